@@ -1,0 +1,86 @@
+package reconciler
+
+import (
+	"time"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// Status is what `muster status -o json` prints: the cell at one moment. Field
+// names are stable.
+type Status struct {
+	Cell      string    `json:"cell"`
+	At        time.Time `json:"at"`
+	Commit    string    `json:"commit"`    // head seen in the repository
+	Applied   string    `json:"applied"`   // last commit whose data is in the store
+	Converged bool      `json:"converged"` // Applied is Commit, nothing stale or rejected, all runs as desired
+	// Waiting says in words what stands between the cell and Converged.
+	Waiting  []string        `json:"waiting"`
+	Stale    []StalePackage  `json:"stale"`
+	Rejected []Rejection     `json:"rejected"`
+	Machines []MachineStatus `json:"machines"`
+	Jobs     []JobStatus     `json:"jobs"`
+	Tasks    []TaskStatus    `json:"tasks"`
+	// Source is the trouble with the repository, if there is one.
+	Source string `json:"source,omitempty"`
+	// Notes are plain words on how the cell runs (no cgroups, not root, …).
+	Notes []string `json:"notes"`
+}
+
+// StalePackage is a directory that still runs its last good data.
+type StalePackage struct {
+	Dir         string              `json:"dir"`
+	Reason      string              `json:"reason"`
+	Diagnostics []schema.Diagnostic `json:"diagnostics"`
+	Next        string              `json:"next"` // the command to type
+}
+
+// Rejection is a job whose newest data was not admitted.
+type Rejection struct {
+	Job        string            `json:"job"` // user/job
+	Diagnostic schema.Diagnostic `json:"diagnostic"`
+	Next       string            `json:"next"`
+}
+
+// MachineStatus is one machine.
+type MachineStatus struct {
+	Name       string            `json:"name"`
+	Health     string            `json:"health"` // up, silent, lost
+	Capacity   schema.Resources  `json:"capacity"`
+	Used       schema.Resources  `json:"used"` // limits of what it holds
+	Tasks      int               `json:"tasks"`
+	Attributes map[string]string `json:"attributes,omitempty"`
+	Notes      []string          `json:"notes,omitempty"`
+}
+
+// JobStatus is one job. Desired = Running + Pending + Failed + Done once the
+// cell is at rest; tasks that are starting or stopping count as Pending.
+type JobStatus struct {
+	Name     string         `json:"name"` // user/job
+	Kind     schema.JobKind `json:"kind"`
+	Band     schema.Band    `json:"band"`
+	Priority int            `json:"priority"`
+	Desired  int            `json:"desired"`
+	Running  int            `json:"running"`
+	Pending  int            `json:"pending"`
+	Failed   int            `json:"failed"` // waiting to be tried again after a failure
+	Done     int            `json:"done"`
+	Updating int            `json:"updating"` // run data older than admitted
+	Reason   string         `json:"reason"`   // why it is not as desired, "" if it is
+}
+
+// TaskStatus is one task that exists or should.
+type TaskStatus struct {
+	Name        string             `json:"name"`  // user/job/index
+	State       string             `json:"state"` // pending, starting, running, waiting, stopping, failed, done
+	Machine     string             `json:"machine"`
+	PID         int                `json:"pid"`
+	StartedAt   time.Time          `json:"startedAt,omitzero"`
+	Restarts    int                `json:"restarts"` // incarnations beyond the first, and generations that failed
+	Ports       map[string]int     `json:"ports"`
+	Generation  uint64             `json:"generation"`
+	Incarnation int                `json:"incarnation"`
+	Health      schema.HealthState `json:"health,omitempty"`
+	Reason      string             `json:"reason"`
+	History     []string           `json:"history"` // last ends of incarnations and generations, oldest first
+}

@@ -1,0 +1,88 @@
+package schema
+
+// JobKind says how long a job's tasks live.
+type JobKind string
+
+// The kinds of job.
+const (
+	Service JobKind = "service" // runs until it is removed
+	Batch   JobKind = "batch"   // each index runs until it exits 0
+	System  JobKind = "system"  // one task on each eligible machine
+)
+
+// MaxTasks is the most tasks one job may have.
+const MaxTasks = 100_000
+
+// Job is what its owner declared: a named set of identical tasks.
+type Job struct {
+	Name     string            `json:"name"`
+	User     string            `json:"user"`
+	Cell     string            `json:"cell"`
+	Kind     JobKind           `json:"kind"`
+	Priority Priority          `json:"priority"`
+	Tasks    int               `json:"tasks"` // 0 to MaxTasks
+	Labels   map[string]string `json:"labels,omitempty"`
+	Task     TaskSpec          `json:"task"`
+	Update   UpdatePolicy      `json:"update"`
+}
+
+// ID returns the job's name in the world.
+func (j *Job) ID() JobName { return JobName{Cell: j.Cell, User: j.User, Job: j.Name} }
+
+// Ask returns what all the job's tasks together may use at most.
+func (j *Job) Ask() Resources { return j.Task.Resources.Resources.Times(j.Tasks) }
+
+// TaskSpec says what one task runs and what it may use.
+type TaskSpec struct {
+	Process   Process           `json:"process"`
+	Resources TaskResources     `json:"resources"`
+	Env       map[string]string `json:"env,omitempty"`
+	// GraceSeconds is the time from SIGTERM to SIGKILL, 0 to 3600.
+	GraceSeconds int     `json:"graceSeconds"`
+	Health       *Health `json:"health,omitempty"`
+}
+
+// Process is a command run on the machine itself. Command[0] is an absolute
+// path or is looked up in the task's PATH; $(NAME) is expanded (see Expand).
+type Process struct {
+	Command []string `json:"command"`
+}
+
+// TaskResources is the limit of one task: what it may use at most.
+type TaskResources struct {
+	Resources
+	// Ports are names; the cell chooses a number for each and the task finds
+	// it in MUSTER_PORT_<NAME>.
+	Ports []string `json:"ports,omitempty"`
+}
+
+// Health says how the agent finds out whether a running task does its work.
+type Health struct {
+	HTTP *HTTPCheck `json:"http,omitempty"`
+}
+
+// HTTPCheck passes when GET answers with a status from 200 to 399.
+type HTTPCheck struct {
+	Port string `json:"port"` // a name from resources.ports
+	Path string `json:"path"` // starts with /
+}
+
+// UpdatePolicy bounds what a rollout may do at once.
+type UpdatePolicy struct {
+	// MaxParallel is the most tasks of the job that a rollout may have down
+	// or not yet healthy at once; at least 1.
+	MaxParallel int `json:"maxParallel"`
+	// MinHealthySeconds is how long a new task must have run (and passed its
+	// health check, if it has one) before it counts as healthy.
+	MinHealthySeconds int `json:"minHealthySeconds"`
+}
+
+// RunDigest is the digest of the fields of s that only a restart of the task
+// can change; two specs with the same RunDigest differ in place at most.
+func (s *TaskSpec) RunDigest() Digest {
+	return DigestOf(struct {
+		Process   Process           `json:"process"`
+		Resources TaskResources     `json:"resources"`
+		Env       map[string]string `json:"env,omitempty"`
+	}{s.Process, s.Resources, s.Env})
+}

@@ -1,0 +1,108 @@
+package schema
+
+import "time"
+
+// JobRecord is what the store keeps of a job that was admitted, until its last
+// task has stopped.
+type JobRecord struct {
+	Name JobName `json:"name"`
+	// Admitted is the digest of the job data that the cell runs; "" when the
+	// job was removed and its tasks are being stopped. The data itself is in
+	// the store under that digest.
+	Admitted Digest `json:"admitted,omitempty"`
+	// Origin is where the admitted data is declared, in the commit that
+	// declared it.
+	Origin Position  `json:"origin"`
+	Since  time.Time `json:"since"` // when Admitted last changed
+}
+
+// ChunkSize is the number of task records in one stored document: large enough
+// that placing a job is few writes, small enough that one task's change is.
+const ChunkSize = 64
+
+// Chunk holds the records of the tasks of one job with indices from
+// Number*ChunkSize to (Number+1)*ChunkSize-1, sorted by index. A task without a
+// record was never decided upon.
+type Chunk struct {
+	Job    JobName      `json:"job"`
+	Number int          `json:"number"`
+	Tasks  []TaskRecord `json:"tasks"`
+}
+
+// TaskRecord is what the store keeps of a task: which generation is assigned
+// to which machine, and the progress that must outlast a machine's memory.
+type TaskRecord struct {
+	Index int `json:"index"`
+
+	// Generation is the number of the newest decision about the task, unique
+	// in the cell for ever; 0 before the first.
+	Generation uint64 `json:"generation,omitempty"`
+	// Machine holds Generation; "" while the task is pending or done.
+	Machine string `json:"machine,omitempty"`
+	// Data is the digest of the job data that Generation runs.
+	Data  Digest         `json:"data,omitempty"`
+	Ports map[string]int `json:"ports,omitempty"`
+	// Stop, when set, says that the machine shall stop Generation and why.
+	// The record keeps Machine until the machine has said that it is dead.
+	Stop *Cause    `json:"stop,omitempty"`
+	At   time.Time `json:"at,omitzero"` // when Generation was decided
+
+	// Done is the exit of a batch task that finished; it is never run again.
+	Done *Exit `json:"done,omitempty"`
+	// Failures counts the generations that failed since one last ran well.
+	Failures int `json:"failures,omitempty"`
+	// NotBefore is when the next generation may be decided (back-off).
+	NotBefore time.Time `json:"notBefore,omitzero"`
+	// Avoid maps machines on which the task crashed to when they may be
+	// tried again.
+	Avoid map[string]time.Time `json:"avoid,omitempty"`
+	// Causes are the last MaxCauses ends of generations, oldest first.
+	Causes []Cause `json:"causes,omitempty"`
+}
+
+// MaxCauses is how many ends of generations, and of incarnations, are kept.
+const MaxCauses = 5
+
+// MachineRecord is what the store keeps of a machine that joined.
+type MachineRecord struct {
+	MachineInfo
+	// Epoch counts the machine's connections; messages of a lower epoch are
+	// refused by either side.
+	Epoch uint64 `json:"epoch"`
+	// LostSince is when the master gave the machine up; zero while it has not.
+	LostSince time.Time `json:"lostSince,omitzero"`
+}
+
+// MachineInfo is what a machine says of itself when it joins.
+type MachineInfo struct {
+	Name string `json:"name"`
+	// Boot is the kernel's boot id: the machine's incarnation.
+	Boot     string    `json:"boot"`
+	Capacity Resources `json:"capacity"`
+	// Ports is the range that the cell may give to tasks.
+	Ports PortRange `json:"ports"`
+	// Attributes are facts about the machine: arch, os, kernel, isolation.*.
+	Attributes map[string]string `json:"attributes,omitempty"`
+	// Notes say in words what the machine cannot do (no cgroups, not root).
+	Notes []string `json:"notes,omitempty"`
+	// AgentVersion is the version of the agent's binary.
+	AgentVersion string `json:"agentVersion"`
+}
+
+// PortRange is the ports from First to Last, both included, 1 to 65535.
+type PortRange struct {
+	First int `json:"first"`
+	Last  int `json:"last"`
+}
+
+// Assignment is the master's instruction that a generation of a task runs on
+// the machine that is told of it, or, with Stop, that it shall stop. A machine's
+// view is the list of all its assignments, sorted by task and generation.
+type Assignment struct {
+	Task       TaskName       `json:"task"`
+	Generation uint64         `json:"generation"`
+	Data       Digest         `json:"data"`
+	Job        *Job           `json:"job"` // the data with that digest; shared, never written
+	Ports      map[string]int `json:"ports,omitempty"`
+	Stop       *Cause         `json:"stop,omitempty"`
+}

@@ -1,0 +1,137 @@
+package schema
+
+import (
+	"fmt"
+	"time"
+)
+
+// Report is everything that an agent knows: an entry for each assignment of
+// the view it has, and for each task it holds beyond that. So a task that is
+// absent from a report of a view that has it was never told to the machine,
+// and only an entry in state Dead says that a generation has ended.
+type Report struct {
+	Machine MachineInfo `json:"machine"`
+	// View is the version of the assignments that the agent acts on.
+	View uint64 `json:"view"`
+	// BusyPorts are ports of the machine's range that the agent found in use
+	// by others; the cell does not choose them.
+	BusyPorts []int        `json:"busyPorts,omitempty"`
+	Tasks     []TaskStatus `json:"tasks"` // sorted by task and generation
+}
+
+// TaskState is where a generation of a task stands on its machine.
+type TaskState string
+
+// The states. Waiting is the time between two incarnations (back-off).
+const (
+	Starting TaskState = "starting"
+	Running  TaskState = "running"
+	Waiting  TaskState = "waiting"
+	Stopping TaskState = "stopping"
+	Dead     TaskState = "dead"
+)
+
+// TaskStatus is an agent's word on one generation of a task.
+type TaskStatus struct {
+	Task       TaskName  `json:"task"`
+	Generation uint64    `json:"generation"`
+	State      TaskState `json:"state"`
+	// Incarnation counts the starts within the generation, from 1; 0 before
+	// the first.
+	Incarnation int            `json:"incarnation"`
+	PID         int            `json:"pid,omitempty"`
+	StartedAt   time.Time      `json:"startedAt,omitzero"` // of the incarnation
+	Ports       map[string]int `json:"ports,omitempty"`
+	Health      HealthState    `json:"health,omitempty"`
+	// Exits are the last MaxCauses ends of incarnations, oldest first.
+	Exits []Exit `json:"exits,omitempty"`
+	// End says how the generation ended; set when State is Dead.
+	End *Cause `json:"end,omitempty"`
+	// Note is a plain word on how the task is held (no cgroup, …).
+	Note string `json:"note,omitempty"`
+}
+
+// HealthState is the outcome of a task's health check; "" without one.
+type HealthState string
+
+// The health states.
+const (
+	HealthUnknown HealthState = "unknown" // not checked yet in this incarnation
+	Healthy       HealthState = "healthy"
+	Unhealthy     HealthState = "unhealthy"
+)
+
+// Exit is the end of one incarnation.
+type Exit struct {
+	Incarnation int `json:"incarnation"`
+	// Code is the exit status, or -1 when a signal ended the process or its
+	// status is unknown.
+	Code   int       `json:"code"`
+	Signal string    `json:"signal,omitempty"` // such as SIGKILL
+	OOM    bool      `json:"oom,omitempty"`    // the kernel killed it for want of memory
+	At     time.Time `json:"at"`
+	// Message says what is known beyond that, such as who sent the signal.
+	Message string `json:"message,omitempty"`
+}
+
+// String returns "exited with status 3", "killed by SIGKILL (out of memory)".
+func (e Exit) String() string {
+	var s string
+	switch {
+	case e.Signal != "":
+		s = "killed by " + e.Signal
+		if e.OOM {
+			s += " (out of memory)"
+		}
+	case e.Code >= 0:
+		s = fmt.Sprintf("exited with status %d", e.Code)
+	default:
+		s = "ended, status unknown"
+	}
+	if e.Message != "" {
+		s += ": " + e.Message
+	}
+	return s
+}
+
+// CauseKind says why a generation ended or shall end.
+type CauseKind string
+
+// The causes. The first group is what happens to a task, the second what the
+// cell does to it.
+const (
+	CauseFinished    CauseKind = "finished"     // a batch task exited 0
+	CauseFailed      CauseKind = "failed"       // it ended and its restarts are used up
+	CauseStartFailed CauseKind = "start-failed" // it could not be started
+	CausePortInUse   CauseKind = "port-in-use"  // refused: a port is taken
+	CauseUnknown     CauseKind = "unknown"      // the machine cannot account for it
+
+	CauseRemoved     CauseKind = "removed"      // the job is gone from the repository
+	CauseScaledDown  CauseKind = "scaled-down"  // the index is beyond the count
+	CauseUpdate      CauseKind = "update"       // new data needs a new process
+	CausePreempted   CauseKind = "preempted"    // for a task of higher priority
+	CauseMachineLost CauseKind = "machine-lost" // the machine is silent for too long
+	CauseSuperseded  CauseKind = "superseded"   // a newer generation exists elsewhere
+	CauseShutdown    CauseKind = "shutdown"     // the agent was told to stop all
+)
+
+// Cause is why a generation ended or shall end.
+type Cause struct {
+	Kind       CauseKind `json:"kind"`
+	Message    string    `json:"message,omitempty"`
+	Machine    string    `json:"machine,omitempty"`
+	Generation uint64    `json:"generation,omitempty"`
+	Exit       *Exit     `json:"exit,omitempty"` // of the last incarnation
+	At         time.Time `json:"at"`
+}
+
+// String returns the kind, and the message if there is one.
+func (c Cause) String() string {
+	switch {
+	case c.Message != "":
+		return string(c.Kind) + ": " + c.Message
+	case c.Exit != nil:
+		return string(c.Kind) + ": " + c.Exit.String()
+	}
+	return string(c.Kind)
+}
