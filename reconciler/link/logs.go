@@ -19,15 +19,10 @@ import (
 // ErrNotConnected says that a machine has no session.
 var ErrNotConnected = errors.New("not connected to the master")
 
-// LogRequest says which log of which machine is wanted.
-type LogRequest struct {
-	Machine string
-	schema.LogRequest
-}
-
 // pendingLog is a log that an agent was asked for and has not opened yet.
 type pendingLog struct {
-	request  LogRequest
+	machine  string
+	request  schema.LogRequest
 	attached chan *logReader // holds one
 }
 
@@ -51,27 +46,27 @@ func (r *logReader) abandon(cause error) {
 	r.closed()
 }
 
-// Logs asks the machine's agent for a log and returns it as it comes, until
+// Logs asks the agent of the machine for a log and returns it as it comes, until
 // it ends, ctx ends or it is closed; it must be closed. A reader that is slow
 // slows the agent's reading of the file, nothing else. The error is
 // ErrNotConnected when the machine has no session. What the agent found wrong
 // is returned by Read: fs.ErrNotExist when it has no such log.
-func (s *Server) Logs(ctx context.Context, r LogRequest) (io.ReadCloser, error) {
+func (s *Server) Logs(ctx context.Context, machine string, r schema.LogRequest) (io.ReadCloser, error) {
 	id := rand.Text()
-	p := &pendingLog{request: r, attached: make(chan *logReader, 1)}
+	p := &pendingLog{machine: machine, request: r, attached: make(chan *logReader, 1)}
 	s.mu.Lock()
-	c := s.sessions[r.Machine]
+	c := s.sessions[machine]
 	if c != nil {
 		s.logs[id] = p
 	}
 	s.mu.Unlock()
 	if c == nil {
-		return nil, fmt.Errorf("machine %s: %w", r.Machine, ErrNotConnected)
+		return nil, fmt.Errorf("machine %s: %w", machine, ErrNotConnected)
 	}
 	reader, err := p.wait(ctx, id, c)
 	if err != nil {
 		s.withdraw(id, p)
-		return nil, fmt.Errorf("log of task %s on machine %s: %w", r.Task.Short(), r.Machine, err)
+		return nil, fmt.Errorf("log of task %s on machine %s: %w", r.Task.Short(), machine, err)
 	}
 	reader.stop = context.AfterFunc(ctx, func() { reader.abandon(context.Cause(ctx)) })
 	return reader, nil
@@ -84,7 +79,7 @@ func (p *pendingLog) wait(ctx context.Context, id string, c *session) (*logReade
 	send := c.open
 	for {
 		select {
-		case send <- linkpb.EncodeLogRequest(id, &p.request.LogRequest):
+		case send <- linkpb.EncodeLogRequest(id, &p.request):
 			send = nil
 		case reader := <-p.attached:
 			return reader, nil
@@ -112,16 +107,16 @@ func (s *Server) withdraw(id string, p *pendingLog) {
 }
 
 // attach hands a reader to whoever asked for the log with that id.
-func (s *Server) attach(id string, reader *logReader) (LogRequest, bool) {
+func (s *Server) attach(id string, reader *logReader) (machine string, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.logs[id]
 	if p == nil {
-		return LogRequest{}, false
+		return "", false
 	}
 	delete(s.logs, id)
 	p.attached <- reader
-	return p.request, true
+	return p.machine, true
 }
 
 // Logs carries one log.
@@ -136,18 +131,18 @@ func (g service) Logs(stream linkpb.Link_LogsServer) error {
 	read, write := io.Pipe()
 	unread, closed := context.WithCancel(context.Background())
 	defer closed()
-	request, ok := s.attach(first.GetId(), &logReader{PipeReader: read, closed: closed})
+	machine, ok := s.attach(first.GetId(), &logReader{PipeReader: read, closed: closed})
 	if !ok {
 		return status.Error(codes.NotFound, "nobody waits for this log")
 	}
 	if err := stream.Send(&linkpb.LogAck{}); err != nil {
-		_ = write.CloseWithError(fmt.Errorf("log of machine %s: %w", request.Machine, err))
+		_ = write.CloseWithError(fmt.Errorf("log of machine %s: %w", machine, err))
 		return err
 	}
 	copied := make(chan struct{})
 	go func() {
 		defer close(copied)
-		_ = write.CloseWithError(copyLog(write, stream, request)) // it never fails
+		_ = write.CloseWithError(copyLog(write, stream, machine)) // it never fails
 	}()
 	select {
 	case <-copied:
@@ -155,18 +150,18 @@ func (g service) Logs(stream linkpb.Link_LogsServer) error {
 	case <-unread.Done():
 		return nil
 	case <-ctx.Done():
-		_ = write.CloseWithError(fmt.Errorf("log of machine %s: %w", request.Machine, context.Cause(ctx)))
+		_ = write.CloseWithError(fmt.Errorf("log of machine %s: %w", machine, context.Cause(ctx)))
 		return context.Cause(ctx)
 	}
 }
 
 // copyLog writes what the agent sends, and returns how the log ended: nil when
 // it was sent whole.
-func copyLog(w io.Writer, stream linkpb.Link_LogsServer, request LogRequest) error {
+func copyLog(w io.Writer, stream linkpb.Link_LogsServer, machine string) error {
 	for {
 		m, err := stream.Recv()
 		if err != nil {
-			return fmt.Errorf("log of machine %s was cut off: %w", request.Machine, err)
+			return fmt.Errorf("log of machine %s was cut off: %w", machine, err)
 		}
 		if len(m.GetData()) > 0 {
 			if _, err := w.Write(m.GetData()); err != nil {
@@ -177,7 +172,7 @@ func copyLog(w io.Writer, stream linkpb.Link_LogsServer, request LogRequest) err
 			if end.GetError() == "" {
 				return nil
 			}
-			return &logError{fmt.Sprintf("machine %s: %s", request.Machine, end.GetError()), end.GetNotFound()}
+			return &logError{fmt.Sprintf("machine %s: %s", machine, end.GetError()), end.GetNotFound()}
 		}
 	}
 }

@@ -29,10 +29,11 @@ func logCell(t *testing.T, f func(context.Context, schema.LogRequest, io.Writer)
 	return s, m, stop
 }
 
-func request() masterlink.LogRequest {
-	return masterlink.LogRequest{Machine: "m1", LogRequest: schema.LogRequest{
-		Task: schema.JobName{Cell: "c", User: "u", Job: "web"}.Task(3), Generation: 4, Incarnation: 2, Stream: schema.Stderr, Tail: 10,
-	}}
+func request() schema.LogRequest {
+	return schema.LogRequest{
+		Task:       schema.JobName{Cell: "c", User: "u", Job: "web"}.Task(3),
+		Generation: 4, Incarnation: 2, Stream: schema.Stderr, Tail: 10,
+	}
 }
 
 func TestLog(t *testing.T) {
@@ -44,7 +45,7 @@ func TestLog(t *testing.T) {
 		_, err := io.WriteString(w, long)
 		return err
 	})
-	log, err := s.Logs(t.Context(), request())
+	log, err := s.Logs(t.Context(), "m1", request())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +56,7 @@ func TestLog(t *testing.T) {
 	if err := log.Close(); err != nil {
 		t.Error(err)
 	}
-	if diff := cmp.Diff(request().LogRequest, <-asked); diff != "" {
+	if diff := cmp.Diff(request(), <-asked); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -76,7 +77,7 @@ func TestLogErrors(t *testing.T) {
 				}
 				return tc.err
 			})
-			log, err := s.Logs(t.Context(), request())
+			log, err := s.Logs(t.Context(), "m1", request())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -95,7 +96,7 @@ func TestLogErrors(t *testing.T) {
 func TestLogOfAnUnknownMachine(t *testing.T) {
 	t.Parallel()
 	s, _ := serve(t, socket(t), masterlink.Config{Master: newMaster()})
-	if _, err := s.Logs(t.Context(), request()); !errors.Is(err, masterlink.ErrNotConnected) {
+	if _, err := s.Logs(t.Context(), "m1", request()); !errors.Is(err, masterlink.ErrNotConnected) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -129,7 +130,7 @@ func TestFollowUntilClosed(t *testing.T) {
 			s, _, _ := logCell(t, follow(lines, left))
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			log, err := s.Logs(ctx, request())
+			log, err := s.Logs(ctx, "m1", request())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -159,7 +160,7 @@ func TestLogIsCutOffWithTheAgent(t *testing.T) {
 	t.Parallel()
 	lines, left := make(chan string, 1), make(chan struct{})
 	s, _, stop := logCell(t, follow(lines, left))
-	log, err := s.Logs(t.Context(), request())
+	log, err := s.Logs(t.Context(), "m1", request())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,7 +191,7 @@ func TestSlowReaderStopsNothingElse(t *testing.T) {
 			}
 		}
 	})
-	log, err := s.Logs(t.Context(), request())
+	log, err := s.Logs(t.Context(), "m1", request())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +223,7 @@ func TestTooManyLogs(t *testing.T) {
 		return ctx.Err()
 	})
 	for range 64 {
-		log, err := s.Logs(t.Context(), request())
+		log, err := s.Logs(t.Context(), "m1", request())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -231,7 +232,7 @@ func TestTooManyLogs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	log, err := s.Logs(t.Context(), request())
+	log, err := s.Logs(t.Context(), "m1", request())
 	if err != nil {
 		t.Fatal(err)
 	}
