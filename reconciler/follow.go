@@ -48,7 +48,7 @@ func (s *step) follow(job schema.JobName, t schema.TaskRecord) {
 // or it is pending again.
 func (s *step) end(job schema.JobName, t schema.TaskRecord, cause schema.Cause) {
 	cause.Machine, cause.Generation = t.Machine, t.Generation
-	e := schema.Event{Job: job.Short(), Task: job.Task(t.Index).Short(), Machine: t.Machine, Cause: cause.Kind, Message: cause.String()}
+	e := schema.Event{Job: job.Short(), Task: job.Task(t.Index).Short(), Machine: t.Machine, Generation: t.Generation, Cause: cause.Kind, Message: cause.String()}
 	switch cause.Kind {
 	case schema.CauseFinished:
 		e.Kind = schema.EventFinish

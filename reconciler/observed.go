@@ -64,7 +64,7 @@ func started(was, t *schema.TaskStatus, machine string, now time.Time) []schema.
 		return nil
 	}
 	e := schema.Event{
-		At: now, Kind: schema.EventStart, Job: t.Task.JobName.Short(), Task: t.Task.Short(), Machine: machine,
+		At: now, Kind: schema.EventStart, Job: t.Task.JobName.Short(), Task: t.Task.Short(), Machine: machine, Generation: t.Generation,
 		Message: fmt.Sprintf("runs as pid %d", t.PID),
 	}
 	if n := len(t.Exits); n > 0 {

@@ -132,7 +132,7 @@ func (s *step) assign(a ask, d placement.Decision) {
 	t.NotBefore = time.Time{}
 	s.set(a.task.JobName, t)
 	s.event(schema.Event{
-		Kind: schema.EventSchedule, Job: a.task.JobName.Short(), Task: a.task.Short(), Machine: d.Machine,
-		Message: fmt.Sprintf("generation %d, on one of %d machines that fit", t.Generation, cmp.Or(d.Why.Feasible, 1)),
+		Kind: schema.EventSchedule, Job: a.task.JobName.Short(), Task: a.task.Short(), Machine: d.Machine, Generation: t.Generation,
+		Message: fmt.Sprintf("assigned to one of %d machines that fit", cmp.Or(d.Why.Feasible, 1)),
 	})
 }

@@ -161,6 +161,20 @@ func (s *State) record(t schema.TaskName) *schema.TaskRecord {
 	return &c.Tasks[i]
 }
 
+// Locate returns the machine and the generation of the newest run of a task
+// that its record tells of, "" if there is none.
+func (s *State) Locate(t schema.TaskName) (machine string, generation uint64) {
+	r := s.record(t)
+	switch {
+	case r == nil:
+		return "", 0
+	case r.Machine != "" || len(r.Causes) == 0:
+		return r.Machine, r.Generation
+	}
+	last := r.Causes[len(r.Causes)-1]
+	return last.Machine, last.Generation
+}
+
 // search returns where the record of index is in c, or belongs.
 func search(c *schema.Chunk, index int) (int, bool) {
 	return slices.BinarySearchFunc(c.Tasks, index, func(r schema.TaskRecord, i int) int { return r.Index - i })

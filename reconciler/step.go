@@ -183,7 +183,7 @@ func (s *step) stop(job schema.JobName, t schema.TaskRecord, cause schema.Cause)
 	if cause.Kind == schema.CauseUpdate || cause.Kind == schema.CausePreempted {
 		kind = schema.EventEvict
 	}
-	s.event(schema.Event{Kind: kind, Job: job.Short(), Task: job.Task(t.Index).Short(), Machine: t.Machine, Cause: cause.Kind, Message: cause.Message})
+	s.event(schema.Event{Kind: kind, Job: job.Short(), Task: job.Task(t.Index).Short(), Machine: t.Machine, Generation: t.Generation, Cause: cause.Kind, Message: cause.Message})
 }
 
 // machineNames returns the names of all machines, sorted.

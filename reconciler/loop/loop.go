@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"time"
 
@@ -27,9 +26,9 @@ type Pusher interface {
 	Push(machine string, version uint64, view []schema.Assignment)
 }
 
-// EventLog keeps the cell's history; it must not block for long.
+// EventLog keeps the cell's history; it must not block.
 type EventLog interface {
-	Append(events []schema.Event) error
+	Append(events []schema.Event)
 }
 
 // Config is what a Loop needs. All fields are required.
@@ -38,7 +37,6 @@ type Config struct {
 	Store  Store // of which the caller is the elected leader
 	Pusher Pusher
 	Events EventLog
-	Log    *slog.Logger
 	Now    func() time.Time
 	// Settled is told how long a commit took from when its head was seen
 	// until all ran as it says. It must not block.
@@ -172,7 +170,7 @@ func newOwner(ctx context.Context, cfg Config) (*owner, error) {
 		epochs: map[string]uint64{}, pushed: map[string][]schema.Assignment{},
 		changed: make(chan struct{}),
 	}
-	o.record([]schema.Event{{At: now, Kind: schema.EventMaster, Commit: state.Head.Commit, Message: "a master leads the cell"}})
+	o.cfg.Events.Append([]schema.Event{{At: now, Kind: schema.EventMaster, Commit: state.Head.Commit, Message: "a master leads the cell"}})
 	return o, nil
 }
 
@@ -203,7 +201,7 @@ func (o *owner) round(ctx context.Context) (time.Time, error) {
 	if err := o.commit(ctx, out.Writes); err != nil {
 		return time.Time{}, err
 	}
-	o.record(out.Events)
+	o.cfg.Events.Append(out.Events)
 	o.last, o.wake, o.asksOnly = out, out.Wake, true
 	o.moved()
 	o.push()
@@ -283,15 +281,4 @@ func (o *owner) settle() {
 	}
 	o.settled = true
 	o.cfg.Settled(o.headSeen, o.cfg.Now().Sub(o.headAt))
-}
-
-// record writes events to the cell's history. History is not worth stopping
-// the cell for: a failure is logged.
-func (o *owner) record(events []schema.Event) {
-	if len(events) == 0 {
-		return
-	}
-	if err := o.cfg.Events.Append(events); err != nil {
-		o.cfg.Log.Error("event log", "cell", o.cfg.Cell, "err", err)
-	}
 }

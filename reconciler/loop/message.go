@@ -3,7 +3,6 @@ package loop
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/schema"
@@ -47,7 +46,7 @@ func (m compiled) handle(ctx context.Context, o *owner) error {
 	if err := o.commit(ctx, writes); err != nil {
 		return err
 	}
-	o.record(events)
+	o.cfg.Events.Append(events)
 	return nil
 }
 
@@ -67,7 +66,7 @@ func (m join) handle(ctx context.Context, o *owner) error {
 	if err := o.commit(ctx, writes); err != nil {
 		return err
 	}
-	o.record(events)
+	o.cfg.Events.Append(events)
 	o.epochs[m.info.Name] = epoch
 	delete(o.pushed, m.info.Name)
 	m.reply <- epoch
@@ -97,7 +96,7 @@ func (m report) handle(_ context.Context, o *owner) error {
 		m.reply <- fmt.Errorf("machine %s: report of epoch %d, but %d is connected", m.machine, m.epoch, have)
 		return nil
 	}
-	o.record(o.observed.Hear(m.report, o.cfg.Now()))
+	o.cfg.Events.Append(o.observed.Hear(m.report, o.cfg.Now()))
 	o.moved()
 	m.reply <- nil
 	return nil
@@ -123,44 +122,19 @@ func (m leave) handle(_ context.Context, o *owner) error {
 	return nil
 }
 
-// Status returns the cell at this moment, and the version it is a function of.
-// The value is shared and must not be written.
-func (l *Loop) Status(ctx context.Context) (*reconciler.Status, uint64, error) {
-	a, err := l.status(ctx)
-	return a.status, a.version, err
-}
-
-// StatusAfter waits until the version is beyond after, or wait has passed, and
-// returns the Status then.
-func (l *Loop) StatusAfter(ctx context.Context, after uint64, wait time.Duration) (*reconciler.Status, uint64, error) {
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	for {
-		a, err := l.status(ctx)
-		if err != nil || a.version > after {
-			return a.status, a.version, err
-		}
-		select {
-		case <-a.changed:
-		case <-timer.C:
-			return a.status, a.version, nil
-		case <-l.done:
-			return nil, 0, ErrStopped
-		case <-ctx.Done():
-			return nil, 0, ctx.Err()
-		}
-	}
-}
-
-func (l *Loop) status(ctx context.Context) (statusAnswer, error) {
+// Status returns the cell at this moment, the version that it is a function of,
+// and a channel that is closed when there is a newer one. The value is shared
+// and must not be written to.
+func (l *Loop) Status(ctx context.Context) (s *reconciler.Status, version uint64, newer <-chan struct{}, err error) {
 	reply := make(chan statusAnswer, 1)
-	return ask(ctx, l, statusQuestion{reply: reply}, reply)
+	a, err := ask(ctx, l, statusQuestion{reply: reply}, reply)
+	return a.status, a.version, a.newer, err
 }
 
 type statusAnswer struct {
 	status  *reconciler.Status
 	version uint64
-	changed <-chan struct{}
+	newer   <-chan struct{}
 }
 
 type statusQuestion struct{ reply chan<- statusAnswer }
@@ -195,5 +169,31 @@ func (whyQuestion) question() {}
 func (m whyQuestion) handle(_ context.Context, o *owner) error {
 	e, known := reconciler.Explain(o.described(), o.describe(), m.name)
 	m.reply <- whyAnswer{e, known}
+	return nil
+}
+
+// Locate returns the machine and the generation of a task's newest run that the
+// state knows of; false if it knows of none.
+func (l *Loop) Locate(ctx context.Context, task schema.TaskName) (machine string, generation uint64, known bool, err error) {
+	reply := make(chan locateAnswer, 1)
+	a, err := ask(ctx, l, locateQuestion{task, reply}, reply)
+	return a.machine, a.generation, a.machine != "", err
+}
+
+type locateAnswer struct {
+	machine    string
+	generation uint64
+}
+
+type locateQuestion struct {
+	task  schema.TaskName
+	reply chan<- locateAnswer
+}
+
+func (locateQuestion) question() {}
+
+func (m locateQuestion) handle(_ context.Context, o *owner) error {
+	machine, generation := o.state.Locate(m.task)
+	m.reply <- locateAnswer{machine, generation}
 	return nil
 }
