@@ -66,6 +66,21 @@ func openDir(path, cell string) (*dataDir, identity, error) {
 	return d, id, nil
 }
 
+// CellOf returns the cell whose data directory path is. It errs with
+// fs.ErrNotExist when path is no data directory yet.
+func CellOf(path string) (string, error) {
+	name := filepath.Join(path, identityFile)
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return "", fmt.Errorf("data directory %s: %w", path, err)
+	}
+	var id identity
+	if err := json.Unmarshal(data, &id); err != nil {
+		return "", fmt.Errorf("%s: %w", name, err)
+	}
+	return id.Cell, nil
+}
+
 func lockDir(path string) (*dataDir, error) {
 	name := filepath.Join(path, lockFile)
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
