@@ -2,6 +2,7 @@ package loop_test
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -107,30 +108,34 @@ func (s *story) assign(view ...schema.Assignment) {
 func (s *story) tell() {
 	web, batch := assignment("web", 0, 1, schema.Service), assignment("batch", 0, 2, schema.Batch)
 	s.assign(web, batch)
-	s.until("u/batch/0 g2#1 running", "u/web/0 g1#1 running")
+	s.until("u/batch/0 g2 running", "u/web/0 g1 running")
 
 	s.kernel.exit("batch/0", schema.Exit{Code: 0})
-	s.until("u/batch/0 g2#1 dead finished", "u/web/0 g1#1 running")
+	s.until("u/batch/0 g2 dead finished", "u/web/0 g1 running")
 
 	s.assign(stopped(web, schema.CauseUpdate), batch)
-	s.until("u/batch/0 g2#1 dead finished", "u/web/0 g1#1 dead update")
+	s.until("u/batch/0 g2 dead finished", "u/web/0 g1 dead update")
 
 	web3 := assignment("web", 0, 3, schema.Service)
 	s.assign(web3)
-	s.until("u/batch/0 g2#1 dead finished", "u/web/0 g1#1 dead update", "u/web/0 g3#1 running")
+	s.until("u/batch/0 g2 dead finished", "u/web/0 g1 dead update", "u/web/0 g3 running")
 
 	s.kernel.exit("web/0", schema.Exit{Code: 1})
-	s.until("u/batch/0 g2#1 dead finished", "u/web/0 g1#1 dead update", "u/web/0 g3#2 running")
+	s.until("u/batch/0 g2 dead finished", "u/web/0 g1 dead update", "u/web/0 g3 running")
+
+	if n := s.kernel.starts[filepath.Join(s.dir, "tasks/local/u/web/0")]; n < 2 {
+		s.t.Errorf("%d starts of web/0, want 2 at least", n)
+	}
 
 	s.kernel.stubborn = true
 	s.assign(stopped(web3, schema.CauseRemoved))
-	s.until("u/batch/0 g2#1 dead finished", "u/web/0 g1#1 dead update", "u/web/0 g3#2 dead removed")
+	s.until("u/batch/0 g2 dead finished", "u/web/0 g1 dead update", "u/web/0 g3 dead removed")
 	s.kernel.stubborn = false
 
 	s.assign(assignment("web", 0, 4, schema.Service))
-	s.until("u/batch/0 g2#1 dead finished", "u/web/0 g1#1 dead update", "u/web/0 g3#2 dead removed", "u/web/0 g4#1 running")
+	s.until("u/batch/0 g2 dead finished", "u/web/0 g1 dead update", "u/web/0 g3 dead removed", "u/web/0 g4 running")
 	s.assign()
-	s.until("u/batch/0 g2#1 dead finished", "u/web/0 g1#1 dead update", "u/web/0 g3#2 dead removed", "u/web/0 g4#1 dead superseded")
+	s.until("u/batch/0 g2 dead finished", "u/web/0 g1 dead update", "u/web/0 g3 dead removed", "u/web/0 g4 dead superseded")
 
 	time.Sleep(nodeagent.KeepFor)
 	s.until()

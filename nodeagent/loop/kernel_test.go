@@ -280,9 +280,9 @@ func stopped(a schema.Assignment, kind schema.CauseKind) schema.Assignment {
 	return a
 }
 
-// line is a task's entry in short: "u/web/0 g7#2 running finished".
+// line is a task's entry in short: "u/web/0 g7 dead finished".
 func line(s schema.TaskStatus) string {
-	text := s.Task.Short() + " g" + strconv.FormatUint(s.Generation, 10) + "#" + strconv.Itoa(s.Incarnation) + " " + string(s.State)
+	text := s.Task.Short() + " g" + strconv.FormatUint(s.Generation, 10) + " " + string(s.State)
 	if s.End != nil {
 		text += " " + string(s.End.Kind)
 	}

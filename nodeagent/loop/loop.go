@@ -63,6 +63,9 @@ type Config struct {
 // for the processor.
 const parallelStarts = 8
 
+// longSleep is the longest time between two decisions.
+const longSleep = time.Hour
+
 // retryAfter is the time between two attempts at what the disk refused.
 const retryAfter = time.Second
 
@@ -119,6 +122,12 @@ func New(ctx context.Context, cfg Config) (*Loop, error) {
 	if err != nil {
 		return nil, err
 	}
+	made := false
+	defer func() {
+		if !made {
+			_ = d.close()
+		}
+	}()
 	l := &Loop{
 		cfg: cfg, disk: d,
 		events: make(chan func()), ended: make(chan struct{}),
@@ -126,12 +135,13 @@ func New(ctx context.Context, cfg Config) (*Loop, error) {
 		held:   map[key]*generation{}, probes: map[nodeagent.Check]context.CancelFunc{},
 	}
 	if err := l.load(ctx); err != nil {
-		return nil, errors.Join(err, d.close())
+		return nil, err
 	}
 	if l.metrics, err = newMetrics(cfg.Metrics); err != nil {
-		return nil, errors.Join(err, d.close())
+		return nil, err
 	}
 	l.publish(nodeagent.Decide(l.input(time.Now())))
+	made = true
 	return l, nil
 }
 
@@ -226,10 +236,13 @@ func (l *Loop) turn(ctx context.Context) time.Time {
 // that is.
 func (l *Loop) wake(ctx context.Context, plan nodeagent.Plan) time.Time {
 	now := time.Now()
-	if now.Sub(l.scanned) >= scanEvery {
-		l.scan(ctx, now)
+	wake := now.Add(longSleep)
+	if r := l.cfg.Machine.Ports; r.First <= r.Last {
+		if now.Sub(l.scanned) >= scanEvery {
+			l.scan(ctx, now)
+		}
+		wake = l.scanned.Add(scanEvery)
 	}
-	wake := l.scanned.Add(scanEvery)
 	if !plan.Wake.IsZero() && plan.Wake.Before(wake) {
 		wake = plan.Wake
 	}
