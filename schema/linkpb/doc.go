@@ -11,3 +11,7 @@
 package linkpb
 
 //go:generate go run ./internal/gen
+
+// MaxMessage is the largest message that either end sends or takes, in bytes:
+// a report of some 30,000 tasks.
+const MaxMessage = 16 << 20
