@@ -60,7 +60,7 @@ func (l *Loop) loadGeneration(ctx context.Context, k key, dir string) {
 	switch {
 	case err != nil:
 		l.cfg.Log.Error("cannot read a task's directory: the task is left alone", "task", k.task.Short(), "generation", k.generation, "err", err)
-		l.held[k] = unreadable(k, dir, err)
+		l.held[k] = l.unreadable(k, dir, err)
 	case g == nil:
 		delete(l.held, k)
 	default:
@@ -96,11 +96,11 @@ func (l *Loop) readGeneration(ctx context.Context, dir string) (*generation, err
 
 // unreadable stands for a generation of which nothing is known: it may have a
 // process, so it counts as busy.
-func unreadable(k key, dir string, err error) *generation {
+func (l *Loop) unreadable(k key, dir string, err error) *generation {
 	return &generation{
 		Held: nodeagent.Held{
 			Assignment:   schema.Assignment{Task: k.task, Generation: k.generation, Job: &schema.Job{}},
-			Incarnations: []nodeagent.Incarnation{{Busy: true, Note: "cannot read its directory: " + err.Error()}},
+			Incarnations: []nodeagent.Incarnation{{Boot: l.cfg.Machine.Boot, Busy: true, Note: "cannot read its directory: " + err.Error()}},
 		},
 		dir: dir, unread: true, retry: time.Now().Add(rereadAfter),
 	}

@@ -21,7 +21,14 @@ import (
 const followEvery = 100 * time.Millisecond
 
 // ErrNoLog is in Logs' error when the machine does not hold what was asked for.
-var ErrNoLog = errors.New("not on this machine")
+// It is a fs.ErrNotExist.
+var ErrNoLog error = missing("not on this machine")
+
+type missing string
+
+func (m missing) Error() string { return string(m) }
+
+func (missing) Is(target error) bool { return target == fs.ErrNotExist }
 
 // errNoFile is an ErrNoLog: the run was never so far as to write.
 var errNoFile = fmt.Errorf("%w: it did not start", ErrNoLog)
