@@ -24,7 +24,8 @@ const (
 	keepaliveEvery   = 10 * time.Second      // silence after which the master is asked
 	keepaliveTimeout = 10 * time.Second      // without an answer it is gone
 	logChunk         = 32 << 10
-	maxLogs          = 64 // open at once
+	maxLogs          = 64          // open at once
+	sayEvery         = time.Minute // the same trouble
 )
 
 // Agent owns the machine's state.
@@ -99,7 +100,7 @@ var errRefused = errors.New("refused")
 
 // Run keeps the machine linked until ctx ends; then it returns nil.
 func (c *Client) Run(ctx context.Context) error {
-	var said string // the last trouble, which is said once
+	var trouble outage
 	delay := c.cfg.Backoff.Min
 	for {
 		held, err := c.connect(ctx)
@@ -107,7 +108,7 @@ func (c *Client) Run(ctx context.Context) error {
 			return nil
 		}
 		if held > 0 {
-			said = ""
+			trouble = outage{}
 		}
 		switch {
 		case c.refused(err):
@@ -117,8 +118,7 @@ func (c *Client) Run(ctx context.Context) error {
 		default:
 			delay = min(2*delay, c.cfg.Backoff.Max)
 		}
-		if err.Error() != said {
-			said = err.Error()
+		if trouble.news(err, time.Now()) {
 			c.cfg.Log.Warn("no link to the master", "machine", c.cfg.Agent.Info().Name, "err", err)
 		}
 		select {
@@ -127,6 +127,23 @@ func (c *Client) Run(ctx context.Context) error {
 		case <-time.After(delay/2 + rand.N(delay/2+1)):
 		}
 	}
+}
+
+// outage is a time without a link.
+type outage struct {
+	code codes.Code // of the trouble that was said last
+	said time.Time  // when
+}
+
+// news returns whether trouble is worth a line: the first, another kind, or
+// the same after a while. gRPC has many words for one kind.
+func (o *outage) news(err error, now time.Time) bool {
+	code := status.Code(err)
+	if code == o.code && now.Sub(o.said) < sayEvery {
+		return false
+	}
+	o.code, o.said = code, now
+	return true
 }
 
 // refused returns whether trying again at once is useless.
