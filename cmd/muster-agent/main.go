@@ -1,5 +1,10 @@
 // Command muster-agent runs on each machine of a cell: it dials the master and
 // makes the machine match what the master assigns to it.
+//
+// In: flags, and the state directory that an agent before it may have left. Out:
+// running tasks, reports over the link, and /metrics on loopback if asked for.
+// It links no CUE, no etcd and no git: there are many agents. It never stops a
+// task because it ends itself, unless SIGINT tells it to.
 package main
 
 import (

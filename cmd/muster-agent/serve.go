@@ -44,7 +44,7 @@ func serve(ctx context.Context, f *flags, stderr io.Writer) error {
 	}
 	info := a.loop.Info()
 	log.Info("agent runs", "cell", f.cell, "machine", info.Name, "version", version, "state", f.stateDir,
-		"cpuMilli", info.Capacity.CPUMilli, "ramBytes", info.Capacity.RAMBytes, "diskBytes", info.Capacity.DiskBytes, "notes", info.Notes)
+		"cpu_milli", info.Capacity.CPUMilli, "ram_bytes", info.Capacity.RAMBytes, "disk_bytes", info.Capacity.DiskBytes, "notes", info.Notes)
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 3)
 	parts := 2
