@@ -139,6 +139,13 @@ func TestDecide(t *testing.T) {
 			view: view(stopping(batch, schema.CausePreempted)), held: []nodeagent.Held{held(batch, exited(1, 0, 0))},
 			actions: []string{"end u/batch/0 9 finished"}, states: []schema.TaskState{schema.Stopping},
 		},
+		"batch that exited 0 just before its stop was written down": {
+			view: view(stopping(batch, schema.CausePreempted)),
+			held: []nodeagent.Held{held(batch, with(exited(1, 0, time.Second), func(c *nodeagent.Incarnation) {
+				c.Stop = &schema.Cause{Kind: schema.CausePreempted, At: t0}
+			}))},
+			actions: []string{"end u/batch/0 9 finished"}, states: []schema.TaskState{schema.Stopping},
+		},
 		"batch that exits 0 on SIGTERM has not finished": {
 			view:    view(stopping(batch, schema.CausePreempted)),
 			held:    []nodeagent.Held{held(batch, with(exited(1, 0, 0), func(c *nodeagent.Incarnation) { c.Stop = &schema.Cause{Kind: schema.CausePreempted} }))},
@@ -177,6 +184,12 @@ func TestDecide(t *testing.T) {
 		"the older generation has no process": {
 			view: view(assignment("web", 0, 8, schema.Service)), held: []nodeagent.Held{held(web, exited(1, 1, 0))},
 			actions: []string{"start u/web/0 8#1", "end u/web/0 7 superseded"}, states: []schema.TaskState{schema.Stopping, schema.Starting},
+		},
+		"the older generation is alive: the newer, written before, waits": {
+			view: view(assignment("web", 0, 8, schema.Service)), held: []nodeagent.Held{
+				held(web, with(running(1), func(c *nodeagent.Incarnation) { c.TermAt = t0 })), held(assignment("web", 0, 8, schema.Service)),
+			},
+			states: []schema.TaskState{schema.Stopping, schema.Starting}, wake: 5 * time.Second,
 		},
 		"two generations wanted: the newer wins": {
 			view: view(web, assignment("web", 0, 8, schema.Service)), held: []nodeagent.Held{held(web, running(1))},

@@ -159,10 +159,17 @@ func TestProbe(t *testing.T) {
 		ok   bool
 		want schema.HealthState
 	}{
-		{false, schema.HealthUnknown}, {false, schema.HealthUnknown}, {true, schema.Healthy},
-		{false, schema.Healthy}, {false, schema.Healthy}, {true, schema.Healthy},
-		{false, schema.Healthy}, {false, schema.Healthy}, {false, schema.Unhealthy},
-		{false, schema.Unhealthy}, {true, schema.Healthy},
+		{false, schema.HealthUnknown},
+		{false, schema.HealthUnknown},
+		{true, schema.Healthy},
+		{false, schema.Healthy},
+		{false, schema.Healthy},
+		{true, schema.Healthy},
+		{false, schema.Healthy},
+		{false, schema.Healthy},
+		{false, schema.Unhealthy},
+		{false, schema.Unhealthy},
+		{true, schema.Healthy},
 	} {
 		if p = p.Next(step.ok); p.State != step.want {
 			t.Errorf("step %d: %q, want %q", i, p.State, step.want)

@@ -98,7 +98,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		grpc.MaxRecvMsgSize(linkpb.MaxMessage), grpc.MaxSendMsgSize(linkpb.MaxMessage),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepaliveEvery, Timeout: keepaliveTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepaliveEvery / 2, PermitWithoutStream: true}),
-		grpc.ReadBufferSize(readBuffer), grpc.SharedWriteBuffer(true),
+		grpc.ReadBufferSize(readBuffer),
 		grpc.WaitForHandlers(true),
 	)
 	linkpb.RegisterLinkServer(g, service{server: s})

@@ -1,11 +1,14 @@
 package link
 
 import (
+	"bytes"
 	"errors"
 	"io/fs"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -179,5 +182,49 @@ func TestPeers(t *testing.T) {
 	defer b.Close()
 	if err := checkPeer(a); err == nil || !strings.Contains(err.Error(), "only a unix socket") {
 		t.Errorf("no unix socket: %v", err)
+	}
+}
+
+// TestForeignPeer connects as another user, where a mistake left the socket
+// open to all.
+func TestForeignPeer(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can be another user")
+	}
+	dir := shortDir(t)
+	path := filepath.Join(dir, "s")
+	l := listen(t, path)
+	if err := errors.Join(os.Chmod(dir, 0o755), os.Chmod(path, 0o666)); err != nil {
+		t.Fatal(err)
+	}
+	dialled := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // and never unlock: the thread ends with its uid
+		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, ^uintptr(0), 65534, ^uintptr(0)); errno != 0 {
+			dialled <- errno
+			return
+		}
+		c, err := net.Dial("unix", path)
+		if err == nil {
+			defer c.Close()
+		}
+		dialled <- err
+	}()
+	if err := <-dialled; err != nil {
+		t.Fatal(err)
+	}
+	c, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	var said bytes.Buffer
+	p := peerCredentials{slog.New(slog.NewTextHandler(&said, nil))}
+	if _, _, err := p.ServerHandshake(c); err == nil || !strings.Contains(err.Error(), "uid 65534: want uid 0 or root") {
+		t.Errorf("got %v", err)
+	}
+	if !strings.Contains(said.String(), "connection refused") {
+		t.Errorf("said %q", said.String())
 	}
 }
