@@ -23,16 +23,22 @@ func didYouMean(word string, words []string, alias map[string]string) string {
 		}
 		return fmt.Sprintf("did you mean %s?", to)
 	}
+	if best := Nearest(word, words); best != "" {
+		return fmt.Sprintf("did you mean %s?", best)
+	}
+	return ""
+}
+
+// Nearest returns the one of words that word is probably a misspelling of, ""
+// if there is none.
+func Nearest(word string, words []string) string {
 	best, distance := "", 1+len(word)/3
 	for _, w := range words {
 		if d := editDistance(strings.ToLower(word), strings.ToLower(w)); d <= distance && (best == "" || d < distance) {
 			best, distance = w, d
 		}
 	}
-	if best == "" {
-		return ""
-	}
-	return fmt.Sprintf("did you mean %s?", best)
+	return best
 }
 
 // editDistance counts the insertions, deletions, replacements and swaps of
