@@ -29,9 +29,15 @@ func didYouMean(word string, words []string, alias map[string]string) string {
 	return ""
 }
 
+// maxWord is longer than any field name, in bytes.
+const maxWord = 64
+
 // Nearest returns the one of words that word is probably a misspelling of, ""
 // if there is none.
 func Nearest(word string, words []string) string {
+	if len(word) > maxWord {
+		return ""
+	}
 	best, distance := "", 1+len(word)/3
 	for _, w := range words {
 		if d := editDistance(strings.ToLower(word), strings.ToLower(w)); d <= distance && (best == "" || d < distance) {
@@ -45,9 +51,8 @@ func Nearest(word string, words []string) string {
 // neighbours that turn a into b (optimal string alignment), over bytes. Words
 // longer than a field name ever is are far from everything.
 func editDistance(a, b string) int {
-	const most = 64
-	if len(a) > most || len(b) > most {
-		return most
+	if len(a) > maxWord || len(b) > maxWord {
+		return maxWord
 	}
 	before, last := make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range last {

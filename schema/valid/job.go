@@ -102,7 +102,8 @@ func (c *check) references(path []string, v any, ports []string) {
 		}
 	}
 	for _, m := range reference.FindAllStringSubmatch(s, -1) {
-		if strings.HasPrefix(m[0], "$$") || slices.Contains(names, m[1]) {
+		escaped := strings.IndexByte(m[0], '(')%2 == 0 // $$ stands for one $
+		if escaped || slices.Contains(names, m[1]) {
 			continue
 		}
 		p := Problem{
