@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -30,13 +31,15 @@ type Compiler struct {
 	cfg     Config
 	headers map[string]header // by file hash
 	cache   map[string]*entry // by unit key
+	feared  map[string]bool   // directories that a child died of: compiled last
 	round   int               // counts the calls of Compile
 }
 
 // entry is a compiled package in the cache.
 type entry struct {
 	pkg   schema.CompiledPackage
-	round int // of its last use
+	round int  // of its last use
+	again bool // the outcome may have been bad luck: do not use it twice
 }
 
 // keepRounds is for how many further trees a package is remembered that they
@@ -52,7 +55,7 @@ func New(cfg Config) *Compiler {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	cfg.Limits = cfg.Limits.withDefaults()
-	return &Compiler{cfg: cfg, headers: map[string]header{}, cache: map[string]*entry{}}
+	return &Compiler{cfg: cfg, headers: map[string]header{}, cache: map[string]*entry{}, feared: map[string]bool{}}
 }
 
 // Compile compiles a tree: each package to its data or to what is wrong with
@@ -68,12 +71,15 @@ func (c *Compiler) Compile(ctx context.Context, tree schema.Tree) (schema.Compil
 		if len(u.diags) > 0 {
 			continue
 		}
-		if e, ok := c.cache[u.key]; ok {
+		if e, ok := c.cache[u.key]; ok && !e.again {
 			e.round = c.round
 		} else {
 			todo = append(todo, u)
 		}
 	}
+	slices.SortStableFunc(todo, func(a, b *unit) int {
+		return cmp.Compare(rank(c.feared[a.dir]), rank(c.feared[b.dir]))
+	})
 	if err := c.evaluate(ctx, tree, todo); err != nil {
 		return schema.Compiled{}, err
 	}
@@ -89,6 +95,14 @@ func (c *Compiler) Compile(ctx context.Context, tree schema.Tree) (schema.Compil
 	return out, nil
 }
 
+// rank sorts false before true.
+func rank(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
 // evaluate fills the cache with the outcomes of todo.
 func (c *Compiler) evaluate(ctx context.Context, tree schema.Tree, todo []*unit) error {
 	if len(todo) == 0 {
@@ -102,14 +116,20 @@ func (c *Compiler) evaluate(ctx context.Context, tree schema.Tree, todo []*unit)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	queue := make(chan *unit)
-	var mu sync.Mutex // guards c.cache
+	var mu sync.Mutex // guards c.cache and c.feared
 	var wg sync.WaitGroup
 	for range min(c.cfg.Workers, len(todo)) {
 		wg.Go(func() {
-			err := c.work(ctx, dir, tree, queue, func(u *unit, p schema.CompiledPackage) {
+			err := c.work(ctx, dir, tree, queue, func(u *unit, e *entry, died bool) {
 				mu.Lock()
 				defer mu.Unlock()
-				c.cache[u.key] = &entry{pkg: p, round: c.round}
+				e.round = c.round
+				c.cache[u.key] = e
+				if died {
+					c.feared[u.dir] = true
+				} else {
+					delete(c.feared, u.dir)
+				}
 			})
 			if err != nil {
 				cancel(err)
@@ -130,7 +150,7 @@ func (c *Compiler) evaluate(ctx context.Context, tree schema.Tree, todo []*unit)
 }
 
 // work compiles units from queue, in children of its own, one after another.
-func (c *Compiler) work(ctx context.Context, dir string, tree schema.Tree, queue <-chan *unit, done func(*unit, schema.CompiledPackage)) error {
+func (c *Compiler) work(ctx context.Context, dir string, tree schema.Tree, queue <-chan *unit, done func(u *unit, e *entry, died bool)) error {
 	var w *worker
 	defer func() {
 		if w != nil {
@@ -154,9 +174,10 @@ func (c *Compiler) work(ctx context.Context, dir string, tree schema.Tree, queue
 			c.cfg.Log.Warn("compile child ended", "package", u.dir, "why", died.why)
 			d := firstOf(u.own, died.why)
 			d.Hint = died.hint
-			done(u, schema.CompiledPackage{Dir: u.dir, Diagnostics: []schema.Diagnostic{d}})
+			p := schema.CompiledPackage{Dir: u.dir, Diagnostics: []schema.Diagnostic{d}}
+			done(u, &entry{pkg: p, again: !died.certain}, true)
 		default:
-			done(u, accept(u, resp))
+			done(u, &entry{pkg: accept(u, resp)}, false)
 			if resp.Heap > recycleHeap {
 				w.close()
 				w = nil

@@ -2,7 +2,9 @@ package compile
 
 import (
 	"cmp"
+	stderrors "errors"
 	"fmt"
+	"maps"
 	"path"
 	"regexp"
 	"slices"
@@ -13,6 +15,7 @@ import (
 	"cuelang.org/go/cue/token"
 
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/valid"
 )
 
 // maxDiagnostics bounds what is reported of one package.
@@ -59,6 +62,9 @@ func diagnose(l *loaded) []schema.Diagnostic {
 // lower ranks do better.
 func (l *loaded) diagnostic(e errors.Error) (d schema.Diagnostic, rank int) {
 	at := e.Path()
+	if !l.built {
+		at = nil // of an import: not data
+	}
 	d = schema.Diagnostic{Severity: schema.Error, Field: fieldPath(at), Message: errorText(e)}
 	format, _ := e.Msg()
 	mine, theirs := l.where.ofError(e, at)
@@ -81,12 +87,16 @@ func (l *loaded) diagnostic(e errors.Error) (d schema.Diagnostic, rank int) {
 	return d, rank
 }
 
-var unresolved = regexp.MustCompile(`^reference "([^"]*)" not found$`)
+var (
+	unresolved = regexp.MustCompile(`^reference "([^"]*)" not found$`)
+	undefined  = regexp.MustCompile(`^undefined field: (#[A-Za-z0-9_]+)$`)
+)
 
 // explain adds what CUE's message leaves out.
 func explain(l *loaded, d *schema.Diagnostic, others []schema.Position) {
+	has := func(s string) bool { return strings.Contains(d.Message, s) }
 	switch {
-	case strings.HasPrefix(d.Message, "conflicting values") && len(others) > 0:
+	case has("conflicting values") && len(others) > 0:
 		other := others[0]
 		if dir := path.Dir(other.Path); dir != l.dir && below(l.dir, dir) {
 			d.Message = fmt.Sprintf("changes an object of the directory above, declared at %s: %s", other, d.Message)
@@ -94,29 +104,73 @@ func explain(l *loaded, d *schema.Diagnostic, others []schema.Position) {
 			return
 		}
 		d.Hint = "the other value is at " + other.String()
-	case strings.HasPrefix(d.Message, "incomplete value"), strings.HasPrefix(d.Message, "non-concrete value"):
+	case has("incomplete value"), has("non-concrete value"):
 		d.Expected = "a concrete value"
 	case unresolved.MatchString(d.Message):
 		name := unresolved.FindStringSubmatch(d.Message)[1]
 		if name == SchemaDir {
-			d.Hint = fmt.Sprintf("add: import %q", l.inst.Module+"/"+SchemaDir)
+			module, _, _ := strings.Cut(l.inst.Module, "@")
+			d.Hint = fmt.Sprintf("add: import %q", module+"/"+SchemaDir)
 		} else if name != "" && !strings.ContainsAny(name, "#_.") {
 			d.Hint = fmt.Sprintf("text is written in quotes: %q", name)
 		}
-	case strings.Contains(d.Message, "field not allowed"):
+	case undefined.MatchString(d.Message):
+		names := slices.Sorted(maps.Keys(definitions()))
+		if near := valid.Nearest(undefined.FindStringSubmatch(d.Message)[1], names); near != "" {
+			d.Hint = fmt.Sprintf("did you mean %s?", near)
+		}
+	case has("field not allowed"):
 		d.Hint = "a definition that this value is unified with does not have the field"
-	case strings.Contains(d.Message, "imported and not used"):
+	case has("imported and not used"):
 		d.Hint = "remove the import"
-	case strings.Contains(d.Message, "cannot find package"), strings.Contains(d.Message, "cannot find module"), strings.Contains(d.Message, "registry"):
+	case has("import cycle"), has("cannot find package"), has("cannot find module"):
 		d.Hint = "only packages of this repository and of CUE's standard library can be imported"
+		if has("cycle") {
+			d.Hint = "move what both need to a third package"
+		}
+	case !l.built:
+		d.Hint = l.syntaxHint(d)
 	}
+}
+
+// syntaxHint says what a syntax error probably is.
+func (l *loaded) syntaxHint(d *schema.Diagnostic) string {
+	lines := strings.Split(string(l.req.Files[d.Path]), "\n")
+	line := func(n int) string {
+		if n < 1 || n > len(lines) {
+			return ""
+		}
+		return strings.TrimSpace(lines[n-1])
+	}
+	switch {
+	case strings.Contains(d.Message, "found 'EOF'"):
+		return "a brace, bracket or parenthesis is not closed"
+	case strings.HasPrefix(line(d.Line), "- "):
+		return "a list is written in brackets: [\"a\", \"b\"]"
+	case strings.Contains(d.Message, "expected label or ':'") && strings.Contains(line(d.Line)+line(d.Line-1), " = "):
+		return "a field is written NAME: VALUE, without ="
+	case strings.Contains(d.Message, "missing ','"):
+		return "fields on one line are separated by commas"
+	}
+	return ""
 }
 
 // errorText returns the message of an error without path and position, in one
 // line.
 func errorText(e errors.Error) string {
 	format, args := e.Msg()
+	for strings.Contains(format, "import failed") { // says nothing: what it wraps does
+		inner, ok := stderrors.Unwrap(e).(errors.Error)
+		if !ok {
+			break
+		}
+		e = inner
+		format, args = e.Msg()
+	}
 	s := fmt.Sprintf(format, args...)
+	if cause := stderrors.Unwrap(e); cause != nil && !strings.Contains(s, cause.Error()) {
+		s = strings.TrimPrefix(s+": "+cause.Error(), ": ")
+	}
 	if s == "" {
 		s = e.Error()
 	}
@@ -165,6 +219,9 @@ var (
 	decimal    = regexp.MustCompile(`^(0|[1-9][0-9]{0,8})$`)
 )
 
+// maxLabel is how much of one label a data path shows, in bytes.
+const maxLabel = 100
+
 // fieldPath writes a data path as CUE does: job."web-front".task.command[1].
 func fieldPath(at []string) string {
 	var b strings.Builder
@@ -178,6 +235,9 @@ func fieldPath(at []string) string {
 			continue
 		case i > 0:
 			b.WriteByte('.')
+		}
+		if len(s) > maxLabel {
+			s = s[:maxLabel] + "…"
 		}
 		if identifier.MatchString(s) {
 			b.WriteString(s)

@@ -28,6 +28,7 @@ func evaluate(req request) (resp response) {
 	strict := loadPackage(req, req.Dir, false)
 	if len(strict.errs) == 0 {
 		c := collect(req, strict)
+		c.diags = append(c.diags, c.missing...)
 		if len(c.diags) == 0 && req.Parent != "" {
 			c.dropInherited(req, collect(req, loadPackage(req, req.Parent, false)))
 		}
@@ -39,8 +40,10 @@ func evaluate(req request) (resp response) {
 	diags := diagnose(strict)
 	if strict.built {
 		second := loadPackage(req, req.Dir, true)
-		mine := collect(req, second).diags
-		for _, d := range diagnose(second) {
+		c := collect(req, second)
+		theirs := diagnose(second)
+		mine := append(c.diags, c.missingBeside(theirs)...)
+		for _, d := range theirs {
 			if !slices.ContainsFunc(mine, func(m schema.Diagnostic) bool { return m.Field == d.Field || m.Position == d.Position }) {
 				mine = append(mine, d)
 			}
@@ -95,6 +98,18 @@ type collection struct {
 	from    *loaded
 	objects []object
 	diags   []schema.Diagnostic
+	missing []schema.Diagnostic // required fields that are not there
+}
+
+// missingBeside returns what is missing, without what is perhaps there but for
+// an error of the value that should hold it.
+func (c *collection) missingBeside(errs []schema.Diagnostic) (out []schema.Diagnostic) {
+	for _, m := range c.missing {
+		if !slices.ContainsFunc(errs, func(e schema.Diagnostic) bool { return e.Field != "" && within(m.Field, e.Field) }) {
+			out = append(out, m)
+		}
+	}
+	return out
 }
 
 // collect exports the objects of a package and passes each through the strict
@@ -110,7 +125,10 @@ func collect(req request, l *loaded) *collection {
 	}
 	x := &exporter{left: req.Limits.OutputBytes}
 	for top.Next() {
-		kind := top.Selector().Unquoted()
+		kind, ok := label(top)
+		if !ok {
+			continue
+		}
 		if p := valid.Kind(kind); p != nil {
 			c.add([]string{kind}, *p)
 			continue
@@ -123,7 +141,9 @@ func collect(req request, l *loaded) *collection {
 			continue
 		}
 		for objects.Next() {
-			c.object(schema.Kind(kind), objects.Selector().Unquoted(), x.plain(objects.Value(), 0))
+			if name, ok := label(objects); ok {
+				c.object(schema.Kind(kind), name, x.plain(objects.Value(), 0))
+			}
 		}
 	}
 	if what := x.trouble(req.Limits.OutputBytes); what != "" {
@@ -144,7 +164,7 @@ func (c *collection) object(kind schema.Kind, name string, data any) {
 	for _, p := range problems {
 		c.add(at, p)
 	}
-	if out == nil || len(c.diags) > 0 || len(c.from.errs) > 0 {
+	if out == nil || len(c.diags)+len(c.missing) > 0 || len(c.from.errs) > 0 {
 		return
 	}
 	c.objects = append(c.objects, object{
@@ -155,16 +175,16 @@ func (c *collection) object(kind schema.Kind, name string, data any) {
 // add turns a problem of the value at a path into a diagnostic.
 func (c *collection) add(at []string, p valid.Problem) {
 	full := slices.Concat(at, p.Path)
-	var pos schema.Position
-	if p.Missing {
-		pos = c.from.where.enclosing(full)
-	} else {
-		pos = c.from.where.of(full, p.Key)
+	d := schema.Diagnostic{
+		Severity: schema.Error, Field: fieldPath(full), Message: p.Message, Expected: p.Expected, Hint: p.Hint,
 	}
-	c.diags = append(c.diags, schema.Diagnostic{
-		Severity: schema.Error, Position: pos, Field: fieldPath(full),
-		Message: p.Message, Expected: p.Expected, Hint: p.Hint,
-	})
+	if p.Missing {
+		d.Position = c.from.where.enclosing(full)
+		c.missing = append(c.missing, d)
+		return
+	}
+	d.Position = c.from.where.of(full, p.Key)
+	c.diags = append(c.diags, d)
 }
 
 // dropInherited removes the objects that the ancestor's files declare, and

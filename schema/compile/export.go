@@ -66,7 +66,12 @@ func (x *exporter) plain(v cue.Value, depth int) any {
 	if kind := v.IncompleteKind(); kind != cue.BottomKind && kind != cue.StructKind {
 		return valid.Broken{Why: fmt.Sprintf("is only constrained (%v), not set", kind)}
 	}
-	return x.structure(v, depth) // perhaps in error only because of a field within
+	// Perhaps it is in error only because of a field within. An erroneous list
+	// looks like a struct without fields.
+	if m, ok := x.structure(v, depth).(map[string]any); ok && len(m) > 0 {
+		return m
+	}
+	return valid.Broken{}
 }
 
 func (x *exporter) structure(v cue.Value, depth int) any {
@@ -76,13 +81,26 @@ func (x *exporter) structure(v cue.Value, depth int) any {
 	}
 	m := map[string]any{}
 	for it.Next() {
-		name := it.Selector().Unquoted()
+		name, ok := label(it)
+		if !ok {
+			continue
+		}
 		if !x.spend(len(name)) {
 			return valid.Broken{}
 		}
 		m[name] = x.plain(it.Value(), depth+1)
 	}
 	return m
+}
+
+// label returns the name of a regular field. A struct with errors lists hidden
+// fields too.
+func label(it *cue.Iterator) (string, bool) {
+	sel := it.Selector()
+	if sel.LabelType() != cue.StringLabel {
+		return "", false
+	}
+	return sel.Unquoted(), true
 }
 
 func (x *exporter) list(v cue.Value, depth int) any {

@@ -53,7 +53,7 @@ func compiler(t testing.TB, cfg compile.Config) *compile.Compiler {
 func print(c schema.Compiled) string {
 	var b strings.Builder
 	for _, d := range compile.Diagnostics(c) {
-		fmt.Fprintf(&b, "%s: %s\n\t%s: %s\n", d.Position, d.Severity, d.Field, d.Message)
+		fmt.Fprintf(&b, "%s: %s\n\t%s\n", d.Position, d.Severity, strings.TrimPrefix(d.Field+": "+d.Message, ": "))
 		if d.Expected != "" {
 			fmt.Fprintf(&b, "\twant %s\n", d.Expected)
 		}

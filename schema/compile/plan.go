@@ -69,12 +69,8 @@ func plan(tree schema.Tree, headers map[string]header, limits Limits) ([]*unit, 
 	if d := p.readModule(); d != nil {
 		return nil, []schema.Diagnostic{*d}
 	}
-	diags := p.sortFiles()
-	if slices.ContainsFunc(diags, isError) {
-		return nil, diags
-	}
+	units := p.sortFiles()
 	version := hashSchema()
-	var units []*unit
 	for _, dir := range slices.Sorted(maps.Keys(p.dirs)) {
 		u := p.unit(dir)
 		if len(u.diags) == 0 {
@@ -82,6 +78,8 @@ func plan(tree schema.Tree, headers map[string]header, limits Limits) ([]*unit, 
 		}
 		units = append(units, u)
 	}
+	units = oneEach(units)
+	var diags []schema.Diagnostic
 	if len(units) == 0 {
 		diags = append(diags, schema.Diagnostic{
 			Severity: schema.Warning, Position: schema.Position{Path: moduleFile, Line: 1, Column: 1},
@@ -89,6 +87,23 @@ func plan(tree schema.Tree, headers map[string]header, limits Limits) ([]*unit, 
 		})
 	}
 	return units, diags
+}
+
+// oneEach sorts units and joins those of the same directory: a refused one has
+// priority over the rest of its directory.
+func oneEach(units []*unit) []*unit {
+	slices.SortStableFunc(units, func(a, b *unit) int { return strings.Compare(a.dir, b.dir) })
+	var out []*unit
+	for _, u := range units {
+		last := len(out) - 1
+		switch {
+		case last < 0 || out[last].dir != u.dir:
+			out = append(out, u)
+		case len(u.diags) > 0:
+			out[last].diags = append(out[last].diags, u.diags...)
+		}
+	}
+	return out
 }
 
 func isError(d schema.Diagnostic) bool { return d.Severity == schema.Error }
@@ -127,17 +142,29 @@ func (p *planner) readModule() *schema.Diagnostic {
 	return nil
 }
 
-// sortFiles groups the CUE files by directory and by package.
-func (p *planner) sortFiles() (diags []schema.Diagnostic) {
+// badUnit is a directory with a file whose path is at fault: only that is
+// refused, since every team can commit such a file.
+func badUnit(name, what string) *unit {
+	name = strings.ToValidUTF8(name, "\uFFFD")
+	d := schema.Diagnostic{
+		Severity: schema.Error, Position: schema.Position{Path: name, Line: 1, Column: 1}, Message: what, Hint: "rename it",
+	}
+	return &unit{dir: path.Dir(name), own: []string{name}, diags: []schema.Diagnostic{d}}
+}
+
+// sortFiles groups the CUE files by directory and by package, and returns the
+// units that are refused for the paths of their files.
+func (p *planner) sortFiles() (units []*unit) {
 	p.paths = slices.Sorted(maps.Keys(p.tree.Files))
 	for _, name := range p.paths {
-		if !strings.HasSuffix(name, ".cue") || ignored(name) {
+		if !strings.HasSuffix(name, ".cue") {
 			continue
 		}
 		if what := badPath(name); what != "" {
-			diags = append(diags, schema.Diagnostic{
-				Severity: schema.Error, Position: schema.Position{Path: strings.ToValidUTF8(name, "\uFFFD")}, Message: what, Hint: "rename it",
-			})
+			units = append(units, badUnit(name, what))
+			continue
+		}
+		if ignored(name) {
 			continue
 		}
 		dir := path.Dir(name)
@@ -147,7 +174,7 @@ func (p *planner) sortFiles() (diags []schema.Diagnostic) {
 			p.nodes[n] = append(p.nodes[n], name)
 		}
 	}
-	return diags
+	return units
 }
 
 func (p *planner) header(name string) header {

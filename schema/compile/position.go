@@ -157,11 +157,11 @@ func (p *positions) ofError(e errors.Error, at []string) (best schema.Position, 
 		all = append(all, pos)
 		s := 0
 		if f, ok := p.index()[pos]; ok && labelOf(f) == label {
-			s = 1
+			s = 2
 			pos = edge(f, false)
 		}
 		if p.mine(pos.Path) {
-			s += 2
+			s++
 		}
 		if s >= score { // a later position is nearer to the value
 			score, best = s, pos

@@ -29,11 +29,11 @@ type header struct {
 func scan(data []byte, limit int) (h header) {
 	fail := func(line int, message, hint string) header {
 		return header{err: &schema.Diagnostic{
-			Severity: schema.Error, Position: schema.Position{Line: line, Column: min(line, 1)}, Message: message, Hint: hint,
+			Severity: schema.Error, Position: schema.Position{Line: line, Column: 1}, Message: message, Hint: hint,
 		}}
 	}
 	if len(data) > limit {
-		return fail(0, fmt.Sprintf("the file has %d bytes, more than %d", len(data), limit), "split it")
+		return fail(1, fmt.Sprintf("the file has %d bytes, more than %d", len(data), limit), "split it")
 	}
 	if !utf8.Valid(data) {
 		valid := len(data) - len(bytes.TrimLeftFunc(data, func(r rune) bool { return r != utf8.RuneError }))
@@ -41,12 +41,12 @@ func scan(data []byte, limit int) (h header) {
 	}
 	defer func() {
 		if p := recover(); p != nil {
-			h = fail(0, fmt.Sprintf("the file cannot be read: %v", p), "")
+			h = fail(1, fmt.Sprintf("the file cannot be read: %v", p), "")
 		}
 	}()
 	f, err := parser.ParseFile("-", data, parser.ImportsOnly)
 	if f == nil {
-		return fail(0, fmt.Sprintf("the file cannot be read: %v", err), "")
+		return fail(1, fmt.Sprintf("the file cannot be read: %v", err), "")
 	}
 	h.pkg = f.PackageName()
 	for spec := range f.ImportSpecs() {
@@ -87,6 +87,7 @@ func badPath(p string) string {
 		return "the path leads out of the repository"
 	case strings.ContainsFunc(p, func(r rune) bool { return !unicode.IsPrint(r) }):
 		return "the path has characters that cannot be printed"
+	case p == moduleFile || ignored(p):
 	case strings.ContainsAny(p, `\:*?"<>|@`):
 		return `the path has one of \ : * ? " < > | @, which CUE cannot import`
 	case strings.Count(p, "/") > maxDirs:
@@ -102,9 +103,9 @@ const maxDirs = 64
 // names, and files for tests and tools.
 func ignored(p string) bool {
 	for _, part := range strings.Split(p, "/") {
-		if strings.HasPrefix(part, ".") || strings.HasPrefix(part, "_") {
+		if strings.HasPrefix(part, ".") || strings.HasPrefix(part, "_") || part == "cue.mod" {
 			return true
 		}
 	}
-	return strings.HasPrefix(p, "cue.mod/") || strings.HasSuffix(p, "_test.cue") || strings.HasSuffix(p, "_tool.cue")
+	return strings.HasSuffix(p, "_test.cue") || strings.HasSuffix(p, "_tool.cue")
 }

@@ -305,7 +305,7 @@ func describe(v any) string {
 	case map[string]any:
 		return "a struct"
 	}
-	return "of an unknown type"
+	return "bytes" // what a CUE literal in single quotes is
 }
 
 // String says in words what r accepts.

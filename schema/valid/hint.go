@@ -23,25 +23,36 @@ func didYouMean(word string, words []string, alias map[string]string) string {
 		}
 		return fmt.Sprintf("did you mean %s?", to)
 	}
+	if best := Nearest(word, words); best != "" {
+		return fmt.Sprintf("did you mean %s?", best)
+	}
+	return ""
+}
+
+// maxWord is longer than any field name, in bytes.
+const maxWord = 64
+
+// Nearest returns the one of words that word is probably a misspelling of, ""
+// if there is none.
+func Nearest(word string, words []string) string {
+	if len(word) > maxWord {
+		return ""
+	}
 	best, distance := "", 1+len(word)/3
 	for _, w := range words {
 		if d := editDistance(strings.ToLower(word), strings.ToLower(w)); d <= distance && (best == "" || d < distance) {
 			best, distance = w, d
 		}
 	}
-	if best == "" {
-		return ""
-	}
-	return fmt.Sprintf("did you mean %s?", best)
+	return best
 }
 
 // editDistance counts the insertions, deletions, replacements and swaps of
 // neighbours that turn a into b (optimal string alignment), over bytes. Words
 // longer than a field name ever is are far from everything.
 func editDistance(a, b string) int {
-	const most = 64
-	if len(a) > most || len(b) > most {
-		return most
+	if len(a) > maxWord || len(b) > maxWord {
+		return maxWord
 	}
 	before, last := make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range last {

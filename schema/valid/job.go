@@ -96,10 +96,14 @@ func (c *check) references(path []string, v any, ports []string) {
 	}
 	names := []string{"MUSTER_CELL", "MUSTER_USER", "MUSTER_JOB", "MUSTER_TASK_INDEX"}
 	for _, p := range ports {
-		names = append(names, "MUSTER_PORT_"+strings.ToUpper(strings.ReplaceAll(p, "-", "_")))
+		name := "MUSTER_PORT_" + strings.ToUpper(strings.ReplaceAll(p, "-", "_"))
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
 	}
 	for _, m := range reference.FindAllStringSubmatch(s, -1) {
-		if strings.HasPrefix(m[0], "$$") || slices.Contains(names, m[1]) {
+		escaped := strings.IndexByte(m[0], '(')%2 == 0 // $$ stands for one $
+		if escaped || slices.Contains(names, m[1]) {
 			continue
 		}
 		p := Problem{

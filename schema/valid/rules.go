@@ -136,7 +136,7 @@ var jobRule = &Rule{
 		"disruption", "appclass", "packages", "logs", "allocset", "devices",
 	},
 	Alias: map[string]string{
-		"replicas": "tasks", "count": "tasks", "instances": "tasks", "size": "tasks", "owner": "user", "namespace": "user",
+		"replicas": "tasks", "replica": "tasks", "count": "tasks", "instances": "tasks", "size": "tasks", "owner": "user", "namespace": "user",
 		"type": "kind", "priorityClassName": "priority", "group": "task", "template": "task", "process": "task.process",
 		"command": "task.process.command", "resources": "task.resources", "env": "task.env", "health": "task.health",
 		"graceSeconds": "task.graceSeconds", "ports": "task.resources.ports", "strategy": "update", "region": "cell",
