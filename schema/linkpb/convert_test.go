@@ -14,11 +14,17 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-var (
-	drawName  = rapid.StringMatching(`[a-z0-9]([a-z0-9-]{0,8}[a-z0-9])?`)
-	drawText  = rapid.String()
-	drawPorts = rapid.MapOf(drawName, rapid.IntRange(1, 65535))
-)
+// A generator of rapid is not for two goroutines, so each draw has its own.
+
+func drawName(t *rapid.T, label string) string {
+	return names().Draw(t, label)
+}
+
+func drawText(t *rapid.T, label string) string { return rapid.String().Draw(t, label) }
+
+func names() *rapid.Generator[string] { return rapid.StringMatching(`[a-z0-9]([a-z0-9-]{0,8}[a-z0-9])?`) }
+
+func ports() *rapid.Generator[map[string]int] { return rapid.MapOf(names(), rapid.IntRange(1, 65535)) }
 
 func drawTime(t *rapid.T) time.Time {
 	if rapid.Bool().Draw(t, "zero") {
@@ -28,7 +34,7 @@ func drawTime(t *rapid.T) time.Time {
 }
 
 func drawTask(t *rapid.T) schema.TaskName {
-	n := schema.JobName{Cell: drawName.Draw(t, "cell"), User: drawName.Draw(t, "user"), Job: drawName.Draw(t, "job")}
+	n := schema.JobName{Cell: drawName(t, "cell"), User: drawName(t, "user"), Job: drawName(t, "job")}
 	return n.Task(rapid.IntRange(0, schema.MaxTasks).Draw(t, "index"))
 }
 
@@ -44,7 +50,7 @@ func drawMap[V any](t *rapid.T, g *rapid.Generator[map[string]V], label string) 
 func drawExit(t *rapid.T) schema.Exit {
 	return schema.Exit{
 		Incarnation: rapid.IntRange(0, 1000).Draw(t, "incarnation"), Code: rapid.IntRange(-1, 255).Draw(t, "code"),
-		Signal: drawText.Draw(t, "signal"), OOM: rapid.Bool().Draw(t, "oom"), At: drawTime(t), Message: drawText.Draw(t, "message"),
+		Signal: drawText(t, "signal"), OOM: rapid.Bool().Draw(t, "oom"), At: drawTime(t), Message: drawText(t, "message"),
 	}
 }
 
@@ -53,7 +59,7 @@ func drawCause(t *rapid.T) *schema.Cause {
 		return nil
 	}
 	c := &schema.Cause{
-		Kind: schema.CauseUpdate, Message: drawText.Draw(t, "message"), Machine: drawName.Draw(t, "machine"),
+		Kind: schema.CauseUpdate, Message: drawText(t, "message"), Machine: drawName(t, "machine"),
 		Generation: rapid.Uint64().Draw(t, "generation"), At: drawTime(t),
 	}
 	if rapid.Bool().Draw(t, "has exit") {
@@ -66,13 +72,13 @@ func drawCause(t *rapid.T) *schema.Cause {
 func drawMachine(t *rapid.T) schema.MachineInfo {
 	amount := rapid.Int64()
 	i := schema.MachineInfo{
-		Name: drawName.Draw(t, "name"), Boot: drawText.Draw(t, "boot"),
+		Name: drawName(t, "name"), Boot: drawText(t, "boot"),
 		Capacity:   schema.Resources{CPUMilli: amount.Draw(t, "cpu"), RAMBytes: amount.Draw(t, "ram"), DiskBytes: amount.Draw(t, "disk")},
 		Ports:      schema.PortRange{First: rapid.IntRange(0, 65535).Draw(t, "first"), Last: rapid.IntRange(0, 65535).Draw(t, "last")},
-		Attributes: drawMap(t, rapid.MapOf(drawText, drawText), "attributes"), AgentVersion: drawText.Draw(t, "version"),
+		Attributes: drawMap(t, rapid.MapOf(rapid.String(), rapid.String()), "attributes"), AgentVersion: drawText(t, "version"),
 	}
 	for range rapid.IntRange(0, 2).Draw(t, "notes") {
-		i.Notes = append(i.Notes, drawText.Draw(t, "note"))
+		i.Notes = append(i.Notes, drawText(t, "note"))
 	}
 	return i
 }
@@ -88,8 +94,8 @@ func drawReport(t *rapid.T) schema.Report {
 		s := schema.TaskStatus{
 			Task: drawTask(t), Generation: rapid.Uint64().Draw(t, "generation"), State: rapid.SampledFrom(states).Draw(t, "state"),
 			Incarnation: rapid.IntRange(0, 1000).Draw(t, "incarnation"), PID: rapid.IntRange(0, 1<<22).Draw(t, "pid"),
-			StartedAt: drawTime(t), Ports: drawMap(t, drawPorts, "ports"), Health: rapid.SampledFrom(health).Draw(t, "health"),
-			End: drawCause(t), Note: drawText.Draw(t, "note"),
+			StartedAt: drawTime(t), Ports: drawMap(t, ports(), "ports"), Health: rapid.SampledFrom(health).Draw(t, "health"),
+			End: drawCause(t), Note: drawText(t, "note"),
 		}
 		for range rapid.IntRange(0, 2).Draw(t, "exits") {
 			s.Exits = append(s.Exits, drawExit(t))
@@ -139,7 +145,7 @@ func TestAssignmentsRoundTrip(t *testing.T) {
 			}
 			want = append(want, schema.Assignment{
 				Task: task, Generation: rapid.Uint64().Draw(t, "generation"), Data: digest, Job: job,
-				Ports: drawMap(t, drawPorts, "ports"), Stop: drawCause(t),
+				Ports: drawMap(t, ports(), "ports"), Stop: drawCause(t),
 			})
 		}
 		b, err := proto.Marshal(EncodeAssignments(3, 4, want))
