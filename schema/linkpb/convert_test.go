@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 	"pgregory.net/rapid"
@@ -22,7 +23,9 @@ func drawName(t *rapid.T, label string) string {
 
 func drawText(t *rapid.T, label string) string { return rapid.String().Draw(t, label) }
 
-func names() *rapid.Generator[string] { return rapid.StringMatching(`[a-z0-9]([a-z0-9-]{0,8}[a-z0-9])?`) }
+func names() *rapid.Generator[string] {
+	return rapid.StringMatching(`[a-z0-9]([a-z0-9-]{0,8}[a-z0-9])?`)
+}
 
 func ports() *rapid.Generator[map[string]int] { return rapid.MapOf(names(), rapid.IntRange(1, 65535)) }
 
@@ -258,4 +261,34 @@ func second[T any](_ T, err error) error { return err }
 func digest(body []byte) []byte {
 	sum := sha256.Sum256(body)
 	return sum[:]
+}
+
+// FuzzDecodeReport decodes what an agent may send: it never panics, and what it
+// takes it gives again.
+func FuzzDecodeReport(f *testing.F) {
+	body, _, err := EncodeReport(&schema.Report{
+		Machine: schema.MachineInfo{Name: "m1", Attributes: map[string]string{"arch": "amd64"}},
+		Tasks: []schema.TaskStatus{{
+			Task: schema.JobName{Cell: "c", User: "u", Job: "j"}.Task(1), State: schema.Dead, Ports: map[string]int{"http": 80},
+			End: &schema.Cause{Kind: schema.CauseFailed, Exit: &schema.Exit{Code: 1, At: time.Unix(1, 0)}},
+		}},
+	})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(body)
+	f.Fuzz(func(t *testing.T, body []byte) {
+		r, err := DecodeReport(&Report{Digest: digest(body), Body: body})
+		if err != nil {
+			return
+		}
+		again, sum, err := EncodeReport(&r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r2, err := DecodeReport(&Report{Digest: sum, Body: again})
+		if diff := cmp.Diff(r, r2, cmpopts.EquateEmpty()); err != nil || diff != "" {
+			t.Fatal(err, diff)
+		}
+	})
 }
