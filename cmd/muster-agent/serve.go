@@ -1,0 +1,193 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/musterhq/muster/nodeagent/link"
+	"github.com/musterhq/muster/nodeagent/loop"
+	"github.com/musterhq/muster/nodeagent/machine"
+	"github.com/musterhq/muster/schema"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// serve is the agent, until a signal ends it.
+func serve(ctx context.Context, f *flags, stderr io.Writer) error {
+	// From here on a signal is answered, so that none kills an agent which
+	// has just started its first task without the last word on it.
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	defer signal.Stop(signals)
+	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: f.level}))
+
+	metrics, err := listenMetrics(ctx, f.metricsListen)
+	if err != nil {
+		return err
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	a, err := newAgent(ctx, f, log, registry)
+	if err != nil {
+		return errors.Join(err, closeListener(metrics))
+	}
+	info := a.loop.Info()
+	log.Info("agent runs", "cell", f.cell, "machine", info.Name, "version", version, "state", f.stateDir,
+		"cpu_milli", info.Capacity.CPUMilli, "ram_bytes", info.Capacity.RAMBytes, "disk_bytes", info.Capacity.DiskBytes, "notes", info.Notes)
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan error, 3)
+	parts := 2
+	go func() { ended <- a.loop.Run(ctx) }()
+	go func() { ended <- a.link.Run(ctx) }()
+	if metrics != nil {
+		parts++
+		log.Info("metrics", "address", "http://"+metrics.Addr().String()+"/metrics")
+		go func() { ended <- serveMetrics(ctx, metrics, registry) }()
+	}
+	err = untilTold(a.loop, signals, ended, &parts, log)
+	cancel()
+	for range parts {
+		err = errors.Join(err, <-ended)
+	}
+	return err
+}
+
+// agent is the loop and its link.
+type agent struct {
+	loop *loop.Loop
+	link *link.Client
+}
+
+func newAgent(ctx context.Context, f *flags, log *slog.Logger, registry prometheus.Registerer) (*agent, error) {
+	dir, err := filepath.Abs(f.stateDir)
+	if err != nil {
+		return nil, fmt.Errorf("--state-dir %s: %w", f.stateDir, err)
+	}
+	if err := os.MkdirAll(dir, 0o711); err != nil {
+		return nil, fmt.Errorf("--state-dir: %w", err)
+	}
+	info, err := machine.Find(dir)
+	if err != nil {
+		return nil, err
+	}
+	f.override(&info)
+	if info.Name == "" {
+		return nil, usageError{errors.New("the host has no name that could be this machine's"), "give one with --name"}
+	}
+	tasks, err := newRuntime(dir, &info)
+	if err != nil {
+		return nil, err
+	}
+	a := &agent{}
+	a.loop, err = loop.New(ctx, loop.Config{
+		Cell: f.cell, Machine: info, Dir: dir, Runtime: tasks, Log: log, Metrics: registry,
+		Hint: func() { a.link.Hint() },
+	})
+	if err != nil {
+		return nil, err
+	}
+	a.link = link.New(link.Config{Cell: f.cell, Dial: f.socket, Agent: a.loop, Log: log})
+	return a, nil
+}
+
+// untilTold waits for a signal, or for a part that ends by itself, and stops
+// the tasks if the signal says so.
+func untilTold(l *loop.Loop, signals <-chan os.Signal, ended <-chan error, parts *int, log *slog.Logger) error {
+	select {
+	case err := <-ended:
+		*parts--
+		return err
+	case s := <-signals:
+		if s == syscall.SIGTERM {
+			log.Info("SIGTERM: the agent ends and leaves its tasks running")
+			return nil
+		}
+	}
+	log.Info("SIGINT: stopping all tasks; again to leave them as they are")
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	stopped := make(chan error, 1)
+	go func() { stopped <- l.StopAll(ctx) }()
+	select {
+	case err := <-stopped:
+		return err
+	case <-signals:
+		return errors.New("interrupted while tasks were being stopped: some may run on")
+	}
+}
+
+// listenMetrics opens the socket for /metrics; nil if none is wanted.
+func listenMetrics(ctx context.Context, addr string) (net.Listener, error) {
+	if addr == "" {
+		return nil, nil
+	}
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("--metrics-listen: %w", err)
+	}
+	if ip := l.Addr().(*net.TCPAddr).IP; !ip.IsLoopback() { // whatever localhost resolves to
+		return nil, errors.Join(checkLoopback(l.Addr().String()), l.Close())
+	}
+	return l, nil
+}
+
+func closeListener(l net.Listener) error {
+	if l == nil {
+		return nil
+	}
+	return l.Close()
+}
+
+// serveMetrics serves /metrics until ctx ends.
+func serveMetrics(ctx context.Context, l net.Listener, registry *prometheus.Registry) error {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
+	defer stop()
+	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve metrics: %w", err)
+	}
+	return nil
+}
+
+// keeperName is the keeper's binary, which lies beside the agent's.
+const keeperName = "muster-keeper"
+
+// keeper returns the path of the keeper's binary.
+func keeper() (string, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("find %s: %w", keeperName, err)
+	}
+	path := filepath.Join(filepath.Dir(exe), keeperName)
+	if info, err := os.Stat(path); err != nil || info.Mode()&0o111 == 0 {
+		return "", fmt.Errorf("%s is not beside %s, where the agent needs it", keeperName, exe)
+	}
+	return path, nil
+}
+
+var _ link.Agent = (*loop.Loop)(nil)
+
+// newRuntime stands where tasks meet the machine; it adds to info what it can
+// and cannot do there.
+func newRuntime(dir string, info *schema.MachineInfo) (loop.Runtime, error) {
+	path, err := keeper()
+	if err != nil {
+		return nil, err
+	}
+	_ = path
+	return nil, errors.ErrUnsupported
+}
