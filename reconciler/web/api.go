@@ -69,7 +69,7 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) error {
 	}
 	status, version := s.snapshot(r.Context(), after, wait)
 	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Muster-Version", strconv.FormatUint(version, 10))
+	w.Header().Set("Muster-Status-Version", strconv.FormatUint(version, 10))
 	return writeJSON(w, status)
 }
 
@@ -182,15 +182,12 @@ func (s *Server) logs(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	machine, generation, err := s.cfg.Locator.Locate(want.Task)
+	machine, err := s.cfg.Locator.Locate(want.Task)
 	if errors.Is(err, fs.ErrNotExist) {
 		return &failure{http.StatusNotFound, err.Error(), "muster why " + want.Task.Short() + " says what it waits for"}
 	}
 	if err != nil {
 		return err
-	}
-	if want.Generation == 0 {
-		want.Generation = generation
 	}
 	log, err := s.cfg.Logs.Logs(r.Context(), machine, want)
 	if err != nil {

@@ -70,7 +70,7 @@ func TestAPI(t *testing.T) {
 		h.ServeHTTP(w, r)
 		var b strings.Builder
 		fmt.Fprintf(&b, "%d %s", w.Code, w.Header().Get("Content-Type"))
-		for _, name := range []string{"Allow", "Muster-Version"} {
+		for _, name := range []string{"Allow", "Muster-Status-Version"} {
 			if v := w.Header().Get(name); v != "" {
 				fmt.Fprintf(&b, " %s=%s", name, v)
 			}

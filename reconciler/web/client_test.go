@@ -166,7 +166,7 @@ func TestLogsThroughClient(t *testing.T) {
 	}
 	wantOpened := []string{
 		"m1 {Task:local/search/web/1 Generation:9 Incarnation:2 Stream:stderr Follow:true Tail:5}",
-		"m1 {Task:local/search/web/0 Generation:7 Incarnation:0 Stream:stdout Follow:false Tail:-1}",
+		"m1 {Task:local/search/web/0 Generation:0 Incarnation:0 Stream:stdout Follow:false Tail:-1}",
 	}
 	if diff := cmp.Diff(wantOpened, c.opened); diff != "" {
 		t.Error(diff)

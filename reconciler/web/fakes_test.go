@@ -108,11 +108,11 @@ func (c *cell) Reconcile(context.Context) error {
 	return c.trouble
 }
 
-func (c *cell) Locate(task schema.TaskName) (string, uint64, error) {
+func (c *cell) Locate(task schema.TaskName) (string, error) {
 	if task.Index > 1 {
-		return "", 0, fmt.Errorf("task %s: %w", task.Short(), fs.ErrNotExist)
+		return "", fmt.Errorf("task %s: %w", task.Short(), fs.ErrNotExist)
 	}
-	return "m1", 7, nil
+	return "m1", nil
 }
 
 func (c *cell) Logs(ctx context.Context, machine string, r schema.LogRequest) (io.ReadCloser, error) {

@@ -30,7 +30,7 @@ const (
 // Cell is the state of the cell, as its owner last published it.
 type Cell interface {
 	// Status returns the newest snapshot, which is not to be written to, its
-	// version, and a channel that is closed when there is a newer one.
+	// version, from 1, and a channel that is closed when there is a newer one.
 	Status() (s *reconciler.Status, version uint64, newer <-chan struct{})
 	// Why explains a job, or with an index from 0 one task, as a JSON value.
 	// It errs with fs.ErrNotExist when there is none.
@@ -41,10 +41,10 @@ type Cell interface {
 
 // Locator knows where tasks ran.
 type Locator interface {
-	// Locate returns the machine and the generation of the newest run of a
-	// task, also when that has ended. It errs with fs.ErrNotExist when the
-	// task is unknown or never ran.
-	Locate(task schema.TaskName) (machine string, generation uint64, err error)
+	// Locate returns the machine of the newest generation of a task, also when
+	// that has ended. It errs with fs.ErrNotExist when the task is unknown or
+	// was never on a machine.
+	Locate(task schema.TaskName) (machine string, err error)
 }
 
 // Logs reads the logs of tasks.

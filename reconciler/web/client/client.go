@@ -80,7 +80,7 @@ func (c *Client) Status(ctx context.Context, after uint64, wait time.Duration) (
 		return nil, 0, err
 	}
 	defer resp.Body.Close()
-	version, err := strconv.ParseUint(resp.Header.Get("Muster-Version"), 10, 64)
+	version, err := strconv.ParseUint(resp.Header.Get("Muster-Status-Version"), 10, 64)
 	if err != nil {
 		return nil, 0, c.foreign(err)
 	}
