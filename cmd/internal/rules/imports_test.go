@@ -22,8 +22,13 @@ var layers = []layer{
 	},
 	{
 		"schema/compile",
-		[]string{"schema", "schema/cue"},
+		[]string{"schema", "schema/cue", "schema/valid"},
 		"compilation is a function of a commit's files and knows nothing of a running cell",
+	},
+	{
+		"schema/scaffold",
+		[]string{"schema", "schema/cue"},
+		"a new config repository holds the definitions",
 	},
 	{
 		"schema/...",
@@ -51,6 +56,11 @@ var layers = []layer{
 		"only the two ends of the link speak its protobuf",
 	},
 	{
+		"reconciler/web/...",
+		[]string{"reconciler", "placement", "schema", "reconciler/web/..."},
+		"the API and its client share their requests, and know of the cell only its status",
+	},
+	{
 		"reconciler/...",
 		[]string{"reconciler", "placement", "schema"},
 		"adapters meet through interfaces that their consumer declares, and are put together in cmd/internal/cell; " +
@@ -69,6 +79,11 @@ var layers = []layer{
 		"nodeagent/link",
 		[]string{"nodeagent", "schema", "schema/linkpb"},
 		"only the two ends of the link speak its protobuf",
+	},
+	{
+		"nodeagent/runtime/...",
+		[]string{"nodeagent", "nodeagent/keeper", "nodeagent/runtime/...", "schema"},
+		"a runtime starts keepers; it does not know who asked",
 	},
 	{
 		"nodeagent/hollow",
@@ -170,6 +185,12 @@ var owners = []owner{
 		"every write is fenced; a second way to the store would be a way around the fence",
 	},
 	{
+		"go.uber.org/zap",
+		[]string{"reconciler/store"},
+		nil,
+		"etcd logs with it; all else logs with log/slog",
+	},
+	{
 		"google.golang.org/grpc",
 		[]string{"schema/linkpb", "reconciler/link", "nodeagent/link"},
 		nil,
@@ -234,6 +255,12 @@ var owners = []owner{
 		nil,
 		[]string{"cmd/...", "schema/...", "examples/..."},
 		"testscript and txtar are for the tests of commands and of config repositories",
+	},
+	{
+		"golang.org/x/tools/txtar",
+		nil,
+		anywhere,
+		"a form of test data",
 	},
 	{
 		"golang.org/x/sync",
