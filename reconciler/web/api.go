@@ -1,0 +1,354 @@
+package web
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/schema"
+)
+
+const (
+	maxWait       = time.Minute // of one request
+	defaultEvents = 1000        // a page of events
+	maxEvents     = 10_000
+	logBuffer     = 32 << 10
+)
+
+// failure is an error with its status code, and what to do about it.
+type failure struct {
+	code    int
+	message string
+	hint    string
+}
+
+func (f *failure) Error() string { return f.message }
+
+// fail answers with an error. One that is not a failure is ours.
+func (s *Server) fail(w http.ResponseWriter, err error) {
+	f := &failure{code: http.StatusInternalServerError, message: err.Error()}
+	if !errors.As(err, &f) && errors.Is(err, context.Canceled) {
+		return // the client has left, or we are stopping
+	}
+	if f.code == http.StatusInternalServerError {
+		s.cfg.Log.Error("request failed", "err", err) // the client may not tell anyone
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(f.code)
+	_ = writeJSON(w, struct {
+		Error string `json:"error"`
+		Hint  string `json:"hint"`
+	}{f.message, f.hint}) // a client that has left needs no answer
+}
+
+func badRequest(hint, format string, args ...any) error {
+	return &failure{http.StatusBadRequest, fmt.Sprintf(format, args...), hint}
+}
+
+func writeJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}
+
+// status answers with the snapshot; its version is in a header.
+func (s *Server) status(w http.ResponseWriter, r *http.Request) error {
+	q := query{r.URL.Query(), nil}
+	after, wait := q.id("after"), q.duration("wait")
+	if q.err != nil {
+		return q.err
+	}
+	status, version := s.snapshot(r.Context(), after, wait)
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Muster-Version", strconv.FormatUint(version, 10))
+	return writeJSON(w, status)
+}
+
+// snapshot returns the newest snapshot; when that is the one of version after,
+// it waits for another. A version that is not ours is one of another process.
+func (s *Server) snapshot(ctx context.Context, after uint64, wait time.Duration) (*reconciler.Status, uint64) {
+	timeout := time.NewTimer(wait)
+	defer timeout.Stop()
+	for {
+		status, version, newer := s.cfg.Cell.Status()
+		if version != after || wait == 0 {
+			return status, version
+		}
+		select {
+		case <-newer:
+		case <-ctx.Done():
+			return status, version
+		case <-timeout.C:
+			return status, version
+		}
+	}
+}
+
+// why explains a job or a task.
+func (s *Server) why(w http.ResponseWriter, r *http.Request) error {
+	q := query{r.URL.Query(), nil}
+	index := q.number("index", -1)
+	if q.err != nil {
+		return q.err
+	}
+	job, err := s.job(r.URL.Query().Get("job"))
+	if err != nil {
+		return err
+	}
+	why, err := s.cfg.Cell.Why(r.Context(), job, index)
+	if errors.Is(err, fs.ErrNotExist) {
+		return &failure{http.StatusNotFound, err.Error(), "muster status lists the jobs"}
+	}
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	return writeJSON(w, why)
+}
+
+// reconcile makes the cell look now.
+func (s *Server) reconcile(w http.ResponseWriter, r *http.Request) error {
+	if err := s.cfg.Cell.Reconcile(r.Context()); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusAccepted)
+	return writeJSON(w, struct{}{})
+}
+
+// events answers with a page of the history.
+func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
+	q := query{r.URL.Query(), nil}
+	wait := q.duration("wait")
+	want := schema.EventQuery{
+		After: q.id("after"), Newest: q.flag("newest"), Limit: q.number("limit", defaultEvents),
+		Job: q.Get("job"), Task: q.Get("task"), Machine: q.Get("machine"), Kind: schema.EventKind(q.Get("kind")),
+	}
+	if q.err == nil && (want.Limit == 0 || want.Limit > maxEvents) {
+		q.err = badRequest("", "limit %d: want 1 to %d", want.Limit, maxEvents)
+	}
+	if q.err != nil {
+		return q.err
+	}
+	records, err := s.recorded(r.Context(), want, wait)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	for i := range records {
+		if err := writeJSON(w, &records[i]); err != nil {
+			return nil //nolint:nilerr // the client has left
+		}
+	}
+	return nil
+}
+
+// recorded returns the events that match, and waits for the first.
+func (s *Server) recorded(ctx context.Context, want schema.EventQuery, wait time.Duration) ([]schema.EventRecord, error) {
+	waiting, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	for {
+		// First what is the newest: what comes between is not waited for.
+		newest, err := s.cfg.Events.Since(schema.EventQuery{Newest: true, Limit: 1})
+		if err != nil {
+			return nil, err
+		}
+		records, err := s.cfg.Events.Since(want)
+		if err != nil || len(records) > 0 || wait == 0 {
+			return records, err
+		}
+		seen := want.After
+		for _, n := range newest {
+			seen = max(seen, n.ID)
+		}
+		if s.cfg.Events.Wait(waiting, seen) != nil {
+			return nil, nil //nolint:nilerr // the time is over: nothing is an answer
+		}
+	}
+}
+
+// logs answers with a log as it comes. Its first bytes decide the status code.
+func (s *Server) logs(w http.ResponseWriter, r *http.Request) error {
+	want, err := s.logRequest(r.URL.Query())
+	if err != nil {
+		return err
+	}
+	machine, generation, err := s.cfg.Locator.Locate(want.Task)
+	if errors.Is(err, fs.ErrNotExist) {
+		return &failure{http.StatusNotFound, err.Error(), "muster why " + want.Task.Short() + " says what it waits for"}
+	}
+	if err != nil {
+		return err
+	}
+	if want.Generation == 0 {
+		want.Generation = generation
+	}
+	log, err := s.cfg.Logs.Logs(r.Context(), machine, want)
+	if err != nil {
+		return unreadable(err)
+	}
+	defer log.Close()
+	buffer := make([]byte, logBuffer)
+	n, err := log.Read(buffer)
+	if n == 0 && err != nil && !errors.Is(err, io.EOF) {
+		return unreadable(err)
+	}
+	stream(w, log, chunk{buffer, n, err})
+	return nil
+}
+
+// unreadable says whose fault it is that there is no log.
+func unreadable(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return &failure{http.StatusNotFound, err.Error(), "logs are kept for a day after a task has ended"}
+	}
+	if errors.Is(err, context.Canceled) {
+		return err
+	}
+	return &failure{http.StatusBadGateway, err.Error(), "muster status lists the machines; the agent of this one must be connected"}
+}
+
+// chunk is what a Read returned.
+type chunk struct {
+	buffer []byte
+	n      int
+	err    error
+}
+
+// stream copies a log to the client, each piece at once. What goes wrong from
+// here on is said in a trailer.
+func stream(w http.ResponseWriter, log io.Reader, c chunk) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(http.StatusOK)
+	flush := http.NewResponseController(w)
+	for {
+		if c.n > 0 {
+			if _, err := w.Write(c.buffer[:c.n]); err != nil {
+				return // the client has left
+			}
+			if flush.Flush() != nil {
+				return
+			}
+		}
+		if c.err != nil {
+			break
+		}
+		c.n, c.err = log.Read(c.buffer)
+	}
+	if !errors.Is(c.err, io.EOF) {
+		w.Header().Set(http.TrailerPrefix+"Muster-Error", strings.Join(strings.Fields(c.err.Error()), " "))
+	}
+}
+
+func (s *Server) logRequest(v url.Values) (schema.LogRequest, error) {
+	q := query{v, nil}
+	want := schema.LogRequest{
+		Generation: q.id("generation"), Incarnation: q.number("incarnation", 0),
+		Follow: q.flag("follow"), Tail: q.number("tail", -1),
+	}
+	if q.err != nil {
+		return want, q.err
+	}
+	var err error
+	if want.Stream, err = schema.ParseLogStream(q.Get("stream")); err != nil {
+		return want, badRequest("", "%v", err)
+	}
+	name := q.Get("task")
+	i := strings.LastIndexByte(name, '/')
+	if n := strings.Count(name, "/"); n < 2 || n > 3 {
+		return want, badRequest("such as search/web/0", "task %q: want user/job/index", name)
+	}
+	job, err := s.job(name[:i])
+	if err != nil {
+		return want, err
+	}
+	index, err := schema.ParseIndex(name[i+1:])
+	if err != nil {
+		return want, badRequest("", "%v", err)
+	}
+	want.Task = job.Task(index)
+	return want, nil
+}
+
+// job parses user/job or cell/user/job.
+func (s *Server) job(name string) (schema.JobName, error) {
+	status, _, _ := s.cfg.Cell.Status()
+	full := name
+	if strings.Count(name, "/") == 1 {
+		full = status.Cell + "/" + name
+	}
+	job, err := schema.ParseJobName(full)
+	if err != nil {
+		return job, badRequest("such as search/web", "job %q: want user/job", name)
+	}
+	if job.Cell != status.Cell {
+		return job, &failure{http.StatusNotFound, fmt.Sprintf("job %s is not of this cell, %s", job, status.Cell), "--master names another cell's master"}
+	}
+	return job, nil
+}
+
+// query parses parameters; the first mistake is kept.
+type query struct {
+	url.Values
+	err error
+}
+
+func (q *query) fail(name, want string) {
+	if q.err == nil {
+		q.err = badRequest("", "%s=%s: want %s", name, q.Get(name), want)
+	}
+}
+
+func (q *query) id(name string) uint64 {
+	if q.Get(name) == "" {
+		return 0
+	}
+	n, err := strconv.ParseUint(q.Get(name), 10, 64)
+	if err != nil {
+		q.fail(name, "a number from 0")
+	}
+	return n
+}
+
+// number returns a number from 0, or none when it is absent.
+func (q *query) number(name string, none int) int {
+	if q.Get(name) == "" {
+		return none
+	}
+	n, err := strconv.Atoi(q.Get(name))
+	if err != nil || n < 0 {
+		q.fail(name, "a number from 0")
+	}
+	return n
+}
+
+func (q *query) flag(name string) bool {
+	if q.Get(name) == "" {
+		return false
+	}
+	b, err := strconv.ParseBool(q.Get(name))
+	if err != nil {
+		q.fail(name, "1 or 0")
+	}
+	return b
+}
+
+func (q *query) duration(name string) time.Duration {
+	if q.Get(name) == "" {
+		return 0
+	}
+	d, err := time.ParseDuration(q.Get(name))
+	if err != nil || d < 0 {
+		q.fail(name, "a duration such as 30s")
+	}
+	return min(d, maxWait)
+}
