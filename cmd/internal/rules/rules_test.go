@@ -25,6 +25,7 @@ var rules = []rule{
 	{"lengths", checkLengths},
 	{"package docs", checkPackageDocs},
 	{"doc comments", checkDocComments},
+	{"architecture", checkArchitecture},
 	{"dependencies", checkDependencies},
 }
 
@@ -133,6 +134,8 @@ var plants = []plant{
 	{"type without comment", "doc comments", "schema/zz.go", "package schema\ntype Zz int\n", "type Zz has no doc comment"},
 	{"constant without comment", "doc comments", "schema/zz.go", "package schema\nconst Zz = 1\n", "const Zz has no doc comment"},
 	{"variable without comment", "doc comments", "schema/zz.go", "package schema\nvar (\n\ta int\n\tZz int\n)\n", "var Zz has no doc comment"},
+
+	{"package without a paragraph", "architecture", "reconciler/zz/zz.go", "package zz\n", "has no paragraph"},
 
 	{"dependency without a line", "dependencies", "go.mod", "module " + mod + "\nrequire (\n\texample.com/zz v1.0.0\n)\n", "no line for the direct dependency example.com/zz"},
 	{"line without a dependency", "dependencies", dependencyPage, "| `example.com/zz` | nothing |\n", "a line for example.com/zz"},

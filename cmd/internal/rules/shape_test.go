@@ -205,6 +205,19 @@ func exportedReceiver(d *ast.FuncDecl) bool {
 	}
 }
 
+// architecturePage has a word on each package.
+const architecturePage = "docs/architecture.md"
+
+func checkArchitecture(t *tree) []fault {
+	var out []fault
+	for dir := range t.packages() {
+		if !strings.Contains(t.arch, "`"+dir+"`") {
+			out = append(out, fault{dir, "has no paragraph in " + architecturePage})
+		}
+	}
+	return out
+}
+
 // dependencyPage says of each direct dependency why it is there.
 const dependencyPage = "docs/decisions/0001-dependencies.md"
 

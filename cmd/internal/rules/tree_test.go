@@ -28,7 +28,8 @@ type tree struct {
 	files []*file
 	top   []string // names in the root directory, without dotfiles and ignored ones
 	gomod string
-	deps  string // docs/decisions/0001-dependencies.md
+	deps  string // dependencyPage
+	arch  string // architecturePage
 }
 
 // file is one Go file of the tree.
@@ -78,7 +79,7 @@ func read(t *testing.T) sources {
 			return fs.SkipDir
 		case d.IsDir() || hidden:
 			return nil
-		case strings.HasSuffix(rel, ".go") || rel == "go.mod" || rel == dependencyPage:
+		case strings.HasSuffix(rel, ".go") || rel == "go.mod" || rel == dependencyPage || rel == architecturePage:
 			b, err := os.ReadFile(p)
 			src[rel] = string(b)
 			return err
@@ -105,7 +106,7 @@ func parse(t *testing.T, src sources) *tree {
 	t.Helper()
 	parsed.Lock()
 	defer parsed.Unlock()
-	out := &tree{fset: parsed.fset, gomod: src["go.mod"], deps: src[dependencyPage]}
+	out := &tree{fset: parsed.fset, gomod: src["go.mod"], deps: src[dependencyPage], arch: src[architecturePage]}
 	top := map[string]bool{}
 	for p, text := range src {
 		name, _, _ := strings.Cut(p, "/")
