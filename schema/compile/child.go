@@ -49,7 +49,7 @@ func Child(in io.Reader, out io.Writer) error {
 				case busy <- struct{}{}: // idle: a regular end
 					failed <- err
 				default: // the parent is gone and evaluation cannot be cancelled
-					os.Exit(exitOrphan)
+					die(exitOrphan)
 				}
 				return
 			}
@@ -139,19 +139,24 @@ func watch(l Limits, start time.Duration, stop <-chan struct{}) {
 		case <-tick.C:
 		}
 		if heap() > uint64(l.HeapBytes) {
-			os.Exit(exitMemory)
+			die(exitMemory)
 		}
 		if time.Since(began) > l.Wall {
-			os.Exit(exitWall)
+			die(exitWall)
 		}
 		if used, err := cpuTime(); err == nil && used-start > l.CPU {
-			os.Exit(exitCPU)
+			die(exitCPU)
 		}
 		if live := int64(liveHeap()); live > limit/2 {
 			limit = 2 * live
 			debug.SetMemoryLimit(limit)
 		}
 	}
+}
+
+// die ends the process at once: evaluation cannot be cancelled.
+func die(code int) {
+	os.Exit(code) //nolint:forbidigo // a child is a process of ours alone, and nothing else ends it
 }
 
 func cpuTime() (time.Duration, error) {

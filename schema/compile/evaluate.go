@@ -30,7 +30,7 @@ func evaluate(req request) (resp response) {
 		c := collect(req, strict)
 		c.diags = append(c.diags, c.missing...)
 		if len(c.diags) == 0 && req.Parent != "" {
-			c.dropInherited(req, collect(req, loadPackage(req, req.Parent, false)))
+			c.dropInherited(collect(req, loadPackage(req, req.Parent, false)))
 		}
 		if len(c.diags) > 0 {
 			return response{Diagnostics: tidy(c.diags)}
@@ -42,7 +42,7 @@ func evaluate(req request) (resp response) {
 		second := loadPackage(req, req.Dir, true)
 		c := collect(req, second)
 		theirs := diagnose(second)
-		mine := append(c.diags, c.missingBeside(theirs)...)
+		mine := slices.Concat(c.diags, c.missingBeside(theirs))
 		for _, d := range theirs {
 			if !slices.ContainsFunc(mine, func(m schema.Diagnostic) bool { return m.Field == d.Field || m.Position == d.Position }) {
 				mine = append(mine, d)
@@ -135,7 +135,7 @@ func collect(req request, l *loaded) *collection {
 		}
 		objects, err := top.Value().Fields()
 		if err != nil {
-			if v := x.plain(top.Value(), 0); v != (any)(valid.Broken{}) {
+			if v := x.plain(top.Value(), 0); v != any(valid.Broken{}) {
 				c.add([]string{kind}, valid.Problem{Message: "is not a struct", Expected: fmt.Sprintf("%ss by name, as in %s: NAME: {…}", kind, kind)})
 			}
 			continue
@@ -189,7 +189,7 @@ func (c *collection) add(at []string, p valid.Problem) {
 
 // dropInherited removes the objects that the ancestor's files declare, and
 // reports those that this directory changes.
-func (c *collection) dropInherited(req request, parent *collection) {
+func (c *collection) dropInherited(parent *collection) {
 	inherited := map[string]object{}
 	for _, o := range parent.objects {
 		inherited[fieldPath([]string{string(o.Kind), o.Name})] = o
