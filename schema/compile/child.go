@@ -31,10 +31,11 @@ const (
 // Child is the whole life of a child process: it reads packages from in and
 // answers on out, one at a time, until in ends. It bounds its own process, so
 // it is for processes that do nothing else. It ends the process when a limit
-// is reached or its parent is gone.
+// is reached or its parent is gone, and cannot reach a disk or a network.
 func Child(in io.Reader, out io.Writer) error {
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(heapFloor)
+	confine()
 	if err := writeFrame(out, protocol); err != nil {
 		return fmt.Errorf("greet parent: %w", err)
 	}
