@@ -22,7 +22,7 @@ const (
 const (
 	// heapFloor is the heap below which a child collects no garbage: most
 	// packages never reach it, and collection is a third of their cost.
-	heapFloor = 64 << 20
+	heapFloor = 48 << 20
 	// requestBytes is the largest request a child reads: files as base64.
 	requestBytes = 1 << 30
 	watchEvery   = 5 * time.Millisecond
@@ -96,7 +96,7 @@ func bounded(req request) (response, error) {
 	resp := evaluate(req)
 	close(stop)
 	<-ended
-	resp.Heap = heap()
+	resp.Heap = liveHeap()
 	return resp, nil
 }
 

@@ -3,7 +3,10 @@ package compile
 import (
 	"bytes"
 	"fmt"
+	"maps"
+	"path"
 	"slices"
+	"strings"
 
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/build"
@@ -79,7 +82,7 @@ func loadPackage(req request, dir string, laxly bool) *loaded {
 	if laxly {
 		cfg.ParseFile = parseLax
 	}
-	l := &loaded{req: req, dir: dir, inst: load.Instances([]string{"."}, cfg)[0]}
+	l := &loaded{req: req, dir: dir, inst: load.Instances(patterns(req, dir), cfg)[0]}
 	l.where = newPositions(l)
 	if l.inst.Err != nil {
 		l.errs = errors.Errors(l.inst.Err)
@@ -91,6 +94,32 @@ func loadPackage(req request, dir string, laxly bool) *loaded {
 		l.errs = errors.Errors(err)
 	}
 	return l
+}
+
+// patterns returns what to load for the package in dir: "." and then, since
+// CUE 0.17.1 unifies a package with files of the directories above but does not
+// find what only these import ("no dependency found"), these directories too.
+// They are parsed, not evaluated.
+func patterns(req request, dir string) []string {
+	dirs := map[string]bool{}
+	for name := range req.Files {
+		if strings.HasSuffix(name, ".cue") && !ignored(name) {
+			dirs[path.Dir(name)] = true
+		}
+	}
+	up := map[string]bool{}
+	for d := range dirs {
+		for a := d; a != "."; {
+			if a = path.Dir(a); dirs[a] && a != dir {
+				up[a] = true
+			}
+		}
+	}
+	out := []string{"."}
+	for _, a := range slices.Sorted(maps.Keys(up)) {
+		out = append(out, path.Join("/", a))
+	}
+	return out
 }
 
 // collection is what a package declares, and what is wrong with it.

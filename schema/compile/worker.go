@@ -22,9 +22,9 @@ const (
 	// startTimeout is how long a child may take to say hello; on a loaded
 	// machine a large binary takes a second.
 	startTimeout = 30 * time.Second
-	// recycleHeap is the heap of an idle child above which it is replaced: the
-	// CUE library never forgets the labels it has seen.
-	recycleHeap = 96 << 20
+	// recycleHeap is the live heap of an idle child above which it is
+	// replaced: the CUE library never forgets the labels it has seen.
+	recycleHeap = 48 << 20
 	stderrBytes = 4 << 10
 )
 
