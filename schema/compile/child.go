@@ -22,7 +22,7 @@ const (
 const (
 	// heapFloor is the heap below which a child collects no garbage: most
 	// packages never reach it, and collection is a third of their cost.
-	heapFloor = 64 << 20
+	heapFloor = 48 << 20
 	// requestBytes is the largest request a child reads: files as base64.
 	requestBytes = 1 << 30
 	watchEvery   = 5 * time.Millisecond
@@ -31,10 +31,11 @@ const (
 // Child is the whole life of a child process: it reads packages from in and
 // answers on out, one at a time, until in ends. It bounds its own process, so
 // it is for processes that do nothing else. It ends the process when a limit
-// is reached or its parent is gone.
+// is reached or its parent is gone, and cannot reach a disk or a network.
 func Child(in io.Reader, out io.Writer) error {
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(heapFloor)
+	confine()
 	if err := writeFrame(out, protocol); err != nil {
 		return fmt.Errorf("greet parent: %w", err)
 	}
@@ -49,7 +50,7 @@ func Child(in io.Reader, out io.Writer) error {
 				case busy <- struct{}{}: // idle: a regular end
 					failed <- err
 				default: // the parent is gone and evaluation cannot be cancelled
-					os.Exit(exitOrphan)
+					die(exitOrphan)
 				}
 				return
 			}
@@ -95,7 +96,7 @@ func bounded(req request) (response, error) {
 	resp := evaluate(req)
 	close(stop)
 	<-ended
-	resp.Heap = heap()
+	resp.Heap = liveHeap()
 	return resp, nil
 }
 
@@ -139,19 +140,24 @@ func watch(l Limits, start time.Duration, stop <-chan struct{}) {
 		case <-tick.C:
 		}
 		if heap() > uint64(l.HeapBytes) {
-			os.Exit(exitMemory)
+			die(exitMemory)
 		}
 		if time.Since(began) > l.Wall {
-			os.Exit(exitWall)
+			die(exitWall)
 		}
 		if used, err := cpuTime(); err == nil && used-start > l.CPU {
-			os.Exit(exitCPU)
+			die(exitCPU)
 		}
 		if live := int64(liveHeap()); live > limit/2 {
 			limit = 2 * live
 			debug.SetMemoryLimit(limit)
 		}
 	}
+}
+
+// die ends the process at once: evaluation cannot be cancelled.
+func die(code int) {
+	os.Exit(code) //nolint:forbidigo // a child is a process of ours alone, and nothing else ends it
 }
 
 func cpuTime() (time.Duration, error) {

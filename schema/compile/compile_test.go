@@ -1,6 +1,7 @@
 package compile_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -165,7 +166,7 @@ func TestReadDir(t *testing.T) {
 			t.Fatal(err)
 		}
 		for name, f := range tr.Files {
-			if b, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(b) != string(f.Data) || f.Hash == "" {
+			if b, err := os.ReadFile(filepath.Join(dir, name)); err != nil || !bytes.Equal(b, f.Data) || f.Hash == "" {
 				t.Errorf("%s: %v", name, err)
 			}
 		}

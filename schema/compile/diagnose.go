@@ -160,8 +160,8 @@ func (l *loaded) syntaxHint(d *schema.Diagnostic) string {
 func errorText(e errors.Error) string {
 	format, args := e.Msg()
 	for strings.Contains(format, "import failed") { // says nothing: what it wraps does
-		inner, ok := stderrors.Unwrap(e).(errors.Error)
-		if !ok {
+		var inner errors.Error
+		if !stderrors.As(stderrors.Unwrap(e), &inner) {
 			break
 		}
 		e = inner

@@ -3,7 +3,10 @@ package compile
 import (
 	"bytes"
 	"fmt"
+	"maps"
+	"path"
 	"slices"
+	"strings"
 
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/build"
@@ -30,7 +33,7 @@ func evaluate(req request) (resp response) {
 		c := collect(req, strict)
 		c.diags = append(c.diags, c.missing...)
 		if len(c.diags) == 0 && req.Parent != "" {
-			c.dropInherited(req, collect(req, loadPackage(req, req.Parent, false)))
+			c.dropInherited(collect(req, loadPackage(req, req.Parent, false)))
 		}
 		if len(c.diags) > 0 {
 			return response{Diagnostics: tidy(c.diags)}
@@ -42,7 +45,7 @@ func evaluate(req request) (resp response) {
 		second := loadPackage(req, req.Dir, true)
 		c := collect(req, second)
 		theirs := diagnose(second)
-		mine := append(c.diags, c.missingBeside(theirs)...)
+		mine := slices.Concat(c.diags, c.missingBeside(theirs))
 		for _, d := range theirs {
 			if !slices.ContainsFunc(mine, func(m schema.Diagnostic) bool { return m.Field == d.Field || m.Position == d.Position }) {
 				mine = append(mine, d)
@@ -79,7 +82,7 @@ func loadPackage(req request, dir string, laxly bool) *loaded {
 	if laxly {
 		cfg.ParseFile = parseLax
 	}
-	l := &loaded{req: req, dir: dir, inst: load.Instances([]string{"."}, cfg)[0]}
+	l := &loaded{req: req, dir: dir, inst: load.Instances(patterns(req, dir), cfg)[0]}
 	l.where = newPositions(l)
 	if l.inst.Err != nil {
 		l.errs = errors.Errors(l.inst.Err)
@@ -91,6 +94,32 @@ func loadPackage(req request, dir string, laxly bool) *loaded {
 		l.errs = errors.Errors(err)
 	}
 	return l
+}
+
+// patterns returns what to load for the package in dir: "." and then, since
+// CUE 0.17.1 unifies a package with files of the directories above but does not
+// find what only these import ("no dependency found"), these directories too.
+// They are parsed, not evaluated.
+func patterns(req request, dir string) []string {
+	dirs := map[string]bool{}
+	for name := range req.Files {
+		if strings.HasSuffix(name, ".cue") && !ignored(name) {
+			dirs[path.Dir(name)] = true
+		}
+	}
+	up := map[string]bool{}
+	for d := range dirs {
+		for a := d; a != "."; {
+			if a = path.Dir(a); dirs[a] && a != dir {
+				up[a] = true
+			}
+		}
+	}
+	out := []string{"."}
+	for _, a := range slices.Sorted(maps.Keys(up)) {
+		out = append(out, path.Join("/", a))
+	}
+	return out
 }
 
 // collection is what a package declares, and what is wrong with it.
@@ -135,7 +164,7 @@ func collect(req request, l *loaded) *collection {
 		}
 		objects, err := top.Value().Fields()
 		if err != nil {
-			if v := x.plain(top.Value(), 0); v != (any)(valid.Broken{}) {
+			if v := x.plain(top.Value(), 0); v != any(valid.Broken{}) {
 				c.add([]string{kind}, valid.Problem{Message: "is not a struct", Expected: fmt.Sprintf("%ss by name, as in %s: NAME: {…}", kind, kind)})
 			}
 			continue
@@ -189,7 +218,7 @@ func (c *collection) add(at []string, p valid.Problem) {
 
 // dropInherited removes the objects that the ancestor's files declare, and
 // reports those that this directory changes.
-func (c *collection) dropInherited(req request, parent *collection) {
+func (c *collection) dropInherited(parent *collection) {
 	inherited := map[string]object{}
 	for _, o := range parent.objects {
 		inherited[fieldPath([]string{string(o.Kind), o.Name})] = o

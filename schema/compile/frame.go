@@ -26,7 +26,8 @@ type request struct {
 type response struct {
 	Objects     []object            `json:"objects,omitempty"`
 	Diagnostics []schema.Diagnostic `json:"diagnostics,omitempty"`
-	// Heap is what the child holds after it, in bytes.
+	// Heap is what the last garbage collection in the child found alive, in
+	// bytes.
 	Heap uint64 `json:"heap"`
 }
 

@@ -49,8 +49,8 @@ func compiler(t testing.TB, cfg compile.Config) *compile.Compiler {
 	return compile.New(cfg)
 }
 
-// print writes what a commit compiled to as a golden can hold it.
-func print(c schema.Compiled) string {
+// show writes what a commit compiled to as a golden can hold it.
+func show(c schema.Compiled) string {
 	var b strings.Builder
 	for _, d := range compile.Diagnostics(c) {
 		fmt.Fprintf(&b, "%s: %s\n\t%s\n", d.Position, d.Severity, strings.TrimPrefix(d.Field+": "+d.Message, ": "))
@@ -104,7 +104,7 @@ func TestGolden(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := map[string]string{"want": print(out)}
+			got := map[string]string{"want": show(out)}
 			if strings.HasPrefix(file, "testdata/good/") {
 				var b bytes.Buffer
 				if err := json.Indent(&b, schema.Canonical(compile.Merge(out)), "", "  "); err != nil {

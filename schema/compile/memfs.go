@@ -103,12 +103,22 @@ type memInfo struct {
 	dir  bool
 }
 
-// The methods of fs.FileInfo.
-func (i memInfo) Name() string       { return i.name }
-func (i memInfo) Size() int64        { return int64(i.size) }
+// Name returns the last element of the path.
+func (i memInfo) Name() string { return i.name }
+
+// Size returns the length in bytes, 0 for a directory.
+func (i memInfo) Size() int64 { return int64(i.size) }
+
+// ModTime returns the zero time: the same commit gives the same bytes.
 func (i memInfo) ModTime() time.Time { return time.Time{} }
-func (i memInfo) IsDir() bool        { return i.dir }
-func (i memInfo) Sys() any           { return nil }
+
+// IsDir reports whether it is a directory.
+func (i memInfo) IsDir() bool { return i.dir }
+
+// Sys returns nil.
+func (i memInfo) Sys() any { return nil }
+
+// Mode returns that of a file or directory that can only be read.
 func (i memInfo) Mode() fs.FileMode {
 	if i.dir {
 		return fs.ModeDir | 0o555

@@ -138,7 +138,7 @@ func (p *planner) readModule() *schema.Diagnostic {
 		d.Expected = `module: "example.com/config@v0" and language: version: "v0.17.0"`
 		return d
 	}
-	p.module = m.ModulePath()
+	p.module = m.ModuleRootPath()
 	return nil
 }
 

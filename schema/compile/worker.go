@@ -3,6 +3,7 @@ package compile
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,13 +15,16 @@ import (
 	"time"
 )
 
+// errGreeting says that a child is another program.
+var errGreeting = errors.New("it said something else")
+
 const (
 	// startTimeout is how long a child may take to say hello; on a loaded
 	// machine a large binary takes a second.
 	startTimeout = 30 * time.Second
-	// recycleHeap is the heap of an idle child above which it is replaced: the
-	// CUE library never forgets the labels it has seen.
-	recycleHeap = 96 << 20
+	// recycleHeap is the live heap of an idle child above which it is
+	// replaced: the CUE library never forgets the labels it has seen.
+	recycleHeap = 48 << 20
 	stderrBytes = 4 << 10
 )
 
@@ -33,10 +37,10 @@ type worker struct {
 	killed atomic.Bool // by us, because of the time
 }
 
-// startWorker starts a child and waits for its greeting. An error is trouble
-// of ours.
+// startWorker starts a child, which ends at the latest with ctx, and waits for
+// its greeting. An error is trouble of ours.
 func startWorker(ctx context.Context, exe string, args []string, dir string) (*worker, error) {
-	w := &worker{cmd: exec.Command(exe, args...), stderr: &opening{}}
+	w := &worker{cmd: exec.CommandContext(ctx, exe, args...), stderr: &opening{}}
 	w.cmd.Dir = dir
 	w.cmd.Env = []string{} // not nil: nil means ours
 	w.cmd.Stderr = w.stderr
@@ -53,13 +57,13 @@ func startWorker(ctx context.Context, exe string, args []string, dir string) (*w
 	if err := w.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start compile child %s: %w", exe, err)
 	}
-	release := w.killWhen(ctx, startTimeout)
+	release := w.killAfter(startTimeout)
 	defer release()
 	var greeting string
 	if err := readFrame(w.out, 1<<10, &greeting); err != nil || greeting != protocol {
 		w.kill()
 		return nil, fmt.Errorf("start compile child %s %s: it did not greet: %w: %s",
-			exe, strings.Join(args, " "), errors.Join(err, ctx.Err()), w.stderr)
+			exe, strings.Join(args, " "), cmp.Or(ctx.Err(), err, errGreeting), w.stderr)
 	}
 	return w, nil
 }
@@ -68,7 +72,7 @@ func startWorker(ctx context.Context, exe string, args []string, dir string) (*w
 // worker is then of no more use. An error is trouble of ours, or of ctx.
 func (w *worker) do(ctx context.Context, req request) (resp response, died *death, err error) {
 	// The child keeps its own time; the parent's is for a child that cannot.
-	release := w.killWhen(ctx, req.Limits.Wall+5*time.Second)
+	release := w.killAfter(req.Limits.Wall + 5*time.Second)
 	defer release()
 	err = writeFrame(w.in, req)
 	if err == nil {
@@ -125,14 +129,14 @@ func (w *worker) autopsy(l Limits) *death {
 	return &death{why: strings.TrimSpace(fmt.Sprintf("the compiler ended unexpectedly (%v) %s", st, first))}
 }
 
-// killWhen kills the child when ctx is done or time is up, unless released.
-func (w *worker) killWhen(ctx context.Context, after time.Duration) (release func()) {
+// killAfter kills the child when time is up, unless released. That ctx is done
+// kills it too, see startWorker.
+func (w *worker) killAfter(after time.Duration) (release func()) {
 	t := time.AfterFunc(after, func() {
 		w.killed.Store(true)
 		_ = w.cmd.Process.Kill()
 	})
-	stop := context.AfterFunc(ctx, func() { _ = w.cmd.Process.Kill() })
-	return func() { t.Stop(); stop() }
+	return func() { t.Stop() }
 }
 
 // kill ends the child and waits for it.
@@ -144,7 +148,7 @@ func (w *worker) kill() {
 // close lets an idle child end and waits for it.
 func (w *worker) close() {
 	_ = w.in.Close()
-	release := w.killWhen(context.Background(), startTimeout)
+	release := w.killAfter(startTimeout)
 	defer release()
 	_ = w.cmd.Wait()
 }

@@ -154,7 +154,7 @@ func (c *check) structure(path []string, r *Rule, m map[string]any) map[string]a
 	out := make(map[string]any, len(r.Fields))
 	for _, name := range slices.Sorted(maps.Keys(m)) {
 		if _, ok := r.field(name); !ok {
-			c.unknown(append(path, name), r, m[name])
+			c.unknown(append(path, name), r)
 		}
 	}
 	for i := range r.Fields {
@@ -178,7 +178,7 @@ func (c *check) structure(path []string, r *Rule, m map[string]any) map[string]a
 	return out
 }
 
-func (c *check) unknown(path []string, r *Rule, v any) {
+func (c *check) unknown(path []string, r *Rule) {
 	name := path[len(path)-1]
 	p := Problem{Path: path, Key: true}
 	if slices.Contains(r.Later, name) {
@@ -220,7 +220,7 @@ func (c *check) list(path []string, r *Rule, l []any) []any {
 	out := make([]any, len(l))
 	seen := map[string]int{}
 	for i, v := range l {
-		at := append(path, strconv.Itoa(i))
+		at := slices.Concat(path, []string{strconv.Itoa(i)})
 		out[i] = c.value(at, r.Elem, v)
 		s, ok := v.(string)
 		if first, again := seen[s]; ok && r.Unique && again {
@@ -257,7 +257,7 @@ func (c *check) word(path []string, r *Rule, s string) {
 }
 
 func (c *check) text(path []string, r *Rule, s string) {
-	want := ""
+	var want string
 	switch n := int64(len(s)); {
 	case r.Match != nil && r.Match(s) != "":
 		want = r.Match(s)
