@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 
 	"go.uber.org/zap"
@@ -23,16 +24,25 @@ type slogCore struct {
 	fields []zapcore.Field
 }
 
-// silenced are warnings about what this server is meant to be.
-var silenced = map[string]bool{
-	"Running http and grpc server on single port. This is not recommended for production.":             true,
-	"simple token is not cryptographically signed":                                                     true,
-	"Failed to detect storage schema version. Please wait till wal snapshot before upgrading cluster.": true, // young directories
+// silenced are parts of warnings about what this server is meant to be, or
+// about a start that goes well a moment later.
+var silenced = []string{
+	"Running http and grpc server on single port.",
+	"simple token is not cryptographically signed",
+	// Directories that are younger than the first snapshot of the log.
+	"Failed to detect storage schema version.",
+	// An election before the log is replayed; the next comes in a tenth of a
+	// second.
+	"pending configuration changes to apply",
 }
 
 // unborn is in the error that etcd logs while a new data directory has no raft
 // term yet; it looks again and finds one.
 const unborn = "missing term information"
+
+func isSilenced(message string) bool {
+	return slices.ContainsFunc(silenced, func(part string) bool { return strings.Contains(message, part) })
+}
 
 func (c *slogCore) Enabled(l zapcore.Level) bool {
 	return l >= zapcore.WarnLevel && c.log.Enabled(context.Background(), level(l))
@@ -43,7 +53,7 @@ func (c *slogCore) With(fields []zapcore.Field) zapcore.Core {
 }
 
 func (c *slogCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
-	if c.Enabled(e.Level) && !silenced[e.Message] {
+	if c.Enabled(e.Level) && !isSilenced(e.Message) {
 		return ce.AddCore(e, c)
 	}
 	return ce
