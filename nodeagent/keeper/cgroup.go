@@ -1,0 +1,163 @@
+package keeper
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// cgroups are the directories of one task, one in each hierarchy. What each can
+// do is told by the files in it, so v1, v2 and both together are one.
+type cgroups []string
+
+// join moves the calling process into them.
+func (c cgroups) join() error {
+	for _, dir := range c {
+		if err := poke(dir, "cgroup.procs", "0"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// poke writes text to an existing file of a cgroup.
+func poke(dir, name, text string) error {
+	f, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	return errors.Join(err, f.Close())
+}
+
+// members returns the pids in dir; none when it is gone.
+func members(dir string) []int {
+	b, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	if err != nil {
+		return nil
+	}
+	var pids []int
+	for line := range strings.Lines(string(b)) {
+		if pid, err := strconv.Atoi(strings.TrimSpace(line)); err == nil && pid > 0 {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// kill sends SIGKILL to all members and reports whether there were any.
+func (c cgroups) kill() bool {
+	found := false
+	for _, dir := range c {
+		for _, d := range tree(dir) {
+			if len(members(d)) == 0 {
+				continue
+			}
+			found = true
+			if poke(d, "cgroup.kill", "1") != nil { // not v2, or older than Linux 5.14
+				killFrozen(d)
+			}
+		}
+	}
+	return found
+}
+
+// killFrozen kills the members of dir, none of which can fork meanwhile where
+// dir can freeze. A process that was killed while frozen ends when it thaws.
+func killFrozen(dir string) {
+	switch {
+	case poke(dir, "freezer.state", "FROZEN") == nil:
+		defer func() { _ = poke(dir, "freezer.state", "THAWED") }()
+	case poke(dir, "cgroup.freeze", "1") == nil:
+		defer func() { _ = poke(dir, "cgroup.freeze", "0") }()
+	}
+	held := map[int]int{}
+	for _, pid := range members(dir) {
+		if fd, err := unix.PidfdOpen(pid, 0); err == nil {
+			held[pid] = fd
+		}
+	}
+	for _, pid := range members(dir) { // still there: the pidfd is a member's
+		if fd, ok := held[pid]; ok {
+			_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+		}
+	}
+	for _, fd := range held {
+		_ = unix.Close(fd)
+	}
+}
+
+// oomKills returns how many of the members the kernel has killed for want of
+// memory.
+func (c cgroups) oomKills() int {
+	kills := 0
+	for _, dir := range c {
+		for _, name := range []string{"memory.oom_control", "memory.events"} {
+			b, err := os.ReadFile(filepath.Join(dir, name))
+			if err != nil {
+				continue
+			}
+			for line := range strings.Lines(string(b)) {
+				if f := strings.Fields(line); len(f) == 2 && f[0] == "oom_kill" {
+					n, _ := strconv.Atoi(f[1])
+					kills += n
+				}
+			}
+		}
+	}
+	return kills
+}
+
+// removeTries and removeWait bound the removal: the kernel lets go of a cgroup
+// a moment after its last process has ended.
+const (
+	removeTries = 200
+	removeWait  = 5 * time.Millisecond
+)
+
+// remove removes them and what a task has made below. It is no error if they
+// are gone.
+func (c cgroups) remove() error {
+	var errs []error
+	for _, dir := range c {
+		for _, d := range tree(dir) {
+			errs = append(errs, removeBusy(d))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func removeBusy(dir string) error {
+	var err error
+	for range removeTries {
+		err = unix.Rmdir(dir)
+		if err == nil || errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if !errors.Is(err, unix.EBUSY) {
+			break
+		}
+		time.Sleep(removeWait)
+	}
+	return &fs.PathError{Op: "rmdir", Path: dir, Err: err}
+}
+
+// tree returns the cgroups from dir down, deepest first.
+func tree(dir string) []string {
+	var dirs []string
+	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			dirs = append(dirs, path)
+		}
+		return nil
+	})
+	slices.Reverse(dirs)
+	return dirs
+}
