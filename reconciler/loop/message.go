@@ -27,7 +27,6 @@ func (m headSeen) handle(_ context.Context, o *owner) error {
 	if m.commit != "" && m.commit != o.headSeen {
 		o.headSeen, o.headAt, o.settled = m.commit, o.cfg.Now(), false
 	}
-	o.moved()
 	return nil
 }
 
@@ -97,7 +96,6 @@ func (m report) handle(_ context.Context, o *owner) error {
 		return nil
 	}
 	o.cfg.Events.Append(o.observed.Hear(m.report, o.cfg.Now()))
-	o.moved()
 	m.reply <- nil
 	return nil
 }
@@ -172,28 +170,21 @@ func (m whyQuestion) handle(_ context.Context, o *owner) error {
 	return nil
 }
 
-// Locate returns the machine and the generation of a task's newest run that the
-// state knows of; false if it knows of none.
-func (l *Loop) Locate(ctx context.Context, task schema.TaskName) (machine string, generation uint64, known bool, err error) {
-	reply := make(chan locateAnswer, 1)
-	a, err := ask(ctx, l, locateQuestion{task, reply}, reply)
-	return a.machine, a.generation, a.machine != "", err
-}
-
-type locateAnswer struct {
-	machine    string
-	generation uint64
+// Locate returns the machine of a task's newest run that the state knows of, ""
+// if it knows of none.
+func (l *Loop) Locate(ctx context.Context, task schema.TaskName) (machine string, err error) {
+	reply := make(chan string, 1)
+	return ask(ctx, l, locateQuestion{task, reply}, reply)
 }
 
 type locateQuestion struct {
 	task  schema.TaskName
-	reply chan<- locateAnswer
+	reply chan<- string
 }
 
 func (locateQuestion) question() {}
 
 func (m locateQuestion) handle(_ context.Context, o *owner) error {
-	machine, generation := o.state.Locate(m.task)
-	m.reply <- locateAnswer{machine, generation}
+	m.reply <- o.state.Locate(m.task)
 	return nil
 }
