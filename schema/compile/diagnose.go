@@ -155,6 +155,8 @@ func (l *loaded) syntaxHint(d *schema.Diagnostic) string {
 	return ""
 }
 
+var rooted = regexp.MustCompile(`(^|[ ("])/([^ "]*\.cue)`)
+
 // errorText returns the message of an error without path and position, in one
 // line.
 func errorText(e errors.Error) string {
@@ -175,7 +177,7 @@ func errorText(e errors.Error) string {
 		s = e.Error()
 	}
 	s = strings.Join(strings.Fields(strings.ToValidUTF8(s, "\uFFFD")), " ")
-	s = strings.ReplaceAll(s, `"/`, `"`)
+	s = rooted.ReplaceAllString(s, "$1$2") // the root is the repository's
 	const most = 300
 	if len(s) > most {
 		s = strings.ToValidUTF8(s[:most], "") + "…"
