@@ -1,13 +1,11 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -28,13 +26,9 @@ func newWhy(std stdio) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			raw, err := cl.Why(cmd.Context(), job, index)
+			why, err := cl.Why(cmd.Context(), job, index)
 			if err != nil {
 				return err
-			}
-			var why reconciler.Explanation
-			if err := json.Unmarshal(raw, &why); err != nil {
-				return fmt.Errorf("answer of the master: %w", err)
 			}
 			if out.value == "json" {
 				return printJSON(std.out, why)

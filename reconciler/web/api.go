@@ -196,11 +196,11 @@ func (s *Server) logs(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	// The generation is left open: a log that is followed goes on with the next.
-	machine, _, known, err := s.cfg.Cell.Locate(r.Context(), want.Task)
+	machine, err := s.cfg.Cell.Locate(r.Context(), want.Task)
 	if err != nil {
 		return stopped(err)
 	}
-	if !known {
+	if machine == "" {
 		return &failure{
 			http.StatusNotFound, fmt.Sprintf("task %s was on no machine yet", want.Task.Short()),
 			"muster why " + want.Task.Short() + " says what it waits for",

@@ -98,8 +98,11 @@ func (c *cell) Why(_ context.Context, name string) (reconciler.Explanation, bool
 	return reconciler.Explanation{Name: name, Tasks: []reconciler.TaskStatus{}}, strings.HasPrefix(name, "search/web"), c.trouble
 }
 
-func (c *cell) Locate(_ context.Context, task schema.TaskName) (string, uint64, bool, error) {
-	return "m1", 7, task.Index <= 1, c.trouble
+func (c *cell) Locate(_ context.Context, task schema.TaskName) (string, error) {
+	if task.Index > 1 {
+		return "", c.trouble
+	}
+	return "m1", c.trouble
 }
 
 func (c *cell) Logs(ctx context.Context, machine string, r schema.LogRequest) (io.ReadCloser, error) {

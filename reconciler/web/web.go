@@ -35,9 +35,9 @@ type Cell interface {
 	Status(ctx context.Context) (s *reconciler.Status, version uint64, newer <-chan struct{}, err error)
 	// Why explains user/job or user/job/index; false when there is none.
 	Why(ctx context.Context, name string) (why reconciler.Explanation, known bool, err error)
-	// Locate returns the machine of the newest generation of a task, also when
-	// that has ended; false when it was never on one.
-	Locate(ctx context.Context, task schema.TaskName) (machine string, generation uint64, known bool, err error)
+	// Locate returns the machine that ran a task last, also when that run has
+	// ended; "" when it was never on one.
+	Locate(ctx context.Context, task schema.TaskName) (machine string, err error)
 }
 
 // Logs reads the logs of tasks.

@@ -14,7 +14,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/events"
 	"github.com/musterhq/muster/reconciler/git"
 	"github.com/musterhq/muster/reconciler/link"
@@ -113,10 +112,6 @@ func (m *master) open(ctx context.Context) error {
 
 // wire puts the parts together.
 func (m *master) wire() {
-	registry := prometheus.NewRegistry()
-	view := &apiView{repo: m.repo, cell: m.cell}
-	m.metrics = web.NewMetrics(func() *reconciler.Status { s, _, _ := view.Status(); return s })
-	registry.MustRegister(m.metrics, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	push := &pusher{}
 	m.loop = loop.New(loop.Config{
 		Cell: m.cell, Store: m.store, Pusher: push, Events: m.events, Now: time.Now,
@@ -124,13 +119,14 @@ func (m *master) wire() {
 	})
 	m.link = link.New(link.Config{Cell: m.cell, Master: m.loop, Log: m.cfg.Log})
 	push.Server = m.link
-	view.loop, view.events = m.loop, m.events
-	m.web = web.New(web.Config{Cell: view, Locator: view, Logs: m.link, Events: m.events, Metrics: registry, Log: m.cfg.Log})
+	api := apiCell{m.loop, m.events}
+	m.metrics = web.NewMetrics(api)
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(m.metrics, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.web = web.New(web.Config{
+		Name: m.cell, Cell: api, Logs: m.link, Events: m.events, Reconcile: m.repo.Poke, Metrics: registry, Log: m.cfg.Log,
+	})
 }
-
-// pusher breaks the circle between the loop, which pushes views, and the link,
-// which reports to the loop.
-type pusher struct{ *link.Server }
 
 // run runs the parts until ctx ends or one of them fails.
 func (m *master) run(ctx context.Context) error {
