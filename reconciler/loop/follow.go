@@ -34,10 +34,10 @@ type Follower struct {
 	Log      *slog.Logger
 }
 
-// Run follows the repository until ctx ends. A newer head ends the work on an
+// Run follows the repository until parent ends. A newer head ends the work on an
 // older one.
-func (f Follower) Run(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
+func (f Follower) Run(parent context.Context) error {
+	ctx, cancel := context.WithCancel(parent)
 	heads := make(chan string, 1)
 	compiled := make(chan error, 1)
 	go func() { compiled <- f.compileNewest(ctx, heads) }()
@@ -54,6 +54,9 @@ func (f Follower) Run(ctx context.Context) error {
 	cancel()
 	if cerr := <-compiled; err == nil {
 		err = cerr
+	}
+	if parent.Err() != nil {
+		return nil // that is how it is to end
 	}
 	return err
 }
