@@ -12,11 +12,15 @@ import (
 // module is where the commands are.
 const module = "github.com/musterhq/muster/cmd/"
 
+// made is the directory once build has made it; Main reads it after the tests.
+var made string
+
 var build = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "muster-binaries-")
 	if err != nil {
 		return "", err
 	}
+	made = dir
 	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // tasks of any user run what is in it
 		return dir, err
 	}
@@ -45,11 +49,9 @@ func Dir(t testing.TB) string {
 // that package's TestMain, and returns the exit code.
 func Main(m *testing.M) int {
 	code := m.Run()
-	if dir, _ := build(); dir != "" {
-		if err := os.RemoveAll(dir); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
+	if err := os.RemoveAll(made); made != "" && err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
 	}
 	return code
 }
