@@ -2,8 +2,10 @@ package placement
 
 import (
 	"cmp"
+	"fmt"
 	"hash/fnv"
 	"slices"
+	"strings"
 
 	"github.com/musterhq/muster/schema"
 )
@@ -69,6 +71,20 @@ type Why struct {
 	Machines int           `json:"machines"`
 	Feasible int           `json:"feasible"`
 	Refused  []ReasonCount `json:"refused,omitempty"` // most first
+}
+
+// String says it in words, such as "0 of 3 machines fit: 2 not enough
+// ramBytes, 1 machine is down".
+func (w Why) String() string {
+	parts := make([]string, 0, len(w.Refused))
+	for _, r := range w.Refused {
+		parts = append(parts, fmt.Sprintf("%d %s", r.Machines, r.Reason))
+	}
+	s := fmt.Sprintf("%d of %d machines fit", w.Feasible, w.Machines)
+	if len(parts) > 0 {
+		s += ": " + strings.Join(parts, ", ")
+	}
+	return s
 }
 
 // ReasonCount is the number of machines that refused for a reason.

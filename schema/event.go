@@ -35,9 +35,11 @@ type Event struct {
 	Job     string    `json:"job,omitempty"`  // user/job
 	Task    string    `json:"task,omitempty"` // user/job/index
 	Machine string    `json:"machine,omitempty"`
-	Commit  string    `json:"commit,omitempty"`
-	Cause   CauseKind `json:"cause,omitempty"`
-	Message string    `json:"message"`
+	// Generation is the task's, where the event is about one.
+	Generation uint64    `json:"generation,omitempty"`
+	Commit     string    `json:"commit,omitempty"`
+	Cause      CauseKind `json:"cause,omitempty"`
+	Message    string    `json:"message"`
 }
 
 // EventRecord is an event in the log. IDs rise; there may be gaps.

@@ -30,8 +30,9 @@ type LogRequest struct {
 	Generation  uint64
 	Incarnation int
 	Stream      LogStream
-	// Follow goes on, through later incarnations and generations, until the
-	// reader leaves or the machine no longer holds the task.
+	// Follow goes on as the log grows, through later incarnations unless one
+	// is chosen, and through later generations unless one is chosen, until the
+	// reader leaves or there can be no more on this machine.
 	Follow bool
 	// Tail is how many of the last lines to begin with; negative for all.
 	Tail int

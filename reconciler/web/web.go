@@ -27,24 +27,17 @@ const (
 	maxHeader     = 64 << 10
 )
 
-// Cell is the state of the cell, as its owner last published it.
+// Cell is the state of the cell. Errors mean that its owner has stopped, or
+// ctx.
 type Cell interface {
-	// Status returns the newest snapshot, which is not to be written to, its
-	// version, and a channel that is closed when there is a newer one.
-	Status() (s *reconciler.Status, version uint64, newer <-chan struct{})
-	// Why explains a job, or with an index from 0 one task, as a JSON value.
-	// It errs with fs.ErrNotExist when there is none.
-	Why(ctx context.Context, job schema.JobName, index int) (any, error)
-	// Reconcile makes the cell look at its repository and itself now.
-	Reconcile(ctx context.Context) error
-}
-
-// Locator knows where tasks ran.
-type Locator interface {
-	// Locate returns the machine and the generation of the newest run of a
-	// task, also when that has ended. It errs with fs.ErrNotExist when the
-	// task is unknown or never ran.
-	Locate(task schema.TaskName) (machine string, generation uint64, err error)
+	// Status returns the cell at this moment, which is not to be written to,
+	// its version, and a channel that is closed when there is a newer one.
+	Status(ctx context.Context) (s *reconciler.Status, version uint64, newer <-chan struct{}, err error)
+	// Why explains user/job or user/job/index; false when there is none.
+	Why(ctx context.Context, name string) (why reconciler.Explanation, known bool, err error)
+	// Locate returns the machine of the newest generation of a task, also when
+	// that has ended; false when it was never on one.
+	Locate(ctx context.Context, task schema.TaskName) (machine string, generation uint64, known bool, err error)
 }
 
 // Logs reads the logs of tasks.
@@ -63,12 +56,14 @@ type Events interface {
 
 // Config is what a Server needs; all of it.
 type Config struct {
-	Cell    Cell
-	Locator Locator
-	Logs    Logs
-	Events  Events
-	Metrics prometheus.Gatherer
-	Log     *slog.Logger
+	Name   string // of the cell
+	Cell   Cell
+	Logs   Logs
+	Events Events
+	// Reconcile makes the cell look at its repository now, and does not wait.
+	Reconcile func()
+	Metrics   prometheus.Gatherer
+	Log       *slog.Logger
 }
 
 // Server serves the API of one cell.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 	"pgregory.net/rapid"
@@ -14,11 +15,19 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-var (
-	drawName  = rapid.StringMatching(`[a-z0-9]([a-z0-9-]{0,8}[a-z0-9])?`)
-	drawText  = rapid.String()
-	drawPorts = rapid.MapOf(drawName, rapid.IntRange(1, 65535))
-)
+// A generator of rapid is not for two goroutines, so each draw has its own.
+
+func drawName(t *rapid.T, label string) string {
+	return names().Draw(t, label)
+}
+
+func drawText(t *rapid.T, label string) string { return rapid.String().Draw(t, label) }
+
+func names() *rapid.Generator[string] {
+	return rapid.StringMatching(`[a-z0-9]([a-z0-9-]{0,8}[a-z0-9])?`)
+}
+
+func ports() *rapid.Generator[map[string]int] { return rapid.MapOf(names(), rapid.IntRange(1, 65535)) }
 
 func drawTime(t *rapid.T) time.Time {
 	if rapid.Bool().Draw(t, "zero") {
@@ -28,7 +37,7 @@ func drawTime(t *rapid.T) time.Time {
 }
 
 func drawTask(t *rapid.T) schema.TaskName {
-	n := schema.JobName{Cell: drawName.Draw(t, "cell"), User: drawName.Draw(t, "user"), Job: drawName.Draw(t, "job")}
+	n := schema.JobName{Cell: drawName(t, "cell"), User: drawName(t, "user"), Job: drawName(t, "job")}
 	return n.Task(rapid.IntRange(0, schema.MaxTasks).Draw(t, "index"))
 }
 
@@ -44,7 +53,7 @@ func drawMap[V any](t *rapid.T, g *rapid.Generator[map[string]V], label string) 
 func drawExit(t *rapid.T) schema.Exit {
 	return schema.Exit{
 		Incarnation: rapid.IntRange(0, 1000).Draw(t, "incarnation"), Code: rapid.IntRange(-1, 255).Draw(t, "code"),
-		Signal: drawText.Draw(t, "signal"), OOM: rapid.Bool().Draw(t, "oom"), At: drawTime(t), Message: drawText.Draw(t, "message"),
+		Signal: drawText(t, "signal"), OOM: rapid.Bool().Draw(t, "oom"), At: drawTime(t), Message: drawText(t, "message"),
 	}
 }
 
@@ -53,7 +62,7 @@ func drawCause(t *rapid.T) *schema.Cause {
 		return nil
 	}
 	c := &schema.Cause{
-		Kind: schema.CauseUpdate, Message: drawText.Draw(t, "message"), Machine: drawName.Draw(t, "machine"),
+		Kind: schema.CauseUpdate, Message: drawText(t, "message"), Machine: drawName(t, "machine"),
 		Generation: rapid.Uint64().Draw(t, "generation"), At: drawTime(t),
 	}
 	if rapid.Bool().Draw(t, "has exit") {
@@ -66,13 +75,13 @@ func drawCause(t *rapid.T) *schema.Cause {
 func drawMachine(t *rapid.T) schema.MachineInfo {
 	amount := rapid.Int64()
 	i := schema.MachineInfo{
-		Name: drawName.Draw(t, "name"), Boot: drawText.Draw(t, "boot"),
+		Name: drawName(t, "name"), Boot: drawText(t, "boot"),
 		Capacity:   schema.Resources{CPUMilli: amount.Draw(t, "cpu"), RAMBytes: amount.Draw(t, "ram"), DiskBytes: amount.Draw(t, "disk")},
 		Ports:      schema.PortRange{First: rapid.IntRange(0, 65535).Draw(t, "first"), Last: rapid.IntRange(0, 65535).Draw(t, "last")},
-		Attributes: drawMap(t, rapid.MapOf(drawText, drawText), "attributes"), AgentVersion: drawText.Draw(t, "version"),
+		Attributes: drawMap(t, rapid.MapOf(rapid.String(), rapid.String()), "attributes"), AgentVersion: drawText(t, "version"),
 	}
 	for range rapid.IntRange(0, 2).Draw(t, "notes") {
-		i.Notes = append(i.Notes, drawText.Draw(t, "note"))
+		i.Notes = append(i.Notes, drawText(t, "note"))
 	}
 	return i
 }
@@ -88,8 +97,8 @@ func drawReport(t *rapid.T) schema.Report {
 		s := schema.TaskStatus{
 			Task: drawTask(t), Generation: rapid.Uint64().Draw(t, "generation"), State: rapid.SampledFrom(states).Draw(t, "state"),
 			Incarnation: rapid.IntRange(0, 1000).Draw(t, "incarnation"), PID: rapid.IntRange(0, 1<<22).Draw(t, "pid"),
-			StartedAt: drawTime(t), Ports: drawMap(t, drawPorts, "ports"), Health: rapid.SampledFrom(health).Draw(t, "health"),
-			End: drawCause(t), Note: drawText.Draw(t, "note"),
+			StartedAt: drawTime(t), Ports: drawMap(t, ports(), "ports"), Health: rapid.SampledFrom(health).Draw(t, "health"),
+			End: drawCause(t), Note: drawText(t, "note"),
 		}
 		for range rapid.IntRange(0, 2).Draw(t, "exits") {
 			s.Exits = append(s.Exits, drawExit(t))
@@ -139,7 +148,7 @@ func TestAssignmentsRoundTrip(t *testing.T) {
 			}
 			want = append(want, schema.Assignment{
 				Task: task, Generation: rapid.Uint64().Draw(t, "generation"), Data: digest, Job: job,
-				Ports: drawMap(t, drawPorts, "ports"), Stop: drawCause(t),
+				Ports: drawMap(t, ports(), "ports"), Stop: drawCause(t),
 			})
 		}
 		b, err := proto.Marshal(EncodeAssignments(3, 4, want))
@@ -252,4 +261,34 @@ func second[T any](_ T, err error) error { return err }
 func digest(body []byte) []byte {
 	sum := sha256.Sum256(body)
 	return sum[:]
+}
+
+// FuzzDecodeReport decodes what an agent may send: it never panics, and what it
+// takes it gives again.
+func FuzzDecodeReport(f *testing.F) {
+	body, _, err := EncodeReport(&schema.Report{
+		Machine: schema.MachineInfo{Name: "m1", Attributes: map[string]string{"arch": "amd64"}},
+		Tasks: []schema.TaskStatus{{
+			Task: schema.JobName{Cell: "c", User: "u", Job: "j"}.Task(1), State: schema.Dead, Ports: map[string]int{"http": 80},
+			End: &schema.Cause{Kind: schema.CauseFailed, Exit: &schema.Exit{Code: 1, At: time.Unix(1, 0)}},
+		}},
+	})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(body)
+	f.Fuzz(func(t *testing.T, body []byte) {
+		r, err := DecodeReport(&Report{Digest: digest(body), Body: body})
+		if err != nil {
+			return
+		}
+		again, sum, err := EncodeReport(&r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r2, err := DecodeReport(&Report{Digest: sum, Body: again})
+		if diff := cmp.Diff(r, r2, cmpopts.EquateEmpty()); err != nil || diff != "" {
+			t.Fatal(err, diff)
+		}
+	})
 }

@@ -834,7 +834,7 @@ type OpenLogs struct {
 	Generation    uint64                 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"`   // 0: the newest
 	Incarnation   int32                  `protobuf:"varint,4,opt,name=incarnation,proto3" json:"incarnation,omitempty"` // 0: the newest
 	Stream        string                 `protobuf:"bytes,5,opt,name=stream,proto3" json:"stream,omitempty"`            // stdout, stderr
-	Follow        bool                   `protobuf:"varint,6,opt,name=follow,proto3" json:"follow,omitempty"`           // go on until the machine no longer holds the task
+	Follow        bool                   `protobuf:"varint,6,opt,name=follow,proto3" json:"follow,omitempty"`           // go on as it grows
 	Tail          *int32                 `protobuf:"varint,7,opt,name=tail,proto3,oneof" json:"tail,omitempty"`         // only the last lines
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

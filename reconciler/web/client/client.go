@@ -80,7 +80,7 @@ func (c *Client) Status(ctx context.Context, after uint64, wait time.Duration) (
 		return nil, 0, err
 	}
 	defer resp.Body.Close()
-	version, err := strconv.ParseUint(resp.Header.Get("Muster-Version"), 10, 64)
+	version, err := strconv.ParseUint(resp.Header.Get("Muster-Status-Version"), 10, 64)
 	if err != nil {
 		return nil, 0, c.foreign(err)
 	}
@@ -92,7 +92,7 @@ func (c *Client) Status(ctx context.Context, after uint64, wait time.Duration) (
 }
 
 // Why returns why a job, or with an index from 0 one of its tasks, is as it is.
-func (c *Client) Why(ctx context.Context, job string, index int) (json.RawMessage, error) {
+func (c *Client) Why(ctx context.Context, job string, index int) (*reconciler.Explanation, error) {
 	v := url.Values{"job": {job}}
 	if index >= 0 {
 		v.Set("index", strconv.Itoa(index))
@@ -102,8 +102,11 @@ func (c *Client) Why(ctx context.Context, job string, index int) (json.RawMessag
 		return nil, err
 	}
 	defer resp.Body.Close()
-	var why json.RawMessage
-	return why, c.decode(resp.Body, &why)
+	why := new(reconciler.Explanation)
+	if err := c.decode(resp.Body, why); err != nil {
+		return nil, err
+	}
+	return why, nil
 }
 
 // Events returns the events that match; with none, the master waits up to wait
