@@ -94,6 +94,7 @@ func keep(dir string) int {
 		return status
 	}
 	reply(ready, answer{State: state})
+	slim()
 	h.watch()
 	h.sweep()
 	h.judge()
@@ -111,6 +112,9 @@ func reply(ready *os.File, a answer) {
 
 // begin takes the lock and makes sure that nobody was here before.
 func (h *holder) begin() (*os.File, error) {
+	if err := closeInherited(); err != nil {
+		return nil, err
+	}
 	lock, err := claim(h.dir)
 	if err != nil {
 		return nil, err

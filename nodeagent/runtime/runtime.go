@@ -48,7 +48,8 @@ type Runtime struct {
 	capacity   schema.Resources
 	attributes map[string]string
 	notes      []string
-	note       string // on each task
+	note       string        // on each task
+	done       chan struct{} // closed by Close
 
 	mu       sync.Mutex // guards what follows
 	closed   bool
@@ -76,7 +77,7 @@ func New(cfg Config) (*Runtime, error) {
 	} else if s.IsDir() || s.Mode()&0o111 == 0 {
 		return nil, fmt.Errorf("keeper %s: not executable", cfg.Keeper)
 	}
-	r := &Runtime{cfg: cfg, live: map[*Process]bool{}}
+	r := &Runtime{cfg: cfg, live: map[*Process]bool{}, done: make(chan struct{})}
 	if r.boot, err = keeper.Boot(); err != nil {
 		return nil, fmt.Errorf("boot id: %w", err)
 	}
@@ -142,6 +143,9 @@ func (r *Runtime) Notes() []string { return slices.Clone(r.notes) }
 // them if there are none. It ends the calls of Wait.
 func (r *Runtime) Close() error {
 	r.mu.Lock()
+	if !r.closed {
+		close(r.done)
+	}
 	r.closed = true
 	var errs []error
 	for p := range r.live {
