@@ -59,7 +59,7 @@ type Server struct {
 	joining  map[string]int  // calls of Join under way for each machine
 	views    map[string]view // the latest pushed for each machine
 	logs     map[string]*pendingLog
-	running  context.Context // ends when Serve does; nil before
+	running  context.Context //nolint:containedctx // of Serve, for the sessions that gRPC starts; nil before
 }
 
 // view is what a machine shall be told.

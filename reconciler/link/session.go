@@ -1,6 +1,7 @@
 package link
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -234,7 +235,7 @@ func (c *session) heard(ctx context.Context, m *linkpb.Report) error {
 			return status.Errorf(codes.InvalidArgument, "a report of machine %s in a session of %s", r.Machine.Name, c.machine)
 		}
 		c.report, c.digest = r, m.GetDigest()
-	case c.digest == nil || string(m.GetDigest()) != string(c.digest):
+	case c.digest == nil || !bytes.Equal(m.GetDigest(), c.digest):
 		return status.Error(codes.InvalidArgument, "an unchanged report that the master does not know")
 	}
 	if err := c.server.cfg.Master.Report(ctx, c.machine, c.epoch, c.report); err != nil {

@@ -2,6 +2,7 @@ package loop
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -52,11 +53,9 @@ func (f Follower) Run(parent context.Context) error {
 		heads <- commit
 	})
 	cancel()
-	if cerr := <-compiled; err == nil {
-		err = cerr
-	}
+	err = errors.Join(err, <-compiled)
 	if parent.Err() != nil {
-		return nil // that is how it is to end
+		err = nil // that is how it is to end
 	}
 	return err
 }
@@ -82,7 +81,7 @@ func (f Follower) compileNewest(ctx context.Context, heads <-chan string) error 
 		if err != nil && ctx.Err() == nil {
 			f.Log.Error("compile", "commit", commit, "err", err)
 			if err := f.Loop.HeadSeen(ctx, commit, err); err != nil {
-				return nil //nolint:nilerr // the loop has ended, and says why itself
+				return nil // the loop has ended, and says why itself
 			}
 			retry.Reset(retryAfter)
 		}
@@ -101,7 +100,7 @@ func (f Follower) compileUnlessNewer(ctx context.Context, commit string, heads <
 		return "", err
 	case newer := <-heads:
 		cancel()
-		<-done
+		_ = <-done // it was ended by us
 		return newer, nil
 	}
 }

@@ -267,6 +267,7 @@ func (o *owner) moved() {
 func (o *owner) describe() *reconciler.Status {
 	if o.status == nil {
 		s := reconciler.Describe(o.described())
+		s.Version = o.version
 		o.status = &s
 	}
 	return o.status

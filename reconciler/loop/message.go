@@ -120,19 +120,17 @@ func (m leave) handle(_ context.Context, o *owner) error {
 	return nil
 }
 
-// Status returns the cell at this moment, the version that it is a function of,
-// and a channel that is closed when there is a newer one. The value is shared
-// and must not be written to.
-func (l *Loop) Status(ctx context.Context) (s *reconciler.Status, version uint64, newer <-chan struct{}, err error) {
+// Status returns the cell at this moment, and a channel that is closed when there
+// is a newer version. The value is shared and must not be written to.
+func (l *Loop) Status(ctx context.Context) (s *reconciler.Status, newer <-chan struct{}, err error) {
 	reply := make(chan statusAnswer, 1)
 	a, err := ask(ctx, l, statusQuestion{reply: reply}, reply)
-	return a.status, a.version, a.newer, err
+	return a.status, a.newer, err
 }
 
 type statusAnswer struct {
-	status  *reconciler.Status
-	version uint64
-	newer   <-chan struct{}
+	status *reconciler.Status
+	newer  <-chan struct{}
 }
 
 type statusQuestion struct{ reply chan<- statusAnswer }
@@ -140,7 +138,7 @@ type statusQuestion struct{ reply chan<- statusAnswer }
 func (statusQuestion) question() {}
 
 func (m statusQuestion) handle(_ context.Context, o *owner) error {
-	m.reply <- statusAnswer{o.describe(), o.version, o.changed}
+	m.reply <- statusAnswer{o.describe(), o.changed}
 	return nil
 }
 

@@ -75,31 +75,31 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) error {
 	if q.err != nil {
 		return q.err
 	}
-	status, version, err := s.snapshot(r.Context(), after, wait)
+	status, err := s.snapshot(r.Context(), after, wait)
 	if err != nil {
 		return stopped(err)
 	}
 	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Muster-Status-Version", strconv.FormatUint(version, 10))
+	w.Header().Set("Muster-Status-Version", strconv.FormatUint(status.Version, 10))
 	return writeJSON(w, status)
 }
 
 // snapshot returns the newest snapshot; when that is the one of version after,
 // it waits for another. A version that is not ours is one of another process.
-func (s *Server) snapshot(ctx context.Context, after uint64, wait time.Duration) (*reconciler.Status, uint64, error) {
+func (s *Server) snapshot(ctx context.Context, after uint64, wait time.Duration) (*reconciler.Status, error) {
 	timeout := time.NewTimer(wait)
 	defer timeout.Stop()
 	for {
-		status, version, newer, err := s.cfg.Cell.Status(ctx)
-		if err != nil || version != after || wait == 0 {
-			return status, version, err
+		status, newer, err := s.cfg.Cell.Status(ctx)
+		if err != nil || status.Version != after || wait == 0 {
+			return status, err
 		}
 		select {
 		case <-newer:
 		case <-ctx.Done():
-			return nil, 0, ctx.Err()
+			return nil, ctx.Err()
 		case <-timeout.C:
-			return status, version, nil
+			return status, nil
 		}
 	}
 }
@@ -184,7 +184,7 @@ func (s *Server) recorded(ctx context.Context, want schema.EventQuery, wait time
 			seen = max(seen, n.ID)
 		}
 		if s.cfg.Events.Wait(waiting, seen) != nil {
-			return nil, nil //nolint:nilerr // the time is over: nothing is an answer
+			return nil, nil // the time is over: nothing is an answer
 		}
 	}
 }

@@ -88,10 +88,15 @@ func (c *cell) publish(s *reconciler.Status) {
 	c.newer = make(chan struct{})
 }
 
-func (c *cell) Status(context.Context) (*reconciler.Status, uint64, <-chan struct{}, error) {
+func (c *cell) Status(context.Context) (*reconciler.Status, <-chan struct{}, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.status, c.version, c.newer, c.trouble
+	if c.trouble != nil {
+		return nil, nil, c.trouble
+	}
+	s := *c.status
+	s.Version = c.version
+	return &s, c.newer, nil
 }
 
 func (c *cell) Why(_ context.Context, name string) (reconciler.Explanation, bool, error) {

@@ -83,7 +83,7 @@ func (m *Metrics) Describe(out chan<- *prometheus.Desc) {
 func (m *Metrics) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), collectTimeout)
 	defer cancel()
-	s, _, _, err := m.cell.Status(ctx)
+	s, _, err := m.cell.Status(ctx)
 	if err != nil {
 		out <- prometheus.NewInvalidMetric(m.converged, err)
 		return

@@ -38,7 +38,7 @@ type pageData struct {
 
 // page shows the status to people. It has no script and loads nothing.
 func (s *Server) page(w http.ResponseWriter, r *http.Request) error {
-	status, _, _, err := s.cfg.Cell.Status(r.Context())
+	status, _, err := s.cfg.Cell.Status(r.Context())
 	if err != nil {
 		return stopped(err)
 	}

@@ -31,8 +31,8 @@ const (
 // ctx.
 type Cell interface {
 	// Status returns the cell at this moment, which is not to be written to,
-	// its version, and a channel that is closed when there is a newer one.
-	Status(ctx context.Context) (s *reconciler.Status, version uint64, newer <-chan struct{}, err error)
+	// and a channel that is closed when there is a newer version.
+	Status(ctx context.Context) (s *reconciler.Status, newer <-chan struct{}, err error)
 	// Why explains user/job or user/job/index; false when there is none.
 	Why(ctx context.Context, name string) (why reconciler.Explanation, known bool, err error)
 	// Locate returns the machine that ran a task last, also when that run has
@@ -130,7 +130,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	if h.Shutdown(patience) != nil {
 		_ = h.Close() // l is closed; the rest is cut
 	}
-	<-served
+	_ = <-served // what ended it is our own doing
 	return nil
 }
 

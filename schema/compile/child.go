@@ -175,7 +175,7 @@ func watch(l Limits, start time.Duration, stop <-chan struct{}) {
 
 // die ends the process at once: evaluation cannot be cancelled.
 func die(code int) {
-	os.Exit(code) //nolint:forbidigo // a child is a process of ours alone, and nothing else ends it
+	os.Exit(code) // a child is a process of ours alone, and nothing else ends it
 }
 
 func cpuTime() (time.Duration, error) {

@@ -25,7 +25,7 @@ var build = sync.OnceValues(func() (string, error) {
 		return dir, err
 	}
 	for _, name := range []string{"muster", "muster-agent", "muster-keeper"} {
-		cmd := exec.Command("go", "build", "-trimpath", "-o", filepath.Join(dir, name), module+name) //nolint:noctx // as long as it takes
+		cmd := exec.Command("go", "build", "-trimpath", "-o", filepath.Join(dir, name), module+name)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return dir, fmt.Errorf("go build %s: %w\n%s", name, err, out)

@@ -248,7 +248,7 @@ func (w *world) expectNothingLeft(ctx context.Context) error {
 func (w *world) portsTaken() ([]string, error) {
 	var out []string
 	for _, p := range w.ports {
-		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(p))) //nolint:noctx // closed at once
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(p)))
 		if err != nil {
 			out = append(out, strconv.Itoa(p))
 			continue

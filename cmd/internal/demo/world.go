@@ -177,9 +177,7 @@ func (w *world) until(ctx context.Context, what string, missing func(*reconciler
 		case ctx.Err() == nil:
 			why, version = err.Error(), 0
 			// The master is starting; its API refuses until it listens.
-			if err := pause(ctx, 50*time.Millisecond); err != nil {
-				break
-			}
+			pause(ctx, 50*time.Millisecond)
 		}
 		if ctx.Err() != nil {
 			return fmt.Errorf("waited %s for this: %s; last: %s", patience, what, why)
@@ -188,12 +186,10 @@ func (w *world) until(ctx context.Context, what string, missing func(*reconciler
 	}
 }
 
-func pause(ctx context.Context, d time.Duration) error {
+func pause(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
-		return ctx.Err()
 	case <-time.After(d):
-		return nil
 	}
 }
 

@@ -158,7 +158,7 @@ func (c *Client) Logs(ctx context.Context, task string, r schema.LogRequest) (io
 	if r.Tail >= 0 {
 		v.Set("tail", strconv.Itoa(r.Tail))
 	}
-	resp, err := c.do(ctx, http.MethodGet, "/v1/logs", v)
+	resp, err := c.do(ctx, http.MethodGet, "/v1/logs", v) //nolint:bodyclose // logBody closes it
 	if err != nil {
 		return nil, err
 	}
