@@ -18,8 +18,13 @@ import (
 	"github.com/musterhq/muster/schema/valid"
 )
 
-// maxDiagnostics bounds what is reported of one package.
-const maxDiagnostics = 100
+const (
+	// maxDiagnostics bounds what is reported of one package.
+	maxDiagnostics = 100
+	// maxFound bounds what is looked at: a mistake in a comprehension shows in
+	// each of thousands of objects, and is then folded.
+	maxFound = 1000
+)
 
 // diagnose turns CUE's errors into diagnostics: one for each data path, the
 // one that says most.
