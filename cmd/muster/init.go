@@ -59,14 +59,35 @@ func initRepo(std stdio, dir, module, cell string) error {
 		}
 		fmt.Fprintln(std.out, filepath.Join(dir, p))
 	}
-	if err := git.Check(dir); errors.Is(err, git.ErrNoRepository) {
+	inside, err := insideRepository(dir)
+	if err != nil {
+		return err
+	}
+	if !inside {
 		if err := git.Init(dir, "main"); err != nil {
 			return err
 		}
 		fmt.Fprintf(std.err, "made a git repository in %s\n", dir)
-	} else if err != nil {
-		return err
 	}
 	fmt.Fprintf(std.err, "next: cd %s && git add -A && git commit -m 'a cell' && muster dev\n", dir)
 	return nil
+}
+
+// insideRepository reports whether dir or a directory above it has a .git.
+func insideRepository(dir string) (bool, error) {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return false, err
+	}
+	for at := abs; ; at = filepath.Dir(at) {
+		_, err := os.Lstat(filepath.Join(at, ".git"))
+		switch {
+		case err == nil:
+			return true, nil
+		case !errors.Is(err, fs.ErrNotExist):
+			return false, err
+		case at == filepath.Dir(at):
+			return false, nil
+		}
+	}
 }

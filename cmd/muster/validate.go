@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -101,11 +102,10 @@ func readTree(ctx context.Context, dir, rev string) (schema.Tree, error) {
 		}
 		return tree, nil
 	}
-	repo, err := git.Open(ctx, git.Config{URL: dir})
+	repo, err := git.Open(ctx, git.Config{URL: dir, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return schema.Tree{}, err
 	}
-	defer repo.Close()
 	commit, err := repo.Resolve(ctx, rev)
 	if err != nil {
 		return schema.Tree{}, err

@@ -84,10 +84,10 @@ func (m *master) open(ctx context.Context) error {
 	if m.api, err = web.Listen(cfg.Listen); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(cfg.DataDir, 0o700); err != nil {
+	if m.repo, err = git.Open(ctx, git.Config{URL: cfg.Repo, Branch: cfg.Branch, Dir: filepath.Join(cfg.DataDir, "git"), Poll: cfg.Poll, Log: cfg.Log}); err != nil {
 		return err
 	}
-	if m.repo, err = git.Open(ctx, git.Config{URL: cfg.Repo, Branch: cfg.Branch, Dir: filepath.Join(cfg.DataDir, "git"), Poll: cfg.Poll, Log: cfg.Log}); err != nil {
+	if err := os.MkdirAll(cfg.DataDir, 0o700); err != nil {
 		return err
 	}
 	m.compiler = compile.New(compile.Config{Exe: cfg.Exe, Args: []string{"compile-child"}, Log: cfg.Log})
@@ -160,9 +160,6 @@ func (m *master) close() error {
 	}
 	if m.store != nil {
 		errs = append(errs, m.store.Close())
-	}
-	if m.repo != nil {
-		errs = append(errs, m.repo.Close())
 	}
 	if m.api != nil {
 		errs = append(errs, ignoreClosed(m.api.Close()))

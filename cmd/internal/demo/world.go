@@ -120,8 +120,8 @@ func (w *world) initRepo() error {
 
 // commit commits files; a nil value removes one.
 func (w *world) commit(message string, files map[string][]byte) (string, error) {
-	return git.Commit(w.repo, git.CommitConfig{
-		Message: message, Files: files, AuthorName: "muster demo", AuthorEmail: "demo@example.com", When: time.Now(),
+	return git.Commit(w.repo, git.Change{
+		Message: message, Files: files, Author: "muster demo", Email: "demo@example.com", When: time.Now(),
 	})
 }
 
