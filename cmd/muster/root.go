@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/musterhq/muster/cmd/internal/cell"
+	"github.com/musterhq/muster/reconciler/store"
 	"github.com/musterhq/muster/reconciler/web/client"
 )
 
@@ -66,13 +67,14 @@ func run(ctx context.Context, args []string, std stdio) int {
 // verdictOf returns the exit code of an error and the way out of it.
 func verdictOf(err error) (code int, hint string) {
 	var f *failure
-	var name *cell.NameError
+	var input *cell.InputError
+	var foreign *store.ForeignError
 	var answer *client.Error
 	switch {
 	case errors.As(err, &f):
 		return f.code, f.hint
-	case errors.As(err, &name):
-		return exitInvalid, name.Hint()
+	case errors.As(err, &input), errors.As(err, &foreign):
+		return exitInvalid, ""
 	case errors.As(err, &answer) && answer.Code >= 400 && answer.Code < 500:
 		return exitInvalid, answer.Hint
 	case errors.As(err, &answer):

@@ -104,11 +104,11 @@ func readTree(ctx context.Context, dir, rev string) (schema.Tree, error) {
 	}
 	repo, err := git.Open(ctx, git.Config{URL: dir, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
-		return schema.Tree{}, err
+		return schema.Tree{}, &failure{code: exitInvalid, err: err}
 	}
 	commit, err := repo.Resolve(ctx, rev)
 	if err != nil {
-		return schema.Tree{}, err
+		return schema.Tree{}, &failure{code: exitInvalid, err: err}
 	}
 	return repo.Tree(ctx, commit)
 }

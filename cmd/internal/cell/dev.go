@@ -48,7 +48,7 @@ func RunDev(ctx context.Context, cfg DevConfig) error {
 	}
 	// Asked before a directory is made for it.
 	if _, err := git.Open(ctx, git.Config{URL: cfg.Master.Repo, Branch: cfg.Master.Branch, Dir: dir, Log: cfg.Master.Log}); err != nil {
-		return err
+		return &InputError{err}
 	}
 	if err := os.MkdirAll(dir, 0o711); err != nil { //nolint:gosec // tasks of other users run below it
 		return err

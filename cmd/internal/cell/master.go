@@ -82,10 +82,10 @@ func (m *master) open(ctx context.Context) error {
 	var err error
 	// The address first: a mistake in it must leave nothing on the disk.
 	if m.api, err = web.Listen(cfg.Listen); err != nil {
-		return err
+		return &InputError{err}
 	}
 	if m.repo, err = git.Open(ctx, git.Config{URL: cfg.Repo, Branch: cfg.Branch, Dir: filepath.Join(cfg.DataDir, "git"), Poll: cfg.Poll, Log: cfg.Log}); err != nil {
-		return err
+		return &InputError{err}
 	}
 	if err := os.MkdirAll(cfg.DataDir, 0o700); err != nil {
 		return err

@@ -12,22 +12,23 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// NameError says that it is not clear which cell is meant.
-type NameError struct {
-	err  error
-	hint string
+// InputError is a mistake in what a cell was told: its repository, its data
+// directory, its addresses. Its text ends in a hint on a line of its own.
+type InputError struct{ err error }
+
+func (e *InputError) Error() string { return e.err.Error() }
+
+func (e *InputError) Unwrap() error { return e.err }
+
+func inputError(hint, format string, args ...any) error {
+	return &InputError{fmt.Errorf(format+"\nhint: "+hint, args...)}
 }
-
-func (e *NameError) Error() string { return e.err.Error() }
-
-// Hint is the way out.
-func (e *NameError) Hint() string { return e.hint }
 
 // findCell returns the name of the cell that the master is to lead.
 func (m *master) findCell(ctx context.Context) (string, error) {
 	if m.cfg.Cell != "" {
 		if err := schema.CheckName(m.cfg.Cell); err != nil {
-			return "", &NameError{fmt.Errorf("--cell: %w", err), "take the name of a cell that the repository declares"}
+			return "", inputError("take the name of a cell that the repository declares", "--cell: %w", err)
 		}
 		return m.cfg.Cell, nil
 	}
@@ -45,9 +46,9 @@ func (m *master) findCell(ctx context.Context) (string, error) {
 	case 1:
 		return cells[0], nil
 	case 0:
-		return "", &NameError{fmt.Errorf("repository %s declares no cell", m.cfg.Repo), "declare one in cells/, or give --cell NAME; `muster validate` tells whether something does not compile"}
+		return "", inputError("declare one in cells/, or give --cell NAME; `muster validate` tells whether something does not compile", "repository %s declares no cell", m.cfg.Repo)
 	}
-	return "", &NameError{fmt.Errorf("repository %s declares %d cells: %s", m.cfg.Repo, len(cells), strings.Join(cells, ", ")), "give --cell NAME"}
+	return "", inputError("give --cell NAME", "repository %s declares %d cells: %s", m.cfg.Repo, len(cells), strings.Join(cells, ", "))
 }
 
 // declaredCells compiles the repository's head and returns the names of the
@@ -55,7 +56,7 @@ func (m *master) findCell(ctx context.Context) (string, error) {
 func (m *master) declaredCells(ctx context.Context) ([]string, error) {
 	commit, err := m.repo.Head(ctx)
 	if err != nil {
-		return nil, err
+		return nil, &InputError{err}
 	}
 	tree, err := m.repo.Tree(ctx, commit)
 	if err != nil {

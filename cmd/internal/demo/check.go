@@ -53,7 +53,7 @@ func (w *world) identities(ctx context.Context) (map[string]identity, error) {
 	out := map[string]identity{}
 	for _, t := range s.Tasks {
 		for _, p := range t.Ports {
-			w.ports = append(w.ports, p)
+			w.ports[p] = true
 		}
 		if t.State != "running" {
 			continue
@@ -63,6 +63,9 @@ func (w *world) identities(ctx context.Context) (map[string]identity, error) {
 			return nil, fmt.Errorf("task %s is running, says the status: %w", t.Name, err)
 		}
 		out[t.Name] = id
+		for _, path := range cgroupsOf(t.PID) {
+			w.cgroups[path] = true
+		}
 	}
 	return out, nil
 }
@@ -223,7 +226,7 @@ func (w *world) expectNothingLeft(ctx context.Context) error {
 		list func() ([]string, error)
 	}{
 		{"process", func() ([]string, error) { return processesOf(w.dir) }},
-		{"cgroup", func() ([]string, error) { return cgroupsOf("muster-" + strconv.Itoa(w.agent.cmd.Process.Pid)) }},
+		{"cgroup", func() ([]string, error) { return existingCgroups(w.cgroups) }},
 		{"mount", func() ([]string, error) { return mountsOf(w.dir) }},
 		{"port", w.portsTaken},
 		{"socket", w.sockets},
@@ -247,7 +250,7 @@ func (w *world) expectNothingLeft(ctx context.Context) error {
 // portsTaken lists the ports that tasks had and that something still holds.
 func (w *world) portsTaken() ([]string, error) {
 	var out []string
-	for _, p := range w.ports {
+	for p := range w.ports {
 		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(p)))
 		if err != nil {
 			out = append(out, strconv.Itoa(p))

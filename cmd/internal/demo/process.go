@@ -121,26 +121,54 @@ func processesOf(dir string) ([]string, error) {
 	return out, nil
 }
 
-// cgroupsOf lists the cgroups below every mounted hierarchy whose name has
-// mark in it.
-func cgroupsOf(mark string) ([]string, error) {
-	var out []string
-	err := filepath.WalkDir("/sys/fs/cgroup", func(path string, d os.DirEntry, err error) error {
-		if err != nil {
-			if errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrPermission) {
-				return nil // removed while we walk, or not ours to see
-			}
-			return err
+// cgroupsOf returns the cgroups that a process is in and the demo is not, as
+// paths within their hierarchies (proc(5), /proc/PID/cgroup), each with the
+// groups above it.
+func cgroupsOf(pid int) []string {
+	ours := map[string]bool{}
+	for _, path := range cgroupPaths("self") {
+		for ; path != "/" && path != "."; path = filepath.Dir(path) {
+			ours[path] = true
 		}
-		if d.IsDir() && strings.Contains(d.Name(), mark) {
+	}
+	var out []string
+	for _, path := range cgroupPaths(strconv.Itoa(pid)) {
+		for ; path != "/" && path != "." && !ours[path]; path = filepath.Dir(path) {
 			out = append(out, path)
 		}
-		return nil
-	})
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
 	}
-	return out, err
+	return out
+}
+
+func cgroupPaths(pid string) []string {
+	b, err := os.ReadFile(filepath.Join("/proc", pid, "cgroup"))
+	if err != nil {
+		return nil // it has ended, or there are no cgroups
+	}
+	var out []string
+	for line := range strings.Lines(string(b)) {
+		if f := strings.SplitN(strings.TrimSpace(line), ":", 3); len(f) == 3 {
+			out = append(out, f[2])
+		}
+	}
+	return out
+}
+
+// existingCgroups lists those of the given paths that are in any hierarchy.
+func existingCgroups(paths map[string]bool) ([]string, error) {
+	roots, err := filepath.Glob("/sys/fs/cgroup/*")
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, root := range append(roots, "/sys/fs/cgroup") {
+		for path := range paths {
+			if _, err := os.Stat(filepath.Join(root, path)); err == nil {
+				out = append(out, filepath.Join(root, path))
+			}
+		}
+	}
+	return out, nil
 }
 
 // mountsOf lists the mounts that have dir in them.

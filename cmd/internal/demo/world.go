@@ -32,9 +32,10 @@ type world struct {
 	url           string
 	api           *client.Client
 
-	shop  shop
-	ports []int // every port a task was given
-	seen  map[string]identity
+	shop    shop
+	ports   map[int]bool    // every port a task was given
+	cgroups map[string]bool // every cgroup a task was in
+	seen    map[string]identity
 }
 
 func newWorld(cfg Config, res *Result) (*world, error) {
@@ -42,7 +43,7 @@ func newWorld(cfg Config, res *Result) (*world, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &world{cfg: cfg, res: res, dir: dir, repo: filepath.Join(dir, "config")}, nil
+	return &world{cfg: cfg, res: res, dir: dir, repo: filepath.Join(dir, "config"), ports: map[int]bool{}, cgroups: map[string]bool{}}, nil
 }
 
 func (w *world) path(elem ...string) string {
