@@ -89,7 +89,7 @@ func (h *Handle) launch(exe string) (*os.File, error) {
 	}
 	defer w.Close()
 	fd := -1
-	_, err = syscall.ForkExec(exe, []string{exe, h.dir}, &syscall.ProcAttr{
+	pid, err := syscall.ForkExec(exe, []string{exe, h.dir}, &syscall.ProcAttr{
 		Dir:   "/",
 		Env:   []string{"GOMAXPROCS=1"}, // it waits: more would only cost memory
 		Files: []uintptr{null.Fd(), null.Fd(), log.Fd(), w.Fd()},
@@ -99,8 +99,10 @@ func (h *Handle) launch(exe string) (*os.File, error) {
 		_ = ready.Close()
 		return nil, fmt.Errorf("start keeper %s: %w", exe, err)
 	}
-	if err := unix.SetNonblock(fd, true); err != nil {
-		return nil, errors.Join(fmt.Errorf("pidfd: %w", err), ready.Close())
+	if err := unix.SetNonblock(fd, true); err != nil { // so that Go's poller takes it
+		_ = unix.Kill(pid, unix.SIGKILL)
+		_, _ = unix.Wait4(pid, nil, 0, nil)
+		return nil, errors.Join(fmt.Errorf("pidfd of the keeper, for which Linux 5.4 is needed: %w", err), ready.Close())
 	}
 	h.pid = os.NewFile(uintptr(fd), "pidfd")
 	return ready, nil

@@ -174,6 +174,11 @@ func (r *Runtime) hold(dir string, h *keeper.Handle) (*Process, error) {
 		return nil, errors.Join(ErrClosed, h.Close())
 	}
 	r.live[p] = true
+	for _, dir := range h.Spec.Cgroups {
+		if parent := filepath.Dir(dir); filepath.Base(parent) == groupsName(r.cfg.Dir) {
+			r.parents[parent] = true
+		}
+	}
 	r.watchers.Go(func() { r.watch(p) })
 	return p, nil
 }

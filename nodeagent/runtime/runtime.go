@@ -23,7 +23,8 @@ type Config struct {
 	// Keeper is the path of muster-keeper.
 	Keeper string
 	// CgroupParent is the cgroup below which tasks are put, as a path in each
-	// hierarchy, such as /muster. "" is the agent's own.
+	// hierarchy, such as /muster; it is made if it is not there, and stays.
+	// "" is the agent's own.
 	CgroupParent string
 	// Users are the numeric users that owners' tasks run as; zero is
 	// DefaultUsers.
@@ -54,6 +55,7 @@ type Runtime struct {
 	mu       sync.Mutex // guards what follows
 	closed   bool
 	live     map[*Process]bool
+	parents  map[string]bool // directories that have held tasks' cgroups
 	watchers sync.WaitGroup
 }
 
@@ -77,7 +79,7 @@ func New(cfg Config) (*Runtime, error) {
 	} else if s.IsDir() || s.Mode()&0o111 == 0 {
 		return nil, fmt.Errorf("keeper %s: not executable", cfg.Keeper)
 	}
-	r := &Runtime{cfg: cfg, live: map[*Process]bool{}, done: make(chan struct{})}
+	r := &Runtime{cfg: cfg, live: map[*Process]bool{}, parents: map[string]bool{}, done: make(chan struct{})}
 	if r.boot, err = keeper.Boot(); err != nil {
 		return nil, fmt.Errorf("boot id: %w", err)
 	}
@@ -153,6 +155,8 @@ func (r *Runtime) Close() error {
 	}
 	r.mu.Unlock()
 	r.watchers.Wait()
+	// Those of an agent before this one may be elsewhere.
+	errs = append(errs, removeGroups(slices.Collect(maps.Keys(r.parents))))
 	if r.groups != nil {
 		errs = append(errs, r.groups.close())
 	}
