@@ -117,6 +117,9 @@ func agentProcess(dir string, step func(string), steps func() int) error {
 			fmt.Printf("%s\n", b)
 		}
 		fmt.Println(steps())
+		if err := tasks.Close(); err != nil { // no cgroup is left behind
+			panic(err)
+		}
 		os.Exit(0) // as good as any other way to die
 	}()
 	return l.Run(context.Background())
