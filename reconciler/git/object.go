@@ -48,7 +48,7 @@ func (r *Repo) read(hash plumbing.Hash, kind plumbing.ObjectType, limit int64) (
 		return nil, err
 	}
 	data, err = io.ReadAll(in)
-	if err = errors.Join(err, in.Close()); err != nil {
+	if err := errors.Join(err, in.Close()); err != nil {
 		return nil, err
 	}
 	if plumbing.ComputeHash(kind, data) != hash {

@@ -232,8 +232,8 @@ func (r *Repo) reopen() (err error) {
 }
 
 // recovered turns a panic of go-git on damaged files into an error.
-func recovered(err *error) {
-	if p := recover(); p != nil {
+func recovered(err *error) { //nolint:gocritic // it sets a named result
+	if p := recover(); p != nil { //nolint:revive // every caller defers it
 		*err = fmt.Errorf("unreadable: %v", p)
 	}
 }

@@ -39,7 +39,7 @@ func (w *watcher) changes() <-chan struct{} { return w.out }
 
 func (w *watcher) close() {
 	if w.notify != nil {
-		w.notify.Close() // has nothing to lose
+		_ = w.notify.Close() // has nothing to lose
 	}
 	<-w.done
 }
