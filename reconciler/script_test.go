@@ -16,10 +16,10 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// TestScripts plays the stories of testdata. See play for the commands.
+// TestScripts plays the stories of testdata/script. See play for the commands.
 func TestScripts(t *testing.T) {
 	t.Parallel()
-	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+	datadriven.Walk(t, "testdata/script", func(t *testing.T, path string) {
 		t.Parallel()
 		c := newCell()
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
