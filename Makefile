@@ -45,7 +45,7 @@ bench: ## run the benchmarks
 	go test -run '^$$' -bench . -benchmem $$(git grep -lE '^func Benchmark' -- '*_test.go' | xargs -r -n1 dirname | sort -u | sed 's|^|./|')
 
 sim: ## run the simulated cell with SEEDS seeds
-	go test -count=1 ./cmd/internal/sim -seeds $(SEEDS)
+	go test -count=1 ./cmd/internal/sim -run Random -sim.seeds $(SEEDS)
 
 generate: ## write what is generated: protobuf code, references, golden lists
 	go generate ./...

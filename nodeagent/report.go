@@ -75,8 +75,11 @@ func exits(h *Held) []schema.Exit {
 			continue
 		}
 		e := *c.Exit
-		if c.Stop != nil && e.Message == "" {
-			e.Message = "stopped: " + c.Stop.String()
+		if c.Stop != nil {
+			told := e.Message
+			if e.Message = "stopped: " + c.Stop.String(); told != "" {
+				e.Message += "; " + told
+			}
 		}
 		list = append(list, e)
 	}

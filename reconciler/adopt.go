@@ -1,6 +1,7 @@
 package reconciler
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"maps"
@@ -273,7 +274,7 @@ func (a *adoption) writes(s *State, c schema.Compiled, now time.Time) ([]Write, 
 		}
 	}
 	value := schema.Canonical(head)
-	if string(value) == string(schema.Canonical(s.Head)) {
+	if bytes.Equal(value, schema.Canonical(s.Head)) {
 		return nil, nil
 	}
 	return slices.Concat(puts, []Write{{keyHead, value}}, deletes), a.events(s, c.Commit, now)

@@ -109,7 +109,7 @@ func (d *describer) job(name schema.JobName) {
 			d.task(name, t, r, &j)
 		}
 	}
-	j.Reason = d.jobReason(name, r, &j, d.status.Tasks[first:])
+	j.Reason = d.jobReason(r, &j, d.status.Tasks[first:])
 	if j.Reason != "" {
 		d.waiting("job %s: %s", j.Name, j.Reason)
 	}
@@ -134,7 +134,7 @@ func (d *describer) records(name schema.JobName) []*schema.TaskRecord {
 
 // jobReason says why a job is not as desired, "" if it is. A batch task that
 // runs is as desired; so is one that is done.
-func (d *describer) jobReason(name schema.JobName, r *schema.JobRecord, j *JobStatus, tasks []TaskStatus) string {
+func (*describer) jobReason(r *schema.JobRecord, j *JobStatus, tasks []TaskStatus) string {
 	stopping := 0
 	example := ""
 	for i := range tasks {

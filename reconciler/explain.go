@@ -108,7 +108,7 @@ func (e *Explanation) addRecords(in DescribeInput, r *schema.JobRecord, index in
 }
 
 // Lines tells the explanation in words, one fact a line.
-func (e Explanation) Lines() []string {
+func (e *Explanation) Lines() []string {
 	var out []string
 	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	if e.Job != nil {

@@ -164,18 +164,17 @@ func (s *State) record(t schema.TaskName) *schema.TaskRecord {
 	return &c.Tasks[i]
 }
 
-// Locate returns the machine and the generation of the newest run of a task
-// that its record tells of, "" if there is none.
-func (s *State) Locate(t schema.TaskName) (machine string, generation uint64) {
+// Locate returns the machine of the newest run of a task that its record tells
+// of, "" if there is none.
+func (s *State) Locate(t schema.TaskName) string {
 	r := s.record(t)
 	switch {
 	case r == nil:
-		return "", 0
+		return ""
 	case r.Machine != "" || len(r.Causes) == 0:
-		return r.Machine, r.Generation
+		return r.Machine
 	}
-	last := r.Causes[len(r.Causes)-1]
-	return last.Machine, last.Generation
+	return r.Causes[len(r.Causes)-1].Machine
 }
 
 // search returns where the record of index is in c, or belongs.

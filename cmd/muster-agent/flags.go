@@ -5,10 +5,10 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"os"
 	"strconv"
 	"strings"
 
-	"github.com/musterhq/muster/nodeagent/machine"
 	"github.com/musterhq/muster/schema"
 	"github.com/spf13/cobra"
 )
@@ -70,7 +70,7 @@ func (f *flags) check() error {
 }
 
 func hintName(name string) string {
-	if clean := machine.CleanName(name); clean != "" {
+	if clean := cleanName(name); clean != "" {
 		return "such as " + clean
 	}
 	return ""
@@ -95,24 +95,31 @@ func checkLoopback(addr string) error {
 	return nil
 }
 
-// override puts what was typed in place of what was found.
-func (f *flags) override(info *schema.MachineInfo) {
-	info.Ports, info.AgentVersion = f.ports, version
-	if f.name != "" {
-		info.Name = f.name
+// machine puts what was typed in place of what was found.
+func (f *flags) machine(found schema.MachineInfo) (schema.MachineInfo, error) {
+	found.Ports, found.AgentVersion = f.ports, version
+	if found.Name = f.name; f.name == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return found, fmt.Errorf("name of this host: %w", err)
+		}
+		if found.Name = cleanName(host); found.Name == "" {
+			return found, usageError{fmt.Errorf("the host's name %q has nothing that could be this machine's", host), "give it one with --name"}
+		}
 	}
 	for _, o := range []struct {
 		typed int64
 		found *int64
 	}{
-		{f.capacity.CPUMilli, &info.Capacity.CPUMilli},
-		{f.capacity.RAMBytes, &info.Capacity.RAMBytes},
-		{f.capacity.DiskBytes, &info.Capacity.DiskBytes},
+		{f.capacity.CPUMilli, &found.Capacity.CPUMilli},
+		{f.capacity.RAMBytes, &found.Capacity.RAMBytes},
+		{f.capacity.DiskBytes, &found.Capacity.DiskBytes},
 	} {
 		if o.typed != 0 {
 			*o.found = o.typed
 		}
 	}
+	return found, nil
 }
 
 // portRange is a flag's value, FIRST-LAST.
@@ -133,4 +140,16 @@ func (r *portRange) Set(s string) error {
 	}
 	r.First, r.Last = int(a), int(b)
 	return nil
+}
+
+// cleanName makes a machine's name out of a host's: lower case, with a hyphen
+// for what a name cannot have, and not too long. It is "" when nothing is left.
+func cleanName(host string) string {
+	clean := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '-'
+	}, strings.ToLower(host))
+	return strings.Trim(clean[:min(len(clean), schema.MaxNameLen)], "-")
 }

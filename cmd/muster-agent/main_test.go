@@ -71,13 +71,35 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-func TestOverride(t *testing.T) {
+func TestMachine(t *testing.T) {
 	t.Parallel()
 	f := &flags{name: "m7", ports: schema.PortRange{First: 1, Last: 2}, capacity: schema.Resources{CPUMilli: 500}}
-	info := schema.MachineInfo{Name: "host", Capacity: schema.Resources{CPUMilli: 2000, RAMBytes: 7, DiskBytes: 8}}
-	f.override(&info)
+	info, err := f.machine(schema.MachineInfo{Boot: "b", Capacity: schema.Resources{CPUMilli: 2000, RAMBytes: 7, DiskBytes: 8}})
 	want := schema.Resources{CPUMilli: 500, RAMBytes: 7, DiskBytes: 8}
-	if info.Name != "m7" || info.Ports != f.ports || info.Capacity != want || info.AgentVersion != version {
-		t.Errorf("%+v", info)
+	if err != nil || info.Name != "m7" || info.Ports != f.ports || info.Capacity != want || info.AgentVersion != version || info.Boot != "b" {
+		t.Errorf("%+v, %v", info, err)
+	}
+	f.name = ""
+	if info, err := f.machine(schema.MachineInfo{}); err != nil || schema.CheckName(info.Name) != nil {
+		t.Errorf("the host's name: %q, %v", info.Name, err)
+	}
+}
+
+func TestCleanName(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		"node1":                  "node1",
+		"Node1.Example.COM":      "node1-example-com",
+		"_x_":                    "x",
+		"…":                      "",
+		strings.Repeat("a.", 40): strings.Repeat("a-", 31) + "a",
+	} {
+		got := cleanName(in)
+		if got != want {
+			t.Errorf("cleanName(%q) = %q, want %q", in, got, want)
+		}
+		if err := schema.CheckName(got); got != "" && err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -16,7 +16,7 @@ import (
 
 	"github.com/musterhq/muster/nodeagent/link"
 	"github.com/musterhq/muster/nodeagent/loop"
-	"github.com/musterhq/muster/nodeagent/machine"
+	"github.com/musterhq/muster/nodeagent/runtime"
 	"github.com/musterhq/muster/schema"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -60,16 +60,21 @@ func serve(ctx context.Context, f *flags, stderr io.Writer) error {
 	for range parts {
 		err = errors.Join(err, <-ended)
 	}
-	return err
+	return errors.Join(err, a.tasks.Close())
 }
 
-// agent is the loop and its link.
+// agent is a machine's tasks, the loop that owns them, and its link.
 type agent struct {
-	loop *loop.Loop
-	link *link.Client
+	tasks *runtime.Runtime
+	loop  *loop.Loop
+	link  *link.Client
 }
 
 func newAgent(ctx context.Context, f *flags, log *slog.Logger, registry prometheus.Registerer) (*agent, error) {
+	keeper, err := findKeeper()
+	if err != nil {
+		return nil, err
+	}
 	dir, err := filepath.Abs(f.stateDir)
 	if err != nil {
 		return nil, fmt.Errorf("--state-dir %s: %w", f.stateDir, err)
@@ -77,28 +82,44 @@ func newAgent(ctx context.Context, f *flags, log *slog.Logger, registry promethe
 	if err := os.MkdirAll(dir, 0o711); err != nil {
 		return nil, fmt.Errorf("--state-dir: %w", err)
 	}
-	info, err := machine.Find(dir)
-	if err != nil {
-		return nil, err
-	}
-	f.override(&info)
-	if info.Name == "" {
-		return nil, usageError{errors.New("the host has no name that could be this machine's"), "give one with --name"}
-	}
-	tasks, err := newRuntime(dir, &info)
-	if err != nil {
-		return nil, err
-	}
 	a := &agent{}
+	if a.tasks, err = runtime.New(runtime.Config{Dir: dir, Keeper: keeper, Log: log}); err != nil {
+		return nil, err
+	}
+	info, err := f.machine(schema.MachineInfo{
+		Boot: a.tasks.Boot(), Capacity: a.tasks.Capacity(), Attributes: a.tasks.Attributes(), Notes: a.tasks.Notes(),
+	})
+	if err != nil {
+		return nil, errors.Join(err, a.tasks.Close())
+	}
 	a.loop, err = loop.New(ctx, loop.Config{
-		Cell: f.cell, Machine: info, Dir: dir, Runtime: tasks, Log: log, Metrics: registry,
+		Cell: f.cell, Machine: info, Dir: dir, Runtime: processes{a.tasks}, Log: log, Metrics: registry,
 		Hint: func() { a.link.Hint() },
 	})
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, a.tasks.Close())
 	}
 	a.link = link.New(link.Config{Cell: f.cell, Dial: f.socket, Agent: a.loop, Log: log})
 	return a, nil
+}
+
+// processes is a runtime.Runtime in the loop's words.
+type processes struct{ *runtime.Runtime }
+
+func (p processes) Start(ctx context.Context, dir string, a *schema.Assignment) (loop.Process, error) {
+	process, err := p.Runtime.Start(ctx, dir, a)
+	if err != nil {
+		return nil, err // not a nil *Process in an interface
+	}
+	return process, nil
+}
+
+func (p processes) Adopt(ctx context.Context, dir string) (loop.Process, error) {
+	process, err := p.Runtime.Adopt(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	return process, nil
 }
 
 // untilTold waits for a signal, or for a part that ends by itself, and stops
@@ -166,8 +187,8 @@ func serveMetrics(ctx context.Context, l net.Listener, registry *prometheus.Regi
 // keeperName is the keeper's binary, which lies beside the agent's.
 const keeperName = "muster-keeper"
 
-// keeper returns the path of the keeper's binary.
-func keeper() (string, error) {
+// findKeeper returns the path of the keeper's binary.
+func findKeeper() (string, error) {
 	exe, err := os.Executable()
 	if err != nil {
 		return "", fmt.Errorf("find %s: %w", keeperName, err)
@@ -177,17 +198,4 @@ func keeper() (string, error) {
 		return "", fmt.Errorf("%s is not beside %s, where the agent needs it", keeperName, exe)
 	}
 	return path, nil
-}
-
-var _ link.Agent = (*loop.Loop)(nil)
-
-// newRuntime stands where tasks meet the machine; it adds to info what it can
-// and cannot do there.
-func newRuntime(dir string, info *schema.MachineInfo) (loop.Runtime, error) {
-	path, err := keeper()
-	if err != nil {
-		return nil, err
-	}
-	_ = path
-	return nil, errors.ErrUnsupported
 }

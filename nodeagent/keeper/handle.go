@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -28,20 +29,23 @@ type Handle struct {
 	// Exit is set when it had ended already as the Handle was made.
 	Exit *Exit
 	// pid is a pidfd of the keeper; nil with Exit.
-	pid *os.File
+	pid    *os.File
+	closed atomic.Bool
 }
 
-// Start writes spec to dir, which must be there and empty, starts exe as its
-// keeper and returns when the task runs. After an error nothing of it runs, and
-// dir holds its Exit if the keeper came that far.
-func Start(ctx context.Context, exe, dir string, spec Spec) (*Handle, error) {
-	if err := write(dir, SpecFile, spec); err != nil {
-		return nil, err
-	}
-	h := &Handle{dir: dir, boot: spec.Boot, Spec: spec}
+// Prepare writes spec to dir, which must be there and empty. It comes before
+// anything that spec names is made: whatever happens then, it is known what to
+// look for.
+func Prepare(dir string, spec *Spec) error { return write(dir, SpecFile, spec) }
+
+// Start starts exe as the keeper of dir, which holds spec, and returns when the
+// task runs. After an error nothing of it runs or is left but the directory,
+// which holds its Exit.
+func Start(ctx context.Context, exe, dir string, spec *Spec) (*Handle, error) {
+	h := &Handle{dir: dir, boot: spec.Boot, Spec: *spec}
 	ready, err := h.launch(exe)
 	if err != nil {
-		return nil, errors.Join(err, cgroups(spec.Cgroups).remove())
+		return nil, errors.Join(err, Abandon(dir, spec))
 	}
 	defer ready.Close()
 	stop := context.AfterFunc(ctx, func() { _ = ready.SetReadDeadline(time.Unix(1, 0)) })
@@ -85,7 +89,7 @@ func (h *Handle) launch(exe string) (*os.File, error) {
 	}
 	defer w.Close()
 	fd := -1
-	_, err = syscall.ForkExec(exe, []string{exe, h.dir}, &syscall.ProcAttr{
+	pid, err := syscall.ForkExec(exe, []string{exe, h.dir}, &syscall.ProcAttr{
 		Dir:   "/",
 		Env:   []string{"GOMAXPROCS=1"}, // it waits: more would only cost memory
 		Files: []uintptr{null.Fd(), null.Fd(), log.Fd(), w.Fd()},
@@ -95,8 +99,10 @@ func (h *Handle) launch(exe string) (*os.File, error) {
 		_ = ready.Close()
 		return nil, fmt.Errorf("start keeper %s: %w", exe, err)
 	}
-	if err := unix.SetNonblock(fd, true); err != nil {
-		return nil, errors.Join(fmt.Errorf("pidfd: %w", err), ready.Close())
+	if err := unix.SetNonblock(fd, true); err != nil { // so that Go's poller takes it
+		_ = unix.Kill(pid, unix.SIGKILL)
+		_, _ = unix.Wait4(pid, nil, 0, nil)
+		return nil, errors.Join(fmt.Errorf("pidfd of the keeper, for which Linux 5.4 is needed: %w", err), ready.Close())
 	}
 	h.pid = os.NewFile(uintptr(fd), "pidfd")
 	return ready, nil
@@ -109,9 +115,16 @@ func (h *Handle) abort() error {
 	return errors.Join(err, h.Clean(), h.Close())
 }
 
-// Close gives up the Handle. The incarnation goes on.
+// Abandon gives up dir, whose keeper was never started, and removes what spec
+// names.
+func Abandon(dir string, spec *Spec) error {
+	_, err := settle(dir, spec.Boot, spec)
+	return errors.Join(err, cgroups(spec.Cgroups).remove())
+}
+
+// Close gives up the Handle and ends its calls of Wait. The incarnation goes on.
 func (h *Handle) Close() error {
-	if h.pid == nil {
+	if h.pid == nil || h.closed.Swap(true) {
 		return nil
 	}
 	return h.pid.Close()
@@ -140,8 +153,9 @@ func (h *Handle) send(sig unix.Signal) error {
 	return errors.Join(err, sent)
 }
 
-// Wait returns the incarnation's end, when it has come. It errs when the Handle
-// is closed before, or when the end cannot be found out or written down.
+// Wait returns the incarnation's end, when it has come. The error is
+// os.ErrClosed when the Handle was closed before; others say that the end cannot
+// be found out or written down.
 func (h *Handle) Wait() (Exit, error) {
 	if h.Exit != nil {
 		return *h.Exit, nil
@@ -169,7 +183,7 @@ func (h *Handle) await() error {
 	if err != nil {
 		return err
 	}
-	return c.Read(func(fd uintptr) bool {
+	err = c.Read(func(fd uintptr) bool {
 		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 		if n, err := unix.Poll(p, 0); n == 0 && err == nil || errors.Is(err, unix.EINTR) {
 			return false
@@ -178,6 +192,10 @@ func (h *Handle) await() error {
 		_ = unix.Waitid(unix.P_PIDFD, int(fd), nil, unix.WEXITED|unix.WNOHANG, nil)
 		return true
 	})
+	if err != nil && h.closed.Load() {
+		return fmt.Errorf("wait for the keeper of %s: %w", h.dir, os.ErrClosed)
+	}
+	return err
 }
 
 // openEvery is the time between two looks at a keeper that is just starting or

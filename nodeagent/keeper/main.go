@@ -94,6 +94,7 @@ func keep(dir string) int {
 		return status
 	}
 	reply(ready, answer{State: state})
+	slim()
 	h.watch()
 	h.sweep()
 	h.judge()
@@ -111,6 +112,9 @@ func reply(ready *os.File, a answer) {
 
 // begin takes the lock and makes sure that nobody was here before.
 func (h *holder) begin() (*os.File, error) {
+	if err := closeInherited(); err != nil {
+		return nil, err
+	}
 	lock, err := claim(h.dir)
 	if err != nil {
 		return nil, err
@@ -172,11 +176,7 @@ func (h *holder) fork() error {
 		return err
 	}
 	defer r.Close()
-	h.main, err = syscall.ForkExec("/proc/self/exe", []string{"muster-keeper", stageArg, h.dir}, &syscall.ProcAttr{
-		Env:   []string{"GOMAXPROCS=1"},
-		Files: []uintptr{null.Fd(), out.Fd(), errs.Fd(), w.Fd()},
-		Sys:   &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL},
-	})
+	err = h.launch([]uintptr{null.Fd(), out.Fd(), errs.Fd(), w.Fd()})
 	_ = w.Close()
 	if err != nil {
 		return fmt.Errorf("fork: %w", err)
@@ -192,6 +192,30 @@ func (h *holder) fork() error {
 		return errors.New(text)
 	}
 	return nil
+}
+
+// launch forks the stage, in its v2 cgroup if it has one.
+func (h *holder) launch(files []uintptr) error {
+	attr := &syscall.ProcAttr{
+		Env: []string{"GOMAXPROCS=1"}, Files: files,
+		Sys: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL},
+	}
+	args := []string{"muster-keeper", stageArg, h.dir}
+	if dir := h.groups.unified(); dir != "" {
+		d, err := os.Open(dir)
+		if err != nil {
+			return err
+		}
+		defer d.Close()
+		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, int(d.Fd())
+	}
+	var err error
+	h.main, err = syscall.ForkExec("/proc/self/exe", args, attr)
+	if err != nil && attr.Sys.UseCgroupFD { // older than Linux 5.7: the stage joins by itself
+		attr.Sys.UseCgroupFD = false
+		h.main, err = syscall.ForkExec("/proc/self/exe", args, attr)
+	}
+	return err
 }
 
 // output makes a file for the task's output. It is the task's own, so that it

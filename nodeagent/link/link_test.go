@@ -91,10 +91,10 @@ func serve(t *testing.T, play func(linkpb.Link_SessionServer) error) (path strin
 	return l.Addr().String()
 }
 
-func run(t *testing.T, cfg Config) (c *Client, stop func()) {
+func run(t *testing.T, cfg Config) (client *Client, stop func()) {
 	t.Helper()
 	cfg.Cell = "c"
-	c = New(cfg)
+	c := New(cfg)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- c.Run(ctx) }()

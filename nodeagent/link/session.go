@@ -1,6 +1,7 @@
 package link
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -204,7 +205,7 @@ func (s *session) report(m *linkpb.Pull) error {
 		return s.refuse(err)
 	}
 	answer := &linkpb.Report{Digest: digest}
-	if string(digest) != string(m.GetKnownDigest()) {
+	if !bytes.Equal(digest, m.GetKnownDigest()) {
 		answer.Body = body
 	}
 	message := &linkpb.AgentMessage{Message: &linkpb.AgentMessage_Report{Report: answer}}
@@ -250,7 +251,7 @@ func (s *session) refuse(reason error) error {
 	for {
 		select {
 		case <-s.in:
-		case <-s.err:
+		case _ = <-s.err:
 			return reason
 		case <-timeout.C:
 			return reason

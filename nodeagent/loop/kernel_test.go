@@ -3,7 +3,6 @@ package loop_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -251,7 +250,7 @@ func config(k *kernel, dir string, c *crash, hint func()) loop.Config {
 	return loop.Config{
 		Cell: "local", Dir: dir, Runtime: hand{k, c.step}, Step: c.step, Hint: hint,
 		Machine: schema.MachineInfo{Name: "m1", Boot: k.boot, Ports: schema.PortRange{First: 1, Last: 0}},
-		Log:     slog.New(slog.NewTextHandler(io.Discard, nil)), Metrics: prometheus.NewRegistry(),
+		Log:     slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
 	}
 }
 

@@ -58,8 +58,8 @@ type history struct {
 // ctx ends, w fails or the machine no longer has the task. Its error is ErrNoLog
 // when there is no such run.
 func (l *Loop) Logs(ctx context.Context, req schema.LogRequest, w io.Writer) error {
-	stream, err := schema.ParseLogStream(string(req.Stream))
-	if err != nil {
+	var err error
+	if req.Stream, err = schema.ParseLogStream(string(req.Stream)); err != nil {
 		return err
 	}
 	h, err := l.history(ctx, req.Task)
@@ -69,7 +69,7 @@ func (l *Loop) Logs(ctx context.Context, req schema.LogRequest, w io.Writer) err
 	at, err := h.choose(req)
 	switch {
 	case err == nil:
-		err = l.copyRun(ctx, at, stream, req.Tail, req.Follow, w)
+		err = l.copyRun(ctx, at, req, w)
 	case req.Follow && h.more && req.Generation == 0 && req.Incarnation == 0:
 		at, err = run{task: req.Task}, nil // wait for its first run
 	}
@@ -79,7 +79,8 @@ func (l *Loop) Logs(ctx context.Context, req schema.LogRequest, w io.Writer) err
 			return nextErr
 		}
 		at = *next
-		err = l.copyRun(ctx, at, stream, -1, true, w)
+		req.Tail = -1 // of a further run, all
+		err = l.copyRun(ctx, at, req, w)
 	}
 	return err
 }
@@ -155,10 +156,10 @@ func (l *Loop) nextRun(ctx context.Context, at run) (*run, error) {
 	}
 }
 
-// copyRun copies a run's log from its last tail lines, or all of it, to its end;
-// with follow, until the run has ended.
-func (l *Loop) copyRun(ctx context.Context, r run, stream schema.LogStream, tail int, follow bool, w io.Writer) error {
-	f, err := os.Open(filepath.Join(r.dir, string(stream)))
+// copyRun copies the log of r that req names, from its last lines or all of it, to
+// its end; when it is followed, until the run has ended.
+func (l *Loop) copyRun(ctx context.Context, r run, req schema.LogRequest, w io.Writer) error {
+	f, err := os.Open(filepath.Join(r.dir, string(req.Stream)))
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("log of %s generation %d incarnation %d: %w", r.task.Short(), r.generation, r.incarnation, errNoFile)
 	}
@@ -166,14 +167,14 @@ func (l *Loop) copyRun(ctx context.Context, r run, stream schema.LogStream, tail
 		return err
 	}
 	defer f.Close()
-	if tail >= 0 {
-		if err := seekTail(f, tail); err != nil {
+	if req.Tail >= 0 {
+		if err := seekTail(f, req.Tail); err != nil {
 			return err
 		}
 	}
 	for {
 		live := false
-		if follow { // asked before the copy: what is written until its end is seen
+		if req.Follow { // asked before the copy: what is written until its end is seen
 			h, err := l.history(ctx, r.task)
 			if err != nil {
 				return err

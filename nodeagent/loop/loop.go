@@ -186,8 +186,12 @@ func (l *Loop) drain() {
 	}
 }
 
-// call has f run by Run's goroutine and waits for it.
+// call has f run by Run's goroutine and waits for it. f is not run when ctx has
+// ended before.
 func (l *Loop) call(ctx context.Context, f func()) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
 	done := make(chan struct{})
 	select {
 	case l.events <- func() { f(); close(done) }:

@@ -17,9 +17,10 @@ import (
 
 // groups makes cgroups for tasks.
 type groups interface {
-	// make makes the cgroup name with the given limits, and returns its
-	// directories, one in each hierarchy.
-	make(name string, limits *specs.LinuxResources) ([]string, error)
+	// dirs returns the directories of the cgroup name, one in each hierarchy.
+	dirs(name string) []string
+	// make makes them, with the given limits. After an error some may be there.
+	make(name string, limits *specs.LinuxResources) error
 	// close removes what was made to hold the tasks', if there are none.
 	close() error
 }

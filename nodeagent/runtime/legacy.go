@@ -19,7 +19,8 @@ type legacy struct {
 	name       string
 	base       cgroup1.Path // of the parent, in each hierarchy
 	subsystems []cgroup1.Subsystem
-	unified    string // directory of the group in the v2 tree, "" without
+	parents    []string // the group's directory in each of their hierarchies
+	unified    string   // directory of the group in the v2 tree, "" without
 	has        map[string]bool
 }
 
@@ -44,11 +45,12 @@ func newLegacy(parent, name string, hybrid bool) (*legacy, error) {
 		if !wanted[s.Name()] {
 			continue
 		}
-		if err := g.try(s); err != nil {
+		dir, err := g.try(s)
+		if err != nil {
 			refused = err
 			continue
 		}
-		g.subsystems = append(g.subsystems, s)
+		g.subsystems, g.parents = append(g.subsystems, s), append(g.parents, dir)
 		g.has[string(s.Name())] = true
 	}
 	if hybrid {
@@ -62,16 +64,22 @@ func newLegacy(parent, name string, hybrid bool) (*legacy, error) {
 	return g, nil
 }
 
-// try makes a group with a limit in one hierarchy and removes it again.
-func (g *legacy) try(s cgroup1.Subsystem) error {
-	dir, err := g.dir(s, "probe")
-	if err != nil {
-		return err
+// try makes a group with a limit in one hierarchy, removes it again, and returns
+// where the tasks' groups shall be.
+func (g *legacy) try(s cgroup1.Subsystem) (string, error) {
+	d, ok := s.(interface{ Path(string) string })
+	if !ok {
+		return "", fmt.Errorf("cgroup controller %s has no directory", s.Name())
 	}
-	path := func(n cgroup1.Name) (string, error) { return g.path(n, "probe") }
+	path, err := g.path(s.Name(), "")
+	if err != nil {
+		return "", err
+	}
+	dir := d.Path(path)
+	probed := func(n cgroup1.Name) (string, error) { return g.path(n, "probe") }
 	one := func() ([]cgroup1.Subsystem, error) { return []cgroup1.Subsystem{s}, nil }
-	_, err = cgroup1.New(path, probe(), cgroup1.WithHierarchy(one))
-	return errors.Join(err, removeGroups([]string{dir}))
+	_, err = cgroup1.New(probed, probe(), cgroup1.WithHierarchy(one))
+	return dir, errors.Join(err, removeGroups([]string{filepath.Join(dir, "probe")}))
 }
 
 // findUnified finds the group's place in the v2 tree.
@@ -96,58 +104,44 @@ func (g *legacy) path(n cgroup1.Name, name string) (string, error) {
 	return filepath.Join(p, g.name, name), err
 }
 
-// dir returns the directory of group name in s's hierarchy.
-func (g *legacy) dir(s cgroup1.Subsystem, name string) (string, error) {
-	p, err := g.path(s.Name(), name)
-	if err != nil {
-		return "", err
+func (g *legacy) dirs(name string) []string {
+	var dirs []string
+	for _, p := range g.parents {
+		dirs = append(dirs, filepath.Join(p, name))
 	}
-	d, ok := s.(interface{ Path(string) string })
-	if !ok {
-		return "", fmt.Errorf("cgroup controller %s has no directory", s.Name())
+	if g.unified != "" {
+		dirs = append(dirs, filepath.Join(g.unified, name))
 	}
-	return d.Path(p), nil
+	return dirs
 }
 
-func (g *legacy) make(name string, limits *specs.LinuxResources) ([]string, error) {
-	var dirs []string
-	for _, s := range g.subsystems {
-		d, err := g.dir(s, name)
-		if err != nil {
-			return nil, err
-		}
-		dirs = append(dirs, d)
-	}
+func (g *legacy) make(name string, limits *specs.LinuxResources) error {
 	limits = only(limits, g.has)
-	if g.countsSwap() {
-		limits = withoutSwap(limits)
+	if d := g.memoryDir(); d != "" {
+		if _, err := os.Stat(filepath.Join(d, "memory.memsw.limit_in_bytes")); err == nil {
+			limits = withoutSwap(limits)
+		}
 	}
 	path := func(n cgroup1.Name) (string, error) { return g.path(n, name) }
-	_, err := cgroup1.New(path, limits, cgroup1.WithHierarchy(func() ([]cgroup1.Subsystem, error) { return g.subsystems, nil }))
-	if g.unified != "" {
-		d := filepath.Join(g.unified, name)
-		dirs = append(dirs, d)
-		err = errors.Join(err, os.MkdirAll(d, 0o755))
+	active := func() ([]cgroup1.Subsystem, error) { return g.subsystems, nil }
+	if _, err := cgroup1.New(path, limits, cgroup1.WithHierarchy(active)); err != nil {
+		return err
 	}
-	if err != nil {
-		return nil, errors.Join(err, removeGroups(dirs))
+	if g.unified == "" {
+		return nil
 	}
-	return dirs, nil
+	return os.MkdirAll(filepath.Join(g.unified, name), 0o755)
 }
 
-// countsSwap reports whether the kernel can limit memory and swap together.
-func (g *legacy) countsSwap() bool {
-	for _, s := range g.subsystems {
+// memoryDir returns the group's directory in the memory controller's hierarchy,
+// "" without one.
+func (g *legacy) memoryDir() string {
+	for i, s := range g.subsystems {
 		if s.Name() == cgroup1.Memory {
-			d, err := g.dir(s, "")
-			if err != nil {
-				return false
-			}
-			_, err = os.Stat(filepath.Join(d, "memory.memsw.limit_in_bytes"))
-			return err == nil
+			return g.parents[i]
 		}
 	}
-	return false
+	return ""
 }
 
 func (g *legacy) support() support {
@@ -161,34 +155,18 @@ func (g *legacy) support() support {
 // memoryLimit reads the least limit on the agent's own cgroup and those above;
 // 0 if there is none.
 func (g *legacy) memoryLimit() int64 {
-	for _, s := range g.subsystems {
-		if s.Name() != cgroup1.Memory {
-			continue
-		}
-		d, err := g.dir(s, "..")
-		if err != nil {
-			return 0
-		}
-		b, _ := os.ReadFile(filepath.Join(d, "memory.stat")) // unreadable: no limit is known
-		for line := range strings.Lines(string(b)) {
-			if f := strings.Fields(line); len(f) == 2 && f[0] == "hierarchical_memory_limit" {
-				n, _ := strconv.ParseInt(f[1], 10, 64)
-				return n
-			}
+	d := g.memoryDir()
+	if d == "" {
+		return 0
+	}
+	b, _ := os.ReadFile(filepath.Join(filepath.Dir(d), "memory.stat")) // unreadable: no limit is known
+	for line := range strings.Lines(string(b)) {
+		if f := strings.Fields(line); len(f) == 2 && f[0] == "hierarchical_memory_limit" {
+			n, _ := strconv.ParseInt(f[1], 10, 64)
+			return n
 		}
 	}
 	return 0
 }
 
-func (g *legacy) close() error {
-	var dirs []string
-	for _, s := range g.subsystems {
-		if d, err := g.dir(s, ""); err == nil {
-			dirs = append(dirs, d)
-		}
-	}
-	if g.unified != "" {
-		dirs = append(dirs, g.unified)
-	}
-	return removeGroups(dirs)
-}
+func (g *legacy) close() error { return removeGroups(g.dirs("")) }

@@ -55,7 +55,7 @@ func (r *Runtime) Start(ctx context.Context, dir string, a *schema.Assignment) (
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", a.Task, err)
 	}
-	h, err := keeper.Start(ctx, r.cfg.Keeper, dir, *spec)
+	h, err := keeper.Start(ctx, r.cfg.Keeper, dir, spec)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", a.Task, err)
 	}
@@ -100,11 +100,15 @@ func (r *Runtime) prepare(dir string, a *schema.Assignment) (*keeper.Spec, error
 			return nil, err
 		}
 	}
+	name := groupName(dir, a)
 	if r.groups != nil {
-		var err error
-		if spec.Cgroups, err = r.groups.make(groupName(dir, a), r.limits(a)); err != nil {
-			return nil, fmt.Errorf("cgroup: %w", err)
-		}
+		spec.Cgroups = r.groups.dirs(name)
+	}
+	if err := keeper.Prepare(dir, spec); err != nil || r.groups == nil {
+		return spec, err
+	}
+	if err := r.groups.make(name, r.limits(a)); err != nil {
+		return nil, errors.Join(fmt.Errorf("cgroup: %w", err), keeper.Abandon(dir, spec))
 	}
 	return spec, nil
 }
@@ -170,6 +174,11 @@ func (r *Runtime) hold(dir string, h *keeper.Handle) (*Process, error) {
 		return nil, errors.Join(ErrClosed, h.Close())
 	}
 	r.live[p] = true
+	for _, dir := range h.Spec.Cgroups {
+		if parent := filepath.Dir(dir); filepath.Base(parent) == groupsName(r.cfg.Dir) {
+			r.parents[parent] = true
+		}
+	}
 	r.watchers.Go(func() { r.watch(p) })
 	return p, nil
 }
@@ -193,7 +202,11 @@ func (r *Runtime) watch(p *Process) {
 			return
 		}
 		r.cfg.Log.Error("cannot tell how a task ended", "pid", p.inc.PID, "err", err)
-		time.Sleep(retryEvery)
+		select {
+		case <-r.done:
+			return
+		case <-time.After(retryEvery):
+		}
 		exit, err = p.handle.Wait()
 	}
 	if err := p.handle.Clean(); err != nil {

@@ -23,7 +23,8 @@ type Config struct {
 	// Keeper is the path of muster-keeper.
 	Keeper string
 	// CgroupParent is the cgroup below which tasks are put, as a path in each
-	// hierarchy, such as /muster. "" is the agent's own.
+	// hierarchy, such as /muster; it is made if it is not there, and stays.
+	// "" is the agent's own.
 	CgroupParent string
 	// Users are the numeric users that owners' tasks run as; zero is
 	// DefaultUsers.
@@ -48,11 +49,13 @@ type Runtime struct {
 	capacity   schema.Resources
 	attributes map[string]string
 	notes      []string
-	note       string // on each task
+	note       string        // on each task
+	done       chan struct{} // closed by Close
 
 	mu       sync.Mutex // guards what follows
 	closed   bool
 	live     map[*Process]bool
+	parents  map[string]bool // directories that have held tasks' cgroups
 	watchers sync.WaitGroup
 }
 
@@ -76,7 +79,7 @@ func New(cfg Config) (*Runtime, error) {
 	} else if s.IsDir() || s.Mode()&0o111 == 0 {
 		return nil, fmt.Errorf("keeper %s: not executable", cfg.Keeper)
 	}
-	r := &Runtime{cfg: cfg, live: map[*Process]bool{}}
+	r := &Runtime{cfg: cfg, live: map[*Process]bool{}, parents: map[string]bool{}, done: make(chan struct{})}
 	if r.boot, err = keeper.Boot(); err != nil {
 		return nil, fmt.Errorf("boot id: %w", err)
 	}
@@ -142,6 +145,9 @@ func (r *Runtime) Notes() []string { return slices.Clone(r.notes) }
 // them if there are none. It ends the calls of Wait.
 func (r *Runtime) Close() error {
 	r.mu.Lock()
+	if !r.closed {
+		close(r.done)
+	}
 	r.closed = true
 	var errs []error
 	for p := range r.live {
@@ -149,6 +155,8 @@ func (r *Runtime) Close() error {
 	}
 	r.mu.Unlock()
 	r.watchers.Wait()
+	// Those of an agent before this one may be elsewhere.
+	errs = append(errs, removeGroups(slices.Collect(maps.Keys(r.parents))))
 	if r.groups != nil {
 		errs = append(errs, r.groups.close())
 	}

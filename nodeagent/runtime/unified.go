@@ -88,16 +88,15 @@ func (g *unified) makeWay() error {
 	return nil
 }
 
-func (g *unified) make(name string, limits *specs.LinuxResources) ([]string, error) {
+func (g *unified) dirs(name string) []string { return []string{g.dir(name, "")} }
+
+func (g *unified) make(name string, limits *specs.LinuxResources) error {
 	limits = only(limits, g.has)
 	if _, err := os.Stat(g.dir("", "memory.swap.max")); err == nil {
 		limits = withoutSwap(limits)
 	}
-	dir := g.dir(name, "")
-	if _, err := g.group.NewChild(name, cgroup2.ToResources(limits)); err != nil {
-		return nil, errors.Join(err, removeGroups([]string{dir}))
-	}
-	return []string{dir}, nil
+	_, err := g.group.NewChild(name, cgroup2.ToResources(limits))
+	return err
 }
 
 // memoryLimit reads the least limit on the tasks' parent and what is above it;

@@ -56,9 +56,10 @@ type Server struct {
 
 	mu       sync.Mutex // guards what follows
 	sessions map[string]*session
+	joining  map[string]int  // calls of Join under way for each machine
 	views    map[string]view // the latest pushed for each machine
 	logs     map[string]*pendingLog
-	running  context.Context // ends when Serve does; nil before
+	running  context.Context //nolint:containedctx // of Serve, for the sessions that gRPC starts; nil before
 }
 
 // view is what a machine shall be told.
@@ -79,7 +80,8 @@ func New(cfg Config) *Server {
 		cfg.PullEvery = defaultPullEvery
 	}
 	return &Server{
-		cfg: cfg, sessions: map[string]*session{}, views: map[string]view{}, logs: map[string]*pendingLog{},
+		cfg: cfg, sessions: map[string]*session{}, joining: map[string]int{},
+		views: map[string]view{}, logs: map[string]*pendingLog{},
 	}
 }
 
@@ -145,6 +147,32 @@ func (s *Server) held(machine string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.sessions[machine] != nil
+}
+
+// join gives the machine its next epoch.
+func (s *Server) join(ctx context.Context, info schema.MachineInfo) (epoch uint64, done func(), err error) {
+	s.mu.Lock()
+	s.joining[info.Name]++
+	s.mu.Unlock()
+	done = func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.joining[info.Name]--; s.joining[info.Name] == 0 {
+			delete(s.joining, info.Name)
+		}
+	}
+	if epoch, err = s.cfg.Master.Join(ctx, info); err != nil {
+		done()
+		return 0, nil, err
+	}
+	return epoch, done, nil
+}
+
+// contested returns whether another session has the name of c, or is about to.
+func (s *Server) contested(c *session) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sessions[c.machine] != c || s.joining[c.machine] > 0
 }
 
 // register makes c the machine's session and closes the one before. It errs

@@ -59,35 +59,35 @@ func TestListenUnixIsPrivate(t *testing.T) {
 func TestListenUnixRefuses(t *testing.T) {
 	t.Parallel()
 	dir := shortDir(t)
-	make := func(name string, mode fs.FileMode) string {
+	mkdir := func(name string, mode fs.FileMode) string {
 		path := filepath.Join(dir, name)
 		if err := errors.Join(os.Mkdir(path, 0o700), os.Chmod(path, mode)); err != nil {
 			t.Fatal(err)
 		}
 		return path
 	}
-	file := filepath.Join(make("file", 0o700), "s")
+	file := filepath.Join(mkdir("file", 0o700), "s")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	link := filepath.Join(dir, "link")
-	if err := os.Symlink(make("real", 0o700), link); err != nil {
+	if err := os.Symlink(mkdir("real", 0o700), link); err != nil {
 		t.Fatal(err)
 	}
-	foreign := make("foreign", 0o700)
+	foreign := mkdir("foreign", 0o700)
 	wantForeign := "belongs to uid 65534"
 	if os.Chown(foreign, 65534, 65534) != nil { // not root: make another case of it
-		wantForeign, foreign = "has mode 0755", make("open2", 0o755)
+		wantForeign, foreign = "has mode 0755", mkdir("open2", 0o755)
 	}
 	for path, want := range map[string]string{
-		"":                                      "want the path of a file",
-		"@abstract":                             "want the path of a file",
-		"a\x00b":                                "want the path of a file",
-		filepath.Join(make("open", 0o711), "s"): "has mode 0711: want 0700",
-		filepath.Join(foreign, "s"):             wantForeign,
-		filepath.Join(link, "s"):                "no link",
-		file:                                    "something else is there",
-		filepath.Join(file, "s"):                "not a directory",
+		"":                                       "want the path of a file",
+		"@abstract":                              "want the path of a file",
+		"a\x00b":                                 "want the path of a file",
+		filepath.Join(mkdir("open", 0o711), "s"): "has mode 0711: want 0700",
+		filepath.Join(foreign, "s"):              wantForeign,
+		filepath.Join(link, "s"):                 "no link",
+		file:                                     "something else is there",
+		filepath.Join(file, "s"):                 "not a directory",
 		filepath.Join(dir, strings.Repeat("x", 107-len(dir))): "the path has 108 bytes and the system takes at most 107",
 	} {
 		l, err := ListenUnix(path)
@@ -98,7 +98,7 @@ func TestListenUnixRefuses(t *testing.T) {
 			t.Errorf("%q: got %v, want %q", path, err, want)
 		}
 	}
-	longest := filepath.Join(make("l", 0o700), strings.Repeat("x", 107-len(dir)-3))
+	longest := filepath.Join(mkdir("l", 0o700), strings.Repeat("x", 107-len(dir)-3))
 	if len(longest) != 107 {
 		t.Fatal(len(longest))
 	}

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -84,7 +85,7 @@ func (g service) Session(stream linkpb.Link_SessionServer) error {
 	if yield && s.held(info.Name) {
 		return status.Errorf(codes.Aborted, "another agent holds the name of machine %s", info.Name)
 	}
-	epoch, err := s.cfg.Master.Join(ctx, info)
+	epoch, joined, err := s.join(ctx, info)
 	if err != nil {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -98,9 +99,12 @@ func (g service) Session(stream linkpb.Link_SessionServer) error {
 	defer s.cfg.Master.Leave(c.machine, c.epoch)
 	defer close(c.done)
 	if ctx.Err() != nil { // gone while it joined; it must not supersede anyone
+		joined()
 		return context.Cause(ctx)
 	}
-	if err := s.register(c); err != nil {
+	err = s.register(c)
+	joined()
+	if err != nil {
 		return err
 	}
 	defer s.unregister(c)
@@ -231,10 +235,13 @@ func (c *session) heard(ctx context.Context, m *linkpb.Report) error {
 			return status.Errorf(codes.InvalidArgument, "a report of machine %s in a session of %s", r.Machine.Name, c.machine)
 		}
 		c.report, c.digest = r, m.GetDigest()
-	case c.digest == nil || string(m.GetDigest()) != string(c.digest):
+	case c.digest == nil || !bytes.Equal(m.GetDigest(), c.digest):
 		return status.Error(codes.InvalidArgument, "an unchanged report that the master does not know")
 	}
 	if err := c.server.cfg.Master.Report(ctx, c.machine, c.epoch, c.report); err != nil {
+		if c.server.contested(c) { // the master knows of the newer session before we do
+			return status.Errorf(codes.Aborted, "another agent holds the name of machine %s", c.machine)
+		}
 		return status.Errorf(codes.Unavailable, "report of machine %s: %v", c.machine, err)
 	}
 	c.pulling = false

@@ -3,6 +3,7 @@ package link
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
 	"net"
 	"path/filepath"
@@ -295,6 +296,58 @@ func TestPushToADeafAgent(t *testing.T) {
 	t.Logf("%d of %d views were sent", sent, views)
 	if sent > views/2 {
 		t.Errorf("%d of %d views were sent", sent, views)
+	}
+}
+
+// slowJoin is a master that knows of an epoch before Join returns.
+type slowJoin struct {
+	counter
+	joined chan struct{} // receives when the second Join is under way
+	finish chan struct{}
+}
+
+func (m *slowJoin) Join(ctx context.Context, info schema.MachineInfo) (uint64, error) {
+	epoch, err := m.counter.Join(ctx, info)
+	if epoch == 2 {
+		m.joined <- struct{}{}
+		<-m.finish
+	}
+	return epoch, err
+}
+
+func (m *slowJoin) Report(_ context.Context, machine string, epoch uint64, _ schema.Report) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if epoch != m.epoch {
+		return fmt.Errorf("machine %s: report of epoch %d, but %d is connected", machine, epoch, m.epoch)
+	}
+	return nil
+}
+
+// TestSupersededWhileJoining reports in a session whose successor has its epoch
+// and is not registered yet: the agent must hear that it is superseded, or it
+// would come back and take the name again.
+func TestSupersededWhileJoining(t *testing.T) {
+	t.Parallel()
+	m := &slowJoin{joined: make(chan struct{}), finish: make(chan struct{})}
+	_, d := start(t, m, time.Hour)
+	d.join()
+	if d.hear().GetPull() == nil {
+		t.Fatal("no pull")
+	}
+	second, err := d.link.Session(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := second.Send(hello("c", "m1")); err != nil {
+		t.Fatal(err)
+	}
+	<-m.joined
+	d.say(report(body(t, "m1")))
+	d.ends(codes.Aborted, "another agent holds the name")
+	close(m.finish)
+	if w, err := second.Recv(); err != nil || w.GetWelcome().GetEpoch() != 2 {
+		t.Errorf("the second agent: %v, %v", w, err)
 	}
 }
 

@@ -2,6 +2,7 @@ package loop
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -34,10 +35,10 @@ type Follower struct {
 	Log      *slog.Logger
 }
 
-// Run follows the repository until ctx ends. A newer head ends the work on an
+// Run follows the repository until parent ends. A newer head ends the work on an
 // older one.
-func (f Follower) Run(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
+func (f Follower) Run(parent context.Context) error {
+	ctx, cancel := context.WithCancel(parent)
 	heads := make(chan string, 1)
 	compiled := make(chan error, 1)
 	go func() { compiled <- f.compileNewest(ctx, heads) }()
@@ -52,8 +53,9 @@ func (f Follower) Run(ctx context.Context) error {
 		heads <- commit
 	})
 	cancel()
-	if cerr := <-compiled; err == nil {
-		err = cerr
+	err = errors.Join(err, <-compiled)
+	if parent.Err() != nil {
+		err = nil // that is how it is to end
 	}
 	return err
 }
@@ -79,7 +81,7 @@ func (f Follower) compileNewest(ctx context.Context, heads <-chan string) error 
 		if err != nil && ctx.Err() == nil {
 			f.Log.Error("compile", "commit", commit, "err", err)
 			if err := f.Loop.HeadSeen(ctx, commit, err); err != nil {
-				return nil //nolint:nilerr // the loop has ended, and says why itself
+				return nil // the loop has ended, and says why itself
 			}
 			retry.Reset(retryAfter)
 		}
@@ -98,7 +100,7 @@ func (f Follower) compileUnlessNewer(ctx context.Context, commit string, heads <
 		return "", err
 	case newer := <-heads:
 		cancel()
-		<-done
+		_ = <-done // it was ended by us
 		return newer, nil
 	}
 }

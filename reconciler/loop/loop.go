@@ -75,31 +75,37 @@ func (l *Loop) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
+		news, questions := true, []message(nil)
 		select {
 		case <-ctx.Done():
 			return nil
 		case m := <-l.inbox:
-			if err := o.handleAll(ctx, m, l.inbox); err != nil {
-				return err
-			}
+			news, questions, err = o.take(ctx, m, l.inbox)
 		case <-timer.C:
 		}
-		if o.asksOnly && (o.wake.IsZero() || o.cfg.Now().Before(o.wake)) {
-			continue // nothing happened that could need a decision
+		if err == nil && news {
+			err = o.round(ctx)
+			resetTo(timer, o.last.Wake, l.cfg.Now())
 		}
-		wake, err := o.round(ctx)
+		for i := 0; i < len(questions) && err == nil; i++ {
+			err = questions[i].handle(ctx, o)
+		}
 		if err != nil {
 			if ctx.Err() != nil {
 				return nil
 			}
 			return err
 		}
-		if wake.IsZero() {
-			timer.Stop()
-		} else {
-			timer.Reset(max(wake.Sub(l.cfg.Now()), time.Millisecond))
-		}
 	}
+}
+
+// resetTo makes timer fire at t, never if t is zero.
+func resetTo(timer *time.Timer, t, now time.Time) {
+	if t.IsZero() {
+		timer.Stop()
+		return
+	}
+	timer.Reset(max(t.Sub(now), time.Millisecond))
 }
 
 // send hands m to the owner.
@@ -136,7 +142,6 @@ type owner struct {
 	state    *reconciler.State
 	observed *reconciler.Observed
 	last     reconciler.Output
-	wake     time.Time
 
 	headSeen  string    // newest commit of the repository
 	headAt    time.Time // when it was seen
@@ -148,10 +153,9 @@ type owner struct {
 	pushed  map[string][]schema.Assignment // last view that each was sent
 	viewSeq uint64
 
-	version  uint64 // counts rounds and reports: what a Status is a function of
-	status   *reconciler.Status
-	changed  chan struct{} // closed when version moves on
-	asksOnly bool          // the messages since the last round were questions
+	version uint64 // counts rounds: what a Status is a function of
+	status  *reconciler.Status
+	changed chan struct{} // closed when version moves on
 }
 
 func newOwner(ctx context.Context, cfg Config) (*owner, error) {
@@ -174,39 +178,40 @@ func newOwner(ctx context.Context, cfg Config) (*owner, error) {
 	return o, nil
 }
 
-// handleAll handles m and whatever else is waiting, so that a burst of reports
-// costs one round.
-func (o *owner) handleAll(ctx context.Context, m message, inbox <-chan message) error {
-	o.asksOnly = true
+// take handles m and whatever else is waiting, so that a burst of reports costs
+// one round. Questions are handed back: they are to be answered after the round,
+// from a state in which the news has been decided upon.
+func (o *owner) take(ctx context.Context, m message, inbox <-chan message) (news bool, questions []message, err error) {
 	for {
-		if _, isQuestion := m.(question); !isQuestion {
-			o.asksOnly = false
-		}
-		if err := m.handle(ctx, o); err != nil {
-			return err
+		if _, ok := m.(question); ok {
+			questions = append(questions, m)
+		} else {
+			news = true
+			if err := m.handle(ctx, o); err != nil {
+				return news, questions, err
+			}
 		}
 		select {
 		case m = <-inbox:
 		default:
-			return nil
+			return news, questions, nil
 		}
 	}
 }
 
 // round calls the core once, makes its decisions durable, and only then tells
-// the machines. It returns when the core wants to be called again.
-func (o *owner) round(ctx context.Context) (time.Time, error) {
-	now := o.cfg.Now()
-	out := reconciler.Step(reconciler.Input{State: o.state, Observed: o.observed, Now: now, Seed: reconciler.Seed(o.cfg.Cell, o.state.Head.Commit)})
+// the machines.
+func (o *owner) round(ctx context.Context) error {
+	out := reconciler.Step(reconciler.Input{State: o.state, Observed: o.observed, Now: o.cfg.Now(), Seed: reconciler.Seed(o.cfg.Cell, o.state.Head.Commit)})
 	if err := o.commit(ctx, out.Writes); err != nil {
-		return time.Time{}, err
+		return err
 	}
 	o.cfg.Events.Append(out.Events)
-	o.last, o.wake, o.asksOnly = out, out.Wake, true
+	o.last = out
 	o.moved()
 	o.push()
 	o.settle()
-	return out.Wake, nil
+	return nil
 }
 
 // commit makes writes durable, batch by batch, and applies each to the state
@@ -262,6 +267,7 @@ func (o *owner) moved() {
 func (o *owner) describe() *reconciler.Status {
 	if o.status == nil {
 		s := reconciler.Describe(o.described())
+		s.Version = o.version
 		o.status = &s
 	}
 	return o.status

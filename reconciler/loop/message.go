@@ -27,7 +27,6 @@ func (m headSeen) handle(_ context.Context, o *owner) error {
 	if m.commit != "" && m.commit != o.headSeen {
 		o.headSeen, o.headAt, o.settled = m.commit, o.cfg.Now(), false
 	}
-	o.moved()
 	return nil
 }
 
@@ -97,7 +96,6 @@ func (m report) handle(_ context.Context, o *owner) error {
 		return nil
 	}
 	o.cfg.Events.Append(o.observed.Hear(m.report, o.cfg.Now()))
-	o.moved()
 	m.reply <- nil
 	return nil
 }
@@ -122,19 +120,17 @@ func (m leave) handle(_ context.Context, o *owner) error {
 	return nil
 }
 
-// Status returns the cell at this moment, the version that it is a function of,
-// and a channel that is closed when there is a newer one. The value is shared
-// and must not be written to.
-func (l *Loop) Status(ctx context.Context) (s *reconciler.Status, version uint64, newer <-chan struct{}, err error) {
+// Status returns the cell at this moment, and a channel that is closed when there
+// is a newer version. The value is shared and must not be written to.
+func (l *Loop) Status(ctx context.Context) (s *reconciler.Status, newer <-chan struct{}, err error) {
 	reply := make(chan statusAnswer, 1)
 	a, err := ask(ctx, l, statusQuestion{reply: reply}, reply)
-	return a.status, a.version, a.newer, err
+	return a.status, a.newer, err
 }
 
 type statusAnswer struct {
-	status  *reconciler.Status
-	version uint64
-	newer   <-chan struct{}
+	status *reconciler.Status
+	newer  <-chan struct{}
 }
 
 type statusQuestion struct{ reply chan<- statusAnswer }
@@ -142,7 +138,7 @@ type statusQuestion struct{ reply chan<- statusAnswer }
 func (statusQuestion) question() {}
 
 func (m statusQuestion) handle(_ context.Context, o *owner) error {
-	m.reply <- statusAnswer{o.describe(), o.version, o.changed}
+	m.reply <- statusAnswer{o.describe(), o.changed}
 	return nil
 }
 
@@ -172,28 +168,21 @@ func (m whyQuestion) handle(_ context.Context, o *owner) error {
 	return nil
 }
 
-// Locate returns the machine and the generation of a task's newest run that the
-// state knows of; false if it knows of none.
-func (l *Loop) Locate(ctx context.Context, task schema.TaskName) (machine string, generation uint64, known bool, err error) {
-	reply := make(chan locateAnswer, 1)
-	a, err := ask(ctx, l, locateQuestion{task, reply}, reply)
-	return a.machine, a.generation, a.machine != "", err
-}
-
-type locateAnswer struct {
-	machine    string
-	generation uint64
+// Locate returns the machine of a task's newest run that the state knows of, ""
+// if it knows of none.
+func (l *Loop) Locate(ctx context.Context, task schema.TaskName) (machine string, err error) {
+	reply := make(chan string, 1)
+	return ask(ctx, l, locateQuestion{task, reply}, reply)
 }
 
 type locateQuestion struct {
 	task  schema.TaskName
-	reply chan<- locateAnswer
+	reply chan<- string
 }
 
 func (locateQuestion) question() {}
 
 func (m locateQuestion) handle(_ context.Context, o *owner) error {
-	machine, generation := o.state.Locate(m.task)
-	m.reply <- locateAnswer{machine, generation}
+	m.reply <- o.state.Locate(m.task)
 	return nil
 }

@@ -50,6 +50,14 @@ func (s *Server) fail(w http.ResponseWriter, err error) {
 	}{f.message, f.hint}) // a client that has left needs no answer
 }
 
+// stopped is the answer of a master that leads no more.
+func stopped(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return err
+	}
+	return &failure{http.StatusServiceUnavailable, err.Error(), "the master is starting or stopping; try again"}
+}
+
 func badRequest(hint, format string, args ...any) error {
 	return &failure{http.StatusBadRequest, fmt.Sprintf(format, args...), hint}
 }
@@ -67,28 +75,31 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) error {
 	if q.err != nil {
 		return q.err
 	}
-	status, version := s.snapshot(r.Context(), after, wait)
+	status, err := s.snapshot(r.Context(), after, wait)
+	if err != nil {
+		return stopped(err)
+	}
 	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Muster-Status-Version", strconv.FormatUint(version, 10))
+	w.Header().Set("Muster-Status-Version", strconv.FormatUint(status.Version, 10))
 	return writeJSON(w, status)
 }
 
 // snapshot returns the newest snapshot; when that is the one of version after,
 // it waits for another. A version that is not ours is one of another process.
-func (s *Server) snapshot(ctx context.Context, after uint64, wait time.Duration) (*reconciler.Status, uint64) {
+func (s *Server) snapshot(ctx context.Context, after uint64, wait time.Duration) (*reconciler.Status, error) {
 	timeout := time.NewTimer(wait)
 	defer timeout.Stop()
 	for {
-		status, version, newer := s.cfg.Cell.Status()
-		if version != after || wait == 0 {
-			return status, version
+		status, newer, err := s.cfg.Cell.Status(ctx)
+		if err != nil || status.Version != after || wait == 0 {
+			return status, err
 		}
 		select {
 		case <-newer:
 		case <-ctx.Done():
-			return status, version
+			return nil, ctx.Err()
 		case <-timeout.C:
-			return status, version
+			return status, nil
 		}
 	}
 }
@@ -100,26 +111,28 @@ func (s *Server) why(w http.ResponseWriter, r *http.Request) error {
 	if q.err != nil {
 		return q.err
 	}
-	job, err := s.job(r.URL.Query().Get("job"))
+	job, err := s.job(q.Get("job"))
 	if err != nil {
 		return err
 	}
-	why, err := s.cfg.Cell.Why(r.Context(), job, index)
-	if errors.Is(err, fs.ErrNotExist) {
-		return &failure{http.StatusNotFound, err.Error(), "muster status lists the jobs"}
+	name := job.Short()
+	if index >= 0 {
+		name = job.Task(index).Short()
 	}
+	why, known, err := s.cfg.Cell.Why(r.Context(), name)
 	if err != nil {
-		return err
+		return stopped(err)
+	}
+	if !known {
+		return &failure{http.StatusNotFound, fmt.Sprintf("the cell knows of no %s", name), "muster status lists the jobs"}
 	}
 	w.Header().Set("Content-Type", "application/json")
 	return writeJSON(w, why)
 }
 
 // reconcile makes the cell look now.
-func (s *Server) reconcile(w http.ResponseWriter, r *http.Request) error {
-	if err := s.cfg.Cell.Reconcile(r.Context()); err != nil {
-		return err
-	}
+func (s *Server) reconcile(w http.ResponseWriter, _ *http.Request) error {
+	s.cfg.Reconcile()
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusAccepted)
 	return writeJSON(w, struct{}{})
@@ -171,7 +184,7 @@ func (s *Server) recorded(ctx context.Context, want schema.EventQuery, wait time
 			seen = max(seen, n.ID)
 		}
 		if s.cfg.Events.Wait(waiting, seen) != nil {
-			return nil, nil //nolint:nilerr // the time is over: nothing is an answer
+			return nil, nil // the time is over: nothing is an answer
 		}
 	}
 }
@@ -182,12 +195,16 @@ func (s *Server) logs(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	machine, err := s.cfg.Locator.Locate(want.Task)
-	if errors.Is(err, fs.ErrNotExist) {
-		return &failure{http.StatusNotFound, err.Error(), "muster why " + want.Task.Short() + " says what it waits for"}
-	}
+	// The generation is left open: a log that is followed goes on with the next.
+	machine, err := s.cfg.Cell.Locate(r.Context(), want.Task)
 	if err != nil {
-		return err
+		return stopped(err)
+	}
+	if machine == "" {
+		return &failure{
+			http.StatusNotFound, fmt.Sprintf("task %s was on no machine yet", want.Task.Short()),
+			"muster why " + want.Task.Short() + " says what it waits for",
+		}
 	}
 	log, err := s.cfg.Logs.Logs(r.Context(), machine, want)
 	if err != nil {
@@ -278,17 +295,16 @@ func (s *Server) logRequest(v url.Values) (schema.LogRequest, error) {
 
 // job parses user/job or cell/user/job.
 func (s *Server) job(name string) (schema.JobName, error) {
-	status, _, _ := s.cfg.Cell.Status()
 	full := name
 	if strings.Count(name, "/") == 1 {
-		full = status.Cell + "/" + name
+		full = s.cfg.Name + "/" + name
 	}
 	job, err := schema.ParseJobName(full)
 	if err != nil {
 		return job, badRequest("such as search/web", "job %q: want user/job", name)
 	}
-	if job.Cell != status.Cell {
-		return job, &failure{http.StatusNotFound, fmt.Sprintf("job %s is not of this cell, %s", job, status.Cell), "--master names another cell's master"}
+	if job.Cell != s.cfg.Name {
+		return job, &failure{http.StatusNotFound, fmt.Sprintf("job %s is not of this cell, %s", job, s.cfg.Name), "--master names another cell's master"}
 	}
 	return job, nil
 }

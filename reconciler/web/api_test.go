@@ -55,7 +55,6 @@ func TestAPI(t *testing.T) {
 	})
 	c.record(schema.Event{At: at, Kind: schema.EventApply, Commit: head, Message: "applied <all>"})
 	c.record(schema.Event{At: at, Kind: schema.EventStart, Job: "search/web", Task: "search/web/1", Machine: "m1", Message: "started"})
-	c.trouble = errors.New("the loop has ended")
 	h := web.New(config(c)).Handler()
 	datadriven.RunTest(t, "testdata/api", func(t *testing.T, d *datadriven.TestData) string {
 		r := httptest.NewRequest(d.Cmd, "http://127.0.0.1:7070"+d.Input, nil)
@@ -110,7 +109,7 @@ func TestStatusPageIsBounded(t *testing.T) {
 
 func TestMetrics(t *testing.T) {
 	t.Parallel()
-	m := web.NewMetrics(busy)
+	m := web.NewMetrics(newCell(busy()))
 	m.CommitRunning(700 * time.Millisecond)
 	m.CommitRunning(3 * time.Second)
 	r := prometheus.NewPedanticRegistry()
@@ -126,6 +125,25 @@ func TestMetrics(t *testing.T) {
 	}
 	for _, p := range problems {
 		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+}
+
+// TestOwnerHasStopped asks for all that needs the cell's owner.
+func TestOwnerHasStopped(t *testing.T) {
+	t.Parallel()
+	c := newCell(nil)
+	c.trouble = errors.New("the master is no longer the leader")
+	h := web.New(config(c)).Handler()
+	for _, path := range []string{"/", "/v1/status", "/v1/why?job=search/web", "/v1/logs?task=search/web/0", "/metrics"} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost"+path, nil))
+		want := http.StatusServiceUnavailable
+		if path == "/metrics" {
+			want = http.StatusInternalServerError // promhttp's
+		}
+		if w.Code != want || !strings.Contains(w.Body.String(), c.trouble.Error()) {
+			t.Errorf("%s: %d %s", path, w.Code, w.Body)
+		}
 	}
 }
 

@@ -203,9 +203,9 @@ func TestWhyAndReconcileThroughClient(t *testing.T) {
 	t.Parallel()
 	c := newCell(busy())
 	cl, _, _ := serve(t, c)
-	for index, want := range map[int]string{-1: `{"index":-1,"job":"local/search/web"}`, 4: `{"index":4,"job":"local/search/web"}`} {
-		if why, err := cl.Why(t.Context(), "search/web", index); err != nil || string(why) != want {
-			t.Errorf("%s, %v", why, err)
+	for index, want := range map[int]string{-1: "search/web", 4: "search/web/4"} {
+		if why, err := cl.Why(t.Context(), "search/web", index); err != nil || why.Name != want {
+			t.Errorf("%+v, %v", why, err)
 		}
 	}
 	var e *client.Error

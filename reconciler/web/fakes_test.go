@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -66,7 +66,7 @@ type cell struct {
 	version uint64
 	newer   chan struct{}
 	looked  int
-	trouble error // of Reconcile
+	trouble error // of the cell's owner; set before it is used
 
 	events []schema.EventRecord
 	more   chan struct{}
@@ -88,31 +88,26 @@ func (c *cell) publish(s *reconciler.Status) {
 	c.newer = make(chan struct{})
 }
 
-func (c *cell) Status() (*reconciler.Status, uint64, <-chan struct{}) {
+func (c *cell) Status(context.Context) (*reconciler.Status, <-chan struct{}, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.status, c.version, c.newer
-}
-
-func (c *cell) Why(_ context.Context, job schema.JobName, index int) (any, error) {
-	if job.Job != "web" {
-		return nil, fmt.Errorf("job %s: %w", job, fs.ErrNotExist)
+	if c.trouble != nil {
+		return nil, nil, c.trouble
 	}
-	return map[string]any{"job": job, "index": index}, nil
+	s := *c.status
+	s.Version = c.version
+	return &s, c.newer, nil
 }
 
-func (c *cell) Reconcile(context.Context) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.looked++
-	return c.trouble
+func (c *cell) Why(_ context.Context, name string) (reconciler.Explanation, bool, error) {
+	return reconciler.Explanation{Name: name, Tasks: []reconciler.TaskStatus{}}, strings.HasPrefix(name, "search/web"), c.trouble
 }
 
-func (c *cell) Locate(task schema.TaskName) (string, error) {
+func (c *cell) Locate(_ context.Context, task schema.TaskName) (string, error) {
 	if task.Index > 1 {
-		return "", fmt.Errorf("task %s: %w", task.Short(), fs.ErrNotExist)
+		return "", c.trouble
 	}
-	return "m1", nil
+	return "m1", c.trouble
 }
 
 func (c *cell) Logs(ctx context.Context, machine string, r schema.LogRequest) (io.ReadCloser, error) {
@@ -176,8 +171,15 @@ func (c *cell) Wait(ctx context.Context, after uint64) error {
 
 func config(c *cell) web.Config {
 	r := prometheus.NewPedanticRegistry()
-	r.MustRegister(web.NewMetrics(func() *reconciler.Status { s, _, _ := c.Status(); return s }))
-	return web.Config{Cell: c, Locator: c, Logs: c, Events: c, Metrics: r, Log: slog.New(slog.DiscardHandler)}
+	r.MustRegister(web.NewMetrics(c))
+	return web.Config{
+		Name: "local", Cell: c, Logs: c, Events: c, Metrics: r, Log: slog.New(slog.DiscardHandler),
+		Reconcile: func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.looked++
+		},
+	}
 }
 
 // serve runs the API and returns a client of it, and its URL.

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"context"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -9,10 +10,13 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
+// collectTimeout is for the cell's owner, who may be in the middle of a write.
+const collectTimeout = 5 * time.Second
+
 // Metrics shows a cell's Status to Prometheus. It is a prometheus.Collector, to
 // be registered once.
 type Metrics struct {
-	status func() *reconciler.Status
+	cell Cell
 
 	converged, upToDate, source, info *prometheus.Desc
 	stale, rejected, at               *prometheus.Desc
@@ -22,13 +26,13 @@ type Metrics struct {
 	commitRunning prometheus.Histogram
 }
 
-// NewMetrics returns the metrics of the snapshots that status returns.
-func NewMetrics(status func() *reconciler.Status) *Metrics {
+// NewMetrics returns the metrics of a cell.
+func NewMetrics(cell Cell) *Metrics {
 	d := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("muster_"+name, help, labels, nil)
 	}
 	return &Metrics{
-		status:    status,
+		cell:      cell,
 		converged: d("converged", "1 when the head commit is applied, nothing is stale or rejected, and all runs as desired."),
 		upToDate:  d("head_applied", "1 when the data of the head commit is in the store."),
 		source:    d("source_up", "1 when the repository can be read."),
@@ -75,8 +79,20 @@ func (m *Metrics) Describe(out chan<- *prometheus.Desc) {
 }
 
 // Collect implements prometheus.Collector: it counts over the newest snapshot.
+// A cell whose owner does not answer has no metrics but an error.
 func (m *Metrics) Collect(out chan<- prometheus.Metric) {
-	s := m.status()
+	ctx, cancel := context.WithTimeout(context.Background(), collectTimeout)
+	defer cancel()
+	s, _, err := m.cell.Status(ctx)
+	if err != nil {
+		out <- prometheus.NewInvalidMetric(m.converged, err)
+		return
+	}
+	m.collect(s, out)
+	m.commitRunning.Collect(out)
+}
+
+func (m *Metrics) collect(s *reconciler.Status, out chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
@@ -111,7 +127,6 @@ func (m *Metrics) Collect(out chan<- prometheus.Metric) {
 		gauge(m.capacity[d], float64(capacity.Of(d))/unit)
 		gauge(m.used[d], float64(used.Of(d))/unit)
 	}
-	m.commitRunning.Collect(out)
 }
 
 func truth(b bool) float64 {

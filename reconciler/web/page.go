@@ -37,8 +37,11 @@ type pageData struct {
 }
 
 // page shows the status to people. It has no script and loads nothing.
-func (s *Server) page(w http.ResponseWriter, _ *http.Request) error {
-	status, _, _ := s.cfg.Cell.Status()
+func (s *Server) page(w http.ResponseWriter, r *http.Request) error {
+	status, _, err := s.cfg.Cell.Status(r.Context())
+	if err != nil {
+		return stopped(err)
+	}
 	d := pageData{Status: status, Jobs: slices.Clone(status.Jobs), Tasks: slices.Clone(status.Tasks)}
 	slices.SortStableFunc(d.Jobs, func(a, b reconciler.JobStatus) int { return calm(a.Reason == "") - calm(b.Reason == "") })
 	slices.SortStableFunc(d.Tasks, func(a, b reconciler.TaskStatus) int { return calmTask(&a) - calmTask(&b) })

@@ -27,24 +27,17 @@ const (
 	maxHeader     = 64 << 10
 )
 
-// Cell is the state of the cell, as its owner last published it.
+// Cell is the state of the cell. Errors mean that its owner has stopped, or
+// ctx.
 type Cell interface {
-	// Status returns the newest snapshot, which is not to be written to, its
-	// version, from 1, and a channel that is closed when there is a newer one.
-	Status() (s *reconciler.Status, version uint64, newer <-chan struct{})
-	// Why explains a job, or with an index from 0 one task, as a JSON value.
-	// It errs with fs.ErrNotExist when there is none.
-	Why(ctx context.Context, job schema.JobName, index int) (any, error)
-	// Reconcile makes the cell look at its repository and itself now.
-	Reconcile(ctx context.Context) error
-}
-
-// Locator knows where tasks ran.
-type Locator interface {
-	// Locate returns the machine of the newest generation of a task, also when
-	// that has ended. It errs with fs.ErrNotExist when the task is unknown or
-	// was never on a machine.
-	Locate(task schema.TaskName) (machine string, err error)
+	// Status returns the cell at this moment, which is not to be written to,
+	// and a channel that is closed when there is a newer version.
+	Status(ctx context.Context) (s *reconciler.Status, newer <-chan struct{}, err error)
+	// Why explains user/job or user/job/index; false when there is none.
+	Why(ctx context.Context, name string) (why reconciler.Explanation, known bool, err error)
+	// Locate returns the machine that ran a task last, also when that run has
+	// ended; "" when it was never on one.
+	Locate(ctx context.Context, task schema.TaskName) (machine string, err error)
 }
 
 // Logs reads the logs of tasks.
@@ -63,12 +56,14 @@ type Events interface {
 
 // Config is what a Server needs; all of it.
 type Config struct {
-	Cell    Cell
-	Locator Locator
-	Logs    Logs
-	Events  Events
-	Metrics prometheus.Gatherer
-	Log     *slog.Logger
+	Name   string // of the cell
+	Cell   Cell
+	Logs   Logs
+	Events Events
+	// Reconcile makes the cell look at its repository now, and does not wait.
+	Reconcile func()
+	Metrics   prometheus.Gatherer
+	Log       *slog.Logger
 }
 
 // Server serves the API of one cell.
@@ -135,7 +130,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	if h.Shutdown(patience) != nil {
 		_ = h.Close() // l is closed; the rest is cut
 	}
-	<-served
+	_ = <-served // what ended it is our own doing
 	return nil
 }
 

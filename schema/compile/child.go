@@ -35,6 +35,10 @@ const (
 func Child(in io.Reader, out io.Writer) error {
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(heapFloor)
+	base, err := addressSpace()
+	if err != nil {
+		return err
+	}
 	confine()
 	if err := writeFrame(out, protocol); err != nil {
 		return fmt.Errorf("greet parent: %w", err)
@@ -66,7 +70,7 @@ func Child(in io.Reader, out io.Writer) error {
 			}
 			return fmt.Errorf("read request: %w", err)
 		case req := <-requests:
-			resp, err := bounded(req)
+			resp, err := bounded(req, base)
 			if err != nil {
 				return err
 			}
@@ -79,12 +83,12 @@ func Child(in io.Reader, out io.Writer) error {
 }
 
 // bounded evaluates a package under the limits it came with.
-func bounded(req request) (response, error) {
+func bounded(req request, base uint64) (response, error) {
 	start, err := cpuTime()
 	if err != nil {
 		return response{}, err
 	}
-	if err := setLimits(req.Limits, start); err != nil {
+	if err := setLimits(req.Limits, start, base); err != nil {
 		return response{}, err
 	}
 	stop := make(chan struct{})
@@ -101,7 +105,7 @@ func bounded(req request) (response, error) {
 }
 
 // setLimits tells the kernel: the last defence, behind watch.
-func setLimits(l Limits, used time.Duration) error {
+func setLimits(l Limits, used time.Duration, base uint64) error {
 	debug.SetMaxStack(l.StackBytes)
 	cpu := uint64((used + l.CPU + 2*time.Second) / time.Second)
 	for _, r := range []struct {
@@ -109,7 +113,7 @@ func setLimits(l Limits, used time.Duration) error {
 		value uint64
 	}{
 		{syscall.RLIMIT_CPU, cpu},
-		{syscall.RLIMIT_AS, uint64(l.AddressBytes)},
+		{syscall.RLIMIT_AS, base + uint64(l.AddressBytes)},
 		{syscall.RLIMIT_CORE, 0},
 		{syscall.RLIMIT_FSIZE, 0},
 	} {
@@ -123,6 +127,20 @@ func setLimits(l Limits, used time.Duration) error {
 		}
 	}
 	return nil
+}
+
+// addressSpace returns the bytes of address space that the process has. A race
+// detector's shadow is far more than any limit.
+func addressSpace() (uint64, error) {
+	b, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return 0, fmt.Errorf("read address space: %w", err)
+	}
+	var pages uint64
+	if _, err := fmt.Sscan(string(b), &pages); err != nil {
+		return 0, fmt.Errorf("read address space from %q: %w", b, err)
+	}
+	return pages * uint64(os.Getpagesize()), nil
 }
 
 // watch ends the process when a limit is passed. It lets the heap grow with
@@ -157,7 +175,7 @@ func watch(l Limits, start time.Duration, stop <-chan struct{}) {
 
 // die ends the process at once: evaluation cannot be cancelled.
 func die(code int) {
-	os.Exit(code) //nolint:forbidigo // a child is a process of ours alone, and nothing else ends it
+	os.Exit(code) // a child is a process of ours alone, and nothing else ends it
 }
 
 func cpuTime() (time.Duration, error) {

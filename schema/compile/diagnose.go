@@ -18,8 +18,13 @@ import (
 	"github.com/musterhq/muster/schema/valid"
 )
 
-// maxDiagnostics bounds what is reported of one package.
-const maxDiagnostics = 100
+const (
+	// maxDiagnostics bounds what is reported of one package.
+	maxDiagnostics = 100
+	// maxFound bounds what is looked at: a mistake in a comprehension shows in
+	// each of thousands of objects, and is then folded.
+	maxFound = 1000
+)
 
 // diagnose turns CUE's errors into diagnostics: one for each data path, the
 // one that says most.
@@ -133,6 +138,8 @@ func explain(l *loaded, d *schema.Diagnostic, others []schema.Position) {
 	}
 }
 
+var byteUnit = regexp.MustCompile(`[0-9][KMGTP]i?B`)
+
 // syntaxHint says what a syntax error probably is.
 func (l *loaded) syntaxHint(d *schema.Diagnostic) string {
 	lines := strings.Split(string(l.req.Files[d.Path]), "\n")
@@ -149,11 +156,15 @@ func (l *loaded) syntaxHint(d *schema.Diagnostic) string {
 		return "a list is written in brackets: [\"a\", \"b\"]"
 	case strings.Contains(d.Message, "expected label or ':'") && strings.Contains(line(d.Line)+line(d.Line-1), " = "):
 		return "a field is written NAME: VALUE, without ="
+	case strings.Contains(d.Message, "missing ','") && byteUnit.MatchString(line(d.Line)):
+		return "a number of bytes is written 64Mi or 64M, without B"
 	case strings.Contains(d.Message, "missing ','"):
 		return "fields on one line are separated by commas"
 	}
 	return ""
 }
+
+var rooted = regexp.MustCompile(`(^|[ ("])/([^ "]*\.cue)`)
 
 // errorText returns the message of an error without path and position, in one
 // line.
@@ -175,7 +186,7 @@ func errorText(e errors.Error) string {
 		s = e.Error()
 	}
 	s = strings.Join(strings.Fields(strings.ToValidUTF8(s, "\uFFFD")), " ")
-	s = strings.ReplaceAll(s, `"/`, `"`)
+	s = rooted.ReplaceAllString(s, "$1$2") // the root is the repository's
 	const most = 300
 	if len(s) > most {
 		s = strings.ToValidUTF8(s[:most], "") + "…"

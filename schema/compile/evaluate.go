@@ -92,6 +92,7 @@ func loadPackage(req request, dir string, laxly bool) *loaded {
 	l.built = true
 	if err := l.value.Validate(cue.Concrete(true)); err != nil {
 		l.errs = errors.Errors(err)
+		l.errs = l.errs[:min(len(l.errs), maxFound)]
 	}
 	return l
 }
@@ -188,21 +189,23 @@ func collect(req request, l *loaded) *collection {
 
 // object checks one object.
 func (c *collection) object(kind schema.Kind, name string, data any) {
-	at := []string{string(kind), name}
 	out, problems := valid.Object(kind, name, data)
 	for _, p := range problems {
-		c.add(at, p)
+		c.add([]string{string(kind), name}, p)
 	}
 	if out == nil || len(c.diags)+len(c.missing) > 0 || len(c.from.errs) > 0 {
 		return
 	}
 	c.objects = append(c.objects, object{
-		Kind: kind, Name: name, Data: schema.Canonical(out), Origin: c.from.where.of(at, true),
+		Kind: kind, Name: name, Data: schema.Canonical(out), Origin: c.from.where.origin(string(kind), name),
 	})
 }
 
 // add turns a problem of the value at a path into a diagnostic.
 func (c *collection) add(at []string, p valid.Problem) {
+	if len(c.diags)+len(c.missing) >= maxFound {
+		return // enough, and each costs a search
+	}
 	full := slices.Concat(at, p.Path)
 	d := schema.Diagnostic{
 		Severity: schema.Error, Field: fieldPath(full), Message: p.Message, Expected: p.Expected, Hint: p.Hint,

@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -44,12 +45,15 @@ var errTooLarge = errors.New("message is too large")
 
 // writeFrame writes v as JSON behind its length.
 func writeFrame(w io.Writer, v any) error {
-	b, err := json.Marshal(v)
-	if err != nil {
+	b := bytes.NewBuffer(make([]byte, 4)) // the length goes here
+	e := json.NewEncoder(b)
+	e.SetEscapeHTML(false) // or canonical data, which has it unescaped, would arrive changed
+	if err := e.Encode(v); err != nil {
 		return fmt.Errorf("encode %T: %w", v, err)
 	}
-	frame := binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(b)), uint32(len(b)))
-	_, err = w.Write(append(frame, b...))
+	frame := b.Bytes()
+	binary.BigEndian.PutUint32(frame, uint32(len(frame)-4))
+	_, err := w.Write(frame)
 	return err
 }
 

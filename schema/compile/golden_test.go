@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -70,6 +72,9 @@ func show(c schema.Compiled) string {
 			continue
 		}
 		fmt.Fprintf(&b, "%s: %d objects\n", p.Dir, len(p.Package.Origins))
+		for _, key := range slices.SortedFunc(maps.Keys(p.Package.Origins), func(a, b schema.ObjectKey) int { return strings.Compare(a.String(), b.String()) }) {
+			fmt.Fprintf(&b, "\t%s: %s\n", p.Package.Origins[key], key)
+		}
 	}
 	return b.String()
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile"
 )
@@ -76,7 +78,7 @@ func disjunctions(n int) string {
 // be refused within its limits, together with a good one.
 func TestHostile(t *testing.T) {
 	t.Parallel()
-	limits := compile.Limits{CPU: 2 * time.Second, Wall: 30 * time.Second, HeapBytes: 256 << 20}
+	limits := compile.Limits{CPU: time.Second, Wall: 30 * time.Second, HeapBytes: 256 << 20}
 	files := map[string]string{"good/a.cue": "package good\n\n" + fmt.Sprintf(runs, `"x"`)}
 	dirs := hostile()
 	for dir, h := range dirs {
@@ -119,6 +121,25 @@ func TestHostile(t *testing.T) {
 		t.Errorf("took %v, more than %v", took, most)
 	}
 	t.Logf("%d packages in %v, largest child %d MiB", len(dirs), took, stop()>>20)
+}
+
+// TestManyFiles compiles a directory of more files than a package may have.
+func TestManyFiles(t *testing.T) {
+	t.Parallel()
+	files := map[string]string{"good/a.cue": "package good\n\n" + fmt.Sprintf(runs, `"x"`)}
+	for i := range 100_000 {
+		files[fmt.Sprintf("p/f%d.cue", i)] = "package p\n"
+	}
+	out, err := compiler(t, compile.Config{}).Compile(t.Context(), tree(files))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := show(out)
+	want := "p/f0.cue:1:1: error\n\tthe package and what it imports are 100001 files of 1000061 bytes together, more than 10000 files or 67108864 bytes\n" +
+		"good: 1 objects\n\tgood/a.cue:3:6: job local/a/web\np: no data\n"
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
 }
 
 // TestHostilePaths gives trees with file names that no honest commit has.

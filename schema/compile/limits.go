@@ -6,9 +6,9 @@ import "time"
 // default. They are part of a package's cache key.
 type Limits struct {
 	CPU          time.Duration `json:"cpu"`          // processor time, default 10 s
-	Wall         time.Duration `json:"wall"`         // elapsed time, default 30 s
+	Wall         time.Duration `json:"wall"`         // elapsed time, default 60 s: a loaded machine is no fault of a package
 	HeapBytes    int           `json:"heapBytes"`    // default 1 GiB
-	AddressBytes int           `json:"addressBytes"` // of the process, default 3 GiB: Go needs more than it uses
+	AddressBytes int           `json:"addressBytes"` // beyond what a child has at its start, default 2 GiB: Go maps more than it uses
 	StackBytes   int           `json:"stackBytes"`   // default 128 MiB
 	OutputBytes  int           `json:"outputBytes"`  // of data, default 64 MiB
 	Objects      int           `json:"objects"`      // default 20,000
@@ -28,10 +28,10 @@ func (l Limits) withDefaults() Limits {
 		l.CPU = 10 * time.Second
 	}
 	if l.Wall == 0 {
-		l.Wall = 30 * time.Second
+		l.Wall = time.Minute
 	}
 	set(&l.HeapBytes, 1<<30)
-	set(&l.AddressBytes, 3<<30)
+	set(&l.AddressBytes, 2<<30)
 	set(&l.StackBytes, 128<<20)
 	set(&l.OutputBytes, 64<<20)
 	set(&l.Objects, 20_000)

@@ -20,6 +20,7 @@ type positions struct {
 	from   *loaded
 	files  []*ast.File // own files first, then those of directories above
 	fields map[schema.Position]*ast.Field
+	labels map[[2]string]schema.Position // of objects, by kind and name
 }
 
 func newPositions(l *loaded) *positions {
@@ -87,6 +88,41 @@ func (p *positions) of(at []string, key bool) schema.Position {
 		return schema.Position{Path: own[0], Line: 1, Column: 1}
 	}
 	return schema.Position{Path: moduleFile, Line: 1, Column: 1}
+}
+
+// origin returns where an object is declared: as of does for its label, but
+// without a search of all files for each.
+func (p *positions) origin(kind, name string) schema.Position {
+	if p.labels == nil {
+		p.labels = map[[2]string]schema.Position{}
+		for _, f := range p.files {
+			p.declared(f.Decls, nil)
+		}
+	}
+	if pos, ok := p.labels[[2]string{kind, name}]; ok {
+		return pos
+	}
+	return p.of([]string{kind, name}, true)
+}
+
+// declared notes the labels of the objects that decls write down; at is what
+// encloses them.
+func (p *positions) declared(decls []ast.Decl, at []string) {
+	for _, d := range decls {
+		f, ok := d.(*ast.Field)
+		if !ok {
+			continue
+		}
+		name := labelOf(f)
+		if len(at) == 1 {
+			key := [2]string{at[0], name}
+			if _, ok := p.labels[key]; !ok {
+				p.labels[key] = position(f.Label.Pos())
+			}
+		} else if s, ok := f.Value.(*ast.StructLit); ok {
+			p.declared(s.Elts, []string{name})
+		}
+	}
 }
 
 // enclosing returns the position of the label, in the package's own files, of

@@ -1,6 +1,7 @@
 package linkpb
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
@@ -97,7 +98,7 @@ func EncodeReport(r *schema.Report) (body, digest []byte, err error) {
 // DecodeReport returns the report of a Report message that has a body. It errs
 // when the body does not have the digest it is said to have.
 func DecodeReport(m *Report) (schema.Report, error) {
-	if sum := sha256.Sum256(m.GetBody()); string(sum[:]) != string(m.GetDigest()) {
+	if sum := sha256.Sum256(m.GetBody()); !bytes.Equal(sum[:], m.GetDigest()) {
 		return schema.Report{}, fmt.Errorf("report has digest %x: want %x", sum, m.GetDigest())
 	}
 	var b ReportBody

@@ -1,6 +1,7 @@
 package linkpb
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"strings"
 	"testing"
@@ -124,7 +125,7 @@ func TestReportRoundTrip(t *testing.T) {
 			t.Fatal(diff)
 		}
 		again, _, err := EncodeReport(&got)
-		if err != nil || string(again) != string(body) {
+		if err != nil || !bytes.Equal(again, body) {
 			t.Fatalf("the encoding of the same report differs (%v)", err)
 		}
 	})

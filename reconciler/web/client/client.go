@@ -92,7 +92,7 @@ func (c *Client) Status(ctx context.Context, after uint64, wait time.Duration) (
 }
 
 // Why returns why a job, or with an index from 0 one of its tasks, is as it is.
-func (c *Client) Why(ctx context.Context, job string, index int) (json.RawMessage, error) {
+func (c *Client) Why(ctx context.Context, job string, index int) (*reconciler.Explanation, error) {
 	v := url.Values{"job": {job}}
 	if index >= 0 {
 		v.Set("index", strconv.Itoa(index))
@@ -102,8 +102,11 @@ func (c *Client) Why(ctx context.Context, job string, index int) (json.RawMessag
 		return nil, err
 	}
 	defer resp.Body.Close()
-	var why json.RawMessage
-	return why, c.decode(resp.Body, &why)
+	why := new(reconciler.Explanation)
+	if err := c.decode(resp.Body, why); err != nil {
+		return nil, err
+	}
+	return why, nil
 }
 
 // Events returns the events that match; with none, the master waits up to wait
@@ -155,7 +158,7 @@ func (c *Client) Logs(ctx context.Context, task string, r schema.LogRequest) (io
 	if r.Tail >= 0 {
 		v.Set("tail", strconv.Itoa(r.Tail))
 	}
-	resp, err := c.do(ctx, http.MethodGet, "/v1/logs", v)
+	resp, err := c.do(ctx, http.MethodGet, "/v1/logs", v) //nolint:bodyclose // logBody closes it
 	if err != nil {
 		return nil, err
 	}
