@@ -134,7 +134,7 @@ func (d *describer) records(name schema.JobName) []*schema.TaskRecord {
 
 // jobReason says why a job is not as desired, "" if it is. A batch task that
 // runs is as desired; so is one that is done.
-func (*describer) jobReason(r *schema.JobRecord, j *JobStatus, tasks []TaskStatus) string {
+func (d *describer) jobReason(r *schema.JobRecord, j *JobStatus, tasks []TaskStatus) string {
 	stopping := 0
 	example := ""
 	for i := range tasks {
