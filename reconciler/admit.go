@@ -46,8 +46,11 @@ func Admit(in AdmitInput) Admission {
 		// What shrinks goes first: it makes room for what grows.
 		return cmp.Or(boolCompare(a.grows(j), a.grows(k)), cmp.Compare(k.Priority, j.Priority))
 	})
-	for _, n := range names {
-		a.decide(n)
+	// A job that leaves a band makes room there, so those that found none are
+	// asked again until nothing changes.
+	for left := len(names) + 1; len(names) > 0 && len(names) < left; {
+		left = len(names)
+		names = slices.DeleteFunc(names, a.decide)
 	}
 	a.oversold()
 	return a.out
@@ -118,13 +121,16 @@ func (a *admission) grows(j *schema.Job) bool {
 	return was == nil || was.Priority.Band() != j.Priority.Band() || j.Tasks > was.Tasks || !j.Ask().Fits(was.Ask())
 }
 
-func (a *admission) decide(name schema.JobName) {
+// decide reports whether a job is admitted, and charges its account with what
+// it then runs.
+func (a *admission) decide(name schema.JobName) bool {
 	d := a.in.Desired.Jobs[name]
 	was := a.in.Admitted[name]
 	if why := unsupported(d); why != nil {
 		a.out.Rejected[name] = why
-		return
+		return false
 	}
+	delete(a.out.Rejected, name)
 	grows := a.grows(d.Job)
 	if was != nil {
 		a.charge(was, -1)
@@ -132,15 +138,18 @@ func (a *admission) decide(name schema.JobName) {
 	a.charge(d.Job, 1)
 	k := account{d.Job.User, d.Job.Priority.Band()}
 	if !grows || a.in.Desired.Policy.Quota == "off" || k.band == schema.BandFree {
-		return
+		return true
 	}
-	if over := a.used[k].over(a.limit[k]); len(over) > 0 {
-		a.out.Rejected[name] = a.explain(d, k, over)
-		a.charge(d.Job, -1)
-		if was != nil {
-			a.charge(was, 1)
-		}
+	over := a.used[k].over(a.limit[k])
+	if len(over) == 0 {
+		return true
 	}
+	a.out.Rejected[name] = a.explain(d, k, over)
+	a.charge(d.Job, -1)
+	if was != nil {
+		a.charge(was, 1)
+	}
+	return false
 }
 
 // explain says which dimensions are over, with their numbers, and who may do

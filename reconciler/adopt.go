@@ -21,10 +21,7 @@ import (
 // The writes put packages first, then flip the head, then delete what it no
 // longer refers to.
 func Adopt(s *State, c schema.Compiled, now time.Time) ([]Write, []schema.Event) {
-	a := adoption{held: map[string]*schema.Package{}, packages: map[string]*schema.Package{}, stale: map[string][]schema.Diagnostic{}}
-	for dir, digest := range s.Head.Packages {
-		a.held[dir] = s.Packages[digest]
-	}
+	a := adoption{held: s.head(), packages: map[string]*schema.Package{}, digests: map[string]schema.Digest{}, stale: map[string][]schema.Diagnostic{}}
 	if hasError(c.Diagnostics) {
 		maps.Copy(a.packages, a.held)
 		a.stale["."] = c.Diagnostics
@@ -38,7 +35,7 @@ func Adopt(s *State, c schema.Compiled, now time.Time) ([]Write, []schema.Event)
 // a cell that holds nothing yet would see it, sorted by position; and the
 // objects that such a cell would take.
 func Check(c schema.Compiled) (schema.Objects, []schema.Diagnostic) {
-	a := adoption{packages: map[string]*schema.Package{}, stale: map[string][]schema.Diagnostic{}}
+	a := adoption{packages: map[string]*schema.Package{}, digests: map[string]schema.Digest{}, stale: map[string][]schema.Diagnostic{}}
 	ds := slices.Clone(c.Diagnostics)
 	if !hasError(ds) {
 		a.take(c.Packages)
@@ -52,10 +49,8 @@ func Check(c schema.Compiled) (schema.Objects, []schema.Diagnostic) {
 		}
 	}
 	var all schema.Objects
-	packages := make([]*schema.Package, 0, len(a.packages))
-	for _, dir := range slices.Sorted(maps.Keys(a.packages)) {
-		p := a.packages[dir]
-		packages = append(packages, p)
+	packages := inOrder(a.packages)
+	for _, p := range packages {
 		all.Cells = append(all.Cells, p.Objects.Cells...)
 		all.Tenants = append(all.Tenants, p.Objects.Tenants...)
 		all.Quotas = append(all.Quotas, p.Objects.Quotas...)
@@ -104,35 +99,50 @@ func sortObjects(o *schema.Objects) {
 // adoption is the packages of the next head while it is being found.
 type adoption struct {
 	held     map[string]*schema.Package // of the head so far
-	packages map[string]*schema.Package // of the next
+	packages map[string]*schema.Package // of the next, as far as is known
+	digests  map[string]schema.Digest   // of the compiled ones
 	stale    map[string][]schema.Diagnostic
 }
 
 // take finds the next head's packages. Ownership goes before duplicates: who
-// may not declare an object does not get into its holder's way.
+// may not declare an object does not get into its holder's way. The packages
+// that say who owns what are settled first, since a tenant of one that is not
+// taken must not judge the rest.
 func (a *adoption) take(compiled []schema.CompiledPackage) {
 	for _, p := range compiled {
 		if p.Package == nil {
 			a.reject(p.Dir, p.Diagnostics)
 		} else {
-			a.packages[p.Dir] = p.Package
+			a.packages[p.Dir], a.digests[p.Dir] = p.Package, p.Digest
 		}
 	}
+	for a.rejectViolations(governs) || a.rejectDuplicates(governs) {
+	}
+	all := func(*schema.Package) bool { return true }
+	for a.rejectViolations(all) || a.rejectDuplicates(all) {
+	}
+}
+
+// governs reports whether what p declares decides about other packages.
+func governs(p *schema.Package) bool { return len(p.Objects.Tenants)+len(p.Objects.Cells) > 0 }
+
+// rejectViolations finds the packages among those wanted that declare what
+// they may not. It reports whether one was rejected.
+func (a *adoption) rejectViolations(wanted func(*schema.Package) bool) bool {
 	t := tenantsOf(a.packages)
 	cells := a.cells()
+	found := false
 	for _, dir := range slices.Sorted(maps.Keys(a.packages)) {
 		p := a.packages[dir]
-		if p == a.held[dir] {
+		if p == a.held[dir] || !wanted(p) {
 			continue
 		}
-		ds := t.violations(p)
-		ds = append(ds, unknownCells(p, cells)...)
-		if len(ds) > 0 {
+		if ds := append(t.violations(p), unknownCells(p, cells)...); len(ds) > 0 {
 			a.reject(dir, ds)
+			found = true
 		}
 	}
-	for a.rejectDuplicates() {
-	}
+	return found
 }
 
 // reject gives a directory its last good data back, if it has any.
@@ -146,10 +156,14 @@ func (a *adoption) reject(dir string, why []schema.Diagnostic) {
 
 // rejectDuplicates finds the objects that several packages declare. The one
 // that held the object keeps it; where none did, none gets it. It reports
-// whether a package was rejected, which may bring back older objects.
-func (a *adoption) rejectDuplicates() bool {
+// whether one of the packages wanted was rejected, which may bring back older
+// objects.
+func (a *adoption) rejectDuplicates(wanted func(*schema.Package) bool) bool {
 	declared := map[schema.ObjectKey][]string{}
 	for _, dir := range slices.Sorted(maps.Keys(a.packages)) {
+		if !wanted(a.packages[dir]) {
+			continue
+		}
 		for key := range a.packages[dir].Origins {
 			declared[key] = append(declared[key], dir)
 		}
@@ -244,11 +258,13 @@ func (a *adoption) writes(s *State, c schema.Compiled, now time.Time) ([]Write, 
 	var puts, deletes []Write
 	used := map[schema.Digest]bool{}
 	for _, dir := range slices.Sorted(maps.Keys(a.packages)) {
-		value := schema.Canonical(a.packages[dir])
-		digest := schema.DigestBytes(value)
+		digest := a.digests[dir]
+		if a.packages[dir] == a.held[dir] {
+			digest = s.Head.Packages[dir]
+		}
 		head.Packages[dir] = digest
 		if !used[digest] && s.Packages[digest] == nil {
-			puts = append(puts, Write{keyPackage + string(digest), value})
+			puts = append(puts, Write{keyPackage + string(digest), schema.Canonical(a.packages[dir])})
 		}
 		used[digest] = true
 	}
@@ -271,6 +287,19 @@ func (a *adoption) events(s *State, commit string, now time.Time) []schema.Event
 	}
 	for _, dir := range slices.Sorted(maps.Keys(a.stale)) {
 		out = append(out, schema.Event{At: now, Kind: schema.EventStale, Commit: commit, Message: dir + ": " + reasonOf(a.stale[dir])})
+	}
+	return append(out, a.rejections(s, commit, now)...)
+}
+
+// rejections returns an event for each job that will not be admitted.
+func (a *adoption) rejections(s *State, commit string, now time.Time) []schema.Event {
+	desired := DesiredOf(s.Cell, inOrder(a.packages))
+	verdict := Admit(AdmitInput{Desired: desired, Admitted: s.admitted()})
+	var out []schema.Event
+	for _, name := range desired.names() {
+		if why := verdict.Rejected[name]; why != nil {
+			out = append(out, schema.Event{At: now, Kind: schema.EventReject, Job: name.Short(), Commit: commit, Message: why.Error()})
+		}
 	}
 	return out
 }

@@ -24,7 +24,7 @@ func Describe(in DescribeInput) Status {
 	d := describer{in: in, status: Status{
 		Cell: in.State.Cell, At: in.Now, Commit: in.Head, Applied: in.State.Head.Commit, Source: in.Source,
 		Waiting: []string{}, Stale: []StalePackage{}, Rejected: []Rejection{}, Machines: []MachineStatus{}, Jobs: []JobStatus{}, Tasks: []TaskStatus{}, Notes: []string{},
-	}, used: map[string]schema.Resources{}, held: map[string]int{}, chunks: map[schema.JobName]int{}}
+	}, used: map[string]schema.Resources{}, held: map[string]int{}, notes: map[string]string{}, chunks: map[schema.JobName]int{}}
 	for name := range in.State.Chunks {
 		d.chunks[name.Job] = max(d.chunks[name.Job], name.Number+1)
 	}
@@ -44,6 +44,7 @@ type describer struct {
 	used   map[string]schema.Resources // by machine: limits of what it holds
 	held   map[string]int
 	chunks map[schema.JobName]int
+	notes  map[string]string // by task: what its agent remarks of one that is as desired
 }
 
 func (d *describer) waiting(format string, args ...any) {
@@ -75,11 +76,14 @@ func (d *describer) repository() {
 		d.status.Rejected = append(d.status.Rejected, Rejection{Job: name.Short(), Diagnostic: diag, Next: "muster why " + name.Short()})
 		d.waiting("job %s is rejected: %s", name.Short(), diag.Message)
 	}
+	if len(s.Head.Packages) > 0 && len(tenantsOf(s.head())) == 0 {
+		d.status.Notes = append(d.status.Notes, noTenants.Message)
+	}
 	for _, w := range d.in.Last.Admission.Warnings {
 		d.status.Notes = append(d.status.Notes, w.Error())
 	}
 	if d.in.Last.Holding != "" {
-		d.status.Notes = append(d.status.Notes, d.in.Last.Holding)
+		d.waiting("%s", d.in.Last.Holding)
 	}
 }
 
@@ -100,8 +104,10 @@ func (d *describer) job(name schema.JobName) {
 		}
 		d.task(name, &schema.TaskRecord{Index: index}, r, &j)
 	}
-	for _, t := range have { // beyond the count, on their way out
-		d.task(name, t, r, &j)
+	for _, t := range have { // beyond the count: on their way out, or done
+		if t.Done == nil {
+			d.task(name, t, r, &j)
+		}
 	}
 	j.Reason = d.jobReason(r, &j, d.status.Tasks[first:])
 	if j.Reason != "" {
@@ -128,7 +134,7 @@ func (d *describer) records(name schema.JobName) []*schema.TaskRecord {
 
 // jobReason says why a job is not as desired, "" if it is. A batch task that
 // runs is as desired; so is one that is done.
-func (*describer) jobReason(r *schema.JobRecord, j *JobStatus, tasks []TaskStatus) string {
+func (d *describer) jobReason(r *schema.JobRecord, j *JobStatus, tasks []TaskStatus) string {
 	stopping := 0
 	example := ""
 	for i := range tasks {
@@ -136,7 +142,7 @@ func (*describer) jobReason(r *schema.JobRecord, j *JobStatus, tasks []TaskStatu
 		if t.State == "stopping" {
 			stopping++
 		}
-		if example == "" && t.Reason != "" && t.State != "done" {
+		if example == "" && t.Reason != "" && t.State != "done" && t.Reason != d.notes[t.Name] {
 			example = fmt.Sprintf(": %s is %s: %s", t.Name, t.State, t.Reason)
 		}
 	}
@@ -194,6 +200,8 @@ func (d *describer) state(name schema.TaskName, r *schema.TaskRecord, t *TaskSta
 	switch {
 	case r.Done != nil:
 		return "done", r.Done.String()
+	case r.Machine == "" && d.in.Now.Before(r.NotBefore) && r.Failures == 0:
+		return "pending", fmt.Sprintf("%s; is tried again in %s", r.Causes[len(r.Causes)-1], r.NotBefore.Sub(d.in.Now).Round(time.Second))
 	case r.Machine == "" && d.in.Now.Before(r.NotBefore):
 		return "failed", fmt.Sprintf("failed %d times, is tried again in %s", r.Failures, r.NotBefore.Sub(d.in.Now).Round(time.Second))
 	case r.Machine == "":
@@ -216,7 +224,6 @@ func (d *describer) state(name schema.TaskName, r *schema.TaskRecord, t *TaskSta
 	for _, e := range status.Exits {
 		t.History = append(t.History, fmt.Sprintf("%s generation %d incarnation %d on %s: %s", e.At.UTC().Format(time.RFC3339), r.Generation, e.Incarnation, r.Machine, e))
 	}
-	reason = status.Note
 	switch {
 	case r.Stop != nil:
 		return "stopping", r.Stop.String()
@@ -228,6 +235,11 @@ func (d *describer) state(name schema.TaskName, r *schema.TaskRecord, t *TaskSta
 		reason = "its health check has not passed yet"
 	case status.State == schema.Waiting && len(status.Exits) > 0:
 		reason = status.Exits[len(status.Exits)-1].String() + "; its agent restarts it"
+	default:
+		reason = status.Note
+		if status.State == schema.Running {
+			d.notes[t.Name] = reason
+		}
 	}
 	return string(status.State), reason
 }

@@ -51,14 +51,46 @@ func DesiredOf(cell string, packages []*schema.Package) Desired {
 	return d
 }
 
-// desired returns what the state's head declares for its cell.
-func (s *State) desired() Desired { return DesiredOf(s.Cell, s.packages()) }
+// desired returns what the state's head declares for its cell. It is kept
+// until Apply brings another head: the digests of many jobs take their time.
+func (s *State) desired() *Desired {
+	if s.wanted == nil {
+		d := DesiredOf(s.Cell, s.packages())
+		s.wanted = &d
+	}
+	return s.wanted
+}
+
+// admitted returns the data that each job runs.
+func (s *State) admitted() map[schema.JobName]*schema.Job {
+	out := make(map[schema.JobName]*schema.Job, len(s.Jobs))
+	for name, r := range s.Jobs {
+		if r.Admitted != "" {
+			out[name] = s.Data[r.Admitted]
+		}
+	}
+	return out
+}
 
 // packages returns the packages of the head, sorted by directory.
 func (s *State) packages() []*schema.Package {
-	out := make([]*schema.Package, 0, len(s.Head.Packages))
-	for _, dir := range slices.Sorted(maps.Keys(s.Head.Packages)) {
-		out = append(out, s.Packages[s.Head.Packages[dir]])
+	return inOrder(s.head())
+}
+
+// inOrder returns packages sorted by directory.
+func inOrder(byDir map[string]*schema.Package) []*schema.Package {
+	out := make([]*schema.Package, 0, len(byDir))
+	for _, dir := range slices.Sorted(maps.Keys(byDir)) {
+		out = append(out, byDir[dir])
+	}
+	return out
+}
+
+// head returns the packages of the head, by directory.
+func (s *State) head() map[string]*schema.Package {
+	out := make(map[string]*schema.Package, len(s.Head.Packages))
+	for dir, digest := range s.Head.Packages {
+		out[dir] = s.Packages[digest]
 	}
 	return out
 }

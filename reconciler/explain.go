@@ -1,7 +1,6 @@
 package reconciler
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"path"
@@ -53,7 +52,8 @@ func Explain(in DescribeInput, status *Status, name string) (Explanation, bool) 
 		e.Origin = d.Origin
 	}
 	for i := range status.Stale {
-		if covers(cmp.Or(status.Stale[i].Dir, "."), dirOf(e.Origin.Path)) {
+		// Trouble of the repository as a whole is the root's, which comes first.
+		if dir := status.Stale[i].Dir; dir == dirOf(e.Origin.Path) || dir == "." {
 			e.Stale = &status.Stale[i]
 		}
 	}

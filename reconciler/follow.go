@@ -64,6 +64,12 @@ func (s *step) end(job schema.JobName, t schema.TaskRecord, cause schema.Cause) 
 		t.Avoid = avoid(t.Avoid, t.Machine, s.now)
 	case schema.CauseMachineLost:
 		e.Kind = schema.EventLost
+	case schema.CausePortInUse:
+		e.Kind = schema.EventEvict
+		// Other ports are tried at once, but not for ever.
+		if n := len(t.Causes); n > 0 && t.Causes[n-1].Kind == schema.CausePortInUse {
+			t.NotBefore = s.now.Add(retryBase)
+		}
 	case schema.CauseRemoved, schema.CauseScaledDown:
 		e.Kind = schema.EventKill
 		e.Message = "stopped: " + e.Message

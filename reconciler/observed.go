@@ -2,6 +2,8 @@ package reconciler
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/musterhq/muster/schema"
@@ -81,6 +83,23 @@ func (o *Observed) status(machine string, task schema.TaskName, generation uint6
 		return h.tasks[taskGeneration{task, generation}]
 	}
 	return nil
+}
+
+// busyPorts returns the ports of a machine that the cell shall not choose:
+// those that its agent saw in use, and those of generations that were refused
+// for one that is, which the agent tells of for a while after.
+func (o *Observed) busyPorts(machine string) []int {
+	h := o.machines[machine]
+	if h == nil {
+		return nil
+	}
+	busy := h.report.BusyPorts
+	for i := range h.report.Tasks {
+		if t := &h.report.Tasks[i]; t.End != nil && t.End.Kind == schema.CausePortInUse {
+			busy = slices.AppendSeq(slices.Clip(busy), maps.Values(t.Ports))
+		}
+	}
+	return busy
 }
 
 // Health is a word for how a machine is.

@@ -102,10 +102,8 @@ func (s *step) snapshot() *placement.Snapshot {
 	machines := make([]placement.Machine, 0, len(s.base.Machines))
 	for _, name := range s.base.machineNames() {
 		info := s.base.Machines[name].MachineInfo
-		m := placement.Machine{Name: name, Capacity: info.Capacity, Ports: info.Ports, Attributes: info.Attributes, Up: slices.Contains(s.up, name)}
-		if h := s.in.Observed.machines[name]; h != nil {
-			m.BusyPorts = h.report.BusyPorts
-		}
+		m := placement.Machine{Name: name, Capacity: info.Capacity, Ports: info.Ports, Attributes: info.Attributes, Up: s.isUp(name)}
+		m.BusyPorts = s.in.Observed.busyPorts(name)
 		machines = append(machines, m)
 	}
 	var tasks []placement.Task

@@ -10,35 +10,48 @@ import (
 // restarted by its agent: one that crashes again and again runs now and then.
 const shakyFor = 10 * time.Second
 
+// comesBackWithin is how long a task that lost its machine holds up a rollout:
+// one that finds no room would do so for ever, even where the rollout is what
+// makes room.
+const comesBackWithin = time.Minute
+
 // rollOut brings the job's running tasks to the admitted data. What can change
 // in place does so at once. What needs a new process is stopped, at most as
 // many tasks at once as the update policy allows; tasks that do not work
-// anyway go first. New data that does not get healthy so ends the rollout, and
-// the tasks that were not reached run on with the old.
+// anyway go first, those on silent machines stay. New data that does not get
+// healthy so ends the rollout, and the tasks that were not reached run on with
+// the old.
 func (s *step) rollOut(job schema.JobName, want *schema.Job, digest schema.Digest) {
 	var sick, well []schema.TaskRecord // run old data
 	moving := 0                        // tasks between old and new
 	for _, t := range s.tasks(job, chunksOf(want.Tasks)) {
-		if t.Done != nil || t.Index >= want.Tasks {
+		if t.Index >= want.Tasks || t.Done != nil && want.Kind == schema.Batch {
 			continue
 		}
 		if t.Machine == "" {
-			if t.Generation != 0 {
+			if s.holdsUp(t, digest) {
 				moving++
+			}
+			if t.Generation != 0 {
+				s.forget(job, t, digest, want)
 			}
 			continue
 		}
-		healthy := s.healthy(job, t, want)
+		works := s.isUp(t.Machine) && s.healthy(job, t, want)
 		switch {
 		case t.Stop != nil:
 			moving++
-		case t.Data == digest && !healthy:
-			moving++
-		case t.Data == digest:
-		case s.inPlace(t.Data, want):
-			t.Data = digest
-			s.set(job, t)
-		case healthy:
+		case t.Data == digest || s.inPlace(t.Data, want):
+			if !works {
+				moving++
+			}
+			if t.Data != digest {
+				t.Data = digest
+				s.set(job, t)
+			}
+		case !s.isUp(t.Machine):
+			moving++ // as far as is known it is down, and it cannot be told
+		case works:
 			well = append(well, t)
 		default:
 			sick = append(sick, t)
@@ -59,8 +72,37 @@ func (s *step) rollOut(job schema.JobName, want *schema.Job, digest schema.Diges
 	}
 }
 
+// holdsUp reports whether a task without a machine counts as on its way from
+// old data to new: always when the rollout itself, or the new data, is why.
+func (s *step) holdsUp(t schema.TaskRecord, digest schema.Digest) bool {
+	if len(t.Causes) == 0 {
+		return false // it never ran
+	}
+	last := t.Causes[len(t.Causes)-1]
+	if last.Kind == schema.CauseUpdate || t.Data == digest && t.Failures > 0 {
+		return true
+	}
+	until := last.At.Add(comesBackWithin)
+	s.wake(until)
+	return s.now.Before(until)
+}
+
 func (s *step) update(job schema.JobName, t schema.TaskRecord) {
 	s.stop(job, t, schema.Cause{Kind: schema.CauseUpdate, Message: "new data needs a new process", At: s.now})
+}
+
+// forget drops from a pending task's record what older data has earned: that
+// it was done, when the job is no batch now, and its back-off, when a new
+// process may do better.
+func (s *step) forget(job schema.JobName, t schema.TaskRecord, digest schema.Digest, want *schema.Job) {
+	if t.Done == nil && (t.Data == digest || s.inPlace(t.Data, want)) {
+		return
+	}
+	if t.Done == nil && t.Failures == 0 && t.NotBefore.IsZero() && len(t.Avoid) == 0 {
+		return
+	}
+	t.Done, t.Failures, t.NotBefore, t.Avoid = nil, 0, time.Time{}, nil
+	s.set(job, t)
 }
 
 // inPlace reports whether a task that runs the data with the given digest can

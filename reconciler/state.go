@@ -34,6 +34,8 @@ type State struct {
 	Jobs     map[schema.JobName]*schema.JobRecord
 	Chunks   map[ChunkName]*schema.Chunk
 	Machines map[string]*schema.MachineRecord
+
+	wanted *Desired // of Head; nil until desired is called
 }
 
 // ChunkName identifies a chunk of a job's task records.
@@ -83,9 +85,10 @@ func (s *State) apply(w Write) error {
 	case keyHead + "/":
 		var h schema.Head
 		err := json.Unmarshal(w.Value, &h)
-		s.Head = h
+		s.Head, s.wanted = h, nil
 		return err
 	case keyPackage:
+		s.wanted = nil
 		return put(s.Packages, schema.Digest(name), w.Value)
 	case keyData:
 		return put(s.Data, schema.Digest(name), w.Value)

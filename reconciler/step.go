@@ -85,12 +85,6 @@ func (s *step) wake(t time.Time) {
 // admit makes the desired jobs that the cell takes on its job records.
 func (s *step) admit() {
 	desired := s.base.desired()
-	admitted := map[schema.JobName]*schema.Job{}
-	for name, r := range s.base.Jobs {
-		if r.Admitted != "" {
-			admitted[name] = s.base.Data[r.Admitted]
-		}
-	}
 	var capacity *schema.Resources
 	for _, m := range s.base.Machines {
 		if capacity == nil {
@@ -98,7 +92,7 @@ func (s *step) admit() {
 		}
 		*capacity = capacity.Add(m.Capacity)
 	}
-	s.out.Admission = Admit(AdmitInput{Desired: desired, Admitted: admitted, Capacity: capacity})
+	s.out.Admission = Admit(AdmitInput{Desired: *desired, Admitted: s.base.admitted(), Capacity: capacity})
 	for _, name := range desired.names() {
 		if s.out.Admission.Rejected[name] == nil {
 			s.admitJob(name, desired.Jobs[name])
@@ -163,6 +157,7 @@ func (s *step) stepJob(name schema.JobName) {
 func (s *step) stopUnwanted(job schema.JobName, t schema.TaskRecord, count int) {
 	switch {
 	case t.Index < count:
+	case t.Done != nil && s.keepsDone(job):
 	case t.Machine == "":
 		s.remove(job, t.Index)
 	case t.Stop == nil:
@@ -172,6 +167,13 @@ func (s *step) stopUnwanted(job schema.JobName, t schema.TaskRecord, count int) 
 		}
 		s.stop(job, t, cause)
 	}
+}
+
+// keepsDone reports whether a job's finished tasks are remembered beyond its
+// count: they are not run again when it grows back.
+func (s *step) keepsDone(job schema.JobName) bool {
+	admitted := s.job(job).Admitted
+	return admitted != "" && s.dataOf(admitted).Kind == schema.Batch
 }
 
 // stop tells a task's machine to end its generation.

@@ -46,8 +46,12 @@ func (t tenants) owner(dir string) *schema.Tenant {
 	length := -1
 	for i := range t {
 		for _, p := range t[i].Paths {
-			if covers(p, dir) && len(p) > length {
-				best, length = &t[i], len(p)
+			n := len(p)
+			if p == "." {
+				n = 0 // shorter than any other
+			}
+			if covers(p, dir) && n > length {
+				best, length = &t[i], n
 			}
 		}
 	}
