@@ -183,7 +183,7 @@ func (w *world) until(ctx context.Context, what string, missing func(*reconciler
 		if ctx.Err() != nil {
 			return fmt.Errorf("waited %s for this: %s; last: %s", patience, what, why)
 		}
-		w.cfg.Progress(what + ": " + why)
+		w.cfg.Progress(what, why)
 	}
 }
 
