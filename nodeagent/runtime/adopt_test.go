@@ -21,9 +21,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// scriptEnv is what an agent's tasks run; it starts them until it is killed, or
-// as many as countEnv says.
+// An agent's keeper, what its tasks run, and how many of them it starts.
 const (
+	keeperEnv = "MUSTER_TEST_KEEPER"
 	scriptEnv = "MUSTER_TEST_SCRIPT"
 	countEnv  = "MUSTER_TEST_COUNT"
 )
@@ -34,11 +34,7 @@ func agent(dir string) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	exe, err := os.Executable()
-	if err != nil {
-		return fail(err)
-	}
-	r, err := runtime.New(runtime.Config{Dir: dir, Keeper: exe, Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})
+	r, err := runtime.New(runtime.Config{Dir: dir, Keeper: os.Getenv(keeperEnv), Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})
 	if err != nil {
 		return fail(err)
 	}
@@ -76,7 +72,7 @@ func (m *machine) startAgent(count int, script string) *process {
 		m.t.Fatal(err)
 	}
 	p := &process{Cmd: exec.Command(exe)}
-	p.Env = append(os.Environ(), agentEnv+"="+m.dir, scriptEnv+"="+script, countEnv+"="+strconv.Itoa(count))
+	p.Env = append(os.Environ(), agentEnv+"="+m.dir, keeperEnv+"="+keeperExe, scriptEnv+"="+script, countEnv+"="+strconv.Itoa(count))
 	p.Stderr = os.Stderr
 	out, err := p.StdoutPipe()
 	if err != nil {
@@ -315,7 +311,7 @@ func TestAdoptOddDirectories(t *testing.T) {
 			t.Errorf("%v: %v, want %q", c.files, e, c.want)
 		}
 		// What was judged once is never run.
-		if out, err := exec.Command(os.Args[0], dir).CombinedOutput(); err == nil {
+		if out, err := exec.Command(keeperExe, dir).CombinedOutput(); err == nil {
 			t.Errorf("%v: a keeper that came late has run: %s", c.files, out)
 		}
 	}
