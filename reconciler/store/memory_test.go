@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"maps"
@@ -91,7 +92,7 @@ func runScript(t *testing.T, m *Memory, n int) (acked int) {
 func prefixOf(docs map[string][]byte) int {
 	ref := map[string][]byte{}
 	for i, writes := range append(script(), nil) {
-		if maps.EqualFunc(ref, docs, func(a, b []byte) bool { return string(a) == string(b) }) {
+		if maps.EqualFunc(ref, docs, bytes.Equal) {
 			return i
 		}
 		for _, w := range writes {
