@@ -154,7 +154,11 @@ func TestSocketTables(t *testing.T) {
 	var lc net.ListenConfig
 	var want []string
 	for _, s := range []struct{ network, address string }{
-		{"tcp4", "0.0.0.0:0"}, {"tcp4", "127.0.0.1:0"}, {"tcp6", "[::1]:0"}, {"tcp", "[::]:0"}, {"unix", "@muster-e2e-abstract-" + strconv.Itoa(os.Getpid())},
+		{"tcp4", "0.0.0.0:0"},
+		{"tcp4", "127.0.0.1:0"},
+		{"tcp6", "[::1]:0"},
+		{"tcp", "[::]:0"},
+		{"unix", "@muster-e2e-abstract-" + strconv.Itoa(os.Getpid())},
 		{"unix", filepath.Join(t.TempDir(), "s")},
 	} {
 		l, err := lc.Listen(t.Context(), s.network, s.address)

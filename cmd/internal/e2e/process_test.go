@@ -30,7 +30,7 @@ func launch(log, name string, args ...string) (*daemon, error) {
 		return nil, err
 	}
 	defer f.Close()
-	cmd := exec.Command(name, args...) //nolint:noctx // ended by signals, which are what is tested
+	cmd := exec.Command(name, args...)
 	cmd.Stderr = f
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	out, err := cmd.StdoutPipe()
