@@ -22,53 +22,69 @@ const comesBackWithin = time.Minute
 // healthy so ends the rollout, and the tasks that were not reached run on with
 // the old.
 func (s *step) rollOut(job schema.JobName, want *schema.Job, digest schema.Digest) {
-	var sick, well []schema.TaskRecord // run old data
-	moving := 0                        // tasks between old and new
+	var r rollout
 	for _, t := range s.tasks(job, chunksOf(want.Tasks)) {
-		if t.Index >= want.Tasks || t.Done != nil && want.Kind == schema.Batch {
-			continue
-		}
-		if t.Machine == "" {
-			if s.holdsUp(t, digest) {
-				moving++
-			}
-			if t.Generation != 0 {
-				s.forget(job, t, digest, want)
-			}
-			continue
-		}
-		works := s.isUp(t.Machine) && s.healthy(job, t, want)
 		switch {
-		case t.Stop != nil:
-			moving++
-		case t.Data == digest || s.inPlace(t.Data, want):
-			if !works {
-				moving++
-			}
-			if t.Data != digest {
-				t.Data = digest
-				s.set(job, t)
-			}
-		case !s.isUp(t.Machine):
-			moving++ // as far as is known it is down, and it cannot be told
-		case works:
-			well = append(well, t)
+		case t.Index >= want.Tasks || t.Done != nil && want.Kind == schema.Batch:
+		case t.Machine == "":
+			s.rollPending(&r, job, t, want, digest)
 		default:
-			sick = append(sick, t)
+			s.rollAssigned(&r, job, t, want, digest)
 		}
 	}
 	parallel := max(1, want.Update.MaxParallel)
-	for _, t := range sick {
-		if moving < parallel {
+	for _, t := range r.sick {
+		if r.moving < parallel {
 			s.update(job, t)
 		}
-		moving++ // one that stays is down all the same, and takes its part of the budget
+		r.moving++ // one that stays is down all the same, and takes its part of the budget
 	}
-	for _, t := range well {
-		if moving < parallel {
-			moving++
+	for _, t := range r.well {
+		if r.moving < parallel {
+			r.moving++
 			s.update(job, t)
 		}
+	}
+}
+
+// rollout is the tasks of a job that a rollout has to do with.
+type rollout struct {
+	sick, well []schema.TaskRecord // run old data
+	moving     int                 // are down, or between old and new
+}
+
+// rollPending counts a task without a machine: it runs new data next.
+func (s *step) rollPending(r *rollout, job schema.JobName, t schema.TaskRecord, want *schema.Job, digest schema.Digest) {
+	if s.holdsUp(t, digest) {
+		r.moving++
+	}
+	if t.Generation != 0 {
+		s.forget(job, t, digest, want)
+	}
+}
+
+// rollAssigned counts a task with a machine, and changes it where that can be
+// done in place.
+func (s *step) rollAssigned(r *rollout, job schema.JobName, t schema.TaskRecord, want *schema.Job, digest schema.Digest) {
+	up := s.isUp(t.Machine)
+	works := up && s.healthy(job, t, want)
+	switch {
+	case t.Stop != nil:
+		r.moving++
+	case t.Data == digest || s.inPlace(t.Data, want):
+		if !works {
+			r.moving++
+		}
+		if t.Data != digest {
+			t.Data = digest
+			s.set(job, t)
+		}
+	case !up:
+		r.moving++ // as far as is known it is down, and it cannot be told
+	case works:
+		r.well = append(r.well, t)
+	default:
+		r.sick = append(r.sick, t)
 	}
 }
 
