@@ -22,14 +22,14 @@ const comesBackWithin = time.Minute
 // healthy so ends the rollout, and the tasks that were not reached run on with
 // the old.
 func (s *step) rollOut(job schema.JobName, want *schema.Job, digest schema.Digest) {
-	var r rollout
+	r := rollout{job: job, want: want, digest: digest}
 	for _, t := range s.tasks(job, chunksOf(want.Tasks)) {
 		switch {
 		case t.Index >= want.Tasks || t.Done != nil && want.Kind == schema.Batch:
 		case t.Machine == "":
-			s.rollPending(&r, job, t, want, digest)
+			s.rollPending(&r, t)
 		default:
-			s.rollAssigned(&r, job, t, want, digest)
+			s.rollAssigned(&r, t)
 		}
 	}
 	parallel := max(1, want.Update.MaxParallel)
@@ -47,37 +47,40 @@ func (s *step) rollOut(job schema.JobName, want *schema.Job, digest schema.Diges
 	}
 }
 
-// rollout is the tasks of a job that a rollout has to do with.
+// rollout is a job on its way to its admitted data.
 type rollout struct {
+	job        schema.JobName
+	want       *schema.Job
+	digest     schema.Digest // of want
 	sick, well []schema.TaskRecord // run old data
 	moving     int                 // are down, or between old and new
 }
 
 // rollPending counts a task without a machine: it runs new data next.
-func (s *step) rollPending(r *rollout, job schema.JobName, t schema.TaskRecord, want *schema.Job, digest schema.Digest) {
-	if s.holdsUp(t, digest) {
+func (s *step) rollPending(r *rollout, t schema.TaskRecord) {
+	if s.holdsUp(t, r.digest) {
 		r.moving++
 	}
 	if t.Generation != 0 {
-		s.forget(job, t, digest, want)
+		s.forget(r, t)
 	}
 }
 
 // rollAssigned counts a task with a machine, and changes it where that can be
 // done in place.
-func (s *step) rollAssigned(r *rollout, job schema.JobName, t schema.TaskRecord, want *schema.Job, digest schema.Digest) {
+func (s *step) rollAssigned(r *rollout, t schema.TaskRecord) {
 	up := s.isUp(t.Machine)
-	works := up && s.healthy(job, t, want)
+	works := up && s.healthy(r.job, t, r.want)
 	switch {
 	case t.Stop != nil:
 		r.moving++
-	case t.Data == digest || s.inPlace(t.Data, want):
+	case t.Data == r.digest || s.inPlace(t.Data, r.want):
 		if !works {
 			r.moving++
 		}
-		if t.Data != digest {
-			t.Data = digest
-			s.set(job, t)
+		if t.Data != r.digest {
+			t.Data = r.digest
+			s.set(r.job, t)
 		}
 	case !up:
 		r.moving++ // as far as is known it is down, and it cannot be told
@@ -110,15 +113,15 @@ func (s *step) update(job schema.JobName, t schema.TaskRecord) {
 // forget drops from a pending task's record what older data has earned: that
 // it was done, when the job is no batch now, and its back-off, when a new
 // process may do better.
-func (s *step) forget(job schema.JobName, t schema.TaskRecord, digest schema.Digest, want *schema.Job) {
-	if t.Done == nil && (t.Data == digest || s.inPlace(t.Data, want)) {
+func (s *step) forget(r *rollout, t schema.TaskRecord) {
+	if t.Done == nil && (t.Data == r.digest || s.inPlace(t.Data, r.want)) {
 		return
 	}
 	if t.Done == nil && t.Failures == 0 && t.NotBefore.IsZero() && len(t.Avoid) == 0 {
 		return
 	}
 	t.Done, t.Failures, t.NotBefore, t.Avoid = nil, 0, time.Time{}, nil
-	s.set(job, t)
+	s.set(r.job, t)
 }
 
 // inPlace reports whether a task that runs the data with the given digest can
