@@ -51,7 +51,7 @@ func (s *step) rollOut(job schema.JobName, want *schema.Job, digest schema.Diges
 type rollout struct {
 	job        schema.JobName
 	want       *schema.Job
-	digest     schema.Digest // of want
+	digest     schema.Digest       // of want
 	sick, well []schema.TaskRecord // run old data
 	moving     int                 // are down, or between old and new
 }
