@@ -21,13 +21,19 @@ const comesBackWithin = time.Minute
 // anyway go first, those on silent machines stay. New data that does not get
 // healthy so ends the rollout, and the tasks that were not reached run on with
 // the old.
-func (s *step) rollOut(job schema.JobName, want *schema.Job, digest schema.Digest) {
+func (s *step) rollOut(job schema.JobName) {
+	digest := s.job(job).Admitted
+	if digest == "" {
+		return
+	}
+	want := s.dataOf(digest)
 	r := rollout{job: job, want: want, digest: digest}
 	for _, t := range s.tasks(job, chunksOf(want.Tasks)) {
 		switch {
-		case t.Index >= want.Tasks || t.Done != nil && want.Kind == schema.Batch:
+		case t.Index >= want.Tasks || t.Done != nil:
+		case t.Machine == "" && s.holdsUp(t, digest):
+			r.moving++
 		case t.Machine == "":
-			s.rollPending(&r, t)
 		default:
 			s.rollAssigned(&r, t)
 		}
@@ -54,16 +60,6 @@ type rollout struct {
 	digest     schema.Digest       // of want
 	sick, well []schema.TaskRecord // run old data
 	moving     int                 // are down, or between old and new
-}
-
-// rollPending counts a task without a machine: it runs new data next.
-func (s *step) rollPending(r *rollout, t schema.TaskRecord) {
-	if s.holdsUp(t, r.digest) {
-		r.moving++
-	}
-	if t.Generation != 0 {
-		s.forget(r, t)
-	}
 }
 
 // rollAssigned counts a task with a machine, and changes it where that can be
@@ -110,18 +106,19 @@ func (s *step) update(job schema.JobName, t schema.TaskRecord) {
 	s.stop(job, t, schema.Cause{Kind: schema.CauseUpdate, Message: "new data needs a new process", At: s.now})
 }
 
-// forget drops from a pending task's record what older data has earned: that
-// it was done, when the job is no batch now, and its back-off, when a new
-// process may do better.
-func (s *step) forget(r *rollout, t schema.TaskRecord) {
-	if t.Done == nil && (t.Data == r.digest || s.inPlace(t.Data, r.want)) {
-		return
-	}
-	if t.Done == nil && t.Failures == 0 && t.NotBefore.IsZero() && len(t.Avoid) == 0 {
-		return
+// forget returns the record of a pending task without what older data has
+// earned: that it was done, when the job is no batch now, and its back-off, when
+// a new process may do better.
+func (s *step) forget(job schema.JobName, t schema.TaskRecord, want *schema.Job) schema.TaskRecord {
+	switch {
+	case t.Done != nil && want.Kind == schema.Batch:
+		return t
+	case t.Done == nil && (t.Failures == 0 && t.NotBefore.IsZero() && len(t.Avoid) == 0 || s.inPlace(t.Data, want)):
+		return t
 	}
 	t.Done, t.Failures, t.NotBefore, t.Avoid = nil, 0, time.Time{}, nil
-	s.set(r.job, t)
+	s.set(job, t)
+	return t
 }
 
 // inPlace reports whether a task that runs the data with the given digest can

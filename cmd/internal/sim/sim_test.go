@@ -166,11 +166,11 @@ func (w *World) pidOf(task schema.TaskName) int { return w.pidsOf()[task.Short()
 
 func TestDemo(t *testing.T) {
 	t.Parallel()
-	w := New(1, 3)
+	w := New(Config{Seed: 1, Machines: 3})
 	if err := demoSteps(w); err != nil {
 		t.Fatalf("%v\n%s", err, w.History())
 	}
-	again := New(1, 3)
+	again := New(Config{Seed: 1, Machines: 3})
 	if err := demoSteps(again); err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +183,7 @@ func TestDemo(t *testing.T) {
 // dies at the n-th transaction, once before it has taken effect, once after.
 func TestMasterDiesAtEveryTransaction(t *testing.T) {
 	t.Parallel()
-	base := New(1, 3)
+	base := New(Config{Seed: 1, Machines: 3})
 	if err := demoSteps(base); err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +193,7 @@ func TestMasterDiesAtEveryTransaction(t *testing.T) {
 	}
 	for n := 1; n <= all; n++ {
 		for _, fate := range []store.Fate{store.Refused, store.Forgotten} {
-			w := New(1, 3)
+			w := New(Config{Seed: 1, Machines: 3})
 			w.memory.Hook(func(i int) store.Fate {
 				if i == n {
 					return fate
@@ -214,7 +214,7 @@ func TestAgentDiesAtEveryAction(t *testing.T) {
 	t.Parallel()
 	for machine := range 3 {
 		for n := 1; n <= 25; n++ {
-			w := New(1, 3)
+			w := New(Config{Seed: 1, Machines: 3})
 			w.machines[machine].crashIn = n
 			if err := demoSteps(w); err != nil {
 				t.Fatalf("machine %d, action %d: %v\n%s", machine, n, err, w.History())
@@ -229,7 +229,7 @@ func TestRandom(t *testing.T) {
 	t.Parallel()
 	for i := range *seeds {
 		seed := *first + uint64(i)
-		w := New(seed, 4)
+		w := New(Config{Seed: seed, Machines: 4, Cut: int(seed % 4), Slow: seed%2 == 0})
 		err := w.storm(*steps)
 		if err == nil {
 			err = w.calm()

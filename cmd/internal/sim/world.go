@@ -38,16 +38,15 @@ type Config struct {
 // Mutant is a bug planted at one of the seams between the cores and what they
 // stand in. What is nil is as it should be.
 type Mutant struct {
-	Name    string
-	Input   func(*reconciler.Input)
-	Output  func(*reconciler.Output)
-	Writes  func([]reconciler.Write) []reconciler.Write // of each commit
-	Commit  func(schema.Compiled) schema.Compiled
-	Report  func(*schema.Report)
-	Since   func(time.Time) time.Time // when a master believes to have begun
-	Early   bool                      // views are pushed before they are stored
-	Stale   bool                      // agents take views that are older than what they have
-	Careful bool                      // agents forget what they held when they die
+	Name   string
+	Input  func(*reconciler.Input)
+	Output func(*reconciler.Output)
+	Writes func([]reconciler.Write) []reconciler.Write // of each commit
+	Commit func(schema.Compiled) schema.Compiled
+	Report func(*schema.Report)
+	Since  func(time.Time) time.Time // when a master believes to have begun
+	Early  bool                      // views are pushed before they are stored
+	Stale  bool                      // agents take views that are older than what they have
 }
 
 // World is one cell and everything around it.
