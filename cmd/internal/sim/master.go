@@ -131,7 +131,7 @@ func (w *World) adopt() error {
 // decide steps, stores and pushes.
 func (w *World) decide(in reconciler.Input) error {
 	m := w.master
-	before := w.down()
+	before := w.standings()
 	out := reconciler.Step(in)
 	if f := w.cfg.Mutant.Output; f != nil {
 		f(&out)

@@ -120,8 +120,8 @@ func (w *World) checkStart(a nodeagent.Action) {
 }
 
 // checkEvents holds what the master says it has decided against what the world
-// knows; down tells which tasks did not work before.
-func (w *World) checkEvents(events []schema.Event, before map[schema.TaskName]bool) {
+// knows; before is how tasks stood when it did.
+func (w *World) checkEvents(events []schema.Event, before map[schema.TaskName]standing) {
 	for _, e := range events {
 		task, err := schema.ParseTaskName(cellName + "/" + e.Task)
 		if err != nil {
@@ -135,9 +135,7 @@ func (w *World) checkEvents(events []schema.Event, before map[schema.TaskName]bo
 		case e.Kind == schema.EventLost:
 			w.checkLost(e)
 		case e.Kind == schema.EventFail:
-			if r := w.oracle.record(task); r != nil {
-				w.oracle.failed[task] = failure{r.Data, w.now}
-			}
+			w.oracle.failed[task] = failure{before[task].data, w.now}
 		case e.Kind == schema.EventSchedule:
 			w.checkBackoff(task)
 		}
@@ -174,9 +172,14 @@ func (w *World) checkBackoff(task schema.TaskName) {
 // reconciler's constant of that name.
 const shakyFor = 10 * time.Second
 
-// down tells of each task that has had a generation whether it is down, as far
-// as its master knows.
-func (w *World) down() map[schema.TaskName]bool {
+// standing is how a task that has had a generation stands, as far as its master
+// knows.
+type standing struct {
+	down bool
+	data schema.Digest
+}
+
+func (w *World) standings() map[schema.TaskName]standing {
 	works := map[string]bool{}
 	status := w.Status()
 	for i := range status.Tasks {
@@ -184,12 +187,12 @@ func (w *World) down() map[schema.TaskName]bool {
 		shaky := t.Incarnation > 1 && w.now.Sub(t.StartedAt) < shakyFor
 		works[t.Name] = t.State == "running" && t.Reason == "" && !shaky
 	}
-	out := map[schema.TaskName]bool{}
+	out := map[schema.TaskName]standing{}
 	for name, c := range w.master.state.Chunks {
 		for i := range c.Tasks {
 			if r := &c.Tasks[i]; r.Generation != 0 && r.Done == nil {
 				task := name.Job.Task(r.Index)
-				out[task] = !works[task.Short()]
+				out[task] = standing{!works[task.Short()], r.Data}
 			}
 		}
 	}
@@ -200,18 +203,18 @@ func (w *World) down() map[schema.TaskName]bool {
 // MaxParallel tasks of the job down. One that has been without a machine for a
 // minute, for another reason, does not count: it may be waiting for the room
 // that the rollout makes.
-func (w *World) checkBudget(events []schema.Event, before map[schema.TaskName]bool) {
-	var after map[schema.TaskName]bool
+func (w *World) checkBudget(events []schema.Event, before map[schema.TaskName]standing) {
+	var after map[schema.TaskName]standing
 	for _, e := range events {
 		if e.Cause != schema.CauseUpdate || strings.HasPrefix(e.Message, "stopped") {
 			continue
 		}
 		task, err := schema.ParseTaskName(cellName + "/" + e.Task)
-		if err != nil || before[task] {
+		if err != nil || before[task].down {
 			continue
 		}
 		if after == nil {
-			after = w.down()
+			after = w.standings()
 		}
 		want := w.oracle.declared(task.JobName)
 		if j := w.master.state.Jobs[task.JobName]; j != nil {
@@ -219,7 +222,7 @@ func (w *World) checkBudget(events []schema.Event, before map[schema.TaskName]bo
 		}
 		var down []int
 		for index := range want.Tasks {
-			if other := task.JobName.Task(index); after[other] && !w.excused(other) {
+			if other := task.JobName.Task(index); after[other].down && !w.excused(other) {
 				if _, was := before[other]; was {
 					down = append(down, index)
 				}
