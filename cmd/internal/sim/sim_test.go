@@ -166,11 +166,11 @@ func (w *World) pidOf(task schema.TaskName) int { return w.pidsOf()[task.Short()
 
 func TestDemo(t *testing.T) {
 	t.Parallel()
-	w := New(1, 3)
+	w := New(Config{Seed: 1, Machines: 3})
 	if err := demoSteps(w); err != nil {
 		t.Fatalf("%v\n%s", err, w.History())
 	}
-	again := New(1, 3)
+	again := New(Config{Seed: 1, Machines: 3})
 	if err := demoSteps(again); err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +183,7 @@ func TestDemo(t *testing.T) {
 // dies at the n-th transaction, once before it has taken effect, once after.
 func TestMasterDiesAtEveryTransaction(t *testing.T) {
 	t.Parallel()
-	base := New(1, 3)
+	base := New(Config{Seed: 1, Machines: 3})
 	if err := demoSteps(base); err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +193,7 @@ func TestMasterDiesAtEveryTransaction(t *testing.T) {
 	}
 	for n := 1; n <= all; n++ {
 		for _, fate := range []store.Fate{store.Refused, store.Forgotten} {
-			w := New(1, 3)
+			w := New(Config{Seed: 1, Machines: 3})
 			w.memory.Hook(func(i int) store.Fate {
 				if i == n {
 					return fate
@@ -214,7 +214,7 @@ func TestAgentDiesAtEveryAction(t *testing.T) {
 	t.Parallel()
 	for machine := range 3 {
 		for n := 1; n <= 25; n++ {
-			w := New(1, 3)
+			w := New(Config{Seed: 1, Machines: 3})
 			w.machines[machine].crashIn = n
 			if err := demoSteps(w); err != nil {
 				t.Fatalf("machine %d, action %d: %v\n%s", machine, n, err, w.History())
@@ -223,19 +223,36 @@ func TestAgentDiesAtEveryAction(t *testing.T) {
 	}
 }
 
+// random is the world of a seed.
+func random(seed uint64, mutant *Mutant) *World {
+	return New(Config{Seed: seed, Machines: 4, Cut: int(seed % 4), Slow: seed%2 == 0, Mutant: mutant})
+}
+
+// live plays a seed.
+func (w *World) live(turns int) error {
+	if err := w.storm(turns); err != nil {
+		return err
+	}
+	return w.calm()
+}
+
 // TestRandom lets anything happen at any time, and wants the cell to converge
-// once it is left alone.
+// once it is left alone; the same seed has the same history.
 func TestRandom(t *testing.T) {
 	t.Parallel()
 	for i := range *seeds {
 		seed := *first + uint64(i)
-		w := New(seed, 4)
-		err := w.storm(*steps)
-		if err == nil {
-			err = w.calm()
-		}
-		if err != nil {
+		w := random(seed, nil)
+		if err := w.live(*steps); err != nil {
 			t.Errorf("seed %d: %v\n%s", seed, err, w.History())
+		}
+		if i >= 3 {
+			continue
+		}
+		again := random(seed, nil)
+		_ = again.live(*steps)
+		if diff := cmp.Diff(w.History(), again.History()); diff != "" {
+			t.Errorf("seed %d has two histories (-first +second):\n%s", seed, diff)
 		}
 	}
 }
@@ -258,6 +275,11 @@ func (w *World) storm(turns int) error {
 		case 8, 9, 10:
 			if all := w.processes(); len(all) > 0 {
 				w.killAny()
+			}
+		case 12:
+			m, port := w.machines[w.rng.IntN(len(w.machines))], 20000+w.rng.IntN(100)
+			if m.foreign[port] = !m.foreign[port]; !m.foreign[port] {
+				delete(m.foreign, port)
 			}
 		case 11:
 			n, fate := w.memory.Transactions()+1+w.rng.IntN(5), store.Fate(1+w.rng.IntN(2))
@@ -308,6 +330,9 @@ func (w *World) killAny() {
 	w.KillTask(names[w.rng.IntN(len(names))])
 }
 
+// versions are the arguments of a service; "crash" and "sick" do what they say.
+var versions = []string{"v1", "v2", "v3", "v4", "crash", "sick"}
+
 func (w *World) randomCommit() {
 	packages := map[string]*schema.Package{".": Root(30, "a", "b")}
 	for _, user := range []string{"a", "b"} {
@@ -318,7 +343,7 @@ func (w *World) randomCommit() {
 			packages[dir] = nil
 		default:
 			packages[dir] = Team(user,
-				Service("web", w.rng.IntN(12), fmt.Sprint("v", w.rng.IntN(3))),
+				Service("web", w.rng.IntN(12), versions[w.rng.IntN(len(versions))]),
 				Service("api", w.rng.IntN(12), "v"),
 				Batch(fmt.Sprintf("count-%d", w.commits), w.rng.IntN(5)))
 		}
