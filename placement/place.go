@@ -8,77 +8,9 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// Machine is what the cell knows of a machine when it decides.
-type Machine struct {
-	Name       string
-	Capacity   schema.Resources
-	Ports      schema.PortRange
-	BusyPorts  []int // of Ports, in use by others than tasks
-	Attributes map[string]string
-	// Up is false while the machine is silent or lost: it keeps what it
-	// holds and gets nothing new.
-	Up bool
-}
-
-// Task is a task that a machine holds, running or on its way out.
-type Task struct {
-	Name     schema.TaskName
-	Machine  string
-	Priority schema.Priority
-	Limit    schema.Resources
-	Ports    map[string]int
-}
-
-// Ask is a task that wants a machine.
-type Ask struct {
-	Name     schema.TaskName
-	Priority schema.Priority
-	Limit    schema.Resources
-	Ports    []string // names; each gets a number
-	// Prefer is the machine that held the task before, or "": taken if it
-	// is feasible.
-	Prefer string
-	// Avoid lists machines on which the task crashed of late: not taken.
-	Avoid []string
-}
-
-// Reason says why a machine cannot take an ask.
-type Reason string
-
-// The reasons. A machine has one: the first that holds, in this order.
-const (
-	ReasonDown    Reason = "machine is down"
-	ReasonAvoided Reason = "task crashed there recently"
-	ReasonCPU     Reason = "not enough cpuMilli"
-	ReasonRAM     Reason = "not enough ramBytes"
-	ReasonDisk    Reason = "not enough diskBytes"
-	ReasonPorts   Reason = "no free port"
-)
-
-// Decision is the answer to one ask. Machine is "" when the task stays pending;
-// Why then says the reason for each machine.
-type Decision struct {
-	Name    schema.TaskName
-	Machine string
-	Ports   map[string]int
-	Why     Why
-}
-
-// Why explains a decision by counts of machines that sum to Machines.
-type Why struct {
-	Machines int           `json:"machines"`
-	Feasible int           `json:"feasible"`
-	Refused  []ReasonCount `json:"refused,omitempty"` // most first
-}
-
-// ReasonCount is the number of machines that refused for a reason.
-type ReasonCount struct {
-	Reason   Reason `json:"reason"`
-	Machines int    `json:"machines"`
-}
-
 // Snapshot is the cell as placement sees it: machines and what they hold.
 type Snapshot struct {
+	options  Options
 	machines map[string]*machine
 	order    []*machine // by name
 }
@@ -111,6 +43,9 @@ func NewSnapshot(machines []Machine, tasks []Task) *Snapshot {
 	return s
 }
 
+// Configure sets the options of the passes that follow.
+func (s *Snapshot) Configure(o Options) { s.options = o }
+
 func (m *machine) hold(job schema.JobName, limit schema.Resources, ports map[string]int) {
 	m.free = m.free.Sub(limit)
 	m.jobs[job]++
@@ -132,7 +67,6 @@ func Place(s *Snapshot, asks []Ask, seed uint64) []Decision {
 	}
 	return out
 }
-
 func (s *Snapshot) place(a Ask, seed uint64) Decision {
 	d := Decision{Name: a.Name, Why: Why{Machines: len(s.order)}}
 	refused := map[Reason]int{}
@@ -166,6 +100,10 @@ func (m *machine) refuses(a Ask) Reason {
 	switch {
 	case !m.Up:
 		return ReasonDown
+	case m.Draining:
+		return ReasonDraining
+	case a.On != "" && a.On != m.Name:
+		return ReasonOther
 	case slices.Contains(a.Avoid, m.Name):
 		return ReasonAvoided
 	case a.Limit.CPUMilli > m.free.CPUMilli:
