@@ -83,19 +83,30 @@ type Change struct {
 	Machines int    `json:"machines"`
 }
 
-// Score is what a machine was worth to an ask: the sum of its terms, the more
-// the better. Machines of equal score are taken in an order by hash.
+// Score is what a machine was worth to an ask: the sum of its terms, weights
+// included, the more the better. Equal machines are told apart by a hash of
+// their names.
 type Score struct {
 	Machine string  `json:"machine"`
 	Total   float32 `json:"total"`
-	Terms   []Term  `json:"terms"`
+	Terms   Terms   `json:"terms"`
 }
 
-// Term is one part of a Score, weight included. See Weights for what each
-// means.
-type Term struct {
-	Name  string  `json:"name"`
-	Value float32 `json:"value"`
+// Terms are the parts of a Score. Weights says what each means.
+type Terms struct {
+	Stranded float32 `json:"stranded,omitzero"`
+	Shape    float32 `json:"shape,omitzero"`
+	Headroom float32 `json:"headroom,omitzero"`
+	Mix      float32 `json:"mix,omitzero"`
+	Machine  float32 `json:"machine,omitzero"`
+	Packages float32 `json:"packages,omitzero"`
+	Wish     float32 `json:"wish,omitzero"`
+	// Fit is the only term of the policies other than Hybrid.
+	Fit float32 `json:"fit,omitzero"`
+}
+
+func (t *Terms) total() float32 {
+	return t.Stranded + t.Shape + t.Headroom + t.Mix + t.Machine + t.Packages + t.Wish + t.Fit
 }
 
 // Verdict is what one machine says to an ask: a Reason, or "" and its Score.

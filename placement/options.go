@@ -33,7 +33,13 @@ type Options struct {
 	NoCache   bool // forget scores between passes and between turns of a class
 	NoClasses bool // every ask is a class of its own
 	NoRelaxed bool // examine all machines for every class
+	// Enough is how many machines with room are enough to choose among, in
+	// addition to one for each task of the class; 0 means DefaultEnough.
+	Enough int
 }
+
+// DefaultEnough is how many machines with room are enough to choose among.
+const DefaultEnough = 256
 
 // DefaultSpread is the attribute over which jobs are spread.
 const DefaultSpread = "rack"
@@ -42,19 +48,40 @@ const DefaultSpread = "rack"
 // is held for it.
 const DefaultReserveAfter = 5 * time.Minute
 
-// Weights weigh the terms of the hybrid score. Each term lies between 0 and
-// about 1 before its weight.
+// Weights weigh the terms of the hybrid score. Before its weight each term is
+// about 1 where it matters.
+//
+// How evenly a job is spread over domains (Ask.Spread) is no term: among the
+// machines that have room, those of the domain with the fewest tasks of the
+// job come first, whatever their score. So no weight can undo it.
 type Weights struct {
-	Stranded float32 // room that becomes useless to the cell's typical asks
-	Headroom float32 // room left for spikes of prod tasks
-	Mix      float32 // prod beside non-prod, so that reclaiming has something to take
-	Machine  float32 // tasks of the same job on the same machine
-	Packages float32 // packages that the machine lacks
-	Wish     float32 // preferences that do not hold
+	// Stranded: what becomes useless. For each typical ask of the cell that
+	// does not fit into what is left of the machine, everything left is
+	// useless to it; for one that fits, the parts of devices that are too
+	// small for it are. The term is what the placement adds to that, in
+	// multiples of a typical ask, each ask counted by its share of all.
+	Stranded float32
+	// Shape: the cosine of what is asked and what is free, in multiples of
+	// the typical ask. A machine that has mostly CPU left gets the asks that
+	// want mostly CPU, before anything is stranded.
+	Shape float32
+	// Headroom, of prod asks only: CPU is compressible, and a machine whose
+	// prod tasks leave no tenth of it to spikes or to others is worse.
+	Headroom float32
+	// Mix: prod beside non-prod. What prod reserves and does not use can only
+	// be reclaimed for non-prod work on the same machine.
+	Mix float32
+	// Machine: how much of the job the machine holds already; its loss should
+	// not be the job's.
+	Machine float32
+	// Packages: the share of the task's packages that the machine lacks.
+	Packages float32
+	// Wish: preferences that do not hold, by their weights in percent.
+	Wish float32
 }
 
 // DefaultWeights are what the measurements in docs/performance.md were made
 // with.
 func DefaultWeights() Weights {
-	return Weights{Stranded: 1, Headroom: 0.1, Mix: 0.1, Machine: 2, Packages: 0.5, Wish: 4}
+	return Weights{Stranded: 0.1, Shape: 1, Headroom: 0.02, Mix: 0.02, Machine: 8, Packages: 1, Wish: 16}
 }

@@ -8,164 +8,351 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// Snapshot is the cell as placement sees it: machines and what they hold.
-type Snapshot struct {
-	options  Options
-	machines map[string]*machine
-	order    []*machine // by name
+// pass is one run over a list of asks.
+type pass struct {
+	snapshot *Snapshot
+	seed     uint64
+	asked    map[int32]int32 // asks by job
+	levels   map[schema.Priority][]entry
+	used     map[*class]bool // brought up to date in this pass
+	last     *class
+	out      []Decision
 }
 
-type machine struct {
-	Machine
-	free  schema.Resources
-	ports map[int]bool // taken
-	jobs  map[schema.JobName]int
+// entry is an ask that waits for its turn.
+type entry struct {
+	ask     *Ask
+	job     int32
+	evicted bool
 }
 
-// NewSnapshot returns the snapshot of the given machines and tasks. A task on
-// a machine that is not listed is left out.
-func NewSnapshot(machines []Machine, tasks []Task) *Snapshot {
-	s := &Snapshot{machines: make(map[string]*machine, len(machines))}
-	for _, m := range machines {
-		sm := &machine{Machine: m, free: m.Capacity, ports: map[int]bool{}, jobs: map[schema.JobName]int{}}
-		for _, p := range m.BusyPorts {
-			sm.ports[p] = true
-		}
-		s.machines[m.Name] = sm
-		s.order = append(s.order, sm)
-	}
-	slices.SortFunc(s.order, func(a, b *machine) int { return cmp.Compare(a.Name, b.Name) })
-	for _, t := range tasks {
-		if m := s.machines[t.Machine]; m != nil {
-			m.hold(t.Name.JobName, t.Limit, t.Ports)
-		}
-	}
-	return s
-}
-
-// Configure sets the options of the passes that follow.
-func (s *Snapshot) Configure(o Options) { s.options = o }
-
-func (m *machine) hold(job schema.JobName, limit schema.Resources, ports map[string]int) {
-	m.free = m.free.Sub(limit)
-	m.jobs[job]++
-	for _, p := range ports {
-		m.ports[p] = true
-	}
-}
-
-// Place decides the asks by priority, high to low, and by name within one, and
-// charges the snapshot with what it placed. The decisions are in that order.
+// Place decides the asks and charges the snapshot with what it placed. They
+// are decided by priority, high to low; within one, those that have waited
+// longer than Options.ReserveAfter come first, the longest first; then the
+// users take turns, in a user's turn the jobs do, and a job's asks go by index.
+// The decisions are in that order; those of victims, which ask again at once,
+// are among them.
 func Place(s *Snapshot, asks []Ask, seed uint64) []Decision {
-	asks = slices.Clone(asks)
-	slices.SortStableFunc(asks, func(a, b Ask) int {
-		return cmp.Or(cmp.Compare(b.Priority, a.Priority), a.Name.Compare(b.Name))
-	})
-	out := make([]Decision, 0, len(asks))
-	for _, a := range asks {
-		out = append(out, s.place(a, seed))
+	p := &pass{
+		snapshot: s, seed: seed, asked: map[int32]int32{}, levels: map[schema.Priority][]entry{},
+		used: map[*class]bool{}, out: make([]Decision, 0, len(asks)),
 	}
-	return out
+	p.enter(asks)
+	for len(p.levels) > 0 {
+		top := schema.Priority(-1)
+		for k := range p.levels {
+			top = max(top, k)
+		}
+		level := p.levels[top]
+		delete(p.levels, top)
+		p.decideLevel(level)
+	}
+	for _, slot := range s.holds {
+		s.heldAt[slot] = -1
+		s.touch(slot)
+	}
+	s.holds = s.holds[:0]
+	s.prune()
+	return p.out
 }
-func (s *Snapshot) place(a Ask, seed uint64) Decision {
-	d := Decision{Name: a.Name, Why: Why{Machines: len(s.order)}}
-	refused := map[Reason]int{}
-	var best *machine
-	for _, m := range s.order {
-		if r := m.refuses(a); r != "" {
-			refused[r]++
+
+// enter sorts the asks into levels and learns what is typical of them.
+func (p *pass) enter(asks []Ask) {
+	s := p.snapshot
+	shapes := map[shape]int{}
+	var last schema.JobName
+	var job int32 = -1
+	var same int // asks like the one before
+	for i := range asks {
+		a := &asks[i]
+		if job < 0 || a.Name.JobName != last {
+			job, last = s.jobID(a.Name.JobName), a.Name.JobName
+		}
+		p.asked[job]++
+		p.levels[a.Priority] = append(p.levels[a.Priority], entry{ask: a, job: job})
+		if i > 0 && a.Limit == asks[i-1].Limit && len(a.Devices)+len(asks[i-1].Devices) == 0 {
+			same++
 			continue
 		}
-		d.Why.Feasible++
-		if best == nil || better(a, m, best) {
-			best = m
+		if i > 0 {
+			shapes[s.shapeOfAsk(&asks[i-1])] += 1 + same
+		}
+		same = 0
+	}
+	if len(asks) > 0 {
+		shapes[s.shapeOfAsk(&asks[len(asks)-1])] += 1 + same
+	}
+	s.learn(shapes, len(asks))
+}
+
+// queue is what a user or a job still asks for.
+type queue struct {
+	jobs [][]entry
+	turn int
+}
+
+// decideLevel decides the asks of one priority.
+func (p *pass) decideLevel(level []entry) {
+	level = p.decideWaiters(level)
+	var users []queue
+	p.sort(level)
+	for from := 0; from < len(level); {
+		to := from + 1
+		for to < len(level) && level[to].job == level[from].job {
+			to++
+		}
+		a, b := &level[from].ask.Name, &level[max(from-1, 0)].ask.Name
+		if from == 0 || a.User != b.User || a.Cell != b.Cell {
+			users = append(users, queue{})
+		}
+		u := &users[len(users)-1]
+		u.jobs = append(u.jobs, level[from:to])
+		from = to
+	}
+	for len(users) > 0 {
+		left := users[:0]
+		for _, u := range users {
+			j := u.jobs[u.turn]
+			p.decide(j[0])
+			if len(j) > 1 {
+				u.jobs[u.turn] = j[1:]
+				u.turn++
+			} else {
+				u.jobs = slices.Delete(u.jobs, u.turn, u.turn+1)
+			}
+			if u.turn >= len(u.jobs) {
+				u.turn = 0
+			}
+			if len(u.jobs) > 0 {
+				left = append(left, u)
+			}
+		}
+		users = left
+	}
+}
+
+// decideWaiters decides the asks that have waited long and returns the others.
+func (p *pass) decideWaiters(level []entry) []entry {
+	after := p.snapshot.reserveAfter()
+	if after < 0 || !slices.ContainsFunc(level, func(e entry) bool { return e.ask.Waited >= after }) {
+		return level
+	}
+	var waiters, others []entry
+	for _, e := range level {
+		if e.ask.Waited >= after {
+			waiters = append(waiters, e)
+		} else {
+			others = append(others, e)
 		}
 	}
-	for r, n := range refused {
-		d.Why.Refused = append(d.Why.Refused, ReasonCount{r, n})
-	}
-	slices.SortFunc(d.Why.Refused, func(a, b ReasonCount) int {
-		return cmp.Or(cmp.Compare(b.Machines, a.Machines), cmp.Compare(a.Reason, b.Reason))
+	slices.SortFunc(waiters, func(a, b entry) int {
+		return cmp.Or(cmp.Compare(b.ask.Waited, a.ask.Waited), compareEntries(a, b))
 	})
-	if best == nil {
-		return d
+	for _, e := range waiters {
+		p.decide(e)
 	}
-	d.Machine = best.Name
-	d.Ports = best.choosePorts(a, seed)
-	best.hold(a.Name.JobName, a.Limit, d.Ports)
-	return d
+	return others
 }
 
-func (m *machine) refuses(a Ask) Reason {
-	switch {
-	case !m.Up:
-		return ReasonDown
-	case m.Draining:
-		return ReasonDraining
-	case a.On != "" && a.On != m.Name:
-		return ReasonOther
-	case slices.Contains(a.Avoid, m.Name):
-		return ReasonAvoided
-	case a.Limit.CPUMilli > m.free.CPUMilli:
-		return ReasonCPU
-	case a.Limit.RAMBytes > m.free.RAMBytes:
-		return ReasonRAM
-	case a.Limit.DiskBytes > m.free.DiskBytes:
-		return ReasonDisk
-	case len(a.Ports) > m.freePorts():
-		return ReasonPorts
-	}
-	return ""
+func compareEntries(a, b entry) int {
+	return cmp.Or(a.ask.Name.Compare(b.ask.Name), cmp.Compare(a.ask.Generation, b.ask.Generation))
 }
 
-func (m *machine) freePorts() int {
-	if m.Ports.First == 0 {
-		return 0
+// sort sorts asks by job and index. Names are compared once for each job, not
+// for each ask, and asks that come sorted are left alone.
+func (p *pass) sort(level []entry) {
+	if slices.IsSortedFunc(level, func(a, b entry) int {
+		if a.job == b.job {
+			return cmp.Or(cmp.Compare(a.ask.Name.Index, b.ask.Name.Index), cmp.Compare(a.ask.Generation, b.ask.Generation))
+		}
+		return compareEntries(a, b)
+	}) {
+		return
 	}
-	n := m.Ports.Last - m.Ports.First + 1
-	for p := range m.ports {
-		if p >= m.Ports.First && p <= m.Ports.Last {
-			n--
+	var ids []int32
+	rank := map[int32]int{}
+	for _, e := range level {
+		if _, ok := rank[e.job]; !ok {
+			rank[e.job] = 0
+			ids = append(ids, e.job)
 		}
 	}
-	return n
+	jobs := p.snapshot.jobs
+	slices.SortFunc(ids, func(a, b int32) int { return jobs[a].name.Compare(jobs[b].name) })
+	for i, id := range ids {
+		rank[id] = i
+	}
+	slices.SortFunc(level, func(a, b entry) int {
+		if a.job != b.job {
+			return cmp.Compare(rank[a.job], rank[b.job])
+		}
+		return cmp.Or(cmp.Compare(a.ask.Name.Index, b.ask.Name.Index), cmp.Compare(a.ask.Generation, b.ask.Generation))
+	})
 }
 
-// better is the one scoring rule so far: the machine that held the task, then
-// the one with the fewest tasks of the job (a lost machine takes few of them),
-// then the one with the most free memory, then the name.
-func better(a Ask, m, n *machine) bool {
-	if p, q := m.Name == a.Prefer, n.Name == a.Prefer; p != q {
-		return p
+// decide decides one ask.
+func (p *pass) decide(e entry) {
+	s, a := p.snapshot, e.ask
+	d := Decision{Name: a.Name, Evicted: e.evicted}
+	d.Why.Machines = len(s.slots)
+	c := p.ready(a, e.job)
+	c.waiting--
+	switch {
+	case c.inSet:
+		p.decideInSet(c, a, e.job, &d)
+	case c.ask.On != "":
+		p.decideOn(c, a, e.job, &d)
+	default:
+		p.decideAnywhere(c, a, e.job, &d)
 	}
-	if p, q := m.jobs[a.Name.JobName], n.jobs[a.Name.JobName]; p != q {
-		return p < q
+	p.out = append(p.out, d)
+}
+
+// ready returns the class of an ask, brought up to date.
+func (p *pass) ready(a *Ask, job int32) *class {
+	s := p.snapshot
+	if a.On != "" {
+		c := s.newClass(a, "")
+		c.job = -1
+		if p.social(job) {
+			c.job = job
+		}
+		return c
 	}
-	return m.free.RAMBytes > n.free.RAMBytes
+	c := p.classOf(a, job)
+	if s.options.NoCache && c != p.last {
+		c.epoch = -1
+	}
+	p.last = c
+	if c.inSet {
+		return c
+	}
+	if !p.used[c] {
+		p.used[c] = true
+		c.waiting = int(p.asked[job])
+		s.update(c)
+	} else if c.whole() || s.stale(c, c.epoch, c.position) {
+		s.update(c)
+	}
+	return c
+}
+
+// decideAnywhere decides an ask that any machine may take.
+func (p *pass) decideAnywhere(c *class, a *Ask, job int32, d *Decision) {
+	s := p.snapshot
+	if slot, ok := s.slots[a.Prefer]; ok && s.check(c, slot) == fine {
+		p.commit(c, a, job, slot, d)
+		return
+	}
+	first, second := s.top(c)
+	if first < 0 && s.refuse(c) > 0 {
+		s.examine(c)
+		first, second = s.top(c)
+	}
+	if first >= 0 {
+		slot := c.slots[first]
+		d.Why.Examined, d.Why.Feasible = c.examined, c.feasible
+		d.Why.Score = s.scoreOf(c, slot)
+		if second >= 0 {
+			d.Why.RunnerUp = s.scoreOf(c, c.slots[second])
+		}
+		p.commit(c, a, job, slot, d)
+		s.rescore(c, first)
+		return
+	}
+	if s.options.Preempt && p.preempt(c, a, job, d) {
+		return
+	}
+	p.hold(c, a, d)
+	s.explain(c, &d.Why)
+}
+
+// top returns the best candidates. A pool of some machines may hold scores of
+// machines that changed since: only the best is made sure of, changes of
+// others are left until the next pass.
+func (s *Snapshot) top(c *class) (first, second int32) {
+	for {
+		first, second = s.best(c)
+		if first < 0 || c.seen[first] == s.version[c.slots[first]] {
+			return first, second
+		}
+		s.rescore(c, first)
+	}
+}
+
+// commit puts a task on a machine that has room.
+func (p *pass) commit(c *class, a *Ask, job, slot int32, d *Decision) {
+	s := p.snapshot
+	n := &s.nodes[slot]
+	h := task{
+		taskKey: taskKey{job, int32(a.Name.Index), slot, a.Generation}, priority: c.priority,
+		limit: c.limit, reserv: c.limit, inAlloc: -1, ask: c.ask, isAlloc: a.IsAlloc,
+	}
+	h.whole = s.shapeOfAsk(c.ask)
+	d.Machine = n.Name
+	if len(a.Ports) > 0 {
+		d.Ports = n.choosePorts(a, p.seed)
+		for _, port := range d.Ports {
+			h.ports = append(h.ports, uint16(port))
+		}
+	}
+	if c.needs != nil {
+		h.devices, _ = pick(n.devices, c.needs, nil)
+		d.Devices = n.uses(h.devices)
+	}
+	stale := c.bounds != nil && s.stale(c, c.epoch, c.position)
+	s.hold(h)
+	s.touch(slot)
+	if c.job >= 0 && !stale && !s.filled(c, slot) {
+		c.changes = s.jobs[job].changes
+	}
+}
+
+// filled reports whether a domain of the machine has as many of the job's
+// tasks as it may, so that its other machines must be asked again.
+func (s *Snapshot) filled(c *class, slot int32) bool {
+	for _, b := range c.bounds {
+		if !b.perMachine && s.domainCounts(c.job, b.column)[b.column.at[slot]] >= b.most {
+			return true
+		}
+	}
+	return false
 }
 
 // choosePorts gives each name a free port, searching from a start that depends
 // on the task and the seed, so that a port that was just released or refused
 // is rarely the next one given.
-func (m *machine) choosePorts(a Ask, seed uint64) map[string]int {
-	if len(a.Ports) == 0 {
-		return nil
-	}
+func (n *node) choosePorts(a *Ask, seed uint64) map[string]int {
 	h := fnv.New64a()
 	h.Write([]byte(a.Name.String()))
-	n := uint64(m.Ports.Last - m.Ports.First + 1)
-	at := (h.Sum64() ^ seed) % n
+	count := uint64(n.Ports.Last - n.Ports.First + 1)
+	at := (h.Sum64() ^ seed) % count
 	out := make(map[string]int, len(a.Ports))
-	taken := map[int]bool{}
+	chosen := make([]int, 0, len(a.Ports))
 	for _, name := range a.Ports {
 		for {
-			p := m.Ports.First + int(at)
-			at = (at + 1) % n
-			if !m.ports[p] && !taken[p] {
-				out[name], taken[p] = p, true
+			port := n.Ports.First + int(at)
+			at = (at + 1) % count
+			if _, taken := slices.BinarySearch(n.taken, uint16(port)); !taken && !slices.Contains(chosen, port) {
+				out[name] = port
+				chosen = append(chosen, port)
 				break
 			}
 		}
 	}
 	return out
+}
+
+// classBudget is how many candidates all remembered classes may have together.
+const classBudget = 16 << 20
+
+// prune forgets classes when there are too many to remember.
+func (s *Snapshot) prune() {
+	n := 0
+	for _, c := range s.classes {
+		n += len(c.score) + len(c.refusal.by)/4 + 32
+	}
+	if n > classBudget || s.options.NoCache || s.options.NoClasses {
+		clear(s.classes)
+	}
 }
