@@ -65,11 +65,11 @@ type bound struct {
 func (p *pass) classOf(a *Ask, job int32) *class {
 	s := p.snapshot
 	key := s.appendKey(s.scratch[:0], a)
-	if s.options.NoClasses {
-		key = binary.AppendVarint(append(key, "alone"...), int64(a.Name.Index))
-		key = binary.AppendVarint(key, int64(job)+1)
+	if s.options.NoClasses || s.options.Policy == Random {
+		key = binary.AppendVarint(append(key, '#'), int64(a.Name.Index))
+		key = appendStrings(key, a.Name.Cell, a.Name.User, a.Name.Job)
 	} else if p.social(job) {
-		key = binary.AppendVarint(append(key, "job"...), int64(job)+1)
+		key = appendStrings(append(key, '/'), a.Name.Cell, a.Name.User, a.Name.Job)
 	}
 	s.scratch = key
 	if c := s.classes[string(key)]; c != nil {
@@ -305,7 +305,7 @@ func (c *class) settle(b *block) {
 // of the layout.
 func (s *Snapshot) best(c *class) (first, second int32) {
 	var counts []int32
-	if c.job >= 0 && len(c.layout.column.values) > 2 {
+	if c.job >= 0 && len(c.layout.column.values) > 1 {
 		counts = s.domainCounts(c.job, c.layout.column)
 	}
 	first, second = -1, -1

@@ -78,17 +78,22 @@ func (s *Snapshot) strands(c *class, slot int32) float32 {
 }
 
 // leftover returns what is left of the machine after the placement: the sum
-// over the dimensions asked, as shares of the typical ask.
+// over the dimensions, as shares of the largest machine's.
 func (s *Snapshot) leftover(c *class, slot int32) float32 {
 	var left float32
 	for d := range dims {
-		left += float32(s.byReserv[d][slot]-c.limit[d]) * s.typical.scale[d]
+		if s.largest[d] > 0 {
+			left += float32(s.byReserv[d][slot]-c.limit[d]) / float32(s.largest[d])
+		}
 	}
-	whole := s.devices[slot]
-	for _, n := range c.needs {
-		whole -= int32(n.milli) * int32(n.count)
+	if s.largest[dims] > 0 {
+		whole := s.devices[slot]
+		for _, n := range c.needs {
+			whole -= int32(n.milli) * int32(n.count)
+		}
+		left += float32(whole) / float32(s.largest[dims])
 	}
-	return left + float32(whole)*s.typical.scale[dims]
+	return left
 }
 
 // marginalCost returns what a placement adds to the machine's cost, where the

@@ -30,6 +30,7 @@ type Snapshot struct {
 	nodes []node           // by slot
 	spare []int32          // slots of removed machines
 	columns
+	largest [dims + 1]int64 // of any machine there was, devices last
 
 	jobIDs  map[schema.JobName]int32
 	jobs    []job
@@ -167,6 +168,10 @@ func (s *Snapshot) SetMachine(m Machine) {
 	s.state[slot] = stateOf(m)
 	s.setDevices(slot)
 	s.setPackages(slot)
+	for d, v := range vectorOf(m.Capacity) {
+		s.largest[d] = max(s.largest[d], v)
+	}
+	s.largest[dims] = max(s.largest[dims], int64(DeviceMilli*len(n.devices)))
 	for name, c := range s.attributes {
 		c.set(slot, attributeOf(&m, name))
 	}

@@ -6,6 +6,7 @@ import (
 	"math/bits"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // typicalAsks is how many kinds of ask stand for all: on real traces more of
@@ -15,10 +16,10 @@ const typicalAsks = 8
 // shape is what an ask wants, as far as it matters to what is stranded.
 type shape struct {
 	limit  vector
-	kind   int16 // of its first device ask, or -1
+	kind   string // of its first device ask, or ""
 	milli  int16
 	count  int16
-	models string // numbers of the models, "" for any
+	models string // separated by "|", "" for any
 }
 
 // typical is what the cell's asks are like: those held and those waiting.
@@ -34,8 +35,8 @@ type typical struct {
 
 type typicalAsk struct {
 	shape
-	share  float32
-	models []int16
+	share float32
+	need  need
 }
 
 func itoa(n int) string { return strconv.Itoa(n) }
@@ -45,24 +46,23 @@ func (s *Snapshot) shapeOf(t *task) shape {
 	if t.ask != nil {
 		return s.shapeOfAsk(t.ask)
 	}
-	sh := shape{limit: t.limit, kind: -1}
-	for _, u := range t.devices {
-		if d := s.nodes[t.slot].devices; int(u.index) < len(d) {
-			sh.kind, sh.milli, sh.count = d[u.index].kind, u.milli, sh.count+1
-		}
+	sh := shape{limit: t.limit}
+	for _, u := range s.nodes[t.slot].uses(t.devices) {
+		sh.kind, sh.milli, sh.count = u.Kind, int16(u.Milli), sh.count+1
 	}
 	return sh
 }
 
 func (s *Snapshot) shapeOfAsk(a *Ask) shape {
-	sh := shape{limit: vectorOf(a.Limit), kind: -1}
+	sh := shape{limit: vectorOf(a.Limit)}
 	if len(a.Devices) == 0 {
 		return sh
 	}
 	n := s.needs(a.Devices[:1])[0]
-	sh.kind, sh.milli, sh.count = n.kind, n.milli, int16(n.count)
-	for _, m := range n.models {
-		sh.models += string(rune(m))
+	sh.kind, sh.milli, sh.count = a.Devices[0].Kind, n.milli, int16(n.count)
+	if models := a.Devices[0].Models; len(models) > 0 {
+		sorted := slices.Sorted(slices.Values(models))
+		sh.models = strings.Join(slices.Compact(sorted), "|")
 	}
 	return sh
 }
@@ -104,8 +104,12 @@ func (s *Snapshot) learn(asks map[shape]int, n int) {
 	t.asks = t.asks[:0]
 	for _, sh := range mostOf(counts, total) {
 		a := typicalAsk{shape: sh.shape, share: float32(sh.n) / float32(total)}
-		for _, m := range sh.models {
-			a.models = append(a.models, int16(m))
+		if sh.kind != "" {
+			d := DeviceAsk{Kind: sh.kind, Count: int(sh.count), Milli: int(sh.milli)}
+			if sh.models != "" {
+				d.Models = strings.Split(sh.models, "|")
+			}
+			a.need = s.needs([]DeviceAsk{d})[0]
 		}
 		t.asks = append(t.asks, a)
 	}
@@ -214,7 +218,7 @@ func (t *typical) strand(free *vector, devices []device, whole int32, set uint32
 			useless += a.share * left
 			continue
 		}
-		if a.kind >= 0 {
+		if a.kind != "" {
 			small, enough := a.crumbs(devices)
 			if !enough {
 				useless += a.share * left
@@ -233,11 +237,11 @@ func (a *typicalAsk) crumbs(devices []device) (small int32, enough bool) {
 	n := 0
 	for _, d := range devices {
 		switch {
-		case d.kind == a.kind && d.free >= a.milli && (a.models == nil || slices.Contains(a.models, d.model)):
+		case d.free >= a.need.milli && a.need.matches(d):
 			n++
 		case d.free > 0:
 			small += int32(d.free)
 		}
 	}
-	return small, n >= int(a.count)
+	return small, n >= a.need.count
 }
