@@ -34,6 +34,9 @@ type class struct {
 	score  []float32 // by candidate; infeasible when there is no room
 	seen   []uint32  // version of the machine that was scored, by candidate
 	blocks []block
+	order  []rank  // a heap of the blocks that have room, best first
+	queued []int32 // place in order by block, or -1
+	losses int     // of the snapshot, for which order holds
 
 	epoch    int // of the snapshot, for which all this holds
 	position int // in the log, up to which it holds
@@ -182,6 +185,9 @@ func (s *Snapshot) update(c *class) {
 		}
 	}
 	c.position = s.now()
+	if c.losses != s.losses {
+		s.rankAll(c)
+	}
 }
 
 // whole reports whether all machines are candidates.
@@ -230,6 +236,7 @@ func (s *Snapshot) examine(c *class) {
 	for b := range c.blocks {
 		c.settle(&c.blocks[b])
 	}
+	s.rankAll(c)
 }
 
 func (s *Snapshot) examineAll(c *class) {
@@ -249,6 +256,7 @@ func (s *Snapshot) examineAll(c *class) {
 	for b := range c.blocks {
 		c.settle(&c.blocks[b])
 	}
+	s.rankAll(c)
 }
 
 // rescore scores one candidate again and settles its block.
@@ -266,14 +274,18 @@ func (s *Snapshot) rescore(c *class, i int32) {
 	if was == now {
 		return
 	}
-	b := &c.blocks[c.blockOf(i)]
+	k := c.blockOf(i)
+	b := &c.blocks[k]
 	switch {
 	case b.best == i && now < was:
 		c.settle(b)
-	case now == infeasible || b.best == i:
-	case b.best < 0 || now > c.score[b.best] || now == c.score[b.best] && i < b.best:
+	case b.best == i:
+	case now > infeasible && (b.best < 0 || now > c.score[b.best] || now == c.score[b.best] && i < b.best):
 		b.best = i
+	default:
+		return
 	}
+	s.rank(c, int32(k))
 }
 
 // blockOf returns the block of a candidate.
@@ -298,46 +310,6 @@ func (c *class) settle(b *block) {
 			best, b.best = v, b.from+int32(i)
 		}
 	}
-}
-
-// best returns the best candidate and the second best, or -1. First come the
-// domains in which the job has the fewest tasks, then the score, then the order
-// of the layout.
-func (s *Snapshot) best(c *class) (first, second int32) {
-	var counts []int32
-	if c.job >= 0 && len(c.layout.column.values) > 1 {
-		counts = s.domainCounts(c.job, c.layout.column)
-	}
-	first, second = -1, -1
-	var inFirst, inSecond int32
-	for k := range c.blocks {
-		b := &c.blocks[k]
-		if b.best < 0 {
-			continue
-		}
-		var n int32
-		if counts != nil {
-			n = counts[b.domain]
-		}
-		switch {
-		case first < 0 || n < inFirst || n == inFirst && c.score[b.best] > c.score[first]:
-			first, second = b.best, first
-			inFirst, inSecond = n, inFirst
-		case second < 0 || n < inSecond || n == inSecond && c.score[b.best] > c.score[second]:
-			second, inSecond = b.best, n
-		}
-	}
-	if first < 0 {
-		return first, second
-	}
-	b := &c.blocks[c.blockOf(first)]
-	for i := b.from; i < b.to; i++ {
-		if i != first && c.score[i] > infeasible &&
-			(second < 0 || inFirst < inSecond || c.score[i] > c.score[second]) {
-			second, inSecond = i, inFirst
-		}
-	}
-	return first, second
 }
 
 // spreadOf returns the attribute over which the job of an ask is spread.

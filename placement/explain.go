@@ -109,8 +109,8 @@ func (s *Snapshot) lacks(c *class, slot int32) (l lack, ok bool) {
 	free := s.free(c)
 	for d := range dims {
 		if short := c.limit[d] - free[d][slot]; short > 0 {
-			if free[d][slot] < 0 {
-				return l, false // even an ask of nothing would not fit
+			if free[d][slot] <= 0 {
+				return l, false // to ask for nothing is no change of an ask
 			}
 			l.less[d] = short
 			l.weight += float32(short) / float32(c.limit[d])

@@ -234,6 +234,9 @@ func (s *Snapshot) countDomain(id, slot int32, by int32) {
 	j := &s.jobs[id]
 	j.held += by
 	j.changes++
+	if by < 0 {
+		s.losses++
+	}
 	key := uint64(id)<<32 | uint64(slot)
 	if n := s.here[key] + by; n > 0 {
 		s.here[key] = n

@@ -231,7 +231,7 @@ func (p *pass) ready(a *Ask, job int32) *class {
 		p.used[c] = true
 		c.waiting = int(p.asked[job])
 		s.update(c)
-	} else if c.whole() || s.stale(c, c.epoch, c.position) {
+	} else if c.whole() || c.losses != s.losses || s.stale(c, c.epoch, c.position) {
 		s.update(c)
 	}
 	return c
@@ -263,8 +263,8 @@ func (p *pass) decideAnywhere(c *class, a *Ask, job int32, d *Decision) {
 	if s.options.Preempt && p.preempt(c, a, job, d) {
 		return
 	}
-	p.hold(c, a, d)
 	s.explain(c, &d.Why)
+	p.hold(c, a, d)
 }
 
 // top returns the best candidates. A pool of some machines may hold scores of

@@ -50,6 +50,7 @@ type Snapshot struct {
 	log     []int32
 	trimmed int
 	epoch   int // counts what makes all scores void
+	losses  int // counts the tasks that went
 
 	layouts map[string]*layout
 	typical typical
