@@ -25,6 +25,8 @@ type class struct {
 	packages []int32
 	shape    [dims + 1]float32 // direction of what is asked, length 1
 	id       uint64            // hash of the key
+	shapeID  int32
+	pass     int // the last for which it was brought up to date
 	inSet    bool
 
 	layout *layout
@@ -66,6 +68,33 @@ type bound struct {
 
 // classOf returns the class of an ask.
 func (p *pass) classOf(a *Ask, job int32) *class {
+	s := p.snapshot
+	j := &s.jobs[job]
+	if c := j.recent; c != nil && c.pass == s.passes && alike(a, j.recentAsk) && !s.options.NoClasses && s.options.Policy != Random {
+		return c
+	}
+	c := p.find(a, job)
+	j = &s.jobs[job]
+	j.recent, j.recentAsk = c, a
+	return c
+}
+
+// alike reports, quickly, whether two asks of one job surely are of one class.
+// Where they are but it says no, only time is lost.
+func alike(a, b *Ask) bool {
+	return a.Limit == b.Limit && a.Priority == b.Priority && a.Spread == b.Spread && len(a.Ports) == len(b.Ports) &&
+		a.AllocSet == b.AllocSet && same(a.Devices, b.Devices) && same(a.Constraints, b.Constraints) &&
+		same(a.Preferences, b.Preferences) && same(a.PerDomain, b.PerDomain) && same(a.Avoid, b.Avoid) &&
+		same(a.Packages, b.Packages)
+}
+
+// same reports whether two slices are one, or both empty.
+func same[T any](a, b []T) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
+}
+
+// find looks a class up by its key, or makes it.
+func (p *pass) find(a *Ask, job int32) *class {
 	s := p.snapshot
 	key := s.appendKey(s.scratch[:0], a)
 	if s.options.NoClasses || s.options.Policy == Random {
@@ -141,6 +170,7 @@ func (s *Snapshot) newClass(a *Ask, key string) *class {
 		avoid: a.Avoid, packages: s.packageIDs(a.Packages), epoch: -1,
 		inSet: a.AllocSet != (schema.JobName{}),
 	}
+	c.shapeID = s.shapeID(s.shapeOfAsk(a))
 	for _, k := range a.Constraints {
 		c.rules = append(c.rules, s.rule(k))
 	}

@@ -19,7 +19,7 @@ type task struct {
 	prevHere   int32
 	nextOfJob  int32
 	prevOfJob  int32
-	whole      shape // as typical asks are counted
+	shape      int32 // as typical asks are counted
 	isAlloc    bool
 	registered bool // byKey leads here
 }
@@ -36,6 +36,9 @@ type job struct {
 	name  schema.JobName
 	first int32 // of its tasks, or -1
 	held  int32 // number of tasks on machines
+	// recent is the class of recentAsk, the job's last.
+	recent    *class
+	recentAsk *Ask
 	// changes counts the changes of the job's tasks.
 	changes int
 	// domains counts the job's tasks by domain, for the attributes that a
@@ -87,7 +90,7 @@ func (s *Snapshot) taskOf(t Task, slot int32) task {
 	for _, d := range t.Devices {
 		h.devices = append(h.devices, deviceUse{int16(d.Index), int16(d.Milli)})
 	}
-	h.whole = s.shapeOf(&h)
+	h.shape = s.shapeID(s.shapeOf(&h))
 	if t.Alloc != (schema.TaskName{}) {
 		h.inAlloc = s.allocNamed(t.Alloc, slot)
 	}
@@ -116,11 +119,11 @@ func (s *Snapshot) SetBudget(name schema.JobName, left int) { s.budgets[s.jobID(
 func (s *Snapshot) exchange(id int32, h task) {
 	s.charge(id, -1)
 	old := &s.tasks[id]
-	s.count(old.whole, -1)
+	s.count(old.shape, -1)
 	h.nextHere, h.prevHere, h.nextOfJob, h.prevOfJob = old.nextHere, old.prevHere, old.nextOfJob, old.prevOfJob
 	h.registered = true
 	*old = h
-	s.count(h.whole, 1)
+	s.count(h.shape, 1)
 	s.charge(id, 1)
 	if a := s.allocs[id]; a != nil {
 		s.refill(id, a)
@@ -157,7 +160,7 @@ func (s *Snapshot) hold(h task) int32 {
 	if h.isAlloc {
 		s.allocs[id] = &alloc{free: h.limit}
 	}
-	s.count(h.whole, 1)
+	s.count(h.shape, 1)
 	s.countDomain(h.job, h.slot, 1)
 	s.charge(id, 1)
 	return id
@@ -171,7 +174,7 @@ func (s *Snapshot) drop(id int32) {
 	}
 	s.charge(id, -1)
 	t := &s.tasks[id]
-	s.count(t.whole, -1)
+	s.count(t.shape, -1)
 	s.countDomain(t.job, t.slot, -1)
 	if t.prevHere >= 0 {
 		s.tasks[t.prevHere].nextHere = t.nextHere

@@ -14,7 +14,6 @@ type pass struct {
 	seed     uint64
 	asked    map[int32]int32 // asks by job
 	levels   map[schema.Priority][]entry
-	used     map[*class]bool // brought up to date in this pass
 	last     *class
 	out      []Decision
 }
@@ -35,8 +34,9 @@ type entry struct {
 func Place(s *Snapshot, asks []Ask, seed uint64) []Decision {
 	p := &pass{
 		snapshot: s, seed: seed, asked: map[int32]int32{}, levels: map[schema.Priority][]entry{},
-		used: map[*class]bool{}, out: make([]Decision, 0, len(asks)),
+		out: make([]Decision, 0, len(asks)),
 	}
+	s.passes++
 	p.enter(asks)
 	for len(p.levels) > 0 {
 		top := schema.Priority(-1)
@@ -52,6 +52,9 @@ func Place(s *Snapshot, asks []Ask, seed uint64) []Decision {
 		s.touch(slot)
 	}
 	s.holds = s.holds[:0]
+	for job := range p.asked { // the asks are the caller's again
+		s.jobs[job].recent, s.jobs[job].recentAsk = nil, nil
+	}
 	s.prune()
 	return p.out
 }
@@ -225,10 +228,11 @@ func (p *pass) ready(a *Ask, job int32) *class {
 	}
 	p.last = c
 	if c.inSet {
+		c.pass = s.passes
 		return c
 	}
-	if !p.used[c] {
-		p.used[c] = true
+	if c.pass != s.passes {
+		c.pass = s.passes
 		c.waiting = int(p.asked[job])
 		s.update(c)
 	} else if c.whole() || c.losses != s.losses || s.stale(c, c.epoch, c.position) {
@@ -286,9 +290,8 @@ func (p *pass) commit(c *class, a *Ask, job, slot int32, d *Decision) {
 	n := &s.nodes[slot]
 	h := task{
 		taskKey: taskKey{job, int32(a.Name.Index), slot, a.Generation}, priority: c.priority,
-		limit: c.limit, reserv: c.limit, inAlloc: -1, ask: c.ask, isAlloc: a.IsAlloc,
+		limit: c.limit, reserv: c.limit, inAlloc: -1, ask: c.ask, isAlloc: a.IsAlloc, shape: c.shapeID,
 	}
-	h.whole = s.shapeOfAsk(c.ask)
 	d.Machine = n.Name
 	if len(a.Ports) > 0 {
 		d.Ports = n.choosePorts(a, p.seed)

@@ -51,14 +51,16 @@ type Snapshot struct {
 	trimmed int
 	epoch   int // counts what makes all scores void
 	losses  int // counts the tasks that went
+	passes  int
 
-	layouts map[string]*layout
-	typical typical
-	shapes  map[shape]int // of what is held
-	classes map[string]*class
-	holds   []int32 // slots held for long waiters in this pass
-	scratch []byte
-	scored  []Score // to be given out
+	layouts  map[string]*layout
+	typical  typical
+	shapeIDs map[shape]int32
+	shapes   []shapeCount // of what is held, by number
+	classes  map[string]*class
+	holds    []int32 // slots held for long waiters in this pass
+	scratch  []byte
+	scored   []Score // to be given out
 }
 
 // columns is what a scan over the machines reads, one array per fact.
@@ -109,7 +111,7 @@ func NewSnapshot(machines []Machine, tasks []Task) *Snapshot {
 		jobIDs:  map[schema.JobName]int32{}, byKey: make(map[taskKey]int32, len(tasks)),
 		here: make(map[uint64]int32, len(tasks)), allocs: map[int32]*alloc{}, budgets: map[int32]int{},
 		attributes: map[string]*column{}, packages: map[string]int32{}, kinds: map[string]int16{},
-		layouts: map[string]*layout{}, shapes: map[shape]int{}, classes: map[string]*class{},
+		layouts: map[string]*layout{}, shapeIDs: map[shape]int32{}, classes: map[string]*class{},
 	}
 	// Slots follow the layout of the usual class, so that a scan reads memory
 	// in order.

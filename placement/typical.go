@@ -72,13 +72,20 @@ func compareShapes(a, b shape) int {
 		cmp.Compare(a.milli, b.milli), cmp.Compare(a.count, b.count), cmp.Compare(a.models, b.models))
 }
 
-// count notes a shape that is held (by 1) or no longer (by -1).
-func (s *Snapshot) count(sh shape, by int) {
-	if n := s.shapes[sh] + by; n > 0 {
-		s.shapes[sh] = n
-	} else {
-		delete(s.shapes, sh)
+// shapeID numbers a shape.
+func (s *Snapshot) shapeID(sh shape) int32 {
+	id, ok := s.shapeIDs[sh]
+	if !ok {
+		id = int32(len(s.shapes))
+		s.shapeIDs[sh] = id
+		s.shapes = append(s.shapes, shapeCount{shape: sh})
 	}
+	return id
+}
+
+// count notes a shape that is held (by 1) or no longer (by -1).
+func (s *Snapshot) count(id int32, by int) {
+	s.shapes[id].n += by
 	s.typical.stale++
 }
 
@@ -90,11 +97,15 @@ func (s *Snapshot) learn(asks map[shape]int, n int) {
 	}
 	counts := make(map[shape]int, len(s.shapes)+len(asks))
 	total := 0
-	for _, from := range []map[shape]int{s.shapes, asks} {
-		for sh, n := range from {
-			counts[sh] += n
-			total += n
+	for _, sh := range s.shapes {
+		if sh.n > 0 {
+			counts[sh.shape] += sh.n
+			total += sh.n
 		}
+	}
+	for sh, n := range asks {
+		counts[sh] += n
+		total += n
 	}
 	if total == 0 {
 		return
