@@ -36,6 +36,7 @@ type class struct {
 	score  []float32 // by candidate; infeasible when there is no room
 	seen   []uint32  // version of the machine that was scored, by candidate
 	blocks []block
+	tally  *tally  // of the job, over the attribute it is spread over, or nil
 	order  []rank  // a heap of the blocks that have room, best first
 	queued []int32 // place in order by block, or -1
 	losses int     // of the snapshot, for which order holds
@@ -228,8 +229,12 @@ func (c *class) whole() bool { return len(c.slots) == len(c.layout.slots) }
 func (s *Snapshot) examine(c *class) {
 	c.layout = s.layoutFor(s.spreadOf(c.ask))
 	c.epoch, c.position = s.epoch, s.now()
+	c.tally = nil
 	if c.job >= 0 {
 		c.changes = s.jobs[c.job].changes
+		if len(c.layout.column.values) > 1 {
+			c.tally = s.tallyOf(c.job, c.layout.column)
+		}
 	}
 	total := len(c.layout.slots)
 	enough := s.options.Enough

@@ -43,7 +43,17 @@ type job struct {
 	changes int
 	// domains counts the job's tasks by domain, for the attributes that a
 	// class of the job asked about.
-	domains map[*column][]int32
+	domains map[*column]*tally
+}
+
+// tally counts the tasks of a job by value of an attribute.
+type tally struct{ n []int32 }
+
+func (t *tally) add(value, by int32) {
+	for int(value) >= len(t.n) {
+		t.n = append(t.n, 0)
+	}
+	t.n[value] += by
 }
 
 func (s *Snapshot) jobID(name schema.JobName) int32 {
@@ -247,36 +257,28 @@ func (s *Snapshot) countDomain(id, slot int32, by int32) {
 		delete(s.here, key)
 	}
 	for c, counts := range j.domains {
-		v := c.at[slot]
-		for int(v) >= len(counts) {
-			counts = append(counts, 0)
-		}
-		counts[v] += by
-		j.domains[c] = counts
+		counts.add(c.at[slot], by)
 	}
 }
 
-// domainCounts returns how many tasks of the job are in each domain. The
-// counts are kept from then on.
-func (s *Snapshot) domainCounts(id int32, c *column) []int32 {
+// tallyOf returns how many tasks of the job are in each domain, which is kept
+// up to date from then on.
+func (s *Snapshot) tallyOf(id int32, c *column) *tally {
 	j := &s.jobs[id]
 	counts, ok := j.domains[c]
 	if !ok {
 		if j.domains == nil {
-			j.domains = map[*column][]int32{}
+			j.domains = map[*column]*tally{}
 		}
+		counts = &tally{n: make([]int32, len(c.values))}
 		for t := j.first; t >= 0; t = s.tasks[t].nextOfJob {
-			v := c.at[s.tasks[t].slot]
-			for int(v) >= len(counts) {
-				counts = append(counts, 0)
-			}
-			counts[v]++
+			counts.add(c.at[s.tasks[t].slot], 1)
 		}
+		j.domains[c] = counts
 	}
-	for len(counts) < len(c.values) {
-		counts = append(counts, 0)
+	if k := len(c.values) - len(counts.n); k > 0 {
+		counts.n = append(counts.n, make([]int32, k)...)
 	}
-	j.domains[c] = counts
 	return counts
 }
 

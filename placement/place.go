@@ -29,6 +29,7 @@ type entry struct {
 // are decided by priority, high to low; within one, those that have waited
 // longer than Options.ReserveAfter come first, the longest first; then the
 // users take turns, in a user's turn the jobs do, and a job's asks go by index.
+// A turn is one ask, or a whole job where there is ample room for all.
 // The decisions are in that order; those of victims, which ask again at once,
 // are among them.
 func Place(s *Snapshot, asks []Ask, seed uint64) []Decision {
@@ -112,13 +113,20 @@ func (p *pass) decideLevel(level []entry) {
 		u.jobs = append(u.jobs, level[from:to])
 		from = to
 	}
+	ample := p.ample(level)
 	for len(users) > 0 {
 		left := users[:0]
 		for _, u := range users {
 			j := u.jobs[u.turn]
-			p.decide(j[0])
-			if len(j) > 1 {
-				u.jobs[u.turn] = j[1:]
+			n := 1
+			if ample {
+				n = len(j)
+			}
+			for _, e := range j[:n] {
+				p.decide(e)
+			}
+			if len(j) > n {
+				u.jobs[u.turn] = j[n:]
 				u.turn++
 			} else {
 				u.jobs = slices.Delete(u.jobs, u.turn, u.turn+1)
@@ -132,6 +140,41 @@ func (p *pass) decideLevel(level []entry) {
 		}
 		users = left
 	}
+}
+
+// manyAsks is how many asks are worth the look whether there is ample room.
+const manyAsks = 256
+
+// ample reports whether a level's asks take less than half of what is free in
+// every dimension, and want nothing but room. Nobody then comes short by the
+// order, and a turn is a whole job, which is several times faster.
+func (p *pass) ample(level []entry) bool {
+	if len(level) < manyAsks {
+		return false
+	}
+	s := p.snapshot
+	var asked, free [dims]float64
+	for _, e := range level {
+		a := e.ask
+		if len(a.Devices)+len(a.Constraints)+len(a.PerDomain)+len(a.Avoid) > 0 || a.AllocSet != (schema.JobName{}) {
+			return false
+		}
+		for d, v := range vectorOf(a.Limit) {
+			asked[d] += float64(v)
+		}
+	}
+	columns := &s.byReserv
+	if level[0].ask.Priority.Prod() {
+		columns = &s.byLimit
+	}
+	for slot, state := range s.state {
+		for d := range dims {
+			if state == stateUp {
+				free[d] += float64(max(columns[d][slot], 0))
+			}
+		}
+	}
+	return 2*asked[0] <= free[0] && 2*asked[1] <= free[1] && 2*asked[2] <= free[2]
 }
 
 // decideWaiters decides the asks that have waited long and returns the others.
@@ -196,19 +239,19 @@ func (p *pass) sort(level []entry) {
 // decide decides one ask.
 func (p *pass) decide(e entry) {
 	s, a := p.snapshot, e.ask
-	d := Decision{Name: a.Name, Evicted: e.evicted}
+	p.out = append(p.out, Decision{Name: a.Name, Evicted: e.evicted})
+	d := &p.out[len(p.out)-1]
 	d.Why.Machines = len(s.slots)
 	c := p.ready(a, e.job)
 	c.waiting--
 	switch {
 	case c.inSet:
-		p.decideInSet(c, a, e.job, &d)
+		p.decideInSet(c, a, e.job, d)
 	case c.ask.On != "":
-		p.decideOn(c, a, e.job, &d)
+		p.decideOn(c, a, e.job, d)
 	default:
-		p.decideAnywhere(c, a, e.job, &d)
+		p.decideAnywhere(c, a, e.job, d)
 	}
-	p.out = append(p.out, d)
 }
 
 // ready returns the class of an ask, brought up to date.
@@ -315,7 +358,7 @@ func (p *pass) commit(c *class, a *Ask, job, slot int32, d *Decision) {
 // tasks as it may, so that its other machines must be asked again.
 func (s *Snapshot) filled(c *class, slot int32) bool {
 	for _, b := range c.bounds {
-		if !b.perMachine && s.domainCounts(c.job, b.column)[b.column.at[slot]] >= b.most {
+		if !b.perMachine && s.tallyOf(c.job, b.column).n[b.column.at[slot]] >= b.most {
 			return true
 		}
 	}

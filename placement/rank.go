@@ -20,14 +20,14 @@ func (r rank) before(o rank) bool {
 }
 
 // rankOf returns the rank of a block as it is now.
-func (s *Snapshot) rankOf(c *class, block int32) rank {
+func (c *class) rankOf(block int32) rank {
 	b := &c.blocks[block]
 	r := rank{score: infeasible, block: block}
 	if b.best >= 0 {
 		r.score = c.score[b.best]
 	}
-	if c.job >= 0 && len(c.layout.column.values) > 1 {
-		r.inDomain = s.domainCounts(c.job, c.layout.column)[b.domain]
+	if c.tally != nil {
+		r.inDomain = c.tally.n[b.domain]
 	}
 	return r
 }
@@ -40,7 +40,7 @@ func (s *Snapshot) rankAll(c *class) {
 		c.queued = append(c.queued, -1)
 		if c.blocks[k].best >= 0 {
 			c.queued[k] = int32(len(c.order))
-			c.order = append(c.order, s.rankOf(c, int32(k)))
+			c.order = append(c.order, c.rankOf(int32(k)))
 		}
 	}
 	for i := len(c.order)/2 - 1; i >= 0; i-- {
@@ -53,12 +53,12 @@ func (s *Snapshot) rank(c *class, block int32) {
 	at := int(c.queued[block])
 	switch has := c.blocks[block].best >= 0; {
 	case at >= 0 && has:
-		c.order[at] = s.rankOf(c, block)
+		c.order[at] = c.rankOf(block)
 		c.up(at)
 		c.down(int(c.queued[block]))
 	case has:
 		c.queued[block] = int32(len(c.order))
-		c.order = append(c.order, s.rankOf(c, block))
+		c.order = append(c.order, c.rankOf(block))
 		c.up(len(c.order) - 1)
 	case at >= 0:
 		last := len(c.order) - 1
@@ -77,7 +77,7 @@ func (s *Snapshot) rank(c *class, block int32) {
 // (losses are ranked afresh), so only what is found on top is made sure of.
 func (s *Snapshot) best(c *class) (first, second int32) {
 	for i := 0; i < min(len(c.order), 3); i++ {
-		if now := s.rankOf(c, c.order[i].block); now != c.order[i] {
+		if now := c.rankOf(c.order[i].block); now != c.order[i] {
 			c.order[i] = now
 			c.down(i)
 			i = -1
