@@ -7,21 +7,20 @@ import (
 // task is a Task as the snapshot holds it.
 type task struct {
 	taskKey
-	priority   int16
-	stopping   bool
-	inAlloc    int32 // the task that is its alloc, or -1
-	limit      vector
-	reserv     vector
-	ports      []uint16
-	devices    []deviceUse
-	ask        *Ask
-	nextHere   int32 // of its machine
-	prevHere   int32
-	nextOfJob  int32
-	prevOfJob  int32
-	shape      int32 // as typical asks are counted
-	isAlloc    bool
-	registered bool // byKey leads here
+	priority  int16
+	stopping  bool
+	inAlloc   int32 // the task that is its alloc, or -1
+	limit     vector
+	reserv    vector
+	ports     []uint16
+	devices   []deviceUse
+	ask       *Ask
+	nextHere  int32 // of its machine
+	prevHere  int32
+	nextOfJob int32
+	prevOfJob int32
+	shape     int32 // as typical asks are counted
+	isAlloc   bool
 }
 
 type taskKey struct {
@@ -74,7 +73,7 @@ func (s *Snapshot) SetTask(t Task) {
 		return
 	}
 	h := s.taskOf(t, slot)
-	if old, ok := s.byKey[h.taskKey]; ok {
+	if old := s.find(h.taskKey); old >= 0 {
 		if h.ask == nil {
 			h.ask = s.tasks[old].ask
 		}
@@ -114,10 +113,21 @@ func (s *Snapshot) RemoveTask(name schema.TaskName, machine string, generation u
 	if !ok || !known {
 		return
 	}
-	if t, ok := s.byKey[taskKey{id, int32(name.Index), slot, generation}]; ok {
+	if t := s.find(taskKey{id, int32(name.Index), slot, generation}); t >= 0 {
 		s.drop(t)
 		s.touch(slot)
 	}
+}
+
+// find returns a task that a machine holds, or -1. Machines hold dozens of tasks:
+// looking through them costs less than a map of all.
+func (s *Snapshot) find(key taskKey) int32 {
+	for t := s.nodes[key.slot].first; t >= 0; t = s.tasks[t].nextHere {
+		if s.tasks[t].taskKey == key {
+			return t
+		}
+	}
+	return -1
 }
 
 // SetBudget says how many tasks of a job may still be disrupted. Tasks beyond
@@ -131,7 +141,6 @@ func (s *Snapshot) exchange(id int32, h task) {
 	old := &s.tasks[id]
 	s.count(old.shape, -1)
 	h.nextHere, h.prevHere, h.nextOfJob, h.prevOfJob = old.nextHere, old.prevHere, old.nextOfJob, old.prevOfJob
-	h.registered = true
 	*old = h
 	s.count(h.shape, 1)
 	s.charge(id, 1)
@@ -154,8 +163,6 @@ func (s *Snapshot) hold(h task) int32 {
 	}
 	n, j := &s.nodes[h.slot], &s.jobs[h.job]
 	h.nextHere, h.prevHere, h.nextOfJob, h.prevOfJob = n.first, -1, j.first, -1
-	_, twice := s.byKey[h.taskKey]
-	h.registered = !twice
 	if n.first >= 0 {
 		s.tasks[n.first].prevHere = id
 	}
@@ -164,9 +171,6 @@ func (s *Snapshot) hold(h task) int32 {
 	}
 	n.first, j.first = id, id
 	s.tasks[id] = h
-	if h.registered {
-		s.byKey[h.taskKey] = id
-	}
 	if h.isAlloc {
 		s.allocs[id] = &alloc{free: h.limit}
 	}
@@ -201,9 +205,6 @@ func (s *Snapshot) drop(id int32) {
 	}
 	if t.nextOfJob >= 0 {
 		s.tasks[t.nextOfJob].prevOfJob = t.prevOfJob
-	}
-	if t.registered {
-		delete(s.byKey, t.taskKey)
 	}
 	*t = task{}
 	s.unused = append(s.unused, id)
@@ -250,12 +251,6 @@ func (s *Snapshot) countDomain(id, slot int32, by int32) {
 	if by < 0 {
 		s.losses++
 	}
-	key := uint64(id)<<32 | uint64(slot)
-	if n := s.here[key] + by; n > 0 {
-		s.here[key] = n
-	} else {
-		delete(s.here, key)
-	}
 	for c, counts := range j.domains {
 		counts.add(c.at[slot], by)
 	}
@@ -283,7 +278,15 @@ func (s *Snapshot) tallyOf(id int32, c *column) *tally {
 }
 
 // onMachine returns how many tasks of a job a machine holds.
-func (s *Snapshot) onMachine(id, slot int32) int32 { return s.here[uint64(id)<<32|uint64(slot)] }
+func (s *Snapshot) onMachine(job, slot int32) int32 {
+	var n int32
+	for t := s.nodes[slot].first; t >= 0; t = s.tasks[t].nextHere {
+		if s.tasks[t].job == job {
+			n++
+		}
+	}
+	return n
+}
 
 // recountDomains forgets the counts by domain after attributes changed.
 func (s *Snapshot) recountDomains() {

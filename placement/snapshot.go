@@ -35,9 +35,7 @@ type Snapshot struct {
 	jobIDs  map[schema.JobName]int32
 	jobs    []job
 	tasks   []task
-	unused  []int32 // of tasks
-	byKey   map[taskKey]int32
-	here    map[uint64]int32 // tasks of a job (high half) on a slot (low half)
+	unused  []int32          // of tasks
 	allocs  map[int32]*alloc // by task
 	budgets map[int32]int    // by job
 
@@ -108,8 +106,8 @@ func NewSnapshot(machines []Machine, tasks []Task) *Snapshot {
 	s := &Snapshot{
 		weights: DefaultWeights(),
 		slots:   make(map[string]int32, len(machines)),
-		jobIDs:  map[schema.JobName]int32{}, byKey: make(map[taskKey]int32, len(tasks)),
-		here: make(map[uint64]int32, len(tasks)), allocs: map[int32]*alloc{}, budgets: map[int32]int{},
+		jobIDs:  map[schema.JobName]int32{},
+		allocs:  map[int32]*alloc{}, budgets: map[int32]int{},
 		attributes: map[string]*column{}, packages: map[string]int32{}, kinds: map[string]int16{},
 		layouts: map[string]*layout{}, shapeIDs: map[shape]int32{}, classes: map[string]*class{},
 	}
