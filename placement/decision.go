@@ -1,6 +1,11 @@
 package placement
 
-import "github.com/musterhq/muster/schema"
+import (
+	"fmt"
+	"strings"
+
+	"github.com/musterhq/muster/schema"
+)
 
 // Reason says why a machine cannot take an ask.
 type Reason string
@@ -67,6 +72,23 @@ type Why struct {
 	RunnerUp *Score `json:"runnerUp,omitempty"`
 }
 
+// String says it in words, such as "0 of 3 machines fit: 2 not enough
+// ramBytes, 1 machine is down; fits on 2 with 1024 ramBytes less".
+func (w Why) String() string {
+	parts := make([]string, 0, len(w.Refused))
+	for _, r := range w.Refused {
+		parts = append(parts, fmt.Sprintf("%d %s", r.Machines, r.Reason))
+	}
+	s := fmt.Sprintf("%d of %d machines fit", w.Feasible, w.Machines)
+	if len(parts) > 0 {
+		s += ": " + strings.Join(parts, ", ")
+	}
+	if w.Change != nil {
+		s += "; " + w.Change.String()
+	}
+	return s
+}
+
 // ReasonCount is the number of machines that refused for a reason.
 type ReasonCount struct {
 	Reason   Reason `json:"reason"`
@@ -81,6 +103,20 @@ type Change struct {
 	// constraint, a bound per domain, a port, a device.
 	Without  string `json:"without,omitempty"`
 	Machines int    `json:"machines"`
+}
+
+// String says it in words, such as "fits on 12 with 536870912 ramBytes less".
+func (c Change) String() string {
+	if c.Without != "" {
+		return fmt.Sprintf("fits on %d without %s", c.Machines, c.Without)
+	}
+	var parts []string
+	for _, d := range schema.Dimensions() {
+		if n := c.Less.Of(d); n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, d))
+		}
+	}
+	return fmt.Sprintf("fits on %d with %s less", c.Machines, strings.Join(parts, " and "))
 }
 
 // Score is what a machine was worth to an ask: the sum of its terms, weights

@@ -251,6 +251,12 @@ func (s *Snapshot) countDomain(id, slot int32, by int32) {
 	if by < 0 {
 		s.losses++
 	}
+	key := together(id, slot)
+	if n := s.here[key] + by; n > 0 {
+		s.here[key] = n
+	} else {
+		delete(s.here, key)
+	}
 	for c, counts := range j.domains {
 		counts.add(c.at[slot], by)
 	}
@@ -278,15 +284,9 @@ func (s *Snapshot) tallyOf(id int32, c *column) *tally {
 }
 
 // onMachine returns how many tasks of a job a machine holds.
-func (s *Snapshot) onMachine(job, slot int32) int32 {
-	var n int32
-	for t := s.nodes[slot].first; t >= 0; t = s.tasks[t].nextHere {
-		if s.tasks[t].job == job {
-			n++
-		}
-	}
-	return n
-}
+func (s *Snapshot) onMachine(job, slot int32) int32 { return s.here[together(job, slot)] }
+
+func together(job, slot int32) uint64 { return uint64(job)<<32 | uint64(slot) }
 
 // recountDomains forgets the counts by domain after attributes changed.
 func (s *Snapshot) recountDomains() {

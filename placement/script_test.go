@@ -349,17 +349,8 @@ func describeWhy(w placement.Why) string {
 	for _, r := range w.Refused {
 		fmt.Fprintf(&b, "%d: %s\n", r.Machines, r.Reason)
 	}
-	if c := w.Change; c != nil {
-		fmt.Fprintf(&b, "fits on %d with", c.Machines)
-		for _, d := range schema.Dimensions() {
-			if n := c.Less.Of(d); n > 0 {
-				fmt.Fprintf(&b, " %s less %d", d, n)
-			}
-		}
-		if c.Without != "" {
-			fmt.Fprintf(&b, "out %s", c.Without)
-		}
-		fmt.Fprintln(&b)
+	if w.Change != nil {
+		fmt.Fprintln(&b, w.Change)
 	}
 	return b.String()
 }

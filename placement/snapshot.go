@@ -36,6 +36,7 @@ type Snapshot struct {
 	jobs    []job
 	tasks   []task
 	unused  []int32          // of tasks
+	here    map[uint64]int32 // tasks of a job on a machine, see together
 	allocs  map[int32]*alloc // by task
 	budgets map[int32]int    // by job
 

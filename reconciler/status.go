@@ -9,11 +9,13 @@ import (
 // Status is what `muster status -o json` prints: the cell at one moment. Field
 // names are stable.
 type Status struct {
-	Cell      string    `json:"cell"`
-	At        time.Time `json:"at"`
-	Commit    string    `json:"commit"`    // head seen in the repository
-	Applied   string    `json:"applied"`   // last commit whose data is in the store
-	Converged bool      `json:"converged"` // Applied is Commit, nothing stale or rejected, all runs as desired
+	Cell string    `json:"cell"`
+	At   time.Time `json:"at"`
+	// Version tells statuses of one master apart; it travels in a header.
+	Version   uint64 `json:"-"`
+	Commit    string `json:"commit"`    // head seen in the repository
+	Applied   string `json:"applied"`   // last commit whose data is in the store
+	Converged bool   `json:"converged"` // Applied is Commit, nothing stale or rejected, all runs as desired
 	// Waiting says in words what stands between the cell and Converged.
 	Waiting  []string        `json:"waiting"`
 	Stale    []StalePackage  `json:"stale"`

@@ -6,6 +6,9 @@ type Tree struct {
 	// Commit is the full hash, or "" for a work tree.
 	Commit string
 	Files  map[string]File
+	// Diagnostics are warnings about what is in the commit and not in Files:
+	// symbolic links and submodules, which are not followed.
+	Diagnostics []Diagnostic
 }
 
 // File is one file of a Tree. Hash identifies Data, so that what did not

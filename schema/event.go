@@ -1,6 +1,9 @@
 package schema
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // EventKind is an edge of a task's, a job's, a machine's or the cell's life.
 type EventKind string
@@ -32,7 +35,37 @@ type Event struct {
 	Job     string    `json:"job,omitempty"`  // user/job
 	Task    string    `json:"task,omitempty"` // user/job/index
 	Machine string    `json:"machine,omitempty"`
-	Commit  string    `json:"commit,omitempty"`
-	Cause   CauseKind `json:"cause,omitempty"`
-	Message string    `json:"message"`
+	// Generation is the task's, where the event is about one.
+	Generation uint64    `json:"generation,omitempty"`
+	Commit     string    `json:"commit,omitempty"`
+	Cause      CauseKind `json:"cause,omitempty"`
+	Message    string    `json:"message"`
+}
+
+// EventRecord is an event in the log. IDs rise; there may be gaps.
+type EventRecord struct {
+	ID uint64 `json:"id"`
+	Event
+}
+
+// EventQuery says which events are wanted. An empty field matches all.
+type EventQuery struct {
+	// After is a cursor: only records with a higher ID.
+	After uint64
+	// Newest asks for the last Limit records that match rather than the first;
+	// they come oldest first all the same.
+	Newest  bool
+	Limit   int    // 0: no limit
+	Job     string // user/job; its tasks' events are among them
+	Task    string // user/job/index
+	Machine string
+	Kind    EventKind
+}
+
+// Matches reports whether e is wanted, apart from After and Limit.
+func (q EventQuery) Matches(e *Event) bool {
+	return (q.Job == "" || e.Job == q.Job || strings.HasPrefix(e.Task, q.Job+"/")) &&
+		(q.Task == "" || e.Task == q.Task) &&
+		(q.Machine == "" || e.Machine == q.Machine) &&
+		(q.Kind == "" || e.Kind == q.Kind)
 }

@@ -1,0 +1,66 @@
+# Needs Go (see go.mod), git and make; `make race` also needs a C compiler.
+export GOFLAGS := $(strip $(GOFLAGS) -trimpath -buildvcs=false)
+export CGO_ENABLED := 0
+
+VERSION      := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LINT_VERSION := v2.15.0
+LINT         := .tools/golangci-lint-$(LINT_VERSION)
+GOTEST       ?= go test
+FUZZTIME     ?= 30s
+SEEDS        ?= 1000
+
+.PHONY: help build demo test race lint fuzz bench sim generate generated check clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+build: ## build bin/muster, bin/muster-agent and bin/muster-keeper (static)
+	go build -ldflags '-s -w -X main.version=$(VERSION)' -o bin/ ./cmd/muster ./cmd/muster-agent ./cmd/muster-keeper
+
+demo: build ## show a whole cell on this machine doing its main job, about a minute
+	bin/muster demo
+
+test: ## run the tests
+	$(GOTEST) ./...
+
+race: ## run the tests of what has goroutines under the race detector
+	CGO_ENABLED=1 $(GOTEST) -race ./reconciler/... ./nodeagent/...
+
+lint: $(LINT) ## golangci-lint, go vet, and the rules of the tree
+	$(LINT) run ./...
+	go vet ./...
+	go test -count=1 ./cmd/internal/rules
+
+$(LINT):
+	GOBIN=$(CURDIR)/.tools go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_VERSION)
+	mv .tools/golangci-lint $@
+
+fuzz: ## run each fuzz test for FUZZTIME
+	@git grep -oE '^func Fuzz[A-Za-z0-9_]*' -- '*_test.go' | while IFS=: read -r file name; do \
+		echo "$${name#func } in $$(dirname $$file)"; \
+		go test -run '^$$' -fuzz "^$${name#func }$$" -fuzztime $(FUZZTIME) ./$$(dirname $$file) || exit 1; \
+	done
+
+bench: ## run the benchmarks
+	go test -run '^$$' -bench . -benchmem $$(git grep -lE '^func Benchmark' -- '*_test.go' | xargs -r -n1 dirname | sort -u | sed 's|^|./|')
+
+sim: ## run the simulated cell with SEEDS seeds
+	go test -count=1 ./cmd/internal/sim -run Random -sim.seeds $(SEEDS)
+
+generate: ## write what is generated: protobuf code, references, golden lists
+	go generate ./...
+	go test -count=1 -run '^TestLinked$$' ./cmd/internal/rules -update
+
+STATE = { git diff HEAD; git ls-files -o --exclude-standard | xargs -r sha256sum; } | sha256sum
+generated: # fails when generate changes something
+	@before=$$($(STATE)); $(MAKE) --no-print-directory generate && after=$$($(STATE)); \
+	[ "$$before" = "$$after" ] || { git status --short; echo 'make generate changed the tree: commit what it wrote' >&2; exit 1; }
+
+check: ## everything that CI checks, one after the other
+	@for target in lint generated test race 'fuzz FUZZTIME=5s' 'sim SEEDS=200' demo; do \
+		start=$$(date +%s); echo "== make $$target"; $(MAKE) --no-print-directory $$target || exit 1; \
+		echo "== make $$target: $$(($$(date +%s) - start)) s"; \
+	done
+
+clean: ## remove what was built and installed here
+	rm -rf bin .tools

@@ -1,0 +1,93 @@
+package cell
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"runtime"
+	"syscall"
+	"time"
+)
+
+const (
+	// restartAgentAfter is the wait before an agent that ended is started
+	// again; one that lives less than steadyAgent counts as a failed start.
+	restartAgentAfter = 300 * time.Millisecond
+	steadyAgent       = 10 * time.Second
+	maxAgentStarts    = 10 // failed ones in a row
+	// agentInvalid is the agent's exit code for input that is wrong: to start
+	// it again would not help.
+	agentInvalid = 2
+)
+
+// agentProcess is an agent that is kept running.
+type agentProcess struct {
+	exe    string
+	args   []string
+	stderr io.Writer
+	log    *slog.Logger
+}
+
+// run keeps the agent running until ctx ends; then it has the agent stop all
+// tasks and waits for that.
+func (a agentProcess) run(ctx context.Context) error {
+	failed := 0
+	for {
+		begin := time.Now()
+		err := a.once(ctx)
+		if ctx.Err() != nil {
+			return err
+		}
+		if time.Since(begin) > steadyAgent {
+			failed = 0
+		}
+		failed++
+		var exit *exec.ExitError
+		if errors.As(err, &exit) && exit.ExitCode() == agentInvalid || failed == maxAgentStarts || errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("%s: %w", a.exe, err)
+		}
+		a.log.Warn("the agent ended and is started again", "err", err)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(restartAgentAfter):
+		}
+	}
+}
+
+// once runs one agent process. It ends with SIGINT, on which the agent stops
+// all tasks, when ctx does. When this process is killed the kernel sends the
+// agent SIGTERM, on which it leaves them running: PR_SET_PDEATHSIG is bound to
+// the thread that starts the child, so that is kept.
+func (a agentProcess) once(ctx context.Context) error {
+	cmd := exec.Command(a.exe, a.args...) //nolint:noctx // ended by signal: its tasks must be stopped first
+	cmd.Stderr = a.stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	ended := make(chan error, 1)
+	started := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			ended <- cmd.Wait()
+		}
+	}()
+	if err := <-started; err != nil {
+		return err
+	}
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	return <-ended
+}

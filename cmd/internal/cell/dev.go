@@ -1,0 +1,132 @@
+package cell
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/musterhq/muster/reconciler/git"
+)
+
+// maxSocketPath is the longest path of a unix socket, in bytes (unix(7):
+// sun_path is 108 with its final zero).
+const maxSocketPath = 107
+
+// DevConfig says how a whole cell runs on this machine.
+type DevConfig struct {
+	// Master is the master's part. DataDir is where all state is kept; "" is
+	// a directory that belongs to the repository and is removed when the cell
+	// is stopped in order. Link is not used.
+	Master MasterConfig
+	// Agent is the agent's binary, and AgentArgs further arguments for it.
+	Agent     string
+	AgentArgs []string
+	Stderr    io.Writer // of the agent
+}
+
+// RunDev runs a master and an agent until ctx ends; then it stops all tasks.
+// The agent is a process of its own, as on any machine of a cell, and is
+// started again when it ends. When this process is killed, so is the agent, and
+// the tasks run on until the next RunDev on the same state adopts them.
+func RunDev(ctx context.Context, cfg DevConfig) error {
+	dir := cfg.Master.DataDir
+	ours := dir == ""
+	if ours {
+		var err error
+		if dir, err = devDir(cfg.Master.Repo); err != nil {
+			return err
+		}
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	// Asked before a directory is made for it.
+	if _, err := git.Open(ctx, git.Config{URL: cfg.Master.Repo, Branch: cfg.Master.Branch, Dir: dir, Log: cfg.Master.Log}); err != nil {
+		return &InputError{err}
+	}
+	if err := os.MkdirAll(dir, 0o711); err != nil { //nolint:gosec // tasks of other users run below it
+		return err
+	}
+	err = runDev(ctx, cfg, dir)
+	if ours && err == nil {
+		err = os.RemoveAll(dir)
+	}
+	return err
+}
+
+func runDev(ctx context.Context, cfg DevConfig, dir string) error {
+	cfg.Master.DataDir = filepath.Join(dir, "master")
+	cfg.Master.Link = socketPath(dir)
+	m, err := openMaster(ctx, cfg.Master)
+	if err != nil {
+		return err
+	}
+	// The master goes last: what the agent says while it stops the tasks is
+	// still heard.
+	masterCtx, stopMaster := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopMaster()
+	agentCtx, stopAgent := context.WithCancel(ctx)
+	defer stopAgent()
+	masterDone := make(chan error, 1)
+	go func() {
+		masterDone <- m.run(masterCtx)
+		stopAgent()
+	}()
+	a := agentProcess{exe: cfg.Agent, stderr: cfg.Stderr, log: cfg.Master.Log, args: append([]string{
+		"--cell", m.cell, "--master", "unix:" + cfg.Master.Link, "--state-dir", filepath.Join(dir, "agent"), "--log-level", "warn",
+	}, cfg.AgentArgs...)}
+	err = a.run(agentCtx)
+	stopMaster()
+	err = errors.Join(err, <-masterDone, m.close())
+	return errors.Join(err, removeSocketDir(cfg.Master.Link))
+}
+
+// socketPath returns where the agent link's socket is: below the state, or in
+// the system's temporary directory if that path is too long.
+func socketPath(dir string) string {
+	path := filepath.Join(dir, "link", "agent.sock")
+	if len(path) > maxSocketPath {
+		path = filepath.Join(os.TempDir(), "muster-"+digest(dir), "agent.sock")
+	}
+	return path
+}
+
+func removeSocketDir(socket string) error {
+	err := os.Remove(filepath.Dir(socket))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// devDir returns the directory of the state of a repository's cell. Tasks run
+// as other users when muster runs as root, and those may not enter root's home.
+func devDir(repo string) (string, error) {
+	abs, err := filepath.Abs(repo)
+	if err != nil {
+		return "", err
+	}
+	base := "/var/lib/muster"
+	if os.Geteuid() != 0 {
+		if base = os.Getenv("XDG_STATE_HOME"); base == "" {
+			home, err := os.UserHomeDir()
+			if err != nil {
+				return "", fmt.Errorf("no place for the cell's state: %w; give --data-dir", err)
+			}
+			base = filepath.Join(home, ".local", "state")
+		}
+		base = filepath.Join(base, "muster")
+	}
+	return filepath.Join(base, "dev", filepath.Base(abs)+"-"+digest(abs)), nil
+}
+
+func digest(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(sum[:6])
+}

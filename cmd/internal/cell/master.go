@@ -1,0 +1,175 @@
+package cell
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/musterhq/muster/reconciler/events"
+	"github.com/musterhq/muster/reconciler/git"
+	"github.com/musterhq/muster/reconciler/link"
+	"github.com/musterhq/muster/reconciler/loop"
+	"github.com/musterhq/muster/reconciler/store"
+	"github.com/musterhq/muster/reconciler/web"
+	"github.com/musterhq/muster/schema/compile"
+)
+
+// MasterConfig says what a master serves and where it keeps its state.
+type MasterConfig struct {
+	// Cell is the name of the cell, or "" to take that of the data directory,
+	// or else the only one that the repository declares.
+	Cell    string
+	Repo    string // URL or path of the config repository
+	Branch  string // "" is the repository's own default
+	DataDir string // made with mode 0700 if it is not there
+	Listen  string // loopback address of API and metrics
+	Link    string // path of the unix socket of the agent link; "" is link/agent.sock in DataDir
+	Poll    time.Duration
+	// Exe is a muster binary, which is run as a compile child.
+	Exe string
+	Log *slog.Logger
+	// Ready is told the cell's name and the API's URL once all listen.
+	Ready func(cell, url string)
+}
+
+// master is the parts of one master.
+type master struct {
+	cfg      MasterConfig
+	cell     string
+	repo     *git.Repo
+	compiler *compile.Compiler
+	store    *store.Store
+	events   *events.Log
+	loop     *loop.Loop
+	link     *link.Server
+	web      *web.Server
+	metrics  *web.Metrics
+
+	api, agents net.Listener
+}
+
+// RunMaster runs a master until ctx ends. Tasks run on when it has ended.
+func RunMaster(ctx context.Context, cfg MasterConfig) error {
+	m, err := openMaster(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	return errors.Join(m.run(ctx), m.close())
+}
+
+// openMaster opens everything that can fail because of what the user gave, and
+// starts nothing yet.
+func openMaster(ctx context.Context, cfg MasterConfig) (*master, error) {
+	m := &master{cfg: cfg}
+	if err := m.open(ctx); err != nil {
+		return nil, errors.Join(err, m.close())
+	}
+	m.wire()
+	return m, nil
+}
+
+func (m *master) open(ctx context.Context) error {
+	cfg := &m.cfg
+	var err error
+	// The address first: a mistake in it must leave nothing on the disk.
+	if m.api, err = web.Listen(cfg.Listen); err != nil {
+		return &InputError{err}
+	}
+	if m.repo, err = git.Open(ctx, git.Config{URL: cfg.Repo, Branch: cfg.Branch, Dir: filepath.Join(cfg.DataDir, "git"), Poll: cfg.Poll, Log: cfg.Log}); err != nil {
+		return &InputError{err}
+	}
+	if err := os.MkdirAll(cfg.DataDir, 0o700); err != nil {
+		return err
+	}
+	m.compiler = compile.New(compile.Config{Exe: cfg.Exe, Args: []string{"compile-child"}, Log: cfg.Log})
+	if m.cell, err = m.findCell(ctx); err != nil {
+		return err
+	}
+	if m.store, err = store.OpenEmbedded(ctx, store.EmbeddedConfig{Dir: cfg.DataDir, Cell: m.cell, Log: cfg.Log}); err != nil {
+		return err
+	}
+	if err := m.store.Campaign(ctx, fmt.Sprintf("pid %d", os.Getpid())); err != nil {
+		return err
+	}
+	if m.events, err = events.Open(events.Config{Dir: filepath.Join(cfg.DataDir, "events"), Log: cfg.Log}); err != nil {
+		return err
+	}
+	if cfg.Link == "" {
+		cfg.Link = filepath.Join(cfg.DataDir, "link", "agent.sock")
+	}
+	m.agents, err = link.ListenUnix(cfg.Link)
+	return err
+}
+
+// wire puts the parts together.
+func (m *master) wire() {
+	push := &pusher{}
+	m.loop = loop.New(loop.Config{
+		Cell: m.cell, Store: m.store, Pusher: push, Events: m.events, Now: time.Now,
+		Settled: func(_ string, took time.Duration) { m.metrics.CommitRunning(took) },
+	})
+	m.link = link.New(link.Config{Cell: m.cell, Master: m.loop, Log: m.cfg.Log})
+	push.Server = m.link
+	api := apiCell{m.loop, m.events}
+	m.metrics = web.NewMetrics(api)
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(m.metrics, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.web = web.New(web.Config{
+		Name: m.cell, Cell: api, Logs: m.link, Events: m.events, Reconcile: m.repo.Poke, Metrics: registry, Log: m.cfg.Log,
+	})
+}
+
+// run runs the parts until ctx ends or one of them fails.
+func (m *master) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return m.loop.Run(ctx) })
+	g.Go(func() error { return m.link.Serve(ctx, m.agents) })
+	g.Go(func() error { return m.web.Serve(ctx, m.api) })
+	g.Go(func() error { return m.events.Run(ctx) })
+	g.Go(func() error {
+		return loop.Follower{Source: source{m.repo}, Compiler: m.compiler, Loop: m.loop, Log: m.cfg.Log}.Run(ctx)
+	})
+	g.Go(func() error {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-m.store.Lost():
+			return fmt.Errorf("cell %s: another master leads, or the store has failed", m.cell)
+		}
+	})
+	m.cfg.Ready(m.cell, "http://"+m.api.Addr().String())
+	return g.Wait()
+}
+
+// close releases what open took, in reverse.
+func (m *master) close() error {
+	var errs []error
+	if m.agents != nil {
+		errs = append(errs, ignoreClosed(m.agents.Close()))
+	}
+	if m.store != nil {
+		errs = append(errs, m.store.Close())
+	}
+	if m.api != nil {
+		errs = append(errs, ignoreClosed(m.api.Close()))
+	}
+	return errors.Join(errs...)
+}
+
+func ignoreClosed(err error) error {
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}

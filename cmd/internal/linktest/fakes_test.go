@@ -1,0 +1,283 @@
+package linktest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	agentlink "github.com/musterhq/muster/nodeagent/link"
+	masterlink "github.com/musterhq/muster/reconciler/link"
+	"github.com/musterhq/muster/schema"
+)
+
+const patience = 10 * time.Second // far more than anything here takes
+
+// TestMain fails when a test leaves a goroutine of ours or of gRPC behind.
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if left := leaked(patience); left != "" && code == 0 {
+		fmt.Fprintf(os.Stderr, "goroutines left behind:\n%s\n", left)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func leaked(patience time.Duration) string {
+	buf := make([]byte, 1<<20)
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		var left []string
+		for _, g := range strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
+			ours := strings.Contains(g, "musterhq/muster/") || strings.Contains(g, "google.golang.org/grpc")
+			if ours && !strings.Contains(g, "linktest.TestMain") {
+				left = append(left, g)
+			}
+		}
+		if len(left) == 0 || time.Now().After(deadline) {
+			return strings.Join(left, "\n\n")
+		}
+	}
+}
+
+// eventually waits until ok holds.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %v: %s", patience, what)
+		}
+	}
+}
+
+// master is a fake loop.
+type master struct {
+	mu      sync.Mutex
+	epochs  map[string]uint64
+	reports []schema.Report
+	left    []uint64 // epochs
+	refuse  error    // of Join
+}
+
+func newMaster() *master { return &master{epochs: map[string]uint64{}} }
+
+func (m *master) Join(_ context.Context, info schema.MachineInfo) (uint64, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.refuse != nil {
+		return 0, m.refuse
+	}
+	m.epochs[info.Name]++
+	return m.epochs[info.Name], nil
+}
+
+func (m *master) Report(_ context.Context, machine string, epoch uint64, r schema.Report) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if slices.Contains(m.left, epoch) {
+		return fmt.Errorf("report of machine %s after it left epoch %d", machine, epoch)
+	}
+	m.reports = append(m.reports, r)
+	return nil
+}
+
+func (m *master) Leave(_ string, epoch uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.left = append(m.left, epoch)
+}
+
+func (m *master) epoch(machine string) uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.epochs[machine]
+}
+
+func (m *master) count() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.reports)
+}
+
+func (m *master) last() schema.Report {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.reports) == 0 {
+		return schema.Report{}
+	}
+	return m.reports[len(m.reports)-1]
+}
+
+func (m *master) gone() []uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.left)
+}
+
+// agent is a fake node agent.
+type agent struct {
+	info schema.MachineInfo
+	logs func(ctx context.Context, r schema.LogRequest, w io.Writer) error
+
+	mu      sync.Mutex
+	epoch   uint64
+	version uint64
+	view    []schema.Assignment
+	tasks   []schema.TaskStatus
+	fail    error // of Assign
+}
+
+func newAgent(name string) *agent {
+	return &agent{info: schema.MachineInfo{Name: name, Boot: "boot", Ports: schema.PortRange{First: 20000, Last: 20100}}}
+}
+
+func (a *agent) Info() schema.MachineInfo { return a.info }
+
+func (a *agent) Welcome(epoch uint64) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if epoch < a.epoch {
+		return fmt.Errorf("has seen epoch %d", a.epoch)
+	}
+	a.epoch = epoch
+	return nil
+}
+
+func (a *agent) Assign(_, version uint64, view []schema.Assignment) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.fail != nil {
+		return a.fail
+	}
+	a.version, a.view = version, view
+	return nil
+}
+
+func (a *agent) Report() schema.Report {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return schema.Report{Machine: a.info, View: a.version, Tasks: a.tasks}
+}
+
+func (a *agent) Logs(ctx context.Context, r schema.LogRequest, w io.Writer) error {
+	return a.logs(ctx, r, w)
+}
+
+func (a *agent) has() (version uint64, view []schema.Assignment) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.version, a.view
+}
+
+func (a *agent) seen() uint64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.epoch
+}
+
+func (a *agent) set(change func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	change()
+}
+
+// journal collects what is logged.
+type journal struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (j *journal) Write(p []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.b.Write(p)
+}
+
+func (j *journal) has(text string) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return strings.Contains(j.b.String(), text)
+}
+
+func (j *journal) log() *slog.Logger {
+	return slog.New(slog.NewTextHandler(j, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
+
+// socket returns a path for a socket: t.TempDir is too long for one.
+func socket(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "link")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return filepath.Join(dir, "s")
+}
+
+// serve runs the master's side until the test or stop ends it.
+func serve(t *testing.T, path string, cfg masterlink.Config) (s *masterlink.Server, stop func()) {
+	t.Helper()
+	cfg.Cell = "c"
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	l, err := masterlink.ListenUnix(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s = masterlink.New(cfg)
+	return s, background(t, func(ctx context.Context) error { return s.Serve(ctx, l) })
+}
+
+// run runs an agent's side until the test or stop ends it.
+func run(t *testing.T, path string, cfg agentlink.Config) (c *agentlink.Client, stop func()) {
+	t.Helper()
+	cfg.Dial = path
+	if cfg.Cell == "" {
+		cfg.Cell = "c"
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	c = agentlink.New(cfg)
+	return c, background(t, c.Run)
+}
+
+func background(t *testing.T, f func(context.Context) error) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- f(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Errorf("ended with %v", err)
+			}
+		case <-time.After(patience):
+			t.Error("does not end")
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+// task returns an assignment of a job of its own.
+func task(job string, generation uint64) schema.Assignment {
+	j := &schema.Job{Cell: "c", User: "u", Name: job, Kind: schema.Service, Tasks: 1}
+	j.Task.Process.Command = []string{"/bin/true"}
+	return schema.Assignment{
+		Task: j.ID().Task(0), Generation: generation, Data: schema.DigestOf(j), Job: j,
+		Ports: maps.Clone(map[string]int{"http": 20001}),
+	}
+}

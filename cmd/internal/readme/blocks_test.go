@@ -1,0 +1,89 @@
+package readme
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// block is one fenced block of shell commands.
+type block struct {
+	line     int // of the fence, counted from 1
+	tour     string
+	terminal string // "" is the tour's own shell
+	fails    int    // exit status of the last command
+	by       string
+	text     string
+}
+
+// parse returns the shell blocks of a Markdown file. It errs when a block does
+// not say how it is tested, or says it in words that are not known.
+func parse(markdown string) ([]block, error) {
+	var out []block
+	var b *block
+	fence := "" // of the block that is open
+	for i, line := range strings.Split(markdown, "\n") {
+		ticks := line[:len(line)-len(strings.TrimLeft(line, "`"))]
+		switch {
+		case fence != "" && line == fence:
+			fence, b = "", nil
+		case fence != "":
+			if b != nil {
+				b.text += line + "\n"
+			}
+		case len(ticks) >= 3:
+			fence = ticks
+			info := strings.Fields(line[len(ticks):])
+			if len(info) == 0 || !slices.Contains([]string{"sh", "bash", "shell", "console"}, info[0]) {
+				continue
+			}
+			n, err := newBlock(info[1:])
+			if err != nil {
+				return nil, fmt.Errorf("line %d: %w", i+1, err)
+			}
+			n.line = i + 1
+			out = append(out, n)
+			b = &out[len(out)-1]
+		}
+	}
+	if fence != "" {
+		return nil, fmt.Errorf("a block is not closed with %s", fence)
+	}
+	return out, nil
+}
+
+// newBlock returns the block that an info string describes.
+func newBlock(info []string) (block, error) {
+	var b block
+	for _, word := range info {
+		key, value, _ := strings.Cut(word, "=")
+		var err error
+		switch {
+		case value == "":
+			err = fmt.Errorf("%q has no value", word)
+		case key == "test":
+			b.tour = value
+		case key == "terminal":
+			b.terminal = value
+		case key == "fails":
+			b.fails, err = strconv.Atoi(value)
+		case key == "by":
+			b.by = value
+		default:
+			err = fmt.Errorf("%q is not known", word)
+		}
+		if err != nil {
+			return block{}, err
+		}
+	}
+	switch {
+	case b.tour == "" && b.by == "":
+		return block{}, fmt.Errorf("a shell block says neither test= nor by=: nothing would ever run it")
+	case b.by != "" && b.by != "make-check":
+		return block{}, fmt.Errorf("by=%s is not known", b.by)
+	case b.terminal != "" && b.fails != 0:
+		return block{}, fmt.Errorf("a terminal ends with SIGINT, so fails= means nothing")
+	}
+	return b, nil
+}

@@ -1,0 +1,375 @@
+package rules
+
+import (
+	"fmt"
+	"go/ast"
+	"strings"
+)
+
+// layer says what of ours a package may import. A package belongs to the first
+// row that matches it, and every package has a row.
+type layer struct {
+	pkg    string
+	may    []string
+	reason string
+}
+
+// layers point down: cmd → reconciler, nodeagent → placement → schema.
+var layers = []layer{
+	{
+		"schema", nil,
+		"schema is the words that all packages share: it cannot depend on one that speaks them",
+	},
+	{
+		"schema/compile",
+		[]string{"schema", "schema/cue", "schema/valid"},
+		"compilation is a function of a commit's files and knows nothing of a running cell",
+	},
+	{
+		"schema/scaffold",
+		[]string{"schema", "schema/cue"},
+		"a new config repository holds the definitions",
+	},
+	{
+		"schema/...",
+		[]string{"schema"},
+		"forms of the schema (CUE, protobuf) are as low as the schema itself",
+	},
+	{
+		"placement",
+		[]string{"schema"},
+		"placement decides from a snapshot; who took it and who acts on it is not its business",
+	},
+	{
+		"placement/...",
+		[]string{"placement", "schema"},
+		"what lies below placement serves placement",
+	},
+	{
+		"reconciler",
+		[]string{"placement", "schema"},
+		"a core that imports an adapter can no longer be simulated",
+	},
+	{
+		"reconciler/link",
+		[]string{"reconciler", "placement", "schema", "schema/linkpb"},
+		"only the two ends of the link speak its protobuf",
+	},
+	{
+		"reconciler/web/...",
+		[]string{"reconciler", "placement", "schema", "reconciler/web/..."},
+		"the API and its client share their requests, and know of the cell only its status",
+	},
+	{
+		"reconciler/...",
+		[]string{"reconciler", "placement", "schema"},
+		"adapters meet through interfaces that their consumer declares, and are put together in cmd/internal/cell; " +
+			"the master and the agent share only the schema, or one could not be upgraded without the other",
+	},
+	{
+		"nodeagent",
+		[]string{"placement", "schema"},
+		"a core that imports an adapter can no longer be simulated",
+	},
+	{
+		"nodeagent/keeper", nil,
+		"one keeper runs per task: each package it links costs memory a hundred times per machine",
+	},
+	{
+		"nodeagent/link",
+		[]string{"nodeagent", "schema", "schema/linkpb"},
+		"only the two ends of the link speak its protobuf",
+	},
+	{
+		"nodeagent/runtime/...",
+		[]string{"nodeagent", "nodeagent/keeper", "nodeagent/runtime/...", "schema"},
+		"a runtime starts keepers; it does not know who asked",
+	},
+	{
+		"nodeagent/hollow",
+		[]string{"nodeagent", "nodeagent/link", "nodeagent/loop", "schema"},
+		"a hollow machine is the real agent over the real link with nothing below",
+	},
+	{
+		"nodeagent/...",
+		[]string{"nodeagent", "nodeagent/keeper", "schema"},
+		"adapters meet through interfaces that their consumer declares; the keeper's file formats are shared by all who read a task directory; " +
+			"the master and the agent share only the schema, or one could not be upgraded without the other",
+	},
+	{
+		"cmd/muster-keeper",
+		[]string{"nodeagent/keeper"},
+		"one keeper runs per task: each package it links costs memory a hundred times per machine",
+	},
+	{
+		"cmd/muster-agent",
+		[]string{"nodeagent/...", "schema", "cmd/internal/..."},
+		"an agent runs on every machine and must not link what only the master needs",
+	},
+	{
+		"cmd/...",
+		[]string{"..."},
+		"commands are where everything is put together",
+	},
+}
+
+// inTests says what of ours the tests below a directory may import beyond their
+// package's layer: the adapters of one side meet there (a loop is tested with
+// the memory store, a runtime with the keeper), the two sides only in cmd.
+var inTests = map[string][]string{
+	"schema":     {"schema/..."},
+	"placement":  {"schema/...", "placement/..."},
+	"reconciler": {"schema/...", "placement/...", "reconciler/..."},
+	"nodeagent":  {"schema/...", "placement/...", "nodeagent/..."},
+	"cmd":        {"..."},
+}
+
+func checkLayers(t *tree) []fault {
+	var out []fault
+	for _, f := range t.files {
+		row := layerOf(f.dir)
+		if row == nil {
+			out = append(out, fault{f.path, "no row of the table of layers matches this package"})
+			continue
+		}
+		for _, s := range f.ast.Imports {
+			dir, ok := ours(imported(s))
+			side, _, _ := strings.Cut(f.dir, "/")
+			if !ok || dir == f.dir || matches(dir, row.may) || f.test && matches(dir, inTests[side]) {
+				continue
+			}
+			out = append(out, t.fault(s, "%s imports %s: %s", f.dir, dir, row.reason))
+		}
+	}
+	return out
+}
+
+func layerOf(dir string) *layer {
+	for i := range layers {
+		if matches(dir, []string{layers[i].pkg}) {
+			return &layers[i]
+		}
+	}
+	return nil
+}
+
+// owner says who may import a dependency. Every import from outside the
+// standard library needs a row.
+type owner struct {
+	prefix string
+	may    []string // packages
+	tests  []string // packages whose tests may as well
+	reason string
+}
+
+// anywhere is for what is small, has no state and is everyone's.
+var anywhere = []string{"..."}
+
+var owners = []owner{
+	{
+		"cuelang.org/go",
+		[]string{"schema/compile"},
+		[]string{"schema/..."},
+		"CUE is evaluated in one place, in a child process; all that follows is plain data",
+	},
+	{
+		"github.com/go-git/",
+		[]string{"reconciler/git"},
+		nil,
+		"go-git is not safe for concurrent use, so one package owns it; " +
+			"and what a commit is to muster (a schema.Tree) must not depend on it",
+	},
+	{
+		"go.etcd.io/",
+		[]string{"reconciler/store"},
+		nil,
+		"every write is fenced; a second way to the store would be a way around the fence",
+	},
+	{
+		"go.uber.org/zap",
+		[]string{"reconciler/store"},
+		nil,
+		"etcd logs with it; all else logs with log/slog",
+	},
+	{
+		"google.golang.org/grpc",
+		[]string{"schema/linkpb", "reconciler/link", "nodeagent/link"},
+		nil,
+		"the link is the only RPC",
+	},
+	{
+		"google.golang.org/protobuf",
+		[]string{"schema/linkpb/...", "reconciler/link", "nodeagent/link"},
+		nil,
+		"protobuf is the link's form of the schema and no one else's",
+	},
+	{
+		"github.com/bufbuild/protocompile",
+		[]string{"schema/linkpb/..."},
+		nil,
+		"only the generator of schema/linkpb reads .proto files",
+	},
+	{
+		"github.com/containerd/cgroups/v3",
+		[]string{"nodeagent/runtime/..."},
+		nil,
+		"one package knows how the kernel holds a task",
+	},
+	{
+		"github.com/opencontainers/runtime-spec",
+		[]string{"nodeagent/runtime/..."},
+		nil,
+		"the cgroups module takes its types",
+	},
+	{
+		"github.com/fsnotify/fsnotify",
+		[]string{"reconciler/git", "cmd/muster", "cmd/internal/cell"},
+		nil,
+		"only a local repository or work tree is watched",
+	},
+	{
+		"github.com/spf13/",
+		[]string{"cmd/..."},
+		nil,
+		"flags are the commands' business; packages take a Config",
+	},
+	{
+		"github.com/prometheus/",
+		[]string{"reconciler/...", "nodeagent/...", "cmd/..."},
+		nil,
+		"adapters and loops count; the cores return data",
+	},
+	{
+		"github.com/google/go-cmp",
+		nil,
+		anywhere,
+		"it panics on unexported fields and says itself that it is for tests only",
+	},
+	{
+		"pgregory.net/rapid",
+		nil,
+		anywhere,
+		"a test library",
+	},
+	{
+		"github.com/cockroachdb/datadriven",
+		nil,
+		anywhere,
+		"a test library",
+	},
+	{
+		"github.com/rogpeppe/go-internal",
+		nil,
+		[]string{"cmd/...", "schema/...", "examples/..."},
+		"testscript and txtar are for the tests of commands and of config repositories",
+	},
+	{
+		"golang.org/x/tools/txtar",
+		nil,
+		anywhere,
+		"a form of test data",
+	},
+	{
+		"golang.org/x/sync",
+		[]string{"schema/compile", "reconciler/...", "nodeagent/...", "cmd/..."},
+		anywhere,
+		"goroutines live in loops and adapters",
+	},
+	{
+		"golang.org/x/sys",
+		[]string{"schema/compile", "reconciler/...", "nodeagent/...", "cmd/..."},
+		anywhere,
+		"system calls live in adapters",
+	},
+}
+
+func checkOwners(t *tree) []fault {
+	var out []fault
+	for _, f := range t.files {
+		for _, s := range f.ast.Imports {
+			p := imported(s)
+			if _, mine := ours(p); mine || standard(p) {
+				continue
+			}
+			if text := refuse(f, p); text != "" {
+				out = append(out, t.fault(s, "%s imports %s: %s", f.dir, p, text))
+			}
+		}
+	}
+	return out
+}
+
+// refuse returns why f may not import p, or "".
+func refuse(f *file, p string) string {
+	if isCore(f.dir) && !f.test {
+		return "a core imports nothing but the standard library, placement and schema"
+	}
+	for _, o := range owners {
+		if !strings.HasPrefix(p, o.prefix) {
+			continue
+		}
+		if matches(f.dir, o.may) || f.test && matches(f.dir, o.tests) {
+			return ""
+		}
+		return fmt.Sprintf("%s (only %s)", o.reason, strings.Join(append(o.may[:len(o.may):len(o.may)], "tests of "+strings.Join(o.tests, " ")), " "))
+	}
+	return "the table of owners has no row for this dependency: add one, with its reason, and a line in " + dependencyPage
+}
+
+// keeperPackages are linked into the keeper.
+var keeperPackages = []string{"nodeagent/keeper", "cmd/muster-keeper"}
+
+func checkKeeper(t *tree) []fault {
+	var out []fault
+	for _, f := range t.files {
+		if f.test || !matches(f.dir, keeperPackages) {
+			continue
+		}
+		for _, s := range f.ast.Imports {
+			p := imported(s)
+			if _, mine := ours(p); mine || standard(p) || strings.HasPrefix(p, "golang.org/x/sys/") {
+				continue
+			}
+			out = append(out, t.fault(s, "the keeper imports %s: it takes the standard library and x/sys only, since one runs per task", p))
+		}
+	}
+	return out
+}
+
+// checkDotImports finds imports that the rules on selectors cannot see through.
+func checkDotImports(t *tree) []fault {
+	var out []fault
+	for _, f := range t.files {
+		for _, s := range f.ast.Imports {
+			if s.Name != nil && s.Name.Name == "." {
+				out = append(out, t.fault(s, "dot import of %s: a reader cannot tell where a name comes from", imported(s)))
+			}
+		}
+	}
+	return out
+}
+
+// selectors calls visit for each selector in f whose operand is an imported
+// package, with that package's path.
+func selectors(f *file, visit func(e *ast.SelectorExpr, pkg string)) {
+	names := map[string]string{}
+	for _, s := range f.ast.Imports {
+		p := imported(s)
+		name := p[strings.LastIndex(p, "/")+1:]
+		if name == "v2" {
+			name = "rand" // math/rand/v2 is the only one of the standard library
+		}
+		if s.Name != nil {
+			name = s.Name.Name
+		}
+		names[name] = p
+	}
+	ast.Inspect(f.ast, func(n ast.Node) bool {
+		if e, ok := n.(*ast.SelectorExpr); ok {
+			if x, ok := e.X.(*ast.Ident); ok && names[x.Name] != "" {
+				visit(e, names[x.Name])
+			}
+		}
+		return true
+	})
+}

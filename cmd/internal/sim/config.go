@@ -1,0 +1,80 @@
+package sim
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// compiled is what the compiler would make of packages by directory.
+func compiled(commit string, packages map[string]*schema.Package) schema.Compiled {
+	c := schema.Compiled{Commit: commit}
+	for _, dir := range slices.Sorted(maps.Keys(packages)) {
+		p := schema.CompiledPackage{Dir: dir, Package: packages[dir]}
+		if p.Package == nil {
+			p.Diagnostics = []schema.Diagnostic{{
+				Severity: schema.Error, Position: schema.Position{Path: dir + "/jobs.cue", Line: 3, Column: 1},
+				Message: "expected label or ':'", Hint: "check the syntax",
+			}}
+		} else {
+			p.Digest = schema.DigestOf(p.Package)
+		}
+		c.Packages = append(c.Packages, p)
+	}
+	return c
+}
+
+// Root is a root package with a tenant, and a quota of tasks at production, for
+// each user; a user owns teams/USER.
+func Root(tasks int, users ...string) *schema.Package {
+	p := &schema.Package{Dir: ".", Origins: map[schema.ObjectKey]schema.Position{}}
+	p.Objects.Cells = []schema.Cell{{Name: cellName, Quota: "on"}}
+	p.Origins[schema.ObjectKey{Kind: schema.KindCell, Name: cellName}] = schema.Position{Path: "cell.cue", Line: 1, Column: 1}
+	for i, u := range users {
+		p.Objects.Tenants = append(p.Objects.Tenants, schema.Tenant{Name: u, Paths: []string{"teams/" + u}, Users: []string{u}})
+		p.Objects.Quotas = append(p.Objects.Quotas, schema.Quota{
+			Name: u + "-production", User: u, Cell: cellName, Band: schema.BandProduction,
+			Resources: schema.Resources{CPUMilli: 100_000, RAMBytes: 1 << 40, DiskBytes: 1 << 40}, Tasks: tasks,
+		})
+		p.Origins[schema.ObjectKey{Kind: schema.KindTenant, Name: u}] = schema.Position{Path: "tenants.cue", Line: i + 1, Column: 1}
+		p.Origins[schema.ObjectKey{Kind: schema.KindQuota, Name: u + "-production"}] = schema.Position{Path: "quotas.cue", Line: i + 1, Column: 1}
+	}
+	return p
+}
+
+// Team is the package of a user's directory with the given jobs.
+func Team(user string, jobs ...schema.Job) *schema.Package {
+	p := &schema.Package{Dir: "teams/" + user, Origins: map[schema.ObjectKey]schema.Position{}}
+	for i, j := range jobs {
+		j.User, j.Cell = user, cellName
+		p.Objects.Jobs = append(p.Objects.Jobs, j)
+		p.Origins[schema.ObjectKey{Kind: schema.KindJob, Name: j.ID().String()}] = schema.Position{Path: p.Dir + "/jobs.cue", Line: i + 1, Column: 1}
+	}
+	return p
+}
+
+// Service is a service at production with one argument and one port.
+func Service(name string, tasks int, argument string) schema.Job {
+	return schema.Job{
+		Name: name, Kind: schema.Service, Priority: 200, Tasks: tasks,
+		Task: schema.TaskSpec{
+			Process:      schema.Process{Command: []string{"serve", argument}},
+			Resources:    schema.TaskResources{Resources: schema.Resources{CPUMilli: 100, RAMBytes: 64 << 20, DiskBytes: 1 << 20}, Ports: []string{"http"}},
+			GraceSeconds: 5, Health: &schema.Health{HTTP: &schema.HTTPCheck{Port: "http", Path: "/"}},
+		},
+		Update: schema.UpdatePolicy{MaxParallel: 2},
+	}
+}
+
+// Batch is a batch job of band free.
+func Batch(name string, tasks int) schema.Job {
+	return schema.Job{
+		Name: name, Kind: schema.Batch, Tasks: tasks,
+		Task: schema.TaskSpec{
+			Process:   schema.Process{Command: []string{"count"}},
+			Resources: schema.TaskResources{Resources: schema.Resources{CPUMilli: 100, RAMBytes: 64 << 20, DiskBytes: 1 << 20}},
+		},
+		Update: schema.UpdatePolicy{MaxParallel: 1},
+	}
+}

@@ -1,0 +1,260 @@
+package sim
+
+import (
+	"slices"
+	"time"
+
+	"github.com/musterhq/muster/nodeagent"
+	"github.com/musterhq/muster/schema"
+)
+
+// batchTime is how long a batch task runs.
+const batchTime = 2 * time.Second
+
+// machine is one machine: its disk (epoch, view, held) outlives its agent, its
+// processes outlive that too, but not the machine's boot.
+type machine struct {
+	name   string
+	boot   int
+	epoch  uint64
+	view   *nodeagent.View
+	held   []*nodeagent.Held
+	plan   nodeagent.Plan // of the agent's last decision
+	silent bool           // nothing it says arrives, nothing reaches it
+
+	agentDown bool
+	agentAt   time.Time // when the agent starts again
+	crashIn   int       // the agent dies after this many actions; 0 never
+}
+
+func newMachine(name string) *machine { return &machine{name: name, boot: 1} }
+
+func (m *machine) bootID() string { return m.name + "-" + string(rune('a'+m.boot)) }
+
+func (m *machine) info() schema.MachineInfo {
+	return schema.MachineInfo{
+		Name: m.name, Boot: m.bootID(), Capacity: schema.Resources{CPUMilli: 4000, RAMBytes: 8 << 30, DiskBytes: 64 << 30},
+		Ports: schema.PortRange{First: 20000, Last: 20099},
+	}
+}
+
+// assign takes a view as the link does: one that is older than what the disk
+// has is refused.
+func (m *machine) assign(epoch, version uint64, view []schema.Assignment) {
+	v := &nodeagent.View{Epoch: epoch, Version: version, Assignments: slices.Clone(view)}
+	if !m.agentDown && (m.view == nil || v.Newer(m.view)) {
+		m.view = v
+	}
+}
+
+func (m *machine) report(time.Time) schema.Report {
+	r := schema.Report{Machine: m.info(), Tasks: m.plan.Tasks}
+	if m.view != nil {
+		r.View = m.view.Version
+	}
+	return r
+}
+
+// turnMachine lets processes end by themselves and the agent decide and act.
+func (w *World) turnMachine(m *machine) {
+	for _, h := range m.held {
+		w.turnTask(h)
+	}
+	if m.agentDown {
+		if w.now.Before(m.agentAt) {
+			return
+		}
+		m.agentDown = false
+		w.note("the agent of %s starts", m.name)
+		m.forget()
+	}
+	m.plan = m.decide(w.now)
+	for _, a := range m.plan.Actions {
+		w.act(m, a)
+		if m.crashIn > 0 {
+			if m.crashIn--; m.crashIn == 0 {
+				w.KillAgent(m.name)
+				return
+			}
+		}
+	}
+	m.plan = m.decide(w.now)
+}
+
+func (m *machine) decide(now time.Time) nodeagent.Plan {
+	held := make([]nodeagent.Held, 0, len(m.held))
+	for _, h := range m.held {
+		c := *h
+		c.Incarnations = slices.Clone(h.Incarnations)
+		held = append(held, c)
+	}
+	return nodeagent.Decide(nodeagent.Input{Machine: m.name, Boot: m.bootID(), Now: now, View: m.view, Held: held})
+}
+
+// forget is what an agent's death takes with it: what it did not write down.
+func (m *machine) forget() {
+	for _, h := range m.held {
+		h.Refused = nil
+		for i := range h.Incarnations {
+			h.Incarnations[i].TermAt, h.Incarnations[i].KilledAt = time.Time{}, time.Time{}
+		}
+	}
+	m.plan = nodeagent.Plan{}
+}
+
+// KillAgent ends a machine's agent; its tasks run on.
+func (w *World) KillAgent(name string) {
+	for _, m := range w.machines {
+		if m.name == name && !m.agentDown {
+			w.note("the agent of %s is killed", name)
+			m.agentDown, m.agentAt = true, w.now.Add(agentDown)
+		}
+	}
+}
+
+// Reboot ends everything on a machine; its disk stays.
+func (w *World) Reboot(name string) {
+	for _, m := range w.machines {
+		if m.name != name {
+			continue
+		}
+		w.note("machine %s restarts", name)
+		m.boot++
+		m.agentDown, m.agentAt = true, w.now.Add(5*agentDown)
+	}
+}
+
+// Silence cuts a machine off, or joins it again.
+func (w *World) Silence(name string, silent bool) {
+	for _, m := range w.machines {
+		if m.name == name && m.silent != silent {
+			w.note("machine %s silent: %t", name, silent)
+			m.silent = silent
+		}
+	}
+}
+
+// live returns the incarnation of h that is a process now, nil if none is.
+func (m *machine) live(h *nodeagent.Held) *nodeagent.Incarnation {
+	if len(h.Incarnations) == 0 {
+		return nil
+	}
+	c := &h.Incarnations[len(h.Incarnations)-1]
+	if c.Exit != nil || c.Boot != m.bootID() {
+		return nil
+	}
+	return c
+}
+
+// turnTask lets time pass for a task's process: a batch task ends with 0 when
+// its time has come, and what was told to stop stops.
+func (w *World) turnTask(h *nodeagent.Held) {
+	if len(h.Incarnations) == 0 {
+		return
+	}
+	c := &h.Incarnations[len(h.Incarnations)-1]
+	if c.Exit != nil {
+		return
+	}
+	switch {
+	case !c.TermAt.IsZero():
+		w.exit(h, c, schema.Exit{Code: -1, Signal: "SIGTERM"})
+	case h.Assignment.Job.Kind == schema.Batch && w.now.Sub(c.StartedAt) >= batchTime:
+		w.finished[h.Assignment.Task] = true
+		w.exit(h, c, schema.Exit{Code: 0})
+	case c.Health == schema.HealthUnknown:
+		c.Health = schema.Healthy
+	}
+}
+
+func (w *World) exit(h *nodeagent.Held, c *nodeagent.Incarnation, e schema.Exit) {
+	e.Incarnation, e.At = c.Number, w.now
+	c.Exit = &e
+	w.note("pid %d of %s ends: %s", c.PID, h.Assignment.Task.Short(), e)
+}
+
+// KillTask ends a task's process from outside; false if it has none.
+func (w *World) KillTask(name schema.TaskName) bool {
+	for _, m := range w.machines {
+		for _, h := range m.held {
+			if c := m.live(h); h.Assignment.Task == name && c != nil {
+				w.killed[c.PID] = "from outside"
+				w.exit(h, c, schema.Exit{Code: -1, Signal: "SIGKILL"})
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// act does one action of an agent, as nodeagent/loop does.
+func (w *World) act(m *machine, a nodeagent.Action) {
+	h := m.find(a)
+	switch a.Kind {
+	case nodeagent.Start:
+		w.start(m, h, a)
+	case nodeagent.Term:
+		c := &h.Incarnations[len(h.Incarnations)-1]
+		if a.Cause == nil || a.Cause.Kind == "" {
+			w.violate("task %s is told to stop without a cause", a.Task)
+		}
+		if c.Stop == nil {
+			c.Stop = a.Cause
+		}
+		c.TermAt = w.now
+		w.killed[c.PID] = a.Cause.String()
+	case nodeagent.Kill:
+		c := &h.Incarnations[len(h.Incarnations)-1]
+		c.KilledAt = w.now
+		w.exit(h, c, schema.Exit{Code: -1, Signal: "SIGKILL"})
+	case nodeagent.Reap:
+		h.Incarnations[len(h.Incarnations)-1].Exit = a.Exit
+	case nodeagent.End:
+		if h == nil { // stopped before it was ever started
+			h = &nodeagent.Held{Assignment: *m.assignment(a)}
+			m.held = append(m.held, h)
+		}
+		h.End = a.Cause
+	case nodeagent.Prune:
+		h.Incarnations = slices.DeleteFunc(h.Incarnations, func(c nodeagent.Incarnation) bool { return c.Number == a.Incarnation })
+	case nodeagent.Remove:
+		m.held = slices.DeleteFunc(m.held, func(x *nodeagent.Held) bool { return x == h })
+	}
+}
+
+// find returns the generation that an action is about, nil if the machine does
+// not hold it yet.
+func (m *machine) find(a nodeagent.Action) *nodeagent.Held {
+	for _, h := range m.held {
+		if h.Assignment.Task == a.Task && h.Assignment.Generation == a.Generation {
+			return h
+		}
+	}
+	return nil
+}
+
+func (m *machine) assignment(a nodeagent.Action) *schema.Assignment {
+	for i := range m.view.Assignments {
+		if v := &m.view.Assignments[i]; v.Task == a.Task && v.Generation == a.Generation {
+			return v
+		}
+	}
+	return &schema.Assignment{Task: a.Task, Generation: a.Generation}
+}
+
+func (w *World) start(m *machine, h *nodeagent.Held, a nodeagent.Action) {
+	if h == nil {
+		h = &nodeagent.Held{Assignment: *a.Assignment}
+		m.held = append(m.held, h)
+	}
+	if w.finished[a.Task] {
+		w.violate("task %s is started after it has finished", a.Task)
+	}
+	w.pids++
+	c := nodeagent.Incarnation{Number: a.Incarnation, Boot: m.bootID(), PID: w.pids, StartedAt: w.now}
+	if a.Assignment.Job.Task.Health != nil {
+		c.Health = schema.HealthUnknown
+	}
+	h.Incarnations = append(h.Incarnations, c)
+	w.note("%s starts %s generation %d incarnation %d as pid %d", m.name, a.Task.Short(), a.Generation, a.Incarnation, c.PID)
+}

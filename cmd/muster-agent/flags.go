@@ -1,0 +1,155 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/musterhq/muster/schema"
+	"github.com/spf13/cobra"
+)
+
+// flags is what was typed.
+type flags struct {
+	cell, master, name, stateDir string
+	ports                        schema.PortRange
+	capacity                     schema.Resources // 0: what is found
+	metricsListen                string
+	logLevel                     string
+	level                        slog.Level
+	socket                       string // of master
+}
+
+func (f *flags) register(cmd *cobra.Command) {
+	set := cmd.Flags()
+	set.SortFlags = false
+	set.StringVar(&f.cell, "cell", "", "name of the cell")
+	set.StringVar(&f.master, "master", "", "the master's link socket, unix:PATH")
+	set.StringVar(&f.stateDir, "state-dir", "", "directory that holds the tasks and what the agent must remember")
+	set.StringVar(&f.name, "name", "", "name of this machine (default the host's name)")
+	set.Var((*portRange)(&f.ports), "ports", "ports that the cell may give to tasks")
+	set.Int64Var(&f.capacity.CPUMilli, "cpu-milli", 0, "thousandths of a core for tasks (default all of the machine)")
+	set.Int64Var(&f.capacity.RAMBytes, "ram-bytes", 0, "memory for tasks (default all of the machine)")
+	set.Int64Var(&f.capacity.DiskBytes, "disk-bytes", 0, "disk space for tasks (default what is free in the state directory)")
+	set.StringVar(&f.metricsListen, "metrics-listen", "", "loopback address for /metrics, such as 127.0.0.1:9101 (default none)")
+	set.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
+}
+
+// check errs with a usageError for what cannot be.
+func (f *flags) check() error {
+	for _, required := range []struct{ flag, value string }{{"cell", f.cell}, {"master", f.master}, {"state-dir", f.stateDir}} {
+		if required.value == "" {
+			return usageError{fmt.Errorf("--%s is missing", required.flag), "see muster-agent --help"}
+		}
+	}
+	if err := schema.CheckName(f.cell); err != nil {
+		return usageError{fmt.Errorf("--cell: %w", err), ""}
+	}
+	if f.name != "" {
+		if err := schema.CheckName(f.name); err != nil {
+			return usageError{fmt.Errorf("--name: %w", err), hintName(f.name)}
+		}
+	}
+	var ok bool
+	if f.socket, ok = strings.CutPrefix(f.master, "unix:"); !ok || f.socket == "" {
+		return usageError{fmt.Errorf("--master %q: want unix:PATH", f.master), "other addresses are not supported until TLS is"}
+	}
+	for _, d := range schema.Dimensions() {
+		if f.capacity.Of(d) < 0 {
+			return usageError{fmt.Errorf("%s of this machine is %d: want a positive number", d, f.capacity.Of(d)), ""}
+		}
+	}
+	if err := f.level.UnmarshalText([]byte(f.logLevel)); err != nil {
+		return usageError{fmt.Errorf("--log-level %q: want debug, info, warn or error", f.logLevel), ""}
+	}
+	return checkLoopback(f.metricsListen)
+}
+
+func hintName(name string) string {
+	if clean := cleanName(name); clean != "" {
+		return "such as " + clean
+	}
+	return ""
+}
+
+// checkLoopback errs when addr is not host:port on loopback. "" is none.
+func checkLoopback(addr string) error {
+	if addr == "" {
+		return nil
+	}
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return usageError{fmt.Errorf("--metrics-listen %q: want HOST:PORT", addr), ""}
+	}
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return usageError{fmt.Errorf("--metrics-listen %q: port %q is no number from 0 to 65535", addr, port), ""}
+	}
+	ip, err := netip.ParseAddr(host)
+	if host != "localhost" && (err != nil || !ip.IsLoopback()) {
+		return usageError{fmt.Errorf("--metrics-listen %q: not supported until TLS: only loopback addresses may be bound", addr), "127.0.0.1:" + port}
+	}
+	return nil
+}
+
+// machine puts what was typed in place of what was found.
+func (f *flags) machine(found schema.MachineInfo) (schema.MachineInfo, error) {
+	found.Ports, found.AgentVersion = f.ports, version
+	if found.Name = f.name; f.name == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return found, fmt.Errorf("name of this host: %w", err)
+		}
+		if found.Name = cleanName(host); found.Name == "" {
+			return found, usageError{fmt.Errorf("the host's name %q has nothing that could be this machine's", host), "give it one with --name"}
+		}
+	}
+	for _, o := range []struct {
+		typed int64
+		found *int64
+	}{
+		{f.capacity.CPUMilli, &found.Capacity.CPUMilli},
+		{f.capacity.RAMBytes, &found.Capacity.RAMBytes},
+		{f.capacity.DiskBytes, &found.Capacity.DiskBytes},
+	} {
+		if o.typed != 0 {
+			*o.found = o.typed
+		}
+	}
+	return found, nil
+}
+
+// portRange is a flag's value, FIRST-LAST.
+type portRange schema.PortRange
+
+func (r *portRange) String() string { return fmt.Sprintf("%d-%d", r.First, r.Last) }
+
+// Type returns what stands for the value in the help.
+func (*portRange) Type() string { return "FIRST-LAST" }
+
+// Set parses FIRST-LAST.
+func (r *portRange) Set(s string) error {
+	first, last, ok := strings.Cut(s, "-")
+	a, errA := strconv.ParseUint(first, 10, 16)
+	b, errB := strconv.ParseUint(last, 10, 16)
+	if !ok || errA != nil || errB != nil || a == 0 || a > b {
+		return fmt.Errorf("want FIRST-LAST, two ports from 1 to 65535")
+	}
+	r.First, r.Last = int(a), int(b)
+	return nil
+}
+
+// cleanName makes a machine's name out of a host's: lower case, with a hyphen
+// for what a name cannot have, and not too long. It is "" when nothing is left.
+func cleanName(host string) string {
+	clean := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '-'
+	}, strings.ToLower(host))
+	return strings.Trim(clean[:min(len(clean), schema.MaxNameLen)], "-")
+}

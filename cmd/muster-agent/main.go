@@ -1,0 +1,98 @@
+// Command muster-agent runs on each machine of a cell: it dials the master and
+// makes the machine match what the master assigns to it.
+//
+// In: flags, and the state directory that an agent before it may have left. Out:
+// running tasks, reports over the link, and /metrics on loopback if asked for.
+// It links no CUE, no etcd and no git: there are many agents. It never stops a
+// task because it ends itself, unless SIGINT tells it to.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/musterhq/muster/schema"
+	"github.com/spf13/cobra"
+)
+
+// version is set by the linker.
+var version = "dev"
+
+// The exit codes, as for every command of muster.
+const (
+	exitUsage  = 2 // the input is invalid
+	exitFailed = 3 // could not do it
+)
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+// run is main with its world as arguments.
+func run(args []string, stdout, stderr io.Writer) int {
+	cmd := command()
+	cmd.SetArgs(args)
+	cmd.SetOut(stdout)
+	cmd.SetErr(stderr)
+	err := cmd.ExecuteContext(context.Background())
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintln(stderr, "muster-agent:", err)
+	var usage usageError
+	if errors.As(err, &usage) {
+		if usage.hint != "" {
+			fmt.Fprintln(stderr, "  hint:", usage.hint)
+		}
+		return exitUsage
+	}
+	return exitFailed
+}
+
+// usageError is a mistake in what was typed.
+type usageError struct {
+	error
+	hint string
+}
+
+func (e usageError) Unwrap() error { return e.error }
+
+func command() *cobra.Command {
+	f := &flags{ports: schema.PortRange{First: 20000, Last: 29999}}
+	cmd := &cobra.Command{
+		Use:   "muster-agent --cell CELL --master unix:PATH --state-dir DIR",
+		Short: "Run the tasks that a cell's master assigns to this machine",
+		Long: `muster-agent runs on each machine of a cell. It dials the master, runs the tasks
+that the master assigns to this machine, and reports how they do. Without a
+master it keeps them running.
+
+Tasks outlive the agent. On SIGTERM it ends and leaves them running; the next
+agent on the same state directory takes them over. On SIGINT it stops all tasks
+first (SIGTERM, then SIGKILL after each one's grace period); a second SIGINT
+ends the agent at once.`,
+		Example: `  muster-agent --cell local --master unix:/run/muster/link.sock --state-dir /var/lib/muster-agent`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usageError{fmt.Errorf("unexpected argument %q", args[0]), "see muster-agent --help"}
+			}
+			return nil
+		},
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.check(); err != nil {
+				return err
+			}
+			return serve(cmd.Context(), f, cmd.ErrOrStderr())
+		},
+	}
+	f.register(cmd)
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err, "see muster-agent --help"} })
+	cmd.CompletionOptions.DisableDefaultCmd = true
+	cmd.AddCommand(&cobra.Command{
+		Use: "version", Short: "Print the version", Example: "  muster-agent version", Args: cobra.NoArgs,
+		Run: func(cmd *cobra.Command, _ []string) { fmt.Fprintln(cmd.OutOrStdout(), "muster-agent", version) },
+	})
+	return cmd
+}

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/musterhq/muster/schema"
+)
+
+func TestBadFlags(t *testing.T) {
+	t.Parallel()
+	good := []string{"--cell", "local", "--master", "unix:/nowhere/link.sock", "--state-dir", "/nowhere"}
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "--cell is missing"},
+		{good[:2], "--master is missing"},
+		{good[:4], "--state-dir is missing"},
+		{append(good[2:], "--cell", "No"), `--cell: name "No": want lower-case`},
+		{append(good[:6:6], "--name", "Node1.example"), "hint: such as node1-example"},
+		{append(good[:6:6], "--master", "tcp://1.2.3.4:5"), "hint: other addresses are not supported until TLS is"},
+		{append(good[:6:6], "--master", "unix:"), "want unix:PATH"},
+		{append(good[:6:6], "--ports", "9"), "want FIRST-LAST"},
+		{append(good[:6:6], "--ports", "9-8"), "want FIRST-LAST"},
+		{append(good[:6:6], "--ports", "0-8"), "want FIRST-LAST"},
+		{append(good[:6:6], "--ports", "1-65536"), "want FIRST-LAST"},
+		{append(good[:6:6], "--cpu-milli", "-1"), "cpuMilli of this machine is -1"},
+		{append(good[:6:6], "--log-level", "loud"), `--log-level "loud"`},
+		{append(good[:6:6], "--metrics-listen", "0.0.0.0:9101"), "not supported until TLS"},
+		{append(good[:6:6], "--metrics-listen", ":9101"), "not supported until TLS"},
+		{append(good[:6:6], "--metrics-listen", "[::]:9101"), "hint: 127.0.0.1:9101"},
+		{append(good[:6:6], "--metrics-listen", "example.com:80"), "not supported until TLS"},
+		{append(good[:6:6], "--metrics-listen", "9101"), "want HOST:PORT"},
+		{append(good[:6:6], "--metrics-listen", "127.0.0.1:http"), `port "http" is no number`},
+		{append(good[:6:6], "now"), `unexpected argument "now"`},
+		{append(good[:6:6], "--nope"), "unknown flag: --nope"},
+	} {
+		var stdout, stderr bytes.Buffer
+		code := run(tt.args, &stdout, &stderr)
+		if code != exitUsage || !strings.Contains(stderr.String(), tt.want) || stdout.Len() != 0 {
+			t.Errorf("%q: exit %d, stderr %q, stdout %q, want exit 2 and %q", tt.args, code, stderr.String(), stdout.String(), tt.want)
+		}
+	}
+}
+
+func TestLoopback(t *testing.T) {
+	t.Parallel()
+	for _, addr := range []string{"", "127.0.0.1:0", "127.1.2.3:9101", "[::1]:9101", "localhost:9101"} {
+		if err := checkLoopback(addr); err != nil {
+			t.Errorf("%q: %v", addr, err)
+		}
+	}
+}
+
+func TestHelp(t *testing.T) {
+	t.Parallel()
+	var stdout, stderr bytes.Buffer
+	if code := run([]string{"--help"}, &stdout, &stderr); code != 0 || stderr.Len() != 0 {
+		t.Errorf("exit %d, stderr %q", code, stderr.String())
+	}
+	for _, want := range []string{"Examples:", "--cell local --master unix:", "--ports FIRST-LAST", "20000-29999", "--metrics-listen", "--cpu-milli", "SIGTERM", "SIGINT"} {
+		if !strings.Contains(stdout.String(), want) {
+			t.Errorf("help lacks %q:\n%s", want, stdout.String())
+		}
+	}
+	stdout.Reset()
+	if code := run([]string{"version"}, &stdout, &stderr); code != 0 || stdout.String() != "muster-agent dev\n" {
+		t.Errorf("version: exit %d, %q", code, stdout.String())
+	}
+}
+
+func TestMachine(t *testing.T) {
+	t.Parallel()
+	f := &flags{name: "m7", ports: schema.PortRange{First: 1, Last: 2}, capacity: schema.Resources{CPUMilli: 500}}
+	info, err := f.machine(schema.MachineInfo{Boot: "b", Capacity: schema.Resources{CPUMilli: 2000, RAMBytes: 7, DiskBytes: 8}})
+	want := schema.Resources{CPUMilli: 500, RAMBytes: 7, DiskBytes: 8}
+	if err != nil || info.Name != "m7" || info.Ports != f.ports || info.Capacity != want || info.AgentVersion != version || info.Boot != "b" {
+		t.Errorf("%+v, %v", info, err)
+	}
+	f.name = ""
+	if info, err := f.machine(schema.MachineInfo{}); err != nil || schema.CheckName(info.Name) != nil {
+		t.Errorf("the host's name: %q, %v", info.Name, err)
+	}
+}
+
+func TestCleanName(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		"node1":                  "node1",
+		"Node1.Example.COM":      "node1-example-com",
+		"_x_":                    "x",
+		"…":                      "",
+		strings.Repeat("a.", 40): strings.Repeat("a-", 31) + "a",
+	} {
+		got := cleanName(in)
+		if got != want {
+			t.Errorf("cleanName(%q) = %q, want %q", in, got, want)
+		}
+		if err := schema.CheckName(got); got != "" && err != nil {
+			t.Error(err)
+		}
+	}
+}

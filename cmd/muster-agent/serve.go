@@ -1,0 +1,201 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/musterhq/muster/nodeagent/link"
+	"github.com/musterhq/muster/nodeagent/loop"
+	"github.com/musterhq/muster/nodeagent/runtime"
+	"github.com/musterhq/muster/schema"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// serve is the agent, until a signal ends it.
+func serve(ctx context.Context, f *flags, stderr io.Writer) error {
+	// From here on a signal is answered, so that none kills an agent which
+	// has just started its first task without the last word on it.
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	defer signal.Stop(signals)
+	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: f.level}))
+
+	metrics, err := listenMetrics(ctx, f.metricsListen)
+	if err != nil {
+		return err
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	a, err := newAgent(ctx, f, log, registry)
+	if err != nil {
+		return errors.Join(err, closeListener(metrics))
+	}
+	info := a.loop.Info()
+	log.Info("agent runs", "cell", f.cell, "machine", info.Name, "version", version, "state", f.stateDir,
+		"cpu_milli", info.Capacity.CPUMilli, "ram_bytes", info.Capacity.RAMBytes, "disk_bytes", info.Capacity.DiskBytes, "notes", info.Notes)
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan error, 3)
+	parts := 2
+	go func() { ended <- a.loop.Run(ctx) }()
+	go func() { ended <- a.link.Run(ctx) }()
+	if metrics != nil {
+		parts++
+		log.Info("metrics", "address", "http://"+metrics.Addr().String()+"/metrics")
+		go func() { ended <- serveMetrics(ctx, metrics, registry) }()
+	}
+	err = untilTold(a.loop, signals, ended, &parts, log)
+	cancel()
+	for range parts {
+		err = errors.Join(err, <-ended)
+	}
+	return errors.Join(err, a.tasks.Close())
+}
+
+// agent is a machine's tasks, the loop that owns them, and its link.
+type agent struct {
+	tasks *runtime.Runtime
+	loop  *loop.Loop
+	link  *link.Client
+}
+
+func newAgent(ctx context.Context, f *flags, log *slog.Logger, registry prometheus.Registerer) (*agent, error) {
+	keeper, err := findKeeper()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := filepath.Abs(f.stateDir)
+	if err != nil {
+		return nil, fmt.Errorf("--state-dir %s: %w", f.stateDir, err)
+	}
+	if err := os.MkdirAll(dir, 0o711); err != nil {
+		return nil, fmt.Errorf("--state-dir: %w", err)
+	}
+	a := &agent{}
+	if a.tasks, err = runtime.New(runtime.Config{Dir: dir, Keeper: keeper, Log: log}); err != nil {
+		return nil, err
+	}
+	info, err := f.machine(schema.MachineInfo{
+		Boot: a.tasks.Boot(), Capacity: a.tasks.Capacity(), Attributes: a.tasks.Attributes(), Notes: a.tasks.Notes(),
+	})
+	if err != nil {
+		return nil, errors.Join(err, a.tasks.Close())
+	}
+	a.loop, err = loop.New(ctx, loop.Config{
+		Cell: f.cell, Machine: info, Dir: dir, Runtime: processes{a.tasks}, Log: log, Metrics: registry,
+		Hint: func() { a.link.Hint() },
+	})
+	if err != nil {
+		return nil, errors.Join(err, a.tasks.Close())
+	}
+	a.link = link.New(link.Config{Cell: f.cell, Dial: f.socket, Agent: a.loop, Log: log})
+	return a, nil
+}
+
+// processes is a runtime.Runtime in the loop's words.
+type processes struct{ *runtime.Runtime }
+
+func (p processes) Start(ctx context.Context, dir string, a *schema.Assignment) (loop.Process, error) {
+	process, err := p.Runtime.Start(ctx, dir, a)
+	if err != nil {
+		return nil, err // not a nil *Process in an interface
+	}
+	return process, nil
+}
+
+func (p processes) Adopt(ctx context.Context, dir string) (loop.Process, error) {
+	process, err := p.Runtime.Adopt(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	return process, nil
+}
+
+// untilTold waits for a signal, or for a part that ends by itself, and stops
+// the tasks if the signal says so.
+func untilTold(l *loop.Loop, signals <-chan os.Signal, ended <-chan error, parts *int, log *slog.Logger) error {
+	select {
+	case err := <-ended:
+		*parts--
+		return err
+	case s := <-signals:
+		if s == syscall.SIGTERM {
+			log.Info("SIGTERM: the agent ends and leaves its tasks running")
+			return nil
+		}
+	}
+	log.Info("SIGINT: stopping all tasks; again to leave them as they are")
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	stopped := make(chan error, 1)
+	go func() { stopped <- l.StopAll(ctx) }()
+	select {
+	case err := <-stopped:
+		return err
+	case <-signals:
+		return errors.New("interrupted while tasks were being stopped: some may run on")
+	}
+}
+
+// listenMetrics opens the socket for /metrics; nil if none is wanted.
+func listenMetrics(ctx context.Context, addr string) (net.Listener, error) {
+	if addr == "" {
+		return nil, nil
+	}
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("--metrics-listen: %w", err)
+	}
+	if ip := l.Addr().(*net.TCPAddr).IP; !ip.IsLoopback() { // whatever localhost resolves to
+		return nil, errors.Join(checkLoopback(l.Addr().String()), l.Close())
+	}
+	return l, nil
+}
+
+func closeListener(l net.Listener) error {
+	if l == nil {
+		return nil
+	}
+	return l.Close()
+}
+
+// serveMetrics serves /metrics until ctx ends.
+func serveMetrics(ctx context.Context, l net.Listener, registry *prometheus.Registry) error {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
+	defer stop()
+	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve metrics: %w", err)
+	}
+	return nil
+}
+
+// keeperName is the keeper's binary, which lies beside the agent's.
+const keeperName = "muster-keeper"
+
+// findKeeper returns the path of the keeper's binary.
+func findKeeper() (string, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("find %s: %w", keeperName, err)
+	}
+	path := filepath.Join(filepath.Dir(exe), keeperName)
+	if info, err := os.Stat(path); err != nil || info.Mode()&0o111 == 0 {
+		return "", fmt.Errorf("%s is not beside %s, where the agent needs it", keeperName, exe)
+	}
+	return path, nil
+}

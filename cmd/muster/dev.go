@@ -1,0 +1,58 @@
+package main
+
+import (
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/musterhq/muster/cmd/internal/cell"
+)
+
+func newDev(std stdio) *cobra.Command {
+	var f masterFlags
+	var dataDir, ports, name string
+	c := &cobra.Command{
+		Use:   "dev [DIR]",
+		Short: "run a whole cell on this machine for the config repository at DIR",
+		Long: `Run a whole cell, master and agent, in the foreground for the config repository
+at DIR (default: the current directory). It follows the repository's commits.
+The first line on stdout is the address of its API.
+
+An interrupt stops its tasks and leaves nothing behind but, with --data-dir, the
+cell's state. After a SIGKILL the tasks run on, and the next start adopts them.`,
+		Example: `  muster dev fleet
+  muster dev fleet --data-dir ~/.local/state/fleet --listen 127.0.0.1:7420`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cfg, err := f.config(std)
+			if err != nil {
+				return err
+			}
+			cfg.Repo = "."
+			if len(args) == 1 {
+				cfg.Repo = args[0]
+			}
+			cfg.DataDir = dataDir
+			return cell.RunDev(cmd.Context(), cell.DevConfig{
+				Master: cfg, Agent: filepath.Join(filepath.Dir(cfg.Exe), "muster-agent"), AgentArgs: agentArgs(ports, name), Stderr: std.err,
+			})
+		},
+	}
+	f.add(c, "warn")
+	c.Flags().StringVar(&ports, "ports", "", "ports that tasks may be given, FIRST-LAST (default: the agent's)")
+	c.Flags().StringVar(&name, "name", "", "name of this machine in the cell (default: the host's)")
+	c.Flags().StringVar(&dataDir, "data-dir", "", "directory to keep the cell's state in (default: a temporary one, removed at the end)")
+	return c
+}
+
+// agentArgs are the flags of dev that are the agent's.
+func agentArgs(ports, name string) []string {
+	var args []string
+	if ports != "" {
+		args = append(args, "--ports", ports)
+	}
+	if name != "" {
+		args = append(args, "--name", name)
+	}
+	return args
+}

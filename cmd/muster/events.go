@@ -1,0 +1,113 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/musterhq/muster/reconciler/web/client"
+	"github.com/musterhq/muster/schema"
+)
+
+// followWait is how long one question for further events waits.
+const followWait = 20 * time.Second
+
+func newEvents(std stdio) *cobra.Command {
+	var m masterFlag
+	var out *outputFlag
+	var follow bool
+	q := schema.EventQuery{Newest: true}
+	c := &cobra.Command{
+		Use:     "events [USER/JOB | USER/JOB/INDEX | MACHINE]",
+		Short:   "print the cell's history",
+		Example: "  muster events search/web\n  muster events -f -o json",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				about(&q, args[0])
+			}
+			cl, err := m.client()
+			if err != nil {
+				return err
+			}
+			return printEvents(cmd.Context(), std, cl, eventOutput{q, out.value, follow})
+		},
+	}
+	m.add(c)
+	out = addOutput(c, "text", "json")
+	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on as more happens")
+	c.Flags().IntVar(&q.Limit, "limit", 100, "how many of the newest to print; 0 for all that are held in memory")
+	return c
+}
+
+// about narrows a query to a machine, a job or a task.
+func about(q *schema.EventQuery, name string) {
+	switch strings.Count(name, "/") {
+	case 0:
+		q.Machine = name
+	case 1:
+		q.Job = name
+	default:
+		q.Task = name
+	}
+}
+
+// eventOutput says which events are printed, and how.
+type eventOutput struct {
+	query  schema.EventQuery
+	format string
+	follow bool
+}
+
+// printEvents prints the events there are, and with follow those that come until
+// ctx ends.
+func printEvents(ctx context.Context, std stdio, cl *client.Client, o eventOutput) error {
+	wait := time.Duration(0)
+	for {
+		records, err := cl.Events(ctx, o.query, wait)
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil //nolint:nilerr // the user has seen enough
+			}
+			return err
+		}
+		for i := range records {
+			if err := printEvent(std, o.format, &records[i]); err != nil {
+				return err
+			}
+			o.query.After = records[i].ID
+		}
+		if !o.follow {
+			return nil
+		}
+		o.query.Newest, o.query.Limit, wait = false, 0, followWait
+	}
+}
+
+// printEvent writes one event: a line of text, or of JSON.
+func printEvent(std stdio, format string, e *schema.EventRecord) error {
+	if format == "json" {
+		return json.NewEncoder(std.out).Encode(e)
+	}
+	what := e.Task
+	for _, s := range []string{e.Job, e.Machine} {
+		if what == "" {
+			what = s
+		}
+	}
+	if e.Machine != "" && what != e.Machine {
+		what += " on " + e.Machine
+	}
+	if what != "" {
+		what += ": "
+	}
+	if e.Commit != "" {
+		what = "commit " + short(e.Commit) + " " + what
+	}
+	_, err := fmt.Fprintf(std.out, "%s %-8s %s%s\n", e.At.UTC().Format("2006-01-02T15:04:05.000Z"), e.Kind, what, e.Message)
+	return err
+}

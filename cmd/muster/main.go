@@ -1,0 +1,30 @@
+// Command muster is a cell's master and its command line.
+//
+// In: arguments, the environment (MUSTER_MASTER), a config repository. Out:
+// results on stdout, progress and errors on stderr, and an exit code: 0 yes,
+// 1 differences or not converged, 2 the input is invalid, 3 it could not be
+// done. Each subcommand is one file; what they do lies in the packages below.
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// stdio is where a command reads and writes, so that tests need no process.
+type stdio struct {
+	in       io.Reader
+	out, err io.Writer
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// A second signal is not waited for: it ends the process at once.
+	context.AfterFunc(ctx, stop)
+	code := run(ctx, os.Args[1:], stdio{os.Stdin, os.Stdout, os.Stderr})
+	stop()
+	os.Exit(code)
+}

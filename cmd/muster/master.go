@@ -1,0 +1,87 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/musterhq/muster/cmd/internal/cell"
+)
+
+// masterFlags are those that master and dev share.
+type masterFlags struct {
+	cell, branch, listen, logLevel string
+	poll                           time.Duration
+}
+
+func (f *masterFlags) add(c *cobra.Command, logLevel string) {
+	c.Flags().StringVar(&f.cell, "cell", "", "name of the cell (default: the data directory's, else the only one that the repository declares)")
+	c.Flags().StringVar(&f.branch, "branch", "", "branch to follow (default: the repository's HEAD)")
+	c.Flags().StringVar(&f.listen, "listen", "127.0.0.1:0", "loopback address of API, status page and metrics; port 0 takes a free one")
+	c.Flags().DurationVar(&f.poll, "poll", 30*time.Second, "how often to look for new commits; those of a local repository are seen at once")
+	c.Flags().StringVar(&f.logLevel, "log-level", logLevel, "least level of what is logged to stderr: debug, info, warn, error")
+}
+
+// logger returns a logger to std.err of the level that the flags say.
+func (f *masterFlags) logger(std stdio) (*slog.Logger, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(f.logLevel)); err != nil {
+		return nil, invalid("want debug, info, warn or error", "log level %q", f.logLevel)
+	}
+	return slog.New(slog.NewTextHandler(std.err, &slog.HandlerOptions{Level: level})), nil
+}
+
+// config fills the parts of a master's configuration that do not depend on the
+// command.
+func (f *masterFlags) config(std stdio) (cell.MasterConfig, error) {
+	log, err := f.logger(std)
+	if err != nil {
+		return cell.MasterConfig{}, err
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return cell.MasterConfig{}, err
+	}
+	return cell.MasterConfig{
+		Cell: f.cell, Branch: f.branch, Listen: f.listen, Poll: f.poll, Log: log,
+		Exe: exe,
+		Ready: func(name, url string) {
+			fmt.Fprintf(std.out, "muster: cell %s at %s\n", name, url)
+		},
+	}, nil
+}
+
+func newMaster(std stdio) *cobra.Command {
+	var f masterFlags
+	var repo, dataDir, linkSocket string
+	c := &cobra.Command{
+		Use:   "master --repo URL --data-dir DIR",
+		Short: "run the master of a cell",
+		Long: `Run the master of a cell: follow a config repository and make the cell's
+machines do what it says. The first line on stdout is the address of its API.
+
+Tasks run on when the master stops, however it stops; a master that starts with
+the same data directory goes on where the last one was.`,
+		Example: `  muster master --repo /srv/fleet.git --data-dir /var/lib/muster --listen 127.0.0.1:7420
+  muster-agent --cell local --master unix:/var/lib/muster/link/agent.sock --state-dir /var/lib/muster-agent`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if repo == "" || dataDir == "" {
+				return invalid("usage: "+cmd.UseLine(), "muster master needs --repo and --data-dir")
+			}
+			cfg, err := f.config(std)
+			if err != nil {
+				return err
+			}
+			cfg.Repo, cfg.DataDir, cfg.Link = repo, dataDir, linkSocket
+			return cell.RunMaster(cmd.Context(), cfg)
+		},
+	}
+	f.add(c, "info")
+	c.Flags().StringVar(&repo, "repo", "", "config repository: a path or a URL")
+	c.Flags().StringVar(&dataDir, "data-dir", "", "directory of the master's state")
+	c.Flags().StringVar(&linkSocket, "link", "", "unix socket that agents dial (default: link/agent.sock in the data directory)")
+	return c
+}

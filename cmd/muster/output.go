@@ -1,0 +1,69 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+)
+
+// addOutput adds -o to a command that prints; the first format is the default.
+func addOutput(c *cobra.Command, formats ...string) *outputFlag {
+	f := &outputFlag{value: formats[0], formats: formats}
+	c.Flags().VarP(f, "output", "o", "format of what is printed: "+strings.Join(formats, ", "))
+	return f
+}
+
+// outputFlag is a flag with a fixed set of values.
+type outputFlag struct {
+	value   string
+	formats []string
+}
+
+func (f *outputFlag) String() string { return f.value }
+
+// Type names the flag's type in the help.
+func (f *outputFlag) Type() string { return "format" }
+
+// Set takes one of the formats.
+func (f *outputFlag) Set(s string) error {
+	if !slices.Contains(f.formats, s) {
+		return fmt.Errorf("format %q: want one of %s", s, strings.Join(f.formats, ", "))
+	}
+	f.value = s
+	return nil
+}
+
+// printJSON writes v as indented JSON.
+func printJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}
+
+// table writes rows in columns, the first row being the head.
+func table(w io.Writer, rows [][]string) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, r := range rows {
+		fmt.Fprintln(t, strings.Join(r, "\t"))
+	}
+	return t.Flush()
+}
+
+// isTerminal reports whether w is a terminal that wants colour and a line that
+// is written over.
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
+		return false
+	}
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
+}

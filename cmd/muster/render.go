@@ -1,0 +1,36 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/musterhq/muster/schema"
+)
+
+func newRender(std stdio) *cobra.Command {
+	var rev string
+	c := &cobra.Command{
+		Use:   "render [DIR]",
+		Short: "print the data that a config repository compiles to",
+		Long: `Print the data that the config repository at DIR (default: the current directory)
+compiles to: one canonical JSON document, objects by kind as sorted lists. Without
+--rev it is the work tree that is compiled, with it a commit.`,
+		Example: "  muster render fleet | jq '.jobs[].name'\n  muster render fleet --rev main~1",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := compileRepo(cmd.Context(), operand(args), rev)
+			if err != nil {
+				return err
+			}
+			if errs, _ := count(c.diagnostics); errs > 0 {
+				printDiagnostics(std.err, c.diagnostics, c.tree.Files)
+				return &failure{code: exitInvalid}
+			}
+			_, err = fmt.Fprintf(std.out, "%s\n", schema.Canonical(c.objects))
+			return err
+		},
+	}
+	c.Flags().StringVar(&rev, "rev", "", "commit, branch or tag to compile instead of the work tree")
+	return c
+}

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/musterhq/muster/cmd/internal/cell"
+	"github.com/musterhq/muster/reconciler/store"
+	"github.com/musterhq/muster/reconciler/web/client"
+)
+
+// The exit codes.
+const (
+	exitOK       = 0
+	exitDiffers  = 1 // differences, or not converged
+	exitInvalid  = 2 // the input is invalid
+	exitCouldNot = 3
+)
+
+// failure is an error that knows its exit code and the user's way out. An
+// error that is none exits with exitCouldNot.
+type failure struct {
+	code int
+	err  error  // nil when what is wrong has been printed already
+	hint string // what to do, on a line of its own
+}
+
+func (f *failure) Error() string {
+	if f.err == nil {
+		return ""
+	}
+	return f.err.Error()
+}
+
+func (f *failure) Unwrap() error { return f.err }
+
+// invalid returns a failure for input that is wrong, with the way out.
+func invalid(hint, format string, args ...any) error {
+	return &failure{code: exitInvalid, err: fmt.Errorf(format, args...), hint: hint}
+}
+
+// run executes one command line and returns its exit code.
+func run(ctx context.Context, args []string, std stdio) int {
+	root := newRoot(std)
+	root.SetArgs(args)
+	root.SetIn(std.in)
+	root.SetOut(std.out)
+	root.SetErr(std.err)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitOK
+	}
+	code, hint := verdictOf(err)
+	if msg := err.Error(); msg != "" {
+		fmt.Fprintf(std.err, "muster: %s\n", msg)
+	}
+	if hint != "" {
+		fmt.Fprintf(std.err, "hint: %s\n", hint)
+	}
+	return code
+}
+
+// verdictOf returns the exit code of an error and the way out of it.
+func verdictOf(err error) (code int, hint string) {
+	var f *failure
+	var input *cell.InputError
+	var foreign *store.ForeignError
+	var answer *client.Error
+	switch {
+	case errors.As(err, &f):
+		return f.code, f.hint
+	case errors.As(err, &input), errors.As(err, &foreign):
+		return exitInvalid, ""
+	case errors.As(err, &answer) && answer.Code >= 400 && answer.Code < 500:
+		return exitInvalid, answer.Hint
+	case errors.As(err, &answer):
+		return exitCouldNot, answer.Hint
+	}
+	return exitCouldNot, ""
+}
+
+func newRoot(std stdio) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "muster",
+		Short: "run jobs on a cell of machines, as a git repository says",
+		Long: `muster runs jobs on a cell of machines, as a git repository says.
+
+Jobs, quotas and tenants are written in CUE in a config repository. A commit is
+the only way to change what should run; muster makes it so, and keeps it so.
+
+Exit codes: 0 yes, 1 differences or not converged, 2 the input is invalid,
+3 it could not be done.`,
+		Example: `  muster demo                 see a whole cell do its work, in about a minute
+  muster init fleet           write a config repository
+  muster dev fleet            run a cell on this machine that follows it
+  muster status --master http://127.0.0.1:7420`,
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
+		Args:              cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return cmd.Help()
+			}
+			hint := "muster --help lists the commands"
+			if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+				hint = "did you mean: muster " + strings.Join(near, ", muster ")
+			}
+			return invalid(hint, "there is no command %q", args[0])
+		},
+	}
+	root.SuggestionsMinimumDistance = 2
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return &failure{code: exitInvalid, err: fmt.Errorf("%s: %w", cmd.CommandPath(), err), hint: cmd.CommandPath() + " --help lists the flags"}
+	})
+	root.AddCommand(
+		newInit(std), newValidate(std), newRender(std),
+		newDev(std), newMaster(std), newDemo(std),
+		newStatus(std), newWhy(std), newEvents(std), newLogs(std), newWait(std), newReconcile(std),
+		newVersion(std), newCompileChild(std), newServe(),
+	)
+	for _, c := range root.Commands() {
+		wrapArgs(c)
+	}
+	return root
+}
+
+// wrapArgs makes a wrong number of operands an invalid input, with the usage
+// as the way out.
+func wrapArgs(c *cobra.Command) {
+	check := c.Args
+	if check == nil {
+		check = cobra.NoArgs
+	}
+	c.Args = func(cmd *cobra.Command, args []string) error {
+		if err := check(cmd, args); err != nil {
+			return &failure{code: exitInvalid, err: fmt.Errorf("%s: %w", cmd.CommandPath(), err), hint: "usage: " + cmd.UseLine()}
+		}
+		return nil
+	}
+}

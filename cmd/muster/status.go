@@ -1,0 +1,214 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/schema"
+)
+
+func newStatus(std stdio) *cobra.Command {
+	var m masterFlag
+	var out *outputFlag
+	c := &cobra.Command{
+		Use:   "status [USER/JOB | USER/JOB/INDEX | MACHINE]",
+		Short: "show the cell: what should run, what runs, and what stands between",
+		Example: `  muster status
+  muster status search/web
+  muster status -o json | jq .converged`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cl, err := m.client()
+			if err != nil {
+				return err
+			}
+			s, _, err := cl.Status(cmd.Context(), 0, 0)
+			if err != nil {
+				return err
+			}
+			if len(args) == 1 {
+				if s, err = narrow(s, args[0]); err != nil {
+					return err
+				}
+			}
+			if out.value == "json" {
+				return printJSON(std.out, s)
+			}
+			return printStatus(std.out, s, len(args) == 1)
+		},
+	}
+	m.add(c)
+	out = addOutput(c, "text", "json")
+	return c
+}
+
+// narrow returns s with only what name says: a job and its tasks, one task, or
+// a machine and what it holds.
+func narrow(s *reconciler.Status, name string) (*reconciler.Status, error) {
+	n := *s
+	job := name
+	isTask := strings.Count(name, "/") == 2
+	if isTask {
+		job = name[:strings.LastIndexByte(name, '/')]
+	}
+	switch strings.Count(name, "/") {
+	case 0:
+		n.Machines = keep(s.Machines, func(m reconciler.MachineStatus) bool { return m.Name == name })
+		n.Tasks = keep(s.Tasks, func(t reconciler.TaskStatus) bool { return t.Machine == name })
+		held := map[string]bool{}
+		for _, t := range n.Tasks {
+			held[t.Name[:strings.LastIndexByte(t.Name, '/')]] = true
+		}
+		n.Jobs = keep(s.Jobs, func(j reconciler.JobStatus) bool { return held[j.Name] })
+		if len(n.Machines) == 0 {
+			return nil, invalid("muster status lists the machines; a job is USER/JOB", "cell %s has no machine %q", s.Cell, name)
+		}
+	default:
+		n.Jobs = keep(s.Jobs, func(j reconciler.JobStatus) bool { return j.Name == job })
+		n.Rejected = keep(s.Rejected, func(r reconciler.Rejection) bool { return r.Job == job })
+		n.Tasks = keep(s.Tasks, func(t reconciler.TaskStatus) bool {
+			return t.Name == name || !isTask && strings.HasPrefix(t.Name, name+"/")
+		})
+		if len(n.Jobs)+len(n.Rejected) == 0 || isTask && len(n.Tasks) == 0 {
+			return nil, invalid("muster status lists the jobs", "cell %s has no %s %q", s.Cell, map[bool]string{true: "task", false: "job"}[isTask], name)
+		}
+	}
+	return &n, nil
+}
+
+func keep[T any](list []T, want func(T) bool) []T {
+	out := make([]T, 0, len(list))
+	for _, v := range list {
+		if want(v) {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+// printStatus writes s for people. History is told only of what was asked for
+// by name.
+func printStatus(w io.Writer, s *reconciler.Status, history bool) error {
+	p := painter(isTerminal(w))
+	state := p.paint(green, "converged")
+	if !s.Converged {
+		state = p.paint(yellow, "not converged")
+	}
+	fmt.Fprintf(w, "cell %s  commit %s  applied %s  %s\n", s.Cell, short(s.Commit), short(s.Applied), state)
+	for _, line := range s.Waiting {
+		fmt.Fprintf(w, "  waiting: %s\n", line)
+	}
+	if s.Source != "" {
+		fmt.Fprintf(w, "  %s %s\n", p.paint(red, "repository:"), s.Source)
+	}
+	for _, n := range s.Notes {
+		fmt.Fprintf(w, "  note: %s\n", n)
+	}
+	printTrouble(w, p, s)
+	fmt.Fprintln(w)
+	if err := table(w, machineRows(s.Machines)); err != nil {
+		return err
+	}
+	fmt.Fprintln(w)
+	if err := table(w, jobRows(s.Jobs)); err != nil {
+		return err
+	}
+	fmt.Fprintln(w)
+	if err := table(w, taskRows(s.Tasks)); err != nil {
+		return err
+	}
+	if history {
+		for _, t := range s.Tasks {
+			for _, h := range t.History {
+				fmt.Fprintf(w, "%s: %s\n", t.Name, h)
+			}
+		}
+	}
+	return nil
+}
+
+// printTrouble writes what of the newest commit was not taken.
+func printTrouble(w io.Writer, p painter, s *reconciler.Status) {
+	for _, st := range s.Stale {
+		fmt.Fprintf(w, "\n%s %s keeps its last good data: %s\n", p.paint(red, "stale:"), st.Dir, st.Reason)
+		printDiagnostics(w, st.Diagnostics, nil)
+		fmt.Fprintf(w, "  next: %s\n", st.Next)
+	}
+	for _, r := range s.Rejected {
+		fmt.Fprintf(w, "\n%s %s keeps its last admitted data\n", p.paint(red, "rejected:"), r.Job)
+		printDiagnostics(w, []schema.Diagnostic{r.Diagnostic}, nil)
+		fmt.Fprintf(w, "  next: %s\n", r.Next)
+	}
+}
+
+func machineRows(machines []reconciler.MachineStatus) [][]string {
+	rows := [][]string{{"MACHINE", "HEALTH", "TASKS", "CPU (milli)", "RAM", "DISK", "NOTES"}}
+	for _, m := range machines {
+		rows = append(rows, []string{
+			m.Name, m.Health, strconv.Itoa(m.Tasks),
+			fmt.Sprintf("%d of %d", m.Used.CPUMilli, m.Capacity.CPUMilli),
+			bytesOf(m.Used.RAMBytes) + " of " + bytesOf(m.Capacity.RAMBytes),
+			bytesOf(m.Used.DiskBytes) + " of " + bytesOf(m.Capacity.DiskBytes),
+			strings.Join(m.Notes, "; "),
+		})
+	}
+	return rows
+}
+
+func jobRows(jobs []reconciler.JobStatus) [][]string {
+	rows := [][]string{{"JOB", "KIND", "BAND", "DESIRED", "RUNNING", "PENDING", "FAILED", "DONE", "REASON"}}
+	for _, j := range jobs {
+		rows = append(rows, []string{
+			j.Name, string(j.Kind), string(j.Band), strconv.Itoa(j.Desired), strconv.Itoa(j.Running),
+			strconv.Itoa(j.Pending), strconv.Itoa(j.Failed), strconv.Itoa(j.Done), j.Reason,
+		})
+	}
+	return rows
+}
+
+func taskRows(tasks []reconciler.TaskStatus) [][]string {
+	rows := [][]string{{"TASK", "STATE", "MACHINE", "PID", "RESTARTS", "PORTS", "REASON"}}
+	for _, t := range tasks {
+		pid := ""
+		if t.PID != 0 {
+			pid = strconv.Itoa(t.PID)
+		}
+		state := t.State
+		if t.Health == schema.Unhealthy {
+			state += " (unhealthy)"
+		}
+		rows = append(rows, []string{t.Name, state, t.Machine, pid, strconv.Itoa(t.Restarts), portsOf(t.Ports), t.Reason})
+	}
+	return rows
+}
+
+func portsOf(ports map[string]int) string {
+	out := make([]string, 0, len(ports))
+	for _, name := range slices.Sorted(maps.Keys(ports)) {
+		out = append(out, fmt.Sprintf("%s:%d", name, ports[name]))
+	}
+	return strings.Join(out, " ")
+}
+
+// bytesOf writes n bytes with a binary unit.
+func bytesOf(n int64) string {
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
+	f, i := float64(n), 0
+	for ; f >= 1024 && i < len(units)-1; i++ {
+		f /= 1024
+	}
+	return strings.TrimSuffix(fmt.Sprintf("%.1f", f), ".0") + units[i]
+}
+
+// short returns the first 10 digits of a commit, as git does, or "none".
+func short(commit string) string {
+	return cmp.Or(commit[:min(len(commit), 10)], "none")
+}

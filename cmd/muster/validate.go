@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/git"
+	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/compile"
+)
+
+func newValidate(std stdio) *cobra.Command {
+	var rev string
+	var out *outputFlag
+	c := &cobra.Command{
+		Use:   "validate [DIR]",
+		Short: "check a config repository as the master will, offline",
+		Long: `Check the config repository at DIR (default: the current directory) as the master
+will: compile it, and check ownership and quota. It needs no cell. Exits 2 when
+something is wrong.`,
+		Example: "  muster validate fleet\n  muster validate -o github          in a workflow of a pull request",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := compileRepo(cmd.Context(), operand(args), rev)
+			if err != nil {
+				return err
+			}
+			return printVerdict(std, out.value, c)
+		},
+	}
+	c.Flags().StringVar(&rev, "rev", "", "commit, branch or tag to check instead of the work tree")
+	out = addOutput(c, "text", "json", "github")
+	return c
+}
+
+func printVerdict(std stdio, format string, c *compiledRepo) error {
+	errs, warnings := count(c.diagnostics)
+	var err error
+	switch format {
+	case "json":
+		err = printJSON(std.out, verdict{Valid: errs == 0, Diagnostics: append([]schema.Diagnostic{}, c.diagnostics...)})
+	case "github":
+		printGitHub(std.out, c.diagnostics)
+	default:
+		printDiagnostics(std.out, c.diagnostics, c.tree.Files)
+		if errs == 0 {
+			fmt.Fprintf(std.out, "valid: %d jobs, %d quotas, %d tenants, %d warnings\n", len(c.objects.Jobs), len(c.objects.Quotas), len(c.objects.Tenants), warnings)
+		} else {
+			fmt.Fprintf(std.out, "invalid: %d errors, %d warnings\n", errs, warnings)
+		}
+	}
+	if err == nil && errs > 0 {
+		err = &failure{code: exitInvalid}
+	}
+	return err
+}
+
+func operand(args []string) string {
+	if len(args) == 0 {
+		return "."
+	}
+	return args[0]
+}
+
+// compiledRepo is a config repository after all checks that need no cell.
+type compiledRepo struct {
+	tree        schema.Tree
+	objects     schema.Objects
+	diagnostics []schema.Diagnostic
+}
+
+// compileRepo compiles the work tree at dir, or a commit of its repository, and
+// checks it by itself.
+func compileRepo(ctx context.Context, dir, rev string) (*compiledRepo, error) {
+	tree, err := readTree(ctx, dir, rev)
+	if err != nil {
+		return nil, err
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	c, err := compile.New(compile.Config{Exe: exe, Args: []string{"compile-child"}}).Compile(ctx, tree)
+	if err != nil {
+		return nil, err
+	}
+	out := &compiledRepo{tree: tree}
+	out.objects, out.diagnostics = reconciler.Check(c)
+	return out, nil
+}
+
+func readTree(ctx context.Context, dir, rev string) (schema.Tree, error) {
+	if rev == "" {
+		tree, err := compile.ReadDir(dir)
+		if err != nil {
+			return tree, &failure{code: exitInvalid, err: err, hint: "name the directory of a config repository; muster init DIR writes one"}
+		}
+		return tree, nil
+	}
+	repo, err := git.Open(ctx, git.Config{URL: dir, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return schema.Tree{}, &failure{code: exitInvalid, err: err}
+	}
+	commit, err := repo.Resolve(ctx, rev)
+	if err != nil {
+		return schema.Tree{}, &failure{code: exitInvalid, err: err}
+	}
+	return repo.Tree(ctx, commit)
+}

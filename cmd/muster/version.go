@@ -1,0 +1,33 @@
+package main
+
+import (
+	"fmt"
+	"runtime"
+
+	"github.com/spf13/cobra"
+)
+
+// version is stamped by the Makefile.
+var version = "devel"
+
+func newVersion(std stdio) *cobra.Command {
+	var out *outputFlag
+	c := &cobra.Command{
+		Use:     "version",
+		Short:   "print the version",
+		Example: "  muster version -o json",
+		RunE: func(*cobra.Command, []string) error {
+			if out.value == "json" {
+				return printJSON(std.out, struct {
+					Version  string `json:"version"`
+					Go       string `json:"go"`
+					Platform string `json:"platform"`
+				}{version, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH})
+			}
+			_, err := fmt.Fprintf(std.out, "muster %s %s %s/%s\n", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			return err
+		},
+	}
+	out = addOutput(c, "text", "json")
+	return c
+}

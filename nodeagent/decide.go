@@ -1,0 +1,322 @@
+package nodeagent
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// Input is everything that a decision depends on.
+type Input struct {
+	Machine string
+	Boot    string // the machine's boot id now
+	Now     time.Time
+	// View is nil until the agent has had one: then nothing is started and
+	// nothing is stopped.
+	View *View
+	Held []Held // in any order
+	// Shutdown stops all tasks without ending their generations: the next
+	// agent starts them again.
+	Shutdown bool
+}
+
+// Plan is what to do now and what to say.
+type Plan struct {
+	// Actions are to be done in this order, each as its Kind says.
+	Actions []Action
+	// Checks are the health checks that shall go on; all others end.
+	Checks []Check
+	// Tasks are the report's entries, by task and generation. They tell the
+	// input's state, not that after Actions.
+	Tasks []schema.TaskStatus
+	// Wake is when to decide again if nothing happens before; zero: never.
+	Wake time.Time
+	// Alive counts the generations that may have a process.
+	Alive int
+}
+
+// ActionKind is what an Action does.
+type ActionKind string
+
+// The kinds of action.
+const (
+	// Start writes the assignment to disk if it is not there, verifies its
+	// ports, and starts Incarnation.
+	Start ActionKind = "start"
+	// Term records Cause as the incarnation's Stop if it has none, and then
+	// sends SIGTERM.
+	Term ActionKind = "term"
+	// Kill sends SIGKILL to all of the incarnation.
+	Kill ActionKind = "kill"
+	// Reap records Exit as the incarnation's: it ended with the machine's
+	// last boot, and nobody saw how.
+	Reap ActionKind = "reap"
+	// End records Cause as the generation's End.
+	End ActionKind = "end"
+	// Prune removes the directory of an old incarnation.
+	Prune ActionKind = "prune"
+	// Remove removes the generation's directory.
+	Remove ActionKind = "remove"
+)
+
+// Action is one thing to do to one generation.
+type Action struct {
+	Kind        ActionKind
+	Task        schema.TaskName
+	Generation  uint64
+	Incarnation int                // for Start, Term, Kill, Reap, Prune
+	Assignment  *schema.Assignment // for Start
+	Cause       *schema.Cause      // for Term, End
+	Exit        *schema.Exit       // for Reap
+}
+
+// What is kept of generations that ended and left the view: for their logs.
+const (
+	KeepGenerations = 3              // newest per task
+	KeepFor         = 24 * time.Hour // after the end
+	// KeepIncarnations is how many incarnations of a generation stay on
+	// disk. It is more than MaxFailures, which are counted there.
+	KeepIncarnations = 10
+	// ReportFor is how long an ended generation that is out of the view is
+	// still reported, so that whoever asks finds its end there.
+	ReportFor = 10 * time.Minute
+	// killAgain is the time between two SIGKILLs: one can meet a task that
+	// is just being started by its keeper.
+	killAgain = 5 * time.Second
+)
+
+// item is a generation of a task: in the view, on the machine, or both.
+type item struct {
+	task       schema.TaskName
+	generation uint64
+	assigned   *schema.Assignment // nil: not in the view
+	held       *Held              // nil: never started here
+}
+
+// decider gathers the plan of one call of Decide.
+type decider struct {
+	in   Input
+	plan Plan
+}
+
+// Decide compares what the machine shall run with what it holds.
+func Decide(in Input) Plan {
+	d := &decider{in: in}
+	items := collect(in)
+	for len(items) > 0 {
+		n := 1
+		for n < len(items) && items[n].task == items[0].task {
+			n++
+		}
+		d.task(items[:n])
+		items = items[n:]
+	}
+	return d.plan
+}
+
+// collect joins view and held, by task and generation.
+func collect(in Input) []item {
+	var items []item
+	if in.View != nil {
+		for i := range in.View.Assignments {
+			a := &in.View.Assignments[i]
+			items = append(items, item{task: a.Task, generation: a.Generation, assigned: a})
+		}
+	}
+	for i := range in.Held {
+		h := &in.Held[i]
+		items = append(items, item{task: h.Assignment.Task, generation: h.Assignment.Generation, held: h})
+	}
+	slices.SortStableFunc(items, func(a, b item) int {
+		return cmp.Or(a.task.Compare(b.task), cmp.Compare(a.generation, b.generation))
+	})
+	joined := items[:0]
+	for _, it := range items {
+		if n := len(joined); n > 0 && joined[n-1].task == it.task && joined[n-1].generation == it.generation {
+			joined[n-1].assigned = cmp.Or(joined[n-1].assigned, it.assigned)
+			joined[n-1].held = cmp.Or(joined[n-1].held, it.held)
+			continue
+		}
+		joined = append(joined, it)
+	}
+	return joined
+}
+
+// task decides for all generations of one task, oldest first.
+func (d *decider) task(generations []item) {
+	alive, newest := 0, uint64(0)
+	for _, it := range generations {
+		if it.held != nil && it.held.Alive() {
+			alive++
+		}
+		if it.assigned != nil && it.assigned.Stop == nil {
+			newest = it.generation
+		}
+	}
+	d.plan.Alive += alive
+	kept := 0
+	for i := len(generations) - 1; i >= 0; i-- {
+		it := generations[i]
+		switch h := it.held; {
+		case h == nil:
+			if it.generation == newest && alive == 0 {
+				d.start(it)
+			}
+		case h.End != nil:
+			kept = d.keep(it, kept)
+		case h.Alive():
+			d.alive(it, d.stopCause(it, newest))
+		default:
+			d.down(it, d.stopCause(it, newest), alive > 0)
+		}
+	}
+	for _, it := range generations {
+		d.report(it, newest)
+	}
+}
+
+// stopCause returns why it shall not run, nil if it shall.
+func (d *decider) stopCause(it item, newest uint64) *schema.Cause {
+	cause := schema.Cause{Machine: d.in.Machine, Generation: it.generation, At: d.in.Now}
+	switch {
+	case it.assigned != nil && it.assigned.Stop != nil:
+		cause.Kind, cause.Message = it.assigned.Stop.Kind, it.assigned.Stop.Message
+	case d.in.View != nil && it.assigned == nil:
+		cause.Kind, cause.Message = schema.CauseSuperseded, "it is no longer assigned to this machine"
+	case d.in.View != nil && it.generation != newest:
+		cause.Kind, cause.Message = schema.CauseSuperseded, "a newer generation is assigned to this machine"
+	case d.in.Shutdown:
+		cause.Kind, cause.Message = schema.CauseShutdown, "the agent was told to stop all tasks"
+	default:
+		return nil
+	}
+	return &cause
+}
+
+// alive decides for a generation that has a process.
+func (d *decider) alive(it item, stop *schema.Cause) {
+	c := it.held.last()
+	if c.Busy {
+		return
+	}
+	if c.Boot != d.in.Boot {
+		d.act(it, Action{Kind: Reap, Incarnation: c.Number, Exit: &schema.Exit{
+			Incarnation: c.Number, Code: -1, At: d.in.Now, Message: "the machine was restarted",
+		}})
+		return
+	}
+	if stop == nil {
+		stop = c.Stop // what was told to stop once, stops
+	}
+	if stop == nil {
+		d.check(it, c)
+		return
+	}
+	if c.TermAt.IsZero() {
+		d.act(it, Action{Kind: Term, Incarnation: c.Number, Cause: stop})
+		return
+	}
+	at := due(d.in.Now, c.TermAt, time.Duration(it.job().Task.GraceSeconds)*time.Second)
+	if !c.KilledAt.IsZero() {
+		at = due(d.in.Now, c.KilledAt, killAgain)
+	}
+	if at.After(d.in.Now) {
+		d.wake(at)
+		return
+	}
+	d.act(it, Action{Kind: Kill, Incarnation: c.Number})
+}
+
+// down decides for a generation that has no process and has not ended: whether
+// it ends now, starts again, or waits.
+func (d *decider) down(it item, stop *schema.Cause, blocked bool) {
+	h := it.held
+	if cause := d.end(h, it.job().Kind, stop); cause != nil {
+		d.act(it, Action{Kind: End, Cause: cause})
+		return
+	}
+	if n := len(h.Incarnations); n > KeepIncarnations {
+		for _, c := range h.Incarnations[:n-KeepIncarnations] {
+			d.act(it, Action{Kind: Prune, Incarnation: c.Number})
+		}
+	}
+	if stop != nil || d.in.View == nil || blocked {
+		return // shutdown, or nothing is known yet, or its task runs elsewhere
+	}
+	if at := nextStart(h, d.in.Now, d.in.Boot); at.After(d.in.Now) {
+		d.wake(at)
+		return
+	}
+	d.start(it)
+}
+
+// end returns how h ends, nil if it goes on.
+func (d *decider) end(h *Held, kind schema.JobKind, stop *schema.Cause) *schema.Cause {
+	cause := schema.Cause{Machine: d.in.Machine, Generation: h.Assignment.Generation, At: d.in.Now}
+	c := h.last()
+	if c != nil {
+		cause.Exit = c.Exit
+	}
+	switch {
+	case finished(h, kind):
+		cause.Kind = schema.CauseFinished
+	case stop != nil && stop.Kind != schema.CauseShutdown:
+		cause.Kind, cause.Message = stop.Kind, stop.Message
+	case h.Refused != nil:
+		cause.Kind, cause.Message = h.Refused.Kind, h.Refused.Message
+	case c != nil && !c.blameless(d.in.Boot) && failures(h, d.in.Boot) >= MaxFailures:
+		cause.Kind = schema.CauseFailed
+	default:
+		return nil
+	}
+	return &cause
+}
+
+// keep decides how long an ended generation stays on disk; kept counts those
+// of its task that are newer and stay.
+func (d *decider) keep(it item, kept int) int {
+	if it.assigned != nil || d.in.View == nil {
+		return kept
+	}
+	until := due(d.in.Now, it.held.End.At, KeepFor)
+	if kept >= KeepGenerations || !until.After(d.in.Now) {
+		d.act(it, Action{Kind: Remove})
+		return kept
+	}
+	d.wake(until)
+	return kept + 1
+}
+
+// start starts the next incarnation of it, unless all tasks shall stop.
+func (d *decider) start(it item) {
+	if d.in.Shutdown {
+		return
+	}
+	n := 1
+	if it.held != nil && len(it.held.Incarnations) > 0 {
+		n = it.held.last().Number + 1
+	}
+	d.act(it, Action{Kind: Start, Incarnation: n, Assignment: it.assigned})
+}
+
+func (d *decider) act(it item, a Action) {
+	a.Task, a.Generation = it.task, it.generation
+	d.plan.Actions = append(d.plan.Actions, a)
+}
+
+// wake makes sure that the next decision is not later than at.
+func (d *decider) wake(at time.Time) {
+	if d.plan.Wake.IsZero() || at.Before(d.plan.Wake) {
+		d.plan.Wake = at
+	}
+}
+
+// job returns the newest data of it: that of the view applies in place.
+func (it item) job() *schema.Job {
+	if it.assigned != nil {
+		return it.assigned.Job
+	}
+	return it.held.Assignment.Job
+}

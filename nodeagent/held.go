@@ -1,0 +1,80 @@
+package nodeagent
+
+import (
+	"time"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// View is what the master told the machine: all its assignments, sorted by
+// task and generation.
+type View struct {
+	// Epoch is the connection's, Version counts within it. A View replaces
+	// another only if it is newer.
+	Epoch       uint64              `json:"epoch"`
+	Version     uint64              `json:"version"`
+	Assignments []schema.Assignment `json:"assignments"`
+}
+
+// Newer reports whether v replaces o.
+func (v *View) Newer(o *View) bool {
+	return o == nil || v.Epoch > o.Epoch || v.Epoch == o.Epoch && v.Version > o.Version
+}
+
+// Held is a generation of a task that the machine has on its disk.
+type Held struct {
+	// Assignment is as it was written before the first start.
+	Assignment schema.Assignment
+	// Incarnations are the starts within the generation that are still on
+	// disk, by rising Number. Only the last can be alive.
+	Incarnations []Incarnation
+	// Refused says why the last start was not even tried or did not work
+	// (CausePortInUse, CauseStartFailed). It is in memory until Decide has
+	// it recorded as End.
+	Refused *schema.Cause
+	// End is on disk: nothing of the generation runs, or ever will.
+	End *schema.Cause
+}
+
+// Incarnation is one start of a generation.
+type Incarnation struct {
+	Number int
+	Boot   string // the boot id of the machine under which it was started
+	// Busy means that its start is in flight in this agent: nothing can be
+	// done to it until that has come to an end.
+	Busy      bool
+	PID       int       // of the task; 0 while it starts
+	StartedAt time.Time // of the task; zero while it starts
+	// Stop says that the agent meant to end it, and why; it is on disk
+	// before the signal is sent.
+	Stop *schema.Cause
+	// TermAt and KilledAt are when this agent last sent SIGTERM and SIGKILL;
+	// an agent that was restarted has sent neither.
+	TermAt, KilledAt time.Time
+	Exit             *schema.Exit // nil while it is alive
+	Health           schema.HealthState
+	Note             string // how it is held, see TaskStatus.Note
+}
+
+// last returns the newest incarnation, nil before the first start.
+func (h *Held) last() *Incarnation {
+	if len(h.Incarnations) == 0 {
+		return nil
+	}
+	return &h.Incarnations[len(h.Incarnations)-1]
+}
+
+// Alive reports whether something of h runs or may run.
+func (h *Held) Alive() bool {
+	c := h.last()
+	return h.End == nil && c != nil && c.Exit == nil
+}
+
+// blameless reports whether the incarnation ended for a reason that is not the
+// task's: the agent shut down, or the machine did.
+func (c *Incarnation) blameless(boot string) bool {
+	if c.Stop != nil && c.Stop.Kind == schema.CauseShutdown {
+		return true
+	}
+	return c.Boot != boot && c.Exit.Code < 0 && c.Exit.Signal == ""
+}

@@ -1,0 +1,197 @@
+package keeper
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// cgroups are the directories of one task, one in each hierarchy. What each can
+// do is told by the files in it, so v1, v2 and both together are one.
+type cgroups []string
+
+// join moves the calling thread into them, which must be locked to its goroutine
+// and about to exec: of its process, only that thread is left then. To move a
+// whole process, the kernel stops all forks of the machine for milliseconds; so
+// in v1 the thread moves alone, and in v2 the process was started in its place.
+func (c cgroups) join() error {
+	for _, dir := range c {
+		file := "tasks"
+		if isUnified(dir) {
+			if slices.Contains(members(dir), os.Getpid()) {
+				continue
+			}
+			file = "cgroup.procs"
+		}
+		if err := poke(dir, file, "0"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// isUnified reports whether dir is of the v2 hierarchy.
+func isUnified(dir string) bool {
+	var s unix.Statfs_t
+	return unix.Statfs(dir, &s) == nil && s.Type == unix.CGROUP2_SUPER_MAGIC
+}
+
+// unified returns the directory in the v2 hierarchy, "" if there is none.
+func (c cgroups) unified() string {
+	for _, dir := range c {
+		if isUnified(dir) {
+			return dir
+		}
+	}
+	return ""
+}
+
+// poke writes text to an existing file of a cgroup.
+func poke(dir, name, text string) error {
+	path := filepath.Join(dir, name)
+	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	defer unix.Close(fd)
+	if _, err := unix.Write(fd, []byte(text)); err != nil {
+		return &fs.PathError{Op: "write", Path: path, Err: err}
+	}
+	return nil
+}
+
+// members returns the pids in dir; none when it is gone.
+func members(dir string) []int {
+	b, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	if err != nil {
+		return nil
+	}
+	var pids []int
+	for line := range strings.Lines(string(b)) {
+		if pid, err := strconv.Atoi(strings.TrimSpace(line)); err == nil && pid > 0 {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// kill sends SIGKILL to all members and reports whether there were any.
+func (c cgroups) kill() bool {
+	found := false
+	for _, dir := range c {
+		for _, d := range tree(dir) {
+			if len(members(d)) == 0 {
+				continue
+			}
+			found = true
+			if poke(d, "cgroup.kill", "1") != nil { // not v2, or older than Linux 5.14
+				killFrozen(d)
+			}
+		}
+	}
+	return found
+}
+
+// killFrozen kills the members of dir, none of which can fork meanwhile where
+// dir can freeze. A process that was killed while frozen ends when it thaws.
+func killFrozen(dir string) {
+	switch {
+	case poke(dir, "freezer.state", "FROZEN") == nil:
+		defer func() { _ = poke(dir, "freezer.state", "THAWED") }()
+	case poke(dir, "cgroup.freeze", "1") == nil:
+		defer func() { _ = poke(dir, "cgroup.freeze", "0") }()
+	}
+	held := map[int]int{}
+	for _, pid := range members(dir) {
+		if fd, err := unix.PidfdOpen(pid, 0); err == nil {
+			held[pid] = fd
+		}
+	}
+	for _, pid := range members(dir) { // still there: the pidfd is a member's
+		if fd, ok := held[pid]; ok {
+			_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+		}
+	}
+	for _, fd := range held {
+		_ = unix.Close(fd)
+	}
+}
+
+// oomKills returns how many of the members the kernel has killed for want of
+// memory.
+func (c cgroups) oomKills() int {
+	kills := 0
+	for _, dir := range c {
+		for _, name := range []string{"memory.oom_control", "memory.events"} {
+			b, err := os.ReadFile(filepath.Join(dir, name))
+			if err != nil {
+				continue
+			}
+			for line := range strings.Lines(string(b)) {
+				if f := strings.Fields(line); len(f) == 2 && f[0] == "oom_kill" {
+					n, _ := strconv.Atoi(f[1])
+					kills += n
+				}
+			}
+		}
+	}
+	return kills
+}
+
+// removeTries and removeWait bound the removal: the kernel lets go of a cgroup
+// a moment after its last process has ended.
+const (
+	removeTries = 200
+	removeWait  = 5 * time.Millisecond
+)
+
+// remove removes them and what a task has made below. It is no error if they
+// are gone.
+func (c cgroups) remove() error {
+	var errs []error
+	for _, dir := range c {
+		for _, d := range tree(dir) {
+			errs = append(errs, removeBusy(d))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func removeBusy(dir string) error {
+	var err error
+	for range removeTries {
+		err = unix.Rmdir(dir)
+		if err == nil || errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if !errors.Is(err, unix.EBUSY) {
+			break
+		}
+		time.Sleep(removeWait)
+	}
+	return &fs.PathError{Op: "rmdir", Path: dir, Err: err}
+}
+
+// tree returns the cgroups from dir down, deepest first.
+func tree(dir string) []string {
+	var s unix.Stat_t
+	if unix.Stat(dir, &s) == nil && s.Nlink == 2 {
+		return []string{dir} // none below, as nearly always
+	}
+	var dirs []string
+	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			dirs = append(dirs, path)
+		}
+		return nil
+	})
+	slices.Reverse(dirs)
+	return dirs
+}

@@ -1,0 +1,18 @@
+// Package keeper holds one incarnation of one task: a process of its own that
+// outlives the agent, so that no task dies, and no exit status is lost, when an
+// agent does.
+//
+// In: a directory with spec.json, and two signals. Out: in the same directory
+// state.json when the task runs, exit.json when it has ended and nothing of it
+// is left, and the task's output in stdout and stderr. Whoever holds the lock
+// file's lock decides about the directory: a keeper holds it for life, an agent
+// takes it to judge what a killed keeper has left behind. A keeper that finds
+// exit.json under its lock starts nothing, so no directory runs twice.
+//
+// Main is the keeper; it uses its whole process. Start and Open are the agent's
+// side; they may be called from any goroutine, for one directory by one at a
+// time. The package links the standard library and golang.org/x/sys only: there
+// is a keeper for each task of a machine.
+//
+// It never restarts a task and never decides to stop one.
+package keeper

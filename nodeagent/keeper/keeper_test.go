@@ -1,0 +1,209 @@
+package keeper
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+)
+
+func TestMain(m *testing.M) {
+	if IsCall(os.Args[1:]) {
+		os.Exit(Main(os.Args[1:]))
+	}
+	os.Exit(m.Run())
+}
+
+// testSpec runs a script as the caller's own user, with no cgroup.
+func testSpec(t *testing.T, script string) *Spec {
+	t.Helper()
+	boot, err := Boot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	mark := "MARK=" + dir
+	return &Spec{
+		Boot: boot, Dir: dir, Command: []string{"sh", "-c", script},
+		Env: []string{"PATH=" + os.Getenv("PATH"), mark}, Mark: mark,
+	}
+}
+
+func start(t *testing.T, dir string, spec *Spec) *Handle {
+	t.Helper()
+	if err := Prepare(dir, spec); err != nil {
+		t.Fatal(err)
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := Start(t.Context(), exe, dir, spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := h.Kill(); err != nil {
+			t.Error(err)
+		}
+		if _, err := h.Wait(); err != nil {
+			t.Error(err)
+		}
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return h
+}
+
+// TestNoGroup: all descendants are found without a cgroup, in whatever session,
+// environment and depth, stopped ones too.
+func TestNoGroup(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	h := start(t, dir, testSpec(t, `
+		( setsid env -i sh -c 'echo $$; ( setsid sh -c "echo \$\$; kill -STOP \$\$" & ); sleep 1000' & )
+		while [ $(wc -l <`+filepath.Join(dir, StdoutFile)+`) -lt 2 ]; do sleep 0.01; done
+		exit 8`))
+	exit, err := h.Wait()
+	if err != nil || exit.Code != 8 {
+		t.Fatalf("exit %+v, %v, want status 8", exit, err)
+	}
+	pids, err := os.ReadFile(filepath.Join(dir, StdoutFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pid := range strings.Fields(string(pids)) {
+		if _, err := os.Stat("/proc/" + pid); err == nil {
+			t.Errorf("process %s has escaped", pid)
+		}
+	}
+}
+
+func TestOneKeeperOfADirectory(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	h := start(t, dir, testSpec(t, "sleep 1000"))
+	if _, err := claim(dir); !errors.Is(err, errHeld) {
+		t.Errorf("claim beside a keeper: %v, want errHeld", err)
+	}
+	second := func() {
+		t.Helper()
+		if out, err := exec.Command(os.Args[0], dir).CombinedOutput(); err == nil {
+			t.Errorf("a second keeper has run: %s", out)
+		}
+	}
+	second()
+	again, err := Open(t.Context(), dir, h.Spec.Boot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(h.State, again.State); d != "" {
+		t.Errorf("opened (-started +opened)\n%s", d)
+	}
+	if err := again.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := again.Wait(); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("Wait on a closed Handle: %v, want os.ErrClosed", err)
+	}
+	if err := h.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	second()
+}
+
+// TestForeignPID: a pid that was given to another process since is not touched.
+func TestForeignPID(t *testing.T) {
+	t.Parallel()
+	self, err := find(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := signalProcess(self.Identity, 0); err != nil {
+		t.Errorf("signal 0 to itself: %v", err)
+	}
+	other := Identity{PID: self.PID, Start: self.Start - 1}
+	if err := signalProcess(other, unix.SIGKILL); !errors.Is(err, unix.ESRCH) {
+		t.Errorf("signal to the process that had this pid before: %v, want ESRCH", err)
+	}
+}
+
+func TestParseStat(t *testing.T) {
+	t.Parallel()
+	tail := " 5 7 8 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4321 9 10"
+	for in, want := range map[string]process{
+		"42 (sh) S" + tail:               {Identity: Identity{42, 4321}, parent: 5},
+		"42 (a) Z 1 (b) ) R" + tail:      {Identity: Identity{42, 4321}, parent: 5},
+		"42 (new\nline) Z" + tail + "\n": {Identity: Identity{42, 4321}, parent: 5, zombie: true},
+	} {
+		got, err := parseStat(42, []byte(in))
+		if err != nil || got != want {
+			t.Errorf("parseStat(%q) = %+v, %v, want %+v", in, got, err, want)
+		}
+	}
+	for _, in := range []string{"", "42 (sh", "42 (sh) S 1 2", "42 (sh) S x" + tail[2:]} {
+		if got, err := parseStat(42, []byte(in)); err == nil {
+			t.Errorf("parseStat(%q) = %+v, want an error", in, got)
+		}
+	}
+}
+
+func TestFiles(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	var got Exit
+	if ok, err := read(dir, ExitFile, &got); ok || err != nil {
+		t.Errorf("read of no file: %t, %v", ok, err)
+	}
+	want := Exit{Code: -1, Signal: "SIGKILL", OOM: true, Message: "m"}
+	if err := write(dir, ExitFile, want); err != nil {
+		t.Fatal(err)
+	}
+	if ok, err := read(dir, ExitFile, &got); !ok || err != nil || got != want {
+		t.Errorf("read %+v, %t, %v, want %+v", got, ok, err, want)
+	}
+	if err := os.Truncate(filepath.Join(dir, ExitFile), 5); err != nil {
+		t.Fatal(err)
+	}
+	if ok, err := read(dir, ExitFile, &got); ok || err != nil {
+		t.Errorf("read of half a file: %t, %v, want none", ok, err)
+	}
+}
+
+// TestOOMKills reads both versions' files; other lines and files count nothing.
+func TestOOMKills(t *testing.T) {
+	t.Parallel()
+	v1, v2 := t.TempDir(), t.TempDir()
+	for name, text := range map[string]string{
+		filepath.Join(v1, "memory.oom_control"): "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n",
+		filepath.Join(v2, "memory.events"):      "low 0\nhigh 0\nmax 31\noom 5\noom_kill 3\noom_group_kill 0\n",
+	} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := (cgroups{v1, v2, "/none"}).oomKills(); got != 5 {
+		t.Errorf("oomKills = %d, want 5", got)
+	}
+}
+
+func TestUsage(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{}, {"--help"}, {"relative/dir"}, {stageArg, "x"}, {"/a", "/b"}} {
+		if IsCall(args) {
+			t.Errorf("IsCall(%q)", args)
+		}
+		if got := Main(args); got != 2 {
+			t.Errorf("Main(%q) = %d, want 2", args, got)
+		}
+	}
+}

@@ -1,0 +1,348 @@
+package keeper
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// stageArg as the first argument makes Main the task's first stage.
+const stageArg = "stage"
+
+// readyFD is where a keeper answers its agent; see answer.
+const readyFD = 3
+
+// Usage says how Main is called.
+const Usage = `muster-keeper holds one task for muster-agent, which starts it.
+usage: muster-keeper DIRECTORY`
+
+// Main is the keeper process: args are those of the command line without its
+// name, the result is the exit status. With an incarnation's directory as the
+// only argument it runs the task to its end.
+func Main(args []string) int {
+	// The kernel ties PDEATHSIG to the thread that forks, not to the process.
+	runtime.LockOSThread()
+	switch {
+	case !IsCall(args):
+		fmt.Fprintln(os.Stderr, Usage)
+		return 2
+	case args[0] == stageArg:
+		stage(args[1])
+		return 127
+	}
+	return keep(args[0])
+}
+
+// IsCall reports whether args are those of a keeper. A program that is its own
+// keeper, as tests are, asks before anything else and calls Main.
+func IsCall(args []string) bool {
+	switch len(args) {
+	case 1:
+		return filepath.IsAbs(args[0])
+	case 2:
+		return args[0] == stageArg && filepath.IsAbs(args[1])
+	}
+	return false
+}
+
+// holder is a running keeper.
+type holder struct {
+	dir     string
+	spec    Spec
+	groups  cgroups
+	ended   chan os.Signal // SIGCHLD; one that is pending stands for all
+	control chan os.Signal // SIGTERM, SIGUSR1
+	main    int            // pid of the task's main process; 0 when it was reaped
+	status  syscall.WaitStatus
+	exit    Exit
+}
+
+// keep runs the task of dir to its end.
+func keep(dir string) int {
+	h := &holder{dir: dir, ended: make(chan os.Signal, 1), control: make(chan os.Signal, 16)}
+	// Before the lock: who finds it held may send a signal.
+	signal.Notify(h.ended, unix.SIGCHLD)
+	signal.Notify(h.control, unix.SIGTERM, unix.SIGUSR1)
+	// Not ignored, which the task would inherit.
+	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGPIPE)
+	unix.CloseOnExec(readyFD)
+	ready := os.NewFile(readyFD, "ready")
+	lock, err := h.begin()
+	if err != nil {
+		reply(ready, answer{Error: err.Error()})
+		return 1
+	}
+	defer runtime.KeepAlive(lock)
+	state, err := h.start()
+	if err != nil {
+		a := answer{Error: err.Error()}
+		a.Command = errors.As(err, new(commandError))
+		h.sweep()
+		h.exit = Exit{Code: -1, At: time.Now(), Message: "could not be started: " + err.Error()}
+		status := h.finish()
+		reply(ready, a)
+		return status
+	}
+	reply(ready, answer{State: state})
+	slim()
+	h.watch()
+	h.sweep()
+	h.judge()
+	return h.finish()
+}
+
+// reply answers the agent, which may be gone.
+func reply(ready *os.File, a answer) {
+	b, err := json.Marshal(a)
+	if err == nil {
+		_, _ = ready.Write(b)
+	}
+	_ = ready.Close()
+}
+
+// begin takes the lock and makes sure that nobody was here before.
+func (h *holder) begin() (*os.File, error) {
+	if err := closeInherited(); err != nil {
+		return nil, err
+	}
+	lock, err := claim(h.dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range []string{StateFile, ExitFile} {
+		if _, err := os.Lstat(filepath.Join(h.dir, name)); err == nil {
+			return nil, fmt.Errorf("%s: %s is there: it was run or given up before", h.dir, name)
+		}
+	}
+	ok, err := read(h.dir, SpecFile, &h.spec)
+	if err != nil {
+		return nil, err
+	}
+	if !ok {
+		return nil, fmt.Errorf("%s: no %s", h.dir, SpecFile)
+	}
+	h.groups = h.spec.Cgroups
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return nil, fmt.Errorf("subreaper: %w", err)
+	}
+	return lock, nil
+}
+
+// start starts the task and returns when its command runs and that is on disk.
+func (h *holder) start() (*State, error) {
+	if err := h.fork(); err != nil {
+		return nil, err
+	}
+	state := &State{Boot: h.spec.Boot, StartedAt: time.Now()}
+	for pid, id := range map[int]*Identity{os.Getpid(): &state.Keeper, h.main: &state.Task} {
+		p, err := find(pid)
+		if err != nil {
+			return nil, err
+		}
+		*id = p.Identity
+	}
+	return state, write(h.dir, StateFile, state)
+}
+
+// fork starts the stage and waits until it has become the command.
+func (h *holder) fork() error {
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return err
+	}
+	defer null.Close()
+	out, err := h.output(StdoutFile)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	errs, err := h.output(StderrFile)
+	if err != nil {
+		return err
+	}
+	defer errs.Close()
+	r, w, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	err = h.launch([]uintptr{null.Fd(), out.Fd(), errs.Fd(), w.Fd()})
+	_ = w.Close()
+	if err != nil {
+		return fmt.Errorf("fork: %w", err)
+	}
+	b, err := io.ReadAll(r)
+	text, command := strings.CutPrefix(string(b), commandPrefix)
+	switch {
+	case err != nil:
+		return fmt.Errorf("wait for exec: %w", err)
+	case command:
+		return commandError{errors.New(text)}
+	case text != "":
+		return errors.New(text)
+	}
+	return nil
+}
+
+// launch forks the stage, in its v2 cgroup if it has one.
+func (h *holder) launch(files []uintptr) error {
+	attr := &syscall.ProcAttr{
+		Env: []string{"GOMAXPROCS=1"}, Files: files,
+		Sys: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL},
+	}
+	args := []string{"muster-keeper", stageArg, h.dir}
+	if dir := h.groups.unified(); dir != "" {
+		d, err := os.Open(dir)
+		if err != nil {
+			return err
+		}
+		defer d.Close()
+		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, int(d.Fd())
+	}
+	var err error
+	h.main, err = syscall.ForkExec("/proc/self/exe", args, attr)
+	if err != nil && attr.Sys.UseCgroupFD { // older than Linux 5.7: the stage joins by itself
+		attr.Sys.UseCgroupFD = false
+		h.main, err = syscall.ForkExec("/proc/self/exe", args, attr)
+	}
+	return err
+}
+
+// output makes a file for the task's output. It is the task's own, so that it
+// can open /dev/stdout; the agent's group may read it.
+func (h *holder) output(name string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(h.dir, name), os.O_WRONLY|os.O_CREATE|os.O_APPEND|unix.O_NOFOLLOW, 0o640)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.Chmod(0o640); err != nil { // whatever the umask
+		_ = f.Close()
+		return nil, err
+	}
+	if u := h.spec.User; u != nil {
+		if err := f.Chown(u.UID, -1); err != nil {
+			_ = f.Close()
+			return nil, err
+		}
+	}
+	return f, nil
+}
+
+// watch obeys signals until the task's main process has ended.
+func (h *holder) watch() {
+	for {
+		select {
+		case <-h.ended:
+			h.reap()
+			if h.main == 0 {
+				return
+			}
+		case s := <-h.control:
+			if s == unix.SIGUSR1 {
+				h.exit.Kill = true
+				h.sweep()
+				return
+			}
+			h.exit.Term = true
+			_ = unix.Kill(-h.main, unix.SIGTERM) // not reaped yet: the group is its own
+		}
+	}
+}
+
+// reap takes the status of all children that have ended, and reports whether
+// any is left. Orphans of the task become the keeper's children.
+func (h *holder) reap() (left bool) {
+	for {
+		var status syscall.WaitStatus
+		pid, err := syscall.Wait4(-1, &status, syscall.WNOHANG, nil)
+		switch {
+		case err == syscall.EINTR:
+		case err != nil:
+			return false
+		case pid == 0:
+			return true
+		case pid == h.main:
+			h.main, h.status = 0, status
+			h.exit.At = time.Now()
+		}
+	}
+}
+
+// longestPause is the longest time between two looks at what does not die: a
+// process may hang in the kernel for long.
+const longestPause = 100 * time.Millisecond
+
+// sweep kills all that is left of the task and returns when it is gone.
+func (h *holder) sweep() {
+	for pause := time.Millisecond; ; pause = min(2*pause, longestPause) {
+		grouped := h.groups.kill()
+		left := h.reap()
+		if !grouped && !left {
+			return
+		}
+		if left && !grouped {
+			killAll(func() ([]process, error) { return descendants(os.Getpid()) })
+		}
+		select {
+		case <-h.ended:
+		case <-time.After(pause):
+		}
+	}
+}
+
+// finish writes the end down, gives the cgroups back and returns the exit
+// status of the keeper.
+func (h *holder) finish() int {
+	err := errors.Join(writeExit(h.dir, h.exit), h.groups.remove())
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "muster-keeper:", err)
+		return 1
+	}
+	return 0
+}
+
+// judge takes the exit from the status of the main process.
+func (h *holder) judge() {
+	h.exit.Code = -1
+	if h.status.Exited() {
+		h.exit.Code = h.status.ExitStatus()
+	}
+	if h.status.Signaled() {
+		h.exit.Signal = unix.SignalName(h.status.Signal())
+	}
+	switch kills := h.groups.oomKills(); {
+	case kills == 0:
+	case h.status.Signaled() && h.status.Signal() == unix.SIGKILL && !h.exit.Kill:
+		h.exit.OOM = true
+	default:
+		h.exit.Message = fmt.Sprintf("the kernel killed %d of its processes for want of memory", kills)
+	}
+}
+
+// writeTries and writeWait say how long a full disk is waited for: without
+// exit.json the exit status is lost.
+const (
+	writeTries = 60
+	writeWait  = time.Second
+)
+
+func writeExit(dir string, exit Exit) error {
+	var err error
+	for range writeTries {
+		if err = write(dir, ExitFile, exit); err == nil || errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		time.Sleep(writeWait)
+	}
+	return err
+}

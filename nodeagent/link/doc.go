@@ -1,0 +1,16 @@
+// Package link is the agent's side of the link to the master: it dials, and
+// dials again for ever.
+//
+// In: what the Agent that it was given says of the machine and its tasks. Out:
+// calls of that Agent: epochs, views, and logs that are asked for.
+//
+// Messages of a lower epoch than one seen before are refused, so that a master
+// that was replaced cannot take the machine back. A client that is superseded
+// by another agent with its machine's name does not fight for it: it waits,
+// and from then on asks for the name only in case that nobody holds it.
+//
+// Hint may be called from any goroutine and never blocks. Run is called once;
+// it calls the Agent from one goroutine, but for Logs, which has a goroutine
+// for each log. Losing the link is no event for tasks: the package tells the
+// Agent nothing when a session ends.
+package link

@@ -1,0 +1,171 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/musterhq/muster/schema"
+)
+
+const (
+	helloTimeout     = 60 * time.Second // the master stores the epoch before it answers
+	refuseTimeout    = time.Second      // for the master to take a Refuse
+	settled          = time.Second      // a session of that age resets the back-off
+	hintDelay        = 20 * time.Millisecond
+	hintEvery        = 50 * time.Millisecond // at most 20 hints a second
+	keepaliveEvery   = 10 * time.Second      // silence after which the master is asked
+	keepaliveTimeout = 10 * time.Second      // without an answer it is gone
+	logChunk         = 32 << 10
+	maxLogs          = 64          // open at once
+	sayEvery         = time.Minute // the same trouble
+)
+
+// Agent owns the machine's state.
+type Agent interface {
+	// Info says what the machine is; it is asked before each connection.
+	Info() schema.MachineInfo
+	// Welcome takes the epoch of a new session and keeps it on disk. It errs
+	// when it has seen a higher one; the session is then closed.
+	Welcome(epoch uint64) error
+	// Assign replaces the view. It errs when the view could not be kept; the
+	// session is then closed, and the next one gets the view again.
+	Assign(epoch, version uint64, view []schema.Assignment) error
+	// Report says all that the agent knows. It must not block.
+	Report() schema.Report
+	// Logs writes a log to w until it ends or ctx does. The error reaches the
+	// reader; one that is fs.ErrNotExist says that there is no such log.
+	Logs(ctx context.Context, r schema.LogRequest, w io.Writer) error
+}
+
+// Backoff is the time between connections; half of it is random.
+type Backoff struct {
+	Min time.Duration // after a session that held; 50 ms when 0
+	// Max bounds the doubling while nobody answers: 500 ms when 0, since
+	// asking a unix socket costs nothing and a restarted master waits for us.
+	Max time.Duration
+	// Refused is for a master that does not want this agent; 5 s when 0.
+	Refused time.Duration
+}
+
+// Config is what a Client needs.
+type Config struct {
+	Cell    string
+	Dial    string // path of the master's unix socket
+	Agent   Agent
+	Log     *slog.Logger
+	Backoff Backoff
+}
+
+// Client is one machine's link.
+type Client struct {
+	cfg   Config
+	hints chan struct{}
+
+	epoch uint64 // the highest welcome
+	yield bool   // superseded: ask for the name only if it is free
+}
+
+// New returns a client that has not dialled yet.
+func New(cfg Config) *Client {
+	b := &cfg.Backoff
+	for _, d := range []struct {
+		value *time.Duration
+		zero  time.Duration
+	}{{&b.Min, 50 * time.Millisecond}, {&b.Max, 500 * time.Millisecond}, {&b.Refused, 5 * time.Second}} {
+		if *d.value == 0 {
+			*d.value = d.zero
+		}
+	}
+	return &Client{cfg: cfg, hints: make(chan struct{}, 1)}
+}
+
+// Hint asks the master to pull a report soon. Many hints become one.
+func (c *Client) Hint() {
+	select {
+	case c.hints <- struct{}{}:
+	default:
+	}
+}
+
+// errRefused marks what only time or a person can mend.
+var errRefused = errors.New("refused")
+
+// Run keeps the machine linked until ctx ends; then it returns nil.
+func (c *Client) Run(ctx context.Context) error {
+	var trouble outage
+	delay := c.cfg.Backoff.Min
+	for {
+		held, err := c.connect(ctx)
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // what ended it is ctx
+		}
+		if held > 0 {
+			trouble = outage{}
+		}
+		switch {
+		case c.refused(err):
+			delay = c.cfg.Backoff.Refused
+		case held >= settled || delay > c.cfg.Backoff.Max: // the latter: it was refused before
+			delay = c.cfg.Backoff.Min
+		default:
+			delay = min(2*delay, c.cfg.Backoff.Max)
+		}
+		if trouble.news(err, time.Now()) {
+			c.cfg.Log.Warn("no link to the master", "machine", c.cfg.Agent.Info().Name, "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(delay/2 + rand.N(delay/2+1)):
+		}
+	}
+}
+
+// outage is a time without a link.
+type outage struct {
+	code codes.Code // of the trouble that was said last
+	said time.Time  // when
+}
+
+// news returns whether trouble is worth a line: the first, another kind, or
+// the same after a while. gRPC has many words for one kind.
+func (o *outage) news(err error, now time.Time) bool {
+	code := status.Code(err)
+	if code == o.code && now.Sub(o.said) < sayEvery {
+		return false
+	}
+	o.code, o.said = code, now
+	return true
+}
+
+// refused returns whether trying again at once is useless.
+func (c *Client) refused(err error) bool {
+	switch status.Code(err) {
+	case codes.Aborted:
+		c.yield = true
+		return true
+	case codes.FailedPrecondition, codes.InvalidArgument, codes.Unimplemented:
+		return true
+	}
+	return errors.Is(err, errRefused)
+}
+
+// welcome takes the epoch of a new session.
+func (c *Client) welcome(epoch uint64) error {
+	if epoch < c.epoch {
+		return fmt.Errorf("%w: epoch %d of the master is older than %d, which this machine has seen", errRefused, epoch, c.epoch)
+	}
+	if err := c.cfg.Agent.Welcome(epoch); err != nil {
+		return fmt.Errorf("%w: epoch %d: %w", errRefused, epoch, err)
+	}
+	c.epoch, c.yield = epoch, false
+	return nil
+}

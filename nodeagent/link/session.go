@@ -1,0 +1,260 @@
+package link
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/linkpb"
+)
+
+// session is one connection. Its fields belong to the goroutine of Run.
+type session struct {
+	client *Client
+	link   linkpb.LinkClient
+	stream linkpb.Link_SessionClient
+
+	in  chan *linkpb.MasterMessage
+	err chan error // one: how the stream ended
+
+	epoch uint64
+	jobs  map[schema.Digest]*schema.Job // what the master counts on us to have
+
+	hint   *time.Timer
+	hinted bool      // the timer runs
+	last   time.Time // when a hint was sent
+
+	logs    sync.WaitGroup
+	reading chan struct{} // holds one for each open log
+}
+
+// connect dials and speaks with the master until the session ends. It returns
+// how long the session held after its welcome, and why it ended, never nil.
+func (c *Client) connect(ctx context.Context) (held time.Duration, err error) {
+	conn, err := dial(c.cfg.Dial)
+	if err != nil {
+		return 0, fmt.Errorf("connect to %s: %w", c.cfg.Dial, err)
+	}
+	defer func() { _ = conn.Close() }() // it errs only when closed before
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s := &session{
+		client: c, link: linkpb.NewLinkClient(conn),
+		in: make(chan *linkpb.MasterMessage), err: make(chan error, 1),
+		jobs: map[schema.Digest]*schema.Job{}, reading: make(chan struct{}, maxLogs),
+	}
+	if s.stream, err = s.link.Session(ctx); err != nil {
+		return 0, fmt.Errorf("connect to %s: %w", c.cfg.Dial, err)
+	}
+	received := make(chan struct{})
+	go func() {
+		defer close(received)
+		s.receive(ctx)
+	}()
+	start, err := s.run(ctx)
+	if !start.IsZero() {
+		held = time.Since(start)
+	}
+	cancel()
+	<-received
+	s.logs.Wait()
+	return held, err
+}
+
+// receive reads the stream until it ends.
+func (s *session) receive(ctx context.Context) {
+	for {
+		m, err := s.stream.Recv()
+		if err != nil {
+			s.err <- err
+			return
+		}
+		select {
+		case s.in <- m:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// run says hello and then acts on what comes. It returns when it was welcomed,
+// and why the session ended.
+func (s *session) run(ctx context.Context) (welcomed time.Time, err error) {
+	if err := s.hello(ctx); err != nil {
+		return time.Time{}, err
+	}
+	welcomed = time.Now()
+	s.client.cfg.Log.Info("linked to the master", "machine", s.client.cfg.Agent.Info().Name, "epoch", s.epoch)
+	s.hint = time.NewTimer(time.Hour)
+	s.hint.Stop()
+	defer s.hint.Stop()
+	for {
+		var err error
+		select {
+		case <-ctx.Done():
+			return welcomed, ctx.Err()
+		case err := <-s.err:
+			return welcomed, ended(err)
+		case m := <-s.in:
+			err = s.take(ctx, m)
+		case <-s.client.hints:
+			s.planHint()
+		case <-s.hint.C:
+			s.hinted, s.last = false, time.Now()
+			err = s.send(&linkpb.AgentMessage{Message: &linkpb.AgentMessage_Hint{Hint: &linkpb.Hint{}}})
+		}
+		if err != nil {
+			return welcomed, err
+		}
+	}
+}
+
+// ended turns the end of the stream into an error.
+func ended(err error) error {
+	if errors.Is(err, io.EOF) {
+		return errors.New("the master ended the session")
+	}
+	return err
+}
+
+// hello joins the cell: it returns when the master has welcomed the machine.
+func (s *session) hello(ctx context.Context) error {
+	cfg := s.client.cfg
+	info := cfg.Agent.Info()
+	hello := &linkpb.Hello{Cell: cfg.Cell, Machine: linkpb.EncodeMachine(&info), Yield: s.client.yield}
+	if err := s.send(&linkpb.AgentMessage{Message: &linkpb.AgentMessage_Hello{Hello: hello}}); err != nil {
+		return err
+	}
+	timeout := time.NewTimer(helloTimeout)
+	defer timeout.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case err := <-s.err:
+		return ended(err)
+	case <-timeout.C:
+		return fmt.Errorf("no welcome within %v", helloTimeout)
+	case m := <-s.in:
+		w := m.GetWelcome()
+		if w == nil {
+			return status.Errorf(codes.InvalidArgument, "first message of the master is %T: want welcome", m.GetMessage())
+		}
+		if err := s.client.welcome(w.GetEpoch()); err != nil {
+			return s.refuse(err)
+		}
+		s.epoch = w.GetEpoch()
+		return nil
+	}
+}
+
+// take acts on a message of the master.
+func (s *session) take(ctx context.Context, m *linkpb.MasterMessage) error {
+	switch m := m.GetMessage().(type) {
+	case *linkpb.MasterMessage_Data:
+		job, err := linkpb.DecodeJob(m.Data)
+		if err != nil {
+			return s.refuse(err)
+		}
+		s.jobs[schema.Digest(m.Data.GetDigest())] = job
+		return nil
+	case *linkpb.MasterMessage_Assignments:
+		return s.assign(m.Assignments)
+	case *linkpb.MasterMessage_Pull:
+		return s.report(m.Pull)
+	case *linkpb.MasterMessage_OpenLogs:
+		s.logs.Go(func() { s.openLog(ctx, m.OpenLogs) })
+		return nil
+	default:
+		return s.refuse(fmt.Errorf("unexpected message %T", m))
+	}
+}
+
+// assign hands a view to the agent, and forgets the data it does not refer to.
+func (s *session) assign(m *linkpb.Assignments) error {
+	if m.GetEpoch() != s.epoch {
+		return s.refuse(fmt.Errorf("%w: assignments of epoch %d in a session of epoch %d", errRefused, m.GetEpoch(), s.epoch))
+	}
+	view, err := linkpb.DecodeAssignments(m, s.jobs)
+	if err != nil {
+		return s.refuse(err)
+	}
+	if err := s.client.cfg.Agent.Assign(m.GetEpoch(), m.GetVersion(), view); err != nil {
+		return s.refuse(fmt.Errorf("assignments of version %d: %w", m.GetVersion(), err))
+	}
+	clear(s.jobs)
+	for _, a := range view {
+		s.jobs[a.Data] = a.Job
+	}
+	return nil
+}
+
+// report answers a pull.
+func (s *session) report(m *linkpb.Pull) error {
+	r := s.client.cfg.Agent.Report()
+	body, digest, err := linkpb.EncodeReport(&r)
+	if err != nil {
+		return s.refuse(err)
+	}
+	answer := &linkpb.Report{Digest: digest}
+	if !bytes.Equal(digest, m.GetKnownDigest()) {
+		answer.Body = body
+	}
+	message := &linkpb.AgentMessage{Message: &linkpb.AgentMessage_Report{Report: answer}}
+	if n := proto.Size(message); n > linkpb.MaxMessage {
+		return s.refuse(fmt.Errorf("%w: the report on %d tasks has %d bytes: the link carries at most %d",
+			errRefused, len(r.Tasks), n, linkpb.MaxMessage))
+	}
+	return s.send(message)
+}
+
+// planHint starts the timer of the next hint, which later ones share.
+func (s *session) planHint() {
+	if s.hinted {
+		return
+	}
+	s.hinted = true
+	s.hint.Reset(max(hintDelay, time.Until(s.last.Add(hintEvery))))
+}
+
+// send sends m. When the stream has ended the error is how it ended.
+func (s *session) send(m *linkpb.AgentMessage) error {
+	err := s.stream.Send(m)
+	if !errors.Is(err, io.EOF) {
+		return err
+	}
+	for { // gRPC has the reason for the receiver
+		select {
+		case <-s.in: // said before the end, and too late
+		case err := <-s.err:
+			return ended(err)
+		}
+	}
+}
+
+// refuse tells the master why the session ends, and returns that.
+func (s *session) refuse(reason error) error {
+	err := s.stream.Send(&linkpb.AgentMessage{Message: &linkpb.AgentMessage_Refuse{Refuse: &linkpb.Refuse{Reason: reason.Error()}}})
+	if err != nil {
+		return reason // the master left before
+	}
+	timeout := time.NewTimer(refuseTimeout)
+	defer timeout.Stop()
+	for {
+		select {
+		case <-s.in:
+		case _ = <-s.err:
+			return reason
+		case <-timeout.C:
+			return reason
+		}
+	}
+}

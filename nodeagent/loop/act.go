@@ -1,0 +1,232 @@
+package loop
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/musterhq/muster/nodeagent"
+	"github.com/musterhq/muster/schema"
+)
+
+// act does a, or begins it. It reports whether anything has changed, so that
+// it is worth to decide again.
+func (l *Loop) act(ctx context.Context, a nodeagent.Action) bool {
+	g := l.held[key{a.Task, a.Generation}]
+	if g == nil { // only a start can be of what is not held yet
+		g = &generation{Held: nodeagent.Held{Assignment: *a.Assignment}, dir: l.disk.dir(a.Task, a.Generation)}
+		l.held[key{a.Task, a.Generation}] = g
+	}
+	if g.stuck != nil && time.Now().Before(g.retry) {
+		return false
+	}
+	log := l.cfg.Log.With("task", a.Task.Short(), "generation", a.Generation)
+	if err := l.do(ctx, g, a); err != nil {
+		g.stuck, g.retry = err, time.Now().Add(retryAfter)
+		l.metrics.errors.Inc()
+		log.Error("cannot "+string(a.Kind), "err", err)
+		return false
+	}
+	g.stuck = nil
+	if a.Cause != nil {
+		log = log.With("cause", a.Cause.String())
+	}
+	log.Info(string(a.Kind), "incarnation", a.Incarnation)
+	return true
+}
+
+func (l *Loop) do(ctx context.Context, g *generation, a nodeagent.Action) error {
+	switch a.Kind {
+	case nodeagent.Start:
+		l.start(ctx, g, a)
+		return nil
+	case nodeagent.Term:
+		return l.term(g, a)
+	case nodeagent.Kill:
+		g.last().KilledAt = time.Now()
+		return g.process.Signal(true)
+	case nodeagent.Reap:
+		g.last().Exit = a.Exit
+		return nil
+	case nodeagent.End:
+		return l.end(g, a)
+	case nodeagent.Prune:
+		g.Incarnations = slices.DeleteFunc(g.Incarnations, func(c nodeagent.Incarnation) bool { return c.Number == a.Incarnation })
+		return l.disk.remove(incarnationDir(g.dir, a.Incarnation))
+	case nodeagent.Remove:
+		if err := l.disk.removeTask(g.dir); err != nil {
+			return err
+		}
+		delete(l.held, key{a.Task, a.Generation})
+		return nil
+	}
+	return fmt.Errorf("action %q of %s: unknown", a.Kind, a.Task)
+}
+
+func (g *generation) last() *nodeagent.Incarnation { return &g.Incarnations[len(g.Incarnations)-1] }
+
+// find returns incarnation n of g, nil if it was pruned.
+func (g *generation) find(n int) *nodeagent.Incarnation {
+	for i := range g.Incarnations {
+		if g.Incarnations[i].Number == n {
+			return &g.Incarnations[i]
+		}
+	}
+	return nil
+}
+
+// term makes the cause durable before the task can see the signal: its exit
+// must not be taken for its own will by an agent that comes after.
+func (l *Loop) term(g *generation, a nodeagent.Action) error {
+	c := g.last()
+	if c.Stop == nil {
+		if err := l.disk.write(filepath.Join(incarnationDir(g.dir, c.Number), stopFile), a.Cause); err != nil {
+			return err
+		}
+		c.Stop = a.Cause
+	}
+	c.TermAt = time.Now()
+	return g.process.Signal(false)
+}
+
+// end makes the end durable; only then is it reported.
+func (l *Loop) end(g *generation, a nodeagent.Action) error {
+	if !g.written {
+		if err := l.disk.writeAssignment(&g.Assignment); err != nil {
+			return err
+		}
+		g.written = true
+	}
+	if err := l.disk.write(filepath.Join(g.dir, endFile), a.Cause); err != nil {
+		return err
+	}
+	g.End = a.Cause
+	return nil
+}
+
+// outcome is what has come of a start.
+type outcome struct {
+	written bool
+	process Process
+	refused *schema.Cause
+	tried   bool // the Runtime was asked
+}
+
+// start begins the next incarnation of g, which is Busy until launch is done.
+func (l *Loop) start(ctx context.Context, g *generation, a nodeagent.Action) {
+	g.Incarnations = append(g.Incarnations, nodeagent.Incarnation{Number: a.Incarnation, Boot: l.cfg.Machine.Boot, Busy: true})
+	began, written := time.Now(), g.written
+	if a.Incarnation > 1 {
+		l.metrics.restarts.Inc()
+	}
+	l.workers.Go(func() {
+		select {
+		case l.starts <- struct{}{}:
+			defer func() { <-l.starts }()
+		case <-ctx.Done():
+			return
+		}
+		// A start that has begun is carried through: its keeper would
+		// outlive this agent anyway.
+		out := l.launch(context.WithoutCancel(ctx), g.dir, a, written)
+		l.send(ctx, func() { l.launched(ctx, g, a.Incarnation, out, began) })
+	})
+}
+
+// send has f run by Run's goroutine unless that is about to end.
+func (l *Loop) send(ctx context.Context, f func()) {
+	select {
+	case l.events <- f:
+	case <-ctx.Done():
+	}
+}
+
+// launch runs in a goroutine of its own and touches nothing of the loop but
+// the disk.
+func (l *Loop) launch(ctx context.Context, dir string, a nodeagent.Action, written bool) outcome {
+	out := outcome{written: written}
+	refuse := func(kind schema.CauseKind, err error) outcome {
+		out.refused = &schema.Cause{Kind: kind, Message: err.Error()}
+		return out
+	}
+	if !written {
+		if err := l.disk.writeAssignment(a.Assignment); err != nil {
+			return refuse(schema.CauseStartFailed, fmt.Errorf("keep the assignment: %w", err))
+		}
+		out.written = true
+	}
+	if err := checkPorts(a.Assignment.Ports); err != nil {
+		return refuse(schema.CausePortInUse, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	out.tried = true
+	p, err := l.cfg.Runtime.Start(ctx, incarnationDir(dir, a.Incarnation), a.Assignment)
+	if err != nil {
+		return refuse(schema.CauseStartFailed, err)
+	}
+	out.process = p
+	return out
+}
+
+// startTimeout bounds a start: a keeper answers within milliseconds, or never.
+const startTimeout = 30 * time.Second
+
+// launched takes the outcome of a start.
+func (l *Loop) launched(ctx context.Context, g *generation, n int, out outcome, began time.Time) {
+	g.written = out.written
+	if out.refused != nil {
+		g.Refused = out.refused
+		l.metrics.refused.WithLabelValues(string(out.refused.Kind)).Inc()
+		l.cfg.Log.Warn("not started", "task", g.Assignment.Task.Short(), "generation", g.Assignment.Generation, "incarnation", n, "cause", out.refused.String())
+		if !out.tried {
+			g.Incarnations = g.Incarnations[:len(g.Incarnations)-1]
+			return
+		}
+		c := g.last()
+		c.Busy, c.Exit = false, &schema.Exit{Incarnation: n, Code: -1, At: time.Now(), Message: "could not be started"}
+		return
+	}
+	c := out.process.Incarnation()
+	c.Number = n
+	*g.last() = c
+	g.process = out.process
+	l.metrics.started(time.Since(began))
+	l.cfg.Log.Info("started", "task", g.Assignment.Task.Short(), "generation", g.Assignment.Generation, "incarnation", n, "pid", c.PID)
+	l.await(ctx, g)
+}
+
+// await has the end of g's live incarnation told to the loop.
+func (l *Loop) await(ctx context.Context, g *generation) {
+	p := g.process
+	if p == nil {
+		return
+	}
+	n := g.last().Number
+	l.workers.Go(func() {
+		if err := p.Wait(ctx); err != nil {
+			return // ctx has ended
+		}
+		l.send(ctx, func() { l.exited(g, n, p) })
+	})
+}
+
+// exited takes the end of incarnation n of g.
+func (l *Loop) exited(g *generation, n int, p Process) {
+	c := g.find(n)
+	if c == nil || c.Exit != nil {
+		return
+	}
+	now := p.Incarnation()
+	exit := schema.Exit{Incarnation: n, Code: -1, At: time.Now()}
+	if now.Exit != nil {
+		exit = *now.Exit
+		exit.Incarnation = n
+	}
+	c.Exit, c.PID, c.StartedAt = &exit, now.PID, now.StartedAt
+	g.process = nil
+	l.metrics.exited(exit)
+	l.cfg.Log.Info("ended", "task", g.Assignment.Task.Short(), "generation", g.Assignment.Generation, "incarnation", n, "exit", exit.String())
+}

@@ -1,0 +1,281 @@
+package loop
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/musterhq/muster/nodeagent"
+	"github.com/musterhq/muster/schema"
+)
+
+// The files of the state directory. A task's directory is
+// tasks/<cell>/<user>/<job>/<index>/<generation>/<incarnation>.
+const (
+	lockFile       = "agent.lock"
+	viewFile       = "view.json"
+	tasksDir       = "tasks"
+	assignmentFile = "assignment.json" // of a generation
+	endFile        = "end.json"        // of a generation
+	stopFile       = "stop.json"       // of an incarnation
+	// removedSuffix marks a directory that is being removed: what is in it
+	// counts no more.
+	removedSuffix = ".removed"
+
+	// dirMode lets tasks, which have other users, reach what is theirs by its
+	// path; the agent's own files are readable by nobody else.
+	dirMode = 0o711
+)
+
+// disk is the state directory. Methods for different generations may be called
+// at the same time.
+type disk struct {
+	root string
+	lock *os.File
+	// step is called before each change of the disk, and once after it.
+	// Tests kill the agent there.
+	step func(what string)
+}
+
+// openDisk makes root and takes its lock.
+func openDisk(root string, step func(string)) (*disk, error) {
+	if err := os.MkdirAll(root, dirMode); err != nil {
+		return nil, fmt.Errorf("state directory %s: %w", root, err)
+	}
+	name := filepath.Join(root, lockFile)
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("state directory %s: %w", root, err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		defer f.Close()
+		if !errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, fmt.Errorf("state directory %s: lock: %w", root, err)
+		}
+		holder, _ := os.ReadFile(name) // empty while the holder has just begun
+		return nil, fmt.Errorf("state directory %s: %w (pid %s)", root, ErrInUse, strings.TrimSpace(string(holder)))
+	}
+	err = errors.Join(f.Truncate(0), second(f.WriteAt(fmt.Appendln(nil, os.Getpid()), 0)))
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("state directory %s: write %s: %w", root, lockFile, err)
+	}
+	return &disk{root: root, lock: f, step: step}, nil
+}
+
+func second(_ int, err error) error { return err }
+
+// close gives the lock back.
+func (d *disk) close() error { return d.lock.Close() }
+
+func (d *disk) dir(task schema.TaskName, generation uint64) string {
+	return filepath.Join(d.root, tasksDir, task.Cell, task.User, task.Job, strconv.Itoa(task.Index), strconv.FormatUint(generation, 10))
+}
+
+func incarnationDir(dir string, n int) string { return filepath.Join(dir, strconv.Itoa(n)) }
+
+// write writes v to name as JSON, durably and whole: after a crash the file
+// holds either what it held before or v.
+func (d *disk) write(name string, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	d.step("write " + filepath.Base(name))
+	temp := name + ".new"
+	if err := writeSynced(temp, b); err != nil {
+		return err
+	}
+	d.step("rename " + filepath.Base(name))
+	if err := os.Rename(temp, name); err != nil {
+		return err
+	}
+	err = syncDir(filepath.Dir(name))
+	d.step("after " + filepath.Base(name))
+	return err
+}
+
+func writeSynced(name string, b []byte) error {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+func syncDir(name string) error {
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+// makeDir makes dir and its parents below root, durably.
+func (d *disk) makeDir(dir string) error {
+	if dir == d.root {
+		return nil
+	}
+	if _, err := os.Stat(dir); err == nil {
+		return nil
+	}
+	parent := filepath.Dir(dir)
+	if err := d.makeDir(parent); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, dirMode); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return syncDir(parent)
+}
+
+// writeAssignment makes the generation's directory: from then on it is held.
+func (d *disk) writeAssignment(a *schema.Assignment) error {
+	dir := d.dir(a.Task, a.Generation)
+	var err error
+	for range 3 { // remove may take an empty parent away in between
+		if err = d.makeDir(dir); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return d.write(filepath.Join(dir, assignmentFile), a)
+}
+
+// remove removes dir: at once as far as a later reader is concerned.
+func (d *disk) remove(dir string) error {
+	gone := dir + removedSuffix
+	d.step("remove " + filepath.Base(dir))
+	if err := os.Rename(dir, gone); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	d.step("removing " + filepath.Base(dir))
+	if err := os.RemoveAll(gone); err != nil {
+		return err
+	}
+	d.step("after remove " + filepath.Base(dir))
+	return nil
+}
+
+// removeTask removes a generation's directory, and its parents that are empty.
+func (d *disk) removeTask(dir string) error {
+	if err := d.remove(dir); err != nil {
+		return err
+	}
+	top := filepath.Join(d.root, tasksDir)
+	for p := filepath.Dir(dir); p != top && os.Remove(p) == nil; p = filepath.Dir(p) {
+	}
+	return nil
+}
+
+// generations lists the directories of generations, and finishes removals that
+// were cut short.
+func (d *disk) generations() ([]string, error) {
+	dirs := []string{filepath.Join(d.root, tasksDir)}
+	for range 5 { // cell, user, job, index, generation
+		var next []string
+		for _, dir := range dirs {
+			names, err := d.entries(dir)
+			if err != nil {
+				return nil, err
+			}
+			next = append(next, names...)
+		}
+		dirs = next
+	}
+	return dirs, nil
+}
+
+// entries lists the directories in dir; none if it does not exist.
+func (d *disk) entries(dir string) ([]string, error) {
+	list, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	var dirs []string
+	for _, e := range list {
+		name := filepath.Join(dir, e.Name())
+		switch {
+		case !e.IsDir():
+		case strings.HasSuffix(name, removedSuffix):
+			if err := os.RemoveAll(name); err != nil {
+				return nil, err
+			}
+		default:
+			dirs = append(dirs, name)
+		}
+	}
+	return dirs, nil
+}
+
+// incarnations lists the numbers of the incarnations in a generation's
+// directory.
+func (d *disk) incarnations(dir string) ([]int, error) {
+	dirs, err := d.entries(dir)
+	if err != nil {
+		return nil, err
+	}
+	var numbers []int
+	for _, name := range dirs {
+		if n, err := strconv.Atoi(filepath.Base(name)); err == nil && n > 0 {
+			numbers = append(numbers, n)
+		}
+	}
+	slices.Sort(numbers)
+	return numbers, nil
+}
+
+// readGeneration reads what is on disk of a generation but its incarnations.
+// A directory without an assignment was never started: false.
+func (d *disk) readGeneration(dir string) (h nodeagent.Held, ok bool, err error) {
+	ok, err = read(filepath.Join(dir, assignmentFile), &h.Assignment)
+	if err != nil || !ok {
+		return h, false, err
+	}
+	a := &h.Assignment
+	if a.Job == nil || d.dir(a.Task, a.Generation) != dir {
+		return h, false, fmt.Errorf("%s in %s is of another task", assignmentFile, dir)
+	}
+	var end schema.Cause
+	if ok, err := read(filepath.Join(dir, endFile), &end); err != nil {
+		return h, false, err
+	} else if ok {
+		h.End = &end
+	}
+	return h, true, nil
+}
+
+// readStop reads why the incarnation in dir was told to stop; nil if it was not.
+func readStop(dir string) (*schema.Cause, error) {
+	var stop schema.Cause
+	ok, err := read(filepath.Join(dir, stopFile), &stop)
+	if err != nil || !ok {
+		return nil, err
+	}
+	return &stop, nil
+}
+
+// read reads JSON from name into v; false if there is no such file.
+func read(name string, v any) (bool, error) {
+	b, err := os.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if err := json.Unmarshal(b, v); err != nil {
+		return false, fmt.Errorf("read %s: %w", name, err)
+	}
+	return true, nil
+}

@@ -1,0 +1,296 @@
+package loop_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/musterhq/muster/nodeagent"
+	"github.com/musterhq/muster/nodeagent/loop"
+	"github.com/musterhq/muster/schema"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// kernel is a machine's process table: it outlives agents. It fails the test
+// when a task has two processes at once, or an incarnation is started twice.
+type kernel struct {
+	t    *testing.T
+	boot string
+
+	mu     sync.Mutex // guards what follows
+	pids   int
+	procs  map[string]*process // by directory
+	starts map[string]int      // by task directory
+	// stubborn tasks ignore SIGTERM; broken ones cannot be started.
+	stubborn, broken bool
+}
+
+func newKernel(t *testing.T) *kernel {
+	return &kernel{t: t, boot: "boot-1", procs: map[string]*process{}, starts: map[string]int{}}
+}
+
+// process is one incarnation in the table.
+type process struct {
+	kernel *kernel
+	dir    string
+	inc    nodeagent.Incarnation
+	ended  chan struct{}
+	terms  int
+}
+
+func taskDir(dir string) string { return filepath.Dir(filepath.Dir(dir)) }
+
+func (k *kernel) start(dir string) *process {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for d, p := range k.procs {
+		if taskDir(d) == taskDir(dir) && p.inc.Exit == nil {
+			k.t.Errorf("start in %s while %s is alive", dir, d)
+		}
+	}
+	if k.procs[dir] != nil {
+		k.t.Errorf("second start in %s", dir)
+	}
+	k.pids++
+	k.starts[taskDir(dir)]++
+	p := &process{kernel: k, dir: dir, ended: make(chan struct{}), inc: nodeagent.Incarnation{Boot: k.boot, PID: 100 + k.pids, StartedAt: time.Now(), Note: "fake"}}
+	k.procs[dir] = p
+	return p
+}
+
+// exit ends the live process of a task, if there is one.
+func (k *kernel) exit(task string, e schema.Exit) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, p := range k.procs {
+		if filepath.Join(filepath.Base(filepath.Dir(taskDir(p.dir))), filepath.Base(taskDir(p.dir))) == task && p.inc.Exit == nil {
+			p.exit(e)
+			return true
+		}
+	}
+	return false
+}
+
+func (p *process) exit(e schema.Exit) {
+	e.At = time.Now()
+	p.inc.Exit = &e
+	close(p.ended)
+}
+
+func (k *kernel) alive() (dirs []string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for d, p := range k.procs {
+		if p.inc.Exit == nil {
+			dirs = append(dirs, d)
+		}
+	}
+	return dirs
+}
+
+// hand is a Runtime: what one agent can do to the kernel. step is called before
+// and after each effect.
+type hand struct {
+	kernel *kernel
+	step   func(string)
+}
+
+func (h hand) Start(_ context.Context, dir string, _ *schema.Assignment) (loop.Process, error) {
+	h.step("make incarnation")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "stdout"), []byte("out of "+filepath.Base(dir)+"\n"), 0o600); err != nil {
+		return nil, err
+	}
+	h.step("start process")
+	if h.kernel.broken {
+		return nil, fmt.Errorf("exec /bin/x: no such file or directory")
+	}
+	p := h.kernel.start(dir)
+	h.step("after start process")
+	return grip{p, h.step}, nil
+}
+
+func (h hand) Adopt(_ context.Context, dir string) (loop.Process, error) {
+	h.kernel.mu.Lock()
+	defer h.kernel.mu.Unlock()
+	p := h.kernel.procs[dir]
+	if p == nil { // its agent died before the keeper was started
+		p = &process{kernel: h.kernel, dir: dir, ended: make(chan struct{}), inc: nodeagent.Incarnation{Boot: h.kernel.boot}}
+		p.exit(schema.Exit{Code: -1, Message: "it was never started"})
+		h.kernel.procs[dir] = p
+	}
+	return grip{p, h.step}, nil
+}
+
+// grip is a Process: what one agent can do to a process.
+type grip struct {
+	p    *process
+	step func(string)
+}
+
+func (g grip) Incarnation() nodeagent.Incarnation {
+	g.p.kernel.mu.Lock()
+	defer g.p.kernel.mu.Unlock()
+	return g.p.inc
+}
+
+func (g grip) Signal(kill bool) error {
+	g.step("signal")
+	k := g.p.kernel
+	k.mu.Lock()
+	if g.p.inc.Exit == nil {
+		switch {
+		case kill:
+			g.p.exit(schema.Exit{Code: -1, Signal: "SIGKILL"})
+		default:
+			g.p.terms++
+			if !k.stubborn {
+				g.p.exit(schema.Exit{Code: 0})
+			}
+		}
+	}
+	k.mu.Unlock()
+	g.step("after signal")
+	return nil
+}
+
+func (g grip) Wait(ctx context.Context) error {
+	select {
+	case <-g.p.ended:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// agent is one life of an agent.
+type agent struct {
+	*loop.Loop
+	kill  context.CancelFunc
+	done  chan struct{}
+	hints *int
+}
+
+// crash kills an agent at its n-th step: whoever comes by there or later ends.
+type crash struct {
+	mu    sync.Mutex // guards what follows
+	at    int        // 0: never
+	seen  int
+	names []string
+	kill  func()
+}
+
+func (c *crash) step(what string) {
+	c.mu.Lock()
+	c.seen++
+	c.names = append(c.names, what)
+	now := c.at != 0 && c.seen >= c.at
+	kill := c.kill
+	c.mu.Unlock()
+	if now {
+		if kill != nil {
+			kill()
+		}
+		runtime.Goexit()
+	}
+}
+
+func (c *crash) crashed() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.at != 0 && c.seen >= c.at
+}
+
+// startAgent starts an agent in a synctest bubble or outside. It returns nil
+// when the agent was killed while it began.
+func startAgent(t *testing.T, k *kernel, dir string, c *crash) *agent {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	a := &agent{kill: cancel, done: make(chan struct{}), hints: new(int)}
+	c.mu.Lock()
+	c.kill = cancel
+	c.mu.Unlock()
+	made := make(chan error, 1)
+	go func() {
+		defer close(made)
+		defer close(a.done)
+		l, err := loop.New(ctx, config(k, dir, c, func() { *a.hints++ }))
+		if err != nil {
+			made <- err
+			return
+		}
+		a.Loop = l
+		made <- nil
+		if err := l.Run(ctx); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	}()
+	err, ok := <-made
+	if err != nil {
+		t.Fatalf("New: %v", err)
+	}
+	if !ok {
+		cancel()
+		return nil
+	}
+	return a
+}
+
+func config(k *kernel, dir string, c *crash, hint func()) loop.Config {
+	return loop.Config{
+		Cell: "local", Dir: dir, Runtime: hand{k, c.step}, Step: c.step, Hint: hint,
+		Machine: schema.MachineInfo{Name: "m1", Boot: k.boot, Ports: schema.PortRange{First: 1, Last: 0}},
+		Log:     slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
+	}
+}
+
+// stop kills the agent and waits until nothing of it runs.
+func (a *agent) stop() {
+	a.kill()
+	<-a.done
+}
+
+// rest waits until the agent has nothing to do at this time.
+func rest() { synctest.Wait() }
+
+func name(job string, index int) schema.TaskName {
+	return schema.JobName{Cell: "local", User: "u", Job: job}.Task(index)
+}
+
+func assignment(job string, index int, generation uint64, kind schema.JobKind) schema.Assignment {
+	j := &schema.Job{Name: job, User: "u", Cell: "local", Kind: kind, Task: schema.TaskSpec{
+		Process: schema.Process{Command: []string{"/bin/x"}}, GraceSeconds: 5,
+	}}
+	return schema.Assignment{Task: name(job, index), Generation: generation, Data: schema.DigestOf(j), Job: j}
+}
+
+func stopped(a schema.Assignment, kind schema.CauseKind) schema.Assignment {
+	a.Stop = &schema.Cause{Kind: kind, At: time.Now()}
+	return a
+}
+
+// line is a task's entry in short: "u/web/0 g7 dead finished".
+func line(s schema.TaskStatus) string {
+	text := s.Task.Short() + " g" + strconv.FormatUint(s.Generation, 10) + " " + string(s.State)
+	if s.End != nil {
+		text += " " + string(s.End.Kind)
+	}
+	return text
+}
+
+func lines(r schema.Report) (list []string) {
+	for _, s := range r.Tasks {
+		list = append(list, line(s))
+	}
+	return list
+}

@@ -1,0 +1,371 @@
+package loop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/musterhq/muster/nodeagent"
+	"github.com/musterhq/muster/schema"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// ErrInUse is in New's error when another agent has the state directory.
+var ErrInUse = errors.New("another agent runs on it")
+
+// ErrEnded is returned by calls to a Loop whose Run has returned.
+var ErrEnded = errors.New("the agent's loop has ended")
+
+// Runtime runs incarnations. Its methods are called for one directory by one
+// goroutine at a time.
+type Runtime interface {
+	// Start starts the task of a in dir, which it makes, and returns when
+	// its process runs. After an error nothing of it runs.
+	Start(ctx context.Context, dir string, a *schema.Assignment) (Process, error)
+	// Adopt finds the incarnation that was started in dir, by this agent or
+	// one before it. What it cannot account for it kills, and calls ended.
+	Adopt(ctx context.Context, dir string) (Process, error)
+}
+
+// Process is an incarnation. Its methods may be called from any goroutine.
+type Process interface {
+	// Incarnation returns how it stands now: Boot, PID, StartedAt, Exit, Note.
+	Incarnation() nodeagent.Incarnation
+	// Signal sends SIGTERM to its process group or, with kill, SIGKILL to
+	// all of it. It is no error if it has ended.
+	Signal(kill bool) error
+	// Wait returns when it has ended and its Exit is known.
+	Wait(ctx context.Context) error
+}
+
+// Config is what a Loop needs. All but the hooks must be set.
+type Config struct {
+	Cell    string
+	Machine schema.MachineInfo
+	Dir     string // the state directory; made if it is not there
+	Runtime Runtime
+	Log     *slog.Logger
+	Metrics prometheus.Registerer
+	// Hint, if set, is called when a report differs from the one before. It
+	// must not block.
+	Hint func()
+	// Step, if set, is called before and after each change of the state
+	// directory. Tests kill the agent there.
+	Step func(what string)
+}
+
+// parallelStarts bounds the starts in flight: each waits for the disk more than
+// for the processor.
+const parallelStarts = 8
+
+// longSleep is the longest time between two decisions.
+const longSleep = time.Hour
+
+// retryAfter is the time between two attempts at what the disk refused.
+const retryAfter = time.Second
+
+// key identifies a generation.
+type key struct {
+	task       schema.TaskName
+	generation uint64
+}
+
+// generation is a nodeagent.Held with what this agent has in its hands.
+type generation struct {
+	nodeagent.Held
+	dir     string
+	written bool // assignment.json is on disk
+	process Process
+	// stuck says what the disk refused, until retry. unread means that it
+	// refused to say what there is: then nothing is known, and nothing done.
+	stuck  error
+	retry  time.Time
+	unread bool
+}
+
+// Loop is the agent of one machine.
+type Loop struct {
+	cfg     Config
+	disk    *disk
+	metrics *metrics
+	events  chan func()
+	ended   chan struct{} // closed when Run has returned
+	report  atomic.Pointer[schema.Report]
+	starts  chan struct{} // a token for each start in flight
+	workers sync.WaitGroup
+
+	// What follows belongs to Run's goroutine.
+	memory   memory
+	held     map[key]*generation
+	probes   map[nodeagent.Check]context.CancelFunc
+	busy     []int // ports in use by others
+	scanned  time.Time
+	shutdown bool
+	idle     []chan struct{} // closed when shutdown is done
+}
+
+// New takes the state directory's lock, reads what is held there and finds its
+// processes. The error is ErrInUse when another agent has the directory.
+func New(ctx context.Context, cfg Config) (*Loop, error) {
+	if cfg.Step == nil {
+		cfg.Step = func(string) {}
+	}
+	if cfg.Hint == nil {
+		cfg.Hint = func() {}
+	}
+	d, err := openDisk(cfg.Dir, cfg.Step)
+	if err != nil {
+		return nil, err
+	}
+	made := false
+	defer func() {
+		if !made {
+			_ = d.close()
+		}
+	}()
+	l := &Loop{
+		cfg: cfg, disk: d,
+		events: make(chan func()), ended: make(chan struct{}),
+		starts: make(chan struct{}, parallelStarts),
+		held:   map[key]*generation{}, probes: map[nodeagent.Check]context.CancelFunc{},
+	}
+	if err := l.load(ctx); err != nil {
+		return nil, err
+	}
+	if l.metrics, err = newMetrics(cfg.Metrics); err != nil {
+		return nil, err
+	}
+	l.publish(nodeagent.Decide(l.input(time.Now())))
+	made = true
+	return l, nil
+}
+
+// Run is the agent, until ctx ends. It leaves the tasks running and gives the
+// state directory back. It may be called once.
+func (l *Loop) Run(ctx context.Context) error {
+	defer func() {
+		l.workers.Wait()
+		_ = l.disk.close()
+		close(l.ended)
+	}()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for _, g := range l.held {
+		l.await(ctx, g)
+	}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		wake := l.turn(ctx)
+		timer.Reset(max(time.Until(wake), 0))
+		select {
+		case <-ctx.Done():
+			return nil
+		case f := <-l.events:
+			f()
+		case <-timer.C:
+		}
+		l.drain()
+	}
+}
+
+// drain takes what else has happened, so that one decision serves all of it.
+func (l *Loop) drain() {
+	for range 100 { // of a flood too
+		select {
+		case f := <-l.events:
+			f()
+		default:
+			return
+		}
+	}
+}
+
+// call has f run by Run's goroutine and waits for it. f is not run when ctx has
+// ended before.
+func (l *Loop) call(ctx context.Context, f func()) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	done := make(chan struct{})
+	select {
+	case l.events <- func() { f(); close(done) }:
+	case <-l.ended:
+		return ErrEnded
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	select {
+	case <-done:
+		return nil
+	case <-l.ended:
+		return ErrEnded
+	}
+}
+
+// turn decides and acts until there is nothing more to do now, publishes what
+// has come of it, and returns when to wake.
+func (l *Loop) turn(ctx context.Context) time.Time {
+	l.reread(ctx)
+	var plan nodeagent.Plan
+	for {
+		plan = nodeagent.Decide(l.input(time.Now()))
+		acted := false
+		for _, a := range plan.Actions {
+			if l.act(ctx, a) {
+				acted = true
+			}
+		}
+		if !acted {
+			break
+		}
+	}
+	l.check(ctx, plan.Checks)
+	l.publish(plan)
+	if l.shutdown && plan.Alive == 0 {
+		for _, c := range l.idle {
+			close(c)
+		}
+		l.idle = nil
+	}
+	return l.wake(ctx, plan)
+}
+
+// wake returns the next time at which something is due, and scans the ports if
+// that is.
+func (l *Loop) wake(ctx context.Context, plan nodeagent.Plan) time.Time {
+	now := time.Now()
+	wake := now.Add(longSleep)
+	if r := l.cfg.Machine.Ports; r.First <= r.Last {
+		if now.Sub(l.scanned) >= scanEvery {
+			l.scan(ctx, now)
+		}
+		wake = l.scanned.Add(scanEvery)
+	}
+	if !plan.Wake.IsZero() && plan.Wake.Before(wake) {
+		wake = plan.Wake
+	}
+	for _, g := range l.held {
+		if (g.stuck != nil || g.unread) && g.retry.Before(wake) {
+			wake = g.retry
+		}
+	}
+	return wake
+}
+
+// input gathers what a decision depends on.
+func (l *Loop) input(now time.Time) nodeagent.Input {
+	held := make([]nodeagent.Held, 0, len(l.held))
+	for _, g := range l.held {
+		held = append(held, g.Held)
+	}
+	return nodeagent.Input{
+		Machine: l.cfg.Machine.Name, Boot: l.cfg.Machine.Boot, Now: now,
+		View: l.memory.view, Held: held, Shutdown: l.shutdown,
+	}
+}
+
+// publish makes the plan's word on the machine the report, and hints if it is
+// news. A report is never written to afterwards.
+func (l *Loop) publish(plan nodeagent.Plan) {
+	r := &schema.Report{Machine: l.cfg.Machine, BusyPorts: l.busyPorts(), Tasks: plan.Tasks}
+	if l.memory.view != nil {
+		r.View = l.memory.view.Version
+	}
+	for i := range r.Tasks {
+		s := &r.Tasks[i]
+		if g := l.held[key{s.Task, s.Generation}]; g != nil && g.stuck != nil {
+			s.Note = g.stuck.Error()
+		}
+	}
+	l.metrics.observe(r, l.memory)
+	if old := l.report.Swap(r); old != nil && !reflect.DeepEqual(old, r) {
+		l.cfg.Hint()
+	}
+}
+
+// Info returns what the machine says of itself.
+func (l *Loop) Info() schema.MachineInfo { return l.cfg.Machine }
+
+// Report returns the newest report: as of the last decision, and immutable.
+func (l *Loop) Report() schema.Report { return *l.report.Load() }
+
+// Welcome keeps the epoch that a master has given to the connection. It errs
+// when the agent was welcomed with a higher one before: then that master is not
+// the machine's any more.
+func (l *Loop) Welcome(epoch uint64) error {
+	var err error
+	return errors.Join(l.call(context.Background(), func() { err = l.welcome(epoch) }), err)
+}
+
+func (l *Loop) welcome(epoch uint64) error {
+	switch {
+	case epoch < l.memory.epoch:
+		return fmt.Errorf("epoch %d is lower than %d, which this agent has seen: the master is an old one, or has lost its data", epoch, l.memory.epoch)
+	case epoch == l.memory.epoch:
+		return nil
+	}
+	m := memory{epoch: epoch, view: l.memory.view}
+	if err := l.disk.writeMemory(m); err != nil {
+		return err
+	}
+	l.memory = m
+	return nil
+}
+
+// Assign makes view what the machine shall run. When it returns nil, the view
+// is on disk. It errs for a view that is older than the one there is, or that
+// is not of this cell; then nothing has changed.
+func (l *Loop) Assign(epoch, version uint64, view []schema.Assignment) error {
+	if err := checkView(l.cfg.Cell, view); err != nil {
+		return err
+	}
+	v := &nodeagent.View{Epoch: epoch, Version: version, Assignments: view}
+	var err error
+	return errors.Join(l.call(context.Background(), func() { err = l.assign(v) }), err)
+}
+
+func (l *Loop) assign(v *nodeagent.View) error {
+	old := l.memory.view
+	switch {
+	case v.Epoch < l.memory.epoch:
+		return fmt.Errorf("assignments of epoch %d: this agent has seen epoch %d", v.Epoch, l.memory.epoch)
+	case old != nil && v.Epoch == old.Epoch && v.Version == old.Version:
+		return nil
+	case !v.Newer(old):
+		return fmt.Errorf("assignments of version %d: this agent has version %d", v.Version, old.Version)
+	}
+	m := memory{epoch: max(v.Epoch, l.memory.epoch), view: v}
+	if err := l.disk.writeMemory(m); err != nil {
+		return err
+	}
+	l.memory = m
+	return nil
+}
+
+// StopAll stops all tasks, SIGTERM first and SIGKILL after their grace period,
+// and returns when none is left. Their generations have not ended: the next
+// agent on the state directory starts them again. Nothing is started from then
+// on. It errs when ctx ends before.
+func (l *Loop) StopAll(ctx context.Context) error {
+	idle := make(chan struct{})
+	if err := l.call(ctx, func() {
+		l.shutdown = true
+		l.idle = append(l.idle, idle)
+	}); err != nil {
+		return fmt.Errorf("stop all tasks: %w", err)
+	}
+	select {
+	case <-idle:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("stop all tasks: %w", context.Cause(ctx))
+	case <-l.ended:
+		return fmt.Errorf("stop all tasks: %w", ErrEnded)
+	}
+}

@@ -1,0 +1,95 @@
+package loop
+
+import (
+	"errors"
+	"time"
+
+	"github.com/musterhq/muster/schema"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics are what the agent tells of itself on /metrics.
+type metrics struct {
+	tasks    *prometheus.GaugeVec
+	view     prometheus.Gauge
+	epoch    prometheus.Gauge
+	busy     prometheus.Gauge
+	starts   prometheus.Counter
+	restarts prometheus.Counter
+	refused  *prometheus.CounterVec
+	exits    *prometheus.CounterVec
+	errors   prometheus.Counter
+	latency  prometheus.Histogram
+}
+
+func newMetrics(r prometheus.Registerer) (*metrics, error) {
+	gauge := func(name, help string) prometheus.Gauge {
+		return prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "muster", Subsystem: "agent", Name: name, Help: help})
+	}
+	opts := func(name, help string) prometheus.CounterOpts {
+		return prometheus.CounterOpts{Namespace: "muster", Subsystem: "agent", Name: name, Help: help}
+	}
+	m := &metrics{
+		tasks: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: "muster", Subsystem: "agent", Name: "tasks", Help: "Task generations in the agent's report, by state.",
+		}, []string{"state"}),
+		view:     gauge("view_version", "Version of the assignments that the agent acts on."),
+		epoch:    gauge("link_epoch", "Highest link epoch that the agent was welcomed with."),
+		busy:     gauge("busy_ports", "Ports of the machine's range that are in use by others than tasks."),
+		starts:   prometheus.NewCounter(opts("starts_total", "Incarnations that were started.")),
+		restarts: prometheus.NewCounter(opts("restarts_total", "Incarnations after the first of their generation, started or refused.")),
+		refused:  prometheus.NewCounterVec(opts("refused_total", "Starts that were refused or failed, by cause."), []string{"cause"}),
+		exits:    prometheus.NewCounterVec(opts("exits_total", "Ends of incarnations, by how they ended."), []string{"how"}),
+		errors:   prometheus.NewCounter(opts("errors_total", "Actions that the disk or the kernel refused; they are tried again.")),
+		latency: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Namespace: "muster", Subsystem: "agent", Name: "start_seconds", Help: "Time from the decision to start an incarnation until it runs.",
+			Buckets: []float64{.001, .0025, .005, .01, .015, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
+		}),
+	}
+	for _, s := range taskStates() {
+		m.tasks.WithLabelValues(string(s))
+	}
+	var errs []error
+	for _, c := range []prometheus.Collector{m.tasks, m.view, m.epoch, m.busy, m.starts, m.restarts, m.refused, m.exits, m.errors, m.latency} {
+		errs = append(errs, r.Register(c))
+	}
+	return m, errors.Join(errs...)
+}
+
+func taskStates() []schema.TaskState {
+	return []schema.TaskState{schema.Starting, schema.Running, schema.Waiting, schema.Stopping, schema.Dead}
+}
+
+// observe sets the gauges to what a report says.
+func (m *metrics) observe(r *schema.Report, mem memory) {
+	count := map[schema.TaskState]int{}
+	for i := range r.Tasks {
+		count[r.Tasks[i].State]++
+	}
+	for _, s := range taskStates() {
+		m.tasks.WithLabelValues(string(s)).Set(float64(count[s]))
+	}
+	m.view.Set(float64(r.View))
+	m.epoch.Set(float64(mem.epoch))
+	m.busy.Set(float64(len(r.BusyPorts)))
+}
+
+func (m *metrics) started(d time.Duration) {
+	m.starts.Inc()
+	m.latency.Observe(d.Seconds())
+}
+
+func (m *metrics) exited(e schema.Exit) {
+	how := "unknown"
+	switch {
+	case e.OOM:
+		how = "oom"
+	case e.Signal != "":
+		how = "signal"
+	case e.Code == 0:
+		how = "ok"
+	case e.Code > 0:
+		how = "status"
+	}
+	m.exits.WithLabelValues(how).Inc()
+}

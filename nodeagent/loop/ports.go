@@ -1,0 +1,143 @@
+package loop
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/musterhq/muster/schema"
+	"golang.org/x/sys/unix"
+)
+
+// scanEvery is the time between two looks at who listens on the machine's
+// range: often enough that the cell chooses few ports in vain, and one read of
+// two files.
+const scanEvery = 30 * time.Second
+
+// checkPorts errs when one of ports is taken. It binds and does not listen, so
+// that nobody can connect to the agent by mistake.
+func checkPorts(ports map[string]int) error {
+	for _, name := range slices.Sorted(maps.Keys(ports)) {
+		if err := checkPort(ports[name]); err != nil {
+			return fmt.Errorf("port %s (%d): %w", name, ports[name], err)
+		}
+	}
+	return nil
+}
+
+// checkPort binds port on all addresses, IPv6 and IPv4.
+func checkPort(port int) error {
+	err := bind(unix.AF_INET6, &unix.SockaddrInet6{Port: port})
+	if errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EADDRNOTAVAIL) {
+		err = nil // a machine without IPv6
+	}
+	return errors.Join(err, bind(unix.AF_INET, &unix.SockaddrInet4{Port: port}))
+}
+
+func bind(family int, addr unix.Sockaddr) error {
+	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("socket: %w", err)
+	}
+	defer unix.Close(fd)
+	// Connections of a process that has just ended are no obstacle; a
+	// listener still is.
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
+		return fmt.Errorf("setsockopt: %w", err)
+	}
+	if family == unix.AF_INET6 {
+		if err := unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1); err != nil {
+			return fmt.Errorf("setsockopt: %w", err)
+		}
+	}
+	return unix.Bind(fd, addr)
+}
+
+// scan looks in a goroutine of its own who listens on the machine's range.
+func (l *Loop) scan(ctx context.Context, now time.Time) {
+	l.scanned = now
+	before := l.ownPorts()
+	l.workers.Go(func() {
+		busy, err := listeners(l.cfg.Machine.Ports)
+		l.send(ctx, func() {
+			if err != nil {
+				l.cfg.Log.Warn("cannot see which ports are in use", "err", err)
+				return
+			}
+			// A port that a task held at either end of the scan is not
+			// known to be another's.
+			l.busy = slices.DeleteFunc(busy, func(p int) bool { return before[p] })
+		})
+	})
+}
+
+// ownPorts returns the ports that generations with a process were given.
+func (l *Loop) ownPorts() map[int]bool {
+	own := map[int]bool{}
+	for _, g := range l.held {
+		if g.Alive() {
+			for _, p := range g.Assignment.Ports {
+				own[p] = true
+			}
+		}
+	}
+	return own
+}
+
+// busyPorts returns the ports for the report: in use, and not by a task.
+func (l *Loop) busyPorts() []int {
+	if len(l.busy) == 0 {
+		return nil
+	}
+	own := l.ownPorts()
+	var busy []int
+	for _, p := range l.busy {
+		if !own[p] {
+			busy = append(busy, p)
+		}
+	}
+	return busy
+}
+
+// listeners returns the ports of r, sorted, on which something listens.
+func listeners(r schema.PortRange) ([]int, error) {
+	var ports []int
+	for _, name := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		b, err := os.ReadFile(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // a machine without IPv6
+		}
+		if err != nil {
+			return nil, err
+		}
+		ports = append(ports, parseListeners(b, r)...)
+	}
+	slices.Sort(ports)
+	return slices.Compact(ports), nil
+}
+
+// parseListeners reads the kernel's socket table: local address in the second
+// column as hexadecimal address:port, state in the fourth, 0A for listen.
+func parseListeners(table []byte, r schema.PortRange) []int {
+	var ports []int
+	for s := bufio.NewScanner(bytes.NewReader(table)); s.Scan(); {
+		f := bytes.Fields(s.Bytes())
+		if len(f) < 4 || string(f[3]) != "0A" {
+			continue
+		}
+		_, hex, _ := bytes.Cut(f[1], []byte(":"))
+		p, err := strconv.ParseUint(string(hex), 16, 16)
+		if err == nil && int(p) >= r.First && int(p) <= r.Last {
+			ports = append(ports, int(p))
+		}
+	}
+	return ports
+}

@@ -1,0 +1,351 @@
+package loop_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/musterhq/muster/nodeagent/keeper"
+	"github.com/musterhq/muster/nodeagent/loop"
+	"github.com/musterhq/muster/nodeagent/runtime"
+	"github.com/musterhq/muster/schema"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// The test binary is also the agent and the keeper, under those names.
+func TestMain(m *testing.M) {
+	switch filepath.Base(os.Args[0]) {
+	case "agent":
+		os.Exit(agentMain(os.Args[1], os.Args[2]))
+	case "muster-keeper":
+		os.Exit(keeper.Main(os.Args[1:]))
+	}
+	os.Exit(m.Run())
+}
+
+// ask is one line to an agent process: a view to take, or nothing but the wish
+// for a report.
+type ask struct {
+	Version uint64
+	View    []schema.Assignment
+}
+
+// agentMain is an agent process on dir that is told what to do on stdin and
+// says how it is on stdout. It kills itself at its step at.
+func agentMain(dir, at string) int {
+	n, err := strconv.Atoi(at)
+	if err != nil {
+		return 2
+	}
+	steps := make(chan int, 1)
+	steps <- 0
+	step := func(what string) {
+		seen := <-steps + 1
+		if seen == n {
+			fmt.Fprintln(os.Stderr, "killed at", what)
+			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			select {}
+		}
+		steps <- seen
+	}
+	err = agentProcess(dir, step, func() int { return <-steps })
+	fmt.Fprintln(os.Stderr, "agent:", err)
+	return 1
+}
+
+// processes is a runtime.Runtime in the loop's words.
+type processes struct{ *runtime.Runtime }
+
+func (p processes) Start(ctx context.Context, dir string, a *schema.Assignment) (loop.Process, error) {
+	process, err := p.Runtime.Start(ctx, dir, a)
+	if err != nil {
+		return nil, err
+	}
+	return process, nil
+}
+
+func (p processes) Adopt(ctx context.Context, dir string) (loop.Process, error) {
+	process, err := p.Runtime.Adopt(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	return process, nil
+}
+
+func agentProcess(dir string, step func(string), steps func() int) error {
+	exe, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	tasks, err := runtime.New(runtime.Config{Dir: dir, Keeper: filepath.Join(filepath.Dir(exe), "muster-keeper"), Log: log})
+	if err != nil {
+		return err
+	}
+	l, err := loop.New(context.Background(), loop.Config{
+		Cell: "local", Machine: schema.MachineInfo{Name: "m1", Boot: tasks.Boot(), Ports: schema.PortRange{First: 1}},
+		Dir: dir, Runtime: processes{tasks}, Log: log, Metrics: prometheus.NewRegistry(), Step: step,
+	})
+	if err != nil {
+		return err
+	}
+	go func() {
+		for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+			var a ask
+			if err := json.Unmarshal(in.Bytes(), &a); err != nil {
+				panic(err)
+			}
+			if a.Version != 0 {
+				if err := l.Assign(1, a.Version, a.View); err != nil {
+					panic(err)
+				}
+			}
+			b, _ := json.Marshal(l.Report())
+			fmt.Printf("%s\n", b)
+		}
+		fmt.Println(steps())
+		if err := tasks.Close(); err != nil { // no cgroup is left behind
+			panic(err)
+		}
+		os.Exit(0) // as good as any other way to die
+	}()
+	return l.Run(context.Background())
+}
+
+// realStory is a short day of one machine with real processes, real files and
+// agents that are really killed.
+type realStory struct {
+	t       *testing.T
+	bin     string
+	dir     string
+	log     string // what the tasks write
+	agent   *exec.Cmd
+	stdin   io.WriteCloser
+	in      *json.Encoder
+	out     *bufio.Scanner
+	at      int // kill the next agent at this step of it
+	version uint64
+	view    []schema.Assignment
+	dead    map[uint64]bool
+	stderr  strings.Builder
+	steps   int // of the agent that lived to the end
+}
+
+// installBinaries puts this test's binary under the names of agent and keeper.
+func installBinaries(t *testing.T) string {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(exe)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for _, name := range []string{"agent", "muster-keeper"} {
+		if err := os.WriteFile(filepath.Join(dir, name), b, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	openToAll(t, dir)
+	return dir
+}
+
+// openToAll lets tasks, which may have another user, reach dir.
+func openToAll(t *testing.T, dir string) {
+	t.Helper()
+	for _, d := range []string{dir, filepath.Dir(dir)} {
+		if err := os.Chmod(d, 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func newRealStory(t *testing.T, bin string, at int) *realStory {
+	t.Helper()
+	s := &realStory{t: t, bin: bin, dir: t.TempDir(), log: filepath.Join(t.TempDir(), "log"), at: at, dead: map[uint64]bool{}}
+	openToAll(t, s.dir)
+	openToAll(t, filepath.Dir(s.log))
+	if err := os.WriteFile(s.log, nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(s.log, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// task is an assignment whose process writes that it runs, and holds a lock
+// that tells if another one of the same task does.
+func (s *realStory) task(job string, generation uint64, kind schema.JobKind, rest string) schema.Assignment {
+	a := assignment(job, 0, generation, kind)
+	lock := s.log + "." + job
+	a.Job.Task.Process.Command = []string{"/bin/sh", "-c", fmt.Sprintf(
+		`umask 0; exec 9>>%s; flock -n 9 || echo double %s >>%s; echo start %s >>%s; %s`, lock, job, s.log, job, s.log, rest)}
+	a.Job.Task.Resources.Resources = schema.Resources{CPUMilli: 100, RAMBytes: 64 << 20, DiskBytes: 1 << 20}
+	a.Job.Task.GraceSeconds = 2
+	a.Data = schema.DigestOf(a.Job)
+	return a
+}
+
+func (s *realStory) start() {
+	s.agent = exec.Command(filepath.Join(s.bin, "agent"), s.dir, strconv.Itoa(s.at))
+	s.at = 0
+	stdin, err := s.agent.StdinPipe()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	stdout, err := s.agent.StdoutPipe()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.agent.Stderr = &s.stderr
+	if err := s.agent.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	s.stdin = stdin
+	s.in, s.out = json.NewEncoder(stdin), bufio.NewScanner(stdout)
+	s.out.Buffer(nil, 1<<20)
+}
+
+// say tells the agent a and returns its report; false if it died instead.
+func (s *realStory) say(a ask) (r schema.Report, ok bool) {
+	if s.in.Encode(a) != nil || !s.out.Scan() {
+		_ = s.agent.Wait()
+		s.agent = nil
+		return r, false
+	}
+	if err := json.Unmarshal(s.out.Bytes(), &r); err != nil {
+		s.t.Fatalf("agent said %q: %v", s.out.Text(), err)
+	}
+	return r, true
+}
+
+// until keeps an agent alive until its report, in short, is want.
+func (s *realStory) until(want ...string) {
+	s.t.Helper()
+	var got []string
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(3 * time.Millisecond) {
+		if s.agent == nil {
+			s.start()
+			if _, ok := s.say(ask{s.version, s.view}); !ok {
+				continue
+			}
+		}
+		r, ok := s.say(ask{})
+		if !ok {
+			continue
+		}
+		for _, e := range r.Tasks {
+			if s.dead[e.Generation] && e.State != schema.Dead {
+				s.t.Errorf("%s after it was reported dead", line(e))
+			}
+			s.dead[e.Generation] = s.dead[e.Generation] || e.State == schema.Dead
+		}
+		if got = lines(r); slices.Equal(got, want) {
+			return
+		}
+	}
+	s.t.Fatalf("report (-want +got):\n%s\n%s", cmp.Diff(want, got), s.stderr.String())
+}
+
+func (s *realStory) assign(view ...schema.Assignment) {
+	s.version++
+	s.view = view
+	if s.agent != nil {
+		_, _ = s.say(ask{s.version, s.view})
+	}
+}
+
+func (s *realStory) tell() {
+	s.t.Helper()
+	defer s.end()
+	web, batch := s.task("web", 1, schema.Service, "exec sleep 1000"), s.task("batch", 2, schema.Batch, "exit 0")
+	s.assign(web, batch)
+	s.until("u/batch/0 g2 dead finished", "u/web/0 g1 running")
+	s.said("start web", 1)
+	s.assign(stopped(web, schema.CauseUpdate))
+	s.until("u/batch/0 g2 dead finished", "u/web/0 g1 dead update")
+	s.assign(s.task("web", 3, schema.Service, "exec sleep 1000"))
+	s.until("u/batch/0 g2 dead finished", "u/web/0 g1 dead update", "u/web/0 g3 running")
+	s.said("start web", 2)
+	s.assign()
+	s.until("u/batch/0 g2 dead finished", "u/web/0 g1 dead update", "u/web/0 g3 dead superseded")
+	s.said("start batch", 1)
+	if text := s.words(); strings.Contains(text, "double") {
+		s.t.Errorf("the tasks say:\n%s", text)
+	}
+}
+
+func (s *realStory) words() string {
+	b, err := os.ReadFile(s.log)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return string(b)
+}
+
+// said waits until the tasks have said so n times at least.
+func (s *realStory) said(what string, n int) {
+	s.t.Helper()
+	eventually(s.t, fmt.Sprintf("%d × %q", n, what), func() bool { return strings.Count(s.words(), what) >= n })
+}
+
+// end ends the agent, and whatever task a failed test has left.
+func (s *realStory) end() {
+	if s.agent == nil {
+		return
+	}
+	if s.t.Failed() {
+		s.assign()
+		for r, ok := s.say(ask{}); ok && slices.ContainsFunc(r.Tasks, func(e schema.TaskStatus) bool { return e.State != schema.Dead }); r, ok = s.say(ask{}) {
+			time.Sleep(10 * time.Millisecond)
+		}
+		return
+	}
+	_ = s.stdin.Close()
+	if s.out.Scan() {
+		s.steps, _ = strconv.Atoi(s.out.Text())
+	}
+	_ = s.agent.Wait()
+}
+
+// Agents are really killed, at each step, with real keepers and tasks under
+// them: no task ever runs twice.
+func TestKillRealAgentAtEveryStep(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("half a minute of real processes")
+	}
+	bin := installBinaries(t)
+	whole := newRealStory(t, bin, 0)
+	whole.tell()
+	if whole.steps < 30 {
+		t.Fatalf("only %d steps\n%s", whole.steps, whole.stderr.String())
+	}
+	t.Logf("%d steps", whole.steps)
+	for at := 1; at <= whole.steps; at++ {
+		t.Run(strconv.Itoa(at), func(t *testing.T) {
+			t.Parallel()
+			s := newRealStory(t, bin, at)
+			s.tell()
+			if t.Failed() {
+				t.Log(s.stderr.String())
+			}
+		})
+	}
+}

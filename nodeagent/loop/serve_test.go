@@ -1,0 +1,270 @@
+package loop_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/musterhq/muster/nodeagent/loop"
+	"github.com/musterhq/muster/schema"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// live is an agent in real time.
+type live struct {
+	*loop.Loop
+	kernel  *kernel
+	dir     string
+	metrics *prometheus.Registry
+	version uint64
+}
+
+func startLive(t *testing.T) *live {
+	t.Helper()
+	k := newKernel(t)
+	cfg := config(k, t.TempDir(), &crash{}, nil)
+	l, err := loop.New(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- l.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	return &live{Loop: l, kernel: k, dir: cfg.Dir, metrics: cfg.Metrics.(*prometheus.Registry)}
+}
+
+func (l *live) assign(t *testing.T, view ...schema.Assignment) {
+	t.Helper()
+	l.version++
+	if err := l.Assign(1, l.version, view); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (l *live) until(t *testing.T, want ...string) {
+	t.Helper()
+	eventually(t, fmt.Sprint(want), func() bool { return cmp.Equal(want, lines(l.Report())) })
+}
+
+func TestHealth(t *testing.T) {
+	t.Parallel()
+	var status atomic.Int64
+	status.Store(http.StatusFound) // a redirect is an answer
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/healthz" {
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
+		w.Header().Set("Location", "/nowhere")
+		w.WriteHeader(int(status.Load()))
+	}))
+	defer server.Close()
+	l := startLive(t)
+	web := assignment("web", 0, 1, schema.Service)
+	web.Job.Task.Health = &schema.Health{HTTP: &schema.HTTPCheck{Port: "http", Path: "/healthz"}}
+	// Its port is not checked, since the server that stands in for it is
+	// there already: the name the health check uses is given afterwards.
+	web.Ports = map[string]int{}
+	l.assign(t, web)
+	l.until(t, "u/web/0 g1 running")
+	if got := l.Report().Tasks[0].Health; got != schema.HealthUnknown {
+		t.Errorf("health %q before a check, want unknown", got)
+	}
+	web.Ports["http"] = server.Listener.Addr().(*net.TCPAddr).Port
+	l.assign(t, web)
+	eventually(t, "healthy", func() bool { return l.Report().Tasks[0].Health == schema.Healthy })
+	status.Store(http.StatusInternalServerError)
+	eventually(t, "unhealthy", func() bool { return l.Report().Tasks[0].Health == schema.Unhealthy })
+	status.Store(http.StatusOK)
+	eventually(t, "healthy again", func() bool { return l.Report().Tasks[0].Health == schema.Healthy })
+}
+
+func TestLogs(t *testing.T) {
+	t.Parallel()
+	l := startLive(t)
+	l.assign(t, assignment("web", 0, 7, schema.Service))
+	l.until(t, "u/web/0 g7 running")
+	file := filepath.Join(l.dir, "tasks/local/u/web/0/7/1/stdout")
+	text := "one\ntwo\nthree\nunfinished"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		tail int
+		want string
+	}{{-1, text}, {0, ""}, {1, "unfinished"}, {2, "three\nunfinished"}, {4, text}, {9, text}} {
+		var b bytes.Buffer
+		err := l.Logs(t.Context(), schema.LogRequest{Task: name("web", 0), Tail: tt.tail}, &b)
+		if err != nil || b.String() != tt.want {
+			t.Errorf("tail %d: %q, %v, want %q", tt.tail, b.String(), err, tt.want)
+		}
+	}
+	for _, tt := range []struct {
+		req  schema.LogRequest
+		want string
+	}{
+		{schema.LogRequest{Task: name("web", 1)}, "log of task u/web/1: not on this machine"},
+		{schema.LogRequest{Task: name("web", 0), Generation: 6}, "log of task u/web/0 generation 6: not on this machine"},
+		{schema.LogRequest{Task: name("web", 0), Generation: 7, Incarnation: 2}, "log of task u/web/0 generation 7 incarnation 2: not on this machine"},
+		{schema.LogRequest{Task: name("web", 0), Stream: schema.Stderr}, "log of u/web/0 generation 7 incarnation 1: not on this machine: it did not start"},
+	} {
+		err := l.Logs(t.Context(), tt.req, &bytes.Buffer{})
+		if !errors.Is(err, fs.ErrNotExist) || !errors.Is(err, loop.ErrNoLog) || err.Error() != tt.want {
+			t.Errorf("%+v: %v, want %q", tt.req, err, tt.want)
+		}
+	}
+}
+
+// A long log's tail is found across blocks.
+func TestLogTailOfLongLog(t *testing.T) {
+	t.Parallel()
+	l := startLive(t)
+	l.assign(t, assignment("web", 0, 7, schema.Service))
+	l.until(t, "u/web/0 g7 running")
+	var all []string
+	for i := range 20_000 {
+		all = append(all, fmt.Sprintf("line %d\n", i))
+	}
+	if err := os.WriteFile(filepath.Join(l.dir, "tasks/local/u/web/0/7/1/stdout"), []byte(strings.Join(all, "")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []int{1, 100, 5000, 19_999, 20_000} {
+		var b bytes.Buffer
+		if err := l.Logs(t.Context(), schema.LogRequest{Task: name("web", 0), Tail: n}, &b); err != nil {
+			t.Fatal(err)
+		}
+		if want := strings.Join(all[len(all)-n:], ""); b.String() != want {
+			t.Errorf("tail %d: %d bytes, want %d", n, b.Len(), len(want))
+		}
+	}
+}
+
+// locked is a writer that can be read while it is written to.
+type locked struct {
+	mu sync.Mutex // guards b
+	b  bytes.Buffer
+}
+
+func (w *locked) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.b.Write(p)
+}
+
+func (w *locked) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.b.String()
+}
+
+// Following goes on through restarts and new generations, to the task's end.
+func TestLogFollow(t *testing.T) {
+	t.Parallel()
+	l := startLive(t)
+	l.assign(t, assignment("batch", 0, 7, schema.Batch))
+	var w locked
+	done := make(chan error, 1)
+	go func() {
+		done <- l.Logs(context.Background(), schema.LogRequest{Task: name("batch", 0), Follow: true, Tail: 10}, &w)
+	}()
+	sees := func(want string) {
+		t.Helper()
+		eventually(t, fmt.Sprintf("log %q", want), func() bool { return w.String() == want })
+	}
+	sees("out of 1\n")
+	f, err := os.OpenFile(filepath.Join(l.dir, "tasks/local/u/batch/0/7/1/stdout"), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteString("more\n"); err != nil {
+		t.Fatal(err)
+	}
+	sees("out of 1\nmore\n")
+	if _, err := f.WriteString("last words\n"); err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	l.kernel.exit("batch/0", schema.Exit{Code: 1})
+	sees("out of 1\nmore\nlast words\nout of 2\n")
+	l.assign(t, assignment("batch", 0, 8, schema.Batch))
+	sees("out of 1\nmore\nlast words\nout of 2\nout of 1\n")
+	l.kernel.exit("batch/0", schema.Exit{Code: 0})
+	if err := <-done; err != nil {
+		t.Errorf("Logs: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := l.Logs(ctx, schema.LogRequest{Task: name("batch", 0), Follow: true}, &w); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	l := startLive(t)
+	l.version = 41
+	l.assign(t, assignment("batch", 0, 1, schema.Batch), assignment("web", 0, 2, schema.Service))
+	l.until(t, "u/batch/0 g1 running", "u/web/0 g2 running")
+	l.kernel.exit("batch/0", schema.Exit{Code: 0})
+	l.until(t, "u/batch/0 g1 dead finished", "u/web/0 g2 running")
+	l.kernel.exit("web/0", schema.Exit{Code: -1, Signal: "SIGSEGV"})
+	eventually(t, "restarted", func() bool {
+		return l.Report().Tasks[1].Incarnation == 2 && l.Report().Tasks[1].State == schema.Running
+	})
+	want := `
+# HELP muster_agent_busy_ports Ports of the machine's range that are in use by others than tasks.
+# TYPE muster_agent_busy_ports gauge
+muster_agent_busy_ports 0
+# HELP muster_agent_errors_total Actions that the disk or the kernel refused; they are tried again.
+# TYPE muster_agent_errors_total counter
+muster_agent_errors_total 0
+# HELP muster_agent_exits_total Ends of incarnations, by how they ended.
+# TYPE muster_agent_exits_total counter
+muster_agent_exits_total{how="ok"} 1
+muster_agent_exits_total{how="signal"} 1
+# HELP muster_agent_link_epoch Highest link epoch that the agent was welcomed with.
+# TYPE muster_agent_link_epoch gauge
+muster_agent_link_epoch 1
+# HELP muster_agent_restarts_total Incarnations after the first of their generation, started or refused.
+# TYPE muster_agent_restarts_total counter
+muster_agent_restarts_total 1
+# HELP muster_agent_starts_total Incarnations that were started.
+# TYPE muster_agent_starts_total counter
+muster_agent_starts_total 3
+# HELP muster_agent_tasks Task generations in the agent's report, by state.
+# TYPE muster_agent_tasks gauge
+muster_agent_tasks{state="dead"} 1
+muster_agent_tasks{state="running"} 1
+muster_agent_tasks{state="starting"} 0
+muster_agent_tasks{state="stopping"} 0
+muster_agent_tasks{state="waiting"} 0
+# HELP muster_agent_view_version Version of the assignments that the agent acts on.
+# TYPE muster_agent_view_version gauge
+muster_agent_view_version 42
+`
+	rec := httptest.NewRecorder()
+	promhttp.HandlerFor(l.metrics, promhttp.HandlerOpts{}).ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	page, latency, _ := strings.Cut(rec.Body.String(), "# HELP muster_agent_start_seconds ")
+	latency, rest, _ := strings.Cut(latency, "# HELP muster_agent_starts_total ")
+	page = "\n" + page + "# HELP muster_agent_starts_total " + rest
+	if diff := cmp.Diff(want, page); diff != "" {
+		t.Errorf("metrics (-want +got):\n%s", diff)
+	}
+	if !strings.Contains(latency, "muster_agent_start_seconds_count 3\n") {
+		t.Errorf("start_seconds: want 3 in\n%s", latency)
+	}
+}

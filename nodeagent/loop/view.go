@@ -1,0 +1,75 @@
+package loop
+
+import (
+	"fmt"
+	"path/filepath"
+
+	"github.com/musterhq/muster/nodeagent"
+	"github.com/musterhq/muster/schema"
+)
+
+// memory is what the agent must remember of its master.
+type memory struct {
+	epoch uint64 // the highest that it was welcomed with
+	view  *nodeagent.View
+}
+
+// viewDocument is memory on disk. A job's data is there once, however many of
+// its tasks the machine has.
+type viewDocument struct {
+	Epoch uint64                        `json:"epoch"`
+	View  *nodeagent.View               `json:"view,omitempty"` // without Job
+	Jobs  map[schema.Digest]*schema.Job `json:"jobs,omitempty"`
+}
+
+func (d *disk) writeMemory(m memory) error {
+	doc := viewDocument{Epoch: m.epoch}
+	if m.view != nil {
+		doc.Jobs = map[schema.Digest]*schema.Job{}
+		doc.View = &nodeagent.View{Epoch: m.view.Epoch, Version: m.view.Version, Assignments: make([]schema.Assignment, len(m.view.Assignments))}
+		for i, a := range m.view.Assignments {
+			doc.Jobs[a.Data] = a.Job
+			a.Job = nil
+			doc.View.Assignments[i] = a
+		}
+	}
+	if err := d.write(filepath.Join(d.root, viewFile), doc); err != nil {
+		return fmt.Errorf("keep the view: %w", err)
+	}
+	return nil
+}
+
+func (d *disk) readMemory() (memory, error) {
+	var doc viewDocument
+	if _, err := read(filepath.Join(d.root, viewFile), &doc); err != nil {
+		return memory{}, err
+	}
+	if doc.View != nil {
+		for i := range doc.View.Assignments {
+			a := &doc.View.Assignments[i]
+			if a.Job = doc.Jobs[a.Data]; a.Job == nil {
+				return memory{}, fmt.Errorf("%s lacks the data %s of %s", filepath.Join(d.root, viewFile), a.Data, a.Task)
+			}
+		}
+	}
+	return memory{epoch: doc.Epoch, view: doc.View}, nil
+}
+
+// checkView errs when a view holds what must not become a path or a command.
+func checkView(cell string, view []schema.Assignment) error {
+	for i := range view {
+		a := &view[i]
+		if _, err := schema.ParseTaskName(a.Task.String()); err != nil {
+			return fmt.Errorf("assignment %d: %w", i, err)
+		}
+		switch {
+		case a.Task.Cell != cell:
+			return fmt.Errorf("assignment of %s: this machine is of cell %s", a.Task, cell)
+		case a.Generation == 0:
+			return fmt.Errorf("assignment of %s: no generation", a.Task)
+		case a.Job == nil || len(a.Job.Task.Process.Command) == 0:
+			return fmt.Errorf("assignment of %s generation %d: no data", a.Task, a.Generation)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,166 @@
+package runtime
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/containerd/cgroups/v3"
+	"github.com/musterhq/muster/schema"
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// groups makes cgroups for tasks.
+type groups interface {
+	// dirs returns the directories of the cgroup name, one in each hierarchy.
+	dirs(name string) []string
+	// make makes them, with the given limits. After an error some may be there.
+	make(name string, limits *specs.LinuxResources) error
+	// close removes what was made to hold the tasks', if there are none.
+	close() error
+}
+
+// support is what the machine's cgroups can do.
+type support struct {
+	kind string          // v1, v2 or hybrid; none
+	has  map[string]bool // which of cpu, memory and pids are limited
+	// memory is what the agent's surroundings may use; 0: no limit.
+	memory int64
+}
+
+// The controllers that muster sets limits with.
+const (
+	cpuController    = "cpu"
+	memoryController = "memory"
+	pidsController   = "pids"
+)
+
+// groupsName names the cgroup that holds the tasks of one state directory, so
+// that several agents can live in one cgroup.
+func groupsName(dir string) string {
+	sum := sha256.Sum256([]byte(dir))
+	return "muster-" + hex.EncodeToString(sum[:4])
+}
+
+// findGroups finds out which cgroups there are, and notes what is missing.
+func (r *Runtime) findGroups() {
+	g, can, err := openGroups(r.cfg.CgroupParent, groupsName(r.cfg.Dir))
+	if err != nil {
+		r.can = support{kind: "none"}
+		r.lack("cgroups", fmt.Sprintf("no cgroups (%v): limits on memory, CPU and processes are not enforced", err))
+		return
+	}
+	r.groups, r.can = g, can
+	for _, c := range []struct{ name, what string }{
+		{memoryController, "a memory limit"}, {cpuController, "CPU shares"}, {pidsController, "a limit on processes"},
+	} {
+		if !can.has[c.name] {
+			r.lack(c.what, fmt.Sprintf("no %s controller for cgroups: tasks run without %s", c.name, c.what))
+		}
+	}
+}
+
+func openGroups(parent, name string) (groups, support, error) {
+	switch mode := cgroups.Mode(); mode {
+	case cgroups.Legacy, cgroups.Hybrid:
+		g, err := newLegacy(parent, name, mode == cgroups.Hybrid)
+		if err != nil {
+			return nil, support{}, err
+		}
+		return g, g.support(), nil
+	case cgroups.Unified:
+		g, err := newUnified(parent, name)
+		if err != nil {
+			return nil, support{}, err
+		}
+		return g, support{kind: "v2", has: g.has, memory: g.memoryLimit()}, nil
+	}
+	return nil, support{}, errors.New("none are mounted")
+}
+
+// smallest is the least memory limit that is set: below it not even the exec of
+// the command would succeed.
+const smallest = 4 << 20
+
+// limits returns what the task of a may use at most, in the library's terms.
+func (r *Runtime) limits(a *schema.Assignment) *specs.LinuxResources {
+	ask := a.Job.Task.Resources
+	l := &specs.LinuxResources{Pids: &specs.LinuxPids{Limit: &r.cfg.Processes}}
+	if ask.RAMBytes > 0 {
+		limit := max(ask.RAMBytes, smallest)
+		l.Memory = &specs.LinuxMemory{Limit: &limit}
+	}
+	// A whole core is 1024 shares; the kernel's least is 2.
+	shares := uint64(max(ask.CPUMilli*1024/1000, 2))
+	l.CPU = &specs.LinuxCPU{Shares: &shares}
+	return l
+}
+
+// only keeps of l what has is true for.
+func only(l *specs.LinuxResources, has map[string]bool) *specs.LinuxResources {
+	kept := &specs.LinuxResources{}
+	if has[cpuController] {
+		kept.CPU = l.CPU
+	}
+	if has[memoryController] {
+		kept.Memory = l.Memory
+	}
+	if has[pidsController] {
+		kept.Pids = l.Pids
+	}
+	return kept
+}
+
+// withoutSwap makes a memory limit one on memory and swap together: what is
+// swapped out is not within a task's limit.
+func withoutSwap(l *specs.LinuxResources) *specs.LinuxResources {
+	if l.Memory == nil {
+		return l
+	}
+	c, m := *l, *l.Memory
+	m.Swap = m.Limit
+	c.Memory = &m
+	return &c
+}
+
+// probe are limits that any machine can give, to find out whether it does.
+func probe() *specs.LinuxResources {
+	shares, memory, pids := uint64(2), int64(smallest), int64(16)
+	return &specs.LinuxResources{
+		CPU:    &specs.LinuxCPU{Shares: &shares},
+		Memory: &specs.LinuxMemory{Limit: &memory},
+		Pids:   &specs.LinuxPids{Limit: &pids},
+	}
+}
+
+// removeGroups removes empty cgroups; what is not empty or not there is left.
+func removeGroups(dirs []string) error {
+	var errs []error
+	for _, d := range dirs {
+		err := os.Remove(d)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && !busy(d) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// busy reports whether dir has processes or cgroups below it.
+func busy(dir string) bool {
+	b, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	if len(strings.TrimSpace(string(b))) > 0 {
+		return true
+	}
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		if e.IsDir() {
+			return true
+		}
+	}
+	return errors.Is(err, fs.ErrNotExist)
+}

@@ -1,0 +1,172 @@
+package runtime
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/containerd/cgroups/v3"
+	"github.com/containerd/cgroups/v3/cgroup1"
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// legacy are cgroups v1, with a v2 tree beside them in hybrid mode: v1 limits,
+// v2 kills.
+type legacy struct {
+	name       string
+	base       cgroup1.Path // of the parent, in each hierarchy
+	subsystems []cgroup1.Subsystem
+	parents    []string // the group's directory in each of their hierarchies
+	unified    string   // directory of the group in the v2 tree, "" without
+	has        map[string]bool
+}
+
+// wanted are the v1 controllers that tasks are put in. The freezer holds still
+// what is killed.
+var wanted = map[cgroup1.Name]bool{cgroup1.Cpu: true, cgroup1.Memory: true, cgroup1.Pids: true, cgroup1.Freezer: true}
+
+// unifiedMount is where hybrid mode has its v2 tree.
+const unifiedMount = "/sys/fs/cgroup/unified"
+
+func newLegacy(parent, name string, hybrid bool) (*legacy, error) {
+	all, err := cgroup1.Default()
+	if err != nil {
+		return nil, err
+	}
+	g := &legacy{name: name, base: cgroup1.NestedPath(""), has: map[string]bool{}}
+	if parent != "" {
+		g.base = cgroup1.StaticPath(parent)
+	}
+	var refused error
+	for _, s := range all {
+		if !wanted[s.Name()] {
+			continue
+		}
+		dir, err := g.try(s)
+		if err != nil {
+			refused = err
+			continue
+		}
+		g.subsystems, g.parents = append(g.subsystems, s), append(g.parents, dir)
+		g.has[string(s.Name())] = true
+	}
+	if hybrid {
+		if err := g.findUnified(parent); err != nil && refused == nil {
+			refused = err
+		}
+	}
+	if len(g.subsystems) == 0 && g.unified == "" {
+		return nil, errors.Join(refused, errors.New("no controller can be used"))
+	}
+	return g, nil
+}
+
+// try makes a group with a limit in one hierarchy, removes it again, and returns
+// where the tasks' groups shall be.
+func (g *legacy) try(s cgroup1.Subsystem) (string, error) {
+	d, ok := s.(interface{ Path(string) string })
+	if !ok {
+		return "", fmt.Errorf("cgroup controller %s has no directory", s.Name())
+	}
+	path, err := g.path(s.Name(), "")
+	if err != nil {
+		return "", err
+	}
+	dir := d.Path(path)
+	probed := func(n cgroup1.Name) (string, error) { return g.path(n, "probe") }
+	one := func() ([]cgroup1.Subsystem, error) { return []cgroup1.Subsystem{s}, nil }
+	_, err = cgroup1.New(probed, probe(), cgroup1.WithHierarchy(one))
+	return dir, errors.Join(err, removeGroups([]string{filepath.Join(dir, "probe")}))
+}
+
+// findUnified finds the group's place in the v2 tree.
+func (g *legacy) findUnified(parent string) error {
+	if parent == "" {
+		var err error
+		if _, parent, err = cgroups.ParseCgroupFileUnified("/proc/self/cgroup"); err != nil {
+			return err
+		}
+	}
+	dir := filepath.Join(unifiedMount, parent, g.name)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	g.unified = dir
+	return nil
+}
+
+// path returns the path of group name in n's hierarchy, relative to its mount.
+func (g *legacy) path(n cgroup1.Name, name string) (string, error) {
+	p, err := g.base(n)
+	return filepath.Join(p, g.name, name), err
+}
+
+func (g *legacy) dirs(name string) []string {
+	var dirs []string
+	for _, p := range g.parents {
+		dirs = append(dirs, filepath.Join(p, name))
+	}
+	if g.unified != "" {
+		dirs = append(dirs, filepath.Join(g.unified, name))
+	}
+	return dirs
+}
+
+func (g *legacy) make(name string, limits *specs.LinuxResources) error {
+	limits = only(limits, g.has)
+	if d := g.memoryDir(); d != "" {
+		if _, err := os.Stat(filepath.Join(d, "memory.memsw.limit_in_bytes")); err == nil {
+			limits = withoutSwap(limits)
+		}
+	}
+	path := func(n cgroup1.Name) (string, error) { return g.path(n, name) }
+	active := func() ([]cgroup1.Subsystem, error) { return g.subsystems, nil }
+	if _, err := cgroup1.New(path, limits, cgroup1.WithHierarchy(active)); err != nil {
+		return err
+	}
+	if g.unified == "" {
+		return nil
+	}
+	return os.MkdirAll(filepath.Join(g.unified, name), 0o755)
+}
+
+// memoryDir returns the group's directory in the memory controller's hierarchy,
+// "" without one.
+func (g *legacy) memoryDir() string {
+	for i, s := range g.subsystems {
+		if s.Name() == cgroup1.Memory {
+			return g.parents[i]
+		}
+	}
+	return ""
+}
+
+func (g *legacy) support() support {
+	can := support{kind: "v1", has: g.has, memory: g.memoryLimit()}
+	if g.unified != "" {
+		can.kind = "hybrid"
+	}
+	return can
+}
+
+// memoryLimit reads the least limit on the agent's own cgroup and those above;
+// 0 if there is none.
+func (g *legacy) memoryLimit() int64 {
+	d := g.memoryDir()
+	if d == "" {
+		return 0
+	}
+	b, _ := os.ReadFile(filepath.Join(filepath.Dir(d), "memory.stat")) // unreadable: no limit is known
+	for line := range strings.Lines(string(b)) {
+		if f := strings.Fields(line); len(f) == 2 && f[0] == "hierarchical_memory_limit" {
+			n, _ := strconv.ParseInt(f[1], 10, 64)
+			return n
+		}
+	}
+	return 0
+}
+
+func (g *legacy) close() error { return removeGroups(g.dirs("")) }

@@ -1,0 +1,284 @@
+package runtime
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/musterhq/muster/nodeagent"
+	"github.com/musterhq/muster/nodeagent/keeper"
+	"github.com/musterhq/muster/schema"
+)
+
+// ErrCommand is in Start's error when the task's command cannot be executed: it
+// is not there, or its user may not.
+var ErrCommand = keeper.ErrCommand
+
+// ErrClosed is returned by Wait when the Runtime was closed, and by calls after
+// that.
+var ErrClosed = errors.New("the runtime is closed")
+
+// workDir is where a generation's tasks have their home, beside the directories
+// of its incarnations.
+const workDir = "work"
+
+// markVariable is in the environment of each process of a task; the keeper's
+// way to find what is left of one where there is no cgroup.
+const markVariable = "MUSTER_TASK_DIR"
+
+// Process is an incarnation of a task. Its methods may be called from any
+// goroutine.
+type Process struct {
+	handle *keeper.Handle
+	ended  chan struct{} // closed when the exit is known
+	gone   chan struct{} // closed when nobody will find it out any more
+
+	mu  sync.Mutex // guards inc
+	inc nodeagent.Incarnation
+}
+
+// Start starts the task of a in dir, which it makes: its name is the number of
+// the incarnation, its parent the generation's directory. It returns when the
+// command runs. After an error nothing of it runs; the error is ErrCommand if it
+// is the command's fault.
+func (r *Runtime) Start(ctx context.Context, dir string, a *schema.Assignment) (*Process, error) {
+	spec, err := r.prepare(dir, a)
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", a.Task, err)
+	}
+	h, err := keeper.Start(ctx, r.cfg.Keeper, dir, spec)
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", a.Task, err)
+	}
+	return r.hold(dir, h)
+}
+
+// Adopt finds the incarnation that was started in dir, by this agent or one
+// before it. What is left of one without a keeper it kills, and calls ended.
+func (r *Runtime) Adopt(ctx context.Context, dir string) (*Process, error) {
+	h, err := keeper.Open(ctx, dir, r.boot)
+	if err != nil {
+		return nil, fmt.Errorf("adopt: %w", err)
+	}
+	return r.hold(dir, h)
+}
+
+// prepare makes all that the keeper needs to be there.
+func (r *Runtime) prepare(dir string, a *schema.Assignment) (*keeper.Spec, error) {
+	if len(a.Job.Task.Process.Command) == 0 {
+		return nil, fmt.Errorf("%w: it is empty", ErrCommand)
+	}
+	if err := os.Mkdir(dir, 0o711); err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(dir, 0o711); err != nil { // whatever the umask
+		return nil, err
+	}
+	work := filepath.Join(filepath.Dir(dir), workDir)
+	spec := &keeper.Spec{
+		Boot: r.boot, Command: a.Command(), Env: environment(a, work), Dir: work,
+		Mark: markVariable + "=" + work, OOMScoreAdj: oomScore(a.Job.Priority),
+	}
+	if r.users != nil {
+		id, err := r.users.id(a.Task.User)
+		if err != nil {
+			return nil, err
+		}
+		spec.User = &keeper.User{UID: id, GID: id}
+	}
+	for _, d := range []string{work, filepath.Join(work, "tmp")} {
+		if err := own(d, spec.User); err != nil {
+			return nil, err
+		}
+	}
+	name := groupName(dir, a)
+	if r.groups != nil {
+		spec.Cgroups = r.groups.dirs(name)
+	}
+	if err := keeper.Prepare(dir, spec); err != nil || r.groups == nil {
+		return spec, err
+	}
+	if err := r.groups.make(name, r.limits(a)); err != nil {
+		return nil, errors.Join(fmt.Errorf("cgroup: %w", err), keeper.Abandon(dir, spec))
+	}
+	return spec, nil
+}
+
+// own makes a directory that is u's alone, unless it is there: then a task may
+// have put anything in its place, which is not touched.
+func own(dir string, u *keeper.User) error {
+	err := os.Mkdir(dir, 0o700)
+	if errors.Is(err, os.ErrExist) {
+		return nil
+	}
+	if err == nil && u != nil {
+		err = os.Lchown(dir, u.UID, u.GID)
+	}
+	return err
+}
+
+// environment returns what the task finds in its environment, sorted. HOME and
+// TMPDIR can be set by its job.
+func environment(a *schema.Assignment, work string) []string {
+	env := map[string]string{"HOME": work, "TMPDIR": filepath.Join(work, "tmp")}
+	maps.Copy(env, a.Environment())
+	env[markVariable] = work
+	list := make([]string, 0, len(env))
+	for k, v := range env {
+		list = append(list, k+"="+v)
+	}
+	slices.Sort(list)
+	return list
+}
+
+// groupName names the cgroup of an incarnation: unique in the cell for ever.
+func groupName(dir string, a *schema.Assignment) string {
+	parts := []string{a.Task.User, a.Task.Job, strconv.Itoa(a.Task.Index), strconv.FormatUint(a.Generation, 10), filepath.Base(dir)}
+	return strings.Join(parts, ".")
+}
+
+// oomScore says which tasks the kernel takes first when the whole machine has no
+// memory left: lower bands before higher ones, any task before the agent.
+func oomScore(p schema.Priority) int {
+	switch p.Band() {
+	case schema.BandMonitoring:
+		return 100
+	case schema.BandProduction:
+		return 200
+	case schema.BandBatch:
+		return 500
+	}
+	return 800
+}
+
+// hold makes a Process of h and watches for its end.
+func (r *Runtime) hold(dir string, h *keeper.Handle) (*Process, error) {
+	number, _ := strconv.Atoi(filepath.Base(dir)) // 0 for a directory that is not ours
+	p := &Process{handle: h, ended: make(chan struct{}), gone: make(chan struct{})}
+	p.inc = nodeagent.Incarnation{
+		Number: number, Boot: cmp.Or(h.State.Boot, h.Spec.Boot), PID: h.State.Task.PID,
+		StartedAt: h.State.StartedAt, Note: r.note,
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return nil, errors.Join(ErrClosed, h.Close())
+	}
+	r.live[p] = true
+	for _, dir := range h.Spec.Cgroups {
+		if parent := filepath.Dir(dir); filepath.Base(parent) == groupsName(r.cfg.Dir) {
+			r.parents[parent] = true
+		}
+	}
+	r.watchers.Go(func() { r.watch(p) })
+	return p, nil
+}
+
+// retryEvery is the time between two attempts to write down an end that the
+// disk refuses.
+const retryEvery = time.Second
+
+// watch waits for the end of p.
+func (r *Runtime) watch(p *Process) {
+	defer func() {
+		r.mu.Lock()
+		delete(r.live, p)
+		r.mu.Unlock()
+		_ = p.handle.Close()
+		close(p.gone)
+	}()
+	exit, err := p.handle.Wait()
+	for err != nil {
+		if errors.Is(err, os.ErrClosed) {
+			return
+		}
+		r.cfg.Log.Error("cannot tell how a task ended", "pid", p.inc.PID, "err", err)
+		select {
+		case <-r.done:
+			return
+		case <-time.After(retryEvery):
+		}
+		exit, err = p.handle.Wait()
+	}
+	if err := p.handle.Clean(); err != nil {
+		r.cfg.Log.Warn("cannot remove the cgroup of a task that ended", "pid", p.inc.PID, "err", err)
+	}
+	p.mu.Lock()
+	p.inc.Exit = report(p.inc.Number, exit)
+	p.mu.Unlock()
+	close(p.ended)
+}
+
+// report puts a keeper's word in the master's terms.
+func report(number int, e keeper.Exit) *schema.Exit {
+	exit := &schema.Exit{Incarnation: number, Code: e.Code, Signal: e.Signal, OOM: e.OOM, At: e.At}
+	var told string
+	switch {
+	case e.Term && e.Kill:
+		told = "the agent had sent SIGTERM, then SIGKILL"
+	case e.Term:
+		told = "the agent had sent SIGTERM"
+	case e.Kill:
+		told = "the agent had sent SIGKILL"
+	}
+	parts := slices.DeleteFunc([]string{e.Message, told}, func(s string) bool { return s == "" })
+	exit.Message = strings.Join(parts, "; ")
+	return exit
+}
+
+// Incarnation returns how it stands now.
+func (p *Process) Incarnation() nodeagent.Incarnation {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	inc := p.inc
+	if inc.Exit != nil {
+		e := *inc.Exit
+		inc.Exit = &e
+	}
+	return inc
+}
+
+// Signal sends SIGTERM to the task's process group or, with kill, SIGKILL to all
+// of it. It is no error if it has ended.
+func (p *Process) Signal(kill bool) error {
+	send := p.handle.Term
+	if kill {
+		send = p.handle.Kill
+	}
+	if err := send(); err != nil {
+		select {
+		case <-p.ended:
+			return nil
+		default:
+			return fmt.Errorf("signal the keeper of process %d: %w", p.Incarnation().PID, err)
+		}
+	}
+	return nil
+}
+
+// Wait returns when it has ended and its Exit is known. The error is ErrClosed
+// when the Runtime was closed before.
+func (p *Process) Wait(ctx context.Context) error {
+	select {
+	case <-p.ended:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-p.gone:
+	}
+	select {
+	case <-p.ended: // both are closed at an end
+		return nil
+	default:
+		return ErrClosed
+	}
+}

@@ -1,0 +1,164 @@
+package runtime
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/musterhq/muster/nodeagent/keeper"
+	"github.com/musterhq/muster/schema"
+)
+
+// Config is what a Runtime needs. Dir, Keeper and Log must be set.
+type Config struct {
+	// Dir is the agent's state directory. It must be there, and what is above
+	// it must let other users pass (mode 0711).
+	Dir string
+	// Keeper is the path of muster-keeper.
+	Keeper string
+	// CgroupParent is the cgroup below which tasks are put, as a path in each
+	// hierarchy, such as /muster; it is made if it is not there, and stays.
+	// "" is the agent's own.
+	CgroupParent string
+	// Users are the numeric users that owners' tasks run as; zero is
+	// DefaultUsers.
+	Users UserRange
+	// Processes is the most processes and threads of a task; zero is
+	// DefaultProcesses.
+	Processes int64
+	Log       *slog.Logger
+}
+
+// DefaultProcesses stops a fork bomb long before the machine's pid space ends,
+// and leaves room for any server.
+const DefaultProcesses = 4096
+
+// Runtime runs tasks. See the package's comment.
+type Runtime struct {
+	cfg        Config
+	boot       string
+	users      *users // nil: tasks run as the agent's own user
+	groups     groups // nil: no cgroups
+	can        support
+	capacity   schema.Resources
+	attributes map[string]string
+	notes      []string
+	note       string        // on each task
+	done       chan struct{} // closed by Close
+
+	mu       sync.Mutex // guards what follows
+	closed   bool
+	live     map[*Process]bool
+	parents  map[string]bool // directories that have held tasks' cgroups
+	watchers sync.WaitGroup
+}
+
+// New finds out what this machine can do.
+func New(cfg Config) (*Runtime, error) {
+	if cfg.Users == (UserRange{}) {
+		cfg.Users = DefaultUsers
+	}
+	if cfg.Processes == 0 {
+		cfg.Processes = DefaultProcesses
+	}
+	var err error
+	if cfg.Dir, err = filepath.Abs(cfg.Dir); err != nil {
+		return nil, fmt.Errorf("state directory: %w", err)
+	}
+	if cfg.Keeper, err = filepath.Abs(cfg.Keeper); err != nil {
+		return nil, fmt.Errorf("keeper: %w", err)
+	}
+	if s, err := os.Stat(cfg.Keeper); err != nil {
+		return nil, fmt.Errorf("keeper: %w", err)
+	} else if s.IsDir() || s.Mode()&0o111 == 0 {
+		return nil, fmt.Errorf("keeper %s: not executable", cfg.Keeper)
+	}
+	r := &Runtime{cfg: cfg, live: map[*Process]bool{}, parents: map[string]bool{}, done: make(chan struct{})}
+	if r.boot, err = keeper.Boot(); err != nil {
+		return nil, fmt.Errorf("boot id: %w", err)
+	}
+	if r.users, err = r.findUsers(); err != nil {
+		return nil, err
+	}
+	r.findGroups()
+	if r.capacity, err = capacity(cfg.Dir, r.can.memory); err != nil {
+		return nil, err
+	}
+	r.attributes = r.describe()
+	return r, nil
+}
+
+// findUsers returns nil, with a note, where tasks cannot have users of their own.
+func (r *Runtime) findUsers() (*users, error) {
+	if missing := cannotSwitch(r.cfg.Users); missing != "" {
+		r.lack("own users", fmt.Sprintf("%s: tasks run as user %d, and can harm each other and the agent", missing, os.Geteuid()))
+		return nil, nil
+	}
+	if closed := closedAbove(r.cfg.Dir); closed != "" {
+		r.notes = append(r.notes, fmt.Sprintf("%s lets no other user pass: tasks reach their own directory by relative paths only (chmod o+x %s)", closed, closed))
+	}
+	return openUsers(filepath.Join(r.cfg.Dir, usersFile), r.cfg.Users)
+}
+
+// lack notes what the machine cannot do for a task.
+func (r *Runtime) lack(what, note string) {
+	r.notes = append(r.notes, note)
+	if r.note == "" {
+		r.note = "without " + what
+	} else {
+		r.note += ", " + what
+	}
+}
+
+// closedAbove returns the first directory from the root to dir, dir included,
+// that lets other users not pass.
+func closedAbove(dir string) string {
+	path := "/"
+	for part := range strings.SplitSeq(strings.Trim(dir, "/"), "/") {
+		path = filepath.Join(path, part)
+		if s, err := os.Stat(path); err == nil && s.Mode()&0o001 == 0 {
+			return path
+		}
+	}
+	return ""
+}
+
+// Boot returns the machine's boot id.
+func (r *Runtime) Boot() string { return r.boot }
+
+// Capacity returns what the machine has for tasks, as of New.
+func (r *Runtime) Capacity() schema.Resources { return r.capacity }
+
+// Attributes returns facts about the machine: arch, os, kernel and isolation.*.
+func (r *Runtime) Attributes() map[string]string { return maps.Clone(r.attributes) }
+
+// Notes says in words what the machine cannot do.
+func (r *Runtime) Notes() []string { return slices.Clone(r.notes) }
+
+// Close lets go of all tasks, which run on, and removes what was made to hold
+// them if there are none. It ends the calls of Wait.
+func (r *Runtime) Close() error {
+	r.mu.Lock()
+	if !r.closed {
+		close(r.done)
+	}
+	r.closed = true
+	var errs []error
+	for p := range r.live {
+		errs = append(errs, p.handle.Close())
+	}
+	r.mu.Unlock()
+	r.watchers.Wait()
+	// Those of an agent before this one may be elsewhere.
+	errs = append(errs, removeGroups(slices.Collect(maps.Keys(r.parents))))
+	if r.groups != nil {
+		errs = append(errs, r.groups.close())
+	}
+	return errors.Join(errs...)
+}

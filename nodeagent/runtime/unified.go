@@ -1,0 +1,135 @@
+package runtime
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/containerd/cgroups/v3"
+	"github.com/containerd/cgroups/v3/cgroup2"
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// unified are cgroups v2.
+type unified struct {
+	mount  string
+	parent string // relative to mount
+	group  *cgroup2.Manager
+	name   string
+	has    map[string]bool
+	moved  bool // the agent has made way in parent
+}
+
+// v2Mount is where a machine with only v2 has it.
+const v2Mount = "/sys/fs/cgroup"
+
+func newUnified(parent, name string) (*unified, error) {
+	g := &unified{mount: v2Mount, parent: parent, name: name, has: map[string]bool{}}
+	if parent == "" {
+		_, own, err := cgroups.ParseCgroupFileUnified("/proc/self/cgroup")
+		if err != nil {
+			return nil, err
+		}
+		// An agent before this one may have made way already.
+		g.parent = strings.TrimSuffix(own, "/"+g.aside())
+		g.moved = g.parent != own
+	}
+	b, err := os.ReadFile(g.dir("..", "cgroup.controllers"))
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range strings.Fields(string(b)) {
+		g.has[c] = c == cpuController || c == memoryController || c == pidsController
+	}
+	limits := cgroup2.ToResources(only(probe(), g.has))
+	g.group, err = cgroup2.NewManager(g.mount, g.path(""), limits)
+	if err != nil && parent == "" {
+		// A cgroup other than the root has either processes or controlled
+		// children: the agent moves out of the way.
+		if err = g.makeWay(); err == nil {
+			g.group, err = cgroup2.NewManager(g.mount, g.path(""), limits)
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, g.close())
+	}
+	// The probe's limits were to find out; together, tasks have none.
+	none := []struct{ file, value string }{{"memory.max", "max"}, {"pids.max", "max"}, {"cpu.weight", "100"}}
+	for _, v := range none {
+		if err := os.WriteFile(g.dir("", v.file), []byte(v.value), 0); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, errors.Join(err, g.close())
+		}
+	}
+	return g, nil
+}
+
+// aside names the cgroup, beside that of the tasks, of the agent and keepers.
+func (g *unified) aside() string { return g.name + "-agent" }
+
+func (g *unified) path(name string) string { return filepath.Join("/", g.parent, g.name, name) }
+
+func (g *unified) dir(name, file string) string {
+	return filepath.Join(g.mount, g.path(name), file)
+}
+
+// makeWay moves the agent to a cgroup of its own.
+func (g *unified) makeWay() error {
+	dir := filepath.Join(g.mount, g.parent, g.aside())
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte("0"), 0); err != nil {
+		return errors.Join(err, os.Remove(dir))
+	}
+	g.moved = true
+	return nil
+}
+
+func (g *unified) dirs(name string) []string { return []string{g.dir(name, "")} }
+
+func (g *unified) make(name string, limits *specs.LinuxResources) error {
+	limits = only(limits, g.has)
+	if _, err := os.Stat(g.dir("", "memory.swap.max")); err == nil {
+		limits = withoutSwap(limits)
+	}
+	_, err := g.group.NewChild(name, cgroup2.ToResources(limits))
+	return err
+}
+
+// memoryLimit reads the least limit on the tasks' parent and what is above it;
+// 0 if there is none.
+func (g *unified) memoryLimit() int64 {
+	least := int64(0)
+	for p := filepath.Join("/", g.parent); p != "/"; p = filepath.Dir(p) {
+		b, _ := os.ReadFile(filepath.Join(g.mount, p, "memory.max")) // "max" and no file are no limit
+		n, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
+		if err == nil && (least == 0 || n < least) {
+			least = n
+		}
+	}
+	return least
+}
+
+// close removes the tasks' cgroup and moves the agent back, if no task is left.
+func (g *unified) close() error {
+	dirs := []string{g.dir("", "")}
+	if err := removeGroups(dirs); err != nil || !g.moved || !gone(dirs[0]) {
+		return err
+	}
+	parent := filepath.Join(g.mount, g.parent)
+	for c := range g.has { // what another has enabled and uses stays
+		_ = os.WriteFile(filepath.Join(parent, "cgroup.subtree_control"), []byte("-"+c), 0)
+	}
+	if err := os.WriteFile(filepath.Join(parent, "cgroup.procs"), []byte("0"), 0); err != nil {
+		return fmt.Errorf("move the agent back: %w", err)
+	}
+	return removeGroups([]string{filepath.Join(parent, g.aside())})
+}
+
+func gone(dir string) bool {
+	_, err := os.Stat(dir)
+	return errors.Is(err, os.ErrNotExist)
+}

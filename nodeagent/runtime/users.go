@@ -1,0 +1,132 @@
+package runtime
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// usersFile maps owners to users, in the state directory.
+const usersFile = "users.json"
+
+// UserRange are numeric users, both ends included. Each is also the number of
+// a group.
+type UserRange struct {
+	First, Last int
+}
+
+// DefaultUsers lies between what login accounts and what user namespaces are
+// given by Debian's and systemd's defaults.
+var DefaultUsers = UserRange{First: 70_000, Last: 99_999}
+
+// users gives each owner a user of its own, for ever: files that a task left
+// behind never become another owner's.
+type users struct {
+	file string
+	of   UserRange
+
+	mu    sync.Mutex // guards given
+	given map[string]int
+}
+
+func openUsers(file string, of UserRange) (*users, error) {
+	u := &users{file: file, of: of, given: map[string]int{}}
+	b, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return u, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(b, &u.given)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("users of tasks: %s: %w", file, err)
+	}
+	return u, nil
+}
+
+// id returns the user of owner. A new one is on disk before it is used.
+func (u *users) id(owner string) (int, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if id, ok := u.given[owner]; ok {
+		return id, nil
+	}
+	next := u.of.First
+	for _, id := range u.given {
+		next = max(next, id+1)
+	}
+	if next > u.of.Last {
+		return 0, fmt.Errorf("user for the tasks of %s: all of %d to %d are given", owner, u.of.First, u.of.Last)
+	}
+	u.given[owner] = next
+	if err := u.save(); err != nil {
+		delete(u.given, owner)
+		return 0, fmt.Errorf("user for the tasks of %s: %w", owner, err)
+	}
+	return next, nil
+}
+
+func (u *users) save() error {
+	b, err := json.Marshal(u.given)
+	if err != nil {
+		return err
+	}
+	temp := u.file + ".new"
+	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(temp, u.file)
+}
+
+// The capabilities that changing the user takes (linux/capability.h).
+var needed = []struct {
+	bit  uint
+	name string
+}{{0, "CAP_CHOWN"}, {5, "CAP_KILL"}, {6, "CAP_SETGID"}, {7, "CAP_SETUID"}}
+
+// cannotSwitch says why tasks cannot run as users of their own, "" if they can.
+func cannotSwitch(of UserRange) string {
+	if os.Geteuid() != 0 {
+		return "not root"
+	}
+	effective := uint64(0)
+	status, _ := os.ReadFile("/proc/self/status") // nothing read: nothing may be done
+	for line := range strings.Lines(string(status)) {
+		if v, ok := strings.CutPrefix(line, "CapEff:"); ok {
+			effective, _ = strconv.ParseUint(strings.TrimSpace(v), 16, 64)
+		}
+	}
+	for _, c := range needed {
+		if effective>>c.bit&1 == 0 {
+			return "root without " + c.name
+		}
+	}
+	for _, file := range []string{"/proc/self/uid_map", "/proc/self/gid_map"} {
+		b, err := os.ReadFile(file)
+		if err == nil && !mapped(string(b), of) {
+			return fmt.Sprintf("users %d to %d are not in this user namespace", of.First, of.Last)
+		}
+	}
+	return ""
+}
+
+// mapped reports whether one line of a user namespace's map covers all of r.
+func mapped(table string, r UserRange) bool {
+	for line := range strings.Lines(table) {
+		var inside, outside, count int
+		if n, _ := fmt.Sscan(line, &inside, &outside, &count); n == 3 && inside <= r.First && r.Last < inside+count {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,321 @@
+package reconciler
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// Adopt takes a compiled commit into the desired data. A package applies whole
+// or not at all: one that does not compile, that declares what its path may
+// not, or that another already holds, keeps its last good data and is stale;
+// everything else of the commit goes ahead. A commit of which nothing can be
+// read (no module, say) leaves every package as it is.
+//
+// The writes put packages first, then flip the head, then delete what it no
+// longer refers to.
+func Adopt(s *State, c schema.Compiled, now time.Time) ([]Write, []schema.Event) {
+	a := adoption{held: s.head(), packages: map[string]*schema.Package{}, digests: map[string]schema.Digest{}, stale: map[string][]schema.Diagnostic{}}
+	if hasError(c.Diagnostics) {
+		maps.Copy(a.packages, a.held)
+		a.stale["."] = c.Diagnostics
+	} else {
+		a.take(c.Packages)
+	}
+	return a.writes(s, c, now)
+}
+
+// Check returns everything that is wrong with a compiled commit by itself, as
+// a cell that holds nothing yet would see it, sorted by position; and the
+// objects that such a cell would take.
+func Check(c schema.Compiled) (schema.Objects, []schema.Diagnostic) {
+	a := adoption{packages: map[string]*schema.Package{}, digests: map[string]schema.Digest{}, stale: map[string][]schema.Diagnostic{}}
+	ds := slices.Clone(c.Diagnostics)
+	if !hasError(ds) {
+		a.take(c.Packages)
+	}
+	for _, dir := range slices.Sorted(maps.Keys(a.stale)) {
+		ds = append(ds, a.stale[dir]...)
+	}
+	for i := range c.Packages {
+		if c.Packages[i].Package != nil {
+			ds = append(ds, c.Packages[i].Diagnostics...) // warnings
+		}
+	}
+	var all schema.Objects
+	packages := inOrder(a.packages)
+	for _, p := range packages {
+		all.Cells = append(all.Cells, p.Objects.Cells...)
+		all.Tenants = append(all.Tenants, p.Objects.Tenants...)
+		all.Quotas = append(all.Quotas, p.Objects.Quotas...)
+		all.Jobs = append(all.Jobs, p.Objects.Jobs...)
+	}
+	if len(all.Tenants) == 0 && len(packages) > 0 {
+		ds = append(ds, noTenants)
+	}
+	sortObjects(&all)
+	for _, cell := range cellsOf(all) {
+		d := DesiredOf(cell, packages)
+		adm := Admit(AdmitInput{Desired: d})
+		for _, name := range d.names() {
+			if r := adm.Rejected[name]; r != nil {
+				ds = append(ds, *r)
+			}
+		}
+		ds = append(ds, adm.Warnings...)
+	}
+	slices.SortStableFunc(ds, schema.Diagnostic.Compare)
+	return all, ds
+}
+
+// noTenants is what a repository is told that lets everybody do everything.
+var noTenants = schema.Diagnostic{
+	Severity: schema.Warning,
+	Message:  "no tenant is declared, so every directory may declare everything",
+	Hint:     "declare tenants, with their paths and users, in the root package",
+}
+
+func cellsOf(o schema.Objects) []string {
+	names := map[string]bool{}
+	for i := range o.Jobs {
+		names[o.Jobs[i].Cell] = true
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+func sortObjects(o *schema.Objects) {
+	slices.SortFunc(o.Cells, func(a, b schema.Cell) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(o.Tenants, func(a, b schema.Tenant) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(o.Quotas, func(a, b schema.Quota) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(o.Jobs, func(a, b schema.Job) int { return a.ID().Compare(b.ID()) })
+}
+
+// adoption is the packages of the next head while it is being found.
+type adoption struct {
+	held     map[string]*schema.Package // of the head so far
+	packages map[string]*schema.Package // of the next, as far as is known
+	digests  map[string]schema.Digest   // of the compiled ones
+	stale    map[string][]schema.Diagnostic
+}
+
+// take finds the next head's packages. Ownership goes before duplicates: who
+// may not declare an object does not get into its holder's way. The packages
+// that say who owns what are settled first, since a tenant of one that is not
+// taken must not judge the rest.
+func (a *adoption) take(compiled []schema.CompiledPackage) {
+	for _, p := range compiled {
+		if p.Package == nil {
+			a.reject(p.Dir, p.Diagnostics)
+		} else {
+			a.packages[p.Dir], a.digests[p.Dir] = p.Package, p.Digest
+		}
+	}
+	for a.rejectViolations(governs) || a.rejectDuplicates(governs) {
+	}
+	all := func(*schema.Package) bool { return true }
+	for a.rejectViolations(all) || a.rejectDuplicates(all) {
+	}
+}
+
+// governs reports whether what p declares decides about other packages.
+func governs(p *schema.Package) bool { return len(p.Objects.Tenants)+len(p.Objects.Cells) > 0 }
+
+// rejectViolations finds the packages among those wanted that declare what
+// they may not. It reports whether one was rejected.
+func (a *adoption) rejectViolations(wanted func(*schema.Package) bool) bool {
+	t := tenantsOf(a.packages)
+	cells := a.cells()
+	found := false
+	for _, dir := range slices.Sorted(maps.Keys(a.packages)) {
+		p := a.packages[dir]
+		if p == a.held[dir] || !wanted(p) {
+			continue
+		}
+		if ds := append(t.violations(p), unknownCells(p, cells)...); len(ds) > 0 {
+			a.reject(dir, ds)
+			found = true
+		}
+	}
+	return found
+}
+
+// reject gives a directory its last good data back, if it has any.
+func (a *adoption) reject(dir string, why []schema.Diagnostic) {
+	a.stale[dir] = why
+	delete(a.packages, dir)
+	if p := a.held[dir]; p != nil {
+		a.packages[dir] = p
+	}
+}
+
+// rejectDuplicates finds the objects that several packages declare. The one
+// that held the object keeps it; where none did, none gets it. It reports
+// whether one of the packages wanted was rejected, which may bring back older
+// objects.
+func (a *adoption) rejectDuplicates(wanted func(*schema.Package) bool) bool {
+	declared := map[schema.ObjectKey][]string{}
+	for _, dir := range slices.Sorted(maps.Keys(a.packages)) {
+		if !wanted(a.packages[dir]) {
+			continue
+		}
+		for key := range a.packages[dir].Origins {
+			declared[key] = append(declared[key], dir)
+		}
+	}
+	again := map[string][]schema.Diagnostic{}
+	for key, dirs := range declared {
+		if len(dirs) < 2 {
+			continue
+		}
+		holder := slices.IndexFunc(dirs, func(dir string) bool {
+			h := a.held[dir]
+			if h == nil {
+				return false
+			}
+			_, ok := h.Origins[key]
+			return ok
+		})
+		for i, dir := range dirs {
+			if i != holder && a.packages[dir] != a.held[dir] {
+				other := dirs[(i+1)%len(dirs)]
+				if holder >= 0 {
+					other = dirs[holder]
+				}
+				again[dir] = append(again[dir], duplicate(key, a.packages[dir].Origins[key], a.packages[other].Origins[key]))
+			}
+		}
+	}
+	for dir, ds := range again {
+		slices.SortFunc(ds, schema.Diagnostic.Compare)
+		a.reject(dir, ds)
+	}
+	return len(again) > 0
+}
+
+func duplicate(key schema.ObjectKey, here, there schema.Position) schema.Diagnostic {
+	return schema.Diagnostic{
+		Severity: schema.Error, Position: here, Field: fieldOf(key),
+		Message:  fmt.Sprintf("%s is declared by two packages, here and at %s", key, there),
+		Expected: "one package that declares it",
+		Hint:     "rename one of them, or remove it",
+	}
+}
+
+// fieldOf returns the data path of an object: a job's by its own name, as it
+// stands in the file.
+func fieldOf(key schema.ObjectKey) string {
+	return string(key.Kind) + "." + key.Name[strings.LastIndexByte(key.Name, '/')+1:]
+}
+
+// cells returns the names of the declared cells.
+func (a *adoption) cells() map[string]bool {
+	out := map[string]bool{}
+	for _, p := range a.packages {
+		for _, c := range p.Objects.Cells {
+			out[c.Name] = true
+		}
+	}
+	return out
+}
+
+// unknownCells returns a diagnostic for each job and quota of a cell that is
+// not declared, when any is.
+func unknownCells(p *schema.Package, cells map[string]bool) []schema.Diagnostic {
+	if len(cells) == 0 {
+		return nil
+	}
+	var ds []schema.Diagnostic
+	check := func(key schema.ObjectKey, cell string) {
+		if !cells[cell] {
+			ds = append(ds, schema.Diagnostic{
+				Severity: schema.Error, Position: p.Origins[key], Field: fieldOf(key) + ".cell",
+				Message: fmt.Sprintf("no cell %q is declared", cell), Expected: "one of " + strings.Join(slices.Sorted(maps.Keys(cells)), ", "),
+				Hint: "correct the name, or declare the cell in cells/",
+			})
+		}
+	}
+	for i := range p.Objects.Jobs {
+		check(schema.ObjectKey{Kind: schema.KindJob, Name: p.Objects.Jobs[i].ID().String()}, p.Objects.Jobs[i].Cell)
+	}
+	for _, q := range p.Objects.Quotas {
+		check(schema.ObjectKey{Kind: schema.KindQuota, Name: q.Name}, q.Cell)
+	}
+	return ds
+}
+
+// writes returns what makes the adoption the state's head.
+func (a *adoption) writes(s *State, c schema.Compiled, now time.Time) ([]Write, []schema.Event) {
+	head := schema.Head{Commit: c.Commit, Packages: map[string]schema.Digest{}}
+	if len(a.stale) > 0 {
+		head.Stale = a.stale
+	}
+	var puts, deletes []Write
+	used := map[schema.Digest]bool{}
+	for _, dir := range slices.Sorted(maps.Keys(a.packages)) {
+		digest := a.digests[dir]
+		if a.packages[dir] == a.held[dir] {
+			digest = s.Head.Packages[dir]
+		}
+		head.Packages[dir] = digest
+		if !used[digest] && s.Packages[digest] == nil {
+			puts = append(puts, Write{keyPackage + string(digest), schema.Canonical(a.packages[dir])})
+		}
+		used[digest] = true
+	}
+	for _, digest := range slices.Sorted(maps.Keys(s.Packages)) {
+		if !used[digest] {
+			deletes = append(deletes, Write{Key: keyPackage + string(digest)})
+		}
+	}
+	value := schema.Canonical(head)
+	if bytes.Equal(value, schema.Canonical(s.Head)) {
+		return nil, nil
+	}
+	return slices.Concat(puts, []Write{{keyHead, value}}, deletes), a.events(s, c.Commit, now)
+}
+
+func (a *adoption) events(s *State, commit string, now time.Time) []schema.Event {
+	var out []schema.Event
+	if commit != s.Head.Commit {
+		out = append(out, schema.Event{At: now, Kind: schema.EventApply, Commit: commit, Message: fmt.Sprintf("%d packages, %d of them stale", len(a.packages), len(a.stale))})
+	}
+	for _, dir := range slices.Sorted(maps.Keys(a.stale)) {
+		out = append(out, schema.Event{At: now, Kind: schema.EventStale, Commit: commit, Message: dir + ": " + reasonOf(a.stale[dir])})
+	}
+	return append(out, a.rejections(s, commit, now)...)
+}
+
+// rejections returns an event for each job that will not be admitted.
+func (a *adoption) rejections(s *State, commit string, now time.Time) []schema.Event {
+	desired := DesiredOf(s.Cell, inOrder(a.packages))
+	verdict := Admit(AdmitInput{Desired: desired, Admitted: s.admitted()})
+	var out []schema.Event
+	for _, name := range desired.names() {
+		if why := verdict.Rejected[name]; why != nil {
+			out = append(out, schema.Event{At: now, Kind: schema.EventReject, Job: name.Short(), Commit: commit, Message: why.Error()})
+		}
+	}
+	return out
+}
+
+// reasonOf says in one line what the first of ds says.
+func reasonOf(ds []schema.Diagnostic) string {
+	if len(ds) == 0 {
+		return "unknown"
+	}
+	msg := ds[0].Error()
+	if len(ds) > 1 {
+		msg += fmt.Sprintf(" (and %d more)", len(ds)-1)
+	}
+	return msg
+}
+
+func hasError(ds []schema.Diagnostic) bool {
+	return slices.ContainsFunc(ds, func(d schema.Diagnostic) bool { return cmp.Or(d.Severity, schema.Error) == schema.Error })
+}

@@ -1,0 +1,247 @@
+package reconciler_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/schema"
+)
+
+func tenant(name string, paths ...string) schema.Tenant {
+	return schema.Tenant{Name: name, Paths: paths, Users: []string{name}}
+}
+
+// adopted tells what the head of a cell holds: for each directory its objects,
+// and why it is stale.
+func adopted(c *cell) []string {
+	var out []string
+	h := c.state.Head
+	for _, dir := range slices.Sorted(maps.Keys(h.Packages)) {
+		var keys []string
+		for k := range c.state.Packages[h.Packages[dir]].Origins {
+			keys = append(keys, k.String())
+		}
+		slices.Sort(keys)
+		out = append(out, dir+": "+strings.Join(keys, ", "))
+	}
+	for _, dir := range slices.Sorted(maps.Keys(h.Stale)) {
+		for _, d := range h.Stale[dir] {
+			out = append(out, "stale "+dir+": "+d.Error())
+		}
+	}
+	return out
+}
+
+func TestAdopt(t *testing.T) {
+	t.Parallel()
+	root := pkg(".", schema.Cell{Name: "c", Quota: "on"}, tenant("a", "teams/a"), tenant("b", "teams/b"))
+	web, api := service("a", "web", 1, "v"), service("a", "api", 1, "v")
+	other := web
+	other.Cell = "mars"
+	steal := service("b", "web", 1, "v")
+	tests := []struct {
+		name    string
+		commits []schema.Compiled
+		want    []string
+	}{
+		{
+			"a bad package keeps its last good data, a new bad one has none",
+			[]schema.Compiled{
+				compiled("1", good(root), good(pkg("teams/a", web))),
+				compiled("2", good(root), bad("teams/a"), bad("teams/b")),
+			},
+			[]string{
+				".: cell c, tenant a, tenant b", "teams/a: job c/a/web",
+				"stale teams/a: teams/a/x.cue:7:3: expected label or ':'", "stale teams/b: teams/b/x.cue:7:3: expected label or ':'",
+			},
+		},
+		{
+			"nothing of a repository can be read",
+			[]schema.Compiled{
+				compiled("1", good(root), good(pkg("teams/a", web))),
+				{Commit: "2", Diagnostics: []schema.Diagnostic{{Severity: schema.Error, Message: "no module", Position: schema.Position{Path: "cue.mod"}}}},
+			},
+			[]string{".: cell c, tenant a, tenant b", "teams/a: job c/a/web", "stale .: cue.mod: no module"},
+		},
+		{
+			"a directory that is gone is gone, and so is its staleness",
+			[]schema.Compiled{
+				compiled("1", good(root), good(pkg("teams/a", web))),
+				compiled("2", good(root), bad("teams/a")),
+				compiled("3", good(root)),
+			},
+			[]string{".: cell c, tenant a, tenant b"},
+		},
+		{
+			"a job moves to another directory",
+			[]schema.Compiled{
+				compiled("1", good(root), good(pkg("teams/a", web))),
+				compiled("2", good(root), good(pkg("teams/a/x", web))),
+			},
+			[]string{".: cell c, tenant a, tenant b", "teams/a/x: job c/a/web"},
+		},
+		{
+			"a job moves out of a package that does not compile: the holder keeps it",
+			[]schema.Compiled{
+				compiled("1", good(root), good(pkg("teams/a", web))),
+				compiled("2", good(root), bad("teams/a"), good(pkg("teams/a/x", web, api))),
+			},
+			[]string{
+				".: cell c, tenant a, tenant b", "teams/a: job c/a/web",
+				"stale teams/a: teams/a/x.cue:7:3: expected label or ':'",
+				"stale teams/a/x: teams/a/x/x.cue:1:1: job.web: job c/a/web is declared by two packages, here and at teams/a/x.cue:1:1: want one package that declares it",
+			},
+		},
+		{
+			"two new packages declare a job: neither gets it",
+			[]schema.Compiled{compiled("1", good(root), good(pkg("teams/a/x", web)), good(pkg("teams/a/y", web, api)))},
+			[]string{
+				".: cell c, tenant a, tenant b",
+				"stale teams/a/x: teams/a/x/x.cue:1:1: job.web: job c/a/web is declared by two packages, here and at teams/a/y/x.cue:1:1: want one package that declares it",
+				"stale teams/a/y: teams/a/y/x.cue:1:1: job.web: job c/a/web is declared by two packages, here and at teams/a/x/x.cue:1:1: want one package that declares it",
+			},
+		},
+		{
+			"ownership goes before duplicates: a thief does not hurt the owner",
+			[]schema.Compiled{compiled("1", good(root), good(pkg("teams/a", web)), good(pkg("teams/b", web, steal)))},
+			[]string{
+				".: cell c, tenant a, tenant b", "teams/a: job c/a/web",
+				`stale teams/b: teams/b/x.cue:1:1: job.web.user: directory teams/b belongs to tenant "b", whose jobs may not name the user "a": want one of b`,
+			},
+		},
+		{
+			"a directory of nobody, and a cell that is not declared",
+			[]schema.Compiled{compiled("1", good(root), good(pkg("x", web)), good(pkg("teams/a", other)))},
+			[]string{
+				".: cell c, tenant a, tenant b",
+				`stale teams/a: teams/a/x.cue:1:1: job.web.cell: no cell "mars" is declared: want one of c`,
+				"stale x: x/x.cue:1:1: job.web.user: directory x belongs to no tenant, so no job may be declared in it: want a directory below the paths of a tenant",
+			},
+		},
+		{
+			"a team grants itself nothing",
+			[]schema.Compiled{compiled("1", good(root), good(pkg("teams/a", quota("q", "a", 9), web)))},
+			[]string{
+				".: cell c, tenant a, tenant b",
+				"stale teams/a: teams/a/x.cue:1:1: quota.q: directory teams/a may not declare a quota: want the root package, cells/, or a path of a tenant with the capability admin",
+			},
+		},
+		{
+			"a tenant of a package that is not taken judges nobody",
+			[]schema.Compiled{
+				compiled("1", good(root), good(pkg("teams/a", web))),
+				compiled("2",
+					good(pkg(".", schema.Cell{Name: "c"}, tenant("b", "teams/a", "teams/b"), schema.Quota{Name: "q", User: "b", Cell: "nowhere"})),
+					good(pkg("teams/a", api))),
+			},
+			[]string{
+				".: cell c, tenant a, tenant b", "teams/a: job c/a/api",
+				`stale .: x.cue:3:1: quota.q.cell: no cell "nowhere" is declared: want one of c`,
+			},
+		},
+		{
+			"the longest path owns, whatever its letters",
+			[]schema.Compiled{compiled("1", good(pkg(".", tenant("all", "."), tenant("a", "a"))), good(pkg("a", web)), good(pkg("ab", service("all", "x", 1, "v"))))},
+			[]string{".: tenant a, tenant all", "a: job c/a/web", "ab: job c/all/x"},
+		},
+		{
+			"without tenants all is allowed, but to declare one in a corner",
+			[]schema.Compiled{compiled("1", good(pkg("a", web, quota("q", "a", 1))), good(pkg("b", tenant("b", "b"))))},
+			[]string{
+				"a: job c/a/web, quota q",
+				"stale b: b/x.cue:1:1: tenant.b: directory b may not declare a tenant: want the root package, cells/, or a path of a tenant with the capability admin",
+			},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			c := newCell()
+			for _, commit := range tt.commits {
+				c.commit(commit)
+			}
+			if c.state.Head.Commit != tt.commits[len(tt.commits)-1].Commit {
+				t.Errorf("the head is at commit %s", c.state.Head.Commit)
+			}
+			if diff := cmp.Diff(tt.want, adopted(c)); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+			if w, _ := reconciler.Adopt(c.state, tt.commits[len(tt.commits)-1], c.now); len(w) > 0 {
+				t.Errorf("the same commit again writes %s", w[0].Key)
+			}
+			if n := len(c.state.Packages); n > len(c.state.Head.Packages) {
+				t.Errorf("%d packages are stored, %d are in use", n, len(c.state.Head.Packages))
+			}
+		})
+	}
+}
+
+// TestAdoptHalf: whatever prefix of an adoption's writes is stored, the cell has
+// the old head or the new, with all that it refers to, and the adoption can be
+// done again.
+func TestAdoptHalf(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		a := &anything{cell: newCell(), done: map[schema.TaskName]bool{}}
+		for range rapid.IntRange(0, 3).Draw(t, "commits") {
+			a.commit(a.randomCommit(t))
+		}
+		before := a.state.Head.Commit
+		next := a.randomCommit(t)
+		writes, _ := reconciler.Adopt(a.state, next, a.now)
+		for _, w := range writes[:rapid.IntRange(0, len(writes)).Draw(t, "stored")] {
+			a.take([]reconciler.Write{w})
+			a.restart()
+			if c := a.state.Head.Commit; c != before && c != next.Commit {
+				t.Fatalf("the head is at %s", c)
+			}
+		}
+		a.commit(next)
+		whole := newCell()
+		whole.docs = maps.Clone(a.docs)
+		whole.restart()
+		if again, _ := reconciler.Adopt(whole.state, next, a.now); len(again) > 0 && whole.state.Head.Commit == next.Commit {
+			t.Fatalf("the same commit again writes %s", again[0].Key)
+		}
+		held := map[schema.ObjectKey]string{}
+		for dir, digest := range a.state.Head.Packages {
+			for key := range a.state.Packages[digest].Origins {
+				if other, twice := held[key]; twice {
+					t.Fatalf("%s is of %s and of %s", key, dir, other)
+				}
+				held[key] = dir
+			}
+		}
+	})
+}
+
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	web := service("a", "web", 3, "v")
+	objects, ds := reconciler.Check(compiled("",
+		good(pkg(".", quota("q", "a", 2))), good(pkg("x", web)), good(pkg("y", web)), bad("z"), good(pkg("ok", service("a", "api", 5, "v")))))
+	var got []string
+	for _, d := range ds {
+		got = append(got, fmt.Sprintf("%s %s", d.Severity, d.Error()))
+	}
+	want := []string{
+		"warning no tenant is declared, so every directory may declare everything",
+		"error ok/x.cue:1:1: job.api: over quota: owner a, production: tasks 5 of 2, over by 3: want together tasks at most 2",
+		"error x/x.cue:1:1: job.web: job c/a/web is declared by two packages, here and at y/x.cue:1:1: want one package that declares it",
+		"error y/x.cue:1:1: job.web: job c/a/web is declared by two packages, here and at x/x.cue:1:1: want one package that declares it",
+		"error z/x.cue:7:3: expected label or ':'",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("diagnostics (-want +got)\n%s", diff)
+	}
+	if n := len(objects.Jobs); n != 1 {
+		t.Errorf("%d jobs are taken, want 1", n)
+	}
+}

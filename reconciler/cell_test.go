@@ -1,0 +1,256 @@
+package reconciler_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/schema"
+)
+
+// epoch is when every test begins.
+var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// cell is a master without goroutines and the machines that it hears: agents
+// that do at once what they are told.
+type cell struct {
+	docs     map[string][]byte // the store
+	state    *reconciler.State
+	observed *reconciler.Observed
+	now      time.Time
+	head     string
+	last     reconciler.Output
+	agents   []*agent // sorted by name
+	pids     int
+}
+
+// agent is one machine.
+type agent struct {
+	info   schema.MachineInfo
+	silent bool
+	busy   []int
+	tasks  map[uint64]*schema.TaskStatus // by generation
+}
+
+func newCell() *cell {
+	c := &cell{docs: map[string][]byte{}, now: epoch}
+	c.restart()
+	return c
+}
+
+// restart replaces the master by one that knows what is stored.
+func (c *cell) restart() {
+	s, err := reconciler.Load("c", c.docs)
+	if err != nil {
+		panic(err)
+	}
+	c.state, c.observed = s, reconciler.NewObserved(c.now)
+}
+
+// take stores writes, batch by batch.
+func (c *cell) take(writes []reconciler.Write) {
+	for _, batch := range reconciler.Batches(writes) {
+		for _, w := range batch {
+			if w.Value == nil {
+				delete(c.docs, w.Key)
+			} else {
+				c.docs[w.Key] = w.Value
+			}
+		}
+		if err := c.state.Apply(batch); err != nil {
+			panic(err)
+		}
+	}
+}
+
+func (c *cell) commit(compiled schema.Compiled) []schema.Event {
+	c.head = compiled.Commit
+	writes, events := reconciler.Adopt(c.state, compiled, c.now)
+	c.take(writes)
+	return events
+}
+
+func (c *cell) input() reconciler.Input {
+	return reconciler.Input{State: c.state, Observed: c.observed, Now: c.now, Seed: reconciler.Seed("c", c.state.Head.Commit)}
+}
+
+func (c *cell) step() reconciler.Output {
+	c.last = reconciler.Step(c.input())
+	c.take(c.last.Writes)
+	return c.last
+}
+
+func (c *cell) described() reconciler.DescribeInput {
+	return reconciler.DescribeInput{State: c.state, Observed: c.observed, Last: c.last, Head: c.head, Now: c.now}
+}
+
+func (c *cell) status() reconciler.Status { return reconciler.Describe(c.described()) }
+
+// join adds a machine with the given number of cores and GiB of memory.
+func (c *cell) join(name string, cores, gib int64) []schema.Event {
+	a := c.agent(name)
+	if a == nil {
+		a = &agent{tasks: map[uint64]*schema.TaskStatus{}, info: schema.MachineInfo{
+			Name: name, Boot: "boot-1", Ports: schema.PortRange{First: 20000, Last: 20009},
+			Capacity: schema.Resources{CPUMilli: cores * 1000, RAMBytes: gib << 30, DiskBytes: 100 << 30},
+		}}
+		c.agents = append(c.agents, a)
+		slices.SortFunc(c.agents, func(a, b *agent) int { return strings.Compare(a.info.Name, b.info.Name) })
+	}
+	_, writes, events := reconciler.Join(c.state, a.info, c.now)
+	c.take(writes)
+	return events
+}
+
+func (c *cell) agent(name string) *agent {
+	for _, a := range c.agents {
+		if a.info.Name == name {
+			return a
+		}
+	}
+	return nil
+}
+
+// hear lets every machine that is not silent take its view and report.
+func (c *cell) hear() []schema.Event {
+	views := reconciler.Views(c.state)
+	var events []schema.Event
+	for _, a := range c.agents {
+		if !a.silent {
+			c.obey(a, views[a.info.Name])
+			events = append(events, c.observed.Hear(a.report(), c.now)...)
+		}
+	}
+	return events
+}
+
+// obey starts and stops what the view says. A task whose first argument is
+// "crash" fails for good, one with "sick" is not healthy.
+func (c *cell) obey(a *agent, view []schema.Assignment) {
+	told := map[uint64]bool{}
+	for _, v := range view {
+		told[v.Generation] = true
+		s := a.tasks[v.Generation]
+		if s == nil {
+			c.pids++
+			s = &schema.TaskStatus{
+				Task: v.Task, Generation: v.Generation, State: schema.Running, Incarnation: 1, PID: 1000 + c.pids, StartedAt: c.now, Ports: v.Ports,
+			}
+			a.tasks[v.Generation] = s
+		}
+		command := strings.Join(v.Job.Task.Process.Command, " ")
+		switch {
+		case s.State == schema.Dead:
+		case v.Stop != nil:
+			a.die(s, schema.Cause{Kind: v.Stop.Kind, Message: v.Stop.Message, At: c.now})
+		case strings.Contains(command, "crash"):
+			a.die(s, schema.Cause{Kind: schema.CauseFailed, Exit: &schema.Exit{Incarnation: 5, Code: 3, At: c.now}, At: c.now})
+		case strings.Contains(command, "sick"):
+			s.Health = schema.Unhealthy
+		}
+	}
+	maps.DeleteFunc(a.tasks, func(g uint64, s *schema.TaskStatus) bool {
+		return !told[g] && (s.End == nil || s.End.Kind != schema.CausePortInUse)
+	})
+}
+
+func (a *agent) die(s *schema.TaskStatus, cause schema.Cause) {
+	s.State, s.PID, s.End = schema.Dead, 0, &cause
+}
+
+func (a *agent) report() schema.Report {
+	r := schema.Report{Machine: a.info, BusyPorts: a.busy}
+	for _, g := range slices.Sorted(maps.Keys(a.tasks)) {
+		r.Tasks = append(r.Tasks, *a.tasks[g])
+	}
+	return r
+}
+
+// find returns what runs of a task, and where.
+func (c *cell) find(name string) (*agent, *schema.TaskStatus) {
+	for _, a := range c.agents {
+		for _, g := range slices.Sorted(maps.Keys(a.tasks)) {
+			if s := a.tasks[g]; s.Task.Short() == name && s.State != schema.Dead {
+				return a, s
+			}
+		}
+	}
+	return nil, nil
+}
+
+// settle lets a second pass between rounds until nothing is written any more.
+func (c *cell) settle() error {
+	for range 100 {
+		c.now = c.now.Add(time.Second)
+		c.hear()
+		if out := c.step(); len(out.Writes) == 0 && c.status().Converged {
+			return nil
+		}
+	}
+	return fmt.Errorf("not converged: %s", strings.Join(c.status().Waiting, "; "))
+}
+
+// pkg returns a package of the given objects, each declared on a line of its
+// own of DIR/x.cue.
+func pkg(dir string, objects ...any) *schema.Package {
+	p := &schema.Package{Dir: dir, Origins: map[schema.ObjectKey]schema.Position{}}
+	for i, o := range objects {
+		var key schema.ObjectKey
+		switch o := o.(type) {
+		case schema.Job:
+			p.Objects.Jobs = append(p.Objects.Jobs, o)
+			key = schema.ObjectKey{Kind: schema.KindJob, Name: o.ID().String()}
+		case schema.Quota:
+			p.Objects.Quotas = append(p.Objects.Quotas, o)
+			key = schema.ObjectKey{Kind: schema.KindQuota, Name: o.Name}
+		case schema.Tenant:
+			p.Objects.Tenants = append(p.Objects.Tenants, o)
+			key = schema.ObjectKey{Kind: schema.KindTenant, Name: o.Name}
+		case schema.Cell:
+			p.Objects.Cells = append(p.Objects.Cells, o)
+			key = schema.ObjectKey{Kind: schema.KindCell, Name: o.Name}
+		default:
+			panic(fmt.Sprintf("object %T", o))
+		}
+		p.Origins[key] = schema.Position{Path: strings.TrimPrefix(dir+"/x.cue", "./"), Line: i + 1, Column: 1}
+	}
+	return p
+}
+
+// good is a package that compiles, bad one that does not.
+func good(p *schema.Package) schema.CompiledPackage {
+	return schema.CompiledPackage{Dir: p.Dir, Package: p, Digest: schema.DigestOf(p)}
+}
+
+func bad(dir string) schema.CompiledPackage {
+	return schema.CompiledPackage{Dir: dir, Diagnostics: []schema.Diagnostic{{
+		Severity: schema.Error, Position: schema.Position{Path: dir + "/x.cue", Line: 7, Column: 3}, Message: "expected label or ':'", Hint: "check the syntax",
+	}}}
+}
+
+func compiled(commit string, packages ...schema.CompiledPackage) schema.Compiled {
+	return schema.Compiled{Commit: commit, Packages: packages}
+}
+
+// service is a job of the given tasks that serves v.
+func service(user, name string, tasks int, v string) schema.Job {
+	return schema.Job{
+		Name: name, User: user, Cell: "c", Kind: schema.Service, Priority: 200, Tasks: tasks,
+		Task: schema.TaskSpec{
+			Process:   schema.Process{Command: []string{"serve", v}},
+			Resources: schema.TaskResources{Resources: schema.Resources{CPUMilli: 1000, RAMBytes: 1 << 30, DiskBytes: 1 << 30}, Ports: []string{"http"}},
+		},
+		Update: schema.UpdatePolicy{MaxParallel: 1},
+	}
+}
+
+// quota is a quota of tasks at production, and ample of all else.
+func quota(name, user string, tasks int) schema.Quota {
+	return schema.Quota{
+		Name: name, User: user, Cell: "c", Band: schema.BandProduction, Tasks: tasks,
+		Resources: schema.Resources{CPUMilli: 1000_000, RAMBytes: 1 << 50, DiskBytes: 1 << 50},
+	}
+}

@@ -1,0 +1,259 @@
+package reconciler
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// DescribeInput is what a status is a function of.
+type DescribeInput struct {
+	State    *State
+	Observed *Observed
+	Last     Output // of the newest step
+	Head     string // the repository's newest commit
+	Source   string // the trouble with the repository, "" if there is none
+	Now      time.Time
+}
+
+// Describe returns the cell as its users see it.
+func Describe(in DescribeInput) Status {
+	d := describer{in: in, status: Status{
+		Cell: in.State.Cell, At: in.Now, Commit: in.Head, Applied: in.State.Head.Commit, Source: in.Source,
+		Waiting: []string{}, Stale: []StalePackage{}, Rejected: []Rejection{}, Machines: []MachineStatus{}, Jobs: []JobStatus{}, Tasks: []TaskStatus{}, Notes: []string{},
+	}, used: map[string]schema.Resources{}, held: map[string]int{}, notes: map[string]string{}, chunks: map[schema.JobName]int{}}
+	for name := range in.State.Chunks {
+		d.chunks[name.Job] = max(d.chunks[name.Job], name.Number+1)
+	}
+	d.repository()
+	for _, name := range in.State.jobNames() {
+		d.job(name)
+	}
+	d.machines()
+	d.status.Converged = len(d.status.Waiting) == 0
+	return d.status
+}
+
+// describer is Describe at work.
+type describer struct {
+	in     DescribeInput
+	status Status
+	used   map[string]schema.Resources // by machine: limits of what it holds
+	held   map[string]int
+	chunks map[schema.JobName]int
+	notes  map[string]string // by task: what its agent remarks of one that is as desired
+}
+
+func (d *describer) waiting(format string, args ...any) {
+	d.status.Waiting = append(d.status.Waiting, fmt.Sprintf(format, args...))
+}
+
+// repository tells what of the repository is not in force.
+func (d *describer) repository() {
+	s := d.in.State
+	switch {
+	case d.in.Source != "":
+		d.waiting("the repository: %s", d.in.Source)
+	case d.in.Head == "":
+		d.waiting("no commit has been seen yet")
+	case d.in.Head != s.Head.Commit:
+		d.waiting("commit %.10s is being compiled", d.in.Head)
+	}
+	for _, dir := range slices.Sorted(maps.Keys(s.Head.Stale)) {
+		ds := s.Head.Stale[dir]
+		d.status.Stale = append(d.status.Stale, StalePackage{
+			Dir: dir, Reason: reasonOf(ds), Diagnostics: ds,
+			Next: fmt.Sprintf("correct it, check with `muster validate`, and commit; %s runs its last good data until then", dir),
+		})
+		d.waiting("%s is stale: %s", dir, reasonOf(ds))
+	}
+	rejected := d.in.Last.Admission.Rejected
+	for _, name := range slices.SortedFunc(maps.Keys(rejected), schema.JobName.Compare) {
+		diag := *rejected[name]
+		d.status.Rejected = append(d.status.Rejected, Rejection{Job: name.Short(), Diagnostic: diag, Next: "muster why " + name.Short()})
+		d.waiting("job %s is rejected: %s", name.Short(), diag.Message)
+	}
+	if len(s.Head.Packages) > 0 && len(tenantsOf(s.head())) == 0 {
+		d.status.Notes = append(d.status.Notes, noTenants.Message)
+	}
+	for _, w := range d.in.Last.Admission.Warnings {
+		d.status.Notes = append(d.status.Notes, w.Error())
+	}
+	if d.in.Last.Holding != "" {
+		d.waiting("%s", d.in.Last.Holding)
+	}
+}
+
+func (d *describer) job(name schema.JobName) {
+	r := d.in.State.Jobs[name]
+	j := JobStatus{Name: name.Short()}
+	var want *schema.Job
+	if want = d.in.State.Data[r.Admitted]; want != nil {
+		j.Kind, j.Band, j.Priority, j.Desired = want.Kind, want.Priority.Band(), int(want.Priority), want.Tasks
+	}
+	first := len(d.status.Tasks)
+	have := d.records(name)
+	for index := range j.Desired {
+		if len(have) > 0 && have[0].Index == index {
+			d.task(name, have[0], r, &j)
+			have = have[1:]
+			continue
+		}
+		d.task(name, &schema.TaskRecord{Index: index}, r, &j)
+	}
+	for _, t := range have { // beyond the count: on their way out, or done
+		if t.Done == nil {
+			d.task(name, t, r, &j)
+		}
+	}
+	j.Reason = d.jobReason(r, &j, d.status.Tasks[first:])
+	if j.Reason != "" {
+		d.waiting("job %s: %s", j.Name, j.Reason)
+	}
+	if rejection := d.in.Last.Admission.Rejected[name]; rejection != nil {
+		j.Reason = "runs its last admitted data: " + rejection.Message
+	}
+	d.status.Jobs = append(d.status.Jobs, j)
+}
+
+// records returns the records of a job's tasks, sorted by index.
+func (d *describer) records(name schema.JobName) []*schema.TaskRecord {
+	var out []*schema.TaskRecord
+	for n := range d.chunks[name] {
+		if c := d.in.State.Chunks[ChunkName{name, n}]; c != nil {
+			for i := range c.Tasks {
+				out = append(out, &c.Tasks[i])
+			}
+		}
+	}
+	return out
+}
+
+// jobReason says why a job is not as desired, "" if it is. A batch task that
+// runs is as desired; so is one that is done.
+func (d *describer) jobReason(r *schema.JobRecord, j *JobStatus, tasks []TaskStatus) string {
+	stopping := 0
+	example := ""
+	for i := range tasks {
+		t := &tasks[i]
+		if t.State == "stopping" {
+			stopping++
+		}
+		if example == "" && t.Reason != "" && t.State != "done" && t.Reason != d.notes[t.Name] {
+			example = fmt.Sprintf(": %s is %s: %s", t.Name, t.State, t.Reason)
+		}
+	}
+	switch {
+	case r.Admitted == "":
+		return fmt.Sprintf("removed; %d tasks are stopping", stopping)
+	case j.Running+j.Done < j.Desired:
+		return fmt.Sprintf("%d of %d tasks do not run%s", j.Desired-j.Running-j.Done, j.Desired, example)
+	case j.Updating > 0:
+		return fmt.Sprintf("%d of %d tasks run older data%s", j.Updating, j.Desired, example)
+	case stopping > 0:
+		return fmt.Sprintf("%d tasks are stopping", stopping)
+	case example != "":
+		return example[2:]
+	}
+	return ""
+}
+
+// task adds the status of one task, and counts it in its job's.
+func (d *describer) task(job schema.JobName, r *schema.TaskRecord, record *schema.JobRecord, j *JobStatus) {
+	t := TaskStatus{Name: job.Task(r.Index).Short(), Machine: r.Machine, Ports: r.Ports, Generation: r.Generation, Restarts: r.Failures, History: []string{}}
+	if t.Ports == nil {
+		t.Ports = map[string]int{}
+	}
+	for _, c := range r.Causes {
+		t.History = append(t.History, fmt.Sprintf("%s generation %d on %s: %s", c.At.UTC().Format(time.RFC3339), c.Generation, c.Machine, c))
+	}
+	if r.Machine != "" {
+		data := d.in.State.Data[r.Data]
+		d.used[r.Machine] = d.used[r.Machine].Add(data.Task.Resources.Resources)
+		d.held[r.Machine]++
+		if r.Data != record.Admitted && r.Stop == nil {
+			j.Updating++
+		}
+	}
+	t.State, t.Reason = d.state(job.Task(r.Index), r, &t)
+	if r.Index < j.Desired {
+		switch t.State {
+		case "running":
+			j.Running++
+		case "done":
+			j.Done++
+		case "failed":
+			j.Failed++
+		default:
+			j.Pending++
+		}
+	}
+	d.status.Tasks = append(d.status.Tasks, t)
+}
+
+// state returns the word for a task's state and why it is not running, and
+// fills what its agent said of it into t.
+func (d *describer) state(name schema.TaskName, r *schema.TaskRecord, t *TaskStatus) (state, reason string) {
+	switch {
+	case r.Done != nil:
+		return "done", r.Done.String()
+	case r.Machine == "" && d.in.Now.Before(r.NotBefore) && r.Failures == 0:
+		return "pending", fmt.Sprintf("%s; is tried again in %s", r.Causes[len(r.Causes)-1], r.NotBefore.Sub(d.in.Now).Round(time.Second))
+	case r.Machine == "" && d.in.Now.Before(r.NotBefore):
+		return "failed", fmt.Sprintf("failed %d times, is tried again in %s", r.Failures, r.NotBefore.Sub(d.in.Now).Round(time.Second))
+	case r.Machine == "":
+		if why, ok := d.in.Last.Why[name]; ok {
+			return "pending", why.String()
+		}
+		return "pending", "not decided upon yet"
+	}
+	status := d.in.Observed.status(r.Machine, name, r.Generation)
+	health, _ := d.in.Observed.health(r.Machine, d.in.Now)
+	if status == nil {
+		reason = "its machine has not taken it yet"
+		if health != HealthUp {
+			reason = fmt.Sprintf("machine %s is %s", r.Machine, health)
+		}
+		return "starting", reason
+	}
+	t.PID, t.StartedAt, t.Incarnation, t.Health = status.PID, status.StartedAt, status.Incarnation, status.Health
+	t.Restarts += max(0, status.Incarnation-1)
+	for _, e := range status.Exits {
+		t.History = append(t.History, fmt.Sprintf("%s generation %d incarnation %d on %s: %s", e.At.UTC().Format(time.RFC3339), r.Generation, e.Incarnation, r.Machine, e))
+	}
+	switch {
+	case r.Stop != nil:
+		return "stopping", r.Stop.String()
+	case health != HealthUp:
+		reason = fmt.Sprintf("machine %s is %s", r.Machine, health)
+	case status.Health == schema.Unhealthy:
+		reason = "its health check fails"
+	case status.Health == schema.HealthUnknown && status.State == schema.Running:
+		reason = "its health check has not passed yet"
+	case status.State == schema.Waiting && len(status.Exits) > 0:
+		reason = status.Exits[len(status.Exits)-1].String() + "; its agent restarts it"
+	default:
+		reason = status.Note
+		if status.State == schema.Running {
+			d.notes[t.Name] = reason
+		}
+	}
+	return string(status.State), reason
+}
+
+func (d *describer) machines() {
+	for _, name := range d.in.State.machineNames() {
+		r := d.in.State.Machines[name]
+		health, _ := d.in.Observed.health(name, d.in.Now)
+		d.status.Machines = append(d.status.Machines, MachineStatus{
+			Name: name, Health: string(health), Capacity: r.Capacity, Used: d.used[name], Tasks: d.held[name],
+			Attributes: r.Attributes, Notes: slices.Clone(r.Notes),
+		})
+	}
+	if len(d.status.Machines) == 0 && len(d.status.Jobs) > 0 {
+		d.waiting("no machine has joined: start muster-agent on one")
+	}
+}

@@ -1,0 +1,55 @@
+package reconciler
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// Change is what new data does to a task that runs.
+type Change string
+
+// The changes, least first.
+const (
+	Unchanged Change = ""
+	InPlace   Change = "in place" // the process goes on
+	Restart   Change = "restart"  // a new process, on the same machine if it fits
+)
+
+// FieldChange is one field that differs.
+type FieldChange struct {
+	Field  string `json:"field"` // data path within the job
+	Change Change `json:"change"`
+}
+
+// Diff says what the step from old to new data of a job does to its running
+// tasks: the greatest of its fields' changes, and each of those.
+func Diff(old, next *schema.Job) (Change, []FieldChange) {
+	var out []FieldChange
+	field := func(differs bool, name string, c Change) {
+		if differs {
+			out = append(out, FieldChange{name, c})
+		}
+	}
+	o, n := &old.Task, &next.Task
+	field(old.Priority != next.Priority, "priority", InPlace)
+	field(old.Tasks != next.Tasks, "tasks", InPlace)
+	field(!maps.Equal(old.Labels, next.Labels), "labels", InPlace)
+	field(old.Update != next.Update, "update", InPlace)
+	field(o.GraceSeconds != n.GraceSeconds, "task.graceSeconds", InPlace)
+	field(schema.DigestOf(o.Health) != schema.DigestOf(n.Health), "task.health", InPlace)
+	field(old.Kind != next.Kind, "kind", Restart)
+	field(!slices.Equal(o.Process.Command, n.Process.Command), "task.process.command", Restart)
+	field(!maps.Equal(o.Env, n.Env), "task.env", Restart)
+	field(o.Resources.Resources != n.Resources.Resources || !slices.Equal(o.Resources.Ports, n.Resources.Ports), "task.resources", Restart)
+	slices.SortFunc(out, func(a, b FieldChange) int { return strings.Compare(a.Field, b.Field) })
+	greatest := Unchanged
+	for _, c := range out {
+		if c.Change == Restart || greatest == Unchanged {
+			greatest = c.Change
+		}
+	}
+	return greatest, out
+}

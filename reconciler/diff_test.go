@@ -1,0 +1,133 @@
+package reconciler_test
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/schema"
+)
+
+func TestDiff(t *testing.T) {
+	t.Parallel()
+	health := func(path string) *schema.Health {
+		return &schema.Health{HTTP: &schema.HTTPCheck{Port: "http", Path: path}}
+	}
+	tests := []struct {
+		name   string
+		change func(*schema.Job)
+		want   reconciler.Change
+		fields []string
+	}{
+		{"nothing", func(*schema.Job) {}, reconciler.Unchanged, nil},
+		{"nil and empty are the same", func(j *schema.Job) { j.Labels, j.Task.Env = map[string]string{}, map[string]string{} }, reconciler.Unchanged, nil},
+		{"tasks", func(j *schema.Job) { j.Tasks++ }, reconciler.InPlace, []string{"tasks: in place"}},
+		{"priority", func(j *schema.Job) { j.Priority++ }, reconciler.InPlace, []string{"priority: in place"}},
+		{"labels", func(j *schema.Job) { j.Labels = map[string]string{"a": "b"} }, reconciler.InPlace, []string{"labels: in place"}},
+		{"update", func(j *schema.Job) { j.Update.MaxParallel++ }, reconciler.InPlace, []string{"update: in place"}},
+		{"grace", func(j *schema.Job) { j.Task.GraceSeconds++ }, reconciler.InPlace, []string{"task.graceSeconds: in place"}},
+		{"health", func(j *schema.Job) { j.Task.Health = health("/new") }, reconciler.InPlace, []string{"task.health: in place"}},
+		{"command", func(j *schema.Job) { j.Task.Process.Command = []string{"other"} }, reconciler.Restart, []string{"task.process.command: restart"}},
+		{"env", func(j *schema.Job) { j.Task.Env = map[string]string{"A": "b"} }, reconciler.Restart, []string{"task.env: restart"}},
+		{"kind", func(j *schema.Job) { j.Kind = schema.Batch }, reconciler.Restart, []string{"kind: restart"}},
+		{"memory", func(j *schema.Job) { j.Task.Resources.RAMBytes++ }, reconciler.Restart, []string{"task.resources: restart"}},
+		{"ports", func(j *schema.Job) { j.Task.Resources.Ports = nil }, reconciler.Restart, []string{"task.resources: restart"}},
+		{
+			"the greatest counts, and all are told",
+			func(j *schema.Job) { j.Tasks, j.Task.Process.Command, j.Priority = 9, []string{"other"}, 3 },
+			reconciler.Restart, []string{"priority: in place", "task.process.command: restart", "tasks: in place"},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			old, next := service("u", "web", 3, "v"), service("u", "web", 3, "v")
+			old.Task.Health, next.Task.Health = health("/"), health("/")
+			tt.change(&next)
+			got, changes := reconciler.Diff(&old, &next)
+			var fields []string
+			for _, c := range changes {
+				fields = append(fields, fmt.Sprintf("%s: %s", c.Field, c.Change))
+			}
+			if got != tt.want || !slices.Equal(fields, tt.fields) {
+				t.Errorf("%q, %v: want %q, %v", got, fields, tt.want, tt.fields)
+			}
+		})
+	}
+}
+
+// TestDiffKnowsAllFields: a job has no field of which Diff does not know what a
+// change of it does. It sets each to something else, however deep.
+func TestDiffKnowsAllFields(t *testing.T) {
+	t.Parallel()
+	var walk func(v reflect.Value, path string, check func(path string))
+	walk = func(v reflect.Value, path string, check func(string)) {
+		switch v.Kind() {
+		case reflect.Struct:
+			for i := range v.NumField() {
+				walk(v.Field(i), path+"."+v.Type().Field(i).Name, check)
+			}
+			return
+		case reflect.Pointer:
+			walk(v.Elem(), path, check)
+			return
+		}
+		was := reflect.New(v.Type()).Elem()
+		was.Set(v)
+		switch v.Kind() {
+		case reflect.String:
+			v.SetString(v.String() + "x")
+		case reflect.Int, reflect.Int64:
+			v.SetInt(v.Int() + 1)
+		default: // lists and maps
+			v.SetZero()
+		}
+		check(path)
+		v.Set(was)
+	}
+	full := func() schema.Job {
+		j := service("u", "web", 3, "v")
+		j.Labels, j.Task.Env = map[string]string{"a": "b"}, map[string]string{"A": "b"}
+		j.Task.Health = &schema.Health{HTTP: &schema.HTTPCheck{Port: "http", Path: "/"}}
+		return j
+	}
+	old, next := full(), full()
+	walk(reflect.ValueOf(&next), "", func(path string) {
+		change, _ := reconciler.Diff(&old, &next)
+		identity := slices.Contains([]string{".Name", ".User", ".Cell"}, path)
+		if (change == reconciler.Unchanged) != identity {
+			t.Errorf("a change of job%s is %q", path, change)
+		}
+	})
+	if diff := cmp.Diff(old, next); diff != "" {
+		t.Errorf("the walk left a change behind:\n%s", diff)
+	}
+}
+
+// TestDiffAgreesWithRunDigest: what may stay in place is what the digest of a
+// spec leaves out.
+func TestDiffAgreesWithRunDigest(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		draw := func() schema.Job {
+			j := service("u", "web", rapid.IntRange(1, 2).Draw(t, "tasks"), rapid.SampledFrom([]string{"a", "b"}).Draw(t, "arg"))
+			j.Task.GraceSeconds = rapid.IntRange(0, 1).Draw(t, "grace")
+			j.Task.Resources.CPUMilli = int64(rapid.IntRange(1, 2).Draw(t, "cpu"))
+			if rapid.Bool().Draw(t, "env") {
+				j.Task.Env = map[string]string{"A": strings.Repeat("b", rapid.IntRange(1, 2).Draw(t, "b"))}
+			}
+			return j
+		}
+		old, next := draw(), draw()
+		change, _ := reconciler.Diff(&old, &next)
+		if same := old.Task.RunDigest() == next.Task.RunDigest(); same != (change != reconciler.Restart) {
+			t.Fatalf("Diff says %q, the run digests are the same: %t", change, same)
+		}
+	})
+}

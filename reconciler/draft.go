@@ -1,0 +1,205 @@
+package reconciler
+
+import (
+	"bytes"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// draft is a State with changes that are not stored yet: Step works on it, and
+// what differs in the end is written.
+type draft struct {
+	base     *State
+	now      time.Time
+	counter  uint64
+	jobs     map[schema.JobName]*schema.JobRecord // changed; nil is deleted
+	data     map[schema.Digest]*schema.Job        // added
+	chunks   map[ChunkName]*schema.Chunk          // copied to be changed
+	machines map[string]*schema.MachineRecord     // changed
+	events   []schema.Event
+}
+
+func newDraft(s *State, now time.Time) *draft {
+	return &draft{
+		base: s, now: now, counter: s.Counter, jobs: map[schema.JobName]*schema.JobRecord{}, data: map[schema.Digest]*schema.Job{},
+		chunks: map[ChunkName]*schema.Chunk{}, machines: map[string]*schema.MachineRecord{},
+	}
+}
+
+// job returns the record of a job as the draft has it, nil if there is none.
+func (d *draft) job(name schema.JobName) *schema.JobRecord {
+	if j, ok := d.jobs[name]; ok {
+		return j
+	}
+	return d.base.Jobs[name]
+}
+
+// dataOf returns job data by its digest.
+func (d *draft) dataOf(digest schema.Digest) *schema.Job {
+	if j := d.data[digest]; j != nil {
+		return j
+	}
+	return d.base.Data[digest]
+}
+
+// allJobs returns the names of all jobs that have a record, sorted.
+func (d *draft) allJobs() []schema.JobName {
+	names := map[schema.JobName]bool{}
+	for n := range d.base.Jobs {
+		names[n] = true
+	}
+	for n, j := range d.jobs {
+		names[n] = j != nil
+	}
+	maps.DeleteFunc(names, func(_ schema.JobName, there bool) bool { return !there })
+	return slices.SortedFunc(maps.Keys(names), schema.JobName.Compare)
+}
+
+// tasks returns the records of a job as the draft has them, sorted by index.
+// They are not to be written to: see set.
+func (d *draft) tasks(job schema.JobName, chunks int) []schema.TaskRecord {
+	var out []schema.TaskRecord
+	for n := range chunks {
+		if c := d.chunk(ChunkName{job, n}); c != nil {
+			out = append(out, c.Tasks...)
+		}
+	}
+	return out
+}
+
+func (d *draft) chunk(name ChunkName) *schema.Chunk {
+	if c := d.chunks[name]; c != nil {
+		return c
+	}
+	return d.base.Chunks[name]
+}
+
+// set stores the record of one task of job in the draft. Maps and slices in r
+// must not be shared with a record that is changed later.
+func (d *draft) set(job schema.JobName, r schema.TaskRecord) {
+	c := d.own(job, r.Index)
+	i, ok := search(c, r.Index)
+	if ok {
+		c.Tasks[i] = r
+	} else {
+		c.Tasks = slices.Insert(c.Tasks, i, r)
+	}
+}
+
+// remove deletes the record of one task.
+func (d *draft) remove(job schema.JobName, index int) {
+	c := d.own(job, index)
+	if i, ok := search(c, index); ok {
+		c.Tasks = slices.Delete(c.Tasks, i, i+1)
+	}
+}
+
+// own returns the draft's own copy of the chunk that index lies in.
+func (d *draft) own(job schema.JobName, index int) *schema.Chunk {
+	name := ChunkName{job, index / schema.ChunkSize}
+	c := d.chunks[name]
+	if c == nil {
+		c = &schema.Chunk{Job: job, Number: name.Number}
+		if b := d.base.Chunks[name]; b != nil {
+			c.Tasks = slices.Clone(b.Tasks)
+		}
+		d.chunks[name] = c
+	}
+	return c
+}
+
+func (d *draft) event(e schema.Event) {
+	e.At = d.now
+	d.events = append(d.events, e)
+}
+
+// writes returns the changes in an order in which each prefix is a state that
+// a master can go on from: a generation is counted before it is given, data is
+// there before what refers to it, and goes after it.
+func (d *draft) writes() []Write {
+	var out []Write
+	if d.counter != d.base.Counter {
+		out = append(out, Write{keyCounter, schema.Canonical(d.counter)})
+	}
+	for _, digest := range slices.Sorted(maps.Keys(d.data)) {
+		out = append(out, Write{keyData + string(digest), schema.Canonical(d.data[digest])})
+	}
+	for _, name := range slices.Sorted(maps.Keys(d.machines)) {
+		out = append(out, Write{keyMachine + name, schema.Canonical(d.machines[name])})
+	}
+	jobs := slices.SortedFunc(maps.Keys(d.jobs), schema.JobName.Compare)
+	for _, name := range jobs {
+		if j := d.jobs[name]; j != nil {
+			out = append(out, Write{keyJob + name.Short(), schema.Canonical(j)})
+		}
+	}
+	out = append(out, d.chunkWrites()...)
+	for _, name := range jobs {
+		if d.jobs[name] == nil && d.base.Jobs[name] != nil {
+			out = append(out, Write{Key: keyJob + name.Short()})
+		}
+	}
+	return append(out, d.garbage()...)
+}
+
+// chunkWrites returns the chunks that differ from what is stored.
+func (d *draft) chunkWrites() []Write {
+	var out []Write
+	names := slices.SortedFunc(maps.Keys(d.chunks), func(a, b ChunkName) int {
+		if c := a.Job.Compare(b.Job); c != 0 {
+			return c
+		}
+		return a.Number - b.Number
+	})
+	for _, name := range names {
+		key := keyChunk + name.Job.Short() + "/" + strconv.Itoa(name.Number)
+		was, is := d.base.Chunks[name], d.chunks[name]
+		switch {
+		case len(is.Tasks) == 0 && was != nil:
+			out = append(out, Write{Key: key})
+		case len(is.Tasks) == 0:
+		default:
+			value := schema.Canonical(is)
+			if was == nil || !bytes.Equal(value, schema.Canonical(was)) {
+				out = append(out, Write{key, value})
+			}
+		}
+	}
+	return out
+}
+
+// garbage returns deletions of job data that nothing refers to any more. It
+// looks only when something changed that could have dropped a reference.
+func (d *draft) garbage() []Write {
+	if len(d.chunks)+len(d.jobs) == 0 {
+		return nil
+	}
+	used := map[schema.Digest]bool{}
+	for _, name := range d.allJobs() {
+		used[d.job(name).Admitted] = true
+	}
+	mark := func(c *schema.Chunk) {
+		for i := range c.Tasks {
+			used[c.Tasks[i].Data] = true
+		}
+	}
+	for name, c := range d.base.Chunks {
+		if d.chunks[name] == nil {
+			mark(c)
+		}
+	}
+	for _, c := range d.chunks {
+		mark(c)
+	}
+	var out []Write
+	for _, digest := range slices.Sorted(maps.Keys(d.base.Data)) {
+		if !used[digest] {
+			out = append(out, Write{Key: keyData + string(digest)})
+		}
+	}
+	return out
+}

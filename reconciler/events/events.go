@@ -1,0 +1,220 @@
+package events
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/musterhq/muster/schema"
+)
+
+const (
+	defaultSegmentBytes = 4 << 20
+	defaultTotalBytes   = 64 << 20
+	defaultRing         = 10_000
+	defaultFlushEvery   = 200 * time.Millisecond
+	flushBytes          = 64 << 10 // flush at once when so much waits
+	maxMessage          = 4 << 10  // of an event, in bytes
+)
+
+// Config is what a Log needs. Zero numbers mean the defaults.
+type Config struct {
+	Dir          string
+	SegmentBytes int64         // a larger segment is closed; 4 MiB
+	TotalBytes   int64         // all segments together; 64 MiB
+	Ring         int           // records in memory; 10,000
+	FlushEvery   time.Duration // 200 ms
+	Log          *slog.Logger
+}
+
+// Log is an event log. One process opens a directory at a time; the store's
+// lock on the data directory sees to that.
+type Log struct {
+	cfg  Config
+	full chan struct{} // the buffer is worth writing
+
+	mu     sync.Mutex // guards what follows; never held while the disk works
+	next   uint64     // id
+	ring   []schema.EventRecord
+	buffer []byte        // lines that are not written
+	first  uint64        // id in buffer
+	more   chan struct{} // closed by the next Append
+
+	disk     sync.Mutex // guards what follows; taken before mu
+	segments []segment
+	file     *os.File // the last of segments; nil before the first write
+	failing  bool     // the last write failed
+}
+
+// Open opens the log in cfg.Dir, which it creates, and reads its newest part.
+func Open(cfg Config) (*Log, error) {
+	if cfg.SegmentBytes == 0 {
+		cfg.SegmentBytes = defaultSegmentBytes
+	}
+	if cfg.TotalBytes == 0 {
+		cfg.TotalBytes = defaultTotalBytes
+	}
+	if cfg.Ring == 0 {
+		cfg.Ring = defaultRing
+	}
+	if cfg.FlushEvery == 0 {
+		cfg.FlushEvery = defaultFlushEvery
+	}
+	l := &Log{cfg: cfg, full: make(chan struct{}, 1), next: 1, more: make(chan struct{})}
+	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("event log: %w", err)
+	}
+	if err := l.load(); err != nil {
+		return nil, fmt.Errorf("event log %s: %w", cfg.Dir, err)
+	}
+	return l, nil
+}
+
+// Run writes what is appended, until ctx ends; then it writes the rest and
+// returns. What is appended later is not kept.
+func (l *Log) Run(ctx context.Context) error {
+	tick := time.NewTicker(l.cfg.FlushEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return l.close()
+		case <-tick.C:
+		case <-l.full:
+		}
+		l.disk.Lock()
+		l.flush()
+		l.disk.Unlock()
+	}
+}
+
+// Append adds events, in order. It never blocks on the disk; when that is full
+// or broken the events are kept in memory alone. A message that is too long is
+// cut.
+func (l *Log) Append(events []schema.Event) {
+	if len(events) == 0 {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, e := range events {
+		if len(e.Message) > maxMessage {
+			e.Message = strings.ToValidUTF8(e.Message[:maxMessage], "") + "…"
+		}
+		r := schema.EventRecord{ID: l.next, Event: e}
+		l.next++
+		line, err := json.Marshal(r)
+		if err != nil { // a time beyond the year 9999
+			l.cfg.Log.Error("event not kept", "event", e.Message, "err", err)
+			continue
+		}
+		if len(l.buffer) == 0 {
+			l.first = r.ID
+		}
+		l.buffer = append(append(l.buffer, line...), '\n')
+		l.remember(r)
+	}
+	close(l.more)
+	l.more = make(chan struct{})
+	if len(l.buffer) >= flushBytes {
+		select {
+		case l.full <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// remember puts r into the ring. Twice the ring is held at most, so that
+// dropping the oldest is rare. What was appended is never moved or changed, so
+// a slice of it may be read without the lock.
+func (l *Log) remember(r schema.EventRecord) {
+	if len(l.ring) >= 2*l.cfg.Ring {
+		l.ring = append(make([]schema.EventRecord, 0, 2*l.cfg.Ring), l.recent()...)
+	}
+	l.ring = append(l.ring, r)
+}
+
+// recent returns the newest records.
+func (l *Log) recent() []schema.EventRecord { return l.ring[max(0, len(l.ring)-l.cfg.Ring):] }
+
+// Wait returns nil when there is a record after the cursor, or the context's
+// error.
+func (l *Log) Wait(ctx context.Context, after uint64) error {
+	for {
+		l.mu.Lock()
+		newest, more := l.next-1, l.more
+		l.mu.Unlock()
+		if newest > after {
+			return nil
+		}
+		select {
+		case <-more:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Since returns the records that match, oldest first. With Newest it looks only
+// at the records in memory. What was removed to keep the log small is left out
+// without a word.
+func (l *Log) Since(q schema.EventQuery) ([]schema.EventRecord, error) {
+	l.disk.Lock()
+	ring := l.flush() // or an id could be given again
+	segments := slices.Clone(l.segments)
+	l.disk.Unlock()
+	if q.Newest {
+		return newest(ring, q), nil
+	}
+	s := selection{query: q}
+	if len(ring) == 0 || q.After+1 < ring[0].ID {
+		before := uint64(0) // the ring goes on from there
+		if len(ring) > 0 {
+			before = ring[0].ID
+		}
+		if err := s.read(l.cfg.Dir, segments, before); err != nil {
+			return nil, fmt.Errorf("event log %s: %w", l.cfg.Dir, err)
+		}
+	}
+	for i := range ring {
+		if !s.take(&ring[i]) {
+			break
+		}
+	}
+	return s.records, nil
+}
+
+// newest returns the last records that match.
+func newest(ring []schema.EventRecord, q schema.EventQuery) []schema.EventRecord {
+	var found []schema.EventRecord
+	for i := len(ring) - 1; i >= 0 && (q.Limit == 0 || len(found) < q.Limit) && ring[i].ID > q.After; i-- {
+		if q.Matches(&ring[i].Event) {
+			found = append(found, ring[i])
+		}
+	}
+	slices.Reverse(found)
+	return found
+}
+
+// selection gathers what a query wants.
+type selection struct {
+	query   schema.EventQuery
+	records []schema.EventRecord
+}
+
+// take adds r if it is wanted, and returns false when there are enough.
+func (s *selection) take(r *schema.EventRecord) bool {
+	if s.query.Limit > 0 && len(s.records) >= s.query.Limit {
+		return false
+	}
+	if r.ID > s.query.After && s.query.Matches(&r.Event) {
+		s.records = append(s.records, *r)
+	}
+	return true
+}

@@ -1,0 +1,152 @@
+package reconciler
+
+import (
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// Explanation is what `muster why` prints: a job or a task, and everything
+// that made it as it is.
+type Explanation struct {
+	Name      string              `json:"name"`
+	Job       *JobStatus          `json:"job,omitempty"` // nil if nothing of it is admitted
+	Tasks     []TaskStatus        `json:"tasks"`
+	Rejection *Rejection          `json:"rejection,omitempty"`
+	Stale     *StalePackage       `json:"stale,omitempty"` // of the directory that declares it
+	Origin    schema.Position     `json:"origin"`
+	Updated   []FieldChange       `json:"updated,omitempty"` // by the newest data, where tasks run older
+	Avoid     map[string][]string `json:"avoid,omitempty"`   // task → machines
+}
+
+// Explain returns why the job or task of the given name (user/job or
+// user/job/index) is as it is; false if the cell knows of no such thing.
+func Explain(in DescribeInput, status *Status, name string) (Explanation, bool) {
+	job, index, isTask := splitName(in.State.Cell, name)
+	e := Explanation{Name: name, Tasks: []TaskStatus{}}
+	for i := range status.Jobs {
+		if status.Jobs[i].Name == job.Short() {
+			e.Job = &status.Jobs[i]
+		}
+	}
+	for i := range status.Rejected {
+		if status.Rejected[i].Job == job.Short() {
+			e.Rejection = &status.Rejected[i]
+		}
+	}
+	for i := range status.Tasks {
+		t := &status.Tasks[i]
+		if t.Name == name || !isTask && inJob(t.Name, job.Short()) {
+			e.Tasks = append(e.Tasks, *t)
+		}
+	}
+	if r := in.State.Jobs[job]; r != nil {
+		e.Origin = r.Origin
+		e.addRecords(in, r, index, isTask)
+	}
+	if d, ok := in.State.desired().Jobs[job]; ok {
+		e.Origin = d.Origin
+	}
+	for i := range status.Stale {
+		// Trouble of the repository as a whole is the root's, which comes first.
+		if dir := status.Stale[i].Dir; dir == dirOf(e.Origin.Path) || dir == "." {
+			e.Stale = &status.Stale[i]
+		}
+	}
+	return e, (e.Job != nil || e.Rejection != nil) && (!isTask || len(e.Tasks) > 0)
+}
+
+// splitName parses user/job or user/job/index.
+func splitName(cell, name string) (job schema.JobName, index int, isTask bool) {
+	parts := strings.Split(name, "/")
+	if len(parts) == 3 {
+		if i, err := schema.ParseIndex(parts[2]); err == nil {
+			index, isTask = i, true
+		}
+	}
+	if len(parts) < 2 {
+		return schema.JobName{}, 0, false
+	}
+	return schema.JobName{Cell: cell, User: parts[0], Job: parts[1]}, index, isTask
+}
+
+// inJob reports whether task, as user/job/index, is one of job's.
+func inJob(task, job string) bool { return strings.HasPrefix(task, job+"/") }
+
+func dirOf(file string) string { return path.Dir(file) }
+
+// addRecords tells what the records of a job's tasks hold beyond the status.
+func (e *Explanation) addRecords(in DescribeInput, r *schema.JobRecord, index int, isTask bool) {
+	for _, name := range in.State.chunkNames() {
+		if name.Job != r.Name {
+			continue
+		}
+		c := in.State.Chunks[name]
+		for i := range c.Tasks {
+			t := &c.Tasks[i]
+			if isTask && t.Index != index {
+				continue
+			}
+			if t.Machine != "" && r.Admitted != "" && t.Data != r.Admitted && e.Updated == nil {
+				_, e.Updated = Diff(in.State.Data[t.Data], in.State.Data[r.Admitted])
+			}
+			for _, m := range slices.Sorted(maps.Keys(t.Avoid)) {
+				if in.Now.Before(t.Avoid[m]) {
+					if e.Avoid == nil {
+						e.Avoid = map[string][]string{}
+					}
+					short := r.Name.Task(t.Index).Short()
+					e.Avoid[short] = append(e.Avoid[short], m)
+				}
+			}
+		}
+	}
+}
+
+// Lines tells the explanation in words, one fact a line.
+func (e *Explanation) Lines() []string {
+	var out []string
+	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	if e.Job != nil {
+		say("job %s: %d desired, %d running, %d pending, %d failed, %d done", e.Job.Name, e.Job.Desired, e.Job.Running, e.Job.Pending, e.Job.Failed, e.Job.Done)
+		if e.Job.Reason != "" {
+			say("  because: %s", e.Job.Reason)
+		}
+	}
+	if p := e.Origin.String(); p != "" {
+		say("  declared at %s", p)
+	}
+	if r := e.Rejection; r != nil {
+		say("  its newest data is rejected: %s", r.Diagnostic.Error())
+		say("  hint: %s", r.Diagnostic.Hint)
+	}
+	if s := e.Stale; s != nil {
+		say("  its directory is stale: %s", s.Reason)
+		say("  next: %s", s.Next)
+	}
+	for _, f := range e.Updated {
+		say("  newer data changes %s: %s", f.Field, f.Change)
+	}
+	for i := range e.Tasks {
+		t := &e.Tasks[i]
+		where := ""
+		if t.Machine != "" {
+			where = fmt.Sprintf(" on %s (generation %d, incarnation %d, pid %d)", t.Machine, t.Generation, t.Incarnation, t.PID)
+		}
+		say("task %s is %s%s", t.Name, t.State, where)
+		if t.Reason != "" {
+			say("  because: %s", t.Reason)
+		}
+		for _, m := range e.Avoid[t.Name] {
+			say("  avoids machine %s: it failed there of late", m)
+		}
+		for _, h := range t.History {
+			say("  %s", h)
+		}
+	}
+	return out
+}

@@ -1,0 +1,105 @@
+package reconciler
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/musterhq/muster/schema"
+)
+
+const (
+	// retryBase is the wait after a task's first failed generation; it doubles
+	// with each further one, up to retryCap.
+	retryBase = 10 * time.Second
+	retryCap  = 5 * time.Minute
+	// avoidFor is how long a machine is avoided on which the task failed: the
+	// pairing may be what is wrong (Borg §4).
+	avoidFor = 10 * time.Minute
+	// provenAfter is how long a task must run for its failures to be forgotten.
+	provenAfter = 5 * time.Minute
+)
+
+// follow takes what is known of a task's generation into its record.
+func (s *step) follow(job schema.JobName, t schema.TaskRecord) {
+	if t.Machine == "" {
+		return
+	}
+	if s.lost[t.Machine] {
+		s.end(job, t, schema.Cause{Kind: schema.CauseMachineLost, Message: "the machine has been silent for " + lostAfter.String(), At: s.now})
+		return
+	}
+	status := s.in.Observed.status(t.Machine, job.Task(t.Index), t.Generation)
+	switch {
+	case status == nil:
+	case status.State == schema.Dead && status.End != nil:
+		s.end(job, t, *status.End)
+	case status.State == schema.Running && t.Failures > 0:
+		if proven := status.StartedAt.Add(provenAfter); s.now.Before(proven) {
+			s.wake(proven)
+		} else {
+			t.Failures = 0
+			s.set(job, t)
+		}
+	}
+}
+
+// end takes the end of a task's generation into its record: the task is done,
+// or it is pending again.
+func (s *step) end(job schema.JobName, t schema.TaskRecord, cause schema.Cause) {
+	cause.Machine, cause.Generation = t.Machine, t.Generation
+	e := schema.Event{Job: job.Short(), Task: job.Task(t.Index).Short(), Machine: t.Machine, Generation: t.Generation, Cause: cause.Kind, Message: cause.String()}
+	switch cause.Kind {
+	case schema.CauseFinished:
+		e.Kind = schema.EventFinish
+		t.Done = cause.Exit
+		if t.Done == nil {
+			t.Done = &schema.Exit{At: cause.At}
+		}
+		t.Failures = 0
+	case schema.CauseFailed, schema.CauseStartFailed:
+		e.Kind = schema.EventFail
+		t.Failures++
+		t.NotBefore = s.now.Add(retryAfter(t.Failures))
+		t.Avoid = avoid(t.Avoid, t.Machine, s.now)
+	case schema.CauseMachineLost:
+		e.Kind = schema.EventLost
+	case schema.CausePortInUse:
+		e.Kind = schema.EventEvict
+		// Other ports are tried at once, but not for ever.
+		if n := len(t.Causes); n > 0 && t.Causes[n-1].Kind == schema.CausePortInUse {
+			t.NotBefore = s.now.Add(retryBase)
+		}
+	case schema.CauseRemoved, schema.CauseScaledDown:
+		e.Kind = schema.EventKill
+		e.Message = "stopped: " + e.Message
+	default:
+		e.Kind = schema.EventEvict
+		e.Message = "stopped: " + e.Message
+	}
+	s.event(e)
+	causes := append(slices.Clone(t.Causes), cause)
+	t.Causes = causes[max(0, len(causes)-schema.MaxCauses):]
+	t.Machine, t.Ports, t.Stop = "", nil, nil
+	s.set(job, t)
+}
+
+// retryAfter returns the wait after the n-th failure in a row, n from 1.
+func retryAfter(n int) time.Duration {
+	d := retryBase
+	for ; n > 1 && d < retryCap; n-- {
+		d *= 2
+	}
+	return min(d, retryCap)
+}
+
+// avoid returns the machines to avoid, those that are not any more left out.
+func avoid(was map[string]time.Time, machine string, now time.Time) map[string]time.Time {
+	out := maps.Clone(was)
+	if out == nil {
+		out = map[string]time.Time{}
+	}
+	maps.DeleteFunc(out, func(_ string, until time.Time) bool { return !now.Before(until) })
+	out[machine] = now.Add(avoidFor)
+	return out
+}

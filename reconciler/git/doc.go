@@ -1,0 +1,28 @@
+// Package git is the commit source: which commit is the head of the config
+// repository, and what is in it. It is the only importer of go-git.
+//
+// In: a repository (a path or file:// URL, or a remote by http, https, ssh or
+// git) and a branch. Out: Head values from Run, and schema.Tree values, which
+// share their data with the cache here and must not be changed.
+//
+// A local repository is read where it is, its object store directly: ordinary
+// and bare ones, linked work trees (.git is a file) and alternates with
+// absolute paths; neither its work tree nor the git program is used. fsnotify
+// on HEAD, packed-refs and refs makes a commit visible at once. Of a remote,
+// the head is listed at each poll and only when it moved one commit is fetched
+// (depth 1) into a bare store below Config.Dir, which is made afresh after any
+// error. Credentials come from the URL, from the ssh agent and known_hosts.
+// Not supported: SHA-256 and reftable repositories, alternates with relative
+// paths, servers that refuse shallow fetches, credential helpers.
+//
+// A Tree holds the *.cue files, all of cue.mod and, if a CUE file says @embed,
+// every other file of up to 1 MiB (the rule of compile.ReadDir). Directories
+// whose name begins with a dot are left out. Symbolic links and submodules are
+// not followed and are reported as warnings. What was read is kept by blob and
+// directory hash, so a commit costs what it changed.
+//
+// Every object's content is held against its hash. go-git is not safe for
+// concurrent use, reads included: one mutex owns it, and a Repo may be called
+// from any goroutine. Nothing here ever writes to the config repository;
+// Init and Commit, for demo, init and tests, are on their own.
+package git

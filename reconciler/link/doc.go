@@ -1,0 +1,21 @@
+// Package link is the master's side of the link to the node agents: the link
+// shard.
+//
+// In: views to push (Push), logs that are asked for (Logs), and agents that
+// dial in (Serve). Out: calls of the Master that it was given: machines that
+// join and leave, and what they report.
+//
+// A machine has one session at a time. The master gives each session an epoch,
+// which it stores before the machine is welcomed; a newer session supersedes
+// the older, which is closed and told why. An agent that was superseded asks
+// to yield when it dials again: it is let in only when nobody holds the name,
+// so two agents with one name do not take it from each other in turns. The
+// newer one keeps it for as long as it stays.
+//
+// Views are pushed at once, the latest wins, and Push never waits for an
+// agent. Reports are pulled: one at a time for each machine, every PullEvery,
+// or at once when the agent hints that something changed.
+//
+// All methods of Server may be called from any goroutine. The package listens
+// only where it is told to, and trusts no peer but the same user and root.
+package link

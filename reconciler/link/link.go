@@ -1,0 +1,217 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+
+	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/linkpb"
+)
+
+const (
+	defaultPullEvery = 2 * time.Second
+	helloTimeout     = 10 * time.Second // for the first message of a connection
+	attachTimeout    = 10 * time.Second // for an agent to open a log
+	stopTimeout      = time.Second      // for sessions to end before they are cut
+	keepaliveEvery   = 10 * time.Second // silence after which a peer is asked
+	keepaliveTimeout = 10 * time.Second // without an answer it is gone
+	readBuffer       = 8 << 10          // per connection, and there may be 10,000
+)
+
+// Master owns the cell's state. Its methods are called by the goroutines of
+// sessions, at most one call at a time for each session.
+type Master interface {
+	// Join gives the machine its next epoch and returns when that is stored.
+	Join(ctx context.Context, info schema.MachineInfo) (epoch uint64, err error)
+	// Report takes a report. The machine is alive even when the report is the
+	// one before; r is not to be written to. An epoch that is not the
+	// machine's newest is to be ignored.
+	Report(ctx context.Context, machine string, epoch uint64, r schema.Report) error
+	// Leave says that the session with that epoch has ended; there are no more
+	// reports of it. A newer session may have joined before.
+	Leave(machine string, epoch uint64)
+}
+
+// Config is what a Server needs.
+type Config struct {
+	Cell      string
+	Master    Master
+	PullEvery time.Duration // 2 s when 0
+	Log       *slog.Logger
+}
+
+// Server serves the agents of one cell.
+type Server struct {
+	cfg Config
+
+	mu       sync.Mutex // guards what follows
+	sessions map[string]*session
+	joining  map[string]int  // calls of Join under way for each machine
+	views    map[string]view // the latest pushed for each machine
+	logs     map[string]*pendingLog
+	running  context.Context //nolint:containedctx // of Serve, for the sessions that gRPC starts; nil before
+}
+
+// view is what a machine shall be told.
+type view struct {
+	version     uint64
+	assignments []schema.Assignment
+}
+
+// service is what gRPC calls.
+type service struct {
+	linkpb.UnimplementedLinkServer
+	server *Server
+}
+
+// New returns a server that serves nobody yet.
+func New(cfg Config) *Server {
+	if cfg.PullEvery == 0 {
+		cfg.PullEvery = defaultPullEvery
+	}
+	return &Server{
+		cfg: cfg, sessions: map[string]*session{}, joining: map[string]int{},
+		views: map[string]view{}, logs: map[string]*pendingLog{},
+	}
+}
+
+// Serve serves the agents that connect to l, until ctx ends; then it closes l
+// and all sessions and returns nil. When it returns, the Master is called no
+// more. It is called once.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	running, stop := context.WithCancelCause(context.Background())
+	defer stop(nil)
+	s.mu.Lock()
+	s.running = running
+	s.mu.Unlock()
+
+	g := grpc.NewServer(
+		grpc.Creds(peerCredentials{s.cfg.Log}),
+		grpc.MaxRecvMsgSize(linkpb.MaxMessage), grpc.MaxSendMsgSize(linkpb.MaxMessage),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepaliveEvery, Timeout: keepaliveTimeout}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepaliveEvery / 2, PermitWithoutStream: true}),
+		grpc.ReadBufferSize(readBuffer),
+		grpc.WaitForHandlers(true),
+	)
+	linkpb.RegisterLinkServer(g, service{server: s})
+	served := make(chan error, 1)
+	go func() { served <- g.Serve(l) }()
+	select {
+	case err := <-served:
+		g.Stop()
+		return fmt.Errorf("serve agents on %s: %w", l.Addr(), err)
+	case <-ctx.Done():
+	}
+	stop(status.Error(codes.Unavailable, "the master is stopping"))
+	cut := time.AfterFunc(stopTimeout, g.Stop) // a peer that does not read
+	defer cut.Stop()
+	g.GracefulStop()
+	if err := <-served; err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+		return fmt.Errorf("serve agents on %s: %w", l.Addr(), err)
+	}
+	return nil
+}
+
+// Push makes the assignments the machine's view: it is sent at once, or when
+// the machine joins. A view that was not sent yet is replaced. The caller must
+// not write to the assignments any more.
+func (s *Server) Push(machine string, version uint64, assignments []schema.Assignment) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.views[machine] = view{version, assignments}
+	if c := s.sessions[machine]; c != nil {
+		c.notify()
+	}
+}
+
+// latest returns the machine's latest view, and false when none was pushed.
+func (s *Server) latest(machine string) (view, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v, ok := s.views[machine]
+	return v, ok
+}
+
+// held returns whether the machine has a session.
+func (s *Server) held(machine string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sessions[machine] != nil
+}
+
+// join gives the machine its next epoch.
+func (s *Server) join(ctx context.Context, info schema.MachineInfo) (epoch uint64, done func(), err error) {
+	s.mu.Lock()
+	s.joining[info.Name]++
+	s.mu.Unlock()
+	done = func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.joining[info.Name]--; s.joining[info.Name] == 0 {
+			delete(s.joining, info.Name)
+		}
+	}
+	if epoch, err = s.cfg.Master.Join(ctx, info); err != nil {
+		done()
+		return 0, nil, err
+	}
+	return epoch, done, nil
+}
+
+// contested returns whether another session has the name of c, or is about to.
+func (s *Server) contested(c *session) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sessions[c.machine] != c || s.joining[c.machine] > 0
+}
+
+// register makes c the machine's session and closes the one before. It errs
+// when a session with a higher epoch was faster.
+func (s *Server) register(c *session) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old := s.sessions[c.machine]
+	if old != nil && old.epoch >= c.epoch {
+		return superseded(c.machine, old.epoch)
+	}
+	if old != nil {
+		old.end(superseded(c.machine, c.epoch))
+	}
+	s.sessions[c.machine] = c
+	c.notify() // there may be a view already
+	return nil
+}
+
+// unregister forgets c, unless a newer session took its place.
+func (s *Server) unregister(c *session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sessions[c.machine] == c {
+		delete(s.sessions, c.machine)
+	}
+}
+
+// lifetime returns a context that ends with the stream or with Serve, whose
+// cause is what the agent is told.
+func (s *Server) lifetime(stream context.Context) (context.Context, context.CancelCauseFunc) {
+	ctx, cancel := context.WithCancelCause(stream)
+	s.mu.Lock()
+	running := s.running
+	s.mu.Unlock()
+	stop := context.AfterFunc(running, func() { cancel(context.Cause(running)) })
+	return ctx, func(cause error) { stop(); cancel(cause) }
+}
+
+func superseded(machine string, epoch uint64) error {
+	return status.Errorf(codes.Aborted, "another agent holds the name of machine %s, since epoch %d", machine, epoch)
+}

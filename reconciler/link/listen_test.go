@@ -1,0 +1,230 @@
+package link
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// shortDir is a directory with a path that a socket's path may begin with.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "link")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+func listen(t *testing.T, path string) net.Listener {
+	t.Helper()
+	l, err := ListenUnix(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+func TestListenUnixIsPrivate(t *testing.T) {
+	t.Parallel()
+	dir := shortDir(t)
+	path := filepath.Join(dir, "a", "b", "s")
+	l := listen(t, path)
+	for name, want := range map[string]fs.FileMode{"a": 0o700, "a/b": 0o700, "a/b/s": 0o600} {
+		info, err := os.Stat(filepath.Join(dir, name))
+		if err != nil || info.Mode().Perm() != want {
+			t.Errorf("%s: %v, %v: want mode %v", name, info.Mode(), err, want)
+		}
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := os.ReadDir(filepath.Dir(path)); err != nil || len(left) != 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+func TestListenUnixRefuses(t *testing.T) {
+	t.Parallel()
+	dir := shortDir(t)
+	mkdir := func(name string, mode fs.FileMode) string {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.Mkdir(path, 0o700), os.Chmod(path, mode)); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	file := filepath.Join(mkdir("file", 0o700), "s")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(dir, "link")
+	if err := os.Symlink(mkdir("real", 0o700), link); err != nil {
+		t.Fatal(err)
+	}
+	foreign := mkdir("foreign", 0o700)
+	wantForeign := "belongs to uid 65534"
+	if os.Chown(foreign, 65534, 65534) != nil { // not root: make another case of it
+		wantForeign, foreign = "has mode 0755", mkdir("open2", 0o755)
+	}
+	for path, want := range map[string]string{
+		"":                                       "want the path of a file",
+		"@abstract":                              "want the path of a file",
+		"a\x00b":                                 "want the path of a file",
+		filepath.Join(mkdir("open", 0o711), "s"): "has mode 0711: want 0700",
+		filepath.Join(foreign, "s"):              wantForeign,
+		filepath.Join(link, "s"):                 "no link",
+		file:                                     "something else is there",
+		filepath.Join(file, "s"):                 "not a directory",
+		filepath.Join(dir, strings.Repeat("x", 107-len(dir))): "the path has 108 bytes and the system takes at most 107",
+	} {
+		l, err := ListenUnix(path)
+		if err == nil {
+			_ = l.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: got %v, want %q", path, err, want)
+		}
+	}
+	longest := filepath.Join(mkdir("l", 0o700), strings.Repeat("x", 107-len(dir)-3))
+	if len(longest) != 107 {
+		t.Fatal(len(longest))
+	}
+	listen(t, longest)
+}
+
+func TestListenUnixRemovesOnlyWhatIsStale(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(shortDir(t), "s")
+	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead.SetUnlinkOnClose(false)
+	if err := dead.Close(); err != nil {
+		t.Fatal(err)
+	}
+	l := listen(t, path) // although the file is there
+	if _, err := ListenUnix(path); !errors.Is(err, ErrAnswered) {
+		t.Errorf("while somebody listens: %v", err)
+	}
+	c, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatalf("the listener lost its socket: %v", err)
+	}
+	_ = c.Close()
+	_ = l.Close()
+}
+
+// TestListenUnixAtOnce starts many listeners: one wins, and it can be reached.
+func TestListenUnixAtOnce(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(shortDir(t), "s")
+	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead.SetUnlinkOnClose(false)
+	_ = dead.Close()
+	var wg sync.WaitGroup
+	won := make(chan net.Listener, 16)
+	for range cap(won) {
+		wg.Go(func() {
+			l, err := ListenUnix(path)
+			switch {
+			case err == nil:
+				won <- l
+			case !errors.Is(err, ErrAnswered):
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if len(won) != 1 {
+		t.Fatalf("%d listeners", len(won))
+	}
+	l := <-won
+	c, err := net.Dial("unix", path)
+	if err != nil {
+		t.Error(err)
+	} else {
+		_ = c.Close()
+	}
+	_ = l.Close()
+}
+
+func TestPeers(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		peer uint32
+		uid  int
+		ok   bool
+	}{{0, 0, true}, {1000, 1000, true}, {0, 1000, true}, {1000, 0, false}, {1001, 1000, false}} {
+		err := allowed(&unix.Ucred{Pid: 7, Uid: tc.peer}, tc.uid)
+		if (err == nil) != tc.ok {
+			t.Errorf("peer %d, we %d: %v", tc.peer, tc.uid, err)
+		}
+	}
+	a, b := net.Pipe()
+	defer a.Close()
+	defer b.Close()
+	if err := checkPeer(a); err == nil || !strings.Contains(err.Error(), "only a unix socket") {
+		t.Errorf("no unix socket: %v", err)
+	}
+}
+
+// TestForeignPeer connects as another user, where a mistake left the socket
+// open to all.
+func TestForeignPeer(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can be another user")
+	}
+	dir := shortDir(t)
+	path := filepath.Join(dir, "s")
+	l := listen(t, path)
+	if err := errors.Join(os.Chmod(dir, 0o755), os.Chmod(path, 0o666)); err != nil {
+		t.Fatal(err)
+	}
+	dialled := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // and never unlock: the thread ends with its uid
+		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, ^uintptr(0), 65534, ^uintptr(0)); errno != 0 {
+			dialled <- errno
+			return
+		}
+		c, err := net.Dial("unix", path)
+		if err == nil {
+			defer c.Close()
+		}
+		dialled <- err
+	}()
+	if err := <-dialled; err != nil {
+		t.Fatal(err)
+	}
+	c, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	var said bytes.Buffer
+	p := peerCredentials{slog.New(slog.NewTextHandler(&said, nil))}
+	if _, _, err := p.ServerHandshake(c); err == nil || !strings.Contains(err.Error(), "uid 65534: want uid 0 or root") {
+		t.Errorf("got %v", err)
+	}
+	if !strings.Contains(said.String(), "connection refused") {
+		t.Errorf("said %q", said.String())
+	}
+}

@@ -1,0 +1,303 @@
+package link
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/linkpb"
+)
+
+// session is one machine's connection. Its fields belong to the goroutine of
+// Session, but for those that others are said to use.
+type session struct {
+	server  *Server
+	stream  linkpb.Link_SessionServer
+	machine string
+	epoch   uint64
+
+	end  context.CancelCauseFunc // anyone: ends the session, the agent is told the cause
+	wake chan struct{}           // anyone: the server has a newer view
+	open chan *linkpb.OpenLogs   // anyone: to be sent to the agent
+	done chan struct{}           // closed when the session has ended
+
+	sent   map[schema.Digest]bool // data that the agent has
+	report schema.Report          // the last one,
+	digest []byte                 // and its digest; nil before the first
+
+	pull    *time.Timer // when to ask next
+	pulling bool        // asked, not answered
+	hinted  bool        // a hint came while asking
+}
+
+// notify says that there is a newer view. It never blocks.
+func (c *session) notify() {
+	select {
+	case c.wake <- struct{}{}:
+	default: // it is said already
+	}
+}
+
+// inbox is what the receiving goroutine of a stream delivers.
+type inbox struct {
+	messages chan *linkpb.AgentMessage
+	err      chan error // one, the last
+}
+
+// receive reads the stream until it ends.
+func receive(stream linkpb.Link_SessionServer) inbox {
+	in := inbox{make(chan *linkpb.AgentMessage), make(chan error, 1)}
+	go func() {
+		for {
+			m, err := stream.Recv()
+			if err != nil {
+				in.err <- err
+				return
+			}
+			select {
+			case in.messages <- m:
+			case <-stream.Context().Done():
+				return
+			}
+		}
+	}()
+	return in
+}
+
+// Session serves one machine.
+func (g service) Session(stream linkpb.Link_SessionServer) error {
+	s := g.server
+	ctx, end := s.lifetime(stream.Context())
+	defer end(nil)
+	in := receive(stream)
+	info, yield, err := s.hello(ctx, in)
+	if err != nil {
+		return err
+	}
+	if yield && s.held(info.Name) {
+		return status.Errorf(codes.Aborted, "another agent holds the name of machine %s", info.Name)
+	}
+	epoch, joined, err := s.join(ctx, info)
+	if err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return status.Errorf(codes.Unavailable, "join machine %s: %v", info.Name, err)
+	}
+	c := &session{
+		server: s, stream: stream, machine: info.Name, epoch: epoch, end: end,
+		wake: make(chan struct{}, 1), open: make(chan *linkpb.OpenLogs), done: make(chan struct{}),
+	}
+	defer s.cfg.Master.Leave(c.machine, c.epoch)
+	defer close(c.done)
+	if ctx.Err() != nil { // gone while it joined; it must not supersede anyone
+		joined()
+		return context.Cause(ctx)
+	}
+	err = s.register(c)
+	joined()
+	if err != nil {
+		return err
+	}
+	defer s.unregister(c)
+	log := s.cfg.Log.With("machine", c.machine, "epoch", c.epoch)
+	log.Info("machine joined")
+	err = c.run(ctx, in)
+	log.Info("machine left", "reason", reason(err))
+	return err
+}
+
+// reason says in words why a session ended.
+func reason(err error) string {
+	if err == nil {
+		return "the agent closed the session"
+	}
+	return status.Convert(err).Message()
+}
+
+// hello waits for the agent's first message.
+func (s *Server) hello(ctx context.Context, in inbox) (info schema.MachineInfo, yield bool, err error) {
+	timeout := time.NewTimer(helloTimeout)
+	defer timeout.Stop()
+	var m *linkpb.AgentMessage
+	select {
+	case m = <-in.messages:
+	case err := <-in.err:
+		return info, false, closed(err)
+	case <-ctx.Done():
+		return info, false, context.Cause(ctx)
+	case <-timeout.C:
+		return info, false, status.Errorf(codes.DeadlineExceeded, "no hello within %v", helloTimeout)
+	}
+	h := m.GetHello()
+	if h == nil {
+		return info, false, status.Errorf(codes.InvalidArgument, "first message is %T: want hello", m.GetMessage())
+	}
+	if h.GetCell() != s.cfg.Cell {
+		return info, false, status.Errorf(codes.FailedPrecondition,
+			"the agent is of cell %q, this is the master of cell %q", h.GetCell(), s.cfg.Cell)
+	}
+	info, err = linkpb.DecodeMachine(h.GetMachine())
+	if err != nil {
+		return info, false, status.Error(codes.FailedPrecondition, err.Error())
+	}
+	return info, h.GetYield(), nil
+}
+
+// closed turns the end of a stream into what the call returns.
+func closed(err error) error {
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
+
+// run speaks with the agent until the session ends.
+func (c *session) run(ctx context.Context, in inbox) error {
+	welcome := &linkpb.MasterMessage{Message: &linkpb.MasterMessage_Welcome{Welcome: &linkpb.Welcome{Epoch: c.epoch}}}
+	if err := c.stream.Send(welcome); err != nil {
+		return err
+	}
+	c.pull = time.NewTimer(0)
+	defer c.pull.Stop()
+	for {
+		var err error
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case err := <-in.err:
+			return closed(err)
+		case m := <-in.messages:
+			err = c.take(ctx, m)
+		case <-c.wake:
+			err = c.push()
+		case <-c.pull.C:
+			err = c.ask()
+		case m := <-c.open:
+			err = c.stream.Send(&linkpb.MasterMessage{Message: &linkpb.MasterMessage_OpenLogs{OpenLogs: m}})
+		}
+		if err != nil {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			return err
+		}
+	}
+}
+
+// take acts on a message of the agent.
+func (c *session) take(ctx context.Context, m *linkpb.AgentMessage) error {
+	switch m := m.GetMessage().(type) {
+	case *linkpb.AgentMessage_Report:
+		return c.heard(ctx, m.Report)
+	case *linkpb.AgentMessage_Hint:
+		c.hinted = true
+		if !c.pulling {
+			return c.ask()
+		}
+		return nil
+	case *linkpb.AgentMessage_Refuse:
+		return status.Errorf(codes.Canceled, "the agent ended the session: %s", m.Refuse.GetReason())
+	default:
+		return status.Errorf(codes.InvalidArgument, "unexpected message %T", m)
+	}
+}
+
+// ask pulls a report, if none is on its way.
+func (c *session) ask() error {
+	if c.pulling {
+		return nil
+	}
+	c.pulling, c.hinted = true, false
+	return c.stream.Send(&linkpb.MasterMessage{Message: &linkpb.MasterMessage_Pull{Pull: &linkpb.Pull{KnownDigest: c.digest}}})
+}
+
+// heard hands a report to the master, and plans the next pull.
+func (c *session) heard(ctx context.Context, m *linkpb.Report) error {
+	if !c.pulling {
+		return status.Error(codes.InvalidArgument, "a report that nobody asked for")
+	}
+	switch {
+	case m.Body != nil:
+		r, err := linkpb.DecodeReport(m)
+		if err != nil {
+			return status.Error(codes.InvalidArgument, err.Error())
+		}
+		if r.Machine.Name != c.machine {
+			return status.Errorf(codes.InvalidArgument, "a report of machine %s in a session of %s", r.Machine.Name, c.machine)
+		}
+		c.report, c.digest = r, m.GetDigest()
+	case c.digest == nil || !bytes.Equal(m.GetDigest(), c.digest):
+		return status.Error(codes.InvalidArgument, "an unchanged report that the master does not know")
+	}
+	if err := c.server.cfg.Master.Report(ctx, c.machine, c.epoch, c.report); err != nil {
+		if c.server.contested(c) { // the master knows of the newer session before we do
+			return status.Errorf(codes.Aborted, "another agent holds the name of machine %s", c.machine)
+		}
+		return status.Errorf(codes.Unavailable, "report of machine %s: %v", c.machine, err)
+	}
+	c.pulling = false
+	if c.hinted {
+		return c.ask()
+	}
+	c.pull.Reset(c.server.cfg.PullEvery)
+	return nil
+}
+
+// push sends the latest view, after the data in it that the agent lacks. A
+// view that cannot be sent is left out, whole: less of it would read as an
+// order to stop the rest.
+func (c *session) push() error {
+	v, ok := c.server.latest(c.machine)
+	if !ok {
+		return nil
+	}
+	messages, refers, err := c.encode(v)
+	if err != nil {
+		c.server.cfg.Log.Error("view not sent", "machine", c.machine, "version", v.version, "err", err)
+		return nil
+	}
+	for _, m := range messages {
+		if err := c.stream.Send(m); err != nil {
+			return err
+		}
+	}
+	c.sent = refers
+	return nil
+}
+
+// encode returns the messages that carry a view, and the data it refers to.
+func (c *session) encode(v view) (messages []*linkpb.MasterMessage, refers map[schema.Digest]bool, err error) {
+	refers = make(map[schema.Digest]bool, len(c.sent))
+	for _, a := range v.assignments {
+		if refers[a.Data] {
+			continue
+		}
+		refers[a.Data] = true
+		if c.sent[a.Data] {
+			continue
+		}
+		data, err := linkpb.EncodeJob(a.Data, a.Job)
+		if err != nil {
+			return nil, nil, err
+		}
+		messages = append(messages, &linkpb.MasterMessage{Message: &linkpb.MasterMessage_Data{Data: data}})
+	}
+	view := linkpb.EncodeAssignments(c.epoch, v.version, v.assignments)
+	messages = append(messages, &linkpb.MasterMessage{Message: &linkpb.MasterMessage_Assignments{Assignments: view}})
+	for _, m := range messages {
+		if n := proto.Size(m); n > linkpb.MaxMessage {
+			return nil, nil, fmt.Errorf("view of machine %s: %d bytes in one message: the link carries at most %d",
+				c.machine, n, linkpb.MaxMessage)
+		}
+	}
+	return messages, refers, nil
+}

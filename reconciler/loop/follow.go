@@ -1,0 +1,118 @@
+package loop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// retryAfter is how long a commit waits that could not be read or compiled for
+// a reason that is not in the commit (a full disk, a child that did not start).
+const retryAfter = 5 * time.Second
+
+// Source is where commits come from.
+type Source interface {
+	// Run calls back with each new head, or with what is wrong with the
+	// repository, until ctx ends. The callback returns fast.
+	Run(ctx context.Context, seen func(commit string, trouble error)) error
+	Tree(ctx context.Context, commit string) (schema.Tree, error)
+}
+
+// Compiler makes data of a tree; its error is never the user's mistake.
+type Compiler interface {
+	Compile(ctx context.Context, tree schema.Tree) (schema.Compiled, error)
+}
+
+// Follower carries heads of a repository to a Loop.
+type Follower struct {
+	Source   Source
+	Compiler Compiler
+	Loop     *Loop
+	Log      *slog.Logger
+}
+
+// Run follows the repository until parent ends. A newer head ends the work on an
+// older one.
+func (f Follower) Run(parent context.Context) error {
+	ctx, cancel := context.WithCancel(parent)
+	heads := make(chan string, 1)
+	compiled := make(chan error, 1)
+	go func() { compiled <- f.compileNewest(ctx, heads) }()
+	err := f.Source.Run(ctx, func(commit string, trouble error) {
+		if f.Loop.HeadSeen(ctx, commit, trouble) != nil || trouble != nil {
+			return
+		}
+		select {
+		case <-heads: // only the newest matters
+		default:
+		}
+		heads <- commit
+	})
+	cancel()
+	err = errors.Join(err, <-compiled)
+	if parent.Err() != nil {
+		err = nil // that is how it is to end
+	}
+	return err
+}
+
+// compileNewest compiles the newest of heads, over and over.
+func (f Follower) compileNewest(ctx context.Context, heads <-chan string) error {
+	var commit string
+	retry := time.NewTimer(0)
+	<-retry.C
+	defer retry.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case commit = <-heads:
+		case <-retry.C:
+		}
+		newer, err := f.compileUnlessNewer(ctx, commit, heads)
+		for err == nil && newer != "" {
+			commit = newer
+			newer, err = f.compileUnlessNewer(ctx, commit, heads)
+		}
+		if err != nil && ctx.Err() == nil {
+			f.Log.Error("compile", "commit", commit, "err", err)
+			if err := f.Loop.HeadSeen(ctx, commit, err); err != nil {
+				return nil // the loop has ended, and says why itself
+			}
+			retry.Reset(retryAfter)
+		}
+	}
+}
+
+// compileUnlessNewer compiles commit and hands it to the loop. When a newer
+// head arrives first, the work is ended and the newer one returned.
+func (f Follower) compileUnlessNewer(ctx context.Context, commit string, heads <-chan string) (string, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- f.compile(ctx, commit) }()
+	select {
+	case err := <-done:
+		return "", err
+	case newer := <-heads:
+		cancel()
+		_ = <-done // it was ended by us
+		return newer, nil
+	}
+}
+
+func (f Follower) compile(ctx context.Context, commit string) error {
+	tree, err := f.Source.Tree(ctx, commit)
+	if err != nil {
+		return fmt.Errorf("read commit %s: %w", commit, err)
+	}
+	c, err := f.Compiler.Compile(ctx, tree)
+	if err != nil {
+		return fmt.Errorf("compile commit %s: %w", commit, err)
+	}
+	return f.Loop.Adopt(ctx, c)
+}

@@ -1,0 +1,188 @@
+package loop
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/schema"
+)
+
+// HeadSeen tells the loop which commit the repository is at, or what is wrong
+// with the repository (then commit is the last good head, or "").
+func (l *Loop) HeadSeen(ctx context.Context, commit string, trouble error) error {
+	return l.send(ctx, headSeen{commit, trouble})
+}
+
+type headSeen struct {
+	commit  string
+	trouble error
+}
+
+func (m headSeen) handle(_ context.Context, o *owner) error {
+	o.sourceErr = ""
+	if m.trouble != nil {
+		o.sourceErr = m.trouble.Error()
+	}
+	if m.commit != "" && m.commit != o.headSeen {
+		o.headSeen, o.headAt, o.settled = m.commit, o.cfg.Now(), false
+	}
+	return nil
+}
+
+// Adopt hands the loop a compiled commit.
+func (l *Loop) Adopt(ctx context.Context, c schema.Compiled) error {
+	return l.send(ctx, compiled{c})
+}
+
+type compiled struct{ schema.Compiled }
+
+func (m compiled) handle(ctx context.Context, o *owner) error {
+	if m.Commit != o.headSeen {
+		return nil // a newer commit has been seen meanwhile
+	}
+	writes, events := reconciler.Adopt(o.state, m.Compiled, o.cfg.Now())
+	if err := o.commit(ctx, writes); err != nil {
+		return err
+	}
+	o.cfg.Events.Append(events)
+	return nil
+}
+
+// Join gives a machine that connects its link epoch, after the store has it.
+func (l *Loop) Join(ctx context.Context, info schema.MachineInfo) (uint64, error) {
+	reply := make(chan uint64, 1)
+	return ask(ctx, l, join{info, reply}, reply)
+}
+
+type join struct {
+	info  schema.MachineInfo
+	reply chan<- uint64
+}
+
+func (m join) handle(ctx context.Context, o *owner) error {
+	epoch, writes, events := reconciler.Join(o.state, m.info, o.cfg.Now())
+	if err := o.commit(ctx, writes); err != nil {
+		return err
+	}
+	o.cfg.Events.Append(events)
+	o.epochs[m.info.Name] = epoch
+	delete(o.pushed, m.info.Name)
+	m.reply <- epoch
+	return nil
+}
+
+// Report takes an agent's report. It errs when epoch is not that of the
+// machine's newest connection.
+func (l *Loop) Report(ctx context.Context, machine string, epoch uint64, r schema.Report) error {
+	reply := make(chan error, 1)
+	err, askErr := ask(ctx, l, report{machine, epoch, r, reply}, reply)
+	if askErr != nil {
+		return askErr
+	}
+	return err
+}
+
+type report struct {
+	machine string
+	epoch   uint64
+	report  schema.Report
+	reply   chan<- error
+}
+
+func (m report) handle(_ context.Context, o *owner) error {
+	if have, ok := o.epochs[m.machine]; !ok || have != m.epoch {
+		m.reply <- fmt.Errorf("machine %s: report of epoch %d, but %d is connected", m.machine, m.epoch, have)
+		return nil
+	}
+	o.cfg.Events.Append(o.observed.Hear(m.report, o.cfg.Now()))
+	m.reply <- nil
+	return nil
+}
+
+// Leave says that a machine's connection of the given epoch has ended.
+func (l *Loop) Leave(machine string, epoch uint64) {
+	// The link ends its sessions after ctx has ended, so none is passed:
+	// send returns when Run has ended at the latest.
+	_ = l.send(context.Background(), leave{machine, epoch})
+}
+
+type leave struct {
+	machine string
+	epoch   uint64
+}
+
+func (m leave) handle(_ context.Context, o *owner) error {
+	if o.epochs[m.machine] == m.epoch {
+		delete(o.epochs, m.machine)
+		delete(o.pushed, m.machine)
+	}
+	return nil
+}
+
+// Status returns the cell at this moment, and a channel that is closed when there
+// is a newer version. The value is shared and must not be written to.
+func (l *Loop) Status(ctx context.Context) (s *reconciler.Status, newer <-chan struct{}, err error) {
+	reply := make(chan statusAnswer, 1)
+	a, err := ask(ctx, l, statusQuestion{reply: reply}, reply)
+	return a.status, a.newer, err
+}
+
+type statusAnswer struct {
+	status *reconciler.Status
+	newer  <-chan struct{}
+}
+
+type statusQuestion struct{ reply chan<- statusAnswer }
+
+func (statusQuestion) question() {}
+
+func (m statusQuestion) handle(_ context.Context, o *owner) error {
+	m.reply <- statusAnswer{o.describe(), o.changed}
+	return nil
+}
+
+// Why explains a job or task by its name, user/job or user/job/index; false if
+// the cell knows of no such thing.
+func (l *Loop) Why(ctx context.Context, name string) (reconciler.Explanation, bool, error) {
+	reply := make(chan whyAnswer, 1)
+	a, err := ask(ctx, l, whyQuestion{name, reply}, reply)
+	return a.explanation, a.known, err
+}
+
+type whyAnswer struct {
+	explanation reconciler.Explanation
+	known       bool
+}
+
+type whyQuestion struct {
+	name  string
+	reply chan<- whyAnswer
+}
+
+func (whyQuestion) question() {}
+
+func (m whyQuestion) handle(_ context.Context, o *owner) error {
+	e, known := reconciler.Explain(o.described(), o.describe(), m.name)
+	m.reply <- whyAnswer{e, known}
+	return nil
+}
+
+// Locate returns the machine of a task's newest run that the state knows of, ""
+// if it knows of none.
+func (l *Loop) Locate(ctx context.Context, task schema.TaskName) (machine string, err error) {
+	reply := make(chan string, 1)
+	return ask(ctx, l, locateQuestion{task, reply}, reply)
+}
+
+type locateQuestion struct {
+	task  schema.TaskName
+	reply chan<- string
+}
+
+func (locateQuestion) question() {}
+
+func (m locateQuestion) handle(_ context.Context, o *owner) error {
+	m.reply <- o.state.Locate(m.task)
+	return nil
+}

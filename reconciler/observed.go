@@ -1,0 +1,130 @@
+package reconciler
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/musterhq/muster/schema"
+)
+
+const (
+	// silentAfter is how long a machine may say nothing before it gets no new
+	// tasks: a few missed reports.
+	silentAfter = 10 * time.Second
+	// lostAfter is how long a machine may say nothing before its tasks are
+	// given up.
+	lostAfter = 60 * time.Second
+)
+
+// Observed is what the cell's agents have said since this master began to
+// lead. It is not stored: agents say it again.
+type Observed struct {
+	since    time.Time
+	machines map[string]*heard
+}
+
+// heard is what one machine said last.
+type heard struct {
+	at     time.Time
+	report schema.Report
+	tasks  map[taskGeneration]*schema.TaskStatus // of report
+}
+
+type taskGeneration struct {
+	task       schema.TaskName
+	generation uint64
+}
+
+// NewObserved returns what a master knows that begins to lead now: nothing.
+func NewObserved(now time.Time) *Observed {
+	return &Observed{since: now, machines: map[string]*heard{}}
+}
+
+// Hear takes a report, and returns what is new in it as events.
+func (o *Observed) Hear(r schema.Report, now time.Time) []schema.Event {
+	was := o.machines[r.Machine.Name]
+	h := &heard{at: now, report: r, tasks: make(map[taskGeneration]*schema.TaskStatus, len(r.Tasks))}
+	o.machines[r.Machine.Name] = h
+	var events []schema.Event
+	for i := range r.Tasks {
+		t := &r.Tasks[i]
+		key := taskGeneration{t.Task, t.Generation}
+		h.tasks[key] = t
+		// The first report to a master is no news: another one saw it happen.
+		if was != nil && t.State == schema.Running {
+			events = append(events, started(was.tasks[key], t, r.Machine.Name, now)...)
+		}
+	}
+	return events
+}
+
+// started returns the event of an incarnation that runs and did not before.
+func started(was, t *schema.TaskStatus, machine string, now time.Time) []schema.Event {
+	if was != nil && was.State == schema.Running && was.Incarnation == t.Incarnation {
+		return nil
+	}
+	e := schema.Event{
+		At: now, Kind: schema.EventStart, Job: t.Task.JobName.Short(), Task: t.Task.Short(), Machine: machine, Generation: t.Generation,
+		Message: fmt.Sprintf("runs as pid %d", t.PID),
+	}
+	if n := len(t.Exits); n > 0 {
+		e.Kind = schema.EventRestart
+		e.Message = fmt.Sprintf("%s; restarted as pid %d", t.Exits[n-1], t.PID)
+	}
+	return []schema.Event{e}
+}
+
+// status returns what machine last said of a generation, nil if it said
+// nothing.
+func (o *Observed) status(machine string, task schema.TaskName, generation uint64) *schema.TaskStatus {
+	if h := o.machines[machine]; h != nil {
+		return h.tasks[taskGeneration{task, generation}]
+	}
+	return nil
+}
+
+// busyPorts returns the ports of a machine that the cell shall not choose:
+// those that its agent saw in use, and those of generations that were refused
+// for one that is, which the agent tells of for a while after.
+func (o *Observed) busyPorts(machine string) []int {
+	h := o.machines[machine]
+	if h == nil {
+		return nil
+	}
+	busy := h.report.BusyPorts
+	for i := range h.report.Tasks {
+		if t := &h.report.Tasks[i]; t.End != nil && t.End.Kind == schema.CausePortInUse {
+			busy = slices.AppendSeq(slices.Clip(busy), maps.Values(t.Ports))
+		}
+	}
+	return busy
+}
+
+// Health is a word for how a machine is.
+type Health string
+
+// The words. A machine that this master has not heard of yet is silent.
+const (
+	HealthUp     Health = "up"
+	HealthSilent Health = "silent"
+	HealthLost   Health = "lost"
+)
+
+// health returns how a machine is, and when that will change if it goes on
+// saying nothing (zero if never).
+func (o *Observed) health(machine string, now time.Time) (Health, time.Time) {
+	h := o.machines[machine]
+	last := o.since
+	if h != nil {
+		last = h.at
+	}
+	switch silence := now.Sub(last); {
+	case silence >= lostAfter:
+		return HealthLost, time.Time{}
+	case silence >= silentAfter || h == nil:
+		return HealthSilent, last.Add(lostAfter)
+	}
+	return HealthUp, last.Add(silentAfter)
+}

@@ -1,0 +1,136 @@
+package reconciler
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/musterhq/muster/placement"
+	"github.com/musterhq/muster/schema"
+)
+
+// ask is a task that wants a machine, and the data that it will run.
+type ask struct {
+	task schema.TaskName
+	job  *schema.Job
+	data schema.Digest
+}
+
+// askFor asks for a machine for each task of the job that has none and wants
+// one now.
+func (s *step) askFor(name schema.JobName, want *schema.Job) {
+	digest := s.job(name).Admitted
+	have := s.tasks(name, chunksOf(want.Tasks))
+	for index := range want.Tasks {
+		if len(have) > 0 && have[0].Index == index {
+			t := have[0]
+			have = have[1:]
+			if t.Machine != "" || t.Done != nil {
+				continue
+			}
+			if s.now.Before(t.NotBefore) {
+				s.wake(t.NotBefore)
+				continue
+			}
+		}
+		s.asks = append(s.asks, ask{name.Task(index), want, digest})
+	}
+}
+
+// place gives the asks machines, as far as there are any, and each that gets
+// one a new generation.
+func (s *step) place() {
+	if len(s.asks) == 0 {
+		return
+	}
+	asks := make([]placement.Ask, 0, len(s.asks))
+	byName := make(map[schema.TaskName]ask, len(s.asks))
+	for _, a := range s.asks {
+		byName[a.task] = a
+		asks = append(asks, s.placementAsk(a))
+	}
+	s.out.Why = map[schema.TaskName]placement.Why{}
+	for _, d := range placement.Place(s.snapshot(), asks, s.in.Seed) {
+		if d.Machine == "" {
+			s.out.Why[d.Name] = d.Why
+			continue
+		}
+		s.assign(byName[d.Name], d)
+	}
+}
+
+func (s *step) placementAsk(a ask) placement.Ask {
+	p := placement.Ask{Name: a.task, Priority: a.job.Priority, Limit: a.job.Task.Resources.Resources, Ports: a.job.Task.Resources.Ports}
+	t := s.recordOf(a.task)
+	if t == nil {
+		return p
+	}
+	if n := len(t.Causes); n > 0 && t.Causes[n-1].Kind == schema.CauseUpdate {
+		p.Prefer = t.Causes[n-1].Machine
+	}
+	for _, m := range slices.Sorted(maps.Keys(t.Avoid)) {
+		if s.now.Before(t.Avoid[m]) {
+			s.wake(t.Avoid[m])
+			p.Avoid = append(p.Avoid, m)
+		}
+	}
+	// Where every machine is to be avoided, avoiding helps nobody.
+	if !slices.ContainsFunc(s.up, func(m string) bool { return !slices.Contains(p.Avoid, m) }) {
+		p.Avoid = nil
+	}
+	return p
+}
+
+// recordOf returns the record of a task as the draft has it, nil if there is
+// none.
+func (s *step) recordOf(t schema.TaskName) *schema.TaskRecord {
+	c := s.chunk(ChunkName{t.JobName, t.Index / schema.ChunkSize})
+	if c == nil {
+		return nil
+	}
+	if i, ok := search(c, t.Index); ok {
+		return &c.Tasks[i]
+	}
+	return nil
+}
+
+// snapshot returns the cell as placement sees it. A task that is being stopped
+// holds what it has until its machine has said that it is dead.
+func (s *step) snapshot() *placement.Snapshot {
+	machines := make([]placement.Machine, 0, len(s.base.Machines))
+	for _, name := range s.base.machineNames() {
+		info := s.base.Machines[name].MachineInfo
+		m := placement.Machine{Name: name, Capacity: info.Capacity, Ports: info.Ports, Attributes: info.Attributes, Up: s.isUp(name)}
+		m.BusyPorts = s.in.Observed.busyPorts(name)
+		machines = append(machines, m)
+	}
+	var tasks []placement.Task
+	for _, job := range s.allJobs() {
+		for _, t := range s.tasks(job, s.chunks[job]) {
+			if t.Machine == "" {
+				continue
+			}
+			data := s.dataOf(t.Data)
+			tasks = append(tasks, placement.Task{Name: job.Task(t.Index), Machine: t.Machine, Priority: data.Priority, Limit: data.Task.Resources.Resources, Ports: t.Ports})
+		}
+	}
+	return placement.NewSnapshot(machines, tasks)
+}
+
+// assign makes a decision of placement the task's newest generation.
+func (s *step) assign(a ask, d placement.Decision) {
+	t := schema.TaskRecord{Index: a.task.Index}
+	if was := s.recordOf(a.task); was != nil {
+		t = *was
+	}
+	s.counter++
+	t.Generation, t.Machine, t.Data, t.Ports, t.At = s.counter, d.Machine, a.data, d.Ports, s.now
+	t.NotBefore = time.Time{}
+	s.set(a.task.JobName, t)
+	s.event(schema.Event{
+		Kind: schema.EventSchedule, Job: a.task.JobName.Short(), Task: a.task.Short(), Machine: d.Machine, Generation: t.Generation,
+		Message: fmt.Sprintf("assigned to one of %d machines that fit", cmp.Or(d.Why.Feasible, 1)),
+	})
+}

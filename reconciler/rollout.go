@@ -1,0 +1,135 @@
+package reconciler
+
+import (
+	"time"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// shakyFor is how long a task must have run to count as healthy after it was
+// restarted by its agent: one that crashes again and again runs now and then.
+const shakyFor = 10 * time.Second
+
+// comesBackWithin is how long a task that lost its machine holds up a rollout:
+// one that finds no room would do so for ever, even where the rollout is what
+// makes room.
+const comesBackWithin = time.Minute
+
+// rollOut brings the job's running tasks to the admitted data. What can change
+// in place does so at once. What needs a new process is stopped, at most as
+// many tasks at once as the update policy allows; tasks that do not work
+// anyway go first, those on silent machines stay. New data that does not get
+// healthy so ends the rollout, and the tasks that were not reached run on with
+// the old.
+func (s *step) rollOut(job schema.JobName, want *schema.Job, digest schema.Digest) {
+	var sick, well []schema.TaskRecord // run old data
+	moving := 0                        // tasks between old and new
+	for _, t := range s.tasks(job, chunksOf(want.Tasks)) {
+		if t.Index >= want.Tasks || t.Done != nil && want.Kind == schema.Batch {
+			continue
+		}
+		if t.Machine == "" {
+			if s.holdsUp(t, digest) {
+				moving++
+			}
+			if t.Generation != 0 {
+				s.forget(job, t, digest, want)
+			}
+			continue
+		}
+		works := s.isUp(t.Machine) && s.healthy(job, t, want)
+		switch {
+		case t.Stop != nil:
+			moving++
+		case t.Data == digest || s.inPlace(t.Data, want):
+			if !works {
+				moving++
+			}
+			if t.Data != digest {
+				t.Data = digest
+				s.set(job, t)
+			}
+		case !s.isUp(t.Machine):
+			moving++ // as far as is known it is down, and it cannot be told
+		case works:
+			well = append(well, t)
+		default:
+			sick = append(sick, t)
+		}
+	}
+	parallel := max(1, want.Update.MaxParallel)
+	for _, t := range sick {
+		if moving < parallel {
+			s.update(job, t)
+		}
+		moving++ // one that stays is down all the same, and takes its part of the budget
+	}
+	for _, t := range well {
+		if moving < parallel {
+			moving++
+			s.update(job, t)
+		}
+	}
+}
+
+// holdsUp reports whether a task without a machine counts as on its way from
+// old data to new: always when the rollout itself, or the new data, is why.
+func (s *step) holdsUp(t schema.TaskRecord, digest schema.Digest) bool {
+	if len(t.Causes) == 0 {
+		return false // it never ran
+	}
+	last := t.Causes[len(t.Causes)-1]
+	if last.Kind == schema.CauseUpdate || t.Data == digest && t.Failures > 0 {
+		return true
+	}
+	until := last.At.Add(comesBackWithin)
+	s.wake(until)
+	return s.now.Before(until)
+}
+
+func (s *step) update(job schema.JobName, t schema.TaskRecord) {
+	s.stop(job, t, schema.Cause{Kind: schema.CauseUpdate, Message: "new data needs a new process", At: s.now})
+}
+
+// forget drops from a pending task's record what older data has earned: that
+// it was done, when the job is no batch now, and its back-off, when a new
+// process may do better.
+func (s *step) forget(job schema.JobName, t schema.TaskRecord, digest schema.Digest, want *schema.Job) {
+	if t.Done == nil && (t.Data == digest || s.inPlace(t.Data, want)) {
+		return
+	}
+	if t.Done == nil && t.Failures == 0 && t.NotBefore.IsZero() && len(t.Avoid) == 0 {
+		return
+	}
+	t.Done, t.Failures, t.NotBefore, t.Avoid = nil, 0, time.Time{}, nil
+	s.set(job, t)
+}
+
+// inPlace reports whether a task that runs the data with the given digest can
+// go on as it is when want is its data.
+func (s *step) inPlace(digest schema.Digest, want *schema.Job) bool {
+	change, _ := Diff(s.dataOf(digest), want)
+	return change != Restart
+}
+
+// healthy reports whether a task runs and does its work, long enough for the
+// update policy.
+func (s *step) healthy(job schema.JobName, t schema.TaskRecord, want *schema.Job) bool {
+	status := s.in.Observed.status(t.Machine, job.Task(t.Index), t.Generation)
+	if status == nil || status.State != schema.Running || status.Health == schema.Unhealthy || status.Health == schema.HealthUnknown {
+		return false
+	}
+	need := time.Duration(want.Update.MinHealthySeconds) * time.Second
+	if len(status.Exits) > 0 {
+		need = max(need, shakyFor)
+	}
+	since := status.StartedAt.Add(need)
+	if s.now.Before(since) {
+		s.wake(since)
+		return false
+	}
+	return true
+}
+
+// chunksOf returns how many chunks hold n tasks.
+func chunksOf(n int) int { return (n + schema.ChunkSize - 1) / schema.ChunkSize }

@@ -1,0 +1,294 @@
+package reconciler_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/schema"
+)
+
+// TestScripts plays the stories of testdata/script. See play for the commands.
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	datadriven.Walk(t, "testdata/script", func(t *testing.T, path string) {
+		t.Parallel()
+		c := newCell()
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			t.Helper()
+			return c.play(t, d)
+		})
+	})
+}
+
+// play does one command of a script and returns what came of it:
+//
+//	commit ID        adopts a commit: a line "DIR bad" is a package that does
+//	                 not compile; other lines are "DIR KIND NAME FIELD=VALUE…"
+//	join NAME …      machines of 4 cores and 8 GiB, or cores=N gib=N
+//	silent NAME …    cuts machines off; speak joins them again
+//	turn [N [DUR]]   N times: time passes (1s), machines obey and report, a step
+//	step             a step without any news
+//	task NAME WORD   finish, port (is in use), restart, kill (its agent restarts it)
+//	busy NAME PORT   a port of a machine is in use by others
+//	crash            the master is replaced
+//	status, why NAME what users see
+//	store            the keys of the store
+func (c *cell) play(t *testing.T, d *datadriven.TestData) string {
+	t.Helper()
+	var args []string
+	for _, a := range d.CmdArgs {
+		if len(a.Vals) == 0 {
+			args = append(args, a.Key)
+		}
+	}
+	switch d.Cmd {
+	case "commit":
+		return lines(c.commit(parse(t, args[0], d.Input)))
+	case "join":
+		return c.joins(d, args)
+	case "silent", "speak":
+		for _, name := range args {
+			c.agent(name).silent = d.Cmd == "silent"
+		}
+		return ""
+	case "turn":
+		return c.turns(t, args)
+	case "step":
+		return c.stepped()
+	case "task":
+		c.happen(t, args[0], args[1])
+		return ""
+	case "busy":
+		port, _ := strconv.Atoi(args[1])
+		c.agent(args[0]).busy = append(c.agent(args[0]).busy, port)
+		return ""
+	case "crash":
+		c.restart()
+		return ""
+	case "status":
+		return summary(c.status())
+	case "why":
+		s := c.status()
+		e, known := reconciler.Explain(c.described(), &s, args[0])
+		return fmt.Sprintln(strings.Join(append(e.Lines(), fmt.Sprintf("known: %t", known)), "\n"))
+	case "store":
+		return strings.Join(slices.Sorted(maps.Keys(c.docs)), "\n") + "\n"
+	}
+	t.Fatalf("%s: unknown command", d.Cmd)
+	return ""
+}
+
+func (c *cell) joins(d *datadriven.TestData, names []string) string {
+	cores, gib := 4, 8
+	for _, a := range d.CmdArgs {
+		switch a.Key {
+		case "cores":
+			cores, _ = strconv.Atoi(a.Vals[0])
+		case "gib":
+			gib, _ = strconv.Atoi(a.Vals[0])
+		}
+	}
+	var events []schema.Event
+	for _, name := range names {
+		events = append(events, c.join(name, int64(cores), int64(gib))...)
+	}
+	return lines(events)
+}
+
+// turns prints each turn in which something happened.
+func (c *cell) turns(t *testing.T, args []string) string {
+	t.Helper()
+	n, d := 1, time.Second
+	if len(args) > 0 {
+		n, _ = strconv.Atoi(args[0])
+	}
+	if len(args) > 1 {
+		var err error
+		if d, err = time.ParseDuration(args[1]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var b strings.Builder
+	for range n {
+		c.now = c.now.Add(d)
+		b.WriteString(lines(c.hear()))
+		b.WriteString(c.stepped())
+	}
+	return b.String()
+}
+
+// stepped steps, and prints what is new.
+func (c *cell) stepped() string {
+	before := c.last
+	out := c.step()
+	var b strings.Builder
+	b.WriteString(lines(out.Events))
+	if out.Holding != "" && out.Holding != before.Holding {
+		fmt.Fprintf(&b, "holding: %s\n", out.Holding)
+	}
+	if len(out.Events) == 0 && len(out.Writes) > 0 {
+		for _, w := range out.Writes {
+			fmt.Fprintf(&b, "write %s\n", w.Key)
+		}
+	}
+	if b.Len() > 0 {
+		return fmt.Sprintf("%s\n%s", c.now.Format("-- 15:04:05"), b.String())
+	}
+	return ""
+}
+
+// happen is something that befalls a task.
+func (c *cell) happen(t *testing.T, name, what string) {
+	t.Helper()
+	a, s := c.find(name)
+	if s == nil {
+		t.Fatalf("task %s does not run", name)
+	}
+	switch what {
+	case "finish":
+		a.die(s, schema.Cause{Kind: schema.CauseFinished, Exit: &schema.Exit{Incarnation: s.Incarnation, At: c.now}, At: c.now})
+	case "port":
+		a.die(s, schema.Cause{Kind: schema.CausePortInUse, Message: "port http is in use", At: c.now})
+	case "restart":
+		s.Exits = append(s.Exits, schema.Exit{Incarnation: s.Incarnation, Code: -1, Signal: "SIGKILL", At: c.now})
+		s.Incarnation++
+		s.StartedAt = c.now
+	default:
+		t.Fatalf("task %s: %s: unknown", name, what)
+	}
+}
+
+// lines prints events without their time, which is c.now.
+func lines(events []schema.Event) string {
+	var b strings.Builder
+	for _, e := range events {
+		b.WriteString(string(e.Kind))
+		for _, s := range []string{e.Job, e.Machine} {
+			if s != "" && s != e.Job || s != "" && e.Task == "" {
+				b.WriteString(" " + s)
+			} else if s != "" {
+				b.WriteString(" " + e.Task)
+			}
+		}
+		if e.Generation != 0 {
+			fmt.Fprintf(&b, " #%d", e.Generation)
+		}
+		if e.Cause != "" {
+			fmt.Fprintf(&b, " (%s)", e.Cause)
+		}
+		fmt.Fprintf(&b, ": %s\n", e.Message)
+	}
+	return b.String()
+}
+
+// summary prints a status, a line for each thing.
+func summary(s reconciler.Status) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "commit %s applied %s converged %t\n", s.Commit, s.Applied, s.Converged)
+	for _, w := range s.Waiting {
+		fmt.Fprintf(&b, "waiting: %s\n", w)
+	}
+	for _, n := range s.Notes {
+		fmt.Fprintf(&b, "note: %s\n", n)
+	}
+	for _, j := range s.Jobs {
+		fmt.Fprintf(&b, "job %s: desired %d running %d pending %d failed %d done %d updating %d %s\n", j.Name, j.Desired, j.Running, j.Pending, j.Failed, j.Done, j.Updating, j.Reason)
+	}
+	for i := range s.Tasks {
+		t := &s.Tasks[i]
+		fmt.Fprintf(&b, "task %s: %s %s #%d %s\n", t.Name, t.State, t.Machine, t.Generation, t.Reason)
+	}
+	for _, m := range s.Machines {
+		fmt.Fprintf(&b, "machine %s: %s, %d tasks, cpuMilli %d of %d\n", m.Name, m.Health, m.Tasks, m.Used.CPUMilli, m.Capacity.CPUMilli)
+	}
+	return b.String()
+}
+
+// parse reads a commit: see play.
+func parse(t *testing.T, id, input string) schema.Compiled {
+	t.Helper()
+	objects := map[string][]any{}
+	isBad := map[string]bool{}
+	for _, line := range strings.Split(strings.TrimSpace(input), "\n") {
+		f := strings.Fields(line)
+		switch {
+		case len(f) == 0:
+		case f[1] == "bad":
+			isBad[f[0]] = true
+		default:
+			objects[f[0]] = append(objects[f[0]], object(t, f[1], f[2], f[3:]))
+		}
+	}
+	c := compiled(id)
+	for _, dir := range slices.Sorted(maps.Keys(objects)) {
+		c.Packages = append(c.Packages, good(pkg(dir, objects[dir]...)))
+	}
+	for _, dir := range slices.Sorted(maps.Keys(isBad)) {
+		c.Packages = append(c.Packages, bad(dir))
+	}
+	return c
+}
+
+// object reads one object: its fields are those of its JSON, see set.
+func object(t *testing.T, kind, name string, fields []string) any {
+	t.Helper()
+	filled := func(o any) {
+		if err := set(o, fields); err != nil {
+			t.Fatalf("%s %s: %v", kind, name, err)
+		}
+	}
+	user, _, _ := strings.Cut(name, "/")
+	switch kind {
+	case "service", "batch", "system":
+		j := service(user, name[len(user)+1:], 1, "v")
+		j.Kind = schema.JobKind(kind)
+		filled(&j)
+		return j
+	case "quota":
+		q := quota(strings.ReplaceAll(name, "/", "-"), user, 0)
+		filled(&q)
+		return q
+	case "tenant":
+		o := schema.Tenant{Name: name, Users: []string{name}}
+		filled(&o)
+		return o
+	case "cell":
+		o := schema.Cell{Name: name, Quota: "on"}
+		filled(&o)
+		return o
+	}
+	t.Fatalf("object %s %s: unknown", kind, name)
+	return nil
+}
+
+// set decodes FIELD=JSON arguments over what o has. The shorthands are those
+// of jobs: arg, cpu, gib, parallel.
+func set(o any, fields []string) error {
+	for _, f := range fields {
+		key, value, _ := strings.Cut(f, "=")
+		doc := fmt.Sprintf(`{%q: %s}`, key, value)
+		switch key {
+		case "arg":
+			doc = fmt.Sprintf(`{"task": {"process": {"command": ["serve", %q]}}}`, value)
+		case "cpu":
+			doc = fmt.Sprintf(`{"task": {"resources": {"cpuMilli": %s}}}`, value)
+		case "health":
+			doc = fmt.Sprintf(`{"update": {"minHealthySeconds": %s}}`, value)
+		case "parallel":
+			doc = fmt.Sprintf(`{"update": {"maxParallel": %s}}`, value)
+		}
+		if err := json.Unmarshal([]byte(doc), o); err != nil {
+			return fmt.Errorf("%s: %w", f, err)
+		}
+	}
+	return nil
+}

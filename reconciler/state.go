@@ -1,0 +1,217 @@
+package reconciler
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// The documents of a cell, by the first part of their key. The store adds the
+// cell's prefix.
+const (
+	keyCounter = "counter"  // the last generation given
+	keyHead    = "head"     // schema.Head
+	keyPackage = "package/" // + digest: schema.Package
+	keyData    = "data/"    // + digest: schema.Job
+	keyJob     = "job/"     // + user/job: schema.JobRecord
+	keyChunk   = "chunk/"   // + user/job/number: schema.Chunk
+	keyMachine = "machine/" // + name: schema.MachineRecord
+)
+
+// State is what the store holds of a cell: desired, assigned and progress. Its
+// documents are never written to; Apply replaces them.
+type State struct {
+	Cell     string
+	Counter  uint64 // the last generation given
+	Head     schema.Head
+	Packages map[schema.Digest]*schema.Package
+	Data     map[schema.Digest]*schema.Job
+	Jobs     map[schema.JobName]*schema.JobRecord
+	Chunks   map[ChunkName]*schema.Chunk
+	Machines map[string]*schema.MachineRecord
+
+	wanted *Desired // of Head; nil until desired is called
+}
+
+// ChunkName identifies a chunk of a job's task records.
+type ChunkName struct {
+	Job    schema.JobName
+	Number int
+}
+
+// NewState returns the state of a cell of which nothing is stored.
+func NewState(cell string) *State {
+	return &State{
+		Cell: cell, Packages: map[schema.Digest]*schema.Package{}, Data: map[schema.Digest]*schema.Job{},
+		Jobs: map[schema.JobName]*schema.JobRecord{}, Chunks: map[ChunkName]*schema.Chunk{}, Machines: map[string]*schema.MachineRecord{},
+	}
+}
+
+// Load returns the state that the documents of a cell's store hold. Documents
+// of kinds that this version does not know are left alone. It errs when a
+// document cannot be read, or refers to one that is not there.
+func Load(cell string, docs map[string][]byte) (*State, error) {
+	s := NewState(cell)
+	writes := make([]Write, 0, len(docs))
+	for _, key := range slices.Sorted(maps.Keys(docs)) {
+		writes = append(writes, Write{Key: key, Value: docs[key]})
+	}
+	if err := s.Apply(writes); err != nil {
+		return nil, err
+	}
+	return s, s.check()
+}
+
+// Apply makes the state hold what the store has taken.
+func (s *State) Apply(writes []Write) error {
+	for _, w := range writes {
+		if err := s.apply(w); err != nil {
+			return fmt.Errorf("document %s: %w", w.Key, err)
+		}
+	}
+	return nil
+}
+
+func (s *State) apply(w Write) error {
+	kind, name, _ := strings.Cut(w.Key, "/")
+	switch kind + "/" {
+	case keyCounter + "/":
+		return json.Unmarshal(w.Value, &s.Counter)
+	case keyHead + "/":
+		var h schema.Head
+		err := json.Unmarshal(w.Value, &h)
+		s.Head, s.wanted = h, nil
+		return err
+	case keyPackage:
+		s.wanted = nil
+		return put(s.Packages, schema.Digest(name), w.Value)
+	case keyData:
+		return put(s.Data, schema.Digest(name), w.Value)
+	case keyMachine:
+		return put(s.Machines, name, w.Value)
+	case keyJob:
+		job, err := schema.ParseJobName(s.Cell + "/" + name)
+		if err != nil {
+			return err
+		}
+		return put(s.Jobs, job, w.Value)
+	case keyChunk:
+		i := strings.LastIndexByte(name, '/')
+		job, err := schema.ParseJobName(s.Cell + "/" + name[:max(i, 0)])
+		if err != nil {
+			return err
+		}
+		number, err := strconv.Atoi(name[i+1:])
+		if err != nil {
+			return err
+		}
+		return put(s.Chunks, ChunkName{job, number}, w.Value)
+	}
+	return nil
+}
+
+// put decodes value into m, or deletes key when there is none.
+func put[K comparable, V any](m map[K]*V, key K, value []byte) error {
+	if value == nil {
+		delete(m, key)
+		return nil
+	}
+	v := new(V)
+	if err := json.Unmarshal(value, v); err != nil {
+		return err
+	}
+	m[key] = v
+	return nil
+}
+
+// check errs when a document refers to one that is not there.
+func (s *State) check() error {
+	for _, dir := range slices.Sorted(maps.Keys(s.Head.Packages)) {
+		if d := s.Head.Packages[dir]; s.Packages[d] == nil {
+			return fmt.Errorf("head refers to package %s of %s, which is not stored", d, dir)
+		}
+	}
+	for name, j := range s.Jobs {
+		if j.Admitted != "" && s.Data[j.Admitted] == nil {
+			return fmt.Errorf("job %s refers to data %s, which is not stored", name, j.Admitted)
+		}
+	}
+	for name, c := range s.Chunks {
+		for i := range c.Tasks {
+			if d := c.Tasks[i].Data; d != "" && s.Data[d] == nil {
+				return fmt.Errorf("task %s refers to data %s, which is not stored", name.Job.Task(c.Tasks[i].Index), d)
+			}
+		}
+	}
+	return nil
+}
+
+// record returns the record of a task, nil if there is none.
+func (s *State) record(t schema.TaskName) *schema.TaskRecord {
+	c := s.Chunks[ChunkName{t.JobName, t.Index / schema.ChunkSize}]
+	if c == nil {
+		return nil
+	}
+	i, ok := search(c, t.Index)
+	if !ok {
+		return nil
+	}
+	return &c.Tasks[i]
+}
+
+// Locate returns the machine of the newest run of a task that its record tells
+// of, "" if there is none.
+func (s *State) Locate(t schema.TaskName) string {
+	r := s.record(t)
+	switch {
+	case r == nil:
+		return ""
+	case r.Machine != "" || len(r.Causes) == 0:
+		return r.Machine
+	}
+	return r.Causes[len(r.Causes)-1].Machine
+}
+
+// search returns where the record of index is in c, or belongs.
+func search(c *schema.Chunk, index int) (int, bool) {
+	return slices.BinarySearchFunc(c.Tasks, index, func(r schema.TaskRecord, i int) int { return r.Index - i })
+}
+
+// chunkNames returns the names of all chunks, sorted.
+func (s *State) chunkNames() []ChunkName {
+	return slices.SortedFunc(maps.Keys(s.Chunks), func(a, b ChunkName) int {
+		if c := a.Job.Compare(b.Job); c != 0 {
+			return c
+		}
+		return a.Number - b.Number
+	})
+}
+
+// jobNames returns the names of all jobs that have a record, sorted.
+func (s *State) jobNames() []schema.JobName {
+	return slices.SortedFunc(maps.Keys(s.Jobs), schema.JobName.Compare)
+}
+
+// Views returns what each machine shall be told: all its assignments, sorted
+// by task. A machine without any is absent.
+func Views(s *State) map[string][]schema.Assignment {
+	views := map[string][]schema.Assignment{}
+	for _, name := range s.chunkNames() {
+		c := s.Chunks[name]
+		for i := range c.Tasks {
+			r := &c.Tasks[i]
+			if r.Machine == "" {
+				continue
+			}
+			views[r.Machine] = append(views[r.Machine], schema.Assignment{
+				Task: c.Job.Task(r.Index), Generation: r.Generation, Data: r.Data, Job: s.Data[r.Data], Ports: r.Ports, Stop: r.Stop,
+			})
+		}
+	}
+	return views
+}

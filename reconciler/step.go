@@ -1,0 +1,192 @@
+package reconciler
+
+import (
+	"hash/fnv"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/musterhq/muster/placement"
+	"github.com/musterhq/muster/schema"
+)
+
+// Input is all that a step depends on.
+type Input struct {
+	State    *State
+	Observed *Observed
+	Now      time.Time
+	Seed     uint64
+}
+
+// Output is what a step decided. Nothing of it has happened yet.
+type Output struct {
+	// Writes are to be stored in order; the views of machines follow from the
+	// state that then is.
+	Writes []Write
+	Events []schema.Event
+	// Wake is when a step would decide something new without any news; zero
+	// if never.
+	Wake time.Time
+	// Admission is the verdict on the desired jobs.
+	Admission Admission
+	// Why tells, for each task that asked for a machine and got none, why.
+	Why map[schema.TaskName]placement.Why
+	// Holding says why the tasks of lost machines are not given to others, ""
+	// if they are.
+	Holding string
+}
+
+// Seed returns the seed of a cell at a commit: nothing that counts or ticks is
+// in it, so the same decision is made again after a crash.
+func Seed(cell, commit string) uint64 {
+	h := fnv.New64a()
+	h.Write([]byte(cell + "\x00" + commit)) // never fails
+	return h.Sum64()
+}
+
+// Step compares what is desired with what is assigned and observed, and
+// decides what to do next: admit, stop, give up, update, place. It changes
+// neither State nor Observed. A cell that is as desired gets no writes.
+func Step(in Input) Output {
+	s := &step{draft: newDraft(in.State, in.Now), in: in, chunks: map[schema.JobName]int{}}
+	for name := range in.State.Chunks {
+		s.chunks[name.Job] = max(s.chunks[name.Job], name.Number+1)
+	}
+	s.surveyMachines()
+	s.admit()
+	for _, name := range s.allJobs() {
+		s.stepJob(name)
+	}
+	s.place()
+	s.out.Writes = s.writes()
+	s.out.Events = s.events
+	return s.out
+}
+
+// step is one Step at work.
+type step struct {
+	*draft
+	in     Input
+	out    Output
+	chunks map[schema.JobName]int // chunks that are stored of each job
+
+	up   []string        // machines that may get tasks, sorted
+	lost map[string]bool // machines whose tasks are given up
+	asks []ask
+}
+
+// wake asks for a step at t at the latest.
+func (s *step) wake(t time.Time) {
+	if t.After(s.now) && (s.out.Wake.IsZero() || t.Before(s.out.Wake)) {
+		s.out.Wake = t
+	}
+}
+
+// admit makes the desired jobs that the cell takes on its job records.
+func (s *step) admit() {
+	desired := s.base.desired()
+	var capacity *schema.Resources
+	for _, m := range s.base.Machines {
+		if capacity == nil {
+			capacity = &schema.Resources{}
+		}
+		*capacity = capacity.Add(m.Capacity)
+	}
+	s.out.Admission = Admit(AdmitInput{Desired: *desired, Admitted: s.base.admitted(), Capacity: capacity})
+	for _, name := range desired.names() {
+		if s.out.Admission.Rejected[name] == nil {
+			s.admitJob(name, desired.Jobs[name])
+		}
+	}
+	for _, name := range s.base.jobNames() {
+		if _, ok := desired.Jobs[name]; !ok && s.base.Jobs[name].Admitted != "" {
+			r := *s.base.Jobs[name]
+			r.Admitted, r.Since = "", s.now
+			s.jobs[name] = &r
+		}
+	}
+}
+
+func (s *step) admitJob(name schema.JobName, d DesiredJob) {
+	was := s.base.Jobs[name]
+	if was != nil && was.Admitted == d.Digest && was.Origin == d.Origin {
+		return
+	}
+	r := &schema.JobRecord{Name: name, Admitted: d.Digest, Origin: d.Origin, Since: s.now}
+	s.jobs[name] = r
+	if was != nil && was.Admitted == d.Digest {
+		r.Since = was.Since // only its place in the repository changed
+		return
+	}
+	if s.base.Data[d.Digest] == nil {
+		s.data[d.Digest] = d.Job
+	}
+	e := schema.Event{Kind: schema.EventSubmit, Job: name.Short(), Commit: s.base.Head.Commit, Message: "admitted at " + d.Origin.String()}
+	if was != nil && was.Admitted != "" {
+		e.Kind = schema.EventUpdate
+	}
+	s.event(e)
+}
+
+// stepJob brings the tasks of one job forward: what agents say of them, what
+// is to be stopped, what is to be updated, and what wants a machine.
+func (s *step) stepJob(name schema.JobName) {
+	r := s.job(name)
+	var want *schema.Job
+	count := 0
+	if r.Admitted != "" {
+		want = s.dataOf(r.Admitted)
+		count = want.Tasks
+	}
+	for _, t := range s.tasks(name, s.chunks[name]) {
+		s.follow(name, t)
+	}
+	tasks := s.tasks(name, s.chunks[name])
+	for i := range tasks {
+		s.stopUnwanted(name, tasks[i], count)
+	}
+	if want != nil {
+		s.rollOut(name, want, r.Admitted)
+		s.askFor(name, want)
+	} else if len(s.tasks(name, s.chunks[name])) == 0 {
+		s.jobs[name] = nil
+	}
+}
+
+// stopUnwanted stops a task whose index is not desired any more.
+func (s *step) stopUnwanted(job schema.JobName, t schema.TaskRecord, count int) {
+	switch {
+	case t.Index < count:
+	case t.Done != nil && s.keepsDone(job):
+	case t.Machine == "":
+		s.remove(job, t.Index)
+	case t.Stop == nil:
+		cause := schema.Cause{Kind: schema.CauseScaledDown, Message: "the job has fewer tasks now", At: s.now}
+		if count == 0 && s.job(job).Admitted == "" {
+			cause = schema.Cause{Kind: schema.CauseRemoved, Message: "the job is gone from the repository", At: s.now}
+		}
+		s.stop(job, t, cause)
+	}
+}
+
+// keepsDone reports whether a job's finished tasks are remembered beyond its
+// count: they are not run again when it grows back.
+func (s *step) keepsDone(job schema.JobName) bool {
+	admitted := s.job(job).Admitted
+	return admitted != "" && s.dataOf(admitted).Kind == schema.Batch
+}
+
+// stop tells a task's machine to end its generation.
+func (s *step) stop(job schema.JobName, t schema.TaskRecord, cause schema.Cause) {
+	cause.Machine, cause.Generation = t.Machine, t.Generation
+	t.Stop = &cause
+	s.set(job, t)
+	kind := schema.EventKill
+	if cause.Kind == schema.CauseUpdate || cause.Kind == schema.CausePreempted {
+		kind = schema.EventEvict
+	}
+	s.event(schema.Event{Kind: kind, Job: job.Short(), Task: job.Task(t.Index).Short(), Machine: t.Machine, Generation: t.Generation, Cause: cause.Kind, Message: cause.Message})
+}
+
+// machineNames returns the names of all machines, sorted.
+func (s *State) machineNames() []string { return slices.Sorted(maps.Keys(s.Machines)) }

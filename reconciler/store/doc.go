@@ -1,0 +1,42 @@
+// Package store keeps a cell's documents at rest. It knows nothing of what is
+// in them: a document is bytes under a key relative to the cell.
+//
+// In: batches of reconciler.Write, each one transaction. Out: all documents,
+// on Load. There is one type, Store, over two backends that pass the same
+// tests: an etcd server inside this process (OpenEmbedded) and a twin in
+// memory for tests and the simulation (Memory.Open). A cell whose store is an
+// etcd cluster outside is not supported yet.
+//
+// # One writer
+//
+// Campaign writes the leader key; the revision at which it was written is the
+// fence, and every later transaction compares it. So a master that was
+// replaced cannot write, whatever it believes: a lock, a lease or an election
+// without that comparison is not mutual exclusion (jepsen.io/analyses/etcd-3.4.3).
+// When the outcome of a transaction is not known (a timeout, a server that
+// went away), it may still take effect later. The Store then gives up
+// leadership: a new Campaign moves the fence, so the lost transaction has
+// either happened before it or never will, and the Load that follows sees the
+// truth. Hence the rule for callers: Campaign, Load, Commit…; after any error
+// of Commit or once Lost is closed, Campaign and Load again.
+//
+// # Layout
+//
+//	/muster/<cell>/<key>                   the documents
+//	/muster/<cell>/cell                    identity, written by the store
+//	/muster-store/<cell>/leader            id of the leader
+//	/muster-store/<cell>/piece/<sha256>    pieces of documents over 1 MiB
+//
+// A stored value begins with its format, one byte ('1'), and its form, one
+// byte: 'd', the document follows; 'p', a JSON list of pieces follows. A
+// format that this release does not know is an error, never a guess. Pieces
+// are written before the document that names them and removed after the last
+// one that did.
+//
+// A data directory holds `lock` (held with flock while the store is open, with
+// the holder's pid), `cell.json` (the identity again, so that a directory of
+// another cell is refused before anything in it is touched) and `etcd/`.
+//
+// A Store may be called from several goroutines; transactions are sent one at
+// a time. It never retries, and never reads what it was not asked to.
+package store

@@ -1,0 +1,88 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+)
+
+// identityKey is the document that says whose store this is.
+const identityKey = "cell"
+
+// layout is the number of the key layout and file layout that this release
+// writes and understands.
+const layout = 1
+
+// identity names a cell beyond its name: a cell that was deleted and made
+// again under the same name has another ID.
+type identity struct {
+	Cell   string `json:"cell"`
+	ID     string `json:"id"`
+	Format int    `json:"format"`
+}
+
+// ForeignError refuses a store that belongs to another cell.
+type ForeignError struct {
+	Where string // "data directory /var/lib/muster"
+	Owner string
+	Cell  string // the one that was asked for
+}
+
+// Error says whose the store is, and on a second line what to do.
+func (e *ForeignError) Error() string {
+	return fmt.Sprintf("%s belongs to cell %q, not %q\nhint: name another directory for cell %q, or start cell %q here",
+		e.Where, e.Owner, e.Cell, e.Cell, e.Owner)
+}
+
+// parseIdentity reads data and holds it against the cell that was asked for.
+func parseIdentity(data []byte, where, cell string) (identity, error) {
+	var id identity
+	if err := json.Unmarshal(data, &id); err != nil {
+		return identity{}, fmt.Errorf("%s: the identity of its cell cannot be read: %w", where, err)
+	}
+	if id.Format > layout {
+		return identity{}, fmt.Errorf("%s was written by a newer release (layout %d, this one knows %d)\nhint: start the newer release",
+			where, id.Format, layout)
+	}
+	if id.Cell != cell {
+		return identity{}, &ForeignError{Where: where, Owner: id.Cell, Cell: cell}
+	}
+	return id, nil
+}
+
+// identify checks the identity, or writes it into an empty store.
+func (s *Store) identify(ctx context.Context, id identity) error {
+	const where = "the store"
+	found, key := false, s.docPrefix()+identityKey
+	err := s.be.scan(ctx, key, func(k string, value []byte) error {
+		if k != key {
+			return nil // another document that begins like it
+		}
+		found = true
+		_, doc, err := decode(value)
+		if err != nil {
+			return fmt.Errorf("document %q: %w", identityKey, err)
+		}
+		_, err = parseIdentity(doc, where, id.Cell)
+		return err
+	})
+	if err != nil || found {
+		return err
+	}
+	err = s.be.scan(ctx, root, func(key string, _ []byte) error {
+		owner, _, _ := strings.Cut(strings.TrimPrefix(key, root), "/")
+		return &ForeignError{Where: where, Owner: owner, Cell: id.Cell}
+	})
+	if err != nil {
+		return err
+	}
+	doc, err := json.Marshal(id)
+	if err != nil {
+		return fmt.Errorf("identity of cell %q: %w", id.Cell, err)
+	}
+	if _, _, err := s.be.txn(ctx, condition{key: key}, []op{{key, encode(formData, doc)}}); err != nil {
+		return fmt.Errorf("write the identity of cell %q: %w", id.Cell, err)
+	}
+	return nil
+}

@@ -1,0 +1,88 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+)
+
+// newZap returns a logger for etcd that writes warnings and errors to log.
+// Where etcd would end the process, it panics instead: while starting, that
+// becomes an error of OpenEmbedded.
+func newZap(log *slog.Logger) *zap.Logger {
+	return zap.New(&slogCore{log: log}, zap.WithFatalHook(zapcore.WriteThenPanic))
+}
+
+// slogCore is a zapcore.Core over slog.
+type slogCore struct {
+	log    *slog.Logger
+	fields []zapcore.Field
+}
+
+// silenced are parts of warnings about what this server is meant to be, or
+// about a start that goes well a moment later.
+var silenced = []string{
+	"Running http and grpc server on single port.",
+	"simple token is not cryptographically signed",
+	// Directories that are younger than the first snapshot of the log.
+	"Failed to detect storage schema version.",
+	// An election before the log is replayed; the next comes in a tenth of a
+	// second.
+	"pending configuration changes to apply",
+}
+
+// unborn is in the error that etcd logs while a new data directory has no raft
+// term yet; it looks again and finds one.
+const unborn = "missing term information"
+
+func isSilenced(message string) bool {
+	return slices.ContainsFunc(silenced, func(part string) bool { return strings.Contains(message, part) })
+}
+
+func (c *slogCore) Enabled(l zapcore.Level) bool {
+	return l >= zapcore.WarnLevel && c.log.Enabled(context.Background(), level(l))
+}
+
+func (c *slogCore) With(fields []zapcore.Field) zapcore.Core {
+	return &slogCore{log: c.log, fields: append(c.fields[:len(c.fields):len(c.fields)], fields...)}
+}
+
+func (c *slogCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if c.Enabled(e.Level) && !isSilenced(e.Message) {
+		return ce.AddCore(e, c)
+	}
+	return ce
+}
+
+func (c *slogCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
+	enc := zapcore.NewMapObjectEncoder()
+	for _, f := range c.fields {
+		f.AddTo(enc)
+	}
+	for _, f := range fields {
+		f.AddTo(enc)
+	}
+	if text, ok := enc.Fields["error"].(string); ok && strings.Contains(text, unborn) {
+		return nil
+	}
+	args := make([]any, 0, 1)
+	if len(enc.Fields) > 0 {
+		args = append(args, slog.Any("etcd", enc.Fields))
+	}
+	c.log.Log(context.Background(), level(e.Level), fmt.Sprintf("etcd: %s", e.Message), args...)
+	return nil
+}
+
+func (c *slogCore) Sync() error { return nil }
+
+func level(l zapcore.Level) slog.Level {
+	if l == zapcore.WarnLevel {
+		return slog.LevelWarn
+	}
+	return slog.LevelError
+}

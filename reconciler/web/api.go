@@ -1,0 +1,367 @@
+package web
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/schema"
+)
+
+const (
+	maxWait       = time.Minute // of one request
+	defaultEvents = 1000        // a page of events
+	maxEvents     = 10_000
+	logBuffer     = 32 << 10
+)
+
+// failure is an error with its status code, and what to do about it.
+type failure struct {
+	code    int
+	message string
+	hint    string
+}
+
+func (f *failure) Error() string { return f.message }
+
+// fail answers with an error. One that is not a failure is ours.
+func (s *Server) fail(w http.ResponseWriter, err error) {
+	f := &failure{code: http.StatusInternalServerError, message: err.Error()}
+	if !errors.As(err, &f) && errors.Is(err, context.Canceled) {
+		return // the client has left, or we are stopping
+	}
+	if f.code == http.StatusInternalServerError {
+		s.cfg.Log.Error("request failed", "err", err) // the client may not tell anyone
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(f.code)
+	_ = writeJSON(w, struct {
+		Error string `json:"error"`
+		Hint  string `json:"hint"`
+	}{f.message, f.hint}) // a client that has left needs no answer
+}
+
+// stopped is the answer of a master that leads no more.
+func stopped(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return err
+	}
+	return &failure{http.StatusServiceUnavailable, err.Error(), "the master is starting or stopping; try again"}
+}
+
+func badRequest(hint, format string, args ...any) error {
+	return &failure{http.StatusBadRequest, fmt.Sprintf(format, args...), hint}
+}
+
+func writeJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}
+
+// status answers with the snapshot; its version is in a header.
+func (s *Server) status(w http.ResponseWriter, r *http.Request) error {
+	q := query{r.URL.Query(), nil}
+	after, wait := q.id("after"), q.duration("wait")
+	if q.err != nil {
+		return q.err
+	}
+	status, err := s.snapshot(r.Context(), after, wait)
+	if err != nil {
+		return stopped(err)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Muster-Status-Version", strconv.FormatUint(status.Version, 10))
+	return writeJSON(w, status)
+}
+
+// snapshot returns the newest snapshot; when that is the one of version after,
+// it waits for another. A version that is not ours is one of another process.
+func (s *Server) snapshot(ctx context.Context, after uint64, wait time.Duration) (*reconciler.Status, error) {
+	timeout := time.NewTimer(wait)
+	defer timeout.Stop()
+	for {
+		status, newer, err := s.cfg.Cell.Status(ctx)
+		if err != nil || status.Version != after || wait == 0 {
+			return status, err
+		}
+		select {
+		case <-newer:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-timeout.C:
+			return status, nil
+		}
+	}
+}
+
+// why explains a job or a task.
+func (s *Server) why(w http.ResponseWriter, r *http.Request) error {
+	q := query{r.URL.Query(), nil}
+	index := q.number("index", -1)
+	if q.err != nil {
+		return q.err
+	}
+	job, err := s.job(q.Get("job"))
+	if err != nil {
+		return err
+	}
+	name := job.Short()
+	if index >= 0 {
+		name = job.Task(index).Short()
+	}
+	why, known, err := s.cfg.Cell.Why(r.Context(), name)
+	if err != nil {
+		return stopped(err)
+	}
+	if !known {
+		return &failure{http.StatusNotFound, fmt.Sprintf("the cell knows of no %s", name), "muster status lists the jobs"}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	return writeJSON(w, why)
+}
+
+// reconcile makes the cell look now.
+func (s *Server) reconcile(w http.ResponseWriter, _ *http.Request) error {
+	s.cfg.Reconcile()
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusAccepted)
+	return writeJSON(w, struct{}{})
+}
+
+// events answers with a page of the history.
+func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
+	q := query{r.URL.Query(), nil}
+	wait := q.duration("wait")
+	want := schema.EventQuery{
+		After: q.id("after"), Newest: q.flag("newest"), Limit: q.number("limit", defaultEvents),
+		Job: q.Get("job"), Task: q.Get("task"), Machine: q.Get("machine"), Kind: schema.EventKind(q.Get("kind")),
+	}
+	if q.err == nil && (want.Limit == 0 || want.Limit > maxEvents) {
+		q.err = badRequest("", "limit %d: want 1 to %d", want.Limit, maxEvents)
+	}
+	if q.err != nil {
+		return q.err
+	}
+	records, err := s.recorded(r.Context(), want, wait)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	for i := range records {
+		if err := writeJSON(w, &records[i]); err != nil {
+			return nil //nolint:nilerr // the client has left
+		}
+	}
+	return nil
+}
+
+// recorded returns the events that match, and waits for the first.
+func (s *Server) recorded(ctx context.Context, want schema.EventQuery, wait time.Duration) ([]schema.EventRecord, error) {
+	waiting, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	for {
+		// First what is the newest: what comes between is not waited for.
+		newest, err := s.cfg.Events.Since(schema.EventQuery{Newest: true, Limit: 1})
+		if err != nil {
+			return nil, err
+		}
+		records, err := s.cfg.Events.Since(want)
+		if err != nil || len(records) > 0 || wait == 0 {
+			return records, err
+		}
+		seen := want.After
+		for _, n := range newest {
+			seen = max(seen, n.ID)
+		}
+		if s.cfg.Events.Wait(waiting, seen) != nil {
+			return nil, nil // the time is over: nothing is an answer
+		}
+	}
+}
+
+// logs answers with a log as it comes. Its first bytes decide the status code.
+func (s *Server) logs(w http.ResponseWriter, r *http.Request) error {
+	want, err := s.logRequest(r.URL.Query())
+	if err != nil {
+		return err
+	}
+	// The generation is left open: a log that is followed goes on with the next.
+	machine, err := s.cfg.Cell.Locate(r.Context(), want.Task)
+	if err != nil {
+		return stopped(err)
+	}
+	if machine == "" {
+		return &failure{
+			http.StatusNotFound, fmt.Sprintf("task %s was on no machine yet", want.Task.Short()),
+			"muster why " + want.Task.Short() + " says what it waits for",
+		}
+	}
+	log, err := s.cfg.Logs.Logs(r.Context(), machine, want)
+	if err != nil {
+		return unreadable(err)
+	}
+	defer log.Close()
+	buffer := make([]byte, logBuffer)
+	n, err := log.Read(buffer)
+	if n == 0 && err != nil && !errors.Is(err, io.EOF) {
+		return unreadable(err)
+	}
+	stream(w, log, chunk{buffer, n, err})
+	return nil
+}
+
+// unreadable says whose fault it is that there is no log.
+func unreadable(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return &failure{http.StatusNotFound, err.Error(), "logs are kept for a day after a task has ended"}
+	}
+	if errors.Is(err, context.Canceled) {
+		return err
+	}
+	return &failure{http.StatusBadGateway, err.Error(), "muster status lists the machines; the agent of this one must be connected"}
+}
+
+// chunk is what a Read returned.
+type chunk struct {
+	buffer []byte
+	n      int
+	err    error
+}
+
+// stream copies a log to the client, each piece at once. What goes wrong from
+// here on is said in a trailer.
+func stream(w http.ResponseWriter, log io.Reader, c chunk) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(http.StatusOK)
+	flush := http.NewResponseController(w)
+	for {
+		if c.n > 0 {
+			if _, err := w.Write(c.buffer[:c.n]); err != nil {
+				return // the client has left
+			}
+			if flush.Flush() != nil {
+				return
+			}
+		}
+		if c.err != nil {
+			break
+		}
+		c.n, c.err = log.Read(c.buffer)
+	}
+	if !errors.Is(c.err, io.EOF) {
+		w.Header().Set(http.TrailerPrefix+"Muster-Error", strings.Join(strings.Fields(c.err.Error()), " "))
+	}
+}
+
+func (s *Server) logRequest(v url.Values) (schema.LogRequest, error) {
+	q := query{v, nil}
+	want := schema.LogRequest{
+		Generation: q.id("generation"), Incarnation: q.number("incarnation", 0),
+		Follow: q.flag("follow"), Tail: q.number("tail", -1),
+	}
+	if q.err != nil {
+		return want, q.err
+	}
+	var err error
+	if want.Stream, err = schema.ParseLogStream(q.Get("stream")); err != nil {
+		return want, badRequest("", "%v", err)
+	}
+	name := q.Get("task")
+	i := strings.LastIndexByte(name, '/')
+	if n := strings.Count(name, "/"); n < 2 || n > 3 {
+		return want, badRequest("such as search/web/0", "task %q: want user/job/index", name)
+	}
+	job, err := s.job(name[:i])
+	if err != nil {
+		return want, err
+	}
+	index, err := schema.ParseIndex(name[i+1:])
+	if err != nil {
+		return want, badRequest("", "%v", err)
+	}
+	want.Task = job.Task(index)
+	return want, nil
+}
+
+// job parses user/job or cell/user/job.
+func (s *Server) job(name string) (schema.JobName, error) {
+	full := name
+	if strings.Count(name, "/") == 1 {
+		full = s.cfg.Name + "/" + name
+	}
+	job, err := schema.ParseJobName(full)
+	if err != nil {
+		return job, badRequest("such as search/web", "job %q: want user/job", name)
+	}
+	if job.Cell != s.cfg.Name {
+		return job, &failure{http.StatusNotFound, fmt.Sprintf("job %s is not of this cell, %s", job, s.cfg.Name), "--master names another cell's master"}
+	}
+	return job, nil
+}
+
+// query parses parameters; the first mistake is kept.
+type query struct {
+	url.Values
+	err error
+}
+
+func (q *query) fail(name, want string) {
+	if q.err == nil {
+		q.err = badRequest("", "%s=%s: want %s", name, q.Get(name), want)
+	}
+}
+
+func (q *query) id(name string) uint64 {
+	if q.Get(name) == "" {
+		return 0
+	}
+	n, err := strconv.ParseUint(q.Get(name), 10, 64)
+	if err != nil {
+		q.fail(name, "a number from 0")
+	}
+	return n
+}
+
+// number returns a number from 0, or none when it is absent.
+func (q *query) number(name string, none int) int {
+	if q.Get(name) == "" {
+		return none
+	}
+	n, err := strconv.Atoi(q.Get(name))
+	if err != nil || n < 0 {
+		q.fail(name, "a number from 0")
+	}
+	return n
+}
+
+func (q *query) flag(name string) bool {
+	if q.Get(name) == "" {
+		return false
+	}
+	b, err := strconv.ParseBool(q.Get(name))
+	if err != nil {
+		q.fail(name, "1 or 0")
+	}
+	return b
+}
+
+func (q *query) duration(name string) time.Duration {
+	if q.Get(name) == "" {
+		return 0
+	}
+	d, err := time.ParseDuration(q.Get(name))
+	if err != nil || d < 0 {
+		q.fail(name, "a duration such as 30s")
+	}
+	return min(d, maxWait)
+}

@@ -1,0 +1,268 @@
+package client
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/schema"
+)
+
+const (
+	dialTimeout = 5 * time.Second
+	maxAnswer   = 256 << 20 // a status of 100,000 tasks has some 40 MB
+	maxLine     = 1 << 20   // of an event
+)
+
+// Error is an answer that is none: what went wrong, and what to do about it.
+type Error struct {
+	Code    int // the HTTP status; 0 when there was no answer
+	Message string
+	Hint    string
+	Err     error // beneath, may be nil
+}
+
+func (e *Error) Error() string { return e.Message }
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// Client speaks to one master.
+type Client struct {
+	base *url.URL
+	http *http.Client
+}
+
+// New returns a client of the master at a URL such as http://127.0.0.1:7070;
+// the scheme may be left out. It does not connect yet.
+func New(master string) (*Client, error) {
+	hint := "give --master or MUSTER_MASTER as muster dev and muster master print it: http://127.0.0.1:PORT"
+	if master == "" {
+		return nil, &Error{Message: "no master is named", Hint: hint}
+	}
+	if !strings.Contains(master, "://") {
+		master = "http://" + master
+	}
+	u, err := url.Parse(master)
+	if err != nil || u.Scheme != "http" || u.Port() == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.User != nil {
+		return nil, &Error{Message: fmt.Sprintf("master %q: want http://HOST:PORT", master), Hint: hint, Err: err}
+	}
+	u.Path = ""
+	dial := &net.Dialer{Timeout: dialTimeout}
+	return &Client{u, &http.Client{Transport: &http.Transport{
+		DialContext: dial.DialContext, // and no proxy, whatever the environment says
+		// An answer may be long in coming: a log that is followed, a long poll.
+	}}}, nil
+}
+
+// Close closes idle connections.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// Status returns the cell's status and its version. When that is still after,
+// the master waits up to wait for another.
+func (c *Client) Status(ctx context.Context, after uint64, wait time.Duration) (*reconciler.Status, uint64, error) {
+	v := url.Values{}
+	if wait > 0 {
+		v.Set("after", strconv.FormatUint(after, 10))
+		v.Set("wait", wait.String())
+	}
+	resp, err := c.do(ctx, http.MethodGet, "/v1/status", v)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer resp.Body.Close()
+	version, err := strconv.ParseUint(resp.Header.Get("Muster-Status-Version"), 10, 64)
+	if err != nil {
+		return nil, 0, c.foreign(err)
+	}
+	s := new(reconciler.Status)
+	if err := c.decode(resp.Body, s); err != nil {
+		return nil, 0, err
+	}
+	return s, version, nil
+}
+
+// Why returns why a job, or with an index from 0 one of its tasks, is as it is.
+func (c *Client) Why(ctx context.Context, job string, index int) (*reconciler.Explanation, error) {
+	v := url.Values{"job": {job}}
+	if index >= 0 {
+		v.Set("index", strconv.Itoa(index))
+	}
+	resp, err := c.do(ctx, http.MethodGet, "/v1/why", v)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	why := new(reconciler.Explanation)
+	if err := c.decode(resp.Body, why); err != nil {
+		return nil, err
+	}
+	return why, nil
+}
+
+// Events returns the events that match; with none, the master waits up to wait
+// for the first. The ID of the last is the cursor to go on from.
+func (c *Client) Events(ctx context.Context, q schema.EventQuery, wait time.Duration) ([]schema.EventRecord, error) {
+	v := url.Values{"after": {strconv.FormatUint(q.After, 10)}, "newest": {strconv.FormatBool(q.Newest)}, "wait": {wait.String()}}
+	if q.Limit > 0 {
+		v.Set("limit", strconv.Itoa(q.Limit))
+	}
+	for name, value := range map[string]string{"job": q.Job, "task": q.Task, "machine": q.Machine, "kind": string(q.Kind)} {
+		if value != "" {
+			v.Set(name, value)
+		}
+	}
+	resp, err := c.do(ctx, http.MethodGet, "/v1/events", v)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	var records []schema.EventRecord
+	lines := bufio.NewScanner(resp.Body)
+	lines.Buffer(nil, maxLine)
+	for lines.Scan() {
+		var r schema.EventRecord
+		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
+			return nil, c.foreign(err)
+		}
+		records = append(records, r)
+	}
+	if err := lines.Err(); err != nil {
+		return nil, c.cut(err)
+	}
+	return records, nil
+}
+
+// Logs returns a log as it comes, to be closed; task is user/job/index. The
+// task's name in r is not used.
+func (c *Client) Logs(ctx context.Context, task string, r schema.LogRequest) (io.ReadCloser, error) {
+	v := url.Values{"task": {task}, "stream": {string(r.Stream)}}
+	if r.Generation > 0 {
+		v.Set("generation", strconv.FormatUint(r.Generation, 10))
+	}
+	if r.Incarnation > 0 {
+		v.Set("incarnation", strconv.Itoa(r.Incarnation))
+	}
+	if r.Follow {
+		v.Set("follow", "1")
+	}
+	if r.Tail >= 0 {
+		v.Set("tail", strconv.Itoa(r.Tail))
+	}
+	resp, err := c.do(ctx, http.MethodGet, "/v1/logs", v) //nolint:bodyclose // logBody closes it
+	if err != nil {
+		return nil, err
+	}
+	return &logBody{c, resp}, nil
+}
+
+// logBody reads a log; the error that ended it is in the trailer.
+type logBody struct {
+	client   *Client
+	response *http.Response
+}
+
+func (b *logBody) Read(p []byte) (int, error) {
+	n, err := b.response.Body.Read(p)
+	switch {
+	case err == nil:
+	case errors.Is(err, io.EOF):
+		if text := b.response.Trailer.Get("Muster-Error"); text != "" {
+			return n, &Error{Code: http.StatusBadGateway, Message: text, Hint: "the log ends here; try again to go on"}
+		}
+	default:
+		return n, b.client.cut(err)
+	}
+	return n, err
+}
+
+func (b *logBody) Close() error { return b.response.Body.Close() }
+
+// Reconcile makes the master look at its repository now.
+func (c *Client) Reconcile(ctx context.Context) error {
+	resp, err := c.do(ctx, http.MethodPost, "/v1/reconcile", nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	return c.decode(resp.Body, &struct{}{})
+}
+
+// do sends a request and returns the answer if it is a good one.
+func (c *Client) do(ctx context.Context, method, path string, v url.Values) (*http.Response, error) {
+	u := *c.base
+	u.Path, u.RawQuery = path, v.Encode()
+	req, err := http.NewRequestWithContext(ctx, method, u.String(), nil)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", method, u.String(), err)
+	}
+	req.Header.Set("Muster-Request", "1")
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, c.unreachable(ctx, err)
+	}
+	if resp.StatusCode < 300 {
+		return resp, nil
+	}
+	defer resp.Body.Close()
+	var answer struct{ Error, Hint string }
+	b, err := io.ReadAll(io.LimitReader(resp.Body, maxLine))
+	if err = errors.Join(err, json.Unmarshal(b, &answer)); err != nil || answer.Error == "" {
+		return nil, c.foreign(fmt.Errorf("status %s: %w", resp.Status, err))
+	}
+	return nil, &Error{Code: resp.StatusCode, Message: answer.Error, Hint: answer.Hint}
+}
+
+// unreachable says that there was no answer.
+func (c *Client) unreachable(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	var inner *url.Error
+	if errors.As(err, &inner) {
+		err = inner.Err // without the URL again
+	}
+	return &Error{
+		Message: fmt.Sprintf("no answer from the master at %s: %v", c.base, err), Err: err,
+		Hint: "is it running? muster dev and muster master print their address; --master or MUSTER_MASTER names another",
+	}
+}
+
+// foreign says that the answer is not a master's.
+func (c *Client) foreign(err error) error {
+	return &Error{
+		Message: fmt.Sprintf("what answers at %s is no muster master: %v", c.base, err), Err: err,
+		Hint: "check --master and MUSTER_MASTER: the port may be another program's now",
+	}
+}
+
+// cut says that the answer broke off.
+func (c *Client) cut(err error) error {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return &Error{
+		Message: fmt.Sprintf("the master at %s broke off: %v", c.base, err), Err: err,
+		Hint: "it may have been stopped; try again",
+	}
+}
+
+func (c *Client) decode(r io.Reader, v any) error {
+	b, err := io.ReadAll(io.LimitReader(r, maxAnswer))
+	if err != nil {
+		return c.cut(err)
+	}
+	if err := json.Unmarshal(b, v); err != nil {
+		return c.foreign(err)
+	}
+	return nil
+}

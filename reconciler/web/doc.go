@@ -1,0 +1,26 @@
+// Package web is the master's read-only HTTP API, its status page and its
+// metrics.
+//
+// In: the cell's published snapshot and what else the Config names; the package
+// declares what it needs of each. Out, all under one address:
+//
+//	GET  /                 a page for people
+//	GET  /v1/status        reconciler.Status; ?after=VERSION&wait=30s waits for a newer one
+//	GET  /v1/why           ?job=user/job[&index=N]
+//	GET  /v1/events        JSON lines; ?after=ID&newest=1&limit=&job=&task=&machine=&kind=&wait=
+//	GET  /v1/logs          ?task=user/job/index&stream=&follow=1&tail=&generation=&incarnation=
+//	POST /v1/reconcile     look at the repository now
+//	GET  /metrics          for Prometheus
+//	GET  /healthz          200 while it serves
+//
+// An error is {"error", "hint"} with a status code that says whose it is. An
+// error in the middle of a log is in the trailer Muster-Error.
+//
+// The API has no users and no secrets yet, so it is served on loopback alone,
+// to requests whose Host is loopback too (or a page on the web could reach it
+// through a name of its own), and a POST needs the header Muster-Request (which
+// such a page cannot send). Nothing here changes what is desired.
+//
+// The handlers only read snapshots and may run at any time; the package keeps
+// no state.
+package web

@@ -1,0 +1,209 @@
+package web_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/web"
+	"github.com/musterhq/muster/reconciler/web/client"
+	"github.com/musterhq/muster/schema"
+)
+
+var at = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+const (
+	head    = "0123456789abcdef0123456789abcdef01234567"
+	applied = "89abcdef0123456789abcdef0123456789abcdef"
+)
+
+// busy is a cell in which everything happens that a status can show.
+func busy() *reconciler.Status {
+	broken := schema.Diagnostic{
+		Severity: schema.Error, Position: schema.Position{Path: "teams/search/web.cue", Line: 7, Column: 3},
+		Field: "job.web.tasks", Message: "invalid value -1", Expected: ">=0", Hint: "tasks counts from 0",
+	}
+	quota := schema.Diagnostic{
+		Severity: schema.Error, Position: schema.Position{Path: "teams/ads/db.cue", Line: 4, Column: 1},
+		Message: "over quota of band production by 500 cpuMilli", Hint: "ask for less, or raise quota ads-prod",
+	}
+	gib := int64(1) << 30
+	return &reconciler.Status{
+		Cell: "local", At: at, Commit: head, Applied: applied,
+		Waiting:  []string{"1 package is stale", "1 task of search/web is starting"},
+		Stale:    []reconciler.StalePackage{{Dir: "teams/search", Reason: "it does not compile", Diagnostics: []schema.Diagnostic{broken}, Next: "muster validate teams/search"}},
+		Rejected: []reconciler.Rejection{{Job: "ads/db", Diagnostic: quota, Next: "muster why ads/db"}},
+		Machines: []reconciler.MachineStatus{
+			{Name: "m1", Health: "up", Capacity: schema.Resources{CPUMilli: 4000, RAMBytes: 8 * gib, DiskBytes: 100 * gib}, Used: schema.Resources{CPUMilli: 1500, RAMBytes: gib, DiskBytes: 512}, Tasks: 2, Notes: []string{"no cgroups"}},
+			{Name: "m2", Health: "lost", Capacity: schema.Resources{CPUMilli: 9000}},
+		},
+		Jobs: []reconciler.JobStatus{
+			{Name: "search/index", Kind: schema.Batch, Band: schema.BandBatch, Desired: 1, Done: 1},
+			{Name: "search/web", Kind: schema.Service, Band: schema.BandProduction, Desired: 2, Running: 1, Pending: 1, Reason: "<b>1 task</b> is starting"},
+		},
+		Tasks: []reconciler.TaskStatus{
+			{Name: "search/index/0", State: "done", Restarts: 1, History: []string{"exited with status 3", "exited with status 0"}},
+			{Name: "search/web/0", State: "running", Machine: "m1", PID: 4711, StartedAt: at.Add(-time.Hour), Ports: map[string]int{"http": 20001, "admin": 20002}, Generation: 3},
+			{Name: "search/web/1", State: "starting", Machine: "m1", Generation: 4, Reason: "it starts"},
+		},
+		Source: "fetch: connection refused", Notes: []string{"not root: tasks run as this user"},
+	}
+}
+
+// cell is a fake of everything behind the API.
+type cell struct {
+	mu      sync.Mutex
+	status  *reconciler.Status
+	version uint64
+	newer   chan struct{}
+	looked  int
+	trouble error // of the cell's owner; set before it is used
+
+	events []schema.EventRecord
+	more   chan struct{}
+
+	logs   func(ctx context.Context, w io.Writer) error // nil: no such machine
+	opened []string
+}
+
+func newCell(s *reconciler.Status) *cell {
+	return &cell{status: s, version: 1, newer: make(chan struct{}), more: make(chan struct{})}
+}
+
+func (c *cell) publish(s *reconciler.Status) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.status = s
+	c.version++
+	close(c.newer)
+	c.newer = make(chan struct{})
+}
+
+func (c *cell) Status(context.Context) (*reconciler.Status, <-chan struct{}, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.trouble != nil {
+		return nil, nil, c.trouble
+	}
+	s := *c.status
+	s.Version = c.version
+	return &s, c.newer, nil
+}
+
+func (c *cell) Why(_ context.Context, name string) (reconciler.Explanation, bool, error) {
+	return reconciler.Explanation{Name: name, Tasks: []reconciler.TaskStatus{}}, strings.HasPrefix(name, "search/web"), c.trouble
+}
+
+func (c *cell) Locate(_ context.Context, task schema.TaskName) (string, error) {
+	if task.Index > 1 {
+		return "", c.trouble
+	}
+	return "m1", c.trouble
+}
+
+func (c *cell) Logs(ctx context.Context, machine string, r schema.LogRequest) (io.ReadCloser, error) {
+	c.mu.Lock()
+	c.opened = append(c.opened, fmt.Sprintf("%s %+v", machine, r))
+	c.mu.Unlock()
+	if c.logs == nil {
+		return nil, errors.New("machine m1: not connected to the master")
+	}
+	read, write := io.Pipe()
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		defer cancel()
+		_ = write.CloseWithError(c.logs(ctx, write))
+	}()
+	return read, nil
+}
+
+func (c *cell) record(e schema.Event) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.events = append(c.events, schema.EventRecord{ID: uint64(len(c.events) + 1), Event: e})
+	close(c.more)
+	c.more = make(chan struct{})
+}
+
+func (c *cell) Since(q schema.EventQuery) ([]schema.EventRecord, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var found []schema.EventRecord
+	for i := range c.events {
+		if c.events[i].ID > q.After && q.Matches(&c.events[i].Event) {
+			found = append(found, c.events[i])
+		}
+	}
+	n := len(found)
+	if q.Limit > 0 {
+		n = min(n, q.Limit)
+	}
+	if q.Newest {
+		return found[len(found)-n:], nil
+	}
+	return found[:n], nil
+}
+
+func (c *cell) Wait(ctx context.Context, after uint64) error {
+	for {
+		c.mu.Lock()
+		n, more := uint64(len(c.events)), c.more
+		c.mu.Unlock()
+		if n > after {
+			return nil
+		}
+		select {
+		case <-more:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func config(c *cell) web.Config {
+	r := prometheus.NewPedanticRegistry()
+	r.MustRegister(web.NewMetrics(c))
+	return web.Config{
+		Name: "local", Cell: c, Logs: c, Events: c, Metrics: r, Log: slog.New(slog.DiscardHandler),
+		Reconcile: func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.looked++
+		},
+	}
+}
+
+// serve runs the API and returns a client of it, and its URL.
+func serve(t *testing.T, c *cell) (cl *client.Client, url string, stop func()) {
+	t.Helper()
+	l, err := web.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- web.New(config(c)).Serve(ctx, l) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(stop)
+	url = "http://" + l.Addr().String()
+	cl, err = client.New(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cl.Close)
+	return cl, url, stop
+}

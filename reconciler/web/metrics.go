@@ -1,0 +1,150 @@
+package web
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/schema"
+)
+
+// collectTimeout is for the cell's owner, who may be in the middle of a write.
+const collectTimeout = 5 * time.Second
+
+// Metrics shows a cell's Status to Prometheus. It is a prometheus.Collector, to
+// be registered once.
+type Metrics struct {
+	cell Cell
+
+	converged, upToDate, source, info *prometheus.Desc
+	stale, rejected, at               *prometheus.Desc
+	jobs, tasks, machines             *prometheus.Desc
+	capacity, used                    map[schema.Dimension]*prometheus.Desc
+
+	commitRunning prometheus.Histogram
+}
+
+// NewMetrics returns the metrics of a cell.
+func NewMetrics(cell Cell) *Metrics {
+	d := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc("muster_"+name, help, labels, nil)
+	}
+	return &Metrics{
+		cell:      cell,
+		converged: d("converged", "1 when the head commit is applied, nothing is stale or rejected, and all runs as desired."),
+		upToDate:  d("head_applied", "1 when the data of the head commit is in the store."),
+		source:    d("source_up", "1 when the repository can be read."),
+		info:      d("cell_info", "The cell, the head commit seen and the commit applied; always 1.", "cell", "head", "applied"),
+		stale:     d("stale_packages", "Directories that still run the data of an earlier commit."),
+		rejected:  d("rejected_jobs", "Jobs whose newest data was not admitted."),
+		at:        d("status_timestamp_seconds", "When the status was taken, in seconds since 1970."),
+		jobs:      d("jobs", "Jobs, by kind.", "kind"),
+		tasks:     d("tasks", "Tasks, by state.", "state"),
+		machines:  d("machines", "Machines, by health.", "health"),
+		capacity: map[schema.Dimension]*prometheus.Desc{
+			schema.CPUMilli:  d("capacity_cores", "Cores that machines that are up offer."),
+			schema.RAMBytes:  d("capacity_ram_bytes", "Memory that machines that are up offer."),
+			schema.DiskBytes: d("capacity_disk_bytes", "Disk that machines that are up offer."),
+		},
+		used: map[schema.Dimension]*prometheus.Desc{
+			schema.CPUMilli:  d("used_cores", "Limits in cores of the tasks on machines that are up."),
+			schema.RAMBytes:  d("used_ram_bytes", "Limits in memory of the tasks on machines that are up."),
+			schema.DiskBytes: d("used_disk_bytes", "Limits in disk of the tasks on machines that are up."),
+		},
+		commitRunning: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "muster_commit_running_seconds",
+			Help:    "Time from when a commit was seen to when all that it declares ran.",
+			Buckets: []float64{0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600},
+		}),
+	}
+}
+
+// CommitRunning says how long it took from seeing a commit to converging on it.
+func (m *Metrics) CommitRunning(d time.Duration) { m.commitRunning.Observe(d.Seconds()) }
+
+// Describe implements prometheus.Collector.
+func (m *Metrics) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		m.converged, m.upToDate, m.source, m.info, m.stale, m.rejected, m.at, m.jobs, m.tasks, m.machines,
+	} {
+		out <- d
+	}
+	for _, d := range schema.Dimensions() {
+		out <- m.capacity[d]
+		out <- m.used[d]
+	}
+	m.commitRunning.Describe(out)
+}
+
+// Collect implements prometheus.Collector: it counts over the newest snapshot.
+// A cell whose owner does not answer has no metrics but an error.
+func (m *Metrics) Collect(out chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), collectTimeout)
+	defer cancel()
+	s, _, err := m.cell.Status(ctx)
+	if err != nil {
+		out <- prometheus.NewInvalidMetric(m.converged, err)
+		return
+	}
+	m.collect(s, out)
+	m.commitRunning.Collect(out)
+}
+
+func (m *Metrics) collect(s *reconciler.Status, out chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	gauge(m.converged, truth(s.Converged))
+	gauge(m.upToDate, truth(s.Applied == s.Commit))
+	gauge(m.source, truth(s.Source == ""))
+	gauge(m.info, 1, s.Cell, s.Commit, s.Applied)
+	gauge(m.stale, float64(len(s.Stale)))
+	gauge(m.rejected, float64(len(s.Rejected)))
+	gauge(m.at, float64(s.At.UnixMilli())/1000)
+	for kind, n := range count(s.Jobs, []string{"service", "batch", "system"}, func(j *reconciler.JobStatus) string { return string(j.Kind) }) {
+		gauge(m.jobs, n, kind)
+	}
+	states := []string{"pending", "starting", "running", "waiting", "stopping", "failed", "done"}
+	for state, n := range count(s.Tasks, states, func(t *reconciler.TaskStatus) string { return t.State }) {
+		gauge(m.tasks, n, state)
+	}
+	for health, n := range count(s.Machines, []string{"up", "silent", "lost"}, func(x *reconciler.MachineStatus) string { return x.Health }) {
+		gauge(m.machines, n, health)
+	}
+	var capacity, used schema.Resources
+	for i := range s.Machines {
+		if x := &s.Machines[i]; x.Health == "up" {
+			capacity, used = capacity.Add(x.Capacity), used.Add(x.Used)
+		}
+	}
+	for _, d := range schema.Dimensions() {
+		unit := 1.0
+		if d == schema.CPUMilli {
+			unit = 1000
+		}
+		gauge(m.capacity[d], float64(capacity.Of(d))/unit)
+		gauge(m.used[d], float64(used.Of(d))/unit)
+	}
+}
+
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// count counts by key; those that are known are there with 0 too, so that a
+// series does not come and go.
+func count[T any](list []T, known []string, key func(*T) string) map[string]float64 {
+	n := make(map[string]float64, len(known))
+	for _, k := range known {
+		n[k] = 0
+	}
+	for i := range list {
+		n[key(&list[i])]++
+	}
+	return n
+}

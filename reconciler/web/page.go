@@ -1,0 +1,99 @@
+package web
+
+import (
+	"bytes"
+	_ "embed"
+	"fmt"
+	"html/template"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/musterhq/muster/reconciler"
+)
+
+// maxRows bounds each table of the page; the API has all.
+const maxRows = 200
+
+//go:embed page.html
+var pageSource string
+
+var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
+	"commit": func(c string) string { return c[:min(len(c), 12)] },
+	"cores":  func(milli int64) string { return fmt.Sprintf("%.1f", float64(milli)/1000) },
+	"bytes":  bytesText,
+	"since":  sinceText,
+	"ports":  portsText,
+	"last":   func(list []string) string { return strings.Join(list[max(0, len(list)-1):], "") },
+}).Parse(pageSource))
+
+// pageData is what the page shows.
+type pageData struct {
+	*reconciler.Status
+	Jobs  []reconciler.JobStatus
+	Tasks []reconciler.TaskStatus // what needs attention first
+	More  int                     // tasks and jobs that are left out
+}
+
+// page shows the status to people. It has no script and loads nothing.
+func (s *Server) page(w http.ResponseWriter, r *http.Request) error {
+	status, _, err := s.cfg.Cell.Status(r.Context())
+	if err != nil {
+		return stopped(err)
+	}
+	d := pageData{Status: status, Jobs: slices.Clone(status.Jobs), Tasks: slices.Clone(status.Tasks)}
+	slices.SortStableFunc(d.Jobs, func(a, b reconciler.JobStatus) int { return calm(a.Reason == "") - calm(b.Reason == "") })
+	slices.SortStableFunc(d.Tasks, func(a, b reconciler.TaskStatus) int { return calmTask(&a) - calmTask(&b) })
+	d.More = max(0, len(d.Jobs)-maxRows) + max(0, len(d.Tasks)-maxRows)
+	d.Jobs, d.Tasks = d.Jobs[:min(len(d.Jobs), maxRows)], d.Tasks[:min(len(d.Tasks), maxRows)]
+	var b bytes.Buffer
+	if err := pageTemplate.Execute(&b, d); err != nil {
+		return fmt.Errorf("status page: %w", err)
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'")
+	_, _ = w.Write(b.Bytes()) // a client that has left needs no answer
+	return nil
+}
+
+// calm orders what needs attention before the rest.
+func calm(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func calmTask(t *reconciler.TaskStatus) int { return calm(t.State == "running" || t.State == "done") }
+
+// bytesText returns "1.5 GiB".
+func bytesText(n int64) string {
+	const units = "KMGTPE"
+	if n < 1024 {
+		return fmt.Sprintf("%d B", n)
+	}
+	v, i := float64(n)/1024, 0
+	for v >= 1024 && i < len(units)-1 {
+		v, i = v/1024, i+1
+	}
+	return fmt.Sprintf("%.1f %ciB", v, units[i])
+}
+
+// sinceText returns the time from t to at, such as "3m5s".
+func sinceText(t, at time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return max(0, at.Sub(t)).Truncate(time.Second).String()
+}
+
+// portsText returns "http 20001, admin 20002", sorted by name.
+func portsText(ports map[string]int) string {
+	var list []string
+	for name, p := range ports {
+		list = append(list, fmt.Sprintf("%s %d", name, p))
+	}
+	slices.Sort(list)
+	return strings.Join(list, ", ")
+}

@@ -1,0 +1,206 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/schema"
+)
+
+const (
+	headerTimeout = 10 * time.Second
+	idleTimeout   = 2 * time.Minute
+	stopTimeout   = 2 * time.Second // for requests to end before they are cut
+	maxHeader     = 64 << 10
+)
+
+// Cell is the state of the cell. Errors mean that its owner has stopped, or
+// ctx.
+type Cell interface {
+	// Status returns the cell at this moment, which is not to be written to,
+	// and a channel that is closed when there is a newer version.
+	Status(ctx context.Context) (s *reconciler.Status, newer <-chan struct{}, err error)
+	// Why explains user/job or user/job/index; false when there is none.
+	Why(ctx context.Context, name string) (why reconciler.Explanation, known bool, err error)
+	// Locate returns the machine that ran a task last, also when that run has
+	// ended; "" when it was never on one.
+	Locate(ctx context.Context, task schema.TaskName) (machine string, err error)
+}
+
+// Logs reads the logs of tasks.
+type Logs interface {
+	// Logs returns a log of a task on a machine, to be closed. An error of
+	// Read is fs.ErrNotExist when the machine has no such log.
+	Logs(ctx context.Context, machine string, r schema.LogRequest) (io.ReadCloser, error)
+}
+
+// Events is the cell's history.
+type Events interface {
+	Since(q schema.EventQuery) ([]schema.EventRecord, error)
+	// Wait returns nil when there is a record after the cursor.
+	Wait(ctx context.Context, after uint64) error
+}
+
+// Config is what a Server needs; all of it.
+type Config struct {
+	Name   string // of the cell
+	Cell   Cell
+	Logs   Logs
+	Events Events
+	// Reconcile makes the cell look at its repository now, and does not wait.
+	Reconcile func()
+	Metrics   prometheus.Gatherer
+	Log       *slog.Logger
+}
+
+// Server serves the API of one cell.
+type Server struct {
+	cfg Config
+}
+
+// New returns a server.
+func New(cfg Config) *Server { return &Server{cfg} }
+
+// Listen listens on a loopback address such as 127.0.0.1:0. It refuses every
+// other.
+func Listen(addr string) (net.Listener, error) {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %q: want HOST:PORT such as 127.0.0.1:0: %w", addr, err)
+	}
+	if !loopback(host) {
+		return nil, fmt.Errorf("listen on %q: not supported until TLS is set up: want a loopback address such as 127.0.0.1:0", addr)
+	}
+	l, err := net.Listen("tcp", addr)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("listen on %q: the port is taken: choose another, or 0 for any that is free: %w", addr, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listen on %q: %w", addr, err)
+	}
+	if !loopback(l.Addr().(*net.TCPAddr).IP.String()) { // "localhost" is what the host's files say
+		return nil, errors.Join(fmt.Errorf("listen on %q: it is %s, which is not loopback", addr, l.Addr()), l.Close())
+	}
+	return l, nil
+}
+
+// loopback returns whether a host, without a port, is this machine alone.
+func loopback(host string) bool {
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	ip, err := netip.ParseAddr(strings.Trim(host, "[]"))
+	return err == nil && ip.IsLoopback()
+}
+
+// Serve answers requests until ctx ends; then it ends those that wait or
+// stream, closes l and returns nil.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	requests, stop := context.WithCancel(context.Background())
+	defer stop()
+	h := &http.Server{
+		Handler:           s.Handler(),
+		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
+		BaseContext: func(net.Listener) context.Context { return requests },
+		ErrorLog:    slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelDebug),
+	}
+	served := make(chan error, 1)
+	go func() { served <- h.Serve(l) }()
+	select {
+	case err := <-served:
+		return fmt.Errorf("serve the API on %s: %w", l.Addr(), err)
+	case <-ctx.Done():
+	}
+	stop()
+	patience, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	defer cancel()
+	if h.Shutdown(patience) != nil {
+		_ = h.Close() // l is closed; the rest is cut
+	}
+	_ = <-served // what ended it is our own doing
+	return nil
+}
+
+// Handler returns the API, for a server of the caller's.
+func (s *Server) Handler() http.Handler {
+	mux := http.NewServeMux()
+	handle := func(method, path string, f func(http.ResponseWriter, *http.Request) error) {
+		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+			if err := allow(method, w, r); err != nil {
+				s.fail(w, err)
+			} else if err := f(w, r); err != nil {
+				s.fail(w, err)
+			}
+		})
+	}
+	handle(http.MethodGet, "/{$}", s.page)
+	handle(http.MethodGet, "/healthz", healthz)
+	handle(http.MethodGet, "/v1/status", s.status)
+	handle(http.MethodGet, "/v1/why", s.why)
+	handle(http.MethodGet, "/v1/events", s.events)
+	handle(http.MethodGet, "/v1/logs", s.logs)
+	handle(http.MethodPost, "/v1/reconcile", s.reconcile)
+	metrics := promhttp.HandlerFor(s.cfg.Metrics, promhttp.HandlerOpts{
+		ErrorLog: slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelError),
+	})
+	handle(http.MethodGet, "/metrics", func(w http.ResponseWriter, r *http.Request) error {
+		metrics.ServeHTTP(w, r)
+		return nil
+	})
+	handle("", "/", func(_ http.ResponseWriter, r *http.Request) error {
+		return &failure{http.StatusNotFound, fmt.Sprintf("there is no %s", r.URL.Path), "the API is /v1/status, why, events, logs and reconcile"}
+	})
+	return s.guard(mux)
+}
+
+// guard refuses requests that a page on the web may have caused.
+func (s *Server) guard(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Cache-Control", "no-store")
+		host := r.Host
+		if name, _, err := net.SplitHostPort(host); err == nil {
+			host = name
+		}
+		if !loopback(host) {
+			s.fail(w, &failure{http.StatusForbidden, fmt.Sprintf("host %.100q is not loopback", r.Host), "use http://127.0.0.1 or http://localhost"})
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// allow errs unless the request has the method; "" allows all.
+func allow(method string, w http.ResponseWriter, r *http.Request) error {
+	read := method == http.MethodGet && (r.Method == http.MethodGet || r.Method == http.MethodHead)
+	switch {
+	case method == "" || read:
+		return nil
+	case r.Method != method:
+		w.Header().Set("Allow", method)
+		return &failure{http.StatusMethodNotAllowed, fmt.Sprintf("%s does not take %s", r.URL.Path, r.Method), "use " + method}
+	case r.Header.Get("Muster-Request") != "1":
+		return &failure{http.StatusForbidden, "the header Muster-Request is missing", "send Muster-Request: 1"}
+	}
+	return nil
+}
+
+func healthz(w http.ResponseWriter, _ *http.Request) error {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	_, err := io.WriteString(w, "ok\n")
+	return err
+}

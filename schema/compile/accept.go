@@ -1,0 +1,112 @@
+package compile
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/valid"
+)
+
+// accept makes a package of a child's answer. The data is checked again here,
+// in the process that will act on it.
+func accept(u *unit, resp response) schema.CompiledPackage {
+	out := schema.CompiledPackage{Dir: u.dir, Diagnostics: resp.Diagnostics}
+	if slices.ContainsFunc(resp.Diagnostics, isError) {
+		return out
+	}
+	p := &schema.Package{Dir: u.dir, Origins: map[schema.ObjectKey]schema.Position{}}
+	for _, o := range resp.Objects {
+		if err := take(p, o); err != nil {
+			out.Diagnostics = append(out.Diagnostics, schema.Diagnostic{
+				Severity: schema.Error, Position: o.Origin, Field: fieldPath([]string{string(o.Kind), o.Name}), Message: err.Error(),
+			})
+		}
+	}
+	if slices.ContainsFunc(out.Diagnostics, isError) {
+		return out
+	}
+	sortObjects(&p.Objects)
+	out.Package, out.Digest = p, schema.DigestOf(p)
+	return out
+}
+
+// take checks an object and adds it to the package.
+func take(p *schema.Package, o object) error {
+	data, err := valid.Parse(o.Data)
+	if err != nil {
+		return err
+	}
+	fields, ok := data.(map[string]any)
+	if !ok {
+		return fmt.Errorf("the compiler gave %T for an object", data)
+	}
+	delete(fields, "name") // Object gives the name
+	checked, problems := valid.Object(o.Kind, o.Name, fields)
+	if len(problems) > 0 {
+		return fmt.Errorf("%s (%s)", problems[0].Message, strings.Join(problems[0].Path, "."))
+	}
+	if !bytes.Equal(schema.Canonical(checked), o.Data) {
+		return fmt.Errorf("the compiler gave data that is not in canonical form")
+	}
+	if err := valid.Append(&p.Objects, o.Kind, o.Data); err != nil {
+		return err
+	}
+	key := schema.ObjectKey{Kind: o.Kind, Name: o.Name}
+	if o.Kind == schema.KindJob {
+		key.Name = p.Objects.Jobs[len(p.Objects.Jobs)-1].ID().String()
+	}
+	p.Origins[key] = o.Origin
+	return nil
+}
+
+func sortObjects(o *schema.Objects) {
+	slices.SortFunc(o.Cells, func(a, b schema.Cell) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(o.Tenants, func(a, b schema.Tenant) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(o.Quotas, func(a, b schema.Quota) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(o.Jobs, func(a, b schema.Job) int { return a.ID().Compare(b.ID()) })
+	// A list is never null: the document has one form.
+	o.Cells, o.Tenants, o.Quotas, o.Jobs = nonNil(o.Cells), nonNil(o.Tenants), nonNil(o.Quotas), nonNil(o.Jobs)
+}
+
+func nonNil[T any](l []T) []T {
+	if l == nil {
+		return []T{}
+	}
+	return l
+}
+
+// Merge returns the objects of all packages that compiled, each list sorted:
+// what the commit says, with nothing of a cell's history. An object that two
+// packages declare is in it twice, which reconciler.Adopt reports.
+func Merge(c schema.Compiled) schema.Objects {
+	var all schema.Objects
+	for _, p := range c.Packages {
+		if p.Package == nil {
+			continue
+		}
+		o := p.Package.Objects
+		all.Cells = append(all.Cells, o.Cells...)
+		all.Tenants = append(all.Tenants, o.Tenants...)
+		all.Quotas = append(all.Quotas, o.Quotas...)
+		all.Jobs = append(all.Jobs, o.Jobs...)
+	}
+	sortObjects(&all)
+	return all
+}
+
+// Diagnostics returns all that is wrong with a commit, sorted by position.
+func Diagnostics(c schema.Compiled) []schema.Diagnostic {
+	all := slices.Clone(c.Diagnostics)
+	for _, p := range c.Packages {
+		all = append(all, p.Diagnostics...)
+	}
+	slices.SortStableFunc(all, func(a, b schema.Diagnostic) int { return cmp.Or(a.Compare(b), strings.Compare(a.Expected, b.Expected)) })
+	return all
+}
+
+func dirOf(d schema.Diagnostic) string { return path.Dir(d.Path) }

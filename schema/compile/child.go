@@ -1,0 +1,202 @@
+package compile
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+	"runtime/metrics"
+	"syscall"
+	"time"
+)
+
+// Exit codes of a child that ended itself because of a limit.
+const (
+	exitMemory = 90 + iota
+	exitCPU
+	exitWall
+	exitOrphan
+)
+
+const (
+	// heapFloor is the heap below which a child collects no garbage: most
+	// packages never reach it, and collection is a third of their cost.
+	heapFloor = 48 << 20
+	// requestBytes is the largest request a child reads: files as base64.
+	requestBytes = 1 << 30
+	watchEvery   = 5 * time.Millisecond
+)
+
+// Child is the whole life of a child process: it reads packages from in and
+// answers on out, one at a time, until in ends. It bounds its own process, so
+// it is for processes that do nothing else. It ends the process when a limit
+// is reached or its parent is gone, and cannot reach a disk or a network.
+func Child(in io.Reader, out io.Writer) error {
+	debug.SetGCPercent(-1)
+	debug.SetMemoryLimit(heapFloor)
+	base, err := addressSpace()
+	if err != nil {
+		return err
+	}
+	confine()
+	if err := writeFrame(out, protocol); err != nil {
+		return fmt.Errorf("greet parent: %w", err)
+	}
+	requests := make(chan request)
+	failed := make(chan error, 1)
+	busy := make(chan struct{}, 1)
+	go func() {
+		for {
+			var req request
+			if err := readFrame(in, requestBytes, &req); err != nil {
+				select {
+				case busy <- struct{}{}: // idle: a regular end
+					failed <- err
+				default: // the parent is gone and evaluation cannot be cancelled
+					die(exitOrphan)
+				}
+				return
+			}
+			busy <- struct{}{}
+			requests <- req
+		}
+	}()
+	for {
+		select {
+		case err := <-failed:
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			return fmt.Errorf("read request: %w", err)
+		case req := <-requests:
+			resp, err := bounded(req, base)
+			if err != nil {
+				return err
+			}
+			if err := writeFrame(out, resp); err != nil {
+				return fmt.Errorf("answer: %w", err)
+			}
+			<-busy
+		}
+	}
+}
+
+// bounded evaluates a package under the limits it came with.
+func bounded(req request, base uint64) (response, error) {
+	start, err := cpuTime()
+	if err != nil {
+		return response{}, err
+	}
+	if err := setLimits(req.Limits, start, base); err != nil {
+		return response{}, err
+	}
+	stop := make(chan struct{})
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		watch(req.Limits, start, stop)
+	}()
+	resp := evaluate(req)
+	close(stop)
+	<-ended
+	resp.Heap = liveHeap()
+	return resp, nil
+}
+
+// setLimits tells the kernel: the last defence, behind watch.
+func setLimits(l Limits, used time.Duration, base uint64) error {
+	debug.SetMaxStack(l.StackBytes)
+	cpu := uint64((used + l.CPU + 2*time.Second) / time.Second)
+	for _, r := range []struct {
+		what  int
+		value uint64
+	}{
+		{syscall.RLIMIT_CPU, cpu},
+		{syscall.RLIMIT_AS, base + uint64(l.AddressBytes)},
+		{syscall.RLIMIT_CORE, 0},
+		{syscall.RLIMIT_FSIZE, 0},
+	} {
+		var now syscall.Rlimit
+		if err := syscall.Getrlimit(r.what, &now); err != nil {
+			return fmt.Errorf("read limit %d: %w", r.what, err)
+		}
+		now.Cur = min(r.value, now.Max)
+		if err := syscall.Setrlimit(r.what, &now); err != nil {
+			return fmt.Errorf("set limit %d: %w", r.what, err)
+		}
+	}
+	return nil
+}
+
+// addressSpace returns the bytes of address space that the process has. A race
+// detector's shadow is far more than any limit.
+func addressSpace() (uint64, error) {
+	b, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return 0, fmt.Errorf("read address space: %w", err)
+	}
+	var pages uint64
+	if _, err := fmt.Sscan(string(b), &pages); err != nil {
+		return 0, fmt.Errorf("read address space from %q: %w", b, err)
+	}
+	return pages * uint64(os.Getpagesize()), nil
+}
+
+// watch ends the process when a limit is passed. It lets the heap grow with
+// what is alive, so that garbage collection stays a small part of the work.
+func watch(l Limits, start time.Duration, stop <-chan struct{}) {
+	began := time.Now()
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	limit := int64(heapFloor)
+	debug.SetMemoryLimit(limit)
+	for {
+		select {
+		case <-stop:
+			return
+		case <-tick.C:
+		}
+		if heap() > uint64(l.HeapBytes) {
+			die(exitMemory)
+		}
+		if time.Since(began) > l.Wall {
+			die(exitWall)
+		}
+		if used, err := cpuTime(); err == nil && used-start > l.CPU {
+			die(exitCPU)
+		}
+		if live := int64(liveHeap()); live > limit/2 {
+			limit = 2 * live
+			debug.SetMemoryLimit(limit)
+		}
+	}
+}
+
+// die ends the process at once: evaluation cannot be cancelled.
+func die(code int) {
+	os.Exit(code) // a child is a process of ours alone, and nothing else ends it
+}
+
+func cpuTime() (time.Duration, error) {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0, fmt.Errorf("read processor time: %w", err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), nil
+}
+
+// heap returns the bytes of objects in the heap, dead ones included.
+func heap() uint64 { return metric("/memory/classes/heap/objects:bytes") }
+
+// liveHeap returns the bytes that the last collection found alive.
+func liveHeap() uint64 { return metric("/gc/heap/live:bytes") }
+
+func metric(name string) uint64 {
+	s := []metrics.Sample{{Name: name}}
+	metrics.Read(s)
+	if s[0].Value.Kind() != metrics.KindUint64 {
+		return 0
+	}
+	return s[0].Value.Uint64()
+}

@@ -1,0 +1,234 @@
+package compile_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/cuecontext"
+
+	"github.com/musterhq/muster/schema"
+	schemacue "github.com/musterhq/muster/schema/cue"
+	"github.com/musterhq/muster/schema/valid"
+)
+
+// definitions returns the value of the embedded definitions.
+func definitions(t *testing.T) cue.Value {
+	t.Helper()
+	var b strings.Builder
+	files := schemacue.Files()
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		b.WriteString(strings.Replace(string(files[name]), "package muster\n", "", 1))
+	}
+	v := cuecontext.New().CompileString(b.String())
+	if err := v.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// TestDrift holds the CUE definitions, the rules in Go and the types in Go
+// together: a field, a bound, a word or a default that is in one and not in
+// another fails.
+func TestDrift(t *testing.T) {
+	t.Parallel()
+	defs := definitions(t)
+	for kind, typ := range map[schema.Kind]reflect.Type{
+		schema.KindCell: reflect.TypeFor[schema.Cell](), schema.KindTenant: reflect.TypeFor[schema.Tenant](),
+		schema.KindQuota: reflect.TypeFor[schema.Quota](), schema.KindJob: reflect.TypeFor[schema.Job](),
+	} {
+		t.Run(string(kind), func(t *testing.T) {
+			def := "#" + strings.ToUpper(string(kind[:1])) + string(kind[1:])
+			driftStruct(t, def, defs.LookupPath(cue.ParsePath(def)), valid.Of(kind), typ)
+		})
+	}
+}
+
+func driftStruct(t *testing.T, at string, v cue.Value, r *valid.Rule, typ reflect.Type) {
+	t.Helper()
+	inGo := goFields(typ)
+	delete(inGo, "name") // the key of the object
+	it, err := v.Fields(cue.Optional(true))
+	if err != nil {
+		t.Fatalf("%s: %v", at, err)
+	}
+	seen := map[string]bool{}
+	for it.Next() {
+		name := it.Selector().Unquoted()
+		seen[name] = true
+		i := slices.IndexFunc(r.Fields, func(f valid.Field) bool { return f.Name == name })
+		if i < 0 {
+			t.Errorf("%s.%s is in CUE, not in the rules", at, name)
+			continue
+		}
+		f := r.Fields[i]
+		typ, ok := inGo[name]
+		if !ok {
+			t.Errorf("%s.%s is in CUE, not in the Go type", at, name)
+			continue
+		}
+		if required := it.Selector().ConstraintType() == cue.RequiredConstraint; required != f.Required {
+			t.Errorf("%s.%s: required in CUE %v, in the rules %v", at, name, required, f.Required)
+		}
+		driftDoc(t, at+"."+name, it.Value(), f)
+		driftValue(t, at+"."+name, it.Value(), f.Rule, typ)
+	}
+	for _, f := range r.Fields {
+		if !seen[f.Name] {
+			t.Errorf("%s.%s is in the rules, not in CUE", at, f.Name)
+		}
+	}
+	for name := range inGo {
+		if !seen[name] {
+			t.Errorf("%s.%s is in the Go type, not in CUE", at, name)
+		}
+	}
+}
+
+// goFields returns the fields of a struct by JSON name, with embedded ones.
+func goFields(typ reflect.Type) map[string]reflect.Type {
+	if typ.Kind() == reflect.Pointer {
+		typ = typ.Elem()
+	}
+	m := map[string]reflect.Type{}
+	for i := range typ.NumField() {
+		f := typ.Field(i)
+		if f.Anonymous {
+			for k, v := range goFields(f.Type) {
+				m[k] = v
+			}
+			continue
+		}
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		m[name] = f.Type
+	}
+	return m
+}
+
+var defaultForm = regexp.MustCompile(`Default:\s+(\S+?)\.?(\s|$)`)
+
+// driftDoc checks that each field is documented, and that the default that the
+// comment names is the one of the rules.
+func driftDoc(t *testing.T, at string, v cue.Value, f valid.Field) {
+	t.Helper()
+	var doc string
+	for _, g := range v.Doc() {
+		if s := strings.Join(strings.Fields(g.Text()), " "); strings.HasPrefix(s, f.Name+" ") {
+			doc = s
+		}
+	}
+	if doc == "" {
+		t.Errorf("%s has no comment that begins with its name", at)
+		return
+	}
+	if f.Required != strings.Contains(doc, "Required.") {
+		t.Errorf("%s: required %v, but the comment says: %s", at, f.Required, doc)
+	}
+	m := defaultForm.FindStringSubmatch(doc)
+	if _, fromFields := f.Default.(map[string]any); fromFields {
+		if !strings.Contains(doc, "Default: the defaults of its fields.") {
+			t.Errorf("%s: the comment does not say that its fields have defaults: %s", at, doc)
+		}
+		return
+	}
+	switch {
+	case m == nil && f.Default != nil:
+		t.Errorf("%s: default %v is not in the comment: %s", at, f.Default, doc)
+	case m != nil && f.Default == nil:
+		t.Errorf("%s: the comment has a default, the rules have none: %s", at, doc)
+	case m != nil:
+		want := cuecontext.New().CompileString(m[1])
+		b, err := want.MarshalJSON()
+		if err != nil {
+			t.Fatalf("%s: default %q: %v", at, m[1], err)
+		}
+		if got := schema.Canonical(f.Default); !bytes.Equal(got, b) {
+			t.Errorf("%s: default %s in the rules, %s in the comment", at, got, b)
+		}
+	}
+}
+
+// driftValue probes both with the same values: they must accept and refuse the
+// same.
+func driftValue(t *testing.T, at string, v cue.Value, r *valid.Rule, typ reflect.Type) {
+	t.Helper()
+	kinds := map[valid.Type][]reflect.Kind{
+		valid.Int: {reflect.Int, reflect.Int64}, valid.String: {reflect.String}, valid.Enum: {reflect.String},
+		valid.Priority: {reflect.Int}, valid.List: {reflect.Slice}, valid.Map: {reflect.Map},
+		valid.Struct: {reflect.Struct, reflect.Pointer},
+	}
+	if !slices.Contains(kinds[r.Type], typ.Kind()) {
+		t.Errorf("%s is %v in Go, %s in the rules", at, typ, r.Type)
+	}
+	probe := func(expr string, want bool) {
+		t.Helper()
+		got := v.Unify(cuecontext.New().CompileString(expr)).Validate(cue.Concrete(true)) == nil
+		if got != want {
+			t.Errorf("%s: CUE accepts %s: %v, the rules: %v", at, expr, got, want)
+		}
+	}
+	switch r.Type {
+	case valid.Int, valid.Priority:
+		for _, n := range []int64{r.Min - 1, r.Min, r.Max, r.Max + 1} {
+			probe(fmt.Sprint(n), n >= r.Min && n <= r.Max)
+		}
+		probe("1.5", false)
+		fallthrough
+	case valid.Enum:
+		for _, w := range r.Words {
+			probe(fmt.Sprintf("%q", w), true)
+		}
+		probe(`"nonsense"`, false)
+		probe("true", false)
+	case valid.String:
+		probe("3", false)
+		for _, s := range []string{"", "a", "A", "a-b", "-a", "a/b", "/a", "a b", strings.Repeat("a", 63), strings.Repeat("a", 64)} {
+			ok := (r.Match == nil || r.Match(s) == "") && int64(len(s)) >= r.Min && int64(len(s)) <= r.Max
+			probe(fmt.Sprintf("%q", s), ok)
+		}
+	case valid.List:
+		probe("3", false)
+		probe("[]", r.Min == 0)
+		driftValue(t, at+"[]", v.LookupPath(cue.MakePath(cue.AnyIndex)), r.Elem, typ.Elem())
+	case valid.Map:
+		for _, k := range []string{"a", "A_b", "a-b", "-a", "a/b", "", "1a", "MUSTER_X", "a b", strings.Repeat("a", 63), strings.Repeat("a", 130)} {
+			probe(fmt.Sprintf("{%q: \"x\"}", k), r.Key(k) == "")
+		}
+		probe(`{a: 3}`, false)
+	case valid.Struct:
+		driftStruct(t, at, v, r, typ)
+	}
+}
+
+// TestDriftDefaults checks that an object of nothing but what is required
+// decodes into the types with all defaults.
+func TestDriftDefaults(t *testing.T) {
+	t.Parallel()
+	data := map[string]any{"user": "a", "cell": "c", "task": map[string]any{"process": map[string]any{"command": []any{"x"}}}}
+	out, problems := valid.Object(schema.KindJob, "web", data)
+	if len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	var o schema.Objects
+	if err := valid.Append(&o, schema.KindJob, schema.Canonical(out)); err != nil {
+		t.Fatal(err)
+	}
+	again, err := json.Marshal(o.Jobs[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := valid.Parse(again)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := schema.Canonical(v), schema.Canonical(out); !bytes.Equal(got, want) {
+		t.Errorf("the type holds %s, the rules give %s", got, want)
+	}
+}

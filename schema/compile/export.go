@@ -1,0 +1,130 @@
+package compile
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"cuelang.org/go/cue"
+
+	"github.com/musterhq/muster/schema/valid"
+)
+
+// maxDepth is how deep an object's data may be nested; a valid job has 6 levels.
+const maxDepth = 32
+
+// exporter turns CUE values into plain data within a budget.
+type exporter struct {
+	left int  // bytes that may still be exported, roughly
+	deep bool // a value was nested deeper than maxDepth
+}
+
+// spend takes n bytes from the budget and reports whether there is any left.
+func (x *exporter) spend(n int) bool {
+	x.left -= n
+	return x.left >= 0
+}
+
+// plain returns v as decoded JSON. What is in error or not concrete becomes
+// valid.Broken: CUE reports it.
+func (x *exporter) plain(v cue.Value, depth int) any {
+	if depth > maxDepth {
+		x.deep = true
+		return valid.Broken{}
+	}
+	if !x.spend(8) {
+		return valid.Broken{}
+	}
+	v, _ = v.Default()
+	switch v.Kind() {
+	case cue.StructKind:
+		return x.structure(v, depth)
+	case cue.ListKind:
+		return x.list(v, depth)
+	case cue.StringKind:
+		s, err := v.String()
+		if err != nil || !x.spend(len(s)) {
+			return valid.Broken{}
+		}
+		return s
+	case cue.BoolKind:
+		b, err := v.Bool()
+		if err != nil {
+			return valid.Broken{}
+		}
+		return b
+	case cue.IntKind, cue.FloatKind, cue.NumberKind:
+		b, err := v.MarshalJSON()
+		if err != nil || !x.spend(len(b)) {
+			return valid.Broken{}
+		}
+		return json.Number(b)
+	case cue.NullKind:
+		return nil
+	case cue.BytesKind:
+		return []byte{}
+	}
+	if kind := v.IncompleteKind(); kind != cue.BottomKind && kind != cue.StructKind {
+		return valid.Broken{Why: fmt.Sprintf("is only constrained (%v), not set", kind)}
+	}
+	// Perhaps it is in error only because of a field within. An erroneous list
+	// looks like a struct without fields.
+	if m, ok := x.structure(v, depth).(map[string]any); ok && len(m) > 0 {
+		return m
+	}
+	return valid.Broken{}
+}
+
+func (x *exporter) structure(v cue.Value, depth int) any {
+	it, err := v.Fields()
+	if err != nil {
+		return valid.Broken{}
+	}
+	m := map[string]any{}
+	for it.Next() {
+		name, ok := label(it)
+		if !ok {
+			continue
+		}
+		if !x.spend(len(name)) {
+			return valid.Broken{}
+		}
+		m[name] = x.plain(it.Value(), depth+1)
+	}
+	return m
+}
+
+// label returns the name of a regular field. A struct with errors lists hidden
+// fields too.
+func label(it *cue.Iterator) (string, bool) {
+	sel := it.Selector()
+	if sel.LabelType() != cue.StringLabel {
+		return "", false
+	}
+	return sel.Unquoted(), true
+}
+
+func (x *exporter) list(v cue.Value, depth int) any {
+	it, err := v.List()
+	if err != nil {
+		return valid.Broken{}
+	}
+	l := []any{}
+	for it.Next() {
+		if x.left < 0 {
+			return valid.Broken{}
+		}
+		l = append(l, x.plain(it.Value(), depth+1))
+	}
+	return l
+}
+
+// trouble says why the export is not complete, "" if it is.
+func (x *exporter) trouble(limit int) string {
+	switch {
+	case x.left < 0:
+		return fmt.Sprintf("the package exports more than %d MiB", limit>>20)
+	case x.deep:
+		return fmt.Sprintf("the data is nested more than %d levels deep", maxDepth)
+	}
+	return ""
+}

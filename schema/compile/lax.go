@@ -1,0 +1,68 @@
+package compile
+
+import (
+	"path"
+	"strings"
+	"sync"
+
+	"cuelang.org/go/cue/ast"
+	"cuelang.org/go/cue/parser"
+
+	schemacue "github.com/musterhq/muster/schema/cue"
+)
+
+// When a package has errors it is loaded a second time with lax definitions:
+// #Job and its like accept anything. What is then still an error is one of the
+// user's own CUE; all else is found by the strict pass, one diagnostic for one
+// mistake, where CUE would report several for one bad number and none for an
+// unknown field beside it.
+
+// definitions holds the names of the embedded definitions, and whether they
+// are structs.
+var definitions = sync.OnceValue(func() map[string]bool {
+	m := map[string]bool{}
+	for name, text := range schemacue.Files() {
+		f, err := parser.ParseFile(name, text)
+		if err != nil {
+			panic("schema/cue: " + err.Error()) // embedded, and tested
+		}
+		for _, d := range f.Decls {
+			if field, ok := d.(*ast.Field); ok {
+				_, isStruct := field.Value.(*ast.StructLit)
+				m[labelOf(field)] = isStruct
+			}
+		}
+	}
+	return m
+})
+
+// parseLax parses a file, with lax definitions if it is part of the schema.
+func parseLax(name string, src any, cfg parser.Config) (*ast.File, error) {
+	f, err := parser.ParseFile(name, src, cfg)
+	if err != nil || strings.TrimPrefix(path.Dir(name), "/") != SchemaDir {
+		return f, err
+	}
+	for _, d := range f.Decls {
+		field, ok := d.(*ast.Field)
+		if !ok {
+			continue
+		}
+		isStruct, ok := definitions()[labelOf(field)]
+		switch {
+		case isStruct:
+			field.Value = ast.NewStruct(&ast.Ellipsis{})
+		case ok:
+			field.Value = ast.NewIdent("_")
+		}
+	}
+	return f, nil
+}
+
+// labelOf returns the name of a field, "" if it is computed or a pattern.
+func labelOf(f *ast.Field) string {
+	name, _, err := ast.LabelName(f.Label)
+	if err != nil {
+		return ""
+	}
+	return name
+}

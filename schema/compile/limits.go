@@ -1,0 +1,45 @@
+package compile
+
+import "time"
+
+// Limits bound what one package may use. The zero value of a field means its
+// default. They are part of a package's cache key.
+type Limits struct {
+	CPU          time.Duration `json:"cpu"`          // processor time, default 10 s
+	Wall         time.Duration `json:"wall"`         // elapsed time, default 60 s: a loaded machine is no fault of a package
+	HeapBytes    int           `json:"heapBytes"`    // default 1 GiB
+	AddressBytes int           `json:"addressBytes"` // beyond what a child has at its start, default 2 GiB: Go maps more than it uses
+	StackBytes   int           `json:"stackBytes"`   // default 128 MiB
+	OutputBytes  int           `json:"outputBytes"`  // of data, default 64 MiB
+	Objects      int           `json:"objects"`      // default 20,000
+	Files        int           `json:"files"`        // that a package depends on, default 10,000
+	TreeBytes    int           `json:"treeBytes"`    // of these together, default 64 MiB
+	FileBytes    int           `json:"fileBytes"`    // of a CUE file, default 4 MiB
+}
+
+// withDefaults returns l with defaults for what is zero.
+func (l Limits) withDefaults() Limits {
+	set := func(v *int, d int) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	if l.CPU == 0 {
+		l.CPU = 10 * time.Second
+	}
+	if l.Wall == 0 {
+		l.Wall = time.Minute
+	}
+	set(&l.HeapBytes, 1<<30)
+	set(&l.AddressBytes, 2<<30)
+	set(&l.StackBytes, 128<<20)
+	set(&l.OutputBytes, 64<<20)
+	set(&l.Objects, 20_000)
+	set(&l.Files, 10_000)
+	set(&l.TreeBytes, 64<<20)
+	set(&l.FileBytes, 4<<20)
+	return l
+}
+
+// frameBytes is the largest answer of a child: JSON of JSON, and diagnostics.
+func (l Limits) frameBytes() int { return 2*l.OutputBytes + 16<<20 }

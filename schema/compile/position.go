@@ -1,0 +1,322 @@
+package compile
+
+import (
+	"maps"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/ast"
+	"cuelang.org/go/cue/build"
+	"cuelang.org/go/cue/errors"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// positions finds where in the user's files a piece of data was written.
+type positions struct {
+	from   *loaded
+	files  []*ast.File // own files first, then those of directories above
+	fields map[schema.Position]*ast.Field
+	labels map[[2]string]schema.Position // of objects, by kind and name
+}
+
+func newPositions(l *loaded) *positions {
+	p := &positions{from: l}
+	for _, f := range l.inst.Files {
+		if p.mine(strings.TrimPrefix(f.Filename, "/")) {
+			p.files = append(p.files, f)
+		}
+	}
+	for _, f := range l.inst.Files {
+		if !p.mine(strings.TrimPrefix(f.Filename, "/")) {
+			p.files = append(p.files, f)
+		}
+	}
+	return p
+}
+
+// mine reports whether a file lies in the package's own directory.
+func (p *positions) mine(name string) bool { return path.Dir(name) == p.from.dir }
+
+// index maps the positions of labels and values to their fields, in all files
+// that the package was made of. It is built when there is a first mistake.
+func (p *positions) index() map[schema.Position]*ast.Field {
+	if p.fields != nil {
+		return p.fields
+	}
+	p.fields = map[schema.Position]*ast.Field{}
+	seen := map[*build.Instance]bool{}
+	var visit func(*build.Instance)
+	visit = func(in *build.Instance) {
+		if seen[in] {
+			return
+		}
+		seen[in] = true
+		for _, f := range in.Files {
+			ast.Walk(f, func(n ast.Node) bool {
+				if field, ok := n.(*ast.Field); ok && field.Value != nil {
+					p.fields[position(field.Label.Pos())] = field
+					p.fields[position(field.Value.Pos())] = field
+				}
+				return true
+			}, nil)
+		}
+		for _, imp := range in.Imports {
+			visit(imp)
+		}
+	}
+	visit(p.from.inst)
+	return p.fields
+}
+
+// of returns the position of the data at a path: of its label if key is set,
+// else of its value; if it was written nowhere, that of what encloses it.
+func (p *positions) of(at []string, key bool) schema.Position {
+	for n := len(at); n > 0; n-- {
+		key = key || n < len(at)
+		if f := p.written(at[:n]); f != nil {
+			return edge(f, key)
+		}
+		if pos, ok := p.evaluated(at[:n], key); ok {
+			return pos
+		}
+	}
+	if own := filesOf(p.from.req.Files, p.from.dir); len(own) > 0 {
+		return schema.Position{Path: own[0], Line: 1, Column: 1}
+	}
+	return schema.Position{Path: moduleFile, Line: 1, Column: 1}
+}
+
+// origin returns where an object is declared: as of does for its label, but
+// without a search of all files for each.
+func (p *positions) origin(kind, name string) schema.Position {
+	if p.labels == nil {
+		p.labels = map[[2]string]schema.Position{}
+		for _, f := range p.files {
+			p.declared(f.Decls, nil)
+		}
+	}
+	if pos, ok := p.labels[[2]string{kind, name}]; ok {
+		return pos
+	}
+	return p.of([]string{kind, name}, true)
+}
+
+// declared notes the labels of the objects that decls write down; at is what
+// encloses them.
+func (p *positions) declared(decls []ast.Decl, at []string) {
+	for _, d := range decls {
+		f, ok := d.(*ast.Field)
+		if !ok {
+			continue
+		}
+		name := labelOf(f)
+		if len(at) == 1 {
+			key := [2]string{at[0], name}
+			if _, ok := p.labels[key]; !ok {
+				p.labels[key] = position(f.Label.Pos())
+			}
+		} else if s, ok := f.Value.(*ast.StructLit); ok {
+			p.declared(s.Elts, []string{name})
+		}
+	}
+}
+
+// enclosing returns the position of the label, in the package's own files, of
+// what should hold the data at a path and does not.
+func (p *positions) enclosing(at []string) schema.Position {
+	for n := len(at) - 1; n > 1; n-- {
+		if pos := p.of(at[:n], true); p.mine(pos.Path) {
+			return pos
+		}
+	}
+	return p.of(at[:min(len(at), 2)], true)
+}
+
+func edge(f *ast.Field, key bool) schema.Position {
+	if key || f.Value == nil {
+		return position(f.Label.Pos())
+	}
+	return position(f.Value.Pos())
+}
+
+// evaluated asks the value itself; a position in the schema does not count.
+func (p *positions) evaluated(at []string, key bool) (schema.Position, bool) {
+	if !p.from.built {
+		return schema.Position{}, false
+	}
+	var sel []cue.Selector
+	for i, s := range at {
+		if n, err := strconv.Atoi(s); err == nil && i > 2 && p.from.value.LookupPath(cue.MakePath(sel...)).IncompleteKind() == cue.ListKind {
+			sel = append(sel, cue.Index(n))
+		} else {
+			sel = append(sel, cue.Str(s))
+		}
+	}
+	v := p.from.value.LookupPath(cue.MakePath(sel...))
+	if !v.Exists() {
+		return schema.Position{}, false
+	}
+	pos := position(v.Pos())
+	if pos.Path == "" || p.schema(pos.Path) {
+		return schema.Position{}, false
+	}
+	if f, ok := p.index()[pos]; ok {
+		return edge(f, key), true
+	}
+	return pos, true
+}
+
+// schema reports whether a file is of the repository's copy of the definitions,
+// seen from outside of it.
+func (p *positions) schema(name string) bool {
+	return path.Dir(name) == SchemaDir && p.from.dir != SchemaDir
+}
+
+// ofError returns the best position of an error, in the package's own files if
+// there is one, and the others, without those in the schema.
+func (p *positions) ofError(e errors.Error, at []string) (best schema.Position, others []schema.Position) {
+	score := -1
+	label := ""
+	if len(at) > 0 {
+		label = strings.Trim(at[len(at)-1], `"`)
+	}
+	var all []schema.Position
+	for _, tp := range errors.Positions(e) {
+		pos := position(tp)
+		if pos.Path == "" || p.schema(pos.Path) {
+			continue
+		}
+		all = append(all, pos)
+		s := 0
+		if f, ok := p.index()[pos]; ok && labelOf(f) == label {
+			s = 2
+			pos = edge(f, false)
+		}
+		if p.mine(pos.Path) {
+			s++
+		}
+		if s >= score { // a later position is nearer to the value
+			score, best = s, pos
+		}
+	}
+	for _, o := range all {
+		if f, ok := p.index()[o]; o != best && ok && labelOf(f) == label {
+			others = append(others, o)
+		}
+	}
+	return best, others
+}
+
+// written finds the field that a path was written as, in the package's files.
+// Of several the one with a literal value is taken.
+func (p *positions) written(at []string) *ast.Field {
+	var found []*ast.Field
+	for _, wild := range []bool{false, true} {
+		s := search{found: &found, wild: wild}
+		for _, f := range p.files {
+			s.decls(f.Decls, at, 0)
+		}
+		if len(found) > 0 {
+			break
+		}
+	}
+	for _, f := range found {
+		switch f.Value.(type) {
+		case *ast.BasicLit, *ast.UnaryExpr, *ast.ListLit, *ast.Interpolation:
+			return f
+		}
+	}
+	if len(found) > 0 {
+		return found[0]
+	}
+	return nil
+}
+
+// search walks syntax along a path.
+type search struct {
+	found *[]*ast.Field
+	wild  bool // computed labels and patterns match every name
+}
+
+// maxSearch bounds the walk through nested expressions.
+const maxSearch = 100
+
+func (s search) decls(decls []ast.Decl, at []string, depth int) {
+	if depth > maxSearch {
+		return
+	}
+	for _, d := range decls {
+		switch d := d.(type) {
+		case *ast.Field:
+			name := labelOf(d)
+			if name != at[0] && !(s.wild && computed(d.Label, at[0])) {
+				continue
+			}
+			if len(at) == 1 {
+				*s.found = append(*s.found, d)
+			} else {
+				s.expr(d.Value, at[1:], depth+1)
+			}
+		case *ast.EmbedDecl:
+			s.expr(d.Expr, at, depth+1)
+		case *ast.Comprehension:
+			s.expr(d.Value, at, depth+1)
+		}
+	}
+}
+
+func (s search) expr(e ast.Expr, at []string, depth int) {
+	if depth > maxSearch {
+		return
+	}
+	switch e := e.(type) {
+	case *ast.StructLit:
+		s.decls(e.Elts, at, depth+1)
+	case *ast.BinaryExpr:
+		s.expr(e.X, at, depth+1)
+		s.expr(e.Y, at, depth+1)
+	case *ast.ParenExpr:
+		s.expr(e.X, at, depth+1)
+	case *ast.ListLit:
+		i, err := strconv.Atoi(at[0])
+		if err != nil || i < 0 || i >= len(e.Elts) {
+			return
+		}
+		if len(at) > 1 {
+			s.expr(e.Elts[i], at[1:], depth+1)
+		} else if _, spread := e.Elts[i].(*ast.Ellipsis); !spread {
+			*s.found = append(*s.found, &ast.Field{Label: ast.NewIdent(at[0]), Value: e.Elts[i]})
+		}
+	}
+}
+
+// computed reports whether a label is an expression that may yield name.
+func computed(l ast.Label, name string) bool {
+	switch l := l.(type) {
+	case *ast.ParenExpr, *ast.ListLit:
+		return true
+	case *ast.Interpolation:
+		first, ok := l.Elts[0].(*ast.BasicLit)
+		if !ok {
+			return true
+		}
+		prefix := strings.TrimSuffix(strings.TrimLeft(first.Value, `#"`), `\(`)
+		return strings.HasPrefix(name, prefix)
+	}
+	return false
+}
+
+// filesOf returns the CUE files directly in dir, sorted.
+func filesOf(files map[string][]byte, dir string) []string {
+	var own []string
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if path.Dir(name) == dir && strings.HasSuffix(name, ".cue") && !ignored(name) {
+			own = append(own, name)
+		}
+	}
+	return own
+}

@@ -1,0 +1,85 @@
+package compile
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// maxEmbedded is the largest file that ReadDir reads for @embed.
+const maxEmbedded = 1 << 20
+
+// ReadDir reads a work tree: the module and its CUE files, and, if one of these
+// embeds others, all further files of at most 1 MiB. Symbolic links and hidden
+// directories are left out. It errs when dir cannot be read.
+func ReadDir(dir string) (schema.Tree, error) {
+	t := workTree{root: dir, files: map[string]schema.File{}}
+	if err := filepath.WalkDir(dir, t.visit); err != nil {
+		return schema.Tree{}, fmt.Errorf("read work tree %s: %w", dir, err)
+	}
+	if t.embeds {
+		for _, rel := range t.rest {
+			if err := t.read(rel, maxEmbedded); err != nil {
+				return schema.Tree{}, fmt.Errorf("read work tree %s: %w", dir, err)
+			}
+		}
+	}
+	return schema.Tree{Files: t.files}, nil
+}
+
+// workTree gathers the files of a directory.
+type workTree struct {
+	root   string
+	files  map[string]schema.File
+	embeds bool     // a CUE file embeds others
+	rest   []string // files that may be embedded
+}
+
+func (t *workTree) visit(name string, d fs.DirEntry, err error) error {
+	if err != nil {
+		return err
+	}
+	rel, err := filepath.Rel(t.root, name)
+	if err != nil {
+		return err
+	}
+	rel = filepath.ToSlash(rel)
+	switch {
+	case d.IsDir() && rel != "." && strings.HasPrefix(d.Name(), "."):
+		return fs.SkipDir
+	case !d.Type().IsRegular():
+		return nil
+	case !strings.HasSuffix(rel, ".cue"):
+		t.rest = append(t.rest, rel)
+		return nil
+	}
+	return t.read(rel, 0)
+}
+
+// read reads a file, unless it is larger than limit (0 for none) or has gone
+// since it was listed: an editor saves by replacing.
+func (t *workTree) read(rel string, limit int64) error {
+	name := filepath.Join(t.root, filepath.FromSlash(rel))
+	if info, err := os.Lstat(name); limit > 0 && err == nil && info.Size() > limit {
+		return nil
+	}
+	data, err := os.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	sum := sha256.Sum256(data)
+	t.files[rel] = schema.File{Hash: "sha256:" + hex.EncodeToString(sum[:]), Data: data}
+	t.embeds = t.embeds || bytes.Contains(data, []byte("@embed"))
+	return nil
+}

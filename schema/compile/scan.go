@@ -1,0 +1,111 @@
+package compile
+
+import (
+	"bytes"
+	"fmt"
+	"path"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"cuelang.org/go/cue/ast"
+	"cuelang.org/go/cue/parser"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// header is what the parent knows of a file: what is needed to say which other
+// files its package depends on. The rest of the file is for the child.
+type header struct {
+	pkg     string   // "" if there is no package clause, or none can be read
+	imports []string // import paths, as written
+	embeds  bool     // the file may embed others
+	err     *schema.Diagnostic
+}
+
+// scan reads the header of a file. Its diagnostic has no path yet, since the
+// same content may stand in several files.
+func scan(data []byte, limit int) (h header) {
+	fail := func(line int, message, hint string) header {
+		return header{err: &schema.Diagnostic{
+			Severity: schema.Error, Position: schema.Position{Line: line, Column: 1}, Message: message, Hint: hint,
+		}}
+	}
+	if len(data) > limit {
+		return fail(1, fmt.Sprintf("the file has %d bytes, more than %d", len(data), limit), "split it")
+	}
+	if !utf8.Valid(data) {
+		valid := len(data) - len(bytes.TrimLeftFunc(data, func(r rune) bool { return r != utf8.RuneError }))
+		return fail(1+bytes.Count(data[:valid], []byte("\n")), "the file is not valid UTF-8", "")
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			h = fail(1, fmt.Sprintf("the file cannot be read: %v", p), "")
+		}
+	}()
+	f, err := parser.ParseFile("-", data, parser.ImportsOnly)
+	if f == nil {
+		return fail(1, fmt.Sprintf("the file cannot be read: %v", err), "")
+	}
+	h.pkg = f.PackageName()
+	for spec := range f.ImportSpecs() {
+		if p, err := strconv.Unquote(spec.Path.Value); err == nil {
+			h.imports = append(h.imports, p)
+		}
+	}
+	h.embeds = bytes.Contains(data, []byte("@embed")) || bytes.Contains(data, []byte("@extern"))
+	if h.pkg == "" && err == nil {
+		return fail(1, "the file has no package clause, so CUE would ignore it", "begin it with the line: package "+packageHint)
+	}
+	return h
+}
+
+// packageHint is replaced by a name that suits the directory.
+const packageHint = "NAME"
+
+// importDir returns the directory that an import path means within the module,
+// false if it is outside.
+func importDir(module, p string) (string, bool) {
+	ip := ast.ParseImportPath(p)
+	if ip.Path == module {
+		return ".", true
+	}
+	rest, ok := strings.CutPrefix(ip.Path, module+"/")
+	if !ok {
+		return "", false
+	}
+	return path.Clean(rest), true
+}
+
+// badPath says what is wrong with the path of a file, "" if nothing is.
+func badPath(p string) string {
+	switch {
+	case !utf8.ValidString(p):
+		return "the path is not valid UTF-8"
+	case path.IsAbs(p) || path.Clean(p) != p || p == ".." || strings.HasPrefix(p, "../"):
+		return "the path leads out of the repository"
+	case strings.ContainsFunc(p, func(r rune) bool { return !unicode.IsPrint(r) }):
+		return "the path has characters that cannot be printed"
+	case p == moduleFile || ignored(p):
+	case strings.ContainsAny(p, `\:*?"<>|@`):
+		return `the path has one of \ : * ? " < > | @, which CUE cannot import`
+	case strings.Count(p, "/") > maxDirs:
+		return fmt.Sprintf("the path is more than %d directories deep", maxDirs)
+	}
+	return ""
+}
+
+// maxDirs is how deep directories may be nested.
+const maxDirs = 64
+
+// ignored reports whether CUE does not look at the file: hidden and underscored
+// names, and files for tests and tools.
+func ignored(p string) bool {
+	for _, part := range strings.Split(p, "/") {
+		if strings.HasPrefix(part, ".") || strings.HasPrefix(part, "_") || part == "cue.mod" {
+			return true
+		}
+	}
+	return strings.HasSuffix(p, "_test.cue") || strings.HasSuffix(p, "_tool.cue")
+}

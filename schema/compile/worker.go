@@ -1,0 +1,169 @@
+package compile
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// errGreeting says that a child is another program.
+var errGreeting = errors.New("it said something else")
+
+const (
+	// startTimeout is how long a child may take to say hello; on a loaded
+	// machine a large binary takes a second.
+	startTimeout = 30 * time.Second
+	// recycleHeap is the live heap of an idle child above which it is
+	// replaced: the CUE library never forgets the labels it has seen.
+	recycleHeap = 48 << 20
+	stderrBytes = 4 << 10
+)
+
+// worker is one child process. It belongs to one goroutine.
+type worker struct {
+	cmd    *exec.Cmd
+	in     io.WriteCloser
+	out    *bufio.Reader
+	stderr *opening
+	killed atomic.Bool // by us, because of the time
+}
+
+// startWorker starts a child, which ends at the latest with ctx, and waits for
+// its greeting. An error is trouble of ours.
+func startWorker(ctx context.Context, exe string, args []string, dir string) (*worker, error) {
+	w := &worker{cmd: exec.CommandContext(ctx, exe, args...), stderr: &opening{}}
+	w.cmd.Dir = dir
+	w.cmd.Env = []string{} // not nil: nil means ours
+	w.cmd.Stderr = w.stderr
+	w.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt at the terminal is for the parent
+	var err error
+	if w.in, err = w.cmd.StdinPipe(); err != nil {
+		return nil, fmt.Errorf("start compile child: %w", err)
+	}
+	out, err := w.cmd.StdoutPipe()
+	if err != nil {
+		return nil, fmt.Errorf("start compile child: %w", err)
+	}
+	w.out = bufio.NewReaderSize(out, 64<<10)
+	if err := w.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start compile child %s: %w", exe, err)
+	}
+	release := w.killAfter(startTimeout)
+	defer release()
+	var greeting string
+	if err := readFrame(w.out, 1<<10, &greeting); err != nil || greeting != protocol {
+		w.kill()
+		return nil, fmt.Errorf("start compile child %s %s: it did not greet: %w: %s",
+			exe, strings.Join(args, " "), cmp.Or(ctx.Err(), err, errGreeting), w.stderr)
+	}
+	return w, nil
+}
+
+// do has the child compile a package. died says how it ended if it did: the
+// worker is then of no more use. An error is trouble of ours, or of ctx.
+func (w *worker) do(ctx context.Context, req request) (resp response, died *death, err error) {
+	// The child keeps its own time; the parent's is for a child that cannot.
+	release := w.killAfter(req.Limits.Wall + 5*time.Second)
+	defer release()
+	err = writeFrame(w.in, req)
+	if err == nil {
+		err = readFrame(w.out, req.Limits.frameBytes(), &resp)
+	}
+	if err == nil {
+		return resp, nil, nil
+	}
+	if ctx.Err() != nil {
+		w.kill()
+		return response{}, nil, ctx.Err()
+	}
+	if errors.Is(err, errTooLarge) {
+		w.kill()
+		return response{}, &death{why: fmt.Sprintf("the package exports more than %d MiB", req.Limits.OutputBytes>>20), certain: true}, nil
+	}
+	return response{}, w.autopsy(req.Limits), nil
+}
+
+// death is how a child ended while it had a package.
+type death struct {
+	why  string
+	hint string
+	// certain says that the same package would end the next child too, so the
+	// outcome may be remembered.
+	certain bool
+}
+
+// autopsy waits for a child that closed its output and says why it did.
+func (w *worker) autopsy(l Limits) *death {
+	_ = w.in.Close()
+	_ = w.cmd.Wait() // the state below says more than the error
+	st := w.cmd.ProcessState
+	signal := syscall.Signal(-1)
+	if ws, ok := st.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+		signal = ws.Signal()
+	}
+	stderr := w.stderr.String()
+	slow := "look for nested comprehensions and large disjunctions"
+	switch code := st.ExitCode(); {
+	case w.killed.Load(), code == exitWall:
+		return &death{why: fmt.Sprintf("evaluation took longer than %v", l.Wall), hint: slow}
+	case code == exitCPU, signal == syscall.SIGXCPU, strings.Contains(stderr, "SIGXCPU"):
+		return &death{why: fmt.Sprintf("evaluation took more than %v of processor time", l.CPU), hint: slow, certain: true}
+	case code == exitMemory, strings.Contains(stderr, "out of memory"), strings.Contains(stderr, "cannot allocate"):
+		return &death{
+			why:  fmt.Sprintf("evaluation took more than %d MiB of memory", l.HeapBytes>>20),
+			hint: "look for strings and lists that double; split a directory of thousands of jobs", certain: true,
+		}
+	case strings.Contains(stderr, "stack exceeds"), strings.Contains(stderr, "stack overflow"):
+		return &death{why: "evaluation is nested too deeply", hint: "look for definitions that refer to themselves", certain: true}
+	}
+	first, _, _ := strings.Cut(stderr, "\n")
+	return &death{why: strings.TrimSpace(fmt.Sprintf("the compiler ended unexpectedly (%v) %s", st, first))}
+}
+
+// killAfter kills the child when time is up, unless released. That ctx is done
+// kills it too, see startWorker.
+func (w *worker) killAfter(after time.Duration) (release func()) {
+	t := time.AfterFunc(after, func() {
+		w.killed.Store(true)
+		_ = w.cmd.Process.Kill()
+	})
+	return func() { t.Stop() }
+}
+
+// kill ends the child and waits for it.
+func (w *worker) kill() {
+	_ = w.cmd.Process.Kill()
+	w.close()
+}
+
+// close lets an idle child end and waits for it.
+func (w *worker) close() {
+	_ = w.in.Close()
+	release := w.killAfter(startTimeout)
+	defer release()
+	_ = w.cmd.Wait()
+}
+
+// opening keeps the beginning of what a child says on stderr: a Go program that
+// dies says why first.
+type opening struct{ buf bytes.Buffer }
+
+// Write keeps what there is room for and takes it all.
+func (t *opening) Write(b []byte) (int, error) {
+	if room := stderrBytes - t.buf.Len(); room > 0 {
+		t.buf.Write(b[:min(room, len(b))])
+	}
+	return len(b), nil
+}
+
+// String returns what was kept.
+func (t *opening) String() string { return strings.TrimSpace(t.buf.String()) }

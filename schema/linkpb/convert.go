@@ -1,0 +1,347 @@
+package linkpb
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// EncodeJob returns the message that carries the data of a job. It errs when
+// digest is not the digest of j.
+func EncodeJob(digest schema.Digest, j *schema.Job) (*Data, error) {
+	b := schema.Canonical(j)
+	if d := schema.DigestBytes(b); d != digest {
+		return nil, fmt.Errorf("data of job %s has digest %s: want %s", j.ID(), d, digest)
+	}
+	return &Data{Digest: string(digest), Json: b}, nil
+}
+
+// DecodeJob returns the job of a message. It errs when the bytes do not have
+// the digest they are said to have, or are no job.
+func DecodeJob(m *Data) (*schema.Job, error) {
+	if d := schema.DigestBytes(m.GetJson()); string(d) != m.GetDigest() {
+		return nil, fmt.Errorf("job data has digest %s: want %.80q", d, m.GetDigest())
+	}
+	j := new(schema.Job)
+	if err := json.Unmarshal(m.GetJson(), j); err != nil {
+		return nil, fmt.Errorf("job data %s: %w", m.GetDigest(), err)
+	}
+	return j, nil
+}
+
+// EncodeAssignments returns the message that carries a view, without the data
+// that it refers to.
+func EncodeAssignments(epoch, version uint64, view []schema.Assignment) *Assignments {
+	m := &Assignments{Epoch: epoch, Version: version, Assignments: make([]*Assignment, len(view))}
+	for i, a := range view {
+		m.Assignments[i] = &Assignment{
+			Task: a.Task.String(), Generation: a.Generation, Data: string(a.Data),
+			Ports: encodePorts(a.Ports), Stop: encodeCause(a.Stop),
+		}
+	}
+	return m
+}
+
+// DecodeAssignments returns the view of a message; data holds the jobs it may
+// refer to. It errs when one is missing.
+func DecodeAssignments(m *Assignments, data map[schema.Digest]*schema.Job) ([]schema.Assignment, error) {
+	view := make([]schema.Assignment, len(m.GetAssignments()))
+	for i, p := range m.GetAssignments() {
+		task, err := schema.ParseTaskName(p.GetTask())
+		if err != nil {
+			return nil, err
+		}
+		a := schema.Assignment{Task: task, Generation: p.GetGeneration(), Data: schema.Digest(p.GetData())}
+		if a.Job = data[a.Data]; a.Job == nil {
+			return nil, fmt.Errorf("assignment of %s: data %.80q was not sent", task, a.Data)
+		}
+		if a.Ports, err = decodePorts(p.GetPorts()); err != nil {
+			return nil, fmt.Errorf("assignment of %s: %w", task, err)
+		}
+		if a.Stop, err = decodeCause(p.GetStop()); err != nil {
+			return nil, fmt.Errorf("assignment of %s: %w", task, err)
+		}
+		view[i] = a
+	}
+	return view, nil
+}
+
+// EncodeReport returns the encoded ReportBody of a report and its digest. The
+// same report gives the same bytes within one build of the agent, which is all
+// that recognising an unchanged one needs.
+func EncodeReport(r *schema.Report) (body, digest []byte, err error) {
+	m := &ReportBody{
+		Machine: EncodeMachine(&r.Machine), View: r.View,
+		BusyPorts: make([]uint32, len(r.BusyPorts)), Tasks: make([]*TaskStatus, len(r.Tasks)),
+	}
+	for i, p := range r.BusyPorts {
+		m.BusyPorts[i] = uint32(p)
+	}
+	for i := range r.Tasks {
+		m.Tasks[i] = encodeTask(&r.Tasks[i])
+	}
+	body, err = proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	if err != nil {
+		return nil, nil, fmt.Errorf("report of machine %s: %w", r.Machine.Name, err)
+	}
+	sum := sha256.Sum256(body)
+	return body, sum[:], nil
+}
+
+// DecodeReport returns the report of a Report message that has a body. It errs
+// when the body does not have the digest it is said to have.
+func DecodeReport(m *Report) (schema.Report, error) {
+	if sum := sha256.Sum256(m.GetBody()); !bytes.Equal(sum[:], m.GetDigest()) {
+		return schema.Report{}, fmt.Errorf("report has digest %x: want %x", sum, m.GetDigest())
+	}
+	var b ReportBody
+	if err := proto.Unmarshal(m.GetBody(), &b); err != nil {
+		return schema.Report{}, fmt.Errorf("report: %w", err)
+	}
+	machine, err := DecodeMachine(b.GetMachine())
+	if err != nil {
+		return schema.Report{}, fmt.Errorf("report: %w", err)
+	}
+	r := schema.Report{Machine: machine, View: b.GetView()}
+	for _, p := range b.GetBusyPorts() {
+		port, err := decodePort(p)
+		if err != nil {
+			return schema.Report{}, fmt.Errorf("report of machine %s: busy %w", machine.Name, err)
+		}
+		r.BusyPorts = append(r.BusyPorts, port)
+	}
+	for _, p := range b.GetTasks() {
+		t, err := decodeTask(p)
+		if err != nil {
+			return schema.Report{}, fmt.Errorf("report of machine %s: %w", machine.Name, err)
+		}
+		r.Tasks = append(r.Tasks, t)
+	}
+	return r, nil
+}
+
+// EncodeMachine returns the message of what a machine says of itself.
+func EncodeMachine(i *schema.MachineInfo) *MachineInfo {
+	return &MachineInfo{
+		Name: i.Name, Boot: i.Boot,
+		Capacity:   &Resources{CpuMilli: i.Capacity.CPUMilli, RamBytes: i.Capacity.RAMBytes, DiskBytes: i.Capacity.DiskBytes},
+		Ports:      &PortRange{First: uint32(i.Ports.First), Last: uint32(i.Ports.Last)},
+		Attributes: i.Attributes, Notes: i.Notes, AgentVersion: i.AgentVersion,
+	}
+}
+
+// DecodeMachine returns what a machine says of itself. It errs when the name is
+// none or a port is out of range.
+func DecodeMachine(m *MachineInfo) (schema.MachineInfo, error) {
+	if err := schema.CheckName(m.GetName()); err != nil {
+		return schema.MachineInfo{}, fmt.Errorf("machine: %w", err)
+	}
+	first, err := decodePort(m.GetPorts().GetFirst())
+	if err != nil {
+		return schema.MachineInfo{}, fmt.Errorf("machine %s: first %w", m.GetName(), err)
+	}
+	last, err := decodePort(m.GetPorts().GetLast())
+	if err != nil {
+		return schema.MachineInfo{}, fmt.Errorf("machine %s: last %w", m.GetName(), err)
+	}
+	c := m.GetCapacity()
+	return schema.MachineInfo{
+		Name: m.GetName(), Boot: m.GetBoot(),
+		Capacity:   schema.Resources{CPUMilli: c.GetCpuMilli(), RAMBytes: c.GetRamBytes(), DiskBytes: c.GetDiskBytes()},
+		Ports:      schema.PortRange{First: first, Last: last},
+		Attributes: m.GetAttributes(), Notes: m.GetNotes(), AgentVersion: m.GetAgentVersion(),
+	}, nil
+}
+
+// EncodeLogRequest returns the message that asks an agent for a log; id names
+// the stream that shall carry it.
+func EncodeLogRequest(id string, r *schema.LogRequest) *OpenLogs {
+	m := &OpenLogs{
+		Id: id, Task: r.Task.String(), Generation: r.Generation, Incarnation: int32(r.Incarnation),
+		Stream: string(r.Stream), Follow: r.Follow,
+	}
+	if r.Tail >= 0 {
+		m.Tail = proto.Int32(int32(min(r.Tail, 1<<30)))
+	}
+	return m
+}
+
+// DecodeLogRequest returns the request of a message. It errs when there is no
+// such task name or stream.
+func DecodeLogRequest(m *OpenLogs) (schema.LogRequest, error) {
+	task, err := schema.ParseTaskName(m.GetTask())
+	if err != nil {
+		return schema.LogRequest{}, err
+	}
+	stream, err := schema.ParseLogStream(m.GetStream())
+	if err != nil {
+		return schema.LogRequest{}, err
+	}
+	r := schema.LogRequest{
+		Task: task, Generation: m.GetGeneration(), Incarnation: int(m.GetIncarnation()),
+		Stream: stream, Follow: m.GetFollow(), Tail: -1,
+	}
+	if m.Tail != nil {
+		r.Tail = max(int(m.GetTail()), 0)
+	}
+	return r, nil
+}
+
+func encodeTask(t *schema.TaskStatus) *TaskStatus {
+	m := &TaskStatus{
+		Task: t.Task.String(), Generation: t.Generation, State: string(t.State), Incarnation: int32(t.Incarnation),
+		Pid: int32(t.PID), StartedAt: encodeTime(t.StartedAt), Ports: encodePorts(t.Ports), Health: string(t.Health),
+		Exits: make([]*Exit, len(t.Exits)), End: encodeCause(t.End), Note: t.Note,
+	}
+	for i := range t.Exits {
+		m.Exits[i] = encodeExit(&t.Exits[i])
+	}
+	return m
+}
+
+func decodeTask(m *TaskStatus) (schema.TaskStatus, error) {
+	task, err := schema.ParseTaskName(m.GetTask())
+	if err != nil {
+		return schema.TaskStatus{}, err
+	}
+	t := schema.TaskStatus{
+		Task: task, Generation: m.GetGeneration(), State: schema.TaskState(m.GetState()),
+		Incarnation: int(m.GetIncarnation()), PID: int(m.GetPid()),
+		Health: schema.HealthState(m.GetHealth()), Note: m.GetNote(),
+	}
+	switch t.State {
+	case schema.Starting, schema.Running, schema.Waiting, schema.Stopping, schema.Dead:
+	default:
+		return t, fmt.Errorf("task %s: unknown state %q", task, t.State)
+	}
+	if t.StartedAt, err = decodeTime(m.GetStartedAt()); err != nil {
+		return t, fmt.Errorf("task %s: started: %w", task, err)
+	}
+	if t.Ports, err = decodePorts(m.GetPorts()); err != nil {
+		return t, fmt.Errorf("task %s: %w", task, err)
+	}
+	for _, p := range m.GetExits() {
+		e, err := decodeExit(p)
+		if err != nil {
+			return t, fmt.Errorf("task %s: %w", task, err)
+		}
+		t.Exits = append(t.Exits, e)
+	}
+	if t.End, err = decodeCause(m.GetEnd()); err != nil {
+		return t, fmt.Errorf("task %s: %w", task, err)
+	}
+	return t, nil
+}
+
+func encodeCause(c *schema.Cause) *Cause {
+	if c == nil {
+		return nil
+	}
+	m := &Cause{
+		Kind: string(c.Kind), Message: c.Message, Machine: c.Machine,
+		Generation: c.Generation, At: encodeTime(c.At),
+	}
+	if c.Exit != nil {
+		m.Exit = encodeExit(c.Exit)
+	}
+	return m
+}
+
+func decodeCause(m *Cause) (*schema.Cause, error) {
+	if m == nil {
+		return nil, nil
+	}
+	at, err := decodeTime(m.GetAt())
+	if err != nil {
+		return nil, fmt.Errorf("cause %q: %w", m.GetKind(), err)
+	}
+	c := &schema.Cause{
+		Kind: schema.CauseKind(m.GetKind()), Message: m.GetMessage(), Machine: m.GetMachine(),
+		Generation: m.GetGeneration(), At: at,
+	}
+	if m.GetExit() != nil {
+		e, err := decodeExit(m.GetExit())
+		if err != nil {
+			return nil, fmt.Errorf("cause %q: %w", m.GetKind(), err)
+		}
+		c.Exit = &e
+	}
+	return c, nil
+}
+
+func encodeExit(e *schema.Exit) *Exit {
+	return &Exit{
+		Incarnation: int32(e.Incarnation), Code: int32(e.Code), Signal: e.Signal,
+		Oom: e.OOM, At: encodeTime(e.At), Message: e.Message,
+	}
+}
+
+func decodeExit(m *Exit) (schema.Exit, error) {
+	at, err := decodeTime(m.GetAt())
+	if err != nil {
+		return schema.Exit{}, fmt.Errorf("exit: %w", err)
+	}
+	return schema.Exit{
+		Incarnation: int(m.GetIncarnation()), Code: int(m.GetCode()), Signal: m.GetSignal(),
+		OOM: m.GetOom(), At: at, Message: m.GetMessage(),
+	}, nil
+}
+
+// encodeTime drops the zone and the monotonic clock; the zero time is absent.
+func encodeTime(t time.Time) *timestamppb.Timestamp {
+	if t.IsZero() {
+		return nil
+	}
+	return timestamppb.New(t)
+}
+
+func decodeTime(m *timestamppb.Timestamp) (time.Time, error) {
+	if m == nil {
+		return time.Time{}, nil
+	}
+	if err := m.CheckValid(); err != nil {
+		return time.Time{}, err
+	}
+	return m.AsTime(), nil
+}
+
+func encodePorts(ports map[string]int) map[string]uint32 {
+	if len(ports) == 0 {
+		return nil
+	}
+	m := make(map[string]uint32, len(ports))
+	for name, p := range ports {
+		m[name] = uint32(p)
+	}
+	return m
+}
+
+func decodePorts(m map[string]uint32) (map[string]int, error) {
+	if len(m) == 0 {
+		return nil, nil
+	}
+	ports := make(map[string]int, len(m))
+	for name, p := range m {
+		port, err := decodePort(p)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		ports[name] = port
+	}
+	return ports, nil
+}
+
+// decodePort accepts 0, which an empty range has.
+func decodePort(p uint32) (int, error) {
+	if p > 65535 {
+		return 0, fmt.Errorf("port %d: want at most 65535", p)
+	}
+	return int(p), nil
+}

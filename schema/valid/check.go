@@ -1,0 +1,365 @@
+package valid
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/big"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// Problem is one mistake in the data of an object.
+type Problem struct {
+	// Path leads from the object to the value: field names, map keys and list
+	// indices (as decimal numbers).
+	Path []string
+	// Key says that the name of the field is at fault, not its value.
+	Key bool
+	// Missing says that there is no such value: Path ends where it should be.
+	Missing  bool
+	Message  string
+	Expected string
+	Hint     string
+}
+
+// Broken stands for a value that has no data. Why says what is wrong with it;
+// if that is "" another error is in its place and nothing more is said.
+type Broken struct{ Why string }
+
+// maxProblems bounds what is reported of one object.
+const maxProblems = 20
+
+// Kind returns what is wrong with kind as the name of a top-level field, nil
+// if nothing is.
+func Kind(kind string) *Problem {
+	if slices.Contains(schema.Kinds(), schema.Kind(kind)) {
+		return nil
+	}
+	var kinds []string
+	for _, k := range schema.Kinds() {
+		kinds = append(kinds, string(k))
+	}
+	p := &Problem{Path: []string{}, Key: true, Expected: "one of " + strings.Join(kinds, ", ")}
+	if slices.Contains(LaterKinds(), kind) {
+		p.Message = fmt.Sprintf("kind %q is not supported yet", kind)
+		return p
+	}
+	p.Message = fmt.Sprintf("unknown kind %q", short(kind))
+	p.Hint = didYouMean(kind, kinds, kindAlias)
+	if p.Hint == "" {
+		p.Hint = "a field that is only for use within the package begins with _ or #"
+	}
+	return p
+}
+
+// Object returns the object's data with its defaults filled in and a priority
+// as its number, or the problems. data is decoded JSON with json.Number, and
+// may hold Broken. The result shares nothing that is written with data.
+func Object(kind schema.Kind, name string, data any) (map[string]any, []Problem) {
+	r := Of(kind)
+	if r == nil {
+		return nil, []Problem{*Kind(string(kind))}
+	}
+	c := &check{}
+	if schema.CheckName(name) != nil {
+		c.add(Problem{
+			Key: true, Message: fmt.Sprintf("invalid name %q of a %s", short(name), kind), Expected: nameGrammar,
+			Hint: nameHint(name),
+		})
+	}
+	out, ok := c.value(nil, r, data).(map[string]any)
+	if ok && kind == schema.KindJob {
+		c.job(out)
+	}
+	if len(c.problems) > 0 || !ok {
+		return nil, c.problems
+	}
+	if kind == schema.KindJob {
+		if band, ok := out["priority"].(string); ok {
+			floor, _ := schema.Band(band).Floor()
+			out["priority"] = num(int64(floor))
+		}
+	}
+	out["name"] = name
+	return out, nil
+}
+
+// check walks one object.
+type check struct{ problems []Problem }
+
+func (c *check) add(p Problem) {
+	if len(c.problems) < maxProblems {
+		p.Path = slices.Clone(p.Path) // the caller goes on with the array
+		c.problems = append(c.problems, p)
+	}
+}
+
+// value checks v against r and returns it with defaults.
+func (c *check) value(path []string, r *Rule, v any) any {
+	if b, broken := v.(Broken); broken {
+		if b.Why != "" {
+			c.add(Problem{Path: path, Message: b.Why, Expected: r.String()})
+		}
+		return v
+	}
+	switch r.Type {
+	case Struct:
+		if m, ok := v.(map[string]any); ok {
+			return c.structure(path, r, m)
+		}
+	case Map:
+		if m, ok := v.(map[string]any); ok {
+			return c.mapping(path, r, m)
+		}
+	case List:
+		if l, ok := v.([]any); ok {
+			return c.list(path, r, l)
+		}
+	case Int:
+		if n, ok := v.(json.Number); ok {
+			c.integer(path, r, n)
+			return v
+		}
+	case Priority:
+		if n, ok := v.(json.Number); ok {
+			c.integer(path, r, n)
+			return v
+		}
+		if s, ok := v.(string); ok {
+			c.word(path, r, s)
+			return v
+		}
+	case Enum:
+		if s, ok := v.(string); ok {
+			c.word(path, r, s)
+			return v
+		}
+	case String:
+		if s, ok := v.(string); ok {
+			c.text(path, r, s)
+			return v
+		}
+	}
+	c.add(Problem{Path: path, Message: "is " + describe(v), Expected: r.String(), Hint: typeHint(r, v)})
+	return v
+}
+
+func (c *check) structure(path []string, r *Rule, m map[string]any) map[string]any {
+	out := make(map[string]any, len(r.Fields))
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		if _, ok := r.field(name); !ok {
+			c.unknown(append(path, name), r)
+		}
+	}
+	for i := range r.Fields {
+		f := &r.Fields[i]
+		v, ok := m[f.Name]
+		switch {
+		case ok:
+		case f.Required:
+			c.add(Problem{
+				Path: append(path, f.Name), Missing: true,
+				Message: fmt.Sprintf("required field %q is missing", f.Name), Expected: f.Rule.String(),
+			})
+			continue
+		case f.Default == nil:
+			continue
+		default:
+			v = f.Default
+		}
+		out[f.Name] = c.value(append(path, f.Name), f.Rule, v)
+	}
+	return out
+}
+
+func (c *check) unknown(path []string, r *Rule) {
+	name := path[len(path)-1]
+	p := Problem{Path: path, Key: true}
+	if slices.Contains(r.Later, name) {
+		p.Message = fmt.Sprintf("field %q is not supported yet", name)
+		c.add(p)
+		return
+	}
+	names := make([]string, len(r.Fields))
+	for i, f := range r.Fields {
+		names[i] = f.Name
+	}
+	p.Message = fmt.Sprintf("unknown field %q", short(name))
+	p.Expected = "one of " + strings.Join(names, ", ")
+	p.Hint = didYouMean(name, names, r.Alias)
+	if name == "name" {
+		p.Hint = "the name of an object is its key"
+	}
+	c.add(p)
+}
+
+func (c *check) mapping(path []string, r *Rule, m map[string]any) map[string]any {
+	if int64(len(m)) > r.Max {
+		c.add(Problem{Path: path, Message: fmt.Sprintf("has %d entries", len(m)), Expected: fmt.Sprintf("at most %d", r.Max)})
+	}
+	out := make(map[string]any, len(m))
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		if want := r.Key(k); want != "" {
+			c.add(Problem{Path: append(path, k), Key: true, Message: fmt.Sprintf("invalid key %q", short(k)), Expected: want})
+		}
+		out[k] = c.value(append(path, k), r.Elem, m[k])
+	}
+	return out
+}
+
+func (c *check) list(path []string, r *Rule, l []any) []any {
+	if n := int64(len(l)); n < r.Min || n > r.Max {
+		c.add(Problem{Path: path, Message: fmt.Sprintf("has %d elements", n), Expected: r.String()})
+	}
+	out := make([]any, len(l))
+	seen := map[string]int{}
+	for i, v := range l {
+		at := slices.Concat(path, []string{strconv.Itoa(i)})
+		out[i] = c.value(at, r.Elem, v)
+		s, ok := v.(string)
+		if first, again := seen[s]; ok && r.Unique && again {
+			c.add(Problem{Path: at, Message: fmt.Sprintf("%q is also element %d", short(s), first), Expected: "each element once"})
+		} else if ok {
+			seen[s] = i
+		}
+	}
+	return out
+}
+
+var integerForm = regexp.MustCompile(`^-?(0|[1-9][0-9]*)$`)
+
+func (c *check) integer(path []string, r *Rule, n json.Number) {
+	if !integerForm.MatchString(n.String()) {
+		c.add(Problem{Path: path, Message: fmt.Sprintf("%s is not an integer", short(n.String())), Expected: r.String(), Hint: fractionHint(r, n)})
+		return
+	}
+	i, err := n.Int64()
+	if err == nil && i >= r.Min && i <= r.Max {
+		return
+	}
+	p := Problem{Path: path, Message: fmt.Sprintf("%s is out of range", short(n.String())), Expected: r.String()}
+	if r.Unit == Bytes && err == nil && i > 0 && i < r.Min {
+		p.Hint = fmt.Sprintf("the unit is bytes: did you mean %dMi?", i)
+	}
+	c.add(p)
+}
+
+func (c *check) word(path []string, r *Rule, s string) {
+	if !slices.Contains(r.Words, s) {
+		c.add(Problem{Path: path, Message: fmt.Sprintf("unknown value %q", short(s)), Expected: r.String(), Hint: didYouMean(s, r.Words, nil)})
+	}
+}
+
+func (c *check) text(path []string, r *Rule, s string) {
+	var want string
+	switch n := int64(len(s)); {
+	case r.Match != nil && r.Match(s) != "":
+		want = r.Match(s)
+	case n < r.Min:
+		want = r.String()
+	case n > r.Max:
+		want = fmt.Sprintf("at most %d bytes", r.Max)
+	default:
+		return
+	}
+	p := Problem{Path: path, Message: fmt.Sprintf("invalid value %q", short(s)), Expected: want}
+	if want == nameGrammar {
+		p.Hint = nameHint(s)
+	}
+	c.add(p)
+}
+
+// short returns s cut to what fits a line, and always valid UTF-8.
+func short(s string) string {
+	const most = 60
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	if len(s) <= most {
+		return s
+	}
+	cut := most
+	for !utf8.RuneStart(s[cut]) {
+		cut--
+	}
+	return s[:cut] + "…"
+}
+
+// describe says in words what v is.
+func describe(v any) string {
+	switch v := v.(type) {
+	case nil:
+		return "null"
+	case bool:
+		return fmt.Sprintf("the boolean %v", v)
+	case json.Number:
+		return "the number " + short(v.String())
+	case string:
+		return fmt.Sprintf("the string %q", short(v))
+	case []any:
+		return "a list"
+	case map[string]any:
+		return "a struct"
+	}
+	return "bytes" // what a CUE literal in single quotes is
+}
+
+// String says in words what r accepts.
+func (r *Rule) String() string {
+	switch r.Type {
+	case Int:
+		s := fmt.Sprintf("an integer from %s to %s", amount(r.Unit, r.Min), amount(r.Unit, r.Max))
+		if r.Unit == Bytes || r.Unit == Seconds {
+			s += " (" + string(r.Unit) + ")"
+		}
+		return s
+	case Priority:
+		return fmt.Sprintf("%s, or an integer from %d to %d", quoted(r.Words), r.Min, r.Max)
+	case Enum:
+		return quoted(r.Words)
+	case List:
+		s := "a list of strings"
+		if r.Min > 0 {
+			s = fmt.Sprintf("a list of %d to %d strings", r.Min, r.Max)
+		}
+		return s
+	case Map:
+		return "a struct of strings"
+	case Struct:
+		names := make([]string, len(r.Fields))
+		for i, f := range r.Fields {
+			names[i] = f.Name
+		}
+		return "a struct with " + strings.Join(names, ", ")
+	}
+	if r.Min > 0 && r.Match != nil {
+		if want := r.Match(""); want != "" {
+			return want
+		}
+	}
+	return "a string"
+}
+
+func quoted(words []string) string {
+	q := make([]string, len(words))
+	for i, w := range words {
+		q[i] = strconv.Quote(w)
+	}
+	return strings.Join(q, ", ")
+}
+
+// amount writes n with a binary multiplier where it is exact and n is bytes.
+func amount(u Unit, n int64) string {
+	if u == Bytes && n > 0 {
+		for i, suffix := range []string{"Ei", "Pi", "Ti", "Gi", "Mi", "Ki"} {
+			if unit := int64(1) << (60 - 10*i); n%unit == 0 {
+				return fmt.Sprintf("%d%s", n/unit, suffix)
+			}
+		}
+	}
+	return big.NewInt(n).String()
+}

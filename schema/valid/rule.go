@@ -1,0 +1,68 @@
+package valid
+
+// Type is what a value must be.
+type Type string
+
+// The types of values.
+const (
+	Int      Type = "integer"
+	String   Type = "string"
+	Enum     Type = "word"     // one of Rule.Words
+	Priority Type = "priority" // a word, or an integer
+	List     Type = "list"
+	Map      Type = "map"    // keys are free within Rule.Key
+	Struct   Type = "struct" // keys are Rule.Fields
+)
+
+// Unit says what an integer counts, for the hints.
+type Unit string
+
+// The units.
+const (
+	Count   Unit = ""
+	Milli   Unit = "cpuMilli" // thousandths of a core
+	Bytes   Unit = "bytes"
+	Seconds Unit = "seconds"
+)
+
+// Rule says which values are valid.
+type Rule struct {
+	Type Type
+	Unit Unit // of an Int
+	// Min and Max bound an Int's value, a String's bytes, a List's or Map's
+	// number of elements.
+	Min, Max int64
+	Words    []string // of an Enum or Priority
+	Elem     *Rule    // of a List or Map
+	Unique   bool     // a List has each element once
+	// Match says for a String what was expected instead, "" if it is valid.
+	Match func(string) string
+	// Key says the same for a key of a Map.
+	Key    func(string) string
+	Fields []Field // of a Struct
+	// Later are fields of a Struct that have a meaning which the cell does
+	// not have yet.
+	Later []string
+	// Alias maps what users of other systems write to what stands for it here.
+	Alias map[string]string
+}
+
+// Field is one field of a Struct.
+type Field struct {
+	Name     string
+	Rule     *Rule
+	Required bool
+	// Default is taken when the field is absent; nil for none. An empty
+	// map[string]any stands for a struct of defaults.
+	Default any
+}
+
+// field returns the field called name.
+func (r *Rule) field(name string) (*Field, bool) {
+	for i := range r.Fields {
+		if r.Fields[i].Name == name {
+			return &r.Fields[i], true
+		}
+	}
+	return nil, false
+}

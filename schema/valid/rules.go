@@ -1,0 +1,288 @@
+package valid
+
+import (
+	"encoding/json"
+	"fmt"
+	"path"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// The bounds that no other package has a name for. Amounts are bounded so that
+// the sum over the largest job (MaxTasks tasks) stays within an int64.
+const (
+	mib           = 1 << 20
+	tib           = 1 << 40
+	maxCPUMilli   = 10_000_000        // ten thousand cores in one task
+	maxRAMBytes   = 16 * tib          // in one task
+	maxDiskBytes  = 64 * tib          // in one task
+	maxQuotaMilli = 1_000_000_000_000 // a thousand million cores
+	maxQuotaBytes = 1 << 60
+	maxQuotaTasks = 1_000_000_000
+	maxSeconds    = 3600
+	maxArgs       = 1000
+	maxArgBytes   = 64 << 10 // Linux takes 128 KiB for one string
+	maxEnv        = 256
+	maxLabels     = 64
+	maxPorts      = 32
+	maxURLPath    = 1024
+	maxList       = 100
+	maxPath       = 4096 // Linux PATH_MAX
+)
+
+// LaterKinds are kinds of object that have a meaning which the cell does not
+// have yet.
+func LaterKinds() []string {
+	return []string{"machine", "priority", "allocset", "service", "secret", "autoscale"}
+}
+
+// kindAlias maps what users of other systems write to a kind.
+var kindAlias = map[string]string{
+	"deployment": "job", "deployments": "job", "statefulset": "job", "cronjob": "job", "pod": "job",
+	"workload": "job", "app": "job", "cluster": "cell", "datacenter": "cell", "namespace": "tenant",
+	"team": "tenant", "resourcequota": "quota", "group": "job", "task": "job",
+}
+
+// Of returns the rule of a kind's objects; nil for a kind that does not exist.
+func Of(k schema.Kind) *Rule {
+	switch k {
+	case schema.KindCell:
+		return cellRule
+	case schema.KindTenant:
+		return tenantRule
+	case schema.KindQuota:
+		return quotaRule
+	case schema.KindJob:
+		return jobRule
+	}
+	return nil
+}
+
+func num(n int64) json.Number { return json.Number(fmt.Sprint(n)) }
+
+func integer(u Unit, lo, hi int64) *Rule { return &Rule{Type: Int, Unit: u, Min: lo, Max: hi} }
+
+func words[T ~string](w ...T) *Rule {
+	r := &Rule{Type: Enum}
+	for _, s := range w {
+		r.Words = append(r.Words, string(s))
+	}
+	return r
+}
+
+var bandRule = words(schema.Bands()...)
+
+var nameRule = &Rule{Type: String, Min: 1, Max: schema.MaxNameLen, Match: matchName}
+
+var cellRule = &Rule{
+	Type:   Struct,
+	Fields: []Field{{Name: "quota", Rule: words("on", "off"), Default: "on"}},
+	Later:  []string{"oversell", "machines", "priorities"},
+}
+
+var tenantRule = &Rule{
+	Type: Struct,
+	Fields: []Field{
+		{Name: "paths", Required: true, Rule: &Rule{
+			Type: List, Min: 1, Max: maxList, Unique: true,
+			Elem: &Rule{Type: String, Min: 1, Max: maxPath, Match: matchPath},
+		}},
+		{Name: "users", Default: []any{}, Rule: &Rule{Type: List, Max: maxList, Unique: true, Elem: nameRule}},
+		{Name: "capabilities", Default: []any{}, Rule: &Rule{
+			Type: List, Max: maxList, Unique: true, Elem: words(schema.CapabilityAdmin),
+		}},
+	},
+	Alias: map[string]string{"path": "paths", "user": "users", "owners": "users", "members": "users", "roles": "capabilities"},
+}
+
+var quotaRule = &Rule{
+	Type: Struct,
+	Fields: []Field{
+		{Name: "user", Rule: nameRule, Required: true},
+		{Name: "cell", Rule: nameRule, Required: true},
+		{Name: "band", Rule: bandRule, Required: true},
+		{Name: "cpuMilli", Rule: integer(Milli, 0, maxQuotaMilli), Default: num(0)},
+		{Name: "ramBytes", Rule: integer(Bytes, 0, maxQuotaBytes), Default: num(0)},
+		{Name: "diskBytes", Rule: integer(Bytes, 0, maxQuotaBytes), Default: num(0)},
+		{Name: "tasks", Rule: integer(Count, 0, maxQuotaTasks), Default: num(0)},
+	},
+	Later: []string{"from", "until", "jobs", "oversell"},
+	Alias: map[string]string{
+		"cpu": "cpuMilli", "memory": "ramBytes", "mem": "ramBytes", "ram": "ramBytes", "disk": "diskBytes",
+		"priority": "band", "owner": "user", "tenant": "user", "pods": "tasks",
+	},
+}
+
+var jobRule = &Rule{
+	Type: Struct,
+	Fields: []Field{
+		{Name: "user", Rule: nameRule, Required: true},
+		{Name: "cell", Rule: nameRule, Required: true},
+		{Name: "kind", Rule: words(schema.Service, schema.Batch, schema.System), Default: string(schema.Service)},
+		{Name: "priority", Rule: &Rule{Type: Priority, Max: schema.MaxPriority, Words: bandRule.Words}, Default: string(schema.BandFree)},
+		{Name: "tasks", Rule: integer(Count, 0, schema.MaxTasks), Default: num(1)},
+		{Name: "labels", Rule: &Rule{
+			Type: Map, Max: maxLabels, Key: matchLabelKey,
+			Elem: &Rule{Type: String, Max: 255, Match: matchLine},
+		}},
+		{Name: "task", Rule: taskRule, Required: true},
+		{Name: "update", Rule: updateRule, Default: map[string]any{}},
+	},
+	Later: []string{
+		"annotations", "after", "schedule", "overrides", "constraints", "preferences", "spread", "restart",
+		"disruption", "appclass", "packages", "logs", "allocset", "devices",
+	},
+	Alias: map[string]string{
+		"replicas": "tasks", "replica": "tasks", "count": "tasks", "instances": "tasks", "size": "tasks", "owner": "user", "namespace": "user",
+		"type": "kind", "priorityClassName": "priority", "group": "task", "template": "task", "process": "task.process",
+		"command": "task.process.command", "resources": "task.resources", "env": "task.env", "health": "task.health",
+		"graceSeconds": "task.graceSeconds", "ports": "task.resources.ports", "strategy": "update", "region": "cell",
+		"datacenters": "cell", "container": "task.container",
+	},
+}
+
+var taskRule = &Rule{
+	Type: Struct,
+	Fields: []Field{
+		{Name: "process", Required: true, Rule: processRule},
+		{Name: "resources", Rule: resourcesRule, Default: map[string]any{}},
+		{Name: "env", Rule: &Rule{
+			Type: Map, Max: maxEnv, Key: matchEnv,
+			Elem: &Rule{Type: String, Max: maxArgBytes, Match: matchC},
+		}},
+		{Name: "graceSeconds", Rule: integer(Seconds, 0, maxSeconds), Default: num(10)},
+		{Name: "health", Rule: &Rule{
+			Type:   Struct,
+			Fields: []Field{{Name: "http", Rule: httpRule, Required: true}},
+			Later:  []string{"tcp", "exec"},
+		}},
+	},
+	Later: []string{"container", "devices", "restart", "logs", "packages", "files"},
+	Alias: map[string]string{
+		"environment": "env", "command": "process.command", "cmd": "process.command", "args": "process.command",
+		"image": "container.image", "ports": "resources.ports", "cpuMilli": "resources.cpuMilli",
+		"ramBytes": "resources.ramBytes", "diskBytes": "resources.diskBytes", "grace": "graceSeconds",
+		"kill_timeout": "graceSeconds", "terminationGracePeriodSeconds": "graceSeconds", "check": "health",
+		"healthcheck": "health", "livenessProbe": "health", "readinessProbe": "health",
+	},
+}
+
+var processRule = &Rule{
+	Type: Struct,
+	Fields: []Field{{Name: "command", Required: true, Rule: &Rule{
+		Type: List, Min: 1, Max: maxArgs, Elem: &Rule{Type: String, Max: maxArgBytes, Match: matchC},
+	}}},
+	Alias: map[string]string{"cmd": "command", "exec": "command", "argv": "command", "args": "command", "env": "task.env"},
+}
+
+var resourcesRule = &Rule{
+	Type: Struct,
+	Fields: []Field{
+		{Name: "cpuMilli", Rule: integer(Milli, 1, maxCPUMilli), Default: num(100)},
+		{Name: "ramBytes", Rule: integer(Bytes, mib, maxRAMBytes), Default: num(64 * mib)},
+		{Name: "diskBytes", Rule: integer(Bytes, 0, maxDiskBytes), Default: num(64 * mib)},
+		{Name: "ports", Rule: &Rule{Type: List, Max: maxPorts, Unique: true, Elem: nameRule}},
+	},
+	Later: []string{"gpu", "cores", "network", "devices"},
+	Alias: map[string]string{
+		"cpu": "cpuMilli", "cpus": "cpuMilli", "memory": "ramBytes", "mem": "ramBytes", "ram": "ramBytes",
+		"disk": "diskBytes", "storage": "diskBytes", "limits": "cpuMilli, ramBytes, diskBytes directly",
+		"requests": "cpuMilli, ramBytes, diskBytes directly", "port": "ports",
+	},
+}
+
+var httpRule = &Rule{
+	Type: Struct,
+	Fields: []Field{
+		{Name: "port", Rule: nameRule, Required: true},
+		{Name: "path", Rule: &Rule{Type: String, Min: 1, Max: maxURLPath, Match: matchURLPath}, Default: "/"},
+	},
+	Later: []string{"intervalSeconds", "timeoutSeconds", "headers", "scheme"},
+	Alias: map[string]string{"url": "path", "httpPath": "path"},
+}
+
+var updateRule = &Rule{
+	Type: Struct,
+	Fields: []Field{
+		{Name: "maxParallel", Rule: integer(Count, 1, schema.MaxTasks), Default: num(1)},
+		{Name: "minHealthySeconds", Rule: integer(Seconds, 0, maxSeconds), Default: num(0)},
+	},
+	Later: []string{"canary", "onFailure"},
+	Alias: map[string]string{
+		"max_parallel": "maxParallel", "maxUnavailable": "maxParallel", "min_healthy_time": "minHealthySeconds",
+		"minReadySeconds": "minHealthySeconds",
+	},
+}
+
+const nameGrammar = "1 to 63 lower-case letters, digits and inner hyphens"
+
+func matchName(s string) string {
+	if schema.CheckName(s) != nil {
+		return nameGrammar
+	}
+	return ""
+}
+
+// matchC accepts what can be an argument or an environment variable.
+func matchC(s string) string {
+	if !utf8.ValidString(s) || strings.ContainsRune(s, 0) {
+		return "a string of UTF-8 without NUL bytes"
+	}
+	return ""
+}
+
+// matchLine accepts one line of printable text.
+func matchLine(s string) string {
+	for _, r := range s {
+		if r == utf8.RuneError || !unicode.IsPrint(r) {
+			return "printable text of one line"
+		}
+	}
+	return ""
+}
+
+func matchPath(s string) string {
+	if s != path.Clean(s) || strings.HasPrefix(s, "/") || s == ".." || strings.HasPrefix(s, "../") || matchLine(s) != "" {
+		return "a directory relative to the root of the repository, without a slash at either end"
+	}
+	return ""
+}
+
+func matchURLPath(s string) string {
+	if !strings.HasPrefix(s, "/") || matchLine(s) != "" || strings.Contains(s, " ") {
+		return "a path that starts with /"
+	}
+	return ""
+}
+
+func matchLabelKey(s string) string {
+	ok := len(s) >= 1 && len(s) <= 63 && alnum(s[0]) && alnum(s[len(s)-1])
+	for i := 0; ok && i < len(s); i++ {
+		ok = alnum(s[i]) || strings.IndexByte("-_./", s[i]) >= 0
+	}
+	if !ok {
+		return "1 to 63 letters, digits and inner . _ - /"
+	}
+	return ""
+}
+
+func matchEnv(s string) string {
+	ok := len(s) >= 1 && len(s) <= 128 && (s[0] < '0' || s[0] > '9')
+	for i := 0; ok && i < len(s); i++ {
+		ok = alnum(s[i]) || s[i] == '_'
+	}
+	switch {
+	case !ok:
+		return "letters, digits and _, not beginning with a digit"
+	case strings.HasPrefix(s, "MUSTER_"):
+		return "a name that does not begin with MUSTER_, which the cell sets itself"
+	}
+	return ""
+}
+
+func alnum(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+}
