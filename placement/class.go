@@ -306,8 +306,13 @@ func (s *Snapshot) rescore(c *class, i int32) {
 		now = s.worth(c, slot)
 	}
 	c.score[i] = now
-	if was == now {
+	switch {
+	case was == now:
 		return
+	case was == infeasible:
+		c.feasible++
+	case now == infeasible:
+		c.feasible--
 	}
 	k := c.blockOf(i)
 	b := &c.blocks[k]

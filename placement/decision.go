@@ -120,8 +120,7 @@ func (c Change) String() string {
 }
 
 // Score is what a machine was worth to an ask: the sum of its terms, weights
-// included, the more the better. Equal machines are told apart by a hash of
-// their names.
+// included, the more the better. Of equal machines the first by name is taken.
 type Score struct {
 	Machine string  `json:"machine"`
 	Total   float32 `json:"total"`

@@ -55,8 +55,7 @@ func (s *Snapshot) layoutFor(attribute string) *layout {
 }
 
 func (s *Snapshot) compareSlots(a, b int32) int {
-	n, m := &s.nodes[a], &s.nodes[b]
-	return cmp.Or(cmp.Compare(n.hash, m.hash), cmp.Compare(n.Name, m.Name))
+	return cmp.Compare(s.nodes[a].Name, s.nodes[b].Name)
 }
 
 // domainOrder ranks the domains by name; machines in none come first.
@@ -96,9 +95,13 @@ func (l *layout) setRing(s *Snapshot) {
 	}
 	cards := make([]card, len(l.slots))
 	var round int32
-	for i, slot := range l.slots {
+	dealt := slices.Clone(l.slots)
+	slices.SortStableFunc(dealt, func(a, b int32) int {
+		return cmp.Or(cmp.Compare(l.column.at[a], l.column.at[b]), cmp.Compare(s.nodes[a].hash, s.nodes[b].hash))
+	})
+	for i, slot := range dealt {
 		domain := l.column.at[slot]
-		if i > 0 && domain > 0 && l.column.at[l.slots[i-1]] == domain {
+		if i > 0 && domain > 0 && l.column.at[dealt[i-1]] == domain {
 			round++
 		} else {
 			round = 0

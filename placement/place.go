@@ -288,6 +288,8 @@ func (p *pass) ready(a *Ask, job int32) *class {
 func (p *pass) decideAnywhere(c *class, a *Ask, job int32, d *Decision) {
 	s := p.snapshot
 	if slot, ok := s.slots[a.Prefer]; ok && s.check(c, slot) == fine {
+		d.Why.Examined, d.Why.Feasible = c.examined, max(c.feasible, 1)
+		d.Why.Score = s.scoreOf(c, slot)
 		p.commit(c, a, job, slot, d)
 		return
 	}

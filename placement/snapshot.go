@@ -108,6 +108,7 @@ func NewSnapshot(machines []Machine, tasks []Task) *Snapshot {
 		weights: DefaultWeights(),
 		slots:   make(map[string]int32, len(machines)),
 		jobIDs:  map[schema.JobName]int32{},
+		here:    make(map[uint64]int32, len(tasks)),
 		allocs:  map[int32]*alloc{}, budgets: map[int32]int{},
 		attributes: map[string]*column{}, packages: map[string]int32{}, kinds: map[string]int16{},
 		layouts: map[string]*layout{}, shapeIDs: map[shape]int32{}, classes: map[string]*class{},
@@ -116,7 +117,7 @@ func NewSnapshot(machines []Machine, tasks []Task) *Snapshot {
 	// in order.
 	sorted := slices.Clone(machines)
 	slices.SortFunc(sorted, func(a, b Machine) int {
-		return cmp.Or(cmp.Compare(a.Attributes[DefaultSpread], b.Attributes[DefaultSpread]), compareHashed(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(a.Attributes[DefaultSpread], b.Attributes[DefaultSpread]), cmp.Compare(a.Name, b.Name))
 	})
 	for _, m := range sorted {
 		s.SetMachine(m)
@@ -334,9 +335,4 @@ func mix(x uint64) uint64 {
 	x ^= x >> 27
 	x *= 0x94d049bb133111eb
 	return x ^ x>>31
-}
-
-// compareHashed orders names at random, but always the same.
-func compareHashed(a, b string) int {
-	return cmp.Or(cmp.Compare(hash(a), hash(b)), cmp.Compare(a, b))
 }
