@@ -400,3 +400,36 @@ func TestCallEnds(t *testing.T) {
 		}
 	})
 }
+
+func TestCallsAfterTheEnd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, store.NewMemory())
+		synctest.Wait()
+		r.stop()
+		wantStopped(t, r.Loop)
+	})
+}
+
+// wantStopped holds each call of a Loop against ErrStopped.
+func wantStopped(t *testing.T, l *loop.Loop) {
+	t.Helper()
+	ctx := t.Context()
+	for name, call := range map[string]func() error{
+		"HeadSeen": func() error { return l.HeadSeen(ctx, "c", nil) },
+		"Adopt":    func() error { return l.Adopt(ctx, compiledOf("c")) },
+		"Join":     func() error { _, err := l.Join(ctx, machine()); return err },
+		"Report":   func() error { return l.Report(ctx, "m1", 1, schema.Report{Machine: machine()}) },
+		"Status":   func() error { _, _, err := l.Status(ctx); return err },
+		"Why":      func() error { _, _, err := l.Why(ctx, "u/web"); return err },
+		"Locate":   func() error { _, err := l.Locate(ctx, schema.TaskName{}); return err },
+		"Leave":    func() error { l.Leave("m1", 1); return loop.ErrStopped },
+	} {
+		for range 100 { // the inbox has room still
+			if err := call(); !errors.Is(err, loop.ErrStopped) {
+				t.Errorf("%s after the end: %v", name, err)
+				break
+			}
+		}
+	}
+}
