@@ -64,6 +64,7 @@ type World struct {
 	history strings.Builder
 	broken  error // the first invariant that did not hold
 	pids    int
+	termed  map[int]time.Time // when each process got its SIGTERM
 	oracle  oracle
 }
 
@@ -74,7 +75,7 @@ func New(cfg Config) *World {
 	}
 	w := &World{
 		cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 0)), //nolint:gosec // a simulation wants what can be repeated
-		now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), memory: store.NewMemory(), oracle: newOracle(),
+		now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), memory: store.NewMemory(), oracle: newOracle(), termed: map[int]time.Time{},
 	}
 	for i := range cfg.Machines {
 		w.machines = append(w.machines, newMachine(fmt.Sprintf("m%d", i)))
