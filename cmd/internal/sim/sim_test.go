@@ -267,6 +267,8 @@ func (w *World) storm(turns int) error {
 			w.randomCommit()
 		case 3:
 			w.KillMaster()
+		case 13:
+			w.FreezeMaster()
 		case 4:
 			w.KillAgent(name)
 		case 5:

@@ -56,6 +56,7 @@ type World struct {
 	now      time.Time
 	memory   *store.Memory
 	master   *master // nil while there is none
+	frozen   *master // one that does not know that it was replaced
 	masterAt time.Time
 	machines []*machine
 	head     schema.Compiled // the repository's newest commit
@@ -120,6 +121,7 @@ func (w *World) KillMaster() {
 func (w *World) Turn() error {
 	w.now = w.now.Add(tick)
 	w.turnMaster()
+	w.thaw()
 	for _, m := range w.machines {
 		w.turnMachine(m)
 	}
