@@ -50,6 +50,40 @@ func (w *World) turnMaster() {
 	w.master, w.masterAt = nil, w.now.Add(masterDown)
 }
 
+// FreezeMaster stops the master's time, so that another takes its place. It
+// wakes up after that and goes on as if nothing had been: see thaw.
+func (w *World) FreezeMaster() {
+	if w.master != nil {
+		w.note("the master is frozen")
+		w.frozen, w.master, w.masterAt = w.master, nil, w.now.Add(masterDown)
+	}
+}
+
+// thaw lets a frozen master finish its round: the store must refuse what it
+// writes, and the agents what it says.
+func (w *World) thaw() {
+	m := w.frozen
+	if m == nil || w.master == nil || w.rng.IntN(8) != 0 {
+		return
+	}
+	w.frozen = nil
+	out := reconciler.Step(reconciler.Input{State: m.state, Observed: m.observed, Now: w.now, Seed: reconciler.Seed(cellName, m.state.Head.Commit)})
+	w.note("the frozen master wakes up and wants to write %d documents", len(out.Writes))
+	for _, batch := range reconciler.Batches(out.Writes) {
+		if err := m.store.Commit(context.Background(), batch); !errors.Is(err, store.ErrNotLeader) && !errors.Is(err, store.ErrInjected) {
+			w.violate("a master that was replaced writes: %v", err)
+		}
+		return
+	}
+	views := reconciler.Views(m.state)
+	for _, machine := range w.machines {
+		if epoch, ok := m.epochs[machine.name]; ok {
+			m.views++
+			machine.inbox = append(machine.inbox, letter{w.underway(), epoch, m.views, views[machine.name]})
+		}
+	}
+}
+
 func (w *World) startMaster() error {
 	ctx := context.Background()
 	s, err := w.memory.Open(cellName)

@@ -56,6 +56,7 @@ type World struct {
 	now      time.Time
 	memory   *store.Memory
 	master   *master // nil while there is none
+	frozen   *master // one that does not know that it was replaced
 	masterAt time.Time
 	machines []*machine
 	head     schema.Compiled // the repository's newest commit
@@ -64,6 +65,7 @@ type World struct {
 	history strings.Builder
 	broken  error // the first invariant that did not hold
 	pids    int
+	termed  map[int]time.Time // when each process got its SIGTERM
 	oracle  oracle
 }
 
@@ -74,7 +76,7 @@ func New(cfg Config) *World {
 	}
 	w := &World{
 		cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 0)), //nolint:gosec // a simulation wants what can be repeated
-		now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), memory: store.NewMemory(), oracle: newOracle(),
+		now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), memory: store.NewMemory(), oracle: newOracle(), termed: map[int]time.Time{},
 	}
 	for i := range cfg.Machines {
 		w.machines = append(w.machines, newMachine(fmt.Sprintf("m%d", i)))
@@ -119,6 +121,7 @@ func (w *World) KillMaster() {
 func (w *World) Turn() error {
 	w.now = w.now.Add(tick)
 	w.turnMaster()
+	w.thaw()
 	for _, m := range w.machines {
 		w.turnMachine(m)
 	}
