@@ -237,11 +237,7 @@ func (s *Snapshot) examine(c *class) {
 		}
 	}
 	total := len(c.layout.slots)
-	enough := s.options.Enough
-	if enough <= 0 {
-		enough = DefaultEnough
-	}
-	enough += max(c.waiting, 1)
+	enough := s.enough() + max(c.waiting, 1)
 	c.examined, c.feasible, c.all = 0, 0, true
 	if s.options.NoRelaxed || enough >= total {
 		s.examineAll(c)
@@ -272,6 +268,14 @@ func (s *Snapshot) examine(c *class) {
 		c.settle(&c.blocks[b])
 	}
 	s.rankAll(c)
+}
+
+// enough is how many machines with room are enough to choose among.
+func (s *Snapshot) enough() int {
+	if s.options.Enough > 0 {
+		return s.options.Enough
+	}
+	return DefaultEnough
 }
 
 func (s *Snapshot) examineAll(c *class) {

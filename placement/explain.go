@@ -13,11 +13,15 @@ import (
 type refusal struct {
 	epoch    int
 	position int
-	by       []answer // by slot
+	by       []answer // by slot; with within set where change would do
 	counts   [answers]int
+	best     lack // the least that any machine lacks
 	change   *Change
-	changeAt int // position in the log for which change holds, plus 1
+	stale    bool // change must be looked for again
 }
+
+// within marks a machine on which the smallest change would do.
+const within answer = 0x80
 
 // refuse brings the refusals of a class up to date and returns the number of
 // machines that have room after all.
@@ -33,14 +37,10 @@ func (s *Snapshot) refuse(c *class) int {
 				r.counts[r.by[slot]]++
 			}
 		}
-		r.changeAt = 0
+		r.stale = true
 	default:
 		for _, slot := range s.log[r.position-s.trimmed:] {
-			if now := s.check(c, slot); now != r.by[slot] {
-				r.counts[r.by[slot]]--
-				r.counts[now]++
-				r.by[slot] = now
-			}
+			s.refuseAgain(c, slot)
 		}
 	}
 	r.epoch, r.position = s.epoch, s.now()
@@ -50,12 +50,43 @@ func (s *Snapshot) refuse(c *class) int {
 	return r.counts[fine]
 }
 
+// refuseAgain asks one machine again, and sees whether the smallest change
+// stays what it is.
+func (s *Snapshot) refuseAgain(c *class, slot int32) {
+	r := &c.refusal
+	was, now := r.by[slot], s.check(c, slot)
+	r.counts[was&^within]--
+	r.counts[now]++
+	r.by[slot] = now
+	if r.stale {
+		return
+	}
+	l, ok := s.lacks(c, slot)
+	switch {
+	case r.best.weight == 0 || ok && l.weight < r.best.weight:
+		r.stale = true
+		return
+	case ok && l.covered(&r.best):
+		r.by[slot] |= within
+	}
+	if (was^r.by[slot])&within == 0 {
+		return
+	}
+	change := *r.change // the old one was given away
+	if was&within != 0 {
+		change.Machines--
+	} else {
+		change.Machines++
+	}
+	r.change, r.stale = &change, change.Machines == 0
+}
+
 // explain says why a class is pending.
 func (s *Snapshot) explain(c *class, w *Why) {
 	s.refuse(c)
 	r := &c.refusal
-	if r.changeAt != r.position+1 {
-		r.change, r.changeAt = s.smallestChange(c), r.position+1
+	if r.stale {
+		r.change, r.stale = s.smallestChange(c), false
 	}
 	w.Machines, w.Examined, w.Feasible = len(s.slots), len(s.slots), r.counts[fine]
 	w.Refused, w.Change = countReasons(&r.counts), r.change
@@ -78,32 +109,39 @@ type lack struct {
 	weight float32 // as a share of the ask, summed over the dimensions
 }
 
+// covered reports whether a change as large as o would do.
+func (l *lack) covered(o *lack) bool {
+	return l.less[0] <= o.less[0] && l.less[1] <= o.less[1] && l.less[2] <= o.less[2]
+}
+
 // smallestChange finds what would have to change so that the class fits: the
 // least reduction of its limit, as a share of it, or else the one requirement
 // without which there is room.
 func (s *Snapshot) smallestChange(c *class) *Change {
-	var best lack
+	r := &c.refusal
+	r.best = lack{}
 	for slot := range s.nodes {
-		if l, ok := s.lacks(c, int32(slot)); ok && (best.weight == 0 || l.weight < best.weight) {
-			best = l
+		r.by[slot] &^= within
+		if l, ok := s.lacks(c, int32(slot)); ok && (r.best.weight == 0 || l.weight < r.best.weight) {
+			r.best = l
 		}
 	}
-	if best.weight > 0 {
-		n := 0
-		for slot := range s.nodes {
-			l, ok := s.lacks(c, int32(slot))
-			if ok && l.less[0] <= best.less[0] && l.less[1] <= best.less[1] && l.less[2] <= best.less[2] {
-				n++
-			}
-		}
-		return &Change{Less: best.less.resources(), Machines: n}
+	if r.best.weight == 0 {
+		return s.withoutOne(c)
 	}
-	return s.withoutOne(c)
+	n := 0
+	for slot := range s.nodes {
+		if l, ok := s.lacks(c, int32(slot)); ok && l.covered(&r.best) {
+			r.by[slot] |= within
+			n++
+		}
+	}
+	return &Change{Less: r.best.less.resources(), Machines: n}
 }
 
 // lacks returns what a machine is short of, if that is all that is in the way.
 func (s *Snapshot) lacks(c *class, slot int32) (l lack, ok bool) {
-	if by := c.refusal.by[slot]; by < lacksCPU || by > lacksDisk || s.state[slot] == stateGone {
+	if by := c.refusal.by[slot] &^ within; by < lacksCPU || by > lacksDisk || s.state[slot] == stateGone {
 		return l, false
 	}
 	free := s.free(c)

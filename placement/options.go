@@ -39,7 +39,7 @@ type Options struct {
 }
 
 // DefaultEnough is how many machines with room are enough to choose among.
-const DefaultEnough = 256
+const DefaultEnough = 128
 
 // DefaultSpread is the attribute over which jobs are spread.
 const DefaultSpread = "rack"

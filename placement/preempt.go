@@ -35,88 +35,98 @@ const impossible = int16(-1)
 
 // evictions is what a class could evict, machine by machine.
 type evictions struct {
-	epoch    int
-	position int
+	epoch  int
+	passes int
+	cursor int // in the ring, where to go on
+	// pool is the machines on which an eviction could make room.
+	pool []candidate
+}
+
+// candidate is a machine of the pool.
+type candidate struct {
+	slot    int32
+	version uint32 // of the machine, for which the rest holds
 	// level is the lowest priority up to which tasks must be evicted so that
-	// there is room, by slot: the first term of the cost, without which the
-	// others need not be known.
-	level  []int16
-	solved map[int32]eviction // of the current versions
+	// there is room: the first term of the cost, without which the others
+	// need not be known.
+	level  int16
+	solved bool
+	plan   eviction
 }
 
 // preempt makes room for an ask by evicting tasks of lower priority from the
 // machine on which that costs the least, and asks for the victims again.
 func (p *pass) preempt(c *class, a *Ask, job int32, d *Decision) bool {
 	s := p.snapshot
-	s.levels(c)
 	e := &c.evict
-	low := int16(0)
-	var at []int32
-	for slot, l := range e.level {
-		switch {
-		case l == impossible:
-		case at == nil || l < low:
-			low, at = l, append(at[:0], int32(slot))
-		case l == low:
-			at = append(at, int32(slot))
+	if e.epoch != s.epoch || e.passes != s.passes {
+		*e = evictions{epoch: s.epoch, passes: s.passes, cursor: -1, pool: e.pool[:0]}
+		s.extend(c)
+	}
+	plan, ok := s.cheapest(c)
+	if !ok { // the pool is used up
+		s.extend(c)
+		plan, ok = s.cheapest(c)
+	}
+	if ok {
+		p.evict(c, a, job, plan, d)
+	}
+	return ok
+}
+
+// extend looks, along the ring, for machines on which an eviction could make
+// room: for all, or, relaxed, for enough.
+func (s *Snapshot) extend(c *class) {
+	e := &c.evict
+	l := s.layoutFor(s.spreadOf(c.ask))
+	total := len(l.ring)
+	if total == 0 {
+		return
+	}
+	if e.cursor < 0 {
+		e.cursor = int(c.id % uint64(total))
+	}
+	enough := s.enough() + c.waiting
+	e.pool = e.pool[:0]
+	for range total {
+		slot := l.ring[e.cursor]
+		e.cursor = (e.cursor + 1) % total
+		if level := s.level(c, slot); level != impossible {
+			e.pool = append(e.pool, candidate{slot: slot, version: s.version[slot], level: level})
+		}
+		if len(e.pool) >= enough && !s.options.NoRelaxed {
+			break
 		}
 	}
-	if len(at) == 0 {
-		return false
-	}
-	slices.SortFunc(at, s.compareSlots)
-	if most := s.evictionsEnough(); len(at) > most {
-		// Relaxed: machines in random order, from a start that is the class's.
-		from := int(c.id % uint64(len(at)))
-		at = append(at[from:len(at):len(at)], at[:from]...)[:most]
-		slices.SortFunc(at, s.compareSlots)
-	}
-	best := eviction{slot: -1}
-	for _, slot := range at {
-		plan, ok := e.solved[slot]
-		if !ok || len(s.budgets) > 0 { // a budget may have shrunk elsewhere
-			plan, ok = s.solve(c, slot)
-			if !ok {
-				e.level[slot] = impossible
+	slices.SortFunc(e.pool, func(a, b candidate) int { return s.compareSlots(a.slot, b.slot) })
+}
+
+// cheapest returns the eviction in the pool that costs the least.
+func (s *Snapshot) cheapest(c *class) (eviction, bool) {
+	e := &c.evict
+	best := -1
+	for i := range e.pool {
+		k := &e.pool[i]
+		if k.version != s.version[k.slot] {
+			*k = candidate{slot: k.slot, version: s.version[k.slot], level: s.level(c, k.slot)}
+		}
+		if k.level == impossible || best >= 0 && k.level > e.pool[best].plan.cost.highest {
+			continue
+		}
+		if !k.solved || len(s.budgets) > 0 { // a budget may have shrunk elsewhere
+			if k.plan, k.solved = s.solve(c, k.slot); !k.solved {
+				k.level = impossible
 				continue
 			}
-			e.solved[slot] = plan
 		}
-		if best.slot < 0 || plan.cost.compare(best.cost) < 0 {
-			best = plan
-		}
-	}
-	if best.slot < 0 {
-		return p.preempt(c, a, job, d) // all of that level proved impossible
-	}
-	p.evict(c, a, job, best, d)
-	return true
-}
-
-// evictionsEnough is how many machines of the lowest level are solved.
-func (s *Snapshot) evictionsEnough() int {
-	if s.options.NoRelaxed {
-		return len(s.nodes)
-	}
-	return max(s.options.Enough, 64)
-}
-
-// levels brings the levels of a class up to date.
-func (s *Snapshot) levels(c *class) {
-	e := &c.evict
-	if len(e.level) != len(s.nodes) || s.stale(c, e.epoch, e.position) {
-		e.level = make([]int16, len(s.nodes))
-		e.solved = map[int32]eviction{}
-		for slot := range s.nodes {
-			e.level[slot] = s.level(c, int32(slot))
-		}
-	} else {
-		for _, slot := range s.log[e.position-s.trimmed:] {
-			e.level[slot] = s.level(c, slot)
-			delete(e.solved, slot)
+		if best < 0 || k.plan.cost.compare(e.pool[best].plan.cost) < 0 {
+			best = i
 		}
 	}
-	e.epoch, e.position = s.epoch, s.now()
+	if best < 0 {
+		return eviction{}, false
+	}
+	return e.pool[best].plan, true
 }
 
 // mayEvict reports whether a task can be a victim of the class: of lower
@@ -132,34 +142,40 @@ func (s *Snapshot) level(c *class, slot int32) int16 {
 	if s.state[slot] != stateUp || s.heldAt[slot] >= c.priority || s.admits(c, slot) != fine {
 		return impossible
 	}
-	var room [64]int32
-	list := s.evictable(c, slot, room[:0])
-	lack, ports := s.deficit(c, slot)
-	devices := c.needs != nil
 	var after []device
-	if devices {
+	if c.needs != nil {
 		after = slices.Clone(s.nodes[slot].devices)
 	}
-	level := int16(0)
-	for i := 0; ; i++ {
-		enough := lack[0] <= 0 && lack[1] <= 0 && lack[2] <= 0 && ports <= 0
-		if enough && devices {
-			_, enough = pick(after, c.needs, nil)
+	lack, ports := s.deficit(c, slot)
+	for level := int16(-1); ; {
+		if lack[0] <= 0 && lack[1] <= 0 && lack[2] <= 0 && ports <= 0 {
+			if _, ok := pick(after, c.needs, nil); ok {
+				return max(level, 0)
+			}
 		}
-		if enough {
-			return level
+		// The next priority up, and all that goes with it.
+		next := int16(schema.MaxPriority + 1)
+		for id := s.nodes[slot].first; id >= 0; id = s.tasks[id].nextHere {
+			if t := &s.tasks[id]; t.priority > level && t.priority < next && s.mayEvict(c, t) && s.insidersMayGo(c, id) {
+				next = t.priority
+			}
 		}
-		if i == len(list) {
+		if next > schema.MaxPriority {
 			return impossible
 		}
-		t := &s.tasks[list[i]]
-		level = t.priority
-		gain := s.gain(c, t)
-		for d := range dims {
-			lack[d] -= gain[d]
+		level = next
+		for id := s.nodes[slot].first; id >= 0; id = s.tasks[id].nextHere {
+			t := &s.tasks[id]
+			if t.priority != level || !s.mayEvict(c, t) || !s.insidersMayGo(c, id) {
+				continue
+			}
+			gain := s.gain(c, t)
+			for d := range dims {
+				lack[d] -= gain[d]
+			}
+			ports -= s.portGain(t)
+			giveDevices(after, t.devices)
 		}
-		ports -= s.portGain(t)
-		giveDevices(after, t.devices)
 	}
 }
 

@@ -78,11 +78,13 @@ func (s *Snapshot) strands(c *class, slot int32) float32 {
 }
 
 // leftover returns what is left of the machine after the placement: the sum
-// over the dimensions, as shares of the largest machine's.
+// over the dimensions, as shares of the largest machine's. In a cell with
+// devices RAM is left out, as in the best fit of the FGD paper, with which it
+// is compared.
 func (s *Snapshot) leftover(c *class, slot int32) float32 {
 	var left float32
 	for d := range dims {
-		if s.largest[d] > 0 {
+		if s.largest[d] > 0 && (d != 1 || s.largest[dims] == 0) {
 			left += float32(s.byReserv[d][slot]-c.limit[d]) / float32(s.largest[d])
 		}
 	}
