@@ -277,6 +277,12 @@ func (p *pass) ready(a *Ask, job int32) *class {
 	if c.pass != s.passes {
 		c.pass = s.passes
 		c.waiting = int(p.asked[job])
+		c.lone = c.score == nil && c.job < 0 && !s.options.NoRelaxed
+		if !c.lone {
+			s.update(c)
+		}
+	} else if c.lone {
+		c.lone = false
 		s.update(c)
 	} else if c.whole() || c.losses != s.losses || s.stale(c, c.epoch, c.position) {
 		s.update(c)
@@ -293,20 +299,17 @@ func (p *pass) decideAnywhere(c *class, a *Ask, job int32, d *Decision) {
 		p.commit(c, a, job, slot, d)
 		return
 	}
-	first, second := s.top(c)
-	if first < 0 && s.refuse(c) > 0 {
-		s.examine(c)
-		first, second = s.top(c)
-	}
-	if first >= 0 {
-		slot := c.slots[first]
-		d.Why.Examined, d.Why.Feasible = c.examined, c.feasible
-		d.Why.Score = s.scoreOf(c, slot)
-		if second >= 0 {
-			d.Why.RunnerUp = s.scoreOf(c, c.slots[second])
+	if c.lone {
+		if slot, other := s.glance(c); slot >= 0 {
+			d.Why.Score = s.scoreOf(c, slot)
+			if other >= 0 {
+				d.Why.RunnerUp = s.scoreOf(c, other)
+			}
+			d.Why.Examined, d.Why.Feasible = c.examined, c.feasible
+			p.commit(c, a, job, slot, d)
+			return
 		}
-		p.commit(c, a, job, slot, d)
-		s.rescore(c, first)
+	} else if p.takeBest(c, a, job, d) {
 		return
 	}
 	if s.options.Preempt && p.preempt(c, a, job, d) {
@@ -314,6 +317,28 @@ func (p *pass) decideAnywhere(c *class, a *Ask, job int32, d *Decision) {
 	}
 	s.explain(c, &d.Why)
 	p.hold(c, a, d)
+}
+
+// takeBest puts the task on the best of the class's candidates.
+func (p *pass) takeBest(c *class, a *Ask, job int32, d *Decision) bool {
+	s := p.snapshot
+	first, second := s.top(c)
+	if first < 0 && s.refuse(c) > 0 {
+		s.examine(c)
+		first, second = s.top(c)
+	}
+	if first < 0 {
+		return false
+	}
+	slot := c.slots[first]
+	d.Why.Examined, d.Why.Feasible = c.examined, c.feasible
+	d.Why.Score = s.scoreOf(c, slot)
+	if second >= 0 {
+		d.Why.RunnerUp = s.scoreOf(c, c.slots[second])
+	}
+	p.commit(c, a, job, slot, d)
+	s.rescore(c, first)
+	return true
 }
 
 // top returns the best candidates. A pool of some machines may hold scores of
@@ -397,8 +422,11 @@ const classBudget = 16 << 20
 // prune forgets classes when there are too many to remember.
 func (s *Snapshot) prune() {
 	n := 0
-	for _, c := range s.classes {
-		n += len(c.score) + len(c.refusal.by)/4 + 32
+	for key, c := range s.classes {
+		if c.lone && c.refusal.by == nil {
+			delete(s.classes, key)
+		}
+		n += len(c.score) + len(c.refusal.by)/4 + 256
 	}
 	if n > classBudget || s.options.NoCache || s.options.NoClasses {
 		clear(s.classes)
