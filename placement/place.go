@@ -89,10 +89,9 @@ func (p *pass) enter(asks []Ask) {
 	s.learn(shapes, len(asks))
 }
 
-// queue is what a user or a job still asks for.
+// queue is what a user still asks for, by job; the first job has the turn.
 type queue struct {
 	jobs [][]entry
-	turn int
 }
 
 // decideLevel decides the asks of one priority.
@@ -117,7 +116,8 @@ func (p *pass) decideLevel(level []entry) {
 	for len(users) > 0 {
 		left := users[:0]
 		for _, u := range users {
-			j := u.jobs[u.turn]
+			j := u.jobs[0]
+			u.jobs = u.jobs[1:]
 			n := 1
 			if ample {
 				n = len(j)
@@ -126,13 +126,7 @@ func (p *pass) decideLevel(level []entry) {
 				p.decide(e)
 			}
 			if len(j) > n {
-				u.jobs[u.turn] = j[n:]
-				u.turn++
-			} else {
-				u.jobs = slices.Delete(u.jobs, u.turn, u.turn+1)
-			}
-			if u.turn >= len(u.jobs) {
-				u.turn = 0
+				u.jobs = append(u.jobs, j[n:])
 			}
 			if len(u.jobs) > 0 {
 				left = append(left, u)
@@ -299,17 +293,7 @@ func (p *pass) decideAnywhere(c *class, a *Ask, job int32, d *Decision) {
 		p.commit(c, a, job, slot, d)
 		return
 	}
-	if c.lone {
-		if slot, other := s.glance(c); slot >= 0 {
-			d.Why.Score = s.scoreOf(c, slot)
-			if other >= 0 {
-				d.Why.RunnerUp = s.scoreOf(c, other)
-			}
-			d.Why.Examined, d.Why.Feasible = c.examined, c.feasible
-			p.commit(c, a, job, slot, d)
-			return
-		}
-	} else if p.takeBest(c, a, job, d) {
+	if c.lone && p.takeGlance(c, a, job, d) || !c.lone && p.takeBest(c, a, job, d) {
 		return
 	}
 	if s.options.Preempt && p.preempt(c, a, job, d) {
@@ -317,6 +301,26 @@ func (p *pass) decideAnywhere(c *class, a *Ask, job int32, d *Decision) {
 	}
 	s.explain(c, &d.Why)
 	p.hold(c, a, d)
+}
+
+// takeGlance puts a lone ask on the best machine at a glance. A class that had
+// no room before is first asked of the machines that changed since.
+func (p *pass) takeGlance(c *class, a *Ask, job int32, d *Decision) bool {
+	s := p.snapshot
+	if c.refusal.by != nil && s.refuse(c) == 0 {
+		return false
+	}
+	first, second := s.glance(c)
+	if first < 0 {
+		return false
+	}
+	d.Why.Examined, d.Why.Feasible = c.examined, c.feasible
+	d.Why.Score = s.scoreOf(c, first)
+	if second >= 0 {
+		d.Why.RunnerUp = s.scoreOf(c, second)
+	}
+	p.commit(c, a, job, first, d)
+	return true
 }
 
 // takeBest puts the task on the best of the class's candidates.
