@@ -181,18 +181,6 @@ func (c *cell) find(name string) (*agent, *schema.TaskStatus) {
 	return nil, nil
 }
 
-// settle lets a second pass between rounds until nothing is written any more.
-func (c *cell) settle() error {
-	for range 100 {
-		c.now = c.now.Add(time.Second)
-		c.hear()
-		if out := c.step(); len(out.Writes) == 0 && c.status().Converged {
-			return nil
-		}
-	}
-	return fmt.Errorf("not converged: %s", strings.Join(c.status().Waiting, "; "))
-}
-
 // pkg returns a package of the given objects, each declared on a line of its
 // own of DIR/x.cue.
 func pkg(dir string, objects ...any) *schema.Package {

@@ -41,7 +41,8 @@ func TestDiff(t *testing.T) {
 		{
 			"the greatest counts, and all are told",
 			func(j *schema.Job) { j.Tasks, j.Task.Process.Command, j.Priority = 9, []string{"other"}, 3 },
-			reconciler.Restart, []string{"priority: in place", "task.process.command: restart", "tasks: in place"},
+			reconciler.Restart,
+			[]string{"priority: in place", "task.process.command: restart", "tasks: in place"},
 		},
 	}
 	for _, tt := range tests {

@@ -86,8 +86,9 @@ func (o *Observed) status(machine string, task schema.TaskName, generation uint6
 }
 
 // busyPorts returns the ports of a machine that the cell shall not choose:
-// those that its agent saw in use, and those of generations that were refused
-// for one that is, which the agent tells of for a while after.
+// those that its agent saw in use, those of all that is alive there, superseded
+// generations included, and those of generations that were refused for one that
+// is in use, which the agent tells of for a while after.
 func (o *Observed) busyPorts(machine string) []int {
 	h := o.machines[machine]
 	if h == nil {
@@ -95,7 +96,7 @@ func (o *Observed) busyPorts(machine string) []int {
 	}
 	busy := h.report.BusyPorts
 	for i := range h.report.Tasks {
-		if t := &h.report.Tasks[i]; t.End != nil && t.End.Kind == schema.CausePortInUse {
+		if t := &h.report.Tasks[i]; t.End == nil || t.End.Kind == schema.CausePortInUse {
 			busy = slices.AppendSeq(slices.Clip(busy), maps.Values(t.Ports))
 		}
 	}

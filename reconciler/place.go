@@ -27,7 +27,10 @@ func (s *step) askFor(name schema.JobName, want *schema.Job) {
 		if len(have) > 0 && have[0].Index == index {
 			t := have[0]
 			have = have[1:]
-			if t.Machine != "" || t.Done != nil {
+			if t.Machine != "" {
+				continue
+			}
+			if t = s.forget(name, t, want); t.Done != nil {
 				continue
 			}
 			if s.now.Before(t.NotBefore) {

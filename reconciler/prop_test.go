@@ -97,7 +97,8 @@ func (a *anything) randomCommit(t *rapid.T) schema.Compiled {
 	a.commits++
 	root := []any{
 		schema.Cell{Name: "c", Quota: "on"},
-		schema.Tenant{Name: "u", Users: []string{"u"}, Paths: []string{"u", "both"}}, schema.Tenant{Name: "v", Users: []string{"v"}, Paths: []string{"v"}},
+		schema.Tenant{Name: "u", Users: []string{"u"}, Paths: []string{"u", "both"}},
+		schema.Tenant{Name: "v", Users: []string{"v"}, Paths: []string{"v"}},
 		quota("q", "u", rapid.IntRange(0, 6).Draw(t, "quota")),
 	}
 	c := compiled(fmt.Sprintf("c%d", a.commits), good(pkg(".", root...)))

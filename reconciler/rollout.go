@@ -21,54 +21,69 @@ const comesBackWithin = time.Minute
 // anyway go first, those on silent machines stay. New data that does not get
 // healthy so ends the rollout, and the tasks that were not reached run on with
 // the old.
-func (s *step) rollOut(job schema.JobName, want *schema.Job, digest schema.Digest) {
-	var sick, well []schema.TaskRecord // run old data
-	moving := 0                        // tasks between old and new
+func (s *step) rollOut(job schema.JobName) {
+	digest := s.job(job).Admitted
+	if digest == "" {
+		return
+	}
+	want := s.dataOf(digest)
+	r := rollout{job: job, want: want, digest: digest}
 	for _, t := range s.tasks(job, chunksOf(want.Tasks)) {
-		if t.Index >= want.Tasks || t.Done != nil && want.Kind == schema.Batch {
-			continue
-		}
-		if t.Machine == "" {
-			if s.holdsUp(t, digest) {
-				moving++
-			}
-			if t.Generation != 0 {
-				s.forget(job, t, digest, want)
-			}
-			continue
-		}
-		works := s.isUp(t.Machine) && s.healthy(job, t, want)
 		switch {
-		case t.Stop != nil:
-			moving++
-		case t.Data == digest || s.inPlace(t.Data, want):
-			if !works {
-				moving++
-			}
-			if t.Data != digest {
-				t.Data = digest
-				s.set(job, t)
-			}
-		case !s.isUp(t.Machine):
-			moving++ // as far as is known it is down, and it cannot be told
-		case works:
-			well = append(well, t)
+		case t.Index >= want.Tasks || t.Done != nil:
+		case t.Machine == "" && s.holdsUp(t, digest):
+			r.moving++
+		case t.Machine == "":
 		default:
-			sick = append(sick, t)
+			s.rollAssigned(&r, t)
 		}
 	}
 	parallel := max(1, want.Update.MaxParallel)
-	for _, t := range sick {
-		if moving < parallel {
+	for _, t := range r.sick {
+		if r.moving < parallel {
 			s.update(job, t)
 		}
-		moving++ // one that stays is down all the same, and takes its part of the budget
+		r.moving++ // one that stays is down all the same, and takes its part of the budget
 	}
-	for _, t := range well {
-		if moving < parallel {
-			moving++
+	for _, t := range r.well {
+		if r.moving < parallel {
+			r.moving++
 			s.update(job, t)
 		}
+	}
+}
+
+// rollout is a job on its way to its admitted data.
+type rollout struct {
+	job        schema.JobName
+	want       *schema.Job
+	digest     schema.Digest       // of want
+	sick, well []schema.TaskRecord // run old data
+	moving     int                 // are down, or between old and new
+}
+
+// rollAssigned counts a task with a machine, and changes it where that can be
+// done in place.
+func (s *step) rollAssigned(r *rollout, t schema.TaskRecord) {
+	up := s.isUp(t.Machine)
+	works := up && s.healthy(r.job, t, r.want)
+	switch {
+	case t.Stop != nil:
+		r.moving++
+	case t.Data == r.digest || s.inPlace(t.Data, r.want):
+		if !works {
+			r.moving++
+		}
+		if t.Data != r.digest {
+			t.Data = r.digest
+			s.set(r.job, t)
+		}
+	case !up:
+		r.moving++ // as far as is known it is down, and it cannot be told
+	case works:
+		r.well = append(r.well, t)
+	default:
+		r.sick = append(r.sick, t)
 	}
 }
 
@@ -91,18 +106,19 @@ func (s *step) update(job schema.JobName, t schema.TaskRecord) {
 	s.stop(job, t, schema.Cause{Kind: schema.CauseUpdate, Message: "new data needs a new process", At: s.now})
 }
 
-// forget drops from a pending task's record what older data has earned: that
-// it was done, when the job is no batch now, and its back-off, when a new
-// process may do better.
-func (s *step) forget(job schema.JobName, t schema.TaskRecord, digest schema.Digest, want *schema.Job) {
-	if t.Done == nil && (t.Data == digest || s.inPlace(t.Data, want)) {
-		return
-	}
-	if t.Done == nil && t.Failures == 0 && t.NotBefore.IsZero() && len(t.Avoid) == 0 {
-		return
+// forget returns the record of a pending task without what older data has
+// earned: that it was done, when the job is no batch now, and its back-off, when
+// a new process may do better.
+func (s *step) forget(job schema.JobName, t schema.TaskRecord, want *schema.Job) schema.TaskRecord {
+	switch {
+	case t.Done != nil && want.Kind == schema.Batch:
+		return t
+	case t.Done == nil && (t.Failures == 0 && t.NotBefore.IsZero() && len(t.Avoid) == 0 || s.inPlace(t.Data, want)):
+		return t
 	}
 	t.Done, t.Failures, t.NotBefore, t.Avoid = nil, 0, time.Time{}, nil
 	s.set(job, t)
+	return t
 }
 
 // inPlace reports whether a task that runs the data with the given digest can

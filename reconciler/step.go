@@ -58,6 +58,9 @@ func Step(in Input) Output {
 		s.stepJob(name)
 	}
 	s.place()
+	for _, name := range s.allJobs() {
+		s.rollOut(name) // last, since what was just placed counts against its budget
+	}
 	s.out.Writes = s.writes()
 	s.out.Events = s.events
 	return s.out
@@ -129,7 +132,7 @@ func (s *step) admitJob(name schema.JobName, d DesiredJob) {
 }
 
 // stepJob brings the tasks of one job forward: what agents say of them, what
-// is to be stopped, what is to be updated, and what wants a machine.
+// is to be stopped, and what wants a machine.
 func (s *step) stepJob(name schema.JobName) {
 	r := s.job(name)
 	var want *schema.Job
@@ -146,7 +149,6 @@ func (s *step) stepJob(name schema.JobName) {
 		s.stopUnwanted(name, tasks[i], count)
 	}
 	if want != nil {
-		s.rollOut(name, want, r.Admitted)
 		s.askFor(name, want)
 	} else if len(s.tasks(name, s.chunks[name])) == 0 {
 		s.jobs[name] = nil

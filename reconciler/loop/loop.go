@@ -111,6 +111,11 @@ func resetTo(timer *time.Timer, t, now time.Time) {
 // send hands m to the owner.
 func (l *Loop) send(ctx context.Context, m message) error {
 	select {
+	case <-l.done: // first: the inbox may have room for ever
+		return ErrStopped
+	default:
+	}
+	select {
 	case l.inbox <- m:
 		return nil
 	case <-l.done:

@@ -3,6 +3,7 @@ package sim
 import (
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/musterhq/muster/schema"
 )
@@ -12,7 +13,7 @@ type process struct {
 	machine    *machine
 	generation uint64
 	pid        int
-	job        *schema.Job
+	ports      map[string]int
 }
 
 // processes returns the live processes of each task.
@@ -21,7 +22,7 @@ func (w *World) processes() map[schema.TaskName][]process {
 	for _, m := range w.machines {
 		for _, h := range m.held {
 			if c := m.live(h); c != nil {
-				out[h.Assignment.Task] = append(out[h.Assignment.Task], process{m, h.Assignment.Generation, c.PID, h.Assignment.Job})
+				out[h.Assignment.Task] = append(out[h.Assignment.Task], process{m, h.Assignment.Generation, c.PID, h.Assignment.Ports})
 			}
 		}
 	}
@@ -31,64 +32,99 @@ func (w *World) processes() map[schema.TaskName][]process {
 // check holds the invariants against the world.
 func (w *World) check() {
 	all := w.processes()
+	for _, m := range w.machines {
+		if w.master == nil || m.silent || m.agentDown || w.master.epochs[m.name] != m.epoch || m.reached.IsZero() {
+			m.reached = w.now
+		}
+	}
 	for _, task := range slices.SortedFunc(maps.Keys(all), schema.TaskName.Compare) {
 		w.checkTask(task, all[task])
 	}
-	w.checkMachines()
+	w.checkPorts(all)
+	w.checkState()
 	w.checkQuota()
 }
 
-// checkTask: one generation has one process at most, and a task has two only
-// while one of them is where the master cannot reach it.
+// settleTime is how long a machine that a master reaches may hold what it
+// should not.
+const settleTime = 10 * time.Second
+
+// checkTask: a generation has one process at most, and a task has one on the
+// machines that are reached; a superseded generation stops within settleTime of
+// its machine's return.
 func (w *World) checkTask(task schema.TaskName, ps []process) {
 	generations := map[uint64]bool{}
-	reachable := 0
+	reached := 0
 	for _, p := range ps {
 		if generations[p.generation] {
 			w.violate("task %s generation %d runs twice", task, p.generation)
 		}
 		generations[p.generation] = true
-		if !p.machine.silent && !p.machine.agentDown && p.machine.returnedFor(w) {
-			reachable++
+		if !w.settled(p.machine) {
+			continue
+		}
+		reached++
+		if r := w.oracle.record(task); r == nil || r.Generation != p.generation || r.Machine != p.machine.name {
+			w.violate("task %s generation %d runs on %s, which has been reached for %s, and is not assigned to it", task, p.generation, p.machine.name, w.now.Sub(p.machine.reached))
 		}
 	}
-	if reachable > 1 {
-		w.violate("task %s has %d processes on machines that the master reaches", task, reachable)
+	if reached > 1 {
+		w.violate("task %s has %d processes on machines that are reached", task, reached)
 	}
 }
 
-// returnedFor reports whether the machine has had the time to hear, and to
-// obey, what the master has to say. A superseded generation is to stop within
-// 10 s of its machine's return.
-func (m *machine) returnedFor(w *World) bool {
-	return w.master != nil && m.view != nil && w.master.epochs[m.name] == m.epoch && m.view.Epoch == m.epoch &&
-		!slices.ContainsFunc(m.plan.Tasks, func(t schema.TaskStatus) bool { return t.State == schema.Stopping })
+// settled reports whether the machine has had the time to hear, and to obey,
+// what the master has to say.
+func (w *World) settled(m *machine) bool {
+	return w.master != nil && !m.agentDown && w.now.Sub(m.reached) > settleTime
 }
 
-// checkMachines: what the state assigns to a machine fits it, and no port is
-// given twice.
-func (w *World) checkMachines() {
+// checkPorts: no two processes of a machine listen on the same port.
+func (w *World) checkPorts(all map[schema.TaskName][]process) {
+	type socket struct {
+		machine string
+		port    int
+	}
+	taken := map[socket]schema.TaskName{}
+	for _, task := range slices.SortedFunc(maps.Keys(all), schema.TaskName.Compare) {
+		for _, p := range all[task] {
+			for _, port := range p.ports {
+				s := socket{p.machine.name, port}
+				if other, ok := taken[s]; ok {
+					w.violate("port %d of %s has %s and %s", port, s.machine, other, task)
+				}
+				taken[s] = task
+			}
+		}
+	}
+}
+
+// checkState: what the store holds is whole. What is assigned to a machine fits
+// it, but for what is known to be dead: a crash may come between that and the
+// use of its room.
+func (w *World) checkState() {
 	if w.master == nil {
 		return
 	}
 	s := w.master.state
+	if s.Counter < w.oracle.counter {
+		w.violate("the counter fell from %d to %d", w.oracle.counter, s.Counter)
+	}
+	w.oracle.counter = s.Counter
 	used := map[string]schema.Resources{}
-	ports := map[string]map[int]schema.TaskName{}
-	for _, c := range s.Chunks {
+	given := map[uint64]schema.TaskName{}
+	for name, c := range s.Chunks {
+		if s.Jobs[name.Job] == nil {
+			w.violate("chunk %d of %s is left without its job", name.Number, name.Job)
+		}
 		for i := range c.Tasks {
 			t := &c.Tasks[i]
-			if t.Machine == "" {
-				continue
+			if other, ok := given[t.Generation]; ok && t.Generation != 0 || t.Generation > s.Counter {
+				w.violate("generation %d is of %s and of %s; the counter is at %d", t.Generation, other, c.Job.Task(t.Index), s.Counter)
 			}
-			used[t.Machine] = used[t.Machine].Add(s.Data[t.Data].Task.Resources.Resources)
-			if ports[t.Machine] == nil {
-				ports[t.Machine] = map[int]schema.TaskName{}
-			}
-			for _, p := range t.Ports {
-				if other, taken := ports[t.Machine][p]; taken {
-					w.violate("port %d of %s is given to %s and %s", p, t.Machine, other, c.Job.Task(t.Index))
-				}
-				ports[t.Machine][p] = c.Job.Task(t.Index)
+			given[t.Generation] = c.Job.Task(t.Index)
+			if t.Machine != "" && !w.dead(t.Machine, t.Generation) {
+				used[t.Machine] = used[t.Machine].Add(s.Data[t.Data].Task.Resources.Resources)
 			}
 		}
 	}
@@ -97,6 +133,18 @@ func (w *World) checkMachines() {
 			w.violate("machine %s is overcommitted: %+v", m.name, used[m.name])
 		}
 	}
+}
+
+// dead reports whether a machine holds a generation that has ended.
+func (w *World) dead(machine string, generation uint64) bool {
+	for _, m := range w.machines {
+		for _, h := range m.held {
+			if m.name == machine && h.Assignment.Generation == generation {
+				return h.End != nil
+			}
+		}
+	}
+	return false
 }
 
 // checkQuota: what is admitted at a band above free is within its quota, as

@@ -1,15 +1,20 @@
 package sim
 
 import (
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/musterhq/muster/nodeagent"
 	"github.com/musterhq/muster/schema"
 )
 
-// batchTime is how long a batch task runs.
-const batchTime = 2 * time.Second
+const (
+	batchTime = 2 * time.Second  // that a batch task runs
+	crashTime = 1 * time.Second  // until a task whose argument is "crash" does
+	scanEvery = 30 * time.Second // between two scans for ports in use
+)
 
 // machine is one machine: its disk (epoch, view, held) outlives its agent, its
 // processes outlive that too, but not the machine's boot.
@@ -22,12 +27,37 @@ type machine struct {
 	plan   nodeagent.Plan // of the agent's last decision
 	silent bool           // nothing it says arrives, nothing reaches it
 
+	connected bool      // to a master, since the agent started
+	inbox     []letter  // views under way to it
+	outbox    *outgoing // the report under way from it
+	reached   time.Time // since when it and a master hear each other
+
+	foreign map[int]bool // ports that others than tasks use
+	busy    []int        // of them, those seen by the last scan
+	scanned time.Time
+
 	agentDown bool
 	agentAt   time.Time // when the agent starts again
 	crashIn   int       // the agent dies after this many actions; 0 never
 }
 
-func newMachine(name string) *machine { return &machine{name: name, boot: 1} }
+// letter is a view under way.
+type letter struct {
+	due     time.Time
+	epoch   uint64
+	version uint64
+	view    []schema.Assignment
+}
+
+// outgoing is a report under way.
+type outgoing struct {
+	due    time.Time
+	report schema.Report
+}
+
+func newMachine(name string) *machine {
+	return &machine{name: name, boot: 1, foreign: map[int]bool{}}
+}
 
 func (m *machine) bootID() string { return m.name + "-" + string(rune('a'+m.boot)) }
 
@@ -38,27 +68,47 @@ func (m *machine) info() schema.MachineInfo {
 	}
 }
 
-// assign takes a view as the link does: one that is older than what the disk
-// has is refused.
-func (m *machine) assign(epoch, version uint64, view []schema.Assignment) {
-	v := &nodeagent.View{Epoch: epoch, Version: version, Assignments: slices.Clone(view)}
-	if !m.agentDown && (m.view == nil || v.Newer(m.view)) {
-		m.view = v
+// receive takes the views that have arrived, as the link does: one that is
+// older than what the disk has is refused.
+func (w *World) receive(m *machine) {
+	var later []letter
+	for _, l := range m.inbox {
+		if m.silent || w.now.Before(l.due) {
+			later = append(later, l)
+			continue
+		}
+		v := &nodeagent.View{Epoch: l.epoch, Version: l.version, Assignments: slices.Clone(l.view)}
+		if v.Newer(m.view) || w.cfg.Mutant.Stale {
+			m.view = v
+		}
 	}
+	m.inbox = later
 }
 
-func (m *machine) report(time.Time) schema.Report {
-	r := schema.Report{Machine: m.info(), Tasks: m.plan.Tasks}
+// send puts a report on its way, if none is.
+func (w *World) send(m *machine) {
+	if m.outbox != nil || !m.connected || m.silent {
+		return
+	}
+	r := schema.Report{Machine: m.info(), Tasks: slices.Clone(m.plan.Tasks), BusyPorts: m.busy}
 	if m.view != nil {
 		r.View = m.view.Version
 	}
-	return r
+	m.outbox = &outgoing{w.underway(), r}
+}
+
+// scan looks which ports are in use by others, every now and then.
+func (w *World) scan(m *machine) {
+	if w.now.Sub(m.scanned) < scanEvery {
+		return
+	}
+	m.scanned, m.busy = w.now, slices.Sorted(maps.Keys(m.foreign))
 }
 
 // turnMachine lets processes end by themselves and the agent decide and act.
 func (w *World) turnMachine(m *machine) {
 	for _, h := range m.held {
-		w.turnTask(h)
+		w.turnTask(m, h)
 	}
 	if m.agentDown {
 		if w.now.Before(m.agentAt) {
@@ -68,6 +118,8 @@ func (w *World) turnMachine(m *machine) {
 		w.note("the agent of %s starts", m.name)
 		m.forget()
 	}
+	w.receive(m)
+	w.scan(m)
 	m.plan = m.decide(w.now)
 	for _, a := range m.plan.Actions {
 		w.act(m, a)
@@ -79,6 +131,7 @@ func (w *World) turnMachine(m *machine) {
 		}
 	}
 	m.plan = m.decide(w.now)
+	w.send(m)
 }
 
 func (m *machine) decide(now time.Time) nodeagent.Plan {
@@ -99,7 +152,7 @@ func (m *machine) forget() {
 			h.Incarnations[i].TermAt, h.Incarnations[i].KilledAt = time.Time{}, time.Time{}
 		}
 	}
-	m.plan = nodeagent.Plan{}
+	m.plan, m.connected, m.inbox, m.outbox = nodeagent.Plan{}, false, nil, nil
 }
 
 // KillAgent ends a machine's agent; its tasks run on.
@@ -148,20 +201,22 @@ func (m *machine) live(h *nodeagent.Held) *nodeagent.Incarnation {
 
 // turnTask lets time pass for a task's process: a batch task ends with 0 when
 // its time has come, and what was told to stop stops.
-func (w *World) turnTask(h *nodeagent.Held) {
-	if len(h.Incarnations) == 0 {
+func (w *World) turnTask(m *machine, h *nodeagent.Held) {
+	c := m.live(h)
+	if c == nil {
 		return
 	}
-	c := &h.Incarnations[len(h.Incarnations)-1]
-	if c.Exit != nil {
-		return
-	}
-	switch {
-	case !c.TermAt.IsZero():
+	argument := strings.Join(h.Assignment.Job.Task.Process.Command, " ")
+	switch age := w.now.Sub(c.StartedAt); {
+	case !w.termed[c.PID].IsZero() && w.now.Sub(w.termed[c.PID]) >= time.Duration(c.PID%8)*tick: // some take their time
 		w.exit(h, c, schema.Exit{Code: -1, Signal: "SIGTERM"})
-	case h.Assignment.Job.Kind == schema.Batch && w.now.Sub(c.StartedAt) >= batchTime:
-		w.finished[h.Assignment.Task] = true
+	case strings.Contains(argument, "crash") && age >= crashTime:
+		w.exit(h, c, schema.Exit{Code: 3})
+	case h.Assignment.Job.Kind == schema.Batch && age >= batchTime:
+		w.oracle.finished[h.Assignment.Task] = h.Assignment.Generation
 		w.exit(h, c, schema.Exit{Code: 0})
+	case c.Health == schema.HealthUnknown && strings.Contains(argument, "sick"):
+		c.Health = schema.Unhealthy
 	case c.Health == schema.HealthUnknown:
 		c.Health = schema.Healthy
 	}
@@ -178,7 +233,6 @@ func (w *World) KillTask(name schema.TaskName) bool {
 	for _, m := range w.machines {
 		for _, h := range m.held {
 			if c := m.live(h); h.Assignment.Task == name && c != nil {
-				w.killed[c.PID] = "from outside"
 				w.exit(h, c, schema.Exit{Code: -1, Signal: "SIGKILL"})
 				return true
 			}
@@ -198,11 +252,14 @@ func (w *World) act(m *machine, a nodeagent.Action) {
 		if a.Cause == nil || a.Cause.Kind == "" {
 			w.violate("task %s is told to stop without a cause", a.Task)
 		}
+		w.checkTerm(m, a)
 		if c.Stop == nil {
 			c.Stop = a.Cause
 		}
 		c.TermAt = w.now
-		w.killed[c.PID] = a.Cause.String()
+		if w.termed[c.PID].IsZero() {
+			w.termed[c.PID] = w.now
+		}
 	case nodeagent.Kill:
 		c := &h.Incarnations[len(h.Incarnations)-1]
 		c.KilledAt = w.now
@@ -247,8 +304,13 @@ func (w *World) start(m *machine, h *nodeagent.Held, a nodeagent.Action) {
 		h = &nodeagent.Held{Assignment: *a.Assignment}
 		m.held = append(m.held, h)
 	}
-	if w.finished[a.Task] {
-		w.violate("task %s is started after it has finished", a.Task)
+	w.checkStart(a)
+	for _, p := range a.Assignment.Ports {
+		if m.foreign[p] || m.listens(p) {
+			h.Refused = &schema.Cause{Kind: schema.CausePortInUse, Message: "a port is in use"}
+			w.note("%s refuses %s generation %d: a port is in use", m.name, a.Task.Short(), a.Generation)
+			return
+		}
 	}
 	w.pids++
 	c := nodeagent.Incarnation{Number: a.Incarnation, Boot: m.bootID(), PID: w.pids, StartedAt: w.now}
@@ -257,4 +319,11 @@ func (w *World) start(m *machine, h *nodeagent.Held, a nodeagent.Action) {
 	}
 	h.Incarnations = append(h.Incarnations, c)
 	w.note("%s starts %s generation %d incarnation %d as pid %d", m.name, a.Task.Short(), a.Generation, a.Incarnation, c.PID)
+}
+
+// listens reports whether a process of a task has port p.
+func (m *machine) listens(p int) bool {
+	return slices.ContainsFunc(m.held, func(h *nodeagent.Held) bool {
+		return m.live(h) != nil && slices.Contains(slices.Collect(maps.Values(h.Assignment.Ports)), p)
+	})
 }

@@ -166,11 +166,11 @@ func (w *World) pidOf(task schema.TaskName) int { return w.pidsOf()[task.Short()
 
 func TestDemo(t *testing.T) {
 	t.Parallel()
-	w := New(1, 3)
+	w := New(Config{Seed: 1, Machines: 3})
 	if err := demoSteps(w); err != nil {
 		t.Fatalf("%v\n%s", err, w.History())
 	}
-	again := New(1, 3)
+	again := New(Config{Seed: 1, Machines: 3})
 	if err := demoSteps(again); err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +183,8 @@ func TestDemo(t *testing.T) {
 // dies at the n-th transaction, once before it has taken effect, once after.
 func TestMasterDiesAtEveryTransaction(t *testing.T) {
 	t.Parallel()
-	base := New(1, 3)
+	config := Config{Seed: 1, Machines: 3, Cut: 1} // a crash between any two writes
+	base := New(config)
 	if err := demoSteps(base); err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +194,7 @@ func TestMasterDiesAtEveryTransaction(t *testing.T) {
 	}
 	for n := 1; n <= all; n++ {
 		for _, fate := range []store.Fate{store.Refused, store.Forgotten} {
-			w := New(1, 3)
+			w := New(config)
 			w.memory.Hook(func(i int) store.Fate {
 				if i == n {
 					return fate
@@ -214,7 +215,7 @@ func TestAgentDiesAtEveryAction(t *testing.T) {
 	t.Parallel()
 	for machine := range 3 {
 		for n := 1; n <= 25; n++ {
-			w := New(1, 3)
+			w := New(Config{Seed: 1, Machines: 3})
 			w.machines[machine].crashIn = n
 			if err := demoSteps(w); err != nil {
 				t.Fatalf("machine %d, action %d: %v\n%s", machine, n, err, w.History())
@@ -223,19 +224,36 @@ func TestAgentDiesAtEveryAction(t *testing.T) {
 	}
 }
 
+// random is the world of a seed.
+func random(seed uint64, mutant *Mutant) *World {
+	return New(Config{Seed: seed, Machines: 4, Cut: int(seed % 4), Slow: seed%2 == 0, Mutant: mutant})
+}
+
+// live plays a seed.
+func (w *World) live(turns int) error {
+	if err := w.storm(turns); err != nil {
+		return err
+	}
+	return w.calm()
+}
+
 // TestRandom lets anything happen at any time, and wants the cell to converge
-// once it is left alone.
+// once it is left alone; the same seed has the same history.
 func TestRandom(t *testing.T) {
 	t.Parallel()
 	for i := range *seeds {
 		seed := *first + uint64(i)
-		w := New(seed, 4)
-		err := w.storm(*steps)
-		if err == nil {
-			err = w.calm()
-		}
-		if err != nil {
+		w := random(seed, nil)
+		if err := w.live(*steps); err != nil {
 			t.Errorf("seed %d: %v\n%s", seed, err, w.History())
+		}
+		if i >= 3 {
+			continue
+		}
+		again := random(seed, nil)
+		_ = again.live(*steps)
+		if diff := cmp.Diff(w.History(), again.History()); diff != "" {
+			t.Errorf("seed %d has two histories (-first +second):\n%s", seed, diff)
 		}
 	}
 }
@@ -244,11 +262,13 @@ func TestRandom(t *testing.T) {
 func (w *World) storm(turns int) error {
 	for range turns {
 		name := w.machines[w.rng.IntN(len(w.machines))].name
-		switch w.rng.IntN(40) {
+		switch w.rng.IntN(40 * (1 + 9*int(w.cfg.Seed/4%2))) { // some worlds are quiet
 		case 0, 1, 2:
 			w.randomCommit()
 		case 3:
 			w.KillMaster()
+		case 13:
+			w.FreezeMaster()
 		case 4:
 			w.KillAgent(name)
 		case 5:
@@ -258,6 +278,11 @@ func (w *World) storm(turns int) error {
 		case 8, 9, 10:
 			if all := w.processes(); len(all) > 0 {
 				w.killAny()
+			}
+		case 12:
+			m, port := w.machines[w.rng.IntN(len(w.machines))], 20000+w.rng.IntN(100)
+			if m.foreign[port] = !m.foreign[port]; !m.foreign[port] {
+				delete(m.foreign, port)
 			}
 		case 11:
 			n, fate := w.memory.Transactions()+1+w.rng.IntN(5), store.Fate(1+w.rng.IntN(2))
@@ -308,8 +333,17 @@ func (w *World) killAny() {
 	w.KillTask(names[w.rng.IntN(len(names))])
 }
 
+// careful is a service whose new tasks must run for some seconds.
+func careful(j schema.Job, seconds int) schema.Job {
+	j.Update.MinHealthySeconds = seconds
+	return j
+}
+
+// versions are the arguments of a service; "crash" and "sick" do what they say.
+var versions = []string{"v1", "v2", "v3", "v4", "crash", "sick"}
+
 func (w *World) randomCommit() {
-	packages := map[string]*schema.Package{".": Root(30, "a", "b")}
+	packages := map[string]*schema.Package{".": Root(14, "a", "b")}
 	for _, user := range []string{"a", "b"} {
 		dir := "teams/" + user
 		switch w.rng.IntN(6) {
@@ -318,8 +352,8 @@ func (w *World) randomCommit() {
 			packages[dir] = nil
 		default:
 			packages[dir] = Team(user,
-				Service("web", w.rng.IntN(12), fmt.Sprint("v", w.rng.IntN(3))),
-				Service("api", w.rng.IntN(12), "v"),
+				Service("web", w.rng.IntN(12), versions[w.rng.IntN(len(versions))]),
+				careful(Service("api", w.rng.IntN(12), versions[w.rng.IntN(3)]), w.rng.IntN(4)),
 				Batch(fmt.Sprintf("count-%d", w.commits), w.rng.IntN(5)))
 		}
 	}

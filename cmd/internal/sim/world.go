@@ -1,8 +1,6 @@
 package sim
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -18,47 +16,69 @@ const (
 	tick       = 250 * time.Millisecond // between two turns of everybody
 	masterDown = 2 * time.Second        // from a master's death to the next one's start
 	agentDown  = 1 * time.Second
+	slowest    = 5 * tick // that a message may be under way
 )
 
 // cellName is the cell of every world.
 const cellName = "sim"
 
+// Config says what kind of world it is.
+type Config struct {
+	Seed     uint64
+	Machines int
+	// Cut is the most writes in one transaction, 0: as many as the store
+	// takes. The fewer, the more places there are to crash at.
+	Cut int
+	// Slow lets messages be under way for a while, and views overtake others.
+	Slow bool
+	// Mutant plants a bug, nil: none.
+	Mutant *Mutant
+}
+
+// Mutant is a bug planted at one of the seams between the cores and what they
+// stand in. What is nil is as it should be.
+type Mutant struct {
+	Name   string
+	Input  func(*reconciler.Input)
+	Output func(*reconciler.Output)
+	Writes func([]reconciler.Write) []reconciler.Write // of each commit
+	Commit func(schema.Compiled) schema.Compiled
+	Report func(*schema.Report)
+	Since  func(time.Time) time.Time // when a master believes to have begun
+	Early  bool                      // views are pushed before they are stored
+	Stale  bool                      // agents take views that are older than what they have
+}
+
 // World is one cell and everything around it.
 type World struct {
+	cfg      Config
 	rng      *rand.Rand
 	now      time.Time
 	memory   *store.Memory
 	master   *master // nil while there is none
+	frozen   *master // one that does not know that it was replaced
 	masterAt time.Time
 	machines []*machine
 	head     schema.Compiled // the repository's newest commit
 	commits  int
 
-	history  strings.Builder
-	finished map[schema.TaskName]bool // batch indices of which a run exited 0
-	killed   map[int]string           // why each process that did not end by itself did
-	pids     int
-	broken   error // the first invariant that did not hold
+	history strings.Builder
+	broken  error // the first invariant that did not hold
+	pids    int
+	termed  map[int]time.Time // when each process got its SIGTERM
+	oracle  oracle
 }
 
-// master is one life of a master: all of it is lost when it dies.
-type master struct {
-	store    *store.Store
-	state    *reconciler.State
-	observed *reconciler.Observed
-	last     reconciler.Output
-	views    uint64
-	epochs   map[string]uint64 // of the connected machines
-}
-
-// New returns a cell of n machines with an empty repository.
-func New(seed uint64, n int) *World {
-	w := &World{
-		rng: rand.New(rand.NewPCG(seed, 0)), //nolint:gosec // a simulation wants what can be repeated
-		now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), memory: store.NewMemory(),
-		finished: map[schema.TaskName]bool{}, killed: map[int]string{},
+// New returns a cell with an empty repository.
+func New(cfg Config) *World {
+	if cfg.Mutant == nil {
+		cfg.Mutant = &Mutant{}
 	}
-	for i := range n {
+	w := &World{
+		cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 0)), //nolint:gosec // a simulation wants what can be repeated
+		now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), memory: store.NewMemory(), oracle: newOracle(), termed: map[int]time.Time{},
+	}
+	for i := range cfg.Machines {
 		w.machines = append(w.machines, newMachine(fmt.Sprintf("m%d", i)))
 	}
 	return w
@@ -101,132 +121,12 @@ func (w *World) KillMaster() {
 func (w *World) Turn() error {
 	w.now = w.now.Add(tick)
 	w.turnMaster()
+	w.thaw()
 	for _, m := range w.machines {
 		w.turnMachine(m)
 	}
 	w.check()
 	return w.broken
-}
-
-// turnMaster starts a master if there is none, or lets it hear, decide and
-// write once.
-func (w *World) turnMaster() {
-	if w.master == nil {
-		if w.now.Before(w.masterAt) {
-			return
-		}
-		if err := w.startMaster(); err != nil {
-			w.crashed(err)
-		}
-		return
-	}
-	if err := w.masterStep(); err != nil {
-		w.crashed(err)
-	}
-}
-
-// crashed ends a master whose store refused a transaction, as the memory's
-// hook makes it do where a crash is wanted.
-func (w *World) crashed(err error) {
-	if !errors.Is(err, store.ErrInjected) {
-		w.violate("the master: %v", err)
-	}
-	w.note("the master dies at transaction %d", w.memory.Transactions())
-	w.master, w.masterAt = nil, w.now.Add(masterDown)
-}
-
-func (w *World) startMaster() error {
-	ctx := context.Background()
-	s, err := w.memory.Open(cellName)
-	if err != nil {
-		return err
-	}
-	if err := s.Campaign(ctx, fmt.Sprintf("master at %s", w.now)); err != nil {
-		return err
-	}
-	docs, err := s.Load(ctx)
-	if err != nil {
-		return err
-	}
-	state, err := reconciler.Load(cellName, docs)
-	if err != nil {
-		return err
-	}
-	w.note("a master starts")
-	w.master = &master{store: s, state: state, observed: reconciler.NewObserved(w.now), epochs: map[string]uint64{}}
-	return nil
-}
-
-// masterStep is what reconciler/loop does in a round, without its goroutines.
-func (w *World) masterStep() error {
-	m := w.master
-	for _, machine := range w.machines {
-		if err := w.listen(machine); err != nil {
-			return err
-		}
-	}
-	if w.head.Commit != "" && w.head.Commit != m.state.Head.Commit {
-		writes, events := reconciler.Adopt(m.state, w.head, w.now)
-		if err := w.commit(writes); err != nil {
-			return err
-		}
-		w.noteEvents(events)
-	}
-	out := reconciler.Step(reconciler.Input{State: m.state, Observed: m.observed, Now: w.now, Seed: reconciler.Seed(cellName, m.state.Head.Commit)})
-	if err := w.commit(out.Writes); err != nil {
-		return err
-	}
-	w.noteEvents(out.Events)
-	m.last = out
-	views := reconciler.Views(m.state)
-	for _, machine := range w.machines {
-		if epoch, ok := m.epochs[machine.name]; ok && !machine.silent {
-			m.views++
-			machine.assign(epoch, m.views, views[machine.name])
-		}
-	}
-	return nil
-}
-
-// listen takes a machine's report, after its join if it is new to this master.
-func (w *World) listen(machine *machine) error {
-	m := w.master
-	if machine.silent || machine.agentDown {
-		return nil
-	}
-	if epoch, ok := m.epochs[machine.name]; !ok || epoch != machine.epoch {
-		epoch, writes, events := reconciler.Join(m.state, machine.info(), w.now)
-		if err := w.commit(writes); err != nil {
-			return err
-		}
-		w.noteEvents(events)
-		if epoch <= machine.epoch {
-			w.violate("machine %s was given epoch %d after %d", machine.name, epoch, machine.epoch)
-		}
-		machine.epoch, m.epochs[machine.name] = epoch, epoch
-	}
-	w.noteEvents(m.observed.Hear(machine.report(w.now), w.now))
-	return nil
-}
-
-// commit stores writes as the loop does; the memory's hook decides where the
-// master dies.
-func (w *World) commit(writes []reconciler.Write) error {
-	for _, batch := range reconciler.Batches(writes) {
-		if err := w.master.store.Commit(context.Background(), batch); err != nil {
-			return err
-		}
-		if err := w.master.state.Apply(batch); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (w *World) noteEvents(events []schema.Event) {
-	for _, e := range events {
-		w.note("%s %s%s %s: %s", e.Kind, e.Job, strings.TrimPrefix(e.Task, e.Job), e.Machine, e.Message)
-	}
 }
 
 // Status returns the cell as the master describes it, nil if there is none.
@@ -238,4 +138,12 @@ func (w *World) Status() *reconciler.Status {
 		State: w.master.state, Observed: w.master.observed, Last: w.master.last, Head: w.head.Commit, Now: w.now,
 	})
 	return &s
+}
+
+// underway returns when a message that is sent now arrives.
+func (w *World) underway() time.Time {
+	if !w.cfg.Slow {
+		return w.now
+	}
+	return w.now.Add(time.Duration(w.rng.Int64N(int64(slowest))))
 }

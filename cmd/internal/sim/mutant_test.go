@@ -1,0 +1,183 @@
+package sim
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/schema"
+)
+
+var mutantSeeds = flag.Int("sim.mutants", 50, "seeds within which each planted bug must be found")
+
+// mutants are bugs that somebody could write into the cores or between them,
+// planted at the seams.
+func mutants() []*Mutant {
+	return []*Mutant{
+		{Name: "the counter is not stored", Writes: without("counter")},
+		{Name: "the epoch is not stored", Writes: without("machine/")},
+		{Name: "a job goes before its tasks are gone", Writes: deletesFirst("job/")},
+		{Name: "data goes before what refers to it", Writes: deletesFirst("data/")},
+		{Name: "the head flips before its packages are there", Writes: putFirst("head")},
+		{Name: "old packages go before the head flips", Writes: deletesFirst("package/")},
+		{Name: "views are pushed before they are stored", Early: true},
+		{Name: "agents take old views", Stale: true},
+		{Name: "what is done is forgotten", Writes: tasks(func(r *schema.TaskRecord) { r.Done = nil })},
+		{Name: "back-off is not stored", Writes: tasks(func(r *schema.TaskRecord) { r.NotBefore, r.Failures = time.Time{}, 0 })},
+		{Name: "generations are given twice", Writes: tasks(func(r *schema.TaskRecord) { r.Generation -= r.Generation % 2 })},
+		{Name: "a stop has no cause", Writes: tasks(func(r *schema.TaskRecord) {
+			if r.Stop != nil {
+				r.Stop.Kind = ""
+			}
+		})},
+		{Name: "a stop waits for nobody", Writes: tasks(func(r *schema.TaskRecord) {
+			if r.Stop != nil {
+				r.Machine, r.Stop = "", nil
+			}
+		})},
+		{Name: "a task that stops is forgotten", Report: reports(schema.Stopping, schema.Dead)},
+		{Name: "a package that does not compile is empty", Commit: emptied},
+		{Name: "a new master has no patience", Since: func(t time.Time) time.Time { return t.Add(-time.Hour) }},
+		{Name: "a rollout has no budget", Input: jobs(func(j *schema.Job) { j.Update.MaxParallel = 100 })},
+		{Name: "quota is not asked for", Input: unlimited},
+		{Name: "the master never wakes", Output: func(o *reconciler.Output) { o.Wake = time.Time{} }},
+		{Name: "tasks need no room", Input: jobs(func(j *schema.Job) { j.Task.Resources.Resources = schema.Resources{} })},
+	}
+}
+
+// TestMutants: each planted bug is found, and by how many seeds.
+func TestMutants(t *testing.T) {
+	t.Parallel()
+	for _, m := range mutants() {
+		t.Run(m.Name, func(t *testing.T) {
+			t.Parallel()
+			for i := range *mutantSeeds {
+				if err := caught(uint64(i+1), m); err != nil {
+					t.Logf("found by seed %d: %v", i+1, err)
+					return
+				}
+			}
+			t.Errorf("%d seeds do not find it", *mutantSeeds)
+		})
+	}
+}
+
+// caught plays a seed with a bug; a panic finds it too.
+func caught(seed uint64, m *Mutant) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("panic: %v", r)
+		}
+	}()
+	return random(seed, m).live(*steps)
+}
+
+// without drops the writes of a kind of document once there is one.
+func without(prefix string) func([]reconciler.Write) []reconciler.Write {
+	return func(writes []reconciler.Write) []reconciler.Write {
+		return slices.DeleteFunc(slices.Clone(writes), func(w reconciler.Write) bool { return strings.HasPrefix(w.Key, prefix) })
+	}
+}
+
+// sortFirst puts the writes that isFirst picks before all others.
+func sortFirst(writes []reconciler.Write, isFirst func(reconciler.Write) bool) []reconciler.Write {
+	var a, b []reconciler.Write
+	for _, w := range writes {
+		if isFirst(w) {
+			a = append(a, w)
+		} else {
+			b = append(b, w)
+		}
+	}
+	return append(a, b...)
+}
+
+func putFirst(prefix string) func([]reconciler.Write) []reconciler.Write {
+	return func(writes []reconciler.Write) []reconciler.Write {
+		return sortFirst(writes, func(w reconciler.Write) bool { return strings.HasPrefix(w.Key, prefix) })
+	}
+}
+
+func deletesFirst(prefix string) func([]reconciler.Write) []reconciler.Write {
+	return func(writes []reconciler.Write) []reconciler.Write {
+		return sortFirst(writes, func(w reconciler.Write) bool { return strings.HasPrefix(w.Key, prefix) && w.Value == nil })
+	}
+}
+
+// tasks changes each record that is stored.
+func tasks(change func(*schema.TaskRecord)) func([]reconciler.Write) []reconciler.Write {
+	return func(writes []reconciler.Write) []reconciler.Write {
+		out := slices.Clone(writes)
+		for i, w := range out {
+			var c schema.Chunk
+			if !strings.HasPrefix(w.Key, "chunk/") || w.Value == nil || json.Unmarshal(w.Value, &c) != nil {
+				continue
+			}
+			for j := range c.Tasks {
+				change(&c.Tasks[j])
+			}
+			out[i].Value = schema.Canonical(c)
+		}
+		return out
+	}
+}
+
+// reports has agents say that a task is in another state than it is.
+func reports(is, said schema.TaskState) func(*schema.Report) {
+	return func(r *schema.Report) {
+		r.Tasks = slices.Clone(r.Tasks)
+		for i := range r.Tasks {
+			if t := &r.Tasks[i]; t.State == is {
+				t.State, t.End = said, &schema.Cause{Kind: schema.CauseSuperseded}
+			}
+		}
+	}
+}
+
+func emptied(c schema.Compiled) schema.Compiled {
+	c.Packages = slices.Clone(c.Packages)
+	for i := range c.Packages {
+		if p := &c.Packages[i]; p.Package == nil {
+			p.Package = &schema.Package{Dir: p.Dir}
+			p.Digest = schema.DigestOf(p.Package)
+		}
+	}
+	return c
+}
+
+// jobs shows the core other data than is stored.
+func jobs(change func(*schema.Job)) func(*reconciler.Input) {
+	return func(in *reconciler.Input) {
+		s := *in.State
+		s.Data = maps.Clone(s.Data)
+		for digest, j := range s.Data {
+			c := *j
+			change(&c)
+			s.Data[digest] = &c
+		}
+		in.State = &s
+	}
+}
+
+// unlimited shows the core a cell without quota.
+func unlimited(in *reconciler.Input) {
+	docs := reconciler.NewState(in.State.Cell)
+	packages := map[schema.Digest]*schema.Package{}
+	for digest, p := range in.State.Packages {
+		c := *p
+		c.Objects.Cells = slices.Clone(c.Objects.Cells)
+		for i := range c.Objects.Cells {
+			c.Objects.Cells[i].Quota = "off"
+		}
+		packages[digest] = &c
+	}
+	docs.Counter, docs.Head, docs.Packages = in.State.Counter, in.State.Head, packages
+	docs.Data, docs.Jobs, docs.Chunks, docs.Machines = in.State.Data, in.State.Jobs, in.State.Chunks, in.State.Machines
+	in.State = docs
+}

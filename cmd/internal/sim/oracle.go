@@ -1,0 +1,244 @@
+package sim
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/musterhq/muster/nodeagent"
+	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/schema"
+)
+
+// oracle is what the world knows and no master has to remember.
+type oracle struct {
+	durable  *reconciler.State          // what the newest master knows to be stored
+	good     map[string]*schema.Package // last good data of each directory
+	next     map[string]*schema.Package // what good becomes when nextID is stored
+	nextID   string
+	heard    map[string]time.Time       // when a master last heard of each machine
+	finished map[schema.TaskName]uint64 // generation of the run that exited 0
+	failed   map[schema.TaskName]failure
+	counter  uint64
+}
+
+// failure is the newest failed generation of a task.
+type failure struct {
+	data schema.Digest
+	at   time.Time
+}
+
+func newOracle() oracle {
+	return oracle{
+		good: map[string]*schema.Package{}, heard: map[string]time.Time{}, finished: map[schema.TaskName]uint64{}, failed: map[schema.TaskName]failure{},
+	}
+}
+
+// adopting notes what the good data will be once the commit is stored.
+func (o *oracle) adopting(c schema.Compiled) {
+	o.next, o.nextID = map[string]*schema.Package{}, c.Commit
+	for _, p := range c.Packages {
+		if p.Package != nil {
+			o.next[p.Dir] = p.Package
+		} else if was := o.good[p.Dir]; was != nil {
+			o.next[p.Dir] = was
+		}
+	}
+}
+
+func (o *oracle) adopted(commit string) {
+	if commit == o.nextID {
+		o.good = o.next
+	}
+}
+
+// restarted takes what a new master has loaded.
+func (o *oracle) restarted(s *reconciler.State) {
+	o.durable = s
+	o.adopted(s.Head.Commit)
+}
+
+// declared returns the job as the good data has it, nil if it has not.
+func (o *oracle) declared(name schema.JobName) *schema.Job {
+	for _, p := range o.good {
+		for i := range p.Objects.Jobs {
+			if p.Objects.Jobs[i].ID() == name {
+				return &p.Objects.Jobs[i]
+			}
+		}
+	}
+	return nil
+}
+
+// record returns the task's record in the state that is known to be stored.
+func (o *oracle) record(task schema.TaskName) *schema.TaskRecord {
+	if o.durable == nil {
+		return nil
+	}
+	c := o.durable.Chunks[reconciler.ChunkName{Job: task.JobName, Number: task.Index / schema.ChunkSize}]
+	if c == nil {
+		return nil
+	}
+	for i := range c.Tasks {
+		if c.Tasks[i].Index == task.Index {
+			return &c.Tasks[i]
+		}
+	}
+	return nil
+}
+
+// checkTerm: no task is told to stop without a cause, nor while the store says
+// that it shall run where it is.
+func (w *World) checkTerm(m *machine, a nodeagent.Action) {
+	if a.Cause == nil || a.Cause.Kind == "" {
+		w.violate("task %s is told to stop without a cause", a.Task)
+		return
+	}
+	if r := w.oracle.record(a.Task); r != nil && r.Generation == a.Generation && r.Machine == m.name && r.Stop == nil {
+		w.violate("task %s generation %d is told to stop on %s (%s), where the store says it shall run", a.Task, a.Generation, m.name, a.Cause)
+	}
+}
+
+// checkStart: what finished does not run again, unless its machine was given up
+// before it could say so.
+func (w *World) checkStart(a nodeagent.Action) {
+	r := w.oracle.record(a.Task)
+	if r != nil && r.Done != nil && a.Generation > r.Generation {
+		w.violate("task %s is started after it was stored that it is done", a.Task)
+	}
+	g, finished := w.oracle.finished[a.Task]
+	if !finished || g >= a.Generation {
+		return
+	}
+	lost := r != nil && slices.ContainsFunc(r.Causes, func(c schema.Cause) bool {
+		return c.Generation == g && c.Kind == schema.CauseMachineLost
+	})
+	if !lost {
+		w.violate("task %s is started after it has finished", a.Task)
+	}
+}
+
+// checkEvents holds what the master says it has decided against what the world
+// knows; before is how tasks stood when it did.
+func (w *World) checkEvents(events []schema.Event, before map[schema.TaskName]standing) {
+	for _, e := range events {
+		task, err := schema.ParseTaskName(cellName + "/" + e.Task)
+		if err != nil {
+			continue
+		}
+		switch {
+		case e.Kind == schema.EventKill && e.Cause == schema.CauseRemoved && !strings.HasPrefix(e.Message, "stopped"):
+			if w.oracle.declared(task.JobName) != nil {
+				w.violate("task %s is stopped as removed, and the last good data of its directory has it", e.Task)
+			}
+		case e.Kind == schema.EventLost:
+			w.checkLost(e)
+		case e.Kind == schema.EventFail:
+			w.oracle.failed[task] = failure{before[task].data, w.now}
+		case e.Kind == schema.EventSchedule:
+			w.checkBackoff(task)
+		}
+	}
+	w.checkBudget(events, before)
+	for _, e := range events {
+		if e.Kind == schema.EventUpdate || e.Kind == schema.EventSubmit {
+			maps.DeleteFunc(w.oracle.failed, func(t schema.TaskName, _ failure) bool { return t.Short() == e.Job || t.JobName.Short() == e.Job })
+		}
+	}
+}
+
+// checkLost: a machine is given up only after a minute of silence.
+func (w *World) checkLost(e schema.Event) {
+	last := w.oracle.heard[e.Machine]
+	if since := w.master.since; since.After(last) {
+		last = since
+	}
+	if silence := w.now.Sub(last); silence < time.Minute {
+		w.violate("machine %s is given up after %s", e.Machine, silence)
+	}
+}
+
+// checkBackoff: what failed is tried again after ten seconds, not before.
+func (w *World) checkBackoff(task schema.TaskName) {
+	f, ok := w.oracle.failed[task]
+	r := w.oracle.record(task)
+	if ok && r != nil && r.Data == f.data && w.now.Sub(f.at) < 10*time.Second {
+		w.violate("task %s failed %s ago and is scheduled again", task, w.now.Sub(f.at))
+	}
+}
+
+// shakyFor is how long a task that was restarted is not taken to work: see
+// reconciler's constant of that name.
+const shakyFor = 10 * time.Second
+
+// standing is how a task that has had a generation stands, as far as its master
+// knows.
+type standing struct {
+	down bool
+	data schema.Digest
+}
+
+func (w *World) standings() map[schema.TaskName]standing {
+	works := map[string]bool{}
+	status := w.Status()
+	for i := range status.Tasks {
+		t := &status.Tasks[i]
+		shaky := t.Incarnation > 1 && w.now.Sub(t.StartedAt) < shakyFor
+		works[t.Name] = t.State == "running" && t.Reason == "" && !shaky
+	}
+	out := map[schema.TaskName]standing{}
+	for name, c := range w.master.state.Chunks {
+		for i := range c.Tasks {
+			if r := &c.Tasks[i]; r.Generation != 0 && r.Done == nil {
+				task := name.Job.Task(r.Index)
+				out[task] = standing{!works[task.Short()], r.Data}
+			}
+		}
+	}
+	return out
+}
+
+// checkBudget: a rollout that stops a task that works leaves at most
+// MaxParallel tasks of the job down. One that has been without a machine for a
+// minute, for another reason, does not count: it may be waiting for the room
+// that the rollout makes.
+func (w *World) checkBudget(events []schema.Event, before map[schema.TaskName]standing) {
+	var after map[schema.TaskName]standing
+	for _, e := range events {
+		if e.Cause != schema.CauseUpdate || strings.HasPrefix(e.Message, "stopped") {
+			continue
+		}
+		task, err := schema.ParseTaskName(cellName + "/" + e.Task)
+		if err != nil || before[task].down {
+			continue
+		}
+		if after == nil {
+			after = w.standings()
+		}
+		want := w.oracle.declared(task.JobName)
+		if j := w.master.state.Jobs[task.JobName]; j != nil {
+			want = w.master.state.Data[j.Admitted]
+		}
+		var down []int
+		for index := range want.Tasks {
+			if other := task.JobName.Task(index); after[other].down && !w.excused(other) {
+				if _, was := before[other]; was {
+					down = append(down, index)
+				}
+			}
+		}
+		if len(down) > want.Update.MaxParallel {
+			w.violate("the rollout stopped %s, and tasks %v of the job are down: at most %d may be", e.Task, down, want.Update.MaxParallel)
+		}
+	}
+}
+
+func (w *World) excused(task schema.TaskName) bool {
+	r := w.oracle.record(task)
+	if r == nil || len(r.Causes) == 0 {
+		return false
+	}
+	last := r.Causes[len(r.Causes)-1]
+	return r.Machine == "" && last.Kind != schema.CauseUpdate && !w.now.Before(last.At.Add(time.Minute))
+}
