@@ -40,6 +40,10 @@ type evictions struct {
 	cursor int // in the ring, where to go on
 	// pool is the machines on which an eviction could make room.
 	pool []candidate
+	// circled is true when all machines have been looked at; position is
+	// where in the log that was.
+	circled  bool
+	position int
 }
 
 // candidate is a machine of the pool.
@@ -78,6 +82,10 @@ func (p *pass) preempt(c *class, a *Ask, job int32, d *Decision) bool {
 // room: for all, or, relaxed, for enough.
 func (s *Snapshot) extend(c *class) {
 	e := &c.evict
+	if e.circled && e.position >= s.trimmed {
+		s.reconsider(c)
+		return
+	}
 	l := s.layoutFor(s.spreadOf(c.ask))
 	total := len(l.ring)
 	if total == 0 {
@@ -88,6 +96,7 @@ func (s *Snapshot) extend(c *class) {
 	}
 	enough := s.enough() + c.waiting
 	e.pool = e.pool[:0]
+	e.circled, e.position = true, s.now()
 	for range total {
 		slot := l.ring[e.cursor]
 		e.cursor = (e.cursor + 1) % total
@@ -95,9 +104,25 @@ func (s *Snapshot) extend(c *class) {
 			e.pool = append(e.pool, candidate{slot: slot, version: s.version[slot], level: level})
 		}
 		if len(e.pool) >= enough && !s.options.NoRelaxed {
+			e.circled = false
 			break
 		}
 	}
+	slices.SortFunc(e.pool, func(a, b candidate) int { return s.compareSlots(a.slot, b.slot) })
+}
+
+// reconsider looks at the machines that changed since all were looked at.
+func (s *Snapshot) reconsider(c *class) {
+	e := &c.evict
+	for _, slot := range s.log[e.position-s.trimmed:] {
+		if slices.ContainsFunc(e.pool, func(k candidate) bool { return k.slot == slot }) {
+			continue
+		}
+		if level := s.level(c, slot); level != impossible {
+			e.pool = append(e.pool, candidate{slot: slot, version: s.version[slot], level: level})
+		}
+	}
+	e.position = s.now()
 	slices.SortFunc(e.pool, func(a, b candidate) int { return s.compareSlots(a.slot, b.slot) })
 }
 
