@@ -152,7 +152,7 @@ func (s *Snapshot) exchange(id int32, h task) {
 }
 
 // hold links a task to its machine and job and charges the machine.
-func (s *Snapshot) hold(h task) int32 {
+func (s *Snapshot) hold(h task) {
 	var id int32
 	if k := len(s.unused); k > 0 {
 		id = s.unused[k-1]
@@ -177,7 +177,6 @@ func (s *Snapshot) hold(h task) int32 {
 	s.count(h.shape, 1)
 	s.countDomain(h.job, h.slot, 1)
 	s.charge(id, 1)
-	return id
 }
 
 // drop forgets a task; the caller touches its machine.

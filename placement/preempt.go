@@ -163,7 +163,7 @@ func (s *Snapshot) mayEvict(c *class, t *task) bool {
 }
 
 // level returns the lowest priority up to which tasks must be evicted.
-func (s *Snapshot) level(c *class, slot int32) int16 {
+func (s *Snapshot) level(c *class, slot int32) int16 { //nolint:gocognit // one loop with its exits; parts of it would need all of its state
 	if s.state[slot] != stateUp || s.heldAt[slot] >= c.priority || s.admits(c, slot) != fine {
 		return impossible
 	}

@@ -104,10 +104,10 @@ func (l *Loop) Run(ctx context.Context) error {
 
 // unlessDone returns err, or nil if ctx has ended: then that is what err is of.
 func unlessDone(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return nil
+	if ctx.Err() == nil {
+		return err
 	}
-	return err
+	return nil
 }
 
 // resetTo makes timer fire at t, never if t is zero.
