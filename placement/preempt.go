@@ -62,6 +62,9 @@ type candidate struct {
 // machine on which that costs the least, and asks for the victims again.
 func (p *pass) preempt(c *class, a *Ask, job int32, d *Decision) bool {
 	s := p.snapshot
+	if !s.anyLower(c) {
+		return false
+	}
 	e := &c.evict
 	if e.epoch != s.epoch || e.passes != s.passes {
 		*e = evictions{epoch: s.epoch, passes: s.passes, cursor: -1, pool: e.pool[:0]}
@@ -76,6 +79,20 @@ func (p *pass) preempt(c *class, a *Ask, job int32, d *Decision) bool {
 		p.evict(c, a, job, plan, d)
 	}
 	return ok
+}
+
+// anyLower reports whether the cell holds any task that the class might evict.
+func (s *Snapshot) anyLower(c *class) bool {
+	below := schema.Priority(c.priority)
+	if c.prod {
+		below, _ = schema.BandProduction.Floor()
+	}
+	for _, n := range s.ofPriority[:bounded(int16(below))] {
+		if n > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // extend looks, along the ring, for machines on which an eviction could make
@@ -126,10 +143,14 @@ func (s *Snapshot) reconsider(c *class) {
 	slices.SortFunc(e.pool, func(a, b candidate) int { return s.compareSlots(a.slot, b.slot) })
 }
 
+// enoughSolved is how many machines of the lowest level are solved for one ask,
+// relaxed; the next ask of the class goes on with others.
+const enoughSolved = 16
+
 // cheapest returns the eviction in the pool that costs the least.
 func (s *Snapshot) cheapest(c *class) (eviction, bool) {
 	e := &c.evict
-	best := -1
+	best, asked := -1, 0
 	for i := range e.pool {
 		k := &e.pool[i]
 		if k.version != s.version[k.slot] {
@@ -139,6 +160,9 @@ func (s *Snapshot) cheapest(c *class) (eviction, bool) {
 			continue
 		}
 		if !k.solved || len(s.budgets) > 0 { // a budget may have shrunk elsewhere
+			if asked++; best >= 0 && asked > enoughSolved && !s.options.NoRelaxed && k.level == e.pool[best].level {
+				continue
+			}
 			if k.plan, k.solved = s.solve(c, k.slot); !k.solved {
 				k.level = impossible
 				continue

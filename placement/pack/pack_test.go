@@ -128,6 +128,24 @@ func BenchmarkCompaction(b *testing.B) {
 	}
 }
 
+// On CPU and RAM alone, with the tasks of all phases.
+func BenchmarkCompactionScalars(b *testing.B) {
+	for _, policy := range []placement.Policy{placement.WorstFit, placement.BestFit, placement.Hybrid} {
+		b.Run(string(policy), func(b *testing.B) {
+			c := Config{Policy: policy, Measure: Compaction, GPUs: GPUIgnored, AllPhases: true}
+			c.Options.NoRelaxed = true
+			benchmark(b, c, "openb_node_list_all_node.csv", "openb_pod_list_default.csv")
+		})
+	}
+}
+
+// What relaxed randomization costs in packing: as above, but each task looks
+// at some of the machines only.
+func BenchmarkCompactionRelaxed(b *testing.B) {
+	c := Config{Policy: placement.Hybrid, Measure: Compaction, GPUs: GPUScalar}
+	benchmark(b, c, "openb_node_list_all_node.csv", "openb_pod_list_default.csv")
+}
+
 func BenchmarkGPUAt130(b *testing.B) {
 	for _, list := range []string{"default", "gpuspec33"} {
 		for _, policy := range []placement.Policy{placement.Random, placement.BestFit, placement.Hybrid} {
