@@ -94,7 +94,7 @@ func run(b *testing.B, machines []placement.Machine, asks []placement.Ask, o pla
 				placed++
 			}
 		}
-		out = nil
+		out = nil //nolint:ineffassign,wastedassign // it would be counted as memory of the snapshot
 		runtime.GC()
 		runtime.ReadMemStats(&after)
 		bytes = after.HeapAlloc - min(before.HeapAlloc, after.HeapAlloc)
@@ -354,6 +354,6 @@ func BenchmarkMemory(b *testing.B) {
 		b.ReportMetric((all-with-(with-before))/float64(len(tasks)), "B/task")
 		runtime.KeepAlive(empty)
 		runtime.KeepAlive(loaded)
-		s = nil
+		s = nil //nolint:ineffassign,wastedassign // or the next round counts it as used
 	}
 }

@@ -26,7 +26,8 @@ type class struct {
 	shape    [dims + 1]float32 // direction of what is asked, length 1
 	id       uint64            // hash of the key
 	shapeID  int32
-	pass     int // the last for which it was brought up to date
+	pass     int  // the last for which it was brought up to date
+	lone     bool // one ask so far, for which nothing is kept
 	inSet    bool
 
 	layout *layout
@@ -276,6 +277,31 @@ func (s *Snapshot) enough() int {
 		return s.options.Enough
 	}
 	return DefaultEnough
+}
+
+// glance finds the best machines for a lone ask as examine does, but keeps
+// nothing, since most such asks stay alone.
+func (s *Snapshot) glance(c *class) (first, second int32) {
+	c.layout = s.layoutFor(s.spreadOf(c.ask))
+	total, enough := len(c.layout.ring), s.enough()+1
+	first, second = -1, -1
+	var best, next float32
+	c.examined, c.feasible = 0, 0
+	for at := int(c.id % uint64(max(total, 1))); c.examined < total && c.feasible < enough; at = (at + 1) % total {
+		slot := c.layout.ring[at]
+		c.examined++
+		if s.check(c, slot) != fine {
+			continue
+		}
+		c.feasible++
+		switch w := s.worth(c, slot); {
+		case first < 0 || w > best || w == best && c.layout.at[slot] < c.layout.at[first]:
+			first, second, best, next = slot, first, w, best
+		case second < 0 || w > next || w == next && c.layout.at[slot] < c.layout.at[second]:
+			second, next = slot, w
+		}
+	}
+	return first, second
 }
 
 func (s *Snapshot) examineAll(c *class) {

@@ -74,7 +74,7 @@ func (n *node) exist(needs []need) bool {
 // pick chooses devices for the needs and appends them to out: of those that
 // have room the ones with the least, then the first. It reports false when
 // there are not enough.
-func pick(devices []device, needs []need, out []deviceUse) ([]deviceUse, bool) {
+func pick(devices []device, needs []need, out []deviceUse) ([]deviceUse, bool) { //nolint:gocognit // one loop with its exits; parts of it would need all of its state
 	for i := range needs {
 		n := &needs[i]
 		for range n.count {

@@ -140,6 +140,8 @@ func (s *Snapshot) exchange(id int32, h task) {
 	s.charge(id, -1)
 	old := &s.tasks[id]
 	s.count(old.shape, -1)
+	s.ofPriority[bounded(old.priority)]--
+	s.ofPriority[bounded(h.priority)]++
 	h.nextHere, h.prevHere, h.nextOfJob, h.prevOfJob = old.nextHere, old.prevHere, old.nextOfJob, old.prevOfJob
 	*old = h
 	s.count(h.shape, 1)
@@ -152,7 +154,7 @@ func (s *Snapshot) exchange(id int32, h task) {
 }
 
 // hold links a task to its machine and job and charges the machine.
-func (s *Snapshot) hold(h task) int32 {
+func (s *Snapshot) hold(h task) {
 	var id int32
 	if k := len(s.unused); k > 0 {
 		id = s.unused[k-1]
@@ -175,9 +177,9 @@ func (s *Snapshot) hold(h task) int32 {
 		s.allocs[id] = &alloc{free: h.limit}
 	}
 	s.count(h.shape, 1)
+	s.ofPriority[bounded(h.priority)]++
 	s.countDomain(h.job, h.slot, 1)
 	s.charge(id, 1)
-	return id
 }
 
 // drop forgets a task; the caller touches its machine.
@@ -189,6 +191,7 @@ func (s *Snapshot) drop(id int32) {
 	s.charge(id, -1)
 	t := &s.tasks[id]
 	s.count(t.shape, -1)
+	s.ofPriority[bounded(t.priority)]--
 	s.countDomain(t.job, t.slot, -1)
 	if t.prevHere >= 0 {
 		s.tasks[t.prevHere].nextHere = t.nextHere
@@ -209,6 +212,9 @@ func (s *Snapshot) drop(id int32) {
 	*t = task{}
 	s.unused = append(s.unused, id)
 }
+
+// bounded returns a priority as an index, also for data that breaks the bounds.
+func bounded(p int16) int { return min(max(int(p), 0), schema.MaxPriority) }
 
 // charge takes what a task holds from its machine or alloc (sign 1), or gives
 // it back (sign -1).

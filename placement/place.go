@@ -89,10 +89,9 @@ func (p *pass) enter(asks []Ask) {
 	s.learn(shapes, len(asks))
 }
 
-// queue is what a user or a job still asks for.
+// queue is what a user still asks for, by job; the first job has the turn.
 type queue struct {
 	jobs [][]entry
-	turn int
 }
 
 // decideLevel decides the asks of one priority.
@@ -117,7 +116,8 @@ func (p *pass) decideLevel(level []entry) {
 	for len(users) > 0 {
 		left := users[:0]
 		for _, u := range users {
-			j := u.jobs[u.turn]
+			j := u.jobs[0]
+			u.jobs = u.jobs[1:]
 			n := 1
 			if ample {
 				n = len(j)
@@ -126,13 +126,7 @@ func (p *pass) decideLevel(level []entry) {
 				p.decide(e)
 			}
 			if len(j) > n {
-				u.jobs[u.turn] = j[n:]
-				u.turn++
-			} else {
-				u.jobs = slices.Delete(u.jobs, u.turn, u.turn+1)
-			}
-			if u.turn >= len(u.jobs) {
-				u.turn = 0
+				u.jobs = append(u.jobs, j[n:])
 			}
 			if len(u.jobs) > 0 {
 				left = append(left, u)
@@ -277,6 +271,12 @@ func (p *pass) ready(a *Ask, job int32) *class {
 	if c.pass != s.passes {
 		c.pass = s.passes
 		c.waiting = int(p.asked[job])
+		c.lone = c.score == nil && c.job < 0 && !s.options.NoRelaxed
+		if !c.lone {
+			s.update(c)
+		}
+	} else if c.lone {
+		c.lone = false
 		s.update(c)
 	} else if c.whole() || c.losses != s.losses || s.stale(c, c.epoch, c.position) {
 		s.update(c)
@@ -293,20 +293,7 @@ func (p *pass) decideAnywhere(c *class, a *Ask, job int32, d *Decision) {
 		p.commit(c, a, job, slot, d)
 		return
 	}
-	first, second := s.top(c)
-	if first < 0 && s.refuse(c) > 0 {
-		s.examine(c)
-		first, second = s.top(c)
-	}
-	if first >= 0 {
-		slot := c.slots[first]
-		d.Why.Examined, d.Why.Feasible = c.examined, c.feasible
-		d.Why.Score = s.scoreOf(c, slot)
-		if second >= 0 {
-			d.Why.RunnerUp = s.scoreOf(c, c.slots[second])
-		}
-		p.commit(c, a, job, slot, d)
-		s.rescore(c, first)
+	if c.lone && p.takeGlance(c, a, job, d) || !c.lone && p.takeBest(c, a, job, d) {
 		return
 	}
 	if s.options.Preempt && p.preempt(c, a, job, d) {
@@ -314,6 +301,48 @@ func (p *pass) decideAnywhere(c *class, a *Ask, job int32, d *Decision) {
 	}
 	s.explain(c, &d.Why)
 	p.hold(c, a, d)
+}
+
+// takeGlance puts a lone ask on the best machine at a glance. A class that had
+// no room before is first asked of the machines that changed since.
+func (p *pass) takeGlance(c *class, a *Ask, job int32, d *Decision) bool {
+	s := p.snapshot
+	if c.refusal.by != nil && s.refuse(c) == 0 {
+		return false
+	}
+	first, second := s.glance(c)
+	if first < 0 {
+		return false
+	}
+	d.Why.Examined, d.Why.Feasible = c.examined, c.feasible
+	d.Why.Score = s.scoreOf(c, first)
+	if second >= 0 {
+		d.Why.RunnerUp = s.scoreOf(c, second)
+	}
+	p.commit(c, a, job, first, d)
+	return true
+}
+
+// takeBest puts the task on the best of the class's candidates.
+func (p *pass) takeBest(c *class, a *Ask, job int32, d *Decision) bool {
+	s := p.snapshot
+	first, second := s.top(c)
+	if first < 0 && s.refuse(c) > 0 {
+		s.examine(c)
+		first, second = s.top(c)
+	}
+	if first < 0 {
+		return false
+	}
+	slot := c.slots[first]
+	d.Why.Examined, d.Why.Feasible = c.examined, c.feasible
+	d.Why.Score = s.scoreOf(c, slot)
+	if second >= 0 {
+		d.Why.RunnerUp = s.scoreOf(c, c.slots[second])
+	}
+	p.commit(c, a, job, slot, d)
+	s.rescore(c, first)
+	return true
 }
 
 // top returns the best candidates. A pool of some machines may hold scores of
@@ -397,8 +426,11 @@ const classBudget = 16 << 20
 // prune forgets classes when there are too many to remember.
 func (s *Snapshot) prune() {
 	n := 0
-	for _, c := range s.classes {
-		n += len(c.score) + len(c.refusal.by)/4 + 32
+	for key, c := range s.classes {
+		if c.lone && c.refusal.by == nil {
+			delete(s.classes, key)
+		}
+		n += len(c.score) + len(c.refusal.by)/4 + 256
 	}
 	if n > classBudget || s.options.NoCache || s.options.NoClasses {
 		clear(s.classes)

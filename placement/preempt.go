@@ -40,6 +40,10 @@ type evictions struct {
 	cursor int // in the ring, where to go on
 	// pool is the machines on which an eviction could make room.
 	pool []candidate
+	// circled is true when all machines have been looked at; position is
+	// where in the log that was.
+	circled  bool
+	position int
 }
 
 // candidate is a machine of the pool.
@@ -58,6 +62,9 @@ type candidate struct {
 // machine on which that costs the least, and asks for the victims again.
 func (p *pass) preempt(c *class, a *Ask, job int32, d *Decision) bool {
 	s := p.snapshot
+	if !s.anyLower(c) {
+		return false
+	}
 	e := &c.evict
 	if e.epoch != s.epoch || e.passes != s.passes {
 		*e = evictions{epoch: s.epoch, passes: s.passes, cursor: -1, pool: e.pool[:0]}
@@ -74,10 +81,28 @@ func (p *pass) preempt(c *class, a *Ask, job int32, d *Decision) bool {
 	return ok
 }
 
+// anyLower reports whether the cell holds any task that the class might evict.
+func (s *Snapshot) anyLower(c *class) bool {
+	below := schema.Priority(c.priority)
+	if c.prod {
+		below, _ = schema.BandProduction.Floor()
+	}
+	for _, n := range s.ofPriority[:bounded(int16(below))] {
+		if n > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // extend looks, along the ring, for machines on which an eviction could make
 // room: for all, or, relaxed, for enough.
 func (s *Snapshot) extend(c *class) {
 	e := &c.evict
+	if e.circled && e.position >= s.trimmed {
+		s.reconsider(c)
+		return
+	}
 	l := s.layoutFor(s.spreadOf(c.ask))
 	total := len(l.ring)
 	if total == 0 {
@@ -88,6 +113,7 @@ func (s *Snapshot) extend(c *class) {
 	}
 	enough := s.enough() + c.waiting
 	e.pool = e.pool[:0]
+	e.circled, e.position = true, s.now()
 	for range total {
 		slot := l.ring[e.cursor]
 		e.cursor = (e.cursor + 1) % total
@@ -95,16 +121,36 @@ func (s *Snapshot) extend(c *class) {
 			e.pool = append(e.pool, candidate{slot: slot, version: s.version[slot], level: level})
 		}
 		if len(e.pool) >= enough && !s.options.NoRelaxed {
+			e.circled = false
 			break
 		}
 	}
 	slices.SortFunc(e.pool, func(a, b candidate) int { return s.compareSlots(a.slot, b.slot) })
 }
 
+// reconsider looks at the machines that changed since all were looked at.
+func (s *Snapshot) reconsider(c *class) {
+	e := &c.evict
+	for _, slot := range s.log[e.position-s.trimmed:] {
+		if slices.ContainsFunc(e.pool, func(k candidate) bool { return k.slot == slot }) {
+			continue
+		}
+		if level := s.level(c, slot); level != impossible {
+			e.pool = append(e.pool, candidate{slot: slot, version: s.version[slot], level: level})
+		}
+	}
+	e.position = s.now()
+	slices.SortFunc(e.pool, func(a, b candidate) int { return s.compareSlots(a.slot, b.slot) })
+}
+
+// enoughSolved is how many machines of the lowest level are solved for one ask,
+// relaxed; the next ask of the class goes on with others.
+const enoughSolved = 16
+
 // cheapest returns the eviction in the pool that costs the least.
 func (s *Snapshot) cheapest(c *class) (eviction, bool) {
 	e := &c.evict
-	best := -1
+	best, asked := -1, 0
 	for i := range e.pool {
 		k := &e.pool[i]
 		if k.version != s.version[k.slot] {
@@ -114,6 +160,9 @@ func (s *Snapshot) cheapest(c *class) (eviction, bool) {
 			continue
 		}
 		if !k.solved || len(s.budgets) > 0 { // a budget may have shrunk elsewhere
+			if asked++; best >= 0 && asked > enoughSolved && !s.options.NoRelaxed && k.level == e.pool[best].level {
+				continue
+			}
 			if k.plan, k.solved = s.solve(c, k.slot); !k.solved {
 				k.level = impossible
 				continue
@@ -138,7 +187,7 @@ func (s *Snapshot) mayEvict(c *class, t *task) bool {
 }
 
 // level returns the lowest priority up to which tasks must be evicted.
-func (s *Snapshot) level(c *class, slot int32) int16 {
+func (s *Snapshot) level(c *class, slot int32) int16 { //nolint:gocognit // one loop with its exits; parts of it would need all of its state
 	if s.state[slot] != stateUp || s.heldAt[slot] >= c.priority || s.admits(c, slot) != fine {
 		return impossible
 	}

@@ -46,11 +46,12 @@ type Snapshot struct {
 
 	// log lists the slots that changed, oldest first; entry i has the
 	// absolute position trimmed+i. Scores are brought up to date from it.
-	log     []int32
-	trimmed int
-	epoch   int // counts what makes all scores void
-	losses  int // counts the tasks that went
-	passes  int
+	log        []int32
+	trimmed    int
+	epoch      int                         // counts what makes all scores void
+	ofPriority [schema.MaxPriority + 1]int // tasks held, by priority
+	losses     int                         // counts the tasks that went
+	passes     int
 
 	layouts  map[string]*layout
 	typical  typical

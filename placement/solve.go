@@ -97,6 +97,9 @@ func (f *search) try(from, size int, lack vector, ports int) {
 		return
 	}
 	for i := from; i <= len(f.list)-size; i++ {
+		if i > from && f.alike(i, i-1) {
+			continue // a set with this one instead of that is no better
+		}
 		less := lack
 		for d := range dims {
 			less[d] -= f.gains[i][d]
@@ -105,6 +108,13 @@ func (f *search) try(from, size int, lack vector, ports int) {
 		f.try(i+1, size-1, less, ports-f.s.portGain(&f.s.tasks[f.list[i]]))
 		f.chosen = f.chosen[:len(f.chosen)-1]
 	}
+}
+
+// alike reports whether it is no matter which of two tasks goes.
+func (f *search) alike(i, k int) bool {
+	t, u := &f.s.tasks[f.list[i]], &f.s.tasks[f.list[k]]
+	return t.priority == u.priority && f.gains[i] == f.gains[k] && len(t.ports)+len(u.ports) == 0 &&
+		len(t.devices)+len(u.devices) == 0 && (t.job == u.job || len(f.s.budgets) == 0)
 }
 
 func (f *search) devicesFit(without []int32) bool {

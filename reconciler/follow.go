@@ -35,7 +35,7 @@ func (s *step) follow(job schema.JobName, t schema.TaskRecord) {
 	case status.State == schema.Dead && status.End != nil:
 		s.end(job, t, *status.End)
 	case status.State == schema.Running && t.Failures > 0:
-		if proven := status.StartedAt.Add(provenAfter); s.now.Before(proven) {
+		if proven := s.in.Observed.runningSince(t.Machine, job.Task(t.Index), t.Generation).Add(provenAfter); s.now.Before(proven) {
 			s.wake(proven)
 		} else {
 			t.Failures = 0
@@ -47,7 +47,9 @@ func (s *step) follow(job schema.JobName, t schema.TaskRecord) {
 // end takes the end of a task's generation into its record: the task is done,
 // or it is pending again.
 func (s *step) end(job schema.JobName, t schema.TaskRecord, cause schema.Cause) {
-	cause.Machine, cause.Generation = t.Machine, t.Generation
+	// The time is the master's: machines' clocks differ, and waits are counted
+	// from here. The exit keeps its own.
+	cause.Machine, cause.Generation, cause.At = t.Machine, t.Generation, s.now
 	e := schema.Event{Job: job.Short(), Task: job.Task(t.Index).Short(), Machine: t.Machine, Generation: t.Generation, Cause: cause.Kind, Message: cause.String()}
 	switch cause.Kind {
 	case schema.CauseFinished:

@@ -30,6 +30,9 @@ type heard struct {
 	at     time.Time
 	report schema.Report
 	tasks  map[taskGeneration]*schema.TaskStatus // of report
+	// running is since when the master has known of an incarnation that it
+	// runs: by its own clock, since machines' clocks differ.
+	running map[taskGeneration]time.Time
 }
 
 type taskGeneration struct {
@@ -45,13 +48,19 @@ func NewObserved(now time.Time) *Observed {
 // Hear takes a report, and returns what is new in it as events.
 func (o *Observed) Hear(r schema.Report, now time.Time) []schema.Event {
 	was := o.machines[r.Machine.Name]
-	h := &heard{at: now, report: r, tasks: make(map[taskGeneration]*schema.TaskStatus, len(r.Tasks))}
+	h := &heard{at: now, report: r, tasks: make(map[taskGeneration]*schema.TaskStatus, len(r.Tasks)), running: map[taskGeneration]time.Time{}}
 	o.machines[r.Machine.Name] = h
 	var events []schema.Event
 	for i := range r.Tasks {
 		t := &r.Tasks[i]
 		key := taskGeneration{t.Task, t.Generation}
 		h.tasks[key] = t
+		if t.State == schema.Running {
+			h.running[key] = now
+			if was != nil && runs(was.tasks[key], t.Incarnation) {
+				h.running[key] = was.running[key]
+			}
+		}
 		// The first report to a master is no news: another one saw it happen.
 		if was != nil && t.State == schema.Running {
 			events = append(events, started(was.tasks[key], t, r.Machine.Name, now)...)
@@ -60,9 +69,14 @@ func (o *Observed) Hear(r schema.Report, now time.Time) []schema.Event {
 	return events
 }
 
+// runs reports whether s, which may be nil, says that an incarnation runs.
+func runs(s *schema.TaskStatus, incarnation int) bool {
+	return s != nil && s.State == schema.Running && s.Incarnation == incarnation
+}
+
 // started returns the event of an incarnation that runs and did not before.
 func started(was, t *schema.TaskStatus, machine string, now time.Time) []schema.Event {
-	if was != nil && was.State == schema.Running && was.Incarnation == t.Incarnation {
+	if runs(was, t.Incarnation) {
 		return nil
 	}
 	e := schema.Event{
@@ -83,6 +97,15 @@ func (o *Observed) status(machine string, task schema.TaskName, generation uint6
 		return h.tasks[taskGeneration{task, generation}]
 	}
 	return nil
+}
+
+// runningSince returns since when a generation's incarnation has been known to
+// run, zero if it does not.
+func (o *Observed) runningSince(machine string, task schema.TaskName, generation uint64) time.Time {
+	if h := o.machines[machine]; h != nil {
+		return h.running[taskGeneration{task, generation}]
+	}
+	return time.Time{}
 }
 
 // busyPorts returns the ports of a machine that the cell shall not choose:

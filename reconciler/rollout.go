@@ -66,12 +66,11 @@ type rollout struct {
 // done in place.
 func (s *step) rollAssigned(r *rollout, t schema.TaskRecord) {
 	up := s.isUp(t.Machine)
-	works := up && s.healthy(r.job, t, r.want)
 	switch {
 	case t.Stop != nil:
 		r.moving++
 	case t.Data == r.digest || s.inPlace(t.Data, r.want):
-		if !works {
+		if !up || !s.healthy(r.job, t, r.want) {
 			r.moving++
 		}
 		if t.Data != r.digest {
@@ -80,7 +79,7 @@ func (s *step) rollAssigned(r *rollout, t schema.TaskRecord) {
 		}
 	case !up:
 		r.moving++ // as far as is known it is down, and it cannot be told
-	case works:
+	case s.works(r.job, t):
 		r.well = append(r.well, t)
 	default:
 		r.sick = append(r.sick, t)
@@ -128,23 +127,26 @@ func (s *step) inPlace(digest schema.Digest, want *schema.Job) bool {
 	return change != Restart
 }
 
-// healthy reports whether a task runs and does its work, long enough for the
-// update policy.
-func (s *step) healthy(job schema.JobName, t schema.TaskRecord, want *schema.Job) bool {
+// works reports whether a task runs and does its work.
+func (s *step) works(job schema.JobName, t schema.TaskRecord) bool {
 	status := s.in.Observed.status(t.Machine, job.Task(t.Index), t.Generation)
-	if status == nil || status.State != schema.Running || status.Health == schema.Unhealthy || status.Health == schema.HealthUnknown {
+	return status != nil && status.State == schema.Running && status.Health != schema.Unhealthy && status.Health != schema.HealthUnknown
+}
+
+// healthy reports whether a task works, and has run long enough for the update
+// policy.
+func (s *step) healthy(job schema.JobName, t schema.TaskRecord, want *schema.Job) bool {
+	if !s.works(job, t) {
 		return false
 	}
+	name := job.Task(t.Index)
 	need := time.Duration(want.Update.MinHealthySeconds) * time.Second
-	if len(status.Exits) > 0 {
+	if len(s.in.Observed.status(t.Machine, name, t.Generation).Exits) > 0 {
 		need = max(need, shakyFor)
 	}
-	since := status.StartedAt.Add(need)
-	if s.now.Before(since) {
-		s.wake(since)
-		return false
-	}
-	return true
+	since := s.in.Observed.runningSince(t.Machine, name, t.Generation).Add(need)
+	s.wake(since)
+	return !s.now.Before(since)
 }
 
 // chunksOf returns how many chunks hold n tasks.

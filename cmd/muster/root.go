@@ -125,6 +125,7 @@ Exit codes: 0 yes, 1 differences or not converged, 2 the input is invalid,
 		newInit(std), newValidate(std), newRender(std),
 		newDev(std), newMaster(std), newDemo(std),
 		newStatus(std), newWhy(std), newEvents(std), newLogs(std), newWait(std), newReconcile(std),
+		newSimulate(std),
 		newVersion(std), newCompileChild(std), newServe(),
 	)
 	for _, c := range root.Commands() {

@@ -73,8 +73,10 @@ func TestSimulate(t *testing.T) {
 	for _, c := range []struct {
 		name, nodes, tasks, policy, measure, want, err string
 	}{
-		{name: "two machines hold three halves", nodes: nodes, tasks: tasks,
-			want: "hybrid compaction, GPUs as devices: 2.00 machines (90th percentile of 11 seeds, at most 0 tasks pending; deviation 0.00; 3 machines, 3 tasks)\n"},
+		{
+			name: "two machines hold three halves", nodes: nodes, tasks: tasks,
+			want: "hybrid compaction, GPUs as devices: 2.00 machines (90th percentile of 11 seeds, at most 0 tasks pending; deviation 0.00; 3 machines, 3 tasks)\n",
+		},
 		{name: "no column", nodes: "sn,cpu_milli\n", tasks: tasks, err: `nodes: header "sn,cpu_milli": no column "memory_mib"`},
 		{name: "no number", nodes: nodes, tasks: "name,memory_mib,cpu_milli\nx,much,1\n", err: `tasks: line 2: column memory_mib: "much" is not a number from 0`},
 		{name: "policy", nodes: nodes, tasks: tasks, policy: "good", err: `policy "good": want hybrid, best-fit, worst-fit or random`},
@@ -124,6 +126,24 @@ func BenchmarkCompaction(b *testing.B) {
 			})
 		}
 	}
+}
+
+// On CPU and RAM alone, with the tasks of all phases.
+func BenchmarkCompactionScalars(b *testing.B) {
+	for _, policy := range []placement.Policy{placement.WorstFit, placement.BestFit, placement.Hybrid} {
+		b.Run(string(policy), func(b *testing.B) {
+			c := Config{Policy: policy, Measure: Compaction, GPUs: GPUIgnored, AllPhases: true}
+			c.Options.NoRelaxed = true
+			benchmark(b, c, "openb_node_list_all_node.csv", "openb_pod_list_default.csv")
+		})
+	}
+}
+
+// What relaxed randomization costs in packing: as above, but each task looks
+// at some of the machines only.
+func BenchmarkCompactionRelaxed(b *testing.B) {
+	c := Config{Policy: placement.Hybrid, Measure: Compaction, GPUs: GPUScalar}
+	benchmark(b, c, "openb_node_list_all_node.csv", "openb_pod_list_default.csv")
 }
 
 func BenchmarkGPUAt130(b *testing.B) {

@@ -17,6 +17,8 @@ type Request struct {
 	// Relaxed looks at some machines for each task, as a large cell does, and
 	// not at all of them.
 	Relaxed bool // --relaxed
+	// AllPhases takes tasks whose phase is Failed into compaction too.
+	AllPhases bool // --all-phases
 }
 
 // Simulate reads a trace and measures how it packs. It is the body of
@@ -32,7 +34,7 @@ func Simulate(q Request) (Result, error) {
 	}
 	c := Config{
 		Nodes: nodes, Tasks: tasks, Policy: placement.Policy(q.Policy), Measure: Measure(q.Measure),
-		GPUs: GPUs(q.GPUs), Seeds: q.Seeds,
+		GPUs: GPUs(q.GPUs), Seeds: q.Seeds, AllPhases: q.AllPhases,
 	}
 	if c.Measure == "" {
 		c.Measure = Compaction

@@ -137,7 +137,7 @@ func (w *World) checkEvents(events []schema.Event, before map[schema.TaskName]st
 		case e.Kind == schema.EventFail:
 			w.oracle.failed[task] = failure{before[task].data, w.now}
 		case e.Kind == schema.EventSchedule:
-			w.checkBackoff(task)
+			w.checkBackoff(task, before)
 		}
 	}
 	w.checkBudget(events, before)
@@ -159,18 +159,16 @@ func (w *World) checkLost(e schema.Event) {
 	}
 }
 
-// checkBackoff: what failed is tried again after ten seconds, not before.
-func (w *World) checkBackoff(task schema.TaskName) {
-	f, ok := w.oracle.failed[task]
+// checkBackoff: what failed is tried again after ten seconds, not before, unless
+// its record went meanwhile, with the index.
+func (w *World) checkBackoff(task schema.TaskName, before map[schema.TaskName]standing) {
+	f, failed := w.oracle.failed[task]
+	was, known := before[task]
 	r := w.oracle.record(task)
-	if ok && r != nil && r.Data == f.data && w.now.Sub(f.at) < 10*time.Second {
+	if failed && known && was.data == f.data && r != nil && r.Data == f.data && w.now.Sub(f.at) < 10*time.Second {
 		w.violate("task %s failed %s ago and is scheduled again", task, w.now.Sub(f.at))
 	}
 }
-
-// shakyFor is how long a task that was restarted is not taken to work: see
-// reconciler's constant of that name.
-const shakyFor = 10 * time.Second
 
 // standing is how a task that has had a generation stands, as far as its master
 // knows.
@@ -184,8 +182,7 @@ func (w *World) standings() map[schema.TaskName]standing {
 	status := w.Status()
 	for i := range status.Tasks {
 		t := &status.Tasks[i]
-		shaky := t.Incarnation > 1 && w.now.Sub(t.StartedAt) < shakyFor
-		works[t.Name] = t.State == "running" && t.Reason == "" && !shaky
+		works[t.Name] = t.State == "running" && t.Reason == ""
 	}
 	out := map[schema.TaskName]standing{}
 	for name, c := range w.master.state.Chunks {
