@@ -100,12 +100,12 @@ func comment(v cue.Value, name string) string {
 }
 
 func typeText(r *valid.Rule) string {
-	switch {
-	case r.Type == valid.List || r.Type == valid.Map:
+	switch r.Type {
+	case valid.List, valid.Map:
 		return string(r.Type) + " of " + typeText(r.Elem)
-	case r.Type == valid.String:
+	case valid.String:
 		return "text"
-	case r.Type == valid.Priority:
+	case valid.Priority:
 		return "word or integer"
 	}
 	return string(r.Type)
@@ -117,12 +117,12 @@ func boundsText(r *valid.Rule) string {
 		words = append(words, "`"+w+"`")
 	}
 	list := strings.Join(words, ", ")
-	switch {
-	case r.Type == valid.Struct:
+	switch r.Type {
+	case valid.Struct:
 		return ""
-	case r.Type == valid.Enum:
+	case valid.Enum:
 		return list
-	case r.Type == valid.Priority:
+	case valid.Priority:
 		return fmt.Sprintf("%s, %d to %d", list, r.Min, r.Max)
 	}
 	return fmt.Sprintf("%d to %d", r.Min, r.Max)

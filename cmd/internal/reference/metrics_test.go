@@ -94,7 +94,7 @@ func (r *recorder) Register(c prometheus.Collector) error {
 		if m[3] != "" {
 			labels = "`" + strings.ReplaceAll(m[3], ",", "`, `") + "`"
 		}
-		r.rows = append(r.rows, fmt.Sprintf("| `%s` | %s | %s | %s |\n", m[1], kind, labels, cell(m[2])))
+		r.rows = append(r.rows, fmt.Sprintf("| %s | %s | %s | %s |\n", "`"+m[1]+"`", kind, labels, cell(m[2])))
 	}
 	return nil
 }
