@@ -41,7 +41,7 @@ cell's state. After a SIGKILL the tasks run on, and the next start adopts them.`
 	f.add(c, "warn")
 	c.Flags().StringVar(&ports, "ports", "", "ports that tasks may be given, FIRST-LAST (default: the agent's)")
 	c.Flags().StringVar(&name, "name", "", "name of this machine in the cell (default: the host's)")
-	c.Flags().StringVar(&dataDir, "data-dir", "", "directory to keep the cell's state in (default: a temporary one, removed at the end)")
+	c.Flags().StringVar(&dataDir, "data-dir", "", "directory to keep the cell's state in (default: one for this repository, removed when the cell is stopped in order)")
 	return c
 }
 

@@ -1,0 +1,127 @@
+package reference
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/musterhq/muster/nodeagent/loop"
+	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/web"
+	"github.com/musterhq/muster/schema"
+)
+
+//go:generate go test -count=1 -run ^TestMetrics$ . -update
+
+var update = flag.Bool("update", false, "write docs/reference/metrics.md")
+
+// TestMetrics holds docs/reference/metrics.md to the collectors.
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	const page = "../../../docs/reference/metrics.md"
+	var master, agent recorder
+	m := web.NewMetrics(emptyCell{})
+	master.types = gathered(t, m)
+	if err := master.Register(m); err != nil {
+		t.Fatal(err)
+	}
+	_, err := loop.New(t.Context(), loop.Config{
+		Cell: "local", Machine: schema.MachineInfo{Name: "m"}, Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler), Metrics: &agent,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	Section(t, page, "master", master.table(), *update)
+	Section(t, page, "agent", agent.table(), *update)
+}
+
+// emptyCell is a cell in which nothing is.
+type emptyCell struct{ web.Cell }
+
+func (emptyCell) Status(context.Context) (*reconciler.Status, <-chan struct{}, error) {
+	return &reconciler.Status{Cell: "local"}, nil, nil
+}
+
+// gathered returns the type of each metric of a collector, by name.
+func gathered(t *testing.T, c prometheus.Collector) map[string]string {
+	t.Helper()
+	r := prometheus.NewPedanticRegistry()
+	r.MustRegister(c)
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	types := map[string]string{}
+	for _, f := range families {
+		types[f.GetName()] = strings.ToLower(f.GetType().String())
+	}
+	return types
+}
+
+// recorder is a Registerer that takes down what metrics say of themselves.
+type recorder struct {
+	types map[string]string // of what cannot be told by the collector's type
+	rows  []string
+}
+
+// description is how a Desc prints itself; it has no other way to be read.
+var description = regexp.MustCompile(`^Desc\{fqName: "([^"]+)", help: "((?:[^"\\]|\\.)*)", (?:unit: "[^"]*", )?constLabels: \{\}, variableLabels: \{([^}]*)\}`)
+
+func (r *recorder) Register(c prometheus.Collector) error {
+	descs := make(chan *prometheus.Desc, 100)
+	c.Describe(descs)
+	close(descs)
+	for d := range descs {
+		m := description.FindStringSubmatch(d.String())
+		if m == nil {
+			return fmt.Errorf("cannot read %s", d)
+		}
+		kind := r.types[m[1]]
+		if kind == "" {
+			kind = typeOf(c)
+		}
+		if kind == "" {
+			return fmt.Errorf("%s has a type that this test does not know", m[1])
+		}
+		labels := ""
+		if m[3] != "" {
+			labels = "`" + strings.ReplaceAll(m[3], ",", "`, `") + "`"
+		}
+		r.rows = append(r.rows, fmt.Sprintf("| %s | %s | %s | %s |\n", "`"+m[1]+"`", kind, labels, cell(m[2])))
+	}
+	return nil
+}
+
+func typeOf(c prometheus.Collector) string {
+	switch c.(type) {
+	case *prometheus.GaugeVec, prometheus.Gauge: // before Counter, whose methods a Gauge has
+		return "gauge"
+	case *prometheus.CounterVec, prometheus.Counter:
+		return "counter"
+	case *prometheus.HistogramVec, prometheus.Histogram:
+		return "histogram"
+	}
+	return ""
+}
+
+func (r *recorder) MustRegister(list ...prometheus.Collector) {
+	for _, c := range list {
+		if err := r.Register(c); err != nil {
+			panic(err)
+		}
+	}
+}
+
+func (*recorder) Unregister(prometheus.Collector) bool { return false }
+
+func (r *recorder) table() string {
+	slices.Sort(r.rows)
+	return "| name | type | labels | meaning |\n|---|---|---|---|\n" + strings.Join(r.rows, "")
+}

@@ -1,0 +1,50 @@
+package reference
+
+import (
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/musterhq/muster/reconciler"
+)
+
+var rowName = regexp.MustCompile("(?m)^\\| `([^`]+)` \\|")
+
+// TestStatus holds the fields of docs/reference/status.md, which is written by
+// hand, to those of the status.
+func TestStatus(t *testing.T) {
+	t.Parallel()
+	b, err := os.ReadFile("../../../docs/reference/status.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := strings.Split(string(b), "\n## ")
+	types := []reflect.Type{
+		reflect.TypeFor[reconciler.Status](), reflect.TypeFor[reconciler.StalePackage](), reflect.TypeFor[reconciler.Rejection](),
+		reflect.TypeFor[reconciler.MachineStatus](), reflect.TypeFor[reconciler.JobStatus](), reflect.TypeFor[reconciler.TaskStatus](),
+	}
+	if len(parts) != len(types) {
+		t.Fatalf("%d parts, want %d", len(parts), len(types))
+	}
+	for i, typ := range types {
+		var want, got []string
+		for f := range typ.NumField() {
+			if name, _, _ := strings.Cut(typ.Field(f).Tag.Get("json"), ","); name != "-" {
+				want = append(want, name)
+			}
+		}
+		for _, m := range rowName.FindAllStringSubmatch(parts[i], -1) {
+			got = append(got, m[1])
+		}
+		slices.Sort(want)
+		slices.Sort(got)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-code +page):\n%s", typ.Name(), diff)
+		}
+	}
+}
