@@ -3,6 +3,7 @@ package reconciler
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -78,11 +79,20 @@ type dimension struct {
 	used, have int64
 }
 
-// over returns the dimensions in which m exceeds limit.
+// over returns the dimensions in which m exceeds limit. One job's ask is below
+// 2^63, so a sum of what is within a limit and one ask more wraps around at most
+// once, to a negative number, and is told from one that fits.
 func (m amount) over(limit amount) []dimension {
 	var out []dimension
 	for _, d := range schema.Dimensions() {
-		if u, h := m.Of(d), limit.Of(d); u > h {
+		u, h := m.Of(d), limit.Of(d)
+		if u < 0 {
+			u = math.MaxInt64
+		}
+		if h < 0 { // so do the sums of quotas
+			h = math.MaxInt64
+		}
+		if u > h || m.Of(d) < 0 {
 			out = append(out, dimension{string(d), u, h})
 		}
 	}

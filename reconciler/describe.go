@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/musterhq/muster/schema"
@@ -250,10 +251,24 @@ func (d *describer) machines() {
 		health, _ := d.in.Observed.health(name, d.in.Now)
 		d.status.Machines = append(d.status.Machines, MachineStatus{
 			Name: name, Health: string(health), Capacity: r.Capacity, Used: d.used[name], Tasks: d.held[name],
-			Attributes: r.Attributes, Notes: slices.Clone(r.Notes),
+			Attributes: r.Attributes, Notes: append(slices.Clone(r.Notes), busyNote(d.in.Observed.machines[name])...),
 		})
 	}
 	if len(d.status.Machines) == 0 && len(d.status.Jobs) > 0 {
 		d.waiting("no machine has joined: start muster-agent on one")
 	}
+}
+
+// busyNote tells which ports of a machine's range are not to be had.
+func busyNote(h *heard) []string {
+	if h == nil || len(h.report.BusyPorts) == 0 {
+		return nil
+	}
+	const most = 5
+	ports := h.report.BusyPorts
+	list := strings.Trim(fmt.Sprint(ports[:min(len(ports), most)]), "[]")
+	if len(ports) > most {
+		list += " …"
+	}
+	return []string{fmt.Sprintf("%d of its ports in use by others than tasks: %s", len(ports), list)}
 }

@@ -14,6 +14,7 @@ import (
 func newDemo(std stdio) *cobra.Command {
 	var keep bool
 	var dir string
+	var pause time.Duration
 	c := &cobra.Command{
 		Use:   "demo",
 		Short: "show a whole cell doing its work on this machine, in about a minute",
@@ -29,10 +30,13 @@ exit code 3.`,
 			if err != nil {
 				return err
 			}
+			if !cmd.Flags().Changed("pause") && isTerminal(std.out) {
+				pause = readingTime
+			}
 			begin := time.Now()
 			res, err := demo.Run(cmd.Context(), demo.Config{
 				Bin: filepath.Dir(exe), Dir: dir, Keep: keep,
-				Talk: std.out, Progress: progressLine(std),
+				Talk: std.out, Progress: progressLine(std), Pause: pause,
 			})
 			if err != nil {
 				return &failure{code: exitCouldNot, err: fmt.Errorf("demo: %w", err), hint: "muster demo --keep leaves its directory, with the logs of master and agent"}
@@ -44,24 +48,32 @@ exit code 3.`,
 		},
 	}
 	c.Flags().BoolVar(&keep, "keep", false, "keep the demo's directory")
+	c.Flags().DurationVar(&pause, "pause", 0, "time to read after each step (default: 3s on a terminal)")
 	c.Flags().StringVar(&dir, "dir", "", "directory to make and work in (default: a new temporary one)")
 	return c
 }
 
-// progressLine writes one line over and over on a terminal, and nothing
-// elsewhere: a log has no use for it.
-func progressLine(std stdio) func(string) {
+// progressLine tells what a step waits for: on a terminal in one line that is
+// written over and over, elsewhere in a line for each thing that is waited for.
+func progressLine(std stdio) func(what, state string) {
 	if !isTerminal(std.err) {
-		return nil
+		last := ""
+		return func(what, _ string) {
+			if what != "" && what != last {
+				fmt.Fprintf(std.err, "     … until %s\n", what)
+			}
+			last = what
+		}
 	}
 	const width = 100
-	return func(line string) {
-		if len(line) > width {
-			line = line[:width-1] + "…"
+	return func(what, state string) {
+		line := []rune("     … until " + what + ": " + state)
+		if what == "" {
+			line = nil
 		}
-		if line != "" {
-			line = "     " + line
-		}
-		fmt.Fprintf(std.err, "\r\x1b[K%s", line)
+		fmt.Fprintf(std.err, "\r\x1b[K%s", string(line[:min(len(line), width)]))
 	}
 }
+
+// readingTime is the pause after each step for somebody who watches.
+const readingTime = 3 * time.Second

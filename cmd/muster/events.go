@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/musterhq/muster/reconciler/web/client"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -26,39 +28,13 @@ func newEvents(std stdio) *cobra.Command {
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
-				switch strings.Count(args[0], "/") {
-				case 0:
-					q.Machine = args[0]
-				case 1:
-					q.Job = args[0]
-				default:
-					q.Task = args[0]
-				}
+				about(&q, args[0])
 			}
 			cl, err := m.client()
 			if err != nil {
 				return err
 			}
-			wait := time.Duration(0)
-			for {
-				records, err := cl.Events(cmd.Context(), q, wait)
-				if err != nil {
-					if cmd.Context().Err() != nil {
-						return nil //nolint:nilerr // the user has seen enough
-					}
-					return err
-				}
-				for i := range records {
-					if err := printEvent(std, out.value, &records[i]); err != nil {
-						return err
-					}
-					q.After = records[i].ID
-				}
-				if !follow {
-					return nil
-				}
-				q.Newest, q.Limit, wait = false, 0, followWait
-			}
+			return printEvents(cmd.Context(), std, cl, eventOutput{q, out.value, follow})
 		},
 	}
 	m.add(c)
@@ -66,6 +42,50 @@ func newEvents(std stdio) *cobra.Command {
 	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on as more happens")
 	c.Flags().IntVar(&q.Limit, "limit", 100, "how many of the newest to print; 0 for all that are held in memory")
 	return c
+}
+
+// about narrows a query to a machine, a job or a task.
+func about(q *schema.EventQuery, name string) {
+	switch strings.Count(name, "/") {
+	case 0:
+		q.Machine = name
+	case 1:
+		q.Job = name
+	default:
+		q.Task = name
+	}
+}
+
+// eventOutput says which events are printed, and how.
+type eventOutput struct {
+	query  schema.EventQuery
+	format string
+	follow bool
+}
+
+// printEvents prints the events there are, and with follow those that come until
+// ctx ends.
+func printEvents(ctx context.Context, std stdio, cl *client.Client, o eventOutput) error {
+	wait := time.Duration(0)
+	for {
+		records, err := cl.Events(ctx, o.query, wait)
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil //nolint:nilerr // the user has seen enough
+			}
+			return err
+		}
+		for i := range records {
+			if err := printEvent(std, o.format, &records[i]); err != nil {
+				return err
+			}
+			o.query.After = records[i].ID
+		}
+		if !o.follow {
+			return nil
+		}
+		o.query.Newest, o.query.Limit, wait = false, 0, followWait
+	}
 }
 
 // printEvent writes one event: a line of text, or of JSON.

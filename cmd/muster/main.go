@@ -21,7 +21,10 @@ type stdio struct {
 }
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	// A reader of our output that goes away is no reason to leave a cell behind:
+	// writes fail then, and the command ends as it would have.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	// A second signal is not waited for: it ends the process at once.
 	context.AfterFunc(ctx, stop)
 	code := run(ctx, os.Args[1:], stdio{os.Stdin, os.Stdout, os.Stderr})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -53,6 +54,9 @@ func run(ctx context.Context, args []string, std stdio) int {
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return exitOK
+	}
+	if errors.Is(err, syscall.EPIPE) {
+		return exitCouldNot // whoever read our output has gone away, and knows
 	}
 	code, hint := verdictOf(err)
 	if msg := err.Error(); msg != "" {
@@ -121,6 +125,7 @@ Exit codes: 0 yes, 1 differences or not converged, 2 the input is invalid,
 		newInit(std), newValidate(std), newRender(std),
 		newDev(std), newMaster(std), newDemo(std),
 		newStatus(std), newWhy(std), newEvents(std), newLogs(std), newWait(std), newReconcile(std),
+		newSimulate(std),
 		newVersion(std), newCompileChild(std), newServe(),
 	)
 	for _, c := range root.Commands() {

@@ -55,12 +55,16 @@ func (c cgroups) unified() string {
 
 // poke writes text to an existing file of a cgroup.
 func poke(dir, name, text string) error {
-	f, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY, 0)
+	path := filepath.Join(dir, name)
+	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return err
+		return &fs.PathError{Op: "open", Path: path, Err: err}
 	}
-	_, err = f.WriteString(text)
-	return errors.Join(err, f.Close())
+	defer unix.Close(fd)
+	if _, err := unix.Write(fd, []byte(text)); err != nil {
+		return &fs.PathError{Op: "write", Path: path, Err: err}
+	}
+	return nil
 }
 
 // members returns the pids in dir; none when it is gone.
@@ -177,6 +181,10 @@ func removeBusy(dir string) error {
 
 // tree returns the cgroups from dir down, deepest first.
 func tree(dir string) []string {
+	var s unix.Stat_t
+	if unix.Stat(dir, &s) == nil && s.Nlink == 2 {
+		return []string{dir} // none below, as nearly always
+	}
 	var dirs []string
 	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.IsDir() {

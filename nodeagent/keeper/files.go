@@ -75,9 +75,11 @@ type Exit struct {
 	OOM bool `json:"oom,omitempty"`
 	// Term and Kill say that the keeper had passed on SIGTERM, or had killed
 	// all of it, because it was told to.
-	Term bool      `json:"term,omitempty"`
-	Kill bool      `json:"kill,omitempty"`
-	At   time.Time `json:"at"`
+	Term bool `json:"term,omitempty"`
+	Kill bool `json:"kill,omitempty"`
+	// Never says that nothing of it ever ran.
+	Never bool      `json:"never,omitempty"`
+	At    time.Time `json:"at"`
 	// Message says what is known beyond that.
 	Message string `json:"message,omitempty"`
 }

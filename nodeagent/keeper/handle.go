@@ -266,6 +266,10 @@ func (h *Handle) attach() (bool, error) {
 // saw it: then what is left is killed, and the verdict is written. The error is
 // errHeld while a keeper lives.
 func settle(dir, boot string, spec *Spec) (Exit, error) {
+	// A keeper takes the lock first of all, and one that comes too late for
+	// it runs nothing.
+	_, err := os.Lstat(filepath.Join(dir, LockFile))
+	began := !errors.Is(err, os.ErrNotExist)
 	lock, err := claim(dir)
 	if err != nil {
 		return Exit{}, err
@@ -275,15 +279,16 @@ func settle(dir, boot string, spec *Spec) (Exit, error) {
 	if ok, err := read(dir, ExitFile, &exit); ok || err != nil {
 		return exit, err
 	}
-	exit, err = bury(dir, boot, spec)
+	exit, err = bury(dir, boot, spec, began)
 	if err != nil {
 		return Exit{}, err
 	}
 	return exit, write(dir, ExitFile, exit)
 }
 
-// bury kills what is left of an incarnation that has no keeper, and judges it.
-func bury(dir, boot string, spec *Spec) (Exit, error) {
+// bury kills what is left of an incarnation that has no keeper, and judges it;
+// began is false if it never had one.
+func bury(dir, boot string, spec *Spec, began bool) (Exit, error) {
 	var state State
 	ran, err := read(dir, StateFile, &state)
 	if err != nil {
@@ -294,8 +299,8 @@ func bury(dir, boot string, spec *Spec) (Exit, error) {
 	}
 	exit := Exit{Code: -1, At: time.Now(), OOM: cgroups(spec.Cgroups).oomKills() > 0}
 	switch {
-	case len(spec.Command) == 0:
-		exit.Message = "it was never started"
+	case len(spec.Command) == 0, spec.Boot == boot && !ran && !began:
+		exit.Never, exit.Message = true, "it was never started"
 	case spec.Boot != boot:
 		exit.Message = "the machine was restarted"
 	case !ran:

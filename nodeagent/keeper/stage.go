@@ -70,16 +70,18 @@ func become(dir string) error {
 }
 
 // drop gives up the keeper's user, all its groups and, with them, its
-// capabilities.
+// capabilities: of the calling thread, which is all that the exec leaves. The
+// syscall package would stop all threads for each call.
 func drop(u User) error {
-	if err := syscall.Setgroups(nil); err != nil {
-		return fmt.Errorf("clear the groups: %w", err)
+	uid, gid := uintptr(u.UID), uintptr(u.GID)
+	if _, _, e := unix.RawSyscall(unix.SYS_SETGROUPS, 0, 0, 0); e != 0 {
+		return fmt.Errorf("clear the groups: %w", e)
 	}
-	if err := syscall.Setresgid(u.GID, u.GID, u.GID); err != nil {
-		return fmt.Errorf("become group %d: %w", u.GID, err)
+	if _, _, e := unix.RawSyscall(unix.SYS_SETRESGID, gid, gid, gid); e != 0 {
+		return fmt.Errorf("become group %d: %w", u.GID, e)
 	}
-	if err := syscall.Setresuid(u.UID, u.UID, u.UID); err != nil {
-		return fmt.Errorf("become user %d: %w", u.UID, err)
+	if _, _, e := unix.RawSyscall(unix.SYS_SETRESUID, uid, uid, uid); e != 0 {
+		return fmt.Errorf("become user %d: %w", u.UID, e)
 	}
 	return nil
 }

@@ -105,7 +105,7 @@ func (c *Client) Run(ctx context.Context) error {
 	for {
 		held, err := c.connect(ctx)
 		if ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // what ended it is ctx
 		}
 		if held > 0 {
 			trouble = outage{}

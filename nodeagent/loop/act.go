@@ -181,6 +181,9 @@ func (l *Loop) launched(ctx context.Context, g *generation, n int, out outcome, 
 		g.Refused = out.refused
 		l.metrics.refused.WithLabelValues(string(out.refused.Kind)).Inc()
 		l.cfg.Log.Warn("not started", "task", g.Assignment.Task.Short(), "generation", g.Assignment.Generation, "incarnation", n, "cause", out.refused.String())
+		if out.refused.Kind == schema.CausePortInUse {
+			l.scanned = time.Time{} // the master is told of it now, not at the next look
+		}
 		if !out.tried {
 			g.Incarnations = g.Incarnations[:len(g.Incarnations)-1]
 			return

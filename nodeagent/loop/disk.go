@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/musterhq/muster/nodeagent"
 	"github.com/musterhq/muster/schema"
@@ -54,7 +55,7 @@ func openDisk(root string, step func(string)) (*disk, error) {
 	if err != nil {
 		return nil, fmt.Errorf("state directory %s: %w", root, err)
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	if err := takeLock(f); err != nil {
 		defer f.Close()
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
 			return nil, fmt.Errorf("state directory %s: lock: %w", root, err)
@@ -68,6 +69,23 @@ func openDisk(root string, step func(string)) (*disk, error) {
 		return nil, fmt.Errorf("state directory %s: write %s: %w", root, lockFile, err)
 	}
 	return &disk{root: root, lock: f, step: step}, nil
+}
+
+// A child that an agent was just forking when it was killed has the agent's
+// lock until its exec.
+const (
+	lockFor   = 2 * time.Second // how long a held lock is waited for
+	lockEvery = 10 * time.Millisecond
+)
+
+// takeLock takes f's lock; the error is EWOULDBLOCK when somebody has it.
+func takeLock(f *os.File) error {
+	for since := time.Now(); ; time.Sleep(lockEvery) {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if !errors.Is(err, syscall.EWOULDBLOCK) || time.Since(since) > lockFor {
+			return err
+		}
+	}
 }
 
 func second(_ int, err error) error { return err }

@@ -242,10 +242,14 @@ func (l *Loop) wake(ctx context.Context, plan nodeagent.Plan) time.Time {
 	now := time.Now()
 	wake := now.Add(longSleep)
 	if r := l.cfg.Machine.Ports; r.First <= r.Last {
-		if now.Sub(l.scanned) >= scanEvery {
+		every := scanEvery
+		if len(l.busy) > 0 {
+			every = scanBusy
+		}
+		if now.Sub(l.scanned) >= every {
 			l.scan(ctx, now)
 		}
-		wake = l.scanned.Add(scanEvery)
+		wake = l.scanned.Add(every)
 	}
 	if !plan.Wake.IsZero() && plan.Wake.Before(wake) {
 		wake = plan.Wake

@@ -22,6 +22,9 @@ import (
 // two files.
 const scanEvery = 30 * time.Second
 
+// scanBusy is scanEvery while others hold some of them: a task may wait for one.
+const scanBusy = 3 * time.Second
+
 // checkPorts errs when one of ports is taken. It binds and does not listen, so
 // that nobody can connect to the agent by mistake.
 func checkPorts(ports map[string]int) error {

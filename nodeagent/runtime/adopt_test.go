@@ -21,9 +21,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// scriptEnv is what an agent's tasks run; it starts them until it is killed, or
-// as many as countEnv says.
+// An agent's keeper, what its tasks run, and how many of them it starts.
 const (
+	keeperEnv = "MUSTER_TEST_KEEPER"
 	scriptEnv = "MUSTER_TEST_SCRIPT"
 	countEnv  = "MUSTER_TEST_COUNT"
 )
@@ -34,11 +34,7 @@ func agent(dir string) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	exe, err := os.Executable()
-	if err != nil {
-		return fail(err)
-	}
-	r, err := runtime.New(runtime.Config{Dir: dir, Keeper: exe, Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})
+	r, err := runtime.New(runtime.Config{Dir: dir, Keeper: os.Getenv(keeperEnv), Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})
 	if err != nil {
 		return fail(err)
 	}
@@ -76,7 +72,7 @@ func (m *machine) startAgent(count int, script string) *process {
 		m.t.Fatal(err)
 	}
 	p := &process{Cmd: exec.Command(exe)}
-	p.Env = append(os.Environ(), agentEnv+"="+m.dir, scriptEnv+"="+script, countEnv+"="+strconv.Itoa(count))
+	p.Env = append(os.Environ(), agentEnv+"="+m.dir, keeperEnv+"="+keeperExe, scriptEnv+"="+script, countEnv+"="+strconv.Itoa(count))
 	p.Stderr = os.Stderr
 	out, err := p.StdoutPipe()
 	if err != nil {
@@ -291,7 +287,8 @@ func TestAdoptOddDirectories(t *testing.T) {
 	}{
 		{nil, "it was never started"},
 		{map[string]string{"spec.json": "{"}, "it was never started"},
-		{map[string]string{"spec.json": `{"boot":"` + m.Boot() + `","command":["x"]}`}, "its keeper was killed while it started"},
+		{map[string]string{"spec.json": `{"boot":"` + m.Boot() + `","command":["x"]}`}, "it was never started"},
+		{map[string]string{"spec.json": `{"boot":"` + m.Boot() + `","command":["x"]}`, "lock": ""}, "its keeper was killed while it started"},
 		{map[string]string{"spec.json": `{"boot":"old","command":["x"]}`}, "the machine was restarted"},
 		{map[string]string{
 			"spec.json":  `{"boot":"old","command":["x"]}`,
@@ -311,11 +308,16 @@ func TestAdoptOddDirectories(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		// Known at once: nothing may be decided as if it lived. What never
+		// ran belongs to no boot, which makes it nobody's fault.
+		if inc := p.Incarnation(); inc.Exit == nil || (inc.Boot == "") != (c.want == "it was never started") {
+			t.Errorf("%v: adopted as %+v", c.files, inc)
+		}
 		if e := wait(t, p); e.Code != -1 || e.Signal != "" || e.Message != c.want {
 			t.Errorf("%v: %v, want %q", c.files, e, c.want)
 		}
 		// What was judged once is never run.
-		if out, err := exec.Command(os.Args[0], dir).CombinedOutput(); err == nil {
+		if out, err := exec.Command(keeperExe, dir).CombinedOutput(); err == nil {
 			t.Errorf("%v: a keeper that came late has run: %s", c.files, out)
 		}
 	}

@@ -3,27 +3,12 @@ package runtime_test
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/musterhq/muster/nodeagent/runtime"
 )
-
-// realKeeper builds muster-keeper: the test binary, which stands in for it
-// elsewhere, is larger and slower.
-func realKeeper(t testing.TB) func(*runtime.Config) {
-	t.Helper()
-	exe := filepath.Join(t.TempDir(), "muster-keeper")
-	out, err := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", exe, "github.com/musterhq/muster/cmd/muster-keeper").CombinedOutput()
-	if err != nil {
-		t.Skipf("NOT TESTED: cannot build muster-keeper: %v\n%s", err, out)
-	}
-	return func(c *runtime.Config) { c.Keeper = exe }
-}
 
 // resident returns the sums of a keeper's resident and proportional memory.
 func resident(t testing.TB, pid int) (rss, pss int) {
@@ -49,7 +34,10 @@ const maxResident = 3 << 10
 
 func TestKeeperIsSmall(t *testing.T) {
 	t.Parallel()
-	m := newMachine(t, realKeeper(t))
+	if filepath.Base(keeperExe) != "muster-keeper" {
+		t.Skip("NOT TESTED: needs the real muster-keeper")
+	}
+	m := newMachine(t)
 	_, dir := m.start(assignment(0, "sleep", "1000"))
 	pid, rss := keeperOf(t, dir), 0
 	// It answers first, and then gives back what its start has touched.
@@ -63,7 +51,7 @@ func TestKeeperIsSmall(t *testing.T) {
 // BenchmarkStart is the time from Start's call to the running task, one after
 // the other.
 func BenchmarkStart(b *testing.B) {
-	m := newMachine(b, realKeeper(b))
+	m := newMachine(b)
 	var times []time.Duration
 	for i := 0; b.Loop(); i++ {
 		a := assignment(i, "sleep", "1000")
@@ -89,7 +77,7 @@ func BenchmarkHundred(b *testing.B) {
 	var all time.Duration
 	var rss, pss []int
 	for b.Loop() {
-		m := newMachine(b, realKeeper(b))
+		m := newMachine(b)
 		begin := time.Now()
 		times, processes := startMany(b, m, tasks)
 		all += time.Since(begin)

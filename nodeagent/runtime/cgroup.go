@@ -52,7 +52,7 @@ func (r *Runtime) findGroups() {
 	g, can, err := openGroups(r.cfg.CgroupParent, groupsName(r.cfg.Dir))
 	if err != nil {
 		r.can = support{kind: "none"}
-		r.lack("cgroups", fmt.Sprintf("no cgroups (%v): limits on memory, CPU and processes are not enforced", err))
+		r.lack("cgroups", fmt.Sprintf("no cgroups (%s): limits on memory, CPU and processes are not enforced", strings.ReplaceAll(err.Error(), "\n", "; ")))
 		return
 	}
 	r.groups, r.can = g, can

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -22,6 +23,9 @@ import (
 // agentEnv makes the test binary an agent on the state directory it names.
 const agentEnv = "MUSTER_TEST_AGENT"
 
+// keeperExe is the keeper that the tests use.
+var keeperExe string
+
 func TestMain(m *testing.M) {
 	if keeper.IsCall(os.Args[1:]) {
 		os.Exit(keeper.Main(os.Args[1:]))
@@ -29,15 +33,40 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv(agentEnv); dir != "" {
 		os.Exit(agent(dir))
 	}
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
 	if os.Geteuid() != 0 {
 		fmt.Println("NOT ROOT: users, cgroups and what rests on them are not tested")
 	}
+	dir, err := os.MkdirTemp("", "keeper")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(dir)
+	keeperExe = buildKeeper(dir)
 	code := m.Run()
 	if left := leaks(); len(left) > 0 {
 		fmt.Printf("FAIL: left behind:\n\t%s\n", strings.Join(left, "\n\t"))
 		code = 1
 	}
-	os.Exit(code)
+	return code
+}
+
+// buildKeeper builds muster-keeper in dir. Where there is no go command, the
+// test binary stands in for it, which is larger and slower.
+func buildKeeper(dir string) string {
+	exe := filepath.Join(dir, "muster-keeper")
+	out, err := exec.Command("go", "build", "-ldflags=-s -w", "-o", exe, "github.com/musterhq/muster/cmd/muster-keeper").CombinedOutput()
+	if err == nil {
+		return exe
+	}
+	fmt.Printf("NOT TESTED: the real muster-keeper, which cannot be built: %v\n%s", err, out)
+	if exe, err = os.Executable(); err != nil {
+		panic(err)
+	}
+	return exe
 }
 
 // used are the state directories of this run.
@@ -114,14 +143,11 @@ func newMachine(t testing.TB, change ...func(*runtime.Config)) *machine {
 // open makes a new Runtime on m's directory, as the next agent does.
 func (m *machine) open(change ...func(*runtime.Config)) {
 	m.t.Helper()
-	exe, err := os.Executable()
-	if err != nil {
-		m.t.Fatal(err)
-	}
-	cfg := runtime.Config{Dir: m.dir, Keeper: exe, Log: slog.New(slog.NewTextHandler(os.Stderr, nil))}
+	cfg := runtime.Config{Dir: m.dir, Keeper: keeperExe, Log: slog.New(slog.NewTextHandler(os.Stderr, nil))}
 	for _, c := range change {
 		c(&cfg)
 	}
+	var err error
 	if m.Runtime, err = runtime.New(cfg); err != nil {
 		m.t.Fatal(err)
 	}

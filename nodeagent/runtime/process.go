@@ -168,6 +168,12 @@ func (r *Runtime) hold(dir string, h *keeper.Handle) (*Process, error) {
 		Number: number, Boot: cmp.Or(h.State.Boot, h.Spec.Boot), PID: h.State.Task.PID,
 		StartedAt: h.State.StartedAt, Note: r.note,
 	}
+	if h.Exit != nil { // known from the start, so that none decides as if it lived
+		p.inc.Exit = report(number, *h.Exit)
+		if h.Exit.Never {
+			p.inc.Boot = "" // it belongs to none: an end without blame
+		}
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {

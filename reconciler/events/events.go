@@ -18,9 +18,9 @@ const (
 	defaultSegmentBytes = 4 << 20
 	defaultTotalBytes   = 64 << 20
 	defaultRing         = 10_000
-	defaultFlushEvery   = 200 * time.Millisecond
-	flushBytes          = 64 << 10 // flush at once when so much waits
-	maxMessage          = 4 << 10  // of an event, in bytes
+	defaultFlushEvery   = 10 * time.Millisecond // what a master that is killed can lose
+	flushBytes          = 64 << 10              // flush at once when so much waits
+	maxMessage          = 4 << 10               // of an event, in bytes
 )
 
 // Config is what a Log needs. Zero numbers mean the defaults.
@@ -29,7 +29,7 @@ type Config struct {
 	SegmentBytes int64         // a larger segment is closed; 4 MiB
 	TotalBytes   int64         // all segments together; 64 MiB
 	Ring         int           // records in memory; 10,000
-	FlushEvery   time.Duration // 200 ms
+	FlushEvery   time.Duration // how long an event may wait to be written; 10 ms
 	Log          *slog.Logger
 }
 
@@ -37,7 +37,8 @@ type Config struct {
 // lock on the data directory sees to that.
 type Log struct {
 	cfg  Config
-	full chan struct{} // the buffer is worth writing
+	some chan struct{} // the buffer is not empty
+	full chan struct{} // the buffer is worth writing at once
 
 	mu     sync.Mutex // guards what follows; never held while the disk works
 	next   uint64     // id
@@ -66,7 +67,7 @@ func Open(cfg Config) (*Log, error) {
 	if cfg.FlushEvery == 0 {
 		cfg.FlushEvery = defaultFlushEvery
 	}
-	l := &Log{cfg: cfg, full: make(chan struct{}, 1), next: 1, more: make(chan struct{})}
+	l := &Log{cfg: cfg, some: make(chan struct{}, 1), full: make(chan struct{}, 1), next: 1, more: make(chan struct{})}
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("event log: %w", err)
 	}
@@ -79,13 +80,16 @@ func Open(cfg Config) (*Log, error) {
 // Run writes what is appended, until ctx ends; then it writes the rest and
 // returns. What is appended later is not kept.
 func (l *Log) Run(ctx context.Context) error {
-	tick := time.NewTicker(l.cfg.FlushEvery)
-	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return l.close()
-		case <-tick.C:
+		case <-l.some:
+		}
+		select { // more is coming: a round of the master says all it has done
+		case <-ctx.Done():
+			return l.close()
+		case <-time.After(l.cfg.FlushEvery):
 		case <-l.full:
 		}
 		l.disk.Lock()
@@ -122,11 +126,17 @@ func (l *Log) Append(events []schema.Event) {
 	}
 	close(l.more)
 	l.more = make(chan struct{})
+	notify(l.some)
 	if len(l.buffer) >= flushBytes {
-		select {
-		case l.full <- struct{}{}:
-		default:
-		}
+		notify(l.full)
+	}
+}
+
+// notify leaves word in c that there is something to do.
+func notify(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default: // word is there already
 	}
 }
 

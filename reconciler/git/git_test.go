@@ -3,6 +3,7 @@ package git_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -101,7 +102,7 @@ func follow(t *testing.T, r *git.Repo) <-chan git.Head {
 	t.Cleanup(func() { cancel(); <-done })
 	go func() {
 		defer close(done)
-		if err := r.Run(ctx, func(h git.Head) { heads <- h }); err != context.Canceled {
+		if err := r.Run(ctx, func(h git.Head) { heads <- h }); !errors.Is(err, context.Canceled) {
 			t.Errorf("Run: %v", err)
 		}
 	}()

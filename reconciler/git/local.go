@@ -91,7 +91,7 @@ func notRepository(path string) error {
 
 // open opens the object store, which nobody here writes to.
 func (l *layout) open() (repo *gogit.Repository, err error) {
-	defer recovered(&err)
+	defer func() { err = recovered(recover(), err) }()
 	dot := dotgit.NewRepositoryFilesystem(osfs.New(l.gitDir), nil)
 	if l.commonDir != l.gitDir {
 		dot = dotgit.NewRepositoryFilesystem(osfs.New(l.gitDir), osfs.New(l.commonDir))
@@ -110,7 +110,7 @@ func (l *layout) open() (repo *gogit.Repository, err error) {
 
 // localHead resolves the branch and reads its commit.
 func (r *Repo) localHead() (commit string, err error) {
-	defer recovered(&err)
+	defer func() { err = recovered(recover(), err) }()
 	name := plumbing.HEAD
 	if r.cfg.Branch != "" {
 		name = plumbing.NewBranchReferenceName(r.cfg.Branch)

@@ -26,7 +26,7 @@ func (r *Repo) read(hash plumbing.Hash, kind plumbing.ObjectType, limit int64) (
 			err = fmt.Errorf("%s %s %s: %w\nhint: `git fsck` in the repository says more; push or fetch it again from a good clone", kind, hash, what, err)
 		}
 	}()
-	defer recovered(&err)
+	defer func() { err = recovered(recover(), err) }()
 	// The size comes first: an object is read into memory whole. It is not
 	// known of what lies in an alternate.
 	size, err := r.repo.Storer.EncodedObjectSize(hash)
@@ -48,7 +48,7 @@ func (r *Repo) read(hash plumbing.Hash, kind plumbing.ObjectType, limit int64) (
 		return nil, err
 	}
 	data, err = io.ReadAll(in)
-	if err = errors.Join(err, in.Close()); err != nil {
+	if err := errors.Join(err, in.Close()); err != nil {
 		return nil, err
 	}
 	if plumbing.ComputeHash(kind, data) != hash {

@@ -162,7 +162,7 @@ func (r *Repo) remoteHead(ctx context.Context) (string, error) {
 
 // fetch brings the branch's head into the store. r.mu is held.
 func (r *Repo) fetch(ctx context.Context, branch plumbing.ReferenceName) (head plumbing.Hash, err error) {
-	defer recovered(&err)
+	defer func() { err = recovered(recover(), err) }()
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
 	// Opened afresh before and after: what counts is what is on the disk, and

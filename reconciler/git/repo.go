@@ -97,7 +97,7 @@ func (r *Repo) Resolve(ctx context.Context, rev string) (string, error) {
 	defer r.mu.Unlock()
 	var hash *plumbing.Hash
 	err := r.again(ctx, func() (err error) {
-		defer recovered(&err)
+		defer func() { err = recovered(recover(), err) }()
 		name := rev
 		if r.remote != nil && (rev == "HEAD" || rev == r.cfg.Branch) {
 			name = r.remote.ref.String()
@@ -232,10 +232,11 @@ func (r *Repo) reopen() (err error) {
 }
 
 // recovered turns a panic of go-git on damaged files into an error.
-func recovered(err *error) {
-	if p := recover(); p != nil {
-		*err = fmt.Errorf("unreadable: %v", p)
+func recovered(p any, err error) error {
+	if p != nil {
+		return fmt.Errorf("unreadable: %v", p)
 	}
+	return err
 }
 
 // missing says whether go-git found no such object or reference.

@@ -58,7 +58,7 @@ type dir struct {
 
 type file struct {
 	name string
-	hash plumbing.Hash
+	hash string
 	data []byte // nil in rest until needed
 	left bool   // in rest: too large
 }
@@ -182,9 +182,9 @@ func (r *Repo) entry(d *dir, e object.TreeEntry, module bool) error {
 		if err != nil {
 			return err
 		}
-		d.files = append(d.files, file{name: e.Name, hash: e.Hash, data: data})
+		d.files = append(d.files, file{name: e.Name, hash: e.Hash.String(), data: data})
 	default:
-		d.rest = append(d.rest, file{name: e.Name, hash: e.Hash})
+		d.rest = append(d.rest, file{name: e.Name, hash: e.Hash.String()})
 	}
 	return nil
 }
@@ -242,6 +242,7 @@ type flattener struct {
 	bytes  int
 }
 
+// add lists what is in d; at is its path with a slash behind, or empty.
 func (f *flattener) add(d *dir, at string) error {
 	if d.nFiles+d.nOdd == 0 && (!f.embeds || d.nRest == 0) {
 		return nil
@@ -249,7 +250,7 @@ func (f *flattener) add(d *dir, at string) error {
 	for _, o := range d.odd {
 		if len(f.tree.Diagnostics) < maxWarnings {
 			f.tree.Diagnostics = append(f.tree.Diagnostics, schema.Diagnostic{
-				Severity: schema.Warning, Position: schema.Position{Path: path.Join(at, o.name)},
+				Severity: schema.Warning, Position: schema.Position{Path: at + o.name},
 				Message: o.what + ": not followed", Hint: "commit the files themselves",
 			})
 		}
@@ -264,7 +265,7 @@ func (f *flattener) add(d *dir, at string) error {
 			break
 		}
 		file := &d.rest[i]
-		if err := f.repo.readRest(file, path.Join(at, file.name)); err != nil {
+		if err := f.repo.readRest(file, at+file.name); err != nil {
 			return err
 		}
 		if file.left {
@@ -275,7 +276,7 @@ func (f *flattener) add(d *dir, at string) error {
 		}
 	}
 	for _, c := range d.dirs {
-		if err := f.add(c.dir, path.Join(at, c.name)); err != nil {
+		if err := f.add(c.dir, at+c.name+"/"); err != nil {
 			return err
 		}
 	}
@@ -286,7 +287,7 @@ func (f *flattener) put(file file, at string) error {
 	if f.bytes += len(file.data); f.bytes > maxBytes {
 		return fmt.Errorf("more than %d bytes in files that matter\nhint: keep the config in a repository of its own", maxBytes)
 	}
-	f.tree.Files[path.Join(at, file.name)] = schema.File{Hash: file.hash.String(), Data: file.data}
+	f.tree.Files[at+file.name] = schema.File{Hash: file.hash, Data: file.data}
 	return nil
 }
 
@@ -295,7 +296,7 @@ func (r *Repo) readRest(f *file, name string) error {
 	if f.data != nil || f.left {
 		return nil
 	}
-	data, err := r.read(f.hash, plumbing.BlobObject, maxEmbedded)
+	data, err := r.read(plumbing.NewHash(f.hash), plumbing.BlobObject, maxEmbedded)
 	switch {
 	case errors.Is(err, errTooLarge):
 		f.left = true

@@ -39,7 +39,9 @@ func (w *watcher) changes() <-chan struct{} { return w.out }
 
 func (w *watcher) close() {
 	if w.notify != nil {
-		w.notify.Close() // has nothing to lose
+		if err := w.notify.Close(); err != nil {
+			w.warn(err)
+		}
 	}
 	<-w.done
 }

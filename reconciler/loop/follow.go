@@ -73,6 +73,7 @@ func (f Follower) compileNewest(ctx context.Context, heads <-chan string) error 
 		case commit = <-heads:
 		case <-retry.C:
 		}
+		retry.Stop()
 		newer, err := f.compileUnlessNewer(ctx, commit, heads)
 		for err == nil && newer != "" {
 			commit = newer
@@ -80,7 +81,7 @@ func (f Follower) compileNewest(ctx context.Context, heads <-chan string) error 
 		}
 		if err != nil && ctx.Err() == nil {
 			f.Log.Error("compile", "commit", commit, "err", err)
-			if err := f.Loop.HeadSeen(ctx, commit, err); err != nil {
+			if err := f.Loop.CompileFailed(ctx, commit, err); err != nil {
 				return nil // the loop has ended, and says why itself
 			}
 			retry.Reset(retryAfter)

@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -69,11 +70,16 @@ func New(cfg Config) *Loop {
 func (l *Loop) Run(ctx context.Context) error {
 	defer close(l.done)
 	o, err := newOwner(ctx, l.cfg)
+	if err == nil {
+		// Before the first question: its answer is a decision's, too.
+		err = o.round(ctx)
+	}
 	if err != nil {
-		return err
+		return unlessDone(ctx, err)
 	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	resetTo(timer, o.last.Wake, l.cfg.Now())
 	for {
 		news, questions := true, []message(nil)
 		select {
@@ -91,12 +97,17 @@ func (l *Loop) Run(ctx context.Context) error {
 			err = questions[i].handle(ctx, o)
 		}
 		if err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
-			return err
+			return unlessDone(ctx, err)
 		}
 	}
+}
+
+// unlessDone returns err, or nil if ctx has ended: then that is what err is of.
+func unlessDone(ctx context.Context, err error) error {
+	if ctx.Err() == nil {
+		return err
+	}
+	return nil
 }
 
 // resetTo makes timer fire at t, never if t is zero.
@@ -110,6 +121,11 @@ func resetTo(timer *time.Timer, t, now time.Time) {
 
 // send hands m to the owner.
 func (l *Loop) send(ctx context.Context, m message) error {
+	select {
+	case <-l.done: // first: the inbox may have room for ever
+		return ErrStopped
+	default:
+	}
 	select {
 	case l.inbox <- m:
 		return nil
@@ -143,10 +159,11 @@ type owner struct {
 	observed *reconciler.Observed
 	last     reconciler.Output
 
-	headSeen  string    // newest commit of the repository
-	headAt    time.Time // when it was seen
-	settled   bool      // Settled was told of headSeen
-	sourceErr string
+	headSeen string    // newest commit of the repository
+	headAt   time.Time // when it was seen
+	settled  bool      // Settled was told of headSeen
+	// What is wrong with the repository, and with the compilation of headSeen.
+	sourceErr, compileErr error
 
 	epochs  map[string]uint64              // machines that are connected
 	views   map[string][]schema.Assignment // of the state; nil when it has changed since
@@ -276,8 +293,16 @@ func (o *owner) describe() *reconciler.Status {
 // described is what a Status is a function of at this moment.
 func (o *owner) described() reconciler.DescribeInput {
 	return reconciler.DescribeInput{
-		State: o.state, Observed: o.observed, Last: o.last, Head: o.headSeen, Source: o.sourceErr, Now: o.cfg.Now(),
+		State: o.state, Observed: o.observed, Last: o.last, Head: o.headSeen, Source: o.trouble(), Now: o.cfg.Now(),
 	}
+}
+
+// trouble says what keeps the newest commit from being read, "" if nothing does.
+func (o *owner) trouble() string {
+	if err := cmp.Or(o.sourceErr, o.compileErr); err != nil {
+		return err.Error()
+	}
+	return ""
 }
 
 // settle reports the time that the newest commit took, once.

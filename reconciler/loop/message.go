@@ -20,12 +20,28 @@ type headSeen struct {
 }
 
 func (m headSeen) handle(_ context.Context, o *owner) error {
-	o.sourceErr = ""
-	if m.trouble != nil {
-		o.sourceErr = m.trouble.Error()
-	}
+	o.sourceErr = m.trouble
 	if m.commit != "" && m.commit != o.headSeen {
-		o.headSeen, o.headAt, o.settled = m.commit, o.cfg.Now(), false
+		o.headSeen, o.headAt, o.settled, o.compileErr = m.commit, o.cfg.Now(), false, nil
+	}
+	return nil
+}
+
+// CompileFailed tells the loop that a commit could not be compiled for a reason
+// that is not in the commit. It is shown until the commit is adopted, or another
+// is the head.
+func (l *Loop) CompileFailed(ctx context.Context, commit string, err error) error {
+	return l.send(ctx, compileFailed{commit, err})
+}
+
+type compileFailed struct {
+	commit string
+	err    error
+}
+
+func (m compileFailed) handle(_ context.Context, o *owner) error {
+	if m.commit == o.headSeen {
+		o.compileErr = m.err
 	}
 	return nil
 }
@@ -41,6 +57,7 @@ func (m compiled) handle(ctx context.Context, o *owner) error {
 	if m.Commit != o.headSeen {
 		return nil // a newer commit has been seen meanwhile
 	}
+	o.compileErr = nil
 	writes, events := reconciler.Adopt(o.state, m.Compiled, o.cfg.Now())
 	if err := o.commit(ctx, writes); err != nil {
 		return err

@@ -38,6 +38,7 @@ func TestConformance(t *testing.T) {
 		"paging":         testPaging,
 		"large":          testLarge,
 		"large, fenced":  testLargeFenced,
+		"large, again":   testLargeNextTerm,
 		"orphan pieces":  testOrphans,
 		"damaged piece":  testDamaged,
 		"restart":        testRestart,
@@ -359,6 +360,19 @@ func testLargeFenced(t *testing.T, m medium) {
 	if got := storedPieces(t, second); got != 0 {
 		t.Errorf("the fenced stored %d pieces", got)
 	}
+}
+
+// What a leader knew of pieces ends with its term: another may have swept them.
+func testLargeNextTerm(t *testing.T, m medium) {
+	big := reconciler.Write{Key: "a", Value: noise(1, 2<<20)}
+	first := leader(t, m, "one")
+	commit(t, first, big)
+	commit(t, leader(t, m, "two"), del("a"))
+	if err := first.Campaign(t.Context(), "one"); err != nil {
+		t.Fatal(err)
+	}
+	commit(t, first, big)
+	wantLarge(t, first, map[string][]byte{"a": big.Value})
 }
 
 func testOrphans(t *testing.T, m medium) {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -66,6 +67,23 @@ func openDir(path, cell string) (*dataDir, identity, error) {
 	return d, id, nil
 }
 
+// A child that a master was just forking when it was killed has the master's
+// lock until its exec.
+const (
+	lockFor   = 2 * time.Second // how long a held lock is waited for
+	lockEvery = 10 * time.Millisecond
+)
+
+// takeLock takes f's lock; the error is EWOULDBLOCK when somebody has it.
+func takeLock(f *os.File) error {
+	for since := time.Now(); ; time.Sleep(lockEvery) {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if !errors.Is(err, unix.EWOULDBLOCK) || time.Since(since) > lockFor {
+			return err
+		}
+	}
+}
+
 // CellOf returns the cell whose data directory path is. It errs with
 // fs.ErrNotExist when path is no data directory yet.
 func CellOf(path string) (string, error) {
@@ -87,7 +105,7 @@ func lockDir(path string) (*dataDir, error) {
 	if err != nil {
 		return nil, fmt.Errorf("data directory %s: %w", path, err)
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := takeLock(f); err != nil {
 		defer f.Close()
 		if !errors.Is(err, unix.EWOULDBLOCK) {
 			return nil, fmt.Errorf("lock %s: %w", name, err)

@@ -324,3 +324,18 @@ func TestBadDirectory(t *testing.T) {
 		t.Errorf("open of a newer layout: %v", err)
 	}
 }
+
+// A server that goes away by itself ends the term, without a Commit.
+func TestServerGoesAway(t *testing.T) {
+	t.Parallel()
+	s, err := openEmbedded(t, t.TempDir(), "c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lead(t, s, "one")
+	s.be.(*etcdBackend).server.Server.Stop()
+	<-s.Lost()
+	if err := s.Commit(t.Context(), []reconciler.Write{put("a", "1")}); !errors.Is(err, ErrNotLeader) {
+		t.Errorf("Commit: %v, want ErrNotLeader", err)
+	}
+}

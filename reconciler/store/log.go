@@ -28,6 +28,7 @@ type slogCore struct {
 // about a start that goes well a moment later.
 var silenced = []string{
 	"Running http and grpc server on single port.",
+	"stopped publish because server is stopping",
 	"simple token is not cryptographically signed",
 	// Directories that are younger than the first snapshot of the log.
 	"Failed to detect storage schema version.",
@@ -36,12 +37,16 @@ var silenced = []string{
 	"pending configuration changes to apply",
 }
 
-// unborn is in the error that etcd logs while a new data directory has no raft
-// term yet; it looks again and finds one.
-const unborn = "missing term information"
+// passing are parts of errors that etcd logs and that are over, or of no
+// matter, a moment later.
+var passing = []string{
+	"missing term information",      // a new data directory has no raft term yet
+	"etcdserver: request cancelled", // its own errands, when it is closed
+	"etcdserver: server stopped",
+}
 
-func isSilenced(message string) bool {
-	return slices.ContainsFunc(silenced, func(part string) bool { return strings.Contains(message, part) })
+func containsAny(text string, parts []string) bool {
+	return slices.ContainsFunc(parts, func(part string) bool { return strings.Contains(text, part) })
 }
 
 func (c *slogCore) Enabled(l zapcore.Level) bool {
@@ -53,7 +58,7 @@ func (c *slogCore) With(fields []zapcore.Field) zapcore.Core {
 }
 
 func (c *slogCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
-	if c.Enabled(e.Level) && !isSilenced(e.Message) {
+	if c.Enabled(e.Level) && !containsAny(e.Message, silenced) {
 		return ce.AddCore(e, c)
 	}
 	return ce
@@ -67,7 +72,7 @@ func (c *slogCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	for _, f := range fields {
 		f.AddTo(enc)
 	}
-	if text, ok := enc.Fields["error"].(string); ok && strings.Contains(text, unborn) {
+	if text, ok := enc.Fields["error"].(string); ok && containsAny(text, passing) {
 		return nil
 	}
 	args := make([]any, 0, 1)

@@ -75,24 +75,24 @@ type Server struct {
 func New(cfg Config) *Server { return &Server{cfg} }
 
 // Listen listens on a loopback address such as 127.0.0.1:0. It refuses every
-// other.
+// other. The error ends in a hint on a line of its own.
 func Listen(addr string) (net.Listener, error) {
-	host, _, err := net.SplitHostPort(addr)
+	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
-		return nil, fmt.Errorf("listen on %q: want HOST:PORT such as 127.0.0.1:0: %w", addr, err)
+		return nil, fmt.Errorf("listen on %q: want HOST:PORT: %w\nhint: such as 127.0.0.1:0", addr, err)
 	}
 	if !loopback(host) {
-		return nil, fmt.Errorf("listen on %q: not supported until TLS is set up: want a loopback address such as 127.0.0.1:0", addr)
+		return nil, fmt.Errorf("listen on %q: not supported until TLS is set up\nhint: give a loopback address such as 127.0.0.1:%s", addr, port)
 	}
 	l, err := net.Listen("tcp", addr)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, fmt.Errorf("listen on %q: the port is taken: choose another, or 0 for any that is free: %w", addr, err)
+		return nil, fmt.Errorf("listen on %q: the port is taken: %w\nhint: choose another, or 0 for any that is free", addr, err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("listen on %q: %w", addr, err)
+		return nil, fmt.Errorf("listen on %q: %w\nhint: give a loopback address such as 127.0.0.1:0", addr, err)
 	}
 	if !loopback(l.Addr().(*net.TCPAddr).IP.String()) { // "localhost" is what the host's files say
-		return nil, errors.Join(fmt.Errorf("listen on %q: it is %s, which is not loopback", addr, l.Addr()), l.Close())
+		return nil, errors.Join(fmt.Errorf("listen on %q: it is %s, which is not loopback\nhint: give a loopback address such as 127.0.0.1:%s", addr, l.Addr(), port), l.Close())
 	}
 	return l, nil
 }

@@ -65,7 +65,7 @@ func (c *Compiler) Compile(ctx context.Context, tree schema.Tree) (schema.Compil
 	c.round++
 	out := schema.Compiled{Commit: tree.Commit}
 	units, diags := plan(tree, c.headers, c.cfg.Limits)
-	out.Diagnostics = diags
+	out.Diagnostics = slices.Concat(tree.Diagnostics, diags)
 	var todo []*unit
 	for _, u := range units {
 		if len(u.diags) > 0 {

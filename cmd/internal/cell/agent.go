@@ -1,6 +1,7 @@
 package cell
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,6 +24,9 @@ const (
 	// it again would not help.
 	agentInvalid = 2
 )
+
+// errEnded says that the agent ended though nobody told it to.
+var errEnded = errors.New("the agent has ended by itself")
 
 // agentProcess is an agent that is kept running.
 type agentProcess struct {
@@ -48,12 +52,12 @@ func (a agentProcess) run(ctx context.Context) error {
 		failed++
 		var exit *exec.ExitError
 		if errors.As(err, &exit) && exit.ExitCode() == agentInvalid || failed == maxAgentStarts || errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("%s: %w", a.exe, err)
+			return fmt.Errorf("%s ended %d times in a row, each time within %s of its start: %w", a.exe, failed, steadyAgent, cmp.Or(err, errEnded))
 		}
 		a.log.Warn("the agent ended and is started again", "err", err)
 		select {
 		case <-ctx.Done():
-			return nil
+			return fmt.Errorf("%w: nothing stopped its tasks, which run on; start the cell again to adopt them", errEnded)
 		case <-time.After(restartAgentAfter):
 		}
 	}

@@ -50,12 +50,16 @@ func RunDev(ctx context.Context, cfg DevConfig) error {
 	if _, err := git.Open(ctx, git.Config{URL: cfg.Master.Repo, Branch: cfg.Master.Branch, Dir: dir, Log: cfg.Master.Log}); err != nil {
 		return &InputError{err}
 	}
+	_, missing := os.Stat(dir)
 	if err := os.MkdirAll(dir, 0o711); err != nil { //nolint:gosec // tasks of other users run below it
 		return err
 	}
 	err = runDev(ctx, cfg, dir)
-	if ours && err == nil {
+	switch {
+	case ours && err == nil:
 		err = os.RemoveAll(dir)
+	case missing != nil && err != nil:
+		_ = os.Remove(dir) // empty after a mistake; with something in it, it stays
 	}
 	return err
 }

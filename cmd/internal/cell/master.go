@@ -70,8 +70,15 @@ func RunMaster(ctx context.Context, cfg MasterConfig) error {
 // starts nothing yet.
 func openMaster(ctx context.Context, cfg MasterConfig) (*master, error) {
 	m := &master{cfg: cfg}
+	_, missing := os.Stat(cfg.DataDir)
 	if err := m.open(ctx); err != nil {
-		return nil, errors.Join(err, m.close())
+		err = errors.Join(err, m.close())
+		if missing != nil {
+			// A mistake leaves an empty directory; one with something in it
+			// stays.
+			_ = os.Remove(cfg.DataDir)
+		}
+		return nil, err
 	}
 	m.wire()
 	return m, nil

@@ -19,10 +19,12 @@ type Config struct {
 	// temporary one. It is removed at the end unless Keep is set.
 	Dir  string
 	Keep bool
-	// Talk gets the words, Progress the newest state of a step (a terminal
-	// writes one line over and over). Either may be nil.
+	// Talk gets the words, Progress what a step waits for and how that stands
+	// ("" when the wait is over). Either may be nil.
 	Talk     io.Writer
-	Progress func(line string)
+	Progress func(what, state string)
+	// Pause is how long a reader is given after each step.
+	Pause time.Duration
 }
 
 // Result is what the demo measured.
@@ -69,7 +71,7 @@ func Run(ctx context.Context, cfg Config) (Result, error) {
 		cfg.Talk = io.Discard
 	}
 	if cfg.Progress == nil {
-		cfg.Progress = func(string) {}
+		cfg.Progress = func(string, string) {}
 	}
 	var res Result
 	w, err := newWorld(cfg, &res)
@@ -96,15 +98,15 @@ func (w *world) runSteps(ctx context.Context) error {
 		}
 		took := time.Since(begin)
 		w.res.Steps = append(w.res.Steps, took)
-		w.cfg.Progress("")
 		w.say("     took %.1f s", took.Seconds())
+		pause(ctx, w.cfg.Pause)
 	}
 	return nil
 }
 
 // say writes a line of talk.
 func (w *world) say(format string, args ...any) {
-	w.cfg.Progress("")
+	w.cfg.Progress("", "")
 	fmt.Fprintf(w.cfg.Talk, format+"\n", args...)
 }
 

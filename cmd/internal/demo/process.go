@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -20,41 +21,47 @@ type daemon struct {
 	cmd  *exec.Cmd
 	log  string        // where its stderr goes
 	done chan struct{} // closed when it has ended
-	err  error         // set before done is closed
 }
 
 // start runs a binary of the demo with its stderr in a file. First, when not
-// nil, is sent the first line of its stdout.
-func start(logFile string, first chan<- string, name string, args ...string) (*daemon, error) {
+// nil, is sent the first line of its stdout. When the demo itself is killed the
+// kernel sends the daemon orphaned; that is bound to the thread that starts it
+// (prctl(2), PR_SET_PDEATHSIG), so the thread is kept.
+func start(logFile string, first chan<- string, orphaned syscall.Signal, argv ...string) (*daemon, error) {
 	f, err := os.OpenFile(logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	cmd := exec.Command(name, args...) //nolint:noctx // ended by signal, not by a context
+	cmd := exec.Command(argv[0], argv[1:]...) //nolint:noctx // ended by signal, not by a context
 	cmd.Stderr = f
 	// Its own process group: an interrupt at the terminal reaches the demo
 	// alone, which then stops the cell in order.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: orphaned}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
 	}
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
 	d := &daemon{cmd: cmd, log: logFile, done: make(chan struct{})}
+	started := make(chan error, 1)
 	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err != nil {
+			return
+		}
 		r := bufio.NewReader(out)
-		line, _ := r.ReadString('\n') // an early end is told by d.err
+		line, _ := r.ReadString('\n') // "" if it ends early
 		if first != nil {
 			first <- strings.TrimSpace(line)
 		}
 		_, _ = io.Copy(io.Discard, r)
-		d.err = cmd.Wait()
+		_ = cmd.Wait() // that it has ended is all that matters
 		close(d.done)
 	}()
-	return d, nil
+	return d, <-started
 }
 
 // stop asks the daemon to end with sig, and waits for it.

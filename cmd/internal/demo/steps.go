@@ -39,6 +39,19 @@ func firstCommit(ctx context.Context, w *world) error {
 	if err := w.askAll(ctx, 3, oldGreeting); err != nil {
 		return err
 	}
+	// Tasks of a batch that run are as desired, so the cell may have converged
+	// before they are done.
+	err = w.until(ctx, "the batch is done", func(s *reconciler.Status) string {
+		for _, j := range s.Jobs {
+			if j.Name == "shop/report" && j.Done == j.Desired {
+				return ""
+			}
+		}
+		return "it is not"
+	})
+	if err != nil {
+		return err
+	}
 	return w.expectBatchDone(ctx, true)
 }
 

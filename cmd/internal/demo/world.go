@@ -65,7 +65,7 @@ func (w *world) setUp(ctx context.Context) error {
 	if err := w.startMaster(ctx); err != nil {
 		return err
 	}
-	a, err := start(w.path("agent.log"), nil, filepath.Join(w.cfg.Bin, "muster-agent"),
+	a, err := start(w.path("agent.log"), nil, syscall.SIGINT, filepath.Join(w.cfg.Bin, "muster-agent"),
 		"--cell", cellName, "--master", "unix:"+w.path("link", "agent.sock"), "--name", "this-machine", "--state-dir", w.path("agent"))
 	if err != nil {
 		return err
@@ -134,7 +134,7 @@ func (w *world) commitShop(message string) (string, error) {
 // startMaster starts the master and learns where its API is.
 func (w *world) startMaster(ctx context.Context) error {
 	first := make(chan string, 1)
-	m, err := start(w.path("master.log"), first, filepath.Join(w.cfg.Bin, "muster"), "master",
+	m, err := start(w.path("master.log"), first, syscall.SIGTERM, filepath.Join(w.cfg.Bin, "muster"), "master",
 		"--cell", cellName, "--repo", w.repo, "--data-dir", w.path("master"), "--listen", "127.0.0.1:0", "--link", w.path("link", "agent.sock"))
 	if err != nil {
 		return err
@@ -183,7 +183,7 @@ func (w *world) until(ctx context.Context, what string, missing func(*reconciler
 		if ctx.Err() != nil {
 			return fmt.Errorf("waited %s for this: %s; last: %s", patience, what, why)
 		}
-		w.cfg.Progress(what + ": " + why)
+		w.cfg.Progress(what, why)
 	}
 }
 

@@ -80,6 +80,9 @@ func TestLinked(t *testing.T) {
 			text := strings.Join(got, "\n") + "\n"
 			golden := filepath.Join("testdata", filepath.Base(b.dir)+".linked")
 			if *update {
+				if err := os.MkdirAll("testdata", 0o755); err != nil {
+					t.Fatal(err)
+				}
 				if err := os.WriteFile(golden, []byte(text), 0o644); err != nil {
 					t.Fatal(err)
 				}

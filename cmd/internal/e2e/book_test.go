@@ -1,0 +1,102 @@
+package e2e_test
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// script is what every task runs: it takes the lock of its index, which no other
+// process of that index may have, and writes each turn of its life into the
+// index's book. Its children inherit the lock, so what outlives a task counts.
+// Each entry is one write to a file opened for appending.
+const script = `#!/bin/sh
+# usage: task.sh BOOKS polite|stubborn|batch WORD
+book=$1/$MUSTER_JOB.$MUSTER_TASK_INDEX
+exec 9>>"$book.lock"
+flock -n 9 || echo "double $$" >>"$book"
+read -r stat </proc/$$/stat
+set -- "$2" "$3" $stat
+echo "start $$ ${24} $2" >>"$book"
+case $1 in
+batch)
+	sleep 0.7
+	echo "done $$" >>"$book"
+	exit 0 ;;
+polite) trap 'echo "term $$" >>"$book"; exit 0' TERM ;;
+stubborn) trap 'echo "term $$" >>"$book"' TERM ;;
+esac
+while :; do sleep 3600 & wait $!; done
+`
+
+// book is what the processes of one task index have written.
+type book struct {
+	starts  []process // in the order of their starts; pid and start alone
+	words   []string  // what each was given
+	doubles int       // starts that found the lock taken
+	dones   int
+	terms   int
+}
+
+// read reads the books in dir, by job and index as in "web.0".
+func readBooks(t *testing.T, dir string) map[string]book {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	books := map[string]book{}
+	for _, e := range entries {
+		if strings.HasSuffix(e.Name(), ".lock") {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Fatal(err)
+		}
+		b, err := parseBook(string(text))
+		if err != nil {
+			t.Fatalf("book of %s: %v", e.Name(), err)
+		}
+		books[e.Name()] = b
+	}
+	return books
+}
+
+func parseBook(text string) (book, error) {
+	var b book
+	for line := range strings.Lines(text) {
+		f := strings.Fields(line)
+		switch {
+		case len(f) == 4 && f[0] == "start":
+			pid, err := strconv.Atoi(f[1])
+			if err != nil {
+				return b, err
+			}
+			b.starts = append(b.starts, process{pid: pid, start: f[2]})
+			b.words = append(b.words, f[3])
+		case len(f) == 2 && f[0] == "double":
+			b.doubles++
+		case len(f) == 2 && f[0] == "done":
+			b.dones++
+		case len(f) == 2 && f[0] == "term":
+			b.terms++
+		default:
+			return b, fmt.Errorf("line %q", line)
+		}
+	}
+	return b, nil
+}
+
+// last returns the newest process of the book.
+func (b book) last() process {
+	if len(b.starts) == 0 {
+		return process{}
+	}
+	return b.starts[len(b.starts)-1]
+}

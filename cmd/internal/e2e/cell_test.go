@@ -1,0 +1,286 @@
+package e2e_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/musterhq/muster/cmd/internal/binaries"
+	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/git"
+	"github.com/musterhq/muster/reconciler/web/client"
+	"github.com/musterhq/muster/schema/scaffold"
+)
+
+func TestMain(m *testing.M) { os.Exit(binaries.Main(m)) }
+
+const (
+	cellName = "e2e"
+	module   = "example.com/e2e"
+	machine  = "this-machine"
+	teamFile = "teams/crew/crew.cue"
+	// bound is how long the cell may take for anything: a busy CI machine
+	// takes tens of times longer than an idle one.
+	bound = 60 * time.Second
+)
+
+// cell is a master and an agent as processes, on a repository of their own.
+type cell struct {
+	t    *testing.T
+	dir  string // everything of it, and in the command line or environment of all its processes
+	bin  string
+	repo string
+
+	master, agent *daemon
+	api           *client.Client
+	url           string // of api
+}
+
+// newCell starts a cell without jobs and takes everything away at the end of
+// the test, however that ends.
+func newCell(t *testing.T) *cell {
+	t.Helper()
+	bin := binaries.Dir(t)
+	// Tasks run as other users, who must be able to pass: t.TempDir is closed
+	// to them. Its path is also too long for a socket at times.
+	dir, err := os.MkdirTemp("", "muster-e2e-")
+	if err == nil {
+		dir, err = filepath.EvalSymlinks(dir)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &cell{t: t, dir: dir, bin: bin, repo: filepath.Join(dir, "config")}
+	t.Cleanup(c.close)
+	c.must(os.Chmod(dir, 0o711))
+	c.must(os.WriteFile(c.path("task.sh"), []byte(script), 0o755))
+	c.must(os.Mkdir(c.path("books"), 0o755))
+	c.must(os.Chmod(c.path("books"), 0o777)) // tasks of any user write there, whatever the umask
+	c.initRepo()
+	c.startMaster()
+	c.startAgent()
+	c.until("the agent joins", func(s *reconciler.Status) string {
+		for _, m := range s.Machines {
+			if m.Health == string(reconciler.HealthUp) {
+				return ""
+			}
+		}
+		return "no machine is up"
+	})
+	return c
+}
+
+func (c *cell) path(elem ...string) string {
+	return filepath.Join(append([]string{c.dir}, elem...)...)
+}
+
+func (c *cell) must(err error) {
+	c.t.Helper()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// initRepo writes what `muster init` writes, without its example.
+func (c *cell) initRepo() {
+	c.t.Helper()
+	files, err := scaffold.Files(module, cellName)
+	c.must(err)
+	maps.DeleteFunc(files, func(path string, _ []byte) bool {
+		return strings.HasPrefix(path, "teams/") || path == "tenants.cue"
+	})
+	c.must(git.Init(c.repo, "main"))
+	c.commit("an empty cell", files)
+}
+
+// commit commits files, of which a nil value removes one.
+func (c *cell) commit(message string, files map[string][]byte) string {
+	c.t.Helper()
+	hash, err := git.Commit(c.repo, git.Change{
+		Message: message, Files: files, Author: "e2e", Email: "e2e@example.com", When: time.Now(),
+	})
+	c.must(err)
+	return hash
+}
+
+func (c *cell) startMaster() {
+	c.t.Helper()
+	m, err := launch(c.path("master.log"), filepath.Join(c.bin, "muster"), "master",
+		"--cell", cellName, "--repo", c.repo, "--data-dir", c.path("master"), "--link", c.path("link", "agent.sock"))
+	c.must(err)
+	c.master = m
+}
+
+// connect waits for the address that the newest master says, once.
+func (c *cell) connect() error {
+	select {
+	case line := <-c.master.said:
+		_, url, ok := strings.Cut(line, " at ")
+		if !ok {
+			return fmt.Errorf("the master said %q instead of its address", line)
+		}
+		api, err := client.New(url)
+		if c.api != nil {
+			c.api.Close()
+		}
+		c.api, c.url = api, url
+		return err
+	case <-time.After(bound):
+		return fmt.Errorf("the master has not said its address within %s", bound)
+	}
+}
+
+func (c *cell) startAgent() {
+	c.t.Helper()
+	a, err := launch(c.path("agent.log"), filepath.Join(c.bin, "muster-agent"),
+		"--cell", cellName, "--master", "unix:"+c.path("link", "agent.sock"), "--name", machine, "--state-dir", c.path("agent"))
+	c.must(err)
+	c.agent = a
+}
+
+// until waits until missing returns "" for the status of the cell.
+func (c *cell) until(what string, missing func(*reconciler.Status) string) *reconciler.Status {
+	c.t.Helper()
+	if c.api == nil || len(c.master.said) > 0 {
+		c.must(c.connect())
+	}
+	ctx, cancel := context.WithTimeout(c.t.Context(), bound)
+	defer cancel()
+	var version uint64
+	why := "no answer"
+	for {
+		s, v, err := c.api.Status(ctx, version, bound)
+		if err != nil {
+			c.t.Fatalf("%s: %v; last: %s", what, err, why)
+		}
+		version = v
+		if why = missing(s); why == "" {
+			return s
+		}
+	}
+}
+
+// converge waits until the cell is as commit says.
+func (c *cell) converge(commit string) *reconciler.Status {
+	c.t.Helper()
+	return c.until("the cell converges at "+commit, func(s *reconciler.Status) string {
+		if s.Commit == commit && s.Applied == commit && s.Converged {
+			return ""
+		}
+		return fmt.Sprintf("head %.10s, applied %.10s: %s", s.Commit, s.Applied, strings.Join(s.Waiting, "; "))
+	})
+}
+
+// close ends what runs and removes everything, and fails the test for what did
+// not go by itself. The logs of a test that failed are printed.
+func (c *cell) close() {
+	if c.t.Failed() {
+		for _, name := range []string{"master.log", "agent.log"} {
+			b, _ := os.ReadFile(c.path(name)) // not there if it never ran
+			c.t.Logf("the end of %s:\n%s", name, b[max(0, len(b)-8000):])
+		}
+	}
+	if c.api != nil {
+		c.api.Close()
+	}
+	if c.master != nil {
+		c.check(c.master.end(syscall.SIGTERM, bound))
+	}
+	if c.agent != nil {
+		c.check(c.agent.end(syscall.SIGINT, bound)) // stops the tasks as well
+	}
+	// A process that was killed as a child may be gone a moment later.
+	c.check(eventually(func() error { return c.leftovers() }))
+	c.sweep()
+	if err := os.RemoveAll(c.dir); err != nil {
+		c.t.Error(err)
+	}
+}
+
+func (c *cell) check(err error) {
+	c.t.Helper()
+	if err != nil {
+		c.t.Error(err)
+	}
+}
+
+// leftovers errs when a process or cgroup of the cell is there.
+func (c *cell) leftovers() error {
+	var errs []error
+	left, err := ofCell(c.dir)
+	errs = append(errs, err)
+	children, err := orphans(c.bin)
+	errs = append(errs, err)
+	for _, p := range append(left, children...) {
+		errs = append(errs, fmt.Errorf("left behind: process %d: %s", p.pid, p.words()))
+	}
+	groups, err := cgroupsOf(map[string]bool{c.cgroup(): true})
+	errs = append(errs, err)
+	for _, g := range groups {
+		errs = append(errs, fmt.Errorf("left behind: cgroup %s", g))
+	}
+	return errors.Join(errs...)
+}
+
+// cgroup is the name of the cgroup that the agent makes, a function of its
+// state directory; see package runtime.
+func (c *cell) cgroup() string {
+	sum := sha256.Sum256([]byte(c.path("agent")))
+	return "muster-" + hex.EncodeToString(sum[:4])
+}
+
+// sweep takes away by force what close has found.
+func (c *cell) sweep() {
+	c.check(eventually(func() error {
+		left, err := ofCell(c.dir)
+		for _, p := range left {
+			_ = syscall.Kill(p.pid, syscall.SIGKILL)
+		}
+		if len(left) > 0 {
+			err = fmt.Errorf("%d processes cannot be killed", len(left))
+		}
+		return err
+	}))
+	groups, _ := cgroupsOf(map[string]bool{c.cgroup(): true})
+	for _, g := range groups {
+		var dirs []string
+		_ = filepath.WalkDir(g, func(path string, d os.DirEntry, err error) error {
+			if err == nil && d.IsDir() {
+				dirs = append(dirs, path)
+			}
+			return nil
+		})
+		for i := len(dirs) - 1; i >= 0; i-- {
+			_ = os.Remove(dirs[i])
+		}
+	}
+}
+
+// eventually returns nil when f has, or its last error after a while. It looks
+// again and again at what sends no message: the process table.
+func eventually(f func() error) error {
+	limit := time.NewTimer(bound / 4)
+	defer limit.Stop()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := f()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-limit.C:
+			return err
+		case <-tick.C:
+		}
+	}
+}

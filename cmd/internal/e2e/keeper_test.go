@@ -1,0 +1,142 @@
+package e2e_test
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/schema"
+)
+
+// single is a repository with one service of two tasks, and something in it
+// that no task minds.
+func single(c *cell, remark string) []byte {
+	return fmt.Appendf(nil, `package crew
+
+import "%s/muster"
+
+// %s
+job: web: muster.#Job & {
+	user: "crew", cell: %q, tasks: 2
+	task: {
+		process: command: [%q, %q, "polite", "same"]
+		resources: {cpuMilli: 10, ramBytes: 32Mi, diskBytes: 1Mi}
+		graceSeconds: 1
+	}
+}
+`, module, remark, cellName, c.path("task.sh"), c.path("books"))
+}
+
+// TestCell looks at one running cell from several sides, one after the other.
+func TestCell(t *testing.T) {
+	t.Parallel()
+	c := newCell(t)
+	c.converge(c.commit("a service", map[string][]byte{teamFile: single(c, "first")}))
+	on := func(f func(*testing.T, *cell)) func(*testing.T) {
+		return func(t *testing.T) {
+			sub := *c
+			sub.t = t
+			f(t, &sub)
+		}
+	}
+	t.Run("listeners", on(testListeners))
+	t.Run("modes", on(testModes))
+	t.Run("memory", on(testMemory))
+	t.Run("keeper", on(testKeeperKilled))
+}
+
+// maxKeeper is what a keeper may have resident, in KiB: there are as many as
+// tasks.
+const maxKeeper = 3 << 10
+
+// testMemory weighs the parts of the cell.
+func testMemory(t *testing.T, c *cell) {
+	parts, err := c.parts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	keepers := 0
+	for pid, what := range parts {
+		if what != keeperPart {
+			continue
+		}
+		keepers++
+		kib := resident(t, pid)
+		t.Logf("keeper %d: %d KiB resident", pid, kib)
+		if kib >= maxKeeper {
+			t.Errorf("keeper %d has %d KiB resident, want less than %d", pid, kib, maxKeeper)
+		}
+	}
+	if keepers != 2 {
+		t.Errorf("%d keepers, want 2", keepers)
+	}
+	t.Logf("agent: %d KiB resident, master: %d KiB", resident(t, c.agent.pid()), resident(t, c.master.pid()))
+}
+
+// testKeeperKilled kills the keeper of a task with SIGKILL: the task goes with
+// it, and is started again by its agent, which says why.
+func testKeeperKilled(t *testing.T, c *cell) {
+	before := readBooks(t, c.path("books"))
+	victim, other := before["web.0"].last(), before["web.1"].last()
+	task, err := look(victim.pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if words := (process{pid: task.parent}).words(); !strings.Contains(words, "muster-keeper") {
+		t.Fatalf("the parent of task %d is %q", task.pid, words)
+	}
+	if err := syscall.Kill(task.parent, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	var told reconciler.TaskStatus
+	c.until("the task runs again", func(s *reconciler.Status) string {
+		for _, ts := range s.Tasks {
+			if ts.Name == "crew/web/0" {
+				told = ts
+			}
+		}
+		if s.Converged && told.State == "running" && told.PID != victim.pid {
+			return ""
+		}
+		return fmt.Sprintf("task crew/web/0 is %s as pid %d", told.State, told.PID)
+	})
+	if victim.same() {
+		t.Errorf("task process %d has outlived its keeper", victim.pid)
+	}
+	if told.Restarts != 1 || len(told.History) != 1 || !strings.Contains(told.History[0], "its keeper was killed") {
+		t.Errorf("%d restarts with history %q, want one that says that the keeper was killed", told.Restarts, told.History)
+	}
+	records, err := c.api.Events(t.Context(), schema.EventQuery{Task: "crew/web/0", Kind: schema.EventRestart}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(records) != 1 || !strings.Contains(records[0].Message, "its keeper was killed") {
+		t.Errorf("events %+v, want one restart that says why", records)
+	}
+	after := readBooks(t, c.path("books"))
+	if b := after["web.0"]; len(b.starts) != len(before["web.0"].starts)+1 || b.doubles != 0 || b.last().pid != told.PID {
+		t.Errorf("book of web.0 %+v, want one more start, alone, as pid %d", b, told.PID)
+	}
+	if b := after["web.1"]; b.last() != other || b.doubles != 0 || !other.same() {
+		t.Errorf("web.1 was touched: %+v, alive %t", b, other.same())
+	}
+	// The agent cleans up after a keeper that could not.
+	err = eventually(func() error {
+		left, err := ofCell(c.dir)
+		keepers := 0
+		for _, p := range left {
+			if strings.Contains(p.words(), "muster-keeper") {
+				keepers++
+			}
+		}
+		if err == nil && keepers != 2 {
+			err = fmt.Errorf("%d keepers, want 2", keepers)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,34 @@
+package main
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestHelp holds every command to its help: one line, an example that begins
+// with the command, and the operands in its usage.
+func TestHelp(t *testing.T) {
+	t.Parallel()
+	var commands []string
+	for _, c := range newRoot(stdio{}).Commands() {
+		if !c.Hidden {
+			commands = append(commands, c.Name())
+		}
+	}
+	const want = "init validate render dev master demo status why events logs wait reconcile simulate version"
+	for name := range strings.FieldsSeq(want) {
+		var out, errs bytes.Buffer
+		code := run(t.Context(), []string{name, "--help"}, stdio{out: &out, err: &errs})
+		_, example, found := strings.Cut(out.String(), "\nExamples:\n")
+		if code != exitOK || errs.Len() != 0 || !found || !strings.Contains(example, "muster "+name) || !strings.Contains(out.String(), "\n  muster "+name) {
+			t.Errorf("muster %s --help: exit %d, stderr %q, no example of it in:\n%s", name, code, &errs, &out)
+		}
+	}
+	for _, name := range commands {
+		if !slices.Contains(strings.Fields(want), name) {
+			t.Errorf("muster %s is not tested here", name)
+		}
+	}
+}

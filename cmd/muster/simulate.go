@@ -1,0 +1,67 @@
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/musterhq/muster/placement/pack"
+)
+
+func newSimulate(std stdio) *cobra.Command {
+	c := &cobra.Command{
+		Use:     "simulate",
+		Short:   "ask what would be, with the same code that decides what is",
+		Example: "  muster simulate pack --nodes nodes.csv --tasks tasks.csv",
+	}
+	c.AddCommand(newSimulatePack(std))
+	return c
+}
+
+func newSimulatePack(std stdio) *cobra.Command {
+	var nodes, tasks string
+	var r pack.Request
+	var out *outputFlag
+	c := &cobra.Command{
+		Use:   "pack --nodes FILE --tasks FILE",
+		Short: "measure how well placement packs a trace of machines and tasks",
+		Long: `Measure how well placement packs a trace: CSV files of machines (columns sn,
+cpu_milli, memory_mib, gpu, model) and tasks, as Alibaba's openb has them.
+
+compaction: how many machines the work needs (Borg's measure, 90th percentile).
+gpu-at-130: how much of the GPUs is allocated when 130% of them are asked for.`,
+		Example: "  muster simulate pack --nodes nodes.csv --tasks tasks.csv --policy best-fit --measure compaction --seeds 11 -o json",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			n, err := os.Open(nodes)
+			if err != nil {
+				return invalid("usage: "+cmd.UseLine(), "--nodes: %w", err)
+			}
+			defer n.Close()
+			t, err := os.Open(tasks)
+			if err != nil {
+				return invalid("usage: "+cmd.UseLine(), "--tasks: %w", err)
+			}
+			defer t.Close()
+			r.Nodes, r.Tasks = n, t
+			res, err := r.Run()
+			if err != nil {
+				return &failure{code: exitInvalid, err: err}
+			}
+			if out.value == "json" {
+				return printJSON(std.out, res)
+			}
+			_, err = fmt.Fprintln(std.out, res)
+			return err
+		},
+	}
+	c.Flags().StringVar(&nodes, "nodes", "", "CSV file of machines")
+	c.Flags().StringVar(&tasks, "tasks", "", "CSV file of tasks")
+	c.Flags().StringVar(&r.Policy, "policy", "hybrid", "hybrid, best-fit, worst-fit, random")
+	c.Flags().StringVar(&r.Measure, "measure", "compaction", "compaction, gpu-at-130")
+	c.Flags().StringVar(&r.GPUs, "gpus", "devices", "how GPUs are counted: devices, scalar, ignored")
+	c.Flags().IntVar(&r.Seeds, "seeds", 0, "orders that are tried; 0 for the measure's own")
+	c.Flags().BoolVar(&r.Relaxed, "relaxed", false, "look at some machines for each task, as a large cell does")
+	out = addOutput(c, "text", "json")
+	return c
+}

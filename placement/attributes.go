@@ -1,0 +1,154 @@
+package placement
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// column is one attribute of all machines, its values numbered.
+type column struct {
+	values []string // the first is "", which stands for none
+	ids    map[string]int32
+	at     []int32 // value by slot
+}
+
+// column returns the column of an attribute, made when first asked for.
+func (s *Snapshot) column(name string) *column {
+	c := s.attributes[name]
+	if c == nil {
+		c = &column{values: []string{""}, ids: map[string]int32{"": 0}}
+		s.attributes[name] = c
+		for slot := range s.nodes {
+			if s.state[slot] != stateGone {
+				c.set(int32(slot), attributeOf(&s.nodes[slot].Machine, name))
+			}
+		}
+	}
+	for len(c.at) < len(s.nodes) {
+		c.at = append(c.at, 0)
+	}
+	return c
+}
+
+func (c *column) set(slot int32, value string) {
+	for int(slot) >= len(c.at) {
+		c.at = append(c.at, 0)
+	}
+	id, ok := c.ids[value]
+	if !ok {
+		id = int32(len(c.values))
+		c.ids[value] = id
+		c.values = append(c.values, value)
+	}
+	c.at[slot] = id
+}
+
+func attributeOf(m *Machine, name string) string {
+	if name == MachineAttribute {
+		return m.Name
+	}
+	return m.Attributes[name]
+}
+
+// rule is a constraint made ready to be asked of many machines.
+type rule struct {
+	Constraint
+	column *column
+	ok     []bool // by value
+}
+
+func (s *Snapshot) rule(c Constraint) rule { return rule{Constraint: c, column: s.column(c.Attribute)} }
+
+// holds reports whether the constraint holds of the machine.
+func (r *rule) holds(slot int32) bool {
+	v := r.column.at[slot]
+	if v == 0 {
+		return r.Op == OpNotIn || r.Op == OpAbsent
+	}
+	for int(v) >= len(r.ok) {
+		r.ok = append(r.ok, r.Constraint.holds(r.column.values[len(r.ok)]))
+	}
+	return r.ok[v]
+}
+
+// holds reports whether the constraint holds of a value that is there.
+func (c Constraint) holds(value string) bool {
+	switch c.Op {
+	case OpIn:
+		return slices.Contains(c.Values, value)
+	case OpNotIn:
+		return !slices.Contains(c.Values, value)
+	case OpExists:
+		return true
+	case OpAtLeast:
+		return len(c.Values) == 1 && compareVersions(value, c.Values[0]) >= 0
+	case OpBelow:
+		return len(c.Values) == 1 && compareVersions(value, c.Values[0]) < 0
+	}
+	return false
+}
+
+// String returns the constraint in words: "rack in a,b".
+func (c Constraint) String() string {
+	return strings.TrimSpace(c.Attribute + " " + string(c.Op) + " " + strings.Join(c.Values, ","))
+}
+
+// compareVersions compares dot-separated versions: numbers as numbers, all
+// else as text, and a number comes before text. A leading v is no part of it.
+func compareVersions(a, b string) int {
+	as, bs := strings.Split(strings.TrimPrefix(a, "v"), "."), strings.Split(strings.TrimPrefix(b, "v"), ".")
+	for i := range max(len(as), len(bs)) {
+		x, y := "0", "0"
+		if i < len(as) {
+			x = as[i]
+		}
+		if i < len(bs) {
+			y = bs[i]
+		}
+		n, errN := strconv.Atoi(x)
+		m, errM := strconv.Atoi(y)
+		switch {
+		case errN == nil && errM == nil && n != m:
+			return n - m
+		case errN == nil && errM != nil:
+			return -1
+		case errN != nil && errM == nil:
+			return 1
+		case errN != nil && x != y:
+			return strings.Compare(x, y)
+		}
+	}
+	return 0
+}
+
+// setPackages numbers the packages of a machine.
+func (s *Snapshot) setPackages(slot int32) {
+	n := &s.nodes[slot]
+	n.holds = s.packageIDs(n.Packages)
+}
+
+func (s *Snapshot) packageIDs(names []string) []int32 {
+	var ids []int32
+	for _, name := range names {
+		id, ok := s.packages[name]
+		if !ok {
+			id = int32(len(s.packages))
+			s.packages[name] = id
+		}
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
+// lacking returns the share of the packages that the machine has to fetch.
+func (n *node) lacking(packages []int32) float32 {
+	missing := 0
+	for _, p := range packages {
+		if _, found := slices.BinarySearch(n.holds, p); !found {
+			missing++
+		}
+	}
+	return float32(missing) / float32(len(packages))
+}

@@ -1,0 +1,359 @@
+package placement_test
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/musterhq/muster/placement"
+	"github.com/musterhq/muster/schema"
+)
+
+const gib = 1 << 30
+
+// fleet returns n machines of five shapes in racks of 40.
+func fleet(n int) []placement.Machine {
+	var out []placement.Machine
+	for i := range n {
+		cores := []int64{16, 32, 48, 64, 96}[i%5]
+		out = append(out, placement.Machine{
+			Name: fmt.Sprintf("m%05d", i), Up: true,
+			Capacity:   schema.Resources{CPUMilli: cores * 1000, RAMBytes: cores * 4 * gib, DiskBytes: 1000 * gib},
+			Ports:      schema.PortRange{First: 20000, Last: 29999},
+			Attributes: map[string]string{"rack": fmt.Sprintf("r%04d", i/40), "arch": []string{"amd64", "arm64"}[i%2]},
+		})
+	}
+	return out
+}
+
+// jobs returns tasks of so many jobs of so many users, each job its own class.
+func jobs(tasks, jobs, users int) []placement.Ask {
+	var out []placement.Ask
+	for j := range jobs {
+		for i := range tasks / jobs {
+			out = append(out, placement.Ask{
+				Name:     schema.JobName{Cell: "c", User: fmt.Sprintf("u%04d", j%users), Job: fmt.Sprintf("j%05d", j)}.Task(i),
+				Priority: []schema.Priority{25, 110, 200}[j%3],
+				Limit: schema.Resources{
+					CPUMilli: int64(100 + j*37%1900), RAMBytes: int64(256+j*53%7000) << 20, DiskBytes: 1 << 20,
+				},
+			})
+		}
+	}
+	slices.SortFunc(out, func(a, b placement.Ask) int { return a.Name.Compare(b.Name) })
+	return out
+}
+
+// same returns n identical asks of one job.
+func same(n int) []placement.Ask {
+	out := make([]placement.Ask, n)
+	for i := range out {
+		out[i] = placement.Ask{
+			Name: schema.JobName{Cell: "c", User: "u", Job: "j"}.Task(i), Priority: 200,
+			Limit: schema.Resources{CPUMilli: 10, RAMBytes: 1 << 20},
+		}
+	}
+	return out
+}
+
+// distinct returns n asks no two of which are in one class.
+func distinct(n int) []placement.Ask {
+	out := same(n)
+	for i := range out {
+		out[i].Name = schema.JobName{Cell: "c", User: "u", Job: fmt.Sprintf("j%06d", i)}.Task(0)
+		out[i].Limit.RAMBytes += int64(i) << 10
+	}
+	return out
+}
+
+// run measures placing the asks on an empty cell, in tasks a second and bytes
+// a task.
+func run(b *testing.B, machines []placement.Machine, asks []placement.Ask, o placement.Options) {
+	var spent, busy time.Duration
+	var bytes uint64
+	placed := 0
+	for b.Loop() {
+		b.StopTimer()
+		s := placement.NewSnapshot(machines, nil)
+		s.Configure(o)
+		runtime.GC()
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		b.StartTimer()
+		start, cpu := time.Now(), processor()
+		out := placement.Place(s, asks, 1)
+		spent += time.Since(start)
+		busy += processor() - cpu
+		b.StopTimer()
+		placed = 0
+		for _, d := range out {
+			if d.Machine != "" {
+				placed++
+			}
+		}
+		out = nil //nolint:ineffassign,wastedassign // it would be counted as memory of the snapshot
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		bytes = after.HeapAlloc - min(before.HeapAlloc, after.HeapAlloc)
+		runtime.KeepAlive(s)
+		b.StartTimer()
+	}
+	b.ReportMetric(float64(len(asks)*b.N)/spent.Seconds(), "tasks/s")
+	b.ReportMetric(float64(len(asks)*b.N)/busy.Seconds(), "tasks/cpu-s")
+	b.ReportMetric(float64(bytes)/float64(len(asks)), "B/task")
+	b.ReportMetric(float64(placed), "placed")
+}
+
+// processor returns the processor time that the process used, collecting
+// garbage included: what counts on a machine that others use too.
+func processor() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		panic(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+func BenchmarkSwarmkitShape(b *testing.B) {
+	for _, n := range []int{10_000, 100_000} {
+		b.Run(fmt.Sprint("identical/", n), func(b *testing.B) { run(b, fleet(1000), same(n), placement.Options{}) })
+		b.Run(fmt.Sprint("distinct/", n), func(b *testing.B) { run(b, fleet(1000), distinct(n), placement.Options{}) })
+	}
+}
+
+func BenchmarkNomadShape(b *testing.B) {
+	for _, kind := range []string{"plain", "racks", "affinity"} {
+		b.Run(kind, func(b *testing.B) {
+			asks := jobs(10_000, 100, 10)
+			for i := range asks {
+				switch kind {
+				case "plain":
+					asks[i].Spread = placement.NoSpread
+				case "affinity":
+					asks[i].Preferences = []placement.Preference{{
+						Constraint: placement.Constraint{Attribute: "arch", Op: placement.OpIn, Values: []string{"arm64"}}, Weight: 50,
+					}}
+				}
+			}
+			run(b, fleet(5000), asks, placement.Options{})
+		})
+	}
+}
+
+func BenchmarkFromEmpty(b *testing.B) {
+	asks := jobs(100_000, 2000, 200)
+	machines := fleet(10_000)
+	b.Run("bare-limit", func(b *testing.B) { bareLimit(b, machines, asks) })
+	for _, c := range []struct {
+		name string
+		o    placement.Options
+	}{
+		{"all", placement.Options{}},
+		{"no-relaxed", placement.Options{NoRelaxed: true}},
+		{"no-cache", placement.Options{NoCache: true}},
+		{"no-classes", placement.Options{NoClasses: true}},
+		{"no-classes-no-cache", placement.Options{NoCache: true, NoClasses: true}},
+	} {
+		b.Run(c.name, func(b *testing.B) { run(b, machines, asks, c.o) })
+	}
+	// Without any technique every machine is scored for every task; a tenth
+	// of the tasks tells the rate.
+	b.Run("none/tenth", func(b *testing.B) {
+		run(b, machines, asks[:10_000], placement.Options{NoRelaxed: true, NoCache: true, NoClasses: true})
+	})
+}
+
+// bareLimit is the least that any scheduler with classes does: one scan of the
+// free vectors for each class, and one look through a rack for each task.
+func bareLimit(b *testing.B, machines []placement.Machine, asks []placement.Ask) {
+	n := len(machines)
+	cpu, ram, score := make([]int64, n), make([]int64, n), make([]float32, n)
+	const rack = 40
+	best := make([]int, (n+rack-1)/rack)
+	start := processor()
+	for b.Loop() {
+		for i, m := range machines {
+			cpu[i], ram[i] = m.Capacity.CPUMilli, m.Capacity.RAMBytes
+		}
+		var class schema.Resources
+		settle := func(r int) {
+			best[r] = -1
+			for i := r * rack; i < min((r+1)*rack, n); i++ {
+				score[i] = -1
+				if class.CPUMilli <= cpu[i] && class.RAMBytes <= ram[i] {
+					score[i] = float32(cpu[i]-class.CPUMilli)*1e-5 + float32(ram[i]-class.RAMBytes)*1e-12
+					if best[r] < 0 || score[i] < score[best[r]] {
+						best[r] = i
+					}
+				}
+			}
+		}
+		for _, a := range asks {
+			if a.Limit != class {
+				class = a.Limit
+				for r := range best {
+					settle(r)
+				}
+			}
+			at := -1
+			for _, i := range best {
+				if i >= 0 && (at < 0 || score[i] < score[at]) {
+					at = i
+				}
+			}
+			if at >= 0 {
+				cpu[at] -= class.CPUMilli
+				ram[at] -= class.RAMBytes
+				settle(at / rack)
+			}
+		}
+	}
+	b.ReportMetric(float64(len(asks)*b.N)/b.Elapsed().Seconds(), "tasks/s")
+	b.ReportMetric(float64(len(asks)*b.N)/(processor()-start).Seconds(), "tasks/cpu-s")
+}
+
+// The worst interleaving: each of 2,000 users has one job, all of one
+// priority, so that every task is of another class than the one before.
+func BenchmarkInterleaved(b *testing.B) {
+	asks := jobs(100_000, 2000, 2000)
+	for i := range asks {
+		asks[i].Priority = 110
+		// A constraint, so that turns are single tasks whatever the room.
+		asks[i].Constraints = []placement.Constraint{{Attribute: "arch", Op: placement.OpExists}}
+	}
+	run(b, fleet(10_000), asks, placement.Options{})
+}
+
+func BenchmarkOneNewTask(b *testing.B) {
+	s := placement.NewSnapshot(fleet(10_000), nil)
+	asks := jobs(100_000, 2000, 200)
+	placement.Place(s, asks, 1)
+	for _, kind := range []string{"known-class", "new-class"} {
+		b.Run(kind, func(b *testing.B) {
+			i := 0
+			for b.Loop() {
+				a := asks[i*50%len(asks)]
+				a.Name.Index += 1000 + i
+				if kind == "new-class" {
+					a.Name.Job, a.Limit.RAMBytes = fmt.Sprint("new-", i), a.Limit.RAMBytes+int64(i)
+				}
+				placement.Place(s, []placement.Ask{a}, 1)
+				i++
+			}
+		})
+	}
+	b.Run("nothing", func(b *testing.B) {
+		for b.Loop() {
+			placement.Place(s, nil, 1)
+		}
+	})
+}
+
+// full fills a cell to about so many percent of its RAM with batch tasks.
+func full(machines []placement.Machine, percent int64) *placement.Snapshot {
+	s := placement.NewSnapshot(machines, nil)
+	var tasks []placement.Task
+	for i, m := range machines {
+		limit := schema.Resources{CPUMilli: m.Capacity.CPUMilli * percent / 2000, RAMBytes: m.Capacity.RAMBytes * percent / 2000}
+		for k := range 20 {
+			ask := placement.Ask{Limit: limit, Priority: 110}
+			tasks = append(tasks, placement.Task{
+				Name:    schema.JobName{Cell: "c", User: "old", Job: fmt.Sprintf("j%04d", i%500)}.Task(i*20 + k),
+				Machine: m.Name, Priority: 110, Limit: limit, Ask: &ask,
+			})
+		}
+	}
+	for _, t := range tasks {
+		s.SetTask(t)
+	}
+	return s
+}
+
+func BenchmarkPending(b *testing.B) {
+	s := full(fleet(10_000), 95)
+	asks := jobs(1000, 1000, 100)
+	for i := range asks { // too large for what is left anywhere
+		asks[i].Limit.CPUMilli = 6000 + int64(i)
+		asks[i].Priority = 110
+	}
+	placement.Place(s, asks, 1)
+	var took []time.Duration
+	i := 0
+	for b.Loop() {
+		// Between passes a hundred machines change.
+		b.StopTimer()
+		for k := range 100 {
+			at := (i*100 + k) * 7 % 10_000
+			s.SetTask(placement.Task{
+				Name: schema.JobName{Cell: "c", User: "churn", Job: "j"}.Task(at), Machine: fmt.Sprintf("m%05d", at),
+				Priority: 110, Limit: schema.Resources{CPUMilli: int64(1 + i%2)},
+			})
+		}
+		i++
+		b.StartTimer()
+		start := time.Now()
+		placement.Place(s, asks, 1)
+		took = append(took, time.Since(start))
+	}
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
+}
+
+func BenchmarkPreempt(b *testing.B) {
+	for _, classes := range []int{1, 20, 200} {
+		b.Run(fmt.Sprint("classes=", classes), func(b *testing.B) {
+			asks := jobs(2000, classes, min(classes, 20))
+			for i := range asks {
+				asks[i].Priority = 200
+				asks[i].Limit.CPUMilli = 4000 + asks[i].Limit.CPUMilli%100
+			}
+			evicted := 0
+			for b.Loop() {
+				b.StopTimer()
+				s := full(fleet(5000), 99)
+				s.Configure(placement.Options{Preempt: true})
+				b.StartTimer()
+				evicted = 0
+				for _, d := range placement.Place(s, asks, 1) {
+					evicted += len(d.Victims)
+				}
+			}
+			b.ReportMetric(float64(evicted), "victims")
+		})
+	}
+}
+
+func BenchmarkMemory(b *testing.B) {
+	machines := fleet(10_000)
+	asks := jobs(100_000, 2000, 200)
+	s := placement.NewSnapshot(machines, nil)
+	var tasks []placement.Task
+	for i, d := range placement.Place(s, asks, 1) {
+		if d.Machine != "" {
+			tasks = append(tasks, placement.Task{
+				Name: d.Name, Machine: d.Machine, Priority: 110, Limit: asks[i].Limit, Ports: map[string]int{"http": 20000 + i%9000},
+			})
+		}
+	}
+	heap := func() float64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return float64(m.HeapAlloc)
+	}
+	for b.Loop() {
+		before := heap()
+		empty := placement.NewSnapshot(machines, nil)
+		with := heap()
+		loaded := placement.NewSnapshot(machines, tasks)
+		all := heap()
+		b.ReportMetric((with-before)/float64(len(machines)), "B/machine")
+		b.ReportMetric((all-with-(with-before))/float64(len(tasks)), "B/task")
+		runtime.KeepAlive(empty)
+		runtime.KeepAlive(loaded)
+		s = nil //nolint:ineffassign,wastedassign // or the next round counts it as used
+	}
+}

@@ -1,0 +1,394 @@
+package placement
+
+import (
+	"encoding/binary"
+	"slices"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// class is a set of asks that any machine treats alike, and what is known of
+// how machines treat them.
+type class struct {
+	key      string
+	ask      *Ask // like all of the class, but for its name
+	prod     bool
+	priority int16
+	limit    vector
+	job      int32 // or -1 when what the job has elsewhere is no matter
+	ports    int32
+	needs    []need
+	rules    []rule
+	wishes   []wish
+	bounds   []bound
+	avoid    []string
+	packages []int32
+	shape    [dims + 1]float32 // direction of what is asked, length 1
+	id       uint64            // hash of the key
+	shapeID  int32
+	pass     int  // the last for which it was brought up to date
+	lone     bool // one ask so far, for which nothing is kept
+	inSet    bool
+
+	layout *layout
+	// slots are the candidates, in the layout's order: all machines, or those
+	// that were found to have room.
+	slots  []int32
+	score  []float32 // by candidate; infeasible when there is no room
+	seen   []uint32  // version of the machine that was scored, by candidate
+	blocks []block
+	tally  *tally  // of the job, over the attribute it is spread over, or nil
+	order  []rank  // a heap of the blocks that have room, best first
+	queued []int32 // place in order by block, or -1
+	losses int     // of the snapshot, for which order holds
+
+	epoch    int // of the snapshot, for which all this holds
+	position int // in the log, up to which it holds
+	changes  int // of the job
+	examined int
+	feasible int // of them
+	cursor   int // in the ring, where to go on
+	all      bool
+	waiting  int // asks of the class not yet decided in this pass
+
+	refusal refusal
+	evict   evictions
+}
+
+// wish is a preference made ready to be asked of many machines.
+type wish struct {
+	rule
+	weight float32 // -1 to 1
+}
+
+// bound is a DomainLimit made ready to be asked of many machines.
+type bound struct {
+	column     *column
+	most       int32
+	perMachine bool
+}
+
+// classOf returns the class of an ask.
+func (p *pass) classOf(a *Ask, job int32) *class {
+	s := p.snapshot
+	j := &s.jobs[job]
+	if c := j.recent; c != nil && c.pass == s.passes && alike(a, j.recentAsk) && !s.options.NoClasses && s.options.Policy != Random {
+		return c
+	}
+	c := p.find(a, job)
+	j = &s.jobs[job]
+	j.recent, j.recentAsk = c, a
+	return c
+}
+
+// alike reports, quickly, whether two asks of one job surely are of one class.
+// Where they are but it says no, only time is lost.
+func alike(a, b *Ask) bool {
+	return a.Limit == b.Limit && a.Priority == b.Priority && a.Spread == b.Spread && len(a.Ports) == len(b.Ports) &&
+		a.AllocSet == b.AllocSet && same(a.Devices, b.Devices) && same(a.Constraints, b.Constraints) &&
+		same(a.Preferences, b.Preferences) && same(a.PerDomain, b.PerDomain) && same(a.Avoid, b.Avoid) &&
+		same(a.Packages, b.Packages)
+}
+
+// same reports whether two slices are one, or both empty.
+func same[T any](a, b []T) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
+}
+
+// find looks a class up by its key, or makes it.
+func (p *pass) find(a *Ask, job int32) *class {
+	s := p.snapshot
+	key := s.appendKey(s.scratch[:0], a)
+	if s.options.NoClasses || s.options.Policy == Random {
+		key = binary.AppendVarint(append(key, '#'), int64(a.Name.Index))
+		key = appendStrings(key, a.Name.Cell, a.Name.User, a.Name.Job)
+	} else if p.social(job) {
+		key = appendStrings(append(key, '/'), a.Name.Cell, a.Name.User, a.Name.Job)
+	}
+	s.scratch = key
+	if c := s.classes[string(key)]; c != nil {
+		return c
+	}
+	c := s.newClass(a, string(key))
+	c.job = -1
+	if p.social(job) {
+		c.job = job
+	}
+	s.classes[c.key] = c
+	return c
+}
+
+// social reports whether the job has other tasks, held or asked for, so that
+// it matters where these are.
+func (p *pass) social(job int32) bool {
+	return p.asked[job] > 1 || p.snapshot.jobs[job].held > 0
+}
+
+// appendKey appends all that makes machines treat an ask in its own way.
+func (s *Snapshot) appendKey(b []byte, a *Ask) []byte {
+	b = binary.AppendVarint(b, int64(a.Priority))
+	for _, v := range vectorOf(a.Limit) {
+		b = binary.AppendVarint(b, v)
+	}
+	b = binary.AppendVarint(b, int64(len(a.Ports)))
+	b = appendStrings(b, a.Spread)
+	if len(a.Devices)+len(a.Constraints)+len(a.Preferences)+len(a.PerDomain)+len(a.Avoid)+len(a.Packages) == 0 &&
+		a.AllocSet == (schema.JobName{}) {
+		return b
+	}
+	for _, d := range a.Devices {
+		b = append(appendStrings(append(b, 'd'), append([]string{d.Kind}, d.Models...)...), byte(d.Count))
+		b = binary.AppendVarint(b, int64(d.Milli))
+	}
+	for _, c := range a.Constraints {
+		b = appendStrings(append(b, 'c'), append([]string{c.Attribute, string(c.Op)}, c.Values...)...)
+	}
+	for _, w := range a.Preferences {
+		b = appendStrings(append(b, 'w'), append([]string{w.Attribute, string(w.Op)}, w.Values...)...)
+		b = binary.AppendVarint(b, int64(w.Weight))
+	}
+	for _, l := range a.PerDomain {
+		b = binary.AppendVarint(appendStrings(append(b, 'l'), l.Attribute), int64(l.Max))
+	}
+	b = appendStrings(append(b, 'a'), a.Avoid...)
+	b = appendStrings(append(b, 'p'), a.Packages...)
+	return appendStrings(append(b, 's'), a.AllocSet.Cell, a.AllocSet.User, a.AllocSet.Job)
+}
+
+func appendStrings(b []byte, list ...string) []byte {
+	b = binary.AppendVarint(b, int64(len(list)))
+	for _, v := range list {
+		b = append(binary.AppendVarint(b, int64(len(v))), v...)
+	}
+	return b
+}
+
+func (s *Snapshot) newClass(a *Ask, key string) *class {
+	proto := *a
+	proto.Prefer, proto.Waited = "", 0
+	c := &class{
+		key: key, id: hash(key), ask: &proto, prod: a.Priority.Prod(), priority: int16(a.Priority),
+		limit: vectorOf(a.Limit), ports: int32(len(a.Ports)), needs: s.needs(a.Devices),
+		avoid: a.Avoid, packages: s.packageIDs(a.Packages), epoch: -1,
+		inSet: a.AllocSet != (schema.JobName{}),
+	}
+	c.shapeID = s.shapeID(s.shapeOfAsk(a))
+	for _, k := range a.Constraints {
+		c.rules = append(c.rules, s.rule(k))
+	}
+	for _, w := range a.Preferences {
+		c.wishes = append(c.wishes, wish{s.rule(w.Constraint), float32(min(max(w.Weight, -100), 100)) / 100})
+	}
+	for _, l := range a.PerDomain {
+		c.bounds = append(c.bounds, bound{s.column(l.Attribute), int32(l.Max), l.Attribute == MachineAttribute})
+	}
+	for d := range dims {
+		c.shape[d] = float32(c.limit[d]) * s.typical.scale[d]
+	}
+	for _, n := range c.needs {
+		c.shape[dims] += float32(int(n.milli)*n.count) * s.typical.scale[dims]
+	}
+	normalise(&c.shape)
+	return c
+}
+
+// stale reports whether what is known of the class is void.
+func (s *Snapshot) stale(c *class, epoch, position int) bool {
+	return epoch != s.epoch || position < s.trimmed ||
+		c.job >= 0 && c.bounds != nil && s.jobs[c.job].changes != c.changes
+}
+
+// update brings the scores of a class up to date with what changed.
+func (s *Snapshot) update(c *class) {
+	switch {
+	case s.stale(c, c.epoch, c.position):
+		c.cursor = -1
+		s.examine(c)
+	case c.position == s.now():
+	case c.whole() && s.now()-c.position < len(c.slots):
+		for _, slot := range s.log[c.position-s.trimmed:] {
+			s.rescore(c, c.layout.at[slot])
+		}
+	default:
+		for i, slot := range c.slots {
+			if c.seen[i] != s.version[slot] {
+				s.rescore(c, int32(i))
+			}
+		}
+	}
+	c.position = s.now()
+	if c.losses != s.losses {
+		s.rankAll(c)
+	}
+}
+
+// whole reports whether all machines are candidates.
+func (c *class) whole() bool { return len(c.slots) == len(c.layout.slots) }
+
+// examine scores machines afresh: all of them, or, relaxed, as many as it
+// takes to find enough with room, going on where the last search ended.
+func (s *Snapshot) examine(c *class) {
+	c.layout = s.layoutFor(s.spreadOf(c.ask))
+	c.epoch, c.position = s.epoch, s.now()
+	c.tally = nil
+	if c.job >= 0 {
+		c.changes = s.jobs[c.job].changes
+		if len(c.layout.column.values) > 1 {
+			c.tally = s.tallyOf(c.job, c.layout.column)
+		}
+	}
+	total := len(c.layout.slots)
+	enough := s.enough() + max(c.waiting, 1)
+	c.examined, c.feasible, c.all = 0, 0, true
+	if s.options.NoRelaxed || enough >= total {
+		s.examineAll(c)
+		return
+	}
+	if c.cursor < 0 {
+		c.cursor = int(c.id % uint64(total))
+	}
+	c.slots = c.slots[:0]
+	for c.examined < total && len(c.slots) < enough {
+		slot := c.layout.ring[c.cursor]
+		c.cursor = (c.cursor + 1) % total
+		c.examined++
+		if s.check(c, slot) == fine {
+			c.slots = append(c.slots, c.layout.at[slot])
+		}
+	}
+	c.all = c.examined == total
+	slices.Sort(c.slots)
+	c.feasible = len(c.slots)
+	c.score, c.seen = slices.Grow(c.score[:0], c.feasible)[:c.feasible], slices.Grow(c.seen[:0], c.feasible)[:c.feasible]
+	for i, at := range c.slots {
+		slot := c.layout.slots[at]
+		c.slots[i], c.score[i], c.seen[i] = slot, s.worth(c, slot), s.version[slot]
+	}
+	c.blocks = c.layout.cut(c.slots, c.blocks)
+	for b := range c.blocks {
+		c.settle(&c.blocks[b])
+	}
+	s.rankAll(c)
+}
+
+// enough is how many machines with room are enough to choose among.
+func (s *Snapshot) enough() int {
+	if s.options.Enough > 0 {
+		return s.options.Enough
+	}
+	return DefaultEnough
+}
+
+// glance finds the best machines for a lone ask as examine does, but keeps
+// nothing, since most such asks stay alone.
+func (s *Snapshot) glance(c *class) (first, second int32) {
+	c.layout = s.layoutFor(s.spreadOf(c.ask))
+	total, enough := len(c.layout.ring), s.enough()+1
+	first, second = -1, -1
+	var best, next float32
+	c.examined, c.feasible = 0, 0
+	for at := int(c.id % uint64(max(total, 1))); c.examined < total && c.feasible < enough; at = (at + 1) % total {
+		slot := c.layout.ring[at]
+		c.examined++
+		if s.check(c, slot) != fine {
+			continue
+		}
+		c.feasible++
+		switch w := s.worth(c, slot); {
+		case first < 0 || w > best || w == best && c.layout.at[slot] < c.layout.at[first]:
+			first, second, best, next = slot, first, w, best
+		case second < 0 || w > next || w == next && c.layout.at[slot] < c.layout.at[second]:
+			second, next = slot, w
+		}
+	}
+	return first, second
+}
+
+func (s *Snapshot) examineAll(c *class) {
+	c.slots = c.layout.slots // shared: candidates are never written in place
+	n := len(c.slots)
+	c.examined = n
+	c.score, c.seen = slices.Grow(c.score[:0], n)[:n], slices.Grow(c.seen[:0], n)[:n]
+	for i, slot := range c.slots {
+		c.seen[i] = s.version[slot]
+		c.score[i] = infeasible
+		if s.check(c, slot) == fine {
+			c.score[i] = s.worth(c, slot)
+			c.feasible++
+		}
+	}
+	c.blocks = append(c.blocks[:0], c.layout.blocks...)
+	for b := range c.blocks {
+		c.settle(&c.blocks[b])
+	}
+	s.rankAll(c)
+}
+
+// rescore scores one candidate again and settles its block.
+func (s *Snapshot) rescore(c *class, i int32) {
+	slot := c.slots[i]
+	if c.seen[i] == s.version[slot] {
+		return
+	}
+	c.seen[i] = s.version[slot]
+	was, now := c.score[i], infeasible
+	if s.check(c, slot) == fine {
+		now = s.worth(c, slot)
+	}
+	c.score[i] = now
+	switch {
+	case was == now:
+		return
+	case was == infeasible:
+		c.feasible++
+	case now == infeasible:
+		c.feasible--
+	}
+	k := c.blockOf(i)
+	b := &c.blocks[k]
+	switch {
+	case b.best == i && now < was:
+		c.settle(b)
+	case b.best == i:
+	case now > infeasible && (b.best < 0 || now > c.score[b.best] || now == c.score[b.best] && i < b.best):
+		b.best = i
+	default:
+		return
+	}
+	s.rank(c, int32(k))
+}
+
+// blockOf returns the block of a candidate.
+func (c *class) blockOf(i int32) int {
+	lo, hi := 0, len(c.blocks)
+	for hi-lo > 1 {
+		if mid := (lo + hi) / 2; c.blocks[mid].from <= i {
+			lo = mid
+		} else {
+			hi = mid
+		}
+	}
+	return lo
+}
+
+// settle finds the best candidate of a block; of equal ones the first.
+func (c *class) settle(b *block) {
+	b.best = -1
+	best := infeasible
+	for i, v := range c.score[b.from:b.to] {
+		if v > best {
+			best, b.best = v, b.from+int32(i)
+		}
+	}
+}
+
+// spreadOf returns the attribute over which the job of an ask is spread.
+func (s *Snapshot) spreadOf(a *Ask) string {
+	switch {
+	case a.Spread != "":
+		return a.Spread
+	case s.options.Spread != "":
+		return s.options.Spread
+	}
+	return DefaultSpread
+}

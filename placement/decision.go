@@ -1,0 +1,152 @@
+package placement
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// Reason says why a machine cannot take an ask.
+type Reason string
+
+// The reasons. A machine has one: the first that holds, in this order.
+const (
+	ReasonDown       Reason = "machine is down"
+	ReasonDraining   Reason = "machine is draining"
+	ReasonOther      Reason = "task belongs on another machine"
+	ReasonAvoided    Reason = "task crashed there recently"
+	ReasonConstraint Reason = "constraint does not hold"
+	ReasonNoDevice   Reason = "no such device"
+	ReasonNoAlloc    Reason = "no alloc of the set"
+	ReasonDomain     Reason = "domain has enough of the job's tasks"
+	ReasonHeld       Reason = "held for a task that waited long"
+	ReasonCPU        Reason = "not enough cpuMilli"
+	ReasonRAM        Reason = "not enough ramBytes"
+	ReasonDisk       Reason = "not enough diskBytes"
+	ReasonPorts      Reason = "no free port"
+	ReasonDevices    Reason = "not enough free devices"
+)
+
+// Decision is the answer to one ask. Machine is "" when the task stays pending;
+// Why then says the reason for each machine.
+type Decision struct {
+	Name    schema.TaskName
+	Machine string
+	Ports   map[string]int
+	Devices []DeviceUse
+	// Alloc is the alloc in which the task runs, if it asked for a set.
+	Alloc schema.TaskName
+	// Victims have to stop on Machine before the task can start. Each of
+	// them that is known with its Ask has a later Decision of its own.
+	Victims []Victim
+	// Evicted is true when the ask is that of a victim of this pass.
+	Evicted bool
+	// Held is the machine that is held for the task, which stays pending:
+	// nothing of its priority or lower is put there in this pass.
+	Held string
+	Why  Why
+}
+
+// Victim is a task that is evicted for one of higher priority.
+type Victim struct {
+	Name       schema.TaskName
+	Generation uint64
+	Priority   schema.Priority
+}
+
+// Why explains a decision. For a task that stays pending the counts of the
+// refused machines and of the feasible ones (none) sum to Machines. For a task
+// that was placed, Examined machines were looked at, of which Feasible had
+// room, and nothing is counted of the others.
+type Why struct {
+	Machines int           `json:"machines"`
+	Examined int           `json:"examined,omitempty"`
+	Feasible int           `json:"feasible"`
+	Refused  []ReasonCount `json:"refused,omitempty"` // most first
+	// Change is the smallest change of the ask with which it would fit; nil
+	// if there is none.
+	Change *Change `json:"change,omitempty"`
+	// Score says why Machine was the best, and RunnerUp the second best.
+	Score    *Score `json:"score,omitempty"`
+	RunnerUp *Score `json:"runnerUp,omitempty"`
+}
+
+// String says it in words, such as "0 of 3 machines fit: 2 not enough
+// ramBytes, 1 machine is down; fits on 2 with 1024 ramBytes less".
+func (w Why) String() string {
+	parts := make([]string, 0, len(w.Refused))
+	for _, r := range w.Refused {
+		parts = append(parts, fmt.Sprintf("%d %s", r.Machines, r.Reason))
+	}
+	s := fmt.Sprintf("%d of %d machines fit", w.Feasible, w.Machines)
+	if len(parts) > 0 {
+		s += ": " + strings.Join(parts, ", ")
+	}
+	if w.Change != nil {
+		s += "; " + w.Change.String()
+	}
+	return s
+}
+
+// ReasonCount is the number of machines that refused for a reason.
+type ReasonCount struct {
+	Reason   Reason `json:"reason"`
+	Machines int    `json:"machines"`
+}
+
+// Change is what would have to change of an ask so that it fits on Machines.
+type Change struct {
+	// Less is what the ask would have to give up of its limit.
+	Less schema.Resources `json:"less,omitzero"`
+	// Without is the one requirement that would have to go, in words: a
+	// constraint, a bound per domain, a port, a device.
+	Without  string `json:"without,omitempty"`
+	Machines int    `json:"machines"`
+}
+
+// String says it in words, such as "fits on 12 with 536870912 ramBytes less".
+func (c Change) String() string {
+	if c.Without != "" {
+		return fmt.Sprintf("fits on %d without %s", c.Machines, c.Without)
+	}
+	var parts []string
+	for _, d := range schema.Dimensions() {
+		if n := c.Less.Of(d); n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, d))
+		}
+	}
+	return fmt.Sprintf("fits on %d with %s less", c.Machines, strings.Join(parts, " and "))
+}
+
+// Score is what a machine was worth to an ask: the sum of its terms, weights
+// included, the more the better. Of equal machines the first by name is taken.
+type Score struct {
+	Machine string  `json:"machine"`
+	Total   float32 `json:"total"`
+	Terms   Terms   `json:"terms"`
+}
+
+// Terms are the parts of a Score. Weights says what each means.
+type Terms struct {
+	Stranded float32 `json:"stranded,omitzero"`
+	Shape    float32 `json:"shape,omitzero"`
+	Headroom float32 `json:"headroom,omitzero"`
+	Mix      float32 `json:"mix,omitzero"`
+	Machine  float32 `json:"machine,omitzero"`
+	Packages float32 `json:"packages,omitzero"`
+	Wish     float32 `json:"wish,omitzero"`
+	// Fit is the only term of the policies other than Hybrid.
+	Fit float32 `json:"fit,omitzero"`
+}
+
+func (t *Terms) total() float32 {
+	return t.Stranded + t.Shape + t.Headroom + t.Mix + t.Machine + t.Packages + t.Wish + t.Fit
+}
+
+// Verdict is what one machine says to an ask: a Reason, or "" and its Score.
+type Verdict struct {
+	Machine string `json:"machine"`
+	Reason  Reason `json:"reason,omitempty"`
+	Score   *Score `json:"score,omitempty"`
+}

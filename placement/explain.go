@@ -1,0 +1,261 @@
+package placement
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// refusal is what each machine says to a class for which there is no room. It
+// is kept, so that a pending class is looked at again only on machines that
+// changed: an event that could help it is one of these.
+type refusal struct {
+	epoch    int
+	position int
+	by       []answer // by slot; with within set where change would do
+	counts   [answers]int
+	best     lack // the least that any machine lacks
+	change   *Change
+	stale    bool // change must be looked for again
+}
+
+// within marks a machine on which the smallest change would do.
+const within answer = 0x80
+
+// refuse brings the refusals of a class up to date and returns the number of
+// machines that have room after all.
+func (s *Snapshot) refuse(c *class) int {
+	r := &c.refusal
+	switch {
+	case len(r.by) != len(s.nodes) || s.stale(c, r.epoch, r.position):
+		r.by = slices.Grow(r.by[:0], len(s.nodes))[:len(s.nodes)]
+		r.counts = [answers]int{}
+		for slot := range s.nodes {
+			if s.state[slot] != stateGone {
+				r.by[slot] = s.check(c, int32(slot))
+				r.counts[r.by[slot]]++
+			}
+		}
+		r.stale = true
+	default:
+		for _, slot := range s.log[r.position-s.trimmed:] {
+			s.refuseAgain(c, slot)
+		}
+	}
+	r.epoch, r.position = s.epoch, s.now()
+	if c.job >= 0 {
+		c.changes = s.jobs[c.job].changes
+	}
+	return r.counts[fine]
+}
+
+// refuseAgain asks one machine again, and sees whether the smallest change
+// stays what it is.
+func (s *Snapshot) refuseAgain(c *class, slot int32) {
+	r := &c.refusal
+	was, now := r.by[slot], s.check(c, slot)
+	r.counts[was&^within]--
+	r.counts[now]++
+	r.by[slot] = now
+	if r.stale {
+		return
+	}
+	l, ok := s.lacks(c, slot)
+	switch {
+	case r.best.weight == 0 || ok && l.weight < r.best.weight:
+		r.stale = true
+		return
+	case ok && l.covered(&r.best):
+		r.by[slot] |= within
+	}
+	if (was^r.by[slot])&within == 0 {
+		return
+	}
+	change := *r.change // the old one was given away
+	if was&within != 0 {
+		change.Machines--
+	} else {
+		change.Machines++
+	}
+	r.change, r.stale = &change, change.Machines == 0
+}
+
+// explain says why a class is pending.
+func (s *Snapshot) explain(c *class, w *Why) {
+	s.refuse(c)
+	r := &c.refusal
+	if r.stale {
+		r.change, r.stale = s.smallestChange(c), false
+	}
+	w.Machines, w.Examined, w.Feasible = len(s.slots), len(s.slots), r.counts[fine]
+	w.Refused, w.Change = countReasons(&r.counts), r.change
+}
+
+func countReasons(counts *[answers]int) []ReasonCount {
+	var out []ReasonCount
+	for a, n := range counts {
+		if a := answer(a); a != fine && n > 0 {
+			out = append(out, ReasonCount{reasons[a], n})
+		}
+	}
+	slices.SortStableFunc(out, func(a, b ReasonCount) int { return cmp.Compare(b.Machines, a.Machines) })
+	return out
+}
+
+// lack is what a machine is short of for an ask.
+type lack struct {
+	less   vector
+	weight float32 // as a share of the ask, summed over the dimensions
+}
+
+// covered reports whether a change as large as o would do.
+func (l *lack) covered(o *lack) bool {
+	return l.less[0] <= o.less[0] && l.less[1] <= o.less[1] && l.less[2] <= o.less[2]
+}
+
+// smallestChange finds what would have to change so that the class fits: the
+// least reduction of its limit, as a share of it, or else the one requirement
+// without which there is room.
+func (s *Snapshot) smallestChange(c *class) *Change {
+	r := &c.refusal
+	r.best = lack{}
+	for slot := range s.nodes {
+		r.by[slot] &^= within
+		if l, ok := s.lacks(c, int32(slot)); ok && (r.best.weight == 0 || l.weight < r.best.weight) {
+			r.best = l
+		}
+	}
+	if r.best.weight == 0 {
+		return s.withoutOne(c)
+	}
+	n := 0
+	for slot := range s.nodes {
+		if l, ok := s.lacks(c, int32(slot)); ok && l.covered(&r.best) {
+			r.by[slot] |= within
+			n++
+		}
+	}
+	return &Change{Less: r.best.less.resources(), Machines: n}
+}
+
+// lacks returns what a machine is short of, if that is all that is in the way.
+func (s *Snapshot) lacks(c *class, slot int32) (l lack, ok bool) {
+	if by := c.refusal.by[slot] &^ within; by < lacksCPU || by > lacksDisk || s.state[slot] == stateGone {
+		return l, false
+	}
+	free := s.free(c)
+	for d := range dims {
+		if short := c.limit[d] - free[d][slot]; short > 0 {
+			if free[d][slot] <= 0 {
+				return l, false // to ask for nothing is no change of an ask
+			}
+			l.less[d] = short
+			l.weight += float32(short) / float32(c.limit[d])
+		}
+	}
+	return l, c.ports <= s.ports[slot] && (c.needs == nil || s.hasDevices(c, slot))
+}
+
+// withoutOne looks for the requirement without which most machines have room.
+func (s *Snapshot) withoutOne(c *class) *Change {
+	var best *Change
+	try := func(what string, without class) {
+		n := 0
+		for slot := range s.nodes {
+			if s.state[slot] != stateGone && s.check(&without, int32(slot)) == fine {
+				n++
+			}
+		}
+		if n > 0 && (best == nil || n > best.Machines) {
+			best = &Change{Without: what, Machines: n}
+		}
+	}
+	for i := range c.rules {
+		w := *c
+		w.rules = slices.Delete(slices.Clone(c.rules), i, i+1)
+		try(c.rules[i].String(), w)
+	}
+	for i, b := range c.ask.PerDomain {
+		w := *c
+		w.bounds = slices.Delete(slices.Clone(c.bounds), i, i+1)
+		try("at most "+itoa(b.Max)+" per "+b.Attribute, w)
+	}
+	for i, d := range c.ask.Devices {
+		w := *c
+		w.needs = slices.Delete(slices.Clone(c.needs), i, i+1)
+		try(d.String(), w)
+	}
+	if c.ports > 0 {
+		w := *c
+		w.ports = 0
+		try("ports", w)
+	}
+	if len(c.avoid) > 0 {
+		w := *c
+		w.avoid = nil
+		try("avoiding machines on which it crashed", w)
+	}
+	return best
+}
+
+// single returns the class of one ask outside a pass.
+func (s *Snapshot) single(a *Ask) *class {
+	c := s.newClass(a, "")
+	c.job = s.jobID(a.Name.JobName)
+	return c
+}
+
+// Explain says how all machines answer an ask, without placing it.
+func (s *Snapshot) Explain(a Ask) Why {
+	var w Why
+	s.explain(s.single(&a), &w)
+	return w
+}
+
+// Verdict says how one machine answers an ask; false if there is no such
+// machine.
+func (s *Snapshot) Verdict(a Ask, machine string) (Verdict, bool) {
+	slot, ok := s.slots[machine]
+	if !ok {
+		return Verdict{}, false
+	}
+	c := s.single(&a)
+	v := Verdict{Machine: machine, Reason: reasons[s.check(c, slot)]}
+	if v.Reason == "" {
+		v.Score = s.scoreOf(c, slot)
+	}
+	return v, true
+}
+
+// Eligible returns the names of the machines that an ask may be placed on,
+// now or when there is room, in order: those on which a system job has a task.
+// A machine that is down or draining is eligible all the same.
+func (s *Snapshot) Eligible(a Ask) []string {
+	c := s.single(&a)
+	var names []string
+	for slot := range s.nodes {
+		if s.state[slot] == stateGone {
+			continue
+		}
+		switch s.admits(c, int32(slot)) {
+		case fine, isDown, isDraining, isFullDomain:
+			if s.eligible(c, int32(slot)) {
+				names = append(names, s.nodes[slot].Name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// eligible looks at what a machine is, whatever its state.
+func (s *Snapshot) eligible(c *class, slot int32) bool {
+	for i := range c.rules {
+		if !c.rules[i].holds(slot) {
+			return false
+		}
+	}
+	limit := schema.Resources{CPUMilli: c.limit[0], RAMBytes: c.limit[1], DiskBytes: c.limit[2]}
+	return limit.Fits(s.nodes[slot].Capacity) && (c.needs == nil || s.nodes[slot].exist(c.needs))
+}

@@ -1,0 +1,303 @@
+package placement
+
+import (
+	"github.com/musterhq/muster/schema"
+)
+
+// task is a Task as the snapshot holds it.
+type task struct {
+	taskKey
+	priority  int16
+	stopping  bool
+	inAlloc   int32 // the task that is its alloc, or -1
+	limit     vector
+	reserv    vector
+	ports     []uint16
+	devices   []deviceUse
+	ask       *Ask
+	nextHere  int32 // of its machine
+	prevHere  int32
+	nextOfJob int32
+	prevOfJob int32
+	shape     int32 // as typical asks are counted
+	isAlloc   bool
+}
+
+type taskKey struct {
+	job, index, slot int32
+	generation       uint64
+}
+
+type deviceUse struct{ index, milli int16 }
+
+// job is what the snapshot knows of a job.
+type job struct {
+	name  schema.JobName
+	first int32 // of its tasks, or -1
+	held  int32 // number of tasks on machines
+	// recent is the class of recentAsk, the job's last.
+	recent    *class
+	recentAsk *Ask
+	// changes counts the changes of the job's tasks.
+	changes int
+	// domains counts the job's tasks by domain, for the attributes that a
+	// class of the job asked about.
+	domains map[*column]*tally
+}
+
+// tally counts the tasks of a job by value of an attribute.
+type tally struct{ n []int32 }
+
+func (t *tally) add(value, by int32) {
+	for int(value) >= len(t.n) {
+		t.n = append(t.n, 0)
+	}
+	t.n[value] += by
+}
+
+func (s *Snapshot) jobID(name schema.JobName) int32 {
+	if id, ok := s.jobIDs[name]; ok {
+		return id
+	}
+	id := int32(len(s.jobs))
+	s.jobIDs[name] = id
+	s.jobs = append(s.jobs, job{name: name, first: -1})
+	return id
+}
+
+// SetTask adds a task to the machine that holds it, or takes over what changed
+// of it. It is left out when the machine is not known.
+func (s *Snapshot) SetTask(t Task) {
+	slot, ok := s.slots[t.Machine]
+	if !ok {
+		return
+	}
+	h := s.taskOf(t, slot)
+	if old := s.find(h.taskKey); old >= 0 {
+		if h.ask == nil {
+			h.ask = s.tasks[old].ask
+		}
+		s.exchange(old, h)
+	} else {
+		s.hold(h)
+	}
+	s.touch(slot)
+}
+
+func (s *Snapshot) taskOf(t Task, slot int32) task {
+	h := task{
+		taskKey:  taskKey{s.jobID(t.Name.JobName), int32(t.Name.Index), slot, t.Generation},
+		priority: int16(t.Priority), stopping: t.Stopping, isAlloc: t.IsAlloc,
+		limit: vectorOf(t.Limit), reserv: vectorOf(t.Reservation), inAlloc: -1, ask: t.Ask,
+	}
+	if h.reserv == (vector{}) {
+		h.reserv = h.limit
+	}
+	for _, p := range t.Ports {
+		h.ports = append(h.ports, uint16(p))
+	}
+	for _, d := range t.Devices {
+		h.devices = append(h.devices, deviceUse{int16(d.Index), int16(d.Milli)})
+	}
+	h.shape = s.shapeID(s.shapeOf(&h))
+	if t.Alloc != (schema.TaskName{}) {
+		h.inAlloc = s.allocNamed(t.Alloc, slot)
+	}
+	return h
+}
+
+// RemoveTask forgets a task. Unknown ones are none of its business.
+func (s *Snapshot) RemoveTask(name schema.TaskName, machine string, generation uint64) {
+	slot, ok := s.slots[machine]
+	id, known := s.jobIDs[name.JobName]
+	if !ok || !known {
+		return
+	}
+	if t := s.find(taskKey{id, int32(name.Index), slot, generation}); t >= 0 {
+		s.drop(t)
+		s.touch(slot)
+	}
+}
+
+// find returns a task that a machine holds, or -1. Machines hold dozens of tasks:
+// looking through them costs less than a map of all.
+func (s *Snapshot) find(key taskKey) int32 {
+	for t := s.nodes[key.slot].first; t >= 0; t = s.tasks[t].nextHere {
+		if s.tasks[t].taskKey == key {
+			return t
+		}
+	}
+	return -1
+}
+
+// SetBudget says how many tasks of a job may still be disrupted. Tasks beyond
+// it are the last to be evicted; without a budget a job has no such bound.
+func (s *Snapshot) SetBudget(name schema.JobName, left int) { s.budgets[s.jobID(name)] = left }
+
+// exchange takes over what changed of a task in its place, so that an alloc
+// keeps its tasks.
+func (s *Snapshot) exchange(id int32, h task) {
+	s.charge(id, -1)
+	old := &s.tasks[id]
+	s.count(old.shape, -1)
+	s.ofPriority[bounded(old.priority)]--
+	s.ofPriority[bounded(h.priority)]++
+	h.nextHere, h.prevHere, h.nextOfJob, h.prevOfJob = old.nextHere, old.prevHere, old.nextOfJob, old.prevOfJob
+	*old = h
+	s.count(h.shape, 1)
+	s.charge(id, 1)
+	if a := s.allocs[id]; a != nil {
+		s.refill(id, a)
+	} else if h.isAlloc {
+		s.allocs[id] = &alloc{free: h.limit}
+	}
+}
+
+// hold links a task to its machine and job and charges the machine.
+func (s *Snapshot) hold(h task) {
+	var id int32
+	if k := len(s.unused); k > 0 {
+		id = s.unused[k-1]
+		s.unused = s.unused[:k-1]
+	} else {
+		id = int32(len(s.tasks))
+		s.tasks = append(s.tasks, task{})
+	}
+	n, j := &s.nodes[h.slot], &s.jobs[h.job]
+	h.nextHere, h.prevHere, h.nextOfJob, h.prevOfJob = n.first, -1, j.first, -1
+	if n.first >= 0 {
+		s.tasks[n.first].prevHere = id
+	}
+	if j.first >= 0 {
+		s.tasks[j.first].prevOfJob = id
+	}
+	n.first, j.first = id, id
+	s.tasks[id] = h
+	if h.isAlloc {
+		s.allocs[id] = &alloc{free: h.limit}
+	}
+	s.count(h.shape, 1)
+	s.ofPriority[bounded(h.priority)]++
+	s.countDomain(h.job, h.slot, 1)
+	s.charge(id, 1)
+}
+
+// drop forgets a task; the caller touches its machine.
+func (s *Snapshot) drop(id int32) {
+	if a := s.allocs[id]; a != nil {
+		s.orphan(id)
+		delete(s.allocs, id)
+	}
+	s.charge(id, -1)
+	t := &s.tasks[id]
+	s.count(t.shape, -1)
+	s.ofPriority[bounded(t.priority)]--
+	s.countDomain(t.job, t.slot, -1)
+	if t.prevHere >= 0 {
+		s.tasks[t.prevHere].nextHere = t.nextHere
+	} else {
+		s.nodes[t.slot].first = t.nextHere
+	}
+	if t.nextHere >= 0 {
+		s.tasks[t.nextHere].prevHere = t.prevHere
+	}
+	if t.prevOfJob >= 0 {
+		s.tasks[t.prevOfJob].nextOfJob = t.nextOfJob
+	} else {
+		s.jobs[t.job].first = t.nextOfJob
+	}
+	if t.nextOfJob >= 0 {
+		s.tasks[t.nextOfJob].prevOfJob = t.prevOfJob
+	}
+	*t = task{}
+	s.unused = append(s.unused, id)
+}
+
+// bounded returns a priority as an index, also for data that breaks the bounds.
+func bounded(p int16) int { return min(max(int(p), 0), schema.MaxPriority) }
+
+// charge takes what a task holds from its machine or alloc (sign 1), or gives
+// it back (sign -1).
+func (s *Snapshot) charge(id int32, sign int64) {
+	t := &s.tasks[id]
+	n := &s.nodes[t.slot]
+	if t.inAlloc >= 0 {
+		a := s.allocs[t.inAlloc]
+		for d := range dims {
+			a.free[d] -= sign * t.limit[d]
+		}
+	} else {
+		for d := range dims {
+			s.byLimit[d][t.slot] -= sign * t.limit[d]
+			s.byReserv[d][t.slot] -= sign * t.reserv[d]
+		}
+		if schema.Priority(t.priority).Prod() {
+			s.prodCPU[t.slot] += sign * t.limit[0]
+		}
+	}
+	for _, p := range t.ports {
+		if sign > 0 {
+			n.takePort(int(p))
+		} else {
+			n.givePort(int(p))
+		}
+	}
+	for _, u := range t.devices {
+		if int(u.index) < len(n.devices) {
+			n.devices[u.index].free -= int16(sign) * u.milli
+		}
+	}
+}
+
+// countDomain keeps the counts of a job's tasks by domain.
+func (s *Snapshot) countDomain(id, slot int32, by int32) {
+	j := &s.jobs[id]
+	j.held += by
+	j.changes++
+	if by < 0 {
+		s.losses++
+	}
+	key := together(id, slot)
+	if n := s.here[key] + by; n > 0 {
+		s.here[key] = n
+	} else {
+		delete(s.here, key)
+	}
+	for c, counts := range j.domains {
+		counts.add(c.at[slot], by)
+	}
+}
+
+// tallyOf returns how many tasks of the job are in each domain, which is kept
+// up to date from then on.
+func (s *Snapshot) tallyOf(id int32, c *column) *tally {
+	j := &s.jobs[id]
+	counts, ok := j.domains[c]
+	if !ok {
+		if j.domains == nil {
+			j.domains = map[*column]*tally{}
+		}
+		counts = &tally{n: make([]int32, len(c.values))}
+		for t := j.first; t >= 0; t = s.tasks[t].nextOfJob {
+			counts.add(c.at[s.tasks[t].slot], 1)
+		}
+		j.domains[c] = counts
+	}
+	if k := len(c.values) - len(counts.n); k > 0 {
+		counts.n = append(counts.n, make([]int32, k)...)
+	}
+	return counts
+}
+
+// onMachine returns how many tasks of a job a machine holds.
+func (s *Snapshot) onMachine(job, slot int32) int32 { return s.here[together(job, slot)] }
+
+func together(job, slot int32) uint64 { return uint64(job)<<32 | uint64(slot) }
+
+// recountDomains forgets the counts by domain after attributes changed.
+func (s *Snapshot) recountDomains() {
+	for i := range s.jobs {
+		s.jobs[i].domains = nil
+		s.jobs[i].changes++
+	}
+}

@@ -1,0 +1,72 @@
+package placement
+
+import "time"
+
+// A machine in holdShare may be held for those that have waited long, and one
+// in any cell.
+const holdShare = 100
+
+func (s *Snapshot) reserveAfter() time.Duration {
+	if s.options.ReserveAfter == 0 {
+		return DefaultReserveAfter
+	}
+	return s.options.ReserveAfter
+}
+
+// hold keeps a machine free of further tasks of the ask's priority and lower,
+// if the ask has waited long. It is the machine that would take the ask when
+// empty and lacks the least now; since nothing new is put there, it is the
+// same in the next pass, but for a machine that does even better by then.
+func (p *pass) hold(c *class, a *Ask, d *Decision) {
+	s := p.snapshot
+	after := s.reserveAfter()
+	if after < 0 || a.Waited < after || len(s.holds) >= 1+len(s.slots)/holdShare {
+		return
+	}
+	best, least := int32(-1), float32(0)
+	for slot := range s.nodes {
+		i := int32(slot)
+		if s.state[slot] != stateUp || s.heldAt[slot] >= c.priority || s.admits(c, i) != fine || !s.fitsEmpty(c, i) {
+			continue
+		}
+		if short := s.shortOf(c, i); best < 0 || short < least || short == least && s.compareSlots(i, best) < 0 {
+			best, least = i, short
+		}
+	}
+	if best < 0 {
+		return
+	}
+	s.heldAt[best] = c.priority
+	s.holds = append(s.holds, best)
+	s.touch(best)
+	d.Held = s.nodes[best].Name
+}
+
+// fitsEmpty reports whether the ask would fit if the machine were empty.
+func (s *Snapshot) fitsEmpty(c *class, slot int32) bool {
+	n := &s.nodes[slot]
+	capacity := vectorOf(n.Capacity)
+	for d := range dims {
+		if c.limit[d] > capacity[d] {
+			return false
+		}
+	}
+	return c.ports == 0 || n.Ports.First > 0 && int(c.ports) <= n.Ports.Last-n.Ports.First+1-len(n.BusyPorts)
+}
+
+// shortOf returns what the machine lacks for the ask, as a share of it.
+func (s *Snapshot) shortOf(c *class, slot int32) (short float32) {
+	free := s.free(c)
+	for d := range dims {
+		if lack := c.limit[d] - free[d][slot]; lack > 0 {
+			short += float32(lack) / float32(c.limit[d])
+		}
+	}
+	if c.needs != nil && !s.hasDevices(c, slot) {
+		short++
+	}
+	if c.ports > s.ports[slot] {
+		short++
+	}
+	return short
+}

@@ -1,0 +1,59 @@
+package placement
+
+import "github.com/musterhq/muster/schema"
+
+// Machine is what the cell knows of a machine when it decides.
+type Machine struct {
+	Name      string
+	Capacity  schema.Resources
+	Ports     schema.PortRange
+	BusyPorts []int // of Ports, in use by others than tasks
+	// Attributes are facts about the machine, for constraints, preferences
+	// and spreading. The attribute "machine" always is its name.
+	Attributes map[string]string
+	// Up is false while the machine is silent or lost: it keeps what it
+	// holds and gets nothing new.
+	Up bool
+	// Draining is true while the machine is being emptied: it keeps what it
+	// holds until that is moved, and gets nothing new.
+	Draining bool
+	// Devices are countable things of which a task gets some for itself, or
+	// a share of one.
+	Devices []Device
+	// Packages are the packages and images that the machine holds already.
+	Packages []string
+}
+
+// MachineAttribute is the attribute that every machine has: its name. As a
+// domain it makes each machine a domain of its own.
+const MachineAttribute = "machine"
+
+// Device is a group of equal devices of a machine, such as its GPUs.
+type Device struct {
+	Kind  string // such as gpu
+	Model string // such as T4; "" if it does not matter
+	Count int
+}
+
+// DeviceMilli is one whole device.
+const DeviceMilli = 1000
+
+// DeviceAsk is a number of whole devices of one kind, or a share of one.
+type DeviceAsk struct {
+	Kind   string
+	Models []string // any of these; none means any model
+	// Count is the number of devices, at least 1.
+	Count int
+	// Milli is what is asked of each device, in thousandths; 0 means all of
+	// it. Less than DeviceMilli may be asked of one device only (Count 1).
+	Milli int
+}
+
+// DeviceUse is what a task holds of one device.
+type DeviceUse struct {
+	Kind string `json:"kind"`
+	// Index counts the machine's devices from 0, in the order of
+	// Machine.Devices, through all groups.
+	Index int `json:"index"`
+	Milli int `json:"milli"`
+}

@@ -1,0 +1,87 @@
+package placement
+
+import "time"
+
+// Policy names a rule that chooses between feasible machines.
+type Policy string
+
+// The policies. All but Hybrid exist to be compared with.
+const (
+	Hybrid   Policy = "hybrid"
+	BestFit  Policy = "best-fit"  // the fullest machine that has room
+	WorstFit Policy = "worst-fit" // the emptiest; E-PVM like
+	Random   Policy = "random"    // any, by hash
+)
+
+// Options say how a snapshot is placed on. The zero value is muster's default
+// but for preemption, which a caller has to want since it must act on victims.
+type Options struct {
+	Policy Policy // "" means Hybrid
+	// Preempt allows to evict tasks of lower priority, see Decision.Victims.
+	Preempt bool
+	// Spread is the attribute over which jobs are spread that do not name
+	// one; "" means DefaultSpread.
+	Spread string
+	// Weights of Hybrid; nil means DefaultWeights.
+	Weights *Weights
+	// ReserveAfter is how long an ask waits before a machine may be held for
+	// it; 0 means DefaultReserveAfter, less than 0 never.
+	ReserveAfter time.Duration
+
+	// The techniques that make placement fast; each can be switched off so
+	// that its worth can be measured.
+	NoCache   bool // forget scores between passes and between turns of a class
+	NoClasses bool // every ask is a class of its own
+	NoRelaxed bool // examine all machines for every class
+	// Enough is how many machines with room are enough to choose among, in
+	// addition to one for each task of the class; 0 means DefaultEnough.
+	Enough int
+}
+
+// DefaultEnough is how many machines with room are enough to choose among.
+const DefaultEnough = 128
+
+// DefaultSpread is the attribute over which jobs are spread.
+const DefaultSpread = "rack"
+
+// DefaultReserveAfter is how long an ask waits, by default, before a machine
+// is held for it.
+const DefaultReserveAfter = 5 * time.Minute
+
+// Weights weigh the terms of the hybrid score. Before its weight each term is
+// about 1 where it matters.
+//
+// How evenly a job is spread over domains (Ask.Spread) is no term: among the
+// machines that have room, those of the domain with the fewest tasks of the
+// job come first, whatever their score. So no weight can undo it.
+type Weights struct {
+	// Stranded: what becomes useless. For each typical ask of the cell that
+	// does not fit into what is left of the machine, everything left is
+	// useless to it; for one that fits, the parts of devices that are too
+	// small for it are. The term is what the placement adds to that, in
+	// multiples of a typical ask, each ask counted by its share of all.
+	Stranded float32
+	// Shape: the cosine of what is asked and what is free, in multiples of
+	// the typical ask. A machine that has mostly CPU left gets the asks that
+	// want mostly CPU, before anything is stranded.
+	Shape float32
+	// Headroom, of prod asks only: CPU is compressible, and a machine whose
+	// prod tasks leave no tenth of it to spikes or to others is worse.
+	Headroom float32
+	// Mix: prod beside non-prod. What prod reserves and does not use can only
+	// be reclaimed for non-prod work on the same machine.
+	Mix float32
+	// Machine: how much of the job the machine holds already; its loss should
+	// not be the job's.
+	Machine float32
+	// Packages: the share of the task's packages that the machine lacks.
+	Packages float32
+	// Wish: preferences that do not hold, by their weights in percent.
+	Wish float32
+}
+
+// DefaultWeights are what the measurements in docs/performance.md were made
+// with.
+func DefaultWeights() Weights {
+	return Weights{Stranded: 0.1, Shape: 1, Headroom: 0.02, Mix: 0.02, Machine: 8, Packages: 1, Wish: 16}
+}

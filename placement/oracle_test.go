@@ -1,0 +1,207 @@
+package placement_test
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/musterhq/muster/placement"
+	"github.com/musterhq/muster/schema"
+)
+
+// oracle is a cell in plain maps, checked by looking at everything. It knows
+// nothing of how placement works, only what must be true of its answers.
+type oracle struct {
+	machines map[string]placement.Machine
+	tasks    map[string]placement.Task // by name, machine and generation
+	asks     map[schema.TaskName]placement.Ask
+}
+
+func key(t placement.Task) string {
+	return fmt.Sprint(t.Name.String(), "@", t.Machine, "#", t.Generation)
+}
+
+func newOracle(ms []placement.Machine, ts []placement.Task) *oracle {
+	o := &oracle{map[string]placement.Machine{}, map[string]placement.Task{}, map[schema.TaskName]placement.Ask{}}
+	for _, m := range ms {
+		o.machines[m.Name] = m
+	}
+	for _, t := range ts {
+		o.tasks[key(t)] = t
+	}
+	return o
+}
+
+func (o *oracle) on(machine string) []placement.Task {
+	var out []placement.Task
+	for _, t := range o.tasks {
+		if t.Machine == machine {
+			out = append(out, t)
+		}
+	}
+	slices.SortFunc(out, func(a, b placement.Task) int { return a.Name.Compare(b.Name) })
+	return out
+}
+
+// fits reports whether the ask has room beside the given tasks of the machine.
+func (o *oracle) fits(m placement.Machine, held []placement.Task, a placement.Ask) bool {
+	free := m.Capacity
+	ports := m.Ports.Last - m.Ports.First + 1
+	if m.Ports.First == 0 {
+		ports = 0
+	}
+	ports -= len(m.BusyPorts)
+	devices := o.freeDevices(m, held)
+	for _, t := range held {
+		use := t.Limit
+		if !a.Priority.Prod() && t.Reservation != (schema.Resources{}) {
+			use = t.Reservation
+		}
+		free = free.Sub(use)
+		ports -= len(t.Ports)
+	}
+	for _, d := range a.Devices {
+		for range d.Count {
+			milli := d.Milli
+			if milli == 0 {
+				milli = placement.DeviceMilli
+			}
+			best := -1
+			for i, f := range devices {
+				if f >= milli && (best < 0 || f < devices[best]) {
+					best = i
+				}
+			}
+			if best < 0 {
+				return false
+			}
+			devices[best] -= milli
+		}
+	}
+	return a.Limit.Fits(free) && len(a.Ports) <= ports
+}
+
+func (o *oracle) freeDevices(m placement.Machine, held []placement.Task) []int {
+	var free []int
+	for _, d := range m.Devices {
+		for range d.Count {
+			free = append(free, placement.DeviceMilli)
+		}
+	}
+	for _, t := range held {
+		for _, u := range t.Devices {
+			free[u.Index] -= u.Milli
+		}
+	}
+	return free
+}
+
+// admits reports whether nothing but room could be in the way.
+func (o *oracle) admits(m placement.Machine, a placement.Ask) bool {
+	if !m.Up || m.Draining || slices.Contains(a.Avoid, m.Name) || a.On != "" && a.On != m.Name {
+		return false
+	}
+	for _, c := range a.Constraints {
+		v := attribute(m, c.Attribute)
+		switch c.Op {
+		case placement.OpIn:
+			if !slices.Contains(c.Values, v) {
+				return false
+			}
+		case placement.OpNotIn:
+			if slices.Contains(c.Values, v) {
+				return false
+			}
+		}
+	}
+	for _, l := range a.PerDomain {
+		v := attribute(m, l.Attribute)
+		n := 0
+		for _, t := range o.tasks {
+			if t.Name.JobName == a.Name.JobName && attribute(o.machines[t.Machine], l.Attribute) == v {
+				n++
+			}
+		}
+		if v == "" || n >= l.Max {
+			return false
+		}
+	}
+	return true
+}
+
+func attribute(m placement.Machine, name string) string {
+	if name == placement.MachineAttribute {
+		return m.Name
+	}
+	return m.Attributes[name]
+}
+
+// feasible lists the machines that have room, by name.
+func (o *oracle) feasible(a placement.Ask) []string {
+	var out []string
+	for _, m := range o.machines {
+		if o.admits(m, a) && o.fits(m, o.on(m.Name), a) {
+			out = append(out, m.Name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// victims is what an eviction costs, in the order of the rule.
+type victims struct{ highest, count, sum, overruns int }
+
+func (v victims) compare(w victims) int {
+	return cmp.Or(cmp.Compare(v.highest, w.highest), cmp.Compare(v.count, w.count),
+		cmp.Compare(v.sum, w.sum), cmp.Compare(v.overruns, w.overruns))
+}
+
+// cost is the cost of a set of victims.
+func cost(set []placement.Task, budgets map[schema.JobName]int) victims {
+	v := victims{count: len(set)}
+	hit := map[schema.JobName]int{}
+	for _, t := range set {
+		v.highest = max(v.highest, int(t.Priority))
+		v.sum += int(t.Priority)
+		hit[t.Name.JobName]++
+		if left, ok := budgets[t.Name.JobName]; ok && hit[t.Name.JobName] > left {
+			v.overruns++
+		}
+	}
+	return v
+}
+
+// cheapest tries every subset of every machine's tasks.
+func (o *oracle) cheapest(a placement.Ask, budgets map[schema.JobName]int) (victims, bool) {
+	var best victims
+	found := false
+	for _, m := range o.machines {
+		if !o.admits(m, a) {
+			continue
+		}
+		held := o.on(m.Name)
+		for set := range 1 << len(held) {
+			var gone, left []placement.Task
+			allowed := true
+			for i, t := range held {
+				if set&(1<<i) == 0 {
+					left = append(left, t)
+					continue
+				}
+				gone = append(gone, t)
+				allowed = allowed && mayGo(t, a)
+			}
+			if !allowed || !o.fits(m, left, a) {
+				continue
+			}
+			if c := cost(gone, budgets); !found || c.compare(best) < 0 {
+				best, found = c, true
+			}
+		}
+	}
+	return best, found
+}
+
+func mayGo(t placement.Task, a placement.Ask) bool {
+	return t.Priority < a.Priority && !t.Stopping && !(t.Priority.Prod() && a.Priority.Prod())
+}

@@ -1,0 +1,123 @@
+package pack
+
+import (
+	"errors"
+	"math/rand/v2"
+
+	"github.com/musterhq/muster/placement"
+)
+
+// pendingShare is the share of tasks, in thousandths, that may stay pending in
+// a compacted cell (Borg §5.1: 0.2% may be picky).
+const pendingShare = 2
+
+// compaction finds for each seed how few machines hold the work.
+func compaction(c Config) Result {
+	var tasks []Task
+	for _, t := range c.Tasks {
+		if c.AllPhases || t.Phase != "Failed" {
+			tasks = append(tasks, t)
+		}
+	}
+	work := asks(tasks, c.GPUs)
+	all := machines(c.Nodes, c.GPUs)
+	r := Result{Tasks: len(work), Pending: len(work) * pendingShare / 1000}
+	for seed := range c.Seeds {
+		order := shuffled(all, uint64(seed))
+		r.PerSeed = append(r.PerSeed, float64(compact(c.Options, order, work, r.Pending)))
+	}
+	return r
+}
+
+// compact returns the least number of machines, taken from the front of the
+// list, that hold the work. It halves the interval, since one more machine
+// hardly ever does harm.
+func compact(o placement.Options, order []placement.Machine, work []placement.Ask, pending int) int {
+	fits := func(n int) bool { return n > 0 && unplaced(o, order[:n], work) <= pending }
+	if !fits(len(order)) {
+		return len(order) + 1
+	}
+	lo, hi := 0, len(order) // lo does not fit, hi does
+	for hi-lo > 1 {
+		if mid := (lo + hi) / 2; fits(mid) {
+			hi = mid
+		} else {
+			lo = mid
+		}
+	}
+	return hi
+}
+
+// unplaced returns how many asks stay pending.
+func unplaced(o placement.Options, machines []placement.Machine, work []placement.Ask) int {
+	s := placement.NewSnapshot(machines, nil)
+	s.Configure(o)
+	n := 0
+	for _, d := range placement.Place(s, work, 0) {
+		if d.Machine == "" {
+			n++
+		}
+	}
+	return n
+}
+
+// errNoGPU is what gpu-at-130 says of a trace that has none.
+var errNoGPU = errors.New("the trace has no GPUs, or nothing asks for one")
+
+// gpuAt130 fills the cell with tasks that ask for 130% of its GPUs.
+func gpuAt130(c Config) (Result, error) {
+	var capacity, asked int64
+	for _, n := range c.Nodes {
+		capacity += int64(n.GPUs) * placement.DeviceMilli
+	}
+	for i := range c.Tasks {
+		asked += c.Tasks[i].gpuMilli()
+	}
+	if capacity == 0 || asked == 0 {
+		return Result{}, errNoGPU
+	}
+	var r Result
+	for seed := range c.Seeds {
+		tasks := inflate(c.Tasks, asked, capacity*130/100, uint64(seed))
+		r.Tasks = len(tasks)
+		s := placement.NewSnapshot(machines(c.Nodes, c.GPUs), nil)
+		s.Configure(c.Options)
+		var got int64
+		for i, d := range placement.Place(s, asks(tasks, c.GPUs), uint64(seed)) {
+			if d.Machine != "" {
+				got += tasks[i].gpuMilli()
+			}
+		}
+		r.PerSeed = append(r.PerSeed, 100*float64(got)/float64(capacity))
+	}
+	return r, nil
+}
+
+// inflate returns the tasks in random order, repeated at random until they ask
+// for the wanted amount of GPU, or cut there.
+func inflate(tasks []Task, asked, want int64, seed uint64) []Task {
+	random := rand.New(rand.NewPCG(seed, 130))
+	out := shuffled(tasks, seed)
+	for asked < want {
+		t := tasks[random.IntN(len(tasks))]
+		out = append(out, t)
+		asked += t.gpuMilli()
+	}
+	random.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })
+	var sum int64
+	for i := range out {
+		if sum += out[i].gpuMilli(); sum >= want {
+			return out[:i+1]
+		}
+	}
+	return out
+}
+
+func shuffled[T any](list []T, seed uint64) []T {
+	random := rand.New(rand.NewPCG(seed, 1))
+	out := make([]T, len(list))
+	for i, j := range random.Perm(len(list)) {
+		out[i] = list[j]
+	}
+	return out
+}

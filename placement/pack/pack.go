@@ -1,0 +1,181 @@
+package pack
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/musterhq/muster/placement"
+	"github.com/musterhq/muster/schema"
+)
+
+// Measure is what is measured.
+type Measure string
+
+// The measures.
+const (
+	// Compaction is Borg's: machines are removed in random order until the
+	// work no longer fits; what is left at the last moment it did is the
+	// result (Verma et al., "Evaluating job packing in warehouse-scale
+	// computing", 2014).
+	Compaction Measure = "compaction"
+	// GPUAt130 is the FGD paper's: tasks that ask for 130% of the GPUs arrive
+	// one by one, those that do not fit are skipped, and the result is the
+	// percentage of all GPUs that is allocated.
+	GPUAt130 Measure = "gpu-at-130"
+)
+
+// GPUs says how GPUs are counted.
+type GPUs string
+
+// The ways to count GPUs.
+const (
+	GPUDevices GPUs = "devices" // each for itself, shares of one included
+	GPUScalar  GPUs = "scalar"  // one amount for the machine
+	GPUIgnored GPUs = "ignored" // not at all
+)
+
+// Config is what to measure.
+type Config struct {
+	Nodes   []Node
+	Tasks   []Task
+	Policy  placement.Policy
+	Measure Measure
+	GPUs    GPUs // "" means GPUDevices
+	Seeds   int  // 0 means 11 for compaction, as Borg did, and 10 for gpu-at-130
+	// Options are those of placement; Policy is set from the field above.
+	Options placement.Options
+	// AllPhases takes tasks whose phase is Failed into compaction too.
+	AllPhases bool
+}
+
+// Result is what was measured. Value is the 90th percentile of PerSeed for
+// compaction (machines, less is better) and the mean for gpu-at-130 (percent,
+// more is better).
+type Result struct {
+	Measure   Measure          `json:"measure"`
+	Policy    placement.Policy `json:"policy"`
+	GPUs      GPUs             `json:"gpus"`
+	Machines  int              `json:"machines"` // in the trace
+	Tasks     int              `json:"tasks"`    // that were to be placed, per seed
+	Pending   int              `json:"pendingAllowed"`
+	Seeds     int              `json:"seeds"`
+	Value     float64          `json:"value"`
+	Deviation float64          `json:"deviation"` // standard, over the seeds
+	PerSeed   []float64        `json:"perSeed"`
+}
+
+// Run measures. It errs when the configuration makes no sense.
+func Run(c Config) (Result, error) {
+	if c.Policy == "" {
+		c.Policy = placement.Hybrid
+	}
+	if c.GPUs == "" {
+		c.GPUs = GPUDevices
+	}
+	switch {
+	case !slices.Contains([]placement.Policy{placement.Hybrid, placement.BestFit, placement.WorstFit, placement.Random}, c.Policy):
+		return Result{}, fmt.Errorf("policy %q: want hybrid, best-fit, worst-fit or random", c.Policy)
+	case !slices.Contains([]GPUs{GPUDevices, GPUScalar, GPUIgnored}, c.GPUs):
+		return Result{}, fmt.Errorf("gpus %q: want devices, scalar or ignored", c.GPUs)
+	case len(c.Nodes) == 0 || len(c.Tasks) == 0:
+		return Result{}, fmt.Errorf("%d nodes and %d tasks: want at least one of each", len(c.Nodes), len(c.Tasks))
+	case c.Seeds < 0:
+		return Result{}, fmt.Errorf("seeds %d: want at least 1", c.Seeds)
+	}
+	c.Options.Policy = c.Policy
+	var r Result
+	switch c.Measure {
+	case Compaction:
+		c.Seeds = orElse(c.Seeds, 11)
+		r = compaction(c)
+		r.Value = percentile90(r.PerSeed)
+	case GPUAt130:
+		c.Seeds = orElse(c.Seeds, 10)
+		var err error
+		if r, err = gpuAt130(c); err != nil {
+			return Result{}, err
+		}
+		r.Value = mean(r.PerSeed)
+	default:
+		return Result{}, fmt.Errorf("measure %q: want compaction or gpu-at-130", c.Measure)
+	}
+	r.Measure, r.Policy, r.GPUs, r.Machines, r.Seeds = c.Measure, c.Policy, c.GPUs, len(c.Nodes), c.Seeds
+	r.Deviation = deviation(r.PerSeed)
+	return r, nil
+}
+
+func orElse(n, otherwise int) int {
+	if n == 0 {
+		return otherwise
+	}
+	return n
+}
+
+const mebibyte = 1 << 20
+
+// gpuKind is the kind of device that the traces know.
+const gpuKind = "gpu"
+
+// machines returns the trace's machines for placement.
+func machines(nodes []Node, gpus GPUs) []placement.Machine {
+	out := make([]placement.Machine, 0, len(nodes))
+	for _, n := range nodes {
+		m := placement.Machine{
+			Name: n.Name, Up: true,
+			Capacity: schema.Resources{CPUMilli: n.CPUMilli, RAMBytes: n.RAMMiB * mebibyte},
+		}
+		switch {
+		case n.GPUs > 0 && gpus == GPUDevices:
+			m.Devices = []placement.Device{{Kind: gpuKind, Model: n.Model, Count: n.GPUs}}
+		case gpus == GPUScalar:
+			// The third scalar dimension is free: the traces know no disk.
+			m.Capacity.DiskBytes = int64(n.GPUs) * placement.DeviceMilli
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
+// asks returns the trace's tasks for placement, in their order: each is a job
+// of its own, of one user, and the names sort like the list.
+func asks(tasks []Task, gpus GPUs) []placement.Ask {
+	out := make([]placement.Ask, 0, len(tasks))
+	for i, t := range tasks {
+		a := placement.Ask{
+			Name:     schema.JobName{Cell: "trace", User: "trace", Job: fmt.Sprintf("t%08d", i)}.Task(0),
+			Priority: 100,
+			Limit:    schema.Resources{CPUMilli: t.CPUMilli, RAMBytes: t.RAMMiB * mebibyte},
+		}
+		switch {
+		case t.GPUs > 0 && gpus == GPUDevices:
+			a.Devices = []placement.DeviceAsk{{Kind: gpuKind, Models: t.Models, Count: t.GPUs, Milli: t.GPUMilli}}
+		case gpus == GPUScalar:
+			a.Limit.DiskBytes = t.gpuMilli()
+		}
+		out = append(out, a)
+	}
+	return out
+}
+
+func percentile90(v []float64) float64 {
+	sorted := slices.Sorted(slices.Values(v))
+	return sorted[int(math.Ceil(0.9*float64(len(sorted))))-1]
+}
+
+func mean(v []float64) float64 {
+	var sum float64
+	for _, x := range v {
+		sum += x
+	}
+	return sum / float64(len(v))
+}
+
+func deviation(v []float64) float64 {
+	m := mean(v)
+	var sum float64
+	for _, x := range v {
+		sum += (x - m) * (x - m)
+	}
+	return math.Sqrt(sum / float64(len(v)))
+}

@@ -1,0 +1,55 @@
+package pack
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/musterhq/muster/placement"
+)
+
+// Request is what `muster simulate pack` is asked, in the words of its flags.
+type Request struct {
+	Nodes, Tasks io.Reader // CSV, see Nodes and Tasks
+	Policy       string    // --policy: hybrid (default), best-fit, worst-fit, random
+	Measure      string    // --measure: compaction (default), gpu-at-130
+	GPUs         string    // --gpus: devices (default), scalar, ignored
+	Seeds        int       // --seeds; 0 means the measure's own
+	// Relaxed looks at some machines for each task, as a large cell does, and
+	// not at all of them.
+	Relaxed bool // --relaxed
+	// AllPhases takes tasks whose phase is Failed into compaction too.
+	AllPhases bool // --all-phases
+}
+
+// Simulate reads a trace and measures how it packs. It is the body of
+// `muster simulate pack`.
+func Simulate(q Request) (Result, error) {
+	nodes, err := Nodes(q.Nodes)
+	if err != nil {
+		return Result{}, fmt.Errorf("nodes: %w", err)
+	}
+	tasks, err := Tasks(q.Tasks)
+	if err != nil {
+		return Result{}, fmt.Errorf("tasks: %w", err)
+	}
+	c := Config{
+		Nodes: nodes, Tasks: tasks, Policy: placement.Policy(q.Policy), Measure: Measure(q.Measure),
+		GPUs: GPUs(q.GPUs), Seeds: q.Seeds, AllPhases: q.AllPhases,
+	}
+	if c.Measure == "" {
+		c.Measure = Compaction
+	}
+	c.Options.NoRelaxed = !q.Relaxed
+	return Run(c)
+}
+
+// WriteText writes the result for people.
+func (r Result) WriteText(w io.Writer) error {
+	unit, how := "machines", fmt.Sprintf("90th percentile of %d seeds, at most %d tasks pending", r.Seeds, r.Pending)
+	if r.Measure == GPUAt130 {
+		unit, how = "% of GPU", fmt.Sprintf("mean of %d seeds", r.Seeds)
+	}
+	_, err := fmt.Fprintf(w, "%s %s, GPUs as %s: %.2f %s (%s; deviation %.2f; %d machines, %d tasks)\n",
+		r.Policy, r.Measure, r.GPUs, r.Value, unit, how, r.Deviation, r.Machines, r.Tasks)
+	return err
+}

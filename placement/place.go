@@ -1,0 +1,438 @@
+package placement
+
+import (
+	"cmp"
+	"hash/fnv"
+	"slices"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// pass is one run over a list of asks.
+type pass struct {
+	snapshot *Snapshot
+	seed     uint64
+	asked    map[int32]int32 // asks by job
+	levels   map[schema.Priority][]entry
+	last     *class
+	out      []Decision
+}
+
+// entry is an ask that waits for its turn.
+type entry struct {
+	ask     *Ask
+	job     int32
+	evicted bool
+}
+
+// Place decides the asks and charges the snapshot with what it placed. They
+// are decided by priority, high to low; within one, those that have waited
+// longer than Options.ReserveAfter come first, the longest first; then the
+// users take turns, in a user's turn the jobs do, and a job's asks go by index.
+// A turn is one ask, or a whole job where there is ample room for all.
+// The decisions are in that order; those of victims, which ask again at once,
+// are among them.
+func Place(s *Snapshot, asks []Ask, seed uint64) []Decision {
+	p := &pass{
+		snapshot: s, seed: seed, asked: map[int32]int32{}, levels: map[schema.Priority][]entry{},
+		out: make([]Decision, 0, len(asks)),
+	}
+	s.passes++
+	p.enter(asks)
+	for len(p.levels) > 0 {
+		top := schema.Priority(-1)
+		for k := range p.levels {
+			top = max(top, k)
+		}
+		level := p.levels[top]
+		delete(p.levels, top)
+		p.decideLevel(level)
+	}
+	for _, slot := range s.holds {
+		s.heldAt[slot] = -1
+		s.touch(slot)
+	}
+	s.holds = s.holds[:0]
+	for job := range p.asked { // the asks are the caller's again
+		s.jobs[job].recent, s.jobs[job].recentAsk = nil, nil
+	}
+	s.prune()
+	return p.out
+}
+
+// enter sorts the asks into levels and learns what is typical of them.
+func (p *pass) enter(asks []Ask) {
+	s := p.snapshot
+	shapes := map[shape]int{}
+	var last schema.JobName
+	var job int32 = -1
+	var same int // asks like the one before
+	for i := range asks {
+		a := &asks[i]
+		if job < 0 || a.Name.JobName != last {
+			job, last = s.jobID(a.Name.JobName), a.Name.JobName
+		}
+		p.asked[job]++
+		p.levels[a.Priority] = append(p.levels[a.Priority], entry{ask: a, job: job})
+		if i > 0 && a.Limit == asks[i-1].Limit && len(a.Devices)+len(asks[i-1].Devices) == 0 {
+			same++
+			continue
+		}
+		if i > 0 {
+			shapes[s.shapeOfAsk(&asks[i-1])] += 1 + same
+		}
+		same = 0
+	}
+	if len(asks) > 0 {
+		shapes[s.shapeOfAsk(&asks[len(asks)-1])] += 1 + same
+	}
+	s.learn(shapes, len(asks))
+}
+
+// queue is what a user still asks for, by job; the first job has the turn.
+type queue struct {
+	jobs [][]entry
+}
+
+// decideLevel decides the asks of one priority.
+func (p *pass) decideLevel(level []entry) {
+	level = p.decideWaiters(level)
+	var users []queue
+	p.sort(level)
+	for from := 0; from < len(level); {
+		to := from + 1
+		for to < len(level) && level[to].job == level[from].job {
+			to++
+		}
+		a, b := &level[from].ask.Name, &level[max(from-1, 0)].ask.Name
+		if from == 0 || a.User != b.User || a.Cell != b.Cell {
+			users = append(users, queue{})
+		}
+		u := &users[len(users)-1]
+		u.jobs = append(u.jobs, level[from:to])
+		from = to
+	}
+	ample := p.ample(level)
+	for len(users) > 0 {
+		left := users[:0]
+		for _, u := range users {
+			j := u.jobs[0]
+			u.jobs = u.jobs[1:]
+			n := 1
+			if ample {
+				n = len(j)
+			}
+			for _, e := range j[:n] {
+				p.decide(e)
+			}
+			if len(j) > n {
+				u.jobs = append(u.jobs, j[n:])
+			}
+			if len(u.jobs) > 0 {
+				left = append(left, u)
+			}
+		}
+		users = left
+	}
+}
+
+// manyAsks is how many asks are worth the look whether there is ample room.
+const manyAsks = 256
+
+// ample reports whether a level's asks take less than half of what is free in
+// every dimension, and want nothing but room. Nobody then comes short by the
+// order, and a turn is a whole job, which is several times faster.
+func (p *pass) ample(level []entry) bool {
+	if len(level) < manyAsks {
+		return false
+	}
+	s := p.snapshot
+	var asked, free [dims]float64
+	for _, e := range level {
+		a := e.ask
+		if len(a.Devices)+len(a.Constraints)+len(a.PerDomain)+len(a.Avoid) > 0 || a.AllocSet != (schema.JobName{}) {
+			return false
+		}
+		for d, v := range vectorOf(a.Limit) {
+			asked[d] += float64(v)
+		}
+	}
+	columns := &s.byReserv
+	if level[0].ask.Priority.Prod() {
+		columns = &s.byLimit
+	}
+	for slot, state := range s.state {
+		for d := range dims {
+			if state == stateUp {
+				free[d] += float64(max(columns[d][slot], 0))
+			}
+		}
+	}
+	return 2*asked[0] <= free[0] && 2*asked[1] <= free[1] && 2*asked[2] <= free[2]
+}
+
+// decideWaiters decides the asks that have waited long and returns the others.
+func (p *pass) decideWaiters(level []entry) []entry {
+	after := p.snapshot.reserveAfter()
+	if after < 0 || !slices.ContainsFunc(level, func(e entry) bool { return e.ask.Waited >= after }) {
+		return level
+	}
+	var waiters, others []entry
+	for _, e := range level {
+		if e.ask.Waited >= after {
+			waiters = append(waiters, e)
+		} else {
+			others = append(others, e)
+		}
+	}
+	slices.SortFunc(waiters, func(a, b entry) int {
+		return cmp.Or(cmp.Compare(b.ask.Waited, a.ask.Waited), compareEntries(a, b))
+	})
+	for _, e := range waiters {
+		p.decide(e)
+	}
+	return others
+}
+
+func compareEntries(a, b entry) int {
+	return cmp.Or(a.ask.Name.Compare(b.ask.Name), cmp.Compare(a.ask.Generation, b.ask.Generation))
+}
+
+// sort sorts asks by job and index. Names are compared once for each job, not
+// for each ask, and asks that come sorted are left alone.
+func (p *pass) sort(level []entry) {
+	if slices.IsSortedFunc(level, func(a, b entry) int {
+		if a.job == b.job {
+			return cmp.Or(cmp.Compare(a.ask.Name.Index, b.ask.Name.Index), cmp.Compare(a.ask.Generation, b.ask.Generation))
+		}
+		return compareEntries(a, b)
+	}) {
+		return
+	}
+	var ids []int32
+	rank := map[int32]int{}
+	for _, e := range level {
+		if _, ok := rank[e.job]; !ok {
+			rank[e.job] = 0
+			ids = append(ids, e.job)
+		}
+	}
+	jobs := p.snapshot.jobs
+	slices.SortFunc(ids, func(a, b int32) int { return jobs[a].name.Compare(jobs[b].name) })
+	for i, id := range ids {
+		rank[id] = i
+	}
+	slices.SortFunc(level, func(a, b entry) int {
+		if a.job != b.job {
+			return cmp.Compare(rank[a.job], rank[b.job])
+		}
+		return cmp.Or(cmp.Compare(a.ask.Name.Index, b.ask.Name.Index), cmp.Compare(a.ask.Generation, b.ask.Generation))
+	})
+}
+
+// decide decides one ask.
+func (p *pass) decide(e entry) {
+	s, a := p.snapshot, e.ask
+	p.out = append(p.out, Decision{Name: a.Name, Evicted: e.evicted})
+	d := &p.out[len(p.out)-1]
+	d.Why.Machines = len(s.slots)
+	c := p.ready(a, e.job)
+	c.waiting--
+	switch {
+	case c.inSet:
+		p.decideInSet(c, a, e.job, d)
+	case c.ask.On != "":
+		p.decideOn(c, a, e.job, d)
+	default:
+		p.decideAnywhere(c, a, e.job, d)
+	}
+}
+
+// ready returns the class of an ask, brought up to date.
+func (p *pass) ready(a *Ask, job int32) *class {
+	s := p.snapshot
+	if a.On != "" {
+		c := s.newClass(a, "")
+		c.job = -1
+		if p.social(job) {
+			c.job = job
+		}
+		return c
+	}
+	c := p.classOf(a, job)
+	if s.options.NoCache && c != p.last {
+		c.epoch = -1
+	}
+	p.last = c
+	if c.inSet {
+		c.pass = s.passes
+		return c
+	}
+	if c.pass != s.passes {
+		c.pass = s.passes
+		c.waiting = int(p.asked[job])
+		c.lone = c.score == nil && c.job < 0 && !s.options.NoRelaxed
+		if !c.lone {
+			s.update(c)
+		}
+	} else if c.lone {
+		c.lone = false
+		s.update(c)
+	} else if c.whole() || c.losses != s.losses || s.stale(c, c.epoch, c.position) {
+		s.update(c)
+	}
+	return c
+}
+
+// decideAnywhere decides an ask that any machine may take.
+func (p *pass) decideAnywhere(c *class, a *Ask, job int32, d *Decision) {
+	s := p.snapshot
+	if slot, ok := s.slots[a.Prefer]; ok && s.check(c, slot) == fine {
+		d.Why.Examined, d.Why.Feasible = c.examined, max(c.feasible, 1)
+		d.Why.Score = s.scoreOf(c, slot)
+		p.commit(c, a, job, slot, d)
+		return
+	}
+	if c.lone && p.takeGlance(c, a, job, d) || !c.lone && p.takeBest(c, a, job, d) {
+		return
+	}
+	if s.options.Preempt && p.preempt(c, a, job, d) {
+		return
+	}
+	s.explain(c, &d.Why)
+	p.hold(c, a, d)
+}
+
+// takeGlance puts a lone ask on the best machine at a glance. A class that had
+// no room before is first asked of the machines that changed since.
+func (p *pass) takeGlance(c *class, a *Ask, job int32, d *Decision) bool {
+	s := p.snapshot
+	if c.refusal.by != nil && s.refuse(c) == 0 {
+		return false
+	}
+	first, second := s.glance(c)
+	if first < 0 {
+		return false
+	}
+	d.Why.Examined, d.Why.Feasible = c.examined, c.feasible
+	d.Why.Score = s.scoreOf(c, first)
+	if second >= 0 {
+		d.Why.RunnerUp = s.scoreOf(c, second)
+	}
+	p.commit(c, a, job, first, d)
+	return true
+}
+
+// takeBest puts the task on the best of the class's candidates.
+func (p *pass) takeBest(c *class, a *Ask, job int32, d *Decision) bool {
+	s := p.snapshot
+	first, second := s.top(c)
+	if first < 0 && s.refuse(c) > 0 {
+		s.examine(c)
+		first, second = s.top(c)
+	}
+	if first < 0 {
+		return false
+	}
+	slot := c.slots[first]
+	d.Why.Examined, d.Why.Feasible = c.examined, c.feasible
+	d.Why.Score = s.scoreOf(c, slot)
+	if second >= 0 {
+		d.Why.RunnerUp = s.scoreOf(c, c.slots[second])
+	}
+	p.commit(c, a, job, slot, d)
+	s.rescore(c, first)
+	return true
+}
+
+// top returns the best candidates. A pool of some machines may hold scores of
+// machines that changed since: only the best is made sure of, changes of
+// others are left until the next pass.
+func (s *Snapshot) top(c *class) (first, second int32) {
+	for {
+		first, second = s.best(c)
+		if first < 0 || c.seen[first] == s.version[c.slots[first]] {
+			return first, second
+		}
+		s.rescore(c, first)
+	}
+}
+
+// commit puts a task on a machine that has room.
+func (p *pass) commit(c *class, a *Ask, job, slot int32, d *Decision) {
+	s := p.snapshot
+	n := &s.nodes[slot]
+	h := task{
+		taskKey: taskKey{job, int32(a.Name.Index), slot, a.Generation}, priority: c.priority,
+		limit: c.limit, reserv: c.limit, inAlloc: -1, ask: c.ask, isAlloc: a.IsAlloc, shape: c.shapeID,
+	}
+	d.Machine = n.Name
+	if len(a.Ports) > 0 {
+		d.Ports = n.choosePorts(a, p.seed)
+		for _, port := range d.Ports {
+			h.ports = append(h.ports, uint16(port))
+		}
+	}
+	if c.needs != nil {
+		h.devices, _ = pick(n.devices, c.needs, nil)
+		d.Devices = n.uses(h.devices)
+	}
+	stale := c.bounds != nil && s.stale(c, c.epoch, c.position)
+	s.hold(h)
+	s.touch(slot)
+	if c.job >= 0 && !stale && !s.filled(c, slot) {
+		c.changes = s.jobs[job].changes
+	}
+}
+
+// filled reports whether a domain of the machine has as many of the job's
+// tasks as it may, so that its other machines must be asked again.
+func (s *Snapshot) filled(c *class, slot int32) bool {
+	for _, b := range c.bounds {
+		if !b.perMachine && s.tallyOf(c.job, b.column).n[b.column.at[slot]] >= b.most {
+			return true
+		}
+	}
+	return false
+}
+
+// choosePorts gives each name a free port, searching from a start that depends
+// on the task and the seed, so that a port that was just released or refused
+// is rarely the next one given.
+func (n *node) choosePorts(a *Ask, seed uint64) map[string]int {
+	h := fnv.New64a()
+	h.Write([]byte(a.Name.String()))
+	count := uint64(n.Ports.Last - n.Ports.First + 1)
+	at := (h.Sum64() ^ seed) % count
+	out := make(map[string]int, len(a.Ports))
+	chosen := make([]int, 0, len(a.Ports))
+	for _, name := range a.Ports {
+		for {
+			port := n.Ports.First + int(at)
+			at = (at + 1) % count
+			if _, taken := slices.BinarySearch(n.taken, uint16(port)); !taken && !slices.Contains(chosen, port) {
+				out[name] = port
+				chosen = append(chosen, port)
+				break
+			}
+		}
+	}
+	return out
+}
+
+// classBudget is how many candidates all remembered classes may have together.
+const classBudget = 16 << 20
+
+// prune forgets classes when there are too many to remember.
+func (s *Snapshot) prune() {
+	n := 0
+	for key, c := range s.classes {
+		if c.lone && c.refusal.by == nil {
+			delete(s.classes, key)
+		}
+		n += len(c.score) + len(c.refusal.by)/4 + 256
+	}
+	if n > classBudget || s.options.NoCache || s.options.NoClasses {
+		clear(s.classes)
+	}
+}

@@ -1,0 +1,343 @@
+package placement
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// eviction is a set of tasks of one machine that make room for an ask.
+type eviction struct {
+	slot    int32
+	victims []int32 // tasks
+	cost    evictionCost
+}
+
+// evictionCost orders evictions; the least is chosen. The fields are compared
+// in their order, which is the rule: lowest priority first, then fewest
+// victims, then the lower sum of priorities, then the fewest disruptions
+// beyond the budgets of their jobs, which so count last.
+type evictionCost struct {
+	highest  int16 // priority among the victims
+	victims  int16
+	sum      int32 // of their priorities
+	overruns int16
+}
+
+func (a evictionCost) compare(b evictionCost) int {
+	return cmp.Or(cmp.Compare(a.highest, b.highest), cmp.Compare(a.victims, b.victims),
+		cmp.Compare(a.sum, b.sum), cmp.Compare(a.overruns, b.overruns))
+}
+
+// impossible is the level of a machine on which no eviction makes room.
+const impossible = int16(-1)
+
+// evictions is what a class could evict, machine by machine.
+type evictions struct {
+	epoch  int
+	passes int
+	cursor int // in the ring, where to go on
+	// pool is the machines on which an eviction could make room.
+	pool []candidate
+	// circled is true when all machines have been looked at; position is
+	// where in the log that was.
+	circled  bool
+	position int
+}
+
+// candidate is a machine of the pool.
+type candidate struct {
+	slot    int32
+	version uint32 // of the machine, for which the rest holds
+	// level is the lowest priority up to which tasks must be evicted so that
+	// there is room: the first term of the cost, without which the others
+	// need not be known.
+	level  int16
+	solved bool
+	plan   eviction
+}
+
+// preempt makes room for an ask by evicting tasks of lower priority from the
+// machine on which that costs the least, and asks for the victims again.
+func (p *pass) preempt(c *class, a *Ask, job int32, d *Decision) bool {
+	s := p.snapshot
+	if !s.anyLower(c) {
+		return false
+	}
+	e := &c.evict
+	if e.epoch != s.epoch || e.passes != s.passes {
+		*e = evictions{epoch: s.epoch, passes: s.passes, cursor: -1, pool: e.pool[:0]}
+		s.extend(c)
+	}
+	plan, ok := s.cheapest(c)
+	if !ok { // the pool is used up
+		s.extend(c)
+		plan, ok = s.cheapest(c)
+	}
+	if ok {
+		p.evict(c, a, job, plan, d)
+	}
+	return ok
+}
+
+// anyLower reports whether the cell holds any task that the class might evict.
+func (s *Snapshot) anyLower(c *class) bool {
+	below := schema.Priority(c.priority)
+	if c.prod {
+		below, _ = schema.BandProduction.Floor()
+	}
+	for _, n := range s.ofPriority[:bounded(int16(below))] {
+		if n > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// extend looks, along the ring, for machines on which an eviction could make
+// room: for all, or, relaxed, for enough.
+func (s *Snapshot) extend(c *class) {
+	e := &c.evict
+	if e.circled && e.position >= s.trimmed {
+		s.reconsider(c)
+		return
+	}
+	l := s.layoutFor(s.spreadOf(c.ask))
+	total := len(l.ring)
+	if total == 0 {
+		return
+	}
+	if e.cursor < 0 {
+		e.cursor = int(c.id % uint64(total))
+	}
+	enough := s.enough() + c.waiting
+	e.pool = e.pool[:0]
+	e.circled, e.position = true, s.now()
+	for range total {
+		slot := l.ring[e.cursor]
+		e.cursor = (e.cursor + 1) % total
+		if level := s.level(c, slot); level != impossible {
+			e.pool = append(e.pool, candidate{slot: slot, version: s.version[slot], level: level})
+		}
+		if len(e.pool) >= enough && !s.options.NoRelaxed {
+			e.circled = false
+			break
+		}
+	}
+	slices.SortFunc(e.pool, func(a, b candidate) int { return s.compareSlots(a.slot, b.slot) })
+}
+
+// reconsider looks at the machines that changed since all were looked at.
+func (s *Snapshot) reconsider(c *class) {
+	e := &c.evict
+	for _, slot := range s.log[e.position-s.trimmed:] {
+		if slices.ContainsFunc(e.pool, func(k candidate) bool { return k.slot == slot }) {
+			continue
+		}
+		if level := s.level(c, slot); level != impossible {
+			e.pool = append(e.pool, candidate{slot: slot, version: s.version[slot], level: level})
+		}
+	}
+	e.position = s.now()
+	slices.SortFunc(e.pool, func(a, b candidate) int { return s.compareSlots(a.slot, b.slot) })
+}
+
+// enoughSolved is how many machines of the lowest level are solved for one ask,
+// relaxed; the next ask of the class goes on with others.
+const enoughSolved = 16
+
+// cheapest returns the eviction in the pool that costs the least.
+func (s *Snapshot) cheapest(c *class) (eviction, bool) {
+	e := &c.evict
+	best, asked := -1, 0
+	for i := range e.pool {
+		k := &e.pool[i]
+		if k.version != s.version[k.slot] {
+			*k = candidate{slot: k.slot, version: s.version[k.slot], level: s.level(c, k.slot)}
+		}
+		if k.level == impossible || best >= 0 && k.level > e.pool[best].plan.cost.highest {
+			continue
+		}
+		if !k.solved || len(s.budgets) > 0 { // a budget may have shrunk elsewhere
+			if asked++; best >= 0 && asked > enoughSolved && !s.options.NoRelaxed && k.level == e.pool[best].level {
+				continue
+			}
+			if k.plan, k.solved = s.solve(c, k.slot); !k.solved {
+				k.level = impossible
+				continue
+			}
+		}
+		if best < 0 || k.plan.cost.compare(e.pool[best].plan.cost) < 0 {
+			best = i
+		}
+	}
+	if best < 0 {
+		return eviction{}, false
+	}
+	return e.pool[best].plan, true
+}
+
+// mayEvict reports whether a task can be a victim of the class: of lower
+// priority, not prod for prod, not leaving anyway, and not inside an alloc,
+// which is evicted whole or not at all.
+func (s *Snapshot) mayEvict(c *class, t *task) bool {
+	return t.priority < c.priority && !t.stopping && t.inAlloc < 0 &&
+		!(c.prod && schema.Priority(t.priority).Prod())
+}
+
+// level returns the lowest priority up to which tasks must be evicted.
+func (s *Snapshot) level(c *class, slot int32) int16 { //nolint:gocognit // one loop with its exits; parts of it would need all of its state
+	if s.state[slot] != stateUp || s.heldAt[slot] >= c.priority || s.admits(c, slot) != fine {
+		return impossible
+	}
+	var after []device
+	if c.needs != nil {
+		after = slices.Clone(s.nodes[slot].devices)
+	}
+	lack, ports := s.deficit(c, slot)
+	for level := int16(-1); ; {
+		if lack[0] <= 0 && lack[1] <= 0 && lack[2] <= 0 && ports <= 0 {
+			if _, ok := pick(after, c.needs, nil); ok {
+				return max(level, 0)
+			}
+		}
+		// The next priority up, and all that goes with it.
+		next := int16(schema.MaxPriority + 1)
+		for id := s.nodes[slot].first; id >= 0; id = s.tasks[id].nextHere {
+			if t := &s.tasks[id]; t.priority > level && t.priority < next && s.mayEvict(c, t) && s.insidersMayGo(c, id) {
+				next = t.priority
+			}
+		}
+		if next > schema.MaxPriority {
+			return impossible
+		}
+		level = next
+		for id := s.nodes[slot].first; id >= 0; id = s.tasks[id].nextHere {
+			t := &s.tasks[id]
+			if t.priority != level || !s.mayEvict(c, t) || !s.insidersMayGo(c, id) {
+				continue
+			}
+			gain := s.gain(c, t)
+			for d := range dims {
+				lack[d] -= gain[d]
+			}
+			ports -= s.portGain(t)
+			giveDevices(after, t.devices)
+		}
+	}
+}
+
+// evictable appends the tasks that the class may evict, lowest priority first.
+func (s *Snapshot) evictable(c *class, slot int32, list []int32) []int32 {
+	for id := s.nodes[slot].first; id >= 0; id = s.tasks[id].nextHere {
+		if s.mayEvict(c, &s.tasks[id]) && s.insidersMayGo(c, id) {
+			list = append(list, id)
+		}
+	}
+	slices.SortFunc(list, s.compareVictims)
+	return list
+}
+
+// insidersMayGo reports whether all tasks inside an alloc could be evicted
+// with it.
+func (s *Snapshot) insidersMayGo(c *class, id int32) bool {
+	if !s.tasks[id].isAlloc {
+		return true
+	}
+	for t := s.nodes[s.tasks[id].slot].first; t >= 0; t = s.tasks[t].nextHere {
+		h := &s.tasks[t]
+		if h.inAlloc == id && (h.priority >= c.priority || c.prod && schema.Priority(h.priority).Prod()) {
+			return false
+		}
+	}
+	return true
+}
+
+// compareVictims orders tasks by priority, and then in any order that is
+// always the same.
+func (s *Snapshot) compareVictims(a, b int32) int {
+	t, u := &s.tasks[a], &s.tasks[b]
+	if r := cmp.Compare(t.priority, u.priority); r != 0 {
+		return r
+	}
+	if t.job != u.job {
+		return s.jobs[t.job].name.Compare(s.jobs[u.job].name)
+	}
+	return cmp.Or(cmp.Compare(t.index, u.index), cmp.Compare(t.generation, u.generation))
+}
+
+// gain returns what the class gains when t goes.
+func (s *Snapshot) gain(c *class, t *task) vector {
+	if c.prod {
+		return t.limit
+	}
+	return t.reserv
+}
+
+// portGain returns how many ports that the cell may give t has.
+func (s *Snapshot) portGain(t *task) int {
+	r := s.nodes[t.slot].Ports
+	n := 0
+	for _, p := range t.ports {
+		if int(p) >= r.First && int(p) <= r.Last {
+			n++
+		}
+	}
+	return n
+}
+
+// deficit returns what the machine lacks for the class.
+func (s *Snapshot) deficit(c *class, slot int32) (lack vector, ports int) {
+	free := s.free(c)
+	for d := range dims {
+		lack[d] = c.limit[d] - free[d][slot]
+	}
+	return lack, int(c.ports - s.ports[slot])
+}
+
+func giveDevices(devices []device, uses []deviceUse) {
+	for _, u := range uses {
+		if int(u.index) < len(devices) {
+			devices[u.index].free += u.milli
+		}
+	}
+}
+
+// evict carries out an eviction: the victims go, the task takes their place,
+// and the victims ask again.
+func (p *pass) evict(c *class, a *Ask, job int32, plan eviction, d *Decision) {
+	s := p.snapshot
+	for _, id := range plan.victims {
+		for t := s.nodes[plan.slot].first; s.tasks[id].isAlloc && t >= 0; {
+			next := s.tasks[t].nextHere
+			if s.tasks[t].inAlloc == id {
+				p.remove(t, d)
+			}
+			t = next
+		}
+		p.remove(id, d)
+	}
+	s.touch(plan.slot)
+	d.Why.Score = s.scoreOf(c, plan.slot)
+	p.commit(c, a, job, plan.slot, d)
+}
+
+// remove takes a victim off its machine and puts its ask in the queue.
+func (p *pass) remove(id int32, d *Decision) {
+	s := p.snapshot
+	t := s.tasks[id]
+	name := s.jobs[t.job].name.Task(int(t.index))
+	d.Victims = append(d.Victims, Victim{Name: name, Generation: t.generation, Priority: schema.Priority(t.priority)})
+	if left, ok := s.budgets[t.job]; ok {
+		s.budgets[t.job] = left - 1
+	}
+	s.drop(id)
+	if t.ask == nil {
+		return
+	}
+	again := *t.ask
+	again.Name, again.Generation, again.Priority, again.Prefer = name, t.generation, schema.Priority(t.priority), ""
+	p.asked[t.job]++
+	p.levels[again.Priority] = append(p.levels[again.Priority], entry{ask: &again, job: t.job, evicted: true})
+}

@@ -1,0 +1,336 @@
+package placement_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/musterhq/muster/placement"
+	"github.com/musterhq/muster/schema"
+)
+
+// cell is a small cell drawn at random.
+type cell struct {
+	machines []placement.Machine
+	tasks    []placement.Task
+	asks     []placement.Ask
+	budgets  map[schema.JobName]int
+}
+
+var priorities = []schema.Priority{0, 25, 100, 110, 200, 210, 300}
+
+func drawCell(t *rapid.T) cell {
+	var c cell
+	for i := range rapid.IntRange(1, 6).Draw(t, "machines") {
+		m := placement.Machine{
+			Name: fmt.Sprint("m", i), Up: rapid.IntRange(0, 9).Draw(t, "up") > 0, Draining: rapid.IntRange(0, 9).Draw(t, "drain") == 0,
+			Capacity: schema.Resources{
+				CPUMilli: int64(rapid.IntRange(0, 8).Draw(t, "cpu")) * 1000,
+				RAMBytes: int64(rapid.IntRange(0, 8).Draw(t, "ram")), DiskBytes: int64(rapid.IntRange(0, 8).Draw(t, "disk")),
+			},
+			Attributes: map[string]string{"rack": rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "rack")},
+			Ports:      schema.PortRange{First: 1000, Last: 1000 + rapid.IntRange(0, 3).Draw(t, "ports")},
+			Devices:    []placement.Device{{Kind: "gpu", Model: "T4", Count: rapid.IntRange(0, 2).Draw(t, "gpus")}},
+		}
+		c.machines = append(c.machines, m)
+	}
+	c.drawHeld(t)
+	c.budgets = map[schema.JobName]int{}
+	for i := range rapid.IntRange(1, 8).Draw(t, "asks") {
+		a := drawAsk(t)
+		a.Name.Index = 100 + i
+		c.asks = append(c.asks, a)
+	}
+	if rapid.Bool().Draw(t, "budget") {
+		c.budgets[c.asks[0].Name.JobName] = rapid.IntRange(0, 2).Draw(t, "left")
+	}
+	return c
+}
+
+// drawHeld fills the cell by placing asks on it, so that what is held is
+// possible.
+func (c *cell) drawHeld(t *rapid.T) {
+	var asks []placement.Ask
+	for i := range rapid.IntRange(0, 10).Draw(t, "held") {
+		a := drawAsk(t)
+		a.Name.Index = i
+		asks = append(asks, a)
+	}
+	s := placement.NewSnapshot(c.machines, nil)
+	for _, d := range placement.Place(s, asks, 1) {
+		if d.Machine == "" {
+			continue
+		}
+		i := slices.IndexFunc(asks, func(a placement.Ask) bool { return a.Name == d.Name })
+		a := asks[i]
+		h := placement.Task{
+			Name: a.Name, Machine: d.Machine, Priority: a.Priority, Limit: a.Limit, Ports: d.Ports, Devices: d.Devices, Ask: &a,
+		}
+		if !a.Priority.Prod() && a.Limit.RAMBytes > 1 && rapid.Bool().Draw(t, "estimate") {
+			h.Reservation = a.Limit
+			h.Reservation.RAMBytes--
+		}
+		h.Stopping = rapid.IntRange(0, 9).Draw(t, "stopping") == 0
+		c.tasks = append(c.tasks, h)
+	}
+}
+
+func drawAsk(t *rapid.T) placement.Ask {
+	a := placement.Ask{
+		Name: schema.JobName{
+			Cell: "c", User: rapid.SampledFrom([]string{"u", "v"}).Draw(t, "user"), Job: rapid.SampledFrom([]string{"i", "j", "k"}).Draw(t, "job"),
+		}.Task(0),
+		Priority: rapid.SampledFrom(priorities).Draw(t, "priority"),
+		Limit: schema.Resources{
+			CPUMilli: int64(rapid.IntRange(0, 4).Draw(t, "cpu")) * 1000,
+			RAMBytes: int64(rapid.IntRange(0, 4).Draw(t, "ram")), DiskBytes: int64(rapid.IntRange(0, 3).Draw(t, "disk")),
+		},
+	}
+	switch rapid.IntRange(0, 7).Draw(t, "extra") {
+	case 0:
+		a.Ports = []string{"http"}
+	case 1:
+		a.Devices = []placement.DeviceAsk{{Kind: "gpu", Count: 1, Milli: rapid.SampledFrom([]int{0, 300, 500}).Draw(t, "milli")}}
+	case 2:
+		a.Constraints = []placement.Constraint{{Attribute: "rack", Op: placement.OpIn, Values: []string{"a"}}}
+	case 3:
+		a.PerDomain = []placement.DomainLimit{{Attribute: rapid.SampledFrom([]string{"rack", "machine"}).Draw(t, "domain"), Max: 1}}
+	case 4:
+		a.Avoid = []string{"m0"}
+	}
+	return a
+}
+
+func (c *cell) snapshot(o placement.Options) *placement.Snapshot {
+	s := placement.NewSnapshot(c.machines, c.tasks)
+	s.Configure(o)
+	for j, n := range c.budgets {
+		s.SetBudget(j, n)
+	}
+	return s
+}
+
+func (c *cell) place(o placement.Options) []placement.Decision {
+	return placement.Place(c.snapshot(o), c.asks, 7)
+}
+
+// follow applies the decisions one by one to the oracle and checks each.
+func (c *cell) follow(t *rapid.T, decisions []placement.Decision, preempt bool) {
+	o := newOracle(c.machines, c.tasks)
+	asks := map[schema.TaskName]placement.Ask{}
+	for _, a := range c.asks {
+		asks[a.Name] = a
+	}
+	budgets := map[schema.JobName]int{}
+	for j, n := range c.budgets {
+		budgets[j] = n
+	}
+	for _, d := range decisions {
+		a := asks[d.Name]
+		feasible := o.feasible(a)
+		want, possible := victims{}, false
+		if preempt && len(feasible) == 0 {
+			want, possible = o.cheapest(a, budgets)
+		}
+		if d.Machine == "" {
+			if len(feasible) > 0 || possible {
+				t.Fatalf("%v is pending, but fits on %v or with victims %v", d.Name, feasible, want)
+			}
+			checkSum(t, d)
+			continue
+		}
+		var gone []placement.Task
+		for _, v := range d.Victims {
+			h := placement.Task{Name: v.Name, Generation: v.Generation, Machine: d.Machine}
+			victim, ok := o.tasks[key(h)]
+			if !ok || !mayGo(victim, a) {
+				t.Fatalf("%v evicts %v, which it must not", d.Name, v)
+			}
+			gone = append(gone, victim)
+			delete(o.tasks, key(h))
+			if victim.Ask != nil {
+				again := *victim.Ask
+				again.Name = victim.Name
+				asks[victim.Name] = again
+			}
+		}
+		if len(gone) == 0 && !slices.Contains(feasible, d.Machine) {
+			t.Fatalf("%v is on %s, but fits on %v only", d.Name, d.Machine, feasible)
+		}
+		if len(gone) > 0 && (len(feasible) > 0 || cost(gone, budgets) != want) {
+			t.Fatalf("%v evicts %v at %v; feasible are %v, cheapest %v", d.Name, d.Victims, cost(gone, budgets), feasible, want)
+		}
+		for _, v := range gone {
+			if _, ok := budgets[v.Name.JobName]; ok {
+				budgets[v.Name.JobName]--
+			}
+		}
+		if m := o.machines[d.Machine]; !o.admits(m, a) || !o.fits(m, o.on(d.Machine), a) {
+			t.Fatalf("%v does not fit on %s", d.Name, d.Machine)
+		}
+		h := placement.Task{Name: d.Name, Machine: d.Machine, Priority: a.Priority, Limit: a.Limit, Ports: d.Ports, Devices: d.Devices, Ask: &a}
+		o.tasks[key(h)] = h
+		checkExclusive(t, o, d.Machine)
+	}
+}
+
+func checkSum(t *rapid.T, d placement.Decision) {
+	sum := d.Why.Feasible
+	for _, r := range d.Why.Refused {
+		sum += r.Machines
+	}
+	if sum != d.Why.Machines {
+		t.Fatalf("%v: reasons sum to %d of %d: %v", d.Name, sum, d.Why.Machines, d.Why)
+	}
+}
+
+// checkExclusive looks for a port or a device that is given away twice.
+func checkExclusive(t *rapid.T, o *oracle, machine string) {
+	seen := map[int]bool{}
+	for _, h := range o.on(machine) {
+		for _, p := range h.Ports {
+			if seen[p] {
+				t.Fatalf("port %d of %s has two tasks", p, machine)
+			}
+			seen[p] = true
+		}
+	}
+	for i, free := range o.freeDevices(o.machines[machine], o.on(machine)) {
+		if free < 0 {
+			t.Fatalf("device %d of %s is overcommitted", i, machine)
+		}
+	}
+}
+
+func TestPlaceAgainstOracle(t *testing.T) {
+	t.Parallel()
+	for _, preempt := range []bool{false, true} {
+		t.Run(fmt.Sprint("preempt=", preempt), func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) {
+				c := drawCell(t)
+				o := placement.Options{Preempt: preempt, NoRelaxed: true, Policy: drawPolicy(t)}
+				c.follow(t, c.place(o), preempt)
+			})
+		})
+	}
+}
+
+// Relaxed and with small pools the answers may differ, but never be wrong.
+func TestRelaxedAgainstOracle(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		c := drawCell(t)
+		c.follow(t, c.place(placement.Options{Enough: 1}), false)
+	})
+}
+
+func drawPolicy(t *rapid.T) placement.Policy {
+	return rapid.SampledFrom([]placement.Policy{"", placement.BestFit, placement.WorstFit, placement.Random}).Draw(t, "policy")
+}
+
+func TestSameSeedSameAnswerWhateverTheOrder(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		c := drawCell(t)
+		o := placement.Options{Preempt: true, Policy: drawPolicy(t), Enough: rapid.IntRange(0, 3).Draw(t, "enough")}
+		want := c.place(o)
+		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "shuffle"), 0))
+		shuffle(r, c.machines)
+		shuffle(r, c.tasks)
+		shuffle(r, c.asks)
+		if diff := cmp.Diff(want, c.place(o)); diff != "" {
+			t.Fatalf("another order of the input gave another answer (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func shuffle[T any](r *rand.Rand, list []T) {
+	r.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+}
+
+func TestCacheAndClassesChangeNothing(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		c := drawCell(t)
+		o := placement.Options{Preempt: true, NoRelaxed: true}
+		want := c.place(o)
+		o.NoCache = rapid.Bool().Draw(t, "noCache")
+		o.NoClasses = rapid.Bool().Draw(t, "noClasses")
+		if diff := cmp.Diff(want, c.place(o)); diff != "" {
+			t.Fatalf("%+v changed the answer (-want +got):\n%s", o, diff)
+		}
+	})
+}
+
+func TestUnusedMachinesAreHarmless(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		c := drawCell(t)
+		o := placement.Options{Preempt: true, NoRelaxed: true}
+		want := where(c.place(o))
+		for i := range rapid.IntRange(1, 4).Draw(t, "more") {
+			m := placement.Machine{Name: fmt.Sprint("down", i), Capacity: schema.Resources{CPUMilli: 64000, RAMBytes: 99, DiskBytes: 99}}
+			m.Attributes = map[string]string{"rack": rapid.SampledFrom([]string{"", "a", "z"}).Draw(t, "rack")}
+			c.machines = append(c.machines, m)
+		}
+		if diff := cmp.Diff(want, where(c.place(o))); diff != "" {
+			t.Fatalf("machines that are down changed the answer (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func where(ds []placement.Decision) map[schema.TaskName]string {
+	out := map[schema.TaskName]string{}
+	for _, d := range ds {
+		out[d.Name] = d.Machine
+	}
+	return out
+}
+
+// A snapshot that was told of every change answers like a new one. What is
+// typical is learnt from time to time only, so the policy is one without it.
+func TestIncrementalIsLikeNew(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		c := drawCell(t)
+		o := placement.Options{Preempt: true, NoRelaxed: true, Policy: placement.BestFit}
+		s := c.snapshot(o)
+		before := drawCell(t)
+		placement.Place(s, before.asks, 7) // fill the caches, and undo it
+		s.Configure(o)
+		s = c.undo(s)
+		for i := range c.machines {
+			if rapid.Bool().Draw(t, "toggle") {
+				c.machines[i].Up = !c.machines[i].Up
+				s.SetMachine(c.machines[i])
+			}
+		}
+		if n := len(c.tasks); n > 0 {
+			gone := c.tasks[n-1]
+			s.RemoveTask(gone.Name, gone.Machine, gone.Generation)
+			c.tasks = c.tasks[:n-1]
+		}
+		for j, n := range c.budgets {
+			s.SetBudget(j, n)
+		}
+		if diff := cmp.Diff(where(c.place(o)), where(placement.Place(s, c.asks, 7))); diff != "" {
+			t.Fatalf("a snapshot that was updated differs from a new one (-new +updated):\n%s", diff)
+		}
+	})
+}
+
+// undo brings a snapshot that was placed on back to what the cell holds.
+func (c *cell) undo(s *placement.Snapshot) *placement.Snapshot {
+	for _, m := range c.machines {
+		s.RemoveMachine(m.Name)
+		s.SetMachine(m)
+	}
+	for _, h := range c.tasks {
+		s.SetTask(h)
+	}
+	return s
+}

@@ -1,0 +1,147 @@
+package placement
+
+import "math"
+
+// infeasible is the score of a machine that has no room.
+var infeasible = float32(math.Inf(-1))
+
+// worth returns the score of a machine that has room for the class. It is the
+// sum of terms, computed in the same order, so that the two never differ.
+func (s *Snapshot) worth(c *class, slot int32) float32 {
+	t := s.terms(c, slot)
+	return t.total()
+}
+
+// terms returns the parts of the score of a machine that has room.
+func (s *Snapshot) terms(c *class, slot int32) (t Terms) {
+	switch s.options.Policy {
+	case Random:
+		t.Fit = float32(mix(s.nodes[slot].hash^c.id)>>40) / (1 << 24)
+		return t
+	case BestFit:
+		t.Fit = -s.leftover(c, slot)
+		return t
+	case WorstFit:
+		t.Fit = -s.marginalCost(c, slot)
+		return t
+	}
+	w := &s.weights
+	t.Stranded = -w.Stranded * s.strands(c, slot)
+	u := &s.unit[slot]
+	t.Shape = w.Shape * (u[0]*c.shape[0] + u[1]*c.shape[1] + u[2]*c.shape[2] + u[3]*c.shape[3])
+	if cpu := s.nodes[slot].Capacity.CPUMilli; cpu > 0 && c.limit[0] > 0 {
+		share := float32(s.prodCPU[slot]) / float32(cpu)
+		if c.prod {
+			after := share + float32(c.limit[0])/float32(cpu)
+			t.Mix = -w.Mix * share
+			t.Headroom = -w.Headroom * max(0, 10*(after-0.9))
+		} else {
+			t.Mix = w.Mix * share
+		}
+	}
+	if c.job >= 0 && s.jobs[c.job].held > 0 {
+		if n := s.onMachine(c.job, slot); n > 0 {
+			t.Machine = -w.Machine * float32(n) / float32(n+1)
+		}
+	}
+	if len(c.packages) > 0 {
+		t.Packages = -w.Packages * s.nodes[slot].lacking(c.packages)
+	}
+	for i := range c.wishes {
+		if v := &c.wishes[i]; v.holds(slot) != (v.weight > 0) {
+			t.Wish -= w.Wish * abs(v.weight)
+		}
+	}
+	return t
+}
+
+func abs(x float32) float32 { return max(x, -x) }
+
+// strands returns what a placement adds to what is stranded on the machine.
+func (s *Snapshot) strands(c *class, slot int32) float32 {
+	free := vector{
+		max(s.byReserv[0][slot]-c.limit[0], 0), max(s.byReserv[1][slot]-c.limit[1], 0), max(s.byReserv[2][slot]-c.limit[2], 0),
+	}
+	devices, whole := s.nodes[slot].devices, s.devices[slot]
+	var after [16]device
+	if c.needs != nil && len(devices) <= len(after) {
+		var room [16]deviceUse
+		chosen, _ := pick(devices, c.needs, room[:0])
+		devices = after[:copy(after[:], devices)]
+		for _, u := range chosen {
+			devices[u.index].free -= u.milli
+			whole -= int32(u.milli)
+		}
+	}
+	useless, _ := s.typical.strand(&free, devices, whole, s.fits[slot])
+	return useless - s.stranded[slot]
+}
+
+// leftover returns what is left of the machine after the placement: the sum
+// over the dimensions, as shares of the largest machine's. In a cell with
+// devices RAM is left out, as in the best fit of the FGD paper, with which it
+// is compared.
+func (s *Snapshot) leftover(c *class, slot int32) float32 {
+	var left float32
+	for d := range dims {
+		if s.largest[d] > 0 && (d != 1 || s.largest[dims] == 0) {
+			left += float32(s.byReserv[d][slot]-c.limit[d]) / float32(s.largest[d])
+		}
+	}
+	if s.largest[dims] > 0 {
+		whole := s.devices[slot]
+		for _, n := range c.needs {
+			whole -= int32(n.milli) * int32(n.count)
+		}
+		left += float32(whole) / float32(s.largest[dims])
+	}
+	return left
+}
+
+// marginalCost returns what a placement adds to the machine's cost, where the
+// cost of a dimension grows tenfold from empty to full (E-PVM, Amir et al.).
+func (s *Snapshot) marginalCost(c *class, slot int32) float32 {
+	capacity := vectorOf(s.nodes[slot].Capacity)
+	var cost float64
+	add := func(free, ask, capacity float64) {
+		if capacity > 0 && ask > 0 {
+			used := 1 - free/capacity
+			cost += math.Pow(10, used+ask/capacity) - math.Pow(10, used)
+		}
+	}
+	for d := range dims {
+		add(float64(s.byReserv[d][slot]), float64(c.limit[d]), float64(capacity[d]))
+	}
+	var ask int
+	for _, n := range c.needs {
+		ask += int(n.milli) * n.count
+	}
+	add(float64(s.devices[slot]), float64(ask), float64(DeviceMilli*len(s.nodes[slot].devices)))
+	return float32(cost)
+}
+
+func normalise(v *[dims + 1]float32) {
+	var square float32
+	for _, x := range v {
+		square += x * x
+	}
+	if square > 0 {
+		inv := float32(1 / math.Sqrt(float64(square)))
+		for d := range v {
+			v[d] *= inv
+		}
+	}
+}
+
+// scoreOf returns the score of a machine in words, from a slab, since every
+// decision carries two.
+func (s *Snapshot) scoreOf(c *class, slot int32) *Score {
+	if len(s.scored) == 0 {
+		s.scored = make([]Score, 256)
+	}
+	out := &s.scored[0]
+	s.scored = s.scored[1:]
+	t := s.terms(c, slot)
+	*out = Score{Machine: s.nodes[slot].Name, Total: t.total(), Terms: t}
+	return out
+}

@@ -1,0 +1,360 @@
+package placement_test
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/musterhq/muster/placement"
+	"github.com/musterhq/muster/schema"
+)
+
+// story is the cell that a script tells about. Sizes are in cores and in any
+// unit of RAM and disk.
+type story struct {
+	machines map[string]placement.Machine
+	snapshot *placement.Snapshot
+	options  placement.Options
+	asks     []placement.Ask
+}
+
+// The commands: machine, task, ask (also inside place), place, explain,
+// verdict, eligible, and on a machine fail, recover, drain, undrain and remove; gone ends
+// a task, budget bounds the disruption of a job, options sets some, cell
+// begins a new cell.
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	datadriven.Walk(t, "testdata/script", func(t *testing.T, path string) {
+		s := newStory()
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			out, err := s.run(d)
+			if err != nil {
+				d.Fatalf(t, "%v", err)
+			}
+			return out
+		})
+	})
+}
+
+func newStory() *story {
+	return &story{machines: map[string]placement.Machine{}, snapshot: placement.NewSnapshot(nil, nil)}
+}
+
+func (s *story) run(d *datadriven.TestData) (string, error) {
+	if d.Cmd == "cell" {
+		*s = *newStory()
+	}
+	for _, line := range strings.Split(strings.TrimSpace(d.Input), "\n") {
+		if line == "" {
+			continue
+		}
+		if err := s.line(strings.Fields(line)); err != nil {
+			return "", fmt.Errorf("%s: %w", line, err)
+		}
+	}
+	switch d.Cmd {
+	case "cell", "then":
+		return "", nil
+	case "place":
+		out := placement.Place(s.snapshot, s.asks, 1)
+		s.asks = nil
+		return describe(out), nil
+	case "explain":
+		return describeWhy(s.snapshot.Explain(s.take())), nil
+	case "verdict":
+		a := s.take()
+		var b strings.Builder
+		for _, name := range sortedKeys(s.machines) {
+			v, _ := s.snapshot.Verdict(a, name)
+			if v.Reason == "" {
+				v.Reason = "has room"
+			}
+			fmt.Fprintf(&b, "%s: %s\n", name, v.Reason)
+		}
+		return b.String(), nil
+	case "eligible":
+		return strings.Join(s.snapshot.Eligible(s.take()), " ") + "\n", nil
+	}
+	return "", fmt.Errorf("no command %q", d.Cmd)
+}
+
+func (s *story) take() placement.Ask {
+	a := s.asks[0]
+	s.asks = nil
+	return a
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	var out []string
+	for k := range m {
+		out = append(out, k)
+	}
+	slices.Sort(out)
+	return out
+}
+
+func (s *story) line(f []string) error {
+	switch f[0] {
+	case "machine":
+		return s.machine(f[1], f[2:])
+	case "fail", "recover", "drain", "undrain":
+		m, ok := s.machines[f[1]]
+		if !ok {
+			return fmt.Errorf("no machine %s", f[1])
+		}
+		m.Up = f[0] == "recover" || f[0] != "fail" && m.Up
+		m.Draining = f[0] == "drain" || f[0] != "undrain" && m.Draining
+		s.machines[f[1]] = m
+		s.snapshot.SetMachine(m)
+	case "remove":
+		delete(s.machines, f[1])
+		s.snapshot.RemoveMachine(f[1])
+	case "gone":
+		name, err := schema.ParseTaskName("c/" + f[1])
+		if err != nil {
+			return err
+		}
+		s.snapshot.RemoveTask(name, f[2], 0)
+	case "budget":
+		name, err := schema.ParseJobName("c/" + f[1])
+		if err != nil {
+			return err
+		}
+		s.snapshot.SetBudget(name, number(f[2]))
+	case "options":
+		for _, o := range f[1:] {
+			k, v, _ := strings.Cut(o, "=")
+			switch k {
+			case "preempt":
+				s.options.Preempt = true
+			case "policy":
+				s.options.Policy = placement.Policy(v)
+			case "spread":
+				s.options.Spread = v
+			}
+		}
+		s.snapshot.Configure(s.options)
+	case "task", "ask":
+		return s.tasks(f)
+	default:
+		return fmt.Errorf("no such line")
+	}
+	return nil
+}
+
+func (s *story) machine(name string, f []string) error {
+	m := placement.Machine{
+		Name: name, Up: true, Attributes: map[string]string{},
+		Capacity: schema.Resources{CPUMilli: 4000, RAMBytes: 8, DiskBytes: 100}, Ports: schema.PortRange{First: 7000, Last: 7003},
+	}
+	for _, o := range f {
+		k, v, _ := strings.Cut(o, "=")
+		switch k {
+		case "cpu":
+			m.Capacity.CPUMilli = int64(number(v)) * 1000
+		case "ram":
+			m.Capacity.RAMBytes = int64(number(v))
+		case "disk":
+			m.Capacity.DiskBytes = int64(number(v))
+		case "ports":
+			m.Ports.Last = m.Ports.First + number(v) - 1
+		case "busy":
+			for _, p := range strings.Split(v, ",") {
+				m.BusyPorts = append(m.BusyPorts, number(p))
+			}
+		case "gpu": // gpu=T4:2
+			model, n, _ := strings.Cut(v, ":")
+			m.Devices = append(m.Devices, placement.Device{Kind: "gpu", Model: model, Count: number(n)})
+		case "packages":
+			m.Packages = strings.Split(v, ",")
+		default:
+			m.Attributes[k] = v
+		}
+	}
+	s.machines[name] = m
+	s.snapshot.SetMachine(m)
+	return nil
+}
+
+// tasks reads "ask user/job/0 …" or "ask user/job x3 …" for three of them.
+func (s *story) tasks(f []string) error {
+	from, n := 0, 1
+	job := f[1]
+	if parts := strings.Split(f[1], "/"); len(parts) == 3 {
+		job, from = parts[0]+"/"+parts[1], number(parts[2])
+	}
+	if len(f) > 2 && strings.HasPrefix(f[2], "x") {
+		n = number(f[2][1:])
+	}
+	name, err := schema.ParseJobName("c/" + job)
+	if err != nil {
+		return err
+	}
+	a := placement.Ask{Priority: 100, Limit: schema.Resources{CPUMilli: 1000, RAMBytes: 1}}
+	h := placement.Task{}
+	for _, o := range f[2:] {
+		if err := option(&a, &h, o); err != nil {
+			return err
+		}
+	}
+	for i := range n {
+		a := a
+		a.Name = name.Task(from + i)
+		if f[0] == "ask" {
+			s.asks = append(s.asks, a)
+			continue
+		}
+		h := h
+		h.Name, h.Priority, h.Limit, h.IsAlloc = a.Name, a.Priority, a.Limit, a.IsAlloc
+		if !h.Stopping {
+			h.Ask = &a
+		}
+		s.snapshot.SetTask(h)
+	}
+	return nil
+}
+
+func option(a *placement.Ask, h *placement.Task, o string) error {
+	k, v, _ := strings.Cut(o, "=")
+	switch k {
+	case "at":
+		h.Machine = v
+	case "stopping":
+		h.Stopping = true
+	case "uses": // the reservation: cores,ram
+		cpu, ram, _ := strings.Cut(v, ",")
+		h.Reservation = schema.Resources{CPUMilli: int64(number(cpu)) * 1000, RAMBytes: int64(number(ram))}
+	case "port":
+		h.Ports = map[string]int{"p": number(v)}
+	case "gpus": // index:milli
+		index, milli, _ := strings.Cut(v, ":")
+		h.Devices = []placement.DeviceUse{{Kind: "gpu", Index: number(index), Milli: number(milli)}}
+	case "prio":
+		a.Priority = schema.Priority(number(v))
+	case "cpu":
+		a.Limit.CPUMilli = int64(number(v)) * 1000
+	case "ram":
+		a.Limit.RAMBytes = int64(number(v))
+	case "disk":
+		a.Limit.DiskBytes = int64(number(v))
+	case "ports":
+		a.Ports = strings.Split(v, ",")
+	case "gpu": // 2, or 300m, or 1:T4|A10
+		amount, models, some := strings.Cut(v, ":")
+		g := placement.DeviceAsk{Kind: "gpu", Count: 1}
+		if milli, ok := strings.CutSuffix(amount, "m"); ok {
+			g.Milli = number(milli)
+		} else {
+			g.Count = number(amount)
+		}
+		if some {
+			g.Models = strings.Split(models, "|")
+		}
+		a.Devices = append(a.Devices, g)
+	case "prefer":
+		a.Prefer = v
+	case "avoid":
+		a.Avoid = strings.Split(v, ",")
+	case "on":
+		a.On = v
+	case "max": // max=rack:1
+		attribute, most, _ := strings.Cut(v, ":")
+		a.PerDomain = append(a.PerDomain, placement.DomainLimit{Attribute: attribute, Max: number(most)})
+	case "spread":
+		a.Spread = v
+	case "packages":
+		a.Packages = strings.Split(v, ",")
+	case "alloc":
+		a.IsAlloc = true
+	case "in": // user/set: the alloc set; of a held task user/set/0
+		if job, err := schema.ParseJobName("c/" + v); err == nil {
+			a.AllocSet = job
+			return nil
+		}
+		name, err := schema.ParseTaskName("c/" + v)
+		h.Alloc, a.AllocSet = name, name.JobName
+		return err
+	case "waited":
+		w, err := time.ParseDuration(v)
+		a.Waited = w
+		return err
+	case "where", "wish": // where=rack:in:a,b
+		parts := strings.SplitN(v, ":", 4)
+		c := placement.Constraint{Attribute: parts[0], Op: placement.Op(parts[1])}
+		if len(parts) > 2 {
+			c.Values = strings.Split(parts[2], ",")
+		}
+		if k == "where" {
+			a.Constraints = append(a.Constraints, c)
+		} else {
+			a.Preferences = append(a.Preferences, placement.Preference{Constraint: c, Weight: number(parts[3])})
+		}
+	default:
+		if !strings.HasPrefix(k, "x") {
+			return fmt.Errorf("no option %q", k)
+		}
+	}
+	return nil
+}
+
+func number(s string) int {
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		panic(fmt.Sprintf("%q is no number", s))
+	}
+	return n
+}
+
+func describe(out []placement.Decision) string {
+	var b strings.Builder
+	for _, d := range out {
+		fmt.Fprint(&b, d.Name.Short())
+		if d.Evicted {
+			fmt.Fprint(&b, " again")
+		}
+		if d.Machine == "" {
+			fmt.Fprint(&b, " pending")
+			if d.Held != "" {
+				fmt.Fprint(&b, ", holds ", d.Held)
+			}
+			fmt.Fprint(&b, "\n", indent(describeWhy(d.Why)))
+			continue
+		}
+		fmt.Fprint(&b, " on ", d.Machine)
+		for _, name := range sortedKeys(d.Ports) {
+			fmt.Fprint(&b, " ", name, "=", d.Ports[name])
+		}
+		for _, u := range d.Devices {
+			fmt.Fprintf(&b, " %s%d:%d", u.Kind, u.Index, u.Milli)
+		}
+		if d.Alloc != (schema.TaskName{}) {
+			fmt.Fprint(&b, " in ", d.Alloc.Short())
+		}
+		for _, v := range d.Victims {
+			fmt.Fprintf(&b, " evicts %s (%d)", v.Name.Short(), v.Priority)
+		}
+		fmt.Fprintln(&b)
+	}
+	return b.String()
+}
+
+func describeWhy(w placement.Why) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d machines, %d with room\n", w.Machines, w.Feasible)
+	for _, r := range w.Refused {
+		fmt.Fprintf(&b, "%d: %s\n", r.Machines, r.Reason)
+	}
+	if w.Change != nil {
+		fmt.Fprintln(&b, w.Change)
+	}
+	return b.String()
+}
+
+func indent(s string) string {
+	return "  " + strings.ReplaceAll(strings.TrimSuffix(s, "\n"), "\n", "\n  ") + "\n"
+}

@@ -1,0 +1,177 @@
+package placement
+
+import "slices"
+
+// searchSteps bounds the search for the least eviction on one machine. Cells
+// of any size stay below it but where one machine holds dozens of tasks that
+// could go; there the best found so far is taken, less what does not help.
+const searchSteps = 20_000
+
+// search looks for the least set of victims on one machine: all sets of one
+// task, then of two, and so on, until some make room; of these the cheapest.
+type search struct {
+	s       *Snapshot
+	c       *class
+	slot    int32
+	list    []int32  // what may go, lowest priority first
+	gains   []vector // what each gives
+	chosen  []int32
+	best    []int32
+	cost    evictionCost
+	steps   int
+	devices []device
+}
+
+// solve returns the least eviction on a machine by evictionCost; false when
+// none makes room.
+func (s *Snapshot) solve(c *class, slot int32) (eviction, bool) {
+	level := s.level(c, slot)
+	if level == impossible {
+		return eviction{}, false
+	}
+	f := &search{s: s, c: c, slot: slot}
+	f.list = s.evictable(c, slot, nil)
+	for i, id := range f.list {
+		if s.tasks[id].priority > level {
+			f.list = f.list[:i]
+			break
+		}
+	}
+	for _, id := range f.list {
+		f.gains = append(f.gains, s.gain(c, &s.tasks[id]))
+	}
+	lack, ports := s.deficit(c, slot)
+	for size := 0; size <= len(f.list) && f.best == nil; size++ {
+		if f.canReach(size, lack, ports) {
+			f.try(0, size, lack, ports)
+		}
+	}
+	if f.best == nil {
+		f.best = f.greedy()
+		f.cost = s.costOf(f.best)
+	}
+	return eviction{slot: slot, victims: f.best, cost: f.cost}, true
+}
+
+// canReach reports whether any set of so many could give what is lacking, each
+// dimension taken alone.
+func (f *search) canReach(size int, lack vector, ports int) bool {
+	values := make([]int64, len(f.list))
+	reach := func(lack int64, of func(i int) int64) bool {
+		if lack <= 0 {
+			return true
+		}
+		for i := range f.list {
+			values[i] = of(i)
+		}
+		slices.Sort(values)
+		for i := len(values) - 1; i >= len(values)-size; i-- {
+			lack -= values[i]
+		}
+		return lack <= 0
+	}
+	for d := range dims {
+		if !reach(lack[d], func(i int) int64 { return f.gains[i][d] }) {
+			return false
+		}
+	}
+	return reach(int64(ports), func(i int) int64 { return int64(f.s.portGain(&f.s.tasks[f.list[i]])) })
+}
+
+// try extends the chosen victims by size more from the list, from an index on.
+func (f *search) try(from, size int, lack vector, ports int) {
+	f.steps++
+	if f.steps > searchSteps {
+		return
+	}
+	if size == 0 {
+		if lack[0] > 0 || lack[1] > 0 || lack[2] > 0 || ports > 0 || !f.devicesFit(f.chosen) {
+			return
+		}
+		if cost := f.s.costOf(f.chosen); f.best == nil || cost.compare(f.cost) < 0 {
+			f.best, f.cost = slices.Clone(f.chosen), cost
+			if f.best == nil {
+				f.best = []int32{}
+			}
+		}
+		return
+	}
+	for i := from; i <= len(f.list)-size; i++ {
+		if i > from && f.alike(i, i-1) {
+			continue // a set with this one instead of that is no better
+		}
+		less := lack
+		for d := range dims {
+			less[d] -= f.gains[i][d]
+		}
+		f.chosen = append(f.chosen, f.list[i])
+		f.try(i+1, size-1, less, ports-f.s.portGain(&f.s.tasks[f.list[i]]))
+		f.chosen = f.chosen[:len(f.chosen)-1]
+	}
+}
+
+// alike reports whether it is no matter which of two tasks goes.
+func (f *search) alike(i, k int) bool {
+	t, u := &f.s.tasks[f.list[i]], &f.s.tasks[f.list[k]]
+	return t.priority == u.priority && f.gains[i] == f.gains[k] && len(t.ports)+len(u.ports) == 0 &&
+		len(t.devices)+len(u.devices) == 0 && (t.job == u.job || len(f.s.budgets) == 0)
+}
+
+func (f *search) devicesFit(without []int32) bool {
+	if f.c.needs == nil {
+		return true
+	}
+	f.devices = append(f.devices[:0], f.s.nodes[f.slot].devices...)
+	for _, id := range without {
+		giveDevices(f.devices, f.s.tasks[id].devices)
+	}
+	_, ok := pick(f.devices, f.c.needs, nil)
+	return ok
+}
+
+// greedy takes all that may go and then puts back, from the highest priority
+// and the smallest on, whatever is not needed: no victim is left that does not
+// help.
+func (f *search) greedy() []int32 {
+	victims := slices.Clone(f.list)
+	for i := len(victims) - 1; i >= 0; i-- {
+		without := slices.Delete(slices.Clone(victims), i, i+1)
+		if f.enough(without) {
+			victims = without
+		}
+	}
+	return victims
+}
+
+func (f *search) enough(victims []int32) bool {
+	lack, ports := f.s.deficit(f.c, f.slot)
+	for _, id := range victims {
+		gain := f.s.gain(f.c, &f.s.tasks[id])
+		for d := range dims {
+			lack[d] -= gain[d]
+		}
+		ports -= f.s.portGain(&f.s.tasks[id])
+	}
+	return lack[0] <= 0 && lack[1] <= 0 && lack[2] <= 0 && ports <= 0 && f.devicesFit(victims)
+}
+
+// costOf returns the cost of a set of victims.
+func (s *Snapshot) costOf(victims []int32) evictionCost {
+	cost := evictionCost{victims: int16(len(victims))}
+	for i, id := range victims {
+		t := &s.tasks[id]
+		cost.highest = max(cost.highest, t.priority)
+		cost.sum += int32(t.priority)
+		if left, ok := s.budgets[t.job]; ok {
+			for _, before := range victims[:i] {
+				if s.tasks[before].job == t.job {
+					left--
+				}
+			}
+			if left < 1 {
+				cost.overruns++
+			}
+		}
+	}
+	return cost
+}

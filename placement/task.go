@@ -1,0 +1,113 @@
+package placement
+
+import (
+	"time"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// Task is a task that a machine holds, running or on its way out.
+type Task struct {
+	Name schema.TaskName
+	// Generation tells apart two tasks of one name, one of which is on its
+	// way out. A task is identified by its name, machine and generation.
+	Generation uint64
+	Machine    string
+	Priority   schema.Priority
+	Limit      schema.Resources
+	// Reservation is what the cell holds back for the task as estimated from
+	// its use. The zero value means that there is no estimate: the limit.
+	Reservation schema.Resources
+	Ports       map[string]int
+	Devices     []DeviceUse
+	// Stopping is true when the task was told to stop: it holds what it has
+	// and is nobody's victim, since it leaves anyway.
+	Stopping bool
+	// IsAlloc marks an alloc: a task that only holds resources for others.
+	IsAlloc bool
+	// Alloc is the alloc inside which the task runs, on the same machine; the
+	// task then takes its limit from the alloc and nothing from the machine.
+	Alloc schema.TaskName
+	// Ask is what the task asked for. With it, a task that is evicted is
+	// placed again in the same pass; without it the caller has to ask again.
+	// Tasks of one job may share it: name, priority and generation are the
+	// task's own.
+	Ask *Ask
+}
+
+// Ask is a task that wants a machine.
+type Ask struct {
+	Name       schema.TaskName
+	Generation uint64 // under which the snapshot holds the task once placed
+	Priority   schema.Priority
+	Limit      schema.Resources
+	Ports      []string // names; each gets a number
+	Devices    []DeviceAsk
+	// Prefer is the machine that held the task before, or "": taken if it
+	// is feasible.
+	Prefer string
+	// Avoid lists machines on which the task crashed of late: not taken.
+	Avoid []string
+	// On is the only machine that will do, or "": for the tasks of system
+	// jobs, see Eligible.
+	On string
+	// Constraints must all hold of the machine.
+	Constraints []Constraint
+	// Preferences are constraints that may be broken, at a cost.
+	Preferences []Preference
+	// PerDomain bounds the job's tasks in any one domain; {MachineAttribute,
+	// 1} is what others call distinct hosts.
+	PerDomain []DomainLimit
+	// Spread is the attribute over whose values the job is spread as evenly
+	// as what is free allows; "" means Options.Spread, NoSpread not at all.
+	Spread string
+	// Packages are those that the task needs; machines that hold them are
+	// preferred.
+	Packages []string
+	// IsAlloc asks for an alloc: a task that only holds resources for others.
+	IsAlloc bool
+	// AllocSet, when not zero, is the alloc set inside whose allocs the task
+	// has to run.
+	AllocSet schema.JobName
+	// Waited is how long the task has been pending. See Options.ReserveAfter.
+	Waited time.Duration
+}
+
+// NoSpread as Ask.Spread says that it does not matter how the job is spread.
+const NoSpread = "-"
+
+// Op compares a machine's attribute with the values of a constraint.
+type Op string
+
+// The operators. Versions are compared as dot-separated numbers (1.10 > 1.9);
+// a machine without the attribute fails all but OpNotIn and OpAbsent.
+const (
+	OpIn      Op = "in"     // equal to one of the values
+	OpNotIn   Op = "not-in" // equal to none of the values
+	OpExists  Op = "exists" // the machine has the attribute
+	OpAbsent  Op = "absent" // the machine has no such attribute
+	OpAtLeast Op = ">="     // a version, at least the value
+	OpBelow   Op = "<"      // a version, below the value
+)
+
+// Constraint is a condition on one attribute of a machine.
+type Constraint struct {
+	Attribute string
+	Op        Op
+	Values    []string
+}
+
+// Preference is a constraint with a weight, 1 to 100 for what is wished and
+// -1 to -100 for what is not.
+type Preference struct {
+	Constraint
+	Weight int
+}
+
+// DomainLimit bounds the tasks of a job that may be in one domain: on machines
+// that have the same value of Attribute. A machine without it is in no domain
+// and cannot be bounded: it is refused.
+type DomainLimit struct {
+	Attribute string
+	Max       int
+}

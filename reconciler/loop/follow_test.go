@@ -1,0 +1,159 @@
+package loop_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/musterhq/muster/reconciler/loop"
+	"github.com/musterhq/muster/reconciler/store"
+	"github.com/musterhq/muster/schema"
+)
+
+// repo is a Source that moves when a test says so, and a Compiler that takes as
+// long as it says.
+type repo struct {
+	heads chan head
+	// compile says what becomes of a commit; it may wait.
+	compile func(ctx context.Context, commit string) error
+}
+
+type head struct {
+	commit  string
+	trouble error
+}
+
+func (r *repo) Run(ctx context.Context, seen func(string, error)) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case h := <-r.heads:
+			seen(h.commit, h.trouble)
+		}
+	}
+}
+
+func (*repo) Tree(_ context.Context, commit string) (schema.Tree, error) {
+	return schema.Tree{Commit: commit}, nil
+}
+
+func (r *repo) Compile(ctx context.Context, t schema.Tree) (schema.Compiled, error) {
+	if err := r.compile(ctx, t.Commit); err != nil {
+		return schema.Compiled{}, err
+	}
+	return compiledOf(t.Commit), nil
+}
+
+// follow runs a master that follows a repository until the test ends.
+func follow(t *testing.T, compile func(ctx context.Context, commit string) error) (*rig, *repo) {
+	t.Helper()
+	r := start(t, store.NewMemory())
+	source := &repo{heads: make(chan head), compile: compile}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- loop.Follower{Source: source, Compiler: source, Loop: r.Loop, Log: slog.New(slog.DiscardHandler)}.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("the follower ended with %v", err)
+		}
+		r.stop()
+	})
+	return r, source
+}
+
+// A newer head ends the work on an older one, and is the one that is applied.
+func TestNewerHeadEndsTheOlder(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ended := ""
+		r, source := follow(t, func(ctx context.Context, commit string) error {
+			if commit == "slow" {
+				<-ctx.Done()
+				ended = commit
+				return ctx.Err()
+			}
+			return nil
+		})
+		source.heads <- head{commit: "slow"}
+		synctest.Wait()
+		source.heads <- head{commit: "new"}
+		synctest.Wait()
+		if s := r.status(); ended != "slow" || s.Applied != "new" || s.Source != "" {
+			t.Errorf("ended %q, applied %q, trouble %q", ended, s.Applied, s.Source)
+		}
+	})
+}
+
+// A commit that cannot be compiled for a reason of ours is shown, tried again
+// after five seconds, and no trouble any more once it is applied.
+func TestCompileIsRetried(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		tries := 0
+		r, source := follow(t, func(context.Context, string) error {
+			if tries++; tries == 1 {
+				return errors.New("no child could be started")
+			}
+			return nil
+		})
+		source.heads <- head{commit: "a"}
+		synctest.Wait()
+		if s := r.status(); s.Commit != "a" || !strings.Contains(s.Source, "no child") || s.Converged {
+			t.Errorf("commit %q, trouble %q, converged %t", s.Commit, s.Source, s.Converged)
+		}
+		time.Sleep(5 * time.Second) // of the bubble's clock
+		synctest.Wait()
+		if s := r.status(); tries != 2 || s.Applied != "a" || s.Source != "" || !s.Converged {
+			t.Errorf("%d tries, applied %q, trouble %q, converged %t", tries, s.Applied, s.Source, s.Converged)
+		}
+	})
+}
+
+// A failure of an older commit is no news once a newer head has been seen, and
+// does not move the head back.
+func TestFailureOfAnOlderCommit(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, store.NewMemory())
+		defer r.stop()
+		for _, err := range []error{
+			r.HeadSeen(t.Context(), "a", nil), r.HeadSeen(t.Context(), "b", nil),
+			r.CompileFailed(t.Context(), "a", errors.New("too late")), r.Adopt(t.Context(), compiledOf("b")),
+		} {
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		if s := r.status(); s.Commit != "b" || s.Applied != "b" || s.Source != "" {
+			t.Errorf("head %q, applied %q, trouble %q", s.Commit, s.Applied, s.Source)
+		}
+	})
+}
+
+// What is wrong with the repository is shown with the last good head, and gone
+// when it is mended.
+func TestTroubleIsShownAndCleared(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r, source := follow(t, func(context.Context, string) error { return nil })
+		source.heads <- head{commit: "a"}
+		source.heads <- head{"a", errors.New("the disk is gone")}
+		synctest.Wait()
+		if s := r.status(); s.Applied != "a" || s.Source != "the disk is gone" || s.Converged {
+			t.Errorf("applied %q, trouble %q, converged %t", s.Applied, s.Source, s.Converged)
+		}
+		source.heads <- head{commit: "a"}
+		synctest.Wait()
+		if s := r.status(); s.Source != "" || !s.Converged {
+			t.Errorf("trouble %q, converged %t", s.Source, s.Converged)
+		}
+	})
+}

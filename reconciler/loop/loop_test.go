@@ -1,0 +1,435 @@
+package loop_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/musterhq/muster/reconciler/loop"
+	"github.com/musterhq/muster/reconciler/store"
+	"github.com/musterhq/muster/schema"
+)
+
+// A machine is told only what the store has (Push of the rig checks each view),
+// and nothing twice.
+func TestPushFollowsStore(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, store.NewMemory())
+		wantTrace(t, r.traced())
+		epoch := r.join()
+		wantTrace(t, r.traced(), "store: taken", "push 1 to m1: []")
+		r.report(epoch)
+		wantTrace(t, r.traced())
+		r.apply("c1", web(2))
+		wantTrace(t, r.traced(), "store: taken", "store: taken", "push 2 to m1: [u/web/0#1 u/web/1#2]")
+		r.report(epoch)
+		r.report(epoch)
+		wantTrace(t, r.traced())
+		// A machine that connects anew is told all again.
+		r.join()
+		wantTrace(t, r.traced(), "store: taken", "push 3 to m1: [u/web/0#1 u/web/1#2]")
+		// One that has left is told nothing.
+		r.Leave("m1", 2)
+		r.apply("c2", web(1))
+		wantTrace(t, r.traced(), "store: taken", "store: taken")
+		r.stop()
+	})
+}
+
+// converge brings a cell to run two tasks, whatever it held before. It returns
+// early once the loop has ended.
+func converge(r *rig) {
+	ctx := r.t.Context()
+	epoch, err := r.Join(ctx, machine())
+	report := func() {
+		synctest.Wait()
+		if err == nil {
+			err = r.Report(ctx, "m1", epoch, r.running())
+		}
+	}
+	report()
+	if err == nil {
+		err = errors.Join(r.HeadSeen(ctx, "c1", nil), r.Adopt(ctx, compiledOf("c1", web(2))))
+	}
+	report()
+	report()
+	if err != nil && !errors.Is(err, loop.ErrStopped) {
+		r.t.Error(err)
+	}
+}
+
+// Whichever transaction fails, taken or not: Run ends with the error, nothing
+// is pushed from then on, and the next master goes on from what is stored.
+func TestStoreFails(t *testing.T) {
+	t.Parallel()
+	for _, fate := range []store.Fate{store.Refused, store.Forgotten} {
+		for n := 1; ; n++ {
+			failed := false
+			synctest.Test(t, func(t *testing.T) {
+				m := store.NewMemory()
+				r := prepare(t, m)
+				r.failAt(n, fate)
+				r.run()
+				converge(r)
+				synctest.Wait()
+				trace := r.traced()
+				at := slices.IndexFunc(trace, func(s string) bool { return s == "store: refused" || s == "store: forgotten" })
+				if failed = at >= 0; !failed {
+					r.stop()
+					return
+				}
+				if err := <-r.ended; !errors.Is(err, store.ErrInjected) || !strings.Contains(err.Error(), "cell c") {
+					t.Errorf("transaction %d: Run ended with %v", n, err)
+				}
+				if after := trace[at+1:]; len(after) > 0 {
+					t.Errorf("transaction %d: after it failed: %q", n, after)
+				}
+				next := start(t, m)
+				converge(next)
+				if s := next.status(); !s.Converged || len(s.Tasks) != 2 {
+					t.Errorf("transaction %d: the next master waits for %q", n, s.Waiting)
+				}
+				next.stop()
+			})
+			if !failed {
+				if n < 4 {
+					t.Errorf("only %d transactions", n-1)
+				}
+				break
+			}
+		}
+	}
+}
+
+func TestLeadershipLost(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := store.NewMemory()
+		old := start(t, m)
+		converge(old)
+		next := start(t, m)
+		old.traced()
+		if _, err := old.Join(t.Context(), machine()); !errors.Is(err, loop.ErrStopped) {
+			t.Errorf("a master that was fenced answers a join with %v", err)
+		}
+		if err := <-old.ended; !errors.Is(err, store.ErrNotLeader) {
+			t.Errorf("Run ended with %v", err)
+		}
+		if trace := old.traced(); slices.ContainsFunc(trace, func(s string) bool { return strings.HasPrefix(s, "push") }) {
+			t.Errorf("a master that was fenced pushed: %q", trace)
+		}
+		converge(next)
+		if s := next.status(); !s.Converged {
+			t.Errorf("the next master waits for %q", s.Waiting)
+		}
+		next.stop()
+	})
+}
+
+func TestLoadFails(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := prepare(t, store.NewMemory())
+		failing := loop.New(loop.Config{Cell: "c", Store: noStore{}, Pusher: r, Events: r, Now: time.Now})
+		if err := failing.Run(t.Context()); !errors.Is(err, errNoStore) || !strings.Contains(err.Error(), "cell c") {
+			t.Errorf("Run: %v", err)
+		}
+		if _, _, err := failing.Status(t.Context()); !errors.Is(err, loop.ErrStopped) {
+			t.Errorf("Status: %v", err)
+		}
+	})
+}
+
+var errNoStore = errors.New("no store")
+
+type noStore struct{ loop.Store }
+
+func (noStore) Load(context.Context) (map[string][]byte, error) { return nil, errNoStore }
+
+// An epoch is stored when it is given, so that it rises over a restart.
+func TestEpochs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := store.NewMemory()
+		want := uint64(1)
+		for range 3 {
+			r := start(t, m)
+			for range 2 {
+				epoch := r.join()
+				if stored := r.stored().Machines["m1"].Epoch; epoch != want || stored != want {
+					t.Errorf("epoch %d, stored %d: want %d", epoch, stored, want)
+				}
+				want++
+			}
+			r.stop()
+		}
+		for _, fate := range []store.Fate{store.Refused, store.Forgotten} {
+			r := start(t, m)
+			r.failAt(1, fate)
+			if epoch, err := r.Join(t.Context(), machine()); !errors.Is(err, loop.ErrStopped) {
+				t.Errorf("epoch %d that may not be stored is given: %v", epoch, err)
+			}
+			if err := <-r.ended; !errors.Is(err, store.ErrInjected) {
+				t.Errorf("Run ended with %v", err)
+			}
+		}
+	})
+}
+
+func TestReportOfOldEpoch(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, store.NewMemory())
+		refused := func(epoch uint64) {
+			t.Helper()
+			before := r.status().Version
+			if err := r.Report(t.Context(), "m1", epoch, r.running()); err == nil || errors.Is(err, loop.ErrStopped) {
+				t.Errorf("report of epoch %d: %v", epoch, err)
+			}
+			if s := r.status(); len(s.Machines) > 0 && s.Machines[0].Health != "silent" {
+				t.Errorf("version %d after %d: the refused report was heard", s.Version, before)
+			}
+		}
+		refused(0)
+		refused(1)
+		first, second := r.join(), r.join()
+		refused(first)
+		r.Leave("m1", first) // comes late, and means nothing
+		r.report(second)
+		if s := r.status(); s.Machines[0].Health != "up" {
+			t.Errorf("machine is %s after a report", s.Machines[0].Health)
+		}
+		r.Leave("m1", second)
+		if err := r.Report(t.Context(), "m1", second, r.running()); err == nil {
+			t.Error("a report is taken from a machine that has left")
+		}
+		r.stop()
+	})
+}
+
+func TestBurstCostsOneRound(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, store.NewMemory())
+		epoch := r.join()
+		var calls []func()
+		for range 100 {
+			calls = append(calls, func() { r.report(epoch) })
+		}
+		before := r.status().Version
+		r.burst(epoch, calls...)
+		// Calls return before the round.
+		if s := r.status(); s.Version != before+1 {
+			t.Errorf("%d rounds", s.Version-before)
+		}
+		r.stop()
+	})
+}
+
+// A status that is asked for right after news once said that all runs as
+// desired, because nothing had been decided about the news yet.
+func TestQuestionsSeeTheDecision(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, store.NewMemory())
+		epoch := r.join()
+		r.report(epoch)
+		name := web(1)
+		task := name.ID().Task(0)
+		r.burst(epoch,
+			func() {
+				if _, _, err := r.Status(t.Context()); err != nil {
+					t.Error(err)
+				}
+			},
+			func() {
+				if at, err := r.Locate(t.Context(), task); at != "m1" || err != nil {
+					t.Errorf("Locate: %q, %v", at, err)
+				}
+			},
+			func() {
+				if e, known, err := r.Why(t.Context(), "u/web"); !known || err != nil {
+					t.Errorf("Why: %+v, %v, %v", e, known, err)
+				}
+			},
+			func() { r.apply("c1", web(1)) },
+			func() {
+				s := r.status()
+				if s.Converged || s.Applied != "c1" || len(s.Tasks) != 1 || s.Tasks[0].Machine != "m1" {
+					t.Errorf("status after news: converged %v, applied %q, tasks %+v", s.Converged, s.Applied, s.Tasks)
+				}
+			},
+		)
+		r.report(epoch)
+		if s := r.status(); !s.Converged {
+			t.Errorf("waiting for %q", s.Waiting)
+		}
+		if at, err := r.Locate(t.Context(), schema.JobName{Cell: "c", User: "u", Job: "none"}.Task(0)); at != "" || err != nil {
+			t.Errorf("Locate of an unknown task: %q, %v", at, err)
+		}
+		if _, known, err := r.Why(t.Context(), "u/none"); known || err != nil {
+			t.Errorf("Why of an unknown job: %v, %v", known, err)
+		}
+		r.stop()
+	})
+}
+
+func TestNewerStatus(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, store.NewMemory())
+		synctest.Wait()
+		first, newer := r.statusAndNewer()
+		if same, again := r.statusAndNewer(); same != first || again != newer {
+			t.Error("a question made a new version")
+		}
+		synctest.Wait()
+		if isClosed(newer) {
+			t.Fatal("newer is closed without news")
+		}
+		r.join()
+		synctest.Wait()
+		if !isClosed(newer) {
+			t.Fatal("newer is not closed after news")
+		}
+		second, newer := r.statusAndNewer()
+		if second.Version <= first.Version || isClosed(newer) || len(second.Machines) != 1 || len(first.Machines) != 0 {
+			t.Errorf("version %d after %d, machines %v after %v", second.Version, first.Version, second.Machines, first.Machines)
+		}
+		r.stop()
+	})
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// What happens because time passes happens without news.
+func TestWake(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, store.NewMemory())
+		begin := time.Now()
+		r.report(r.join())
+		var got []string
+		for range 3 {
+			s, newer := r.statusAndNewer()
+			got = append(got, fmt.Sprintf("%s %s", time.Since(begin), s.Machines[0].Health))
+			select {
+			case <-newer:
+			case <-time.After(time.Hour):
+			}
+		}
+		want := []string{"0s up", "10s silent", "1m0s lost"}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("machine: (-want +got)\n%s", diff)
+		}
+		if time.Since(begin) < time.Hour {
+			t.Errorf("a round after %s, when nothing can change any more", time.Since(begin))
+		}
+		r.stop()
+	})
+}
+
+// Settled is told of each commit once, from when its head was seen.
+func TestSettled(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := store.NewMemory()
+		r := start(t, m)
+		epoch := r.join()
+		r.report(epoch)
+		r.HeadSeen(t.Context(), "c1", nil)
+		time.Sleep(2 * time.Second)
+		r.report(epoch)
+		r.Adopt(t.Context(), compiledOf("c0", web(5))) // not the head: dropped
+		r.apply("c1", web(1))
+		time.Sleep(3 * time.Second)
+		r.report(epoch)
+		r.report(epoch)
+		r.HeadSeen(t.Context(), "c1", nil)
+		r.apply("c2", web(1)) // changes nothing
+		synctest.Wait()
+		if diff := cmp.Diff([]string{"c1 5s", "c2 0s"}, r.settled); diff != "" {
+			t.Errorf("settled: (-want +got)\n%s", diff)
+		}
+		r.stop()
+		// The next master did not see the head come.
+		next := start(t, m)
+		next.HeadSeen(t.Context(), "c2", nil)
+		epoch = next.join()
+		synctest.Wait()
+		next.report(epoch)
+		if s := next.status(); !s.Converged || len(next.settled) > 0 {
+			t.Errorf("converged %v, settled %q", s.Converged, next.settled)
+		}
+		next.stop()
+	})
+}
+
+// A call that nobody answers ends with its context.
+func TestCallEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := prepare(t, store.NewMemory())
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, _, err := r.Status(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Status: %v", err)
+		}
+		for range 1000 { // until the inbox is full
+			if err := r.HeadSeen(ctx, "c", nil); err != nil {
+				if !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("HeadSeen: %v", err)
+				}
+				break
+			}
+		}
+	})
+}
+
+func TestCallsAfterTheEnd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, store.NewMemory())
+		synctest.Wait()
+		r.stop()
+		wantStopped(t, r.Loop)
+	})
+}
+
+// wantStopped holds each call of a Loop against ErrStopped.
+func wantStopped(t *testing.T, l *loop.Loop) {
+	t.Helper()
+	ctx := t.Context()
+	for name, call := range map[string]func() error{
+		"HeadSeen": func() error { return l.HeadSeen(ctx, "c", nil) },
+		"Adopt":    func() error { return l.Adopt(ctx, compiledOf("c")) },
+		"Join":     func() error { _, err := l.Join(ctx, machine()); return err },
+		"Report":   func() error { return l.Report(ctx, "m1", 1, schema.Report{Machine: machine()}) },
+		"Status":   func() error { _, _, err := l.Status(ctx); return err },
+		"Why":      func() error { _, _, err := l.Why(ctx, "u/web"); return err },
+		"Locate":   func() error { _, err := l.Locate(ctx, schema.TaskName{}); return err },
+		"Leave":    func() error { l.Leave("m1", 1); return loop.ErrStopped },
+	} {
+		for range 100 { // the inbox has room still
+			if err := call(); !errors.Is(err, loop.ErrStopped) {
+				t.Errorf("%s after the end: %v", name, err)
+				break
+			}
+		}
+	}
+}
