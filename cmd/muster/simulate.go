@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -44,15 +43,14 @@ gpu-at-130: how much of the GPUs is allocated when 130% of them are asked for.`,
 			}
 			defer t.Close()
 			r.Nodes, r.Tasks = n, t
-			res, err := r.Run()
+			res, err := pack.Simulate(r)
 			if err != nil {
 				return &failure{code: exitInvalid, err: err}
 			}
 			if out.value == "json" {
 				return printJSON(std.out, res)
 			}
-			_, err = fmt.Fprintln(std.out, res)
-			return err
+			return res.WriteText(std.out)
 		},
 	}
 	c.Flags().StringVar(&nodes, "nodes", "", "CSV file of machines")
