@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"context"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
@@ -14,8 +13,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
+	"time"
 )
 
 // socket is an entry of a kernel's socket table through which somebody else
@@ -224,8 +223,16 @@ func (c *cell) parts() (map[int]part, error) {
 	return out, nil
 }
 
-// testListeners audits a running cell while it compiles commits, so that
-// compile children are seen too.
+// slow is a package that CUE evaluates for longer than a master lets it.
+const slow = `package slow
+
+import "list"
+
+x: [for i in list.Range(0, 400, 1) {[for j in list.Range(0, 400, 1) {i*j}]}]
+y: [for a in x for b in a if b > 1000 {b}]
+`
+
+// testListeners audits a running cell, a compile child included.
 func testListeners(t *testing.T, c *cell) {
 	allowed := map[part][]string{
 		// The API and metrics; the link; each end of the link that the
@@ -240,18 +247,13 @@ func testListeners(t *testing.T, c *cell) {
 	}
 	a := &audit{cell: c, allowed: allowed, seen: map[part]int{}}
 	a.check(t)
-	for n := 1; a.seen[compilePart] == 0 && n <= 20 && !t.Failed(); n++ {
-		ctx, cancel := context.WithCancel(t.Context())
-		var audited sync.WaitGroup
-		audited.Go(func() {
-			for ctx.Err() == nil && !t.Failed() {
-				a.check(t)
-			}
-		})
-		c.converge(c.commit("something to compile", map[string][]byte{teamFile: single(c, fmt.Sprint(n))}))
-		cancel()
-		audited.Wait()
+	// One that takes seconds, until a newer commit ends it.
+	const slowFile = "teams/crew/slow/slow.cue"
+	c.commit("something slow to compile", map[string][]byte{slowFile: []byte(slow)})
+	for give := time.Now().Add(time.Minute); a.seen[compilePart] == 0 && time.Now().Before(give) && !t.Failed(); {
+		a.check(t)
 	}
+	c.converge(c.commit("nothing slow", map[string][]byte{slowFile: nil}))
 	for _, what := range []part{masterPart, agentPart, keeperPart, compilePart, taskPart} {
 		if a.seen[what] == 0 {
 			t.Errorf("no %s was audited", what)
