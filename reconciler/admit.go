@@ -26,6 +26,9 @@ type Admission struct {
 	// not in it is.
 	Rejected map[schema.JobName]*schema.Diagnostic
 	Warnings []schema.Diagnostic
+	// order is that of the admitted jobs: with those up to any of them at their
+	// new data and the rest at their old, growth is within the quotas.
+	order []schema.JobName
 }
 
 // Admit decides which of the desired jobs the cell takes on. What is admitted
@@ -51,7 +54,13 @@ func Admit(in AdmitInput) Admission {
 	// asked again until nothing changes.
 	for left := len(names) + 1; len(names) > 0 && len(names) < left; {
 		left = len(names)
-		names = slices.DeleteFunc(names, a.decide)
+		names = slices.DeleteFunc(names, func(n schema.JobName) bool {
+			ok := a.decide(n)
+			if ok {
+				a.out.order = append(a.out.order, n)
+			}
+			return ok
+		})
 	}
 	a.oversold()
 	return a.out

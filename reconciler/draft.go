@@ -17,6 +17,7 @@ type draft struct {
 	now      time.Time
 	counter  uint64
 	jobs     map[schema.JobName]*schema.JobRecord // changed; nil is deleted
+	order    []schema.JobName                     // of jobs, as they were changed first
 	data     map[schema.Digest]*schema.Job        // added
 	chunks   map[ChunkName]*schema.Chunk          // copied to be changed
 	machines map[string]*schema.MachineRecord     // changed
@@ -36,6 +37,14 @@ func (d *draft) job(name schema.JobName) *schema.JobRecord {
 		return j
 	}
 	return d.base.Jobs[name]
+}
+
+// setJob changes the record of a job, or deletes it.
+func (d *draft) setJob(name schema.JobName, r *schema.JobRecord) {
+	if _, again := d.jobs[name]; !again {
+		d.order = append(d.order, name)
+	}
+	d.jobs[name] = r
 }
 
 // dataOf returns job data by its digest.
@@ -119,7 +128,8 @@ func (d *draft) event(e schema.Event) {
 
 // writes returns the changes in an order in which each prefix is a state that
 // a master can go on from: a generation is counted before it is given, data is
-// there before what refers to it, and goes after it.
+// there before what refers to it, and goes after it; jobs change in the order
+// in which they were admitted, so that no quota is exceeded in between.
 func (d *draft) writes() []Write {
 	var out []Write
 	if d.counter != d.base.Counter {
@@ -131,14 +141,19 @@ func (d *draft) writes() []Write {
 	for _, name := range slices.Sorted(maps.Keys(d.machines)) {
 		out = append(out, Write{keyMachine + name, schema.Canonical(d.machines[name])})
 	}
-	jobs := slices.SortedFunc(maps.Keys(d.jobs), schema.JobName.Compare)
-	for _, name := range jobs {
-		if j := d.jobs[name]; j != nil {
+	for _, name := range d.order {
+		j, was := d.jobs[name], d.base.Jobs[name]
+		if j == nil && was != nil && was.Admitted != "" {
+			gone := *was // until its tasks are
+			gone.Admitted = ""
+			j = &gone
+		}
+		if j != nil {
 			out = append(out, Write{keyJob + name.Short(), schema.Canonical(j)})
 		}
 	}
 	out = append(out, d.chunkWrites()...)
-	for _, name := range jobs {
+	for _, name := range d.order {
 		if d.jobs[name] == nil && d.base.Jobs[name] != nil {
 			out = append(out, Write{Key: keyJob + name.Short()})
 		}

@@ -29,13 +29,13 @@ func (s *step) follow(job schema.JobName, t schema.TaskRecord) {
 		s.end(job, t, schema.Cause{Kind: schema.CauseMachineLost, Message: "the machine has been silent for " + lostAfter.String(), At: s.now})
 		return
 	}
-	status := s.in.Observed.status(t.Machine, job.Task(t.Index), t.Generation)
+	said := s.in.Observed.task(t.Machine, job.Task(t.Index), t.Generation)
 	switch {
-	case status == nil:
-	case status.State == schema.Dead && status.End != nil:
-		s.end(job, t, *status.End)
-	case status.State == schema.Running && t.Failures > 0:
-		if proven := s.in.Observed.runningSince(t.Machine, job.Task(t.Index), t.Generation).Add(provenAfter); s.now.Before(proven) {
+	case said.TaskStatus == nil:
+	case said.State == schema.Dead && said.End != nil:
+		s.end(job, t, *said.End)
+	case said.State == schema.Running && t.Failures > 0:
+		if proven := said.since.Add(provenAfter); s.now.Before(proven) {
 			s.wake(proven)
 		} else {
 			t.Failures = 0

@@ -29,15 +29,15 @@ type Observed struct {
 type heard struct {
 	at     time.Time
 	report schema.Report
-	tasks  map[taskGeneration]*schema.TaskStatus // of report
-	// running is since when the master has known of an incarnation that it
-	// runs: by its own clock, since machines' clocks differ.
-	running map[taskGeneration]time.Time
+	tasks  map[uint64]heardTask // of report, by generation
 }
 
-type taskGeneration struct {
-	task       schema.TaskName
-	generation uint64
+// heardTask is what a machine said last of a generation.
+type heardTask struct {
+	*schema.TaskStatus
+	// since is when the master first heard that the incarnation runs: by its
+	// own clock, since machines' clocks differ.
+	since time.Time
 }
 
 // NewObserved returns what a master knows that begins to lead now: nothing.
@@ -48,34 +48,34 @@ func NewObserved(now time.Time) *Observed {
 // Hear takes a report, and returns what is new in it as events.
 func (o *Observed) Hear(r schema.Report, now time.Time) []schema.Event {
 	was := o.machines[r.Machine.Name]
-	h := &heard{at: now, report: r, tasks: make(map[taskGeneration]*schema.TaskStatus, len(r.Tasks)), running: map[taskGeneration]time.Time{}}
+	h := &heard{at: now, report: r, tasks: make(map[uint64]heardTask, len(r.Tasks))}
 	o.machines[r.Machine.Name] = h
 	var events []schema.Event
 	for i := range r.Tasks {
-		t := &r.Tasks[i]
-		key := taskGeneration{t.Task, t.Generation}
-		h.tasks[key] = t
-		if t.State == schema.Running {
-			h.running[key] = now
-			if was != nil && runs(was.tasks[key], t.Incarnation) {
-				h.running[key] = was.running[key]
-			}
+		t := heardTask{&r.Tasks[i], now}
+		var before heardTask
+		if was != nil {
+			before = was.tasks[t.Generation]
 		}
+		if runs(before, t.Incarnation) {
+			t.since = before.since
+		}
+		h.tasks[t.Generation] = t
 		// The first report to a master is no news: another one saw it happen.
 		if was != nil && t.State == schema.Running {
-			events = append(events, started(was.tasks[key], t, r.Machine.Name, now)...)
+			events = append(events, started(before, t.TaskStatus, r.Machine.Name, now)...)
 		}
 	}
 	return events
 }
 
-// runs reports whether s, which may be nil, says that an incarnation runs.
-func runs(s *schema.TaskStatus, incarnation int) bool {
-	return s != nil && s.State == schema.Running && s.Incarnation == incarnation
+// runs reports whether t, which may be empty, says that an incarnation runs.
+func runs(t heardTask, incarnation int) bool {
+	return t.TaskStatus != nil && t.State == schema.Running && t.Incarnation == incarnation
 }
 
 // started returns the event of an incarnation that runs and did not before.
-func started(was, t *schema.TaskStatus, machine string, now time.Time) []schema.Event {
+func started(was heardTask, t *schema.TaskStatus, machine string, now time.Time) []schema.Event {
 	if runs(was, t.Incarnation) {
 		return nil
 	}
@@ -90,22 +90,21 @@ func started(was, t *schema.TaskStatus, machine string, now time.Time) []schema.
 	return []schema.Event{e}
 }
 
-// status returns what machine last said of a generation, nil if it said
-// nothing.
-func (o *Observed) status(machine string, task schema.TaskName, generation uint64) *schema.TaskStatus {
+// task returns what machine last said of a generation, which is unique in the
+// cell; it is empty if it said nothing.
+func (o *Observed) task(machine string, name schema.TaskName, generation uint64) heardTask {
 	if h := o.machines[machine]; h != nil {
-		return h.tasks[taskGeneration{task, generation}]
+		if t := h.tasks[generation]; t.TaskStatus != nil && t.Task == name {
+			return t
+		}
 	}
-	return nil
+	return heardTask{}
 }
 
-// runningSince returns since when a generation's incarnation has been known to
-// run, zero if it does not.
-func (o *Observed) runningSince(machine string, task schema.TaskName, generation uint64) time.Time {
-	if h := o.machines[machine]; h != nil {
-		return h.running[taskGeneration{task, generation}]
-	}
-	return time.Time{}
+// status returns what machine last said of a generation, nil if it said
+// nothing.
+func (o *Observed) status(machine string, name schema.TaskName, generation uint64) *schema.TaskStatus {
+	return o.task(machine, name, generation).TaskStatus
 }
 
 // busyPorts returns the ports of a machine that the cell shall not choose:

@@ -47,6 +47,7 @@ func (a *anything) actions() map[string]func(*rapid.T) {
 		"join":    func(t *rapid.T) { a.join(machine(t).info.Name, 4, 8) },
 		"crash":   func(t *rapid.T) { a.restart(); a.stepChecked(t) },
 		"half":    a.half,
+		"halved":  func(t *rapid.T) { a.commit(a.randomCommit(t)); a.half(t) },
 		"fate":    a.fate,
 	}
 }
@@ -85,9 +86,11 @@ func (a *anything) fate(t *rapid.T) {
 func (a *anything) half(t *rapid.T) {
 	a.now = a.now.Add(time.Second)
 	a.hear()
+	before := a.admitted()
 	writes := reconciler.Step(a.input()).Writes
 	for _, w := range writes[:rapid.IntRange(0, len(writes)).Draw(t, "stored")] {
 		a.take([]reconciler.Write{w})
+		a.quotas(t, before)
 	}
 	a.restart() // panics where a document refers to none
 	a.stepChecked(t)

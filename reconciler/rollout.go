@@ -1,6 +1,7 @@
 package reconciler
 
 import (
+	"slices"
 	"time"
 
 	"github.com/musterhq/muster/schema"
@@ -28,7 +29,11 @@ func (s *step) rollOut(job schema.JobName) {
 	}
 	want := s.dataOf(digest)
 	r := rollout{job: job, want: want, digest: digest}
-	for _, t := range s.tasks(job, chunksOf(want.Tasks)) {
+	tasks := s.tasks(job, chunksOf(want.Tasks))
+	if !slices.ContainsFunc(tasks, func(t schema.TaskRecord) bool { return t.Machine != "" && t.Data != digest }) {
+		return // there is nothing to bring forward
+	}
+	for _, t := range tasks {
 		switch {
 		case t.Index >= want.Tasks || t.Done != nil:
 		case t.Machine == "" && s.holdsUp(t, digest):
@@ -66,11 +71,12 @@ type rollout struct {
 // done in place.
 func (s *step) rollAssigned(r *rollout, t schema.TaskRecord) {
 	up := s.isUp(t.Machine)
+	said := s.in.Observed.task(t.Machine, r.job.Task(t.Index), t.Generation)
 	switch {
 	case t.Stop != nil:
 		r.moving++
 	case t.Data == r.digest || s.inPlace(t.Data, r.want):
-		if !up || !s.healthy(r.job, t, r.want) {
+		if !up || !s.healthy(said, r.want) {
 			r.moving++
 		}
 		if t.Data != r.digest {
@@ -79,7 +85,7 @@ func (s *step) rollAssigned(r *rollout, t schema.TaskRecord) {
 		}
 	case !up:
 		r.moving++ // as far as is known it is down, and it cannot be told
-	case s.works(r.job, t):
+	case works(said.TaskStatus):
 		r.well = append(r.well, t)
 	default:
 		r.sick = append(r.sick, t)
@@ -128,25 +134,23 @@ func (s *step) inPlace(digest schema.Digest, want *schema.Job) bool {
 }
 
 // works reports whether a task runs and does its work.
-func (s *step) works(job schema.JobName, t schema.TaskRecord) bool {
-	status := s.in.Observed.status(t.Machine, job.Task(t.Index), t.Generation)
-	return status != nil && status.State == schema.Running && status.Health != schema.Unhealthy && status.Health != schema.HealthUnknown
+func works(t *schema.TaskStatus) bool {
+	return t != nil && t.State == schema.Running && t.Health != schema.Unhealthy && t.Health != schema.HealthUnknown
 }
 
 // healthy reports whether a task works, and has run long enough for the update
 // policy.
-func (s *step) healthy(job schema.JobName, t schema.TaskRecord, want *schema.Job) bool {
-	if !s.works(job, t) {
+func (s *step) healthy(t heardTask, want *schema.Job) bool {
+	if !works(t.TaskStatus) {
 		return false
 	}
-	name := job.Task(t.Index)
 	need := time.Duration(want.Update.MinHealthySeconds) * time.Second
-	if len(s.in.Observed.status(t.Machine, name, t.Generation).Exits) > 0 {
+	if len(t.Exits) > 0 {
 		need = max(need, shakyFor)
 	}
-	since := s.in.Observed.runningSince(t.Machine, name, t.Generation).Add(need)
-	s.wake(since)
-	return !s.now.Before(since)
+	until := t.since.Add(need)
+	s.wake(until)
+	return !s.now.Before(until)
 }
 
 // chunksOf returns how many chunks hold n tasks.

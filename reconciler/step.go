@@ -96,17 +96,15 @@ func (s *step) admit() {
 		*capacity = capacity.Add(m.Capacity)
 	}
 	s.out.Admission = Admit(AdmitInput{Desired: *desired, Admitted: s.base.admitted(), Capacity: capacity})
-	for _, name := range desired.names() {
-		if s.out.Admission.Rejected[name] == nil {
-			s.admitJob(name, desired.Jobs[name])
-		}
-	}
 	for _, name := range s.base.jobNames() {
 		if _, ok := desired.Jobs[name]; !ok && s.base.Jobs[name].Admitted != "" {
 			r := *s.base.Jobs[name]
 			r.Admitted, r.Since = "", s.now
-			s.jobs[name] = &r
+			s.setJob(name, &r)
 		}
+	}
+	for _, name := range s.out.Admission.order {
+		s.admitJob(name, desired.Jobs[name])
 	}
 }
 
@@ -116,7 +114,7 @@ func (s *step) admitJob(name schema.JobName, d DesiredJob) {
 		return
 	}
 	r := &schema.JobRecord{Name: name, Admitted: d.Digest, Origin: d.Origin, Since: s.now}
-	s.jobs[name] = r
+	s.setJob(name, r)
 	if was != nil && was.Admitted == d.Digest {
 		r.Since = was.Since // only its place in the repository changed
 		return
@@ -151,7 +149,7 @@ func (s *step) stepJob(name schema.JobName) {
 	if want != nil {
 		s.askFor(name, want)
 	} else if len(s.tasks(name, s.chunks[name])) == 0 {
-		s.jobs[name] = nil
+		s.setJob(name, nil)
 	}
 }
 

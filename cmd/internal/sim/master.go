@@ -267,20 +267,20 @@ func (w *World) commit(writes []reconciler.Write) error {
 	if f := w.cfg.Mutant.Writes; f != nil {
 		writes = f(writes)
 	}
-	for _, batch := range reconciler.Batches(writes) {
-		for len(batch) > 0 {
-			n := len(batch)
-			if w.cfg.Cut > 0 {
-				n = min(n, w.cfg.Cut)
-			}
-			if err := w.master.store.Commit(context.Background(), batch[:n]); err != nil {
-				return err
-			}
-			if err := w.master.state.Apply(batch[:n]); err != nil {
-				return err
-			}
-			batch = batch[n:]
+	for len(writes) > 0 {
+		n := len(writes)
+		if w.cfg.Cut > 0 {
+			n = min(n, w.cfg.Cut)
 		}
+		for _, batch := range reconciler.Batches(writes[:n]) {
+			if err := w.master.store.Commit(context.Background(), batch); err != nil {
+				return err
+			}
+			if err := w.master.state.Apply(batch); err != nil {
+				return err
+			}
+		}
+		writes = writes[n:]
 	}
 	return nil
 }

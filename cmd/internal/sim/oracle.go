@@ -129,7 +129,8 @@ func (w *World) checkEvents(events []schema.Event, before map[schema.TaskName]st
 		}
 		switch {
 		case e.Kind == schema.EventKill && e.Cause == schema.CauseRemoved && !strings.HasPrefix(e.Message, "stopped"):
-			if w.oracle.declared(task.JobName) != nil {
+			// What was removed and is declared again may find its quota gone.
+			if w.oracle.declared(task.JobName) != nil && w.master.last.Admission.Rejected[task.JobName] == nil {
 				w.violate("task %s is stopped as removed, and the last good data of its directory has it", e.Task)
 			}
 		case e.Kind == schema.EventLost:

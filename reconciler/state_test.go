@@ -1,0 +1,198 @@
+package reconciler_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/schema"
+)
+
+func TestLoadErrors(t *testing.T) {
+	t.Parallel()
+	const digest = "sha256:ab"
+	tests := []struct{ name, key, value, want string }{
+		{"no JSON", "head", "{", "document head"},
+		{"a name that is none", "job/u", "{}", `document job/u: job name "c/u"`},
+		{"a chunk without a number", "chunk/u/web/x", "{}", "document chunk/u/web/x"},
+		{"a head without its package", "head", `{"packages": {"a": "` + digest + `"}}`, "head refers to package " + digest + " of a, which is not stored"},
+		{"a job without its data", "job/u/web", `{"name": "c/u/web", "admitted": "` + digest + `"}`, "job c/u/web refers to data " + digest},
+		{"a task without its data", "chunk/u/web/0", `{"tasks": [{"index": 3, "data": "` + digest + `"}]}`, "task c/u/web/3 refers to data " + digest},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			_, err := reconciler.Load("c", map[string][]byte{tt.key: []byte(tt.value)})
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("%v: want one about %q", err, tt.want)
+			}
+		})
+	}
+	if _, err := reconciler.Load("c", map[string][]byte{"cell": []byte("?"), "later/x": []byte("?")}); err != nil {
+		t.Errorf("documents of other kinds are no trouble: %v", err)
+	}
+}
+
+func TestJoin(t *testing.T) {
+	t.Parallel()
+	c := newCell()
+	say := func(events []schema.Event) string { return events[0].Message }
+	if got := say(c.join("m", 1, 1)); got != "joined" {
+		t.Error(got)
+	}
+	if got := say(c.join("m", 1, 1)); got != "joined again" {
+		t.Error(got)
+	}
+	c.agent("m").info.Boot = "boot-2"
+	if got := say(c.join("m", 1, 1)); got != "joined again after a restart of the machine" {
+		t.Error(got)
+	}
+	if got := c.state.Machines["m"].Epoch; got != 3 {
+		t.Errorf("epoch %d after three joins", got)
+	}
+}
+
+// TestHear: each edge is an event once, and none of them for a master that has
+// just begun: another one saw it.
+func TestHear(t *testing.T) {
+	t.Parallel()
+	task := schema.JobName{Cell: "c", User: "u", Job: "web"}.Task(0)
+	report := func(state schema.TaskState, incarnation int, exits ...schema.Exit) schema.Report {
+		return schema.Report{Machine: schema.MachineInfo{Name: "m"}, Tasks: []schema.TaskStatus{{Task: task, Generation: 7, State: state, Incarnation: incarnation, PID: 100 + incarnation, Exits: exits}}}
+	}
+	killed := schema.Exit{Incarnation: 1, Code: -1, Signal: "SIGKILL"}
+	o := reconciler.NewObserved(epoch)
+	var got []string
+	for _, r := range []schema.Report{
+		report(schema.Running, 1), report(schema.Running, 1), report(schema.Waiting, 1, killed), report(schema.Running, 2, killed), report(schema.Running, 2, killed),
+	} {
+		got = append(got, strings.TrimSpace(lines(o.Hear(r, epoch))))
+	}
+	want := []string{"", "", "", "restart u/web/0 m #7: killed by SIGKILL; restarted as pid 102", ""}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	fresh := reconciler.NewObserved(epoch)
+	fresh.Hear(schema.Report{Machine: schema.MachineInfo{Name: "m"}}, epoch)
+	if got := lines(fresh.Hear(report(schema.Running, 1), epoch)); got != "start u/web/0 m #7: runs as pid 101\n" {
+		t.Error(got)
+	}
+}
+
+func TestLocate(t *testing.T) {
+	t.Parallel()
+	c := newCell()
+	c.join("m", 4, 8)
+	j := service("u", "web", 1, "crash")
+	j.Priority = 0
+	c.commit(compiled("1", good(pkg(".", j))))
+	if got := c.state.Locate(j.ID().Task(0)); got != "" {
+		t.Errorf("located on %q before it ever ran", got)
+	}
+	for range 3 {
+		c.now = c.now.Add(time.Second)
+		c.hear()
+		c.step()
+	}
+	if _, s := c.find("u/web/0"); s != nil {
+		t.Fatal("it runs")
+	}
+	if got := c.state.Locate(j.ID().Task(0)); got != "m" {
+		t.Errorf("after its end it is located on %q: its log is on m", got)
+	}
+}
+
+// TestClocks: a machine's clock may be what it wants.
+func TestClocks(t *testing.T) {
+	t.Parallel()
+	for _, skew := range []time.Duration{-time.Hour, 0, time.Hour} {
+		c := newCell()
+		c.join("m", 4, 8)
+		j := service("u", "web", 2, "v1")
+		j.Priority, j.Update.MinHealthySeconds = 0, 5
+		c.commit(compiled("1", good(pkg(".", j))))
+		took := time.Duration(0)
+		for turn := range 40 {
+			if turn == 5 {
+				j.Task.Process.Command = []string{"serve", "v2"}
+				c.commit(compiled("2", good(pkg(".", j))))
+			}
+			c.now = c.now.Add(time.Second)
+			c.hear()
+			for _, s := range c.agent("m").tasks {
+				s.StartedAt = c.now.Add(skew)
+			}
+			if c.step(); turn > 5 && took == 0 && c.status().Converged {
+				took = c.now.Sub(epoch)
+			}
+		}
+		if took != 15*time.Second {
+			t.Errorf("with a clock that is off by %s the rollout is done after %s", skew, took)
+		}
+	}
+}
+
+// TestRefusedPort: the port that a generation was refused for is not the next
+// one's, though the agent does not list it as busy.
+func TestRefusedPort(t *testing.T) {
+	t.Parallel()
+	c := newCell()
+	c.join("m", 4, 8)
+	j := service("u", "web", 1, "v")
+	j.Priority = 0
+	c.commit(compiled("1", good(pkg(".", j))))
+	seen := map[int]bool{}
+	for range 12 {
+		c.now = c.now.Add(5 * time.Second)
+		c.hear()
+		c.step()
+		c.hear()
+		a, s := c.find("u/web/0")
+		if s == nil {
+			continue // back-off
+		}
+		if seen[s.Ports["http"]] {
+			t.Fatalf("port %d is chosen again", s.Ports["http"])
+		}
+		seen[s.Ports["http"]] = true
+		a.die(s, schema.Cause{Kind: schema.CausePortInUse})
+	}
+	if len(seen) < 4 {
+		t.Errorf("%d ports were tried in a minute", len(seen))
+	}
+}
+
+// BenchmarkStep is a step of a cell at rest, and one after a report.
+func BenchmarkStep(b *testing.B) {
+	for _, size := range []struct{ machines, jobs, tasks int }{{100, 100, 10}, {1000, 1000, 20}} {
+		b.Run(fmt.Sprintf("machines=%d/tasks=%d", size.machines, size.jobs*size.tasks), func(b *testing.B) {
+			c := newCell()
+			for i := range size.machines {
+				c.join(fmt.Sprintf("m%04d", i), 64, 256)
+				c.agent(fmt.Sprintf("m%04d", i)).info.Ports.Last = 30000
+			}
+			var objects []any
+			for i := range size.jobs {
+				j := service("u", fmt.Sprintf("j%d", i), size.tasks, "v")
+				j.Priority, j.Task.Resources.Ports = 0, nil
+				objects = append(objects, j)
+			}
+			c.commit(compiled("1", good(pkg(".", objects...))))
+			for range 4 {
+				c.now = c.now.Add(time.Second)
+				c.hear()
+				c.step()
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				if out := reconciler.Step(c.input()); len(out.Writes) > 0 {
+					b.Fatalf("%d writes at rest", len(out.Writes))
+				}
+			}
+		})
+	}
+}
