@@ -35,8 +35,8 @@ type heard struct {
 // heardTask is what a machine said last of a generation.
 type heardTask struct {
 	*schema.TaskStatus
-	// since is when the master first heard that the incarnation runs: by its
-	// own clock, since machines' clocks differ.
+	// since is when the master first heard that the incarnation runs, or that
+	// the generation has ended: by its own clock, since machines' clocks differ.
 	since time.Time
 }
 
@@ -57,7 +57,7 @@ func (o *Observed) Hear(r schema.Report, now time.Time) []schema.Event {
 		if was != nil {
 			before = was.tasks[t.Generation]
 		}
-		if runs(before, t.Incarnation) {
+		if runs(before, t.Incarnation) || before.TaskStatus != nil && before.End != nil {
 			t.since = before.since
 		}
 		h.tasks[t.Generation] = t
@@ -107,22 +107,37 @@ func (o *Observed) status(machine string, name schema.TaskName, generation uint6
 	return o.task(machine, name, generation).TaskStatus
 }
 
+// refusedFor is how long a port counts as busy after a generation was refused
+// for it: longer than the agent takes to look again who listens (3 s), since then
+// what it sees counts, and longer than the wait between two tries, so that others
+// are tried first. A port that was released must come back.
+const refusedFor = 12 * time.Second
+
 // busyPorts returns the ports of a machine that the cell shall not choose:
 // those that its agent saw in use, those of all that is alive there, superseded
-// generations included, and those of generations that were refused for one that
-// is in use, which the agent tells of for a while after.
-func (o *Observed) busyPorts(machine string) []int {
+// generations included, and those of generations that were refused of late for
+// one that is in use. It also returns when the first of these may be tried
+// again, zero if there are none.
+func (o *Observed) busyPorts(machine string, now time.Time) (busy []int, until time.Time) {
 	h := o.machines[machine]
 	if h == nil {
-		return nil
+		return nil, time.Time{}
 	}
-	busy := h.report.BusyPorts
+	busy = h.report.BusyPorts
 	for i := range h.report.Tasks {
-		if t := &h.report.Tasks[i]; t.End == nil || t.End.Kind == schema.CausePortInUse {
-			busy = slices.AppendSeq(slices.Clip(busy), maps.Values(t.Ports))
+		t := &h.report.Tasks[i]
+		if t.End != nil {
+			again := h.tasks[t.Generation].since.Add(refusedFor)
+			if t.End.Kind != schema.CausePortInUse || !now.Before(again) {
+				continue
+			}
+			if until.IsZero() || again.Before(until) {
+				until = again
+			}
 		}
+		busy = slices.AppendSeq(slices.Clip(busy), maps.Values(t.Ports))
 	}
-	return busy
+	return busy, until
 }
 
 // Health is a word for how a machine is.

@@ -106,7 +106,9 @@ func (s *step) snapshot() *placement.Snapshot {
 	for _, name := range s.base.machineNames() {
 		info := s.base.Machines[name].MachineInfo
 		m := placement.Machine{Name: name, Capacity: info.Capacity, Ports: info.Ports, Attributes: info.Attributes, Up: s.isUp(name)}
-		m.BusyPorts = s.in.Observed.busyPorts(name)
+		var again time.Time
+		m.BusyPorts, again = s.in.Observed.busyPorts(name, s.now)
+		s.wake(again)
 		machines = append(machines, m)
 	}
 	var tasks []placement.Task
