@@ -30,6 +30,7 @@ something is wrong.`,
 			if err != nil {
 				return err
 			}
+			c.diagnostics = append(c.diagnostics, staleDefinitions(operand(args), c.tree.Files)...)
 			return printVerdict(std, out.value, c)
 		},
 	}
