@@ -295,17 +295,43 @@ func (a *adoption) events(s *State, commit string, now time.Time) []schema.Event
 	for _, dir := range slices.Sorted(maps.Keys(a.stale)) {
 		out = append(out, schema.Event{At: now, Kind: schema.EventStale, Commit: commit, Message: dir + ": " + reasonOf(a.stale[dir])})
 	}
-	return append(out, a.rejections(s, commit, now)...)
+	desired := DesiredOf(s.Cell, inOrder(a.packages))
+	for _, e := range slices.Concat(cordons(s.desired(), &desired), rejections(s, desired)) {
+		e.At, e.Commit = now, commit
+		out = append(out, e)
+	}
+	return out
+}
+
+// cordons returns an event for each machine that is to get no new tasks from now
+// on, or may again.
+func cordons(was, is *Desired) []schema.Event {
+	names := map[string]bool{}
+	for _, d := range []*Desired{was, is} {
+		for name := range d.Machines {
+			names[name] = was.Machines[name].Cordon != is.Machines[name].Cordon
+		}
+	}
+	var out []schema.Event
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		switch {
+		case !names[name]:
+		case is.Machines[name].Cordon:
+			out = append(out, schema.Event{Kind: schema.EventMachine, Machine: name, Message: "cordoned: it gets no new tasks"})
+		default:
+			out = append(out, schema.Event{Kind: schema.EventMachine, Machine: name, Message: "no longer cordoned"})
+		}
+	}
+	return out
 }
 
 // rejections returns an event for each job that will not be admitted.
-func (a *adoption) rejections(s *State, commit string, now time.Time) []schema.Event {
-	desired := DesiredOf(s.Cell, inOrder(a.packages))
+func rejections(s *State, desired Desired) []schema.Event {
 	verdict := Admit(AdmitInput{Desired: desired, Admitted: s.admitted()})
 	var out []schema.Event
 	for _, name := range desired.names() {
 		if why := verdict.Rejected[name]; why != nil {
-			out = append(out, schema.Event{At: now, Kind: schema.EventReject, Job: name.Short(), Commit: commit, Message: why.Error()})
+			out = append(out, schema.Event{Kind: schema.EventReject, Job: name.Short(), Message: why.Error()})
 		}
 	}
 	return out

@@ -36,6 +36,18 @@ type DesiredMachine struct {
 	Origin schema.Position
 }
 
+// attributes returns what is known of a machine by name: what its agent reports,
+// and over it the labels.
+func (m DesiredMachine) attributes(info *schema.MachineInfo) map[string]string {
+	if len(m.Labels) == 0 {
+		return info.Attributes
+	}
+	out := make(map[string]string, len(info.Attributes)+len(m.Labels))
+	maps.Copy(out, info.Attributes)
+	maps.Copy(out, m.Labels)
+	return out
+}
+
 // DesiredOf returns what the given packages declare for a cell. Names that
 // stand for objects of other packages are resolved here, and so alike for the
 // master and for who checks a commit.
