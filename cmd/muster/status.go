@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"maps"
@@ -12,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/web/client"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -39,10 +41,13 @@ func newStatus(std stdio) *cobra.Command {
 					return err
 				}
 			}
+			if err := annotate(cmd.Context(), cl, s, args); err != nil {
+				return err
+			}
 			if out.value == "json" {
 				return printJSON(std.out, s)
 			}
-			return printStatus(std.out, s, len(args) == 1)
+			return printStatus(std.out, s, strings.Join(args, ""))
 		},
 	}
 	m.add(c)
@@ -94,9 +99,22 @@ func keep[T any](list []T, want func(T) bool) []T {
 	return out
 }
 
-// printStatus writes s for people. History is told only of what was asked for
-// by name.
-func printStatus(w io.Writer, s *reconciler.Status, history bool) error {
+// annotate adds the annotations of the job that was asked for by name, if one
+// was.
+func annotate(ctx context.Context, cl *client.Client, s *reconciler.Status, args []string) error {
+	if len(args) == 0 || !strings.Contains(args[0], "/") || len(s.Jobs) != 1 {
+		return nil
+	}
+	why, err := cl.Why(ctx, s.Jobs[0].Name, -1)
+	if err == nil && why.Job != nil {
+		s.Jobs[0].Annotations = why.Job.Annotations
+	}
+	return err
+}
+
+// printStatus writes s for people. Details and history are told only of what
+// was asked for by name; name is "" for the whole cell.
+func printStatus(w io.Writer, s *reconciler.Status, name string) error {
 	p := painter(isTerminal(w))
 	state := p.paint(green, "converged")
 	if !s.Converged {
@@ -125,7 +143,8 @@ func printStatus(w io.Writer, s *reconciler.Status, history bool) error {
 	if err := table(w, taskRows(s.Tasks)); err != nil {
 		return err
 	}
-	if history {
+	if name != "" {
+		printDetails(w, s, name)
 		for _, t := range s.Tasks {
 			for _, h := range t.History {
 				fmt.Fprintf(w, "%s: %s\n", t.Name, h)
@@ -133,6 +152,22 @@ func printStatus(w io.Writer, s *reconciler.Status, history bool) error {
 		}
 	}
 	return nil
+}
+
+// printDetails writes the attributes of a machine, or the annotations of a job.
+func printDetails(w io.Writer, s *reconciler.Status, name string) {
+	if !strings.Contains(name, "/") && len(s.Machines) == 1 {
+		for _, k := range slices.Sorted(maps.Keys(s.Machines[0].Attributes)) {
+			fmt.Fprintf(w, "attribute %s: %s\n", k, s.Machines[0].Attributes[k])
+		}
+	}
+	if !strings.Contains(name, "/") || len(s.Jobs) != 1 {
+		return
+	}
+	for _, k := range slices.Sorted(maps.Keys(s.Jobs[0].Annotations)) {
+		lines := strings.Split(strings.ReplaceAll(s.Jobs[0].Annotations[k], "\r", ""), "\n")
+		fmt.Fprintf(w, "annotation %s: %s\n", k, strings.Join(lines, "\n    "))
+	}
 }
 
 // printTrouble writes what of the newest commit was not taken.
@@ -152,6 +187,9 @@ func printTrouble(w io.Writer, p painter, s *reconciler.Status) {
 func machineRows(machines []reconciler.MachineStatus) [][]string {
 	rows := [][]string{{"MACHINE", "HEALTH", "TASKS", "CPU (milli)", "RAM", "DISK", "NOTES"}}
 	for _, m := range machines {
+		if m.Cordoned {
+			m.Health += ", cordoned"
+		}
 		rows = append(rows, []string{
 			m.Name, m.Health, strconv.Itoa(m.Tasks),
 			fmt.Sprintf("%d of %d", m.Used.CPUMilli, m.Capacity.CPUMilli),
