@@ -75,6 +75,9 @@ type JobStatus struct {
 	Done     int               `json:"done"`
 	Updating int               `json:"updating"` // run data older than admitted
 	Reason   string            `json:"reason"`   // why it is not as desired, "" if it is
+	// Annotations are told only of a job that is asked for by name: those of all
+	// jobs may be larger than all else.
+	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
 // TaskStatus is one task that exists or should.

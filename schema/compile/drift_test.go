@@ -262,7 +262,7 @@ func driftValue(t *testing.T, at string, v cue.Value, r *valid.Rule, typ reflect
 		probe("[]", r.Min == 0)
 		driftValue(t, at+"[]", v.LookupPath(cue.MakePath(cue.AnyIndex)), r.Elem, typ.Elem())
 	case valid.Map:
-		for _, k := range []string{"a", "A_b", "a-b", "-a", "a/b", "", "1a", "MUSTER_X", "machine", "a b", strings.Repeat("a", 63), strings.Repeat("a", 130)} {
+		for _, k := range []string{"a", "A_b", "a-b", "-a", "a/b", "", "1a", "MUSTER_X", "muster/x", "machine", "a b", strings.Repeat("a", 63), strings.Repeat("a", 130)} {
 			probe(fmt.Sprintf("{%q: \"x\"}", k), r.Key(k) == "")
 		}
 		probe(`{a: 3}`, false)

@@ -68,13 +68,21 @@ func Key(kind schema.Kind, name string, data map[string]any) schema.ObjectKey {
 // Names is what the references of a set of packages can stand for. It does not
 // change, and is safe for concurrent use.
 type Names struct {
-	declared   map[schema.ObjectKey]bool // of the kinds that are referred to
+	declared   map[schema.ObjectKey]bool     // of the kinds that are referred to
+	beside     map[schema.ObjectKey][]string // names by kind and what is before them, sorted
 	priorities map[string]schema.Priority
+}
+
+// scope returns what is before the name under which an object is declared: its
+// cell, or its cell and user.
+func scope(k schema.ObjectKey) schema.ObjectKey {
+	k.Name = strings.TrimSuffix(k.Name, k.Declared())
+	return k
 }
 
 // NamesOf returns what references can stand for among the given packages.
 func NamesOf(packages []*schema.Package) Names {
-	n := Names{declared: map[schema.ObjectKey]bool{}, priorities: map[string]schema.Priority{}}
+	n := Names{declared: map[schema.ObjectKey]bool{}, beside: map[schema.ObjectKey][]string{}, priorities: map[string]schema.Priority{}}
 	wanted := map[schema.Kind]bool{}
 	for _, p := range packages {
 		for i := range p.References {
@@ -89,10 +97,14 @@ func NamesOf(packages []*schema.Package) Names {
 	}
 	for _, p := range packages {
 		for key := range p.Origins {
-			if wanted[key.Kind] {
+			if wanted[key.Kind] && !n.declared[key] {
 				n.declared[key] = true
+				n.beside[scope(key)] = append(n.beside[scope(key)], key.Declared())
 			}
 		}
+	}
+	for _, names := range n.beside {
+		slices.Sort(names)
 	}
 	return n
 }
@@ -110,14 +122,12 @@ func (n Names) Resolve(p *schema.Package) (schema.Objects, map[schema.ObjectKey]
 	for i := range o.Jobs {
 		jobs[schema.ObjectKey{Kind: schema.KindJob, Name: o.Jobs[i].ID().String()}] = &o.Jobs[i]
 	}
-	var wrong map[schema.ObjectKey][]schema.Diagnostic
+	wrong := map[schema.ObjectKey][]schema.Diagnostic{}
+	hints := map[schema.ObjectKey]string{} // many jobs may name the same
 	for i := range p.References {
 		r := &p.References[i]
 		if !n.declared[r.To] {
-			if wrong == nil {
-				wrong = map[schema.ObjectKey][]schema.Diagnostic{}
-			}
-			wrong[r.From] = append(wrong[r.From], n.missing(r))
+			wrong[r.From] = append(wrong[r.From], n.missing(r, hints))
 			continue
 		}
 		if j := jobs[r.From]; j != nil && r.To.Kind == schema.KindPriority {
@@ -130,25 +140,21 @@ func (n Names) Resolve(p *schema.Package) (schema.Objects, map[schema.ObjectKey]
 // most is how many names a message lists.
 const most = 20
 
-// missing says what is wrong with a reference, and what there is instead.
-func (n Names) missing(r *schema.Reference) schema.Diagnostic {
+// missing says what is wrong with a reference, and what there is instead. It
+// remembers hints by what is referred to: they are what takes time.
+func (n Names) missing(r *schema.Reference, hints map[schema.ObjectKey]string) schema.Diagnostic {
 	rule := ruleAt(r.From.Kind, r.Field)
-	scope := strings.TrimSuffix(r.To.Name, r.To.Declared()) // of a name that means something in a cell, or for a user
-	var names []string
-	for key := range n.declared {
-		if rest, ok := strings.CutPrefix(key.Name, scope); ok && key.Kind == r.To.Kind && !strings.Contains(rest, "/") {
-			names = append(names, rest)
-		}
-	}
-	slices.Sort(names)
+	names := n.beside[scope(r.To)]
 	name := r.To.Declared()
-	d := schema.Diagnostic{
-		Severity: schema.Error, Position: r.At, Field: r.From.Field() + "." + r.Field,
-		Message: fmt.Sprintf("no %s %q is declared", r.To.Kind, name), Expected: expected(rule, r.To.Kind, names),
-		Hint: didYouMean(name, slices.Concat(rule.Words, names), rule.Alias),
+	hint, ok := hints[r.To]
+	if !ok {
+		hint = cmp.Or(didYouMean(name, slices.Concat(rule.Words, names), rule.Alias), declare(r.To.Kind, name))
+		hints[r.To] = hint
 	}
-	d.Hint = cmp.Or(d.Hint, declare(r.To.Kind, name))
-	return d
+	return schema.Diagnostic{
+		Severity: schema.Error, Position: r.At, Field: r.From.Field() + "." + r.Field,
+		Message: fmt.Sprintf("no %s %q is declared", r.To.Kind, name), Expected: expected(rule, r.To.Kind, names), Hint: hint,
+	}
 }
 
 // expected says in words what a reference to an object of a kind may be.
