@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/musterhq/muster/cmd/internal/worktree"
+	"github.com/musterhq/muster/cmd/internal/repofiles"
 	"github.com/musterhq/muster/reconciler/git"
 	"github.com/musterhq/muster/schema/scaffold"
 )
@@ -34,7 +34,9 @@ is there with the same content is not in the way.`,
 		Example: "  muster init fleet && cd fleet && git add -A && git commit -m 'a cell'\n  muster init --module git.example.com/platform/fleet --cell eu-1",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			r.Dir = operand(args)
+			if r.Dir = operand(args); r.Dir == "" {
+				return invalid("leave it out for the current directory", "muster init: DIR is empty")
+			}
 			if err := r.run(); err != nil {
 				return err
 			}
@@ -67,11 +69,11 @@ func (r *initRun) run() error {
 	if err != nil {
 		return &failure{code: exitInvalid, err: err, hint: "muster init --help shows the flags"}
 	}
-	files := map[string]worktree.File{}
+	files := map[string]repofiles.File{}
 	for name, b := range content {
-		files[name] = worktree.File{Data: b, Mode: scaffold.Mode(name)}
+		files[name] = repofiles.File{Data: b, Mode: scaffold.Mode(name)}
 	}
-	r.Kept, err = worktree.InTheWay(r.Dir, files)
+	r.Kept, err = repofiles.InTheWay(r.Dir, files)
 	if err != nil {
 		return &failure{code: exitInvalid, err: err, hint: "name a directory that can be written, or one that is not there yet"}
 	}
@@ -79,7 +81,7 @@ func (r *initRun) run() error {
 		return invalid("move them away, or name another directory; --keep leaves them as they are and writes the rest",
 			"in %s there is already: %s; nothing was written", r.Dir, strings.Join(r.Kept, ", "))
 	}
-	maps.DeleteFunc(files, func(name string, _ worktree.File) bool { return under(name, r.Kept) })
+	maps.DeleteFunc(files, func(name string, _ repofiles.File) bool { return under(name, r.Kept) })
 	r.Kept = append([]string{}, r.Kept...) // never null
 	r.Files = append([]string{}, slices.Sorted(maps.Keys(files))...)
 	if r.Repository, err = repositoryOf(r.Dir); err != nil {
@@ -91,7 +93,7 @@ func (r *initRun) run() error {
 		r.Repository = r.Dir
 		finish = func(dir string) error { return git.Init(dir, "main") }
 	}
-	return worktree.Add(r.Dir, files, finish)
+	return repofiles.Add(r.Dir, files, finish)
 }
 
 // under reports whether name is one of paths, or lies below one.

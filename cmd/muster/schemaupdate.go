@@ -14,7 +14,7 @@ import (
 	"github.com/rogpeppe/go-internal/diff"
 	"github.com/spf13/cobra"
 
-	"github.com/musterhq/muster/cmd/internal/worktree"
+	"github.com/musterhq/muster/cmd/internal/repofiles"
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile"
 	"github.com/musterhq/muster/schema/scaffold"
@@ -86,7 +86,7 @@ func newUpdate(dir string) (*schemaUpdate, error) {
 	}
 	present, err := readDefinitions(dir)
 	if err != nil {
-		return nil, &failure{code: exitInvalid, err: err, hint: "make it a regular file, or move it away"}
+		return nil, &failure{code: exitInvalid, err: err, hint: "move it away: the definitions are ordinary files of the repository"}
 	}
 	u := &schemaUpdate{Dir: dir, Files: []updateFile{}, changes: scaffold.Compare(present)}
 	fields, newer, err := compareDefinitions(u.changes)
@@ -110,6 +110,9 @@ func newUpdate(dir string) (*schemaUpdate, error) {
 // from the root; none if there is no such directory.
 func readDefinitions(dir string) (map[string][]byte, error) {
 	at := filepath.Join(dir, scaffold.Dir)
+	if info, err := os.Lstat(at); err == nil && !info.IsDir() {
+		return nil, fmt.Errorf("%s is not a directory", at)
+	}
 	entries, err := os.ReadDir(at)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -201,7 +204,7 @@ func (u *schemaUpdate) run(check, force bool) error {
 			hint: "use the muster that wrote them, or a newer one; --force goes back",
 		}
 	}
-	if err := worktree.Replace(u.Dir, scaffold.Apply(u.changes)); err != nil {
+	if err := repofiles.Replace(u.Dir, scaffold.Apply(u.changes)); err != nil {
 		return err
 	}
 	u.Written = true

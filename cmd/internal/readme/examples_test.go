@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/musterhq/muster/cmd/internal/binaries"
-	"github.com/musterhq/muster/cmd/internal/worktree"
+	"github.com/musterhq/muster/cmd/internal/repofiles"
 	"github.com/musterhq/muster/schema/scaffold"
 )
 
@@ -170,7 +170,7 @@ func TestExampleDefinitions(t *testing.T) {
 		}
 		changes := scaffold.Compare(present)
 		if *update {
-			if err := worktree.Replace(dir, scaffold.Apply(changes)); err != nil {
+			if err := repofiles.Replace(dir, scaffold.Apply(changes)); err != nil {
 				t.Fatal(err)
 			}
 			continue

@@ -1,4 +1,4 @@
-// Package worktree writes files into a config repository's work tree.
+// Package repofiles writes files into a config repository's work tree.
 //
 // In: a directory, and files by path. Out: the files on disk. Add writes new
 // ones, all or none, and never in the place of anything; Replace writes over
@@ -7,4 +7,4 @@
 //
 // The functions may be called from any goroutine, though not two for the same
 // directory. They do no more than file system calls: nothing is committed.
-package worktree
+package repofiles

@@ -1,4 +1,4 @@
-package worktree_test
+package repofiles_test
 
 import (
 	"errors"
@@ -9,10 +9,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/musterhq/muster/cmd/internal/worktree"
+	"github.com/musterhq/muster/cmd/internal/repofiles"
 )
 
-var files = map[string]worktree.File{
+var files = map[string]repofiles.File{
 	"a":        {Data: []byte("one"), Mode: 0o644},
 	"b/c":      {Data: []byte("two"), Mode: 0o755},
 	"b/d/e":    {Data: []byte("three"), Mode: 0o644},
@@ -97,11 +97,11 @@ func TestAdd(t *testing.T) {
 			root := t.TempDir()
 			put(t, root, tt.there)
 			dir := filepath.Join(root, tt.dir)
-			if way, err := worktree.InTheWay(dir, files); err != nil || len(way) > 0 {
+			if way, err := repofiles.InTheWay(dir, files); err != nil || len(way) > 0 {
 				t.Fatalf("in the way: %v, %v", way, err)
 			}
 			finished := ""
-			if err := worktree.Add(dir, files, func(at string) error { finished = at; return nil }); err != nil {
+			if err := repofiles.Add(dir, files, func(at string) error { finished = at; return nil }); err != nil {
 				t.Fatal(err)
 			}
 			want := map[string]string{}
@@ -146,7 +146,7 @@ func TestAddFails(t *testing.T) {
 			put(t, root, tt.there)
 			before := listing(t, root)
 			dir := filepath.Join(root, tt.dir)
-			way, err := worktree.InTheWay(dir, files)
+			way, err := repofiles.InTheWay(dir, files)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -156,7 +156,7 @@ func TestAddFails(t *testing.T) {
 			if _, link := tt.there["b"]; link && tt.way != nil && len(tt.way) == 2 {
 				return // InTheWay is what protects against links to directories
 			}
-			err = worktree.Add(dir, files, func(string) error { return failing })
+			err = repofiles.Add(dir, files, func(string) error { return failing })
 			if err == nil || tt.way == nil && !errors.Is(err, failing) {
 				t.Errorf("error %v", err)
 			}
@@ -171,7 +171,7 @@ func TestInTheWayOfDirectory(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	put(t, root, map[string]string{"file": "x"})
-	if _, err := worktree.InTheWay(filepath.Join(root, "file"), files); err == nil {
+	if _, err := repofiles.InTheWay(filepath.Join(root, "file"), files); err == nil {
 		t.Error("a file is taken for a directory")
 	}
 }
@@ -181,7 +181,7 @@ func TestReplace(t *testing.T) {
 	dir := t.TempDir()
 	put(t, dir, map[string]string{"a": "old", "b": "old", "c": "old", "a.new": "left over"})
 	for range 2 { // the second time there is nothing left to do
-		if err := worktree.Replace(dir, map[string][]byte{"a": []byte("new"), "b": nil, "d/e": []byte("new")}); err != nil {
+		if err := repofiles.Replace(dir, map[string][]byte{"a": []byte("new"), "b": nil, "d/e": []byte("new")}); err != nil {
 			t.Fatal(err)
 		}
 		if d := cmp.Diff(map[string]string{"a": "new", "c": "old", "d/": "", "d/e": "new"}, listing(t, dir)); d != "" {
@@ -192,7 +192,7 @@ func TestReplace(t *testing.T) {
 		t.Errorf("its permissions are %v, %v", info.Mode(), err)
 	}
 	put(t, dir, map[string]string{"link": "-> c"})
-	if err := worktree.Replace(dir, map[string][]byte{"link": []byte("new")}); err == nil {
+	if err := repofiles.Replace(dir, map[string][]byte{"link": []byte("new")}); err == nil {
 		t.Error("it writes through a link")
 	}
 }
