@@ -31,12 +31,37 @@ func Adopt(s *State, c schema.Compiled, now time.Time) ([]Write, []schema.Event)
 	return a.writes(s, c, now)
 }
 
+// Take returns the objects of a compiled commit that a cell that holds nothing
+// yet would take into its desired data, and everything that keeps it from
+// taking others, sorted by position. It is a function of the commit.
+func Take(c schema.Compiled) (schema.Objects, []schema.Diagnostic) {
+	all, _, ds := take(c)
+	slices.SortStableFunc(ds, schema.Diagnostic.Compare)
+	return all, ds
+}
+
 // Check returns everything that is wrong with a compiled commit by itself, as
-// a cell that holds nothing yet would see it, sorted by position; and the
-// objects that such a cell would take.
-func Check(c schema.Compiled) (schema.Objects, []schema.Diagnostic) {
+// a cell that holds nothing yet, and knows no machine, would see it at a time:
+// what Take finds, and what is not admitted.
+func Check(c schema.Compiled, now time.Time) (schema.Objects, []schema.Diagnostic) {
+	all, packages, ds := take(c)
+	for _, cell := range cellsOf(all) {
+		d := DesiredOf(cell, packages)
+		adm := Admit(AdmitInput{Desired: d, Now: now})
+		for _, name := range d.names() {
+			if r := adm.Rejected[name]; r != nil {
+				ds = append(ds, *r)
+			}
+		}
+		ds = append(ds, adm.Warnings...)
+	}
+	slices.SortStableFunc(ds, schema.Diagnostic.Compare)
+	return all, ds
+}
+
+func take(c schema.Compiled) (all schema.Objects, packages []*schema.Package, ds []schema.Diagnostic) {
 	a := adoption{packages: map[string]*schema.Package{}, digests: map[string]schema.Digest{}, stale: map[string][]schema.Diagnostic{}}
-	ds := slices.Clone(c.Diagnostics)
+	ds = slices.Clone(c.Diagnostics)
 	if !hasError(ds) {
 		a.take(c.Packages)
 	}
@@ -48,8 +73,7 @@ func Check(c schema.Compiled) (schema.Objects, []schema.Diagnostic) {
 			ds = append(ds, c.Packages[i].Diagnostics...) // warnings
 		}
 	}
-	var all schema.Objects
-	packages := inOrder(a.packages)
+	packages = inOrder(a.packages)
 	for _, p := range packages {
 		all.Cells = append(all.Cells, p.Objects.Cells...)
 		all.Tenants = append(all.Tenants, p.Objects.Tenants...)
@@ -60,18 +84,7 @@ func Check(c schema.Compiled) (schema.Objects, []schema.Diagnostic) {
 		ds = append(ds, noTenants)
 	}
 	sortObjects(&all)
-	for _, cell := range cellsOf(all) {
-		d := DesiredOf(cell, packages)
-		adm := Admit(AdmitInput{Desired: d})
-		for _, name := range d.names() {
-			if r := adm.Rejected[name]; r != nil {
-				ds = append(ds, *r)
-			}
-		}
-		ds = append(ds, adm.Warnings...)
-	}
-	slices.SortStableFunc(ds, schema.Diagnostic.Compare)
-	return all, ds
+	return all, packages, ds
 }
 
 // noTenants is what a repository is told that lets everybody do everything.
@@ -294,7 +307,7 @@ func (a *adoption) events(s *State, commit string, now time.Time) []schema.Event
 // rejections returns an event for each job that will not be admitted.
 func (a *adoption) rejections(s *State, commit string, now time.Time) []schema.Event {
 	desired := DesiredOf(s.Cell, inOrder(a.packages))
-	verdict := Admit(AdmitInput{Desired: desired, Admitted: s.admitted()})
+	verdict := Admit(AdmitInput{Desired: desired, Admitted: s.admitted(), Capacity: s.capacity(), Now: now})
 	var out []schema.Event
 	for _, name := range desired.names() {
 		if why := verdict.Rejected[name]; why != nil {

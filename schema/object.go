@@ -1,6 +1,9 @@
 package schema
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // Kind is the kind of a declared object: the name of its top-level field.
 type Kind string
@@ -25,10 +28,27 @@ type Cell struct {
 	Name string `json:"name"`
 	// Quota is "on" (bands above free need quota) or "off".
 	Quota string `json:"quota"`
+	// OversellPercent bounds how much quota may be sold at the bands that may
+	// be oversold.
+	OversellPercent Oversell `json:"oversellPercent,omitzero"`
 }
 
-// CapabilityAdmin lets a tenant's paths declare cells, tenants and quotas.
-const CapabilityAdmin = "admin"
+// Oversell says how much quota may be sold at a band, in percent of what the
+// cell's machines have: 100 to 10000, or 0 for no bound. Production and monitoring are not among
+// its fields, since their quota is never more than the machines have, nor is
+// free, which needs none.
+type Oversell struct {
+	Batch int `json:"batch,omitempty"`
+}
+
+// The capabilities of a tenant.
+const (
+	// CapabilityAdmin lets a tenant's paths declare every kind of object.
+	CapabilityAdmin = "admin"
+	// CapabilityMonitoring lets jobs below a tenant's paths be at band
+	// monitoring, which nothing preempts.
+	CapabilityMonitoring = "monitoring"
+)
 
 // Tenant says who owns which paths of the repository, and what may be declared
 // there.
@@ -43,8 +63,8 @@ type Tenant struct {
 }
 
 // Quota is an amount of each resource that the jobs of one user at one band of
-// one cell may ask for together. Several quotas of the same user, cell and
-// band add up.
+// one cell may ask for together, from From up to but without Until. Several
+// quotas of the same user, cell and band add up.
 type Quota struct {
 	Name string `json:"name"`
 	User string `json:"user"`
@@ -52,6 +72,12 @@ type Quota struct {
 	Band Band   `json:"band"`
 	Resources
 	Tasks int `json:"tasks"` // count of tasks
+	// Jobs is a count of jobs; nil does not limit it, whatever other quotas of
+	// the same user, cell and band say.
+	Jobs *int `json:"jobs,omitempty"`
+	// From and Until are in UTC; zero is without a beginning, or an end.
+	From  time.Time `json:"from,omitzero"`
+	Until time.Time `json:"until,omitzero"`
 }
 
 // ObjectKey identifies a declared object within a repository: "job
