@@ -237,17 +237,17 @@ func (a *adoption) cells() map[string]bool {
 	return out
 }
 
-// unknownCells returns a diagnostic for each job and quota of a cell that is
-// not declared, when any is.
+// unknownCells returns a diagnostic for each cell that is not declared, when any
+// is, and that jobs or quotas of p name.
 func unknownCells(p *schema.Package, cells map[string]bool) []schema.Diagnostic {
 	if len(cells) == 0 {
 		return nil
 	}
-	var ds []schema.Diagnostic
+	var found findings
 	check := func(key schema.ObjectKey, cell string) {
 		if !cells[cell] {
-			ds = append(ds, schema.Diagnostic{
-				Severity: schema.Error, Position: p.Origins[key], Field: fieldOf(key) + ".cell",
+			found.add(cell, key, schema.Diagnostic{
+				Position: p.Origins[key], Field: fieldOf(key) + ".cell",
 				Message: fmt.Sprintf("no cell %q is declared", cell), Expected: "one of " + strings.Join(slices.Sorted(maps.Keys(cells)), ", "),
 				Hint: "correct the name, or declare the cell in cells/",
 			})
@@ -259,7 +259,7 @@ func unknownCells(p *schema.Package, cells map[string]bool) []schema.Diagnostic 
 	for _, q := range p.Objects.Quotas {
 		check(schema.ObjectKey{Kind: schema.KindQuota, Name: q.Name}, q.Cell)
 	}
-	return ds
+	return found.fold()
 }
 
 // writes returns what makes the adoption the state's head.

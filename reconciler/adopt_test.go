@@ -122,7 +122,7 @@ func TestAdopt(t *testing.T) {
 			[]string{
 				".: cell c, tenant a, tenant b",
 				`stale teams/a: teams/a/x.cue:1:1: job.web.cell: no cell "mars" is declared: want one of c`,
-				"stale x: x/x.cue:1:1: job.web.user: directory x belongs to no tenant, so no job may be declared in it: want a directory below the paths of a tenant",
+				"stale x: x/x.cue:1:1: job.web: directory x belongs to no tenant, so no job may be declared in it: want a directory below the paths of a tenant",
 			},
 		},
 		{
