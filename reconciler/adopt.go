@@ -37,8 +37,7 @@ func Adopt(s *State, c schema.Compiled, now time.Time) ([]Write, []schema.Event)
 // taking others, sorted by position. It is a function of the commit.
 func Take(c schema.Compiled) (schema.Objects, []schema.Diagnostic) {
 	all, _, ds := take(c)
-	slices.SortStableFunc(ds, schema.Diagnostic.Compare)
-	return all, ds
+	return all, fold(ds)
 }
 
 // Check returns everything that is wrong with a compiled commit by itself, as
@@ -52,9 +51,6 @@ func Check(c schema.Compiled, now time.Time) (schema.Objects, []schema.Diagnosti
 		for _, name := range d.names() {
 			if r := adm.Rejected[name]; r != nil {
 				ds = append(ds, *r)
-			}
-			if more := d.Jobs[name].Refused; len(more) > 1 {
-				ds = append(ds, more[1:]...)
 			}
 		}
 		ds = append(ds, adm.Warnings...)
@@ -77,23 +73,28 @@ func take(c schema.Compiled) (all schema.Objects, packages []*schema.Package, ds
 		}
 	}
 	packages = inOrder(a.packages)
-	all = resolved(packages)
+	all, wrong := resolved(packages)
+	ds = append(ds, wrong...)
 	if len(all.Tenants) == 0 && len(packages) > 0 {
 		ds = append(ds, noTenants)
 	}
 	return all, packages, ds
 }
 
-// resolved returns the objects of all packages, with what their names stand for.
-func resolved(packages []*schema.Package) schema.Objects {
-	var all schema.Objects
-	names := valid.NamesOf(packages)
+// resolved returns the objects of all packages, with what their names stand for,
+// and what is wrong with that, in no order.
+func resolved(packages []*schema.Package) (all schema.Objects, ds []schema.Diagnostic) {
+	names, owners := valid.NamesOf(packages), tenantsOf(byDir(packages))
 	for _, p := range packages {
-		o, _ := names.Resolve(p)
+		o, wrong := names.Resolve(p)
+		owners.refuse(p, o, wrong)
+		for _, w := range wrong {
+			ds = append(ds, w...)
+		}
 		all.Add(o)
 	}
 	all.Sort()
-	return all
+	return all, ds
 }
 
 // fold sorts diagnostics, and says once what is the same mistake of the same
