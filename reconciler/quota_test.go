@@ -176,3 +176,23 @@ func TestQuotaMessages(t *testing.T) {
 		})
 	}
 }
+
+// TestStepWakesForQuota: with nothing else to wait for, the next step is when a
+// quota begins, and then when it ends.
+func TestStepWakesForQuota(t *testing.T) {
+	t.Parallel()
+	c := newCell()
+	begin, end := epoch.Add(time.Hour), epoch.AddDate(1, 0, 0)
+	c.commit(compiled("1", good(pkg(".", schema.Cell{Name: "c", Quota: "on"}, period(quota("q", "a", 3), begin, end), service("a", "web", 3, "v")))))
+	if out := c.step(); out.Wake != begin || len(c.state.Jobs) > 0 {
+		t.Errorf("wake at %s, want %s; %d jobs are admitted", out.Wake, begin, len(c.state.Jobs))
+	}
+	c.now = begin
+	if out := c.step(); out.Wake != end || len(c.state.Jobs) != 1 {
+		t.Errorf("wake at %s, want %s; %d jobs are admitted", out.Wake, end, len(c.state.Jobs))
+	}
+	c.now = end
+	if out := c.step(); !out.Wake.IsZero() || len(c.state.Jobs) != 1 || len(c.status().Warnings) != 1 {
+		t.Errorf("wake at %s, want never; %d jobs are admitted; warnings %v", out.Wake, len(c.state.Jobs), c.status().Warnings)
+	}
+}
