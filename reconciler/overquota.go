@@ -160,8 +160,9 @@ func (a *admission) notes(s shortage) []string {
 	return out
 }
 
-// absent returns the quotas that would help if they counted now, the nearest in
-// time first.
+// absent returns the quotas that would help if they counted now: those that are
+// to begin, the next first, then those that have ended, the last first. The
+// order is the same until one begins or ends.
 func (a *admission) absent(s shortage) []*grant {
 	var out []*grant
 	for _, g := range s.grants {
@@ -169,13 +170,16 @@ func (a *admission) absent(s shortage) []*grant {
 			out = append(out, g)
 		}
 	}
-	away := func(g *grant) time.Duration {
-		if a.in.Now.Before(g.From) {
-			return g.From.Sub(a.in.Now)
+	slices.SortStableFunc(out, func(x, y *grant) int {
+		ended := !a.in.Now.Before(x.From)
+		switch {
+		case ended != !a.in.Now.Before(y.From):
+			return boolCompare(ended, !ended)
+		case ended:
+			return y.Until.Compare(x.Until)
 		}
-		return a.in.Now.Sub(g.Until)
-	}
-	slices.SortStableFunc(out, func(x, y *grant) int { return cmp.Compare(away(x), away(y)) })
+		return x.From.Compare(y.From)
+	})
 	return out
 }
 
