@@ -180,12 +180,12 @@ func (t tenants) unmonitored(dir string, j *schema.Job) *schema.Diagnostic {
 	if owner == nil || j.Priority.Band() != schema.BandMonitoring || slices.Contains(owner.Capabilities, schema.CapabilityMonitoring) {
 		return nil
 	}
-	granted := append(slices.Clone(owner.Capabilities), schema.CapabilityMonitoring)
+	granted := fmt.Sprintf("%q", append(slices.Clone(owner.Capabilities), schema.CapabilityMonitoring))
 	return &schema.Diagnostic{
 		Severity: schema.Error,
 		Message:  fmt.Sprintf("directory %s belongs to tenant %q by its path %s, and the tenant may not have jobs at band monitoring", dir, owner.Name, path),
 		Expected: "a priority below 300, or a tenant with the capability monitoring",
-		Hint:     fmt.Sprintf("take priority: \"production\", or have the platform team grant it: capabilities: [\"%s\"] at %s", strings.Join(granted, `", "`), owner),
+		Hint:     fmt.Sprintf("take priority: \"production\", or have the platform team grant it: capabilities: %s at %s", strings.ReplaceAll(granted, `" "`, `", "`), owner),
 	}
 }
 
@@ -236,12 +236,12 @@ const shownObjects = 3
 
 // fold returns one diagnostic for each mistake, at the first object that shows
 // it; it names others.
-func (f findings) fold() []schema.Diagnostic {
-	slices.SortFunc(f, func(a, b finding) int { return a.Compare(b.Diagnostic) })
+func (f *findings) fold() []schema.Diagnostic {
+	slices.SortFunc(*f, func(a, b finding) int { return a.Compare(b.Diagnostic) })
 	var out []schema.Diagnostic
 	at := map[string]int{}
 	others := map[string][]string{}
-	for _, x := range f {
+	for _, x := range *f {
 		if _, again := at[x.mistake]; again {
 			others[x.mistake] = append(others[x.mistake], x.key.Field())
 			continue
