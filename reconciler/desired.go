@@ -26,8 +26,9 @@ type DesiredJob struct {
 	Job    *schema.Job
 	Digest schema.Digest
 	Origin schema.Position
-	// Unresolved says which names in the job stand for nothing: it is rejected.
-	Unresolved []schema.Diagnostic
+	// Refused says which names in the job stand for nothing, or for what it may
+	// not have: it is rejected.
+	Refused []schema.Diagnostic
 }
 
 // DesiredMachine is what is declared of a machine.
@@ -56,16 +57,17 @@ func DesiredOf(cell string, packages []*schema.Package) Desired {
 		Jobs: map[schema.JobName]DesiredJob{}, Policy: schema.Cell{Name: cell, Quota: "on"},
 		QuotaOrigins: map[string]schema.Position{}, Machines: map[string]DesiredMachine{},
 	}
-	names := valid.NamesOf(packages)
+	names, owners := valid.NamesOf(packages), tenantsOf(byDir(packages))
 	for _, p := range packages {
-		objects, unresolved := names.Resolve(p)
+		objects, refused := names.Resolve(p)
+		owners.refuse(p, objects, refused)
 		for i := range objects.Jobs {
 			j := &objects.Jobs[i]
 			if j.Cell != cell {
 				continue
 			}
 			key := schema.ObjectKey{Kind: schema.KindJob, Name: j.ID().String()}
-			d.Jobs[j.ID()] = DesiredJob{j, schema.DigestOf(j), p.Origins[key], unresolved[key]}
+			d.Jobs[j.ID()] = DesiredJob{j, schema.DigestOf(j), p.Origins[key], refused[key]}
 		}
 		for _, q := range objects.Quotas {
 			if q.Cell == cell {
@@ -112,6 +114,15 @@ func (s *State) admitted() map[schema.JobName]*schema.Job {
 // packages returns the packages of the head, sorted by directory.
 func (s *State) packages() []*schema.Package {
 	return inOrder(s.head())
+}
+
+// byDir returns packages by their directories.
+func byDir(packages []*schema.Package) map[string]*schema.Package {
+	out := make(map[string]*schema.Package, len(packages))
+	for _, p := range packages {
+		out[p.Dir] = p
+	}
+	return out
 }
 
 // inOrder returns packages sorted by directory.
