@@ -41,6 +41,7 @@ or at the time of --at. Exits 2 when something is wrong.`,
 			if err != nil {
 				return err
 			}
+			c.diagnostics = append(c.diagnostics, staleDefinitions(operand(args), c.tree.Files)...)
 			return printVerdict(std, out.value, c)
 		},
 	}
