@@ -245,7 +245,9 @@ func (s *Snapshot) examine(c *class) {
 		return
 	}
 	if c.cursor < 0 {
-		c.cursor = int(c.id % uint64(total))
+		// All classes start at the same machine: the first of the ring fill
+		// up first, which packs better than a start of each class's own.
+		c.cursor = 0
 	}
 	c.slots = c.slots[:0]
 	for c.examined < total && len(c.slots) < enough {
@@ -283,12 +285,14 @@ func (s *Snapshot) enough() int {
 // nothing, since most such asks stay alone.
 func (s *Snapshot) glance(c *class) (first, second int32) {
 	c.layout = s.layoutFor(s.spreadOf(c.ask))
-	total, enough := len(c.layout.ring), s.enough()+1
+	enough := s.enough() + 1
 	first, second = -1, -1
 	var best, next float32
 	c.examined, c.feasible = 0, 0
-	for at := int(c.id % uint64(max(total, 1))); c.examined < total && c.feasible < enough; at = (at + 1) % total {
-		slot := c.layout.ring[at]
+	for _, slot := range c.layout.ring {
+		if c.feasible == enough {
+			break
+		}
 		c.examined++
 		if s.check(c, slot) != fine {
 			continue

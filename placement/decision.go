@@ -131,6 +131,7 @@ type Score struct {
 type Terms struct {
 	Stranded float32 `json:"stranded,omitzero"`
 	Shape    float32 `json:"shape,omitzero"`
+	Tight    float32 `json:"tight,omitzero"`
 	Headroom float32 `json:"headroom,omitzero"`
 	Mix      float32 `json:"mix,omitzero"`
 	Machine  float32 `json:"machine,omitzero"`
@@ -141,7 +142,7 @@ type Terms struct {
 }
 
 func (t *Terms) total() float32 {
-	return t.Stranded + t.Shape + t.Headroom + t.Mix + t.Machine + t.Packages + t.Wish + t.Fit
+	return t.Stranded + t.Shape + t.Tight + t.Headroom + t.Mix + t.Machine + t.Packages + t.Wish + t.Fit
 }
 
 // Verdict is what one machine says to an ask: a Reason, or "" and its Score.
