@@ -327,7 +327,9 @@ func (p *pass) takeGlance(c *class, a *Ask, job int32, d *Decision) bool {
 func (p *pass) takeBest(c *class, a *Ask, job int32, d *Decision) bool {
 	s := p.snapshot
 	first, second := s.top(c)
-	if first < 0 && s.refuse(c) > 0 {
+	// A pool that is used up is filled again, unless it is known of every
+	// machine that there is no room.
+	if first < 0 && (c.refusal.by == nil && !c.all || s.refuse(c) > 0) {
 		s.examine(c)
 		first, second = s.top(c)
 	}
@@ -345,17 +347,36 @@ func (p *pass) takeBest(c *class, a *Ask, job int32, d *Decision) bool {
 	return true
 }
 
+// enoughTried is how many stale candidates are scored again for one ask.
+const enoughTried = 4
+
 // top returns the best candidates. A pool of some machines may hold scores of
-// machines that changed since: only the best is made sure of, changes of
-// others are left until the next pass.
+// machines that changed since: those found on top are scored again, until the
+// best is true or enough were tried, of which the best is taken then. Changes
+// of others are left until the next pass.
 func (s *Snapshot) top(c *class) (first, second int32) {
-	for {
+	tried := int32(-1)
+	var best rank
+	for n := 0; ; n++ {
 		first, second = s.best(c)
 		if first < 0 || c.seen[first] == s.version[c.slots[first]] {
-			return first, second
+			break
+		}
+		if n >= enoughTried && tried >= 0 {
+			first, second = tried, -1
+			break
 		}
 		s.rescore(c, first)
+		if c.score[first] > infeasible {
+			if r := c.rankAs(first); tried < 0 || r.before(best) {
+				tried, best = first, r
+			}
+		}
 	}
+	if second >= 0 && c.seen[second] != s.version[c.slots[second]] && s.check(c, c.slots[second]) != fine {
+		second = -1
+	}
+	return first, second
 }
 
 // commit puts a task on a machine that has room.
