@@ -74,32 +74,59 @@ func (n *node) exist(needs []need) bool {
 // pick chooses devices for the needs and appends them to out: of those that
 // have room the ones with the least, then the first. It reports false when
 // there are not enough.
-func pick(devices []device, needs []need, out []deviceUse) ([]deviceUse, bool) { //nolint:gocognit // one loop with its exits; parts of it would need all of its state
+func pick(devices []device, needs []need, out []deviceUse) ([]deviceUse, bool) {
 	for i := range needs {
 		n := &needs[i]
-		for range n.count {
-			best := -1
-			var least int16
-			for k, d := range devices {
-				if !n.matches(d) {
-					continue
-				}
-				for _, u := range out {
-					if int(u.index) == k {
-						d.free -= u.milli
-					}
-				}
-				if d.free >= n.milli && (best < 0 || d.free < least) {
-					best, least = k, d.free
-				}
-			}
-			if best < 0 {
-				return out, false
-			}
+		had := len(out)
+		if n.milli == DeviceMilli {
+			out = n.pickWhole(devices, out)
+		} else if best := n.pickShare(devices, out); best >= 0 {
 			out = append(out, deviceUse{int16(best), n.milli})
+		}
+		if len(out)-had < n.count {
+			return out, false
 		}
 	}
 	return out, true
+}
+
+// pickWhole appends the first devices that are free and not chosen before.
+func (n *need) pickWhole(devices []device, out []deviceUse) []deviceUse {
+	before := out
+	for k, d := range devices {
+		if len(out)-len(before) == n.count {
+			break
+		}
+		if d.free == DeviceMilli && n.matches(d) && chosenOf(before, k) == 0 {
+			out = append(out, deviceUse{int16(k), DeviceMilli})
+		}
+	}
+	return out
+}
+
+// pickShare returns the device with the least room that suffices, or -1.
+func (n *need) pickShare(devices []device, chosen []deviceUse) int {
+	best := -1
+	var least int16
+	for k, d := range devices {
+		if !n.matches(d) {
+			continue
+		}
+		if free := d.free - chosenOf(chosen, k); free >= n.milli && (best < 0 || free < least) {
+			best, least = k, free
+		}
+	}
+	return best
+}
+
+// chosenOf returns how much of a device was chosen before.
+func chosenOf(chosen []deviceUse, device int) (milli int16) {
+	for _, u := range chosen {
+		if int(u.index) == device {
+			milli += u.milli
+		}
+	}
+	return milli
 }
 
 // uses returns what is told of the devices that a task gets.
