@@ -84,8 +84,8 @@ func (p *pass) classOf(a *Ask, job int32) *class {
 // alike reports, quickly, whether two asks of one job surely are of one class.
 // Where they are but it says no, only time is lost.
 func alike(a, b *Ask) bool {
-	return a.Limit == b.Limit && a.Priority == b.Priority && a.Spread == b.Spread && len(a.Ports) == len(b.Ports) &&
-		a.AllocSet == b.AllocSet && same(a.Devices, b.Devices) && same(a.Constraints, b.Constraints) &&
+	return a.Limit == b.Limit && a.Priority == b.Priority && a.Spread == b.Spread && a.IsAlloc == b.IsAlloc &&
+		slices.Equal(a.Ports, b.Ports) && a.AllocSet == b.AllocSet && same(a.Devices, b.Devices) && same(a.Constraints, b.Constraints) &&
 		same(a.Preferences, b.Preferences) && same(a.PerDomain, b.PerDomain) && same(a.Avoid, b.Avoid) &&
 		same(a.Packages, b.Packages)
 }
@@ -130,15 +130,17 @@ func (s *Snapshot) appendKey(b []byte, a *Ask) []byte {
 	for _, v := range vectorOf(a.Limit) {
 		b = binary.AppendVarint(b, v)
 	}
-	b = binary.AppendVarint(b, int64(len(a.Ports)))
-	b = appendStrings(b, a.Spread)
+	// The names of ports make no difference to machines, but what is placed
+	// asks again under those of its class when it is evicted.
+	b = appendStrings(b, a.Ports...)
+	b = append(appendStrings(b, a.Spread), boolByte(a.IsAlloc))
 	if len(a.Devices)+len(a.Constraints)+len(a.Preferences)+len(a.PerDomain)+len(a.Avoid)+len(a.Packages) == 0 &&
 		a.AllocSet == (schema.JobName{}) {
 		return b
 	}
 	for _, d := range a.Devices {
-		b = append(appendStrings(append(b, 'd'), append([]string{d.Kind}, d.Models...)...), byte(d.Count))
-		b = binary.AppendVarint(b, int64(d.Milli))
+		b = appendStrings(append(b, 'd'), append([]string{d.Kind}, d.Models...)...)
+		b = binary.AppendVarint(binary.AppendVarint(b, int64(d.Count)), int64(d.Milli))
 	}
 	for _, c := range a.Constraints {
 		b = appendStrings(append(b, 'c'), append([]string{c.Attribute, string(c.Op)}, c.Values...)...)
@@ -153,6 +155,13 @@ func (s *Snapshot) appendKey(b []byte, a *Ask) []byte {
 	b = appendStrings(append(b, 'a'), a.Avoid...)
 	b = appendStrings(append(b, 'p'), a.Packages...)
 	return appendStrings(append(b, 's'), a.AllocSet.Cell, a.AllocSet.User, a.AllocSet.Job)
+}
+
+func boolByte(v bool) byte {
+	if v {
+		return 1
+	}
+	return 0
 }
 
 func appendStrings(b []byte, list ...string) []byte {

@@ -1,6 +1,8 @@
 package placement
 
 import (
+	"slices"
+
 	"github.com/musterhq/muster/schema"
 )
 
@@ -238,7 +240,7 @@ func (s *Snapshot) charge(id int32, sign int64) {
 	for _, p := range t.ports {
 		if sign > 0 {
 			n.takePort(int(p))
-		} else {
+		} else if !s.portElsewhere(id, int(p)) {
 			n.givePort(int(p))
 		}
 	}
@@ -247,6 +249,21 @@ func (s *Snapshot) charge(id int32, sign int64) {
 			n.devices[u.index].free -= int16(sign) * u.milli
 		}
 	}
+}
+
+// portElsewhere reports whether somebody else on the machine has the task's
+// port too: another program, or a task that should not.
+func (s *Snapshot) portElsewhere(id int32, port int) bool {
+	n := &s.nodes[s.tasks[id].slot]
+	if slices.Contains(n.BusyPorts, port) {
+		return true
+	}
+	for t := n.first; t >= 0; t = s.tasks[t].nextHere {
+		if t != id && slices.Contains(s.tasks[t].ports, uint16(port)) {
+			return true
+		}
+	}
+	return false
 }
 
 // countDomain keeps the counts of a job's tasks by domain.

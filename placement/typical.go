@@ -131,18 +131,24 @@ func (s *Snapshot) learn(asks map[shape]int, n int) {
 }
 
 // meanOf returns the inverse of the mean ask. It sums integers, so that the
-// order of a map is no matter.
+// order of a map is no matter, of 128 bits, so that no cell is too large.
 func meanOf(counts map[shape]int, total int) (scale [dims + 1]float32) {
-	var sum [dims + 1]int64
-	for sh, n := range counts {
-		for d := range dims {
-			sum[d] += sh.limit[d] * int64(n)
-		}
-		sum[dims] += int64(sh.milli) * int64(sh.count) * int64(n)
+	var high, low [dims + 1]uint64
+	add := func(d int, v int64, n int) {
+		h, l := bits.Mul64(uint64(max(v, 0)), uint64(n))
+		var carry uint64
+		low[d], carry = bits.Add64(low[d], l, 0)
+		high[d] += h + carry
 	}
-	for d, v := range sum {
-		if v > 0 {
-			scale[d] = float32(float64(total) / float64(v))
+	for sh, n := range counts {
+		for d, v := range sh.limit {
+			add(d, v, n)
+		}
+		add(dims, int64(sh.milli)*int64(sh.count), n)
+	}
+	for d := range scale {
+		if sum := float64(high[d])*(1<<64) + float64(low[d]); sum > 0 {
+			scale[d] = float32(float64(total) / sum)
 		}
 	}
 	return scale

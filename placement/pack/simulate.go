@@ -13,10 +13,10 @@ type Request struct {
 	Nodes, Tasks io.Reader // CSV, see Nodes and Tasks
 	// NodesFile and TasksFile are the files' names, for errors.
 	NodesFile, TasksFile string // --nodes, --tasks
-	Policy       string    // --policy: hybrid (default), best-fit, worst-fit, random
-	Measure      string    // --measure: compaction (default), gpu-at-130
-	GPUs         string    // --gpus: devices (default), scalar, ignored
-	Seeds        int       // --seeds; 0 means the measure's own
+	Policy               string // --policy: hybrid (default), best-fit, worst-fit, random
+	Measure              string // --measure: compaction (default), gpu-at-130
+	GPUs                 string // --gpus: devices (default), scalar, ignored
+	Seeds                int    // --seeds; 0 means the measure's own
 	// Relaxed looks at some machines for each task, as a large cell does, and
 	// not at all of them.
 	Relaxed bool // --relaxed
