@@ -11,7 +11,7 @@ import (
 // how machines treat them.
 type class struct {
 	key      string
-	ask      *Ask // like all of the class, but for its name
+	ask      *Ask // see restOf
 	prod     bool
 	priority int16
 	limit    vector
@@ -25,9 +25,8 @@ type class struct {
 	packages []int32
 	shape    [dims + 1]float32 // direction of what is asked, length 1
 	id       uint64            // hash of the key
-	shapeID  int32
-	pass     int  // the last for which it was brought up to date
-	lone     bool // one ask so far, for which nothing is kept
+	pass     int               // the last for which it was brought up to date
+	lone     bool              // one ask so far, for which nothing is kept
 	inSet    bool
 
 	layout *layout
@@ -50,6 +49,8 @@ type class struct {
 	cursor   int // in the ring, where to go on
 	all      bool
 	waiting  int // asks of the class not yet decided in this pass
+	// remembered is how much of Snapshot.remembered is the class's.
+	remembered int
 
 	refusal refusal
 	evict   evictions
@@ -130,6 +131,32 @@ func (s *Snapshot) appendKey(b []byte, a *Ask) []byte {
 	for _, v := range vectorOf(a.Limit) {
 		b = binary.AppendVarint(b, v)
 	}
+	return appendRest(b, a)
+}
+
+// mostRests bounds the asks that restOf remembers.
+const mostRests = 4096
+
+// restOf returns what an ask wants besides its limit, under its priority and
+// name. Asks that want the same share it, so that what is held of a task is
+// small even where no two limits are equal.
+func (s *Snapshot) restOf(a *Ask) *Ask {
+	key := appendStrings(appendRest(s.scratch[:0], a), a.On)
+	s.scratch = key
+	if r := s.rests[string(key)]; r != nil {
+		return r
+	}
+	if len(s.rests) >= mostRests {
+		clear(s.rests) // tasks keep theirs
+	}
+	r := *a
+	r.Name, r.Generation, r.Priority, r.Limit, r.Prefer, r.Waited = schema.TaskName{}, 0, 0, schema.Resources{}, "", 0
+	s.rests[string(key)] = &r
+	return &r
+}
+
+// appendRest appends all but priority and limit.
+func appendRest(b []byte, a *Ask) []byte {
 	// The names of ports make no difference to machines, but what is placed
 	// asks again under those of its class when it is evicted.
 	b = appendStrings(b, a.Ports...)
@@ -173,15 +200,12 @@ func appendStrings(b []byte, list ...string) []byte {
 }
 
 func (s *Snapshot) newClass(a *Ask, key string) *class {
-	proto := *a
-	proto.Prefer, proto.Waited = "", 0
 	c := &class{
-		key: key, id: hash(key), ask: &proto, prod: a.Priority.Prod(), priority: int16(a.Priority),
+		key: key, id: hash(key), ask: s.restOf(a), prod: a.Priority.Prod(), priority: int16(a.Priority),
 		limit: vectorOf(a.Limit), ports: int32(len(a.Ports)), needs: s.needs(a.Devices),
 		avoid: a.Avoid, packages: s.packageIDs(a.Packages), epoch: -1,
 		inSet: a.AllocSet != (schema.JobName{}),
 	}
-	c.shapeID = s.shapeID(s.shapeOfAsk(a))
 	for _, k := range a.Constraints {
 		c.rules = append(c.rules, s.rule(k))
 	}

@@ -37,10 +37,7 @@ func (s *Snapshot) setDevices(slot int32) {
 func (s *Snapshot) needs(asks []DeviceAsk) []need {
 	var out []need
 	for _, a := range asks {
-		n := need{kind: s.number(a.Kind), count: max(a.Count, 1), milli: int16(a.Milli)}
-		if n.milli <= 0 || n.milli > DeviceMilli || n.count > 1 {
-			n.milli = DeviceMilli
-		}
+		n := need{kind: s.number(a.Kind), count: max(a.Count, 1), milli: a.milli()}
 		for _, m := range a.Models {
 			n.models = append(n.models, s.number("model "+m))
 		}
@@ -49,6 +46,14 @@ func (s *Snapshot) needs(asks []DeviceAsk) []need {
 		out = append(out, n)
 	}
 	return out
+}
+
+// milli returns what is asked of each device.
+func (d DeviceAsk) milli() int16 {
+	if d.Milli <= 0 || d.Milli > DeviceMilli || d.Count > 1 {
+		return DeviceMilli
+	}
+	return int16(d.Milli)
 }
 
 func (n *need) matches(d device) bool {

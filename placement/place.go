@@ -15,6 +15,7 @@ type pass struct {
 	asked    map[int32]int32 // asks by job
 	levels   map[schema.Priority][]entry
 	last     *class
+	classes  []*class // of the asks
 	out      []Decision
 }
 
@@ -56,7 +57,7 @@ func Place(s *Snapshot, asks []Ask, seed uint64) []Decision {
 	for job := range p.asked { // the asks are the caller's again
 		s.jobs[job].recent, s.jobs[job].recentAsk = nil, nil
 	}
-	s.prune()
+	p.prune()
 	return p.out
 }
 
@@ -79,12 +80,12 @@ func (p *pass) enter(asks []Ask) {
 			continue
 		}
 		if i > 0 {
-			shapes[s.shapeOfAsk(&asks[i-1])] += 1 + same
+			shapes[shapeOfAsk(&asks[i-1])] += 1 + same
 		}
 		same = 0
 	}
 	if len(asks) > 0 {
-		shapes[s.shapeOfAsk(&asks[len(asks)-1])] += 1 + same
+		shapes[shapeOfAsk(&asks[len(asks)-1])] += 1 + same
 	}
 	s.learn(shapes, len(asks))
 }
@@ -264,6 +265,9 @@ func (p *pass) ready(a *Ask, job int32) *class {
 		c.epoch = -1
 	}
 	p.last = c
+	if c.pass != s.passes {
+		p.classes = append(p.classes, c)
+	}
 	if c.inSet {
 		c.pass = s.passes
 		return c
@@ -385,7 +389,7 @@ func (p *pass) commit(c *class, a *Ask, job, slot int32, d *Decision) {
 	n := &s.nodes[slot]
 	h := task{
 		taskKey: taskKey{job, int32(a.Name.Index), slot, a.Generation}, priority: c.priority,
-		limit: c.limit, reserv: c.limit, inAlloc: -1, ask: c.ask, isAlloc: a.IsAlloc, shape: c.shapeID,
+		limit: c.limit, reserv: c.limit, inAlloc: -1, ask: c.ask, isAlloc: a.IsAlloc, placed: true,
 	}
 	d.Machine = n.Name
 	if len(a.Ports) > 0 {
@@ -444,16 +448,22 @@ func (n *node) choosePorts(a *Ask, seed uint64) map[string]int {
 // classBudget is how many candidates all remembered classes may have together.
 const classBudget = 16 << 20
 
-// prune forgets classes when there are too many to remember.
-func (s *Snapshot) prune() {
-	n := 0
-	for key, c := range s.classes {
+// prune forgets the classes of lone asks, and all when there are too many to
+// remember. It looks at those of this pass only.
+func (p *pass) prune() {
+	s := p.snapshot
+	for _, c := range p.classes {
 		if c.lone && c.refusal.by == nil {
-			delete(s.classes, key)
+			delete(s.classes, c.key)
+			s.remembered -= c.remembered
+			continue
 		}
-		n += len(c.score) + len(c.refusal.by)/4 + 256
+		now := len(c.score) + len(c.refusal.by)/4 + 256
+		s.remembered += now - c.remembered
+		c.remembered = now
 	}
-	if n > classBudget || s.options.NoCache || s.options.NoClasses {
+	if s.remembered > classBudget || s.options.NoCache || s.options.NoClasses {
+		s.remembered = 0
 		clear(s.classes)
 	}
 }

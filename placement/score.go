@@ -30,6 +30,9 @@ func (s *Snapshot) terms(c *class, slot int32) (t Terms) {
 	u := &s.unit[slot]
 	t.Shape = w.Shape * (u[0]*c.shape[0] + u[1]*c.shape[1] + u[2]*c.shape[2] + u[3]*c.shape[3])
 	t.Tight = -w.Tight * s.left(c, slot)
+	if s.idle[slot] {
+		t.Open = -w.Open
+	}
 	if cpu := s.nodes[slot].Capacity.CPUMilli; cpu > 0 && c.limit[0] > 0 {
 		share := float32(s.prodCPU[slot]) / float32(cpu)
 		if c.prod {
