@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/loop"
 	"github.com/musterhq/muster/reconciler/store"
 	"github.com/musterhq/muster/schema"
@@ -25,15 +26,16 @@ type repo struct {
 type head struct {
 	commit  string
 	trouble error
+	at      time.Time
 }
 
-func (r *repo) Run(ctx context.Context, seen func(string, error)) error {
+func (r *repo) Run(ctx context.Context, seen func(reconciler.Seen)) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case h := <-r.heads:
-			seen(h.commit, h.trouble)
+			seen(reconciler.Seen{Commit: h.commit, Trouble: h.trouble, At: h.at})
 		}
 	}
 }
@@ -125,7 +127,7 @@ func TestFailureOfAnOlderCommit(t *testing.T) {
 		r := start(t, store.NewMemory())
 		defer r.stop()
 		for _, err := range []error{
-			r.HeadSeen(t.Context(), "a", nil), r.HeadSeen(t.Context(), "b", nil),
+			r.HeadSeen(t.Context(), reconciler.Seen{Commit: "a"}), r.HeadSeen(t.Context(), reconciler.Seen{Commit: "b"}),
 			r.CompileFailed(t.Context(), "a", errors.New("too late")), r.Adopt(t.Context(), compiledOf("b")),
 		} {
 			if err != nil {
@@ -145,7 +147,7 @@ func TestTroubleIsShownAndCleared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, source := follow(t, func(context.Context, string) error { return nil })
 		source.heads <- head{commit: "a"}
-		source.heads <- head{"a", errors.New("the disk is gone")}
+		source.heads <- head{commit: "a", trouble: errors.New("the disk is gone")}
 		synctest.Wait()
 		if s := r.status(); s.Applied != "a" || s.Source != "the disk is gone" || s.Converged {
 			t.Errorf("applied %q, trouble %q, converged %t", s.Applied, s.Source, s.Converged)

@@ -145,7 +145,7 @@ func (m *master) run(ctx context.Context) error {
 	g.Go(func() error { return m.web.Serve(ctx, m.api) })
 	g.Go(func() error { return m.events.Run(ctx) })
 	g.Go(func() error {
-		return loop.Follower{Source: source{m.repo}, Compiler: m.compiler, Loop: m.loop, Log: m.cfg.Log}.Run(ctx)
+		return loop.Follower{Source: m.repo, Compiler: m.compiler, Loop: m.loop, Log: m.cfg.Log}.Run(ctx)
 	})
 	g.Go(func() error {
 		select {
