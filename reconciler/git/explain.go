@@ -142,5 +142,8 @@ func networkFault(err error) *fault {
 	if strings.Contains(text, "unexpected EOF") { // of decoders that keep no type
 		text = "the connection was cut off"
 	}
+	if said, ok := strings.CutPrefix(text, "unexpected error: "); ok { // go-git's words for what the other side says
+		return faultf("`git fsck` in the repository on the server says more; a partial clone cannot serve others", "the server says: %s", said)
+	}
 	return faultf(again, "%s", text)
 }

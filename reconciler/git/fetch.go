@@ -46,7 +46,7 @@ type fetching struct {
 // fetched before can be read. r.mu is held.
 func (r *Repo) fetch(ctx context.Context, w *wire, f fetching) (err error) {
 	m := r.remote
-	w.expect(maxPack)
+	w.expect(m.maxPack)
 	packs, err := filepath.Glob(filepath.Join(m.dir, "objects", "pack", "*.pack"))
 	if err != nil {
 		return err
@@ -65,7 +65,7 @@ func (r *Repo) fetch(ctx context.Context, w *wire, f fetching) (err error) {
 		if f.refs, err = f.session.AdvertisedReferencesContext(ctx); err != nil {
 			return err
 		}
-		w.expect(maxPack)
+		w.expect(m.maxPack)
 	}
 	f.have = plumbing.ZeroHash
 	fresh := m.dir + ".new"

@@ -48,6 +48,7 @@ type remote struct {
 	branch   string
 	auth     Auth
 	stall    time.Duration
+	maxPack  int64                  // bytes that a fetch may take
 	web      *web                   // of http and https
 	dir      string                 // the store; everything in it may be wiped
 	ref      plumbing.ReferenceName // the head as last fetched
@@ -148,7 +149,7 @@ func (r *Repo) openRemote() error {
 	if r.cfg.Dir == "" {
 		return fmt.Errorf("repository %s: no directory for its store is named", r.name)
 	}
-	m.branch, m.auth, m.stall = r.cfg.Branch, r.cfg.Auth, r.cfg.Stall
+	m.branch, m.auth, m.stall, m.maxPack = r.cfg.Branch, r.cfg.Auth, r.cfg.Stall, maxPack
 	if err := m.auth.check(m); err != nil {
 		return fmt.Errorf("repository %s: %w", r.name, err)
 	}
