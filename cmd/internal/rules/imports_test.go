@@ -223,7 +223,7 @@ var owners = []owner{
 	},
 	{
 		"github.com/fsnotify/fsnotify",
-		[]string{"reconciler/git", "cmd/muster", "cmd/internal/cell"},
+		[]string{"reconciler/git", "reconciler/worktree"},
 		nil,
 		"only a local repository or work tree is watched",
 	},
@@ -274,6 +274,12 @@ var owners = []owner{
 		nil,
 		anywhere,
 		"a form of test data",
+	},
+	{
+		"golang.org/x/crypto/ssh",
+		[]string{"reconciler/git"},
+		nil,
+		"only a config repository is asked over ssh",
 	},
 	{
 		"golang.org/x/sync",
