@@ -112,6 +112,11 @@ func (a *adoption) take(compiled []schema.CompiledPackage) {
 	for _, p := range compiled {
 		if p.Package == nil {
 			a.reject(p.Dir, p.Diagnostics)
+			for dir := range a.held {
+				if p.Below && covers(p.Dir, dir) {
+					a.reject(dir, p.Diagnostics)
+				}
+			}
 		} else {
 			a.packages[p.Dir], a.digests[p.Dir] = p.Package, p.Digest
 		}

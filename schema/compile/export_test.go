@@ -15,3 +15,6 @@ func WriteRequest(w io.Writer, dir, name, text string) error {
 
 // ExitOrphan is how a child ends whose parent is gone.
 const ExitOrphan = exitOrphan
+
+// Crowd is crowd.
+var Crowd = crowd

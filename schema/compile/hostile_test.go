@@ -135,7 +135,7 @@ func TestManyFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := show(out)
-	want := "p/f0.cue:1:1: error\n\tthe package and what it imports are 100001 files of 1000061 bytes together, more than 10000 files or 67108864 bytes\n" +
+	want := "p/f0.cue:1:1: error\n\tthe directory has 100000 CUE files, more than 10000\n\thint: split it\n" +
 		"good: 1 objects\n\tgood/a.cue:3:6: job local/a/web\np: no data\n"
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
