@@ -282,23 +282,27 @@ func (a *adoption) writes(s *State, c schema.Compiled, now time.Time) ([]Write, 
 	if bytes.Equal(value, schema.Canonical(s.Head)) {
 		return nil, nil
 	}
-	return slices.Concat(puts, []Write{{keyHead, value}}, deletes), a.events(s, c.Commit, now)
+	return slices.Concat(puts, []Write{{keyHead, value}}, deletes), a.events(s, head, now)
 }
 
-func (a *adoption) events(s *State, commit string, now time.Time) []schema.Event {
+func (a *adoption) events(s *State, head schema.Head, now time.Time) []schema.Event {
 	var out []schema.Event
+	commit := head.Commit
 	if commit != s.Head.Commit {
 		out = append(out, schema.Event{At: now, Kind: schema.EventApply, Commit: commit, Message: fmt.Sprintf("%d packages, %d of them stale", len(a.packages), len(a.stale))})
 	}
 	for _, dir := range slices.Sorted(maps.Keys(a.stale)) {
 		out = append(out, schema.Event{At: now, Kind: schema.EventStale, Commit: commit, Message: dir + ": " + reasonOf(a.stale[dir])})
 	}
+	if maps.Equal(head.Packages, s.Head.Packages) {
+		return out // what is rejected has been said with the commit that brought it
+	}
 	return append(out, a.rejections(s, commit, now)...)
 }
 
 // rejections returns an event for each job that will not be admitted.
 func (a *adoption) rejections(s *State, commit string, now time.Time) []schema.Event {
-	desired := DesiredOf(s.Cell, inOrder(a.packages))
+	desired := desiredOf(s.Cell, inOrder(a.packages), undigested)
 	verdict := Admit(AdmitInput{Desired: desired, Admitted: s.admitted()})
 	var out []schema.Event
 	for _, name := range desired.names() {

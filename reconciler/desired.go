@@ -26,6 +26,11 @@ type DesiredJob struct {
 
 // DesiredOf returns what the given packages declare for a cell.
 func DesiredOf(cell string, packages []*schema.Package) Desired {
+	return desiredOf(cell, packages, func(p *schema.Package, i int) schema.Digest { return schema.DigestOf(&p.Objects.Jobs[i]) })
+}
+
+// desiredOf is DesiredOf with another way to get the digest of a package's job.
+func desiredOf(cell string, packages []*schema.Package, digest func(p *schema.Package, i int) schema.Digest) Desired {
 	d := Desired{Jobs: map[schema.JobName]DesiredJob{}, Policy: schema.Cell{Name: cell, Quota: "on"}, QuotaOrigins: map[string]schema.Position{}}
 	for _, p := range packages {
 		for i := range p.Objects.Jobs {
@@ -33,7 +38,8 @@ func DesiredOf(cell string, packages []*schema.Package) Desired {
 			if j.Cell != cell {
 				continue
 			}
-			d.Jobs[j.ID()] = DesiredJob{j, schema.DigestOf(j), p.Origins[schema.ObjectKey{Kind: schema.KindJob, Name: j.ID().String()}]}
+			id := j.ID()
+			d.Jobs[id] = DesiredJob{j, digest(p, i), p.Origins[schema.ObjectKey{Kind: schema.KindJob, Name: id.String()}]}
 		}
 		for _, q := range p.Objects.Quotas {
 			if q.Cell == cell {
@@ -51,13 +57,32 @@ func DesiredOf(cell string, packages []*schema.Package) Desired {
 	return d
 }
 
+// undigested is for who does not look at digests.
+func undigested(*schema.Package, int) schema.Digest { return "" }
+
 // desired returns what the state's head declares for its cell. It is kept
-// until Apply brings another head: the digests of many jobs take their time.
+// until Apply brings other packages, and the digests of a package's jobs as long
+// as the head has the package: those of many jobs take their time.
 func (s *State) desired() *Desired {
-	if s.wanted == nil {
-		d := DesiredOf(s.Cell, s.packages())
-		s.wanted = &d
+	if s.wanted != nil {
+		return s.wanted
 	}
+	known := s.digests
+	s.digests = make(map[*schema.Package][]schema.Digest, len(s.Head.Packages))
+	d := desiredOf(s.Cell, s.packages(), func(p *schema.Package, i int) schema.Digest {
+		ds, ok := s.digests[p]
+		if !ok {
+			if ds, ok = known[p]; !ok {
+				ds = make([]schema.Digest, len(p.Objects.Jobs))
+			}
+			s.digests[p] = ds
+		}
+		if ds[i] == "" {
+			ds[i] = schema.DigestOf(&p.Objects.Jobs[i])
+		}
+		return ds[i]
+	})
+	s.wanted = &d
 	return s.wanted
 }
 
