@@ -164,7 +164,7 @@ func (b *batch) request(u *unit) (request, *schema.Diagnostic) {
 // thousands, for which nobody's commit shall wait.
 func patience(limit time.Duration, deaths int) time.Duration {
 	const free = 4 // deaths that change nothing
-	return max(limit/10, limit*free/time.Duration(max(free, deaths)))
+	return max(limit/10, (limit * free / time.Duration(max(free, deaths))).Round(limit/100))
 }
 
 // done puts an outcome into the cache.

@@ -100,7 +100,11 @@ func (p *planner) checkImport(spec importSpec) *schema.Diagnostic {
 			Message:  fmt.Sprintf("cannot find package %q: it is not of this repository, and nothing else is fetched", clip(spec.path)),
 			Expected: example, Hint: p.nearImport(ip.Path),
 		}
-		if d.Hint == "" {
+		switch vendored := "cue.mod/pkg/" + ip.Path; {
+		case len(p.below(vendored)) > 0:
+			d.Message = fmt.Sprintf("cannot find package %q: cue.mod/pkg is not read", clip(spec.path))
+			d.Hint = "move it out of cue.mod, to a directory of the repository"
+		case d.Hint == "":
 			d.Hint = "copy the package into a directory of this repository"
 		}
 		return d
@@ -133,15 +137,14 @@ func (p *planner) nearImport(importPath string) string {
 		dirs = append(dirs, dir)
 	}
 	slices.Sort(dirs)
-	dir, ours := importDir(p.module, importPath)
 	best := ""
-	if ours {
-		best = valid.Nearest(dir, dirs)
-	}
 	for _, d := range dirs { // the right name in another place, or behind another module
 		if best == "" && d != "." && (path.Base(d) == path.Base(importPath) || strings.HasSuffix(importPath, "/"+d)) {
 			best = d
 		}
+	}
+	if dir, ours := importDir(p.module, importPath); ours && best == "" {
+		best = valid.Nearest(dir, dirs)
 	}
 	if best == "" {
 		return ""

@@ -114,7 +114,7 @@ func plan(tree schema.Tree, k *known, limits Limits) (*planner, []*unit, []schem
 		units = append(units, u)
 	}
 	units = oneEach(units)
-	var diags []schema.Diagnostic
+	diags := p.sameButCase()
 	if len(units) == 0 {
 		diags = append(diags, schema.Diagnostic{
 			Severity: schema.Warning, Position: schema.Position{Path: moduleFile, Line: 1, Column: 1},
@@ -122,6 +122,30 @@ func plan(tree schema.Tree, k *known, limits Limits) (*planner, []*unit, []schem
 		})
 	}
 	return p, units, diags
+}
+
+// sameButCase returns warnings of names that a file system which takes no notice
+// of case cannot hold beside each other.
+func (p *planner) sameButCase() (diags []schema.Diagnostic) {
+	lower := map[string]string{}
+	check := func(dir, name, at string) {
+		low := path.Join(dir, strings.ToLower(name))
+		if other, ok := lower[low]; ok && len(diags) < maxDiagnostics {
+			diags = append(diags, schema.Diagnostic{
+				Severity: schema.Warning, Position: schema.Position{Path: at, Line: 1, Column: 1},
+				Message: fmt.Sprintf("the names %s and %s differ only in case: some systems cannot hold both", other, name),
+				Hint:    "rename one of them",
+			})
+		}
+		lower[low] = name
+	}
+	for _, dir := range slices.Sorted(maps.Keys(p.folders)) {
+		check("", dir, p.folders[dir].files[0].path)
+		for _, s := range p.folders[dir].files {
+			check(dir, path.Base(s.path), s.path)
+		}
+	}
+	return diags
 }
 
 // oneEach sorts units and joins those of the same directory: a refused one has
@@ -189,8 +213,15 @@ func parseModule(data []byte, limit int) module {
 		return module{path: m.ModuleRootPath()}
 	}
 	e := errors.Errors(err)[0]
-	if pos := errors.Positions(e); len(pos) > 0 && pos[0].Filename() == moduleFile {
-		d.Position.Line, d.Position.Column = pos[0].Line(), pos[0].Column()
+	for _, other := range slices.Backward(errors.Errors(err)) {
+		if strings.Contains(errorText(other), "empty disjunction") {
+			continue // those within say more
+		}
+		for _, pos := range errors.Positions(other) {
+			if pos.Filename() == moduleFile {
+				e, d.Line, d.Column = other, pos.Line(), pos.Column()
+			}
+		}
 	}
 	d.Message = "invalid module file: " + errorText(e)
 	return module{err: d}
