@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/valid"
 )
 
 // Desired is what the packages of a head declare for one cell.
@@ -15,39 +16,76 @@ type Desired struct {
 	Policy schema.Cell    // Quota "on" if the cell is not declared
 	// QuotaOrigins says where each quota is declared, by name.
 	QuotaOrigins map[string]schema.Position
+	Machines     map[string]DesiredMachine // of this cell, by name
 }
 
-// DesiredJob is a job as it is declared.
+// DesiredJob is a job as it is declared, with what the names in it stand for.
+// So a name that comes to stand for something else changes the job's data, and
+// one that is given to the same does not.
 type DesiredJob struct {
 	Job    *schema.Job
 	Digest schema.Digest
 	Origin schema.Position
+	// Unresolved says which names in the job stand for nothing: it is rejected.
+	Unresolved []schema.Diagnostic
 }
 
-// DesiredOf returns what the given packages declare for a cell.
+// DesiredMachine is what is declared of a machine.
+type DesiredMachine struct {
+	schema.Machine
+	Origin schema.Position
+}
+
+// attributes returns what is known of a machine by name: what its agent reports,
+// and over it the labels.
+func (m DesiredMachine) attributes(info *schema.MachineInfo) map[string]string {
+	if len(m.Labels) == 0 {
+		return info.Attributes
+	}
+	out := make(map[string]string, len(info.Attributes)+len(m.Labels))
+	maps.Copy(out, info.Attributes)
+	maps.Copy(out, m.Labels)
+	return out
+}
+
+// DesiredOf returns what the given packages declare for a cell. Names that
+// stand for objects of other packages are resolved here, and so alike for the
+// master and for who checks a commit.
 func DesiredOf(cell string, packages []*schema.Package) Desired {
-	return desiredOf(cell, packages, func(p *schema.Package, i int) schema.Digest { return schema.DigestOf(&p.Objects.Jobs[i]) })
+	return desiredOf(cell, packages, func(_ *schema.Package, _ int, j *schema.Job) schema.Digest { return schema.DigestOf(j) })
 }
 
-// desiredOf is DesiredOf with another way to get the digest of a package's job.
-func desiredOf(cell string, packages []*schema.Package, digest func(p *schema.Package, i int) schema.Digest) Desired {
-	d := Desired{Jobs: map[schema.JobName]DesiredJob{}, Policy: schema.Cell{Name: cell, Quota: "on"}, QuotaOrigins: map[string]schema.Position{}}
+// desiredOf is DesiredOf with another way to get the digest of a package's job
+// as it is with its names resolved.
+func desiredOf(cell string, packages []*schema.Package, digest func(p *schema.Package, i int, j *schema.Job) schema.Digest) Desired {
+	d := Desired{
+		Jobs: map[schema.JobName]DesiredJob{}, Policy: schema.Cell{Name: cell, Quota: "on"},
+		QuotaOrigins: map[string]schema.Position{}, Machines: map[string]DesiredMachine{},
+	}
+	names := valid.NamesOf(packages)
 	for _, p := range packages {
-		for i := range p.Objects.Jobs {
-			j := &p.Objects.Jobs[i]
+		objects, unresolved := names.Resolve(p)
+		for i := range objects.Jobs {
+			j := &objects.Jobs[i]
 			if j.Cell != cell {
 				continue
 			}
 			id := j.ID()
-			d.Jobs[id] = DesiredJob{j, digest(p, i), p.Origins[schema.ObjectKey{Kind: schema.KindJob, Name: id.String()}]}
+			key := schema.ObjectKey{Kind: schema.KindJob, Name: id.String()}
+			d.Jobs[id] = DesiredJob{j, digest(p, i, j), p.Origins[key], unresolved[key]}
 		}
-		for _, q := range p.Objects.Quotas {
+		for _, q := range objects.Quotas {
 			if q.Cell == cell {
 				d.Quotas = append(d.Quotas, q)
 				d.QuotaOrigins[q.Name] = p.Origins[schema.ObjectKey{Kind: schema.KindQuota, Name: q.Name}]
 			}
 		}
-		for _, c := range p.Objects.Cells {
+		for _, m := range objects.Machines {
+			if m.Cell == cell {
+				d.Machines[m.Name] = DesiredMachine{m, p.Origins[schema.ObjectKey{Kind: schema.KindMachine, Name: cell + "/" + m.Name}]}
+			}
+		}
+		for _, c := range objects.Cells {
 			if c.Name == cell {
 				d.Policy = c
 			}
@@ -58,7 +96,7 @@ func desiredOf(cell string, packages []*schema.Package, digest func(p *schema.Pa
 }
 
 // undigested is for who does not look at digests.
-func undigested(*schema.Package, int) schema.Digest { return "" }
+func undigested(*schema.Package, int, *schema.Job) schema.Digest { return "" }
 
 // desired returns what the state's head declares for its cell. It is kept
 // until Apply brings other packages, and the digests of a package's jobs as long
@@ -69,7 +107,10 @@ func (s *State) desired() *Desired {
 	}
 	known := s.digests
 	s.digests = make(map[*schema.Package][]schema.Digest, len(s.Head.Packages))
-	d := desiredOf(s.Cell, s.packages(), func(p *schema.Package, i int) schema.Digest {
+	d := desiredOf(s.Cell, s.packages(), func(p *schema.Package, i int, j *schema.Job) schema.Digest {
+		if j != &p.Objects.Jobs[i] {
+			return schema.DigestOf(j) // it depends on other packages
+		}
 		ds, ok := s.digests[p]
 		if !ok {
 			if ds, ok = known[p]; !ok {
@@ -78,7 +119,7 @@ func (s *State) desired() *Desired {
 			s.digests[p] = ds
 		}
 		if ds[i] == "" {
-			ds[i] = schema.DigestOf(&p.Objects.Jobs[i])
+			ds[i] = schema.DigestOf(j)
 		}
 		return ds[i]
 	})

@@ -41,6 +41,9 @@ type object struct {
 	Name   string          `json:"name"` // the key it is declared under
 	Data   []byte          `json:"-"`    // canonical JSON, a blob
 	Origin schema.Position `json:"origin"`
+	// Names are where the names stand that valid.References finds in Data, in
+	// its order.
+	Names []schema.Position `json:"names,omitempty"`
 }
 
 var (
