@@ -106,10 +106,11 @@ func declaredBy(c schema.Compiled) declared {
 		d.wrong[dir] = true
 	}
 	packages := inOrder(a.packages)
-	names := valid.NamesOf(packages)
+	names, owners := valid.NamesOf(packages), tenantsOf(a.packages)
 	for _, p := range packages {
-		o, unresolved := names.Resolve(p)
-		for key := range unresolved {
+		o, wrong := names.Resolve(p)
+		owners.refuse(p, o, wrong)
+		for key := range wrong {
 			d.wrong[key.String()] = true
 		}
 		o.Each(func(key schema.ObjectKey, value any) {

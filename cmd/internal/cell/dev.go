@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/musterhq/muster/reconciler/git"
 )
@@ -47,8 +48,11 @@ func RunDev(ctx context.Context, cfg DevConfig) error {
 		return err
 	}
 	// Asked before a directory is made for it.
-	if _, err := git.Open(ctx, git.Config{URL: cfg.Master.Repo, Branch: cfg.Master.Branch, Dir: dir, Log: cfg.Master.Log}); err != nil {
-		return &InputError{err}
+	if _, err := cfg.Master.openRepository(ctx, dir); err != nil {
+		return err
+	}
+	if err := checkSocketPath(socketPath(dir), "set TMPDIR, or give --data-dir, to a directory with a shorter path"); err != nil {
+		return err
 	}
 	_, missing := os.Stat(dir)
 	if err := os.MkdirAll(dir, 0o711); err != nil { //nolint:gosec // tasks of other users run below it
@@ -91,6 +95,14 @@ func runDev(ctx context.Context, cfg DevConfig, dir string) error {
 	return errors.Join(err, removeSocketDir(cfg.Master.Link))
 }
 
+// checkSocketPath errs when no socket can be at path; the hint says what to do.
+func checkSocketPath(path, hint string) error {
+	if len(path) <= maxSocketPath {
+		return nil
+	}
+	return inputError(hint, "the path of the agent's socket, %s, has %d bytes, and a socket's has at most %d", path, len(path), maxSocketPath)
+}
+
 // socketPath returns where the agent link's socket is: below the state, or in
 // the system's temporary directory if that path is too long.
 func socketPath(dir string) string {
@@ -109,12 +121,16 @@ func removeSocketDir(socket string) error {
 	return err
 }
 
-// devDir returns the directory of the state of a repository's cell. Tasks run
-// as other users when muster runs as root, and those may not enter root's home.
+// devDir returns the directory of the state of a repository's cell: of a
+// directory a function of its path, of a URL one of what it says. Tasks run as
+// other users when muster runs as root, and those may not enter root's home.
 func devDir(repo string) (string, error) {
-	abs, err := filepath.Abs(repo)
-	if err != nil {
-		return "", err
+	name := git.Redact(repo)
+	if !git.IsRemote(repo) {
+		var err error
+		if name, err = filepath.Abs(strings.TrimPrefix(strings.TrimPrefix(repo, "file://"), "localhost")); err != nil {
+			return "", err
+		}
 	}
 	base := "/var/lib/muster"
 	if os.Geteuid() != 0 {
@@ -127,7 +143,21 @@ func devDir(repo string) (string, error) {
 		}
 		base = filepath.Join(base, "muster")
 	}
-	return filepath.Join(base, "dev", filepath.Base(abs)+"-"+digest(abs)), nil
+	return filepath.Join(base, "dev", baseName(name)+"-"+digest(name)), nil
+}
+
+// baseName returns the last element of a path or URL, without what a file's
+// name cannot or should not have.
+func baseName(name string) string {
+	const most = 40
+	base := name[strings.LastIndexAny(strings.TrimRight(name, "/"), "/:")+1:]
+	base = strings.Map(func(r rune) rune {
+		if r == '-' || r == '_' || r == '.' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
+			return r
+		}
+		return -1
+	}, base)
+	return strings.TrimLeft(base[:min(len(base), most)], ".")
 }
 
 func digest(s string) string {
