@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/schema"
-	"github.com/musterhq/muster/schema/valid"
 )
 
 // Adopt takes a compiled commit into the desired data. A package applies whole
@@ -84,10 +83,9 @@ func take(c schema.Compiled) (all schema.Objects, packages []*schema.Package, ds
 // resolved returns the objects of all packages, with what their names stand for,
 // and what is wrong with that, in no order.
 func resolved(packages []*schema.Package) (all schema.Objects, ds []schema.Diagnostic) {
-	names, owners := valid.NamesOf(packages), tenantsOf(byDir(packages))
+	r := resolverOf(packages)
 	for _, p := range packages {
-		o, wrong := names.Resolve(p)
-		owners.refuse(p, o, wrong)
+		o, wrong := r.objects(p)
 		for _, w := range wrong {
 			ds = append(ds, w...)
 		}

@@ -57,10 +57,9 @@ func DesiredOf(cell string, packages []*schema.Package) Desired {
 		Jobs: map[schema.JobName]DesiredJob{}, Policy: schema.Cell{Name: cell, Quota: "on"},
 		QuotaOrigins: map[string]schema.Position{}, Machines: map[string]DesiredMachine{},
 	}
-	names, owners := valid.NamesOf(packages), tenantsOf(byDir(packages))
+	r := resolverOf(packages)
 	for _, p := range packages {
-		objects, refused := names.Resolve(p)
-		owners.refuse(p, objects, refused)
+		objects, refused := r.objects(p)
 		for i := range objects.Jobs {
 			j := &objects.Jobs[i]
 			if j.Cell != cell {
@@ -88,6 +87,25 @@ func DesiredOf(cell string, packages []*schema.Package) Desired {
 	}
 	slices.SortFunc(d.Quotas, func(a, b schema.Quota) int { return strings.Compare(a.Name, b.Name) })
 	return d
+}
+
+// resolver knows what the names in the packages of a commit, or of a head, stand
+// for.
+type resolver struct {
+	names   valid.Names
+	tenants tenants
+}
+
+func resolverOf(packages []*schema.Package) resolver {
+	return resolver{valid.NamesOf(packages), tenantsOf(byDir(packages))}
+}
+
+// objects returns the objects of a package with what their names stand for, and
+// what is wrong with those that name nothing, or what they may not have.
+func (r resolver) objects(p *schema.Package) (schema.Objects, map[schema.ObjectKey][]schema.Diagnostic) {
+	objects, wrong := r.names.Resolve(p)
+	r.tenants.refuse(p, objects, wrong)
+	return objects, wrong
 }
 
 // desired returns what the state's head declares for its cell. It is kept

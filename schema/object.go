@@ -182,6 +182,28 @@ func (o *Objects) Add(p Objects) {
 	o.Jobs = append(o.Jobs, p.Jobs...)
 }
 
+// Each calls f with each object, as a pointer into o's lists, and its key.
+func (o *Objects) Each(f func(key ObjectKey, object any)) {
+	for i := range o.Cells {
+		f(ObjectKey{KindCell, o.Cells[i].Name}, &o.Cells[i])
+	}
+	for i := range o.Machines {
+		f(ObjectKey{KindMachine, o.Machines[i].Cell + "/" + o.Machines[i].Name}, &o.Machines[i])
+	}
+	for i := range o.Priorities {
+		f(ObjectKey{KindPriority, o.Priorities[i].Name}, &o.Priorities[i])
+	}
+	for i := range o.Tenants {
+		f(ObjectKey{KindTenant, o.Tenants[i].Name}, &o.Tenants[i])
+	}
+	for i := range o.Quotas {
+		f(ObjectKey{KindQuota, o.Quotas[i].Name}, &o.Quotas[i])
+	}
+	for i := range o.Jobs {
+		f(ObjectKey{KindJob, o.Jobs[i].ID().String()}, &o.Jobs[i])
+	}
+}
+
 // Sort sorts each list, and makes an empty one of one that is nil: the document
 // has one form.
 func (o *Objects) Sort() {

@@ -92,26 +92,43 @@ func operand(args []string) string {
 // compiledRepo is a config repository after all checks that need no cell.
 type compiledRepo struct {
 	tree        schema.Tree
+	compiled    schema.Compiled
 	objects     schema.Objects
 	diagnostics []schema.Diagnostic
 }
 
+// checker returns the objects of a commit, and what is wrong with it.
+type checker func(schema.Compiled) (schema.Objects, []schema.Diagnostic)
+
 // compileRepo compiles the work tree at dir, or a commit of its repository, and
 // checks it.
-func compileRepo(ctx context.Context, dir, rev string, check func(schema.Compiled) (schema.Objects, []schema.Diagnostic)) (*compiledRepo, error) {
+func compileRepo(ctx context.Context, dir, rev string, check checker) (*compiledRepo, error) {
 	tree, err := readTree(ctx, dir, rev)
 	if err != nil {
 		return nil, err
 	}
+	compiler, err := newCompiler()
+	if err != nil {
+		return nil, err
+	}
+	return compileTree(ctx, compiler, tree, check)
+}
+
+// newCompiler returns a compiler whose children are this program.
+func newCompiler() (*compile.Compiler, error) {
 	exe, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	c, err := compile.New(compile.Config{Exe: exe, Args: []string{"compile-child"}}).Compile(ctx, tree)
+	return compile.New(compile.Config{Exe: exe, Args: []string{"compile-child"}}), nil
+}
+
+func compileTree(ctx context.Context, compiler *compile.Compiler, tree schema.Tree, check checker) (*compiledRepo, error) {
+	c, err := compiler.Compile(ctx, tree)
 	if err != nil {
 		return nil, err
 	}
-	out := &compiledRepo{tree: tree}
+	out := &compiledRepo{tree: tree, compiled: c}
 	out.objects, out.diagnostics = check(c)
 	return out, nil
 }
