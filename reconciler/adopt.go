@@ -48,7 +48,7 @@ func Check(c schema.Compiled, now time.Time) (schema.Objects, []schema.Diagnosti
 		d := DesiredOf(cell, packages)
 		adm := Admit(AdmitInput{Desired: d, Now: now})
 		for _, name := range d.names() {
-			if r := adm.Rejected[name]; r != nil {
+			if r := adm.Rejected[name]; r != nil && len(d.Jobs[name].Refused) == 0 { // or take has told it
 				ds = append(ds, *r)
 			}
 		}
@@ -73,11 +73,26 @@ func take(c schema.Compiled) (all schema.Objects, packages []*schema.Package, ds
 	}
 	packages = inOrder(a.packages)
 	all, wrong := resolved(packages)
-	ds = append(ds, wrong...)
+	if !a.blind() {
+		ds = append(ds, wrong...)
+	}
 	if len(all.Tenants) == 0 && len(packages) > 0 {
 		ds = append(ds, noTenants)
 	}
 	return all, packages, ds
+}
+
+// blind reports whether a package has no data that may declare every kind: then
+// nobody can say that a name stands for nothing, and that package's mistakes are
+// told anyway.
+func (a *adoption) blind() bool {
+	t := tenantsOf(a.packages)
+	for dir := range a.stale {
+		if a.packages[dir] == nil && (len(t) == 0 || t.admin(dir)) {
+			return true
+		}
+	}
+	return false
 }
 
 // resolved returns the objects of all packages, with what their names stand for,
