@@ -82,19 +82,6 @@ func take(c schema.Compiled) (all schema.Objects, packages []*schema.Package, ds
 	return all, packages, ds
 }
 
-// blind reports whether a package has no data that may declare every kind: then
-// nobody can say that a name stands for nothing, and that package's mistakes are
-// told anyway.
-func (a *adoption) blind() bool {
-	t := tenantsOf(a.packages)
-	for dir := range a.stale {
-		if a.packages[dir] == nil && (len(t) == 0 || t.admin(dir)) {
-			return true
-		}
-	}
-	return false
-}
-
 // resolved returns the objects of all packages, with what their names stand for,
 // and what is wrong with that, in no order.
 func resolved(packages []*schema.Package) (all schema.Objects, ds []schema.Diagnostic) {
@@ -254,6 +241,19 @@ func (a *adoption) cells() map[string]bool {
 		}
 	}
 	return out
+}
+
+// blind reports whether a package has no data that may declare every kind: then
+// nobody can say that a name stands for nothing, and that package's mistakes are
+// told anyway.
+func (a *adoption) blind() bool {
+	t := tenantsOf(a.packages)
+	for dir := range a.stale {
+		if a.packages[dir] == nil && (len(t) == 0 || t.admin(dir)) {
+			return true
+		}
+	}
+	return false
 }
 
 // unknownCells returns a diagnostic for each cell that is not declared, when any
