@@ -35,17 +35,22 @@ func Adopt(s *State, c schema.Compiled, now time.Time) ([]Write, []schema.Event)
 // yet would take into its desired data, and everything that keeps it from
 // taking others, sorted by position. It is a function of the commit.
 func Take(c schema.Compiled) (schema.Objects, []schema.Diagnostic) {
-	all, _, ds := take(c)
-	return all, fold(ds)
+	t := take(c)
+	return t.objects, fold(t.diagnostics)
 }
 
 // Check returns everything that is wrong with a compiled commit by itself, as
 // a cell that holds nothing yet, and knows no machine, would see it at a time:
-// what Take finds, and what is not admitted.
+// what Take finds, and what is not admitted. Where a package is not taken that
+// may grant quota, nothing is said of what is admitted: that would follow.
 func Check(c schema.Compiled, now time.Time) (schema.Objects, []schema.Diagnostic) {
-	all, packages, ds := take(c)
-	for _, cell := range cellsOf(all) {
-		d := DesiredOf(cell, packages)
+	t := take(c)
+	ds := t.diagnostics
+	for _, cell := range cellsOf(t.objects) {
+		if t.headless {
+			break
+		}
+		d := DesiredOf(cell, t.packages)
 		adm := Admit(AdmitInput{Desired: d, Now: now})
 		for _, name := range d.names() {
 			if r := adm.Rejected[name]; r != nil && len(d.Jobs[name].Refused) == 0 { // or take has told it
@@ -54,12 +59,20 @@ func Check(c schema.Compiled, now time.Time) (schema.Objects, []schema.Diagnosti
 		}
 		ds = append(ds, adm.Warnings...)
 	}
-	return all, fold(ds)
+	return t.objects, fold(ds)
 }
 
-func take(c schema.Compiled) (all schema.Objects, packages []*schema.Package, ds []schema.Diagnostic) {
+// taken is what a cell that holds nothing takes of a commit.
+type taken struct {
+	objects     schema.Objects
+	packages    []*schema.Package
+	diagnostics []schema.Diagnostic
+	headless    bool // a package is not taken that may declare every kind
+}
+
+func take(c schema.Compiled) taken {
 	a := adoption{packages: map[string]*schema.Package{}, digests: map[string]schema.Digest{}, stale: map[string][]schema.Diagnostic{}}
-	ds = slices.Clone(c.Diagnostics)
+	ds := slices.Clone(c.Diagnostics)
 	if !hasError(ds) {
 		a.take(c.Packages)
 	}
@@ -71,15 +84,20 @@ func take(c schema.Compiled) (all schema.Objects, packages []*schema.Package, ds
 			ds = append(ds, c.Packages[i].Diagnostics...) // warnings
 		}
 	}
-	packages = inOrder(a.packages)
-	all, wrong := resolved(packages)
-	if !a.blind() {
+	t := taken{packages: inOrder(a.packages)}
+	admin := tenantsOf(a.packages).admin
+	for dir := range a.stale {
+		t.headless = t.headless || admin(dir)
+	}
+	all, wrong := resolved(t.packages)
+	if !t.headless {
 		ds = append(ds, wrong...)
 	}
-	if len(all.Tenants) == 0 && len(packages) > 0 {
+	if len(all.Tenants) == 0 && len(t.packages) > 0 && !t.headless {
 		ds = append(ds, noTenants)
 	}
-	return all, packages, ds
+	t.objects, t.diagnostics = all, ds
+	return t
 }
 
 // resolved returns the objects of all packages, with what their names stand for,
@@ -241,19 +259,6 @@ func (a *adoption) cells() map[string]bool {
 		}
 	}
 	return out
-}
-
-// blind reports whether a package has no data that may declare every kind: then
-// nobody can say that a name stands for nothing, and that package's mistakes are
-// told anyway.
-func (a *adoption) blind() bool {
-	t := tenantsOf(a.packages)
-	for dir := range a.stale {
-		if a.packages[dir] == nil && (len(t) == 0 || t.admin(dir)) {
-			return true
-		}
-	}
-	return false
 }
 
 // unknownCells returns a diagnostic for each cell that is not declared, when any

@@ -245,3 +245,17 @@ func TestCheck(t *testing.T) {
 		t.Errorf("%d jobs are taken, want 1", n)
 	}
 }
+
+// TestCheckHeadless: what follows from a package that was not taken and may
+// grant quota is not told.
+func TestCheckHeadless(t *testing.T) {
+	t.Parallel()
+	_, ds := reconciler.Check(compiled("", bad("."), good(pkg("x", service("a", "web", 3, "v")))), epoch)
+	if len(ds) != 1 || ds[0].Path != "./x.cue" {
+		t.Errorf("%v, want the mistake of the root alone", ds)
+	}
+	_, ds = reconciler.Check(compiled("", good(pkg(".", tenant("a", "x"))), bad("x/y"), good(pkg("x", service("a", "web", 3, "v")))), epoch)
+	if len(ds) != 2 {
+		t.Errorf("%v, want two mistakes", ds)
+	}
+}

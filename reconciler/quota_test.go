@@ -1,6 +1,7 @@
 package reconciler_test
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"testing"
@@ -194,5 +195,30 @@ func TestStepWakesForQuota(t *testing.T) {
 	c.now = end
 	if out := c.step(); !out.Wake.IsZero() || len(c.state.Jobs) != 1 || len(c.status().Warnings) != 1 {
 		t.Errorf("wake at %s, want never; %d jobs are admitted; warnings %v", out.Wake, len(c.state.Jobs), c.status().Warnings)
+	}
+}
+
+// BenchmarkAdmit admits 10,000 jobs of 100 owners again, as each step does, and
+// rejects 100 of them.
+func BenchmarkAdmit(b *testing.B) {
+	var admitted []schema.Job
+	var objects []any
+	for u := range 100 {
+		user := fmt.Sprintf("u%d", u)
+		objects = append(objects, quota(user, user, 300))
+		for i := range 100 {
+			j := service(user, fmt.Sprintf("j%d", i), 3, "v")
+			admitted = append(admitted, j)
+			if i == 50 {
+				j.Tasks++
+			}
+			objects = append(objects, j)
+		}
+	}
+	in := admitInput(admitted, objects...)
+	for b.Loop() {
+		if n := len(reconciler.Admit(in).Rejected); n != 100 {
+			b.Fatalf("%d are rejected", n)
+		}
 	}
 }

@@ -29,9 +29,11 @@ or at the time of --at. Exits 2 when something is wrong.`,
 			"  muster validate --at 2027-04-01T00:00:00Z    what will be valid then",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			when, err := parseTime(at)
-			if err != nil {
-				return err
+			when := time.Now()
+			if cmd.Flags().Changed("at") {
+				if err := when.UnmarshalText([]byte(at)); err != nil {
+					return invalid("write it as in 2027-04-01T00:00:00Z, or 2027-04-01T00:00:00+02:00", "--at %q is not a time of RFC 3339", at)
+				}
 			}
 			c, err := compileRepo(cmd.Context(), operand(args), rev, func(c schema.Compiled) (schema.Objects, []schema.Diagnostic) {
 				return reconciler.Check(c, when)
@@ -39,6 +41,7 @@ or at the time of --at. Exits 2 when something is wrong.`,
 			if err != nil {
 				return err
 			}
+			c.diagnostics = append(c.diagnostics, staleDefinitions(operand(args), c.tree.Files)...)
 			return printVerdict(std, out.value, c)
 		},
 	}
@@ -46,18 +49,6 @@ or at the time of --at. Exits 2 when something is wrong.`,
 	c.Flags().StringVar(&at, "at", "", "time (RFC 3339) to check quotas for, instead of now")
 	out = addOutput(c, "text", "json", "github")
 	return c
-}
-
-// parseTime reads the time of a flag, now if it is not given.
-func parseTime(s string) (time.Time, error) {
-	if s == "" {
-		return time.Now(), nil
-	}
-	var t time.Time
-	if err := t.UnmarshalText([]byte(s)); err != nil {
-		return t, invalid("write it as in 2027-04-01T00:00:00Z, or 2027-04-01T00:00:00+02:00", "--at %q is not a time of RFC 3339", s)
-	}
-	return t, nil
 }
 
 func printVerdict(std stdio, format string, c *compiledRepo) error {
@@ -97,7 +88,7 @@ type compiledRepo struct {
 	diagnostics []schema.Diagnostic
 }
 
-// checker returns the objects of a commit, and what is wrong with it.
+// checker returns the objects of a commit and what is wrong with it.
 type checker func(schema.Compiled) (schema.Objects, []schema.Diagnostic)
 
 // compileRepo compiles the work tree at dir, or a commit of its repository, and

@@ -28,21 +28,27 @@ func TestScaffold(t *testing.T) {
 		t.Errorf("diagnostics: %v", d)
 	}
 	o := compile.Merge(out)
-	if len(o.Cells) != 1 || len(o.Tenants) != 1 || len(o.Quotas) != 1 || len(o.Jobs) != 2 {
+	if len(o.Cells) != 1 || len(o.Tenants) != 2 || len(o.Quotas) != 2 || len(o.Jobs) != 3 {
 		t.Errorf("objects: %+v", o)
+	}
+	// It fits on the smallest of machines: one core and 1 GiB of memory, of which
+	// the system and muster need some.
+	var sold, limits schema.Resources
+	for _, q := range o.Quotas {
+		sold.CPUMilli += q.CPUMilli
+		sold.RAMBytes += q.RAMBytes
+	}
+	for _, j := range o.Jobs {
+		limits = limits.Add(j.Ask())
+	}
+	for name, r := range map[string]schema.Resources{"the quotas": sold, "the jobs": limits} {
+		if r.CPUMilli == 0 || r.CPUMilli > 800 || r.RAMBytes == 0 || r.RAMBytes > 512<<20 {
+			t.Errorf("%s come to %+v", name, r)
+		}
 	}
 	for _, j := range o.Jobs {
 		if j.Cell != "berlin-1" {
 			t.Errorf("job %s is in cell %s", j.Name, j.Cell)
-		}
-	}
-}
-
-func TestScaffoldNames(t *testing.T) {
-	t.Parallel()
-	for _, c := range [][2]string{{"config", "local"}, {"example.com/config", "Local"}, {"example.com/a\nb", "local"}, {"", "local"}, {"example.com/config", ""}} {
-		if _, err := scaffold.Files(c[0], c[1]); err == nil {
-			t.Errorf("Files(%q, %q) succeeds", c[0], c[1])
 		}
 	}
 }

@@ -258,6 +258,12 @@ var owners = []owner{
 		"a test library",
 	},
 	{
+		"github.com/rogpeppe/go-internal/diff",
+		[]string{"cmd/muster"},
+		nil,
+		"a difference of texts is for people",
+	},
+	{
 		"github.com/rogpeppe/go-internal",
 		nil,
 		[]string{"cmd/...", "schema/...", "examples/..."},
