@@ -1,7 +1,11 @@
 package compile_test
 
 import (
+	"regexp"
+	"strings"
 	"testing"
+
+	"cuelang.org/go/encoding/yaml"
 
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile"
@@ -50,5 +54,38 @@ func TestScaffold(t *testing.T) {
 		if j.Cell != "berlin-1" {
 			t.Errorf("job %s is in cell %s", j.Name, j.Cell)
 		}
+	}
+}
+
+var pinned = regexp.MustCompile(`^\s*- uses: \S+@[0-9a-f]{40} # v[0-9.]+$`)
+
+// TestScaffoldWorkflows reads the workflows as YAML. Their actions are pinned, and
+// all do the same check.
+func TestScaffoldWorkflows(t *testing.T) {
+	t.Parallel()
+	files, err := scaffold.Files(scaffold.DefaultModule, "local")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for name, b := range files {
+		if !strings.HasSuffix(name, ".yml") {
+			continue
+		}
+		n++
+		if _, err := yaml.Extract(name, b); err != nil {
+			t.Error(err)
+		}
+		if !strings.Contains(string(b), "sh .ci/validate") {
+			t.Errorf("%s does not run .ci/validate", name)
+		}
+		for line := range strings.Lines(string(b)) {
+			if strings.Contains(line, "uses:") && !pinned.MatchString(strings.TrimSuffix(line, "\n")) {
+				t.Errorf("%s: %q is not pinned to a commit", name, line)
+			}
+		}
+	}
+	if n != 4 {
+		t.Errorf("%d workflows, want 4", n)
 	}
 }
