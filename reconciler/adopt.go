@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/schema"
-	"github.com/musterhq/muster/schema/valid"
 )
 
 // Adopt takes a compiled commit into the desired data. A package applies whole
@@ -54,7 +53,7 @@ func Check(c schema.Compiled, now time.Time) (schema.Objects, []schema.Diagnosti
 		d := DesiredOf(cell, t.packages)
 		adm := Admit(AdmitInput{Desired: d, Now: now})
 		for _, name := range d.names() {
-			if r := adm.Rejected[name]; r != nil {
+			if r := adm.Rejected[name]; r != nil && len(d.Jobs[name].Refused) == 0 { // or take has told it
 				ds = append(ds, *r)
 			}
 		}
@@ -91,7 +90,9 @@ func take(c schema.Compiled) taken {
 		t.headless = t.headless || admin(dir)
 	}
 	all, wrong := resolved(t.packages)
-	ds = append(ds, wrong...)
+	if !t.headless {
+		ds = append(ds, wrong...)
+	}
 	if len(all.Tenants) == 0 && len(t.packages) > 0 && !t.headless {
 		ds = append(ds, noTenants)
 	}
@@ -102,10 +103,9 @@ func take(c schema.Compiled) taken {
 // resolved returns the objects of all packages, with what their names stand for,
 // and what is wrong with that, in no order.
 func resolved(packages []*schema.Package) (all schema.Objects, ds []schema.Diagnostic) {
-	names, owners := valid.NamesOf(packages), tenantsOf(byDir(packages))
+	r := resolverOf(packages)
 	for _, p := range packages {
-		o, wrong := names.Resolve(p)
-		owners.refuse(p, o, wrong)
+		o, wrong := r.objects(p)
 		for _, w := range wrong {
 			ds = append(ds, w...)
 		}

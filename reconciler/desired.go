@@ -63,10 +63,9 @@ func desiredOf(cell string, packages []*schema.Package, digest func(p *schema.Pa
 		Jobs: map[schema.JobName]DesiredJob{}, Policy: schema.Cell{Name: cell, Quota: "on"},
 		QuotaOrigins: map[string]schema.Position{}, Machines: map[string]DesiredMachine{},
 	}
-	names, owners := valid.NamesOf(packages), tenantsOf(byDir(packages))
+	r := resolverOf(packages)
 	for _, p := range packages {
-		objects, refused := names.Resolve(p)
-		owners.refuse(p, objects, refused)
+		objects, refused := r.objects(p)
 		for i := range objects.Jobs {
 			j := &objects.Jobs[i]
 			if j.Cell != cell {
@@ -99,6 +98,25 @@ func desiredOf(cell string, packages []*schema.Package, digest func(p *schema.Pa
 
 // undigested is for who does not look at digests.
 func undigested(*schema.Package, int, *schema.Job) schema.Digest { return "" }
+
+// resolver knows what the names in the packages of a commit, or of a head, stand
+// for.
+type resolver struct {
+	names   valid.Names
+	tenants tenants
+}
+
+func resolverOf(packages []*schema.Package) resolver {
+	return resolver{valid.NamesOf(packages), tenantsOf(byDir(packages))}
+}
+
+// objects returns the objects of a package with what their names stand for, and
+// what is wrong with those that name nothing, or what they may not have.
+func (r resolver) objects(p *schema.Package) (schema.Objects, map[schema.ObjectKey][]schema.Diagnostic) {
+	objects, wrong := r.names.Resolve(p)
+	r.tenants.refuse(p, objects, wrong)
+	return objects, wrong
+}
 
 // desired returns what the state's head declares for its cell. It is kept
 // until Apply brings other packages, and the digests of a package's jobs as long

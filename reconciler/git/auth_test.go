@@ -91,7 +91,10 @@ func TestRedact(t *testing.T) {
 	for raw, want := range map[string]string{
 		"https://u:p@h/x.git":       "https://h/x.git",
 		"https://token@h:8/x?a=b@c": "https://h:8/x?a=b@c",
-		"https://u:p/@h/x":          "https://u:p/@h/x", // a path, not a password
+		"https://u:p/q@h/x":         "https://h/x",
+		"https://u:p#q@h/x":         "https://h/x",
+		"https://h:8443/x@y":        "https://h:8443/x@y",
+		"https://[::1]:8443/x@y":    "https://[::1]:8443/x@y",
 		"https://u:p@q@h/x":         "https://h/x",
 		"https://u:%zz@h/x":         "https://h/x", // no URL at all, and still a password
 		"ssh://git:p@h/x":           "ssh://git@h/x",

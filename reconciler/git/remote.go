@@ -79,7 +79,7 @@ func parseURL(raw string) (path string, far *remote, err error) {
 		return "", nil, fmt.Errorf("repository %s: it is not a URL\nhint: give a path or a URL such as https://host/path", name)
 	}
 	m := &remote{
-		name: name, protocol: ep.Protocol, user: ep.User, host: strings.Trim(ep.Host, "[]"), port: defaultPorts[ep.Protocol], path: ep.Path,
+		name: name, protocol: ep.Protocol, user: ep.User, host: strings.ToLower(strings.Trim(ep.Host, "[]")), port: defaultPorts[ep.Protocol], path: ep.Path,
 	}
 	if ep.Port != 0 {
 		m.port = strconv.Itoa(ep.Port)
@@ -130,6 +130,13 @@ func Redact(raw string) string {
 		end = len(rest)
 	}
 	at := strings.LastIndexByte(rest[:end], '@')
+	host := rest[:end]
+	if i := strings.IndexByte(host, ']'); host != "" && host[0] == '[' && i > 0 {
+		host = host[i:]
+	}
+	if _, port, ok := strings.Cut(host, ":"); at < 0 && ok && strings.Trim(port, "0123456789") != "" {
+		at = strings.LastIndexByte(rest, '@') // no port: a password that has what ends a host
+	}
 	if at < 0 {
 		return raw
 	}

@@ -300,10 +300,10 @@ func TestShellSilence(t *testing.T) {
 		}
 	})
 	client := newKeys(t)
-	r := open(t, git.Config{URL: "ssh://" + l.Addr().String() + "/x", Stall: 200 * time.Millisecond, Dir: t.TempDir(), Auth: git.Auth{KeyFile: client.plain, KnownHosts: file(t, "")}})
+	r := open(t, git.Config{URL: "ssh://" + l.Addr().String() + "/x", Stall: time.Second, Dir: t.TempDir(), Auth: git.Auth{KeyFile: client.plain, KnownHosts: file(t, "")}})
 	answers <- ""
 	_, err = r.Head(t.Context())
-	wantError(t, err, "no answer within 200ms", "check the server")
+	wantError(t, err, "no answer within 1s", "check the server")
 	answers <- "SSH-2.0-x\r\n"
 	_, err = r.Head(t.Context())
 	wantError(t, err, "the connection was cut off", "tried again")

@@ -214,5 +214,7 @@ func (o *opening) Write(p []byte) (int, error) {
 
 // oneLine makes text of another's one line that is safe to print.
 func oneLine(text string) string {
+	const most = 400
+	text = text[:min(len(text), most)]
 	return strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text, "?"), func(r rune) bool { return r <= ' ' || r == 0x7f }), " ")
 }

@@ -169,7 +169,7 @@ func origin(u *url.URL) string {
 	if port == "" {
 		port = defaultPorts[u.Scheme]
 	}
-	return u.Scheme + "://" + net.JoinHostPort(u.Hostname(), port)
+	return u.Scheme + "://" + net.JoinHostPort(strings.ToLower(u.Hostname()), port)
 }
 
 // body releases its request's context when it is closed.

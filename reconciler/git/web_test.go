@@ -275,8 +275,8 @@ func TestServerTrouble(t *testing.T) {
 		}, "is not signed by an authority in", "put the certificate"},
 		"cut off":             {truncate("/info/refs"), "the connection was cut off", "tried again"},
 		"half a pack":         {truncate("/git-upload-pack"), "the connection was cut off", "tried again"},
-		"silence":             {hang("/info/refs"), "no answer within 300ms", "check the server"},
-		"silence amid a pack": {hang("/git-upload-pack"), "no answer within 300ms", "check the server"},
+		"silence":             {hang("/info/refs"), "no answer within 3s", "check the server"},
+		"silence amid a pack": {hang("/git-upload-pack"), "no answer within 3s", "check the server"},
 		"nonsense": {func(_ *testing.T, d *door, _ *secured) {
 			d.set("", func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("Content-Type", "application/x-git-upload-pack-advertisement")
@@ -288,8 +288,11 @@ func TestServerTrouble(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir, first, d, s, url := doored(t)
-			token := file(t, "t0ken")
-			r, log := logged(t, git.Config{URL: url, Branch: "main", Dir: t.TempDir(), Poll: time.Hour, Stall: 300 * time.Millisecond, Auth: git.Auth{TokenFile: token, CAFile: file(t, s.ca.pem)}})
+			token, stall := file(t, "t0ken"), time.Minute
+			if strings.Contains(tt.problem, "no answer") {
+				stall = 3 * time.Second
+			}
+			r, log := logged(t, git.Config{URL: url, Branch: "main", Dir: t.TempDir(), Poll: time.Hour, Stall: stall, Auth: git.Auth{TokenFile: token, CAFile: file(t, s.ca.pem)}})
 			heads := follow(t, r)
 			if h := next(t, heads); h.Commit != first || h.Trouble != nil || h.At.IsZero() {
 				t.Fatalf("%+v", h)

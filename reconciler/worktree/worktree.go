@@ -56,7 +56,8 @@ type Dir struct {
 
 	mu   sync.Mutex // guards all below
 	tree schema.Tree
-	at   time.Time // when tree was last known to be what is there
+	past schema.Tree // before tree: it may be asked for while the newer is told
+	at   time.Time   // when tree was last known to be what is there
 }
 
 // Open prepares the source. It errs when cfg.Dir is not a directory.
@@ -108,15 +109,17 @@ func (d *Dir) Head(ctx context.Context) (string, error) {
 	return s.Commit, nil
 }
 
-// Tree returns what Head or Run named last. The result is shared and must not
-// be changed.
+// Tree returns what Head or Run named last, or before that. The result is shared
+// and must not be changed.
 func (d *Dir) Tree(_ context.Context, commit string) (schema.Tree, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if commit == "" || d.tree.Commit != commit {
-		return schema.Tree{}, fmt.Errorf("work tree %s: it is not as it was at %s any more", d.cfg.Dir, commit)
+	for _, t := range []schema.Tree{d.tree, d.past} {
+		if commit != "" && t.Commit == commit {
+			return t, nil
+		}
 	}
-	return d.tree, nil
+	return schema.Tree{}, fmt.Errorf("work tree %s: it is not as it was at %s any more", d.cfg.Dir, commit)
 }
 
 // Run calls back on the goroutine that called it after each look, the first at
@@ -196,7 +199,7 @@ func (d *Dir) look(ctx context.Context) reconciler.Seen {
 	if err == nil {
 		d.at = time.Now()
 		if tree.Commit != d.tree.Commit {
-			d.tree = tree
+			d.tree, d.past = tree, d.tree
 		}
 	}
 	return reconciler.Seen{Commit: d.tree.Commit, Trouble: err, At: d.at}

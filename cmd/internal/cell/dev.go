@@ -47,6 +47,11 @@ func RunDev(ctx context.Context, cfg DevConfig) error {
 	if err != nil {
 		return err
 	}
+	if cfg.Master.Worktree {
+		if err := checkApart(cfg.Master.Repo, dir); err != nil {
+			return err
+		}
+	}
 	// Asked before a directory is made for it.
 	if _, err := cfg.Master.openRepository(ctx, dir); err != nil {
 		return err
@@ -93,6 +98,20 @@ func runDev(ctx context.Context, cfg DevConfig, dir string) error {
 	stopMaster()
 	err = errors.Join(err, <-masterDone, m.close())
 	return errors.Join(err, removeSocketDir(cfg.Master.Link))
+}
+
+// checkApart errs when the state's directory is among the files that a work tree
+// is followed for: each write there would be a save.
+func checkApart(tree, dir string) error {
+	abs, err := filepath.Abs(tree)
+	if err != nil {
+		return err
+	}
+	rel, err := filepath.Rel(abs, dir)
+	if err != nil || !filepath.IsLocal(rel) || rel != "." && strings.Contains("/"+rel, "/.") {
+		return nil //nolint:nilerr // no way from one to the other
+	}
+	return inputError("name a directory outside, or a hidden one", "--data-dir %s is in the work tree %s, where every change is a save", dir, abs)
 }
 
 // checkSocketPath errs when no socket can be at path; the hint says what to do.

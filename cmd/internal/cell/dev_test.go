@@ -64,6 +64,18 @@ func TestDevDir(t *testing.T) {
 	}
 }
 
+func TestStateApartFromTheWorkTree(t *testing.T) {
+	t.Parallel()
+	for dir, want := range map[string]bool{
+		"/srv/fleet": false, "/srv/fleet/state": false, "/srv/fleet/a/b": false,
+		"/srv/fleet/.state": true, "/srv/fleet/a/.b/c": true, "/srv/fleet-state": true, "/srv": true, "/var/x": true,
+	} {
+		if err := checkApart("/srv/fleet/", dir); (err == nil) != want {
+			t.Errorf("%s: %v", dir, err)
+		}
+	}
+}
+
 func TestSocketPath(t *testing.T) {
 	t.Setenv("TMPDIR", "/tmp")
 	short := "/var/lib/muster/dev/fleet-0123456789ab"
