@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"fmt"
 	"io"
+	"mime"
 	"net"
 	"net/http"
 	"net/url"
@@ -157,7 +158,8 @@ func refuse(req *http.Request, resp *http.Response) error {
 	if req.Method == http.MethodPost {
 		want = "application/x-git-upload-pack-result"
 	}
-	if got := resp.Header.Get("Content-Type"); got != want {
+	got := resp.Header.Get("Content-Type")
+	if kind, _, err := mime.ParseMediaType(got); err != nil || kind != want {
 		return &contentError{got[:min(len(got), 100)]}
 	}
 	return nil
