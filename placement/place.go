@@ -39,6 +39,7 @@ func Place(s *Snapshot, asks []Ask, seed uint64) []Decision {
 		out: make([]Decision, 0, len(asks)),
 	}
 	s.passes++
+	s.tasks = slices.Grow(s.tasks, max(len(asks)-len(s.unused), 0))
 	p.enter(asks)
 	for len(p.levels) > 0 {
 		top := schema.Priority(-1)
