@@ -40,6 +40,9 @@ func Place(s *Snapshot, asks []Ask, seed uint64) []Decision {
 	}
 	s.passes++
 	s.tasks = slices.Grow(s.tasks, max(len(asks)-len(s.unused), 0))
+	if len(s.here) == 0 { // it need not grow step by step
+		s.here = make(map[uint64]int32, len(asks))
+	}
 	p.enter(asks)
 	for len(p.levels) > 0 {
 		top := schema.Priority(-1)
