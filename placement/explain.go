@@ -120,23 +120,25 @@ func (l *lack) covered(o *lack) bool {
 func (s *Snapshot) smallestChange(c *class) *Change {
 	r := &c.refusal
 	r.best = lack{}
+	var at []int32 // machines that lack as much as the best
 	for slot := range s.nodes {
 		r.by[slot] &^= within
-		if l, ok := s.lacks(c, int32(slot)); ok && (r.best.weight == 0 || l.weight < r.best.weight) {
-			r.best = l
+		l, ok := s.lacks(c, int32(slot))
+		switch {
+		case !ok:
+		case r.best.weight == 0 || l.weight < r.best.weight:
+			r.best, at = l, append(at[:0], int32(slot))
+		case l.covered(&r.best): // so by as much: less would be the best
+			at = append(at, int32(slot))
 		}
 	}
 	if r.best.weight == 0 {
 		return s.withoutOne(c)
 	}
-	n := 0
-	for slot := range s.nodes {
-		if l, ok := s.lacks(c, int32(slot)); ok && l.covered(&r.best) {
-			r.by[slot] |= within
-			n++
-		}
+	for _, slot := range at {
+		r.by[slot] |= within
 	}
-	return &Change{Less: r.best.less.resources(), Machines: n}
+	return &Change{Less: r.best.less.resources(), Machines: len(at)}
 }
 
 // lacks returns what a machine is short of, if that is all that is in the way.

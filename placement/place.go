@@ -15,6 +15,7 @@ type pass struct {
 	asked    map[int32]int32 // asks by job
 	levels   map[schema.Priority][]entry
 	last     *class
+	tight    bool     // the last lone ask found no room: ask each machine once, for the reason
 	classes  []*class // of the asks
 	out      []Decision
 }
@@ -315,11 +316,14 @@ func (p *pass) decideAnywhere(c *class, a *Ask, job int32, d *Decision) {
 // no room before is first asked of the machines that changed since.
 func (p *pass) takeGlance(c *class, a *Ask, job int32, d *Decision) bool {
 	s := p.snapshot
-	if c.refusal.by != nil && s.refuse(c) == 0 {
-		return false
+	if c.refusal.by != nil || p.tight {
+		if p.tight = s.refuse(c) == 0; p.tight {
+			return false
+		}
 	}
 	first, second := s.glance(c)
 	if first < 0 {
+		p.tight = true
 		return false
 	}
 	d.Why.Examined, d.Why.Feasible = c.examined, c.feasible
