@@ -121,8 +121,25 @@ func (s *Snapshot) smallestChange(c *class) *Change {
 	r := &c.refusal
 	r.best = lack{}
 	var at []int32 // machines that lack as much as the best
-	for slot := range s.nodes {
-		r.by[slot] &^= within
+	free := s.free(c)
+	var share [dims]float32
+	for d, v := range c.limit {
+		if v > 0 {
+			share[d] = 1 / float32(v)
+		}
+	}
+	for slot, by := range r.by {
+		by &^= within
+		r.by[slot] = by
+		if by < lacksCPU || by > lacksDisk {
+			continue
+		}
+		// Most machines lack more than the best so far, as a rough sum tells.
+		cpu, ram, disk := c.limit[0]-free[0][slot], c.limit[1]-free[1][slot], c.limit[2]-free[2][slot]
+		rough := float32(max(cpu, 0))*share[0] + float32(max(ram, 0))*share[1] + float32(max(disk, 0))*share[2]
+		if r.best.weight > 0 && rough > 1.0001*r.best.weight {
+			continue
+		}
 		l, ok := s.lacks(c, int32(slot))
 		switch {
 		case !ok:
