@@ -25,7 +25,7 @@ type DescribeInput struct {
 func Describe(in DescribeInput) Status {
 	d := describer{in: in, status: Status{
 		Cell: in.State.Cell, At: in.Now, Commit: in.Head, Applied: in.State.Head.Commit, Source: in.Trouble, SourceAt: in.Source.At,
-		Waiting: []string{}, Stale: []StalePackage{}, Rejected: []Rejection{}, Machines: []MachineStatus{}, Jobs: []JobStatus{}, Tasks: []TaskStatus{}, Notes: []string{},
+		Waiting: []string{}, Stale: []StalePackage{}, Rejected: []Rejection{}, Warnings: []schema.Diagnostic{}, Machines: []MachineStatus{}, Jobs: []JobStatus{}, Tasks: []TaskStatus{}, Notes: []string{},
 	}, used: map[string]schema.Resources{}, held: map[string]int{}, notes: map[string]string{}, chunks: map[schema.JobName]int{}}
 	for name := range in.State.Chunks {
 		d.chunks[name.Job] = max(d.chunks[name.Job], name.Number+1)
@@ -79,9 +79,7 @@ func (d *describer) repository() {
 		d.status.Notes = append(d.status.Notes, noTenants.Message)
 	}
 	d.status.Notes = append(d.status.Notes, d.in.Source.Notes...)
-	for _, w := range d.in.Last.Admission.Warnings {
-		d.status.Notes = append(d.status.Notes, w.Error())
-	}
+	d.status.Warnings = append(d.status.Warnings, d.in.Last.Admission.Warnings...)
 	if d.in.Last.Holding != "" {
 		d.waiting("%s", d.in.Last.Holding)
 	}

@@ -145,6 +145,10 @@ func printTrouble(w io.Writer, p painter, s *reconciler.Status) {
 		printDiagnostics(w, st.Diagnostics, nil)
 		fmt.Fprintf(w, "  next: %s\n", st.Next)
 	}
+	if len(s.Warnings) > 0 {
+		fmt.Fprintln(w)
+		printDiagnostics(w, s.Warnings, nil)
+	}
 	for _, r := range s.Rejected {
 		fmt.Fprintf(w, "\n%s %s keeps its last admitted data\n", p.paint(red, "rejected:"), r.Job)
 		printDiagnostics(w, []schema.Diagnostic{r.Diagnostic}, nil)

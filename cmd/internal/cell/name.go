@@ -66,7 +66,7 @@ func (m *master) declaredCells(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	objects, _ := reconciler.Check(c)
+	objects, _ := reconciler.Take(c)
 	names := make([]string, 0, len(objects.Cells))
 	for _, cell := range objects.Cells {
 		names = append(names, cell.Name)

@@ -26,6 +26,11 @@ var layers = []layer{
 		"compilation is a function of a commit's files and knows nothing of a running cell",
 	},
 	{
+		"schema/compile/synthetic",
+		[]string{"schema", "schema/cue"},
+		"a repository made for a benchmark holds the definitions",
+	},
+	{
 		"schema/scaffold",
 		[]string{"schema", "schema/cue"},
 		"a new config repository holds the definitions",
@@ -256,6 +261,12 @@ var owners = []owner{
 		nil,
 		anywhere,
 		"a test library",
+	},
+	{
+		"github.com/rogpeppe/go-internal/diff",
+		[]string{"cmd/muster"},
+		nil,
+		"a difference of texts is for people",
 	},
 	{
 		"github.com/rogpeppe/go-internal",
