@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/musterhq/muster/schema"
@@ -167,12 +168,15 @@ func (t tenants) job(p *schema.Package, j *schema.Job, found *findings) {
 		found.add("user "+j.User, key, d)
 	}
 	if j.Priority.Band() == schema.BandMonitoring && !slices.Contains(owner.Capabilities, schema.CapabilityMonitoring) {
-		granted := append(slices.Clone(owner.Capabilities), schema.CapabilityMonitoring)
+		var granted []string
+		for _, c := range append(slices.Clone(owner.Capabilities), schema.CapabilityMonitoring) {
+			granted = append(granted, strconv.Quote(c))
+		}
 		found.add("monitoring", key, schema.Diagnostic{
 			Position: pos, Field: field + ".priority",
 			Message:  fmt.Sprintf("directory %s belongs to tenant %q by its path %s, and the tenant may not have jobs at band monitoring", p.Dir, owner.Name, path),
 			Expected: "a priority below 300, or a tenant with the capability monitoring",
-			Hint:     fmt.Sprintf("take priority: \"production\", or have the platform team grant it: capabilities: [\"%s\"] at %s", strings.Join(granted, `", "`), owner),
+			Hint:     fmt.Sprintf("take priority: \"production\", or have the platform team grant it: capabilities: [%s] at %s", strings.Join(granted, ", "), owner),
 		})
 	}
 }
@@ -197,12 +201,12 @@ const shownObjects = 3
 
 // fold returns one diagnostic for each mistake, at the first object that shows
 // it; it names others.
-func (f findings) fold() []schema.Diagnostic {
-	slices.SortFunc(f, func(a, b finding) int { return a.Compare(b.Diagnostic) })
+func (f *findings) fold() []schema.Diagnostic {
+	slices.SortFunc(*f, func(a, b finding) int { return a.Compare(b.Diagnostic) })
 	var out []schema.Diagnostic
 	at := map[string]int{}
 	others := map[string][]string{}
-	for _, x := range f {
+	for _, x := range *f {
 		if _, again := at[x.mistake]; again {
 			others[x.mistake] = append(others[x.mistake], fieldOf(x.key))
 			continue
