@@ -31,103 +31,6 @@ func Adopt(s *State, c schema.Compiled, now time.Time) ([]Write, []schema.Event)
 	return a.writes(s, c, now)
 }
 
-// Take returns the objects of a compiled commit that a cell that holds nothing
-// yet would take into its desired data, and everything that keeps it from
-// taking others, sorted by position. It is a function of the commit.
-func Take(c schema.Compiled) (schema.Objects, []schema.Diagnostic) {
-	t := take(c)
-	slices.SortStableFunc(t.diagnostics, schema.Diagnostic.Compare)
-	return t.objects, t.diagnostics
-}
-
-// Check returns everything that is wrong with a compiled commit by itself, as
-// a cell that holds nothing yet, and knows no machine, would see it at a time:
-// what Take finds, and what is not admitted. Where a package is not taken that
-// may grant quota, nothing is said of what is admitted: that would follow.
-func Check(c schema.Compiled, now time.Time) (schema.Objects, []schema.Diagnostic) {
-	t := take(c)
-	ds := t.diagnostics
-	for _, cell := range cellsOf(t.objects) {
-		if t.headless {
-			break
-		}
-		d := DesiredOf(cell, t.packages)
-		adm := Admit(AdmitInput{Desired: d, Now: now})
-		for _, name := range d.names() {
-			if r := adm.Rejected[name]; r != nil {
-				ds = append(ds, *r)
-			}
-		}
-		ds = append(ds, adm.Warnings...)
-	}
-	slices.SortStableFunc(ds, schema.Diagnostic.Compare)
-	return t.objects, ds
-}
-
-// taken is what a cell that holds nothing takes of a commit.
-type taken struct {
-	objects     schema.Objects
-	packages    []*schema.Package
-	diagnostics []schema.Diagnostic
-	headless    bool // a package is not taken that may declare every kind
-}
-
-func take(c schema.Compiled) taken {
-	a := adoption{packages: map[string]*schema.Package{}, digests: map[string]schema.Digest{}, stale: map[string][]schema.Diagnostic{}}
-	ds := slices.Clone(c.Diagnostics)
-	if !hasError(ds) {
-		a.take(c.Packages)
-	}
-	for _, dir := range slices.Sorted(maps.Keys(a.stale)) {
-		ds = append(ds, a.stale[dir]...)
-	}
-	for i := range c.Packages {
-		if c.Packages[i].Package != nil {
-			ds = append(ds, c.Packages[i].Diagnostics...) // warnings
-		}
-	}
-	t := taken{packages: inOrder(a.packages)}
-	admin := tenantsOf(a.packages).admin
-	for dir := range a.stale {
-		t.headless = t.headless || admin(dir)
-	}
-	all := &t.objects
-	for _, p := range t.packages {
-		all.Cells = append(all.Cells, p.Objects.Cells...)
-		all.Tenants = append(all.Tenants, p.Objects.Tenants...)
-		all.Quotas = append(all.Quotas, p.Objects.Quotas...)
-		all.Jobs = append(all.Jobs, p.Objects.Jobs...)
-	}
-	if len(all.Tenants) == 0 && len(t.packages) > 0 && !t.headless {
-		ds = append(ds, noTenants)
-	}
-	sortObjects(all)
-	t.diagnostics = ds
-	return t
-}
-
-// noTenants is what a repository is told that lets everybody do everything.
-var noTenants = schema.Diagnostic{
-	Severity: schema.Warning,
-	Message:  "no tenant is declared, so every directory may declare everything",
-	Hint:     "declare tenants, with their paths and users, in the root package",
-}
-
-func cellsOf(o schema.Objects) []string {
-	names := map[string]bool{}
-	for i := range o.Jobs {
-		names[o.Jobs[i].Cell] = true
-	}
-	return slices.Sorted(maps.Keys(names))
-}
-
-func sortObjects(o *schema.Objects) {
-	slices.SortFunc(o.Cells, func(a, b schema.Cell) int { return strings.Compare(a.Name, b.Name) })
-	slices.SortFunc(o.Tenants, func(a, b schema.Tenant) int { return strings.Compare(a.Name, b.Name) })
-	slices.SortFunc(o.Quotas, func(a, b schema.Quota) int { return strings.Compare(a.Name, b.Name) })
-	slices.SortFunc(o.Jobs, func(a, b schema.Job) int { return a.ID().Compare(b.ID()) })
-}
-
 // adoption is the packages of the next head while it is being found.
 type adoption struct {
 	held     map[string]*schema.Package // of the head so far
@@ -232,17 +135,11 @@ func (a *adoption) rejectDuplicates(wanted func(*schema.Package) bool) bool {
 
 func duplicate(key schema.ObjectKey, here, there schema.Position) schema.Diagnostic {
 	return schema.Diagnostic{
-		Severity: schema.Error, Position: here, Field: fieldOf(key),
+		Severity: schema.Error, Position: here, Field: key.Field(),
 		Message:  fmt.Sprintf("%s is declared by two packages, here and at %s", key, there),
 		Expected: "one package that declares it",
 		Hint:     "rename one of them, or remove it",
 	}
-}
-
-// fieldOf returns the data path of an object: a job's by its own name, as it
-// stands in the file.
-func fieldOf(key schema.ObjectKey) string {
-	return string(key.Kind) + "." + key.Name[strings.LastIndexByte(key.Name, '/')+1:]
 }
 
 // cells returns the names of the declared cells.
@@ -257,7 +154,7 @@ func (a *adoption) cells() map[string]bool {
 }
 
 // unknownCells returns a diagnostic for each cell that is not declared, when any
-// is, and that jobs or quotas of p name.
+// is, and that objects of p name.
 func unknownCells(p *schema.Package, cells map[string]bool) []schema.Diagnostic {
 	if len(cells) == 0 {
 		return nil
@@ -266,7 +163,7 @@ func unknownCells(p *schema.Package, cells map[string]bool) []schema.Diagnostic 
 	check := func(key schema.ObjectKey, cell string) {
 		if !cells[cell] {
 			found.add(cell, key, schema.Diagnostic{
-				Position: p.Origins[key], Field: fieldOf(key) + ".cell",
+				Position: p.Origins[key], Field: key.Field() + ".cell",
 				Message: fmt.Sprintf("no cell %q is declared", cell), Expected: "one of " + strings.Join(slices.Sorted(maps.Keys(cells)), ", "),
 				Hint: "correct the name, or declare the cell in cells/",
 			})
@@ -277,6 +174,9 @@ func unknownCells(p *schema.Package, cells map[string]bool) []schema.Diagnostic 
 	}
 	for _, q := range p.Objects.Quotas {
 		check(schema.ObjectKey{Kind: schema.KindQuota, Name: q.Name}, q.Cell)
+	}
+	for _, m := range p.Objects.Machines {
+		check(schema.ObjectKey{Kind: schema.KindMachine, Name: m.Cell + "/" + m.Name}, m.Cell)
 	}
 	return found.fold()
 }
@@ -320,17 +220,43 @@ func (a *adoption) events(s *State, commit string, now time.Time) []schema.Event
 	for _, dir := range slices.Sorted(maps.Keys(a.stale)) {
 		out = append(out, schema.Event{At: now, Kind: schema.EventStale, Commit: commit, Message: dir + ": " + reasonOf(a.stale[dir])})
 	}
-	return append(out, a.rejections(s, commit, now)...)
+	desired := DesiredOf(s.Cell, inOrder(a.packages))
+	for _, e := range slices.Concat(cordons(s.desired(), &desired), rejections(s, desired, now)) {
+		e.At, e.Commit = now, commit
+		out = append(out, e)
+	}
+	return out
+}
+
+// cordons returns an event for each machine that is to get no new tasks from now
+// on, or may again.
+func cordons(was, is *Desired) []schema.Event {
+	names := map[string]bool{}
+	for _, d := range []*Desired{was, is} {
+		for name := range d.Machines {
+			names[name] = was.Machines[name].Cordon != is.Machines[name].Cordon
+		}
+	}
+	var out []schema.Event
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		switch {
+		case !names[name]:
+		case is.Machines[name].Cordon:
+			out = append(out, schema.Event{Kind: schema.EventMachine, Machine: name, Message: "cordoned: it gets no new tasks"})
+		default:
+			out = append(out, schema.Event{Kind: schema.EventMachine, Machine: name, Message: "no longer cordoned"})
+		}
+	}
+	return out
 }
 
 // rejections returns an event for each job that will not be admitted.
-func (a *adoption) rejections(s *State, commit string, now time.Time) []schema.Event {
-	desired := DesiredOf(s.Cell, inOrder(a.packages))
+func rejections(s *State, desired Desired, now time.Time) []schema.Event {
 	verdict := Admit(AdmitInput{Desired: desired, Admitted: s.admitted(), Capacity: s.capacity(), Now: now})
 	var out []schema.Event
 	for _, name := range desired.names() {
 		if why := verdict.Rejected[name]; why != nil {
-			out = append(out, schema.Event{At: now, Kind: schema.EventReject, Job: name.Short(), Commit: commit, Message: why.Error()})
+			out = append(out, schema.Event{Kind: schema.EventReject, Job: name.Short(), Message: why.Error()})
 		}
 	}
 	return out

@@ -98,7 +98,7 @@ func (t tenants) violations(p *schema.Package) []schema.Diagnostic {
 	for key, pos := range p.Origins {
 		if key.Kind.Admin() && !admin && (len(t) > 0 || key.Kind == schema.KindTenant) {
 			found.add("admin", key, schema.Diagnostic{
-				Position: pos, Field: fieldOf(key),
+				Position: pos, Field: key.Field(),
 				Message:  fmt.Sprintf("directory %s may not declare a %s", p.Dir, key.Kind),
 				Expected: "the root package, cells/, or a path of a tenant with the capability admin",
 				Hint:     "move it there, where its owners see it",
@@ -129,7 +129,7 @@ func (t tenants) contested(p *schema.Package, found *findings) {
 			key := schema.ObjectKey{Kind: schema.KindTenant, Name: t[i].Name}
 			if pos, here := p.Origins[key]; here && pos == t[i].origin && other.Name != t[i].Name {
 				found.add("path "+path, key, schema.Diagnostic{
-					Position: pos, Field: fieldOf(key) + ".paths",
+					Position: pos, Field: key.Field() + ".paths",
 					Message:  fmt.Sprintf("path %s is claimed by %s, too", path, other),
 					Expected: "each path at one tenant", Hint: "remove it from one of them; a longer path may be another tenant's",
 				})
@@ -141,8 +141,8 @@ func (t tenants) contested(p *schema.Package, found *findings) {
 // job finds what a job of p may not be where it is.
 func (t tenants) job(p *schema.Package, j *schema.Job, found *findings) {
 	key := schema.ObjectKey{Kind: schema.KindJob, Name: j.ID().String()}
-	pos, field := p.Origins[key], fieldOf(key)
-	owner, path := t.owner(p.Dir)
+	pos, field := p.Origins[key], key.Field()
+	owner, _ := t.owner(p.Dir)
 	if owner == nil {
 		hint := "declare a tenant with this directory, or move the file"
 		if i := slices.IndexFunc(t, func(o tenant) bool { return slices.Contains(o.Users, j.User) }); i >= 0 {
@@ -167,18 +167,35 @@ func (t tenants) job(p *schema.Package, j *schema.Job, found *findings) {
 		}
 		found.add("user "+j.User, key, d)
 	}
-	if j.Priority.Band() == schema.BandMonitoring && !slices.Contains(owner.Capabilities, schema.CapabilityMonitoring) {
-		var granted []string
-		for _, c := range append(slices.Clone(owner.Capabilities), schema.CapabilityMonitoring) {
-			granted = append(granted, strconv.Quote(c))
-		}
-		found.add("monitoring", key, schema.Diagnostic{
-			Position: pos, Field: field + ".priority",
-			Message:  fmt.Sprintf("directory %s belongs to tenant %q by its path %s, and the tenant may not have jobs at band monitoring", p.Dir, owner.Name, path),
-			Expected: "a priority below 300, or a tenant with the capability monitoring",
-			Hint:     fmt.Sprintf("take priority: \"production\", or have the platform team grant it: capabilities: [%s] at %s", strings.Join(granted, ", "), owner),
-		})
+}
+
+// refuse returns why a job declared in dir, with what its names stand for, may
+// not be at its band; nil if it may. Unlike what a directory may declare, this
+// is asked of jobs that are held, too: a named priority may have become another.
+func (t tenants) refuse(dir string, j *schema.Job, at schema.Position) *schema.Diagnostic {
+	if len(t) == 0 || j.Priority.Band() != schema.BandMonitoring {
+		return nil
 	}
+	d := &schema.Diagnostic{
+		Severity: schema.Error, Position: at, Field: "job." + j.Name + ".priority",
+		Message:  fmt.Sprintf("directory %s belongs to no tenant, so its jobs may not be at band monitoring", dir),
+		Expected: "a priority below 300, or a tenant with the capability monitoring",
+		Hint:     "declare a tenant with this directory and the capability",
+	}
+	owner, path := t.owner(dir)
+	if owner == nil {
+		return d
+	}
+	if slices.Contains(owner.Capabilities, schema.CapabilityMonitoring) {
+		return nil
+	}
+	var granted []string
+	for _, c := range append(slices.Clone(owner.Capabilities), schema.CapabilityMonitoring) {
+		granted = append(granted, strconv.Quote(c))
+	}
+	d.Message = fmt.Sprintf("directory %s belongs to tenant %q by its path %s, and the tenant may not have jobs at band monitoring", dir, owner.Name, path)
+	d.Hint = fmt.Sprintf("take priority: \"production\", or have the platform team grant it: capabilities: [%s] at %s", strings.Join(granted, ", "), owner)
+	return d
 }
 
 // findings are mistakes that objects of one package show.
@@ -208,7 +225,7 @@ func (f *findings) fold() []schema.Diagnostic {
 	others := map[string][]string{}
 	for _, x := range *f {
 		if _, again := at[x.mistake]; again {
-			others[x.mistake] = append(others[x.mistake], fieldOf(x.key))
+			others[x.mistake] = append(others[x.mistake], x.key.Field())
 			continue
 		}
 		at[x.mistake] = len(out)

@@ -35,12 +35,11 @@ or at the time of --at. Exits 2 when something is wrong.`,
 					return invalid("write it as in 2027-04-01T00:00:00Z, or 2027-04-01T00:00:00+02:00", "--at %q is not a time of RFC 3339", at)
 				}
 			}
-			c, err := compileRepo(cmd.Context(), operand(args), rev, func(c schema.Compiled) (schema.Objects, []schema.Diagnostic) {
-				return reconciler.Check(c, when)
-			})
+			c, err := compileRepo(cmd.Context(), operand(args), rev)
 			if err != nil {
 				return err
 			}
+			c.objects, c.diagnostics = reconciler.Check(c.compiled, when)
 			return printVerdict(std, out.value, c)
 		},
 	}
@@ -79,30 +78,45 @@ func operand(args []string) string {
 	return args[0]
 }
 
-// compiledRepo is a config repository after all checks that need no cell.
+// compiledRepo is a config repository as a cell that holds nothing would take it.
 type compiledRepo struct {
 	tree        schema.Tree
+	compiled    schema.Compiled
 	objects     schema.Objects
 	diagnostics []schema.Diagnostic
 }
 
 // compileRepo compiles the work tree at dir, or a commit of its repository, and
-// checks it.
-func compileRepo(ctx context.Context, dir, rev string, check func(schema.Compiled) (schema.Objects, []schema.Diagnostic)) (*compiledRepo, error) {
+// checks what is a function of the commit: not what is admitted.
+func compileRepo(ctx context.Context, dir, rev string) (*compiledRepo, error) {
 	tree, err := readTree(ctx, dir, rev)
 	if err != nil {
 		return nil, err
 	}
+	compiler, err := newCompiler()
+	if err != nil {
+		return nil, err
+	}
+	return compileTree(ctx, compiler, tree)
+}
+
+// newCompiler returns a compiler whose children are this program.
+func newCompiler() (*compile.Compiler, error) {
 	exe, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	c, err := compile.New(compile.Config{Exe: exe, Args: []string{"compile-child"}}).Compile(ctx, tree)
+	return compile.New(compile.Config{Exe: exe, Args: []string{"compile-child"}}), nil
+}
+
+// compileTree compiles tree and finds what of it a cell would take.
+func compileTree(ctx context.Context, compiler *compile.Compiler, tree schema.Tree) (*compiledRepo, error) {
+	c, err := compiler.Compile(ctx, tree)
 	if err != nil {
 		return nil, err
 	}
-	out := &compiledRepo{tree: tree}
-	out.objects, out.diagnostics = check(c)
+	out := &compiledRepo{tree: tree, compiled: c}
+	out.objects, out.diagnostics = reconciler.Take(c)
 	return out, nil
 }
 
