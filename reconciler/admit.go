@@ -27,7 +27,7 @@ type Admission struct {
 	Rejected map[schema.JobName]*schema.Diagnostic
 	// Warnings are of quotas that the cell cannot back, and of owners that have
 	// more admitted than their quota is now.
-	Warnings []schema.Diagnostic
+	Warnings []QuotaWarning
 	// Next is when the verdict may change with nothing but time; zero if never.
 	Next time.Time
 	// order is that of the admitted jobs: with those up to any of them at their
@@ -67,7 +67,7 @@ func Admit(in AdmitInput) Admission {
 	if !a.free() {
 		a.out.Next = nextChange(in.Desired.Quotas, in.Now)
 		a.out.Warnings = append(a.unbacked(), a.exceeded()...)
-		slices.SortStableFunc(a.out.Warnings, schema.Diagnostic.Compare)
+		slices.SortStableFunc(a.out.Warnings, func(x, y QuotaWarning) int { return x.Diagnostic.Compare(y.Diagnostic) })
 	}
 	return a.out
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/valid"
 )
 
 // Adopt takes a compiled commit into the desired data. A package applies whole
@@ -160,14 +161,19 @@ func unknownCells(p *schema.Package, cells map[string]bool) []schema.Diagnostic 
 		return nil
 	}
 	var found findings
+	names := slices.Sorted(maps.Keys(cells))
 	check := func(key schema.ObjectKey, cell string) {
-		if !cells[cell] {
-			found.add(cell, key, schema.Diagnostic{
-				Position: p.Origins[key], Field: key.Field() + ".cell",
-				Message: fmt.Sprintf("no cell %q is declared", cell), Expected: "one of " + strings.Join(slices.Sorted(maps.Keys(cells)), ", "),
-				Hint: "correct the name, or declare the cell in cells/",
-			})
+		if cells[cell] {
+			return
 		}
+		hint := "correct the name, or declare the cell in cells/"
+		if near := valid.Nearest(cell, names); near != "" {
+			hint = fmt.Sprintf("did you mean %q? Else declare the cell in cells/", near)
+		}
+		found.add(cell, key, schema.Diagnostic{
+			Position: p.Origins[key], Field: key.Field() + ".cell",
+			Message: fmt.Sprintf("no cell %q is declared", cell), Expected: "one of " + strings.Join(names, ", "), Hint: hint,
+		})
 	}
 	for i := range p.Objects.Jobs {
 		check(schema.ObjectKey{Kind: schema.KindJob, Name: p.Objects.Jobs[i].ID().String()}, p.Objects.Jobs[i].Cell)

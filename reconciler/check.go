@@ -33,7 +33,10 @@ func Check(c schema.Compiled, now time.Time) (schema.Objects, []schema.Diagnosti
 				found.add(r.Message, schema.ObjectKey{Kind: schema.KindJob, Name: name.String()}, *r)
 			}
 		}
-		ds = slices.Concat(ds, found.fold(), adm.Warnings)
+		ds = append(ds, found.fold()...)
+		for _, w := range adm.Warnings {
+			ds = append(ds, w.Diagnostic)
+		}
 	}
 	return t.objects, fold(ds)
 }

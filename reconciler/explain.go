@@ -17,7 +17,8 @@ type Explanation struct {
 	Job       *JobStatus          `json:"job,omitempty"` // nil if nothing of it is admitted
 	Tasks     []TaskStatus        `json:"tasks"`
 	Rejection *Rejection          `json:"rejection,omitempty"`
-	Stale     *StalePackage       `json:"stale,omitempty"` // of the directory that declares it
+	Stale     *StalePackage       `json:"stale,omitempty"`    // of the directory that declares it
+	Warnings  []QuotaWarning      `json:"warnings,omitempty"` // of its owner, at its band
 	Origin    schema.Position     `json:"origin"`
 	Updated   []FieldChange       `json:"updated,omitempty"` // by the newest data, where tasks run older
 	Avoid     map[string][]string `json:"avoid,omitempty"`   // task → machines
@@ -32,6 +33,11 @@ func Explain(in DescribeInput, status *Status, name string) (Explanation, bool) 
 		if status.Jobs[i].Name == job.Short() {
 			j := status.Jobs[i]
 			e.Job = &j
+		}
+	}
+	for _, w := range status.Warnings {
+		if e.Job != nil && w.User == job.User && w.Band == e.Job.Band {
+			e.Warnings = append(e.Warnings, w)
 		}
 	}
 	for i := range status.Rejected {
@@ -127,6 +133,9 @@ func (e *Explanation) Lines() []string {
 	if r := e.Rejection; r != nil {
 		say("  its newest data is rejected: %s", r.Diagnostic.Error())
 		say("  hint: %s", r.Diagnostic.Hint)
+	}
+	for _, w := range e.Warnings {
+		say("  warning: %s", w.Diagnostic.Error())
 	}
 	if s := e.Stale; s != nil {
 		say("  its directory is stale: %s", s.Reason)

@@ -230,9 +230,9 @@ func (s shortage) fits(limit amounts) bool {
 }
 
 // unbacked warns of each quota that says more than the cell has machines for.
-func (a *admission) unbacked() []schema.Diagnostic {
-	var out []schema.Diagnostic
-	for _, b := range a.budgets {
+func (a *admission) unbacked() []QuotaWarning {
+	var out []QuotaWarning
+	for k, b := range a.budgets {
 		for _, g := range b.grants {
 			var parts []string
 			missing := g.missing()
@@ -246,11 +246,11 @@ func (a *admission) unbacked() []schema.Diagnostic {
 				}
 			}
 			if len(parts) > 0 {
-				out = append(out, schema.Diagnostic{
+				out = append(out, QuotaWarning{k.user, k.band, schema.Diagnostic{
 					Severity: schema.Warning, Position: g.origin, Field: "quota." + g.Name,
 					Message: fmt.Sprintf("the machines of cell %s back it in part only: %s", g.Cell, strings.Join(parts, "; and ")),
 					Hint:    "add machines, or lower quotas: a job that needs what is short is rejected",
-				})
+				}})
 			}
 		}
 	}
@@ -258,8 +258,8 @@ func (a *admission) unbacked() []schema.Diagnostic {
 }
 
 // exceeded warns of each account whose jobs have more than its quota is now.
-func (a *admission) exceeded() []schema.Diagnostic {
-	var out []schema.Diagnostic
+func (a *admission) exceeded() []QuotaWarning {
+	var out []QuotaWarning
 	for k, used := range a.used {
 		b := a.budgets[k]
 		if b == nil {
@@ -283,7 +283,7 @@ func (a *admission) exceeded() []schema.Diagnostic {
 			j := a.top(k, s.over[0])[0]
 			d.Position, d.Field = a.in.Desired.Jobs[j.ID()].Origin, "job."+j.Name
 		}
-		out = append(out, d)
+		out = append(out, QuotaWarning{k.user, k.band, d})
 	}
 	return out
 }

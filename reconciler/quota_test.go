@@ -169,7 +169,7 @@ func TestQuotaMessages(t *testing.T) {
 				got = append(got, d.Message, d.Expected, d.Hint)
 			}
 			for _, w := range verdict.Warnings {
-				got = append(got, w.Error(), w.Expected, w.Hint)
+				got = append(got, w.Diagnostic.Error(), w.Diagnostic.Expected, w.Diagnostic.Hint)
 			}
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("(-want +got)\n%s", diff)
@@ -219,6 +219,28 @@ func BenchmarkAdmit(b *testing.B) {
 	for b.Loop() {
 		if n := len(reconciler.Admit(in).Rejected); n != 100 {
 			b.Fatalf("%d are rejected", n)
+		}
+	}
+}
+
+// TestWarningsOfAGroup: who asks for one owner's jobs is told of the owner's
+// quota, and why says it, too.
+func TestWarningsOfAGroup(t *testing.T) {
+	t.Parallel()
+	c := newCell()
+	objects := []any{schema.Cell{Name: "c", Quota: "on"}, quota("q", "a", 1), quota("r", "b", 1), service("a", "web", 1, "v"), service("b", "web", 1, "v")}
+	c.commit(compiled("1", good(pkg(".", objects...))))
+	c.step()
+	c.commit(compiled("2", good(pkg(".", slices.Delete(objects, 1, 2)...))))
+	c.step()
+	s := c.status()
+	for name, want := range map[string]int{"": 1, "a/web": 1, "b/web": 0} {
+		n, err := reconciler.Group{Name: name}.Of(&s)
+		if err != nil || len(n.Warnings) != want {
+			t.Errorf("%q: %d warnings, %v, want %d", name, len(n.Warnings), err, want)
+		}
+		if e, _ := reconciler.Explain(c.described(), &s, name); name != "" && len(e.Warnings) != want {
+			t.Errorf("why %q: %d warnings, want %d", name, len(e.Warnings), want)
 		}
 	}
 }

@@ -20,7 +20,13 @@ func TestOwnership(t *testing.T) {
 		schema.Tenant{Name: "obs", Paths: []string{"obs"}, Users: []string{"obs"}, Capabilities: []string{schema.CapabilityMonitoring}},
 		schema.Tenant{Name: "nobody", Paths: []string{"lib"}},
 		schema.NamedPriority{Name: "pager", Value: 350},
+		schema.Cell{Name: "local", Quota: "off"},
 	)
+	elsewhere := func(name string) schema.Job {
+		j := job("a", name, 0)
+		j.Cell = "loacl"
+		return j
+	}
 	mistake := func(path string, line int, field, message, expected, hint string) schema.Diagnostic {
 		return schema.Diagnostic{
 			Severity: schema.Error, Position: schema.Position{Path: path, Line: line, Column: 1},
@@ -60,6 +66,17 @@ func TestOwnership(t *testing.T) {
 				mistake("obs/x.cue", 6, "job.z.user",
 					`directory obs belongs to tenant "obs", whose jobs may not name the user "d"`, "one of obs",
 					`correct the user, or add "d" to the users of tenant "obs" (x.cue:3:1)`),
+			},
+		},
+		{
+			"a misspelt user, a misspelt cell in two jobs",
+			pkg("teams/a/x", job("a-bacth", "web", 0), elsewhere("z1"), elsewhere("z2")),
+			[]schema.Diagnostic{
+				mistake("teams/a/x/x.cue", 1, "job.web.user",
+					`directory teams/a/x belongs to tenant "a", whose jobs may not name the user "a-bacth"`, "one of a, a-batch",
+					`did you mean "a-batch"? Else add "a-bacth" to the users of tenant "a" (x.cue:2:1)`),
+				mistake("teams/a/x/x.cue", 2, "job.z1.cell", `no cell "loacl" is declared (the same goes for job.z2)`, "one of c, local",
+					`did you mean "local"? Else declare the cell in cells/`),
 			},
 		},
 		{
