@@ -35,11 +35,7 @@ func Explain(in DescribeInput, status *Status, name string) (Explanation, bool) 
 			e.Job = &j
 		}
 	}
-	for _, w := range status.Warnings {
-		if e.Job != nil && w.User == job.User && w.Band == e.Job.Band {
-			e.Warnings = append(e.Warnings, w)
-		}
-	}
+	e.Warnings = keep(status.Warnings, func(w *QuotaWarning) bool { return e.Job != nil && w.User == job.User && w.Band == e.Job.Band })
 	for i := range status.Rejected {
 		if status.Rejected[i].Job == job.Short() {
 			e.Rejection = &status.Rejected[i]
