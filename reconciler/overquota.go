@@ -266,16 +266,16 @@ func (a *admission) exceeded() []QuotaWarning {
 			b = &budget{}
 		}
 		s := shortage{budget: b, used: *used, over: b.exceeded(*used)}
-		if !b.counts() && len(s.over) > 1 {
-			s.over = slices.DeleteFunc(s.over, func(d int) bool { return d == jobsDimension }) // goes without saying
-		}
 		if k.band == schema.BandFree || len(s.over) == 0 {
 			continue
 		}
 		d := schema.Diagnostic{
 			Severity: schema.Warning,
 			Message:  fmt.Sprintf("owner %s, %s, has more than its quota: %s", k.user, k.band, a.describe(k, s)),
-			Hint:     "what runs is left alone; new and grown jobs are refused until they fit: have the quota raised, or ask for less",
+			Hint:     "what runs is left alone, and what is new or grown is refused: " + a.wayOut(k, s),
+		}
+		if !b.counts() {
+			d.Message = fmt.Sprintf("owner %s, %s, has no quota now, and jobs of %s", k.user, k.band, a.without(k, s))
 		}
 		if g := a.blamed(s); g != nil {
 			d.Position, d.Field = g.origin, "quota."+g.Name
@@ -286,6 +286,17 @@ func (a *admission) exceeded() []QuotaWarning {
 		out = append(out, QuotaWarning{k.user, k.band, d})
 	}
 	return out
+}
+
+// without says what an account uses that has no quota, in short: it is over by
+// all of it.
+func (a *admission) without(k account, s shortage) string {
+	said := listed(s.used)
+	first := s.over[0]
+	if jobs := a.largest(k, first, nil); len(jobs) > 0 {
+		said += fmt.Sprintf("; largest jobs by %s: %s", nameOf(first), strings.Join(jobs, ", "))
+	}
+	return strings.Join(append([]string{said}, a.notes(s)...), "; ")
 }
 
 // blamed returns the quota of an account that a shortage is shown at: one that
