@@ -235,14 +235,11 @@ func (a *admission) over(w *wish) []int {
 	return slices.DeleteFunc(a.budgets[k].exceeded(a.with(w)), func(d int) bool { return !slices.Contains(w.grows, d) })
 }
 
-// unsupported rejects what names nothing, what its tenant may not have, and what
-// the schema has words for and the cell cannot do.
+// unsupported rejects what names what it may not, and what the schema has words
+// for and the cell cannot do.
 func unsupported(d DesiredJob) *schema.Diagnostic {
-	if len(d.Unresolved) > 0 {
-		return &d.Unresolved[0]
-	}
-	if d.Refused != nil {
-		return d.Refused
+	if len(d.Refused) > 0 {
+		return &d.Refused[0]
 	}
 	if d.Job.Kind != schema.System {
 		return nil

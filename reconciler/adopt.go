@@ -48,6 +48,11 @@ func (a *adoption) take(compiled []schema.CompiledPackage) {
 	for _, p := range compiled {
 		if p.Package == nil {
 			a.reject(p.Dir, p.Diagnostics)
+			for dir := range a.held {
+				if p.Below && covers(p.Dir, dir) {
+					a.reject(dir, p.Diagnostics)
+				}
+			}
 		} else {
 			a.packages[p.Dir], a.digests[p.Dir] = p.Package, p.Digest
 		}
@@ -215,18 +220,22 @@ func (a *adoption) writes(s *State, c schema.Compiled, now time.Time) ([]Write, 
 	if bytes.Equal(value, schema.Canonical(s.Head)) {
 		return nil, nil
 	}
-	return slices.Concat(puts, []Write{{keyHead, value}}, deletes), a.events(s, c.Commit, now)
+	return slices.Concat(puts, []Write{{keyHead, value}}, deletes), a.events(s, head, now)
 }
 
-func (a *adoption) events(s *State, commit string, now time.Time) []schema.Event {
+func (a *adoption) events(s *State, head schema.Head, now time.Time) []schema.Event {
 	var out []schema.Event
+	commit := head.Commit
 	if commit != s.Head.Commit {
 		out = append(out, schema.Event{At: now, Kind: schema.EventApply, Commit: commit, Message: fmt.Sprintf("%d packages, %d of them stale", len(a.packages), len(a.stale))})
 	}
 	for _, dir := range slices.Sorted(maps.Keys(a.stale)) {
 		out = append(out, schema.Event{At: now, Kind: schema.EventStale, Commit: commit, Message: dir + ": " + reasonOf(a.stale[dir])})
 	}
-	desired := DesiredOf(s.Cell, inOrder(a.packages))
+	if maps.Equal(head.Packages, s.Head.Packages) {
+		return out // what is rejected has been said with the commit that brought it
+	}
+	desired := desiredOf(s.Cell, inOrder(a.packages), undigested)
 	for _, e := range slices.Concat(cordons(s.desired(), &desired), rejections(s, desired, now)) {
 		e.At, e.Commit = now, commit
 		out = append(out, e)

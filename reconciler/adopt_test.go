@@ -52,6 +52,18 @@ func TestAdopt(t *testing.T) {
 		want    []string
 	}{
 		{
+			"what lies below a directory that was not read keeps its data too",
+			[]schema.Compiled{
+				compiled("1", good(root), good(pkg("teams/a/x", web)), good(pkg("teams/a/y", api)), good(pkg("teams/ab"))),
+				compiled("2", good(root), schema.CompiledPackage{Dir: "teams/a", Below: true, Diagnostics: bad("teams/a").Diagnostics}),
+			},
+			[]string{
+				".: cell c, tenant a, tenant b", "teams/a/x: job c/a/web", "teams/a/y: job c/a/api",
+				"stale teams/a: teams/a/x.cue:7:3: expected label or ':'", "stale teams/a/x: teams/a/x.cue:7:3: expected label or ':'",
+				"stale teams/a/y: teams/a/x.cue:7:3: expected label or ':'",
+			},
+		},
+		{
 			"a bad package keeps its last good data, a new bad one has none",
 			[]schema.Compiled{
 				compiled("1", good(root), good(pkg("teams/a", web))),

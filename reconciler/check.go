@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/schema"
-	"github.com/musterhq/muster/schema/valid"
 )
 
 // Take returns the objects of a compiled commit that a cell that holds nothing
@@ -25,11 +24,15 @@ func Take(c schema.Compiled) (schema.Objects, []schema.Diagnostic) {
 func Check(c schema.Compiled, now time.Time) (schema.Objects, []schema.Diagnostic) {
 	t := take(c)
 	ds := t.diagnostics
-	for _, d := range t.desired {
+	for _, cell := range cellsOf(t.objects) {
+		if t.headless {
+			break
+		}
+		d := desiredOf(cell, t.packages, undigested)
 		adm := Admit(AdmitInput{Desired: d, Now: now})
 		var found findings
 		for _, name := range d.names() {
-			if r := adm.Rejected[name]; r != nil && len(d.Jobs[name].Unresolved) == 0 {
+			if r := adm.Rejected[name]; r != nil && len(d.Jobs[name].Refused) == 0 { // or take has told it
 				found.add(r.Message, schema.ObjectKey{Kind: schema.KindJob, Name: name.String()}, *r)
 			}
 		}
@@ -44,8 +47,9 @@ func Check(c schema.Compiled, now time.Time) (schema.Objects, []schema.Diagnosti
 // taken is what a cell that holds nothing takes of a commit.
 type taken struct {
 	objects     schema.Objects
+	packages    []*schema.Package
 	diagnostics []schema.Diagnostic
-	desired     []Desired // of each cell that has jobs; none where that cannot be known
+	headless    bool // a package is not taken that may declare every kind
 }
 
 func take(c schema.Compiled) taken {
@@ -62,40 +66,35 @@ func take(c schema.Compiled) taken {
 			ds = append(ds, c.Packages[i].Diagnostics...) // warnings
 		}
 	}
-	packages := inOrder(a.packages)
-	t := taken{objects: resolved(packages)}
+	t := taken{packages: inOrder(a.packages)}
 	admin := tenantsOf(a.packages).admin
-	headless := false // a package is not taken that may declare every kind
 	for dir := range a.stale {
-		headless = headless || admin(dir)
+		t.headless = t.headless || admin(dir)
 	}
-	if len(t.objects.Tenants) == 0 && len(packages) > 0 && !headless {
+	all, wrong := resolved(t.packages)
+	if !t.headless {
+		ds = append(ds, wrong...)
+	}
+	if len(all.Tenants) == 0 && len(t.packages) > 0 && !t.headless {
 		ds = append(ds, noTenants)
 	}
-	for _, cell := range cellsOf(t.objects) {
-		if headless {
-			break
-		}
-		d := DesiredOf(cell, packages)
-		for _, name := range d.names() {
-			ds = append(ds, d.Jobs[name].Unresolved...)
-		}
-		t.desired = append(t.desired, d)
-	}
-	t.diagnostics = ds
+	t.objects, t.diagnostics = all, ds
 	return t
 }
 
-// resolved returns the objects of all packages, with what their names stand for.
-func resolved(packages []*schema.Package) schema.Objects {
-	var all schema.Objects
-	names := valid.NamesOf(packages)
+// resolved returns the objects of all packages, with what their names stand for,
+// and what is wrong with that, in no order.
+func resolved(packages []*schema.Package) (all schema.Objects, ds []schema.Diagnostic) {
+	r := resolverOf(packages)
 	for _, p := range packages {
-		o, _ := names.Resolve(p)
+		o, wrong := r.objects(p)
+		for _, w := range wrong {
+			ds = append(ds, w...)
+		}
 		all.Add(o)
 	}
 	all.Sort()
-	return all
+	return all, ds
 }
 
 // fold sorts diagnostics, and says once what is the same mistake of the same

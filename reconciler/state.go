@@ -35,7 +35,8 @@ type State struct {
 	Chunks   map[ChunkName]*schema.Chunk
 	Machines map[string]*schema.MachineRecord
 
-	wanted *Desired // of Head; nil until desired is called
+	wanted  *Desired                            // of Head; nil until desired is called
+	digests map[*schema.Package][]schema.Digest // of the jobs of wanted, by package and index
 }
 
 // ChunkName identifies a chunk of a job's task records.
@@ -85,7 +86,10 @@ func (s *State) apply(w Write) error {
 	case keyHead + "/":
 		var h schema.Head
 		err := json.Unmarshal(w.Value, &h)
-		s.Head, s.wanted = h, nil
+		if !maps.Equal(h.Packages, s.Head.Packages) {
+			s.wanted = nil
+		}
+		s.Head = h
 		return err
 	case keyPackage:
 		s.wanted = nil

@@ -28,6 +28,9 @@ type Status struct {
 	Tasks    []TaskStatus    `json:"tasks"`
 	// Source is the trouble with the repository, if there is one.
 	Source string `json:"source,omitempty"`
+	// SourceAt is when Commit was last known to be the repository's head; it is
+	// left out if that was never since the master started.
+	SourceAt time.Time `json:"sourceAt,omitzero"`
 	// Notes are plain words on how the cell runs (no cgroups, not root, …).
 	Notes []string `json:"notes"`
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/musterhq/muster/schema"
@@ -171,35 +170,54 @@ func (t tenants) job(p *schema.Package, j *schema.Job, found *findings) {
 		}
 		found.add("user "+j.User, key, d)
 	}
+	if d := t.unmonitored(p.Dir, j); d != nil {
+		d.Position, d.Field = pos, field+".priority"
+		found.add("monitoring", key, *d)
+	}
 }
 
-// refuse returns why a job declared in dir, with what its names stand for, may
-// not be at its band; nil if it may. Unlike what a directory may declare, this
-// is asked of jobs that are held, too: a named priority may have become another.
-func (t tenants) refuse(dir string, j *schema.Job, at schema.Position) *schema.Diagnostic {
-	if len(t) == 0 || j.Priority.Band() != schema.BandMonitoring {
-		return nil
-	}
-	d := &schema.Diagnostic{
-		Severity: schema.Error, Position: at, Field: "job." + j.Name + ".priority",
-		Message:  fmt.Sprintf("directory %s belongs to no tenant, so its jobs may not be at band monitoring", dir),
-		Expected: "a priority below 300, or a tenant with the capability monitoring",
-		Hint:     "declare a tenant with this directory and the capability",
-	}
+// unmonitored says why a job that dir declares may not be at band monitoring,
+// nil if it is not or may be. A priority that it has by name must be known: who
+// changes what a name stands for does not change the job's package.
+func (t tenants) unmonitored(dir string, j *schema.Job) *schema.Diagnostic {
 	owner, path := t.owner(dir)
-	if owner == nil {
-		return d
-	}
-	if slices.Contains(owner.Capabilities, schema.CapabilityMonitoring) {
+	if owner == nil || j.Priority.Band() != schema.BandMonitoring || slices.Contains(owner.Capabilities, schema.CapabilityMonitoring) {
 		return nil
 	}
-	var granted []string
-	for _, c := range append(slices.Clone(owner.Capabilities), schema.CapabilityMonitoring) {
-		granted = append(granted, strconv.Quote(c))
+	granted := fmt.Sprintf("%q", append(slices.Clone(owner.Capabilities), schema.CapabilityMonitoring))
+	return &schema.Diagnostic{
+		Severity: schema.Error,
+		Message:  fmt.Sprintf("directory %s belongs to tenant %q by its path %s, and the tenant may not have jobs at band monitoring", dir, owner.Name, path),
+		Expected: "a priority below 300, or a tenant with the capability monitoring",
+		Hint:     fmt.Sprintf("take priority: \"production\", or have the platform team grant it: capabilities: %s at %s", strings.ReplaceAll(granted, `" "`, `", "`), owner),
 	}
-	d.Message = fmt.Sprintf("directory %s belongs to tenant %q by its path %s, and the tenant may not have jobs at band monitoring", dir, owner.Name, path)
-	d.Hint = fmt.Sprintf("take priority: \"production\", or have the platform team grant it: capabilities: [%s] at %s", strings.Join(granted, ", "), owner)
-	return d
+}
+
+// refuse adds to what is wrong with the jobs of p those whose priority has a
+// name that stands for one that they may not have. objects are p's, resolved.
+// That is not the package's fault, which may be older than the name's meaning.
+func (t tenants) refuse(p *schema.Package, objects schema.Objects, wrong map[schema.ObjectKey][]schema.Diagnostic) {
+	if len(p.References) == 0 {
+		return
+	}
+	names := map[schema.ObjectKey]*schema.Reference{}
+	for i := range p.References {
+		if r := &p.References[i]; r.To.Kind == schema.KindPriority {
+			names[r.From] = r
+		}
+	}
+	for i := range objects.Jobs {
+		j := &objects.Jobs[i]
+		r := names[schema.ObjectKey{Kind: schema.KindJob, Name: j.ID().String()}]
+		if r == nil {
+			continue
+		}
+		if d := t.unmonitored(p.Dir, j); d != nil {
+			d.Position, d.Field = r.At, r.From.Field()+"."+r.Field
+			d.Message = fmt.Sprintf("priority %q is %d: %s", r.To.Name, j.Priority, d.Message)
+			wrong[r.From] = append(wrong[r.From], *d)
+		}
+	}
 }
 
 // findings are mistakes that objects of one package show.

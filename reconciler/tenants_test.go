@@ -51,10 +51,25 @@ func TestOwnership(t *testing.T) {
 		{
 			"a name of a priority is what it stands for",
 			pkg("teams/a/x", namedJob{job("a", "web", 0), "pager"}),
-			[]schema.Diagnostic{mistake("teams/a/x/x.cue", 1, "job.web.priority",
-				`directory teams/a/x belongs to tenant "a" by its path teams/a, and the tenant may not have jobs at band monitoring`,
-				"a priority below 300, or a tenant with the capability monitoring",
-				`take priority: "production", or have the platform team grant it: capabilities: ["admin", "monitoring"] at tenant "a" (x.cue:2:1)`)},
+			[]schema.Diagnostic{{
+				Severity: schema.Error, Position: schema.Position{Path: "teams/a/x/x.cue", Line: 1, Column: 40}, Field: "job.web.priority",
+				Message:  `priority "pager" is 350: directory teams/a/x belongs to tenant "a" by its path teams/a, and the tenant may not have jobs at band monitoring`,
+				Expected: "a priority below 300, or a tenant with the capability monitoring",
+				Hint:     `take priority: "production", or have the platform team grant it: capabilities: ["admin", "monitoring"] at tenant "a" (x.cue:2:1)`,
+			}},
+		},
+		{
+			"two mistakes in one job",
+			pkg("teams/a/x", job("shop", "web", 300)),
+			[]schema.Diagnostic{
+				mistake("teams/a/x/x.cue", 1, "job.web.priority",
+					`directory teams/a/x belongs to tenant "a" by its path teams/a, and the tenant may not have jobs at band monitoring`,
+					"a priority below 300, or a tenant with the capability monitoring",
+					`take priority: "production", or have the platform team grant it: capabilities: ["admin", "monitoring"] at tenant "a" (x.cue:2:1)`),
+				mistake("teams/a/x/x.cue", 1, "job.web.user",
+					`directory teams/a/x belongs to tenant "a", whose jobs may not name the user "shop"`, "one of a, a-batch",
+					`correct the user, or add "shop" to the users of tenant "a" (x.cue:2:1)`),
+			},
 		},
 		{
 			"a wrong user in many jobs is one mistake, another is another",
@@ -132,8 +147,8 @@ func TestMonitoringWithoutTenants(t *testing.T) {
 	}
 }
 
-// TestMonitoringIsTakenAway: a tenant that loses the capability keeps what runs;
-// a priority that is moved into the band under a job's name does not take the
+// TestMonitoringIsTakenAway: a tenant that loses the capability keeps what runs,
+// and its directory is stale; a priority that is moved into the band under a job's name does not take the
 // job there.
 func TestMonitoringIsTakenAway(t *testing.T) {
 	t.Parallel()
@@ -151,7 +166,7 @@ func TestMonitoringIsTakenAway(t *testing.T) {
 	c.commit(compiled("2", root(), jobs))
 	c.step()
 	status := c.status()
-	if len(status.Stale) != 0 || len(status.Rejected) != 2 || len(status.Jobs) != 2 {
+	if len(status.Stale) != 1 || len(status.Rejected) != 1 || len(status.Jobs) != 2 {
 		t.Fatalf("stale %v, rejected %v, %d jobs", status.Stale, status.Rejected, len(status.Jobs))
 	}
 	if p, w := status.Jobs[0].Priority, status.Jobs[1].Priority; p != 300 || w != 250 {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -81,7 +82,14 @@ func printStatus(w io.Writer, s *reconciler.Status, name string) error {
 		fmt.Fprintf(w, "  waiting: %s\n", line)
 	}
 	if s.Source != "" {
-		fmt.Fprintf(w, "  %s %s\n", p.paint(red, "repository:"), s.Source)
+		what, hint, _ := strings.Cut(s.Source, "\nhint: ")
+		fmt.Fprintf(w, "  %s %s\n", p.paint(red, "repository:"), what)
+		if hint != "" {
+			fmt.Fprintf(w, "  hint: %s\n", hint)
+		}
+		if !s.SourceAt.IsZero() {
+			fmt.Fprintf(w, "  the repository was last read %s ago\n", s.At.Sub(s.SourceAt).Round(time.Second))
+		}
 	}
 	for _, n := range s.Notes {
 		fmt.Fprintf(w, "  note: %s\n", n)
@@ -212,7 +220,7 @@ func bytesOf(n int64) string {
 	return strings.TrimSuffix(fmt.Sprintf("%.1f", f), ".0") + units[i]
 }
 
-// short returns the first 10 digits of a commit, as git does, or "none".
+// short returns a commit as people name it, or "none".
 func short(commit string) string {
-	return cmp.Or(commit[:min(len(commit), 10)], "none")
+	return cmp.Or(reconciler.ShortCommit(commit), "none")
 }

@@ -35,11 +35,13 @@ or at the time of --at. Exits 2 when something is wrong.`,
 					return invalid("write it as in 2027-04-01T00:00:00Z, or 2027-04-01T00:00:00+02:00", "--at %q is not a time of RFC 3339", at)
 				}
 			}
-			c, err := compileRepo(cmd.Context(), operand(args), rev)
+			c, err := compileRepo(cmd.Context(), operand(args), rev, func(c schema.Compiled) (schema.Objects, []schema.Diagnostic) {
+				return reconciler.Check(c, when)
+			})
 			if err != nil {
 				return err
 			}
-			c.objects, c.diagnostics = reconciler.Check(c.compiled, when)
+			c.diagnostics = append(c.diagnostics, staleDefinitions(operand(args), c.tree.Files)...)
 			return printVerdict(std, out.value, c)
 		},
 	}
@@ -86,9 +88,12 @@ type compiledRepo struct {
 	diagnostics []schema.Diagnostic
 }
 
+// checker returns the objects of a commit and what is wrong with it.
+type checker func(schema.Compiled) (schema.Objects, []schema.Diagnostic)
+
 // compileRepo compiles the work tree at dir, or a commit of its repository, and
-// checks what is a function of the commit: not what is admitted.
-func compileRepo(ctx context.Context, dir, rev string) (*compiledRepo, error) {
+// checks it.
+func compileRepo(ctx context.Context, dir, rev string, check checker) (*compiledRepo, error) {
 	tree, err := readTree(ctx, dir, rev)
 	if err != nil {
 		return nil, err
@@ -97,7 +102,7 @@ func compileRepo(ctx context.Context, dir, rev string) (*compiledRepo, error) {
 	if err != nil {
 		return nil, err
 	}
-	return compileTree(ctx, compiler, tree)
+	return compileTree(ctx, compiler, tree, check)
 }
 
 // newCompiler returns a compiler whose children are this program.
@@ -109,14 +114,13 @@ func newCompiler() (*compile.Compiler, error) {
 	return compile.New(compile.Config{Exe: exe, Args: []string{"compile-child"}}), nil
 }
 
-// compileTree compiles tree and finds what of it a cell would take.
-func compileTree(ctx context.Context, compiler *compile.Compiler, tree schema.Tree) (*compiledRepo, error) {
+func compileTree(ctx context.Context, compiler *compile.Compiler, tree schema.Tree, check checker) (*compiledRepo, error) {
 	c, err := compiler.Compile(ctx, tree)
 	if err != nil {
 		return nil, err
 	}
 	out := &compiledRepo{tree: tree, compiled: c}
-	out.objects, out.diagnostics = reconciler.Take(c)
+	out.objects, out.diagnostics = check(c)
 	return out, nil
 }
 

@@ -71,7 +71,7 @@ func defName(kind schema.Kind) string {
 }
 
 // TestDriftObjects: package schema has a list for each kind, which Append
-// fills, Add copies and Sort makes not nil.
+// fills, Add copies, Each goes through and Sort makes not nil.
 func TestDriftObjects(t *testing.T) {
 	t.Parallel()
 	least := map[schema.Kind]string{
@@ -94,6 +94,16 @@ func TestDriftObjects(t *testing.T) {
 		if err := valid.Append(&o, kind, schema.Canonical(out)); err != nil {
 			t.Fatal(err)
 		}
+	}
+	var kinds []schema.Kind
+	o.Each(func(key schema.ObjectKey, object any) {
+		kinds = append(kinds, key.Kind)
+		if key.Declared() != "web" || reflect.ValueOf(object).Kind() != reflect.Pointer {
+			t.Errorf("%s: %T", key, object)
+		}
+	})
+	if !slices.Equal(kinds, schema.Kinds()) {
+		t.Errorf("Each goes through %v", kinds)
 	}
 	var twice, none schema.Objects
 	twice.Add(o)

@@ -103,8 +103,10 @@ var cellRule = &Rule{
 		{Name: "quota", Rule: words("on", "off"), Default: "on"},
 		{Name: "oversellPercent", Rule: oversellRule},
 	},
-	Later: []string{"machines", "priorities"},
-	Alias: map[string]string{"oversell": "oversellPercent", "overcommit": "oversellPercent", "quotas": "quota"},
+	Alias: map[string]string{
+		"oversell": "oversellPercent", "overcommit": "oversellPercent", "quotas": "quota", "machines": "objects of kind machine",
+		"nodes": "objects of kind machine", "priorities": "objects of kind priority",
+	},
 }
 
 var oversellRule = &Rule{
