@@ -87,7 +87,7 @@ func TestOrphan(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	if err := compile.WriteRequest(in, "p", "p.cue", hostile()["nested-for"]["p.cue"]); err != nil {
+	if err := compile.WriteRequest(in, "p", "p.cue", endless); err != nil {
 		t.Fatal(err)
 	}
 	if err := in.Close(); err != nil {
