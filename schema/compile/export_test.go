@@ -2,9 +2,6 @@ package compile
 
 import "io"
 
-// Confine is confine, for a process of its own.
-var Confine = confine
-
 // WriteRequest sends a child a package of one file under the default limits.
 func WriteRequest(w io.Writer, dir, name, text string) error {
 	return writeRequest(w, request{
