@@ -1,6 +1,10 @@
 package compile
 
-import "io"
+import (
+	"io"
+
+	"github.com/musterhq/muster/schema"
+)
 
 // WriteRequest sends a child a package of one file under the default limits.
 func WriteRequest(w io.Writer, dir, name, text string) error {
@@ -15,3 +19,12 @@ const ExitOrphan = exitOrphan
 
 // Crowd is crowd.
 var Crowd = crowd
+
+// Order returns the directories of a tree that are to be evaluated, in order.
+func (c *Compiler) Order(tree schema.Tree) (dirs []string) {
+	p, units, _ := plan(tree, c.known, c.cfg.Limits)
+	for _, u := range (&batch{c: c, p: p}).todo(units) {
+		dirs = append(dirs, u.dir)
+	}
+	return dirs
+}
