@@ -141,6 +141,7 @@ func (c *cell) follow(t *rapid.T, decisions []placement.Decision, preempt bool) 
 				t.Fatalf("%v is pending, but fits on %v or with victims %v", d.Name, feasible, want)
 			}
 			checkSum(t, d)
+			o.checkChange(t, a, d.Why.Change)
 			continue
 		}
 		var gone []placement.Task

@@ -134,7 +134,7 @@ func TestAdopt(t *testing.T) {
 			[]string{
 				".: cell c, tenant a, tenant b",
 				`stale teams/a: teams/a/x.cue:1:1: job.web.cell: no cell "mars" is declared: want one of c`,
-				"stale x: x/x.cue:1:1: job.web.user: directory x belongs to no tenant, so no job may be declared in it: want a directory below the paths of a tenant",
+				"stale x: x/x.cue:1:1: job.web: directory x belongs to no tenant, so no job may be declared in it: want a directory below the paths of a tenant",
 			},
 		},
 		{
@@ -238,14 +238,14 @@ func TestCheck(t *testing.T) {
 	t.Parallel()
 	web := service("a", "web", 3, "v")
 	objects, ds := reconciler.Check(compiled("",
-		good(pkg(".", quota("q", "a", 2))), good(pkg("x", web)), good(pkg("y", web)), bad("z"), good(pkg("ok", service("a", "api", 5, "v")))))
+		good(pkg(".", quota("q", "a", 2))), good(pkg("x", web)), good(pkg("y", web)), bad("z"), good(pkg("ok", service("a", "api", 5, "v")))), epoch)
 	var got []string
 	for _, d := range ds {
 		got = append(got, fmt.Sprintf("%s %s", d.Severity, d.Error()))
 	}
 	want := []string{
 		"warning no tenant is declared, so every directory may declare everything",
-		"error ok/x.cue:1:1: job.api: over quota: owner a, production: tasks 5 of 2, over by 3: want together tasks at most 2",
+		"error ok/x.cue:1:1: job.api: over quota: owner a, production: tasks 5 of 2, over by 3; largest jobs: api 5: want together tasks at most 2",
 		"error x/x.cue:1:1: job.web: job c/a/web is declared by two packages, here and at y/x.cue:1:1: want one package that declares it",
 		"error y/x.cue:1:1: job.web: job c/a/web is declared by two packages, here and at x/x.cue:1:1: want one package that declares it",
 		"error z/x.cue:7:3: expected label or ':'",
@@ -280,5 +280,19 @@ func TestStaleIsShort(t *testing.T) {
 		if len(c.state.Head.Stale) != dirs || n > max(dirs, 2000) || n < min(20, dirs) {
 			t.Errorf("%d directories: %d are stale, with %d reasons", dirs, len(c.state.Head.Stale), n)
 		}
+	}
+}
+
+// TestCheckHeadless: what follows from a package that was not taken and may
+// grant quota is not told.
+func TestCheckHeadless(t *testing.T) {
+	t.Parallel()
+	_, ds := reconciler.Check(compiled("", bad("."), good(pkg("x", service("a", "web", 3, "v")))), epoch)
+	if len(ds) != 1 || ds[0].Path != "./x.cue" {
+		t.Errorf("%v, want the mistake of the root alone", ds)
+	}
+	_, ds = reconciler.Check(compiled("", good(pkg(".", tenant("a", "x"))), bad("x/y"), good(pkg("x", service("a", "web", 3, "v")))), epoch)
+	if len(ds) != 2 {
+		t.Errorf("%v, want two mistakes", ds)
 	}
 }

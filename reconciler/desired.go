@@ -26,8 +26,9 @@ type DesiredJob struct {
 	Job    *schema.Job
 	Digest schema.Digest
 	Origin schema.Position
-	// Unresolved says which names in the job stand for nothing: it is rejected.
-	Unresolved []schema.Diagnostic
+	// Refused says which names in the job stand for nothing, or for what it may
+	// not have: it is rejected.
+	Refused []schema.Diagnostic
 }
 
 // DesiredMachine is what is declared of a machine.
@@ -62,9 +63,9 @@ func desiredOf(cell string, packages []*schema.Package, digest func(p *schema.Pa
 		Jobs: map[schema.JobName]DesiredJob{}, Policy: schema.Cell{Name: cell, Quota: "on"},
 		QuotaOrigins: map[string]schema.Position{}, Machines: map[string]DesiredMachine{},
 	}
-	names := valid.NamesOf(packages)
+	r := resolverOf(packages)
 	for _, p := range packages {
-		objects, unresolved := names.Resolve(p)
+		objects, refused := r.objects(p)
 		for i := range objects.Jobs {
 			j := &objects.Jobs[i]
 			if j.Cell != cell {
@@ -72,7 +73,7 @@ func desiredOf(cell string, packages []*schema.Package, digest func(p *schema.Pa
 			}
 			id := j.ID()
 			key := schema.ObjectKey{Kind: schema.KindJob, Name: id.String()}
-			d.Jobs[id] = DesiredJob{j, digest(p, i, j), p.Origins[key], unresolved[key]}
+			d.Jobs[id] = DesiredJob{j, digest(p, i, j), p.Origins[key], refused[key]}
 		}
 		for _, q := range objects.Quotas {
 			if q.Cell == cell {
@@ -97,6 +98,25 @@ func desiredOf(cell string, packages []*schema.Package, digest func(p *schema.Pa
 
 // undigested is for who does not look at digests.
 func undigested(*schema.Package, int, *schema.Job) schema.Digest { return "" }
+
+// resolver knows what the names in the packages of a commit, or of a head, stand
+// for.
+type resolver struct {
+	names   valid.Names
+	tenants tenants
+}
+
+func resolverOf(packages []*schema.Package) resolver {
+	return resolver{valid.NamesOf(packages), tenantsOf(byDir(packages))}
+}
+
+// objects returns the objects of a package with what their names stand for, and
+// what is wrong with those that name nothing, or what they may not have.
+func (r resolver) objects(p *schema.Package) (schema.Objects, map[schema.ObjectKey][]schema.Diagnostic) {
+	objects, wrong := r.names.Resolve(p)
+	r.tenants.refuse(p, objects, wrong)
+	return objects, wrong
+}
 
 // desired returns what the state's head declares for its cell. It is kept
 // until Apply brings other packages, and the digests of a package's jobs as long
@@ -141,6 +161,15 @@ func (s *State) admitted() map[schema.JobName]*schema.Job {
 // packages returns the packages of the head, sorted by directory.
 func (s *State) packages() []*schema.Package {
 	return inOrder(s.head())
+}
+
+// byDir returns packages by their directories.
+func byDir(packages []*schema.Package) map[string]*schema.Package {
+	out := make(map[string]*schema.Package, len(packages))
+	for _, p := range packages {
+		out[p.Dir] = p
+	}
+	return out
 }
 
 // inOrder returns packages sorted by directory.

@@ -23,8 +23,12 @@ const maxEmbedded = 1 << 20
 // out; symbolic links and repositories within are not followed, which is
 // reported as of a commit. It errs when dir cannot be read.
 func ReadDir(dir string) (schema.Tree, error) {
-	t := workTree{root: dir, files: map[string]schema.File{}, odd: map[string]string{}}
-	if err := filepath.WalkDir(dir, t.visit); err != nil {
+	root, err := filepath.EvalSymlinks(dir) // the link to a work tree is no part of it
+	if err != nil {
+		return schema.Tree{}, fmt.Errorf("read work tree %s: %w", dir, err)
+	}
+	t := workTree{root: root, files: map[string]schema.File{}, odd: map[string]string{}}
+	if err := filepath.WalkDir(root, t.visit); err != nil {
 		return schema.Tree{}, fmt.Errorf("read work tree %s: %w", dir, err)
 	}
 	if t.embeds {
