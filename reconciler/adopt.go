@@ -196,7 +196,7 @@ func unknownCells(p *schema.Package, cells map[string]bool) []schema.Diagnostic 
 func (a *adoption) writes(s *State, c schema.Compiled, now time.Time) ([]Write, []schema.Event) {
 	head := schema.Head{Commit: c.Commit, Packages: map[string]schema.Digest{}}
 	if len(a.stale) > 0 {
-		head.Stale = a.stale
+		head.Stale = shortened(a.stale)
 	}
 	var puts, deletes []Write
 	used := map[schema.Digest]bool{}
@@ -221,6 +221,23 @@ func (a *adoption) writes(s *State, c schema.Compiled, now time.Time) ([]Write, 
 		return nil, nil
 	}
 	return slices.Concat(puts, []Write{{keyHead, value}}, deletes), a.events(s, head, now)
+}
+
+// shortened returns the reasons of stale directories, so few of them that the
+// head, which is stored and loaded whole, stays small whatever a commit holds.
+func shortened(stale map[string][]schema.Diagnostic) map[string][]schema.Diagnostic {
+	const most, mostOfAll = 20, 2000
+	each := max(1, min(most, mostOfAll/len(stale)))
+	out := make(map[string][]schema.Diagnostic, len(stale))
+	for dir, ds := range stale {
+		if more := len(ds) - each; more > 0 {
+			last := ds[each-1]
+			last.Message = fmt.Sprintf("%s (and %d more, which muster validate shows)", last.Message, more)
+			ds = append(slices.Clone(ds[:each-1]), last)
+		}
+		out[dir] = ds
+	}
+	return out
 }
 
 func (a *adoption) events(s *State, head schema.Head, now time.Time) []schema.Event {
