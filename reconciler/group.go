@@ -161,7 +161,7 @@ func waitingFor(n *Status) []string {
 func (s *Status) unapplied() string {
 	switch {
 	case s.Source != "":
-		return "the repository: " + firstLine(s.Source)
+		return "the repository: " + sourceLine(s.Source)
 	case s.Commit == "":
 		return "no commit has been seen yet"
 	case s.Commit != s.Applied:

@@ -83,7 +83,7 @@ func printStatus(w io.Writer, s *reconciler.Status, name string) error {
 	}
 	if s.Source != "" {
 		what, hint, _ := strings.Cut(s.Source, "\nhint: ")
-		fmt.Fprintf(w, "  %s %s\n", p.paint(red, "repository:"), what)
+		fmt.Fprintf(w, "  %s %s\n", p.paint(red, "repository:"), strings.TrimPrefix(what, "repository "))
 		if hint != "" {
 			fmt.Fprintf(w, "  hint: %s\n", hint)
 		}
