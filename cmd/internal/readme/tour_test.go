@@ -17,8 +17,8 @@ import (
 
 // How long a tour, a terminal's first line and a terminal's end may take.
 const (
-	tourTime  = 3 * time.Minute
-	startTime = 30 * time.Second
+	tourTime  = 5 * time.Minute
+	startTime = 60 * time.Second
 	endTime   = 30 * time.Second
 )
 
