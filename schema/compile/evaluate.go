@@ -154,20 +154,24 @@ func collect(req request, l *loaded) *collection {
 		return c
 	}
 	x := &exporter{left: req.Limits.OutputBytes}
+	fields := map[string]any{}
+	var kinds []*cue.Iterator
 	for top.Next() {
-		kind, ok := label(top)
-		if !ok {
-			continue
+		if kind, ok := label(top); ok {
+			fields[kind] = x.outline(schema.Kind(kind), top.Value())
+			at := *top
+			kinds = append(kinds, &at)
 		}
-		if p := valid.Kind(kind); p != nil {
-			c.add([]string{kind}, *p)
-			continue
-		}
-		objects, err := top.Value().Fields()
-		if err != nil {
-			if v := x.plain(top.Value(), 0); v != any(valid.Broken{}) {
-				c.add([]string{kind}, valid.Problem{Message: "is not a struct", Expected: fmt.Sprintf("%ss by name, as in %s: NAME: {…}", kind, kind)})
-			}
+	}
+	bad := map[string]bool{}
+	for _, p := range valid.Top(fields) {
+		bad[p.Path[0]] = true
+		c.add(nil, p)
+	}
+	for _, at := range kinds {
+		kind, _ := label(at)
+		objects, err := at.Value().Fields()
+		if err != nil || bad[kind] || valid.Of(schema.Kind(kind)) == nil {
 			continue
 		}
 		for objects.Next() {

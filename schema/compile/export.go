@@ -6,6 +6,7 @@ import (
 
 	"cuelang.org/go/cue"
 
+	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/valid"
 )
 
@@ -72,6 +73,28 @@ func (x *exporter) plain(v cue.Value, depth int) any {
 		return m
 	}
 	return valid.Broken{}
+}
+
+// outline returns as much of the value of a top-level field as valid.Top asks
+// for: of a kind the names of its objects, whose data is exported one by one.
+func (x *exporter) outline(kind schema.Kind, v cue.Value) any {
+	r := valid.Of(kind)
+	objects, err := v.Fields()
+	if r == nil || err != nil {
+		return x.plain(v, 0)
+	}
+	m := map[string]any{}
+	for objects.Next() {
+		name, ok := label(objects)
+		if !ok {
+			continue
+		}
+		m[name] = map[string]any{}
+		if r.Has(name) {
+			m[name] = x.plain(objects.Value(), 0)
+		}
+	}
+	return m
 }
 
 func (x *exporter) structure(v cue.Value, depth int) any {

@@ -35,36 +35,13 @@ type Broken struct{ Why string }
 // maxProblems bounds what is reported of one object.
 const maxProblems = 20
 
-// Kind returns what is wrong with kind as the name of a top-level field, nil
-// if nothing is.
-func Kind(kind string) *Problem {
-	if slices.Contains(schema.Kinds(), schema.Kind(kind)) {
-		return nil
-	}
-	var kinds []string
-	for _, k := range schema.Kinds() {
-		kinds = append(kinds, string(k))
-	}
-	p := &Problem{Path: []string{}, Key: true, Expected: "one of " + strings.Join(kinds, ", ")}
-	if slices.Contains(LaterKinds(), kind) {
-		p.Message = fmt.Sprintf("kind %q is not supported yet", kind)
-		return p
-	}
-	p.Message = fmt.Sprintf("unknown kind %q", short(kind))
-	p.Hint = didYouMean(kind, kinds, kindAlias)
-	if p.Hint == "" {
-		p.Hint = "a field that is only for use within the package begins with _ or #"
-	}
-	return p
-}
-
 // Object returns the object's data with its defaults filled in and a priority
 // as its number, or the problems. data is decoded JSON with json.Number, and
 // may hold Broken. The result shares nothing that is written with data.
 func Object(kind schema.Kind, name string, data any) (map[string]any, []Problem) {
 	r := Of(kind)
 	if r == nil {
-		return nil, []Problem{*Kind(string(kind))}
+		return nil, []Problem{unknownKind(string(kind))}
 	}
 	c := &check{}
 	if schema.CheckName(name) != nil {
@@ -72,6 +49,10 @@ func Object(kind schema.Kind, name string, data any) (map[string]any, []Problem)
 			Key: true, Message: fmt.Sprintf("invalid name %q of a %s", short(name), kind), Expected: nameGrammar,
 			Hint: nameHint(name),
 		})
+	}
+	if p, ok := tooDeep(kind, r, data); ok {
+		c.add(p)
+		return nil, c.problems
 	}
 	out, ok := c.value(nil, r, data).(map[string]any)
 	if ok && kind == schema.KindJob {
@@ -147,21 +128,30 @@ func (c *check) value(path []string, r *Rule, v any) any {
 		}
 	}
 	c.add(Problem{Path: path, Message: "is " + describe(v), Expected: r.String(), Hint: typeHint(r, v)})
-	return v
+	return Broken{} // what is told of it is told
 }
 
 func (c *check) structure(path []string, r *Rule, m map[string]any) map[string]any {
 	out := make(map[string]any, len(r.Fields))
+	misplaced := c.misplaced(path, r, m)
+	meant := maps.Clone(misplaced)
 	for _, name := range slices.Sorted(maps.Keys(m)) {
 		if _, ok := r.field(name); !ok {
-			c.unknown(append(path, name), r)
+			meant[c.unknown(append(path, name), r)] = true
 		}
 	}
 	for i := range r.Fields {
 		f := &r.Fields[i]
 		v, ok := m[f.Name]
 		switch {
+		case ok && v == nil && !f.Required:
+			c.add(Problem{Path: append(path, f.Name), Message: "is null", Expected: f.Rule.String(), Hint: "leave the field out, and its default is taken"})
+			continue
+		case ok && misplaced[f.Name]:
+			continue
 		case ok:
+		case f.Required && meant[f.Name]: // it is there, under another name
+			continue
 		case f.Required:
 			c.add(Problem{
 				Path: append(path, f.Name), Missing: true,
@@ -178,13 +168,15 @@ func (c *check) structure(path []string, r *Rule, m map[string]any) map[string]a
 	return out
 }
 
-func (c *check) unknown(path []string, r *Rule) {
+// unknown reports a field that r does not have, and returns the name of the one
+// that was meant, "" if nobody can say.
+func (c *check) unknown(path []string, r *Rule) (meant string) {
 	name := path[len(path)-1]
 	p := Problem{Path: path, Key: true}
 	if slices.Contains(r.Later, name) {
 		p.Message = fmt.Sprintf("field %q is not supported yet", name)
 		c.add(p)
-		return
+		return firstOf(r.Alias[name])
 	}
 	names := make([]string, len(r.Fields))
 	for i, f := range r.Fields {
@@ -193,10 +185,14 @@ func (c *check) unknown(path []string, r *Rule) {
 	p.Message = fmt.Sprintf("unknown field %q", short(name))
 	p.Expected = "one of " + strings.Join(names, ", ")
 	p.Hint = didYouMean(name, names, r.Alias)
-	if name == "name" {
+	if name == "name" && len(path) == 1 {
 		p.Hint = "the name of an object is its key"
 	}
 	c.add(p)
+	if to, ok := r.Alias[name]; ok {
+		return firstOf(to)
+	}
+	return Nearest(name, names)
 }
 
 func (c *check) mapping(path []string, r *Rule, m map[string]any) map[string]any {
@@ -206,7 +202,7 @@ func (c *check) mapping(path []string, r *Rule, m map[string]any) map[string]any
 	out := make(map[string]any, len(m))
 	for _, k := range slices.Sorted(maps.Keys(m)) {
 		if want := r.Key(k); want != "" {
-			c.add(Problem{Path: append(path, k), Key: true, Message: fmt.Sprintf("invalid key %q", short(k)), Expected: want})
+			c.add(Problem{Path: append(path, k), Key: true, Message: fmt.Sprintf("invalid key %q", short(k)), Expected: want, Hint: keyHint(r, k)})
 		}
 		out[k] = c.value(append(path, k), r.Elem, m[k])
 	}
@@ -252,7 +248,7 @@ func (c *check) integer(path []string, r *Rule, n json.Number) {
 
 func (c *check) word(path []string, r *Rule, s string) {
 	if !slices.Contains(r.Words, s) {
-		c.add(Problem{Path: path, Message: fmt.Sprintf("unknown value %q", short(s)), Expected: r.String(), Hint: didYouMean(s, r.Words, nil)})
+		c.add(Problem{Path: path, Message: fmt.Sprintf("unknown value %q", short(s)), Expected: r.String(), Hint: wordHint(s, r)})
 	}
 }
 
@@ -269,8 +265,15 @@ func (c *check) text(path []string, r *Rule, s string) {
 		return
 	}
 	p := Problem{Path: path, Message: fmt.Sprintf("invalid value %q", short(s)), Expected: want}
-	if want == nameGrammar {
+	switch {
+	case want == nameGrammar && len(s) > schema.MaxNameLen:
+		p.Message = fmt.Sprintf("%q has %d bytes", short(s), len(s))
+	case want == nameGrammar:
 		p.Hint = nameHint(s)
+	case want == pathGrammar:
+		p.Hint = pathHint(s)
+	case want == urlPathGrammar:
+		p.Hint = urlPathHint(s)
 	}
 	c.add(p)
 }

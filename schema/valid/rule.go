@@ -57,6 +57,12 @@ type Field struct {
 	Default any
 }
 
+// Has reports whether r is a Struct with a field called name.
+func (r *Rule) Has(name string) bool {
+	_, ok := r.field(name)
+	return ok
+}
+
 // field returns the field called name.
 func (r *Rule) field(name string) (*Field, bool) {
 	for i := range r.Fields {

@@ -84,7 +84,7 @@ func TestProblems(t *testing.T) {
 		{schema.KindTenant, `{"paths":["../x"]}`, "paths.0", "invalid value", 1},
 		{schema.KindTenant, `{"paths":["."]}`, "", "", 0},
 		{schema.KindQuota, `{"user":"a","cell":"c","band":"free","ramBytes":9223372036854775808}`, "ramBytes", "out of range", 1},
-		{"pod", `{}`, "", `unknown kind "pod"`, 1},
+		{"pod", `{}`, "pod", `unknown kind "pod"`, 1},
 	} {
 		_, problems := valid.Object(c.kind, "x", parse(t, c.data))
 		if len(problems) != c.count {
