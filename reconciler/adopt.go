@@ -40,9 +40,16 @@ func Check(c schema.Compiled) (schema.Objects, []schema.Diagnostic) {
 	if !hasError(ds) {
 		a.take(c.Packages)
 	}
-	for _, dir := range slices.Sorted(maps.Keys(a.stale)) {
-		ds = append(ds, a.stale[dir]...)
+	awaits := map[string]bool{}
+	for i := range c.Packages {
+		awaits[c.Packages[i].Dir] = c.Packages[i].Awaits != ""
 	}
+	for _, dir := range slices.Sorted(maps.Keys(a.stale)) {
+		if !awaits[dir] { // else it is said of the directory that it waits for
+			ds = append(ds, a.stale[dir]...)
+		}
+	}
+	ds = duplicatesOnce(ds)
 	for i := range c.Packages {
 		if c.Packages[i].Package != nil {
 			ds = append(ds, c.Packages[i].Diagnostics...) // warnings
@@ -201,10 +208,24 @@ func (a *adoption) rejectDuplicates(wanted func(*schema.Package) bool) bool {
 func duplicate(key schema.ObjectKey, here, there schema.Position) schema.Diagnostic {
 	return schema.Diagnostic{
 		Severity: schema.Error, Position: here, Field: fieldOf(key),
-		Message:  fmt.Sprintf("%s is declared by two packages, here and at %s", key, there),
+		Message:  fmt.Sprintf("%s%s, here and at %s", key, declaredTwice, there),
 		Expected: "one package that declares it",
 		Hint:     "rename one of them, or remove it",
 	}
+}
+
+const declaredTwice = " is declared by two packages"
+
+// duplicatesOnce leaves out the first place of each object that several packages
+// declare: the others name it, and the mistake is one.
+func duplicatesOnce(ds []schema.Diagnostic) []schema.Diagnostic {
+	seen := map[string]bool{}
+	return slices.DeleteFunc(ds, func(d schema.Diagnostic) bool {
+		object, _, twice := strings.Cut(d.Message, declaredTwice)
+		first := twice && !seen[object]
+		seen[object] = seen[object] || twice
+		return first
+	})
 }
 
 // fieldOf returns the data path of an object: a job's by its own name, as it

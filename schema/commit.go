@@ -36,6 +36,9 @@ type CompiledPackage struct {
 	Package     *Package
 	Digest      Digest // of Package
 	Diagnostics []Diagnostic
+	// Awaits is the directory whose mistakes are the only reason that this one
+	// has no data; "" if there is none. They are among its Diagnostics too.
+	Awaits string
 }
 
 // Head says what the cell's desired data is: flipped in one transaction, after

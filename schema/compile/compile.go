@@ -91,6 +91,7 @@ func (c *Compiler) Compile(ctx context.Context, tree schema.Tree) (schema.Compil
 		}
 	}
 	blameOnce(out.Packages)
+	nameImports(out.Packages, tree)
 	c.forget(tree)
 	return out, nil
 }
@@ -237,7 +238,7 @@ func blameOnce(packages []schema.CompiledPackage) {
 		p.Diagnostics = slices.DeleteFunc(slices.Clone(p.Diagnostics), elsewhere)
 		if len(p.Diagnostics) == 0 {
 			first.Message = fmt.Sprintf("depends on %s, which does not compile: %s", dirOf(first), first.Message)
-			p.Diagnostics = []schema.Diagnostic{first}
+			p.Diagnostics, p.Awaits = []schema.Diagnostic{first}, dirOf(first)
 		}
 	}
 }

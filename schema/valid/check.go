@@ -30,7 +30,7 @@ type Problem struct {
 
 // Broken stands for a value that has no data. Why says what is wrong with it;
 // if that is "" another error is in its place and nothing more is said.
-type Broken struct{ Why string }
+type Broken struct{ Why, Hint string }
 
 // maxProblems bounds what is reported of one object.
 const maxProblems = 20
@@ -71,8 +71,22 @@ func Object(kind schema.Kind, name string, data any) (map[string]any, []Problem)
 	return out, nil
 }
 
+// Partial returns the problems of data that is not yet a whole object, such as a
+// definition that objects of a kind are made from: what is missing or undecided
+// in it is none.
+func Partial(kind schema.Kind, data any) []Problem {
+	c := &check{partial: true}
+	if r := Of(kind); r != nil {
+		c.value(nil, r, data)
+	}
+	return c.problems
+}
+
 // check walks one object.
-type check struct{ problems []Problem }
+type check struct {
+	problems []Problem
+	partial  bool // what is not there, or not decided, may come later
+}
 
 func (c *check) add(p Problem) {
 	if len(c.problems) < maxProblems {
@@ -84,8 +98,8 @@ func (c *check) add(p Problem) {
 // value checks v against r and returns it with defaults.
 func (c *check) value(path []string, r *Rule, v any) any {
 	if b, broken := v.(Broken); broken {
-		if b.Why != "" {
-			c.add(Problem{Path: path, Message: b.Why, Expected: r.String()})
+		if b.Why != "" && !c.partial {
+			c.add(Problem{Path: path, Message: b.Why, Expected: r.String(), Hint: b.Hint})
 		}
 		return v
 	}
@@ -136,7 +150,7 @@ func (c *check) structure(path []string, r *Rule, m map[string]any) map[string]a
 	misplaced := c.misplaced(path, r, m)
 	meant := maps.Clone(misplaced)
 	for _, name := range slices.Sorted(maps.Keys(m)) {
-		if _, ok := r.field(name); !ok {
+		if !r.Has(name) {
 			meant[c.unknown(append(path, name), r)] = true
 		}
 	}
@@ -150,7 +164,7 @@ func (c *check) structure(path []string, r *Rule, m map[string]any) map[string]a
 		case ok && misplaced[f.Name]:
 			continue
 		case ok:
-		case f.Required && meant[f.Name]: // it is there, under another name
+		case f.Required && (c.partial || meant[f.Name]): // it is there, under another name
 			continue
 		case f.Required:
 			c.add(Problem{

@@ -33,7 +33,7 @@ func (c *check) misplaced(path []string, r *Rule, m map[string]any) map[string]b
 				return false
 			}
 			for name := range inner {
-				if _, known := g.Rule.field(name); !known {
+				if !g.Rule.Has(name) {
 					return false
 				}
 			}

@@ -59,16 +59,10 @@ type Field struct {
 
 // Has reports whether r is a Struct with a field called name.
 func (r *Rule) Has(name string) bool {
-	_, ok := r.field(name)
-	return ok
-}
-
-// field returns the field called name.
-func (r *Rule) field(name string) (*Field, bool) {
 	for i := range r.Fields {
 		if r.Fields[i].Name == name {
-			return &r.Fields[i], true
+			return true
 		}
 	}
-	return nil, false
+	return false
 }

@@ -36,7 +36,7 @@ func Top(fields map[string]any) []Problem {
 			}
 			told[of] = true
 			p.Hint = fmt.Sprintf("this looks like a %s; a job is written job: NAME: muster.#Job & {…}", of)
-		} else if _, ok := jobRule.field(name); ok {
+		} else if jobRule.Has(name) {
 			if told["job"] {
 				continue
 			}
@@ -47,8 +47,7 @@ func Top(fields map[string]any) []Problem {
 	}
 	if told["job"] { // cell: "local" beside them is one of them
 		problems = slices.DeleteFunc(problems, func(p Problem) bool {
-			_, ok := jobRule.field(p.Path[0])
-			return ok && slices.Contains(schema.Kinds(), schema.Kind(p.Path[0]))
+			return jobRule.Has(p.Path[0]) && slices.Contains(schema.Kinds(), schema.Kind(p.Path[0]))
 		})
 	}
 	return problems
@@ -99,7 +98,7 @@ func unnamed(kind schema.Kind, v any) (Problem, bool) {
 	case map[string]any:
 		r := Of(kind)
 		for _, name := range slices.Sorted(maps.Keys(v)) {
-			if _, ok := r.field(name); !ok {
+			if !r.Has(name) {
 				continue
 			}
 			switch v[name].(type) {
@@ -130,7 +129,7 @@ func tooDeep(kind schema.Kind, r *Rule, data any) (Problem, bool) {
 	}
 	inner := ""
 	for _, name := range slices.Sorted(maps.Keys(m)) {
-		if _, known := r.field(name); known {
+		if r.Has(name) {
 			return Problem{}, false
 		}
 		if _, known := r.Alias[name]; known {
@@ -141,7 +140,7 @@ func tooDeep(kind schema.Kind, r *Rule, data any) (Problem, bool) {
 			return Problem{}, false
 		}
 		for f := range o {
-			if _, ok := r.field(f); ok && inner == "" {
+			if r.Has(f) && inner == "" {
 				inner = name
 			}
 		}
