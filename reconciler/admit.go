@@ -199,8 +199,12 @@ func (a *admission) explain(d DesiredJob, k account, over []dimension) *schema.D
 	return out
 }
 
-// unsupported rejects what the schema has words for and the cell cannot do.
+// unsupported rejects what names nothing, and what the schema has words for and
+// the cell cannot do.
 func unsupported(d DesiredJob) *schema.Diagnostic {
+	if len(d.Unresolved) > 0 {
+		return &d.Unresolved[0]
+	}
 	if d.Job.Kind != schema.System {
 		return nil
 	}

@@ -55,27 +55,24 @@ func (d *describer) waiting(format string, args ...any) {
 // repository tells what of the repository is not in force.
 func (d *describer) repository() {
 	s := d.in.State
-	switch {
-	case d.in.Source != "":
-		d.waiting("the repository: %s", d.in.Source)
-	case d.in.Head == "":
-		d.waiting("no commit has been seen yet")
-	case d.in.Head != s.Head.Commit:
-		d.waiting("commit %.10s is being compiled", d.in.Head)
+	if line := d.status.unapplied(); line != "" {
+		d.waiting("%s", line)
 	}
 	for _, dir := range slices.Sorted(maps.Keys(s.Head.Stale)) {
 		ds := s.Head.Stale[dir]
-		d.status.Stale = append(d.status.Stale, StalePackage{
+		p := StalePackage{
 			Dir: dir, Reason: reasonOf(ds), Diagnostics: ds,
 			Next: fmt.Sprintf("correct it, check with `muster validate`, and commit; %s runs its last good data until then", dir),
-		})
-		d.waiting("%s is stale: %s", dir, reasonOf(ds))
+		}
+		d.status.Stale = append(d.status.Stale, p)
+		d.waiting("%s", p.waiting())
 	}
 	rejected := d.in.Last.Admission.Rejected
 	for _, name := range slices.SortedFunc(maps.Keys(rejected), schema.JobName.Compare) {
 		diag := *rejected[name]
-		d.status.Rejected = append(d.status.Rejected, Rejection{Job: name.Short(), Diagnostic: diag, Next: "muster why " + name.Short()})
-		d.waiting("job %s is rejected: %s", name.Short(), diag.Message)
+		r := Rejection{Job: name.Short(), Labels: labelsOf(name, s.desired().Jobs[name].Job), Diagnostic: diag, Next: "muster why " + name.Short()}
+		d.status.Rejected = append(d.status.Rejected, r)
+		d.waiting("%s", r.waiting())
 	}
 	if len(s.Head.Packages) > 0 && len(tenantsOf(s.head())) == 0 {
 		d.status.Notes = append(d.status.Notes, noTenants.Message)
@@ -90,9 +87,12 @@ func (d *describer) repository() {
 
 func (d *describer) job(name schema.JobName) {
 	r := d.in.State.Jobs[name]
-	j := JobStatus{Name: name.Short()}
-	var want *schema.Job
-	if want = d.in.State.Data[r.Admitted]; want != nil {
+	want := d.in.State.Data[r.Admitted]
+	j := JobStatus{Name: name.Short(), Origin: r.Origin, Labels: labelsOf(name, want)}
+	if newest, ok := d.in.State.desired().Jobs[name]; ok {
+		j.Origin = newest.Origin
+	}
+	if want != nil {
 		j.Kind, j.Band, j.Priority, j.Desired = want.Kind, want.Priority.Band(), int(want.Priority), want.Tasks
 	}
 	first := len(d.status.Tasks)
@@ -112,7 +112,7 @@ func (d *describer) job(name schema.JobName) {
 	}
 	j.Reason = d.jobReason(r, &j, d.status.Tasks[first:])
 	if j.Reason != "" {
-		d.waiting("job %s: %s", j.Name, j.Reason)
+		d.waiting("%s", j.waiting())
 	}
 	if rejection := d.in.Last.Admission.Rejected[name]; rejection != nil {
 		j.Reason = "runs its last admitted data: " + rejection.Message
@@ -246,13 +246,19 @@ func (d *describer) state(name schema.TaskName, r *schema.TaskRecord, t *TaskSta
 }
 
 func (d *describer) machines() {
+	declared := d.in.State.desired().Machines
 	for _, name := range d.in.State.machineNames() {
 		r := d.in.State.Machines[name]
 		health, _ := d.in.Observed.health(name, d.in.Now)
 		d.status.Machines = append(d.status.Machines, MachineStatus{
 			Name: name, Health: string(health), Capacity: r.Capacity, Used: d.used[name], Tasks: d.held[name],
-			Attributes: r.Attributes, Notes: append(slices.Clone(r.Notes), busyNote(d.in.Observed.machines[name])...),
+			Cordoned: declared[name].Cordon, Attributes: declared[name].attributes(&r.MachineInfo), Notes: append(slices.Clone(r.Notes), busyNote(d.in.Observed.machines[name])...),
 		})
+	}
+	for _, name := range slices.Sorted(maps.Keys(declared)) {
+		if d.in.State.Machines[name] == nil {
+			d.status.Notes = append(d.status.Notes, declared[name].neverJoined().Error())
+		}
 	}
 	if len(d.status.Machines) == 0 && len(d.status.Jobs) > 0 {
 		d.waiting("no machine has joined: start muster-agent on one")

@@ -37,6 +37,7 @@ func Diff(old, next *schema.Job) (Change, []FieldChange) {
 	field(old.Priority != next.Priority, "priority", InPlace)
 	field(old.Tasks != next.Tasks, "tasks", InPlace)
 	field(!maps.Equal(old.Labels, next.Labels), "labels", InPlace)
+	field(!maps.Equal(old.Annotations, next.Annotations), "annotations", InPlace)
 	field(old.Update != next.Update, "update", InPlace)
 	field(o.GraceSeconds != n.GraceSeconds, "task.graceSeconds", InPlace)
 	field(schema.DigestOf(o.Health) != schema.DigestOf(n.Health), "task.health", InPlace)

@@ -94,7 +94,7 @@ func TestDiffKnowsAllFields(t *testing.T) {
 	}
 	full := func() schema.Job {
 		j := service("u", "web", 3, "v")
-		j.Labels, j.Task.Env = map[string]string{"a": "b"}, map[string]string{"A": "b"}
+		j.Labels, j.Annotations, j.Task.Env = map[string]string{"a": "b"}, map[string]string{"a": "b"}, map[string]string{"A": "b"}
 		j.Task.Health = &schema.Health{HTTP: &schema.HTTPCheck{Port: "http", Path: "/"}}
 		return j
 	}

@@ -80,7 +80,8 @@ func (s *step) placementAsk(a ask) placement.Ask {
 		}
 	}
 	// Where every machine is to be avoided, avoiding helps nobody.
-	if !slices.ContainsFunc(s.up, func(m string) bool { return !slices.Contains(p.Avoid, m) }) {
+	machines := s.base.desired().Machines
+	if !slices.ContainsFunc(s.up, func(m string) bool { return !machines[m].Cordon && !slices.Contains(p.Avoid, m) }) {
 		p.Avoid = nil
 	}
 	return p
@@ -103,9 +104,13 @@ func (s *step) recordOf(t schema.TaskName) *schema.TaskRecord {
 // holds what it has until its machine has said that it is dead.
 func (s *step) snapshot() *placement.Snapshot {
 	machines := make([]placement.Machine, 0, len(s.base.Machines))
+	declared := s.base.desired().Machines
 	for _, name := range s.base.machineNames() {
 		info := s.base.Machines[name].MachineInfo
-		m := placement.Machine{Name: name, Capacity: info.Capacity, Ports: info.Ports, Attributes: info.Attributes, Up: s.isUp(name)}
+		m := placement.Machine{
+			Name: name, Capacity: info.Capacity, Ports: info.Ports, Attributes: declared[name].attributes(&info),
+			Up: s.isUp(name), Cordoned: declared[name].Cordon,
+		}
 		var again time.Time
 		m.BusyPorts, again = s.in.Observed.busyPorts(name, s.now)
 		s.wake(again)

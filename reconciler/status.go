@@ -39,18 +39,21 @@ type StalePackage struct {
 
 // Rejection is a job whose newest data was not admitted.
 type Rejection struct {
-	Job        string            `json:"job"` // user/job
+	Job        string            `json:"job"`              // user/job
+	Labels     map[string]string `json:"labels,omitempty"` // of its newest data, as in JobStatus
 	Diagnostic schema.Diagnostic `json:"diagnostic"`
 	Next       string            `json:"next"`
 }
 
 // MachineStatus is one machine.
 type MachineStatus struct {
-	Name       string            `json:"name"`
-	Health     string            `json:"health"` // up, silent, lost
-	Capacity   schema.Resources  `json:"capacity"`
-	Used       schema.Resources  `json:"used"` // limits of what it holds
-	Tasks      int               `json:"tasks"`
+	Name     string           `json:"name"`
+	Health   string           `json:"health"` // up, silent, lost
+	Capacity schema.Resources `json:"capacity"`
+	Used     schema.Resources `json:"used"` // limits of what it holds
+	Tasks    int              `json:"tasks"`
+	Cordoned bool             `json:"cordoned"` // gets no new tasks
+	// Attributes are what its agent reports, and over it the declared labels.
 	Attributes map[string]string `json:"attributes,omitempty"`
 	Notes      []string          `json:"notes,omitempty"`
 }
@@ -58,17 +61,23 @@ type MachineStatus struct {
 // JobStatus is one job. Desired = Running + Pending + Failed + Done once the
 // cell is at rest; tasks that are starting or stopping count as Pending.
 type JobStatus struct {
-	Name     string         `json:"name"` // user/job
-	Kind     schema.JobKind `json:"kind"`
-	Band     schema.Band    `json:"band"`
-	Priority int            `json:"priority"`
-	Desired  int            `json:"desired"`
-	Running  int            `json:"running"`
-	Pending  int            `json:"pending"`
-	Failed   int            `json:"failed"` // waiting to be tried again after a failure
-	Done     int            `json:"done"`
-	Updating int            `json:"updating"` // run data older than admitted
-	Reason   string         `json:"reason"`   // why it is not as desired, "" if it is
+	Name string `json:"name"` // user/job
+	// Labels are its owner's and those that muster gives (schema.OwnLabels).
+	Labels   map[string]string `json:"labels,omitempty"`
+	Origin   schema.Position   `json:"origin"` // where the newest data is declared
+	Kind     schema.JobKind    `json:"kind"`
+	Band     schema.Band       `json:"band"`
+	Priority int               `json:"priority"`
+	Desired  int               `json:"desired"`
+	Running  int               `json:"running"`
+	Pending  int               `json:"pending"`
+	Failed   int               `json:"failed"` // waiting to be tried again after a failure
+	Done     int               `json:"done"`
+	Updating int               `json:"updating"` // run data older than admitted
+	Reason   string            `json:"reason"`   // why it is not as desired, "" if it is
+	// Annotations are told only of a job that is asked for by name: those of all
+	// jobs may be larger than all else.
+	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
 // TaskStatus is one task that exists or should.

@@ -22,8 +22,10 @@ type Job struct {
 	Priority Priority          `json:"priority"`
 	Tasks    int               `json:"tasks"` // 0 to MaxTasks
 	Labels   map[string]string `json:"labels,omitempty"`
-	Task     TaskSpec          `json:"task"`
-	Update   UpdatePolicy      `json:"update"`
+	// Annotations are free text for tools; muster shows them and acts on none.
+	Annotations map[string]string `json:"annotations,omitempty"`
+	Task        TaskSpec          `json:"task"`
+	Update      UpdatePolicy      `json:"update"`
 }
 
 // ID returns the job's name in the world.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"maps"
@@ -12,17 +13,22 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/web/client"
 	"github.com/musterhq/muster/schema"
 )
 
 func newStatus(std stdio) *cobra.Command {
 	var m masterFlag
 	var out *outputFlag
+	var l labelFlag
 	c := &cobra.Command{
 		Use:   "status [USER/JOB | USER/JOB/INDEX | MACHINE]",
 		Short: "show the cell: what should run, what runs, and what stands between",
+		Long: `Show the cell, or a part of it: a job, a task, what a machine holds, or the jobs
+that --selector picks. Of jobs, "converged" is said of them alone.`,
 		Example: `  muster status
   muster status search/web
+  muster status -l tier=front,muster/user=search
   muster status -o json | jq .converged`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -30,73 +36,41 @@ func newStatus(std stdio) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			s, _, err := cl.Status(cmd.Context(), 0, 0)
+			s, _, err := cl.Status(cmd.Context(), client.StatusQuery{Group: l.group(args)})
 			if err != nil {
 				return err
 			}
-			if len(args) == 1 {
-				if s, err = narrow(s, args[0]); err != nil {
-					return err
-				}
+			if err := annotate(cmd.Context(), cl, s, args); err != nil {
+				return err
 			}
 			if out.value == "json" {
 				return printJSON(std.out, s)
 			}
-			return printStatus(std.out, s, len(args) == 1)
+			return printStatus(std.out, s, strings.Join(args, ""))
 		},
 	}
 	m.add(c)
+	l.add(c)
 	out = addOutput(c, "text", "json")
 	return c
 }
 
-// narrow returns s with only what name says: a job and its tasks, one task, or
-// a machine and what it holds.
-func narrow(s *reconciler.Status, name string) (*reconciler.Status, error) {
-	n := *s
-	job := name
-	isTask := strings.Count(name, "/") == 2
-	if isTask {
-		job = name[:strings.LastIndexByte(name, '/')]
+// annotate adds the annotations of the job that was asked for by name, if one
+// was.
+func annotate(ctx context.Context, cl *client.Client, s *reconciler.Status, args []string) error {
+	if len(args) == 0 || !strings.Contains(args[0], "/") || len(s.Jobs) != 1 {
+		return nil
 	}
-	switch strings.Count(name, "/") {
-	case 0:
-		n.Machines = keep(s.Machines, func(m reconciler.MachineStatus) bool { return m.Name == name })
-		n.Tasks = keep(s.Tasks, func(t reconciler.TaskStatus) bool { return t.Machine == name })
-		held := map[string]bool{}
-		for _, t := range n.Tasks {
-			held[t.Name[:strings.LastIndexByte(t.Name, '/')]] = true
-		}
-		n.Jobs = keep(s.Jobs, func(j reconciler.JobStatus) bool { return held[j.Name] })
-		if len(n.Machines) == 0 {
-			return nil, invalid("muster status lists the machines; a job is USER/JOB", "cell %s has no machine %q", s.Cell, name)
-		}
-	default:
-		n.Jobs = keep(s.Jobs, func(j reconciler.JobStatus) bool { return j.Name == job })
-		n.Rejected = keep(s.Rejected, func(r reconciler.Rejection) bool { return r.Job == job })
-		n.Tasks = keep(s.Tasks, func(t reconciler.TaskStatus) bool {
-			return t.Name == name || !isTask && strings.HasPrefix(t.Name, name+"/")
-		})
-		if len(n.Jobs)+len(n.Rejected) == 0 || isTask && len(n.Tasks) == 0 {
-			return nil, invalid("muster status lists the jobs", "cell %s has no %s %q", s.Cell, map[bool]string{true: "task", false: "job"}[isTask], name)
-		}
+	why, err := cl.Why(ctx, s.Jobs[0].Name, -1)
+	if err == nil && why.Job != nil {
+		s.Jobs[0].Annotations = why.Job.Annotations
 	}
-	return &n, nil
+	return err
 }
 
-func keep[T any](list []T, want func(T) bool) []T {
-	out := make([]T, 0, len(list))
-	for _, v := range list {
-		if want(v) {
-			out = append(out, v)
-		}
-	}
-	return out
-}
-
-// printStatus writes s for people. History is told only of what was asked for
-// by name.
-func printStatus(w io.Writer, s *reconciler.Status, history bool) error {
+// printStatus writes s for people. Details and history are told only of what
+// was asked for by name; name is "" for the whole cell.
+func printStatus(w io.Writer, s *reconciler.Status, name string) error {
 	p := painter(isTerminal(w))
 	state := p.paint(green, "converged")
 	if !s.Converged {
@@ -125,7 +99,8 @@ func printStatus(w io.Writer, s *reconciler.Status, history bool) error {
 	if err := table(w, taskRows(s.Tasks)); err != nil {
 		return err
 	}
-	if history {
+	if name != "" {
+		printDetails(w, s, name)
 		for _, t := range s.Tasks {
 			for _, h := range t.History {
 				fmt.Fprintf(w, "%s: %s\n", t.Name, h)
@@ -133,6 +108,26 @@ func printStatus(w io.Writer, s *reconciler.Status, history bool) error {
 		}
 	}
 	return nil
+}
+
+// printDetails writes the attributes of a machine, or the labels and annotations
+// of a job.
+func printDetails(w io.Writer, s *reconciler.Status, name string) {
+	if !strings.Contains(name, "/") && len(s.Machines) == 1 {
+		for _, k := range slices.Sorted(maps.Keys(s.Machines[0].Attributes)) {
+			fmt.Fprintf(w, "attribute %s: %s\n", k, s.Machines[0].Attributes[k])
+		}
+	}
+	if !strings.Contains(name, "/") || len(s.Jobs) != 1 {
+		return
+	}
+	for _, k := range slices.Sorted(maps.Keys(s.Jobs[0].Labels)) {
+		fmt.Fprintf(w, "label %s: %s\n", k, s.Jobs[0].Labels[k])
+	}
+	for _, k := range slices.Sorted(maps.Keys(s.Jobs[0].Annotations)) {
+		lines := strings.Split(strings.ReplaceAll(s.Jobs[0].Annotations[k], "\r", ""), "\n")
+		fmt.Fprintf(w, "annotation %s: %s\n", k, strings.Join(lines, "\n    "))
+	}
 }
 
 // printTrouble writes what of the newest commit was not taken.
@@ -152,6 +147,9 @@ func printTrouble(w io.Writer, p painter, s *reconciler.Status) {
 func machineRows(machines []reconciler.MachineStatus) [][]string {
 	rows := [][]string{{"MACHINE", "HEALTH", "TASKS", "CPU (milli)", "RAM", "DISK", "NOTES"}}
 	for _, m := range machines {
+		if m.Cordoned {
+			m.Health += ", cordoned"
+		}
 		rows = append(rows, []string{
 			m.Name, m.Health, strconv.Itoa(m.Tasks),
 			fmt.Sprintf("%d of %d", m.Used.CPUMilli, m.Capacity.CPUMilli),

@@ -312,9 +312,11 @@ func (c *collection) object(kind schema.Kind, name string, data any) {
 	if out == nil || len(c.diags)+len(c.missing) > 0 || len(c.from.errs) > 0 {
 		return
 	}
-	c.objects = append(c.objects, object{
-		Kind: kind, Name: name, Data: schema.Canonical(out), Origin: c.from.where.origin(string(kind), name),
-	})
+	o := object{Kind: kind, Name: name, Data: schema.Canonical(out), Origin: c.from.where.origin(string(kind), name)}
+	for _, r := range valid.References(kind, out) {
+		o.Names = append(o.Names, c.from.where.of(slices.Concat([]string{string(kind), name}, r.Path), false))
+	}
+	c.objects = append(c.objects, o)
 }
 
 // add turns a problem of the value at a path into a diagnostic.

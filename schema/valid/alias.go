@@ -18,6 +18,7 @@ var kindAlias = map[string]string{
 	"deployment": "job", "deployments": "job", "statefulset": "job", "cronjob": "job", "daemonset": "job", "pod": "job",
 	"workload": "job", "app": "job", "application": "job", "cluster": "cell", "datacenter": "cell", "namespace": "tenant",
 	"team": "tenant", "owner": "tenant", "resourcequota": "quota", "group": "job", "task": "job",
+	"node": "machine", "host": "machine", "priorityclass": "priority",
 }
 
 // family names the system whose files have a top-level field of this name.

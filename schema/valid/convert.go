@@ -55,10 +55,23 @@ func textHint(r *Rule, s string) string {
 		return numberHint(r, s)
 	case List:
 		return fmt.Sprintf("write a list: [%s]", listed(r, s))
+	case Bool:
+		return boolHint(s)
 	case Struct:
 		if f := only(r); f != nil && f.Rule.Type == List {
 			return fmt.Sprintf("write a struct: {%s: [%s]}", f.Name, listed(f.Rule, s))
 		}
+	}
+	return ""
+}
+
+// boolHint says which boolean a word stands for.
+func boolHint(s string) string {
+	switch strings.ToLower(s) {
+	case "true", "yes", "on", "y":
+		return "write it without quotes: true"
+	case "false", "no", "off", "n":
+		return "write it without quotes: false"
 	}
 	return ""
 }

@@ -12,7 +12,7 @@ import (
 // LaterKinds are kinds of object that have a meaning which the cell does not
 // have yet.
 func LaterKinds() []string {
-	return []string{"machine", "priority", "allocset", "service", "secret", "autoscale"}
+	return []string{"allocset", "service", "secret", "autoscale"}
 }
 
 // Top returns what is wrong with the top-level fields of a package: those that
@@ -91,7 +91,7 @@ func unknownKind(kind string) Problem {
 
 // unnamed reports a kind whose value is not a struct of objects by name.
 func unnamed(kind schema.Kind, v any) (Problem, bool) {
-	want := fmt.Sprintf("%ss by name: %s: NAME: {…}", kind, kind)
+	want := fmt.Sprintf("objects by name: %s: NAME: {…}", kind)
 	switch v := v.(type) {
 	case Broken:
 		return Problem{}, false

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/web/client"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -91,7 +92,7 @@ func testKeeperKilled(t *testing.T, c *cell) {
 		t.Fatal(err)
 	}
 	var told reconciler.TaskStatus
-	c.until("the task runs again", func(s *reconciler.Status) string {
+	s := c.until("the task runs again", func(s *reconciler.Status) string {
 		for _, ts := range s.Tasks {
 			if ts.Name == "crew/web/0" {
 				told = ts
@@ -108,14 +109,14 @@ func testKeeperKilled(t *testing.T, c *cell) {
 	if told.Restarts != 1 || len(told.History) != 1 || !strings.Contains(told.History[0], "its keeper was killed") {
 		t.Errorf("%d restarts with history %q, want one that says that the keeper was killed", told.Restarts, told.History)
 	}
-	records, err := c.api.Events(t.Context(), schema.EventQuery{Task: "crew/web/0", Kind: schema.EventRestart}, 0)
+	records, err := c.api.Events(t.Context(), client.EventQuery{EventQuery: schema.EventQuery{Task: "crew/web/0", Kind: schema.EventRestart}}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(records) != 1 || !strings.Contains(records[0].Message, "its keeper was killed") {
 		t.Errorf("events %+v, want one restart that says why", records)
 	}
-	after := readBooks(t, c.path("books"))
+	after := c.booksOf(s)
 	if b := after["web.0"]; len(b.starts) != len(before["web.0"].starts)+1 || b.doubles != 0 || b.last().pid != told.PID {
 		t.Errorf("book of web.0 %+v, want one more start, alone, as pid %d", b, told.PID)
 	}

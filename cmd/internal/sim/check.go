@@ -42,6 +42,7 @@ func (w *World) check() {
 	}
 	w.checkPorts(all)
 	w.checkState()
+	w.checkCordons()
 	w.checkQuota()
 }
 
@@ -131,6 +132,34 @@ func (w *World) checkState() {
 	for _, m := range w.machines {
 		if !used[m.name].Fits(m.info().Capacity) {
 			w.violate("machine %s is overcommitted: %+v", m.name, used[m.name])
+		}
+	}
+}
+
+// checkCordons: a machine gets nothing new while a cordon is in force.
+func (w *World) checkCordons() {
+	if w.master == nil {
+		return
+	}
+	s := w.master.state
+	now := map[string]uint64{}
+	for _, digest := range s.Head.Packages {
+		for _, m := range s.Packages[digest].Objects.Machines {
+			if m.Cordon {
+				now[m.Name] = s.Counter
+			}
+			if since, ok := w.oracle.cordoned[m.Name]; ok && m.Cordon {
+				now[m.Name] = since
+			}
+		}
+	}
+	w.oracle.cordoned = now
+	for _, c := range s.Chunks {
+		for i := range c.Tasks {
+			t := &c.Tasks[i]
+			if since, ok := now[t.Machine]; ok && t.Generation > since {
+				w.violate("task %s generation %d was given to %s, which is cordoned since generation %d", c.Job.Task(t.Index), t.Generation, t.Machine, since)
+			}
 		}
 	}
 }

@@ -21,6 +21,7 @@ type oracle struct {
 	finished map[schema.TaskName]uint64 // generation of the run that exited 0
 	failed   map[schema.TaskName]failure
 	counter  uint64
+	cordoned map[string]uint64 // machine → counter when the cordon was first seen in force
 }
 
 // failure is the newest failed generation of a task.
@@ -32,6 +33,7 @@ type failure struct {
 func newOracle() oracle {
 	return oracle{
 		good: map[string]*schema.Package{}, heard: map[string]time.Time{}, finished: map[schema.TaskName]uint64{}, failed: map[schema.TaskName]failure{},
+		cordoned: map[string]uint64{},
 	}
 }
 
