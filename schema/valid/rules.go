@@ -71,6 +71,9 @@ var bandRule = aliased(words(schema.Bands()...), bandAlias)
 
 var kindRule = aliased(words(schema.Service, schema.Batch, schema.System), jobKindAlias)
 
+// NameRule returns the rule of the names of objects.
+func NameRule() *Rule { return nameRule }
+
 var nameRule = &Rule{Type: String, Min: 1, Max: schema.MaxNameLen, Match: matchName}
 
 var cellRule = &Rule{
