@@ -51,6 +51,7 @@ func TestDrift(t *testing.T) {
 			if !ok {
 				t.Fatal("the test does not know its type")
 			}
+			driftWide(t, defName(kind), defs.LookupPath(cue.ParsePath(defName(kind))), valid.Of(kind), typ)
 			driftStruct(t, defName(kind), defs.LookupPath(cue.ParsePath(defName(kind))), valid.Of(kind), typ)
 		})
 	}
@@ -180,6 +181,7 @@ func driftDoc(t *testing.T, at string, v cue.Value, f valid.Field) {
 		t.Errorf("%s has no comment that begins with its name", at)
 		return
 	}
+	driftComment(t, at, v, f.Rule, doc)
 	if f.Required != strings.Contains(doc, "Required.") {
 		t.Errorf("%s: required %v, but the comment says: %s", at, f.Required, doc)
 	}
@@ -221,11 +223,12 @@ func driftValue(t *testing.T, at string, v cue.Value, r *valid.Rule, typ reflect
 	}
 	probe := func(expr string, want bool) {
 		t.Helper()
-		got := v.Unify(cuecontext.New().CompileString(expr)).Validate(cue.Concrete(true)) == nil
+		got := v.Unify(v.Context().CompileString(expr)).Validate(cue.Concrete(true)) == nil
 		if got != want {
 			t.Errorf("%s: CUE accepts %s: %v, the rules: %v", at, expr, got, want)
 		}
 	}
+	driftWide(t, at, v, r, typ)
 	switch r.Type {
 	case valid.Int, valid.Priority:
 		for _, n := range []int64{r.Min - 1, r.Min, r.Max, r.Max + 1} {

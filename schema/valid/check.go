@@ -427,8 +427,8 @@ func quoted(words []string) string {
 // amount writes n with a binary multiplier where it is exact and n is bytes.
 func amount(u Unit, n int64) string {
 	if u == Bytes && n > 0 {
-		for i, suffix := range []string{"Ei", "Pi", "Ti", "Gi", "Mi", "Ki"} {
-			if unit := int64(1) << (60 - 10*i); n%unit == 0 {
+		for i, suffix := range []string{"Pi", "Ti", "Gi", "Mi", "Ki"} {
+			if unit := int64(1) << (50 - 10*i); n%unit == 0 {
 				return fmt.Sprintf("%d%s", n/unit, suffix)
 			}
 		}

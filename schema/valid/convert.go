@@ -145,7 +145,7 @@ func structHint(r *Rule, m map[string]any) string {
 }
 
 var (
-	amountForm = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?) ?(?:([KMGTPEkmgtpe])([iI]?))?[Bb]?$`)
+	amountForm = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?) ?(?:([KMGTPkmgtp])([iI]?))?[Bb]?$`)
 	milliForm  = regexp.MustCompile(`^([0-9]+)m$`)
 )
 
@@ -189,8 +189,8 @@ func numberHint(r *Rule, s string) string {
 
 // multiplier is what CUE's suffixes of numbers stand for.
 var multiplier = map[string]int64{
-	"K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18,
-	"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "Pi": 1 << 50, "Ei": 1 << 60,
+	"K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15,
+	"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "Pi": 1 << 50,
 }
 
 // fractionHint says how to write a number that is not an integer, or does not
