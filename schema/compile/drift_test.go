@@ -22,12 +22,18 @@ import (
 // definitions returns the value of the embedded definitions.
 func definitions(t *testing.T) cue.Value {
 	t.Helper()
+	return withDefinitions(t, "")
+}
+
+// withDefinitions evaluates an expression beside the embedded definitions.
+func withDefinitions(t *testing.T, expr string) cue.Value {
+	t.Helper()
 	var b strings.Builder
 	files := schemacue.Files()
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		b.WriteString(strings.Replace(string(files[name]), "package muster\n", "", 1))
 	}
-	v := cuecontext.New().CompileString(b.String())
+	v := cuecontext.New().CompileString(b.String() + "\n" + expr)
 	if err := v.Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -223,7 +229,7 @@ func driftValue(t *testing.T, at string, v cue.Value, r *valid.Rule, typ reflect
 	}
 	probe := func(expr string, want bool) {
 		t.Helper()
-		got := v.Unify(v.Context().CompileString(expr)).Validate(cue.Concrete(true)) == nil
+		got := v.Unify(cuecontext.New().CompileString(expr)).Validate(cue.Concrete(true)) == nil
 		if got != want {
 			t.Errorf("%s: CUE accepts %s: %v, the rules: %v", at, expr, got, want)
 		}

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/cuecontext"
 
 	"github.com/musterhq/muster/schema"
 	schemacue "github.com/musterhq/muster/schema/cue"
@@ -20,7 +21,7 @@ import (
 
 // takes reports whether a value of the definitions accepts an expression.
 func takes(v cue.Value, expr string) bool {
-	return v.Unify(v.Context().CompileString(expr)).Validate(cue.Concrete(true)) == nil
+	return v.Unify(cuecontext.New().CompileString(expr)).Validate(cue.Concrete(true)) == nil
 }
 
 // driftWide looks for what the definitions have and the rules have not: a default
@@ -33,7 +34,7 @@ func driftWide(t *testing.T, at string, v cue.Value, r *valid.Rule, typ reflect.
 	}
 	switch r.Type {
 	case valid.Struct:
-		if takes(v, `{nonsense: 1}`) || v.Unify(v.Context().CompileString(`{nonsense: 1}`)).Validate() == nil {
+		if takes(v, `{nonsense: 1}`) || v.Unify(cuecontext.New().CompileString(`{nonsense: 1}`)).Validate() == nil {
 			t.Errorf("%s takes any field", at)
 		}
 	case valid.Enum, valid.Priority:
@@ -85,7 +86,7 @@ func driftWide(t *testing.T, at string, v cue.Value, r *valid.Rule, typ reflect.
 				break
 			}
 		}
-		elem := v.Unify(v.Context().CompileString(`{k: _}`)).LookupPath(cue.ParsePath("k"))
+		elem := v.Unify(cuecontext.New().CompileString(`{k: _}`)).LookupPath(cue.ParsePath("k"))
 		driftValue(t, at+"{}", elem, r.Elem, typ.Elem())
 	}
 }
@@ -117,7 +118,7 @@ func driftComment(t *testing.T, at string, v cue.Value, r *valid.Rule, doc strin
 	case valid.Int, valid.Priority:
 		found := false
 		for _, m := range rangeForm.FindAllStringSubmatch(doc, -1) {
-			found = found || amountOf(t, v, m[1]) == r.Min && amountOf(t, v, m[2]) == r.Max
+			found = found || amountOf(t, m[1]) == r.Min && amountOf(t, m[2]) == r.Max
 		}
 		if !found {
 			t.Errorf("%s: the comment has no range %d to %d: %s", at, r.Min, r.Max, doc)
@@ -176,7 +177,7 @@ func driftLength(t *testing.T, at string, v cue.Value, r *valid.Rule) {
 }
 
 // amountOf evaluates a number as a comment writes it.
-func amountOf(t *testing.T, v cue.Value, s string) int64 {
+func amountOf(t *testing.T, s string) int64 {
 	t.Helper()
 	if _, zeros, ok := strings.Cut(s, "10^"); ok {
 		n, err := strconv.Atoi(zeros)
@@ -185,7 +186,7 @@ func amountOf(t *testing.T, v cue.Value, s string) int64 {
 		}
 		s = "1" + strings.Repeat("0", n)
 	}
-	n, err := v.Context().CompileString(s).Int64()
+	n, err := cuecontext.New().CompileString(s).Int64()
 	if err != nil {
 		return -1
 	}
@@ -203,7 +204,7 @@ func TestDriftExamples(t *testing.T) {
 			t.Errorf("%s has no example, or says nothing", defName(kind))
 			continue
 		}
-		v := defs.Context().CompileString(example, cue.Scope(defs))
+		v := withDefinitions(t, example)
 		if err := v.Validate(cue.Concrete(true)); err != nil {
 			t.Errorf("%s: %v", defName(kind), err)
 			continue

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -115,7 +116,7 @@ func (p *jsonProbe) field(path []string, r *valid.Rule) {
 	p.t.Helper()
 	p.ask(append(path, "no-such-field"), 1)
 	for _, f := range r.Fields {
-		at := append(path[:len(path):len(path)], f.Name)
+		at := slices.Concat(path, []string{f.Name})
 		for _, v := range probes(f.Rule) {
 			p.ask(at, v)
 		}
