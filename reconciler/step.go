@@ -88,14 +88,8 @@ func (s *step) wake(t time.Time) {
 // admit makes the desired jobs that the cell takes on its job records.
 func (s *step) admit() {
 	desired := s.base.desired()
-	var capacity *schema.Resources
-	for _, m := range s.base.Machines {
-		if capacity == nil {
-			capacity = &schema.Resources{}
-		}
-		*capacity = capacity.Add(m.Capacity)
-	}
-	s.out.Admission = Admit(AdmitInput{Desired: *desired, Admitted: s.base.admitted(), Capacity: capacity})
+	s.out.Admission = Admit(AdmitInput{Desired: *desired, Admitted: s.base.admitted(), Capacity: s.base.capacity(), Now: s.now})
+	s.wake(s.out.Admission.Next)
 	for _, name := range s.base.jobNames() {
 		if _, ok := desired.Jobs[name]; !ok && s.base.Jobs[name].Admitted != "" {
 			r := *s.base.Jobs[name]

@@ -107,7 +107,7 @@ var explanations = []explanation{
 	{unusedLet, func(l *loaded, d *schema.Diagnostic, m []string, _ []schema.Position) {
 		name := m[1]
 		d.Message, d.Hint = fmt.Sprintf("%s is defined and not used", name), "remove it"
-		s := newSource(d.Path, l.req.Files[d.Path])
+		s := newWording(d.Path, l.req.Files[d.Path])
 		_ = equalsSign(s, s.at(d.Line, d.Column)+1, d)
 	}},
 	{shadowed, func(_ *loaded, d *schema.Diagnostic, m []string, _ []schema.Position) {
@@ -171,12 +171,6 @@ func literally(text, typ string) string {
 func (l *loaded) modulePath(dir string) string {
 	module, _, _ := strings.Cut(l.inst.Module, "@")
 	return path.Join(module, dir)
-}
-
-// standard are the packages of CUE's standard library that a config needs.
-var standard = []string{
-	"strings", "list", "strconv", "math", "regexp", "struct", "time", "net", "path", "text/template", "text/tabwriter",
-	"encoding/json", "encoding/yaml", "encoding/base64", "encoding/hex", "encoding/csv", "crypto/sha256", "math/bits", "uuid",
 }
 
 // foreignWords are what other languages call what CUE calls otherwise.
@@ -423,61 +417,4 @@ func sayClosed(l *loaded, d *schema.Diagnostic, others []schema.Position) {
 	if f, ok := l.where.index()[d.Position]; ok {
 		d.Position = edge(f, true)
 	}
-}
-
-// nameImports adds to imports of what does not exist what was probably meant.
-// A child does not know of the other directories.
-func nameImports(packages []schema.CompiledPackage, tree schema.Tree) {
-	var dirs []string
-	for i := range packages {
-		p := &packages[i]
-		at := slices.IndexFunc(p.Diagnostics, func(d schema.Diagnostic) bool { return missingPackage.MatchString(d.Message) && d.Hint == "" })
-		if at < 0 {
-			continue
-		}
-		if dirs == nil {
-			for name := range tree.Files {
-				if strings.HasSuffix(name, ".cue") && !ignored(name) && !slices.Contains(dirs, path.Dir(name)) {
-					dirs = append(dirs, path.Dir(name))
-				}
-			}
-			slices.Sort(dirs)
-		}
-		p.Diagnostics = slices.Clone(p.Diagnostics) // the cache's
-		for j := range p.Diagnostics {
-			d := &p.Diagnostics[j]
-			m := missingPackage.FindStringSubmatch(d.Message)
-			if m == nil || d.Hint != "" {
-				continue
-			}
-			if near := nearestDir(m[1], dirs); near != "" {
-				d.Hint = fmt.Sprintf("did you mean %q?", near)
-			}
-		}
-	}
-}
-
-var missingPackage = regexp.MustCompile(`^there is no package "([^"]*)"`)
-
-// nearestDir returns the import path of the one of dirs that target probably
-// means: one with the same last part, or nearly the same path.
-func nearestDir(target string, dirs []string) string {
-	var same []string
-	for _, dir := range dirs {
-		if path.Base(dir) == path.Base(target) {
-			same = append(same, dir)
-		}
-	}
-	parts := strings.Split(target, "/")
-	for n := 1; n < len(parts); n++ {
-		rest := strings.Join(parts[n:], "/")
-		module := strings.Join(parts[:n], "/")
-		if near := valid.Nearest(rest, dirs); near != "" && strings.Count(near, "/") == strings.Count(rest, "/") {
-			return module + "/" + near
-		}
-		if len(same) == 1 && strings.HasSuffix(same[0], rest) && n == len(parts)-1 {
-			return strings.Join(parts[:min(n, 2)], "/") + "/" + same[0]
-		}
-	}
-	return ""
 }

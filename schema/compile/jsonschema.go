@@ -148,7 +148,7 @@ func (g *jsonSchema) structure(r *valid.Rule, e ast.Expr) map[string]any {
 	properties := map[string]any{}
 	var required []string
 	for _, f := range r.Fields {
-		written := fieldOf(e, f.Name)
+		written := writtenAs(e, f.Name)
 		s := g.value(f.Rule, written.Value)
 		s["description"] = docOf(written)
 		if f.Default != nil {
@@ -176,9 +176,9 @@ func resolve(e ast.Expr) ast.Expr {
 	return e
 }
 
-// fieldOf returns the field of a struct in the definitions. TestDrift sees to it
+// writtenAs returns the field of a struct in the definitions. TestDrift sees to it
 // that each rule has one.
-func fieldOf(e ast.Expr, name string) *ast.Field {
+func writtenAs(e ast.Expr, name string) *ast.Field {
 	if s, ok := e.(*ast.StructLit); ok {
 		for _, d := range s.Elts {
 			if f, ok := d.(*ast.Field); ok && labelOf(f) == name {

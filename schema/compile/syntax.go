@@ -17,7 +17,7 @@ import (
 // slip recognises one way of writing what is not CUE. It looks at the word with
 // index i, where the parser gave up, and changes the diagnostic if it knows
 // better: where the mistake is, what it is, and how it is written.
-type slip func(s *source, i int, d *schema.Diagnostic) bool
+type slip func(s *wording, i int, d *schema.Diagnostic) bool
 
 // slips are tried in this order; the first that knows better is taken. The
 // order is from what cannot be mistaken to what is likely.
@@ -29,7 +29,7 @@ var slips = []slip{
 
 // syntaxError says what a message of the parser is about.
 func syntaxError(file string, data []byte, d *schema.Diagnostic) {
-	s := newSource(file, data)
+	s := newWording(file, data)
 	i := s.at(d.Line, d.Column)
 	for _, known := range slips {
 		if known(s, i, d) {
@@ -39,12 +39,12 @@ func syntaxError(file string, data []byte, d *schema.Diagnostic) {
 	d.Message = plainSyntax(d.Message)
 }
 
-func (s *source) say(d *schema.Diagnostic, w word, message, hint string) bool {
+func (s *wording) say(d *schema.Diagnostic, w word, message, hint string) bool {
 	d.Position, d.Message, d.Hint = s.pos(w), message, hint
 	return true
 }
 
-func mergeMarker(s *source, _ int, d *schema.Diagnostic) bool {
+func mergeMarker(s *wording, _ int, d *schema.Diagnostic) bool {
 	for n, line := range s.lines {
 		if strings.HasPrefix(line, "<<<<<<< ") || strings.HasPrefix(line, ">>>>>>> ") {
 			return s.say(d, word{line: n + 1, col: 1}, "a merge conflict was left in the file", "keep one of the sides, and remove the marks")
@@ -59,7 +59,7 @@ var lookalikes = map[rune]string{
 	'｛': "{", '｝': "}", '［': "[", '］': "]", '–': "-", '—': "-", '−': "-", '…': "...", '＝': ":", '＆': "&",
 }
 
-func badCharacter(s *source, _ int, d *schema.Diagnostic) bool {
+func badCharacter(s *wording, _ int, d *schema.Diagnostic) bool {
 	rest := ""
 	if d.Line >= 1 && d.Line <= len(s.lines) && d.Column >= 1 && d.Column <= len(s.lines[d.Line-1]) {
 		rest = s.lines[d.Line-1][d.Column-1:]
@@ -90,7 +90,7 @@ func badCharacter(s *source, _ int, d *schema.Diagnostic) bool {
 }
 
 // badText is of the inside of text and numbers.
-func badText(s *source, _ int, d *schema.Diagnostic) bool {
+func badText(s *wording, _ int, d *schema.Diagnostic) bool {
 	has := func(t string) bool { return strings.Contains(d.Message, t) }
 	switch {
 	case has("string literal not terminated"):
@@ -122,7 +122,7 @@ func badText(s *source, _ int, d *schema.Diagnostic) bool {
 	return true
 }
 
-func hashComment(s *source, i int, d *schema.Diagnostic) bool {
+func hashComment(s *wording, i int, d *schema.Diagnostic) bool {
 	for j := max(0, i-2); j <= i; j++ {
 		w := s.word(j)
 		if !strings.HasPrefix(w.text, "#") || w.tok == token.STRING {
@@ -137,7 +137,7 @@ func hashComment(s *source, i int, d *schema.Diagnostic) bool {
 	return false
 }
 
-func blockComment(s *source, i int, d *schema.Diagnostic) bool {
+func blockComment(s *wording, i int, d *schema.Diagnostic) bool {
 	for j := max(0, i-1); j <= i; j++ {
 		if s.word(j).tok == token.QUO && s.word(j+1).tok == token.MUL && s.joined(j) {
 			return s.say(d, s.word(j), "a comment begins with //", "write // at the beginning of each line of it")
@@ -146,7 +146,7 @@ func blockComment(s *source, i int, d *schema.Diagnostic) bool {
 	return false
 }
 
-func yamlDocument(s *source, i int, d *schema.Diagnostic) bool {
+func yamlDocument(s *wording, i int, d *schema.Diagnostic) bool {
 	for n := 1; n <= s.word(i).line || n <= d.Line; n++ {
 		if s.line(n) == "---" {
 			return s.say(d, word{line: n, col: 1}, "--- separates documents of YAML", "this file is CUE: remove the line")
@@ -155,7 +155,7 @@ func yamlDocument(s *source, i int, d *schema.Diagnostic) bool {
 	return false
 }
 
-func yamlList(s *source, _ int, d *schema.Diagnostic) bool {
+func yamlList(s *wording, _ int, d *schema.Diagnostic) bool {
 	for n := d.Line; n > 0 && n >= d.Line-1; n-- {
 		if strings.HasPrefix(s.line(n), "- ") {
 			return s.say(d, s.word(s.first(n)), "a list is not written with -", `a list is written in brackets: ["a", "b"]`)
@@ -164,7 +164,7 @@ func yamlList(s *source, _ int, d *schema.Diagnostic) bool {
 	return false
 }
 
-func yamlBlock(s *source, i int, d *schema.Diagnostic) bool {
+func yamlBlock(s *wording, i int, d *schema.Diagnostic) bool {
 	for j := max(0, i-1); j <= i; j++ {
 		if w := s.word(j); (w.tok == token.OR || w.tok == token.GTR) && strings.HasSuffix(s.line(w.line), w.text) && !isOperand(s.word(j-1)) {
 			return s.say(d, w, fmt.Sprintf("%s does not begin text", w.text), `text of several lines stands between """ and """`)
@@ -173,7 +173,7 @@ func yamlBlock(s *source, i int, d *schema.Diagnostic) bool {
 	return false
 }
 
-func packageName(s *source, _ int, d *schema.Diagnostic) bool {
+func packageName(s *wording, _ int, d *schema.Diagnostic) bool {
 	n := min(d.Line, len(s.lines))
 	first := s.first(n)
 	if s.word(first).text != "package" {
@@ -183,7 +183,7 @@ func packageName(s *source, _ int, d *schema.Diagnostic) bool {
 	return s.say(d, s.word(first+1), fmt.Sprintf("%s cannot be the name of a package", name), "write: package "+packageFor(path.Clean(strings.Trim(name, `"'#`))))
 }
 
-func importForm(s *source, i int, d *schema.Diagnostic) bool {
+func importForm(s *wording, i int, d *schema.Diagnostic) bool {
 	first := s.first(d.Line)
 	switch w := s.word(first); {
 	case w.text == "import" && strings.HasPrefix(d.Message, "expected 'STRING'"):
@@ -197,7 +197,7 @@ func importForm(s *source, i int, d *schema.Diagnostic) bool {
 	return false
 }
 
-func letForm(s *source, i int, d *schema.Diagnostic) bool {
+func letForm(s *wording, i int, d *schema.Diagnostic) bool {
 	first := s.first(d.Line)
 	name := s.word(first + 1)
 	switch w := s.word(first); {
@@ -209,7 +209,7 @@ func letForm(s *source, i int, d *schema.Diagnostic) bool {
 	return false
 }
 
-func elseForm(s *source, i int, d *schema.Diagnostic) bool {
+func elseForm(s *wording, i int, d *schema.Diagnostic) bool {
 	if w := s.word(i); strings.HasPrefix(d.Message, "else ") || w.text == "else" {
 		for ; i < len(s.words) && s.word(i).text != "else"; i++ {
 		}
@@ -220,7 +220,7 @@ func elseForm(s *source, i int, d *schema.Diagnostic) bool {
 
 // equalsSign looks on the line before too: name = value is an alias to the
 // parser, which then stumbles over what follows.
-func equalsSign(s *source, i int, d *schema.Diagnostic) bool {
+func equalsSign(s *wording, i int, d *schema.Diagnostic) bool {
 	for j, w := range s.words {
 		label := s.word(j - 1)
 		if w.tok != token.BIND || w.line < d.Line-1 || w.line > d.Line || j > i+2 || !isName(label) {
@@ -242,7 +242,7 @@ func equalsSign(s *source, i int, d *schema.Diagnostic) bool {
 	return false
 }
 
-func loopForm(s *source, i int, d *schema.Diagnostic) bool {
+func loopForm(s *wording, i int, d *schema.Diagnostic) bool {
 	switch w := s.word(i); {
 	case strings.HasPrefix(d.Message, "expected 'in'"):
 		return s.say(d, w, fmt.Sprintf("%s is not in", w.text), "write: for NAME in LIST {…}")
@@ -253,7 +253,7 @@ func loopForm(s *source, i int, d *schema.Diagnostic) bool {
 }
 
 // missingBraces is a struct after & whose brace was forgotten.
-func missingBraces(s *source, i int, d *schema.Diagnostic) bool {
+func missingBraces(s *wording, i int, d *schema.Diagnostic) bool {
 	if s.word(i).tok == token.COLON && s.word(i-2).tok == token.AND && isName(s.word(i-1)) {
 		return s.say(d, s.word(i-2), "the struct after & has no opening brace", "write: & {")
 	}
@@ -263,7 +263,7 @@ func missingBraces(s *source, i int, d *schema.Diagnostic) bool {
 var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./@+-]+$`)
 
 // bareLabel is a name with characters that only a quoted name may have.
-func bareLabel(s *source, i int, d *schema.Diagnostic) bool {
+func bareLabel(s *wording, i int, d *schema.Diagnostic) bool {
 	if s.word(i).tok != token.COLON {
 		return false
 	}
@@ -288,7 +288,7 @@ func bareLabel(s *source, i int, d *schema.Diagnostic) bool {
 var bytesUnit = regexp.MustCompile(`(?i)^([kmgtpe])(i?)b?$`)
 
 // numberUnit is a number with a unit that CUE does not have.
-func numberUnit(s *source, i int, d *schema.Diagnostic) bool {
+func numberUnit(s *wording, i int, d *schema.Diagnostic) bool {
 	n, unit := s.word(i-1), s.word(i)
 	if !isNumber(n) || unit.tok != token.IDENT || unit.line != n.line {
 		return false
@@ -317,7 +317,7 @@ func numberUnit(s *source, i int, d *schema.Diagnostic) bool {
 }
 
 // strayQuote is text that ends where a word begins: a quote is missing before.
-func strayQuote(s *source, i int, d *schema.Diagnostic) bool {
+func strayQuote(s *wording, i int, d *schema.Diagnostic) bool {
 	before, w := s.word(i-1), s.word(i)
 	switch {
 	case before.tok == token.STRING && s.joined(i-1) && isOperand(w):
@@ -328,7 +328,7 @@ func strayQuote(s *source, i int, d *schema.Diagnostic) bool {
 	return false
 }
 
-func ternary(s *source, i int, d *schema.Diagnostic) bool {
+func ternary(s *wording, i int, d *schema.Diagnostic) bool {
 	for j := max(0, i-1); j <= i; j++ {
 		if w := s.word(j); w.tok == token.OPTION && isOperand(s.word(j+1)) {
 			return s.say(d, w, "CUE has no ?: operator", "write: [if CONDITION {A}, B][0], or two fields in if CONDITION {…}")
@@ -337,7 +337,7 @@ func ternary(s *source, i int, d *schema.Diagnostic) bool {
 	return false
 }
 
-func spread(s *source, i int, d *schema.Diagnostic) bool {
+func spread(s *wording, i int, d *schema.Diagnostic) bool {
 	for j := max(0, i-1); j <= i; j++ {
 		if w := s.word(j); w.tok == token.ELLIPSIS && s.joined(j) && s.word(j+1).tok != token.RBRACE && s.word(j+1).tok != token.RBRACK {
 			return s.say(d, w, "... does not take over the fields of a struct", "write the struct itself, without the dots, or join both with &")
@@ -347,7 +347,7 @@ func spread(s *source, i int, d *schema.Diagnostic) bool {
 }
 
 // blockForm is a field without its colon, as HCL writes blocks.
-func blockForm(s *source, i int, d *schema.Diagnostic) bool {
+func blockForm(s *wording, i int, d *schema.Diagnostic) bool {
 	name, w := s.word(i-1), s.word(i)
 	if !isName(name) || !s.begins(i-1) || name.line != w.line || s.listed(i) || !isName(w) && w.tok != token.LBRACE {
 		return false
@@ -365,7 +365,7 @@ func blockForm(s *source, i int, d *schema.Diagnostic) bool {
 }
 
 // missingAnd is a definition beside the struct that it is to be joined with.
-func missingAnd(s *source, i int, d *schema.Diagnostic) bool {
+func missingAnd(s *wording, i int, d *schema.Diagnostic) bool {
 	w := s.word(i)
 	if w.tok != token.LBRACE || s.word(i-1).tok != token.IDENT || s.word(i-1).line != w.line {
 		return false
@@ -373,7 +373,7 @@ func missingAnd(s *source, i int, d *schema.Diagnostic) bool {
 	return s.say(d, w, fmt.Sprintf("an & is missing between %s and {", s.word(i-1).text), "a definition and a struct are joined: muster.#Job & {…}")
 }
 
-func twice(s *source, i int, d *schema.Diagnostic) bool {
+func twice(s *wording, i int, d *schema.Diagnostic) bool {
 	w := s.word(i)
 	if (w.tok == token.COMMA || w.tok == token.COLON) && w.tok == s.word(i-1).tok && w.text != "\n" {
 		return s.say(d, w, fmt.Sprintf("there are two of %s", w.text), "remove one")
@@ -381,7 +381,7 @@ func twice(s *source, i int, d *schema.Diagnostic) bool {
 	return false
 }
 
-func brackets(s *source, i int, d *schema.Diagnostic) bool {
+func brackets(s *wording, i int, d *schema.Diagnostic) bool {
 	w := s.word(i)
 	closer := w.tok == token.RBRACE || w.tok == token.RBRACK || w.tok == token.RPAREN
 	if !closer && !strings.Contains(d.Message, "'EOF'") {
@@ -401,7 +401,7 @@ func brackets(s *source, i int, d *schema.Diagnostic) bool {
 
 func bracket(w word) string { return w.tok.String() }
 
-func missingComma(s *source, i int, d *schema.Diagnostic) bool {
+func missingComma(s *wording, i int, d *schema.Diagnostic) bool {
 	if !strings.HasPrefix(d.Message, "missing ','") {
 		return false
 	}

@@ -30,6 +30,8 @@ func typeHint(r *Rule, v any) string {
 			return fmt.Sprintf("write it as a string: %q", v)
 		case r.Type == List:
 			return fmt.Sprintf("write a list: [%q]", v)
+		case r.Type == Struct && len(r.Fields) == 1 && r.Fields[0].Rule.Type == Int:
+			return fmt.Sprintf("did you mean {%s: %s}?", r.Fields[0].Name, short(v.String()))
 		}
 	case bool:
 		if r.Type == String {

@@ -10,9 +10,9 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// source is a file that does not parse, as words: what its writer meant is
+// wording is a file that does not parse, as words: what its writer meant is
 // found by what stands beside the word that the parser gave up at.
-type source struct {
+type wording struct {
 	path  string
 	lines []string
 	words []word
@@ -27,8 +27,8 @@ type word struct {
 	from, to  int // offsets in the file
 }
 
-func newSource(path string, data []byte) *source {
-	s := &source{path: path, lines: strings.Split(string(data), "\n")}
+func newWording(path string, data []byte) *wording {
+	s := &wording{path: path, lines: strings.Split(string(data), "\n")}
 	file := token.NewFile(path, -1, len(data))
 	var sc scanner.Scanner
 	sc.Init(file, data, func(token.Pos, string, []any) {}, 0)
@@ -57,7 +57,7 @@ func newSource(path string, data []byte) *source {
 	return s
 }
 
-func (s *source) add(data []byte, pos token.Pos, tok token.Token, text string) {
+func (s *wording) add(data []byte, pos token.Pos, tok token.Token, text string) {
 	w := word{tok: tok, text: text, line: pos.Line(), col: pos.Column(), from: pos.Offset()}
 	if text == "" {
 		w.text = tok.String()
@@ -73,7 +73,7 @@ func (s *source) add(data []byte, pos token.Pos, tok token.Token, text string) {
 }
 
 // at returns the index of the first word at or behind a position.
-func (s *source) at(line, col int) int {
+func (s *wording) at(line, col int) int {
 	for i, w := range s.words {
 		if w.text != "\n" && (w.line > line || w.line == line && w.col >= col) {
 			return i
@@ -83,7 +83,7 @@ func (s *source) at(line, col int) int {
 }
 
 // word returns the word with index i, an empty one if there is none.
-func (s *source) word(i int) word {
+func (s *wording) word(i int) word {
 	if i < 0 || i >= len(s.words) {
 		return word{tok: token.EOF}
 	}
@@ -91,7 +91,7 @@ func (s *source) word(i int) word {
 }
 
 // line returns a line without the space around it; lines count from 1.
-func (s *source) line(n int) string {
+func (s *wording) line(n int) string {
 	if n < 1 || n > len(s.lines) {
 		return ""
 	}
@@ -100,7 +100,7 @@ func (s *source) line(n int) string {
 
 // first returns the index of the first word of a line, len(s.words) if the line
 // has none.
-func (s *source) first(line int) int {
+func (s *wording) first(line int) int {
 	i := s.at(line, 1)
 	if s.word(i).line != line {
 		return len(s.words)
@@ -109,19 +109,19 @@ func (s *source) first(line int) int {
 }
 
 // begins reports whether the word with index i begins a field or an element.
-func (s *source) begins(i int) bool {
+func (s *wording) begins(i int) bool {
 	w := s.word(i - 1)
 	return i == 0 || w.tok == token.COMMA || w.tok == token.LBRACE || w.tok == token.LBRACK || w.tok == token.COLON
 }
 
 // joined reports whether the words with index i and i+1 stand together without
 // space.
-func (s *source) joined(i int) bool {
+func (s *wording) joined(i int) bool {
 	return i >= 0 && i+1 < len(s.words) && s.words[i].to == s.words[i+1].from && s.words[i].text != "\n" && s.words[i+1].text != "\n"
 }
 
 // listed reports whether the word with index i stands directly in a list.
-func (s *source) listed(i int) bool {
+func (s *wording) listed(i int) bool {
 	depth := 0
 	for i--; i >= 0; i-- {
 		switch s.words[i].tok {
@@ -137,7 +137,7 @@ func (s *source) listed(i int) bool {
 	return false
 }
 
-func (s *source) pos(w word) schema.Position {
+func (s *wording) pos(w word) schema.Position {
 	return schema.Position{Path: s.path, Line: w.line, Column: w.col}
 }
 
@@ -146,7 +146,7 @@ func isNumber(w word) bool  { return w.tok == token.INT || w.tok == token.FLOAT 
 func isOperand(w word) bool { return isName(w) || isNumber(w) || w.tok == token.INTERPOLATION }
 
 // indent returns how far the line of a word is indented, in characters.
-func (s *source) indent(line int) int {
+func (s *wording) indent(line int) int {
 	if line < 1 || line > len(s.lines) {
 		return 0
 	}
@@ -156,7 +156,7 @@ func (s *source) indent(line int) int {
 // unbalanced returns the bracket that has no partner, and the one that stands
 // where its partner should (an empty word at the end of the file). Where a file
 // has too few, the indentation says which one is left open.
-func (s *source) unbalanced() (open, found word, ok bool) {
+func (s *wording) unbalanced() (open, found word, ok bool) {
 	partner := map[token.Token]token.Token{token.RBRACE: token.LBRACE, token.RBRACK: token.LBRACK, token.RPAREN: token.LPAREN}
 	var stack []word
 	suspect := word{}
