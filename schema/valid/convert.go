@@ -21,7 +21,7 @@ func typeHint(r *Rule, v any) string {
 		return textHint(r, v)
 	case json.Number:
 		switch {
-		case r == bandRule:
+		case r == bandRule || r == soldBandRule:
 			n, err := v.Int64()
 			if err == nil && n >= 0 && n <= schema.MaxPriority {
 				return fmt.Sprintf("did you mean %q?", schema.Priority(n).Band())

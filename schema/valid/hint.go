@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -103,7 +104,7 @@ func nameHint(s string) string {
 // wordHint returns the one of a rule's words that s probably stands for.
 func wordHint(s string, r *Rule) string {
 	best := r.Alias[strings.ToLower(s)]
-	if best == "" {
+	if !slices.Contains(r.Words, best) {
 		best = Nearest(s, r.Words)
 	}
 	if best == "" {

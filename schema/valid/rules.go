@@ -80,7 +80,7 @@ func NameRule() *Rule { return nameRule }
 
 // soldBandRule is the bands that quota is for.
 var soldBandRule = &Rule{
-	Type: Enum, Words: bandRule.Words[1:],
+	Type: Enum, Words: bandRule.Words[1:], Alias: bandAlias,
 	Never: map[string]string{string(schema.BandFree): "band free needs no quota"},
 }
 
