@@ -142,10 +142,24 @@ func (a *adoption) rejectDuplicates(wanted func(*schema.Package) bool) bool {
 func duplicate(key schema.ObjectKey, here, there schema.Position) schema.Diagnostic {
 	return schema.Diagnostic{
 		Severity: schema.Error, Position: here, Field: key.Field(),
-		Message:  fmt.Sprintf("%s is declared by two packages, here and at %s", key, there),
+		Message:  fmt.Sprintf("%s%s, here and at %s", key, declaredTwice, there),
 		Expected: "one package that declares it",
 		Hint:     "rename one of them, or remove it",
 	}
+}
+
+const declaredTwice = " is declared by two packages"
+
+// duplicatesOnce leaves out the first place of each object that several packages
+// declare: the others name it, and the mistake is one.
+func duplicatesOnce(ds []schema.Diagnostic) []schema.Diagnostic {
+	seen := map[string]bool{}
+	return slices.DeleteFunc(ds, func(d schema.Diagnostic) bool {
+		object, _, twice := strings.Cut(d.Message, declaredTwice)
+		first := twice && !seen[object]
+		seen[object] = seen[object] || twice
+		return first
+	})
 }
 
 // cells returns the names of the declared cells.

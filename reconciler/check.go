@@ -58,9 +58,16 @@ func take(c schema.Compiled) taken {
 	if !hasError(ds) {
 		a.take(c.Packages)
 	}
-	for _, dir := range slices.Sorted(maps.Keys(a.stale)) {
-		ds = append(ds, a.stale[dir]...)
+	awaits := map[string]bool{}
+	for i := range c.Packages {
+		awaits[c.Packages[i].Dir] = c.Packages[i].Awaits != ""
 	}
+	for _, dir := range slices.Sorted(maps.Keys(a.stale)) {
+		if !awaits[dir] { // else it is said of the directory that it waits for
+			ds = append(ds, a.stale[dir]...)
+		}
+	}
+	ds = duplicatesOnce(ds)
 	for i := range c.Packages {
 		if c.Packages[i].Package != nil {
 			ds = append(ds, c.Packages[i].Diagnostics...) // warnings
