@@ -18,6 +18,10 @@ type AdmitInput struct {
 	// Capacity is what the cell's machines have together, nil if unknown, as
 	// it is offline.
 	Capacity *schema.Resources
+	// Machines is how many machines the cell knows, the given up ones among
+	// them: the tasks that a system job is counted with. Where Capacity is
+	// unknown it counts with one.
+	Machines int
 }
 
 // Admission is the verdict on each desired job.
@@ -130,14 +134,32 @@ type admission struct {
 
 func (a *admission) charge(j *schema.Job, sign int) {
 	k := account{j.User, j.Priority.Band()}
-	a.used[k] = a.used[k].add(j.Ask().Times(sign), int64(j.Tasks*sign))
+	a.used[k] = a.used[k].add(a.ask(j).Times(sign), int64(a.tasks(j)*sign))
+}
+
+// tasks returns how many tasks a job may have: for a system job, one on each
+// machine that the cell knows, eligible or not. So a machine that changes its
+// labels changes nobody's quota.
+func (a *admission) tasks(j *schema.Job) int {
+	switch {
+	case j.Kind != schema.System:
+		return j.Tasks
+	case a.in.Capacity == nil:
+		return 1
+	}
+	return min(a.in.Machines, schema.MaxTasks)
+}
+
+// ask returns what all the job's tasks together may use at most.
+func (a *admission) ask(j *schema.Job) schema.Resources {
+	return j.Task.Resources.Resources.Times(a.tasks(j))
 }
 
 // grows reports whether a job asks for more than it was admitted with, or at
 // another band.
 func (a *admission) grows(j *schema.Job) bool {
 	was := a.in.Admitted[j.ID()]
-	return was == nil || was.Priority.Band() != j.Priority.Band() || j.Tasks > was.Tasks || !j.Ask().Fits(was.Ask())
+	return was == nil || was.Priority.Band() != j.Priority.Band() || a.tasks(j) > a.tasks(was) || !a.ask(j).Fits(a.ask(was))
 }
 
 // decide reports whether a job is admitted, and charges its account with what
@@ -145,10 +167,6 @@ func (a *admission) grows(j *schema.Job) bool {
 func (a *admission) decide(name schema.JobName) bool {
 	d := a.in.Desired.Jobs[name]
 	was := a.in.Admitted[name]
-	if why := unsupported(d); why != nil {
-		a.out.Rejected[name] = why
-		return false
-	}
 	delete(a.out.Rejected, name)
 	grows := a.grows(d.Job)
 	if was != nil {
@@ -197,18 +215,6 @@ func (a *admission) explain(d DesiredJob, k account, over []dimension) *schema.D
 	out.Expected = "together " + strings.Join(fits, ", ")
 	out.Hint = "ask for less, or have " + strings.Join(quotas, " and ") + " raised"
 	return out
-}
-
-// unsupported rejects what the schema has words for and the cell cannot do.
-func unsupported(d DesiredJob) *schema.Diagnostic {
-	if d.Job.Kind != schema.System {
-		return nil
-	}
-	return &schema.Diagnostic{
-		Severity: schema.Error, Position: d.Origin, Field: "job." + d.Job.Name + ".kind",
-		Message: "jobs of kind system are not supported yet", Expected: "service or batch",
-		Hint: "until then, a service with one task for each machine comes close",
-	}
 }
 
 // oversold warns when quota at the bands that may not be oversold is more than

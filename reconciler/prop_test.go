@@ -137,6 +137,9 @@ func randomJobs(t *rapid.T, user string) []any {
 		if name == "sum" {
 			j.Kind = schema.Batch
 		}
+		if name != "sum" && j.Priority == 0 && rapid.IntRange(0, 3).Draw(t, "system") == 0 {
+			j.Kind, j.Tasks = schema.System, 0
+		}
 		out = append(out, j)
 	}
 	return out
@@ -233,9 +236,8 @@ func (a *anything) budget(t *rapid.T, out reconciler.Output, before map[schema.T
 		}
 		want := a.state.Data[a.state.Jobs[task.JobName].Admitted]
 		n := 0
-		for index := range want.Tasks {
-			other := task.JobName.Task(index)
-			if _, was := before[other]; was && after[other] && !a.excused(other) {
+		for other := range before {
+			if other.JobName == task.JobName && a.wants(want, other) && after[other] && !a.excused(other) {
 				n++
 			}
 		}
@@ -243,6 +245,22 @@ func (a *anything) budget(t *rapid.T, out reconciler.Output, before map[schema.T
 			t.Fatalf("the rollout stopped %s, and so %d tasks of the job are down: at most %d may be", e.Task, n, want.Update.MaxParallel)
 		}
 	}
+}
+
+// wants reports whether a job's data has a place for a task.
+func (a *anything) wants(want *schema.Job, task schema.TaskName) bool {
+	if want.Kind != schema.System {
+		return task.Index < want.Tasks
+	}
+	for name, c := range a.state.Chunks {
+		for i := range c.Tasks {
+			if name.Job == task.JobName && c.Tasks[i].Index == task.Index {
+				m := a.state.Machines[c.Tasks[i].On]
+				return m != nil && m.LostSince.IsZero()
+			}
+		}
+	}
+	return false
 }
 
 // excused: a task that has been without a machine for a minute, for a reason

@@ -29,13 +29,13 @@ func (s *step) rollOut(job schema.JobName) {
 	}
 	want := s.dataOf(digest)
 	r := rollout{job: job, want: want, digest: digest}
-	tasks := s.tasks(job, chunksOf(want.Tasks))
+	tasks := s.tasks(job)
 	if !slices.ContainsFunc(tasks, func(t schema.TaskRecord) bool { return t.Machine != "" && t.Data != digest }) {
 		return // there is nothing to bring forward
 	}
 	for _, t := range tasks {
 		switch {
-		case t.Index >= want.Tasks || t.Done != nil:
+		case !s.wants(want, &t) || t.Done != nil:
 		case t.Machine == "" && s.holdsUp(t, digest):
 			r.moving++
 		case t.Machine == "":
@@ -153,5 +153,10 @@ func (s *step) healthy(t heardTask, want *schema.Job) bool {
 	return !s.now.Before(until)
 }
 
-// chunksOf returns how many chunks hold n tasks.
-func chunksOf(n int) int { return (n + schema.ChunkSize - 1) / schema.ChunkSize }
+// wants reports whether a job has a task of this index now.
+func (s *step) wants(want *schema.Job, t *schema.TaskRecord) bool {
+	if want.Kind == schema.System {
+		return t.On != "" && !s.gone(t.On)
+	}
+	return t.Index < want.Tasks
+}

@@ -250,7 +250,9 @@ func object(t *testing.T, kind, name string, fields []string) any {
 	switch kind {
 	case "service", "batch", "system":
 		j := service(user, name[len(user)+1:], 1, "v")
-		j.Kind = schema.JobKind(kind)
+		if j.Kind = schema.JobKind(kind); j.Kind == schema.System {
+			j.Tasks = 0
+		}
 		filled(&j)
 		return j
 	case "quota":

@@ -192,6 +192,15 @@ func (s *State) chunkNames() []ChunkName {
 	})
 }
 
+// spans returns how many chunks the records of each job span.
+func (s *State) spans() map[schema.JobName]int {
+	out := make(map[schema.JobName]int, len(s.Jobs))
+	for name := range s.Chunks {
+		out[name.Job] = max(out[name.Job], name.Number+1)
+	}
+	return out
+}
+
 // jobNames returns the names of all jobs that have a record, sorted.
 func (s *State) jobNames() []schema.JobName {
 	return slices.SortedFunc(maps.Keys(s.Jobs), schema.JobName.Compare)

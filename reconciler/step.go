@@ -48,10 +48,7 @@ func Seed(cell, commit string) uint64 {
 // decides what to do next: admit, stop, give up, update, place. It changes
 // neither State nor Observed. A cell that is as desired gets no writes.
 func Step(in Input) Output {
-	s := &step{draft: newDraft(in.State, in.Now), in: in, chunks: map[schema.JobName]int{}}
-	for name := range in.State.Chunks {
-		s.chunks[name.Job] = max(s.chunks[name.Job], name.Number+1)
-	}
+	s := &step{draft: newDraft(in.State, in.Now), in: in}
 	s.surveyMachines()
 	s.admit()
 	for _, name := range s.allJobs() {
@@ -69,9 +66,8 @@ func Step(in Input) Output {
 // step is one Step at work.
 type step struct {
 	*draft
-	in     Input
-	out    Output
-	chunks map[schema.JobName]int // chunks that are stored of each job
+	in  Input
+	out Output
 
 	up   []string        // machines that may get tasks, sorted
 	lost map[string]bool // machines whose tasks are given up
@@ -95,7 +91,7 @@ func (s *step) admit() {
 		}
 		*capacity = capacity.Add(m.Capacity)
 	}
-	s.out.Admission = Admit(AdmitInput{Desired: *desired, Admitted: s.base.admitted(), Capacity: capacity})
+	s.out.Admission = Admit(AdmitInput{Desired: *desired, Admitted: s.base.admitted(), Capacity: capacity, Machines: len(s.base.Machines)})
 	for _, name := range s.base.jobNames() {
 		if _, ok := desired.Jobs[name]; !ok && s.base.Jobs[name].Admitted != "" {
 			r := *s.base.Jobs[name]
@@ -139,16 +135,20 @@ func (s *step) stepJob(name schema.JobName) {
 		want = s.dataOf(r.Admitted)
 		count = want.Tasks
 	}
-	for _, t := range s.tasks(name, s.chunks[name]) {
+	for _, t := range s.tasks(name) {
 		s.follow(name, t)
 	}
-	tasks := s.tasks(name, s.chunks[name])
+	if want != nil && want.Kind == schema.System {
+		s.stepSystem(name, want)
+		return
+	}
+	tasks := s.tasks(name)
 	for i := range tasks {
 		s.stopUnwanted(name, tasks[i], count)
 	}
 	if want != nil {
 		s.askFor(name, want)
-	} else if len(s.tasks(name, s.chunks[name])) == 0 {
+	} else if len(s.tasks(name)) == 0 {
 		s.setJob(name, nil)
 	}
 }

@@ -20,7 +20,7 @@ type Job struct {
 	Cell     string            `json:"cell"`
 	Kind     JobKind           `json:"kind"`
 	Priority Priority          `json:"priority"`
-	Tasks    int               `json:"tasks"` // 0 to MaxTasks
+	Tasks    int               `json:"tasks"` // 0 to MaxTasks; 0 for System, whose number is that of machines
 	Labels   map[string]string `json:"labels,omitempty"`
 	Task     TaskSpec          `json:"task"`
 	Update   UpdatePolicy      `json:"update"`
@@ -28,9 +28,6 @@ type Job struct {
 
 // ID returns the job's name in the world.
 func (j *Job) ID() JobName { return JobName{Cell: j.Cell, User: j.User, Job: j.Name} }
-
-// Ask returns what all the job's tasks together may use at most.
-func (j *Job) Ask() Resources { return j.Task.Resources.Resources.Times(j.Tasks) }
 
 // TaskSpec says what one task runs and what it may use.
 type TaskSpec struct {

@@ -74,7 +74,8 @@ func Object(kind schema.Kind, name string, data any) (map[string]any, []Problem)
 		})
 	}
 	out, ok := c.value(nil, r, data).(map[string]any)
-	if ok && kind == schema.KindJob {
+	if given, isMap := data.(map[string]any); ok && isMap && kind == schema.KindJob {
+		c.system(given, out)
 		c.job(out)
 	}
 	if len(c.problems) > 0 || !ok {

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/musterhq/muster/schema"
 )
 
 // job checks what ties fields of a job together: ports that are named must be
@@ -33,6 +35,22 @@ func (c *check) job(job map[string]any) {
 			c.references([]string{"task", "env", k}, env[k], ports)
 		}
 	}
+}
+
+// system checks that a system job, which has one task on each machine, is given
+// no number of them. The default would be one.
+func (c *check) system(given, job map[string]any) {
+	if job["kind"] != string(schema.System) {
+		return
+	}
+	if _, ok := given["tasks"]; ok {
+		c.add(Problem{
+			Path: []string{"tasks"}, Key: true,
+			Message: `a job of kind "system" has one task on each machine, and "tasks" says how many`,
+			Hint:    `remove tasks, or take kind: "service"`,
+		})
+	}
+	delete(job, "tasks")
 }
 
 // portNames returns the declared ports; false when they are in error and so

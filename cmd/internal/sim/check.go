@@ -43,6 +43,7 @@ func (w *World) check() {
 	w.checkPorts(all)
 	w.checkState()
 	w.checkQuota()
+	w.checkHomes()
 }
 
 // settleTime is how long a machine that a master reaches may hold what it
@@ -132,6 +133,51 @@ func (w *World) checkState() {
 		if !used[m.name].Fits(m.info().Capacity) {
 			w.violate("machine %s is overcommitted: %+v", m.name, used[m.name])
 		}
+	}
+}
+
+// home is a machine as a system job sees it.
+type home struct {
+	job     schema.JobName
+	machine string
+}
+
+// checkHomes: a system job has one task on each machine, whose index stays what
+// it is for as long as the job is there.
+func (w *World) checkHomes() {
+	if w.master == nil {
+		return
+	}
+	s := w.master.state
+	now := map[home]int{}
+	for name, c := range s.Chunks {
+		data := s.Data[s.Jobs[name.Job].Admitted]
+		for i := range c.Tasks {
+			t := &c.Tasks[i]
+			if data != nil && data.Kind == schema.System && t.On != "" {
+				w.checkHome(name.Job, t, now)
+			}
+		}
+	}
+	for h, index := range w.oracle.homes { // also while its record is on its way
+		r := s.Jobs[h.job]
+		if _, ok := now[h]; !ok && r != nil && r.Admitted != "" && s.Data[r.Admitted].Kind == schema.System {
+			now[h] = index
+		}
+	}
+	w.oracle.homes = now
+}
+
+func (w *World) checkHome(job schema.JobName, t *schema.TaskRecord, now map[home]int) {
+	h := home{job, t.On}
+	if other, ok := now[h]; ok {
+		w.violate("system job %s has the indices %d and %d on machine %s", job, other, t.Index, t.On)
+	}
+	if was, ok := w.oracle.homes[h]; ok && was != t.Index {
+		w.violate("system job %s has index %d on machine %s, where it had %d", job, t.Index, t.On, was)
+	}
+	if now[h] = t.Index; t.Machine != "" && t.Machine != t.On {
+		w.violate("index %d of system job %s belongs on machine %s and is on %s", t.Index, job, t.On, t.Machine)
 	}
 }
 

@@ -67,6 +67,13 @@ func Service(name string, tasks int, argument string) schema.Job {
 	}
 }
 
+// System is a system job of band free: its quota would grow with the machines.
+func System(name, argument string) schema.Job {
+	j := Service(name, 0, argument)
+	j.Kind, j.Priority, j.Update.MaxParallel = schema.System, 0, 1
+	return j
+}
+
 // Batch is a batch job of band free.
 func Batch(name string, tasks int) schema.Job {
 	return schema.Job{

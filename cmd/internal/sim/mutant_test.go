@@ -47,6 +47,11 @@ func mutants() []*Mutant {
 		{Name: "a rollout has no budget", Input: jobs(func(j *schema.Job) { j.Update.MaxParallel = 100 })},
 		{Name: "quota is not asked for", Input: unlimited},
 		{Name: "the master never wakes", Output: func(o *reconciler.Output) { o.Wake = time.Time{} }},
+		{Name: "an index forgets its machine", Writes: tasks(func(r *schema.TaskRecord) {
+			if r.Machine == "" {
+				r.On = ""
+			}
+		})},
 		{Name: "tasks need no room", Input: jobs(func(j *schema.Job) { j.Task.Resources.Resources = schema.Resources{} })},
 	}
 }

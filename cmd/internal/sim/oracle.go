@@ -21,6 +21,7 @@ type oracle struct {
 	finished map[schema.TaskName]uint64 // generation of the run that exited 0
 	failed   map[schema.TaskName]failure
 	counter  uint64
+	homes    map[home]int // index of a system job on a machine
 }
 
 // failure is the newest failed generation of a task.
@@ -219,17 +220,29 @@ func (w *World) checkBudget(events []schema.Event, before map[schema.TaskName]st
 			want = w.master.state.Data[j.Admitted]
 		}
 		var down []int
-		for index := range want.Tasks {
-			if other := task.JobName.Task(index); after[other].down && !w.excused(other) {
-				if _, was := before[other]; was {
-					down = append(down, index)
-				}
+		for other := range before {
+			if other.JobName == task.JobName && w.wants(want, other) && after[other].down && !w.excused(other) {
+				down = append(down, other.Index)
 			}
 		}
+		slices.Sort(down)
 		if len(down) > want.Update.MaxParallel {
 			w.violate("the rollout stopped %s, and tasks %v of the job are down: at most %d may be", e.Task, down, want.Update.MaxParallel)
 		}
 	}
+}
+
+// wants reports whether a job's data has a place for a task.
+func (w *World) wants(want *schema.Job, task schema.TaskName) bool {
+	if want.Kind != schema.System {
+		return task.Index < want.Tasks
+	}
+	r := w.oracle.record(task)
+	if r == nil {
+		return false
+	}
+	m := w.oracle.durable.Machines[r.On]
+	return m != nil && m.LostSince.IsZero()
 }
 
 func (w *World) excused(task schema.TaskName) bool {
