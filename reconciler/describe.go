@@ -52,27 +52,24 @@ func (d *describer) waiting(format string, args ...any) {
 // repository tells what of the repository is not in force.
 func (d *describer) repository() {
 	s := d.in.State
-	switch {
-	case d.in.Source != "":
-		d.waiting("the repository: %s", d.in.Source)
-	case d.in.Head == "":
-		d.waiting("no commit has been seen yet")
-	case d.in.Head != s.Head.Commit:
-		d.waiting("commit %.10s is being compiled", d.in.Head)
+	if line := d.status.unapplied(); line != "" {
+		d.waiting("%s", line)
 	}
 	for _, dir := range slices.Sorted(maps.Keys(s.Head.Stale)) {
 		ds := s.Head.Stale[dir]
-		d.status.Stale = append(d.status.Stale, StalePackage{
+		p := StalePackage{
 			Dir: dir, Reason: reasonOf(ds), Diagnostics: ds,
 			Next: fmt.Sprintf("correct it, check with `muster validate`, and commit; %s runs its last good data until then", dir),
-		})
-		d.waiting("%s is stale: %s", dir, reasonOf(ds))
+		}
+		d.status.Stale = append(d.status.Stale, p)
+		d.waiting("%s", p.waiting())
 	}
 	rejected := d.in.Last.Admission.Rejected
 	for _, name := range slices.SortedFunc(maps.Keys(rejected), schema.JobName.Compare) {
 		diag := *rejected[name]
-		d.status.Rejected = append(d.status.Rejected, Rejection{Job: name.Short(), Diagnostic: diag, Next: "muster why " + name.Short()})
-		d.waiting("job %s is rejected: %s", name.Short(), diag.Message)
+		r := Rejection{Job: name.Short(), Labels: labelsOf(name, s.desired().Jobs[name].Job), Diagnostic: diag, Next: "muster why " + name.Short()}
+		d.status.Rejected = append(d.status.Rejected, r)
+		d.waiting("%s", r.waiting())
 	}
 	if len(s.Head.Packages) > 0 && len(tenantsOf(s.head())) == 0 {
 		d.status.Notes = append(d.status.Notes, noTenants.Message)
@@ -87,9 +84,12 @@ func (d *describer) repository() {
 
 func (d *describer) job(name schema.JobName) {
 	r := d.in.State.Jobs[name]
-	j := JobStatus{Name: name.Short()}
-	var want *schema.Job
-	if want = d.in.State.Data[r.Admitted]; want != nil {
+	want := d.in.State.Data[r.Admitted]
+	j := JobStatus{Name: name.Short(), Origin: r.Origin, Labels: labelsOf(name, want)}
+	if newest, ok := d.in.State.desired().Jobs[name]; ok {
+		j.Origin = newest.Origin
+	}
+	if want != nil {
 		j.Kind, j.Band, j.Priority, j.Desired = want.Kind, want.Priority.Band(), int(want.Priority), want.Tasks
 	}
 	first := len(d.status.Tasks)
@@ -107,7 +107,7 @@ func (d *describer) job(name schema.JobName) {
 	}
 	j.Reason = d.jobReason(r, &j, d.status.Tasks[first:])
 	if j.Reason != "" {
-		d.waiting("job %s: %s", j.Name, j.Reason)
+		d.waiting("%s", j.waiting())
 	}
 	if rejection := d.in.Last.Admission.Rejected[name]; rejection != nil {
 		j.Reason = "runs its last admitted data: " + rejection.Message

@@ -39,7 +39,8 @@ type StalePackage struct {
 
 // Rejection is a job whose newest data was not admitted.
 type Rejection struct {
-	Job        string            `json:"job"` // user/job
+	Job        string            `json:"job"`              // user/job
+	Labels     map[string]string `json:"labels,omitempty"` // of its newest data, as in JobStatus
 	Diagnostic schema.Diagnostic `json:"diagnostic"`
 	Next       string            `json:"next"`
 }
@@ -58,17 +59,20 @@ type MachineStatus struct {
 // JobStatus is one job. Desired = Running + Pending + Failed + Done once the
 // cell is at rest; tasks that are starting or stopping count as Pending.
 type JobStatus struct {
-	Name     string         `json:"name"` // user/job
-	Kind     schema.JobKind `json:"kind"`
-	Band     schema.Band    `json:"band"`
-	Priority int            `json:"priority"`
-	Desired  int            `json:"desired"`
-	Running  int            `json:"running"`
-	Pending  int            `json:"pending"`
-	Failed   int            `json:"failed"` // waiting to be tried again after a failure
-	Done     int            `json:"done"`
-	Updating int            `json:"updating"` // run data older than admitted
-	Reason   string         `json:"reason"`   // why it is not as desired, "" if it is
+	Name string `json:"name"` // user/job
+	// Labels are its owner's and those that muster gives (schema.OwnLabels).
+	Labels   map[string]string `json:"labels,omitempty"`
+	Origin   schema.Position   `json:"origin"` // where the newest data is declared
+	Kind     schema.JobKind    `json:"kind"`
+	Band     schema.Band       `json:"band"`
+	Priority int               `json:"priority"`
+	Desired  int               `json:"desired"`
+	Running  int               `json:"running"`
+	Pending  int               `json:"pending"`
+	Failed   int               `json:"failed"` // waiting to be tried again after a failure
+	Done     int               `json:"done"`
+	Updating int               `json:"updating"` // run data older than admitted
+	Reason   string            `json:"reason"`   // why it is not as desired, "" if it is
 }
 
 // TaskStatus is one task that exists or should.

@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"slices"
 	"strings"
 	"time"
 )
@@ -42,6 +43,9 @@ type Event struct {
 	Message    string    `json:"message"`
 }
 
+// of reports whether e is about a job or one of its tasks.
+func (e *Event) of(job string) bool { return e.Job == job || strings.HasPrefix(e.Task, job+"/") }
+
 // EventRecord is an event in the log. IDs rise; there may be gaps.
 type EventRecord struct {
 	ID uint64 `json:"id"`
@@ -60,11 +64,13 @@ type EventQuery struct {
 	Task    string // user/job/index
 	Machine string
 	Kind    EventKind
+	AnyJob  []string // one of these jobs, as Job
 }
 
 // Matches reports whether e is wanted, apart from After and Limit.
 func (q EventQuery) Matches(e *Event) bool {
-	return (q.Job == "" || e.Job == q.Job || strings.HasPrefix(e.Task, q.Job+"/")) &&
+	return (q.Job == "" || e.of(q.Job)) &&
+		(len(q.AnyJob) == 0 || slices.ContainsFunc(q.AnyJob, e.of)) &&
 		(q.Task == "" || e.Task == q.Task) &&
 		(q.Machine == "" || e.Machine == q.Machine) &&
 		(q.Kind == "" || e.Kind == q.Kind)

@@ -20,16 +20,18 @@ func newEvents(std stdio) *cobra.Command {
 	var m masterFlag
 	var out *outputFlag
 	var follow bool
-	q := schema.EventQuery{Newest: true}
+	var l labelFlag
+	q := client.EventQuery{EventQuery: schema.EventQuery{Newest: true}}
 	c := &cobra.Command{
 		Use:     "events [USER/JOB | USER/JOB/INDEX | MACHINE]",
 		Short:   "print the cell's history",
-		Example: "  muster events search/web\n  muster events -f -o json",
+		Example: "  muster events search/web\n  muster events -l tier=front\n  muster events -f -o json",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
-				about(&q, args[0])
+				about(&q.EventQuery, args[0])
 			}
+			q.Selector = l.selector
 			cl, err := m.client()
 			if err != nil {
 				return err
@@ -38,6 +40,7 @@ func newEvents(std stdio) *cobra.Command {
 		},
 	}
 	m.add(c)
+	l.add(c)
 	out = addOutput(c, "text", "json")
 	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on as more happens")
 	c.Flags().IntVar(&q.Limit, "limit", 100, "how many of the newest to print; 0 for all that are held in memory")
@@ -58,7 +61,7 @@ func about(q *schema.EventQuery, name string) {
 
 // eventOutput says which events are printed, and how.
 type eventOutput struct {
-	query  schema.EventQuery
+	query  client.EventQuery
 	format string
 	follow bool
 }

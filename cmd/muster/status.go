@@ -12,17 +12,22 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/web/client"
 	"github.com/musterhq/muster/schema"
 )
 
 func newStatus(std stdio) *cobra.Command {
 	var m masterFlag
 	var out *outputFlag
+	var l labelFlag
 	c := &cobra.Command{
 		Use:   "status [USER/JOB | USER/JOB/INDEX | MACHINE]",
 		Short: "show the cell: what should run, what runs, and what stands between",
+		Long: `Show the cell, or a part of it: a job, a task, what a machine holds, or the jobs
+that --selector picks. Of jobs, "converged" is said of them alone.`,
 		Example: `  muster status
   muster status search/web
+  muster status -l tier=front,muster/user=search
   muster status -o json | jq .converged`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -30,14 +35,9 @@ func newStatus(std stdio) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			s, _, err := cl.Status(cmd.Context(), 0, 0)
+			s, _, err := cl.Status(cmd.Context(), client.StatusQuery{Group: l.group(args)})
 			if err != nil {
 				return err
-			}
-			if len(args) == 1 {
-				if s, err = narrow(s, args[0]); err != nil {
-					return err
-				}
 			}
 			if out.value == "json" {
 				return printJSON(std.out, s)
@@ -46,52 +46,9 @@ func newStatus(std stdio) *cobra.Command {
 		},
 	}
 	m.add(c)
+	l.add(c)
 	out = addOutput(c, "text", "json")
 	return c
-}
-
-// narrow returns s with only what name says: a job and its tasks, one task, or
-// a machine and what it holds.
-func narrow(s *reconciler.Status, name string) (*reconciler.Status, error) {
-	n := *s
-	job := name
-	isTask := strings.Count(name, "/") == 2
-	if isTask {
-		job = name[:strings.LastIndexByte(name, '/')]
-	}
-	switch strings.Count(name, "/") {
-	case 0:
-		n.Machines = keep(s.Machines, func(m reconciler.MachineStatus) bool { return m.Name == name })
-		n.Tasks = keep(s.Tasks, func(t reconciler.TaskStatus) bool { return t.Machine == name })
-		held := map[string]bool{}
-		for _, t := range n.Tasks {
-			held[t.Name[:strings.LastIndexByte(t.Name, '/')]] = true
-		}
-		n.Jobs = keep(s.Jobs, func(j reconciler.JobStatus) bool { return held[j.Name] })
-		if len(n.Machines) == 0 {
-			return nil, invalid("muster status lists the machines; a job is USER/JOB", "cell %s has no machine %q", s.Cell, name)
-		}
-	default:
-		n.Jobs = keep(s.Jobs, func(j reconciler.JobStatus) bool { return j.Name == job })
-		n.Rejected = keep(s.Rejected, func(r reconciler.Rejection) bool { return r.Job == job })
-		n.Tasks = keep(s.Tasks, func(t reconciler.TaskStatus) bool {
-			return t.Name == name || !isTask && strings.HasPrefix(t.Name, name+"/")
-		})
-		if len(n.Jobs)+len(n.Rejected) == 0 || isTask && len(n.Tasks) == 0 {
-			return nil, invalid("muster status lists the jobs", "cell %s has no %s %q", s.Cell, map[bool]string{true: "task", false: "job"}[isTask], name)
-		}
-	}
-	return &n, nil
-}
-
-func keep[T any](list []T, want func(T) bool) []T {
-	out := make([]T, 0, len(list))
-	for _, v := range list {
-		if want(v) {
-			out = append(out, v)
-		}
-	}
-	return out
 }
 
 // printStatus writes s for people. History is told only of what was asked for

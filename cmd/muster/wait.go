@@ -3,49 +3,56 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/web/client"
 )
+
+// appearEvery is how often a master is asked for a job that it does not have.
+const appearEvery = 200 * time.Millisecond
 
 func newWait(std stdio) *cobra.Command {
 	var m masterFlag
 	var out *outputFlag
 	var timeout time.Duration
 	var commit string
+	var l labelFlag
 	c := &cobra.Command{
-		Use:   "wait",
+		Use:   "wait [USER/JOB]",
 		Short: "wait until the cell is as its repository says",
 		Long: `Wait until the cell has converged: the newest commit is applied, nothing of it is
-stale or rejected, and all runs as it says. Exits 1 when that takes longer than
---timeout, and says what stands in the way.`,
-		Example: `  git commit -am "scale up" && muster wait --commit "$(git rev-parse HEAD)" --timeout 2m`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+stale or rejected, and all runs as it says. With a job, or with --selector, wait for
+these jobs alone, also for the first of them to appear. Exits 1 when that takes
+longer than --timeout, and says what stands in the way.`,
+		Example: `  git commit -am "scale up" && muster wait --commit "$(git rev-parse HEAD)" --timeout 2m
+  muster wait -l tier=front`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				if _, index, err := parseWhat(args[0]); err != nil {
+					return err
+				} else if index >= 0 {
+					return invalid("a job is USER/JOB, such as search/web", "%q is a task: wait is for jobs", args[0])
+				}
+			}
 			cl, err := m.client()
 			if err != nil {
 				return err
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()
-			var s *reconciler.Status
-			var version uint64
-			done := false
-			for !done && ctx.Err() == nil {
-				next, v, err := cl.Status(ctx, version, 10*time.Second)
-				if err != nil {
-					if ctx.Err() != nil {
-						break
-					}
-					return err
-				}
-				s, version = next, v
-				done = s.Converged && (commit == "" || strings.HasPrefix(s.Applied, commit))
+			s, done, err := waitFor(ctx, cl, l.group(args), commit)
+			if cmd.Context().Err() != nil {
+				return cmd.Context().Err()
 			}
-			if err := cmd.Context().Err(); err != nil {
+			if err != nil {
 				return err
 			}
 			if s == nil {
@@ -54,7 +61,7 @@ stale or rejected, and all runs as it says. Exits 1 when that takes longer than
 			if out.value == "json" {
 				err = printJSON(std.out, s)
 			} else {
-				err = printWaited(std, s, done)
+				err = printWaited(std, s, waited{l.group(args), done})
 			}
 			if err == nil && !done {
 				err = &failure{code: exitDiffers}
@@ -63,15 +70,64 @@ stale or rejected, and all runs as it says. Exits 1 when that takes longer than
 		},
 	}
 	m.add(c)
+	l.add(c)
 	out = addOutput(c, "text", "json")
 	c.Flags().DurationVar(&timeout, "timeout", time.Minute, "how long to wait")
 	c.Flags().StringVar(&commit, "commit", "", "wait until this commit is the one applied")
 	return c
 }
 
-func printWaited(std stdio, s *reconciler.Status, done bool) error {
-	if done {
-		_, err := fmt.Fprintf(std.out, "cell %s has converged at %s\n", s.Cell, short(s.Applied))
+// waitFor returns the last status of a group that it got before ctx ended, and
+// whether the group has converged at commit, or "" for any. While the cell has
+// nothing of the group it goes on, and if that was the last answer it errs.
+func waitFor(ctx context.Context, cl *client.Client, g reconciler.Group, commit string) (s *reconciler.Status, done bool, err error) {
+	q := client.StatusQuery{Group: g, Wait: 10 * time.Second}
+	var none *client.Error
+	for !done {
+		next, version, err := cl.Status(ctx, q)
+		switch {
+		case ctx.Err() != nil:
+			if s == nil && none != nil {
+				return nil, false, &failure{code: exitDiffers, err: none, hint: none.Hint}
+			}
+			return s, false, nil
+		case errors.As(err, &none) && none.Code == http.StatusNotFound:
+			s = nil
+			select {
+			case <-time.After(appearEvery):
+			case <-ctx.Done():
+			}
+			continue
+		case err != nil:
+			return nil, false, err
+		}
+		s, q.After = next, version
+		done = s.Converged && strings.HasPrefix(s.Applied, commit)
+	}
+	return s, true, nil
+}
+
+// waited is what was waited for, and whether it came.
+type waited struct {
+	group reconciler.Group
+	done  bool
+}
+
+func (w waited) String() string {
+	switch {
+	case w.group.Selector.Empty() && w.group.Name == "":
+		return " has"
+	case w.group.Selector.Empty():
+		return ": " + w.group.Name + " has"
+	case w.group.Name == "":
+		return ": jobs with labels " + w.group.Selector.String() + " have"
+	}
+	return ": " + w.group.Name + " with labels " + w.group.Selector.String() + " has"
+}
+
+func printWaited(std stdio, s *reconciler.Status, w waited) error {
+	if w.done {
+		_, err := fmt.Fprintf(std.out, "cell %s%s converged at %s\n", s.Cell, w, short(s.Applied))
 		return err
 	}
 	fmt.Fprintf(std.err, "muster: cell %s has not converged: head %s, applied %s: %s\n", s.Cell, short(s.Commit), short(s.Applied),

@@ -1,47 +1,109 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"io"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/web/client"
 	"github.com/musterhq/muster/schema"
 )
 
 func newWhy(std stdio) *cobra.Command {
 	var m masterFlag
+	var l labelFlag
 	var out *outputFlag
 	c := &cobra.Command{
-		Use:     "why USER/JOB[/INDEX]",
-		Short:   "tell why a job or a task is as it is",
-		Example: "  muster why search/web\n  muster why search/web/3 -o json",
-		Args:    cobra.ExactArgs(1),
+		Use:   "why USER/JOB[/INDEX] | -l LABELS",
+		Short: "tell why a job or a task is as it is",
+		Long: `Tell why a job or a task is as it is, or each of the jobs that --selector picks:
+with -o json then as a list.`,
+		Example: "  muster why search/web\n  muster why search/web/3 -o json\n  muster why -l tier=front",
+		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case len(args) == 1 && !l.selector.Empty():
+				return invalid("leave one of them out", "muster why: both %s and --selector are given", args[0])
+			case len(args) == 0 && l.selector.Empty():
+				return invalid("such as muster why search/web, or muster why -l tier=front", "muster why: which job? neither a name nor --selector is given")
+			}
 			cl, err := m.client()
 			if err != nil {
 				return err
 			}
-			job, index, err := parseWhat(args[0])
-			if err != nil {
-				return err
+			if len(args) == 1 {
+				return whyOne(cmd.Context(), cl, args[0], explainTo{std.out, out.value})
 			}
-			why, err := cl.Why(cmd.Context(), job, index)
-			if err != nil {
-				return err
-			}
-			if out.value == "json" {
-				return printJSON(std.out, why)
-			}
-			for _, line := range why.Lines() {
-				fmt.Fprintln(std.out, line)
-			}
-			return nil
+			return whyMany(cmd.Context(), cl, l.group(nil), explainTo{std.out, out.value})
 		},
 	}
 	m.add(c)
+	l.add(c)
 	out = addOutput(c, "text", "json")
 	return c
+}
+
+// explainTo is where explanations go, and as what.
+type explainTo struct {
+	w      io.Writer
+	format string
+}
+
+func whyOne(ctx context.Context, cl *client.Client, name string, to explainTo) error {
+	job, index, err := parseWhat(name)
+	if err != nil {
+		return err
+	}
+	why, err := cl.Why(ctx, job, index)
+	if err != nil {
+		return err
+	}
+	if to.format == "json" {
+		return printJSON(to.w, why)
+	}
+	return printWhy(to.w, why)
+}
+
+func whyMany(ctx context.Context, cl *client.Client, g reconciler.Group, to explainTo) error {
+	s, _, err := cl.Status(ctx, client.StatusQuery{Group: g})
+	if err != nil {
+		return err
+	}
+	names := map[string]bool{}
+	for i := range s.Jobs {
+		names[s.Jobs[i].Name] = true
+	}
+	for i := range s.Rejected {
+		names[s.Rejected[i].Job] = true
+	}
+	all := make([]*reconciler.Explanation, 0, len(names))
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		why, err := cl.Why(ctx, name, -1)
+		if err != nil {
+			return err
+		}
+		all = append(all, why)
+	}
+	if to.format == "json" {
+		return printJSON(to.w, all)
+	}
+	for _, why := range all {
+		if err := printWhy(to.w, why); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func printWhy(w io.Writer, why *reconciler.Explanation) error {
+	_, err := fmt.Fprintln(w, strings.Join(why.Lines(), "\n"))
+	return err
 }
 
 // parseWhat parses USER/JOB or USER/JOB/INDEX; index is -1 for a job.

@@ -68,16 +68,30 @@ func writeJSON(w io.Writer, v any) error {
 	return e.Encode(v)
 }
 
-// status answers with the snapshot; its version is in a header.
+// notFound is the answer when a cell has nothing that was asked for.
+func notFound(err error) error {
+	var none *reconciler.NoneError
+	if !errors.As(err, &none) {
+		return err
+	}
+	return &failure{http.StatusNotFound, none.Message, none.Hint}
+}
+
+// status answers with the snapshot, or the part of it that name and selector
+// pick; its version is in a header.
 func (s *Server) status(w http.ResponseWriter, r *http.Request) error {
 	q := query{r.URL.Query(), nil}
 	after, wait := q.id("after"), q.duration("wait")
+	group := reconciler.Group{Name: q.Get("name"), Selector: q.selector("selector")}
 	if q.err != nil {
 		return q.err
 	}
 	status, err := s.snapshot(r.Context(), after, wait)
 	if err != nil {
 		return stopped(err)
+	}
+	if status, err = group.Of(status); err != nil {
+		return notFound(err)
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Muster-Status-Version", strconv.FormatUint(status.Version, 10))
@@ -149,8 +163,25 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
 	if q.err == nil && (want.Limit == 0 || want.Limit > maxEvents) {
 		q.err = badRequest("", "limit %d: want 1 to %d", want.Limit, maxEvents)
 	}
+	selector := q.selector("selector")
 	if q.err != nil {
 		return q.err
+	}
+	if !selector.Empty() {
+		status, _, err := s.cfg.Cell.Status(r.Context())
+		if err != nil {
+			return stopped(err)
+		}
+		picked, err := reconciler.Group{Selector: selector}.Of(status)
+		if err != nil {
+			return notFound(err)
+		}
+		for i := range picked.Jobs {
+			want.AnyJob = append(want.AnyJob, picked.Jobs[i].Name)
+		}
+		for i := range picked.Rejected {
+			want.AnyJob = append(want.AnyJob, picked.Rejected[i].Job)
+		}
 	}
 	records, err := s.recorded(r.Context(), want, wait)
 	if err != nil {
@@ -342,6 +373,18 @@ func (q *query) number(name string, none int) int {
 		q.fail(name, "a number from 0")
 	}
 	return n
+}
+
+// selector returns a label selector; the one that picks all when it is absent.
+func (q *query) selector(name string) schema.Selector {
+	if q.Get(name) == "" {
+		return schema.Selector{}
+	}
+	s, err := schema.ParseSelector(q.Get(name))
+	if err != nil && q.err == nil {
+		q.err = badRequest("such as tier=front,env in (prod,test)", "%v", err)
+	}
+	return s
 }
 
 func (q *query) flag(name string) bool {

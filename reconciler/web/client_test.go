@@ -26,7 +26,7 @@ func TestStatusLongPoll(t *testing.T) {
 	t.Parallel()
 	c := newCell(busy())
 	cl, _, _ := serve(t, c)
-	s, version, err := cl.Status(t.Context(), 0, 0)
+	s, version, err := cl.Status(t.Context(), client.StatusQuery{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +35,7 @@ func TestStatusLongPoll(t *testing.T) {
 	}
 	got := make(chan uint64)
 	go func() {
-		_, v, err := cl.Status(t.Context(), version, time.Minute)
+		_, v, err := cl.Status(t.Context(), client.StatusQuery{After: version, Wait: time.Minute})
 		if err != nil {
 			t.Error(err)
 		}
@@ -51,7 +51,7 @@ func TestStatusLongPoll(t *testing.T) {
 		t.Errorf("version %d: want 2", v)
 	}
 	// The version of a master before this one does not wait.
-	if _, v, err := cl.Status(t.Context(), 99, time.Minute); err != nil || v != 2 {
+	if _, v, err := cl.Status(t.Context(), client.StatusQuery{After: 99, Wait: time.Minute}); err != nil || v != 2 {
 		t.Errorf("version %d, %v", v, err)
 	}
 }
@@ -72,7 +72,7 @@ func TestServeEndsWaitingRequests(t *testing.T) {
 	defer log.Close()
 	polled := make(chan error)
 	go func() {
-		_, _, err := cl.Status(t.Context(), 1, time.Minute)
+		_, _, err := cl.Status(t.Context(), client.StatusQuery{After: 1, Wait: time.Minute})
 		polled <- err
 	}()
 	if _, err := io.ReadFull(log, make([]byte, 1)); err != nil {
@@ -94,13 +94,13 @@ func TestEventsThroughClient(t *testing.T) {
 	c := newCell(busy())
 	c.record(schema.Event{At: at, Kind: schema.EventStart, Task: "search/web/0", Message: "one"})
 	cl, _, _ := serve(t, c)
-	got, err := cl.Events(t.Context(), schema.EventQuery{Limit: 5}, 0)
+	got, err := cl.Events(t.Context(), client.EventQuery{EventQuery: schema.EventQuery{Limit: 5}}, 0)
 	if err != nil || len(got) != 1 || got[0].Message != "one" {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	answer := make(chan []schema.EventRecord)
 	go func() {
-		r, err := cl.Events(t.Context(), schema.EventQuery{After: 1, Task: "search/web/1", Kind: schema.EventFail, Job: "search/web", Machine: "m1"}, time.Minute)
+		r, err := cl.Events(t.Context(), client.EventQuery{EventQuery: schema.EventQuery{After: 1, Task: "search/web/1", Kind: schema.EventFail, Job: "search/web", Machine: "m1"}}, time.Minute)
 		if err != nil {
 			t.Error(err)
 		}
@@ -244,7 +244,7 @@ func TestClientWithoutAMaster(t *testing.T) {
 	} {
 		cl, err := client.New(master)
 		if err == nil {
-			_, _, err = cl.Status(t.Context(), 0, 0)
+			_, _, err = cl.Status(t.Context(), client.StatusQuery{})
 			cl.Close()
 		}
 		var e *client.Error

@@ -263,8 +263,11 @@ func matchLabelKey(s string) string {
 	for i := 0; ok && i < len(s); i++ {
 		ok = alnum(s[i]) || strings.IndexByte("-_./", s[i]) >= 0
 	}
-	if !ok {
+	switch {
+	case !ok:
 		return "1 to 63 letters, digits and inner . _ - /"
+	case strings.HasPrefix(s, schema.OwnLabels):
+		return "a key that does not begin with " + schema.OwnLabels + ", which the cell gives itself"
 	}
 	return ""
 }

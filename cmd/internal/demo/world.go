@@ -156,7 +156,7 @@ func (w *world) startMaster(ctx context.Context) error {
 
 // status asks the master.
 func (w *world) status(ctx context.Context) (*reconciler.Status, error) {
-	s, _, err := w.api.Status(ctx, 0, 0)
+	s, _, err := w.api.Status(ctx, client.StatusQuery{})
 	return s, err
 }
 
@@ -168,7 +168,7 @@ func (w *world) until(ctx context.Context, what string, missing func(*reconciler
 	var version uint64
 	why := "the master has not answered yet"
 	for {
-		s, v, err := w.api.Status(ctx, version, 5*time.Second)
+		s, v, err := w.api.Status(ctx, client.StatusQuery{After: version, Wait: 5 * time.Second})
 		switch {
 		case err == nil:
 			version = v

@@ -158,7 +158,7 @@ func (c *cell) until(what string, missing func(*reconciler.Status) string) *reco
 	var version uint64
 	why := "no answer"
 	for {
-		s, v, err := c.api.Status(ctx, version, bound)
+		s, v, err := c.api.Status(ctx, client.StatusQuery{After: version, Wait: bound})
 		if err != nil {
 			c.t.Fatalf("%s: %v; last: %s", what, err, why)
 		}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/web/client"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -283,7 +284,7 @@ func bookOf(task string) string {
 func (x *chaos) checkCauses(s *reconciler.Status, ended map[string]schema.CauseKind, begin time.Time) {
 	t := x.cell.t
 	t.Helper()
-	records, err := x.cell.api.Events(t.Context(), schema.EventQuery{Newest: true, Limit: 500}, 0)
+	records, err := x.cell.api.Events(t.Context(), client.EventQuery{EventQuery: schema.EventQuery{Newest: true, Limit: 500}}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

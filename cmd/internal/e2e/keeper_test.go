@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/web/client"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -108,7 +109,7 @@ func testKeeperKilled(t *testing.T, c *cell) {
 	if told.Restarts != 1 || len(told.History) != 1 || !strings.Contains(told.History[0], "its keeper was killed") {
 		t.Errorf("%d restarts with history %q, want one that says that the keeper was killed", told.Restarts, told.History)
 	}
-	records, err := c.api.Events(t.Context(), schema.EventQuery{Task: "crew/web/0", Kind: schema.EventRestart}, 0)
+	records, err := c.api.Events(t.Context(), client.EventQuery{EventQuery: schema.EventQuery{Task: "crew/web/0", Kind: schema.EventRestart}}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -67,13 +67,29 @@ func New(master string) (*Client, error) {
 // Close closes idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// Status returns the cell's status and its version. When that is still after,
-// the master waits up to wait for another.
-func (c *Client) Status(ctx context.Context, after uint64, wait time.Duration) (*reconciler.Status, uint64, error) {
+// StatusQuery says which status is wanted. The zero value asks for all of the
+// newest.
+type StatusQuery struct {
+	// While the status has the version After, the master waits up to Wait for
+	// another.
+	After uint64
+	Wait  time.Duration
+	Group reconciler.Group
+}
+
+// Status returns the status of the cell, or of the part of it that q names, and
+// its version, which is the cell's.
+func (c *Client) Status(ctx context.Context, q StatusQuery) (*reconciler.Status, uint64, error) {
 	v := url.Values{}
-	if wait > 0 {
-		v.Set("after", strconv.FormatUint(after, 10))
-		v.Set("wait", wait.String())
+	if q.Wait > 0 {
+		v.Set("after", strconv.FormatUint(q.After, 10))
+		v.Set("wait", q.Wait.String())
+	}
+	if q.Group.Name != "" {
+		v.Set("name", q.Group.Name)
+	}
+	if !q.Group.Selector.Empty() {
+		v.Set("selector", q.Group.Selector.String())
 	}
 	resp, err := c.do(ctx, http.MethodGet, "/v1/status", v)
 	if err != nil {
@@ -109,14 +125,21 @@ func (c *Client) Why(ctx context.Context, job string, index int) (*reconciler.Ex
 	return why, nil
 }
 
+// EventQuery says which events are wanted.
+type EventQuery struct {
+	schema.EventQuery // AnyJob is not asked for
+	// Selector picks events of jobs by the labels that the jobs have now.
+	Selector schema.Selector
+}
+
 // Events returns the events that match; with none, the master waits up to wait
 // for the first. The ID of the last is the cursor to go on from.
-func (c *Client) Events(ctx context.Context, q schema.EventQuery, wait time.Duration) ([]schema.EventRecord, error) {
+func (c *Client) Events(ctx context.Context, q EventQuery, wait time.Duration) ([]schema.EventRecord, error) {
 	v := url.Values{"after": {strconv.FormatUint(q.After, 10)}, "newest": {strconv.FormatBool(q.Newest)}, "wait": {wait.String()}}
 	if q.Limit > 0 {
 		v.Set("limit", strconv.Itoa(q.Limit))
 	}
-	for name, value := range map[string]string{"job": q.Job, "task": q.Task, "machine": q.Machine, "kind": string(q.Kind)} {
+	for name, value := range map[string]string{"job": q.Job, "task": q.Task, "machine": q.Machine, "kind": string(q.Kind), "selector": q.Selector.String()} {
 		if value != "" {
 			v.Set(name, value)
 		}

@@ -1,0 +1,202 @@
+package reconciler
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// Group names a part of a cell. The zero Group is all of it.
+type Group struct {
+	// Name is a job (user/job), a task (user/job/index) or a machine; "" for all.
+	Name string
+	// Selector picks jobs by their labels, those that muster gives among them.
+	Selector schema.Selector
+}
+
+// NoneError says that a cell has nothing of what a group names.
+type NoneError struct {
+	Message string
+	Hint    string
+}
+
+func (e *NoneError) Error() string { return e.Message }
+
+// Of returns the part of s that g names: jobs with their tasks, and what of the
+// newest commit is not in force for them; of a machine, what it holds. Converged
+// and Waiting are then told for these jobs alone, but of a machine for the cell.
+// It errs with NoneError if there is no such thing. s is not written to, and
+// shares its parts with the answer.
+func (g Group) Of(s *Status) (*Status, error) {
+	if g.Name == "" && g.Selector.Empty() {
+		return s, nil
+	}
+	n := *s
+	picked := g.jobs(s)
+	n.Jobs = keep(s.Jobs, func(j *JobStatus) bool { return picked[j.Name] })
+	n.Rejected = keep(s.Rejected, func(r *Rejection) bool { return picked[r.Job] })
+	n.Tasks = keep(s.Tasks, func(t *TaskStatus) bool { return picked[jobOf(t.Name)] && g.holds(t) })
+	if g.machine() {
+		n.Machines = keep(s.Machines, func(m *MachineStatus) bool { return m.Name == g.Name })
+	} else {
+		n.Waiting = waitingFor(&n)
+		n.Converged = len(n.Waiting) == 0
+	}
+	return &n, g.check(s, &n)
+}
+
+func (g Group) machine() bool { return g.Name != "" && !strings.Contains(g.Name, "/") }
+
+func (g Group) task() bool { return strings.Count(g.Name, "/") > 1 }
+
+// holds reports whether g.Name names a task of it.
+func (g Group) holds(t *TaskStatus) bool {
+	switch {
+	case g.Name == "":
+		return true
+	case g.machine():
+		return t.Machine == g.Name
+	}
+	return t.Name == g.Name || jobOf(t.Name) == g.Name
+}
+
+// jobs returns the names of the jobs that g picks.
+func (g Group) jobs(s *Status) map[string]bool {
+	held := map[string]bool{}
+	for i := range s.Tasks {
+		if g.machine() && g.holds(&s.Tasks[i]) {
+			held[jobOf(s.Tasks[i].Name)] = true
+		}
+	}
+	named := func(job string) bool {
+		if g.machine() {
+			return held[job]
+		}
+		return g.Name == "" || g.Name == job || jobOf(g.Name) == job
+	}
+	picked := map[string]bool{}
+	for i := range s.Jobs {
+		if j := &s.Jobs[i]; named(j.Name) && g.Selector.Matches(j.Labels) {
+			picked[j.Name] = true
+		}
+	}
+	for i := range s.Rejected {
+		if r := &s.Rejected[i]; named(r.Job) && g.Selector.Matches(r.Labels) {
+			picked[r.Job] = true
+		}
+	}
+	return picked
+}
+
+// check errs when nothing of s is left in n.
+func (g Group) check(s, n *Status) error {
+	switch jobs := len(n.Jobs) + len(n.Rejected); {
+	case g.machine() && len(n.Machines) == 0:
+		return &NoneError{fmt.Sprintf("cell %s has no machine %q", s.Cell, g.Name), "muster status lists the machines; a job is USER/JOB"}
+	case g.task() && len(n.Tasks) == 0:
+		return &NoneError{fmt.Sprintf("cell %s has no task %q", s.Cell, g.Name), "muster status lists the jobs"}
+	case jobs > 0 || g.machine() && g.Selector.Empty():
+		return nil
+	case g.Selector.Empty():
+		return &NoneError{fmt.Sprintf("cell %s has no job %q", s.Cell, g.Name), "muster status lists the jobs"}
+	case g.Name != "":
+		return &NoneError{fmt.Sprintf("nothing of %s in cell %s has labels that match %s", g.Name, s.Cell, g.Selector), labelsInUse(s)}
+	}
+	return &NoneError{fmt.Sprintf("cell %s has no job with labels that match %s", s.Cell, g.Selector), labelsInUse(s)}
+}
+
+// labelsInUse tells which labels jobs have that owners gave them.
+func labelsInUse(s *Status) string {
+	const most = 10
+	use := map[string]bool{}
+	for i := range s.Jobs {
+		for k, v := range s.Jobs[i].Labels {
+			if !strings.HasPrefix(k, schema.OwnLabels) {
+				use[k+"="+v] = true
+			}
+		}
+	}
+	list := slices.Sorted(maps.Keys(use))
+	if len(list) > most {
+		list = append(list[:most], "…")
+	}
+	if len(list) == 0 {
+		return "no job has labels but those that muster gives: " + strings.Join([]string{schema.LabelUser, schema.LabelJob, schema.LabelKind, schema.LabelBand}, ", ")
+	}
+	return "labels in use: " + strings.Join(list, ", ")
+}
+
+// waitingFor returns what stands between the jobs of n and the newest commit.
+func waitingFor(n *Status) []string {
+	out := []string{}
+	if line := n.unapplied(); line != "" {
+		out = append(out, line)
+	}
+	dirs := map[string]bool{".": true} // where trouble of the repository as a whole is told
+	rejected := map[string]bool{}
+	for i := range n.Jobs {
+		dirs[dirOf(n.Jobs[i].Origin.Path)] = true
+	}
+	for i := range n.Stale {
+		if st := &n.Stale[i]; dirs[st.Dir] {
+			out = append(out, st.waiting())
+		}
+	}
+	for i := range n.Rejected {
+		rejected[n.Rejected[i].Job] = true
+		out = append(out, n.Rejected[i].waiting())
+	}
+	for i := range n.Jobs {
+		if j := &n.Jobs[i]; j.Reason != "" && !rejected[j.Name] {
+			out = append(out, j.waiting())
+		}
+	}
+	return out
+}
+
+// unapplied says why the newest commit is not the one applied, "" if it is.
+func (s *Status) unapplied() string {
+	switch {
+	case s.Source != "":
+		return "the repository: " + s.Source
+	case s.Commit == "":
+		return "no commit has been seen yet"
+	case s.Commit != s.Applied:
+		return fmt.Sprintf("commit %.10s is being compiled", s.Commit)
+	}
+	return ""
+}
+
+func (p *StalePackage) waiting() string { return fmt.Sprintf("%s is stale: %s", p.Dir, p.Reason) }
+
+func (r *Rejection) waiting() string {
+	return fmt.Sprintf("job %s is rejected: %s", r.Job, r.Diagnostic.Message)
+}
+
+func (j *JobStatus) waiting() string { return fmt.Sprintf("job %s: %s", j.Name, j.Reason) }
+
+// labelsOf returns the labels of a job: its owner's and those that muster gives.
+func labelsOf(name schema.JobName, data *schema.Job) map[string]string {
+	out := map[string]string{schema.LabelUser: name.User, schema.LabelJob: name.Job}
+	if data != nil {
+		maps.Copy(out, data.Labels)
+		out[schema.LabelKind], out[schema.LabelBand] = string(data.Kind), string(data.Priority.Band())
+	}
+	return out
+}
+
+// jobOf returns the job, as user/job, of a task's user/job/index.
+func jobOf(task string) string { return task[:max(strings.LastIndexByte(task, '/'), 0)] }
+
+func keep[T any](list []T, want func(*T) bool) []T {
+	out := make([]T, 0, len(list))
+	for i := range list {
+		if want(&list[i]) {
+			out = append(out, list[i])
+		}
+	}
+	return out
+}

@@ -1,0 +1,132 @@
+package reconciler_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/schema"
+)
+
+// grouped is a cell whose parts fare differently.
+func grouped() *reconciler.Status {
+	labels := func(own ...string) map[string]string {
+		out := map[string]string{schema.LabelUser: "u"}
+		for _, kv := range own {
+			k, v, _ := strings.Cut(kv, "=")
+			out[k] = v
+		}
+		return out
+	}
+	at := func(dir string) schema.Position { return schema.Position{Path: dir + "/a.cue", Line: 1, Column: 1} }
+	return &reconciler.Status{
+		Cell: "c", Commit: "1", Applied: "1", Waiting: []string{"everything"},
+		Stale:    []reconciler.StalePackage{{Dir: "y", Reason: "broken"}},
+		Rejected: []reconciler.Rejection{{Job: "u/new", Labels: labels("t=b"), Diagnostic: schema.Diagnostic{Message: "no quota"}}},
+		Machines: []reconciler.MachineStatus{{Name: "m"}, {Name: "n"}},
+		Jobs: []reconciler.JobStatus{
+			{Name: "u/fine", Labels: labels("t=a"), Origin: at("x")},
+			{Name: "u/slow", Labels: labels("t=b"), Origin: at("x"), Reason: "1 of 2 tasks do not run"},
+			{Name: "u/stale", Labels: labels("t=c"), Origin: at("y")},
+		},
+		Tasks: []reconciler.TaskStatus{{Name: "u/fine/0", Machine: "m"}, {Name: "u/slow/0", Machine: "m"}, {Name: "u/slow/1"}, {Name: "u/stale/0", Machine: "n"}},
+	}
+}
+
+func TestGroup(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ name, selector, tasks, waiting string }{
+		{"", "", "u/fine/0 u/slow/0 u/slow/1 u/stale/0", "everything"},
+		{"u/fine", "", "u/fine/0", ""},
+		{"u/slow", "", "u/slow/0 u/slow/1", "job u/slow: 1 of 2 tasks do not run"},
+		{"u/slow/1", "", "u/slow/1", "job u/slow: 1 of 2 tasks do not run"},
+		{"u/stale", "", "u/stale/0", "y is stale: broken"},
+		{"u/new", "", "", "job u/new is rejected: no quota"},
+		{"m", "", "u/fine/0 u/slow/0", "everything"},
+		{"m", "t=b", "u/slow/0", "everything"},
+		{"", "t=a", "u/fine/0", ""},
+		{"", "t=b", "u/slow/0 u/slow/1", "job u/new is rejected: no quota; job u/slow: 1 of 2 tasks do not run"},
+		{"", "t in (a,c)", "u/fine/0 u/stale/0", "y is stale: broken"},
+		{"u/slow", "t=b", "u/slow/0 u/slow/1", "job u/slow: 1 of 2 tasks do not run"},
+	} {
+		g := reconciler.Group{Name: c.name}
+		if c.selector != "" {
+			var err error
+			if g.Selector, err = schema.ParseSelector(c.selector); err != nil {
+				t.Fatal(err)
+			}
+		}
+		whole := grouped()
+		part, err := g.Of(whole)
+		if err != nil {
+			t.Errorf("%+v: %v", c, err)
+			continue
+		}
+		tasks := []string{}
+		for i := range part.Tasks {
+			tasks = append(tasks, part.Tasks[i].Name)
+		}
+		if got := strings.Join(tasks, " "); got != c.tasks {
+			t.Errorf("%+v: tasks %s", c, got)
+		}
+		if got := strings.Join(part.Waiting, "; "); got != c.waiting {
+			t.Errorf("%+v: waiting for %s", c, got)
+		}
+		if part.Converged != (c.waiting == "") {
+			t.Errorf("%+v: converged %v", c, part.Converged)
+		}
+		if diff := cmp.Diff(grouped(), whole); diff != "" {
+			t.Errorf("%+v: the whole was written to:\n%s", c, diff)
+		}
+	}
+}
+
+// TestGroupWaitsForTheCommit: no part has converged before the newest commit is
+// applied, or when the repository as a whole is in trouble.
+func TestGroupWaitsForTheCommit(t *testing.T) {
+	t.Parallel()
+	for want, change := range map[string]func(*reconciler.Status){
+		"commit 2 is being compiled":  func(s *reconciler.Status) { s.Commit = "2" },
+		"the repository: gone":        func(s *reconciler.Status) { s.Source = "gone" },
+		"no commit has been seen yet": func(s *reconciler.Status) { s.Commit = "" },
+		". is stale: no module was found": func(s *reconciler.Status) {
+			s.Stale = append(s.Stale, reconciler.StalePackage{Dir: ".", Reason: "no module was found"})
+		},
+	} {
+		s := grouped()
+		change(s)
+		part, err := reconciler.Group{Name: "u/fine"}.Of(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if part.Converged || !slices.Equal(part.Waiting, []string{want}) {
+			t.Errorf("%s: converged %v, waiting for %q", want, part.Converged, part.Waiting)
+		}
+	}
+}
+
+func TestGroupOfNothing(t *testing.T) {
+	t.Parallel()
+	b, err := schema.ParseSelector("t=z")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, g := range map[string]reconciler.Group{
+		`cell c has no machine "x"`:                        {Name: "x"},
+		`cell c has no job "u/x"`:                          {Name: "u/x"},
+		`cell c has no task "u/fine/1"`:                    {Name: "u/fine/1"},
+		`cell c has no task "u/fine/0/0"`:                  {Name: "u/fine/0/0"},
+		`cell c has no job with labels that match t=z`:     {Selector: b},
+		`nothing of m in cell c has labels that match t=z`: {Name: "m", Selector: b},
+	} {
+		_, err := g.Of(grouped())
+		var none *reconciler.NoneError
+		if !errors.As(err, &none) || none.Message != want || none.Hint == "" {
+			t.Errorf("%+v: %v, want %s", g, err, want)
+		}
+	}
+}
