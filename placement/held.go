@@ -21,6 +21,7 @@ type task struct {
 	prevOfJob int32
 	shape     int32 // as typical asks are counted
 	isAlloc   bool
+	claim     bool // see Snapshot.Claim
 }
 
 type taskKey struct {
@@ -190,6 +191,9 @@ func (s *Snapshot) drop(id int32) {
 	}
 	s.charge(id, -1)
 	t := &s.tasks[id]
+	if t.claim {
+		delete(s.claims, together(t.job, t.index))
+	}
 	s.count(t.shape, -1)
 	s.ofPriority[bounded(t.priority)]--
 	s.countDomain(t.job, t.slot, -1)

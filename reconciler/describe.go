@@ -236,6 +236,9 @@ func (d *describer) state(name schema.TaskName, r *schema.TaskRecord, t *TaskSta
 	case r.Machine == "" && d.in.Now.Before(r.NotBefore):
 		return "failed", fmt.Sprintf("failed %d times, is tried again in %s", r.Failures, r.NotBefore.Sub(d.in.Now).Round(time.Second))
 	case r.Machine == "":
+		if claim, ok := d.in.Last.Claims[name]; ok {
+			return "pending", claim.String()
+		}
 		if why, ok := d.in.Last.Why[name]; ok {
 			return "pending", why.String()
 		}

@@ -33,6 +33,7 @@ func (s *step) snapshot() *placement.Snapshot {
 		}
 	}
 	s.cell = &mirror{placement.NewSnapshot(machines, tasks)}
+	s.cell.snapshot.Configure(placement.Options{Preempt: true, Graceful: true})
 	return s.cell.snapshot
 }
 
@@ -49,9 +50,10 @@ func (s *step) machineOf(name string) placement.Machine {
 // taskOf returns a task that has a machine as placement sees it.
 func taskOf(d *draft, job schema.JobName, t *schema.TaskRecord) placement.Task {
 	data := d.dataOf(t.Data)
+	a := askOf(job.Task(t.Index), data)
 	return placement.Task{
-		Name: job.Task(t.Index), Machine: t.Machine, Priority: data.Priority, Limit: data.Task.Resources.Resources, Ports: t.Ports,
-		Stopping: t.Stop != nil,
+		Name: a.Name, Machine: t.Machine, Priority: data.Priority, Limit: a.Limit, Ports: t.Ports,
+		Stopping: t.Stop != nil, Ask: &a,
 	}
 }
 

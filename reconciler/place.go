@@ -59,13 +59,19 @@ func (s *step) place() {
 		byName[a.task] = a
 		asks = append(asks, s.placementAsk(a))
 	}
-	s.out.Why = map[schema.TaskName]placement.Why{}
-	for _, d := range placement.Place(s.snapshot(), asks, s.in.Seed) {
-		if d.Machine == "" {
+	s.out.Why, s.out.Claims = map[schema.TaskName]placement.Why{}, map[schema.TaskName]Claim{}
+	for _, d := range placement.Place(s.snapshot(), s.claim(asks), s.in.Seed) {
+		a := byName[d.Name]
+		delete(s.out.Claims, d.Name) // one that was claimed from, and asked again
+		switch {
+		case d.Machine == "":
 			s.out.Why[d.Name] = d.Why
-			continue
+		case d.Later:
+			s.preempt(a, d)
+		default:
+			s.evict(a.task, a.job.Priority, d) // claims, if any
+			s.assign(a, d)
 		}
-		s.assign(byName[d.Name], d)
 	}
 }
 

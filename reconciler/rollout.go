@@ -16,12 +16,23 @@ const shakyFor = 10 * time.Second
 // makes room.
 const comesBackWithin = time.Minute
 
-// rollOut brings the job's running tasks to the admitted data. What can change
-// in place does so at once. What needs a new process is stopped, at most as
-// many tasks at once as the update policy allows; tasks that do not work
-// anyway go first, those on silent machines stay. New data that does not get
-// healthy so ends the rollout, and the tasks that were not reached run on with
-// the old.
+// changeInPlace gives the job's running tasks that can go on with the admitted
+// data as they are that data, and with it, say, its priority.
+func (s *step) changeInPlace(job schema.JobName, want *schema.Job) {
+	digest := s.job(job).Admitted
+	for _, t := range s.tasks(job) {
+		if t.Machine != "" && t.Stop == nil && t.Data != digest && s.wants(want, &t) && s.inPlace(t.Data, want) {
+			t.Data = digest
+			s.set(job, t)
+		}
+	}
+}
+
+// rollOut brings the job's running tasks to the admitted data, where that takes
+// a new process. At most as many tasks are stopped at once as the update policy
+// allows; tasks that do not work anyway go first, those on silent machines
+// stay. New data that does not get healthy so ends the rollout, and the tasks
+// that were not reached run on with the old.
 func (s *step) rollOut(job schema.JobName) {
 	digest := s.job(job).Admitted
 	if digest == "" {
@@ -67,21 +78,16 @@ type rollout struct {
 	moving     int                 // are down, or between old and new
 }
 
-// rollAssigned counts a task with a machine, and changes it where that can be
-// done in place.
+// rollAssigned counts a task with a machine.
 func (s *step) rollAssigned(r *rollout, t schema.TaskRecord) {
 	up := s.isUp(t.Machine)
 	said := s.in.Observed.task(t.Machine, r.job.Task(t.Index), t.Generation)
 	switch {
 	case t.Stop != nil:
 		r.moving++
-	case t.Data == r.digest || s.inPlace(t.Data, r.want):
+	case t.Data == r.digest:
 		if !up || !s.healthy(said, r.want) {
 			r.moving++
-		}
-		if t.Data != r.digest {
-			t.Data = r.digest
-			s.set(r.job, t)
 		}
 	case !up:
 		r.moving++ // as far as is known it is down, and it cannot be told

@@ -31,6 +31,9 @@ type Output struct {
 	Admission Admission
 	// Why tells, for each task that asked for a machine and got none, why.
 	Why map[schema.TaskName]placement.Why
+	// Claims tells, for each task that wants a machine, which one it waits for:
+	// tasks that it preempts are stopping there.
+	Claims map[schema.TaskName]Claim
 	// Holding says why the tasks of lost machines are not given to others, ""
 	// if they are.
 	Holding string
@@ -48,7 +51,7 @@ func Seed(cell, commit string) uint64 {
 // decides what to do next: admit, stop, give up, update, place. It changes
 // neither State nor Observed. A cell that is as desired gets no writes.
 func Step(in Input) Output {
-	s := &step{draft: newDraft(in.State, in.Now), in: in}
+	s := &step{draft: newDraft(in.State, in.Now), in: in, preempted: map[string][]leaver{}}
 	s.surveyMachines()
 	s.admit()
 	for _, name := range s.allJobs() {
@@ -72,6 +75,9 @@ type step struct {
 	up   []string        // machines that may get tasks, sorted
 	lost map[string]bool // machines whose tasks are given up
 	asks []ask
+	// preempted are the tasks that were told to stop when the step began, by
+	// the short name of the task that they were preempted for.
+	preempted map[string][]leaver
 }
 
 // wake asks for a step at t at the latest.
@@ -136,7 +142,13 @@ func (s *step) stepJob(name schema.JobName) {
 		count = want.Tasks
 	}
 	for _, t := range s.tasks(name) {
+		if t.Stop != nil && t.Stop.By != "" {
+			s.preempted[t.Stop.By] = append(s.preempted[t.Stop.By], leaver{name.Task(t.Index), t.Machine})
+		}
 		s.follow(name, t)
+	}
+	if want != nil {
+		s.changeInPlace(name, want)
 	}
 	if want != nil && want.Kind == schema.System {
 		s.stepSystem(name, want)

@@ -122,7 +122,9 @@ type Cause struct {
 	Machine    string    `json:"machine,omitempty"`
 	Generation uint64    `json:"generation,omitempty"`
 	Exit       *Exit     `json:"exit,omitempty"` // of the last incarnation
-	At         time.Time `json:"at"`
+	// By is the task, as user/job/index, for which one was preempted.
+	By string    `json:"by,omitempty"`
+	At time.Time `json:"at"`
 }
 
 // String returns the kind, and the message if there is one.

@@ -67,6 +67,13 @@ func Service(name string, tasks int, argument string) schema.Job {
 	}
 }
 
+// Heavy is a service of which a machine has room for two or three tasks.
+func Heavy(name string, tasks int, priority schema.Priority) schema.Job {
+	j := Service(name, tasks, "heavy")
+	j.Priority, j.Task.Resources.CPUMilli, j.Task.Health = priority, 1300, nil
+	return j
+}
+
 // System is a system job of band free: its quota would grow with the machines.
 func System(name, argument string) schema.Job {
 	j := Service(name, 0, argument)

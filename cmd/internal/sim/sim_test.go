@@ -358,6 +358,11 @@ func (w *World) randomCommit() {
 				Service("web", w.rng.IntN(12), versions[w.rng.IntN(len(versions))]),
 				careful(Service("api", w.rng.IntN(12), versions[w.rng.IntN(3)]), w.rng.IntN(4)),
 				Batch(fmt.Sprintf("count-%d", w.commits), w.rng.IntN(5)))
+			if w.rng.IntN(2) > 0 {
+				p := packages[dir]
+				low := schema.Priority(w.rng.IntN(3) * 40)
+				packages[dir] = Team(user, append(p.Objects.Jobs, Heavy("bulk", w.rng.IntN(9), low), Heavy("main", w.rng.IntN(4), 200+low))...)
+			}
 			if w.rng.IntN(3) > 0 {
 				p := packages[dir]
 				packages[dir] = Team(user, append(p.Objects.Jobs, System("logs", versions[w.rng.IntN(len(versions))]))...)
