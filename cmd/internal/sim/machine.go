@@ -213,7 +213,9 @@ func (w *World) turnTask(m *machine, h *nodeagent.Held) {
 	case strings.Contains(argument, "crash") && age >= crashTime:
 		w.exit(h, c, schema.Exit{Code: 3})
 	case h.Assignment.Job.Kind == schema.Batch && age >= batchTime:
-		w.oracle.finished[h.Assignment.Task] = h.Assignment.Generation
+		if w.termed[c.PID].IsZero() { // what ends so after SIGTERM has not finished
+			w.oracle.finished[h.Assignment.Task] = h.Assignment.Generation
+		}
 		w.exit(h, c, schema.Exit{Code: 0})
 	case c.Health == schema.HealthUnknown && strings.Contains(argument, "sick"):
 		c.Health = schema.Unhealthy
