@@ -270,6 +270,11 @@ func (s *Snapshot) recharge(slot int32) {
 	for i := range n.devices {
 		n.devices[i].free = DeviceMilli
 	}
+	for _, u := range n.BusyDevices {
+		if u.Index < len(n.devices) {
+			n.devices[u.Index].free -= int16(u.Milli)
+		}
+	}
 	for t := n.first; t >= 0; t = s.tasks[t].nextHere {
 		if a := s.allocs[t]; a != nil {
 			a.free = s.tasks[t].limit

@@ -137,7 +137,7 @@ func (c *cell) obey(a *agent, view []schema.Assignment) {
 		if s == nil {
 			c.pids++
 			s = &schema.TaskStatus{
-				Task: v.Task, Generation: v.Generation, State: schema.Running, Incarnation: 1, PID: 1000 + c.pids, StartedAt: c.now, Ports: v.Ports,
+				Task: v.Task, Generation: v.Generation, State: schema.Running, Incarnation: 1, PID: 1000 + c.pids, StartedAt: c.now, Ports: v.Ports, Devices: v.Devices,
 			}
 			a.tasks[v.Generation] = s
 		}

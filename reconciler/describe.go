@@ -194,7 +194,7 @@ func (d *describer) jobReason(r *schema.JobRecord, j *JobStatus, tasks []TaskSta
 // task adds the status of one task, and counts it in its job's if that wants
 // it.
 func (d *describer) task(job schema.JobName, r *schema.TaskRecord, record *schema.JobRecord, j *JobStatus, wanted bool) {
-	t := TaskStatus{Name: job.Task(r.Index).Short(), Machine: r.Machine, Ports: r.Ports, Generation: r.Generation, Restarts: r.Failures, History: []string{}}
+	t := TaskStatus{Name: job.Task(r.Index).Short(), Machine: r.Machine, Ports: r.Ports, Devices: r.Devices, Generation: r.Generation, Restarts: r.Failures, History: []string{}}
 	if t.Ports == nil {
 		t.Ports = map[string]int{}
 	}
@@ -284,7 +284,7 @@ func (d *describer) machines() {
 		health, _ := d.in.Observed.health(name, d.in.Now)
 		d.status.Machines = append(d.status.Machines, MachineStatus{
 			Name: name, Health: string(health), Capacity: r.Capacity, Used: d.used[name], Tasks: d.held[name],
-			Attributes: r.Attributes, Notes: append(slices.Clone(r.Notes), busyNote(d.in.Observed.machines[name])...),
+			Devices: r.Devices, Attributes: r.Attributes, Notes: append(slices.Clone(r.Notes), busyNote(d.in.Observed.machines[name])...),
 		})
 	}
 	if len(d.status.Machines) == 0 && len(d.status.Jobs) > 0 {

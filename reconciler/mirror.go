@@ -41,9 +41,13 @@ func (s *step) snapshot() *placement.Snapshot {
 func (s *step) machineOf(name string) placement.Machine {
 	info := s.base.Machines[name].MachineInfo
 	m := placement.Machine{Name: name, Capacity: info.Capacity, Ports: info.Ports, Attributes: info.Attributes, Up: s.isUp(name)}
+	for _, g := range info.Devices {
+		m.Devices = append(m.Devices, placement.Device{Kind: g.Kind, Model: g.Model, Count: g.Count})
+	}
 	var again time.Time
 	m.BusyPorts, again = s.in.Observed.busyPorts(name, s.now)
 	s.wake(again)
+	m.BusyDevices = s.busyDevices(name)
 	return m
 }
 
@@ -53,7 +57,7 @@ func taskOf(d *draft, job schema.JobName, t *schema.TaskRecord) placement.Task {
 	a := askOf(job.Task(t.Index), data)
 	return placement.Task{
 		Name: a.Name, Machine: t.Machine, Priority: data.Priority, Limit: a.Limit, Ports: t.Ports,
-		Stopping: t.Stop != nil, Ask: &a,
+		Stopping: t.Stop != nil, Ask: &a, Devices: usesOf(d.base.Machines[t.Machine], t.Devices),
 	}
 }
 

@@ -77,7 +77,9 @@ func (s *step) place() {
 
 // askOf returns what placement is asked for a task by its job's data alone.
 func askOf(task schema.TaskName, job *schema.Job) placement.Ask {
-	return placement.Ask{Name: task, Priority: job.Priority, Limit: job.Task.Resources.Resources, Ports: job.Task.Resources.Ports}
+	a := placement.Ask{Name: task, Priority: job.Priority, Limit: job.Task.Resources.Resources, Ports: job.Task.Resources.Ports}
+	where(&a, job)
+	return a
 }
 
 // placementAsk returns what placement is asked for a task.
@@ -128,6 +130,7 @@ func (s *step) assign(a ask, d placement.Decision) {
 	}
 	s.counter++
 	t.Generation, t.Machine, t.Data, t.Ports, t.At = s.counter, d.Machine, a.data, d.Ports, s.now
+	t.Devices = s.devicesOf(d.Machine, d.Devices)
 	t.NotBefore = time.Time{}
 	if a.job.Kind != schema.System {
 		t.On = ""

@@ -21,7 +21,7 @@ const comesBackWithin = time.Minute
 func (s *step) changeInPlace(job schema.JobName, want *schema.Job) {
 	digest := s.job(job).Admitted
 	for _, t := range s.tasks(job) {
-		if t.Machine != "" && t.Stop == nil && t.Data != digest && s.wants(want, &t) && s.inPlace(t.Data, want) {
+		if t.Machine != "" && t.Stop == nil && t.Data != digest && s.wants(want, &t) && s.inPlace(t.Data, want, t.Machine) {
 			t.Data = digest
 			s.set(job, t)
 		}
@@ -124,7 +124,7 @@ func (s *step) forget(job schema.JobName, t schema.TaskRecord, want *schema.Job)
 	switch {
 	case t.Done != nil && want.Kind == schema.Batch:
 		return t
-	case t.Done == nil && (t.Failures == 0 && t.NotBefore.IsZero() && len(t.Avoid) == 0 || s.inPlace(t.Data, want)):
+	case t.Done == nil && (t.Failures == 0 && t.NotBefore.IsZero() && len(t.Avoid) == 0 || s.inPlace(t.Data, want, "")):
 		return t
 	}
 	t.Done, t.Failures, t.NotBefore, t.Avoid = nil, 0, time.Time{}, nil
@@ -132,11 +132,35 @@ func (s *step) forget(job schema.JobName, t schema.TaskRecord, want *schema.Job)
 	return t
 }
 
-// inPlace reports whether a task that runs the data with the given digest can
-// go on as it is when want is its data.
-func (s *step) inPlace(digest schema.Digest, want *schema.Job) bool {
-	change, _ := Diff(s.dataOf(digest), want)
-	return change != Restart
+// inPlace reports whether a task that runs the data with the given digest on
+// machine can go on as it is when want is its data. For a task without a
+// machine, "", a new process is all that counts.
+func (s *step) inPlace(digest schema.Digest, want *schema.Job, machine string) bool {
+	switch change, _ := Diff(s.dataOf(digest), want); change {
+	case Restart:
+		return false
+	case Move:
+		if machine == "" {
+			return true
+		}
+		_, ok := slices.BinarySearch(s.eligible(want), machine)
+		return ok
+	default:
+		return true
+	}
+}
+
+// eligible returns the machines that tasks of a job may be on, sorted.
+func (s *step) eligible(want *schema.Job) []string {
+	if s.mayRun == nil {
+		s.mayRun = map[*schema.Job][]string{}
+	}
+	names, ok := s.mayRun[want]
+	if !ok {
+		names = s.snapshot().Eligible(askOf(want.ID().Task(0), want))
+		s.mayRun[want] = names
+	}
+	return names
 }
 
 // works reports whether a task runs and does its work.

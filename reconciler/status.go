@@ -47,13 +47,14 @@ type Rejection struct {
 
 // MachineStatus is one machine.
 type MachineStatus struct {
-	Name       string            `json:"name"`
-	Health     string            `json:"health"` // up, silent, lost
-	Capacity   schema.Resources  `json:"capacity"`
-	Used       schema.Resources  `json:"used"` // limits of what it holds
-	Tasks      int               `json:"tasks"`
-	Attributes map[string]string `json:"attributes,omitempty"`
-	Notes      []string          `json:"notes,omitempty"`
+	Name       string               `json:"name"`
+	Health     string               `json:"health"` // up, silent, lost
+	Capacity   schema.Resources     `json:"capacity"`
+	Used       schema.Resources     `json:"used"` // limits of what it holds
+	Tasks      int                  `json:"tasks"`
+	Devices    []schema.DeviceGroup `json:"devices,omitempty"`
+	Attributes map[string]string    `json:"attributes,omitempty"`
+	Notes      []string             `json:"notes,omitempty"`
 }
 
 // JobStatus is one job. Desired = Running + Pending + Failed + Done once the
@@ -84,6 +85,7 @@ type TaskStatus struct {
 	StartedAt   time.Time          `json:"startedAt,omitzero"`
 	Restarts    int                `json:"restarts"` // incarnations beyond the first, and generations that failed
 	Ports       map[string]int     `json:"ports"`
+	Devices     []schema.DeviceUse `json:"devices,omitempty"`
 	Generation  uint64             `json:"generation"`
 	Incarnation int                `json:"incarnation"`
 	Health      schema.HealthState `json:"health,omitempty"`

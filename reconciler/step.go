@@ -72,9 +72,10 @@ type step struct {
 	in  Input
 	out Output
 
-	up   []string        // machines that may get tasks, sorted
-	lost map[string]bool // machines whose tasks are given up
-	asks []ask
+	up     []string        // machines that may get tasks, sorted
+	lost   map[string]bool // machines whose tasks are given up
+	asks   []ask
+	mayRun map[*schema.Job][]string // see eligible
 	// preempted are the tasks that were told to stop when the step began, by
 	// the short name of the task that they were preempted for.
 	preempted map[string][]leaver

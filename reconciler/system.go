@@ -11,7 +11,7 @@ import (
 // that is eligible, also while it is given up; a machine that has none gets
 // the lowest that is free.
 func (s *step) stepSystem(name schema.JobName, want *schema.Job) {
-	eligible := s.snapshot().Eligible(askOf(name.Task(0), want))
+	eligible := s.eligible(want)
 	home := map[string]bool{} // machines that have an index
 	for _, t := range s.tasks(name) {
 		if t.On == "" && t.Machine != "" && t.Stop == nil && !home[t.Machine] && slices.Contains(eligible, t.Machine) {

@@ -22,8 +22,12 @@ type Job struct {
 	Priority Priority          `json:"priority"`
 	Tasks    int               `json:"tasks"` // 0 to MaxTasks; 0 for System, whose number is that of machines
 	Labels   map[string]string `json:"labels,omitempty"`
-	Task     TaskSpec          `json:"task"`
-	Update   UpdatePolicy      `json:"update"`
+	// Constraints must all hold of a machine for it to get a task.
+	Constraints []Constraint `json:"constraints,omitempty"`
+	Preferences []Preference `json:"preferences,omitempty"`
+	Spread      *Spread      `json:"spread,omitempty"` // nil: over racks
+	Task        TaskSpec     `json:"task"`
+	Update      UpdatePolicy `json:"update"`
 }
 
 // ID returns the job's name in the world.
@@ -51,6 +55,9 @@ type TaskResources struct {
 	// Ports are names; the cell chooses a number for each and the task finds
 	// it in MUSTER_PORT_<NAME>.
 	Ports []string `json:"ports,omitempty"`
+	// Devices are countable things, by kind; the task finds the indices of
+	// those that it got in MUSTER_DEVICE_<KIND>.
+	Devices map[string]DeviceAsk `json:"devices,omitempty"`
 }
 
 // Health says how the agent finds out whether a running task does its work.

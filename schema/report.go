@@ -42,6 +42,7 @@ type TaskStatus struct {
 	PID         int            `json:"pid,omitempty"`
 	StartedAt   time.Time      `json:"startedAt,omitzero"` // of the incarnation
 	Ports       map[string]int `json:"ports,omitempty"`
+	Devices     []DeviceUse    `json:"devices,omitempty"`
 	Health      HealthState    `json:"health,omitempty"`
 	// Exits are the last MaxCauses ends of incarnations, oldest first.
 	Exits []Exit `json:"exits,omitempty"`

@@ -76,6 +76,7 @@ func Object(kind schema.Kind, name string, data any) (map[string]any, []Problem)
 	out, ok := c.value(nil, r, data).(map[string]any)
 	if given, isMap := data.(map[string]any); ok && isMap && kind == schema.KindJob {
 		c.system(given, out)
+		c.where(out)
 		c.job(out)
 	}
 	if len(c.problems) > 0 || !ok {
@@ -253,7 +254,7 @@ func (c *check) integer(path []string, r *Rule, n json.Number) {
 
 func (c *check) word(path []string, r *Rule, s string) {
 	if !slices.Contains(r.Words, s) {
-		c.add(Problem{Path: path, Message: fmt.Sprintf("unknown value %q", short(s)), Expected: r.String(), Hint: didYouMean(s, r.Words, nil)})
+		c.add(Problem{Path: path, Message: fmt.Sprintf("unknown value %q", short(s)), Expected: r.String(), Hint: didYouMean(s, r.Words, r.Alias)})
 	}
 }
 
@@ -323,13 +324,12 @@ func (r *Rule) String() string {
 	case Enum:
 		return quoted(r.Words)
 	case List:
-		s := "a list of strings"
 		if r.Min > 0 {
-			s = fmt.Sprintf("a list of %d to %d strings", r.Min, r.Max)
+			return fmt.Sprintf("a list of %d to %d %s", r.Min, r.Max, r.Elem.plural())
 		}
-		return s
+		return "a list of " + r.Elem.plural()
 	case Map:
-		return "a struct of strings"
+		return "a struct of " + r.Elem.plural()
 	case Struct:
 		names := make([]string, len(r.Fields))
 		for i, f := range r.Fields {
@@ -343,6 +343,17 @@ func (r *Rule) String() string {
 		}
 	}
 	return "a string"
+}
+
+// plural says in words what several of r are.
+func (r *Rule) plural() string {
+	switch r.Type {
+	case Struct:
+		return "structs with " + strings.TrimPrefix(r.String(), "a struct with ")
+	case Int:
+		return "integers"
+	}
+	return "strings"
 }
 
 func quoted(words []string) string {

@@ -104,13 +104,16 @@ func typeHint(r *Rule, v any) string {
 		case Int, Priority:
 			return numberHint(r, v)
 		case List:
+			if r.Elem.Type == Struct {
+				return ""
+			}
 			return fmt.Sprintf("write a list: [%s]", listed(r, v))
 		}
 	case json.Number:
 		if r.Type == String {
 			return fmt.Sprintf("write it as a string: %q", v)
 		}
-		if r.Type == List {
+		if r.Type == List && r.Elem.Type != Struct {
 			return fmt.Sprintf("write a list: [%q]", v)
 		}
 	case bool:

@@ -22,17 +22,18 @@ func (c *check) job(job map[string]any) {
 	if !known {
 		return
 	}
+	set := variables(task, ports)
 	c.health(task, ports)
 	if process, ok := task["process"].(map[string]any); ok {
 		if command, ok := process["command"].([]any); ok {
 			for i, arg := range command {
-				c.references([]string{"task", "process", "command", strconv.Itoa(i)}, arg, ports)
+				c.references([]string{"task", "process", "command", strconv.Itoa(i)}, arg, ports, set)
 			}
 		}
 	}
 	if env, ok := task["env"].(map[string]any); ok {
 		for _, k := range slices.Sorted(maps.Keys(env)) {
-			c.references([]string{"task", "env", k}, env[k], ports)
+			c.references([]string{"task", "env", k}, env[k], ports, set)
 		}
 	}
 }
@@ -103,21 +104,33 @@ func (c *check) health(task map[string]any, ports []string) {
 	c.add(p)
 }
 
+// variables lists those that the cell sets for a task.
+func variables(task map[string]any, ports []string) []string {
+	names := []string{"MUSTER_CELL", "MUSTER_USER", "MUSTER_JOB", "MUSTER_TASK_INDEX"}
+	add := func(name string) {
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	for _, p := range ports {
+		add(schema.PortVariable(p))
+	}
+	resources, _ := task["resources"].(map[string]any)
+	devices, _ := resources["devices"].(map[string]any)
+	for _, kind := range slices.Sorted(maps.Keys(devices)) {
+		add(schema.DeviceVariable(kind))
+	}
+	return names
+}
+
 var reference = regexp.MustCompile(`\$+\((MUSTER_[A-Za-z0-9_]*)\)`)
 
 // references checks the $(MUSTER_…) of a string: the cell sets these, so one
 // that it does not set is a mistake, and would be found only at run time.
-func (c *check) references(path []string, v any, ports []string) {
+func (c *check) references(path []string, v any, ports, names []string) {
 	s, ok := v.(string)
 	if !ok || !strings.Contains(s, "$(MUSTER_") {
 		return
-	}
-	names := []string{"MUSTER_CELL", "MUSTER_USER", "MUSTER_JOB", "MUSTER_TASK_INDEX"}
-	for _, p := range ports {
-		name := "MUSTER_PORT_" + strings.ToUpper(strings.ReplaceAll(p, "-", "_"))
-		if !slices.Contains(names, name) {
-			names = append(names, name)
-		}
 	}
 	for _, m := range reference.FindAllStringSubmatch(s, -1) {
 		escaped := strings.IndexByte(m[0], '(')%2 == 0 // $$ stands for one $

@@ -43,7 +43,8 @@ type Rule struct {
 	// Later are fields of a Struct that have a meaning which the cell does
 	// not have yet.
 	Later []string
-	// Alias maps what users of other systems write to what stands for it here.
+	// Alias maps what users of other systems write, as a field of a Struct or
+	// as the word of an Enum, to what stands for it here.
 	Alias map[string]string
 }
 

@@ -14,6 +14,7 @@ type process struct {
 	generation uint64
 	pid        int
 	ports      map[string]int
+	devices    []schema.DeviceUse
 }
 
 // processes returns the live processes of each task.
@@ -22,7 +23,7 @@ func (w *World) processes() map[schema.TaskName][]process {
 	for _, m := range w.machines {
 		for _, h := range m.held {
 			if c := m.live(h); c != nil {
-				out[h.Assignment.Task] = append(out[h.Assignment.Task], process{m, h.Assignment.Generation, c.PID, h.Assignment.Ports})
+				out[h.Assignment.Task] = append(out[h.Assignment.Task], process{m, h.Assignment.Generation, c.PID, h.Assignment.Ports, h.Assignment.Devices})
 			}
 		}
 	}
@@ -41,6 +42,7 @@ func (w *World) check() {
 		w.checkTask(task, all[task])
 	}
 	w.checkPorts(all)
+	w.checkDevices(all)
 	w.checkState()
 	w.checkQuota()
 	w.checkHomes()
@@ -95,6 +97,25 @@ func (w *World) checkPorts(all map[schema.TaskName][]process) {
 					w.violate("port %d of %s has %s and %s", port, s.machine, other, task)
 				}
 				taken[s] = task
+			}
+		}
+	}
+}
+
+// checkDevices: no more of a device is held by processes than there is.
+func (w *World) checkDevices(all map[schema.TaskName][]process) {
+	type device struct {
+		machine, kind string
+		index         int
+	}
+	used := map[device]int{}
+	for task, ps := range all {
+		for _, p := range ps {
+			for _, u := range p.devices {
+				d := device{p.machine.name, u.Kind, u.Index}
+				if used[d] += u.Milli; used[d] > schema.DeviceMilli {
+					w.violate("%d thousandths of %s %d of %s are held, %s among the holders", used[d], d.kind, d.index, d.machine, task)
+				}
 			}
 		}
 	}

@@ -71,6 +71,7 @@ func Service(name string, tasks int, argument string) schema.Job {
 func Heavy(name string, tasks int, priority schema.Priority) schema.Job {
 	j := Service(name, tasks, "heavy")
 	j.Priority, j.Task.Resources.CPUMilli, j.Task.Health = priority, 1300, nil
+	j.Task.Resources.Devices = map[string]schema.DeviceAsk{"gpu": {Count: 1, Milli: 600}}
 	return j
 }
 

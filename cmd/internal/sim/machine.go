@@ -64,7 +64,8 @@ func (m *machine) bootID() string { return m.name + "-" + string(rune('a'+m.boot
 func (m *machine) info() schema.MachineInfo {
 	return schema.MachineInfo{
 		Name: m.name, Boot: m.bootID(), Capacity: schema.Resources{CPUMilli: 4000, RAMBytes: 8 << 30, DiskBytes: 64 << 30},
-		Ports: schema.PortRange{First: 20000, Last: 20099},
+		Ports:   schema.PortRange{First: 20000, Last: 20099},
+		Devices: []schema.DeviceGroup{{Kind: "gpu", Count: 2}},
 	}
 }
 

@@ -68,6 +68,7 @@ func mutants() []*Mutant {
 			}
 		})},
 		{Name: "what leaves counts as gone", Input: leaving},
+		{Name: "who has which device is not stored", Writes: tasks(func(r *schema.TaskRecord) { r.Devices = r.Devices[:len(r.Devices)/2] })},
 		{Name: "tasks need no room", Input: jobs(func(j *schema.Job) { j.Task.Resources.Resources = schema.Resources{} })},
 	}
 }
