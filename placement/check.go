@@ -12,6 +12,7 @@ const fine answer = 0
 const (
 	isDown answer = iota + 1
 	isDraining
+	isCordoned
 	isOther
 	isAvoided
 	isConstrained
@@ -28,7 +29,7 @@ const (
 )
 
 var reasons = [answers]Reason{
-	"", ReasonDown, ReasonDraining, ReasonOther, ReasonAvoided, ReasonConstraint, ReasonNoDevice, ReasonNoAlloc,
+	"", ReasonDown, ReasonDraining, ReasonCordoned, ReasonOther, ReasonAvoided, ReasonConstraint, ReasonNoDevice, ReasonNoAlloc,
 	ReasonDomain, ReasonHeld, ReasonCPU, ReasonRAM, ReasonDisk, ReasonPorts, ReasonDevices,
 }
 
@@ -71,6 +72,8 @@ func (s *Snapshot) admits(c *class, slot int32) answer {
 		return isDown
 	case stateDraining:
 		return isDraining
+	case stateCordoned:
+		return isCordoned
 	}
 	if c.ask.On != "" && c.ask.On != s.nodes[slot].Name {
 		return isOther

@@ -14,6 +14,7 @@ type Reason string
 const (
 	ReasonDown       Reason = "machine is down"
 	ReasonDraining   Reason = "machine is draining"
+	ReasonCordoned   Reason = "machine is cordoned"
 	ReasonOther      Reason = "task belongs on another machine"
 	ReasonAvoided    Reason = "task crashed there recently"
 	ReasonConstraint Reason = "constraint does not hold"

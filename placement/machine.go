@@ -19,6 +19,9 @@ type Machine struct {
 	// Draining is true while the machine is being emptied: it keeps what it
 	// holds until that is moved, and gets nothing new.
 	Draining bool
+	// Cordoned is true while nothing new is wanted on the machine: it keeps
+	// what it holds.
+	Cordoned bool
 	// Devices are countable things of which a task gets some for itself, or
 	// a share of one.
 	Devices []Device

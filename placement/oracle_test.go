@@ -98,7 +98,7 @@ func (o *oracle) freeDevices(m placement.Machine, held []placement.Task) []int {
 
 // admits reports whether nothing but room could be in the way.
 func (o *oracle) admits(m placement.Machine, a placement.Ask) bool {
-	if !m.Up || m.Draining || slices.Contains(a.Avoid, m.Name) || a.On != "" && a.On != m.Name {
+	if !m.Up || m.Draining || m.Cordoned || slices.Contains(a.Avoid, m.Name) || a.On != "" && a.On != m.Name {
 		return false
 	}
 	for _, c := range a.Constraints {

@@ -27,7 +27,7 @@ func drawCell(t *rapid.T) cell {
 	var c cell
 	for i := range rapid.IntRange(1, 6).Draw(t, "machines") {
 		m := placement.Machine{
-			Name: fmt.Sprint("m", i), Up: rapid.IntRange(0, 9).Draw(t, "up") > 0, Draining: rapid.IntRange(0, 9).Draw(t, "drain") == 0,
+			Name: fmt.Sprint("m", i), Up: rapid.IntRange(0, 9).Draw(t, "up") > 0, Draining: rapid.IntRange(0, 9).Draw(t, "drain") == 0, Cordoned: rapid.IntRange(0, 9).Draw(t, "cordon") == 0,
 			Capacity: schema.Resources{
 				CPUMilli: int64(rapid.IntRange(0, 8).Draw(t, "cpu")) * 1000,
 				RAMBytes: int64(rapid.IntRange(0, 8).Draw(t, "ram")), DiskBytes: int64(rapid.IntRange(0, 8).Draw(t, "disk")),

@@ -24,7 +24,8 @@ type story struct {
 }
 
 // The commands: machine, task, ask (also inside place), place, explain,
-// verdict, eligible, claim, and on a machine fail, recover, drain, undrain and remove; gone ends
+// verdict, eligible, claim, and on a machine fail, recover, drain, undrain,
+// cordon, uncordon and remove; gone ends
 // a task, budget bounds the disruption of a job, options sets some, cell
 // begins a new cell.
 func TestScripts(t *testing.T) {
@@ -118,13 +119,14 @@ func (s *story) line(f []string) error {
 	switch f[0] {
 	case "machine":
 		return s.machine(f[1], f[2:])
-	case "fail", "recover", "drain", "undrain":
+	case "fail", "recover", "drain", "undrain", "cordon", "uncordon":
 		m, ok := s.machines[f[1]]
 		if !ok {
 			return fmt.Errorf("no machine %s", f[1])
 		}
 		m.Up = f[0] == "recover" || f[0] != "fail" && m.Up
 		m.Draining = f[0] == "drain" || f[0] != "undrain" && m.Draining
+		m.Cordoned = f[0] == "cordon" || f[0] != "uncordon" && m.Cordoned
 		s.machines[f[1]] = m
 		s.snapshot.SetMachine(m)
 	case "remove":

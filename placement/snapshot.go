@@ -83,6 +83,7 @@ type columns struct {
 const (
 	stateUp uint8 = iota
 	stateDraining
+	stateCordoned
 	stateDown
 	stateGone // the slot is spare
 )
@@ -194,6 +195,8 @@ func stateOf(m Machine) uint8 {
 		return stateDown
 	case m.Draining:
 		return stateDraining
+	case m.Cordoned:
+		return stateCordoned
 	}
 	return stateUp
 }

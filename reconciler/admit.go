@@ -167,6 +167,10 @@ func (a *admission) grows(j *schema.Job) bool {
 func (a *admission) decide(name schema.JobName) bool {
 	d := a.in.Desired.Jobs[name]
 	was := a.in.Admitted[name]
+	if len(d.Unresolved) > 0 { // it names what there is not
+		a.out.Rejected[name] = &d.Unresolved[0]
+		return false
+	}
 	delete(a.out.Rejected, name)
 	grows := a.grows(d.Job)
 	if was != nil {

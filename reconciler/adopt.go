@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/valid"
 )
 
 // Adopt takes a compiled commit into the desired data. A package applies whole
@@ -48,18 +49,11 @@ func Check(c schema.Compiled) (schema.Objects, []schema.Diagnostic) {
 			ds = append(ds, c.Packages[i].Diagnostics...) // warnings
 		}
 	}
-	var all schema.Objects
 	packages := inOrder(a.packages)
-	for _, p := range packages {
-		all.Cells = append(all.Cells, p.Objects.Cells...)
-		all.Tenants = append(all.Tenants, p.Objects.Tenants...)
-		all.Quotas = append(all.Quotas, p.Objects.Quotas...)
-		all.Jobs = append(all.Jobs, p.Objects.Jobs...)
-	}
+	all := resolved(packages)
 	if len(all.Tenants) == 0 && len(packages) > 0 {
 		ds = append(ds, noTenants)
 	}
-	sortObjects(&all)
 	for _, cell := range cellsOf(all) {
 		d := DesiredOf(cell, packages)
 		adm := Admit(AdmitInput{Desired: d})
@@ -67,11 +61,34 @@ func Check(c schema.Compiled) (schema.Objects, []schema.Diagnostic) {
 			if r := adm.Rejected[name]; r != nil {
 				ds = append(ds, *r)
 			}
+			if more := d.Jobs[name].Unresolved; len(more) > 1 {
+				ds = append(ds, more[1:]...)
+			}
 		}
 		ds = append(ds, adm.Warnings...)
 	}
+	return all, fold(ds)
+}
+
+// resolved returns the objects of all packages, with what their names stand for.
+func resolved(packages []*schema.Package) schema.Objects {
+	var all schema.Objects
+	names := valid.NamesOf(packages)
+	for _, p := range packages {
+		o, _ := names.Resolve(p)
+		all.Add(o)
+	}
+	all.Sort()
+	return all
+}
+
+// fold sorts diagnostics, and says once what is the same mistake of the same
+// place: a definition that many jobs share is in each of them.
+func fold(ds []schema.Diagnostic) []schema.Diagnostic {
 	slices.SortStableFunc(ds, schema.Diagnostic.Compare)
-	return all, ds
+	return slices.CompactFunc(ds, func(a, b schema.Diagnostic) bool {
+		return a.Line > 0 && a.Position == b.Position && a.Message == b.Message
+	})
 }
 
 // noTenants is what a repository is told that lets everybody do everything.
@@ -87,13 +104,6 @@ func cellsOf(o schema.Objects) []string {
 		names[o.Jobs[i].Cell] = true
 	}
 	return slices.Sorted(maps.Keys(names))
-}
-
-func sortObjects(o *schema.Objects) {
-	slices.SortFunc(o.Cells, func(a, b schema.Cell) int { return strings.Compare(a.Name, b.Name) })
-	slices.SortFunc(o.Tenants, func(a, b schema.Tenant) int { return strings.Compare(a.Name, b.Name) })
-	slices.SortFunc(o.Quotas, func(a, b schema.Quota) int { return strings.Compare(a.Name, b.Name) })
-	slices.SortFunc(o.Jobs, func(a, b schema.Job) int { return a.ID().Compare(b.ID()) })
 }
 
 // adoption is the packages of the next head while it is being found.
@@ -200,17 +210,11 @@ func (a *adoption) rejectDuplicates(wanted func(*schema.Package) bool) bool {
 
 func duplicate(key schema.ObjectKey, here, there schema.Position) schema.Diagnostic {
 	return schema.Diagnostic{
-		Severity: schema.Error, Position: here, Field: fieldOf(key),
+		Severity: schema.Error, Position: here, Field: key.Field(),
 		Message:  fmt.Sprintf("%s is declared by two packages, here and at %s", key, there),
 		Expected: "one package that declares it",
 		Hint:     "rename one of them, or remove it",
 	}
-}
-
-// fieldOf returns the data path of an object: a job's by its own name, as it
-// stands in the file.
-func fieldOf(key schema.ObjectKey) string {
-	return string(key.Kind) + "." + key.Name[strings.LastIndexByte(key.Name, '/')+1:]
 }
 
 // cells returns the names of the declared cells.
@@ -224,8 +228,8 @@ func (a *adoption) cells() map[string]bool {
 	return out
 }
 
-// unknownCells returns a diagnostic for each job and quota of a cell that is
-// not declared, when any is.
+// unknownCells returns a diagnostic for each object of a cell that is not
+// declared, when any is.
 func unknownCells(p *schema.Package, cells map[string]bool) []schema.Diagnostic {
 	if len(cells) == 0 {
 		return nil
@@ -234,7 +238,7 @@ func unknownCells(p *schema.Package, cells map[string]bool) []schema.Diagnostic 
 	check := func(key schema.ObjectKey, cell string) {
 		if !cells[cell] {
 			ds = append(ds, schema.Diagnostic{
-				Severity: schema.Error, Position: p.Origins[key], Field: fieldOf(key) + ".cell",
+				Severity: schema.Error, Position: p.Origins[key], Field: key.Field() + ".cell",
 				Message: fmt.Sprintf("no cell %q is declared", cell), Expected: "one of " + strings.Join(slices.Sorted(maps.Keys(cells)), ", "),
 				Hint: "correct the name, or declare the cell in cells/",
 			})
@@ -245,6 +249,9 @@ func unknownCells(p *schema.Package, cells map[string]bool) []schema.Diagnostic 
 	}
 	for _, q := range p.Objects.Quotas {
 		check(schema.ObjectKey{Kind: schema.KindQuota, Name: q.Name}, q.Cell)
+	}
+	for _, m := range p.Objects.Machines {
+		check(schema.ObjectKey{Kind: schema.KindMachine, Name: m.Cell + "/" + m.Name}, m.Cell)
 	}
 	return ds
 }
@@ -288,17 +295,43 @@ func (a *adoption) events(s *State, commit string, now time.Time) []schema.Event
 	for _, dir := range slices.Sorted(maps.Keys(a.stale)) {
 		out = append(out, schema.Event{At: now, Kind: schema.EventStale, Commit: commit, Message: dir + ": " + reasonOf(a.stale[dir])})
 	}
-	return append(out, a.rejections(s, commit, now)...)
+	desired := DesiredOf(s.Cell, inOrder(a.packages))
+	for _, e := range slices.Concat(cordons(s.desired(), &desired), rejections(s, desired)) {
+		e.At, e.Commit = now, commit
+		out = append(out, e)
+	}
+	return out
+}
+
+// cordons returns an event for each machine that is to get no new tasks from now
+// on, or may again.
+func cordons(was, is *Desired) []schema.Event {
+	names := map[string]bool{}
+	for _, d := range []*Desired{was, is} {
+		for name := range d.Machines {
+			names[name] = was.Machines[name].Cordon != is.Machines[name].Cordon
+		}
+	}
+	var out []schema.Event
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		switch {
+		case !names[name]:
+		case is.Machines[name].Cordon:
+			out = append(out, schema.Event{Kind: schema.EventMachine, Machine: name, Message: "cordoned: it gets no new tasks"})
+		default:
+			out = append(out, schema.Event{Kind: schema.EventMachine, Machine: name, Message: "no longer cordoned"})
+		}
+	}
+	return out
 }
 
 // rejections returns an event for each job that will not be admitted.
-func (a *adoption) rejections(s *State, commit string, now time.Time) []schema.Event {
-	desired := DesiredOf(s.Cell, inOrder(a.packages))
+func rejections(s *State, desired Desired) []schema.Event {
 	verdict := Admit(AdmitInput{Desired: desired, Admitted: s.admitted()})
 	var out []schema.Event
 	for _, name := range desired.names() {
 		if why := verdict.Rejected[name]; why != nil {
-			out = append(out, schema.Event{At: now, Kind: schema.EventReject, Job: name.Short(), Commit: commit, Message: why.Error()})
+			out = append(out, schema.Event{Kind: schema.EventReject, Job: name.Short(), Message: why.Error()})
 		}
 	}
 	return out

@@ -191,6 +191,20 @@ func pkg(dir string, objects ...any) *schema.Package {
 		case schema.Job:
 			p.Objects.Jobs = append(p.Objects.Jobs, o)
 			key = schema.ObjectKey{Kind: schema.KindJob, Name: o.ID().String()}
+		case namedJob:
+			o.Priority = schema.PriorityNamed
+			p.Objects.Jobs = append(p.Objects.Jobs, o.Job)
+			key = schema.ObjectKey{Kind: schema.KindJob, Name: o.ID().String()}
+			p.References = append(p.References, schema.Reference{
+				From: key, Field: "priority", To: schema.ObjectKey{Kind: schema.KindPriority, Name: o.priority},
+				At: schema.Position{Path: dir + "/x.cue", Line: i + 1, Column: 40},
+			})
+		case schema.Machine:
+			p.Objects.Machines = append(p.Objects.Machines, o)
+			key = schema.ObjectKey{Kind: schema.KindMachine, Name: o.Cell + "/" + o.Name}
+		case schema.NamedPriority:
+			p.Objects.Priorities = append(p.Objects.Priorities, o)
+			key = schema.ObjectKey{Kind: schema.KindPriority, Name: o.Name}
 		case schema.Quota:
 			p.Objects.Quotas = append(p.Objects.Quotas, o)
 			key = schema.ObjectKey{Kind: schema.KindQuota, Name: o.Name}
@@ -205,7 +219,14 @@ func pkg(dir string, objects ...any) *schema.Package {
 		}
 		p.Origins[key] = schema.Position{Path: strings.TrimPrefix(dir+"/x.cue", "./"), Line: i + 1, Column: 1}
 	}
+	slices.SortFunc(p.References, func(a, b schema.Reference) int { return a.From.Compare(b.From) })
 	return p
+}
+
+// namedJob is a job that has its priority by name.
+type namedJob struct {
+	schema.Job
+	priority string
 }
 
 // good is a package that compiles, bad one that does not.

@@ -135,6 +135,7 @@ func (d *describer) systemTasks(name schema.JobName, have []*schema.TaskRecord, 
 	for _, t := range have {
 		m := d.in.State.Machines[t.On]
 		switch {
+		case t.Machine == "" && d.in.State.desired().Machines[t.On].Cordon: // it gets nothing new
 		case m == nil || !m.LostSince.IsZero():
 			if t.Machine != "" {
 				others = append(others, t)
@@ -279,13 +280,19 @@ func (d *describer) state(name schema.TaskName, r *schema.TaskRecord, t *TaskSta
 }
 
 func (d *describer) machines() {
+	declared := d.in.State.desired().Machines
 	for _, name := range d.in.State.machineNames() {
 		r := d.in.State.Machines[name]
 		health, _ := d.in.Observed.health(name, d.in.Now)
 		d.status.Machines = append(d.status.Machines, MachineStatus{
 			Name: name, Health: string(health), Capacity: r.Capacity, Used: d.used[name], Tasks: d.held[name],
-			Devices: r.Devices, Attributes: r.Attributes, Notes: append(slices.Clone(r.Notes), busyNote(d.in.Observed.machines[name])...),
+			Cordoned: declared[name].Cordon, Devices: r.Devices, Attributes: declared[name].attributes(&r.MachineInfo), Notes: append(slices.Clone(r.Notes), busyNote(d.in.Observed.machines[name])...),
 		})
+	}
+	for _, name := range slices.Sorted(maps.Keys(declared)) {
+		if d.in.State.Machines[name] == nil {
+			d.status.Notes = append(d.status.Notes, declared[name].neverJoined().Error())
+		}
 	}
 	if len(d.status.Machines) == 0 && len(d.status.Jobs) > 0 {
 		d.waiting("no machine has joined: start muster-agent on one")

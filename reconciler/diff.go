@@ -39,6 +39,7 @@ func Diff(old, next *schema.Job) (Change, []FieldChange) {
 	field(old.Priority != next.Priority, "priority", InPlace)
 	field(old.Tasks != next.Tasks, "tasks", InPlace)
 	field(!maps.Equal(old.Labels, next.Labels), "labels", InPlace)
+	field(!maps.Equal(old.Annotations, next.Annotations), "annotations", InPlace)
 	field(old.Update != next.Update, "update", InPlace)
 	field(schema.DigestOf(old.Preferences) != schema.DigestOf(next.Preferences), "preferences", InPlace)
 	field(schema.DigestOf(old.Spread) != schema.DigestOf(next.Spread), "spread", InPlace)

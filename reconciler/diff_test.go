@@ -98,7 +98,7 @@ func TestDiffKnowsAllFields(t *testing.T) {
 	}
 	full := func() schema.Job {
 		j := service("u", "web", 3, "v")
-		j.Labels, j.Task.Env = map[string]string{"a": "b"}, map[string]string{"A": "b"}
+		j.Labels, j.Annotations, j.Task.Env = map[string]string{"a": "b"}, map[string]string{"a": "b"}, map[string]string{"A": "b"}
 		j.Task.Health = &schema.Health{HTTP: &schema.HTTPCheck{Port: "http", Path: "/"}}
 		j.Constraints = []schema.Constraint{{Attribute: "arch", Operator: "=", Value: "a"}}
 		j.Preferences = []schema.Preference{{Constraint: j.Constraints[0], Weight: 1}}

@@ -30,7 +30,8 @@ func Explain(in DescribeInput, status *Status, name string) (Explanation, bool) 
 	e := Explanation{Name: name, Tasks: []TaskStatus{}}
 	for i := range status.Jobs {
 		if status.Jobs[i].Name == job.Short() {
-			e.Job = &status.Jobs[i]
+			j := status.Jobs[i]
+			e.Job = &j
 		}
 	}
 	for i := range status.Rejected {
@@ -46,6 +47,9 @@ func Explain(in DescribeInput, status *Status, name string) (Explanation, bool) 
 	}
 	if r := in.State.Jobs[job]; r != nil {
 		e.Origin = r.Origin
+		if data := in.State.Data[r.Admitted]; data != nil && e.Job != nil {
+			e.Job.Annotations = data.Annotations
+		}
 		e.addRecords(in, r, index, isTask)
 	}
 	if d, ok := in.State.desired().Jobs[job]; ok {

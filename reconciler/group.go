@@ -183,7 +183,10 @@ func labelsOf(name schema.JobName, data *schema.Job) map[string]string {
 	out := map[string]string{schema.LabelUser: name.User, schema.LabelJob: name.Job}
 	if data != nil {
 		maps.Copy(out, data.Labels)
-		out[schema.LabelKind], out[schema.LabelBand] = string(data.Kind), string(data.Priority.Band())
+		out[schema.LabelKind] = string(data.Kind)
+		if data.Priority != schema.PriorityNamed { // then nobody declares it, and its band is unknown
+			out[schema.LabelBand] = string(data.Priority.Band())
+		}
 	}
 	return out
 }

@@ -35,6 +35,15 @@ func Join(s *State, info schema.MachineInfo, now time.Time) (epoch uint64, write
 	return r.Epoch, []Write{{keyMachine + info.Name, schema.Canonical(r)}}, []schema.Event{e}
 }
 
+// neverJoined warns of a machine that is declared and unknown to the cell.
+func (m DesiredMachine) neverJoined() schema.Diagnostic {
+	key := schema.ObjectKey{Kind: schema.KindMachine, Name: m.Cell + "/" + m.Name}
+	return schema.Diagnostic{
+		Severity: schema.Warning, Position: m.Origin, Field: key.Field(), Message: "no machine of this name has ever joined",
+		Hint: "start its agent, or correct the name",
+	}
+}
+
 // survey is how many of the cell's machines are how.
 type survey struct {
 	all     int      // that were not given up long ago

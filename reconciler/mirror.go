@@ -40,7 +40,11 @@ func (s *step) snapshot() *placement.Snapshot {
 // machineOf returns a machine as placement sees it.
 func (s *step) machineOf(name string) placement.Machine {
 	info := s.base.Machines[name].MachineInfo
-	m := placement.Machine{Name: name, Capacity: info.Capacity, Ports: info.Ports, Attributes: info.Attributes, Up: s.isUp(name)}
+	declared := s.base.desired().Machines[name]
+	m := placement.Machine{
+		Name: name, Capacity: info.Capacity, Ports: info.Ports, Attributes: declared.attributes(&info),
+		Up: s.isUp(name), Cordoned: declared.Cordon,
+	}
 	for _, g := range info.Devices {
 		m.Devices = append(m.Devices, placement.Device{Kind: g.Kind, Model: g.Model, Count: g.Count})
 	}

@@ -103,7 +103,8 @@ func (s *step) placementAsk(a ask) placement.Ask {
 		}
 	}
 	// Where every machine is to be avoided, avoiding helps nobody.
-	if !slices.ContainsFunc(s.up, func(m string) bool { return !slices.Contains(p.Avoid, m) }) {
+	machines := s.base.desired().Machines
+	if !slices.ContainsFunc(s.up, func(m string) bool { return !machines[m].Cordon && !slices.Contains(p.Avoid, m) }) {
 		p.Avoid = nil
 	}
 	return p

@@ -42,6 +42,7 @@ func TestScripts(t *testing.T) {
 //	busy NAME PORT   a port of a machine is in use by others
 //	crash            the master is replaced
 //	status, why NAME what users see
+//	data NAME        some of what a job was admitted with
 //	store            the keys of the store
 func (c *cell) play(t *testing.T, d *datadriven.TestData) string {
 	t.Helper()
@@ -81,6 +82,10 @@ func (c *cell) play(t *testing.T, d *datadriven.TestData) string {
 		s := c.status()
 		e, known := reconciler.Explain(c.described(), &s, args[0])
 		return fmt.Sprintln(strings.Join(append(e.Lines(), fmt.Sprintf("known: %t", known)), "\n"))
+	case "data":
+		job, _ := schema.ParseJobName("c/" + args[0])
+		j := c.state.Data[c.state.Jobs[job].Admitted]
+		return fmt.Sprintf("priority %d, %d tasks of %s\n", j.Priority, j.Tasks, strings.Join(j.Task.Process.Command, " "))
 	case "store":
 		return strings.Join(slices.Sorted(maps.Keys(c.docs)), "\n") + "\n"
 	}
@@ -226,7 +231,14 @@ func summary(s reconciler.Status) string {
 		b.WriteString("\n")
 	}
 	for _, m := range s.Machines {
-		fmt.Fprintf(&b, "machine %s: %s, %d tasks, cpuMilli %d of %d\n", m.Name, m.Health, m.Tasks, m.Used.CPUMilli, m.Capacity.CPUMilli)
+		fmt.Fprintf(&b, "machine %s: %s, %d tasks, cpuMilli %d of %d", m.Name, m.Health, m.Tasks, m.Used.CPUMilli, m.Capacity.CPUMilli)
+		if m.Cordoned {
+			b.WriteString(", cordoned")
+		}
+		for _, k := range slices.Sorted(maps.Keys(m.Attributes)) {
+			fmt.Fprintf(&b, ", %s=%s", k, m.Attributes[k])
+		}
+		b.WriteString("\n")
 	}
 	return b.String()
 }
@@ -271,6 +283,12 @@ func object(t *testing.T, kind, name string, fields []string) any {
 		if j.Kind = schema.JobKind(kind); j.Kind == schema.System {
 			j.Tasks = 0
 		}
+		if i := slices.IndexFunc(fields, func(f string) bool { return strings.HasPrefix(f, `priority="`) }); i >= 0 {
+			named := strings.Trim(strings.TrimPrefix(fields[i], "priority="), `"`)
+			fields = slices.Delete(fields, i, i+1)
+			filled(&j)
+			return namedJob{j, named}
+		}
 		filled(&j)
 		return j
 	case "quota":
@@ -279,6 +297,14 @@ func object(t *testing.T, kind, name string, fields []string) any {
 		return q
 	case "tenant":
 		o := schema.Tenant{Name: name, Users: []string{name}}
+		filled(&o)
+		return o
+	case "machine":
+		o := schema.Machine{Name: name, Cell: "c"}
+		filled(&o)
+		return o
+	case "priority":
+		o := schema.NamedPriority{Name: name}
 		filled(&o)
 		return o
 	case "cell":

@@ -47,14 +47,16 @@ type Rejection struct {
 
 // MachineStatus is one machine.
 type MachineStatus struct {
-	Name       string               `json:"name"`
-	Health     string               `json:"health"` // up, silent, lost
-	Capacity   schema.Resources     `json:"capacity"`
-	Used       schema.Resources     `json:"used"` // limits of what it holds
-	Tasks      int                  `json:"tasks"`
-	Devices    []schema.DeviceGroup `json:"devices,omitempty"`
-	Attributes map[string]string    `json:"attributes,omitempty"`
-	Notes      []string             `json:"notes,omitempty"`
+	Name     string               `json:"name"`
+	Health   string               `json:"health"` // up, silent, lost
+	Capacity schema.Resources     `json:"capacity"`
+	Used     schema.Resources     `json:"used"` // limits of what it holds
+	Tasks    int                  `json:"tasks"`
+	Devices  []schema.DeviceGroup `json:"devices,omitempty"`
+	Cordoned bool                 `json:"cordoned"` // gets no new tasks
+	// Attributes are what its agent reports, and over it the declared labels.
+	Attributes map[string]string `json:"attributes,omitempty"`
+	Notes      []string          `json:"notes,omitempty"`
 }
 
 // JobStatus is one job. Desired = Running + Pending + Failed + Done once the
@@ -74,6 +76,9 @@ type JobStatus struct {
 	Done     int               `json:"done"`
 	Updating int               `json:"updating"` // run data older than admitted
 	Reason   string            `json:"reason"`   // why it is not as desired, "" if it is
+	// Annotations are told only of a job that is asked for by name: those of all
+	// jobs may be larger than all else.
+	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
 // TaskStatus is one task that exists or should.

@@ -7,9 +7,9 @@ import (
 )
 
 // stepSystem brings the tasks of a system job forward: one on each machine that
-// is eligible and not given up. An index stays with its machine for as long as
-// that is eligible, also while it is given up; a machine that has none gets
-// the lowest that is free.
+// is eligible and not given up; a cordoned one keeps what it has and gets none.
+// An index stays with its machine for as long as that is eligible, also while
+// it is given up; a machine that has none gets the lowest that is free.
 func (s *step) stepSystem(name schema.JobName, want *schema.Job) {
 	eligible := s.eligible(want)
 	home := map[string]bool{} // machines that have an index
@@ -44,7 +44,7 @@ func (s *step) giveIndices(name schema.JobName, eligible []string, home map[stri
 	have := s.tasks(name)
 	next := 0
 	for _, machine := range eligible {
-		if home[machine] || s.gone(machine) {
+		if home[machine] || s.gone(machine) || s.cordoned(machine) {
 			continue
 		}
 		for len(have) > 0 && have[0].Index == next {
@@ -55,6 +55,9 @@ func (s *step) giveIndices(name schema.JobName, eligible []string, home map[stri
 		next++
 	}
 }
+
+// cordoned reports whether a machine shall get nothing new.
+func (s *step) cordoned(machine string) bool { return s.base.desired().Machines[machine].Cordon }
 
 // gone reports whether a machine was given up and has not returned.
 func (s *step) gone(machine string) bool {

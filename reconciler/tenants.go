@@ -83,7 +83,7 @@ func (t tenants) violations(p *schema.Package) []schema.Diagnostic {
 	for key, pos := range p.Origins {
 		if key.Kind.Admin() && !admin && (len(t) > 0 || key.Kind == schema.KindTenant) {
 			ds = append(ds, schema.Diagnostic{
-				Severity: schema.Error, Position: pos, Field: fieldOf(key),
+				Severity: schema.Error, Position: pos, Field: key.Field(),
 				Message:  fmt.Sprintf("directory %s may not declare a %s", p.Dir, key.Kind),
 				Expected: "the root package, cells/, or a path of a tenant with the capability admin",
 				Hint:     "move it there, where its owners see it",
@@ -98,7 +98,7 @@ func (t tenants) violations(p *schema.Package) []schema.Diagnostic {
 		j := &p.Objects.Jobs[i]
 		if d := t.mayName(owner, p.Dir, j.User); d != nil {
 			key := schema.ObjectKey{Kind: schema.KindJob, Name: j.ID().String()}
-			d.Position, d.Field = p.Origins[key], fieldOf(key)+".user"
+			d.Position, d.Field = p.Origins[key], key.Field()+".user"
 			ds = append(ds, *d)
 		}
 	}

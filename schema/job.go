@@ -22,6 +22,8 @@ type Job struct {
 	Priority Priority          `json:"priority"`
 	Tasks    int               `json:"tasks"` // 0 to MaxTasks; 0 for System, whose number is that of machines
 	Labels   map[string]string `json:"labels,omitempty"`
+	// Annotations are free text for tools; muster shows them and acts on none.
+	Annotations map[string]string `json:"annotations,omitempty"`
 	// Constraints must all hold of a machine for it to get a task.
 	Constraints []Constraint `json:"constraints,omitempty"`
 	Preferences []Preference `json:"preferences,omitempty"`

@@ -1,20 +1,30 @@
 package schema
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
 
 // Kind is the kind of a declared object: the name of its top-level field.
 type Kind string
 
 // The kinds that a package may declare.
 const (
-	KindCell   Kind = "cell"
-	KindTenant Kind = "tenant"
-	KindQuota  Kind = "quota"
-	KindJob    Kind = "job"
+	KindCell     Kind = "cell"
+	KindMachine  Kind = "machine"
+	KindPriority Kind = "priority"
+	KindTenant   Kind = "tenant"
+	KindQuota    Kind = "quota"
+	KindJob      Kind = "job"
 )
 
 // Kinds lists the kinds in the order in which they are reported.
-func Kinds() []Kind { return []Kind{KindCell, KindTenant, KindQuota, KindJob} }
+func Kinds() []Kind {
+	return []Kind{KindCell, KindMachine, KindPriority, KindTenant, KindQuota, KindJob}
+}
 
 // Admin reports whether k is accepted only from the root package, from cells/
 // and from paths of a tenant with the capability admin.
@@ -27,7 +37,24 @@ type Cell struct {
 	Quota string `json:"quota"`
 }
 
-// CapabilityAdmin lets a tenant's paths declare cells, tenants and quotas.
+// Machine is what the repository says of a machine. It need not have joined.
+type Machine struct {
+	Name string `json:"name"`
+	Cell string `json:"cell"`
+	// Labels are attributes of the machine, beside those that its agent
+	// reports; of two by one name the label counts.
+	Labels map[string]string `json:"labels,omitempty"`
+	// Cordon keeps new tasks away. What runs on the machine goes on.
+	Cordon bool `json:"cordon"`
+}
+
+// NamedPriority is a name for a priority.
+type NamedPriority struct {
+	Name  string   `json:"name"`
+	Value Priority `json:"value"`
+}
+
+// CapabilityAdmin lets a tenant's paths declare objects of all kinds.
 const CapabilityAdmin = "admin"
 
 // Tenant says who owns which paths of the repository, and what may be declared
@@ -57,12 +84,43 @@ type Quota struct {
 // ObjectKey identifies a declared object within a repository: "job
 // local/search/web", "quota search-prod", …
 type ObjectKey struct {
-	Kind Kind   `json:"kind"`
-	Name string `json:"name"` // a job's is its BNS name
+	Kind Kind `json:"kind"`
+	// Name is a job's BNS name, a machine's cell/name, and else what the
+	// object is declared under.
+	Name string `json:"name"`
 }
 
 // String returns the kind and the name.
 func (k ObjectKey) String() string { return fmt.Sprintf("%s %s", k.Kind, k.Name) }
+
+// Compare orders keys by kind, as text, and name.
+func (k ObjectKey) Compare(o ObjectKey) int {
+	return cmp.Or(strings.Compare(string(k.Kind), string(o.Kind)), strings.Compare(k.Name, o.Name))
+}
+
+// Declared returns the name under which the object is declared.
+func (k ObjectKey) Declared() string { return k.Name[strings.LastIndexByte(k.Name, '/')+1:] }
+
+// Field returns the data path of the object as CUE writes it, such as job.web
+// or machine."m-17".
+func (k ObjectKey) Field() string {
+	name := k.Declared()
+	if !identifier(name) {
+		name = strconv.Quote(name)
+	}
+	return string(k.Kind) + "." + name
+}
+
+// identifier reports whether s needs no quotes as a label of CUE.
+func identifier(s string) bool {
+	for i, c := range []byte(s) {
+		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_' || c == '$'
+		if !letter && (i == 0 || c < '0' || c > '9') {
+			return false
+		}
+	}
+	return s != ""
+}
 
 // MarshalText returns kind:name.
 func (k ObjectKey) MarshalText() ([]byte, error) { return []byte(string(k.Kind) + ":" + k.Name), nil }
@@ -79,21 +137,92 @@ func (k *ObjectKey) UnmarshalText(b []byte) error {
 }
 
 // Objects is a set of declared objects, each list sorted by name (jobs by
-// cell, user and name). It is what `muster render` prints.
+// cell, user and name, machines by cell and name). It is what `muster render`
+// prints.
 type Objects struct {
-	Cells   []Cell   `json:"cells"`
-	Tenants []Tenant `json:"tenants"`
-	Quotas  []Quota  `json:"quotas"`
-	Jobs    []Job    `json:"jobs"`
+	Cells      []Cell          `json:"cells"`
+	Machines   []Machine       `json:"machines"`
+	Priorities []NamedPriority `json:"priorities"`
+	Tenants    []Tenant        `json:"tenants"`
+	Quotas     []Quota         `json:"quotas"`
+	Jobs       []Job           `json:"jobs"`
+}
+
+// Add appends the objects of p. Sort is to follow.
+func (o *Objects) Add(p Objects) {
+	o.Cells = append(o.Cells, p.Cells...)
+	o.Machines = append(o.Machines, p.Machines...)
+	o.Priorities = append(o.Priorities, p.Priorities...)
+	o.Tenants = append(o.Tenants, p.Tenants...)
+	o.Quotas = append(o.Quotas, p.Quotas...)
+	o.Jobs = append(o.Jobs, p.Jobs...)
+}
+
+// Each calls f with each object, as a pointer into o's lists, and its key.
+func (o *Objects) Each(f func(key ObjectKey, object any)) {
+	for i := range o.Cells {
+		f(ObjectKey{KindCell, o.Cells[i].Name}, &o.Cells[i])
+	}
+	for i := range o.Machines {
+		f(ObjectKey{KindMachine, o.Machines[i].Cell + "/" + o.Machines[i].Name}, &o.Machines[i])
+	}
+	for i := range o.Priorities {
+		f(ObjectKey{KindPriority, o.Priorities[i].Name}, &o.Priorities[i])
+	}
+	for i := range o.Tenants {
+		f(ObjectKey{KindTenant, o.Tenants[i].Name}, &o.Tenants[i])
+	}
+	for i := range o.Quotas {
+		f(ObjectKey{KindQuota, o.Quotas[i].Name}, &o.Quotas[i])
+	}
+	for i := range o.Jobs {
+		f(ObjectKey{KindJob, o.Jobs[i].ID().String()}, &o.Jobs[i])
+	}
+}
+
+// Sort sorts each list, and makes an empty one of one that is nil: the document
+// has one form.
+func (o *Objects) Sort() {
+	o.Cells = sorted(o.Cells, func(a, b *Cell) int { return strings.Compare(a.Name, b.Name) })
+	o.Machines = sorted(o.Machines, func(a, b *Machine) int {
+		return cmp.Or(strings.Compare(a.Cell, b.Cell), strings.Compare(a.Name, b.Name))
+	})
+	o.Priorities = sorted(o.Priorities, func(a, b *NamedPriority) int { return strings.Compare(a.Name, b.Name) })
+	o.Tenants = sorted(o.Tenants, func(a, b *Tenant) int { return strings.Compare(a.Name, b.Name) })
+	o.Quotas = sorted(o.Quotas, func(a, b *Quota) int { return strings.Compare(a.Name, b.Name) })
+	o.Jobs = sorted(o.Jobs, func(a, b *Job) int { return a.ID().Compare(b.ID()) })
+}
+
+func sorted[T any](l []T, compare func(a, b *T) int) []T {
+	if l == nil {
+		return []T{}
+	}
+	slices.SortFunc(l, func(a, b T) int { return compare(&a, &b) })
+	return l
 }
 
 // Package is what one directory of a commit declares: the unit of compilation,
 // of caching and of blame. Dir is relative to the repository's root, "." for
 // the root itself.
 type Package struct {
-	Dir     string  `json:"dir"`
+	Dir string `json:"dir"`
+	// Objects are as they are declared: what a name in References stands for
+	// is not in them yet. See valid.Names.
 	Objects Objects `json:"objects"`
 	// Origins says where each object is declared. It is kept beside the
 	// objects, so that a line that moves changes no object.
 	Origins map[ObjectKey]Position `json:"origins"`
+	// References are the names of objects that may be declared elsewhere,
+	// sorted by From and Field.
+	References []Reference `json:"references,omitempty"`
+}
+
+// Reference is a name in an object that stands for another object. Packages
+// compile one by one, so only who has all packages of a commit, or of a cell's
+// head, can say what it stands for.
+type Reference struct {
+	From  ObjectKey `json:"from"`
+	Field string    `json:"field"` // data path of the name within From, such as priority
+	To    ObjectKey `json:"to"`
+	At    Position  `json:"at"` // of the name
 }

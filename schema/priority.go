@@ -4,6 +4,11 @@ package schema
 // non-overlapping small integers; the numbers are ours).
 const MaxPriority = 399
 
+// PriorityNamed stands, in the objects of a Package, for the number of a
+// declared priority that the job has by name: a Reference of the package holds
+// the name. No job that a cell admits has it.
+const PriorityNamed Priority = -1
+
 // Band is a range of priorities that share their rules of quota and preemption.
 type Band string
 

@@ -122,7 +122,7 @@ Exit codes: 0 yes, 1 differences or not converged, 2 the input is invalid,
 		return &failure{code: exitInvalid, err: fmt.Errorf("%s: %w", cmd.CommandPath(), err), hint: cmd.CommandPath() + " --help lists the flags"}
 	})
 	root.AddCommand(
-		newInit(std), newValidate(std), newRender(std),
+		newInit(std), newValidate(std), newRender(std), newDiff(std),
 		newDev(std), newMaster(std), newDemo(std),
 		newStatus(std), newWhy(std), newEvents(std), newLogs(std), newWait(std), newReconcile(std),
 		newSimulate(std),

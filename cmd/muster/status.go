@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"maps"
@@ -39,10 +40,13 @@ that --selector picks. Of jobs, "converged" is said of them alone.`,
 			if err != nil {
 				return err
 			}
+			if err := annotate(cmd.Context(), cl, s, args); err != nil {
+				return err
+			}
 			if out.value == "json" {
 				return printJSON(std.out, s)
 			}
-			return printStatus(std.out, s, len(args) == 1)
+			return printStatus(std.out, s, strings.Join(args, ""))
 		},
 	}
 	m.add(c)
@@ -51,9 +55,22 @@ that --selector picks. Of jobs, "converged" is said of them alone.`,
 	return c
 }
 
-// printStatus writes s for people. History is told only of what was asked for
-// by name.
-func printStatus(w io.Writer, s *reconciler.Status, history bool) error {
+// annotate adds the annotations of the job that was asked for by name, if one
+// was.
+func annotate(ctx context.Context, cl *client.Client, s *reconciler.Status, args []string) error {
+	if len(args) == 0 || !strings.Contains(args[0], "/") || len(s.Jobs) != 1 {
+		return nil
+	}
+	why, err := cl.Why(ctx, s.Jobs[0].Name, -1)
+	if err == nil && why.Job != nil {
+		s.Jobs[0].Annotations = why.Job.Annotations
+	}
+	return err
+}
+
+// printStatus writes s for people. Details and history are told only of what
+// was asked for by name; name is "" for the whole cell.
+func printStatus(w io.Writer, s *reconciler.Status, name string) error {
 	p := painter(isTerminal(w))
 	state := p.paint(green, "converged")
 	if !s.Converged {
@@ -82,7 +99,8 @@ func printStatus(w io.Writer, s *reconciler.Status, history bool) error {
 	if err := table(w, taskRows(s.Tasks)); err != nil {
 		return err
 	}
-	if history {
+	if name != "" {
+		printDetails(w, s, name)
 		for _, t := range s.Tasks {
 			for _, h := range t.History {
 				fmt.Fprintf(w, "%s: %s\n", t.Name, h)
@@ -90,6 +108,26 @@ func printStatus(w io.Writer, s *reconciler.Status, history bool) error {
 		}
 	}
 	return nil
+}
+
+// printDetails writes the attributes of a machine, or the labels and annotations
+// of a job.
+func printDetails(w io.Writer, s *reconciler.Status, name string) {
+	if !strings.Contains(name, "/") && len(s.Machines) == 1 {
+		for _, k := range slices.Sorted(maps.Keys(s.Machines[0].Attributes)) {
+			fmt.Fprintf(w, "attribute %s: %s\n", k, s.Machines[0].Attributes[k])
+		}
+	}
+	if !strings.Contains(name, "/") || len(s.Jobs) != 1 {
+		return
+	}
+	for _, k := range slices.Sorted(maps.Keys(s.Jobs[0].Labels)) {
+		fmt.Fprintf(w, "label %s: %s\n", k, s.Jobs[0].Labels[k])
+	}
+	for _, k := range slices.Sorted(maps.Keys(s.Jobs[0].Annotations)) {
+		lines := strings.Split(strings.ReplaceAll(s.Jobs[0].Annotations[k], "\r", ""), "\n")
+		fmt.Fprintf(w, "annotation %s: %s\n", k, strings.Join(lines, "\n    "))
+	}
 }
 
 // printTrouble writes what of the newest commit was not taken.
@@ -109,6 +147,9 @@ func printTrouble(w io.Writer, p painter, s *reconciler.Status) {
 func machineRows(machines []reconciler.MachineStatus) [][]string {
 	rows := [][]string{{"MACHINE", "HEALTH", "TASKS", "CPU (milli)", "RAM", "DISK", "NOTES"}}
 	for _, m := range machines {
+		if m.Cordoned {
+			m.Health += ", cordoned"
+		}
 		rows = append(rows, []string{
 			m.Name, m.Health, strconv.Itoa(m.Tasks),
 			fmt.Sprintf("%d of %d", m.Used.CPUMilli, m.Capacity.CPUMilli),

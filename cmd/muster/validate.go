@@ -70,6 +70,7 @@ func operand(args []string) string {
 // compiledRepo is a config repository after all checks that need no cell.
 type compiledRepo struct {
 	tree        schema.Tree
+	compiled    schema.Compiled
 	objects     schema.Objects
 	diagnostics []schema.Diagnostic
 }
@@ -81,15 +82,28 @@ func compileRepo(ctx context.Context, dir, rev string) (*compiledRepo, error) {
 	if err != nil {
 		return nil, err
 	}
+	compiler, err := newCompiler()
+	if err != nil {
+		return nil, err
+	}
+	return compileTree(ctx, compiler, tree)
+}
+
+// newCompiler returns a compiler whose children are this program.
+func newCompiler() (*compile.Compiler, error) {
 	exe, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	c, err := compile.New(compile.Config{Exe: exe, Args: []string{"compile-child"}}).Compile(ctx, tree)
+	return compile.New(compile.Config{Exe: exe, Args: []string{"compile-child"}}), nil
+}
+
+func compileTree(ctx context.Context, compiler *compile.Compiler, tree schema.Tree) (*compiledRepo, error) {
+	c, err := compiler.Compile(ctx, tree)
 	if err != nil {
 		return nil, err
 	}
-	out := &compiledRepo{tree: tree}
+	out := &compiledRepo{tree: tree, compiled: c}
 	out.objects, out.diagnostics = reconciler.Check(c)
 	return out, nil
 }

@@ -30,7 +30,10 @@ func accept(u *unit, resp response) schema.CompiledPackage {
 	if slices.ContainsFunc(out.Diagnostics, isError) {
 		return out
 	}
-	sortObjects(&p.Objects)
+	p.Objects.Sort()
+	slices.SortFunc(p.References, func(a, b schema.Reference) int {
+		return cmp.Or(a.From.Compare(b.From), strings.Compare(a.Field, b.Field))
+	})
 	out.Package, out.Digest = p, schema.DigestOf(p)
 	return out
 }
@@ -56,46 +59,35 @@ func take(p *schema.Package, o object) error {
 	if err := valid.Append(&p.Objects, o.Kind, o.Data); err != nil {
 		return err
 	}
-	key := schema.ObjectKey{Kind: o.Kind, Name: o.Name}
-	if o.Kind == schema.KindJob {
-		key.Name = p.Objects.Jobs[len(p.Objects.Jobs)-1].ID().String()
-	}
+	key := valid.Key(o.Kind, o.Name, checked)
 	p.Origins[key] = o.Origin
-	return nil
-}
-
-func sortObjects(o *schema.Objects) {
-	slices.SortFunc(o.Cells, func(a, b schema.Cell) int { return strings.Compare(a.Name, b.Name) })
-	slices.SortFunc(o.Tenants, func(a, b schema.Tenant) int { return strings.Compare(a.Name, b.Name) })
-	slices.SortFunc(o.Quotas, func(a, b schema.Quota) int { return strings.Compare(a.Name, b.Name) })
-	slices.SortFunc(o.Jobs, func(a, b schema.Job) int { return a.ID().Compare(b.ID()) })
-	// A list is never null: the document has one form.
-	o.Cells, o.Tenants, o.Quotas, o.Jobs = nonNil(o.Cells), nonNil(o.Tenants), nonNil(o.Quotas), nonNil(o.Jobs)
-}
-
-func nonNil[T any](l []T) []T {
-	if l == nil {
-		return []T{}
+	refs := valid.References(o.Kind, checked)
+	if len(refs) != len(o.Names) {
+		return fmt.Errorf("the compiler gave %d positions for %d names", len(o.Names), len(refs))
 	}
-	return l
+	for i, r := range refs {
+		p.References = append(p.References, schema.Reference{From: key, Field: strings.Join(r.Path, "."), To: r.To, At: o.Names[i]})
+	}
+	return nil
 }
 
 // Merge returns the objects of all packages that compiled, each list sorted:
 // what the commit says, with nothing of a cell's history. An object that two
 // packages declare is in it twice, which reconciler.Adopt reports.
 func Merge(c schema.Compiled) schema.Objects {
-	var all schema.Objects
+	var packages []*schema.Package
 	for _, p := range c.Packages {
-		if p.Package == nil {
-			continue
+		if p.Package != nil {
+			packages = append(packages, p.Package)
 		}
-		o := p.Package.Objects
-		all.Cells = append(all.Cells, o.Cells...)
-		all.Tenants = append(all.Tenants, o.Tenants...)
-		all.Quotas = append(all.Quotas, o.Quotas...)
-		all.Jobs = append(all.Jobs, o.Jobs...)
 	}
-	sortObjects(&all)
+	var all schema.Objects
+	names := valid.NamesOf(packages)
+	for _, p := range packages {
+		o, _ := names.Resolve(p)
+		all.Add(o)
+	}
+	all.Sort()
 	return all
 }
 

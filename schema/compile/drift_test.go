@@ -40,14 +40,66 @@ func definitions(t *testing.T) cue.Value {
 func TestDrift(t *testing.T) {
 	t.Parallel()
 	defs := definitions(t)
-	for kind, typ := range map[schema.Kind]reflect.Type{
-		schema.KindCell: reflect.TypeFor[schema.Cell](), schema.KindTenant: reflect.TypeFor[schema.Tenant](),
+	types := map[schema.Kind]reflect.Type{
+		schema.KindCell: reflect.TypeFor[schema.Cell](), schema.KindMachine: reflect.TypeFor[schema.Machine](),
+		schema.KindPriority: reflect.TypeFor[schema.NamedPriority](), schema.KindTenant: reflect.TypeFor[schema.Tenant](),
 		schema.KindQuota: reflect.TypeFor[schema.Quota](), schema.KindJob: reflect.TypeFor[schema.Job](),
-	} {
+	}
+	for _, kind := range schema.Kinds() {
 		t.Run(string(kind), func(t *testing.T) {
-			def := "#" + strings.ToUpper(string(kind[:1])) + string(kind[1:])
-			driftStruct(t, def, defs.LookupPath(cue.ParsePath(def)), valid.Of(kind), typ)
+			typ, ok := types[kind]
+			if !ok {
+				t.Fatal("the test does not know its type")
+			}
+			driftStruct(t, defName(kind), defs.LookupPath(cue.ParsePath(defName(kind))), valid.Of(kind), typ)
 		})
+	}
+}
+
+// defName returns the name of a kind's definition, such as #Job.
+func defName(kind schema.Kind) string {
+	return "#" + strings.ToUpper(string(kind[:1])) + string(kind[1:])
+}
+
+// TestDriftObjects: package schema has a list for each kind, which Append
+// fills, Add copies and Sort makes not nil.
+func TestDriftObjects(t *testing.T) {
+	t.Parallel()
+	least := map[schema.Kind]string{
+		schema.KindCell: `{}`, schema.KindMachine: `{"cell":"c"}`, schema.KindPriority: `{"value":250}`, schema.KindTenant: `{"paths":["a"]}`,
+		schema.KindQuota: `{"user":"a","cell":"c","band":"free"}`, schema.KindJob: `{"user":"a","cell":"c","task":{"process":{"command":["x"]}}}`,
+	}
+	if n := reflect.TypeFor[schema.Objects]().NumField(); n != len(schema.Kinds()) {
+		t.Errorf("%d lists of objects for %d kinds", n, len(schema.Kinds()))
+	}
+	var o schema.Objects
+	for _, kind := range schema.Kinds() {
+		data, err := valid.Parse([]byte(least[kind]))
+		if err != nil {
+			t.Fatalf("%s: %v", kind, err)
+		}
+		out, problems := valid.Object(kind, "web", data)
+		if len(problems) > 0 {
+			t.Fatalf("%s: %v", kind, problems)
+		}
+		if err := valid.Append(&o, kind, schema.Canonical(out)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var twice, none schema.Objects
+	twice.Add(o)
+	twice.Add(o)
+	twice.Sort()
+	none.Sort()
+	for i, v := range reflect.ValueOf(twice).Fields() {
+		if v.Len() != 2 {
+			t.Errorf("%s has %d objects: want 2", i.Name, v.Len())
+		}
+	}
+	for i, v := range reflect.ValueOf(none).Fields() {
+		if v.IsNil() {
+			t.Errorf("%s is nil", i.Name)
+		}
 	}
 }
 
@@ -160,7 +212,7 @@ func driftDoc(t *testing.T, at string, v cue.Value, f valid.Field) {
 func driftValue(t *testing.T, at string, v cue.Value, r *valid.Rule, typ reflect.Type) {
 	t.Helper()
 	kinds := map[valid.Type][]reflect.Kind{
-		valid.Int: {reflect.Int, reflect.Int64}, valid.String: {reflect.String}, valid.Enum: {reflect.String},
+		valid.Bool: {reflect.Bool}, valid.Int: {reflect.Int, reflect.Int64}, valid.String: {reflect.String}, valid.Enum: {reflect.String},
 		valid.Priority: {reflect.Int}, valid.List: {reflect.Slice}, valid.Map: {reflect.Map},
 		valid.Struct: {reflect.Struct, reflect.Pointer},
 	}
@@ -180,7 +232,19 @@ func driftValue(t *testing.T, at string, v cue.Value, r *valid.Rule, typ reflect
 			probe(fmt.Sprint(n), n >= r.Min && n <= r.Max)
 		}
 		probe("1.5", false)
-		fallthrough
+		probe(`"Nonsense"`, false)
+		if r.Type == valid.Priority {
+			probe(`"some-priority"`, r.Refers != "")
+		}
+		for _, w := range r.Words {
+			probe(fmt.Sprintf("%q", w), true)
+		}
+		probe("true", false)
+	case valid.Bool:
+		probe("true", true)
+		probe("false", true)
+		probe(`"true"`, false)
+		probe("1", false)
 	case valid.Enum:
 		for _, w := range r.Words {
 			probe(fmt.Sprintf("%q", w), true)
@@ -204,6 +268,9 @@ func driftValue(t *testing.T, at string, v cue.Value, r *valid.Rule, typ reflect
 			good, bad = `1`, `"x"`
 		case valid.Struct:
 			good = `{}`
+		}
+		for _, k := range []string{"a", "A_b", "a-b", "-a", "a/b", "", "1a", "MUSTER_X", "muster/x", "machine", "a b", strings.Repeat("a", 63), strings.Repeat("a", 130)} {
+			probe(fmt.Sprintf("{%q: %s}", k, good), r.Key(k) == "")
 		}
 		for _, k := range []string{"a", "A_b", "a-b", "-a", "a/b", "", "1a", "MUSTER_X", "a b", strings.Repeat("a", 63), strings.Repeat("a", 130)} {
 			probe(fmt.Sprintf("{%q: %s}", k, good), r.Key(k) == "")

@@ -166,7 +166,7 @@ func collect(req request, l *loaded) *collection {
 		objects, err := top.Value().Fields()
 		if err != nil {
 			if v := x.plain(top.Value(), 0); v != any(valid.Broken{}) {
-				c.add([]string{kind}, valid.Problem{Message: "is not a struct", Expected: fmt.Sprintf("%ss by name, as in %s: NAME: {…}", kind, kind)})
+				c.add([]string{kind}, valid.Problem{Message: "is not a struct", Expected: fmt.Sprintf("objects by name, as in %s: NAME: {…}", kind)})
 			}
 			continue
 		}
@@ -196,9 +196,11 @@ func (c *collection) object(kind schema.Kind, name string, data any) {
 	if out == nil || len(c.diags)+len(c.missing) > 0 || len(c.from.errs) > 0 {
 		return
 	}
-	c.objects = append(c.objects, object{
-		Kind: kind, Name: name, Data: schema.Canonical(out), Origin: c.from.where.origin(string(kind), name),
-	})
+	o := object{Kind: kind, Name: name, Data: schema.Canonical(out), Origin: c.from.where.origin(string(kind), name)}
+	for _, r := range valid.References(kind, out) {
+		o.Names = append(o.Names, c.from.where.of(slices.Concat([]string{string(kind), name}, r.Path), false))
+	}
+	c.objects = append(c.objects, o)
 }
 
 // add turns a problem of the value at a path into a diagnostic.

@@ -38,6 +38,9 @@ type object struct {
 	Name   string          `json:"name"` // the key it is declared under
 	Data   json.RawMessage `json:"data"`
 	Origin schema.Position `json:"origin"`
+	// Names are where the names stand that valid.References finds in Data, in
+	// its order.
+	Names []schema.Position `json:"names,omitempty"`
 }
 
 // errTooLarge says that a frame is larger than the reader allows.

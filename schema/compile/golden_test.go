@@ -18,6 +18,7 @@ import (
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile"
 	schemacue "github.com/musterhq/muster/schema/cue"
+	"github.com/musterhq/muster/schema/valid"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -54,7 +55,7 @@ func compiler(t testing.TB, cfg compile.Config) *compile.Compiler {
 // show writes what a commit compiled to as a golden can hold it.
 func show(c schema.Compiled) string {
 	var b strings.Builder
-	for _, d := range compile.Diagnostics(c) {
+	for _, d := range append(compile.Diagnostics(c), unresolved(c)...) {
 		fmt.Fprintf(&b, "%s: %s\n\t%s\n", d.Position, d.Severity, strings.TrimPrefix(d.Field+": "+d.Message, ": "))
 		if d.Expected != "" {
 			fmt.Fprintf(&b, "\twant %s\n", d.Expected)
@@ -77,6 +78,26 @@ func show(c schema.Compiled) string {
 		}
 	}
 	return b.String()
+}
+
+// unresolved returns what is wrong with the names between a commit's packages.
+func unresolved(c schema.Compiled) []schema.Diagnostic {
+	var packages []*schema.Package
+	for _, p := range c.Packages {
+		if p.Package != nil {
+			packages = append(packages, p.Package)
+		}
+	}
+	var out []schema.Diagnostic
+	names := valid.NamesOf(packages)
+	for _, p := range packages {
+		_, wrong := names.Resolve(p)
+		for _, ds := range wrong {
+			out = append(out, ds...)
+		}
+	}
+	slices.SortFunc(out, schema.Diagnostic.Compare)
+	return out
 }
 
 // TestGolden compiles each repository of testdata and compares diagnostics and,

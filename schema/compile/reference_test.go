@@ -34,8 +34,8 @@ Defaults are filled in after CUE; ` + "`muster render`" + ` shows them. Bounds a
 number, of the bytes of a text, or of the count of elements.
 `)
 	defs := definitions(t)
-	for _, kind := range []schema.Kind{schema.KindCell, schema.KindTenant, schema.KindQuota, schema.KindJob} {
-		def := "#" + strings.ToUpper(string(kind[:1])) + string(kind[1:])
+	for _, kind := range schema.Kinds() {
+		def := defName(kind)
 		v := defs.LookupPath(cue.ParsePath(def))
 		text, example, _ := strings.Cut(comment(v, def), "Example:")
 		fmt.Fprintf(&b, "\n## %s\n\n%s\n", kind, strings.Join(strings.Fields("`"+def+"`"+strings.TrimPrefix(text, def)), " "))
@@ -55,7 +55,7 @@ number, of the bytes of a text, or of the count of elements.
 	}
 }
 
-var saidInColumns = regexp.MustCompile(`Default: ("[^"]*"|\[\]|[0-9]+[A-Za-z]*|the defaults of its fields)\. ?|Required\. ?`)
+var saidInColumns = regexp.MustCompile(`Default: ("[^"]*"|\[\]|[0-9]+[A-Za-z]*|false|the defaults of its fields)\. ?|Required\. ?`)
 
 func referenceRows(t *testing.T, b *strings.Builder, at string, v cue.Value, r *valid.Rule) {
 	t.Helper()
@@ -113,7 +113,7 @@ func typeText(r *valid.Rule) string {
 	case valid.String:
 		return "text"
 	case valid.Priority:
-		return "word or integer"
+		return "name or integer"
 	}
 	return string(r.Type)
 }
@@ -125,7 +125,7 @@ func boundsText(r *valid.Rule) string {
 	}
 	list := strings.Join(words, ", ")
 	switch r.Type {
-	case valid.Struct:
+	case valid.Struct, valid.Bool:
 		return ""
 	case valid.Enum:
 		return list

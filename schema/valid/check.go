@@ -58,8 +58,8 @@ func Kind(kind string) *Problem {
 	return p
 }
 
-// Object returns the object's data with its defaults filled in and a priority
-// as its number, or the problems. data is decoded JSON with json.Number, and
+// Object returns the object's data with its defaults filled in and a built-in
+// priority as its number, or the problems. data is decoded JSON with json.Number, and
 // may hold Broken. The result shares nothing that is written with data.
 func Object(kind schema.Kind, name string, data any) (map[string]any, []Problem) {
 	r := Of(kind)
@@ -74,17 +74,22 @@ func Object(kind schema.Kind, name string, data any) (map[string]any, []Problem)
 		})
 	}
 	out, ok := c.value(nil, r, data).(map[string]any)
-	if given, isMap := data.(map[string]any); ok && isMap && kind == schema.KindJob {
-		c.system(given, out)
-		c.where(out)
+	switch {
+	case ok && kind == schema.KindJob:
+		if given, isMap := data.(map[string]any); isMap {
+			c.system(given, out)
+			c.where(out)
+		}
 		c.job(out)
+	case kind == schema.KindPriority:
+		c.priorityName(name)
 	}
 	if len(c.problems) > 0 || !ok {
 		return nil, c.problems
 	}
 	if kind == schema.KindJob {
-		if band, ok := out["priority"].(string); ok {
-			floor, _ := schema.Band(band).Floor()
+		band, _ := out["priority"].(string)
+		if floor, ok := schema.Band(band).Floor(); ok {
 			out["priority"] = num(int64(floor))
 		}
 	}
@@ -123,6 +128,10 @@ func (c *check) value(path []string, r *Rule, v any) any {
 		if l, ok := v.([]any); ok {
 			return c.list(path, r, l)
 		}
+	case Bool:
+		if _, ok := v.(bool); ok {
+			return v
+		}
 	case Int:
 		if n, ok := v.(json.Number); ok {
 			c.integer(path, r, n)
@@ -134,7 +143,7 @@ func (c *check) value(path []string, r *Rule, v any) any {
 			return v
 		}
 		if s, ok := v.(string); ok {
-			c.word(path, r, s)
+			c.priority(path, r, s)
 			return v
 		}
 	case Enum:
@@ -206,11 +215,21 @@ func (c *check) mapping(path []string, r *Rule, m map[string]any) map[string]any
 		c.add(Problem{Path: path, Message: fmt.Sprintf("has %d entries", len(m)), Expected: fmt.Sprintf("at most %d", r.Max)})
 	}
 	out := make(map[string]any, len(m))
+	var total int64
 	for _, k := range slices.Sorted(maps.Keys(m)) {
+		if s, ok := m[k].(string); ok {
+			total += int64(len(k) + len(s))
+		}
 		if want := r.Key(k); want != "" {
 			c.add(Problem{Path: append(path, k), Key: true, Message: fmt.Sprintf("invalid key %q", short(k)), Expected: want})
 		}
 		out[k] = c.value(append(path, k), r.Elem, m[k])
+	}
+	if r.Total > 0 && total > r.Total {
+		c.add(Problem{
+			Path: path, Message: fmt.Sprintf("keys and values have %d bytes together", total),
+			Expected: fmt.Sprintf("at most %d", r.Total), Hint: "keep long text elsewhere, and a link to it here",
+		})
 	}
 	return out
 }
@@ -255,6 +274,42 @@ func (c *check) integer(path []string, r *Rule, n json.Number) {
 func (c *check) word(path []string, r *Rule, s string) {
 	if !slices.Contains(r.Words, s) {
 		c.add(Problem{Path: path, Message: fmt.Sprintf("unknown value %q", short(s)), Expected: r.String(), Hint: didYouMean(s, r.Words, r.Alias)})
+	}
+}
+
+// priority checks the name of a priority: a built-in one, or one that some
+// package may declare.
+func (c *check) priority(path []string, r *Rule, s string) {
+	if isPriorityName(s) {
+		return
+	}
+	p := Problem{Path: path, Message: fmt.Sprintf("invalid value %q", short(s)), Expected: r.String(), Hint: numberHint(r, s)}
+	if p.Hint == "" {
+		p.Hint = didYouMean(strings.ToLower(s), r.Words, r.Alias)
+	}
+	c.add(p)
+}
+
+// isPriorityName reports whether s can name a priority. A number cannot: it
+// would mean something else with quotes than without.
+func isPriorityName(s string) bool {
+	return schema.CheckName(s) == nil && strings.Trim(s, "0123456789") != ""
+}
+
+// priorityName checks the name under which a priority is declared.
+func (c *check) priorityName(name string) {
+	floor, builtIn := schema.Band(name).Floor()
+	switch {
+	case builtIn:
+		c.add(Problem{
+			Key: true, Message: fmt.Sprintf("priority %q is built in: it is %d", name, floor),
+			Expected: "a name other than " + quoted(bandRule.Words), Hint: "give it another name, which jobs then use",
+		})
+	case schema.CheckName(name) == nil && !isPriorityName(name):
+		c.add(Problem{
+			Key: true, Message: fmt.Sprintf("priority %q has a number for a name", name), Expected: "a name with a letter",
+			Hint: fmt.Sprintf("jobs may say priority: %s without it", name),
+		})
 	}
 }
 
@@ -319,8 +374,10 @@ func (r *Rule) String() string {
 			s += " (" + string(r.Unit) + ")"
 		}
 		return s
+	case Bool:
+		return "true or false"
 	case Priority:
-		return fmt.Sprintf("%s, or an integer from %d to %d", quoted(r.Words), r.Min, r.Max)
+		return fmt.Sprintf("%s, the name of a declared priority, or an integer from %d to %d", quoted(r.Words), r.Min, r.Max)
 	case Enum:
 		return quoted(r.Words)
 	case List:

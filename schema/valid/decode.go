@@ -25,17 +25,23 @@ func Parse(data []byte) (any, error) {
 }
 
 // Append decodes what Object returned, as JSON, and appends it to the list of
-// its kind. It errs when the types of package schema have no place for a field.
+// its kind. In place of a declared priority that a job has by name it leaves
+// schema.PriorityNamed. It errs when the types of package schema have no place
+// for a field.
 func Append(o *schema.Objects, kind schema.Kind, data []byte) error {
 	switch kind {
 	case schema.KindCell:
 		return decode(&o.Cells, data)
+	case schema.KindMachine:
+		return decode(&o.Machines, data)
+	case schema.KindPriority:
+		return decode(&o.Priorities, data)
 	case schema.KindTenant:
 		return decode(&o.Tenants, data)
 	case schema.KindQuota:
 		return decode(&o.Quotas, data)
 	case schema.KindJob:
-		return decode(&o.Jobs, data)
+		return appendJob(&o.Jobs, data)
 	}
 	return fmt.Errorf("decode object: unknown kind %q", kind)
 }
@@ -48,5 +54,33 @@ func decode[T any](list *[]T, data []byte) error {
 		return fmt.Errorf("decode %T: %w", v, err)
 	}
 	*list = append(*list, v)
+	return nil
+}
+
+// namedJob is a job as Object returns it. Its priority hides the job's own.
+type namedJob struct {
+	schema.Job
+	Priority nameOrNumber `json:"priority"`
+}
+
+type nameOrNumber schema.Priority
+
+// UnmarshalJSON takes a number as it is, and a name as schema.PriorityNamed.
+func (p *nameOrNumber) UnmarshalJSON(b []byte) error {
+	if len(b) > 0 && b[0] == '"' {
+		*p = nameOrNumber(schema.PriorityNamed)
+		return nil
+	}
+	return json.Unmarshal(b, (*schema.Priority)(p))
+}
+
+func appendJob(list *[]schema.Job, data []byte) error {
+	var jobs []namedJob
+	if err := decode(&jobs, data); err != nil {
+		return err
+	}
+	j := jobs[0].Job
+	j.Priority = schema.Priority(jobs[0].Priority)
+	*list = append(*list, j)
 	return nil
 }

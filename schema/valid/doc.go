@@ -10,10 +10,13 @@
 // It exists because users can edit the definitions in their repository. What
 // passes here is valid whatever CUE said; what CUE rejects never comes here.
 //
-// A new field is added in four places: the definition in schema/cue with its
-// comment, the rule here, the type in package schema, and a golden of its
-// typical mistake in schema/compile/testdata. TestDrift of schema/compile fails
-// until the first three agree.
+// What one object says of another is not known from its own data: the field's
+// rule says what kind of object it Refers to, References finds such names, and
+// Names looks them up when all packages are there.
+//
+// CONTRIBUTING.md lists the places of a new field and a new kind. TestDrift of
+// schema/compile fails until the definitions in CUE, the rules here and the
+// types of package schema agree.
 //
 // The package does no I/O, keeps no state and is safe for concurrent use on
 // data that nobody else writes. It never changes what it is given.

@@ -108,6 +108,8 @@ func typeHint(r *Rule, v any) string {
 				return ""
 			}
 			return fmt.Sprintf("write a list: [%s]", listed(r, v))
+		case Bool:
+			return boolHint(v)
 		}
 	case json.Number:
 		if r.Type == String {
@@ -123,6 +125,17 @@ func typeHint(r *Rule, v any) string {
 		if r.Type == Enum && slices.Contains(r.Words, "on") {
 			return fmt.Sprintf("did you mean %q?", map[bool]string{true: "on", false: "off"}[v])
 		}
+	}
+	return ""
+}
+
+// boolHint says which boolean a word stands for.
+func boolHint(s string) string {
+	switch strings.ToLower(s) {
+	case "true", "yes", "on", "y":
+		return "write it without quotes: true"
+	case "false", "no", "off", "n":
+		return "write it without quotes: false"
 	}
 	return ""
 }

@@ -1,14 +1,17 @@
 package valid
 
+import "github.com/musterhq/muster/schema"
+
 // Type is what a value must be.
 type Type string
 
 // The types of values.
 const (
+	Bool     Type = "boolean"
 	Int      Type = "integer"
 	String   Type = "string"
 	Enum     Type = "word"     // one of Rule.Words
-	Priority Type = "priority" // a word, or an integer
+	Priority Type = "priority" // a word, a name, or an integer
 	List     Type = "list"
 	Map      Type = "map"    // keys are free within Rule.Key
 	Struct   Type = "struct" // keys are Rule.Fields
@@ -38,7 +41,13 @@ type Rule struct {
 	// Match says for a String what was expected instead, "" if it is valid.
 	Match func(string) string
 	// Key says the same for a key of a Map.
-	Key    func(string) string
+	Key func(string) string
+	// Total bounds the bytes of a Map's keys and values together; 0 does not.
+	Total int64
+	// Refers is set when a String, or a Priority that is none of Words, is the
+	// name of an object of this kind, which another package may declare. That
+	// it exists is looked for when all packages are there: see Names.
+	Refers schema.Kind
 	Fields []Field // of a Struct
 	// Later are fields of a Struct that have a meaning which the cell does
 	// not have yet.

@@ -31,19 +31,23 @@ const (
 	maxURLPath    = 1024
 	maxList       = 100
 	maxPath       = 4096 // Linux PATH_MAX
+	maxNotes      = 256
+	maxNote       = 4 << 10
+	maxNotesBytes = 64 << 10
 )
 
 // LaterKinds are kinds of object that have a meaning which the cell does not
 // have yet.
 func LaterKinds() []string {
-	return []string{"machine", "priority", "allocset", "service", "secret", "autoscale"}
+	return []string{"allocset", "service", "secret", "autoscale"}
 }
 
 // kindAlias maps what users of other systems write to a kind.
 var kindAlias = map[string]string{
 	"deployment": "job", "deployments": "job", "statefulset": "job", "cronjob": "job", "pod": "job",
 	"workload": "job", "app": "job", "cluster": "cell", "datacenter": "cell", "namespace": "tenant",
-	"team": "tenant", "resourcequota": "quota", "group": "job", "task": "job",
+	"team": "tenant", "resourcequota": "quota", "group": "job", "task": "job", "node": "machine", "host": "machine",
+	"priorityclass": "priority",
 }
 
 // Of returns the rule of a kind's objects; nil for a kind that does not exist.
@@ -51,6 +55,10 @@ func Of(k schema.Kind) *Rule {
 	switch k {
 	case schema.KindCell:
 		return cellRule
+	case schema.KindMachine:
+		return machineRule
+	case schema.KindPriority:
+		return priorityRule
 	case schema.KindTenant:
 		return tenantRule
 	case schema.KindQuota:
@@ -80,7 +88,31 @@ var nameRule = &Rule{Type: String, Min: 1, Max: schema.MaxNameLen, Match: matchN
 var cellRule = &Rule{
 	Type:   Struct,
 	Fields: []Field{{Name: "quota", Rule: words("on", "off"), Default: "on"}},
-	Later:  []string{"oversell", "machines", "priorities"},
+	Later:  []string{"oversell"},
+	Alias:  map[string]string{"machines": "objects of kind machine", "nodes": "objects of kind machine", "priorities": "objects of kind priority"},
+}
+
+var machineRule = &Rule{
+	Type: Struct,
+	Fields: []Field{
+		{Name: "cell", Rule: nameRule, Required: true},
+		{Name: "labels", Rule: &Rule{
+			Type: Map, Max: maxLabels, Key: matchMachineLabel,
+			Elem: &Rule{Type: String, Max: 255, Match: matchLine},
+		}},
+		{Name: "cordon", Rule: &Rule{Type: Bool}, Default: false},
+	},
+	Later: []string{"drain"},
+	Alias: map[string]string{
+		"attributes": "labels", "meta": "labels", "tags": "labels", "taints": "cordon", "unschedulable": "cordon",
+		"schedulable": "cordon", "cordoned": "cordon", "eligibility": "cordon", "datacenter": "cell", "cluster": "cell",
+	},
+}
+
+var priorityRule = &Rule{
+	Type:   Struct,
+	Fields: []Field{{Name: "value", Rule: integer(Count, 0, schema.MaxPriority), Required: true}},
+	Alias:  map[string]string{"priority": "value", "number": "value", "level": "value", "weight": "value"},
 }
 
 var tenantRule = &Rule{
@@ -122,11 +154,15 @@ var jobRule = &Rule{
 		{Name: "user", Rule: nameRule, Required: true},
 		{Name: "cell", Rule: nameRule, Required: true},
 		{Name: "kind", Rule: words(schema.Service, schema.Batch, schema.System), Default: string(schema.Service)},
-		{Name: "priority", Rule: &Rule{Type: Priority, Max: schema.MaxPriority, Words: bandRule.Words}, Default: string(schema.BandFree)},
+		{Name: "priority", Rule: jobPriorityRule, Default: string(schema.BandFree)},
 		{Name: "tasks", Rule: integer(Count, 0, schema.MaxTasks), Default: num(1)},
 		{Name: "labels", Rule: &Rule{
 			Type: Map, Max: maxLabels, Key: matchLabelKey,
 			Elem: &Rule{Type: String, Max: 255, Match: matchLine},
+		}},
+		{Name: "annotations", Rule: &Rule{
+			Type: Map, Max: maxNotes, Key: matchLabelKey, Total: maxNotesBytes,
+			Elem: &Rule{Type: String, Max: maxNote, Match: matchText},
 		}},
 		{Name: "constraints", Rule: constraintsRule},
 		{Name: "preferences", Rule: preferencesRule},
@@ -135,7 +171,7 @@ var jobRule = &Rule{
 		{Name: "update", Rule: updateRule, Default: map[string]any{}},
 	},
 	Later: []string{
-		"annotations", "after", "schedule", "overrides", "restart",
+		"after", "schedule", "overrides", "restart",
 		"disruption", "appclass", "packages", "logs", "allocset",
 	},
 	Alias: map[string]string{
@@ -145,6 +181,14 @@ var jobRule = &Rule{
 		"graceSeconds": "task.graceSeconds", "ports": "task.resources.ports", "strategy": "update", "region": "cell",
 		"datacenters": "cell", "container": "task.container", "constraint": "constraints", "nodeSelector": "constraints",
 		"affinity": "preferences", "nodeAffinity": "constraints", "topologySpreadConstraints": "spread", "devices": "task.resources.devices",
+	},
+}
+
+var jobPriorityRule = &Rule{
+	Type: Priority, Max: schema.MaxPriority, Words: bandRule.Words, Refers: schema.KindPriority,
+	Alias: map[string]string{
+		"prod": "production", "high": "production", "low": "free", "default": "free", "best-effort": "free", "besteffort": "free",
+		"critical": "monitoring", "system-cluster-critical": "monitoring", "system-node-critical": "monitoring",
 	},
 }
 
@@ -240,6 +284,16 @@ func matchC(s string) string {
 	return ""
 }
 
+// matchText accepts text of any number of lines.
+func matchText(s string) string {
+	for _, r := range s {
+		if r == utf8.RuneError || unicode.IsControl(r) && !strings.ContainsRune("\t\r\n", r) {
+			return "text of UTF-8 without control characters"
+		}
+	}
+	return ""
+}
+
 // matchLine accepts one line of printable text.
 func matchLine(s string) string {
 	for _, r := range s {
@@ -272,6 +326,13 @@ func matchLabelKey(s string) string {
 		return "a key that does not begin with " + schema.OwnLabels + ", which the cell gives itself"
 	}
 	return ""
+}
+
+func matchMachineLabel(s string) string {
+	if s == "machine" {
+		return "a key other than machine, which is the machine's name"
+	}
+	return matchLabelKey(s)
 }
 
 func matchEnv(s string) string {

@@ -83,6 +83,13 @@ func TestProblems(t *testing.T) {
 		{schema.KindJob, strings.Replace(good, `$(MUSTER_PORT_HTTP)`, `$$$(MUSTER_PORT_X)`, 1), "task.process.command.1", "is not set", 1},
 		{schema.KindJob, strings.Replace(good, `$(MUSTER_PORT_HTTP)`, `$$(MUSTER_PORT_X)`, 1), "", "", 0},
 		{schema.KindJob, strings.Replace(good, `"x"`, `"a\u0000b"`, 1), "task.process.command.0", "invalid value", 1},
+		{schema.KindJob, job(`"priority":""`), "priority", `invalid value ""`, 1},
+		{schema.KindJob, job(`"priority":"0"`), "priority", `invalid value "0"`, 1},
+		{schema.KindJob, job(`"annotations":{"a":"b\u001bc"}`), "annotations.a", "invalid value", 1},
+		{schema.KindJob, job(`"annotations":{"a":"\ud800"}`), "annotations.a", "invalid value", 1},
+		{schema.KindMachine, `{"cell":"c","cordon":1}`, "cordon", "is the number 1", 1},
+		{schema.KindMachine, `{"cell":"c","cordon":null}`, "cordon", "is null", 1},
+		{schema.KindPriority, `{"value":-1}`, "value", "out of range", 1},
 		{schema.KindTenant, `{"paths":["../x"]}`, "paths.0", "invalid value", 1},
 		{schema.KindTenant, `{"paths":["."]}`, "", "", 0},
 		{schema.KindQuota, `{"user":"a","cell":"c","band":"free","ramBytes":9223372036854775808}`, "ramBytes", "out of range", 1},
@@ -135,6 +142,9 @@ func FuzzObject(f *testing.F) {
 	f.Add("cell", "local", `{"quota":"off"}`)
 	f.Add("tenant", "a", `{"paths":["a","b/c"],"users":["x"],"capabilities":["admin"]}`)
 	f.Add("quota", "q", `{"user":"a","cell":"c","band":"free","cpuMilli":5}`)
+	f.Add("job", "web", `{"user":"a","cell":"c","priority":"urgent","annotations":{"a":"b\nc"},"task":{"process":{"command":["x"]}}}`)
+	f.Add("machine", "m-1", `{"cell":"c","labels":{"rack":"r"},"cordon":true}`)
+	f.Add("priority", "250", `{"value":250}`)
 	f.Add("job", "Web", `{"tasks":1.5,"x":[{"y":null}],"task":{"env":{"":1}}}`)
 	f.Fuzz(func(t *testing.T, kind, name, data string) {
 		v, err := valid.Parse([]byte(data))
@@ -154,6 +164,11 @@ func FuzzObject(f *testing.F) {
 		var o schema.Objects
 		if err := valid.Append(&o, schema.Kind(kind), b); err != nil {
 			t.Fatalf("accepted, but %v: %s", err, b)
+		}
+		for _, r := range valid.References(schema.Kind(kind), out) {
+			if len(r.Path) == 0 || r.To.Declared() == "" {
+				t.Errorf("a reference to nothing: %+v", r)
+			}
 		}
 		var again map[string]any
 		if v, err := valid.Parse(b); err != nil {

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/musterhq/muster/reconciler"
 )
 
 // script is what every task runs: it takes the lock of its index, which no other
@@ -65,6 +67,24 @@ func readBooks(t *testing.T, dir string) map[string]book {
 		}
 		books[e.Name()] = b
 	}
+	return books
+}
+
+// booksOf returns the books once each task that runs has written into its own: a
+// process runs a moment before its script has written its first line. What is
+// missing for good is for the caller to see.
+func (c *cell) booksOf(s *reconciler.Status) map[string]book {
+	c.t.Helper()
+	var books map[string]book
+	_ = eventually(func() error {
+		books = readBooks(c.t, c.path("books"))
+		for i := range s.Tasks {
+			if task := &s.Tasks[i]; task.State == "running" && books[bookOf(task.Name)].last().pid != task.PID {
+				return fmt.Errorf("task %s has not written yet", task.Name)
+			}
+		}
+		return nil
+	})
 	return books
 }
 

@@ -92,7 +92,7 @@ func testKeeperKilled(t *testing.T, c *cell) {
 		t.Fatal(err)
 	}
 	var told reconciler.TaskStatus
-	c.until("the task runs again", func(s *reconciler.Status) string {
+	s := c.until("the task runs again", func(s *reconciler.Status) string {
 		for _, ts := range s.Tasks {
 			if ts.Name == "crew/web/0" {
 				told = ts
@@ -116,7 +116,7 @@ func testKeeperKilled(t *testing.T, c *cell) {
 	if len(records) != 1 || !strings.Contains(records[0].Message, "its keeper was killed") {
 		t.Errorf("events %+v, want one restart that says why", records)
 	}
-	after := readBooks(t, c.path("books"))
+	after := c.booksOf(s)
 	if b := after["web.0"]; len(b.starts) != len(before["web.0"].starts)+1 || b.doubles != 0 || b.last().pid != told.PID {
 		t.Errorf("book of web.0 %+v, want one more start, alone, as pid %d", b, told.PID)
 	}

@@ -47,8 +47,8 @@ var layers = []layer{
 	},
 	{
 		"reconciler",
-		[]string{"placement", "schema"},
-		"a core that imports an adapter can no longer be simulated",
+		[]string{"placement", "schema", "schema/valid"},
+		"a core that imports an adapter can no longer be simulated; what the names in a commit stand for is a rule of the schema",
 	},
 	{
 		"reconciler/link",

@@ -44,6 +44,7 @@ func (w *World) check() {
 	w.checkPorts(all)
 	w.checkDevices(all)
 	w.checkState()
+	w.checkCordons()
 	w.checkQuota()
 	w.checkHomes()
 }
@@ -199,6 +200,34 @@ func (w *World) checkHome(job schema.JobName, t *schema.TaskRecord, now map[home
 	}
 	if now[h] = t.Index; t.Machine != "" && t.Machine != t.On {
 		w.violate("index %d of system job %s belongs on machine %s and is on %s", t.Index, job, t.On, t.Machine)
+	}
+}
+
+// checkCordons: a machine gets nothing new while a cordon is in force.
+func (w *World) checkCordons() {
+	if w.master == nil {
+		return
+	}
+	s := w.master.state
+	now := map[string]uint64{}
+	for _, digest := range s.Head.Packages {
+		for _, m := range s.Packages[digest].Objects.Machines {
+			if m.Cordon {
+				now[m.Name] = s.Counter
+			}
+			if since, ok := w.oracle.cordoned[m.Name]; ok && m.Cordon {
+				now[m.Name] = since
+			}
+		}
+	}
+	w.oracle.cordoned = now
+	for _, c := range s.Chunks {
+		for i := range c.Tasks {
+			t := &c.Tasks[i]
+			if since, ok := now[t.Machine]; ok && t.Generation > since {
+				w.violate("task %s generation %d was given to %s, which is cordoned since generation %d", c.Job.Task(t.Index), t.Generation, t.Machine, since)
+			}
+		}
 	}
 }
 

@@ -45,7 +45,13 @@ func mutants() []*Mutant {
 		{Name: "a package that does not compile is empty", Commit: emptied},
 		{Name: "a new master has no patience", Since: func(t time.Time) time.Time { return t.Add(-time.Hour) }},
 		{Name: "a rollout has no budget", Input: jobs(func(j *schema.Job) { j.Update.MaxParallel = 100 })},
-		{Name: "quota is not asked for", Input: unlimited},
+		{Name: "quota is not asked for", Input: packages(func(o *schema.Objects) {
+			o.Cells = slices.Clone(o.Cells)
+			for i := range o.Cells {
+				o.Cells[i].Quota = "off"
+			}
+		})},
+		{Name: "cordons are not seen", Input: packages(func(o *schema.Objects) { o.Machines = nil })},
 		{Name: "the master never wakes", Output: func(o *reconciler.Output) { o.Wake = time.Time{} }},
 		{Name: "an index forgets its machine", Writes: tasks(func(r *schema.TaskRecord) {
 			if r.Machine == "" {
@@ -205,19 +211,17 @@ func leaving(in *reconciler.Input) {
 	in.State = &s
 }
 
-// unlimited shows the core a cell without quota.
-func unlimited(in *reconciler.Input) {
-	docs := reconciler.NewState(in.State.Cell)
-	packages := map[schema.Digest]*schema.Package{}
-	for digest, p := range in.State.Packages {
-		c := *p
-		c.Objects.Cells = slices.Clone(c.Objects.Cells)
-		for i := range c.Objects.Cells {
-			c.Objects.Cells[i].Quota = "off"
+// packages shows the core other declarations than are stored.
+func packages(change func(*schema.Objects)) func(*reconciler.Input) {
+	return func(in *reconciler.Input) {
+		docs := reconciler.NewState(in.State.Cell)
+		for digest, p := range in.State.Packages {
+			c := *p
+			change(&c.Objects)
+			docs.Packages[digest] = &c
 		}
-		packages[digest] = &c
+		docs.Counter, docs.Head = in.State.Counter, in.State.Head
+		docs.Data, docs.Jobs, docs.Chunks, docs.Machines = in.State.Data, in.State.Jobs, in.State.Chunks, in.State.Machines
+		in.State = docs
 	}
-	docs.Counter, docs.Head, docs.Packages = in.State.Counter, in.State.Head, packages
-	docs.Data, docs.Jobs, docs.Chunks, docs.Machines = in.State.Data, in.State.Jobs, in.State.Chunks, in.State.Machines
-	in.State = docs
 }

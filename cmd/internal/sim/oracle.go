@@ -22,6 +22,7 @@ type oracle struct {
 	failed   map[schema.TaskName]failure
 	counter  uint64
 	homes    map[home]int // index of a system job on a machine
+	cordoned map[string]uint64 // machine → counter when the cordon was first seen in force
 }
 
 // failure is the newest failed generation of a task.
@@ -33,6 +34,7 @@ type failure struct {
 func newOracle() oracle {
 	return oracle{
 		good: map[string]*schema.Package{}, heard: map[string]time.Time{}, finished: map[schema.TaskName]uint64{}, failed: map[schema.TaskName]failure{},
+		cordoned: map[string]uint64{},
 	}
 }
 
@@ -271,7 +273,8 @@ func (w *World) wants(want *schema.Job, task schema.TaskName) bool {
 		return false
 	}
 	m := w.oracle.durable.Machines[r.On]
-	return m != nil && m.LostSince.IsZero()
+	_, cordoned := w.oracle.cordoned[r.On]
+	return m != nil && m.LostSince.IsZero() && (r.Machine != "" || !cordoned)
 }
 
 func (w *World) excused(task schema.TaskName) bool {

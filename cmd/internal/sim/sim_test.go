@@ -346,7 +346,10 @@ func careful(j schema.Job, seconds int) schema.Job {
 var versions = []string{"v1", "v2", "v3", "v4", "crash", "sick"}
 
 func (w *World) randomCommit() {
-	packages := map[string]*schema.Package{".": Root(14, "a", "b")}
+	packages := map[string]*schema.Package{".": Root(14, "a", "b"), "cells": Cordoned()}
+	if w.rng.IntN(2) == 0 {
+		packages["cells"] = Cordoned(w.machines[w.rng.IntN(len(w.machines))].name)
+	}
 	for _, user := range []string{"a", "b"} {
 		dir := "teams/" + user
 		switch w.rng.IntN(6) {

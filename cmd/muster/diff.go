@@ -1,0 +1,227 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/git"
+)
+
+func newDiff(std stdio) *cobra.Command {
+	var dir string
+	var out *outputFlag
+	c := &cobra.Command{
+		Use:   "diff [BASE | BASE..HEAD | BASE...HEAD]",
+		Short: "print what changes in the data, and what that does to tasks",
+		Long: `Print how the data that a config repository compiles to differs between two
+commits, by object and field, and what each change does to the tasks that run: in
+place, or restart. BASE...HEAD begins where HEAD parted from BASE, as a pull request
+does. With BASE alone, or nothing for HEAD, it is what HEAD or the work tree differs
+in. Comments, and what moves from file to file, change nothing.
+
+Exits 1 when something differs, 2 when HEAD has mistakes.`,
+		Example: `  muster diff                       the work tree against HEAD
+  muster diff main~1..main
+  muster diff origin/main...HEAD    what a pull request does`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			revs, err := parseRevs(args)
+			if err != nil {
+				return err
+			}
+			d, err := diffRepo(cmd.Context(), dir, revs)
+			if err != nil {
+				return err
+			}
+			if out.value == "json" {
+				err = printJSON(std.out, d)
+			} else {
+				printComparison(std.out, d)
+			}
+			errs, _ := count(d.head.diagnostics)
+			if errs > 0 {
+				printDiagnostics(std.err, d.head.diagnostics, d.head.tree.Files)
+				return cmp.Or(err, error(&failure{code: exitInvalid}))
+			}
+			if errs, _ := count(d.base.diagnostics); errs > 0 {
+				fmt.Fprintf(std.err, "muster: %d errors in %s: what they touch is not compared\n", errs, d.Base)
+			}
+			if err == nil && len(d.Objects) > 0 {
+				err = &failure{code: exitDiffers}
+			}
+			return err
+		},
+	}
+	c.Flags().StringVar(&dir, "repo", ".", "directory of the config repository")
+	out = addOutput(c, "text", "json")
+	return c
+}
+
+// revisions are what is compared. With fork it is from where head parted from
+// base; head "" is the work tree.
+type revisions struct {
+	base, head string
+	fork       bool
+}
+
+func parseRevs(args []string) (revisions, error) {
+	if len(args) == 0 {
+		return revisions{base: "HEAD"}, nil
+	}
+	for _, dots := range []string{"...", ".."} {
+		if base, head, ok := strings.Cut(args[0], dots); ok {
+			if strings.Contains(head, "..") {
+				return revisions{}, invalid("such as main..HEAD", "%q: want two revisions", args[0])
+			}
+			return revisions{cmp.Or(base, "HEAD"), cmp.Or(head, "HEAD"), dots == "..."}, nil
+		}
+	}
+	if args[0] == "" {
+		return revisions{}, invalid("such as main..HEAD", "the revision is empty")
+	}
+	return revisions{base: args[0]}, nil
+}
+
+// difference is what `muster diff -o json` prints.
+type difference struct {
+	Base string `json:"base"`           // commit
+	Head string `json:"head,omitempty"` // commit, absent for the work tree
+	reconciler.Comparison
+	base, head *compiledRepo
+}
+
+// diffRepo compiles both sides and compares them.
+func diffRepo(ctx context.Context, dir string, revs revisions) (*difference, error) {
+	repo, err := git.Open(ctx, git.Config{URL: dir, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return nil, &failure{code: exitInvalid, err: err}
+	}
+	d := &difference{}
+	if d.Base, d.Head, err = revs.resolve(ctx, repo); err != nil {
+		return nil, &failure{code: exitInvalid, err: err}
+	}
+	compiler, err := newCompiler()
+	if err != nil {
+		return nil, err
+	}
+	base, err := repo.Tree(ctx, d.Base)
+	if err != nil {
+		return nil, err
+	}
+	if d.base, err = compileTree(ctx, compiler, base); err != nil {
+		return nil, err
+	}
+	head, err := readTree(ctx, dir, d.Head)
+	if err != nil {
+		return nil, err
+	}
+	if d.head, err = compileTree(ctx, compiler, head); err != nil {
+		return nil, err
+	}
+	d.Comparison = reconciler.Compare(d.base.compiled, d.head.compiled)
+	return d, nil
+}
+
+// resolve returns the commits to compare; head is "" for the work tree.
+func (r revisions) resolve(ctx context.Context, repo *git.Repo) (base, head string, err error) {
+	if base, err = repo.Resolve(ctx, r.base); err != nil {
+		return "", "", err
+	}
+	if r.head == "" {
+		return base, "", nil
+	}
+	if head, err = repo.Resolve(ctx, r.head); err != nil || !r.fork {
+		return base, head, err
+	}
+	base, err = repo.MergeBase(ctx, base, head)
+	return base, head, err
+}
+
+// printComparison writes d for people: a block for each object, with a line for
+// each field.
+func printComparison(w io.Writer, d *difference) {
+	p := painter(isTerminal(w))
+	for i := range d.Objects {
+		o := &d.Objects[i]
+		sign, colour := "~", yellow
+		switch o.Action {
+		case reconciler.Added:
+			sign, colour = "+", green
+		case reconciler.Removed:
+			sign, colour = "-", red
+		}
+		line := p.paint(colour, sign+" "+string(o.Kind)+" "+o.Name)
+		if does := doesToTasks(o.Start, o.Stop, o.Restart); does != "" {
+			line += ": " + does
+		}
+		fmt.Fprintf(w, "%s  (%s)\n", line, o.Origin)
+		rows := make([][]string, 0, len(o.Fields))
+		for _, f := range o.Fields {
+			rows = append(rows, []string{"    " + f.Field, valueOf(f.Field, f.Old) + " → " + valueOf(f.Field, f.New), string(f.Change)})
+		}
+		_ = table(w, rows) // w is written to with Fprintf too, and nobody reads what broke
+	}
+	for _, s := range d.Skipped {
+		fmt.Fprintf(w, "%s %s is not compared: it has mistakes\n", p.paint(red, "?"), s)
+	}
+	if len(d.Objects) == 0 {
+		fmt.Fprintln(w, "no change in the data")
+		return
+	}
+	n := map[string]int{}
+	for i := range d.Objects {
+		n[d.Objects[i].Action]++
+	}
+	fmt.Fprintf(w, "%d added, %d removed, %d changed; tasks: %s\n", n[reconciler.Added], n[reconciler.Removed], n[reconciler.Changed],
+		cmp.Or(doesToTasks(d.Start, d.Stop, d.Restart), "none is touched"))
+}
+
+// doesToTasks says in words what happens to how many tasks, "" if to none.
+func doesToTasks(start, stop, restart int) string {
+	var parts []string
+	for _, n := range []struct {
+		n    int
+		verb string
+	}{{start, "start"}, {stop, "stop"}, {restart, "restart"}} {
+		if n.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n.n, n.verb))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// maxValue is how much of a value is printed for people.
+const maxValue = 60
+
+// valueOf writes a JSON value for people.
+func valueOf(field string, v json.RawMessage) string {
+	s := string(v)
+	switch n, err := strconv.ParseInt(s, 10, 64); {
+	case v == nil:
+		return "none"
+	case err == nil && strings.HasSuffix(field, "Bytes"):
+		return exactBytes(n)
+	}
+	if r := []rune(s); len(r) > maxValue {
+		s = string(r[:maxValue]) + "…"
+	}
+	return s
+}
+
+// exactBytes writes n as CUE would, with the largest unit that leaves no rest.
+func exactBytes(n int64) string {
+	unit := 0
+	for ; n != 0 && n%1024 == 0 && unit < 5; unit++ {
+		n /= 1024
+	}
+	return strconv.FormatInt(n, 10) + []string{"", "Ki", "Mi", "Gi", "Ti", "Pi"}[unit]
+}

@@ -1,0 +1,197 @@
+package reconciler
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/valid"
+)
+
+// Comparison is how the data of one commit differs from that of another: what
+// `muster diff` prints.
+type Comparison struct {
+	Objects []ObjectChange `json:"objects"` // sorted by kind and name
+	// Skipped are directories ("teams/ads") and objects ("job local/ads/db")
+	// that cannot be compared, since one of the commits has mistakes there.
+	Skipped []string `json:"skipped"`
+	// Start, Stop and Restart count tasks, for a cell that runs the first
+	// commit as it says.
+	Start   int `json:"start"`
+	Stop    int `json:"stop"`
+	Restart int `json:"restart"`
+}
+
+// The values of ObjectChange.Action.
+const (
+	Added   = "added"
+	Removed = "removed"
+	Changed = "changed"
+)
+
+// ObjectChange is one object that differs.
+type ObjectChange struct {
+	Kind   schema.Kind `json:"kind"`
+	Name   string      `json:"name"` // as in schema.ObjectKey
+	Action string      `json:"action"`
+	// Change is the greatest of Fields.
+	Change Change          `json:"change,omitempty"`
+	Origin schema.Position `json:"origin"` // where it is declared; of a removed one, was
+	Fields []ValueChange   `json:"fields,omitempty"`
+	// Start, Stop and Restart count the tasks of a job.
+	Start   int `json:"start,omitempty"`
+	Stop    int `json:"stop,omitempty"`
+	Restart int `json:"restart,omitempty"`
+}
+
+// ValueChange is one field that differs, with its values as JSON.
+type ValueChange struct {
+	FieldChange
+	Old json.RawMessage `json:"old,omitempty"` // absent if the field was
+	New json.RawMessage `json:"new,omitempty"` // absent if the field is
+}
+
+// Compare returns how the data of head differs from that of base, each taken by
+// itself, as Check does. What has a mistake in either is left out of both.
+func Compare(base, head schema.Compiled) Comparison {
+	was, is := declaredBy(base), declaredBy(head)
+	skip := map[string]bool{}
+	for _, side := range []declared{was, is} {
+		maps.Copy(skip, side.wrong)
+	}
+	c := Comparison{Objects: []ObjectChange{}, Skipped: append([]string{}, slices.Sorted(maps.Keys(skip))...)}
+	if skip["."] && (hasError(base.Diagnostics) || hasError(head.Diagnostics)) {
+		return c // nothing of it can be read
+	}
+	keys := map[schema.ObjectKey]bool{}
+	for _, side := range []declared{was, is} {
+		for key, o := range side.objects {
+			keys[key] = keys[key] || skip[key.String()] || skip[dirOf(o.origin.Path)]
+		}
+	}
+	for _, key := range slices.SortedFunc(maps.Keys(keys), schema.ObjectKey.Compare) {
+		if o := compareObject(key, was.objects[key], is.objects[key]); !keys[key] && o.Action != "" {
+			c.Objects = append(c.Objects, o)
+			c.Start, c.Stop, c.Restart = c.Start+o.Start, c.Stop+o.Stop, c.Restart+o.Restart
+		}
+	}
+	return c
+}
+
+// declared is what one commit declares by itself.
+type declared struct {
+	objects map[schema.ObjectKey]declaredObject
+	wrong   map[string]bool // directories and objects with mistakes
+}
+
+// declaredObject is an object, and where it is declared; the zero value is none.
+type declaredObject struct {
+	value  any
+	origin schema.Position
+}
+
+func declaredBy(c schema.Compiled) declared {
+	a := adoption{packages: map[string]*schema.Package{}, digests: map[string]schema.Digest{}, stale: map[string][]schema.Diagnostic{}}
+	d := declared{objects: map[schema.ObjectKey]declaredObject{}, wrong: map[string]bool{}}
+	if hasError(c.Diagnostics) {
+		d.wrong["."] = true
+		return d
+	}
+	a.take(c.Packages)
+	for dir := range a.stale {
+		d.wrong[dir] = true
+	}
+	packages := inOrder(a.packages)
+	names := valid.NamesOf(packages)
+	for _, p := range packages {
+		o, unresolved := names.Resolve(p)
+		for key := range unresolved {
+			d.wrong[key.String()] = true
+		}
+		o.Each(func(key schema.ObjectKey, value any) {
+			d.objects[key] = declaredObject{value, p.Origins[key]}
+		})
+	}
+	return d
+}
+
+// compareObject tells what became of one object; without Action, nothing did.
+func compareObject(key schema.ObjectKey, was, is declaredObject) ObjectChange {
+	o := ObjectChange{Kind: key.Kind, Name: key.Name, Origin: is.origin}
+	old, _ := was.value.(*schema.Job)
+	next, _ := is.value.(*schema.Job)
+	switch {
+	case was.value == nil:
+		o.Action = Added
+		if next != nil {
+			o.Start = next.Tasks
+		}
+		return o
+	case is.value == nil:
+		o.Action, o.Origin = Removed, was.origin
+		if old != nil {
+			o.Stop = old.Tasks
+		}
+		return o
+	}
+	var words []FieldChange
+	o.Change = InPlace
+	if old != nil {
+		o.Change, words = Diff(old, next)
+		o.Start, o.Stop = max(0, next.Tasks-old.Tasks), max(0, old.Tasks-next.Tasks)
+		if o.Change != InPlace && o.Change != Unchanged {
+			o.Restart = min(old.Tasks, next.Tasks)
+		}
+	}
+	if o.Fields = compareFields(was.value, is.value, words); len(o.Fields) > 0 {
+		o.Action = Changed
+	}
+	return o
+}
+
+// compareFields returns the fields whose values differ. words says what that
+// does to tasks; a field that none of them covers is in place.
+func compareFields(was, is any, words []FieldChange) []ValueChange {
+	old, next := map[string]json.RawMessage{}, map[string]json.RawMessage{}
+	flatten(old, "", schema.Canonical(was))
+	flatten(next, "", schema.Canonical(is))
+	paths := maps.Clone(old)
+	maps.Copy(paths, next)
+	var out []ValueChange
+	for _, path := range slices.Sorted(maps.Keys(paths)) {
+		if bytes.Equal(old[path], next[path]) {
+			continue
+		}
+		v := ValueChange{FieldChange{path, InPlace}, old[path], next[path]}
+		for _, w := range words {
+			if path == w.Field || strings.HasPrefix(path, w.Field+".") {
+				v.Change = w.Change
+			}
+		}
+		out = append(out, v)
+	}
+	return out
+}
+
+// flatten puts the values of a JSON document into out, by their data path; a
+// list is one value.
+func flatten(out map[string]json.RawMessage, path string, doc json.RawMessage) {
+	var fields map[string]json.RawMessage
+	if !bytes.HasPrefix(doc, []byte("{")) || json.Unmarshal(doc, &fields) != nil {
+		out[path] = doc
+		return
+	}
+	for name, value := range fields {
+		if strings.ContainsFunc(name, func(c rune) bool { return c == '.' || c == '/' || c == '-' }) {
+			name = strconv.Quote(name)
+		}
+		if path != "" {
+			name = path + "." + name
+		}
+		flatten(out, name, value)
+	}
+}

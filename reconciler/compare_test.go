@@ -1,0 +1,144 @@
+package reconciler_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/schema"
+)
+
+// told writes a comparison as lines.
+func told(c reconciler.Comparison) string {
+	var b strings.Builder
+	for i := range c.Objects {
+		o := &c.Objects[i]
+		fmt.Fprintf(&b, "%s %s %s at %s: %q +%d -%d ~%d\n", o.Action, o.Kind, o.Name, o.Origin, o.Change, o.Start, o.Stop, o.Restart)
+		for _, f := range o.Fields {
+			fmt.Fprintf(&b, "  %s: %s → %s: %s\n", f.Field, f.Old, f.New, f.Change)
+		}
+	}
+	fmt.Fprintf(&b, "skipped %q, +%d -%d ~%d\n", c.Skipped, c.Start, c.Stop, c.Restart)
+	return b.String()
+}
+
+func TestCompare(t *testing.T) {
+	t.Parallel()
+	more := service("u", "web", 5, "w")
+	more.Labels = map[string]string{"a.b": "c", "d": "e"}
+	fewer := service("u", "web", 1, "w")
+	for _, tt := range []struct {
+		name       string
+		base, head schema.Compiled
+		want       string
+	}{
+		{
+			"another place is no change",
+			compiled("1", good(pkg("a", service("u", "web", 3, "v")))), compiled("2", good(pkg("b", service("u", "web", 3, "v")))),
+			"skipped [], +0 -0 ~0\n",
+		},
+		{
+			"fields, with words and values, and tasks",
+			compiled("1", good(pkg("a", service("u", "web", 3, "v")))), compiled("2", good(pkg("a", more))),
+			`changed job c/u/web at a/x.cue:1:1: "restart" +2 -0 ~3
+  labels."a.b":  → "c": in place
+  labels.d:  → "e": in place
+  task.process.command: ["serve","v"] → ["serve","w"]: restart
+  tasks: 3 → 5: in place
+skipped [], +2 -0 ~3
+`,
+		},
+		{
+			"fewer tasks",
+			compiled("1", good(pkg("a", service("u", "web", 3, "v")))), compiled("2", good(pkg("a", fewer))),
+			`changed job c/u/web at a/x.cue:1:1: "restart" +0 -2 ~1
+  task.process.command: ["serve","v"] → ["serve","w"]: restart
+  tasks: 3 → 1: in place
+skipped [], +0 -2 ~1
+`,
+		},
+		{
+			"other kinds change in place, and what is gone has its old place",
+			compiled("1", good(pkg(".", schema.Quota{Name: "q", User: "u", Cell: "c", Band: schema.BandBatch, Tasks: 1})), good(pkg("a", service("u", "web", 3, "v")))),
+			compiled("2", good(pkg(".", schema.Quota{Name: "q", User: "u", Cell: "c", Band: schema.BandBatch, Tasks: 2}))),
+			`removed job c/u/web at a/x.cue:1:1: "" +0 -3 ~0
+changed quota q at x.cue:1:1: "in place" +0 -0 ~0
+  tasks: 1 → 2: in place
+skipped [], +0 -3 ~0
+`,
+		},
+		{
+			"a directory with mistakes is left out, on whichever side",
+			compiled("1", good(pkg("a", service("u", "web", 3, "v"))), bad("b")),
+			compiled("2", bad("a"), good(pkg("b", service("u", "db", 1, "v"))), good(pkg("d", service("u", "new", 1, "v")))),
+			`added job c/u/new at d/x.cue:1:1: "" +1 -0 ~0
+skipped ["a" "b"], +1 -0 ~0
+`,
+		},
+		{
+			"a job that names a priority which is not there is left out",
+			compiled("1", good(pkg("a", schema.NamedPriority{Name: "p", Value: 9}, namedJob{service("u", "web", 3, "v"), "p"}))),
+			compiled("2", good(pkg("a", namedJob{service("u", "web", 4, "v"), "p"}))),
+			`removed priority p at a/x.cue:1:1: "" +0 -0 ~0
+skipped ["job c/u/web"], +0 -0 ~0
+`,
+		},
+		{
+			"what a name stands for is what is compared",
+			compiled("1", good(pkg("a", schema.NamedPriority{Name: "p", Value: 9}, namedJob{service("u", "web", 3, "v"), "p"}))),
+			compiled("2", good(pkg("a", schema.NamedPriority{Name: "p", Value: 10}, namedJob{service("u", "web", 3, "v"), "p"}))),
+			`changed job c/u/web at a/x.cue:2:1: "in place" +0 -0 ~0
+  priority: 9 → 10: in place
+changed priority p at a/x.cue:1:1: "in place" +0 -0 ~0
+  value: 9 → 10: in place
+skipped [], +0 -0 ~0
+`,
+		},
+		{
+			"nothing of one side can be read",
+			compiled("1", good(pkg("a", service("u", "web", 3, "v")))),
+			schema.Compiled{Commit: "2", Diagnostics: []schema.Diagnostic{{Severity: schema.Error, Message: "no module"}}},
+			"skipped [\".\"], +0 -0 ~0\n",
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			if got := told(reconciler.Compare(tt.base, tt.head)); got != tt.want {
+				t.Errorf("got:\n%s\nwant:\n%s", got, tt.want)
+			}
+		})
+	}
+}
+
+// TestCompareProperties: a commit does not differ from itself, and the way back
+// is the way there turned round.
+func TestCompareProperties(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		draw := func(label string) schema.Compiled {
+			var jobs []any
+			for i := range 4 {
+				if tasks := rapid.IntRange(-1, 3).Draw(t, label); tasks >= 0 {
+					jobs = append(jobs, service("u", fmt.Sprintf("j%d", i), tasks, rapid.SampledFrom([]string{"v", "w"}).Draw(t, label)))
+				}
+			}
+			return compiled(label, good(pkg("a", jobs...)))
+		}
+		one, other := draw("one"), draw("other")
+		if c := reconciler.Compare(one, one); len(c.Objects) != 0 {
+			t.Fatalf("a commit differs from itself:\n%s", told(c))
+		}
+		there, back := reconciler.Compare(one, other), reconciler.Compare(other, one)
+		turned := map[string]string{reconciler.Added: reconciler.Removed, reconciler.Removed: reconciler.Added, reconciler.Changed: reconciler.Changed}
+		same := slices.EqualFunc(there.Objects, back.Objects, func(a, b reconciler.ObjectChange) bool {
+			return a.Name == b.Name && a.Action == turned[b.Action] && a.Start == b.Stop && a.Stop == b.Start && a.Restart == b.Restart && len(a.Fields) == len(b.Fields)
+		})
+		if !same {
+			t.Fatalf("there:\n%s\nand back:\n%s", told(there), told(back))
+		}
+	})
+}

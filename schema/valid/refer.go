@@ -1,0 +1,198 @@
+package valid
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// Reference is a name, in the data of an object, that stands for another
+// object.
+type Reference struct {
+	Path []string // leads from the object to the name
+	To   schema.ObjectKey
+}
+
+// References returns the names in an object's data that stand for others,
+// sorted by their paths. data is what Object returned. Which fields hold such
+// names is said in their rules: see Rule.Refers.
+func References(kind schema.Kind, data map[string]any) []Reference {
+	var out []Reference
+	var walk func(path []string, r *Rule, v any)
+	walk = func(path []string, r *Rule, v any) {
+		switch v := v.(type) {
+		case string:
+			if r.Refers != "" {
+				out = append(out, Reference{slices.Clone(path), Key(r.Refers, v, data)})
+			}
+		case []any:
+			for i, e := range v {
+				walk(append(path, strconv.Itoa(i)), r.Elem, e)
+			}
+		case map[string]any:
+			for _, k := range slices.Sorted(maps.Keys(v)) {
+				if f, ok := r.field(k); ok {
+					walk(append(path, k), f.Rule, v[k])
+				} else if r.Type == Map {
+					walk(append(path, k), r.Elem, v[k])
+				}
+			}
+		}
+	}
+	walk(nil, Of(kind), data)
+	return out
+}
+
+// Key returns the key of the object that is declared under name, with the given
+// data. Of an object of another kind it returns what the same name means in the
+// data's cell, and for its user.
+func Key(kind schema.Kind, name string, data map[string]any) schema.ObjectKey {
+	text := func(field string) string {
+		s, _ := data[field].(string)
+		return s
+	}
+	switch kind {
+	case schema.KindJob:
+		name = schema.JobName{Cell: text("cell"), User: text("user"), Job: name}.String()
+	case schema.KindMachine:
+		name = text("cell") + "/" + name
+	}
+	return schema.ObjectKey{Kind: kind, Name: name}
+}
+
+// Names is what the references of a set of packages can stand for. It does not
+// change, and is safe for concurrent use.
+type Names struct {
+	declared   map[schema.ObjectKey]bool     // of the kinds that are referred to
+	beside     map[schema.ObjectKey][]string // names by kind and what is before them, sorted
+	priorities map[string]schema.Priority
+}
+
+// scope returns what is before the name under which an object is declared: its
+// cell, or its cell and user.
+func scope(k schema.ObjectKey) schema.ObjectKey {
+	k.Name = strings.TrimSuffix(k.Name, k.Declared())
+	return k
+}
+
+// NamesOf returns what references can stand for among the given packages.
+func NamesOf(packages []*schema.Package) Names {
+	n := Names{declared: map[schema.ObjectKey]bool{}, beside: map[schema.ObjectKey][]string{}, priorities: map[string]schema.Priority{}}
+	wanted := map[schema.Kind]bool{}
+	for _, p := range packages {
+		for i := range p.References {
+			wanted[p.References[i].To.Kind] = true
+		}
+		for _, o := range p.Objects.Priorities {
+			n.priorities[o.Name] = o.Value
+		}
+	}
+	if len(wanted) == 0 {
+		return n
+	}
+	for _, p := range packages {
+		for key := range p.Origins {
+			if wanted[key.Kind] && !n.declared[key] {
+				n.declared[key] = true
+				n.beside[scope(key)] = append(n.beside[scope(key)], key.Declared())
+			}
+		}
+	}
+	for _, names := range n.beside {
+		slices.Sort(names)
+	}
+	return n
+}
+
+// Resolve returns the objects of a package with what their names stand for, and
+// what is wrong with those that name what is not declared; these objects are not
+// to be used. The package is not written to.
+func (n Names) Resolve(p *schema.Package) (schema.Objects, map[schema.ObjectKey][]schema.Diagnostic) {
+	o := p.Objects
+	if len(p.References) == 0 {
+		return o, nil
+	}
+	o.Jobs = slices.Clone(o.Jobs)
+	jobs := make(map[schema.ObjectKey]*schema.Job, len(o.Jobs))
+	for i := range o.Jobs {
+		jobs[schema.ObjectKey{Kind: schema.KindJob, Name: o.Jobs[i].ID().String()}] = &o.Jobs[i]
+	}
+	wrong := map[schema.ObjectKey][]schema.Diagnostic{}
+	hints := map[schema.ObjectKey]string{} // many jobs may name the same
+	for i := range p.References {
+		r := &p.References[i]
+		if !n.declared[r.To] {
+			wrong[r.From] = append(wrong[r.From], n.missing(r, hints))
+			continue
+		}
+		if j := jobs[r.From]; j != nil && r.To.Kind == schema.KindPriority {
+			j.Priority = n.priorities[r.To.Name]
+		}
+	}
+	return o, wrong
+}
+
+// most is how many names a message lists.
+const most = 20
+
+// missing says what is wrong with a reference, and what there is instead. It
+// remembers hints by what is referred to: they are what takes time.
+func (n Names) missing(r *schema.Reference, hints map[schema.ObjectKey]string) schema.Diagnostic {
+	rule := ruleAt(r.From.Kind, r.Field)
+	names := n.beside[scope(r.To)]
+	name := r.To.Declared()
+	hint, ok := hints[r.To]
+	if !ok {
+		hint = cmp.Or(didYouMean(name, slices.Concat(rule.Words, names), rule.Alias), declare(r.To.Kind, name))
+		hints[r.To] = hint
+	}
+	return schema.Diagnostic{
+		Severity: schema.Error, Position: r.At, Field: r.From.Field() + "." + r.Field,
+		Message: fmt.Sprintf("no %s %q is declared", r.To.Kind, name), Expected: expected(rule, r.To.Kind, names), Hint: hint,
+	}
+}
+
+// expected says in words what a reference to an object of a kind may be.
+func expected(r *Rule, kind schema.Kind, names []string) string {
+	list := "there is none"
+	if len(names) > 0 {
+		list = quoted(names[:min(len(names), most)])
+	}
+	if len(names) > most {
+		list += fmt.Sprintf(" and %d more", len(names)-most)
+	}
+	if r.Type == Priority {
+		return fmt.Sprintf("%s, a declared priority (%s), or an integer from %d to %d", quoted(r.Words), list, r.Min, r.Max)
+	}
+	return fmt.Sprintf("the name of a declared %s (%s)", kind, list)
+}
+
+// declare says how to declare an object that is missing.
+func declare(kind schema.Kind, name string) string {
+	if kind == schema.KindPriority {
+		return fmt.Sprintf("declare it in the root package or in cells/, as in priority: %q: muster.#Priority & {value: 250}", name)
+	}
+	return fmt.Sprintf("correct the name, or declare the %s", kind)
+}
+
+// ruleAt returns the rule of the field at a data path within an object. For a
+// field that only another version has, it returns one without words.
+func ruleAt(kind schema.Kind, field string) *Rule {
+	r := Of(kind)
+	for _, name := range strings.Split(field, ".") {
+		if r == nil {
+			break
+		}
+		if f, ok := r.field(name); ok {
+			r = f.Rule
+		} else {
+			r = r.Elem
+		}
+	}
+	return cmp.Or(r, &Rule{})
+}
