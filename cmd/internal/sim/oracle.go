@@ -21,7 +21,7 @@ type oracle struct {
 	finished map[schema.TaskName]uint64 // generation of the run that exited 0
 	failed   map[schema.TaskName]failure
 	counter  uint64
-	homes    map[home]int // index of a system job on a machine
+	homes    map[home]int      // index of a system job on a machine
 	cordoned map[string]uint64 // machine → counter when the cordon was first seen in force
 }
 
