@@ -367,7 +367,7 @@ func (a *anything) invariants(t *rapid.T) {
 		if j.Running+j.Pending+j.Failed+j.Done != j.Desired {
 			t.Fatalf("job %s does not add up: %+v", j.Name, j)
 		}
-		if _, known := reconciler.Explain(a.described(), &s, j.Name); !known {
+		if _, known := reconciler.Explain(a.described(), &s, j.Name, ""); !known {
 			t.Fatalf("job %s is not known to why", j.Name)
 		}
 	}

@@ -41,7 +41,7 @@ func TestScripts(t *testing.T) {
 //	task NAME WORD   finish, port (is in use), restart, kill (its agent restarts it)
 //	busy NAME PORT   a port of a machine is in use by others
 //	crash            the master is replaced
-//	status, why NAME what users see
+//	status, why NAME [MACHINE]  what users see
 //	data NAME        some of what a job was admitted with
 //	store            the keys of the store
 func (c *cell) play(t *testing.T, d *datadriven.TestData) string {
@@ -80,7 +80,11 @@ func (c *cell) play(t *testing.T, d *datadriven.TestData) string {
 		return summary(c.status())
 	case "why":
 		s := c.status()
-		e, known := reconciler.Explain(c.described(), &s, args[0])
+		machine := ""
+		if len(args) > 1 {
+			machine = args[1]
+		}
+		e, known := reconciler.Explain(c.described(), &s, args[0], machine)
 		return fmt.Sprintln(strings.Join(append(e.Lines(), fmt.Sprintf("known: %t", known)), "\n"))
 	case "data":
 		job, _ := schema.ParseJobName("c/" + args[0])
