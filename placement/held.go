@@ -1,6 +1,8 @@
 package placement
 
 import (
+	"slices"
+
 	"github.com/musterhq/muster/schema"
 )
 
@@ -242,7 +244,7 @@ func (s *Snapshot) charge(id int32, sign int64) {
 	for _, p := range t.ports {
 		if sign > 0 {
 			n.takePort(int(p))
-		} else {
+		} else if !slices.Contains(n.BusyPorts, int(p)) { // others may use what a task had
 			n.givePort(int(p))
 		}
 	}

@@ -182,12 +182,7 @@ func (d *draft) writes() []Write {
 // chunkWrites returns the chunks that differ from what is stored.
 func (d *draft) chunkWrites() []Write {
 	var out []Write
-	names := slices.SortedFunc(maps.Keys(d.chunks), func(a, b ChunkName) int {
-		if c := a.Job.Compare(b.Job); c != 0 {
-			return c
-		}
-		return a.Number - b.Number
-	})
+	names := slices.SortedFunc(maps.Keys(d.chunks), ChunkName.compare)
 	for _, name := range names {
 		key := keyChunk + name.Job.Short() + "/" + strconv.Itoa(name.Number)
 		was, is := d.base.Chunks[name], d.chunks[name]

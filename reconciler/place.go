@@ -31,8 +31,14 @@ func (s *step) askFor(name schema.JobName, want *schema.Job) {
 				continue
 			}
 		}
-		s.asks = append(s.asks, ask{name.Task(index), want, digest})
+		s.want(ask{name.Task(index), want, digest})
 	}
+}
+
+// want asks for a machine when all jobs have been looked at.
+func (s *step) want(a ask) {
+	s.asks = append(s.asks, a)
+	s.asking[a.task.JobName] = true
 }
 
 // mayAsk reports whether a task that has a record wants a machine now.

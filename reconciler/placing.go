@@ -35,7 +35,7 @@ func placing(in DescribeInput, task schema.TaskName, machine string) *Placing {
 	if r == nil || in.State.Data[r.Admitted] == nil {
 		return nil
 	}
-	s := &step{draft: newDraft(in.State, in.Now), in: Input{State: in.State, Observed: in.Observed, Now: in.Now}}
+	s := newStep(Input{State: in.State, Observed: in.Observed, Now: in.Now})
 	s.surveyMachines()
 	t := s.recordOf(task)
 	if t != nil && t.Done != nil {

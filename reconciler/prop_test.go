@@ -155,15 +155,48 @@ func (a *anything) stepChecked(t *rapid.T) {
 		t.Fatalf("same input, other decision:\n%s", cmp.Diff(out, again))
 	}
 	a.unchanged(t)
+	in.Memo = a.memo
+	kept := reconciler.Step(in)
+	a.alike(t, out, kept)
+	out = kept
 	a.last = out
 	a.take(out.Writes)
-	if again := reconciler.Step(a.input()); len(again.Writes) > 0 || len(again.Events) > 0 {
-		t.Fatalf("a second step at the same moment writes %s, says %s", keys(again.Writes), lines(again.Events))
+	in = a.input()
+	for _, in.Memo = range []*reconciler.Memo{nil, a.memo} {
+		if again := reconciler.Step(in); len(again.Writes) > 0 || len(again.Events) > 0 {
+			t.Fatalf("a second step at the same moment writes %s, says %s", keys(again.Writes), lines(again.Events))
+		}
+	}
+	if err := a.memo.Audit(in); err != nil {
+		t.Fatal(err)
 	}
 	a.wakesHonestly(t, out)
 	a.budget(t, out, down)
 	a.quotas(t, before)
 	a.generations(t)
+}
+
+// alike: a step that goes on from what the last one found out decides what one
+// does that begins from nothing, but for the choice of machines.
+func (a *anything) alike(t *rapid.T, fresh, kept reconciler.Output) {
+	places := func(o reconciler.Output) (others []schema.Event, n int) {
+		for _, e := range o.Events {
+			if e.Kind == schema.EventSchedule || e.Cause == schema.CausePreempted {
+				n++
+			} else {
+				others = append(others, e)
+			}
+		}
+		return others, n
+	}
+	x, n := places(fresh)
+	y, m := places(kept)
+	if diff := cmp.Diff(x, y); n+m == 0 && diff != "" {
+		t.Fatalf("a memo makes other decisions (-without +with):\n%s", diff)
+	}
+	if n+m == 0 && (!slices.Equal(keys(fresh.Writes), keys(kept.Writes)) || !fresh.Wake.Equal(kept.Wake)) {
+		t.Fatalf("a memo makes other writes: %s, %s; wakes %s, %s", keys(fresh.Writes), keys(kept.Writes), fresh.Wake, kept.Wake)
+	}
 }
 
 // unchanged: Step has changed nothing of the state, and it is what the store

@@ -1,6 +1,7 @@
 package reconciler
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -184,12 +185,12 @@ func search(c *schema.Chunk, index int) (int, bool) {
 
 // chunkNames returns the names of all chunks, sorted.
 func (s *State) chunkNames() []ChunkName {
-	return slices.SortedFunc(maps.Keys(s.Chunks), func(a, b ChunkName) int {
-		if c := a.Job.Compare(b.Job); c != 0 {
-			return c
-		}
-		return a.Number - b.Number
-	})
+	return slices.SortedFunc(maps.Keys(s.Chunks), ChunkName.compare)
+}
+
+// compare orders chunks by job and number.
+func (n ChunkName) compare(o ChunkName) int {
+	return cmp.Or(n.Job.Compare(o.Job), cmp.Compare(n.Number, o.Number))
 }
 
 // spans returns how many chunks the records of each job span.

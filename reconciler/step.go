@@ -16,6 +16,8 @@ type Input struct {
 	Observed *Observed
 	Now      time.Time
 	Seed     uint64
+	// Memo is what the step before has found out; nil for none.
+	Memo *Memo
 }
 
 // Output is what a step decided. Nothing of it has happened yet.
@@ -51,26 +53,57 @@ func Seed(cell, commit string) uint64 {
 // decides what to do next: admit, stop, give up, update, place. It changes
 // neither State nor Observed. A cell that is as desired gets no writes.
 func Step(in Input) Output {
-	s := &step{draft: newDraft(in.State, in.Now), in: in, preempted: map[string][]leaver{}}
+	s := newStep(in)
 	s.surveyMachines()
+	s.stir()
 	s.admit()
 	for _, name := range s.allJobs() {
+		if s.atRest(name) {
+			continue
+		}
+		s.active = append(s.active, name)
+		s.waking = name
 		s.stepJob(name)
 	}
+	s.waking = schema.JobName{}
 	s.place()
-	for _, name := range s.allJobs() {
-		s.rollOut(name) // last, since what was just placed counts against its budget
+	for _, name := range s.active {
+		if s.waking = name; s.job(name) != nil {
+			s.rollOut(name) // last, since what was just placed counts against its budget
+			s.settle(name)
+		}
 	}
+	s.remember()
 	s.out.Writes = s.writes()
 	s.out.Events = s.events
 	return s.out
 }
 
+// newStep returns a step that has decided nothing.
+func newStep(in Input) *step {
+	s := &step{
+		draft: newDraft(in.State, in.Now), in: in, memo: in.Memo,
+		preempted: map[string][]leaver{}, asking: map[schema.JobName]bool{}, wakes: map[schema.JobName]time.Time{},
+	}
+	if s.memo == nil {
+		s.memo = &Memo{}
+	}
+	s.names = s.memo.machineNames(in.State)
+	return s
+}
+
 // step is one Step at work.
 type step struct {
 	*draft
-	in  Input
-	out Output
+	in   Input
+	out  Output
+	memo *Memo
+
+	names  []string         // of machines, sorted
+	active []schema.JobName // jobs that are not at rest
+	asking map[schema.JobName]bool
+	waking schema.JobName // the job that is being looked at
+	wakes  map[schema.JobName]time.Time
 
 	up     []string        // machines that may get tasks, sorted
 	lost   map[string]bool // machines whose tasks are given up
@@ -83,22 +116,27 @@ type step struct {
 
 // wake asks for a step at t at the latest.
 func (s *step) wake(t time.Time) {
-	if t.After(s.now) && (s.out.Wake.IsZero() || t.Before(s.out.Wake)) {
+	if !t.After(s.now) {
+		return
+	}
+	if s.out.Wake.IsZero() || t.Before(s.out.Wake) {
 		s.out.Wake = t
+	}
+	if s.waking == (schema.JobName{}) {
+		return
+	}
+	if before := s.wakes[s.waking]; before.IsZero() || t.Before(before) {
+		s.wakes[s.waking] = t
 	}
 }
 
 // admit makes the desired jobs that the cell takes on its job records.
 func (s *step) admit() {
 	desired := s.base.desired()
-	var capacity *schema.Resources
-	for _, m := range s.base.Machines {
-		if capacity == nil {
-			capacity = &schema.Resources{}
-		}
-		*capacity = capacity.Add(m.Capacity)
+	verdict, settled := s.verdict()
+	if s.out.Admission = verdict; settled {
+		return
 	}
-	s.out.Admission = Admit(AdmitInput{Desired: *desired, Admitted: s.base.admitted(), Capacity: capacity, Machines: len(s.base.Machines)})
 	for _, name := range s.base.jobNames() {
 		if _, ok := desired.Jobs[name]; !ok && s.base.Jobs[name].Admitted != "" {
 			r := *s.base.Jobs[name]
@@ -109,6 +147,7 @@ func (s *step) admit() {
 	for _, name := range s.out.Admission.order {
 		s.admitJob(name, desired.Jobs[name])
 	}
+	s.rememberVerdict()
 }
 
 func (s *step) admitJob(name schema.JobName, d DesiredJob) {

@@ -34,7 +34,7 @@ func (s *step) stepSystem(name schema.JobName, want *schema.Job) {
 		if !s.wants(want, &t) || !s.mayAsk(name, t, want) {
 			continue
 		}
-		s.asks = append(s.asks, ask{name.Task(t.Index), want, digest})
+		s.want(ask{name.Task(t.Index), want, digest})
 	}
 }
 
