@@ -79,7 +79,7 @@ func (s *Snapshot) devicesWithout(c *class, slot int32, leaving []int32) ([]devi
 
 // claim holds what a class needs beyond what the leaving tasks still have.
 func (s *Snapshot) claim(c *class, ask *Ask, key taskKey, leaving []int32) {
-	h := task{taskKey: key, priority: c.priority, limit: c.limit, reserv: c.limit, inAlloc: -1, ask: ask, shape: c.shapeID, claim: true}
+	h := task{taskKey: key, priority: c.priority, limit: c.limit, reserv: c.limit, inAlloc: -1, ask: ask, claim: true}
 	h.devices, _ = s.devicesWithout(c, key.slot, leaving)
 	for _, id := range leaving {
 		t := &s.tasks[id]

@@ -11,7 +11,7 @@ import (
 // how machines treat them.
 type class struct {
 	key      string
-	ask      *Ask // like all of the class, but for its name
+	ask      *Ask // see restOf
 	prod     bool
 	priority int16
 	limit    vector
@@ -25,9 +25,8 @@ type class struct {
 	packages []int32
 	shape    [dims + 1]float32 // direction of what is asked, length 1
 	id       uint64            // hash of the key
-	shapeID  int32
-	pass     int  // the last for which it was brought up to date
-	lone     bool // one ask so far, for which nothing is kept
+	pass     int               // the last for which it was brought up to date
+	lone     bool              // one ask so far, for which nothing is kept
 	inSet    bool
 
 	layout *layout
@@ -50,6 +49,8 @@ type class struct {
 	cursor   int // in the ring, where to go on
 	all      bool
 	waiting  int // asks of the class not yet decided in this pass
+	// remembered is how much of Snapshot.remembered is the class's.
+	remembered int
 
 	refusal refusal
 	evict   evictions
@@ -84,8 +85,8 @@ func (p *pass) classOf(a *Ask, job int32) *class {
 // alike reports, quickly, whether two asks of one job surely are of one class.
 // Where they are but it says no, only time is lost.
 func alike(a, b *Ask) bool {
-	return a.Limit == b.Limit && a.Priority == b.Priority && a.Spread == b.Spread && len(a.Ports) == len(b.Ports) &&
-		a.AllocSet == b.AllocSet && same(a.Devices, b.Devices) && same(a.Constraints, b.Constraints) &&
+	return a.Limit == b.Limit && a.Priority == b.Priority && a.Spread == b.Spread && a.IsAlloc == b.IsAlloc &&
+		slices.Equal(a.Ports, b.Ports) && a.AllocSet == b.AllocSet && same(a.Devices, b.Devices) && same(a.Constraints, b.Constraints) &&
 		same(a.Preferences, b.Preferences) && same(a.PerDomain, b.PerDomain) && same(a.Avoid, b.Avoid) &&
 		same(a.Packages, b.Packages)
 }
@@ -130,15 +131,43 @@ func (s *Snapshot) appendKey(b []byte, a *Ask) []byte {
 	for _, v := range vectorOf(a.Limit) {
 		b = binary.AppendVarint(b, v)
 	}
-	b = binary.AppendVarint(b, int64(len(a.Ports)))
-	b = appendStrings(b, a.Spread)
+	return appendRest(b, a)
+}
+
+// mostRests bounds the asks that restOf remembers.
+const mostRests = 4096
+
+// restOf returns what an ask wants besides its limit, under its priority and
+// name. Asks that want the same share it, so that what is held of a task is
+// small even where no two limits are equal.
+func (s *Snapshot) restOf(a *Ask) *Ask {
+	key := appendStrings(appendRest(s.scratch[:0], a), a.On)
+	s.scratch = key
+	if r := s.rests[string(key)]; r != nil {
+		return r
+	}
+	if len(s.rests) >= mostRests {
+		clear(s.rests) // tasks keep theirs
+	}
+	r := *a
+	r.Name, r.Generation, r.Priority, r.Limit, r.Prefer, r.Waited = schema.TaskName{}, 0, 0, schema.Resources{}, "", 0
+	s.rests[string(key)] = &r
+	return &r
+}
+
+// appendRest appends all but priority and limit.
+func appendRest(b []byte, a *Ask) []byte {
+	// The names of ports make no difference to machines, but what is placed
+	// asks again under those of its class when it is evicted.
+	b = appendStrings(b, a.Ports...)
+	b = append(appendStrings(b, a.Spread), boolByte(a.IsAlloc))
 	if len(a.Devices)+len(a.Constraints)+len(a.Preferences)+len(a.PerDomain)+len(a.Avoid)+len(a.Packages) == 0 &&
 		a.AllocSet == (schema.JobName{}) {
 		return b
 	}
 	for _, d := range a.Devices {
-		b = append(appendStrings(append(b, 'd'), append([]string{d.Kind}, d.Models...)...), byte(d.Count))
-		b = binary.AppendVarint(b, int64(d.Milli))
+		b = appendStrings(append(b, 'd'), append([]string{d.Kind}, d.Models...)...)
+		b = binary.AppendVarint(binary.AppendVarint(b, int64(d.Count)), int64(d.Milli))
 	}
 	for _, c := range a.Constraints {
 		b = appendStrings(append(b, 'c'), append([]string{c.Attribute, string(c.Op)}, c.Values...)...)
@@ -155,6 +184,13 @@ func (s *Snapshot) appendKey(b []byte, a *Ask) []byte {
 	return appendStrings(append(b, 's'), a.AllocSet.Cell, a.AllocSet.User, a.AllocSet.Job)
 }
 
+func boolByte(v bool) byte {
+	if v {
+		return 1
+	}
+	return 0
+}
+
 func appendStrings(b []byte, list ...string) []byte {
 	b = binary.AppendVarint(b, int64(len(list)))
 	for _, v := range list {
@@ -164,15 +200,12 @@ func appendStrings(b []byte, list ...string) []byte {
 }
 
 func (s *Snapshot) newClass(a *Ask, key string) *class {
-	proto := *a
-	proto.Prefer, proto.Waited = "", 0
 	c := &class{
-		key: key, id: hash(key), ask: &proto, prod: a.Priority.Prod(), priority: int16(a.Priority),
+		key: key, id: hash(key), ask: s.restOf(a), prod: a.Priority.Prod(), priority: int16(a.Priority),
 		limit: vectorOf(a.Limit), ports: int32(len(a.Ports)), needs: s.needs(a.Devices),
 		avoid: a.Avoid, packages: s.packageIDs(a.Packages), epoch: -1,
 		inSet: a.AllocSet != (schema.JobName{}),
 	}
-	c.shapeID = s.shapeID(s.shapeOfAsk(a))
 	for _, k := range a.Constraints {
 		c.rules = append(c.rules, s.rule(k))
 	}
@@ -245,7 +278,9 @@ func (s *Snapshot) examine(c *class) {
 		return
 	}
 	if c.cursor < 0 {
-		c.cursor = int(c.id % uint64(total))
+		// All classes start at the same machine: the first of the ring fill
+		// up first, which packs better than a start of each class's own.
+		c.cursor = 0
 	}
 	c.slots = c.slots[:0]
 	for c.examined < total && len(c.slots) < enough {
@@ -283,12 +318,14 @@ func (s *Snapshot) enough() int {
 // nothing, since most such asks stay alone.
 func (s *Snapshot) glance(c *class) (first, second int32) {
 	c.layout = s.layoutFor(s.spreadOf(c.ask))
-	total, enough := len(c.layout.ring), s.enough()+1
+	enough := s.enough() + 1
 	first, second = -1, -1
 	var best, next float32
 	c.examined, c.feasible = 0, 0
-	for at := int(c.id % uint64(max(total, 1))); c.examined < total && c.feasible < enough; at = (at + 1) % total {
-		slot := c.layout.ring[at]
+	for _, slot := range c.layout.ring {
+		if c.feasible == enough {
+			break
+		}
 		c.examined++
 		if s.check(c, slot) != fine {
 			continue

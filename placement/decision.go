@@ -135,6 +135,8 @@ type Score struct {
 type Terms struct {
 	Stranded float32 `json:"stranded,omitzero"`
 	Shape    float32 `json:"shape,omitzero"`
+	Tight    float32 `json:"tight,omitzero"`
+	Open     float32 `json:"open,omitzero"`
 	Headroom float32 `json:"headroom,omitzero"`
 	Mix      float32 `json:"mix,omitzero"`
 	Machine  float32 `json:"machine,omitzero"`
@@ -145,7 +147,7 @@ type Terms struct {
 }
 
 func (t *Terms) total() float32 {
-	return t.Stranded + t.Shape + t.Headroom + t.Mix + t.Machine + t.Packages + t.Wish + t.Fit
+	return t.Stranded + t.Shape + t.Tight + t.Open + t.Headroom + t.Mix + t.Machine + t.Packages + t.Wish + t.Fit
 }
 
 // Verdict is what one machine says to an ask: a Reason, or "" and its Score.

@@ -37,10 +37,7 @@ func (s *Snapshot) setDevices(slot int32) {
 func (s *Snapshot) needs(asks []DeviceAsk) []need {
 	var out []need
 	for _, a := range asks {
-		n := need{kind: s.number(a.Kind), count: max(a.Count, 1), milli: int16(a.Milli)}
-		if n.milli <= 0 || n.milli > DeviceMilli || n.count > 1 {
-			n.milli = DeviceMilli
-		}
+		n := need{kind: s.number(a.Kind), count: max(a.Count, 1), milli: a.milli()}
 		for _, m := range a.Models {
 			n.models = append(n.models, s.number("model "+m))
 		}
@@ -49,6 +46,14 @@ func (s *Snapshot) needs(asks []DeviceAsk) []need {
 		out = append(out, n)
 	}
 	return out
+}
+
+// milli returns what is asked of each device.
+func (d DeviceAsk) milli() int16 {
+	if d.Milli <= 0 || d.Milli > DeviceMilli || d.Count > 1 {
+		return DeviceMilli
+	}
+	return int16(d.Milli)
 }
 
 func (n *need) matches(d device) bool {
@@ -74,32 +79,59 @@ func (n *node) exist(needs []need) bool {
 // pick chooses devices for the needs and appends them to out: of those that
 // have room the ones with the least, then the first. It reports false when
 // there are not enough.
-func pick(devices []device, needs []need, out []deviceUse) ([]deviceUse, bool) { //nolint:gocognit // one loop with its exits; parts of it would need all of its state
+func pick(devices []device, needs []need, out []deviceUse) ([]deviceUse, bool) {
 	for i := range needs {
 		n := &needs[i]
-		for range n.count {
-			best := -1
-			var least int16
-			for k, d := range devices {
-				if !n.matches(d) {
-					continue
-				}
-				for _, u := range out {
-					if int(u.index) == k {
-						d.free -= u.milli
-					}
-				}
-				if d.free >= n.milli && (best < 0 || d.free < least) {
-					best, least = k, d.free
-				}
-			}
-			if best < 0 {
-				return out, false
-			}
+		had := len(out)
+		if n.milli == DeviceMilli {
+			out = n.pickWhole(devices, out)
+		} else if best := n.pickShare(devices, out); best >= 0 {
 			out = append(out, deviceUse{int16(best), n.milli})
+		}
+		if len(out)-had < n.count {
+			return out, false
 		}
 	}
 	return out, true
+}
+
+// pickWhole appends the first devices that are free and not chosen before.
+func (n *need) pickWhole(devices []device, out []deviceUse) []deviceUse {
+	before := out
+	for k, d := range devices {
+		if len(out)-len(before) == n.count {
+			break
+		}
+		if d.free == DeviceMilli && n.matches(d) && chosenOf(before, k) == 0 {
+			out = append(out, deviceUse{int16(k), DeviceMilli})
+		}
+	}
+	return out
+}
+
+// pickShare returns the device with the least room that suffices, or -1.
+func (n *need) pickShare(devices []device, chosen []deviceUse) int {
+	best := -1
+	var least int16
+	for k, d := range devices {
+		if !n.matches(d) {
+			continue
+		}
+		if free := d.free - chosenOf(chosen, k); free >= n.milli && (best < 0 || free < least) {
+			best, least = k, free
+		}
+	}
+	return best
+}
+
+// chosenOf returns how much of a device was chosen before.
+func chosenOf(chosen []deviceUse, device int) (milli int16) {
+	for _, u := range chosen {
+		if int(u.index) == device {
+			milli += u.milli
+		}
+	}
+	return milli
 }
 
 // uses returns what is told of the devices that a task gets.

@@ -21,9 +21,11 @@ type task struct {
 	prevHere  int32
 	nextOfJob int32
 	prevOfJob int32
-	shape     int32 // as typical asks are counted
 	isAlloc   bool
 	claim     bool // see Snapshot.Claim
+	// placed is true of a task that a pass placed: ask then is shared by all
+	// that ask alike but for name, priority and limit, which are the task's.
+	placed bool
 }
 
 type taskKey struct {
@@ -38,6 +40,9 @@ type job struct {
 	name  schema.JobName
 	first int32 // of its tasks, or -1
 	held  int32 // number of tasks on machines
+	// maybe has a bit for each machine that holds a task of the job, shared
+	// with other machines: most machines are known to hold none by a look.
+	maybe [4]uint64
 	// recent is the class of recentAsk, the job's last.
 	recent    *class
 	recentAsk *Ask
@@ -78,7 +83,7 @@ func (s *Snapshot) SetTask(t Task) {
 	h := s.taskOf(t, slot)
 	if old := s.find(h.taskKey); old >= 0 {
 		if h.ask == nil {
-			h.ask = s.tasks[old].ask
+			h.ask, h.placed = s.tasks[old].ask, s.tasks[old].placed
 		}
 		s.exchange(old, h)
 	} else {
@@ -102,7 +107,6 @@ func (s *Snapshot) taskOf(t Task, slot int32) task {
 	for _, d := range t.Devices {
 		h.devices = append(h.devices, deviceUse{int16(d.Index), int16(d.Milli)})
 	}
-	h.shape = s.shapeID(s.shapeOf(&h))
 	if t.Alloc != (schema.TaskName{}) {
 		h.inAlloc = s.allocNamed(t.Alloc, slot)
 	}
@@ -142,12 +146,11 @@ func (s *Snapshot) SetBudget(name schema.JobName, left int) { s.budgets[s.jobID(
 func (s *Snapshot) exchange(id int32, h task) {
 	s.charge(id, -1)
 	old := &s.tasks[id]
-	s.count(old.shape, -1)
 	s.ofPriority[bounded(old.priority)]--
 	s.ofPriority[bounded(h.priority)]++
 	h.nextHere, h.prevHere, h.nextOfJob, h.prevOfJob = old.nextHere, old.prevHere, old.nextOfJob, old.prevOfJob
 	*old = h
-	s.count(h.shape, 1)
+	s.typical.stale++
 	s.charge(id, 1)
 	if a := s.allocs[id]; a != nil {
 		s.refill(id, a)
@@ -179,7 +182,7 @@ func (s *Snapshot) hold(h task) {
 	if h.isAlloc {
 		s.allocs[id] = &alloc{free: h.limit}
 	}
-	s.count(h.shape, 1)
+	s.typical.stale++
 	s.ofPriority[bounded(h.priority)]++
 	s.countDomain(h.job, h.slot, 1)
 	s.charge(id, 1)
@@ -196,7 +199,7 @@ func (s *Snapshot) drop(id int32) {
 	if t.claim {
 		delete(s.claims, together(t.job, t.index))
 	}
-	s.count(t.shape, -1)
+	s.typical.stale++
 	s.ofPriority[bounded(t.priority)]--
 	s.countDomain(t.job, t.slot, -1)
 	if t.prevHere >= 0 {
@@ -215,7 +218,7 @@ func (s *Snapshot) drop(id int32) {
 	if t.nextOfJob >= 0 {
 		s.tasks[t.nextOfJob].prevOfJob = t.prevOfJob
 	}
-	*t = task{}
+	*t = task{taskKey: taskKey{job: -1}}
 	s.unused = append(s.unused, id)
 }
 
@@ -244,7 +247,7 @@ func (s *Snapshot) charge(id int32, sign int64) {
 	for _, p := range t.ports {
 		if sign > 0 {
 			n.takePort(int(p))
-		} else if !slices.Contains(n.BusyPorts, int(p)) { // others may use what a task had
+		} else if !s.portElsewhere(id, int(p)) {
 			n.givePort(int(p))
 		}
 	}
@@ -255,6 +258,21 @@ func (s *Snapshot) charge(id int32, sign int64) {
 	}
 }
 
+// portElsewhere reports whether somebody else on the machine has the task's
+// port too: another program, or a task that should not.
+func (s *Snapshot) portElsewhere(id int32, port int) bool {
+	n := &s.nodes[s.tasks[id].slot]
+	if slices.Contains(n.BusyPorts, port) {
+		return true
+	}
+	for t := n.first; t >= 0; t = s.tasks[t].nextHere {
+		if t != id && slices.Contains(s.tasks[t].ports, uint16(port)) {
+			return true
+		}
+	}
+	return false
+}
+
 // countDomain keeps the counts of a job's tasks by domain.
 func (s *Snapshot) countDomain(id, slot int32, by int32) {
 	j := &s.jobs[id]
@@ -262,6 +280,11 @@ func (s *Snapshot) countDomain(id, slot int32, by int32) {
 	j.changes++
 	if by < 0 {
 		s.losses++
+	}
+	if word, bit := maybeBit(slot); by > 0 {
+		j.maybe[word] |= bit
+	} else if j.held == 0 {
+		j.maybe = [4]uint64{}
 	}
 	key := together(id, slot)
 	if n := s.here[key] + by; n > 0 {
@@ -296,7 +319,18 @@ func (s *Snapshot) tallyOf(id int32, c *column) *tally {
 }
 
 // onMachine returns how many tasks of a job a machine holds.
-func (s *Snapshot) onMachine(job, slot int32) int32 { return s.here[together(job, slot)] }
+func (s *Snapshot) onMachine(job, slot int32) int32 {
+	if word, bit := maybeBit(slot); s.jobs[job].maybe[word]&bit == 0 {
+		return 0
+	}
+	return s.here[together(job, slot)]
+}
+
+// maybeBit returns the bit of a machine in job.maybe.
+func maybeBit(slot int32) (word int, bit uint64) {
+	h := uint32(slot) * 0x9e3779b1 >> 24
+	return int(h >> 6), 1 << (h & 63)
+}
 
 func together(job, slot int32) uint64 { return uint64(job)<<32 | uint64(slot) }
 

@@ -69,6 +69,12 @@ type Weights struct {
 	// the typical ask. A machine that has mostly CPU left gets the asks that
 	// want mostly CPU, before anything is stranded.
 	Shape float32
+	// Tight: what is left of the machine, in multiples of the typical ask,
+	// so that large asks find room in one piece.
+	Tight float32
+	// Open: the machine has been idle. Large asks need machines that nobody
+	// has begun to use, and shape alone would begin to use all of them.
+	Open float32
 	// Headroom, of prod asks only: CPU is compressible, and a machine whose
 	// prod tasks leave no tenth of it to spikes or to others is worse.
 	Headroom float32
@@ -87,5 +93,5 @@ type Weights struct {
 // DefaultWeights are what the measurements in docs/performance.md were made
 // with.
 func DefaultWeights() Weights {
-	return Weights{Stranded: 0.1, Shape: 1, Headroom: 0.02, Mix: 0.02, Machine: 8, Packages: 1, Wish: 16}
+	return Weights{Stranded: 0.07, Shape: 1, Tight: 0.0002, Open: 0.05, Headroom: 0.02, Mix: 0.02, Machine: 8, Packages: 1, Wish: 16}
 }

@@ -15,6 +15,8 @@ type pass struct {
 	asked    map[int32]int32 // asks by job
 	levels   map[schema.Priority][]entry
 	last     *class
+	tight    bool     // the last lone ask found no room: ask each machine once, for the reason
+	classes  []*class // of the asks
 	out      []Decision
 }
 
@@ -38,6 +40,10 @@ func Place(s *Snapshot, asks []Ask, seed uint64) []Decision {
 		out: make([]Decision, 0, len(asks)),
 	}
 	s.passes++
+	s.tasks = slices.Grow(s.tasks, max(len(asks)-len(s.unused), 0))
+	if len(s.here) == 0 { // it need not grow step by step
+		s.here = make(map[uint64]int32, len(asks))
+	}
 	p.enter(asks)
 	for len(p.levels) > 0 {
 		top := schema.Priority(-1)
@@ -56,7 +62,7 @@ func Place(s *Snapshot, asks []Ask, seed uint64) []Decision {
 	for job := range p.asked { // the asks are the caller's again
 		s.jobs[job].recent, s.jobs[job].recentAsk = nil, nil
 	}
-	s.prune()
+	p.prune()
 	return p.out
 }
 
@@ -79,12 +85,12 @@ func (p *pass) enter(asks []Ask) {
 			continue
 		}
 		if i > 0 {
-			shapes[s.shapeOfAsk(&asks[i-1])] += 1 + same
+			shapes[shapeOfAsk(&asks[i-1])] += 1 + same
 		}
 		same = 0
 	}
 	if len(asks) > 0 {
-		shapes[s.shapeOfAsk(&asks[len(asks)-1])] += 1 + same
+		shapes[shapeOfAsk(&asks[len(asks)-1])] += 1 + same
 	}
 	s.learn(shapes, len(asks))
 }
@@ -265,6 +271,9 @@ func (p *pass) ready(a *Ask, job int32) *class {
 		c.epoch = -1
 	}
 	p.last = c
+	if c.pass != s.passes {
+		p.classes = append(p.classes, c)
+	}
 	if c.inSet {
 		c.pass = s.passes
 		return c
@@ -308,11 +317,14 @@ func (p *pass) decideAnywhere(c *class, a *Ask, job int32, d *Decision) {
 // no room before is first asked of the machines that changed since.
 func (p *pass) takeGlance(c *class, a *Ask, job int32, d *Decision) bool {
 	s := p.snapshot
-	if c.refusal.by != nil && s.refuse(c) == 0 {
-		return false
+	if c.refusal.by != nil || p.tight {
+		if p.tight = s.refuse(c) == 0; p.tight {
+			return false
+		}
 	}
 	first, second := s.glance(c)
 	if first < 0 {
+		p.tight = true
 		return false
 	}
 	d.Why.Examined, d.Why.Feasible = c.examined, c.feasible
@@ -328,7 +340,9 @@ func (p *pass) takeGlance(c *class, a *Ask, job int32, d *Decision) bool {
 func (p *pass) takeBest(c *class, a *Ask, job int32, d *Decision) bool {
 	s := p.snapshot
 	first, second := s.top(c)
-	if first < 0 && s.refuse(c) > 0 {
+	// A pool that is used up is filled again, unless it is known of every
+	// machine that there is no room.
+	if first < 0 && (c.refusal.by == nil && !c.all || s.refuse(c) > 0) {
 		s.examine(c)
 		first, second = s.top(c)
 	}
@@ -346,17 +360,36 @@ func (p *pass) takeBest(c *class, a *Ask, job int32, d *Decision) bool {
 	return true
 }
 
+// enoughTried is how many stale candidates are scored again for one ask.
+const enoughTried = 4
+
 // top returns the best candidates. A pool of some machines may hold scores of
-// machines that changed since: only the best is made sure of, changes of
-// others are left until the next pass.
+// machines that changed since: those found on top are scored again, until the
+// best is true or enough were tried, of which the best is taken then. Changes
+// of others are left until the next pass.
 func (s *Snapshot) top(c *class) (first, second int32) {
-	for {
+	tried := int32(-1)
+	var best rank
+	for n := 0; ; n++ {
 		first, second = s.best(c)
 		if first < 0 || c.seen[first] == s.version[c.slots[first]] {
-			return first, second
+			break
+		}
+		if n >= enoughTried && tried >= 0 {
+			first, second = tried, -1
+			break
 		}
 		s.rescore(c, first)
+		if c.score[first] > infeasible {
+			if r := c.rankAs(first); tried < 0 || r.before(best) {
+				tried, best = first, r
+			}
+		}
 	}
+	if second >= 0 && c.seen[second] != s.version[c.slots[second]] && s.check(c, c.slots[second]) != fine {
+		second = -1
+	}
+	return first, second
 }
 
 // commit puts a task on a machine that has room.
@@ -365,7 +398,7 @@ func (p *pass) commit(c *class, a *Ask, job, slot int32, d *Decision) {
 	n := &s.nodes[slot]
 	h := task{
 		taskKey: taskKey{job, int32(a.Name.Index), slot, a.Generation}, priority: c.priority,
-		limit: c.limit, reserv: c.limit, inAlloc: -1, ask: c.ask, isAlloc: a.IsAlloc, shape: c.shapeID,
+		limit: c.limit, reserv: c.limit, inAlloc: -1, ask: c.ask, isAlloc: a.IsAlloc, placed: true,
 	}
 	d.Machine = n.Name
 	if len(a.Ports) > 0 {
@@ -424,16 +457,22 @@ func (n *node) choosePorts(a *Ask, seed uint64) map[string]int {
 // classBudget is how many candidates all remembered classes may have together.
 const classBudget = 16 << 20
 
-// prune forgets classes when there are too many to remember.
-func (s *Snapshot) prune() {
-	n := 0
-	for key, c := range s.classes {
+// prune forgets the classes of lone asks, and all when there are too many to
+// remember. It looks at those of this pass only.
+func (p *pass) prune() {
+	s := p.snapshot
+	for _, c := range p.classes {
 		if c.lone && c.refusal.by == nil {
-			delete(s.classes, key)
+			delete(s.classes, c.key)
+			s.remembered -= c.remembered
+			continue
 		}
-		n += len(c.score) + len(c.refusal.by)/4 + 256
+		now := len(c.score) + len(c.refusal.by)/4 + 256
+		s.remembered += now - c.remembered
+		c.remembered = now
 	}
-	if n > classBudget || s.options.NoCache || s.options.NoClasses {
+	if s.remembered > classBudget || s.options.NoCache || s.options.NoClasses {
+		s.remembered = 0
 		clear(s.classes)
 	}
 }

@@ -342,6 +342,9 @@ func (p *pass) remove(id int32, d *Decision) {
 	}
 	again := *t.ask
 	again.Name, again.Generation, again.Priority, again.Prefer = name, t.generation, schema.Priority(t.priority), ""
+	if t.placed {
+		again.Limit = t.limit.resources()
+	}
 	p.asked[t.job]++
 	p.levels[again.Priority] = append(p.levels[again.Priority], entry{ask: &again, job: t.job, evicted: true})
 }

@@ -32,6 +32,15 @@ func (c *class) rankOf(block int32) rank {
 	return r
 }
 
+// rankAs returns the rank that a candidate's block had if it were the best.
+func (c *class) rankAs(i int32) rank {
+	r := rank{score: c.score[i], block: int32(c.blockOf(i))}
+	if c.tally != nil {
+		r.inDomain = c.tally.n[c.blocks[r.block].domain]
+	}
+	return r
+}
+
 // rankAll ranks all blocks afresh.
 func (s *Snapshot) rankAll(c *class) {
 	c.losses = s.losses

@@ -29,6 +29,10 @@ func (s *Snapshot) terms(c *class, slot int32) (t Terms) {
 	t.Stranded = -w.Stranded * s.strands(c, slot)
 	u := &s.unit[slot]
 	t.Shape = w.Shape * (u[0]*c.shape[0] + u[1]*c.shape[1] + u[2]*c.shape[2] + u[3]*c.shape[3])
+	t.Tight = -w.Tight * s.left(c, slot)
+	if s.idle[slot] {
+		t.Open = -w.Open
+	}
 	if cpu := s.nodes[slot].Capacity.CPUMilli; cpu > 0 && c.limit[0] > 0 {
 		share := float32(s.prodCPU[slot]) / float32(cpu)
 		if c.prod {
@@ -75,6 +79,14 @@ func (s *Snapshot) strands(c *class, slot int32) float32 {
 	}
 	useless, _ := s.typical.strand(&free, devices, whole, s.fits[slot])
 	return useless - s.stranded[slot]
+}
+
+// left returns what is left after the placement, in multiples of the typical
+// ask, summed over the dimensions.
+func (s *Snapshot) left(c *class, slot int32) float32 {
+	scale := &s.typical.scale
+	return float32(s.byReserv[0][slot]-c.limit[0])*scale[0] + float32(s.byReserv[1][slot]-c.limit[1])*scale[1] +
+		float32(s.byReserv[2][slot]-c.limit[2])*scale[2] + float32(s.devices[slot])*scale[dims]
 }
 
 // leftover returns what is left of the machine after the placement: the sum

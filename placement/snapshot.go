@@ -54,14 +54,15 @@ type Snapshot struct {
 	losses     int                         // counts the tasks that went
 	passes     int
 
-	layouts  map[string]*layout
-	typical  typical
-	shapeIDs map[shape]int32
-	shapes   []shapeCount // of what is held, by number
-	classes  map[string]*class
-	holds    []int32 // slots held for long waiters in this pass
-	scratch  []byte
-	scored   []Score // to be given out
+	layouts map[string]*layout
+	typical typical
+	classes map[string]*class
+	rests   map[string]*Ask // see restOf
+	// remembered is what the classes keep, in candidates; see classBudget.
+	remembered int
+	holds      []int32 // slots held for long waiters in this pass
+	scratch    []byte
+	scored     []Score // to be given out
 }
 
 // columns is what a scan over the machines reads, one array per fact.
@@ -76,6 +77,7 @@ type columns struct {
 	stranded []float32           // of what is free
 	fits     []uint32            // typical asks that fit, as bits
 	devices  []int32             // free thousandths of all devices
+	idle     []bool              // next to nothing of it is used
 	prodCPU  []int64             // limits of prod tasks
 }
 
@@ -114,7 +116,7 @@ func NewSnapshot(machines []Machine, tasks []Task) *Snapshot {
 		here:    make(map[uint64]int32, len(tasks)),
 		allocs:  map[int32]*alloc{}, budgets: map[int32]int{}, claims: map[uint64]int32{},
 		attributes: map[string]*column{}, packages: map[string]int32{}, kinds: map[string]int16{},
-		layouts: map[string]*layout{}, shapeIDs: map[shape]int32{}, classes: map[string]*class{},
+		layouts: map[string]*layout{}, rests: map[string]*Ask{}, classes: map[string]*class{},
 	}
 	// Slots follow the layout of the usual class, so that a scan reads memory
 	// in order.
@@ -151,6 +153,7 @@ func (s *Snapshot) Configure(o Options) {
 // forget voids all that is remembered between passes.
 func (s *Snapshot) forget() {
 	s.epoch++
+	s.remembered = 0
 	clear(s.classes)
 }
 
@@ -254,6 +257,7 @@ func (s *Snapshot) newSlot() int32 {
 	c.stranded = append(c.stranded, 0)
 	c.fits = append(c.fits, 0)
 	c.devices = append(c.devices, 0)
+	c.idle = append(c.idle, false)
 	c.prodCPU = append(c.prodCPU, 0)
 	return slot
 }

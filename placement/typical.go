@@ -10,7 +10,7 @@ import (
 )
 
 // typicalAsks is how many kinds of ask stand for all: on real traces more of
-// them pack no better (docs/performance.md).
+// them pack no better (docs/performance-placement.md).
 const typicalAsks = 8
 
 // shape is what an ask wants, as far as it matters to what is stranded.
@@ -44,7 +44,11 @@ func itoa(n int) string { return strconv.Itoa(n) }
 // shapeOf returns the shape of a held task.
 func (s *Snapshot) shapeOf(t *task) shape {
 	if t.ask != nil {
-		return s.shapeOfAsk(t.ask)
+		sh := shapeOfAsk(t.ask)
+		if t.placed {
+			sh.limit = t.limit
+		}
+		return sh
 	}
 	sh := shape{limit: t.limit}
 	for _, u := range s.nodes[t.slot].uses(t.devices) {
@@ -53,15 +57,15 @@ func (s *Snapshot) shapeOf(t *task) shape {
 	return sh
 }
 
-func (s *Snapshot) shapeOfAsk(a *Ask) shape {
+func shapeOfAsk(a *Ask) shape {
 	sh := shape{limit: vectorOf(a.Limit)}
 	if len(a.Devices) == 0 {
 		return sh
 	}
-	n := s.needs(a.Devices[:1])[0]
-	sh.kind, sh.milli, sh.count = a.Devices[0].Kind, n.milli, int16(n.count)
-	if models := a.Devices[0].Models; len(models) > 0 {
-		sorted := slices.Sorted(slices.Values(models))
+	d := &a.Devices[0]
+	sh.kind, sh.milli, sh.count = d.Kind, d.milli(), int16(min(max(d.Count, 1), math.MaxInt16))
+	if len(d.Models) > 0 {
+		sorted := slices.Sorted(slices.Values(d.Models))
 		sh.models = strings.Join(slices.Compact(sorted), "|")
 	}
 	return sh
@@ -72,49 +76,27 @@ func compareShapes(a, b shape) int {
 		cmp.Compare(a.milli, b.milli), cmp.Compare(a.count, b.count), cmp.Compare(a.models, b.models))
 }
 
-// shapeID numbers a shape.
-func (s *Snapshot) shapeID(sh shape) int32 {
-	id, ok := s.shapeIDs[sh]
-	if !ok {
-		id = int32(len(s.shapes))
-		s.shapeIDs[sh] = id
-		s.shapes = append(s.shapes, shapeCount{shape: sh})
-	}
-	return id
-}
-
-// count notes a shape that is held (by 1) or no longer (by -1).
-func (s *Snapshot) count(id int32, by int) {
-	s.shapes[id].n += by
-	s.typical.stale++
-}
-
 // learn finds out again what is typical, once a quarter of all asks is new.
 func (s *Snapshot) learn(asks map[shape]int, n int) {
 	t := &s.typical
 	if t.asks != nil && 4*(t.stale+n) < t.counts {
 		return
 	}
-	counts := make(map[shape]int, len(s.shapes)+len(asks))
-	total := 0
-	for _, sh := range s.shapes {
-		if sh.n > 0 {
-			counts[sh.shape] += sh.n
-			total += sh.n
+	counts, total := asks, n
+	for id := range s.tasks {
+		if h := &s.tasks[id]; h.job >= 0 && !h.claim {
+			counts[s.shapeOf(h)]++
+			total++
 		}
-	}
-	for sh, n := range asks {
-		counts[sh] += n
-		total += n
 	}
 	if total == 0 {
 		return
 	}
 	t.counts, t.stale = total, 0
-	t.scale = meanOf(counts, total)
-	t.asks = t.asks[:0]
-	for _, sh := range mostOf(counts, total) {
-		a := typicalAsk{shape: sh.shape, share: float32(sh.n) / float32(total)}
+	next := typical{scale: meanOf(counts, total)}
+	most, sum := mostOf(counts, &next.scale)
+	for _, sh := range most {
+		a := typicalAsk{shape: sh.shape, share: float32(float64(sh.n) / float64(sum))}
 		if sh.kind != "" {
 			d := DeviceAsk{Kind: sh.kind, Count: int(sh.count), Milli: int(sh.milli)}
 			if sh.models != "" {
@@ -122,27 +104,59 @@ func (s *Snapshot) learn(asks map[shape]int, n int) {
 			}
 			a.need = s.needs([]DeviceAsk{d})[0]
 		}
-		t.asks = append(t.asks, a)
+		next.asks = append(next.asks, a)
 	}
+	if t.resembles(&next) {
+		return
+	}
+	t.asks, t.scale = next.asks, next.scale
 	for slot := range s.nodes {
 		t.derive(s, int32(slot))
 	}
 	s.forget()
 }
 
-// meanOf returns the inverse of the mean ask. It sums integers, so that the
-// order of a map is no matter.
-func meanOf(counts map[shape]int, total int) (scale [dims + 1]float32) {
-	var sum [dims + 1]int64
-	for sh, n := range counts {
-		for d := range dims {
-			sum[d] += sh.limit[d] * int64(n)
-		}
-		sum[dims] += int64(sh.milli) * int64(sh.count) * int64(n)
+// resembles reports whether what was learnt anew is so much like what is known
+// that the scores made with it may stand.
+func (t *typical) resembles(o *typical) bool {
+	near := func(a, b float32) bool { return 8*abs(a-b) <= max(a, b) }
+	if len(t.asks) != len(o.asks) {
+		return false
 	}
-	for d, v := range sum {
-		if v > 0 {
-			scale[d] = float32(float64(total) / float64(v))
+	for d := range t.scale {
+		if !near(t.scale[d], o.scale[d]) {
+			return false
+		}
+	}
+	for i := range o.asks {
+		a := &o.asks[i]
+		k := slices.IndexFunc(t.asks, func(b typicalAsk) bool { return a.shape == b.shape })
+		if k < 0 || !near(a.share, t.asks[k].share) {
+			return false
+		}
+	}
+	return true
+}
+
+// meanOf returns the inverse of the mean ask. It sums integers, so that the
+// order of a map is no matter, of 128 bits, so that no cell is too large.
+func meanOf(counts map[shape]int, total int) (scale [dims + 1]float32) {
+	var high, low [dims + 1]uint64
+	add := func(d int, v int64, n int) {
+		h, l := bits.Mul64(uint64(max(v, 0)), uint64(n))
+		var carry uint64
+		low[d], carry = bits.Add64(low[d], l, 0)
+		high[d] += h + carry
+	}
+	for sh, n := range counts {
+		for d, v := range sh.limit {
+			add(d, v, n)
+		}
+		add(dims, int64(sh.milli)*int64(sh.count), n)
+	}
+	for d := range scale {
+		if sum := float64(high[d])*(1<<64) + float64(low[d]); sum > 0 {
+			scale[d] = float32(float64(total) / sum)
 		}
 	}
 	return scale
@@ -150,41 +164,95 @@ func meanOf(counts map[shape]int, total int) (scale [dims + 1]float32) {
 
 type shapeCount struct {
 	shape
-	n int
+	n int64
 }
 
-// mostOf returns the most frequent shapes. Where these are too few of all, the
-// shapes are rounded up to powers of two first, so that they stand for more.
-func mostOf(counts map[shape]int, total int) []shapeCount {
-	most := sortShapes(counts)
-	covered := 0
+// weight is what an ask counts among all: its amount, in multiples of the mean
+// ask and summed over the dimensions. So large asks, which are few and for
+// which room in one piece is hard to find, stand for as much as the many small
+// ones that need as much together.
+func (sh *shape) weight(scale *[dims + 1]float32) int64 {
+	amount := float64(sh.milli) * float64(sh.count) * float64(scale[dims])
+	for d, v := range sh.limit {
+		amount += float64(v) * float64(scale[d])
+	}
+	return 1 + int64(100*amount)
+}
+
+// mostOf returns the shapes that weigh most, and the weight of all. Where
+// these are too few of all, like shapes are taken together first, so that they
+// stand for more.
+func mostOf(counts map[shape]int, scale *[dims + 1]float32) (most []shapeCount, sum int64) {
+	all := make([]shapeCount, 0, len(counts))
+	for sh, n := range counts {
+		w := int64(n) * sh.weight(scale)
+		all = append(all, shapeCount{sh, w})
+		sum += w
+	}
+	most = heaviest(all)
+	var covered int64
 	for _, sh := range most {
 		covered += sh.n
 	}
-	if 4*covered >= total {
-		return most
+	if 4*covered >= sum {
+		return most, sum
 	}
-	rounded := make(map[shape]int, len(counts))
-	for sh, n := range counts {
-		for d, v := range sh.limit {
-			if v > 0 {
-				sh.limit[d] = 1 << bits.Len64(uint64(v-1))
-			}
-		}
-		rounded[sh] += n
-	}
-	return sortShapes(rounded)
+	return heaviest(joined(all)), sum
 }
 
-func sortShapes(counts map[shape]int) []shapeCount {
-	all := make([]shapeCount, 0, len(counts))
-	for sh, n := range counts {
-		all = append(all, shapeCount{sh, n})
+// joined joins shapes whose amounts round up to the same powers of two; the
+// amounts of each group are their means. Integers are summed, so that the
+// order of the shapes is no matter.
+func joined(all []shapeCount) []shapeCount {
+	type group struct {
+		n     int64
+		share [dims]int64 // of the power of two, in 65536ths
 	}
-	slices.SortFunc(all, func(a, b shapeCount) int {
-		return cmp.Or(cmp.Compare(b.n, a.n), compareShapes(a.shape, b.shape))
-	})
-	return all[:min(len(all), typicalAsks)]
+	groups := make(map[shape]*group)
+	for _, sh := range all {
+		key := sh.shape
+		var share vector
+		for d, v := range key.limit {
+			if v > 0 {
+				k := bits.Len64(uint64(v - 1))
+				key.limit[d] = 1 << k
+				share[d] = int64(float64(v) / float64(key.limit[d]) * 65536)
+			}
+		}
+		g := groups[key]
+		if g == nil {
+			g = &group{}
+			groups[key] = g
+		}
+		g.n += sh.n
+		for d := range dims {
+			g.share[d] += share[d] * sh.n
+		}
+	}
+	out := make([]shapeCount, 0, len(groups))
+	for sh, g := range groups {
+		for d := range dims {
+			sh.limit[d] = int64(float64(sh.limit[d]) * (float64(g.share[d]) / float64(g.n) / 65536))
+		}
+		out = append(out, shapeCount{sh, g.n})
+	}
+	return out
+}
+
+// heaviest returns the few that weigh most, heaviest first.
+func heaviest(all []shapeCount) []shapeCount {
+	var out []shapeCount
+	for _, sh := range all {
+		at := len(out)
+		for at > 0 && cmp.Or(cmp.Compare(out[at-1].n, sh.n), compareShapes(sh.shape, out[at-1].shape)) < 0 {
+			at--
+		}
+		if at < typicalAsks {
+			out = slices.Insert(out, at, sh)
+			out = out[:min(len(out), typicalAsks)]
+		}
+	}
+	return out
 }
 
 // derive brings up to date what the score reads of a machine.
@@ -199,6 +267,7 @@ func (t *typical) derive(s *Snapshot, slot int32) {
 		whole += int32(max(d.free, 0))
 	}
 	s.devices[slot] = whole
+	s.idle[slot] = n.isIdle(&free, whole)
 	u := &s.unit[slot]
 	var square float32
 	for d := range dims {
@@ -214,6 +283,19 @@ func (t *typical) derive(s *Snapshot, slot int32) {
 		}
 	}
 	s.stranded[slot], s.fits[slot] = t.strand(&free, n.devices, whole, 1<<len(t.asks)-1)
+}
+
+// idleShare is how much of a machine, as a part of it, may be used of one that
+// counts as idle: what a cell runs on each of its machines.
+const idleShare = 16
+
+func (n *node) isIdle(free *vector, devices int32) bool {
+	for d, v := range vectorOf(n.Capacity) {
+		if v-free[d] > v/idleShare {
+			return false
+		}
+	}
+	return int(devices) == DeviceMilli*len(n.devices)
 }
 
 // strand returns how much of what is free is useless to the typical asks, and

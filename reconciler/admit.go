@@ -2,10 +2,8 @@ package reconciler
 
 import (
 	"cmp"
-	"fmt"
-	"math"
 	"slices"
-	"strings"
+	"time"
 
 	"github.com/musterhq/muster/schema"
 )
@@ -15,13 +13,44 @@ type AdmitInput struct {
 	Desired Desired
 	// Admitted is the data that each job runs now.
 	Admitted map[schema.JobName]*schema.Job
-	// Capacity is what the cell's machines have together, nil if unknown, as
-	// it is offline.
+	// Capacity is what all the machines have together that ever joined the
+	// cell, reachable or not; nil if unknown, as it is offline.
 	Capacity *schema.Resources
 	// Machines is how many machines the cell knows, the given up ones among
-	// them: the tasks that a system job is counted with. Where Capacity is
-	// unknown it counts with one.
+	// them: the tasks that a system job is counted with, eligible machines or
+	// not, so that a change of labels changes nobody's quota. Where Capacity is
+	// unknown a system job counts with one.
 	Machines int
+	// Now decides which quotas count.
+	Now time.Time
+}
+
+// counted returns the input with the number of tasks that each system job
+// counts with.
+func (in AdmitInput) counted() AdmitInput {
+	n := min(in.Machines, schema.MaxTasks)
+	if in.Capacity == nil {
+		n = 1
+	}
+	count := func(j *schema.Job) *schema.Job {
+		if j.Kind != schema.System {
+			return j
+		}
+		c := *j
+		c.Tasks = n
+		return &c
+	}
+	jobs := make(map[schema.JobName]DesiredJob, len(in.Desired.Jobs))
+	for name, d := range in.Desired.Jobs {
+		d.Job = count(d.Job)
+		jobs[name] = d
+	}
+	admitted := make(map[schema.JobName]*schema.Job, len(in.Admitted))
+	for name, j := range in.Admitted {
+		admitted[name] = count(j)
+	}
+	in.Desired.Jobs, in.Admitted = jobs, admitted
+	return in
 }
 
 // Admission is the verdict on each desired job.
@@ -29,7 +58,11 @@ type Admission struct {
 	// Rejected says why a job's desired data is not admitted. A job that is
 	// not in it is.
 	Rejected map[schema.JobName]*schema.Diagnostic
+	// Warnings are of quotas that the cell cannot back, and of owners that have
+	// more admitted than their quota is now.
 	Warnings []schema.Diagnostic
+	// Next is when the verdict may change with nothing but time; zero if never.
+	Next time.Time
 	// order is that of the admitted jobs: with those up to any of them at their
 	// new data and the rest at their old, growth is within the quotas.
 	order []schema.JobName
@@ -38,35 +71,38 @@ type Admission struct {
 // Admit decides which of the desired jobs the cell takes on. What is admitted
 // stays: a job that asks for no more than it has is never rejected, whatever
 // became of its quota. Growth is admitted by priority, high to low, then by
-// name, as long as the quotas of its user at its band hold. Band free needs
-// none (Borg §2.5: infinite quota at priority zero).
+// name, as long as the quotas of its user at its band hold in what grows. Band
+// free needs none (Borg §2.5: infinite quota at priority zero).
 func Admit(in AdmitInput) Admission {
-	a := admission{in: in, out: Admission{Rejected: map[schema.JobName]*schema.Diagnostic{}}, used: map[account]amount{}}
-	a.limit = limits(in.Desired.Quotas)
-	names := in.Desired.names()
-	for _, n := range names {
-		if was := in.Admitted[n]; was != nil {
-			a.charge(was, 1)
-		}
+	in = in.counted()
+	a := admission{
+		in: in, out: Admission{Rejected: map[schema.JobName]*schema.Diagnostic{}},
+		used: map[account]amounts{}, runs: map[schema.JobName]*schema.Job{},
 	}
-	slices.SortStableFunc(names, func(x, y schema.JobName) int {
-		j, k := in.Desired.Jobs[x].Job, in.Desired.Jobs[y].Job
-		// What shrinks goes first: it makes room for what grows.
-		return cmp.Or(boolCompare(a.grows(j), a.grows(k)), cmp.Compare(k.Priority, j.Priority))
-	})
-	// A job that leaves a band makes room there, so those that found none are
-	// asked again until nothing changes.
-	for left := len(names) + 1; len(names) > 0 && len(names) < left; {
-		left = len(names)
-		names = slices.DeleteFunc(names, func(n schema.JobName) bool {
-			ok := a.decide(n)
-			if ok {
-				a.out.order = append(a.out.order, n)
+	a.budgets = sell(in)
+	left := a.wishes()
+	// A job that leaves a band, or asks for less of something, makes room there:
+	// then those that found none are asked again.
+	for again := true; again; {
+		again = false
+		var rejected []*wish
+		for _, w := range left {
+			ok, freed := a.decide(w)
+			again = again || freed
+			if !ok {
+				rejected = append(rejected, w)
 			}
-			return ok
-		})
+		}
+		left = rejected
 	}
-	a.oversold()
+	for _, w := range left {
+		a.explain(w)
+	}
+	if !a.free() {
+		a.out.Next = nextChange(in.Desired.Quotas, in.Now)
+		a.out.Warnings = append(a.unbacked(), a.exceeded()...)
+		slices.SortStableFunc(a.out.Warnings, schema.Diagnostic.Compare)
+	}
 	return a.out
 }
 
@@ -76,173 +112,159 @@ type account struct {
 	band schema.Band
 }
 
-// amount is what is granted to an account, or used of it.
-type amount struct {
-	schema.Resources
-	tasks int64
-}
+func accountOf(j *schema.Job) account { return account{j.User, j.Priority.Band()} }
 
-func (m amount) add(r schema.Resources, tasks int64) amount {
-	return amount{m.Resources.Add(r), m.tasks + tasks}
-}
+// Quota is counted in the dimensions of resources, in tasks and in jobs.
+const (
+	tasksDimension = 3 + iota
+	jobsDimension
+	dimensions
+)
 
-// dimension is one of the things that quota is counted in.
-type dimension struct {
-	name       string
-	used, have int64
-}
-
-// over returns the dimensions in which m exceeds limit. One job's ask is below
-// 2^63, so a sum of what is within a limit and one ask more wraps around at most
-// once, to a negative number, and is told from one that fits.
-func (m amount) over(limit amount) []dimension {
-	var out []dimension
-	for _, d := range schema.Dimensions() {
-		u, h := m.Of(d), limit.Of(d)
-		if u < 0 {
-			u = math.MaxInt64
-		}
-		if h < 0 { // so do the sums of quotas
-			h = math.MaxInt64
-		}
-		if u > h || m.Of(d) < 0 {
-			out = append(out, dimension{string(d), u, h})
-		}
+// nameOf returns the field of a quota that a dimension is.
+func nameOf(d int) string {
+	switch d {
+	case tasksDimension:
+		return "tasks"
+	case jobsDimension:
+		return "jobs"
 	}
-	if m.tasks > limit.tasks {
-		out = append(out, dimension{"tasks", m.tasks, limit.tasks})
+	return string(schema.Dimensions()[d])
+}
+
+// amounts is how much of each dimension.
+type amounts [dimensions]sum
+
+// askOf returns what a job asks for; no job asks for nothing.
+func askOf(j *schema.Job) amounts {
+	var m amounts
+	if j == nil {
+		return m
+	}
+	for d, dim := range schema.Dimensions() {
+		m[d] = sumOf(j.Task.Resources.Of(dim)).times(j.Tasks)
+	}
+	m[tasksDimension] = sumOf(int64(j.Tasks))
+	m[jobsDimension] = sumOf(1)
+	return m
+}
+
+func (m amounts) plus(o amounts) amounts {
+	for d := range m {
+		m[d] = m[d].plus(o[d])
+	}
+	return m
+}
+
+func (m amounts) minus(o amounts) amounts {
+	for d := range m {
+		m[d] = m[d].minus(o[d])
+	}
+	return m
+}
+
+// above returns the dimensions in which m is more than o.
+func (m amounts) above(o amounts) []int {
+	var out []int
+	for d := range m {
+		if m[d].over(o[d]) {
+			out = append(out, d)
+		}
 	}
 	return out
 }
 
-func limits(quotas []schema.Quota) map[account]amount {
-	out := map[account]amount{}
-	for _, q := range quotas {
-		k := account{q.User, q.Band}
-		out[k] = out[k].add(q.Resources, int64(q.Tasks))
-	}
-	return out
+// wish is one desired job.
+type wish struct {
+	DesiredJob
+	name  schema.JobName
+	was   *schema.Job // that it runs now, nil if nothing
+	grows []int       // dimensions of its account in which it asks for more
 }
 
 // admission is Admit at work.
 type admission struct {
-	in    AdmitInput
-	out   Admission
-	limit map[account]amount
-	used  map[account]amount
+	in      AdmitInput
+	out     Admission
+	budgets map[account]*budget
+	used    map[account]amounts
+	// runs is the data of each desired job that used counts.
+	runs map[schema.JobName]*schema.Job
+	// tops are the largest jobs of an account in each dimension: see top.
+	tops map[account]*[dimensions][]*schema.Job
 }
 
-func (a *admission) charge(j *schema.Job, sign int) {
-	k := account{j.User, j.Priority.Band()}
-	a.used[k] = a.used[k].add(a.ask(j).Times(sign), int64(a.tasks(j)*sign))
-}
+// free reports whether no band needs quota in this cell.
+func (a *admission) free() bool { return a.in.Desired.Policy.Quota == "off" }
 
-// tasks returns how many tasks a job may have: for a system job, one on each
-// machine that the cell knows, eligible or not. So a machine that changes its
-// labels changes nobody's quota.
-func (a *admission) tasks(j *schema.Job) int {
-	switch {
-	case j.Kind != schema.System:
-		return j.Tasks
-	case a.in.Capacity == nil:
-		return 1
-	}
-	return min(a.in.Machines, schema.MaxTasks)
-}
-
-// ask returns what all the job's tasks together may use at most.
-func (a *admission) ask(j *schema.Job) schema.Resources {
-	return j.Task.Resources.Resources.Times(a.tasks(j))
-}
-
-// grows reports whether a job asks for more than it was admitted with, or at
-// another band.
-func (a *admission) grows(j *schema.Job) bool {
-	was := a.in.Admitted[j.ID()]
-	return was == nil || was.Priority.Band() != j.Priority.Band() || a.tasks(j) > a.tasks(was) || !a.ask(j).Fits(a.ask(was))
-}
-
-// decide reports whether a job is admitted, and charges its account with what
-// it then runs.
-func (a *admission) decide(name schema.JobName) bool {
-	d := a.in.Desired.Jobs[name]
-	was := a.in.Admitted[name]
-	if len(d.Unresolved) > 0 { // it names what there is not
-		a.out.Rejected[name] = &d.Unresolved[0]
-		return false
-	}
-	delete(a.out.Rejected, name)
-	grows := a.grows(d.Job)
-	if was != nil {
-		a.charge(was, -1)
-	}
-	a.charge(d.Job, 1)
-	k := account{d.Job.User, d.Job.Priority.Band()}
-	if !grows || a.in.Desired.Policy.Quota == "off" || k.band == schema.BandFree {
-		return true
-	}
-	over := a.used[k].over(a.limit[k])
-	if len(over) == 0 {
-		return true
-	}
-	a.out.Rejected[name] = a.explain(d, k, over)
-	a.charge(d.Job, -1)
-	if was != nil {
-		a.charge(was, 1)
-	}
-	return false
-}
-
-// explain says which dimensions are over, with their numbers, and who may do
-// what about it.
-func (a *admission) explain(d DesiredJob, k account, over []dimension) *schema.Diagnostic {
-	out := &schema.Diagnostic{Severity: schema.Error, Position: d.Origin, Field: "job." + d.Job.Name}
-	var quotas []string
-	for _, q := range a.in.Desired.Quotas {
-		if q.User == k.user && q.Band == k.band {
-			quotas = append(quotas, fmt.Sprintf("quota %q (%s)", q.Name, a.in.Desired.QuotaOrigins[q.Name]))
+// wishes returns the desired jobs in the order in which they are asked: what
+// grows in nothing goes first, since it may make room for what does.
+func (a *admission) wishes() []*wish {
+	out := make([]*wish, 0, len(a.in.Desired.Jobs))
+	for _, name := range a.in.Desired.names() {
+		w := &wish{DesiredJob: a.in.Desired.Jobs[name], name: name, was: a.in.Admitted[name]}
+		var had amounts
+		if w.was != nil {
+			a.charge(w, w.was)
+			if accountOf(w.was) == accountOf(w.Job) {
+				had = askOf(w.was)
+			}
 		}
+		w.grows = askOf(w.Job).above(had)
+		out = append(out, w)
 	}
-	if len(quotas) == 0 {
-		out.Message = fmt.Sprintf("owner %s has no quota at band %s in cell %s", k.user, k.band, d.Job.Cell)
-		out.Expected = "a quota for them, or a priority of band free"
-		out.Hint = fmt.Sprintf("declare a quota for user %q at band %q, or take priority: \"free\"", k.user, k.band)
-		return out
-	}
-	parts := make([]string, 0, len(over))
-	fits := make([]string, 0, len(over))
-	for _, o := range over {
-		parts = append(parts, fmt.Sprintf("%s %d of %d, over by %d", o.name, o.used, o.have, o.used-o.have))
-		fits = append(fits, fmt.Sprintf("%s at most %d", o.name, o.have))
-	}
-	out.Message = fmt.Sprintf("over quota: owner %s, %s: %s", k.user, k.band, strings.Join(parts, "; "))
-	out.Expected = "together " + strings.Join(fits, ", ")
-	out.Hint = "ask for less, or have " + strings.Join(quotas, " and ") + " raised"
+	slices.SortStableFunc(out, func(x, y *wish) int {
+		return cmp.Or(boolCompare(len(x.grows) > 0, len(y.grows) > 0), cmp.Compare(y.Job.Priority, x.Job.Priority))
+	})
 	return out
 }
 
-// oversold warns when quota at the bands that may not be oversold is more than
-// the machines have (Borg §2.5).
-func (a *admission) oversold() {
-	if a.in.Capacity == nil {
-		return
+// charge makes j what is charged in the name of w.
+func (a *admission) charge(w *wish, j *schema.Job) {
+	if was := a.runs[w.name]; was != nil {
+		k := accountOf(was)
+		a.used[k] = a.used[k].minus(askOf(was))
 	}
-	var sold schema.Resources
-	var last schema.Quota
-	for _, q := range a.in.Desired.Quotas {
-		if q.Band == schema.BandProduction || q.Band == schema.BandMonitoring {
-			sold, last = sold.Add(q.Resources), q
-		}
+	a.runs[w.name] = j
+	k := accountOf(j)
+	a.used[k] = a.used[k].plus(askOf(j))
+}
+
+// decide reports whether a job is admitted, in which case its account is
+// charged for it, and whether that made room for others.
+func (a *admission) decide(w *wish) (ok, freed bool) {
+	if len(w.Refused) > 0 { // it names what it may not
+		return false, false
 	}
-	for _, d := range schema.Dimensions() {
-		if s, have := sold.Of(d), a.in.Capacity.Of(d); s > have {
-			a.out.Warnings = append(a.out.Warnings, schema.Diagnostic{
-				Severity: schema.Warning, Position: a.in.Desired.QuotaOrigins[last.Name], Field: "quota." + last.Name + "." + string(d),
-				Message: fmt.Sprintf("quota at production and monitoring is sold for %s %d, and the cell has %d", d, s, have),
-				Hint:    "add machines, or lower the quotas: tasks within their quota may stay pending",
-			})
-		}
+	if len(a.over(w, a.with(w))) > 0 {
+		return false, false
 	}
+	a.charge(w, w.Job)
+	a.out.order = append(a.out.order, w.name)
+	if w.was != nil && len(w.grows) > 0 {
+		freed = accountOf(w.was) != accountOf(w.Job) || len(askOf(w.was).above(askOf(w.Job))) > 0
+	}
+	return true, freed
+}
+
+// with returns what the account of w is charged if w is admitted.
+func (a *admission) with(w *wish) amounts {
+	k := accountOf(w.Job)
+	used := a.used[k]
+	if w.was != nil && accountOf(w.was) == k {
+		used = used.minus(askOf(w.was))
+	}
+	return used.plus(askOf(w.Job))
+}
+
+// over returns the dimensions in which w asks for more than it has, and used is
+// more than the quota of its account.
+func (a *admission) over(w *wish, used amounts) []int {
+	k := accountOf(w.Job)
+	if k.band == schema.BandFree || a.free() {
+		return nil
+	}
+	return slices.DeleteFunc(a.budgets[k].exceeded(used), func(d int) bool { return !slices.Contains(w.grows, d) })
 }
 
 func boolCompare(a, b bool) int {

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/schema"
-	"github.com/musterhq/muster/schema/valid"
 )
 
 // Adopt takes a compiled commit into the desired data. A package applies whole
@@ -32,10 +31,46 @@ func Adopt(s *State, c schema.Compiled, now time.Time) ([]Write, []schema.Event)
 	return a.writes(s, c, now)
 }
 
+// Take returns the objects of a compiled commit that a cell that holds nothing
+// yet would take into its desired data, and everything that keeps it from
+// taking others, sorted by position. It is a function of the commit.
+func Take(c schema.Compiled) (schema.Objects, []schema.Diagnostic) {
+	t := take(c)
+	return t.objects, fold(t.diagnostics)
+}
+
 // Check returns everything that is wrong with a compiled commit by itself, as
-// a cell that holds nothing yet would see it, sorted by position; and the
-// objects that such a cell would take.
-func Check(c schema.Compiled) (schema.Objects, []schema.Diagnostic) {
+// a cell that holds nothing yet, and knows no machine, would see it at a time:
+// what Take finds, and what is not admitted. Where a package is not taken that
+// may grant quota, nothing is said of what is admitted: that would follow.
+func Check(c schema.Compiled, now time.Time) (schema.Objects, []schema.Diagnostic) {
+	t := take(c)
+	ds := t.diagnostics
+	for _, cell := range cellsOf(t.objects) {
+		if t.headless {
+			break
+		}
+		d := DesiredOf(cell, t.packages)
+		adm := Admit(AdmitInput{Desired: d, Now: now})
+		for _, name := range d.names() {
+			if r := adm.Rejected[name]; r != nil && len(d.Jobs[name].Refused) == 0 { // or take has told it
+				ds = append(ds, *r)
+			}
+		}
+		ds = append(ds, adm.Warnings...)
+	}
+	return t.objects, fold(ds)
+}
+
+// taken is what a cell that holds nothing takes of a commit.
+type taken struct {
+	objects     schema.Objects
+	packages    []*schema.Package
+	diagnostics []schema.Diagnostic
+	headless    bool // a package is not taken that may declare every kind
+}
+
+func take(c schema.Compiled) taken {
 	a := adoption{packages: map[string]*schema.Package{}, digests: map[string]schema.Digest{}, stale: map[string][]schema.Diagnostic{}}
 	ds := slices.Clone(c.Diagnostics)
 	if !hasError(ds) {
@@ -49,37 +84,35 @@ func Check(c schema.Compiled) (schema.Objects, []schema.Diagnostic) {
 			ds = append(ds, c.Packages[i].Diagnostics...) // warnings
 		}
 	}
-	packages := inOrder(a.packages)
-	all := resolved(packages)
-	if len(all.Tenants) == 0 && len(packages) > 0 {
+	t := taken{packages: inOrder(a.packages)}
+	admin := tenantsOf(a.packages).admin
+	for dir := range a.stale {
+		t.headless = t.headless || admin(dir)
+	}
+	all, wrong := resolved(t.packages)
+	if !t.headless {
+		ds = append(ds, wrong...)
+	}
+	if len(all.Tenants) == 0 && len(t.packages) > 0 && !t.headless {
 		ds = append(ds, noTenants)
 	}
-	for _, cell := range cellsOf(all) {
-		d := DesiredOf(cell, packages)
-		adm := Admit(AdmitInput{Desired: d})
-		for _, name := range d.names() {
-			if r := adm.Rejected[name]; r != nil {
-				ds = append(ds, *r)
-			}
-			if more := d.Jobs[name].Unresolved; len(more) > 1 {
-				ds = append(ds, more[1:]...)
-			}
-		}
-		ds = append(ds, adm.Warnings...)
-	}
-	return all, fold(ds)
+	t.objects, t.diagnostics = all, ds
+	return t
 }
 
-// resolved returns the objects of all packages, with what their names stand for.
-func resolved(packages []*schema.Package) schema.Objects {
-	var all schema.Objects
-	names := valid.NamesOf(packages)
+// resolved returns the objects of all packages, with what their names stand for,
+// and what is wrong with that, in no order.
+func resolved(packages []*schema.Package) (all schema.Objects, ds []schema.Diagnostic) {
+	r := resolverOf(packages)
 	for _, p := range packages {
-		o, _ := names.Resolve(p)
+		o, wrong := r.objects(p)
+		for _, w := range wrong {
+			ds = append(ds, w...)
+		}
 		all.Add(o)
 	}
 	all.Sort()
-	return all
+	return all, ds
 }
 
 // fold sorts diagnostics, and says once what is the same mistake of the same
@@ -122,6 +155,11 @@ func (a *adoption) take(compiled []schema.CompiledPackage) {
 	for _, p := range compiled {
 		if p.Package == nil {
 			a.reject(p.Dir, p.Diagnostics)
+			for dir := range a.held {
+				if p.Below && covers(p.Dir, dir) {
+					a.reject(dir, p.Diagnostics)
+				}
+			}
 		} else {
 			a.packages[p.Dir], a.digests[p.Dir] = p.Package, p.Digest
 		}
@@ -228,17 +266,17 @@ func (a *adoption) cells() map[string]bool {
 	return out
 }
 
-// unknownCells returns a diagnostic for each object of a cell that is not
-// declared, when any is.
+// unknownCells returns a diagnostic for each cell that is not declared, when any
+// is, and that objects of p name.
 func unknownCells(p *schema.Package, cells map[string]bool) []schema.Diagnostic {
 	if len(cells) == 0 {
 		return nil
 	}
-	var ds []schema.Diagnostic
+	var found findings
 	check := func(key schema.ObjectKey, cell string) {
 		if !cells[cell] {
-			ds = append(ds, schema.Diagnostic{
-				Severity: schema.Error, Position: p.Origins[key], Field: key.Field() + ".cell",
+			found.add(cell, key, schema.Diagnostic{
+				Position: p.Origins[key], Field: key.Field() + ".cell",
 				Message: fmt.Sprintf("no cell %q is declared", cell), Expected: "one of " + strings.Join(slices.Sorted(maps.Keys(cells)), ", "),
 				Hint: "correct the name, or declare the cell in cells/",
 			})
@@ -253,7 +291,7 @@ func unknownCells(p *schema.Package, cells map[string]bool) []schema.Diagnostic 
 	for _, m := range p.Objects.Machines {
 		check(schema.ObjectKey{Kind: schema.KindMachine, Name: m.Cell + "/" + m.Name}, m.Cell)
 	}
-	return ds
+	return found.fold()
 }
 
 // writes returns what makes the adoption the state's head.
@@ -284,19 +322,23 @@ func (a *adoption) writes(s *State, c schema.Compiled, now time.Time) ([]Write, 
 	if bytes.Equal(value, schema.Canonical(s.Head)) {
 		return nil, nil
 	}
-	return slices.Concat(puts, []Write{{keyHead, value}}, deletes), a.events(s, c.Commit, now)
+	return slices.Concat(puts, []Write{{keyHead, value}}, deletes), a.events(s, head, now)
 }
 
-func (a *adoption) events(s *State, commit string, now time.Time) []schema.Event {
+func (a *adoption) events(s *State, head schema.Head, now time.Time) []schema.Event {
 	var out []schema.Event
+	commit := head.Commit
 	if commit != s.Head.Commit {
 		out = append(out, schema.Event{At: now, Kind: schema.EventApply, Commit: commit, Message: fmt.Sprintf("%d packages, %d of them stale", len(a.packages), len(a.stale))})
 	}
 	for _, dir := range slices.Sorted(maps.Keys(a.stale)) {
 		out = append(out, schema.Event{At: now, Kind: schema.EventStale, Commit: commit, Message: dir + ": " + reasonOf(a.stale[dir])})
 	}
-	desired := DesiredOf(s.Cell, inOrder(a.packages))
-	for _, e := range slices.Concat(cordons(s.desired(), &desired), rejections(s, desired)) {
+	if maps.Equal(head.Packages, s.Head.Packages) {
+		return out // what is rejected has been said with the commit that brought it
+	}
+	desired := desiredOf(s.Cell, inOrder(a.packages), undigested)
+	for _, e := range slices.Concat(cordons(s.desired(), &desired), rejections(s, desired, now)) {
 		e.At, e.Commit = now, commit
 		out = append(out, e)
 	}
@@ -326,8 +368,8 @@ func cordons(was, is *Desired) []schema.Event {
 }
 
 // rejections returns an event for each job that will not be admitted.
-func rejections(s *State, desired Desired) []schema.Event {
-	verdict := Admit(AdmitInput{Desired: desired, Admitted: s.admitted()})
+func rejections(s *State, desired Desired, now time.Time) []schema.Event {
+	verdict := Admit(AdmitInput{Desired: desired, Admitted: s.admitted(), Capacity: s.capacity(), Now: now})
 	var out []schema.Event
 	for _, name := range desired.names() {
 		if why := verdict.Rejected[name]; why != nil {

@@ -52,6 +52,18 @@ func TestAdopt(t *testing.T) {
 		want    []string
 	}{
 		{
+			"what lies below a directory that was not read keeps its data too",
+			[]schema.Compiled{
+				compiled("1", good(root), good(pkg("teams/a/x", web)), good(pkg("teams/a/y", api)), good(pkg("teams/ab"))),
+				compiled("2", good(root), schema.CompiledPackage{Dir: "teams/a", Below: true, Diagnostics: bad("teams/a").Diagnostics}),
+			},
+			[]string{
+				".: cell c, tenant a, tenant b", "teams/a/x: job c/a/web", "teams/a/y: job c/a/api",
+				"stale teams/a: teams/a/x.cue:7:3: expected label or ':'", "stale teams/a/x: teams/a/x.cue:7:3: expected label or ':'",
+				"stale teams/a/y: teams/a/x.cue:7:3: expected label or ':'",
+			},
+		},
+		{
 			"a bad package keeps its last good data, a new bad one has none",
 			[]schema.Compiled{
 				compiled("1", good(root), good(pkg("teams/a", web))),
@@ -122,7 +134,7 @@ func TestAdopt(t *testing.T) {
 			[]string{
 				".: cell c, tenant a, tenant b",
 				`stale teams/a: teams/a/x.cue:1:1: job.web.cell: no cell "mars" is declared: want one of c`,
-				"stale x: x/x.cue:1:1: job.web.user: directory x belongs to no tenant, so no job may be declared in it: want a directory below the paths of a tenant",
+				"stale x: x/x.cue:1:1: job.web: directory x belongs to no tenant, so no job may be declared in it: want a directory below the paths of a tenant",
 			},
 		},
 		{
@@ -226,14 +238,14 @@ func TestCheck(t *testing.T) {
 	t.Parallel()
 	web := service("a", "web", 3, "v")
 	objects, ds := reconciler.Check(compiled("",
-		good(pkg(".", quota("q", "a", 2))), good(pkg("x", web)), good(pkg("y", web)), bad("z"), good(pkg("ok", service("a", "api", 5, "v")))))
+		good(pkg(".", quota("q", "a", 2))), good(pkg("x", web)), good(pkg("y", web)), bad("z"), good(pkg("ok", service("a", "api", 5, "v")))), epoch)
 	var got []string
 	for _, d := range ds {
 		got = append(got, fmt.Sprintf("%s %s", d.Severity, d.Error()))
 	}
 	want := []string{
 		"warning no tenant is declared, so every directory may declare everything",
-		"error ok/x.cue:1:1: job.api: over quota: owner a, production: tasks 5 of 2, over by 3: want together tasks at most 2",
+		"error ok/x.cue:1:1: job.api: over quota: owner a, production: tasks 5 of 2, over by 3; largest jobs: api 5: want together tasks at most 2",
 		"error x/x.cue:1:1: job.web: job c/a/web is declared by two packages, here and at y/x.cue:1:1: want one package that declares it",
 		"error y/x.cue:1:1: job.web: job c/a/web is declared by two packages, here and at x/x.cue:1:1: want one package that declares it",
 		"error z/x.cue:7:3: expected label or ':'",
@@ -243,5 +255,19 @@ func TestCheck(t *testing.T) {
 	}
 	if n := len(objects.Jobs); n != 1 {
 		t.Errorf("%d jobs are taken, want 1", n)
+	}
+}
+
+// TestCheckHeadless: what follows from a package that was not taken and may
+// grant quota is not told.
+func TestCheckHeadless(t *testing.T) {
+	t.Parallel()
+	_, ds := reconciler.Check(compiled("", bad("."), good(pkg("x", service("a", "web", 3, "v")))), epoch)
+	if len(ds) != 1 || ds[0].Path != "./x.cue" {
+		t.Errorf("%v, want the mistake of the root alone", ds)
+	}
+	_, ds = reconciler.Check(compiled("", good(pkg(".", tenant("a", "x"))), bad("x/y"), good(pkg("x", service("a", "web", 3, "v")))), epoch)
+	if len(ds) != 2 {
+		t.Errorf("%v, want two mistakes", ds)
 	}
 }

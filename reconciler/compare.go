@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/musterhq/muster/schema"
-	"github.com/musterhq/muster/schema/valid"
 )
 
 // Comparison is how the data of one commit differs from that of another: what
@@ -106,10 +105,10 @@ func declaredBy(c schema.Compiled) declared {
 		d.wrong[dir] = true
 	}
 	packages := inOrder(a.packages)
-	names := valid.NamesOf(packages)
+	r := resolverOf(packages)
 	for _, p := range packages {
-		o, unresolved := names.Resolve(p)
-		for key := range unresolved {
+		o, wrong := r.objects(p)
+		for key := range wrong {
 			d.wrong[key.String()] = true
 		}
 		o.Each(func(key schema.ObjectKey, value any) {

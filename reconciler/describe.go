@@ -16,15 +16,16 @@ type DescribeInput struct {
 	Observed *Observed
 	Last     Output // of the newest step
 	Head     string // the repository's newest commit
-	Source   string // the trouble with the repository, "" if there is none
+	Source   Seen   // how the repository was seen last
+	Trouble  string // what keeps Head from being read and compiled, "" if nothing does
 	Now      time.Time
 }
 
 // Describe returns the cell as its users see it.
 func Describe(in DescribeInput) Status {
 	d := describer{in: in, status: Status{
-		Cell: in.State.Cell, At: in.Now, Commit: in.Head, Applied: in.State.Head.Commit, Source: in.Source,
-		Waiting: []string{}, Stale: []StalePackage{}, Rejected: []Rejection{}, Machines: []MachineStatus{}, Jobs: []JobStatus{}, Tasks: []TaskStatus{}, Notes: []string{},
+		Cell: in.State.Cell, At: in.Now, Commit: in.Head, Applied: in.State.Head.Commit, Source: in.Trouble, SourceAt: in.Source.At,
+		Waiting: []string{}, Stale: []StalePackage{}, Rejected: []Rejection{}, Warnings: []schema.Diagnostic{}, Machines: []MachineStatus{}, Jobs: []JobStatus{}, Tasks: []TaskStatus{}, Notes: []string{},
 	}, used: map[string]schema.Resources{}, held: map[string]int{}, notes: map[string]string{}, spans: in.State.spans()}
 	d.repository()
 	for _, name := range in.State.jobNames() {
@@ -74,9 +75,8 @@ func (d *describer) repository() {
 	if len(s.Head.Packages) > 0 && len(tenantsOf(s.head())) == 0 {
 		d.status.Notes = append(d.status.Notes, noTenants.Message)
 	}
-	for _, w := range d.in.Last.Admission.Warnings {
-		d.status.Notes = append(d.status.Notes, w.Error())
-	}
+	d.status.Notes = append(d.status.Notes, d.in.Source.Notes...)
+	d.status.Warnings = append(d.status.Warnings, d.in.Last.Admission.Warnings...)
 	if d.in.Last.Holding != "" {
 		d.waiting("%s", d.in.Last.Holding)
 	}

@@ -26,8 +26,9 @@ type DesiredJob struct {
 	Job    *schema.Job
 	Digest schema.Digest
 	Origin schema.Position
-	// Unresolved says which names in the job stand for nothing: it is rejected.
-	Unresolved []schema.Diagnostic
+	// Refused says which names in the job stand for nothing, or for what it may
+	// not have: it is rejected.
+	Refused []schema.Diagnostic
 }
 
 // DesiredMachine is what is declared of a machine.
@@ -52,20 +53,27 @@ func (m DesiredMachine) attributes(info *schema.MachineInfo) map[string]string {
 // stand for objects of other packages are resolved here, and so alike for the
 // master and for who checks a commit.
 func DesiredOf(cell string, packages []*schema.Package) Desired {
+	return desiredOf(cell, packages, func(_ *schema.Package, _ int, j *schema.Job) schema.Digest { return schema.DigestOf(j) })
+}
+
+// desiredOf is DesiredOf with another way to get the digest of a package's job
+// as it is with its names resolved.
+func desiredOf(cell string, packages []*schema.Package, digest func(p *schema.Package, i int, j *schema.Job) schema.Digest) Desired {
 	d := Desired{
 		Jobs: map[schema.JobName]DesiredJob{}, Policy: schema.Cell{Name: cell, Quota: "on"},
 		QuotaOrigins: map[string]schema.Position{}, Machines: map[string]DesiredMachine{},
 	}
-	names := valid.NamesOf(packages)
+	r := resolverOf(packages)
 	for _, p := range packages {
-		objects, unresolved := names.Resolve(p)
+		objects, refused := r.objects(p)
 		for i := range objects.Jobs {
 			j := &objects.Jobs[i]
 			if j.Cell != cell {
 				continue
 			}
-			key := schema.ObjectKey{Kind: schema.KindJob, Name: j.ID().String()}
-			d.Jobs[j.ID()] = DesiredJob{j, schema.DigestOf(j), p.Origins[key], unresolved[key]}
+			id := j.ID()
+			key := schema.ObjectKey{Kind: schema.KindJob, Name: id.String()}
+			d.Jobs[id] = DesiredJob{j, digest(p, i, j), p.Origins[key], refused[key]}
 		}
 		for _, q := range objects.Quotas {
 			if q.Cell == cell {
@@ -88,13 +96,58 @@ func DesiredOf(cell string, packages []*schema.Package) Desired {
 	return d
 }
 
+// undigested is for who does not look at digests.
+func undigested(*schema.Package, int, *schema.Job) schema.Digest { return "" }
+
+// resolver knows what the names in the packages of a commit, or of a head, stand
+// for.
+type resolver struct {
+	names   valid.Names
+	tenants tenants
+}
+
+func resolverOf(packages []*schema.Package) resolver {
+	return resolver{valid.NamesOf(packages), tenantsOf(byDir(packages))}
+}
+
+// objects returns the objects of a package with what their names stand for, and
+// what is wrong with those that name nothing, or what they may not have.
+func (r resolver) objects(p *schema.Package) (schema.Objects, map[schema.ObjectKey][]schema.Diagnostic) {
+	objects, wrong := r.names.Resolve(p)
+	r.tenants.refuse(p, objects, wrong)
+	return objects, wrong
+}
+
+// jobDigest is the digest of a job of a package with its names resolved. All
+// that the names of other packages put into it is its priority.
+type jobDigest struct {
+	priority schema.Priority
+	digest   schema.Digest
+}
+
 // desired returns what the state's head declares for its cell. It is kept
-// until Apply brings another head: the digests of many jobs take their time.
+// until Apply brings other packages, and the digests of a package's jobs as long
+// as the head has the package: those of many jobs take their time.
 func (s *State) desired() *Desired {
-	if s.wanted == nil {
-		d := DesiredOf(s.Cell, s.packages())
-		s.wanted = &d
+	if s.wanted != nil {
+		return s.wanted
 	}
+	known := s.digests
+	s.digests = make(map[*schema.Package][]jobDigest, len(s.Head.Packages))
+	d := desiredOf(s.Cell, s.packages(), func(p *schema.Package, i int, j *schema.Job) schema.Digest {
+		ds, ok := s.digests[p]
+		if !ok {
+			if ds, ok = known[p]; !ok {
+				ds = make([]jobDigest, len(p.Objects.Jobs))
+			}
+			s.digests[p] = ds
+		}
+		if ds[i].digest == "" || ds[i].priority != j.Priority {
+			ds[i] = jobDigest{j.Priority, schema.DigestOf(j)}
+		}
+		return ds[i].digest
+	})
+	s.wanted = &d
 	return s.wanted
 }
 
@@ -112,6 +165,15 @@ func (s *State) admitted() map[schema.JobName]*schema.Job {
 // packages returns the packages of the head, sorted by directory.
 func (s *State) packages() []*schema.Package {
 	return inOrder(s.head())
+}
+
+// byDir returns packages by their directories.
+func byDir(packages []*schema.Package) map[string]*schema.Package {
+	out := make(map[string]*schema.Package, len(packages))
+	for _, p := range packages {
+		out[p.Dir] = p
+	}
+	return out
 }
 
 // inOrder returns packages sorted by directory.

@@ -161,11 +161,11 @@ func waitingFor(n *Status) []string {
 func (s *Status) unapplied() string {
 	switch {
 	case s.Source != "":
-		return "the repository: " + s.Source
+		return "the repository: " + sourceLine(s.Source)
 	case s.Commit == "":
 		return "no commit has been seen yet"
 	case s.Commit != s.Applied:
-		return fmt.Sprintf("commit %.10s is being compiled", s.Commit)
+		return fmt.Sprintf("commit %s is being compiled", ShortCommit(s.Commit))
 	}
 	return ""
 }

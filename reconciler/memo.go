@@ -183,18 +183,14 @@ func (s *step) settle(name schema.JobName) {
 // nothing.
 func (s *step) verdict() (a Admission, settled bool) {
 	desired := s.base.desired()
-	if m := s.memo.admission; m != nil && m.desired == desired && maps.Equal(m.jobs, s.base.Jobs) && maps.Equal(m.machines, s.base.Machines) {
+	if m := s.memo.admission; m != nil && m.desired == desired && maps.Equal(m.jobs, s.base.Jobs) && maps.Equal(m.machines, s.base.Machines) &&
+		(m.verdict.Next.IsZero() || s.now.Before(m.verdict.Next)) {
 		return m.verdict, true
 	}
 	s.memo.admission = nil
-	var capacity *schema.Resources
-	for _, m := range s.base.Machines {
-		if capacity == nil {
-			capacity = &schema.Resources{}
-		}
-		*capacity = capacity.Add(m.Capacity)
-	}
-	return Admit(AdmitInput{Desired: *desired, Admitted: s.base.admitted(), Capacity: capacity, Machines: len(s.base.Machines)}), false
+	return Admit(AdmitInput{
+		Desired: *desired, Admitted: s.base.admitted(), Capacity: s.base.capacity(), Machines: len(s.base.Machines), Now: s.now,
+	}), false
 }
 
 // rememberVerdict keeps a verdict that changed nothing.

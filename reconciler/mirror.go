@@ -206,7 +206,7 @@ func (s *step) machineOf(name string) (m placement.Machine, again time.Time) {
 // taskOf returns a task that has a machine as placement sees it.
 func taskOf(d *draft, job schema.JobName, t *schema.TaskRecord) placement.Task {
 	data := d.dataOf(t.Data)
-	a := askOf(job.Task(t.Index), data)
+	a := bareAsk(job.Task(t.Index), data)
 	return placement.Task{
 		Name: a.Name, Machine: t.Machine, Priority: data.Priority, Limit: a.Limit, Ports: t.Ports,
 		Stopping: t.Stop != nil, Ask: &a, Devices: usesOf(d.base.Machines[t.Machine], t.Devices),

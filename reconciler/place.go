@@ -81,8 +81,8 @@ func (s *step) place() {
 	}
 }
 
-// askOf returns what placement is asked for a task by its job's data alone.
-func askOf(task schema.TaskName, job *schema.Job) placement.Ask {
+// bareAsk returns what placement is asked for a task by its job's data alone.
+func bareAsk(task schema.TaskName, job *schema.Job) placement.Ask {
 	a := placement.Ask{Name: task, Priority: job.Priority, Limit: job.Task.Resources.Resources, Ports: job.Task.Resources.Ports}
 	where(&a, job)
 	return a
@@ -90,7 +90,7 @@ func askOf(task schema.TaskName, job *schema.Job) placement.Ask {
 
 // placementAsk returns what placement is asked for a task.
 func (s *step) placementAsk(a ask) placement.Ask {
-	p := askOf(a.task, a.job)
+	p := bareAsk(a.task, a.job)
 	t := s.recordOf(a.task)
 	if t == nil {
 		return p

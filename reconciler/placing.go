@@ -119,6 +119,8 @@ func scoreText(s *placement.Score) string {
 	}{
 		{"stranded", s.Terms.Stranded},
 		{"shape", s.Terms.Shape},
+		{"tight", s.Terms.Tight},
+		{"open", s.Terms.Open},
 		{"headroom", s.Terms.Headroom},
 		{"mix", s.Terms.Mix},
 		{"machine", s.Terms.Machine},

@@ -102,7 +102,7 @@ func (a *anything) randomCommit(t *rapid.T) schema.Compiled {
 		schema.Cell{Name: "c", Quota: "on"},
 		schema.Tenant{Name: "u", Users: []string{"u"}, Paths: []string{"u", "both"}},
 		schema.Tenant{Name: "v", Users: []string{"v"}, Paths: []string{"v"}},
-		quota("q", "u", rapid.IntRange(0, 6).Draw(t, "quota")),
+		a.randomQuota(t),
 	}
 	c := compiled(fmt.Sprintf("c%d", a.commits), good(pkg(".", root...)))
 	dirs := []string{"u", "v"}
@@ -120,6 +120,16 @@ func (a *anything) randomCommit(t *rapid.T) schema.Compiled {
 		}
 	}
 	return c
+}
+
+// randomQuota may begin or end soon.
+func (a *anything) randomQuota(t *rapid.T) schema.Quota {
+	q := quota("q", "u", rapid.IntRange(0, 6).Draw(t, "quota"))
+	if rapid.Bool().Draw(t, "period") {
+		q.From = a.now.Add(time.Duration(rapid.IntRange(-10, 10).Draw(t, "from")) * time.Second)
+		q.Until = q.From.Add(time.Duration(rapid.IntRange(1, 100).Draw(t, "length")) * time.Second)
+	}
+	return q
 }
 
 func randomJobs(t *rapid.T, user string) []any {
@@ -327,7 +337,9 @@ func (a *anything) quotas(t *rapid.T, before map[string]int) {
 	have := map[string]int{}
 	for _, digest := range a.state.Head.Packages {
 		for _, q := range a.state.Packages[digest].Objects.Quotas {
-			have[q.User] += q.Tasks
+			if !a.now.Before(q.From) && (q.Until.IsZero() || a.now.Before(q.Until)) {
+				have[q.User] += q.Tasks
+			}
 		}
 	}
 	for user, n := range a.admitted() {

@@ -157,7 +157,7 @@ func (s *step) eligible(want *schema.Job) []string {
 	}
 	names, ok := s.mayRun[want]
 	if !ok {
-		names = s.snapshot().Eligible(askOf(want.ID().Task(0), want))
+		names = s.snapshot().Eligible(bareAsk(want.ID().Task(0), want))
 		s.mayRun[want] = names
 	}
 	return names

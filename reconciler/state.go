@@ -36,7 +36,8 @@ type State struct {
 	Chunks   map[ChunkName]*schema.Chunk
 	Machines map[string]*schema.MachineRecord
 
-	wanted *Desired // of Head; nil until desired is called
+	wanted  *Desired                        // of Head; nil until desired is called
+	digests map[*schema.Package][]jobDigest // of the jobs of wanted, by package and index
 }
 
 // ChunkName identifies a chunk of a job's task records.
@@ -86,7 +87,10 @@ func (s *State) apply(w Write) error {
 	case keyHead + "/":
 		var h schema.Head
 		err := json.Unmarshal(w.Value, &h)
-		s.Head, s.wanted = h, nil
+		if !maps.Equal(h.Packages, s.Head.Packages) {
+			s.wanted = nil
+		}
+		s.Head = h
 		return err
 	case keyPackage:
 		s.wanted = nil
@@ -200,6 +204,19 @@ func (s *State) spans() map[schema.JobName]int {
 		out[name.Job] = max(out[name.Job], name.Number+1)
 	}
 	return out
+}
+
+// capacity returns what all the machines have together that ever joined, nil
+// if none has: what the cell will have is not known then.
+func (s *State) capacity() *schema.Resources {
+	if len(s.Machines) == 0 {
+		return nil
+	}
+	var c schema.Resources
+	for _, m := range s.Machines {
+		c = c.Add(m.Capacity)
+	}
+	return &c
 }
 
 // jobNames returns the names of all jobs that have a record, sorted.

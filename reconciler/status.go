@@ -17,14 +17,20 @@ type Status struct {
 	Applied   string `json:"applied"`   // last commit whose data is in the store
 	Converged bool   `json:"converged"` // Applied is Commit, nothing stale or rejected, all runs as desired
 	// Waiting says in words what stands between the cell and Converged.
-	Waiting  []string        `json:"waiting"`
-	Stale    []StalePackage  `json:"stale"`
-	Rejected []Rejection     `json:"rejected"`
-	Machines []MachineStatus `json:"machines"`
-	Jobs     []JobStatus     `json:"jobs"`
-	Tasks    []TaskStatus    `json:"tasks"`
+	Waiting  []string       `json:"waiting"`
+	Stale    []StalePackage `json:"stale"`
+	Rejected []Rejection    `json:"rejected"`
+	// Warnings are of quotas: those that the machines do not back, and owners
+	// that have more than theirs is now. They keep nothing from Converged.
+	Warnings []schema.Diagnostic `json:"warnings"`
+	Machines []MachineStatus     `json:"machines"`
+	Jobs     []JobStatus         `json:"jobs"`
+	Tasks    []TaskStatus        `json:"tasks"`
 	// Source is the trouble with the repository, if there is one.
 	Source string `json:"source,omitempty"`
+	// SourceAt is when Commit was last known to be the repository's head; it is
+	// left out if that was never since the master started.
+	SourceAt time.Time `json:"sourceAt,omitzero"`
 	// Notes are plain words on how the cell runs (no cgroups, not root, …).
 	Notes []string `json:"notes"`
 }

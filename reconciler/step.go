@@ -134,7 +134,9 @@ func (s *step) wake(t time.Time) {
 func (s *step) admit() {
 	desired := s.base.desired()
 	verdict, settled := s.verdict()
-	if s.out.Admission = verdict; settled {
+	s.out.Admission = verdict
+	s.wake(verdict.Next)
+	if settled {
 		return
 	}
 	for _, name := range s.base.jobNames() {

@@ -12,8 +12,17 @@ import (
 // adminDirs are the directories whose packages may declare every kind.
 var adminDirs = []string{".", "cells"}
 
+// tenant is a tenant and where it is declared.
+type tenant struct {
+	*schema.Tenant
+	origin schema.Position
+}
+
+// String names t as messages do.
+func (t *tenant) String() string { return fmt.Sprintf("tenant %q (%s)", t.Name, t.origin) }
+
 // tenants are the tenants that count: those that packages declare which may.
-type tenants []schema.Tenant
+type tenants []tenant
 
 // tenantsOf returns the tenants of a set of packages. A tenant with the
 // capability admin may declare further ones in its paths, and so on.
@@ -32,17 +41,21 @@ func tenantsOf(packages map[string]*schema.Package) tenants {
 func gather(packages map[string]*schema.Package, dirs []string, may func(dir string) bool) tenants {
 	var out tenants
 	for _, dir := range dirs {
-		if may(dir) {
-			out = append(out, packages[dir].Objects.Tenants...)
+		if !may(dir) {
+			continue
+		}
+		p := packages[dir]
+		for i := range p.Objects.Tenants {
+			t := &p.Objects.Tenants[i]
+			out = append(out, tenant{t, p.Origins[schema.ObjectKey{Kind: schema.KindTenant, Name: t.Name}]})
 		}
 	}
 	return out
 }
 
-// owner returns the tenant whose path covers dir most closely, nil if none
-// does.
-func (t tenants) owner(dir string) *schema.Tenant {
-	var best *schema.Tenant
+// owner returns the tenant whose path covers dir most closely, and that path;
+// nil if none does.
+func (t tenants) owner(dir string) (best *tenant, path string) {
 	length := -1
 	for i := range t {
 		for _, p := range t[i].Paths {
@@ -51,11 +64,11 @@ func (t tenants) owner(dir string) *schema.Tenant {
 				n = 0 // shorter than any other
 			}
 			if covers(p, dir) && n > length {
-				best, length = &t[i], n
+				best, path, length = &t[i], p, n
 			}
 		}
 	}
-	return best
+	return best, path
 }
 
 // covers reports whether dir is path or lies below it.
@@ -70,55 +83,178 @@ func (t tenants) admin(dir string) bool {
 			return true
 		}
 	}
-	o := t.owner(dir)
+	o, _ := t.owner(dir)
 	return o != nil && slices.Contains(o.Capabilities, schema.CapabilityAdmin)
 }
 
-// violations returns a diagnostic for each object that p may not declare where
-// it is. With no tenant at all everything is allowed but to declare the first
-// one outside the admin directories: it would count for nobody.
+// violations returns what p declares that it may not declare where it is: one
+// diagnostic for one mistake, however many objects show it. With no tenant at
+// all everything is allowed but to declare the first one outside the admin
+// directories: it would count for nobody.
 func (t tenants) violations(p *schema.Package) []schema.Diagnostic {
-	var ds []schema.Diagnostic
+	var found findings
 	admin := t.admin(p.Dir)
 	for key, pos := range p.Origins {
 		if key.Kind.Admin() && !admin && (len(t) > 0 || key.Kind == schema.KindTenant) {
-			ds = append(ds, schema.Diagnostic{
-				Severity: schema.Error, Position: pos, Field: key.Field(),
+			found.add("admin", key, schema.Diagnostic{
+				Position: pos, Field: key.Field(),
 				Message:  fmt.Sprintf("directory %s may not declare a %s", p.Dir, key.Kind),
 				Expected: "the root package, cells/, or a path of a tenant with the capability admin",
 				Hint:     "move it there, where its owners see it",
 			})
 		}
 	}
-	owner := t.owner(p.Dir)
+	t.contested(p, &found)
 	for i := range p.Objects.Jobs {
 		if len(t) == 0 {
 			break
 		}
-		j := &p.Objects.Jobs[i]
-		if d := t.mayName(owner, p.Dir, j.User); d != nil {
-			key := schema.ObjectKey{Kind: schema.KindJob, Name: j.ID().String()}
-			d.Position, d.Field = p.Origins[key], key.Field()+".user"
-			ds = append(ds, *d)
-		}
+		t.job(p, &p.Objects.Jobs[i], &found)
 	}
-	slices.SortFunc(ds, schema.Diagnostic.Compare)
-	return ds
+	return found.fold()
 }
 
-// mayName returns nil when jobs in dir may name user.
-func (t tenants) mayName(owner *schema.Tenant, dir, user string) *schema.Diagnostic {
-	if owner == nil {
-		return &schema.Diagnostic{
-			Severity: schema.Error, Message: fmt.Sprintf("directory %s belongs to no tenant, so no job may be declared in it", dir),
-			Expected: "a directory below the paths of a tenant", Hint: fmt.Sprintf("add a path to the tenant that has the user %q, or move the file", user),
+// contested finds the tenants of p that claim a path which another tenant
+// claims, too.
+func (t tenants) contested(p *schema.Package, found *findings) {
+	first := map[string]*tenant{}
+	for i := range t {
+		for _, path := range t[i].Paths {
+			other, taken := first[path]
+			if !taken {
+				first[path] = &t[i]
+				continue
+			}
+			key := schema.ObjectKey{Kind: schema.KindTenant, Name: t[i].Name}
+			if pos, here := p.Origins[key]; here && pos == t[i].origin && other.Name != t[i].Name {
+				found.add("path "+path, key, schema.Diagnostic{
+					Position: pos, Field: key.Field() + ".paths",
+					Message:  fmt.Sprintf("path %s is claimed by %s, too", path, other),
+					Expected: "each path at one tenant", Hint: "remove it from one of them; a longer path may be another tenant's",
+				})
+			}
 		}
 	}
-	if slices.Contains(owner.Users, user) {
+}
+
+// job finds what a job of p may not be where it is.
+func (t tenants) job(p *schema.Package, j *schema.Job, found *findings) {
+	key := schema.ObjectKey{Kind: schema.KindJob, Name: j.ID().String()}
+	pos, field := p.Origins[key], key.Field()
+	owner, _ := t.owner(p.Dir)
+	if owner == nil {
+		hint := "declare a tenant with this directory, or move the file"
+		if i := slices.IndexFunc(t, func(o tenant) bool { return slices.Contains(o.Users, j.User) }); i >= 0 {
+			hint = fmt.Sprintf("add %q to the paths of %s, which has the user %q, or move the file", p.Dir, &t[i], j.User)
+		}
+		found.add("nobody", key, schema.Diagnostic{
+			Position: pos, Field: field,
+			Message:  fmt.Sprintf("directory %s belongs to no tenant, so no job may be declared in it", p.Dir),
+			Expected: "a directory below the paths of a tenant", Hint: hint,
+		})
+		return
+	}
+	if !slices.Contains(owner.Users, j.User) {
+		d := schema.Diagnostic{
+			Position: pos, Field: field + ".user",
+			Message:  fmt.Sprintf("directory %s belongs to tenant %q, whose jobs may not name the user %q", p.Dir, owner.Name, j.User),
+			Expected: "one of " + strings.Join(owner.Users, ", "),
+			Hint:     fmt.Sprintf("correct the user, or add %q to the users of %s", j.User, owner),
+		}
+		if len(owner.Users) == 0 {
+			d.Expected = "a user of the tenant, which has none"
+		}
+		found.add("user "+j.User, key, d)
+	}
+	if d := t.unmonitored(p.Dir, j); d != nil {
+		d.Position, d.Field = pos, field+".priority"
+		found.add("monitoring", key, *d)
+	}
+}
+
+// unmonitored says why a job that dir declares may not be at band monitoring,
+// nil if it is not or may be. A priority that it has by name must be known: who
+// changes what a name stands for does not change the job's package.
+func (t tenants) unmonitored(dir string, j *schema.Job) *schema.Diagnostic {
+	owner, path := t.owner(dir)
+	if owner == nil || j.Priority.Band() != schema.BandMonitoring || slices.Contains(owner.Capabilities, schema.CapabilityMonitoring) {
 		return nil
 	}
+	granted := fmt.Sprintf("%q", append(slices.Clone(owner.Capabilities), schema.CapabilityMonitoring))
 	return &schema.Diagnostic{
-		Severity: schema.Error, Message: fmt.Sprintf("directory %s belongs to tenant %q, whose jobs may not name the user %q", dir, owner.Name, user),
-		Expected: "one of " + strings.Join(owner.Users, ", "), Hint: fmt.Sprintf("correct the user, or add %q to the users of tenant %q", user, owner.Name),
+		Severity: schema.Error,
+		Message:  fmt.Sprintf("directory %s belongs to tenant %q by its path %s, and the tenant may not have jobs at band monitoring", dir, owner.Name, path),
+		Expected: "a priority below 300, or a tenant with the capability monitoring",
+		Hint:     fmt.Sprintf("take priority: \"production\", or have the platform team grant it: capabilities: %s at %s", strings.ReplaceAll(granted, `" "`, `", "`), owner),
 	}
+}
+
+// refuse adds to what is wrong with the jobs of p those whose priority has a
+// name that stands for one that they may not have. objects are p's, resolved.
+// That is not the package's fault, which may be older than the name's meaning.
+func (t tenants) refuse(p *schema.Package, objects schema.Objects, wrong map[schema.ObjectKey][]schema.Diagnostic) {
+	if len(p.References) == 0 {
+		return
+	}
+	names := map[schema.ObjectKey]*schema.Reference{}
+	for i := range p.References {
+		if r := &p.References[i]; r.To.Kind == schema.KindPriority {
+			names[r.From] = r
+		}
+	}
+	for i := range objects.Jobs {
+		j := &objects.Jobs[i]
+		r := names[schema.ObjectKey{Kind: schema.KindJob, Name: j.ID().String()}]
+		if r == nil {
+			continue
+		}
+		if d := t.unmonitored(p.Dir, j); d != nil {
+			d.Position, d.Field = r.At, r.From.Field()+"."+r.Field
+			d.Message = fmt.Sprintf("priority %q is %d: %s", r.To.Name, j.Priority, d.Message)
+			wrong[r.From] = append(wrong[r.From], *d)
+		}
+	}
+}
+
+// findings are mistakes that objects of one package show.
+type findings []finding
+
+// finding is a mistake in one object. Those with the same mistake are one.
+type finding struct {
+	schema.Diagnostic
+	mistake string
+	key     schema.ObjectKey
+}
+
+func (f *findings) add(mistake string, key schema.ObjectKey, d schema.Diagnostic) {
+	d.Severity = schema.Error
+	*f = append(*f, finding{d, mistake, key})
+}
+
+// shownObjects is how many further objects a diagnostic names.
+const shownObjects = 3
+
+// fold returns one diagnostic for each mistake, at the first object that shows
+// it; it names others.
+func (f *findings) fold() []schema.Diagnostic {
+	slices.SortFunc(*f, func(a, b finding) int { return a.Compare(b.Diagnostic) })
+	var out []schema.Diagnostic
+	at := map[string]int{}
+	others := map[string][]string{}
+	for _, x := range *f {
+		if _, again := at[x.mistake]; again {
+			others[x.mistake] = append(others[x.mistake], x.key.Field())
+			continue
+		}
+		at[x.mistake] = len(out)
+		out = append(out, x.Diagnostic)
+	}
+	for mistake, names := range others {
+		list := strings.Join(names[:min(len(names), shownObjects)], ", ")
+		if more := len(names) - shownObjects; more > 0 {
+			list += fmt.Sprintf(" and %d more", more)
+		}
+		out[at[mistake]].Message += fmt.Sprintf(" (the same goes for %s)", list)
+	}
+	return out
 }

@@ -36,6 +36,9 @@ type CompiledPackage struct {
 	Package     *Package
 	Digest      Digest // of Package
 	Diagnostics []Diagnostic
+	// Below says that Diagnostics hold for all directories below Dir too: none
+	// of them was read.
+	Below bool
 }
 
 // Head says what the cell's desired data is: flipped in one transaction, after

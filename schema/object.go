@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Kind is the kind of a declared object: the name of its top-level field.
@@ -35,6 +36,17 @@ type Cell struct {
 	Name string `json:"name"`
 	// Quota is "on" (bands above free need quota) or "off".
 	Quota string `json:"quota"`
+	// OversellPercent bounds how much quota may be sold at the bands that may
+	// be oversold.
+	OversellPercent Oversell `json:"oversellPercent,omitzero"`
+}
+
+// Oversell says how much quota may be sold at a band, in percent of what the
+// cell's machines have: 100 to 10000, or 0 for no bound. Production and monitoring are not among
+// its fields, since their quota is never more than the machines have, nor is
+// free, which needs none.
+type Oversell struct {
+	Batch int `json:"batch,omitempty"`
 }
 
 // Machine is what the repository says of a machine. It need not have joined.
@@ -54,8 +66,14 @@ type NamedPriority struct {
 	Value Priority `json:"value"`
 }
 
-// CapabilityAdmin lets a tenant's paths declare objects of all kinds.
-const CapabilityAdmin = "admin"
+// The capabilities of a tenant.
+const (
+	// CapabilityAdmin lets a tenant's paths declare every kind of object.
+	CapabilityAdmin = "admin"
+	// CapabilityMonitoring lets jobs below a tenant's paths be at band
+	// monitoring, which nothing preempts.
+	CapabilityMonitoring = "monitoring"
+)
 
 // Tenant says who owns which paths of the repository, and what may be declared
 // there.
@@ -70,8 +88,8 @@ type Tenant struct {
 }
 
 // Quota is an amount of each resource that the jobs of one user at one band of
-// one cell may ask for together. Several quotas of the same user, cell and
-// band add up.
+// one cell may ask for together, from From up to but without Until. Several
+// quotas of the same user, cell and band add up.
 type Quota struct {
 	Name string `json:"name"`
 	User string `json:"user"`
@@ -79,6 +97,12 @@ type Quota struct {
 	Band Band   `json:"band"`
 	Resources
 	Tasks int `json:"tasks"` // count of tasks
+	// Jobs is a count of jobs; nil does not limit it, whatever other quotas of
+	// the same user, cell and band say.
+	Jobs *int `json:"jobs,omitempty"`
+	// From and Until are in UTC; zero is without a beginning, or an end.
+	From  time.Time `json:"from,omitzero"`
+	Until time.Time `json:"until,omitzero"`
 }
 
 // ObjectKey identifies a declared object within a repository: "job

@@ -12,16 +12,19 @@ func newDev(std stdio) *cobra.Command {
 	var f masterFlags
 	var dataDir, ports, name string
 	var labels, devices []string
+	var worktree bool
 	c := &cobra.Command{
 		Use:   "dev [DIR]",
 		Short: "run a whole cell on this machine for the config repository at DIR",
 		Long: `Run a whole cell, master and agent, in the foreground for the config repository
-at DIR (default: the current directory). It follows the repository's commits.
-The first line on stdout is the address of its API.
+at DIR (default: the current directory). It follows the repository's commits, or
+with --worktree every save of a file in it. DIR may be a URL too. The first line
+on stdout is the address of its API.
 
 An interrupt stops its tasks and leaves nothing behind but, with --data-dir, the
 cell's state. After a SIGKILL the tasks run on, and the next start adopts them.`,
 		Example: `  muster dev fleet
+  muster dev fleet --worktree
   muster dev fleet --data-dir ~/.local/state/fleet --listen 127.0.0.1:7420`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -33,13 +36,14 @@ cell's state. After a SIGKILL the tasks run on, and the next start adopts them.`
 			if len(args) == 1 {
 				cfg.Repo = args[0]
 			}
-			cfg.DataDir = dataDir
+			cfg.DataDir, cfg.Worktree = dataDir, worktree
 			return cell.RunDev(cmd.Context(), cell.DevConfig{
 				Master: cfg, Agent: filepath.Join(filepath.Dir(cfg.Exe), "muster-agent"), AgentArgs: agentArgs(ports, name, labels, devices), Stderr: std.err,
 			})
 		},
 	}
 	f.add(c, "warn")
+	c.Flags().BoolVar(&worktree, "worktree", false, "follow the files of DIR as they are saved, not its commits; it need not be a git repository")
 	c.Flags().StringVar(&ports, "ports", "", "ports that tasks may be given, FIRST-LAST (default: the agent's)")
 	c.Flags().StringVar(&name, "name", "", "name of this machine in the cell (default: the host's)")
 	c.Flags().StringArrayVar(&labels, "label", nil, "label of this machine, KEY=VALUE; may be repeated")

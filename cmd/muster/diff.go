@@ -117,14 +117,14 @@ func diffRepo(ctx context.Context, dir string, revs revisions) (*difference, err
 	if err != nil {
 		return nil, err
 	}
-	if d.base, err = compileTree(ctx, compiler, base); err != nil {
+	if d.base, err = compileTree(ctx, compiler, base, reconciler.Take); err != nil {
 		return nil, err
 	}
 	head, err := readTree(ctx, dir, d.Head)
 	if err != nil {
 		return nil, err
 	}
-	if d.head, err = compileTree(ctx, compiler, head); err != nil {
+	if d.head, err = compileTree(ctx, compiler, head, reconciler.Take); err != nil {
 		return nil, err
 	}
 	d.Comparison = reconciler.Compare(d.base.compiled, d.head.compiled)

@@ -9,12 +9,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/musterhq/muster/cmd/internal/cell"
+	"github.com/musterhq/muster/reconciler/git"
 )
 
 // masterFlags are those that master and dev share.
 type masterFlags struct {
 	cell, branch, listen, logLevel string
 	poll                           time.Duration
+	auth                           git.Auth
 }
 
 func (f *masterFlags) add(c *cobra.Command, logLevel string) {
@@ -22,7 +24,20 @@ func (f *masterFlags) add(c *cobra.Command, logLevel string) {
 	c.Flags().StringVar(&f.branch, "branch", "", "branch to follow (default: the repository's HEAD)")
 	c.Flags().StringVar(&f.listen, "listen", "127.0.0.1:0", "loopback address of API, status page and metrics; port 0 takes a free one")
 	c.Flags().DurationVar(&f.poll, "poll", 30*time.Second, "how often to look for new commits; those of a local repository are seen at once")
+	f.addAuth(c)
 	c.Flags().StringVar(&f.logLevel, "log-level", logLevel, "least level of what is logged to stderr: debug, info, warn, error")
+}
+
+// addAuth adds what a repository that is asked over a network may need.
+func (f *masterFlags) addAuth(c *cobra.Command) {
+	s := c.Flags()
+	s.StringVar(&f.auth.User, "git-user", "", "user to show to the repository's server (default: the URL's, else x-access-token with https and git with ssh)")
+	s.StringVar(&f.auth.TokenFile, "git-token-file", "", "file with the token or password for an https repository; read at each look, so it may change")
+	s.BoolVar(&f.auth.Bearer, "git-bearer", false, "send the token as a bearer token, not as the password of basic authentication")
+	s.StringVar(&f.auth.CAFile, "git-ca-file", "", "file with the certificates, in PEM, that an https server's must be signed by (default: the system's)")
+	s.StringVar(&f.auth.KeyFile, "git-key-file", "", "file with the private key for an ssh repository; others must not be able to read it")
+	s.StringVar(&f.auth.PassphraseFile, "git-key-passphrase-file", "", "file with the passphrase of that key")
+	s.StringVar(&f.auth.KnownHosts, "git-known-hosts", "", "file with the keys of ssh servers, as ssh-keyscan prints them; no other server is trusted")
 }
 
 // logger returns a logger to std.err of the level that the flags say.
@@ -46,7 +61,7 @@ func (f *masterFlags) config(std stdio) (cell.MasterConfig, error) {
 		return cell.MasterConfig{}, err
 	}
 	return cell.MasterConfig{
-		Cell: f.cell, Branch: f.branch, Listen: f.listen, Poll: f.poll, Log: log,
+		Cell: f.cell, Branch: f.branch, Listen: f.listen, Poll: f.poll, Auth: f.auth, Log: log,
 		Exe: exe,
 		Ready: func(name, url string) {
 			fmt.Fprintf(std.out, "muster: cell %s at %s\n", name, url)

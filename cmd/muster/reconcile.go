@@ -8,6 +8,7 @@ import (
 
 func newReconcile(std stdio) *cobra.Command {
 	var m masterFlag
+	var out *outputFlag
 	c := &cobra.Command{
 		Use:   "reconcile",
 		Short: "make the master look at its repository now",
@@ -22,10 +23,16 @@ nothing of what is desired: only a commit does.`,
 			if err := cl.Reconcile(cmd.Context()); err != nil {
 				return err
 			}
+			if out.value == "json" {
+				return printJSON(std.out, struct {
+					Requested bool `json:"requested"`
+				}{true})
+			}
 			_, err = fmt.Fprintln(std.out, "the master looks at its repository")
 			return err
 		},
 	}
 	m.add(c)
+	out = addOutput(c, "text", "json")
 	return c
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -19,7 +20,7 @@ compiles to: one canonical JSON document, objects by kind as sorted lists. Witho
 		Example: "  muster render fleet | jq '.jobs[].name'\n  muster render fleet --rev main~1",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := compileRepo(cmd.Context(), operand(args), rev)
+			c, err := compileRepo(cmd.Context(), operand(args), rev, reconciler.Take)
 			if err != nil {
 				return err
 			}

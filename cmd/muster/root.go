@@ -105,38 +105,45 @@ Exit codes: 0 yes, 1 differences or not converged, 2 the input is invalid,
 		SilenceErrors:     true,
 		SilenceUsage:      true,
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
-		Args:              cobra.ArbitraryArgs,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return cmd.Help()
-			}
-			hint := "muster --help lists the commands"
-			if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-				hint = "did you mean: muster " + strings.Join(near, ", muster ")
-			}
-			return invalid(hint, "there is no command %q", args[0])
-		},
 	}
-	root.SuggestionsMinimumDistance = 2
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return &failure{code: exitInvalid, err: fmt.Errorf("%s: %w", cmd.CommandPath(), err), hint: cmd.CommandPath() + " --help lists the flags"}
 	})
 	root.AddCommand(
-		newInit(std), newValidate(std), newRender(std), newDiff(std),
+		newInit(std), newValidate(std), newRender(std), newDiff(std), newSchema(std),
 		newDev(std), newMaster(std), newDemo(std),
 		newStatus(std), newWhy(std), newEvents(std), newLogs(std), newWait(std), newReconcile(std),
 		newSimulate(std),
 		newVersion(std), newCompileChild(std), newServe(),
 	)
-	for _, c := range root.Commands() {
-		wrapArgs(c)
-	}
+	wrapArgs(root)
 	return root
 }
 
+// choose is what a command does that is only a name for others.
+func choose(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return cmd.Help()
+	}
+	cmd.SuggestionsMinimumDistance = 2
+	hint := cmd.CommandPath() + " --help lists the commands"
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		at := ", " + cmd.CommandPath() + " "
+		hint = "did you mean: " + cmd.CommandPath() + " " + strings.Join(near, at)
+	}
+	return invalid(hint, "there is no command %q", strings.Join(append(strings.Fields(cmd.CommandPath())[1:], args[0]), " "))
+}
+
 // wrapArgs makes a wrong number of operands an invalid input, with the usage
-// as the way out.
+// as the way out; of c and of the commands below it.
 func wrapArgs(c *cobra.Command) {
+	for _, sub := range c.Commands() {
+		wrapArgs(sub)
+	}
+	if c.HasSubCommands() && !c.Runnable() {
+		c.Args, c.RunE = cobra.ArbitraryArgs, choose
+		return
+	}
 	check := c.Args
 	if check == nil {
 		check = cobra.NoArgs

@@ -25,8 +25,9 @@ func newSimulatePack(std stdio) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "pack --nodes FILE --tasks FILE",
 		Short: "measure how well placement packs a trace of machines and tasks",
-		Long: `Measure how well placement packs a trace: CSV files of machines (columns sn,
-cpu_milli, memory_mib, gpu, model) and tasks, as Alibaba's openb has them.
+		Long: `Measure how well placement packs a trace: CSV files of machines and tasks in the
+columns of Alibaba's openb. docs/traces.md says what the columns mean, so that
+you can bring a trace of your own.
 
 compaction: how many machines the work needs (Borg's measure, 90th percentile).
 gpu-at-130: how much of the GPUs is allocated when 130% of them are asked for.`,
@@ -42,7 +43,7 @@ gpu-at-130: how much of the GPUs is allocated when 130% of them are asked for.`,
 				return invalid("usage: "+cmd.UseLine(), "--tasks: %w", err)
 			}
 			defer t.Close()
-			r.Nodes, r.Tasks = n, t
+			r.Nodes, r.Tasks, r.NodesFile, r.TasksFile = n, t, nodes, tasks
 			res, err := pack.Simulate(r)
 			if err != nil {
 				return &failure{code: exitInvalid, err: err}
@@ -59,6 +60,7 @@ gpu-at-130: how much of the GPUs is allocated when 130% of them are asked for.`,
 	c.Flags().StringVar(&r.Measure, "measure", "compaction", "compaction, gpu-at-130")
 	c.Flags().StringVar(&r.GPUs, "gpus", "devices", "how GPUs are counted: devices, scalar, ignored")
 	c.Flags().IntVar(&r.Seeds, "seeds", 0, "orders that are tried; 0 for the measure's own")
+	c.Flags().BoolVar(&r.AllPhases, "all-phases", false, "compaction takes tasks whose pod_phase is Failed too")
 	c.Flags().BoolVar(&r.Relaxed, "relaxed", false, "look at some machines for each task, as a large cell does")
 	out = addOutput(c, "text", "json")
 	return c

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -81,7 +82,14 @@ func printStatus(w io.Writer, s *reconciler.Status, name string) error {
 		fmt.Fprintf(w, "  waiting: %s\n", line)
 	}
 	if s.Source != "" {
-		fmt.Fprintf(w, "  %s %s\n", p.paint(red, "repository:"), s.Source)
+		what, hint, _ := strings.Cut(s.Source, "\nhint: ")
+		fmt.Fprintf(w, "  %s %s\n", p.paint(red, "repository:"), strings.TrimPrefix(what, "repository "))
+		if hint != "" {
+			fmt.Fprintf(w, "  hint: %s\n", hint)
+		}
+		if !s.SourceAt.IsZero() {
+			fmt.Fprintf(w, "  the repository was last read %s ago\n", s.At.Sub(s.SourceAt).Round(time.Second))
+		}
 	}
 	for _, n := range s.Notes {
 		fmt.Fprintf(w, "  note: %s\n", n)
@@ -136,6 +144,10 @@ func printTrouble(w io.Writer, p painter, s *reconciler.Status) {
 		fmt.Fprintf(w, "\n%s %s keeps its last good data: %s\n", p.paint(red, "stale:"), st.Dir, st.Reason)
 		printDiagnostics(w, st.Diagnostics, nil)
 		fmt.Fprintf(w, "  next: %s\n", st.Next)
+	}
+	if len(s.Warnings) > 0 {
+		fmt.Fprintln(w)
+		printDiagnostics(w, s.Warnings, nil)
 	}
 	for _, r := range s.Rejected {
 		fmt.Fprintf(w, "\n%s %s keeps its last admitted data\n", p.paint(red, "rejected:"), r.Job)
@@ -206,7 +218,7 @@ func bytesOf(n int64) string {
 	return strings.TrimSuffix(fmt.Sprintf("%.1f", f), ".0") + units[i]
 }
 
-// short returns the first 10 digits of a commit, as git does, or "none".
+// short returns a commit as people name it, or "none".
 func short(commit string) string {
-	return cmp.Or(commit[:min(len(commit), 10)], "none")
+	return cmp.Or(reconciler.ShortCommit(commit), "none")
 }

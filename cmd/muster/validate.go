@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -15,25 +16,37 @@ import (
 )
 
 func newValidate(std stdio) *cobra.Command {
-	var rev string
+	var rev, at string
 	var out *outputFlag
 	c := &cobra.Command{
 		Use:   "validate [DIR]",
 		Short: "check a config repository as the master will, offline",
 		Long: `Check the config repository at DIR (default: the current directory) as the master
-will: compile it, and check ownership and quota. It needs no cell. Exits 2 when
-something is wrong.`,
-		Example: "  muster validate fleet\n  muster validate -o github          in a workflow of a pull request",
-		Args:    cobra.MaximumNArgs(1),
+will: compile it, and check ownership and quota. It needs no cell, so it does not
+know how many machines there are to back the quotas. Quotas count that count now,
+or at the time of --at. Exits 2 when something is wrong.`,
+		Example: "  muster validate fleet\n  muster validate -o github          in a workflow of a pull request\n" +
+			"  muster validate --at 2027-04-01T00:00:00Z    what will be valid then",
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := compileRepo(cmd.Context(), operand(args), rev)
+			when := time.Now()
+			if cmd.Flags().Changed("at") {
+				if err := when.UnmarshalText([]byte(at)); err != nil {
+					return invalid("write it as in 2027-04-01T00:00:00Z, or 2027-04-01T00:00:00+02:00", "--at %q is not a time of RFC 3339", at)
+				}
+			}
+			c, err := compileRepo(cmd.Context(), operand(args), rev, func(c schema.Compiled) (schema.Objects, []schema.Diagnostic) {
+				return reconciler.Check(c, when)
+			})
 			if err != nil {
 				return err
 			}
+			c.diagnostics = append(c.diagnostics, staleDefinitions(operand(args), c.tree.Files)...)
 			return printVerdict(std, out.value, c)
 		},
 	}
 	c.Flags().StringVar(&rev, "rev", "", "commit, branch or tag to check instead of the work tree")
+	c.Flags().StringVar(&at, "at", "", "time (RFC 3339) to check quotas for, instead of now")
 	out = addOutput(c, "text", "json", "github")
 	return c
 }
@@ -75,9 +88,12 @@ type compiledRepo struct {
 	diagnostics []schema.Diagnostic
 }
 
+// checker returns the objects of a commit and what is wrong with it.
+type checker func(schema.Compiled) (schema.Objects, []schema.Diagnostic)
+
 // compileRepo compiles the work tree at dir, or a commit of its repository, and
-// checks it by itself.
-func compileRepo(ctx context.Context, dir, rev string) (*compiledRepo, error) {
+// checks it.
+func compileRepo(ctx context.Context, dir, rev string, check checker) (*compiledRepo, error) {
 	tree, err := readTree(ctx, dir, rev)
 	if err != nil {
 		return nil, err
@@ -86,7 +102,7 @@ func compileRepo(ctx context.Context, dir, rev string) (*compiledRepo, error) {
 	if err != nil {
 		return nil, err
 	}
-	return compileTree(ctx, compiler, tree)
+	return compileTree(ctx, compiler, tree, check)
 }
 
 // newCompiler returns a compiler whose children are this program.
@@ -98,13 +114,13 @@ func newCompiler() (*compile.Compiler, error) {
 	return compile.New(compile.Config{Exe: exe, Args: []string{"compile-child"}}), nil
 }
 
-func compileTree(ctx context.Context, compiler *compile.Compiler, tree schema.Tree) (*compiledRepo, error) {
+func compileTree(ctx context.Context, compiler *compile.Compiler, tree schema.Tree, check checker) (*compiledRepo, error) {
 	c, err := compiler.Compile(ctx, tree)
 	if err != nil {
 		return nil, err
 	}
 	out := &compiledRepo{tree: tree, compiled: c}
-	out.objects, out.diagnostics = reconciler.Check(c)
+	out.objects, out.diagnostics = check(c)
 	return out, nil
 }
 

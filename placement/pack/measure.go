@@ -2,6 +2,7 @@ package pack
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
 
 	"github.com/musterhq/muster/placement"
@@ -12,22 +13,32 @@ import (
 const pendingShare = 2
 
 // compaction finds for each seed how few machines hold the work.
-func compaction(c Config) Result {
+func compaction(c Config) (Result, error) {
 	var tasks []Task
 	for _, t := range c.Tasks {
 		if c.AllPhases || t.Phase != "Failed" {
 			tasks = append(tasks, t)
 		}
 	}
+	if len(tasks) == 0 {
+		return Result{}, errAllFailed
+	}
 	work := asks(tasks, c.GPUs)
 	all := machines(c.Nodes, c.GPUs)
 	r := Result{Tasks: len(work), Pending: len(work) * pendingShare / 1000}
 	for seed := range c.Seeds {
 		order := shuffled(all, uint64(seed))
-		r.PerSeed = append(r.PerSeed, float64(compact(c.Options, order, work, r.Pending)))
+		n := compact(c.Options, order, work, r.Pending)
+		if n > len(order) {
+			r.Overflowed++
+		}
+		r.PerSeed = append(r.PerSeed, float64(n))
 	}
-	return r
+	return r, nil
 }
+
+// errAllFailed is what compaction says of a trace without work.
+var errAllFailed = errors.New("no task is left but those whose phase is Failed")
 
 // compact returns the least number of machines, taken from the front of the
 // list, that hold the work. It halves the interval, since one more machine
@@ -61,6 +72,9 @@ func unplaced(o placement.Options, machines []placement.Machine, work []placemen
 	return n
 }
 
+// mostInflated bounds the tasks of one run of gpu-at-130.
+const mostInflated = 5_000_000
+
 // errNoGPU is what gpu-at-130 says of a trace that has none.
 var errNoGPU = errors.New("the trace has no GPUs, or nothing asks for one")
 
@@ -75,6 +89,9 @@ func gpuAt130(c Config) (Result, error) {
 	}
 	if capacity == 0 || asked == 0 {
 		return Result{}, errNoGPU
+	}
+	if n := float64(capacity) * 1.3 / float64(asked) * float64(len(c.Tasks)); n > mostInflated {
+		return Result{}, fmt.Errorf("130%% of the GPUs takes %.0f tasks like these: want at most %d", n, mostInflated)
 	}
 	var r Result
 	for seed := range c.Seeds {

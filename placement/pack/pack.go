@@ -63,6 +63,9 @@ type Result struct {
 	Value     float64          `json:"value"`
 	Deviation float64          `json:"deviation"` // standard, over the seeds
 	PerSeed   []float64        `json:"perSeed"`
+	// Overflowed counts the seeds of compaction for which all machines were
+	// too few; they stand in PerSeed as one machine more than there are.
+	Overflowed int `json:"overflowed"`
 }
 
 // Run measures. It errs when the configuration makes no sense.
@@ -85,20 +88,23 @@ func Run(c Config) (Result, error) {
 	}
 	c.Options.Policy = c.Policy
 	var r Result
+	var err error
 	switch c.Measure {
 	case Compaction:
 		c.Seeds = orElse(c.Seeds, 11)
-		r = compaction(c)
-		r.Value = percentile90(r.PerSeed)
+		if r, err = compaction(c); err == nil {
+			r.Value = percentile90(r.PerSeed)
+		}
 	case GPUAt130:
 		c.Seeds = orElse(c.Seeds, 10)
-		var err error
-		if r, err = gpuAt130(c); err != nil {
-			return Result{}, err
+		if r, err = gpuAt130(c); err == nil {
+			r.Value = mean(r.PerSeed)
 		}
-		r.Value = mean(r.PerSeed)
 	default:
-		return Result{}, fmt.Errorf("measure %q: want compaction or gpu-at-130", c.Measure)
+		err = fmt.Errorf("measure %q: want compaction or gpu-at-130", c.Measure)
+	}
+	if err != nil {
+		return Result{}, err
 	}
 	r.Measure, r.Policy, r.GPUs, r.Machines, r.Seeds = c.Measure, c.Policy, c.GPUs, len(c.Nodes), c.Seeds
 	r.Deviation = deviation(r.PerSeed)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -27,11 +26,11 @@ func load(t testing.TB, dir, nodes, tasks string) ([]Node, []Task) {
 		t.Fatal(err)
 	}
 	defer k.Close()
-	ns, err := Nodes(n)
+	ns, err := Nodes(nodes, n)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ts, err := Tasks(k)
+	ts, err := Tasks(tasks, k)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,40 +62,6 @@ func TestExcerpt(t *testing.T) {
 	}
 	if h, r := values["hybridgpu-at-130devices"], values["randomgpu-at-130devices"]; h < r {
 		t.Errorf("hybrid allocates %v%% of GPU, random %v%%", h, r)
-	}
-}
-
-func TestSimulate(t *testing.T) {
-	t.Parallel()
-	const nodes = "sn,cpu_milli,memory_mib\na,2000,1024\nb,2000,1024\nc,2000,1024\n"
-	const tasks = "name,memory_mib,cpu_milli\nx,512,1000\ny,512,1000\nz,512,1000\n"
-	for _, c := range []struct {
-		name, nodes, tasks, policy, measure, want, err string
-	}{
-		{
-			name: "two machines hold three halves", nodes: nodes, tasks: tasks,
-			want: "hybrid compaction, GPUs as devices: 2.00 machines (90th percentile of 11 seeds, at most 0 tasks pending; deviation 0.00; 3 machines, 3 tasks)\n",
-		},
-		{name: "no column", nodes: "sn,cpu_milli\n", tasks: tasks, err: `nodes: header "sn,cpu_milli": no column "memory_mib"`},
-		{name: "no number", nodes: nodes, tasks: "name,memory_mib,cpu_milli\nx,much,1\n", err: `tasks: line 2: column memory_mib: "much" is not a number from 0`},
-		{name: "policy", nodes: nodes, tasks: tasks, policy: "good", err: `policy "good": want hybrid, best-fit, worst-fit or random`},
-		{name: "measure", nodes: nodes, tasks: tasks, measure: "size", err: `measure "size": want compaction or gpu-at-130`},
-		{name: "no GPU", nodes: nodes, tasks: tasks, measure: "gpu-at-130", err: "the trace has no GPUs, or nothing asks for one"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			r, err := Simulate(Request{Nodes: strings.NewReader(c.nodes), Tasks: strings.NewReader(c.tasks), Policy: c.policy, Measure: c.measure})
-			if c.err != "" {
-				if err == nil || err.Error() != c.err {
-					t.Fatalf("error %v, want %s", err, c.err)
-				}
-				return
-			}
-			var b strings.Builder
-			if err := r.WriteText(&b); err != nil || b.String() != c.want {
-				t.Errorf("%v, got %s want %s", err, b.String(), c.want)
-			}
-		})
 	}
 }
 

@@ -1,6 +1,7 @@
 package pack
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 
@@ -10,10 +11,12 @@ import (
 // Request is what `muster simulate pack` is asked, in the words of its flags.
 type Request struct {
 	Nodes, Tasks io.Reader // CSV, see Nodes and Tasks
-	Policy       string    // --policy: hybrid (default), best-fit, worst-fit, random
-	Measure      string    // --measure: compaction (default), gpu-at-130
-	GPUs         string    // --gpus: devices (default), scalar, ignored
-	Seeds        int       // --seeds; 0 means the measure's own
+	// NodesFile and TasksFile are the files' names, for errors.
+	NodesFile, TasksFile string // --nodes, --tasks
+	Policy               string // --policy: hybrid (default), best-fit, worst-fit, random
+	Measure              string // --measure: compaction (default), gpu-at-130
+	GPUs                 string // --gpus: devices (default), scalar, ignored
+	Seeds                int    // --seeds; 0 means the measure's own
 	// Relaxed looks at some machines for each task, as a large cell does, and
 	// not at all of them.
 	Relaxed bool // --relaxed
@@ -24,13 +27,13 @@ type Request struct {
 // Simulate reads a trace and measures how it packs. It is the body of
 // `muster simulate pack`.
 func Simulate(q Request) (Result, error) {
-	nodes, err := Nodes(q.Nodes)
+	nodes, err := Nodes(cmp.Or(q.NodesFile, "nodes"), q.Nodes)
 	if err != nil {
-		return Result{}, fmt.Errorf("nodes: %w", err)
+		return Result{}, err
 	}
-	tasks, err := Tasks(q.Tasks)
+	tasks, err := Tasks(cmp.Or(q.TasksFile, "tasks"), q.Tasks)
 	if err != nil {
-		return Result{}, fmt.Errorf("tasks: %w", err)
+		return Result{}, err
 	}
 	c := Config{
 		Nodes: nodes, Tasks: tasks, Policy: placement.Policy(q.Policy), Measure: Measure(q.Measure),
@@ -48,6 +51,9 @@ func (r Result) WriteText(w io.Writer) error {
 	unit, how := "machines", fmt.Sprintf("90th percentile of %d seeds, at most %d tasks pending", r.Seeds, r.Pending)
 	if r.Measure == GPUAt130 {
 		unit, how = "% of GPU", fmt.Sprintf("mean of %d seeds", r.Seeds)
+	}
+	if r.Overflowed > 0 {
+		how += fmt.Sprintf("; for %d of them all machines were too few, counted as one more", r.Overflowed)
 	}
 	_, err := fmt.Fprintf(w, "%s %s, GPUs as %s: %.2f %s (%s; deviation %.2f; %d machines, %d tasks)\n",
 		r.Policy, r.Measure, r.GPUs, r.Value, unit, how, r.Deviation, r.Machines, r.Tasks)

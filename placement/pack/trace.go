@@ -2,10 +2,22 @@ package pack
 
 import (
 	"encoding/csv"
+	"errors"
 	"fmt"
 	"io"
+	"math"
 	"strconv"
 	"strings"
+
+	"github.com/musterhq/muster/placement"
+)
+
+// The largest amounts that a trace may state. They are far beyond any machine,
+// and sums of them over millions of rows do not overflow.
+const (
+	mostCPUMilli = 1 << 30 // a million cores
+	mostRAMMiB   = 1 << 30 // a pebibyte
+	mostGPUs     = 1024
 )
 
 // Node is a machine of a trace.
@@ -25,7 +37,6 @@ type Task struct {
 	GPUs     int
 	GPUMilli int      // of each GPU
 	Models   []string // of GPU that will do; none means any
-	Class    string   // quality of service
 	Phase    string
 }
 
@@ -33,90 +44,153 @@ type Task struct {
 func (t *Task) gpuMilli() int64 { return int64(t.GPUs) * int64(t.GPUMilli) }
 
 // Nodes reads machines from CSV with the columns sn, cpu_milli, memory_mib and,
-// where there are GPUs, gpu and model, in any order.
-func Nodes(r io.Reader) ([]Node, error) {
+// where there are GPUs, gpu and model, in any order; other columns are not
+// read. The name is that of the file, for errors.
+func Nodes(name string, r io.Reader) ([]Node, error) {
 	var out []Node
-	err := rows(r, []string{"sn", "cpu_milli", "memory_mib"}, func(row record) {
-		out = append(out, Node{
-			Name: row.text("sn"), CPUMilli: row.number("cpu_milli"), RAMMiB: row.number("memory_mib"),
-			GPUs: int(row.number("gpu")), Model: row.text("model"),
-		})
+	seen := map[string]int{}
+	err := rows(name, r, []string{"sn", "cpu_milli", "memory_mib"}, func(row *record) error {
+		n := Node{
+			Name: row.text("sn"), CPUMilli: row.amount("cpu_milli", mostCPUMilli, math.Floor), RAMMiB: row.amount("memory_mib", mostRAMMiB, math.Floor),
+			GPUs: int(row.amount("gpu", mostGPUs, math.Floor)), Model: row.text("model"),
+		}
+		if n.Name == "" {
+			return row.wrong("sn", "want the machine's name, not nothing")
+		}
+		if line, ok := seen[n.Name]; ok {
+			return row.wrong("sn", fmt.Sprintf("machine %q is on line %d already: want each once", n.Name, line))
+		}
+		seen[n.Name] = row.line()
+		out = append(out, n)
+		return nil
 	})
 	return out, err
 }
 
 // Tasks reads tasks from CSV with the columns name, cpu_milli, memory_mib and
-// optionally num_gpu, gpu_milli, gpu_spec, qos and pod_phase, in any order.
-func Tasks(r io.Reader) ([]Task, error) {
+// optionally num_gpu, gpu_milli, gpu_spec and pod_phase, in any order;
+// other columns are not read. Without gpu_milli a GPU is asked for whole. The
+// name is that of the file, for errors.
+func Tasks(name string, r io.Reader) ([]Task, error) {
 	var out []Task
-	err := rows(r, []string{"name", "cpu_milli", "memory_mib"}, func(row record) {
+	err := rows(name, r, []string{"name", "cpu_milli", "memory_mib"}, func(row *record) error {
 		t := Task{
-			Name: row.text("name"), CPUMilli: row.number("cpu_milli"), RAMMiB: row.number("memory_mib"),
-			GPUs: int(row.number("num_gpu")), GPUMilli: int(row.number("gpu_milli")),
-			Class: row.text("qos"), Phase: row.text("pod_phase"),
+			Name: row.text("name"), CPUMilli: row.amount("cpu_milli", mostCPUMilli, math.Ceil), RAMMiB: row.amount("memory_mib", mostRAMMiB, math.Ceil),
+			GPUs: int(row.amount("num_gpu", mostGPUs, math.Ceil)), GPUMilli: int(row.amount("gpu_milli", placement.DeviceMilli, math.Ceil)),
+			Phase: row.text("pod_phase"),
 		}
-		if spec := row.text("gpu_spec"); spec != "" {
-			t.Models = strings.Split(spec, "|")
+		switch {
+		case t.GPUs == 0 && t.GPUMilli > 0:
+			return row.wrong("gpu_milli", "is asked of no GPU: want num_gpu 1 or more, or gpu_milli 0")
+		case t.GPUs > 0 && t.GPUMilli == 0:
+			t.GPUMilli = placement.DeviceMilli
+		case t.GPUs > 1 && t.GPUMilli < placement.DeviceMilli:
+			return row.wrong("gpu_milli", fmt.Sprintf("a share can be asked of one GPU only, not of %d: want 1000", t.GPUs))
+		}
+		for model := range strings.SplitSeq(row.text("gpu_spec"), "|") {
+			if model = strings.TrimSpace(model); model != "" {
+				t.Models = append(t.Models, model)
+			}
 		}
 		out = append(out, t)
+		return nil
 	})
 	return out, err
 }
 
-// record is one row, and the first thing wrong with any row.
+// record is one row, and the first thing wrong with it.
 type record struct {
+	file    string
+	csv     *csv.Reader
 	columns map[string]int
 	fields  []string
-	line    int
-	err     *error
+	err     error
 }
 
-// rows calls f for each row. It errs when a wanted column is missing or a
-// number is none.
-func rows(r io.Reader, want []string, f func(record)) error {
-	c := csv.NewReader(r)
-	c.ReuseRecord = true
-	head, err := c.Read()
-	if err != nil {
-		return fmt.Errorf("header: %w", err)
+// rows calls f for each row. Its errors begin with FILE:LINE.
+func rows(file string, r io.Reader, want []string, f func(*record) error) error {
+	row := &record{file: file, csv: csv.NewReader(r), columns: map[string]int{}}
+	row.csv.ReuseRecord = true
+	head, err := row.csv.Read()
+	if errors.Is(err, io.EOF) {
+		return fmt.Errorf("%s:1: the file is empty: want a header with the columns %s", file, strings.Join(want, ", "))
+	} else if err != nil {
+		return row.malformed(err)
 	}
-	var bad error
-	row := record{columns: map[string]int{}, line: 1, err: &bad}
 	for i, name := range head {
-		row.columns[strings.TrimSpace(name)] = i
+		name = strings.TrimSpace(strings.TrimPrefix(name, "\ufeff")) // some programs begin a file with this mark
+		if _, twice := row.columns[name]; twice && name != "" {
+			return fmt.Errorf("%s:1: column %q is there twice: want each once", file, name)
+		}
+		row.columns[name] = i
 	}
 	for _, name := range want {
 		if _, ok := row.columns[name]; !ok {
-			return fmt.Errorf("header %q: no column %q", strings.Join(head, ","), name)
+			return fmt.Errorf("%s:1: header %q has no column %q: want %s", file, strings.Join(head, ","), name, strings.Join(want, ", "))
 		}
 	}
-	for bad == nil {
-		row.line++
-		if row.fields, err = c.Read(); err == io.EOF {
-			return nil
+	n := 0
+	for ; ; n++ {
+		if row.fields, err = row.csv.Read(); errors.Is(err, io.EOF) {
+			break
 		} else if err != nil {
-			return fmt.Errorf("line %d: %w", row.line, err)
+			return row.malformed(err)
 		}
-		f(row)
+		if err = f(row); row.err != nil {
+			return row.err // what the numbers say together may follow from it
+		} else if err != nil {
+			return err
+		}
 	}
-	return bad
+	if n == 0 {
+		return fmt.Errorf("%s:1: nothing follows the header: want a row or more", file)
+	}
+	return nil
 }
 
-func (r record) text(column string) string {
+// malformed says what is wrong with the CSV itself.
+func (r *record) malformed(err error) error {
+	var p *csv.ParseError
+	if errors.As(err, &p) {
+		return fmt.Errorf("%s:%d: %w", r.file, p.Line, p.Err)
+	}
+	return fmt.Errorf("%s: %w", r.file, err)
+}
+
+func (r *record) line() int {
+	line, _ := r.csv.FieldPos(0)
+	return line
+}
+
+// wrong is an error about a column of the row.
+func (r *record) wrong(column, what string) error {
+	line := r.line()
+	if i, ok := r.columns[column]; ok {
+		line, _ = r.csv.FieldPos(i)
+	}
+	return fmt.Errorf("%s:%d: column %s: %s", r.file, line, column, what)
+}
+
+func (r *record) text(column string) string {
 	if i, ok := r.columns[column]; ok {
 		return strings.Clone(strings.TrimSpace(r.fields[i]))
 	}
 	return ""
 }
 
-func (r record) number(column string) int64 {
+// amount returns a number from 0 to the most; nothing is 0. Some traces write
+// 16.0, or fractions, which are rounded.
+func (r *record) amount(column string, most int64, round func(float64) float64) int64 {
 	s := r.text(column)
 	if s == "" {
 		return 0
 	}
-	f, err := strconv.ParseFloat(s, 64) // some traces write 16.0
-	if (err != nil || f < 0) && *r.err == nil {
-		*r.err = fmt.Errorf("line %d: column %s: %q is not a number from 0", r.line, column, s)
+	f, err := strconv.ParseFloat(s, 64)
+	if !(err == nil && f >= 0 && round(f) <= float64(most)) { // so that NaN is refused
+		if r.err == nil {
+			r.err = r.wrong(column, fmt.Sprintf("%q is not a number from 0 to %d", s, most))
+		}
+		return 0
 	}
-	return int64(f)
+	return int64(round(f))
 }

@@ -1,19 +1,27 @@
 // Package git is the commit source: which commit is the head of the config
 // repository, and what is in it. It is the only importer of go-git.
 //
-// In: a repository (a path or file:// URL, or a remote by http, https, ssh or
-// git) and a branch. Out: Head values from Run, and schema.Tree values, which
-// share their data with the cache here and must not be changed.
+// In: a repository (a path or file:// URL, or a remote by https, ssh, http or
+// git) and a branch. Out: reconciler.Seen values from Run, and schema.Tree
+// values, which share their data with the cache here and must not be changed.
 //
 // A local repository is read where it is, its object store directly: ordinary
 // and bare ones, linked work trees (.git is a file) and alternates with
 // absolute paths; neither its work tree nor the git program is used. fsnotify
-// on HEAD, packed-refs and refs makes a commit visible at once. Of a remote,
-// the head is listed at each poll and only when it moved one commit is fetched
-// (depth 1) into a bare store below Config.Dir, which is made afresh after any
-// error. Credentials come from the URL, from the ssh agent and known_hosts.
+// on HEAD, packed-refs and refs makes a commit visible at once.
+//
+// Of a remote, the head is listed at each look and only when it moved one commit
+// is fetched (depth 1) into a bare store below Config.Dir. What is wrong with
+// the store is mended by a new one that replaces it once it has the head, so
+// what was fetched stays readable. Credentials, and whom to trust, are in files
+// that Auth names; the URL holds no secret, and there is no fall-back to an ssh
+// agent, a home directory or the environment, but for the proxies of https. An
+// error of a remote is one line and a hint, holds nothing secret, and is the
+// same text for the same trouble.
+//
 // Not supported: SHA-256 and reftable repositories, alternates with relative
-// paths, servers that refuse shallow fetches, credential helpers.
+// paths, dumb http, client certificates, servers that insist
+// on multi_ack (Azure DevOps, AWS CodeCommit).
 //
 // A Tree holds the *.cue files, all of cue.mod and, if a CUE file says @embed,
 // every other file of up to 1 MiB (the rule of compile.ReadDir). Directories

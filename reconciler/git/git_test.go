@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/git"
 )
 
@@ -94,22 +95,29 @@ func wantError(t *testing.T, err error, problem, hint string) {
 	}
 }
 
-// follow runs r and returns what it calls back with.
-func follow(t *testing.T, r *git.Repo) <-chan git.Head {
+// follow runs r and returns what it calls back with, when that is new.
+func follow(t *testing.T, r *git.Repo) <-chan reconciler.Seen {
 	t.Helper()
-	heads, done := make(chan git.Head, 100), make(chan struct{})
+	heads, done := make(chan reconciler.Seen, 100), make(chan struct{})
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(func() { cancel(); <-done })
 	go func() {
 		defer close(done)
-		if err := r.Run(ctx, func(h git.Head) { heads <- h }); !errors.Is(err, context.Canceled) {
+		var last *reconciler.Seen
+		err := r.Run(ctx, func(s reconciler.Seen) {
+			if last == nil || s.Commit != last.Commit || fmt.Sprint(s.Trouble) != fmt.Sprint(last.Trouble) {
+				heads <- s
+			}
+			last = &s
+		})
+		if !errors.Is(err, context.Canceled) {
 			t.Errorf("Run: %v", err)
 		}
 	}()
 	return heads
 }
 
-func next(t *testing.T, heads <-chan git.Head) git.Head {
+func next(t *testing.T, heads <-chan reconciler.Seen) reconciler.Seen {
 	t.Helper()
 	select {
 	case h := <-heads:

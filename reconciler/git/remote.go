@@ -5,35 +5,64 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
 	gogit "github.com/go-git/go-git/v5"
-	"github.com/go-git/go-git/v5/config"
 	"github.com/go-git/go-git/v5/plumbing"
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
 	"github.com/go-git/go-git/v5/plumbing/transport"
-	"github.com/go-git/go-git/v5/storage/memory"
 )
 
 const (
-	listTimeout  = time.Minute
-	fetchTimeout = 10 * time.Minute
+	// lookTimeout bounds one look at a remote, with what it fetches.
+	lookTimeout = 10 * time.Minute
+	// stallTimeout is the silence after which a server is given up. One that
+	// is at work on a pack says so every 5 s.
+	stallTimeout = 30 * time.Second
+	// maxRefs and maxPack bound what is taken of a server, in bytes.
+	maxRefs = 64 << 20
+	maxPack = 512 << 20
 	// maxPacks is when the store is made afresh: each fetch adds a pack, and
 	// go-git cannot collect garbage.
 	maxPacks = 100
 )
 
+var defaultPorts = map[string]string{"http": "80", "https": "443", "ssh": "22", "git": "9418"}
+
 // remote is a repository behind a transport, and its store here.
 type remote struct {
-	name   string // the URL without its password
-	url    string
-	branch string
-	dir    string                 // the store; everything in it may be wiped
-	ref    plumbing.ReferenceName // the head as last fetched
+	name     string // the URL without who we are
+	url      string // the same as go-git takes it
+	protocol string
+	user     string // of the URL
+	host     string
+	port     string
+	path     string
+	branch   string
+	auth     Auth
+	stall    time.Duration
+	maxPack  int64                  // bytes that a fetch may take
+	web      *web                   // of http and https
+	dir      string                 // the store; everything in it may be wiped
+	ref      plumbing.ReferenceName // the head as last fetched
 }
+
+// session is a conversation with git-upload-pack.
+type session interface {
+	AdvertisedReferencesContext(ctx context.Context) (*packp.AdvRefs, error)
+	UploadPack(ctx context.Context, req *packp.UploadPackRequest) (*packp.UploadPackResponse, error)
+	Close() error
+}
+
+// hangUp ends what is over: what was wanted of it is here, or an error is.
+func hangUp(c io.Closer) { _ = c.Close() }
 
 // parseURL tells local paths from remotes.
 func parseURL(raw string) (path string, far *remote, err error) {
@@ -44,15 +73,32 @@ func parseURL(raw string) (path string, far *remote, err error) {
 		abs, err := filepath.Abs(path)
 		return abs, nil, err
 	}
+	name := Redact(raw)
 	ep, err := transport.NewEndpoint(raw)
 	if err != nil {
-		return "", nil, fmt.Errorf("repository %s: %w\nhint: give a path or a URL such as https://host/path", redact(raw), err)
+		return "", nil, fmt.Errorf("repository %s: it is not a URL\nhint: give a path or a URL such as https://host/path", name)
 	}
-	switch ep.Protocol {
-	case "http", "https", "ssh", "git":
-		return "", &remote{name: redact(raw), url: raw}, nil
+	m := &remote{
+		name: name, protocol: ep.Protocol, user: ep.User, host: strings.ToLower(strings.Trim(ep.Host, "[]")), port: defaultPorts[ep.Protocol], path: ep.Path,
 	}
-	return "", nil, fmt.Errorf("repository %s: %s is not supported\nhint: use a path, or a URL with https, http, ssh or git", redact(raw), ep.Protocol)
+	if ep.Port != 0 {
+		m.port = strconv.Itoa(ep.Port)
+	}
+	switch {
+	case m.port == "":
+		return "", nil, fmt.Errorf("repository %s: %s is not supported\nhint: use a path, or a URL with https, http, ssh or git", name, ep.Protocol)
+	case ep.Password != "":
+		return "", nil, fmt.Errorf("repository %s: the URL holds a password, which all users of the machine can see\nhint: %s",
+			name, "take it out of the URL and put it into a file that only you can read: --git-token-file FILE; with ssh, use a key")
+	case m.host == "" || strings.Trim(m.path, "/") == "" || strings.HasPrefix(m.path, "-"):
+		return "", nil, fmt.Errorf("repository %s: no host, or no path on it\nhint: give a URL such as https://host/path", name)
+	}
+	if m.protocol == "http" || m.protocol == "https" {
+		m.web = &web{remote: m}
+		ep.User = ""
+	}
+	m.url = ep.String()
+	return "", m, nil
 }
 
 // path returns the local path that URL is, or "".
@@ -69,53 +115,69 @@ func (c Config) path() string {
 	return ""
 }
 
-func redact(raw string) string {
-	if u, err := url.Parse(raw); err == nil {
-		return u.Redacted()
+// IsRemote reports whether a repository of this name is asked over a network.
+func IsRemote(raw string) bool { return raw != "" && (Config{URL: raw}).path() == "" }
+
+// Redact returns a repository's URL as it may be shown: without a password and,
+// with http, where a token may be in its place, without the user.
+func Redact(raw string) string {
+	scheme, rest, ok := strings.Cut(raw, "://")
+	if !ok {
+		return raw // host:path, which has no place for a password, or a path
 	}
-	return raw // host:path, which has no place for a password
+	end := strings.IndexAny(rest, "/?#")
+	if end < 0 {
+		end = len(rest)
+	}
+	at := strings.LastIndexByte(rest[:end], '@')
+	host := rest[:end]
+	if i := strings.IndexByte(host, ']'); host != "" && host[0] == '[' && i > 0 {
+		host = host[i:]
+	}
+	if _, port, ok := strings.Cut(host, ":"); at < 0 && ok && strings.Trim(port, "0123456789") != "" {
+		at = strings.LastIndexByte(rest, '@') // no port: a password that has what ends a host
+	}
+	if at < 0 {
+		return raw
+	}
+	user := ""
+	if u, _, _ := strings.Cut(rest[:at], ":"); scheme == "ssh" {
+		user = u + "@"
+	}
+	return (&url.URL{Scheme: scheme, Opaque: "//" + user + rest[at+1:]}).String()
 }
+
+// address returns host and port.
+func (m *remote) address() string { return net.JoinHostPort(m.host, m.port) }
 
 // openRemote takes up what an earlier process fetched.
 func (r *Repo) openRemote() error {
+	m := r.remote
 	if r.cfg.Dir == "" {
 		return fmt.Errorf("repository %s: no directory for its store is named", r.name)
 	}
-	key := sha256.Sum256([]byte(r.cfg.URL + "\x00" + r.cfg.Branch))
-	r.remote.branch = r.cfg.Branch
-	r.remote.dir = filepath.Join(r.cfg.Dir, "remote.git")
-	r.remote.ref = plumbing.ReferenceName(fmt.Sprintf("refs/muster/%x", key[:8]))
-	var err error
-	if r.repo, err = r.remote.open(); err != nil {
-		return err
+	m.branch, m.auth, m.stall, m.maxPack = r.cfg.Branch, r.cfg.Auth, r.cfg.Stall, maxPack
+	if err := m.auth.check(m); err != nil {
+		return fmt.Errorf("repository %s: %w", r.name, err)
 	}
+	key := sha256.Sum256([]byte(m.url + "\x00" + m.branch))
+	m.dir = filepath.Join(r.cfg.Dir, "remote.git")
+	m.ref = plumbing.ReferenceName(fmt.Sprintf("refs/muster/%x", key[:8]))
+	// One that was killed while it replaced the store left the old one aside.
+	if _, err := os.Stat(m.dir); errors.Is(err, os.ErrNotExist) {
+		_ = os.Rename(m.dir+".old", m.dir) // there is none, most times
+	}
+	// What is there is used; what is not is made when there is something to
+	// put in it.
+	repo, err := gogit.PlainOpen(m.dir)
+	if err != nil {
+		return nil //nolint:nilerr // no store, or none that can be used: as if nothing was fetched yet
+	}
+	r.repo = repo
 	if commit, err := r.fetched(); err == nil {
 		r.head = commit.String()
 	}
 	return nil
-}
-
-// open opens the store, making it if there is none that can be opened.
-func (m *remote) open() (*gogit.Repository, error) {
-	repo, err := gogit.PlainOpen(m.dir)
-	if err != nil {
-		return m.wipe()
-	}
-	return repo, nil
-}
-
-func (m *remote) wipe() (*gogit.Repository, error) {
-	if err := os.RemoveAll(m.dir); err != nil {
-		return nil, fmt.Errorf("store of repository %s: %w", m.name, err)
-	}
-	if err := os.MkdirAll(m.dir, 0o700); err != nil {
-		return nil, fmt.Errorf("store of repository %s: %w", m.name, err)
-	}
-	repo, err := gogit.PlainInit(m.dir, true)
-	if err != nil {
-		return nil, fmt.Errorf("store of repository %s: %w", m.name, err)
-	}
-	return repo, nil
 }
 
 // fetched returns the head in the store, if it can be read. r.mu is held.
@@ -128,105 +190,89 @@ func (r *Repo) fetched() (plumbing.Hash, error) {
 	return ref.Hash(), err
 }
 
-// remoteHead lists the remote's head and fetches it if it is not here.
-func (r *Repo) remoteHead(ctx context.Context) (string, error) {
-	branch, want, err := r.remote.list(ctx)
+// open begins a conversation.
+func (m *remote) open(ctx context.Context, w *wire) (session, error) {
+	w.expect(maxRefs)
+	switch m.protocol {
+	case "ssh":
+		return m.openShell(ctx, w)
+	case "git":
+		return m.openDaemon(ctx, w)
+	}
+	return m.web.open(ctx, w)
+}
+
+// remoteHead lists the remote's head and fetches it if it is not here. It
+// returns the head before if the new one does not descend from it.
+func (r *Repo) remoteHead(ctx context.Context) (head, rewritten string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	watched, w := newWire(ctx, r.remote.stall)
+	defer w.close()
+	head, rewritten, err = r.ask(watched, w)
 	if err != nil {
-		return "", err
+		return "", "", r.remote.explain(w.why(err))
+	}
+	return head, rewritten, nil
+}
+
+func (r *Repo) ask(ctx context.Context, w *wire) (head, rewritten string, err error) {
+	s, err := r.remote.open(ctx, w)
+	if err != nil {
+		return "", "", err
+	}
+	defer hangUp(s)
+	refs, err := s.AdvertisedReferencesContext(ctx)
+	if err != nil {
+		return "", "", err
+	}
+	want, err := r.remote.pick(refs)
+	if err != nil {
+		return "", "", err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	var have plumbing.Hash
 	if r.repo != nil {
-		if have, err := r.fetched(); err == nil && have == want {
-			return want.String(), nil
+		if have, err = r.fetched(); err != nil {
+			have = plumbing.ZeroHash
 		}
 	}
-	if packs, err := filepath.Glob(filepath.Join(r.remote.dir, "objects", "pack", "*.pack")); err != nil || len(packs) >= maxPacks {
-		if r.repo, err = r.remote.wipe(); err != nil {
-			return "", err
-		}
+	if have == want {
+		return want.String(), "", nil
 	}
-	have, err := r.fetch(ctx, branch)
-	if err != nil && ctx.Err() == nil {
-		r.cfg.Log.Warn("fetch failed; trying with an empty store", "repository", r.name, "err", err)
-		if r.repo, err = r.remote.wipe(); err != nil {
-			return "", err
-		}
-		have, err = r.fetch(ctx, branch)
+	if err := r.fetch(ctx, w, fetching{s, refs, want, have}); err != nil {
+		return "", "", err
 	}
+	if have != plumbing.ZeroHash && !r.descends(ctx, w, want, have) {
+		rewritten = have.String()
+	}
+	return want.String(), rewritten, nil
+}
+
+// pick returns the head of the followed branch.
+func (m *remote) pick(refs *packp.AdvRefs) (plumbing.Hash, error) {
+	all, err := refs.AllReferences()
 	if err != nil {
-		return "", fmt.Errorf("repository %s: fetch branch %q: %w\nhint: %s", r.name, branch.Short(), err, hint(err))
-	}
-	return have.String(), nil
-}
-
-// fetch brings the branch's head into the store. r.mu is held.
-func (r *Repo) fetch(ctx context.Context, branch plumbing.ReferenceName) (head plumbing.Hash, err error) {
-	defer func() { err = recovered(recover(), err) }()
-	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
-	defer cancel()
-	// Opened afresh before and after: what counts is what is on the disk, and
-	// go-git remembers objects.
-	if r.repo, err = r.remote.open(); err != nil {
 		return plumbing.ZeroHash, err
-	}
-	far := gogit.NewRemote(r.repo.Storer, &config.RemoteConfig{Name: "origin", URLs: []string{r.remote.url}})
-	err = far.FetchContext(ctx, &gogit.FetchOptions{
-		RefSpecs: []config.RefSpec{config.RefSpec("+" + branch.String() + ":" + r.remote.ref.String())},
-		Depth:    1,
-		Tags:     gogit.NoTags,
-		Force:    true,
-	})
-	if err != nil && !errors.Is(err, gogit.NoErrAlreadyUpToDate) {
-		return plumbing.ZeroHash, err
-	}
-	if r.repo, err = r.remote.open(); err != nil {
-		return plumbing.ZeroHash, err
-	}
-	return r.fetched()
-}
-
-// list asks the remote for the branch and its head.
-func (m *remote) list(ctx context.Context) (plumbing.ReferenceName, plumbing.Hash, error) {
-	ctx, cancel := context.WithTimeout(ctx, listTimeout)
-	defer cancel()
-	far := gogit.NewRemote(memory.NewStorage(), &config.RemoteConfig{Name: "origin", URLs: []string{m.url}})
-	refs, err := far.ListContext(ctx, &gogit.ListOptions{})
-	if err != nil && !errors.Is(err, transport.ErrEmptyRemoteRepository) {
-		return "", plumbing.ZeroHash, fmt.Errorf("repository %s: %w\nhint: %s", m.name, err, hint(err))
-	}
-	byName := map[plumbing.ReferenceName]*plumbing.Reference{}
-	var names []string
-	for _, ref := range refs {
-		byName[ref.Name()] = ref
-		if ref.Name().IsBranch() {
-			names = append(names, ref.Name().Short())
-		}
 	}
 	name := plumbing.HEAD
 	if m.branch != "" {
 		name = plumbing.NewBranchReferenceName(m.branch)
 	}
-	ref := byName[name]
+	ref := all[name]
 	if ref != nil && ref.Type() == plumbing.SymbolicReference {
 		name = ref.Target()
-		ref = byName[name]
+		ref = all[name]
 	}
-	if ref == nil {
-		return "", plumbing.ZeroHash, noBranch(m.name, name.Short(), names)
+	if ref != nil {
+		return ref.Hash(), nil
 	}
-	return name, ref.Hash(), nil
-}
-
-// hint says what to do about a transport's error.
-func hint(err error) string {
-	switch {
-	case errors.Is(err, transport.ErrAuthenticationRequired), errors.Is(err, transport.ErrAuthorizationFailed):
-		return "it wants other credentials: put user and token into the URL, or use ssh with an agent"
-	case errors.Is(err, transport.ErrRepositoryNotFound):
-		return "check the URL; a private repository is reported like this too"
-	case errors.Is(err, context.DeadlineExceeded):
-		return "the server did not answer in time; it is tried again"
+	var names []string
+	for name := range all {
+		if name.IsBranch() {
+			names = append(names, name.Short())
+		}
 	}
-	return "check the URL and the network; it is tried again"
+	return plumbing.ZeroHash, noBranch(m.name, name.Short(), names)
 }

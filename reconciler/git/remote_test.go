@@ -1,6 +1,7 @@
 package git_test
 
 import (
+	"io"
 	"net/http"
 	"net/http/cgi"
 	"net/http/httptest"
@@ -27,7 +28,7 @@ func serve(t *testing.T, dir, password string) *server {
 	if _, err := os.Stat(backend); err != nil {
 		t.Skip("this git has no http-backend")
 	}
-	h := &cgi.Handler{Path: backend, Env: append(gitEnv(), "GIT_PROJECT_ROOT="+filepath.Dir(dir), "GIT_HTTP_EXPORT_ALL=1")}
+	h := &cgi.Handler{Path: backend, Stderr: io.Discard, Env: append(gitEnv(), "GIT_PROJECT_ROOT="+filepath.Dir(dir), "GIT_HTTP_EXPORT_ALL=1")}
 	s := &server{}
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if _, got, _ := req.BasicAuth(); got != password {
@@ -113,24 +114,31 @@ func TestRemoteAway(t *testing.T) {
 	cfg := git.Config{URL: url, Dir: t.TempDir(), Poll: time.Hour}
 	r := open(t, cfg)
 	heads := follow(t, r)
-	if h := next(t, heads); h.Commit != head || h.Err != nil {
+	if h := next(t, heads); h.Commit != head || h.Trouble != nil {
 		t.Fatalf("%+v", h)
 	}
 	s.Close()
 	r.Poke()
 	h := next(t, heads)
-	wantError(t, h.Err, "connection refused", "check the URL and the network")
+	wantError(t, h.Trouble, "connection refused", "check the URL and the network")
 	if h.Commit != head {
 		t.Errorf("the last good head is lost: %+v", h)
 	}
 	again := open(t, cfg)
-	if h := next(t, follow(t, again)); h.Commit != head || h.Err == nil {
+	if h := next(t, follow(t, again)); h.Commit != head || h.Trouble == nil {
 		t.Errorf("after a restart: %+v", h)
 	}
 	wantFiles(t, again, head, 1)
+	// Nor is it lost when a master was killed while it replaced the store.
+	if err := os.Rename(filepath.Join(cfg.Dir, "remote.git"), filepath.Join(cfg.Dir, "remote.git.old")); err != nil {
+		t.Fatal(err)
+	}
+	if h := next(t, follow(t, open(t, cfg))); h.Commit != head || h.Trouble == nil {
+		t.Errorf("after a crash: %+v", h)
+	}
 	// Another repository's store is not taken for this one's.
 	cfg.URL += "-other"
-	if h := next(t, follow(t, open(t, cfg))); h.Commit != "" || h.Err == nil {
+	if h := next(t, follow(t, open(t, cfg))); h.Commit != "" || h.Trouble == nil {
 		t.Errorf("of another URL: %+v", h)
 	}
 }
@@ -169,19 +177,25 @@ func TestRemoteStoreIsDisposable(t *testing.T) {
 func TestRemoteErrors(t *testing.T) {
 	t.Parallel()
 	_, head, _, url := hosted(t, "secret")
-	with := func(user string) string { return strings.Replace(url, "http://", "http://"+user+"@", 1) }
-	wantHead(t, open(t, git.Config{URL: with("u:secret"), Dir: t.TempDir()}), head)
-	tests := []struct{ name, url, branch, problem, hint string }{
-		{"no password", url, "", "authentication required", "other credentials"},
-		{"wrong password", with("u:wr0ng"), "", "authentication required", "other credentials"},
-		{"no repository", strings.Replace(with("u:secret"), "x.git", "y.git", 1), "", "repository not found", "check the URL"},
-		{"no branch", with("u:secret"), "trunk", `has no branch "trunk"`, "it has main"},
+	with := func(token string) git.Auth { return git.Auth{TokenFile: file(t, token)} }
+	wantHead(t, open(t, git.Config{URL: url, Auth: with("secret\n"), Dir: t.TempDir()}), head)
+	tests := []struct {
+		name          string
+		url           string
+		auth          git.Auth
+		branch        string
+		problem, hint string
+	}{
+		{"no token", url, git.Auth{}, "", "401 Unauthorized: it wants to know who asks", "--git-token-file"},
+		{"wrong token", url, with("wr0ng"), "", "401 Unauthorized: it does not accept the token", "has not expired"},
+		{"no repository", strings.Replace(url, "x.git", "y.git", 1), with("secret"), "", "404 Not Found: there is no such repository", "check the URL"},
+		{"no branch", url, with("secret"), "trunk", `has no branch "trunk"`, "it has main"},
 	}
 	for _, tt := range tests {
-		_, err := open(t, git.Config{URL: tt.url, Branch: tt.branch, Dir: t.TempDir()}).Head(t.Context())
+		_, err := open(t, git.Config{URL: tt.url, Branch: tt.branch, Auth: tt.auth, Dir: t.TempDir()}).Head(t.Context())
 		wantError(t, err, tt.problem, tt.hint)
 		if err != nil && (strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), "wr0ng")) {
-			t.Errorf("%s: the password is in the error: %v", tt.name, err)
+			t.Errorf("%s: the token is in the error: %v", tt.name, err)
 		}
 	}
 }

@@ -5,11 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
+	"strings"
 	"sync"
 	"time"
 
 	gogit "github.com/go-git/go-git/v5"
 	"github.com/go-git/go-git/v5/plumbing"
+
+	"github.com/musterhq/muster/reconciler"
 )
 
 // Config is what Open needs.
@@ -21,22 +25,24 @@ type Config struct {
 	// Dir holds the store of a remote, in a subdirectory that is made and
 	// wiped as needed. Unused for a local repository.
 	Dir string
-	// Poll is the time between two looks; default 5 s. A local repository is
-	// looked at when it changes as well.
+	// Auth is for remotes.
+	Auth Auth
+	// Poll is the time between two looks, give or take a tenth; default 5 s.
+	// A local repository is looked at when it changes as well, a remote that
+	// is in trouble first sooner and then less often.
 	Poll time.Duration
-	Log  *slog.Logger
+	// Stall is the silence after which a remote is given up; default 30 s.
+	Stall time.Duration
+	Log   *slog.Logger
 }
 
-const defaultPoll = 5 * time.Second
-
-// Head is the state of the source.
-type Head struct {
-	// Commit is the last head that could be read, "" before the first.
-	Commit string
-	// Err says what is wrong with the repository now, with a hint on a line
-	// of its own.
-	Err error
-}
+const (
+	defaultPoll = 5 * time.Second
+	// A remote in trouble is looked at again after firstRetry, then after
+	// twice that, and so on up to maxBackOff.
+	firstRetry = 5 * time.Second
+	maxBackOff = 5 * time.Minute
+)
 
 // Repo is a config repository.
 type Repo struct {
@@ -48,7 +54,8 @@ type Repo struct {
 
 	mu   sync.Mutex // guards all below and every use of go-git's storage
 	repo *gogit.Repository
-	head string // last good
+	head string    // last good
+	at   time.Time // when it was found to be the head
 	tree trees
 }
 
@@ -58,6 +65,9 @@ type Repo struct {
 func Open(ctx context.Context, cfg Config) (*Repo, error) {
 	if cfg.Poll <= 0 {
 		cfg.Poll = defaultPoll
+	}
+	if cfg.Stall <= 0 {
+		cfg.Stall = stallTimeout
 	}
 	r := &Repo{cfg: cfg, poke: make(chan struct{}, 1), tree: newTrees()}
 	path, far, err := parseURL(cfg.URL)
@@ -73,6 +83,9 @@ func Open(ctx context.Context, cfg Config) (*Repo, error) {
 	if r.local, err = discover(path); err != nil {
 		return nil, err
 	}
+	if cfg.Auth != (Auth{}) {
+		return nil, fmt.Errorf("repository %s: credentials are given, but it is a directory of this machine\nhint: leave them out, or give a URL", r.name)
+	}
 	r.repo, err = r.local.open()
 	if err != nil {
 		return nil, err
@@ -80,14 +93,18 @@ func Open(ctx context.Context, cfg Config) (*Repo, error) {
 	return r, ctx.Err()
 }
 
+// Name returns what the repository is called in messages: its path, or its URL
+// as it may be shown.
+func (r *Repo) Name() string { return r.name }
+
 // Head looks now and returns the commit at the head of the branch. The error
-// says what is wrong with the repository, as in Head.Err.
+// says what is wrong with the repository, as Seen.Trouble does.
 func (r *Repo) Head(ctx context.Context) (string, error) {
-	h := r.look(ctx)
-	if h.Err != nil {
-		return "", h.Err
+	s := r.look(ctx)
+	if s.Trouble != nil {
+		return "", s.Trouble
 	}
-	return h.Commit, nil
+	return s.Commit, nil
 }
 
 // Resolve returns the commit that rev names: a hash, a branch, a tag, or one
@@ -127,64 +144,108 @@ func (r *Repo) Poke() {
 	}
 }
 
-// Run calls back on the goroutine that called it, first with the state at the
-// start and then whenever the head or what is wrong has changed. It returns
-// ctx's error when that ends.
-func (r *Repo) Run(ctx context.Context, changed func(Head)) error {
+// Run calls back on the goroutine that called it after each look, the first at
+// once. It returns ctx's error when that ends.
+func (r *Repo) Run(ctx context.Context, seen func(reconciler.Seen)) error {
 	w := r.watch()
 	defer w.close()
-	tick := time.NewTicker(r.cfg.Poll)
-	defer tick.Stop()
-	var last *Head
+	if r.remote != nil && r.remote.web != nil {
+		defer r.remote.web.close()
+	}
+	timer := time.NewTimer(0)
+	<-timer.C
+	defer timer.Stop()
+	failed := 0
+	last := ""
 	for {
 		w.update() // before looking, so that no change falls between
-		h := r.look(ctx)
+		s := r.look(ctx)
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if last == nil || h.Commit != last.Commit || text(h.Err) != text(last.Err) {
-			changed(h)
-			last = &h
+		if failed++; s.Trouble == nil {
+			failed = 0
 		}
+		last = r.tell(s, last)
+		seen(s)
+		timer.Reset(r.pause(failed, s.Trouble))
 		select {
 		case <-ctx.Done():
-		case <-tick.C:
+		case <-timer.C:
 		case <-r.poke:
 		case <-w.changes():
 		}
 	}
 }
 
-func text(err error) string {
-	if err == nil {
-		return ""
+// tell logs what is new about the repository's trouble, and returns it.
+func (r *Repo) tell(s reconciler.Seen, last string) string {
+	now := ""
+	if s.Trouble != nil {
+		now = s.Trouble.Error()
 	}
-	return err.Error()
+	switch now {
+	case last:
+	case "":
+		r.cfg.Log.Info("the repository can be read again", "repository", r.name, "commit", s.Commit)
+	default:
+		what, hint, _ := strings.Cut(now, "\nhint: ")
+		r.cfg.Log.Warn("the repository cannot be read", "commit", s.Commit, "err", what, "hint", hint)
+	}
+	if s.Rewritten != "" {
+		r.cfg.Log.Warn("the head does not descend from the one before", "repository", r.name, "commit", s.Commit, "before", s.Rewritten)
+	}
+	return now
+}
+
+// pause returns the time to the next look, after failed ones in a row the last
+// of which failed with trouble.
+func (r *Repo) pause(failed int, trouble error) time.Duration {
+	if r.remote == nil {
+		return r.cfg.Poll
+	}
+	d := r.cfg.Poll
+	if failed > 0 {
+		most := max(maxBackOff, r.cfg.Poll)
+		d = min(firstRetry, r.cfg.Poll)
+		for range failed - 1 {
+			d = min(2*d, most)
+		}
+		var status *statusError
+		if errors.As(trouble, &status) {
+			d = max(d, status.after)
+		}
+	}
+	// So that masters that started together do not ask together.
+	return d + time.Duration((rand.Float64()-0.5)*float64(d)/5) //nolint:gosec // no secret
 }
 
 // look finds the head and remembers it if it is good.
-func (r *Repo) look(ctx context.Context) Head {
-	commit, err := r.find(ctx)
+func (r *Repo) look(ctx context.Context) reconciler.Seen {
+	commit, rewritten, err := r.find(ctx)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err == nil {
-		r.head = commit
+		r.head, r.at = commit, time.Now()
 	}
-	return Head{Commit: r.head, Err: err}
+	return reconciler.Seen{Commit: r.head, Trouble: err, At: r.at, Rewritten: rewritten}
 }
 
-func (r *Repo) find(ctx context.Context) (string, error) {
+// find returns the head, and the head before if that is no ancestor of it.
+func (r *Repo) find(ctx context.Context) (commit, rewritten string, err error) {
 	if r.remote != nil {
 		return r.remoteHead(ctx)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var commit string
-	err := r.again(ctx, func() (err error) {
+	err = r.again(ctx, func() (err error) {
 		commit, err = r.localHead()
 		return err
 	})
-	return commit, err
+	if err == nil && r.head != "" && r.head != commit && !r.descendsHere(plumbing.NewHash(commit), plumbing.NewHash(r.head)) {
+		rewritten = r.head
+	}
+	return commit, rewritten, err
 }
 
 // A writer that is not the git program (go-git is one) empties a file before
@@ -222,7 +283,7 @@ func (r *Repo) ready(f func() error) error {
 
 func (r *Repo) reopen() (err error) {
 	if r.remote != nil {
-		r.repo, err = r.remote.open()
+		r.repo, err = gogit.PlainOpen(r.remote.dir)
 		return err
 	}
 	if r.local, err = discover(r.cfg.path()); err == nil {

@@ -86,14 +86,14 @@ func TestChangesAreSeenAtOnce(t *testing.T) {
 			url := tt.url(t, dir)
 			r := open(t, git.Config{URL: url, Branch: tt.branch, Poll: time.Hour})
 			heads := follow(t, r)
-			if h := next(t, heads); h.Commit != first || h.Err != nil {
+			if h := next(t, heads); h.Commit != first || h.Trouble != nil {
 				t.Fatalf("first %+v, want %s", h, first)
 			}
 			want := tt.change(t, dir, url)
 			for {
 				h := next(t, heads)
-				if h.Err != nil {
-					t.Fatalf("trouble on the way: %v", h.Err)
+				if h.Trouble != nil {
+					t.Fatalf("trouble on the way: %v", h.Trouble)
 				}
 				if h.Commit == want {
 					break
@@ -132,7 +132,7 @@ func TestTrouble(t *testing.T) {
 	dir, first := newRepo(t)
 	r := open(t, git.Config{URL: dir, Branch: "main", Poll: time.Hour})
 	heads := follow(t, r)
-	if h := next(t, heads); h.Commit != first || h.Err != nil {
+	if h := next(t, heads); h.Commit != first || h.Trouble != nil {
 		t.Fatalf("%+v", h)
 	}
 	away := dir + "-away"
@@ -143,7 +143,7 @@ func TestTrouble(t *testing.T) {
 		r.Poke()
 	}
 	h := next(t, heads)
-	wantError(t, h.Err, "no such file or directory", "name the directory of a git repository")
+	wantError(t, h.Trouble, "no such file or directory", "name the directory of a git repository")
 	if h.Commit != first {
 		t.Errorf("the last good head is lost: %+v", h)
 	}
@@ -151,19 +151,19 @@ func TestTrouble(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Poke()
-	if h := next(t, heads); h.Commit != first || h.Err != nil {
+	if h := next(t, heads); h.Commit != first || h.Trouble != nil {
 		t.Fatalf("%+v", h)
 	}
 	second := commit(t, dir, "b.cue", "package a\n")
-	if h := next(t, heads); h.Commit != second || h.Err != nil {
+	if h := next(t, heads); h.Commit != second || h.Trouble != nil {
 		t.Fatalf("%+v", h)
 	}
 	run(t, dir, "branch", "-m", "main", "gone")
 	h = next(t, heads)
-	if h.Err != nil && strings.Contains(h.Err.Error(), "ref file is empty") {
+	if h.Trouble != nil && strings.Contains(h.Trouble.Error(), "ref file is empty") {
 		h = next(t, heads) // git was seen while it wrote the new name
 	}
-	wantError(t, h.Err, `has no branch "main"`, "it has gone")
+	wantError(t, h.Trouble, `has no branch "main"`, "it has gone")
 	if h.Commit != second {
 		t.Errorf("the last good head is lost: %+v", h)
 	}
@@ -182,9 +182,9 @@ func TestFirstCommit(t *testing.T) {
 		t.Fatal(err)
 	}
 	heads := follow(t, open(t, git.Config{URL: dir, Poll: time.Hour}))
-	wantError(t, next(t, heads).Err, "is empty: it has no commit", `commit to branch "trunk"`)
+	wantError(t, next(t, heads).Trouble, "is empty: it has no commit", `commit to branch "trunk"`)
 	want := commit(t, dir, "a.cue", "package a\n")
-	if h := next(t, heads); h.Commit != want || h.Err != nil {
+	if h := next(t, heads); h.Commit != want || h.Trouble != nil {
 		t.Errorf("%+v, want %s", h, want)
 	}
 }

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
+	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -16,9 +18,9 @@ const retryAfter = 5 * time.Second
 
 // Source is where commits come from.
 type Source interface {
-	// Run calls back with each new head, or with what is wrong with the
-	// repository, until ctx ends. The callback returns fast.
-	Run(ctx context.Context, seen func(commit string, trouble error)) error
+	// Run calls back after each look, until ctx ends. The callback returns
+	// fast.
+	Run(ctx context.Context, seen func(reconciler.Seen)) error
 	Tree(ctx context.Context, commit string) (schema.Tree, error)
 }
 
@@ -42,15 +44,24 @@ func (f Follower) Run(parent context.Context) error {
 	heads := make(chan string, 1)
 	compiled := make(chan error, 1)
 	go func() { compiled <- f.compileNewest(ctx, heads) }()
-	err := f.Source.Run(ctx, func(commit string, trouble error) {
-		if f.Loop.HeadSeen(ctx, commit, trouble) != nil || trouble != nil {
+	var last reconciler.Seen
+	begun := ""
+	err := f.Source.Run(ctx, func(s reconciler.Seen) {
+		if same(s, last) {
+			last = s
+			_ = f.Loop.Looked(ctx, s.At) // it fails when the loop has ended, which says why itself
 			return
 		}
+		last = s
+		if f.Loop.HeadSeen(ctx, s) != nil || s.Trouble != nil || s.Commit == begun {
+			return
+		}
+		begun = s.Commit
 		select {
 		case <-heads: // only the newest matters
 		default:
 		}
-		heads <- commit
+		heads <- s.Commit
 	})
 	cancel()
 	err = errors.Join(err, <-compiled)
@@ -58,6 +69,18 @@ func (f Follower) Run(parent context.Context) error {
 		err = nil // that is how it is to end
 	}
 	return err
+}
+
+// same says whether a look found what the one before, last, did.
+func same(s, last reconciler.Seen) bool {
+	return s.Commit == last.Commit && s.Rewritten == "" && textOf(s.Trouble) == textOf(last.Trouble) && slices.Equal(s.Notes, last.Notes)
+}
+
+func textOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
 }
 
 // compileNewest compiles the newest of heads, over and over.

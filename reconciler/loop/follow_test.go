@@ -4,11 +4,15 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/loop"
 	"github.com/musterhq/muster/reconciler/store"
 	"github.com/musterhq/muster/schema"
@@ -25,15 +29,18 @@ type repo struct {
 type head struct {
 	commit  string
 	trouble error
+	at      time.Time
+	// rewritten is the head before, if this one does not descend from it.
+	rewritten string
 }
 
-func (r *repo) Run(ctx context.Context, seen func(string, error)) error {
+func (r *repo) Run(ctx context.Context, seen func(reconciler.Seen)) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case h := <-r.heads:
-			seen(h.commit, h.trouble)
+			seen(reconciler.Seen{Commit: h.commit, Trouble: h.trouble, At: h.at, Rewritten: h.rewritten})
 		}
 	}
 }
@@ -125,7 +132,7 @@ func TestFailureOfAnOlderCommit(t *testing.T) {
 		r := start(t, store.NewMemory())
 		defer r.stop()
 		for _, err := range []error{
-			r.HeadSeen(t.Context(), "a", nil), r.HeadSeen(t.Context(), "b", nil),
+			r.HeadSeen(t.Context(), reconciler.Seen{Commit: "a"}), r.HeadSeen(t.Context(), reconciler.Seen{Commit: "b"}),
 			r.CompileFailed(t.Context(), "a", errors.New("too late")), r.Adopt(t.Context(), compiledOf("b")),
 		} {
 			if err != nil {
@@ -145,7 +152,7 @@ func TestTroubleIsShownAndCleared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, source := follow(t, func(context.Context, string) error { return nil })
 		source.heads <- head{commit: "a"}
-		source.heads <- head{"a", errors.New("the disk is gone")}
+		source.heads <- head{commit: "a", trouble: errors.New("the disk is gone")}
 		synctest.Wait()
 		if s := r.status(); s.Applied != "a" || s.Source != "the disk is gone" || s.Converged {
 			t.Errorf("applied %q, trouble %q, converged %t", s.Applied, s.Source, s.Converged)
@@ -154,6 +161,75 @@ func TestTroubleIsShownAndCleared(t *testing.T) {
 		synctest.Wait()
 		if s := r.status(); s.Source != "" || !s.Converged {
 			t.Errorf("trouble %q, converged %t", s.Source, s.Converged)
+		}
+	})
+}
+
+// A look that finds nothing new moves the time up to which the head is known,
+// and nothing else: no round is made and nobody who waits is woken.
+func TestLookThatFindsNothingNew(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		compiled := 0
+		r, source := follow(t, func(context.Context, string) error { compiled++; return nil })
+		at := time.Now()
+		source.heads <- head{commit: "a", at: at}
+		synctest.Wait()
+		before, newer := r.statusAndNewer()
+		if !before.SourceAt.Equal(at) {
+			t.Errorf("read at %s, want %s", before.SourceAt, at)
+		}
+		source.heads <- head{commit: "a", at: at.Add(time.Minute)}
+		synctest.Wait()
+		select {
+		case <-newer:
+			t.Error("who waits for a change is woken")
+		default:
+		}
+		s := r.status()
+		if !s.SourceAt.Equal(at.Add(time.Minute)) || s.Version != before.Version || compiled != 1 {
+			t.Errorf("read at %s, version %d, compiled %d times", s.SourceAt, s.Version, compiled)
+		}
+		// In trouble the time stays, and so does the commit.
+		source.heads <- head{commit: "a", trouble: errors.New("away\nhint: wait"), at: at.Add(time.Minute)}
+		source.heads <- head{commit: "a", trouble: errors.New("away\nhint: wait"), at: at.Add(time.Minute)}
+		synctest.Wait()
+		s = r.status()
+		if !s.SourceAt.Equal(at.Add(time.Minute)) || s.Applied != "a" || s.Source != "away\nhint: wait" || !slices.Contains(s.Waiting, "the repository: away") {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// The history tells of the repository once when it gets into trouble, once when
+// it is out of it, and of a head that does not descend from the one before.
+func TestRepositoryInTheHistory(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r, source := follow(t, func(context.Context, string) error { return nil })
+		old, young := strings.Repeat("a", 40), strings.Repeat("b", 40)
+		source.heads <- head{commit: old}
+		source.heads <- head{commit: old, trouble: errors.New("away\nhint: wait")}
+		source.heads <- head{commit: old, trouble: errors.New("far away\nhint: wait")}
+		source.heads <- head{commit: old}
+		source.heads <- head{commit: young, rewritten: old}
+		source.heads <- head{commit: young}
+		synctest.Wait()
+		var got []string
+		for _, e := range r.events {
+			if e.Kind == schema.EventSource {
+				got = append(got, e.Message)
+			}
+		}
+		want := []string{
+			"the repository cannot be read: away", "the repository can be read again",
+			"bbbbbbbbbb does not descend from aaaaaaaaaa, which was the head before: the history was rewritten, or another branch is followed; it is applied all the same",
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("events (-want +got):\n%s", diff)
+		}
+		if s := r.status(); s.Applied != young {
+			t.Errorf("applied %s", s.Applied)
 		}
 	})
 }

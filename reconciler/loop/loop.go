@@ -57,7 +57,7 @@ type message interface {
 	handle(ctx context.Context, o *owner) error
 }
 
-// question is a message that changes nothing.
+// question is a message after which there is nothing to decide.
 type question interface{ question() }
 
 // New returns a Loop that waits for Run.
@@ -163,8 +163,9 @@ type owner struct {
 	headSeen string    // newest commit of the repository
 	headAt   time.Time // when it was seen
 	settled  bool      // Settled was told of headSeen
-	// What is wrong with the repository, and with the compilation of headSeen.
-	sourceErr, compileErr error
+	source   reconciler.Seen
+	// compileErr is what is wrong with the compilation of headSeen.
+	compileErr error
 
 	epochs  map[string]uint64              // machines that are connected
 	views   map[string][]schema.Assignment // of the state; nil when it has changed since
@@ -296,13 +297,13 @@ func (o *owner) describe() *reconciler.Status {
 // described is what a Status is a function of at this moment.
 func (o *owner) described() reconciler.DescribeInput {
 	return reconciler.DescribeInput{
-		State: o.state, Observed: o.observed, Last: o.last, Head: o.headSeen, Source: o.trouble(), Now: o.cfg.Now(),
+		State: o.state, Observed: o.observed, Last: o.last, Head: o.headSeen, Source: o.source, Trouble: o.trouble(), Now: o.cfg.Now(),
 	}
 }
 
 // trouble says what keeps the newest commit from being read, "" if nothing does.
 func (o *owner) trouble() string {
-	if err := cmp.Or(o.sourceErr, o.compileErr); err != nil {
+	if err := cmp.Or(o.source.Trouble, o.compileErr); err != nil {
 		return err.Error()
 	}
 	return ""

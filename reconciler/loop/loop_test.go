@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/loop"
 	"github.com/musterhq/muster/reconciler/store"
 	"github.com/musterhq/muster/schema"
@@ -57,7 +58,7 @@ func converge(r *rig) {
 	}
 	report()
 	if err == nil {
-		err = errors.Join(r.HeadSeen(ctx, "c1", nil), r.Adopt(ctx, compiledOf("c1", web(2))))
+		err = errors.Join(r.HeadSeen(ctx, reconciler.Seen{Commit: "c1"}), r.Adopt(ctx, compiledOf("c1", web(2))))
 	}
 	report()
 	report()
@@ -352,7 +353,7 @@ func TestSettled(t *testing.T) {
 		r := start(t, m)
 		epoch := r.join()
 		r.report(epoch)
-		r.HeadSeen(t.Context(), "c1", nil)
+		r.HeadSeen(t.Context(), reconciler.Seen{Commit: "c1"})
 		time.Sleep(2 * time.Second)
 		r.report(epoch)
 		r.Adopt(t.Context(), compiledOf("c0", web(5))) // not the head: dropped
@@ -360,7 +361,7 @@ func TestSettled(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		r.report(epoch)
 		r.report(epoch)
-		r.HeadSeen(t.Context(), "c1", nil)
+		r.HeadSeen(t.Context(), reconciler.Seen{Commit: "c1"})
 		r.apply("c2", web(1)) // changes nothing
 		synctest.Wait()
 		if diff := cmp.Diff([]string{"c1 5s", "c2 0s"}, r.settled); diff != "" {
@@ -369,7 +370,7 @@ func TestSettled(t *testing.T) {
 		r.stop()
 		// The next master did not see the head come.
 		next := start(t, m)
-		next.HeadSeen(t.Context(), "c2", nil)
+		next.HeadSeen(t.Context(), reconciler.Seen{Commit: "c2"})
 		epoch = next.join()
 		synctest.Wait()
 		next.report(epoch)
@@ -391,7 +392,7 @@ func TestCallEnds(t *testing.T) {
 			t.Errorf("Status: %v", err)
 		}
 		for range 1000 { // until the inbox is full
-			if err := r.HeadSeen(ctx, "c", nil); err != nil {
+			if err := r.HeadSeen(ctx, reconciler.Seen{Commit: "c"}); err != nil {
 				if !errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("HeadSeen: %v", err)
 				}
@@ -416,7 +417,7 @@ func wantStopped(t *testing.T, l *loop.Loop) {
 	t.Helper()
 	ctx := t.Context()
 	for name, call := range map[string]func() error{
-		"HeadSeen": func() error { return l.HeadSeen(ctx, "c", nil) },
+		"HeadSeen": func() error { return l.HeadSeen(ctx, reconciler.Seen{Commit: "c"}) },
 		"Adopt":    func() error { return l.Adopt(ctx, compiledOf("c")) },
 		"Join":     func() error { _, err := l.Join(ctx, machine()); return err },
 		"Report":   func() error { return l.Report(ctx, "m1", 1, schema.Report{Machine: machine()}) },

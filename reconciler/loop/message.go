@@ -3,27 +3,43 @@ package loop
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/schema"
 )
 
-// HeadSeen tells the loop which commit the repository is at, or what is wrong
-// with the repository (then commit is the last good head, or "").
-func (l *Loop) HeadSeen(ctx context.Context, commit string, trouble error) error {
-	return l.send(ctx, headSeen{commit, trouble})
+// HeadSeen tells the loop what is new about the repository: another head, or
+// other trouble with it.
+func (l *Loop) HeadSeen(ctx context.Context, s reconciler.Seen) error {
+	return l.send(ctx, headSeen{s})
 }
 
-type headSeen struct {
-	commit  string
-	trouble error
-}
+type headSeen struct{ reconciler.Seen }
 
 func (m headSeen) handle(_ context.Context, o *owner) error {
-	o.sourceErr = m.trouble
-	if m.commit != "" && m.commit != o.headSeen {
-		o.headSeen, o.headAt, o.settled, o.compileErr = m.commit, o.cfg.Now(), false, nil
+	o.cfg.Events.Append(reconciler.SourceEvents(o.source, m.Seen, o.cfg.Now()))
+	o.source = m.Seen
+	if m.Commit != "" && m.Commit != o.headSeen {
+		o.headSeen, o.headAt, o.settled, o.compileErr = m.Commit, o.cfg.Now(), false, nil
 	}
+	return nil
+}
+
+// Looked tells the loop that the repository is as HeadSeen said last, and was
+// last known to be so at the given time.
+func (l *Loop) Looked(ctx context.Context, at time.Time) error {
+	return l.send(ctx, looked{at})
+}
+
+// looked is handled as a question is: there is nothing to decide.
+type looked struct{ at time.Time }
+
+func (looked) question() {}
+
+func (m looked) handle(_ context.Context, o *owner) error {
+	o.source.At = m.at
+	o.status = nil
 	return nil
 }
 

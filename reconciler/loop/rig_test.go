@@ -210,7 +210,7 @@ func (r *rig) running() schema.Report {
 // apply has the repository move to a commit that compiles to the given jobs.
 func (r *rig) apply(commit string, jobs ...schema.Job) {
 	r.t.Helper()
-	if err := r.HeadSeen(r.t.Context(), commit, nil); err != nil {
+	if err := r.HeadSeen(r.t.Context(), reconciler.Seen{Commit: commit}); err != nil {
 		r.t.Error(err)
 	}
 	if err := r.Adopt(r.t.Context(), compiledOf(commit, jobs...)); err != nil {

@@ -18,10 +18,10 @@ const collectTimeout = 5 * time.Second
 type Metrics struct {
 	cell Cell
 
-	converged, upToDate, source, info *prometheus.Desc
-	stale, rejected, at               *prometheus.Desc
-	jobs, tasks, machines             *prometheus.Desc
-	capacity, used                    map[schema.Dimension]*prometheus.Desc
+	converged, upToDate, source, sourceAt, info *prometheus.Desc
+	stale, rejected, at                         *prometheus.Desc
+	jobs, tasks, machines                       *prometheus.Desc
+	capacity, used                              map[schema.Dimension]*prometheus.Desc
 
 	commitRunning prometheus.Histogram
 }
@@ -36,6 +36,7 @@ func NewMetrics(cell Cell) *Metrics {
 		converged: d("converged", "1 when the head commit is applied, nothing is stale or rejected, and all runs as desired."),
 		upToDate:  d("head_applied", "1 when the data of the head commit is in the store."),
 		source:    d("source_up", "1 when the repository can be read."),
+		sourceAt:  d("source_read_timestamp_seconds", "When the repository was last read without trouble, in seconds since 1970; 0: never since the master started. Subtract it from the status's time for the age of what is known."),
 		info:      d("cell_info", "The cell, the head commit seen and the commit applied; always 1.", "cell", "head", "applied"),
 		stale:     d("stale_packages", "Directories that still run the data of an earlier commit."),
 		rejected:  d("rejected_jobs", "Jobs whose newest data was not admitted."),
@@ -67,7 +68,7 @@ func (m *Metrics) CommitRunning(d time.Duration) { m.commitRunning.Observe(d.Sec
 // Describe implements prometheus.Collector.
 func (m *Metrics) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		m.converged, m.upToDate, m.source, m.info, m.stale, m.rejected, m.at, m.jobs, m.tasks, m.machines,
+		m.converged, m.upToDate, m.source, m.sourceAt, m.info, m.stale, m.rejected, m.at, m.jobs, m.tasks, m.machines,
 	} {
 		out <- d
 	}
@@ -99,10 +100,11 @@ func (m *Metrics) collect(s *reconciler.Status, out chan<- prometheus.Metric) {
 	gauge(m.converged, truth(s.Converged))
 	gauge(m.upToDate, truth(s.Applied == s.Commit))
 	gauge(m.source, truth(s.Source == ""))
+	gauge(m.sourceAt, seconds(s.SourceAt))
 	gauge(m.info, 1, s.Cell, s.Commit, s.Applied)
 	gauge(m.stale, float64(len(s.Stale)))
 	gauge(m.rejected, float64(len(s.Rejected)))
-	gauge(m.at, float64(s.At.UnixMilli())/1000)
+	gauge(m.at, seconds(s.At))
 	for kind, n := range count(s.Jobs, []string{"service", "batch", "system"}, func(j *reconciler.JobStatus) string { return string(j.Kind) }) {
 		gauge(m.jobs, n, kind)
 	}
@@ -127,6 +129,14 @@ func (m *Metrics) collect(s *reconciler.Status, out chan<- prometheus.Metric) {
 		gauge(m.capacity[d], float64(capacity.Of(d))/unit)
 		gauge(m.used[d], float64(used.Of(d))/unit)
 	}
+}
+
+// seconds returns t in seconds since 1970, 0 if it is zero.
+func seconds(t time.Time) float64 {
+	if t.IsZero() {
+		return 0
+	}
+	return float64(t.UnixMilli()) / 1000
 }
 
 func truth(b bool) float64 {

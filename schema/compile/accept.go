@@ -14,10 +14,10 @@ import (
 
 // accept makes a package of a child's answer. The data is checked again here,
 // in the process that will act on it.
-func accept(u *unit, resp response) schema.CompiledPackage {
+func accept(u *unit, resp response) *entry {
 	out := schema.CompiledPackage{Dir: u.dir, Diagnostics: resp.Diagnostics}
 	if slices.ContainsFunc(resp.Diagnostics, isError) {
-		return out
+		return &entry{pkg: out}
 	}
 	p := &schema.Package{Dir: u.dir, Origins: map[schema.ObjectKey]schema.Position{}}
 	for _, o := range resp.Objects {
@@ -28,14 +28,15 @@ func accept(u *unit, resp response) schema.CompiledPackage {
 		}
 	}
 	if slices.ContainsFunc(out.Diagnostics, isError) {
-		return out
+		return &entry{pkg: out}
 	}
 	p.Objects.Sort()
 	slices.SortFunc(p.References, func(a, b schema.Reference) int {
 		return cmp.Or(a.From.Compare(b.From), strings.Compare(a.Field, b.Field))
 	})
-	out.Package, out.Digest = p, schema.DigestOf(p)
-	return out
+	data := schema.Canonical(p)
+	out.Package, out.Digest = p, schema.DigestBytes(data)
+	return &entry{pkg: out, bytes: len(data)}
 }
 
 // take checks an object and adds it to the package.

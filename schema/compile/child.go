@@ -23,7 +23,7 @@ const (
 	// heapFloor is the heap below which a child collects no garbage: most
 	// packages never reach it, and collection is a third of their cost.
 	heapFloor = 48 << 20
-	// requestBytes is the largest request a child reads: files as base64.
+	// requestBytes is the largest request a child reads.
 	requestBytes = 1 << 30
 	watchEvery   = 5 * time.Millisecond
 )
@@ -48,8 +48,8 @@ func Child(in io.Reader, out io.Writer) error {
 	busy := make(chan struct{}, 1)
 	go func() {
 		for {
-			var req request
-			if err := readFrame(in, requestBytes, &req); err != nil {
+			req, err := readRequest(in)
+			if err != nil {
 				select {
 				case busy <- struct{}{}: // idle: a regular end
 					failed <- err
@@ -74,7 +74,7 @@ func Child(in io.Reader, out io.Writer) error {
 			if err != nil {
 				return err
 			}
-			if err := writeFrame(out, resp); err != nil {
+			if err := writeResponse(out, resp); err != nil {
 				return fmt.Errorf("answer: %w", err)
 			}
 			<-busy

@@ -17,11 +17,12 @@ import (
 
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile"
+	"github.com/musterhq/muster/schema/compile/synthetic"
 )
 
 // mixed is a repository with good and bad packages.
 func mixed() map[string]string {
-	files := large(6, 10)
+	files := synthetic.Files(6, 10)
 	files["teams/bad/a.cue"] = "package bad\n\njob: web: tsks: 3\n"
 	files["teams/t1/sub/a.cue"] = "package t1\n\njob: other: {user: \"team-1\", cell: \"local\", task: process: command: [\"x\"]}\n"
 	return files

@@ -10,9 +10,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/build"
 	"cuelang.org/go/cue/cuecontext"
+	"cuelang.org/go/cue/parser"
 
 	"github.com/musterhq/muster/schema"
 	schemacue "github.com/musterhq/muster/schema/cue"
@@ -22,12 +25,18 @@ import (
 // definitions returns the value of the embedded definitions.
 func definitions(t *testing.T) cue.Value {
 	t.Helper()
-	var b strings.Builder
+	inst := build.NewContext().NewInstance("muster", nil)
 	files := schemacue.Files()
 	for _, name := range slices.Sorted(maps.Keys(files)) {
-		b.WriteString(strings.Replace(string(files[name]), "package muster\n", "", 1))
+		f, err := parser.ParseFile(name, files[name], parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := inst.AddSyntax(f); err != nil {
+			t.Fatal(err)
+		}
 	}
-	v := cuecontext.New().CompileString(b.String())
+	v := cuecontext.New().BuildInstance(inst)
 	if err := v.Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -62,12 +71,12 @@ func defName(kind schema.Kind) string {
 }
 
 // TestDriftObjects: package schema has a list for each kind, which Append
-// fills, Add copies and Sort makes not nil.
+// fills, Add copies, Each goes through and Sort makes not nil.
 func TestDriftObjects(t *testing.T) {
 	t.Parallel()
 	least := map[schema.Kind]string{
 		schema.KindCell: `{}`, schema.KindMachine: `{"cell":"c"}`, schema.KindPriority: `{"value":250}`, schema.KindTenant: `{"paths":["a"]}`,
-		schema.KindQuota: `{"user":"a","cell":"c","band":"free"}`, schema.KindJob: `{"user":"a","cell":"c","task":{"process":{"command":["x"]}}}`,
+		schema.KindQuota: `{"user":"a","cell":"c","band":"batch"}`, schema.KindJob: `{"user":"a","cell":"c","task":{"process":{"command":["x"]}}}`,
 	}
 	if n := reflect.TypeFor[schema.Objects]().NumField(); n != len(schema.Kinds()) {
 		t.Errorf("%d lists of objects for %d kinds", n, len(schema.Kinds()))
@@ -85,6 +94,16 @@ func TestDriftObjects(t *testing.T) {
 		if err := valid.Append(&o, kind, schema.Canonical(out)); err != nil {
 			t.Fatal(err)
 		}
+	}
+	var kinds []schema.Kind
+	o.Each(func(key schema.ObjectKey, object any) {
+		kinds = append(kinds, key.Kind)
+		if key.Declared() != "web" || reflect.ValueOf(object).Kind() != reflect.Pointer {
+			t.Errorf("%s: %T", key, object)
+		}
+	})
+	if !slices.Equal(kinds, schema.Kinds()) {
+		t.Errorf("Each goes through %v", kinds)
 	}
 	var twice, none schema.Objects
 	twice.Add(o)
@@ -214,7 +233,10 @@ func driftValue(t *testing.T, at string, v cue.Value, r *valid.Rule, typ reflect
 	kinds := map[valid.Type][]reflect.Kind{
 		valid.Bool: {reflect.Bool}, valid.Int: {reflect.Int, reflect.Int64}, valid.String: {reflect.String}, valid.Enum: {reflect.String},
 		valid.Priority: {reflect.Int}, valid.List: {reflect.Slice}, valid.Map: {reflect.Map},
-		valid.Struct: {reflect.Struct, reflect.Pointer},
+		valid.Struct: {reflect.Struct, reflect.Pointer}, valid.Time: {reflect.Struct},
+	}
+	if r.Type == valid.Int && typ.Kind() == reflect.Pointer {
+		typ = typ.Elem() // absent is not 0
 	}
 	if !slices.Contains(kinds[r.Type], typ.Kind()) {
 		t.Errorf("%s is %v in Go, %s in the rules", at, typ, r.Type)
@@ -249,6 +271,9 @@ func driftValue(t *testing.T, at string, v cue.Value, r *valid.Rule, typ reflect
 		for _, w := range r.Words {
 			probe(fmt.Sprintf("%q", w), true)
 		}
+		for w := range r.Never {
+			probe(fmt.Sprintf("%q", w), false)
+		}
 		probe(`"nonsense"`, false)
 		probe("true", false)
 	case valid.String:
@@ -272,13 +297,24 @@ func driftValue(t *testing.T, at string, v cue.Value, r *valid.Rule, typ reflect
 		for _, k := range []string{"a", "A_b", "a-b", "-a", "a/b", "", "1a", "MUSTER_X", "muster/x", "machine", "a b", strings.Repeat("a", 63), strings.Repeat("a", 130)} {
 			probe(fmt.Sprintf("{%q: %s}", k, good), r.Key(k) == "")
 		}
-		for _, k := range []string{"a", "A_b", "a-b", "-a", "a/b", "", "1a", "MUSTER_X", "a b", strings.Repeat("a", 63), strings.Repeat("a", 130)} {
-			probe(fmt.Sprintf("{%q: %s}", k, good), r.Key(k) == "")
-		}
 		probe(fmt.Sprintf(`{a: %s}`, bad), false)
 		driftValue(t, at+".a", v.Unify(cuecontext.New().CompileString("{a: _}")).LookupPath(cue.ParsePath("a")), r.Elem, typ.Elem())
+	case valid.Time:
+		if typ != reflect.TypeFor[time.Time]() {
+			t.Errorf("%s is %v in Go", at, typ)
+		}
+		for s, ok := range map[string]bool{
+			"2027-02-28T23:59:59Z": true, "2027-03-31T00:00:00.5+02:00": true, "2027-02-29T00:00:00Z": false, "2027-03-31": false,
+			"2027-03-31T00:00:00": false, "2027-03-31 00:00:00Z": false, "": false, "soon": false,
+		} {
+			probe(fmt.Sprintf("%q", s), ok)
+		}
+		probe("1800000000", false)
 	case valid.Struct:
 		driftStruct(t, at, v, r, typ)
+		for w := range r.Never {
+			probe(fmt.Sprintf("{%q: 150}", w), false)
+		}
 	}
 }
 

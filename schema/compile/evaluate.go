@@ -23,7 +23,7 @@ import (
 func evaluate(req request) (resp response) {
 	defer func() {
 		if p := recover(); p != nil {
-			d := firstOf(ownFiles(req), fmt.Sprintf("the CUE evaluator gave up on this package: %v", p))
+			d := firstOf(ownFiles(req)[0], fmt.Sprintf("the CUE evaluator gave up on this package: %v", p))
 			d.Hint = "this is a bug of the evaluator; simplify what changed last"
 			resp = response{Diagnostics: []schema.Diagnostic{d}}
 		}
@@ -177,10 +177,10 @@ func collect(req request, l *loaded) *collection {
 		}
 	}
 	if what := x.trouble(req.Limits.OutputBytes); what != "" {
-		c.diags = append(c.diags, firstOf(ownFiles(req), what))
+		c.diags = append(c.diags, firstOf(ownFiles(req)[0], what))
 	}
 	if len(c.objects) > req.Limits.Objects {
-		d := firstOf(ownFiles(req), fmt.Sprintf("the package declares %d objects, more than %d", len(c.objects), req.Limits.Objects))
+		d := firstOf(ownFiles(req)[0], fmt.Sprintf("the package declares %d objects, more than %d", len(c.objects), req.Limits.Objects))
 		d.Hint = "split it into directories"
 		c.diags = append(c.diags, d)
 	}

@@ -7,7 +7,7 @@ var Confine = confine
 
 // WriteRequest sends a child a package of one file under the default limits.
 func WriteRequest(w io.Writer, dir, name, text string) error {
-	return writeFrame(w, request{
+	return writeRequest(w, request{
 		Dir: dir, Limits: Limits{}.withDefaults(),
 		Files: map[string][]byte{moduleFile: []byte("module: \"example.com/config@v0\"\nlanguage: version: \"v0.17.0\"\n"), dir + "/" + name: []byte(text)},
 	})
@@ -15,3 +15,6 @@ func WriteRequest(w io.Writer, dir, name, text string) error {
 
 // ExitOrphan is how a child ends whose parent is gone.
 const ExitOrphan = exitOrphan
+
+// Crowd is crowd.
+var Crowd = crowd

@@ -1,26 +1,29 @@
 package compile
 
 import (
-	"bytes"
+	"bufio"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 
 	"github.com/musterhq/muster/schema"
 )
 
 // protocol is what a child says first, so that a parent that started another
 // program notices.
-const protocol = "muster-compile-1"
+const protocol = "muster-compile-2"
 
 // request is one package for a child.
 type request struct {
 	Dir    string            `json:"dir"`
 	Parent string            `json:"parent,omitempty"`
-	Files  map[string][]byte `json:"files"`
 	Limits Limits            `json:"limits"`
+	Names  []string          `json:"names"` // of Files, in the order of their blobs
+	Files  map[string][]byte `json:"-"`
 }
 
 // response is a child's answer: objects, or diagnostics.
@@ -36,47 +39,124 @@ type response struct {
 type object struct {
 	Kind   schema.Kind     `json:"kind"`
 	Name   string          `json:"name"` // the key it is declared under
-	Data   json.RawMessage `json:"data"`
+	Data   []byte          `json:"-"`    // canonical JSON, a blob
 	Origin schema.Position `json:"origin"`
 	// Names are where the names stand that valid.References finds in Data, in
 	// its order.
 	Names []schema.Position `json:"names,omitempty"`
 }
 
-// errTooLarge says that a frame is larger than the reader allows.
-var errTooLarge = errors.New("message is too large")
+var (
+	// errTooLarge says that a frame is larger than the reader allows.
+	errTooLarge = errors.New("message is too large")
+	errBlobs    = errors.New("message has another number of blobs than it says")
+)
 
-// writeFrame writes v as JSON behind its length.
-func writeFrame(w io.Writer, v any) error {
-	b := bytes.NewBuffer(make([]byte, 4)) // the length goes here
-	e := json.NewEncoder(b)
-	e.SetEscapeHTML(false) // or canonical data, which has it unescaped, would arrive changed
-	if err := e.Encode(v); err != nil {
+// A frame is a header, some JSON, and blobs, which are what is large and need
+// no quoting: files one way, data the other. The header is the length of the
+// JSON, the number of blobs and the length of each, as 32-bit numbers.
+
+func writeFrame(w io.Writer, v any, blobs ...[]byte) error {
+	meta, err := json.Marshal(v)
+	if err != nil {
 		return fmt.Errorf("encode %T: %w", v, err)
 	}
-	frame := b.Bytes()
-	binary.BigEndian.PutUint32(frame, uint32(len(frame)-4))
-	_, err := w.Write(frame)
-	return err
+	b := bufio.NewWriterSize(w, 64<<10)
+	header := make([]byte, 0, 8+4*len(blobs))
+	header = binary.BigEndian.AppendUint32(header, uint32(len(meta)))
+	header = binary.BigEndian.AppendUint32(header, uint32(len(blobs)))
+	for _, blob := range blobs {
+		header = binary.BigEndian.AppendUint32(header, uint32(len(blob)))
+	}
+	for _, part := range slices.Concat([][]byte{header, meta}, blobs) {
+		if _, err := b.Write(part); err != nil {
+			return err
+		}
+	}
+	return b.Flush()
 }
 
 // readFrame reads what writeFrame wrote, up to limit bytes. It returns io.EOF
 // when there is no further frame and errTooLarge for a larger one.
-func readFrame(r io.Reader, limit int, v any) error {
-	var size [4]byte
-	if _, err := io.ReadFull(r, size[:]); err != nil {
-		return err
+func readFrame(r io.Reader, limit int, v any) (blobs [][]byte, err error) {
+	var fixed [8]byte
+	if _, err := io.ReadFull(r, fixed[:]); err != nil {
+		return nil, err
 	}
-	n := binary.BigEndian.Uint32(size[:])
-	if int64(n) > int64(limit) {
-		return fmt.Errorf("%w: %d bytes, limit %d", errTooLarge, n, limit)
+	size, n := int64(binary.BigEndian.Uint32(fixed[:])), int64(binary.BigEndian.Uint32(fixed[4:]))
+	if size+4*n > int64(limit) {
+		return nil, fmt.Errorf("%w: %d bytes and %d blobs, limit %d", errTooLarge, size, n, limit)
 	}
-	b := make([]byte, n)
-	if _, err := io.ReadFull(r, b); err != nil {
-		return err
+	header := make([]byte, 4*n)
+	if _, err := io.ReadFull(r, header); err != nil {
+		return nil, err
 	}
-	if err := json.Unmarshal(b, v); err != nil {
-		return fmt.Errorf("decode %T: %w", v, err)
+	lengths := make([]int64, n)
+	total := size + 4*n
+	for i := range lengths {
+		lengths[i] = int64(binary.BigEndian.Uint32(header[4*i:]))
+		total += lengths[i]
 	}
-	return nil
+	if total > int64(limit) {
+		return nil, fmt.Errorf("%w: %d bytes, limit %d", errTooLarge, total, limit)
+	}
+	all := make([]byte, total-4*n)
+	if _, err := io.ReadFull(r, all); err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(all[:size], v); err != nil {
+		return nil, fmt.Errorf("decode %T: %w", v, err)
+	}
+	rest := all[size:]
+	for _, l := range lengths {
+		blobs = append(blobs, rest[:l:l])
+		rest = rest[l:]
+	}
+	return blobs, nil
+}
+
+func writeRequest(w io.Writer, req request) error {
+	req.Names = slices.Sorted(maps.Keys(req.Files))
+	blobs := make([][]byte, len(req.Names))
+	for i, name := range req.Names {
+		blobs[i] = req.Files[name]
+	}
+	return writeFrame(w, req, blobs...)
+}
+
+func readRequest(r io.Reader) (req request, err error) {
+	blobs, err := readFrame(r, requestBytes, &req)
+	if err != nil {
+		return request{}, err
+	}
+	if len(blobs) != len(req.Names) {
+		return request{}, errBlobs
+	}
+	req.Files = make(map[string][]byte, len(blobs))
+	for i, name := range req.Names {
+		req.Files[name] = blobs[i]
+	}
+	return req, nil
+}
+
+func writeResponse(w io.Writer, resp response) error {
+	blobs := make([][]byte, len(resp.Objects))
+	for i := range resp.Objects {
+		blobs[i] = resp.Objects[i].Data
+	}
+	return writeFrame(w, resp, blobs...)
+}
+
+func readResponse(r io.Reader, limit int) (resp response, err error) {
+	blobs, err := readFrame(r, limit, &resp)
+	if err != nil {
+		return response{}, err
+	}
+	if len(blobs) != len(resp.Objects) {
+		return response{}, errBlobs
+	}
+	for i := range resp.Objects {
+		resp.Objects[i].Data = blobs[i]
+	}
+	return resp, nil
 }

@@ -2,10 +2,12 @@ package compile
 
 import (
 	"path"
+	"slices"
 	"strings"
 	"sync"
 
 	"cuelang.org/go/cue/ast"
+	"cuelang.org/go/cue/ast/astutil"
 	"cuelang.org/go/cue/parser"
 
 	schemacue "github.com/musterhq/muster/schema/cue"
@@ -42,6 +44,7 @@ func parseLax(name string, src any, cfg parser.Config) (*ast.File, error) {
 	if err != nil || strings.TrimPrefix(path.Dir(name), "/") != SchemaDir {
 		return f, err
 	}
+	before := identifiers(f)
 	for _, d := range f.Decls {
 		field, ok := d.(*ast.Field)
 		if !ok {
@@ -55,7 +58,29 @@ func parseLax(name string, src any, cfg parser.Config) (*ast.File, error) {
 			field.Value = ast.NewIdent("_")
 		}
 	}
+	after := identifiers(f)
+	for d := range f.ImportDecls() {
+		d.Specs = slices.DeleteFunc(d.Specs, func(s *ast.ImportSpec) bool {
+			info, err := astutil.ParseImportSpec(s)
+			return err == nil && before[info.Ident] && !after[info.Ident] // the strict definitions alone used it
+		})
+	}
 	return f, nil
+}
+
+// identifiers returns the names that a file refers to.
+func identifiers(f *ast.File) map[string]bool {
+	m := map[string]bool{}
+	ast.Walk(f, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.ImportDecl:
+			return false
+		case *ast.Ident:
+			m[n.Name] = true
+		}
+		return true
+	}, nil)
+	return m
 }
 
 // labelOf returns the name of a field, "" if it is computed or a pattern.

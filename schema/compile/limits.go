@@ -2,11 +2,11 @@ package compile
 
 import "time"
 
-// Limits bound what one package may use. The zero value of a field means its
+// Limits bound what one package may use, and the last two a commit. The zero value of a field means its
 // default. They are part of a package's cache key.
 type Limits struct {
 	CPU          time.Duration `json:"cpu"`          // processor time, default 10 s
-	Wall         time.Duration `json:"wall"`         // elapsed time, default 60 s: a loaded machine is no fault of a package
+	Wall         time.Duration `json:"wall"`         // elapsed time, default 5 min: a loaded machine is no fault of a package
 	HeapBytes    int           `json:"heapBytes"`    // default 1 GiB
 	AddressBytes int           `json:"addressBytes"` // beyond what a child has at its start, default 2 GiB: Go maps more than it uses
 	StackBytes   int           `json:"stackBytes"`   // default 128 MiB
@@ -15,6 +15,8 @@ type Limits struct {
 	Files        int           `json:"files"`        // that a package depends on, default 10,000
 	TreeBytes    int           `json:"treeBytes"`    // of these together, default 64 MiB
 	FileBytes    int           `json:"fileBytes"`    // of a CUE file, default 4 MiB
+	Packages     int           `json:"packages"`     // in a commit, default 10,000
+	CommitBytes  int           `json:"commitBytes"`  // of data of all packages of a commit, default 256 MiB
 }
 
 // withDefaults returns l with defaults for what is zero.
@@ -28,7 +30,7 @@ func (l Limits) withDefaults() Limits {
 		l.CPU = 10 * time.Second
 	}
 	if l.Wall == 0 {
-		l.Wall = time.Minute
+		l.Wall = 5 * time.Minute
 	}
 	set(&l.HeapBytes, 1<<30)
 	set(&l.AddressBytes, 2<<30)
@@ -38,6 +40,8 @@ func (l Limits) withDefaults() Limits {
 	set(&l.Files, 10_000)
 	set(&l.TreeBytes, 64<<20)
 	set(&l.FileBytes, 4<<20)
+	set(&l.Packages, 10_000)
+	set(&l.CommitBytes, 256<<20)
 	return l
 }
 

@@ -1,10 +1,7 @@
 package compile
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
-	"io"
 	"maps"
 	"path"
 	"slices"
@@ -14,7 +11,6 @@ import (
 	"cuelang.org/go/mod/modfile"
 
 	"github.com/musterhq/muster/schema"
-	schemacue "github.com/musterhq/muster/schema/cue"
 )
 
 const (
@@ -23,70 +19,133 @@ const (
 	localModuleFile = "cue.mod/local-module.cue"
 	// SchemaDir is where a repository keeps its copy of the definitions.
 	SchemaDir = "muster"
-	// resultVersion changes whenever the same files give another result.
-	resultVersion = "1"
 )
 
 // unit is one directory of the tree: what is compiled, cached and blamed.
 type unit struct {
-	dir    string
-	parent string   // nearest ancestor directory with files of the same package, "" for none
-	own    []string // paths of its files
-	files  []string // paths of all files that the outcome depends on, sorted
-	key    string
-	diags  []schema.Diagnostic // what is wrong before anything is evaluated
+	dir   string
+	first string // path of its first file
+	node  *node  // what it is evaluated as; nil if diags has an error
+	key   string
+	diags []schema.Diagnostic // what is wrong before anything is evaluated
+	// below says that diags hold for all directories below dir too.
+	below bool
 }
 
-// node is a package in a directory.
-type node struct{ dir, pkg string }
+// parent returns the nearest directory above with files of the same package,
+// "" for none.
+func (u *unit) parent() string {
+	if u.node.up == nil {
+		return ""
+	}
+	return u.node.up.dir
+}
 
-// planner finds the units of one tree.
+// folder is a directory with CUE files.
+type folder struct {
+	dir   string
+	files []source // by path
+	nodes []*node  // one for each package; more than one is a mistake
+}
+
+// source is one CUE file.
+type source struct {
+	path string
+	hash string
+	*header
+}
+
+// planner finds the units of one tree. Once plan has returned it is not
+// written, so that several goroutines may ask it for files.
 type planner struct {
 	tree    schema.Tree
-	headers map[string]header // by file hash
+	known   *known
 	limits  Limits
-	module  string
-	paths   []string // all, sorted
-	dirs    map[string][]string
-	nodes   map[node][]string
-	direct  map[node]*dependencies
+	module  string // the module's path
+	paths   []string
+	folders map[string]*folder
+	targets map[string]*folder // by import path
+	nested  []string           // directories with a module of their own
+	refused []*unit            // subtrees that nothing is read of
+	hints   int                // searches for a near import path so far
 }
 
-// dependencies are what one node needs of the tree, without what its imports
-// need in turn.
-type dependencies struct {
-	files []string
-	nodes []node
+// known is what is remembered of files from one tree to the next.
+type known struct {
+	headers map[string]*header // by file hash
+	modules map[string]module  // by file hash
+}
+
+func newKnown() *known {
+	return &known{headers: map[string]*header{}, modules: map[string]module{}}
+}
+
+// forget drops what a tree does not have, when there is much of it.
+func (k *known) forget(tree schema.Tree) {
+	if len(k.headers) <= 4*len(tree.Files)+1000 {
+		return
+	}
+	kept := newKnown()
+	for name, f := range tree.Files {
+		if h, ok := k.headers[f.Hash]; ok && strings.HasSuffix(name, ".cue") {
+			kept.headers[f.Hash] = h
+		}
+	}
+	*k = *kept
 }
 
 // plan returns the units of a tree by directory, or what is wrong with the
 // repository as a whole.
-func plan(tree schema.Tree, headers map[string]header, limits Limits) ([]*unit, []schema.Diagnostic) {
-	p := &planner{
-		tree: tree, headers: headers, limits: limits,
-		dirs: map[string][]string{}, nodes: map[node][]string{}, direct: map[node]*dependencies{},
-	}
+func plan(tree schema.Tree, k *known, limits Limits) (*planner, []*unit, []schema.Diagnostic) {
+	p := &planner{tree: tree, known: k, limits: limits, folders: map[string]*folder{}, targets: map[string]*folder{}}
 	if d := p.readModule(); d != nil {
-		return nil, []schema.Diagnostic{*d}
+		return p, nil, []schema.Diagnostic{*d}
 	}
 	units := p.sortFiles()
-	version := hashSchema()
-	for _, dir := range slices.Sorted(maps.Keys(p.dirs)) {
-		u := p.unit(dir)
-		if len(u.diags) == 0 {
-			u.key = p.key(version, u)
+	p.refuse()
+	units = append(units, p.refused...)
+	p.link()
+	rules := p.rules()
+	for _, dir := range slices.Sorted(maps.Keys(p.folders)) {
+		u := p.unit(p.folders[dir])
+		if u.node != nil {
+			u.key = u.node.key(rules)
 		}
 		units = append(units, u)
 	}
 	units = oneEach(units)
-	var diags []schema.Diagnostic
+	diags := p.sameButCase()
 	if len(units) == 0 {
 		diags = append(diags, schema.Diagnostic{
 			Severity: schema.Warning, Position: schema.Position{Path: moduleFile, Line: 1, Column: 1},
 			Message: "the repository has no CUE files, so it declares nothing",
 		})
 	}
-	return units, diags
+	return p, units, diags
+}
+
+// sameButCase returns warnings of names that a file system which takes no notice
+// of case cannot hold beside each other.
+func (p *planner) sameButCase() (diags []schema.Diagnostic) {
+	lower := map[string]string{}
+	check := func(dir, name, at string) {
+		low := path.Join(dir, strings.ToLower(name))
+		if other, ok := lower[low]; ok && len(diags) < maxDiagnostics {
+			diags = append(diags, schema.Diagnostic{
+				Severity: schema.Warning, Position: schema.Position{Path: at, Line: 1, Column: 1},
+				Message: fmt.Sprintf("the names %s and %s differ only in case: some systems cannot hold both", other, name),
+				Hint:    "rename one of them",
+			})
+		}
+		lower[low] = name
+	}
+	for _, dir := range slices.Sorted(maps.Keys(p.folders)) {
+		check("", dir, p.folders[dir].files[0].path)
+		for _, s := range p.folders[dir].files {
+			check(dir, path.Base(s.path), s.path)
+		}
+	}
+	return diags
 }
 
 // oneEach sorts units and joins those of the same directory: a refused one has
@@ -101,6 +160,7 @@ func oneEach(units []*unit) []*unit {
 			out = append(out, u)
 		case len(u.diags) > 0:
 			out[last].diags = append(out[last].diags, u.diags...)
+			out[last].below = out[last].below || u.below
 		}
 	}
 	return out
@@ -108,10 +168,16 @@ func oneEach(units []*unit) []*unit {
 
 func isError(d schema.Diagnostic) bool { return d.Severity == schema.Error }
 
+// module is what a module file says.
+type module struct {
+	path string
+	err  *schema.Diagnostic
+}
+
 // readModule finds the module's path.
 func (p *planner) readModule() *schema.Diagnostic {
 	d := &schema.Diagnostic{
-		Severity: schema.Error, Position: schema.Position{Path: moduleFile},
+		Severity: schema.Error, Position: schema.Position{Path: moduleFile, Line: 1, Column: 1},
 		Hint: "muster init writes a repository to begin with",
 	}
 	if len(p.tree.Files) == 0 {
@@ -123,23 +189,42 @@ func (p *planner) readModule() *schema.Diagnostic {
 		d.Message, d.Expected = "the repository is not a CUE module: the file does not exist", "a file that names the module"
 		return d
 	}
-	if len(f.Data) > p.limits.FileBytes {
-		d.Message = fmt.Sprintf("the file has %d bytes, more than %d", len(f.Data), p.limits.FileBytes)
-		return d
+	m, ok := p.known.modules[f.Hash]
+	if !ok {
+		m = parseModule(f.Data, p.limits.FileBytes)
+		p.known.modules[f.Hash] = m
 	}
-	m, err := modfile.Parse(f.Data, moduleFile)
-	if err != nil {
-		e := errors.Errors(err)[0]
-		d.Position.Line, d.Position.Column, d.Hint = 1, 1, ""
-		if pos := errors.Positions(e); len(pos) > 0 && pos[0].Filename() == moduleFile {
-			d.Position.Line, d.Position.Column = pos[0].Line(), pos[0].Column()
+	p.module = m.path
+	return m.err
+}
+
+func parseModule(data []byte, limit int) module {
+	d := &schema.Diagnostic{
+		Severity: schema.Error, Position: schema.Position{Path: moduleFile, Line: 1, Column: 1},
+		Expected: `module: "example.com/config@v0" and language: version: "v0.17.0"`,
+	}
+	if h := scanText(data, limit); h != nil {
+		*d = *h
+		d.Path = moduleFile
+		return module{err: d}
+	}
+	m, err := modfile.Parse(data, moduleFile)
+	if err == nil {
+		return module{path: m.ModuleRootPath()}
+	}
+	e := errors.Errors(err)[0]
+	for _, other := range slices.Backward(errors.Errors(err)) {
+		if strings.Contains(errorText(other), "empty disjunction") {
+			continue // those within say more
 		}
-		d.Message = "invalid module file: " + errorText(e)
-		d.Expected = `module: "example.com/config@v0" and language: version: "v0.17.0"`
-		return d
+		for _, pos := range errors.Positions(other) {
+			if pos.Filename() == moduleFile {
+				e, d.Line, d.Column = other, pos.Line(), pos.Column()
+			}
+		}
 	}
-	p.module = m.ModuleRootPath()
-	return nil
+	d.Message = "invalid module file: " + errorText(e)
+	return module{err: d}
 }
 
 // badUnit is a directory with a file whose path is at fault: only that is
@@ -149,14 +234,13 @@ func badUnit(name, what string) *unit {
 	d := schema.Diagnostic{
 		Severity: schema.Error, Position: schema.Position{Path: name, Line: 1, Column: 1}, Message: what, Hint: "rename it",
 	}
-	return &unit{dir: path.Dir(name), own: []string{name}, diags: []schema.Diagnostic{d}}
+	return &unit{dir: path.Dir(name), diags: []schema.Diagnostic{d}}
 }
 
-// sortFiles groups the CUE files by directory and by package, and returns the
-// units that are refused for the paths of their files.
+// sortFiles groups the CUE files by directory, and returns the units that are
+// refused for the paths of their files.
 func (p *planner) sortFiles() (units []*unit) {
-	p.paths = slices.Sorted(maps.Keys(p.tree.Files))
-	for _, name := range p.paths {
+	for name, file := range p.tree.Files {
 		if !strings.HasSuffix(name, ".cue") {
 			continue
 		}
@@ -164,92 +248,95 @@ func (p *planner) sortFiles() (units []*unit) {
 			units = append(units, badUnit(name, what))
 			continue
 		}
+		if dir, ok := strings.CutSuffix(name, "/"+moduleFile); ok {
+			p.nested = append(p.nested, dir)
+		}
 		if ignored(name) {
 			continue
 		}
 		dir := path.Dir(name)
-		p.dirs[dir] = append(p.dirs[dir], name)
-		if h := p.header(name); h.err == nil && h.pkg != "" {
-			n := node{dir, h.pkg}
-			p.nodes[n] = append(p.nodes[n], name)
+		f := p.folders[dir]
+		if f == nil {
+			f = &folder{dir: dir}
+			p.folders[dir] = f
 		}
+		f.files = append(f.files, source{path: name, hash: file.Hash})
 	}
+	for _, f := range p.folders {
+		slices.SortFunc(f.files, func(a, b source) int { return strings.Compare(a.path, b.path) })
+	}
+	slices.Sort(p.nested)
+	slices.SortFunc(units, func(a, b *unit) int { return a.diags[0].Compare(b.diags[0]) })
 	return units
 }
 
-func (p *planner) header(name string) header {
-	f := p.tree.Files[name]
-	h, ok := p.headers[f.Hash]
-	if !ok {
-		h = scan(f.Data, p.limits.FileBytes)
-		p.headers[f.Hash] = h
-	}
-	return h
-}
-
-func (p *planner) unit(dir string) *unit {
-	u := &unit{dir: dir, own: p.dirs[dir]}
-	u.diags = p.check(dir)
-	if len(u.diags) > 0 {
-		return u
-	}
-	n := node{dir, p.packageOf(u.own)}
-	for a := dir; a != "." && u.parent == ""; {
-		a = path.Dir(a)
-		if len(p.nodes[node{a, n.pkg}]) > 0 {
-			u.parent = a
+// refuse takes out the directories that are more than a commit may have.
+func (p *planner) refuse() {
+	weights := make(map[string]int, len(p.folders))
+	for dir, f := range p.folders {
+		weights[dir] = 1
+		if over := len(f.files) - p.limits.Files; over > 0 {
+			what := fmt.Sprintf("the directory has %d CUE files, more than %d", len(f.files), p.limits.Files)
+			p.refused = append(p.refused, &unit{dir: dir, diags: []schema.Diagnostic{withHint(firstOf(f.files[0].path, what), "split it")}})
+			delete(p.folders, dir)
+			delete(weights, dir)
 		}
 	}
-	u.files = p.closure(n)
-	size := 0
-	for _, name := range u.files {
-		size += len(p.tree.Files[name].Data)
+	for _, top := range crowd(weights, p.limits.Packages) {
+		n, first := 0, ""
+		for dir, f := range p.folders {
+			if !below(dir, top) {
+				continue
+			}
+			if n++; first == "" || f.files[0].path < first {
+				first = f.files[0].path
+			}
+			delete(p.folders, dir)
+		}
+		d := firstOf(first, fmt.Sprintf("the repository has %d packages, more than %d; the %d below %s are not read", len(weights), p.limits.Packages, n, top))
+		p.refused = append(p.refused, &unit{dir: top, below: true, diags: []schema.Diagnostic{withHint(d, "declare several jobs in a directory")}})
 	}
-	if len(u.files) > p.limits.Files || size > p.limits.TreeBytes {
-		u.diags = append(u.diags, firstOf(u.own, fmt.Sprintf(
-			"the package and what it imports are %d files of %d bytes together, more than %d files or %d bytes",
-			len(u.files), size, p.limits.Files, p.limits.TreeBytes)))
+}
+
+func (p *planner) unit(f *folder) *unit {
+	u := &unit{dir: f.dir, first: f.files[0].path, diags: p.check(f)}
+	for _, n := range f.nodes {
+		u.diags = append(u.diags, p.checkImports(n)...)
+	}
+	if !slices.ContainsFunc(u.diags, isError) {
+		u.node = f.nodes[0]
 	}
 	return u
 }
 
-// packageOf returns the package of files; "" when no header could be read: the
-// child then says what is wrong with them.
-func (p *planner) packageOf(files []string) string {
-	for _, name := range files {
-		if pkg := p.header(name).pkg; pkg != "" {
-			return pkg
-		}
-	}
-	return ""
-}
-
 // check returns what is wrong with the files of a directory as such.
-func (p *planner) check(dir string) (diags []schema.Diagnostic) {
+func (p *planner) check(f *folder) (diags []schema.Diagnostic) {
 	first := ""
-	for _, name := range p.dirs[dir] {
-		h := p.header(name)
+	for _, s := range f.files {
 		switch {
-		case h.err != nil:
-			d := *h.err
-			d.Path = name
-			d.Hint = strings.ReplaceAll(d.Hint, packageHint, packageFor(dir))
+		case s.err != nil:
+			d := *s.err
+			d.Path = s.path
+			d.Hint = strings.ReplaceAll(d.Hint, packageHint, packageFor(f.dir))
 			diags = append(diags, d)
-		case h.pkg == "": // no header: the child will say why
+		case s.pkg == "": // no header: the child will say why
 		case first == "":
-			first = name
-		case h.pkg != p.header(first).pkg:
+			first = s.path
+		case s.pkg != f.nodes[0].pkg:
 			diags = append(diags, schema.Diagnostic{
-				Severity: schema.Error, Position: schema.Position{Path: name, Line: 1, Column: 1},
-				Message:  fmt.Sprintf("package %s, but %s in the same directory is package %s", h.pkg, first, p.header(first).pkg),
+				Severity: schema.Error, Position: schema.Position{Path: s.path, Line: 1, Column: 1},
+				Message:  fmt.Sprintf("package %s, but %s in the same directory is package %s", s.pkg, first, f.nodes[0].pkg),
 				Expected: "one package in a directory", Hint: "move one of them to a directory of its own",
 			})
 		}
-	}
-	for d := dir; d != "."; d = path.Dir(d) {
-		if _, ok := p.tree.Files[path.Join(d, moduleFile)]; ok {
-			diags = append(diags, firstOf(p.dirs[dir], fmt.Sprintf("%s makes this a module of its own, which muster does not read", path.Join(d, moduleFile))))
+		if len(diags) >= maxDiagnostics {
 			break
+		}
+	}
+	for _, dir := range p.nested {
+		if below(f.dir, dir) {
+			d := firstOf(f.files[0].path, fmt.Sprintf("%s makes this a module of its own, which muster does not read", path.Join(dir, moduleFile)))
+			return append(diags, withHint(d, "remove that file, or keep the module in a repository of its own"))
 		}
 	}
 	return diags
@@ -269,105 +356,12 @@ func packageFor(dir string) string {
 	return name
 }
 
-// firstOf is an error of a package as a whole.
-func firstOf(files []string, message string) schema.Diagnostic {
-	return schema.Diagnostic{Severity: schema.Error, Position: schema.Position{Path: files[0], Line: 1, Column: 1}, Message: message}
+// firstOf is an error of a package as a whole; file is its first.
+func firstOf(file string, message string) schema.Diagnostic {
+	return schema.Diagnostic{Severity: schema.Error, Position: schema.Position{Path: file, Line: 1, Column: 1}, Message: message}
 }
 
-// closure returns the paths of all files that n depends on, sorted.
-func (p *planner) closure(n node) []string {
-	if _, ok := p.tree.Files[localModuleFile]; ok {
-		return p.paths // an import may mean any directory
-	}
-	files := map[string]bool{moduleFile: true}
-	seen := map[node]bool{}
-	todo := []node{n}
-	for len(todo) > 0 {
-		n := todo[len(todo)-1]
-		todo = todo[:len(todo)-1]
-		if seen[n] {
-			continue
-		}
-		seen[n] = true
-		d := p.dependencies(n)
-		for _, f := range d.files {
-			files[f] = true
-		}
-		todo = append(todo, d.nodes...)
-	}
-	return slices.Sorted(maps.Keys(files))
-}
-
-// dependencies returns the files of n, of the same package in the directories
-// above (CUE unifies them), what they embed, and the packages they import.
-func (p *planner) dependencies(n node) *dependencies {
-	if d, ok := p.direct[n]; ok {
-		return d
-	}
-	d := &dependencies{}
-	for dir := n.dir; ; dir = path.Dir(dir) {
-		d.add(p, node{dir, n.pkg})
-		if dir == n.dir {
-			for _, name := range p.dirs[dir] { // those without a header that could be read
-				if p.header(name).pkg == "" {
-					d.files = append(d.files, name)
-				}
-			}
-		}
-		if dir == "." {
-			break
-		}
-	}
-	p.direct[n] = d
+func withHint(d schema.Diagnostic, hint string) schema.Diagnostic {
+	d.Hint = hint
 	return d
-}
-
-func (d *dependencies) add(p *planner, n node) {
-	for _, name := range p.nodes[n] {
-		d.files = append(d.files, name)
-		h := p.header(name)
-		if h.embeds {
-			d.files = append(d.files, p.below(n.dir)...)
-		}
-		for _, imp := range h.imports {
-			dir, ok := importDir(p.module, imp)
-			if !ok {
-				continue
-			}
-			for _, file := range p.dirs[dir] {
-				d.nodes = append(d.nodes, node{dir, p.header(file).pkg})
-			}
-		}
-	}
-}
-
-// below returns all files in dir and below it.
-func (p *planner) below(dir string) []string {
-	if dir == "." {
-		return p.paths
-	}
-	from, _ := slices.BinarySearch(p.paths, dir+"/")
-	to, _ := slices.BinarySearch(p.paths, dir+"0") // '0' follows '/'
-	return p.paths[from:to]
-}
-
-// key identifies all that the outcome of u depends on.
-func (p *planner) key(version string, u *unit) string {
-	h := sha256.New()
-	line := func(parts ...string) {
-		for _, s := range parts {
-			_, _ = io.WriteString(h, s) // a hash never errs
-			_, _ = h.Write([]byte{0})
-		}
-	}
-	line(version, u.dir, u.parent, fmt.Sprint(p.limits))
-	for _, name := range u.files {
-		line(name, p.tree.Files[name].Hash)
-	}
-	return hex.EncodeToString(h.Sum(nil))
-}
-
-// hashSchema identifies the rules of this binary.
-func hashSchema() string {
-	return resultVersion + " " + string(schema.DigestOf(schemacue.Files()))
 }

@@ -127,6 +127,8 @@ func boundsText(r *valid.Rule) string {
 	switch r.Type {
 	case valid.Struct, valid.Bool:
 		return ""
+	case valid.Time:
+		return fmt.Sprintf("years %d to %d", r.Min, r.Max)
 	case valid.Enum:
 		return list
 	case valid.Priority:

@@ -9,7 +9,6 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"cuelang.org/go/cue/ast"
 	"cuelang.org/go/cue/parser"
 
 	"github.com/musterhq/muster/schema"
@@ -18,65 +17,71 @@ import (
 // header is what the parent knows of a file: what is needed to say which other
 // files its package depends on. The rest of the file is for the child.
 type header struct {
-	pkg     string   // "" if there is no package clause, or none can be read
-	imports []string // import paths, as written
-	embeds  bool     // the file may embed others
+	pkg     string // "" if there is no package clause, or none can be read
+	imports []importSpec
+	embeds  bool // the file may embed others
 	err     *schema.Diagnostic
 }
 
 // scan reads the header of a file. Its diagnostic has no path yet, since the
 // same content may stand in several files.
-func scan(data []byte, limit int) (h header) {
-	fail := func(line int, message, hint string) header {
-		return header{err: &schema.Diagnostic{
-			Severity: schema.Error, Position: schema.Position{Line: line, Column: 1}, Message: message, Hint: hint,
-		}}
-	}
-	if len(data) > limit {
-		return fail(1, fmt.Sprintf("the file has %d bytes, more than %d", len(data), limit), "split it")
-	}
-	if !utf8.Valid(data) {
-		valid := len(data) - len(bytes.TrimLeftFunc(data, func(r rune) bool { return r != utf8.RuneError }))
-		return fail(1+bytes.Count(data[:valid], []byte("\n")), "the file is not valid UTF-8", "")
+func scan(data []byte, limit int) (h *header) {
+	if d := scanText(data, limit); d != nil {
+		return &header{err: d}
 	}
 	defer func() {
 		if p := recover(); p != nil {
-			h = fail(1, fmt.Sprintf("the file cannot be read: %v", p), "")
+			h = &header{err: fault(1, 1, fmt.Sprintf("the file cannot be read: %v", p), "")}
 		}
 	}()
 	f, err := parser.ParseFile("-", data, parser.ImportsOnly)
 	if f == nil {
-		return fail(1, fmt.Sprintf("the file cannot be read: %v", err), "")
+		return &header{err: fault(1, 1, fmt.Sprintf("the file cannot be read: %v", err), "")}
 	}
-	h.pkg = f.PackageName()
+	h = &header{pkg: f.PackageName()}
 	for spec := range f.ImportSpecs() {
 		if p, err := strconv.Unquote(spec.Path.Value); err == nil {
-			h.imports = append(h.imports, p)
+			h.imports = append(h.imports, importSpec{p, spec.Path.Pos().Line(), spec.Path.Pos().Column()})
 		}
 	}
 	h.embeds = bytes.Contains(data, []byte("@embed")) || bytes.Contains(data, []byte("@extern"))
 	if h.pkg == "" && err == nil {
-		return fail(1, "the file has no package clause, so CUE would ignore it", "begin it with the line: package "+packageHint)
+		h.err = fault(1, 1, "the file has no package clause, so CUE would ignore it", "begin it with the line: package "+packageHint)
 	}
 	return h
 }
 
+// scanText returns what is wrong with the bytes of a file.
+func scanText(data []byte, limit int) *schema.Diagnostic {
+	if len(data) > limit {
+		return fault(1, 1, fmt.Sprintf("the file has %d bytes, more than %d", len(data), limit), "split it")
+	}
+	line, start := 1, 0
+	for i := 0; i < len(data); {
+		if data[i] < utf8.RuneSelf {
+			if data[i] == '\n' {
+				line, start = line+1, i+1
+			}
+			i++
+			continue
+		}
+		r, n := utf8.DecodeRune(data[i:])
+		if r == utf8.RuneError && n == 1 {
+			return fault(line, i-start+1, "the file is not valid UTF-8", "save it as UTF-8")
+		}
+		i += n
+	}
+	return nil
+}
+
+func fault(line, column int, message, hint string) *schema.Diagnostic {
+	return &schema.Diagnostic{
+		Severity: schema.Error, Position: schema.Position{Line: line, Column: column}, Message: message, Hint: hint,
+	}
+}
+
 // packageHint is replaced by a name that suits the directory.
 const packageHint = "NAME"
-
-// importDir returns the directory that an import path means within the module,
-// false if it is outside.
-func importDir(module, p string) (string, bool) {
-	ip := ast.ParseImportPath(p)
-	if ip.Path == module {
-		return ".", true
-	}
-	rest, ok := strings.CutPrefix(ip.Path, module+"/")
-	if !ok {
-		return "", false
-	}
-	return path.Clean(rest), true
-}
 
 // badPath says what is wrong with the path of a file, "" if nothing is.
 func badPath(p string) string {

@@ -60,7 +60,7 @@ func startWorker(ctx context.Context, exe string, args []string, dir string) (*w
 	release := w.killAfter(startTimeout)
 	defer release()
 	var greeting string
-	if err := readFrame(w.out, 1<<10, &greeting); err != nil || greeting != protocol {
+	if _, err := readFrame(w.out, 1<<10, &greeting); err != nil || greeting != protocol {
 		w.kill()
 		return nil, fmt.Errorf("start compile child %s %s: it did not greet: %w: %s",
 			exe, strings.Join(args, " "), cmp.Or(ctx.Err(), err, errGreeting), w.stderr)
@@ -74,9 +74,9 @@ func (w *worker) do(ctx context.Context, req request) (resp response, died *deat
 	// The child keeps its own time; the parent's is for a child that cannot.
 	release := w.killAfter(req.Limits.Wall + 5*time.Second)
 	defer release()
-	err = writeFrame(w.in, req)
+	err = writeRequest(w.in, req)
 	if err == nil {
-		err = readFrame(w.out, req.Limits.frameBytes(), &resp)
+		resp, err = readResponse(w.out, req.Limits.frameBytes())
 	}
 	if err == nil {
 		return resp, nil, nil

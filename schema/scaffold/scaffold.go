@@ -4,12 +4,10 @@ import (
 	"embed"
 	"fmt"
 	"io/fs"
-	"path"
 	"regexp"
 	"strings"
 
 	"github.com/musterhq/muster/schema"
-	schemacue "github.com/musterhq/muster/schema/cue"
 )
 
 //go:embed all:files
@@ -30,7 +28,7 @@ func Files(module, cell string) (map[string][]byte, error) {
 	if err := schema.CheckName(cell); err != nil {
 		return nil, fmt.Errorf("cell: %w", err)
 	}
-	fill := strings.NewReplacer("MODULE", module, "CELL", cell)
+	fill := strings.NewReplacer("__MODULE__", module, "__CELL__", cell)
 	out := map[string][]byte{}
 	err := fs.WalkDir(files, "files", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -46,8 +44,16 @@ func Files(module, cell string) (map[string][]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read embedded files: %w", err)
 	}
-	for name, b := range schemacue.Files() {
-		out[path.Join("muster", name)] = b
+	for name, b := range Definitions() {
+		out[name] = b
 	}
 	return out, nil
+}
+
+// Mode returns the permissions of a file of Files: scripts can be executed.
+func Mode(name string) fs.FileMode {
+	if strings.HasPrefix(name, ".githooks/") || strings.HasPrefix(name, ".ci/") {
+		return 0o755
+	}
+	return 0o644
 }

@@ -81,6 +81,8 @@ func Object(kind schema.Kind, name string, data any) (map[string]any, []Problem)
 			c.where(out)
 		}
 		c.job(out)
+	case ok && kind == schema.KindQuota:
+		c.quota(out)
 	case kind == schema.KindPriority:
 		c.priorityName(name)
 	}
@@ -156,6 +158,10 @@ func (c *check) value(path []string, r *Rule, v any) any {
 			c.text(path, r, s)
 			return v
 		}
+	case Time:
+		if s, ok := v.(string); ok {
+			return c.time(path, r, s)
+		}
 	}
 	c.add(Problem{Path: path, Message: "is " + describe(v), Expected: r.String(), Hint: typeHint(r, v)})
 	return v
@@ -194,6 +200,12 @@ func (c *check) unknown(path []string, r *Rule) {
 	p := Problem{Path: path, Key: true}
 	if slices.Contains(r.Later, name) {
 		p.Message = fmt.Sprintf("field %q is not supported yet", name)
+		c.add(p)
+		return
+	}
+	if why, ok := r.Never[name]; ok {
+		p.Message = why
+		p.Hint = fmt.Sprintf("remove the field %q", name)
 		c.add(p)
 		return
 	}
@@ -272,6 +284,10 @@ func (c *check) integer(path []string, r *Rule, n json.Number) {
 }
 
 func (c *check) word(path []string, r *Rule, s string) {
+	if why, ok := r.Never[s]; ok {
+		c.add(Problem{Path: path, Message: why, Expected: r.String()})
+		return
+	}
 	if !slices.Contains(r.Words, s) {
 		c.add(Problem{Path: path, Message: fmt.Sprintf("unknown value %q", short(s)), Expected: r.String(), Hint: didYouMean(s, r.Words, r.Alias)})
 	}
@@ -370,7 +386,7 @@ func (r *Rule) String() string {
 	switch r.Type {
 	case Int:
 		s := fmt.Sprintf("an integer from %s to %s", amount(r.Unit, r.Min), amount(r.Unit, r.Max))
-		if r.Unit == Bytes || r.Unit == Seconds {
+		if r.Unit == Bytes || r.Unit == Seconds || r.Unit == Percent {
 			s += " (" + string(r.Unit) + ")"
 		}
 		return s
@@ -387,6 +403,8 @@ func (r *Rule) String() string {
 		return "a list of " + r.Elem.plural()
 	case Map:
 		return "a struct of " + r.Elem.plural()
+	case Time:
+		return `a time of RFC 3339, such as "2027-03-31T00:00:00Z"`
 	case Struct:
 		names := make([]string, len(r.Fields))
 		for i, f := range r.Fields {

@@ -118,6 +118,9 @@ func typeHint(r *Rule, v any) string {
 		if r.Type == List && r.Elem.Type != Struct {
 			return fmt.Sprintf("write a list: [%q]", v)
 		}
+		if r.Type == Struct && len(r.Fields) == 1 && r.Fields[0].Rule.Type == Int {
+			return fmt.Sprintf("did you mean {%s: %s}?", r.Fields[0].Name, short(v.String()))
+		}
 	case bool:
 		if r.Type == String {
 			return fmt.Sprintf("write it as a string: %q", strconv.FormatBool(v))

@@ -15,6 +15,7 @@ const (
 	List     Type = "list"
 	Map      Type = "map"    // keys are free within Rule.Key
 	Struct   Type = "struct" // keys are Rule.Fields
+	Time     Type = "time"   // RFC 3339, of the years Rule.Min to Rule.Max
 )
 
 // Unit says what an integer counts, for the hints.
@@ -26,6 +27,7 @@ const (
 	Milli   Unit = "cpuMilli" // thousandths of a core
 	Bytes   Unit = "bytes"
 	Seconds Unit = "seconds"
+	Percent Unit = "percent"
 )
 
 // Rule says which values are valid.
@@ -52,6 +54,9 @@ type Rule struct {
 	// Later are fields of a Struct that have a meaning which the cell does
 	// not have yet.
 	Later []string
+	// Never maps fields of a Struct, and words of an Enum, that one could
+	// expect to the reason why there are none.
+	Never map[string]string
 	// Alias maps what users of other systems write, as a field of a Struct or
 	// as the word of an Enum, to what stands for it here.
 	Alias map[string]string

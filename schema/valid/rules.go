@@ -22,6 +22,10 @@ const (
 	maxQuotaMilli = 1_000_000_000_000 // a thousand million cores
 	maxQuotaBytes = 1 << 60
 	maxQuotaTasks = 1_000_000_000
+	maxQuotaJobs  = 1_000_000
+	maxOversell   = 10_000 // percent
+	minYear       = 1970
+	maxYear       = 9999 // RFC 3339 §5.6 has four digits
 	maxSeconds    = 3600
 	maxArgs       = 1000
 	maxArgBytes   = 64 << 10 // Linux takes 128 KiB for one string
@@ -83,13 +87,36 @@ func words[T ~string](w ...T) *Rule {
 
 var bandRule = words(schema.Bands()...)
 
+// soldBandRule is the bands that quota is for.
+var soldBandRule = &Rule{
+	Type: Enum, Words: bandRule.Words[1:],
+	Never: map[string]string{string(schema.BandFree): "band free needs no quota"},
+}
+
+var timeRule = &Rule{Type: Time, Min: minYear, Max: maxYear}
+
 var nameRule = &Rule{Type: String, Min: 1, Max: schema.MaxNameLen, Match: matchName}
 
 var cellRule = &Rule{
+	Type: Struct,
+	Fields: []Field{
+		{Name: "quota", Rule: words("on", "off"), Default: "on"},
+		{Name: "oversellPercent", Rule: oversellRule},
+	},
+	Alias: map[string]string{
+		"oversell": "oversellPercent", "overcommit": "oversellPercent", "quotas": "quota", "machines": "objects of kind machine",
+		"nodes": "objects of kind machine", "priorities": "objects of kind priority",
+	},
+}
+
+var oversellRule = &Rule{
 	Type:   Struct,
-	Fields: []Field{{Name: "quota", Rule: words("on", "off"), Default: "on"}},
-	Later:  []string{"oversell"},
-	Alias:  map[string]string{"machines": "objects of kind machine", "nodes": "objects of kind machine", "priorities": "objects of kind priority"},
+	Fields: []Field{{Name: "batch", Rule: integer(Percent, 100, maxOversell)}},
+	Never: map[string]string{
+		"free":       "band free needs no quota, so there is none to oversell",
+		"production": "quota at production is never oversold",
+		"monitoring": "quota at monitoring is never oversold",
+	},
 }
 
 var machineRule = &Rule{
@@ -124,7 +151,7 @@ var tenantRule = &Rule{
 		}},
 		{Name: "users", Default: []any{}, Rule: &Rule{Type: List, Max: maxList, Unique: true, Elem: nameRule}},
 		{Name: "capabilities", Default: []any{}, Rule: &Rule{
-			Type: List, Max: maxList, Unique: true, Elem: words(schema.CapabilityAdmin),
+			Type: List, Max: maxList, Unique: true, Elem: words(schema.CapabilityAdmin, schema.CapabilityMonitoring),
 		}},
 	},
 	Alias: map[string]string{"path": "paths", "user": "users", "owners": "users", "members": "users", "roles": "capabilities"},
@@ -135,16 +162,23 @@ var quotaRule = &Rule{
 	Fields: []Field{
 		{Name: "user", Rule: nameRule, Required: true},
 		{Name: "cell", Rule: nameRule, Required: true},
-		{Name: "band", Rule: bandRule, Required: true},
+		{Name: "band", Rule: soldBandRule, Required: true},
 		{Name: "cpuMilli", Rule: integer(Milli, 0, maxQuotaMilli), Default: num(0)},
 		{Name: "ramBytes", Rule: integer(Bytes, 0, maxQuotaBytes), Default: num(0)},
 		{Name: "diskBytes", Rule: integer(Bytes, 0, maxQuotaBytes), Default: num(0)},
 		{Name: "tasks", Rule: integer(Count, 0, maxQuotaTasks), Default: num(0)},
+		{Name: "jobs", Rule: integer(Count, 0, maxQuotaJobs)},
+		{Name: "from", Rule: timeRule},
+		{Name: "until", Rule: timeRule},
 	},
-	Later: []string{"from", "until", "jobs", "oversell"},
+	Never: map[string]string{
+		"oversell": "a cell says how much quota may be sold, in its oversellPercent", "oversellPercent": "a cell says how much quota may be sold, in its own oversellPercent",
+	},
 	Alias: map[string]string{
 		"cpu": "cpuMilli", "memory": "ramBytes", "mem": "ramBytes", "ram": "ramBytes", "disk": "diskBytes",
 		"priority": "band", "owner": "user", "tenant": "user", "pods": "tasks",
+		"start": "from", "begin": "from", "since": "from", "notBefore": "from",
+		"end": "until", "expires": "until", "expiry": "until", "to": "until", "notAfter": "until",
 	},
 }
 

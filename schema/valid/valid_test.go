@@ -92,7 +92,12 @@ func TestProblems(t *testing.T) {
 		{schema.KindPriority, `{"value":-1}`, "value", "out of range", 1},
 		{schema.KindTenant, `{"paths":["../x"]}`, "paths.0", "invalid value", 1},
 		{schema.KindTenant, `{"paths":["."]}`, "", "", 0},
-		{schema.KindQuota, `{"user":"a","cell":"c","band":"free","ramBytes":9223372036854775808}`, "ramBytes", "out of range", 1},
+		{schema.KindQuota, `{"user":"a","cell":"c","band":"batch","ramBytes":9223372036854775808}`, "ramBytes", "out of range", 1},
+		{schema.KindQuota, `{"user":"a","cell":"c","band":"batch","from":"2027-01-01T00:00:00Z","until":"2027-01-01T01:00:00+01:00"}`, "until", "is not after from", 1},
+		{schema.KindQuota, `{"user":"a","cell":"c","band":"batch","from":"2027-01-01t00:00:00z"}`, "from", "invalid value", 1},
+		{schema.KindQuota, `{"user":"a","cell":"c","band":"batch","from":"0000-01-01T00:00:00+01:00"}`, "from", "out of range", 1},
+		{schema.KindQuota, `{"user":"a","cell":"c","band":"batch","until":"9999-12-31T23:59:59-01:00"}`, "until", "out of range", 1},
+		{schema.KindQuota, `{"user":"a","cell":"c","band":"batch","until":1800000000}`, "until", "is the number 1800000000", 1},
 		{"pod", `{}`, "", `unknown kind "pod"`, 1},
 	} {
 		_, problems := valid.Object(c.kind, "x", parse(t, c.data))
@@ -141,7 +146,7 @@ func FuzzObject(f *testing.F) {
 	f.Add("job", "web", good)
 	f.Add("cell", "local", `{"quota":"off"}`)
 	f.Add("tenant", "a", `{"paths":["a","b/c"],"users":["x"],"capabilities":["admin"]}`)
-	f.Add("quota", "q", `{"user":"a","cell":"c","band":"free","cpuMilli":5}`)
+	f.Add("quota", "q", `{"user":"a","cell":"c","band":"batch","cpuMilli":5,"jobs":0,"from":"2027-01-01T00:00:00+01:00","until":"2027-01-01T00:00:00Z"}`)
 	f.Add("job", "web", `{"user":"a","cell":"c","priority":"urgent","annotations":{"a":"b\nc"},"task":{"process":{"command":["x"]}}}`)
 	f.Add("machine", "m-1", `{"cell":"c","labels":{"rack":"r"},"cordon":true}`)
 	f.Add("priority", "250", `{"value":250}`)

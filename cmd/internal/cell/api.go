@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/musterhq/muster/reconciler/events"
-	"github.com/musterhq/muster/reconciler/git"
 	"github.com/musterhq/muster/reconciler/link"
 	"github.com/musterhq/muster/reconciler/loop"
 	"github.com/musterhq/muster/schema"
@@ -28,14 +27,6 @@ func (c apiCell) Locate(ctx context.Context, task schema.TaskName) (string, erro
 		return "", err
 	}
 	return records[0].Machine, nil
-}
-
-// source is a git repository as the loop wants to see it.
-type source struct{ *git.Repo }
-
-// Run follows the repository's head.
-func (s source) Run(ctx context.Context, seen func(commit string, trouble error)) error {
-	return s.Repo.Run(ctx, func(h git.Head) { seen(h.Commit, h.Err) })
 }
 
 // pusher breaks the circle between the loop, which pushes views, and the link,

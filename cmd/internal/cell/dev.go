@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/musterhq/muster/reconciler/git"
 )
@@ -46,9 +47,17 @@ func RunDev(ctx context.Context, cfg DevConfig) error {
 	if err != nil {
 		return err
 	}
+	if cfg.Master.Worktree {
+		if err := checkApart(cfg.Master.Repo, dir); err != nil {
+			return err
+		}
+	}
 	// Asked before a directory is made for it.
-	if _, err := git.Open(ctx, git.Config{URL: cfg.Master.Repo, Branch: cfg.Master.Branch, Dir: dir, Log: cfg.Master.Log}); err != nil {
-		return &InputError{err}
+	if _, err := cfg.Master.openRepository(ctx, dir); err != nil {
+		return err
+	}
+	if err := checkSocketPath(socketPath(dir), "set TMPDIR, or give --data-dir, to a directory with a shorter path"); err != nil {
+		return err
 	}
 	_, missing := os.Stat(dir)
 	if err := os.MkdirAll(dir, 0o711); err != nil { //nolint:gosec // tasks of other users run below it
@@ -91,6 +100,28 @@ func runDev(ctx context.Context, cfg DevConfig, dir string) error {
 	return errors.Join(err, removeSocketDir(cfg.Master.Link))
 }
 
+// checkApart errs when the state's directory is among the files that a work tree
+// is followed for: each write there would be a save.
+func checkApart(tree, dir string) error {
+	abs, err := filepath.Abs(tree)
+	if err != nil {
+		return err
+	}
+	rel, err := filepath.Rel(abs, dir)
+	if err != nil || !filepath.IsLocal(rel) || rel != "." && strings.Contains("/"+rel, "/.") {
+		return nil //nolint:nilerr // no way from one to the other
+	}
+	return inputError("name a directory outside, or a hidden one", "--data-dir %s is in the work tree %s, where every change is a save", dir, abs)
+}
+
+// checkSocketPath errs when no socket can be at path; the hint says what to do.
+func checkSocketPath(path, hint string) error {
+	if len(path) <= maxSocketPath {
+		return nil
+	}
+	return inputError(hint, "the path of the agent's socket, %s, has %d bytes, and a socket's has at most %d", path, len(path), maxSocketPath)
+}
+
 // socketPath returns where the agent link's socket is: below the state, or in
 // the system's temporary directory if that path is too long.
 func socketPath(dir string) string {
@@ -109,12 +140,16 @@ func removeSocketDir(socket string) error {
 	return err
 }
 
-// devDir returns the directory of the state of a repository's cell. Tasks run
-// as other users when muster runs as root, and those may not enter root's home.
+// devDir returns the directory of the state of a repository's cell: of a
+// directory a function of its path, of a URL one of what it says. Tasks run as
+// other users when muster runs as root, and those may not enter root's home.
 func devDir(repo string) (string, error) {
-	abs, err := filepath.Abs(repo)
-	if err != nil {
-		return "", err
+	name := git.Redact(repo)
+	if !git.IsRemote(repo) {
+		var err error
+		if name, err = filepath.Abs(strings.TrimPrefix(strings.TrimPrefix(repo, "file://"), "localhost")); err != nil {
+			return "", err
+		}
 	}
 	base := "/var/lib/muster"
 	if os.Geteuid() != 0 {
@@ -127,7 +162,21 @@ func devDir(repo string) (string, error) {
 		}
 		base = filepath.Join(base, "muster")
 	}
-	return filepath.Join(base, "dev", filepath.Base(abs)+"-"+digest(abs)), nil
+	return filepath.Join(base, "dev", baseName(name)+"-"+digest(name)), nil
+}
+
+// baseName returns the last element of a path or URL, without what a file's
+// name cannot or should not have.
+func baseName(name string) string {
+	const most = 40
+	base := name[strings.LastIndexAny(strings.TrimRight(name, "/"), "/:")+1:]
+	base = strings.Map(func(r rune) rune {
+		if r == '-' || r == '_' || r == '.' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
+			return r
+		}
+		return -1
+	}, base)
+	return strings.TrimLeft(base[:min(len(base), most)], ".")
 }
 
 func digest(s string) string {

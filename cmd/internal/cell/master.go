@@ -27,9 +27,13 @@ import (
 type MasterConfig struct {
 	// Cell is the name of the cell, or "" to take that of the data directory,
 	// or else the only one that the repository declares.
-	Cell    string
-	Repo    string // URL or path of the config repository
-	Branch  string // "" is the repository's own default
+	Cell   string
+	Repo   string // URL or path of the config repository
+	Branch string // "" is the repository's own default
+	// Worktree follows the files of the directory Repo, not its commits.
+	Worktree bool
+	// Auth is for a repository that is asked over a network.
+	Auth    git.Auth
 	DataDir string // made with mode 0700 if it is not there
 	Listen  string // loopback address of API and metrics
 	Link    string // path of the unix socket of the agent link; "" is link/agent.sock in DataDir
@@ -45,7 +49,7 @@ type MasterConfig struct {
 type master struct {
 	cfg      MasterConfig
 	cell     string
-	repo     *git.Repo
+	repo     repository
 	compiler *compile.Compiler
 	store    *store.Store
 	events   *events.Log
@@ -91,8 +95,14 @@ func (m *master) open(ctx context.Context) error {
 	if m.api, err = web.Listen(cfg.Listen); err != nil {
 		return &InputError{err}
 	}
-	if m.repo, err = git.Open(ctx, git.Config{URL: cfg.Repo, Branch: cfg.Branch, Dir: filepath.Join(cfg.DataDir, "git"), Poll: cfg.Poll, Log: cfg.Log}); err != nil {
-		return &InputError{err}
+	if m.repo, err = cfg.openRepository(ctx, filepath.Join(cfg.DataDir, "git")); err != nil {
+		return err
+	}
+	if cfg.Link == "" {
+		cfg.Link = filepath.Join(cfg.DataDir, "link", "agent.sock")
+	}
+	if err := checkSocketPath(cfg.Link, "give --link FILE with a shorter path"); err != nil {
+		return err
 	}
 	if err := os.MkdirAll(cfg.DataDir, 0o700); err != nil {
 		return err
@@ -109,9 +119,6 @@ func (m *master) open(ctx context.Context) error {
 	}
 	if m.events, err = events.Open(events.Config{Dir: filepath.Join(cfg.DataDir, "events"), Log: cfg.Log}); err != nil {
 		return err
-	}
-	if cfg.Link == "" {
-		cfg.Link = filepath.Join(cfg.DataDir, "link", "agent.sock")
 	}
 	m.agents, err = link.ListenUnix(cfg.Link)
 	return err
@@ -145,7 +152,7 @@ func (m *master) run(ctx context.Context) error {
 	g.Go(func() error { return m.web.Serve(ctx, m.api) })
 	g.Go(func() error { return m.events.Run(ctx) })
 	g.Go(func() error {
-		return loop.Follower{Source: source{m.repo}, Compiler: m.compiler, Loop: m.loop, Log: m.cfg.Log}.Run(ctx)
+		return loop.Follower{Source: m.repo, Compiler: m.compiler, Loop: m.loop, Log: m.cfg.Log}.Run(ctx)
 	})
 	g.Go(func() error {
 		select {

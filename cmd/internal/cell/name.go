@@ -46,9 +46,9 @@ func (m *master) findCell(ctx context.Context) (string, error) {
 	case 1:
 		return cells[0], nil
 	case 0:
-		return "", inputError("declare one in cells/, or give --cell NAME; `muster validate` tells whether something does not compile", "repository %s declares no cell", m.cfg.Repo)
+		return "", inputError("declare one in cells/, or give --cell NAME; `muster validate` tells whether something does not compile", "repository %s declares no cell", m.repo.Name())
 	}
-	return "", inputError("give --cell NAME", "repository %s declares %d cells: %s", m.cfg.Repo, len(cells), strings.Join(cells, ", "))
+	return "", inputError("give --cell NAME", "repository %s declares %d cells: %s", m.repo.Name(), len(cells), strings.Join(cells, ", "))
 }
 
 // declaredCells compiles the repository's head and returns the names of the
@@ -66,7 +66,7 @@ func (m *master) declaredCells(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	objects, _ := reconciler.Check(c)
+	objects, _ := reconciler.Take(c)
 	names := make([]string, 0, len(objects.Cells))
 	for _, cell := range objects.Cells {
 		names = append(names, cell.Name)

@@ -39,15 +39,28 @@ type cell struct {
 	dir  string // everything of it, and in the command line or environment of all its processes
 	bin  string
 	repo string
+	// follows is what the master is told of its repository, and state the
+	// agent's state directory.
+	follows []string
+	state   string
 
 	master, agent *daemon
 	api           *client.Client
 	url           string // of api
 }
 
-// newCell starts a cell without jobs and takes everything away at the end of
-// the test, however that ends.
+// newCell starts a cell without jobs.
 func newCell(t *testing.T) *cell {
+	t.Helper()
+	c := prepare(t)
+	c.initRepo()
+	c.begin()
+	return c
+}
+
+// prepare makes the directory of a cell of which nothing runs yet, and takes
+// everything away at the end of the test, however that ends.
+func prepare(t *testing.T) *cell {
 	t.Helper()
 	bin := binaries.Dir(t)
 	// Tasks run as other users, who must be able to pass: t.TempDir is closed
@@ -59,15 +72,27 @@ func newCell(t *testing.T) *cell {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &cell{t: t, dir: dir, bin: bin, repo: filepath.Join(dir, "config")}
+	c := &cell{t: t, dir: dir, bin: bin, repo: filepath.Join(dir, "config"), state: filepath.Join(dir, "agent")}
+	c.follows = []string{"--repo", c.repo}
 	t.Cleanup(c.close)
 	c.must(os.Chmod(dir, 0o711))
 	c.must(os.WriteFile(c.path("task.sh"), []byte(script), 0o755))
 	c.must(os.Mkdir(c.path("books"), 0o755))
 	c.must(os.Chmod(c.path("books"), 0o777)) // tasks of any user write there, whatever the umask
-	c.initRepo()
+	return c
+}
+
+// begin starts the cell.
+func (c *cell) begin() {
+	c.t.Helper()
 	c.startMaster()
 	c.startAgent()
+	c.joined()
+}
+
+// joined waits for the agent.
+func (c *cell) joined() {
+	c.t.Helper()
 	c.until("the agent joins", func(s *reconciler.Status) string {
 		for _, m := range s.Machines {
 			if m.Health == string(reconciler.HealthUp) {
@@ -76,7 +101,6 @@ func newCell(t *testing.T) *cell {
 		}
 		return "no machine is up"
 	})
-	return c
 }
 
 func (c *cell) path(elem ...string) string {
@@ -114,8 +138,10 @@ func (c *cell) commit(message string, files map[string][]byte) string {
 
 func (c *cell) startMaster() {
 	c.t.Helper()
-	m, err := launch(c.path("master.log"), filepath.Join(c.bin, "muster"), "master",
-		"--cell", cellName, "--repo", c.repo, "--data-dir", c.path("master"), "--link", c.path("link", "agent.sock"))
+	m, err := launch(c.path("master.log"), filepath.Join(c.bin, "muster"), append([]string{
+		"master",
+		"--cell", cellName, "--data-dir", c.path("master"), "--link", c.path("link", "agent.sock"),
+	}, c.follows...)...)
 	c.must(err)
 	c.master = m
 }
@@ -142,7 +168,7 @@ func (c *cell) connect() error {
 func (c *cell) startAgent() {
 	c.t.Helper()
 	a, err := launch(c.path("agent.log"), filepath.Join(c.bin, "muster-agent"),
-		"--cell", cellName, "--master", "unix:"+c.path("link", "agent.sock"), "--name", machine, "--state-dir", c.path("agent"))
+		"--cell", cellName, "--master", "unix:"+c.path("link", "agent.sock"), "--name", machine, "--state-dir", c.state)
 	c.must(err)
 	c.agent = a
 }
@@ -234,7 +260,7 @@ func (c *cell) leftovers() error {
 // cgroup is the name of the cgroup that the agent makes, a function of its
 // state directory; see package runtime.
 func (c *cell) cgroup() string {
-	sum := sha256.Sum256([]byte(c.path("agent")))
+	sum := sha256.Sum256([]byte(c.state))
 	return "muster-" + hex.EncodeToString(sum[:4])
 }
 

@@ -2,6 +2,7 @@ package readme
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,26 +16,37 @@ type block struct {
 	fails    int    // exit status of the last command
 	by       string
 	text     string
+	shows    []string // lines that its output has, in this order
 }
 
 // parse returns the shell blocks of a Markdown file. It errs when a block does
-// not say how it is tested, or says it in words that are not known.
+// not say how it is tested, or says it in words that are not known, and when a
+// block of text shows the output of nothing.
 func parse(markdown string) ([]block, error) {
 	var out []block
-	var b *block
-	fence := "" // of the block that is open
+	var b *block     // that is open
+	var shows *block // whose output the open block has
+	fence := ""      // of the open block
 	for i, line := range strings.Split(markdown, "\n") {
 		ticks := line[:len(line)-len(strings.TrimLeft(line, "`"))]
 		switch {
 		case fence != "" && line == fence:
-			fence, b = "", nil
+			fence, b, shows = "", nil, nil
+		case b != nil:
+			b.text += line + "\n"
+		case shows != nil:
+			shows.shows = append(shows.shows, line)
 		case fence != "":
-			if b != nil {
-				b.text += line + "\n"
-			}
 		case len(ticks) >= 3:
 			fence = ticks
 			info := strings.Fields(line[len(ticks):])
+			if slices.Equal(info, []string{"text", "shows"}) {
+				if len(out) == 0 || out[len(out)-1].terminal != "" {
+					return nil, fmt.Errorf("line %d: no block of commands is before it", i+1)
+				}
+				shows = &out[len(out)-1]
+				continue
+			}
 			if len(info) == 0 || !slices.Contains([]string{"sh", "bash", "shell", "console"}, info[0]) {
 				continue
 			}
@@ -86,4 +98,24 @@ func newBlock(info []string) (block, error) {
 		return block{}, fmt.Errorf("a terminal ends with SIGINT, so fails= means nothing")
 	}
 	return b, nil
+}
+
+// missing returns the first of the lines that output does not have after those
+// before it, "" if it has all. What is … in a line may be anything, and columns
+// may be of any width.
+func missing(lines []string, output string) string {
+	rest := strings.Split(output, "\n")
+	for _, want := range lines {
+		var words []string
+		for word := range strings.FieldsSeq(want) {
+			words = append(words, strings.ReplaceAll(regexp.QuoteMeta(word), "…", ".*"))
+		}
+		re := regexp.MustCompile(`^\s*` + strings.Join(words, `\s+`) + `\s*$`)
+		i := slices.IndexFunc(rest, re.MatchString)
+		if i < 0 {
+			return want
+		}
+		rest = rest[i+1:]
+	}
+	return ""
 }

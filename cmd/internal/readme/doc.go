@@ -1,20 +1,28 @@
-// Package readme runs the commands of the README, so that what a newcomer types
-// first is what works.
+// Package readme runs the commands of the README and of the pages of the
+// examples, so that what a newcomer types first is what works.
 //
-// In: README.md and the source tree. Out: a test failure that names the line of
-// the block that did not hold. Each fenced block of the language sh says in its
-// info string how it is tested:
+// In: README.md, examples and the source tree. Out: a test failure that names
+// the line of the block that did not hold. Each fenced block of the language sh
+// says in its info string how it is tested:
 //
 //	sh test=NAME                 run in the shell of tour NAME, in order
 //	sh test=NAME fails=N         run likewise; its last command exits with N
 //	sh test=NAME terminal=OTHER  run beside the tour until the tour has ended
 //	sh by=WHAT                   run elsewhere: make-check
+//	text shows                   lines that the output of the block of commands
+//	                             before it has, in this order; … is anything
 //
-// A block without either fails the test. A tour has a home directory of its
-// own, a fresh environment and the binaries in bin/ of its first working
-// directory. A terminal's first line is waited for; a port at its end takes the
-// place of PORT in later blocks. When the tour has ended, its terminals get
-// SIGINT and have to exit with 0.
+// A block of commands without either fails the test. A tour has a home directory
+// of its own and a fresh environment. The README's has the binaries in bin/ of its
+// first working directory; that of an example has them in its PATH, and the example
+// in examples/ of its first working directory. A terminal's first line is waited
+// for; a port at its end takes the place of PORT in later blocks, until the next
+// terminal's. When the tour has ended, its terminals get SIGINT and have to exit
+// with 0.
+//
+// An example is checked by the real cue command too, and its definitions are held
+// to those of this source. Programs that a machine need not have are stood in for
+// by those of testdata/bin; the page of the example says so.
 //
 // The package has no code outside its tests, and leaves nothing behind.
 package readme

@@ -33,7 +33,7 @@ func TestReadme(t *testing.T) {
 	}
 	for name, blocks := range tours {
 		t.Run(name, func(t *testing.T) {
-			if err := run(t.Context(), dir, home, blocks); err != nil {
+			if err := (&tour{dir: dir, home: home}).run(t.Context(), blocks); err != nil {
 				t.Errorf("README.md: %v", err)
 			}
 		})

@@ -12,12 +12,13 @@ import (
 func TestParse(t *testing.T) {
 	t.Parallel()
 	const page = "text\n```sh test=a\none\n```\n```go\nx\n```\n````sh test=a fails=2\n```\ntwo\n````\n" +
-		"```sh test=a terminal=cell\nthree\n```\n```sh by=make-check\nfour\n```\n"
+		"```sh test=a terminal=cell\nthree\n```\n```sh by=make-check\nfour\n```\n" +
+		"```text shows\nfive\n six …\n```\n```text\nseven\n```\n"
 	want := []block{
 		{line: 2, tour: "a", text: "one\n"},
 		{line: 8, tour: "a", fails: 2, text: "```\ntwo\n"},
 		{line: 12, tour: "a", terminal: "cell", text: "three\n"},
-		{line: 15, by: "make-check", text: "four\n"},
+		{line: 15, by: "make-check", text: "four\n", shows: []string{"five", " six …"}},
 	}
 	got, err := parse(page)
 	if err != nil {
@@ -31,6 +32,7 @@ func TestParse(t *testing.T) {
 func TestParseErrors(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ page, want string }{
+		"shows nothing":   {"```text shows\nx\n```\n", "line 1: no block of commands is before it"},
 		"nothing runs it": {"```sh\nx\n```\n", "line 1: a shell block says neither"},
 		"unknown word":    {"\n```sh tset=a\nx\n```\n", "line 2: \"tset=a\" is not known"},
 		"no value":        {"```sh test\nx\n```\n", "has no value"},
@@ -62,10 +64,12 @@ func TestRun(t *testing.T) {
 			{text: "mkdir sub; cd sub; export WORD='a b'\n"},
 			{text: "[ \"$(basename \"$PWD\")\" = sub ]; [ \"$WORD\" = 'a b' ]\n"},
 		}},
-		"home is its own":  {blocks: []block{{text: "[ \"$(ls -A ~)\" = '' ]\n"}}},
-		"a command fails":  {blocks: []block{{text: "true\n"}, {line: 9, text: "echo why; false; true\n"}}, want: "line 9: exit status 1, want 0 (exit status 1)\nwhy"},
-		"it has to fail":   {blocks: []block{{fails: 2, text: "exit 2\n"}}},
-		"it does not fail": {blocks: []block{{line: 3, fails: 2, text: "true\n"}}, want: "line 3: exit status 0, want 2"},
+		"home is its own":         {blocks: []block{{text: "[ \"$(ls -A ~)\" = '' ]\n"}}},
+		"a command fails":         {blocks: []block{{text: "true\n"}, {line: 9, text: "echo why; false; true\n"}}, want: "line 9: exit status 1, want 0 (exit status 1)\nwhy"},
+		"it has to fail":          {blocks: []block{{fails: 2, text: "exit 2\n"}}},
+		"it shows":                {blocks: []block{{text: "echo a; echo 'b  .  d'; echo c >&2\n", shows: []string{"a", "b . …", "c"}}}},
+		"it shows something else": {blocks: []block{{line: 7, text: "echo a; echo b.\n", shows: []string{"b.", "a"}}}, want: `line 7: it does not show "a"`},
+		"it does not fail":        {blocks: []block{{line: 3, fails: 2, text: "true\n"}}, want: "line 3: exit status 0, want 2"},
 		"a terminal": {blocks: []block{
 			{text: "export WORD=x\n"},
 			{terminal: "cell", text: "[ \"$WORD\" = x ]\n" + serve},
@@ -82,7 +86,7 @@ func TestRun(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			err := run(t.Context(), t.TempDir(), t.TempDir(), tt.blocks)
+			err := (&tour{dir: t.TempDir(), home: t.TempDir()}).run(t.Context(), tt.blocks)
 			switch {
 			case tt.want == "" && err != nil:
 				t.Error(err)

@@ -17,8 +17,8 @@ import (
 
 // How long a tour, a terminal's first line and a terminal's end may take.
 const (
-	tourTime  = 3 * time.Minute
-	startTime = 30 * time.Second
+	tourTime  = 5 * time.Minute
+	startTime = 60 * time.Second
 	endTime   = 30 * time.Second
 )
 
@@ -26,6 +26,7 @@ const (
 type tour struct {
 	dir       string // where the first block starts
 	home      string
+	bin       string // in the PATH before the system's; "" for none
 	port      string // of the newest terminal
 	terminals []*terminal
 }
@@ -56,12 +57,11 @@ func (o *output) String() string {
 	return o.b.String()
 }
 
-// run runs the blocks of one tour in dir, each after the one before has ended.
+// run runs the blocks of the tour, each after the one before has ended.
 // Its error names the line of the block that did not hold.
-func run(ctx context.Context, dir, home string, blocks []block) error {
+func (t *tour) run(ctx context.Context, blocks []block) error {
 	ctx, cancel := context.WithTimeout(ctx, tourTime)
 	defer cancel()
-	t := &tour{dir: dir, home: home}
 	err := t.blocks(ctx, blocks)
 	for _, term := range t.terminals {
 		err = errors.Join(err, term.end())
@@ -92,7 +92,7 @@ func (t *tour) command(ctx context.Context, text string) *exec.Cmd {
 	c.Dir = t.dir
 	c.Env = []string{
 		"HOME=" + t.home, "TMPDIR=" + os.TempDir(), "LANG=C.UTF-8",
-		"PATH=" + os.Getenv("PATH"), // git and the system's programs
+		"PATH=" + strings.TrimPrefix(t.bin+":"+os.Getenv("PATH"), ":"), // git and the system's programs
 		"GIT_CONFIG_NOSYSTEM=1",
 		"GIT_AUTHOR_NAME=Ada", "GIT_AUTHOR_EMAIL=ada@example.com",
 		"GIT_COMMITTER_NAME=Ada", "GIT_COMMITTER_EMAIL=ada@example.com",
@@ -133,6 +133,9 @@ func (t *tour) shell(ctx context.Context, b block) error {
 	}
 	if status != b.fails {
 		return fmt.Errorf("exit status %d, want %d (%w)\n%s", status, b.fails, err, &out)
+	}
+	if line := missing(b.shows, out.String()); line != "" {
+		return fmt.Errorf("it does not show %q\n%s", line, &out)
 	}
 	return nil
 }

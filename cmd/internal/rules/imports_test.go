@@ -26,6 +26,11 @@ var layers = []layer{
 		"compilation is a function of a commit's files and knows nothing of a running cell",
 	},
 	{
+		"schema/compile/synthetic",
+		[]string{"schema", "schema/cue"},
+		"a repository made for a benchmark holds the definitions",
+	},
+	{
 		"schema/scaffold",
 		[]string{"schema", "schema/cue"},
 		"a new config repository holds the definitions",
@@ -223,7 +228,7 @@ var owners = []owner{
 	},
 	{
 		"github.com/fsnotify/fsnotify",
-		[]string{"reconciler/git", "cmd/muster", "cmd/internal/cell"},
+		[]string{"reconciler/git", "reconciler/worktree"},
 		nil,
 		"only a local repository or work tree is watched",
 	},
@@ -258,6 +263,12 @@ var owners = []owner{
 		"a test library",
 	},
 	{
+		"github.com/rogpeppe/go-internal/diff",
+		[]string{"cmd/muster"},
+		nil,
+		"a difference of texts is for people",
+	},
+	{
 		"github.com/rogpeppe/go-internal",
 		nil,
 		[]string{"cmd/...", "schema/...", "examples/..."},
@@ -268,6 +279,12 @@ var owners = []owner{
 		nil,
 		anywhere,
 		"a form of test data",
+	},
+	{
+		"golang.org/x/crypto/ssh",
+		[]string{"reconciler/git"},
+		nil,
+		"only a config repository is asked over ssh",
 	},
 	{
 		"golang.org/x/sync",

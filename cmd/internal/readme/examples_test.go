@@ -1,0 +1,204 @@
+package readme
+
+import (
+	"bytes"
+	"flag"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/musterhq/muster/cmd/internal/binaries"
+	"github.com/musterhq/muster/cmd/internal/repofiles"
+	"github.com/musterhq/muster/schema/scaffold"
+)
+
+//go:generate go test -count=1 -run ^TestExampleDefinitions$ . -update
+
+var update = flag.Bool("update", false, "write the definitions of the examples")
+
+// examplesDir has the examples, from the module's root.
+const examplesDir = "examples"
+
+// fixedPort is the port that the page of an example may name, where the cell has
+// to be found from the repository. A test takes another.
+const fixedPort = "7420"
+
+// examples returns the names of the examples.
+func examples(t *testing.T) []string {
+	t.Helper()
+	entries, err := os.ReadDir(filepath.Join(root, examplesDir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		if e.IsDir() {
+			names = append(names, e.Name())
+		}
+	}
+	if len(names) < 6 {
+		t.Fatalf("%s has %d examples, want 6 or more", examplesDir, len(names))
+	}
+	return names
+}
+
+// TestExamples types what the pages of the examples say: each runs its cell,
+// changes it by commits, and shows what it says that it shows.
+func TestExamples(t *testing.T) {
+	t.Parallel()
+	bin := binaries.Dir(t)
+	for _, name := range examples(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testExample(t, bin, name)
+		})
+	}
+}
+
+func testExample(t *testing.T, bin, name string) {
+	page, err := os.ReadFile(filepath.Join(root, examplesDir, name, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks, err := parse(string(page))
+	if err != nil {
+		t.Fatalf("README.md: %v", err)
+	}
+	dir := shortDir(t)
+	home := filepath.Join(dir, "home")
+	if err := os.Mkdir(home, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	copied := filepath.Join(dir, examplesDir, name)
+	if err := os.CopyFS(copied, os.DirFS(filepath.Join(root, examplesDir, name))); err != nil {
+		t.Fatal(err)
+	}
+	port := freePort(t)
+	replacePort(t, copied, port)
+	commits := 0
+	for i, b := range blocks {
+		if b.tour != name {
+			t.Errorf("README.md:%d: the block belongs to tour %q, want %q", b.line, b.tour, name)
+		}
+		blocks[i].text = strings.ReplaceAll(b.text, fixedPort, port)
+		commits += strings.Count(b.text, "git commit")
+	}
+	if commits < 2 {
+		t.Error("README.md: the example is not changed by a commit")
+	}
+	tour := &tour{dir: dir, home: home, bin: bin + ":" + standIns(t)}
+	if err := tour.run(t.Context(), blocks); err != nil {
+		t.Errorf("%s/%s/README.md: %v", examplesDir, name, err)
+	}
+}
+
+// freePort returns a port of loopback on which nobody listens.
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
+}
+
+// replacePort puts port in the place of fixedPort in the CUE files below dir.
+func replacePort(t *testing.T, dir, port string) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || filepath.Ext(name) != ".cue" {
+			return err
+		}
+		b, err := os.ReadFile(name)
+		if err != nil || !bytes.Contains(b, []byte(fixedPort)) {
+			return err
+		}
+		return os.WriteFile(name, bytes.ReplaceAll(b, []byte(fixedPort), []byte(port)), 0o644)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// standIns returns a directory of programs for the PATH of a tour that stand in
+// for what need not be installed on the machine of a test. It is readable for
+// tasks of any user.
+func standIns(t *testing.T) string {
+	t.Helper()
+	dir := shortDir(t)
+	if err := os.CopyFS(dir, os.DirFS(filepath.Join("testdata", "bin"))); err != nil {
+		t.Fatal(err)
+	}
+	programs, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range programs {
+		if err := os.Chmod(p, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// TestExampleDefinitions holds the definitions in the examples to those of this
+// binary: an example is copied, and must not begin out of date.
+func TestExampleDefinitions(t *testing.T) {
+	t.Parallel()
+	for _, name := range examples(t) {
+		dir := filepath.Join(root, examplesDir, name)
+		present := map[string][]byte{}
+		paths, err := filepath.Glob(filepath.Join(dir, scaffold.Dir, "*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range paths {
+			b, err := os.ReadFile(p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			present[scaffold.Dir+"/"+filepath.Base(p)] = b
+		}
+		changes := scaffold.Compare(present)
+		if *update {
+			if err := repofiles.Replace(dir, scaffold.Apply(changes)); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		for _, c := range changes {
+			if c.State != scaffold.Current {
+				t.Errorf("%s/%s/%s is %s: run make generate", examplesDir, name, c.Path, c.State)
+			}
+		}
+	}
+}
+
+// TestExamplesCue runs the real cue command, as users and their editors do.
+func TestExamplesCue(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	cue := filepath.Join(dir, "cue")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", cue, "cuelang.org/go/cmd/cue").CombinedOutput(); err != nil {
+		t.Fatalf("build cue: %v\n%s", err, out)
+	}
+	for _, name := range examples(t) {
+		for _, args := range [][]string{{"vet", "-c", "./..."}, {"fmt", "--check", "--files", "."}} {
+			c := exec.CommandContext(t.Context(), cue, args...)
+			c.Dir = filepath.Join(root, examplesDir, name)
+			c.Env = append(os.Environ(), "CUE_REGISTRY=none", "CUE_CACHE_DIR="+filepath.Join(dir, "cache"))
+			if out, err := c.CombinedOutput(); err != nil {
+				t.Errorf("%s: cue %s: %v\n%s", name, strings.Join(args, " "), err, out)
+			}
+		}
+	}
+}

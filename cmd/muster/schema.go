@@ -1,0 +1,13 @@
+package main
+
+import "github.com/spf13/cobra"
+
+func newSchema(std stdio) *cobra.Command {
+	c := &cobra.Command{
+		Use:     "schema",
+		Short:   "the definitions of what a config repository may declare",
+		Example: "  muster schema update fleet",
+	}
+	c.AddCommand(newSchemaUpdate(std))
+	return c
+}

@@ -1,0 +1,317 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/rogpeppe/go-internal/diff"
+	"github.com/spf13/cobra"
+
+	"github.com/musterhq/muster/cmd/internal/repofiles"
+	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/compile"
+	"github.com/musterhq/muster/schema/scaffold"
+)
+
+func newSchemaUpdate(std stdio) *cobra.Command {
+	var check, force bool
+	var out *outputFlag
+	c := &cobra.Command{
+		Use:   "update [DIR]",
+		Short: "bring the definitions of a config repository to those of this muster",
+		Long: `Bring the definitions in muster/ of the config repository at DIR (default: the
+current directory) to those of this muster: show what changes, file by file and field
+by field, and write it. Nothing is committed. With --check nothing is written, and the
+exit code is 1 when something would be.
+
+Files that you have edited are not overwritten: the first line of each file says what
+muster wrote. The update then writes nothing, shows what it would take away, and
+exits with 1; --force takes it away. Rules of your own are safe in a file of your own
+in muster/, such as muster/own.cue: CUE unifies definitions of the same name, and no
+update touches it. To go back to the definitions of an older muster needs --force too.`,
+		Example: "  muster schema update fleet && git -C fleet diff\n  muster schema update --check -o json",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			u, err := newUpdate(operand(args))
+			if err != nil {
+				return err
+			}
+			err = u.run(check, force)
+			if out.value == "json" {
+				if printErr := printJSON(std.out, u); printErr != nil {
+					return printErr
+				}
+				return err
+			}
+			u.print(std)
+			return err
+		},
+	}
+	c.Flags().BoolVar(&check, "check", false, "write nothing; exit with 1 when the definitions are not those of this muster")
+	c.Flags().BoolVar(&force, "force", false, "overwrite files that were edited, and definitions that are newer")
+	out = addOutput(c, "text", "json")
+	return c
+}
+
+// schemaUpdate is what an update of a repository's definitions does, and what it
+// prints as JSON.
+type schemaUpdate struct {
+	Dir     string               `json:"dir"`
+	Current bool                 `json:"current"` // before anything was written
+	Newer   bool                 `json:"newer"`   // the repository knows what this muster does not
+	Written bool                 `json:"written"`
+	Files   []updateFile         `json:"files"`
+	Fields  compile.FieldChanges `json:"fields"`
+
+	changes []scaffold.Change
+}
+
+type updateFile struct {
+	Path  string         `json:"path"`
+	State scaffold.State `json:"state"`
+	Diff  string         `json:"diff,omitempty"`
+}
+
+// newUpdate compares the definitions of the repository at dir.
+func newUpdate(dir string) (*schemaUpdate, error) {
+	if _, err := os.Stat(filepath.Join(dir, "cue.mod", "module.cue")); err != nil {
+		return nil, &failure{code: exitInvalid, err: fmt.Errorf("%s is no config repository: %w", dir, err), hint: "name the directory that has cue.mod; muster init DIR writes a new one"}
+	}
+	present, err := readDefinitions(dir)
+	if err != nil {
+		return nil, &failure{code: exitInvalid, err: err, hint: "move it away: the definitions are ordinary files of the repository"}
+	}
+	u := &schemaUpdate{Dir: dir, Files: []updateFile{}, changes: scaffold.Compare(present)}
+	fields, newer, err := compareDefinitions(u.changes)
+	if err != nil {
+		// What cannot be read was edited: the diff shows it.
+		fields = compile.CompareFields(nil, nil)
+	}
+	u.Fields, u.Newer = fields, newer
+	u.Current = len(scaffold.Apply(u.changes)) == 0
+	for _, c := range u.changes {
+		f := updateFile{Path: c.Path, State: c.State}
+		if c.State != scaffold.Current {
+			f.Diff = diffOf(c)
+		}
+		u.Files = append(u.Files, f)
+	}
+	return u, nil
+}
+
+// readDefinitions reads the files of the repository's schema directory, by path
+// from the root; none if there is no such directory.
+func readDefinitions(dir string) (map[string][]byte, error) {
+	at := filepath.Join(dir, scaffold.Dir)
+	if info, err := os.Lstat(at); err == nil && !info.IsDir() {
+		return nil, fmt.Errorf("%s is not a directory", at)
+	}
+	entries, err := os.ReadDir(at)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	out := map[string][]byte{}
+	for _, e := range entries {
+		switch {
+		case e.IsDir() || !strings.HasSuffix(e.Name(), ".cue"):
+			continue
+		case !e.Type().IsRegular():
+			return nil, fmt.Errorf("%s is not a regular file", filepath.Join(at, e.Name()))
+		}
+		b, err := os.ReadFile(filepath.Join(at, e.Name()))
+		if err != nil {
+			return nil, err
+		}
+		out[scaffold.Dir+"/"+e.Name()] = b
+	}
+	return out, nil
+}
+
+// compareDefinitions returns what an update changes, field by field, and whether
+// the repository's definitions are newer: it knows fields that this binary does
+// not, and none the other way round.
+func compareDefinitions(changes []scaffold.Change) (compile.FieldChanges, bool, error) {
+	old, now := map[string][]byte{}, map[string][]byte{}
+	for _, c := range changes {
+		if c.Old != nil {
+			old[c.Path] = c.Old
+		}
+		switch {
+		case c.State == scaffold.Kept:
+			now[c.Path] = c.Old
+		case c.New != nil:
+			now[c.Path] = c.New
+		}
+	}
+	before, err := compile.Fields(old)
+	if err != nil {
+		return compile.FieldChanges{}, false, err
+	}
+	after, err := compile.Fields(now)
+	if err != nil {
+		return compile.FieldChanges{}, false, err
+	}
+	fields := compile.CompareFields(before, after)
+	return fields, len(fields.Removed) > 0 && len(fields.Added) == 0 && !slices.ContainsFunc(changes, edited), nil
+}
+
+func edited(c scaffold.Change) bool { return c.State == scaffold.Edited }
+
+func diffOf(c scaffold.Change) string {
+	from, to := "a/"+c.Path, "b/"+c.Path
+	if c.Old == nil {
+		from = "/dev/null"
+	}
+	if c.New == nil {
+		to = "/dev/null"
+	}
+	// The first line is of the form of diff's own command line.
+	_, text, _ := strings.Cut(string(diff.Diff(from, c.Old, to, c.New)), "\n")
+	return text
+}
+
+// run writes what has to be, unless it must not.
+func (u *schemaUpdate) run(check, force bool) error {
+	var mine []string
+	for _, c := range u.changes {
+		if edited(c) {
+			mine = append(mine, c.Path)
+		}
+	}
+	switch {
+	case u.Current:
+		return nil
+	case check:
+		return &failure{code: exitDiffers, err: fmt.Errorf("the definitions in %s are not those of this muster", filepath.Join(u.Dir, scaffold.Dir)), hint: "muster schema update " + u.Dir}
+	case len(mine) > 0 && !force:
+		return &failure{
+			code: exitDiffers, err: fmt.Errorf("edited, and not by muster: %s; nothing was written", strings.Join(mine, ", ")),
+			hint: "move the edits into a file of your own, such as muster/own.cue, and run again with --force: it takes away the lines with - above",
+		}
+	case u.Newer && !force:
+		return &failure{
+			code: exitDiffers, err: fmt.Errorf("the definitions in %s are newer than this muster (%s); nothing was written", filepath.Join(u.Dir, scaffold.Dir), version),
+			hint: "use the muster that wrote them, or a newer one; --force goes back",
+		}
+	}
+	if err := repofiles.Replace(u.Dir, scaffold.Apply(u.changes)); err != nil {
+		return err
+	}
+	u.Written = true
+	return nil
+}
+
+// print shows what changes: the diffs, then the fields, then what was done.
+func (u *schemaUpdate) print(std stdio) {
+	p := painter(isTerminal(std.out))
+	for _, f := range u.Files {
+		if f.State == scaffold.Kept {
+			fmt.Fprintf(std.out, "%s has edits of yours, and is current without them: it stays\n", f.Path)
+		} else if f.Diff != "" {
+			fmt.Fprintf(std.out, "%s is %s\n", p.paint(bold, f.Path), f.State)
+			printDiff(std.out, p, f.Diff)
+		}
+	}
+	for _, c := range u.Fields.Removed {
+		fmt.Fprintln(std.out, p.paint(red, "- "+c.Path+": "+c.Old))
+	}
+	for _, c := range u.Fields.Added {
+		fmt.Fprintln(std.out, p.paint(green, "+ "+c.Path+": "+c.New))
+	}
+	for _, c := range u.Fields.Changed {
+		fmt.Fprintf(std.out, "%s\n    was %s\n    now %s\n", p.paint(yellow, "~ "+c.Path), c.Old, c.New)
+	}
+	if !u.Current {
+		fmt.Fprintf(std.out, "fields: %d new, %d removed, %d changed\n", len(u.Fields.Added), len(u.Fields.Removed), len(u.Fields.Changed))
+	}
+	at := filepath.Join(u.Dir, scaffold.Dir)
+	switch {
+	case u.Current:
+		fmt.Fprintf(std.out, "the definitions in %s are current\n", at)
+	case u.Written:
+		fmt.Fprintf(std.out, "the definitions in %s were updated\n", at)
+		fmt.Fprintf(std.err, "next: muster validate %s, and commit it\n", u.Dir)
+	}
+}
+
+func printDiff(w io.Writer, p painter, text string) {
+	for line := range strings.Lines(text) {
+		colour := ""
+		switch {
+		case strings.HasPrefix(line, "---"), strings.HasPrefix(line, "+++"):
+			colour = bold
+		case strings.HasPrefix(line, "-"):
+			colour = red
+		case strings.HasPrefix(line, "+"):
+			colour = green
+		}
+		if colour == "" {
+			fmt.Fprint(w, line)
+			continue
+		}
+		fmt.Fprintln(w, p.paint(colour, strings.TrimSuffix(line, "\n")))
+	}
+}
+
+// staleDefinitions warns when the definitions of a repository are not those of
+// this binary. Edits of current ones are nothing to warn about.
+func staleDefinitions(dir string, files map[string]schema.File) []schema.Diagnostic {
+	present := map[string][]byte{}
+	for name, f := range files {
+		if path.Dir(name) == scaffold.Dir {
+			present[name] = f.Data
+		}
+	}
+	if len(present) == 0 {
+		return nil // the repository has its definitions elsewhere, or none
+	}
+	changes := scaffold.Compare(present)
+	if len(scaffold.Apply(changes)) == 0 {
+		return nil
+	}
+	d := schema.Diagnostic{
+		Severity: schema.Warning, Position: schema.Position{Path: "cue.mod/module.cue", Line: 1, Column: 1},
+		Message: "the definitions in " + scaffold.Dir + " are older than this muster", Hint: "muster schema update " + dir,
+	}
+	for _, c := range changes { // the first that is there to point at
+		if c.State != scaffold.Current && c.State != scaffold.Kept && c.State != scaffold.New {
+			d.Path = c.Path
+			break
+		}
+	}
+	fields, newer, err := compareDefinitions(changes)
+	switch {
+	case err != nil: // the compiler says what is wrong with them
+	case newer:
+		d.Message = "the definitions in " + scaffold.Dir + " are newer than this muster: it does not know " + names(fields.Removed)
+		d.Hint = "use the muster that your cell runs"
+	case len(fields.Added) == 0 && slices.ContainsFunc(changes, edited):
+		d.Message = changes[slices.IndexFunc(changes, edited)].Path + " was edited, and not from what this muster writes"
+	case len(fields.Added) > 0:
+		d.Message += ": they lack " + names(fields.Added)
+	}
+	return []schema.Diagnostic{d}
+}
+
+// names returns the paths of a few fields.
+func names(fields []compile.FieldChange) string {
+	const few = 3
+	var out []string
+	for _, f := range fields[:min(few, len(fields))] {
+		out = append(out, f.Path)
+	}
+	if n := len(fields) - few; n > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(out, ", "), n)
+	}
+	return strings.Join(out, ", ")
+}

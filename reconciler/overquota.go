@@ -1,0 +1,325 @@
+package reconciler
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// What admission says to people.
+
+// inUnits writes an amount of a dimension, bytes also in a larger unit.
+func inUnits(d int, s sum) string {
+	if strings.HasSuffix(nameOf(d), "Bytes") {
+		if size := s.size(); size != "" {
+			return fmt.Sprintf("%s (%s)", s, size)
+		}
+	}
+	return s.String()
+}
+
+// explain rejects w, which asks for more than the quota of its account: where
+// it is over, by how much, what else counts there, and who may do what.
+func (a *admission) explain(w *wish) {
+	if len(w.Refused) > 0 {
+		a.out.Rejected[w.name] = &w.Refused[0]
+		return
+	}
+	k := accountOf(w.Job)
+	out := &schema.Diagnostic{Severity: schema.Error, Position: w.Origin, Field: "job." + w.Job.Name}
+	a.out.Rejected[w.name] = out
+	b := a.budgets[k]
+	if b == nil {
+		out.Message = fmt.Sprintf("owner %s has no quota at band %s in cell %s", k.user, k.band, w.Job.Cell)
+		out.Expected = "a quota for them, or a priority of band free"
+		out.Hint = fmt.Sprintf("declare a quota for user %q at band %q, or take priority: \"free\"", k.user, k.band)
+		return
+	}
+	s := shortage{used: a.with(w), budget: b, job: w.Job}
+	s.over = a.over(w, s.used)
+	if notes := a.notes(s); !b.counts() && len(notes) > 0 {
+		out.Message = fmt.Sprintf("owner %s has no quota at band %s in cell %s now: %s; the job asks for %s",
+			k.user, k.band, w.Job.Cell, strings.Join(notes, "; "), listed(askOf(w.Job)))
+		out.Expected = "a quota that counts now, or a priority of band free"
+		out.Hint = a.wayOut(k, s)
+		return
+	}
+	most := make([]string, 0, len(s.over))
+	for _, d := range s.over {
+		most = append(most, nameOf(d)+" at most "+inUnits(d, b.limit[d]))
+	}
+	out.Message = fmt.Sprintf("over quota: owner %s, %s: %s", k.user, k.band, a.describe(k, s))
+	out.Expected = "together " + strings.Join(most, ", ")
+	out.Hint = a.wayOut(k, s)
+}
+
+// shortage is an account that uses more than it may.
+type shortage struct {
+	*budget
+	used amounts
+	over []int       // dimensions
+	job  *schema.Job // whose growth is refused, and counted in used; nil if none is
+}
+
+// describe says of each dimension that is over how much is used, of how much,
+// and by what jobs; and which quotas are not what they were, or seem.
+func (a *admission) describe(k account, s shortage) string {
+	parts := make([]string, 0, len(s.over))
+	for _, d := range s.over {
+		p := fmt.Sprintf("%s %s of %s, over by %s", nameOf(d), inUnits(d, s.used[d]), inUnits(d, s.limit[d]), inUnits(d, s.used[d].minus(s.limit[d])))
+		if jobs := a.largest(k, d, s.job); len(jobs) > 0 {
+			p += "; largest jobs: " + strings.Join(jobs, ", ")
+		}
+		parts = append(parts, p)
+	}
+	return strings.Join(append([]string{strings.Join(parts, "; and ")}, a.notes(s)...), "; ")
+}
+
+// shownJobs is how many jobs of an account a message names.
+const shownJobs = 3
+
+// largest names the jobs of an account that ask for most in a dimension, with
+// their amounts, and job, if it is not nil, at its desired data.
+func (a *admission) largest(k account, d int, job *schema.Job) []string {
+	if d == jobsDimension {
+		return nil // none is larger than another
+	}
+	top := slices.Clone(a.top(k, d))
+	if job != nil {
+		top = slices.DeleteFunc(top, func(j *schema.Job) bool { return j.Name == job.Name })
+		top = append(top, job)
+		sortByAsk(top, d)
+	}
+	var out []string
+	for i, j := range top {
+		if i < shownJobs || j == job {
+			out = append(out, j.Name+" "+inUnits(d, askOf(j)[d]))
+		}
+	}
+	return out
+}
+
+// top returns the jobs of an account that ask for most in a dimension, one more
+// than are shown. It is called when everything is decided.
+func (a *admission) top(k account, d int) []*schema.Job {
+	if a.tops == nil {
+		a.tops = map[account]*[dimensions][]*schema.Job{}
+		for _, j := range a.runs {
+			t := a.tops[accountOf(j)]
+			if t == nil {
+				t = &[dimensions][]*schema.Job{}
+				a.tops[accountOf(j)] = t
+			}
+			t[0] = append(t[0], j)
+		}
+		for _, t := range a.tops {
+			all := t[0]
+			for d := range t {
+				sortByAsk(all, d)
+				t[d] = slices.Clone(all[:min(len(all), shownJobs+1)])
+			}
+		}
+	}
+	if t := a.tops[k]; t != nil {
+		return t[d]
+	}
+	return nil
+}
+
+// sortByAsk sorts jobs of one user by what they ask for, most first, then by
+// name.
+func sortByAsk(jobs []*schema.Job, d int) {
+	slices.SortFunc(jobs, func(x, y *schema.Job) int {
+		m, n := askOf(x)[d], askOf(y)[d]
+		return cmp.Or(boolCompare(n.over(m), m.over(n)), strings.Compare(x.Name, y.Name))
+	})
+}
+
+// shownQuotas is how many quotas a message names that do not count.
+const shownQuotas = 3
+
+// notes says which quotas of an account are not what they were, or seem, in the
+// dimensions that are over.
+func (a *admission) notes(s shortage) []string {
+	var out []string
+	for _, g := range a.absent(s) {
+		out = append(out, fmt.Sprintf("%s %s", g, g.period(a.in.Now)))
+	}
+	for _, g := range s.grants {
+		if short := g.short(s.over); short != "" {
+			out = append(out, fmt.Sprintf("the machines back %s for %s only", g, short))
+		}
+	}
+	if more := len(out) - shownQuotas; more > 0 {
+		out = append(out[:shownQuotas], fmt.Sprintf("and %d more quotas do not count, or not in full", more))
+	}
+	return out
+}
+
+// absent returns the quotas that would help if they counted now: those that are
+// to begin, the next first, then those that have ended, the last first. The
+// order is the same until one begins or ends.
+func (a *admission) absent(s shortage) []*grant {
+	var out []*grant
+	for _, g := range s.grants {
+		if !g.counts && g.helps(s.over) {
+			out = append(out, g)
+		}
+	}
+	slices.SortStableFunc(out, func(x, y *grant) int {
+		ended := !a.in.Now.Before(x.From)
+		switch {
+		case ended != !a.in.Now.Before(y.From):
+			return boolCompare(ended, !ended)
+		case ended:
+			return y.Until.Compare(x.Until)
+		}
+		return x.From.Compare(y.From)
+	})
+	return out
+}
+
+// helps reports whether g would count for any of the given dimensions.
+func (g *grant) helps(over []int) bool {
+	return slices.ContainsFunc(over, func(d int) bool { return g.asked[d] != sum{} || d == jobsDimension && g.Jobs == nil })
+}
+
+// short says of which of the given dimensions g has less than it says, "" if of
+// none.
+func (g *grant) short(dims []int) string {
+	missing := g.missing()
+	var out []string
+	for _, d := range dims {
+		if missing[d] != (sum{}) {
+			out = append(out, fmt.Sprintf("%s %s of %s", nameOf(d), inUnits(d, g.backed[d]), inUnits(d, g.asked[d])))
+		}
+	}
+	return strings.Join(out, ", ")
+}
+
+// wayOut says what can be done about a shortage.
+func (a *admission) wayOut(k account, s shortage) string {
+	full := s.limit
+	var counting []string
+	for _, g := range s.grants {
+		if g.counts {
+			full = full.plus(g.missing())
+			if len(counting) < shownQuotas {
+				counting = append(counting, g.String())
+			}
+		}
+	}
+	absent := a.absent(s)
+	switch {
+	case full != s.limit && s.fits(full) && k.band == schema.BandBatch:
+		return fmt.Sprintf("ask for less, or have machines added to cell %s or its oversellPercent raised: more quota is of no use", a.in.Desired.Policy.Name)
+	case full != s.limit && s.fits(full):
+		return fmt.Sprintf("ask for less, or have machines added to cell %s: more quota is of no use", a.in.Desired.Policy.Name)
+	case len(absent) > 0 && a.in.Now.Before(absent[0].From):
+		return fmt.Sprintf("ask for less, or wait until %s, when %s begins", absent[0].From.Format(time.RFC3339), absent[0])
+	case len(absent) > 0:
+		return fmt.Sprintf("ask for less, or have %s prolonged", absent[0])
+	}
+	if len(counting) == 0 {
+		return fmt.Sprintf("ask for less, or declare a quota for user %q at band %q", k.user, k.band)
+	}
+	return "ask for less, or have " + strings.Join(counting, " or ") + " raised"
+}
+
+// fits reports whether limit would be enough where s is over.
+func (s shortage) fits(limit amounts) bool {
+	return !slices.ContainsFunc(s.over, func(d int) bool { return s.used[d].over(limit[d]) })
+}
+
+// unbacked warns of each quota that says more than the cell has machines for.
+func (a *admission) unbacked() []schema.Diagnostic {
+	var out []schema.Diagnostic
+	for _, b := range a.budgets {
+		for _, g := range b.grants {
+			var parts []string
+			missing := g.missing()
+			for d := range missing {
+				if missing[d] != (sum{}) {
+					p := fmt.Sprintf("%s %s of %s, short by %s", nameOf(d), inUnits(d, g.backed[d]), inUnits(d, g.asked[d]), inUnits(d, missing[d]))
+					if before := g.pool[d].minus(g.backed[d]); before != (sum{}) {
+						p += fmt.Sprintf(" (of %s in all, %s is sold to quotas before it)", inUnits(d, g.pool[d]), inUnits(d, before))
+					}
+					parts = append(parts, p)
+				}
+			}
+			if len(parts) > 0 {
+				out = append(out, schema.Diagnostic{
+					Severity: schema.Warning, Position: g.origin, Field: "quota." + g.Name,
+					Message: fmt.Sprintf("the machines of cell %s back it in part only: %s", g.Cell, strings.Join(parts, "; and ")),
+					Hint:    "add machines, or lower quotas: a job that needs what is short is rejected",
+				})
+			}
+		}
+	}
+	return out
+}
+
+// exceeded warns of each account whose jobs have more than its quota is now.
+func (a *admission) exceeded() []schema.Diagnostic {
+	var out []schema.Diagnostic
+	for k, used := range a.used {
+		b := a.budgets[k]
+		if b == nil {
+			b = &budget{}
+		}
+		s := shortage{budget: b, used: used, over: b.exceeded(used)}
+		if !b.counts() && len(s.over) > 1 {
+			s.over = slices.DeleteFunc(s.over, func(d int) bool { return d == jobsDimension }) // goes without saying
+		}
+		if k.band == schema.BandFree || len(s.over) == 0 {
+			continue
+		}
+		d := schema.Diagnostic{
+			Severity: schema.Warning,
+			Message:  fmt.Sprintf("owner %s, %s, has more than its quota: %s", k.user, k.band, a.describe(k, s)),
+			Hint:     "what runs is left alone; new and grown jobs are refused until they fit: have the quota raised, or ask for less",
+		}
+		if g := a.blamed(s); g != nil {
+			d.Position, d.Field = g.origin, "quota."+g.Name
+		} else {
+			j := a.top(k, s.over[0])[0]
+			d.Position, d.Field = a.in.Desired.Jobs[j.ID()].Origin, "job."+j.Name
+		}
+		out = append(out, d)
+	}
+	return out
+}
+
+// blamed returns the quota of an account that a shortage is shown at: one that
+// ended, one that is not backed, or the first; nil if there is none.
+func (a *admission) blamed(s shortage) *grant {
+	for _, g := range a.absent(s) {
+		if !a.in.Now.Before(g.From) {
+			return g
+		}
+	}
+	for _, g := range s.grants {
+		if g.short(s.over) != "" {
+			return g
+		}
+	}
+	if len(s.grants) > 0 {
+		return s.grants[0]
+	}
+	return nil
+}
+
+// listed writes amounts in words, those of 0 left out.
+func listed(m amounts) string {
+	var out []string
+	for d := range m {
+		if m[d] != (sum{}) {
+			out = append(out, nameOf(d)+" "+inUnits(d, m[d]))
+		}
+	}
+	return strings.Join(out, ", ")
+}

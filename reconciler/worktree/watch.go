@@ -1,0 +1,134 @@
+package worktree
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+// watcher tells when something changes below a directory. It belongs to the
+// goroutine that runs Run.
+type watcher struct {
+	dir    *Dir
+	notify *fsnotify.Watcher // nil: none is to be had
+	out    chan struct{}     // holds one: any number of changes is one look
+	done   chan struct{}
+	blind  error // why not all is watched; nil: it is
+}
+
+func (d *Dir) watch() *watcher {
+	w := &watcher{dir: d, out: make(chan struct{}, 1), done: make(chan struct{})}
+	if w.notify, w.blind = fsnotify.NewWatcher(); w.blind != nil {
+		w.notify = nil
+		w.warn()
+		close(w.done)
+		return w
+	}
+	go w.forward()
+	return w
+}
+
+func (w *watcher) changes() <-chan struct{} { return w.out }
+
+func (w *watcher) close() {
+	if w.notify != nil {
+		if err := w.notify.Close(); err != nil {
+			w.dir.cfg.Log.Warn("close the watches of the work tree", "err", err)
+		}
+	}
+	<-w.done
+}
+
+// forward makes events of all kinds one. An error is that events were lost.
+func (w *watcher) forward() {
+	defer close(w.done)
+	for {
+		select {
+		case _, ok := <-w.notify.Events:
+			if !ok {
+				return
+			}
+		case _, ok := <-w.notify.Errors:
+			if !ok {
+				return
+			}
+		}
+		select {
+		case w.out <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// update watches the directories that are there now; the system forgets those
+// that are gone.
+func (w *watcher) update() {
+	if w.notify == nil {
+		return
+	}
+	before := w.blind
+	if w.blind = w.addAll(); w.blind != nil && before == nil {
+		w.warn()
+	}
+}
+
+// errTooMany says that a directory has more below it than are watched.
+var errTooMany = fmt.Errorf("it has more than %d directories", maxDirs)
+
+func (w *watcher) addAll() error {
+	root, err := w.dir.root()
+	if err != nil {
+		return nil //nolint:nilerr // the look that follows says so, and polls tell when it is there again
+	}
+	n := 0
+	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil // its parent's watch tells
+		case err != nil:
+			return fs.SkipDir // the look says so
+		case !d.IsDir():
+			return nil
+		case path != root && strings.HasPrefix(d.Name(), "."):
+			return fs.SkipDir
+		}
+		if n++; n > maxDirs {
+			return errTooMany
+		}
+		if err := w.dir.add(w, path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	})
+}
+
+func (w *watcher) addOne(dir string) error { return w.notify.Add(dir) }
+
+func (w *watcher) warn() {
+	w.dir.cfg.Log.Warn("cannot watch the work tree; it is read again and again", "every", unwatched, "err", w.blind, "hint", remedy(w.blind))
+}
+
+// remedy says what to do about a watch that is not to be had.
+func remedy(err error) string {
+	switch {
+	case errors.Is(err, syscall.ENOSPC):
+		return "raise the sysctl fs.inotify.max_user_watches"
+	case errors.Is(err, syscall.EMFILE):
+		return "raise the sysctl fs.inotify.max_user_instances"
+	}
+	return "keep the config in a directory of its own"
+}
+
+// notes are what the status says of how the directory is followed.
+func (w *watcher) notes() []string {
+	how := "the work tree " + w.dir.cfg.Dir + " is followed: every save counts, commits do not"
+	if w.blind == nil {
+		return []string{how}
+	}
+	return []string{how, fmt.Sprintf("the work tree cannot be watched (%v) and is read every %s; %s", w.blind, unwatched, remedy(w.blind))}
+}

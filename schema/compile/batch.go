@@ -1,0 +1,204 @@
+package compile
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// batch is the evaluation of what one tree has and the cache has not. Several
+// workers share it.
+type batch struct {
+	c     *Compiler
+	p     *planner
+	dir   string // where children run: empty, and stays so
+	queue chan *unit
+
+	mu     sync.Mutex // guards what follows, and c.cache and c.feared
+	deaths int        // of children
+	bytes  int        // of data that the tree's packages have so far
+	heavy  []*unit    // the packages that these are of
+}
+
+// evaluate fills the cache with the outcomes of units.
+func (c *Compiler) evaluate(ctx context.Context, p *planner, units []*unit) error {
+	b := &batch{c: c, p: p, queue: make(chan *unit)}
+	todo := b.todo(units)
+	if len(todo) == 0 {
+		return nil
+	}
+	var err error
+	if b.dir, err = os.MkdirTemp("", "muster-compile-"); err != nil {
+		return fmt.Errorf("make a directory for compile children: %w", err)
+	}
+	defer func() { _ = os.Remove(b.dir) }()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var wg sync.WaitGroup
+	for range min(c.cfg.Workers, len(todo)) {
+		wg.Go(func() {
+			if err := b.work(ctx); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	for _, u := range todo {
+		select {
+		case b.queue <- u:
+			continue
+		case <-ctx.Done():
+		}
+		break
+	}
+	close(b.queue)
+	wg.Wait()
+	return context.Cause(ctx)
+}
+
+// todo returns the units to evaluate: those that a child died of before come
+// last, so that they keep nobody waiting.
+func (b *batch) todo(units []*unit) (todo []*unit) {
+	c := b.c
+	var doubtful []*unit
+	for _, u := range units {
+		if u.node == nil {
+			continue
+		}
+		e, ok := c.cache[u.key]
+		switch {
+		case !ok:
+			todo = append(todo, u)
+			continue
+		case e.again:
+			doubtful = append(doubtful, u)
+		}
+		e.round = c.round
+		b.weigh(u, e)
+	}
+	slices.SortStableFunc(doubtful, func(x, y *unit) int { return cmp.Compare(c.cache[x.key].tried, c.cache[y.key].tried) })
+	todo = append(todo, doubtful[:min(len(doubtful), retries)]...)
+	slices.SortStableFunc(todo, func(x, y *unit) int { return cmp.Compare(rank(c.feared[x.dir]), rank(c.feared[y.dir])) })
+	return todo
+}
+
+// rank sorts false before true.
+func rank(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// work evaluates units from the queue, in children of its own, one after
+// another.
+func (b *batch) work(ctx context.Context) error {
+	var w *worker
+	defer func() {
+		if w != nil {
+			w.close()
+		}
+	}()
+	for u := range b.queue {
+		req, trouble := b.request(u)
+		if trouble != nil {
+			b.done(u, &entry{pkg: failed(u, *trouble)}, false)
+			continue
+		}
+		if w == nil {
+			var err error
+			if w, err = startWorker(ctx, b.c.cfg.Exe, b.c.cfg.Args, b.dir); err != nil {
+				return err
+			}
+		}
+		resp, died, err := w.do(ctx, req)
+		switch {
+		case err != nil:
+			w = nil
+			return err
+		case died != nil:
+			w = nil
+			b.c.cfg.Log.Warn("compile child ended", "package", u.dir, "why", died.why)
+			certain := died.certain && req.Limits == b.c.cfg.Limits
+			b.done(u, &entry{pkg: failed(u, withHint(firstOf(u.first, died.why), died.hint)), again: !certain}, true)
+		default:
+			b.done(u, accept(u, resp), false)
+			if resp.Heap > recycleHeap {
+				w.close()
+				w = nil
+			}
+		}
+	}
+	return nil
+}
+
+// failed is a package with an error.
+func failed(u *unit, d schema.Diagnostic) schema.CompiledPackage {
+	return schema.CompiledPackage{Dir: u.dir, Diagnostics: []schema.Diagnostic{d}}
+}
+
+// request returns what a child needs to evaluate u, or that it is too much.
+func (b *batch) request(u *unit) (request, *schema.Diagnostic) {
+	limits := b.c.cfg.Limits
+	files, ok := b.p.files(u.node)
+	if !ok {
+		d := firstOf(u.first, fmt.Sprintf("the package and what it imports or embeds are more than %d files, or more than %d MiB",
+			limits.Files, limits.TreeBytes>>20))
+		d.Hint = "import and embed less"
+		return request{}, &d
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	limits.CPU = patience(limits.CPU, b.deaths)
+	return request{Dir: u.dir, Parent: u.parent(), Limits: limits, Files: files}, nil
+}
+
+// patience returns the processor time that a package may take after so many
+// others of the commit have been too much for their child. One that is honest
+// takes a small part of the limit; of those that are not there may be
+// thousands, for which nobody's commit shall wait.
+func patience(limit time.Duration, deaths int) time.Duration {
+	const free = 4 // deaths that change nothing
+	return max(limit/10, (limit * free / time.Duration(max(free, deaths))).Round(limit/100))
+}
+
+// done puts an outcome into the cache.
+func (b *batch) done(u *unit, e *entry, died bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	e.round, e.tried = b.c.round, b.c.round
+	b.c.cache[u.key] = e
+	if died {
+		b.deaths++
+		b.c.feared[u.dir] = true
+	} else {
+		delete(b.c.feared, u.dir)
+	}
+	b.weigh(u, e)
+}
+
+// weigh counts the data of a package, and leaves out the largest when that of
+// all is more than a commit may have: whichever order they come in, the same
+// ones remain.
+func (b *batch) weigh(u *unit, e *entry) {
+	if e.bytes == 0 {
+		return
+	}
+	b.bytes += e.bytes
+	b.heavy = append(b.heavy, u)
+	size := func(u *unit) int { return b.c.cache[u.key].bytes }
+	for limit := b.c.cfg.Limits.CommitBytes; b.bytes > limit; {
+		largest := slices.MaxFunc(b.heavy, func(x, y *unit) int { return cmp.Or(cmp.Compare(size(x), size(y)), cmp.Compare(y.dir, x.dir)) })
+		b.heavy = slices.DeleteFunc(b.heavy, func(u *unit) bool { return u == largest })
+		e := b.c.cache[largest.key]
+		b.bytes -= e.bytes
+		d := firstOf(largest.first, fmt.Sprintf("the commit declares more than %d MiB of data, and this package is among the largest, with %d bytes",
+			limit>>20, e.bytes))
+		*e = entry{pkg: failed(largest, withHint(d, "declare fewer objects")), round: e.round, tried: e.tried, again: true}
+	}
+}

@@ -1,0 +1,202 @@
+package compile
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"cuelang.org/go/cue/ast"
+
+	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/valid"
+)
+
+// importSpec is one import as written.
+type importSpec struct {
+	path         string
+	line, column int
+}
+
+// importDir returns the directory that an import path means within the module,
+// false if it is outside.
+func importDir(module, p string) (string, bool) {
+	ip := ast.ParseImportPath(p)
+	if ip.Path == module {
+		return ".", true
+	}
+	rest, ok := strings.CutPrefix(ip.Path, module+"/")
+	if !ok {
+		return "", false
+	}
+	return path.Clean(rest), true
+}
+
+// proper reports whether an import path says where it leads by itself.
+func proper(importPath string) bool {
+	return !path.IsAbs(importPath) && !slices.ContainsFunc(strings.Split(importPath, "/"), func(s string) bool { return s == "." || s == ".." })
+}
+
+// target returns the directory that an import path means, nil if the repository
+// does not have it.
+func (p *planner) target(importPath string) *folder {
+	f, ok := p.targets[importPath]
+	if !ok {
+		if dir, ours := importDir(p.module, importPath); ours && proper(importPath) {
+			f = p.folders[dir]
+		}
+		p.targets[importPath] = f
+	}
+	return f
+}
+
+// checkImports returns what is wrong with the imports of n's files, which the
+// child could not say as well: it sees only what n depends on.
+func (p *planner) checkImports(n *node) (diags []schema.Diagnostic) {
+	cycle := n.inCycle
+	for _, s := range n.files {
+		for _, spec := range s.imports {
+			d := p.checkImport(spec)
+			if d == nil && cycle {
+				if d = p.checkCycle(n, spec); d != nil {
+					cycle = false // one is enough
+				}
+			}
+			if d == nil {
+				continue
+			}
+			d.Severity = schema.Error
+			d.Position = schema.Position{Path: s.path, Line: spec.line, Column: spec.column}
+			if diags = append(diags, *d); len(diags) >= maxDiagnostics {
+				return diags
+			}
+		}
+	}
+	return diags
+}
+
+func (p *planner) checkImport(spec importSpec) *schema.Diagnostic {
+	if p.target(spec.path) != nil {
+		return nil
+	}
+	ip := ast.ParseImportPath(spec.path)
+	element, _, _ := strings.Cut(ip.Path, "/")
+	example := fmt.Sprintf("a path such as %q", path.Join(p.module, SchemaDir))
+	switch dir, ours := importDir(p.module, spec.path); {
+	case !proper(ip.Path):
+		return &schema.Diagnostic{
+			Message: fmt.Sprintf("import path %q is relative or absolute", clip(spec.path)), Expected: example,
+			Hint: "begin with the module's path, whichever directory the file is in",
+		}
+	case ours && slices.ContainsFunc(p.refused, func(u *unit) bool { return u.dir == dir || u.below && below(dir, u.dir) }):
+		return &schema.Diagnostic{Message: fmt.Sprintf("imports %s, which is not read", dir)}
+	case ours:
+		return &schema.Diagnostic{
+			Message:  fmt.Sprintf("cannot find package %q: the repository has no CUE files in %s", clip(spec.path), clip(dir)),
+			Expected: "a directory with CUE files", Hint: p.nearImport(ip.Path),
+		}
+	case strings.Contains(element, ".") && !p.replaces():
+		d := &schema.Diagnostic{
+			Message:  fmt.Sprintf("cannot find package %q: it is not of this repository, and nothing else is fetched", clip(spec.path)),
+			Expected: example, Hint: p.nearImport(ip.Path),
+		}
+		switch vendored := "cue.mod/pkg/" + ip.Path; {
+		case len(p.below(vendored)) > 0:
+			d.Message = fmt.Sprintf("cannot find package %q: cue.mod/pkg is not read", clip(spec.path))
+			d.Hint = "move it out of cue.mod, to a directory of the repository"
+		case d.Hint == "":
+			d.Hint = "copy the package into a directory of this repository"
+		}
+		return d
+	case element != "" && !strings.Contains(element, ".") && element != p.module && !slices.Contains(standard, ip.Path):
+		d := &schema.Diagnostic{
+			Message: fmt.Sprintf("cannot find package %q: CUE's standard library does not have it", clip(spec.path)), Expected: example,
+		}
+		if near := valid.Nearest(ip.Path, standard); near != "" {
+			d.Hint = fmt.Sprintf("did you mean %q?", near)
+		} else if f := p.folders[path.Clean(ip.Path)]; f != nil {
+			d.Hint = fmt.Sprintf("did you mean %q?", path.Join(p.module, f.dir))
+		}
+		return d
+	}
+	return nil
+}
+
+// maxHints bounds the searches for a near import path in one commit: each
+// looks at all directories.
+const maxHints = 50
+
+// nearImport returns a hint that names the package of the repository that an
+// import path probably means, "" if none is near.
+func (p *planner) nearImport(importPath string) string {
+	if p.hints++; p.hints > maxHints || len(importPath) > 2*maxLabel {
+		return ""
+	}
+	dirs := make([]string, 0, len(p.folders))
+	for dir := range p.folders {
+		dirs = append(dirs, dir)
+	}
+	slices.Sort(dirs)
+	best := ""
+	for _, d := range dirs { // the right name in another place, or behind another module
+		if best == "" && d != "." && (path.Base(d) == path.Base(importPath) || strings.HasSuffix(importPath, "/"+d)) {
+			best = d
+		}
+	}
+	if dir, ours := importDir(p.module, importPath); ours && best == "" {
+		best = valid.Nearest(dir, dirs)
+	}
+	if best == "" {
+		return ""
+	}
+	return fmt.Sprintf("did you mean %q?", path.Join(p.module, best))
+}
+
+// checkCycle returns the way from n through an import back to where it was, nil
+// if it does not lead there.
+func (p *planner) checkCycle(n *node, spec importSpec) *schema.Diagnostic {
+	cyclic := func(o *node) bool { return o.inCycle }
+	f := p.target(spec.path)
+	if f == nil {
+		return nil
+	}
+	at := slices.IndexFunc(f.nodes, cyclic)
+	if at < 0 {
+		return nil
+	}
+	const most = 8 // directories in the message
+	chain := []string{n.dir}
+	seen := map[*node]bool{n: true}
+	for o := f.nodes[at]; o != nil && len(chain) < most; {
+		chain = append(chain, o.dir)
+		if seen[o] {
+			break
+		}
+		seen[o] = true
+		needs := o.needs()
+		o = nil
+		if next := slices.IndexFunc(needs, cyclic); next >= 0 {
+			o = needs[next]
+		}
+	}
+	return &schema.Diagnostic{
+		Message: "packages import each other: " + strings.Join(chain, ", "), Hint: "move what both need to a third package",
+	}
+}
+
+// clip cuts what a user wrote to what fits a line.
+func clip(s string) string {
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	if len(s) <= maxLabel {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxLabel], "") + "…"
+}
+
+// standard are the packages of CUE's standard library.
+var standard = []string{
+	"crypto/ed25519", "crypto/hmac", "crypto/md5", "crypto/sha1", "crypto/sha256", "crypto/sha512",
+	"encoding/base64", "encoding/csv", "encoding/hex", "encoding/json", "encoding/openapi", "encoding/toml", "encoding/yaml",
+	"html", "list", "math", "math/bits", "net", "path", "regexp", "strconv", "strings", "struct",
+	"text/tabwriter", "text/template", "time", "tool", "tool/cli", "tool/exec", "tool/file", "tool/http", "tool/os", "uuid",
+}
