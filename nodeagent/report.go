@@ -13,7 +13,7 @@ func (d *decider) report(it item, newest uint64) {
 		return
 	}
 	h := it.held
-	s.Ports = h.Assignment.Ports
+	s.Ports, s.Devices = h.Assignment.Ports, h.Assignment.Devices
 	s.End = h.End
 	s.State = d.state(it, newest)
 	s.Exits = exits(h)
@@ -35,7 +35,7 @@ func (d *decider) report(it item, newest uint64) {
 
 // reportUnheld adds the entry of an assignment that never started here.
 func (d *decider) reportUnheld(it item, newest uint64, s schema.TaskStatus) {
-	s.State, s.Ports = schema.Starting, it.assigned.Ports
+	s.State, s.Ports, s.Devices = schema.Starting, it.assigned.Ports, it.assigned.Devices
 	if stop := it.assigned.Stop; stop != nil {
 		s.State = schema.Dead
 		s.End = &schema.Cause{Kind: stop.Kind, Message: stop.Message, Machine: d.in.Machine, Generation: it.generation, At: stop.At}

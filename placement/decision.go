@@ -41,6 +41,9 @@ type Decision struct {
 	// Victims have to stop on Machine before the task can start. Each of
 	// them that is known with its Ask has a later Decision of its own.
 	Victims []Victim
+	// Later is true when the ask is not placed yet: it has a claim on the room
+	// that Victims leave, see Options.Graceful and Snapshot.Claim.
+	Later bool
 	// Evicted is true when the ask is that of a victim of this pass.
 	Evicted bool
 	// Held is the machine that is held for the task, which stays pending:

@@ -22,6 +22,7 @@ type task struct {
 	nextOfJob int32
 	prevOfJob int32
 	isAlloc   bool
+	claim     bool // see Snapshot.Claim
 	// placed is true of a task that a pass placed: ask then is shared by all
 	// that ask alike but for name, priority and limit, which are the task's.
 	placed bool
@@ -195,6 +196,9 @@ func (s *Snapshot) drop(id int32) {
 	}
 	s.charge(id, -1)
 	t := &s.tasks[id]
+	if t.claim {
+		delete(s.claims, together(t.job, t.index))
+	}
 	s.typical.stale++
 	s.ofPriority[bounded(t.priority)]--
 	s.countDomain(t.job, t.slot, -1)

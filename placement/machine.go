@@ -8,6 +8,8 @@ type Machine struct {
 	Capacity  schema.Resources
 	Ports     schema.PortRange
 	BusyPorts []int // of Ports, in use by others than tasks
+	// BusyDevices are held by what Place does not know as tasks.
+	BusyDevices []DeviceUse
 	// Attributes are facts about the machine, for constraints, preferences
 	// and spreading. The attribute "machine" always is its name.
 	Attributes map[string]string

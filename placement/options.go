@@ -19,6 +19,10 @@ type Options struct {
 	Policy Policy // "" means Hybrid
 	// Preempt allows to evict tasks of lower priority, see Decision.Victims.
 	Preempt bool
+	// Graceful says that victims take their time to stop: they stay, as tasks
+	// that are stopping, until the caller removes them. The ask is not placed
+	// yet, see Decision.Later, but has a claim on their room.
+	Graceful bool
 	// Spread is the attribute over which jobs are spread that do not name
 	// one; "" means DefaultSpread.
 	Spread string

@@ -239,6 +239,7 @@ func (p *pass) sort(level []entry) {
 // decide decides one ask.
 func (p *pass) decide(e entry) {
 	s, a := p.snapshot, e.ask
+	s.release(e.job, a.Name.Index)
 	p.out = append(p.out, Decision{Name: a.Name, Evicted: e.evicted})
 	d := &p.out[len(p.out)-1]
 	d.Why.Machines = len(s.slots)

@@ -308,6 +308,10 @@ func giveDevices(devices []device, uses []deviceUse) {
 // and the victims ask again.
 func (p *pass) evict(c *class, a *Ask, job int32, plan eviction, d *Decision) {
 	s := p.snapshot
+	if s.options.Graceful {
+		p.evictLater(c, a, job, plan, d)
+		return
+	}
 	for _, id := range plan.victims {
 		for t := s.nodes[plan.slot].first; s.tasks[id].isAlloc && t >= 0; {
 			next := s.tasks[t].nextHere

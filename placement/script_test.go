@@ -24,8 +24,8 @@ type story struct {
 }
 
 // The commands: machine, task, ask (also inside place), place, explain,
-// verdict, eligible, and on a machine fail, recover, drain, undrain, cordon,
-// uncordon and remove; gone ends
+// verdict, eligible, claim, and on a machine fail, recover, drain, undrain,
+// cordon, uncordon and remove; gone ends
 // a task, budget bounds the disruption of a job, options sets some, cell
 // begins a new cell.
 func TestScripts(t *testing.T) {
@@ -78,10 +78,26 @@ func (s *story) run(d *datadriven.TestData) (string, error) {
 			fmt.Fprintf(&b, "%s: %s\n", name, v.Reason)
 		}
 		return b.String(), nil
+	case "claim":
+		return s.claim(d)
 	case "eligible":
 		return strings.Join(s.snapshot.Eligible(s.take()), " ") + "\n", nil
 	}
 	return "", fmt.Errorf("no command %q", d.Cmd)
+}
+
+// claim holds the machine that is its first argument for an ask, as the tasks
+// that are the others leave it.
+func (s *story) claim(d *datadriven.TestData) (string, error) {
+	var leaving []placement.Victim
+	for _, a := range d.CmdArgs[1:] {
+		name, err := schema.ParseTaskName("c/" + a.Key)
+		if err != nil {
+			return "", err
+		}
+		leaving = append(leaving, placement.Victim{Name: name})
+	}
+	return fmt.Sprintf("%t\n", s.snapshot.Claim(s.take(), d.CmdArgs[0].Key, leaving, true)), nil
 }
 
 func (s *story) take() placement.Ask {
@@ -134,6 +150,8 @@ func (s *story) line(f []string) error {
 			switch k {
 			case "preempt":
 				s.options.Preempt = true
+			case "graceful":
+				s.options.Graceful = true
 			case "policy":
 				s.options.Policy = placement.Policy(v)
 			case "spread":
@@ -336,6 +354,9 @@ func describe(out []placement.Decision) string {
 		}
 		if d.Alloc != (schema.TaskName{}) {
 			fmt.Fprint(&b, " in ", d.Alloc.Short())
+		}
+		if d.Later {
+			fmt.Fprint(&b, " later")
 		}
 		for _, v := range d.Victims {
 			fmt.Fprintf(&b, " evicts %s (%d)", v.Name.Short(), v.Priority)

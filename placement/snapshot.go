@@ -39,6 +39,7 @@ type Snapshot struct {
 	here    map[uint64]int32 // tasks of a job on a machine, see together
 	allocs  map[int32]*alloc // by task
 	budgets map[int32]int    // by job
+	claims  map[uint64]int32 // tasks by job and index, see Claim
 
 	attributes map[string]*column
 	packages   map[string]int32
@@ -113,7 +114,7 @@ func NewSnapshot(machines []Machine, tasks []Task) *Snapshot {
 		slots:   make(map[string]int32, len(machines)),
 		jobIDs:  map[schema.JobName]int32{},
 		here:    make(map[uint64]int32, len(tasks)),
-		allocs:  map[int32]*alloc{}, budgets: map[int32]int{},
+		allocs:  map[int32]*alloc{}, budgets: map[int32]int{}, claims: map[uint64]int32{},
 		attributes: map[string]*column{}, packages: map[string]int32{}, kinds: map[string]int16{},
 		layouts: map[string]*layout{}, rests: map[string]*Ask{}, classes: map[string]*class{},
 	}
@@ -275,6 +276,11 @@ func (s *Snapshot) recharge(slot int32) {
 	}
 	for i := range n.devices {
 		n.devices[i].free = DeviceMilli
+	}
+	for _, u := range n.BusyDevices {
+		if u.Index < len(n.devices) {
+			n.devices[u.Index].free -= int16(u.Milli)
+		}
 	}
 	for t := n.first; t >= 0; t = s.tasks[t].nextHere {
 		if a := s.allocs[t]; a != nil {

@@ -84,7 +84,7 @@ func (s *Snapshot) learn(asks map[shape]int, n int) {
 	}
 	counts, total := asks, n
 	for id := range s.tasks {
-		if h := &s.tasks[id]; h.job >= 0 {
+		if h := &s.tasks[id]; h.job >= 0 && !h.claim {
 			counts[s.shapeOf(h)]++
 			total++
 		}

@@ -16,8 +16,41 @@ type AdmitInput struct {
 	// Capacity is what all the machines have together that ever joined the
 	// cell, reachable or not; nil if unknown, as it is offline.
 	Capacity *schema.Resources
+	// Machines is how many machines the cell knows, the given up ones among
+	// them: the tasks that a system job is counted with, eligible machines or
+	// not, so that a change of labels changes nobody's quota. Where Capacity is
+	// unknown a system job counts with one.
+	Machines int
 	// Now decides which quotas count.
 	Now time.Time
+}
+
+// counted returns the input with the number of tasks that each system job
+// counts with.
+func (in AdmitInput) counted() AdmitInput {
+	n := min(in.Machines, schema.MaxTasks)
+	if in.Capacity == nil {
+		n = 1
+	}
+	count := func(j *schema.Job) *schema.Job {
+		if j.Kind != schema.System {
+			return j
+		}
+		c := *j
+		c.Tasks = n
+		return &c
+	}
+	jobs := make(map[schema.JobName]DesiredJob, len(in.Desired.Jobs))
+	for name, d := range in.Desired.Jobs {
+		d.Job = count(d.Job)
+		jobs[name] = d
+	}
+	admitted := make(map[schema.JobName]*schema.Job, len(in.Admitted))
+	for name, j := range in.Admitted {
+		admitted[name] = count(j)
+	}
+	in.Desired.Jobs, in.Admitted = jobs, admitted
+	return in
 }
 
 // Admission is the verdict on each desired job.
@@ -41,6 +74,7 @@ type Admission struct {
 // name, as long as the quotas of its user at its band hold in what grows. Band
 // free needs none (Borg §2.5: infinite quota at priority zero).
 func Admit(in AdmitInput) Admission {
+	in = in.counted()
 	a := admission{
 		in: in, out: Admission{Rejected: map[schema.JobName]*schema.Diagnostic{}},
 		budgets: sell(in), used: map[account]*amounts{},
@@ -201,7 +235,7 @@ func (a *admission) usedBy(j *schema.Job) *amounts {
 // decide reports whether a job is admitted, in which case its account is
 // charged for it, and whether that made room for others.
 func (a *admission) decide(w *wish) (ok, freed bool) {
-	if unsupported(w.DesiredJob) != nil || len(a.over(w)) > 0 {
+	if len(w.Refused) > 0 || len(a.over(w)) > 0 { // it names what it may not, or is too much
 		return false, false
 	}
 	if w.was != nil {
@@ -233,22 +267,6 @@ func (a *admission) over(w *wish) []int {
 		return nil
 	}
 	return slices.DeleteFunc(a.budgets[k].exceeded(a.with(w)), func(d int) bool { return !slices.Contains(w.grows, d) })
-}
-
-// unsupported rejects what names what it may not, and what the schema has words
-// for and the cell cannot do.
-func unsupported(d DesiredJob) *schema.Diagnostic {
-	if len(d.Refused) > 0 {
-		return &d.Refused[0]
-	}
-	if d.Job.Kind != schema.System {
-		return nil
-	}
-	return &schema.Diagnostic{
-		Severity: schema.Error, Position: d.Origin, Field: "job." + d.Job.Name + ".kind",
-		Message: "jobs of kind system are not supported yet", Expected: "service or batch",
-		Hint: "until then, a service with one task for each machine comes close",
-	}
 }
 
 func boolCompare(a, b bool) int {

@@ -77,7 +77,8 @@ func TestAdmit(t *testing.T) {
 			map[string]string{"a/web": "over quota: owner a, production: tasks 6 of 4, over by 2; largest jobs: api 3, web 3"},
 		},
 		{"a smaller one takes what a larger one leaves", nil, []any{quota("q", "a", 4), at(api(5), 210), web(4)}, map[string]string{"a/api": "over quota: owner a, production: tasks 9 of 4, over by 5; largest jobs: api 5, web 4"}},
-		{"kind system", nil, []any{quota("q", "a", 4), system}, map[string]string{"a/web": "jobs of kind system are not supported yet"}},
+		{"a system job counts one task where the machines are unknown", nil, []any{quota("q", "a", 1), system}, nil},
+		{"and needs quota for it", nil, []any{quota("q", "a", 0), system}, map[string]string{"a/web": "over quota: owner a, production: tasks 1 of 0, over by 1; largest jobs: web 1"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -102,6 +103,31 @@ func TestAdmitExplains(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+// TestAdmitSystem: a system job counts with one task on each known machine; that
+// a machine joins is no growth of the job.
+func TestAdmitSystem(t *testing.T) {
+	t.Parallel()
+	logs := service("a", "logs", 0, "v")
+	logs.Kind = schema.System
+	in := admitInput(nil, quota("q", "a", 3), logs)
+	in.Capacity = &schema.Resources{CPUMilli: 1 << 40, RAMBytes: 1 << 60, DiskBytes: 1 << 60}
+	for machines, want := range []string{0: "", 3: "", 4: "over quota: owner a, production: tasks 4 of 3, over by 1; largest jobs: logs 4"} {
+		in.Machines = machines
+		if got := admit(in)["a/logs"]; got != want {
+			t.Errorf("%d machines: %q, want %q", machines, got, want)
+		}
+	}
+	in.Admitted[logs.ID()] = &logs
+	if got := admit(in); len(got) > 0 {
+		t.Errorf("it was admitted before the fourth machine joined, and is rejected: %v", got)
+	}
+	web := admitInput([]schema.Job{logs}, quota("q", "a", 3), logs, service("a", "web", 1, "v"))
+	web.Capacity, web.Machines = in.Capacity, 3
+	if got, want := admit(web)["a/web"], "over quota: owner a, production: tasks 4 of 3, over by 1; largest jobs: logs 3, web 1"; got != want {
+		t.Errorf("beside it: %q, want %q", got, want)
 	}
 }
 

@@ -22,6 +22,7 @@ type cell struct {
 	observed *reconciler.Observed
 	now      time.Time
 	head     string
+	memo     *reconciler.Memo
 	last     reconciler.Output
 	agents   []*agent // sorted by name
 	pids     int
@@ -47,7 +48,7 @@ func (c *cell) restart() {
 	if err != nil {
 		panic(err)
 	}
-	c.state, c.observed = s, reconciler.NewObserved(c.now)
+	c.state, c.observed, c.memo = s, reconciler.NewObserved(c.now), &reconciler.Memo{}
 }
 
 // take stores writes, batch by batch.
@@ -78,8 +79,13 @@ func (c *cell) input() reconciler.Input {
 }
 
 func (c *cell) step() reconciler.Output {
-	c.last = reconciler.Step(c.input())
+	in := c.input()
+	in.Memo = c.memo
+	c.last = reconciler.Step(in)
 	c.take(c.last.Writes)
+	if err := c.memo.Audit(in); err != nil {
+		panic(err)
+	}
 	return c.last
 }
 
@@ -137,7 +143,7 @@ func (c *cell) obey(a *agent, view []schema.Assignment) {
 		if s == nil {
 			c.pids++
 			s = &schema.TaskStatus{
-				Task: v.Task, Generation: v.Generation, State: schema.Running, Incarnation: 1, PID: 1000 + c.pids, StartedAt: c.now, Ports: v.Ports,
+				Task: v.Task, Generation: v.Generation, State: schema.Running, Incarnation: 1, PID: 1000 + c.pids, StartedAt: c.now, Ports: v.Ports, Devices: v.Devices,
 			}
 			a.tasks[v.Generation] = s
 		}

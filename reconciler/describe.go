@@ -26,10 +26,7 @@ func Describe(in DescribeInput) Status {
 	d := describer{in: in, status: Status{
 		Cell: in.State.Cell, At: in.Now, Commit: in.Head, Applied: in.State.Head.Commit, Source: in.Trouble, SourceAt: in.Source.At,
 		Waiting: []string{}, Stale: []StalePackage{}, Rejected: []Rejection{}, Warnings: []QuotaWarning{}, Machines: []MachineStatus{}, Jobs: []JobStatus{}, Tasks: []TaskStatus{}, Notes: []string{},
-	}, used: map[string]schema.Resources{}, held: map[string]int{}, notes: map[string]string{}, chunks: map[schema.JobName]int{}}
-	for name := range in.State.Chunks {
-		d.chunks[name.Job] = max(d.chunks[name.Job], name.Number+1)
-	}
+	}, used: map[string]schema.Resources{}, held: map[string]int{}, notes: map[string]string{}, spans: in.State.spans()}
 	d.repository()
 	for _, name := range in.State.jobNames() {
 		d.job(name)
@@ -45,7 +42,7 @@ type describer struct {
 	status Status
 	used   map[string]schema.Resources // by machine: limits of what it holds
 	held   map[string]int
-	chunks map[schema.JobName]int
+	spans  map[schema.JobName]int
 	notes  map[string]string // by task: what its agent remarks of one that is as desired
 }
 
@@ -97,17 +94,15 @@ func (d *describer) job(name schema.JobName) {
 	}
 	first := len(d.status.Tasks)
 	have := d.records(name)
-	for index := range j.Desired {
-		if len(have) > 0 && have[0].Index == index {
-			d.task(name, have[0], r, &j)
-			have = have[1:]
-			continue
-		}
-		d.task(name, &schema.TaskRecord{Index: index}, r, &j)
+	if want != nil && want.Kind == schema.System {
+		j.Desired = 0 // counted as they are told of
+		have = d.systemTasks(name, have, r, &j)
+	} else {
+		have = d.indexedTasks(name, have, r, &j)
 	}
 	for _, t := range have { // beyond the count: on their way out, or done
 		if t.Done == nil {
-			d.task(name, t, r, &j)
+			d.task(name, t, r, &j, false)
 		}
 	}
 	j.Reason = d.jobReason(r, &j, d.status.Tasks[first:])
@@ -120,10 +115,45 @@ func (d *describer) job(name schema.JobName) {
 	d.status.Jobs = append(d.status.Jobs, j)
 }
 
+// indexedTasks adds the tasks of a job that has a count, and returns the records
+// of the others.
+func (d *describer) indexedTasks(name schema.JobName, have []*schema.TaskRecord, r *schema.JobRecord, j *JobStatus) (others []*schema.TaskRecord) {
+	for index := range j.Desired {
+		if len(have) > 0 && have[0].Index == index {
+			d.task(name, have[0], r, j, true)
+			have = have[1:]
+			continue
+		}
+		d.task(name, &schema.TaskRecord{Index: index}, r, j, true)
+	}
+	return have
+}
+
+// systemTasks adds the tasks of a system job, whose count is that of the
+// machines that shall have one, and returns the records of the others.
+func (d *describer) systemTasks(name schema.JobName, have []*schema.TaskRecord, r *schema.JobRecord, j *JobStatus) (others []*schema.TaskRecord) {
+	for _, t := range have {
+		m := d.in.State.Machines[t.On]
+		switch {
+		case t.Machine == "" && d.in.State.desired().Machines[t.On].Cordon: // it gets nothing new
+		case m == nil || !m.LostSince.IsZero():
+			if t.Machine != "" {
+				others = append(others, t)
+			}
+		case t.Stop != nil && (t.Stop.Kind == schema.CauseScaledDown || t.Stop.Kind == schema.CauseRemoved):
+			others = append(others, t)
+		default:
+			j.Desired++
+			d.task(name, t, r, j, true)
+		}
+	}
+	return others
+}
+
 // records returns the records of a job's tasks, sorted by index.
 func (d *describer) records(name schema.JobName) []*schema.TaskRecord {
 	var out []*schema.TaskRecord
-	for n := range d.chunks[name] {
+	for n := range d.spans[name] {
 		if c := d.in.State.Chunks[ChunkName{name, n}]; c != nil {
 			for i := range c.Tasks {
 				out = append(out, &c.Tasks[i])
@@ -162,9 +192,10 @@ func (d *describer) jobReason(r *schema.JobRecord, j *JobStatus, tasks []TaskSta
 	return ""
 }
 
-// task adds the status of one task, and counts it in its job's.
-func (d *describer) task(job schema.JobName, r *schema.TaskRecord, record *schema.JobRecord, j *JobStatus) {
-	t := TaskStatus{Name: job.Task(r.Index).Short(), Machine: r.Machine, Ports: r.Ports, Generation: r.Generation, Restarts: r.Failures, History: []string{}}
+// task adds the status of one task, and counts it in its job's if that wants
+// it.
+func (d *describer) task(job schema.JobName, r *schema.TaskRecord, record *schema.JobRecord, j *JobStatus, wanted bool) {
+	t := TaskStatus{Name: job.Task(r.Index).Short(), Machine: r.Machine, Ports: r.Ports, Devices: r.Devices, Generation: r.Generation, Restarts: r.Failures, History: []string{}}
 	if t.Ports == nil {
 		t.Ports = map[string]int{}
 	}
@@ -180,7 +211,7 @@ func (d *describer) task(job schema.JobName, r *schema.TaskRecord, record *schem
 		}
 	}
 	t.State, t.Reason = d.state(job.Task(r.Index), r, &t)
-	if r.Index < j.Desired {
+	if wanted {
 		switch t.State {
 		case "running":
 			j.Running++
@@ -206,6 +237,9 @@ func (d *describer) state(name schema.TaskName, r *schema.TaskRecord, t *TaskSta
 	case r.Machine == "" && d.in.Now.Before(r.NotBefore):
 		return "failed", fmt.Sprintf("failed %d times, is tried again in %s", r.Failures, r.NotBefore.Sub(d.in.Now).Round(time.Second))
 	case r.Machine == "":
+		if claim, ok := d.in.Last.Claims[name]; ok {
+			return "pending", claim.String()
+		}
 		if why, ok := d.in.Last.Why[name]; ok {
 			return "pending", why.String()
 		}
@@ -252,7 +286,7 @@ func (d *describer) machines() {
 		health, _ := d.in.Observed.health(name, d.in.Now)
 		d.status.Machines = append(d.status.Machines, MachineStatus{
 			Name: name, Health: string(health), Capacity: r.Capacity, Used: d.used[name], Tasks: d.held[name],
-			Cordoned: declared[name].Cordon, Attributes: declared[name].attributes(&r.MachineInfo), Notes: append(slices.Clone(r.Notes), busyNote(d.in.Observed.machines[name])...),
+			Cordoned: declared[name].Cordon, Devices: r.Devices, Attributes: declared[name].attributes(&r.MachineInfo), Notes: append(slices.Clone(r.Notes), busyNote(d.in.Observed.machines[name])...),
 		})
 	}
 	for _, name := range slices.Sorted(maps.Keys(declared)) {

@@ -15,7 +15,9 @@ type Change string
 const (
 	Unchanged Change = ""
 	InPlace   Change = "in place" // the process goes on
-	Restart   Change = "restart"  // a new process, on the same machine if it fits
+	// Move is InPlace where the machine will still do, and Restart elsewhere.
+	Move    Change = "move"
+	Restart Change = "restart" // a new process, on the same machine if it fits
 )
 
 // FieldChange is one field that differs.
@@ -39,18 +41,24 @@ func Diff(old, next *schema.Job) (Change, []FieldChange) {
 	field(!maps.Equal(old.Labels, next.Labels), "labels", InPlace)
 	field(!maps.Equal(old.Annotations, next.Annotations), "annotations", InPlace)
 	field(old.Update != next.Update, "update", InPlace)
+	field(schema.DigestOf(old.Preferences) != schema.DigestOf(next.Preferences), "preferences", InPlace)
+	field(schema.DigestOf(old.Spread) != schema.DigestOf(next.Spread), "spread", InPlace)
+	field(schema.DigestOf(old.Constraints) != schema.DigestOf(next.Constraints), "constraints", Move)
 	field(o.GraceSeconds != n.GraceSeconds, "task.graceSeconds", InPlace)
 	field(schema.DigestOf(o.Health) != schema.DigestOf(n.Health), "task.health", InPlace)
 	field(old.Kind != next.Kind, "kind", Restart)
 	field(!slices.Equal(o.Process.Command, n.Process.Command), "task.process.command", Restart)
 	field(!maps.Equal(o.Env, n.Env), "task.env", Restart)
-	field(o.Resources.Resources != n.Resources.Resources || !slices.Equal(o.Resources.Ports, n.Resources.Ports), "task.resources", Restart)
+	field(o.Resources.Resources != n.Resources.Resources || !slices.Equal(o.Resources.Ports, n.Resources.Ports) || schema.DigestOf(o.Resources.Devices) != schema.DigestOf(n.Resources.Devices), "task.resources", Restart)
 	slices.SortFunc(out, func(a, b FieldChange) int { return strings.Compare(a.Field, b.Field) })
 	greatest := Unchanged
 	for _, c := range out {
-		if c.Change == Restart || greatest == Unchanged {
+		if order[c.Change] > order[greatest] {
 			greatest = c.Change
 		}
 	}
 	return greatest, out
 }
+
+// order says which of two changes is the greater.
+var order = map[Change]int{Unchanged: 0, InPlace: 1, Move: 2, Restart: 3}

@@ -38,6 +38,10 @@ func TestDiff(t *testing.T) {
 		{"kind", func(j *schema.Job) { j.Kind = schema.Batch }, reconciler.Restart, []string{"kind: restart"}},
 		{"memory", func(j *schema.Job) { j.Task.Resources.RAMBytes++ }, reconciler.Restart, []string{"task.resources: restart"}},
 		{"ports", func(j *schema.Job) { j.Task.Resources.Ports = nil }, reconciler.Restart, []string{"task.resources: restart"}},
+		{"constraints", func(j *schema.Job) { j.Constraints = []schema.Constraint{{Attribute: "a", Operator: "exists"}} }, reconciler.Move, []string{"constraints: move"}},
+		{"preferences", func(j *schema.Job) { j.Preferences = []schema.Preference{{Weight: 3}} }, reconciler.InPlace, []string{"preferences: in place"}},
+		{"spread", func(j *schema.Job) { j.Spread = &schema.Spread{By: "zone"} }, reconciler.InPlace, []string{"spread: in place"}},
+		{"devices", func(j *schema.Job) { j.Task.Resources.Devices = map[string]schema.DeviceAsk{"gpu": {Count: 1}} }, reconciler.Restart, []string{"task.resources: restart"}},
 		{
 			"the greatest counts, and all are told",
 			func(j *schema.Job) { j.Tasks, j.Task.Process.Command, j.Priority = 9, []string{"other"}, 3 },
@@ -96,6 +100,10 @@ func TestDiffKnowsAllFields(t *testing.T) {
 		j := service("u", "web", 3, "v")
 		j.Labels, j.Annotations, j.Task.Env = map[string]string{"a": "b"}, map[string]string{"a": "b"}, map[string]string{"A": "b"}
 		j.Task.Health = &schema.Health{HTTP: &schema.HTTPCheck{Port: "http", Path: "/"}}
+		j.Constraints = []schema.Constraint{{Attribute: "arch", Operator: "=", Value: "a"}}
+		j.Preferences = []schema.Preference{{Constraint: j.Constraints[0], Weight: 1}}
+		j.Spread = &schema.Spread{By: "rack", Max: map[string]int{"rack": 1}}
+		j.Task.Resources.Devices = map[string]schema.DeviceAsk{"gpu": {Count: 1}}
 		return j
 	}
 	old, next := full(), full()

@@ -20,14 +20,16 @@ type draft struct {
 	order    []schema.JobName                     // of jobs, as they were changed first
 	data     map[schema.Digest]*schema.Job        // added
 	chunks   map[ChunkName]*schema.Chunk          // copied to be changed
+	spans    map[schema.JobName]int               // chunks that a job may have
 	machines map[string]*schema.MachineRecord     // changed
 	events   []schema.Event
+	cell     *mirror // what placement sees of it; nil until it is asked for
 }
 
 func newDraft(s *State, now time.Time) *draft {
 	return &draft{
 		base: s, now: now, counter: s.Counter, jobs: map[schema.JobName]*schema.JobRecord{}, data: map[schema.Digest]*schema.Job{},
-		chunks: map[ChunkName]*schema.Chunk{}, machines: map[string]*schema.MachineRecord{},
+		chunks: map[ChunkName]*schema.Chunk{}, machines: map[string]*schema.MachineRecord{}, spans: s.spans(),
 	}
 }
 
@@ -70,9 +72,9 @@ func (d *draft) allJobs() []schema.JobName {
 
 // tasks returns the records of a job as the draft has them, sorted by index.
 // They are not to be written to: see set.
-func (d *draft) tasks(job schema.JobName, chunks int) []schema.TaskRecord {
+func (d *draft) tasks(job schema.JobName) []schema.TaskRecord {
 	var out []schema.TaskRecord
-	for n := range chunks {
+	for n := range d.spans[job] {
 		if c := d.chunk(ChunkName{job, n}); c != nil {
 			out = append(out, c.Tasks...)
 		}
@@ -92,6 +94,7 @@ func (d *draft) chunk(name ChunkName) *schema.Chunk {
 func (d *draft) set(job schema.JobName, r schema.TaskRecord) {
 	c := d.own(job, r.Index)
 	i, ok := search(c, r.Index)
+	d.moved(job, c, i, ok, &r)
 	if ok {
 		c.Tasks[i] = r
 	} else {
@@ -103,8 +106,22 @@ func (d *draft) set(job schema.JobName, r schema.TaskRecord) {
 func (d *draft) remove(job schema.JobName, index int) {
 	c := d.own(job, index)
 	if i, ok := search(c, index); ok {
+		d.moved(job, c, i, ok, nil)
 		c.Tasks = slices.Delete(c.Tasks, i, i+1)
 	}
+}
+
+// moved tells the snapshot, once there is one, what becomes of the record that
+// c has or has not at i.
+func (d *draft) moved(job schema.JobName, c *schema.Chunk, i int, there bool, next *schema.TaskRecord) {
+	if d.cell == nil {
+		return
+	}
+	var was *schema.TaskRecord
+	if there {
+		was = &c.Tasks[i]
+	}
+	d.cell.change(d, job, was, next)
 }
 
 // own returns the draft's own copy of the chunk that index lies in.
@@ -117,6 +134,7 @@ func (d *draft) own(job schema.JobName, index int) *schema.Chunk {
 			c.Tasks = slices.Clone(b.Tasks)
 		}
 		d.chunks[name] = c
+		d.spans[job] = max(d.spans[job], name.Number+1)
 	}
 	return c
 }
@@ -164,12 +182,7 @@ func (d *draft) writes() []Write {
 // chunkWrites returns the chunks that differ from what is stored.
 func (d *draft) chunkWrites() []Write {
 	var out []Write
-	names := slices.SortedFunc(maps.Keys(d.chunks), func(a, b ChunkName) int {
-		if c := a.Job.Compare(b.Job); c != 0 {
-			return c
-		}
-		return a.Number - b.Number
-	})
+	names := slices.SortedFunc(maps.Keys(d.chunks), ChunkName.compare)
 	for _, name := range names {
 		key := keyChunk + name.Job.Short() + "/" + strconv.Itoa(name.Number)
 		was, is := d.base.Chunks[name], d.chunks[name]

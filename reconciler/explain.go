@@ -20,13 +20,15 @@ type Explanation struct {
 	Stale     *StalePackage       `json:"stale,omitempty"`    // of the directory that declares it
 	Warnings  []QuotaWarning      `json:"warnings,omitempty"` // of its owner, at its band
 	Origin    schema.Position     `json:"origin"`
-	Updated   []FieldChange       `json:"updated,omitempty"` // by the newest data, where tasks run older
-	Avoid     map[string][]string `json:"avoid,omitempty"`   // task → machines
+	Updated   []FieldChange       `json:"updated,omitempty"`   // by the newest data, where tasks run older
+	Avoid     map[string][]string `json:"avoid,omitempty"`     // task → machines
+	Placement *Placing            `json:"placement,omitempty"` // of one task
 }
 
 // Explain returns why the job or task of the given name (user/job or
-// user/job/index) is as it is; false if the cell knows of no such thing.
-func Explain(in DescribeInput, status *Status, name string) (Explanation, bool) {
+// user/job/index) is as it is; false if the cell knows of no such thing. For a
+// task, machine may be one that it could run on, or is thought to.
+func Explain(in DescribeInput, status *Status, name, machine string) (Explanation, bool) {
 	job, index, isTask := splitName(in.State.Cell, name)
 	e := Explanation{Name: name, Tasks: []TaskStatus{}}
 	for i := range status.Jobs {
@@ -63,7 +65,11 @@ func Explain(in DescribeInput, status *Status, name string) (Explanation, bool) 
 			e.Stale = &status.Stale[i]
 		}
 	}
-	return e, (e.Job != nil || e.Rejection != nil) && (!isTask || len(e.Tasks) > 0)
+	known := (e.Job != nil || e.Rejection != nil) && (!isTask || len(e.Tasks) > 0)
+	if known && isTask {
+		e.Placement = placing(in, job.Task(index), machine)
+	}
+	return e, known
 }
 
 // splitName parses user/job or user/job/index.
@@ -155,6 +161,11 @@ func (e *Explanation) Lines() []string {
 		}
 		for _, h := range t.History {
 			say("  %s", h)
+		}
+	}
+	if e.Placement != nil {
+		for _, line := range e.Placement.lines() {
+			say("  %s", line)
 		}
 	}
 	return out

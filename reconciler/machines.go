@@ -55,7 +55,7 @@ type survey struct {
 func (s *step) surveyMachines() {
 	s.lost = map[string]bool{}
 	var v survey
-	for _, name := range s.base.machineNames() {
+	for _, name := range s.names {
 		s.look(name, &v)
 	}
 	if len(v.overdue) == 0 {

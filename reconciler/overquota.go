@@ -25,8 +25,8 @@ func inUnits(d int, s sum) string {
 // explain rejects w, which asks for more than the quota of its account: where
 // it is over, by how much, what else counts there, and who may do what.
 func (a *admission) explain(w *wish) {
-	if why := unsupported(w.DesiredJob); why != nil {
-		a.out.Rejected[w.name] = why
+	if len(w.Refused) > 0 {
+		a.out.Rejected[w.name] = &w.Refused[0]
 		return
 	}
 	k := accountOf(w.Job)

@@ -22,24 +22,35 @@ type ask struct {
 // one now.
 func (s *step) askFor(name schema.JobName, want *schema.Job) {
 	digest := s.job(name).Admitted
-	have := s.tasks(name, chunksOf(want.Tasks))
+	have := s.tasks(name)
 	for index := range want.Tasks {
 		if len(have) > 0 && have[0].Index == index {
 			t := have[0]
 			have = have[1:]
-			if t.Machine != "" {
-				continue
-			}
-			if t = s.forget(name, t, want); t.Done != nil {
-				continue
-			}
-			if s.now.Before(t.NotBefore) {
-				s.wake(t.NotBefore)
+			if !s.mayAsk(name, t, want) {
 				continue
 			}
 		}
-		s.asks = append(s.asks, ask{name.Task(index), want, digest})
+		s.want(ask{name.Task(index), want, digest})
 	}
+}
+
+// want asks for a machine when all jobs have been looked at.
+func (s *step) want(a ask) {
+	s.asks = append(s.asks, a)
+	s.asking[a.task.JobName] = true
+}
+
+// mayAsk reports whether a task that has a record wants a machine now.
+func (s *step) mayAsk(name schema.JobName, t schema.TaskRecord, want *schema.Job) bool {
+	if t.Machine != "" {
+		return false
+	}
+	if t = s.forget(name, t, want); t.Done != nil {
+		return false
+	}
+	s.wake(t.NotBefore)
+	return !s.now.Before(t.NotBefore)
 }
 
 // place gives the asks machines, as far as there are any, and each that gets
@@ -54,20 +65,38 @@ func (s *step) place() {
 		byName[a.task] = a
 		asks = append(asks, s.placementAsk(a))
 	}
-	s.out.Why = map[schema.TaskName]placement.Why{}
-	for _, d := range placement.Place(s.snapshot(), asks, s.in.Seed) {
-		if d.Machine == "" {
+	s.out.Why, s.out.Claims = map[schema.TaskName]placement.Why{}, map[schema.TaskName]Claim{}
+	for _, d := range placement.Place(s.snapshot(), s.claim(asks), s.in.Seed) {
+		a := byName[d.Name]
+		delete(s.out.Claims, d.Name) // one that was claimed from, and asked again
+		switch {
+		case d.Machine == "":
 			s.out.Why[d.Name] = d.Why
-			continue
+		case d.Later:
+			s.preempt(a, d)
+		default:
+			s.evict(a.task, a.job.Priority, d) // claims, if any
+			s.assign(a, d)
 		}
-		s.assign(byName[d.Name], d)
 	}
 }
 
+// bareAsk returns what placement is asked for a task by its job's data alone.
+func bareAsk(task schema.TaskName, job *schema.Job) placement.Ask {
+	a := placement.Ask{Name: task, Priority: job.Priority, Limit: job.Task.Resources.Resources, Ports: job.Task.Resources.Ports}
+	where(&a, job)
+	return a
+}
+
+// placementAsk returns what placement is asked for a task.
 func (s *step) placementAsk(a ask) placement.Ask {
-	p := placement.Ask{Name: a.task, Priority: a.job.Priority, Limit: a.job.Task.Resources.Resources, Ports: a.job.Task.Resources.Ports}
+	p := bareAsk(a.task, a.job)
 	t := s.recordOf(a.task)
 	if t == nil {
+		return p
+	}
+	if a.job.Kind == schema.System { // there is no other place, so none to avoid or prefer
+		p.On = t.On
 		return p
 	}
 	if n := len(t.Causes); n > 0 && t.Causes[n-1].Kind == schema.CauseUpdate {
@@ -100,35 +129,6 @@ func (s *step) recordOf(t schema.TaskName) *schema.TaskRecord {
 	return nil
 }
 
-// snapshot returns the cell as placement sees it. A task that is being stopped
-// holds what it has until its machine has said that it is dead.
-func (s *step) snapshot() *placement.Snapshot {
-	machines := make([]placement.Machine, 0, len(s.base.Machines))
-	declared := s.base.desired().Machines
-	for _, name := range s.base.machineNames() {
-		info := s.base.Machines[name].MachineInfo
-		m := placement.Machine{
-			Name: name, Capacity: info.Capacity, Ports: info.Ports, Attributes: declared[name].attributes(&info),
-			Up: s.isUp(name), Cordoned: declared[name].Cordon,
-		}
-		var again time.Time
-		m.BusyPorts, again = s.in.Observed.busyPorts(name, s.now)
-		s.wake(again)
-		machines = append(machines, m)
-	}
-	var tasks []placement.Task
-	for _, job := range s.allJobs() {
-		for _, t := range s.tasks(job, s.chunks[job]) {
-			if t.Machine == "" {
-				continue
-			}
-			data := s.dataOf(t.Data)
-			tasks = append(tasks, placement.Task{Name: job.Task(t.Index), Machine: t.Machine, Priority: data.Priority, Limit: data.Task.Resources.Resources, Ports: t.Ports})
-		}
-	}
-	return placement.NewSnapshot(machines, tasks)
-}
-
 // assign makes a decision of placement the task's newest generation.
 func (s *step) assign(a ask, d placement.Decision) {
 	t := schema.TaskRecord{Index: a.task.Index}
@@ -137,7 +137,11 @@ func (s *step) assign(a ask, d placement.Decision) {
 	}
 	s.counter++
 	t.Generation, t.Machine, t.Data, t.Ports, t.At = s.counter, d.Machine, a.data, d.Ports, s.now
+	t.Devices = s.devicesOf(d.Machine, d.Devices)
 	t.NotBefore = time.Time{}
+	if a.job.Kind != schema.System {
+		t.On = ""
+	}
 	s.set(a.task.JobName, t)
 	s.event(schema.Event{
 		Kind: schema.EventSchedule, Job: a.task.JobName.Short(), Task: a.task.Short(), Machine: d.Machine, Generation: t.Generation,

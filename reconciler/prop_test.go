@@ -147,6 +147,9 @@ func randomJobs(t *rapid.T, user string) []any {
 		if name == "sum" {
 			j.Kind = schema.Batch
 		}
+		if name != "sum" && j.Priority == 0 && rapid.IntRange(0, 3).Draw(t, "system") == 0 {
+			j.Kind, j.Tasks = schema.System, 0
+		}
 		out = append(out, j)
 	}
 	return out
@@ -162,15 +165,48 @@ func (a *anything) stepChecked(t *rapid.T) {
 		t.Fatalf("same input, other decision:\n%s", cmp.Diff(out, again))
 	}
 	a.unchanged(t)
+	in.Memo = a.memo
+	kept := reconciler.Step(in)
+	a.alike(t, out, kept)
+	out = kept
 	a.last = out
 	a.take(out.Writes)
-	if again := reconciler.Step(a.input()); len(again.Writes) > 0 || len(again.Events) > 0 {
-		t.Fatalf("a second step at the same moment writes %s, says %s", keys(again.Writes), lines(again.Events))
+	in = a.input()
+	for _, in.Memo = range []*reconciler.Memo{nil, a.memo} {
+		if again := reconciler.Step(in); len(again.Writes) > 0 || len(again.Events) > 0 {
+			t.Fatalf("a second step at the same moment writes %s, says %s", keys(again.Writes), lines(again.Events))
+		}
+	}
+	if err := a.memo.Audit(in); err != nil {
+		t.Fatal(err)
 	}
 	a.wakesHonestly(t, out)
 	a.budget(t, out, down)
 	a.quotas(t, before)
 	a.generations(t)
+}
+
+// alike: a step that goes on from what the last one found out decides what one
+// does that begins from nothing, but for the choice of machines.
+func (a *anything) alike(t *rapid.T, fresh, kept reconciler.Output) {
+	places := func(o reconciler.Output) (others []schema.Event, n int) {
+		for _, e := range o.Events {
+			if e.Kind == schema.EventSchedule || e.Cause == schema.CausePreempted {
+				n++
+			} else {
+				others = append(others, e)
+			}
+		}
+		return others, n
+	}
+	x, n := places(fresh)
+	y, m := places(kept)
+	if diff := cmp.Diff(x, y); n+m == 0 && diff != "" {
+		t.Fatalf("a memo makes other decisions (-without +with):\n%s", diff)
+	}
+	if n+m == 0 && (!slices.Equal(keys(fresh.Writes), keys(kept.Writes)) || !fresh.Wake.Equal(kept.Wake)) {
+		t.Fatalf("a memo makes other writes: %s, %s; wakes %s, %s", keys(fresh.Writes), keys(kept.Writes), fresh.Wake, kept.Wake)
+	}
 }
 
 // unchanged: Step has changed nothing of the state, and it is what the store
@@ -243,9 +279,8 @@ func (a *anything) budget(t *rapid.T, out reconciler.Output, before map[schema.T
 		}
 		want := a.state.Data[a.state.Jobs[task.JobName].Admitted]
 		n := 0
-		for index := range want.Tasks {
-			other := task.JobName.Task(index)
-			if _, was := before[other]; was && after[other] && !a.excused(other) {
+		for other := range before {
+			if other.JobName == task.JobName && a.wants(want, other) && after[other] && !a.excused(other) {
 				n++
 			}
 		}
@@ -253,6 +288,22 @@ func (a *anything) budget(t *rapid.T, out reconciler.Output, before map[schema.T
 			t.Fatalf("the rollout stopped %s, and so %d tasks of the job are down: at most %d may be", e.Task, n, want.Update.MaxParallel)
 		}
 	}
+}
+
+// wants reports whether a job's data has a place for a task.
+func (a *anything) wants(want *schema.Job, task schema.TaskName) bool {
+	if want.Kind != schema.System {
+		return task.Index < want.Tasks
+	}
+	for name, c := range a.state.Chunks {
+		for i := range c.Tasks {
+			if name.Job == task.JobName && c.Tasks[i].Index == task.Index {
+				m := a.state.Machines[c.Tasks[i].On]
+				return m != nil && m.LostSince.IsZero()
+			}
+		}
+	}
+	return false
 }
 
 // excused: a task that has been without a machine for a minute, for a reason
@@ -361,7 +412,7 @@ func (a *anything) invariants(t *rapid.T) {
 		if j.Running+j.Pending+j.Failed+j.Done != j.Desired {
 			t.Fatalf("job %s does not add up: %+v", j.Name, j)
 		}
-		if _, known := reconciler.Explain(a.described(), &s, j.Name); !known {
+		if _, known := reconciler.Explain(a.described(), &s, j.Name, ""); !known {
 			t.Fatalf("job %s is not known to why", j.Name)
 		}
 	}

@@ -239,7 +239,7 @@ func TestWarningsOfAGroup(t *testing.T) {
 		if err != nil || len(n.Warnings) != want {
 			t.Errorf("%q: %d warnings, %v, want %d", name, len(n.Warnings), err, want)
 		}
-		if e, _ := reconciler.Explain(c.described(), &s, name); name != "" && len(e.Warnings) != want {
+		if e, _ := reconciler.Explain(c.described(), &s, name, ""); name != "" && len(e.Warnings) != want {
 			t.Errorf("why %q: %d warnings, want %d", name, len(e.Warnings), want)
 		}
 	}

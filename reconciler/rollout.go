@@ -16,12 +16,23 @@ const shakyFor = 10 * time.Second
 // makes room.
 const comesBackWithin = time.Minute
 
-// rollOut brings the job's running tasks to the admitted data. What can change
-// in place does so at once. What needs a new process is stopped, at most as
-// many tasks at once as the update policy allows; tasks that do not work
-// anyway go first, those on silent machines stay. New data that does not get
-// healthy so ends the rollout, and the tasks that were not reached run on with
-// the old.
+// changeInPlace gives the job's running tasks that can go on with the admitted
+// data as they are that data, and with it, say, its priority.
+func (s *step) changeInPlace(job schema.JobName, want *schema.Job) {
+	digest := s.job(job).Admitted
+	for _, t := range s.tasks(job) {
+		if t.Machine != "" && t.Stop == nil && t.Data != digest && s.wants(want, &t) && s.inPlace(t.Data, want, t.Machine) {
+			t.Data = digest
+			s.set(job, t)
+		}
+	}
+}
+
+// rollOut brings the job's running tasks to the admitted data, where that takes
+// a new process. At most as many tasks are stopped at once as the update policy
+// allows; tasks that do not work anyway go first, those on silent machines
+// stay. New data that does not get healthy so ends the rollout, and the tasks
+// that were not reached run on with the old.
 func (s *step) rollOut(job schema.JobName) {
 	digest := s.job(job).Admitted
 	if digest == "" {
@@ -29,13 +40,13 @@ func (s *step) rollOut(job schema.JobName) {
 	}
 	want := s.dataOf(digest)
 	r := rollout{job: job, want: want, digest: digest}
-	tasks := s.tasks(job, chunksOf(want.Tasks))
+	tasks := s.tasks(job)
 	if !slices.ContainsFunc(tasks, func(t schema.TaskRecord) bool { return t.Machine != "" && t.Data != digest }) {
 		return // there is nothing to bring forward
 	}
 	for _, t := range tasks {
 		switch {
-		case t.Index >= want.Tasks || t.Done != nil:
+		case !s.wants(want, &t) || t.Done != nil:
 		case t.Machine == "" && s.holdsUp(t, digest):
 			r.moving++
 		case t.Machine == "":
@@ -67,21 +78,16 @@ type rollout struct {
 	moving     int                 // are down, or between old and new
 }
 
-// rollAssigned counts a task with a machine, and changes it where that can be
-// done in place.
+// rollAssigned counts a task with a machine.
 func (s *step) rollAssigned(r *rollout, t schema.TaskRecord) {
 	up := s.isUp(t.Machine)
 	said := s.in.Observed.task(t.Machine, r.job.Task(t.Index), t.Generation)
 	switch {
 	case t.Stop != nil:
 		r.moving++
-	case t.Data == r.digest || s.inPlace(t.Data, r.want):
+	case t.Data == r.digest:
 		if !up || !s.healthy(said, r.want) {
 			r.moving++
-		}
-		if t.Data != r.digest {
-			t.Data = r.digest
-			s.set(r.job, t)
 		}
 	case !up:
 		r.moving++ // as far as is known it is down, and it cannot be told
@@ -118,7 +124,7 @@ func (s *step) forget(job schema.JobName, t schema.TaskRecord, want *schema.Job)
 	switch {
 	case t.Done != nil && want.Kind == schema.Batch:
 		return t
-	case t.Done == nil && (t.Failures == 0 && t.NotBefore.IsZero() && len(t.Avoid) == 0 || s.inPlace(t.Data, want)):
+	case t.Done == nil && (t.Failures == 0 && t.NotBefore.IsZero() && len(t.Avoid) == 0 || s.inPlace(t.Data, want, "")):
 		return t
 	}
 	t.Done, t.Failures, t.NotBefore, t.Avoid = nil, 0, time.Time{}, nil
@@ -126,11 +132,35 @@ func (s *step) forget(job schema.JobName, t schema.TaskRecord, want *schema.Job)
 	return t
 }
 
-// inPlace reports whether a task that runs the data with the given digest can
-// go on as it is when want is its data.
-func (s *step) inPlace(digest schema.Digest, want *schema.Job) bool {
-	change, _ := Diff(s.dataOf(digest), want)
-	return change != Restart
+// inPlace reports whether a task that runs the data with the given digest on
+// machine can go on as it is when want is its data. For a task without a
+// machine, "", a new process is all that counts.
+func (s *step) inPlace(digest schema.Digest, want *schema.Job, machine string) bool {
+	switch change, _ := Diff(s.dataOf(digest), want); change {
+	case Restart:
+		return false
+	case Move:
+		if machine == "" {
+			return true
+		}
+		_, ok := slices.BinarySearch(s.eligible(want), machine)
+		return ok
+	default:
+		return true
+	}
+}
+
+// eligible returns the machines that tasks of a job may be on, sorted.
+func (s *step) eligible(want *schema.Job) []string {
+	if s.mayRun == nil {
+		s.mayRun = map[*schema.Job][]string{}
+	}
+	names, ok := s.mayRun[want]
+	if !ok {
+		names = s.snapshot().Eligible(bareAsk(want.ID().Task(0), want))
+		s.mayRun[want] = names
+	}
+	return names
 }
 
 // works reports whether a task runs and does its work.
@@ -153,5 +183,10 @@ func (s *step) healthy(t heardTask, want *schema.Job) bool {
 	return !s.now.Before(until)
 }
 
-// chunksOf returns how many chunks hold n tasks.
-func chunksOf(n int) int { return (n + schema.ChunkSize - 1) / schema.ChunkSize }
+// wants reports whether a job has a task of this index now.
+func (s *step) wants(want *schema.Job, t *schema.TaskRecord) bool {
+	if want.Kind == schema.System {
+		return t.On != "" && !s.gone(t.On) && (t.Machine != "" || !s.cordoned(t.On))
+	}
+	return t.Index < want.Tasks
+}

@@ -33,14 +33,15 @@ func TestScripts(t *testing.T) {
 //
 //	commit ID        adopts a commit: a line "DIR bad" is a package that does
 //	                 not compile; other lines are "DIR KIND NAME FIELD=VALUE…"
-//	join NAME …      machines of 4 cores and 8 GiB, or cores=N gib=N
+//	join NAME …      machines of 4 cores and 8 GiB, or cores=N gib=N; gpus=N are
+//	                 devices, all else is an attribute
 //	silent NAME …    cuts machines off; speak joins them again
 //	turn [N [DUR]]   N times: time passes (1s), machines obey and report, a step
 //	step             a step without any news
 //	task NAME WORD   finish, port (is in use), restart, kill (its agent restarts it)
 //	busy NAME PORT   a port of a machine is in use by others
 //	crash            the master is replaced
-//	status, why NAME what users see
+//	status, why NAME [MACHINE]  what users see
 //	data NAME        some of what a job was admitted with
 //	store            the keys of the store
 func (c *cell) play(t *testing.T, d *datadriven.TestData) string {
@@ -79,7 +80,11 @@ func (c *cell) play(t *testing.T, d *datadriven.TestData) string {
 		return summary(c.status())
 	case "why":
 		s := c.status()
-		e, known := reconciler.Explain(c.described(), &s, args[0])
+		machine := ""
+		if len(args) > 1 {
+			machine = args[1]
+		}
+		e, known := reconciler.Explain(c.described(), &s, args[0], machine)
 		return fmt.Sprintln(strings.Join(append(e.Lines(), fmt.Sprintf("known: %t", known)), "\n"))
 	case "data":
 		job, _ := schema.ParseJobName("c/" + args[0])
@@ -94,17 +99,30 @@ func (c *cell) play(t *testing.T, d *datadriven.TestData) string {
 
 func (c *cell) joins(d *datadriven.TestData, names []string) string {
 	cores, gib := 4, 8
+	attributes := map[string]string{}
+	var devices []schema.DeviceGroup
 	for _, a := range d.CmdArgs {
 		switch a.Key {
 		case "cores":
 			cores, _ = strconv.Atoi(a.Vals[0])
 		case "gib":
 			gib, _ = strconv.Atoi(a.Vals[0])
+		case "gpus":
+			n, _ := strconv.Atoi(a.Vals[0])
+			devices = append(devices, schema.DeviceGroup{Kind: "gpu", Count: n})
+		default:
+			if len(a.Vals) > 0 {
+				attributes[a.Key] = a.Vals[0]
+			}
 		}
 	}
 	var events []schema.Event
 	for _, name := range names {
 		events = append(events, c.join(name, int64(cores), int64(gib))...)
+		if i := &c.agent(name).info; len(attributes) > 0 || len(devices) > 0 {
+			i.Attributes, i.Devices = attributes, devices
+			c.join(name, int64(cores), int64(gib))
+		}
 	}
 	return lines(events)
 }
@@ -213,7 +231,11 @@ func summary(s reconciler.Status) string {
 	}
 	for i := range s.Tasks {
 		t := &s.Tasks[i]
-		fmt.Fprintf(&b, "task %s: %s %s #%d %s\n", t.Name, t.State, t.Machine, t.Generation, t.Reason)
+		fmt.Fprintf(&b, "task %s: %s %s #%d %s", t.Name, t.State, t.Machine, t.Generation, t.Reason)
+		for _, d := range t.Devices {
+			fmt.Fprintf(&b, " %s%d:%d", d.Kind, d.Index, d.Milli)
+		}
+		b.WriteString("\n")
 	}
 	for _, m := range s.Machines {
 		fmt.Fprintf(&b, "machine %s: %s, %d tasks, cpuMilli %d of %d", m.Name, m.Health, m.Tasks, m.Used.CPUMilli, m.Capacity.CPUMilli)
@@ -265,7 +287,9 @@ func object(t *testing.T, kind, name string, fields []string) any {
 	switch kind {
 	case "service", "batch", "system":
 		j := service(user, name[len(user)+1:], 1, "v")
-		j.Kind = schema.JobKind(kind)
+		if j.Kind = schema.JobKind(kind); j.Kind == schema.System {
+			j.Tasks = 0
+		}
 		if i := slices.IndexFunc(fields, func(f string) bool { return strings.HasPrefix(f, `priority="`) }); i >= 0 {
 			named := strings.Trim(strings.TrimPrefix(fields[i], "priority="), `"`)
 			fields = slices.Delete(fields, i, i+1)
@@ -310,6 +334,16 @@ func set(o any, fields []string) error {
 			doc = fmt.Sprintf(`{"task": {"process": {"command": ["serve", %q]}}}`, value)
 		case "cpu":
 			doc = fmt.Sprintf(`{"task": {"resources": {"cpuMilli": %s}}}`, value)
+		case "where": // attribute:operator:value
+			w := strings.Split(value, ":")
+			doc = fmt.Sprintf(`{"constraints": [{"attribute": %q, "operator": %q, "value": %q}]}`, w[0], w[1], w[2])
+		case "wish":
+			w := strings.Split(value, ":")
+			doc = fmt.Sprintf(`{"preferences": [{"attribute": %q, "operator": "=", "value": %q, "weight": 50}]}`, w[0], w[1])
+		case "gpus":
+			doc = fmt.Sprintf(`{"task": {"resources": {"devices": {"gpu": {"count": %s, "milli": 1000}}}}}`, value)
+		case "gpuMilli":
+			doc = fmt.Sprintf(`{"task": {"resources": {"devices": {"gpu": {"count": 1, "milli": %s}}}}}`, value)
 		case "health":
 			doc = fmt.Sprintf(`{"update": {"minHealthySeconds": %s}}`, value)
 		case "parallel":

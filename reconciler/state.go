@@ -1,6 +1,7 @@
 package reconciler
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -188,12 +189,21 @@ func search(c *schema.Chunk, index int) (int, bool) {
 
 // chunkNames returns the names of all chunks, sorted.
 func (s *State) chunkNames() []ChunkName {
-	return slices.SortedFunc(maps.Keys(s.Chunks), func(a, b ChunkName) int {
-		if c := a.Job.Compare(b.Job); c != 0 {
-			return c
-		}
-		return a.Number - b.Number
-	})
+	return slices.SortedFunc(maps.Keys(s.Chunks), ChunkName.compare)
+}
+
+// compare orders chunks by job and number.
+func (n ChunkName) compare(o ChunkName) int {
+	return cmp.Or(n.Job.Compare(o.Job), cmp.Compare(n.Number, o.Number))
+}
+
+// spans returns how many chunks the records of each job span.
+func (s *State) spans() map[schema.JobName]int {
+	out := make(map[schema.JobName]int, len(s.Jobs))
+	for name := range s.Chunks {
+		out[name.Job] = max(out[name.Job], name.Number+1)
+	}
+	return out
 }
 
 // capacity returns what all the machines have together that ever joined, nil
@@ -226,7 +236,7 @@ func Views(s *State) map[string][]schema.Assignment {
 				continue
 			}
 			views[r.Machine] = append(views[r.Machine], schema.Assignment{
-				Task: c.Job.Task(r.Index), Generation: r.Generation, Data: r.Data, Job: s.Data[r.Data], Ports: r.Ports, Stop: r.Stop,
+				Task: c.Job.Task(r.Index), Generation: r.Generation, Data: r.Data, Job: s.Data[r.Data], Ports: r.Ports, Devices: r.Devices, Stop: r.Stop,
 			})
 		}
 	}

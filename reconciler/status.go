@@ -61,12 +61,13 @@ type QuotaWarning struct {
 
 // MachineStatus is one machine.
 type MachineStatus struct {
-	Name     string           `json:"name"`
-	Health   string           `json:"health"` // up, silent, lost
-	Capacity schema.Resources `json:"capacity"`
-	Used     schema.Resources `json:"used"` // limits of what it holds
-	Tasks    int              `json:"tasks"`
-	Cordoned bool             `json:"cordoned"` // gets no new tasks
+	Name     string               `json:"name"`
+	Health   string               `json:"health"` // up, silent, lost
+	Capacity schema.Resources     `json:"capacity"`
+	Used     schema.Resources     `json:"used"` // limits of what it holds
+	Tasks    int                  `json:"tasks"`
+	Devices  []schema.DeviceGroup `json:"devices,omitempty"`
+	Cordoned bool                 `json:"cordoned"` // gets no new tasks
 	// Attributes are what its agent reports, and over it the declared labels.
 	Attributes map[string]string `json:"attributes,omitempty"`
 	Notes      []string          `json:"notes,omitempty"`
@@ -103,6 +104,7 @@ type TaskStatus struct {
 	StartedAt   time.Time          `json:"startedAt,omitzero"`
 	Restarts    int                `json:"restarts"` // incarnations beyond the first, and generations that failed
 	Ports       map[string]int     `json:"ports"`
+	Devices     []schema.DeviceUse `json:"devices,omitempty"`
 	Generation  uint64             `json:"generation"`
 	Incarnation int                `json:"incarnation"`
 	Health      schema.HealthState `json:"health,omitempty"`

@@ -16,6 +16,8 @@ type Input struct {
 	Observed *Observed
 	Now      time.Time
 	Seed     uint64
+	// Memo is what the step before has found out; nil for none.
+	Memo *Memo
 }
 
 // Output is what a step decided. Nothing of it has happened yet.
@@ -31,6 +33,9 @@ type Output struct {
 	Admission Admission
 	// Why tells, for each task that asked for a machine and got none, why.
 	Why map[schema.TaskName]placement.Why
+	// Claims tells, for each task that wants a machine, which one it waits for:
+	// tasks that it preempts are stopping there.
+	Claims map[schema.TaskName]Claim
 	// Holding says why the tasks of lost machines are not given to others, ""
 	// if they are.
 	Holding string
@@ -48,48 +53,92 @@ func Seed(cell, commit string) uint64 {
 // decides what to do next: admit, stop, give up, update, place. It changes
 // neither State nor Observed. A cell that is as desired gets no writes.
 func Step(in Input) Output {
-	s := &step{draft: newDraft(in.State, in.Now), in: in, chunks: map[schema.JobName]int{}}
-	for name := range in.State.Chunks {
-		s.chunks[name.Job] = max(s.chunks[name.Job], name.Number+1)
-	}
+	s := newStep(in)
 	s.surveyMachines()
+	s.stir()
 	s.admit()
 	for _, name := range s.allJobs() {
+		if s.atRest(name) {
+			continue
+		}
+		s.active = append(s.active, name)
+		s.waking = name
 		s.stepJob(name)
 	}
+	s.waking = schema.JobName{}
 	s.place()
-	for _, name := range s.allJobs() {
-		s.rollOut(name) // last, since what was just placed counts against its budget
+	for _, name := range s.active {
+		if s.waking = name; s.job(name) != nil {
+			s.rollOut(name) // last, since what was just placed counts against its budget
+			s.settle(name)
+		}
 	}
+	s.remember()
 	s.out.Writes = s.writes()
 	s.out.Events = s.events
 	return s.out
 }
 
+// newStep returns a step that has decided nothing.
+func newStep(in Input) *step {
+	s := &step{
+		draft: newDraft(in.State, in.Now), in: in, memo: in.Memo,
+		preempted: map[string][]leaver{}, asking: map[schema.JobName]bool{}, wakes: map[schema.JobName]time.Time{},
+	}
+	if s.memo == nil {
+		s.memo = &Memo{}
+	}
+	s.names = s.memo.machineNames(in.State)
+	return s
+}
+
 // step is one Step at work.
 type step struct {
 	*draft
-	in     Input
-	out    Output
-	chunks map[schema.JobName]int // chunks that are stored of each job
+	in   Input
+	out  Output
+	memo *Memo
 
-	up   []string        // machines that may get tasks, sorted
-	lost map[string]bool // machines whose tasks are given up
-	asks []ask
+	names  []string         // of machines, sorted
+	active []schema.JobName // jobs that are not at rest
+	asking map[schema.JobName]bool
+	waking schema.JobName // the job that is being looked at
+	wakes  map[schema.JobName]time.Time
+
+	up     []string        // machines that may get tasks, sorted
+	lost   map[string]bool // machines whose tasks are given up
+	asks   []ask
+	mayRun map[*schema.Job][]string // see eligible
+	// preempted are the tasks that were told to stop when the step began, by
+	// the short name of the task that they were preempted for.
+	preempted map[string][]leaver
 }
 
 // wake asks for a step at t at the latest.
 func (s *step) wake(t time.Time) {
-	if t.After(s.now) && (s.out.Wake.IsZero() || t.Before(s.out.Wake)) {
+	if !t.After(s.now) {
+		return
+	}
+	if s.out.Wake.IsZero() || t.Before(s.out.Wake) {
 		s.out.Wake = t
+	}
+	if s.waking == (schema.JobName{}) {
+		return
+	}
+	if before := s.wakes[s.waking]; before.IsZero() || t.Before(before) {
+		s.wakes[s.waking] = t
 	}
 }
 
 // admit makes the desired jobs that the cell takes on its job records.
 func (s *step) admit() {
 	desired := s.base.desired()
-	s.out.Admission = Admit(AdmitInput{Desired: *desired, Admitted: s.base.admitted(), Capacity: s.base.capacity(), Now: s.now})
-	s.wake(s.out.Admission.Next)
+	verdict, settled := s.verdict()
+	s.out.Admission = verdict
+	s.wake(verdict.Next)
+	if settled {
+		return
+	}
 	for _, name := range s.base.jobNames() {
 		if _, ok := desired.Jobs[name]; !ok && s.base.Jobs[name].Admitted != "" {
 			r := *s.base.Jobs[name]
@@ -100,6 +149,7 @@ func (s *step) admit() {
 	for _, name := range s.out.Admission.order {
 		s.admitJob(name, desired.Jobs[name])
 	}
+	s.rememberVerdict()
 }
 
 func (s *step) admitJob(name schema.JobName, d DesiredJob) {
@@ -133,16 +183,26 @@ func (s *step) stepJob(name schema.JobName) {
 		want = s.dataOf(r.Admitted)
 		count = want.Tasks
 	}
-	for _, t := range s.tasks(name, s.chunks[name]) {
+	for _, t := range s.tasks(name) {
+		if t.Stop != nil && t.Stop.By != "" {
+			s.preempted[t.Stop.By] = append(s.preempted[t.Stop.By], leaver{name.Task(t.Index), t.Machine})
+		}
 		s.follow(name, t)
 	}
-	tasks := s.tasks(name, s.chunks[name])
+	if want != nil {
+		s.changeInPlace(name, want)
+	}
+	if want != nil && want.Kind == schema.System {
+		s.stepSystem(name, want)
+		return
+	}
+	tasks := s.tasks(name)
 	for i := range tasks {
 		s.stopUnwanted(name, tasks[i], count)
 	}
 	if want != nil {
 		s.askFor(name, want)
-	} else if len(s.tasks(name, s.chunks[name])) == 0 {
+	} else if len(s.tasks(name)) == 0 {
 		s.setJob(name, nil)
 	}
 }

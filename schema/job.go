@@ -20,19 +20,20 @@ type Job struct {
 	Cell     string            `json:"cell"`
 	Kind     JobKind           `json:"kind"`
 	Priority Priority          `json:"priority"`
-	Tasks    int               `json:"tasks"` // 0 to MaxTasks
+	Tasks    int               `json:"tasks"` // 0 to MaxTasks; 0 for System, whose number is that of machines
 	Labels   map[string]string `json:"labels,omitempty"`
 	// Annotations are free text for tools; muster shows them and acts on none.
 	Annotations map[string]string `json:"annotations,omitempty"`
-	Task        TaskSpec          `json:"task"`
-	Update      UpdatePolicy      `json:"update"`
+	// Constraints must all hold of a machine for it to get a task.
+	Constraints []Constraint `json:"constraints,omitempty"`
+	Preferences []Preference `json:"preferences,omitempty"`
+	Spread      *Spread      `json:"spread,omitempty"` // nil: over racks
+	Task        TaskSpec     `json:"task"`
+	Update      UpdatePolicy `json:"update"`
 }
 
 // ID returns the job's name in the world.
 func (j *Job) ID() JobName { return JobName{Cell: j.Cell, User: j.User, Job: j.Name} }
-
-// Ask returns what all the job's tasks together may use at most.
-func (j *Job) Ask() Resources { return j.Task.Resources.Resources.Times(j.Tasks) }
 
 // TaskSpec says what one task runs and what it may use.
 type TaskSpec struct {
@@ -56,6 +57,9 @@ type TaskResources struct {
 	// Ports are names; the cell chooses a number for each and the task finds
 	// it in MUSTER_PORT_<NAME>.
 	Ports []string `json:"ports,omitempty"`
+	// Devices are countable things, by kind; the task finds the indices of
+	// those that it got in MUSTER_DEVICE_<KIND>.
+	Devices map[string]DeviceAsk `json:"devices,omitempty"`
 }
 
 // Health says how the agent finds out whether a running task does its work.

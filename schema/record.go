@@ -39,9 +39,15 @@ type TaskRecord struct {
 	Generation uint64 `json:"generation,omitempty"`
 	// Machine holds Generation; "" while the task is pending or done.
 	Machine string `json:"machine,omitempty"`
+	// On is the machine that the index belongs to, of a system job; else "".
+	// It is kept for as long as the cell knows the machine, so that a machine
+	// that returns has the index that it had.
+	On string `json:"on,omitempty"`
 	// Data is the digest of the job data that Generation runs.
 	Data  Digest         `json:"data,omitempty"`
 	Ports map[string]int `json:"ports,omitempty"`
+	// Devices are what Generation holds of the machine's devices.
+	Devices []DeviceUse `json:"devices,omitempty"`
 	// Stop, when set, says that the machine shall stop Generation and why.
 	// The record keeps Machine until the machine has said that it is dead.
 	Stop *Cause    `json:"stop,omitempty"`
@@ -81,7 +87,11 @@ type MachineInfo struct {
 	Capacity Resources `json:"capacity"`
 	// Ports is the range that the cell may give to tasks.
 	Ports PortRange `json:"ports"`
-	// Attributes are facts about the machine: arch, os, kernel, isolation.*.
+	// Devices are countable things of which tasks get some for themselves, or
+	// a share of one.
+	Devices []DeviceGroup `json:"devices,omitempty"`
+	// Attributes are facts about the machine: arch, os, kernel, hostname,
+	// cpu.model, isolation.*, and the labels that it was given.
 	Attributes map[string]string `json:"attributes,omitempty"`
 	// Notes say in words what the machine cannot do (no cgroups, not root).
 	Notes []string `json:"notes,omitempty"`
@@ -104,5 +114,6 @@ type Assignment struct {
 	Data       Digest         `json:"data"`
 	Job        *Job           `json:"job"` // the data with that digest; shared, never written
 	Ports      map[string]int `json:"ports,omitempty"`
+	Devices    []DeviceUse    `json:"devices,omitempty"`
 	Stop       *Cause         `json:"stop,omitempty"`
 }

@@ -42,6 +42,7 @@ type TaskStatus struct {
 	PID         int            `json:"pid,omitempty"`
 	StartedAt   time.Time      `json:"startedAt,omitzero"` // of the incarnation
 	Ports       map[string]int `json:"ports,omitempty"`
+	Devices     []DeviceUse    `json:"devices,omitempty"`
 	Health      HealthState    `json:"health,omitempty"`
 	// Exits are the last MaxCauses ends of incarnations, oldest first.
 	Exits []Exit `json:"exits,omitempty"`
@@ -122,7 +123,9 @@ type Cause struct {
 	Machine    string    `json:"machine,omitempty"`
 	Generation uint64    `json:"generation,omitempty"`
 	Exit       *Exit     `json:"exit,omitempty"` // of the last incarnation
-	At         time.Time `json:"at"`
+	// By is the task, as user/job/index, for which one was preempted.
+	By string    `json:"by,omitempty"`
+	At time.Time `json:"at"`
 }
 
 // String returns the kind, and the message if there is one.

@@ -18,6 +18,10 @@ type flags struct {
 	cell, master, name, stateDir string
 	ports                        schema.PortRange
 	capacity                     schema.Resources // 0: what is found
+	labels                       labels
+	labelsFile                   string
+	devices                      devices
+	devicesFile                  string
 	metricsListen                string
 	logLevel                     string
 	level                        slog.Level
@@ -35,6 +39,10 @@ func (f *flags) register(cmd *cobra.Command) {
 	set.Int64Var(&f.capacity.CPUMilli, "cpu-milli", 0, "thousandths of a core for tasks (default all of the machine)")
 	set.Int64Var(&f.capacity.RAMBytes, "ram-bytes", 0, "memory for tasks (default all of the machine)")
 	set.Int64Var(&f.capacity.DiskBytes, "disk-bytes", 0, "disk space for tasks (default what is free in the state directory)")
+	set.Var(&f.labels, "label", "label of this machine, which jobs' constraints, preferences and spread can name; may be repeated")
+	set.StringVar(&f.labelsFile, "labels-file", "", "file of further labels, one a line")
+	set.Var(&f.devices, "device", "devices of this machine that tasks may ask for, such as gpu=2 or gpu:T4=2; may be repeated")
+	set.StringVar(&f.devicesFile, "devices-file", "", "file of further devices, one group a line")
 	set.StringVar(&f.metricsListen, "metrics-listen", "", "loopback address for /metrics, such as 127.0.0.1:9101 (default none)")
 	set.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 }
@@ -98,6 +106,9 @@ func checkLoopback(addr string) error {
 // machine puts what was typed in place of what was found.
 func (f *flags) machine(found schema.MachineInfo) (schema.MachineInfo, error) {
 	found.Ports, found.AgentVersion = f.ports, version
+	if err := f.given(&found); err != nil {
+		return found, err
+	}
 	if found.Name = f.name; f.name == "" {
 		host, err := os.Hostname()
 		if err != nil {

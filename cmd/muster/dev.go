@@ -11,6 +11,7 @@ import (
 func newDev(std stdio) *cobra.Command {
 	var f masterFlags
 	var dataDir, ports, name string
+	var labels, devices []string
 	var worktree bool
 	c := &cobra.Command{
 		Use:   "dev [DIR]",
@@ -37,7 +38,7 @@ cell's state. After a SIGKILL the tasks run on, and the next start adopts them.`
 			}
 			cfg.DataDir, cfg.Worktree = dataDir, worktree
 			return cell.RunDev(cmd.Context(), cell.DevConfig{
-				Master: cfg, Agent: filepath.Join(filepath.Dir(cfg.Exe), "muster-agent"), AgentArgs: agentArgs(ports, name), Stderr: std.err,
+				Master: cfg, Agent: filepath.Join(filepath.Dir(cfg.Exe), "muster-agent"), AgentArgs: agentArgs(ports, name, labels, devices), Stderr: std.err,
 			})
 		},
 	}
@@ -45,18 +46,26 @@ cell's state. After a SIGKILL the tasks run on, and the next start adopts them.`
 	c.Flags().BoolVar(&worktree, "worktree", false, "follow the files of DIR as they are saved, not its commits; it need not be a git repository")
 	c.Flags().StringVar(&ports, "ports", "", "ports that tasks may be given, FIRST-LAST (default: the agent's)")
 	c.Flags().StringVar(&name, "name", "", "name of this machine in the cell (default: the host's)")
+	c.Flags().StringArrayVar(&labels, "label", nil, "label of this machine, KEY=VALUE; may be repeated")
+	c.Flags().StringArrayVar(&devices, "device", nil, "devices of this machine, KIND[:MODEL]=COUNT; may be repeated")
 	c.Flags().StringVar(&dataDir, "data-dir", "", "directory to keep the cell's state in (default: one for this repository, removed when the cell is stopped in order)")
 	return c
 }
 
 // agentArgs are the flags of dev that are the agent's.
-func agentArgs(ports, name string) []string {
+func agentArgs(ports, name string, labels, devices []string) []string {
 	var args []string
 	if ports != "" {
 		args = append(args, "--ports", ports)
 	}
 	if name != "" {
 		args = append(args, "--name", name)
+	}
+	for _, l := range labels {
+		args = append(args, "--label", l)
+	}
+	for _, d := range devices {
+		args = append(args, "--device", d)
 	}
 	return args
 }

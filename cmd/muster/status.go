@@ -62,7 +62,7 @@ func annotate(ctx context.Context, cl *client.Client, s *reconciler.Status, args
 	if len(args) == 0 || !strings.Contains(args[0], "/") || len(s.Jobs) != 1 {
 		return nil
 	}
-	why, err := cl.Why(ctx, s.Jobs[0].Name, -1)
+	why, err := cl.Why(ctx, client.WhyQuery{Job: s.Jobs[0].Name, Index: -1})
 	if err == nil && why.Job != nil {
 		s.Jobs[0].Annotations = why.Job.Annotations
 	}

@@ -18,13 +18,16 @@ import (
 func newWhy(std stdio) *cobra.Command {
 	var m masterFlag
 	var l labelFlag
+	var machine string
 	var out *outputFlag
 	c := &cobra.Command{
 		Use:   "why USER/JOB[/INDEX] | -l LABELS",
 		Short: "tell why a job or a task is as it is",
 		Long: `Tell why a job or a task is as it is, or each of the jobs that --selector picks:
-with -o json then as a list.`,
-		Example: "  muster why search/web\n  muster why search/web/3 -o json\n  muster why -l tier=front",
+with -o json then as a list. Of a task it also says how the machine that it is on
+scores, and the best other one; --machine asks any one machine whether it would
+take the task, and who would have to make room.`,
+		Example: "  muster why search/web/3 --machine m-17\n  muster why search/web\n  muster why search/web/3 -o json\n  muster why -l tier=front",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
@@ -33,21 +36,28 @@ with -o json then as a list.`,
 			case len(args) == 0 && l.selector.Empty():
 				return invalid("such as muster why search/web, or muster why -l tier=front", "muster why: which job? neither a name nor --selector is given")
 			}
+			if machine != "" && (len(args) == 0 || strings.Count(args[0], "/") != 2) {
+				return invalid("such as muster why search/web/3 --machine m-17", "muster why: --machine asks about one task, USER/JOB/INDEX")
+			}
 			cl, err := m.client()
 			if err != nil {
 				return err
 			}
 			if len(args) == 1 {
-				return whyOne(cmd.Context(), cl, args[0], explainTo{std.out, out.value})
+				return whyOne(cmd.Context(), cl, whyWhat{args[0], machine}, explainTo{std.out, out.value})
 			}
 			return whyMany(cmd.Context(), cl, l.group(nil), explainTo{std.out, out.value})
 		},
 	}
 	m.add(c)
 	l.add(c)
+	c.Flags().StringVar(&machine, "machine", "", "a machine to ask whether it would take the task")
 	out = addOutput(c, "text", "json")
 	return c
 }
+
+// whyWhat is a job or a task, and a machine to ask about it or "".
+type whyWhat struct{ name, machine string }
 
 // explainTo is where explanations go, and as what.
 type explainTo struct {
@@ -55,12 +65,12 @@ type explainTo struct {
 	format string
 }
 
-func whyOne(ctx context.Context, cl *client.Client, name string, to explainTo) error {
-	job, index, err := parseWhat(name)
+func whyOne(ctx context.Context, cl *client.Client, what whyWhat, to explainTo) error {
+	job, index, err := parseWhat(what.name)
 	if err != nil {
 		return err
 	}
-	why, err := cl.Why(ctx, job, index)
+	why, err := cl.Why(ctx, client.WhyQuery{Job: job, Index: index, Machine: what.machine})
 	if err != nil {
 		return err
 	}
@@ -84,7 +94,7 @@ func whyMany(ctx context.Context, cl *client.Client, g reconciler.Group, to expl
 	}
 	all := make([]*reconciler.Explanation, 0, len(names))
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		why, err := cl.Why(ctx, name, -1)
+		why, err := cl.Why(ctx, client.WhyQuery{Job: name, Index: -1})
 		if err != nil {
 			return err
 		}

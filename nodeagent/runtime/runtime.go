@@ -135,7 +135,8 @@ func (r *Runtime) Boot() string { return r.boot }
 // Capacity returns what the machine has for tasks, as of New.
 func (r *Runtime) Capacity() schema.Resources { return r.capacity }
 
-// Attributes returns facts about the machine: arch, os, kernel and isolation.*.
+// Attributes returns facts about the machine: arch, os, kernel, hostname,
+// cpu.model where it is known, and isolation.*.
 func (r *Runtime) Attributes() map[string]string { return maps.Clone(r.attributes) }
 
 // Notes says in words what the machine cannot do.

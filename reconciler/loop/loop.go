@@ -157,6 +157,7 @@ type owner struct {
 	cfg      Config
 	state    *reconciler.State
 	observed *reconciler.Observed
+	memo     reconciler.Memo // of the two
 	last     reconciler.Output
 
 	headSeen string    // newest commit of the repository
@@ -220,7 +221,9 @@ func (o *owner) take(ctx context.Context, m message, inbox <-chan message) (news
 // round calls the core once, makes its decisions durable, and only then tells
 // the machines.
 func (o *owner) round(ctx context.Context) error {
-	out := reconciler.Step(reconciler.Input{State: o.state, Observed: o.observed, Now: o.cfg.Now(), Seed: reconciler.Seed(o.cfg.Cell, o.state.Head.Commit)})
+	out := reconciler.Step(reconciler.Input{
+		State: o.state, Observed: o.observed, Now: o.cfg.Now(), Seed: reconciler.Seed(o.cfg.Cell, o.state.Head.Commit), Memo: &o.memo,
+	})
 	if err := o.commit(ctx, out.Writes); err != nil {
 		return err
 	}

@@ -257,7 +257,7 @@ func TestQuestionsSeeTheDecision(t *testing.T) {
 				}
 			},
 			func() {
-				if e, known, err := r.Why(t.Context(), "u/web"); !known || err != nil {
+				if e, known, err := r.Why(t.Context(), "u/web", ""); !known || err != nil {
 					t.Errorf("Why: %+v, %v, %v", e, known, err)
 				}
 			},
@@ -276,7 +276,7 @@ func TestQuestionsSeeTheDecision(t *testing.T) {
 		if at, err := r.Locate(t.Context(), schema.JobName{Cell: "c", User: "u", Job: "none"}.Task(0)); at != "" || err != nil {
 			t.Errorf("Locate of an unknown task: %q, %v", at, err)
 		}
-		if _, known, err := r.Why(t.Context(), "u/none"); known || err != nil {
+		if _, known, err := r.Why(t.Context(), "u/none", ""); known || err != nil {
 			t.Errorf("Why of an unknown job: %v, %v", known, err)
 		}
 		r.stop()
@@ -460,7 +460,7 @@ func wantStopped(t *testing.T, l *loop.Loop) {
 		"Join":     func() error { _, err := l.Join(ctx, machine()); return err },
 		"Report":   func() error { return l.Report(ctx, "m1", 1, schema.Report{Machine: machine()}) },
 		"Status":   func() error { _, _, err := l.Status(ctx); return err },
-		"Why":      func() error { _, _, err := l.Why(ctx, "u/web"); return err },
+		"Why":      func() error { _, _, err := l.Why(ctx, "u/web", ""); return err },
 		"Locate":   func() error { _, err := l.Locate(ctx, schema.TaskName{}); return err },
 		"Leave":    func() error { l.Leave("m1", 1); return loop.ErrStopped },
 	} {

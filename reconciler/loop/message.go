@@ -176,10 +176,10 @@ func (m statusQuestion) handle(_ context.Context, o *owner) error {
 }
 
 // Why explains a job or task by its name, user/job or user/job/index; false if
-// the cell knows of no such thing.
-func (l *Loop) Why(ctx context.Context, name string) (reconciler.Explanation, bool, error) {
+// the cell knows of no such thing. For a task, machine may be one to ask about.
+func (l *Loop) Why(ctx context.Context, name, machine string) (reconciler.Explanation, bool, error) {
 	reply := make(chan whyAnswer, 1)
-	a, err := ask(ctx, l, whyQuestion{name, reply}, reply)
+	a, err := ask(ctx, l, whyQuestion{name, machine, reply}, reply)
 	return a.explanation, a.known, err
 }
 
@@ -189,14 +189,14 @@ type whyAnswer struct {
 }
 
 type whyQuestion struct {
-	name  string
-	reply chan<- whyAnswer
+	name, machine string
+	reply         chan<- whyAnswer
 }
 
 func (whyQuestion) question() {}
 
 func (m whyQuestion) handle(_ context.Context, o *owner) error {
-	e, known := reconciler.Explain(o.described(), o.describe(), m.name)
+	e, known := reconciler.Explain(o.described(), o.describe(), m.name, m.machine)
 	m.reply <- whyAnswer{e, known}
 	return nil
 }

@@ -129,16 +129,25 @@ func (s *Server) why(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	name := job.Short()
-	if index >= 0 {
+	name, machine := job.Short(), q.Get("machine")
+	switch {
+	case index >= 0:
 		name = job.Task(index).Short()
+	case machine != "":
+		return badRequest("give the task's index", "machine %.80q: it is asked about one task, and none is named", machine)
 	}
-	why, known, err := s.cfg.Cell.Why(r.Context(), name)
+	why, known, err := s.cfg.Cell.Why(r.Context(), name, machine)
 	if err != nil {
 		return stopped(err)
 	}
-	if !known {
+	switch {
+	case !known:
 		return &failure{http.StatusNotFound, fmt.Sprintf("the cell knows of no %s", name), "muster status lists the jobs"}
+	case machine == "":
+	case why.Placement == nil:
+		return &failure{http.StatusNotFound, name + " wants no machine", "muster why " + name + " says how it is"}
+	case why.Placement.Verdict == nil:
+		return &failure{http.StatusNotFound, fmt.Sprintf("the cell knows of no machine %.80q", machine), "muster status lists the machines"}
 	}
 	w.Header().Set("Content-Type", "application/json")
 	return writeJSON(w, why)

@@ -204,13 +204,21 @@ func TestWhyAndReconcileThroughClient(t *testing.T) {
 	c := newCell(busy())
 	cl, _, _ := serve(t, c)
 	for index, want := range map[int]string{-1: "search/web", 4: "search/web/4"} {
-		if why, err := cl.Why(t.Context(), "search/web", index); err != nil || why.Name != want {
+		if why, err := cl.Why(t.Context(), client.WhyQuery{Job: "search/web", Index: index}); err != nil || why.Name != want {
 			t.Errorf("%+v, %v", why, err)
 		}
 	}
 	var e *client.Error
-	if _, err := cl.Why(t.Context(), "search/db", -1); !errors.As(err, &e) || e.Code != http.StatusNotFound || e.Hint == "" {
+	if _, err := cl.Why(t.Context(), client.WhyQuery{Job: "search/db", Index: -1}); !errors.As(err, &e) || e.Code != http.StatusNotFound || e.Hint == "" {
 		t.Errorf("got %v", err)
+	}
+	if why, err := cl.Why(t.Context(), client.WhyQuery{Job: "search/web", Index: 4, Machine: "m1"}); err != nil || why.Placement.Verdict.Reason == "" {
+		t.Errorf("asked of m1: %+v, %v", why, err)
+	}
+	for _, q := range []client.WhyQuery{{Job: "search/web", Index: -1, Machine: "m1"}, {Job: "search/web", Index: 4, Machine: "m9"}} {
+		if _, err := cl.Why(t.Context(), q); !errors.As(err, &e) || e.Code >= 500 || e.Hint == "" {
+			t.Errorf("%+v: got %v", q, err)
+		}
 	}
 	if err := cl.Reconcile(t.Context()); err != nil || c.looked != 1 {
 		t.Errorf("looked %d times, %v", c.looked, err)

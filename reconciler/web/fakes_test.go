@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/musterhq/muster/placement"
 	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/web"
 	"github.com/musterhq/muster/reconciler/web/client"
@@ -103,8 +104,15 @@ func (c *cell) Status(context.Context) (*reconciler.Status, <-chan struct{}, err
 	return &s, c.newer, nil
 }
 
-func (c *cell) Why(_ context.Context, name string) (reconciler.Explanation, bool, error) {
-	return reconciler.Explanation{Name: name, Tasks: []reconciler.TaskStatus{}}, strings.HasPrefix(name, "search/web"), c.trouble
+func (c *cell) Why(_ context.Context, name, machine string) (reconciler.Explanation, bool, error) {
+	e := reconciler.Explanation{Name: name, Tasks: []reconciler.TaskStatus{}}
+	if machine != "" {
+		e.Placement = &reconciler.Placing{}
+		if machine == "m1" {
+			e.Placement.Verdict = &reconciler.MachineVerdict{Verdict: placement.Verdict{Machine: machine, Reason: placement.ReasonCPU}}
+		}
+	}
+	return e, strings.HasPrefix(name, "search/web"), c.trouble
 }
 
 func (c *cell) Locate(_ context.Context, task schema.TaskName) (string, error) {

@@ -33,8 +33,9 @@ type Cell interface {
 	// Status returns the cell at this moment, which is not to be written to,
 	// and a channel that is closed when there is a newer version.
 	Status(ctx context.Context) (s *reconciler.Status, newer <-chan struct{}, err error)
-	// Why explains user/job or user/job/index; false when there is none.
-	Why(ctx context.Context, name string) (why reconciler.Explanation, known bool, err error)
+	// Why explains user/job or user/job/index; false when there is none. machine
+	// is one to ask about a task, or "".
+	Why(ctx context.Context, name, machine string) (why reconciler.Explanation, known bool, err error)
 	// Locate returns the machine that ran a task last, also when that run has
 	// ended; "" when it was never on one.
 	Locate(ctx context.Context, task schema.TaskName) (machine string, err error)

@@ -302,10 +302,18 @@ func driftValue(t *testing.T, at string, v cue.Value, r *valid.Rule, typ reflect
 		probe("[]", r.Min == 0)
 		driftValue(t, at+"[]", v.LookupPath(cue.MakePath(cue.AnyIndex)), r.Elem, typ.Elem())
 	case valid.Map:
-		for _, k := range []string{"a", "A_b", "a-b", "-a", "a/b", "", "1a", "MUSTER_X", "muster/x", "machine", "a b", strings.Repeat("a", 63), strings.Repeat("a", 130)} {
-			probe(fmt.Sprintf("{%q: \"x\"}", k), r.Key(k) == "")
+		good, bad := `"x"`, `3`
+		switch r.Elem.Type {
+		case valid.Int:
+			good, bad = `1`, `"x"`
+		case valid.Struct:
+			good = `{}`
 		}
-		probe(`{a: 3}`, false)
+		for _, k := range []string{"a", "A_b", "a-b", "-a", "a/b", "", "1a", "MUSTER_X", "muster/x", "machine", "a b", strings.Repeat("a", 63), strings.Repeat("a", 130)} {
+			probe(fmt.Sprintf("{%q: %s}", k, good), r.Key(k) == "")
+		}
+		probe(fmt.Sprintf(`{a: %s}`, bad), false)
+		driftValue(t, at+".a", v.Unify(cuecontext.New().CompileString("{a: _}")).LookupPath(cue.ParsePath("a")), r.Elem, typ.Elem())
 	case valid.Time:
 		if typ != reflect.TypeFor[time.Time]() {
 			t.Errorf("%s is %v in Go", at, typ)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/cuecontext"
 
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/valid"
@@ -83,8 +84,14 @@ func referenceRows(t *testing.T, b *strings.Builder, at string, v cue.Value, r *
 		doc := strings.Join(strings.Fields(comment(it.Value(), name)), " ")
 		doc = strings.TrimSpace(saidInColumns.ReplaceAllString(strings.TrimPrefix(doc, name+" "), ""))
 		fmt.Fprintf(b, "| `%s%s` | %s | %s | %s | %s |\n", at, name, typeText(f.Rule), value, boundsText(f.Rule), strings.ReplaceAll(doc, "|", `\|`))
-		if f.Rule.Type == valid.Struct {
+		switch elem := f.Rule.Elem; {
+		case f.Rule.Type == valid.Struct:
 			referenceRows(t, b, at+name+".", it.Value(), f.Rule)
+		case f.Rule.Type == valid.List && elem.Type == valid.Struct:
+			referenceRows(t, b, at+name+"[].", it.Value().LookupPath(cue.MakePath(cue.AnyIndex)), elem)
+		case f.Rule.Type == valid.Map && elem.Type == valid.Struct:
+			entry := it.Value().Unify(cuecontext.New().CompileString("{name: _}")).LookupPath(cue.ParsePath("name"))
+			referenceRows(t, b, at+name+".NAME.", entry, elem)
 		}
 	}
 }

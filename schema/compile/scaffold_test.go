@@ -43,7 +43,7 @@ func TestScaffold(t *testing.T) {
 		sold.RAMBytes += q.RAMBytes
 	}
 	for _, j := range o.Jobs {
-		limits = limits.Add(j.Ask())
+		limits = limits.Add(j.Task.Resources.Times(j.Tasks))
 	}
 	for name, r := range map[string]schema.Resources{"the quotas": sold, "the jobs": limits} {
 		if r.CPUMilli == 0 || r.CPUMilli > 800 || r.RAMBytes == 0 || r.RAMBytes > 512<<20 {

@@ -43,7 +43,7 @@ func EncodeAssignments(epoch, version uint64, view []schema.Assignment) *Assignm
 	for i, a := range view {
 		m.Assignments[i] = &Assignment{
 			Task: a.Task.String(), Generation: a.Generation, Data: string(a.Data),
-			Ports: encodePorts(a.Ports), Stop: encodeCause(a.Stop),
+			Ports: encodePorts(a.Ports), Devices: encodeDevices(a.Devices), Stop: encodeCause(a.Stop),
 		}
 	}
 	return m
@@ -63,6 +63,9 @@ func DecodeAssignments(m *Assignments, data map[schema.Digest]*schema.Job) ([]sc
 			return nil, fmt.Errorf("assignment of %s: data %.80q was not sent", task, a.Data)
 		}
 		if a.Ports, err = decodePorts(p.GetPorts()); err != nil {
+			return nil, fmt.Errorf("assignment of %s: %w", task, err)
+		}
+		if a.Devices, err = decodeDevices(p.GetDevices()); err != nil {
 			return nil, fmt.Errorf("assignment of %s: %w", task, err)
 		}
 		if a.Stop, err = decodeCause(p.GetStop()); err != nil {
@@ -129,12 +132,16 @@ func DecodeReport(m *Report) (schema.Report, error) {
 
 // EncodeMachine returns the message of what a machine says of itself.
 func EncodeMachine(i *schema.MachineInfo) *MachineInfo {
-	return &MachineInfo{
+	m := &MachineInfo{
 		Name: i.Name, Boot: i.Boot,
 		Capacity:   &Resources{CpuMilli: i.Capacity.CPUMilli, RamBytes: i.Capacity.RAMBytes, DiskBytes: i.Capacity.DiskBytes},
 		Ports:      &PortRange{First: uint32(i.Ports.First), Last: uint32(i.Ports.Last)},
 		Attributes: i.Attributes, Notes: i.Notes, AgentVersion: i.AgentVersion,
 	}
+	for _, d := range i.Devices {
+		m.Devices = append(m.Devices, &DeviceGroup{Kind: d.Kind, Model: d.Model, Count: uint32(d.Count)})
+	}
+	return m
 }
 
 // DecodeMachine returns what a machine says of itself. It errs when the name is
@@ -151,11 +158,16 @@ func DecodeMachine(m *MachineInfo) (schema.MachineInfo, error) {
 	if err != nil {
 		return schema.MachineInfo{}, fmt.Errorf("machine %s: last %w", m.GetName(), err)
 	}
+	devices, err := decodeDeviceGroups(m.GetDevices())
+	if err != nil {
+		return schema.MachineInfo{}, fmt.Errorf("machine %s: %w", m.GetName(), err)
+	}
 	c := m.GetCapacity()
 	return schema.MachineInfo{
 		Name: m.GetName(), Boot: m.GetBoot(),
 		Capacity:   schema.Resources{CPUMilli: c.GetCpuMilli(), RAMBytes: c.GetRamBytes(), DiskBytes: c.GetDiskBytes()},
 		Ports:      schema.PortRange{First: first, Last: last},
+		Devices:    devices,
 		Attributes: m.GetAttributes(), Notes: m.GetNotes(), AgentVersion: m.GetAgentVersion(),
 	}, nil
 }
@@ -198,7 +210,8 @@ func encodeTask(t *schema.TaskStatus) *TaskStatus {
 	m := &TaskStatus{
 		Task: t.Task.String(), Generation: t.Generation, State: string(t.State), Incarnation: int32(t.Incarnation),
 		Pid: int32(t.PID), StartedAt: encodeTime(t.StartedAt), Ports: encodePorts(t.Ports), Health: string(t.Health),
-		Exits: make([]*Exit, len(t.Exits)), End: encodeCause(t.End), Note: t.Note,
+		Devices: encodeDevices(t.Devices),
+		Exits:   make([]*Exit, len(t.Exits)), End: encodeCause(t.End), Note: t.Note,
 	}
 	for i := range t.Exits {
 		m.Exits[i] = encodeExit(&t.Exits[i])
@@ -225,6 +238,9 @@ func decodeTask(m *TaskStatus) (schema.TaskStatus, error) {
 		return t, fmt.Errorf("task %s: started: %w", task, err)
 	}
 	if t.Ports, err = decodePorts(m.GetPorts()); err != nil {
+		return t, fmt.Errorf("task %s: %w", task, err)
+	}
+	if t.Devices, err = decodeDevices(m.GetDevices()); err != nil {
 		return t, fmt.Errorf("task %s: %w", task, err)
 	}
 	for _, p := range m.GetExits() {

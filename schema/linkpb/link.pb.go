@@ -506,6 +506,7 @@ type Assignment struct {
 	Data          string                 `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"` // digest of a Data
 	Ports         map[string]uint32      `protobuf:"bytes,4,rep,name=ports,proto3" json:"ports,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	Stop          *Cause                 `protobuf:"bytes,5,opt,name=stop,proto3" json:"stop,omitempty"`
+	Devices       []*DeviceUse           `protobuf:"bytes,6,rep,name=devices,proto3" json:"devices,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -571,6 +572,13 @@ func (x *Assignment) GetPorts() map[string]uint32 {
 func (x *Assignment) GetStop() *Cause {
 	if x != nil {
 		return x.Stop
+	}
+	return nil
+}
+
+func (x *Assignment) GetDevices() []*DeviceUse {
+	if x != nil {
+		return x.Devices
 	}
 	return nil
 }
@@ -1080,6 +1088,7 @@ type MachineInfo struct {
 	Attributes    map[string]string      `protobuf:"bytes,5,rep,name=attributes,proto3" json:"attributes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	Notes         []string               `protobuf:"bytes,6,rep,name=notes,proto3" json:"notes,omitempty"`
 	AgentVersion  string                 `protobuf:"bytes,7,opt,name=agent_version,json=agentVersion,proto3" json:"agent_version,omitempty"`
+	Devices       []*DeviceGroup         `protobuf:"bytes,8,rep,name=devices,proto3" json:"devices,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1163,6 +1172,135 @@ func (x *MachineInfo) GetAgentVersion() string {
 	return ""
 }
 
+func (x *MachineInfo) GetDevices() []*DeviceGroup {
+	if x != nil {
+		return x.Devices
+	}
+	return nil
+}
+
+// DeviceGroup is a number of equal devices of a machine.
+type DeviceGroup struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	Model         string                 `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
+	Count         uint32                 `protobuf:"varint,3,opt,name=count,proto3" json:"count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeviceGroup) Reset() {
+	*x = DeviceGroup{}
+	mi := &file_link_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeviceGroup) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeviceGroup) ProtoMessage() {}
+
+func (x *DeviceGroup) ProtoReflect() protoreflect.Message {
+	mi := &file_link_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeviceGroup.ProtoReflect.Descriptor instead.
+func (*DeviceGroup) Descriptor() ([]byte, []int) {
+	return file_link_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *DeviceGroup) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *DeviceGroup) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *DeviceGroup) GetCount() uint32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+// DeviceUse is what a task holds of one device.
+type DeviceUse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	Index         uint32                 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"` // among the machine's devices of the kind
+	Milli         uint32                 `protobuf:"varint,3,opt,name=milli,proto3" json:"milli,omitempty"` // thousandths
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeviceUse) Reset() {
+	*x = DeviceUse{}
+	mi := &file_link_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeviceUse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeviceUse) ProtoMessage() {}
+
+func (x *DeviceUse) ProtoReflect() protoreflect.Message {
+	mi := &file_link_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeviceUse.ProtoReflect.Descriptor instead.
+func (*DeviceUse) Descriptor() ([]byte, []int) {
+	return file_link_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *DeviceUse) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *DeviceUse) GetIndex() uint32 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *DeviceUse) GetMilli() uint32 {
+	if x != nil {
+		return x.Milli
+	}
+	return 0
+}
+
 // Resources is an amount of each resource.
 type Resources struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1175,7 +1313,7 @@ type Resources struct {
 
 func (x *Resources) Reset() {
 	*x = Resources{}
-	mi := &file_link_proto_msgTypes[17]
+	mi := &file_link_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1187,7 +1325,7 @@ func (x *Resources) String() string {
 func (*Resources) ProtoMessage() {}
 
 func (x *Resources) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[17]
+	mi := &file_link_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1200,7 +1338,7 @@ func (x *Resources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resources.ProtoReflect.Descriptor instead.
 func (*Resources) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{17}
+	return file_link_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Resources) GetCpuMilli() int64 {
@@ -1235,7 +1373,7 @@ type PortRange struct {
 
 func (x *PortRange) Reset() {
 	*x = PortRange{}
-	mi := &file_link_proto_msgTypes[18]
+	mi := &file_link_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1247,7 +1385,7 @@ func (x *PortRange) String() string {
 func (*PortRange) ProtoMessage() {}
 
 func (x *PortRange) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[18]
+	mi := &file_link_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1260,7 +1398,7 @@ func (x *PortRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortRange.ProtoReflect.Descriptor instead.
 func (*PortRange) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{18}
+	return file_link_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *PortRange) GetFirst() uint32 {
@@ -1291,13 +1429,14 @@ type TaskStatus struct {
 	Exits         []*Exit                `protobuf:"bytes,9,rep,name=exits,proto3" json:"exits,omitempty"`
 	End           *Cause                 `protobuf:"bytes,10,opt,name=end,proto3" json:"end,omitempty"`
 	Note          string                 `protobuf:"bytes,11,opt,name=note,proto3" json:"note,omitempty"`
+	Devices       []*DeviceUse           `protobuf:"bytes,12,rep,name=devices,proto3" json:"devices,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *TaskStatus) Reset() {
 	*x = TaskStatus{}
-	mi := &file_link_proto_msgTypes[19]
+	mi := &file_link_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1309,7 +1448,7 @@ func (x *TaskStatus) String() string {
 func (*TaskStatus) ProtoMessage() {}
 
 func (x *TaskStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[19]
+	mi := &file_link_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1322,7 +1461,7 @@ func (x *TaskStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskStatus.ProtoReflect.Descriptor instead.
 func (*TaskStatus) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{19}
+	return file_link_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *TaskStatus) GetTask() string {
@@ -1402,6 +1541,13 @@ func (x *TaskStatus) GetNote() string {
 	return ""
 }
 
+func (x *TaskStatus) GetDevices() []*DeviceUse {
+	if x != nil {
+		return x.Devices
+	}
+	return nil
+}
+
 // Exit is the end of one incarnation.
 type Exit struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1417,7 +1563,7 @@ type Exit struct {
 
 func (x *Exit) Reset() {
 	*x = Exit{}
-	mi := &file_link_proto_msgTypes[20]
+	mi := &file_link_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1429,7 +1575,7 @@ func (x *Exit) String() string {
 func (*Exit) ProtoMessage() {}
 
 func (x *Exit) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[20]
+	mi := &file_link_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1442,7 +1588,7 @@ func (x *Exit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exit.ProtoReflect.Descriptor instead.
 func (*Exit) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{20}
+	return file_link_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Exit) GetIncarnation() int32 {
@@ -1502,7 +1648,7 @@ type Cause struct {
 
 func (x *Cause) Reset() {
 	*x = Cause{}
-	mi := &file_link_proto_msgTypes[21]
+	mi := &file_link_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1514,7 +1660,7 @@ func (x *Cause) String() string {
 func (*Cause) ProtoMessage() {}
 
 func (x *Cause) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[21]
+	mi := &file_link_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1527,7 +1673,7 @@ func (x *Cause) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cause.ProtoReflect.Descriptor instead.
 func (*Cause) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{21}
+	return file_link_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Cause) GetKind() string {
@@ -1603,7 +1749,7 @@ const file_link_proto_rawDesc = "" +
 	"\vAssignments\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12<\n" +
-	"\vassignments\x18\x03 \x03(\v2\x1a.muster.link.v1.AssignmentR\vassignments\"\xf6\x01\n" +
+	"\vassignments\x18\x03 \x03(\v2\x1a.muster.link.v1.AssignmentR\vassignments\"\xab\x02\n" +
 	"\n" +
 	"Assignment\x12\x12\n" +
 	"\x04task\x18\x01 \x01(\tR\x04task\x12\x1e\n" +
@@ -1612,7 +1758,8 @@ const file_link_proto_rawDesc = "" +
 	"generation\x12\x12\n" +
 	"\x04data\x18\x03 \x01(\tR\x04data\x12;\n" +
 	"\x05ports\x18\x04 \x03(\v2%.muster.link.v1.Assignment.PortsEntryR\x05ports\x12)\n" +
-	"\x04stop\x18\x05 \x01(\v2\x15.muster.link.v1.CauseR\x04stop\x1a8\n" +
+	"\x04stop\x18\x05 \x01(\v2\x15.muster.link.v1.CauseR\x04stop\x123\n" +
+	"\adevices\x18\x06 \x03(\v2\x19.muster.link.v1.DeviceUseR\adevices\x1a8\n" +
 	"\n" +
 	"PortsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -1651,7 +1798,7 @@ const file_link_proto_rawDesc = "" +
 	"\x06LogEnd\x12\x14\n" +
 	"\x05error\x18\x01 \x01(\tR\x05error\x12\x1b\n" +
 	"\tnot_found\x18\x02 \x01(\bR\bnotFound\"\b\n" +
-	"\x06LogAck\"\xe4\x02\n" +
+	"\x06LogAck\"\x9b\x03\n" +
 	"\vMachineInfo\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04boot\x18\x02 \x01(\tR\x04boot\x125\n" +
@@ -1661,10 +1808,19 @@ const file_link_proto_rawDesc = "" +
 	"attributes\x18\x05 \x03(\v2+.muster.link.v1.MachineInfo.AttributesEntryR\n" +
 	"attributes\x12\x14\n" +
 	"\x05notes\x18\x06 \x03(\tR\x05notes\x12#\n" +
-	"\ragent_version\x18\a \x01(\tR\fagentVersion\x1a=\n" +
+	"\ragent_version\x18\a \x01(\tR\fagentVersion\x125\n" +
+	"\adevices\x18\b \x03(\v2\x1b.muster.link.v1.DeviceGroupR\adevices\x1a=\n" +
 	"\x0fAttributesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"d\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"M\n" +
+	"\vDeviceGroup\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x14\n" +
+	"\x05model\x18\x02 \x01(\tR\x05model\x12\x14\n" +
+	"\x05count\x18\x03 \x01(\rR\x05count\"K\n" +
+	"\tDeviceUse\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x14\n" +
+	"\x05index\x18\x02 \x01(\rR\x05index\x12\x14\n" +
+	"\x05milli\x18\x03 \x01(\rR\x05milli\"d\n" +
 	"\tResources\x12\x1b\n" +
 	"\tcpu_milli\x18\x01 \x01(\x03R\bcpuMilli\x12\x1b\n" +
 	"\tram_bytes\x18\x02 \x01(\x03R\bramBytes\x12\x1d\n" +
@@ -1672,7 +1828,7 @@ const file_link_proto_rawDesc = "" +
 	"disk_bytes\x18\x03 \x01(\x03R\tdiskBytes\"5\n" +
 	"\tPortRange\x12\x14\n" +
 	"\x05first\x18\x01 \x01(\rR\x05first\x12\x12\n" +
-	"\x04last\x18\x02 \x01(\rR\x04last\"\xbd\x03\n" +
+	"\x04last\x18\x02 \x01(\rR\x04last\"\xf2\x03\n" +
 	"\n" +
 	"TaskStatus\x12\x12\n" +
 	"\x04task\x18\x01 \x01(\tR\x04task\x12\x1e\n" +
@@ -1689,7 +1845,8 @@ const file_link_proto_rawDesc = "" +
 	"\x05exits\x18\t \x03(\v2\x14.muster.link.v1.ExitR\x05exits\x12'\n" +
 	"\x03end\x18\n" +
 	" \x01(\v2\x15.muster.link.v1.CauseR\x03end\x12\x12\n" +
-	"\x04note\x18\v \x01(\tR\x04note\x1a8\n" +
+	"\x04note\x18\v \x01(\tR\x04note\x123\n" +
+	"\adevices\x18\f \x03(\v2\x19.muster.link.v1.DeviceUseR\adevices\x1a8\n" +
 	"\n" +
 	"PortsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -1726,7 +1883,7 @@ func file_link_proto_rawDescGZIP() []byte {
 	return file_link_proto_rawDescData
 }
 
-var file_link_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_link_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_link_proto_goTypes = []any{
 	(*AgentMessage)(nil),          // 0: muster.link.v1.AgentMessage
 	(*MasterMessage)(nil),         // 1: muster.link.v1.MasterMessage
@@ -1745,15 +1902,17 @@ var file_link_proto_goTypes = []any{
 	(*LogEnd)(nil),                // 14: muster.link.v1.LogEnd
 	(*LogAck)(nil),                // 15: muster.link.v1.LogAck
 	(*MachineInfo)(nil),           // 16: muster.link.v1.MachineInfo
-	(*Resources)(nil),             // 17: muster.link.v1.Resources
-	(*PortRange)(nil),             // 18: muster.link.v1.PortRange
-	(*TaskStatus)(nil),            // 19: muster.link.v1.TaskStatus
-	(*Exit)(nil),                  // 20: muster.link.v1.Exit
-	(*Cause)(nil),                 // 21: muster.link.v1.Cause
-	nil,                           // 22: muster.link.v1.Assignment.PortsEntry
-	nil,                           // 23: muster.link.v1.MachineInfo.AttributesEntry
-	nil,                           // 24: muster.link.v1.TaskStatus.PortsEntry
-	(*timestamppb.Timestamp)(nil), // 25: google.protobuf.Timestamp
+	(*DeviceGroup)(nil),           // 17: muster.link.v1.DeviceGroup
+	(*DeviceUse)(nil),             // 18: muster.link.v1.DeviceUse
+	(*Resources)(nil),             // 19: muster.link.v1.Resources
+	(*PortRange)(nil),             // 20: muster.link.v1.PortRange
+	(*TaskStatus)(nil),            // 21: muster.link.v1.TaskStatus
+	(*Exit)(nil),                  // 22: muster.link.v1.Exit
+	(*Cause)(nil),                 // 23: muster.link.v1.Cause
+	nil,                           // 24: muster.link.v1.Assignment.PortsEntry
+	nil,                           // 25: muster.link.v1.MachineInfo.AttributesEntry
+	nil,                           // 26: muster.link.v1.TaskStatus.PortsEntry
+	(*timestamppb.Timestamp)(nil), // 27: google.protobuf.Timestamp
 }
 var file_link_proto_depIdxs = []int32{
 	2,  // 0: muster.link.v1.AgentMessage.hello:type_name -> muster.link.v1.Hello
@@ -1767,30 +1926,33 @@ var file_link_proto_depIdxs = []int32{
 	12, // 8: muster.link.v1.MasterMessage.open_logs:type_name -> muster.link.v1.OpenLogs
 	16, // 9: muster.link.v1.Hello.machine:type_name -> muster.link.v1.MachineInfo
 	6,  // 10: muster.link.v1.Assignments.assignments:type_name -> muster.link.v1.Assignment
-	22, // 11: muster.link.v1.Assignment.ports:type_name -> muster.link.v1.Assignment.PortsEntry
-	21, // 12: muster.link.v1.Assignment.stop:type_name -> muster.link.v1.Cause
-	16, // 13: muster.link.v1.ReportBody.machine:type_name -> muster.link.v1.MachineInfo
-	19, // 14: muster.link.v1.ReportBody.tasks:type_name -> muster.link.v1.TaskStatus
-	14, // 15: muster.link.v1.LogChunk.end:type_name -> muster.link.v1.LogEnd
-	17, // 16: muster.link.v1.MachineInfo.capacity:type_name -> muster.link.v1.Resources
-	18, // 17: muster.link.v1.MachineInfo.ports:type_name -> muster.link.v1.PortRange
-	23, // 18: muster.link.v1.MachineInfo.attributes:type_name -> muster.link.v1.MachineInfo.AttributesEntry
-	25, // 19: muster.link.v1.TaskStatus.started_at:type_name -> google.protobuf.Timestamp
-	24, // 20: muster.link.v1.TaskStatus.ports:type_name -> muster.link.v1.TaskStatus.PortsEntry
-	20, // 21: muster.link.v1.TaskStatus.exits:type_name -> muster.link.v1.Exit
-	21, // 22: muster.link.v1.TaskStatus.end:type_name -> muster.link.v1.Cause
-	25, // 23: muster.link.v1.Exit.at:type_name -> google.protobuf.Timestamp
-	20, // 24: muster.link.v1.Cause.exit:type_name -> muster.link.v1.Exit
-	25, // 25: muster.link.v1.Cause.at:type_name -> google.protobuf.Timestamp
-	0,  // 26: muster.link.v1.Link.Session:input_type -> muster.link.v1.AgentMessage
-	13, // 27: muster.link.v1.Link.Logs:input_type -> muster.link.v1.LogChunk
-	1,  // 28: muster.link.v1.Link.Session:output_type -> muster.link.v1.MasterMessage
-	15, // 29: muster.link.v1.Link.Logs:output_type -> muster.link.v1.LogAck
-	28, // [28:30] is the sub-list for method output_type
-	26, // [26:28] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	24, // 11: muster.link.v1.Assignment.ports:type_name -> muster.link.v1.Assignment.PortsEntry
+	23, // 12: muster.link.v1.Assignment.stop:type_name -> muster.link.v1.Cause
+	18, // 13: muster.link.v1.Assignment.devices:type_name -> muster.link.v1.DeviceUse
+	16, // 14: muster.link.v1.ReportBody.machine:type_name -> muster.link.v1.MachineInfo
+	21, // 15: muster.link.v1.ReportBody.tasks:type_name -> muster.link.v1.TaskStatus
+	14, // 16: muster.link.v1.LogChunk.end:type_name -> muster.link.v1.LogEnd
+	19, // 17: muster.link.v1.MachineInfo.capacity:type_name -> muster.link.v1.Resources
+	20, // 18: muster.link.v1.MachineInfo.ports:type_name -> muster.link.v1.PortRange
+	25, // 19: muster.link.v1.MachineInfo.attributes:type_name -> muster.link.v1.MachineInfo.AttributesEntry
+	17, // 20: muster.link.v1.MachineInfo.devices:type_name -> muster.link.v1.DeviceGroup
+	27, // 21: muster.link.v1.TaskStatus.started_at:type_name -> google.protobuf.Timestamp
+	26, // 22: muster.link.v1.TaskStatus.ports:type_name -> muster.link.v1.TaskStatus.PortsEntry
+	22, // 23: muster.link.v1.TaskStatus.exits:type_name -> muster.link.v1.Exit
+	23, // 24: muster.link.v1.TaskStatus.end:type_name -> muster.link.v1.Cause
+	18, // 25: muster.link.v1.TaskStatus.devices:type_name -> muster.link.v1.DeviceUse
+	27, // 26: muster.link.v1.Exit.at:type_name -> google.protobuf.Timestamp
+	22, // 27: muster.link.v1.Cause.exit:type_name -> muster.link.v1.Exit
+	27, // 28: muster.link.v1.Cause.at:type_name -> google.protobuf.Timestamp
+	0,  // 29: muster.link.v1.Link.Session:input_type -> muster.link.v1.AgentMessage
+	13, // 30: muster.link.v1.Link.Logs:input_type -> muster.link.v1.LogChunk
+	1,  // 31: muster.link.v1.Link.Session:output_type -> muster.link.v1.MasterMessage
+	15, // 32: muster.link.v1.Link.Logs:output_type -> muster.link.v1.LogAck
+	31, // [31:33] is the sub-list for method output_type
+	29, // [29:31] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_link_proto_init() }
@@ -1819,7 +1981,7 @@ func file_link_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_link_proto_rawDesc), len(file_link_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   25,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

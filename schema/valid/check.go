@@ -57,6 +57,10 @@ func Object(kind schema.Kind, name string, data any) (map[string]any, []Problem)
 	out, ok := c.value(nil, r, data).(map[string]any)
 	switch {
 	case ok && kind == schema.KindJob:
+		if given, isMap := data.(map[string]any); isMap {
+			c.system(given, out)
+			c.where(out)
+		}
 		c.job(out)
 	case ok && kind == schema.KindQuota:
 		c.quota(out)
@@ -410,13 +414,12 @@ func (r *Rule) String() string {
 	case Enum:
 		return quoted(r.Words)
 	case List:
-		s := "a list of strings"
 		if r.Min > 0 {
-			s = fmt.Sprintf("a list of %d to %d strings", r.Min, r.Max)
+			return fmt.Sprintf("a list of %d to %d %s", r.Min, r.Max, r.Elem.plural())
 		}
-		return s
+		return "a list of " + r.Elem.plural()
 	case Map:
-		return "a struct of strings"
+		return "a struct of " + r.Elem.plural()
 	case Time:
 		return `a time of RFC 3339, such as "2027-03-31T00:00:00Z"`
 	case Struct:
@@ -432,6 +435,17 @@ func (r *Rule) String() string {
 		}
 	}
 	return "a string"
+}
+
+// plural says in words what several of r are.
+func (r *Rule) plural() string {
+	switch r.Type {
+	case Struct:
+		return "structs with " + strings.TrimPrefix(r.String(), "a struct with ")
+	case Int:
+		return "integers"
+	}
+	return "strings"
 }
 
 func quoted(words []string) string {

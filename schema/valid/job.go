@@ -24,7 +24,7 @@ func (c *check) job(job map[string]any) {
 	}
 	c.health(task, ports)
 	env, _ := task["env"].(map[string]any)
-	v := variables{ports: ports, env: env}
+	v := variables{ports: ports, devices: devicesOf(task), env: env}
 	if process, ok := task["process"].(map[string]any); ok {
 		if command, ok := process["command"].([]any); ok {
 			for i, arg := range command {
@@ -43,20 +43,50 @@ func (c *check) job(job map[string]any) {
 
 // variables are those that a string may refer to.
 type variables struct {
-	ports  []string
-	env    map[string]any // what the job declares
-	within string         // the variable whose value the string is; "" for the command
+	ports   []string
+	devices []string       // kinds
+	env     map[string]any // what the job declares
+	within  string         // the variable whose value the string is; "" for the command
+}
+
+// devicesOf returns the kinds of devices that a task asks for, sorted.
+func devicesOf(task map[string]any) []string {
+	resources, _ := task["resources"].(map[string]any)
+	devices, _ := resources["devices"].(map[string]any)
+	return slices.Sorted(maps.Keys(devices))
 }
 
 // names returns the variables that the cell sets.
 func (v variables) names() []string {
 	names := []string{"MUSTER_CELL", "MUSTER_USER", "MUSTER_JOB", "MUSTER_TASK_INDEX"}
-	for _, p := range v.ports {
-		if name := schema.PortVariable(p); !slices.Contains(names, name) {
+	add := func(name string) {
+		if !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}
+	for _, p := range v.ports {
+		add(schema.PortVariable(p))
+	}
+	for _, kind := range v.devices {
+		add(schema.DeviceVariable(kind))
+	}
 	return names
+}
+
+// system checks that a system job, which has one task on each machine, is given
+// no number of them. The default would be one.
+func (c *check) system(given, job map[string]any) {
+	if job["kind"] != string(schema.System) {
+		return
+	}
+	if _, ok := given["tasks"]; ok {
+		c.add(Problem{
+			Path: []string{"tasks"}, Key: true,
+			Message: `a job of kind "system" has one task on each machine, and "tasks" says how many`,
+			Hint:    `remove tasks, or take kind: "service"`,
+		})
+	}
+	delete(job, "tasks")
 }
 
 // portNames returns the declared ports; false when they are in error and so

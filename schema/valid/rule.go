@@ -57,7 +57,8 @@ type Rule struct {
 	// Never maps fields of a Struct, and words of an Enum, that one could
 	// expect to the reason why there are none.
 	Never map[string]string
-	// Alias maps what users of other systems write to what stands for it here.
+	// Alias maps what users of other systems write, as a field of a Struct or
+	// as the word of an Enum, to what stands for it here.
 	Alias map[string]string
 }
 

@@ -189,12 +189,15 @@ var jobRule = &Rule{
 			Type: Map, Max: maxNotes, Key: matchLabelKey, Total: maxNotesBytes,
 			Elem: &Rule{Type: String, Max: maxNote, Match: matchText},
 		}},
+		{Name: "constraints", Rule: constraintsRule},
+		{Name: "preferences", Rule: preferencesRule},
+		{Name: "spread", Rule: spreadRule},
 		{Name: "task", Rule: taskRule, Required: true},
 		{Name: "update", Rule: updateRule, Default: map[string]any{}},
 	},
 	Later: []string{
-		"after", "schedule", "overrides", "constraints", "preferences", "spread", "restart",
-		"disruption", "appclass", "packages", "logs", "allocset", "devices",
+		"after", "schedule", "overrides", "restart",
+		"disruption", "appclass", "packages", "logs", "allocset",
 	},
 	Alias: map[string]string{
 		"replicas": "tasks", "replica": "tasks", "count": "tasks", "instances": "tasks", "size": "tasks", "owner": "user", "namespace": "user",
@@ -206,6 +209,8 @@ var jobRule = &Rule{
 		"environment": "task.env", "spec": "task", "containers": "task.container", "metadata": "labels", "meta": "labels",
 		"tags": "labels", "cpu": "task.resources.cpuMilli", "memory": "task.resources.ramBytes", "cpuMilli": "task.resources.cpuMilli",
 		"ramBytes": "task.resources.ramBytes", "diskBytes": "task.resources.diskBytes", "healthcheck": "task.health",
+		"constraint": "constraints", "nodeSelector": "constraints", "affinity": "preferences", "nodeAffinity": "constraints",
+		"topologySpreadConstraints": "spread", "devices": "task.resources.devices",
 	},
 }
 
@@ -237,10 +242,10 @@ var taskRule = &Rule{
 			},
 		}},
 	},
-	Later: []string{"container", "devices", "restart", "logs", "packages", "files"},
+	Later: []string{"container", "restart", "logs", "packages", "files"},
 	Alias: map[string]string{
 		"environment": "env", "command": "process.command", "cmd": "process.command", "args": "process.command",
-		"image": "container.image", "ports": "resources.ports", "cpuMilli": "resources.cpuMilli",
+		"devices": "resources.devices", "constraints": "constraints of the job", "image": "container.image", "ports": "resources.ports", "cpuMilli": "resources.cpuMilli",
 		"ramBytes": "resources.ramBytes", "diskBytes": "resources.diskBytes", "grace": "graceSeconds",
 		"kill_timeout": "graceSeconds", "terminationGracePeriodSeconds": "graceSeconds", "check": "health",
 		"healthcheck": "health", "livenessProbe": "health", "readinessProbe": "health", "container": "process",
@@ -264,10 +269,12 @@ var resourcesRule = &Rule{
 		{Name: "ramBytes", Rule: integer(Bytes, mib, maxRAMBytes), Default: num(64 * mib)},
 		{Name: "diskBytes", Rule: integer(Bytes, 0, maxDiskBytes), Default: num(64 * mib)},
 		{Name: "ports", Rule: &Rule{Type: List, Max: maxPorts, Unique: true, Elem: nameRule}},
+		{Name: "devices", Rule: devicesRule},
 	},
-	Later: []string{"gpu", "cores", "network", "devices"},
+	Later: []string{"cores", "network"},
 	Alias: map[string]string{
 		"cpu": "cpuMilli", "cpus": "cpuMilli", "memory": "ramBytes", "mem": "ramBytes", "ram": "ramBytes",
+		"gpu": "devices.gpu", "gpus": "devices.gpu", "gpuMilli": "devices.gpu.milli", "device": "devices",
 		"disk": "diskBytes", "storage": "diskBytes", "limits": "cpuMilli, ramBytes, diskBytes directly",
 		"requests": "cpuMilli, ramBytes, diskBytes directly", "port": "ports", "memoryMB": "ramBytes", "memory_mb": "ramBytes",
 		"memory_max": "ramBytes", "memoryMi": "ramBytes", "disk_mb": "diskBytes", "ephemeralStorage": "diskBytes",
@@ -354,13 +361,9 @@ func matchURLPath(s string) string {
 }
 
 func matchLabelKey(s string) string {
-	ok := len(s) >= 1 && len(s) <= 63 && alnum(s[0]) && alnum(s[len(s)-1])
-	for i := 0; ok && i < len(s); i++ {
-		ok = alnum(s[i]) || strings.IndexByte("-_./", s[i]) >= 0
-	}
 	switch {
-	case !ok:
-		return "1 to 63 letters, digits and inner . _ - /"
+	case !schema.IsLabelKey(s):
+		return schema.LabelKeyGrammar
 	case strings.HasPrefix(s, schema.OwnLabels):
 		return "a key that does not begin with " + schema.OwnLabels + ", which the cell gives itself"
 	}

@@ -77,6 +77,8 @@ func TestProblems(t *testing.T) {
 		{schema.KindJob, job(`"tasks":99999999999999999999999`), "tasks", "out of range", 1},
 		{schema.KindJob, job(`"tasks":-0`), "", "", 0},
 		{schema.KindJob, job(`"name":"web"`), "name", `unknown field "name"`, 1},
+		{schema.KindJob, job(`"kind":"system"`), "", "", 0},
+		{schema.KindJob, job(`"kind":"system","tasks":3`), "tasks", `a job of kind "system" has one task on each machine`, 1},
 		{schema.KindJob, job(`"priority":true`), "priority", "is the boolean true", 1},
 		{schema.KindJob, strings.Replace(good, `$(MUSTER_PORT_HTTP)`, `$$$(MUSTER_PORT_X)`, 1), "task.process.command.1", "is not set", 1},
 		{schema.KindJob, strings.Replace(good, `$(MUSTER_PORT_HTTP)`, `$$(MUSTER_PORT_X)`, 1), "", "", 0},

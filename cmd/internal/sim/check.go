@@ -14,6 +14,7 @@ type process struct {
 	generation uint64
 	pid        int
 	ports      map[string]int
+	devices    []schema.DeviceUse
 }
 
 // processes returns the live processes of each task.
@@ -22,7 +23,7 @@ func (w *World) processes() map[schema.TaskName][]process {
 	for _, m := range w.machines {
 		for _, h := range m.held {
 			if c := m.live(h); c != nil {
-				out[h.Assignment.Task] = append(out[h.Assignment.Task], process{m, h.Assignment.Generation, c.PID, h.Assignment.Ports})
+				out[h.Assignment.Task] = append(out[h.Assignment.Task], process{m, h.Assignment.Generation, c.PID, h.Assignment.Ports, h.Assignment.Devices})
 			}
 		}
 	}
@@ -41,9 +42,11 @@ func (w *World) check() {
 		w.checkTask(task, all[task])
 	}
 	w.checkPorts(all)
+	w.checkDevices(all)
 	w.checkState()
 	w.checkCordons()
 	w.checkQuota()
+	w.checkHomes()
 }
 
 // settleTime is how long a machine that a master reaches may hold what it
@@ -100,6 +103,25 @@ func (w *World) checkPorts(all map[schema.TaskName][]process) {
 	}
 }
 
+// checkDevices: no more of a device is held by processes than there is.
+func (w *World) checkDevices(all map[schema.TaskName][]process) {
+	type device struct {
+		machine, kind string
+		index         int
+	}
+	used := map[device]int{}
+	for task, ps := range all {
+		for _, p := range ps {
+			for _, u := range p.devices {
+				d := device{p.machine.name, u.Kind, u.Index}
+				if used[d] += u.Milli; used[d] > schema.DeviceMilli {
+					w.violate("%d thousandths of %s %d of %s are held, %s among the holders", used[d], d.kind, d.index, d.machine, task)
+				}
+			}
+		}
+	}
+}
+
 // checkState: what the store holds is whole. What is assigned to a machine fits
 // it, but for what is known to be dead: a crash may come between that and the
 // use of its room.
@@ -133,6 +155,51 @@ func (w *World) checkState() {
 		if !used[m.name].Fits(m.info().Capacity) {
 			w.violate("machine %s is overcommitted: %+v", m.name, used[m.name])
 		}
+	}
+}
+
+// home is a machine as a system job sees it.
+type home struct {
+	job     schema.JobName
+	machine string
+}
+
+// checkHomes: a system job has one task on each machine, whose index stays what
+// it is for as long as the job is there.
+func (w *World) checkHomes() {
+	if w.master == nil {
+		return
+	}
+	s := w.master.state
+	now := map[home]int{}
+	for name, c := range s.Chunks {
+		data := s.Data[s.Jobs[name.Job].Admitted]
+		for i := range c.Tasks {
+			t := &c.Tasks[i]
+			if data != nil && data.Kind == schema.System && t.On != "" {
+				w.checkHome(name.Job, t, now)
+			}
+		}
+	}
+	for h, index := range w.oracle.homes { // also while its record is on its way
+		r := s.Jobs[h.job]
+		if _, ok := now[h]; !ok && r != nil && r.Admitted != "" && s.Data[r.Admitted].Kind == schema.System {
+			now[h] = index
+		}
+	}
+	w.oracle.homes = now
+}
+
+func (w *World) checkHome(job schema.JobName, t *schema.TaskRecord, now map[home]int) {
+	h := home{job, t.On}
+	if other, ok := now[h]; ok {
+		w.violate("system job %s has the indices %d and %d on machine %s", job, other, t.Index, t.On)
+	}
+	if was, ok := w.oracle.homes[h]; ok && was != t.Index {
+		w.violate("system job %s has index %d on machine %s, where it had %d", job, t.Index, t.On, was)
+	}
+	if now[h] = t.Index; t.Machine != "" && t.Machine != t.On {
+		w.violate("index %d of system job %s belongs on machine %s and is on %s", t.Index, job, t.On, t.Machine)
 	}
 }
 

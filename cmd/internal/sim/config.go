@@ -77,6 +77,21 @@ func Service(name string, tasks int, argument string) schema.Job {
 	}
 }
 
+// Heavy is a service of which a machine has room for two or three tasks.
+func Heavy(name string, tasks int, priority schema.Priority) schema.Job {
+	j := Service(name, tasks, "heavy")
+	j.Priority, j.Task.Resources.CPUMilli, j.Task.Health = priority, 1300, nil
+	j.Task.Resources.Devices = map[string]schema.DeviceAsk{"gpu": {Count: 1, Milli: 600}}
+	return j
+}
+
+// System is a system job of band free: its quota would grow with the machines.
+func System(name, argument string) schema.Job {
+	j := Service(name, 0, argument)
+	j.Kind, j.Priority, j.Update.MaxParallel = schema.System, 0, 1
+	return j
+}
+
 // Batch is a batch job of band free.
 func Batch(name string, tasks int) schema.Job {
 	return schema.Job{

@@ -64,7 +64,8 @@ func (m *machine) bootID() string { return m.name + "-" + string(rune('a'+m.boot
 func (m *machine) info() schema.MachineInfo {
 	return schema.MachineInfo{
 		Name: m.name, Boot: m.bootID(), Capacity: schema.Resources{CPUMilli: 4000, RAMBytes: 8 << 30, DiskBytes: 64 << 30},
-		Ports: schema.PortRange{First: 20000, Last: 20099},
+		Ports:   schema.PortRange{First: 20000, Last: 20099},
+		Devices: []schema.DeviceGroup{{Kind: "gpu", Count: 2}},
 	}
 }
 
@@ -213,7 +214,9 @@ func (w *World) turnTask(m *machine, h *nodeagent.Held) {
 	case strings.Contains(argument, "crash") && age >= crashTime:
 		w.exit(h, c, schema.Exit{Code: 3})
 	case h.Assignment.Job.Kind == schema.Batch && age >= batchTime:
-		w.oracle.finished[h.Assignment.Task] = h.Assignment.Generation
+		if w.termed[c.PID].IsZero() { // what ends so after SIGTERM has not finished
+			w.oracle.finished[h.Assignment.Task] = h.Assignment.Generation
+		}
 		w.exit(h, c, schema.Exit{Code: 0})
 	case c.Health == schema.HealthUnknown && strings.Contains(argument, "sick"):
 		c.Health = schema.Unhealthy

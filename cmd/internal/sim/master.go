@@ -19,6 +19,7 @@ type master struct {
 	store    *store.Store
 	state    *reconciler.State
 	observed *reconciler.Observed
+	memo     *reconciler.Memo
 	last     reconciler.Output
 	news     bool // something happened since the last step
 	views    uint64
@@ -107,7 +108,7 @@ func (w *World) startMaster() error {
 		since = f(since)
 	}
 	w.master = &master{
-		since: w.now, store: s, state: state, observed: reconciler.NewObserved(since), news: true, epochs: map[string]uint64{},
+		since: w.now, store: s, state: state, observed: reconciler.NewObserved(since), memo: &reconciler.Memo{}, news: true, epochs: map[string]uint64{},
 		heard: map[string]schema.Report{}, heardAt: map[string]time.Time{}, pushed: map[string][]schema.Assignment{},
 	}
 	w.oracle.restarted(state)
@@ -132,7 +133,7 @@ func (w *World) masterStep() error {
 		f(&in)
 	}
 	if !m.news && (m.last.Wake.IsZero() || w.now.Before(m.last.Wake)) {
-		if out := reconciler.Step(in); len(out.Writes) > 0 {
+		if out := reconciler.Step(in); len(out.Writes) > 0 { // without a memo: it is held against one
 			w.violate("the master sleeps until %s, and has to write %s", m.last.Wake, out.Writes[0].Key)
 		}
 		w.push(m.state)
@@ -166,6 +167,9 @@ func (w *World) adopt() error {
 func (w *World) decide(in reconciler.Input) error {
 	m := w.master
 	before := w.standings()
+	if w.cfg.Mutant.Input == nil { // which shows each step another state
+		in.Memo = m.memo
+	}
 	out := reconciler.Step(in)
 	if f := w.cfg.Mutant.Output; f != nil {
 		f(&out)
@@ -179,6 +183,11 @@ func (w *World) decide(in reconciler.Input) error {
 		return err
 	}
 	m.last, m.news = out, false
+	if in.Memo != nil {
+		if err := m.memo.Audit(in); err != nil {
+			w.violate("%v", err)
+		}
+	}
 	w.noteEvents(out.Events)
 	w.checkEvents(out.Events, before)
 	w.push(m.state)

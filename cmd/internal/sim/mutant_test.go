@@ -53,6 +53,28 @@ func mutants() []*Mutant {
 		})},
 		{Name: "cordons are not seen", Input: packages(func(o *schema.Objects) { o.Machines = nil })},
 		{Name: "the master never wakes", Output: func(o *reconciler.Output) { o.Wake = time.Time{} }},
+		{Name: "an index forgets its machine", Writes: tasks(func(r *schema.TaskRecord) {
+			if r.Machine == "" {
+				r.On = ""
+			}
+		})},
+		{Name: "a prod job passes for less", Input: jobs(func(j *schema.Job) {
+			if j.Name == "web" || j.Name == "main" && j.Priority == 200 {
+				j.Priority = 1
+			}
+		})},
+		{Name: "who is preempted is not waited for", Writes: tasks(func(r *schema.TaskRecord) {
+			if r.Stop != nil && r.Stop.By != "" {
+				r.Machine, r.Stop = "", nil
+			}
+		})},
+		{Name: "who was preempted does not come back", Writes: tasks(func(r *schema.TaskRecord) {
+			if n := len(r.Causes); n > 0 && r.Causes[n-1].Kind == schema.CausePreempted && r.Machine == "" {
+				r.Done = &schema.Exit{}
+			}
+		})},
+		{Name: "what leaves counts as gone", Input: leaving},
+		{Name: "who has which device is not stored", Writes: tasks(func(r *schema.TaskRecord) { r.Devices = r.Devices[:len(r.Devices)/2] })},
 		{Name: "tasks need no room", Input: jobs(func(j *schema.Job) { j.Task.Resources.Resources = schema.Resources{} })},
 	}
 }
@@ -175,6 +197,18 @@ func jobs(change func(*schema.Job)) func(*reconciler.Input) {
 		}
 		in.State = &s
 	}
+}
+
+// leaving shows the core a cell without the tasks that were told to make room.
+func leaving(in *reconciler.Input) {
+	s := *in.State
+	s.Chunks = maps.Clone(s.Chunks)
+	for name, c := range s.Chunks {
+		less := *c
+		less.Tasks = slices.DeleteFunc(slices.Clone(c.Tasks), func(r schema.TaskRecord) bool { return r.Stop != nil && r.Stop.By != "" })
+		s.Chunks[name] = &less
+	}
+	in.State = &s
 }
 
 // packages shows the core other declarations than are stored.

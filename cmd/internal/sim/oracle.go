@@ -21,6 +21,7 @@ type oracle struct {
 	finished map[schema.TaskName]uint64 // generation of the run that exited 0
 	failed   map[schema.TaskName]failure
 	counter  uint64
+	homes    map[home]int      // index of a system job on a machine
 	cordoned map[string]uint64 // machine → counter when the cordon was first seen in force
 }
 
@@ -135,6 +136,8 @@ func (w *World) checkEvents(events []schema.Event, before map[schema.TaskName]st
 			if w.oracle.declared(task.JobName) != nil && w.master.last.Admission.Rejected[task.JobName] == nil {
 				w.violate("task %s is stopped as removed, and the last good data of its directory has it", e.Task)
 			}
+		case e.Cause == schema.CausePreempted:
+			w.checkPreempted(task, strings.HasPrefix(e.Message, "stopped"))
 		case e.Kind == schema.EventLost:
 			w.checkLost(e)
 		case e.Kind == schema.EventFail:
@@ -147,6 +150,33 @@ func (w *World) checkEvents(events []schema.Event, before map[schema.TaskName]st
 	for _, e := range events {
 		if e.Kind == schema.EventUpdate || e.Kind == schema.EventSubmit {
 			maps.DeleteFunc(w.oracle.failed, func(t schema.TaskName, _ failure) bool { return t.Short() == e.Job || t.JobName.Short() == e.Job })
+		}
+	}
+}
+
+// checkPreempted: a task is preempted for one of higher priority only, and prod
+// never for prod; once it has stopped it wants a machine again at once.
+func (w *World) checkPreempted(task schema.TaskName, stopped bool) {
+	r, s := w.oracle.record(task), w.master.state
+	j := s.Jobs[task.JobName]
+	switch {
+	case stopped && j != nil && j.Admitted != "" && w.wants(s.Data[j.Admitted], task):
+		_, claims := w.master.last.Claims[task]
+		_, pending := w.master.last.Why[task]
+		if r == nil || r.Done != nil || r.Machine == "" && !claims && !pending {
+			w.violate("task %s was preempted and does not want a machine again", task)
+		}
+	case !stopped && (r == nil || r.Stop == nil):
+		w.violate("task %s is said to be preempted, and its record does not say so", task)
+	case !stopped:
+		by, err := schema.ParseTaskName(cellName + "/" + r.Stop.By)
+		if err != nil || s.Jobs[by.JobName] == nil {
+			w.violate("task %s is preempted for %q, which there is not", task, r.Stop.By)
+			return
+		}
+		high, low := s.Data[s.Jobs[by.JobName].Admitted].Priority, s.Data[r.Data].Priority
+		if high <= low || high.Prod() && low.Prod() {
+			w.violate("task %s of priority %d is preempted for %s of priority %d", task, low, by, high)
 		}
 	}
 }
@@ -221,17 +251,30 @@ func (w *World) checkBudget(events []schema.Event, before map[schema.TaskName]st
 			want = w.master.state.Data[j.Admitted]
 		}
 		var down []int
-		for index := range want.Tasks {
-			if other := task.JobName.Task(index); after[other].down && !w.excused(other) {
-				if _, was := before[other]; was {
-					down = append(down, index)
-				}
+		for other := range before {
+			if other.JobName == task.JobName && w.wants(want, other) && after[other].down && !w.excused(other) {
+				down = append(down, other.Index)
 			}
 		}
+		slices.Sort(down)
 		if len(down) > want.Update.MaxParallel {
 			w.violate("the rollout stopped %s, and tasks %v of the job are down: at most %d may be", e.Task, down, want.Update.MaxParallel)
 		}
 	}
+}
+
+// wants reports whether a job's data has a place for a task.
+func (w *World) wants(want *schema.Job, task schema.TaskName) bool {
+	if want.Kind != schema.System {
+		return task.Index < want.Tasks
+	}
+	r := w.oracle.record(task)
+	if r == nil {
+		return false
+	}
+	m := w.oracle.durable.Machines[r.On]
+	_, cordoned := w.oracle.cordoned[r.On]
+	return m != nil && m.LostSince.IsZero() && (r.Machine != "" || !cordoned)
 }
 
 func (w *World) excused(task schema.TaskName) bool {

@@ -306,7 +306,7 @@ func (w *World) calm() error {
 	for _, m := range w.machines {
 		w.Silence(m.name, false)
 	}
-	w.Commit(map[string]*schema.Package{".": Root(30, "a", "b"), "teams/a": Team("a", Service("last", 6, "end"))})
+	w.Commit(map[string]*schema.Package{".": Root(30, "a", "b"), "teams/a": Team("a", Service("last", 6, "end"), System("logs", "end"))})
 	why := ""
 	for range 2000 { // back-off of what failed may take minutes
 		if err := w.Turn(); err != nil {
@@ -314,6 +314,9 @@ func (w *World) calm() error {
 		}
 		if s := w.Status(); s != nil {
 			if why = converged(s); why == "" {
+				if n := len(w.processes()); n != 6+len(w.machines) {
+					return fmt.Errorf("%d tasks run, want 6 and one on each of %d machines", n, len(w.machines))
+				}
 				return w.quiet()
 			}
 		}
@@ -358,6 +361,15 @@ func (w *World) randomCommit() {
 				Service("web", w.rng.IntN(12), versions[w.rng.IntN(len(versions))]),
 				careful(Service("api", w.rng.IntN(12), versions[w.rng.IntN(3)]), w.rng.IntN(4)),
 				Batch(fmt.Sprintf("count-%d", w.commits), w.rng.IntN(5)))
+			if w.rng.IntN(2) > 0 {
+				p := packages[dir]
+				low := schema.Priority(w.rng.IntN(3) * 40)
+				packages[dir] = Team(user, append(p.Objects.Jobs, Heavy("bulk", w.rng.IntN(9), low), Heavy("main", w.rng.IntN(4), 200+low))...)
+			}
+			if w.rng.IntN(3) > 0 {
+				p := packages[dir]
+				packages[dir] = Team(user, append(p.Objects.Jobs, System("logs", versions[w.rng.IntN(len(versions))]))...)
+			}
 		}
 	}
 	w.Commit(packages)

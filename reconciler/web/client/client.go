@@ -107,11 +107,21 @@ func (c *Client) Status(ctx context.Context, q StatusQuery) (*reconciler.Status,
 	return s, version, nil
 }
 
-// Why returns why a job, or with an index from 0 one of its tasks, is as it is.
-func (c *Client) Why(ctx context.Context, job string, index int) (*reconciler.Explanation, error) {
-	v := url.Values{"job": {job}}
-	if index >= 0 {
-		v.Set("index", strconv.Itoa(index))
+// WhyQuery says what is to be explained.
+type WhyQuery struct {
+	Job     string // user/job
+	Index   int    // of one of its tasks; less than 0: the job
+	Machine string // to ask about, for a task; "" for none
+}
+
+// Why returns why a job or one of its tasks is as it is.
+func (c *Client) Why(ctx context.Context, q WhyQuery) (*reconciler.Explanation, error) {
+	v := url.Values{"job": {q.Job}}
+	if q.Index >= 0 {
+		v.Set("index", strconv.Itoa(q.Index))
+	}
+	if q.Machine != "" {
+		v.Set("machine", q.Machine)
 	}
 	resp, err := c.do(ctx, http.MethodGet, "/v1/why", v)
 	if err != nil {

@@ -1,0 +1,150 @@
+package placement
+
+import (
+	"slices"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// Claim holds the room on a machine that tasks on their way out will leave for
+// an ask: what it needs beyond what these still have, so that no other ask of
+// its priority or lower gets between. It lasts until Place decides the ask,
+// which then has the room, or evicts the claim for an ask of higher priority,
+// or until ClearClaims; a new one takes its place. With again an evicted claim asks in the same pass;
+// without, the caller asks for it anyway. It reports false, and holds nothing,
+// if the ask does not fit where they have gone.
+func (s *Snapshot) Claim(a Ask, machine string, leaving []Victim, again bool) bool {
+	slot, ok := s.slots[machine]
+	if !ok {
+		return false
+	}
+	c := s.single(&a)
+	s.release(c.job, a.Name.Index)
+	var ids []int32
+	for _, v := range leaving {
+		if id := s.find(taskKey{s.jobID(v.Name.JobName), int32(v.Name.Index), slot, v.Generation}); id >= 0 {
+			ids = append(ids, id)
+		}
+	}
+	if !s.fitsWithout(c, slot, ids) {
+		return false
+	}
+	var ask *Ask
+	if again {
+		ask = &a
+	}
+	s.claim(c, ask, taskKey{c.job, int32(a.Name.Index), slot, a.Generation}, ids)
+	return true
+}
+
+// ClearClaims gives up all claims.
+func (s *Snapshot) ClearClaims() {
+	ids := make([]int32, 0, len(s.claims))
+	for _, id := range s.claims {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	for _, id := range ids {
+		slot := s.tasks[id].slot
+		s.drop(id)
+		s.touch(slot)
+	}
+}
+
+// fitsWithout reports whether the class fits where the given tasks have gone.
+func (s *Snapshot) fitsWithout(c *class, slot int32, leaving []int32) bool {
+	if s.admits(c, slot) != fine {
+		return false
+	}
+	lack, ports := s.deficit(c, slot)
+	for _, id := range leaving {
+		gain := s.gain(c, &s.tasks[id])
+		for d := range dims {
+			lack[d] -= gain[d]
+		}
+		ports -= s.portGain(&s.tasks[id])
+	}
+	_, ok := s.devicesWithout(c, slot, leaving)
+	return ok && lack[0] <= 0 && lack[1] <= 0 && lack[2] <= 0 && ports <= 0
+}
+
+// devicesWithout picks the class's devices where the given tasks have gone.
+func (s *Snapshot) devicesWithout(c *class, slot int32, leaving []int32) ([]deviceUse, bool) {
+	after := slices.Clone(s.nodes[slot].devices)
+	for _, id := range leaving {
+		giveDevices(after, s.tasks[id].devices)
+	}
+	return pick(after, c.needs, nil)
+}
+
+// claim holds what a class needs beyond what the leaving tasks still have.
+func (s *Snapshot) claim(c *class, ask *Ask, key taskKey, leaving []int32) {
+	h := task{taskKey: key, priority: c.priority, limit: c.limit, reserv: c.limit, inAlloc: -1, ask: ask, claim: true}
+	h.devices, _ = s.devicesWithout(c, key.slot, leaving)
+	for _, id := range leaving {
+		t := &s.tasks[id]
+		for d := range dims {
+			if t.inAlloc < 0 {
+				h.limit[d] -= t.limit[d]
+				h.reserv[d] -= t.reserv[d]
+			}
+		}
+		for _, has := range t.devices {
+			for i := range h.devices {
+				if u := &h.devices[i]; u.index == has.index {
+					u.milli = max(0, u.milli-has.milli)
+				}
+			}
+		}
+	}
+	for d := range dims {
+		h.limit[d], h.reserv[d] = max(0, h.limit[d]), max(0, h.reserv[d])
+	}
+	s.hold(h)
+	s.claims[together(key.job, key.index)] = s.nodes[key.slot].first // what hold put there
+	s.touch(key.slot)
+}
+
+// release gives up the claim of a task that is about to be decided.
+func (s *Snapshot) release(job int32, index int) {
+	if id, ok := s.claims[together(job, int32(index))]; ok {
+		slot := s.tasks[id].slot
+		s.drop(id)
+		s.touch(slot)
+	}
+}
+
+// evictLater carries out an eviction whose victims take their time: they hold
+// what they have until the caller removes them, and the ask has a claim on it.
+func (p *pass) evictLater(c *class, a *Ask, job int32, plan eviction, d *Decision) {
+	s := p.snapshot
+	var leaving []int32
+	for _, id := range plan.victims {
+		if s.tasks[id].claim { // there is nobody to wait for
+			p.remove(id, d)
+			continue
+		}
+		for t := s.nodes[plan.slot].first; s.tasks[id].isAlloc && t >= 0; t = s.tasks[t].nextHere {
+			if s.tasks[t].inAlloc == id {
+				leaving = append(leaving, t)
+			}
+		}
+		leaving = append(leaving, id)
+	}
+	for _, id := range leaving {
+		t := &s.tasks[id]
+		t.stopping = true
+		d.Victims = append(d.Victims, Victim{Name: s.jobs[t.job].name.Task(int(t.index)), Generation: t.generation, Priority: schema.Priority(t.priority)})
+		if left, ok := s.budgets[t.job]; ok {
+			s.budgets[t.job] = left - 1
+		}
+	}
+	s.touch(plan.slot)
+	d.Why.Score = s.scoreOf(c, plan.slot)
+	if len(leaving) == 0 {
+		p.commit(c, a, job, plan.slot, d)
+		return
+	}
+	d.Machine, d.Later = s.nodes[plan.slot].Name, true
+	s.claim(c, nil, taskKey{job, int32(a.Name.Index), plan.slot, a.Generation}, leaving)
+}

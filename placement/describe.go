@@ -1,0 +1,37 @@
+package placement
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// Describe says in words what the snapshot holds, a line for each machine and
+// each task, sorted: two snapshots of the same cell say the same, however they
+// came about. What was learnt of the cell's asks is no part of it.
+func (s *Snapshot) Describe() []string {
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(s.slots)) {
+		slot := s.slots[name]
+		n := &s.nodes[slot]
+		free := make([]int16, 0, len(n.devices))
+		for _, d := range n.devices {
+			free = append(free, d.free)
+		}
+		out = append(out, fmt.Sprintf("machine %s: state %d, free by limits %d %d %d, by reservations %d %d %d, %d ports, taken %v, devices %v, prod %d, attributes %v",
+			name, s.state[slot], s.byLimit[0][slot], s.byLimit[1][slot], s.byLimit[2][slot],
+			s.byReserv[0][slot], s.byReserv[1][slot], s.byReserv[2][slot], s.ports[slot], n.taken, free, s.prodCPU[slot], n.Attributes))
+		var tasks []string
+		for id := n.first; id >= 0; id = s.tasks[id].nextHere {
+			t := &s.tasks[id]
+			slices.Sort(t.ports)
+			tasks = append(tasks, fmt.Sprintf("  task %s generation %d: priority %d, limit %v, reservation %v, ports %v, devices %v, stopping %t, claim %t",
+				schema.TaskName{JobName: s.jobs[t.job].name, Index: int(t.index)}, t.generation, t.priority, t.limit, t.reserv, t.ports, t.devices, t.stopping, t.claim))
+		}
+		slices.Sort(tasks)
+		out = append(out, tasks...)
+	}
+	return out
+}

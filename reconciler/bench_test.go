@@ -1,0 +1,106 @@
+package reconciler_test
+
+import (
+	"flag"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/schema"
+)
+
+// large is a cell of 1,000 machines in 40 racks and 50,000 tasks of 500 jobs,
+// which all run.
+func large(b *testing.B) *cell {
+	b.Helper()
+	c := newCell()
+	for i := range 1000 {
+		name := fmt.Sprintf("m%04d", i)
+		c.join(name, 64, 256)
+		a := c.agent(name)
+		a.info.Attributes, a.info.Ports = map[string]string{"rack": fmt.Sprintf("r%02d", i%40)}, schema.PortRange{First: 20000, Last: 21999}
+		c.join(name, 64, 256)
+	}
+	c.commit(compiled("c1", good(pkg(".", schema.Cell{Name: "c", Quota: "off"})), good(pkg("u", largeJobs(500)...))))
+	for range 3 {
+		c.turn()
+	}
+	if s := c.status(); !s.Converged {
+		b.Fatalf("not converged: %v", s.Waiting)
+	}
+	c.turn() // hears for a second time what is as it was
+	return c
+}
+
+func largeJobs(n int) []any {
+	jobs := make([]any, 0, n)
+	for i := range n {
+		j := service("u", fmt.Sprintf("job-%03d", i), 100, "v")
+		j.Task.Resources.CPUMilli, j.Task.Resources.RAMBytes = int64(500+10*(i%50)), 1<<30
+		j.Task.Resources.Ports = nil
+		j.Priority = schema.Priority(100 * (i % 3))
+		jobs = append(jobs, j)
+	}
+	return jobs
+}
+
+// memo says whether the benchmark's steps go on from what the last one found
+// out.
+var memo = flag.Bool("memo", true, "steps have a memo")
+
+func (c *cell) kept() reconciler.Input {
+	in := c.input()
+	if *memo {
+		in.Memo = c.memo
+	}
+	return in
+}
+
+func (c *cell) turn() {
+	c.now = c.now.Add(time.Second)
+	c.hear()
+	c.step()
+}
+
+// BenchmarkLargeCell measures one step of a cell of 1,000 machines and 50,000 tasks:
+// with nothing to do, when a job of ten tasks is new, and when a machine is
+// lost.
+func BenchmarkLargeCell(b *testing.B) {
+	c := large(b)
+	b.Run("rest", func(b *testing.B) {
+		for b.Loop() {
+			if out := reconciler.Step(c.kept()); len(out.Writes) > 0 {
+				b.Fatal("there is something to do")
+			}
+		}
+	})
+	b.Run("job", func(b *testing.B) {
+		n := 0
+		for b.Loop() {
+			b.StopTimer()
+			n++
+			extra := service("v", "new", 10, fmt.Sprint(n))
+			c.commit(compiled(fmt.Sprint("c", n+1), good(pkg(".", schema.Cell{Name: "c", Quota: "off"})), good(pkg("u", largeJobs(500)...)), good(pkg("v", extra))))
+			reconciler.DesiredNow(c.state)
+			b.StartTimer()
+			if out := reconciler.Step(c.kept()); len(out.Writes) == 0 {
+				b.Fatal("nothing was placed")
+			}
+		}
+	})
+	b.Run("machine", func(b *testing.B) {
+		in := c.kept()
+		in.Now = in.Now.Add(61 * time.Second)
+		for i, a := range c.agents {
+			if i > 0 {
+				c.observed.Hear(a.report(), in.Now)
+			}
+		}
+		for b.Loop() {
+			if out := reconciler.Step(in); len(out.Writes) == 0 {
+				b.Fatal("nobody moved")
+			}
+		}
+	})
+}

@@ -1,0 +1,220 @@
+package reconciler
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// Memo is what one step finds out that spares the next one work: which jobs are
+// at rest, the verdict of admission, and the cell as placement sees it. It is
+// derived: documents and reports are replaced and never written to, so what was
+// found out holds for as long as it was of the same ones. A step without a Memo
+// decides the same, but for the choice between machines that are about as good.
+// The zero Memo is empty. A Memo goes with one State and one Observed, and
+// belongs to one goroutine at a time.
+type Memo struct {
+	mirror    *mirror
+	machines  map[string]machineMemo
+	names     []string                           // of machines, sorted
+	jobs      map[schema.JobName]*rest           // at rest
+	on        map[string]map[schema.JobName]bool // of them, by machine
+	admission *admissionMemo
+}
+
+// machineMemo is how a machine was when a step last looked at it.
+type machineMemo struct {
+	heard    *heard
+	up, lost bool
+}
+
+// rest is a job of which nothing has to be done before one of these changes or
+// until has come.
+type rest struct {
+	record   *schema.JobRecord
+	chunks   []*schema.Chunk
+	machines []string
+	until    time.Time // zero if never
+}
+
+// admissionMemo is a verdict that changed nothing, and what it was a function
+// of.
+type admissionMemo struct {
+	desired  *Desired
+	jobs     map[schema.JobName]*schema.JobRecord
+	machines map[string]*schema.MachineRecord
+	verdict  Admission
+}
+
+// machineNames returns the names of all machines, sorted.
+func (m *Memo) machineNames(s *State) []string {
+	same := len(m.names) == len(s.Machines)
+	for i := 0; same && i < len(m.names); i++ {
+		same = s.Machines[m.names[i]] != nil
+	}
+	if !same {
+		m.names = s.machineNames()
+	}
+	return m.names
+}
+
+// stir finds the jobs that are not at rest any more since a machine that holds
+// tasks of theirs has changed, or says other things of them.
+func (s *step) stir() {
+	m := s.memo
+	if m.machines == nil {
+		m.machines, m.jobs, m.on = map[string]machineMemo{}, map[schema.JobName]*rest{}, map[string]map[schema.JobName]bool{}
+	}
+	for _, name := range s.names {
+		was, known := m.machines[name]
+		is := machineMemo{s.in.Observed.machines[name], s.isUp(name), s.lost[name]}
+		switch {
+		case !known || is.up != was.up || is.lost != was.lost:
+			for job := range m.on[name] {
+				m.wakeUp(job)
+			}
+		case is.heard != was.heard:
+			m.compare(was.heard, is.heard)
+		}
+		m.machines[name] = is
+	}
+}
+
+// compare wakes up the jobs of which two reports say different things.
+func (m *Memo) compare(was, is *heard) {
+	if was == nil || is == nil {
+		return // then its health has changed, too
+	}
+	a, b := was.report.Tasks, is.report.Tasks
+	if len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) {
+		return
+	}
+	for i := range b {
+		before, ok := was.tasks[b[i].Generation]
+		if !ok || !before.since.Equal(is.tasks[b[i].Generation].since) || !sameStanding(before.TaskStatus, &b[i]) {
+			m.wakeUp(b[i].Task.JobName)
+		}
+	}
+	for i := range a {
+		if _, ok := is.tasks[a[i].Generation]; !ok {
+			m.wakeUp(a[i].Task.JobName)
+		}
+	}
+}
+
+// sameStanding reports whether two statuses of a generation are the same to a
+// step.
+func sameStanding(a, b *schema.TaskStatus) bool {
+	return a.Task == b.Task && a.State == b.State && a.Incarnation == b.Incarnation && a.Health == b.Health &&
+		(a.End == nil) == (b.End == nil) && len(a.Exits) == len(b.Exits)
+}
+
+// wakeUp says that a job has to be looked at.
+func (m *Memo) wakeUp(job schema.JobName) {
+	r := m.jobs[job]
+	if r == nil {
+		return
+	}
+	delete(m.jobs, job)
+	for _, name := range r.machines {
+		delete(m.on[name], job)
+	}
+}
+
+// atRest reports whether nothing has to be done of a job.
+func (s *step) atRest(name schema.JobName) bool {
+	r := s.memo.jobs[name]
+	if r == nil {
+		return false
+	}
+	_, changed := s.jobs[name]
+	same := !changed && r.record == s.base.Jobs[name] && len(r.chunks) == s.spans[name] && (r.until.IsZero() || s.now.Before(r.until))
+	for n := 0; same && n < len(r.chunks); n++ {
+		same = r.chunks[n] == s.base.Chunks[ChunkName{name, n}]
+	}
+	if !same {
+		s.memo.wakeUp(name)
+		return false
+	}
+	s.wake(r.until)
+	return true
+}
+
+// settle remembers that a job is at rest, if the step has changed nothing of it
+// and nothing of it is under way.
+func (s *step) settle(name schema.JobName) {
+	record := s.base.Jobs[name]
+	if _, changed := s.jobs[name]; changed || record == nil || record.Admitted == "" || s.asking[name] || s.base.Data[record.Admitted].Kind == schema.System {
+		return
+	}
+	r := &rest{record: record, until: s.wakes[name]}
+	on := map[string]bool{}
+	for n := range s.spans[name] {
+		key := ChunkName{name, n}
+		if s.chunks[key] != nil {
+			return
+		}
+		c := s.base.Chunks[key]
+		r.chunks = append(r.chunks, c)
+		for i := 0; c != nil && i < len(c.Tasks); i++ {
+			t := &c.Tasks[i]
+			if t.Stop != nil || t.Machine != "" && t.Data != record.Admitted {
+				return
+			}
+			if t.Machine != "" {
+				on[t.Machine] = true
+			}
+		}
+	}
+	r.machines = slices.Collect(maps.Keys(on))
+	s.memo.jobs[name] = r
+	for _, machine := range r.machines {
+		if s.memo.on[machine] == nil {
+			s.memo.on[machine] = map[schema.JobName]bool{}
+		}
+		s.memo.on[machine][name] = true
+	}
+}
+
+// verdict returns the verdict on the desired jobs; settled says that it changes
+// nothing.
+func (s *step) verdict() (a Admission, settled bool) {
+	desired := s.base.desired()
+	if m := s.memo.admission; m != nil && m.desired == desired && maps.Equal(m.jobs, s.base.Jobs) && maps.Equal(m.machines, s.base.Machines) &&
+		(m.verdict.Next.IsZero() || s.now.Before(m.verdict.Next)) {
+		return m.verdict, true
+	}
+	s.memo.admission = nil
+	return Admit(AdmitInput{
+		Desired: *desired, Admitted: s.base.admitted(), Capacity: s.base.capacity(), Machines: len(s.base.Machines), Now: s.now,
+	}), false
+}
+
+// rememberVerdict keeps a verdict that changed nothing.
+func (s *step) rememberVerdict() {
+	if len(s.jobs) == 0 {
+		s.memo.admission = &admissionMemo{s.base.desired(), maps.Clone(s.base.Jobs), maps.Clone(s.base.Machines), s.out.Admission}
+	}
+}
+
+// Audit holds a memo against what is found out from nothing, after the writes of
+// the step that filled it were stored. It errs with the first difference. Tests
+// and the simulation call it after each step.
+func (m *Memo) Audit(in Input) error {
+	in.Memo = nil
+	fresh := newStep(in)
+	fresh.surveyMachines()
+	want := fresh.snapshot().Describe()
+	in.Memo = m
+	kept := newStep(in)
+	kept.surveyMachines()
+	for i, line := range kept.snapshot().Describe() {
+		if i >= len(want) || line != want[i] {
+			return fmt.Errorf("the kept snapshot says %q: want %q", line, want[min(i, len(want)-1)])
+		}
+	}
+	return nil
+}

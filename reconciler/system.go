@@ -1,0 +1,69 @@
+package reconciler
+
+import (
+	"slices"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// stepSystem brings the tasks of a system job forward: one on each machine that
+// is eligible and not given up; a cordoned one keeps what it has and gets none.
+// An index stays with its machine for as long as that is eligible, also while
+// it is given up; a machine that has none gets the lowest that is free.
+func (s *step) stepSystem(name schema.JobName, want *schema.Job) {
+	eligible := s.eligible(want)
+	home := map[string]bool{} // machines that have an index
+	for _, t := range s.tasks(name) {
+		if t.On == "" && t.Machine != "" && t.Stop == nil && !home[t.Machine] && slices.Contains(eligible, t.Machine) {
+			t.On = t.Machine // the job was of another kind
+			s.set(name, t)
+		}
+		_, ok := slices.BinarySearch(eligible, t.On)
+		switch {
+		case ok && !home[t.On]:
+			home[t.On] = true
+		case t.Machine == "":
+			s.remove(name, t.Index)
+		case t.Stop == nil:
+			s.stop(name, t, schema.Cause{Kind: schema.CauseScaledDown, Message: "the job has no task on this machine now", At: s.now})
+		}
+	}
+	s.giveIndices(name, eligible, home)
+	digest := s.job(name).Admitted
+	for _, t := range s.tasks(name) {
+		if !s.wants(want, &t) || !s.mayAsk(name, t, want) {
+			continue
+		}
+		s.want(ask{name.Task(t.Index), want, digest})
+	}
+}
+
+// giveIndices gives each eligible machine without an index the lowest that is
+// free.
+func (s *step) giveIndices(name schema.JobName, eligible []string, home map[string]bool) {
+	have := s.tasks(name)
+	next := 0
+	for _, machine := range eligible {
+		if home[machine] || s.gone(machine) || s.cordoned(machine) {
+			continue
+		}
+		for len(have) > 0 && have[0].Index == next {
+			have = have[1:]
+			next++
+		}
+		s.set(name, schema.TaskRecord{Index: next, On: machine})
+		next++
+	}
+}
+
+// cordoned reports whether a machine shall get nothing new.
+func (s *step) cordoned(machine string) bool { return s.base.desired().Machines[machine].Cordon }
+
+// gone reports whether a machine was given up and has not returned.
+func (s *step) gone(machine string) bool {
+	r := s.machines[machine]
+	if r == nil {
+		r = s.base.Machines[machine]
+	}
+	return r == nil || !r.LostSince.IsZero()
+}

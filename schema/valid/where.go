@@ -1,0 +1,176 @@
+package valid
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// Where a task may run, and what it gets of the machine's devices.
+const (
+	maxConditions = 32
+	maxValues     = 100
+	maxAsked      = 64 // devices of one kind in one task
+	maxKinds      = 8  // of devices in one task
+)
+
+func matchAttribute(s string) string {
+	if !schema.IsLabelKey(s) {
+		return schema.LabelKeyGrammar
+	}
+	return ""
+}
+
+var valueRule = &Rule{Type: String, Max: schema.MaxLabelValue, Match: matchLine}
+
+var operatorRule = func() *Rule {
+	r := words(schema.Operators()...)
+	r.Alias = map[string]string{
+		"==": "=", "is": "=", "In": "in", "set_contains_any": "in", "NotIn": "not-in", "notin": "not-in", "Exists": "exists",
+		"is_set": "exists", "DoesNotExist": "absent", "is_not_set": "absent", "Gt": ">=", ">": ">=", "version": ">=", "semver": ">=", "Lt": "<",
+	}
+	return r
+}()
+
+var attributeRule = &Rule{Type: String, Min: 1, Max: schema.MaxLabelKey, Match: matchAttribute}
+
+// conditionFields are what constraints and preferences have in common.
+func conditionFields() []Field {
+	return []Field{
+		{Name: "attribute", Rule: attributeRule, Required: true},
+		{Name: "operator", Rule: operatorRule, Default: string(schema.Equal)},
+		{Name: "value", Rule: valueRule},
+		{Name: "values", Rule: &Rule{Type: List, Max: maxValues, Unique: true, Elem: valueRule}},
+	}
+}
+
+var conditionAlias = map[string]string{"key": "attribute", "label": "attribute", "name": "attribute", "op": "operator", "match": "value", "affinity": "weight"}
+
+var constraintsRule = &Rule{Type: List, Max: maxConditions, Elem: &Rule{Type: Struct, Fields: conditionFields(), Alias: conditionAlias}}
+
+var preferencesRule = &Rule{Type: List, Max: maxConditions, Elem: &Rule{
+	Type: Struct, Alias: conditionAlias,
+	Fields: append(conditionFields(), Field{Name: "weight", Rule: integer(Count, -100, 100), Default: num(50)}),
+}}
+
+var spreadRule = &Rule{
+	Type: Struct,
+	Fields: []Field{
+		{Name: "by", Rule: attributeRule, Default: "rack"},
+		{Name: "max", Rule: &Rule{Type: Map, Max: maxConditions, Key: matchAttribute, Elem: integer(Count, 1, schema.MaxTasks)}},
+	},
+	Alias: map[string]string{
+		"attribute": "by", "topologyKey": "by", "over": "by", "distinct_hosts": "max.machine", "distinct_property": "max",
+		"maxPerDomain": "max", "perMachine": "max.machine",
+	},
+}
+
+var devicesRule = &Rule{Type: Map, Max: maxKinds, Key: matchName, Elem: &Rule{
+	Type: Struct,
+	Fields: []Field{
+		{Name: "count", Rule: integer(Count, 1, maxAsked), Default: num(1)},
+		{Name: "milli", Rule: integer(Count, 1, schema.DeviceMilli), Default: num(schema.DeviceMilli)},
+		{Name: "models", Rule: &Rule{Type: List, Max: maxValues, Unique: true, Elem: valueRule}},
+	},
+	Alias: map[string]string{"model": "models", "number": "count", "gpuMilli": "milli", "share": "milli"},
+}}
+
+// where checks what ties together the fields that say where tasks may run.
+func (c *check) where(job map[string]any) {
+	c.conditions("constraints", job["constraints"])
+	c.conditions("preferences", job["preferences"])
+	if job["kind"] == string(schema.System) {
+		for _, name := range []string{"preferences", "spread"} {
+			if _, ok := job[name]; ok {
+				c.add(Problem{
+					Path: []string{name}, Key: true,
+					Message: fmt.Sprintf("a job of kind %q has one task on each machine, so %s would have no effect", schema.System, name),
+					Hint:    "remove it; constraints say which machines get a task",
+				})
+			}
+		}
+	}
+	task, _ := job["task"].(map[string]any)
+	resources, _ := task["resources"].(map[string]any)
+	devices, _ := resources["devices"].(map[string]any)
+	for _, kind := range slices.Sorted(maps.Keys(devices)) {
+		d, _ := devices[kind].(map[string]any)
+		count, milli := intOf(d["count"]), intOf(d["milli"])
+		if count > 1 && milli > 0 && milli < schema.DeviceMilli {
+			c.add(Problem{
+				Path:    []string{"task", "resources", "devices", kind, "milli"},
+				Message: fmt.Sprintf("%d thousandths of each of %d devices", milli, count), Expected: "a share of one device, or whole devices",
+				Hint: "remove milli, or take count: 1",
+			})
+		}
+	}
+}
+
+// intOf returns a number that is an integer, 0 for anything else.
+func intOf(v any) int {
+	n, _ := v.(json.Number)
+	i, err := strconv.Atoi(n.String())
+	if err != nil {
+		return 0
+	}
+	return i
+}
+
+func (c *check) conditions(name string, v any) {
+	list, _ := v.([]any)
+	for i := range list {
+		if m, ok := list[i].(map[string]any); ok {
+			c.condition([]string{name, strconv.Itoa(i)}, m)
+		}
+	}
+}
+
+var versionForm = regexp.MustCompile(`^v?[0-9]+(\.[0-9A-Za-z_+~-]+)*$`)
+
+// condition checks that an operator has the operands that it takes.
+func (c *check) condition(path []string, m map[string]any) {
+	operator, _ := m["operator"].(string)
+	at := func(field string) []string { return append(slices.Clone(path), field) }
+	_, hasValue := m["value"]
+	list, hasValues := m["values"].([]any)
+	if _, given := m["values"]; given != hasValues {
+		return // it is in error, and said to be
+	}
+	wants := map[schema.Operator]string{schema.In: "values", schema.NotIn: "values", schema.Exists: "", schema.Absent: ""}
+	want, other := wants[schema.Operator(operator)]
+	switch {
+	case !slices.Contains(schema.Operators(), schema.Operator(operator)):
+		return
+	case !other:
+		want = "value"
+	}
+	switch {
+	case hasValue && want != "value":
+		p := Problem{Path: at("value"), Key: true, Message: fmt.Sprintf("the operator %q takes no value", operator)}
+		if want == "values" {
+			p.Hint = fmt.Sprintf("write a list: values: [%q]", m["value"])
+		}
+		c.add(p)
+	case hasValues && want != "values":
+		p := Problem{Path: at("values"), Key: true, Message: fmt.Sprintf("the operator %q takes no list of values", operator)}
+		if want == "value" {
+			p.Hint = `for several values take operator: "in" or "not-in"`
+		}
+		c.add(p)
+	case want == "value" && !hasValue:
+		c.add(Problem{Path: at("value"), Missing: true, Message: fmt.Sprintf("the operator %q wants a value", operator), Expected: "a string"})
+	case want == "values" && len(list) == 0:
+		c.add(Problem{Path: at("values"), Missing: !hasValues, Message: fmt.Sprintf("the operator %q wants values", operator), Expected: "a list of at least one string"})
+	}
+	if s, ok := m["value"].(string); ok && (operator == string(schema.AtLeast) || operator == string(schema.Below)) && !versionForm.MatchString(s) {
+		c.add(Problem{Path: at("value"), Message: fmt.Sprintf("%q is no version", short(s)), Expected: "numbers separated by dots, such as 5.10"})
+	}
+	if n, ok := m["weight"].(json.Number); ok && n.String() == "0" {
+		c.add(Problem{Path: at("weight"), Message: "a weight of 0 has no effect", Expected: "1 to 100, or -100 to -1 for what is not wished"})
+	}
+}

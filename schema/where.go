@@ -1,0 +1,143 @@
+package schema
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Operator compares an attribute of a machine with values.
+type Operator string
+
+// The operators. Versions are compared number by number (1.10 is above 1.9). A
+// machine without the attribute fails all but NotEqual, NotIn and Absent.
+const (
+	Equal    Operator = "="
+	NotEqual Operator = "!="
+	In       Operator = "in"
+	NotIn    Operator = "not-in"
+	Exists   Operator = "exists"
+	Absent   Operator = "absent"
+	AtLeast  Operator = ">="
+	Below    Operator = "<"
+)
+
+// Operators lists the operators in the order in which they are documented.
+func Operators() []Operator {
+	return []Operator{Equal, NotEqual, In, NotIn, Exists, Absent, AtLeast, Below}
+}
+
+// Constraint is a condition on one attribute of a machine.
+type Constraint struct {
+	Attribute string   `json:"attribute"`
+	Operator  Operator `json:"operator"`
+	// Value is the operand of Equal, NotEqual, AtLeast and Below.
+	Value string `json:"value,omitempty"`
+	// Values are the operands of In and NotIn.
+	Values []string `json:"values,omitempty"`
+}
+
+// Preference is a condition that may be broken, at a cost.
+type Preference struct {
+	Constraint
+	// Weight is 1 to 100 for what is wished and -1 to -100 for what is not.
+	Weight int `json:"weight"`
+}
+
+// Spread says how a job's tasks are spread over machines.
+type Spread struct {
+	// By is the attribute over whose values the tasks are spread as evenly as
+	// what is free allows; NoSpread for not at all.
+	By string `json:"by"`
+	// Max is the most tasks of the job, by attribute, on machines that have
+	// the same value of it. The attribute "machine" is the machine's name.
+	Max map[string]int `json:"max,omitempty"`
+}
+
+// NoSpread as Spread.By says that it does not matter how a job is spread.
+const NoSpread = "none"
+
+// DeviceMilli is one whole device.
+const DeviceMilli = 1000
+
+// MaxDevices is how many devices of one kind a machine may have.
+const MaxDevices = 256
+
+// DeviceAsk is a number of devices of one kind.
+type DeviceAsk struct {
+	Count int `json:"count"` // 1 to 64
+	// Milli is what is asked of each device in thousandths, 1 to DeviceMilli;
+	// less than all of it may be asked of one device only.
+	Milli  int      `json:"milli"`
+	Models []string `json:"models,omitempty"` // any of these; none means any
+}
+
+// DeviceGroup is a number of equal devices of a machine.
+type DeviceGroup struct {
+	Kind  string `json:"kind"`            // such as gpu; a name
+	Model string `json:"model,omitempty"` // such as T4
+	Count int    `json:"count"`           // 1 to MaxDevices
+}
+
+// MaxDeviceGroups is how many groups of devices a machine may have.
+const MaxDeviceGroups = 32
+
+// CheckDevices errs unless devices can be those of a machine: kinds are names,
+// models are short, and there are at most MaxDevices of a kind.
+func CheckDevices(devices []DeviceGroup) error {
+	if len(devices) > MaxDeviceGroups {
+		return fmt.Errorf("%d groups of devices: want at most %d", len(devices), MaxDeviceGroups)
+	}
+	count := map[string]int{}
+	for _, d := range devices {
+		if err := CheckName(d.Kind); err != nil {
+			return fmt.Errorf("kind of device: %w", err)
+		}
+		if len(d.Model) > MaxLabelValue {
+			return fmt.Errorf("model of a %s has %d bytes: want at most %d", d.Kind, len(d.Model), MaxLabelValue)
+		}
+		if d.Count < 1 || d.Count > MaxDevices {
+			return fmt.Errorf("%d devices of kind %s: want 1 to %d", d.Count, d.Kind, MaxDevices)
+		}
+		if count[d.Kind] += d.Count; count[d.Kind] > MaxDevices {
+			return fmt.Errorf("%d devices of kind %s: want at most %d", count[d.Kind], d.Kind, MaxDevices)
+		}
+	}
+	return nil
+}
+
+// DeviceUse is what a task holds of one device.
+type DeviceUse struct {
+	Kind string `json:"kind"`
+	// Index counts the machine's devices of the kind from 0, in the order of
+	// MachineInfo.Devices.
+	Index int `json:"index"`
+	Milli int `json:"milli"` // of DeviceMilli
+}
+
+// DeviceVariable returns the environment variable that holds the indices of a
+// task's devices of the given kind: MUSTER_DEVICE_<KIND>, upper case, with _
+// for -.
+func DeviceVariable(kind string) string {
+	return "MUSTER_DEVICE_" + strings.ReplaceAll(strings.ToUpper(kind), "-", "_")
+}
+
+// deviceVariables returns the variables of a task that holds the given devices,
+// such as MUSTER_DEVICE_GPU=0,1.
+func deviceVariables(devices []DeviceUse) map[string]string {
+	byKind := map[string][]int{}
+	for _, d := range devices {
+		byKind[d.Kind] = append(byKind[d.Kind], d.Index)
+	}
+	out := map[string]string{}
+	for kind, indices := range byKind {
+		slices.Sort(indices)
+		words := make([]string, 0, len(indices))
+		for _, i := range slices.Compact(indices) {
+			words = append(words, strconv.Itoa(i))
+		}
+		out[DeviceVariable(kind)] = strings.Join(words, ",")
+	}
+	return out
+}
