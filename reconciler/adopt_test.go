@@ -258,6 +258,31 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// TestStaleIsShort gives a commit with more mistakes than anyone reads.
+func TestStaleIsShort(t *testing.T) {
+	t.Parallel()
+	for _, dirs := range []int{1, 500, 5000} {
+		c := newCell()
+		var packages []schema.CompiledPackage
+		for i := range dirs {
+			p := bad(fmt.Sprintf("d%d", i))
+			p.Diagnostics = slices.Repeat(p.Diagnostics, 100)
+			packages = append(packages, p)
+		}
+		c.commit(compiled("1", packages...))
+		n := 0
+		for dir, ds := range c.state.Head.Stale {
+			n += len(ds)
+			if last := ds[len(ds)-1].Message; !strings.Contains(last, " more, which muster validate shows") {
+				t.Fatalf("%s: %s", dir, last)
+			}
+		}
+		if len(c.state.Head.Stale) != dirs || n > max(dirs, 2000) || n < min(20, dirs) {
+			t.Errorf("%d directories: %d are stale, with %d reasons", dirs, len(c.state.Head.Stale), n)
+		}
+	}
+}
+
 // TestCheckHeadless: what follows from a package that was not taken and may
 // grant quota is not told.
 func TestCheckHeadless(t *testing.T) {

@@ -147,7 +147,9 @@ func printTrouble(w io.Writer, p painter, s *reconciler.Status) {
 	}
 	if len(s.Warnings) > 0 {
 		fmt.Fprintln(w)
-		printDiagnostics(w, s.Warnings, nil)
+		for _, q := range s.Warnings {
+			printDiagnostics(w, []schema.Diagnostic{q.Diagnostic}, nil)
+		}
 	}
 	for _, r := range s.Rejected {
 		fmt.Fprintf(w, "\n%s %s keeps its last admitted data\n", p.paint(red, "rejected:"), r.Job)

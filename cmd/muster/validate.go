@@ -80,7 +80,7 @@ func operand(args []string) string {
 	return args[0]
 }
 
-// compiledRepo is a config repository after all checks that need no cell.
+// compiledRepo is a config repository as a cell that holds nothing would take it.
 type compiledRepo struct {
 	tree        schema.Tree
 	compiled    schema.Compiled

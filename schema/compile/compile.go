@@ -68,7 +68,7 @@ func (c *Compiler) Compile(ctx context.Context, tree schema.Tree) (schema.Compil
 	c.round++
 	out := schema.Compiled{Commit: tree.Commit}
 	p, units, diags := plan(tree, c.known, c.cfg.Limits)
-	out.Diagnostics = slices.Concat(tree.Diagnostics, diags)
+	out.Diagnostics = slices.Concat(slices.DeleteFunc(slices.Clone(tree.Diagnostics), isError), diags)
 	if err := c.evaluate(ctx, p, units); err != nil {
 		return schema.Compiled{}, err
 	}

@@ -281,7 +281,7 @@ func (c *check) integer(path []string, r *Rule, n json.Number) {
 
 func (c *check) word(path []string, r *Rule, s string) {
 	if why, ok := r.Never[s]; ok {
-		c.add(Problem{Path: path, Message: why, Expected: r.String()})
+		c.add(Problem{Path: path, Message: why, Expected: r.String(), Hint: "take one of these, or leave the object out"})
 		return
 	}
 	if !slices.Contains(r.Words, s) {

@@ -156,6 +156,9 @@ func numberHint(r *Rule, s string) string {
 	case m != nil && m[2] == "":
 		return fmt.Sprintf("write it without quotes: %s", m[1])
 	}
+	if n, ok := strings.CutSuffix(s, "%"); ok && r.Unit == Percent && amountForm.MatchString(n) {
+		return fmt.Sprintf("the unit is percent: did you mean %s?", n)
+	}
 	if m := milliForm.FindStringSubmatch(s); m != nil && r.Unit == Milli {
 		return fmt.Sprintf("the unit is thousandths of a core: did you mean %s?", m[1])
 	}
