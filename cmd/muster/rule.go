@@ -35,7 +35,7 @@ var ruleTable = []rule{
 	{"import", "an import that does not work", regexp.MustCompile(`import|^there is no package|no package|of another name$|in a circle|is not a package of this repository|@embed`)},
 	{"cycle", "a value depends on itself", regexp.MustCompile(`depends on itself|structural cycle`)},
 	{"limit", "a package takes more than the compiler allows", regexp.MustCompile(`evaluation |more than \d+|nested|split it|levels deep`)},
-	{"repository", "the repository cannot be read as one", regexp.MustCompile(`module|repository|package clause|package \w+, but|the path |UTF-8|symbolic|submodule|the file (has|cannot)`)},
+	{"repository", "the repository cannot be read as one", regexp.MustCompile(`module|repository|definitions in|package clause|package \w+, but|the path |UTF-8|symbolic|submodule|the file (has|cannot)`)},
 	{"syntax", "the file is not CUE", regexp.MustCompile(`.`)},
 }
 

@@ -64,6 +64,9 @@ func mistakes(req request, strict *loaded) []schema.Diagnostic {
 	c := collect(req, lax)
 	c.diags = slices.DeleteFunc(c.diags, func(d schema.Diagnostic) bool { return m.blanks[d.Position] })
 	theirs := slices.DeleteFunc(diagnose(lax, lax.errs), func(d schema.Diagnostic) bool {
+		if strings.HasSuffix(d.Message, notInDefinition) && !slices.ContainsFunc(strict.errs, notAllowedAt(d.Field)) {
+			return true // only since the definitions of the schema have no fields now
+		}
 		return m.blanks[d.Position] || slices.ContainsFunc(certain, func(m schema.Diagnostic) bool { return covers(m, d) })
 	})
 	mine := slices.Concat(certain, c.diags)
@@ -84,6 +87,14 @@ func mistakes(req request, strict *loaded) []schema.Diagnostic {
 		}
 	}
 	return with(intent(strict), mine)
+}
+
+// notAllowedAt returns a function that reports whether CUE says of the data at a
+// path that it is not allowed.
+func notAllowedAt(field string) func(errors.Error) bool {
+	return func(e errors.Error) bool {
+		return fieldPath(e.Path()) == field && strings.Contains(errorText(e), "not allowed")
+	}
 }
 
 // relaxed evaluates a package until it holds no more names that CUE does not

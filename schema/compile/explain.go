@@ -405,11 +405,13 @@ func sayNoPackage(l *loaded, d *schema.Diagnostic, m []string, _ []schema.Positi
 	}
 }
 
+const notInDefinition = " is not in the definition that this is joined with"
+
 // sayClosed is of a field that a definition of the repository's own does not
 // have.
 func sayClosed(l *loaded, d *schema.Diagnostic, others []schema.Position) {
 	name := d.Field[strings.LastIndexByte(d.Field, '.')+1:]
-	d.Message = fmt.Sprintf("field %q is not in the definition that this is joined with", strings.Trim(name, `"`))
+	d.Message = fmt.Sprintf("field %q%s", strings.Trim(name, `"`), notInDefinition)
 	d.Hint = "add it to the definition, or end that with ... to allow any"
 	if i := slices.IndexFunc(others, func(o schema.Position) bool { return o.Line != d.Line || o.Path != d.Path }); i >= 0 {
 		d.Hint = fmt.Sprintf("add it to the definition at %s, or end that with ... to allow any", others[i])
