@@ -120,23 +120,42 @@ func (l *lack) covered(o *lack) bool {
 func (s *Snapshot) smallestChange(c *class) *Change {
 	r := &c.refusal
 	r.best = lack{}
-	for slot := range s.nodes {
-		r.by[slot] &^= within
-		if l, ok := s.lacks(c, int32(slot)); ok && (r.best.weight == 0 || l.weight < r.best.weight) {
-			r.best = l
+	var at []int32 // machines that lack as much as the best
+	free := s.free(c)
+	var share [dims]float32
+	for d, v := range c.limit {
+		if v > 0 {
+			share[d] = 1 / float32(v)
+		}
+	}
+	for slot, by := range r.by {
+		by &^= within
+		r.by[slot] = by
+		if by < lacksCPU || by > lacksDisk {
+			continue
+		}
+		// Most machines lack more than the best so far, as a rough sum tells.
+		cpu, ram, disk := c.limit[0]-free[0][slot], c.limit[1]-free[1][slot], c.limit[2]-free[2][slot]
+		rough := float32(max(cpu, 0))*share[0] + float32(max(ram, 0))*share[1] + float32(max(disk, 0))*share[2]
+		if r.best.weight > 0 && rough > 1.0001*r.best.weight {
+			continue
+		}
+		l, ok := s.lacks(c, int32(slot))
+		switch {
+		case !ok:
+		case r.best.weight == 0 || l.weight < r.best.weight:
+			r.best, at = l, append(at[:0], int32(slot))
+		case l.covered(&r.best): // so by as much: less would be the best
+			at = append(at, int32(slot))
 		}
 	}
 	if r.best.weight == 0 {
 		return s.withoutOne(c)
 	}
-	n := 0
-	for slot := range s.nodes {
-		if l, ok := s.lacks(c, int32(slot)); ok && l.covered(&r.best) {
-			r.by[slot] |= within
-			n++
-		}
+	for _, slot := range at {
+		r.by[slot] |= within
 	}
-	return &Change{Less: r.best.less.resources(), Machines: n}
+	return &Change{Less: r.best.less.resources(), Machines: len(at)}
 }
 
 // lacks returns what a machine is short of, if that is all that is in the way.

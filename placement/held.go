@@ -39,6 +39,9 @@ type job struct {
 	name  schema.JobName
 	first int32 // of its tasks, or -1
 	held  int32 // number of tasks on machines
+	// maybe has a bit for each machine that holds a task of the job, shared
+	// with other machines: most machines are known to hold none by a look.
+	maybe [4]uint64
 	// recent is the class of recentAsk, the job's last.
 	recent    *class
 	recentAsk *Ask
@@ -274,6 +277,11 @@ func (s *Snapshot) countDomain(id, slot int32, by int32) {
 	if by < 0 {
 		s.losses++
 	}
+	if word, bit := maybeBit(slot); by > 0 {
+		j.maybe[word] |= bit
+	} else if j.held == 0 {
+		j.maybe = [4]uint64{}
+	}
 	key := together(id, slot)
 	if n := s.here[key] + by; n > 0 {
 		s.here[key] = n
@@ -307,7 +315,18 @@ func (s *Snapshot) tallyOf(id int32, c *column) *tally {
 }
 
 // onMachine returns how many tasks of a job a machine holds.
-func (s *Snapshot) onMachine(job, slot int32) int32 { return s.here[together(job, slot)] }
+func (s *Snapshot) onMachine(job, slot int32) int32 {
+	if word, bit := maybeBit(slot); s.jobs[job].maybe[word]&bit == 0 {
+		return 0
+	}
+	return s.here[together(job, slot)]
+}
+
+// maybeBit returns the bit of a machine in job.maybe.
+func maybeBit(slot int32) (word int, bit uint64) {
+	h := uint32(slot) * 0x9e3779b1 >> 24
+	return int(h >> 6), 1 << (h & 63)
+}
 
 func together(job, slot int32) uint64 { return uint64(job)<<32 | uint64(slot) }
 

@@ -89,5 +89,5 @@ type Weights struct {
 // DefaultWeights are what the measurements in docs/performance.md were made
 // with.
 func DefaultWeights() Weights {
-	return Weights{Stranded: 0.1, Shape: 1, Tight: 0.0005, Open: 0.05, Headroom: 0.02, Mix: 0.02, Machine: 8, Packages: 1, Wish: 16}
+	return Weights{Stranded: 0.07, Shape: 1, Tight: 0.0002, Open: 0.05, Headroom: 0.02, Mix: 0.02, Machine: 8, Packages: 1, Wish: 16}
 }

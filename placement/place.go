@@ -15,6 +15,7 @@ type pass struct {
 	asked    map[int32]int32 // asks by job
 	levels   map[schema.Priority][]entry
 	last     *class
+	tight    bool     // the last lone ask found no room: ask each machine once, for the reason
 	classes  []*class // of the asks
 	out      []Decision
 }
@@ -39,6 +40,10 @@ func Place(s *Snapshot, asks []Ask, seed uint64) []Decision {
 		out: make([]Decision, 0, len(asks)),
 	}
 	s.passes++
+	s.tasks = slices.Grow(s.tasks, max(len(asks)-len(s.unused), 0))
+	if len(s.here) == 0 { // it need not grow step by step
+		s.here = make(map[uint64]int32, len(asks))
+	}
 	p.enter(asks)
 	for len(p.levels) > 0 {
 		top := schema.Priority(-1)
@@ -311,11 +316,14 @@ func (p *pass) decideAnywhere(c *class, a *Ask, job int32, d *Decision) {
 // no room before is first asked of the machines that changed since.
 func (p *pass) takeGlance(c *class, a *Ask, job int32, d *Decision) bool {
 	s := p.snapshot
-	if c.refusal.by != nil && s.refuse(c) == 0 {
-		return false
+	if c.refusal.by != nil || p.tight {
+		if p.tight = s.refuse(c) == 0; p.tight {
+			return false
+		}
 	}
 	first, second := s.glance(c)
 	if first < 0 {
+		p.tight = true
 		return false
 	}
 	d.Why.Examined, d.Why.Feasible = c.examined, c.feasible

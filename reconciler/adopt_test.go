@@ -246,7 +246,6 @@ func TestCheck(t *testing.T) {
 	want := []string{
 		"warning no tenant is declared, so every directory may declare everything",
 		"error ok/x.cue:1:1: job.api: over quota: owner a, production: tasks 5 of 2, over by 3; largest jobs: api 5: want together tasks at most 2",
-		"error x/x.cue:1:1: job.web: job c/a/web is declared by two packages, here and at y/x.cue:1:1: want one package that declares it",
 		"error y/x.cue:1:1: job.web: job c/a/web is declared by two packages, here and at x/x.cue:1:1: want one package that declares it",
 		"error z/x.cue:7:3: expected label or ':'",
 	}

@@ -118,6 +118,13 @@ func (r resolver) objects(p *schema.Package) (schema.Objects, map[schema.ObjectK
 	return objects, wrong
 }
 
+// jobDigest is the digest of a job of a package with its names resolved. All
+// that the names of other packages put into it is its priority.
+type jobDigest struct {
+	priority schema.Priority
+	digest   schema.Digest
+}
+
 // desired returns what the state's head declares for its cell. It is kept
 // until Apply brings other packages, and the digests of a package's jobs as long
 // as the head has the package: those of many jobs take their time.
@@ -126,22 +133,19 @@ func (s *State) desired() *Desired {
 		return s.wanted
 	}
 	known := s.digests
-	s.digests = make(map[*schema.Package][]schema.Digest, len(s.Head.Packages))
+	s.digests = make(map[*schema.Package][]jobDigest, len(s.Head.Packages))
 	d := desiredOf(s.Cell, s.packages(), func(p *schema.Package, i int, j *schema.Job) schema.Digest {
-		if j != &p.Objects.Jobs[i] {
-			return schema.DigestOf(j) // it depends on other packages
-		}
 		ds, ok := s.digests[p]
 		if !ok {
 			if ds, ok = known[p]; !ok {
-				ds = make([]schema.Digest, len(p.Objects.Jobs))
+				ds = make([]jobDigest, len(p.Objects.Jobs))
 			}
 			s.digests[p] = ds
 		}
-		if ds[i] == "" {
-			ds[i] = schema.DigestOf(j)
+		if ds[i].digest == "" || ds[i].priority != j.Priority {
+			ds[i] = jobDigest{j.Priority, schema.DigestOf(j)}
 		}
-		return ds[i]
+		return ds[i].digest
 	})
 	s.wanted = &d
 	return s.wanted

@@ -35,8 +35,8 @@ type State struct {
 	Chunks   map[ChunkName]*schema.Chunk
 	Machines map[string]*schema.MachineRecord
 
-	wanted  *Desired                            // of Head; nil until desired is called
-	digests map[*schema.Package][]schema.Digest // of the jobs of wanted, by package and index
+	wanted  *Desired                        // of Head; nil until desired is called
+	digests map[*schema.Package][]jobDigest // of the jobs of wanted, by package and index
 }
 
 // ChunkName identifies a chunk of a job's task records.

@@ -65,6 +65,9 @@ type CompiledPackage struct {
 	Package     *Package
 	Digest      Digest // of Package
 	Diagnostics []Diagnostic
+	// Awaits is the directory whose mistakes are the only reason that this one
+	// has no data; "" if there is none. They are among its Diagnostics too.
+	Awaits string
 	// Below says that Diagnostics hold for all directories below Dir too: none
 	// of them was read.
 	Below bool

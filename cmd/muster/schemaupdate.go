@@ -276,18 +276,18 @@ func staleDefinitions(dir string, files map[string]schema.File) []schema.Diagnos
 		return nil // the repository has its definitions elsewhere, or none
 	}
 	changes := scaffold.Compare(present)
-	i := slices.IndexFunc(changes, func(c scaffold.Change) bool {
-		return c.State != scaffold.Current && c.State != scaffold.Kept
-	})
-	if i < 0 {
+	if len(scaffold.Apply(changes)) == 0 {
 		return nil
 	}
 	d := schema.Diagnostic{
-		Severity: schema.Warning, Position: schema.Position{Path: changes[i].Path, Line: 1, Column: 1},
+		Severity: schema.Warning, Position: schema.Position{Path: "cue.mod/module.cue", Line: 1, Column: 1},
 		Message: "the definitions in " + scaffold.Dir + " are older than this muster", Hint: "muster schema update " + dir,
 	}
-	if changes[i].State == scaffold.New {
-		d.Position = schema.Position{Path: scaffold.Dir}
+	for _, c := range changes { // the first that is there to point at
+		if c.State != scaffold.Current && c.State != scaffold.Kept && c.State != scaffold.New {
+			d.Path = c.Path
+			break
+		}
 	}
 	fields, newer, err := compareDefinitions(changes)
 	switch {

@@ -20,7 +20,8 @@
 // same text for the same trouble.
 //
 // Not supported: SHA-256 and reftable repositories, alternates with relative
-// paths, dumb http, client certificates, ssh host certificates.
+// paths, dumb http, client certificates, servers that insist
+// on multi_ack (Azure DevOps, AWS CodeCommit).
 //
 // A Tree holds the *.cue files, all of cue.mod and, if a CUE file says @embed,
 // every other file of up to 1 MiB (the rule of compile.ReadDir). Directories

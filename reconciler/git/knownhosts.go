@@ -24,7 +24,8 @@ type hosts struct {
 
 // hosts reads KnownHosts.
 func (a Auth) hosts(m *remote) (*hosts, error) {
-	if _, err := readFile("--git-known-hosts", a.KnownHosts, 0o022); err != nil {
+	text, err := readFile("--git-known-hosts", a.KnownHosts, 0o022)
+	if err != nil {
 		return nil, err
 	}
 	check, err := knownhosts.New(a.KnownHosts)
@@ -32,7 +33,13 @@ func (a Auth) hosts(m *remote) (*hosts, error) {
 		return nil, &fault{fmt.Sprintf("--git-known-hosts: %v", err), "each line is as ssh-keyscan prints it: HOST TYPE KEY", err}
 	}
 	h := &hosts{file: a.KnownHosts, server: m, check: check}
+	lines := strings.Split(string(text), "\n")
 	for _, k := range h.listed() {
+		// A line of an authority does not say of what kind the server's key is.
+		if k.Line <= len(lines) && strings.HasPrefix(strings.TrimSpace(lines[k.Line-1]), "@cert-authority") {
+			h.algorithms = append(h.algorithms, certified...)
+			continue
+		}
 		h.algorithms = append(h.algorithms, algorithms(k.Key.Type())...)
 	}
 	return h, nil
@@ -46,6 +53,12 @@ func (h *hosts) listed() []knownhosts.KnownKey {
 		return mismatch.Want
 	}
 	return nil
+}
+
+// certified are the algorithms of keys that an authority has signed.
+var certified = []string{
+	ssh.CertAlgoED25519v01, ssh.CertAlgoECDSA256v01, ssh.CertAlgoECDSA384v01, ssh.CertAlgoECDSA521v01,
+	ssh.CertAlgoRSASHA512v01, ssh.CertAlgoRSASHA256v01,
 }
 
 // algorithms returns the signature algorithms of a type of key.
@@ -80,7 +93,10 @@ func (h *hosts) verify(address string, from net.Addr, key ssh.PublicKey) error {
 			"someone may be between you and the server; only if its administrator says that the key was changed, replace the line",
 			"the server's key is %s, but %s says %s", fingerprint(key), h.file, strings.Join(want, ", "))
 	}
-	return fmt.Errorf("the server's key %s: %w", fingerprint(key), err)
+	return &fault{
+		fmt.Sprintf("the server's key %s is not accepted: %s", fingerprint(key), oneLine(strings.TrimPrefix(err.Error(), "ssh: "))),
+		"have its certificate renewed, or ask its administrator by which authority it is signed", err,
+	}
 }
 
 func fingerprint(key ssh.PublicKey) string {

@@ -163,6 +163,10 @@ func (r *Repo) openRemote() error {
 	key := sha256.Sum256([]byte(m.url + "\x00" + m.branch))
 	m.dir = filepath.Join(r.cfg.Dir, "remote.git")
 	m.ref = plumbing.ReferenceName(fmt.Sprintf("refs/muster/%x", key[:8]))
+	// One that was killed while it replaced the store left the old one aside.
+	if _, err := os.Stat(m.dir); errors.Is(err, os.ErrNotExist) {
+		_ = os.Rename(m.dir+".old", m.dir) // there is none, most times
+	}
 	// What is there is used; what is not is made when there is something to
 	// put in it.
 	repo, err := gogit.PlainOpen(m.dir)

@@ -129,6 +129,13 @@ func TestRemoteAway(t *testing.T) {
 		t.Errorf("after a restart: %+v", h)
 	}
 	wantFiles(t, again, head, 1)
+	// Nor is it lost when a master was killed while it replaced the store.
+	if err := os.Rename(filepath.Join(cfg.Dir, "remote.git"), filepath.Join(cfg.Dir, "remote.git.old")); err != nil {
+		t.Fatal(err)
+	}
+	if h := next(t, follow(t, open(t, cfg))); h.Commit != head || h.Trouble == nil {
+		t.Errorf("after a crash: %+v", h)
+	}
 	// Another repository's store is not taken for this one's.
 	cfg.URL += "-other"
 	if h := next(t, follow(t, open(t, cfg))); h.Commit != "" || h.Trouble == nil {

@@ -69,6 +69,7 @@ type sshd struct {
 	user  string
 	mu    sync.Mutex // guards hosts
 	hosts []string   // files of its keys
+	cert  string     // file of the certificate of one, "" for none
 	dir   string
 }
 
@@ -127,6 +128,9 @@ func (s *sshd) serve(t *testing.T, program string, conn net.Conn) {
 	s.mu.Lock()
 	for _, host := range s.hosts {
 		args = append(args, "-o", "HostKey="+host)
+	}
+	if s.cert != "" {
+		args = append(args, "-o", "HostCertificate="+s.cert)
 	}
 	s.mu.Unlock()
 	cmd := exec.Command(program, args...)
@@ -272,6 +276,54 @@ func TestShellKeysAreReadAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantHead(t, r, head)
+}
+
+// A server's key may be known by the authority that has signed it.
+func TestShellAuthority(t *testing.T) {
+	t.Parallel()
+	_, head, bare, s, client, host := shelled(t)
+	authority := newKeys(t)
+	sign := func(until time.Time) {
+		t.Helper()
+		data, err := os.ReadFile(authority.plain)
+		if err != nil {
+			t.Fatal(err)
+		}
+		signer, err := ssh.ParsePrivateKey(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := &ssh.Certificate{Key: host.public, CertType: ssh.HostCert, ValidPrincipals: []string{"127.0.0.1"}, ValidBefore: uint64(until.Unix())}
+		if err := c.SignCert(rand.Reader, signer); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(host.plain+"-cert.pub", ssh.MarshalAuthorizedKey(c), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.cert = host.plain + "-cert.pub"
+	}
+	_, port, _ := strings.Cut(s.addr, ":")
+	line := func(k keys) string {
+		return file(t, "@cert-authority [127.0.0.1]:"+port+" "+string(ssh.MarshalAuthorizedKey(k.public)))
+	}
+	ask := func(known string) (string, error) {
+		return open(t, git.Config{URL: s.url(bare), Auth: git.Auth{KeyFile: client.plain, KnownHosts: known}, Dir: t.TempDir()}).Head(t.Context())
+	}
+	sign(time.Now().Add(time.Hour))
+	if got, err := ask(line(authority)); err != nil || got != head {
+		t.Errorf("signed: %s, %v", got, err)
+	}
+	_, err := ask(line(newKeys(t)))
+	wantError(t, err, "the server's key", "authority")
+	sign(time.Now().Add(-time.Hour))
+	_, err = ask(line(authority))
+	wantError(t, err, "is not accepted: ", "certificate renewed")
+	// Who knows the key itself needs no authority.
+	if got, err := ask(s.known(t, host.public)); err != nil || got != head {
+		t.Errorf("known: %s, %v", got, err)
+	}
 }
 
 // A server that accepts and says nothing, or leaves, does not hold a master up.

@@ -8,11 +8,13 @@ import (
 	"crypto/x509"
 	"fmt"
 	"io"
+	"mime"
 	"net"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-git/go-git/v5/plumbing/transport"
@@ -43,7 +45,9 @@ func (e *contentError) Error() string {
 
 // web is how a remote is asked over http and https.
 type web struct {
-	remote    *remote
+	remote *remote
+
+	mu        sync.Mutex // guards all below
 	transport *http.Transport
 	roots     []byte // of transport
 }
@@ -59,11 +63,8 @@ func (s *web) open(ctx context.Context, w *wire) (session, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.transport == nil || !bytes.Equal(roots, s.roots) {
-		s.use(roots)
-	}
 	trip := &tripper{
-		next: s.transport, wire: w, ctx: ctx, origin: m.protocol + "://" + m.address(),
+		next: s.use(roots), wire: w, ctx: ctx, origin: m.protocol + "://" + m.address(),
 		user: cmp.Or(m.user, m.auth.User, tokenUser), token: token, bearer: m.auth.Bearer,
 	}
 	ep, err := transport.NewEndpoint(m.url)
@@ -73,10 +74,15 @@ func (s *web) open(ctx context.Context, w *wire) (session, error) {
 	return githttp.NewClient(&http.Client{Transport: trip}).NewUploadPackSession(ep, nil)
 }
 
-// use makes a transport that trusts the certificates in roots, or those of the
+// use returns a transport that trusts the certificates in roots, or those of the
 // system.
-func (s *web) use(roots []byte) {
+func (s *web) use(roots []byte) *http.Transport {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.transport != nil {
+		if bytes.Equal(roots, s.roots) {
+			return s.transport
+		}
 		s.transport.CloseIdleConnections()
 	}
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
@@ -89,9 +95,12 @@ func (s *web) use(roots []byte) {
 		Proxy: http.ProxyFromEnvironment, TLSClientConfig: config,
 		MaxIdleConnsPerHost: 1, IdleConnTimeout: 2 * time.Minute,
 	}
+	return s.transport
 }
 
 func (s *web) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.transport != nil {
 		s.transport.CloseIdleConnections()
 	}
@@ -157,7 +166,8 @@ func refuse(req *http.Request, resp *http.Response) error {
 	if req.Method == http.MethodPost {
 		want = "application/x-git-upload-pack-result"
 	}
-	if got := resp.Header.Get("Content-Type"); got != want {
+	got := resp.Header.Get("Content-Type")
+	if kind, _, err := mime.ParseMediaType(got); err != nil || kind != want {
 		return &contentError{got[:min(len(got), 100)]}
 	}
 	return nil

@@ -225,7 +225,7 @@ func (d *Dir) read(ctx context.Context) (tree schema.Tree, err error) {
 		case <-time.After(settle):
 		}
 	}
-	return schema.Tree{}, fmt.Errorf("%w\nhint: it runs on with what was read before; make the directory readable", err)
+	return schema.Tree{}, fmt.Errorf("%w\nhint: make all that is below it readable for the master, or name a directory that holds the config alone", err)
 }
 
 // name returns the name of a tree, which is a function of its files.

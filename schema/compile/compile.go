@@ -117,7 +117,7 @@ func blameOnce(packages []schema.CompiledPackage) {
 		p.Diagnostics = slices.DeleteFunc(slices.Clone(p.Diagnostics), elsewhere)
 		if len(p.Diagnostics) == 0 {
 			first.Message = fmt.Sprintf("depends on %s, which does not compile: %s", dirOf(first), first.Message)
-			p.Diagnostics = []schema.Diagnostic{first}
+			p.Diagnostics, p.Awaits = []schema.Diagnostic{first}, dirOf(first)
 		}
 	}
 }
