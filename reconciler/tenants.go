@@ -106,11 +106,12 @@ func (t tenants) violations(p *schema.Package) []schema.Diagnostic {
 		}
 	}
 	t.contested(p, &found)
+	owner, _ := t.owner(p.Dir) // of all its jobs: there may be many, and many tenants
 	for i := range p.Objects.Jobs {
 		if len(t) == 0 {
 			break
 		}
-		t.job(p, &p.Objects.Jobs[i], &found)
+		t.job(p, &p.Objects.Jobs[i], owner, &found)
 	}
 	return found.fold()
 }
@@ -138,11 +139,10 @@ func (t tenants) contested(p *schema.Package, found *findings) {
 	}
 }
 
-// job finds what a job of p may not be where it is.
-func (t tenants) job(p *schema.Package, j *schema.Job, found *findings) {
+// job finds what a job of p may not be where it is, below owner's paths.
+func (t tenants) job(p *schema.Package, j *schema.Job, owner *tenant, found *findings) {
 	key := schema.ObjectKey{Kind: schema.KindJob, Name: j.ID().String()}
 	pos, field := p.Origins[key], key.Field()
-	owner, _ := t.owner(p.Dir)
 	if owner == nil {
 		hint := "declare a tenant with this directory, or move the file"
 		if i := slices.IndexFunc(t, func(o tenant) bool { return slices.Contains(o.Users, j.User) }); i >= 0 {
@@ -180,8 +180,11 @@ func (t tenants) job(p *schema.Package, j *schema.Job, found *findings) {
 // nil if it is not or may be. A priority that it has by name must be known: who
 // changes what a name stands for does not change the job's package.
 func (t tenants) unmonitored(dir string, j *schema.Job) *schema.Diagnostic {
+	if j.Priority.Band() != schema.BandMonitoring {
+		return nil
+	}
 	owner, path := t.owner(dir)
-	if owner == nil || j.Priority.Band() != schema.BandMonitoring || slices.Contains(owner.Capabilities, schema.CapabilityMonitoring) {
+	if owner == nil || slices.Contains(owner.Capabilities, schema.CapabilityMonitoring) {
 		return nil
 	}
 	granted := fmt.Sprintf("%q", append(slices.Clone(owner.Capabilities), schema.CapabilityMonitoring))

@@ -10,18 +10,27 @@ import (
 	"time"
 )
 
-// resident returns how much memory of a process is resident, in bytes, and its
-// parent; 0 if it is gone.
-func resident(status string) (size int64, parent int) {
-	b, err := os.ReadFile(status)
+// resident returns how much memory of a process is resident, in bytes; 0 if it
+// is gone.
+func resident(pid string) int64 {
+	b, err := os.ReadFile("/proc/" + pid + "/statm")
 	if err != nil {
-		return 0, 0
+		return 0
 	}
-	for line := range strings.Lines(string(b)) {
-		_, _ = fmt.Sscanf(line, "VmRSS: %d kB", &size) // another line
-		_, _ = fmt.Sscanf(line, "PPid: %d", &parent)
+	var size, pages int64
+	_, _ = fmt.Sscan(string(b), &size, &pages) // nothing of one that is ending
+	return pages * int64(os.Getpagesize())
+}
+
+// children returns the processes that this one has started.
+func children() (pids []string) {
+	threads, _ := filepath.Glob("/proc/self/task/*/children") // the pattern is valid
+	for _, name := range threads {
+		if b, err := os.ReadFile(name); err == nil {
+			pids = append(pids, strings.Fields(string(b))...)
+		}
 	}
-	return size << 10, parent
+	return pids
 }
 
 // watchChildren samples this process and its children until the function that
@@ -32,7 +41,7 @@ func watchChildren(t testing.TB) (stop func() (child, all int64)) {
 	type sizes struct{ child, all int64 }
 	done, result := make(chan struct{}), make(chan sizes)
 	go func() {
-		tick := time.NewTicker(10 * time.Millisecond)
+		tick := time.NewTicker(50 * time.Millisecond) // looking costs time, too
 		defer tick.Stop()
 		var most sizes
 		for {
@@ -42,13 +51,11 @@ func watchChildren(t testing.TB) (stop func() (child, all int64)) {
 				return
 			case <-tick.C:
 			}
-			all, _ := resident("/proc/self/status")
-			files, _ := filepath.Glob("/proc/[0-9]*/status") // the pattern is valid
-			for _, f := range files {
-				if size, parent := resident(f); parent == os.Getpid() {
-					most.child = max(most.child, size)
-					all += size
-				}
+			all := resident("self")
+			for _, pid := range children() {
+				size := resident(pid)
+				most.child = max(most.child, size)
+				all += size
 			}
 			most.all = max(most.all, all)
 		}
