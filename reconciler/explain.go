@@ -30,25 +30,9 @@ type Explanation struct {
 // task, machine may be one that it could run on, or is thought to.
 func Explain(in DescribeInput, status *Status, name, machine string) (Explanation, bool) {
 	job, index, isTask := splitName(in.State.Cell, name)
-	e := Explanation{Name: name, Tasks: []TaskStatus{}}
-	for i := range status.Jobs {
-		if status.Jobs[i].Name == job.Short() {
-			j := status.Jobs[i]
-			e.Job = &j
-		}
-	}
-	e.Warnings = keep(status.Warnings, func(w *QuotaWarning) bool { return e.Job != nil && w.User == job.User && w.Band == e.Job.Band })
-	for i := range status.Rejected {
-		if status.Rejected[i].Job == job.Short() {
-			e.Rejection = &status.Rejected[i]
-		}
-	}
-	for i := range status.Tasks {
-		t := &status.Tasks[i]
-		if t.Name == name || !isTask && inJob(t.Name, job.Short()) {
-			e.Tasks = append(e.Tasks, *t)
-		}
-	}
+	e := Explanation{Name: name}
+	e.addStatus(status, job)
+	e.Tasks = keep(status.Tasks, func(t *TaskStatus) bool { return t.Name == name || !isTask && inJob(t.Name, job.Short()) })
 	if r := in.State.Jobs[job]; r != nil {
 		e.Origin = r.Origin
 		if data := in.State.Data[r.Admitted]; data != nil && e.Job != nil {
@@ -70,6 +54,22 @@ func Explain(in DescribeInput, status *Status, name, machine string) (Explanatio
 		e.Placement = placing(in, job.Task(index), machine)
 	}
 	return e, known
+}
+
+// addStatus tells what the status has of a job.
+func (e *Explanation) addStatus(status *Status, job schema.JobName) {
+	for i := range status.Jobs {
+		if status.Jobs[i].Name == job.Short() {
+			j := status.Jobs[i]
+			e.Job = &j
+		}
+	}
+	e.Warnings = keep(status.Warnings, func(w *QuotaWarning) bool { return e.Job != nil && w.User == job.User && w.Band == e.Job.Band })
+	for i := range status.Rejected {
+		if status.Rejected[i].Job == job.Short() {
+			e.Rejection = &status.Rejected[i]
+		}
+	}
 }
 
 // splitName parses user/job or user/job/index.
