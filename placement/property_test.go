@@ -284,7 +284,7 @@ func TestPassesAgainstOracle(t *testing.T) {
 	})
 }
 
-// change ends tasks and lets machines go and come.
+// change ends and resizes tasks and alters machines.
 func (f *follower) change(t *rapid.T, s *placement.Snapshot) {
 	for _, name := range sortedKeys(f.tasks) {
 		if h := f.tasks[name]; rapid.IntRange(0, 3).Draw(t, "end") == 0 {
@@ -293,10 +293,33 @@ func (f *follower) change(t *rapid.T, s *placement.Snapshot) {
 		}
 	}
 	for _, name := range sortedKeys(f.machines) {
-		if m := f.machines[name]; rapid.IntRange(0, 5).Draw(t, "toggle") == 0 {
+		m := f.machines[name]
+		switch rapid.IntRange(0, 11).Draw(t, "alter") {
+		case 0, 1:
 			m.Up = !m.Up
-			f.machines[name] = m
-			s.SetMachine(m)
+		case 2:
+			m.Draining = !m.Draining
+		case 3:
+			m.Capacity.RAMBytes = int64(rapid.IntRange(0, 8).Draw(t, "ram"))
+		case 4:
+			m.Attributes = map[string]string{"rack": rapid.SampledFrom([]string{"", "a", "b", "c"}).Draw(t, "rack")}
+		case 5: // it goes with all it holds, and comes back empty
+			s.RemoveMachine(name)
+			for _, h := range f.on(name) {
+				delete(f.tasks, key(h))
+			}
+		default:
+			continue
+		}
+		f.machines[name] = m
+		s.SetMachine(m)
+	}
+	for _, name := range sortedKeys(f.tasks) {
+		if h := f.tasks[name]; rapid.IntRange(0, 5).Draw(t, "resize") == 0 {
+			h.Limit.RAMBytes = int64(rapid.IntRange(0, 4).Draw(t, "ram"))
+			h.Stopping, h.Reservation = rapid.Bool().Draw(t, "stopping"), schema.Resources{}
+			f.tasks[name] = h
+			s.SetTask(h)
 		}
 	}
 }

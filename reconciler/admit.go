@@ -60,7 +60,7 @@ type Admission struct {
 	Rejected map[schema.JobName]*schema.Diagnostic
 	// Warnings are of quotas that the cell cannot back, and of owners that have
 	// more admitted than their quota is now.
-	Warnings []schema.Diagnostic
+	Warnings []QuotaWarning
 	// Next is when the verdict may change with nothing but time; zero if never.
 	Next time.Time
 	// order is that of the admitted jobs: with those up to any of them at their
@@ -77,10 +77,10 @@ func Admit(in AdmitInput) Admission {
 	in = in.counted()
 	a := admission{
 		in: in, out: Admission{Rejected: map[schema.JobName]*schema.Diagnostic{}},
-		used: map[account]amounts{}, runs: map[schema.JobName]*schema.Job{},
+		budgets: sell(in), used: map[account]*amounts{},
 	}
-	a.budgets = sell(in)
-	left := a.wishes()
+	a.ask()
+	left := a.wishes
 	// A job that leaves a band, or asks for less of something, makes room there:
 	// then those that found none are asked again.
 	for again := true; again; {
@@ -101,7 +101,7 @@ func Admit(in AdmitInput) Admission {
 	if !a.free() {
 		a.out.Next = nextChange(in.Desired.Quotas, in.Now)
 		a.out.Warnings = append(a.unbacked(), a.exceeded()...)
-		slices.SortStableFunc(a.out.Warnings, schema.Diagnostic.Compare)
+		slices.SortStableFunc(a.out.Warnings, func(x, y QuotaWarning) int { return x.Diagnostic.Compare(y.Diagnostic) })
 	}
 	return a.out
 }
@@ -135,12 +135,9 @@ func nameOf(d int) string {
 // amounts is how much of each dimension.
 type amounts [dimensions]sum
 
-// askOf returns what a job asks for; no job asks for nothing.
+// askOf returns what a job asks for.
 func askOf(j *schema.Job) amounts {
 	var m amounts
-	if j == nil {
-		return m
-	}
 	for d, dim := range schema.Dimensions() {
 		m[d] = sumOf(j.Task.Resources.Of(dim)).times(j.Tasks)
 	}
@@ -177,94 +174,99 @@ func (m amounts) above(o amounts) []int {
 // wish is one desired job.
 type wish struct {
 	DesiredJob
-	name  schema.JobName
-	was   *schema.Job // that it runs now, nil if nothing
-	grows []int       // dimensions of its account in which it asks for more
+	name schema.JobName
+	was  *schema.Job // that it runs now, nil if nothing
+	runs *schema.Job // that its account is charged for: was, or Job once it is admitted
+	ask  amounts     // of Job
+	had  amounts     // of was
+	// moves says that it is new in its account: it had nothing, or was at
+	// another band.
+	moves bool
+	grows []int // dimensions in which it asks for more than it has there
 }
 
 // admission is Admit at work.
 type admission struct {
 	in      AdmitInput
 	out     Admission
+	wishes  []*wish // in the order in which they are asked
 	budgets map[account]*budget
-	used    map[account]amounts
-	// runs is the data of each desired job that used counts.
-	runs map[schema.JobName]*schema.Job
-	// tops are the largest jobs of an account in each dimension: see top.
-	tops map[account]*[dimensions][]*schema.Job
+	used    map[account]*amounts // by what the wishes run
+	// runs are the jobs that used counts, by account: see top.
+	runs map[account][]*schema.Job
 }
 
 // free reports whether no band needs quota in this cell.
 func (a *admission) free() bool { return a.in.Desired.Policy.Quota == "off" }
 
-// wishes returns the desired jobs in the order in which they are asked: what
-// grows in nothing goes first, since it may make room for what does.
-func (a *admission) wishes() []*wish {
-	out := make([]*wish, 0, len(a.in.Desired.Jobs))
+// ask finds the wishes, charges what runs, and puts those first that grow in
+// nothing, since they may make room for those that do.
+func (a *admission) ask() {
+	a.wishes = make([]*wish, 0, len(a.in.Desired.Jobs))
 	for _, name := range a.in.Desired.names() {
-		w := &wish{DesiredJob: a.in.Desired.Jobs[name], name: name, was: a.in.Admitted[name]}
+		d := a.in.Desired.Jobs[name]
+		w := &wish{DesiredJob: d, name: name, was: a.in.Admitted[name], ask: askOf(d.Job), moves: true}
 		var had amounts
 		if w.was != nil {
-			a.charge(w, w.was)
-			if accountOf(w.was) == accountOf(w.Job) {
-				had = askOf(w.was)
+			w.runs, w.had = w.was, askOf(w.was)
+			used := a.usedBy(w.was)
+			*used = used.plus(w.had)
+			if w.moves = accountOf(w.was) != accountOf(w.Job); !w.moves {
+				had = w.had
 			}
 		}
-		w.grows = askOf(w.Job).above(had)
-		out = append(out, w)
+		w.grows = w.ask.above(had)
+		a.wishes = append(a.wishes, w)
 	}
-	slices.SortStableFunc(out, func(x, y *wish) int {
+	slices.SortStableFunc(a.wishes, func(x, y *wish) int {
 		return cmp.Or(boolCompare(len(x.grows) > 0, len(y.grows) > 0), cmp.Compare(y.Job.Priority, x.Job.Priority))
 	})
-	return out
 }
 
-// charge makes j what is charged in the name of w.
-func (a *admission) charge(w *wish, j *schema.Job) {
-	if was := a.runs[w.name]; was != nil {
-		k := accountOf(was)
-		a.used[k] = a.used[k].minus(askOf(was))
-	}
-	a.runs[w.name] = j
+// usedBy returns what is used of the account of j, to be changed.
+func (a *admission) usedBy(j *schema.Job) *amounts {
 	k := accountOf(j)
-	a.used[k] = a.used[k].plus(askOf(j))
+	if a.used[k] == nil {
+		a.used[k] = &amounts{}
+	}
+	return a.used[k]
 }
 
 // decide reports whether a job is admitted, in which case its account is
 // charged for it, and whether that made room for others.
 func (a *admission) decide(w *wish) (ok, freed bool) {
-	if len(w.Refused) > 0 { // it names what it may not
+	if len(w.Refused) > 0 || len(a.over(w)) > 0 { // it names what it may not, or asks for too much
 		return false, false
 	}
-	if len(a.over(w, a.with(w))) > 0 {
-		return false, false
+	if w.was != nil {
+		used := a.usedBy(w.was)
+		*used = used.minus(w.had)
+		freed = len(w.grows) > 0 && (w.moves || len(w.had.above(w.ask)) > 0)
 	}
-	a.charge(w, w.Job)
+	used := a.usedBy(w.Job)
+	*used = used.plus(w.ask)
+	w.runs = w.Job
 	a.out.order = append(a.out.order, w.name)
-	if w.was != nil && len(w.grows) > 0 {
-		freed = accountOf(w.was) != accountOf(w.Job) || len(askOf(w.was).above(askOf(w.Job))) > 0
-	}
 	return true, freed
 }
 
-// with returns what the account of w is charged if w is admitted.
+// with returns what is used of the account of w if w is admitted.
 func (a *admission) with(w *wish) amounts {
-	k := accountOf(w.Job)
-	used := a.used[k]
-	if w.was != nil && accountOf(w.was) == k {
-		used = used.minus(askOf(w.was))
+	used := *a.usedBy(w.Job)
+	if !w.moves {
+		used = used.minus(w.had)
 	}
-	return used.plus(askOf(w.Job))
+	return used.plus(w.ask)
 }
 
-// over returns the dimensions in which w asks for more than it has, and used is
-// more than the quota of its account.
-func (a *admission) over(w *wish, used amounts) []int {
+// over returns the dimensions in which w asks for more than it has, and its
+// account would be over its quota.
+func (a *admission) over(w *wish) []int {
 	k := accountOf(w.Job)
-	if k.band == schema.BandFree || a.free() {
+	if len(w.grows) == 0 || k.band == schema.BandFree || a.free() {
 		return nil
 	}
-	return slices.DeleteFunc(a.budgets[k].exceeded(used), func(d int) bool { return !slices.Contains(w.grows, d) })
+	return slices.DeleteFunc(a.budgets[k].exceeded(a.with(w)), func(d int) bool { return !slices.Contains(w.grows, d) })
 }
 
 func boolCompare(a, b bool) int {

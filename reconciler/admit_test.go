@@ -138,11 +138,11 @@ func TestOversold(t *testing.T) {
 		t.Errorf("offline the capacity is unknown, and there are warnings: %v", w)
 	}
 	in.Capacity = &schema.Resources{CPUMilli: 1, RAMBytes: 1 << 60, DiskBytes: 1 << 60}
-	want := []schema.Diagnostic{{
+	want := []reconciler.QuotaWarning{{User: "a", Band: schema.BandProduction, Diagnostic: schema.Diagnostic{
 		Severity: schema.Warning, Position: schema.Position{Path: "x.cue", Line: 1, Column: 1}, Field: "quota.q",
 		Message: "the machines of cell c back it in part only: cpuMilli 1 of 1,000,000, short by 999,999",
 		Hint:    "add machines, or lower quotas: a job that needs what is short is rejected",
-	}}
+	}}}
 	if diff := cmp.Diff(want, reconciler.Admit(in).Warnings); diff != "" {
 		t.Errorf("warnings (-want +got)\n%s", diff)
 	}

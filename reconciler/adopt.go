@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/valid"
 )
 
 // Adopt takes a compiled commit into the desired data. A package applies whole
@@ -29,114 +30,6 @@ func Adopt(s *State, c schema.Compiled, now time.Time) ([]Write, []schema.Event)
 		a.take(c.Packages)
 	}
 	return a.writes(s, c, now)
-}
-
-// Take returns the objects of a compiled commit that a cell that holds nothing
-// yet would take into its desired data, and everything that keeps it from
-// taking others, sorted by position. It is a function of the commit.
-func Take(c schema.Compiled) (schema.Objects, []schema.Diagnostic) {
-	t := take(c)
-	return t.objects, fold(t.diagnostics)
-}
-
-// Check returns everything that is wrong with a compiled commit by itself, as
-// a cell that holds nothing yet, and knows no machine, would see it at a time:
-// what Take finds, and what is not admitted. Where a package is not taken that
-// may grant quota, nothing is said of what is admitted: that would follow.
-func Check(c schema.Compiled, now time.Time) (schema.Objects, []schema.Diagnostic) {
-	t := take(c)
-	ds := t.diagnostics
-	for _, cell := range cellsOf(t.objects) {
-		if t.headless {
-			break
-		}
-		d := DesiredOf(cell, t.packages)
-		adm := Admit(AdmitInput{Desired: d, Now: now})
-		for _, name := range d.names() {
-			if r := adm.Rejected[name]; r != nil && len(d.Jobs[name].Refused) == 0 { // or take has told it
-				ds = append(ds, *r)
-			}
-		}
-		ds = append(ds, adm.Warnings...)
-	}
-	return t.objects, fold(ds)
-}
-
-// taken is what a cell that holds nothing takes of a commit.
-type taken struct {
-	objects     schema.Objects
-	packages    []*schema.Package
-	diagnostics []schema.Diagnostic
-	headless    bool // a package is not taken that may declare every kind
-}
-
-func take(c schema.Compiled) taken {
-	a := adoption{packages: map[string]*schema.Package{}, digests: map[string]schema.Digest{}, stale: map[string][]schema.Diagnostic{}}
-	ds := slices.Clone(c.Diagnostics)
-	if !hasError(ds) {
-		a.take(c.Packages)
-	}
-	for _, dir := range slices.Sorted(maps.Keys(a.stale)) {
-		ds = append(ds, a.stale[dir]...)
-	}
-	for i := range c.Packages {
-		if c.Packages[i].Package != nil {
-			ds = append(ds, c.Packages[i].Diagnostics...) // warnings
-		}
-	}
-	t := taken{packages: inOrder(a.packages)}
-	admin := tenantsOf(a.packages).admin
-	for dir := range a.stale {
-		t.headless = t.headless || admin(dir)
-	}
-	all, wrong := resolved(t.packages)
-	if !t.headless {
-		ds = append(ds, wrong...)
-	}
-	if len(all.Tenants) == 0 && len(t.packages) > 0 && !t.headless {
-		ds = append(ds, noTenants)
-	}
-	t.objects, t.diagnostics = all, ds
-	return t
-}
-
-// resolved returns the objects of all packages, with what their names stand for,
-// and what is wrong with that, in no order.
-func resolved(packages []*schema.Package) (all schema.Objects, ds []schema.Diagnostic) {
-	r := resolverOf(packages)
-	for _, p := range packages {
-		o, wrong := r.objects(p)
-		for _, w := range wrong {
-			ds = append(ds, w...)
-		}
-		all.Add(o)
-	}
-	all.Sort()
-	return all, ds
-}
-
-// fold sorts diagnostics, and says once what is the same mistake of the same
-// place: a definition that many jobs share is in each of them.
-func fold(ds []schema.Diagnostic) []schema.Diagnostic {
-	slices.SortStableFunc(ds, schema.Diagnostic.Compare)
-	return slices.CompactFunc(ds, func(a, b schema.Diagnostic) bool {
-		return a.Line > 0 && a.Position == b.Position && a.Message == b.Message
-	})
-}
-
-// noTenants is what a repository is told that lets everybody do everything.
-var noTenants = schema.Diagnostic{
-	Severity: schema.Warning,
-	Message:  "no tenant is declared, so every directory may declare everything",
-	Hint:     "declare tenants, with their paths and users, in the root package",
-}
-
-func cellsOf(o schema.Objects) []string {
-	names := map[string]bool{}
-	for i := range o.Jobs {
-		names[o.Jobs[i].Cell] = true
-	}
-	return slices.Sorted(maps.Keys(names))
 }
 
 // adoption is the packages of the next head while it is being found.
@@ -249,10 +142,24 @@ func (a *adoption) rejectDuplicates(wanted func(*schema.Package) bool) bool {
 func duplicate(key schema.ObjectKey, here, there schema.Position) schema.Diagnostic {
 	return schema.Diagnostic{
 		Severity: schema.Error, Position: here, Field: key.Field(),
-		Message:  fmt.Sprintf("%s is declared by two packages, here and at %s", key, there),
+		Message:  fmt.Sprintf("%s%s, here and at %s", key, declaredTwice, there),
 		Expected: "one package that declares it",
 		Hint:     "rename one of them, or remove it",
 	}
+}
+
+const declaredTwice = " is declared by two packages"
+
+// duplicatesOnce leaves out the first place of each object that several packages
+// declare: the others name it, and the mistake is one.
+func duplicatesOnce(ds []schema.Diagnostic) []schema.Diagnostic {
+	seen := map[string]bool{}
+	return slices.DeleteFunc(ds, func(d schema.Diagnostic) bool {
+		object, _, twice := strings.Cut(d.Message, declaredTwice)
+		first := twice && !seen[object]
+		seen[object] = seen[object] || twice
+		return first
+	})
 }
 
 // cells returns the names of the declared cells.
@@ -273,14 +180,19 @@ func unknownCells(p *schema.Package, cells map[string]bool) []schema.Diagnostic 
 		return nil
 	}
 	var found findings
+	names := slices.Sorted(maps.Keys(cells))
 	check := func(key schema.ObjectKey, cell string) {
-		if !cells[cell] {
-			found.add(cell, key, schema.Diagnostic{
-				Position: p.Origins[key], Field: key.Field() + ".cell",
-				Message: fmt.Sprintf("no cell %q is declared", cell), Expected: "one of " + strings.Join(slices.Sorted(maps.Keys(cells)), ", "),
-				Hint: "correct the name, or declare the cell in cells/",
-			})
+		if cells[cell] {
+			return
 		}
+		hint := "correct the name, or declare the cell in cells/"
+		if near := valid.Nearest(cell, names); near != "" {
+			hint = fmt.Sprintf("did you mean %q? Else declare the cell in cells/", near)
+		}
+		found.add(cell, key, schema.Diagnostic{
+			Position: p.Origins[key], Field: key.Field() + ".cell",
+			Message: fmt.Sprintf("no cell %q is declared", cell), Expected: "one of " + strings.Join(names, ", "), Hint: hint,
+		})
 	}
 	for i := range p.Objects.Jobs {
 		check(schema.ObjectKey{Kind: schema.KindJob, Name: p.Objects.Jobs[i].ID().String()}, p.Objects.Jobs[i].Cell)
@@ -298,7 +210,7 @@ func unknownCells(p *schema.Package, cells map[string]bool) []schema.Diagnostic 
 func (a *adoption) writes(s *State, c schema.Compiled, now time.Time) ([]Write, []schema.Event) {
 	head := schema.Head{Commit: c.Commit, Packages: map[string]schema.Digest{}}
 	if len(a.stale) > 0 {
-		head.Stale = a.stale
+		head.Stale = shortened(a.stale)
 	}
 	var puts, deletes []Write
 	used := map[schema.Digest]bool{}
@@ -323,6 +235,23 @@ func (a *adoption) writes(s *State, c schema.Compiled, now time.Time) ([]Write, 
 		return nil, nil
 	}
 	return slices.Concat(puts, []Write{{keyHead, value}}, deletes), a.events(s, head, now)
+}
+
+// shortened returns the reasons of stale directories, so few of them that the
+// head, which is stored and loaded whole, stays small whatever a commit holds.
+func shortened(stale map[string][]schema.Diagnostic) map[string][]schema.Diagnostic {
+	const most, mostOfAll = 20, 2000
+	each := max(1, min(most, mostOfAll/len(stale)))
+	out := make(map[string][]schema.Diagnostic, len(stale))
+	for dir, ds := range stale {
+		if more := len(ds) - each; more > 0 {
+			last := ds[each-1]
+			last.Message = fmt.Sprintf("%s (and %d more, which muster validate shows)", last.Message, more)
+			ds = append(slices.Clone(ds[:each-1]), last)
+		}
+		out[dir] = ds
+	}
+	return out
 }
 
 func (a *adoption) events(s *State, head schema.Head, now time.Time) []schema.Event {

@@ -246,7 +246,6 @@ func TestCheck(t *testing.T) {
 	want := []string{
 		"warning no tenant is declared, so every directory may declare everything",
 		"error ok/x.cue:1:1: job.api: over quota: owner a, production: tasks 5 of 2, over by 3; largest jobs: api 5: want together tasks at most 2",
-		"error x/x.cue:1:1: job.web: job c/a/web is declared by two packages, here and at y/x.cue:1:1: want one package that declares it",
 		"error y/x.cue:1:1: job.web: job c/a/web is declared by two packages, here and at x/x.cue:1:1: want one package that declares it",
 		"error z/x.cue:7:3: expected label or ':'",
 	}
@@ -255,6 +254,31 @@ func TestCheck(t *testing.T) {
 	}
 	if n := len(objects.Jobs); n != 1 {
 		t.Errorf("%d jobs are taken, want 1", n)
+	}
+}
+
+// TestStaleIsShort gives a commit with more mistakes than anyone reads.
+func TestStaleIsShort(t *testing.T) {
+	t.Parallel()
+	for _, dirs := range []int{1, 500, 5000} {
+		c := newCell()
+		var packages []schema.CompiledPackage
+		for i := range dirs {
+			p := bad(fmt.Sprintf("d%d", i))
+			p.Diagnostics = slices.Repeat(p.Diagnostics, 100)
+			packages = append(packages, p)
+		}
+		c.commit(compiled("1", packages...))
+		n := 0
+		for dir, ds := range c.state.Head.Stale {
+			n += len(ds)
+			if last := ds[len(ds)-1].Message; !strings.Contains(last, " more, which muster validate shows") {
+				t.Fatalf("%s: %s", dir, last)
+			}
+		}
+		if len(c.state.Head.Stale) != dirs || n > max(dirs, 2000) || n < min(20, dirs) {
+			t.Errorf("%d directories: %d are stale, with %d reasons", dirs, len(c.state.Head.Stale), n)
+		}
 	}
 }
 

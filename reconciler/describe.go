@@ -25,7 +25,7 @@ type DescribeInput struct {
 func Describe(in DescribeInput) Status {
 	d := describer{in: in, status: Status{
 		Cell: in.State.Cell, At: in.Now, Commit: in.Head, Applied: in.State.Head.Commit, Source: in.Trouble, SourceAt: in.Source.At,
-		Waiting: []string{}, Stale: []StalePackage{}, Rejected: []Rejection{}, Warnings: []schema.Diagnostic{}, Machines: []MachineStatus{}, Jobs: []JobStatus{}, Tasks: []TaskStatus{}, Notes: []string{},
+		Waiting: []string{}, Stale: []StalePackage{}, Rejected: []Rejection{}, Warnings: []QuotaWarning{}, Machines: []MachineStatus{}, Jobs: []JobStatus{}, Tasks: []TaskStatus{}, Notes: []string{},
 	}, used: map[string]schema.Resources{}, held: map[string]int{}, notes: map[string]string{}, spans: in.State.spans()}
 	d.repository()
 	for _, name := range in.State.jobNames() {

@@ -17,7 +17,8 @@ type Explanation struct {
 	Job       *JobStatus          `json:"job,omitempty"` // nil if nothing of it is admitted
 	Tasks     []TaskStatus        `json:"tasks"`
 	Rejection *Rejection          `json:"rejection,omitempty"`
-	Stale     *StalePackage       `json:"stale,omitempty"` // of the directory that declares it
+	Stale     *StalePackage       `json:"stale,omitempty"`    // of the directory that declares it
+	Warnings  []QuotaWarning      `json:"warnings,omitempty"` // of its owner, at its band
 	Origin    schema.Position     `json:"origin"`
 	Updated   []FieldChange       `json:"updated,omitempty"`   // by the newest data, where tasks run older
 	Avoid     map[string][]string `json:"avoid,omitempty"`     // task → machines
@@ -36,6 +37,7 @@ func Explain(in DescribeInput, status *Status, name, machine string) (Explanatio
 			e.Job = &j
 		}
 	}
+	e.Warnings = keep(status.Warnings, func(w *QuotaWarning) bool { return e.Job != nil && w.User == job.User && w.Band == e.Job.Band })
 	for i := range status.Rejected {
 		if status.Rejected[i].Job == job.Short() {
 			e.Rejection = &status.Rejected[i]
@@ -133,6 +135,9 @@ func (e *Explanation) Lines() []string {
 	if r := e.Rejection; r != nil {
 		say("  its newest data is rejected: %s", r.Diagnostic.Error())
 		say("  hint: %s", r.Diagnostic.Hint)
+	}
+	for _, w := range e.Warnings {
+		say("  warning: %s", w.Diagnostic.Error())
 	}
 	if s := e.Stale; s != nil {
 		say("  its directory is stale: %s", s.Reason)

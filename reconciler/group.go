@@ -38,6 +38,12 @@ func (g Group) Of(s *Status) (*Status, error) {
 	picked := g.jobs(s)
 	n.Jobs = keep(s.Jobs, func(j *JobStatus) bool { return picked[j.Name] })
 	n.Rejected = keep(s.Rejected, func(r *Rejection) bool { return picked[r.Job] })
+	owners := map[account]bool{}
+	for i := range n.Jobs {
+		user, _, _ := strings.Cut(n.Jobs[i].Name, "/")
+		owners[account{user, n.Jobs[i].Band}] = true
+	}
+	n.Warnings = keep(s.Warnings, func(w *QuotaWarning) bool { return owners[account{w.User, w.Band}] })
 	n.Tasks = keep(s.Tasks, func(t *TaskStatus) bool { return picked[jobOf(t.Name)] && g.holds(t) })
 	if g.machine() {
 		n.Machines = keep(s.Machines, func(m *MachineStatus) bool { return m.Name == g.Name })

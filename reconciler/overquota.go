@@ -40,10 +40,10 @@ func (a *admission) explain(w *wish) {
 		return
 	}
 	s := shortage{used: a.with(w), budget: b, job: w.Job}
-	s.over = a.over(w, s.used)
+	s.over = a.over(w)
 	if notes := a.notes(s); !b.counts() && len(notes) > 0 {
 		out.Message = fmt.Sprintf("owner %s has no quota at band %s in cell %s now: %s; the job asks for %s",
-			k.user, k.band, w.Job.Cell, strings.Join(notes, "; "), listed(askOf(w.Job)))
+			k.user, k.band, w.Job.Cell, strings.Join(notes, "; "), listed(w.ask))
 		out.Expected = "a quota that counts now, or a priority of band free"
 		out.Hint = a.wayOut(k, s)
 		return
@@ -92,7 +92,7 @@ func (a *admission) largest(k account, d int, job *schema.Job) []string {
 	if job != nil {
 		top = slices.DeleteFunc(top, func(j *schema.Job) bool { return j.Name == job.Name })
 		top = append(top, job)
-		sortByAsk(top, d)
+		slices.SortFunc(top, byAsk(d))
 	}
 	var out []string
 	for i, j := range top {
@@ -106,37 +106,31 @@ func (a *admission) largest(k account, d int, job *schema.Job) []string {
 // top returns the jobs of an account that ask for most in a dimension, one more
 // than are shown. It is called when everything is decided.
 func (a *admission) top(k account, d int) []*schema.Job {
-	if a.tops == nil {
-		a.tops = map[account]*[dimensions][]*schema.Job{}
-		for _, j := range a.runs {
-			t := a.tops[accountOf(j)]
-			if t == nil {
-				t = &[dimensions][]*schema.Job{}
-				a.tops[accountOf(j)] = t
-			}
-			t[0] = append(t[0], j)
-		}
-		for _, t := range a.tops {
-			all := t[0]
-			for d := range t {
-				sortByAsk(all, d)
-				t[d] = slices.Clone(all[:min(len(all), shownJobs+1)])
+	if a.runs == nil {
+		a.runs = map[account][]*schema.Job{}
+		for _, w := range a.wishes {
+			if w.runs != nil {
+				k := accountOf(w.runs)
+				a.runs[k] = append(a.runs[k], w.runs)
 			}
 		}
 	}
-	if t := a.tops[k]; t != nil {
-		return t[d]
+	var out []*schema.Job
+	for _, j := range a.runs[k] {
+		if n := len(out); n <= shownJobs || byAsk(d)(j, out[n-1]) < 0 {
+			out = append(out[:min(n, shownJobs)], j)
+			slices.SortFunc(out, byAsk(d))
+		}
 	}
-	return nil
+	return out
 }
 
-// sortByAsk sorts jobs of one user by what they ask for, most first, then by
-// name.
-func sortByAsk(jobs []*schema.Job, d int) {
-	slices.SortFunc(jobs, func(x, y *schema.Job) int {
+// byAsk orders jobs of one user by what they ask for, most first, then by name.
+func byAsk(d int) func(x, y *schema.Job) int {
+	return func(x, y *schema.Job) int {
 		m, n := askOf(x)[d], askOf(y)[d]
 		return cmp.Or(boolCompare(n.over(m), m.over(n)), strings.Compare(x.Name, y.Name))
-	})
+	}
 }
 
 // shownQuotas is how many quotas a message names that do not count.
@@ -236,9 +230,9 @@ func (s shortage) fits(limit amounts) bool {
 }
 
 // unbacked warns of each quota that says more than the cell has machines for.
-func (a *admission) unbacked() []schema.Diagnostic {
-	var out []schema.Diagnostic
-	for _, b := range a.budgets {
+func (a *admission) unbacked() []QuotaWarning {
+	var out []QuotaWarning
+	for k, b := range a.budgets {
 		for _, g := range b.grants {
 			var parts []string
 			missing := g.missing()
@@ -252,11 +246,11 @@ func (a *admission) unbacked() []schema.Diagnostic {
 				}
 			}
 			if len(parts) > 0 {
-				out = append(out, schema.Diagnostic{
+				out = append(out, QuotaWarning{k.user, k.band, schema.Diagnostic{
 					Severity: schema.Warning, Position: g.origin, Field: "quota." + g.Name,
 					Message: fmt.Sprintf("the machines of cell %s back it in part only: %s", g.Cell, strings.Join(parts, "; and ")),
 					Hint:    "add machines, or lower quotas: a job that needs what is short is rejected",
-				})
+				}})
 			}
 		}
 	}
@@ -264,24 +258,24 @@ func (a *admission) unbacked() []schema.Diagnostic {
 }
 
 // exceeded warns of each account whose jobs have more than its quota is now.
-func (a *admission) exceeded() []schema.Diagnostic {
-	var out []schema.Diagnostic
+func (a *admission) exceeded() []QuotaWarning {
+	var out []QuotaWarning
 	for k, used := range a.used {
 		b := a.budgets[k]
 		if b == nil {
 			b = &budget{}
 		}
-		s := shortage{budget: b, used: used, over: b.exceeded(used)}
-		if !b.counts() && len(s.over) > 1 {
-			s.over = slices.DeleteFunc(s.over, func(d int) bool { return d == jobsDimension }) // goes without saying
-		}
+		s := shortage{budget: b, used: *used, over: b.exceeded(*used)}
 		if k.band == schema.BandFree || len(s.over) == 0 {
 			continue
 		}
 		d := schema.Diagnostic{
 			Severity: schema.Warning,
 			Message:  fmt.Sprintf("owner %s, %s, has more than its quota: %s", k.user, k.band, a.describe(k, s)),
-			Hint:     "what runs is left alone; new and grown jobs are refused until they fit: have the quota raised, or ask for less",
+			Hint:     "what runs is left alone, and what is new or grown is refused: " + a.wayOut(k, s),
+		}
+		if !b.counts() {
+			d.Message = fmt.Sprintf("owner %s, %s, has no quota now, and jobs of %s", k.user, k.band, a.without(k, s))
 		}
 		if g := a.blamed(s); g != nil {
 			d.Position, d.Field = g.origin, "quota."+g.Name
@@ -289,9 +283,20 @@ func (a *admission) exceeded() []schema.Diagnostic {
 			j := a.top(k, s.over[0])[0]
 			d.Position, d.Field = a.in.Desired.Jobs[j.ID()].Origin, "job."+j.Name
 		}
-		out = append(out, d)
+		out = append(out, QuotaWarning{k.user, k.band, d})
 	}
 	return out
+}
+
+// without says what an account uses that has no quota, in short: it is over by
+// all of it.
+func (a *admission) without(k account, s shortage) string {
+	said := listed(s.used)
+	first := s.over[0]
+	if jobs := a.largest(k, first, nil); len(jobs) > 0 {
+		said += fmt.Sprintf("; largest jobs by %s: %s", nameOf(first), strings.Join(jobs, ", "))
+	}
+	return strings.Join(append([]string{said}, a.notes(s)...), "; ")
 }
 
 // blamed returns the quota of an account that a shortage is shown at: one that

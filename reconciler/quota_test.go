@@ -101,9 +101,9 @@ func TestQuotaMessages(t *testing.T) {
 			want: []string{
 				`owner search has no quota at band production in cell c now: quota "launch" (x.cue:1:1) ended at 2025-12-31T23:00:00Z; the job asks for cpuMilli 6,000, tasks 3, jobs 1`,
 				"a quota that counts now, or a priority of band free", `ask for less, or have quota "launch" (x.cue:1:1) prolonged`,
-				"x.cue:1:1: quota.launch: owner search, production, has more than its quota: cpuMilli 6,000 of 0, over by 6,000; largest jobs: web 4,000, api 2,000; and " +
-					`tasks 3 of 0, over by 3; largest jobs: web 2, api 1; quota "launch" (x.cue:1:1) ended at 2025-12-31T23:00:00Z`,
-				"", "what runs is left alone; new and grown jobs are refused until they fit: have the quota raised, or ask for less",
+				"x.cue:1:1: quota.launch: owner search, production, has no quota now, and jobs of cpuMilli 6,000, tasks 3, jobs 2; largest jobs by cpuMilli: web 4,000, api 2,000; " +
+					`quota "launch" (x.cue:1:1) ended at 2025-12-31T23:00:00Z`,
+				"", `what runs is left alone, and what is new or grown is refused: ask for less, or have quota "launch" (x.cue:1:1) prolonged`,
 			},
 		},
 		{
@@ -111,8 +111,8 @@ func TestQuotaMessages(t *testing.T) {
 			admitted: []schema.Job{ask("search", "web", 2000, 0, 1), ask("search", "api", 3000, 0, 1)},
 			objects:  []any{ask("search", "web", 2000, 0, 1), ask("search", "api", 3000, 0, 1)},
 			want: []string{
-				"x.cue:2:1: job.api: owner search, production, has more than its quota: cpuMilli 5,000 of 0, over by 5,000; largest jobs: api 3,000, web 2,000; and tasks 2 of 0, over by 2; largest jobs: api 1, web 1",
-				"", "what runs is left alone; new and grown jobs are refused until they fit: have the quota raised, or ask for less",
+				"x.cue:2:1: job.api: owner search, production, has no quota now, and jobs of cpuMilli 5,000, tasks 2, jobs 2; largest jobs by cpuMilli: api 3,000, web 2,000",
+				"", `what runs is left alone, and what is new or grown is refused: ask for less, or declare a quota for user "search" at band "production"`,
 			},
 		},
 		{
@@ -153,7 +153,7 @@ func TestQuotaMessages(t *testing.T) {
 			objects:  []any{amount("q", "search", 1000, 9), ask("search", "web", 1000, 1, 4)},
 			want: []string{
 				"x.cue:1:1: quota.q: owner search, production, has more than its quota: cpuMilli 4,000 of 1,000, over by 3,000; largest jobs: web 4,000",
-				"", "what runs is left alone; new and grown jobs are refused until they fit: have the quota raised, or ask for less",
+				"", `what runs is left alone, and what is new or grown is refused: ask for less, or have quota "q" (x.cue:1:1) raised`,
 			},
 		},
 	}
@@ -169,7 +169,7 @@ func TestQuotaMessages(t *testing.T) {
 				got = append(got, d.Message, d.Expected, d.Hint)
 			}
 			for _, w := range verdict.Warnings {
-				got = append(got, w.Error(), w.Expected, w.Hint)
+				got = append(got, w.Diagnostic.Error(), w.Diagnostic.Expected, w.Diagnostic.Hint)
 			}
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("(-want +got)\n%s", diff)
@@ -219,6 +219,28 @@ func BenchmarkAdmit(b *testing.B) {
 	for b.Loop() {
 		if n := len(reconciler.Admit(in).Rejected); n != 100 {
 			b.Fatalf("%d are rejected", n)
+		}
+	}
+}
+
+// TestWarningsOfAGroup: who asks for one owner's jobs is told of the owner's
+// quota, and why says it, too.
+func TestWarningsOfAGroup(t *testing.T) {
+	t.Parallel()
+	c := newCell()
+	objects := []any{schema.Cell{Name: "c", Quota: "on"}, quota("q", "a", 1), quota("r", "b", 1), service("a", "web", 1, "v"), service("b", "web", 1, "v")}
+	c.commit(compiled("1", good(pkg(".", objects...))))
+	c.step()
+	c.commit(compiled("2", good(pkg(".", slices.Delete(objects, 1, 2)...))))
+	c.step()
+	s := c.status()
+	for name, want := range map[string]int{"": 1, "a/web": 1, "b/web": 0} {
+		n, err := reconciler.Group{Name: name}.Of(&s)
+		if err != nil || len(n.Warnings) != want {
+			t.Errorf("%q: %d warnings, %v, want %d", name, len(n.Warnings), err, want)
+		}
+		if e, _ := reconciler.Explain(c.described(), &s, name, ""); name != "" && len(e.Warnings) != want {
+			t.Errorf("why %q: %d warnings, want %d", name, len(e.Warnings), want)
 		}
 	}
 }

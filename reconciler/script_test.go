@@ -224,7 +224,7 @@ func summary(s reconciler.Status) string {
 		fmt.Fprintf(&b, "note: %s\n", n)
 	}
 	for _, w := range s.Warnings {
-		fmt.Fprintf(&b, "%s: %s\n", w.Severity, w.Error())
+		fmt.Fprintf(&b, "%s: %s\n", w.Diagnostic.Severity, w.Diagnostic.Error())
 	}
 	for _, j := range s.Jobs {
 		fmt.Fprintf(&b, "job %s: desired %d running %d pending %d failed %d done %d updating %d %s\n", j.Name, j.Desired, j.Running, j.Pending, j.Failed, j.Done, j.Updating, j.Reason)

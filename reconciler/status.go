@@ -22,10 +22,10 @@ type Status struct {
 	Rejected []Rejection    `json:"rejected"`
 	// Warnings are of quotas: those that the machines do not back, and owners
 	// that have more than theirs is now. They keep nothing from Converged.
-	Warnings []schema.Diagnostic `json:"warnings"`
-	Machines []MachineStatus     `json:"machines"`
-	Jobs     []JobStatus         `json:"jobs"`
-	Tasks    []TaskStatus        `json:"tasks"`
+	Warnings []QuotaWarning  `json:"warnings"`
+	Machines []MachineStatus `json:"machines"`
+	Jobs     []JobStatus     `json:"jobs"`
+	Tasks    []TaskStatus    `json:"tasks"`
 	// Source is the trouble with the repository, if there is one.
 	Source string `json:"source,omitempty"`
 	// SourceAt is when Commit was last known to be the repository's head; it is
@@ -49,6 +49,14 @@ type Rejection struct {
 	Labels     map[string]string `json:"labels,omitempty"` // of its newest data, as in JobStatus
 	Diagnostic schema.Diagnostic `json:"diagnostic"`
 	Next       string            `json:"next"`
+}
+
+// QuotaWarning is that a quota is less than it says, or than what its owner has
+// admitted.
+type QuotaWarning struct {
+	User       string            `json:"user"`
+	Band       schema.Band       `json:"band"`
+	Diagnostic schema.Diagnostic `json:"diagnostic"`
 }
 
 // MachineStatus is one machine.

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/valid"
 )
 
 // adminDirs are the directories whose packages may declare every kind.
@@ -160,6 +161,9 @@ func (t tenants) job(p *schema.Package, j *schema.Job, found *findings) {
 			Message:  fmt.Sprintf("directory %s belongs to tenant %q, whose jobs may not name the user %q", p.Dir, owner.Name, j.User),
 			Expected: "one of " + strings.Join(owner.Users, ", "),
 			Hint:     fmt.Sprintf("correct the user, or add %q to the users of %s", j.User, owner),
+		}
+		if near := valid.Nearest(j.User, owner.Users); near != "" {
+			d.Hint = fmt.Sprintf("did you mean %q? Else add %q to the users of %s", near, j.User, owner)
 		}
 		if len(owner.Users) == 0 {
 			d.Expected = "a user of the tenant, which has none"

@@ -19,7 +19,14 @@ func TestOwnership(t *testing.T) {
 		schema.Tenant{Name: "a", Paths: []string{"teams/a"}, Users: []string{"a", "a-batch"}, Capabilities: []string{schema.CapabilityAdmin}},
 		schema.Tenant{Name: "obs", Paths: []string{"obs"}, Users: []string{"obs"}, Capabilities: []string{schema.CapabilityMonitoring}},
 		schema.Tenant{Name: "nobody", Paths: []string{"lib"}},
+		schema.NamedPriority{Name: "pager", Value: 350},
+		schema.Cell{Name: "local", Quota: "off"},
 	)
+	elsewhere := func(name string) schema.Job {
+		j := job("a", name, 0)
+		j.Cell = "loacl"
+		return j
+	}
 	mistake := func(path string, line int, field, message, expected, hint string) schema.Diagnostic {
 		return schema.Diagnostic{
 			Severity: schema.Error, Position: schema.Position{Path: path, Line: line, Column: 1},
@@ -42,16 +49,26 @@ func TestOwnership(t *testing.T) {
 				`take priority: "production", or have the platform team grant it: capabilities: ["admin", "monitoring"] at tenant "a" (x.cue:2:1)`)},
 		},
 		{
+			"a name of a priority is what it stands for",
+			pkg("teams/a/x", namedJob{job("a", "web", 0), "pager"}),
+			[]schema.Diagnostic{{
+				Severity: schema.Error, Position: schema.Position{Path: "teams/a/x/x.cue", Line: 1, Column: 40}, Field: "job.web.priority",
+				Message:  `priority "pager" is 350: directory teams/a/x belongs to tenant "a" by its path teams/a, and the tenant may not have jobs at band monitoring`,
+				Expected: "a priority below 300, or a tenant with the capability monitoring",
+				Hint:     `take priority: "production", or have the platform team grant it: capabilities: ["admin", "monitoring"] at tenant "a" (x.cue:2:1)`,
+			}},
+		},
+		{
 			"two mistakes in one job",
-			pkg("teams/a/x", job("b", "web", 300)),
+			pkg("teams/a/x", job("shop", "web", 300)),
 			[]schema.Diagnostic{
 				mistake("teams/a/x/x.cue", 1, "job.web.priority",
 					`directory teams/a/x belongs to tenant "a" by its path teams/a, and the tenant may not have jobs at band monitoring`,
 					"a priority below 300, or a tenant with the capability monitoring",
 					`take priority: "production", or have the platform team grant it: capabilities: ["admin", "monitoring"] at tenant "a" (x.cue:2:1)`),
 				mistake("teams/a/x/x.cue", 1, "job.web.user",
-					`directory teams/a/x belongs to tenant "a", whose jobs may not name the user "b"`, "one of a, a-batch",
-					`correct the user, or add "b" to the users of tenant "a" (x.cue:2:1)`),
+					`directory teams/a/x belongs to tenant "a", whose jobs may not name the user "shop"`, "one of a, a-batch",
+					`correct the user, or add "shop" to the users of tenant "a" (x.cue:2:1)`),
 			},
 		},
 		{
@@ -64,6 +81,17 @@ func TestOwnership(t *testing.T) {
 				mistake("obs/x.cue", 6, "job.z.user",
 					`directory obs belongs to tenant "obs", whose jobs may not name the user "d"`, "one of obs",
 					`correct the user, or add "d" to the users of tenant "obs" (x.cue:3:1)`),
+			},
+		},
+		{
+			"a misspelt user, a misspelt cell in two jobs",
+			pkg("teams/a/x", job("a-bacth", "web", 0), elsewhere("z1"), elsewhere("z2")),
+			[]schema.Diagnostic{
+				mistake("teams/a/x/x.cue", 1, "job.web.user",
+					`directory teams/a/x belongs to tenant "a", whose jobs may not name the user "a-bacth"`, "one of a, a-batch",
+					`did you mean "a-batch"? Else add "a-bacth" to the users of tenant "a" (x.cue:2:1)`),
+				mistake("teams/a/x/x.cue", 2, "job.z1.cell", `no cell "loacl" is declared (the same goes for job.z2)`, "one of c, local",
+					`did you mean "local"? Else declare the cell in cells/`),
 			},
 		},
 		{
@@ -101,7 +129,7 @@ func TestOwnership(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			_, got := reconciler.Take(compiled("", good(root), good(tt.p)))
+			_, got := reconciler.Check(compiled("", good(root), good(tt.p)), epoch)
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("(-want +got)\n%s", diff)
 			}
@@ -113,25 +141,35 @@ func TestOwnership(t *testing.T) {
 // with one warning.
 func TestMonitoringWithoutTenants(t *testing.T) {
 	t.Parallel()
-	_, got := reconciler.Take(compiled("", good(pkg("x", at(service("a", "web", 1, "v"), 300)))))
+	_, got := reconciler.Check(compiled("", good(pkg(".", schema.Cell{Name: "c", Quota: "off"})), good(pkg("x", at(service("a", "web", 1, "v"), 300)))), epoch)
 	if len(got) != 1 || got[0].Severity != schema.Warning {
 		t.Errorf("%v, want one warning", got)
 	}
 }
 
 // TestMonitoringIsTakenAway: a tenant that loses the capability keeps what runs,
-// and its directory is stale.
+// and its directory is stale; a priority that is moved into the band under a job's name does not take the
+// job there.
 func TestMonitoringIsTakenAway(t *testing.T) {
 	t.Parallel()
 	c := newCell()
-	job := good(pkg("obs", at(service("obs", "prom", 1, "v"), 300)))
 	owner := schema.Tenant{Name: "obs", Paths: []string{"obs"}, Users: []string{"obs"}, Capabilities: []string{schema.CapabilityMonitoring}}
-	c.commit(compiled("1", good(pkg(".", schema.Cell{Name: "c", Quota: "off"}, owner)), job))
-	owner.Capabilities = nil
-	c.commit(compiled("2", good(pkg(".", schema.Cell{Name: "c", Quota: "off"}, owner)), job))
+	pager := schema.NamedPriority{Name: "pager", Value: 250}
+	jobs := good(pkg("obs", at(service("obs", "prom", 1, "v"), 300), namedJob{service("obs", "web", 1, "v"), "pager"}))
+	root := func() schema.CompiledPackage {
+		return good(pkg(".", schema.Cell{Name: "c", Quota: "off"}, owner, pager))
+	}
+	c.commit(compiled("1", root(), jobs))
 	c.join("m1", 4, 8)
 	c.step()
-	if len(c.state.Head.Packages) != 2 || len(c.state.Head.Stale["obs"]) != 1 || len(c.state.Jobs) != 1 {
-		t.Errorf("packages %v, stale %v, %d jobs", c.state.Head.Packages, c.state.Head.Stale, len(c.state.Jobs))
+	owner.Capabilities, pager.Value = nil, 350
+	c.commit(compiled("2", root(), jobs))
+	c.step()
+	status := c.status()
+	if len(status.Stale) != 1 || len(status.Rejected) != 1 || len(status.Jobs) != 2 {
+		t.Fatalf("stale %v, rejected %v, %d jobs", status.Stale, status.Rejected, len(status.Jobs))
+	}
+	if p, w := status.Jobs[0].Priority, status.Jobs[1].Priority; p != 300 || w != 250 {
+		t.Errorf("priorities %d and %d, want 300 and 250", p, w)
 	}
 }

@@ -1,14 +1,43 @@
 package schema
 
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
 // Tree is the content of a commit, or of a work tree, as far as it matters to
 // compilation. Paths are relative to the root and use slashes.
 type Tree struct {
 	// Commit is the full hash, or "" for a work tree.
 	Commit string
 	Files  map[string]File
-	// Diagnostics are warnings about what is in the commit and not in Files:
-	// symbolic links and submodules, which are not followed.
+	// Diagnostics are about what is in the commit and not in Files. Symbolic
+	// links and submodules, which are not followed, are warnings. An error
+	// refuses the directory that its path lies in.
 	Diagnostics []Diagnostic
+}
+
+// maxNotFollowed bounds the warnings of one tree.
+const maxNotFollowed = 20
+
+// NotFollowed returns the warnings for the entries of a tree that are not
+// followed: what each is, by path. They are sorted, and not too many.
+func NotFollowed(entries map[string]string) (out []Diagnostic) {
+	paths := slices.Sorted(maps.Keys(entries))
+	for i, p := range paths {
+		d := Diagnostic{
+			Severity: Warning, Position: Position{Path: strings.ToValidUTF8(p, "\uFFFD"), Line: 1, Column: 1},
+			Message: entries[p] + ": not followed", Hint: "commit the files themselves",
+		}
+		if more := len(paths) - i; i == maxNotFollowed && more > 1 {
+			d.Message = fmt.Sprintf("%s, and %d more entries that are not followed", entries[p], more-1)
+			return append(out, d)
+		}
+		out = append(out, d)
+	}
+	return out
 }
 
 // File is one file of a Tree. Hash identifies Data, so that what did not
@@ -36,6 +65,9 @@ type CompiledPackage struct {
 	Package     *Package
 	Digest      Digest // of Package
 	Diagnostics []Diagnostic
+	// Awaits is the directory whose mistakes are the only reason that this one
+	// has no data; "" if there is none. They are among its Diagnostics too.
+	Awaits string
 	// Below says that Diagnostics hold for all directories below Dir too: none
 	// of them was read.
 	Below bool

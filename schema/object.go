@@ -42,12 +42,21 @@ type Cell struct {
 }
 
 // Oversell says how much quota may be sold at a band, in percent of what the
-// cell's machines have: 100 to 10000, or 0 for no bound. Production and monitoring are not among
-// its fields, since their quota is never more than the machines have, nor is
-// free, which needs none.
+// cell's machines have: 100 to 10000, or 0 for no bound. Production and
+// monitoring are not among its fields, since their quota counts only as far as
+// the machines go, nor is free, which needs none.
 type Oversell struct {
 	Batch int `json:"batch,omitempty"`
 }
+
+// The capabilities of a tenant.
+const (
+	// CapabilityAdmin lets a tenant's paths declare every kind of object.
+	CapabilityAdmin = "admin"
+	// CapabilityMonitoring lets jobs below a tenant's paths be at band
+	// monitoring, which nothing preempts.
+	CapabilityMonitoring = "monitoring"
+)
 
 // Machine is what the repository says of a machine. It need not have joined.
 type Machine struct {
@@ -65,15 +74,6 @@ type NamedPriority struct {
 	Name  string   `json:"name"`
 	Value Priority `json:"value"`
 }
-
-// The capabilities of a tenant.
-const (
-	// CapabilityAdmin lets a tenant's paths declare every kind of object.
-	CapabilityAdmin = "admin"
-	// CapabilityMonitoring lets jobs below a tenant's paths be at band
-	// monitoring, which nothing preempts.
-	CapabilityMonitoring = "monitoring"
-)
 
 // Tenant says who owns which paths of the repository, and what may be declared
 // there.

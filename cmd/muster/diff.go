@@ -49,7 +49,7 @@ Exits 1 when something differs, 2 when HEAD has mistakes.`,
 			}
 			errs, _ := count(d.head.diagnostics)
 			if errs > 0 {
-				printDiagnostics(std.err, d.head.diagnostics, d.head.tree.Files)
+				printDiagnostics(std.err, painter(isTerminal(std.err)), d.head.diagnostics, d.head.tree.Files)
 				return cmp.Or(err, error(&failure{code: exitInvalid}))
 			}
 			if errs, _ := count(d.base.diagnostics); errs > 0 {

@@ -25,13 +25,14 @@ compiles to: one canonical JSON document, objects by kind as sorted lists. Witho
 				return err
 			}
 			if errs, _ := count(c.diagnostics); errs > 0 {
-				printDiagnostics(std.err, c.diagnostics, c.tree.Files)
+				printDiagnostics(std.err, painter(isTerminal(std.err)), c.diagnostics, c.tree.Files)
 				return &failure{code: exitInvalid}
 			}
 			_, err = fmt.Fprintf(std.out, "%s\n", schema.Canonical(c.objects))
 			return err
 		},
 	}
+	addOutput(c, "json")
 	c.Flags().StringVar(&rev, "rev", "", "commit, branch or tag to compile instead of the work tree")
 	return c
 }

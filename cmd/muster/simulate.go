@@ -33,6 +33,9 @@ compaction: how many machines the work needs (Borg's measure, 90th percentile).
 gpu-at-130: how much of the GPUs is allocated when 130% of them are asked for.`,
 		Example: "  muster simulate pack --nodes nodes.csv --tasks tasks.csv --policy best-fit --measure compaction --seeds 11 -o json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if nodes == "" || tasks == "" {
+				return invalid("usage: "+cmd.UseLine(), "--nodes and --tasks: want a file each")
+			}
 			n, err := os.Open(nodes)
 			if err != nil {
 				return invalid("usage: "+cmd.UseLine(), "--nodes: %w", err)
@@ -46,7 +49,7 @@ gpu-at-130: how much of the GPUs is allocated when 130% of them are asked for.`,
 			r.Nodes, r.Tasks, r.NodesFile, r.TasksFile = n, t, nodes, tasks
 			res, err := pack.Simulate(r)
 			if err != nil {
-				return &failure{code: exitInvalid, err: err}
+				return invalid("docs/traces.md has the columns, muster simulate pack --help the values of the flags", "%w", err)
 			}
 			if out.value == "json" {
 				return printJSON(std.out, res)

@@ -142,16 +142,18 @@ func printDetails(w io.Writer, s *reconciler.Status, name string) {
 func printTrouble(w io.Writer, p painter, s *reconciler.Status) {
 	for _, st := range s.Stale {
 		fmt.Fprintf(w, "\n%s %s keeps its last good data: %s\n", p.paint(red, "stale:"), st.Dir, st.Reason)
-		printDiagnostics(w, st.Diagnostics, nil)
+		printDiagnostics(w, p, st.Diagnostics, nil)
 		fmt.Fprintf(w, "  next: %s\n", st.Next)
 	}
 	if len(s.Warnings) > 0 {
 		fmt.Fprintln(w)
-		printDiagnostics(w, s.Warnings, nil)
+		for _, q := range s.Warnings {
+			printDiagnostics(w, p, []schema.Diagnostic{q.Diagnostic}, nil)
+		}
 	}
 	for _, r := range s.Rejected {
 		fmt.Fprintf(w, "\n%s %s keeps its last admitted data\n", p.paint(red, "rejected:"), r.Job)
-		printDiagnostics(w, []schema.Diagnostic{r.Diagnostic}, nil)
+		printDiagnostics(w, p, []schema.Diagnostic{r.Diagnostic}, nil)
 		fmt.Fprintf(w, "  next: %s\n", r.Next)
 	}
 }

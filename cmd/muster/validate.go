@@ -2,9 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,15 +22,21 @@ import (
 
 func newValidate(std stdio) *cobra.Command {
 	var rev, at string
-	var out *outputFlag
+	var out, colour *outputFlag
 	c := &cobra.Command{
 		Use:   "validate [DIR]",
 		Short: "check a config repository as the master will, offline",
 		Long: `Check the config repository at DIR (default: the current directory) as the master
 will: compile it, and check ownership and quota. It needs no cell, so it does not
 know how many machines there are to back the quotas. Quotas count that count now,
-or at the time of --at. Exits 2 when something is wrong.`,
+or at the time of --at. Exits 2 when something is wrong.
+
+The formats: text is for people, json has the same with stable names of fields,
+github makes annotations of a GitHub workflow, and sarif (2.1.0) is what code
+scanning takes. Lines and columns count from 1, columns in bytes for text and
+json, in characters for github, in UTF-16 code units for sarif.`,
 		Example: "  muster validate fleet\n  muster validate -o github          in a workflow of a pull request\n" +
+			"  muster validate -o sarif > muster.sarif\n" +
 			"  muster validate --at 2027-04-01T00:00:00Z    what will be valid then",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -41,36 +52,70 @@ or at the time of --at. Exits 2 when something is wrong.`,
 			if err != nil {
 				return err
 			}
+			c.dir = operand(args)
 			c.diagnostics = append(c.diagnostics, staleDefinitions(operand(args), c.tree.Files)...)
-			return printVerdict(std, out.value, c)
+			return printVerdict(std, out.value, coloured(colour.value, std.out), c)
 		},
 	}
+	colour = &outputFlag{value: "auto", formats: []string{"auto", "always", "never"}}
+	c.Flags().Var(colour, "color", "colour of text: auto (on a terminal, unless NO_COLOR is set), always, never")
 	c.Flags().StringVar(&rev, "rev", "", "commit, branch or tag to check instead of the work tree")
 	c.Flags().StringVar(&at, "at", "", "time (RFC 3339) to check quotas for, instead of now")
-	out = addOutput(c, "text", "json", "github")
+	out = addOutput(c, "text", "json", "github", "sarif")
 	return c
 }
 
-func printVerdict(std stdio, format string, c *compiledRepo) error {
+// coloured reports whether what is written to w has colour.
+func coloured(when string, w io.Writer) painter {
+	return painter(when == "always" || when == "auto" && isTerminal(w))
+}
+
+func printVerdict(std stdio, format string, p painter, c *compiledRepo) error {
 	errs, warnings := count(c.diagnostics)
 	var err error
 	switch format {
 	case "json":
 		err = printJSON(std.out, verdict{Valid: errs == 0, Diagnostics: append([]schema.Diagnostic{}, c.diagnostics...)})
 	case "github":
-		printGitHub(std.out, c.diagnostics)
+		printGitHub(std.out, c)
+	case "sarif":
+		err = printJSON(std.out, sarifOf(c))
 	default:
-		printDiagnostics(std.out, c.diagnostics, c.tree.Files)
+		printDiagnostics(std.out, p, c.diagnostics, c.tree.Files)
+		if len(c.diagnostics) > 1 {
+			fmt.Fprintln(std.out)
+		}
 		if errs == 0 {
-			fmt.Fprintf(std.out, "valid: %d jobs, %d quotas, %d tenants, %d warnings\n", len(c.objects.Jobs), len(c.objects.Quotas), len(c.objects.Tenants), warnings)
+			_, err = fmt.Fprintf(std.out, "%s %s, %s, %s, %s\n", p.paint(green, "valid:"), counted(len(c.objects.Jobs), "job"),
+				counted(len(c.objects.Quotas), "quota"), counted(len(c.objects.Tenants), "tenant"), counted(warnings, "warning"))
 		} else {
-			fmt.Fprintf(std.out, "invalid: %d errors, %d warnings\n", errs, warnings)
+			_, err = fmt.Fprintf(std.out, "%s %s in %s, %s\n", p.paint(red, "invalid:"), counted(errs, "error"),
+				counted(filesWithErrors(c.diagnostics), "file"), counted(warnings, "warning"))
 		}
 	}
 	if err == nil && errs > 0 {
 		err = &failure{code: exitInvalid}
 	}
 	return err
+}
+
+// counted returns "1 job", "2 jobs".
+func counted(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
+}
+
+// filesWithErrors counts the files that have errors.
+func filesWithErrors(ds []schema.Diagnostic) int {
+	files := map[string]bool{}
+	for _, d := range ds {
+		if d.Severity == schema.Error && d.Path != "" {
+			files[d.Path] = true
+		}
+	}
+	return len(files)
 }
 
 func operand(args []string) string {
@@ -80,8 +125,9 @@ func operand(args []string) string {
 	return args[0]
 }
 
-// compiledRepo is a config repository after all checks that need no cell.
+// compiledRepo is a config repository as a cell that holds nothing would take it.
 type compiledRepo struct {
+	dir         string // as the user named it
 	tree        schema.Tree
 	compiled    schema.Compiled
 	objects     schema.Objects
@@ -126,11 +172,7 @@ func compileTree(ctx context.Context, compiler *compile.Compiler, tree schema.Tr
 
 func readTree(ctx context.Context, dir, rev string) (schema.Tree, error) {
 	if rev == "" {
-		tree, err := compile.ReadDir(dir)
-		if err != nil {
-			return tree, &failure{code: exitInvalid, err: err, hint: "name the directory of a config repository; muster init DIR writes one"}
-		}
-		return tree, nil
+		return readWorkTree(dir)
 	}
 	repo, err := git.Open(ctx, git.Config{URL: dir, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -141,4 +183,57 @@ func readTree(ctx context.Context, dir, rev string) (schema.Tree, error) {
 		return schema.Tree{}, &failure{code: exitInvalid, err: err}
 	}
 	return repo.Tree(ctx, commit)
+}
+
+const nameDir = "name the directory of a config repository; muster init DIR writes one"
+
+// readWorkTree reads the files of the config repository at dir, and says so
+// when dir is not the root of one.
+func readWorkTree(dir string) (schema.Tree, error) {
+	info, err := os.Stat(dir)
+	switch {
+	case strings.Contains(dir, "://"):
+		return schema.Tree{}, invalid("clone the repository, and name its directory", "%s is not a directory", dir)
+	case errors.Is(err, fs.ErrNotExist):
+		return schema.Tree{}, invalid(nameDir, "there is no directory %q", dir)
+	case err != nil:
+		return schema.Tree{}, &failure{code: exitInvalid, err: err, hint: nameDir}
+	case !info.IsDir():
+		return schema.Tree{}, invalid(nameDir, "%s is not a directory", dir)
+	}
+	tree, err := compile.ReadDir(dir)
+	if err != nil {
+		return tree, &failure{code: exitInvalid, err: err, hint: nameDir}
+	}
+	if _, ok := tree.Files["cue.mod/module.cue"]; ok {
+		return tree, nil
+	}
+	if root := rootAbove(dir); root != "" {
+		return tree, invalid("name the root of the repository: "+root, "%s lies within a config repository", dir)
+	}
+	if isFile(filepath.Join(dir, "HEAD")) && len(tree.Files) == 0 {
+		return tree, invalid("name a commit of it with --rev, such as --rev HEAD", "%s is a bare git repository, which has no work tree", dir)
+	}
+	return tree, nil
+}
+
+// rootAbove returns the nearest directory above dir that is a CUE module, "" if
+// there is none.
+func rootAbove(dir string) string {
+	at, err := filepath.Abs(dir)
+	if err != nil {
+		return ""
+	}
+	for at != filepath.Dir(at) {
+		at = filepath.Dir(at)
+		if isFile(filepath.Join(at, "cue.mod", "module.cue")) {
+			return at
+		}
+	}
+	return ""
+}
+
+func isFile(name string) bool {
+	info, err := os.Stat(name)
+	return err == nil && info.Mode().IsRegular()
 }

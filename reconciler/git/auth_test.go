@@ -106,3 +106,25 @@ func TestRedact(t *testing.T) {
 		}
 	}
 }
+
+// Whatever is in a password, it is not shown.
+func FuzzRedact(f *testing.F) {
+	for _, p := range []string{"s3cret", "a/b", "a@b", "a?b#c", ":", "%zz", "[", "ü\x00"} {
+		f.Add("https", "user", p, "host/path")
+		f.Add("ssh", "", p, "[::1]:22/x@y")
+	}
+	f.Fuzz(func(t *testing.T, scheme, user, secret, rest string) {
+		marked := "<" + secret + ">" // begins with no digit: host:1/x@y has a port
+		if strings.ContainsAny(scheme+user, ":/?#@[]<") || scheme == "" || strings.EqualFold(scheme, "file") || strings.Contains(rest, "<") || strings.Contains(rest, "@") {
+			t.Skip()
+		}
+		raw := scheme + "://" + user + ":" + marked + "@" + rest
+		if got := git.Redact(raw); strings.Contains(got, "<") {
+			t.Errorf("Redact(%q): %q", raw, got)
+		}
+		_, err := git.Open(t.Context(), git.Config{URL: raw, Dir: "/nowhere"})
+		if err == nil || strings.Contains(err.Error(), marked) {
+			t.Errorf("Open(%q): %v", raw, err)
+		}
+	})
+}

@@ -19,13 +19,13 @@ import (
 // Limits of a tree. They are far above any sane config repository and keep a
 // mistaken or hostile one from taking the master's memory.
 const (
-	maxFiles    = 50_000
+	maxFiles    = 250_000
+	maxSiblings = 20_000 // CUE files of one directory
 	maxBytes    = 256 << 20
 	maxFile     = 16 << 20
 	maxEmbedded = 1 << 20 // as in compile.ReadDir
 	maxDirs     = 100_000
 	maxDepth    = 64
-	maxWarnings = 20
 	keepTrees   = 4 // trees whose parts stay in the cache
 )
 
@@ -49,7 +49,6 @@ type dir struct {
 	odd   []oddity
 
 	nFiles, nRest, nOdd int // at most over
-	depth               int
 	embeds              bool
 	used                int // the last call of Tree that used it
 
@@ -68,8 +67,12 @@ type child struct {
 	*dir
 }
 
-// oddity is an entry that is not followed.
-type oddity struct{ name, what string }
+// oddity is an entry that is not followed, or too much: then it refuses its
+// directory.
+type oddity struct {
+	name, what string
+	refused    bool
+}
 
 // over is a count that is over every limit; sums stop there, since a tree may
 // name the same directory again and again.
@@ -108,7 +111,7 @@ func (r *Repo) Tree(ctx context.Context, commit string) (schema.Tree, error) {
 func (r *Repo) wholeTree(ctx context.Context, root plumbing.Hash) (*schema.Tree, error) {
 	t := &r.tree
 	t.calls++
-	d, err := r.dir(ctx, dirKey{hash: root}, "", 0)
+	d, err := r.dir(ctx, dirKey{hash: root}, "")
 	if err != nil {
 		return nil, err
 	}
@@ -126,13 +129,10 @@ func (r *Repo) wholeTree(ctx context.Context, root plumbing.Hash) (*schema.Tree,
 }
 
 // dir returns a directory from the cache, or reads it.
-func (r *Repo) dir(ctx context.Context, key dirKey, at string, level int) (*dir, error) {
-	if d, there := r.tree.dirs[key]; there && level+d.depth <= maxDepth {
+func (r *Repo) dir(ctx context.Context, key dirKey, at string) (*dir, error) {
+	if d, there := r.tree.dirs[key]; there {
 		r.tree.use(d)
 		return d, nil
-	}
-	if level > maxDepth {
-		return nil, fmt.Errorf("%s: directories nest deeper than %d", at, maxDepth)
 	}
 	if len(r.tree.dirs) >= maxDirs*keepTrees {
 		return nil, fmt.Errorf("more than %d directories\nhint: keep the config in a repository of its own", maxDirs)
@@ -145,6 +145,12 @@ func (r *Repo) dir(ctx context.Context, key dirKey, at string, level int) (*dir,
 		return nil, fmt.Errorf("directory %q: %w", at, err)
 	}
 	d := &dir{used: r.tree.calls}
+	if n, first := siblings(entries); n > maxSiblings {
+		d.odd = []oddity{{first, fmt.Sprintf("the directory has %d CUE files, more than %d", n, maxSiblings), true}}
+		d.sum()
+		r.tree.dirs[key] = d
+		return d, nil
+	}
 	for _, e := range entries {
 		if strings.ContainsAny(e.Name, "/\x00") || e.Name == "" || e.Name == "." || e.Name == ".." {
 			return nil, fmt.Errorf("directory %q: entry %q is not a name", at, e.Name)
@@ -154,7 +160,7 @@ func (r *Repo) dir(ctx context.Context, key dirKey, at string, level int) (*dir,
 		} else if !strings.HasPrefix(e.Name, ".") {
 			var sub *dir
 			below := dirKey{e.Hash, key.module || at == "" && e.Name == "cue.mod"}
-			if sub, err = r.dir(ctx, below, path.Join(at, e.Name), level+1); err != nil {
+			if sub, err = r.dir(ctx, below, path.Join(at, e.Name)); err != nil {
 				return nil, err
 			}
 			d.dirs = append(d.dirs, child{e.Name, sub})
@@ -168,17 +174,33 @@ func (r *Repo) dir(ctx context.Context, key dirKey, at string, level int) (*dir,
 	return d, nil
 }
 
+// siblings counts the CUE files of a directory and returns the first.
+func siblings(entries []object.TreeEntry) (n int, first string) {
+	for _, e := range entries {
+		if e.Mode.IsFile() && strings.HasSuffix(e.Name, ".cue") {
+			if n++; n == 1 {
+				first = e.Name
+			}
+		}
+	}
+	return n, first
+}
+
 // entry adds one that is no directory, or none that has a usable name, to d.
 func (r *Repo) entry(d *dir, e object.TreeEntry, module bool) error {
 	switch {
 	case e.Mode == filemode.Symlink:
-		d.odd = append(d.odd, oddity{e.Name, "a symbolic link"})
+		d.odd = append(d.odd, oddity{name: e.Name, what: "a symbolic link"})
 	case e.Mode == filemode.Submodule:
-		d.odd = append(d.odd, oddity{e.Name, "a submodule"})
+		d.odd = append(d.odd, oddity{name: e.Name, what: "a submodule"})
 	case !utf8.ValidString(e.Name):
-		d.odd = append(d.odd, oddity{strings.ToValidUTF8(e.Name, "\uFFFD"), "a name that is not UTF-8"})
+		d.odd = append(d.odd, oddity{name: e.Name, what: "a name that is not UTF-8"})
 	case module || strings.HasSuffix(e.Name, ".cue"):
 		data, err := r.read(e.Hash, plumbing.BlobObject, maxFile)
+		if errors.Is(err, errTooLarge) {
+			d.odd = append(d.odd, oddity{e.Name, fmt.Sprintf("the file has more than %d MiB", maxFile>>20), true})
+			return nil
+		}
 		if err != nil {
 			return err
 		}
@@ -209,7 +231,6 @@ func (d *dir) sum() {
 		d.nFiles = min(over, d.nFiles+c.nFiles)
 		d.nRest = min(over, d.nRest+c.nRest)
 		d.nOdd = min(over, d.nOdd+c.nOdd)
-		d.depth = max(d.depth, c.depth+1)
 		d.embeds = d.embeds || c.embeds
 	}
 }
@@ -223,23 +244,31 @@ func (r *Repo) flatten(root *dir) (*schema.Tree, error) {
 	if n > maxFiles || root.nOdd > maxFiles {
 		return nil, fmt.Errorf("more than %d files that matter\nhint: keep the config in a repository of its own", maxFiles)
 	}
-	f := flattener{repo: r, embeds: root.embeds, tree: &schema.Tree{Files: make(map[string]schema.File, n)}}
+	f := flattener{
+		repo: r, embeds: root.embeds, odd: map[string]string{},
+		tree: &schema.Tree{Files: make(map[string]schema.File, n)},
+	}
 	if err := f.add(root, ""); err != nil {
 		return nil, err
 	}
-	if more := root.nOdd - maxWarnings; more > 0 {
-		f.tree.Diagnostics = append(f.tree.Diagnostics, schema.Diagnostic{
-			Severity: schema.Warning, Message: fmt.Sprintf("%d more entries are not followed", more),
-		})
-	}
+	f.tree.Diagnostics = append(f.tree.Diagnostics, schema.NotFollowed(f.odd)...)
 	return f.tree, nil
 }
 
 type flattener struct {
 	repo   *Repo
 	embeds bool
+	odd    map[string]string
 	tree   *schema.Tree
 	bytes  int
+}
+
+// refuse says what is too much at a path.
+func (f *flattener) refuse(at, what string) {
+	f.tree.Diagnostics = append(f.tree.Diagnostics, schema.Diagnostic{
+		Severity: schema.Error, Position: schema.Position{Path: strings.ToValidUTF8(at, "\uFFFD"), Line: 1, Column: 1},
+		Message: what, Hint: "keep what is no configuration in a repository of its own",
+	})
 }
 
 // add lists what is in d; at is its path with a slash behind, or empty.
@@ -247,12 +276,15 @@ func (f *flattener) add(d *dir, at string) error {
 	if d.nFiles+d.nOdd == 0 && (!f.embeds || d.nRest == 0) {
 		return nil
 	}
+	if strings.Count(at, "/") > maxDepth {
+		f.refuse(at+"…", fmt.Sprintf("directories nest deeper than %d", maxDepth))
+		return nil
+	}
 	for _, o := range d.odd {
-		if len(f.tree.Diagnostics) < maxWarnings {
-			f.tree.Diagnostics = append(f.tree.Diagnostics, schema.Diagnostic{
-				Severity: schema.Warning, Position: schema.Position{Path: at + o.name},
-				Message: o.what + ": not followed", Hint: "commit the files themselves",
-			})
+		if o.refused {
+			f.refuse(at+o.name, o.what)
+		} else {
+			f.odd[at+o.name] = o.what
 		}
 	}
 	for _, file := range d.files {

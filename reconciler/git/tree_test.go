@@ -92,7 +92,7 @@ func TestTreeReportsWhatIsNotFollowed(t *testing.T) {
 		}
 		said = append(said, d.Error())
 	}
-	want := []string{"out: a symbolic link: not followed", "teams/l.cue: a symbolic link: not followed", "vendor/sub: a submodule: not followed"}
+	want := []string{"out:1:1: a symbolic link: not followed", "teams/l.cue:1:1: a symbolic link: not followed", "vendor/sub:1:1: a submodule: not followed"}
 	if diff := cmp.Diff(want, said); diff != "" {
 		t.Errorf("warnings: (-want +got)\n%s", diff)
 	}
@@ -104,7 +104,7 @@ func TestTreeReportsWhatIsNotFollowed(t *testing.T) {
 	run(t, dir, "add", "-A")
 	run(t, dir, "commit", "-q", "-m", "many")
 	got = tree(t, open(t, git.Config{URL: dir}), run(t, dir, "rev-parse", "HEAD"))
-	if n := len(got.Diagnostics); n != 21 || got.Diagnostics[20].Message != "12 more entries are not followed" {
+	if n := len(got.Diagnostics); n != 21 || got.Diagnostics[20].Message != "a symbolic link, and 11 more entries that are not followed" {
 		t.Errorf("%d warnings, the last %+v", n, got.Diagnostics[n-1])
 	}
 }
@@ -173,10 +173,9 @@ func TestTreeLimits(t *testing.T) {
 		levels, width int
 		leaf, want    string
 	}{
-		{"files", 10, 10, "100644 blob BLOB\ta.cue\n", "more than 50000 files that matter"},
-		{"links", 10, 10, "120000 blob BLOB\tl\n", "more than 50000 files that matter"},
+		{"files", 10, 10, "100644 blob BLOB\ta.cue\n", "more than 250000 files that matter"},
+		{"links", 10, 10, "120000 blob BLOB\tl\n", "more than 250000 files that matter"},
 		{"other files", 10, 10, "100644 blob BLOB\tREADME\n", ""},
-		{"depth", 70, 1, "100644 blob BLOB\ta.cue\n", "directories nest deeper than 64"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -192,11 +191,50 @@ func TestTreeLimits(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What is too much in one directory is left out with an error, and the rest of
+// the commit is read.
+func TestTreeRefuses(t *testing.T) {
+	t.Parallel()
+	deep := strings.Repeat("d/", 70)
 	dir, _ := newRepo(t)
-	head := commit(t, dir, "big.cue", strings.Repeat("/", 16<<20+1))
-	_, err := open(t, git.Config{URL: dir}).Tree(t.Context(), head)
-	if err == nil || !strings.Contains(err.Error(), `file "big.cue": 16777217 bytes, at most 16777216: too large`) {
-		t.Errorf("error %v", err)
+	first := commit(t, dir, "big/b.cue", strings.Repeat("/", 16<<20+1), "big/c.cue", "package big\n", deep+"e.cue", "package e\n")
+	blob := run(t, dir, "rev-parse", "HEAD:a.cue")
+	var many strings.Builder
+	for i := range 100_000 {
+		fmt.Fprintf(&many, "100644 blob %s\tf%d.cue\n", blob, i)
+	}
+	cmd := exec.Command("git", "-C", dir, "mktree")
+	cmd.Env, cmd.Stdin = gitEnv(), strings.NewReader(many.String())
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, dir, "read-tree", "--prefix=many/", strings.TrimSpace(string(out)))
+	root := run(t, dir, "write-tree")
+	head := run(t, dir, "commit-tree", "-p", first, "-m", "many", root)
+	r := open(t, git.Config{URL: dir})
+	for range 2 {
+		got := tree(t, r, head)
+		if diff := cmp.Diff([]string{"a.cue", "big/c.cue"}, paths(got)); diff != "" {
+			t.Errorf("files: (-want +got)\n%s", diff)
+		}
+		var said []string
+		for _, d := range got.Diagnostics {
+			if d.Severity != schema.Error || d.Hint == "" {
+				t.Errorf("diagnostic %+v", d)
+			}
+			said = append(said, d.Error())
+		}
+		want := []string{
+			"big/b.cue:1:1: the file has more than 16 MiB",
+			strings.Repeat("d/", 65) + "…:1:1: directories nest deeper than 64",
+			"many/f0.cue:1:1: the directory has 100000 CUE files, more than 20000",
+		}
+		if diff := cmp.Diff(want, said); diff != "" {
+			t.Errorf("errors: (-want +got)\n%s", diff)
+		}
 	}
 }
 

@@ -345,6 +345,44 @@ func TestWake(t *testing.T) {
 	})
 }
 
+// A quota that begins and ends changes what is admitted, and what is warned of,
+// without news, to the moment.
+func TestQuotaPeriod(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, store.NewMemory())
+		begin := time.Now()
+		job := web(2)
+		job.Priority = 200
+		c := compiledOf("c1", job)
+		c.Packages[0].Package.Objects.Quotas = []schema.Quota{{
+			Name: "q", User: "u", Cell: "c", Band: schema.BandProduction, Resources: schema.Resources{CPUMilli: 200}, Tasks: 2,
+			From: begin.Add(time.Hour), Until: begin.AddDate(0, 6, 0),
+		}}
+		c.Packages[0].Digest = schema.DigestOf(c.Packages[0].Package)
+		if err := errors.Join(r.HeadSeen(t.Context(), reconciler.Seen{Commit: "c1"}), r.Adopt(t.Context(), c)); err != nil {
+			t.Error(err)
+		}
+		var got []string
+		for range 3 {
+			s, newer := r.statusAndNewer()
+			got = append(got, fmt.Sprintf("%s: %d rejected, %d jobs, %d warnings", time.Since(begin), len(s.Rejected), len(s.Jobs), len(s.Warnings)))
+			select {
+			case <-newer:
+			case <-time.After(10 * 365 * 24 * time.Hour):
+			}
+		}
+		want := []string{
+			"0s: 1 rejected, 0 jobs, 0 warnings", "1h0m0s: 0 rejected, 1 jobs, 0 warnings",
+			fmt.Sprintf("%s: 0 rejected, 1 jobs, 1 warnings", begin.AddDate(0, 6, 0).Sub(begin)),
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("(-want +got)\n%s", diff)
+		}
+		r.stop()
+	})
+}
+
 // Settled is told of each commit once, from when its head was seen.
 func TestSettled(t *testing.T) {
 	t.Parallel()

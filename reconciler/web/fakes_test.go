@@ -43,10 +43,10 @@ func busy() *reconciler.Status {
 		Waiting:  []string{"1 package is stale", "1 task of search/web is starting"},
 		Stale:    []reconciler.StalePackage{{Dir: "teams/search", Reason: "it does not compile", Diagnostics: []schema.Diagnostic{broken}, Next: "muster validate teams/search"}},
 		Rejected: []reconciler.Rejection{{Job: "ads/db", Diagnostic: quota, Next: "muster why ads/db"}},
-		Warnings: []schema.Diagnostic{{
+		Warnings: []reconciler.QuotaWarning{{User: "ads", Band: schema.BandProduction, Diagnostic: schema.Diagnostic{
 			Severity: schema.Warning, Position: schema.Position{Path: "tenants.cue", Line: 12, Column: 8}, Field: "quota.ads-spring",
 			Message: "owner ads, production, has more than its quota: tasks 3 of 0, over by 3", Hint: "have it prolonged",
-		}},
+		}}},
 		Machines: []reconciler.MachineStatus{
 			{Name: "m1", Health: "up", Capacity: schema.Resources{CPUMilli: 4000, RAMBytes: 8 * gib, DiskBytes: 100 * gib}, Used: schema.Resources{CPUMilli: 1500, RAMBytes: gib, DiskBytes: 512}, Tasks: 2, Notes: []string{"no cgroups"}},
 			{Name: "m2", Health: "lost", Capacity: schema.Resources{CPUMilli: 9000}},

@@ -68,7 +68,7 @@ func (c *Compiler) Compile(ctx context.Context, tree schema.Tree) (schema.Compil
 	c.round++
 	out := schema.Compiled{Commit: tree.Commit}
 	p, units, diags := plan(tree, c.known, c.cfg.Limits)
-	out.Diagnostics = slices.Concat(tree.Diagnostics, diags)
+	out.Diagnostics = slices.Concat(slices.DeleteFunc(slices.Clone(tree.Diagnostics), isError), diags)
 	if err := c.evaluate(ctx, p, units); err != nil {
 		return schema.Compiled{}, err
 	}
@@ -117,7 +117,7 @@ func blameOnce(packages []schema.CompiledPackage) {
 		p.Diagnostics = slices.DeleteFunc(slices.Clone(p.Diagnostics), elsewhere)
 		if len(p.Diagnostics) == 0 {
 			first.Message = fmt.Sprintf("depends on %s, which does not compile: %s", dirOf(first), first.Message)
-			p.Diagnostics = []schema.Diagnostic{first}
+			p.Diagnostics, p.Awaits = []schema.Diagnostic{first}, dirOf(first)
 		}
 	}
 }

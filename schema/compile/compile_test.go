@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/tools/txtar"
 
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile"
@@ -28,26 +29,89 @@ func mixed() map[string]string {
 	return files
 }
 
-// TestSameBytes compiles one commit with 1 and 4 workers, cold and warm: the
-// outcome must not differ by a byte.
+// corpus is one repository of all goldens, good and bad, each in a directory of
+// its own but for those that are about the repository as a whole.
+func corpus(t *testing.T) map[string]string {
+	t.Helper()
+	paths, err := filepath.Glob("testdata/*/*.txtar")
+	if err != nil || len(paths) < 50 {
+		t.Fatalf("%d goldens: %v", len(paths), err)
+	}
+	files := mixed()
+	for _, p := range paths {
+		ar, err := txtar.ParseFile(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		top := strings.TrimSuffix(filepath.Base(p), ".txtar")
+		for _, f := range ar.Files {
+			if f.Name == "want" || f.Name == "data" || strings.HasPrefix(f.Name, "cue.mod/") || strings.HasPrefix(f.Name, compile.SchemaDir+"/") {
+				continue
+			}
+			// What the files import of each other moves with them.
+			text := strings.ReplaceAll(string(f.Data), "\"example.com/config/", "\"example.com/config/"+top+"/")
+			text = strings.ReplaceAll(text, "/"+top+"/muster\"", "/muster\"")
+			files[top+"/"+f.Name] = text
+		}
+	}
+	for name, s := range map[string]string{"slow": endless, "deep": nested()["deep"]["p.cue"], "syntax": erroneous()["errors-syntax"]["p.cue"]} {
+		files["hostile/"+name+"/p.cue"] = s
+	}
+	return files
+}
+
+// TestSameBytes compiles one commit with 1 and 4 workers, cold and warm, after
+// another commit, and from a second checkout on the disk: the outcome must not
+// differ by a byte.
 func TestSameBytes(t *testing.T) {
 	t.Parallel()
-	var want []byte
-	for _, workers := range []int{1, 4} {
-		c := compiler(t, compile.Config{Workers: workers})
-		for _, state := range []string{"cold", "warm"} {
-			out, err := c.Compile(t.Context(), tree(mixed()))
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := schema.Canonical(out)
-			if want == nil {
-				want = got
-			}
-			if diff := cmp.Diff(string(want), string(got)); diff != "" {
-				t.Errorf("%d workers, %s: %s", workers, state, diff)
-			}
+	files := corpus(t)
+	whole := tree(files)
+	checkout := t.TempDir()
+	for name, f := range whole.Files {
+		p := filepath.Join(checkout, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
+			t.Fatal(err)
 		}
+		if err := os.WriteFile(p, f.Data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	limits := compile.Limits{CPU: 500 * time.Millisecond}
+	var want []byte
+	check := func(what string, c *compile.Compiler, tr schema.Tree) {
+		t.Helper()
+		out, err := c.Compile(t.Context(), tr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out.Commit = ""
+		got := schema.Canonical(out)
+		if want == nil {
+			want = got
+		}
+		if diff := cmp.Diff(string(want), string(got)); diff != "" {
+			t.Errorf("%s: %s", what, diff)
+		}
+	}
+	for _, workers := range []int{1, 4} {
+		c := compiler(t, compile.Config{Workers: workers, Limits: limits})
+		check(fmt.Sprintf("%d workers, cold", workers), c, whole)
+		check(fmt.Sprintf("%d workers, warm", workers), c, whole)
+		less := maps.Clone(files)
+		maps.DeleteFunc(less, func(name, _ string) bool { return len(name)%2 == 0 })
+		if _, err := c.Compile(t.Context(), tree(less)); err != nil {
+			t.Fatal(err)
+		}
+		check(fmt.Sprintf("%d workers, after another commit", workers), c, whole)
+	}
+	second, err := compile.ReadDir(checkout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check("another checkout", compiler(t, compile.Config{Limits: limits}), second)
+	if n := bytes.Count(want, []byte(`"Severity":"error"`)) + bytes.Count(want, []byte(`"severity":"error"`)); n < 60 {
+		t.Errorf("only %d errors", n)
 	}
 }
 
@@ -133,7 +197,7 @@ func TestCancel(t *testing.T) {
 	t.Parallel()
 	files := map[string]string{}
 	for i := range 4 {
-		files[fmt.Sprintf("p%d/p.cue", i)] = hostile()["nested-for"]["p.cue"]
+		files[fmt.Sprintf("p%d/p.cue", i)] = endless
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()

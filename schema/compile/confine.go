@@ -2,20 +2,30 @@ package compile
 
 import (
 	"runtime"
+	"slices"
 	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
-// forbidden are the system calls by which a Go program reaches a disk, a
-// network or another program. A child has no use for any: what it reads is in
-// its pipe.
+// forbidden are the system calls by which a program reaches a disk, a network,
+// another process or the kernel's rarer parts. A child has no use for any: what
+// it reads is in its pipe. Those of one architecture are in legacy.
 var forbidden = []uint32{
-	unix.SYS_OPENAT, unix.SYS_OPENAT2, unix.SYS_UNLINKAT, unix.SYS_RENAMEAT2, unix.SYS_MKDIRAT, unix.SYS_LINKAT,
-	unix.SYS_SYMLINKAT, unix.SYS_READLINKAT, unix.SYS_FCHMODAT, unix.SYS_FCHOWNAT, unix.SYS_CHDIR,
-	unix.SYS_SOCKET, unix.SYS_SOCKETPAIR, unix.SYS_CONNECT, unix.SYS_BIND, unix.SYS_IO_URING_SETUP,
-	unix.SYS_EXECVE, unix.SYS_EXECVEAT, unix.SYS_PTRACE, unix.SYS_MOUNT,
+	unix.SYS_OPENAT, unix.SYS_OPENAT2, unix.SYS_UNLINKAT, unix.SYS_RENAMEAT, unix.SYS_RENAMEAT2, unix.SYS_MKDIRAT, unix.SYS_MKNODAT,
+	unix.SYS_LINKAT, unix.SYS_SYMLINKAT, unix.SYS_READLINKAT, unix.SYS_FCHMODAT, unix.SYS_FCHOWNAT, unix.SYS_UTIMENSAT,
+	unix.SYS_FACCESSAT, unix.SYS_FACCESSAT2, unix.SYS_STATX, unix.SYS_STATFS, unix.SYS_TRUNCATE, unix.SYS_GETDENTS64,
+	unix.SYS_CHDIR, unix.SYS_FCHDIR, unix.SYS_CHROOT, unix.SYS_GETCWD, unix.SYS_INOTIFY_INIT1, unix.SYS_NAME_TO_HANDLE_AT,
+	unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_OPEN_TREE, unix.SYS_FSOPEN, unix.SYS_FSPICK, unix.SYS_MOVE_MOUNT, unix.SYS_MOUNT,
+	unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_SWAPON, unix.SYS_SETXATTR, unix.SYS_GETXATTR,
+	unix.SYS_SOCKET, unix.SYS_SOCKETPAIR, unix.SYS_CONNECT, unix.SYS_BIND, unix.SYS_LISTEN, unix.SYS_ACCEPT, unix.SYS_ACCEPT4,
+	unix.SYS_SENDTO, unix.SYS_SENDMSG, unix.SYS_RECVMSG, unix.SYS_IO_URING_SETUP,
+	unix.SYS_EXECVE, unix.SYS_EXECVEAT, unix.SYS_PTRACE, unix.SYS_KILL, unix.SYS_PIDFD_OPEN, unix.SYS_PIDFD_GETFD,
+	unix.SYS_PIDFD_SEND_SIGNAL, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_SETNS, unix.SYS_UNSHARE,
+	unix.SYS_SETUID, unix.SYS_SETGID, unix.SYS_SETPRIORITY, unix.SYS_SHMGET, unix.SYS_MSGGET, unix.SYS_SEMGET, unix.SYS_MQ_OPEN,
+	unix.SYS_MEMFD_CREATE, unix.SYS_KEYCTL, unix.SYS_ADD_KEY, unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN, unix.SYS_USERFAULTFD,
+	unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE, unix.SYS_KEXEC_LOAD, unix.SYS_REBOOT,
 }
 
 // confine has the kernel refuse these calls (EPERM) to all threads of the
@@ -37,7 +47,10 @@ func confine() bool {
 		return unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jt: yes, Jf: no, K: v}
 	}
 	program := []unix.SockFilter{load(archAt), equal(arch, 1, 0), ret(refuse), load(numberAt)}
-	for _, call := range forbidden {
+	// The calls of x32 are those of amd64 under other numbers.
+	const x32 = 0x40000000
+	program = append(program, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K, Jf: 1, K: x32}, ret(refuse))
+	for _, call := range slices.Concat(forbidden, legacy) {
 		program = append(program, equal(call, 0, 1), ret(refuse))
 	}
 	program = append(program, ret(unix.SECCOMP_RET_ALLOW))

@@ -124,7 +124,7 @@ func TestManyHostile(t *testing.T) {
 	const n, limit = 16, 300 * time.Millisecond
 	files := map[string]string{"good/a.cue": "package good\n\n" + fmt.Sprintf(runs, `"x"`)}
 	for i := range n {
-		files[fmt.Sprintf("evil/%02d/p.cue", i)] = hostile()["nested-for"]["p.cue"]
+		files[fmt.Sprintf("evil/%02d/p.cue", i)] = endless
 	}
 	var log bytes.Buffer
 	c := compiler(t, compile.Config{Limits: compile.Limits{CPU: limit}, Log: slog.New(slog.NewTextHandler(&log, nil))})
@@ -149,5 +149,35 @@ func TestManyHostile(t *testing.T) {
 		}
 		log.Reset()
 		files["good/a.cue"] += "// changed\n"
+	}
+}
+
+// TestFeared checks that a package that a child died of is remembered by what
+// it is, and that a changed one is evaluated after all others.
+func TestFeared(t *testing.T) {
+	t.Parallel()
+	files := map[string]string{"a/a.cue": endless, "b/b.cue": "package b\n", "c/c.cue": "package c\n"}
+	c := compiler(t, compile.Config{Limits: compile.Limits{CPU: 200 * time.Millisecond}})
+	if _, err := c.Compile(t.Context(), tree(files)); err != nil {
+		t.Fatal(err)
+	}
+	if order := c.Order(tree(files)); len(order) > 0 {
+		t.Errorf("evaluated again: %v", order)
+	}
+	for name := range files {
+		files[name] += "// changed\n"
+	}
+	if diff := cmp.Diff([]string{"b", "c", "a"}, c.Order(tree(files))); diff != "" {
+		t.Error(diff)
+	}
+	files["a/a.cue"] = "package a\n"
+	if _, err := c.Compile(t.Context(), tree(files)); err != nil {
+		t.Fatal(err)
+	}
+	for name := range files {
+		files[name] += "// changed again\n"
+	}
+	if diff := cmp.Diff([]string{"a", "b", "c"}, c.Order(tree(files))); diff != "" {
+		t.Errorf("harmless by now: %s", diff)
 	}
 }

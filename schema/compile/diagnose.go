@@ -5,7 +5,6 @@ import (
 	stderrors "errors"
 	"fmt"
 	"maps"
-	"path"
 	"regexp"
 	"slices"
 	"strconv"
@@ -15,7 +14,6 @@ import (
 	"cuelang.org/go/cue/token"
 
 	"github.com/musterhq/muster/schema"
-	"github.com/musterhq/muster/schema/valid"
 )
 
 const (
@@ -28,7 +26,7 @@ const (
 
 // diagnose turns CUE's errors into diagnostics: one for each data path, the
 // one that says most.
-func diagnose(l *loaded) []schema.Diagnostic {
+func diagnose(l *loaded, errs []errors.Error) []schema.Diagnostic {
 	type ranked struct {
 		rank int
 		schema.Diagnostic
@@ -36,7 +34,7 @@ func diagnose(l *loaded) []schema.Diagnostic {
 	best := map[string]ranked{}
 	syntax := map[string]bool{} // files with a syntax error: the first counts
 	var out []schema.Diagnostic
-	for _, e := range l.errs {
+	for _, e := range errs {
 		d, rank := l.diagnostic(e)
 		if d.Field == "" {
 			if !l.built && syntax[d.Path] {
@@ -51,6 +49,11 @@ func diagnose(l *loaded) []schema.Diagnostic {
 		}
 	}
 	for field, d := range best {
+		if name, ok := strings.CutPrefix(d.Message, "required field missing: "); ok && slices.ContainsFunc(slices.Collect(maps.Keys(best)), func(f string) bool {
+			return strings.HasSuffix(f, "."+name)
+		}) {
+			continue // said of the field itself
+		}
 		deeper := func(other string) bool { return other != field && within(other, field) }
 		covered := false
 		for other := range best {
@@ -68,7 +71,10 @@ func diagnose(l *loaded) []schema.Diagnostic {
 func (l *loaded) diagnostic(e errors.Error) (d schema.Diagnostic, rank int) {
 	at := e.Path()
 	if !l.built {
-		at = nil // of an import: not data
+		at = nil // not data
+		if inner := imported(e); position(inner.Position()).Path != "" {
+			e = inner
+		}
 	}
 	d = schema.Diagnostic{Severity: schema.Error, Field: fieldPath(at), Message: errorText(e)}
 	format, _ := e.Msg()
@@ -85,83 +91,54 @@ func (l *loaded) diagnostic(e errors.Error) (d schema.Diagnostic, rank int) {
 	if mine.Path == "" || !l.where.mine(mine.Path) {
 		rank += 5
 	}
+	if pos := position(e.Position()); pos.Path != "" && !l.built && isSyntax(d.Message) {
+		d.Position = pos
+	}
 	if d.Path == "" {
 		d.Position = l.where.of(at, false)
+	}
+	if strings.Contains(d.Field, "[]\"") { // of a comprehension or a pattern: no data path
+		d.Field = ""
+	}
+	if d.Message == "field is required but not present" && len(at) > 0 {
+		name := strings.Trim(at[len(at)-1], `"`)
+		d.Message = fmt.Sprintf("required field %q is missing", name)
+		d.Hint = "it is required at " + d.Position.String()
+		if d.Position = l.where.enclosing(at); !l.where.mine(d.Path) {
+			d.Position = l.where.of(at[:min(len(at), 2)], true)
+		}
+	}
+	if strings.Contains(d.Message, "field not allowed") {
+		theirs = l.where.closedAt(e)
 	}
 	explain(l, &d, theirs)
 	return d, rank
 }
 
-var (
-	unresolved = regexp.MustCompile(`^reference "([^"]*)" not found$`)
-	undefined  = regexp.MustCompile(`^undefined field: (#[A-Za-z0-9_]+)$`)
-)
-
-// explain adds what CUE's message leaves out.
-func explain(l *loaded, d *schema.Diagnostic, others []schema.Position) {
-	has := func(s string) bool { return strings.Contains(d.Message, s) }
-	switch {
-	case has("conflicting values") && len(others) > 0:
-		other := others[0]
-		if dir := path.Dir(other.Path); dir != l.dir && below(l.dir, dir) {
-			d.Message = fmt.Sprintf("changes an object of the directory above, declared at %s: %s", other, d.Message)
-			d.Hint = "an object belongs to one directory: change it there, or give this package another name"
-			return
+// isSyntax reports whether an error is one of the parser's.
+func isSyntax(message string) bool {
+	for _, prefix := range []string{
+		"expected ", "missing ','", "illegal ", "string literal not", "unknown escape", "non-matching", "invalid attribute", "else requires",
+		"invalid package name", "found ",
+	} {
+		if strings.HasPrefix(message, prefix) {
+			return true
 		}
-		d.Hint = "the other value is at " + other.String()
-	case has("incomplete value"), has("non-concrete value"):
-		d.Expected = "a concrete value"
-	case unresolved.MatchString(d.Message):
-		name := unresolved.FindStringSubmatch(d.Message)[1]
-		if name == SchemaDir {
-			module, _, _ := strings.Cut(l.inst.Module, "@")
-			d.Hint = fmt.Sprintf("add: import %q", module+"/"+SchemaDir)
-		} else if name != "" && !strings.ContainsAny(name, "#_.") {
-			d.Hint = fmt.Sprintf("text is written in quotes: %q", name)
-		}
-	case undefined.MatchString(d.Message):
-		names := slices.Sorted(maps.Keys(definitions()))
-		if near := valid.Nearest(undefined.FindStringSubmatch(d.Message)[1], names); near != "" {
-			d.Hint = fmt.Sprintf("did you mean %s?", near)
-		}
-	case has("field not allowed"):
-		d.Hint = "a definition that this value is unified with does not have the field"
-	case has("imported and not used"):
-		d.Hint = "remove the import"
-	case has("import cycle"), has("cannot find package"), has("cannot find module"):
-		d.Hint = "only packages of this repository and of CUE's standard library can be imported"
-		if has("cycle") {
-			d.Hint = "move what both need to a third package"
-		}
-	case !l.built:
-		d.Hint = l.syntaxHint(d)
 	}
+	return false
 }
 
-var byteUnit = regexp.MustCompile(`[0-9][KMGTP]i?B`)
-
-// syntaxHint says what a syntax error probably is.
-func (l *loaded) syntaxHint(d *schema.Diagnostic) string {
-	lines := strings.Split(string(l.req.Files[d.Path]), "\n")
-	line := func(n int) string {
-		if n < 1 || n > len(lines) {
-			return ""
+// imported returns what went wrong in the package that an import failed for:
+// the import itself is right.
+func imported(e errors.Error) errors.Error {
+	for {
+		format, _ := e.Msg()
+		var inner errors.Error
+		if !strings.Contains(format, "import failed") || !stderrors.As(stderrors.Unwrap(e), &inner) {
+			return e
 		}
-		return strings.TrimSpace(lines[n-1])
+		e = inner
 	}
-	switch {
-	case strings.Contains(d.Message, "found 'EOF'"):
-		return "a brace, bracket or parenthesis is not closed"
-	case strings.HasPrefix(line(d.Line), "- "):
-		return "a list is written in brackets: [\"a\", \"b\"]"
-	case strings.Contains(d.Message, "expected label or ':'") && strings.Contains(line(d.Line)+line(d.Line-1), " = "):
-		return "a field is written NAME: VALUE, without ="
-	case strings.Contains(d.Message, "missing ','") && byteUnit.MatchString(line(d.Line)):
-		return "a number of bytes is written 64Mi or 64M, without B"
-	case strings.Contains(d.Message, "missing ','"):
-		return "fields on one line are separated by commas"
-	}
-	return ""
 }
 
 var rooted = regexp.MustCompile(`(^|[ ("])/([^ "]*\.cue)`)
@@ -169,15 +146,8 @@ var rooted = regexp.MustCompile(`(^|[ ("])/([^ "]*\.cue)`)
 // errorText returns the message of an error without path and position, in one
 // line.
 func errorText(e errors.Error) string {
+	e = imported(e)
 	format, args := e.Msg()
-	for strings.Contains(format, "import failed") { // says nothing: what it wraps does
-		var inner errors.Error
-		if !stderrors.As(stderrors.Unwrap(e), &inner) {
-			break
-		}
-		e = inner
-		format, args = e.Msg()
-	}
 	s := fmt.Sprintf(format, args...)
 	if cause := stderrors.Unwrap(e); cause != nil && !strings.Contains(s, cause.Error()) {
 		s = strings.TrimPrefix(s+": "+cause.Error(), ": ")
@@ -201,12 +171,17 @@ func tidy(diags []schema.Diagnostic) []schema.Diagnostic {
 	var out []schema.Diagnostic
 	for _, d := range diags {
 		same := func(o schema.Diagnostic) bool { return o.Position == d.Position && o.Message == d.Message }
-		if len(out) < maxDiagnostics && !slices.ContainsFunc(out, same) {
+		circle := func(o schema.Diagnostic) bool {
+			return selfDepends(d) && selfDepends(o) && strings.HasSuffix(d.Message, " "+o.Field)
+		}
+		if len(out) < maxDiagnostics && !slices.ContainsFunc(out, same) && !slices.ContainsFunc(out, circle) {
 			out = append(out, d)
 		}
 	}
 	return out
 }
+
+func selfDepends(d schema.Diagnostic) bool { return strings.HasPrefix(d.Message, "depends on itself") }
 
 // covers reports whether a says what b says.
 func covers(a, b schema.Diagnostic) bool {

@@ -2,6 +2,7 @@ package compile
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"maps"
 	"path"
@@ -9,10 +10,12 @@ import (
 	"strings"
 
 	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/ast"
 	"cuelang.org/go/cue/build"
 	"cuelang.org/go/cue/cuecontext"
 	"cuelang.org/go/cue/errors"
 	"cuelang.org/go/cue/load"
+	"cuelang.org/go/cue/token"
 
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/valid"
@@ -28,37 +31,87 @@ func evaluate(req request) (resp response) {
 			resp = response{Diagnostics: []schema.Diagnostic{d}}
 		}
 	}()
-	strict := loadPackage(req, req.Dir, false)
-	if len(strict.errs) == 0 {
-		c := collect(req, strict)
-		c.diags = append(c.diags, c.missing...)
-		if len(c.diags) == 0 && req.Parent != "" {
-			c.dropInherited(collect(req, loadPackage(req, req.Parent, false)))
-		}
-		if len(c.diags) > 0 {
-			return response{Diagnostics: tidy(c.diags)}
-		}
-		return response{Objects: c.objects}
+	strict := loadPackage(req, req.Dir, nil)
+	if len(strict.errs) > 0 {
+		return response{Diagnostics: tidy(mistakes(req, strict))}
 	}
-	diags := diagnose(strict)
-	if strict.built {
-		second := loadPackage(req, req.Dir, true)
-		c := collect(req, second)
-		theirs := diagnose(second)
-		mine := slices.Concat(c.diags, c.missingBeside(theirs))
-		for _, d := range theirs {
-			if !slices.ContainsFunc(mine, func(m schema.Diagnostic) bool { return m.Field == d.Field || m.Position == d.Position }) {
-				mine = append(mine, d)
+	c := collect(req, strict)
+	c.diags = with(intent(strict), append(c.diags, c.missing...))
+	if len(c.diags) == 0 && req.Parent != "" {
+		c.dropInherited(collect(req, loadPackage(req, req.Parent, nil)))
+	}
+	if len(c.diags) > 0 {
+		return response{Diagnostics: tidy(c.diags)}
+	}
+	return response{Objects: c.objects}
+}
+
+// with adds to the mistakes that only the syntax shows those that it does not
+// explain.
+func with(intents, found []schema.Diagnostic) []schema.Diagnostic {
+	return append(intents, slices.DeleteFunc(found, func(d schema.Diagnostic) bool { return covered(intents, d) })...)
+}
+
+// mistakes returns what is wrong with a package that CUE finds errors in. It is
+// evaluated again with lax definitions and without what CUE stumbles over, so
+// that the strict pass can say the rest: each mistake in its own words where it
+// has any, else in those of CUE.
+func mistakes(req request, strict *loaded) []schema.Diagnostic {
+	certain, lax, m := relaxed(req, strict)
+	if lax == nil {
+		return diagnose(strict, strict.errs)
+	}
+	c := collect(req, lax)
+	c.diags = slices.DeleteFunc(c.diags, func(d schema.Diagnostic) bool { return m.blanks[d.Position] })
+	theirs := slices.DeleteFunc(diagnose(lax, lax.errs), func(d schema.Diagnostic) bool {
+		return m.blanks[d.Position] || slices.ContainsFunc(certain, func(m schema.Diagnostic) bool { return covers(m, d) })
+	})
+	mine := slices.Concat(certain, c.diags)
+	if !m.open {
+		mine = append(mine, c.missingBeside(slices.Concat(theirs, certain))...)
+	}
+	for _, d := range theirs {
+		if !slices.ContainsFunc(mine, func(m schema.Diagnostic) bool { return m.Field == d.Field || m.Position == d.Position }) {
+			mine = append(mine, d)
+		}
+	}
+	for _, d := range diagnose(strict, strict.errs) {
+		if unusedImport.MatchString(d.Message) {
+			continue // among the certain, or explained by one of them
+		}
+		if !slices.ContainsFunc(mine, func(m schema.Diagnostic) bool { return covers(m, d) }) {
+			mine = append(mine, d)
+		}
+	}
+	return with(intent(strict), mine)
+}
+
+// relaxed evaluates a package until it holds no more names that CUE does not
+// know, and returns what these are. lax is nil if the package cannot be built
+// whatever is left out: a file does not parse.
+func relaxed(req request, strict *loaded) (certain []schema.Diagnostic, lax *loaded, m *mending) {
+	m = newMending()
+	lax = strict
+	for range maxMends {
+		fresh := m.learn(lax.errs)
+		if len(fresh) == 0 && lax != strict || len(fresh) == 0 && !strict.built {
+			break
+		}
+		for _, e := range fresh {
+			if strings.HasPrefix(errorText(e), "imported and not used") && used(req, position(e.Position())) {
+				continue // only since what used it is left out
+			}
+			if d, _ := lax.diagnostic(e); !m.told(e, d, certain) {
+				certain = append(certain, d)
 			}
 		}
-		for _, d := range diags {
-			if !slices.ContainsFunc(mine, func(m schema.Diagnostic) bool { return covers(m, d) }) {
-				mine = append(mine, d)
-			}
-		}
-		diags = mine
+		lax = loadPackage(req, req.Dir, m)
 	}
-	return response{Diagnostics: tidy(diags)}
+	certain = misnamed(certain)
+	if !lax.built {
+		return nil, nil, m
+	}
+	return certain, lax, m
 }
 
 // loaded is a package as CUE sees it.
@@ -68,21 +121,23 @@ type loaded struct {
 	inst  *build.Instance
 	value cue.Value
 	built bool // value is worth looking at, whatever errs says
+	lax   bool // the definitions of the schema accept anything
 	errs  []errors.Error
 	where *positions
 }
 
 // loadPackage loads and evaluates the package in dir, in a context of its own:
-// contexts keep all that they ever saw.
-func loadPackage(req request, dir string, laxly bool) *loaded {
+// contexts keep all that they ever saw. With lax it has lax definitions and
+// lacks what that leaves out.
+func loadPackage(req request, dir string, lax *mending) *loaded {
 	cfg := &load.Config{
 		FS: newMemFS(req.Files), Dir: "/" + dir, ModuleRoot: "/",
 		Env: []string{"CUE_REGISTRY=none", "CUE_CACHE_DIR=/nonexistent", "HOME=/nonexistent"},
 	}
-	if laxly {
-		cfg.ParseFile = parseLax
+	if lax != nil {
+		cfg.ParseFile = lax.parse
 	}
-	l := &loaded{req: req, dir: dir, inst: load.Instances(patterns(req, dir), cfg)[0]}
+	l := &loaded{req: req, dir: dir, lax: lax != nil, inst: load.Instances(patterns(req, dir), cfg)[0]}
 	l.where = newPositions(l)
 	if l.inst.Err != nil {
 		l.errs = errors.Errors(l.inst.Err)
@@ -154,20 +209,24 @@ func collect(req request, l *loaded) *collection {
 		return c
 	}
 	x := &exporter{left: req.Limits.OutputBytes}
+	fields := map[string]any{}
+	var kinds []*cue.Iterator
 	for top.Next() {
-		kind, ok := label(top)
-		if !ok {
-			continue
+		if kind, ok := label(top); ok {
+			fields[kind] = x.outline(schema.Kind(kind), top.Value())
+			at := *top
+			kinds = append(kinds, &at)
 		}
-		if p := valid.Kind(kind); p != nil {
-			c.add([]string{kind}, *p)
-			continue
-		}
-		objects, err := top.Value().Fields()
-		if err != nil {
-			if v := x.plain(top.Value(), 0); v != any(valid.Broken{}) {
-				c.add([]string{kind}, valid.Problem{Message: "is not a struct", Expected: fmt.Sprintf("objects by name, as in %s: NAME: {…}", kind)})
-			}
+	}
+	bad := map[string]bool{}
+	for _, p := range valid.Top(fields) {
+		bad[p.Path[0]] = true
+		c.add(nil, p)
+	}
+	for _, at := range kinds {
+		kind, _ := label(at)
+		objects, err := at.Value().Fields()
+		if err != nil || bad[kind] || valid.Of(schema.Kind(kind)) == nil {
 			continue
 		}
 		for objects.Next() {
@@ -176,6 +235,7 @@ func collect(req request, l *loaded) *collection {
 			}
 		}
 	}
+	c.definitions(x)
 	if what := x.trouble(req.Limits.OutputBytes); what != "" {
 		c.diags = append(c.diags, firstOf(ownFiles(req)[0], what))
 	}
@@ -185,6 +245,62 @@ func collect(req request, l *loaded) *collection {
 		c.diags = append(c.diags, d)
 	}
 	return c
+}
+
+// definitions checks the package's own definitions that are made from those of
+// the schema, as far as they say anything: whoever wrote a mistake there learns
+// of it there.
+func (c *collection) definitions(x *exporter) {
+	if c.from.dir == SchemaDir || len(c.from.errs) == 0 && !c.from.lax {
+		return // CUE has found nothing, so there is nothing to say better
+	}
+	for _, f := range c.from.where.files {
+		for _, d := range f.Decls {
+			field, ok := d.(*ast.Field)
+			if !ok || !strings.HasPrefix(labelOf(field), "#") {
+				continue
+			}
+			kind := madeFrom(field.Value, 0)
+			if kind == "" {
+				continue
+			}
+			name := labelOf(field)
+			v := c.from.value.LookupPath(cue.MakePath(cue.Def(name)))
+			for _, p := range valid.Partial(kind, x.plain(v, 0)) {
+				c.add([]string{name}, p)
+			}
+		}
+	}
+}
+
+// madeFrom returns the kind whose definition an expression is joined with, or
+// embeds; "" if there is none.
+func madeFrom(e ast.Expr, depth int) schema.Kind {
+	if depth > maxDepth {
+		return ""
+	}
+	switch e := e.(type) {
+	case *ast.ParenExpr:
+		return madeFrom(e.X, depth+1)
+	case *ast.BinaryExpr:
+		if e.Op == token.AND {
+			return cmp.Or(madeFrom(e.X, depth+1), madeFrom(e.Y, depth+1))
+		}
+	case *ast.StructLit:
+		for _, d := range e.Elts {
+			if embed, ok := d.(*ast.EmbedDecl); ok {
+				if kind := madeFrom(embed.Expr, depth+1); kind != "" {
+					return kind
+				}
+			}
+		}
+	case *ast.SelectorExpr:
+		sel, _, err := ast.LabelName(e.Sel)
+		if x, ok := e.X.(*ast.Ident); ok && err == nil && x.Name == SchemaDir && isKind(sel) {
+			return schema.Kind(strings.ToLower(strings.TrimPrefix(sel, "#")))
+		}
+	}
+	return ""
 }
 
 // object checks one object.
@@ -218,6 +334,10 @@ func (c *collection) add(at []string, p valid.Problem) {
 		return
 	}
 	d.Position = c.from.where.of(full, p.Key)
+	if home := c.from.where.enclosing(full); strings.HasPrefix(p.Message, "is only constrained") && !c.from.where.mine(d.Path) && c.from.where.mine(home.Path) {
+		d.Message += ", at " + d.Position.String() // which may be as it should: the value belongs here
+		d.Position = home
+	}
 	c.diags = append(c.diags, d)
 }
 

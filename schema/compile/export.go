@@ -6,6 +6,7 @@ import (
 
 	"cuelang.org/go/cue"
 
+	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/valid"
 )
 
@@ -64,6 +65,9 @@ func (x *exporter) plain(v cue.Value, depth int) any {
 		return []byte{}
 	}
 	if kind := v.IncompleteKind(); kind != cue.BottomKind && kind != cue.StructKind {
+		if op, _ := v.Expr(); op == cue.OrOp {
+			return valid.Broken{Why: "is one of several values, and not decided", Hint: "name one, or mark one as the default with *: *A | B"}
+		}
 		return valid.Broken{Why: fmt.Sprintf("is only constrained (%v), not set", kind)}
 	}
 	// Perhaps it is in error only because of a field within. An erroneous list
@@ -72,6 +76,28 @@ func (x *exporter) plain(v cue.Value, depth int) any {
 		return m
 	}
 	return valid.Broken{}
+}
+
+// outline returns as much of the value of a top-level field as valid.Top asks
+// for: of a kind the names of its objects, whose data is exported one by one.
+func (x *exporter) outline(kind schema.Kind, v cue.Value) any {
+	r := valid.Of(kind)
+	objects, err := v.Fields()
+	if r == nil || err != nil {
+		return x.plain(v, 0)
+	}
+	m := map[string]any{}
+	for objects.Next() {
+		name, ok := label(objects)
+		if !ok {
+			continue
+		}
+		m[name] = map[string]any{}
+		if r.Has(name) {
+			m[name] = x.plain(objects.Value(), 0)
+		}
+	}
+	return m
 }
 
 func (x *exporter) structure(v cue.Value, depth int) any {

@@ -1,9 +1,10 @@
 package compile
 
-import "io"
+import (
+	"io"
 
-// Confine is confine, for a process of its own.
-var Confine = confine
+	"github.com/musterhq/muster/schema"
+)
 
 // WriteRequest sends a child a package of one file under the default limits.
 func WriteRequest(w io.Writer, dir, name, text string) error {
@@ -18,3 +19,12 @@ const ExitOrphan = exitOrphan
 
 // Crowd is crowd.
 var Crowd = crowd
+
+// Order returns the directories of a tree that are to be evaluated, in order.
+func (c *Compiler) Order(tree schema.Tree) (dirs []string) {
+	p, units, _ := plan(tree, c.known, c.cfg.Limits)
+	for _, u := range (&batch{c: c, p: p}).todo(units) {
+		dirs = append(dirs, u.dir)
+	}
+	return dirs
+}

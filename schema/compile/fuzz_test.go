@@ -33,6 +33,13 @@ func FuzzCompile(f *testing.F) {
 			}
 		}
 	}
+	for _, part := range []map[string]map[string]string{nested(), texts(), imported(), embedding()} {
+		for _, h := range part {
+			if text, ok := h["p.cue"]; ok && len(text) < 2000 {
+				f.Add("teams/a/a.cue", text)
+			}
+		}
+	}
 	c := compiler(f, compile.Config{Limits: compile.Limits{CPU: time.Second, Wall: 20 * time.Second, HeapBytes: 256 << 20}})
 	good := "package good\n\ncell: local: {}\n"
 	f.Fuzz(func(t *testing.T, name, text string) {

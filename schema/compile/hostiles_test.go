@@ -30,6 +30,10 @@ func hostile() map[string]map[string]string {
 	return all
 }
 
+// endless is a file that takes longer to evaluate than anyone waits.
+const endless = "package p\n\nimport \"list\"\n\n_r: list.Range(0, 3000, 1)\n" +
+	"job: {for a in _r for b in _r for c in _r if a*b*c == 7 {\"j-\\(a)-\\(b)-\\(c)\": {}}}\n"
+
 func one(s string) map[string]string { return map[string]string{"p.cue": s} }
 
 // using begins a file that imports packages of the standard library.

@@ -19,21 +19,29 @@ import (
 // mistake, where CUE would report several for one bad number and none for an
 // unknown field beside it.
 
-// definitions holds the names of the embedded definitions, and whether they
-// are structs.
-var definitions = sync.OnceValue(func() map[string]bool {
-	m := map[string]bool{}
+// declared holds the embedded definitions by name.
+var declared = sync.OnceValue(func() map[string]*ast.Field {
+	m := map[string]*ast.Field{}
 	for name, text := range schemacue.Files() {
-		f, err := parser.ParseFile(name, text)
+		f, err := parser.ParseFile(name, text, parser.ParseComments)
 		if err != nil {
 			panic("schema/cue: " + err.Error()) // embedded, and tested
 		}
 		for _, d := range f.Decls {
 			if field, ok := d.(*ast.Field); ok {
-				_, isStruct := field.Value.(*ast.StructLit)
-				m[labelOf(field)] = isStruct
+				m[labelOf(field)] = field
 			}
 		}
+	}
+	return m
+})
+
+// definitions holds the names of the embedded definitions, and whether they
+// are structs.
+var definitions = sync.OnceValue(func() map[string]bool {
+	m := map[string]bool{}
+	for name, field := range declared() {
+		_, m[name] = field.Value.(*ast.StructLit)
 	}
 	return m
 })

@@ -270,8 +270,20 @@ func (p *planner) sortFiles() (units []*unit) {
 	return units
 }
 
-// refuse takes out the directories that are more than a commit may have.
+// refuse takes out the directories that could not be read whole, and those that
+// are more than a commit may have.
 func (p *planner) refuse() {
+	for _, d := range p.tree.Diagnostics {
+		if !isError(d) {
+			continue
+		}
+		u := &unit{dir: path.Dir(d.Path), below: true, diags: []schema.Diagnostic{d}}
+		delete(p.folders, u.dir)
+		for dir := range p.folders { // then that is what was read
+			u.below = u.below && !below(dir, u.dir)
+		}
+		p.refused = append(p.refused, u)
+	}
 	weights := make(map[string]int, len(p.folders))
 	for dir, f := range p.folders {
 		weights[dir] = 1

@@ -204,11 +204,37 @@ func (p *positions) ofError(e errors.Error, at []string) (best schema.Position, 
 		}
 	}
 	for _, o := range all {
-		if f, ok := p.index()[o]; o != best && ok && labelOf(f) == label {
+		if o != best && p.valueOf(label, o) && !slices.Contains(others, o) {
 			others = append(others, o)
 		}
 	}
 	return best, others
+}
+
+// closedAt returns the positions of an error that are the values of definitions,
+// outside of the schema.
+func (p *positions) closedAt(e errors.Error) (out []schema.Position) {
+	for _, tp := range errors.Positions(e) {
+		pos := position(tp)
+		if f, ok := p.index()[pos]; ok && !p.schema(pos.Path) && strings.HasPrefix(labelOf(f), "#") {
+			out = append(out, position(f.Label.Pos()))
+		}
+	}
+	return out
+}
+
+// valueOf reports whether a position lies in the value of a field of this name.
+func (p *positions) valueOf(label string, at schema.Position) bool {
+	if f, ok := p.index()[at]; ok {
+		return labelOf(f) == label
+	}
+	for _, f := range p.index() {
+		from, to := position(f.Value.Pos()), position(f.Value.End())
+		if from.Path == at.Path && labelOf(f) == label && from.Compare(at) <= 0 && at.Compare(to) <= 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // written finds the field that a path was written as, in the package's files.

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/musterhq/muster/schema"
 )
@@ -18,11 +19,16 @@ import (
 const maxEmbedded = 1 << 20
 
 // ReadDir reads a work tree: the module and its CUE files, and, if one of these
-// embeds others, all further files of at most 1 MiB. Symbolic links and hidden
-// directories are left out. It errs when dir cannot be read.
+// embeds others, all further files of at most 1 MiB. Hidden directories are left
+// out; symbolic links and repositories within are not followed, which is
+// reported as of a commit. It errs when dir cannot be read.
 func ReadDir(dir string) (schema.Tree, error) {
-	t := workTree{root: dir, files: map[string]schema.File{}}
-	if err := filepath.WalkDir(dir, t.visit); err != nil {
+	root, err := filepath.EvalSymlinks(dir) // the link to a work tree is no part of it
+	if err != nil {
+		return schema.Tree{}, fmt.Errorf("read work tree %s: %w", dir, err)
+	}
+	t := workTree{root: root, files: map[string]schema.File{}, odd: map[string]string{}}
+	if err := filepath.WalkDir(root, t.visit); err != nil {
 		return schema.Tree{}, fmt.Errorf("read work tree %s: %w", dir, err)
 	}
 	if t.embeds {
@@ -32,7 +38,7 @@ func ReadDir(dir string) (schema.Tree, error) {
 			}
 		}
 	}
-	return schema.Tree{Files: t.files}, nil
+	return schema.Tree{Files: t.files, Diagnostics: schema.NotFollowed(t.odd)}, nil
 }
 
 // workTree gathers the files of a directory.
@@ -41,6 +47,7 @@ type workTree struct {
 	files  map[string]schema.File
 	embeds bool     // a CUE file embeds others
 	rest   []string // files that may be embedded
+	odd    map[string]string
 }
 
 func (t *workTree) visit(name string, d fs.DirEntry, err error) error {
@@ -53,8 +60,25 @@ func (t *workTree) visit(name string, d fs.DirEntry, err error) error {
 	}
 	rel = filepath.ToSlash(rel)
 	switch {
-	case d.IsDir() && rel != "." && strings.HasPrefix(d.Name(), "."):
+	case rel == ".":
+		return nil
+	case d.IsDir() && !utf8.ValidString(d.Name()):
+		t.odd[rel] = "a name that is not UTF-8"
 		return fs.SkipDir
+	case d.IsDir() && strings.HasPrefix(d.Name(), "."):
+		return fs.SkipDir
+	case d.IsDir():
+		if _, err := os.Lstat(filepath.Join(name, ".git")); err == nil {
+			t.odd[rel] = "a submodule"
+			return fs.SkipDir
+		}
+		return nil
+	case d.Type()&fs.ModeSymlink != 0:
+		t.odd[rel] = "a symbolic link"
+		return nil
+	case !utf8.ValidString(d.Name()):
+		t.odd[rel] = "a name that is not UTF-8"
+		return nil
 	case !d.Type().IsRegular():
 		return nil
 	case !strings.HasSuffix(rel, ".cue"):

@@ -30,33 +30,10 @@ type Problem struct {
 
 // Broken stands for a value that has no data. Why says what is wrong with it;
 // if that is "" another error is in its place and nothing more is said.
-type Broken struct{ Why string }
+type Broken struct{ Why, Hint string }
 
 // maxProblems bounds what is reported of one object.
 const maxProblems = 20
-
-// Kind returns what is wrong with kind as the name of a top-level field, nil
-// if nothing is.
-func Kind(kind string) *Problem {
-	if slices.Contains(schema.Kinds(), schema.Kind(kind)) {
-		return nil
-	}
-	var kinds []string
-	for _, k := range schema.Kinds() {
-		kinds = append(kinds, string(k))
-	}
-	p := &Problem{Path: []string{}, Key: true, Expected: "one of " + strings.Join(kinds, ", ")}
-	if slices.Contains(LaterKinds(), kind) {
-		p.Message = fmt.Sprintf("kind %q is not supported yet", kind)
-		return p
-	}
-	p.Message = fmt.Sprintf("unknown kind %q", short(kind))
-	p.Hint = didYouMean(kind, kinds, kindAlias)
-	if p.Hint == "" {
-		p.Hint = "a field that is only for use within the package begins with _ or #"
-	}
-	return p
-}
 
 // Object returns the object's data with its defaults filled in and a built-in
 // priority as its number, or the problems. data is decoded JSON with json.Number, and
@@ -64,7 +41,7 @@ func Kind(kind string) *Problem {
 func Object(kind schema.Kind, name string, data any) (map[string]any, []Problem) {
 	r := Of(kind)
 	if r == nil {
-		return nil, []Problem{*Kind(string(kind))}
+		return nil, []Problem{unknownKind(string(kind))}
 	}
 	c := &check{}
 	if schema.CheckName(name) != nil {
@@ -72,6 +49,10 @@ func Object(kind schema.Kind, name string, data any) (map[string]any, []Problem)
 			Key: true, Message: fmt.Sprintf("invalid name %q of a %s", short(name), kind), Expected: nameGrammar,
 			Hint: nameHint(name),
 		})
+	}
+	if p, ok := tooDeep(kind, r, data); ok {
+		c.add(p)
+		return nil, c.problems
 	}
 	out, ok := c.value(nil, r, data).(map[string]any)
 	switch {
@@ -99,8 +80,22 @@ func Object(kind schema.Kind, name string, data any) (map[string]any, []Problem)
 	return out, nil
 }
 
+// Partial returns the problems of data that is not yet a whole object, such as a
+// definition that objects of a kind are made from: what is missing or undecided
+// in it is none.
+func Partial(kind schema.Kind, data any) []Problem {
+	c := &check{partial: true}
+	if r := Of(kind); r != nil {
+		c.value(nil, r, data)
+	}
+	return c.problems
+}
+
 // check walks one object.
-type check struct{ problems []Problem }
+type check struct {
+	problems []Problem
+	partial  bool // what is not there, or not decided, may come later
+}
 
 func (c *check) add(p Problem) {
 	if len(c.problems) < maxProblems {
@@ -112,8 +107,8 @@ func (c *check) add(p Problem) {
 // value checks v against r and returns it with defaults.
 func (c *check) value(path []string, r *Rule, v any) any {
 	if b, broken := v.(Broken); broken {
-		if b.Why != "" {
-			c.add(Problem{Path: path, Message: b.Why, Expected: r.String()})
+		if b.Why != "" && !c.partial {
+			c.add(Problem{Path: path, Message: b.Why, Expected: r.String(), Hint: b.Hint})
 		}
 		return v
 	}
@@ -164,21 +159,30 @@ func (c *check) value(path []string, r *Rule, v any) any {
 		}
 	}
 	c.add(Problem{Path: path, Message: "is " + describe(v), Expected: r.String(), Hint: typeHint(r, v)})
-	return v
+	return Broken{} // what is told of it is told
 }
 
 func (c *check) structure(path []string, r *Rule, m map[string]any) map[string]any {
 	out := make(map[string]any, len(r.Fields))
+	misplaced := c.misplaced(path, r, m)
+	meant := maps.Clone(misplaced)
 	for _, name := range slices.Sorted(maps.Keys(m)) {
-		if _, ok := r.field(name); !ok {
-			c.unknown(append(path, name), r)
+		if !r.Has(name) {
+			meant[c.unknown(append(path, name), r)] = true
 		}
 	}
 	for i := range r.Fields {
 		f := &r.Fields[i]
 		v, ok := m[f.Name]
 		switch {
+		case ok && v == nil && !f.Required:
+			c.add(Problem{Path: append(path, f.Name), Message: "is null", Expected: f.Rule.String(), Hint: "leave the field out, and its default is taken"})
+			continue
+		case ok && misplaced[f.Name]:
+			continue
 		case ok:
+		case f.Required && (c.partial || meant[f.Name]): // it is there, under another name
+			continue
 		case f.Required:
 			c.add(Problem{
 				Path: append(path, f.Name), Missing: true,
@@ -195,13 +199,15 @@ func (c *check) structure(path []string, r *Rule, m map[string]any) map[string]a
 	return out
 }
 
-func (c *check) unknown(path []string, r *Rule) {
+// unknown reports a field that r does not have, and returns the name of the one
+// that was meant, "" if nobody can say.
+func (c *check) unknown(path []string, r *Rule) (meant string) {
 	name := path[len(path)-1]
 	p := Problem{Path: path, Key: true}
 	if slices.Contains(r.Later, name) {
 		p.Message = fmt.Sprintf("field %q is not supported yet", name)
 		c.add(p)
-		return
+		return firstOf(r.Alias[name])
 	}
 	if why, ok := r.Never[name]; ok {
 		p.Message = why
@@ -216,10 +222,14 @@ func (c *check) unknown(path []string, r *Rule) {
 	p.Message = fmt.Sprintf("unknown field %q", short(name))
 	p.Expected = "one of " + strings.Join(names, ", ")
 	p.Hint = didYouMean(name, names, r.Alias)
-	if name == "name" {
+	if name == "name" && len(path) == 1 {
 		p.Hint = "the name of an object is its key"
 	}
 	c.add(p)
+	if to, ok := r.Alias[name]; ok {
+		return firstOf(to)
+	}
+	return Nearest(name, names)
 }
 
 func (c *check) mapping(path []string, r *Rule, m map[string]any) map[string]any {
@@ -233,7 +243,7 @@ func (c *check) mapping(path []string, r *Rule, m map[string]any) map[string]any
 			total += int64(len(k) + len(s))
 		}
 		if want := r.Key(k); want != "" {
-			c.add(Problem{Path: append(path, k), Key: true, Message: fmt.Sprintf("invalid key %q", short(k)), Expected: want})
+			c.add(Problem{Path: append(path, k), Key: true, Message: fmt.Sprintf("invalid key %q", short(k)), Expected: want, Hint: keyHint(r, k)})
 		}
 		out[k] = c.value(append(path, k), r.Elem, m[k])
 	}
@@ -285,11 +295,11 @@ func (c *check) integer(path []string, r *Rule, n json.Number) {
 
 func (c *check) word(path []string, r *Rule, s string) {
 	if why, ok := r.Never[s]; ok {
-		c.add(Problem{Path: path, Message: why, Expected: r.String()})
+		c.add(Problem{Path: path, Message: why, Expected: r.String(), Hint: "take one of these, or leave the object out"})
 		return
 	}
 	if !slices.Contains(r.Words, s) {
-		c.add(Problem{Path: path, Message: fmt.Sprintf("unknown value %q", short(s)), Expected: r.String(), Hint: didYouMean(s, r.Words, r.Alias)})
+		c.add(Problem{Path: path, Message: fmt.Sprintf("unknown value %q", short(s)), Expected: r.String(), Hint: wordHint(s, r)})
 	}
 }
 
@@ -342,8 +352,15 @@ func (c *check) text(path []string, r *Rule, s string) {
 		return
 	}
 	p := Problem{Path: path, Message: fmt.Sprintf("invalid value %q", short(s)), Expected: want}
-	if want == nameGrammar {
+	switch {
+	case want == nameGrammar && len(s) > schema.MaxNameLen:
+		p.Message = fmt.Sprintf("%q has %d bytes", short(s), len(s))
+	case want == nameGrammar:
 		p.Hint = nameHint(s)
+	case want == pathGrammar:
+		p.Hint = pathHint(s)
+	case want == urlPathGrammar:
+		p.Hint = urlPathHint(s)
 	}
 	c.add(p)
 }
@@ -442,8 +459,8 @@ func quoted(words []string) string {
 // amount writes n with a binary multiplier where it is exact and n is bytes.
 func amount(u Unit, n int64) string {
 	if u == Bytes && n > 0 {
-		for i, suffix := range []string{"Ei", "Pi", "Ti", "Gi", "Mi", "Ki"} {
-			if unit := int64(1) << (60 - 10*i); n%unit == 0 {
+		for i, suffix := range []string{"Pi", "Ti", "Gi", "Mi", "Ki"} {
+			if unit := int64(1) << (50 - 10*i); n%unit == 0 {
 				return fmt.Sprintf("%d%s", n/unit, suffix)
 			}
 		}

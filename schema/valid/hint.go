@@ -1,12 +1,12 @@
 package valid
 
 import (
-	"encoding/json"
 	"fmt"
+	"path"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/musterhq/muster/schema"
 )
@@ -24,7 +24,18 @@ func didYouMean(word string, words []string, alias map[string]string) string {
 		return fmt.Sprintf("did you mean %s?", to)
 	}
 	if best := Nearest(word, words); best != "" {
-		return fmt.Sprintf("did you mean %s?", best)
+		return fmt.Sprintf("did you mean %s?%s", best, foreign(word))
+	}
+	return ""
+}
+
+// foreign names the first character of word that only looks as if it belonged
+// there: a letter of another alphabet is not to be seen.
+func foreign(word string) string {
+	for _, r := range word {
+		if r > unicode.MaxASCII && unicode.IsLetter(r) {
+			return fmt.Sprintf(" %q is not a Latin letter (%U)", string(r), r)
+		}
 	}
 	return ""
 }
@@ -38,7 +49,7 @@ func Nearest(word string, words []string) string {
 	if len(word) > maxWord {
 		return ""
 	}
-	best, distance := "", 1+len(word)/3
+	best, distance := "", (len(word)+3)/4
 	for _, w := range words {
 		if d := editDistance(strings.ToLower(word), strings.ToLower(w)); d <= distance && (best == "" || d < distance) {
 			best, distance = w, d
@@ -80,7 +91,7 @@ var notName = regexp.MustCompile(`[^a-z0-9]+`)
 
 // nameHint returns the valid name nearest to s, if there is one.
 func nameHint(s string) string {
-	if len(s) > 2*schema.MaxNameLen {
+	if len(s) > 2*schema.MaxNameLen || strings.ContainsFunc(s, func(r rune) bool { return r > unicode.MaxASCII }) {
 		return ""
 	}
 	name := strings.Trim(notName.ReplaceAllString(strings.ToLower(s), "-"), "-")
@@ -90,92 +101,58 @@ func nameHint(s string) string {
 	return fmt.Sprintf("did you mean %q?", name)
 }
 
-var (
-	amountForm   = regexp.MustCompile(`^([0-9]+) ?([KMGTPE]i?)?B?$`)
-	milliForm    = regexp.MustCompile(`^([0-9]+)m$`)
-	durationForm = regexp.MustCompile(`^([0-9]+)(s|m|h)$`)
-)
+// wordHint returns the one of a rule's words that s probably stands for.
+func wordHint(s string, r *Rule) string {
+	best := r.Alias[strings.ToLower(s)]
+	if !slices.Contains(r.Words, best) {
+		best = Nearest(s, r.Words)
+	}
+	if best == "" {
+		return ""
+	}
+	return fmt.Sprintf("did you mean %q?", best)
+}
 
-// typeHint says how to write v as what r accepts.
-func typeHint(r *Rule, v any) string {
-	switch v := v.(type) {
-	case string:
-		switch r.Type {
-		case Int, Priority:
-			return numberHint(r, v)
-		case List:
-			if r.Elem.Type == Struct {
-				return ""
-			}
-			return fmt.Sprintf("write a list: [%s]", listed(r, v))
-		case Bool:
-			return boolHint(v)
-		}
-	case json.Number:
-		if r.Type == String {
-			return fmt.Sprintf("write it as a string: %q", v)
-		}
-		if r.Type == List && r.Elem.Type != Struct {
-			return fmt.Sprintf("write a list: [%q]", v)
-		}
-		if r.Type == Struct && len(r.Fields) == 1 && r.Fields[0].Rule.Type == Int {
-			return fmt.Sprintf("did you mean {%s: %s}?", r.Fields[0].Name, short(v.String()))
-		}
-	case bool:
-		if r.Type == String {
-			return fmt.Sprintf("write it as a string: %q", strconv.FormatBool(v))
-		}
-		if r.Type == Enum && slices.Contains(r.Words, "on") {
-			return fmt.Sprintf("did you mean %q?", map[bool]string{true: "on", false: "off"}[v])
+// keyHint returns the valid key nearest to k.
+func keyHint(r *Rule, k string) string {
+	for _, to := range []string{"_", "-"} {
+		near := strings.Trim(notKey.ReplaceAllString(k, to), "_-")
+		if near != k && strings.ContainsFunc(near, unicode.IsLetter) && len(near)*2 > len(k) && r.Key(near) == "" {
+			return fmt.Sprintf("did you mean %q?", near)
 		}
 	}
 	return ""
 }
 
-// boolHint says which boolean a word stands for.
-func boolHint(s string) string {
-	switch strings.ToLower(s) {
-	case "true", "yes", "on", "y":
-		return "write it without quotes: true"
-	case "false", "no", "off", "n":
-		return "write it without quotes: false"
-	}
-	return ""
-}
+var notKey = regexp.MustCompile(`[^A-Za-z0-9]+`)
 
-// listed splits a command line at its spaces, a single word stays one element.
-func listed(r *Rule, s string) string {
-	words := strings.Fields(short(s))
-	if len(words) == 0 || strings.ContainsAny(s, `"'\`) || r.Unique {
-		return strconv.Quote(short(s))
-	}
-	return quoted(words)
-}
-
-func numberHint(r *Rule, s string) string {
-	switch m := amountForm.FindStringSubmatch(s); {
-	case r.Unit == Bytes && m != nil && m[2] != "":
-		return fmt.Sprintf("write it without quotes: %s%s", m[1], m[2])
-	case m != nil && m[2] == "":
-		return fmt.Sprintf("write it without quotes: %s", m[1])
-	}
-	if m := milliForm.FindStringSubmatch(s); m != nil && r.Unit == Milli {
-		return fmt.Sprintf("the unit is thousandths of a core: did you mean %s?", m[1])
-	}
-	if m := durationForm.FindStringSubmatch(s); m != nil && r.Unit == Seconds {
-		n, err := strconv.ParseInt(m[1], 10, 32)
-		if err == nil {
-			return fmt.Sprintf("the unit is seconds: did you mean %d?", n*map[string]int64{"s": 1, "m": 60, "h": 3600}[m[2]])
+// pathHint returns the directory that s probably means.
+func pathHint(s string) string {
+	if before, _, glob := strings.Cut(s, "*"); glob {
+		if before = strings.Trim(before, "/"); before != "" && matchPath(before) == "" {
+			return fmt.Sprintf("a path covers all that lies below it: %q", before)
 		}
+		return "a path covers all that lies below it; \".\" is the whole repository"
 	}
-	return ""
+	near := strings.TrimPrefix(path.Clean("/"+strings.TrimSpace(s)), "/")
+	if near == "" {
+		near = "."
+	}
+	if strings.HasPrefix(s, "../") || strings.Contains(s, "/../") || near == s || matchPath(near) != "" {
+		return ""
+	}
+	return fmt.Sprintf("did you mean %q?", near)
 }
 
-// fractionHint says how to write a fraction of a core.
-func fractionHint(r *Rule, n json.Number) string {
-	f, err := n.Float64()
-	if r.Unit == Milli && err == nil && f > 0 && f < maxCPUMilli/1000 {
-		return fmt.Sprintf("the unit is thousandths of a core: did you mean %d?", int64(f*1000+0.5))
+// urlPathHint returns the path of a URL that s probably means.
+func urlPathHint(s string) string {
+	near := s
+	if _, rest, ok := strings.Cut(s, "://"); ok {
+		_, near, _ = strings.Cut(rest, "/")
 	}
-	return ""
+	near = "/" + strings.TrimPrefix(near, "/")
+	if near == s || matchURLPath(near) != "" {
+		return ""
+	}
+	return fmt.Sprintf("did you mean %q?", short(near))
 }

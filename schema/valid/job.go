@@ -22,20 +22,49 @@ func (c *check) job(job map[string]any) {
 	if !known {
 		return
 	}
-	set := variables(task, ports)
 	c.health(task, ports)
+	env, _ := task["env"].(map[string]any)
+	resources, _ := task["resources"].(map[string]any)
+	devices, _ := resources["devices"].(map[string]any)
+	v := variables{ports: ports, devices: slices.Sorted(maps.Keys(devices)), env: env}
 	if process, ok := task["process"].(map[string]any); ok {
 		if command, ok := process["command"].([]any); ok {
 			for i, arg := range command {
-				c.references([]string{"task", "process", "command", strconv.Itoa(i)}, arg, ports, set)
+				c.references([]string{"task", "process", "command", strconv.Itoa(i)}, arg, v)
+			}
+			if len(command) > 0 && command[0] == any("") {
+				c.add(Problem{Path: []string{"task", "process", "command", "0"}, Message: "is empty", Expected: "the name of a program"})
 			}
 		}
 	}
-	if env, ok := task["env"].(map[string]any); ok {
-		for _, k := range slices.Sorted(maps.Keys(env)) {
-			c.references([]string{"task", "env", k}, env[k], ports, set)
+	for _, k := range slices.Sorted(maps.Keys(env)) {
+		v.within = k
+		c.references([]string{"task", "env", k}, env[k], v)
+	}
+}
+
+// variables are those that a string may refer to.
+type variables struct {
+	ports   []string
+	devices []string       // kinds
+	env     map[string]any // what the job declares
+	within  string         // the variable whose value the string is; "" for the command
+}
+
+// names returns the variables that the cell sets.
+func (v variables) names() []string {
+	names := []string{"MUSTER_CELL", "MUSTER_USER", "MUSTER_JOB", "MUSTER_TASK_INDEX"}
+	for _, p := range v.ports {
+		if name := schema.PortVariable(p); !slices.Contains(names, name) {
+			names = append(names, name)
 		}
 	}
+	for _, kind := range v.devices {
+		if name := schema.DeviceVariable(kind); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // system checks that a system job, which has one task on each machine, is given
@@ -104,47 +133,57 @@ func (c *check) health(task map[string]any, ports []string) {
 	c.add(p)
 }
 
-// variables lists those that the cell sets for a task.
-func variables(task map[string]any, ports []string) []string {
-	names := []string{"MUSTER_CELL", "MUSTER_USER", "MUSTER_JOB", "MUSTER_TASK_INDEX"}
-	add := func(name string) {
-		if !slices.Contains(names, name) {
-			names = append(names, name)
-		}
-	}
-	for _, p := range ports {
-		add(schema.PortVariable(p))
-	}
-	resources, _ := task["resources"].(map[string]any)
-	devices, _ := resources["devices"].(map[string]any)
-	for _, kind := range slices.Sorted(maps.Keys(devices)) {
-		add(schema.DeviceVariable(kind))
-	}
-	return names
-}
+var reference = regexp.MustCompile(`\$+\(([A-Za-z_][A-Za-z0-9_]*)\)`)
 
-var reference = regexp.MustCompile(`\$+\((MUSTER_[A-Za-z0-9_]*)\)`)
-
-// references checks the $(MUSTER_…) of a string: the cell sets these, so one
-// that it does not set is a mistake, and would be found only at run time.
-func (c *check) references(path []string, v any, ports, names []string) {
+// references checks the $(NAME) of a string. The cell sets what begins with
+// MUSTER_, so one that it does not set is a mistake, and would be found only at
+// run time. Any other may be meant for a shell and is left alone, unless it is
+// nearly the name of a variable.
+func (c *check) references(path []string, v any, vars variables) {
 	s, ok := v.(string)
-	if !ok || !strings.Contains(s, "$(MUSTER_") {
+	if !ok || !strings.Contains(s, "$(") {
 		return
 	}
+	names := vars.names()
 	for _, m := range reference.FindAllStringSubmatch(s, -1) {
 		escaped := strings.IndexByte(m[0], '(')%2 == 0 // $$ stands for one $
 		if escaped || slices.Contains(names, m[1]) {
 			continue
 		}
-		p := Problem{
-			Path: path, Message: fmt.Sprintf("$(%s) is not set for this task", short(m[1])),
-			Expected: "one of " + strings.Join(names, ", "), Hint: didYouMean(m[1], names, nil),
+		_, declared := vars.env[m[1]]
+		switch {
+		case strings.HasPrefix(m[1], "MUSTER_"):
+			c.unset(path, m[1], vars)
+		case declared && vars.within != "":
+			c.add(Problem{
+				Path: path, Message: fmt.Sprintf("$(%s) is not replaced here: variables of env have no order", short(m[1])),
+				Expected: "one of " + strings.Join(names, ", "), Hint: "write its value, or use it in the command",
+			})
+		case declared, len(m[1]) < 4, len(m[1]) > maxWord:
+		default:
+			if vars.within == "" {
+				names = append(names, slices.Sorted(maps.Keys(vars.env))...)
+			}
+			if near := Nearest(m[1], names); near != "" {
+				c.add(Problem{
+					Path: path, Message: fmt.Sprintf("$(%s) is not set for this task", short(m[1])), Expected: "one of " + strings.Join(names, ", "),
+					Hint: fmt.Sprintf("did you mean $(%s)? $$(%s) stands for the text itself", near, m[1]),
+				})
+			}
 		}
-		if strings.HasPrefix(m[1], "MUSTER_PORT_") && len(ports) == 0 {
-			port := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(m[1], "MUSTER_PORT_"), "_", "-"))
-			p.Hint = fmt.Sprintf("add ports: [%q] to task.resources", short(port))
-		}
-		c.add(p)
 	}
+}
+
+// unset reports a MUSTER_ variable that the cell does not set.
+func (c *check) unset(path []string, name string, vars variables) {
+	names := vars.names()
+	p := Problem{
+		Path: path, Message: fmt.Sprintf("$(%s) is not set for this task", short(name)),
+		Expected: "one of " + strings.Join(names, ", "), Hint: didYouMean(name, names, nil),
+	}
+	if strings.HasPrefix(name, "MUSTER_PORT_") && len(vars.ports) == 0 {
+		port := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(name, "MUSTER_PORT_"), "_", "-"))
+		p.Hint = fmt.Sprintf("add ports: [%q] to task.resources", short(port))
+	}
+	c.add(p)
 }

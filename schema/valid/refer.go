@@ -36,7 +36,7 @@ func References(kind schema.Kind, data map[string]any) []Reference {
 			}
 		case map[string]any:
 			for _, k := range slices.Sorted(maps.Keys(v)) {
-				if f, ok := r.field(k); ok {
+				if f := r.field(k); f != nil {
 					walk(append(path, k), f.Rule, v[k])
 				} else if r.Type == Map {
 					walk(append(path, k), r.Elem, v[k])
@@ -188,7 +188,7 @@ func ruleAt(kind schema.Kind, field string) *Rule {
 		if r == nil {
 			break
 		}
-		if f, ok := r.field(name); ok {
+		if f := r.field(name); f != nil {
 			r = f.Rule
 		} else {
 			r = r.Elem

@@ -72,12 +72,15 @@ type Field struct {
 	Default any
 }
 
-// field returns the field called name.
-func (r *Rule) field(name string) (*Field, bool) {
+// Has reports whether r is a Struct with a field called name.
+func (r *Rule) Has(name string) bool { return r.field(name) != nil }
+
+// field returns the field called name, nil if there is none.
+func (r *Rule) field(name string) *Field {
 	for i := range r.Fields {
 		if r.Fields[i].Name == name {
-			return &r.Fields[i], true
+			return &r.Fields[i]
 		}
 	}
-	return nil, false
+	return nil
 }

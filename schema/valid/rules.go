@@ -40,20 +40,6 @@ const (
 	maxNotesBytes = 64 << 10
 )
 
-// LaterKinds are kinds of object that have a meaning which the cell does not
-// have yet.
-func LaterKinds() []string {
-	return []string{"allocset", "service", "secret", "autoscale"}
-}
-
-// kindAlias maps what users of other systems write to a kind.
-var kindAlias = map[string]string{
-	"deployment": "job", "deployments": "job", "statefulset": "job", "cronjob": "job", "pod": "job",
-	"workload": "job", "app": "job", "cluster": "cell", "datacenter": "cell", "namespace": "tenant",
-	"team": "tenant", "resourcequota": "quota", "group": "job", "task": "job", "node": "machine", "host": "machine",
-	"priorityclass": "priority",
-}
-
 // Of returns the rule of a kind's objects; nil for a kind that does not exist.
 func Of(k schema.Kind) *Rule {
 	switch k {
@@ -85,11 +71,16 @@ func words[T ~string](w ...T) *Rule {
 	return r
 }
 
-var bandRule = words(schema.Bands()...)
+var bandRule = aliased(words(schema.Bands()...), bandAlias)
+
+var kindRule = aliased(words(schema.Service, schema.Batch, schema.System), jobKindAlias)
+
+// NameRule returns the rule of the names of objects.
+func NameRule() *Rule { return nameRule }
 
 // soldBandRule is the bands that quota is for.
 var soldBandRule = &Rule{
-	Type: Enum, Words: bandRule.Words[1:],
+	Type: Enum, Words: bandRule.Words[1:], Alias: bandAlias,
 	Never: map[string]string{string(schema.BandFree): "band free needs no quota"},
 }
 
@@ -187,7 +178,7 @@ var jobRule = &Rule{
 	Fields: []Field{
 		{Name: "user", Rule: nameRule, Required: true},
 		{Name: "cell", Rule: nameRule, Required: true},
-		{Name: "kind", Rule: words(schema.Service, schema.Batch, schema.System), Default: string(schema.Service)},
+		{Name: "kind", Rule: kindRule, Default: string(schema.Service)},
 		{Name: "priority", Rule: jobPriorityRule, Default: string(schema.BandFree)},
 		{Name: "tasks", Rule: integer(Count, 0, schema.MaxTasks), Default: num(1)},
 		{Name: "labels", Rule: &Rule{
@@ -213,8 +204,13 @@ var jobRule = &Rule{
 		"type": "kind", "priorityClassName": "priority", "group": "task", "template": "task", "process": "task.process",
 		"command": "task.process.command", "resources": "task.resources", "env": "task.env", "health": "task.health",
 		"graceSeconds": "task.graceSeconds", "ports": "task.resources.ports", "strategy": "update", "region": "cell",
-		"datacenters": "cell", "container": "task.container", "constraint": "constraints", "nodeSelector": "constraints",
+		"constraint": "constraints", "nodeSelector": "constraints",
 		"affinity": "preferences", "nodeAffinity": "constraints", "topologySpreadConstraints": "spread", "devices": "task.resources.devices",
+		"datacenters": "cell", "datacenter": "cell", "container": "task.container", "image": "task.container.image",
+		"driver": "task.process", "config": "task.process", "args": "task.process.command", "cmd": "task.process.command",
+		"environment": "task.env", "spec": "task", "containers": "task.container", "metadata": "labels", "meta": "labels",
+		"tags": "labels", "cpu": "task.resources.cpuMilli", "memory": "task.resources.ramBytes", "cpuMilli": "task.resources.cpuMilli",
+		"ramBytes": "task.resources.ramBytes", "diskBytes": "task.resources.diskBytes", "healthcheck": "task.health",
 	},
 }
 
@@ -240,6 +236,10 @@ var taskRule = &Rule{
 			Type:   Struct,
 			Fields: []Field{{Name: "http", Rule: httpRule, Required: true}},
 			Later:  []string{"tcp", "exec"},
+			Alias: map[string]string{
+				"port": "http.port", "path": "http.path", "url": "http.path", "httpGet": "http", "https": "http", "tcp": "http", "exec": "http",
+				"type": "http",
+			},
 		}},
 	},
 	Later: []string{"container", "restart", "logs", "packages", "files"},
@@ -248,7 +248,9 @@ var taskRule = &Rule{
 		"devices": "resources.devices", "constraints": "constraints of the job", "image": "container.image", "ports": "resources.ports", "cpuMilli": "resources.cpuMilli",
 		"ramBytes": "resources.ramBytes", "diskBytes": "resources.diskBytes", "grace": "graceSeconds",
 		"kill_timeout": "graceSeconds", "terminationGracePeriodSeconds": "graceSeconds", "check": "health",
-		"healthcheck": "health", "livenessProbe": "health", "readinessProbe": "health",
+		"healthcheck": "health", "livenessProbe": "health", "readinessProbe": "health", "container": "process",
+		"driver": "process", "config": "process.command", "exec": "process.command", "entrypoint": "process.command",
+		"cpu": "resources.cpuMilli", "memory": "resources.ramBytes", "limits": "resources",
 	},
 }
 
@@ -274,7 +276,8 @@ var resourcesRule = &Rule{
 		"cpu": "cpuMilli", "cpus": "cpuMilli", "memory": "ramBytes", "mem": "ramBytes", "ram": "ramBytes",
 		"gpu": "devices.gpu", "gpus": "devices.gpu", "gpuMilli": "devices.gpu.milli", "device": "devices",
 		"disk": "diskBytes", "storage": "diskBytes", "limits": "cpuMilli, ramBytes, diskBytes directly",
-		"requests": "cpuMilli, ramBytes, diskBytes directly", "port": "ports",
+		"requests": "cpuMilli, ramBytes, diskBytes directly", "port": "ports", "memoryMB": "ramBytes", "memory_mb": "ramBytes",
+		"memory_max": "ramBytes", "memoryMi": "ramBytes", "disk_mb": "diskBytes", "ephemeralStorage": "diskBytes",
 	},
 }
 
@@ -297,7 +300,7 @@ var updateRule = &Rule{
 	Later: []string{"canary", "onFailure"},
 	Alias: map[string]string{
 		"max_parallel": "maxParallel", "maxUnavailable": "maxParallel", "min_healthy_time": "minHealthySeconds",
-		"minReadySeconds": "minHealthySeconds",
+		"minReadySeconds": "minHealthySeconds", "parallelism": "maxParallel", "maxSurge": "maxParallel", "rollingUpdate": "maxParallel",
 	},
 }
 
@@ -338,16 +341,21 @@ func matchLine(s string) string {
 	return ""
 }
 
+// pathGrammar leaves out what stands in no directory that CUE can import.
+const pathGrammar = "a directory relative to the root of the repository, without a slash at either end"
+
 func matchPath(s string) string {
-	if s != path.Clean(s) || strings.HasPrefix(s, "/") || s == ".." || strings.HasPrefix(s, "../") || matchLine(s) != "" {
-		return "a directory relative to the root of the repository, without a slash at either end"
+	if s != path.Clean(s) || strings.HasPrefix(s, "/") || s == ".." || strings.HasPrefix(s, "../") || matchLine(s) != "" || strings.ContainsAny(s, `\:*?"<>|@`) {
+		return pathGrammar
 	}
 	return ""
 }
 
+const urlPathGrammar = "a path that starts with /, without spaces"
+
 func matchURLPath(s string) string {
 	if !strings.HasPrefix(s, "/") || matchLine(s) != "" || strings.Contains(s, " ") {
-		return "a path that starts with /"
+		return urlPathGrammar
 	}
 	return ""
 }

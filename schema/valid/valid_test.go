@@ -98,7 +98,7 @@ func TestProblems(t *testing.T) {
 		{schema.KindQuota, `{"user":"a","cell":"c","band":"batch","from":"0000-01-01T00:00:00+01:00"}`, "from", "out of range", 1},
 		{schema.KindQuota, `{"user":"a","cell":"c","band":"batch","until":"9999-12-31T23:59:59-01:00"}`, "until", "out of range", 1},
 		{schema.KindQuota, `{"user":"a","cell":"c","band":"batch","until":1800000000}`, "until", "is the number 1800000000", 1},
-		{"pod", `{}`, "", `unknown kind "pod"`, 1},
+		{"pod", `{}`, "pod", `unknown kind "pod"`, 1},
 	} {
 		_, problems := valid.Object(c.kind, "x", parse(t, c.data))
 		if len(problems) != c.count {

@@ -1,10 +1,12 @@
 package readme
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -134,4 +136,31 @@ func readme(t *testing.T) []block {
 		t.Fatalf("README.md: %v", err)
 	}
 	return blocks
+}
+
+// TestCancel ends a tour in the middle: its terminals are interrupted all the
+// same, since a cell that is killed would leave its tasks behind.
+func TestCancel(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		defer cancel()
+		for t.Context().Err() == nil {
+			if _, err := os.Stat(filepath.Join(dir, "under-way")); err == nil {
+				return
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+	}()
+	err := (&tour{dir: dir, home: t.TempDir()}).run(ctx, []block{
+		{terminal: "cell", text: strings.Replace(serve, "exit 0", "touch interrupted; exit 0", 1)},
+		{line: 4, text: "touch under-way; sleep 600\n"},
+	})
+	if err == nil || !strings.Contains(err.Error(), "line 4: context canceled") {
+		t.Errorf("error %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "interrupted")); err != nil {
+		t.Error(err)
+	}
 }

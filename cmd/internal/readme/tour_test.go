@@ -145,7 +145,8 @@ var port = regexp.MustCompile(`:(\d+)\s*$`)
 
 // start starts b beside the tour and waits for its first line.
 func (t *tour) start(ctx context.Context, b block) error {
-	c := t.command(ctx, prelude+interrupt+b.text)
+	// Not ended with the tour: a cell that is killed leaves its tasks behind.
+	c := t.command(context.WithoutCancel(ctx), prelude+interrupt+b.text)
 	pipe, err := c.StdoutPipe()
 	if err != nil {
 		return err

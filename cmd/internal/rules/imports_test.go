@@ -251,6 +251,12 @@ var owners = []owner{
 		"it panics on unexported fields and says itself that it is for tests only",
 	},
 	{
+		"github.com/santhosh-tekuri/jsonschema",
+		nil,
+		[]string{"schema/compile"},
+		"a test asks a validator that is not ours what the exported JSON Schema accepts",
+	},
+	{
 		"pgregory.net/rapid",
 		nil,
 		anywhere,

@@ -1,0 +1,420 @@
+package compile
+
+import (
+	"fmt"
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode"
+
+	"cuelang.org/go/cue/ast"
+	"cuelang.org/go/cue/build"
+
+	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/valid"
+)
+
+// What CUE says is said in the words of a user here: what is wrong, what was
+// expected, what to do.
+
+var (
+	unresolved = regexp.MustCompile(`^reference "([^"]*)" not found$`)
+	undefined  = regexp.MustCompile(`^undefined field: ("[^"]*"|[^ ]+)$`)
+	nested     = regexp.MustCompile(`^invalid interpolation: (?:[^ ]+: )?(.*)$`)
+	twoTypes   = regexp.MustCompile(`^conflicting values (.*) and (.*) \(mismatched types .*\)$`)
+	twoValues  = regexp.MustCompile(`^conflicting values (.*) and (.*)$`)
+	outOfBound = regexp.MustCompile(`^invalid value (.*) \((?:out of bound|does not satisfy) (.*)\)(?:: (.*))?$`)
+	unused     = regexp.MustCompile(`^imported and not used: (.*)$`)
+	redeclared = regexp.MustCompile(`^([^ ]+) redeclared as imported package name previous declaration at (.*)$`)
+	noPackage  = regexp.MustCompile(`^cannot find package "([^"]*)": (.*)$`)
+	noBuiltin  = regexp.MustCompile(`^builtin package "([^"]*)" undefined$`)
+	relative   = regexp.MustCompile(`^relative import paths not allowed \("([^"]*)"\)$`)
+	notSet     = regexp.MustCompile(`^(?:incomplete value|non-concrete value|incomplete [a-z]+:?) (.*?)(?: \(type .*\))?$`)
+	wrongType  = regexp.MustCompile(`^cannot use (.*) \(type ([a-z]+)\) as type (.*?)(?: in .*)?$`)
+	operands   = regexp.MustCompile(`^invalid operands? (.*) and (.*) to '(.*)' \(type (.*) and (.*)\)$`)
+	noFunction = regexp.MustCompile(`^cannot call non-function ([^ ]+) \(type .*\)$`)
+	noRange    = regexp.MustCompile(`^cannot range over ([^ (]+)[^ ]* \((?:found ([a-z]+), want list or struct|incomplete.*)\)$`)
+	unusedLet  = regexp.MustCompile(`^unreferenced alias or let clause (.*)$`)
+	shadowed   = regexp.MustCompile(`^cannot have both alias and field with name "(.*)" in same scope$`)
+	selfCycle  = regexp.MustCompile(`^cycle with field: ([^ (]+)`)
+	qualifier  = regexp.MustCompile(`([#_a-zA-Z0-9.]+)\([^ ()]+@v[0-9]+\)`)
+)
+
+// explanation is how one of CUE's messages is said.
+type explanation struct {
+	form *regexp.Regexp
+	say  func(l *loaded, d *schema.Diagnostic, m []string, others []schema.Position)
+}
+
+var explanations = []explanation{
+	{unresolved, sayUnresolved},
+	{undefined, sayUndefined},
+	{twoTypes, sayTypes},
+	{twoValues, sayConflict},
+	{outOfBound, sayBound},
+	{unused, func(_ *loaded, d *schema.Diagnostic, m []string, _ []schema.Position) {
+		d.Message, d.Hint = fmt.Sprintf("the import %s is not used", m[1]), "remove the import"
+	}},
+	{redeclared, func(_ *loaded, d *schema.Diagnostic, m []string, _ []schema.Position) {
+		d.Message, d.Hint = fmt.Sprintf("%s is imported twice, first at %s", m[1], m[2]), "remove one, or give it another name: import other \"…\""
+	}},
+	{noPackage, sayNoPackage},
+	{noBuiltin, func(l *loaded, d *schema.Diagnostic, m []string, _ []schema.Position) {
+		d.Message = fmt.Sprintf("CUE's standard library has no package %q", m[1])
+		if near := valid.Nearest(m[1], standard); near != "" {
+			d.Hint = fmt.Sprintf("did you mean %q?", near)
+		} else {
+			d.Hint = fmt.Sprintf("a package of this repository is imported by its whole path: %q", l.modulePath(m[1]))
+		}
+	}},
+	{relative, func(l *loaded, d *schema.Diagnostic, m []string, _ []schema.Position) {
+		d.Message = fmt.Sprintf("the import %q is relative", m[1])
+		target := path.Join(l.dir, m[1])
+		if strings.HasPrefix(target, "..") || path.Base(m[1]) == SchemaDir {
+			target = path.Base(m[1])
+		}
+		d.Hint = fmt.Sprintf("a package is imported by its whole path: %q", l.modulePath(target))
+	}},
+	{notSet, func(_ *loaded, d *schema.Diagnostic, m []string, _ []schema.Position) {
+		d.Message, d.Expected = fmt.Sprintf("is only constrained (%s), not set", m[1]), "a concrete value"
+	}},
+	{wrongType, func(_ *loaded, d *schema.Diagnostic, m []string, _ []schema.Position) {
+		d.Message, d.Expected = "is "+literally(m[1], m[2]), strings.Trim(strings.ReplaceAll(m[3], "|", " or "), "()")
+		if strings.HasSuffix(d.Message, "struct") && m[3] == "bool" {
+			d.Message, d.Expected, d.Hint = "&& does not join structs", "", "write a single &"
+		}
+	}},
+	{operands, func(_ *loaded, d *schema.Diagnostic, m []string, _ []schema.Position) {
+		d.Message = fmt.Sprintf("%s does not join %s and %s", m[3], literally(m[1], m[4]), literally(m[2], m[5]))
+		switch {
+		case m[4] == "struct":
+			d.Hint = "structs are joined with &"
+		case m[4] == "string" || m[5] == "string":
+			d.Hint = `a value within text is written \(NAME): "v\(x)"`
+		}
+	}},
+	{noFunction, func(_ *loaded, d *schema.Diagnostic, m []string, _ []schema.Position) {
+		d.Message, d.Hint = fmt.Sprintf("%s is not a function", m[1]), "see pkg.go.dev/cuelang.org/go/pkg for those of CUE's standard library"
+	}},
+	{noRange, func(_ *loaded, d *schema.Diagnostic, m []string, _ []schema.Position) {
+		d.Message, d.Expected = fmt.Sprintf("for cannot go through %s, which is not set", m[1]), "a list or a struct"
+		if m[2] != "" {
+			d.Message = fmt.Sprintf("for cannot go through %s, which is of type %s", m[1], m[2])
+		}
+	}},
+	{unusedLet, func(l *loaded, d *schema.Diagnostic, m []string, _ []schema.Position) {
+		name := m[1]
+		d.Message, d.Hint = fmt.Sprintf("%s is defined and not used", name), "remove it"
+		s := newWording(d.Path, l.req.Files[d.Path])
+		_ = equalsSign(s, s.at(d.Line, d.Column)+1, d)
+	}},
+	{shadowed, func(_ *loaded, d *schema.Diagnostic, m []string, _ []schema.Position) {
+		d.Message, d.Hint = fmt.Sprintf("%s is both a let clause and the field here, which hides it", m[1]), fmt.Sprintf("give the let clause another name, or write the field as %q", m[1])
+	}},
+	{selfCycle, func(_ *loaded, d *schema.Diagnostic, m []string, _ []schema.Position) {
+		d.Message, d.Hint = fmt.Sprintf("depends on itself, through %s", m[1]), "a field has one value; nothing is counted up"
+	}},
+}
+
+// explain says an error in the words of a user.
+func explain(l *loaded, d *schema.Diagnostic, others []schema.Position) {
+	if m := nested.FindStringSubmatch(d.Message); m != nil {
+		d.Message = m[1]
+	}
+	d.Message = qualifier.ReplaceAllString(d.Message, "$1")
+	for _, e := range explanations {
+		if m := e.form.FindStringSubmatch(d.Message); m != nil {
+			e.say(l, d, m, others)
+			return
+		}
+	}
+	has := func(s string) bool { return strings.Contains(d.Message, s) }
+	switch {
+	case has("field not allowed"):
+		sayClosed(l, d, others)
+	case has("incompatible list lengths"):
+		d.Message = strings.Replace(d.Message, "incompatible list lengths", "is two lists of different lengths", 1)
+		d.Hint = "a list has one value: keep one of them"
+	case has("import cycle"):
+		d.Message, d.Hint = "packages import each other in a circle", "move what both need to a third package"
+	case has("Addition of lists"):
+		d.Message, d.Hint = "lists are not joined with +", `import "list" and write list.Concat([a, b])`
+	case has("integer fields not supported"):
+		d.Message, d.Hint = "the name is a number", `a computed name is text: "\(i)"`
+	case has("preference mark not allowed"):
+		d.Message, d.Hint = "a * stands only before one of several values", "write *3 | int for a default, or the value alone"
+	case has("number cannot be represented as int"):
+		d.Message, d.Hint = "is not a whole number of bytes", "take a smaller unit: 300Mi in place of 0.3Gi"
+	case !l.built && isSyntax(d.Message):
+		syntaxError(d.Path, l.req.Files[d.Path], d)
+	}
+}
+
+// literally describes a value by the text and the type that CUE gives.
+func literally(text, typ string) string {
+	switch typ {
+	case "string":
+		return "the string " + text
+	case "int", "number", "float":
+		return "the number " + text
+	case "bool":
+		return "the boolean " + text
+	case "list", "struct":
+		return "a " + typ
+	}
+	return text
+}
+
+// modulePath returns the import path of a directory of the repository.
+func (l *loaded) modulePath(dir string) string {
+	module, _, _ := strings.Cut(l.inst.Module, "@")
+	return path.Join(module, dir)
+}
+
+// foreignWords are what other languages call what CUE calls otherwise.
+var foreignWords = map[string]string{
+	"True": "true", "False": "false", "TRUE": "true", "FALSE": "false", "None": "null", "nil": "null", "NULL": "null", "Null": "null",
+	"undefined": "null",
+}
+
+// functions are builtin functions of other languages, and where CUE has them.
+var functions = map[string]string{
+	"max": "list.Max", "min": "list.Min", "range": "list.Range", "sum": "list.Sum", "concat": "list.Concat", "join": "strings.Join",
+	"split": "strings.Split", "lower": "strings.ToLower", "upper": "strings.ToUpper", "format": "text/template.Execute", "contains": "list.Contains",
+	"sort": "list.SortStrings", "replace": "strings.Replace", "jsonencode": "json.Marshal", "yamlencode": "yaml.Marshal",
+}
+
+func sayUnresolved(l *loaded, d *schema.Diagnostic, m []string, _ []schema.Position) {
+	name := m[1]
+	d.Message = fmt.Sprintf("%s is not defined", name)
+	text, called := l.wordAt(d.Position, name)
+	_, ours := definitions()[name]
+	near := valid.Nearest(name, slices.DeleteFunc(l.names(false), func(n string) bool { return n[0] != name[0] && strings.ContainsAny(n[:1]+name[:1], "_#$") }))
+	switch {
+	case name == SchemaDir:
+		d.Hint = fmt.Sprintf("add: import %q", l.modulePath(SchemaDir))
+	case ours:
+		d.Hint = fmt.Sprintf("write %s.%s, with import %q", SchemaDir, name, l.modulePath(SchemaDir))
+	case foreignWords[name] != "":
+		d.Hint = "CUE writes " + foreignWords[name]
+	case called && functions[name] != "":
+		pkg, _, _ := strings.Cut(functions[name], ".")
+		d.Hint = fmt.Sprintf("import %q and write %s", pkg, functions[name])
+	case slices.Contains(standard, name) && strings.HasPrefix(text, name+"."):
+		d.Hint = fmt.Sprintf("add: import %q", name)
+	case near != "" && len(name) > 2:
+		d.Hint = fmt.Sprintf("did you mean %s?", near)
+	case strings.HasPrefix(name, "$"):
+		d.Hint = fmt.Sprintf("nothing is taken from the environment here; text is written in quotes: %q", text)
+	case strings.ContainsAny(name, "#_"):
+		d.Hint = fmt.Sprintf("define it: %s: …", name)
+	case plainWord.MatchString(text):
+		d.Hint = fmt.Sprintf("text is written in quotes: %q", text)
+	}
+}
+
+// wordAt returns the word of a source line that begins with the name at pos,
+// and whether it is called as a function.
+func (l *loaded) wordAt(pos schema.Position, name string) (word string, called bool) {
+	lines := strings.Split(string(l.req.Files[pos.Path]), "\n")
+	if pos.Line < 1 || pos.Line > len(lines) || pos.Column < 1 || pos.Column > len(lines[pos.Line-1]) {
+		return name, false
+	}
+	rest := lines[pos.Line-1][pos.Column-1:]
+	if !strings.HasPrefix(rest, name) {
+		return name, false
+	}
+	end := strings.IndexFunc(rest, func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("$#_-./:@", r)
+	})
+	if end < 0 {
+		end = len(rest)
+	}
+	return strings.TrimRight(rest[:end], ":.,"), strings.HasPrefix(rest[len(name):], "(")
+}
+
+// names returns the labels in the package, or in all that it was made of.
+func (l *loaded) names(all bool) []string {
+	seen := map[string]bool{}
+	note := func(in *build.Instance) {
+		for _, f := range in.Files {
+			ast.Walk(f, func(n ast.Node) bool {
+				switch n := n.(type) {
+				case *ast.Field:
+					if name := labelOf(n); name != "" {
+						seen[name] = true
+					}
+				case *ast.LetClause:
+					seen[n.Ident.Name] = true
+				case *ast.ImportSpec:
+					if n.Name != nil {
+						seen[n.Name.Name] = true
+					}
+				}
+				return true
+			}, nil)
+		}
+	}
+	note(l.inst)
+	if all {
+		for _, in := range l.inst.Imports {
+			note(in)
+		}
+	}
+	return slices.Sorted(maps.Keys(seen))
+}
+
+func sayUndefined(l *loaded, d *schema.Diagnostic, m []string, _ []schema.Position) {
+	name := strings.Trim(m[1], `"`)
+	d.Message = fmt.Sprintf("there is no %s here", name)
+	_, ours := definitions()["#"+name]
+	switch ours = ours && !strings.HasPrefix(name, "#"); {
+	case ours:
+		d.Hint = fmt.Sprintf("did you mean #%s?", name)
+	case strings.HasPrefix(name, "_"):
+		d.Hint = "what begins with _ is not seen from other packages; a definition begins with #"
+	default:
+		near := valid.Nearest(name, l.names(true))
+		if near == "" && strings.HasPrefix(name, "#") {
+			known := slices.DeleteFunc(slices.Sorted(maps.Keys(definitions())), func(n string) bool { return !isKind(n) })
+			d.Expected = "one of " + strings.Join(known, ", ") + ", or a definition of your own"
+			break
+		}
+		if near != "" {
+			d.Hint = fmt.Sprintf("did you mean %s?", near)
+		}
+	}
+}
+
+// isKind reports whether a definition is that of a kind.
+func isKind(definition string) bool {
+	return valid.Of(schema.Kind(strings.ToLower(strings.TrimPrefix(definition, "#")))) != nil
+}
+
+// sayConflict names both places of two values.
+func sayConflict(l *loaded, d *schema.Diagnostic, m []string, others []schema.Position) {
+	a, b := m[1], m[2]
+	if l.textAt(d.Position) == b || len(others) > 0 && l.textAt(others[0]) == a {
+		a, b = b, a
+	}
+	d.Message = fmt.Sprintf("is both %s and %s", a, b)
+	if len(others) == 0 {
+		d.Hint = "a field has one value: keep one of them"
+		return
+	}
+	other := others[0]
+	if dir := path.Dir(other.Path); dir != l.dir && below(l.dir, dir) {
+		d.Message = fmt.Sprintf("changes an object of the directory above, declared at %s: %s", other, d.Message)
+		d.Hint = "an object belongs to one directory: change it there, or give this package another name"
+		return
+	}
+	d.Message = fmt.Sprintf("is %s here and %s at %s", a, b, other)
+	d.Hint = "a field has one value: keep one of them"
+	if path.Dir(other.Path) != path.Dir(d.Path) {
+		d.Hint = fmt.Sprintf("keep one of them, or make the other a default that may be changed: *%s | %s", b, typeOf(b))
+	}
+}
+
+// typeOf returns CUE's type of a literal.
+func typeOf(literal string) string {
+	switch {
+	case literal == "true" || literal == "false":
+		return "bool"
+	case strings.HasPrefix(literal, `"`):
+		return "string"
+	case strings.HasPrefix(literal, "["):
+		return "[...]"
+	}
+	return "int"
+}
+
+// textAt returns the literal that is written at a position, "" if it is no
+// literal.
+func (l *loaded) textAt(pos schema.Position) string {
+	if f, ok := l.where.index()[pos]; ok {
+		switch v := f.Value.(type) {
+		case *ast.BasicLit:
+			return v.Value
+		case *ast.UnaryExpr:
+			if x, ok := v.X.(*ast.BasicLit); ok {
+				return v.Op.String() + x.Value
+			}
+		}
+	}
+	return ""
+}
+
+// sayTypes is of two values that cannot be one since they are of different
+// types; one is often the type itself.
+func sayTypes(l *loaded, d *schema.Diagnostic, m []string, others []schema.Position) {
+	a, b := m[1], m[2]
+	types := regexp.MustCompile(`^(int|string|bool|bytes|number|float|null|list|struct|\[.*|\{.*|[<>=!].*|.*\|.*)$`)
+	if types.MatchString(a) && !types.MatchString(b) {
+		a, b = b, a
+	}
+	if !types.MatchString(b) || types.MatchString(a) {
+		sayConflict(l, d, []string{"", a, b}, others)
+		return
+	}
+	d.Message, d.Expected = "is "+literally(a, typeOf(a)), strings.ReplaceAll(b, "|", " or ")
+	if typeOf(a) == "int" {
+		d.Message = "is the number " + a
+	}
+	if len(others) > 0 {
+		d.Hint = "it is declared so at " + others[0].String()
+	}
+}
+
+// sayBound is of a value outside of a bound that the repository's own CUE sets.
+func sayBound(_ *loaded, d *schema.Diagnostic, m []string, others []schema.Position) {
+	d.Message, d.Expected = fmt.Sprintf("%s is out of bounds", m[1]), m[2]
+	if m[3] != "" {
+		d.Message = fmt.Sprintf("%s is not valid: %s", m[1], m[3])
+	}
+	if len(others) > 0 {
+		d.Hint = "the bound is set at " + others[0].String()
+	}
+}
+
+func sayNoPackage(l *loaded, d *schema.Diagnostic, m []string, _ []schema.Position) {
+	module, _, _ := strings.Cut(l.inst.Module, "@")
+	target := m[1]
+	if target != module && !strings.HasPrefix(target, module+"/") {
+		d.Message = fmt.Sprintf("%q is not a package of this repository, whose module is %q", target, module)
+		d.Hint = "only packages of this repository and of CUE's standard library can be imported"
+		if base, _, _ := strings.Cut(path.Base(target), "@"); base == SchemaDir {
+			d.Hint = fmt.Sprintf("the definitions are imported as %q", l.modulePath(SchemaDir))
+		}
+		return
+	}
+	d.Message = fmt.Sprintf("there is no package %q", target)
+	switch base, version, _ := strings.Cut(target, "@"); {
+	case strings.Contains(m[2], "no files in package directory"):
+		d.Message = fmt.Sprintf("the directory of %q holds a package of another name", target)
+		d.Hint = fmt.Sprintf("write: import %q", target+":NAME")
+	case version != "":
+		d.Hint = fmt.Sprintf("write it without the version: %q", base)
+	case strings.HasSuffix(target, ".cue"):
+		d.Hint = fmt.Sprintf("a directory is imported, not a file: %q", path.Dir(target))
+	case target == l.modulePath(SchemaDir):
+		d.Hint = "the definitions are missing: muster init writes them to a new repository, from which they can be copied"
+	default:
+		d.Expected = "a directory of this repository with CUE files"
+	}
+}
+
+// sayClosed is of a field that a definition of the repository's own does not
+// have.
+func sayClosed(l *loaded, d *schema.Diagnostic, others []schema.Position) {
+	name := d.Field[strings.LastIndexByte(d.Field, '.')+1:]
+	d.Message = fmt.Sprintf("field %q is not in the definition that this is joined with", strings.Trim(name, `"`))
+	d.Hint = "add it to the definition, or end that with ... to allow any"
+	if i := slices.IndexFunc(others, func(o schema.Position) bool { return o.Line != d.Line || o.Path != d.Path }); i >= 0 {
+		d.Hint = fmt.Sprintf("add it to the definition at %s, or end that with ... to allow any", others[i])
+	}
+	if f, ok := l.where.index()[d.Position]; ok {
+		d.Position = edge(f, true)
+	}
+}

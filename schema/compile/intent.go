@@ -1,0 +1,195 @@
+package compile
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"cuelang.org/go/cue/ast"
+	"cuelang.org/go/cue/token"
+
+	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/valid"
+)
+
+// What is valid CUE and yet cannot be meant: data with the marks of a
+// definition, which CUE takes for a constraint and drops; the definition of
+// another kind; fields nested by indentation alone.
+
+// intent returns these mistakes in the package's own files.
+func intent(l *loaded) []schema.Diagnostic {
+	w := &intents{from: l}
+	for _, f := range l.where.files {
+		if !l.where.mine(strings.TrimPrefix(f.Filename, "/")) {
+			continue
+		}
+		w.nesting(f.Decls, 0)
+		for _, d := range f.Decls {
+			if field, ok := d.(*ast.Field); ok && valid.Of(schema.Kind(labelOf(field))) != nil && !hidden(field) {
+				w.field(field, []string{labelOf(field)})
+			}
+		}
+	}
+	return w.diags
+}
+
+// intents gathers mistakes.
+type intents struct {
+	from  *loaded
+	diags []schema.Diagnostic
+}
+
+func (w *intents) add(pos token.Pos, at []string, message, hint string) {
+	if len(w.diags) < maxDiagnostics {
+		w.diags = append(w.diags, schema.Diagnostic{
+			Severity: schema.Error, Position: position(pos), Field: fieldPath(at), Message: message, Hint: hint,
+		})
+	}
+}
+
+// hidden reports whether a field is not data: hidden, or a definition.
+func hidden(f *ast.Field) bool {
+	id, ok := f.Label.(*ast.Ident)
+	return ok && (strings.HasPrefix(id.Name, "_") || strings.HasPrefix(id.Name, "#"))
+}
+
+// field looks at a field of an object, or at a kind, at a data path.
+func (w *intents) field(f *ast.Field, at []string) {
+	if f.Constraint != token.ILLEGAL && (isData(f.Value) || len(at) < 3) {
+		mark, means := "?", "says what the field may be, and sets nothing"
+		if f.Constraint == token.NOT {
+			mark, means = "!", "says that the field must be set, and does not set it"
+		}
+		w.add(f.Label.Pos(), at, fmt.Sprintf("the %s after %s %s", mark, at[len(at)-1], means), fmt.Sprintf("remove the %s: %s: …", mark, at[len(at)-1]))
+		return
+	}
+	w.value(f.Value, at)
+}
+
+func (w *intents) value(e ast.Expr, at []string) {
+	switch e := e.(type) {
+	case *ast.StructLit:
+		w.decls(e.Elts, at)
+	case *ast.ParenExpr:
+		w.value(e.X, at)
+	case *ast.BinaryExpr:
+		if e.Op == token.AND {
+			w.value(e.X, at)
+			w.value(e.Y, at)
+		}
+	case *ast.SelectorExpr:
+		w.definition(e, at)
+	}
+}
+
+func (w *intents) decls(decls []ast.Decl, at []string) {
+	if len(at) > maxDepth {
+		return
+	}
+	for _, d := range decls {
+		switch d := d.(type) {
+		case *ast.Field:
+			if name := labelOf(d); name != "" && !hidden(d) {
+				w.field(d, append(slices.Clip(at), name))
+			}
+		case *ast.EmbedDecl:
+			w.value(d.Expr, at)
+		}
+	}
+}
+
+// isData reports whether a value is written out, and so is no constraint.
+func isData(e ast.Expr) bool {
+	switch e := e.(type) {
+	case *ast.BasicLit, *ast.ListLit, *ast.StructLit, *ast.Interpolation:
+		return true
+	case *ast.UnaryExpr:
+		_, number := e.X.(*ast.BasicLit)
+		return number && (e.Op == token.SUB || e.Op == token.ADD)
+	}
+	return false
+}
+
+// definition reports an object that is joined with the definition of something
+// else.
+func (w *intents) definition(e *ast.SelectorExpr, at []string) {
+	x, isIdent := e.X.(*ast.Ident)
+	if !isIdent || x.Name != SchemaDir || len(at) > 2 {
+		return
+	}
+	sel, _, err := ast.LabelName(e.Sel)
+	if _, ours := definitions()[sel]; err != nil || !ours {
+		return
+	}
+	if want := "#" + strings.ToUpper(at[0][:1]) + at[0][1:]; sel != want && !(at[0] == "allocset" && sel == "#AllocSet") {
+		w.add(e.Sel.Pos(), at, fmt.Sprintf("a %s is not a %s.%s", at[0], SchemaDir, sel), fmt.Sprintf("did you mean %s.%s?", SchemaDir, want))
+	}
+}
+
+// nesting reports fields that are nested by indentation, as in YAML: a label
+// whose value is on a later line, with more fields in the same column below.
+// All but the first of them would belong to what is outside.
+func (w *intents) nesting(decls []ast.Decl, depth int) {
+	for i, d := range decls {
+		f, ok := d.(*ast.Field)
+		if !ok || depth > maxDepth {
+			continue
+		}
+		inner := chained(f)
+		switch {
+		case inner == nil:
+		case column(inner) == column(f):
+			w.add(f.Label.Pos(), nil, fmt.Sprintf("%s has no value: the field on the next line would be it", labelOf(f)), "write the value behind the colon")
+			return
+		case i+1 < len(decls) && column(decls[i+1]) == column(last(f)):
+			w.add(f.Label.Pos(), nil, "indentation does not nest fields", fmt.Sprintf("write braces: %s: {…}", labelOf(f)))
+			return
+		}
+		value := f.Value
+		if b, ok := value.(*ast.BinaryExpr); ok {
+			value = b.Y
+		}
+		if s, ok := value.(*ast.StructLit); ok {
+			w.nesting(s.Elts, depth+1)
+		}
+	}
+}
+
+// chained returns the field that is the value of f without braces, on a later
+// line.
+func chained(f *ast.Field) *ast.Field {
+	s, ok := f.Value.(*ast.StructLit)
+	if !ok || s.Lbrace.IsValid() || len(s.Elts) != 1 {
+		return nil
+	}
+	inner, ok := s.Elts[0].(*ast.Field)
+	if !ok || inner.Label.Pos().Line() == f.Label.Pos().Line() {
+		return nil
+	}
+	return inner
+}
+
+// last returns the innermost field of a chain over several lines.
+func last(f *ast.Field) *ast.Field {
+	for inner := chained(f); inner != nil; inner = chained(f) {
+		f = inner
+	}
+	return f
+}
+
+func column(n ast.Node) int { return n.Pos().Column() }
+
+// covered reports whether a mistake of nesting explains what else was found at
+// a place: all in its file from its line on, and what is missing.
+func covered(intents []schema.Diagnostic, d schema.Diagnostic) bool {
+	return slices.ContainsFunc(intents, func(n schema.Diagnostic) bool {
+		switch {
+		case n.Path != d.Path:
+			return false
+		case n.Field == "":
+			return d.Line >= n.Line-1 && d.Line <= n.Line+20 || strings.Contains(d.Message, "is missing")
+		}
+		other := strings.Contains(n.Message, "is not a "+SchemaDir)
+		return d.Field == n.Field && d.Position != n.Position && !other || other && within(d.Field, n.Field) && strings.Contains(d.Message, "is not in the definition")
+	})
+}

@@ -1,0 +1,269 @@
+package compile
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"cuelang.org/go/cue/ast"
+	"cuelang.org/go/cue/ast/astutil"
+	"cuelang.org/go/cue/errors"
+	"cuelang.org/go/cue/parser"
+	"cuelang.org/go/cue/token"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// CUE stops at an import that it cannot resolve and gives up an object for one
+// name in it that it does not know. So that whoever wrote that also learns what
+// else is wrong, the package is evaluated again without these: a mending says
+// which imports and expressions to leave out.
+
+// maxMends bounds how often a package is evaluated again: each time brings to
+// light what the names left out before have hidden.
+const maxMends = 4
+
+// mending is what is left out of the files of a package.
+type mending struct {
+	imports map[schema.Position]bool // lines with an import, Column 0
+	exprs   map[schema.Position]bool // names and selectors
+	blanks  map[schema.Position]bool // what now stands in their place
+	// open says that a definition was left out, which might have had the
+	// fields that are missing now.
+	open bool
+}
+
+func newMending() *mending {
+	return &mending{imports: map[schema.Position]bool{}, exprs: map[schema.Position]bool{}, blanks: map[schema.Position]bool{}}
+}
+
+var badImport = regexp.MustCompile(`^(imported and not used|cannot find package|builtin package .* undefined|relative import|invalid import path)`)
+
+// learn notes what errs blame, and returns those of them that name something
+// new to leave out.
+func (m *mending) learn(errs []errors.Error) (fresh []errors.Error) {
+	for _, e := range errs {
+		text := errorText(e)
+		pos := position(e.Position())
+		if pos.Path == "" {
+			continue
+		}
+		switch {
+		case badImport.MatchString(text):
+			pos.Column = 0
+			if !m.imports[pos] {
+				m.imports[pos] = true
+				fresh = append(fresh, e)
+			}
+		case unresolved.MatchString(text), undefined.MatchString(text):
+			if !m.exprs[pos] {
+				m.exprs[pos] = true
+				fresh = append(fresh, e)
+			}
+		}
+	}
+	return fresh
+}
+
+// told reports whether one of the mistakes so far explains an error: the rest of
+// a word without quotes, or a name that a bad import would have brought.
+func (m *mending) told(e errors.Error, d schema.Diagnostic, certain []schema.Diagnostic) bool {
+	name := unresolved.FindStringSubmatch(errorText(e))
+	if name == nil {
+		return false
+	}
+	return slices.ContainsFunc(certain, func(c schema.Diagnostic) bool {
+		if c.Path != d.Path {
+			return false
+		}
+		if target := quotedPath.FindString(c.Message); target != "" && c.Field == "" && !unusedImport.MatchString(c.Message) {
+			return slices.Contains(pathParts(target), name[1])
+		}
+		word := quotedPath.FindString(c.Hint)
+		return c.Line == d.Line && c.Column < d.Column && d.Column < c.Column+len(word)-2
+	})
+}
+
+var (
+	quotedPath   = regexp.MustCompile(`"[^"]*"`)
+	unusedImport = regexp.MustCompile(`^the import (".*") is not used$`)
+	notDefined   = regexp.MustCompile(`^([^ ]+) is not defined$`)
+)
+
+// pathParts returns the elements of an import path in quotes.
+func pathParts(target string) []string {
+	return strings.FieldsFunc(strings.Trim(target, `"`), func(r rune) bool { return r == '/' || r == ':' || r == '@' })
+}
+
+// misnamed folds an import that is not used with a name that is not defined and
+// is another one for it: an import is called by the name of its package.
+func misnamed(ds []schema.Diagnostic) []schema.Diagnostic {
+	return slices.DeleteFunc(ds, func(d schema.Diagnostic) bool {
+		target := unusedImport.FindStringSubmatch(d.Message)
+		if target == nil {
+			return false
+		}
+		found := false
+		for i := range ds {
+			o := &ds[i]
+			if name := notDefined.FindStringSubmatch(o.Message); name != nil && o.Path == d.Path && slices.Contains(pathParts(target[1]), name[1]) {
+				o.Hint = fmt.Sprintf("the import at line %d has another name; write: import %s %s", d.Line, name[1], target[1])
+				found = true
+			}
+		}
+		return found
+	})
+}
+
+// parse parses a file of the package with lax definitions, and without what is
+// left out.
+func (m *mending) parse(name string, src any, cfg parser.Config) (*ast.File, error) {
+	f, err := parseLax(name, src, cfg)
+	if err != nil || len(m.imports)+len(m.exprs) == 0 {
+		return f, err
+	}
+	dropped := map[ast.Node]bool{}
+	for _, d := range f.Decls {
+		if imports, ok := d.(*ast.ImportDecl); ok {
+			kept := imports.Specs[:0]
+			for _, spec := range imports.Specs {
+				pos := position(spec.Pos())
+				pos.Column = 0
+				if m.imports[pos] {
+					dropped[spec] = true
+				} else {
+					kept = append(kept, spec)
+				}
+			}
+			imports.Specs = kept
+		}
+	}
+	astutil.Apply(f, func(c astutil.Cursor) bool { return m.leaveOut(c, dropped) }, nil)
+	return f, nil
+}
+
+// leaveOut replaces the node at c if it is to be left out.
+func (m *mending) leaveOut(c astutil.Cursor, dropped map[ast.Node]bool) bool {
+	switch n := c.Node().(type) {
+	case *ast.Comprehension:
+		for _, clause := range n.Clauses {
+			if m.within(clause, dropped) && isDecl(c) {
+				c.Delete()
+				return false
+			}
+		}
+	case *ast.Field:
+		if _, plain := n.Label.(*ast.Ident); !plain && m.within(n.Label, dropped) && isDecl(c) {
+			c.Delete()
+			return false
+		}
+		if _, plain := n.Label.(*ast.Ident); plain {
+			n.Value = m.without(n.Value, dropped)
+		}
+	case *ast.EmbedDecl:
+		if m.names(n.Expr, dropped) {
+			n.Expr = m.without(n.Expr, dropped)
+		}
+	case *ast.BinaryExpr:
+		if n.Op != token.AND {
+			return true
+		}
+		n.X, n.Y = m.without(n.X, dropped), m.without(n.Y, dropped)
+	case *ast.Ident, *ast.SelectorExpr:
+		if e, ok := n.(ast.Expr); ok && m.names(e, dropped) {
+			if _, isField := c.Parent().Node().(*ast.Field); !isField {
+				c.Replace(m.blank(e))
+			}
+			return false
+		}
+	}
+	return true
+}
+
+// isDecl reports whether the node at c is one of the fields of a struct or file.
+func isDecl(c astutil.Cursor) bool {
+	switch c.Parent().Node().(type) {
+	case *ast.File, *ast.StructLit:
+		return true
+	}
+	return false
+}
+
+// without returns e, or anything at all in its place if it is to be left out.
+func (m *mending) without(e ast.Expr, dropped map[ast.Node]bool) ast.Expr {
+	if !m.names(e, dropped) {
+		return e
+	}
+	m.opened(e)
+	return m.blank(e)
+}
+
+// blank returns what stands for any value, and notes where: nothing is said of
+// that place again.
+func (m *mending) blank(e ast.Expr) ast.Expr {
+	m.blanks[position(e.Pos())] = true
+	return &ast.Ident{NamePos: e.Pos(), Name: "_"}
+}
+
+// opened notes that the fields of a definition are gone.
+func (m *mending) opened(e ast.Expr) {
+	if s, ok := e.(*ast.SelectorExpr); ok {
+		if x, ok := s.X.(*ast.Ident); ok && x.Name == SchemaDir {
+			return // the strict pass has its fields
+		}
+	}
+	if x, ok := e.(*ast.Ident); ok && strings.HasPrefix(x.Name, "#") {
+		if _, ok := definitions()[x.Name]; ok {
+			return
+		}
+	}
+	m.open = true
+}
+
+// names reports whether e is a name or a selector that is to be left out.
+func (m *mending) names(e ast.Expr, dropped map[ast.Node]bool) bool {
+	switch e := e.(type) {
+	case *ast.Ident:
+		return m.exprs[position(e.Pos())] || e.Node != nil && dropped[e.Node]
+	case *ast.SelectorExpr:
+		return m.exprs[position(e.Sel.Pos())] || m.names(e.X, dropped)
+	case *ast.ParenExpr:
+		return m.names(e.X, dropped)
+	case *ast.CallExpr:
+		return m.names(e.Fun, dropped)
+	case *ast.IndexExpr:
+		return m.names(e.X, dropped)
+	}
+	return false
+}
+
+// within reports whether anything in n is to be left out.
+func (m *mending) within(n ast.Node, dropped map[ast.Node]bool) bool {
+	found := false
+	ast.Walk(n, func(n ast.Node) bool {
+		if e, ok := n.(ast.Expr); ok && m.names(e, dropped) {
+			found = true
+		}
+		return !found
+	}, nil)
+	return found
+}
+
+// used reports whether the import at a position is used in its file as the user
+// wrote it.
+func used(req request, at schema.Position) bool {
+	f, err := parser.ParseFile(at.Path, req.Files[at.Path])
+	if err != nil {
+		return false
+	}
+	found := false
+	ast.Walk(f, func(n ast.Node) bool {
+		if id, ok := n.(*ast.Ident); ok && id.Node != nil {
+			spec, isImport := id.Node.(*ast.ImportSpec)
+			found = found || isImport && position(spec.Pos()) == at
+		}
+		return !found
+	}, nil)
+	return found
+}
