@@ -61,13 +61,13 @@ func driftWide(t *testing.T, at string, v cue.Value, r *valid.Rule, typ reflect.
 			t.Errorf("%s: the rules take %d bytes, CUE does not", at, r.Max)
 		}
 	case valid.List:
-		most := "[" + strings.Repeat(`"e",`, int(r.Max)) + "]"
+		most := "[" + strings.Repeat(sample(r.Elem, "e")+",", int(r.Max)) + "]"
 		if !r.Unique && !takes(v, most) {
 			t.Errorf("%s: the rules take %d elements, CUE does not", at, r.Max)
 		}
 		var each strings.Builder
 		for i := range r.Max {
-			fmt.Fprintf(&each, "\"e%d\",", i)
+			each.WriteString(sample(r.Elem, fmt.Sprint("e", i)) + ",")
 		}
 		if len(r.Elem.Words) == 0 && !takes(v, "["+each.String()+"]") {
 			t.Errorf("%s: the rules take %d elements, CUE does not", at, r.Max)
@@ -75,13 +75,13 @@ func driftWide(t *testing.T, at string, v cue.Value, r *valid.Rule, typ reflect.
 	case valid.Map:
 		var most strings.Builder
 		for i := range r.Max {
-			fmt.Fprintf(&most, "k%d: \"x\", ", i)
+			fmt.Fprintf(&most, "k%d: %s, ", i, sample(r.Elem, "x"))
 		}
 		if !takes(v, "{"+most.String()+"}") {
 			t.Errorf("%s: the rules take %d entries, CUE does not", at, r.Max)
 		}
 		for n := range 200 {
-			if k := strings.Repeat("A", n); takes(v, fmt.Sprintf("{%q: \"x\"}", k)) != (r.Key(k) == "") {
+			if k := strings.Repeat("A", n); takes(v, fmt.Sprintf("{%q: %s}", k, sample(r.Elem, "x"))) != (r.Key(k) == "") {
 				t.Errorf("%s: the rules take a key of %d bytes: %v, CUE does not agree", at, n, r.Key(k) == "")
 				break
 			}
@@ -106,7 +106,7 @@ func wordsOf(v cue.Value) (words []string) {
 	return words
 }
 
-var rangeForm = regexp.MustCompile(`([0-9][0-9A-Za-z^]*) to ([0-9][0-9A-Za-z^]*)`)
+var rangeForm = regexp.MustCompile(`(-?[0-9][0-9A-Za-z^]*) to ([0-9][0-9A-Za-z^]*)`)
 
 // driftComment holds the comment of a field to what an editor should show: bounds
 // (those that CUE does not enforce are said nowhere else), words, unit, and an
@@ -241,4 +241,21 @@ func TestDriftExamples(t *testing.T) {
 			t.Errorf("nothing uses the definition %s", name)
 		}
 	}
+}
+
+// sample is a value that r takes, a text where that will do.
+func sample(r *valid.Rule, text string) string {
+	switch r.Type {
+	case valid.Int:
+		return fmt.Sprint(r.Min)
+	case valid.Struct:
+		var b strings.Builder
+		for _, f := range r.Fields {
+			if f.Required {
+				fmt.Fprintf(&b, "%s: %s, ", f.Name, sample(f.Rule, text))
+			}
+		}
+		return "{" + b.String() + "}"
+	}
+	return strconv.Quote(text)
 }

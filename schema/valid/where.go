@@ -31,8 +31,8 @@ var valueRule = &Rule{Type: String, Max: schema.MaxLabelValue, Match: matchLine}
 var operatorRule = func() *Rule {
 	r := words(schema.Operators()...)
 	r.Alias = map[string]string{
-		"==": "=", "is": "=", "In": "in", "set_contains_any": "in", "NotIn": "not-in", "notin": "not-in", "Exists": "exists",
-		"is_set": "exists", "DoesNotExist": "absent", "is_not_set": "absent", "Gt": ">=", ">": ">=", "version": ">=", "semver": ">=", "Lt": "<",
+		"==": "=", "is": "=", "set_contains_any": "in", "notin": "not-in", "doesnotexist": "absent",
+		"is_set": "exists", "is_not_set": "absent", "gt": ">=", ">": ">=", "version": ">=", "semver": ">=", "lt": "<",
 	}
 	return r
 }()
