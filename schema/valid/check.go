@@ -213,7 +213,7 @@ func (c *check) unknown(path []string, r *Rule) (meant string) {
 		p.Message = why
 		p.Hint = fmt.Sprintf("remove the field %q", name)
 		c.add(p)
-		return
+		return ""
 	}
 	names := make([]string, len(r.Fields))
 	for i, f := range r.Fields {
