@@ -49,11 +49,19 @@ func Explain(in DescribeInput, status *Status, name, machine string) (Explanatio
 			e.Stale = &status.Stale[i]
 		}
 	}
-	known := (e.Job != nil || e.Rejection != nil) && (!isTask || len(e.Tasks) > 0)
-	if known && isTask {
-		e.Placement = placing(in, job.Task(index), machine)
+	return e, e.place(in, job.Task(index), machine, isTask)
+}
+
+// place adds what placement says of one task, and reports whether the cell knows
+// of what is explained.
+func (e *Explanation) place(in DescribeInput, task schema.TaskName, machine string, isTask bool) (known bool) {
+	if e.Job == nil && e.Rejection == nil {
+		return false
 	}
-	return e, known
+	if isTask && len(e.Tasks) > 0 {
+		e.Placement = placing(in, task, machine)
+	}
+	return !isTask || len(e.Tasks) > 0
 }
 
 // addStatus tells what the status has of a job.
