@@ -135,6 +135,20 @@ type loaded struct {
 	lax   bool // the definitions of the schema accept anything
 	errs  []errors.Error
 	where *positions
+	words map[string]*wording // of files that do not parse
+}
+
+// wording returns a file as words. Many errors are of the same file.
+func (l *loaded) wording(path string) *wording {
+	s, ok := l.words[path]
+	if !ok {
+		s = newWording(path, l.req.Files[path])
+		if l.words == nil {
+			l.words = map[string]*wording{}
+		}
+		l.words[path] = s
+	}
+	return s
 }
 
 // loadPackage loads and evaluates the package in dir, in a context of its own:

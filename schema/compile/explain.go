@@ -107,7 +107,7 @@ var explanations = []explanation{
 	{unusedLet, func(l *loaded, d *schema.Diagnostic, m []string, _ []schema.Position) {
 		name := m[1]
 		d.Message, d.Hint = fmt.Sprintf("%s is defined and not used", name), "remove it"
-		s := newWording(d.Path, l.req.Files[d.Path])
+		s := l.wording(d.Path)
 		_ = equalsSign(s, s.at(d.Line, d.Column)+1, d)
 	}},
 	{shadowed, func(_ *loaded, d *schema.Diagnostic, m []string, _ []schema.Position) {
@@ -148,7 +148,7 @@ func explain(l *loaded, d *schema.Diagnostic, others []schema.Position) {
 	case has("number cannot be represented as int"):
 		d.Message, d.Hint = "is not a whole number of bytes", "take a smaller unit: 300Mi in place of 0.3Gi"
 	case !l.built && isSyntax(d.Message):
-		syntaxError(d.Path, l.req.Files[d.Path], d)
+		syntaxError(l.wording(d.Path), d)
 	}
 }
 

@@ -28,8 +28,7 @@ var slips = []slip{
 }
 
 // syntaxError says what a message of the parser is about.
-func syntaxError(file string, data []byte, d *schema.Diagnostic) {
-	s := newWording(file, data)
+func syntaxError(s *wording, d *schema.Diagnostic) {
 	i := s.at(d.Line, d.Column)
 	for _, known := range slips {
 		if known(s, i, d) {

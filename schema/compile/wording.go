@@ -28,7 +28,7 @@ type word struct {
 }
 
 func newWording(path string, data []byte) *wording {
-	s := &wording{path: path, lines: strings.Split(string(data), "\n")}
+	s := &wording{path: path, lines: strings.Split(string(data), "\n"), words: make([]word, 0, len(data)/4)}
 	file := token.NewFile(path, -1, len(data))
 	var sc scanner.Scanner
 	sc.Init(file, data, func(token.Pos, string, []any) {}, 0)
