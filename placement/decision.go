@@ -46,10 +46,7 @@ type Decision struct {
 	Later bool
 	// Evicted is true when the ask is that of a victim of this pass.
 	Evicted bool
-	// Held is the machine that is held for the task, which stays pending:
-	// nothing of its priority or lower is put there in this pass.
-	Held string
-	Why  Why
+	Why     Why
 }
 
 // Victim is a task that is evicted for one of higher priority.
@@ -71,6 +68,10 @@ type Why struct {
 	// Change is the smallest change of the ask with which it would fit; nil
 	// if there is none.
 	Change *Change `json:"change,omitempty"`
+	// Held is the machine that is held for the task, which stays pending and
+	// has waited long: nothing of its priority or lower is put there in this
+	// pass. "" for none.
+	Held string `json:"held,omitempty"`
 	// Score says why Machine was the best, and RunnerUp the second best.
 	Score    *Score `json:"score,omitempty"`
 	RunnerUp *Score `json:"runnerUp,omitempty"`
@@ -89,6 +90,9 @@ func (w Why) String() string {
 	}
 	if w.Change != nil {
 		s += "; " + w.Change.String()
+	}
+	if w.Held != "" {
+		s += "; it has waited long: machine " + w.Held + " is held for it"
 	}
 	return s
 }

@@ -13,14 +13,22 @@ func (s *Snapshot) reserveAfter() time.Duration {
 	return s.options.ReserveAfter
 }
 
+// reserves reports whether a machine may be held for an ask that has waited so
+// long: once it has waited for the time that Options.ReserveAfter says, for as
+// long again; then not for as long, and so on. What never comes to run costs
+// others half of the time at most.
+func (s *Snapshot) reserves(waited time.Duration) bool {
+	after := s.reserveAfter()
+	return after > 0 && waited/after%2 == 1
+}
+
 // hold keeps a machine free of further tasks of the ask's priority and lower,
 // if the ask has waited long. It is the machine that would take the ask when
 // empty and lacks the least now; since nothing new is put there, it is the
 // same in the next pass, but for a machine that does even better by then.
 func (p *pass) hold(c *class, a *Ask, d *Decision) {
 	s := p.snapshot
-	after := s.reserveAfter()
-	if after < 0 || a.Waited < after || len(s.holds) >= 1+len(s.slots)/holdShare {
+	if !s.reserves(a.Waited) || len(s.holds) >= 1+len(s.slots)/holdShare {
 		return
 	}
 	best, least := int32(-1), float32(0)
@@ -39,7 +47,7 @@ func (p *pass) hold(c *class, a *Ask, d *Decision) {
 	s.heldAt[best] = c.priority
 	s.holds = append(s.holds, best)
 	s.touch(best)
-	d.Held = s.nodes[best].Name
+	d.Why.Held = s.nodes[best].Name
 }
 
 // fitsEmpty reports whether the ask would fit if the machine were empty.

@@ -29,7 +29,8 @@ type Options struct {
 	// Weights of Hybrid; nil means DefaultWeights.
 	Weights *Weights
 	// ReserveAfter is how long an ask waits before a machine may be held for
-	// it; 0 means DefaultReserveAfter, less than 0 never.
+	// it, for as long again, and then in turns; 0 means DefaultReserveAfter,
+	// less than 0 never.
 	ReserveAfter time.Duration
 
 	// The techniques that make placement fast; each can be switched off so

@@ -339,8 +339,8 @@ func describe(out []placement.Decision) string {
 		}
 		if d.Machine == "" {
 			fmt.Fprint(&b, " pending")
-			if d.Held != "" {
-				fmt.Fprint(&b, ", holds ", d.Held)
+			if d.Why.Held != "" {
+				fmt.Fprint(&b, ", holds ", d.Why.Held)
 			}
 			fmt.Fprint(&b, "\n", indent(describeWhy(d.Why)))
 			continue

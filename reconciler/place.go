@@ -92,6 +92,7 @@ func bareAsk(task schema.TaskName, job *schema.Job) placement.Ask {
 func (s *step) placementAsk(a ask) placement.Ask {
 	p := bareAsk(a.task, a.job)
 	t := s.recordOf(a.task)
+	p.Waited = s.waited(a, t)
 	if t == nil {
 		return p
 	}
@@ -114,6 +115,27 @@ func (s *step) placementAsk(a ask) placement.Ask {
 		p.Avoid = nil
 	}
 	return p
+}
+
+// waited returns how long a task without a machine has been able to have one: a
+// function of what is stored, so that a new master does not begin to count
+// anew. The step comes back when placement may decide otherwise for it.
+func (s *step) waited(a ask, t *schema.TaskRecord) time.Duration {
+	since := s.job(a.task.JobName).Since
+	if t != nil {
+		if n := len(t.Causes); n > 0 && t.Causes[n-1].At.After(since) {
+			since = t.Causes[n-1].At
+		}
+		if t.NotBefore.After(since) {
+			since = t.NotBefore
+		}
+	}
+	waited := max(0, s.now.Sub(since))
+	const turn = placement.DefaultReserveAfter
+	if len(s.up) > 0 {
+		s.wake(s.now.Add(turn - waited%turn))
+	}
+	return waited
 }
 
 // recordOf returns the record of a task as the draft has it, nil if there is
