@@ -182,9 +182,6 @@ func unknownCells(p *schema.Package, cells map[string]bool) []schema.Diagnostic 
 	var found findings
 	names := slices.Sorted(maps.Keys(cells))
 	check := func(key schema.ObjectKey, cell string) {
-		if cells[cell] {
-			return
-		}
 		hint := "correct the name, or declare the cell in cells/"
 		if near := valid.Nearest(cell, names); near != "" {
 			hint = fmt.Sprintf("did you mean %q? Else declare the cell in cells/", near)
@@ -195,12 +192,20 @@ func unknownCells(p *schema.Package, cells map[string]bool) []schema.Diagnostic 
 		})
 	}
 	for i := range p.Objects.Jobs {
-		check(schema.ObjectKey{Kind: schema.KindJob, Name: p.Objects.Jobs[i].ID().String()}, p.Objects.Jobs[i].Cell)
+		if j := &p.Objects.Jobs[i]; !cells[j.Cell] { // of many jobs, their names alone take long to make
+			check(schema.ObjectKey{Kind: schema.KindJob, Name: j.ID().String()}, j.Cell)
+		}
 	}
 	for _, q := range p.Objects.Quotas {
+		if cells[q.Cell] {
+			continue
+		}
 		check(schema.ObjectKey{Kind: schema.KindQuota, Name: q.Name}, q.Cell)
 	}
 	for _, m := range p.Objects.Machines {
+		if cells[m.Cell] {
+			continue
+		}
 		check(schema.ObjectKey{Kind: schema.KindMachine, Name: m.Cell + "/" + m.Name}, m.Cell)
 	}
 	return found.fold()
