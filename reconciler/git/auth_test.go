@@ -111,12 +111,12 @@ func TestRedact(t *testing.T) {
 func FuzzRedact(f *testing.F) {
 	for _, p := range []string{"s3cret", "a/b", "a@b", "a?b#c", ":", "%zz", "[", "ü\x00"} {
 		f.Add("https", "user", p, "host/path")
-		f.Add("ssh", "", p, "[::1]:22/x@y")
+		f.Add("ssh", "", p, "[::1]:22/x")
 	}
 	f.Fuzz(func(t *testing.T, scheme, user, secret, rest string) {
-		marked := "<" + secret + ">" // begins with no digit: host:1/x@y has a port
+		marked := "<" + secret + ">" // which no other part of the URL has
 		if strings.ContainsAny(scheme+user, ":/?#@[]<") || scheme == "" || strings.EqualFold(scheme, "file") || strings.Contains(rest, "<") || strings.Contains(rest, "@") {
-			t.Skip()
+			return // another URL than is meant
 		}
 		raw := scheme + "://" + user + ":" + marked + "@" + rest
 		if got := git.Redact(raw); strings.Contains(got, "<") {
