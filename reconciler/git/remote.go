@@ -140,6 +140,10 @@ func Redact(raw string) string {
 	if at < 0 {
 		return raw
 	}
+	if strings.Contains(rest[:at], ":") {
+		// A password may have what ends a host, too. Rather too little is shown.
+		at = strings.LastIndexByte(rest, '@')
+	}
 	user := ""
 	if u, _, _ := strings.Cut(rest[:at], ":"); scheme == "ssh" {
 		user = u + "@"
