@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -75,7 +76,7 @@ func parseURL(raw string) (path string, far *remote, err error) {
 	}
 	name := Redact(raw)
 	ep, err := transport.NewEndpoint(raw)
-	if err != nil {
+	if err != nil || !isHost(ep.Host) {
 		return "", nil, fmt.Errorf("repository %s: it is not a URL\nhint: give a path or a URL such as https://host/path", name)
 	}
 	m := &remote{
@@ -85,7 +86,7 @@ func parseURL(raw string) (path string, far *remote, err error) {
 		m.port = strconv.Itoa(ep.Port)
 	}
 	switch {
-	case m.port == "":
+	case defaultPorts[m.protocol] == "":
 		return "", nil, fmt.Errorf("repository %s: %s is not supported\nhint: use a path, or a URL with https, http, ssh or git", name, ep.Protocol)
 	case ep.Password != "":
 		return "", nil, fmt.Errorf("repository %s: the URL holds a password, which all users of the machine can see\nhint: %s",
@@ -99,6 +100,13 @@ func parseURL(raw string) (path string, far *remote, err error) {
 	}
 	m.url = ep.String()
 	return "", m, nil
+}
+
+// isHost reports whether s may be a host: a name, or an address with or without
+// brackets. One that has a colon is more likely a user and a password.
+func isHost(s string) bool {
+	_, err := netip.ParseAddr(strings.Trim(s, "[]"))
+	return err == nil || !strings.ContainsAny(s, ":<>\"{}|\\^[] ")
 }
 
 // path returns the local path that URL is, or "".
