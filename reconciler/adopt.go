@@ -22,6 +22,10 @@ import (
 // The writes put packages first, then flip the head, then delete what it no
 // longer refers to.
 func Adopt(s *State, c schema.Compiled, now time.Time) ([]Write, []schema.Event) {
+	if c.Commit != s.Head.Commit && s.holds(c) {
+		head := schema.Head{Commit: c.Commit, Packages: s.Head.Packages}
+		return []Write{{keyHead, schema.Canonical(head)}}, []schema.Event{applied(head, now)}
+	}
 	a := adoption{held: s.head(), packages: map[string]*schema.Package{}, digests: map[string]schema.Digest{}, stale: map[string][]schema.Diagnostic{}}
 	if hasError(c.Diagnostics) {
 		maps.Copy(a.packages, a.held)
@@ -259,11 +263,32 @@ func shortened(stale map[string][]schema.Diagnostic) map[string][]schema.Diagnos
 	return out
 }
 
+// holds reports whether the head has just the packages of a commit, all of them
+// good: then they have been taken together before, and would be again. Most
+// commits of a large repository change few packages, and many none. What a crash
+// has left behind is for the long way.
+func (s *State) holds(c schema.Compiled) bool {
+	n := len(s.Head.Packages)
+	if hasError(c.Diagnostics) || len(s.Head.Stale) > 0 || len(c.Packages) != n || len(s.Packages) != n {
+		return false
+	}
+	for i := range c.Packages {
+		if p := &c.Packages[i]; p.Package == nil || p.Digest != s.Head.Packages[p.Dir] {
+			return false
+		}
+	}
+	return true
+}
+
+func applied(head schema.Head, now time.Time) schema.Event {
+	return schema.Event{At: now, Kind: schema.EventApply, Commit: head.Commit, Message: fmt.Sprintf("%d packages, %d of them stale", len(head.Packages), len(head.Stale))}
+}
+
 func (a *adoption) events(s *State, head schema.Head, now time.Time) []schema.Event {
 	var out []schema.Event
 	commit := head.Commit
 	if commit != s.Head.Commit {
-		out = append(out, schema.Event{At: now, Kind: schema.EventApply, Commit: commit, Message: fmt.Sprintf("%d packages, %d of them stale", len(a.packages), len(a.stale))})
+		out = append(out, applied(head, now))
 	}
 	for _, dir := range slices.Sorted(maps.Keys(a.stale)) {
 		out = append(out, schema.Event{At: now, Kind: schema.EventStale, Commit: commit, Message: dir + ": " + reasonOf(a.stale[dir])})

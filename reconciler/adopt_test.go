@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
@@ -293,5 +294,51 @@ func TestCheckHeadless(t *testing.T) {
 	_, ds = reconciler.Check(compiled("", good(pkg(".", tenant("a", "x"))), bad("x/y"), good(pkg("x", service("a", "web", 3, "v")))), epoch)
 	if len(ds) != 2 {
 		t.Errorf("%v, want two mistakes", ds)
+	}
+}
+
+// TestAdoptTheSame: a commit that changes no package moves the head and nothing
+// else, unless a directory was stale, or a crash has left something behind.
+func TestAdoptTheSame(t *testing.T) {
+	t.Parallel()
+	web, db := good(pkg("a", service("u", "web", 3, "v"))), good(pkg("b", service("u", "db", 1, "v")))
+	adopt := func(s *reconciler.State, c schema.Compiled) []string {
+		writes, events := reconciler.Adopt(s, c, time.Time{})
+		if err := s.Apply(writes); err != nil {
+			t.Fatal(err)
+		}
+		keys := []string{fmt.Sprint(len(events), " events")}
+		for _, w := range writes {
+			kind, _, _ := strings.Cut(w.Key, "/")
+			keys = append(keys, kind)
+		}
+		return keys
+	}
+	s := reconciler.NewState("c")
+	for i, step := range []struct {
+		commit schema.Compiled
+		want   []string
+	}{
+		{compiled("1", web, db), []string{"3 events", "package", "package", "head"}},
+		{compiled("2", db, web), []string{"1 events", "head"}},
+		{compiled("2", web, db), []string{"0 events"}},
+		{compiled("3", web), []string{"2 events", "head", "package"}},
+		{compiled("4", web, bad("b")), []string{"2 events", "head"}},
+		{compiled("5", web, bad("b")), []string{"2 events", "head"}},
+		{compiled("6", web), []string{"1 events", "head"}},
+	} {
+		if got := adopt(s, step.commit); !slices.Equal(got, step.want) {
+			t.Errorf("step %d: %q, want %q", i, got, step.want)
+		}
+		if s.Head.Commit != step.commit.Commit {
+			t.Errorf("step %d: the head is %s", i, s.Head.Commit)
+		}
+	}
+	left := db.Package
+	if err := s.Apply([]reconciler.Write{{Key: "package/" + string(db.Digest), Value: schema.Canonical(left)}}); err != nil {
+		t.Fatal(err)
+	}
+	if got := adopt(s, compiled("7", web)); !slices.Equal(got, []string{"1 events", "head", "package"}) {
+		t.Errorf("with something left behind: %q", got)
 	}
 }
