@@ -39,7 +39,10 @@ func syntaxError(s *wording, d *schema.Diagnostic) {
 }
 
 func (s *wording) say(d *schema.Diagnostic, w word, message, hint string) bool {
-	d.Position, d.Message, d.Hint = s.pos(w), message, hint
+	if w.line > 0 { // else the file has ended, which is where the parser gave up
+		d.Position = s.pos(w)
+	}
+	d.Message, d.Hint = message, hint
 	return true
 }
 
