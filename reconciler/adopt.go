@@ -26,7 +26,7 @@ func Adopt(s *State, c schema.Compiled, now time.Time) ([]Write, []schema.Event)
 		head := schema.Head{Commit: c.Commit, Packages: s.Head.Packages}
 		return []Write{{keyHead, schema.Canonical(head)}}, []schema.Event{applied(head, now)}
 	}
-	a := adoption{held: s.head(), packages: map[string]*schema.Package{}, digests: map[string]schema.Digest{}, stale: map[string][]schema.Diagnostic{}}
+	a := newAdoption(s.head())
 	if hasError(c.Diagnostics) {
 		maps.Copy(a.packages, a.held)
 		a.stale["."] = c.Diagnostics
@@ -42,6 +42,12 @@ type adoption struct {
 	packages map[string]*schema.Package // of the next, as far as is known
 	digests  map[string]schema.Digest   // of the compiled ones
 	stale    map[string][]schema.Diagnostic
+}
+
+// newAdoption begins with the packages of the head so far, by directory; nil for
+// a cell that holds nothing.
+func newAdoption(held map[string]*schema.Package) adoption {
+	return adoption{held: held, packages: map[string]*schema.Package{}, digests: map[string]schema.Digest{}, stale: map[string][]schema.Diagnostic{}}
 }
 
 // take finds the next head's packages. Ownership goes before duplicates: who
@@ -185,7 +191,7 @@ func unknownCells(p *schema.Package, cells map[string]bool) []schema.Diagnostic 
 	}
 	var found findings
 	names := slices.Sorted(maps.Keys(cells))
-	check := func(key schema.ObjectKey, cell string) {
+	report := func(key schema.ObjectKey, cell string) {
 		hint := "correct the name, or declare the cell in cells/"
 		if near := valid.Nearest(cell, names); near != "" {
 			hint = fmt.Sprintf("did you mean %q? Else declare the cell in cells/", near)
@@ -197,20 +203,18 @@ func unknownCells(p *schema.Package, cells map[string]bool) []schema.Diagnostic 
 	}
 	for i := range p.Objects.Jobs {
 		if j := &p.Objects.Jobs[i]; !cells[j.Cell] { // of many jobs, their names alone take long to make
-			check(schema.ObjectKey{Kind: schema.KindJob, Name: j.ID().String()}, j.Cell)
+			report(schema.ObjectKey{Kind: schema.KindJob, Name: j.ID().String()}, j.Cell)
 		}
 	}
 	for _, q := range p.Objects.Quotas {
-		if cells[q.Cell] {
-			continue
+		if !cells[q.Cell] {
+			report(schema.ObjectKey{Kind: schema.KindQuota, Name: q.Name}, q.Cell)
 		}
-		check(schema.ObjectKey{Kind: schema.KindQuota, Name: q.Name}, q.Cell)
 	}
 	for _, m := range p.Objects.Machines {
-		if cells[m.Cell] {
-			continue
+		if !cells[m.Cell] {
+			report(schema.ObjectKey{Kind: schema.KindMachine, Name: m.Cell + "/" + m.Name}, m.Cell)
 		}
-		check(schema.ObjectKey{Kind: schema.KindMachine, Name: m.Cell + "/" + m.Name}, m.Cell)
 	}
 	return found.fold()
 }

@@ -53,7 +53,7 @@ type taken struct {
 }
 
 func take(c schema.Compiled) taken {
-	a := adoption{packages: map[string]*schema.Package{}, digests: map[string]schema.Digest{}, stale: map[string][]schema.Diagnostic{}}
+	a := newAdoption(nil)
 	ds := slices.Clone(c.Diagnostics)
 	if !hasError(ds) {
 		a.take(c.Packages)

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/musterhq/muster/schema"
@@ -94,7 +93,7 @@ type declaredObject struct {
 }
 
 func declaredBy(c schema.Compiled) declared {
-	a := adoption{packages: map[string]*schema.Package{}, digests: map[string]schema.Digest{}, stale: map[string][]schema.Diagnostic{}}
+	a := newAdoption(nil)
 	d := declared{objects: map[schema.ObjectKey]declaredObject{}, wrong: map[string]bool{}}
 	if hasError(c.Diagnostics) {
 		d.wrong["."] = true
@@ -185,12 +184,10 @@ func flatten(out map[string]json.RawMessage, path string, doc json.RawMessage) {
 		return
 	}
 	for name, value := range fields {
-		if strings.ContainsFunc(name, func(c rune) bool { return c == '.' || c == '/' || c == '-' }) {
-			name = strconv.Quote(name)
-		}
+		at := schema.Label(name)
 		if path != "" {
-			name = path + "." + name
+			at = path + "." + at
 		}
-		flatten(out, name, value)
+		flatten(out, at, value)
 	}
 }

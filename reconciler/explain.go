@@ -32,7 +32,7 @@ func Explain(in DescribeInput, status *Status, name, machine string) (Explanatio
 	job, index, isTask := splitName(in.State.Cell, name)
 	e := Explanation{Name: name}
 	e.addStatus(status, job)
-	e.Tasks = keep(status.Tasks, func(t *TaskStatus) bool { return t.Name == name || !isTask && inJob(t.Name, job.Short()) })
+	e.Tasks = keep(status.Tasks, func(t *TaskStatus) bool { return t.Name == name || !isTask && jobOf(t.Name) == job.Short() })
 	if r := in.State.Jobs[job]; r != nil {
 		e.Origin = r.Origin
 		if data := in.State.Data[r.Admitted]; data != nil && e.Job != nil {
@@ -93,9 +93,6 @@ func splitName(cell, name string) (job schema.JobName, index int, isTask bool) {
 	}
 	return schema.JobName{Cell: cell, User: parts[0], Job: parts[1]}, index, isTask
 }
-
-// inJob reports whether task, as user/job/index, is one of job's.
-func inJob(task, job string) bool { return strings.HasPrefix(task, job+"/") }
 
 func dirOf(file string) string { return path.Dir(file) }
 

@@ -163,6 +163,20 @@ func waitingFor(n *Status) []string {
 	return out
 }
 
+// JobNames returns the names, as user/job, of the jobs that run or are to run,
+// sorted.
+func (s *Status) JobNames() []string {
+	names := make([]string, 0, len(s.Jobs))
+	for i := range s.Jobs {
+		names = append(names, s.Jobs[i].Name)
+	}
+	for i := range s.Rejected {
+		names = append(names, s.Rejected[i].Job)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
 // unapplied says why the newest commit is not the one applied, "" if it is.
 func (s *Status) unapplied() string {
 	switch {

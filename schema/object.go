@@ -127,12 +127,15 @@ func (k ObjectKey) Declared() string { return k.Name[strings.LastIndexByte(k.Nam
 
 // Field returns the data path of the object as CUE writes it, such as job.web
 // or machine."m-17".
-func (k ObjectKey) Field() string {
-	name := k.Declared()
-	if !identifier(name) {
-		name = strconv.Quote(name)
+func (k ObjectKey) Field() string { return string(k.Kind) + "." + Label(k.Declared()) }
+
+// Label writes the name of a field as CUE does: in quotes unless it is an
+// identifier.
+func Label(name string) string {
+	if identifier(name) {
+		return name
 	}
-	return string(k.Kind) + "." + name
+	return strconv.Quote(name)
 }
 
 // identifier reports whether s needs no quotes as a label of CUE.

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -85,15 +83,9 @@ func whyMany(ctx context.Context, cl *client.Client, g reconciler.Group, to expl
 	if err != nil {
 		return err
 	}
-	names := map[string]bool{}
-	for i := range s.Jobs {
-		names[s.Jobs[i].Name] = true
-	}
-	for i := range s.Rejected {
-		names[s.Rejected[i].Job] = true
-	}
+	names := s.JobNames()
 	all := make([]*reconciler.Explanation, 0, len(names))
-	for _, name := range slices.Sorted(maps.Keys(names)) {
+	for _, name := range names {
 		why, err := cl.Why(ctx, client.WhyQuery{Job: name, Index: -1})
 		if err != nil {
 			return err

@@ -185,12 +185,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
 		if err != nil {
 			return notFound(err)
 		}
-		for i := range picked.Jobs {
-			want.AnyJob = append(want.AnyJob, picked.Jobs[i].Name)
-		}
-		for i := range picked.Rejected {
-			want.AnyJob = append(want.AnyJob, picked.Rejected[i].Job)
-		}
+		want.AnyJob = picked.JobNames()
 	}
 	records, err := s.recorded(r.Context(), want, wait)
 	if err != nil {
