@@ -141,7 +141,7 @@ func (s *Server) rpc(running context.Context) *grpc.Server {
 		go who.watch(running, secure.Authority.Admit)
 	}
 	g := grpc.NewServer(
-		grpc.Creds(who), grpc.StreamInterceptor(s.checkStream),
+		grpc.Creds(who), grpc.StreamInterceptor(s.checkStream(who)),
 		grpc.MaxRecvMsgSize(linkpb.MaxMessage), grpc.MaxSendMsgSize(linkpb.MaxMessage),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepaliveEvery, Timeout: keepaliveTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepaliveEvery / 2, PermitWithoutStream: true}),

@@ -226,12 +226,15 @@ func caller(ctx context.Context) string {
 
 // checkStream refuses streams of peers that are no machine of the cell; all
 // others know their caller. No stream of this service is open to anyone else.
-func (s *Server) checkStream(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-	machine, err := s.machineOf(stream.Context())
-	if err != nil {
-		return err
+func (s *Server) checkStream(who *peers) grpc.StreamServerInterceptor {
+	return func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+		machine, err := s.machineOf(stream.Context())
+		if err != nil {
+			who.refused(err)
+			return err
+		}
+		return next(srv, &calledStream{stream, context.WithValue(stream.Context(), callerKey{}, machine)})
 	}
-	return next(srv, &calledStream{stream, context.WithValue(stream.Context(), callerKey{}, machine)})
 }
 
 // calledStream is a stream that knows its caller.
