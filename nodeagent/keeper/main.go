@@ -60,6 +60,7 @@ type holder struct {
 	dir     string
 	spec    Spec
 	groups  cgroups
+	outputs *outputs       // nil before the fork
 	ended   chan os.Signal // SIGCHLD; one that is pending stands for all
 	control chan os.Signal // SIGTERM, SIGUSR1
 	main    int            // pid of the task's main process; 0 when it was reaped
@@ -161,23 +162,18 @@ func (h *holder) fork() error {
 		return err
 	}
 	defer null.Close()
-	out, err := h.output(StdoutFile)
-	if err != nil {
+	if h.outputs, err = h.openOutputs(); err != nil {
 		return err
 	}
-	defer out.Close()
-	errs, err := h.output(StderrFile)
-	if err != nil {
-		return err
-	}
-	defer errs.Close()
+	out := &h.outputs.list
 	r, w, err := os.Pipe()
 	if err != nil {
 		return err
 	}
 	defer r.Close()
-	err = h.launch([]uintptr{null.Fd(), out.Fd(), errs.Fd(), w.Fd()})
+	err = h.launch([]uintptr{null.Fd(), uintptr(out[0].write), uintptr(out[1].write), w.Fd()})
 	_ = w.Close()
+	h.outputs.begin()
 	if err != nil {
 		return fmt.Errorf("fork: %w", err)
 	}
@@ -216,26 +212,6 @@ func (h *holder) launch(files []uintptr) error {
 		h.main, err = syscall.ForkExec("/proc/self/exe", args, attr)
 	}
 	return err
-}
-
-// output makes a file for the task's output. It is the task's own, so that it
-// can open /dev/stdout; the agent's group may read it.
-func (h *holder) output(name string) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(h.dir, name), os.O_WRONLY|os.O_CREATE|os.O_APPEND|unix.O_NOFOLLOW, 0o640)
-	if err != nil {
-		return nil, err
-	}
-	if err := f.Chmod(0o640); err != nil { // whatever the umask
-		_ = f.Close()
-		return nil, err
-	}
-	if u := h.spec.User; u != nil {
-		if err := f.Chown(u.UID, -1); err != nil {
-			_ = f.Close()
-			return nil, err
-		}
-	}
-	return f, nil
 }
 
 // watch obeys signals until the task's main process has ended.
@@ -300,9 +276,12 @@ func (h *holder) sweep() {
 	}
 }
 
-// finish writes the end down, gives the cgroups back and returns the exit
+// finish completes the logs, writes the end down, gives the cgroups back and returns the exit
 // status of the keeper.
 func (h *holder) finish() int {
+	if h.outputs != nil {
+		h.outputs.end()
+	}
 	err := errors.Join(writeExit(h.dir, h.exit), h.groups.remove())
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "muster-keeper:", err)
