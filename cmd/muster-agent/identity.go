@@ -6,7 +6,6 @@ import (
 
 	"github.com/musterhq/muster/nodeagent/credential"
 	"github.com/musterhq/muster/schema/identity"
-	"github.com/prometheus/client_golang/prometheus"
 )
 
 // identity returns what the machine shows a master elsewhere; nil for one on
@@ -25,19 +24,4 @@ func (f *flags) identity(dir string) (*credential.Store, error) {
 		return nil, err
 	}
 	return id, nil
-}
-
-// expiry is a metric of when the machine's certificate ends; 0 before it has
-// joined.
-func expiry(id *credential.Store) prometheus.Collector {
-	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "muster_agent_certificate_expiry_timestamp_seconds",
-		Help: "When the certificate that the machine shows its master ends; 0 before it has joined.",
-	}, func() float64 {
-		at, ok := id.Expires()
-		if !ok {
-			return 0
-		}
-		return float64(at.Unix())
-	})
 }

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/musterhq/muster/nodeagent/credential"
 	"github.com/musterhq/muster/nodeagent/link"
 	"github.com/musterhq/muster/nodeagent/loop"
 	"github.com/musterhq/muster/nodeagent/runtime"
@@ -90,7 +91,7 @@ func newAgent(ctx context.Context, f *flags, log *slog.Logger, registry promethe
 	}
 	if id != nil {
 		a.cell, f.name = id.Name().Cell, id.Name().Name
-		if err := registry.Register(expiry(id)); err != nil {
+		if err := registry.Register(credential.NewMetrics(id)); err != nil {
 			return nil, err
 		}
 	}

@@ -345,16 +345,6 @@ func (s *Store) Renewal() (at time.Time, request []byte, err error) {
 	return s.renew, request, err
 }
 
-// Expires returns when the certificate does; false when there is none.
-func (s *Store) Expires() (time.Time, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.pair == nil {
-		return time.Time{}, false
-	}
-	return s.pair.Leaf.NotAfter, true
-}
-
 func newRequest(key *ecdsa.PrivateKey) ([]byte, error) {
 	return x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
 }

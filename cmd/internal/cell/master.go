@@ -153,7 +153,7 @@ func (m *master) wire() {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(m.metrics, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if m.authority != nil {
-		registry.MustRegister(expiry(m.authority))
+		registry.MustRegister(pki.NewMetrics(m.authority.Expires))
 	}
 	m.web = web.New(web.Config{
 		Name: m.cell, Cell: api, Logs: m.link, Events: m.events, Reconcile: m.repo.Poke, Metrics: registry, Log: m.cfg.Log,

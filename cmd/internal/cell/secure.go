@@ -9,8 +9,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/musterhq/muster/reconciler/link"
 	"github.com/musterhq/muster/reconciler/pki"
 	"github.com/musterhq/muster/reconciler/web"
@@ -133,12 +131,4 @@ func (m *master) watchCertificate(ctx context.Context) error {
 		case <-day.C:
 		}
 	}
-}
-
-// expiry is a metric of when the master's certificate ends.
-func expiry(a *pki.Authority) prometheus.Collector {
-	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "muster_certificate_expiry_timestamp_seconds",
-		Help: "When the certificate that the master shows ends.",
-	}, func() float64 { return float64(a.Expires().Unix()) })
 }
