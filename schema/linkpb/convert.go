@@ -142,6 +142,9 @@ func EncodeMachine(i *schema.MachineInfo) *MachineInfo {
 		Ports:      &PortRange{First: uint32(i.Ports.First), Last: uint32(i.Ports.Last)},
 		Attributes: i.Attributes, Notes: i.Notes, AgentVersion: i.AgentVersion,
 	}
+	if r := i.Reserved; r != (schema.Resources{}) {
+		m.Reserved = &Resources{CpuMilli: r.CPUMilli, RamBytes: r.RAMBytes, DiskBytes: r.DiskBytes}
+	}
 	for _, d := range i.Devices {
 		m.Devices = append(m.Devices, &DeviceGroup{Kind: d.Kind, Model: d.Model, Count: uint32(d.Count)})
 	}
@@ -166,10 +169,11 @@ func DecodeMachine(m *MachineInfo) (schema.MachineInfo, error) {
 	if err != nil {
 		return schema.MachineInfo{}, fmt.Errorf("machine %s: %w", m.GetName(), err)
 	}
-	c := m.GetCapacity()
+	c, r := m.GetCapacity(), m.GetReserved()
 	return schema.MachineInfo{
 		Name: m.GetName(), Boot: m.GetBoot(),
 		Capacity:   schema.Resources{CPUMilli: c.GetCpuMilli(), RAMBytes: c.GetRamBytes(), DiskBytes: c.GetDiskBytes()},
+		Reserved:   schema.Resources{CPUMilli: r.GetCpuMilli(), RAMBytes: r.GetRamBytes(), DiskBytes: r.GetDiskBytes()},
 		Ports:      schema.PortRange{First: first, Last: last},
 		Devices:    devices,
 		Attributes: m.GetAttributes(), Notes: m.GetNotes(), AgentVersion: m.GetAgentVersion(),

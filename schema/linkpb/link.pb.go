@@ -1342,6 +1342,7 @@ type MachineInfo struct {
 	Notes         []string               `protobuf:"bytes,6,rep,name=notes,proto3" json:"notes,omitempty"`
 	AgentVersion  string                 `protobuf:"bytes,7,opt,name=agent_version,json=agentVersion,proto3" json:"agent_version,omitempty"`
 	Devices       []*DeviceGroup         `protobuf:"bytes,8,rep,name=devices,proto3" json:"devices,omitempty"`
+	Reserved      *Resources             `protobuf:"bytes,110,opt,name=reserved,proto3" json:"reserved,omitempty"` // for the system
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1428,6 +1429,13 @@ func (x *MachineInfo) GetAgentVersion() string {
 func (x *MachineInfo) GetDevices() []*DeviceGroup {
 	if x != nil {
 		return x.Devices
+	}
+	return nil
+}
+
+func (x *MachineInfo) GetReserved() *Resources {
+	if x != nil {
+		return x.Reserved
 	}
 	return nil
 }
@@ -2071,7 +2079,7 @@ const file_link_proto_rawDesc = "" +
 	"\x06LogEnd\x12\x14\n" +
 	"\x05error\x18\x01 \x01(\tR\x05error\x12\x1b\n" +
 	"\tnot_found\x18\x02 \x01(\bR\bnotFound\"\b\n" +
-	"\x06LogAck\"\x9b\x03\n" +
+	"\x06LogAck\"\xd2\x03\n" +
 	"\vMachineInfo\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04boot\x18\x02 \x01(\tR\x04boot\x125\n" +
@@ -2082,7 +2090,8 @@ const file_link_proto_rawDesc = "" +
 	"attributes\x12\x14\n" +
 	"\x05notes\x18\x06 \x03(\tR\x05notes\x12#\n" +
 	"\ragent_version\x18\a \x01(\tR\fagentVersion\x125\n" +
-	"\adevices\x18\b \x03(\v2\x1b.muster.link.v1.DeviceGroupR\adevices\x1a=\n" +
+	"\adevices\x18\b \x03(\v2\x1b.muster.link.v1.DeviceGroupR\adevices\x125\n" +
+	"\breserved\x18n \x01(\v2\x19.muster.link.v1.ResourcesR\breserved\x1a=\n" +
 	"\x0fAttributesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"M\n" +
@@ -2222,25 +2231,26 @@ var file_link_proto_depIdxs = []int32{
 	24, // 25: muster.link.v1.MachineInfo.ports:type_name -> muster.link.v1.PortRange
 	29, // 26: muster.link.v1.MachineInfo.attributes:type_name -> muster.link.v1.MachineInfo.AttributesEntry
 	21, // 27: muster.link.v1.MachineInfo.devices:type_name -> muster.link.v1.DeviceGroup
-	31, // 28: muster.link.v1.TaskStatus.started_at:type_name -> google.protobuf.Timestamp
-	30, // 29: muster.link.v1.TaskStatus.ports:type_name -> muster.link.v1.TaskStatus.PortsEntry
-	26, // 30: muster.link.v1.TaskStatus.exits:type_name -> muster.link.v1.Exit
-	27, // 31: muster.link.v1.TaskStatus.end:type_name -> muster.link.v1.Cause
-	22, // 32: muster.link.v1.TaskStatus.devices:type_name -> muster.link.v1.DeviceUse
-	31, // 33: muster.link.v1.Exit.at:type_name -> google.protobuf.Timestamp
-	26, // 34: muster.link.v1.Cause.exit:type_name -> muster.link.v1.Exit
-	31, // 35: muster.link.v1.Cause.at:type_name -> google.protobuf.Timestamp
-	2,  // 36: muster.link.v1.Link.Session:input_type -> muster.link.v1.AgentMessage
-	17, // 37: muster.link.v1.Link.Logs:input_type -> muster.link.v1.LogChunk
-	0,  // 38: muster.link.v1.Link.Certify:input_type -> muster.link.v1.CertifyRequest
-	3,  // 39: muster.link.v1.Link.Session:output_type -> muster.link.v1.MasterMessage
-	19, // 40: muster.link.v1.Link.Logs:output_type -> muster.link.v1.LogAck
-	1,  // 41: muster.link.v1.Link.Certify:output_type -> muster.link.v1.CertifyResponse
-	39, // [39:42] is the sub-list for method output_type
-	36, // [36:39] is the sub-list for method input_type
-	36, // [36:36] is the sub-list for extension type_name
-	36, // [36:36] is the sub-list for extension extendee
-	0,  // [0:36] is the sub-list for field type_name
+	23, // 28: muster.link.v1.MachineInfo.reserved:type_name -> muster.link.v1.Resources
+	31, // 29: muster.link.v1.TaskStatus.started_at:type_name -> google.protobuf.Timestamp
+	30, // 30: muster.link.v1.TaskStatus.ports:type_name -> muster.link.v1.TaskStatus.PortsEntry
+	26, // 31: muster.link.v1.TaskStatus.exits:type_name -> muster.link.v1.Exit
+	27, // 32: muster.link.v1.TaskStatus.end:type_name -> muster.link.v1.Cause
+	22, // 33: muster.link.v1.TaskStatus.devices:type_name -> muster.link.v1.DeviceUse
+	31, // 34: muster.link.v1.Exit.at:type_name -> google.protobuf.Timestamp
+	26, // 35: muster.link.v1.Cause.exit:type_name -> muster.link.v1.Exit
+	31, // 36: muster.link.v1.Cause.at:type_name -> google.protobuf.Timestamp
+	2,  // 37: muster.link.v1.Link.Session:input_type -> muster.link.v1.AgentMessage
+	17, // 38: muster.link.v1.Link.Logs:input_type -> muster.link.v1.LogChunk
+	0,  // 39: muster.link.v1.Link.Certify:input_type -> muster.link.v1.CertifyRequest
+	3,  // 40: muster.link.v1.Link.Session:output_type -> muster.link.v1.MasterMessage
+	19, // 41: muster.link.v1.Link.Logs:output_type -> muster.link.v1.LogAck
+	1,  // 42: muster.link.v1.Link.Certify:output_type -> muster.link.v1.CertifyResponse
+	40, // [40:43] is the sub-list for method output_type
+	37, // [37:40] is the sub-list for method input_type
+	37, // [37:37] is the sub-list for extension type_name
+	37, // [37:37] is the sub-list for extension extendee
+	0,  // [0:37] is the sub-list for field type_name
 }
 
 func init() { file_link_proto_init() }
