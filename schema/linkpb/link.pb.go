@@ -844,6 +844,10 @@ type OpenLogs struct {
 	Stream        string                 `protobuf:"bytes,5,opt,name=stream,proto3" json:"stream,omitempty"`            // stdout, stderr
 	Follow        bool                   `protobuf:"varint,6,opt,name=follow,proto3" json:"follow,omitempty"`           // go on as it grows
 	Tail          *int32                 `protobuf:"varint,7,opt,name=tail,proto3,oneof" json:"tail,omitempty"`         // only the last lines
+	Previous      bool                   `protobuf:"varint,90,opt,name=previous,proto3" json:"previous,omitempty"`      // the run before the newest
+	Since         *timestamppb.Timestamp `protobuf:"bytes,91,opt,name=since,proto3" json:"since,omitempty"`
+	From          *LogPosition           `protobuf:"bytes,92,opt,name=from,proto3" json:"from,omitempty"`      // go on from here
+	Framed        bool                   `protobuf:"varint,93,opt,name=framed,proto3" json:"framed,omitempty"` // say where each piece is
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -927,6 +931,95 @@ func (x *OpenLogs) GetTail() int32 {
 	return 0
 }
 
+func (x *OpenLogs) GetPrevious() bool {
+	if x != nil {
+		return x.Previous
+	}
+	return false
+}
+
+func (x *OpenLogs) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *OpenLogs) GetFrom() *LogPosition {
+	if x != nil {
+		return x.From
+	}
+	return nil
+}
+
+func (x *OpenLogs) GetFramed() bool {
+	if x != nil {
+		return x.Framed
+	}
+	return false
+}
+
+// LogPosition is a place in all that a task writes to one of its outputs.
+type LogPosition struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Generation    uint64                 `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
+	Incarnation   int32                  `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Offset        int64                  `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"` // bytes of the incarnation's log before it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LogPosition) Reset() {
+	*x = LogPosition{}
+	mi := &file_link_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LogPosition) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LogPosition) ProtoMessage() {}
+
+func (x *LogPosition) ProtoReflect() protoreflect.Message {
+	mi := &file_link_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LogPosition.ProtoReflect.Descriptor instead.
+func (*LogPosition) Descriptor() ([]byte, []int) {
+	return file_link_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *LogPosition) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *LogPosition) GetIncarnation() int32 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *LogPosition) GetOffset() int64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
 // LogChunk is a piece of a log.
 type LogChunk struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -939,7 +1032,7 @@ type LogChunk struct {
 
 func (x *LogChunk) Reset() {
 	*x = LogChunk{}
-	mi := &file_link_proto_msgTypes[13]
+	mi := &file_link_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -951,7 +1044,7 @@ func (x *LogChunk) String() string {
 func (*LogChunk) ProtoMessage() {}
 
 func (x *LogChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[13]
+	mi := &file_link_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -964,7 +1057,7 @@ func (x *LogChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogChunk.ProtoReflect.Descriptor instead.
 func (*LogChunk) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{13}
+	return file_link_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *LogChunk) GetId() string {
@@ -999,7 +1092,7 @@ type LogEnd struct {
 
 func (x *LogEnd) Reset() {
 	*x = LogEnd{}
-	mi := &file_link_proto_msgTypes[14]
+	mi := &file_link_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1011,7 +1104,7 @@ func (x *LogEnd) String() string {
 func (*LogEnd) ProtoMessage() {}
 
 func (x *LogEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[14]
+	mi := &file_link_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1024,7 +1117,7 @@ func (x *LogEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogEnd.ProtoReflect.Descriptor instead.
 func (*LogEnd) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{14}
+	return file_link_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *LogEnd) GetError() string {
@@ -1050,7 +1143,7 @@ type LogAck struct {
 
 func (x *LogAck) Reset() {
 	*x = LogAck{}
-	mi := &file_link_proto_msgTypes[15]
+	mi := &file_link_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1062,7 +1155,7 @@ func (x *LogAck) String() string {
 func (*LogAck) ProtoMessage() {}
 
 func (x *LogAck) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[15]
+	mi := &file_link_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1075,7 +1168,7 @@ func (x *LogAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogAck.ProtoReflect.Descriptor instead.
 func (*LogAck) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{15}
+	return file_link_proto_rawDescGZIP(), []int{16}
 }
 
 // MachineInfo is what a machine says of itself.
@@ -1095,7 +1188,7 @@ type MachineInfo struct {
 
 func (x *MachineInfo) Reset() {
 	*x = MachineInfo{}
-	mi := &file_link_proto_msgTypes[16]
+	mi := &file_link_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1107,7 +1200,7 @@ func (x *MachineInfo) String() string {
 func (*MachineInfo) ProtoMessage() {}
 
 func (x *MachineInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[16]
+	mi := &file_link_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1120,7 +1213,7 @@ func (x *MachineInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachineInfo.ProtoReflect.Descriptor instead.
 func (*MachineInfo) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{16}
+	return file_link_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *MachineInfo) GetName() string {
@@ -1191,7 +1284,7 @@ type DeviceGroup struct {
 
 func (x *DeviceGroup) Reset() {
 	*x = DeviceGroup{}
-	mi := &file_link_proto_msgTypes[17]
+	mi := &file_link_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1203,7 +1296,7 @@ func (x *DeviceGroup) String() string {
 func (*DeviceGroup) ProtoMessage() {}
 
 func (x *DeviceGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[17]
+	mi := &file_link_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1216,7 +1309,7 @@ func (x *DeviceGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceGroup.ProtoReflect.Descriptor instead.
 func (*DeviceGroup) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{17}
+	return file_link_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *DeviceGroup) GetKind() string {
@@ -1252,7 +1345,7 @@ type DeviceUse struct {
 
 func (x *DeviceUse) Reset() {
 	*x = DeviceUse{}
-	mi := &file_link_proto_msgTypes[18]
+	mi := &file_link_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1264,7 +1357,7 @@ func (x *DeviceUse) String() string {
 func (*DeviceUse) ProtoMessage() {}
 
 func (x *DeviceUse) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[18]
+	mi := &file_link_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1277,7 +1370,7 @@ func (x *DeviceUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceUse.ProtoReflect.Descriptor instead.
 func (*DeviceUse) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{18}
+	return file_link_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *DeviceUse) GetKind() string {
@@ -1313,7 +1406,7 @@ type Resources struct {
 
 func (x *Resources) Reset() {
 	*x = Resources{}
-	mi := &file_link_proto_msgTypes[19]
+	mi := &file_link_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1325,7 +1418,7 @@ func (x *Resources) String() string {
 func (*Resources) ProtoMessage() {}
 
 func (x *Resources) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[19]
+	mi := &file_link_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1338,7 +1431,7 @@ func (x *Resources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resources.ProtoReflect.Descriptor instead.
 func (*Resources) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{19}
+	return file_link_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Resources) GetCpuMilli() int64 {
@@ -1373,7 +1466,7 @@ type PortRange struct {
 
 func (x *PortRange) Reset() {
 	*x = PortRange{}
-	mi := &file_link_proto_msgTypes[20]
+	mi := &file_link_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1385,7 +1478,7 @@ func (x *PortRange) String() string {
 func (*PortRange) ProtoMessage() {}
 
 func (x *PortRange) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[20]
+	mi := &file_link_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1398,7 +1491,7 @@ func (x *PortRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortRange.ProtoReflect.Descriptor instead.
 func (*PortRange) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{20}
+	return file_link_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *PortRange) GetFirst() uint32 {
@@ -1436,7 +1529,7 @@ type TaskStatus struct {
 
 func (x *TaskStatus) Reset() {
 	*x = TaskStatus{}
-	mi := &file_link_proto_msgTypes[21]
+	mi := &file_link_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1448,7 +1541,7 @@ func (x *TaskStatus) String() string {
 func (*TaskStatus) ProtoMessage() {}
 
 func (x *TaskStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[21]
+	mi := &file_link_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1461,7 +1554,7 @@ func (x *TaskStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskStatus.ProtoReflect.Descriptor instead.
 func (*TaskStatus) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{21}
+	return file_link_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *TaskStatus) GetTask() string {
@@ -1563,7 +1656,7 @@ type Exit struct {
 
 func (x *Exit) Reset() {
 	*x = Exit{}
-	mi := &file_link_proto_msgTypes[22]
+	mi := &file_link_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1575,7 +1668,7 @@ func (x *Exit) String() string {
 func (*Exit) ProtoMessage() {}
 
 func (x *Exit) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[22]
+	mi := &file_link_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1588,7 +1681,7 @@ func (x *Exit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exit.ProtoReflect.Descriptor instead.
 func (*Exit) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{22}
+	return file_link_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Exit) GetIncarnation() int32 {
@@ -1648,7 +1741,7 @@ type Cause struct {
 
 func (x *Cause) Reset() {
 	*x = Cause{}
-	mi := &file_link_proto_msgTypes[23]
+	mi := &file_link_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1660,7 +1753,7 @@ func (x *Cause) String() string {
 func (*Cause) ProtoMessage() {}
 
 func (x *Cause) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[23]
+	mi := &file_link_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1673,7 +1766,7 @@ func (x *Cause) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cause.ProtoReflect.Descriptor instead.
 func (*Cause) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{23}
+	return file_link_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Cause) GetKind() string {
@@ -1779,7 +1872,7 @@ const file_link_proto_rawDesc = "" +
 	"\x05tasks\x18\x04 \x03(\v2\x1a.muster.link.v1.TaskStatusR\x05tasks\"\x06\n" +
 	"\x04Hint\" \n" +
 	"\x06Refuse\x12\x16\n" +
-	"\x06reason\x18\x01 \x01(\tR\x06reason\"\xc2\x01\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason\"\xd9\x02\n" +
 	"\bOpenLogs\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04task\x18\x02 \x01(\tR\x04task\x12\x1e\n" +
@@ -1789,8 +1882,18 @@ const file_link_proto_rawDesc = "" +
 	"\vincarnation\x18\x04 \x01(\x05R\vincarnation\x12\x16\n" +
 	"\x06stream\x18\x05 \x01(\tR\x06stream\x12\x16\n" +
 	"\x06follow\x18\x06 \x01(\bR\x06follow\x12\x17\n" +
-	"\x04tail\x18\a \x01(\x05H\x00R\x04tail\x88\x01\x01B\a\n" +
-	"\x05_tail\"X\n" +
+	"\x04tail\x18\a \x01(\x05H\x00R\x04tail\x88\x01\x01\x12\x1a\n" +
+	"\bprevious\x18Z \x01(\bR\bprevious\x120\n" +
+	"\x05since\x18[ \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12/\n" +
+	"\x04from\x18\\ \x01(\v2\x1b.muster.link.v1.LogPositionR\x04from\x12\x16\n" +
+	"\x06framed\x18] \x01(\bR\x06framedB\a\n" +
+	"\x05_tail\"g\n" +
+	"\vLogPosition\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x01 \x01(\x04R\n" +
+	"generation\x12 \n" +
+	"\vincarnation\x18\x02 \x01(\x05R\vincarnation\x12\x16\n" +
+	"\x06offset\x18\x03 \x01(\x03R\x06offset\"X\n" +
 	"\bLogChunk\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04data\x18\x02 \x01(\fR\x04data\x12(\n" +
@@ -1883,7 +1986,7 @@ func file_link_proto_rawDescGZIP() []byte {
 	return file_link_proto_rawDescData
 }
 
-var file_link_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_link_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_link_proto_goTypes = []any{
 	(*AgentMessage)(nil),          // 0: muster.link.v1.AgentMessage
 	(*MasterMessage)(nil),         // 1: muster.link.v1.MasterMessage
@@ -1898,21 +2001,22 @@ var file_link_proto_goTypes = []any{
 	(*Hint)(nil),                  // 10: muster.link.v1.Hint
 	(*Refuse)(nil),                // 11: muster.link.v1.Refuse
 	(*OpenLogs)(nil),              // 12: muster.link.v1.OpenLogs
-	(*LogChunk)(nil),              // 13: muster.link.v1.LogChunk
-	(*LogEnd)(nil),                // 14: muster.link.v1.LogEnd
-	(*LogAck)(nil),                // 15: muster.link.v1.LogAck
-	(*MachineInfo)(nil),           // 16: muster.link.v1.MachineInfo
-	(*DeviceGroup)(nil),           // 17: muster.link.v1.DeviceGroup
-	(*DeviceUse)(nil),             // 18: muster.link.v1.DeviceUse
-	(*Resources)(nil),             // 19: muster.link.v1.Resources
-	(*PortRange)(nil),             // 20: muster.link.v1.PortRange
-	(*TaskStatus)(nil),            // 21: muster.link.v1.TaskStatus
-	(*Exit)(nil),                  // 22: muster.link.v1.Exit
-	(*Cause)(nil),                 // 23: muster.link.v1.Cause
-	nil,                           // 24: muster.link.v1.Assignment.PortsEntry
-	nil,                           // 25: muster.link.v1.MachineInfo.AttributesEntry
-	nil,                           // 26: muster.link.v1.TaskStatus.PortsEntry
-	(*timestamppb.Timestamp)(nil), // 27: google.protobuf.Timestamp
+	(*LogPosition)(nil),           // 13: muster.link.v1.LogPosition
+	(*LogChunk)(nil),              // 14: muster.link.v1.LogChunk
+	(*LogEnd)(nil),                // 15: muster.link.v1.LogEnd
+	(*LogAck)(nil),                // 16: muster.link.v1.LogAck
+	(*MachineInfo)(nil),           // 17: muster.link.v1.MachineInfo
+	(*DeviceGroup)(nil),           // 18: muster.link.v1.DeviceGroup
+	(*DeviceUse)(nil),             // 19: muster.link.v1.DeviceUse
+	(*Resources)(nil),             // 20: muster.link.v1.Resources
+	(*PortRange)(nil),             // 21: muster.link.v1.PortRange
+	(*TaskStatus)(nil),            // 22: muster.link.v1.TaskStatus
+	(*Exit)(nil),                  // 23: muster.link.v1.Exit
+	(*Cause)(nil),                 // 24: muster.link.v1.Cause
+	nil,                           // 25: muster.link.v1.Assignment.PortsEntry
+	nil,                           // 26: muster.link.v1.MachineInfo.AttributesEntry
+	nil,                           // 27: muster.link.v1.TaskStatus.PortsEntry
+	(*timestamppb.Timestamp)(nil), // 28: google.protobuf.Timestamp
 }
 var file_link_proto_depIdxs = []int32{
 	2,  // 0: muster.link.v1.AgentMessage.hello:type_name -> muster.link.v1.Hello
@@ -1924,35 +2028,37 @@ var file_link_proto_depIdxs = []int32{
 	5,  // 6: muster.link.v1.MasterMessage.assignments:type_name -> muster.link.v1.Assignments
 	7,  // 7: muster.link.v1.MasterMessage.pull:type_name -> muster.link.v1.Pull
 	12, // 8: muster.link.v1.MasterMessage.open_logs:type_name -> muster.link.v1.OpenLogs
-	16, // 9: muster.link.v1.Hello.machine:type_name -> muster.link.v1.MachineInfo
+	17, // 9: muster.link.v1.Hello.machine:type_name -> muster.link.v1.MachineInfo
 	6,  // 10: muster.link.v1.Assignments.assignments:type_name -> muster.link.v1.Assignment
-	24, // 11: muster.link.v1.Assignment.ports:type_name -> muster.link.v1.Assignment.PortsEntry
-	23, // 12: muster.link.v1.Assignment.stop:type_name -> muster.link.v1.Cause
-	18, // 13: muster.link.v1.Assignment.devices:type_name -> muster.link.v1.DeviceUse
-	16, // 14: muster.link.v1.ReportBody.machine:type_name -> muster.link.v1.MachineInfo
-	21, // 15: muster.link.v1.ReportBody.tasks:type_name -> muster.link.v1.TaskStatus
-	14, // 16: muster.link.v1.LogChunk.end:type_name -> muster.link.v1.LogEnd
-	19, // 17: muster.link.v1.MachineInfo.capacity:type_name -> muster.link.v1.Resources
-	20, // 18: muster.link.v1.MachineInfo.ports:type_name -> muster.link.v1.PortRange
-	25, // 19: muster.link.v1.MachineInfo.attributes:type_name -> muster.link.v1.MachineInfo.AttributesEntry
-	17, // 20: muster.link.v1.MachineInfo.devices:type_name -> muster.link.v1.DeviceGroup
-	27, // 21: muster.link.v1.TaskStatus.started_at:type_name -> google.protobuf.Timestamp
-	26, // 22: muster.link.v1.TaskStatus.ports:type_name -> muster.link.v1.TaskStatus.PortsEntry
-	22, // 23: muster.link.v1.TaskStatus.exits:type_name -> muster.link.v1.Exit
-	23, // 24: muster.link.v1.TaskStatus.end:type_name -> muster.link.v1.Cause
-	18, // 25: muster.link.v1.TaskStatus.devices:type_name -> muster.link.v1.DeviceUse
-	27, // 26: muster.link.v1.Exit.at:type_name -> google.protobuf.Timestamp
-	22, // 27: muster.link.v1.Cause.exit:type_name -> muster.link.v1.Exit
-	27, // 28: muster.link.v1.Cause.at:type_name -> google.protobuf.Timestamp
-	0,  // 29: muster.link.v1.Link.Session:input_type -> muster.link.v1.AgentMessage
-	13, // 30: muster.link.v1.Link.Logs:input_type -> muster.link.v1.LogChunk
-	1,  // 31: muster.link.v1.Link.Session:output_type -> muster.link.v1.MasterMessage
-	15, // 32: muster.link.v1.Link.Logs:output_type -> muster.link.v1.LogAck
-	31, // [31:33] is the sub-list for method output_type
-	29, // [29:31] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	25, // 11: muster.link.v1.Assignment.ports:type_name -> muster.link.v1.Assignment.PortsEntry
+	24, // 12: muster.link.v1.Assignment.stop:type_name -> muster.link.v1.Cause
+	19, // 13: muster.link.v1.Assignment.devices:type_name -> muster.link.v1.DeviceUse
+	17, // 14: muster.link.v1.ReportBody.machine:type_name -> muster.link.v1.MachineInfo
+	22, // 15: muster.link.v1.ReportBody.tasks:type_name -> muster.link.v1.TaskStatus
+	28, // 16: muster.link.v1.OpenLogs.since:type_name -> google.protobuf.Timestamp
+	13, // 17: muster.link.v1.OpenLogs.from:type_name -> muster.link.v1.LogPosition
+	15, // 18: muster.link.v1.LogChunk.end:type_name -> muster.link.v1.LogEnd
+	20, // 19: muster.link.v1.MachineInfo.capacity:type_name -> muster.link.v1.Resources
+	21, // 20: muster.link.v1.MachineInfo.ports:type_name -> muster.link.v1.PortRange
+	26, // 21: muster.link.v1.MachineInfo.attributes:type_name -> muster.link.v1.MachineInfo.AttributesEntry
+	18, // 22: muster.link.v1.MachineInfo.devices:type_name -> muster.link.v1.DeviceGroup
+	28, // 23: muster.link.v1.TaskStatus.started_at:type_name -> google.protobuf.Timestamp
+	27, // 24: muster.link.v1.TaskStatus.ports:type_name -> muster.link.v1.TaskStatus.PortsEntry
+	23, // 25: muster.link.v1.TaskStatus.exits:type_name -> muster.link.v1.Exit
+	24, // 26: muster.link.v1.TaskStatus.end:type_name -> muster.link.v1.Cause
+	19, // 27: muster.link.v1.TaskStatus.devices:type_name -> muster.link.v1.DeviceUse
+	28, // 28: muster.link.v1.Exit.at:type_name -> google.protobuf.Timestamp
+	23, // 29: muster.link.v1.Cause.exit:type_name -> muster.link.v1.Exit
+	28, // 30: muster.link.v1.Cause.at:type_name -> google.protobuf.Timestamp
+	0,  // 31: muster.link.v1.Link.Session:input_type -> muster.link.v1.AgentMessage
+	14, // 32: muster.link.v1.Link.Logs:input_type -> muster.link.v1.LogChunk
+	1,  // 33: muster.link.v1.Link.Session:output_type -> muster.link.v1.MasterMessage
+	16, // 34: muster.link.v1.Link.Logs:output_type -> muster.link.v1.LogAck
+	33, // [33:35] is the sub-list for method output_type
+	31, // [31:33] is the sub-list for method input_type
+	31, // [31:31] is the sub-list for extension type_name
+	31, // [31:31] is the sub-list for extension extendee
+	0,  // [0:31] is the sub-list for field type_name
 }
 
 func init() { file_link_proto_init() }
@@ -1981,7 +2087,7 @@ func file_link_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_link_proto_rawDesc), len(file_link_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   27,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
