@@ -293,4 +293,3 @@ func pause(ctx context.Context) error {
 		return nil
 	}
 }
-

@@ -175,11 +175,35 @@ func openToAll(t *testing.T, dir string) {
 	}
 }
 
+// shared makes a directory that tasks see too: each has a /tmp of its own.
+func shared(t *testing.T) string {
+	t.Helper()
+	top := "/var/lib"
+	if os.Geteuid() != 0 {
+		var err error
+		if top, err = os.UserHomeDir(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir, err := os.MkdirTemp(top, "muster-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
 func newRealStory(t *testing.T, bin string, at int) *realStory {
 	t.Helper()
-	s := &realStory{t: t, bin: bin, dir: t.TempDir(), log: filepath.Join(t.TempDir(), "log"), at: at, dead: map[uint64]bool{}}
+	s := &realStory{t: t, bin: bin, dir: t.TempDir(), log: filepath.Join(shared(t), "log"), at: at, dead: map[uint64]bool{}}
 	openToAll(t, s.dir)
-	openToAll(t, filepath.Dir(s.log))
 	if err := os.WriteFile(s.log, nil, 0o666); err != nil {
 		t.Fatal(err)
 	}

@@ -58,9 +58,23 @@ func (r *Runtime) Start(ctx context.Context, dir string, a *schema.Assignment) (
 	}
 	h, err := keeper.Start(ctx, r.cfg.Keeper, dir, spec)
 	if err != nil {
-		return nil, fmt.Errorf("start %s: %w", a.Task, err)
+		return nil, fmt.Errorf("start %s: %w%s", a.Task, err, r.explain(spec))
 	}
 	return r.hold(dir, h)
+}
+
+// explain says why a command that is on the machine may not be there for the
+// task; "" if that cannot be.
+func (r *Runtime) explain(spec *keeper.Spec) string {
+	if spec.Sandbox == nil || spec.Sandbox.Root != "" {
+		return ""
+	}
+	for _, dir := range append([]string{tmpDir, varTmpDir, shmDir}, r.hidden...) {
+		if below(spec.Command[0], dir) {
+			return fmt.Sprintf(" (tasks do not see the machine's %s)", dir)
+		}
+	}
+	return ""
 }
 
 // Adopt finds the incarnation that was started in dir, by this agent or one
@@ -84,10 +98,12 @@ func (r *Runtime) prepare(dir string, a *schema.Assignment) (*keeper.Spec, error
 	if err := os.Chmod(dir, 0o711); err != nil { // whatever the umask
 		return nil, err
 	}
-	work := filepath.Join(filepath.Dir(dir), workDir)
+	p := places{work: filepath.Join(filepath.Dir(dir), workDir)}
+	p.tmp = filepath.Join(p.work, "tmp")
+	work, _, tmp := r.inside(p)
 	spec := &keeper.Spec{
-		Boot: r.boot, Command: a.Command(), Env: environment(a, work), Dir: work,
-		Mark: markVariable + "=" + work, OOMScoreAdj: oomScore(a.Job.Priority),
+		Boot: r.boot, Command: a.Command(), Env: environment(a, p.work, work, tmp), Dir: work,
+		Mark: markVariable + "=" + p.work, OOMScoreAdj: oomScore(a.Job.Priority), Filter: r.isolation.filter,
 	}
 	if l := a.Job.Task.Logs; l != nil {
 		spec.Logs = logfile.Limits{MaxBytes: l.MaxBytes, Files: l.Files}
@@ -99,10 +115,14 @@ func (r *Runtime) prepare(dir string, a *schema.Assignment) (*keeper.Spec, error
 		}
 		spec.User = &keeper.User{UID: id, GID: id}
 	}
-	for _, d := range []string{work, filepath.Join(work, "tmp")} {
+	for _, d := range []string{p.work, p.tmp} {
 		if err := own(d, spec.User); err != nil {
 			return nil, err
 		}
+	}
+	var err error
+	if spec.Sandbox, err = r.sandbox(p); err != nil {
+		return nil, err
 	}
 	name := groupName(dir, a)
 	if r.groups != nil {
@@ -117,9 +137,14 @@ func (r *Runtime) prepare(dir string, a *schema.Assignment) (*keeper.Spec, error
 	return spec, nil
 }
 
-// own makes a directory that is u's alone, unless it is there: then a task may
-// have put anything in its place, which is not touched.
+// own makes a directory that is u's alone, unless it is there. What the task has
+// put in its place goes: this is done while none of it runs.
 func own(dir string, u *keeper.User) error {
+	if s, err := os.Lstat(dir); err == nil && !s.IsDir() {
+		if err := os.Remove(dir); err != nil {
+			return err
+		}
+	}
 	err := os.Mkdir(dir, 0o700)
 	if errors.Is(err, os.ErrExist) {
 		return nil
@@ -132,10 +157,10 @@ func own(dir string, u *keeper.User) error {
 
 // environment returns what the task finds in its environment, sorted. HOME and
 // TMPDIR can be set by its job.
-func environment(a *schema.Assignment, work string) []string {
-	env := map[string]string{"HOME": work, "TMPDIR": filepath.Join(work, "tmp")}
+func environment(a *schema.Assignment, mark, work, tmp string) []string {
+	env := map[string]string{"HOME": work, "TMPDIR": tmp}
 	maps.Copy(env, a.Environment())
-	env[markVariable] = work
+	env[markVariable] = mark
 	list := make([]string, 0, len(env))
 	for k, v := range env {
 		list = append(list, k+"="+v)
