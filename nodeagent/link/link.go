@@ -85,6 +85,9 @@ type Config struct {
 	Agent    Agent
 	Log      *slog.Logger
 	Backoff  Backoff
+	// Clock, if set, is told with each pull by how much the master's clock is
+	// ahead, and how far that may be off. It must not block.
+	Clock func(ahead, within time.Duration)
 }
 
 // Client is one machine's link.

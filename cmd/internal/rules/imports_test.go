@@ -82,7 +82,12 @@ var layers = []layer{
 		"a core that imports an adapter can no longer be simulated",
 	},
 	{
-		"nodeagent/keeper", nil,
+		"nodeagent/logfile", nil,
+		"it is part of each keeper, and of all who read what keepers write",
+	},
+	{
+		"nodeagent/keeper",
+		[]string{"nodeagent/logfile"},
 		"one keeper runs per task: each package it links costs memory a hundred times per machine",
 	},
 	{
@@ -97,7 +102,7 @@ var layers = []layer{
 	},
 	{
 		"nodeagent/runtime/...",
-		[]string{"nodeagent", "nodeagent/keeper", "nodeagent/runtime/...", "schema"},
+		[]string{"nodeagent", "nodeagent/keeper", "nodeagent/logfile", "nodeagent/runtime/...", "schema"},
 		"a runtime starts keepers; it does not know who asked",
 	},
 	{
@@ -107,7 +112,7 @@ var layers = []layer{
 	},
 	{
 		"nodeagent/...",
-		[]string{"nodeagent", "nodeagent/keeper", "schema"},
+		[]string{"nodeagent", "nodeagent/keeper", "nodeagent/logfile", "schema"},
 		"adapters meet through interfaces that their consumer declares; the keeper's file formats are shared by all who read a task directory; " +
 			"the master and the agent share only the schema, or one could not be upgraded without the other",
 	},
