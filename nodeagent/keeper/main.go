@@ -245,8 +245,8 @@ func (h *holder) sweep() {
 	}
 }
 
-// finish completes the logs, writes the end down, gives the cgroups back and returns the exit
-// status of the keeper.
+// finish completes the logs, writes the end down, gives the cgroups back and
+// returns the exit status of the keeper.
 func (h *holder) finish() int {
 	if h.outputs != nil {
 		h.outputs.end()

@@ -57,12 +57,17 @@ var layers = []layer{
 	},
 	{
 		"reconciler/link",
-		[]string{"reconciler", "placement", "schema", "schema/linkpb"},
+		[]string{"reconciler", "placement", "schema", "schema/identity", "schema/linkpb"},
 		"only the two ends of the link speak its protobuf",
 	},
 	{
+		"reconciler/pki",
+		[]string{"reconciler", "schema", "schema/identity"},
+		"what a certificate and a token say is the same at both ends",
+	},
+	{
 		"reconciler/web/...",
-		[]string{"reconciler", "placement", "schema", "reconciler/web/..."},
+		[]string{"reconciler", "placement", "schema", "schema/identity", "reconciler/web/..."},
 		"the API and its client share their requests, and know of the cell only its status",
 	},
 	{
@@ -87,8 +92,13 @@ var layers = []layer{
 	},
 	{
 		"nodeagent/link",
-		[]string{"nodeagent", "schema", "schema/linkpb"},
+		[]string{"nodeagent", "schema", "schema/identity", "schema/linkpb"},
 		"only the two ends of the link speak its protobuf",
+	},
+	{
+		"nodeagent/credential",
+		[]string{"schema", "schema/identity"},
+		"what a certificate and a token say is the same at both ends",
 	},
 	{
 		"nodeagent/runtime/...",
@@ -113,7 +123,7 @@ var layers = []layer{
 	},
 	{
 		"cmd/muster-agent",
-		[]string{"nodeagent/...", "schema", "cmd/internal/..."},
+		[]string{"nodeagent/...", "schema", "schema/identity", "cmd/internal/..."},
 		"an agent runs on every machine and must not link what only the master needs",
 	},
 	{
