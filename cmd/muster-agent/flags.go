@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -23,6 +24,7 @@ type flags struct {
 	devices                      devices
 	devicesFile                  string
 	metricsListen                string
+	hide                         []string
 	logLevel                     string
 	level                        slog.Level
 	socket                       string // of master
@@ -44,6 +46,7 @@ func (f *flags) register(cmd *cobra.Command) {
 	set.Var(&f.devices, "device", "devices of this machine that tasks may ask for, such as gpu=2 or gpu:T4=2; may be repeated")
 	set.StringVar(&f.devicesFile, "devices-file", "", "file of further devices, one group a line")
 	set.StringVar(&f.metricsListen, "metrics-listen", "", "loopback address for /metrics, such as 127.0.0.1:9101 (default none)")
+	set.StringArrayVar(&f.hide, "hide", nil, "absolute path of a directory or file that tasks shall not see, beside the state directory and the master's socket; may be repeated")
 	set.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 }
 
@@ -69,6 +72,11 @@ func (f *flags) check() error {
 	for _, d := range schema.Dimensions() {
 		if f.capacity.Of(d) < 0 {
 			return usageError{fmt.Errorf("%s of this machine is %d: want a positive number", d, f.capacity.Of(d)), ""}
+		}
+	}
+	for _, path := range f.hide {
+		if !filepath.IsAbs(path) || filepath.Clean(path) == "/" {
+			return usageError{fmt.Errorf("--hide %q: want an absolute path below /", path), ""}
 		}
 	}
 	if err := f.level.UnmarshalText([]byte(f.logLevel)); err != nil {

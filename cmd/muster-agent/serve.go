@@ -83,7 +83,7 @@ func newAgent(ctx context.Context, f *flags, log *slog.Logger, registry promethe
 		return nil, fmt.Errorf("--state-dir: %w", err)
 	}
 	a := &agent{}
-	if a.tasks, err = runtime.New(runtime.Config{Dir: dir, Keeper: keeper, Log: log}); err != nil {
+	if a.tasks, err = runtime.New(runtime.Config{Dir: dir, Keeper: keeper, Hide: append(hidden(f.socket), f.hide...), Log: log}); err != nil {
 		return nil, err
 	}
 	info, err := f.machine(schema.MachineInfo{
@@ -101,6 +101,20 @@ func newAgent(ctx context.Context, f *flags, log *slog.Logger, registry promethe
 	}
 	a.link = link.New(link.Config{Cell: f.cell, Dial: f.socket, Agent: a.loop, Log: log})
 	return a, nil
+}
+
+// hidden returns what tasks shall not see of the master's socket: its directory,
+// so that one which a later master makes is hidden too, if nobody else has
+// anything there.
+func hidden(socket string) []string {
+	path, err := filepath.Abs(socket)
+	if err != nil {
+		return nil // then it cannot be dialed either
+	}
+	if s, err := os.Stat(filepath.Dir(path)); err == nil && s.Mode()&0o077 == 0 {
+		return []string{filepath.Dir(path)}
+	}
+	return []string{path}
 }
 
 // processes is a runtime.Runtime in the loop's words.
