@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/musterhq/muster/nodeagent/logfile"
 )
 
 // The files of an incarnation's directory.
@@ -16,8 +18,8 @@ const (
 	StateFile  = "state.json" // State, written by the keeper when the task runs
 	ExitFile   = "exit.json"  // Exit, written under the lock, once
 	LockFile   = "lock"
-	StdoutFile = "stdout"
-	StderrFile = "stderr"
+	StdoutFile = "stdout" // a log, see package logfile
+	StderrFile = "stderr" // likewise
 	// panicFile is the keeper's own standard error: empty unless it crashed.
 	panicFile = "keeper.log"
 )
@@ -46,6 +48,8 @@ type Spec struct {
 	Filter []byte `json:"filter,omitempty"`
 	// OOMScoreAdj is the task's oom_score_adj, 0 to 1000.
 	OOMScoreAdj int `json:"oomScoreAdj,omitempty"`
+	// Logs bound what is kept of each output; zero is logfile.DefaultLimits.
+	Logs logfile.Limits `json:"logs,omitzero"`
 	// Mark is an entry of Env that only this task's processes have. It finds
 	// them where the keeper was killed and there is no cgroup.
 	Mark string `json:"mark,omitempty"`

@@ -47,7 +47,14 @@ func (f *files) close() {
 // a task does not see them, or sees them read-only.
 func (h *holder) gather() (*files, error) {
 	f := &files{}
-	errs := []error{f.add(os.OpenFile(os.DevNull, os.O_RDWR, 0)), f.add(h.output(StdoutFile)), f.add(h.output(StderrFile))}
+	var err error
+	if h.outputs, err = h.openOutputs(); err != nil {
+		return nil, err
+	}
+	errs := []error{f.add(os.OpenFile(os.DevNull, os.O_RDWR, 0))}
+	for _, out := range h.outputs.list {
+		f.fds = append(f.fds, uintptr(out.write))
+	}
 	r, w, err := os.Pipe()
 	f.errors = r
 	errs = append(errs, f.add(w, err), f.add(os.Open(filepath.Join(h.dir, SpecFile))))
@@ -105,6 +112,7 @@ func (h *holder) fork() error {
 		h.first, err = h.startFirst(f.fds)
 	}
 	f.close()
+	h.outputs.begin()
 	if err != nil {
 		return fmt.Errorf("fork: %w", err)
 	}

@@ -62,6 +62,7 @@ type holder struct {
 	dir     string
 	spec    Spec
 	groups  cgroups
+	outputs *outputs       // nil before the fork
 	ended   chan os.Signal // SIGCHLD; one that is pending stands for all
 	control chan os.Signal // SIGTERM, SIGUSR1
 	main    int            // pid of the task's main process; 0 when it has ended
@@ -161,26 +162,6 @@ func (h *holder) start() (*State, error) {
 	return state, write(h.dir, StateFile, state)
 }
 
-// output makes a file for the task's output. It is the task's own, so that it
-// can open /dev/stdout; the agent's group may read it.
-func (h *holder) output(name string) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(h.dir, name), os.O_WRONLY|os.O_CREATE|os.O_APPEND|unix.O_NOFOLLOW, 0o640)
-	if err != nil {
-		return nil, err
-	}
-	if err := f.Chmod(0o640); err != nil { // whatever the umask
-		_ = f.Close()
-		return nil, err
-	}
-	if u := h.spec.User; u != nil {
-		if err := f.Chown(u.UID, -1); err != nil {
-			_ = f.Close()
-			return nil, err
-		}
-	}
-	return f, nil
-}
-
 // watch obeys signals until the task's main process has ended.
 func (h *holder) watch() {
 	for {
@@ -261,9 +242,12 @@ func (h *holder) sweep() {
 	}
 }
 
-// finish writes the end down, gives the cgroups back and returns the exit
-// status of the keeper.
+// finish completes the logs, writes the end down, gives the cgroups back and
+// returns the exit status of the keeper.
 func (h *holder) finish() int {
+	if h.outputs != nil {
+		h.outputs.end()
+	}
 	err := errors.Join(writeExit(h.dir, h.exit), h.groups.remove())
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "muster-keeper:", err)
