@@ -28,10 +28,7 @@ func TestFiles(t *testing.T) {
 	if err := os.WriteFile(outside, []byte("untouched"), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	want := "etc/app.conf 644\nrun.sh 444\nlisten 8080, $(X)\necho $(date)\n"
-	if os.Geteuid() != 0 || m.Attributes()["isolation.users"] == "true" {
-		want += "changed\n"
-	}
+	want := "etc/app.conf 644\nrun.sh 444\nlisten 8080, $(X)\necho $(date)\nchanged\n"
 	for n := range 2 {
 		dir := place(t, m.dir, a, n+1)
 		p, err := m.Start(t.Context(), dir, a)
@@ -116,6 +113,9 @@ func TestRoot(t *testing.T) {
 	want := "/muster/work\n/muster/work /tmp\na file\nx\n/dev: fd full null random shm stderr stdin stdout tty urandom zero  /muster: work "
 	if got := said(t, dir); got != want {
 		t.Errorf("says %q, want %q", got, want)
+	}
+	if filepath.Base(keeperExe) != "muster-keeper" {
+		t.Skip("NOT TESTED: needs a static program, such as the real muster-keeper")
 	}
 	root := t.TempDir()
 	for _, d := range []string{root, filepath.Dir(root)} {
