@@ -216,26 +216,39 @@ func TestSecureClientErrors(t *testing.T) {
 	}
 }
 
-// TestExpiryEndsRequests ends what is followed when the certificate does.
-func TestExpiryEndsRequests(t *testing.T) {
+// TestFollowedLog ends what is followed when the certificate ends, and when it
+// is revoked.
+func TestFollowedLog(t *testing.T) {
 	t.Parallel()
-	a := newSecureAPI(t)
-	ended := make(chan error, 1)
-	a.cell.logs = func(ctx context.Context, w io.Writer) error {
-		_, _ = fmt.Fprintln(w, "first")
-		<-ctx.Done()
-		ended <- context.Cause(ctx)
-		return context.Cause(ctx)
-	}
-	file := filepath.Join(t.TempDir(), "c.pem")
-	a.issue(identity.ReadOnly, "ada", file, 3*time.Second)
-	log, err := a.dial(file).Logs(t.Context(), "search/web/0", schema.LogRequest{Follow: true, Stream: schema.Stdout})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer log.Close()
-	_, _ = io.Copy(io.Discard, log) // until it ends
-	if err := <-ended; !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("ended with %v", err)
+	for name, life := range map[string]time.Duration{"expired": 3 * time.Second, "revoked": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := newSecureAPI(t)
+			ended := make(chan error, 1)
+			a.cell.logs = func(ctx context.Context, w io.Writer) error {
+				_, _ = fmt.Fprintln(w, "first")
+				<-ctx.Done()
+				ended <- context.Cause(ctx)
+				return context.Cause(ctx)
+			}
+			file := filepath.Join(t.TempDir(), "c.pem")
+			a.issue(identity.ReadOnly, "ada", file, life)
+			log, err := a.dial(file).Logs(t.Context(), "search/web/0", schema.LogRequest{Follow: true, Stream: schema.Stdout})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer log.Close()
+			want := context.DeadlineExceeded
+			if name == "revoked" {
+				want = context.Canceled
+				if err := a.dir.Revoke(identity.Name{Cell: "local", Role: identity.ReadOnly, Name: "ada"}, time.Now()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			_, _ = io.Copy(io.Discard, log) // until it ends
+			if err := <-ended; !errors.Is(err, want) {
+				t.Errorf("ended with %v, want %v", err, want)
+			}
+		})
 	}
 }
