@@ -349,6 +349,23 @@ func TestSweep(t *testing.T) {
 	}
 }
 
+// TestJoinHungUp has a machine hang up while its token is burnt: the store must
+// not take that for a write with an unknown outcome.
+func TestJoinHungUp(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := w.a.Join(ctx, w.token("m1"), request(t)); err != nil {
+		t.Error(err)
+	}
+	select {
+	case <-w.ledger.Lost():
+		t.Error("the master has lost its cell")
+	default:
+	}
+}
+
 // unable is a ledger that stores nothing.
 type unable struct{ Ledger }
 

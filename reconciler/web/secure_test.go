@@ -216,6 +216,26 @@ func TestSecureClientErrors(t *testing.T) {
 	}
 }
 
+// TestClientReload gives a client a new certificate in the same file.
+func TestClientReload(t *testing.T) {
+	t.Parallel()
+	a := newSecureAPI(t)
+	file := filepath.Join(t.TempDir(), "c.pem")
+	if _, err := a.dir.Issue(pki.Request{
+		Name: identity.Name{Cell: "local", Role: identity.ReadOnly, Name: "ada"}, Life: time.Minute, Now: time.Now().Add(-5 * time.Minute),
+	}, file); err != nil {
+		t.Fatal(err)
+	}
+	c := a.dial(file)
+	if _, _, err := c.Status(t.Context(), client.StatusQuery{}); err == nil {
+		t.Error("an expired certificate was taken")
+	}
+	a.issue(identity.ReadOnly, "ada", file, time.Hour)
+	if _, _, err := c.Status(t.Context(), client.StatusQuery{}); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestFollowedLog ends what is followed when the certificate ends, and when it
 // is revoked.
 func TestFollowedLog(t *testing.T) {
