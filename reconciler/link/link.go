@@ -81,6 +81,7 @@ type view struct {
 type service struct {
 	linkpb.UnimplementedLinkServer
 	server *Server
+	peers  *peers
 }
 
 // New returns a server that serves nobody yet.
@@ -148,7 +149,7 @@ func (s *Server) rpc(running context.Context) *grpc.Server {
 		grpc.ReadBufferSize(readBuffer),
 		grpc.WaitForHandlers(true),
 	)
-	linkpb.RegisterLinkServer(g, service{server: s})
+	linkpb.RegisterLinkServer(g, service{server: s, peers: who})
 	return g
 }
 
