@@ -13,6 +13,6 @@
 // one finds them with Adopt.
 //
 // What cannot be had (root, cgroups, namespaces) is a note and no failure, unless
-// a task cannot be run without it. It never restarts
-// a task and never decides to stop one.
+// a task cannot be run without it. It never restarts a task and never decides to
+// stop one.
 package runtime
