@@ -99,8 +99,9 @@ func TestRandomKills(t *testing.T) {
 	if err := errors.Join(os.Mkdir(h.path("books"), 0o777), os.Chmod(h.path("books"), 0o777)); err != nil {
 		t.Fatal(err)
 	}
-	for i := range 3 {
-		h.slots = append(h.slots, &slot{job: "service", index: i}, &slot{job: "batch", index: i})
+	// Enough that some run although each waits after a kill of its keeper.
+	for i := range 6 {
+		h.slots = append(h.slots, &slot{job: "service", index: 2 * i}, &slot{job: "service", index: 2*i + 1}, &slot{job: "batch", index: i})
 	}
 	h.slots = append(h.slots, &slot{job: "failing"})
 	h.start()
