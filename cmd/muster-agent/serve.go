@@ -118,11 +118,7 @@ func newAgent(ctx context.Context, f *flags, dir string, cfg loop.Config) (*agen
 			return nil, err
 		}
 	}
-<<<<<<< HEAD
 	if a.tasks, err = runtime.New(runtime.Config{Dir: dir, Keeper: keeper, CgroupParent: f.cgroupParent, Hide: append(hidden(f.master), f.hide...), Log: cfg.Log}); err != nil {
-=======
-	if a.tasks, err = runtime.New(runtime.Config{Dir: dir, Keeper: keeper, CgroupParent: f.cgroupParent, Log: cfg.Log}); err != nil {
->>>>>>> machine
 		return nil, err
 	}
 	facts := machine.Find("/", dir)
