@@ -34,6 +34,9 @@ type Held struct {
 	Refused *schema.Cause
 	// End is on disk: nothing of the generation runs, or ever will.
 	End *schema.Cause
+	// Bytes is what the directory of one that has ended takes of the disk; 0 if
+	// that is not measured yet.
+	Bytes int64
 }
 
 // Incarnation is one start of a generation.
@@ -54,6 +57,15 @@ type Incarnation struct {
 	Exit             *schema.Exit // nil while it is alive
 	Health           schema.HealthState
 	Note             string // how it is held, see TaskStatus.Note
+	// Usage is the newest sample, the last one of an incarnation that has ended;
+	// nil before the first, and not written to afterwards.
+	Usage *schema.Usage
+	Bytes int64 // as Held.Bytes, of its own directory
+}
+
+// ref names the generation.
+func (h *Held) ref() schema.TaskRef {
+	return schema.TaskRef{Task: h.Assignment.Task, Generation: h.Assignment.Generation}
 }
 
 // last returns the newest incarnation, nil before the first start.

@@ -22,6 +22,7 @@ type flags struct {
 	labelsFile                   string
 	devices                      devices
 	devicesFile                  string
+	usage                        usageFlags
 	metricsListen                string
 	logLevel                     string
 	level                        slog.Level
@@ -43,6 +44,7 @@ func (f *flags) register(cmd *cobra.Command) {
 	set.StringVar(&f.labelsFile, "labels-file", "", "file of further labels, one a line")
 	set.Var(&f.devices, "device", "devices of this machine that tasks may ask for, such as gpu=2 or gpu:T4=2; may be repeated")
 	set.StringVar(&f.devicesFile, "devices-file", "", "file of further devices, one group a line")
+	f.usage.register(set)
 	set.StringVar(&f.metricsListen, "metrics-listen", "", "loopback address for /metrics, such as 127.0.0.1:9101 (default none)")
 	set.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 }
@@ -73,6 +75,9 @@ func (f *flags) check() error {
 	}
 	if err := f.level.UnmarshalText([]byte(f.logLevel)); err != nil {
 		return usageError{fmt.Errorf("--log-level %q: want debug, info, warn or error", f.logLevel), ""}
+	}
+	if err := f.usage.check(); err != nil {
+		return err
 	}
 	return checkLoopback(f.metricsListen)
 }

@@ -92,14 +92,17 @@ func newAgent(ctx context.Context, f *flags, log *slog.Logger, registry promethe
 	if err != nil {
 		return nil, errors.Join(err, a.tasks.Close())
 	}
-	a.loop, err = loop.New(ctx, loop.Config{
+	cfg := loop.Config{
 		Cell: f.cell, Machine: info, Dir: dir, Runtime: processes{a.tasks}, Log: log, Metrics: registry,
 		Hint: func() { a.link.Hint() },
-	})
-	if err != nil {
+	}
+	if err := f.usage.configure(&cfg, a.tasks); err != nil {
 		return nil, errors.Join(err, a.tasks.Close())
 	}
-	a.link = link.New(link.Config{Cell: f.cell, Dial: f.socket, Agent: a.loop, Log: log})
+	if a.loop, err = loop.New(ctx, cfg); err != nil {
+		return nil, errors.Join(err, a.tasks.Close())
+	}
+	a.link = link.New(link.Config{Cell: f.cell, Dial: f.socket, Agent: a.loop, Usage: a.loop.Usage, Log: log})
 	return a, nil
 }
 

@@ -57,9 +57,12 @@ type Backoff struct {
 
 // Config is what a Client needs.
 type Config struct {
-	Cell    string
-	Dial    string // path of the master's unix socket
-	Agent   Agent
+	Cell  string
+	Dial  string // path of the master's unix socket
+	Agent Agent
+	// Usage, if set, returns the newest sample of what machine and tasks use, nil
+	// before the first. It must not block; what it returns is not written to.
+	Usage   func() *schema.MachineUsage
 	Log     *slog.Logger
 	Backoff Backoff
 }
@@ -75,6 +78,9 @@ type Client struct {
 
 // New returns a client that has not dialled yet.
 func New(cfg Config) *Client {
+	if cfg.Usage == nil {
+		cfg.Usage = func() *schema.MachineUsage { return nil }
+	}
 	b := &cfg.Backoff
 	for _, d := range []struct {
 		value *time.Duration

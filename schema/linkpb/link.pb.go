@@ -587,6 +587,7 @@ func (x *Assignment) GetDevices() []*DeviceUse {
 type Pull struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	KnownDigest   []byte                 `protobuf:"bytes,1,opt,name=known_digest,json=knownDigest,proto3" json:"known_digest,omitempty"` // of the last report the master has; may be empty
+	Usage         bool                   `protobuf:"varint,70,opt,name=usage,proto3" json:"usage,omitempty"`                              // send usage too; an older agent sends none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -628,13 +629,21 @@ func (x *Pull) GetKnownDigest() []byte {
 	return nil
 }
 
+func (x *Pull) GetUsage() bool {
+	if x != nil {
+		return x.Usage
+	}
+	return false
+}
+
 // Report answers a Pull.
 type Report struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Digest []byte                 `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"` // SHA-256 of the body
 	// body is an encoded ReportBody: bytes, so that the digest is of exactly
 	// what is sent. It is left out when digest is the one the master knows.
-	Body          []byte `protobuf:"bytes,2,opt,name=body,proto3,oneof" json:"body,omitempty"`
+	Body          []byte        `protobuf:"bytes,2,opt,name=body,proto3,oneof" json:"body,omitempty"`
+	Usage         *MachineUsage `protobuf:"bytes,70,opt,name=usage,proto3" json:"usage,omitempty"` // if the Pull asked for it; outside of the digest
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -683,6 +692,377 @@ func (x *Report) GetBody() []byte {
 	return nil
 }
 
+func (x *Report) GetUsage() *MachineUsage {
+	if x != nil {
+		return x.Usage
+	}
+	return nil
+}
+
+// MachineUsage is what a machine and its tasks use.
+type MachineUsage struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	At            *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
+	CpuMilli      int64                  `protobuf:"varint,2,opt,name=cpu_milli,json=cpuMilli,proto3" json:"cpu_milli,omitempty"`
+	RamTotal      int64                  `protobuf:"varint,3,opt,name=ram_total,json=ramTotal,proto3" json:"ram_total,omitempty"`
+	RamAvailable  int64                  `protobuf:"varint,4,opt,name=ram_available,json=ramAvailable,proto3" json:"ram_available,omitempty"`
+	DiskTotal     int64                  `protobuf:"varint,5,opt,name=disk_total,json=diskTotal,proto3" json:"disk_total,omitempty"`
+	DiskFree      int64                  `protobuf:"varint,6,opt,name=disk_free,json=diskFree,proto3" json:"disk_free,omitempty"`
+	Tasks         []*TaskUsage           `protobuf:"bytes,7,rep,name=tasks,proto3" json:"tasks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MachineUsage) Reset() {
+	*x = MachineUsage{}
+	mi := &file_link_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MachineUsage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MachineUsage) ProtoMessage() {}
+
+func (x *MachineUsage) ProtoReflect() protoreflect.Message {
+	mi := &file_link_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MachineUsage.ProtoReflect.Descriptor instead.
+func (*MachineUsage) Descriptor() ([]byte, []int) {
+	return file_link_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *MachineUsage) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *MachineUsage) GetCpuMilli() int64 {
+	if x != nil {
+		return x.CpuMilli
+	}
+	return 0
+}
+
+func (x *MachineUsage) GetRamTotal() int64 {
+	if x != nil {
+		return x.RamTotal
+	}
+	return 0
+}
+
+func (x *MachineUsage) GetRamAvailable() int64 {
+	if x != nil {
+		return x.RamAvailable
+	}
+	return 0
+}
+
+func (x *MachineUsage) GetDiskTotal() int64 {
+	if x != nil {
+		return x.DiskTotal
+	}
+	return 0
+}
+
+func (x *MachineUsage) GetDiskFree() int64 {
+	if x != nil {
+		return x.DiskFree
+	}
+	return 0
+}
+
+func (x *MachineUsage) GetTasks() []*TaskUsage {
+	if x != nil {
+		return x.Tasks
+	}
+	return nil
+}
+
+// TaskUsage is what one incarnation of a task uses.
+type TaskUsage struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Task           string                 `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"` // cell/user/job/index
+	Generation     uint64                 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	Incarnation    int32                  `protobuf:"varint,3,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	At             *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=at,proto3" json:"at,omitempty"`
+	CpuMilli       int64                  `protobuf:"varint,5,opt,name=cpu_milli,json=cpuMilli,proto3" json:"cpu_milli,omitempty"`
+	RamBytes       int64                  `protobuf:"varint,6,opt,name=ram_bytes,json=ramBytes,proto3" json:"ram_bytes,omitempty"`
+	CacheBytes     int64                  `protobuf:"varint,7,opt,name=cache_bytes,json=cacheBytes,proto3" json:"cache_bytes,omitempty"`
+	DiskBytes      int64                  `protobuf:"varint,8,opt,name=disk_bytes,json=diskBytes,proto3" json:"disk_bytes,omitempty"`
+	DiskAt         *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=disk_at,json=diskAt,proto3" json:"disk_at,omitempty"`
+	DiskNote       string                 `protobuf:"bytes,10,opt,name=disk_note,json=diskNote,proto3" json:"disk_note,omitempty"`
+	Processes      int64                  `protobuf:"varint,11,opt,name=processes,proto3" json:"processes,omitempty"`
+	ThrottledMilli int64                  `protobuf:"varint,12,opt,name=throttled_milli,json=throttledMilli,proto3" json:"throttled_milli,omitempty"`
+	DelayMilli     int64                  `protobuf:"varint,13,opt,name=delay_milli,json=delayMilli,proto3" json:"delay_milli,omitempty"`
+	OomKills       int64                  `protobuf:"varint,14,opt,name=oom_kills,json=oomKills,proto3" json:"oom_kills,omitempty"`
+	Note           string                 `protobuf:"bytes,15,opt,name=note,proto3" json:"note,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *TaskUsage) Reset() {
+	*x = TaskUsage{}
+	mi := &file_link_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TaskUsage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TaskUsage) ProtoMessage() {}
+
+func (x *TaskUsage) ProtoReflect() protoreflect.Message {
+	mi := &file_link_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TaskUsage.ProtoReflect.Descriptor instead.
+func (*TaskUsage) Descriptor() ([]byte, []int) {
+	return file_link_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *TaskUsage) GetTask() string {
+	if x != nil {
+		return x.Task
+	}
+	return ""
+}
+
+func (x *TaskUsage) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *TaskUsage) GetIncarnation() int32 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *TaskUsage) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *TaskUsage) GetCpuMilli() int64 {
+	if x != nil {
+		return x.CpuMilli
+	}
+	return 0
+}
+
+func (x *TaskUsage) GetRamBytes() int64 {
+	if x != nil {
+		return x.RamBytes
+	}
+	return 0
+}
+
+func (x *TaskUsage) GetCacheBytes() int64 {
+	if x != nil {
+		return x.CacheBytes
+	}
+	return 0
+}
+
+func (x *TaskUsage) GetDiskBytes() int64 {
+	if x != nil {
+		return x.DiskBytes
+	}
+	return 0
+}
+
+func (x *TaskUsage) GetDiskAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.DiskAt
+	}
+	return nil
+}
+
+func (x *TaskUsage) GetDiskNote() string {
+	if x != nil {
+		return x.DiskNote
+	}
+	return ""
+}
+
+func (x *TaskUsage) GetProcesses() int64 {
+	if x != nil {
+		return x.Processes
+	}
+	return 0
+}
+
+func (x *TaskUsage) GetThrottledMilli() int64 {
+	if x != nil {
+		return x.ThrottledMilli
+	}
+	return 0
+}
+
+func (x *TaskUsage) GetDelayMilli() int64 {
+	if x != nil {
+		return x.DelayMilli
+	}
+	return 0
+}
+
+func (x *TaskUsage) GetOomKills() int64 {
+	if x != nil {
+		return x.OomKills
+	}
+	return 0
+}
+
+func (x *TaskUsage) GetNote() string {
+	if x != nil {
+		return x.Note
+	}
+	return ""
+}
+
+// Overload says that a machine has too little CPU.
+type Overload struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Since         *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=since,proto3" json:"since,omitempty"`
+	Message       string                 `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	Relief        []*TaskRef             `protobuf:"bytes,3,rep,name=relief,proto3" json:"relief,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Overload) Reset() {
+	*x = Overload{}
+	mi := &file_link_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Overload) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Overload) ProtoMessage() {}
+
+func (x *Overload) ProtoReflect() protoreflect.Message {
+	mi := &file_link_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Overload.ProtoReflect.Descriptor instead.
+func (*Overload) Descriptor() ([]byte, []int) {
+	return file_link_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *Overload) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *Overload) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *Overload) GetRelief() []*TaskRef {
+	if x != nil {
+		return x.Relief
+	}
+	return nil
+}
+
+// TaskRef is a generation of a task.
+type TaskRef struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Task          string                 `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"` // cell/user/job/index
+	Generation    uint64                 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TaskRef) Reset() {
+	*x = TaskRef{}
+	mi := &file_link_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TaskRef) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TaskRef) ProtoMessage() {}
+
+func (x *TaskRef) ProtoReflect() protoreflect.Message {
+	mi := &file_link_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TaskRef.ProtoReflect.Descriptor instead.
+func (*TaskRef) Descriptor() ([]byte, []int) {
+	return file_link_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *TaskRef) GetTask() string {
+	if x != nil {
+		return x.Task
+	}
+	return ""
+}
+
+func (x *TaskRef) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
 // ReportBody is everything that an agent knows.
 type ReportBody struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -690,13 +1070,14 @@ type ReportBody struct {
 	View          uint64                 `protobuf:"varint,2,opt,name=view,proto3" json:"view,omitempty"`
 	BusyPorts     []uint32               `protobuf:"varint,3,rep,packed,name=busy_ports,json=busyPorts,proto3" json:"busy_ports,omitempty"`
 	Tasks         []*TaskStatus          `protobuf:"bytes,4,rep,name=tasks,proto3" json:"tasks,omitempty"`
+	Overload      *Overload              `protobuf:"bytes,70,opt,name=overload,proto3" json:"overload,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReportBody) Reset() {
 	*x = ReportBody{}
-	mi := &file_link_proto_msgTypes[9]
+	mi := &file_link_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -708,7 +1089,7 @@ func (x *ReportBody) String() string {
 func (*ReportBody) ProtoMessage() {}
 
 func (x *ReportBody) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[9]
+	mi := &file_link_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -721,7 +1102,7 @@ func (x *ReportBody) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportBody.ProtoReflect.Descriptor instead.
 func (*ReportBody) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{9}
+	return file_link_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ReportBody) GetMachine() *MachineInfo {
@@ -752,6 +1133,13 @@ func (x *ReportBody) GetTasks() []*TaskStatus {
 	return nil
 }
 
+func (x *ReportBody) GetOverload() *Overload {
+	if x != nil {
+		return x.Overload
+	}
+	return nil
+}
+
 // Hint says that a report would differ from the last one.
 type Hint struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -761,7 +1149,7 @@ type Hint struct {
 
 func (x *Hint) Reset() {
 	*x = Hint{}
-	mi := &file_link_proto_msgTypes[10]
+	mi := &file_link_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -773,7 +1161,7 @@ func (x *Hint) String() string {
 func (*Hint) ProtoMessage() {}
 
 func (x *Hint) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[10]
+	mi := &file_link_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -786,7 +1174,7 @@ func (x *Hint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hint.ProtoReflect.Descriptor instead.
 func (*Hint) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{10}
+	return file_link_proto_rawDescGZIP(), []int{14}
 }
 
 // Refuse says why the agent ends the session.
@@ -799,7 +1187,7 @@ type Refuse struct {
 
 func (x *Refuse) Reset() {
 	*x = Refuse{}
-	mi := &file_link_proto_msgTypes[11]
+	mi := &file_link_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -811,7 +1199,7 @@ func (x *Refuse) String() string {
 func (*Refuse) ProtoMessage() {}
 
 func (x *Refuse) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[11]
+	mi := &file_link_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -824,7 +1212,7 @@ func (x *Refuse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refuse.ProtoReflect.Descriptor instead.
 func (*Refuse) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{11}
+	return file_link_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Refuse) GetReason() string {
@@ -850,7 +1238,7 @@ type OpenLogs struct {
 
 func (x *OpenLogs) Reset() {
 	*x = OpenLogs{}
-	mi := &file_link_proto_msgTypes[12]
+	mi := &file_link_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -862,7 +1250,7 @@ func (x *OpenLogs) String() string {
 func (*OpenLogs) ProtoMessage() {}
 
 func (x *OpenLogs) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[12]
+	mi := &file_link_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -875,7 +1263,7 @@ func (x *OpenLogs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenLogs.ProtoReflect.Descriptor instead.
 func (*OpenLogs) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{12}
+	return file_link_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *OpenLogs) GetId() string {
@@ -939,7 +1327,7 @@ type LogChunk struct {
 
 func (x *LogChunk) Reset() {
 	*x = LogChunk{}
-	mi := &file_link_proto_msgTypes[13]
+	mi := &file_link_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -951,7 +1339,7 @@ func (x *LogChunk) String() string {
 func (*LogChunk) ProtoMessage() {}
 
 func (x *LogChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[13]
+	mi := &file_link_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -964,7 +1352,7 @@ func (x *LogChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogChunk.ProtoReflect.Descriptor instead.
 func (*LogChunk) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{13}
+	return file_link_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *LogChunk) GetId() string {
@@ -999,7 +1387,7 @@ type LogEnd struct {
 
 func (x *LogEnd) Reset() {
 	*x = LogEnd{}
-	mi := &file_link_proto_msgTypes[14]
+	mi := &file_link_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1011,7 +1399,7 @@ func (x *LogEnd) String() string {
 func (*LogEnd) ProtoMessage() {}
 
 func (x *LogEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[14]
+	mi := &file_link_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1024,7 +1412,7 @@ func (x *LogEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogEnd.ProtoReflect.Descriptor instead.
 func (*LogEnd) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{14}
+	return file_link_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *LogEnd) GetError() string {
@@ -1050,7 +1438,7 @@ type LogAck struct {
 
 func (x *LogAck) Reset() {
 	*x = LogAck{}
-	mi := &file_link_proto_msgTypes[15]
+	mi := &file_link_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1062,7 +1450,7 @@ func (x *LogAck) String() string {
 func (*LogAck) ProtoMessage() {}
 
 func (x *LogAck) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[15]
+	mi := &file_link_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1075,7 +1463,7 @@ func (x *LogAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogAck.ProtoReflect.Descriptor instead.
 func (*LogAck) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{15}
+	return file_link_proto_rawDescGZIP(), []int{19}
 }
 
 // MachineInfo is what a machine says of itself.
@@ -1095,7 +1483,7 @@ type MachineInfo struct {
 
 func (x *MachineInfo) Reset() {
 	*x = MachineInfo{}
-	mi := &file_link_proto_msgTypes[16]
+	mi := &file_link_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1107,7 +1495,7 @@ func (x *MachineInfo) String() string {
 func (*MachineInfo) ProtoMessage() {}
 
 func (x *MachineInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[16]
+	mi := &file_link_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1120,7 +1508,7 @@ func (x *MachineInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachineInfo.ProtoReflect.Descriptor instead.
 func (*MachineInfo) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{16}
+	return file_link_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *MachineInfo) GetName() string {
@@ -1191,7 +1579,7 @@ type DeviceGroup struct {
 
 func (x *DeviceGroup) Reset() {
 	*x = DeviceGroup{}
-	mi := &file_link_proto_msgTypes[17]
+	mi := &file_link_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1203,7 +1591,7 @@ func (x *DeviceGroup) String() string {
 func (*DeviceGroup) ProtoMessage() {}
 
 func (x *DeviceGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[17]
+	mi := &file_link_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1216,7 +1604,7 @@ func (x *DeviceGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceGroup.ProtoReflect.Descriptor instead.
 func (*DeviceGroup) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{17}
+	return file_link_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *DeviceGroup) GetKind() string {
@@ -1252,7 +1640,7 @@ type DeviceUse struct {
 
 func (x *DeviceUse) Reset() {
 	*x = DeviceUse{}
-	mi := &file_link_proto_msgTypes[18]
+	mi := &file_link_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1264,7 +1652,7 @@ func (x *DeviceUse) String() string {
 func (*DeviceUse) ProtoMessage() {}
 
 func (x *DeviceUse) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[18]
+	mi := &file_link_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1277,7 +1665,7 @@ func (x *DeviceUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceUse.ProtoReflect.Descriptor instead.
 func (*DeviceUse) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{18}
+	return file_link_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *DeviceUse) GetKind() string {
@@ -1313,7 +1701,7 @@ type Resources struct {
 
 func (x *Resources) Reset() {
 	*x = Resources{}
-	mi := &file_link_proto_msgTypes[19]
+	mi := &file_link_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1325,7 +1713,7 @@ func (x *Resources) String() string {
 func (*Resources) ProtoMessage() {}
 
 func (x *Resources) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[19]
+	mi := &file_link_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1338,7 +1726,7 @@ func (x *Resources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resources.ProtoReflect.Descriptor instead.
 func (*Resources) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{19}
+	return file_link_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Resources) GetCpuMilli() int64 {
@@ -1373,7 +1761,7 @@ type PortRange struct {
 
 func (x *PortRange) Reset() {
 	*x = PortRange{}
-	mi := &file_link_proto_msgTypes[20]
+	mi := &file_link_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1385,7 +1773,7 @@ func (x *PortRange) String() string {
 func (*PortRange) ProtoMessage() {}
 
 func (x *PortRange) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[20]
+	mi := &file_link_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1398,7 +1786,7 @@ func (x *PortRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortRange.ProtoReflect.Descriptor instead.
 func (*PortRange) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{20}
+	return file_link_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *PortRange) GetFirst() uint32 {
@@ -1436,7 +1824,7 @@ type TaskStatus struct {
 
 func (x *TaskStatus) Reset() {
 	*x = TaskStatus{}
-	mi := &file_link_proto_msgTypes[21]
+	mi := &file_link_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1448,7 +1836,7 @@ func (x *TaskStatus) String() string {
 func (*TaskStatus) ProtoMessage() {}
 
 func (x *TaskStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[21]
+	mi := &file_link_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1461,7 +1849,7 @@ func (x *TaskStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskStatus.ProtoReflect.Descriptor instead.
 func (*TaskStatus) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{21}
+	return file_link_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *TaskStatus) GetTask() string {
@@ -1563,7 +1951,7 @@ type Exit struct {
 
 func (x *Exit) Reset() {
 	*x = Exit{}
-	mi := &file_link_proto_msgTypes[22]
+	mi := &file_link_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1575,7 +1963,7 @@ func (x *Exit) String() string {
 func (*Exit) ProtoMessage() {}
 
 func (x *Exit) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[22]
+	mi := &file_link_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1588,7 +1976,7 @@ func (x *Exit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exit.ProtoReflect.Descriptor instead.
 func (*Exit) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{22}
+	return file_link_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Exit) GetIncarnation() int32 {
@@ -1642,13 +2030,14 @@ type Cause struct {
 	Generation    uint64                 `protobuf:"varint,4,opt,name=generation,proto3" json:"generation,omitempty"`
 	Exit          *Exit                  `protobuf:"bytes,5,opt,name=exit,proto3" json:"exit,omitempty"`
 	At            *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=at,proto3" json:"at,omitempty"`
+	Resource      string                 `protobuf:"bytes,70,opt,name=resource,proto3" json:"resource,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Cause) Reset() {
 	*x = Cause{}
-	mi := &file_link_proto_msgTypes[23]
+	mi := &file_link_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1660,7 +2049,7 @@ func (x *Cause) String() string {
 func (*Cause) ProtoMessage() {}
 
 func (x *Cause) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[23]
+	mi := &file_link_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1673,7 +2062,7 @@ func (x *Cause) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cause.ProtoReflect.Descriptor instead.
 func (*Cause) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{23}
+	return file_link_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Cause) GetKind() string {
@@ -1716,6 +2105,13 @@ func (x *Cause) GetAt() *timestamppb.Timestamp {
 		return x.At
 	}
 	return nil
+}
+
+func (x *Cause) GetResource() string {
+	if x != nil {
+		return x.Resource
+	}
+	return ""
 }
 
 var File_link_proto protoreflect.FileDescriptor
@@ -1763,20 +2159,63 @@ const file_link_proto_rawDesc = "" +
 	"\n" +
 	"PortsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\")\n" +
+	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"?\n" +
 	"\x04Pull\x12!\n" +
-	"\fknown_digest\x18\x01 \x01(\fR\vknownDigest\"B\n" +
+	"\fknown_digest\x18\x01 \x01(\fR\vknownDigest\x12\x14\n" +
+	"\x05usage\x18F \x01(\bR\x05usage\"v\n" +
 	"\x06Report\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\fR\x06digest\x12\x17\n" +
-	"\x04body\x18\x02 \x01(\fH\x00R\x04body\x88\x01\x01B\a\n" +
-	"\x05_body\"\xa8\x01\n" +
+	"\x04body\x18\x02 \x01(\fH\x00R\x04body\x88\x01\x01\x122\n" +
+	"\x05usage\x18F \x01(\v2\x1c.muster.link.v1.MachineUsageR\x05usageB\a\n" +
+	"\x05_body\"\x86\x02\n" +
+	"\fMachineUsage\x12*\n" +
+	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x1b\n" +
+	"\tcpu_milli\x18\x02 \x01(\x03R\bcpuMilli\x12\x1b\n" +
+	"\tram_total\x18\x03 \x01(\x03R\bramTotal\x12#\n" +
+	"\rram_available\x18\x04 \x01(\x03R\framAvailable\x12\x1d\n" +
+	"\n" +
+	"disk_total\x18\x05 \x01(\x03R\tdiskTotal\x12\x1b\n" +
+	"\tdisk_free\x18\x06 \x01(\x03R\bdiskFree\x12/\n" +
+	"\x05tasks\x18\a \x03(\v2\x19.muster.link.v1.TaskUsageR\x05tasks\"\xf2\x03\n" +
+	"\tTaskUsage\x12\x12\n" +
+	"\x04task\x18\x01 \x01(\tR\x04task\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x02 \x01(\x04R\n" +
+	"generation\x12 \n" +
+	"\vincarnation\x18\x03 \x01(\x05R\vincarnation\x12*\n" +
+	"\x02at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x1b\n" +
+	"\tcpu_milli\x18\x05 \x01(\x03R\bcpuMilli\x12\x1b\n" +
+	"\tram_bytes\x18\x06 \x01(\x03R\bramBytes\x12\x1f\n" +
+	"\vcache_bytes\x18\a \x01(\x03R\n" +
+	"cacheBytes\x12\x1d\n" +
+	"\n" +
+	"disk_bytes\x18\b \x01(\x03R\tdiskBytes\x123\n" +
+	"\adisk_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\x06diskAt\x12\x1b\n" +
+	"\tdisk_note\x18\n" +
+	" \x01(\tR\bdiskNote\x12\x1c\n" +
+	"\tprocesses\x18\v \x01(\x03R\tprocesses\x12'\n" +
+	"\x0fthrottled_milli\x18\f \x01(\x03R\x0ethrottledMilli\x12\x1f\n" +
+	"\vdelay_milli\x18\r \x01(\x03R\n" +
+	"delayMilli\x12\x1b\n" +
+	"\toom_kills\x18\x0e \x01(\x03R\boomKills\x12\x12\n" +
+	"\x04note\x18\x0f \x01(\tR\x04note\"\x87\x01\n" +
+	"\bOverload\x120\n" +
+	"\x05since\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x18\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\x12/\n" +
+	"\x06relief\x18\x03 \x03(\v2\x17.muster.link.v1.TaskRefR\x06relief\"=\n" +
+	"\aTaskRef\x12\x12\n" +
+	"\x04task\x18\x01 \x01(\tR\x04task\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x02 \x01(\x04R\n" +
+	"generation\"\xde\x01\n" +
 	"\n" +
 	"ReportBody\x125\n" +
 	"\amachine\x18\x01 \x01(\v2\x1b.muster.link.v1.MachineInfoR\amachine\x12\x12\n" +
 	"\x04view\x18\x02 \x01(\x04R\x04view\x12\x1d\n" +
 	"\n" +
 	"busy_ports\x18\x03 \x03(\rR\tbusyPorts\x120\n" +
-	"\x05tasks\x18\x04 \x03(\v2\x1a.muster.link.v1.TaskStatusR\x05tasks\"\x06\n" +
+	"\x05tasks\x18\x04 \x03(\v2\x1a.muster.link.v1.TaskStatusR\x05tasks\x124\n" +
+	"\boverload\x18F \x01(\v2\x18.muster.link.v1.OverloadR\boverload\"\x06\n" +
 	"\x04Hint\" \n" +
 	"\x06Refuse\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\"\xc2\x01\n" +
@@ -1857,7 +2296,7 @@ const file_link_proto_rawDesc = "" +
 	"\x06signal\x18\x03 \x01(\tR\x06signal\x12\x10\n" +
 	"\x03oom\x18\x04 \x01(\bR\x03oom\x12*\n" +
 	"\x02at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x18\n" +
-	"\amessage\x18\x06 \x01(\tR\amessage\"\xc5\x01\n" +
+	"\amessage\x18\x06 \x01(\tR\amessage\"\xe1\x01\n" +
 	"\x05Cause\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x18\n" +
@@ -1866,7 +2305,8 @@ const file_link_proto_rawDesc = "" +
 	"generation\x18\x04 \x01(\x04R\n" +
 	"generation\x12(\n" +
 	"\x04exit\x18\x05 \x01(\v2\x14.muster.link.v1.ExitR\x04exit\x12*\n" +
-	"\x02at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x02at2\x90\x01\n" +
+	"\x02at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x1a\n" +
+	"\bresource\x18F \x01(\tR\bresource2\x90\x01\n" +
 	"\x04Link\x12J\n" +
 	"\aSession\x12\x1c.muster.link.v1.AgentMessage\x1a\x1d.muster.link.v1.MasterMessage(\x010\x01\x12<\n" +
 	"\x04Logs\x12\x18.muster.link.v1.LogChunk\x1a\x16.muster.link.v1.LogAck(\x010\x01B*Z(github.com/musterhq/muster/schema/linkpbb\x06proto3"
@@ -1883,7 +2323,7 @@ func file_link_proto_rawDescGZIP() []byte {
 	return file_link_proto_rawDescData
 }
 
-var file_link_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_link_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_link_proto_goTypes = []any{
 	(*AgentMessage)(nil),          // 0: muster.link.v1.AgentMessage
 	(*MasterMessage)(nil),         // 1: muster.link.v1.MasterMessage
@@ -1894,65 +2334,77 @@ var file_link_proto_goTypes = []any{
 	(*Assignment)(nil),            // 6: muster.link.v1.Assignment
 	(*Pull)(nil),                  // 7: muster.link.v1.Pull
 	(*Report)(nil),                // 8: muster.link.v1.Report
-	(*ReportBody)(nil),            // 9: muster.link.v1.ReportBody
-	(*Hint)(nil),                  // 10: muster.link.v1.Hint
-	(*Refuse)(nil),                // 11: muster.link.v1.Refuse
-	(*OpenLogs)(nil),              // 12: muster.link.v1.OpenLogs
-	(*LogChunk)(nil),              // 13: muster.link.v1.LogChunk
-	(*LogEnd)(nil),                // 14: muster.link.v1.LogEnd
-	(*LogAck)(nil),                // 15: muster.link.v1.LogAck
-	(*MachineInfo)(nil),           // 16: muster.link.v1.MachineInfo
-	(*DeviceGroup)(nil),           // 17: muster.link.v1.DeviceGroup
-	(*DeviceUse)(nil),             // 18: muster.link.v1.DeviceUse
-	(*Resources)(nil),             // 19: muster.link.v1.Resources
-	(*PortRange)(nil),             // 20: muster.link.v1.PortRange
-	(*TaskStatus)(nil),            // 21: muster.link.v1.TaskStatus
-	(*Exit)(nil),                  // 22: muster.link.v1.Exit
-	(*Cause)(nil),                 // 23: muster.link.v1.Cause
-	nil,                           // 24: muster.link.v1.Assignment.PortsEntry
-	nil,                           // 25: muster.link.v1.MachineInfo.AttributesEntry
-	nil,                           // 26: muster.link.v1.TaskStatus.PortsEntry
-	(*timestamppb.Timestamp)(nil), // 27: google.protobuf.Timestamp
+	(*MachineUsage)(nil),          // 9: muster.link.v1.MachineUsage
+	(*TaskUsage)(nil),             // 10: muster.link.v1.TaskUsage
+	(*Overload)(nil),              // 11: muster.link.v1.Overload
+	(*TaskRef)(nil),               // 12: muster.link.v1.TaskRef
+	(*ReportBody)(nil),            // 13: muster.link.v1.ReportBody
+	(*Hint)(nil),                  // 14: muster.link.v1.Hint
+	(*Refuse)(nil),                // 15: muster.link.v1.Refuse
+	(*OpenLogs)(nil),              // 16: muster.link.v1.OpenLogs
+	(*LogChunk)(nil),              // 17: muster.link.v1.LogChunk
+	(*LogEnd)(nil),                // 18: muster.link.v1.LogEnd
+	(*LogAck)(nil),                // 19: muster.link.v1.LogAck
+	(*MachineInfo)(nil),           // 20: muster.link.v1.MachineInfo
+	(*DeviceGroup)(nil),           // 21: muster.link.v1.DeviceGroup
+	(*DeviceUse)(nil),             // 22: muster.link.v1.DeviceUse
+	(*Resources)(nil),             // 23: muster.link.v1.Resources
+	(*PortRange)(nil),             // 24: muster.link.v1.PortRange
+	(*TaskStatus)(nil),            // 25: muster.link.v1.TaskStatus
+	(*Exit)(nil),                  // 26: muster.link.v1.Exit
+	(*Cause)(nil),                 // 27: muster.link.v1.Cause
+	nil,                           // 28: muster.link.v1.Assignment.PortsEntry
+	nil,                           // 29: muster.link.v1.MachineInfo.AttributesEntry
+	nil,                           // 30: muster.link.v1.TaskStatus.PortsEntry
+	(*timestamppb.Timestamp)(nil), // 31: google.protobuf.Timestamp
 }
 var file_link_proto_depIdxs = []int32{
 	2,  // 0: muster.link.v1.AgentMessage.hello:type_name -> muster.link.v1.Hello
 	8,  // 1: muster.link.v1.AgentMessage.report:type_name -> muster.link.v1.Report
-	10, // 2: muster.link.v1.AgentMessage.hint:type_name -> muster.link.v1.Hint
-	11, // 3: muster.link.v1.AgentMessage.refuse:type_name -> muster.link.v1.Refuse
+	14, // 2: muster.link.v1.AgentMessage.hint:type_name -> muster.link.v1.Hint
+	15, // 3: muster.link.v1.AgentMessage.refuse:type_name -> muster.link.v1.Refuse
 	3,  // 4: muster.link.v1.MasterMessage.welcome:type_name -> muster.link.v1.Welcome
 	4,  // 5: muster.link.v1.MasterMessage.data:type_name -> muster.link.v1.Data
 	5,  // 6: muster.link.v1.MasterMessage.assignments:type_name -> muster.link.v1.Assignments
 	7,  // 7: muster.link.v1.MasterMessage.pull:type_name -> muster.link.v1.Pull
-	12, // 8: muster.link.v1.MasterMessage.open_logs:type_name -> muster.link.v1.OpenLogs
-	16, // 9: muster.link.v1.Hello.machine:type_name -> muster.link.v1.MachineInfo
+	16, // 8: muster.link.v1.MasterMessage.open_logs:type_name -> muster.link.v1.OpenLogs
+	20, // 9: muster.link.v1.Hello.machine:type_name -> muster.link.v1.MachineInfo
 	6,  // 10: muster.link.v1.Assignments.assignments:type_name -> muster.link.v1.Assignment
-	24, // 11: muster.link.v1.Assignment.ports:type_name -> muster.link.v1.Assignment.PortsEntry
-	23, // 12: muster.link.v1.Assignment.stop:type_name -> muster.link.v1.Cause
-	18, // 13: muster.link.v1.Assignment.devices:type_name -> muster.link.v1.DeviceUse
-	16, // 14: muster.link.v1.ReportBody.machine:type_name -> muster.link.v1.MachineInfo
-	21, // 15: muster.link.v1.ReportBody.tasks:type_name -> muster.link.v1.TaskStatus
-	14, // 16: muster.link.v1.LogChunk.end:type_name -> muster.link.v1.LogEnd
-	19, // 17: muster.link.v1.MachineInfo.capacity:type_name -> muster.link.v1.Resources
-	20, // 18: muster.link.v1.MachineInfo.ports:type_name -> muster.link.v1.PortRange
-	25, // 19: muster.link.v1.MachineInfo.attributes:type_name -> muster.link.v1.MachineInfo.AttributesEntry
-	17, // 20: muster.link.v1.MachineInfo.devices:type_name -> muster.link.v1.DeviceGroup
-	27, // 21: muster.link.v1.TaskStatus.started_at:type_name -> google.protobuf.Timestamp
-	26, // 22: muster.link.v1.TaskStatus.ports:type_name -> muster.link.v1.TaskStatus.PortsEntry
-	22, // 23: muster.link.v1.TaskStatus.exits:type_name -> muster.link.v1.Exit
-	23, // 24: muster.link.v1.TaskStatus.end:type_name -> muster.link.v1.Cause
-	18, // 25: muster.link.v1.TaskStatus.devices:type_name -> muster.link.v1.DeviceUse
-	27, // 26: muster.link.v1.Exit.at:type_name -> google.protobuf.Timestamp
-	22, // 27: muster.link.v1.Cause.exit:type_name -> muster.link.v1.Exit
-	27, // 28: muster.link.v1.Cause.at:type_name -> google.protobuf.Timestamp
-	0,  // 29: muster.link.v1.Link.Session:input_type -> muster.link.v1.AgentMessage
-	13, // 30: muster.link.v1.Link.Logs:input_type -> muster.link.v1.LogChunk
-	1,  // 31: muster.link.v1.Link.Session:output_type -> muster.link.v1.MasterMessage
-	15, // 32: muster.link.v1.Link.Logs:output_type -> muster.link.v1.LogAck
-	31, // [31:33] is the sub-list for method output_type
-	29, // [29:31] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	28, // 11: muster.link.v1.Assignment.ports:type_name -> muster.link.v1.Assignment.PortsEntry
+	27, // 12: muster.link.v1.Assignment.stop:type_name -> muster.link.v1.Cause
+	22, // 13: muster.link.v1.Assignment.devices:type_name -> muster.link.v1.DeviceUse
+	9,  // 14: muster.link.v1.Report.usage:type_name -> muster.link.v1.MachineUsage
+	31, // 15: muster.link.v1.MachineUsage.at:type_name -> google.protobuf.Timestamp
+	10, // 16: muster.link.v1.MachineUsage.tasks:type_name -> muster.link.v1.TaskUsage
+	31, // 17: muster.link.v1.TaskUsage.at:type_name -> google.protobuf.Timestamp
+	31, // 18: muster.link.v1.TaskUsage.disk_at:type_name -> google.protobuf.Timestamp
+	31, // 19: muster.link.v1.Overload.since:type_name -> google.protobuf.Timestamp
+	12, // 20: muster.link.v1.Overload.relief:type_name -> muster.link.v1.TaskRef
+	20, // 21: muster.link.v1.ReportBody.machine:type_name -> muster.link.v1.MachineInfo
+	25, // 22: muster.link.v1.ReportBody.tasks:type_name -> muster.link.v1.TaskStatus
+	11, // 23: muster.link.v1.ReportBody.overload:type_name -> muster.link.v1.Overload
+	18, // 24: muster.link.v1.LogChunk.end:type_name -> muster.link.v1.LogEnd
+	23, // 25: muster.link.v1.MachineInfo.capacity:type_name -> muster.link.v1.Resources
+	24, // 26: muster.link.v1.MachineInfo.ports:type_name -> muster.link.v1.PortRange
+	29, // 27: muster.link.v1.MachineInfo.attributes:type_name -> muster.link.v1.MachineInfo.AttributesEntry
+	21, // 28: muster.link.v1.MachineInfo.devices:type_name -> muster.link.v1.DeviceGroup
+	31, // 29: muster.link.v1.TaskStatus.started_at:type_name -> google.protobuf.Timestamp
+	30, // 30: muster.link.v1.TaskStatus.ports:type_name -> muster.link.v1.TaskStatus.PortsEntry
+	26, // 31: muster.link.v1.TaskStatus.exits:type_name -> muster.link.v1.Exit
+	27, // 32: muster.link.v1.TaskStatus.end:type_name -> muster.link.v1.Cause
+	22, // 33: muster.link.v1.TaskStatus.devices:type_name -> muster.link.v1.DeviceUse
+	31, // 34: muster.link.v1.Exit.at:type_name -> google.protobuf.Timestamp
+	26, // 35: muster.link.v1.Cause.exit:type_name -> muster.link.v1.Exit
+	31, // 36: muster.link.v1.Cause.at:type_name -> google.protobuf.Timestamp
+	0,  // 37: muster.link.v1.Link.Session:input_type -> muster.link.v1.AgentMessage
+	17, // 38: muster.link.v1.Link.Logs:input_type -> muster.link.v1.LogChunk
+	1,  // 39: muster.link.v1.Link.Session:output_type -> muster.link.v1.MasterMessage
+	19, // 40: muster.link.v1.Link.Logs:output_type -> muster.link.v1.LogAck
+	39, // [39:41] is the sub-list for method output_type
+	37, // [37:39] is the sub-list for method input_type
+	37, // [37:37] is the sub-list for extension type_name
+	37, // [37:37] is the sub-list for extension extendee
+	0,  // [0:37] is the sub-list for field type_name
 }
 
 func init() { file_link_proto_init() }
@@ -1974,14 +2426,14 @@ func file_link_proto_init() {
 		(*MasterMessage_OpenLogs)(nil),
 	}
 	file_link_proto_msgTypes[8].OneofWrappers = []any{}
-	file_link_proto_msgTypes[12].OneofWrappers = []any{}
+	file_link_proto_msgTypes[16].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_link_proto_rawDesc), len(file_link_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   27,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1,0 +1,157 @@
+package nodeagent
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// Limits are what an agent was told to do when its machine runs short. A zero
+// field turns off what depends on it.
+type Limits struct {
+	// RAMBytes and DiskBytes are the least that shall be left on the machine:
+	// of its memory, and of the file system of the state directory.
+	RAMBytes, DiskBytes int64
+	// OverloadAfter is how long prod tasks wait for processors before the master
+	// is asked to move others away.
+	OverloadAfter time.Duration
+	// Processors is what the machine has, in thousandths of a core.
+	Processors int64
+	Keep       Keep
+}
+
+// Strain is what an agent has seen of its machine: the newest sample, and what
+// of it is short. It is memory that an agent which is restarted does without.
+type Strain struct {
+	Room schema.MachineUsage // without tasks; zero At: not measured yet
+	// RAM and Disk are of less being left than Limits say.
+	RAM, Disk Shortage
+	// CPU is of prod tasks that wait for processors.
+	CPU      Shortage
+	Overload *schema.Overload // what the report says
+}
+
+// Shortage is a time in which something is short. The zero Shortage is none.
+type Shortage struct {
+	Since, Last time.Time // when it was seen first and last
+	Message     string    // what was measured first
+}
+
+// pressureFor is how long a machine that was short is told to be: tasks that come
+// at once would make it short again.
+const pressureFor = time.Minute
+
+// on reports whether the shortage counts.
+func (s Shortage) on(now time.Time) bool {
+	return !s.Since.IsZero() && (now.Before(s.Last) || now.Sub(s.Last) < pressureFor)
+}
+
+// see returns the shortage after another look.
+func (s Shortage) see(short bool, now time.Time, message func() string) Shortage {
+	switch {
+	case short && !s.on(now):
+		return Shortage{Since: now, Last: now, Message: message()}
+	case short:
+		s.Last = now
+	case !s.on(now):
+		return Shortage{}
+	}
+	return s
+}
+
+// Runner is a task that runs, as far as what it uses is concerned.
+type Runner struct {
+	schema.TaskRef
+	Priority schema.Priority
+	Usage    *schema.Usage // nil: not measured yet
+}
+
+// Next returns the strain after a sample of the machine and of what runs on it.
+// Neither s nor its arguments are written to.
+func (s Strain) Next(room schema.MachineUsage, run []Runner, limits Limits, now time.Time) Strain {
+	n := s
+	n.Room = room
+	n.RAM = s.RAM.see(room.RAMAvailable < limits.RAMBytes, now, func() string {
+		return fmt.Sprintf("%s of %s are available: %s are to be", schema.Bytes(room.RAMAvailable), schema.Bytes(room.RAMTotal), schema.Bytes(limits.RAMBytes))
+	})
+	n.Disk = s.Disk.see(room.DiskFree < limits.DiskBytes, now, func() string {
+		return fmt.Sprintf("%s of %s are free: %s are to be", schema.Bytes(room.DiskFree), schema.Bytes(room.DiskTotal), schema.Bytes(limits.DiskBytes))
+	})
+	n.CPU, n.Overload = n.overload(run, limits, now)
+	return n
+}
+
+// What counts as waiting for processors, in thousandths: a prod task of which the
+// CPU limit is not the reason, on a machine that is busy.
+const (
+	waitingShare = 200 // of the time in which its threads run or wait
+	waitingLeast = 50  // of a second in each second
+	throttled    = 50  // below that its own limit is not why it waits
+	busyShare    = 900 // of the machine's processors
+)
+
+// waits reports whether u is of a task that has too little CPU.
+func waits(u *schema.Usage) bool {
+	return u.DelayMilli >= waitingLeast && u.ThrottledMilli < throttled &&
+		u.DelayMilli*1000 >= waitingShare*(u.DelayMilli+u.CPUMilli)
+}
+
+// overload keeps account of prod tasks that wait, and asks for help when they
+// have for long. What it asks for stays as it is until something of it is gone;
+// then the time begins anew, since what is left may be enough.
+func (s Strain) overload(run []Runner, limits Limits, now time.Time) (Shortage, *schema.Overload) {
+	var suffers *Runner
+	lack, alive := int64(0), map[schema.TaskRef]bool{}
+	for i := range run {
+		r := &run[i]
+		alive[r.TaskRef] = true
+		if r.Usage == nil || !r.Priority.Prod() || !waits(r.Usage) {
+			continue
+		}
+		lack += r.Usage.DelayMilli
+		if suffers == nil || r.Usage.DelayMilli > suffers.Usage.DelayMilli {
+			suffers = r
+		}
+	}
+	busy := limits.Processors > 0 && s.Room.CPUMilli*1000 >= busyShare*limits.Processors
+	if suffers == nil || !busy || limits.OverloadAfter <= 0 {
+		return Shortage{}, nil
+	}
+	if o := s.Overload; s.CPU.Since.IsZero() || o != nil && slices.ContainsFunc(o.Relief, func(r schema.TaskRef) bool { return !alive[r] }) {
+		return Shortage{Since: now, Last: now}, nil
+	}
+	s.CPU.Last = now
+	if s.Overload != nil || now.Sub(s.CPU.Since) < limits.OverloadAfter {
+		return s.CPU, s.Overload
+	}
+	return s.CPU, &schema.Overload{
+		Since: s.CPU.Since, Relief: relief(run, lack),
+		Message: fmt.Sprintf("its processors are %d%% busy, and %s has waited for them for %d ms in each second, for more than %s",
+			s.Room.CPUMilli*100/limits.Processors, suffers.Task.Short(), suffers.Usage.DelayMilli, limits.OverloadAfter),
+	}
+}
+
+const (
+	maxRelief   = 8  // tasks that are named
+	reliefLeast = 50 // thousandths of a core that moving one must free
+)
+
+// relief returns the non-prod tasks that have to go for lack thousandths of a
+// core to be free: lowest priority first, and of one priority who uses most.
+func relief(run []Runner, lack int64) []schema.TaskRef {
+	var may []Candidate
+	for _, r := range run {
+		if r.Usage != nil && !r.Priority.Prod() && r.Usage.CPUMilli >= reliefLeast {
+			may = append(may, Candidate{TaskRef: r.TaskRef, Priority: r.Priority, Use: r.Usage.CPUMilli})
+		}
+	}
+	var out []schema.TaskRef
+	for _, v := range Victims(lack, reliefLeast, may) {
+		if len(out) < maxRelief {
+			out = append(out, v.TaskRef)
+		}
+	}
+	return out
+}
