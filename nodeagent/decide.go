@@ -127,7 +127,7 @@ func Decide(in Input) Plan {
 	}
 	d.collect(items)
 	d.evictions()
-	d.plan.Overload = in.Strain.Overload
+	d.plan.Overload = d.overload()
 	for len(items) > 0 {
 		n := 1
 		for n < len(items) && items[n].task == items[0].task {
@@ -203,7 +203,7 @@ func (d *decider) stopCause(it item, newest uint64) *schema.Cause {
 	cause := schema.Cause{Machine: d.in.Machine, Generation: it.generation, At: d.in.Now}
 	switch {
 	case it.assigned != nil && it.assigned.Stop != nil:
-		cause.Kind, cause.Message = it.assigned.Stop.Kind, it.assigned.Stop.Message
+		cause.Kind, cause.Message, cause.Resource = it.assigned.Stop.Kind, it.assigned.Stop.Message, it.assigned.Stop.Resource
 	case d.in.View != nil && it.assigned == nil:
 		cause.Kind, cause.Message = schema.CauseSuperseded, "it is no longer assigned to this machine"
 	case d.in.View != nil && it.generation != newest:
@@ -243,7 +243,7 @@ func (d *decider) alive(it item, stop *schema.Cause) {
 		return
 	}
 	grace := time.Duration(it.job().Task.GraceSeconds) * time.Second
-	if stop.Kind == schema.CauseOutOfResources {
+	if stop.Kind == schema.CauseOutOfResources && stop.Resource != schema.MachineCPU {
 		grace = min(grace, evictionGrace)
 	}
 	at := due(d.in.Now, c.TermAt, grace)
@@ -286,7 +286,7 @@ func (d *decider) end(h *Held, kind schema.JobKind, stop *schema.Cause) *schema.
 	case finished(h, kind):
 		cause.Kind = schema.CauseFinished
 	case stop != nil && stop.Kind != schema.CauseShutdown:
-		cause.Kind, cause.Message = stop.Kind, stop.Message
+		cause.Kind, cause.Message, cause.Resource = stop.Kind, stop.Message, stop.Resource
 	case c != nil && evicts(c.Stop):
 		cause.Kind, cause.Message, cause.Resource = c.Stop.Kind, c.Stop.Message, c.Stop.Resource
 	case h.Refused != nil:

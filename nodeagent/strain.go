@@ -133,6 +133,25 @@ func (s Strain) overload(run []Runner, limits Limits, now time.Time) (Shortage, 
 	}
 }
 
+// overload returns what the report says of it: nothing while a task that was
+// asked to be moved is leaving, since what is left may be enough.
+func (d *decider) overload() *schema.Overload {
+	o := d.in.Strain.Overload
+	if o == nil {
+		return nil
+	}
+	stay := 0
+	for i := range d.in.Held {
+		if h := &d.in.Held[i]; h.Alive() && h.last().Stop == nil && slices.Contains(o.Relief, h.ref()) {
+			stay++
+		}
+	}
+	if stay < len(o.Relief) {
+		return nil
+	}
+	return o
+}
+
 const (
 	maxRelief   = 8  // tasks that are named
 	reliefLeast = 50 // thousandths of a core that moving one must free

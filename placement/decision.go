@@ -16,7 +16,7 @@ const (
 	ReasonDraining   Reason = "machine is draining"
 	ReasonCordoned   Reason = "machine is cordoned"
 	ReasonOther      Reason = "task belongs on another machine"
-	ReasonAvoided    Reason = "task crashed there recently"
+	ReasonAvoided    Reason = "task failed or was evicted there"
 	ReasonConstraint Reason = "constraint does not hold"
 	ReasonNoDevice   Reason = "no such device"
 	ReasonNoAlloc    Reason = "no alloc of the set"

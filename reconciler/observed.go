@@ -52,6 +52,9 @@ func (o *Observed) Hear(r schema.Report, now time.Time) []schema.Event {
 	h := &heard{at: now, report: r, tasks: make(map[uint64]heardTask, len(r.Tasks))}
 	o.machines[r.Machine.Name] = h
 	var events []schema.Event
+	if o := r.Overload; o != nil && (was == nil || was.report.Overload == nil) {
+		events = append(events, schema.Event{At: now, Kind: schema.EventMachine, Machine: r.Machine.Name, Message: "overloaded: " + o.Message})
+	}
 	for i := range r.Tasks {
 		t := heardTask{&r.Tasks[i], now}
 		var before heardTask

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/musterhq/muster/schema"
@@ -116,4 +117,57 @@ func (u *Usage) Of(status *Status) *Usage {
 	n.Tasks = keep(u.Tasks, func(t *TaskUsageLine) bool { return tasks[t.Name] })
 	n.Machines = keep(u.Machines, func(m *MachineUsageLine) bool { return machines[m.Name] })
 	return &n
+}
+
+// JobUsage is the sum over a job's tasks, or over those of several jobs.
+type JobUsage struct {
+	User, Job string // "*": all of them
+	schema.Usage
+}
+
+// MaxJobUsage is how many sums are told at most.
+const MaxJobUsage = 1000
+
+// ByJob sums up by job, sorted by name. With more jobs than MaxJobUsage it sums
+// up by user, and with more users than that it is one sum: so nobody's jobs take
+// the room of another's, and a series does not come and go with what others use.
+func (u *Usage) ByJob() []JobUsage {
+	type key struct{ user, job string }
+	names := []func(k key) key{
+		func(k key) key { return k }, func(k key) key { return key{k.user, "*"} }, func(key) key { return key{"*", "*"} },
+	}
+	for _, name := range names {
+		sums := map[key]*JobUsage{}
+		for i := range u.Tasks {
+			user, rest, _ := strings.Cut(jobOf(u.Tasks[i].Name), "/")
+			k := name(key{user, rest})
+			if sums[k] == nil {
+				sums[k] = &JobUsage{User: k.user, Job: k.job}
+			}
+			sums[k].add(&u.Tasks[i].Usage)
+		}
+		if len(sums) > MaxJobUsage {
+			continue
+		}
+		out := make([]JobUsage, 0, len(sums))
+		for _, s := range sums {
+			out = append(out, *s)
+		}
+		slices.SortFunc(out, func(a, b JobUsage) int {
+			return cmp.Or(cmp.Compare(a.User, b.User), cmp.Compare(a.Job, b.Job))
+		})
+		return out
+	}
+	return nil // not reached: the last way gives one
+}
+
+func (s *JobUsage) add(u *schema.Usage) {
+	s.CPUMilli += u.CPUMilli
+	s.RAMBytes += u.RAMBytes
+	s.CacheBytes += u.CacheBytes
+	s.DiskBytes += u.DiskBytes
+	s.Processes += u.Processes
+	s.ThrottledMilli += u.ThrottledMilli
+	s.DelayMilli += u.DelayMilli
+	s.OOMKills += u.OOMKills
 }
