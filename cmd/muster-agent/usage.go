@@ -35,7 +35,7 @@ const (
 
 func (f *usageFlags) register(set *pflag.FlagSet) {
 	set.DurationVar(&f.sampleEvery, "sample-every", 5*time.Second, "time between two samples of what tasks use")
-	set.DurationVar(&f.diskEvery, "disk-every", 15*time.Second, "least time between two walks through a task's directories")
+	set.DurationVar(&f.diskEvery, "disk-every", 5*time.Second, "least time between two walks through a task's directories; 100 times what a walk takes, if that is more")
 	set.Int64Var(&f.evictRAM, "evict-ram-bytes", unset, "stop tasks when less memory is available; 0: never (default 100 MiB, at most 2% of the machine's)")
 	set.Int64Var(&f.evictDisk, "evict-disk-bytes", unset, "remove remains, then stop tasks, when the state directory's file system has less free; 0: never (default 1 GiB, at most 5% of it)")
 	set.DurationVar(&f.overloadAfter, "overload-after", 30*time.Second, "ask the master to move tasks away when prod tasks have waited so long for processors; 0: never")

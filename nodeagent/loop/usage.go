@@ -11,7 +11,7 @@ import (
 // Walks through directories cost by the number of files, which tasks choose: so
 // there is one at a time, and pauses that grow with what it took.
 const (
-	pauseAfterWalk = 10  // times what the walk took, until the next one
+	pauseAfterWalk = 20  // times what the walk took, until the next one
 	restAfterWalk  = 100 // times that, until the same directory is walked again
 	leastPause     = 20 * time.Millisecond
 	// idleWalker is how long the walker sleeps when nothing is due.
@@ -228,13 +228,7 @@ func (l *Loop) walked(e errand, bytes int64, note string, took time.Duration) {
 	}
 	w := &e.g.walk
 	w.bytes, w.note, w.at = bytes, note, now
-	every := l.cfg.DiskEvery
-	if e.g.process != nil {
-		if limit := e.g.Assignment.Job.Task.Resources.DiskBytes; bytes*4 > limit*3 {
-			every = min(every, l.cfg.SampleEvery) // it may be over soon
-		}
-	}
-	w.due = now.Add(max(every, restAfterWalk*took))
+	w.due = now.Add(max(l.cfg.DiskEvery, restAfterWalk*took))
 	if e.ended {
 		e.g.Bytes, w.due = max(bytes, 1), now.Add(never)
 	}
