@@ -26,39 +26,37 @@ type Limits struct {
 // of it is short. It is memory that an agent which is restarted does without.
 type Strain struct {
 	Room schema.MachineUsage // without tasks; zero At: not measured yet
-	// RAM and Disk are of less being left than Limits say.
-	RAM, Disk Shortage
-	// CPU is of prod tasks that wait for processors.
-	CPU      Shortage
+	// Starving is since when prod tasks wait for processors; zero: they do not.
+	Starving time.Time
 	Overload *schema.Overload // what the report says
 }
 
-// Shortage is a time in which something is short. The zero Shortage is none.
-type Shortage struct {
-	Since, Last time.Time // when it was seen first and last
-	Message     string    // what was measured first
-}
+// enough is how much more than what Limits say must be left for a pressure to be
+// over, in percent of it.
+const enough = 125
 
-// pressureFor is how long a machine that was short is told to be: tasks that come
-// at once would make it short again.
-const pressureFor = time.Minute
-
-// on reports whether the shortage counts.
-func (s Shortage) on(now time.Time) bool {
-	return !s.Since.IsZero() && (now.Before(s.Last) || now.Sub(s.Last) < pressureFor)
-}
-
-// see returns the shortage after another look.
-func (s Shortage) see(short bool, now time.Time, message func() string) Shortage {
-	switch {
-	case short && !s.on(now):
-		return Shortage{Since: now, Last: now, Message: message()}
-	case short:
-		s.Last = now
-	case !s.on(now):
-		return Shortage{}
+// Pressure takes what a sample of the machine says of its memory and disk into
+// its conditions, and reports as Conditions.See does.
+func (l Limits) Pressure(c *Conditions, room *schema.MachineUsage, now time.Time) (changed bool) {
+	for _, p := range []struct {
+		kind               schema.ConditionKind
+		what               string
+		left, total, least int64
+	}{
+		{schema.MemoryPressure, "memory", room.RAMAvailable, room.RAMTotal, l.RAMBytes},
+		{schema.DiskPressure, "disk", room.DiskFree, room.DiskTotal, l.DiskBytes},
+	} {
+		level := Between
+		switch {
+		case p.left < p.least:
+			level = Bad
+		case p.left*100 >= p.least*enough:
+			level = Good
+		}
+		message := fmt.Sprintf("%s of %s of %s are left, want %s", schema.Bytes(p.left), schema.Bytes(p.total), p.what, schema.Bytes(p.least))
+		changed = c.See(p.kind, level, message, now) || changed
 	}
-	return s
+	return changed
 }
 
 // Runner is a task that runs, as far as what it uses is concerned.
@@ -73,13 +71,7 @@ type Runner struct {
 func (s Strain) Next(room schema.MachineUsage, run []Runner, limits Limits, now time.Time) Strain {
 	n := s
 	n.Room = room
-	n.RAM = s.RAM.see(room.RAMAvailable < limits.RAMBytes, now, func() string {
-		return fmt.Sprintf("%s of %s are available: %s are to be", schema.Bytes(room.RAMAvailable), schema.Bytes(room.RAMTotal), schema.Bytes(limits.RAMBytes))
-	})
-	n.Disk = s.Disk.see(room.DiskFree < limits.DiskBytes, now, func() string {
-		return fmt.Sprintf("%s of %s are free: %s are to be", schema.Bytes(room.DiskFree), schema.Bytes(room.DiskTotal), schema.Bytes(limits.DiskBytes))
-	})
-	n.CPU, n.Overload = n.overload(run, limits, now)
+	n.Starving, n.Overload = n.overload(run, limits, now)
 	return n
 }
 
@@ -101,7 +93,7 @@ func waits(u *schema.Usage) bool {
 // overload keeps account of prod tasks that wait, and asks for help when they
 // have for long. What it asks for stays as it is until something of it is gone;
 // then the time begins anew, since what is left may be enough.
-func (s Strain) overload(run []Runner, limits Limits, now time.Time) (Shortage, *schema.Overload) {
+func (s Strain) overload(run []Runner, limits Limits, now time.Time) (since time.Time, asks *schema.Overload) {
 	var suffers *Runner
 	lack, alive := int64(0), map[schema.TaskRef]bool{}
 	for i := range run {
@@ -117,17 +109,16 @@ func (s Strain) overload(run []Runner, limits Limits, now time.Time) (Shortage, 
 	}
 	busy := limits.Processors > 0 && s.Room.CPUMilli*1000 >= busyShare*limits.Processors
 	if suffers == nil || !busy || limits.OverloadAfter <= 0 {
-		return Shortage{}, nil
+		return time.Time{}, nil
 	}
-	if o := s.Overload; s.CPU.Since.IsZero() || o != nil && slices.ContainsFunc(o.Relief, func(r schema.TaskRef) bool { return !alive[r] }) {
-		return Shortage{Since: now, Last: now}, nil
+	if o := s.Overload; s.Starving.IsZero() || o != nil && slices.ContainsFunc(o.Relief, func(r schema.TaskRef) bool { return !alive[r] }) {
+		return now, nil
 	}
-	s.CPU.Last = now
-	if s.Overload != nil || now.Sub(s.CPU.Since) < limits.OverloadAfter {
-		return s.CPU, s.Overload
+	if s.Overload != nil || now.Sub(s.Starving) < limits.OverloadAfter {
+		return s.Starving, s.Overload
 	}
-	return s.CPU, &schema.Overload{
-		Since: s.CPU.Since, Relief: relief(run, lack),
+	return s.Starving, &schema.Overload{
+		Since: s.Starving, Relief: relief(run, lack),
 		Message: fmt.Sprintf("its processors are %d%% busy, and %s has waited for them for %d ms in each second, for more than %s",
 			s.Room.CPUMilli*100/limits.Processors, suffers.Task.Short(), suffers.Usage.DelayMilli, limits.OverloadAfter),
 	}

@@ -64,13 +64,17 @@ type QuotaWarning struct {
 
 // MachineStatus is one machine.
 type MachineStatus struct {
-	Name     string               `json:"name"`
-	Health   string               `json:"health"` // up, silent, lost
-	Capacity schema.Resources     `json:"capacity"`
+	Name     string           `json:"name"`
+	Health   string           `json:"health"`   // up, silent, lost
+	Capacity schema.Resources `json:"capacity"` // for tasks
+	// Reserved is kept for the system, beside Capacity.
+	Reserved schema.Resources     `json:"reserved,omitzero"`
 	Used     schema.Resources     `json:"used"` // limits of what it holds
 	Tasks    int                  `json:"tasks"`
 	Devices  []schema.DeviceGroup `json:"devices,omitempty"`
 	Cordoned bool                 `json:"cordoned"` // gets no new tasks
+	// Conditions are what is wrong with it, as its agent last said.
+	Conditions []schema.Condition `json:"conditions,omitempty"`
 	// Attributes are what its agent reports, and over it the declared labels.
 	Attributes map[string]string `json:"attributes,omitempty"`
 	Notes      []string          `json:"notes,omitempty"`

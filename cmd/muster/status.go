@@ -138,6 +138,12 @@ func printStatus(w io.Writer, s *reconciler.Status, name string) error {
 // of a job.
 func printDetails(w io.Writer, s *reconciler.Status, name string) {
 	if !strings.Contains(name, "/") && len(s.Machines) == 1 {
+		if r := s.Machines[0].Reserved; r != (schema.Resources{}) {
+			fmt.Fprintf(w, "kept for the system: %d milli, %s of RAM, %s of disk\n", r.CPUMilli, bytesOf(r.RAMBytes), bytesOf(r.DiskBytes))
+		}
+		for _, c := range s.Machines[0].Conditions {
+			fmt.Fprintf(w, "condition %s, since %s\n", c, c.Since.Format(time.RFC3339))
+		}
 		for _, k := range slices.Sorted(maps.Keys(s.Machines[0].Attributes)) {
 			fmt.Fprintf(w, "attribute %s: %s\n", k, s.Machines[0].Attributes[k])
 		}
@@ -179,6 +185,9 @@ func machineRows(machines []reconciler.MachineStatus) [][]string {
 	for _, m := range machines {
 		if m.Cordoned {
 			m.Health += ", cordoned"
+		}
+		for _, c := range m.Conditions {
+			m.Health += ", " + string(c.Kind)
 		}
 		rows = append(rows, []string{
 			m.Name, m.Health, strconv.Itoa(m.Tasks),

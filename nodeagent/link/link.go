@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -65,15 +66,20 @@ type Config struct {
 	Usage   func() *schema.MachineUsage
 	Log     *slog.Logger
 	Backoff Backoff
+	// Clock, if set, is told with each pull by how much the master's clock is
+	// ahead, and how far that may be off. It must not block.
+	Clock func(ahead, within time.Duration)
 }
 
 // Client is one machine's link.
 type Client struct {
 	cfg   Config
 	hints chan struct{}
+	again chan struct{} // the session is to end and another to begin
 
-	epoch uint64 // the highest welcome
-	yield bool   // superseded: ask for the name only if it is free
+	linked atomic.Bool
+	epoch  uint64 // the highest welcome
+	yield  bool   // superseded: ask for the name only if it is free
 }
 
 // New returns a client that has not dialled yet.
@@ -90,7 +96,7 @@ func New(cfg Config) *Client {
 			*d.value = d.zero
 		}
 	}
-	return &Client{cfg: cfg, hints: make(chan struct{}, 1)}
+	return &Client{cfg: cfg, hints: make(chan struct{}, 1), again: make(chan struct{}, 1)}
 }
 
 // Hint asks the master to pull a report soon. Many hints become one.
@@ -100,6 +106,21 @@ func (c *Client) Hint() {
 	default:
 	}
 }
+
+// Rejoin ends the session and begins another, in which the master hears anew what
+// the machine is. It does not block.
+func (c *Client) Rejoin() {
+	select {
+	case c.again <- struct{}{}:
+	default:
+	}
+}
+
+// errAgain ends a session for Rejoin.
+var errAgain = errors.New("the machine has changed")
+
+// Linked reports whether a master has welcomed the machine and is still there.
+func (c *Client) Linked() bool { return c.linked.Load() }
 
 // errRefused marks what only time or a person can mend.
 var errRefused = errors.New("refused")
@@ -124,7 +145,7 @@ func (c *Client) Run(ctx context.Context) error {
 		default:
 			delay = min(2*delay, c.cfg.Backoff.Max)
 		}
-		if trouble.news(err, time.Now()) {
+		if !errors.Is(err, errAgain) && trouble.news(err, time.Now()) {
 			c.cfg.Log.Warn("no link to the master", "machine", c.cfg.Agent.Info().Name, "err", err)
 		}
 		select {

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/linkpb"
@@ -27,6 +28,7 @@ type session struct {
 	err chan error // one: how the stream ended
 
 	epoch uint64
+	sent  time.Time                     // when the last report was
 	jobs  map[schema.Digest]*schema.Job // what the master counts on us to have
 
 	hint   *time.Timer
@@ -93,6 +95,8 @@ func (s *session) run(ctx context.Context) (welcomed time.Time, err error) {
 		return time.Time{}, err
 	}
 	welcomed = time.Now()
+	s.client.linked.Store(true)
+	defer s.client.linked.Store(false)
 	s.client.cfg.Log.Info("linked to the master", "machine", s.client.cfg.Agent.Info().Name, "epoch", s.epoch)
 	s.hint = time.NewTimer(time.Hour)
 	s.hint.Stop()
@@ -106,6 +110,8 @@ func (s *session) run(ctx context.Context) (welcomed time.Time, err error) {
 			return welcomed, ended(err)
 		case m := <-s.in:
 			err = s.take(ctx, m)
+		case <-s.client.again:
+			return welcomed, errAgain
 		case <-s.client.hints:
 			s.planHint()
 		case <-s.hint.C:
@@ -207,7 +213,11 @@ func (s *session) report(m *linkpb.Pull) error {
 	if err != nil {
 		return s.refuse(err)
 	}
-	answer := &linkpb.Report{Digest: digest}
+	if ahead, within, ok := m.GetClock().Offset(s.sent, time.Now()); ok && s.client.cfg.Clock != nil {
+		s.client.cfg.Clock(ahead, within)
+	}
+	s.sent = time.Now()
+	answer := &linkpb.Report{Digest: digest, Sent: timestamppb.New(s.sent)}
 	if !bytes.Equal(digest, m.GetKnownDigest()) {
 		answer.Body = body
 	}

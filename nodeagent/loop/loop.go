@@ -26,6 +26,7 @@ var ErrEnded = errors.New("the agent's loop has ended")
 type Runtime interface {
 	// Start starts the task of a in dir, which it makes, and returns when
 	// its process runs. After an error nothing of it runs.
+	// The error is ErrTask if it is not the machine's fault.
 	Start(ctx context.Context, dir string, a *schema.Assignment) (Process, error)
 	// Adopt finds the incarnation that was started in dir, by this agent or
 	// one before it. What it cannot account for it kills, and calls ended.
@@ -64,6 +65,9 @@ type Config struct {
 	Cell    string
 	Machine schema.MachineInfo
 	Dir     string // the state directory; made if it is not there
+	// Lock, if set, is that of Dir, which the Loop gives back; nil: New takes
+	// it.
+	Lock    *Lock
 	Runtime Runtime
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
@@ -73,6 +77,9 @@ type Config struct {
 	SampleEvery, DiskEvery time.Duration
 	// Limits say what is done when the machine runs short, and what is kept.
 	Limits nodeagent.Limits
+	// LookEvery is the time between two looks at how the machine is; zero: it
+	// is not looked at, and what is wrong with it is found by starts alone.
+	LookEvery time.Duration
 	// Hint, if set, is called when a report differs from the one before. It
 	// must not block.
 	Hint func()
@@ -81,12 +88,12 @@ type Config struct {
 	Step func(what string)
 }
 
+// longSleep is the longest time between two decisions.
+const longSleep = time.Hour
+
 // parallelStarts bounds the starts in flight: each waits for the disk more than
 // for the processor.
 const parallelStarts = 8
-
-// longSleep is the longest time between two decisions.
-const longSleep = time.Hour
 
 // retryAfter is the time between two attempts at what the disk refused.
 const retryAfter = time.Second
@@ -118,8 +125,10 @@ type Loop struct {
 	metrics *metrics
 	events  chan func()
 	ended   chan struct{} // closed when Run has returned
+	info    atomic.Pointer[schema.MachineInfo]
 	report  atomic.Pointer[schema.Report]
 	usage   atomic.Pointer[schema.MachineUsage] // nil before the first sample
+	clock   atomic.Pointer[clockSample]         // nil: not since the last look
 	starts  chan struct{}                       // a token for each start in flight
 	workers sync.WaitGroup
 
@@ -129,13 +138,14 @@ type Loop struct {
 	probes   map[nodeagent.Check]context.CancelFunc
 	busy     []int // ports in use by others
 	scanned  time.Time
+	vitals   vitals
 	shutdown bool
 	idle     []chan struct{} // closed when shutdown is done
 	strain   nodeagent.Strain
 	removed  bool // something was removed since the disk was measured
 }
 
-// New takes the state directory's lock, reads what is held there and finds its
+// New takes the state directory's lock if it has not been taken, reads what is held there and finds its
 // processes. The error is ErrInUse when another agent has the directory.
 func New(ctx context.Context, cfg Config) (*Loop, error) {
 	if cfg.Step == nil {
@@ -144,10 +154,14 @@ func New(ctx context.Context, cfg Config) (*Loop, error) {
 	if cfg.Hint == nil {
 		cfg.Hint = func() {}
 	}
-	d, err := openDisk(cfg.Dir, cfg.Step)
-	if err != nil {
-		return nil, err
+	if cfg.Lock == nil {
+		var err error
+		if cfg.Lock, err = Take(cfg.Dir); err != nil {
+			return nil, err
+		}
 	}
+	d := &disk{root: cfg.Dir, lock: cfg.Lock, step: cfg.Step}
+	var err error
 	made := false
 	defer func() {
 		if !made {
@@ -160,6 +174,7 @@ func New(ctx context.Context, cfg Config) (*Loop, error) {
 		starts: make(chan struct{}, parallelStarts),
 		held:   map[key]*generation{}, probes: map[nodeagent.Check]context.CancelFunc{},
 	}
+	l.info.Store(&cfg.Machine)
 	if err := l.load(ctx); err != nil {
 		return nil, err
 	}
@@ -235,10 +250,15 @@ func (l *Loop) call(ctx context.Context, f func()) error {
 	}
 }
 
+// Alive returns when Run's goroutine has answered. It errs when ctx ends before,
+// or Run has.
+func (l *Loop) Alive(ctx context.Context) error { return l.call(ctx, func() {}) }
+
 // turn decides and acts until there is nothing more to do now, publishes what
 // has come of it, and returns when to wake.
 func (l *Loop) turn(ctx context.Context) time.Time {
 	l.reread(ctx)
+	look := l.look(ctx, time.Now())
 	var plan nodeagent.Plan
 	for {
 		plan = nodeagent.Decide(l.input(time.Now()))
@@ -261,14 +281,13 @@ func (l *Loop) turn(ctx context.Context) time.Time {
 		}
 		l.idle = nil
 	}
-	return l.wake(ctx, plan)
+	return l.wake(ctx, plan, look)
 }
 
-// wake returns the next time at which something is due, and scans the ports if
-// that is.
-func (l *Loop) wake(ctx context.Context, plan nodeagent.Plan) time.Time {
+// wake returns the next time at which something is due, which is not after wake,
+// and scans the ports if that is.
+func (l *Loop) wake(ctx context.Context, plan nodeagent.Plan, wake time.Time) time.Time {
 	now := time.Now()
-	wake := now.Add(longSleep)
 	if r := l.cfg.Machine.Ports; r.First <= r.Last {
 		every := scanEvery
 		if len(l.busy) > 0 {
@@ -277,7 +296,9 @@ func (l *Loop) wake(ctx context.Context, plan nodeagent.Plan) time.Time {
 		if now.Sub(l.scanned) >= every {
 			l.scan(ctx, now)
 		}
-		wake = l.scanned.Add(every)
+		if next := l.scanned.Add(every); next.Before(wake) {
+			wake = next
+		}
 	}
 	if !plan.Wake.IsZero() && plan.Wake.Before(wake) {
 		wake = plan.Wake
@@ -306,7 +327,9 @@ func (l *Loop) input(now time.Time) nodeagent.Input {
 // publish makes the plan's word on the machine the report, and hints if it is
 // news. A report is never written to afterwards.
 func (l *Loop) publish(plan nodeagent.Plan) {
-	r := &schema.Report{Machine: l.cfg.Machine, BusyPorts: l.busyPorts(), Tasks: plan.Tasks, Overload: plan.Overload}
+	r := &schema.Report{
+		Machine: l.Info(), BusyPorts: l.busyPorts(), Conditions: l.vitals.conditions.List(), Tasks: plan.Tasks, Overload: plan.Overload,
+	}
 	if l.memory.view != nil {
 		r.View = l.memory.view.Version
 	}
@@ -323,7 +346,17 @@ func (l *Loop) publish(plan nodeagent.Plan) {
 }
 
 // Info returns what the machine says of itself.
-func (l *Loop) Info() schema.MachineInfo { return l.cfg.Machine }
+func (l *Loop) Info() schema.MachineInfo { return *l.info.Load() }
+
+// Describe replaces the machine's attributes, for the reports to come and for
+// the next connection.
+func (l *Loop) Describe(ctx context.Context, attributes map[string]string) error {
+	return l.call(ctx, func() {
+		info := l.Info()
+		info.Attributes = attributes
+		l.info.Store(&info)
+	})
+}
 
 // Report returns the newest report: as of the last decision, and immutable.
 func (l *Loop) Report() schema.Report { return *l.report.Load() }

@@ -117,7 +117,9 @@ func (l *Loop) sampled(room schema.MachineUsage, err error, live []sampled) {
 	}
 	schema.SortUsage(all.Tasks)
 	l.usage.Store(&all)
-	l.strain = l.strain.Next(room, run, l.cfg.Limits, time.Now())
+	now := time.Now()
+	l.strain = l.strain.Next(room, run, l.cfg.Limits, now)
+	l.told(l.cfg.Limits.Pressure(&l.vitals.conditions, &room, now))
 	l.metrics.left.WithLabelValues("memory").Set(float64(room.RAMAvailable))
 	l.metrics.left.WithLabelValues("disk").Set(float64(room.DiskFree))
 }

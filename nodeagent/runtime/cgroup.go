@@ -21,9 +21,11 @@ type groups interface {
 	dirs(name string) []string
 	// make makes them, with the given limits. After an error some may be there.
 	make(name string, limits *specs.LinuxResources) error
-	// around returns the cgroups around the agent in which memory may be
-	// limited, innermost first.
+	// around returns the cgroups around the tasks in which memory may be
+	// limited, that of all tasks first.
 	around() []string
+	// limit bounds what is in all of them together.
+	limit(b bounds) error
 	// close removes what was made to hold the tasks', if there are none.
 	close() error
 }

@@ -158,7 +158,7 @@ func (g *legacy) around() []string {
 	if d == "" {
 		return nil
 	}
-	return above(filepath.Dir(d), filepath.Join(v2Mount, memoryController))
+	return above(d, filepath.Join(v2Mount, memoryController))
 }
 
 func (g *legacy) support() support {

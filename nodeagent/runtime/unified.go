@@ -100,7 +100,7 @@ func (g *unified) make(name string, limits *specs.LinuxResources) error {
 }
 
 func (g *unified) around() []string {
-	return above(filepath.Join(g.mount, g.parent), g.mount)
+	return above(g.dir("", ""), g.mount)
 }
 
 // memoryLimit reads the least limit on the tasks' parent and what is above it;

@@ -32,6 +32,8 @@ type session struct {
 	sent   map[schema.Digest]bool // data that the agent has
 	report schema.Report          // the last one,
 	digest []byte                 // and its digest; nil before the first
+	clock  *linkpb.Report         // the last one, for what it says of the agent's clock
+	came   time.Time              // when it did
 
 	pull    *time.Timer // when to ask next
 	pulling bool        // asked, not answered
@@ -218,8 +220,9 @@ func (c *session) ask() error {
 		return nil
 	}
 	c.pulling, c.hinted = true, false
-	pull := &linkpb.Pull{KnownDigest: c.digest}
-	if now := time.Now(); now.Sub(c.usageAt) >= c.server.cfg.UsageEvery {
+	now := time.Now()
+	pull := &linkpb.Pull{KnownDigest: c.digest, Clock: linkpb.EncodeClock(c.clock, now.Sub(c.came), now)}
+	if now.Sub(c.usageAt) >= c.server.cfg.UsageEvery {
 		pull.Usage, c.usageAt = true, now
 	}
 	return c.stream.Send(&linkpb.MasterMessage{Message: &linkpb.MasterMessage_Pull{Pull: pull}})
@@ -230,6 +233,7 @@ func (c *session) heard(ctx context.Context, m *linkpb.Report) error {
 	if !c.pulling {
 		return status.Error(codes.InvalidArgument, "a report that nobody asked for")
 	}
+	c.came, c.clock = time.Now(), &linkpb.Report{Sent: m.GetSent()}
 	switch {
 	case m.Body != nil:
 		r, err := linkpb.DecodeReport(m)

@@ -83,7 +83,8 @@ func EncodeReport(r *schema.Report) (body, digest []byte, err error) {
 	m := &ReportBody{
 		Machine: EncodeMachine(&r.Machine), View: r.View,
 		BusyPorts: make([]uint32, len(r.BusyPorts)), Tasks: make([]*TaskStatus, len(r.Tasks)),
-		Overload: encodeOverload(r.Overload),
+		Overload:   encodeOverload(r.Overload),
+		Conditions: encodeConditions(r.Conditions),
 	}
 	for i, p := range r.BusyPorts {
 		m.BusyPorts[i] = uint32(p)
@@ -114,6 +115,9 @@ func DecodeReport(m *Report) (schema.Report, error) {
 		return schema.Report{}, fmt.Errorf("report: %w", err)
 	}
 	r := schema.Report{Machine: machine, View: b.GetView()}
+	if r.Conditions, err = decodeConditions(b.GetConditions()); err != nil {
+		return schema.Report{}, fmt.Errorf("report of machine %s: %w", machine.Name, err)
+	}
 	for _, p := range b.GetBusyPorts() {
 		port, err := decodePort(p)
 		if err != nil {
@@ -142,6 +146,9 @@ func EncodeMachine(i *schema.MachineInfo) *MachineInfo {
 		Ports:      &PortRange{First: uint32(i.Ports.First), Last: uint32(i.Ports.Last)},
 		Attributes: i.Attributes, Notes: i.Notes, AgentVersion: i.AgentVersion,
 	}
+	if r := i.Reserved; r != (schema.Resources{}) {
+		m.Reserved = &Resources{CpuMilli: r.CPUMilli, RamBytes: r.RAMBytes, DiskBytes: r.DiskBytes}
+	}
 	for _, d := range i.Devices {
 		m.Devices = append(m.Devices, &DeviceGroup{Kind: d.Kind, Model: d.Model, Count: uint32(d.Count)})
 	}
@@ -166,10 +173,11 @@ func DecodeMachine(m *MachineInfo) (schema.MachineInfo, error) {
 	if err != nil {
 		return schema.MachineInfo{}, fmt.Errorf("machine %s: %w", m.GetName(), err)
 	}
-	c := m.GetCapacity()
+	c, r := m.GetCapacity(), m.GetReserved()
 	return schema.MachineInfo{
 		Name: m.GetName(), Boot: m.GetBoot(),
 		Capacity:   schema.Resources{CPUMilli: c.GetCpuMilli(), RAMBytes: c.GetRamBytes(), DiskBytes: c.GetDiskBytes()},
+		Reserved:   schema.Resources{CPUMilli: r.GetCpuMilli(), RAMBytes: r.GetRamBytes(), DiskBytes: r.GetDiskBytes()},
 		Ports:      schema.PortRange{First: first, Last: last},
 		Devices:    devices,
 		Attributes: m.GetAttributes(), Notes: m.GetNotes(), AgentVersion: m.GetAgentVersion(),

@@ -15,6 +15,7 @@ package linkpb
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -588,6 +589,7 @@ type Pull struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	KnownDigest   []byte                 `protobuf:"bytes,1,opt,name=known_digest,json=knownDigest,proto3" json:"known_digest,omitempty"` // of the last report the master has; may be empty
 	Usage         bool                   `protobuf:"varint,70,opt,name=usage,proto3" json:"usage,omitempty"`                              // send usage too; an older agent sends none
+	Clock         *MasterClock           `protobuf:"bytes,110,opt,name=clock,proto3" json:"clock,omitempty"`                              // absent before the first report
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -636,21 +638,90 @@ func (x *Pull) GetUsage() bool {
 	return false
 }
 
+func (x *Pull) GetClock() *MasterClock {
+	if x != nil {
+		return x.Clock
+	}
+	return nil
+}
+
+// MasterClock is what an agent needs to compare its clock with the master's.
+type MasterClock struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ReportSent    *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=report_sent,json=reportSent,proto3" json:"report_sent,omitempty"` // of the last report, as it said
+	Held          *durationpb.Duration   `protobuf:"bytes,2,opt,name=held,proto3" json:"held,omitempty"`                               // from its arrival until now
+	Now           *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=now,proto3" json:"now,omitempty"`                                 // the master's clock
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MasterClock) Reset() {
+	*x = MasterClock{}
+	mi := &file_link_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MasterClock) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MasterClock) ProtoMessage() {}
+
+func (x *MasterClock) ProtoReflect() protoreflect.Message {
+	mi := &file_link_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MasterClock.ProtoReflect.Descriptor instead.
+func (*MasterClock) Descriptor() ([]byte, []int) {
+	return file_link_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *MasterClock) GetReportSent() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ReportSent
+	}
+	return nil
+}
+
+func (x *MasterClock) GetHeld() *durationpb.Duration {
+	if x != nil {
+		return x.Held
+	}
+	return nil
+}
+
+func (x *MasterClock) GetNow() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Now
+	}
+	return nil
+}
+
 // Report answers a Pull.
 type Report struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Digest []byte                 `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"` // SHA-256 of the body
 	// body is an encoded ReportBody: bytes, so that the digest is of exactly
 	// what is sent. It is left out when digest is the one the master knows.
-	Body          []byte        `protobuf:"bytes,2,opt,name=body,proto3,oneof" json:"body,omitempty"`
-	Usage         *MachineUsage `protobuf:"bytes,70,opt,name=usage,proto3" json:"usage,omitempty"` // if the Pull asked for it; outside of the digest
+	Body          []byte                 `protobuf:"bytes,2,opt,name=body,proto3,oneof" json:"body,omitempty"`
+	Usage         *MachineUsage          `protobuf:"bytes,70,opt,name=usage,proto3" json:"usage,omitempty"` // if the Pull asked for it; outside of the digest
+	Sent          *timestamppb.Timestamp `protobuf:"bytes,110,opt,name=sent,proto3" json:"sent,omitempty"`  // the agent's clock
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Report) Reset() {
 	*x = Report{}
-	mi := &file_link_proto_msgTypes[8]
+	mi := &file_link_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -662,7 +733,7 @@ func (x *Report) String() string {
 func (*Report) ProtoMessage() {}
 
 func (x *Report) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[8]
+	mi := &file_link_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -675,7 +746,7 @@ func (x *Report) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Report.ProtoReflect.Descriptor instead.
 func (*Report) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{8}
+	return file_link_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Report) GetDigest() []byte {
@@ -699,6 +770,13 @@ func (x *Report) GetUsage() *MachineUsage {
 	return nil
 }
 
+func (x *Report) GetSent() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Sent
+	}
+	return nil
+}
+
 // MachineUsage is what a machine and its tasks use.
 type MachineUsage struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -715,7 +793,7 @@ type MachineUsage struct {
 
 func (x *MachineUsage) Reset() {
 	*x = MachineUsage{}
-	mi := &file_link_proto_msgTypes[9]
+	mi := &file_link_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -727,7 +805,7 @@ func (x *MachineUsage) String() string {
 func (*MachineUsage) ProtoMessage() {}
 
 func (x *MachineUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[9]
+	mi := &file_link_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -740,7 +818,7 @@ func (x *MachineUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachineUsage.ProtoReflect.Descriptor instead.
 func (*MachineUsage) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{9}
+	return file_link_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *MachineUsage) GetAt() *timestamppb.Timestamp {
@@ -816,7 +894,7 @@ type TaskUsage struct {
 
 func (x *TaskUsage) Reset() {
 	*x = TaskUsage{}
-	mi := &file_link_proto_msgTypes[10]
+	mi := &file_link_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -828,7 +906,7 @@ func (x *TaskUsage) String() string {
 func (*TaskUsage) ProtoMessage() {}
 
 func (x *TaskUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[10]
+	mi := &file_link_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -841,7 +919,7 @@ func (x *TaskUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskUsage.ProtoReflect.Descriptor instead.
 func (*TaskUsage) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{10}
+	return file_link_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *TaskUsage) GetTask() string {
@@ -961,7 +1039,7 @@ type Overload struct {
 
 func (x *Overload) Reset() {
 	*x = Overload{}
-	mi := &file_link_proto_msgTypes[11]
+	mi := &file_link_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -973,7 +1051,7 @@ func (x *Overload) String() string {
 func (*Overload) ProtoMessage() {}
 
 func (x *Overload) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[11]
+	mi := &file_link_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -986,7 +1064,7 @@ func (x *Overload) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Overload.ProtoReflect.Descriptor instead.
 func (*Overload) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{11}
+	return file_link_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Overload) GetSince() *timestamppb.Timestamp {
@@ -1021,7 +1099,7 @@ type TaskRef struct {
 
 func (x *TaskRef) Reset() {
 	*x = TaskRef{}
-	mi := &file_link_proto_msgTypes[12]
+	mi := &file_link_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1033,7 +1111,7 @@ func (x *TaskRef) String() string {
 func (*TaskRef) ProtoMessage() {}
 
 func (x *TaskRef) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[12]
+	mi := &file_link_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1046,7 +1124,7 @@ func (x *TaskRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskRef.ProtoReflect.Descriptor instead.
 func (*TaskRef) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{12}
+	return file_link_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *TaskRef) GetTask() string {
@@ -1071,13 +1149,14 @@ type ReportBody struct {
 	BusyPorts     []uint32               `protobuf:"varint,3,rep,packed,name=busy_ports,json=busyPorts,proto3" json:"busy_ports,omitempty"`
 	Tasks         []*TaskStatus          `protobuf:"bytes,4,rep,name=tasks,proto3" json:"tasks,omitempty"`
 	Overload      *Overload              `protobuf:"bytes,70,opt,name=overload,proto3" json:"overload,omitempty"`
+	Conditions    []*Condition           `protobuf:"bytes,110,rep,name=conditions,proto3" json:"conditions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReportBody) Reset() {
 	*x = ReportBody{}
-	mi := &file_link_proto_msgTypes[13]
+	mi := &file_link_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1089,7 +1168,7 @@ func (x *ReportBody) String() string {
 func (*ReportBody) ProtoMessage() {}
 
 func (x *ReportBody) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[13]
+	mi := &file_link_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1102,7 +1181,7 @@ func (x *ReportBody) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportBody.ProtoReflect.Descriptor instead.
 func (*ReportBody) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{13}
+	return file_link_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ReportBody) GetMachine() *MachineInfo {
@@ -1140,6 +1219,74 @@ func (x *ReportBody) GetOverload() *Overload {
 	return nil
 }
 
+func (x *ReportBody) GetConditions() []*Condition {
+	if x != nil {
+		return x.Conditions
+	}
+	return nil
+}
+
+// Condition is something that is wrong with a machine.
+type Condition struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"` // one that a master does not know keeps all new tasks away
+	Since         *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=since,proto3" json:"since,omitempty"`
+	Message       string                 `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Condition) Reset() {
+	*x = Condition{}
+	mi := &file_link_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Condition) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Condition) ProtoMessage() {}
+
+func (x *Condition) ProtoReflect() protoreflect.Message {
+	mi := &file_link_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Condition.ProtoReflect.Descriptor instead.
+func (*Condition) Descriptor() ([]byte, []int) {
+	return file_link_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *Condition) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *Condition) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *Condition) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
 // Hint says that a report would differ from the last one.
 type Hint struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1149,7 +1296,7 @@ type Hint struct {
 
 func (x *Hint) Reset() {
 	*x = Hint{}
-	mi := &file_link_proto_msgTypes[14]
+	mi := &file_link_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1161,7 +1308,7 @@ func (x *Hint) String() string {
 func (*Hint) ProtoMessage() {}
 
 func (x *Hint) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[14]
+	mi := &file_link_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1174,7 +1321,7 @@ func (x *Hint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hint.ProtoReflect.Descriptor instead.
 func (*Hint) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{14}
+	return file_link_proto_rawDescGZIP(), []int{16}
 }
 
 // Refuse says why the agent ends the session.
@@ -1187,7 +1334,7 @@ type Refuse struct {
 
 func (x *Refuse) Reset() {
 	*x = Refuse{}
-	mi := &file_link_proto_msgTypes[15]
+	mi := &file_link_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1199,7 +1346,7 @@ func (x *Refuse) String() string {
 func (*Refuse) ProtoMessage() {}
 
 func (x *Refuse) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[15]
+	mi := &file_link_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1212,7 +1359,7 @@ func (x *Refuse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refuse.ProtoReflect.Descriptor instead.
 func (*Refuse) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{15}
+	return file_link_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Refuse) GetReason() string {
@@ -1238,7 +1385,7 @@ type OpenLogs struct {
 
 func (x *OpenLogs) Reset() {
 	*x = OpenLogs{}
-	mi := &file_link_proto_msgTypes[16]
+	mi := &file_link_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1250,7 +1397,7 @@ func (x *OpenLogs) String() string {
 func (*OpenLogs) ProtoMessage() {}
 
 func (x *OpenLogs) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[16]
+	mi := &file_link_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1263,7 +1410,7 @@ func (x *OpenLogs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenLogs.ProtoReflect.Descriptor instead.
 func (*OpenLogs) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{16}
+	return file_link_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *OpenLogs) GetId() string {
@@ -1327,7 +1474,7 @@ type LogChunk struct {
 
 func (x *LogChunk) Reset() {
 	*x = LogChunk{}
-	mi := &file_link_proto_msgTypes[17]
+	mi := &file_link_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1339,7 +1486,7 @@ func (x *LogChunk) String() string {
 func (*LogChunk) ProtoMessage() {}
 
 func (x *LogChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[17]
+	mi := &file_link_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1352,7 +1499,7 @@ func (x *LogChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogChunk.ProtoReflect.Descriptor instead.
 func (*LogChunk) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{17}
+	return file_link_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *LogChunk) GetId() string {
@@ -1387,7 +1534,7 @@ type LogEnd struct {
 
 func (x *LogEnd) Reset() {
 	*x = LogEnd{}
-	mi := &file_link_proto_msgTypes[18]
+	mi := &file_link_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1399,7 +1546,7 @@ func (x *LogEnd) String() string {
 func (*LogEnd) ProtoMessage() {}
 
 func (x *LogEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[18]
+	mi := &file_link_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1412,7 +1559,7 @@ func (x *LogEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogEnd.ProtoReflect.Descriptor instead.
 func (*LogEnd) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{18}
+	return file_link_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *LogEnd) GetError() string {
@@ -1438,7 +1585,7 @@ type LogAck struct {
 
 func (x *LogAck) Reset() {
 	*x = LogAck{}
-	mi := &file_link_proto_msgTypes[19]
+	mi := &file_link_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1450,7 +1597,7 @@ func (x *LogAck) String() string {
 func (*LogAck) ProtoMessage() {}
 
 func (x *LogAck) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[19]
+	mi := &file_link_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1463,7 +1610,7 @@ func (x *LogAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogAck.ProtoReflect.Descriptor instead.
 func (*LogAck) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{19}
+	return file_link_proto_rawDescGZIP(), []int{21}
 }
 
 // MachineInfo is what a machine says of itself.
@@ -1477,13 +1624,14 @@ type MachineInfo struct {
 	Notes         []string               `protobuf:"bytes,6,rep,name=notes,proto3" json:"notes,omitempty"`
 	AgentVersion  string                 `protobuf:"bytes,7,opt,name=agent_version,json=agentVersion,proto3" json:"agent_version,omitempty"`
 	Devices       []*DeviceGroup         `protobuf:"bytes,8,rep,name=devices,proto3" json:"devices,omitempty"`
+	Reserved      *Resources             `protobuf:"bytes,110,opt,name=reserved,proto3" json:"reserved,omitempty"` // for the system
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *MachineInfo) Reset() {
 	*x = MachineInfo{}
-	mi := &file_link_proto_msgTypes[20]
+	mi := &file_link_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1495,7 +1643,7 @@ func (x *MachineInfo) String() string {
 func (*MachineInfo) ProtoMessage() {}
 
 func (x *MachineInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[20]
+	mi := &file_link_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1508,7 +1656,7 @@ func (x *MachineInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachineInfo.ProtoReflect.Descriptor instead.
 func (*MachineInfo) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{20}
+	return file_link_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *MachineInfo) GetName() string {
@@ -1567,6 +1715,13 @@ func (x *MachineInfo) GetDevices() []*DeviceGroup {
 	return nil
 }
 
+func (x *MachineInfo) GetReserved() *Resources {
+	if x != nil {
+		return x.Reserved
+	}
+	return nil
+}
+
 // DeviceGroup is a number of equal devices of a machine.
 type DeviceGroup struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1579,7 +1734,7 @@ type DeviceGroup struct {
 
 func (x *DeviceGroup) Reset() {
 	*x = DeviceGroup{}
-	mi := &file_link_proto_msgTypes[21]
+	mi := &file_link_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1591,7 +1746,7 @@ func (x *DeviceGroup) String() string {
 func (*DeviceGroup) ProtoMessage() {}
 
 func (x *DeviceGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[21]
+	mi := &file_link_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1604,7 +1759,7 @@ func (x *DeviceGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceGroup.ProtoReflect.Descriptor instead.
 func (*DeviceGroup) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{21}
+	return file_link_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *DeviceGroup) GetKind() string {
@@ -1640,7 +1795,7 @@ type DeviceUse struct {
 
 func (x *DeviceUse) Reset() {
 	*x = DeviceUse{}
-	mi := &file_link_proto_msgTypes[22]
+	mi := &file_link_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1652,7 +1807,7 @@ func (x *DeviceUse) String() string {
 func (*DeviceUse) ProtoMessage() {}
 
 func (x *DeviceUse) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[22]
+	mi := &file_link_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1665,7 +1820,7 @@ func (x *DeviceUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceUse.ProtoReflect.Descriptor instead.
 func (*DeviceUse) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{22}
+	return file_link_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *DeviceUse) GetKind() string {
@@ -1701,7 +1856,7 @@ type Resources struct {
 
 func (x *Resources) Reset() {
 	*x = Resources{}
-	mi := &file_link_proto_msgTypes[23]
+	mi := &file_link_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1713,7 +1868,7 @@ func (x *Resources) String() string {
 func (*Resources) ProtoMessage() {}
 
 func (x *Resources) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[23]
+	mi := &file_link_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1726,7 +1881,7 @@ func (x *Resources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resources.ProtoReflect.Descriptor instead.
 func (*Resources) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{23}
+	return file_link_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Resources) GetCpuMilli() int64 {
@@ -1761,7 +1916,7 @@ type PortRange struct {
 
 func (x *PortRange) Reset() {
 	*x = PortRange{}
-	mi := &file_link_proto_msgTypes[24]
+	mi := &file_link_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1773,7 +1928,7 @@ func (x *PortRange) String() string {
 func (*PortRange) ProtoMessage() {}
 
 func (x *PortRange) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[24]
+	mi := &file_link_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1786,7 +1941,7 @@ func (x *PortRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortRange.ProtoReflect.Descriptor instead.
 func (*PortRange) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{24}
+	return file_link_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *PortRange) GetFirst() uint32 {
@@ -1824,7 +1979,7 @@ type TaskStatus struct {
 
 func (x *TaskStatus) Reset() {
 	*x = TaskStatus{}
-	mi := &file_link_proto_msgTypes[25]
+	mi := &file_link_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1836,7 +1991,7 @@ func (x *TaskStatus) String() string {
 func (*TaskStatus) ProtoMessage() {}
 
 func (x *TaskStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[25]
+	mi := &file_link_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1849,7 +2004,7 @@ func (x *TaskStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskStatus.ProtoReflect.Descriptor instead.
 func (*TaskStatus) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{25}
+	return file_link_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *TaskStatus) GetTask() string {
@@ -1951,7 +2106,7 @@ type Exit struct {
 
 func (x *Exit) Reset() {
 	*x = Exit{}
-	mi := &file_link_proto_msgTypes[26]
+	mi := &file_link_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1963,7 +2118,7 @@ func (x *Exit) String() string {
 func (*Exit) ProtoMessage() {}
 
 func (x *Exit) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[26]
+	mi := &file_link_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1976,7 +2131,7 @@ func (x *Exit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exit.ProtoReflect.Descriptor instead.
 func (*Exit) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{26}
+	return file_link_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Exit) GetIncarnation() int32 {
@@ -2037,7 +2192,7 @@ type Cause struct {
 
 func (x *Cause) Reset() {
 	*x = Cause{}
-	mi := &file_link_proto_msgTypes[27]
+	mi := &file_link_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2049,7 +2204,7 @@ func (x *Cause) String() string {
 func (*Cause) ProtoMessage() {}
 
 func (x *Cause) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[27]
+	mi := &file_link_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2062,7 +2217,7 @@ func (x *Cause) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cause.ProtoReflect.Descriptor instead.
 func (*Cause) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{27}
+	return file_link_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Cause) GetKind() string {
@@ -2119,7 +2274,7 @@ var File_link_proto protoreflect.FileDescriptor
 const file_link_proto_rawDesc = "" +
 	"\n" +
 	"\n" +
-	"link.proto\x12\x0emuster.link.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd8\x01\n" +
+	"link.proto\x12\x0emuster.link.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd8\x01\n" +
 	"\fAgentMessage\x12-\n" +
 	"\x05hello\x18\x01 \x01(\v2\x15.muster.link.v1.HelloH\x00R\x05hello\x120\n" +
 	"\x06report\x18\x02 \x01(\v2\x16.muster.link.v1.ReportH\x00R\x06report\x12*\n" +
@@ -2159,14 +2314,21 @@ const file_link_proto_rawDesc = "" +
 	"\n" +
 	"PortsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"?\n" +
+	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"r\n" +
 	"\x04Pull\x12!\n" +
 	"\fknown_digest\x18\x01 \x01(\fR\vknownDigest\x12\x14\n" +
-	"\x05usage\x18F \x01(\bR\x05usage\"v\n" +
+	"\x05usage\x18F \x01(\bR\x05usage\x121\n" +
+	"\x05clock\x18n \x01(\v2\x1b.muster.link.v1.MasterClockR\x05clock\"\xa7\x01\n" +
+	"\vMasterClock\x12;\n" +
+	"\vreport_sent\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"reportSent\x12-\n" +
+	"\x04held\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04held\x12,\n" +
+	"\x03now\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x03now\"\xa6\x01\n" +
 	"\x06Report\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\fR\x06digest\x12\x17\n" +
 	"\x04body\x18\x02 \x01(\fH\x00R\x04body\x88\x01\x01\x122\n" +
-	"\x05usage\x18F \x01(\v2\x1c.muster.link.v1.MachineUsageR\x05usageB\a\n" +
+	"\x05usage\x18F \x01(\v2\x1c.muster.link.v1.MachineUsageR\x05usage\x12.\n" +
+	"\x04sent\x18n \x01(\v2\x1a.google.protobuf.TimestampR\x04sentB\a\n" +
 	"\x05_body\"\x86\x02\n" +
 	"\fMachineUsage\x12*\n" +
 	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x1b\n" +
@@ -2207,7 +2369,7 @@ const file_link_proto_rawDesc = "" +
 	"\x04task\x18\x01 \x01(\tR\x04task\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x02 \x01(\x04R\n" +
-	"generation\"\xde\x01\n" +
+	"generation\"\x99\x02\n" +
 	"\n" +
 	"ReportBody\x125\n" +
 	"\amachine\x18\x01 \x01(\v2\x1b.muster.link.v1.MachineInfoR\amachine\x12\x12\n" +
@@ -2215,7 +2377,14 @@ const file_link_proto_rawDesc = "" +
 	"\n" +
 	"busy_ports\x18\x03 \x03(\rR\tbusyPorts\x120\n" +
 	"\x05tasks\x18\x04 \x03(\v2\x1a.muster.link.v1.TaskStatusR\x05tasks\x124\n" +
-	"\boverload\x18F \x01(\v2\x18.muster.link.v1.OverloadR\boverload\"\x06\n" +
+	"\boverload\x18F \x01(\v2\x18.muster.link.v1.OverloadR\boverload\x129\n" +
+	"\n" +
+	"conditions\x18n \x03(\v2\x19.muster.link.v1.ConditionR\n" +
+	"conditions\"k\n" +
+	"\tCondition\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x120\n" +
+	"\x05since\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x18\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\"\x06\n" +
 	"\x04Hint\" \n" +
 	"\x06Refuse\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\"\xc2\x01\n" +
@@ -2237,7 +2406,7 @@ const file_link_proto_rawDesc = "" +
 	"\x06LogEnd\x12\x14\n" +
 	"\x05error\x18\x01 \x01(\tR\x05error\x12\x1b\n" +
 	"\tnot_found\x18\x02 \x01(\bR\bnotFound\"\b\n" +
-	"\x06LogAck\"\x9b\x03\n" +
+	"\x06LogAck\"\xd2\x03\n" +
 	"\vMachineInfo\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04boot\x18\x02 \x01(\tR\x04boot\x125\n" +
@@ -2248,7 +2417,8 @@ const file_link_proto_rawDesc = "" +
 	"attributes\x12\x14\n" +
 	"\x05notes\x18\x06 \x03(\tR\x05notes\x12#\n" +
 	"\ragent_version\x18\a \x01(\tR\fagentVersion\x125\n" +
-	"\adevices\x18\b \x03(\v2\x1b.muster.link.v1.DeviceGroupR\adevices\x1a=\n" +
+	"\adevices\x18\b \x03(\v2\x1b.muster.link.v1.DeviceGroupR\adevices\x125\n" +
+	"\breserved\x18n \x01(\v2\x19.muster.link.v1.ResourcesR\breserved\x1a=\n" +
 	"\x0fAttributesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"M\n" +
@@ -2323,7 +2493,7 @@ func file_link_proto_rawDescGZIP() []byte {
 	return file_link_proto_rawDescData
 }
 
-var file_link_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_link_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_link_proto_goTypes = []any{
 	(*AgentMessage)(nil),          // 0: muster.link.v1.AgentMessage
 	(*MasterMessage)(nil),         // 1: muster.link.v1.MasterMessage
@@ -2333,78 +2503,89 @@ var file_link_proto_goTypes = []any{
 	(*Assignments)(nil),           // 5: muster.link.v1.Assignments
 	(*Assignment)(nil),            // 6: muster.link.v1.Assignment
 	(*Pull)(nil),                  // 7: muster.link.v1.Pull
-	(*Report)(nil),                // 8: muster.link.v1.Report
-	(*MachineUsage)(nil),          // 9: muster.link.v1.MachineUsage
-	(*TaskUsage)(nil),             // 10: muster.link.v1.TaskUsage
-	(*Overload)(nil),              // 11: muster.link.v1.Overload
-	(*TaskRef)(nil),               // 12: muster.link.v1.TaskRef
-	(*ReportBody)(nil),            // 13: muster.link.v1.ReportBody
-	(*Hint)(nil),                  // 14: muster.link.v1.Hint
-	(*Refuse)(nil),                // 15: muster.link.v1.Refuse
-	(*OpenLogs)(nil),              // 16: muster.link.v1.OpenLogs
-	(*LogChunk)(nil),              // 17: muster.link.v1.LogChunk
-	(*LogEnd)(nil),                // 18: muster.link.v1.LogEnd
-	(*LogAck)(nil),                // 19: muster.link.v1.LogAck
-	(*MachineInfo)(nil),           // 20: muster.link.v1.MachineInfo
-	(*DeviceGroup)(nil),           // 21: muster.link.v1.DeviceGroup
-	(*DeviceUse)(nil),             // 22: muster.link.v1.DeviceUse
-	(*Resources)(nil),             // 23: muster.link.v1.Resources
-	(*PortRange)(nil),             // 24: muster.link.v1.PortRange
-	(*TaskStatus)(nil),            // 25: muster.link.v1.TaskStatus
-	(*Exit)(nil),                  // 26: muster.link.v1.Exit
-	(*Cause)(nil),                 // 27: muster.link.v1.Cause
-	nil,                           // 28: muster.link.v1.Assignment.PortsEntry
-	nil,                           // 29: muster.link.v1.MachineInfo.AttributesEntry
-	nil,                           // 30: muster.link.v1.TaskStatus.PortsEntry
-	(*timestamppb.Timestamp)(nil), // 31: google.protobuf.Timestamp
+	(*MasterClock)(nil),           // 8: muster.link.v1.MasterClock
+	(*Report)(nil),                // 9: muster.link.v1.Report
+	(*MachineUsage)(nil),          // 10: muster.link.v1.MachineUsage
+	(*TaskUsage)(nil),             // 11: muster.link.v1.TaskUsage
+	(*Overload)(nil),              // 12: muster.link.v1.Overload
+	(*TaskRef)(nil),               // 13: muster.link.v1.TaskRef
+	(*ReportBody)(nil),            // 14: muster.link.v1.ReportBody
+	(*Condition)(nil),             // 15: muster.link.v1.Condition
+	(*Hint)(nil),                  // 16: muster.link.v1.Hint
+	(*Refuse)(nil),                // 17: muster.link.v1.Refuse
+	(*OpenLogs)(nil),              // 18: muster.link.v1.OpenLogs
+	(*LogChunk)(nil),              // 19: muster.link.v1.LogChunk
+	(*LogEnd)(nil),                // 20: muster.link.v1.LogEnd
+	(*LogAck)(nil),                // 21: muster.link.v1.LogAck
+	(*MachineInfo)(nil),           // 22: muster.link.v1.MachineInfo
+	(*DeviceGroup)(nil),           // 23: muster.link.v1.DeviceGroup
+	(*DeviceUse)(nil),             // 24: muster.link.v1.DeviceUse
+	(*Resources)(nil),             // 25: muster.link.v1.Resources
+	(*PortRange)(nil),             // 26: muster.link.v1.PortRange
+	(*TaskStatus)(nil),            // 27: muster.link.v1.TaskStatus
+	(*Exit)(nil),                  // 28: muster.link.v1.Exit
+	(*Cause)(nil),                 // 29: muster.link.v1.Cause
+	nil,                           // 30: muster.link.v1.Assignment.PortsEntry
+	nil,                           // 31: muster.link.v1.MachineInfo.AttributesEntry
+	nil,                           // 32: muster.link.v1.TaskStatus.PortsEntry
+	(*timestamppb.Timestamp)(nil), // 33: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 34: google.protobuf.Duration
 }
 var file_link_proto_depIdxs = []int32{
 	2,  // 0: muster.link.v1.AgentMessage.hello:type_name -> muster.link.v1.Hello
-	8,  // 1: muster.link.v1.AgentMessage.report:type_name -> muster.link.v1.Report
-	14, // 2: muster.link.v1.AgentMessage.hint:type_name -> muster.link.v1.Hint
-	15, // 3: muster.link.v1.AgentMessage.refuse:type_name -> muster.link.v1.Refuse
+	9,  // 1: muster.link.v1.AgentMessage.report:type_name -> muster.link.v1.Report
+	16, // 2: muster.link.v1.AgentMessage.hint:type_name -> muster.link.v1.Hint
+	17, // 3: muster.link.v1.AgentMessage.refuse:type_name -> muster.link.v1.Refuse
 	3,  // 4: muster.link.v1.MasterMessage.welcome:type_name -> muster.link.v1.Welcome
 	4,  // 5: muster.link.v1.MasterMessage.data:type_name -> muster.link.v1.Data
 	5,  // 6: muster.link.v1.MasterMessage.assignments:type_name -> muster.link.v1.Assignments
 	7,  // 7: muster.link.v1.MasterMessage.pull:type_name -> muster.link.v1.Pull
-	16, // 8: muster.link.v1.MasterMessage.open_logs:type_name -> muster.link.v1.OpenLogs
-	20, // 9: muster.link.v1.Hello.machine:type_name -> muster.link.v1.MachineInfo
+	18, // 8: muster.link.v1.MasterMessage.open_logs:type_name -> muster.link.v1.OpenLogs
+	22, // 9: muster.link.v1.Hello.machine:type_name -> muster.link.v1.MachineInfo
 	6,  // 10: muster.link.v1.Assignments.assignments:type_name -> muster.link.v1.Assignment
-	28, // 11: muster.link.v1.Assignment.ports:type_name -> muster.link.v1.Assignment.PortsEntry
-	27, // 12: muster.link.v1.Assignment.stop:type_name -> muster.link.v1.Cause
-	22, // 13: muster.link.v1.Assignment.devices:type_name -> muster.link.v1.DeviceUse
-	9,  // 14: muster.link.v1.Report.usage:type_name -> muster.link.v1.MachineUsage
-	31, // 15: muster.link.v1.MachineUsage.at:type_name -> google.protobuf.Timestamp
-	10, // 16: muster.link.v1.MachineUsage.tasks:type_name -> muster.link.v1.TaskUsage
-	31, // 17: muster.link.v1.TaskUsage.at:type_name -> google.protobuf.Timestamp
-	31, // 18: muster.link.v1.TaskUsage.disk_at:type_name -> google.protobuf.Timestamp
-	31, // 19: muster.link.v1.Overload.since:type_name -> google.protobuf.Timestamp
-	12, // 20: muster.link.v1.Overload.relief:type_name -> muster.link.v1.TaskRef
-	20, // 21: muster.link.v1.ReportBody.machine:type_name -> muster.link.v1.MachineInfo
-	25, // 22: muster.link.v1.ReportBody.tasks:type_name -> muster.link.v1.TaskStatus
-	11, // 23: muster.link.v1.ReportBody.overload:type_name -> muster.link.v1.Overload
-	18, // 24: muster.link.v1.LogChunk.end:type_name -> muster.link.v1.LogEnd
-	23, // 25: muster.link.v1.MachineInfo.capacity:type_name -> muster.link.v1.Resources
-	24, // 26: muster.link.v1.MachineInfo.ports:type_name -> muster.link.v1.PortRange
-	29, // 27: muster.link.v1.MachineInfo.attributes:type_name -> muster.link.v1.MachineInfo.AttributesEntry
-	21, // 28: muster.link.v1.MachineInfo.devices:type_name -> muster.link.v1.DeviceGroup
-	31, // 29: muster.link.v1.TaskStatus.started_at:type_name -> google.protobuf.Timestamp
-	30, // 30: muster.link.v1.TaskStatus.ports:type_name -> muster.link.v1.TaskStatus.PortsEntry
-	26, // 31: muster.link.v1.TaskStatus.exits:type_name -> muster.link.v1.Exit
-	27, // 32: muster.link.v1.TaskStatus.end:type_name -> muster.link.v1.Cause
-	22, // 33: muster.link.v1.TaskStatus.devices:type_name -> muster.link.v1.DeviceUse
-	31, // 34: muster.link.v1.Exit.at:type_name -> google.protobuf.Timestamp
-	26, // 35: muster.link.v1.Cause.exit:type_name -> muster.link.v1.Exit
-	31, // 36: muster.link.v1.Cause.at:type_name -> google.protobuf.Timestamp
-	0,  // 37: muster.link.v1.Link.Session:input_type -> muster.link.v1.AgentMessage
-	17, // 38: muster.link.v1.Link.Logs:input_type -> muster.link.v1.LogChunk
-	1,  // 39: muster.link.v1.Link.Session:output_type -> muster.link.v1.MasterMessage
-	19, // 40: muster.link.v1.Link.Logs:output_type -> muster.link.v1.LogAck
-	39, // [39:41] is the sub-list for method output_type
-	37, // [37:39] is the sub-list for method input_type
-	37, // [37:37] is the sub-list for extension type_name
-	37, // [37:37] is the sub-list for extension extendee
-	0,  // [0:37] is the sub-list for field type_name
+	30, // 11: muster.link.v1.Assignment.ports:type_name -> muster.link.v1.Assignment.PortsEntry
+	29, // 12: muster.link.v1.Assignment.stop:type_name -> muster.link.v1.Cause
+	24, // 13: muster.link.v1.Assignment.devices:type_name -> muster.link.v1.DeviceUse
+	8,  // 14: muster.link.v1.Pull.clock:type_name -> muster.link.v1.MasterClock
+	33, // 15: muster.link.v1.MasterClock.report_sent:type_name -> google.protobuf.Timestamp
+	34, // 16: muster.link.v1.MasterClock.held:type_name -> google.protobuf.Duration
+	33, // 17: muster.link.v1.MasterClock.now:type_name -> google.protobuf.Timestamp
+	10, // 18: muster.link.v1.Report.usage:type_name -> muster.link.v1.MachineUsage
+	33, // 19: muster.link.v1.Report.sent:type_name -> google.protobuf.Timestamp
+	33, // 20: muster.link.v1.MachineUsage.at:type_name -> google.protobuf.Timestamp
+	11, // 21: muster.link.v1.MachineUsage.tasks:type_name -> muster.link.v1.TaskUsage
+	33, // 22: muster.link.v1.TaskUsage.at:type_name -> google.protobuf.Timestamp
+	33, // 23: muster.link.v1.TaskUsage.disk_at:type_name -> google.protobuf.Timestamp
+	33, // 24: muster.link.v1.Overload.since:type_name -> google.protobuf.Timestamp
+	13, // 25: muster.link.v1.Overload.relief:type_name -> muster.link.v1.TaskRef
+	22, // 26: muster.link.v1.ReportBody.machine:type_name -> muster.link.v1.MachineInfo
+	27, // 27: muster.link.v1.ReportBody.tasks:type_name -> muster.link.v1.TaskStatus
+	12, // 28: muster.link.v1.ReportBody.overload:type_name -> muster.link.v1.Overload
+	15, // 29: muster.link.v1.ReportBody.conditions:type_name -> muster.link.v1.Condition
+	33, // 30: muster.link.v1.Condition.since:type_name -> google.protobuf.Timestamp
+	20, // 31: muster.link.v1.LogChunk.end:type_name -> muster.link.v1.LogEnd
+	25, // 32: muster.link.v1.MachineInfo.capacity:type_name -> muster.link.v1.Resources
+	26, // 33: muster.link.v1.MachineInfo.ports:type_name -> muster.link.v1.PortRange
+	31, // 34: muster.link.v1.MachineInfo.attributes:type_name -> muster.link.v1.MachineInfo.AttributesEntry
+	23, // 35: muster.link.v1.MachineInfo.devices:type_name -> muster.link.v1.DeviceGroup
+	25, // 36: muster.link.v1.MachineInfo.reserved:type_name -> muster.link.v1.Resources
+	33, // 37: muster.link.v1.TaskStatus.started_at:type_name -> google.protobuf.Timestamp
+	32, // 38: muster.link.v1.TaskStatus.ports:type_name -> muster.link.v1.TaskStatus.PortsEntry
+	28, // 39: muster.link.v1.TaskStatus.exits:type_name -> muster.link.v1.Exit
+	29, // 40: muster.link.v1.TaskStatus.end:type_name -> muster.link.v1.Cause
+	24, // 41: muster.link.v1.TaskStatus.devices:type_name -> muster.link.v1.DeviceUse
+	33, // 42: muster.link.v1.Exit.at:type_name -> google.protobuf.Timestamp
+	28, // 43: muster.link.v1.Cause.exit:type_name -> muster.link.v1.Exit
+	33, // 44: muster.link.v1.Cause.at:type_name -> google.protobuf.Timestamp
+	0,  // 45: muster.link.v1.Link.Session:input_type -> muster.link.v1.AgentMessage
+	19, // 46: muster.link.v1.Link.Logs:input_type -> muster.link.v1.LogChunk
+	1,  // 47: muster.link.v1.Link.Session:output_type -> muster.link.v1.MasterMessage
+	21, // 48: muster.link.v1.Link.Logs:output_type -> muster.link.v1.LogAck
+	47, // [47:49] is the sub-list for method output_type
+	45, // [45:47] is the sub-list for method input_type
+	45, // [45:45] is the sub-list for extension type_name
+	45, // [45:45] is the sub-list for extension extendee
+	0,  // [0:45] is the sub-list for field type_name
 }
 
 func init() { file_link_proto_init() }
@@ -2425,15 +2606,15 @@ func file_link_proto_init() {
 		(*MasterMessage_Pull)(nil),
 		(*MasterMessage_OpenLogs)(nil),
 	}
-	file_link_proto_msgTypes[8].OneofWrappers = []any{}
-	file_link_proto_msgTypes[16].OneofWrappers = []any{}
+	file_link_proto_msgTypes[9].OneofWrappers = []any{}
+	file_link_proto_msgTypes[18].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_link_proto_rawDesc), len(file_link_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   31,
+			NumMessages:   33,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
