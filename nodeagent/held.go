@@ -34,6 +34,8 @@ type Held struct {
 	Refused *schema.Cause
 	// End is on disk: nothing of the generation runs, or ever will.
 	End *schema.Cause
+	// Clearing says that its work directory is being removed.
+	Clearing bool
 	// Bytes is what the directory of one that has ended takes of the disk; 0 if
 	// that is not measured yet.
 	Bytes int64
@@ -55,8 +57,11 @@ type Incarnation struct {
 	// an agent that was restarted has sent neither.
 	TermAt, KilledAt time.Time
 	Exit             *schema.Exit // nil while it is alive
-	Health           schema.HealthState
-	Note             string // how it is held, see TaskStatus.Note
+	// GoneAt is when this agent saw that nothing of it is left, later than Exit.At;
+	// zero if it did not.
+	GoneAt time.Time
+	Health schema.HealthState
+	Note   string // how it is held, see TaskStatus.Note
 	// Usage is the newest sample, the last one of an incarnation that has ended;
 	// nil before the first, and not written to afterwards.
 	Usage *schema.Usage

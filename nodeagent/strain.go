@@ -26,6 +26,8 @@ type Limits struct {
 // of it is short. It is memory that an agent which is restarted does without.
 type Strain struct {
 	Room schema.MachineUsage // without tasks; zero At: not measured yet
+	// DiskShort is since when less disk is left than Limits say; zero: it is not.
+	DiskShort time.Time
 	// Starving is since when prod tasks wait for processors; zero: they do not.
 	Starving time.Time
 	Overload *schema.Overload // what the report says
@@ -71,6 +73,12 @@ type Runner struct {
 func (s Strain) Next(room schema.MachineUsage, run []Runner, limits Limits, now time.Time) Strain {
 	n := s
 	n.Room = room
+	switch {
+	case room.DiskFree >= limits.DiskBytes:
+		n.DiskShort = time.Time{}
+	case s.DiskShort.IsZero():
+		n.DiskShort = now
+	}
 	n.Starving, n.Overload = n.overload(run, limits, now)
 	return n
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/musterhq/muster/schema"
 )
@@ -77,6 +78,10 @@ func compareBool(a, b bool) int {
 // worthwhile is the least that stopping a task must free.
 const worthwhile = 1 << 20
 
+// measureFor is how long a machine that is short of disk waits until all that runs
+// on it is measured anew: else who has just filled it could be taken for small.
+const measureFor = 10 * time.Second
+
 // evictions finds who has to stop since the machine is short of memory or disk.
 // Nobody stops for disk while there are remains to remove.
 func (d *decider) evictions() {
@@ -87,30 +92,46 @@ func (d *decider) evictions() {
 	if short := limits.RAMBytes - room.RAMAvailable; short > 0 {
 		d.evict(schema.MachineRAM, short, func(u *schema.Usage, l schema.Resources) (use, limit int64) { return u.RAMBytes, l.RAMBytes })
 	}
-	if short := limits.DiskBytes - room.DiskFree; short > 0 && !d.collecting {
+	if short := limits.DiskBytes - room.DiskFree; short > 0 && !d.collecting && d.diskMeasured() {
 		d.evict(schema.MachineDisk, short, func(u *schema.Usage, l schema.Resources) (use, limit int64) { return u.DiskBytes, l.DiskBytes })
 	}
 }
 
-// evict chooses victims for one resource.
+// diskMeasured reports whether all that runs was measured since the disk is short,
+// or whether that takes too long.
+func (d *decider) diskMeasured() bool {
+	since := d.in.Strain.DiskShort
+	until := due(d.in.Now, since, measureFor)
+	if !until.After(d.in.Now) {
+		return true
+	}
+	for i := range d.in.Held {
+		h := &d.in.Held[i]
+		if c := h.last(); h.Alive() && c.Stop == nil && (c.Usage == nil || c.Usage.DiskAt.Before(since)) {
+			d.wake(until)
+			return false
+		}
+	}
+	return true
+}
+
+// evict chooses victims for one resource, unless some that were chosen before are
+// still leaving.
 func (d *decider) evict(what schema.Resource, short int64, of func(*schema.Usage, schema.Resources) (use, limit int64)) {
 	var tasks []Candidate
 	for i := range d.in.Held {
 		h := &d.in.Held[i]
-		c := h.last()
-		if c == nil || c.Usage == nil || c.Boot != d.in.Boot || h.Assignment.Job == nil {
+		c := d.used(h)
+		if c == nil || h.Assignment.Job == nil {
 			continue
 		}
-		job := d.jobOf(h)
-		ref := h.ref()
-		// One that has ended since the room was measured has left, too.
-		gone := c.Exit != nil && c.Exit.At.After(d.in.Strain.Room.At)
-		if c.Exit != nil && !gone {
-			continue
+		if h.Clearing || c.Exit == nil && c.Stop != nil && c.Stop.Resource == what {
+			return // until it has gone, it may take more, and nobody knows what will be left
 		}
+		job, ref := d.jobOf(h), h.ref()
 		use, limit := of(c.Usage, job.Task.Resources.Resources)
 		tasks = append(tasks, Candidate{
-			TaskRef: ref, Priority: job.Priority, Use: use, Limit: limit, Leaving: gone || c.Stop != nil || d.evicted[ref] != nil,
+			TaskRef: ref, Priority: job.Priority, Use: use, Limit: limit, Leaving: c.Exit != nil || c.Stop != nil || d.evicted[ref] != nil,
 		})
 	}
 	for _, v := range Victims(short, worthwhile, tasks) {
@@ -119,6 +140,25 @@ func (d *decider) evict(what schema.Resource, short int64, of func(*schema.Usage
 			Message: d.evictionText(what, v),
 		}
 	}
+}
+
+// used returns the incarnation of h that uses something of what was measured of
+// the machine: it runs, has ended since, or what it has left is being cleared; nil
+// if there is none.
+func (d *decider) used(h *Held) *Incarnation {
+	for i := len(h.Incarnations) - 1; i >= 0; i-- {
+		c := &h.Incarnations[i]
+		switch {
+		case c.Boot != d.in.Boot:
+			return nil
+		case c.Usage == nil:
+			continue // it has just been started
+		case c.Exit == nil, h.Clearing, c.GoneAt.After(d.in.Strain.Room.At):
+			return c
+		}
+		return nil
+	}
+	return nil
 }
 
 // evictionText says what is short and what the task has of it.

@@ -101,7 +101,7 @@ func TestVictimsAreThoseOfTheRule(t *testing.T) {
 // are to be left.
 func short(ram, disk int64) (nodeagent.Strain, nodeagent.Limits) {
 	room := schema.MachineUsage{At: t0, RAMTotal: 1024 * mib, RAMAvailable: ram, DiskTotal: 1024 * mib, DiskFree: disk}
-	return nodeagent.Strain{Room: room}, nodeagent.Limits{RAMBytes: 100 * mib, DiskBytes: 100 * mib}
+	return nodeagent.Strain{Room: room, DiskShort: t0}, nodeagent.Limits{RAMBytes: 100 * mib, DiskBytes: 100 * mib}
 }
 
 // using is a generation that runs and uses memory and disk; its limits are 64 MiB.
@@ -119,7 +119,7 @@ func using(name string, generation uint64, priority schema.Priority, ram, disk i
 func decideOn(strain nodeagent.Strain, limits nodeagent.Limits, all ...nodeagent.Held) nodeagent.Plan {
 	v := &nodeagent.View{Epoch: 1, Version: 1}
 	for _, h := range all {
-		if h.End == nil {
+		if h.End == nil || h.Clearing {
 			v.Assignments = append(v.Assignments, h.Assignment)
 		}
 	}
@@ -133,8 +133,16 @@ func TestEvictions(t *testing.T) {
 	old := ended(held(assignment("old", 0, 9, schema.Service), exited(1, 0, 1)), schema.CauseUpdate, time.Minute)
 	old.Bytes = 10 * mib
 	leaving := using("gone", 5, 150, 30*mib, mib)
-	leaving.Incarnations[0].Exit = &schema.Exit{Incarnation: 1, At: t0.Add(time.Second)}
+	leaving.Incarnations[0].Exit, leaving.Incarnations[0].GoneAt = &schema.Exit{Incarnation: 1, At: t0.Add(-time.Second)}, t0.Add(time.Second)
 	leaving.Incarnations[0].Stop = &schema.Cause{Kind: schema.CauseOutOfResources, Resource: schema.MachineRAM}
+	stale := using("stale", 10, 0, 0, 0)
+	stale.Incarnations[0].Usage.DiskAt = t0.Add(-time.Second)
+	// Its grace is 5 s.
+	going := using("going", 12, 150, 5*mib, 0)
+	going.Incarnations[0].Stop, going.Incarnations[0].TermAt = &schema.Cause{Kind: schema.CauseOutOfResources, Resource: schema.MachineRAM}, t0
+	clearing := ended(using("cleared", 11, 150, mib, 30*mib), schema.CauseOutOfResources, 0)
+	clearing.Clearing, clearing.Incarnations[0].Exit = true, &schema.Exit{Incarnation: 1, At: t0.Add(-time.Second)}
+	clearing.Assignment.Generation = 11
 	for name, tt := range map[string]struct {
 		ram, disk int64
 		held      []nodeagent.Held
@@ -157,6 +165,15 @@ func TestEvictions(t *testing.T) {
 		},
 		"disk: without remains": {
 			100 * mib, 85 * mib, []nodeagent.Held{low, mid}, []string{"term u/low/0 1#1 out of resources"},
+		},
+		"disk: not before all is measured": {
+			100 * mib, 85 * mib, []nodeagent.Held{low, stale}, nil,
+		},
+		"memory: one that is leaving is waited for": {
+			10 * mib, 100 * mib, []nodeagent.Held{low, going}, nil,
+		},
+		"disk: what is being cleared is waited for": {
+			100 * mib, 85 * mib, []nodeagent.Held{low, clearing}, nil,
 		},
 		"one that has left since is counted": {
 			80 * mib, 100 * mib, []nodeagent.Held{low, leaving}, []string{"end u/gone/0 5 out of resources"},

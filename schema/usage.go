@@ -46,7 +46,7 @@ type Usage struct {
 	RAMBytes   int64 `json:"ramBytes"`
 	CacheBytes int64 `json:"cacheBytes"`
 	// DiskBytes is what the task's directories (work, logs, sticky) take of the
-	// file system, as of DiskAt; zero DiskAt: not measured yet. DiskNote says
+	// file system, as of DiskAt, when counting began; zero DiskAt: not measured yet. DiskNote says
 	// when it is only a part.
 	DiskBytes int64     `json:"diskBytes"`
 	DiskAt    time.Time `json:"diskAt,omitzero"`

@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/musterhq/muster/nodeagent/credential"
 	"github.com/musterhq/muster/nodeagent/link"
 	"github.com/musterhq/muster/nodeagent/loop"
 	"github.com/musterhq/muster/nodeagent/machine"
@@ -59,7 +60,7 @@ func serve(ctx context.Context, f *flags, stderr io.Writer) error {
 		return errors.Join(err, closeListener(metrics))
 	}
 	info := a.loop.Info()
-	log.Info("agent runs", "cell", f.cell, "machine", info.Name, "version", version, "state", f.stateDir,
+	log.Info("agent runs", "cell", a.cell, "machine", info.Name, "version", version, "state", f.stateDir,
 		"cpu_milli", info.Capacity.CPUMilli, "ram_bytes", info.Capacity.RAMBytes, "disk_bytes", info.Capacity.DiskBytes, "notes", info.Notes)
 	boss.tell("READY=1") // what ran before is in our hands again
 	ctx, cancel := context.WithCancel(ctx)
@@ -91,6 +92,7 @@ func serve(ctx context.Context, f *flags, stderr io.Writer) error {
 
 // agent is a machine's tasks, the loop that owns them, and its link.
 type agent struct {
+	cell  string
 	tasks *runtime.Runtime
 	found schema.MachineInfo // before what was typed is put in
 	loop  *loop.Loop
@@ -104,7 +106,17 @@ func newAgent(ctx context.Context, f *flags, dir string, cfg loop.Config) (*agen
 	if err != nil {
 		return nil, err
 	}
-	a := &agent{}
+	a := &agent{cell: f.cell}
+	id, err := f.identity(dir)
+	if err != nil {
+		return nil, err
+	}
+	if id != nil {
+		a.cell, f.name = id.Name().Cell, id.Name().Name
+		if err := cfg.Metrics.Register(credential.NewMetrics(id)); err != nil {
+			return nil, err
+		}
+	}
 	if a.tasks, err = runtime.New(runtime.Config{Dir: dir, Keeper: keeper, CgroupParent: f.cgroupParent, Log: cfg.Log}); err != nil {
 		return nil, err
 	}
@@ -121,7 +133,7 @@ func newAgent(ctx context.Context, f *flags, dir string, cfg loop.Config) (*agen
 	if err := a.tasks.Limit(info.Capacity); err != nil {
 		info.Notes = append(info.Notes, "the share of the system is not enforced: "+err.Error())
 	}
-	cfg.Cell, cfg.Machine, cfg.Dir, cfg.Runtime = f.cell, info, dir, processes{a.tasks}
+	cfg.Cell, cfg.Machine, cfg.Dir, cfg.Runtime = a.cell, info, dir, processes{a.tasks}
 	cfg.LookEvery, cfg.Hint = loop.LookEvery, func() { a.link.Hint() }
 	if err := f.usage.configure(&cfg, a.tasks); err != nil {
 		return nil, errors.Join(err, a.tasks.Close())
@@ -129,7 +141,11 @@ func newAgent(ctx context.Context, f *flags, dir string, cfg loop.Config) (*agen
 	if a.loop, err = loop.New(ctx, cfg); err != nil {
 		return nil, errors.Join(err, a.tasks.Close())
 	}
-	a.link = link.New(link.Config{Cell: f.cell, Dial: f.socket, Agent: a.loop, Usage: a.loop.Usage, Log: cfg.Log, Clock: a.loop.Clock})
+	to := link.Config{Cell: a.cell, Dial: f.dial, Agent: a.loop, Usage: a.loop.Usage, Log: cfg.Log, Clock: a.loop.Clock}
+	if id != nil {
+		to.Identity = id
+	}
+	a.link = link.New(to)
 	return a, nil
 }
 

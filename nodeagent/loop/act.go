@@ -113,14 +113,21 @@ func (l *Loop) end(ctx context.Context, g *generation, a nodeagent.Action) error
 	}
 	g.End = a.Cause
 	if a.Clear {
+		g.Clearing = true
 		l.workers.Go(func() {
 			if err := l.cfg.Runtime.Clear(g.dir); err != nil {
 				l.cfg.Log.Warn("cannot clear a task's work directory", "task", a.Task.Short(), "generation", a.Generation, "err", err)
 			}
-			l.send(ctx, func() { l.removed = true; l.remeasure() })
+			l.send(ctx, func() { l.cleared(g) })
 		})
 	}
 	return nil
+}
+
+// cleared takes that the work directory of g is gone.
+func (l *Loop) cleared(g *generation) {
+	g.Clearing, g.walk.due, l.removed = false, time.Time{}, true
+	l.remeasure()
 }
 
 // outcome is what has come of a start.
@@ -135,6 +142,7 @@ type outcome struct {
 // start begins the next incarnation of g, which is Busy until launch is done.
 func (l *Loop) start(ctx context.Context, g *generation, a nodeagent.Action) {
 	g.Incarnations = append(g.Incarnations, nodeagent.Incarnation{Number: a.Incarnation, Boot: l.cfg.Machine.Boot, Busy: true})
+	g.Clearing = a.Clear
 	began, written := time.Now(), g.written
 	if a.Incarnation > 1 {
 		l.metrics.restarts.Inc()
@@ -201,6 +209,9 @@ const startTimeout = 30 * time.Second
 // launched takes the outcome of a start.
 func (l *Loop) launched(ctx context.Context, g *generation, n int, out outcome, began time.Time) {
 	g.written = out.written
+	if g.Clearing {
+		l.cleared(g)
+	}
 	if out.fault {
 		l.told(l.vitals.conditions.SeeStart(out.refused.Message, time.Now()))
 	}
@@ -256,7 +267,7 @@ func (l *Loop) exited(g *generation, n int, p Process) {
 		exit = *now.Exit
 		exit.Incarnation = n
 	}
-	c.Exit, c.PID, c.StartedAt = &exit, now.PID, now.StartedAt
+	c.Exit, c.PID, c.StartedAt, c.GoneAt = &exit, now.PID, now.StartedAt, time.Now()
 	g.process, g.walk.due = nil, time.Time{}
 	l.metrics.exited(exit)
 	l.cfg.Log.Info("ended", "task", g.Assignment.Task.Short(), "generation", g.Assignment.Generation, "incarnation", n, "exit", exit.String())

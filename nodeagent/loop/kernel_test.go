@@ -2,7 +2,6 @@ package loop_test
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -118,7 +117,7 @@ func (h hand) Start(_ context.Context, dir string, _ *schema.Assignment) (loop.P
 	}
 	h.step("start process")
 	if h.kernel.broken {
-		return nil, fmt.Errorf("%w: exec /bin/x: no such file or directory", loop.ErrTask)
+		return nil, tasksFault("exec /bin/x: no such file or directory")
 	}
 	if h.kernel.fault != nil {
 		return nil, h.kernel.fault
@@ -312,3 +311,10 @@ func (g grip) Usage() (schema.Usage, bool) {
 	u.At = time.Now()
 	return u, g.p.inc.Exit == nil
 }
+
+// tasksFault is an error that is loop.ErrTask.
+type tasksFault string
+
+func (e tasksFault) Error() string { return string(e) }
+
+func (tasksFault) Is(target error) bool { return target == loop.ErrTask }

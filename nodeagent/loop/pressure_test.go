@@ -37,7 +37,7 @@ func startMeasured(t *testing.T, dir, parent string, limits nodeagent.Limits) *m
 	t.Helper()
 	openToAll(t, dir)
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	tasks, err := runtime.New(runtime.Config{Dir: dir, Keeper: filepath.Join(installBinaries(t), "muster-keeper"), CgroupParent: parent, Log: log})
+	tasks, err := runtime.New(runtime.Config{Dir: dir, Keeper: linkKeeper(t), CgroupParent: parent, Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,6 +65,23 @@ func startMeasured(t *testing.T, dir, parent string, limits nodeagent.Limits) *m
 		}
 	})
 	return m
+}
+
+// linkKeeper gives this test's binary the keeper's name. Nothing is written: a test
+// beside this one may be forking, and its child would hold the file open.
+func linkKeeper(t *testing.T) string {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	openToAll(t, dir)
+	keeper := filepath.Join(dir, "muster-keeper")
+	if os.Link(exe, keeper) != nil { // another file system
+		return filepath.Join(installBinaries(t), "muster-keeper")
+	}
+	return keeper
 }
 
 // script is a service of one task that runs a script; $ is the shell's.
@@ -185,7 +202,8 @@ func TestMemoryHog(t *testing.T) {
 			t.Errorf("generation %d is %s, incarnation %d", g, s.State, s.Incarnation)
 		}
 	}
-	if u := m.usage(1); u.RAMBytes < 150*mib || u.RAMBytes > 200*mib || u.Processes < 2 {
+	eventually(t, "the prod task has what it wants", func() bool { return m.usage(1).RAMBytes >= 150*mib })
+	if u := m.usage(1); u.RAMBytes > 200*mib || u.Processes < 2 {
 		t.Errorf("the prod task uses %+v, want 150 MiB and some processes", u)
 	}
 }
@@ -259,6 +277,6 @@ func TestMachineDisk(t *testing.T) {
 	}
 	eventually(t, "the disk is free again", func() bool { return m.Usage().DiskFree >= 24*mib })
 	if s := m.status(3); s.State != schema.Running || s.Incarnation != 1 {
-		t.Errorf("the neighbour is %s, incarnation %d", s.State, s.Incarnation)
+		t.Errorf("the neighbour is %s, incarnation %d: %v", s.State, s.Incarnation, s.End)
 	}
 }

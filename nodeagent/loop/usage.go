@@ -118,7 +118,15 @@ func (l *Loop) sampled(room schema.MachineUsage, err error, live []sampled) {
 	schema.SortUsage(all.Tasks)
 	l.usage.Store(&all)
 	now := time.Now()
+	was := l.strain.DiskShort
 	l.strain = l.strain.Next(room, run, l.cfg.Limits, now)
+	if was.IsZero() && !l.strain.DiskShort.IsZero() {
+		for _, g := range l.held { // who has to go is decided by what is there now
+			if g.Alive() {
+				g.walk.due = time.Time{}
+			}
+		}
+	}
 	l.told(l.cfg.Limits.Pressure(&l.vitals.conditions, &room, now))
 	l.metrics.left.WithLabelValues("memory").Set(float64(room.RAMAvailable))
 	l.metrics.left.WithLabelValues("disk").Set(float64(room.DiskFree))
@@ -191,7 +199,7 @@ func (l *Loop) walkNext(ctx context.Context) time.Duration {
 	if err != nil {
 		note = "not measured: " + err.Error()
 	}
-	l.send(ctx, func() { l.walked(e, bytes, note, took) })
+	l.send(ctx, func() { l.walked(e, bytes, note, began) })
 	return max(leastPause, pauseAfterWalk*took)
 }
 
@@ -216,7 +224,7 @@ func (l *Loop) mostDue(now time.Time) (next errand) {
 const never = 100 * 365 * 24 * time.Hour
 
 // walked takes what a walk has found.
-func (l *Loop) walked(e errand, bytes int64, note string, took time.Duration) {
+func (l *Loop) walked(e errand, bytes int64, note string, began time.Time) {
 	now := time.Now()
 	if e.incarnation != 0 {
 		if c := e.g.find(e.incarnation); c != nil {
@@ -229,8 +237,8 @@ func (l *Loop) walked(e errand, bytes int64, note string, took time.Duration) {
 		return
 	}
 	w := &e.g.walk
-	w.bytes, w.note, w.at = bytes, note, now
-	w.due = now.Add(max(l.cfg.DiskEvery, restAfterWalk*took))
+	w.bytes, w.note, w.at = bytes, note, began // what came later was not seen
+	w.due = now.Add(max(l.cfg.DiskEvery, restAfterWalk*now.Sub(began)))
 	if e.ended {
 		e.g.Bytes, w.due = max(bytes, 1), now.Add(never)
 	}

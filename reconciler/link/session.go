@@ -85,6 +85,9 @@ func (g service) Session(stream linkpb.Link_SessionServer) error {
 	if err != nil {
 		return err
 	}
+	if machine := caller(ctx); machine != "" && machine != info.Name {
+		return status.Errorf(codes.PermissionDenied, "the certificate is of machine %s, and the agent says that it is %s", machine, info.Name)
+	}
 	if yield && s.held(info.Name) {
 		return status.Errorf(codes.Aborted, "another agent holds the name of machine %s", info.Name)
 	}

@@ -29,6 +29,112 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// CertifyRequest asks for a machine's certificate.
+type CertifyRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Token         string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
+	Request       []byte                 `protobuf:"bytes,2,opt,name=request,proto3" json:"request,omitempty"` // PKCS #10, DER; only its key counts
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CertifyRequest) Reset() {
+	*x = CertifyRequest{}
+	mi := &file_link_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CertifyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CertifyRequest) ProtoMessage() {}
+
+func (x *CertifyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_link_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CertifyRequest.ProtoReflect.Descriptor instead.
+func (*CertifyRequest) Descriptor() ([]byte, []int) {
+	return file_link_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *CertifyRequest) GetToken() string {
+	if x != nil {
+		return x.Token
+	}
+	return ""
+}
+
+func (x *CertifyRequest) GetRequest() []byte {
+	if x != nil {
+		return x.Request
+	}
+	return nil
+}
+
+// CertifyResponse is a machine's certificate.
+type CertifyResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Certificate   []byte                 `protobuf:"bytes,1,opt,name=certificate,proto3" json:"certificate,omitempty"` // X.509, DER
+	Authorities   [][]byte               `protobuf:"bytes,2,rep,name=authorities,proto3" json:"authorities,omitempty"` // that the machine is to trust from now on
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CertifyResponse) Reset() {
+	*x = CertifyResponse{}
+	mi := &file_link_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CertifyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CertifyResponse) ProtoMessage() {}
+
+func (x *CertifyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_link_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CertifyResponse.ProtoReflect.Descriptor instead.
+func (*CertifyResponse) Descriptor() ([]byte, []int) {
+	return file_link_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *CertifyResponse) GetCertificate() []byte {
+	if x != nil {
+		return x.Certificate
+	}
+	return nil
+}
+
+func (x *CertifyResponse) GetAuthorities() [][]byte {
+	if x != nil {
+		return x.Authorities
+	}
+	return nil
+}
+
 // AgentMessage is what an agent says in a session.
 type AgentMessage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -45,7 +151,7 @@ type AgentMessage struct {
 
 func (x *AgentMessage) Reset() {
 	*x = AgentMessage{}
-	mi := &file_link_proto_msgTypes[0]
+	mi := &file_link_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -57,7 +163,7 @@ func (x *AgentMessage) String() string {
 func (*AgentMessage) ProtoMessage() {}
 
 func (x *AgentMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[0]
+	mi := &file_link_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -70,7 +176,7 @@ func (x *AgentMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMessage.ProtoReflect.Descriptor instead.
 func (*AgentMessage) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{0}
+	return file_link_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *AgentMessage) GetMessage() isAgentMessage_Message {
@@ -161,7 +267,7 @@ type MasterMessage struct {
 
 func (x *MasterMessage) Reset() {
 	*x = MasterMessage{}
-	mi := &file_link_proto_msgTypes[1]
+	mi := &file_link_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -173,7 +279,7 @@ func (x *MasterMessage) String() string {
 func (*MasterMessage) ProtoMessage() {}
 
 func (x *MasterMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[1]
+	mi := &file_link_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -186,7 +292,7 @@ func (x *MasterMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MasterMessage.ProtoReflect.Descriptor instead.
 func (*MasterMessage) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{1}
+	return file_link_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *MasterMessage) GetMessage() isMasterMessage_Message {
@@ -289,7 +395,7 @@ type Hello struct {
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_link_proto_msgTypes[2]
+	mi := &file_link_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -301,7 +407,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[2]
+	mi := &file_link_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -314,7 +420,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{2}
+	return file_link_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Hello) GetCell() string {
@@ -348,7 +454,7 @@ type Welcome struct {
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_link_proto_msgTypes[3]
+	mi := &file_link_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -360,7 +466,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[3]
+	mi := &file_link_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -373,7 +479,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{3}
+	return file_link_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Welcome) GetEpoch() uint64 {
@@ -396,7 +502,7 @@ type Data struct {
 
 func (x *Data) Reset() {
 	*x = Data{}
-	mi := &file_link_proto_msgTypes[4]
+	mi := &file_link_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -408,7 +514,7 @@ func (x *Data) String() string {
 func (*Data) ProtoMessage() {}
 
 func (x *Data) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[4]
+	mi := &file_link_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -421,7 +527,7 @@ func (x *Data) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Data.ProtoReflect.Descriptor instead.
 func (*Data) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{4}
+	return file_link_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Data) GetDigest() string {
@@ -450,7 +556,7 @@ type Assignments struct {
 
 func (x *Assignments) Reset() {
 	*x = Assignments{}
-	mi := &file_link_proto_msgTypes[5]
+	mi := &file_link_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -462,7 +568,7 @@ func (x *Assignments) String() string {
 func (*Assignments) ProtoMessage() {}
 
 func (x *Assignments) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[5]
+	mi := &file_link_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -475,7 +581,7 @@ func (x *Assignments) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assignments.ProtoReflect.Descriptor instead.
 func (*Assignments) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{5}
+	return file_link_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Assignments) GetEpoch() uint64 {
@@ -514,7 +620,7 @@ type Assignment struct {
 
 func (x *Assignment) Reset() {
 	*x = Assignment{}
-	mi := &file_link_proto_msgTypes[6]
+	mi := &file_link_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -526,7 +632,7 @@ func (x *Assignment) String() string {
 func (*Assignment) ProtoMessage() {}
 
 func (x *Assignment) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[6]
+	mi := &file_link_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -539,7 +645,7 @@ func (x *Assignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assignment.ProtoReflect.Descriptor instead.
 func (*Assignment) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{6}
+	return file_link_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Assignment) GetTask() string {
@@ -596,7 +702,7 @@ type Pull struct {
 
 func (x *Pull) Reset() {
 	*x = Pull{}
-	mi := &file_link_proto_msgTypes[7]
+	mi := &file_link_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -608,7 +714,7 @@ func (x *Pull) String() string {
 func (*Pull) ProtoMessage() {}
 
 func (x *Pull) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[7]
+	mi := &file_link_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -621,7 +727,7 @@ func (x *Pull) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pull.ProtoReflect.Descriptor instead.
 func (*Pull) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{7}
+	return file_link_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Pull) GetKnownDigest() []byte {
@@ -657,7 +763,7 @@ type MasterClock struct {
 
 func (x *MasterClock) Reset() {
 	*x = MasterClock{}
-	mi := &file_link_proto_msgTypes[8]
+	mi := &file_link_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -669,7 +775,7 @@ func (x *MasterClock) String() string {
 func (*MasterClock) ProtoMessage() {}
 
 func (x *MasterClock) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[8]
+	mi := &file_link_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -682,7 +788,7 @@ func (x *MasterClock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MasterClock.ProtoReflect.Descriptor instead.
 func (*MasterClock) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{8}
+	return file_link_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *MasterClock) GetReportSent() *timestamppb.Timestamp {
@@ -721,7 +827,7 @@ type Report struct {
 
 func (x *Report) Reset() {
 	*x = Report{}
-	mi := &file_link_proto_msgTypes[9]
+	mi := &file_link_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -733,7 +839,7 @@ func (x *Report) String() string {
 func (*Report) ProtoMessage() {}
 
 func (x *Report) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[9]
+	mi := &file_link_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -746,7 +852,7 @@ func (x *Report) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Report.ProtoReflect.Descriptor instead.
 func (*Report) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{9}
+	return file_link_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Report) GetDigest() []byte {
@@ -793,7 +899,7 @@ type MachineUsage struct {
 
 func (x *MachineUsage) Reset() {
 	*x = MachineUsage{}
-	mi := &file_link_proto_msgTypes[10]
+	mi := &file_link_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -805,7 +911,7 @@ func (x *MachineUsage) String() string {
 func (*MachineUsage) ProtoMessage() {}
 
 func (x *MachineUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[10]
+	mi := &file_link_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -818,7 +924,7 @@ func (x *MachineUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachineUsage.ProtoReflect.Descriptor instead.
 func (*MachineUsage) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{10}
+	return file_link_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *MachineUsage) GetAt() *timestamppb.Timestamp {
@@ -894,7 +1000,7 @@ type TaskUsage struct {
 
 func (x *TaskUsage) Reset() {
 	*x = TaskUsage{}
-	mi := &file_link_proto_msgTypes[11]
+	mi := &file_link_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -906,7 +1012,7 @@ func (x *TaskUsage) String() string {
 func (*TaskUsage) ProtoMessage() {}
 
 func (x *TaskUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[11]
+	mi := &file_link_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -919,7 +1025,7 @@ func (x *TaskUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskUsage.ProtoReflect.Descriptor instead.
 func (*TaskUsage) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{11}
+	return file_link_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *TaskUsage) GetTask() string {
@@ -1039,7 +1145,7 @@ type Overload struct {
 
 func (x *Overload) Reset() {
 	*x = Overload{}
-	mi := &file_link_proto_msgTypes[12]
+	mi := &file_link_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1051,7 +1157,7 @@ func (x *Overload) String() string {
 func (*Overload) ProtoMessage() {}
 
 func (x *Overload) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[12]
+	mi := &file_link_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1064,7 +1170,7 @@ func (x *Overload) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Overload.ProtoReflect.Descriptor instead.
 func (*Overload) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{12}
+	return file_link_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Overload) GetSince() *timestamppb.Timestamp {
@@ -1099,7 +1205,7 @@ type TaskRef struct {
 
 func (x *TaskRef) Reset() {
 	*x = TaskRef{}
-	mi := &file_link_proto_msgTypes[13]
+	mi := &file_link_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1111,7 +1217,7 @@ func (x *TaskRef) String() string {
 func (*TaskRef) ProtoMessage() {}
 
 func (x *TaskRef) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[13]
+	mi := &file_link_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1124,7 +1230,7 @@ func (x *TaskRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskRef.ProtoReflect.Descriptor instead.
 func (*TaskRef) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{13}
+	return file_link_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *TaskRef) GetTask() string {
@@ -1156,7 +1262,7 @@ type ReportBody struct {
 
 func (x *ReportBody) Reset() {
 	*x = ReportBody{}
-	mi := &file_link_proto_msgTypes[14]
+	mi := &file_link_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1168,7 +1274,7 @@ func (x *ReportBody) String() string {
 func (*ReportBody) ProtoMessage() {}
 
 func (x *ReportBody) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[14]
+	mi := &file_link_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1181,7 +1287,7 @@ func (x *ReportBody) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportBody.ProtoReflect.Descriptor instead.
 func (*ReportBody) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{14}
+	return file_link_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ReportBody) GetMachine() *MachineInfo {
@@ -1238,7 +1344,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_link_proto_msgTypes[15]
+	mi := &file_link_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1250,7 +1356,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[15]
+	mi := &file_link_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1263,7 +1369,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{15}
+	return file_link_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Condition) GetKind() string {
@@ -1296,7 +1402,7 @@ type Hint struct {
 
 func (x *Hint) Reset() {
 	*x = Hint{}
-	mi := &file_link_proto_msgTypes[16]
+	mi := &file_link_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1308,7 +1414,7 @@ func (x *Hint) String() string {
 func (*Hint) ProtoMessage() {}
 
 func (x *Hint) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[16]
+	mi := &file_link_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1321,7 +1427,7 @@ func (x *Hint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hint.ProtoReflect.Descriptor instead.
 func (*Hint) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{16}
+	return file_link_proto_rawDescGZIP(), []int{18}
 }
 
 // Refuse says why the agent ends the session.
@@ -1334,7 +1440,7 @@ type Refuse struct {
 
 func (x *Refuse) Reset() {
 	*x = Refuse{}
-	mi := &file_link_proto_msgTypes[17]
+	mi := &file_link_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1346,7 +1452,7 @@ func (x *Refuse) String() string {
 func (*Refuse) ProtoMessage() {}
 
 func (x *Refuse) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[17]
+	mi := &file_link_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1359,7 +1465,7 @@ func (x *Refuse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refuse.ProtoReflect.Descriptor instead.
 func (*Refuse) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{17}
+	return file_link_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Refuse) GetReason() string {
@@ -1385,7 +1491,7 @@ type OpenLogs struct {
 
 func (x *OpenLogs) Reset() {
 	*x = OpenLogs{}
-	mi := &file_link_proto_msgTypes[18]
+	mi := &file_link_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1397,7 +1503,7 @@ func (x *OpenLogs) String() string {
 func (*OpenLogs) ProtoMessage() {}
 
 func (x *OpenLogs) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[18]
+	mi := &file_link_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1410,7 +1516,7 @@ func (x *OpenLogs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenLogs.ProtoReflect.Descriptor instead.
 func (*OpenLogs) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{18}
+	return file_link_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *OpenLogs) GetId() string {
@@ -1474,7 +1580,7 @@ type LogChunk struct {
 
 func (x *LogChunk) Reset() {
 	*x = LogChunk{}
-	mi := &file_link_proto_msgTypes[19]
+	mi := &file_link_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1486,7 +1592,7 @@ func (x *LogChunk) String() string {
 func (*LogChunk) ProtoMessage() {}
 
 func (x *LogChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[19]
+	mi := &file_link_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1499,7 +1605,7 @@ func (x *LogChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogChunk.ProtoReflect.Descriptor instead.
 func (*LogChunk) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{19}
+	return file_link_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *LogChunk) GetId() string {
@@ -1534,7 +1640,7 @@ type LogEnd struct {
 
 func (x *LogEnd) Reset() {
 	*x = LogEnd{}
-	mi := &file_link_proto_msgTypes[20]
+	mi := &file_link_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1546,7 +1652,7 @@ func (x *LogEnd) String() string {
 func (*LogEnd) ProtoMessage() {}
 
 func (x *LogEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[20]
+	mi := &file_link_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1559,7 +1665,7 @@ func (x *LogEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogEnd.ProtoReflect.Descriptor instead.
 func (*LogEnd) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{20}
+	return file_link_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *LogEnd) GetError() string {
@@ -1585,7 +1691,7 @@ type LogAck struct {
 
 func (x *LogAck) Reset() {
 	*x = LogAck{}
-	mi := &file_link_proto_msgTypes[21]
+	mi := &file_link_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1597,7 +1703,7 @@ func (x *LogAck) String() string {
 func (*LogAck) ProtoMessage() {}
 
 func (x *LogAck) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[21]
+	mi := &file_link_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1610,7 +1716,7 @@ func (x *LogAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogAck.ProtoReflect.Descriptor instead.
 func (*LogAck) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{21}
+	return file_link_proto_rawDescGZIP(), []int{23}
 }
 
 // MachineInfo is what a machine says of itself.
@@ -1631,7 +1737,7 @@ type MachineInfo struct {
 
 func (x *MachineInfo) Reset() {
 	*x = MachineInfo{}
-	mi := &file_link_proto_msgTypes[22]
+	mi := &file_link_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1643,7 +1749,7 @@ func (x *MachineInfo) String() string {
 func (*MachineInfo) ProtoMessage() {}
 
 func (x *MachineInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[22]
+	mi := &file_link_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1656,7 +1762,7 @@ func (x *MachineInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachineInfo.ProtoReflect.Descriptor instead.
 func (*MachineInfo) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{22}
+	return file_link_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *MachineInfo) GetName() string {
@@ -1734,7 +1840,7 @@ type DeviceGroup struct {
 
 func (x *DeviceGroup) Reset() {
 	*x = DeviceGroup{}
-	mi := &file_link_proto_msgTypes[23]
+	mi := &file_link_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1746,7 +1852,7 @@ func (x *DeviceGroup) String() string {
 func (*DeviceGroup) ProtoMessage() {}
 
 func (x *DeviceGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[23]
+	mi := &file_link_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1759,7 +1865,7 @@ func (x *DeviceGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceGroup.ProtoReflect.Descriptor instead.
 func (*DeviceGroup) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{23}
+	return file_link_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *DeviceGroup) GetKind() string {
@@ -1795,7 +1901,7 @@ type DeviceUse struct {
 
 func (x *DeviceUse) Reset() {
 	*x = DeviceUse{}
-	mi := &file_link_proto_msgTypes[24]
+	mi := &file_link_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1807,7 +1913,7 @@ func (x *DeviceUse) String() string {
 func (*DeviceUse) ProtoMessage() {}
 
 func (x *DeviceUse) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[24]
+	mi := &file_link_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1820,7 +1926,7 @@ func (x *DeviceUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceUse.ProtoReflect.Descriptor instead.
 func (*DeviceUse) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{24}
+	return file_link_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *DeviceUse) GetKind() string {
@@ -1856,7 +1962,7 @@ type Resources struct {
 
 func (x *Resources) Reset() {
 	*x = Resources{}
-	mi := &file_link_proto_msgTypes[25]
+	mi := &file_link_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1868,7 +1974,7 @@ func (x *Resources) String() string {
 func (*Resources) ProtoMessage() {}
 
 func (x *Resources) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[25]
+	mi := &file_link_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1881,7 +1987,7 @@ func (x *Resources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resources.ProtoReflect.Descriptor instead.
 func (*Resources) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{25}
+	return file_link_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Resources) GetCpuMilli() int64 {
@@ -1916,7 +2022,7 @@ type PortRange struct {
 
 func (x *PortRange) Reset() {
 	*x = PortRange{}
-	mi := &file_link_proto_msgTypes[26]
+	mi := &file_link_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1928,7 +2034,7 @@ func (x *PortRange) String() string {
 func (*PortRange) ProtoMessage() {}
 
 func (x *PortRange) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[26]
+	mi := &file_link_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1941,7 +2047,7 @@ func (x *PortRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortRange.ProtoReflect.Descriptor instead.
 func (*PortRange) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{26}
+	return file_link_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *PortRange) GetFirst() uint32 {
@@ -1979,7 +2085,7 @@ type TaskStatus struct {
 
 func (x *TaskStatus) Reset() {
 	*x = TaskStatus{}
-	mi := &file_link_proto_msgTypes[27]
+	mi := &file_link_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1991,7 +2097,7 @@ func (x *TaskStatus) String() string {
 func (*TaskStatus) ProtoMessage() {}
 
 func (x *TaskStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[27]
+	mi := &file_link_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2004,7 +2110,7 @@ func (x *TaskStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskStatus.ProtoReflect.Descriptor instead.
 func (*TaskStatus) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{27}
+	return file_link_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *TaskStatus) GetTask() string {
@@ -2106,7 +2212,7 @@ type Exit struct {
 
 func (x *Exit) Reset() {
 	*x = Exit{}
-	mi := &file_link_proto_msgTypes[28]
+	mi := &file_link_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2118,7 +2224,7 @@ func (x *Exit) String() string {
 func (*Exit) ProtoMessage() {}
 
 func (x *Exit) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[28]
+	mi := &file_link_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2131,7 +2237,7 @@ func (x *Exit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exit.ProtoReflect.Descriptor instead.
 func (*Exit) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{28}
+	return file_link_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Exit) GetIncarnation() int32 {
@@ -2192,7 +2298,7 @@ type Cause struct {
 
 func (x *Cause) Reset() {
 	*x = Cause{}
-	mi := &file_link_proto_msgTypes[29]
+	mi := &file_link_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2204,7 +2310,7 @@ func (x *Cause) String() string {
 func (*Cause) ProtoMessage() {}
 
 func (x *Cause) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[29]
+	mi := &file_link_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2217,7 +2323,7 @@ func (x *Cause) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cause.ProtoReflect.Descriptor instead.
 func (*Cause) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{29}
+	return file_link_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Cause) GetKind() string {
@@ -2274,7 +2380,13 @@ var File_link_proto protoreflect.FileDescriptor
 const file_link_proto_rawDesc = "" +
 	"\n" +
 	"\n" +
-	"link.proto\x12\x0emuster.link.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd8\x01\n" +
+	"link.proto\x12\x0emuster.link.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"@\n" +
+	"\x0eCertifyRequest\x12\x14\n" +
+	"\x05token\x18\x01 \x01(\tR\x05token\x12\x18\n" +
+	"\arequest\x18\x02 \x01(\fR\arequest\"U\n" +
+	"\x0fCertifyResponse\x12 \n" +
+	"\vcertificate\x18\x01 \x01(\fR\vcertificate\x12 \n" +
+	"\vauthorities\x18\x02 \x03(\fR\vauthorities\"\xd8\x01\n" +
 	"\fAgentMessage\x12-\n" +
 	"\x05hello\x18\x01 \x01(\v2\x15.muster.link.v1.HelloH\x00R\x05hello\x120\n" +
 	"\x06report\x18\x02 \x01(\v2\x16.muster.link.v1.ReportH\x00R\x06report\x12*\n" +
@@ -2476,10 +2588,11 @@ const file_link_proto_rawDesc = "" +
 	"generation\x12(\n" +
 	"\x04exit\x18\x05 \x01(\v2\x14.muster.link.v1.ExitR\x04exit\x12*\n" +
 	"\x02at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x1a\n" +
-	"\bresource\x18F \x01(\tR\bresource2\x90\x01\n" +
+	"\bresource\x18F \x01(\tR\bresource2\xdc\x01\n" +
 	"\x04Link\x12J\n" +
 	"\aSession\x12\x1c.muster.link.v1.AgentMessage\x1a\x1d.muster.link.v1.MasterMessage(\x010\x01\x12<\n" +
-	"\x04Logs\x12\x18.muster.link.v1.LogChunk\x1a\x16.muster.link.v1.LogAck(\x010\x01B*Z(github.com/musterhq/muster/schema/linkpbb\x06proto3"
+	"\x04Logs\x12\x18.muster.link.v1.LogChunk\x1a\x16.muster.link.v1.LogAck(\x010\x01\x12J\n" +
+	"\aCertify\x12\x1e.muster.link.v1.CertifyRequest\x1a\x1f.muster.link.v1.CertifyResponseB*Z(github.com/musterhq/muster/schema/linkpbb\x06proto3"
 
 var (
 	file_link_proto_rawDescOnce sync.Once
@@ -2493,96 +2606,100 @@ func file_link_proto_rawDescGZIP() []byte {
 	return file_link_proto_rawDescData
 }
 
-var file_link_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
+var file_link_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_link_proto_goTypes = []any{
-	(*AgentMessage)(nil),          // 0: muster.link.v1.AgentMessage
-	(*MasterMessage)(nil),         // 1: muster.link.v1.MasterMessage
-	(*Hello)(nil),                 // 2: muster.link.v1.Hello
-	(*Welcome)(nil),               // 3: muster.link.v1.Welcome
-	(*Data)(nil),                  // 4: muster.link.v1.Data
-	(*Assignments)(nil),           // 5: muster.link.v1.Assignments
-	(*Assignment)(nil),            // 6: muster.link.v1.Assignment
-	(*Pull)(nil),                  // 7: muster.link.v1.Pull
-	(*MasterClock)(nil),           // 8: muster.link.v1.MasterClock
-	(*Report)(nil),                // 9: muster.link.v1.Report
-	(*MachineUsage)(nil),          // 10: muster.link.v1.MachineUsage
-	(*TaskUsage)(nil),             // 11: muster.link.v1.TaskUsage
-	(*Overload)(nil),              // 12: muster.link.v1.Overload
-	(*TaskRef)(nil),               // 13: muster.link.v1.TaskRef
-	(*ReportBody)(nil),            // 14: muster.link.v1.ReportBody
-	(*Condition)(nil),             // 15: muster.link.v1.Condition
-	(*Hint)(nil),                  // 16: muster.link.v1.Hint
-	(*Refuse)(nil),                // 17: muster.link.v1.Refuse
-	(*OpenLogs)(nil),              // 18: muster.link.v1.OpenLogs
-	(*LogChunk)(nil),              // 19: muster.link.v1.LogChunk
-	(*LogEnd)(nil),                // 20: muster.link.v1.LogEnd
-	(*LogAck)(nil),                // 21: muster.link.v1.LogAck
-	(*MachineInfo)(nil),           // 22: muster.link.v1.MachineInfo
-	(*DeviceGroup)(nil),           // 23: muster.link.v1.DeviceGroup
-	(*DeviceUse)(nil),             // 24: muster.link.v1.DeviceUse
-	(*Resources)(nil),             // 25: muster.link.v1.Resources
-	(*PortRange)(nil),             // 26: muster.link.v1.PortRange
-	(*TaskStatus)(nil),            // 27: muster.link.v1.TaskStatus
-	(*Exit)(nil),                  // 28: muster.link.v1.Exit
-	(*Cause)(nil),                 // 29: muster.link.v1.Cause
-	nil,                           // 30: muster.link.v1.Assignment.PortsEntry
-	nil,                           // 31: muster.link.v1.MachineInfo.AttributesEntry
-	nil,                           // 32: muster.link.v1.TaskStatus.PortsEntry
-	(*timestamppb.Timestamp)(nil), // 33: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 34: google.protobuf.Duration
+	(*CertifyRequest)(nil),        // 0: muster.link.v1.CertifyRequest
+	(*CertifyResponse)(nil),       // 1: muster.link.v1.CertifyResponse
+	(*AgentMessage)(nil),          // 2: muster.link.v1.AgentMessage
+	(*MasterMessage)(nil),         // 3: muster.link.v1.MasterMessage
+	(*Hello)(nil),                 // 4: muster.link.v1.Hello
+	(*Welcome)(nil),               // 5: muster.link.v1.Welcome
+	(*Data)(nil),                  // 6: muster.link.v1.Data
+	(*Assignments)(nil),           // 7: muster.link.v1.Assignments
+	(*Assignment)(nil),            // 8: muster.link.v1.Assignment
+	(*Pull)(nil),                  // 9: muster.link.v1.Pull
+	(*MasterClock)(nil),           // 10: muster.link.v1.MasterClock
+	(*Report)(nil),                // 11: muster.link.v1.Report
+	(*MachineUsage)(nil),          // 12: muster.link.v1.MachineUsage
+	(*TaskUsage)(nil),             // 13: muster.link.v1.TaskUsage
+	(*Overload)(nil),              // 14: muster.link.v1.Overload
+	(*TaskRef)(nil),               // 15: muster.link.v1.TaskRef
+	(*ReportBody)(nil),            // 16: muster.link.v1.ReportBody
+	(*Condition)(nil),             // 17: muster.link.v1.Condition
+	(*Hint)(nil),                  // 18: muster.link.v1.Hint
+	(*Refuse)(nil),                // 19: muster.link.v1.Refuse
+	(*OpenLogs)(nil),              // 20: muster.link.v1.OpenLogs
+	(*LogChunk)(nil),              // 21: muster.link.v1.LogChunk
+	(*LogEnd)(nil),                // 22: muster.link.v1.LogEnd
+	(*LogAck)(nil),                // 23: muster.link.v1.LogAck
+	(*MachineInfo)(nil),           // 24: muster.link.v1.MachineInfo
+	(*DeviceGroup)(nil),           // 25: muster.link.v1.DeviceGroup
+	(*DeviceUse)(nil),             // 26: muster.link.v1.DeviceUse
+	(*Resources)(nil),             // 27: muster.link.v1.Resources
+	(*PortRange)(nil),             // 28: muster.link.v1.PortRange
+	(*TaskStatus)(nil),            // 29: muster.link.v1.TaskStatus
+	(*Exit)(nil),                  // 30: muster.link.v1.Exit
+	(*Cause)(nil),                 // 31: muster.link.v1.Cause
+	nil,                           // 32: muster.link.v1.Assignment.PortsEntry
+	nil,                           // 33: muster.link.v1.MachineInfo.AttributesEntry
+	nil,                           // 34: muster.link.v1.TaskStatus.PortsEntry
+	(*timestamppb.Timestamp)(nil), // 35: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 36: google.protobuf.Duration
 }
 var file_link_proto_depIdxs = []int32{
-	2,  // 0: muster.link.v1.AgentMessage.hello:type_name -> muster.link.v1.Hello
-	9,  // 1: muster.link.v1.AgentMessage.report:type_name -> muster.link.v1.Report
-	16, // 2: muster.link.v1.AgentMessage.hint:type_name -> muster.link.v1.Hint
-	17, // 3: muster.link.v1.AgentMessage.refuse:type_name -> muster.link.v1.Refuse
-	3,  // 4: muster.link.v1.MasterMessage.welcome:type_name -> muster.link.v1.Welcome
-	4,  // 5: muster.link.v1.MasterMessage.data:type_name -> muster.link.v1.Data
-	5,  // 6: muster.link.v1.MasterMessage.assignments:type_name -> muster.link.v1.Assignments
-	7,  // 7: muster.link.v1.MasterMessage.pull:type_name -> muster.link.v1.Pull
-	18, // 8: muster.link.v1.MasterMessage.open_logs:type_name -> muster.link.v1.OpenLogs
-	22, // 9: muster.link.v1.Hello.machine:type_name -> muster.link.v1.MachineInfo
-	6,  // 10: muster.link.v1.Assignments.assignments:type_name -> muster.link.v1.Assignment
-	30, // 11: muster.link.v1.Assignment.ports:type_name -> muster.link.v1.Assignment.PortsEntry
-	29, // 12: muster.link.v1.Assignment.stop:type_name -> muster.link.v1.Cause
-	24, // 13: muster.link.v1.Assignment.devices:type_name -> muster.link.v1.DeviceUse
-	8,  // 14: muster.link.v1.Pull.clock:type_name -> muster.link.v1.MasterClock
-	33, // 15: muster.link.v1.MasterClock.report_sent:type_name -> google.protobuf.Timestamp
-	34, // 16: muster.link.v1.MasterClock.held:type_name -> google.protobuf.Duration
-	33, // 17: muster.link.v1.MasterClock.now:type_name -> google.protobuf.Timestamp
-	10, // 18: muster.link.v1.Report.usage:type_name -> muster.link.v1.MachineUsage
-	33, // 19: muster.link.v1.Report.sent:type_name -> google.protobuf.Timestamp
-	33, // 20: muster.link.v1.MachineUsage.at:type_name -> google.protobuf.Timestamp
-	11, // 21: muster.link.v1.MachineUsage.tasks:type_name -> muster.link.v1.TaskUsage
-	33, // 22: muster.link.v1.TaskUsage.at:type_name -> google.protobuf.Timestamp
-	33, // 23: muster.link.v1.TaskUsage.disk_at:type_name -> google.protobuf.Timestamp
-	33, // 24: muster.link.v1.Overload.since:type_name -> google.protobuf.Timestamp
-	13, // 25: muster.link.v1.Overload.relief:type_name -> muster.link.v1.TaskRef
-	22, // 26: muster.link.v1.ReportBody.machine:type_name -> muster.link.v1.MachineInfo
-	27, // 27: muster.link.v1.ReportBody.tasks:type_name -> muster.link.v1.TaskStatus
-	12, // 28: muster.link.v1.ReportBody.overload:type_name -> muster.link.v1.Overload
-	15, // 29: muster.link.v1.ReportBody.conditions:type_name -> muster.link.v1.Condition
-	33, // 30: muster.link.v1.Condition.since:type_name -> google.protobuf.Timestamp
-	20, // 31: muster.link.v1.LogChunk.end:type_name -> muster.link.v1.LogEnd
-	25, // 32: muster.link.v1.MachineInfo.capacity:type_name -> muster.link.v1.Resources
-	26, // 33: muster.link.v1.MachineInfo.ports:type_name -> muster.link.v1.PortRange
-	31, // 34: muster.link.v1.MachineInfo.attributes:type_name -> muster.link.v1.MachineInfo.AttributesEntry
-	23, // 35: muster.link.v1.MachineInfo.devices:type_name -> muster.link.v1.DeviceGroup
-	25, // 36: muster.link.v1.MachineInfo.reserved:type_name -> muster.link.v1.Resources
-	33, // 37: muster.link.v1.TaskStatus.started_at:type_name -> google.protobuf.Timestamp
-	32, // 38: muster.link.v1.TaskStatus.ports:type_name -> muster.link.v1.TaskStatus.PortsEntry
-	28, // 39: muster.link.v1.TaskStatus.exits:type_name -> muster.link.v1.Exit
-	29, // 40: muster.link.v1.TaskStatus.end:type_name -> muster.link.v1.Cause
-	24, // 41: muster.link.v1.TaskStatus.devices:type_name -> muster.link.v1.DeviceUse
-	33, // 42: muster.link.v1.Exit.at:type_name -> google.protobuf.Timestamp
-	28, // 43: muster.link.v1.Cause.exit:type_name -> muster.link.v1.Exit
-	33, // 44: muster.link.v1.Cause.at:type_name -> google.protobuf.Timestamp
-	0,  // 45: muster.link.v1.Link.Session:input_type -> muster.link.v1.AgentMessage
-	19, // 46: muster.link.v1.Link.Logs:input_type -> muster.link.v1.LogChunk
-	1,  // 47: muster.link.v1.Link.Session:output_type -> muster.link.v1.MasterMessage
-	21, // 48: muster.link.v1.Link.Logs:output_type -> muster.link.v1.LogAck
-	47, // [47:49] is the sub-list for method output_type
-	45, // [45:47] is the sub-list for method input_type
+	4,  // 0: muster.link.v1.AgentMessage.hello:type_name -> muster.link.v1.Hello
+	11, // 1: muster.link.v1.AgentMessage.report:type_name -> muster.link.v1.Report
+	18, // 2: muster.link.v1.AgentMessage.hint:type_name -> muster.link.v1.Hint
+	19, // 3: muster.link.v1.AgentMessage.refuse:type_name -> muster.link.v1.Refuse
+	5,  // 4: muster.link.v1.MasterMessage.welcome:type_name -> muster.link.v1.Welcome
+	6,  // 5: muster.link.v1.MasterMessage.data:type_name -> muster.link.v1.Data
+	7,  // 6: muster.link.v1.MasterMessage.assignments:type_name -> muster.link.v1.Assignments
+	9,  // 7: muster.link.v1.MasterMessage.pull:type_name -> muster.link.v1.Pull
+	20, // 8: muster.link.v1.MasterMessage.open_logs:type_name -> muster.link.v1.OpenLogs
+	24, // 9: muster.link.v1.Hello.machine:type_name -> muster.link.v1.MachineInfo
+	8,  // 10: muster.link.v1.Assignments.assignments:type_name -> muster.link.v1.Assignment
+	32, // 11: muster.link.v1.Assignment.ports:type_name -> muster.link.v1.Assignment.PortsEntry
+	31, // 12: muster.link.v1.Assignment.stop:type_name -> muster.link.v1.Cause
+	26, // 13: muster.link.v1.Assignment.devices:type_name -> muster.link.v1.DeviceUse
+	10, // 14: muster.link.v1.Pull.clock:type_name -> muster.link.v1.MasterClock
+	35, // 15: muster.link.v1.MasterClock.report_sent:type_name -> google.protobuf.Timestamp
+	36, // 16: muster.link.v1.MasterClock.held:type_name -> google.protobuf.Duration
+	35, // 17: muster.link.v1.MasterClock.now:type_name -> google.protobuf.Timestamp
+	12, // 18: muster.link.v1.Report.usage:type_name -> muster.link.v1.MachineUsage
+	35, // 19: muster.link.v1.Report.sent:type_name -> google.protobuf.Timestamp
+	35, // 20: muster.link.v1.MachineUsage.at:type_name -> google.protobuf.Timestamp
+	13, // 21: muster.link.v1.MachineUsage.tasks:type_name -> muster.link.v1.TaskUsage
+	35, // 22: muster.link.v1.TaskUsage.at:type_name -> google.protobuf.Timestamp
+	35, // 23: muster.link.v1.TaskUsage.disk_at:type_name -> google.protobuf.Timestamp
+	35, // 24: muster.link.v1.Overload.since:type_name -> google.protobuf.Timestamp
+	15, // 25: muster.link.v1.Overload.relief:type_name -> muster.link.v1.TaskRef
+	24, // 26: muster.link.v1.ReportBody.machine:type_name -> muster.link.v1.MachineInfo
+	29, // 27: muster.link.v1.ReportBody.tasks:type_name -> muster.link.v1.TaskStatus
+	14, // 28: muster.link.v1.ReportBody.overload:type_name -> muster.link.v1.Overload
+	17, // 29: muster.link.v1.ReportBody.conditions:type_name -> muster.link.v1.Condition
+	35, // 30: muster.link.v1.Condition.since:type_name -> google.protobuf.Timestamp
+	22, // 31: muster.link.v1.LogChunk.end:type_name -> muster.link.v1.LogEnd
+	27, // 32: muster.link.v1.MachineInfo.capacity:type_name -> muster.link.v1.Resources
+	28, // 33: muster.link.v1.MachineInfo.ports:type_name -> muster.link.v1.PortRange
+	33, // 34: muster.link.v1.MachineInfo.attributes:type_name -> muster.link.v1.MachineInfo.AttributesEntry
+	25, // 35: muster.link.v1.MachineInfo.devices:type_name -> muster.link.v1.DeviceGroup
+	27, // 36: muster.link.v1.MachineInfo.reserved:type_name -> muster.link.v1.Resources
+	35, // 37: muster.link.v1.TaskStatus.started_at:type_name -> google.protobuf.Timestamp
+	34, // 38: muster.link.v1.TaskStatus.ports:type_name -> muster.link.v1.TaskStatus.PortsEntry
+	30, // 39: muster.link.v1.TaskStatus.exits:type_name -> muster.link.v1.Exit
+	31, // 40: muster.link.v1.TaskStatus.end:type_name -> muster.link.v1.Cause
+	26, // 41: muster.link.v1.TaskStatus.devices:type_name -> muster.link.v1.DeviceUse
+	35, // 42: muster.link.v1.Exit.at:type_name -> google.protobuf.Timestamp
+	30, // 43: muster.link.v1.Cause.exit:type_name -> muster.link.v1.Exit
+	35, // 44: muster.link.v1.Cause.at:type_name -> google.protobuf.Timestamp
+	2,  // 45: muster.link.v1.Link.Session:input_type -> muster.link.v1.AgentMessage
+	21, // 46: muster.link.v1.Link.Logs:input_type -> muster.link.v1.LogChunk
+	0,  // 47: muster.link.v1.Link.Certify:input_type -> muster.link.v1.CertifyRequest
+	3,  // 48: muster.link.v1.Link.Session:output_type -> muster.link.v1.MasterMessage
+	23, // 49: muster.link.v1.Link.Logs:output_type -> muster.link.v1.LogAck
+	1,  // 50: muster.link.v1.Link.Certify:output_type -> muster.link.v1.CertifyResponse
+	48, // [48:51] is the sub-list for method output_type
+	45, // [45:48] is the sub-list for method input_type
 	45, // [45:45] is the sub-list for extension type_name
 	45, // [45:45] is the sub-list for extension extendee
 	0,  // [0:45] is the sub-list for field type_name
@@ -2593,28 +2710,28 @@ func file_link_proto_init() {
 	if File_link_proto != nil {
 		return
 	}
-	file_link_proto_msgTypes[0].OneofWrappers = []any{
+	file_link_proto_msgTypes[2].OneofWrappers = []any{
 		(*AgentMessage_Hello)(nil),
 		(*AgentMessage_Report)(nil),
 		(*AgentMessage_Hint)(nil),
 		(*AgentMessage_Refuse)(nil),
 	}
-	file_link_proto_msgTypes[1].OneofWrappers = []any{
+	file_link_proto_msgTypes[3].OneofWrappers = []any{
 		(*MasterMessage_Welcome)(nil),
 		(*MasterMessage_Data)(nil),
 		(*MasterMessage_Assignments)(nil),
 		(*MasterMessage_Pull)(nil),
 		(*MasterMessage_OpenLogs)(nil),
 	}
-	file_link_proto_msgTypes[9].OneofWrappers = []any{}
-	file_link_proto_msgTypes[18].OneofWrappers = []any{}
+	file_link_proto_msgTypes[11].OneofWrappers = []any{}
+	file_link_proto_msgTypes[20].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_link_proto_rawDesc), len(file_link_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   33,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
