@@ -143,7 +143,7 @@ func (d *decider) collect(items []item) {
 		if h.End == nil {
 			all = append(all, spent(h)...)
 		} else if it.assigned == nil {
-			all = append(all, Remains{TaskRef: h.ref(), Ended: h.End.At, Failed: failed(h.End), Bytes: h.Bytes})
+			all = append(all, Remains{TaskRef: h.ref(), Ended: h.End.At, Failed: h.failed(d.in.Boot), Bytes: h.Bytes})
 		}
 	}
 	short := int64(0)
@@ -181,13 +181,4 @@ func spent(h *Held) []Remains {
 		}
 	}
 	return out
-}
-
-// failed reports whether an end is one that somebody will want to look into.
-func failed(end *schema.Cause) bool {
-	switch end.Kind {
-	case schema.CauseFailed, schema.CauseStartFailed, schema.CauseUnknown, schema.CauseOutOfResources:
-		return true
-	}
-	return end.Exit != nil && end.Exit.OOM
 }

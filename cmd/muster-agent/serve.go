@@ -141,11 +141,11 @@ func newAgent(ctx context.Context, f *flags, dir string, cfg loop.Config) (*agen
 	if a.loop, err = loop.New(ctx, cfg); err != nil {
 		return nil, errors.Join(err, a.tasks.Close())
 	}
-	to := link.Config{Cell: a.cell, Dial: f.dial, Agent: a.loop, Usage: a.loop.Usage, Log: cfg.Log, Clock: a.loop.Clock}
+	dial := link.Config{Cell: a.cell, Dial: f.dial, Agent: a.loop, Usage: a.loop.Usage, Log: cfg.Log, Clock: a.loop.Clock}
 	if id != nil {
-		to.Identity = id
+		dial.Identity = id
 	}
-	a.link = link.New(to)
+	a.link = link.New(dial)
 	return a, nil
 }
 

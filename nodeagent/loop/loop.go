@@ -116,6 +116,7 @@ type generation struct {
 	retry  time.Time
 	unread bool
 	walk   walk
+	logs   string // what is wrong with the logs of the last incarnation
 }
 
 // Loop is the agent of one machine.
@@ -335,8 +336,14 @@ func (l *Loop) publish(plan nodeagent.Plan) {
 	}
 	for i := range r.Tasks {
 		s := &r.Tasks[i]
-		if g := l.held[key{s.Task, s.Generation}]; g != nil && g.stuck != nil {
+		switch g := l.held[key{s.Task, s.Generation}]; {
+		case g == nil:
+		case g.stuck != nil:
 			s.Note = g.stuck.Error()
+		case g.logs != "" && s.Note != "":
+			s.Note += "; " + g.logs
+		case g.logs != "":
+			s.Note = g.logs
 		}
 	}
 	l.metrics.observe(r, l.memory)

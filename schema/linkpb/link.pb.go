@@ -1485,6 +1485,10 @@ type OpenLogs struct {
 	Stream        string                 `protobuf:"bytes,5,opt,name=stream,proto3" json:"stream,omitempty"`            // stdout, stderr
 	Follow        bool                   `protobuf:"varint,6,opt,name=follow,proto3" json:"follow,omitempty"`           // go on as it grows
 	Tail          *int32                 `protobuf:"varint,7,opt,name=tail,proto3,oneof" json:"tail,omitempty"`         // only the last lines
+	Previous      bool                   `protobuf:"varint,90,opt,name=previous,proto3" json:"previous,omitempty"`      // the run before the newest
+	Since         *timestamppb.Timestamp `protobuf:"bytes,91,opt,name=since,proto3" json:"since,omitempty"`
+	From          *LogPosition           `protobuf:"bytes,92,opt,name=from,proto3" json:"from,omitempty"`      // go on from here
+	Framed        bool                   `protobuf:"varint,93,opt,name=framed,proto3" json:"framed,omitempty"` // say where each piece is
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1568,6 +1572,95 @@ func (x *OpenLogs) GetTail() int32 {
 	return 0
 }
 
+func (x *OpenLogs) GetPrevious() bool {
+	if x != nil {
+		return x.Previous
+	}
+	return false
+}
+
+func (x *OpenLogs) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *OpenLogs) GetFrom() *LogPosition {
+	if x != nil {
+		return x.From
+	}
+	return nil
+}
+
+func (x *OpenLogs) GetFramed() bool {
+	if x != nil {
+		return x.Framed
+	}
+	return false
+}
+
+// LogPosition is a place in all that a task writes to one of its outputs.
+type LogPosition struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Generation    uint64                 `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
+	Incarnation   int32                  `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Offset        int64                  `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"` // bytes of the incarnation's log before it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LogPosition) Reset() {
+	*x = LogPosition{}
+	mi := &file_link_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LogPosition) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LogPosition) ProtoMessage() {}
+
+func (x *LogPosition) ProtoReflect() protoreflect.Message {
+	mi := &file_link_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LogPosition.ProtoReflect.Descriptor instead.
+func (*LogPosition) Descriptor() ([]byte, []int) {
+	return file_link_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *LogPosition) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *LogPosition) GetIncarnation() int32 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *LogPosition) GetOffset() int64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
 // LogChunk is a piece of a log.
 type LogChunk struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1580,7 +1673,7 @@ type LogChunk struct {
 
 func (x *LogChunk) Reset() {
 	*x = LogChunk{}
-	mi := &file_link_proto_msgTypes[21]
+	mi := &file_link_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1592,7 +1685,7 @@ func (x *LogChunk) String() string {
 func (*LogChunk) ProtoMessage() {}
 
 func (x *LogChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[21]
+	mi := &file_link_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1605,7 +1698,7 @@ func (x *LogChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogChunk.ProtoReflect.Descriptor instead.
 func (*LogChunk) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{21}
+	return file_link_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *LogChunk) GetId() string {
@@ -1640,7 +1733,7 @@ type LogEnd struct {
 
 func (x *LogEnd) Reset() {
 	*x = LogEnd{}
-	mi := &file_link_proto_msgTypes[22]
+	mi := &file_link_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1652,7 +1745,7 @@ func (x *LogEnd) String() string {
 func (*LogEnd) ProtoMessage() {}
 
 func (x *LogEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[22]
+	mi := &file_link_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1665,7 +1758,7 @@ func (x *LogEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogEnd.ProtoReflect.Descriptor instead.
 func (*LogEnd) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{22}
+	return file_link_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *LogEnd) GetError() string {
@@ -1691,7 +1784,7 @@ type LogAck struct {
 
 func (x *LogAck) Reset() {
 	*x = LogAck{}
-	mi := &file_link_proto_msgTypes[23]
+	mi := &file_link_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1703,7 +1796,7 @@ func (x *LogAck) String() string {
 func (*LogAck) ProtoMessage() {}
 
 func (x *LogAck) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[23]
+	mi := &file_link_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1716,7 +1809,7 @@ func (x *LogAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogAck.ProtoReflect.Descriptor instead.
 func (*LogAck) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{23}
+	return file_link_proto_rawDescGZIP(), []int{24}
 }
 
 // MachineInfo is what a machine says of itself.
@@ -1737,7 +1830,7 @@ type MachineInfo struct {
 
 func (x *MachineInfo) Reset() {
 	*x = MachineInfo{}
-	mi := &file_link_proto_msgTypes[24]
+	mi := &file_link_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1749,7 +1842,7 @@ func (x *MachineInfo) String() string {
 func (*MachineInfo) ProtoMessage() {}
 
 func (x *MachineInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[24]
+	mi := &file_link_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1762,7 +1855,7 @@ func (x *MachineInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachineInfo.ProtoReflect.Descriptor instead.
 func (*MachineInfo) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{24}
+	return file_link_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *MachineInfo) GetName() string {
@@ -1840,7 +1933,7 @@ type DeviceGroup struct {
 
 func (x *DeviceGroup) Reset() {
 	*x = DeviceGroup{}
-	mi := &file_link_proto_msgTypes[25]
+	mi := &file_link_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1852,7 +1945,7 @@ func (x *DeviceGroup) String() string {
 func (*DeviceGroup) ProtoMessage() {}
 
 func (x *DeviceGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[25]
+	mi := &file_link_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1865,7 +1958,7 @@ func (x *DeviceGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceGroup.ProtoReflect.Descriptor instead.
 func (*DeviceGroup) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{25}
+	return file_link_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *DeviceGroup) GetKind() string {
@@ -1901,7 +1994,7 @@ type DeviceUse struct {
 
 func (x *DeviceUse) Reset() {
 	*x = DeviceUse{}
-	mi := &file_link_proto_msgTypes[26]
+	mi := &file_link_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1913,7 +2006,7 @@ func (x *DeviceUse) String() string {
 func (*DeviceUse) ProtoMessage() {}
 
 func (x *DeviceUse) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[26]
+	mi := &file_link_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1926,7 +2019,7 @@ func (x *DeviceUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceUse.ProtoReflect.Descriptor instead.
 func (*DeviceUse) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{26}
+	return file_link_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *DeviceUse) GetKind() string {
@@ -1962,7 +2055,7 @@ type Resources struct {
 
 func (x *Resources) Reset() {
 	*x = Resources{}
-	mi := &file_link_proto_msgTypes[27]
+	mi := &file_link_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1974,7 +2067,7 @@ func (x *Resources) String() string {
 func (*Resources) ProtoMessage() {}
 
 func (x *Resources) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[27]
+	mi := &file_link_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1987,7 +2080,7 @@ func (x *Resources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resources.ProtoReflect.Descriptor instead.
 func (*Resources) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{27}
+	return file_link_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Resources) GetCpuMilli() int64 {
@@ -2022,7 +2115,7 @@ type PortRange struct {
 
 func (x *PortRange) Reset() {
 	*x = PortRange{}
-	mi := &file_link_proto_msgTypes[28]
+	mi := &file_link_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2034,7 +2127,7 @@ func (x *PortRange) String() string {
 func (*PortRange) ProtoMessage() {}
 
 func (x *PortRange) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[28]
+	mi := &file_link_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2047,7 +2140,7 @@ func (x *PortRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortRange.ProtoReflect.Descriptor instead.
 func (*PortRange) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{28}
+	return file_link_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *PortRange) GetFirst() uint32 {
@@ -2085,7 +2178,7 @@ type TaskStatus struct {
 
 func (x *TaskStatus) Reset() {
 	*x = TaskStatus{}
-	mi := &file_link_proto_msgTypes[29]
+	mi := &file_link_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2097,7 +2190,7 @@ func (x *TaskStatus) String() string {
 func (*TaskStatus) ProtoMessage() {}
 
 func (x *TaskStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[29]
+	mi := &file_link_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2110,7 +2203,7 @@ func (x *TaskStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskStatus.ProtoReflect.Descriptor instead.
 func (*TaskStatus) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{29}
+	return file_link_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *TaskStatus) GetTask() string {
@@ -2212,7 +2305,7 @@ type Exit struct {
 
 func (x *Exit) Reset() {
 	*x = Exit{}
-	mi := &file_link_proto_msgTypes[30]
+	mi := &file_link_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2224,7 +2317,7 @@ func (x *Exit) String() string {
 func (*Exit) ProtoMessage() {}
 
 func (x *Exit) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[30]
+	mi := &file_link_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2237,7 +2330,7 @@ func (x *Exit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exit.ProtoReflect.Descriptor instead.
 func (*Exit) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{30}
+	return file_link_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Exit) GetIncarnation() int32 {
@@ -2298,7 +2391,7 @@ type Cause struct {
 
 func (x *Cause) Reset() {
 	*x = Cause{}
-	mi := &file_link_proto_msgTypes[31]
+	mi := &file_link_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2310,7 +2403,7 @@ func (x *Cause) String() string {
 func (*Cause) ProtoMessage() {}
 
 func (x *Cause) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[31]
+	mi := &file_link_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2323,7 +2416,7 @@ func (x *Cause) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cause.ProtoReflect.Descriptor instead.
 func (*Cause) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{31}
+	return file_link_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Cause) GetKind() string {
@@ -2499,7 +2592,7 @@ const file_link_proto_rawDesc = "" +
 	"\amessage\x18\x03 \x01(\tR\amessage\"\x06\n" +
 	"\x04Hint\" \n" +
 	"\x06Refuse\x12\x16\n" +
-	"\x06reason\x18\x01 \x01(\tR\x06reason\"\xc2\x01\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason\"\xd9\x02\n" +
 	"\bOpenLogs\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04task\x18\x02 \x01(\tR\x04task\x12\x1e\n" +
@@ -2509,8 +2602,18 @@ const file_link_proto_rawDesc = "" +
 	"\vincarnation\x18\x04 \x01(\x05R\vincarnation\x12\x16\n" +
 	"\x06stream\x18\x05 \x01(\tR\x06stream\x12\x16\n" +
 	"\x06follow\x18\x06 \x01(\bR\x06follow\x12\x17\n" +
-	"\x04tail\x18\a \x01(\x05H\x00R\x04tail\x88\x01\x01B\a\n" +
-	"\x05_tail\"X\n" +
+	"\x04tail\x18\a \x01(\x05H\x00R\x04tail\x88\x01\x01\x12\x1a\n" +
+	"\bprevious\x18Z \x01(\bR\bprevious\x120\n" +
+	"\x05since\x18[ \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12/\n" +
+	"\x04from\x18\\ \x01(\v2\x1b.muster.link.v1.LogPositionR\x04from\x12\x16\n" +
+	"\x06framed\x18] \x01(\bR\x06framedB\a\n" +
+	"\x05_tail\"g\n" +
+	"\vLogPosition\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x01 \x01(\x04R\n" +
+	"generation\x12 \n" +
+	"\vincarnation\x18\x02 \x01(\x05R\vincarnation\x12\x16\n" +
+	"\x06offset\x18\x03 \x01(\x03R\x06offset\"X\n" +
 	"\bLogChunk\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04data\x18\x02 \x01(\fR\x04data\x12(\n" +
@@ -2606,7 +2709,7 @@ func file_link_proto_rawDescGZIP() []byte {
 	return file_link_proto_rawDescData
 }
 
-var file_link_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
+var file_link_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_link_proto_goTypes = []any{
 	(*CertifyRequest)(nil),        // 0: muster.link.v1.CertifyRequest
 	(*CertifyResponse)(nil),       // 1: muster.link.v1.CertifyResponse
@@ -2629,22 +2732,23 @@ var file_link_proto_goTypes = []any{
 	(*Hint)(nil),                  // 18: muster.link.v1.Hint
 	(*Refuse)(nil),                // 19: muster.link.v1.Refuse
 	(*OpenLogs)(nil),              // 20: muster.link.v1.OpenLogs
-	(*LogChunk)(nil),              // 21: muster.link.v1.LogChunk
-	(*LogEnd)(nil),                // 22: muster.link.v1.LogEnd
-	(*LogAck)(nil),                // 23: muster.link.v1.LogAck
-	(*MachineInfo)(nil),           // 24: muster.link.v1.MachineInfo
-	(*DeviceGroup)(nil),           // 25: muster.link.v1.DeviceGroup
-	(*DeviceUse)(nil),             // 26: muster.link.v1.DeviceUse
-	(*Resources)(nil),             // 27: muster.link.v1.Resources
-	(*PortRange)(nil),             // 28: muster.link.v1.PortRange
-	(*TaskStatus)(nil),            // 29: muster.link.v1.TaskStatus
-	(*Exit)(nil),                  // 30: muster.link.v1.Exit
-	(*Cause)(nil),                 // 31: muster.link.v1.Cause
-	nil,                           // 32: muster.link.v1.Assignment.PortsEntry
-	nil,                           // 33: muster.link.v1.MachineInfo.AttributesEntry
-	nil,                           // 34: muster.link.v1.TaskStatus.PortsEntry
-	(*timestamppb.Timestamp)(nil), // 35: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 36: google.protobuf.Duration
+	(*LogPosition)(nil),           // 21: muster.link.v1.LogPosition
+	(*LogChunk)(nil),              // 22: muster.link.v1.LogChunk
+	(*LogEnd)(nil),                // 23: muster.link.v1.LogEnd
+	(*LogAck)(nil),                // 24: muster.link.v1.LogAck
+	(*MachineInfo)(nil),           // 25: muster.link.v1.MachineInfo
+	(*DeviceGroup)(nil),           // 26: muster.link.v1.DeviceGroup
+	(*DeviceUse)(nil),             // 27: muster.link.v1.DeviceUse
+	(*Resources)(nil),             // 28: muster.link.v1.Resources
+	(*PortRange)(nil),             // 29: muster.link.v1.PortRange
+	(*TaskStatus)(nil),            // 30: muster.link.v1.TaskStatus
+	(*Exit)(nil),                  // 31: muster.link.v1.Exit
+	(*Cause)(nil),                 // 32: muster.link.v1.Cause
+	nil,                           // 33: muster.link.v1.Assignment.PortsEntry
+	nil,                           // 34: muster.link.v1.MachineInfo.AttributesEntry
+	nil,                           // 35: muster.link.v1.TaskStatus.PortsEntry
+	(*timestamppb.Timestamp)(nil), // 36: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 37: google.protobuf.Duration
 }
 var file_link_proto_depIdxs = []int32{
 	4,  // 0: muster.link.v1.AgentMessage.hello:type_name -> muster.link.v1.Hello
@@ -2656,53 +2760,55 @@ var file_link_proto_depIdxs = []int32{
 	7,  // 6: muster.link.v1.MasterMessage.assignments:type_name -> muster.link.v1.Assignments
 	9,  // 7: muster.link.v1.MasterMessage.pull:type_name -> muster.link.v1.Pull
 	20, // 8: muster.link.v1.MasterMessage.open_logs:type_name -> muster.link.v1.OpenLogs
-	24, // 9: muster.link.v1.Hello.machine:type_name -> muster.link.v1.MachineInfo
+	25, // 9: muster.link.v1.Hello.machine:type_name -> muster.link.v1.MachineInfo
 	8,  // 10: muster.link.v1.Assignments.assignments:type_name -> muster.link.v1.Assignment
-	32, // 11: muster.link.v1.Assignment.ports:type_name -> muster.link.v1.Assignment.PortsEntry
-	31, // 12: muster.link.v1.Assignment.stop:type_name -> muster.link.v1.Cause
-	26, // 13: muster.link.v1.Assignment.devices:type_name -> muster.link.v1.DeviceUse
+	33, // 11: muster.link.v1.Assignment.ports:type_name -> muster.link.v1.Assignment.PortsEntry
+	32, // 12: muster.link.v1.Assignment.stop:type_name -> muster.link.v1.Cause
+	27, // 13: muster.link.v1.Assignment.devices:type_name -> muster.link.v1.DeviceUse
 	10, // 14: muster.link.v1.Pull.clock:type_name -> muster.link.v1.MasterClock
-	35, // 15: muster.link.v1.MasterClock.report_sent:type_name -> google.protobuf.Timestamp
-	36, // 16: muster.link.v1.MasterClock.held:type_name -> google.protobuf.Duration
-	35, // 17: muster.link.v1.MasterClock.now:type_name -> google.protobuf.Timestamp
+	36, // 15: muster.link.v1.MasterClock.report_sent:type_name -> google.protobuf.Timestamp
+	37, // 16: muster.link.v1.MasterClock.held:type_name -> google.protobuf.Duration
+	36, // 17: muster.link.v1.MasterClock.now:type_name -> google.protobuf.Timestamp
 	12, // 18: muster.link.v1.Report.usage:type_name -> muster.link.v1.MachineUsage
-	35, // 19: muster.link.v1.Report.sent:type_name -> google.protobuf.Timestamp
-	35, // 20: muster.link.v1.MachineUsage.at:type_name -> google.protobuf.Timestamp
+	36, // 19: muster.link.v1.Report.sent:type_name -> google.protobuf.Timestamp
+	36, // 20: muster.link.v1.MachineUsage.at:type_name -> google.protobuf.Timestamp
 	13, // 21: muster.link.v1.MachineUsage.tasks:type_name -> muster.link.v1.TaskUsage
-	35, // 22: muster.link.v1.TaskUsage.at:type_name -> google.protobuf.Timestamp
-	35, // 23: muster.link.v1.TaskUsage.disk_at:type_name -> google.protobuf.Timestamp
-	35, // 24: muster.link.v1.Overload.since:type_name -> google.protobuf.Timestamp
+	36, // 22: muster.link.v1.TaskUsage.at:type_name -> google.protobuf.Timestamp
+	36, // 23: muster.link.v1.TaskUsage.disk_at:type_name -> google.protobuf.Timestamp
+	36, // 24: muster.link.v1.Overload.since:type_name -> google.protobuf.Timestamp
 	15, // 25: muster.link.v1.Overload.relief:type_name -> muster.link.v1.TaskRef
-	24, // 26: muster.link.v1.ReportBody.machine:type_name -> muster.link.v1.MachineInfo
-	29, // 27: muster.link.v1.ReportBody.tasks:type_name -> muster.link.v1.TaskStatus
+	25, // 26: muster.link.v1.ReportBody.machine:type_name -> muster.link.v1.MachineInfo
+	30, // 27: muster.link.v1.ReportBody.tasks:type_name -> muster.link.v1.TaskStatus
 	14, // 28: muster.link.v1.ReportBody.overload:type_name -> muster.link.v1.Overload
 	17, // 29: muster.link.v1.ReportBody.conditions:type_name -> muster.link.v1.Condition
-	35, // 30: muster.link.v1.Condition.since:type_name -> google.protobuf.Timestamp
-	22, // 31: muster.link.v1.LogChunk.end:type_name -> muster.link.v1.LogEnd
-	27, // 32: muster.link.v1.MachineInfo.capacity:type_name -> muster.link.v1.Resources
-	28, // 33: muster.link.v1.MachineInfo.ports:type_name -> muster.link.v1.PortRange
-	33, // 34: muster.link.v1.MachineInfo.attributes:type_name -> muster.link.v1.MachineInfo.AttributesEntry
-	25, // 35: muster.link.v1.MachineInfo.devices:type_name -> muster.link.v1.DeviceGroup
-	27, // 36: muster.link.v1.MachineInfo.reserved:type_name -> muster.link.v1.Resources
-	35, // 37: muster.link.v1.TaskStatus.started_at:type_name -> google.protobuf.Timestamp
-	34, // 38: muster.link.v1.TaskStatus.ports:type_name -> muster.link.v1.TaskStatus.PortsEntry
-	30, // 39: muster.link.v1.TaskStatus.exits:type_name -> muster.link.v1.Exit
-	31, // 40: muster.link.v1.TaskStatus.end:type_name -> muster.link.v1.Cause
-	26, // 41: muster.link.v1.TaskStatus.devices:type_name -> muster.link.v1.DeviceUse
-	35, // 42: muster.link.v1.Exit.at:type_name -> google.protobuf.Timestamp
-	30, // 43: muster.link.v1.Cause.exit:type_name -> muster.link.v1.Exit
-	35, // 44: muster.link.v1.Cause.at:type_name -> google.protobuf.Timestamp
-	2,  // 45: muster.link.v1.Link.Session:input_type -> muster.link.v1.AgentMessage
-	21, // 46: muster.link.v1.Link.Logs:input_type -> muster.link.v1.LogChunk
-	0,  // 47: muster.link.v1.Link.Certify:input_type -> muster.link.v1.CertifyRequest
-	3,  // 48: muster.link.v1.Link.Session:output_type -> muster.link.v1.MasterMessage
-	23, // 49: muster.link.v1.Link.Logs:output_type -> muster.link.v1.LogAck
-	1,  // 50: muster.link.v1.Link.Certify:output_type -> muster.link.v1.CertifyResponse
-	48, // [48:51] is the sub-list for method output_type
-	45, // [45:48] is the sub-list for method input_type
-	45, // [45:45] is the sub-list for extension type_name
-	45, // [45:45] is the sub-list for extension extendee
-	0,  // [0:45] is the sub-list for field type_name
+	36, // 30: muster.link.v1.Condition.since:type_name -> google.protobuf.Timestamp
+	36, // 31: muster.link.v1.OpenLogs.since:type_name -> google.protobuf.Timestamp
+	21, // 32: muster.link.v1.OpenLogs.from:type_name -> muster.link.v1.LogPosition
+	23, // 33: muster.link.v1.LogChunk.end:type_name -> muster.link.v1.LogEnd
+	28, // 34: muster.link.v1.MachineInfo.capacity:type_name -> muster.link.v1.Resources
+	29, // 35: muster.link.v1.MachineInfo.ports:type_name -> muster.link.v1.PortRange
+	34, // 36: muster.link.v1.MachineInfo.attributes:type_name -> muster.link.v1.MachineInfo.AttributesEntry
+	26, // 37: muster.link.v1.MachineInfo.devices:type_name -> muster.link.v1.DeviceGroup
+	28, // 38: muster.link.v1.MachineInfo.reserved:type_name -> muster.link.v1.Resources
+	36, // 39: muster.link.v1.TaskStatus.started_at:type_name -> google.protobuf.Timestamp
+	35, // 40: muster.link.v1.TaskStatus.ports:type_name -> muster.link.v1.TaskStatus.PortsEntry
+	31, // 41: muster.link.v1.TaskStatus.exits:type_name -> muster.link.v1.Exit
+	32, // 42: muster.link.v1.TaskStatus.end:type_name -> muster.link.v1.Cause
+	27, // 43: muster.link.v1.TaskStatus.devices:type_name -> muster.link.v1.DeviceUse
+	36, // 44: muster.link.v1.Exit.at:type_name -> google.protobuf.Timestamp
+	31, // 45: muster.link.v1.Cause.exit:type_name -> muster.link.v1.Exit
+	36, // 46: muster.link.v1.Cause.at:type_name -> google.protobuf.Timestamp
+	2,  // 47: muster.link.v1.Link.Session:input_type -> muster.link.v1.AgentMessage
+	22, // 48: muster.link.v1.Link.Logs:input_type -> muster.link.v1.LogChunk
+	0,  // 49: muster.link.v1.Link.Certify:input_type -> muster.link.v1.CertifyRequest
+	3,  // 50: muster.link.v1.Link.Session:output_type -> muster.link.v1.MasterMessage
+	24, // 51: muster.link.v1.Link.Logs:output_type -> muster.link.v1.LogAck
+	1,  // 52: muster.link.v1.Link.Certify:output_type -> muster.link.v1.CertifyResponse
+	50, // [50:53] is the sub-list for method output_type
+	47, // [47:50] is the sub-list for method input_type
+	47, // [47:47] is the sub-list for extension type_name
+	47, // [47:47] is the sub-list for extension extendee
+	0,  // [0:47] is the sub-list for field type_name
 }
 
 func init() { file_link_proto_init() }
@@ -2731,7 +2837,7 @@ func file_link_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_link_proto_rawDesc), len(file_link_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   35,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
