@@ -34,7 +34,7 @@ func agent(dir string) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	r, err := runtime.New(runtime.Config{Dir: dir, Keeper: os.Getenv(keeperEnv), Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})
+	r, err := runtime.New(runtime.Config{Dir: dir, Keeper: os.Getenv(keeperEnv), CgroupParent: os.Getenv(parentEnv), Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})
 	if err != nil {
 		return fail(err)
 	}
