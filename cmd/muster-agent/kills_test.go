@@ -74,6 +74,7 @@ type told struct {
 // havoc is an agent and its master's memory.
 type havoc struct {
 	*cell
+	epoch   uint64 // the newest before the agent was started
 	books   string // directory
 	rng     *rand.Rand
 	slots   []*slot
@@ -109,6 +110,9 @@ func TestRandomKills(t *testing.T) {
 	h.tell()
 	for range *kills {
 		longest := 80
+		if h.rng.IntN(4) > 0 { // else it may die before it has got anywhere
+			h.linked()
+		}
 		if h.rng.IntN(10) == 0 {
 			longest = 800 // time for tasks to end by themselves
 		}
@@ -278,6 +282,22 @@ func (h *havoc) take(s *schema.TaskStatus) (ended bool) {
 	return false
 }
 
+// linked waits until the agent that was started last has joined.
+func (h *havoc) linked() {
+	h.t.Helper()
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+		h.master.mu.Lock()
+		now := h.master.epoch
+		h.master.mu.Unlock()
+		if now > h.epoch {
+			return
+		}
+		if time.Now().After(end) {
+			h.t.Fatalf("the agent has not joined within 30 s: %s", h.stderr)
+		}
+	}
+}
+
 // kill kills the agent, a keeper, or first one and then the other.
 func (h *havoc) kill() {
 	h.t.Helper()
@@ -288,6 +308,9 @@ func (h *havoc) kill() {
 	if who <= 2 {
 		h.killed["agent"]++
 		h.signal(syscall.SIGKILL)
+		h.master.mu.Lock()
+		h.epoch = h.master.epoch
+		h.master.mu.Unlock()
 		h.start()
 	}
 }

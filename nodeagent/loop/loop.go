@@ -93,6 +93,7 @@ type generation struct {
 	stuck  error
 	retry  time.Time
 	unread bool
+	logs   string // what is wrong with the logs of the last incarnation
 }
 
 // Loop is the agent of one machine.
@@ -111,6 +112,7 @@ type Loop struct {
 	// What follows belongs to Run's goroutine.
 	memory   memory
 	held     map[key]*generation
+	sticky   map[schema.TaskName]time.Time // since when each directory is idle
 	probes   map[nodeagent.Check]context.CancelFunc
 	busy     []int // ports in use by others
 	scanned  time.Time
@@ -241,6 +243,7 @@ func (l *Loop) turn(ctx context.Context) time.Time {
 				acted = true
 			}
 		}
+		acted = l.stick(plan) || acted
 		if !acted {
 			break
 		}
@@ -289,9 +292,13 @@ func (l *Loop) input(now time.Time) nodeagent.Input {
 	for _, g := range l.held {
 		held = append(held, g.Held)
 	}
+	var sticky []nodeagent.Sticky
+	for task, idle := range l.sticky {
+		sticky = append(sticky, nodeagent.Sticky{Task: task, Idle: idle})
+	}
 	return nodeagent.Input{
 		Machine: l.cfg.Machine.Name, Boot: l.cfg.Machine.Boot, Now: now,
-		View: l.memory.view, Held: held, Shutdown: l.shutdown,
+		View: l.memory.view, Held: held, Sticky: sticky, Shutdown: l.shutdown,
 	}
 }
 
@@ -304,8 +311,14 @@ func (l *Loop) publish(plan nodeagent.Plan) {
 	}
 	for i := range r.Tasks {
 		s := &r.Tasks[i]
-		if g := l.held[key{s.Task, s.Generation}]; g != nil && g.stuck != nil {
+		switch g := l.held[key{s.Task, s.Generation}]; {
+		case g == nil:
+		case g.stuck != nil:
 			s.Note = g.stuck.Error()
+		case g.logs != "" && s.Note != "":
+			s.Note += "; " + g.logs
+		case g.logs != "":
+			s.Note = g.logs
 		}
 	}
 	l.metrics.observe(r, l.memory)

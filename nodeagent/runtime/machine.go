@@ -53,6 +53,8 @@ func (r *Runtime) describe() map[string]string {
 	a["isolation.namespaces"] = strconv.FormatBool(r.isolation.namespaces)
 	a["isolation.network"] = strconv.FormatBool(r.isolation.network)
 	a["isolation.user"] = strconv.FormatBool(r.isolation.user)
+	a["isolation.seccomp"] = strconv.FormatBool(r.isolation.filter != nil)
+	a["isolation.capabilities"] = strconv.FormatBool(r.isolation.capabilities)
 	a["isolation.cgroups"] = r.can.kind
 	for _, c := range []string{cpuController, memoryController, pidsController} {
 		a["isolation."+c] = strconv.FormatBool(r.can.has[c])

@@ -186,6 +186,10 @@ func EncodeLogRequest(id string, r *schema.LogRequest) *OpenLogs {
 	m := &OpenLogs{
 		Id: id, Task: r.Task.String(), Generation: r.Generation, Incarnation: int32(r.Incarnation),
 		Stream: string(r.Stream), Follow: r.Follow,
+		Previous: r.Previous, Since: encodeTime(r.Since), Framed: r.Framed,
+	}
+	if f := r.From; f != nil {
+		m.From = &LogPosition{Generation: f.Generation, Incarnation: int32(f.Incarnation), Offset: f.Offset}
 	}
 	if r.Tail >= 0 {
 		m.Tail = proto.Int32(int32(min(r.Tail, 1<<30)))
@@ -204,9 +208,17 @@ func DecodeLogRequest(m *OpenLogs) (schema.LogRequest, error) {
 	if err != nil {
 		return schema.LogRequest{}, err
 	}
+	since, err := decodeTime(m.GetSince())
+	if err != nil {
+		return schema.LogRequest{}, err
+	}
 	r := schema.LogRequest{
 		Task: task, Generation: m.GetGeneration(), Incarnation: int(m.GetIncarnation()),
 		Stream: stream, Follow: m.GetFollow(), Tail: -1,
+		Previous: m.GetPrevious(), Since: since, Framed: m.GetFramed(),
+	}
+	if f := m.GetFrom(); f != nil {
+		r.From = &schema.LogPosition{Generation: f.GetGeneration(), Incarnation: int(f.GetIncarnation()), Offset: f.GetOffset()}
 	}
 	if m.Tail != nil {
 		r.Tail = max(int(m.GetTail()), 0)
