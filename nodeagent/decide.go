@@ -17,6 +17,8 @@ type Input struct {
 	// nothing is stopped.
 	View *View
 	Held []Held // in any order
+	// Sticky are the sticky directories that are here, in any order.
+	Sticky []Sticky
 	// Shutdown stops all tasks without ending their generations: the next
 	// agent starts them again.
 	Shutdown bool
@@ -29,6 +31,8 @@ type Input struct {
 type Plan struct {
 	// Actions are to be done in this order, each as its Kind says.
 	Actions []Action
+	// Sticky are to be done as their Kind says, in any order.
+	Sticky []StickyAction
 	// Checks are the health checks that shall go on; all others end.
 	Checks []Check
 	// Tasks are the report's entries, by task and generation. They tell the
@@ -125,6 +129,7 @@ func Decide(in Input) Plan {
 			d.newest[schema.TaskRef{Task: it.task, Generation: it.generation}] = it.assigned.Job
 		}
 	}
+	d.sticky(items)
 	d.collect(items)
 	d.evictions()
 	d.plan.Overload = d.overload()
