@@ -1,7 +1,10 @@
 package loop
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"io/fs"
 	"time"
 
 	"github.com/musterhq/muster/nodeagent"
@@ -177,11 +180,11 @@ func (l *Loop) remeasure() {
 // into puts what is known of the disk into a sample.
 func (w *walk) into(u *schema.Usage) { u.DiskBytes, u.DiskAt, u.DiskNote = w.bytes, w.at, w.note }
 
-// errand is one directory to walk, and who wants to know.
+// errand is what to walk, and who wants to know.
 type errand struct {
 	g           *generation
 	incarnation int // that has ended; 0: the whole generation
-	dir         string
+	dirs        []string
 	ended       bool    // of the generation
 	process     Process // that ran when the walk began
 }
@@ -193,12 +196,17 @@ func (l *Loop) walkNext(ctx context.Context) time.Duration {
 		return idleWalker
 	}
 	began := time.Now()
-	bytes, note, err := l.cfg.Meter.Disk(e.dir)
+	var bytes int64
+	var note string
+	for _, dir := range e.dirs {
+		n, partly, err := l.cfg.Meter.Disk(dir)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			partly = "not measured: " + err.Error()
+		}
+		bytes, note = bytes+n, cmp.Or(note, partly)
+	}
 	took := time.Since(began)
 	l.metrics.spent.WithLabelValues("walk").Add(took.Seconds())
-	if err != nil {
-		note = "not measured: " + err.Error()
-	}
 	l.send(ctx, func() { l.walked(e, bytes, note, began) })
 	return max(leastPause, pauseAfterWalk*took)
 }
@@ -209,10 +217,13 @@ func (l *Loop) mostDue(now time.Time) (next errand) {
 		if g.unread || !g.written || g.walk.due.After(now) || next.g != nil && !g.walk.due.Before(next.g.walk.due) {
 			continue
 		}
-		next = errand{g: g, dir: g.dir, ended: g.End != nil, process: g.process}
+		next = errand{g: g, dirs: []string{g.dir}, ended: g.End != nil, process: g.process}
+		if g.process != nil && g.Assignment.Job.Task.Sticky {
+			next.dirs = append(next.dirs, l.disk.stickyDir(g.Assignment.Task))
+		}
 		for i := range g.Incarnations {
 			if c := &g.Incarnations[i]; g.End == nil && c.Exit != nil && c.Bytes == 0 {
-				next.incarnation, next.dir = c.Number, incarnationDir(g.dir, c.Number)
+				next.incarnation, next.dirs = c.Number, []string{incarnationDir(g.dir, c.Number)}
 				break
 			}
 		}
