@@ -53,6 +53,7 @@ func Diff(old, next *schema.Job) (Change, []FieldChange) {
 	field(!maps.Equal(o.Files, n.Files), "task.files", Restart)
 	field(o.Sticky != n.Sticky, "task.sticky", Restart)
 	field(o.Process.Root != n.Process.Root, "task.process.root", Restart)
+	field(schema.DigestOf(o.Logs) != schema.DigestOf(n.Logs), "task.logs", InPlace)
 	field(old.Kind != next.Kind, "kind", Restart)
 	field(!slices.Equal(o.Process.Command, n.Process.Command), "task.process.command", Restart)
 	field(!maps.Equal(o.Env, n.Env), "task.env", Restart)

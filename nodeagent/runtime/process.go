@@ -16,6 +16,7 @@ import (
 
 	"github.com/musterhq/muster/nodeagent"
 	"github.com/musterhq/muster/nodeagent/keeper"
+	"github.com/musterhq/muster/nodeagent/logfile"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -113,6 +114,9 @@ func (r *Runtime) prepare(dir string, a *schema.Assignment) (*keeper.Spec, error
 	spec := &keeper.Spec{
 		Boot: r.boot, Command: a.Command(), Env: environment(a, p.work, work, tmp), Dir: work,
 		Mark: markVariable + "=" + p.work, OOMScoreAdj: oomScore(a.Job.Priority), Filter: r.isolation.filter,
+	}
+	if l := a.Job.Task.Logs; l != nil {
+		spec.Logs = logfile.Limits{MaxBytes: l.MaxBytes, Files: l.Files}
 	}
 	if r.users != nil {
 		id, err := r.users.id(a.Task.User)

@@ -33,6 +33,10 @@ const (
 	maxLabels     = 64
 	maxPorts      = 32
 	maxURLPath    = 1024
+	minLogBytes   = 64 << 10 // less holds no long line
+	maxLogBytes   = 1 << 30
+	minLogFiles   = 2 // one is begun while the other is full
+	maxLogFiles   = 100
 	maxList       = 100
 	maxPath       = 4096 // Linux PATH_MAX
 	maxNotes      = 256
@@ -242,11 +246,12 @@ var taskRule = &Rule{
 				"type": "http",
 			},
 		}},
+		{Name: "logs", Rule: logsRule},
 		{Name: "isolation", Rule: isolationRule},
 		{Name: "files", Rule: filesRule},
 		{Name: "sticky", Rule: &Rule{Type: Bool}},
 	},
-	Later: []string{"container", "restart", "logs", "packages"},
+	Later: []string{"container", "restart", "packages"},
 	Alias: map[string]string{
 		"environment": "env", "command": "process.command", "cmd": "process.command", "args": "process.command",
 		"devices": "resources.devices", "constraints": "constraints of the job", "image": "container.image", "ports": "resources.ports", "cpuMilli": "resources.cpuMilli",
@@ -258,6 +263,19 @@ var taskRule = &Rule{
 		"securityContext": "isolation", "sandbox": "isolation", "security": "isolation", "network": "isolation.network",
 		"root": "process.root", "chroot": "process.root", "configMap": "files", "configs": "files", "volumes": "files",
 		"stickyDir": "sticky", "ephemeral_disk": "sticky",
+		"log": "logs", "logging": "logs", "logConfig": "logs",
+	},
+}
+
+var logsRule = &Rule{
+	Type: Struct,
+	Fields: []Field{
+		{Name: "maxBytes", Rule: integer(Bytes, minLogBytes, maxLogBytes), Default: num(schema.DefaultLogBytes)},
+		{Name: "files", Rule: integer(Count, minLogFiles, maxLogFiles), Default: num(schema.DefaultLogFiles)},
+	},
+	Alias: map[string]string{
+		"maxSize": "maxBytes", "max_size": "maxBytes", "max-size": "maxBytes", "size": "maxBytes", "max_file_size": "maxBytes", "containerLogMaxSize": "maxBytes",
+		"bytes": "maxBytes", "maxFiles": "files", "max_files": "files", "max-file": "files", "containerLogMaxFiles": "files", "rotate": "files",
 	},
 }
 
