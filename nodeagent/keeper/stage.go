@@ -61,7 +61,7 @@ func become() error {
 		return err
 	}
 	if spec.Sandbox != nil { // it goes with the namespace; hello
-		if _, err := unix.Write(linkFD, []byte{1}); err != nil {
+		if _, err := unix.Write(linkFD, make([]byte, helloSize)); err != nil {
 			return fmt.Errorf("hello: %w", err)
 		}
 	} else if err := followKeeper(); err != nil { // as the last: a change of user ends it
