@@ -260,10 +260,10 @@ var taskRule = &Rule{
 		"healthcheck": "health", "livenessProbe": "health", "readinessProbe": "health", "container": "process",
 		"driver": "process", "config": "process.command", "exec": "process.command", "entrypoint": "process.command",
 		"cpu": "resources.cpuMilli", "memory": "resources.ramBytes", "limits": "resources",
+		"log": "logs", "logging": "logs", "logConfig": "logs",
 		"securityContext": "isolation", "sandbox": "isolation", "security": "isolation", "network": "isolation.network",
 		"root": "process.root", "chroot": "process.root", "configMap": "files", "configs": "files", "volumes": "files",
 		"stickyDir": "sticky", "ephemeral_disk": "sticky",
-		"log": "logs", "logging": "logs", "logConfig": "logs",
 	},
 }
 
