@@ -71,18 +71,8 @@ func (f *flags) check() error {
 	if err := f.checkMaster(); err != nil {
 		return err
 	}
-	if f.cell != "" || !f.remote {
-		if f.cell == "" {
-			return usageError{fmt.Errorf("--cell is missing"), "see muster-agent --help"}
-		}
-		if err := schema.CheckName(f.cell); err != nil {
-			return usageError{fmt.Errorf("--cell: %w", err), ""}
-		}
-	}
-	if f.name != "" {
-		if err := schema.CheckName(f.name); err != nil {
-			return usageError{fmt.Errorf("--name: %w", err), hintName(f.name)}
-		}
+	if err := f.checkNames(); err != nil {
+		return err
 	}
 	for _, d := range schema.Dimensions() {
 		if f.capacity.Of(d) < 0 {
@@ -114,6 +104,25 @@ func checkHide(paths []string) error {
 	for _, p := range paths {
 		if !path.IsAbs(p) || path.Clean(p) == "/" {
 			return usageError{fmt.Errorf("--hide %q: want an absolute path below /", p), ""}
+		}
+	}
+	return nil
+}
+
+// checkNames errs for names that cannot be. A master elsewhere is shown a
+// certificate, which has both.
+func (f *flags) checkNames() error {
+	if f.cell == "" && !f.remote {
+		return usageError{fmt.Errorf("--cell is missing"), "see muster-agent --help"}
+	}
+	if f.cell != "" {
+		if err := schema.CheckName(f.cell); err != nil {
+			return usageError{fmt.Errorf("--cell: %w", err), ""}
+		}
+	}
+	if f.name != "" {
+		if err := schema.CheckName(f.name); err != nil {
+			return usageError{fmt.Errorf("--name: %w", err), hintName(f.name)}
 		}
 	}
 	return nil
