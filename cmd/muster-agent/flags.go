@@ -23,6 +23,7 @@ type flags struct {
 	devices                      devices
 	devicesFile                  string
 	metricsListen                string
+	noExec                       bool
 	logLevel                     string
 	level                        slog.Level
 	tokenFile                    string
@@ -47,6 +48,7 @@ func (f *flags) register(cmd *cobra.Command) {
 	set.Var(&f.devices, "device", "devices of this machine that tasks may ask for, such as gpu=2 or gpu:T4=2; may be repeated")
 	set.StringVar(&f.devicesFile, "devices-file", "", "file of further devices, one group a line")
 	set.StringVar(&f.metricsListen, "metrics-listen", "", "loopback address for /metrics, such as 127.0.0.1:9101 (default none)")
+	set.BoolVar(&f.noExec, "no-exec", false, "refuse muster exec: run no commands beside tasks on this machine")
 	set.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 }
 

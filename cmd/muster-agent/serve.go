@@ -106,7 +106,7 @@ func newAgent(ctx context.Context, f *flags, log *slog.Logger, registry promethe
 	}
 	a.loop, err = loop.New(ctx, loop.Config{
 		Cell: a.cell, Machine: info, Dir: dir, Runtime: processes{a.tasks}, Log: log, Metrics: registry,
-		LookEvery: loop.LookEvery, Hint: func() { a.link.Hint() },
+		NoExec: f.noExec, LookEvery: loop.LookEvery, Hint: func() { a.link.Hint() },
 	})
 	if err != nil {
 		return nil, errors.Join(err, a.tasks.Close())

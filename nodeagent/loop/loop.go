@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"reflect"
 	"sync"
@@ -42,6 +43,9 @@ type Process interface {
 	Signal(kill bool) error
 	// Wait returns when it has ended and its Exit is known.
 	Wait(ctx context.Context) error
+	// Exec runs a command beside it and speaks frames over conn, until nothing
+	// of the command is left. An error means that it has not run.
+	Exec(ctx context.Context, r schema.ExecRequest, conn io.ReadWriter) error
 }
 
 // Config is what a Loop needs. All but the hooks must be set.
@@ -52,6 +56,8 @@ type Config struct {
 	Runtime Runtime
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
+	// NoExec refuses commands beside tasks.
+	NoExec bool
 	// LookEvery is the time between two looks at how the machine is; zero: it
 	// is not looked at, and what is wrong with it is found by starts alone.
 	LookEvery time.Duration
@@ -91,6 +97,7 @@ type generation struct {
 	retry  time.Time
 	unread bool
 	logs   string // what is wrong with the logs of the last incarnation
+	execs  int    // commands that run beside the last incarnation
 }
 
 // Loop is the agent of one machine.
