@@ -42,7 +42,7 @@ func (r *ExecRequest) Check() error {
 		return errors.New("no command")
 	case len(r.Command) > MaxExecArgs || bytes > MaxExecBytes:
 		return fmt.Errorf("command: %d arguments with %d bytes: want at most %d with %d", len(r.Command), bytes, MaxExecArgs, MaxExecBytes)
-	case r.Rows < 0 || r.Rows > 1<<16-1 || r.Columns < 0 || r.Columns > 1<<16-1:
+	case r.Rows < 0 || r.Rows >= 1<<16 || r.Columns < 0 || r.Columns >= 1<<16:
 		return fmt.Errorf("window of %d rows and %d columns: want 0 to 65535 of each", r.Rows, r.Columns)
 	case len(r.Term) > maxTerm:
 		return fmt.Errorf("terminal %.40q…: want at most %d bytes", r.Term, maxTerm)

@@ -31,7 +31,7 @@ const (
 )
 
 // Agent owns the machine's state.
-type Agent interface {
+type Agent interface { //nolint:interfacebloat // it is all that a master can ask of a machine
 	// Info says what the machine is; it is asked before each connection.
 	Info() schema.MachineInfo
 	// Welcome takes the epoch of a new session and keeps it on disk. It errs

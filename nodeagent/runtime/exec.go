@@ -38,7 +38,8 @@ func (p *Process) Exec(ctx context.Context, r schema.ExecRequest, conn io.ReadWr
 		return fmt.Errorf("exec: %w", err)
 	}
 	std.given()
-	defer context.AfterFunc(ctx, s.Close)()
+	stop := context.AfterFunc(ctx, s.Close)
+	defer stop()
 	out := &frameWriter{w: conn, gone: s.Close}
 	var copying sync.WaitGroup
 	for i, kind := range []schema.ExecKind{schema.ExecStdout, schema.ExecStderr} {

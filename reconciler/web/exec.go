@@ -55,8 +55,8 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) error {
 		return fmt.Errorf("exec: %w", err)
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Time{}); err != nil {
-		return nil //nolint:nilerr // the client has left
+	if conn.SetDeadline(time.Time{}) != nil {
+		return nil // the client has left
 	}
 	if _, err := fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", ExecProtocol); err != nil {
 		return nil //nolint:nilerr // the client has left
@@ -76,7 +76,8 @@ func (c client) Read(p []byte) (int, error) { return c.Reader.Read(p) }
 // splice copies in both directions until one side is done, or ctx is. Neither
 // side is read faster than the other takes it.
 func splice(ctx context.Context, c client, agent io.ReadWriteCloser) {
-	defer context.AfterFunc(ctx, func() { _, _ = c.Close(), agent.Close() })()
+	stop := context.AfterFunc(ctx, func() { _, _ = c.Close(), agent.Close() })
+	defer stop()
 	copied := make(chan struct{})
 	go func() {
 		defer close(copied)

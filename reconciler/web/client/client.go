@@ -286,7 +286,7 @@ func (c *Client) Exec(ctx context.Context, task string, r schema.ExecRequest) (i
 		v.Set("columns", strconv.Itoa(r.Columns))
 		v.Set("term", r.Term)
 	}
-	resp, err := c.send(ctx, http.MethodPost, "/v1/exec", v, http.Header{"Connection": {"Upgrade"}, "Upgrade": {"muster-exec"}}) //nolint:bodyclose // the caller closes it
+	resp, err := c.send(ctx, http.MethodPost, "/v1/exec", v, http.Header{"Connection": {"Upgrade"}, "Upgrade": {"muster-exec"}})
 	if err != nil {
 		return nil, err
 	}
