@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"os"
 	"path"
-	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -90,14 +89,12 @@ func (f *flags) check() error {
 			return usageError{fmt.Errorf("%s of this machine is %d: want a positive number", d, f.capacity.Of(d)), ""}
 		}
 	}
+	if err := checkHide(f.hide); err != nil {
+		return err
+	}
 	for _, r := range f.reserve.each() {
 		if r.amount.typed && f.capacity.Of(r.dimension) != 0 {
 			return usageError{fmt.Errorf("--%s with --%s: one says what is kept for the system, the other what is not", r.flag, r.instead), "give one of them"}
-		}
-	}
-	for _, h := range f.hide {
-		if !filepath.IsAbs(h) || filepath.Clean(h) == "/" {
-			return usageError{fmt.Errorf("--hide %q: want an absolute path below /", h), ""}
 		}
 	}
 	if err := f.level.UnmarshalText([]byte(f.logLevel)); err != nil {
@@ -110,6 +107,16 @@ func (f *flags) check() error {
 		return usageError{fmt.Errorf("--cgroup-parent %q: want an absolute path of a cgroup below the root, written in the shortest way", p), "such as /muster"}
 	}
 	return checkLoopback(f.metricsListen)
+}
+
+// checkHide errs for what cannot be hidden from tasks.
+func checkHide(paths []string) error {
+	for _, p := range paths {
+		if !path.IsAbs(p) || path.Clean(p) == "/" {
+			return usageError{fmt.Errorf("--hide %q: want an absolute path below /", p), ""}
+		}
+	}
+	return nil
 }
 
 // checkMaster finds out what --master means.

@@ -88,6 +88,7 @@ type view struct {
 type service struct {
 	linkpb.UnimplementedLinkServer
 	server *Server
+	peers  *peers
 }
 
 // New returns a server that serves nobody yet.
@@ -158,7 +159,7 @@ func (s *Server) rpc(running context.Context) *grpc.Server {
 		grpc.ReadBufferSize(readBuffer),
 		grpc.WaitForHandlers(true),
 	)
-	linkpb.RegisterLinkServer(g, service{server: s})
+	linkpb.RegisterLinkServer(g, service{server: s, peers: who})
 	return g
 }
 
