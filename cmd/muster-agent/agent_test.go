@@ -74,6 +74,8 @@ func (m *master) Report(_ context.Context, _ string, _ uint64, r schema.Report) 
 	return nil
 }
 
+func (*master) Usage(context.Context, uint64, *schema.MachineUsage) error { return nil }
+
 func (*master) Leave(string, uint64) {}
 
 // cell is a master and an agent's place.

@@ -25,6 +25,7 @@ type flags struct {
 	labelsFile                   string
 	devices                      devices
 	devicesFile                  string
+	usage                        usageFlags
 	cgroupParent                 string
 	metricsListen                string
 	hide                         []string
@@ -54,6 +55,7 @@ func (f *flags) register(cmd *cobra.Command) {
 	set.StringVar(&f.labelsFile, "labels-file", "", "file of further labels, one a line")
 	set.Var(&f.devices, "device", "devices of this machine that tasks may ask for, such as gpu=2 or gpu:T4=2; may be repeated")
 	set.StringVar(&f.devicesFile, "devices-file", "", "file of further devices, one group a line")
+	f.usage.register(set)
 	set.StringVar(&f.cgroupParent, "cgroup-parent", "", "cgroup below which tasks are put, such as /muster; made if it is not there (default the agent's own)")
 	set.StringVar(&f.metricsListen, "metrics-listen", "", "loopback address for /metrics, such as 127.0.0.1:9101 (default none)")
 	set.StringArrayVar(&f.hide, "hide", nil, "absolute path of a directory or file that tasks shall not see, beside the state directory and the master's socket; may be repeated")
@@ -100,6 +102,9 @@ func (f *flags) check() error {
 	}
 	if err := f.level.UnmarshalText([]byte(f.logLevel)); err != nil {
 		return usageError{fmt.Errorf("--log-level %q: want debug, info, warn or error", f.logLevel), ""}
+	}
+	if err := f.usage.check(); err != nil {
+		return err
 	}
 	if p := f.cgroupParent; p != "" && (!path.IsAbs(p) || path.Clean(p) != p || p == "/") {
 		return usageError{fmt.Errorf("--cgroup-parent %q: want an absolute path of a cgroup below the root, written in the shortest way", p), "such as /muster"}

@@ -328,8 +328,8 @@ func (s *spread) revokeOne(machine string, before map[string]int) {
 			s.t.Errorf("task %s: %v", task, err)
 		}
 	}
+	s.token(machine)
 	s.check(eventually(func() error {
-		s.token(machine) // one of the same second as the revocation is void too
 		if n := strings.Count(s.log(machine), "linked to the master"); n != 2 {
 			return fmt.Errorf("%d sessions: it has not come back with a new token", n)
 		}
