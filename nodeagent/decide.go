@@ -76,8 +76,8 @@ type Action struct {
 const (
 	KeepGenerations = 3              // newest per task
 	KeepFor         = 24 * time.Hour // after the end
-	// KeepIncarnations is how many incarnations of a generation stay on
-	// disk. It is more than MaxFailures, which are counted there.
+	// KeepIncarnations is how many incarnations of a generation stay on disk
+	// at least; more where the restart policy counts more.
 	KeepIncarnations = 10
 	// ReportFor is how long an ended generation that is out of the view is
 	// still reported, so that whoever asks finds its end there.
@@ -211,6 +211,9 @@ func (d *decider) alive(it item, stop *schema.Cause) {
 		stop = c.Stop // what was told to stop once, stops
 	}
 	if stop == nil {
+		stop = d.unhealthy(it, c)
+	}
+	if stop == nil {
 		d.check(it, c)
 		return
 	}
@@ -233,19 +236,17 @@ func (d *decider) alive(it item, stop *schema.Cause) {
 // it ends now, starts again, or waits.
 func (d *decider) down(it item, stop *schema.Cause, blocked bool) {
 	h := it.held
-	if cause := d.end(h, it.job().Kind, stop); cause != nil {
+	if cause := d.end(h, it.job(), stop); cause != nil {
 		d.act(it, Action{Kind: End, Cause: cause})
 		return
 	}
-	if n := len(h.Incarnations); n > KeepIncarnations {
-		for _, c := range h.Incarnations[:n-KeepIncarnations] {
-			d.act(it, Action{Kind: Prune, Incarnation: c.Number})
-		}
+	for i := range len(h.Incarnations) - keepIncarnations(it.job().Task.RestartPolicy()) {
+		d.act(it, Action{Kind: Prune, Incarnation: h.Incarnations[i].Number})
 	}
 	if stop != nil || d.in.View == nil || blocked {
 		return // shutdown, or nothing is known yet, or its task runs elsewhere
 	}
-	if at := nextStart(h, d.in.Now, d.in.Boot); at.After(d.in.Now) {
+	if at := nextStart(h, it.job(), d.in.Now, d.in.Boot); at.After(d.in.Now) {
 		d.wake(at)
 		return
 	}
@@ -253,21 +254,22 @@ func (d *decider) down(it item, stop *schema.Cause, blocked bool) {
 }
 
 // end returns how h ends, nil if it goes on.
-func (d *decider) end(h *Held, kind schema.JobKind, stop *schema.Cause) *schema.Cause {
+func (d *decider) end(h *Held, job *schema.Job, stop *schema.Cause) *schema.Cause {
 	cause := schema.Cause{Machine: d.in.Machine, Generation: h.Assignment.Generation, At: d.in.Now}
 	c := h.last()
 	if c != nil {
 		cause.Exit = c.Exit
 	}
+	used := usedUp(h, job.Task.RestartPolicy(), d.in.Boot)
 	switch {
-	case finished(h, kind):
+	case finished(h, job.Kind):
 		cause.Kind = schema.CauseFinished
 	case stop != nil && stop.Kind != schema.CauseShutdown:
 		cause.Kind, cause.Message = stop.Kind, stop.Message
 	case h.Refused != nil:
 		cause.Kind, cause.Message = h.Refused.Kind, h.Refused.Message
-	case c != nil && !c.blameless(d.in.Boot) && failures(h, d.in.Boot) >= MaxFailures:
-		cause.Kind = schema.CauseFailed
+	case used != "":
+		cause.Kind, cause.Message = schema.CauseFailed, used
 	default:
 		return nil
 	}

@@ -52,8 +52,9 @@ type Incarnation struct {
 	// an agent that was restarted has sent neither.
 	TermAt, KilledAt time.Time
 	Exit             *schema.Exit // nil while it is alive
-	Health           schema.HealthState
-	Note             string // how it is held, see TaskStatus.Note
+	Probe            Probe        // what its health checks have come to
+	Line             string       // what it says of itself, see TaskStatus.Line
+	Note             string       // how it is held, see TaskStatus.Note
 }
 
 // last returns the newest incarnation, nil before the first start.

@@ -20,8 +20,12 @@ func (d *decider) report(it item, newest uint64) {
 	if c := h.last(); c != nil {
 		s.Incarnation, s.Note = c.Number, c.Note
 		if h.Alive() && c.Boot == d.in.Boot {
-			s.PID, s.StartedAt, s.Health = c.PID, c.StartedAt, d.health(it, c)
+			s.PID, s.StartedAt, s.Line = c.PID, c.StartedAt, c.Line
+			s.Health, s.HealthMessage = d.health(it, c)
 		}
+	}
+	if s.State == schema.Waiting && h.End == nil {
+		d.reportWait(it, &s)
 	}
 	if h.End != nil && it.assigned == nil && d.in.View != nil {
 		until := due(d.in.Now, h.End.At, ReportFor)
@@ -66,22 +70,38 @@ func (d *decider) state(it item, newest uint64) schema.TaskState {
 	return schema.Waiting
 }
 
+// reportWait tells when the next incarnation of it starts, and after how many
+// failures.
+func (d *decider) reportWait(it item, s *schema.TaskStatus) {
+	h := it.held
+	if c := h.last(); c == nil || c.Exit == nil {
+		return
+	}
+	s.Failures, _ = failures(h, d.in.Boot, it.job().Task.RestartPolicy())
+	if at := nextStart(h, it.job(), d.in.Now, d.in.Boot); at.After(d.in.Now) {
+		s.RestartAt = at
+	}
+}
+
 // exits returns the last ends of h's incarnations.
 func exits(h *Held) []schema.Exit {
 	var list []schema.Exit
 	for i := range h.Incarnations {
-		c := &h.Incarnations[i]
-		if c.Exit == nil {
-			continue
+		if c := &h.Incarnations[i]; c.Exit != nil {
+			list = append(list, h.exit(c))
 		}
-		e := *c.Exit
-		if c.Stop != nil {
-			told := e.Message
-			if e.Message = "stopped: " + c.Stop.String(); told != "" {
-				e.Message += "; " + told
-			}
-		}
-		list = append(list, e)
 	}
 	return list[max(0, len(list)-schema.MaxCauses):]
+}
+
+// exit returns how c, which has ended, did, and why it was told to.
+func (h *Held) exit(c *Incarnation) schema.Exit {
+	e := *c.Exit
+	if c.Stop != nil {
+		told := e.Message
+		if e.Message = "stopped: " + c.Stop.String(); told != "" {
+			e.Message += "; " + told
+		}
+	}
+	return e
 }

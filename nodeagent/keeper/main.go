@@ -37,8 +37,13 @@ func Main(args []string) int {
 		fmt.Fprintln(os.Stderr, Usage)
 		return 2
 	case args[0] == stageArg:
-		stage(args[1])
+		stage(args[1], become)
 		return 127
+	case args[0] == besideStageArg:
+		stage(args[1], becomeBeside)
+		return 127
+	case args[0] == BesideArg:
+		return beside(args[1])
 	}
 	return keep(args[0])
 }
@@ -50,7 +55,7 @@ func IsCall(args []string) bool {
 	case 1:
 		return filepath.IsAbs(args[0])
 	case 2:
-		return args[0] == stageArg && filepath.IsAbs(args[1])
+		return (args[0] == stageArg || args[0] == BesideArg || args[0] == besideStageArg) && filepath.IsAbs(args[1])
 	}
 	return false
 }
@@ -181,6 +186,12 @@ func (h *holder) fork() error {
 	if err != nil {
 		return fmt.Errorf("fork: %w", err)
 	}
+	return ready(r)
+}
+
+// ready waits until a stage has become its command; r is the other end of its
+// stageErrorFD.
+func ready(r io.Reader) error {
 	b, err := io.ReadAll(r)
 	text, command := strings.CutPrefix(string(b), commandPrefix)
 	switch {

@@ -22,7 +22,7 @@ const commandPrefix = "command: "
 
 // stage is the task's process from its start to the exec of its command. It
 // returns only when that has failed. The kernel kills it when the keeper dies.
-func stage(dir string) {
+func stage(dir string, become func(dir string) error) {
 	unix.CloseOnExec(stageErrorFD)
 	err := become(dir)
 	text := err.Error()

@@ -31,6 +31,16 @@ type kernel struct {
 	starts map[string]int      // by task directory
 	// stubborn tasks ignore SIGTERM; broken ones cannot be started.
 	stubborn, broken bool
+	answer           func() (output string, err error) // of a command beside a task
+}
+
+func (k *kernel) run() (output string, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.answer == nil {
+		return "", nil
+	}
+	return k.answer()
 }
 
 func newKernel(t *testing.T) *kernel {
@@ -163,6 +173,8 @@ func (g grip) Signal(kill bool) error {
 	g.step("after signal")
 	return nil
 }
+
+func (g grip) Run(context.Context, []string, time.Duration) (string, error) { return g.p.kernel.run() }
 
 func (g grip) Wait(ctx context.Context) error {
 	select {

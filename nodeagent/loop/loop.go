@@ -41,6 +41,9 @@ type Process interface {
 	Signal(kill bool) error
 	// Wait returns when it has ended and its Exit is known.
 	Wait(ctx context.Context) error
+	// Run runs a command beside it, until the timeout or its end, and returns
+	// the end of its output. The error is nil if the command exited with 0.
+	Run(ctx context.Context, command []string, timeout time.Duration) (output string, err error)
 }
 
 // Config is what a Loop needs. All but the hooks must be set.
@@ -102,7 +105,7 @@ type Loop struct {
 	// What follows belongs to Run's goroutine.
 	memory   memory
 	held     map[key]*generation
-	probes   map[nodeagent.Check]context.CancelFunc
+	probes   map[asked]asking
 	busy     []int // ports in use by others
 	scanned  time.Time
 	shutdown bool
@@ -132,7 +135,7 @@ func New(ctx context.Context, cfg Config) (*Loop, error) {
 		cfg: cfg, disk: d,
 		events: make(chan func()), ended: make(chan struct{}),
 		starts: make(chan struct{}, parallelStarts),
-		held:   map[key]*generation{}, probes: map[nodeagent.Check]context.CancelFunc{},
+		held:   map[key]*generation{}, probes: map[asked]asking{},
 	}
 	if err := l.load(ctx); err != nil {
 		return nil, err

@@ -10,16 +10,17 @@ import (
 
 // metrics are what the agent tells of itself on /metrics.
 type metrics struct {
-	tasks    *prometheus.GaugeVec
-	view     prometheus.Gauge
-	epoch    prometheus.Gauge
-	busy     prometheus.Gauge
-	starts   prometheus.Counter
-	restarts prometheus.Counter
-	refused  *prometheus.CounterVec
-	exits    *prometheus.CounterVec
-	errors   prometheus.Counter
-	latency  prometheus.Histogram
+	tasks     *prometheus.GaugeVec
+	view      prometheus.Gauge
+	epoch     prometheus.Gauge
+	busy      prometheus.Gauge
+	starts    prometheus.Counter
+	restarts  prometheus.Counter
+	unhealthy prometheus.Counter
+	refused   *prometheus.CounterVec
+	exits     *prometheus.CounterVec
+	errors    prometheus.Counter
+	latency   prometheus.Histogram
 }
 
 func newMetrics(r prometheus.Registerer) (*metrics, error) {
@@ -33,14 +34,15 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		tasks: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: "muster", Subsystem: "agent", Name: "tasks", Help: "Task generations in the agent's report, by state.",
 		}, []string{"state"}),
-		view:     gauge("view_version", "Version of the assignments that the agent acts on."),
-		epoch:    gauge("link_epoch", "Highest link epoch that the agent was welcomed with."),
-		busy:     gauge("busy_ports", "Ports of the machine's range that are in use by others than tasks."),
-		starts:   prometheus.NewCounter(opts("starts_total", "Incarnations that were started.")),
-		restarts: prometheus.NewCounter(opts("restarts_total", "Incarnations after the first of their generation, started or refused.")),
-		refused:  prometheus.NewCounterVec(opts("refused_total", "Starts that were refused or failed, by cause."), []string{"cause"}),
-		exits:    prometheus.NewCounterVec(opts("exits_total", "Ends of incarnations, by how they ended."), []string{"how"}),
-		errors:   prometheus.NewCounter(opts("errors_total", "Actions that the disk or the kernel refused; they are tried again.")),
+		view:      gauge("view_version", "Version of the assignments that the agent acts on."),
+		epoch:     gauge("link_epoch", "Highest link epoch that the agent was welcomed with."),
+		busy:      gauge("busy_ports", "Ports of the machine's range that are in use by others than tasks."),
+		starts:    prometheus.NewCounter(opts("starts_total", "Incarnations that were started.")),
+		restarts:  prometheus.NewCounter(opts("restarts_total", "Incarnations after the first of their generation, started or refused.")),
+		unhealthy: prometheus.NewCounter(opts("unhealthy_total", "Incarnations whose health check found them unhealthy.")),
+		refused:   prometheus.NewCounterVec(opts("refused_total", "Starts that were refused or failed, by cause."), []string{"cause"}),
+		exits:     prometheus.NewCounterVec(opts("exits_total", "Ends of incarnations, by how they ended."), []string{"how"}),
+		errors:    prometheus.NewCounter(opts("errors_total", "Actions that the disk or the kernel refused; they are tried again.")),
 		latency: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: "muster", Subsystem: "agent", Name: "start_seconds", Help: "Time from the decision to start an incarnation until it runs.",
 			Buckets: []float64{.001, .0025, .005, .01, .015, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
@@ -50,7 +52,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		m.tasks.WithLabelValues(string(s))
 	}
 	var errs []error
-	for _, c := range []prometheus.Collector{m.tasks, m.view, m.epoch, m.busy, m.starts, m.restarts, m.refused, m.exits, m.errors, m.latency} {
+	for _, c := range []prometheus.Collector{m.tasks, m.view, m.epoch, m.busy, m.starts, m.restarts, m.unhealthy, m.refused, m.exits, m.errors, m.latency} {
 		errs = append(errs, r.Register(c))
 	}
 	return m, errors.Join(errs...)

@@ -39,6 +39,8 @@ const markVariable = "MUSTER_TASK_DIR"
 // goroutine.
 type Process struct {
 	handle *keeper.Handle
+	keeper string        // path of muster-keeper
+	dir    string        // of the incarnation
 	ended  chan struct{} // closed when the exit is known
 	gone   chan struct{} // closed when nobody will find it out any more
 
@@ -163,7 +165,7 @@ func oomScore(p schema.Priority) int {
 // hold makes a Process of h and watches for its end.
 func (r *Runtime) hold(dir string, h *keeper.Handle) (*Process, error) {
 	number, _ := strconv.Atoi(filepath.Base(dir)) // 0 for a directory that is not ours
-	p := &Process{handle: h, ended: make(chan struct{}), gone: make(chan struct{})}
+	p := &Process{handle: h, keeper: r.cfg.Keeper, dir: dir, ended: make(chan struct{}), gone: make(chan struct{})}
 	p.inc = nodeagent.Incarnation{
 		Number: number, Boot: cmp.Or(h.State.Boot, h.Spec.Boot), PID: h.State.Task.PID,
 		StartedAt: h.State.StartedAt, Note: r.note,

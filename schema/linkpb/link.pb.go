@@ -1430,6 +1430,10 @@ type TaskStatus struct {
 	End           *Cause                 `protobuf:"bytes,10,opt,name=end,proto3" json:"end,omitempty"`
 	Note          string                 `protobuf:"bytes,11,opt,name=note,proto3" json:"note,omitempty"`
 	Devices       []*DeviceUse           `protobuf:"bytes,12,rep,name=devices,proto3" json:"devices,omitempty"`
+	HealthMessage string                 `protobuf:"bytes,80,opt,name=health_message,json=healthMessage,proto3" json:"health_message,omitempty"`
+	Line          string                 `protobuf:"bytes,81,opt,name=line,proto3" json:"line,omitempty"` // what the task says of itself
+	Failures      int32                  `protobuf:"varint,82,opt,name=failures,proto3" json:"failures,omitempty"`
+	RestartAt     *timestamppb.Timestamp `protobuf:"bytes,83,opt,name=restart_at,json=restartAt,proto3" json:"restart_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1544,6 +1548,34 @@ func (x *TaskStatus) GetNote() string {
 func (x *TaskStatus) GetDevices() []*DeviceUse {
 	if x != nil {
 		return x.Devices
+	}
+	return nil
+}
+
+func (x *TaskStatus) GetHealthMessage() string {
+	if x != nil {
+		return x.HealthMessage
+	}
+	return ""
+}
+
+func (x *TaskStatus) GetLine() string {
+	if x != nil {
+		return x.Line
+	}
+	return ""
+}
+
+func (x *TaskStatus) GetFailures() int32 {
+	if x != nil {
+		return x.Failures
+	}
+	return 0
+}
+
+func (x *TaskStatus) GetRestartAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.RestartAt
 	}
 	return nil
 }
@@ -1828,7 +1860,7 @@ const file_link_proto_rawDesc = "" +
 	"disk_bytes\x18\x03 \x01(\x03R\tdiskBytes\"5\n" +
 	"\tPortRange\x12\x14\n" +
 	"\x05first\x18\x01 \x01(\rR\x05first\x12\x12\n" +
-	"\x04last\x18\x02 \x01(\rR\x04last\"\xf2\x03\n" +
+	"\x04last\x18\x02 \x01(\rR\x04last\"\x84\x05\n" +
 	"\n" +
 	"TaskStatus\x12\x12\n" +
 	"\x04task\x18\x01 \x01(\tR\x04task\x12\x1e\n" +
@@ -1846,7 +1878,12 @@ const file_link_proto_rawDesc = "" +
 	"\x03end\x18\n" +
 	" \x01(\v2\x15.muster.link.v1.CauseR\x03end\x12\x12\n" +
 	"\x04note\x18\v \x01(\tR\x04note\x123\n" +
-	"\adevices\x18\f \x03(\v2\x19.muster.link.v1.DeviceUseR\adevices\x1a8\n" +
+	"\adevices\x18\f \x03(\v2\x19.muster.link.v1.DeviceUseR\adevices\x12%\n" +
+	"\x0ehealth_message\x18P \x01(\tR\rhealthMessage\x12\x12\n" +
+	"\x04line\x18Q \x01(\tR\x04line\x12\x1a\n" +
+	"\bfailures\x18R \x01(\x05R\bfailures\x129\n" +
+	"\n" +
+	"restart_at\x18S \x01(\v2\x1a.google.protobuf.TimestampR\trestartAt\x1a8\n" +
 	"\n" +
 	"PortsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -1941,18 +1978,19 @@ var file_link_proto_depIdxs = []int32{
 	22, // 23: muster.link.v1.TaskStatus.exits:type_name -> muster.link.v1.Exit
 	23, // 24: muster.link.v1.TaskStatus.end:type_name -> muster.link.v1.Cause
 	18, // 25: muster.link.v1.TaskStatus.devices:type_name -> muster.link.v1.DeviceUse
-	27, // 26: muster.link.v1.Exit.at:type_name -> google.protobuf.Timestamp
-	22, // 27: muster.link.v1.Cause.exit:type_name -> muster.link.v1.Exit
-	27, // 28: muster.link.v1.Cause.at:type_name -> google.protobuf.Timestamp
-	0,  // 29: muster.link.v1.Link.Session:input_type -> muster.link.v1.AgentMessage
-	13, // 30: muster.link.v1.Link.Logs:input_type -> muster.link.v1.LogChunk
-	1,  // 31: muster.link.v1.Link.Session:output_type -> muster.link.v1.MasterMessage
-	15, // 32: muster.link.v1.Link.Logs:output_type -> muster.link.v1.LogAck
-	31, // [31:33] is the sub-list for method output_type
-	29, // [29:31] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	27, // 26: muster.link.v1.TaskStatus.restart_at:type_name -> google.protobuf.Timestamp
+	27, // 27: muster.link.v1.Exit.at:type_name -> google.protobuf.Timestamp
+	22, // 28: muster.link.v1.Cause.exit:type_name -> muster.link.v1.Exit
+	27, // 29: muster.link.v1.Cause.at:type_name -> google.protobuf.Timestamp
+	0,  // 30: muster.link.v1.Link.Session:input_type -> muster.link.v1.AgentMessage
+	13, // 31: muster.link.v1.Link.Logs:input_type -> muster.link.v1.LogChunk
+	1,  // 32: muster.link.v1.Link.Session:output_type -> muster.link.v1.MasterMessage
+	15, // 33: muster.link.v1.Link.Logs:output_type -> muster.link.v1.LogAck
+	32, // [32:34] is the sub-list for method output_type
+	30, // [30:32] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_link_proto_init() }
