@@ -24,13 +24,14 @@ const (
 	lacksRAM
 	lacksDisk
 	lacksPorts
+	lacksNumber
 	lacksDevices
 	answers
 )
 
 var reasons = [answers]Reason{
 	"", ReasonDown, ReasonDraining, ReasonCordoned, ReasonOther, ReasonAvoided, ReasonConstraint, ReasonNoDevice, ReasonNoAlloc,
-	ReasonDomain, ReasonHeld, ReasonCPU, ReasonRAM, ReasonDisk, ReasonPorts, ReasonDevices,
+	ReasonDomain, ReasonHeld, ReasonCPU, ReasonRAM, ReasonDisk, ReasonPorts, ReasonPortTaken, ReasonDevices,
 }
 
 // free returns what the ask may count on: for prod what the limits of all
@@ -57,8 +58,10 @@ func (s *Snapshot) check(c *class, slot int32) answer {
 		return lacksRAM
 	case c.limit[2] > free[2][slot]:
 		return lacksDisk
-	case c.ports > s.ports[slot]:
+	case s.portsOf(c, slot) > s.ports[slot]:
 		return lacksPorts
+	case c.numbers != nil && !s.hasNumbers(c, slot):
+		return lacksNumber
 	case c.needs != nil && !s.hasDevices(c, slot):
 		return lacksDevices
 	}

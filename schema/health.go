@@ -33,18 +33,23 @@ const (
 )
 
 // Timed returns h with timings: its own, or the defaults if it has none at all.
-func (h Health) Timed() Health {
-	if h.IntervalSeconds == 0 {
-		h.StartSeconds, h.IntervalSeconds, h.TimeoutSeconds = DefaultStartSeconds, DefaultIntervalSeconds, DefaultTimeoutSeconds
-		h.Failures, h.Successes = DefaultFailures, DefaultSuccesses
+func (h *Health) Timed() Health {
+	t := *h
+	if t.IntervalSeconds == 0 {
+		t.StartSeconds, t.IntervalSeconds, t.TimeoutSeconds = DefaultStartSeconds, DefaultIntervalSeconds, DefaultTimeoutSeconds
+		t.Failures, t.Successes = DefaultFailures, DefaultSuccesses
 	}
-	return h
+	return t
 }
 
-// Start, Interval and Timeout are the timings as durations.
-func (h *Health) Start() time.Duration    { return time.Duration(h.StartSeconds) * time.Second }
+// Start returns how long after a start failures do not count.
+func (h *Health) Start() time.Duration { return time.Duration(h.StartSeconds) * time.Second }
+
+// Interval returns the time from one check to the next.
 func (h *Health) Interval() time.Duration { return time.Duration(h.IntervalSeconds) * time.Second }
-func (h *Health) Timeout() time.Duration  { return time.Duration(h.TimeoutSeconds) * time.Second }
+
+// Timeout returns how long one check may take.
+func (h *Health) Timeout() time.Duration { return time.Duration(h.TimeoutSeconds) * time.Second }
 
 // HTTPCheck passes when a request is answered with a status from 200 to 399.
 type HTTPCheck struct {

@@ -35,7 +35,11 @@ func (s *TaskSpec) RestartPolicy() Restart {
 	return *s.Restart
 }
 
-// Window, Delay and MaxDelay are the timings as durations.
-func (r *Restart) Window() time.Duration   { return time.Duration(r.WindowSeconds) * time.Second }
-func (r *Restart) Delay() time.Duration    { return time.Duration(r.DelaySeconds) * time.Second }
+// Window returns how long a task must run for its failures to be forgotten.
+func (r *Restart) Window() time.Duration { return time.Duration(r.WindowSeconds) * time.Second }
+
+// Delay returns the longest wait before the first restart.
+func (r *Restart) Delay() time.Duration { return time.Duration(r.DelaySeconds) * time.Second }
+
+// MaxDelay returns the longest wait before any restart.
 func (r *Restart) MaxDelay() time.Duration { return time.Duration(r.MaxDelaySeconds) * time.Second }

@@ -176,9 +176,12 @@ func (s *sitter) fork(task Identity) error {
 		return errors.Join(err, requestW.Close(), w.Close())
 	}
 	defer null.Close()
-	stage := besideStage{Beside: s.request, Cgroups: s.stageGroups(), Mark: s.mark, Task: task}
-	go func() { // more than a pipe holds
-		_ = json.NewEncoder(requestW).Encode(stage)
+	stage, err := json.Marshal(besideStage{Beside: s.request, Cgroups: s.stageGroups(), Mark: s.mark, Task: task})
+	if err != nil {
+		return errors.Join(err, requestW.Close(), w.Close())
+	}
+	go func() { // it may be more than a pipe holds
+		_, _ = requestW.Write(stage)
 		_ = requestW.Close()
 	}()
 	err = enter(task, unix.CLONE_NEWPID)
