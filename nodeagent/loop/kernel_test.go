@@ -54,6 +54,7 @@ type process struct {
 	inc    nodeagent.Incarnation
 	ended  chan struct{}
 	terms  int
+	line   string // what the task says of itself
 }
 
 func taskDir(dir string) string { return filepath.Dir(filepath.Dir(dir)) }
@@ -175,6 +176,12 @@ func (g grip) Signal(kill bool) error {
 }
 
 func (g grip) Run(context.Context, []string, time.Duration) (string, error) { return g.p.kernel.run() }
+
+func (g grip) Line() string {
+	g.p.kernel.mu.Lock()
+	defer g.p.kernel.mu.Unlock()
+	return g.p.line
+}
 
 func (g grip) Wait(ctx context.Context) error {
 	select {

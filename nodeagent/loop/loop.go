@@ -44,6 +44,9 @@ type Process interface {
 	// Run runs a command beside it, until the timeout or its end, and returns
 	// the end of its output. The error is nil if the command exited with 0.
 	Run(ctx context.Context, command []string, timeout time.Duration) (output string, err error)
+	// Line returns the beginning of what the task says of itself: any bytes,
+	// and few.
+	Line() string
 }
 
 // Config is what a Loop needs. All but the hooks must be set.
@@ -103,13 +106,15 @@ type Loop struct {
 	workers sync.WaitGroup
 
 	// What follows belongs to Run's goroutine.
-	memory   memory
-	held     map[key]*generation
-	probes   map[asked]asking
-	busy     []int // ports in use by others
-	scanned  time.Time
-	shutdown bool
-	idle     []chan struct{} // closed when shutdown is done
+	memory    memory
+	held      map[key]*generation
+	probes    map[asked]asking
+	busy      []int // ports in use by others
+	scanned   time.Time
+	listened  time.Time // when it was last read what tasks say of themselves
+	listening bool
+	shutdown  bool
+	idle      []chan struct{} // closed when shutdown is done
 }
 
 // New takes the state directory's lock, reads what is held there and finds its
@@ -253,6 +258,14 @@ func (l *Loop) wake(ctx context.Context, plan nodeagent.Plan) time.Time {
 			l.scan(ctx, now)
 		}
 		wake = l.scanned.Add(every)
+	}
+	if plan.Alive > 0 {
+		if now.Sub(l.listened) >= lineEvery {
+			l.listen(ctx, now)
+		}
+		if again := l.listened.Add(lineEvery); again.Before(wake) {
+			wake = again
+		}
 	}
 	if !plan.Wake.IsZero() && plan.Wake.Before(wake) {
 		wake = plan.Wake

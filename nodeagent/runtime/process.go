@@ -134,6 +134,7 @@ func environment(a *schema.Assignment, work string) []string {
 	env := map[string]string{"HOME": work, "TMPDIR": filepath.Join(work, "tmp")}
 	maps.Copy(env, a.Environment())
 	env[markVariable] = work
+	env[lineVariable] = filepath.Join(work, lineFile)
 	list := make([]string, 0, len(env))
 	for k, v := range env {
 		list = append(list, k+"="+v)
