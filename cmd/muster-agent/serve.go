@@ -94,12 +94,12 @@ func newAgent(ctx context.Context, f *flags, log *slog.Logger, registry promethe
 	}
 	a.loop, err = loop.New(ctx, loop.Config{
 		Cell: f.cell, Machine: info, Dir: dir, Runtime: processes{a.tasks}, Log: log, Metrics: registry,
-		Hint: func() { a.link.Hint() },
+		LookEvery: loop.LookEvery, Hint: func() { a.link.Hint() },
 	})
 	if err != nil {
 		return nil, errors.Join(err, a.tasks.Close())
 	}
-	a.link = link.New(link.Config{Cell: f.cell, Dial: f.socket, Agent: a.loop, Log: log})
+	a.link = link.New(link.Config{Cell: f.cell, Dial: f.socket, Agent: a.loop, Log: log, Clock: a.loop.Clock})
 	return a, nil
 }
 
@@ -109,10 +109,21 @@ type processes struct{ *runtime.Runtime }
 func (p processes) Start(ctx context.Context, dir string, a *schema.Assignment) (loop.Process, error) {
 	process, err := p.Runtime.Start(ctx, dir, a)
 	if err != nil {
+		if errors.Is(err, runtime.ErrCommand) {
+			err = tasksFault{err}
+		}
 		return nil, err // not a nil *Process in an interface
 	}
 	return process, nil
 }
+
+// tasksFault is an error of the runtime that is no fault of the machine.
+type tasksFault struct{ error }
+
+// Is makes it loop.ErrTask.
+func (tasksFault) Is(target error) bool { return target == loop.ErrTask }
+
+func (e tasksFault) Unwrap() error { return e.error }
 
 func (p processes) Adopt(ctx context.Context, dir string) (loop.Process, error) {
 	process, err := p.Runtime.Adopt(ctx, dir)

@@ -18,7 +18,7 @@ import (
 func TestRun(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
-	a := shell(0, `echo up; id -u > who; cat /proc/self/cgroup > groups; echo $HOME > home; exec sleep 100`)
+	a := shell(0, `for n in user pid mnt ipc uts net; do readlink /proc/self/ns/$n; done > namespaces; echo up; id -u > who; cat /proc/self/cgroup > groups; echo $HOME > home; exec sleep 100`)
 	a.Job.Task.Env = map[string]string{"GREETING": "hello"}
 	p, dir := m.start(a)
 	says(t, dir, "up")
@@ -29,14 +29,16 @@ func TestRun(t *testing.T) {
 	for name, tt := range map[string]struct {
 		script, output, err string
 	}{
-		"passes":      {"echo fine", "fine\n", ""},
-		"same user":   {`[ "$(id -u)" = "$(cat who)" ]`, "", ""},
-		"same home":   {`[ "$HOME" = "$(cat home)" ] && [ "$PWD" = "$HOME" ]`, "", ""},
-		"environment": {`echo $GREETING $MUSTER_JOB`, "hello job\n", ""},
-		"fails":       {"echo no >&2; exit 3", "no\n", "exited with status 3"},
-		"is killed":   {"kill -9 $$", "", "killed by SIGKILL"},
-		"floods":      {"head -c 1000000 /dev/zero | tr '\\0' x; echo; echo last", "last\n", ""},
-		"no input":    {"cat", "", ""},
+		"passes":          {"echo fine", "fine\n", ""},
+		"same user":       {`[ "$(id -u)" = "$(cat who)" ]`, "", ""},
+		"same home":       {`[ "$HOME" = "$(cat home)" ] && [ "$PWD" = "$HOME" ]`, "", ""},
+		"same namespaces": {`for n in user pid mnt ipc uts net; do readlink /proc/self/ns/$n; done | cmp - namespaces`, "", ""},
+		"no rights":       {`grep -q '^Cap\(Eff\|Prm\|Inh\):.*[1-9a-f]' /proc/self/status && exit 1; grep -q '^NoNewPrivs:.1' /proc/self/status`, "", ""},
+		"environment":     {`echo $GREETING $MUSTER_JOB`, "hello job\n", ""},
+		"fails":           {"echo no >&2; exit 3", "no\n", "exited with status 3"},
+		"is killed":       {"kill -9 $$", "", "killed by SIGKILL"},
+		"floods":          {"head -c 1000000 /dev/zero | tr '\\0' x; echo; echo last", "last\n", ""},
+		"no input":        {"cat", "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			output, err := p.Run(t.Context(), []string{"/bin/sh", "-c", tt.script}, patience)
