@@ -85,6 +85,9 @@ const (
 	// killAgain is the time between two SIGKILLs: one can meet a task that
 	// is just being started by its keeper.
 	killAgain = 5 * time.Second
+	// stuckAfter is how long after the first SIGKILL the last one is sent of
+	// which it is said that it does not help.
+	stuckAfter = 2 * killAgain
 )
 
 // item is a generation of a task: in the view, on the machine, or both.

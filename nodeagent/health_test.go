@@ -149,3 +149,34 @@ func TestChecks(t *testing.T) {
 		t.Errorf("what shall stop is asked: %+v", plan.Checks)
 	}
 }
+
+// A task that SIGKILL does not end is killed again and again, and said to hang.
+func TestStuck(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	a := assignment("web", 0, 7, schema.Service)
+	m.assign(a)
+	m.settle()
+	m.assign(stopping(a, schema.CauseRemoved))
+	m.settle()
+	c := last(m.find(a.Task, 7))
+	for kills := 0; kills < 4; kills++ {
+		plan := nodeagent.Decide(m.input())
+		if want := kills >= 3; (plan.Tasks[0].Note == schema.Stuck) != want || plan.Tasks[0].State != schema.Stopping {
+			t.Errorf("after %d kills: %s, note %q", kills, plan.Tasks[0].State, plan.Tasks[0].Note)
+		}
+		if len(plan.Actions) > 0 {
+			t.Fatalf("too early: %v", describe(plan.Actions))
+		}
+		m.now = plan.Wake
+		if got := describe(nodeagent.Decide(m.input()).Actions); len(got) != 1 || got[0] != "kill u/web/0 7#1" {
+			t.Fatalf("actions %v, want kill", got)
+		}
+		c.KilledAt = m.now // and nothing else happens
+	}
+	m.exit(a.Task, schema.Exit{Code: -1, Signal: "SIGKILL"})
+	m.settle()
+	if got := m.status(7); got.State != schema.Dead || got.Note == schema.Stuck {
+		t.Errorf("status %+v, want dead", got)
+	}
+}

@@ -1,6 +1,8 @@
 package nodeagent
 
 import (
+	"time"
+
 	"github.com/musterhq/muster/schema"
 )
 
@@ -23,6 +25,9 @@ func (d *decider) report(it item, newest uint64) {
 			s.PID, s.StartedAt, s.Line = c.PID, c.StartedAt, c.Line
 			s.Health, s.HealthMessage = d.health(it, c)
 		}
+	}
+	if d.stuck(it) {
+		s.Note = schema.Stuck
 	}
 	if s.State == schema.Waiting && h.End == nil {
 		d.reportWait(it, &s)
@@ -68,6 +73,16 @@ func (d *decider) state(it item, newest uint64) schema.TaskState {
 		return schema.Starting
 	}
 	return schema.Waiting
+}
+
+// stuck reports whether it was killed long ago and is still there.
+func (d *decider) stuck(it item) bool {
+	c := it.held.last()
+	if c == nil || c.Exit != nil || c.TermAt.IsZero() || c.KilledAt.IsZero() {
+		return false
+	}
+	killed := c.TermAt.Add(time.Duration(it.job().Task.GraceSeconds) * time.Second)
+	return c.KilledAt.Sub(killed) >= stuckAfter
 }
 
 // reportWait tells when the next incarnation of it starts, and after how many

@@ -29,8 +29,8 @@ const (
 	lacksCPU
 	lacksRAM
 	lacksDisk
-	lacksPorts
 	lacksNumber
+	lacksPorts
 	lacksDevices
 	answers
 )
@@ -39,7 +39,7 @@ var reasons = [answers]Reason{
 	"", ReasonDown, ReasonDraining, ReasonCordoned,
 	ReasonReadOnlyFS, ReasonRuntime, ReasonDiskFull, ReasonMemoryFull, ReasonClock, ReasonCondition,
 	ReasonOther, ReasonAvoided, ReasonConstraint, ReasonNoDevice, ReasonNoAlloc,
-	ReasonDomain, ReasonHeld, ReasonCPU, ReasonRAM, ReasonDisk, ReasonPorts, ReasonPortTaken, ReasonDevices,
+	ReasonDomain, ReasonHeld, ReasonCPU, ReasonRAM, ReasonDisk, ReasonPortTaken, ReasonPorts, ReasonDevices,
 }
 
 // free returns what the ask may count on: for prod what the limits of all
@@ -66,10 +66,10 @@ func (s *Snapshot) check(c *class, slot int32) answer {
 		return lacksRAM
 	case c.limit[2] > free[2][slot]:
 		return lacksDisk
-	case s.portsOf(c, slot) > s.ports[slot]:
-		return lacksPorts
 	case c.numbers != nil && !s.hasNumbers(c, slot):
 		return lacksNumber
+	case s.portsOf(c, slot) > s.ports[slot]:
+		return lacksPorts
 	case c.needs != nil && !s.hasDevices(c, slot):
 		return lacksDevices
 	}

@@ -273,6 +273,8 @@ func (d *describer) state(name schema.TaskName, r *schema.TaskRecord, t *TaskSta
 		t.History = append(t.History, fmt.Sprintf("%s generation %d incarnation %d on %s: %s", e.At.UTC().Format(time.RFC3339), r.Generation, e.Incarnation, r.Machine, e))
 	}
 	switch {
+	case r.Stop != nil && status.Note == schema.Stuck:
+		return "stopping", r.Stop.String() + "; " + schema.Stuck
 	case r.Stop != nil:
 		return "stopping", r.Stop.String()
 	case health != HealthUp:

@@ -65,6 +65,9 @@ type TaskStatus struct {
 	Note string `json:"note,omitempty"`
 }
 
+// Stuck is the Note of a task that SIGKILL does not end.
+const Stuck = "it has not ended 10 s after SIGKILL: a process of it hangs in the kernel, as on a disk or a network file system that does not answer"
+
 // MaxLine is the longest line that a task can say of itself, in bytes.
 const MaxLine = 200
 
