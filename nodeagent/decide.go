@@ -17,6 +17,8 @@ type Input struct {
 	// nothing is stopped.
 	View *View
 	Held []Held // in any order
+	// Sticky are the sticky directories that are here, in any order.
+	Sticky []Sticky
 	// Shutdown stops all tasks without ending their generations: the next
 	// agent starts them again.
 	Shutdown bool
@@ -26,6 +28,8 @@ type Input struct {
 type Plan struct {
 	// Actions are to be done in this order, each as its Kind says.
 	Actions []Action
+	// Sticky are to be done as their Kind says, in any order.
+	Sticky []StickyAction
 	// Checks are the health checks that shall go on; all others end.
 	Checks []Check
 	// Tasks are the report's entries, by task and generation. They tell the
@@ -73,9 +77,12 @@ type Action struct {
 }
 
 // What is kept of generations that ended and left the view: for their logs.
+// Those that failed are counted for themselves and kept for longer, so that a
+// task which was moved or updated since has its failure explained.
 const (
-	KeepGenerations = 3              // newest per task
-	KeepFor         = 24 * time.Hour // after the end
+	KeepGenerations = 3                  // newest per task, and as many that failed
+	KeepFor         = 24 * time.Hour     // after the end
+	KeepFailedFor   = 7 * 24 * time.Hour // after a failure
 	// KeepIncarnations is how many incarnations of a generation stay on disk
 	// at least; more where the restart policy counts more.
 	KeepIncarnations = 10
@@ -108,6 +115,7 @@ type decider struct {
 func Decide(in Input) Plan {
 	d := &decider{in: in}
 	items := collect(in)
+	d.sticky(items)
 	for len(items) > 0 {
 		n := 1
 		for n < len(items) && items[n].task == items[0].task {
@@ -159,7 +167,7 @@ func (d *decider) task(generations []item) {
 		}
 	}
 	d.plan.Alive += alive
-	kept := 0
+	var kept [2]int // those that did not fail, those that did
 	for i := len(generations) - 1; i >= 0; i-- {
 		it := generations[i]
 		switch h := it.held; {
@@ -168,7 +176,7 @@ func (d *decider) task(generations []item) {
 				d.start(it)
 			}
 		case h.End != nil:
-			kept = d.keep(it, kept)
+			d.keep(it, &kept)
 		case h.Alive():
 			d.alive(it, d.stopCause(it, newest))
 		default:
@@ -281,17 +289,21 @@ func (d *decider) end(h *Held, job *schema.Job, stop *schema.Cause) *schema.Caus
 
 // keep decides how long an ended generation stays on disk; kept counts those
 // of its task that are newer and stay.
-func (d *decider) keep(it item, kept int) int {
+func (d *decider) keep(it item, kept *[2]int) {
 	if it.assigned != nil || d.in.View == nil {
-		return kept
+		return
 	}
-	until := due(d.in.Now, it.held.End.At, KeepFor)
-	if kept >= KeepGenerations || !until.After(d.in.Now) {
+	kind, keepFor := 0, KeepFor
+	if it.held.failed(d.in.Boot) {
+		kind, keepFor = 1, KeepFailedFor
+	}
+	until := due(d.in.Now, it.held.End.At, keepFor)
+	if kept[kind] >= KeepGenerations || !until.After(d.in.Now) {
 		d.act(it, Action{Kind: Remove})
-		return kept
+		return
 	}
 	d.wake(until)
-	return kept + 1
+	kept[kind]++
 }
 
 // start starts the next incarnation of it, unless all tasks shall stop.

@@ -6,6 +6,8 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -17,64 +19,111 @@ import (
 type flags struct {
 	cell, master, name, stateDir string
 	ports                        schema.PortRange
-	capacity                     schema.Resources // 0: what is found
+	capacity                     schema.Resources // 0: what is found, less
+	reserve                      reserve
 	labels                       labels
 	labelsFile                   string
 	devices                      devices
 	devicesFile                  string
+	cgroupParent                 string
 	metricsListen                string
+	hide                         []string
 	logLevel                     string
 	level                        slog.Level
-	socket                       string // of master
+	tokenFile                    string
+	dial                         string // of master: a socket's path, or HOST:PORT
+	remote                       bool   // dial is HOST:PORT
 }
 
 func (f *flags) register(cmd *cobra.Command) {
 	set := cmd.Flags()
 	set.SortFlags = false
-	set.StringVar(&f.cell, "cell", "", "name of the cell")
-	set.StringVar(&f.master, "master", "", "the master's link socket, unix:PATH")
+	set.StringVar(&f.cell, "cell", "", "name of the cell (default what the join token or the certificate says)")
+	set.StringVar(&f.master, "master", "", "where the master listens for agents: unix:PATH, or HOST:PORT over TLS")
+	set.StringVar(&f.tokenFile, "token-file", "", "file with the join token of muster pki token, for a machine that has no certificate yet or lost it")
 	set.StringVar(&f.stateDir, "state-dir", "", "directory that holds the tasks and what the agent must remember")
-	set.StringVar(&f.name, "name", "", "name of this machine (default the host's name)")
+	set.StringVar(&f.name, "name", "", "name of this machine (default what the join token or the certificate says, else the host's name)")
 	set.Var((*portRange)(&f.ports), "ports", "ports that the cell may give to tasks")
-	set.Int64Var(&f.capacity.CPUMilli, "cpu-milli", 0, "thousandths of a core for tasks (default all of the machine)")
-	set.Int64Var(&f.capacity.RAMBytes, "ram-bytes", 0, "memory for tasks (default all of the machine)")
-	set.Int64Var(&f.capacity.DiskBytes, "disk-bytes", 0, "disk space for tasks (default what is free in the state directory)")
+	set.Int64Var(&f.capacity.CPUMilli, "cpu-milli", 0, "thousandths of a core for tasks (default all but the reserve)")
+	set.Int64Var(&f.capacity.RAMBytes, "ram-bytes", 0, "memory for tasks (default all but the reserve)")
+	set.Int64Var(&f.capacity.DiskBytes, "disk-bytes", 0, "disk space for tasks (default the state directory's file system but the reserve)")
+	set.Var(&f.reserve.cpu, "reserve-cpu-milli", "thousandths of a core kept for the system and the agent (default 1% of the cores, 50 at least)")
+	set.Var(&f.reserve.ram, "reserve-ram-bytes", "memory kept for the system and the agent (default 5%, from 128 MiB to 4 GiB)")
+	set.Var(&f.reserve.disk, "reserve-disk-bytes", "disk space kept for the system and the agent (default 5%, at most 10 GiB)")
 	set.Var(&f.labels, "label", "label of this machine, which jobs' constraints, preferences and spread can name; may be repeated")
 	set.StringVar(&f.labelsFile, "labels-file", "", "file of further labels, one a line")
 	set.Var(&f.devices, "device", "devices of this machine that tasks may ask for, such as gpu=2 or gpu:T4=2; may be repeated")
 	set.StringVar(&f.devicesFile, "devices-file", "", "file of further devices, one group a line")
+	set.StringVar(&f.cgroupParent, "cgroup-parent", "", "cgroup below which tasks are put, such as /muster; made if it is not there (default the agent's own)")
 	set.StringVar(&f.metricsListen, "metrics-listen", "", "loopback address for /metrics, such as 127.0.0.1:9101 (default none)")
+	set.StringArrayVar(&f.hide, "hide", nil, "absolute path of a directory or file that tasks shall not see, beside the state directory and the master's socket; may be repeated")
 	set.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 }
 
 // check errs with a usageError for what cannot be.
 func (f *flags) check() error {
-	for _, required := range []struct{ flag, value string }{{"cell", f.cell}, {"master", f.master}, {"state-dir", f.stateDir}} {
+	for _, required := range []struct{ flag, value string }{{"master", f.master}, {"state-dir", f.stateDir}} {
 		if required.value == "" {
 			return usageError{fmt.Errorf("--%s is missing", required.flag), "see muster-agent --help"}
 		}
 	}
-	if err := schema.CheckName(f.cell); err != nil {
-		return usageError{fmt.Errorf("--cell: %w", err), ""}
+	if err := f.checkMaster(); err != nil {
+		return err
+	}
+	if f.cell != "" || !f.remote {
+		if f.cell == "" {
+			return usageError{fmt.Errorf("--cell is missing"), "see muster-agent --help"}
+		}
+		if err := schema.CheckName(f.cell); err != nil {
+			return usageError{fmt.Errorf("--cell: %w", err), ""}
+		}
 	}
 	if f.name != "" {
 		if err := schema.CheckName(f.name); err != nil {
 			return usageError{fmt.Errorf("--name: %w", err), hintName(f.name)}
 		}
 	}
-	var ok bool
-	if f.socket, ok = strings.CutPrefix(f.master, "unix:"); !ok || f.socket == "" {
-		return usageError{fmt.Errorf("--master %q: want unix:PATH", f.master), "other addresses are not supported until TLS is"}
-	}
 	for _, d := range schema.Dimensions() {
 		if f.capacity.Of(d) < 0 {
 			return usageError{fmt.Errorf("%s of this machine is %d: want a positive number", d, f.capacity.Of(d)), ""}
 		}
 	}
+	for _, r := range f.reserve.each() {
+		if r.amount.typed && f.capacity.Of(r.dimension) != 0 {
+			return usageError{fmt.Errorf("--%s with --%s: one says what is kept for the system, the other what is not", r.flag, r.instead), "give one of them"}
+		}
+	}
+	for _, h := range f.hide {
+		if !filepath.IsAbs(h) || filepath.Clean(h) == "/" {
+			return usageError{fmt.Errorf("--hide %q: want an absolute path below /", h), ""}
+		}
+	}
 	if err := f.level.UnmarshalText([]byte(f.logLevel)); err != nil {
 		return usageError{fmt.Errorf("--log-level %q: want debug, info, warn or error", f.logLevel), ""}
 	}
+	if p := f.cgroupParent; p != "" && (!path.IsAbs(p) || path.Clean(p) != p || p == "/") {
+		return usageError{fmt.Errorf("--cgroup-parent %q: want an absolute path of a cgroup below the root, written in the shortest way", p), "such as /muster"}
+	}
 	return checkLoopback(f.metricsListen)
+}
+
+// checkMaster finds out what --master means.
+func (f *flags) checkMaster() error {
+	path, local := strings.CutPrefix(f.master, "unix:")
+	if local && path != "" {
+		f.dial = path
+		if f.tokenFile != "" {
+			return usageError{fmt.Errorf("--token-file is for a master over TLS, and --master %s is a socket", f.master), "leave it out, or give --master HOST:PORT"}
+		}
+		return nil
+	}
+	host, port, err := net.SplitHostPort(f.master)
+	n, portErr := strconv.ParseUint(port, 10, 16)
+	if local || err != nil || host == "" || portErr != nil || n == 0 || strings.Contains(host, "/") {
+		return usageError{fmt.Errorf("--master %q: want unix:PATH or HOST:PORT", f.master), "such as unix:/var/lib/muster/link/agent.sock, or master.example.com:7421"}
+	}
+	f.dial, f.remote = f.master, true
+	return nil
 }
 
 func hintName(name string) string {
@@ -98,7 +147,7 @@ func checkLoopback(addr string) error {
 	}
 	ip, err := netip.ParseAddr(host)
 	if host != "localhost" && (err != nil || !ip.IsLoopback()) {
-		return usageError{fmt.Errorf("--metrics-listen %q: not supported until TLS: only loopback addresses may be bound", addr), "127.0.0.1:" + port}
+		return usageError{fmt.Errorf("--metrics-listen %q: only loopback addresses may be bound", addr), "127.0.0.1:" + port}
 	}
 	return nil
 }
@@ -118,19 +167,9 @@ func (f *flags) machine(found schema.MachineInfo) (schema.MachineInfo, error) {
 			return found, usageError{fmt.Errorf("the host's name %q has nothing that could be this machine's", host), "give it one with --name"}
 		}
 	}
-	for _, o := range []struct {
-		typed int64
-		found *int64
-	}{
-		{f.capacity.CPUMilli, &found.Capacity.CPUMilli},
-		{f.capacity.RAMBytes, &found.Capacity.RAMBytes},
-		{f.capacity.DiskBytes, &found.Capacity.DiskBytes},
-	} {
-		if o.typed != 0 {
-			*o.found = o.typed
-		}
-	}
-	return found, nil
+	var err error
+	found.Capacity, found.Reserved, err = f.reserve.split(found.Capacity, f.capacity)
+	return found, err
 }
 
 // portRange is a flag's value, FIRST-LAST.

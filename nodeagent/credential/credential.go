@@ -32,6 +32,10 @@ const protocol = "h2"
 // ErrNone says that there is nothing that the master could be shown.
 var ErrNone = errors.New("no certificate and no join token")
 
+// ErrOther says that a certificate or a token is of another cell or machine than
+// the agent was told to be.
+var ErrOther = errors.New("of another cell or machine")
+
 // Config is what a Store needs.
 type Config struct {
 	Dir       string // the agent's state directory, which is there
@@ -70,8 +74,8 @@ type Store struct {
 }
 
 // Open reads what the state directory holds. It errs with ErrNone when there is
-// neither a certificate nor a token, and when these are of another cell or
-// machine than the agent was told to be.
+// neither a certificate nor a token, and with ErrOther when they are not of the
+// cell and machine that the agent was told to be.
 func Open(cfg Config) (*Store, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -106,9 +110,9 @@ func Open(cfg Config) (*Store, error) {
 func (s *Store) is(cell, machine, whose string) error {
 	switch {
 	case s.name.Cell != "" && s.name.Cell != cell:
-		return fmt.Errorf("%s is for cell %q, and this agent is of cell %q", whose, cell, s.name.Cell)
+		return fmt.Errorf("%s is %w: it is for cell %s, and this agent is of cell %s", whose, ErrOther, cell, s.name.Cell)
 	case s.name.Name != "" && s.name.Name != machine:
-		return fmt.Errorf("%s is for machine %s, and this agent is %s", whose, machine, s.name.Name)
+		return fmt.Errorf("%s is %w: it is for machine %s, and this agent is %s", whose, ErrOther, machine, s.name.Name)
 	}
 	s.name.Cell, s.name.Name = cell, machine
 	return nil
@@ -339,16 +343,6 @@ func (s *Store) Renewal() (at time.Time, request []byte, err error) {
 	}
 	request, err = newRequest(key)
 	return s.renew, request, err
-}
-
-// Expires returns when the certificate does; false when there is none.
-func (s *Store) Expires() (time.Time, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.pair == nil {
-		return time.Time{}, false
-	}
-	return s.pair.Leaf.NotAfter, true
 }
 
 func newRequest(key *ecdsa.PrivateKey) ([]byte, error) {

@@ -89,7 +89,7 @@ func (s *sitter) run(dir string) error {
 	}
 	deadline := time.After(s.timeout)
 	defer s.sweep()
-	if err := s.fork(dir); err != nil {
+	if err := s.fork(); err != nil {
 		return err
 	}
 	for {
@@ -157,13 +157,13 @@ func (s *sitter) makeGroup() {
 
 // fork starts the command's stage in the task's namespaces, and returns when it
 // has become the command.
-func (s *sitter) fork(dir string) error {
+func (s *sitter) fork() error {
 	f, err := s.gather()
 	if err != nil {
 		return err
 	}
 	defer f.errors.Close()
-	err = s.launch(dir, f.fds)
+	err = s.launch(f.fds)
 	f.close()
 	if err != nil {
 		return fmt.Errorf("fork: %w", err)
@@ -173,6 +173,8 @@ func (s *sitter) fork(dir string) error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("wait for exec: %w", err)
+	case entryError(text) != nil:
+		return entryError(text)
 	case command:
 		return commandError{errors.New(text)}
 	case text != "":
@@ -225,22 +227,32 @@ func inMemory(spec Spec) (*os.File, error) {
 	return f, nil
 }
 
-// launch forks the stage, with fds as its descriptors.
-func (s *sitter) launch(dir string, fds []uintptr) error {
+// launch forks the stage into the task's namespaces, with fds as its
+// descriptors.
+func (s *sitter) launch(fds []uintptr) error {
 	task, err := openPID(s.task)
 	if err != nil {
 		return fmt.Errorf("the task: %w", err)
 	}
-	defer unix.Close(task)
-	kinds, err := foreign(s.task.PID)
+	defer unix.Close(task) // its pid is nobody else's until then
+	rooms, err := namespaces(s.task.PID)
 	if err != nil {
+		return fmt.Errorf("the task's namespaces: %w", err)
+	}
+	defer closeAll(rooms)
+	if s.main, err = forkInto(rooms, fds, false); err != nil || s.main != 0 {
 		return err
 	}
-	if kinds == 0 {
-		s.main, err = startStage(dir, fds, &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL})
-		return err
+	// It is in a pid namespace, and the only child there is.
+	children, err := descendants(os.Getpid())
+	for _, p := range children {
+		if p.parent == os.Getpid() {
+			s.main = p.PID
+		}
 	}
-	s.main, err = forkInside(task, kinds, []string{"muster-keeper", stageArg, dir}, fds)
+	if err == nil && s.main == 0 {
+		err = errors.New("it is not there")
+	}
 	return err
 }
 

@@ -3,153 +3,156 @@ package keeper
 import (
 	"errors"
 	"fmt"
-	"os"
-	"slices"
+	"runtime"
 	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
-// foreign returns those of a process's namespaces that are not this one's, as
-// the flags of clone.
-func foreign(pid int) (kinds int, err error) {
-	for name, kind := range map[string]int{
-		"user": unix.CLONE_NEWUSER, "pid": unix.CLONE_NEWPID, "ipc": unix.CLONE_NEWIPC,
-		"uts": unix.CLONE_NEWUTS, "net": unix.CLONE_NEWNET, "mnt": unix.CLONE_NEWNS,
-	} {
-		own, err := os.Readlink("/proc/self/ns/" + name)
-		if errors.Is(err, os.ErrNotExist) {
-			continue // a kernel without them
-		}
-		if err != nil {
-			return 0, fmt.Errorf("namespaces: %w", err)
-		}
-		its, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, name))
-		if err != nil {
-			return 0, fmt.Errorf("the task's namespaces: %w", err)
-		}
-		if own != its {
-			kinds |= kind
-		}
-	}
-	return kinds, nil
+// entry is what a child needs from the fork to the exec of the stage. All of it
+// is made before: the child has this process's memory, and none of its threads.
+type entry struct {
+	rooms   []uintptr // namespaces to enter
+	nested  bool      // a pid namespace is one of them: only a child of who enters is in it
+	fds     []uintptr // what shall be descriptors 0, 1, …
+	exe     uintptr
+	argv    **byte
+	envp    **byte
+	empty   *byte
+	tty     bool
+	signals [1]uint64 // blocked before
 }
 
-// aboveAll is higher than any descriptor that a child is given.
-const aboveAll = 256
+// aboveFD is where descriptors are put that must not be overwritten.
+const aboveFD = 200
 
-// forkInside starts this program with args in those of the namespaces of the
-// process of a pidfd that kinds names, leader of a session, with fds as its
-// descriptors from 0. It returns its pid, of which this process is the parent.
-//
-// A user namespace can be entered by a process of one thread only, and a pid
-// namespace holds only what is forked after that. So it forks twice, as the
-// syscall package does: what runs in the children makes system calls and
-// nothing else. Setting up memory is done before.
-func forkInside(pidfd, kinds int, args []string, fds []uintptr) (int, error) {
-	exe, err := os.Open("/proc/self/exe") // in its namespaces there may be no such file
+// forkInto forks the stage into the namespaces; as its standard descriptor 0 is a
+// terminal with tty, that is its controlling one. It returns its pid, 0 when
+// that is for the stage to tell. A process with threads cannot enter a user
+// namespace, nor can one leave its pid namespace: so it is a raw fork.
+func forkInto(rooms, fds []uintptr, tty bool) (int, error) {
+	exe, err := unix.Open("/proc/self/exe", unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, fmt.Errorf("/proc/self/exe: %w", err)
+	}
+	defer unix.Close(exe)
+	argv, err := syscall.SlicePtrFromStrings([]string{"muster-keeper", stageArg, "/"})
 	if err != nil {
 		return 0, err
 	}
-	defer exe.Close()
-	argv, err := syscall.SlicePtrFromStrings(args)
+	envp, err := syscall.SlicePtrFromStrings(environment)
 	if err != nil {
 		return 0, err
 	}
-	envv, err := syscall.SlicePtrFromStrings(environment)
-	if err != nil {
-		return 0, err
-	}
-	high, err := raise(fds)
-	defer func() {
-		for _, fd := range high {
-			_ = unix.Close(fd)
+	e := &entry{rooms: rooms, fds: fds, exe: uintptr(exe), argv: &argv[0], envp: &envp[0], empty: new(byte), tty: tty}
+	for _, fd := range rooms {
+		kind, err := unix.IoctlRetInt(int(fd), unix.NS_GET_NSTYPE)
+		if err != nil {
+			return 0, fmt.Errorf("kind of a namespace: %w", err)
 		}
-	}()
-	if err != nil {
-		return 0, err
+		e.nested = e.nested || kind == unix.CLONE_NEWPID
 	}
-	var pid int
-	report := [2]int{}
-	if err := unix.Pipe2(report[:], unix.O_CLOEXEC); err != nil {
-		return 0, err
+	// The runtime's handlers are of no use to the child.
+	var all unix.Sigset_t
+	for i := range all.Val {
+		all.Val[i] = ^all.Val[i]
 	}
-	defer unix.Close(report[0])
-	c := &inside{pidfd: uintptr(pidfd), kinds: uintptr(kinds), exe: exe.Fd(), argv: argv, envv: envv, fds: high, report: uintptr(report[1]), empty: new(byte)}
-	middle, errno := c.fork()
-	_ = unix.Close(report[1])
-	if errno != 0 {
+	if _, _, errno := syscall.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&all)), uintptr(unsafe.Pointer(&e.signals)), unsafe.Sizeof(e.signals), 0, 0); errno != 0 {
 		return 0, errno
 	}
-	b := make([]byte, 8)
-	n, err := unix.Read(report[0], b)
-	_, _ = unix.Wait4(middle, nil, 0, nil)
-	if err != nil || n != len(b) {
-		return 0, errors.Join(errors.New("no word from the child"), err)
+	pid, errno := e.fork()
+	_, _, _ = syscall.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&e.signals)), 0, unsafe.Sizeof(e.signals), 0, 0)
+	runtime.KeepAlive(e)
+	if errno != 0 {
+		return 0, fmt.Errorf("fork: %w", errno)
 	}
-	said := *(*[2]int32)(unsafe.Pointer(&b[0]))
-	if pid = int(said[0]); said[1] != 0 {
-		return 0, fmt.Errorf("enter the task's namespaces: %w", syscall.Errno(said[1]))
+	if !e.nested {
+		return int(pid), nil
 	}
-	return pid, nil
-}
-
-// raise returns copies of descriptors that are above all that a child is given.
-func raise(fds []uintptr) (high []int, err error) {
-	for _, fd := range slices.Clone(fds) {
-		n, err := unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, aboveAll)
-		if err != nil {
-			return high, err
+	for {
+		_, err := unix.Wait4(int(pid), nil, 0, nil)
+		if !errors.Is(err, unix.EINTR) {
+			return 0, err
 		}
-		high = append(high, n)
 	}
-	return high, nil
 }
 
-// inside is what the children of forkInside need, all of it in memory.
-type inside struct {
-	pidfd, kinds, exe, report uintptr
-	argv, envv                []*byte
-	fds                       []int
-	empty                     *byte
-	word                      [2]int32 // pid, errno
-}
-
-// fork returns the pid of the child in the middle, which enters the namespaces,
-// starts the other as its sibling, and says how that went.
+// fork returns in this process alone. From the clone on, its code runs in a copy
+// of the process that has this thread only: it may make raw system calls, and
+// nothing else, not even grow its stack.
 //
+//go:noinline
 //go:norace
-func (c *inside) fork() (int, syscall.Errno) {
-	pid, _, errno := syscall.RawSyscall6(syscall.SYS_CLONE, uintptr(syscall.SIGCHLD), 0, 0, 0, 0, 0)
+//go:nosplit
+func (e *entry) fork() (uintptr, syscall.Errno) {
+	var step [2]byte
+	var r uintptr
+	pid, _, errno := syscall.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
 	if errno != 0 || pid != 0 {
-		return int(pid), errno
+		return pid, errno
 	}
-	_, _, errno = syscall.RawSyscall(unix.SYS_SETNS, c.pidfd, c.kinds, 0)
-	if errno == 0 {
-		pid, _, errno = syscall.RawSyscall6(syscall.SYS_CLONE, uintptr(syscall.SIGCHLD)|unix.CLONE_PARENT, 0, 0, 0, 0, 0)
-		if errno == 0 && pid == 0 {
-			c.exec()
+	step[0] = 'n'
+	for i := 0; i < len(e.rooms); i++ {
+		if _, _, errno = syscall.RawSyscall(unix.SYS_SETNS, e.rooms[i], 0, 0); errno != 0 {
+			goto failed
 		}
 	}
-	c.word[0], c.word[1] = int32(pid), int32(errno)
-	_, _, _ = syscall.RawSyscall(syscall.SYS_WRITE, c.report, uintptr(unsafe.Pointer(&c.word[0])), 8)
+	if e.nested {
+		step[0] = 'f'
+		r, _, errno = syscall.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD)|unix.CLONE_PARENT, 0, 0, 0, 0, 0)
+		if errno != 0 {
+			goto failed
+		}
+		if r != 0 {
+			goto done
+		}
+	}
+	step[0] = 'd'
+	for i := 0; i < len(e.fds); i++ {
+		if r, _, errno = syscall.RawSyscall(unix.SYS_FCNTL, e.fds[i], unix.F_DUPFD_CLOEXEC, aboveFD); errno != 0 {
+			goto failed
+		}
+		e.fds[i] = r
+	}
+	for i := 0; i < len(e.fds); i++ {
+		if _, _, errno = syscall.RawSyscall(unix.SYS_DUP3, e.fds[i], uintptr(i), 0); errno != 0 {
+			goto failed
+		}
+	}
+	step[0] = 's'
+	if _, _, errno = syscall.RawSyscall(unix.SYS_SETSID, 0, 0, 0); errno != 0 {
+		goto failed
+	}
+	if e.tty {
+		step[0] = 't'
+		if _, _, errno = syscall.RawSyscall(unix.SYS_IOCTL, 0, unix.TIOCSCTTY, 0); errno != 0 {
+			goto failed
+		}
+	}
+	step[0] = 'e'
+	_, _, _ = syscall.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&e.signals)), 0, unsafe.Sizeof(e.signals), 0, 0)
+	_, _, errno = syscall.RawSyscall6(unix.SYS_EXECVEAT, e.exe, uintptr(unsafe.Pointer(e.empty)), uintptr(unsafe.Pointer(e.argv)), uintptr(unsafe.Pointer(e.envp)), unix.AT_EMPTY_PATH, 0)
+failed:
+	step[1] = byte(errno)
+	// By then it may be at its new place, with the old one still open.
+	_, _, _ = syscall.RawSyscall(unix.SYS_WRITE, e.fds[errorFD], uintptr(unsafe.Pointer(&step[0])), 2)
+done:
 	for {
-		_, _, _ = syscall.RawSyscall(syscall.SYS_EXIT_GROUP, 0, 0, 0)
+		_, _, _ = syscall.RawSyscall(unix.SYS_EXIT_GROUP, 0, 0, 0)
 	}
 }
 
-// exec makes the calling child the program. It never returns.
-//
-//go:norace
-func (c *inside) exec() {
-	_, _, _ = syscall.RawSyscall(syscall.SYS_SETSID, 0, 0, 0)
-	for i := 0; i < len(c.fds); i++ {
-		_, _, _ = syscall.RawSyscall(syscall.SYS_DUP3, uintptr(c.fds[i]), uintptr(i), 0)
+// steps names those of fork.
+var steps = map[byte]string{
+	'n': "enter a namespace", 'f': "fork in the pid namespace", 'd': "hand on a descriptor", 's': "begin a session",
+	't': "take the terminal", 'e': "execute the keeper",
+}
+
+// entryError returns the error that fork has written; nil if text is not one.
+func entryError(text string) error {
+	if len(text) != 2 || steps[text[0]] == "" {
+		return nil
 	}
-	_, _, _ = syscall.RawSyscall6(unix.SYS_EXECVEAT, c.exe, uintptr(unsafe.Pointer(c.empty)),
-		uintptr(unsafe.Pointer(&c.argv[0])), uintptr(unsafe.Pointer(&c.envv[0])), unix.AT_EMPTY_PATH, 0)
-	for {
-		_, _, _ = syscall.RawSyscall(syscall.SYS_EXIT_GROUP, 127, 0, 0)
-	}
+	return fmt.Errorf("%s: %w", steps[text[0]], syscall.Errno(text[1]))
 }

@@ -128,6 +128,9 @@ type outcome struct {
 // start begins the next incarnation of g, which is Busy until launch is done.
 func (l *Loop) start(ctx context.Context, g *generation, a nodeagent.Action) {
 	g.Incarnations = append(g.Incarnations, nodeagent.Incarnation{Number: a.Incarnation, Boot: l.cfg.Machine.Boot, Busy: true})
+	if _, ok := l.sticky[a.Task]; !ok && a.Assignment.Job.Task.Sticky {
+		l.sticky[a.Task] = time.Time{} // the Runtime makes it
+	}
 	began, s := time.Now(), starting{dir: g.dir, Action: a, written: g.written, taken: l.holder(g)}
 	if a.Incarnation > 1 {
 		l.metrics.restarts.Inc()
@@ -210,7 +213,7 @@ func (l *Loop) launched(ctx context.Context, g *generation, n int, out outcome, 
 	c := out.process.Incarnation()
 	c.Number = n
 	*g.last() = c
-	g.process = out.process
+	g.process, g.logs = out.process, ""
 	l.told(l.vitals.conditions.SeeStart("", time.Now()))
 	l.metrics.started(time.Since(began))
 	l.cfg.Log.Info("started", "task", g.Assignment.Task.Short(), "generation", g.Assignment.Generation, "incarnation", n, "pid", c.PID)
@@ -225,7 +228,11 @@ func (l *Loop) await(ctx context.Context, g *generation) {
 	}
 	n := g.last().Number
 	l.workers.Go(func() {
-		if err := p.Wait(ctx); err != nil {
+		watching, stop := context.WithCancel(ctx)
+		l.workers.Go(func() { l.watchLogs(watching, g, n) })
+		err := p.Wait(ctx)
+		stop()
+		if err != nil {
 			return // ctx has ended
 		}
 		l.send(ctx, func() { l.exited(g, n, p) })

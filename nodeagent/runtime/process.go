@@ -16,6 +16,7 @@ import (
 
 	"github.com/musterhq/muster/nodeagent"
 	"github.com/musterhq/muster/nodeagent/keeper"
+	"github.com/musterhq/muster/nodeagent/logfile"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -59,9 +60,23 @@ func (r *Runtime) Start(ctx context.Context, dir string, a *schema.Assignment) (
 	}
 	h, err := keeper.Start(ctx, r.cfg.Keeper, dir, spec)
 	if err != nil {
-		return nil, fmt.Errorf("start %s: %w", a.Task, err)
+		return nil, fmt.Errorf("start %s: %w%s", a.Task, err, r.explain(spec))
 	}
 	return r.hold(dir, h)
+}
+
+// explain says why a command that is on the machine may not be there for the
+// task; "" if that cannot be.
+func (r *Runtime) explain(spec *keeper.Spec) string {
+	if spec.Sandbox == nil || spec.Sandbox.Root != "" {
+		return ""
+	}
+	for _, dir := range append([]string{tmpDir, varTmpDir, shmDir}, r.hidden...) {
+		if below(spec.Command[0], dir) {
+			return fmt.Sprintf(" (tasks do not see the machine's %s)", dir)
+		}
+	}
+	return ""
 }
 
 // Adopt finds the incarnation that was started in dir, by this agent or one
@@ -79,18 +94,31 @@ func (r *Runtime) prepare(dir string, a *schema.Assignment) (*keeper.Spec, error
 	if len(a.Job.Task.Process.Command) == 0 {
 		return nil, fmt.Errorf("%w: it is empty", ErrCommand)
 	}
+	if err := r.able(&a.Job.Task); err != nil {
+		return nil, err
+	}
 	if err := os.Mkdir(dir, 0o711); err != nil {
 		return nil, err
 	}
 	if err := os.Chmod(dir, 0o711); err != nil { // whatever the umask
 		return nil, err
 	}
-	p := places{work: filepath.Join(filepath.Dir(dir), workDir)}
-	p.tmp = filepath.Join(p.work, "tmp")
-	work, _, tmp := r.inside(p)
+	p, err := r.places(dir, a)
+	if err != nil {
+		return nil, err
+	}
+	work, sticky, tmp := r.inside(p)
+	if sticky != "" {
+		b := *a
+		b.Local = map[string]string{schema.StickyVariable: sticky}
+		a = &b
+	}
 	spec := &keeper.Spec{
 		Boot: r.boot, Command: a.Command(), Env: environment(a, p.work, work, tmp), Dir: work,
-		Mark: markVariable + "=" + p.work, OOMScoreAdj: oomScore(a.Job.Priority),
+		Mark: markVariable + "=" + p.work, OOMScoreAdj: oomScore(a.Job.Priority), Filter: r.isolation.filter,
+	}
+	if l := a.Job.Task.Logs; l != nil {
+		spec.Logs = logfile.Limits{MaxBytes: l.MaxBytes, Files: l.Files}
 	}
 	if r.users != nil {
 		id, err := r.users.id(a.Task.User)
@@ -99,44 +127,31 @@ func (r *Runtime) prepare(dir string, a *schema.Assignment) (*keeper.Spec, error
 		}
 		spec.User = &keeper.User{UID: id, GID: id}
 	}
-	for _, d := range []string{p.work, p.tmp} {
-		if err := own(d, spec.User); err != nil {
-			return nil, err
-		}
-	}
-	var err error
-	if spec.Sandbox, err = r.sandbox(p); err != nil {
+	if err := p.make(spec.User); err != nil {
 		return nil, err
 	}
+	if err := putFiles(p.work, a, spec.User); err != nil {
+		return nil, fmt.Errorf("task.files: %w", err)
+	}
+	if spec.Sandbox, err = r.sandbox(&a.Job.Task, p); err != nil {
+		return nil, err
+	}
+	return spec, r.group(dir, a, spec)
+}
+
+// group makes the cgroups of spec, once spec is on disk.
+func (r *Runtime) group(dir string, a *schema.Assignment, spec *keeper.Spec) error {
 	name := groupName(dir, a)
 	if r.groups != nil {
 		spec.Cgroups = r.groups.dirs(name)
 	}
 	if err := keeper.Prepare(dir, spec); err != nil || r.groups == nil {
-		return spec, err
+		return err
 	}
 	if err := r.groups.make(name, r.limits(a)); err != nil {
-		return nil, errors.Join(fmt.Errorf("cgroup: %w", err), keeper.Abandon(dir, spec))
+		return errors.Join(fmt.Errorf("cgroup: %w", err), keeper.Abandon(dir, spec))
 	}
-	return spec, nil
-}
-
-// own makes a directory that is u's alone, unless it is there. What the task has
-// put in its place goes: this is done while none of it runs.
-func own(dir string, u *keeper.User) error {
-	if s, err := os.Lstat(dir); err == nil && !s.IsDir() {
-		if err := os.Remove(dir); err != nil {
-			return err
-		}
-	}
-	err := os.Mkdir(dir, 0o700)
-	if errors.Is(err, os.ErrExist) {
-		return nil
-	}
-	if err == nil && u != nil {
-		err = os.Lchown(dir, u.UID, u.GID)
-	}
-	return err
+	return nil
 }
 
 // environment returns what the task finds in its environment, sorted. HOME and

@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"path/filepath"
@@ -82,7 +83,11 @@ type Authority struct {
 	members map[string]member
 }
 
-// NewAuthority reads what the store knows of machines that joined.
+// ErrMaster says that there is no certificate that the master could show.
+var ErrMaster = errors.New("the master's certificate")
+
+// NewAuthority reads what the store knows of machines that joined. It errs with
+// ErrMaster when master.pem is not there or not of the master.
 func NewAuthority(ctx context.Context, cfg Config) (*Authority, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -94,7 +99,7 @@ func NewAuthority(ctx context.Context, cfg Config) (*Authority, error) {
 	var err error
 	d := cfg.Dir
 	if a.master, err = watch(d.MasterFile(), cfg.Log, d.masterPair); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", ErrMaster, err)
 	}
 	if a.revoked, err = watch(filepath.Join(d.path, revokedFile), cfg.Log, d.revokedList); err != nil {
 		return nil, err
@@ -131,14 +136,7 @@ func (a *Authority) TLS(anonymous bool, protocols ...string) *tls.Config {
 }
 
 // Hosts returns the names and addresses that the master's certificate is for.
-func (a *Authority) Hosts() []string {
-	c := a.master.get().Leaf
-	hosts := append([]string(nil), c.DNSNames...)
-	for _, ip := range c.IPAddresses {
-		hosts = append(hosts, ip.String())
-	}
-	return hosts
-}
+func (a *Authority) Hosts() []string { return identity.Hosts(a.master.get().Leaf) }
 
 // Expires returns when the master's certificate does.
 func (a *Authority) Expires() time.Time { return a.master.get().Leaf.NotAfter }

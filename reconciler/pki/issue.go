@@ -87,6 +87,31 @@ func addHosts(c *x509.Certificate, hosts []string) error {
 	return nil
 }
 
+// CheckHosts errs unless a master's certificate can be for all hosts.
+func CheckHosts(hosts []string) error { return addHosts(new(x509.Certificate), hosts) }
+
+// Read reads the first certificate of a file.
+func Read(file string) (*x509.Certificate, error) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	list, err := decodeCertificates(b)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return list[0], nil
+}
+
+// MasterHosts returns what the master's present certificate is for.
+func (d *Directory) MasterHosts() ([]string, error) {
+	c, err := Read(d.MasterFile())
+	if err != nil {
+		return nil, err
+	}
+	return identity.Hosts(c), nil
+}
+
 // validHost returns whether h is a name of DNS (RFC 1123 §2.1), as crypto/x509
 // compares it.
 func validHost(h string) bool {

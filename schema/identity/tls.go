@@ -144,13 +144,13 @@ func (c Client) verify(state tls.ConnectionState) error {
 		return fmt.Errorf("%s is the master of cell %q: want cell %q", c.Host, name.Cell, c.Cell)
 	}
 	if err := chain[0].VerifyHostname(c.Host); err != nil {
-		return fmt.Errorf("the master's certificate is not for %s: it is for %v; issue one with `muster pki issue master --host %s …`", c.Host, hosts(chain[0]), c.Host)
+		return fmt.Errorf("the master's certificate is not for %s: it is for %v; issue one with `muster pki issue --role master --host %s`", c.Host, Hosts(chain[0]), c.Host)
 	}
 	return nil
 }
 
-// hosts returns the names and addresses that a certificate is for.
-func hosts(c *x509.Certificate) []string {
+// Hosts returns the names and addresses that a certificate is for.
+func Hosts(c *x509.Certificate) []string {
 	out := slices.Clone(c.DNSNames)
 	for _, ip := range c.IPAddresses {
 		out = append(out, ip.String())

@@ -33,6 +33,10 @@ const (
 	maxLabels     = 64
 	maxPorts      = 32
 	maxURLPath    = 1024
+	minLogBytes   = 64 << 10 // less holds no long line
+	maxLogBytes   = 1 << 30
+	minLogFiles   = 2 // one is begun while the other is full
+	maxLogFiles   = 100
 	maxList       = 100
 	maxPath       = 4096 // Linux PATH_MAX
 	maxNotes      = 256
@@ -236,8 +240,12 @@ var taskRule = &Rule{
 		{Name: "graceSeconds", Rule: integer(Seconds, 0, maxSeconds), Default: num(10)},
 		{Name: "health", Rule: healthRule},
 		{Name: "restart", Rule: restartRule},
+		{Name: "logs", Rule: logsRule},
+		{Name: "isolation", Rule: isolationRule},
+		{Name: "files", Rule: filesRule},
+		{Name: "sticky", Rule: &Rule{Type: Bool}},
 	},
-	Later: []string{"container", "logs", "packages", "files"},
+	Later: []string{"container", "packages"},
 	Alias: map[string]string{
 		"environment": "env", "command": "process.command", "cmd": "process.command", "args": "process.command",
 		"devices": "resources.devices", "constraints": "constraints of the job", "image": "container.image", "ports": "resources.ports", "cpuMilli": "resources.cpuMilli",
@@ -247,15 +255,34 @@ var taskRule = &Rule{
 		"restartPolicy": "restart", "restart_policy": "restart", "backoff": "restart", "portNumbers": "resources.portNumbers",
 		"driver": "process", "config": "process.command", "exec": "process.command", "entrypoint": "process.command",
 		"cpu": "resources.cpuMilli", "memory": "resources.ramBytes", "limits": "resources",
+		"log": "logs", "logging": "logs", "logConfig": "logs",
+		"securityContext": "isolation", "sandbox": "isolation", "security": "isolation", "network": "isolation.network",
+		"root": "process.root", "chroot": "process.root", "configMap": "files", "configs": "files", "volumes": "files",
+		"stickyDir": "sticky", "ephemeral_disk": "sticky",
+	},
+}
+
+var logsRule = &Rule{
+	Type: Struct,
+	Fields: []Field{
+		{Name: "maxBytes", Rule: integer(Bytes, minLogBytes, maxLogBytes), Default: num(schema.DefaultLogBytes)},
+		{Name: "files", Rule: integer(Count, minLogFiles, maxLogFiles), Default: num(schema.DefaultLogFiles)},
+	},
+	Alias: map[string]string{
+		"maxSize": "maxBytes", "max_size": "maxBytes", "max-size": "maxBytes", "size": "maxBytes", "max_file_size": "maxBytes", "containerLogMaxSize": "maxBytes",
+		"bytes": "maxBytes", "maxFiles": "files", "max_files": "files", "max-file": "files", "containerLogMaxFiles": "files", "rotate": "files",
 	},
 }
 
 var processRule = &Rule{
 	Type: Struct,
-	Fields: []Field{{Name: "command", Required: true, Rule: &Rule{
-		Type: List, Min: 1, Max: maxArgs, Elem: &Rule{Type: String, Max: maxArgBytes, Match: matchC},
-	}}},
-	Alias: map[string]string{"cmd": "command", "exec": "command", "argv": "command", "args": "command", "env": "task.env"},
+	Fields: []Field{
+		{Name: "command", Required: true, Rule: &Rule{
+			Type: List, Min: 1, Max: maxArgs, Elem: &Rule{Type: String, Max: maxArgBytes, Match: matchC},
+		}},
+		{Name: "root", Rule: &Rule{Type: String, Min: 1, Max: maxPath, Match: matchRoot}},
+	},
+	Alias: map[string]string{"cmd": "command", "exec": "command", "argv": "command", "args": "command", "env": "task.env", "chroot": "root", "rootfs": "root", "rootDirectory": "root"},
 }
 
 var resourcesRule = &Rule{

@@ -190,7 +190,7 @@ func TestStolen(t *testing.T) {
 			t.Error("m2 has joined")
 		}
 		_, err = credential.Open(credential.Config{Dir: dir, Machine: "m2"})
-		if err == nil || !strings.Contains(err.Error(), "is for machine m1, and this agent is m2") {
+		if err == nil || !strings.Contains(err.Error(), "it is for machine m1, and this agent is m2") {
 			t.Errorf("the agent itself: %v", err)
 		}
 	})
