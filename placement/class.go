@@ -205,9 +205,10 @@ func appendStrings(b []byte, list ...string) []byte {
 }
 
 func (s *Snapshot) newClass(a *Ask, key string) *class {
+	numbers := numbersOf(a)
 	c := &class{
 		key: key, id: hash(key), ask: s.restOf(a), prod: a.Priority.Prod(), priority: int16(a.Priority),
-		limit: vectorOf(a.Limit), ports: int32(len(a.Ports) - len(a.PortNumbers)), numbers: numbersOf(a), needs: s.needs(a.Devices),
+		limit: vectorOf(a.Limit), ports: int32(len(a.Ports) - len(numbers)), numbers: numbers, needs: s.needs(a.Devices),
 		avoid: a.Avoid, packages: s.packageIDs(a.Packages), epoch: -1,
 		inSet: a.AllocSet != (schema.JobName{}),
 	}

@@ -2,7 +2,6 @@ package placement
 
 import (
 	"hash/fnv"
-	"maps"
 	"slices"
 )
 
@@ -10,8 +9,10 @@ import (
 // does.
 func numbersOf(a *Ask) []uint16 {
 	var list []uint16
-	for _, p := range a.PortNumbers {
-		list = append(list, uint16(p))
+	for _, name := range a.Ports {
+		if p, asks := a.PortNumbers[name]; asks {
+			list = append(list, uint16(p))
+		}
 	}
 	slices.Sort(list)
 	return list
@@ -64,8 +65,13 @@ func (s *Snapshot) numbersWithout(c *class, slot int32, gone []int32) bool {
 // that was just released or refused is rarely the next one given.
 func (n *node) choosePorts(a *Ask, seed uint64) map[string]int {
 	out := make(map[string]int, len(a.Ports))
-	maps.Copy(out, a.PortNumbers)
-	chosen := slices.AppendSeq(make([]int, 0, len(a.Ports)), maps.Values(a.PortNumbers))
+	chosen := make([]int, 0, len(a.Ports))
+	for _, name := range a.Ports {
+		if p, asks := a.PortNumbers[name]; asks {
+			out[name] = p
+			chosen = append(chosen, p)
+		}
+	}
 	h := fnv.New64a()
 	h.Write([]byte(a.Name.String()))
 	count := uint64(n.Ports.Last - n.Ports.First + 1)

@@ -103,7 +103,7 @@ func drawAsk(t *rapid.T) placement.Ask {
 func drawExtra(t *rapid.T, a *placement.Ask) {
 	switch rapid.IntRange(0, 5).Draw(t, "extra") {
 	case 0:
-		a.Ports = []string{"http"}
+		a.Ports, a.PortNumbers = []string{"http"}, nil
 		if rapid.Bool().Draw(t, "number") {
 			a.Ports = []string{"http", "sql"}
 			a.PortNumbers = map[string]int{"sql": rapid.SampledFrom([]int{1000, 1001, 80}).Draw(t, "sql")}
