@@ -160,7 +160,7 @@ func TestStuck(t *testing.T) {
 	m.assign(stopping(a, schema.CauseRemoved))
 	m.settle()
 	c := last(m.find(a.Task, 7))
-	for kills := 0; kills < 4; kills++ {
+	for kills := range 4 {
 		plan := nodeagent.Decide(m.input())
 		if want := kills >= 3; (plan.Tasks[0].Note == schema.Stuck) != want || plan.Tasks[0].State != schema.Stopping {
 			t.Errorf("after %d kills: %s, note %q", kills, plan.Tasks[0].State, plan.Tasks[0].Note)
