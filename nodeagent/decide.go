@@ -98,6 +98,9 @@ const (
 	// evictionGrace is the longest grace period of a task that stops for want of
 	// memory or disk: until it has ended, it may take more.
 	evictionGrace = 10 * time.Second
+	// stuckAfter is how long after the first SIGKILL the last one is sent of
+	// which it is said that it does not help.
+	stuckAfter = 2 * killAgain
 )
 
 // item is a generation of a task: in the view, on the machine, or both.
@@ -237,7 +240,7 @@ func (d *decider) alive(it item, stop *schema.Cause) {
 		stop = c.Stop // what was told to stop once, stops
 	}
 	if stop == nil {
-		stop = cmp.Or(d.evicted[it.held.ref()], d.overDisk(it, c))
+		stop = cmp.Or(d.evicted[it.held.ref()], d.overDisk(it, c), d.unhealthy(it, c))
 	}
 	if stop == nil {
 		d.check(it, c)
@@ -266,14 +269,14 @@ func (d *decider) alive(it item, stop *schema.Cause) {
 // it ends now, starts again, or waits.
 func (d *decider) down(it item, stop *schema.Cause, blocked bool) {
 	h := it.held
-	if cause := d.end(h, it.job().Kind, stop); cause != nil {
+	if cause := d.end(h, it.job(), stop); cause != nil {
 		d.act(it, Action{Kind: End, Cause: cause, Clear: clears(h.last())})
 		return
 	}
 	if stop != nil || d.in.View == nil || blocked {
 		return // shutdown, or nothing is known yet, or its task runs elsewhere
 	}
-	if at := nextStart(h, d.in.Now, d.in.Boot); at.After(d.in.Now) {
+	if at := nextStart(h, it.job(), d.in.Now, d.in.Boot); at.After(d.in.Now) {
 		d.wake(at)
 		return
 	}
@@ -281,14 +284,15 @@ func (d *decider) down(it item, stop *schema.Cause, blocked bool) {
 }
 
 // end returns how h ends, nil if it goes on.
-func (d *decider) end(h *Held, kind schema.JobKind, stop *schema.Cause) *schema.Cause {
+func (d *decider) end(h *Held, job *schema.Job, stop *schema.Cause) *schema.Cause {
 	cause := schema.Cause{Machine: d.in.Machine, Generation: h.Assignment.Generation, At: d.in.Now}
 	c := h.last()
 	if c != nil {
 		cause.Exit = c.Exit
 	}
+	used := usedUp(h, job.Task.RestartPolicy(), d.in.Boot)
 	switch {
-	case finished(h, kind):
+	case finished(h, job.Kind):
 		cause.Kind = schema.CauseFinished
 	case stop != nil && stop.Kind != schema.CauseShutdown:
 		cause.Kind, cause.Message, cause.Resource = stop.Kind, stop.Message, stop.Resource
@@ -296,10 +300,10 @@ func (d *decider) end(h *Held, kind schema.JobKind, stop *schema.Cause) *schema.
 		cause.Kind, cause.Message, cause.Resource = c.Stop.Kind, c.Stop.Message, c.Stop.Resource
 	case h.Refused != nil:
 		cause.Kind, cause.Message = h.Refused.Kind, h.Refused.Message
-	case c != nil && !c.blameless(d.in.Boot) && failures(h, d.in.Boot) >= MaxFailures:
-		cause.Kind = schema.CauseFailed
+	case used != "":
+		cause.Kind, cause.Message = schema.CauseFailed, used
 		if c.Stop != nil && c.Stop.Kind == schema.CauseOutOfResources {
-			cause.Message, cause.Resource = c.Stop.String(), c.Stop.Resource
+			cause.Resource = c.Stop.Resource
 		}
 	default:
 		return nil

@@ -108,10 +108,10 @@ func TestDecide(t *testing.T) {
 		},
 		"crashed: back-off": {
 			view: view(web), held: []nodeagent.Held{held(web, exited(1, 1, 100*time.Millisecond))},
-			states: []schema.TaskState{schema.Waiting}, wake: 400 * time.Millisecond,
+			states: []schema.TaskState{schema.Waiting}, wake: nodeagent.Backoff(schema.DefaultRestart, web.Task, 1) - 100*time.Millisecond,
 		},
 		"crashed: restart": {
-			view: view(web), held: []nodeagent.Held{held(web, exited(1, 1, 500*time.Millisecond))},
+			view: view(web), held: []nodeagent.Held{held(web, exited(1, 1, time.Second))},
 			actions: []string{"start u/web/0 7#2"}, states: []schema.TaskState{schema.Waiting},
 		},
 		"a service that exits 0 is restarted": {

@@ -1,73 +1,134 @@
 package nodeagent
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/musterhq/muster/schema"
 )
 
-// How the agent checks health, until a job can say so itself. The numbers are
-// Kubernetes' (failureThreshold 3, timeout 1 s), the interval Nomad's lower
-// bound, so that a rollout need not wait for long.
-const (
-	CheckEvery       = time.Second
-	CheckTimeout     = time.Second
-	FailureThreshold = 3
-)
+// firstCheck is the time from a task's start to its first check. The time
+// between two doubles up to the interval until one has passed, so that a quick
+// task is known to be healthy quickly.
+const firstCheck = 50 * time.Millisecond
 
-// Check is a health check of one incarnation.
+// Check is the health check of an incarnation, which shall go on: after
+// Probe.Wait it is asked, and Probe.Next of the Result is the next Probe.
 type Check struct {
 	Task        schema.TaskName
 	Generation  uint64
 	Incarnation int
-	Port        int
-	Path        string
+	Health      schema.Health // with timings
+	// Assignment is what the task runs: its ports and variables.
+	Assignment schema.Assignment
+	StartedAt  time.Time // of the incarnation
+	// Probe is what its checks have come to so far.
+	Probe Probe
 }
 
-// Probe is what the checks of one incarnation have come to so far.
+// Result is what one check has seen.
+type Result struct {
+	At time.Time // when it began
+	OK bool
+	// Message says what was asked and seen: "GET http://…: connection refused".
+	Message string
+	// Void says that it tells nothing of the task: the agent did not get to
+	// ask, or to hear the answer, in time.
+	Void bool
+}
+
+// Probe is what the checks of one incarnation have come to. The zero Probe is
+// that of one which was never asked.
 type Probe struct {
-	State  schema.HealthState
-	Failed int // in a row
+	State schema.HealthState
+	// Answered says that a check has passed, so that failures count.
+	Answered bool
+	// Asked counts all checks, Passed and Failed those in a row that count.
+	Asked, Passed, Failed int
+	Message               string // of the last failure; "" after a success
 }
 
-// Next returns p after one more check. One success is enough to be healthy,
-// FailureThreshold failures in a row are needed to be unhealthy: a single lost
-// answer must not pull a task out of its service.
-func (p Probe) Next(ok bool) Probe {
-	if ok {
-		return Probe{State: schema.Healthy}
+// Known returns the Probe of an incarnation whose state an earlier agent has
+// written down: it goes on from there, and must fail anew to be unhealthy.
+func Known(state schema.HealthState, message string) Probe {
+	return Probe{State: state, Answered: state == schema.Healthy, Message: message}
+}
+
+// Next returns p after one more check under h of a task that runs since
+// startedAt.
+func (p Probe) Next(h *schema.Health, startedAt time.Time, r Result) Probe {
+	p.Asked++
+	switch {
+	case r.Void:
+	case r.OK:
+		p.Answered, p.Failed, p.Message = true, 0, ""
+		p.Passed = min(p.Passed+1, h.Successes)
+		if p.Passed >= h.Successes {
+			p.State = schema.Healthy
+		}
+	default:
+		p.Passed, p.Message = 0, r.Message
+		// A clock that was set back since ends the start period: waiting for
+		// it to catch up could take for ever.
+		if age := r.At.Sub(startedAt); p.Answered || age < 0 || age >= h.Start() {
+			p.Failed = min(p.Failed+1, h.Failures)
+		}
+		if p.Failed >= h.Failures {
+			p.State = schema.Unhealthy
+		}
 	}
-	p.Failed = min(p.Failed+1, FailureThreshold)
-	if p.Failed == FailureThreshold {
-		p.State = schema.Unhealthy
-	} else if p.State == "" {
+	if p.State == "" {
 		p.State = schema.HealthUnknown
 	}
 	return p
 }
 
+// Wait returns the time from the start of the last check, or of the task, to
+// that of the next.
+func (p Probe) Wait(h *schema.Health) time.Duration {
+	if p.Answered {
+		return h.Interval()
+	}
+	// 2^16 of it are more than the longest interval.
+	return min(firstCheck<<min(p.Asked, 16), h.Interval())
+}
+
 // check keeps the health check of a running incarnation going.
 func (d *decider) check(it item, c *Incarnation) {
 	health := it.job().Task.Health
-	if c.PID == 0 || health == nil || health.HTTP == nil {
+	if c.PID == 0 || health == nil {
 		return
 	}
-	port, ok := it.held.Assignment.Ports[health.HTTP.Port]
-	if !ok {
-		return
+	if _, ok := it.held.Assignment.Ports[health.Port()]; health.Port() != "" && !ok {
+		return // newer data names a port that this process was not given
 	}
 	d.plan.Checks = append(d.plan.Checks, Check{
-		Task: it.task, Generation: it.generation, Incarnation: c.Number, Port: port, Path: health.HTTP.Path,
+		Task: it.task, Generation: it.generation, Incarnation: c.Number, Health: health.Timed(),
+		Assignment: it.held.Assignment, StartedAt: c.StartedAt, Probe: c.Probe,
 	})
 }
 
-// health returns what to report of c's health: "" without a check.
-func (d *decider) health(it item, c *Incarnation) schema.HealthState {
+// unhealthy returns why a running incarnation is to be stopped that fails its
+// check, nil if it does not.
+func (d *decider) unhealthy(it item, c *Incarnation) *schema.Cause {
+	health := it.job().Task.Health
+	if health == nil || c.PID == 0 || c.Probe.State != schema.Unhealthy {
+		return nil
+	}
+	message := c.Probe.Message
+	if n := c.Probe.Failed; n > 1 {
+		message = fmt.Sprintf("%s, %d times", message, n)
+	}
+	return &schema.Cause{Kind: schema.CauseUnhealthy, Message: message, Machine: d.in.Machine, Generation: it.generation, At: d.in.Now}
+}
+
+// health tells what to report of c's health: "" without a check.
+func (d *decider) health(it item, c *Incarnation) (state schema.HealthState, message string) {
 	switch {
 	case it.job().Task.Health == nil:
-		return ""
-	case c.Health == "":
-		return schema.HealthUnknown
+		return "", ""
+	case c.Probe.State == "":
+		return schema.HealthUnknown, c.Probe.Message
 	}
-	return c.Health
+	return c.Probe.State, c.Probe.Message
 }

@@ -60,7 +60,8 @@ type Incarnation struct {
 	// GoneAt is when this agent saw that nothing of it is left, later than Exit.At;
 	// zero if it did not.
 	GoneAt time.Time
-	Health schema.HealthState
+	Probe  Probe  // what its health checks have come to
+	Line   string // what it says of itself, see TaskStatus.Line
 	Note   string // how it is held, see TaskStatus.Note
 	// Usage is the newest sample, the last one of an incarnation that has ended;
 	// nil before the first, and not written to afterwards.

@@ -16,7 +16,7 @@ func TestCrashLoop(t *testing.T) {
 	m := newMachine(t)
 	m.assign(assignment("web", 0, 7, schema.Service))
 	var waits []time.Duration
-	for range nodeagent.MaxFailures {
+	for range schema.DefaultRestart.Attempts + 1 {
 		m.settle()
 		if got := m.status(7); got.State != schema.Running {
 			t.Fatalf("state %s, want running", got.State)
@@ -27,24 +27,21 @@ func TestCrashLoop(t *testing.T) {
 			m.now = wake
 		}
 	}
-	want := []time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second}
+	want := make([]time.Duration, 4)
+	for i := range want {
+		want[i] = nodeagent.Backoff(schema.DefaultRestart, task("web", 0), i+1)
+	}
 	if diff := cmp.Diff(want, waits); diff != "" {
 		t.Errorf("back-off (-want +got):\n%s", diff)
 	}
 	got := m.status(7)
 	exit := schema.Exit{Incarnation: 5, Code: 3, At: m.now}
-	end := &schema.Cause{Kind: schema.CauseFailed, Machine: "m1", Generation: 7, At: m.now, Exit: &exit}
+	end := &schema.Cause{
+		Kind: schema.CauseFailed, Machine: "m1", Generation: 7, At: m.now, Exit: &exit,
+		Message: "exited with status 3; 5 failures in " + m.now.Sub(t0).Round(100*time.Millisecond).String(),
+	}
 	if got.State != schema.Dead || !cmp.Equal(got.End, end) || got.Incarnation != 5 || len(got.Exits) != 5 {
 		t.Errorf("status %+v, want dead with end %+v", got, end)
-	}
-}
-
-func TestBackoff(t *testing.T) {
-	t.Parallel()
-	for n, want := range []time.Duration{0, 5e8, 1e9, 2e9, 4e9, 8e9, 16e9, 30e9, 30e9} {
-		if got := nodeagent.Backoff(n); got != want {
-			t.Errorf("Backoff(%d) = %s, want %s", n, got, want)
-		}
 	}
 }
 
@@ -56,7 +53,7 @@ func TestSlowCrashLoop(t *testing.T) {
 	m.assign(assignment("web", 0, 7, schema.Service))
 	for range 50 {
 		m.settle()
-		m.now = m.now.Add(nodeagent.ResetAfter)
+		m.now = m.now.Add(schema.DefaultRestart.Window())
 		m.exit(task("web", 0), schema.Exit{Code: 3})
 		m.advance(time.Second)
 	}
@@ -64,8 +61,9 @@ func TestSlowCrashLoop(t *testing.T) {
 	if got := m.status(7); got.State != schema.Running || got.Incarnation != 51 || len(got.Exits) != schema.MaxCauses {
 		t.Errorf("status %+v, want running, incarnation 51, %d exits", got, schema.MaxCauses)
 	}
-	if n := len(m.held[0].Incarnations); n > nodeagent.KeepIncarnations+1 {
-		t.Errorf("%d incarnations on disk, want at most %d", n, nodeagent.KeepIncarnations+1)
+	policy := m.held[0].Assignment.Job.Task.RestartPolicy()
+	if n, most := len(m.held[0].Incarnations), nodeagent.KeepIncarnations+policy.Attempts+3; n > most {
+		t.Errorf("%d incarnations on disk, want at most %d", n, most)
 	}
 }
 
@@ -143,42 +141,20 @@ func TestReportOfRunning(t *testing.T) {
 	if diff := cmp.Diff([]schema.TaskStatus{want}, plan.Tasks); diff != "" {
 		t.Errorf("report (-want +got):\n%s", diff)
 	}
-	check := nodeagent.Check{Task: task("web", 0), Generation: 7, Incarnation: 1, Port: 20007, Path: "/"}
+	check := nodeagent.Check{
+		Task: task("web", 0), Generation: 7, Incarnation: 1, StartedAt: t0, Assignment: m.held[0].Assignment,
+		Health: m.held[0].Assignment.Job.Task.Health.Timed(),
+	}
 	if diff := cmp.Diff([]nodeagent.Check{check}, plan.Checks); diff != "" {
 		t.Errorf("checks (-want +got):\n%s", diff)
 	}
-	last(&m.held[0]).Health = schema.Healthy
+	last(&m.held[0]).Probe.State = schema.Healthy
 	if got := m.status(7).Health; got != schema.Healthy {
 		t.Errorf("health %q, want healthy", got)
 	}
 	m.exit(task("web", 0), schema.Exit{Code: 1})
 	if plan := m.settle(); len(plan.Checks) != 0 || plan.Tasks[0].Health != "" {
 		t.Errorf("after its end: checks %v, health %q, want none", plan.Checks, plan.Tasks[0].Health)
-	}
-}
-
-func TestProbe(t *testing.T) {
-	t.Parallel()
-	var p nodeagent.Probe
-	for i, step := range []struct {
-		ok   bool
-		want schema.HealthState
-	}{
-		{false, schema.HealthUnknown},
-		{false, schema.HealthUnknown},
-		{true, schema.Healthy},
-		{false, schema.Healthy},
-		{false, schema.Healthy},
-		{true, schema.Healthy},
-		{false, schema.Healthy},
-		{false, schema.Healthy},
-		{false, schema.Unhealthy},
-		{false, schema.Unhealthy},
-		{true, schema.Healthy},
-	} {
-		if p = p.Next(step.ok); p.State != step.want {
-			t.Errorf("step %d: %q, want %q", i, p.State, step.want)
-		}
 	}
 }
 

@@ -171,6 +171,17 @@ func (m *machine) exit(task schema.TaskName, e schema.Exit) {
 	}
 }
 
+// checked gives all checks that shall go on one result.
+func (m *machine) checked(r nodeagent.Result) {
+	for _, c := range nodeagent.Decide(m.input()).Checks {
+		i := last(m.find(c.Task, c.Generation))
+		if i.Number != c.Incarnation || i.Exit != nil {
+			m.t.Fatalf("check of %s generation %d incarnation %d, which does not run", c.Task, c.Generation, c.Incarnation)
+		}
+		i.Probe = c.Probe.Next(&c.Health, c.StartedAt, r)
+	}
+}
+
 func (m *machine) alive(task schema.TaskName) (generations []uint64) {
 	for i := range m.held {
 		if h := &m.held[i]; h.Assignment.Task == task && h.Alive() {

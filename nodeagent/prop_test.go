@@ -53,6 +53,13 @@ func (w *world) actions() map[string]func(*rapid.T) {
 		"exit": func(t *rapid.T) {
 			w.exit(w.name(t), schema.Exit{Code: rapid.SampledFrom([]int{0, 0, 1}).Draw(t, "code")})
 		},
+		"check": func(t *rapid.T) {
+			ok := rapid.IntRange(0, 3).Draw(t, "ok") > 0
+			for range rapid.IntRange(1, 4).Draw(t, "checks") {
+				w.checked(nodeagent.Result{At: w.now, OK: ok, Message: "GET /: refused"})
+				w.settle()
+			}
+		},
 		"refuse": func(t *rapid.T) { w.refuse[w.name(t)] = schema.CausePortInUse },
 		"admit":  func(t *rapid.T) { delete(w.refuse, w.name(t)) },
 		"decide": func(*rapid.T) { w.settle() },
@@ -81,7 +88,8 @@ func (w *world) restartAgent() {
 		w.held[i].Refused = nil
 		for j := range w.held[i].Incarnations {
 			c := &w.held[i].Incarnations[j]
-			c.TermAt, c.KilledAt, c.Health = time.Time{}, time.Time{}, ""
+			c.TermAt, c.KilledAt = time.Time{}, time.Time{}
+			c.Probe = nodeagent.Known(c.Probe.State, c.Probe.Message)
 		}
 	}
 }
@@ -132,7 +140,7 @@ func (w *world) rest() nodeagent.Plan {
 	w.shutdown = false
 	plan := w.settle()
 	for range 100 {
-		plan = w.advance(nodeagent.MaxBackoff)
+		plan = w.advance(schema.DefaultRestart.MaxDelay())
 	}
 	return plan
 }

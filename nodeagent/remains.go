@@ -22,9 +22,9 @@ const (
 	KeepFailedFor    = 7 * 24 * time.Hour
 	// KeepGenerations is of each task: as many that failed as others.
 	KeepGenerations = 3
-	// KeepIncarnations is of each generation, those by which failures are
-	// counted among them.
-	KeepIncarnations = 10
+	// KeepIncarnations is of each generation, beside those by which failures are
+	// counted.
+	KeepIncarnations = 4
 )
 
 func (k Keep) orDefault() Keep {
@@ -121,7 +121,7 @@ func tooMany(list []Remains) map[int]bool {
 	for i, r := range slices.Backward(list) {
 		k, most := kind{schema.TaskRef{Task: r.Task}, r.Failed}, KeepGenerations
 		if r.Incarnation != 0 {
-			k, most = kind{r.TaskRef, false}, KeepIncarnations-counted
+			k, most = kind{r.TaskRef, false}, KeepIncarnations
 		}
 		count[k]++
 		out[i] = count[k] > most
@@ -141,7 +141,7 @@ func (d *decider) collect(items []item) {
 			continue
 		}
 		if h.End == nil {
-			all = append(all, spent(h)...)
+			all = append(all, spent(h, it.job().Task.RestartPolicy())...)
 		} else if it.assigned == nil {
 			all = append(all, Remains{TaskRef: h.ref(), Ended: h.End.At, Failed: h.failed(d.in.Boot), Bytes: h.Bytes})
 		}
@@ -164,15 +164,11 @@ func (d *decider) collect(items []item) {
 	}
 }
 
-// counted is how many of the newest incarnations of a generation stay: failures
-// are counted by them, and the last may run.
-const counted = MaxFailures + 1
-
 // spent returns the remains of incarnations of a generation that goes on: all
-// but those by which failures are counted.
-func spent(h *Held) []Remains {
+// but the newest, by which failures are counted, and the last of which may run.
+func spent(h *Held, policy schema.Restart) []Remains {
 	var out []Remains
-	for i := range h.Incarnations[:max(0, len(h.Incarnations)-counted)] {
+	for i := range h.Incarnations[:max(0, len(h.Incarnations)-counted(policy))] {
 		c := &h.Incarnations[i]
 		if c.Exit != nil {
 			out = append(out, Remains{

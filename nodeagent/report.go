@@ -1,6 +1,8 @@
 package nodeagent
 
 import (
+	"time"
+
 	"github.com/musterhq/muster/schema"
 )
 
@@ -20,11 +22,18 @@ func (d *decider) report(it item, newest uint64) {
 	if c := h.last(); c != nil {
 		s.Incarnation, s.Note = c.Number, c.Note
 		if h.Alive() && c.Boot == d.in.Boot {
-			s.PID, s.StartedAt, s.Health = c.PID, c.StartedAt, d.health(it, c)
+			s.PID, s.StartedAt, s.Line = c.PID, c.StartedAt, c.Line
+			s.Health, s.HealthMessage = d.health(it, c)
 			if c.Stop != nil && c.Stop.Kind == schema.CauseOutOfResources {
 				s.Note = c.Stop.String()
 			}
 		}
+	}
+	if d.stuck(it) {
+		s.Note = schema.Stuck
+	}
+	if s.State == schema.Waiting && h.End == nil {
+		d.reportWait(it, &s)
 	}
 	if h.End != nil && it.assigned == nil && d.in.View != nil {
 		until := due(d.in.Now, h.End.At, ReportFor)
@@ -69,22 +78,48 @@ func (d *decider) state(it item, newest uint64) schema.TaskState {
 	return schema.Waiting
 }
 
+// stuck reports whether it was killed long ago and is still there.
+func (d *decider) stuck(it item) bool {
+	c := it.held.last()
+	if c == nil || c.Exit != nil || c.TermAt.IsZero() || c.KilledAt.IsZero() {
+		return false
+	}
+	killed := c.TermAt.Add(time.Duration(it.job().Task.GraceSeconds) * time.Second)
+	return c.KilledAt.Sub(killed) >= stuckAfter
+}
+
+// reportWait tells when the next incarnation of it starts, and after how many
+// failures.
+func (d *decider) reportWait(it item, s *schema.TaskStatus) {
+	h := it.held
+	if c := h.last(); c == nil || c.Exit == nil {
+		return
+	}
+	s.Failures, _ = failures(h, d.in.Boot, it.job().Task.RestartPolicy())
+	if at := nextStart(h, it.job(), d.in.Now, d.in.Boot); at.After(d.in.Now) {
+		s.RestartAt = at
+	}
+}
+
 // exits returns the last ends of h's incarnations.
 func exits(h *Held) []schema.Exit {
 	var list []schema.Exit
 	for i := range h.Incarnations {
-		c := &h.Incarnations[i]
-		if c.Exit == nil {
-			continue
+		if c := &h.Incarnations[i]; c.Exit != nil {
+			list = append(list, h.exit(c))
 		}
-		e := *c.Exit
-		if c.Stop != nil {
-			told := e.Message
-			if e.Message = "stopped: " + c.Stop.String(); told != "" {
-				e.Message += "; " + told
-			}
-		}
-		list = append(list, e)
 	}
 	return list[max(0, len(list)-schema.MaxCauses):]
+}
+
+// exit returns how c, which has ended, did, and why it was told to.
+func (h *Held) exit(c *Incarnation) schema.Exit {
+	e := *c.Exit
+	if c.Stop != nil {
+		told := e.Message
+		if e.Message = "stopped: " + c.Stop.String(); told != "" {
+			e.Message += "; " + told
+		}
+	}
+	return e
 }

@@ -1,64 +1,93 @@
 package nodeagent
 
 import (
+	"fmt"
+	"hash/fnv"
 	"time"
 
 	"github.com/musterhq/muster/schema"
 )
 
-// The restart policy within a generation. The back-off's start is short since
-// most crashes are one of a kind; its cap and reset keep a crash loop cheap
-// (Kubernetes waits 10 s to 5 min, Nomad 15 s).
-const (
-	FirstBackoff = 500 * time.Millisecond
-	MaxBackoff   = 30 * time.Second
-	// ResetAfter is how long an incarnation must run for the failures before
-	// it to be forgotten.
-	ResetAfter = 60 * time.Second
-	// MaxFailures without a reset end the generation.
-	MaxFailures = 5
-)
-
-// failures counts the ends of incarnations since one last ran for ResetAfter,
-// leaving out those that are not the task's fault.
-func failures(h *Held, boot string) int {
-	n := 0
+// failures counts the ends of incarnations since one last ran for the window of
+// the policy, leaving out those that are not the task's fault. first is when the
+// first of them started.
+func failures(h *Held, boot string, policy schema.Restart) (n int, first time.Time) {
 	for i := range h.Incarnations {
 		c := &h.Incarnations[i]
 		if c.Exit == nil || c.blameless(boot) {
 			continue
 		}
-		if !c.StartedAt.IsZero() && c.Exit.At.Sub(c.StartedAt) >= ResetAfter {
+		if !c.StartedAt.IsZero() && c.Exit.At.Sub(c.StartedAt) >= policy.Window() {
 			n = 0
+		}
+		if n == 0 {
+			first = c.StartedAt
 		}
 		n++
 	}
-	return n
+	return n, first
 }
 
-// Backoff returns the time between the n-th failure in a row and the next
-// start.
-func Backoff(n int) time.Duration {
+// Backoff returns the time between the n-th failure in a row of a task and its
+// next start: the policy's delay doubled n-1 times, up to its longest, and of
+// that a part between half and all. The part follows from the task's name, so
+// that the tasks of a job that fall together do not rise together.
+func Backoff(policy schema.Restart, task schema.TaskName, n int) time.Duration {
 	if n <= 0 {
 		return 0
 	}
-	d := FirstBackoff
-	for range n - 1 {
-		if d *= 2; d >= MaxBackoff {
-			return MaxBackoff
-		}
+	d, longest := policy.Delay(), max(policy.Delay(), policy.MaxDelay())
+	for ; n > 1 && d < longest; n-- {
+		d *= 2
 	}
-	return d
+	d = min(d, longest)
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(task.String())) // never fails
+	return d/2 + time.Duration(uint64(d/2)*uint64(h.Sum32())>>32)
 }
 
 // nextStart returns when the next incarnation of h, which is not alive, is due.
-func nextStart(h *Held, now time.Time, boot string) time.Time {
+func nextStart(h *Held, job *schema.Job, now time.Time, boot string) time.Time {
 	c := h.last()
 	if c == nil || c.blameless(boot) {
 		return now
 	}
-	return due(now, c.Exit.At, Backoff(failures(h, boot)))
+	policy := job.Task.RestartPolicy()
+	n, _ := failures(h, boot, policy)
+	return due(now, c.Exit.At, Backoff(policy, h.Assignment.Task, n))
 }
+
+// usedUp says in words that the restarts of h are used up, "" if they are not.
+func usedUp(h *Held, policy schema.Restart, boot string) string {
+	c := h.last()
+	if c == nil || c.blameless(boot) {
+		return ""
+	}
+	n, first := failures(h, boot, policy)
+	if n <= policy.Attempts {
+		return ""
+	}
+	said := h.exit(c).String()
+	switch {
+	case policy.Attempts == 0:
+		return said + "; its policy allows no restart"
+	case first.IsZero() || first.After(c.Exit.At):
+		return fmt.Sprintf("%s; %d failures in a row", said, n)
+	}
+	return fmt.Sprintf("%s; %d failures in %s", said, n, span(c.Exit.At.Sub(first)))
+}
+
+// span writes a duration as precisely as it matters.
+func span(d time.Duration) string {
+	if d < time.Minute {
+		return d.Round(100 * time.Millisecond).String()
+	}
+	return d.Round(time.Second).String()
+}
+
+// counted is how many of the newest incarnations of a generation its failures
+// are counted by, with one that may run.
+func counted(policy schema.Restart) int { return policy.Attempts + 2 }
 
 // due returns from+d, or now if from lies in the future: the clock was set back
 // since, and waiting for it to catch up could take for ever.

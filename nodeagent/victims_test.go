@@ -228,7 +228,7 @@ func TestAfterAnEviction(t *testing.T) {
 		clear bool
 	}{
 		"its own disk":              {stopped(schema.OwnDisk, 1), []string{"start u/web/0 7#2"}, "", true},
-		"its own disk, again":       {stopped(schema.OwnDisk, nodeagent.MaxFailures), []string{"end u/web/0 7 failed"}, "failed: out of resources: because", true},
+		"its own disk, again":       {stopped(schema.OwnDisk, schema.DefaultRestart.Attempts+1), []string{"end u/web/0 7 failed"}, "failed: ended, status unknown: stopped: out of resources: because; 5 failures in 1s", true},
 		"the memory of the machine": {stopped(schema.MachineRAM, 1), []string{"end u/web/0 7 out of resources"}, "out of resources: because", false},
 		"the disk of the machine":   {stopped(schema.MachineDisk, 1), []string{"end u/web/0 7 out of resources"}, "out of resources: because", true},
 	} {

@@ -108,7 +108,9 @@ func (s *Snapshot) checkAlloc(c *class, id int32) answer {
 		return lacksRAM
 	case c.limit[2] > a.free[2]:
 		return lacksDisk
-	case c.ports > s.ports[t.slot]:
+	case c.numbers != nil && !s.hasNumbers(c, t.slot):
+		return lacksNumber
+	case s.portsOf(c, t.slot) > s.ports[t.slot]:
 		return lacksPorts
 	case c.needs != nil && !s.hasDevices(c, t.slot):
 		return lacksDevices

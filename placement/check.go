@@ -29,6 +29,7 @@ const (
 	lacksCPU
 	lacksRAM
 	lacksDisk
+	lacksNumber
 	lacksPorts
 	lacksDevices
 	answers
@@ -38,7 +39,7 @@ var reasons = [answers]Reason{
 	"", ReasonDown, ReasonDraining, ReasonCordoned,
 	ReasonReadOnlyFS, ReasonRuntime, ReasonDiskFull, ReasonMemoryFull, ReasonClock, ReasonCondition,
 	ReasonOther, ReasonAvoided, ReasonConstraint, ReasonNoDevice, ReasonNoAlloc,
-	ReasonDomain, ReasonHeld, ReasonCPU, ReasonRAM, ReasonDisk, ReasonPorts, ReasonDevices,
+	ReasonDomain, ReasonHeld, ReasonCPU, ReasonRAM, ReasonDisk, ReasonPortTaken, ReasonPorts, ReasonDevices,
 }
 
 // free returns what the ask may count on: for prod what the limits of all
@@ -65,7 +66,9 @@ func (s *Snapshot) check(c *class, slot int32) answer {
 		return lacksRAM
 	case c.limit[2] > free[2][slot]:
 		return lacksDisk
-	case c.ports > s.ports[slot]:
+	case c.numbers != nil && !s.hasNumbers(c, slot):
+		return lacksNumber
+	case s.portsOf(c, slot) > s.ports[slot]:
 		return lacksPorts
 	case c.needs != nil && !s.hasDevices(c, slot):
 		return lacksDevices

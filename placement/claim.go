@@ -65,7 +65,7 @@ func (s *Snapshot) fitsWithout(c *class, slot int32, leaving []int32) bool {
 		ports -= s.portGain(&s.tasks[id])
 	}
 	_, ok := s.devicesWithout(c, slot, leaving)
-	return ok && lack[0] <= 0 && lack[1] <= 0 && lack[2] <= 0 && ports <= 0
+	return ok && s.numbersWithout(c, slot, leaving) && lack[0] <= 0 && lack[1] <= 0 && lack[2] <= 0 && ports <= 0
 }
 
 // devicesWithout picks the class's devices where the given tasks have gone.

@@ -2,6 +2,7 @@ package placement
 
 import (
 	"encoding/binary"
+	"maps"
 	"slices"
 
 	"github.com/musterhq/muster/schema"
@@ -15,8 +16,9 @@ type class struct {
 	prod     bool
 	priority int16
 	limit    vector
-	job      int32 // or -1 when what the job has elsewhere is no matter
-	ports    int32
+	job      int32    // or -1 when what the job has elsewhere is no matter
+	ports    int32    // that may have any number
+	numbers  []uint16 // of ports that ask for one; nil if none does
 	needs    []need
 	rules    []rule
 	wishes   []wish
@@ -86,7 +88,7 @@ func (p *pass) classOf(a *Ask, job int32) *class {
 // Where they are but it says no, only time is lost.
 func alike(a, b *Ask) bool {
 	return a.Limit == b.Limit && a.Priority == b.Priority && a.Spread == b.Spread && a.IsAlloc == b.IsAlloc &&
-		slices.Equal(a.Ports, b.Ports) && a.AllocSet == b.AllocSet && same(a.Devices, b.Devices) && same(a.Constraints, b.Constraints) &&
+		slices.Equal(a.Ports, b.Ports) && maps.Equal(a.PortNumbers, b.PortNumbers) && a.AllocSet == b.AllocSet && same(a.Devices, b.Devices) && same(a.Constraints, b.Constraints) &&
 		same(a.Preferences, b.Preferences) && same(a.PerDomain, b.PerDomain) && same(a.Avoid, b.Avoid) &&
 		same(a.Packages, b.Packages)
 }
@@ -161,7 +163,7 @@ func appendRest(b []byte, a *Ask) []byte {
 	// asks again under those of its class when it is evicted.
 	b = appendStrings(b, a.Ports...)
 	b = append(appendStrings(b, a.Spread), boolByte(a.IsAlloc))
-	if len(a.Devices)+len(a.Constraints)+len(a.Preferences)+len(a.PerDomain)+len(a.Avoid)+len(a.Packages) == 0 &&
+	if len(a.Devices)+len(a.Constraints)+len(a.Preferences)+len(a.PerDomain)+len(a.Avoid)+len(a.Packages)+len(a.PortNumbers) == 0 &&
 		a.AllocSet == (schema.JobName{}) {
 		return b
 	}
@@ -178,6 +180,9 @@ func appendRest(b []byte, a *Ask) []byte {
 	}
 	for _, l := range a.PerDomain {
 		b = binary.AppendVarint(appendStrings(append(b, 'l'), l.Attribute), int64(l.Max))
+	}
+	for _, name := range slices.Sorted(maps.Keys(a.PortNumbers)) {
+		b = binary.AppendVarint(appendStrings(append(b, 'n'), name), int64(a.PortNumbers[name]))
 	}
 	b = appendStrings(append(b, 'a'), a.Avoid...)
 	b = appendStrings(append(b, 'p'), a.Packages...)
@@ -200,9 +205,10 @@ func appendStrings(b []byte, list ...string) []byte {
 }
 
 func (s *Snapshot) newClass(a *Ask, key string) *class {
+	numbers := numbersOf(a)
 	c := &class{
 		key: key, id: hash(key), ask: s.restOf(a), prod: a.Priority.Prod(), priority: int16(a.Priority),
-		limit: vectorOf(a.Limit), ports: int32(len(a.Ports)), needs: s.needs(a.Devices),
+		limit: vectorOf(a.Limit), ports: int32(len(a.Ports) - len(numbers)), numbers: numbers, needs: s.needs(a.Devices),
 		avoid: a.Avoid, packages: s.packageIDs(a.Packages), epoch: -1,
 		inSet: a.AllocSet != (schema.JobName{}),
 	}

@@ -32,6 +32,7 @@ const (
 	ReasonRAM        Reason = "not enough ramBytes"
 	ReasonDisk       Reason = "not enough diskBytes"
 	ReasonPorts      Reason = "no free port"
+	ReasonPortTaken  Reason = "the port that it asks for is taken"
 	ReasonDevices    Reason = "not enough free devices"
 )
 

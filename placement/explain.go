@@ -173,7 +173,7 @@ func (s *Snapshot) lacks(c *class, slot int32) (l lack, ok bool) {
 			l.weight += float32(short) / float32(c.limit[d])
 		}
 	}
-	return l, c.ports <= s.ports[slot] && (c.needs == nil || s.hasDevices(c, slot))
+	return l, s.portsOf(c, slot) <= s.ports[slot] && s.hasNumbers(c, slot) && (c.needs == nil || s.hasDevices(c, slot))
 }
 
 // withoutOne looks for the requirement without which most machines have room.
@@ -205,9 +205,14 @@ func (s *Snapshot) withoutOne(c *class) *Change {
 		w.needs = slices.Delete(slices.Clone(c.needs), i, i+1)
 		try(d.String(), w)
 	}
-	if c.ports > 0 {
+	if c.numbers != nil {
 		w := *c
-		w.ports = 0
+		w.numbers, w.ports = nil, int32(len(c.ask.Ports))
+		try("the numbers of ports", w)
+	}
+	if len(c.ask.Ports) > 0 {
+		w := *c
+		w.ports, w.numbers = 0, nil
 		try("ports", w)
 	}
 	if len(c.avoid) > 0 {

@@ -62,9 +62,14 @@ func without(a placement.Ask) map[string]placement.Ask {
 		b.Devices = slices.Delete(slices.Clone(a.Devices), i, i+1)
 		out[d.String()] = b
 	}
+	if len(a.PortNumbers) > 0 {
+		b := a
+		b.PortNumbers = nil
+		out["the numbers of ports"] = b
+	}
 	if len(a.Ports) > 0 {
 		b := a
-		b.Ports = nil
+		b.Ports, b.PortNumbers = nil, nil
 		out["ports"] = b
 	}
 	if len(a.Avoid) > 0 {

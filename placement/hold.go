@@ -1,6 +1,9 @@
 package placement
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // A machine in holdShare may be held for those that have waited long, and one
 // in any cell.
@@ -59,7 +62,13 @@ func (s *Snapshot) fitsEmpty(c *class, slot int32) bool {
 			return false
 		}
 	}
-	return c.ports == 0 || n.Ports.First > 0 && int(c.ports) <= n.Ports.Last-n.Ports.First+1-len(n.BusyPorts)
+	for _, p := range c.numbers {
+		if slices.Contains(n.BusyPorts, int(p)) {
+			return false
+		}
+	}
+	ports := s.portsOf(c, slot)
+	return ports == 0 || n.Ports.First > 0 && int(ports) <= n.Ports.Last-n.Ports.First+1-len(n.BusyPorts)
 }
 
 // shortOf returns what the machine lacks for the ask, as a share of it.
@@ -73,7 +82,7 @@ func (s *Snapshot) shortOf(c *class, slot int32) (short float32) {
 	if c.needs != nil && !s.hasDevices(c, slot) {
 		short++
 	}
-	if c.ports > s.ports[slot] {
+	if s.portsOf(c, slot) > s.ports[slot] || !s.hasNumbers(c, slot) {
 		short++
 	}
 	return short

@@ -3,6 +3,7 @@ package placement_test
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/musterhq/muster/placement"
@@ -58,7 +59,22 @@ func (o *oracle) fits(m placement.Machine, held []placement.Task, a placement.As
 			use = t.Reservation
 		}
 		free = free.Sub(use)
-		ports -= len(t.Ports)
+		for _, p := range t.Ports {
+			if p >= m.Ports.First && p <= m.Ports.Last {
+				ports--
+			}
+			if slices.Contains(slices.Collect(maps.Values(a.PortNumbers)), p) {
+				return false
+			}
+		}
+	}
+	for _, p := range a.PortNumbers {
+		if slices.Contains(m.BusyPorts, p) {
+			return false
+		}
+		if p < m.Ports.First || p > m.Ports.Last {
+			ports++ // it takes none of the range
+		}
 	}
 	for _, d := range a.Devices {
 		for range d.Count {

@@ -2,7 +2,6 @@ package placement
 
 import (
 	"cmp"
-	"hash/fnv"
 	"slices"
 
 	"github.com/musterhq/muster/schema"
@@ -428,30 +427,6 @@ func (s *Snapshot) filled(c *class, slot int32) bool {
 		}
 	}
 	return false
-}
-
-// choosePorts gives each name a free port, searching from a start that depends
-// on the task and the seed, so that a port that was just released or refused
-// is rarely the next one given.
-func (n *node) choosePorts(a *Ask, seed uint64) map[string]int {
-	h := fnv.New64a()
-	h.Write([]byte(a.Name.String()))
-	count := uint64(n.Ports.Last - n.Ports.First + 1)
-	at := (h.Sum64() ^ seed) % count
-	out := make(map[string]int, len(a.Ports))
-	chosen := make([]int, 0, len(a.Ports))
-	for _, name := range a.Ports {
-		for {
-			port := n.Ports.First + int(at)
-			at = (at + 1) % count
-			if _, taken := slices.BinarySearch(n.taken, uint16(port)); !taken && !slices.Contains(chosen, port) {
-				out[name] = port
-				chosen = append(chosen, port)
-				break
-			}
-		}
-	}
-	return out
 }
 
 // classBudget is how many candidates all remembered classes may have together.

@@ -196,8 +196,9 @@ func (s *Snapshot) level(c *class, slot int32) int16 { //nolint:gocognit // one 
 		after = slices.Clone(s.nodes[slot].devices)
 	}
 	lack, ports := s.deficit(c, slot)
+	var gone []int32
 	for level := int16(-1); ; {
-		if lack[0] <= 0 && lack[1] <= 0 && lack[2] <= 0 && ports <= 0 {
+		if lack[0] <= 0 && lack[1] <= 0 && lack[2] <= 0 && ports <= 0 && s.numbersWithout(c, slot, gone) {
 			if _, ok := pick(after, c.needs, nil); ok {
 				return max(level, 0)
 			}
@@ -224,6 +225,9 @@ func (s *Snapshot) level(c *class, slot int32) int16 { //nolint:gocognit // one 
 			}
 			ports -= s.portGain(t)
 			giveDevices(after, t.devices)
+			if c.numbers != nil {
+				gone = append(gone, id)
+			}
 		}
 	}
 }
@@ -293,7 +297,7 @@ func (s *Snapshot) deficit(c *class, slot int32) (lack vector, ports int) {
 	for d := range dims {
 		lack[d] = c.limit[d] - free[d][slot]
 	}
-	return lack, int(c.ports - s.ports[slot])
+	return lack, int(s.portsOf(c, slot) - s.ports[slot])
 }
 
 func giveDevices(devices []device, uses []deviceUse) {

@@ -103,7 +103,11 @@ func drawAsk(t *rapid.T) placement.Ask {
 func drawExtra(t *rapid.T, a *placement.Ask) {
 	switch rapid.IntRange(0, 5).Draw(t, "extra") {
 	case 0:
-		a.Ports = []string{"http"}
+		a.Ports, a.PortNumbers = []string{"http"}, nil
+		if rapid.Bool().Draw(t, "number") {
+			a.Ports = []string{"http", "sql"}
+			a.PortNumbers = map[string]int{"sql": rapid.SampledFrom([]int{1000, 1001, 80}).Draw(t, "sql")}
+		}
 	case 1, 2:
 		a.Devices = append(a.Devices, placement.DeviceAsk{Kind: "gpu", Count: 1, Milli: rapid.SampledFrom([]int{0, 300, 500}).Draw(t, "milli")})
 	case 3:
@@ -232,6 +236,13 @@ func checkExclusive(t *rapid.T, o *oracle, machine string) {
 				t.Fatalf("port %d of %s has two tasks", p, machine)
 			}
 			seen[p] = true
+		}
+		if h.Ask != nil {
+			for name, p := range h.Ask.PortNumbers {
+				if h.Ports[name] != p {
+					t.Fatalf("%s asks for port %d and has %v", h.Name, p, h.Ports)
+				}
+			}
 		}
 	}
 	for i, free := range o.freeDevices(o.machines[machine], o.on(machine)) {

@@ -274,7 +274,16 @@ func option(a *placement.Ask, h *placement.Task, o string) error {
 	case "disk":
 		a.Limit.DiskBytes = int64(number(v))
 	case "ports":
-		a.Ports = strings.Split(v, ",")
+		for _, name := range strings.Split(v, ",") { // http, or http:8080
+			name, digits, asks := strings.Cut(name, ":")
+			a.Ports = append(a.Ports, name)
+			if asks {
+				if a.PortNumbers == nil {
+					a.PortNumbers = map[string]int{}
+				}
+				a.PortNumbers[name] = number(digits)
+			}
+		}
 	case "gpu": // 2, or 300m, or 1:T4|A10
 		amount, models, some := strings.Cut(v, ":")
 		g := placement.DeviceAsk{Kind: "gpu", Count: 1}

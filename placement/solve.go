@@ -85,7 +85,7 @@ func (f *search) try(from, size int, lack vector, ports int) {
 		return
 	}
 	if size == 0 {
-		if lack[0] > 0 || lack[1] > 0 || lack[2] > 0 || ports > 0 || !f.devicesFit(f.chosen) {
+		if lack[0] > 0 || lack[1] > 0 || lack[2] > 0 || ports > 0 || !f.devicesFit(f.chosen) || !f.s.numbersWithout(f.c, f.slot, f.chosen) {
 			return
 		}
 		if cost := f.s.costOf(f.chosen); f.best == nil || cost.compare(f.cost) < 0 {
@@ -152,7 +152,7 @@ func (f *search) enough(victims []int32) bool {
 		}
 		ports -= f.s.portGain(&f.s.tasks[id])
 	}
-	return lack[0] <= 0 && lack[1] <= 0 && lack[2] <= 0 && ports <= 0 && f.devicesFit(victims)
+	return lack[0] <= 0 && lack[1] <= 0 && lack[2] <= 0 && ports <= 0 && f.devicesFit(victims) && f.s.numbersWithout(f.c, f.slot, victims)
 }
 
 // costOf returns the cost of a set of victims.

@@ -42,7 +42,10 @@ type Ask struct {
 	Priority   schema.Priority
 	Limit      schema.Resources
 	Ports      []string // names; each gets a number
-	Devices    []DeviceAsk
+	// PortNumbers are the numbers that some of Ports ask for: a machine where
+	// one of them is taken has no room, whoever has it.
+	PortNumbers map[string]int
+	Devices     []DeviceAsk
 	// Prefer is the machine that held the task before, or "": taken if it
 	// is feasible.
 	Prefer string

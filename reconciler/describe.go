@@ -26,7 +26,7 @@ func Describe(in DescribeInput) Status {
 	d := describer{in: in, status: Status{
 		Cell: in.State.Cell, At: in.Now, Commit: in.Head, Applied: in.State.Head.Commit, Source: in.Trouble, SourceAt: in.Source.At,
 		Waiting: []string{}, Stale: []StalePackage{}, Rejected: []Rejection{}, Held: holdsOf(in.State.Head.Held), Warnings: []QuotaWarning{}, Machines: []MachineStatus{}, Jobs: []JobStatus{}, Tasks: []TaskStatus{}, Notes: []string{},
-	}, used: map[string]schema.Resources{}, held: map[string]int{}, notes: map[string]string{}, kept: map[string]string{}, spans: in.State.spans()}
+	}, used: map[string]schema.Resources{}, held: map[string]int{}, notes: map[string]string{}, alone: map[string][]string{}, kept: map[string]string{}, spans: in.State.spans()}
 	d.repository()
 	for _, name := range in.State.jobNames() {
 		d.job(name)
@@ -43,8 +43,9 @@ type describer struct {
 	used   map[string]schema.Resources // by machine: limits of what it holds
 	held   map[string]int
 	spans  map[schema.JobName]int
-	kept   map[string]string // by job: the guard that holds its removal
-	notes  map[string]string // by task: what its agent remarks of one that is as desired
+	kept   map[string]string   // by job: the guard that holds its removal
+	alone  map[string][]string // by machine: jobs that crash there only
+	notes  map[string]string   // by task: what its agent remarks of one that is as desired
 }
 
 func (d *describer) waiting(format string, args ...any) {
@@ -112,6 +113,9 @@ func (d *describer) job(name schema.JobName) {
 		if t.Done == nil {
 			d.task(name, t, r, &j, false)
 		}
+	}
+	if want != nil {
+		d.crashes(name, r, &j)
 	}
 	j.Reason = d.jobReason(r, &j, d.status.Tasks[first:])
 	if j.Reason != "" {
@@ -263,21 +267,24 @@ func (d *describer) state(name schema.TaskName, r *schema.TaskRecord, t *TaskSta
 		return "starting", reason
 	}
 	t.PID, t.StartedAt, t.Incarnation, t.Health = status.PID, status.StartedAt, status.Incarnation, status.Health
+	t.HealthMessage, t.Line, t.RestartAt = status.HealthMessage, status.Line, status.RestartAt
 	t.Restarts += max(0, status.Incarnation-1)
 	for _, e := range status.Exits {
 		t.History = append(t.History, fmt.Sprintf("%s generation %d incarnation %d on %s: %s", e.At.UTC().Format(time.RFC3339), r.Generation, e.Incarnation, r.Machine, e))
 	}
 	switch {
+	case r.Stop != nil && status.Note == schema.Stuck:
+		return "stopping", r.Stop.String() + "; " + schema.Stuck
 	case r.Stop != nil:
 		return "stopping", r.Stop.String()
 	case health != HealthUp:
 		reason = fmt.Sprintf("machine %s is %s", r.Machine, health)
 	case status.Health == schema.Unhealthy:
-		reason = "its health check fails"
+		reason = saw("its health check fails", status)
 	case status.Health == schema.HealthUnknown && status.State == schema.Running:
-		reason = "its health check has not passed yet"
+		reason = saw("its health check has not passed yet", status)
 	case status.State == schema.Waiting && len(status.Exits) > 0:
-		reason = status.Exits[len(status.Exits)-1].String() + "; its agent restarts it"
+		reason = status.Exits[len(status.Exits)-1].String() + "; " + restarts(status, d.in.State.Data[r.Data])
 	default:
 		reason = status.Note
 		if status.State == schema.Running {
@@ -285,6 +292,35 @@ func (d *describer) state(name schema.TaskName, r *schema.TaskRecord, t *TaskSta
 		}
 	}
 	return string(status.State), reason
+}
+
+// saw adds what the last health check that failed has seen.
+func saw(what string, status *schema.TaskStatus) string {
+	if status.HealthMessage == "" {
+		return what
+	}
+	return what + ": " + status.HealthMessage
+}
+
+// restarts says which restart of its policy a task waits for, and until when.
+func restarts(status *schema.TaskStatus, job *schema.Job) string {
+	s := "its agent restarts it"
+	if !status.RestartAt.IsZero() {
+		s += " at " + status.RestartAt.UTC().Format("15:04:05") + " UTC"
+	}
+	if status.Failures > 0 && job != nil {
+		s += fmt.Sprintf(" (restart %d of %d)", status.Failures, job.Task.RestartPolicy().Attempts)
+	}
+	return s
+}
+
+// crashes tells where the tasks of a job crash.
+func (d *describer) crashes(name schema.JobName, r *schema.JobRecord, j *JobStatus) {
+	var only string
+	j.Crashes, only = crashPattern(crashes(d.in.Observed, name, r.Since, d.records(name), d.in.Now))
+	if only != "" {
+		d.alone[only] = append(d.alone[only], name.Short())
+	}
 }
 
 func (d *describer) machines() {
@@ -311,6 +347,7 @@ func (d *describer) machines() {
 func (d *describer) machineNotes(name string) []string {
 	h := d.in.Observed.machines[name]
 	notes := append(slices.Clone(d.in.State.Machines[name].Notes), busyNote(h)...)
+	notes = append(notes, crashNote(d.alone[name])...)
 	if h != nil && h.report.Overload != nil {
 		notes = append(notes, "overloaded: "+h.report.Overload.Message)
 	}

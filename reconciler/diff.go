@@ -54,10 +54,11 @@ func Diff(old, next *schema.Job) (Change, []FieldChange) {
 	field(!maps.Equal(o.Files, n.Files), "task.files", Restart)
 	field(o.Sticky != n.Sticky, "task.sticky", Restart)
 	field(o.Process.Root != n.Process.Root, "task.process.root", Restart)
+	field(schema.DigestOf(o.Restart) != schema.DigestOf(n.Restart), "task.restart", InPlace)
 	field(old.Kind != next.Kind, "kind", Restart)
 	field(!slices.Equal(o.Process.Command, n.Process.Command), "task.process.command", Restart)
 	field(!maps.Equal(o.Env, n.Env), "task.env", Restart)
-	field(o.Resources.Resources != n.Resources.Resources || !slices.Equal(o.Resources.Ports, n.Resources.Ports) || schema.DigestOf(o.Resources.Devices) != schema.DigestOf(n.Resources.Devices), "task.resources", Restart)
+	field(o.Resources.Resources != n.Resources.Resources || !slices.Equal(o.Resources.Ports, n.Resources.Ports) || !maps.Equal(o.Resources.PortNumbers, n.Resources.PortNumbers) || schema.DigestOf(o.Resources.Devices) != schema.DigestOf(n.Resources.Devices), "task.resources", Restart)
 	slices.SortFunc(out, func(a, b FieldChange) int { return strings.Compare(a.Field, b.Field) })
 	greatest := Unchanged
 	for _, c := range out {

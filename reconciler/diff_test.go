@@ -87,7 +87,9 @@ func TestDiffKnowsAllFields(t *testing.T) {
 			}
 			return
 		case reflect.Pointer:
-			walk(v.Elem(), path, check)
+			if !v.IsNil() {
+				walk(v.Elem(), path, check)
+			}
 			return
 		}
 		was := reflect.New(v.Type()).Elem()
@@ -108,7 +110,12 @@ func TestDiffKnowsAllFields(t *testing.T) {
 	full := func() schema.Job {
 		j := service("u", "web", 3, "v")
 		j.Labels, j.Annotations, j.Task.Env = map[string]string{"a": "b"}, map[string]string{"a": "b"}, map[string]string{"A": "b"}
-		j.Task.Health = &schema.Health{HTTP: &schema.HTTPCheck{Port: "http", Path: "/"}}
+		j.Task.Health = &schema.Health{
+			HTTP: &schema.HTTPCheck{Port: "http", Path: "/", Headers: map[string]string{"a": "b"}},
+			TCP:  &schema.TCPCheck{Port: "http"}, Exec: &schema.ExecCheck{Command: []string{"x"}},
+		}
+		j.Task.Restart = &schema.Restart{Attempts: 1}
+		j.Task.Resources.PortNumbers = map[string]int{"http": 80}
 		j.Task.Logs = &schema.Logs{MaxBytes: 1 << 20, Files: 3}
 		j.Constraints = []schema.Constraint{{Attribute: "arch", Operator: "=", Value: "a"}}
 		j.Preferences = []schema.Preference{{Constraint: j.Constraints[0], Weight: 1}}

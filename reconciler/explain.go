@@ -139,6 +139,9 @@ func (e *Explanation) Lines() []string {
 		if e.Job.Reason != "" {
 			say("  because: %s", e.Job.Reason)
 		}
+		if e.Job.Crashes != "" {
+			say("  it %s", e.Job.Crashes)
+		}
 	}
 	if p := e.Origin.String(); p != "" {
 		say("  declared at %s", p)
@@ -170,6 +173,9 @@ func (e *Explanation) Lines() []string {
 		say("task %s is %s%s", t.Name, t.State, where)
 		if t.Reason != "" {
 			say("  because: %s", t.Reason)
+		}
+		if t.Line != "" {
+			say("  says: %s", t.Line)
 		}
 		for _, m := range e.Avoid[t.Name] {
 			say("  avoids machine %s: it failed or was evicted there of late", m)

@@ -72,6 +72,9 @@ func (o *Observed) Hear(r schema.Report, now time.Time) []schema.Event {
 		if was != nil && t.State == schema.Running {
 			events = append(events, started(before, t.TaskStatus, r.Machine.Name, now)...)
 		}
+		if was != nil {
+			events = append(events, sickened(before, t.TaskStatus, r.Machine.Name, now)...)
+		}
 	}
 	return events
 }
@@ -130,6 +133,17 @@ func (o *Observed) conditions(machine string) []schema.Condition {
 // letsIn reports whether no condition of machine keeps tasks of a priority away.
 func (o *Observed) letsIn(machine string, p schema.Priority) bool {
 	return !slices.ContainsFunc(o.conditions(machine), func(c schema.Condition) bool { return p < c.Kind.LetsIn() })
+}
+
+// sickened returns the event of an incarnation that is unhealthy and was not.
+func sickened(was heardTask, t *schema.TaskStatus, machine string, now time.Time) []schema.Event {
+	if t.Health != schema.Unhealthy || was.TaskStatus != nil && was.Health == schema.Unhealthy && was.Incarnation == t.Incarnation {
+		return nil
+	}
+	return []schema.Event{{
+		At: now, Kind: schema.EventUnhealthy, Job: t.Task.JobName.Short(), Task: t.Task.Short(), Machine: machine, Generation: t.Generation,
+		Message: saw("its health check fails", t),
+	}}
 }
 
 // task returns what machine last said of a generation, which is unique in the

@@ -83,7 +83,7 @@ func (s *step) place() {
 
 // bareAsk returns what placement is asked for a task by its job's data alone.
 func bareAsk(task schema.TaskName, job *schema.Job) placement.Ask {
-	a := placement.Ask{Name: task, Priority: job.Priority, Limit: job.Task.Resources.Resources, Ports: job.Task.Resources.Ports}
+	a := placement.Ask{Name: task, Priority: job.Priority, Limit: job.Task.Resources.Resources, Ports: job.Task.Resources.Ports, PortNumbers: job.Task.Resources.PortNumbers}
 	where(&a, job)
 	return a
 }

@@ -99,6 +99,9 @@ type JobStatus struct {
 	Done     int               `json:"done"`
 	Updating int               `json:"updating"` // run data older than admitted
 	Reason   string            `json:"reason"`   // why it is not as desired, "" if it is
+	// Crashes says where its tasks crash, and whether on one machine only; it is
+	// left out if they do not.
+	Crashes string `json:"crashes,omitempty"`
 	// Held is the guard that holds its removal, or its scaling to 0; "" if none
 	// does.
 	Held string `json:"held,omitempty"`
@@ -120,6 +123,12 @@ type TaskStatus struct {
 	Generation  uint64             `json:"generation"`
 	Incarnation int                `json:"incarnation"`
 	Health      schema.HealthState `json:"health,omitempty"`
-	Reason      string             `json:"reason"`
-	History     []string           `json:"history"` // last ends of incarnations and generations, oldest first
+	// HealthMessage is what its last health check that failed has seen.
+	HealthMessage string `json:"healthMessage,omitempty"`
+	// Line is what the task says of itself.
+	Line string `json:"line,omitempty"`
+	// RestartAt is when its agent starts it again.
+	RestartAt time.Time `json:"restartAt,omitzero"`
+	Reason    string    `json:"reason"`
+	History   []string  `json:"history"` // last ends of incarnations and generations, oldest first
 }

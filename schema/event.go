@@ -12,24 +12,25 @@ type EventKind string
 // The events. Those of tasks are Borg's (§2.3): submit, schedule, update,
 // evict, lost, fail, finish, kill.
 const (
-	EventSubmit   EventKind = "submit"   // a job was admitted
-	EventReject   EventKind = "reject"   // a job was not admitted
-	EventSchedule EventKind = "schedule" // a generation was assigned to a machine
-	EventStart    EventKind = "start"    // an incarnation runs
-	EventRestart  EventKind = "restart"  // an incarnation ended and the agent starts another
-	EventUpdate   EventKind = "update"   // new data reached the job
-	EventEvict    EventKind = "evict"    // the cell stopped a task, see Cause
-	EventLost     EventKind = "lost"     // a machine took the task with it
-	EventFail     EventKind = "fail"     // a generation failed
-	EventFinish   EventKind = "finish"   // a batch task is done
-	EventKill     EventKind = "kill"     // a task was stopped because its owner said so
-	EventApply    EventKind = "apply"    // a commit's data is in the store
-	EventStale    EventKind = "stale"    // a package of a commit was not taken
-	EventHold     EventKind = "hold"     // removals are held, or no longer
-	EventSource   EventKind = "source"   // the repository got into trouble or out of it, or its history was rewritten
-	EventMachine  EventKind = "machine"  // a machine joined, was lost or returned; a condition of it began or ended
-	EventExec     EventKind = "exec"     // somebody ran a command beside a task
-	EventMaster   EventKind = "master"   // a master began to lead
+	EventSubmit    EventKind = "submit"    // a job was admitted
+	EventReject    EventKind = "reject"    // a job was not admitted
+	EventSchedule  EventKind = "schedule"  // a generation was assigned to a machine
+	EventStart     EventKind = "start"     // an incarnation runs
+	EventRestart   EventKind = "restart"   // an incarnation ended and the agent starts another
+	EventUnhealthy EventKind = "unhealthy" // an incarnation fails its health check; the agent restarts it
+	EventUpdate    EventKind = "update"    // new data reached the job
+	EventEvict     EventKind = "evict"     // the cell stopped a task, see Cause
+	EventLost      EventKind = "lost"      // a machine took the task with it
+	EventFail      EventKind = "fail"      // a generation failed
+	EventFinish    EventKind = "finish"    // a batch task is done
+	EventKill      EventKind = "kill"      // a task was stopped because its owner said so
+	EventApply     EventKind = "apply"     // a commit's data is in the store
+	EventStale     EventKind = "stale"     // a package of a commit was not taken
+	EventHold      EventKind = "hold"      // removals are held, or no longer
+	EventSource    EventKind = "source"    // the repository got into trouble or out of it, or its history was rewritten
+	EventMachine   EventKind = "machine"   // a machine joined, was lost or returned; a condition of it began or ended
+	EventExec      EventKind = "exec"      // somebody ran a command beside a task
+	EventMaster    EventKind = "master"    // a master began to lead
 )
 
 // Event is one line of the cell's history.

@@ -33,9 +33,12 @@ func (a *Assignment) Environment() map[string]string {
 
 // Command returns the command of the task of a, each word expanded with the
 // task's Environment.
-func (a *Assignment) Command() []string {
+func (a *Assignment) Command() []string { return a.Expand(a.Job.Task.Process.Command) }
+
+// Expand returns command with each word expanded with the task's Environment.
+func (a *Assignment) Expand(command []string) []string {
 	env := a.Environment()
-	words := slices.Clone(a.Job.Task.Process.Command)
+	words := slices.Clone(command)
 	for i, w := range words {
 		words[i] = Expand(w, env)
 	}

@@ -49,6 +49,7 @@ type TaskSpec struct {
 	// GraceSeconds is the time from SIGTERM to SIGKILL, 0 to 3600.
 	GraceSeconds int        `json:"graceSeconds"`
 	Health       *Health    `json:"health,omitempty"`
+	Restart      *Restart   `json:"restart,omitempty"`   // nil: the defaults of its fields
 	Logs         *Logs      `json:"logs,omitempty"`      // nil: their defaults
 	Isolation    *Isolation `json:"isolation,omitempty"` // nil: what the machine gives, with its network
 	// Files are put into the task's work directory before each of its starts,
@@ -88,20 +89,12 @@ type TaskResources struct {
 	// Ports are names; the cell chooses a number for each and the task finds
 	// it in MUSTER_PORT_<NAME>.
 	Ports []string `json:"ports,omitempty"`
+	// PortNumbers asks for numbers, by the names of Ports: such a port has this
+	// number on whatever machine, or the task is not placed there.
+	PortNumbers map[string]int `json:"portNumbers,omitempty"`
 	// Devices are countable things, by kind; the task finds the indices of
 	// those that it got in MUSTER_DEVICE_<KIND>.
 	Devices map[string]DeviceAsk `json:"devices,omitempty"`
-}
-
-// Health says how the agent finds out whether a running task does its work.
-type Health struct {
-	HTTP *HTTPCheck `json:"http,omitempty"`
-}
-
-// HTTPCheck passes when GET answers with a status from 200 to 399.
-type HTTPCheck struct {
-	Port string `json:"port"` // a name from resources.ports
-	Path string `json:"path"` // starts with /
 }
 
 // UpdatePolicy bounds what a rollout may do at once.

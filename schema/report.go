@@ -49,6 +49,16 @@ type TaskStatus struct {
 	Ports       map[string]int `json:"ports,omitempty"`
 	Devices     []DeviceUse    `json:"devices,omitempty"`
 	Health      HealthState    `json:"health,omitempty"`
+	// HealthMessage is what the last health check that failed has seen; ""
+	// after one that passed.
+	HealthMessage string `json:"healthMessage,omitempty"`
+	// Line is what the task says of itself, at most MaxLine bytes of printable
+	// text; it changes at most every few seconds.
+	Line string `json:"line,omitempty"`
+	// Failures counts the failures in a row, and RestartAt is when the next
+	// incarnation starts (zero: at once), of one that is Waiting.
+	Failures  int       `json:"failures,omitempty"`
+	RestartAt time.Time `json:"restartAt,omitzero"`
 	// Exits are the last MaxCauses ends of incarnations, oldest first.
 	Exits []Exit `json:"exits,omitempty"`
 	// End says how the generation ended; set when State is Dead.
@@ -56,6 +66,12 @@ type TaskStatus struct {
 	// Note is a plain word on how the task is held (no cgroup, …).
 	Note string `json:"note,omitempty"`
 }
+
+// Stuck is the Note of a task that SIGKILL does not end.
+const Stuck = "it has not ended 10 s after SIGKILL: a process of it hangs in the kernel, as on a disk or a network file system that does not answer"
+
+// MaxLine is the longest line that a task can say of itself, in bytes.
+const MaxLine = 200
 
 // HealthState is the outcome of a task's health check; "" without one.
 type HealthState string
@@ -123,6 +139,8 @@ const (
 	// CauseOutOfResources is that the task, or its machine, has used up what
 	// there is: see Resource.
 	CauseOutOfResources CauseKind = "out of resources"
+	// CauseUnhealthy ends an incarnation: its agent starts another.
+	CauseUnhealthy CauseKind = "unhealthy"
 )
 
 // Resource is what a task or a machine ran out of.

@@ -209,6 +209,9 @@ func machineRows(machines []reconciler.MachineStatus) [][]string {
 func jobRows(jobs []reconciler.JobStatus) [][]string {
 	rows := [][]string{{"JOB", "KIND", "BAND", "DESIRED", "RUNNING", "PENDING", "FAILED", "DONE", "REASON"}}
 	for _, j := range jobs {
+		if j.Crashes != "" {
+			j.Reason = strings.TrimPrefix(j.Reason+"; it "+j.Crashes, "; ")
+		}
 		rows = append(rows, []string{
 			j.Name, string(j.Kind), string(j.Band), strconv.Itoa(j.Desired), strconv.Itoa(j.Running),
 			strconv.Itoa(j.Pending), strconv.Itoa(j.Failed), strconv.Itoa(j.Done), j.Reason,
@@ -227,6 +230,9 @@ func taskRows(tasks []reconciler.TaskStatus) [][]string {
 		state := t.State
 		if t.Health == schema.Unhealthy {
 			state += " (unhealthy)"
+		}
+		if t.Line != "" {
+			t.Reason = strings.TrimPrefix(t.Reason+"; says: "+t.Line, "; ")
 		}
 		rows = append(rows, []string{t.Name, state, t.Machine, pid, strconv.Itoa(t.Restarts), portsOf(t.Ports), t.Reason})
 	}

@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -130,6 +131,14 @@ func (l *Loop) cleared(g *generation) {
 	l.remeasure()
 }
 
+// starting is a start that has begun.
+type starting struct {
+	nodeagent.Action
+	dir     string // of the generation
+	written bool   // its assignment is on disk
+	taken   error  // another generation has one of its ports
+}
+
 // outcome is what has come of a start.
 type outcome struct {
 	written bool
@@ -146,7 +155,7 @@ func (l *Loop) start(ctx context.Context, g *generation, a nodeagent.Action) {
 		l.sticky[a.Task] = time.Time{} // the Runtime makes it
 	}
 	g.Clearing = a.Clear
-	began, written := time.Now(), g.written
+	began, s := time.Now(), starting{dir: g.dir, Action: a, written: g.written, taken: l.holder(g)}
 	if a.Incarnation > 1 {
 		l.metrics.restarts.Inc()
 	}
@@ -159,7 +168,7 @@ func (l *Loop) start(ctx context.Context, g *generation, a nodeagent.Action) {
 		}
 		// A start that has begun is carried through: its keeper would
 		// outlive this agent anyway.
-		out := l.launch(context.WithoutCancel(ctx), g.dir, a, written)
+		out := l.launch(context.WithoutCancel(ctx), s)
 		l.send(ctx, func() { l.launched(ctx, g, a.Incarnation, out, began) })
 	})
 }
@@ -174,30 +183,30 @@ func (l *Loop) send(ctx context.Context, f func()) {
 
 // launch runs in a goroutine of its own and touches nothing of the loop but
 // the disk.
-func (l *Loop) launch(ctx context.Context, dir string, a nodeagent.Action, written bool) outcome {
-	out := outcome{written: written}
+func (l *Loop) launch(ctx context.Context, s starting) outcome {
+	out := outcome{written: s.written}
 	refuse := func(kind schema.CauseKind, err error) outcome {
 		out.refused = &schema.Cause{Kind: kind, Message: err.Error()}
 		return out
 	}
-	if !written {
-		if err := l.disk.writeAssignment(a.Assignment); err != nil {
+	if !s.written {
+		if err := l.disk.writeAssignment(s.Assignment); err != nil {
 			return refuse(schema.CauseStartFailed, fmt.Errorf("keep the assignment: %w", err))
 		}
 		out.written = true
 	}
-	if a.Clear {
-		if err := l.cfg.Runtime.Clear(dir); err != nil {
+	if s.Clear {
+		if err := l.cfg.Runtime.Clear(s.dir); err != nil {
 			return refuse(schema.CauseStartFailed, fmt.Errorf("clear the work directory: %w", err))
 		}
 	}
-	if err := checkPorts(a.Assignment.Ports); err != nil {
+	if err := cmp.Or(s.taken, checkPorts(s.Assignment.Ports)); err != nil {
 		return refuse(schema.CausePortInUse, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	out.tried = true
-	p, err := l.cfg.Runtime.Start(ctx, incarnationDir(dir, a.Incarnation), a.Assignment)
+	p, err := l.cfg.Runtime.Start(ctx, incarnationDir(s.dir, s.Incarnation), s.Assignment)
 	if err != nil {
 		out.fault = !errors.Is(err, ErrTask)
 		return refuse(schema.CauseStartFailed, err)

@@ -35,8 +35,18 @@ type kernel struct {
 	stubborn, broken bool
 	// fault is why no task at all can be started; look is how often agents
 	// look at the machine.
-	fault error
-	look  time.Duration
+	fault  error
+	look   time.Duration
+	answer func() (output string, err error) // of a command beside a task
+}
+
+func (k *kernel) run() (output string, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.answer == nil {
+		return "", nil
+	}
+	return k.answer()
 }
 
 func newKernel(t *testing.T) *kernel {
@@ -51,6 +61,7 @@ type process struct {
 	ended  chan struct{}
 	terms  int
 	usage  schema.Usage
+	line   string // what the task says of itself
 }
 
 func taskDir(dir string) string { return filepath.Dir(filepath.Dir(dir)) }
@@ -186,6 +197,14 @@ func (g grip) Signal(kill bool) error {
 	k.mu.Unlock()
 	g.step("after signal")
 	return nil
+}
+
+func (g grip) Run(context.Context, []string, time.Duration) (string, error) { return g.p.kernel.run() }
+
+func (g grip) Line() string {
+	g.p.kernel.mu.Lock()
+	defer g.p.kernel.mu.Unlock()
+	return g.p.line
 }
 
 func (g grip) Wait(ctx context.Context) error {

@@ -138,7 +138,7 @@ func (l *Loop) adopt(ctx context.Context, g *generation, n int) error {
 		return fmt.Errorf("adopt incarnation %d: %w", n, err)
 	}
 	c := p.Incarnation()
-	c.Number, c.Stop = n, stop
+	c.Number, c.Stop, c.Probe = n, stop, readHealth(dir)
 	if c.Exit != nil {
 		exit := *c.Exit
 		exit.Incarnation = n

@@ -62,6 +62,12 @@ type Process interface {
 	// Exec runs a command beside it and speaks frames over conn, until nothing
 	// of the command is left. An error means that it has not run.
 	Exec(ctx context.Context, r schema.ExecRequest, conn io.ReadWriter) error
+	// Run runs a command beside it, until the timeout or its end, and returns
+	// the end of its output. The error is nil if the command exited with 0.
+	Run(ctx context.Context, command []string, timeout time.Duration) (output string, err error)
+	// Line returns the beginning of what the task says of itself: any bytes,
+	// and few.
+	Line() string
 }
 
 // Config is what a Loop needs. All but Meter, Limits and the hooks must be set.
@@ -141,17 +147,19 @@ type Loop struct {
 	workers sync.WaitGroup
 
 	// What follows belongs to Run's goroutine.
-	memory   memory
-	held     map[key]*generation
-	sticky   map[schema.TaskName]time.Time // since when each directory is idle
-	probes   map[nodeagent.Check]context.CancelFunc
-	busy     []int // ports in use by others
-	scanned  time.Time
-	vitals   vitals
-	shutdown bool
-	idle     []chan struct{} // closed when shutdown is done
-	strain   nodeagent.Strain
-	removed  bool // something was removed since the disk was measured
+	memory    memory
+	held      map[key]*generation
+	sticky    map[schema.TaskName]time.Time // since when each directory is idle
+	probes    map[asked]asking
+	busy      []int // ports in use by others
+	scanned   time.Time
+	listened  time.Time // when it was last read what tasks say of themselves
+	listening bool
+	vitals    vitals
+	shutdown  bool
+	idle      []chan struct{} // closed when shutdown is done
+	strain    nodeagent.Strain
+	removed   bool // something was removed since the disk was measured
 }
 
 // New takes the state directory's lock if it has not been taken, reads what is held there and finds its
@@ -181,7 +189,7 @@ func New(ctx context.Context, cfg Config) (*Loop, error) {
 		cfg: cfg, disk: d,
 		events: make(chan func()), ended: make(chan struct{}),
 		starts: make(chan struct{}, parallelStarts),
-		held:   map[key]*generation{}, probes: map[nodeagent.Check]context.CancelFunc{},
+		held:   map[key]*generation{}, probes: map[asked]asking{},
 	}
 	l.info.Store(&cfg.Machine)
 	if err := l.load(ctx); err != nil {
@@ -308,6 +316,14 @@ func (l *Loop) wake(ctx context.Context, plan nodeagent.Plan, wake time.Time) ti
 		}
 		if next := l.scanned.Add(every); next.Before(wake) {
 			wake = next
+		}
+	}
+	if plan.Alive > 0 {
+		if now.Sub(l.listened) >= lineEvery {
+			l.listen(ctx, now)
+		}
+		if again := l.listened.Add(lineEvery); again.Before(wake) {
+			wake = again
 		}
 	}
 	if !plan.Wake.IsZero() && plan.Wake.Before(wake) {

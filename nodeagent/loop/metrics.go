@@ -11,18 +11,19 @@ import (
 
 // metrics are what the agent tells of itself on /metrics.
 type metrics struct {
-	tasks    *prometheus.GaugeVec
-	view     prometheus.Gauge
-	epoch    prometheus.Gauge
-	busy     prometheus.Gauge
-	clock    prometheus.Gauge
-	troubles *prometheus.GaugeVec
-	starts   prometheus.Counter
-	restarts prometheus.Counter
-	refused  *prometheus.CounterVec
-	exits    *prometheus.CounterVec
-	errors   prometheus.Counter
-	latency  prometheus.Histogram
+	tasks     *prometheus.GaugeVec
+	view      prometheus.Gauge
+	epoch     prometheus.Gauge
+	busy      prometheus.Gauge
+	clock     prometheus.Gauge
+	troubles  *prometheus.GaugeVec
+	starts    prometheus.Counter
+	restarts  prometheus.Counter
+	unhealthy prometheus.Counter
+	refused   *prometheus.CounterVec
+	exits     *prometheus.CounterVec
+	errors    prometheus.Counter
+	latency   prometheus.Histogram
 
 	evictions *prometheus.CounterVec
 	oomKills  prometheus.Counter
@@ -50,11 +51,12 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		troubles: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: "muster", Subsystem: "agent", Name: "condition", Help: "1 while the machine is in this condition.",
 		}, []string{"condition"}),
-		starts:   prometheus.NewCounter(opts("starts_total", "Incarnations that were started.")),
-		restarts: prometheus.NewCounter(opts("restarts_total", "Incarnations after the first of their generation, started or refused.")),
-		refused:  prometheus.NewCounterVec(opts("refused_total", "Starts that were refused or failed, by cause."), []string{"cause"}),
-		exits:    prometheus.NewCounterVec(opts("exits_total", "Ends of incarnations, by how they ended."), []string{"how"}),
-		errors:   prometheus.NewCounter(opts("errors_total", "Actions that the disk or the kernel refused; they are tried again.")),
+		starts:    prometheus.NewCounter(opts("starts_total", "Incarnations that were started.")),
+		restarts:  prometheus.NewCounter(opts("restarts_total", "Incarnations after the first of their generation, started or refused.")),
+		unhealthy: prometheus.NewCounter(opts("unhealthy_total", "Incarnations whose health check found them unhealthy.")),
+		refused:   prometheus.NewCounterVec(opts("refused_total", "Starts that were refused or failed, by cause."), []string{"cause"}),
+		exits:     prometheus.NewCounterVec(opts("exits_total", "Ends of incarnations, by how they ended."), []string{"how"}),
+		errors:    prometheus.NewCounter(opts("errors_total", "Actions that the disk or the kernel refused; they are tried again.")),
 		latency: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: "muster", Subsystem: "agent", Name: "start_seconds", Help: "Time from the decision to start an incarnation until it runs.",
 			Buckets: []float64{.001, .0025, .005, .01, .015, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
@@ -76,7 +78,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	}
 	var errs []error
 	for _, c := range []prometheus.Collector{
-		m.tasks, m.view, m.epoch, m.busy, m.clock, m.troubles, m.starts, m.restarts, m.refused, m.exits, m.errors, m.latency,
+		m.tasks, m.view, m.epoch, m.busy, m.clock, m.troubles, m.starts, m.restarts, m.unhealthy, m.refused, m.exits, m.errors, m.latency,
 		m.evictions, m.oomKills, m.removals, m.freed, m.spent, m.left,
 	} {
 		errs = append(errs, r.Register(c))

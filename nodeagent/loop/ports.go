@@ -11,6 +11,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/musterhq/muster/schema"
@@ -36,25 +37,40 @@ func checkPorts(ports map[string]int) error {
 	return nil
 }
 
-// checkPort binds port on all addresses, IPv6 and IPv4.
+// checkPort binds port on all addresses, of TCP and UDP, IPv6 and IPv4: a task
+// may use any of them.
 func checkPort(port int) error {
-	err := bind(unix.AF_INET6, &unix.SockaddrInet6{Port: port})
-	if errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EADDRNOTAVAIL) {
-		err = nil // a machine without IPv6
+	for _, kind := range []int{unix.SOCK_STREAM, unix.SOCK_DGRAM} {
+		err := bind(unix.AF_INET6, kind, &unix.SockaddrInet6{Port: port})
+		if errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EADDRNOTAVAIL) {
+			err = nil // a machine without IPv6
+		}
+		if err == nil {
+			err = bind(unix.AF_INET, kind, &unix.SockaddrInet4{Port: port})
+		}
+		switch {
+		case errors.Is(err, unix.EACCES): // it is the task's right that matters, not this agent's
+		case err != nil && kind == unix.SOCK_DGRAM:
+			return fmt.Errorf("%w (UDP)", err)
+		case err != nil:
+			return err
+		}
 	}
-	return errors.Join(err, bind(unix.AF_INET, &unix.SockaddrInet4{Port: port}))
+	return nil
 }
 
-func bind(family int, addr unix.Sockaddr) error {
-	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+func bind(family, kind int, addr unix.Sockaddr) error {
+	fd, err := unix.Socket(family, kind|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("socket: %w", err)
 	}
 	defer unix.Close(fd)
 	// Connections of a process that has just ended are no obstacle; a
-	// listener still is.
-	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
-		return fmt.Errorf("setsockopt: %w", err)
+	// listener still is. For UDP it would mean to share the port.
+	if kind == unix.SOCK_STREAM {
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
+			return fmt.Errorf("setsockopt: %w", err)
+		}
 	}
 	if family == unix.AF_INET6 {
 		if err := unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1); err != nil {
@@ -62,6 +78,25 @@ func bind(family int, addr unix.Sockaddr) error {
 		}
 	}
 	return unix.Bind(fd, addr)
+}
+
+// holder errs when another generation that may have a process was given one of
+// the ports of g: it need not listen yet.
+func (l *Loop) holder(g *generation) error {
+	for _, name := range slices.Sorted(maps.Keys(g.Assignment.Ports)) {
+		port := g.Assignment.Ports[name]
+		for _, o := range l.held {
+			if o == g || !o.Alive() {
+				continue
+			}
+			for _, p := range o.Assignment.Ports {
+				if p == port {
+					return fmt.Errorf("port %s (%d): address already in use: %s generation %d has it", name, port, o.Assignment.Task.Short(), o.Assignment.Generation)
+				}
+			}
+		}
+	}
+	return nil
 }
 
 // scan looks in a goroutine of its own who listens on the machine's range.
@@ -113,27 +148,31 @@ func (l *Loop) busyPorts() []int {
 // listeners returns the ports of r, sorted, on which something listens.
 func listeners(r schema.PortRange) ([]int, error) {
 	var ports []int
-	for _, name := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
-		b, err := os.ReadFile(name)
+	for _, name := range []string{"tcp", "tcp6", "udp", "udp6"} {
+		b, err := os.ReadFile("/proc/net/" + name)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // a machine without IPv6
 		}
 		if err != nil {
 			return nil, err
 		}
-		ports = append(ports, parseListeners(b, r)...)
+		state := "0A" // listens
+		if strings.HasPrefix(name, "udp") {
+			state = "07" // is bound, and to no peer
+		}
+		ports = append(ports, parseListeners(b, state, r)...)
 	}
 	slices.Sort(ports)
 	return slices.Compact(ports), nil
 }
 
 // parseListeners reads the kernel's socket table: local address in the second
-// column as hexadecimal address:port, state in the fourth, 0A for listen.
-func parseListeners(table []byte, r schema.PortRange) []int {
+// column as hexadecimal address:port, state in the fourth.
+func parseListeners(table []byte, state string, r schema.PortRange) []int {
 	var ports []int
 	for s := bufio.NewScanner(bytes.NewReader(table)); s.Scan(); {
 		f := bytes.Fields(s.Bytes())
-		if len(f) < 4 || string(f[3]) != "0A" {
+		if len(f) < 4 || string(f[3]) != state {
 			continue
 		}
 		_, hex, _ := bytes.Cut(f[1], []byte(":"))

@@ -76,6 +76,7 @@ func TestHealth(t *testing.T) {
 	l := startLive(t)
 	web := assignment("web", 0, 1, schema.Service)
 	web.Job.Task.Health = &schema.Health{HTTP: &schema.HTTPCheck{Port: "http", Path: "/healthz"}}
+	web.Job.Task.Restart = &schema.Restart{WindowSeconds: 60} // the stand-in has its port
 	// Its port is not checked, since the server that stands in for it is
 	// there already: the name the health check uses is given afterwards.
 	web.Ports = map[string]int{}
@@ -88,9 +89,11 @@ func TestHealth(t *testing.T) {
 	l.assign(t, web)
 	eventually(t, "healthy", func() bool { return l.Report().Tasks[0].Health == schema.Healthy })
 	status.Store(http.StatusInternalServerError)
-	eventually(t, "unhealthy", func() bool { return l.Report().Tasks[0].Health == schema.Unhealthy })
-	status.Store(http.StatusOK)
-	eventually(t, "healthy again", func() bool { return l.Report().Tasks[0].Health == schema.Healthy })
+	l.until(t, "u/web/0 g1 dead failed")
+	want := fmt.Sprintf("exited with status 0: stopped: unhealthy: GET http://127.0.0.1:%d/healthz: status 500 Internal Server Error, 3 times; its policy allows no restart", web.Ports["http"])
+	if end := l.Report().Tasks[0].End; end.Message != want {
+		t.Errorf("end %q, want %q", end.Message, want)
+	}
 }
 
 func TestLogs(t *testing.T) {
@@ -270,6 +273,9 @@ muster_agent_tasks{state="running"} 1
 muster_agent_tasks{state="starting"} 0
 muster_agent_tasks{state="stopping"} 0
 muster_agent_tasks{state="waiting"} 0
+# HELP muster_agent_unhealthy_total Incarnations whose health check found them unhealthy.
+# TYPE muster_agent_unhealthy_total counter
+muster_agent_unhealthy_total 0
 # HELP muster_agent_view_version Version of the assignments that the agent acts on.
 # TYPE muster_agent_view_version gauge
 muster_agent_view_version 42

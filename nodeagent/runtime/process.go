@@ -40,8 +40,8 @@ const markVariable = "MUSTER_TASK_DIR"
 // goroutine.
 type Process struct {
 	handle *keeper.Handle
-	keeper string // path of muster-keeper
-	dir    string
+	keeper string        // path of muster-keeper
+	dir    string        // of the incarnation
 	ended  chan struct{} // closed when the exit is known
 	gone   chan struct{} // closed when nobody will find it out any more
 
@@ -180,6 +180,7 @@ func environment(a *schema.Assignment, mark, work, tmp string) []string {
 	env := map[string]string{"HOME": work, "TMPDIR": tmp}
 	maps.Copy(env, a.Environment())
 	env[markVariable] = mark
+	env[lineVariable] = filepath.Join(work, lineFile)
 	list := make([]string, 0, len(env))
 	for k, v := range env {
 		list = append(list, k+"="+v)

@@ -171,12 +171,18 @@ func (p *jsonProbe) ask(path []string, v any) {
 		inner, ok := at[name].(map[string]any)
 		if !ok {
 			inner = map[string]any{}
-			if name == "http" {
+			switch name {
+			case "http", "tcp":
 				inner["port"] = "p"
+			case "exec":
+				inner["command"] = []any{"x"}
 			}
 			at[name] = inner
 		}
 		at = inner
+	}
+	if len(path) == 3 && path[1] == "health" && !slices.Contains([]string{"http", "tcp", "exec"}, path[2]) {
+		at["http"] = map[string]any{"port": "p"} // it has exactly one check
 	}
 	at[path[len(path)-1]] = v
 	if p.kind == schema.KindJob && len(path) > 2 && path[1] == "health" { // it names a port, which must be there
@@ -205,7 +211,14 @@ func (p *jsonProbe) ask(path []string, v any) {
 func between(path []string, v any) bool {
 	s, _ := v.(string)
 	at := strings.Join(path, ".")
-	return at == "task.health.http.port" && s != "" || at == "task.health"
+	_, isStruct := v.(map[string]any)
+	switch at {
+	case "task.health.http.port", "task.health.tcp.port": // it is declared
+		return s != ""
+	case "task.health": // it has exactly one check
+		return isStruct
+	}
+	return at == "task.resources.portNumbers" // they are declared
 }
 
 // TestJSONSchemaNames: the lists of the document are those of the kinds, and an

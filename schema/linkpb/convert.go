@@ -236,6 +236,7 @@ func encodeTask(t *schema.TaskStatus) *TaskStatus {
 		Pid: int32(t.PID), StartedAt: encodeTime(t.StartedAt), Ports: encodePorts(t.Ports), Health: string(t.Health),
 		Devices: encodeDevices(t.Devices),
 		Exits:   make([]*Exit, len(t.Exits)), End: encodeCause(t.End), Note: t.Note,
+		HealthMessage: t.HealthMessage, Line: t.Line, Failures: int32(t.Failures), RestartAt: encodeTime(t.RestartAt),
 	}
 	for i := range t.Exits {
 		m.Exits[i] = encodeExit(&t.Exits[i])
@@ -252,6 +253,7 @@ func decodeTask(m *TaskStatus) (schema.TaskStatus, error) {
 		Task: task, Generation: m.GetGeneration(), State: schema.TaskState(m.GetState()),
 		Incarnation: int(m.GetIncarnation()), PID: int(m.GetPid()),
 		Health: schema.HealthState(m.GetHealth()), Note: m.GetNote(),
+		HealthMessage: m.GetHealthMessage(), Line: m.GetLine(), Failures: int(m.GetFailures()),
 	}
 	switch t.State {
 	case schema.Starting, schema.Running, schema.Waiting, schema.Stopping, schema.Dead:
@@ -260,6 +262,9 @@ func decodeTask(m *TaskStatus) (schema.TaskStatus, error) {
 	}
 	if t.StartedAt, err = decodeTime(m.GetStartedAt()); err != nil {
 		return t, fmt.Errorf("task %s: started: %w", task, err)
+	}
+	if t.RestartAt, err = decodeTime(m.GetRestartAt()); err != nil {
+		return t, fmt.Errorf("task %s: restart: %w", task, err)
 	}
 	if t.Ports, err = decodePorts(m.GetPorts()); err != nil {
 		return t, fmt.Errorf("task %s: %w", task, err)

@@ -104,7 +104,8 @@ func drawReport(t *rapid.T) schema.Report {
 			Task: drawTask(t), Generation: rapid.Uint64().Draw(t, "generation"), State: rapid.SampledFrom(states).Draw(t, "state"),
 			Incarnation: rapid.IntRange(0, 1000).Draw(t, "incarnation"), PID: rapid.IntRange(0, 1<<22).Draw(t, "pid"),
 			StartedAt: drawTime(t), Ports: drawMap(t, ports(), "ports"), Health: rapid.SampledFrom(health).Draw(t, "health"),
-			End: drawCause(t), Note: drawText(t, "note"),
+			End: drawCause(t), Note: drawText(t, "note"), HealthMessage: drawText(t, "saw"), Line: drawText(t, "line"),
+			Failures: rapid.IntRange(0, 100).Draw(t, "failures"), RestartAt: drawTime(t),
 		}
 		for range rapid.IntRange(0, 2).Draw(t, "exits") {
 			s.Exits = append(s.Exits, drawExit(t))

@@ -2344,6 +2344,10 @@ type TaskStatus struct {
 	End           *Cause                 `protobuf:"bytes,10,opt,name=end,proto3" json:"end,omitempty"`
 	Note          string                 `protobuf:"bytes,11,opt,name=note,proto3" json:"note,omitempty"`
 	Devices       []*DeviceUse           `protobuf:"bytes,12,rep,name=devices,proto3" json:"devices,omitempty"`
+	HealthMessage string                 `protobuf:"bytes,80,opt,name=health_message,json=healthMessage,proto3" json:"health_message,omitempty"`
+	Line          string                 `protobuf:"bytes,81,opt,name=line,proto3" json:"line,omitempty"` // what the task says of itself
+	Failures      int32                  `protobuf:"varint,82,opt,name=failures,proto3" json:"failures,omitempty"`
+	RestartAt     *timestamppb.Timestamp `protobuf:"bytes,83,opt,name=restart_at,json=restartAt,proto3" json:"restart_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2458,6 +2462,34 @@ func (x *TaskStatus) GetNote() string {
 func (x *TaskStatus) GetDevices() []*DeviceUse {
 	if x != nil {
 		return x.Devices
+	}
+	return nil
+}
+
+func (x *TaskStatus) GetHealthMessage() string {
+	if x != nil {
+		return x.HealthMessage
+	}
+	return ""
+}
+
+func (x *TaskStatus) GetLine() string {
+	if x != nil {
+		return x.Line
+	}
+	return ""
+}
+
+func (x *TaskStatus) GetFailures() int32 {
+	if x != nil {
+		return x.Failures
+	}
+	return 0
+}
+
+func (x *TaskStatus) GetRestartAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.RestartAt
 	}
 	return nil
 }
@@ -2837,7 +2869,7 @@ const file_link_proto_rawDesc = "" +
 	"disk_bytes\x18\x03 \x01(\x03R\tdiskBytes\"5\n" +
 	"\tPortRange\x12\x14\n" +
 	"\x05first\x18\x01 \x01(\rR\x05first\x12\x12\n" +
-	"\x04last\x18\x02 \x01(\rR\x04last\"\xf2\x03\n" +
+	"\x04last\x18\x02 \x01(\rR\x04last\"\x84\x05\n" +
 	"\n" +
 	"TaskStatus\x12\x12\n" +
 	"\x04task\x18\x01 \x01(\tR\x04task\x12\x1e\n" +
@@ -2855,7 +2887,12 @@ const file_link_proto_rawDesc = "" +
 	"\x03end\x18\n" +
 	" \x01(\v2\x15.muster.link.v1.CauseR\x03end\x12\x12\n" +
 	"\x04note\x18\v \x01(\tR\x04note\x123\n" +
-	"\adevices\x18\f \x03(\v2\x19.muster.link.v1.DeviceUseR\adevices\x1a8\n" +
+	"\adevices\x18\f \x03(\v2\x19.muster.link.v1.DeviceUseR\adevices\x12%\n" +
+	"\x0ehealth_message\x18P \x01(\tR\rhealthMessage\x12\x12\n" +
+	"\x04line\x18Q \x01(\tR\x04line\x12\x1a\n" +
+	"\bfailures\x18R \x01(\x05R\bfailures\x129\n" +
+	"\n" +
+	"restart_at\x18S \x01(\v2\x1a.google.protobuf.TimestampR\trestartAt\x1a8\n" +
 	"\n" +
 	"PortsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -2984,22 +3021,23 @@ var file_link_proto_depIdxs = []int32{
 	33, // 42: muster.link.v1.TaskStatus.exits:type_name -> muster.link.v1.Exit
 	34, // 43: muster.link.v1.TaskStatus.end:type_name -> muster.link.v1.Cause
 	29, // 44: muster.link.v1.TaskStatus.devices:type_name -> muster.link.v1.DeviceUse
-	38, // 45: muster.link.v1.Exit.at:type_name -> google.protobuf.Timestamp
-	33, // 46: muster.link.v1.Cause.exit:type_name -> muster.link.v1.Exit
-	38, // 47: muster.link.v1.Cause.at:type_name -> google.protobuf.Timestamp
-	2,  // 48: muster.link.v1.Link.Session:input_type -> muster.link.v1.AgentMessage
-	24, // 49: muster.link.v1.Link.Logs:input_type -> muster.link.v1.LogChunk
-	23, // 50: muster.link.v1.Link.Exec:input_type -> muster.link.v1.ExecChunk
-	0,  // 51: muster.link.v1.Link.Certify:input_type -> muster.link.v1.CertifyRequest
-	3,  // 52: muster.link.v1.Link.Session:output_type -> muster.link.v1.MasterMessage
-	26, // 53: muster.link.v1.Link.Logs:output_type -> muster.link.v1.LogAck
-	23, // 54: muster.link.v1.Link.Exec:output_type -> muster.link.v1.ExecChunk
-	1,  // 55: muster.link.v1.Link.Certify:output_type -> muster.link.v1.CertifyResponse
-	52, // [52:56] is the sub-list for method output_type
-	48, // [48:52] is the sub-list for method input_type
-	48, // [48:48] is the sub-list for extension type_name
-	48, // [48:48] is the sub-list for extension extendee
-	0,  // [0:48] is the sub-list for field type_name
+	38, // 45: muster.link.v1.TaskStatus.restart_at:type_name -> google.protobuf.Timestamp
+	38, // 46: muster.link.v1.Exit.at:type_name -> google.protobuf.Timestamp
+	33, // 47: muster.link.v1.Cause.exit:type_name -> muster.link.v1.Exit
+	38, // 48: muster.link.v1.Cause.at:type_name -> google.protobuf.Timestamp
+	2,  // 49: muster.link.v1.Link.Session:input_type -> muster.link.v1.AgentMessage
+	24, // 50: muster.link.v1.Link.Logs:input_type -> muster.link.v1.LogChunk
+	23, // 51: muster.link.v1.Link.Exec:input_type -> muster.link.v1.ExecChunk
+	0,  // 52: muster.link.v1.Link.Certify:input_type -> muster.link.v1.CertifyRequest
+	3,  // 53: muster.link.v1.Link.Session:output_type -> muster.link.v1.MasterMessage
+	26, // 54: muster.link.v1.Link.Logs:output_type -> muster.link.v1.LogAck
+	23, // 55: muster.link.v1.Link.Exec:output_type -> muster.link.v1.ExecChunk
+	1,  // 56: muster.link.v1.Link.Certify:output_type -> muster.link.v1.CertifyResponse
+	53, // [53:57] is the sub-list for method output_type
+	49, // [49:53] is the sub-list for method input_type
+	49, // [49:49] is the sub-list for extension type_name
+	49, // [49:49] is the sub-list for extension extendee
+	0,  // [0:49] is the sub-list for field type_name
 }
 
 func init() { file_link_proto_init() }

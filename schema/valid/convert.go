@@ -63,6 +63,9 @@ func textHint(r *Rule, s string) string {
 	case Bool:
 		return boolHint(s)
 	case Struct:
+		if r == restartRule {
+			return restartHint(s)
+		}
 		if f := only(r); f != nil && f.Rule.Type == List {
 			return fmt.Sprintf("write a struct: {%s: [%s]}", f.Name, listed(f.Rule, s))
 		}

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/musterhq/muster/schema"
@@ -22,20 +21,14 @@ func (c *check) job(job map[string]any) {
 	if !known {
 		return
 	}
-	c.health(task, ports)
 	c.isolation(task, ports)
 	env, _ := task["env"].(map[string]any)
 	v := variables{ports: ports, devices: devicesOf(task), env: env}
 	v.sticky, _ = task["sticky"].(bool)
+	c.health(task, v)
+	c.numbers(task, ports)
 	if process, ok := task["process"].(map[string]any); ok {
-		if command, ok := process["command"].([]any); ok {
-			for i, arg := range command {
-				c.references([]string{"task", "process", "command", strconv.Itoa(i)}, arg, v)
-			}
-			if len(command) > 0 && command[0] == any("") {
-				c.add(Problem{Path: []string{"task", "process", "command", "0"}, Message: "is empty", Expected: "the name of a program"})
-			}
-		}
+		c.command([]string{"task", "process", "command"}, process["command"], v)
 	}
 	c.files(task, v)
 	for _, k := range slices.Sorted(maps.Keys(env)) {
@@ -119,31 +112,6 @@ func portNames(task map[string]any) (ports []string, known bool) {
 		ports = append(ports, s)
 	}
 	return ports, true
-}
-
-func (c *check) health(task map[string]any, ports []string) {
-	health, ok := task["health"].(map[string]any)
-	if !ok {
-		return
-	}
-	http, ok := health["http"].(map[string]any)
-	if !ok {
-		return
-	}
-	port, ok := http["port"].(string)
-	if !ok || slices.Contains(ports, port) {
-		return
-	}
-	p := Problem{
-		Path:     []string{"task", "health", "http", "port"},
-		Message:  fmt.Sprintf("no port %q is declared", short(port)),
-		Expected: "a name from task.resources.ports",
-		Hint:     didYouMean(port, ports, nil),
-	}
-	if len(ports) == 0 {
-		p.Hint = fmt.Sprintf("add ports: [%q] to task.resources", short(port))
-	}
-	c.add(p)
 }
 
 var reference = regexp.MustCompile(`\$+\(([A-Za-z_][A-Za-z0-9_]*)\)`)

@@ -201,7 +201,7 @@ var jobRule = &Rule{
 		{Name: "prune", Rule: &Rule{Type: Bool}},
 	},
 	Later: []string{
-		"after", "schedule", "overrides", "restart",
+		"after", "schedule", "overrides",
 		"disruption", "appclass", "packages", "logs", "allocset",
 	},
 	Alias: map[string]string{
@@ -214,6 +214,7 @@ var jobRule = &Rule{
 		"environment": "task.env", "spec": "task", "containers": "task.container", "metadata": "labels", "meta": "labels",
 		"tags": "labels", "cpu": "task.resources.cpuMilli", "memory": "task.resources.ramBytes", "cpuMilli": "task.resources.cpuMilli",
 		"ramBytes": "task.resources.ramBytes", "diskBytes": "task.resources.diskBytes", "healthcheck": "task.health",
+		"restart": "task.restart", "restartPolicy": "task.restart", "backoffLimit": "task.restart.attempts",
 		"constraint": "constraints", "nodeSelector": "constraints", "affinity": "preferences", "nodeAffinity": "constraints",
 		"topologySpreadConstraints": "spread", "devices": "task.resources.devices",
 	},
@@ -237,27 +238,21 @@ var taskRule = &Rule{
 			Elem: &Rule{Type: String, Max: maxArgBytes, Match: matchC},
 		}},
 		{Name: "graceSeconds", Rule: integer(Seconds, 0, maxSeconds), Default: num(10)},
-		{Name: "health", Rule: &Rule{
-			Type:   Struct,
-			Fields: []Field{{Name: "http", Rule: httpRule, Required: true}},
-			Later:  []string{"tcp", "exec"},
-			Alias: map[string]string{
-				"port": "http.port", "path": "http.path", "url": "http.path", "httpGet": "http", "https": "http", "tcp": "http", "exec": "http",
-				"type": "http",
-			},
-		}},
+		{Name: "health", Rule: healthRule},
+		{Name: "restart", Rule: restartRule},
 		{Name: "logs", Rule: logsRule},
 		{Name: "isolation", Rule: isolationRule},
 		{Name: "files", Rule: filesRule},
 		{Name: "sticky", Rule: &Rule{Type: Bool}},
 	},
-	Later: []string{"container", "restart", "packages"},
+	Later: []string{"container", "packages"},
 	Alias: map[string]string{
 		"environment": "env", "command": "process.command", "cmd": "process.command", "args": "process.command",
 		"devices": "resources.devices", "constraints": "constraints of the job", "image": "container.image", "ports": "resources.ports", "cpuMilli": "resources.cpuMilli",
 		"ramBytes": "resources.ramBytes", "diskBytes": "resources.diskBytes", "grace": "graceSeconds",
 		"kill_timeout": "graceSeconds", "terminationGracePeriodSeconds": "graceSeconds", "check": "health",
-		"healthcheck": "health", "livenessProbe": "health", "readinessProbe": "health", "container": "process",
+		"healthcheck": "health", "livenessProbe": "health", "readinessProbe": "health", "startupProbe": "health", "container": "process",
+		"restartPolicy": "restart", "restart_policy": "restart", "backoff": "restart", "portNumbers": "resources.portNumbers",
 		"driver": "process", "config": "process.command", "exec": "process.command", "entrypoint": "process.command",
 		"cpu": "resources.cpuMilli", "memory": "resources.ramBytes", "limits": "resources",
 		"log": "logs", "logging": "logs", "logConfig": "logs",
@@ -297,6 +292,7 @@ var resourcesRule = &Rule{
 		{Name: "ramBytes", Rule: integer(Bytes, mib, maxRAMBytes), Default: num(64 * mib)},
 		{Name: "diskBytes", Rule: integer(Bytes, 0, maxDiskBytes), Default: num(64 * mib)},
 		{Name: "ports", Rule: &Rule{Type: List, Max: maxPorts, Unique: true, Elem: nameRule}},
+		{Name: "portNumbers", Rule: &Rule{Type: Map, Max: maxPorts, Key: matchName, Elem: integer(Count, 1, 65535)}},
 		{Name: "devices", Rule: devicesRule},
 	},
 	Later: []string{"cores", "network"},
@@ -304,19 +300,9 @@ var resourcesRule = &Rule{
 		"cpu": "cpuMilli", "cpus": "cpuMilli", "memory": "ramBytes", "mem": "ramBytes", "ram": "ramBytes",
 		"gpu": "devices.gpu", "gpus": "devices.gpu", "gpuMilli": "devices.gpu.milli", "device": "devices",
 		"disk": "diskBytes", "storage": "diskBytes", "limits": "cpuMilli, ramBytes, diskBytes directly",
-		"requests": "cpuMilli, ramBytes, diskBytes directly", "port": "ports", "memoryMB": "ramBytes", "memory_mb": "ramBytes",
+		"requests": "cpuMilli, ramBytes, diskBytes directly", "port": "ports", "hostPort": "portNumbers", "static": "portNumbers", "portNumber": "portNumbers", "memoryMB": "ramBytes", "memory_mb": "ramBytes",
 		"memory_max": "ramBytes", "memoryMi": "ramBytes", "disk_mb": "diskBytes", "ephemeralStorage": "diskBytes",
 	},
-}
-
-var httpRule = &Rule{
-	Type: Struct,
-	Fields: []Field{
-		{Name: "port", Rule: nameRule, Required: true},
-		{Name: "path", Rule: &Rule{Type: String, Min: 1, Max: maxURLPath, Match: matchURLPath}, Default: "/"},
-	},
-	Later: []string{"intervalSeconds", "timeoutSeconds", "headers", "scheme"},
-	Alias: map[string]string{"url": "path", "httpPath": "path"},
 }
 
 var updateRule = &Rule{

@@ -74,7 +74,10 @@ func Service(name string, tasks int, argument string) schema.Job {
 		Task: schema.TaskSpec{
 			Process:      schema.Process{Command: []string{"serve", argument}},
 			Resources:    schema.TaskResources{Resources: schema.Resources{CPUMilli: 100, RAMBytes: 64 << 20, DiskBytes: 1 << 20}, Ports: []string{"http"}},
-			GraceSeconds: 5, Health: &schema.Health{HTTP: &schema.HTTPCheck{Port: "http", Path: "/"}},
+			GraceSeconds: 5,
+			Health: &schema.Health{
+				HTTP: &schema.HTTPCheck{Port: "http", Path: "/"}, StartSeconds: 2, IntervalSeconds: 1, TimeoutSeconds: 1, Failures: 3, Successes: 1,
+			},
 		},
 		Update: schema.UpdatePolicy{MaxParallel: 2},
 	}

@@ -122,6 +122,8 @@ func (w *World) turnMachine(m *machine) {
 	w.receive(m)
 	w.scan(m)
 	m.plan = m.decide(w.now)
+	w.ask(m)
+	m.plan = m.decide(w.now)
 	for _, a := range m.plan.Actions {
 		w.act(m, a)
 		if m.crashIn > 0 {
@@ -150,7 +152,9 @@ func (m *machine) forget() {
 	for _, h := range m.held {
 		h.Refused = nil
 		for i := range h.Incarnations {
-			h.Incarnations[i].TermAt, h.Incarnations[i].KilledAt = time.Time{}, time.Time{}
+			c := &h.Incarnations[i]
+			c.TermAt, c.KilledAt = time.Time{}, time.Time{}
+			c.Probe = nodeagent.Known(c.Probe.State, c.Probe.Message)
 		}
 	}
 	m.plan, m.connected, m.inbox, m.outbox = nodeagent.Plan{}, false, nil, nil
@@ -218,10 +222,6 @@ func (w *World) turnTask(m *machine, h *nodeagent.Held) {
 			w.oracle.finished[h.Assignment.Task] = h.Assignment.Generation
 		}
 		w.exit(h, c, schema.Exit{Code: 0})
-	case c.Health == schema.HealthUnknown && strings.Contains(argument, "sick"):
-		c.Health = schema.Unhealthy
-	case c.Health == schema.HealthUnknown:
-		c.Health = schema.Healthy
 	}
 }
 
@@ -256,6 +256,7 @@ func (w *World) act(m *machine, a nodeagent.Action) {
 			w.violate("task %s is told to stop without a cause", a.Task)
 		}
 		w.checkTerm(m, a)
+		w.checkUnhealthy(h, c, a.Cause)
 		if c.Stop == nil {
 			c.Stop = a.Cause
 		}
@@ -317,9 +318,6 @@ func (w *World) start(m *machine, h *nodeagent.Held, a nodeagent.Action) {
 	}
 	w.pids++
 	c := nodeagent.Incarnation{Number: a.Incarnation, Boot: m.bootID(), PID: w.pids, StartedAt: w.now}
-	if a.Assignment.Job.Task.Health != nil {
-		c.Health = schema.HealthUnknown
-	}
 	h.Incarnations = append(h.Incarnations, c)
 	w.note("%s starts %s generation %d incarnation %d as pid %d", m.name, a.Task.Short(), a.Generation, a.Incarnation, c.PID)
 }

@@ -92,13 +92,13 @@ func (o *oracle) record(task schema.TaskName) *schema.TaskRecord {
 }
 
 // checkTerm: no task is told to stop without a cause, nor while the store says
-// that it shall run where it is.
+// that it shall run where it is, unless it is unhealthy.
 func (w *World) checkTerm(m *machine, a nodeagent.Action) {
 	if a.Cause == nil || a.Cause.Kind == "" {
 		w.violate("task %s is told to stop without a cause", a.Task)
 		return
 	}
-	if r := w.oracle.record(a.Task); r != nil && r.Generation == a.Generation && r.Machine == m.name && r.Stop == nil {
+	if r := w.oracle.record(a.Task); r != nil && r.Generation == a.Generation && r.Machine == m.name && r.Stop == nil && a.Cause.Kind != schema.CauseUnhealthy {
 		w.violate("task %s generation %d is told to stop on %s (%s), where the store says it shall run", a.Task, a.Generation, m.name, a.Cause)
 	}
 }
@@ -207,6 +207,7 @@ func (w *World) checkBackoff(task schema.TaskName, before map[schema.TaskName]st
 // knows.
 type standing struct {
 	down bool
+	left bool // it is a system job's, without a machine, on one that is cordoned
 	data schema.Digest
 }
 
@@ -217,12 +218,18 @@ func (w *World) standings() map[schema.TaskName]standing {
 		t := &status.Tasks[i]
 		works[t.Name] = t.State == "running" && t.Reason == ""
 	}
+	cordoned := map[string]bool{} // as the step knew, of which this is asked
+	for _, digest := range w.master.state.Head.Packages {
+		for _, m := range w.master.state.Packages[digest].Objects.Machines {
+			cordoned[m.Name] = m.Cordon
+		}
+	}
 	out := map[schema.TaskName]standing{}
 	for name, c := range w.master.state.Chunks {
 		for i := range c.Tasks {
 			if r := &c.Tasks[i]; r.Generation != 0 && r.Done == nil {
 				task := name.Job.Task(r.Index)
-				out[task] = standing{!works[task.Short()], r.Data}
+				out[task] = standing{!works[task.Short()], r.Machine == "" && cordoned[r.On], r.Data}
 			}
 		}
 	}
@@ -252,7 +259,7 @@ func (w *World) checkBudget(events []schema.Event, before map[schema.TaskName]st
 		}
 		var down []int
 		for other := range before {
-			if other.JobName == task.JobName && w.wants(want, other) && after[other].down && !w.excused(other) {
+			if other.JobName == task.JobName && w.wants(want, other) && after[other].down && !after[other].left && !w.excused(other) {
 				down = append(down, other.Index)
 			}
 		}

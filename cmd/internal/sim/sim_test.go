@@ -342,8 +342,9 @@ func careful(j schema.Job, seconds int) schema.Job {
 	return j
 }
 
-// versions are the arguments of a service; "crash" and "sick" do what they say.
-var versions = []string{"v1", "v2", "v3", "v4", "crash", "sick"}
+// versions are the arguments of a service; "crash" and "sick" do what they say,
+// and "tired" becomes sick.
+var versions = []string{"v1", "v2", "v3", "v4", "crash", "sick", "tired"}
 
 func (w *World) randomCommit() {
 	packages := map[string]*schema.Package{".": Root(14, "a", "b"), "cells": Cordoned()}

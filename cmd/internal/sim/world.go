@@ -66,6 +66,7 @@ type World struct {
 	broken  error // the first invariant that did not hold
 	pids    int
 	termed  map[int]time.Time // when each process got its SIGTERM
+	asked   map[int]asking    // of each process
 	oracle  oracle
 }
 
@@ -76,7 +77,7 @@ func New(cfg Config) *World {
 	}
 	w := &World{
 		cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 0)), //nolint:gosec // a simulation wants what can be repeated
-		now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), memory: store.NewMemory(), oracle: newOracle(), termed: map[int]time.Time{},
+		now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), memory: store.NewMemory(), oracle: newOracle(), termed: map[int]time.Time{}, asked: map[int]asking{},
 	}
 	for i := range cfg.Machines {
 		w.machines = append(w.machines, newMachine(fmt.Sprintf("m%d", i)))

@@ -1,0 +1,182 @@
+package nodeagent_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/musterhq/muster/nodeagent"
+	"github.com/musterhq/muster/schema"
+)
+
+// TestProbe: what a row of results comes to. Each word is a result and the
+// second of it after the start; the want is the state after each.
+func TestProbe(t *testing.T) {
+	t.Parallel()
+	spec := schema.Health{StartSeconds: 10, IntervalSeconds: 1, TimeoutSeconds: 1, Failures: 3, Successes: 2}
+	for name, tt := range map[string]struct {
+		from    nodeagent.Probe
+		results string // + passed, - failed, o void
+		first   time.Duration
+		want    string // ? unknown, h healthy, u unhealthy
+	}{
+		"passes twice":                    {results: "++", want: "?h"},
+		"failures in the start period":    {results: "------", want: "??????"},
+		"the start period ends":           {results: "-----", first: 8 * time.Second, want: "????u"},
+		"after it, without a success":     {results: "---", first: time.Minute, want: "??u"},
+		"a success ends it":               {results: "+---", want: "???u"},
+		"one failure is forgiven":         {results: "++-+--+---", want: "?hhhhhhhhu"},
+		"back to healthy takes two":       {results: "---+-++", first: time.Minute, want: "??uuuuh"},
+		"void counts neither way":         {results: "++--oo-", want: "?hhhhhu"},
+		"void between successes":          {results: "+o+", want: "??h"},
+		"adopted healthy: asked anew":     {from: nodeagent.Known(schema.Healthy, ""), results: "--+--", first: time.Minute, want: "hhhhh"},
+		"adopted unhealthy: healthy":      {from: nodeagent.Known(schema.Unhealthy, "x"), results: "++", want: "uh"},
+		"adopted healthy: void":           {from: nodeagent.Known(schema.Healthy, ""), results: "ooo", want: "hhh"},
+		"the clock was set back":          {results: "---", first: -time.Hour, want: "??u"},
+		"adopted in its start period":     {from: nodeagent.Known(schema.HealthUnknown, "x"), results: "----", want: "????"},
+		"adopted healthy in start period": {from: nodeagent.Known(schema.Healthy, ""), results: "---", want: "hhu"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, got := tt.from, ""
+			for i, c := range tt.results {
+				r := nodeagent.Result{At: t0.Add(tt.first + time.Duration(i)*time.Second), OK: c == '+', Void: c == 'o', Message: "no answer"}
+				p = p.Next(&spec, t0, r)
+				got += map[schema.HealthState]string{schema.HealthUnknown: "?", schema.Healthy: "h", schema.Unhealthy: "u"}[p.State]
+			}
+			if got != tt.want {
+				t.Errorf("%s: states %s, want %s", tt.results, got, tt.want)
+			}
+		})
+	}
+}
+
+// A task that has not answered is asked more and more rarely, one that has at
+// its interval.
+func TestProbeWait(t *testing.T) {
+	t.Parallel()
+	spec := schema.Health{StartSeconds: 10, IntervalSeconds: 1, TimeoutSeconds: 1, Failures: 3, Successes: 1}
+	var p nodeagent.Probe
+	var waits []time.Duration
+	for i := range 8 {
+		waits = append(waits, p.Wait(&spec))
+		p = p.Next(&spec, t0, nodeagent.Result{At: t0, OK: i == 6})
+	}
+	want := []time.Duration{50e6, 100e6, 200e6, 400e6, 800e6, 1e9, 1e9, 1e9}
+	if diff := cmp.Diff(want, waits); diff != "" {
+		t.Errorf("waits (-want +got):\n%s", diff)
+	}
+	p = nodeagent.Probe{Asked: 1 << 40}
+	spec.IntervalSeconds = 3600
+	if got := p.Wait(&spec); got != time.Hour && got < 50*time.Minute {
+		t.Errorf("after very many checks it waits %s", got)
+	}
+}
+
+// An unhealthy task is marked and stopped, and restarted under its policy: that
+// it did not die by itself makes no difference to what is counted.
+func TestUnhealthy(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	a := assignment("web", 0, 7, schema.Service)
+	a.Job.Task.Restart = &schema.Restart{Attempts: 1, WindowSeconds: 60, DelaySeconds: 1, MaxDelaySeconds: 1}
+	m.assign(a)
+	bad := nodeagent.Result{Message: "GET http://127.0.0.1:20007/: connection refused"}
+	for n := 1; n <= 2; n++ {
+		m.settle()
+		m.checked(nodeagent.Result{At: m.now, OK: true})
+		if got := m.status(7); got.State != schema.Running || got.Health != schema.Healthy || got.Incarnation != n {
+			t.Fatalf("status %+v, want running and healthy, incarnation %d", got, n)
+		}
+		for range schema.DefaultFailures {
+			bad.At = m.now
+			m.checked(bad)
+		}
+		actions := describe(nodeagent.Decide(m.input()).Actions)
+		if len(actions) != 1 || !strings.HasPrefix(actions[0], "term u/web/0 7#") || !strings.HasSuffix(actions[0], " unhealthy") {
+			t.Fatalf("actions %v, want term for it is unhealthy", actions)
+		}
+		m.settle()
+		got := m.status(7)
+		if got.State != schema.Stopping || got.Health != schema.Unhealthy || got.HealthMessage != bad.Message {
+			t.Errorf("status %+v, want stopping, unhealthy and why", got)
+		}
+		m.exit(a.Task, schema.Exit{Code: 0})
+		if plan := m.settle(); n == 1 {
+			if w := m.status(7); w.State != schema.Waiting || w.Failures != 1 || !w.RestartAt.Equal(plan.Wake) {
+				t.Errorf("status %+v, want waiting until %v after 1 failure", w, plan.Wake)
+			}
+			m.now = plan.Wake
+		}
+	}
+	got := m.status(7)
+	const said = "exited with status 0: stopped: unhealthy: GET http://127.0.0.1:20007/: connection refused, 3 times"
+	if got.State != schema.Dead || got.End.Kind != schema.CauseFailed || !strings.HasPrefix(got.End.Message, said+"; 2 failures in ") {
+		t.Errorf("end %v, want failed with %q", got.End, said)
+	}
+}
+
+// A check that is taken away takes what it has found with it, and what is told
+// to stop is not asked.
+func TestChecks(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	a := assignment("web", 0, 7, schema.Service)
+	m.assign(a)
+	m.settle()
+	if plan := nodeagent.Decide(m.input()); len(plan.Checks) != 1 || plan.Checks[0].Health.IntervalSeconds != schema.DefaultIntervalSeconds {
+		t.Fatalf("checks %+v, want one, with timings", plan.Checks)
+	}
+	last(m.find(a.Task, 7)).Probe = nodeagent.Known(schema.Unhealthy, "x")
+	without := a
+	job := *a.Job
+	job.Task.Health = nil
+	without.Job = &job
+	m.assign(without)
+	if plan := nodeagent.Decide(m.input()); len(plan.Checks)+len(plan.Actions) != 0 || plan.Tasks[0].Health != "" {
+		t.Errorf("without a check: %v, %v, health %q", plan.Checks, describe(plan.Actions), plan.Tasks[0].Health)
+	}
+	other := job
+	other.Task.Health = &schema.Health{TCP: &schema.TCPCheck{Port: "sql"}}
+	without.Job = &other
+	m.assign(without)
+	if plan := nodeagent.Decide(m.input()); len(plan.Checks) != 0 {
+		t.Errorf("a port that the process was not given is asked: %+v", plan.Checks)
+	}
+	m.assign(stopping(a, schema.CauseRemoved))
+	if plan := nodeagent.Decide(m.input()); len(plan.Checks) != 0 {
+		t.Errorf("what shall stop is asked: %+v", plan.Checks)
+	}
+}
+
+// A task that SIGKILL does not end is killed again and again, and said to hang.
+func TestStuck(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	a := assignment("web", 0, 7, schema.Service)
+	m.assign(a)
+	m.settle()
+	m.assign(stopping(a, schema.CauseRemoved))
+	m.settle()
+	c := last(m.find(a.Task, 7))
+	for kills := range 4 {
+		plan := nodeagent.Decide(m.input())
+		if want := kills >= 3; (plan.Tasks[0].Note == schema.Stuck) != want || plan.Tasks[0].State != schema.Stopping {
+			t.Errorf("after %d kills: %s, note %q", kills, plan.Tasks[0].State, plan.Tasks[0].Note)
+		}
+		if len(plan.Actions) > 0 {
+			t.Fatalf("too early: %v", describe(plan.Actions))
+		}
+		m.now = plan.Wake
+		if got := describe(nodeagent.Decide(m.input()).Actions); len(got) != 1 || got[0] != "kill u/web/0 7#1" {
+			t.Fatalf("actions %v, want kill", got)
+		}
+		c.KilledAt = m.now // and nothing else happens
+	}
+	m.exit(a.Task, schema.Exit{Code: -1, Signal: "SIGKILL"})
+	m.settle()
+	if got := m.status(7); got.State != schema.Dead || got.Note == schema.Stuck {
+		t.Errorf("status %+v, want dead", got)
+	}
+}

@@ -1,0 +1,103 @@
+package nodeagent_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/musterhq/muster/nodeagent"
+	"github.com/musterhq/muster/schema"
+	"pgregory.net/rapid"
+)
+
+// TestBackoff: the wait is between half and all of the delay, doubled for each
+// failure up to the longest; always the same for one task, and rarely for two.
+func TestBackoff(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		p := schema.Restart{
+			DelaySeconds: rapid.IntRange(0, 3600).Draw(t, "delay"), MaxDelaySeconds: rapid.IntRange(0, 3600).Draw(t, "most"),
+		}
+		name := task("web", rapid.IntRange(0, 1000).Draw(t, "index"))
+		if got := nodeagent.Backoff(p, name, 0); got != 0 {
+			t.Fatalf("without a failure: %s", got)
+		}
+		longest := max(p.Delay(), p.MaxDelay())
+		full := p.Delay()
+		for n := 1; n <= 101; n++ {
+			full = min(full, longest)
+			got := nodeagent.Backoff(p, name, n)
+			if got < full/2 || got > full || got != nodeagent.Backoff(p, name, n) {
+				t.Fatalf("after %d failures it waits %s, want %s to %s", n, got, full/2, full)
+			}
+			full *= 2
+		}
+	})
+	seen := map[time.Duration]bool{}
+	for i := range 100 {
+		seen[nodeagent.Backoff(schema.DefaultRestart, task("web", i), 1)] = true
+	}
+	if len(seen) < 90 {
+		t.Errorf("100 tasks have only %d waits", len(seen))
+	}
+}
+
+// TestRestartPolicy: how many incarnations a task that always crashes has.
+func TestRestartPolicy(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		policy  *schema.Restart
+		kind    schema.JobKind
+		starts  int
+		message string
+	}{
+		"default":      {nil, schema.Service, 5, "exited with status 3; 5 failures in "},
+		"never":        {&schema.Restart{WindowSeconds: 60}, schema.Batch, 1, "exited with status 3; its policy allows no restart"},
+		"many":         {&schema.Restart{Attempts: schema.MaxAttempts, WindowSeconds: 86400}, schema.Service, schema.MaxAttempts + 1, "exited with status 3; 101 failures in "},
+		"without wait": {&schema.Restart{Attempts: 2, WindowSeconds: 60}, schema.Batch, 3, "exited with status 3; 3 failures in "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMachine(t)
+			a := assignment("web", 0, 7, tt.kind)
+			a.Job.Task.Restart = tt.policy
+			m.assign(a)
+			for range 200 {
+				plan := m.settle()
+				if plan.Alive == 0 && plan.Wake.IsZero() {
+					break
+				}
+				if plan.Alive == 0 {
+					m.now = plan.Wake
+					continue
+				}
+				m.now = m.now.Add(time.Second)
+				m.exit(a.Task, schema.Exit{Code: 3})
+			}
+			end := m.status(7).End
+			if m.starts[a.Task] != tt.starts || end == nil || end.Kind != schema.CauseFailed || len(end.Message) < len(tt.message) || end.Message[:len(tt.message)] != tt.message {
+				t.Errorf("%d starts, end %v: want %d, failed, %q", m.starts[a.Task], end, tt.starts, tt.message)
+			}
+		})
+	}
+}
+
+// A policy that changes applies to what has happened already.
+func TestRestartPolicyInPlace(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	a := assignment("web", 0, 7, schema.Service)
+	m.assign(a)
+	m.settle()
+	m.exit(a.Task, schema.Exit{Code: 3})
+	if wake := m.settle().Wake; wake.IsZero() {
+		t.Fatal("it is not restarted by the default policy")
+	}
+	job := *a.Job
+	job.Task.Restart = &schema.Restart{WindowSeconds: 60}
+	a.Job = &job
+	m.assign(a)
+	m.settle()
+	if got := m.status(7); got.State != schema.Dead {
+		t.Errorf("status %+v under a policy without restarts, want dead", got)
+	}
+}

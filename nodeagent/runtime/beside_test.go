@@ -1,0 +1,145 @@
+package runtime_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/musterhq/muster/nodeagent/runtime"
+)
+
+// TestRun: a command beside a task is what the task is: its user, its home, its
+// environment, its cgroups; and how it ends is told.
+func TestRun(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	a := shell(0, `for n in user pid mnt ipc uts net; do readlink /proc/self/ns/$n; done > namespaces; echo up; id -u > who; cat /proc/self/cgroup > groups; echo $HOME > home; exec sleep 100`)
+	a.Job.Task.Env = map[string]string{"GREETING": "hello"}
+	p, dir := m.start(a)
+	says(t, dir, "up")
+	eventually(t, "home", func() bool {
+		b, err := os.ReadFile(filepath.Join(filepath.Dir(dir), "work", "home"))
+		return err == nil && len(b) > 0
+	})
+	for name, tt := range map[string]struct {
+		script, output, err string
+	}{
+		"passes":          {"echo fine", "fine\n", ""},
+		"same user":       {`[ "$(id -u)" = "$(cat who)" ]`, "", ""},
+		"same home":       {`[ "$HOME" = "$(cat home)" ] && [ "$PWD" = "$HOME" ]`, "", ""},
+		"same namespaces": {`for n in user pid mnt ipc uts net; do readlink /proc/self/ns/$n; done | cmp - namespaces`, "", ""},
+		"no rights":       {`grep -q '^Cap\(Eff\|Prm\|Inh\):.*[1-9a-f]' /proc/self/status && exit 1; grep -q '^NoNewPrivs:.1' /proc/self/status`, "", ""},
+		"environment":     {`echo $GREETING $MUSTER_JOB`, "hello job\n", ""},
+		"fails":           {"echo no >&2; exit 3", "no\n", "exited with status 3"},
+		"is killed":       {"kill -9 $$", "", "killed by SIGKILL"},
+		"floods":          {"head -c 1000000 /dev/zero | tr '\\0' x; echo; echo last", "last\n", ""},
+		"no input":        {"cat", "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			output, err := p.Run(t.Context(), []string{"/bin/sh", "-c", tt.script}, patience)
+			if !strings.HasSuffix(output, tt.output) || len(output) > 4096 {
+				t.Errorf("output of %d bytes ends %.80q, want %q", len(output), output[max(0, len(output)-80):], tt.output)
+			}
+			if tt.err == "" && err != nil || tt.err != "" && (err == nil || err.Error() != tt.err) {
+				t.Errorf("error %v, want %q", err, tt.err)
+			}
+		})
+	}
+	if _, err := p.Run(t.Context(), []string{"/no/such"}, patience); !errors.Is(err, runtime.ErrCommand) || !strings.Contains(err.Error(), "/no/such") {
+		t.Errorf("a command that is not there: %v, want ErrCommand", err)
+	}
+	end(t, p)
+	if _, err := p.Run(t.Context(), []string{"true"}, patience); !errors.Is(err, runtime.ErrNotRun) {
+		t.Errorf("beside a task that has ended: %v, want ErrNotRun", err)
+	}
+}
+
+// TestRunInCgroup: it is in the task's cgroups, or below.
+func TestRunInCgroup(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	m.needGroups(t, "memory")
+	p, dir := m.start(shell(0, `cat /proc/self/cgroup; echo done; exec sleep 100`))
+	says(t, dir, "done")
+	output, err := p.Run(t.Context(), []string{"cat", "/proc/self/cgroup"}, patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for line := range strings.Lines(said(t, dir)) {
+		line = strings.TrimSpace(line)
+		if !strings.Contains(line, "job.0.7.1") {
+			continue
+		}
+		found++
+		if !strings.Contains(output, line+"\n") && !strings.Contains(output, line+"/beside\n") {
+			t.Errorf("the task is in %s, the command in\n%s", line, output)
+		}
+	}
+	if found == 0 {
+		t.Fatalf("the task is in no cgroup of its own:\n%s", said(t, dir))
+	}
+}
+
+// TestRunTimeout: at its timeout all that a command has started is killed, what
+// has left its session and its parent too, and the task is not.
+func TestRunTimeout(t *testing.T) {
+	t.Parallel()
+	for name, script := range map[string]string{
+		"waits":          `echo $$; exec sleep 300`,
+		"double fork":    `(setsid sleep 300 & echo $!) & wait; sleep 300`,
+		"ignores":        `trap "" TERM INT HUP; echo $$; while :; do sleep 1; done`,
+		"without parent": `setsid sh -c 'setsid sh -c "echo \$\$; exec sleep 300" & exit 0'; sleep 300`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMachine(t)
+			p, _ := m.start(shell(0, `exec sleep 300`))
+			began := time.Now()
+			output, err := p.Run(t.Context(), []string{"/bin/sh", "-c", script}, 500*time.Millisecond)
+			if !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatalf("%v, want the deadline", err)
+			}
+			if took := time.Since(began); took > 10*time.Second {
+				t.Errorf("took %s", took)
+			}
+			pid, err := strconv.Atoi(strings.TrimSpace(output))
+			if err != nil {
+				t.Fatalf("output %q, want a pid", output)
+			}
+			if b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline"); err == nil && len(b) > 0 {
+				t.Errorf("process %d is still there: %q", pid, b)
+			}
+			if p.Incarnation().Exit != nil {
+				t.Error("the task was killed with it")
+			}
+		})
+	}
+}
+
+// TestRunLeavesNothing: what a command leaves behind when it exits is killed, and
+// the next one runs.
+func TestRunLeavesNothing(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	p, _ := m.start(shell(0, `exec sleep 300`))
+	for range 3 {
+		output, err := p.Run(t.Context(), []string{"/bin/sh", "-c", `setsid sleep 300 >/dev/null 2>&1 & echo $!`}, patience)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, err := os.ReadFile("/proc/" + strings.TrimSpace(output) + "/cmdline"); err == nil && len(b) > 0 {
+			t.Errorf("process %s is still there: %q", output, b)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(100*time.Millisecond, cancel)
+	if _, err := p.Run(ctx, []string{"sleep", "300"}, patience); !errors.Is(err, runtime.ErrNotRun) {
+		t.Errorf("given up: %v, want ErrNotRun", err)
+	}
+}

@@ -1,0 +1,90 @@
+package placement
+
+import (
+	"hash/fnv"
+	"slices"
+)
+
+// numbersOf returns the numbers that an ask's ports ask for, sorted; nil if none
+// does.
+func numbersOf(a *Ask) []uint16 {
+	var list []uint16
+	for _, name := range a.Ports {
+		if p, asks := a.PortNumbers[name]; asks {
+			list = append(list, uint16(p))
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// portsOf returns how many ports of the machine's range the class takes.
+func (s *Snapshot) portsOf(c *class, slot int32) int32 {
+	n := c.ports
+	r := s.nodes[slot].Ports
+	for _, p := range c.numbers {
+		if int(p) >= r.First && int(p) <= r.Last {
+			n++
+		}
+	}
+	return n
+}
+
+// hasNumbers reports whether nobody on the machine has a port whose number the
+// class asks for.
+func (s *Snapshot) hasNumbers(c *class, slot int32) bool {
+	for _, p := range c.numbers {
+		if _, taken := slices.BinarySearch(s.nodes[slot].taken, p); taken {
+			return false
+		}
+	}
+	return true
+}
+
+// numbersWithout reports the same for when some of its tasks have gone.
+func (s *Snapshot) numbersWithout(c *class, slot int32, gone []int32) bool {
+	if len(c.numbers) == 0 || s.hasNumbers(c, slot) {
+		return true
+	}
+	n := &s.nodes[slot]
+	for _, p := range c.numbers {
+		if slices.Contains(n.BusyPorts, int(p)) {
+			return false
+		}
+		for id := n.first; id >= 0; id = s.tasks[id].nextHere {
+			if slices.Contains(s.tasks[id].ports, p) && !slices.Contains(gone, id) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// choosePorts gives each name the number that it asks for, or a free port,
+// searching from a start that depends on the task and the seed, so that a port
+// that was just released or refused is rarely the next one given.
+func (n *node) choosePorts(a *Ask, seed uint64) map[string]int {
+	out := make(map[string]int, len(a.Ports))
+	chosen := make([]int, 0, len(a.Ports))
+	for _, name := range a.Ports {
+		if p, asks := a.PortNumbers[name]; asks {
+			out[name] = p
+			chosen = append(chosen, p)
+		}
+	}
+	h := fnv.New64a()
+	h.Write([]byte(a.Name.String()))
+	count := uint64(n.Ports.Last - n.Ports.First + 1)
+	at := (h.Sum64() ^ seed) % count
+	for _, name := range a.Ports {
+		for out[name] == 0 {
+			port := n.Ports.First + int(at)
+			at = (at + 1) % count
+			if _, taken := slices.BinarySearch(n.taken, uint16(port)); !taken && !slices.Contains(chosen, port) {
+				out[name] = port
+				chosen = append(chosen, port)
+			}
+		}
+	}
+	return out
+}
