@@ -84,19 +84,14 @@ func (f *flags) check() error {
 	if err := checkHide(f.hide); err != nil {
 		return err
 	}
-	for _, r := range f.reserve.each() {
-		if r.amount.typed && f.capacity.Of(r.dimension) != 0 {
-			return usageError{fmt.Errorf("--%s with --%s: one says what is kept for the system, the other what is not", r.flag, r.instead), "give one of them"}
-		}
+	if err := f.checkShares(); err != nil {
+		return err
 	}
 	if err := f.level.UnmarshalText([]byte(f.logLevel)); err != nil {
 		return usageError{fmt.Errorf("--log-level %q: want debug, info, warn or error", f.logLevel), ""}
 	}
 	if err := f.usage.check(); err != nil {
 		return err
-	}
-	if p := f.cgroupParent; p != "" && (!path.IsAbs(p) || path.Clean(p) != p || p == "/") {
-		return usageError{fmt.Errorf("--cgroup-parent %q: want an absolute path of a cgroup below the root, written in the shortest way", p), "such as /muster"}
 	}
 	return checkLoopback(f.metricsListen)
 }
@@ -146,6 +141,19 @@ func (f *flags) checkMaster() error {
 		return usageError{fmt.Errorf("--master %q: want unix:PATH or HOST:PORT", f.master), "such as unix:/var/lib/muster/link/agent.sock, or master.example.com:7421"}
 	}
 	f.dial, f.remote = f.master, true
+	return nil
+}
+
+// checkShares errs when what is kept for the system cannot be, or has no place.
+func (f *flags) checkShares() error {
+	for _, r := range f.reserve.each() {
+		if r.amount.typed && f.capacity.Of(r.dimension) != 0 {
+			return usageError{fmt.Errorf("--%s with --%s: one says what is kept for the system, the other what is not", r.flag, r.instead), "give one of them"}
+		}
+	}
+	if p := f.cgroupParent; p != "" && (!path.IsAbs(p) || path.Clean(p) != p || p == "/") {
+		return usageError{fmt.Errorf("--cgroup-parent %q: want an absolute path of a cgroup below the root, written in the shortest way", p), "such as /muster"}
+	}
 	return nil
 }
 
