@@ -85,10 +85,6 @@ func span(d time.Duration) string {
 	return d.Round(time.Second).String()
 }
 
-// keepIncarnations is how many incarnations of a generation stay on disk, where
-// its failures are counted.
-func keepIncarnations(policy schema.Restart) int { return max(KeepIncarnations, policy.Attempts+2) }
-
 // due returns from+d, or now if from lies in the future: the clock was set back
 // since, and waiting for it to catch up could take for ever.
 func due(now, from time.Time, d time.Duration) time.Time {

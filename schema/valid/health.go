@@ -25,7 +25,7 @@ var healthRule = &Rule{
 	Fields: []Field{
 		{Name: "http", Rule: httpRule},
 		{Name: "tcp", Rule: &Rule{Type: Struct, Fields: []Field{{Name: "port", Rule: nameRule, Required: true}}, Later: []string{"tls"}}},
-		{Name: "exec", Rule: processRule},
+		{Name: "exec", Rule: &Rule{Type: Struct, Fields: []Field{*processRule.field("command")}, Alias: processRule.Alias}},
 		{Name: "startSeconds", Rule: integer(Seconds, 0, maxSeconds), Default: num(schema.DefaultStartSeconds)},
 		{Name: "intervalSeconds", Rule: integer(Seconds, 1, maxSeconds), Default: num(schema.DefaultIntervalSeconds)},
 		{Name: "timeoutSeconds", Rule: integer(Seconds, 1, maxSeconds), Default: num(schema.DefaultTimeoutSeconds)},
