@@ -9,6 +9,7 @@ GOTEST       ?= go test
 FUZZTIME     ?= 30s
 SEEDS        ?= 1000
 KILLS        ?= 20
+AGENTKILLS   ?= 100
 
 .PHONY: help build demo test race lint fuzz bench sim chaos generate generated check clean
 
@@ -48,8 +49,9 @@ bench: ## run the benchmarks
 sim: ## run the simulated cell with SEEDS seeds
 	go test -count=1 ./cmd/internal/sim -run Random -sim.seeds $(SEEDS)
 
-chaos: ## kill the parts of a running cell at KILLS random moments
+chaos: ## kill the parts of a cell at KILLS, agent and keepers at AGENTKILLS random moments
 	go test -count=1 -v -run '^TestChaos$$' ./cmd/internal/e2e -e2e.kills $(KILLS)
+	go test -count=1 -v -run '^TestRandomKills$$' ./cmd/muster-agent -agent.kills $(AGENTKILLS)
 
 generate: ## write what is generated: protobuf code, references, golden lists
 	go generate ./...

@@ -28,6 +28,9 @@ type Status struct {
 	Machines []MachineStatus `json:"machines"`
 	Jobs     []JobStatus     `json:"jobs"`
 	Tasks    []TaskStatus    `json:"tasks"`
+	// Usage is told only of a task that is asked for by name; `muster top` has it
+	// of all.
+	Usage []TaskUsageLine `json:"usage,omitempty"`
 	// Source is the trouble with the repository, if there is one.
 	Source string `json:"source,omitempty"`
 	// SourceAt is when Commit was last known to be the repository's head; it is
@@ -63,9 +66,11 @@ type QuotaWarning struct {
 
 // MachineStatus is one machine.
 type MachineStatus struct {
-	Name     string               `json:"name"`
-	Health   string               `json:"health"` // up, silent, lost
-	Capacity schema.Resources     `json:"capacity"`
+	Name     string           `json:"name"`
+	Health   string           `json:"health"`   // up, silent, lost
+	Capacity schema.Resources `json:"capacity"` // for tasks
+	// Reserved is kept for the system, beside Capacity.
+	Reserved schema.Resources     `json:"reserved,omitzero"`
 	Used     schema.Resources     `json:"used"` // limits of what it holds
 	Tasks    int                  `json:"tasks"`
 	Devices  []schema.DeviceGroup `json:"devices,omitempty"`

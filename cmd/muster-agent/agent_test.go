@@ -41,14 +41,30 @@ type master struct {
 
 	mu     sync.Mutex // guards what follows
 	epoch  uint64
+	info   schema.MachineInfo // of the newest connection
 	report schema.Report
 }
 
-func (m *master) Join(context.Context, schema.MachineInfo) (uint64, error) {
+func (m *master) Join(_ context.Context, info schema.MachineInfo) (uint64, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.epoch++
+	m.info = info
 	return m.epoch, nil
+}
+
+// version returns that of the agent that joined last.
+func (m *master) version() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.info.AgentVersion
+}
+
+// attributes returns those of the agent that joined last.
+func (m *master) attributes() map[string]string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.info.Attributes
 }
 
 func (m *master) Report(_ context.Context, _ string, _ uint64, r schema.Report) error {
@@ -57,6 +73,8 @@ func (m *master) Report(_ context.Context, _ string, _ uint64, r schema.Report) 
 	m.report = r
 	return nil
 }
+
+func (*master) Usage(context.Context, uint64, *schema.MachineUsage) error { return nil }
 
 func (*master) Leave(string, uint64) {}
 
@@ -324,7 +342,12 @@ func TestAgentIsKilledAtRandom(t *testing.T) {
 			t.Errorf("%s: no process %d", s.Task, s.PID)
 		}
 	}
-	if n := c.sleepers(); n != 3 {
+	// The kernel shows a command a moment after its exec has begun.
+	n := c.sleepers()
+	for end := time.Now().Add(10 * time.Second); n != 3 && time.Now().Before(end); n = c.sleepers() {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if n != 3 {
 		t.Errorf("%d processes of the tasks, want 3", n)
 	}
 	if code := c.signal(syscall.SIGINT); code != 0 {

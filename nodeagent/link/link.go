@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -88,8 +89,11 @@ type Config struct {
 	Dial     string
 	Identity Identity
 	Agent    Agent
-	Log      *slog.Logger
-	Backoff  Backoff
+	// Usage, if set, returns the newest sample of what machine and tasks use, nil
+	// before the first. It must not block; what it returns is not written to.
+	Usage   func() *schema.MachineUsage
+	Log     *slog.Logger
+	Backoff Backoff
 	// Clock, if set, is told with each pull by how much the master's clock is
 	// ahead, and how far that may be off. It must not block.
 	Clock func(ahead, within time.Duration)
@@ -99,7 +103,9 @@ type Config struct {
 type Client struct {
 	cfg   Config
 	hints chan struct{}
+	again chan struct{} // the session is to end and another to begin
 
+	linked atomic.Bool
 	epoch  uint64 // the highest welcome
 	yield  bool   // superseded: ask for the name only if it is free
 	denied bool   // the master refuses our certificate
@@ -107,6 +113,9 @@ type Client struct {
 
 // New returns a client that has not dialled yet.
 func New(cfg Config) *Client {
+	if cfg.Usage == nil {
+		cfg.Usage = func() *schema.MachineUsage { return nil }
+	}
 	b := &cfg.Backoff
 	most := 500 * time.Millisecond
 	if cfg.Identity != nil {
@@ -120,7 +129,7 @@ func New(cfg Config) *Client {
 			*d.value = d.zero
 		}
 	}
-	return &Client{cfg: cfg, hints: make(chan struct{}, 1)}
+	return &Client{cfg: cfg, hints: make(chan struct{}, 1), again: make(chan struct{}, 1)}
 }
 
 // Hint asks the master to pull a report soon. Many hints become one.
@@ -130,6 +139,21 @@ func (c *Client) Hint() {
 	default:
 	}
 }
+
+// Rejoin ends the session and begins another, in which the master hears anew what
+// the machine is. It does not block.
+func (c *Client) Rejoin() {
+	select {
+	case c.again <- struct{}{}:
+	default:
+	}
+}
+
+// errAgain ends a session for Rejoin.
+var errAgain = errors.New("the machine has changed")
+
+// Linked reports whether a master has welcomed the machine and is still there.
+func (c *Client) Linked() bool { return c.linked.Load() }
 
 // errRefused marks what only time or a person can mend.
 var errRefused = errors.New("refused")
@@ -162,7 +186,7 @@ func (c *Client) Run(ctx context.Context) error {
 		default:
 			delay = min(2*delay, c.cfg.Backoff.Max)
 		}
-		if trouble.news(err, time.Now()) {
+		if !errors.Is(err, errAgain) && trouble.news(err, time.Now()) {
 			c.cfg.Log.Warn("no link to the master", "machine", c.cfg.Agent.Info().Name, "err", err)
 		}
 		select {

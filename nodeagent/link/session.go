@@ -100,6 +100,8 @@ func (s *session) run(ctx context.Context) (welcomed time.Time, err error) {
 		return time.Time{}, err
 	}
 	welcomed = time.Now()
+	s.client.linked.Store(true)
+	defer s.client.linked.Store(false)
 	s.client.cfg.Log.Info("linked to the master", "machine", s.client.cfg.Agent.Info().Name, "epoch", s.epoch)
 	if s.client.cfg.Identity != nil {
 		s.logs.Go(func() { s.renew(ctx) })
@@ -116,6 +118,8 @@ func (s *session) run(ctx context.Context) (welcomed time.Time, err error) {
 			return welcomed, ended(err)
 		case m := <-s.in:
 			err = s.take(ctx, m)
+		case <-s.client.again:
+			return welcomed, errAgain
 		case <-s.client.hints:
 			s.planHint()
 		case <-s.hint.C:
@@ -210,6 +214,9 @@ func (s *session) assign(m *linkpb.Assignments) error {
 	return nil
 }
 
+// usageHeader is the most that a message grows by beyond the usage in it.
+const usageHeader = 32
+
 // report answers a pull.
 func (s *session) report(m *linkpb.Pull) error {
 	r := s.client.cfg.Agent.Report()
@@ -226,7 +233,14 @@ func (s *session) report(m *linkpb.Pull) error {
 		answer.Body = body
 	}
 	message := &linkpb.AgentMessage{Message: &linkpb.AgentMessage_Report{Report: answer}}
-	if n := proto.Size(message); n > linkpb.MaxMessage {
+	n := proto.Size(message)
+	if u := s.client.cfg.Usage(); m.GetUsage() && u != nil {
+		// The report comes first: where both have no room, usage is left out.
+		if usage := linkpb.EncodeUsage(u); n+proto.Size(usage)+usageHeader <= linkpb.MaxMessage {
+			answer.Usage = usage
+		}
+	}
+	if n > linkpb.MaxMessage {
 		return s.refuse(fmt.Errorf("%w: the report on %d tasks has %d bytes: the link carries at most %d",
 			errRefused, len(r.Tasks), n, linkpb.MaxMessage))
 	}

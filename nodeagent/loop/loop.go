@@ -32,6 +32,19 @@ type Runtime interface {
 	// Adopt finds the incarnation that was started in dir, by this agent or
 	// one before it. What it cannot account for it kills, and calls ended.
 	Adopt(ctx context.Context, dir string) (Process, error)
+	// Clear removes the files that the tasks of a generation have made for
+	// themselves, but for logs and what is sticky; dir is the generation's. None
+	// of its incarnations runs.
+	Clear(dir string) error
+}
+
+// Meter measures the machine. Its methods may be called from any goroutine.
+type Meter interface {
+	// Machine measures the machine as a whole, without its tasks.
+	Machine() (schema.MachineUsage, error)
+	// Disk measures what dir takes of the disk; note says when that is only a
+	// part. It may take seconds.
+	Disk(dir string) (bytes int64, note string, err error)
 }
 
 // Process is an incarnation. Its methods may be called from any goroutine.
@@ -41,6 +54,9 @@ type Process interface {
 	// Signal sends SIGTERM to its process group or, with kill, SIGKILL to
 	// all of it. It is no error if it has ended.
 	Signal(kill bool) error
+	// Usage measures what it uses, without its disk; false when nothing of it is
+	// left.
+	Usage() (schema.Usage, bool)
 	// Wait returns when it has ended and its Exit is known.
 	Wait(ctx context.Context) error
 	// Exec runs a command beside it and speaks frames over conn, until nothing
@@ -48,16 +64,25 @@ type Process interface {
 	Exec(ctx context.Context, r schema.ExecRequest, conn io.ReadWriter) error
 }
 
-// Config is what a Loop needs. All but the hooks must be set.
+// Config is what a Loop needs. All but Meter, Limits and the hooks must be set.
 type Config struct {
 	Cell    string
 	Machine schema.MachineInfo
 	Dir     string // the state directory; made if it is not there
+	// Lock, if set, is that of Dir, which the Loop gives back; nil: New takes
+	// it.
+	Lock    *Lock
 	Runtime Runtime
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
 	// NoExec refuses commands beside tasks.
 	NoExec bool
+	// Meter, if set, is asked what machine and tasks use: every SampleEvery, and
+	// for disks every DiskEvery.
+	Meter                  Meter
+	SampleEvery, DiskEvery time.Duration
+	// Limits say what is done when the machine runs short, and what is kept.
+	Limits nodeagent.Limits
 	// LookEvery is the time between two looks at how the machine is; zero: it
 	// is not looked at, and what is wrong with it is found by starts alone.
 	LookEvery time.Duration
@@ -96,6 +121,7 @@ type generation struct {
 	stuck  error
 	retry  time.Time
 	unread bool
+	walk   walk
 	logs   string // what is wrong with the logs of the last incarnation
 	execs  int    // commands that run beside the last incarnation
 }
@@ -107,23 +133,28 @@ type Loop struct {
 	metrics *metrics
 	events  chan func()
 	ended   chan struct{} // closed when Run has returned
+	info    atomic.Pointer[schema.MachineInfo]
 	report  atomic.Pointer[schema.Report]
-	clock   atomic.Pointer[clockSample] // nil: not since the last look
-	starts  chan struct{}               // a token for each start in flight
+	usage   atomic.Pointer[schema.MachineUsage] // nil before the first sample
+	clock   atomic.Pointer[clockSample]         // nil: not since the last look
+	starts  chan struct{}                       // a token for each start in flight
 	workers sync.WaitGroup
 
 	// What follows belongs to Run's goroutine.
 	memory   memory
 	held     map[key]*generation
+	sticky   map[schema.TaskName]time.Time // since when each directory is idle
 	probes   map[nodeagent.Check]context.CancelFunc
 	busy     []int // ports in use by others
 	scanned  time.Time
 	vitals   vitals
 	shutdown bool
 	idle     []chan struct{} // closed when shutdown is done
+	strain   nodeagent.Strain
+	removed  bool // something was removed since the disk was measured
 }
 
-// New takes the state directory's lock, reads what is held there and finds its
+// New takes the state directory's lock if it has not been taken, reads what is held there and finds its
 // processes. The error is ErrInUse when another agent has the directory.
 func New(ctx context.Context, cfg Config) (*Loop, error) {
 	if cfg.Step == nil {
@@ -132,10 +163,14 @@ func New(ctx context.Context, cfg Config) (*Loop, error) {
 	if cfg.Hint == nil {
 		cfg.Hint = func() {}
 	}
-	d, err := openDisk(cfg.Dir, cfg.Step)
-	if err != nil {
-		return nil, err
+	if cfg.Lock == nil {
+		var err error
+		if cfg.Lock, err = Take(cfg.Dir); err != nil {
+			return nil, err
+		}
 	}
+	d := &disk{root: cfg.Dir, lock: cfg.Lock, step: cfg.Step}
+	var err error
 	made := false
 	defer func() {
 		if !made {
@@ -148,6 +183,7 @@ func New(ctx context.Context, cfg Config) (*Loop, error) {
 		starts: make(chan struct{}, parallelStarts),
 		held:   map[key]*generation{}, probes: map[nodeagent.Check]context.CancelFunc{},
 	}
+	l.info.Store(&cfg.Machine)
 	if err := l.load(ctx); err != nil {
 		return nil, err
 	}
@@ -172,6 +208,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	for _, g := range l.held {
 		l.await(ctx, g)
 	}
+	l.measure(ctx)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -222,6 +259,10 @@ func (l *Loop) call(ctx context.Context, f func()) error {
 	}
 }
 
+// Alive returns when Run's goroutine has answered. It errs when ctx ends before,
+// or Run has.
+func (l *Loop) Alive(ctx context.Context) error { return l.call(ctx, func() {}) }
+
 // turn decides and acts until there is nothing more to do now, publishes what
 // has come of it, and returns when to wake.
 func (l *Loop) turn(ctx context.Context) time.Time {
@@ -236,9 +277,11 @@ func (l *Loop) turn(ctx context.Context) time.Time {
 				acted = true
 			}
 		}
+		acted = l.stick(plan) || acted
 		if !acted {
 			break
 		}
+		l.remeasure()
 	}
 	l.check(ctx, plan.Checks)
 	l.publish(plan)
@@ -284,16 +327,23 @@ func (l *Loop) input(now time.Time) nodeagent.Input {
 	for _, g := range l.held {
 		held = append(held, g.Held)
 	}
+	var sticky []nodeagent.Sticky
+	for task, idle := range l.sticky {
+		sticky = append(sticky, nodeagent.Sticky{Task: task, Idle: idle})
+	}
 	return nodeagent.Input{
 		Machine: l.cfg.Machine.Name, Boot: l.cfg.Machine.Boot, Now: now,
-		View: l.memory.view, Held: held, Shutdown: l.shutdown,
+		View: l.memory.view, Held: held, Sticky: sticky, Shutdown: l.shutdown,
+		Strain: l.strain, Limits: l.cfg.Limits,
 	}
 }
 
 // publish makes the plan's word on the machine the report, and hints if it is
 // news. A report is never written to afterwards.
 func (l *Loop) publish(plan nodeagent.Plan) {
-	r := &schema.Report{Machine: l.cfg.Machine, BusyPorts: l.busyPorts(), Conditions: l.vitals.conditions.List(), Tasks: plan.Tasks}
+	r := &schema.Report{
+		Machine: l.Info(), BusyPorts: l.busyPorts(), Conditions: l.vitals.conditions.List(), Tasks: plan.Tasks, Overload: plan.Overload,
+	}
 	if l.memory.view != nil {
 		r.View = l.memory.view.Version
 	}
@@ -316,7 +366,17 @@ func (l *Loop) publish(plan nodeagent.Plan) {
 }
 
 // Info returns what the machine says of itself.
-func (l *Loop) Info() schema.MachineInfo { return l.cfg.Machine }
+func (l *Loop) Info() schema.MachineInfo { return *l.info.Load() }
+
+// Describe replaces the machine's attributes, for the reports to come and for
+// the next connection.
+func (l *Loop) Describe(ctx context.Context, attributes map[string]string) error {
+	return l.call(ctx, func() {
+		info := l.Info()
+		info.Attributes = attributes
+		l.info.Store(&info)
+	})
+}
 
 // Report returns the newest report: as of the last decision, and immutable.
 func (l *Loop) Report() schema.Report { return *l.report.Load() }

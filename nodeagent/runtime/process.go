@@ -47,6 +47,10 @@ type Process struct {
 
 	mu  sync.Mutex // guards inc
 	inc nodeagent.Incarnation
+
+	measuring sync.Mutex // guards meter
+	meter     meter
+	table     func() processTable
 }
 
 // Start starts the task of a in dir, which it makes: its name is the number of
@@ -94,15 +98,25 @@ func (r *Runtime) prepare(dir string, a *schema.Assignment) (*keeper.Spec, error
 	if len(a.Job.Task.Process.Command) == 0 {
 		return nil, fmt.Errorf("%w: it is empty", ErrCommand)
 	}
+	if err := r.able(&a.Job.Task); err != nil {
+		return nil, err
+	}
 	if err := os.Mkdir(dir, 0o711); err != nil {
 		return nil, err
 	}
 	if err := os.Chmod(dir, 0o711); err != nil { // whatever the umask
 		return nil, err
 	}
-	p := places{work: filepath.Join(filepath.Dir(dir), workDir)}
-	p.tmp = filepath.Join(p.work, "tmp")
-	work, _, tmp := r.inside(p)
+	p, err := r.places(dir, a)
+	if err != nil {
+		return nil, err
+	}
+	work, sticky, tmp := r.inside(p)
+	if sticky != "" {
+		b := *a
+		b.Local = map[string]string{schema.StickyVariable: sticky}
+		a = &b
+	}
 	spec := &keeper.Spec{
 		Boot: r.boot, Command: a.Command(), Env: environment(a, p.work, work, tmp), Dir: work,
 		Mark: markVariable + "=" + p.work, OOMScoreAdj: oomScore(a.Job.Priority), Filter: r.isolation.filter,
@@ -117,44 +131,47 @@ func (r *Runtime) prepare(dir string, a *schema.Assignment) (*keeper.Spec, error
 		}
 		spec.User = &keeper.User{UID: id, GID: id}
 	}
-	for _, d := range []string{p.work, p.tmp} {
-		if err := own(d, spec.User); err != nil {
-			return nil, err
-		}
-	}
-	var err error
-	if spec.Sandbox, err = r.sandbox(p); err != nil {
+	if err := p.make(spec.User); err != nil {
 		return nil, err
 	}
+	if err := putFiles(p.work, a, spec.User); err != nil {
+		return nil, fmt.Errorf("task.files: %w", err)
+	}
+	if spec.Sandbox, err = r.sandbox(&a.Job.Task, p); err != nil {
+		return nil, err
+	}
+	return spec, r.group(dir, a, spec)
+}
+
+// group makes the cgroups of spec, once spec is on disk.
+func (r *Runtime) group(dir string, a *schema.Assignment, spec *keeper.Spec) error {
 	name := groupName(dir, a)
 	if r.groups != nil {
 		spec.Cgroups = r.groups.dirs(name)
 	}
 	if err := keeper.Prepare(dir, spec); err != nil || r.groups == nil {
-		return spec, err
+		return err
 	}
 	if err := r.groups.make(name, r.limits(a)); err != nil {
-		return nil, errors.Join(fmt.Errorf("cgroup: %w", err), keeper.Abandon(dir, spec))
+		return errors.Join(fmt.Errorf("cgroup: %w", err), keeper.Abandon(dir, spec))
 	}
-	return spec, nil
+	return nil
 }
 
-// own makes a directory that is u's alone, unless it is there. What the task has
-// put in its place goes: this is done while none of it runs.
-func own(dir string, u *keeper.User) error {
-	if s, err := os.Lstat(dir); err == nil && !s.IsDir() {
-		if err := os.Remove(dir); err != nil {
-			return err
-		}
+// Clear removes the work directory of the generation whose directory dir is. None
+// of its incarnations runs.
+func (r *Runtime) Clear(dir string) error {
+	work := filepath.Join(dir, workDir)
+	// What a crash leaves under the other name goes with the generation, or next
+	// time.
+	gone := work + ".removed"
+	if err := os.RemoveAll(gone); err != nil {
+		return err
 	}
-	err := os.Mkdir(dir, 0o700)
-	if errors.Is(err, os.ErrExist) {
-		return nil
+	if err := os.Rename(work, gone); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
 	}
-	if err == nil && u != nil {
-		err = os.Lchown(dir, u.UID, u.GID)
-	}
-	return err
+	return os.RemoveAll(gone)
 }
 
 // environment returns what the task finds in its environment, sorted. HOME and
@@ -194,7 +211,10 @@ func oomScore(p schema.Priority) int {
 // hold makes a Process of h and watches for its end.
 func (r *Runtime) hold(dir string, h *keeper.Handle) (*Process, error) {
 	number, _ := strconv.Atoi(filepath.Base(dir)) // 0 for a directory that is not ours
-	p := &Process{handle: h, keeper: r.cfg.Keeper, dir: dir, ended: make(chan struct{}), gone: make(chan struct{})}
+	p := &Process{
+		handle: h, keeper: r.cfg.Keeper, dir: dir, ended: make(chan struct{}), gone: make(chan struct{}),
+		meter: meter{keeper: h.State.Keeper.PID}, table: r.processes,
+	}
 	p.inc = nodeagent.Incarnation{
 		Number: number, Boot: cmp.Or(h.State.Boot, h.Spec.Boot), PID: h.State.Task.PID,
 		StartedAt: h.State.StartedAt, Note: r.note,
@@ -282,6 +302,14 @@ func (p *Process) Incarnation() nodeagent.Incarnation {
 		inc.Exit = &e
 	}
 	return inc
+}
+
+// Usage measures what it uses, but for its disk; rates are over the time since
+// the last call. It is false when nothing of it is left.
+func (p *Process) Usage() (schema.Usage, bool) {
+	p.measuring.Lock()
+	defer p.measuring.Unlock()
+	return p.meter.usage(p.handle.Spec.Cgroups, p.table)
 }
 
 // Signal sends SIGTERM to the task's process group or, with kill, SIGKILL to all

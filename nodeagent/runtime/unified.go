@@ -99,6 +99,10 @@ func (g *unified) make(name string, limits *specs.LinuxResources) error {
 	return err
 }
 
+func (g *unified) around() []string {
+	return above(g.dir("", ""), g.mount)
+}
+
 // memoryLimit reads the least limit on the tasks' parent and what is above it;
 // 0 if there is none.
 func (g *unified) memoryLimit() int64 {

@@ -36,6 +36,8 @@ const (
 	// clock that is set back within it revives none.
 	keepToken = 30 * 24 * time.Hour
 	maxSweep  = 32 // forgotten with one write
+
+	commitTimeout = 30 * time.Second
 )
 
 // Ledger keeps documents; it is the cell's store.
@@ -212,6 +214,10 @@ func (a *Authority) burn(ctx context.Context, t *identity.Token, key string, now
 	writes = append(writes,
 		reconciler.Write{Key: keyToken + id, Value: schema.Canonical(b)},
 		reconciler.Write{Key: keyMember + t.Machine, Value: schema.Canonical(m)})
+	// A machine that hangs up must not leave the outcome of a write unknown:
+	// the store would give up the cell.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
+	defer cancel()
 	if err := a.cfg.Ledger.Commit(ctx, writes); err != nil {
 		return fmt.Errorf("join of machine %s: %w", t.Machine, err)
 	}

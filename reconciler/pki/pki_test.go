@@ -257,7 +257,7 @@ func TestJoinRefuses(t *testing.T) {
 	}
 	w.set(noon.Add(31 * time.Minute))
 	_, err = w.a.Join(t.Context(), old, good)
-	refused(t, err, "expired at 2026-03-01T12:30:00Z, and the clock here says 2026-03-01T12:31:00Z")
+	refused(t, err, "expired at 2026-03-01T12:30:00Z, and the master's clock says 2026-03-01T12:31:00Z")
 	if docs, err := w.ledger.Documents(t.Context(), ""); err != nil || len(docs) > 1 { // the store's own
 		t.Errorf("a refused join left %v, %v", slices.Sorted(maps.Keys(docs)), err)
 	}
@@ -346,6 +346,23 @@ func TestSweep(t *testing.T) {
 	docs, err := w.ledger.Documents(t.Context(), keyToken)
 	if err != nil || len(docs) != 1 || len(w.a.burnt) != 1 {
 		t.Errorf("%v, %v: want the token of m2 alone", docs, err)
+	}
+}
+
+// TestJoinHungUp has a machine hang up while its token is burnt: the store must
+// not take that for a write with an unknown outcome.
+func TestJoinHungUp(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := w.a.Join(ctx, w.token("m1"), request(t)); err != nil {
+		t.Error(err)
+	}
+	select {
+	case <-w.ledger.Lost():
+		t.Error("the master has lost its cell")
+	default:
 	}
 }
 

@@ -83,6 +83,7 @@ func EncodeReport(r *schema.Report) (body, digest []byte, err error) {
 	m := &ReportBody{
 		Machine: EncodeMachine(&r.Machine), View: r.View,
 		BusyPorts: make([]uint32, len(r.BusyPorts)), Tasks: make([]*TaskStatus, len(r.Tasks)),
+		Overload:   encodeOverload(r.Overload),
 		Conditions: encodeConditions(r.Conditions),
 	}
 	for i, p := range r.BusyPorts {
@@ -131,6 +132,9 @@ func DecodeReport(m *Report) (schema.Report, error) {
 		}
 		r.Tasks = append(r.Tasks, t)
 	}
+	if r.Overload, err = decodeOverload(b.GetOverload()); err != nil {
+		return schema.Report{}, fmt.Errorf("report of machine %s: %w", machine.Name, err)
+	}
 	return r, nil
 }
 
@@ -141,6 +145,9 @@ func EncodeMachine(i *schema.MachineInfo) *MachineInfo {
 		Capacity:   &Resources{CpuMilli: i.Capacity.CPUMilli, RamBytes: i.Capacity.RAMBytes, DiskBytes: i.Capacity.DiskBytes},
 		Ports:      &PortRange{First: uint32(i.Ports.First), Last: uint32(i.Ports.Last)},
 		Attributes: i.Attributes, Notes: i.Notes, AgentVersion: i.AgentVersion,
+	}
+	if r := i.Reserved; r != (schema.Resources{}) {
+		m.Reserved = &Resources{CpuMilli: r.CPUMilli, RamBytes: r.RAMBytes, DiskBytes: r.DiskBytes}
 	}
 	for _, d := range i.Devices {
 		m.Devices = append(m.Devices, &DeviceGroup{Kind: d.Kind, Model: d.Model, Count: uint32(d.Count)})
@@ -166,10 +173,11 @@ func DecodeMachine(m *MachineInfo) (schema.MachineInfo, error) {
 	if err != nil {
 		return schema.MachineInfo{}, fmt.Errorf("machine %s: %w", m.GetName(), err)
 	}
-	c := m.GetCapacity()
+	c, r := m.GetCapacity(), m.GetReserved()
 	return schema.MachineInfo{
 		Name: m.GetName(), Boot: m.GetBoot(),
 		Capacity:   schema.Resources{CPUMilli: c.GetCpuMilli(), RAMBytes: c.GetRamBytes(), DiskBytes: c.GetDiskBytes()},
+		Reserved:   schema.Resources{CPUMilli: r.GetCpuMilli(), RAMBytes: r.GetRamBytes(), DiskBytes: r.GetDiskBytes()},
 		Ports:      schema.PortRange{First: first, Last: last},
 		Devices:    devices,
 		Attributes: m.GetAttributes(), Notes: m.GetNotes(), AgentVersion: m.GetAgentVersion(),
@@ -278,7 +286,7 @@ func encodeCause(c *schema.Cause) *Cause {
 	}
 	m := &Cause{
 		Kind: string(c.Kind), Message: c.Message, Machine: c.Machine,
-		Generation: c.Generation, At: encodeTime(c.At),
+		Generation: c.Generation, At: encodeTime(c.At), Resource: string(c.Resource),
 	}
 	if c.Exit != nil {
 		m.Exit = encodeExit(c.Exit)
@@ -296,7 +304,7 @@ func decodeCause(m *Cause) (*schema.Cause, error) {
 	}
 	c := &schema.Cause{
 		Kind: schema.CauseKind(m.GetKind()), Message: m.GetMessage(), Machine: m.GetMachine(),
-		Generation: m.GetGeneration(), At: at,
+		Generation: m.GetGeneration(), At: at, Resource: schema.Resource(m.GetResource()),
 	}
 	if m.GetExit() != nil {
 		e, err := decodeExit(m.GetExit())
