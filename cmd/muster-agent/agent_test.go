@@ -80,7 +80,7 @@ func (*master) Leave(string, uint64) {}
 
 // cell is a master and an agent's place.
 type cell struct {
-	t       *testing.T
+	t       testing.TB
 	dir     string
 	master  *master
 	version uint64
@@ -106,7 +106,7 @@ func (o *output) String() string {
 	return o.b.String()
 }
 
-func newCell(t *testing.T) *cell {
+func newCell(t testing.TB) *cell {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "m") // short, for the socket
 	if err != nil {

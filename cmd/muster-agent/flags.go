@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"os"
 	"path"
-	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -28,8 +27,8 @@ type flags struct {
 	usage                        usageFlags
 	cgroupParent                 string
 	metricsListen                string
-	noExec                       bool
 	hide                         []string
+	noExec                       bool
 	logLevel                     string
 	level                        slog.Level
 	tokenFile                    string
@@ -59,8 +58,8 @@ func (f *flags) register(cmd *cobra.Command) {
 	f.usage.register(set)
 	set.StringVar(&f.cgroupParent, "cgroup-parent", "", "cgroup below which tasks are put, such as /muster; made if it is not there (default the agent's own)")
 	set.StringVar(&f.metricsListen, "metrics-listen", "", "loopback address for /metrics, such as 127.0.0.1:9101 (default none)")
-	set.BoolVar(&f.noExec, "no-exec", false, "refuse muster exec: run no commands beside tasks on this machine")
 	set.StringArrayVar(&f.hide, "hide", nil, "absolute path of a directory or file that tasks shall not see, beside the state directory and the master's socket; may be repeated")
+	set.BoolVar(&f.noExec, "no-exec", false, "refuse muster exec: run no commands beside tasks on this machine")
 	set.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 }
 
@@ -74,32 +73,20 @@ func (f *flags) check() error {
 	if err := f.checkMaster(); err != nil {
 		return err
 	}
-	if f.cell != "" || !f.remote {
-		if f.cell == "" {
-			return usageError{fmt.Errorf("--cell is missing"), "see muster-agent --help"}
-		}
-		if err := schema.CheckName(f.cell); err != nil {
-			return usageError{fmt.Errorf("--cell: %w", err), ""}
-		}
-	}
-	if f.name != "" {
-		if err := schema.CheckName(f.name); err != nil {
-			return usageError{fmt.Errorf("--name: %w", err), hintName(f.name)}
-		}
+	if err := f.checkNames(); err != nil {
+		return err
 	}
 	for _, d := range schema.Dimensions() {
 		if f.capacity.Of(d) < 0 {
 			return usageError{fmt.Errorf("%s of this machine is %d: want a positive number", d, f.capacity.Of(d)), ""}
 		}
 	}
+	if err := checkHide(f.hide); err != nil {
+		return err
+	}
 	for _, r := range f.reserve.each() {
 		if r.amount.typed && f.capacity.Of(r.dimension) != 0 {
 			return usageError{fmt.Errorf("--%s with --%s: one says what is kept for the system, the other what is not", r.flag, r.instead), "give one of them"}
-		}
-	}
-	for _, h := range f.hide {
-		if !filepath.IsAbs(h) || filepath.Clean(h) == "/" {
-			return usageError{fmt.Errorf("--hide %q: want an absolute path below /", h), ""}
 		}
 	}
 	if err := f.level.UnmarshalText([]byte(f.logLevel)); err != nil {
@@ -112,6 +99,35 @@ func (f *flags) check() error {
 		return usageError{fmt.Errorf("--cgroup-parent %q: want an absolute path of a cgroup below the root, written in the shortest way", p), "such as /muster"}
 	}
 	return checkLoopback(f.metricsListen)
+}
+
+// checkHide errs for what cannot be hidden from tasks.
+func checkHide(paths []string) error {
+	for _, p := range paths {
+		if !path.IsAbs(p) || path.Clean(p) == "/" {
+			return usageError{fmt.Errorf("--hide %q: want an absolute path below /", p), ""}
+		}
+	}
+	return nil
+}
+
+// checkNames errs for names that cannot be. A master elsewhere is shown a
+// certificate, which has both.
+func (f *flags) checkNames() error {
+	if f.cell == "" && !f.remote {
+		return usageError{fmt.Errorf("--cell is missing"), "see muster-agent --help"}
+	}
+	if f.cell != "" {
+		if err := schema.CheckName(f.cell); err != nil {
+			return usageError{fmt.Errorf("--cell: %w", err), ""}
+		}
+	}
+	if f.name != "" {
+		if err := schema.CheckName(f.name); err != nil {
+			return usageError{fmt.Errorf("--name: %w", err), hintName(f.name)}
+		}
+	}
+	return nil
 }
 
 // checkMaster finds out what --master means.

@@ -66,13 +66,16 @@ func (s *slot) kind() schema.JobKind {
 type told struct {
 	slot        string
 	dead        *schema.Cause
-	incarnation int                 // the highest
+	incarnation int                 // the newest
+	ran         int                 // the newest that was a process
 	exits       map[int]schema.Exit // by incarnation
 }
 
 // havoc is an agent and its master's memory.
 type havoc struct {
 	*cell
+	epoch   uint64 // the newest before the agent was started
+	books   string // directory
 	rng     *rand.Rand
 	slots   []*slot
 	next    uint64
@@ -93,10 +96,9 @@ func TestRandomKills(t *testing.T) {
 	}
 	t.Logf("again with: -run TestRandomKills -agent.seed %d -agent.kills %d", *killSeed, *kills)
 	h := &havoc{cell: newCell(t), rng: rand.New(rand.NewPCG(*killSeed, 0)), told: map[uint64]*told{}, killed: map[string]int{}}
-	if err := os.WriteFile(h.path("task.sh"), []byte(taskScript), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(os.Mkdir(h.path("books"), 0o777), os.Chmod(h.path("books"), 0o777)); err != nil {
+	h.books = seenByTasks(t)
+	script := filepath.Join(h.books, "task.sh")
+	if err := errors.Join(os.WriteFile(script, []byte(taskScript), 0o755), os.Chmod(script, 0o755), os.Chmod(h.books, 0o777)); err != nil {
 		t.Fatal(err)
 	}
 	// Enough that some run although each waits after a kill of its keeper.
@@ -108,6 +110,9 @@ func TestRandomKills(t *testing.T) {
 	h.tell()
 	for range *kills {
 		longest := 80
+		if h.rng.IntN(4) > 0 { // else it may die before it has got anywhere
+			h.linked()
+		}
 		if h.rng.IntN(10) == 0 {
 			longest = 800 // time for tasks to end by themselves
 		}
@@ -122,7 +127,25 @@ func TestRandomKills(t *testing.T) {
 	if t.Failed() {
 		t.Logf("agent: %s", h.stderr)
 	}
+	if h.killed["agent"] == 0 || h.killed["keeper"] == 0 {
+		t.Errorf("killed %v: want some of both", h.killed)
+	}
 	t.Logf("killed %v; %d generations have ended", h.killed, h.ended)
+}
+
+// seenByTasks makes a directory of which tasks see what the test does: each has a
+// /tmp of its own.
+func seenByTasks(t *testing.T) string {
+	t.Helper()
+	home, _ := os.UserHomeDir() // "" if there is none
+	for _, parent := range []string{"/var/lib", home, "/dev/shm"} {
+		if dir, err := os.MkdirTemp(parent, "muster-kills-"); parent != "" && err == nil {
+			t.Cleanup(func() { _ = os.RemoveAll(dir) })
+			return dir
+		}
+	}
+	t.Skip("NOT TESTED: no directory outside of /tmp can be written to")
+	return ""
 }
 
 // rest lets all come to an end, and checks what is left.
@@ -175,12 +198,17 @@ func (h *havoc) send() {
 	h.push(view...)
 }
 
+// book returns the path of a slot's book.
+func (h *havoc) book(s *slot) string {
+	return filepath.Join(h.books, fmt.Sprintf("%s.%d", s.job, s.index))
+}
+
 func (h *havoc) assignment(s *slot) schema.Assignment {
 	job := &schema.Job{
 		Name: s.job, User: "u", Cell: "local", Kind: s.kind(), Tasks: 3,
 		Task: schema.TaskSpec{
 			Process: schema.Process{Command: []string{
-				h.path("task.sh"), h.path(fmt.Sprintf("books/%s.%d", s.job, s.index)), fmt.Sprint(s.generation), s.job,
+				filepath.Join(h.books, "task.sh"), h.book(s), fmt.Sprint(s.generation), s.job,
 			}},
 			Resources:    schema.TaskResources{Resources: schema.Resources{CPUMilli: 10, RAMBytes: 64 << 20, DiskBytes: 1 << 20}},
 			GraceSeconds: 5,
@@ -233,10 +261,13 @@ func (h *havoc) take(s *schema.TaskStatus) (ended bool) {
 	if k.dead != nil && s.State != schema.Dead {
 		h.t.Errorf("%s generation %d is %s after it was called dead", k.slot, s.Generation, s.State)
 	}
-	if s.Incarnation < k.incarnation {
-		h.t.Errorf("%s generation %d has incarnation %d after %d", k.slot, s.Generation, s.Incarnation, k.incarnation)
+	// One that was about to start when its agent was killed may never have been.
+	if s.Incarnation < k.ran {
+		h.t.Errorf("%s generation %d has incarnation %d after %d ran", k.slot, s.Generation, s.Incarnation, k.ran)
 	}
-	k.incarnation = s.Incarnation
+	if k.incarnation = s.Incarnation; s.PID != 0 {
+		k.ran = s.Incarnation
+	}
 	for _, e := range s.Exits {
 		if was, ok := k.exits[e.Incarnation]; ok && (was.Code != e.Code || was.Signal != e.Signal) {
 			h.t.Errorf("%s generation %d: incarnation %d %s, and before: %s", k.slot, s.Generation, e.Incarnation, e, was)
@@ -251,6 +282,22 @@ func (h *havoc) take(s *schema.TaskStatus) (ended bool) {
 	return false
 }
 
+// linked waits until the agent that was started last has joined.
+func (h *havoc) linked() {
+	h.t.Helper()
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+		h.master.mu.Lock()
+		now := h.master.epoch
+		h.master.mu.Unlock()
+		if now > h.epoch {
+			return
+		}
+		if time.Now().After(end) {
+			h.t.Fatalf("the agent has not joined within 30 s: %s", h.stderr)
+		}
+	}
+}
+
 // kill kills the agent, a keeper, or first one and then the other.
 func (h *havoc) kill() {
 	h.t.Helper()
@@ -261,6 +308,9 @@ func (h *havoc) kill() {
 	if who <= 2 {
 		h.killed["agent"]++
 		h.signal(syscall.SIGKILL)
+		h.master.mu.Lock()
+		h.epoch = h.master.epoch
+		h.master.mu.Unlock()
 		h.start()
 	}
 }
@@ -305,7 +355,7 @@ func (h *havoc) checkBooks() {
 	h.t.Helper()
 	starts, ends := map[string]int{}, map[string]int{}
 	for _, s := range h.slots {
-		b, err := os.ReadFile(h.path(fmt.Sprintf("books/%s.%d", s.job, s.index)))
+		b, err := os.ReadFile(h.book(s))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			h.t.Fatal(err)
 		}
@@ -350,6 +400,8 @@ func (h *havoc) checkEnd(g uint64, k *told, ends map[string]int) {
 		}
 	}
 	switch {
+	case k.dead.Kind == schema.CauseStartFailed:
+		h.t.Errorf("%s generation %d: %s", k.slot, g, k.dead)
 	case k.dead.Kind == schema.CauseFinished && finished == 0:
 		h.t.Errorf("%s generation %d: %s, and it wrote nothing of it", k.slot, g, k.dead)
 	case finished > 1+untold:

@@ -75,14 +75,14 @@ type Config struct {
 	Runtime Runtime
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
-	// NoExec refuses commands beside tasks.
-	NoExec bool
 	// Meter, if set, is asked what machine and tasks use: every SampleEvery, and
 	// for disks every DiskEvery.
 	Meter                  Meter
 	SampleEvery, DiskEvery time.Duration
 	// Limits say what is done when the machine runs short, and what is kept.
 	Limits nodeagent.Limits
+	// NoExec refuses commands beside tasks.
+	NoExec bool
 	// LookEvery is the time between two looks at how the machine is; zero: it
 	// is not looked at, and what is wrong with it is found by starts alone.
 	LookEvery time.Duration

@@ -1,7 +1,11 @@
 package loop
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"io/fs"
+	"slices"
 	"time"
 
 	"github.com/musterhq/muster/nodeagent"
@@ -177,58 +181,102 @@ func (l *Loop) remeasure() {
 // into puts what is known of the disk into a sample.
 func (w *walk) into(u *schema.Usage) { u.DiskBytes, u.DiskAt, u.DiskNote = w.bytes, w.at, w.note }
 
-// errand is one directory to walk, and who wants to know.
+// errand is what to walk, and who wants to know.
 type errand struct {
 	g           *generation
 	incarnation int // that has ended; 0: the whole generation
-	dir         string
+	dirs        []string
+	limit       int64   // of what may be there; 0: none
 	ended       bool    // of the generation
 	process     Process // that ran when the walk began
+
+	// What came of it.
+	bytes       int64
+	note        string
+	began, done time.Time
 }
 
-// walkNext walks the directory that is most due, and returns how long to pause.
+// mostErrands is how many walks have their results told together: each telling is
+// a decision.
+const mostErrands = 64
+
+// walkNext walks what is due, and returns how long to pause. What it finds is told
+// at the end, or at once when a task is over its limit.
 func (l *Loop) walkNext(ctx context.Context) time.Duration {
-	var e errand
-	if l.call(ctx, func() { e = l.mostDue(time.Now()) }) != nil || e.g == nil {
+	var due []*errand
+	if l.call(ctx, func() { due = l.errands(time.Now()) }) != nil || len(due) == 0 {
 		return idleWalker
 	}
-	began := time.Now()
-	bytes, note, err := l.cfg.Meter.Disk(e.dir)
-	took := time.Since(began)
-	l.metrics.spent.WithLabelValues("walk").Add(took.Seconds())
-	if err != nil {
-		note = "not measured: " + err.Error()
+	pause := leastPause
+	for i, e := range due {
+		l.walk(e)
+		pause = max(leastPause, pauseAfterWalk*e.done.Sub(e.began))
+		if e.limit > 0 && e.bytes > e.limit || i == len(due)-1 {
+			due = due[:i+1]
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return 0
+		case <-time.After(pause):
+		}
 	}
-	l.send(ctx, func() { l.walked(e, bytes, note, began) })
-	return max(leastPause, pauseAfterWalk*took)
+	l.send(ctx, func() {
+		for _, e := range due {
+			l.walked(e)
+		}
+	})
+	return pause
 }
 
-// mostDue returns what is to be walked next; without g, nothing is.
-func (l *Loop) mostDue(now time.Time) (next errand) {
+// walk does an errand. What is not there takes nothing.
+func (l *Loop) walk(e *errand) {
+	e.began = time.Now()
+	for _, dir := range e.dirs {
+		n, partly, err := l.cfg.Meter.Disk(dir)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			partly = "not measured: " + err.Error()
+		}
+		e.bytes, e.note = e.bytes+n, cmp.Or(e.note, partly)
+	}
+	e.done = time.Now()
+	l.metrics.spent.WithLabelValues("walk").Add(e.done.Sub(e.began).Seconds())
+}
+
+// errands returns what is to be walked, the most due first.
+func (l *Loop) errands(now time.Time) []*errand {
+	var list []*errand
 	for _, g := range l.held {
-		if g.unread || !g.written || g.walk.due.After(now) || next.g != nil && !g.walk.due.Before(next.g.walk.due) {
+		if g.unread || !g.written || g.walk.due.After(now) {
 			continue
 		}
-		next = errand{g: g, dir: g.dir, ended: g.End != nil, process: g.process}
+		e := &errand{g: g, dirs: []string{g.dir}, ended: g.End != nil, process: g.process}
+		if g.process != nil {
+			e.limit = g.Assignment.Job.Task.Resources.DiskBytes
+			if g.Assignment.Job.Task.Sticky {
+				e.dirs = append(e.dirs, l.disk.stickyDir(g.Assignment.Task))
+			}
+		}
 		for i := range g.Incarnations {
 			if c := &g.Incarnations[i]; g.End == nil && c.Exit != nil && c.Bytes == 0 {
-				next.incarnation, next.dir = c.Number, incarnationDir(g.dir, c.Number)
+				e.incarnation, e.limit, e.dirs = c.Number, 0, []string{incarnationDir(g.dir, c.Number)}
 				break
 			}
 		}
+		list = append(list, e)
 	}
-	return next
+	slices.SortFunc(list, func(a, b *errand) int { return a.g.walk.due.Compare(b.g.walk.due) })
+	return list[:min(len(list), mostErrands)]
 }
 
 // never is when what does not change is walked again.
 const never = 100 * 365 * 24 * time.Hour
 
 // walked takes what a walk has found.
-func (l *Loop) walked(e errand, bytes int64, note string, began time.Time) {
-	now := time.Now()
+func (l *Loop) walked(e *errand) {
 	if e.incarnation != 0 {
 		if c := e.g.find(e.incarnation); c != nil {
-			c.Bytes = max(bytes, 1) // it is measured, whatever it holds
+			c.Bytes = max(e.bytes, 1) // it is measured, whatever it holds
 		}
 		return
 	}
@@ -237,10 +285,10 @@ func (l *Loop) walked(e errand, bytes int64, note string, began time.Time) {
 		return
 	}
 	w := &e.g.walk
-	w.bytes, w.note, w.at = bytes, note, began // what came later was not seen
-	w.due = now.Add(max(l.cfg.DiskEvery, restAfterWalk*now.Sub(began)))
+	w.bytes, w.note, w.at = e.bytes, e.note, e.began // what came later was not seen
+	w.due = e.done.Add(max(l.cfg.DiskEvery, restAfterWalk*e.done.Sub(e.began)))
 	if e.ended {
-		e.g.Bytes, w.due = max(bytes, 1), now.Add(never)
+		e.g.Bytes, w.due = max(e.bytes, 1), e.done.Add(never)
 	}
 	if len(e.g.Incarnations) == 0 || e.g.process == nil {
 		return

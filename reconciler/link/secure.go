@@ -218,7 +218,8 @@ func (s *Server) machineOf(ctx context.Context) (machine string, err error) {
 // callerKey is the key of the calling machine in a context.
 type callerKey struct{}
 
-// caller returns the machine that calls, "" for any.
+// caller returns the machine that calls, "" for any. Each stream on which a
+// machine answers for itself has to be held against it: see Session and attach.
 func caller(ctx context.Context) string {
 	machine, _ := ctx.Value(callerKey{}).(string)
 	return machine
