@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/web/client"
 	"github.com/musterhq/muster/schema"
 )
@@ -81,13 +82,7 @@ those that exist when the command starts, at most 100.`,
 			if err != nil {
 				return err
 			}
-			var tasks []string
-			for i := range s.Tasks {
-				if s.Tasks[i].Generation > 0 {
-					tasks = append(tasks, s.Tasks[i].Name)
-				}
-			}
-			return copyLogs(cmd.Context(), cl, f.logs(tasks, streams), std)
+			return copyLogs(cmd.Context(), cl, f.logs(placed(s), streams), std)
 		},
 	}
 	m.add(c)
@@ -137,6 +132,17 @@ func (f *logFlags) parse(now time.Time) ([]schema.LogStream, error) {
 		return []schema.LogStream{schema.Stderr}, nil
 	}
 	return []schema.LogStream{stream}, nil
+}
+
+// placed returns the tasks that have been on a machine.
+func placed(s *reconciler.Status) []string {
+	var tasks []string
+	for i := range s.Tasks {
+		if s.Tasks[i].Generation > 0 {
+			tasks = append(tasks, s.Tasks[i].Name)
+		}
+	}
+	return tasks
 }
 
 // logs returns what is wanted of tasks: each stream of each.

@@ -59,7 +59,7 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) error {
 		return nil // the client has left
 	}
 	if _, err := fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", ExecProtocol); err != nil {
-		return nil //nolint:nilerr // the client has left
+		return nil
 	}
 	splice(r.Context(), client{buffered, conn}, agent)
 	return nil
