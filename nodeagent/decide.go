@@ -17,6 +17,8 @@ type Input struct {
 	// nothing is stopped.
 	View *View
 	Held []Held // in any order
+	// Capacity is what the machine has for tasks.
+	Capacity schema.Resources
 	// Shutdown stops all tasks without ending their generations: the next
 	// agent starts them again.
 	Shutdown bool
@@ -50,6 +52,9 @@ const (
 	Term ActionKind = "term"
 	// Kill sends SIGKILL to all of the incarnation.
 	Kill ActionKind = "kill"
+	// Limit sets Limits on a running incarnation; what cannot be set now is
+	// noted.
+	Limit ActionKind = "limit"
 	// Reap records Exit as the incarnation's: it ended with the machine's
 	// last boot, and nobody saw how.
 	Reap ActionKind = "reap"
@@ -66,10 +71,11 @@ type Action struct {
 	Kind        ActionKind
 	Task        schema.TaskName
 	Generation  uint64
-	Incarnation int                // for Start, Term, Kill, Reap, Prune
+	Incarnation int                // for Start, Term, Kill, Limit, Reap, Prune
 	Assignment  *schema.Assignment // for Start
 	Cause       *schema.Cause      // for Term, End
 	Exit        *schema.Exit       // for Reap
+	Limits      Limits             // for Limit
 }
 
 // What is kept of generations that ended and left the view: for their logs.
@@ -97,14 +103,15 @@ type item struct {
 
 // decider gathers the plan of one call of Decide.
 type decider struct {
-	in   Input
-	plan Plan
+	in    Input
+	plan  Plan
+	slack int64 // memory that each task that exceeds its limit gets above it
 }
 
 // Decide compares what the machine shall run with what it holds.
 func Decide(in Input) Plan {
-	d := &decider{in: in}
 	items := collect(in)
+	d := &decider{in: in, slack: slack(in.Capacity.RAMBytes, items)}
 	for len(items) > 0 {
 		n := 1
 		for n < len(items) && items[n].task == items[0].task {
@@ -212,6 +219,7 @@ func (d *decider) alive(it item, stop *schema.Cause) {
 	}
 	if stop == nil {
 		d.check(it, c)
+		d.limit(it, c)
 		return
 	}
 	if c.TermAt.IsZero() {

@@ -32,6 +32,9 @@ type Held struct {
 	// (CausePortInUse, CauseStartFailed). It is in memory until Decide has
 	// it recorded as End.
 	Refused *schema.Cause
+	// Throttle bounds its CPU for now, in thousandths of a core; 0 does not.
+	// See Throttle.Next.
+	Throttle int64
 	// End is on disk: nothing of the generation runs, or ever will.
 	End *schema.Cause
 }
@@ -54,6 +57,15 @@ type Incarnation struct {
 	Exit             *schema.Exit // nil while it is alive
 	Health           schema.HealthState
 	Note             string // how it is held, see TaskStatus.Note
+	// Limited says that limits can be set on it: there are cgroups.
+	Limited bool
+	// Limits are those that are in force; zero if that is not known.
+	Limits Limits
+	// LimitsTried are those that were last set, at LimitsAt; LimitsNote says
+	// why they are not all in force, "" if they are.
+	LimitsTried Limits
+	LimitsAt    time.Time
+	LimitsNote  string
 }
 
 // last returns the newest incarnation, nil before the first start.

@@ -28,7 +28,7 @@ var ruleTable = []rule{
 	{"out-of-range", "a number or a length is out of bounds", regexp.MustCompile(`is out of (range|bounds)|has \d+ (elements|entries|bytes)|is not valid:|is not an integer|bytes together|is not a whole number`)},
 	{"invalid-name", "a name or key that is not allowed", regexp.MustCompile(`^invalid (name|key)|in quotes$|the name is a number|is built in|has a number for a name`)},
 	{"invalid-value", "a value that is not allowed", regexp.MustCompile(`^(unknown|invalid) value|is also element|^is empty$|invalid regexp`)},
-	{"no-effect", "fields that do not go together", regexp.MustCompile(`^the operator ".*" (wants|takes)|is no version$|would have no effect$|has no effect$|^a job of kind|thousandths of each|is never oversold|needs no quota|is not after from|in its oversellPercent$`)},
+	{"no-effect", "fields that do not go together", regexp.MustCompile(`^the operator ".*" (wants|takes)|is no version$|would have no effect$|has no effect$|^a job of kind|thousandths of each|are no whole cores$|has no slack|is never oversold|needs no quota|is not after from|in its oversellPercent$`)},
 	{"conflict", "a field has two values", regexp.MustCompile(`^is both |^is .* here and .* at |lists of different lengths`)},
 	{"not-set", "a field is constrained and not set", regexp.MustCompile(`is only constrained|not decided|which is not set|set it$|sets nothing$|is joined with`)},
 	{"wrong-type", "a value of a wrong type", regexp.MustCompile(`^is (the (string|number|boolean)|a (list|struct)|null|bytes|not a struct)|does not join|are not joined|arithmetic|which is of type|^a \w+ is not a `)},

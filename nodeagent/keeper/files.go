@@ -35,6 +35,8 @@ type Spec struct {
 	// Cgroups are the directories, one in each hierarchy, that hold the task
 	// and nothing else. They are made by the agent and removed by the keeper.
 	Cgroups []string `json:"cgroups,omitempty"`
+	// WholeCores says that the cores in its cgroup's cpuset are its own.
+	WholeCores bool `json:"wholeCores,omitempty"`
 	// OOMScoreAdj is the task's oom_score_adj, 0 to 1000.
 	OOMScoreAdj int `json:"oomScoreAdj,omitempty"`
 	// Mark is an entry of Env that only this task's processes have. It finds

@@ -164,6 +164,8 @@ func (g grip) Signal(kill bool) error {
 	return nil
 }
 
+func (grip) Limit(nodeagent.Limits) error { return nil }
+
 func (g grip) Wait(ctx context.Context) error {
 	select {
 	case <-g.p.ended:

@@ -39,6 +39,9 @@ type Process interface {
 	// Signal sends SIGTERM to its process group or, with kill, SIGKILL to
 	// all of it. It is no error if it has ended.
 	Signal(kill bool) error
+	// Limit sets limits on it. What cannot be set now leaves the old limit in
+	// force, and the error says why.
+	Limit(l nodeagent.Limits) error
 	// Wait returns when it has ended and its Exit is known.
 	Wait(ctx context.Context) error
 }
@@ -270,7 +273,7 @@ func (l *Loop) input(now time.Time) nodeagent.Input {
 	}
 	return nodeagent.Input{
 		Machine: l.cfg.Machine.Name, Boot: l.cfg.Machine.Boot, Now: now,
-		View: l.memory.view, Held: held, Shutdown: l.shutdown,
+		View: l.memory.view, Held: held, Shutdown: l.shutdown, Capacity: l.cfg.Machine.Capacity,
 	}
 }
 

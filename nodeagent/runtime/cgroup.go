@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/containerd/cgroups/v3"
+	"github.com/musterhq/muster/nodeagent"
 	"github.com/musterhq/muster/schema"
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
@@ -21,6 +22,11 @@ type groups interface {
 	dirs(name string) []string
 	// make makes them, with the given limits. After an error some may be there.
 	make(name string, limits *specs.LinuxResources) error
+	// update changes limits of the cgroup name, those that are set in limits.
+	update(name string, limits *specs.LinuxResources) error
+	// cpuset returns the file that lists the cores of the cgroup name, or with
+	// "" those that there are; only where support has cpuset.
+	cpuset(name string) string
 	// close removes what was made to hold the tasks', if there are none.
 	close() error
 }
@@ -28,7 +34,7 @@ type groups interface {
 // support is what the machine's cgroups can do.
 type support struct {
 	kind string          // v1, v2 or hybrid; none
-	has  map[string]bool // which of cpu, memory and pids are limited
+	has  map[string]bool // which of cpu, cpuset, memory and pids are limited
 	// memory is what the agent's surroundings may use; 0: no limit.
 	memory int64
 }
@@ -38,6 +44,7 @@ const (
 	cpuController    = "cpu"
 	memoryController = "memory"
 	pidsController   = "pids"
+	cpusetController = "cpuset"
 )
 
 // groupsName names the cgroup that holds the tasks of one state directory, so
@@ -83,29 +90,26 @@ func openGroups(parent, name string) (groups, support, error) {
 	return nil, support{}, errors.New("none are mounted")
 }
 
-// smallest is the least memory limit that is set: below it not even the exec of
-// the command would succeed.
-const smallest = 4 << 20
-
 // limits returns what the task of a may use at most, in the library's terms.
 func (r *Runtime) limits(a *schema.Assignment) *specs.LinuxResources {
-	ask := a.Job.Task.Resources
-	l := &specs.LinuxResources{Pids: &specs.LinuxPids{Limit: &r.cfg.Processes}}
-	if ask.RAMBytes > 0 {
-		limit := max(ask.RAMBytes, smallest)
-		l.Memory = &specs.LinuxMemory{Limit: &limit}
-	}
-	// A whole core is 1024 shares; the kernel's least is 2.
-	shares := uint64(max(ask.CPUMilli*1024/1000, 2))
-	l.CPU = &specs.LinuxCPU{Shares: &shares}
-	return l
+	l := nodeagent.LimitsOf(a.Job)
+	return &specs.LinuxResources{Pids: &specs.LinuxPids{Limit: &r.cfg.Processes}, CPU: cpuLimits(l), Memory: memoryLimits(l)}
 }
 
 // only keeps of l what has is true for.
 func only(l *specs.LinuxResources, has map[string]bool) *specs.LinuxResources {
 	kept := &specs.LinuxResources{}
-	if has[cpuController] {
-		kept.CPU = l.CPU
+	if has[cpuController] && l.CPU != nil {
+		cpu := *l.CPU
+		kept.CPU = &cpu
+	}
+	if l.CPU != nil && l.CPU.Cpus != "" && has[cpusetController] {
+		if kept.CPU == nil {
+			kept.CPU = &specs.LinuxCPU{}
+		}
+		kept.CPU.Cpus = l.CPU.Cpus
+	} else if kept.CPU != nil {
+		kept.CPU.Cpus = ""
 	}
 	if has[memoryController] {
 		kept.Memory = l.Memory
@@ -127,6 +131,9 @@ func withoutSwap(l *specs.LinuxResources) *specs.LinuxResources {
 	c.Memory = &m
 	return &c
 }
+
+// cpusetFile lists the cores of a cgroup, in v1 and in v2.
+const cpusetFile = "cpuset.cpus"
 
 // probe are limits that any machine can give, to find out whether it does.
 func probe() *specs.LinuxResources {

@@ -72,7 +72,7 @@ func (r *Runtime) describe() map[string]string {
 	}
 	a["isolation.users"] = strconv.FormatBool(r.users != nil)
 	a["isolation.cgroups"] = r.can.kind
-	for _, c := range []string{cpuController, memoryController, pidsController} {
+	for _, c := range []string{cpuController, cpusetController, memoryController, pidsController} {
 		a["isolation."+c] = strconv.FormatBool(r.can.has[c])
 	}
 	return a

@@ -23,6 +23,10 @@ import (
 // is not there, or its user may not.
 var ErrCommand = keeper.ErrCommand
 
+// ErrCores is in Start's error when the machine has not the cores that the task
+// shall have for itself, or none is left for it beside those of others.
+var ErrCores = errors.New("the cores are taken")
+
 // ErrClosed is returned by Wait when the Runtime was closed, and by calls after
 // that.
 var ErrClosed = errors.New("the runtime is closed")
@@ -38,9 +42,12 @@ const markVariable = "MUSTER_TASK_DIR"
 // Process is an incarnation of a task. Its methods may be called from any
 // goroutine.
 type Process struct {
-	handle *keeper.Handle
-	ended  chan struct{} // closed when the exit is known
-	gone   chan struct{} // closed when nobody will find it out any more
+	handle   *keeper.Handle
+	runtime  *Runtime
+	group    string        // the cgroup's name, "" without
+	limiting sync.Mutex    // held while limits are set
+	ended    chan struct{} // closed when the exit is known
+	gone     chan struct{} // closed when nobody will find it out any more
 
 	mu  sync.Mutex // guards inc
 	inc nodeagent.Incarnation
@@ -57,9 +64,15 @@ func (r *Runtime) Start(ctx context.Context, dir string, a *schema.Assignment) (
 	}
 	h, err := keeper.Start(ctx, r.cfg.Keeper, dir, spec)
 	if err != nil {
-		return nil, fmt.Errorf("start %s: %w", a.Task, err)
+		return nil, errors.Join(fmt.Errorf("start %s: %w", a.Task, err), r.cores.drop(nameOf(spec.Cgroups)))
 	}
-	return r.hold(dir, h)
+	p, err := r.hold(dir, h)
+	if err == nil && p.group != "" {
+		p.mu.Lock()
+		p.inc.Limits = nodeagent.LimitsOf(a.Job)
+		p.mu.Unlock()
+	}
+	return p, err
 }
 
 // Adopt finds the incarnation that was started in dir, by this agent or one
@@ -86,7 +99,8 @@ func (r *Runtime) prepare(dir string, a *schema.Assignment) (*keeper.Spec, error
 	work := filepath.Join(filepath.Dir(dir), workDir)
 	spec := &keeper.Spec{
 		Boot: r.boot, Command: a.Command(), Env: environment(a, work), Dir: work,
-		Mark: markVariable + "=" + work, OOMScoreAdj: oomScore(a.Job.Priority),
+		Mark: markVariable + "=" + work, OOMScoreAdj: oomScore(a.Job),
+		WholeCores: a.Job.Task.Resources.WholeCores,
 	}
 	if r.users != nil {
 		id, err := r.users.id(a.Task.User)
@@ -107,8 +121,14 @@ func (r *Runtime) prepare(dir string, a *schema.Assignment) (*keeper.Spec, error
 	if err := keeper.Prepare(dir, spec); err != nil || r.groups == nil {
 		return spec, err
 	}
-	if err := r.groups.make(name, r.limits(a)); err != nil {
-		return nil, errors.Join(fmt.Errorf("cgroup: %w", err), keeper.Abandon(dir, spec))
+	limits := r.limits(a)
+	own, err := r.cores.take(name, nodeagent.LimitsOf(a.Job).Cores)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%w: it wants %w", ErrCores, err), keeper.Abandon(dir, spec))
+	}
+	limits.CPU.Cpus = own
+	if err := r.groups.make(name, limits); err != nil {
+		return nil, errors.Join(fmt.Errorf("cgroup: %w", err), keeper.Abandon(dir, spec), r.cores.drop(name))
 	}
 	return spec, nil
 }
@@ -146,10 +166,23 @@ func groupName(dir string, a *schema.Assignment) string {
 	return strings.Join(parts, ".")
 }
 
+// nameOf returns the name of the cgroup that has the given directories, "" for
+// none.
+func nameOf(dirs []string) string {
+	if len(dirs) == 0 {
+		return ""
+	}
+	return filepath.Base(dirs[0])
+}
+
 // oomScore says which tasks the kernel takes first when the whole machine has no
 // memory left: lower bands before higher ones, any task before the agent.
-func oomScore(p schema.Priority) int {
-	switch p.Band() {
+// One that uses more memory than its limit goes first of all.
+func oomScore(job *schema.Job) int {
+	if job.Task.Exceeds().RAM {
+		return 1000
+	}
+	switch job.Priority.Band() {
 	case schema.BandMonitoring:
 		return 100
 	case schema.BandProduction:
@@ -163,7 +196,7 @@ func oomScore(p schema.Priority) int {
 // hold makes a Process of h and watches for its end.
 func (r *Runtime) hold(dir string, h *keeper.Handle) (*Process, error) {
 	number, _ := strconv.Atoi(filepath.Base(dir)) // 0 for a directory that is not ours
-	p := &Process{handle: h, ended: make(chan struct{}), gone: make(chan struct{})}
+	p := &Process{handle: h, runtime: r, ended: make(chan struct{}), gone: make(chan struct{})}
 	p.inc = nodeagent.Incarnation{
 		Number: number, Boot: cmp.Or(h.State.Boot, h.Spec.Boot), PID: h.State.Task.PID,
 		StartedAt: h.State.StartedAt, Note: r.note,
@@ -180,6 +213,16 @@ func (r *Runtime) hold(dir string, h *keeper.Handle) (*Process, error) {
 		return nil, errors.Join(ErrClosed, h.Close())
 	}
 	r.live[p] = true
+	if r.groups != nil && h.Exit == nil {
+		p.group = nameOf(h.Spec.Cgroups)
+		p.inc.Limited = p.group != ""
+	}
+	if p.group != "" {
+		r.cores.find(p.group, h.Spec.WholeCores)
+	}
+	if h.Spec.WholeCores && !r.can.has[cpusetController] {
+		p.inc.Note = strings.TrimPrefix(p.inc.Note+"; on cores that it shares: the machine has no cpuset controller", "; ")
+	}
 	for _, dir := range h.Spec.Cgroups {
 		if parent := filepath.Dir(dir); filepath.Base(parent) == groupsName(r.cfg.Dir) {
 			r.parents[parent] = true
@@ -215,8 +258,13 @@ func (r *Runtime) watch(p *Process) {
 		}
 		exit, err = p.handle.Wait()
 	}
+	p.limiting.Lock() // whoever sets limits may make what the keeper has removed
+	defer p.limiting.Unlock()
 	if err := p.handle.Clean(); err != nil {
 		r.cfg.Log.Warn("cannot remove the cgroup of a task that ended", "pid", p.inc.PID, "err", err)
+	}
+	if err := r.cores.drop(p.group); err != nil {
+		r.cfg.Log.Warn("cannot give the cores of a task that ended to others", "pid", p.inc.PID, "err", err)
 	}
 	p.mu.Lock()
 	p.inc.Exit = report(p.inc.Number, exit)

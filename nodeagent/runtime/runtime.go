@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/musterhq/muster/nodeagent"
 	"github.com/musterhq/muster/nodeagent/keeper"
 	"github.com/musterhq/muster/schema"
 )
@@ -45,6 +46,7 @@ type Runtime struct {
 	boot       string
 	users      *users // nil: tasks run as the agent's own user
 	groups     groups // nil: no cgroups
+	cores      cores
 	can        support
 	capacity   schema.Resources
 	attributes map[string]string
@@ -87,6 +89,10 @@ func New(cfg Config) (*Runtime, error) {
 		return nil, err
 	}
 	r.findGroups()
+	r.cores.uses = map[string]nodeagent.CoreUse{}
+	if r.can.has[cpusetController] {
+		r.cores.groups = r.groups
+	}
 	if r.capacity, err = capacity(cfg.Dir, r.can.memory); err != nil {
 		return nil, err
 	}

@@ -142,7 +142,7 @@ func (m *machine) decide(now time.Time) nodeagent.Plan {
 		c.Incarnations = slices.Clone(h.Incarnations)
 		held = append(held, c)
 	}
-	return nodeagent.Decide(nodeagent.Input{Machine: m.name, Boot: m.bootID(), Now: now, View: m.view, Held: held})
+	return nodeagent.Decide(nodeagent.Input{Machine: m.name, Boot: m.bootID(), Now: now, View: m.view, Held: held, Capacity: m.info().Capacity})
 }
 
 // forget is what an agent's death takes with it: what it did not write down.
@@ -150,6 +150,7 @@ func (m *machine) forget() {
 	for _, h := range m.held {
 		h.Refused = nil
 		for i := range h.Incarnations {
+			h.Incarnations[i].Limits = nodeagent.Limits{}
 			h.Incarnations[i].TermAt, h.Incarnations[i].KilledAt = time.Time{}, time.Time{}
 		}
 	}
@@ -267,6 +268,9 @@ func (w *World) act(m *machine, a nodeagent.Action) {
 		c := &h.Incarnations[len(h.Incarnations)-1]
 		c.KilledAt = w.now
 		w.exit(h, c, schema.Exit{Code: -1, Signal: "SIGKILL"})
+	case nodeagent.Limit:
+		c := &h.Incarnations[len(h.Incarnations)-1]
+		c.Limits, c.LimitsTried, c.LimitsAt = a.Limits, a.Limits, w.now
 	case nodeagent.Reap:
 		h.Incarnations[len(h.Incarnations)-1].Exit = a.Exit
 	case nodeagent.End:
@@ -316,7 +320,7 @@ func (w *World) start(m *machine, h *nodeagent.Held, a nodeagent.Action) {
 		}
 	}
 	w.pids++
-	c := nodeagent.Incarnation{Number: a.Incarnation, Boot: m.bootID(), PID: w.pids, StartedAt: w.now}
+	c := nodeagent.Incarnation{Number: a.Incarnation, Boot: m.bootID(), PID: w.pids, StartedAt: w.now, Limited: true, Limits: nodeagent.LimitsOf(a.Assignment.Job)}
 	if a.Assignment.Job.Task.Health != nil {
 		c.Health = schema.HealthUnknown
 	}
