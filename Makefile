@@ -9,8 +9,9 @@ GOTEST       ?= go test
 FUZZTIME     ?= 30s
 SEEDS        ?= 1000
 KILLS        ?= 20
+ROUNDS       ?= 5
 
-.PHONY: help build demo test race lint fuzz bench sim chaos generate generated check clean
+.PHONY: help build demo test race lint fuzz bench sim chaos hogs generate generated check clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -51,6 +52,9 @@ sim: ## run the simulated cell with SEEDS seeds
 chaos: ## kill the parts of a running cell at KILLS random moments
 	go test -count=1 -v -run '^TestChaos$$' ./cmd/internal/e2e -e2e.kills $(KILLS)
 
+hogs: ## measure requests beside hogs of CPU, memory and processes, in ROUNDS pairs
+	go test -count=1 -v -run '^TestHogs$$' ./nodeagent/loop -hogs.rounds $(ROUNDS)
+
 generate: ## write what is generated: protobuf code, references, golden lists
 	go generate ./...
 	go test -count=1 -run '^TestLinked$$' ./cmd/internal/rules -update
@@ -61,7 +65,7 @@ generated: # fails when generate changes something
 	[ "$$before" = "$$after" ] || { git status --short; echo 'make generate changed the tree: commit what it wrote' >&2; exit 1; }
 
 check: ## everything that CI checks, one after the other
-	@for target in lint generated test race 'fuzz FUZZTIME=5s' 'sim SEEDS=200' chaos demo; do \
+	@for target in lint generated test race 'fuzz FUZZTIME=5s' 'sim SEEDS=200' chaos 'hogs ROUNDS=3' demo; do \
 		start=$$(date +%s); echo "== make $$target"; $(MAKE) --no-print-directory $$target || exit 1; \
 		echo "== make $$target: $$(($$(date +%s) - start)) s"; \
 	done

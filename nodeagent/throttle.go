@@ -171,3 +171,27 @@ func (t Throttle) relieve(now time.Time, s sums) Throttle {
 	}
 	return t
 }
+
+// CPUTime is what a task has used of processors since it started.
+type CPUTime struct {
+	Used time.Duration
+	// Waited is how long it was ready to run and had no processor, Throttled
+	// how much of that its own bound is to blame for.
+	Waited, Throttled time.Duration
+}
+
+// Sub returns t - o. Counts that went back, as threads ended, count as nothing.
+func (t CPUTime) Sub(o CPUTime) CPUTime {
+	return CPUTime{max(0, t.Used-o.Used), max(0, t.Waited-o.Waited), max(0, t.Throttled-o.Throttled)}
+}
+
+// Sample returns the sample of a task that has such limits and has done what
+// spent says within the time took, which is not 0.
+func (l Limits) Sample(spent CPUTime, took time.Duration) CPUSample {
+	waited := max(0, spent.Waited-spent.Throttled)
+	return CPUSample{
+		Class: l.Class, CPUMilli: l.CPUMilli, Own: l.Cores > 0,
+		UsedMilli:   int64(spent.Used * 1000 / took),
+		WaitedMilli: min(1000, int64(waited*1000/took)),
+	}
+}

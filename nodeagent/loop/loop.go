@@ -42,6 +42,8 @@ type Process interface {
 	// Limit sets limits on it. What cannot be set now leaves the old limit in
 	// force, and the error says why.
 	Limit(l nodeagent.Limits) error
+	// CPU returns what it has used of processors since it started.
+	CPU() nodeagent.CPUTime
 	// Wait returns when it has ended and its Exit is known.
 	Wait(ctx context.Context) error
 }
@@ -103,13 +105,14 @@ type Loop struct {
 	workers sync.WaitGroup
 
 	// What follows belongs to Run's goroutine.
-	memory   memory
-	held     map[key]*generation
-	probes   map[nodeagent.Check]context.CancelFunc
-	busy     []int // ports in use by others
-	scanned  time.Time
-	shutdown bool
-	idle     []chan struct{} // closed when shutdown is done
+	memory     memory
+	held       map[key]*generation
+	probes     map[nodeagent.Check]context.CancelFunc
+	throttling throttling
+	busy       []int // ports in use by others
+	scanned    time.Time
+	shutdown   bool
+	idle       []chan struct{} // closed when shutdown is done
 }
 
 // New takes the state directory's lock, reads what is held there and finds its
@@ -256,6 +259,9 @@ func (l *Loop) wake(ctx context.Context, plan nodeagent.Plan) time.Time {
 	}
 	if !plan.Wake.IsZero() && plan.Wake.Before(wake) {
 		wake = plan.Wake
+	}
+	if at := l.throttle(ctx, now); !at.IsZero() && at.Before(wake) {
+		wake = at
 	}
 	for _, g := range l.held {
 		if (g.stuck != nil || g.unread) && g.retry.Before(wake) {

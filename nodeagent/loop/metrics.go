@@ -14,6 +14,7 @@ type metrics struct {
 	view     prometheus.Gauge
 	epoch    prometheus.Gauge
 	busy     prometheus.Gauge
+	bound    prometheus.Gauge
 	starts   prometheus.Counter
 	restarts prometheus.Counter
 	refused  *prometheus.CounterVec
@@ -36,6 +37,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		view:     gauge("view_version", "Version of the assignments that the agent acts on."),
 		epoch:    gauge("link_epoch", "Highest link epoch that the agent was welcomed with."),
 		busy:     gauge("busy_ports", "Ports of the machine's range that are in use by others than tasks."),
+		bound:    gauge("batch_cpu_milli", "What batch tasks may use together, in thousandths of a core; 0: they are not bounded."),
 		starts:   prometheus.NewCounter(opts("starts_total", "Incarnations that were started.")),
 		restarts: prometheus.NewCounter(opts("restarts_total", "Incarnations after the first of their generation, started or refused.")),
 		refused:  prometheus.NewCounterVec(opts("refused_total", "Starts that were refused or failed, by cause."), []string{"cause"}),
@@ -50,7 +52,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		m.tasks.WithLabelValues(string(s))
 	}
 	var errs []error
-	for _, c := range []prometheus.Collector{m.tasks, m.view, m.epoch, m.busy, m.starts, m.restarts, m.refused, m.exits, m.errors, m.latency} {
+	for _, c := range []prometheus.Collector{m.tasks, m.view, m.epoch, m.busy, m.bound, m.starts, m.restarts, m.refused, m.exits, m.errors, m.latency} {
 		errs = append(errs, r.Register(c))
 	}
 	return m, errors.Join(errs...)

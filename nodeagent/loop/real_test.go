@@ -28,6 +28,8 @@ import (
 // The test binary is also the agent and the keeper, under those names.
 func TestMain(m *testing.M) {
 	switch filepath.Base(os.Args[0]) {
+	case "hog", "exe":
+		os.Exit(hogMain(os.Args[1]))
 	case "agent":
 		os.Exit(agentMain(os.Args[1], os.Args[2]))
 	case "muster-keeper":
