@@ -170,9 +170,12 @@ func (h *hogs) assign(view ...schema.Assignment) {
 // until waits for what the report says of a generation.
 func (h *hogs) until(what string, generation uint64, ok func(schema.TaskStatus) bool) {
 	h.t.Helper()
-	eventually(h.t, what, func() bool {
-		return slices.ContainsFunc(h.loop.Report().Tasks, func(s schema.TaskStatus) bool { return s.Generation == generation && ok(s) })
-	})
+	// Hogs are slow when there are other hogs.
+	for end := time.Now().Add(2 * time.Minute); !slices.ContainsFunc(h.loop.Report().Tasks, func(s schema.TaskStatus) bool { return s.Generation == generation && ok(s) }); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			h.t.Fatalf("never came: %s", what)
+		}
+	}
 }
 
 func isRunning(s schema.TaskStatus) bool { return s.State == schema.Running }

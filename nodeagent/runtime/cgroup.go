@@ -12,7 +12,6 @@ import (
 
 	"github.com/containerd/cgroups/v3"
 	"github.com/musterhq/muster/nodeagent"
-	"github.com/musterhq/muster/schema"
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
@@ -90,9 +89,9 @@ func openGroups(parent, name string) (groups, support, error) {
 	return nil, support{}, errors.New("none are mounted")
 }
 
-// limits returns what the task of a may use at most, in the library's terms.
-func (r *Runtime) limits(a *schema.Assignment) *specs.LinuxResources {
-	l := nodeagent.LimitsOf(a.Job)
+// limits returns what the task of a may use at most as it starts, in the
+// library's terms.
+func (r *Runtime) limits(l nodeagent.Limits) *specs.LinuxResources {
 	return &specs.LinuxResources{Pids: &specs.LinuxPids{Limit: &r.cfg.Processes}, CPU: cpuLimits(l), Memory: memoryLimits(l)}
 }
 

@@ -81,9 +81,10 @@ func TestResize(t *testing.T) {
 	m := newMachine(t)
 	m.needGroups(t, "memory")
 	m.needGroups(t, "cpu")
-	a := shell(0, `exec 3>&1; { head -c 40000000 /dev/zero; echo up >&3; sleep 1000; } | tail >/dev/null`)
+	// Its buffer is full before it can write.
+	a := shell(0, `dd if=/dev/zero bs=40000000 count=1 | sleep 1000`)
 	p, dir := m.start(a)
-	says(t, dir, "up")
+	eventually(t, "40 MB in use", func() bool { return number(t, inForce(t, dir, "memory.usage_in_bytes", "memory.current")) > 40_000_000 })
 	memory := func() int64 { return number(t, inForce(t, dir, "memory.limit_in_bytes", "memory.max")) }
 	l := nodeagent.LimitsOf(a.Job)
 	l.CPUMilli, l.QuotaMilli, l.RAMBytes = 300, 300, 128<<20
@@ -111,8 +112,8 @@ func TestResize(t *testing.T) {
 	}
 }
 
-// TestExceed: without cpu there is a quota from the start, with ram the limit of
-// memory is a soft one.
+// TestExceed: without cpu there is a quota, once the task has started; with ram
+// the limit of memory is a soft one.
 func TestExceed(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
@@ -122,13 +123,13 @@ func TestExceed(t *testing.T) {
 	a.Job.Task.Resources.CPUMilli = 5
 	a.Job.Task.Exceed = &schema.Exceed{RAM: true}
 	p, dir := m.start(a)
-	if q := inForce(t, dir, "cpu.cfs_quota_us", "cpu.max"); q != "5000" && q != "5000 1000000" {
-		t.Errorf("quota %s, want 5000 of 1000000", q)
-	}
 	l := nodeagent.LimitsOf(a.Job)
 	l.RAMBytes += 64 << 20
 	if err := p.Limit(l); err != nil {
 		t.Fatal(err)
+	}
+	if q := inForce(t, dir, "cpu.cfs_quota_us", "cpu.max"); q != "5000" && q != "5000 1000000" {
+		t.Errorf("quota %s, want 5000 of 1000000", q)
 	}
 	hard, soft := inForce(t, dir, "memory.limit_in_bytes", "memory.max"), inForce(t, dir, "memory.soft_limit_in_bytes", "memory.low")
 	if hard != "134217728" || soft != "67108864" {

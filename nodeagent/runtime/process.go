@@ -69,7 +69,7 @@ func (r *Runtime) Start(ctx context.Context, dir string, a *schema.Assignment) (
 	p, err := r.hold(dir, h)
 	if err == nil && p.group != "" {
 		p.mu.Lock()
-		p.inc.Limits = nodeagent.LimitsOf(a.Job)
+		p.inc.Limits = firstLimits(a)
 		p.mu.Unlock()
 	}
 	return p, err
@@ -121,8 +121,9 @@ func (r *Runtime) prepare(dir string, a *schema.Assignment) (*keeper.Spec, error
 	if err := keeper.Prepare(dir, spec); err != nil || r.groups == nil {
 		return spec, err
 	}
-	limits := r.limits(a)
-	own, err := r.cores.take(name, nodeagent.LimitsOf(a.Job).Cores)
+	first := firstLimits(a)
+	limits := r.limits(first)
+	own, err := r.cores.take(name, first.Cores)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: it wants %w", ErrCores, err), keeper.Abandon(dir, spec))
 	}
@@ -131,6 +132,15 @@ func (r *Runtime) prepare(dir string, a *schema.Assignment) (*keeper.Spec, error
 		return nil, errors.Join(fmt.Errorf("cgroup: %w", err), keeper.Abandon(dir, spec), r.cores.drop(name))
 	}
 	return spec, nil
+}
+
+// firstLimits returns the limits under which the task of a starts: without a
+// quota, which can make the way to its command last for minutes. It gets that as
+// soon as it runs.
+func firstLimits(a *schema.Assignment) nodeagent.Limits {
+	l := nodeagent.LimitsOf(a.Job)
+	l.QuotaMilli = 0
+	return l
 }
 
 // own makes a directory that is u's alone, unless it is there: then a task may
