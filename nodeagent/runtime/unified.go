@@ -137,11 +137,22 @@ func (g *unified) shrink(name string, limit int64) error {
 	if over < 0 {
 		return nil
 	}
-	_ = os.WriteFile(g.dir(name, "memory.reclaim"), []byte(strconv.FormatInt(over+shrinkMargin, 10)), 0) // since Linux 5.19; it may get less
+	reclaim(g.dir(name, "memory.reclaim"), over+shrinkMargin)
 	if uses() >= limit {
 		return &os.PathError{Op: "write", Path: g.dir(name, "memory.max"), Err: unix.EBUSY}
 	}
 	return nil
+}
+
+// reclaim asks the kernel to push so many bytes out, where it can (Linux 5.19).
+// It says EAGAIN when it got less, which package os would wait on for ever.
+func reclaim(file string, bytes int64) {
+	fd, err := unix.Open(file, unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return
+	}
+	_, _ = unix.Write(fd, []byte(strconv.FormatInt(bytes, 10)))
+	_ = unix.Close(fd)
 }
 
 // shrinkMargin is how much more than needed is reclaimed, so that what the task
