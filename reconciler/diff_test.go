@@ -117,6 +117,7 @@ func TestDiffKnowsAllFields(t *testing.T) {
 		j.Spread = &schema.Spread{By: "rack", Max: map[string]int{"rack": 1}}
 		j.Task.Resources.Devices = map[string]schema.DeviceAsk{"gpu": {Count: 1}}
 		j.Task.Exceed = &schema.Exceed{CPU: true}
+		j.Prune = new(bool)
 		return j
 	}
 	old, next := full(), full()

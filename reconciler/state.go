@@ -13,7 +13,8 @@ import (
 )
 
 // The documents of a cell, by the first part of their key. The store adds the
-// cell's prefix.
+// cell's prefix. Those of reconciler/pki, token/ and member/, are no part of the
+// State.
 const (
 	keyCounter = "counter"  // the last generation given
 	keyHead    = "head"     // schema.Head
@@ -87,7 +88,7 @@ func (s *State) apply(w Write) error {
 	case keyHead + "/":
 		var h schema.Head
 		err := json.Unmarshal(w.Value, &h)
-		if !maps.Equal(h.Packages, s.Head.Packages) {
+		if !maps.Equal(h.Packages, s.Head.Packages) || h.Held != nil || s.Head.Held != nil {
 			s.wanted = nil
 		}
 		s.Head = h

@@ -41,6 +41,9 @@ type Job struct {
 	Spread      *Spread      `json:"spread,omitempty"` // nil: over racks
 	Task        TaskSpec     `json:"task"`
 	Update      UpdatePolicy `json:"update"`
+	// Prune false keeps the job when it is gone from the repository, or scaled
+	// to 0; nil is true.
+	Prune *bool `json:"prune,omitempty"`
 }
 
 // ID returns the job's name in the world.
@@ -57,6 +60,9 @@ func (j *Job) Class() AppClass {
 	}
 	return ClassLatencySensitive
 }
+
+// Kept reports whether the job says prune: false.
+func (j *Job) Kept() bool { return j.Prune != nil && !*j.Prune }
 
 // TaskSpec says what one task runs and what it may use.
 type TaskSpec struct {

@@ -122,6 +122,9 @@ func printStatus(w io.Writer, s *reconciler.Status, name string) error {
 // of a job.
 func printDetails(w io.Writer, s *reconciler.Status, name string) {
 	if !strings.Contains(name, "/") && len(s.Machines) == 1 {
+		for _, c := range s.Machines[0].Conditions {
+			fmt.Fprintf(w, "condition %s, since %s\n", c, c.Since.Format(time.RFC3339))
+		}
 		for _, k := range slices.Sorted(maps.Keys(s.Machines[0].Attributes)) {
 			fmt.Fprintf(w, "attribute %s: %s\n", k, s.Machines[0].Attributes[k])
 		}
@@ -145,6 +148,12 @@ func printTrouble(w io.Writer, p painter, s *reconciler.Status) {
 		printDiagnostics(w, p, st.Diagnostics, nil)
 		fmt.Fprintf(w, "  next: %s\n", st.Next)
 	}
+	for i := range s.Held {
+		h := &s.Held[i]
+		fmt.Fprintf(w, "\n%s %s\n", p.paint(yellow, "held:"), h.Reason)
+		fmt.Fprintf(w, "  jobs: %s\n", listed(h.Jobs))
+		fmt.Fprintf(w, "  next: %s\n", h.Next)
+	}
 	if len(s.Warnings) > 0 {
 		fmt.Fprintln(w)
 		for _, q := range s.Warnings {
@@ -163,6 +172,9 @@ func machineRows(machines []reconciler.MachineStatus) [][]string {
 	for _, m := range machines {
 		if m.Cordoned {
 			m.Health += ", cordoned"
+		}
+		for _, c := range m.Conditions {
+			m.Health += ", " + string(c.Kind)
 		}
 		rows = append(rows, []string{
 			m.Name, m.Health, strconv.Itoa(m.Tasks),
@@ -223,4 +235,13 @@ func bytesOf(n int64) string {
 // short returns a commit as people name it, or "none".
 func short(commit string) string {
 	return cmp.Or(reconciler.ShortCommit(commit), "none")
+}
+
+// listed joins names, the first few of many.
+func listed(names []string) string {
+	const most = 10
+	if more := len(names) - most; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), more)
+	}
+	return strings.Join(names, ", ")
 }

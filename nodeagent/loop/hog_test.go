@@ -173,7 +173,7 @@ func (h *hogs) until(what string, generation uint64, ok func(schema.TaskStatus) 
 	// Hogs are slow when there are other hogs.
 	for end := time.Now().Add(2 * time.Minute); !slices.ContainsFunc(h.loop.Report().Tasks, func(s schema.TaskStatus) bool { return s.Generation == generation && ok(s) }); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
-			h.t.Fatalf("never came: %s", what)
+			h.t.Fatalf("never came: %s: %+v", what, h.loop.Report().Tasks)
 		}
 	}
 }

@@ -3,7 +3,6 @@ package loop_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -37,6 +36,10 @@ type kernel struct {
 	// wait is how much of the time, in thousandths, a task waits for a
 	// processor, by job; all tasks use one core.
 	wait map[string]int64
+	// fault is why no task at all can be started; look is how often agents
+	// look at the machine.
+	fault error
+	look  time.Duration
 }
 
 func newKernel(t *testing.T) *kernel {
@@ -122,7 +125,10 @@ func (h hand) Start(_ context.Context, dir string, _ *schema.Assignment) (loop.P
 	}
 	h.step("start process")
 	if h.kernel.broken {
-		return nil, fmt.Errorf("exec /bin/x: no such file or directory")
+		return nil, tasksFault("exec /bin/x: no such file or directory")
+	}
+	if h.kernel.fault != nil {
+		return nil, h.kernel.fault
 	}
 	p := h.kernel.start(dir)
 	h.step("after start process")
@@ -278,7 +284,7 @@ func startAgent(t *testing.T, k *kernel, dir string, c *crash) *agent {
 
 func config(k *kernel, dir string, c *crash, hint func()) loop.Config {
 	return loop.Config{
-		Cell: "local", Dir: dir, Runtime: hand{k, c.step}, Step: c.step, Hint: hint,
+		Cell: "local", Dir: dir, Runtime: hand{k, c.step}, Step: c.step, Hint: hint, LookEvery: k.look,
 		Machine: schema.MachineInfo{Name: "m1", Boot: k.boot, Ports: schema.PortRange{First: 1, Last: 0}},
 		Log:     slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
 	}
@@ -324,3 +330,10 @@ func lines(r schema.Report) (list []string) {
 	}
 	return list
 }
+
+// tasksFault is an error that is loop.ErrTask.
+type tasksFault string
+
+func (e tasksFault) Error() string { return string(e) }
+
+func (tasksFault) Is(target error) bool { return target == loop.ErrTask }

@@ -55,7 +55,7 @@ func (l *Loop) throttle(ctx context.Context, now time.Time) time.Time {
 			tasks[i].time = tasks[i].process.CPU()
 		}
 		at := time.Now()
-		l.send(ctx, func() { l.look(at, tasks) })
+		l.send(ctx, func() { l.measured(at, tasks) })
 	})
 	return time.Time{}
 }
@@ -97,8 +97,8 @@ func (l *Loop) unthrottle() bool {
 	return true
 }
 
-// look takes what tasks have used up to at, and bounds them accordingly.
-func (l *Loop) look(at time.Time, tasks []looked) {
+// measured takes what tasks have used up to at, and bounds them accordingly.
+func (l *Loop) measured(at time.Time, tasks []looked) {
 	t := &l.throttling
 	since := at.Sub(t.lastAt)
 	last := t.last

@@ -15,6 +15,7 @@ package linkpb
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -27,6 +28,112 @@ const (
 	// Verify that runtime/protoimpl is sufficiently up-to-date.
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
+
+// CertifyRequest asks for a machine's certificate.
+type CertifyRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Token         string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
+	Request       []byte                 `protobuf:"bytes,2,opt,name=request,proto3" json:"request,omitempty"` // PKCS #10, DER; only its key counts
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CertifyRequest) Reset() {
+	*x = CertifyRequest{}
+	mi := &file_link_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CertifyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CertifyRequest) ProtoMessage() {}
+
+func (x *CertifyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_link_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CertifyRequest.ProtoReflect.Descriptor instead.
+func (*CertifyRequest) Descriptor() ([]byte, []int) {
+	return file_link_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *CertifyRequest) GetToken() string {
+	if x != nil {
+		return x.Token
+	}
+	return ""
+}
+
+func (x *CertifyRequest) GetRequest() []byte {
+	if x != nil {
+		return x.Request
+	}
+	return nil
+}
+
+// CertifyResponse is a machine's certificate.
+type CertifyResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Certificate   []byte                 `protobuf:"bytes,1,opt,name=certificate,proto3" json:"certificate,omitempty"` // X.509, DER
+	Authorities   [][]byte               `protobuf:"bytes,2,rep,name=authorities,proto3" json:"authorities,omitempty"` // that the machine is to trust from now on
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CertifyResponse) Reset() {
+	*x = CertifyResponse{}
+	mi := &file_link_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CertifyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CertifyResponse) ProtoMessage() {}
+
+func (x *CertifyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_link_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CertifyResponse.ProtoReflect.Descriptor instead.
+func (*CertifyResponse) Descriptor() ([]byte, []int) {
+	return file_link_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *CertifyResponse) GetCertificate() []byte {
+	if x != nil {
+		return x.Certificate
+	}
+	return nil
+}
+
+func (x *CertifyResponse) GetAuthorities() [][]byte {
+	if x != nil {
+		return x.Authorities
+	}
+	return nil
+}
 
 // AgentMessage is what an agent says in a session.
 type AgentMessage struct {
@@ -44,7 +151,7 @@ type AgentMessage struct {
 
 func (x *AgentMessage) Reset() {
 	*x = AgentMessage{}
-	mi := &file_link_proto_msgTypes[0]
+	mi := &file_link_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -56,7 +163,7 @@ func (x *AgentMessage) String() string {
 func (*AgentMessage) ProtoMessage() {}
 
 func (x *AgentMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[0]
+	mi := &file_link_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -69,7 +176,7 @@ func (x *AgentMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMessage.ProtoReflect.Descriptor instead.
 func (*AgentMessage) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{0}
+	return file_link_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *AgentMessage) GetMessage() isAgentMessage_Message {
@@ -160,7 +267,7 @@ type MasterMessage struct {
 
 func (x *MasterMessage) Reset() {
 	*x = MasterMessage{}
-	mi := &file_link_proto_msgTypes[1]
+	mi := &file_link_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -172,7 +279,7 @@ func (x *MasterMessage) String() string {
 func (*MasterMessage) ProtoMessage() {}
 
 func (x *MasterMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[1]
+	mi := &file_link_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -185,7 +292,7 @@ func (x *MasterMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MasterMessage.ProtoReflect.Descriptor instead.
 func (*MasterMessage) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{1}
+	return file_link_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *MasterMessage) GetMessage() isMasterMessage_Message {
@@ -288,7 +395,7 @@ type Hello struct {
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_link_proto_msgTypes[2]
+	mi := &file_link_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -300,7 +407,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[2]
+	mi := &file_link_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -313,7 +420,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{2}
+	return file_link_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Hello) GetCell() string {
@@ -347,7 +454,7 @@ type Welcome struct {
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_link_proto_msgTypes[3]
+	mi := &file_link_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -359,7 +466,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[3]
+	mi := &file_link_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -372,7 +479,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{3}
+	return file_link_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Welcome) GetEpoch() uint64 {
@@ -395,7 +502,7 @@ type Data struct {
 
 func (x *Data) Reset() {
 	*x = Data{}
-	mi := &file_link_proto_msgTypes[4]
+	mi := &file_link_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -407,7 +514,7 @@ func (x *Data) String() string {
 func (*Data) ProtoMessage() {}
 
 func (x *Data) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[4]
+	mi := &file_link_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -420,7 +527,7 @@ func (x *Data) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Data.ProtoReflect.Descriptor instead.
 func (*Data) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{4}
+	return file_link_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Data) GetDigest() string {
@@ -449,7 +556,7 @@ type Assignments struct {
 
 func (x *Assignments) Reset() {
 	*x = Assignments{}
-	mi := &file_link_proto_msgTypes[5]
+	mi := &file_link_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -461,7 +568,7 @@ func (x *Assignments) String() string {
 func (*Assignments) ProtoMessage() {}
 
 func (x *Assignments) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[5]
+	mi := &file_link_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -474,7 +581,7 @@ func (x *Assignments) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assignments.ProtoReflect.Descriptor instead.
 func (*Assignments) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{5}
+	return file_link_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Assignments) GetEpoch() uint64 {
@@ -513,7 +620,7 @@ type Assignment struct {
 
 func (x *Assignment) Reset() {
 	*x = Assignment{}
-	mi := &file_link_proto_msgTypes[6]
+	mi := &file_link_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -525,7 +632,7 @@ func (x *Assignment) String() string {
 func (*Assignment) ProtoMessage() {}
 
 func (x *Assignment) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[6]
+	mi := &file_link_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -538,7 +645,7 @@ func (x *Assignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assignment.ProtoReflect.Descriptor instead.
 func (*Assignment) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{6}
+	return file_link_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Assignment) GetTask() string {
@@ -587,13 +694,14 @@ func (x *Assignment) GetDevices() []*DeviceUse {
 type Pull struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	KnownDigest   []byte                 `protobuf:"bytes,1,opt,name=known_digest,json=knownDigest,proto3" json:"known_digest,omitempty"` // of the last report the master has; may be empty
+	Clock         *MasterClock           `protobuf:"bytes,110,opt,name=clock,proto3" json:"clock,omitempty"`                              // absent before the first report
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Pull) Reset() {
 	*x = Pull{}
-	mi := &file_link_proto_msgTypes[7]
+	mi := &file_link_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -605,7 +713,7 @@ func (x *Pull) String() string {
 func (*Pull) ProtoMessage() {}
 
 func (x *Pull) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[7]
+	mi := &file_link_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -618,12 +726,80 @@ func (x *Pull) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pull.ProtoReflect.Descriptor instead.
 func (*Pull) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{7}
+	return file_link_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Pull) GetKnownDigest() []byte {
 	if x != nil {
 		return x.KnownDigest
+	}
+	return nil
+}
+
+func (x *Pull) GetClock() *MasterClock {
+	if x != nil {
+		return x.Clock
+	}
+	return nil
+}
+
+// MasterClock is what an agent needs to compare its clock with the master's.
+type MasterClock struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ReportSent    *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=report_sent,json=reportSent,proto3" json:"report_sent,omitempty"` // of the last report, as it said
+	Held          *durationpb.Duration   `protobuf:"bytes,2,opt,name=held,proto3" json:"held,omitempty"`                               // from its arrival until now
+	Now           *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=now,proto3" json:"now,omitempty"`                                 // the master's clock
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MasterClock) Reset() {
+	*x = MasterClock{}
+	mi := &file_link_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MasterClock) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MasterClock) ProtoMessage() {}
+
+func (x *MasterClock) ProtoReflect() protoreflect.Message {
+	mi := &file_link_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MasterClock.ProtoReflect.Descriptor instead.
+func (*MasterClock) Descriptor() ([]byte, []int) {
+	return file_link_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *MasterClock) GetReportSent() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ReportSent
+	}
+	return nil
+}
+
+func (x *MasterClock) GetHeld() *durationpb.Duration {
+	if x != nil {
+		return x.Held
+	}
+	return nil
+}
+
+func (x *MasterClock) GetNow() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Now
 	}
 	return nil
 }
@@ -634,14 +810,15 @@ type Report struct {
 	Digest []byte                 `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"` // SHA-256 of the body
 	// body is an encoded ReportBody: bytes, so that the digest is of exactly
 	// what is sent. It is left out when digest is the one the master knows.
-	Body          []byte `protobuf:"bytes,2,opt,name=body,proto3,oneof" json:"body,omitempty"`
+	Body          []byte                 `protobuf:"bytes,2,opt,name=body,proto3,oneof" json:"body,omitempty"`
+	Sent          *timestamppb.Timestamp `protobuf:"bytes,110,opt,name=sent,proto3" json:"sent,omitempty"` // the agent's clock
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Report) Reset() {
 	*x = Report{}
-	mi := &file_link_proto_msgTypes[8]
+	mi := &file_link_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -653,7 +830,7 @@ func (x *Report) String() string {
 func (*Report) ProtoMessage() {}
 
 func (x *Report) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[8]
+	mi := &file_link_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -666,7 +843,7 @@ func (x *Report) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Report.ProtoReflect.Descriptor instead.
 func (*Report) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{8}
+	return file_link_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Report) GetDigest() []byte {
@@ -683,6 +860,13 @@ func (x *Report) GetBody() []byte {
 	return nil
 }
 
+func (x *Report) GetSent() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Sent
+	}
+	return nil
+}
+
 // ReportBody is everything that an agent knows.
 type ReportBody struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -690,13 +874,14 @@ type ReportBody struct {
 	View          uint64                 `protobuf:"varint,2,opt,name=view,proto3" json:"view,omitempty"`
 	BusyPorts     []uint32               `protobuf:"varint,3,rep,packed,name=busy_ports,json=busyPorts,proto3" json:"busy_ports,omitempty"`
 	Tasks         []*TaskStatus          `protobuf:"bytes,4,rep,name=tasks,proto3" json:"tasks,omitempty"`
+	Conditions    []*Condition           `protobuf:"bytes,110,rep,name=conditions,proto3" json:"conditions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReportBody) Reset() {
 	*x = ReportBody{}
-	mi := &file_link_proto_msgTypes[9]
+	mi := &file_link_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -708,7 +893,7 @@ func (x *ReportBody) String() string {
 func (*ReportBody) ProtoMessage() {}
 
 func (x *ReportBody) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[9]
+	mi := &file_link_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -721,7 +906,7 @@ func (x *ReportBody) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportBody.ProtoReflect.Descriptor instead.
 func (*ReportBody) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{9}
+	return file_link_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ReportBody) GetMachine() *MachineInfo {
@@ -752,6 +937,74 @@ func (x *ReportBody) GetTasks() []*TaskStatus {
 	return nil
 }
 
+func (x *ReportBody) GetConditions() []*Condition {
+	if x != nil {
+		return x.Conditions
+	}
+	return nil
+}
+
+// Condition is something that is wrong with a machine.
+type Condition struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"` // one that a master does not know keeps all new tasks away
+	Since         *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=since,proto3" json:"since,omitempty"`
+	Message       string                 `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Condition) Reset() {
+	*x = Condition{}
+	mi := &file_link_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Condition) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Condition) ProtoMessage() {}
+
+func (x *Condition) ProtoReflect() protoreflect.Message {
+	mi := &file_link_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Condition.ProtoReflect.Descriptor instead.
+func (*Condition) Descriptor() ([]byte, []int) {
+	return file_link_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *Condition) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *Condition) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *Condition) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
 // Hint says that a report would differ from the last one.
 type Hint struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -761,7 +1014,7 @@ type Hint struct {
 
 func (x *Hint) Reset() {
 	*x = Hint{}
-	mi := &file_link_proto_msgTypes[10]
+	mi := &file_link_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -773,7 +1026,7 @@ func (x *Hint) String() string {
 func (*Hint) ProtoMessage() {}
 
 func (x *Hint) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[10]
+	mi := &file_link_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -786,7 +1039,7 @@ func (x *Hint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hint.ProtoReflect.Descriptor instead.
 func (*Hint) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{10}
+	return file_link_proto_rawDescGZIP(), []int{14}
 }
 
 // Refuse says why the agent ends the session.
@@ -799,7 +1052,7 @@ type Refuse struct {
 
 func (x *Refuse) Reset() {
 	*x = Refuse{}
-	mi := &file_link_proto_msgTypes[11]
+	mi := &file_link_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -811,7 +1064,7 @@ func (x *Refuse) String() string {
 func (*Refuse) ProtoMessage() {}
 
 func (x *Refuse) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[11]
+	mi := &file_link_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -824,7 +1077,7 @@ func (x *Refuse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refuse.ProtoReflect.Descriptor instead.
 func (*Refuse) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{11}
+	return file_link_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Refuse) GetReason() string {
@@ -850,7 +1103,7 @@ type OpenLogs struct {
 
 func (x *OpenLogs) Reset() {
 	*x = OpenLogs{}
-	mi := &file_link_proto_msgTypes[12]
+	mi := &file_link_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -862,7 +1115,7 @@ func (x *OpenLogs) String() string {
 func (*OpenLogs) ProtoMessage() {}
 
 func (x *OpenLogs) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[12]
+	mi := &file_link_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -875,7 +1128,7 @@ func (x *OpenLogs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenLogs.ProtoReflect.Descriptor instead.
 func (*OpenLogs) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{12}
+	return file_link_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *OpenLogs) GetId() string {
@@ -939,7 +1192,7 @@ type LogChunk struct {
 
 func (x *LogChunk) Reset() {
 	*x = LogChunk{}
-	mi := &file_link_proto_msgTypes[13]
+	mi := &file_link_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -951,7 +1204,7 @@ func (x *LogChunk) String() string {
 func (*LogChunk) ProtoMessage() {}
 
 func (x *LogChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[13]
+	mi := &file_link_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -964,7 +1217,7 @@ func (x *LogChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogChunk.ProtoReflect.Descriptor instead.
 func (*LogChunk) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{13}
+	return file_link_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *LogChunk) GetId() string {
@@ -999,7 +1252,7 @@ type LogEnd struct {
 
 func (x *LogEnd) Reset() {
 	*x = LogEnd{}
-	mi := &file_link_proto_msgTypes[14]
+	mi := &file_link_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1011,7 +1264,7 @@ func (x *LogEnd) String() string {
 func (*LogEnd) ProtoMessage() {}
 
 func (x *LogEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[14]
+	mi := &file_link_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1024,7 +1277,7 @@ func (x *LogEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogEnd.ProtoReflect.Descriptor instead.
 func (*LogEnd) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{14}
+	return file_link_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *LogEnd) GetError() string {
@@ -1050,7 +1303,7 @@ type LogAck struct {
 
 func (x *LogAck) Reset() {
 	*x = LogAck{}
-	mi := &file_link_proto_msgTypes[15]
+	mi := &file_link_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1062,7 +1315,7 @@ func (x *LogAck) String() string {
 func (*LogAck) ProtoMessage() {}
 
 func (x *LogAck) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[15]
+	mi := &file_link_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1075,7 +1328,7 @@ func (x *LogAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogAck.ProtoReflect.Descriptor instead.
 func (*LogAck) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{15}
+	return file_link_proto_rawDescGZIP(), []int{19}
 }
 
 // MachineInfo is what a machine says of itself.
@@ -1095,7 +1348,7 @@ type MachineInfo struct {
 
 func (x *MachineInfo) Reset() {
 	*x = MachineInfo{}
-	mi := &file_link_proto_msgTypes[16]
+	mi := &file_link_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1107,7 +1360,7 @@ func (x *MachineInfo) String() string {
 func (*MachineInfo) ProtoMessage() {}
 
 func (x *MachineInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[16]
+	mi := &file_link_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1120,7 +1373,7 @@ func (x *MachineInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachineInfo.ProtoReflect.Descriptor instead.
 func (*MachineInfo) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{16}
+	return file_link_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *MachineInfo) GetName() string {
@@ -1191,7 +1444,7 @@ type DeviceGroup struct {
 
 func (x *DeviceGroup) Reset() {
 	*x = DeviceGroup{}
-	mi := &file_link_proto_msgTypes[17]
+	mi := &file_link_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1203,7 +1456,7 @@ func (x *DeviceGroup) String() string {
 func (*DeviceGroup) ProtoMessage() {}
 
 func (x *DeviceGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[17]
+	mi := &file_link_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1216,7 +1469,7 @@ func (x *DeviceGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceGroup.ProtoReflect.Descriptor instead.
 func (*DeviceGroup) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{17}
+	return file_link_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *DeviceGroup) GetKind() string {
@@ -1252,7 +1505,7 @@ type DeviceUse struct {
 
 func (x *DeviceUse) Reset() {
 	*x = DeviceUse{}
-	mi := &file_link_proto_msgTypes[18]
+	mi := &file_link_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1264,7 +1517,7 @@ func (x *DeviceUse) String() string {
 func (*DeviceUse) ProtoMessage() {}
 
 func (x *DeviceUse) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[18]
+	mi := &file_link_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1277,7 +1530,7 @@ func (x *DeviceUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceUse.ProtoReflect.Descriptor instead.
 func (*DeviceUse) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{18}
+	return file_link_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *DeviceUse) GetKind() string {
@@ -1313,7 +1566,7 @@ type Resources struct {
 
 func (x *Resources) Reset() {
 	*x = Resources{}
-	mi := &file_link_proto_msgTypes[19]
+	mi := &file_link_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1325,7 +1578,7 @@ func (x *Resources) String() string {
 func (*Resources) ProtoMessage() {}
 
 func (x *Resources) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[19]
+	mi := &file_link_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1338,7 +1591,7 @@ func (x *Resources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resources.ProtoReflect.Descriptor instead.
 func (*Resources) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{19}
+	return file_link_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Resources) GetCpuMilli() int64 {
@@ -1373,7 +1626,7 @@ type PortRange struct {
 
 func (x *PortRange) Reset() {
 	*x = PortRange{}
-	mi := &file_link_proto_msgTypes[20]
+	mi := &file_link_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1385,7 +1638,7 @@ func (x *PortRange) String() string {
 func (*PortRange) ProtoMessage() {}
 
 func (x *PortRange) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[20]
+	mi := &file_link_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1398,7 +1651,7 @@ func (x *PortRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortRange.ProtoReflect.Descriptor instead.
 func (*PortRange) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{20}
+	return file_link_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *PortRange) GetFirst() uint32 {
@@ -1436,7 +1689,7 @@ type TaskStatus struct {
 
 func (x *TaskStatus) Reset() {
 	*x = TaskStatus{}
-	mi := &file_link_proto_msgTypes[21]
+	mi := &file_link_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1448,7 +1701,7 @@ func (x *TaskStatus) String() string {
 func (*TaskStatus) ProtoMessage() {}
 
 func (x *TaskStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[21]
+	mi := &file_link_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1461,7 +1714,7 @@ func (x *TaskStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskStatus.ProtoReflect.Descriptor instead.
 func (*TaskStatus) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{21}
+	return file_link_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *TaskStatus) GetTask() string {
@@ -1563,7 +1816,7 @@ type Exit struct {
 
 func (x *Exit) Reset() {
 	*x = Exit{}
-	mi := &file_link_proto_msgTypes[22]
+	mi := &file_link_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1575,7 +1828,7 @@ func (x *Exit) String() string {
 func (*Exit) ProtoMessage() {}
 
 func (x *Exit) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[22]
+	mi := &file_link_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1588,7 +1841,7 @@ func (x *Exit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exit.ProtoReflect.Descriptor instead.
 func (*Exit) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{22}
+	return file_link_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Exit) GetIncarnation() int32 {
@@ -1648,7 +1901,7 @@ type Cause struct {
 
 func (x *Cause) Reset() {
 	*x = Cause{}
-	mi := &file_link_proto_msgTypes[23]
+	mi := &file_link_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1660,7 +1913,7 @@ func (x *Cause) String() string {
 func (*Cause) ProtoMessage() {}
 
 func (x *Cause) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[23]
+	mi := &file_link_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1673,7 +1926,7 @@ func (x *Cause) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cause.ProtoReflect.Descriptor instead.
 func (*Cause) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{23}
+	return file_link_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Cause) GetKind() string {
@@ -1723,7 +1976,13 @@ var File_link_proto protoreflect.FileDescriptor
 const file_link_proto_rawDesc = "" +
 	"\n" +
 	"\n" +
-	"link.proto\x12\x0emuster.link.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd8\x01\n" +
+	"link.proto\x12\x0emuster.link.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"@\n" +
+	"\x0eCertifyRequest\x12\x14\n" +
+	"\x05token\x18\x01 \x01(\tR\x05token\x12\x18\n" +
+	"\arequest\x18\x02 \x01(\fR\arequest\"U\n" +
+	"\x0fCertifyResponse\x12 \n" +
+	"\vcertificate\x18\x01 \x01(\fR\vcertificate\x12 \n" +
+	"\vauthorities\x18\x02 \x03(\fR\vauthorities\"\xd8\x01\n" +
 	"\fAgentMessage\x12-\n" +
 	"\x05hello\x18\x01 \x01(\v2\x15.muster.link.v1.HelloH\x00R\x05hello\x120\n" +
 	"\x06report\x18\x02 \x01(\v2\x16.muster.link.v1.ReportH\x00R\x06report\x12*\n" +
@@ -1763,20 +2022,34 @@ const file_link_proto_rawDesc = "" +
 	"\n" +
 	"PortsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\")\n" +
+	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"\\\n" +
 	"\x04Pull\x12!\n" +
-	"\fknown_digest\x18\x01 \x01(\fR\vknownDigest\"B\n" +
+	"\fknown_digest\x18\x01 \x01(\fR\vknownDigest\x121\n" +
+	"\x05clock\x18n \x01(\v2\x1b.muster.link.v1.MasterClockR\x05clock\"\xa7\x01\n" +
+	"\vMasterClock\x12;\n" +
+	"\vreport_sent\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"reportSent\x12-\n" +
+	"\x04held\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04held\x12,\n" +
+	"\x03now\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x03now\"r\n" +
 	"\x06Report\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\fR\x06digest\x12\x17\n" +
-	"\x04body\x18\x02 \x01(\fH\x00R\x04body\x88\x01\x01B\a\n" +
-	"\x05_body\"\xa8\x01\n" +
+	"\x04body\x18\x02 \x01(\fH\x00R\x04body\x88\x01\x01\x12.\n" +
+	"\x04sent\x18n \x01(\v2\x1a.google.protobuf.TimestampR\x04sentB\a\n" +
+	"\x05_body\"\xe3\x01\n" +
 	"\n" +
 	"ReportBody\x125\n" +
 	"\amachine\x18\x01 \x01(\v2\x1b.muster.link.v1.MachineInfoR\amachine\x12\x12\n" +
 	"\x04view\x18\x02 \x01(\x04R\x04view\x12\x1d\n" +
 	"\n" +
 	"busy_ports\x18\x03 \x03(\rR\tbusyPorts\x120\n" +
-	"\x05tasks\x18\x04 \x03(\v2\x1a.muster.link.v1.TaskStatusR\x05tasks\"\x06\n" +
+	"\x05tasks\x18\x04 \x03(\v2\x1a.muster.link.v1.TaskStatusR\x05tasks\x129\n" +
+	"\n" +
+	"conditions\x18n \x03(\v2\x19.muster.link.v1.ConditionR\n" +
+	"conditions\"k\n" +
+	"\tCondition\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x120\n" +
+	"\x05since\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x18\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\"\x06\n" +
 	"\x04Hint\" \n" +
 	"\x06Refuse\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\"\xc2\x01\n" +
@@ -1866,10 +2139,11 @@ const file_link_proto_rawDesc = "" +
 	"generation\x18\x04 \x01(\x04R\n" +
 	"generation\x12(\n" +
 	"\x04exit\x18\x05 \x01(\v2\x14.muster.link.v1.ExitR\x04exit\x12*\n" +
-	"\x02at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x02at2\x90\x01\n" +
+	"\x02at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x02at2\xdc\x01\n" +
 	"\x04Link\x12J\n" +
 	"\aSession\x12\x1c.muster.link.v1.AgentMessage\x1a\x1d.muster.link.v1.MasterMessage(\x010\x01\x12<\n" +
-	"\x04Logs\x12\x18.muster.link.v1.LogChunk\x1a\x16.muster.link.v1.LogAck(\x010\x01B*Z(github.com/musterhq/muster/schema/linkpbb\x06proto3"
+	"\x04Logs\x12\x18.muster.link.v1.LogChunk\x1a\x16.muster.link.v1.LogAck(\x010\x01\x12J\n" +
+	"\aCertify\x12\x1e.muster.link.v1.CertifyRequest\x1a\x1f.muster.link.v1.CertifyResponseB*Z(github.com/musterhq/muster/schema/linkpbb\x06proto3"
 
 var (
 	file_link_proto_rawDescOnce sync.Once
@@ -1883,76 +2157,90 @@ func file_link_proto_rawDescGZIP() []byte {
 	return file_link_proto_rawDescData
 }
 
-var file_link_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_link_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_link_proto_goTypes = []any{
-	(*AgentMessage)(nil),          // 0: muster.link.v1.AgentMessage
-	(*MasterMessage)(nil),         // 1: muster.link.v1.MasterMessage
-	(*Hello)(nil),                 // 2: muster.link.v1.Hello
-	(*Welcome)(nil),               // 3: muster.link.v1.Welcome
-	(*Data)(nil),                  // 4: muster.link.v1.Data
-	(*Assignments)(nil),           // 5: muster.link.v1.Assignments
-	(*Assignment)(nil),            // 6: muster.link.v1.Assignment
-	(*Pull)(nil),                  // 7: muster.link.v1.Pull
-	(*Report)(nil),                // 8: muster.link.v1.Report
-	(*ReportBody)(nil),            // 9: muster.link.v1.ReportBody
-	(*Hint)(nil),                  // 10: muster.link.v1.Hint
-	(*Refuse)(nil),                // 11: muster.link.v1.Refuse
-	(*OpenLogs)(nil),              // 12: muster.link.v1.OpenLogs
-	(*LogChunk)(nil),              // 13: muster.link.v1.LogChunk
-	(*LogEnd)(nil),                // 14: muster.link.v1.LogEnd
-	(*LogAck)(nil),                // 15: muster.link.v1.LogAck
-	(*MachineInfo)(nil),           // 16: muster.link.v1.MachineInfo
-	(*DeviceGroup)(nil),           // 17: muster.link.v1.DeviceGroup
-	(*DeviceUse)(nil),             // 18: muster.link.v1.DeviceUse
-	(*Resources)(nil),             // 19: muster.link.v1.Resources
-	(*PortRange)(nil),             // 20: muster.link.v1.PortRange
-	(*TaskStatus)(nil),            // 21: muster.link.v1.TaskStatus
-	(*Exit)(nil),                  // 22: muster.link.v1.Exit
-	(*Cause)(nil),                 // 23: muster.link.v1.Cause
-	nil,                           // 24: muster.link.v1.Assignment.PortsEntry
-	nil,                           // 25: muster.link.v1.MachineInfo.AttributesEntry
-	nil,                           // 26: muster.link.v1.TaskStatus.PortsEntry
-	(*timestamppb.Timestamp)(nil), // 27: google.protobuf.Timestamp
+	(*CertifyRequest)(nil),        // 0: muster.link.v1.CertifyRequest
+	(*CertifyResponse)(nil),       // 1: muster.link.v1.CertifyResponse
+	(*AgentMessage)(nil),          // 2: muster.link.v1.AgentMessage
+	(*MasterMessage)(nil),         // 3: muster.link.v1.MasterMessage
+	(*Hello)(nil),                 // 4: muster.link.v1.Hello
+	(*Welcome)(nil),               // 5: muster.link.v1.Welcome
+	(*Data)(nil),                  // 6: muster.link.v1.Data
+	(*Assignments)(nil),           // 7: muster.link.v1.Assignments
+	(*Assignment)(nil),            // 8: muster.link.v1.Assignment
+	(*Pull)(nil),                  // 9: muster.link.v1.Pull
+	(*MasterClock)(nil),           // 10: muster.link.v1.MasterClock
+	(*Report)(nil),                // 11: muster.link.v1.Report
+	(*ReportBody)(nil),            // 12: muster.link.v1.ReportBody
+	(*Condition)(nil),             // 13: muster.link.v1.Condition
+	(*Hint)(nil),                  // 14: muster.link.v1.Hint
+	(*Refuse)(nil),                // 15: muster.link.v1.Refuse
+	(*OpenLogs)(nil),              // 16: muster.link.v1.OpenLogs
+	(*LogChunk)(nil),              // 17: muster.link.v1.LogChunk
+	(*LogEnd)(nil),                // 18: muster.link.v1.LogEnd
+	(*LogAck)(nil),                // 19: muster.link.v1.LogAck
+	(*MachineInfo)(nil),           // 20: muster.link.v1.MachineInfo
+	(*DeviceGroup)(nil),           // 21: muster.link.v1.DeviceGroup
+	(*DeviceUse)(nil),             // 22: muster.link.v1.DeviceUse
+	(*Resources)(nil),             // 23: muster.link.v1.Resources
+	(*PortRange)(nil),             // 24: muster.link.v1.PortRange
+	(*TaskStatus)(nil),            // 25: muster.link.v1.TaskStatus
+	(*Exit)(nil),                  // 26: muster.link.v1.Exit
+	(*Cause)(nil),                 // 27: muster.link.v1.Cause
+	nil,                           // 28: muster.link.v1.Assignment.PortsEntry
+	nil,                           // 29: muster.link.v1.MachineInfo.AttributesEntry
+	nil,                           // 30: muster.link.v1.TaskStatus.PortsEntry
+	(*timestamppb.Timestamp)(nil), // 31: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 32: google.protobuf.Duration
 }
 var file_link_proto_depIdxs = []int32{
-	2,  // 0: muster.link.v1.AgentMessage.hello:type_name -> muster.link.v1.Hello
-	8,  // 1: muster.link.v1.AgentMessage.report:type_name -> muster.link.v1.Report
-	10, // 2: muster.link.v1.AgentMessage.hint:type_name -> muster.link.v1.Hint
-	11, // 3: muster.link.v1.AgentMessage.refuse:type_name -> muster.link.v1.Refuse
-	3,  // 4: muster.link.v1.MasterMessage.welcome:type_name -> muster.link.v1.Welcome
-	4,  // 5: muster.link.v1.MasterMessage.data:type_name -> muster.link.v1.Data
-	5,  // 6: muster.link.v1.MasterMessage.assignments:type_name -> muster.link.v1.Assignments
-	7,  // 7: muster.link.v1.MasterMessage.pull:type_name -> muster.link.v1.Pull
-	12, // 8: muster.link.v1.MasterMessage.open_logs:type_name -> muster.link.v1.OpenLogs
-	16, // 9: muster.link.v1.Hello.machine:type_name -> muster.link.v1.MachineInfo
-	6,  // 10: muster.link.v1.Assignments.assignments:type_name -> muster.link.v1.Assignment
-	24, // 11: muster.link.v1.Assignment.ports:type_name -> muster.link.v1.Assignment.PortsEntry
-	23, // 12: muster.link.v1.Assignment.stop:type_name -> muster.link.v1.Cause
-	18, // 13: muster.link.v1.Assignment.devices:type_name -> muster.link.v1.DeviceUse
-	16, // 14: muster.link.v1.ReportBody.machine:type_name -> muster.link.v1.MachineInfo
-	21, // 15: muster.link.v1.ReportBody.tasks:type_name -> muster.link.v1.TaskStatus
-	14, // 16: muster.link.v1.LogChunk.end:type_name -> muster.link.v1.LogEnd
-	19, // 17: muster.link.v1.MachineInfo.capacity:type_name -> muster.link.v1.Resources
-	20, // 18: muster.link.v1.MachineInfo.ports:type_name -> muster.link.v1.PortRange
-	25, // 19: muster.link.v1.MachineInfo.attributes:type_name -> muster.link.v1.MachineInfo.AttributesEntry
-	17, // 20: muster.link.v1.MachineInfo.devices:type_name -> muster.link.v1.DeviceGroup
-	27, // 21: muster.link.v1.TaskStatus.started_at:type_name -> google.protobuf.Timestamp
-	26, // 22: muster.link.v1.TaskStatus.ports:type_name -> muster.link.v1.TaskStatus.PortsEntry
-	22, // 23: muster.link.v1.TaskStatus.exits:type_name -> muster.link.v1.Exit
-	23, // 24: muster.link.v1.TaskStatus.end:type_name -> muster.link.v1.Cause
-	18, // 25: muster.link.v1.TaskStatus.devices:type_name -> muster.link.v1.DeviceUse
-	27, // 26: muster.link.v1.Exit.at:type_name -> google.protobuf.Timestamp
-	22, // 27: muster.link.v1.Cause.exit:type_name -> muster.link.v1.Exit
-	27, // 28: muster.link.v1.Cause.at:type_name -> google.protobuf.Timestamp
-	0,  // 29: muster.link.v1.Link.Session:input_type -> muster.link.v1.AgentMessage
-	13, // 30: muster.link.v1.Link.Logs:input_type -> muster.link.v1.LogChunk
-	1,  // 31: muster.link.v1.Link.Session:output_type -> muster.link.v1.MasterMessage
-	15, // 32: muster.link.v1.Link.Logs:output_type -> muster.link.v1.LogAck
-	31, // [31:33] is the sub-list for method output_type
-	29, // [29:31] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	4,  // 0: muster.link.v1.AgentMessage.hello:type_name -> muster.link.v1.Hello
+	11, // 1: muster.link.v1.AgentMessage.report:type_name -> muster.link.v1.Report
+	14, // 2: muster.link.v1.AgentMessage.hint:type_name -> muster.link.v1.Hint
+	15, // 3: muster.link.v1.AgentMessage.refuse:type_name -> muster.link.v1.Refuse
+	5,  // 4: muster.link.v1.MasterMessage.welcome:type_name -> muster.link.v1.Welcome
+	6,  // 5: muster.link.v1.MasterMessage.data:type_name -> muster.link.v1.Data
+	7,  // 6: muster.link.v1.MasterMessage.assignments:type_name -> muster.link.v1.Assignments
+	9,  // 7: muster.link.v1.MasterMessage.pull:type_name -> muster.link.v1.Pull
+	16, // 8: muster.link.v1.MasterMessage.open_logs:type_name -> muster.link.v1.OpenLogs
+	20, // 9: muster.link.v1.Hello.machine:type_name -> muster.link.v1.MachineInfo
+	8,  // 10: muster.link.v1.Assignments.assignments:type_name -> muster.link.v1.Assignment
+	28, // 11: muster.link.v1.Assignment.ports:type_name -> muster.link.v1.Assignment.PortsEntry
+	27, // 12: muster.link.v1.Assignment.stop:type_name -> muster.link.v1.Cause
+	22, // 13: muster.link.v1.Assignment.devices:type_name -> muster.link.v1.DeviceUse
+	10, // 14: muster.link.v1.Pull.clock:type_name -> muster.link.v1.MasterClock
+	31, // 15: muster.link.v1.MasterClock.report_sent:type_name -> google.protobuf.Timestamp
+	32, // 16: muster.link.v1.MasterClock.held:type_name -> google.protobuf.Duration
+	31, // 17: muster.link.v1.MasterClock.now:type_name -> google.protobuf.Timestamp
+	31, // 18: muster.link.v1.Report.sent:type_name -> google.protobuf.Timestamp
+	20, // 19: muster.link.v1.ReportBody.machine:type_name -> muster.link.v1.MachineInfo
+	25, // 20: muster.link.v1.ReportBody.tasks:type_name -> muster.link.v1.TaskStatus
+	13, // 21: muster.link.v1.ReportBody.conditions:type_name -> muster.link.v1.Condition
+	31, // 22: muster.link.v1.Condition.since:type_name -> google.protobuf.Timestamp
+	18, // 23: muster.link.v1.LogChunk.end:type_name -> muster.link.v1.LogEnd
+	23, // 24: muster.link.v1.MachineInfo.capacity:type_name -> muster.link.v1.Resources
+	24, // 25: muster.link.v1.MachineInfo.ports:type_name -> muster.link.v1.PortRange
+	29, // 26: muster.link.v1.MachineInfo.attributes:type_name -> muster.link.v1.MachineInfo.AttributesEntry
+	21, // 27: muster.link.v1.MachineInfo.devices:type_name -> muster.link.v1.DeviceGroup
+	31, // 28: muster.link.v1.TaskStatus.started_at:type_name -> google.protobuf.Timestamp
+	30, // 29: muster.link.v1.TaskStatus.ports:type_name -> muster.link.v1.TaskStatus.PortsEntry
+	26, // 30: muster.link.v1.TaskStatus.exits:type_name -> muster.link.v1.Exit
+	27, // 31: muster.link.v1.TaskStatus.end:type_name -> muster.link.v1.Cause
+	22, // 32: muster.link.v1.TaskStatus.devices:type_name -> muster.link.v1.DeviceUse
+	31, // 33: muster.link.v1.Exit.at:type_name -> google.protobuf.Timestamp
+	26, // 34: muster.link.v1.Cause.exit:type_name -> muster.link.v1.Exit
+	31, // 35: muster.link.v1.Cause.at:type_name -> google.protobuf.Timestamp
+	2,  // 36: muster.link.v1.Link.Session:input_type -> muster.link.v1.AgentMessage
+	17, // 37: muster.link.v1.Link.Logs:input_type -> muster.link.v1.LogChunk
+	0,  // 38: muster.link.v1.Link.Certify:input_type -> muster.link.v1.CertifyRequest
+	3,  // 39: muster.link.v1.Link.Session:output_type -> muster.link.v1.MasterMessage
+	19, // 40: muster.link.v1.Link.Logs:output_type -> muster.link.v1.LogAck
+	1,  // 41: muster.link.v1.Link.Certify:output_type -> muster.link.v1.CertifyResponse
+	39, // [39:42] is the sub-list for method output_type
+	36, // [36:39] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_link_proto_init() }
@@ -1960,28 +2248,28 @@ func file_link_proto_init() {
 	if File_link_proto != nil {
 		return
 	}
-	file_link_proto_msgTypes[0].OneofWrappers = []any{
+	file_link_proto_msgTypes[2].OneofWrappers = []any{
 		(*AgentMessage_Hello)(nil),
 		(*AgentMessage_Report)(nil),
 		(*AgentMessage_Hint)(nil),
 		(*AgentMessage_Refuse)(nil),
 	}
-	file_link_proto_msgTypes[1].OneofWrappers = []any{
+	file_link_proto_msgTypes[3].OneofWrappers = []any{
 		(*MasterMessage_Welcome)(nil),
 		(*MasterMessage_Data)(nil),
 		(*MasterMessage_Assignments)(nil),
 		(*MasterMessage_Pull)(nil),
 		(*MasterMessage_OpenLogs)(nil),
 	}
-	file_link_proto_msgTypes[8].OneofWrappers = []any{}
-	file_link_proto_msgTypes[12].OneofWrappers = []any{}
+	file_link_proto_msgTypes[11].OneofWrappers = []any{}
+	file_link_proto_msgTypes[16].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_link_proto_rawDesc), len(file_link_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   27,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
