@@ -75,7 +75,7 @@ type Action struct {
 	Assignment  *schema.Assignment // for Start
 	Cause       *schema.Cause      // for Term, End
 	Exit        *schema.Exit       // for Reap
-	Limits      Limits             // for Limit
+	Limits      TaskLimits         // for Limit
 }
 
 // What is kept of generations that ended and left the view: for their logs.

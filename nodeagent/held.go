@@ -60,10 +60,10 @@ type Incarnation struct {
 	// Limited says that limits can be set on it: there are cgroups.
 	Limited bool
 	// Limits are those that are in force; zero if that is not known.
-	Limits Limits
+	Limits TaskLimits
 	// LimitsTried are those that were last set, at LimitsAt; LimitsNote says
 	// why they are not all in force, "" if they are.
-	LimitsTried Limits
+	LimitsTried TaskLimits
 	LimitsAt    time.Time
 	LimitsNote  string
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// Limits are what the machine holds an incarnation to.
-type Limits struct {
+// TaskLimits are what the machine holds an incarnation to.
+type TaskLimits struct {
 	Class schema.AppClass
 	// CPUMilli is the task's part of processors that several want, in
 	// thousandths of a core.
@@ -27,9 +27,9 @@ type Limits struct {
 
 // LimitsOf returns the limits of a job's task on a machine of which nothing is
 // known: without what it may use beyond them.
-func LimitsOf(job *schema.Job) Limits {
+func LimitsOf(job *schema.Job) TaskLimits {
 	ask := &job.Task.Resources
-	l := Limits{Class: job.Class(), CPUMilli: ask.CPUMilli, RAMBytes: ask.RAMBytes}
+	l := TaskLimits{Class: job.Class(), CPUMilli: ask.CPUMilli, RAMBytes: ask.RAMBytes}
 	if ask.WholeCores {
 		l.Cores = int(ask.CPUMilli / schema.CoreMilli)
 	}

@@ -20,7 +20,7 @@ func TestLimits(t *testing.T) {
 		Incarnations: []nodeagent.Incarnation{{Number: 1, Boot: "b", PID: 9, StartedAt: t0, Limited: true, Limits: nodeagent.LimitsOf(job)}},
 	}
 	in := nodeagent.Input{Machine: "m1", Boot: "b", Now: t0, Held: []nodeagent.Held{held}, Capacity: schema.Resources{RAMBytes: 4 << 30}}
-	want := func(what string, limits ...nodeagent.Limits) nodeagent.Plan {
+	want := func(what string, limits ...nodeagent.TaskLimits) nodeagent.Plan {
 		t.Helper()
 		plan := nodeagent.Decide(in)
 		if len(plan.Actions) != len(limits) {
@@ -37,7 +37,7 @@ func TestLimits(t *testing.T) {
 	more := *job
 	more.AppClass, more.Task.Exceed = schema.ClassBatch, &schema.Exceed{RAM: true}
 	in.View = &nodeagent.View{Assignments: []schema.Assignment{{Task: name, Generation: 1, Job: &more}}}
-	l := nodeagent.Limits{Class: schema.ClassBatch, CPUMilli: 2000, QuotaMilli: 2000, RAMBytes: 4 << 30, SoftRAMBytes: 1 << 30}
+	l := nodeagent.TaskLimits{Class: schema.ClassBatch, CPUMilli: 2000, QuotaMilli: 2000, RAMBytes: 4 << 30, SoftRAMBytes: 1 << 30}
 	want("new data", l)
 	in.Held[0].Throttle = 500
 	l.QuotaMilli = 500

@@ -187,7 +187,7 @@ func (t CPUTime) Sub(o CPUTime) CPUTime {
 
 // Sample returns the sample of a task that has such limits and has done what
 // spent says within the time took, which is not 0.
-func (l Limits) Sample(spent CPUTime, took time.Duration) CPUSample {
+func (l TaskLimits) Sample(spent CPUTime, took time.Duration) CPUSample {
 	waited := max(0, spent.Waited-spent.Throttled)
 	return CPUSample{
 		Class: l.Class, CPUMilli: l.CPUMilli, Own: l.Cores > 0,

@@ -190,7 +190,7 @@ func (g grip) CPU() nodeagent.CPUTime {
 	return g.p.cpu
 }
 
-func (g grip) Limit(l nodeagent.Limits) error {
+func (g grip) Limit(l nodeagent.TaskLimits) error {
 	g.p.kernel.mu.Lock()
 	defer g.p.kernel.mu.Unlock()
 	if g.p.kernel.stiff {

@@ -22,7 +22,7 @@ func (l *Loop) limit(ctx context.Context, g *generation, a nodeagent.Action) {
 }
 
 // limited takes what has come of limits that were set.
-func (l *Loop) limited(g *generation, a nodeagent.Action, now nodeagent.Limits, err error) {
+func (l *Loop) limited(g *generation, a nodeagent.Action, now nodeagent.TaskLimits, err error) {
 	c := g.find(a.Incarnation)
 	if c == nil || c.Exit != nil {
 		return

@@ -11,7 +11,7 @@ import (
 )
 
 // limits returns the limits in force of the live task of a job.
-func (k *kernel) limitsOf(job string) nodeagent.Limits {
+func (k *kernel) limitsOf(job string) nodeagent.TaskLimits {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for dir, p := range k.procs {
@@ -19,7 +19,7 @@ func (k *kernel) limitsOf(job string) nodeagent.Limits {
 			return p.inc.Limits
 		}
 	}
-	return nodeagent.Limits{}
+	return nodeagent.TaskLimits{}
 }
 
 // note returns what the report says of the live task of a job.
@@ -63,7 +63,7 @@ func TestResizeInPlace(t *testing.T) {
 			s.t.Errorf("after a while: cpuMilli %d, note %q", got, note)
 		}
 		// The next agent does not know what is in force, and sees to it.
-		s.kernel.procs[s.kernel.alive()[0]].inc.Limits = nodeagent.Limits{}
+		s.kernel.procs[s.kernel.alive()[0]].inc.Limits = nodeagent.TaskLimits{}
 		s.restart()
 		rest()
 		if got := s.kernel.limitsOf("web").CPUMilli; got != 300 || len(s.kernel.starts) != 1 {

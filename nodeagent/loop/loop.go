@@ -42,7 +42,7 @@ type Process interface {
 	Signal(kill bool) error
 	// Limit sets limits on it. What cannot be set now leaves the old limit in
 	// force, and the error says why.
-	Limit(l nodeagent.Limits) error
+	Limit(l nodeagent.TaskLimits) error
 	// CPU returns what it has used of processors since it started.
 	CPU() nodeagent.CPUTime
 	// Wait returns when it has ended and its Exit is known.

@@ -27,7 +27,7 @@ type runningTask struct {
 type looked struct {
 	runningTask
 	process Process
-	limits  nodeagent.Limits
+	limits  nodeagent.TaskLimits
 	time    nodeagent.CPUTime
 }
 
@@ -70,7 +70,7 @@ func (l *Loop) sharers() []looked {
 			continue
 		}
 		c := g.last()
-		if !c.Limited || c.PID == 0 || c.Stop != nil || c.Limits == (nodeagent.Limits{}) {
+		if !c.Limited || c.PID == 0 || c.Stop != nil || c.Limits == (nodeagent.TaskLimits{}) {
 			continue
 		}
 		tasks = append(tasks, looked{runningTask: runningTask{k, c.Number}, process: g.process, limits: c.Limits})

@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/containerd/cgroups/v3"
-	"github.com/musterhq/muster/nodeagent"
+	"github.com/musterhq/muster/schema"
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
@@ -91,7 +91,8 @@ func openGroups(parent, name string) (groups, support, error) {
 
 // limits returns what the task of a may use at most as it starts, in the
 // library's terms.
-func (r *Runtime) limits(l nodeagent.Limits) *specs.LinuxResources {
+func (r *Runtime) limits(a *schema.Assignment) *specs.LinuxResources {
+	l := firstLimits(a)
 	return &specs.LinuxResources{Pids: &specs.LinuxPids{Limit: &r.cfg.Processes}, CPU: cpuLimits(l), Memory: memoryLimits(l)}
 }
 

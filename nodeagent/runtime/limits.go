@@ -25,7 +25,7 @@ const (
 )
 
 // cpuLimits returns the limits on CPU in the library's terms.
-func cpuLimits(l nodeagent.Limits) *specs.LinuxCPU {
+func cpuLimits(l nodeagent.TaskLimits) *specs.LinuxCPU {
 	shares := l.CPUMilli * coreShares / schema.CoreMilli
 	if l.Class == schema.ClassBatch {
 		shares = shares * nodeagent.BatchWeightPercent / 100
@@ -43,7 +43,7 @@ func cpuLimits(l nodeagent.Limits) *specs.LinuxCPU {
 
 // memoryLimits returns the limits on memory in the library's terms; nil for
 // none.
-func memoryLimits(l nodeagent.Limits) *specs.LinuxMemory {
+func memoryLimits(l nodeagent.TaskLimits) *specs.LinuxMemory {
 	if l.RAMBytes <= 0 {
 		return nil
 	}
@@ -57,7 +57,7 @@ func memoryLimits(l nodeagent.Limits) *specs.LinuxMemory {
 
 // Limit sets limits on the running task. What cannot be set now leaves the old
 // limit in force, and the error says why; Incarnation tells what is in force.
-func (p *Process) Limit(l nodeagent.Limits) error {
+func (p *Process) Limit(l nodeagent.TaskLimits) error {
 	if p.group == "" {
 		return errors.New("there are no cgroups: no limits are enforced")
 	}

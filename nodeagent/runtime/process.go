@@ -64,7 +64,7 @@ func (r *Runtime) Start(ctx context.Context, dir string, a *schema.Assignment) (
 	}
 	h, err := keeper.Start(ctx, r.cfg.Keeper, dir, spec)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("start %s: %w", a.Task, err), r.cores.drop(nameOf(spec.Cgroups)))
+		return nil, errors.Join(fmt.Errorf("start %s: %w", a.Task, err), r.cores.drop(r.nameOf(spec.Cgroups)))
 	}
 	p, err := r.hold(dir, h)
 	if err == nil && p.group != "" {
@@ -126,9 +126,8 @@ func (r *Runtime) prepare(dir string, a *schema.Assignment) (*keeper.Spec, error
 	if err := keeper.Prepare(dir, spec); err != nil || r.groups == nil {
 		return spec, err
 	}
-	first := firstLimits(a)
-	limits := r.limits(first)
-	own, err := r.cores.take(name, first.Cores)
+	limits := r.limits(a)
+	own, err := r.cores.take(name, firstLimits(a).Cores)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: it wants %w", ErrCores, err), keeper.Abandon(dir, spec))
 	}
@@ -142,7 +141,7 @@ func (r *Runtime) prepare(dir string, a *schema.Assignment) (*keeper.Spec, error
 // firstLimits returns the limits under which the task of a starts: without a
 // quota, which can make the way to its command last for minutes. It gets that as
 // soon as it runs.
-func firstLimits(a *schema.Assignment) nodeagent.Limits {
+func firstLimits(a *schema.Assignment) nodeagent.TaskLimits {
 	l := nodeagent.LimitsOf(a.Job)
 	l.QuotaMilli = 0
 	return l
@@ -188,11 +187,12 @@ func groupName(dir string, a *schema.Assignment) string {
 
 // nameOf returns the name of the cgroup that has the given directories, "" for
 // none.
-func nameOf(dirs []string) string {
+func (r *Runtime) nameOf(dirs []string) string {
 	if len(dirs) == 0 {
 		return ""
 	}
-	return filepath.Base(dirs[0])
+	_, name, _ := strings.Cut(dirs[0], "/"+groupsName(r.cfg.Dir)+"/")
+	return name
 }
 
 // oomScore says which tasks the kernel takes first when the whole machine has no
@@ -234,7 +234,7 @@ func (r *Runtime) hold(dir string, h *keeper.Handle) (*Process, error) {
 	}
 	r.live[p] = true
 	if r.groups != nil && h.Exit == nil {
-		p.group = nameOf(h.Spec.Cgroups)
+		p.group = r.nameOf(h.Spec.Cgroups)
 		p.inc.Limited = p.group != ""
 	}
 	if p.group != "" {

@@ -150,7 +150,7 @@ func (m *machine) forget() {
 	for _, h := range m.held {
 		h.Refused = nil
 		for i := range h.Incarnations {
-			h.Incarnations[i].Limits = nodeagent.Limits{}
+			h.Incarnations[i].Limits = nodeagent.TaskLimits{}
 			h.Incarnations[i].TermAt, h.Incarnations[i].KilledAt = time.Time{}, time.Time{}
 		}
 	}
