@@ -31,9 +31,9 @@ const (
 	// latency-sensitive one of the same limit. As long as limits do not promise
 	// more than the machine has, it alone leaves batch FloorPercent.
 	BatchWeightPercent = 10
-	// StarvesAfter is how long a batch task has waited and got less than its
-	// floor before latency-sensitive tasks lose what they use beyond their
-	// limits, for RelievedFor.
+	// StarvesAfter is how long a batch task has waited and got less than half of
+	// its floor, which cannot come from its own bound, before latency-sensitive
+	// tasks lose what they use beyond their limits, for RelievedFor.
 	StarvesAfter = 20 * time.Second
 	RelievedFor  = 20 * time.Second
 	// leastQuota is the least bound in thousandths of a core: below it a
@@ -123,7 +123,7 @@ func sum(samples []CPUSample) sums {
 			s.used += p.UsedMilli
 			s.limits += p.CPUMilli
 			s.floors += p.floor()
-			s.starves = s.starves || p.WaitedMilli >= 2*SuffersAt && p.UsedMilli < p.floor()
+			s.starves = s.starves || p.WaitedMilli >= 2*SuffersAt && 2*p.UsedMilli < p.floor()
 		default:
 			s.sensitive = true
 			// One that uses more than its limit waits for what nobody has
