@@ -67,9 +67,8 @@ type Throttle struct {
 	BatchMilli int64
 	// Changed is when BatchMilli was last changed, or LS last suffered.
 	Changed time.Time
-	// StarvingSince is since when a batch task gets less than its floor; zero
-	// if none does. RelievedUntil is until when LS tasks get no more than their
-	// limits.
+	// StarvingSince is since when a batch task starves; zero if none does.
+	// RelievedUntil is until when LS tasks get no more than their limits.
 	StarvingSince, RelievedUntil time.Time
 }
 
@@ -109,7 +108,7 @@ type sums struct {
 	suffers          int64 // the most that an LS task within its limit waited
 	used             int64 // by batch
 	limits, floors   int64 // of batch
-	starves          bool  // a batch task waits and gets less than its floor
+	starves          bool  // a batch task waits and gets less than half of its floor
 }
 
 func sum(samples []CPUSample) sums {
@@ -158,8 +157,8 @@ func (t Throttle) bound(now time.Time, machine int64, s sums) Throttle {
 	return t
 }
 
-// relieve holds LS tasks to their limits for a while when batch has got less
-// than its floor for too long.
+// relieve holds LS tasks to their limits for a while when batch has starved for
+// too long.
 func (t Throttle) relieve(now time.Time, s sums) Throttle {
 	switch {
 	case !s.starves, now.Before(t.RelievedUntil):

@@ -73,22 +73,22 @@ type TaskSpec struct {
 	GraceSeconds int     `json:"graceSeconds"`
 	Health       *Health `json:"health,omitempty"`
 	Exceed       *Exceed `json:"exceed,omitempty"` // nil: CPU only
+	Logs         *Logs   `json:"logs,omitempty"`   // nil: their defaults
 }
 
-// Exceed says of which resources a task may use more than its limit while the
-// machine has some that nobody else was promised.
-type Exceed struct {
-	CPU bool `json:"cpu"`
-	RAM bool `json:"ram"`
+// Logs bound what is kept of each output of each run of a task.
+type Logs struct {
+	// MaxBytes is the size of one file, 64 KiB to 1 GiB.
+	MaxBytes int64 `json:"maxBytes"`
+	// Files is how many of them are kept, 2 to 100.
+	Files int `json:"files"`
 }
 
-// Exceeds returns what the task may use above its limit.
-func (s *TaskSpec) Exceeds() Exceed {
-	if s.Exceed == nil {
-		return Exceed{CPU: true}
-	}
-	return *s.Exceed
-}
+// The defaults of Logs: 32 MiB a run, stdout and stderr together.
+const (
+	DefaultLogBytes = 4 << 20
+	DefaultLogFiles = 4
+)
 
 // Process is a command run on the machine itself. Command[0] is an absolute
 // path or is looked up in the task's PATH; $(NAME) is expanded (see Expand).
@@ -145,4 +145,19 @@ func (s *TaskSpec) RunDigest() Digest {
 		Resources TaskResources     `json:"resources"`
 		Env       map[string]string `json:"env,omitempty"`
 	}{s.Process, resources, s.Env})
+}
+
+// Exceed says of which resources a task may use more than its limit while the
+// machine has some that nobody else was promised.
+type Exceed struct {
+	CPU bool `json:"cpu"`
+	RAM bool `json:"ram"`
+}
+
+// Exceeds returns what the task may use above its limit.
+func (s *TaskSpec) Exceeds() Exceed {
+	if s.Exceed == nil {
+		return Exceed{CPU: true}
+	}
+	return *s.Exceed
 }

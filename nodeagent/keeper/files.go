@@ -40,6 +40,9 @@ type Spec struct {
 	Cgroups []string `json:"cgroups,omitempty"`
 	// WholeCores says that the cores in its cgroup's cpuset are its own.
 	WholeCores bool `json:"wholeCores,omitempty"`
+	// Probe asks for everything but the command: the main process ends with
+	// status 0 in its place.
+	Probe bool `json:"probe,omitempty"`
 	// Sandbox is what the task has instead of the machine's; nil: nothing.
 	Sandbox *Sandbox `json:"sandbox,omitempty"`
 	// Filter is a seccomp program in the kernel's form, installed as the last

@@ -184,7 +184,10 @@ func isDead(s schema.TaskStatus) bool { return s.State == schema.Dead }
 
 // all returns one hog of each kind.
 func (h *hogs) all() []schema.Assignment {
-	return []schema.Assignment{h.task("cpu", schema.Batch, 200), h.task("memory", schema.Batch, 200), h.task("forks", schema.Batch, 200)}
+	hogs := []schema.Assignment{h.task("cpu", schema.Batch, 300), h.task("memory", schema.Batch, 300), h.task("forks", schema.Batch, 300)}
+	hogs[1].Job.Task.Resources.RAMBytes = 48 << 20
+	hogs[1].Data = schema.DigestOf(hogs[1].Job)
+	return hogs
 }
 
 // p99 measures the requests of the task for a phase.

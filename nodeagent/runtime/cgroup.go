@@ -26,6 +26,8 @@ type groups interface {
 	// cpuset returns the file that lists the cores of the cgroup name, or with
 	// "" those that there are; only where support has cpuset.
 	cpuset(name string) string
+	// limit bounds what is in all of them together.
+	limit(b bounds) error
 	// close removes what was made to hold the tasks', if there are none.
 	close() error
 }

@@ -39,7 +39,7 @@ func inForce(t *testing.T, dir string, names ...string) string {
 	return ""
 }
 
-func number(t *testing.T, s string) int64 {
+func parsed(t *testing.T, s string) int64 {
 	t.Helper()
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil {
@@ -60,7 +60,7 @@ func TestClasses(t *testing.T) {
 	b.Job.AppClass = schema.ClassBatch
 	p, dir := m.start(a)
 	_, batch := m.start(b)
-	weight := func(dir string) int64 { return number(t, inForce(t, dir, "cpu.shares", "cpu.weight")) }
+	weight := func(dir string) int64 { return parsed(t, inForce(t, dir, "cpu.shares", "cpu.weight")) }
 	if got, want := weight(dir), 10*weight(batch); got < want-10 || got > want+10 {
 		t.Errorf("weights %d and %d, want ten to one", got, weight(batch))
 	}
@@ -84,8 +84,8 @@ func TestResize(t *testing.T) {
 	// Its buffer is full before it can write.
 	a := shell(0, `dd if=/dev/zero bs=40000000 count=1 | sleep 1000`)
 	p, dir := m.start(a)
-	eventually(t, "40 MB in use", func() bool { return number(t, inForce(t, dir, "memory.usage_in_bytes", "memory.current")) > 40_000_000 })
-	memory := func() int64 { return number(t, inForce(t, dir, "memory.limit_in_bytes", "memory.max")) }
+	eventually(t, "40 MB in use", func() bool { return parsed(t, inForce(t, dir, "memory.usage_in_bytes", "memory.current")) > 40_000_000 })
+	memory := func() int64 { return parsed(t, inForce(t, dir, "memory.limit_in_bytes", "memory.max")) }
 	l := nodeagent.LimitsOf(a.Job)
 	l.CPUMilli, l.QuotaMilli, l.RAMBytes = 300, 300, 128<<20
 	if err := p.Limit(l); err != nil || p.Incarnation().Limits != l {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/musterhq/muster/nodeagent"
 	"github.com/musterhq/muster/nodeagent/keeper"
+	"github.com/musterhq/muster/nodeagent/logfile"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -64,7 +65,7 @@ func (r *Runtime) Start(ctx context.Context, dir string, a *schema.Assignment) (
 	}
 	h, err := keeper.Start(ctx, r.cfg.Keeper, dir, spec)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("start %s: %w", a.Task, err), r.cores.drop(r.nameOf(spec.Cgroups)))
+		return nil, errors.Join(fmt.Errorf("start %s: %w%s", a.Task, err, r.explain(spec)), r.cores.drop(r.nameOf(spec.Cgroups)))
 	}
 	p, err := r.hold(dir, h)
 	if err == nil && p.group != "" {
@@ -73,6 +74,20 @@ func (r *Runtime) Start(ctx context.Context, dir string, a *schema.Assignment) (
 		p.mu.Unlock()
 	}
 	return p, err
+}
+
+// explain says why a command that is on the machine may not be there for the
+// task; "" if that cannot be.
+func (r *Runtime) explain(spec *keeper.Spec) string {
+	if spec.Sandbox == nil || spec.Sandbox.Root != "" {
+		return ""
+	}
+	for _, dir := range append([]string{tmpDir, varTmpDir, shmDir}, r.hidden...) {
+		if below(spec.Command[0], dir) {
+			return fmt.Sprintf(" (tasks do not see the machine's %s)", dir)
+		}
+	}
+	return ""
 }
 
 // Adopt finds the incarnation that was started in dir, by this agent or one
@@ -101,7 +116,10 @@ func (r *Runtime) prepare(dir string, a *schema.Assignment) (*keeper.Spec, error
 	work, _, tmp := r.inside(p)
 	spec := &keeper.Spec{
 		Boot: r.boot, Command: a.Command(), Env: environment(a, p.work, work, tmp), Dir: work,
-		Mark: markVariable + "=" + p.work, OOMScoreAdj: oomScore(a.Job), WholeCores: a.Job.Task.Resources.WholeCores,
+		Mark: markVariable + "=" + p.work, OOMScoreAdj: oomScore(a.Job), WholeCores: a.Job.Task.Resources.WholeCores, Filter: r.isolation.filter,
+	}
+	if l := a.Job.Task.Logs; l != nil {
+		spec.Logs = logfile.Limits{MaxBytes: l.MaxBytes, Files: l.Files}
 	}
 	if r.users != nil {
 		id, err := r.users.id(a.Task.User)

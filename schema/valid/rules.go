@@ -33,6 +33,10 @@ const (
 	maxLabels     = 64
 	maxPorts      = 32
 	maxURLPath    = 1024
+	minLogBytes   = 64 << 10 // less holds no long line
+	maxLogBytes   = 1 << 30
+	minLogFiles   = 2 // one is begun while the other is full
+	maxLogFiles   = 100
 	maxList       = 100
 	maxPath       = 4096 // Linux PATH_MAX
 	maxNotes      = 256
@@ -247,8 +251,9 @@ var taskRule = &Rule{
 			},
 		}},
 		{Name: "exceed", Rule: exceedRule},
+		{Name: "logs", Rule: logsRule},
 	},
-	Later: []string{"container", "restart", "logs", "packages", "files"},
+	Later: []string{"container", "restart", "packages", "files"},
 	Alias: map[string]string{
 		"burst": "exceed", "burstable": "exceed", "memory_max": "exceed.ram", "memory_hard_limit": "exceed.ram", "cpu_hard_limit": "exceed.cpu",
 		"wholeCores": "resources.wholeCores", "appclass": "appclass of the job",
@@ -259,6 +264,19 @@ var taskRule = &Rule{
 		"healthcheck": "health", "livenessProbe": "health", "readinessProbe": "health", "container": "process",
 		"driver": "process", "config": "process.command", "exec": "process.command", "entrypoint": "process.command",
 		"cpu": "resources.cpuMilli", "memory": "resources.ramBytes", "limits": "resources",
+		"log": "logs", "logging": "logs", "logConfig": "logs",
+	},
+}
+
+var logsRule = &Rule{
+	Type: Struct,
+	Fields: []Field{
+		{Name: "maxBytes", Rule: integer(Bytes, minLogBytes, maxLogBytes), Default: num(schema.DefaultLogBytes)},
+		{Name: "files", Rule: integer(Count, minLogFiles, maxLogFiles), Default: num(schema.DefaultLogFiles)},
+	},
+	Alias: map[string]string{
+		"maxSize": "maxBytes", "max_size": "maxBytes", "max-size": "maxBytes", "size": "maxBytes", "max_file_size": "maxBytes", "containerLogMaxSize": "maxBytes",
+		"bytes": "maxBytes", "maxFiles": "files", "max_files": "files", "max-file": "files", "containerLogMaxFiles": "files", "rotate": "files",
 	},
 }
 
