@@ -23,9 +23,6 @@ type groups interface {
 	make(name string, limits *specs.LinuxResources) error
 	// update changes limits of the cgroup name, those that are set in limits.
 	update(name string, limits *specs.LinuxResources) error
-	// cpuset returns the file that lists the cores of the cgroup name, or with
-	// "" those that there are; only where support has cpuset.
-	cpuset(name string) string
 	// limit bounds what is in all of them together.
 	limit(b bounds) error
 	// close removes what was made to hold the tasks', if there are none.
@@ -133,9 +130,6 @@ func withoutSwap(l *specs.LinuxResources) *specs.LinuxResources {
 	c.Memory = &m
 	return &c
 }
-
-// cpusetFile lists the cores of a cgroup, in v1 and in v2.
-const cpusetFile = "cpuset.cpus"
 
 // probe are limits that any machine can give, to find out whether it does.
 func probe() *specs.LinuxResources {

@@ -35,7 +35,7 @@ func (c *cores) find(name string, whole bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	u := nodeagent.CoreUse{}
-	u.Set, _ = readCores(c.groups.cpuset(name)) // none: it is given some with its limits
+	u.Set, _ = readCores(c.file(name, cpusetFile)) // none: it is given some with its limits
 	if whole {
 		u.Whole = len(u.Set)
 	}
@@ -99,7 +99,7 @@ func (c *cores) drop(name string) error {
 // settle divides the machine's cores among the tasks that there are. The cgroup
 // unmade is not there yet.
 func (c *cores) settle(unmade string) error {
-	all, err := readCores(c.groups.cpuset(""))
+	all, err := readCores(c.file("", "cpuset.effective_cpus", "cpuset.cpus.effective"))
 	if err != nil {
 		return fmt.Errorf("the cores of this machine: %w", err)
 	}
@@ -124,7 +124,7 @@ func (c *cores) settle(unmade string) error {
 				continue
 			}
 			if name != unmade {
-				err := os.WriteFile(c.groups.cpuset(name), []byte(formatCores(sets[i])), 0)
+				err := os.WriteFile(c.file(name, cpusetFile), []byte(formatCores(sets[i])), 0)
 				if err != nil && !errors.Is(err, os.ErrNotExist) { // not there: it has ended
 					errs = append(errs, err)
 					continue
@@ -135,6 +135,22 @@ func (c *cores) settle(unmade string) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// cpusetFile lists the cores of a cgroup, in v1 and in v2.
+const cpusetFile = "cpuset.cpus"
+
+// file returns the first file with one of the given names in the directories of
+// the cgroup name, cpusetFile for one that is not there.
+func (c *cores) file(name string, files ...string) string {
+	for _, dir := range c.groups.dirs(name) {
+		for _, f := range files {
+			if path := filepath.Join(dir, f); !gone(path) {
+				return path
+			}
+		}
+	}
+	return cpusetFile
 }
 
 // readCores reads a file that lists cores; none if it is empty.

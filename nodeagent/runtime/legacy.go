@@ -166,13 +166,6 @@ func (g *legacy) update(name string, limits *specs.LinuxResources) error {
 	return nil
 }
 
-func (g *legacy) cpuset(name string) string {
-	if name == "" {
-		return filepath.Join(g.parentOf(cgroup1.Cpuset), "cpuset.effective_cpus")
-	}
-	return filepath.Join(g.parentOf(cgroup1.Cpuset), name, cpusetFile)
-}
-
 // memoryDir returns the group's directory in the memory controller's hierarchy,
 // "" without one.
 func (g *legacy) memoryDir() string { return g.parentOf(cgroup1.Memory) }

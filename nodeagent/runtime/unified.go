@@ -181,13 +181,6 @@ func resources2(l *specs.LinuxResources) *cgroup2.Resources {
 	return r
 }
 
-func (g *unified) cpuset(name string) string {
-	if name == "" {
-		return g.dir("", "cpuset.cpus.effective")
-	}
-	return g.dir(name, cpusetFile)
-}
-
 // memoryLimit reads the least limit on the tasks' parent and what is above it;
 // 0 if there is none.
 func (g *unified) memoryLimit() int64 {
