@@ -19,6 +19,8 @@ type Input struct {
 	Held []Held // in any order
 	// Capacity is what the machine has for tasks.
 	Capacity schema.Resources
+	// Sticky are the sticky directories that are here, in any order.
+	Sticky []Sticky
 	// Shutdown stops all tasks without ending their generations: the next
 	// agent starts them again.
 	Shutdown bool
@@ -28,6 +30,8 @@ type Input struct {
 type Plan struct {
 	// Actions are to be done in this order, each as its Kind says.
 	Actions []Action
+	// Sticky are to be done as their Kind says, in any order.
+	Sticky []StickyAction
 	// Checks are the health checks that shall go on; all others end.
 	Checks []Check
 	// Tasks are the report's entries, by task and generation. They tell the
@@ -115,6 +119,7 @@ type decider struct {
 func Decide(in Input) Plan {
 	items := collect(in)
 	d := &decider{in: in, slack: slack(in.Capacity.RAMBytes, items)}
+	d.sticky(items)
 	for len(items) > 0 {
 		n := 1
 		for n < len(items) && items[n].task == items[0].task {

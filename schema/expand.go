@@ -50,6 +50,7 @@ func (a *Assignment) variables() map[string]string {
 		"MUSTER_JOB":        a.Task.Job,
 		"MUSTER_TASK_INDEX": strconv.Itoa(a.Task.Index),
 	}
+	maps.Copy(vars, a.Local)
 	maps.Copy(vars, deviceVariables(a.Devices))
 	for name, port := range a.Ports {
 		vars[PortVariable(name)] = strconv.Itoa(port)

@@ -119,4 +119,6 @@ type Assignment struct {
 	Ports      map[string]int `json:"ports,omitempty"`
 	Devices    []DeviceUse    `json:"devices,omitempty"`
 	Stop       *Cause         `json:"stop,omitempty"`
+	// Local are variables that the machine sets; they are never sent.
+	Local map[string]string `json:"-"`
 }

@@ -218,6 +218,24 @@ func (h *hogs) p99(web schema.Assignment) time.Duration {
 	return took[len(took)*99/100]
 }
 
+// quiet is how many cores are idle, at least, while the task is alone, for a
+// round to count: the machine's other programs are not in the hogs' cgroups.
+const quiet = 1.2
+
+// idleTime returns for how long the machine's cores have been idle, all together.
+func idleTime(t *testing.T) time.Duration {
+	t.Helper()
+	b, err := os.ReadFile("/proc/uptime")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var up, idle float64
+	if _, err := fmt.Sscan(string(b), &up, &idle); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(idle * float64(time.Second))
+}
+
 // TestHogs: beside hogs of processors, memory and processes a latency-sensitive
 // task answers nearly as fast as alone. The pairs alternate, since other programs
 // run on the machine too.
@@ -243,7 +261,9 @@ func TestHogs(t *testing.T) {
 			}
 			var ratios []float64
 			for range *hogRounds {
+				before := idleTime(t)
 				alone := h.p99(web)
+				idle := float64(idleTime(t)-before) / float64(phase)
 				hogs := h.all()
 				h.assign(append(hogs, web)...)
 				h.until("the hogs run", hogs[0].Generation, isRunning)
@@ -252,11 +272,16 @@ func TestHogs(t *testing.T) {
 				for _, hog := range hogs {
 					h.until("the hogs are gone", hog.Generation, isDead)
 				}
-				ratios = append(ratios, float64(beside)/float64(alone))
-				t.Logf("p99 alone %v, beside hogs %v: %.2f", alone, beside, ratios[len(ratios)-1])
+				ratio := float64(beside) / float64(alone)
+				t.Logf("p99 alone %v, beside hogs %v: %.2f; %.1f idle cores while alone", alone, beside, ratio, idle)
+				if idle > quiet {
+					ratios = append(ratios, ratio)
+				}
 			}
 			slices.Sort(ratios)
-			if median := ratios[len(ratios)/2]; median > c.goal {
+			if 2*len(ratios) <= *hogRounds {
+				t.Logf("not judged: other programs used the machine in %d of %d rounds", *hogRounds-len(ratios), *hogRounds)
+			} else if median := ratios[len(ratios)/2]; median > c.goal {
 				t.Errorf("median of %d ratios %.2f, want at most %.2f", len(ratios), median, c.goal)
 			} else {
 				t.Logf("median of %d ratios %.2f, goal %.2f", len(ratios), median, c.goal)

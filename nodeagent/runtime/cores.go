@@ -141,7 +141,7 @@ func (c *cores) settle(unmade string) error {
 const cpusetFile = "cpuset.cpus"
 
 // file returns the first file with one of the given names in the directories of
-// the cgroup name, cpusetFile for one that is not there.
+// the cgroup name, "" if there is none.
 func (c *cores) file(name string, files ...string) string {
 	for _, dir := range c.groups.dirs(name) {
 		for _, f := range files {
@@ -150,7 +150,7 @@ func (c *cores) file(name string, files ...string) string {
 			}
 		}
 	}
-	return cpusetFile
+	return ""
 }
 
 // readCores reads a file that lists cores; none if it is empty.

@@ -105,15 +105,25 @@ func (r *Runtime) prepare(dir string, a *schema.Assignment) (*keeper.Spec, error
 	if len(a.Job.Task.Process.Command) == 0 {
 		return nil, fmt.Errorf("%w: it is empty", ErrCommand)
 	}
+	if err := r.able(&a.Job.Task); err != nil {
+		return nil, err
+	}
 	if err := os.Mkdir(dir, 0o711); err != nil {
 		return nil, err
 	}
 	if err := os.Chmod(dir, 0o711); err != nil { // whatever the umask
 		return nil, err
 	}
-	p := places{work: filepath.Join(filepath.Dir(dir), workDir)}
-	p.tmp = filepath.Join(p.work, "tmp")
-	work, _, tmp := r.inside(p)
+	p, err := r.places(dir, a)
+	if err != nil {
+		return nil, err
+	}
+	work, sticky, tmp := r.inside(p)
+	if sticky != "" {
+		b := *a
+		b.Local = map[string]string{schema.StickyVariable: sticky}
+		a = &b
+	}
 	spec := &keeper.Spec{
 		Boot: r.boot, Command: a.Command(), Env: environment(a, p.work, work, tmp), Dir: work,
 		Mark: markVariable + "=" + p.work, OOMScoreAdj: oomScore(a.Job), WholeCores: a.Job.Task.Resources.WholeCores, Filter: r.isolation.filter,
@@ -128,59 +138,37 @@ func (r *Runtime) prepare(dir string, a *schema.Assignment) (*keeper.Spec, error
 		}
 		spec.User = &keeper.User{UID: id, GID: id}
 	}
-	for _, d := range []string{p.work, p.tmp} {
-		if err := own(d, spec.User); err != nil {
-			return nil, err
-		}
-	}
-	var err error
-	if spec.Sandbox, err = r.sandbox(p); err != nil {
+	if err := p.make(spec.User); err != nil {
 		return nil, err
 	}
+	if err := putFiles(p.work, a, spec.User); err != nil {
+		return nil, fmt.Errorf("task.files: %w", err)
+	}
+	if spec.Sandbox, err = r.sandbox(&a.Job.Task, p); err != nil {
+		return nil, err
+	}
+	return spec, r.group(dir, a, spec)
+}
+
+// group makes the cgroups of spec, once spec is on disk.
+func (r *Runtime) group(dir string, a *schema.Assignment, spec *keeper.Spec) error {
 	name := groupName(dir, a)
 	if r.groups != nil {
 		spec.Cgroups = r.groups.dirs(name)
 	}
 	if err := keeper.Prepare(dir, spec); err != nil || r.groups == nil {
-		return spec, err
+		return err
 	}
 	limits := r.limits(a)
 	own, err := r.cores.take(name, firstLimits(a).Cores)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("%w: it wants %w", ErrCores, err), keeper.Abandon(dir, spec))
+		return errors.Join(fmt.Errorf("%w: it wants %w", ErrCores, err), keeper.Abandon(dir, spec))
 	}
 	limits.CPU.Cpus = own
 	if err := r.groups.make(name, limits); err != nil {
-		return nil, errors.Join(fmt.Errorf("cgroup: %w", err), keeper.Abandon(dir, spec), r.cores.drop(name))
+		return errors.Join(fmt.Errorf("cgroup: %w", err), keeper.Abandon(dir, spec), r.cores.drop(name))
 	}
-	return spec, nil
-}
-
-// firstLimits returns the limits under which the task of a starts: without a
-// quota, which can make the way to its command last for minutes. It gets that as
-// soon as it runs.
-func firstLimits(a *schema.Assignment) nodeagent.TaskLimits {
-	l := nodeagent.LimitsOf(a.Job)
-	l.QuotaMilli = 0
-	return l
-}
-
-// own makes a directory that is u's alone, unless it is there. What the task has
-// put in its place goes: this is done while none of it runs.
-func own(dir string, u *keeper.User) error {
-	if s, err := os.Lstat(dir); err == nil && !s.IsDir() {
-		if err := os.Remove(dir); err != nil {
-			return err
-		}
-	}
-	err := os.Mkdir(dir, 0o700)
-	if errors.Is(err, os.ErrExist) {
-		return nil
-	}
-	if err == nil && u != nil {
-		err = os.Lchown(dir, u.UID, u.GID)
-	}
-	return err
+	return nil
 }
 
 // environment returns what the task finds in its environment, sorted. HOME and
@@ -373,4 +361,13 @@ func (p *Process) Wait(ctx context.Context) error {
 	default:
 		return ErrClosed
 	}
+}
+
+// firstLimits returns the limits under which the task of a starts: without a
+// quota, which can make the way to its command last for minutes. It gets that as
+// soon as it runs.
+func firstLimits(a *schema.Assignment) nodeagent.TaskLimits {
+	l := nodeagent.LimitsOf(a.Job)
+	l.QuotaMilli = 0
+	return l
 }

@@ -25,8 +25,10 @@ func (c *check) job(job map[string]any) {
 		return
 	}
 	c.health(task, ports)
+	c.isolation(task, ports)
 	env, _ := task["env"].(map[string]any)
 	v := variables{ports: ports, devices: devicesOf(task), env: env}
+	v.sticky, _ = task["sticky"].(bool)
 	if process, ok := task["process"].(map[string]any); ok {
 		if command, ok := process["command"].([]any); ok {
 			for i, arg := range command {
@@ -37,6 +39,7 @@ func (c *check) job(job map[string]any) {
 			}
 		}
 	}
+	c.files(task, v)
 	for _, k := range slices.Sorted(maps.Keys(env)) {
 		v.within = k
 		c.references([]string{"task", "env", k}, env[k], v)
@@ -69,7 +72,8 @@ func (c *check) wholeCores(task map[string]any) {
 // variables are those that a string may refer to.
 type variables struct {
 	ports   []string
-	devices []string       // kinds
+	devices []string // kinds
+	sticky  bool
 	env     map[string]any // what the job declares
 	within  string         // the variable whose value the string is; "" for the command
 }
@@ -88,6 +92,9 @@ func (v variables) names() []string {
 		if !slices.Contains(names, name) {
 			names = append(names, name)
 		}
+	}
+	if v.sticky {
+		add(schema.StickyVariable)
 	}
 	for _, p := range v.ports {
 		add(schema.PortVariable(p))
@@ -215,6 +222,9 @@ func (c *check) unset(path []string, name string, vars variables) {
 	if strings.HasPrefix(name, "MUSTER_PORT_") && len(vars.ports) == 0 {
 		port := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(name, "MUSTER_PORT_"), "_", "-"))
 		p.Hint = fmt.Sprintf("add ports: [%q] to task.resources", short(port))
+	}
+	if name == schema.StickyVariable {
+		p.Hint = "add sticky: true to task"
 	}
 	c.add(p)
 }
