@@ -67,6 +67,7 @@ func Step(in Input) Output {
 	}
 	s.waking = schema.JobName{}
 	s.place()
+	s.relieve()
 	for _, name := range s.active {
 		if s.waking = name; s.job(name) != nil {
 			s.rollOut(name) // last, since what was just placed counts against its budget
@@ -236,7 +237,7 @@ func (s *step) stop(job schema.JobName, t schema.TaskRecord, cause schema.Cause)
 	t.Stop = &cause
 	s.set(job, t)
 	kind := schema.EventKill
-	if cause.Kind == schema.CauseUpdate || cause.Kind == schema.CausePreempted {
+	if cause.Kind == schema.CauseUpdate || cause.Kind == schema.CausePreempted || cause.Kind == schema.CauseOutOfResources {
 		kind = schema.EventEvict
 	}
 	s.event(schema.Event{Kind: kind, Job: job.Short(), Task: job.Task(t.Index).Short(), Machine: t.Machine, Generation: t.Generation, Cause: cause.Kind, Message: cause.Message})

@@ -15,16 +15,24 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// groups makes cgroups for tasks.
-type groups interface {
-	// dirs returns the directories of the cgroup name, one in each hierarchy.
-	dirs(name string) []string
-	// make makes them, with the given limits. After an error some may be there.
-	make(name string, limits *specs.LinuxResources) error
+// limiter changes the limits of cgroups that are there.
+type limiter interface {
 	// update changes limits of the cgroup name, those that are set in limits.
 	update(name string, limits *specs.LinuxResources) error
 	// limit bounds what is in all of them together.
 	limit(b bounds) error
+}
+
+// groups makes cgroups for tasks.
+type groups interface {
+	limiter
+	// dirs returns the directories of the cgroup name, one in each hierarchy.
+	dirs(name string) []string
+	// make makes them, with the given limits. After an error some may be there.
+	make(name string, limits *specs.LinuxResources) error
+	// around returns the cgroups around the tasks in which memory may be
+	// limited, that of all tasks first.
+	around() []string
 	// close removes what was made to hold the tasks', if there are none.
 	close() error
 }
@@ -139,6 +147,15 @@ func probe() *specs.LinuxResources {
 		Memory: &specs.LinuxMemory{Limit: &memory},
 		Pids:   &specs.LinuxPids{Limit: &pids},
 	}
+}
+
+// above returns the directories from dir up to, and without, the mount.
+func above(dir, mount string) []string {
+	var dirs []string
+	for ; strings.HasPrefix(dir, mount+"/"); dir = filepath.Dir(dir) {
+		dirs = append(dirs, dir)
+	}
+	return dirs
 }
 
 // removeGroups removes empty cgroups; what is not empty or not there is left.

@@ -18,7 +18,7 @@ func (p *Process) CPU() nodeagent.CPUTime {
 	var t nodeagent.CPUTime
 	usage, waits := false, false
 	for _, dir := range p.handle.Spec.Cgroups {
-		stat := counters(filepath.Join(dir, "cpu.stat"))
+		stat := readStat(filepath.Join(dir, "cpu.stat"))
 		if v, ok := stat["usage_usec"]; ok {
 			t.Used, usage = time.Duration(v)*time.Microsecond, true
 		}
@@ -40,9 +40,9 @@ func (p *Process) CPU() nodeagent.CPUTime {
 	return t
 }
 
-// counters reads a file with a name and a number in each line; none if it cannot
+// readStat reads a file with a name and a number in each line; none if it cannot
 // be read.
-func counters(file string) map[string]int64 {
+func readStat(file string) map[string]int64 {
 	out := map[string]int64{}
 	b, _ := os.ReadFile(file)
 	for line := range strings.Lines(string(b)) {

@@ -83,6 +83,7 @@ func EncodeReport(r *schema.Report) (body, digest []byte, err error) {
 	m := &ReportBody{
 		Machine: EncodeMachine(&r.Machine), View: r.View,
 		BusyPorts: make([]uint32, len(r.BusyPorts)), Tasks: make([]*TaskStatus, len(r.Tasks)),
+		Overload:   encodeOverload(r.Overload),
 		Conditions: encodeConditions(r.Conditions),
 	}
 	for i, p := range r.BusyPorts {
@@ -130,6 +131,9 @@ func DecodeReport(m *Report) (schema.Report, error) {
 			return schema.Report{}, fmt.Errorf("report of machine %s: %w", machine.Name, err)
 		}
 		r.Tasks = append(r.Tasks, t)
+	}
+	if r.Overload, err = decodeOverload(b.GetOverload()); err != nil {
+		return schema.Report{}, fmt.Errorf("report of machine %s: %w", machine.Name, err)
 	}
 	return r, nil
 }
@@ -282,7 +286,7 @@ func encodeCause(c *schema.Cause) *Cause {
 	}
 	m := &Cause{
 		Kind: string(c.Kind), Message: c.Message, Machine: c.Machine,
-		Generation: c.Generation, At: encodeTime(c.At),
+		Generation: c.Generation, At: encodeTime(c.At), Resource: string(c.Resource),
 	}
 	if c.Exit != nil {
 		m.Exit = encodeExit(c.Exit)
@@ -300,7 +304,7 @@ func decodeCause(m *Cause) (*schema.Cause, error) {
 	}
 	c := &schema.Cause{
 		Kind: schema.CauseKind(m.GetKind()), Message: m.GetMessage(), Machine: m.GetMachine(),
-		Generation: m.GetGeneration(), At: at,
+		Generation: m.GetGeneration(), At: at, Resource: schema.Resource(m.GetResource()),
 	}
 	if m.GetExit() != nil {
 		e, err := decodeExit(m.GetExit())
