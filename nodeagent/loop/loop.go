@@ -46,6 +46,15 @@ type Meter interface {
 	Disk(dir string) (bytes int64, note string, err error)
 }
 
+// Limited is the part of a Process that holds it to its limits.
+type Limited interface {
+	// Limit sets limits on it. What cannot be set now leaves the old limit in
+	// force, and the error says why.
+	Limit(l nodeagent.TaskLimits) error
+	// CPU returns what it has used of processors since it started.
+	CPU() nodeagent.CPUTime
+}
+
 // Process is an incarnation. Its methods may be called from any goroutine.
 type Process interface {
 	// Incarnation returns how it stands now: Boot, PID, StartedAt, Exit, Note.
@@ -53,11 +62,7 @@ type Process interface {
 	// Signal sends SIGTERM to its process group or, with kill, SIGKILL to
 	// all of it. It is no error if it has ended.
 	Signal(kill bool) error
-	// Limit sets limits on it. What cannot be set now leaves the old limit in
-	// force, and the error says why.
-	Limit(l nodeagent.TaskLimits) error
-	// CPU returns what it has used of processors since it started.
-	CPU() nodeagent.CPUTime
+	Limited
 	// Usage measures what it uses, without its disk; false when nothing of it is
 	// left.
 	Usage() (schema.Usage, bool)
