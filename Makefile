@@ -9,9 +9,10 @@ GOTEST       ?= go test
 FUZZTIME     ?= 30s
 SEEDS        ?= 1000
 KILLS        ?= 20
+ROUNDS       ?= 5
 AGENTKILLS   ?= 100
 
-.PHONY: help build demo test race lint fuzz bench sim chaos user vm generate generated check clean
+.PHONY: help build demo test race lint fuzz bench sim chaos hogs user vm generate generated check clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -59,6 +60,9 @@ user: ## run the node agent's tests as an ordinary user
 vm: ## run the node agent's tests as root in a virtual machine with cgroup v2 only
 	.ci/vm -test.v -test.short || [ $$? = 77 ]
 
+hogs: ## measure requests beside hogs of CPU, memory and processes, in ROUNDS pairs
+	go test -count=1 -v -run '^TestHogs$$' ./nodeagent/loop -hogs.rounds $(ROUNDS)
+
 generate: ## write what is generated: protobuf code, references, golden lists
 	go generate ./...
 	go test -count=1 -run '^TestLinked$$' ./cmd/internal/rules -update
@@ -69,7 +73,7 @@ generated: # fails when generate changes something
 	[ "$$before" = "$$after" ] || { git status --short; echo 'make generate changed the tree: commit what it wrote' >&2; exit 1; }
 
 check: ## everything that CI checks, one after the other
-	@for target in lint generated test race 'fuzz FUZZTIME=5s' 'sim SEEDS=200' chaos user demo; do \
+	@for target in lint generated test race 'fuzz FUZZTIME=5s' 'sim SEEDS=200' chaos 'hogs ROUNDS=3' user demo; do \
 		start=$$(date +%s); echo "== make $$target"; $(MAKE) --no-print-directory $$target || exit 1; \
 		echo "== make $$target: $$(($$(date +%s) - start)) s"; \
 	done

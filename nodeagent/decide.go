@@ -17,6 +17,8 @@ type Input struct {
 	// nothing is stopped.
 	View *View
 	Held []Held // in any order
+	// Capacity is what the machine has for tasks.
+	Capacity schema.Resources
 	// Sticky are the sticky directories that are here, in any order.
 	Sticky []Sticky
 	// Shutdown stops all tasks without ending their generations: the next
@@ -59,6 +61,9 @@ const (
 	Term ActionKind = "term"
 	// Kill sends SIGKILL to all of the incarnation.
 	Kill ActionKind = "kill"
+	// Limit sets Limits on a running incarnation; what cannot be set now is
+	// noted.
+	Limit ActionKind = "limit"
 	// Reap records Exit as the incarnation's: it ended with the machine's
 	// last boot, and nobody saw how.
 	Reap ActionKind = "reap"
@@ -75,10 +80,11 @@ type Action struct {
 	Kind        ActionKind
 	Task        schema.TaskName
 	Generation  uint64
-	Incarnation int                // for Start, Term, Kill, Reap, Prune
+	Incarnation int                // for Start, Term, Kill, Limit, Reap, Prune
 	Assignment  *schema.Assignment // for Start
 	Cause       *schema.Cause      // for Term, End
 	Exit        *schema.Exit       // for Reap
+	Limits      TaskLimits         // for Limit
 	// Clear says, for Start and End, that the files in the task's work directory
 	// are to be removed first: they are what was too much.
 	Clear bool
@@ -121,12 +127,14 @@ type decider struct {
 	evicted map[schema.TaskRef]*schema.Cause
 	// collecting says that remains are being removed for want of disk.
 	collecting bool
+	slack      int64 // memory that each task that exceeds its limit gets above it
 }
 
 // Decide compares what the machine shall run with what it holds.
 func Decide(in Input) Plan {
 	d := &decider{in: in, newest: map[schema.TaskRef]*schema.Job{}, evicted: map[schema.TaskRef]*schema.Cause{}}
 	items := join(in)
+	d.slack = slack(in.Capacity.RAMBytes, items)
 	for _, it := range items {
 		if it.assigned != nil {
 			d.newest[schema.TaskRef{Task: it.task, Generation: it.generation}] = it.assigned.Job
@@ -244,6 +252,7 @@ func (d *decider) alive(it item, stop *schema.Cause) {
 	}
 	if stop == nil {
 		d.check(it, c)
+		d.limit(it, c)
 		return
 	}
 	if c.TermAt.IsZero() {

@@ -32,6 +32,9 @@ type Held struct {
 	// (CausePortInUse, CauseStartFailed). It is in memory until Decide has
 	// it recorded as End.
 	Refused *schema.Cause
+	// Throttle bounds its CPU for now, in thousandths of a core; 0 does not.
+	// See Throttle.Next.
+	Throttle int64
 	// End is on disk: nothing of the generation runs, or ever will.
 	End *schema.Cause
 	// Clearing says that its work directory is being removed.
@@ -67,6 +70,15 @@ type Incarnation struct {
 	// nil before the first, and not written to afterwards.
 	Usage *schema.Usage
 	Bytes int64 // as Held.Bytes, of its own directory
+	// Limited says that limits can be set on it: there are cgroups.
+	Limited bool
+	// Limits are those that are in force; zero if that is not known.
+	Limits TaskLimits
+	// LimitsTried are those that were last set, at LimitsAt; LimitsNote says
+	// why they are not all in force, "" if they are.
+	LimitsTried TaskLimits
+	LimitsAt    time.Time
+	LimitsNote  string
 }
 
 // ref names the generation.

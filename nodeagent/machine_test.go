@@ -117,6 +117,9 @@ func (m *machine) do(a nodeagent.Action) {
 	case nodeagent.Kill:
 		last(h).KilledAt = m.now
 		m.exit(a.Task, schema.Exit{Code: -1, Signal: "SIGKILL"})
+	case nodeagent.Limit:
+		c := last(h)
+		c.Limits, c.LimitsTried, c.LimitsAt = a.Limits, a.Limits, m.now
 	case nodeagent.Reap:
 		last(h).Exit = a.Exit
 	case nodeagent.End:

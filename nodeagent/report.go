@@ -20,7 +20,7 @@ func (d *decider) report(it item, newest uint64) {
 	s.State = d.state(it, newest)
 	s.Exits = exits(h)
 	if c := h.last(); c != nil {
-		s.Incarnation, s.Note = c.Number, c.Note
+		s.Incarnation, s.Note = c.Number, c.notes(h.Throttle)
 		if h.Alive() && c.Boot == d.in.Boot {
 			s.PID, s.StartedAt, s.Line = c.PID, c.StartedAt, c.Line
 			s.Health, s.HealthMessage = d.health(it, c)

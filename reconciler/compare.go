@@ -141,7 +141,7 @@ func compareObject(key schema.ObjectKey, was, is declaredObject) ObjectChange {
 	if old != nil {
 		o.Change, words = Diff(old, next)
 		o.Start, o.Stop = max(0, next.Tasks-old.Tasks), max(0, old.Tasks-next.Tasks)
-		if o.Change != InPlace && o.Change != Unchanged {
+		if order[o.Change] > order[Resize] {
 			o.Restart = min(old.Tasks, next.Tasks)
 		}
 	}

@@ -100,6 +100,7 @@ func (d *describer) job(name schema.JobName) {
 	}
 	if want != nil {
 		j.Kind, j.Band, j.Priority, j.Desired = want.Kind, want.Priority.Band(), int(want.Priority), want.Tasks
+		j.AppClass = want.Class()
 	}
 	first := len(d.status.Tasks)
 	have := d.records(name)

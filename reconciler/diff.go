@@ -15,6 +15,8 @@ type Change string
 const (
 	Unchanged Change = ""
 	InPlace   Change = "in place" // the process goes on
+	// Resize is InPlace where the machine has the room, and Restart elsewhere.
+	Resize Change = "resize"
 	// Move is InPlace where the machine will still do, and Restart elsewhere.
 	Move    Change = "move"
 	Restart Change = "restart" // a new process, on the same machine if it fits
@@ -37,6 +39,7 @@ func Diff(old, next *schema.Job) (Change, []FieldChange) {
 	}
 	o, n := &old.Task, &next.Task
 	field(old.Priority != next.Priority, "priority", InPlace)
+	field(old.Kind == next.Kind && old.Class() != next.Class(), "appclass", InPlace)
 	field(old.Tasks != next.Tasks, "tasks", InPlace)
 	field(!maps.Equal(old.Labels, next.Labels), "labels", InPlace)
 	field(!maps.Equal(old.Annotations, next.Annotations), "annotations", InPlace)
@@ -47,6 +50,7 @@ func Diff(old, next *schema.Job) (Change, []FieldChange) {
 	field(schema.DigestOf(old.Constraints) != schema.DigestOf(next.Constraints), "constraints", Move)
 	field(o.GraceSeconds != n.GraceSeconds, "task.graceSeconds", InPlace)
 	field(schema.DigestOf(o.Health) != schema.DigestOf(n.Health), "task.health", InPlace)
+	field(o.Exceeds() != n.Exceeds(), "task.exceed", InPlace)
 	field(schema.DigestOf(o.Logs) != schema.DigestOf(n.Logs), "task.logs", InPlace)
 	field(requires(o) != requires(n), "task.isolation.require", Move)
 	field(networkOf(o) != networkOf(n), "task.isolation.network", Restart)
@@ -58,7 +62,18 @@ func Diff(old, next *schema.Job) (Change, []FieldChange) {
 	field(old.Kind != next.Kind, "kind", Restart)
 	field(!slices.Equal(o.Process.Command, n.Process.Command), "task.process.command", Restart)
 	field(!maps.Equal(o.Env, n.Env), "task.env", Restart)
-	field(o.Resources.Resources != n.Resources.Resources || !slices.Equal(o.Resources.Ports, n.Resources.Ports) || !maps.Equal(o.Resources.PortNumbers, n.Resources.PortNumbers) || schema.DigestOf(o.Resources.Devices) != schema.DigestOf(n.Resources.Devices), "task.resources", Restart)
+	for _, d := range schema.Dimensions() {
+		was, is := o.Resources.Of(d), n.Resources.Of(d)
+		change := Resize
+		if is < was {
+			change = InPlace // there is room for less
+		}
+		field(is != was, "task.resources."+string(d), change)
+	}
+	field(!slices.Equal(o.Resources.Ports, n.Resources.Ports), "task.resources.ports", Restart)
+	field(!maps.Equal(o.Resources.PortNumbers, n.Resources.PortNumbers), "task.resources.portNumbers", Restart)
+	field(schema.DigestOf(o.Resources.Devices) != schema.DigestOf(n.Resources.Devices), "task.resources.devices", Restart)
+	field(o.Resources.WholeCores != n.Resources.WholeCores, "task.resources.wholeCores", Restart)
 	slices.SortFunc(out, func(a, b FieldChange) int { return strings.Compare(a.Field, b.Field) })
 	greatest := Unchanged
 	for _, c := range out {
@@ -81,4 +96,4 @@ func networkOf(t *schema.TaskSpec) schema.Network {
 }
 
 // order says which of two changes is the greater.
-var order = map[Change]int{Unchanged: 0, InPlace: 1, Move: 2, Restart: 3}
+var order = map[Change]int{Unchanged: 0, InPlace: 1, Resize: 2, Move: 3, Restart: 4}

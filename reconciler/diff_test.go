@@ -43,12 +43,22 @@ func TestDiff(t *testing.T) {
 		{"sticky", func(j *schema.Job) { j.Task.Sticky = true }, reconciler.Restart, []string{"task.sticky: restart"}},
 		{"root", func(j *schema.Job) { j.Task.Process.Root = "/x" }, reconciler.Restart, []string{"task.process.root: restart"}},
 		{"kind", func(j *schema.Job) { j.Kind = schema.Batch }, reconciler.Restart, []string{"kind: restart"}},
-		{"memory", func(j *schema.Job) { j.Task.Resources.RAMBytes++ }, reconciler.Restart, []string{"task.resources: restart"}},
-		{"ports", func(j *schema.Job) { j.Task.Resources.Ports = nil }, reconciler.Restart, []string{"task.resources: restart"}},
+		{"more memory", func(j *schema.Job) { j.Task.Resources.RAMBytes++ }, reconciler.Resize, []string{"task.resources.ramBytes: resize"}},
+		{"less memory", func(j *schema.Job) { j.Task.Resources.RAMBytes-- }, reconciler.InPlace, []string{"task.resources.ramBytes: in place"}},
+		{
+			"more CPU, less disk", func(j *schema.Job) { j.Task.Resources.CPUMilli++; j.Task.Resources.DiskBytes-- }, reconciler.Resize,
+			[]string{"task.resources.cpuMilli: resize", "task.resources.diskBytes: in place"},
+		},
+		{"whole cores", func(j *schema.Job) { j.Task.Resources.WholeCores = true }, reconciler.Restart, []string{"task.resources.wholeCores: restart"}},
+		{"class", func(j *schema.Job) { j.AppClass = schema.ClassBatch }, reconciler.InPlace, []string{"appclass: in place"}},
+		{"the class that it had anyway", func(j *schema.Job) { j.AppClass = schema.ClassLatencySensitive }, reconciler.Unchanged, nil},
+		{"exceed", func(j *schema.Job) { j.Task.Exceed = &schema.Exceed{RAM: true} }, reconciler.InPlace, []string{"task.exceed: in place"}},
+		{"what it might exceed anyway", func(j *schema.Job) { j.Task.Exceed = &schema.Exceed{CPU: true} }, reconciler.Unchanged, nil},
+		{"ports", func(j *schema.Job) { j.Task.Resources.Ports = nil }, reconciler.Restart, []string{"task.resources.ports: restart"}},
 		{"constraints", func(j *schema.Job) { j.Constraints = []schema.Constraint{{Attribute: "a", Operator: "exists"}} }, reconciler.Move, []string{"constraints: move"}},
 		{"preferences", func(j *schema.Job) { j.Preferences = []schema.Preference{{Weight: 3}} }, reconciler.InPlace, []string{"preferences: in place"}},
 		{"spread", func(j *schema.Job) { j.Spread = &schema.Spread{By: "zone"} }, reconciler.InPlace, []string{"spread: in place"}},
-		{"devices", func(j *schema.Job) { j.Task.Resources.Devices = map[string]schema.DeviceAsk{"gpu": {Count: 1}} }, reconciler.Restart, []string{"task.resources: restart"}},
+		{"devices", func(j *schema.Job) { j.Task.Resources.Devices = map[string]schema.DeviceAsk{"gpu": {Count: 1}} }, reconciler.Restart, []string{"task.resources.devices: restart"}},
 		{
 			"the greatest counts, and all are told",
 			func(j *schema.Job) { j.Tasks, j.Task.Process.Command, j.Priority = 9, []string{"other"}, 3 },
@@ -121,6 +131,7 @@ func TestDiffKnowsAllFields(t *testing.T) {
 		j.Preferences = []schema.Preference{{Constraint: j.Constraints[0], Weight: 1}}
 		j.Spread = &schema.Spread{By: "rack", Max: map[string]int{"rack": 1}}
 		j.Task.Resources.Devices = map[string]schema.DeviceAsk{"gpu": {Count: 1}}
+		j.Task.Exceed = &schema.Exceed{CPU: true}
 		j.Prune = new(bool)
 		j.Task.Isolation = &schema.Isolation{Network: schema.HostNetwork}
 		j.Task.Files, j.Task.Process.Root = map[string]schema.TaskFile{"f": {Content: "c"}}, "/root"

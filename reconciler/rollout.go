@@ -21,7 +21,7 @@ const comesBackWithin = time.Minute
 func (s *step) changeInPlace(job schema.JobName, want *schema.Job) {
 	digest := s.job(job).Admitted
 	for _, t := range s.tasks(job) {
-		if t.Machine != "" && t.Stop == nil && t.Data != digest && s.wants(want, &t) && s.inPlace(t.Data, want, t.Machine) {
+		if t.Machine != "" && t.Stop == nil && t.Data != digest && s.wants(want, &t) && s.inPlace(t.Data, want, place{job.Task(t.Index), t.Machine}) {
 			t.Data = digest
 			s.set(job, t)
 		}
@@ -114,7 +114,11 @@ func (s *step) holdsUp(t schema.TaskRecord, digest schema.Digest) bool {
 }
 
 func (s *step) update(job schema.JobName, t schema.TaskRecord) {
-	s.stop(job, t, schema.Cause{Kind: schema.CauseUpdate, Message: "new data needs a new process", At: s.now})
+	message := "new data needs a new process"
+	if change, _ := Diff(s.dataOf(t.Data), s.dataOf(s.job(job).Admitted)); change == Resize {
+		message = "its machine has no room for its new limits"
+	}
+	s.stop(job, t, schema.Cause{Kind: schema.CauseUpdate, Message: message, At: s.now})
 }
 
 // forget returns the record of a pending task without what older data has
@@ -124,7 +128,7 @@ func (s *step) forget(job schema.JobName, t schema.TaskRecord, want *schema.Job)
 	switch {
 	case t.Done != nil && want.Kind == schema.Batch:
 		return t
-	case t.Done == nil && (t.Failures == 0 && t.NotBefore.IsZero() && len(t.Avoid) == 0 || s.inPlace(t.Data, want, "")):
+	case t.Done == nil && (t.Failures == 0 && t.NotBefore.IsZero() && len(t.Avoid) == 0 || s.inPlace(t.Data, want, place{})):
 		return t
 	}
 	t.Done, t.Failures, t.NotBefore, t.Avoid = nil, 0, time.Time{}, nil
@@ -133,21 +137,32 @@ func (s *step) forget(job schema.JobName, t schema.TaskRecord, want *schema.Job)
 }
 
 // inPlace reports whether a task that runs the data with the given digest on
-// machine can go on as it is when want is its data. For a task without a
-// machine, "", a new process is all that counts.
-func (s *step) inPlace(digest schema.Digest, want *schema.Job, machine string) bool {
-	switch change, _ := Diff(s.dataOf(digest), want); change {
-	case Restart:
+// a machine can go on as it is when want is its data. For a task without one
+// only what a new process would change counts.
+func (s *step) inPlace(digest schema.Digest, want *schema.Job, at place) bool {
+	change, fields := Diff(s.dataOf(digest), want)
+	if change == Restart {
 		return false
-	case Move:
-		if machine == "" {
-			return true
-		}
-		_, ok := slices.BinarySearch(s.eligible(want), machine)
-		return ok
-	default:
-		return true
 	}
+	does := func(c Change) bool {
+		return slices.ContainsFunc(fields, func(f FieldChange) bool { return f.Change == c })
+	}
+	switch {
+	case does(Resize) && at.machine == "":
+		return false // it may do better with more
+	case does(Resize) && !s.snapshot().HasRoom(at.task, at.machine, want.Task.Resources.Resources):
+		return false
+	case does(Move) && at.machine != "":
+		_, ok := slices.BinarySearch(s.eligible(want), at.machine)
+		return ok
+	}
+	return true
+}
+
+// place is a task, and the machine that it is on or "".
+type place struct {
+	task    schema.TaskName
+	machine string
 }
 
 // eligible returns the machines that tasks of a job may be on, sorted.

@@ -92,6 +92,7 @@ type JobStatus struct {
 	Kind     schema.JobKind    `json:"kind"`
 	Band     schema.Band       `json:"band"`
 	Priority int               `json:"priority"`
+	AppClass schema.AppClass   `json:"appclass,omitempty"` // left out of a job that was removed
 	Desired  int               `json:"desired"`
 	Running  int               `json:"running"`
 	Pending  int               `json:"pending"`

@@ -28,6 +28,9 @@ func where(a *placement.Ask, job *schema.Job) {
 			a.PerDomain = append(a.PerDomain, placement.DomainLimit{Attribute: attribute, Max: s.Max[attribute]})
 		}
 	}
+	if job.Task.Resources.WholeCores {
+		a.Constraints = append(a.Constraints, placement.Constraint{Attribute: schema.AttributeCPUSet, Op: placement.OpIn, Values: []string{"true"}})
+	}
 	devices := job.Task.Resources.Devices
 	for _, kind := range slices.Sorted(maps.Keys(devices)) {
 		d := devices[kind]

@@ -10,6 +10,16 @@ const (
 	System  JobKind = "system"  // one task on each eligible machine
 )
 
+// AppClass says how a machine treats a task when its processors are short. It is
+// not the priority: that decides who gets a place.
+type AppClass string
+
+// The classes.
+const (
+	ClassLatencySensitive AppClass = "latency-sensitive" // someone waits for its answers
+	ClassBatch            AppClass = "batch"             // slower is no harm
+)
+
 // MaxTasks is the most tasks one job may have.
 const MaxTasks = 100_000
 
@@ -20,7 +30,8 @@ type Job struct {
 	Cell     string            `json:"cell"`
 	Kind     JobKind           `json:"kind"`
 	Priority Priority          `json:"priority"`
-	Tasks    int               `json:"tasks"` // 0 to MaxTasks; 0 for System, whose number is that of machines
+	AppClass AppClass          `json:"appclass,omitempty"` // "" is by Kind: see Class
+	Tasks    int               `json:"tasks"`              // 0 to MaxTasks; 0 for System, whose number is that of machines
 	Labels   map[string]string `json:"labels,omitempty"`
 	// Annotations are free text for tools; muster shows them and acts on none.
 	Annotations map[string]string `json:"annotations,omitempty"`
@@ -38,6 +49,18 @@ type Job struct {
 // ID returns the job's name in the world.
 func (j *Job) ID() JobName { return JobName{Cell: j.Cell, User: j.User, Job: j.Name} }
 
+// Class returns how machines treat the job's tasks: what it says, and else batch
+// for a job of kind Batch and latency-sensitive for all others.
+func (j *Job) Class() AppClass {
+	switch {
+	case j.AppClass != "":
+		return j.AppClass
+	case j.Kind == Batch:
+		return ClassBatch
+	}
+	return ClassLatencySensitive
+}
+
 // Kept reports whether the job says prune: false.
 func (j *Job) Kept() bool { return j.Prune != nil && !*j.Prune }
 
@@ -50,6 +73,7 @@ type TaskSpec struct {
 	GraceSeconds int        `json:"graceSeconds"`
 	Health       *Health    `json:"health,omitempty"`
 	Restart      *Restart   `json:"restart,omitempty"`   // nil: the defaults of its fields
+	Exceed       *Exceed    `json:"exceed,omitempty"`    // nil: CPU only
 	Logs         *Logs      `json:"logs,omitempty"`      // nil: their defaults
 	Isolation    *Isolation `json:"isolation,omitempty"` // nil: what the machine gives, with its network
 	// Files are put into the task's work directory before each of its starts,
@@ -95,7 +119,13 @@ type TaskResources struct {
 	// Devices are countable things, by kind; the task finds the indices of
 	// those that it got in MUSTER_DEVICE_<KIND>.
 	Devices map[string]DeviceAsk `json:"devices,omitempty"`
+	// WholeCores gives the task cores of its own, CPUMilli of them, which is
+	// then a multiple of CoreMilli.
+	WholeCores bool `json:"wholeCores,omitempty"`
 }
+
+// CoreMilli is one whole core in CPUMilli.
+const CoreMilli = 1000
 
 // UpdatePolicy bounds what a rollout may do at once.
 type UpdatePolicy struct {
@@ -108,8 +138,11 @@ type UpdatePolicy struct {
 }
 
 // RunDigest is the digest of the fields of s that only a restart of the task
-// can change; two specs with the same RunDigest differ in place at most.
+// can change; two specs with the same RunDigest differ in place at most, where
+// the machine has the room.
 func (s *TaskSpec) RunDigest() Digest {
+	resources := s.Resources
+	resources.Resources = Resources{}
 	return DigestOf(struct {
 		Process   Process             `json:"process"`
 		Resources TaskResources       `json:"resources"`
@@ -117,5 +150,20 @@ func (s *TaskSpec) RunDigest() Digest {
 		Isolation *runIsolation       `json:"isolation,omitempty"`
 		Files     map[string]TaskFile `json:"files,omitempty"`
 		Sticky    bool                `json:"sticky,omitempty"`
-	}{s.Process, s.Resources, s.Env, s.Isolation.run(), s.Files, s.Sticky})
+	}{s.Process, resources, s.Env, s.Isolation.run(), s.Files, s.Sticky})
+}
+
+// Exceed says of which resources a task may use more than its limit while the
+// machine has some that nobody else was promised.
+type Exceed struct {
+	CPU bool `json:"cpu"`
+	RAM bool `json:"ram"`
+}
+
+// Exceeds returns what the task may use above its limit.
+func (s *TaskSpec) Exceeds() Exceed {
+	if s.Exceed == nil {
+		return Exceed{CPU: true}
+	}
+	return *s.Exceed
 }

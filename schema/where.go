@@ -55,6 +55,10 @@ type Spread struct {
 	Max map[string]int `json:"max,omitempty"`
 }
 
+// AttributeCPUSet says of a machine, "true" or "false", whether it can give
+// tasks cores of their own.
+const AttributeCPUSet = "isolation.cpuset"
+
 // NoSpread as Spread.By says that it does not matter how a job is spread.
 const NoSpread = "none"
 

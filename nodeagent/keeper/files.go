@@ -38,6 +38,8 @@ type Spec struct {
 	// Cgroups are the directories, one in each hierarchy, that hold the task
 	// and nothing else. They are made by the agent and removed by the keeper.
 	Cgroups []string `json:"cgroups,omitempty"`
+	// WholeCores says that the cores in its cgroup's cpuset are its own.
+	WholeCores bool `json:"wholeCores,omitempty"`
 	// Probe asks for everything but the command: the main process ends with
 	// status 0 in its place.
 	Probe bool `json:"probe,omitempty"`

@@ -49,6 +49,9 @@ func (l *Loop) do(ctx context.Context, g *generation, a nodeagent.Action) error 
 	case nodeagent.Kill:
 		g.last().KilledAt = time.Now()
 		return g.process.Signal(true)
+	case nodeagent.Limit:
+		l.limit(ctx, g, a)
+		return nil
 	case nodeagent.Reap:
 		g.last().Exit = a.Exit
 		return nil

@@ -33,6 +33,11 @@ type kernel struct {
 	starts map[string]int      // by task directory
 	// stubborn tasks ignore SIGTERM; broken ones cannot be started.
 	stubborn, broken bool
+	// limited tasks can be given limits; stiff ones keep what they have.
+	limited, stiff bool
+	// wait is how much of the time, in thousandths, a task waits for a
+	// processor, by job; all tasks use one core.
+	wait map[string]int64
 	// fault is why no task at all can be started; look is how often agents
 	// look at the machine.
 	fault  error
@@ -60,6 +65,8 @@ type process struct {
 	inc    nodeagent.Incarnation
 	ended  chan struct{}
 	terms  int
+	cpu    nodeagent.CPUTime
+	cpuAt  time.Time
 	usage  schema.Usage
 	line   string // what the task says of itself
 }
@@ -80,6 +87,7 @@ func (k *kernel) start(dir string) *process {
 	k.pids++
 	k.starts[taskDir(dir)]++
 	p := &process{kernel: k, dir: dir, ended: make(chan struct{}), inc: nodeagent.Incarnation{Boot: k.boot, PID: 100 + k.pids, StartedAt: time.Now(), Note: "fake"}}
+	p.inc.Limited, p.cpuAt = k.limited, time.Now()
 	k.procs[dir] = p
 	return p
 }
@@ -205,6 +213,27 @@ func (g grip) Line() string {
 	g.p.kernel.mu.Lock()
 	defer g.p.kernel.mu.Unlock()
 	return g.p.line
+}
+
+// CPU lets the process have run since the last call.
+func (g grip) CPU() nodeagent.CPUTime {
+	g.p.kernel.mu.Lock()
+	defer g.p.kernel.mu.Unlock()
+	d := time.Since(g.p.cpuAt)
+	g.p.cpuAt = time.Now()
+	g.p.cpu.Used += d
+	g.p.cpu.Waited += d * time.Duration(g.p.kernel.wait[filepath.Base(filepath.Dir(taskDir(g.p.dir)))]) / 1000
+	return g.p.cpu
+}
+
+func (g grip) Limit(l nodeagent.TaskLimits) error {
+	g.p.kernel.mu.Lock()
+	defer g.p.kernel.mu.Unlock()
+	if g.p.kernel.stiff {
+		return errors.New("it keeps what it has")
+	}
+	g.p.inc.Limits = l
+	return nil
 }
 
 func (g grip) Wait(ctx context.Context) error {

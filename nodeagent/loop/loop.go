@@ -47,6 +47,15 @@ type Meter interface {
 	Disk(dir string) (bytes int64, note string, err error)
 }
 
+// Limited is the part of a Process that holds it to its limits.
+type Limited interface {
+	// Limit sets limits on it. What cannot be set now leaves the old limit in
+	// force, and the error says why.
+	Limit(l nodeagent.TaskLimits) error
+	// CPU returns what it has used of processors since it started.
+	CPU() nodeagent.CPUTime
+}
+
 // Process is an incarnation. Its methods may be called from any goroutine.
 type Process interface {
 	// Incarnation returns how it stands now: Boot, PID, StartedAt, Exit, Note.
@@ -54,6 +63,7 @@ type Process interface {
 	// Signal sends SIGTERM to its process group or, with kill, SIGKILL to
 	// all of it. It is no error if it has ended.
 	Signal(kill bool) error
+	Limited
 	// Usage measures what it uses, without its disk; false when nothing of it is
 	// left.
 	Usage() (schema.Usage, bool)
@@ -147,19 +157,20 @@ type Loop struct {
 	workers sync.WaitGroup
 
 	// What follows belongs to Run's goroutine.
-	memory    memory
-	held      map[key]*generation
-	sticky    map[schema.TaskName]time.Time // since when each directory is idle
-	probes    map[asked]asking
-	busy      []int // ports in use by others
-	scanned   time.Time
-	listened  time.Time // when it was last read what tasks say of themselves
-	listening bool
-	vitals    vitals
-	shutdown  bool
-	idle      []chan struct{} // closed when shutdown is done
-	strain    nodeagent.Strain
-	removed   bool // something was removed since the disk was measured
+	memory     memory
+	held       map[key]*generation
+	sticky     map[schema.TaskName]time.Time // since when each directory is idle
+	probes     map[asked]asking
+	throttling throttling
+	busy       []int // ports in use by others
+	scanned    time.Time
+	listened   time.Time // when it was last read what tasks say of themselves
+	listening  bool
+	vitals     vitals
+	shutdown   bool
+	idle       []chan struct{} // closed when shutdown is done
+	strain     nodeagent.Strain
+	removed    bool // something was removed since the disk was measured
 }
 
 // New takes the state directory's lock if it has not been taken, reads what is held there and finds its
@@ -329,6 +340,9 @@ func (l *Loop) wake(ctx context.Context, plan nodeagent.Plan, wake time.Time) ti
 	if !plan.Wake.IsZero() && plan.Wake.Before(wake) {
 		wake = plan.Wake
 	}
+	if at := l.throttle(ctx, now); !at.IsZero() && at.Before(wake) {
+		wake = at
+	}
 	for _, g := range l.held {
 		if (g.stuck != nil || g.unread) && g.retry.Before(wake) {
 			wake = g.retry
@@ -349,7 +363,7 @@ func (l *Loop) input(now time.Time) nodeagent.Input {
 	}
 	return nodeagent.Input{
 		Machine: l.cfg.Machine.Name, Boot: l.cfg.Machine.Boot, Now: now,
-		View: l.memory.view, Held: held, Sticky: sticky, Shutdown: l.shutdown,
+		View: l.memory.view, Held: held, Sticky: sticky, Shutdown: l.shutdown, Capacity: l.cfg.Machine.Capacity,
 		Strain: l.strain, Limits: l.cfg.Limits,
 	}
 }

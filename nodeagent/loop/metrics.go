@@ -15,6 +15,7 @@ type metrics struct {
 	view      prometheus.Gauge
 	epoch     prometheus.Gauge
 	busy      prometheus.Gauge
+	bound     prometheus.Gauge
 	clock     prometheus.Gauge
 	troubles  *prometheus.GaugeVec
 	starts    prometheus.Counter
@@ -47,6 +48,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		view:  gauge("view_version", "Version of the assignments that the agent acts on."),
 		epoch: gauge("link_epoch", "Highest link epoch that the agent was welcomed with."),
 		busy:  gauge("busy_ports", "Ports of the machine's range that are in use by others than tasks."),
+		bound: gauge("batch_cpu_milli", "What batch tasks may use together, in thousandths of a core; 0: they are not bounded."),
 		clock: gauge("clock_offset_seconds", "By how much the master's clock is ahead of this machine's, at the last report."),
 		troubles: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: "muster", Subsystem: "agent", Name: "condition", Help: "1 while the machine is in this condition.",
@@ -78,7 +80,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	}
 	var errs []error
 	for _, c := range []prometheus.Collector{
-		m.tasks, m.view, m.epoch, m.busy, m.clock, m.troubles, m.starts, m.restarts, m.unhealthy, m.refused, m.exits, m.errors, m.latency,
+		m.tasks, m.view, m.epoch, m.busy, m.bound, m.clock, m.troubles, m.starts, m.restarts, m.unhealthy, m.refused, m.exits, m.errors, m.latency,
 		m.evictions, m.oomKills, m.removals, m.freed, m.spent, m.left,
 	} {
 		errs = append(errs, r.Register(c))

@@ -229,6 +229,9 @@ func TestMetrics(t *testing.T) {
 		return l.Report().Tasks[1].Incarnation == 2 && l.Report().Tasks[1].State == schema.Running
 	})
 	want := `
+# HELP muster_agent_batch_cpu_milli What batch tasks may use together, in thousandths of a core; 0: they are not bounded.
+# TYPE muster_agent_batch_cpu_milli gauge
+muster_agent_batch_cpu_milli 0
 # HELP muster_agent_busy_ports Ports of the machine's range that are in use by others than tasks.
 # TYPE muster_agent_busy_ports gauge
 muster_agent_busy_ports 0

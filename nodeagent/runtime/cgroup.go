@@ -15,8 +15,17 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
+// limiter changes the limits of cgroups that are there.
+type limiter interface {
+	// update changes limits of the cgroup name, those that are set in limits.
+	update(name string, limits *specs.LinuxResources) error
+	// limit bounds what is in all of them together.
+	limit(b bounds) error
+}
+
 // groups makes cgroups for tasks.
 type groups interface {
+	limiter
 	// dirs returns the directories of the cgroup name, one in each hierarchy.
 	dirs(name string) []string
 	// make makes them, with the given limits. After an error some may be there.
@@ -24,8 +33,6 @@ type groups interface {
 	// around returns the cgroups around the tasks in which memory may be
 	// limited, that of all tasks first.
 	around() []string
-	// limit bounds what is in all of them together.
-	limit(b bounds) error
 	// close removes what was made to hold the tasks', if there are none.
 	close() error
 }
@@ -33,7 +40,7 @@ type groups interface {
 // support is what the machine's cgroups can do.
 type support struct {
 	kind string          // v1, v2 or hybrid; none
-	has  map[string]bool // which of cpu, memory and pids are limited
+	has  map[string]bool // which of cpu, cpuset, memory and pids are limited
 	// memory is what the agent's surroundings may use; 0: no limit.
 	memory int64
 }
@@ -43,6 +50,7 @@ const (
 	cpuController    = "cpu"
 	memoryController = "memory"
 	pidsController   = "pids"
+	cpusetController = "cpuset"
 )
 
 // groupsName names the cgroup that holds the tasks of one state directory, so
@@ -88,29 +96,27 @@ func openGroups(parent, name string) (groups, support, error) {
 	return nil, support{}, errors.New("none are mounted")
 }
 
-// smallest is the least memory limit that is set: below it not even the exec of
-// the command would succeed.
-const smallest = 4 << 20
-
-// limits returns what the task of a may use at most, in the library's terms.
+// limits returns what the task of a may use at most as it starts, in the
+// library's terms.
 func (r *Runtime) limits(a *schema.Assignment) *specs.LinuxResources {
-	ask := a.Job.Task.Resources
-	l := &specs.LinuxResources{Pids: &specs.LinuxPids{Limit: &r.cfg.Processes}}
-	if ask.RAMBytes > 0 {
-		limit := max(ask.RAMBytes, smallest)
-		l.Memory = &specs.LinuxMemory{Limit: &limit}
-	}
-	// A whole core is 1024 shares; the kernel's least is 2.
-	shares := uint64(max(ask.CPUMilli*1024/1000, 2))
-	l.CPU = &specs.LinuxCPU{Shares: &shares}
-	return l
+	l := firstLimits(a)
+	return &specs.LinuxResources{Pids: &specs.LinuxPids{Limit: &r.cfg.Processes}, CPU: cpuLimits(l), Memory: memoryLimits(l)}
 }
 
 // only keeps of l what has is true for.
 func only(l *specs.LinuxResources, has map[string]bool) *specs.LinuxResources {
 	kept := &specs.LinuxResources{}
-	if has[cpuController] {
-		kept.CPU = l.CPU
+	if has[cpuController] && l.CPU != nil {
+		cpu := *l.CPU
+		kept.CPU = &cpu
+	}
+	if l.CPU != nil && l.CPU.Cpus != "" && has[cpusetController] {
+		if kept.CPU == nil {
+			kept.CPU = &specs.LinuxCPU{}
+		}
+		kept.CPU.Cpus = l.CPU.Cpus
+	} else if kept.CPU != nil {
+		kept.CPU.Cpus = ""
 	}
 	if has[memoryController] {
 		kept.Memory = l.Memory

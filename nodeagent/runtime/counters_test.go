@@ -13,14 +13,20 @@ func TestReadCounters(t *testing.T) {
 		text string
 	}{
 		"v1": {
-			{readCurrent, "10485760\n"}, {readMemoryStat, "cache 1\ninactive_file 7\ntotal_cache 4194304\ntotal_inactive_file 2097152\n"},
-			{readOOM, "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n"}, {readPids, "12\n"},
-			{readCPU, "1500000000\n"}, {readThrottled, "nr_periods 9\nnr_throttled 2\nthrottled_time 250000000\n"},
+			{readCurrent, "10485760\n"},
+			{readMemoryStat, "cache 1\ninactive_file 7\ntotal_cache 4194304\ntotal_inactive_file 2097152\n"},
+			{readOOM, "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n"},
+			{readPids, "12\n"},
+			{readCPU, "1500000000\n"},
+			{readThrottled, "nr_periods 9\nnr_throttled 2\nthrottled_time 250000000\n"},
 		},
 		"v2": {
-			{readCurrent, "10485760\n"}, {readMemoryStat, "anon 1\nfile 4194304\ninactive_file 2097152\n"},
-			{readOOM, "low 0\noom 9\noom_kill 3\noom_group_kill 0\n"}, {readPids, "12\n"},
-			{readCPUStat, "usage_usec 1500000\nuser_usec 1\n"}, {readThrottled, "nr_throttled 2\nthrottled_usec 250000\n"},
+			{readCurrent, "10485760\n"},
+			{readMemoryStat, "anon 1\nfile 4194304\ninactive_file 2097152\n"},
+			{readOOM, "low 0\noom 9\noom_kill 3\noom_group_kill 0\n"},
+			{readPids, "12\n"},
+			{readCPUStat, "usage_usec 1500000\nuser_usec 1\n"},
+			{readThrottled, "nr_throttled 2\nthrottled_usec 250000\n"},
 		},
 	} {
 		var c counters

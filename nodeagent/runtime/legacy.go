@@ -26,7 +26,7 @@ type legacy struct {
 
 // wanted are the v1 controllers that tasks are put in. The freezer holds still
 // what is killed.
-var wanted = map[cgroup1.Name]bool{cgroup1.Cpu: true, cgroup1.Memory: true, cgroup1.Pids: true, cgroup1.Freezer: true}
+var wanted = map[cgroup1.Name]bool{cgroup1.Cpu: true, cgroup1.Cpuset: true, cgroup1.Memory: true, cgroup1.Pids: true, cgroup1.Freezer: true}
 
 // unifiedMount is where hybrid mode has its v2 tree.
 const unifiedMount = "/sys/fs/cgroup/unified"
@@ -142,11 +142,48 @@ func (g *legacy) make(name string, limits *specs.LinuxResources) error {
 	return os.MkdirAll(filepath.Join(g.unified, name), 0o755)
 }
 
+func (g *legacy) update(name string, limits *specs.LinuxResources) error {
+	limits = only(limits, g.has)
+	path := func(n cgroup1.Name) (string, error) { return g.path(n, name) }
+	active := func() ([]cgroup1.Subsystem, error) { return g.subsystems, nil }
+	c, err := cgroup1.Load(path, cgroup1.WithHierarchy(active))
+	if err != nil {
+		return err
+	}
+	if limits.Memory == nil {
+		return c.Update(limits)
+	}
+	dir := filepath.Join(g.memoryDir(), name)
+	swap := &specs.LinuxResources{Memory: &specs.LinuxMemory{Swap: limits.Memory.Limit}}
+	if _, err := os.Stat(filepath.Join(dir, "memory.memsw.limit_in_bytes")); err != nil {
+		return c.Update(limits) // the kernel does not count what is swapped out
+	}
+	// The limit on memory is never above that on memory and swap.
+	b, err := os.ReadFile(filepath.Join(dir, "memory.limit_in_bytes"))
+	if err != nil {
+		return err
+	}
+	order := []*specs.LinuxResources{limits, swap}
+	if now, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64); err != nil || now < *limits.Memory.Limit {
+		order = []*specs.LinuxResources{swap, limits}
+	}
+	for _, l := range order {
+		if err := c.Update(l); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // memoryDir returns the group's directory in the memory controller's hierarchy,
 // "" without one.
-func (g *legacy) memoryDir() string {
+func (g *legacy) memoryDir() string { return g.parentOf(cgroup1.Memory) }
+
+// parentOf returns the group's directory in a controller's hierarchy, "" without
+// one.
+func (g *legacy) parentOf(controller cgroup1.Name) string {
 	for i, s := range g.subsystems {
-		if s.Name() == cgroup1.Memory {
+		if s.Name() == controller {
 			return g.parents[i]
 		}
 	}

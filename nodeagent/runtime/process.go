@@ -24,6 +24,10 @@ import (
 // is not there, or its user may not.
 var ErrCommand = keeper.ErrCommand
 
+// ErrCores is in Start's error when the machine has not the cores that the task
+// shall have for itself, or none is left for it beside those of others.
+var ErrCores = errors.New("the cores are taken")
+
 // ErrClosed is returned by Wait when the Runtime was closed, and by calls after
 // that.
 var ErrClosed = errors.New("the runtime is closed")
@@ -39,11 +43,14 @@ const markVariable = "MUSTER_TASK_DIR"
 // Process is an incarnation of a task. Its methods may be called from any
 // goroutine.
 type Process struct {
-	handle *keeper.Handle
-	keeper string        // path of muster-keeper
-	dir    string        // of the incarnation
-	ended  chan struct{} // closed when the exit is known
-	gone   chan struct{} // closed when nobody will find it out any more
+	handle   *keeper.Handle
+	runtime  *Runtime
+	keeper   string        // path of muster-keeper
+	dir      string        // of the incarnation
+	group    string        // the cgroup's name, "" without
+	limiting sync.Mutex    // held while limits are set
+	ended    chan struct{} // closed when the exit is known
+	gone     chan struct{} // closed when nobody will find it out any more
 
 	mu  sync.Mutex // guards inc
 	inc nodeagent.Incarnation
@@ -64,9 +71,15 @@ func (r *Runtime) Start(ctx context.Context, dir string, a *schema.Assignment) (
 	}
 	h, err := keeper.Start(ctx, r.cfg.Keeper, dir, spec)
 	if err != nil {
-		return nil, fmt.Errorf("start %s: %w%s", a.Task, err, r.explain(spec))
+		return nil, errors.Join(fmt.Errorf("start %s: %w%s", a.Task, err, r.explain(spec)), r.cores.drop(r.nameOf(spec.Cgroups)))
 	}
-	return r.hold(dir, h)
+	p, err := r.hold(dir, h)
+	if err == nil && p.group != "" {
+		p.mu.Lock()
+		p.inc.Limits = firstLimits(a)
+		p.mu.Unlock()
+	}
+	return p, err
 }
 
 // explain says why a command that is on the machine may not be there for the
@@ -119,7 +132,7 @@ func (r *Runtime) prepare(dir string, a *schema.Assignment) (*keeper.Spec, error
 	}
 	spec := &keeper.Spec{
 		Boot: r.boot, Command: a.Command(), Env: environment(a, p.work, work, tmp), Dir: work,
-		Mark: markVariable + "=" + p.work, OOMScoreAdj: oomScore(a.Job.Priority), Filter: r.isolation.filter,
+		Mark: markVariable + "=" + p.work, OOMScoreAdj: oomScore(a.Job), WholeCores: a.Job.Task.Resources.WholeCores, Filter: r.isolation.filter,
 	}
 	if l := a.Job.Task.Logs; l != nil {
 		spec.Logs = logfile.Limits{MaxBytes: l.MaxBytes, Files: l.Files}
@@ -152,8 +165,14 @@ func (r *Runtime) group(dir string, a *schema.Assignment, spec *keeper.Spec) err
 	if err := keeper.Prepare(dir, spec); err != nil || r.groups == nil {
 		return err
 	}
-	if err := r.groups.make(name, r.limits(a)); err != nil {
-		return errors.Join(fmt.Errorf("cgroup: %w", err), keeper.Abandon(dir, spec))
+	limits := r.limits(a)
+	own, err := r.cores.take(name, firstLimits(a).Cores)
+	if err != nil {
+		return errors.Join(fmt.Errorf("%w: it wants %w", ErrCores, err), keeper.Abandon(dir, spec))
+	}
+	limits.CPU.Cpus = own
+	if err := r.groups.make(name, limits); err != nil {
+		return errors.Join(fmt.Errorf("cgroup: %w", err), keeper.Abandon(dir, spec), r.cores.drop(name))
 	}
 	return nil
 }
@@ -195,10 +214,24 @@ func groupName(dir string, a *schema.Assignment) string {
 	return strings.Join(parts, ".")
 }
 
+// nameOf returns the name of the cgroup that has the given directories, "" for
+// none.
+func (r *Runtime) nameOf(dirs []string) string {
+	if len(dirs) == 0 {
+		return ""
+	}
+	_, name, _ := strings.Cut(dirs[0], "/"+groupsName(r.cfg.Dir)+"/")
+	return name
+}
+
 // oomScore says which tasks the kernel takes first when the whole machine has no
 // memory left: lower bands before higher ones, any task before the agent.
-func oomScore(p schema.Priority) int {
-	switch p.Band() {
+// One that uses more memory than its limit goes first of all.
+func oomScore(job *schema.Job) int {
+	if job.Task.Exceeds().RAM {
+		return 1000
+	}
+	switch job.Priority.Band() {
 	case schema.BandMonitoring:
 		return 100
 	case schema.BandProduction:
@@ -213,7 +246,7 @@ func oomScore(p schema.Priority) int {
 func (r *Runtime) hold(dir string, h *keeper.Handle) (*Process, error) {
 	number, _ := strconv.Atoi(filepath.Base(dir)) // 0 for a directory that is not ours
 	p := &Process{
-		handle: h, keeper: r.cfg.Keeper, dir: dir, ended: make(chan struct{}), gone: make(chan struct{}),
+		handle: h, runtime: r, keeper: r.cfg.Keeper, dir: dir, ended: make(chan struct{}), gone: make(chan struct{}),
 		meter: meter{keeper: h.State.Keeper.PID}, table: r.processes,
 	}
 	p.inc = nodeagent.Incarnation{
@@ -232,6 +265,16 @@ func (r *Runtime) hold(dir string, h *keeper.Handle) (*Process, error) {
 		return nil, errors.Join(ErrClosed, h.Close())
 	}
 	r.live[p] = true
+	if r.groups != nil && h.Exit == nil {
+		p.group = r.nameOf(h.Spec.Cgroups)
+		p.inc.Limited = p.group != ""
+	}
+	if p.group != "" {
+		r.cores.find(p.group, h.Spec.WholeCores)
+	}
+	if h.Spec.WholeCores && !r.can.has[cpusetController] {
+		p.inc.Note = strings.TrimPrefix(p.inc.Note+"; on cores that it shares: the machine has no cpuset controller", "; ")
+	}
 	for _, dir := range h.Spec.Cgroups {
 		if parent := filepath.Dir(dir); filepath.Base(parent) == groupsName(r.cfg.Dir) {
 			r.parents[parent] = true
@@ -267,8 +310,13 @@ func (r *Runtime) watch(p *Process) {
 		}
 		exit, err = p.handle.Wait()
 	}
+	p.limiting.Lock() // whoever sets limits may make what the keeper has removed
+	defer p.limiting.Unlock()
 	if err := p.handle.Clean(); err != nil {
 		r.cfg.Log.Warn("cannot remove the cgroup of a task that ended", "pid", p.inc.PID, "err", err)
+	}
+	if err := r.cores.drop(p.group); err != nil {
+		r.cfg.Log.Warn("cannot give the cores of a task that ended to others", "pid", p.inc.PID, "err", err)
 	}
 	p.mu.Lock()
 	p.inc.Exit = report(p.inc.Number, exit)
@@ -347,4 +395,13 @@ func (p *Process) Wait(ctx context.Context) error {
 	default:
 		return ErrClosed
 	}
+}
+
+// firstLimits returns the limits under which the task of a starts: without a
+// quota, which can make the way to its command last for minutes. It gets that as
+// soon as it runs.
+func firstLimits(a *schema.Assignment) nodeagent.TaskLimits {
+	l := nodeagent.LimitsOf(a.Job)
+	l.QuotaMilli = 0
+	return l
 }

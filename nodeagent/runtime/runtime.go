@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/musterhq/muster/nodeagent"
 	"github.com/musterhq/muster/nodeagent/keeper"
 	"github.com/musterhq/muster/schema"
 )
@@ -51,6 +52,7 @@ type Runtime struct {
 	isolation  isolation
 	users      *users // nil: tasks run as the agent's own user
 	groups     groups // nil: no cgroups
+	cores      cores
 	can        support
 	capacity   schema.Resources
 	attributes map[string]string
@@ -98,6 +100,10 @@ func New(cfg Config) (*Runtime, error) {
 		return nil, err
 	}
 	r.findGroups()
+	r.cores.uses = map[string]nodeagent.CoreUse{}
+	if r.can.has[cpusetController] {
+		r.cores.groups = r.groups
+	}
 	if r.hidden, err = findHidden(append([]string{cfg.Dir}, cfg.Hide...)); err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/containerd/cgroups/v3"
 	"github.com/containerd/cgroups/v3/cgroup2"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 )
 
 // unified are cgroups v2.
@@ -47,7 +48,7 @@ func newUnified(parent, name string) (*unified, error) {
 		return nil, err
 	}
 	for _, c := range strings.Fields(string(b)) {
-		g.has[c] = c == cpuController || c == memoryController || c == pidsController
+		g.has[c] = c == cpuController || c == memoryController || c == pidsController // cpuset: below
 	}
 	limits := cgroup2.ToResources(only(probe(), g.has))
 	g.group, err = cgroup2.NewManager(g.mount, g.path(""), limits)
@@ -68,7 +69,15 @@ func newUnified(parent, name string) (*unified, error) {
 			return nil, errors.Join(err, g.close())
 		}
 	}
+	if _, offered := g.has[cpusetController]; offered {
+		g.has[cpusetController] = g.group.ToggleControllers([]string{cpusetController}, cgroup2.Enable) == nil && g.below(cpusetController)
+	}
 	return g, nil
+}
+
+// below reports whether the tasks' cgroups can be given the controller.
+func (g *unified) below(controller string) bool {
+	return os.WriteFile(g.dir("", "cgroup.subtree_control"), []byte("+"+controller), 0) == nil
 }
 
 // lead makes the parent that was asked for, if it is not there, and has what is
@@ -117,8 +126,81 @@ func (g *unified) make(name string, limits *specs.LinuxResources) error {
 	if _, err := os.Stat(g.dir("", "memory.swap.max")); err == nil {
 		limits = withoutSwap(limits)
 	}
-	_, err := g.group.NewChild(name, cgroup2.ToResources(limits))
+	_, err := g.group.NewChild(name, resources2(limits))
 	return err
+}
+
+func (g *unified) update(name string, limits *specs.LinuxResources) error {
+	limits = only(limits, g.has)
+	if _, err := os.Stat(g.dir("", "memory.swap.max")); err == nil {
+		limits = withoutSwap(limits)
+	}
+	if limits.Memory != nil {
+		if err := g.shrink(name, *limits.Memory.Limit); err != nil {
+			return err
+		}
+	}
+	m, err := cgroup2.Load(g.path(name), cgroup2.WithMountpoint(g.mount))
+	if err != nil {
+		return err
+	}
+	return m.Update(resources2(limits))
+}
+
+// shrink pushes a cgroup back to limit where it uses more. The kernel would kill
+// what does not get there; so the error is EBUSY then, as it is with v1.
+func (g *unified) shrink(name string, limit int64) error {
+	uses := func() int64 {
+		b, _ := os.ReadFile(g.dir(name, "memory.current")) // unreadable: nothing is known to be in the way
+		n, _ := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
+		return n
+	}
+	over := uses() - limit
+	if over < 0 {
+		return nil
+	}
+	reclaim(g.dir(name, "memory.reclaim"), over+shrinkMargin)
+	if uses() >= limit {
+		return &os.PathError{Op: "write", Path: g.dir(name, "memory.max"), Err: unix.EBUSY}
+	}
+	return nil
+}
+
+// reclaim asks the kernel to push so many bytes out, where it can (Linux 5.19).
+// It says EAGAIN when it got less, which package os would wait on for ever.
+func reclaim(file string, bytes int64) {
+	fd, err := unix.Open(file, unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return
+	}
+	_, _ = unix.Write(fd, []byte(strconv.FormatInt(bytes, 10)))
+	_ = unix.Close(fd)
+}
+
+// shrinkMargin is how much more than needed is reclaimed, so that what the task
+// allocates meanwhile does not kill it.
+const shrinkMargin = 1 << 20
+
+// coreWeight is the weight of one core. The kernel's range is 1 to 10000, and
+// only weights of tasks count against each other: this is for limits from 3
+// thousandths of a core to 25 cores.
+const coreWeight = 400
+
+// resources2 returns limits in the library's terms for v2. Its own conversion of
+// shares bends them, and it knows no quota without end.
+func resources2(l *specs.LinuxResources) *cgroup2.Resources {
+	r := cgroup2.ToResources(l)
+	if l.CPU == nil {
+		return r
+	}
+	if l.CPU.Shares != nil {
+		weight := min(max(*l.CPU.Shares*coreWeight/coreShares, 1), 10_000)
+		r.CPU.Weight = &weight
+	}
+	if q := l.CPU.Quota; q != nil && *q < 0 {
+		r.CPU.Max = cgroup2.NewCPUMax(nil, l.CPU.Period)
+	}
+	return r
 }
 
 func (g *unified) around() []string {

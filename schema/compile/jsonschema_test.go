@@ -188,6 +188,9 @@ func (p *jsonProbe) ask(path []string, v any) {
 	if p.kind == schema.KindJob && len(path) > 2 && path[1] == "health" { // it names a port, which must be there
 		object["task"].(map[string]any)["resources"] = map[string]any{"ports": []any{"p", "a"}}
 	}
+	if path[len(path)-1] == "wholeCores" { // it bears on cpuMilli
+		at["cpuMilli"] = json.Number("1000")
+	}
 	_, problems := valid.Object(p.kind, "x", object)
 	object["name"] = "x"
 	lists := []string{"cells", "machines", "priorities", "tenants", "quotas", "jobs"}

@@ -35,3 +35,10 @@ func aliased(r *Rule, alias map[string]string) *Rule {
 	r.Alias = alias
 	return r
 }
+
+// appClassAlias maps what users of other systems write to a class.
+var appClassAlias = map[string]string{
+	"ls": "latency-sensitive", "latency": "latency-sensitive", "latencySensitive": "latency-sensitive", "latency_sensitive": "latency-sensitive",
+	"service": "latency-sensitive", "Guaranteed": "latency-sensitive", "guaranteed": "latency-sensitive", "interactive": "latency-sensitive",
+	"best-effort": "batch", "besteffort": "batch", "BestEffort": "batch", "background": "batch", "throughput": "batch",
+}

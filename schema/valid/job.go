@@ -1,6 +1,7 @@
 package valid
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"regexp"
@@ -17,6 +18,7 @@ func (c *check) job(job map[string]any) {
 	if !ok {
 		return
 	}
+	c.wholeCores(task)
 	ports, known := portNames(task)
 	if !known {
 		return
@@ -35,6 +37,29 @@ func (c *check) job(job map[string]any) {
 		v.within = k
 		c.references([]string{"task", "env", k}, env[k], v)
 	}
+}
+
+// wholeCores checks that what has cores of its own asks for whole ones.
+func (c *check) wholeCores(task map[string]any) {
+	resources, _ := task["resources"].(map[string]any)
+	milli, ok := resources["cpuMilli"].(json.Number)
+	if whole, _ := resources["wholeCores"].(bool); !whole || !ok {
+		return
+	}
+	n, err := milli.Int64()
+	if err != nil || n%schema.CoreMilli == 0 {
+		return
+	}
+	up := (n/schema.CoreMilli + 1) * schema.CoreMilli
+	hint := fmt.Sprintf("cpuMilli: %d, or leave wholeCores out", up)
+	if down := up - schema.CoreMilli; down > 0 {
+		hint = fmt.Sprintf("cpuMilli: %d or %d, or leave wholeCores out", down, up)
+	}
+	c.add(Problem{
+		Path:     []string{"task", "resources", "cpuMilli"},
+		Message:  fmt.Sprintf("%d thousandths of a core are no whole cores", n),
+		Expected: fmt.Sprintf("a multiple of %d, since wholeCores is true", schema.CoreMilli), Hint: hint,
+	})
 }
 
 // variables are those that a string may refer to.

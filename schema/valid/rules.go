@@ -77,6 +77,8 @@ func words[T ~string](w ...T) *Rule {
 
 var bandRule = aliased(words(schema.Bands()...), bandAlias)
 
+var appClassRule = aliased(words(schema.ClassLatencySensitive, schema.ClassBatch), appClassAlias)
+
 var kindRule = aliased(words(schema.Service, schema.Batch, schema.System), jobKindAlias)
 
 // NameRule returns the rule of the names of objects.
@@ -184,6 +186,7 @@ var jobRule = &Rule{
 		{Name: "cell", Rule: nameRule, Required: true},
 		{Name: "kind", Rule: kindRule, Default: string(schema.Service)},
 		{Name: "priority", Rule: jobPriorityRule, Default: string(schema.BandFree)},
+		{Name: "appclass", Rule: appClassRule},
 		{Name: "tasks", Rule: integer(Count, 0, schema.MaxTasks), Default: num(1)},
 		{Name: "labels", Rule: &Rule{
 			Type: Map, Max: maxLabels, Key: matchLabelKey,
@@ -202,7 +205,7 @@ var jobRule = &Rule{
 	},
 	Later: []string{
 		"after", "schedule", "overrides",
-		"disruption", "appclass", "packages", "logs", "allocset",
+		"disruption", "packages", "logs", "allocset",
 	},
 	Alias: map[string]string{
 		"replicas": "tasks", "replica": "tasks", "count": "tasks", "instances": "tasks", "size": "tasks", "owner": "user", "namespace": "user",
@@ -217,6 +220,7 @@ var jobRule = &Rule{
 		"restart": "task.restart", "restartPolicy": "task.restart", "backoffLimit": "task.restart.attempts",
 		"constraint": "constraints", "nodeSelector": "constraints", "affinity": "preferences", "nodeAffinity": "constraints",
 		"topologySpreadConstraints": "spread", "devices": "task.resources.devices",
+		"appClass": "appclass", "app_class": "appclass", "qosClass": "appclass", "qos": "appclass", "wholeCores": "task.resources.wholeCores",
 	},
 }
 
@@ -240,6 +244,7 @@ var taskRule = &Rule{
 		{Name: "graceSeconds", Rule: integer(Seconds, 0, maxSeconds), Default: num(10)},
 		{Name: "health", Rule: healthRule},
 		{Name: "restart", Rule: restartRule},
+		{Name: "exceed", Rule: exceedRule},
 		{Name: "logs", Rule: logsRule},
 		{Name: "isolation", Rule: isolationRule},
 		{Name: "files", Rule: filesRule},
@@ -247,6 +252,8 @@ var taskRule = &Rule{
 	},
 	Later: []string{"container", "packages"},
 	Alias: map[string]string{
+		"burst": "exceed", "burstable": "exceed", "memory_max": "exceed.ram", "memory_hard_limit": "exceed.ram", "cpu_hard_limit": "exceed.cpu",
+		"wholeCores": "resources.wholeCores", "appclass": "appclass of the job",
 		"environment": "env", "command": "process.command", "cmd": "process.command", "args": "process.command",
 		"devices": "resources.devices", "constraints": "constraints of the job", "image": "container.image", "ports": "resources.ports", "cpuMilli": "resources.cpuMilli",
 		"ramBytes": "resources.ramBytes", "diskBytes": "resources.diskBytes", "grace": "graceSeconds",
@@ -274,6 +281,16 @@ var logsRule = &Rule{
 	},
 }
 
+var exceedRule = &Rule{
+	Type: Struct,
+	Fields: []Field{
+		{Name: "cpu", Rule: &Rule{Type: Bool}, Default: true},
+		{Name: "ram", Rule: &Rule{Type: Bool}, Default: false},
+	},
+	Never: map[string]string{"disk": "disk space has no slack that could be taken back"},
+	Alias: map[string]string{"cpuMilli": "cpu", "cpus": "cpu", "memory": "ram", "mem": "ram", "ramBytes": "ram"},
+}
+
 var processRule = &Rule{
 	Type: Struct,
 	Fields: []Field{
@@ -294,9 +311,11 @@ var resourcesRule = &Rule{
 		{Name: "ports", Rule: &Rule{Type: List, Max: maxPorts, Unique: true, Elem: nameRule}},
 		{Name: "portNumbers", Rule: &Rule{Type: Map, Max: maxPorts, Key: matchName, Elem: integer(Count, 1, 65535)}},
 		{Name: "devices", Rule: devicesRule},
+		{Name: "wholeCores", Rule: &Rule{Type: Bool}},
 	},
-	Later: []string{"cores", "network"},
+	Later: []string{"network"},
 	Alias: map[string]string{
+		"cores": "wholeCores", "cpuset": "wholeCores", "cpuset_cpus": "wholeCores", "reserved_cores": "wholeCores", "exclusive": "wholeCores",
 		"cpu": "cpuMilli", "cpus": "cpuMilli", "memory": "ramBytes", "mem": "ramBytes", "ram": "ramBytes",
 		"gpu": "devices.gpu", "gpus": "devices.gpu", "gpuMilli": "devices.gpu.milli", "device": "devices",
 		"disk": "diskBytes", "storage": "diskBytes", "limits": "cpuMilli, ramBytes, diskBytes directly",

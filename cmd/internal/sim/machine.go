@@ -144,7 +144,7 @@ func (m *machine) decide(now time.Time) nodeagent.Plan {
 		c.Incarnations = slices.Clone(h.Incarnations)
 		held = append(held, c)
 	}
-	return nodeagent.Decide(nodeagent.Input{Machine: m.name, Boot: m.bootID(), Now: now, View: m.view, Held: held})
+	return nodeagent.Decide(nodeagent.Input{Machine: m.name, Boot: m.bootID(), Now: now, View: m.view, Held: held, Capacity: m.info().Capacity})
 }
 
 // forget is what an agent's death takes with it: what it did not write down.
@@ -153,6 +153,7 @@ func (m *machine) forget() {
 		h.Refused = nil
 		for i := range h.Incarnations {
 			c := &h.Incarnations[i]
+			c.Limits = nodeagent.TaskLimits{}
 			c.TermAt, c.KilledAt = time.Time{}, time.Time{}
 			c.Probe = nodeagent.Known(c.Probe.State, c.Probe.Message)
 		}
@@ -268,6 +269,9 @@ func (w *World) act(m *machine, a nodeagent.Action) {
 		c := &h.Incarnations[len(h.Incarnations)-1]
 		c.KilledAt = w.now
 		w.exit(h, c, schema.Exit{Code: -1, Signal: "SIGKILL"})
+	case nodeagent.Limit:
+		c := &h.Incarnations[len(h.Incarnations)-1]
+		c.Limits, c.LimitsTried, c.LimitsAt = a.Limits, a.Limits, w.now
 	case nodeagent.Reap:
 		h.Incarnations[len(h.Incarnations)-1].Exit = a.Exit
 	case nodeagent.End:
@@ -317,7 +321,7 @@ func (w *World) start(m *machine, h *nodeagent.Held, a nodeagent.Action) {
 		}
 	}
 	w.pids++
-	c := nodeagent.Incarnation{Number: a.Incarnation, Boot: m.bootID(), PID: w.pids, StartedAt: w.now}
+	c := nodeagent.Incarnation{Number: a.Incarnation, Boot: m.bootID(), PID: w.pids, StartedAt: w.now, Limited: true, Limits: nodeagent.LimitsOf(a.Assignment.Job)}
 	h.Incarnations = append(h.Incarnations, c)
 	w.note("%s starts %s generation %d incarnation %d as pid %d", m.name, a.Task.Short(), a.Generation, a.Incarnation, c.PID)
 }

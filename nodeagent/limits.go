@@ -1,0 +1,112 @@
+package nodeagent
+
+import (
+	"time"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// TaskLimits are what the machine holds an incarnation to.
+type TaskLimits struct {
+	Class schema.AppClass
+	// CPUMilli is the task's part of processors that several want, in
+	// thousandths of a core.
+	CPUMilli int64
+	// QuotaMilli is the most CPU that it gets even if all else is idle, in
+	// thousandths of a core; 0 is no such bound.
+	QuotaMilli int64
+	// Cores is how many cores it has for itself; with 0 it runs on those that
+	// nobody has for himself.
+	Cores int
+	// RAMBytes is the most memory that it gets; 0 is no bound.
+	RAMBytes int64
+	// SoftRAMBytes is to how much memory it is pushed back when memory is
+	// short; 0 is RAMBytes.
+	SoftRAMBytes int64
+}
+
+// LimitsOf returns the limits of a job's task on a machine of which nothing is
+// known: without what it may use beyond them.
+func LimitsOf(job *schema.Job) TaskLimits {
+	ask := &job.Task.Resources
+	l := TaskLimits{Class: job.Class(), CPUMilli: ask.CPUMilli, RAMBytes: ask.RAMBytes}
+	if ask.WholeCores {
+		l.Cores = int(ask.CPUMilli / schema.CoreMilli)
+	}
+	exceeds := job.Task.Exceeds()
+	if !exceeds.CPU {
+		l.QuotaMilli = ask.CPUMilli
+	}
+	if exceeds.RAM {
+		l.SoftRAMBytes = ask.RAMBytes
+	}
+	return l
+}
+
+// LimitAgain is the time between two attempts at limits that could not be set:
+// a task that uses too much for its new limit may use less by then.
+const LimitAgain = 10 * time.Second
+
+// slackUnit rounds what tasks get above their limit of memory, so that it does
+// not change for nothing.
+const slackUnit = 16 << 20
+
+// slack returns how much memory each task that may exceed its limit gets above
+// it: an equal part of what the machine has and no limit of a task promises.
+func slack(capacity int64, items []item) int64 {
+	left, sharers := capacity, int64(0)
+	for _, it := range items {
+		if it.held == nil || !it.held.Alive() {
+			continue
+		}
+		task := &it.job().Task
+		left -= task.Resources.RAMBytes
+		if task.Exceeds().RAM {
+			sharers++
+		}
+	}
+	if left <= 0 || sharers == 0 {
+		return 0
+	}
+	return left / sharers / slackUnit * slackUnit
+}
+
+// limit keeps a running incarnation at the limits that it shall have.
+func (d *decider) limit(it item, c *Incarnation) {
+	if c.PID == 0 || !c.Limited {
+		return
+	}
+	want := LimitsOf(it.job())
+	if want.SoftRAMBytes > 0 {
+		want.RAMBytes += d.slack
+	}
+	if t := it.held.Throttle; t > 0 && (want.QuotaMilli == 0 || t < want.QuotaMilli) {
+		want.QuotaMilli = t
+	}
+	if c.Limits == want {
+		return
+	}
+	if c.LimitsTried == want {
+		if at := due(d.in.Now, c.LimitsAt, LimitAgain); at.After(d.in.Now) {
+			d.wake(at)
+			return
+		}
+	}
+	d.act(it, Action{Kind: Limit, Incarnation: c.Number, Limits: want})
+}
+
+// notes joins what is to be said of how an incarnation is held.
+func (c *Incarnation) notes(throttle int64) string {
+	note := c.Note
+	add := func(s string) {
+		if note != "" && s != "" {
+			note += "; "
+		}
+		note += s
+	}
+	add(c.LimitsNote)
+	if throttle > 0 {
+		add(ThrottleNote)
+	}
+	return note
+}

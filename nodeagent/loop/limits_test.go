@@ -1,0 +1,119 @@
+package loop_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/musterhq/muster/nodeagent"
+	"github.com/musterhq/muster/schema"
+)
+
+// limits returns the limits in force of the live task of a job.
+func (k *kernel) limitsOf(job string) nodeagent.TaskLimits {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for dir, p := range k.procs {
+		if strings.Contains(dir, "/u/"+job+"/") && p.inc.Exit == nil {
+			return p.inc.Limits
+		}
+	}
+	return nodeagent.TaskLimits{}
+}
+
+// note returns what the report says of the live task of a job.
+func (s *story) note(job string) string {
+	tasks := s.agent.Report().Tasks
+	if i := slices.IndexFunc(tasks, func(t schema.TaskStatus) bool { return t.Task.Job == job }); i >= 0 {
+		return tasks[i].Note
+	}
+	return "no such task"
+}
+
+// limited is an assignment whose task may use so much CPU.
+func limited(job string, kind schema.JobKind, milli int64) schema.Assignment {
+	a := assignment(job, 0, 1, kind)
+	a.Job.Task.Resources.CPUMilli = milli
+	a.Data = schema.DigestOf(a.Job)
+	return a
+}
+
+// TestResizeInPlace: new data of a generation changes the limits of what runs;
+// what cannot be changed is told, and tried again.
+func TestResizeInPlace(t *testing.T) {
+	bubble(t, func(s *story) {
+		s.kernel.limited = true
+		s.assign(limited("web", schema.Service, 100))
+		s.until("u/web/0 g1 running")
+		rest()
+		if got := s.kernel.limitsOf("web").CPUMilli; got != 100 {
+			s.t.Errorf("cpuMilli %d, want 100", got)
+		}
+		s.kernel.stiff = true
+		s.assign(limited("web", schema.Service, 300))
+		rest()
+		if got, note := s.kernel.limitsOf("web").CPUMilli, s.note("web"); got != 100 || note != "fake; it keeps what it has" {
+			s.t.Errorf("cpuMilli %d, note %q", got, note)
+		}
+		s.kernel.stiff = false
+		time.Sleep(nodeagent.LimitAgain)
+		rest()
+		if got, note := s.kernel.limitsOf("web").CPUMilli, s.note("web"); got != 300 || note != "fake" {
+			s.t.Errorf("after a while: cpuMilli %d, note %q", got, note)
+		}
+		// The next agent does not know what is in force, and sees to it.
+		s.kernel.procs[s.kernel.alive()[0]].inc.Limits = nodeagent.TaskLimits{}
+		s.restart()
+		rest()
+		if got := s.kernel.limitsOf("web").CPUMilli; got != 300 || len(s.kernel.starts) != 1 {
+			s.t.Errorf("after a restart of the agent: cpuMilli %d", got)
+		}
+	})
+}
+
+// TestBatchIsHeldBack: when a latency-sensitive task waits for processors, batch
+// is bounded, and says so; when it does not any more, or is gone, all is well
+// again.
+func TestBatchIsHeldBack(t *testing.T) {
+	bubble(t, func(s *story) {
+		s.kernel.limited = true
+		s.kernel.wait = map[string]int64{}
+		web, crunch := limited("web", schema.Service, 2000), limited("crunch", schema.Batch, 2000)
+		s.assign(web, crunch)
+		s.until("u/crunch/0 g1 running", "u/web/0 g1 running")
+		time.Sleep(time.Minute)
+		rest()
+		if got := s.kernel.limitsOf("crunch").QuotaMilli; got != 0 || s.note("crunch") != "fake" {
+			s.t.Errorf("nobody waits: bound %d, note %q", got, s.note("crunch"))
+		}
+		wait := func(milli int64) {
+			s.kernel.mu.Lock()
+			s.kernel.wait["web"] = milli
+			s.kernel.mu.Unlock()
+		}
+		wait(500)
+		time.Sleep(3 * nodeagent.ThrottleEvery)
+		rest()
+		if got := s.kernel.limitsOf("crunch").QuotaMilli; got == 0 || got > 750 || !strings.Contains(s.note("crunch"), nodeagent.ThrottleNote) {
+			s.t.Errorf("it waits: bound %d, note %q", got, s.note("crunch"))
+		}
+		if got := s.kernel.limitsOf("web").QuotaMilli; got != 0 {
+			s.t.Errorf("the one that waits is bounded to %d", got)
+		}
+		wait(0)
+		time.Sleep(5 * time.Minute)
+		rest()
+		if got := s.kernel.limitsOf("crunch").QuotaMilli; got != 0 || s.note("crunch") != "fake" {
+			s.t.Errorf("it does not wait any more: bound %d, note %q", got, s.note("crunch"))
+		}
+		wait(900)
+		time.Sleep(3 * nodeagent.ThrottleEvery)
+		s.assign(crunch)
+		time.Sleep(time.Minute)
+		rest()
+		if got := s.kernel.limitsOf("crunch").QuotaMilli; got != 0 {
+			s.t.Errorf("the other is gone: bound %d", got)
+		}
+	})
+}

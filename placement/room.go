@@ -1,0 +1,32 @@
+package placement
+
+import "github.com/musterhq/muster/schema"
+
+// HasRoom reports whether a task could stay on the machine that holds it if its
+// limit were to. What the machine, or the task's alloc, has free for the task is
+// counted as for an ask of its priority.
+func (s *Snapshot) HasRoom(task schema.TaskName, machine string, to schema.Resources) bool {
+	slot, ok := s.slots[machine]
+	if !ok {
+		return false
+	}
+	id := s.find(taskKey{s.jobID(task.JobName), int32(task.Index), slot, 0})
+	if id < 0 {
+		return false
+	}
+	t := &s.tasks[id]
+	want := vectorOf(to)
+	for d := range dims {
+		free := s.byReserv[d][slot]
+		switch {
+		case t.inAlloc >= 0:
+			free = s.allocs[t.inAlloc].free[d]
+		case schema.Priority(t.priority).Prod():
+			free = s.byLimit[d][slot]
+		}
+		if more := want[d] - t.limit[d]; more > max(0, free) {
+			return false
+		}
+	}
+	return true
+}
