@@ -88,7 +88,7 @@ func (a *adoption) rejectViolations(wanted func(*schema.Package) bool) bool {
 		if p == a.held[dir] || !wanted(p) {
 			continue
 		}
-		if ds := append(t.violations(p), unknownCells(p, cells)...); len(ds) > 0 {
+		if ds := slices.Concat(t.violations(p), unknownCells(p, cells), sharedNames(p)); len(ds) > 0 {
 			a.reject(dir, ds)
 			found = true
 		}
@@ -116,7 +116,7 @@ func (a *adoption) rejectDuplicates(wanted func(*schema.Package) bool) bool {
 			continue
 		}
 		for key := range a.packages[dir].Origins {
-			declared[key] = append(declared[key], dir)
+			declared[shared(key)] = append(declared[shared(key)], dir)
 		}
 	}
 	again := map[string][]schema.Diagnostic{}
@@ -129,7 +129,7 @@ func (a *adoption) rejectDuplicates(wanted func(*schema.Package) bool) bool {
 			if h == nil {
 				return false
 			}
-			_, ok := h.Origins[key]
+			_, ok := declaredAs(h, key)
 			return ok
 		})
 		for i, dir := range dirs {
@@ -138,7 +138,9 @@ func (a *adoption) rejectDuplicates(wanted func(*schema.Package) bool) bool {
 				if holder >= 0 {
 					other = dirs[holder]
 				}
-				again[dir] = append(again[dir], duplicate(key, a.packages[dir].Origins[key], a.packages[other].Origins[key]))
+				here, _ := declaredAs(a.packages[dir], key)
+				there, _ := declaredAs(a.packages[other], key)
+				again[dir] = append(again[dir], duplicate(here, there, a.packages[dir].Origins[here], a.packages[other].Origins[there]))
 			}
 		}
 	}
@@ -149,13 +151,52 @@ func (a *adoption) rejectDuplicates(wanted func(*schema.Package) bool) bool {
 	return len(again) > 0
 }
 
-func duplicate(key schema.ObjectKey, here, there schema.Position) schema.Diagnostic {
-	return schema.Diagnostic{
+// shared returns the key under which an object's name is looked up: jobs and
+// alloc sets share theirs.
+func shared(key schema.ObjectKey) schema.ObjectKey {
+	if key.Kind == schema.KindAllocSet {
+		key.Kind = schema.KindJob
+	}
+	return key
+}
+
+// declaredAs returns the key of the object that p declares under a shared key.
+func declaredAs(p *schema.Package, key schema.ObjectKey) (schema.ObjectKey, bool) {
+	if _, ok := p.Origins[key]; ok || key.Kind != schema.KindJob {
+		return key, ok
+	}
+	key.Kind = schema.KindAllocSet
+	_, ok := p.Origins[key]
+	return key, ok
+}
+
+// sharedNames returns a diagnostic for each alloc set of p that has the name of
+// a job of p.
+func sharedNames(p *schema.Package) []schema.Diagnostic {
+	var out []schema.Diagnostic
+	for i := range p.Objects.AllocSets {
+		set := schema.ObjectKey{Kind: schema.KindAllocSet, Name: p.Objects.AllocSets[i].ID().String()}
+		if at, ok := p.Origins[shared(set)]; ok {
+			d := duplicate(set, shared(set), p.Origins[set], at)
+			d.Message = fmt.Sprintf("%s has the name of a job, declared at %s", set, at)
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+func duplicate(key, other schema.ObjectKey, here, there schema.Position) schema.Diagnostic {
+	d := schema.Diagnostic{
 		Severity: schema.Error, Position: here, Field: key.Field(),
 		Message:  fmt.Sprintf("%s%s, here and at %s", key, declaredTwice, there),
 		Expected: "one package that declares it",
 		Hint:     "rename one of them, or remove it",
 	}
+	if key.Kind != other.Kind {
+		d.Message = fmt.Sprintf("name %s%s, here as %s and as %s at %s", key.Name, declaredTwice, key.Kind, other.Kind, there)
+		d.Expected = "one of them: tasks and allocs are addressed alike"
+	}
+	return d
 }
 
 const declaredTwice = " is declared by two packages"
@@ -204,6 +245,11 @@ func unknownCells(p *schema.Package, cells map[string]bool) []schema.Diagnostic 
 	for i := range p.Objects.Jobs {
 		if j := &p.Objects.Jobs[i]; !cells[j.Cell] { // of many jobs, their names alone take long to make
 			report(schema.ObjectKey{Kind: schema.KindJob, Name: j.ID().String()}, j.Cell)
+		}
+	}
+	for i := range p.Objects.AllocSets {
+		if set := &p.Objects.AllocSets[i]; !cells[set.Cell] {
+			report(schema.ObjectKey{Kind: schema.KindAllocSet, Name: set.ID().String()}, set.Cell)
 		}
 	}
 	for _, q := range p.Objects.Quotas {

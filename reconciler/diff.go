@@ -36,8 +36,12 @@ func Diff(old, next *schema.Job) (Change, []FieldChange) {
 		}
 	}
 	o, n := &old.Task, &next.Task
+	resources, tasks := "task.resources", "tasks"
+	if next.Kind == schema.Allocs {
+		resources, tasks = "resources", "allocs" // as an alloc set writes them
+	}
 	field(old.Priority != next.Priority, "priority", InPlace)
-	field(old.Tasks != next.Tasks, "tasks", InPlace)
+	field(old.Tasks != next.Tasks, tasks, InPlace)
 	field(!maps.Equal(old.Labels, next.Labels), "labels", InPlace)
 	field(!maps.Equal(old.Annotations, next.Annotations), "annotations", InPlace)
 	field(old.Update != next.Update, "update", InPlace)
@@ -47,9 +51,10 @@ func Diff(old, next *schema.Job) (Change, []FieldChange) {
 	field(o.GraceSeconds != n.GraceSeconds, "task.graceSeconds", InPlace)
 	field(schema.DigestOf(o.Health) != schema.DigestOf(n.Health), "task.health", InPlace)
 	field(old.Kind != next.Kind, "kind", Restart)
+	field(old.AllocSet != next.AllocSet, "allocset", Restart)
 	field(!slices.Equal(o.Process.Command, n.Process.Command), "task.process.command", Restart)
 	field(!maps.Equal(o.Env, n.Env), "task.env", Restart)
-	field(o.Resources.Resources != n.Resources.Resources || !slices.Equal(o.Resources.Ports, n.Resources.Ports) || schema.DigestOf(o.Resources.Devices) != schema.DigestOf(n.Resources.Devices), "task.resources", Restart)
+	field(o.Resources.Resources != n.Resources.Resources || !slices.Equal(o.Resources.Ports, n.Resources.Ports) || schema.DigestOf(o.Resources.Devices) != schema.DigestOf(n.Resources.Devices), resources, Restart)
 	slices.SortFunc(out, func(a, b FieldChange) int { return strings.Compare(a.Field, b.Field) })
 	greatest := Unchanged
 	for _, c := range out {

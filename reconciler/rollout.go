@@ -114,7 +114,11 @@ func (s *step) holdsUp(t schema.TaskRecord, digest schema.Digest) bool {
 }
 
 func (s *step) update(job schema.JobName, t schema.TaskRecord) {
-	s.stop(job, t, schema.Cause{Kind: schema.CauseUpdate, Message: "new data needs a new process", At: s.now})
+	message := "new data needs a new process"
+	if s.dataOf(t.Data).Kind == schema.Allocs {
+		message = "new data needs a new alloc"
+	}
+	s.stop(job, t, schema.Cause{Kind: schema.CauseUpdate, Message: message, At: s.now})
 }
 
 // forget returns the record of a pending task without what older data has

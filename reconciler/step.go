@@ -66,10 +66,13 @@ func Step(in Input) Output {
 		s.stepJob(name)
 	}
 	s.waking = schema.JobName{}
-	s.place()
+	for _, inside := range []bool{false, true} { // tasks in allocs when the allocs are settled
+		s.place(inside)
+		s.rollOutAll(inside) // last, since what was just placed counts against its budget
+	}
+	s.followAllocs()
 	for _, name := range s.active {
 		if s.waking = name; s.job(name) != nil {
-			s.rollOut(name) // last, since what was just placed counts against its budget
 			s.settle(name)
 		}
 	}
@@ -77,6 +80,17 @@ func Step(in Input) Output {
 	s.out.Writes = s.writes()
 	s.out.Events = s.events
 	return s.out
+}
+
+// rollOutAll rolls out the jobs whose tasks run in allocs, or the others.
+func (s *step) rollOutAll(inside bool) {
+	for _, name := range s.active {
+		if _, in := s.inside(name); in == inside && s.job(name) != nil {
+			s.waking = name
+			s.rollOut(name)
+		}
+	}
+	s.waking = schema.JobName{}
 }
 
 // newStep returns a step that has decided nothing.
@@ -105,10 +119,12 @@ type step struct {
 	waking schema.JobName // the job that is being looked at
 	wakes  map[schema.JobName]time.Time
 
-	up     []string        // machines that may get tasks, sorted
-	lost   map[string]bool // machines whose tasks are given up
-	asks   []ask
-	mayRun map[*schema.Job][]string // see eligible
+	up   []string        // machines that may get tasks, sorted
+	lost map[string]bool // machines whose tasks are given up
+	asks []ask
+	// retained are the alloc sets that stay though they are not desired.
+	retained map[schema.JobName][]string
+	mayRun   map[*schema.Job][]string // see eligible
 	// preempted are the tasks that were told to stop when the step began, by
 	// the short name of the task that they were preempted for.
 	preempted map[string][]leaver
@@ -140,7 +156,7 @@ func (s *step) admit() {
 		return
 	}
 	for _, name := range s.base.jobNames() {
-		if _, ok := desired.Jobs[name]; !ok && s.base.Jobs[name].Admitted != "" {
+		if _, ok := desired.Jobs[name]; !ok && s.base.Jobs[name].Admitted != "" && !s.keeps(name) {
 			r := *s.base.Jobs[name]
 			r.Admitted, r.Since = "", s.now
 			s.setJob(name, &r)
@@ -150,6 +166,13 @@ func (s *step) admit() {
 		s.admitJob(name, desired.Jobs[name])
 	}
 	s.rememberVerdict()
+}
+
+// keeps reports whether a job that is not desired stays, as an alloc set does
+// that is in use.
+func (s *step) keeps(name schema.JobName) bool {
+	_, ok := s.retained[name]
+	return ok
 }
 
 func (s *step) admitJob(name schema.JobName, d DesiredJob) {
@@ -218,6 +241,9 @@ func (s *step) stopUnwanted(job schema.JobName, t schema.TaskRecord, count int) 
 		cause := schema.Cause{Kind: schema.CauseScaledDown, Message: "the job has fewer tasks now", At: s.now}
 		if count == 0 && s.job(job).Admitted == "" {
 			cause = schema.Cause{Kind: schema.CauseRemoved, Message: "the job is gone from the repository", At: s.now}
+			if s.dataOf(t.Data).Kind == schema.Allocs {
+				cause.Message = "the alloc set is gone from the repository"
+			}
 		}
 		s.stop(job, t, cause)
 	}
@@ -236,7 +262,7 @@ func (s *step) stop(job schema.JobName, t schema.TaskRecord, cause schema.Cause)
 	t.Stop = &cause
 	s.set(job, t)
 	kind := schema.EventKill
-	if cause.Kind == schema.CauseUpdate || cause.Kind == schema.CausePreempted {
+	if cause.Kind == schema.CauseUpdate || cause.Kind == schema.CausePreempted || cause.Kind == schema.CauseAllocGone {
 		kind = schema.EventEvict
 	}
 	s.event(schema.Event{Kind: kind, Job: job.Short(), Task: job.Task(t.Index).Short(), Machine: t.Machine, Generation: t.Generation, Cause: cause.Kind, Message: cause.Message})

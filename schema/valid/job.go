@@ -24,7 +24,8 @@ func (c *check) job(job map[string]any) {
 	}
 	c.health(task, ports)
 	env, _ := task["env"].(map[string]any)
-	v := variables{ports: ports, devices: devicesOf(task), env: env}
+	_, inside := job["allocset"].(string)
+	v := variables{ports: ports, devices: devicesOf(task), inside: inside, env: env}
 	if process, ok := task["process"].(map[string]any); ok {
 		if command, ok := process["command"].([]any); ok {
 			for i, arg := range command {
@@ -45,6 +46,7 @@ func (c *check) job(job map[string]any) {
 type variables struct {
 	ports   []string
 	devices []string       // kinds
+	inside  bool           // of an alloc
 	env     map[string]any // what the job declares
 	within  string         // the variable whose value the string is; "" for the command
 }
@@ -66,6 +68,10 @@ func (v variables) names() []string {
 	}
 	for _, p := range v.ports {
 		add(schema.PortVariable(p))
+	}
+	if v.inside {
+		add(schema.AllocVariable)
+		add(schema.AllocDirVariable)
 	}
 	for _, kind := range v.devices {
 		add(schema.DeviceVariable(kind))
@@ -190,6 +196,9 @@ func (c *check) unset(path []string, name string, vars variables) {
 	if strings.HasPrefix(name, "MUSTER_PORT_") && len(vars.ports) == 0 {
 		port := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(name, "MUSTER_PORT_"), "_", "-"))
 		p.Hint = fmt.Sprintf("add ports: [%q] to task.resources", short(port))
+	}
+	if name == schema.AllocVariable || name == schema.AllocDirVariable {
+		p.Hint = `only a task in an alloc has it: name an alloc set, as in allocset: "pair"`
 	}
 	c.add(p)
 }
