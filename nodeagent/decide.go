@@ -43,10 +43,10 @@ type ActionKind string
 // The kinds of action.
 const (
 	// Start writes the assignment to disk if it is not there, verifies its
-	// ports, and starts Incarnation.
+	// ports, and starts Incarnation; of an alloc it makes what holds its tasks.
 	Start ActionKind = "start"
 	// Term records Cause as the incarnation's Stop if it has none, and then
-	// sends SIGTERM.
+	// sends SIGTERM, or removes what was made for an alloc.
 	Term ActionKind = "term"
 	// Kill sends SIGKILL to all of the incarnation.
 	Kill ActionKind = "kill"
@@ -97,14 +97,15 @@ type item struct {
 
 // decider gathers the plan of one call of Decide.
 type decider struct {
-	in   Input
-	plan Plan
+	in     Input
+	plan   Plan
+	allocs allocs
 }
 
 // Decide compares what the machine shall run with what it holds.
 func Decide(in Input) Plan {
-	d := &decider{in: in}
 	items := collect(in)
+	d := &decider{in: in, allocs: allocsOf(items)}
 	for len(items) > 0 {
 		n := 1
 		for n < len(items) && items[n].task == items[0].task {
@@ -146,13 +147,10 @@ func collect(in Input) []item {
 
 // task decides for all generations of one task, oldest first.
 func (d *decider) task(generations []item) {
-	alive, newest := 0, uint64(0)
+	alive, newest := 0, d.allocs.newest[generations[0].task]
 	for _, it := range generations {
 		if it.held != nil && it.held.Alive() {
 			alive++
-		}
-		if it.assigned != nil && it.assigned.Stop == nil {
-			newest = it.generation
 		}
 	}
 	d.plan.Alive += alive
@@ -187,10 +185,14 @@ func (d *decider) stopCause(it item, newest uint64) *schema.Cause {
 		cause.Kind, cause.Message = schema.CauseSuperseded, "it is no longer assigned to this machine"
 	case d.in.View != nil && it.generation != newest:
 		cause.Kind, cause.Message = schema.CauseSuperseded, "a newer generation is assigned to this machine"
-	case d.in.Shutdown:
+	case d.in.Shutdown && d.evicted(it) == "":
 		cause.Kind, cause.Message = schema.CauseShutdown, "the agent was told to stop all tasks"
 	default:
-		return nil
+		why := d.evicted(it)
+		if why == "" {
+			return nil
+		}
+		cause.Kind, cause.Message = schema.CauseAllocGone, why
 	}
 	return &cause
 }
@@ -213,6 +215,9 @@ func (d *decider) alive(it item, stop *schema.Cause) {
 	if stop == nil {
 		d.check(it, c)
 		return
+	}
+	if d.allocs.inside[allocKey{it.task, it.generation}] > 0 {
+		return // they are told to stop, too, and it stays until they have
 	}
 	if c.TermAt.IsZero() {
 		d.act(it, Action{Kind: Term, Incarnation: c.Number, Cause: stop})
@@ -291,7 +296,7 @@ func (d *decider) keep(it item, kept int) int {
 
 // start starts the next incarnation of it, unless all tasks shall stop.
 func (d *decider) start(it item) {
-	if d.in.Shutdown {
+	if d.in.Shutdown || d.blockedBy(it) != "" {
 		return
 	}
 	n := 1

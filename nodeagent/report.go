@@ -17,8 +17,14 @@ func (d *decider) report(it item, newest uint64) {
 	s.End = h.End
 	s.State = d.state(it, newest)
 	s.Exits = exits(h)
+	if s.State == schema.Starting || s.State == schema.Waiting {
+		s.Note = d.blockedBy(it)
+	}
 	if c := h.last(); c != nil {
-		s.Incarnation, s.Note = c.Number, c.Note
+		s.Incarnation = c.Number
+		if s.Note == "" {
+			s.Note = c.Note
+		}
 		if h.Alive() && c.Boot == d.in.Boot {
 			s.PID, s.StartedAt, s.Health = c.PID, c.StartedAt, d.health(it, c)
 		}
@@ -41,6 +47,8 @@ func (d *decider) reportUnheld(it item, newest uint64, s schema.TaskStatus) {
 		s.End = &schema.Cause{Kind: stop.Kind, Message: stop.Message, Machine: d.in.Machine, Generation: it.generation, At: stop.At}
 	} else if it.generation != newest {
 		s.State, s.Note = schema.Waiting, "a newer generation is assigned to this machine"
+	} else {
+		s.Note = d.blockedBy(it)
 	}
 	d.plan.Tasks = append(d.plan.Tasks, s)
 }
@@ -58,7 +66,7 @@ func (d *decider) state(it item, newest uint64) schema.TaskState {
 		return schema.Waiting
 	case h.Alive() && (stop != nil || c.Stop != nil):
 		return schema.Stopping
-	case h.Alive() && c.PID != 0:
+	case h.Alive() && (c.PID != 0 || it.isAlloc() && !c.StartedAt.IsZero()):
 		return schema.Running
 	case h.Alive() || c == nil:
 		return schema.Starting
