@@ -50,6 +50,9 @@ func (a *Assignment) variables() map[string]string {
 		"MUSTER_JOB":        a.Task.Job,
 		"MUSTER_TASK_INDEX": strconv.Itoa(a.Task.Index),
 	}
+	if a.Alloc != nil {
+		vars[AllocVariable], vars[AllocDirVariable] = a.Alloc.String(), a.AllocDir
+	}
 	maps.Copy(vars, deviceVariables(a.Devices))
 	for name, port := range a.Ports {
 		vars[PortVariable(name)] = strconv.Itoa(port)

@@ -118,5 +118,7 @@ type Assignment struct {
 	Ports      map[string]int `json:"ports,omitempty"`
 	Devices    []DeviceUse    `json:"devices,omitempty"`
 	Alloc      *AllocUse      `json:"alloc,omitempty"` // that it runs in
-	Stop       *Cause         `json:"stop,omitempty"`
+	// AllocDir is what the tasks of Alloc share: its machine knows where.
+	AllocDir string `json:"-"`
+	Stop     *Cause `json:"stop,omitempty"`
 }

@@ -35,22 +35,30 @@ const workDir = "work"
 // way to find what is left of one where there is no cgroup.
 const markVariable = "MUSTER_TASK_DIR"
 
-// Process is an incarnation of a task. Its methods may be called from any
-// goroutine.
+// Process is an incarnation of a task, or of an alloc. Its methods may be called
+// from any goroutine.
 type Process struct {
-	handle *keeper.Handle
-	ended  chan struct{} // closed when the exit is known
-	gone   chan struct{} // closed when nobody will find it out any more
+	handle *keeper.Handle // nil for an alloc
+	alloc  *alloc         // nil for a task
+	ended  chan struct{}  // closed when the exit is known
+	gone   chan struct{}  // closed when nobody will find it out any more
 
 	mu  sync.Mutex // guards inc
 	inc nodeagent.Incarnation
 }
 
-// Start starts the task of a in dir, which it makes: its name is the number of
+// Start starts the task of a, or makes its alloc, in dir, which it makes: its name is the number of
 // the incarnation, its parent the generation's directory. It returns when the
 // command runs. After an error nothing of it runs; the error is ErrCommand if it
 // is the command's fault.
 func (r *Runtime) Start(ctx context.Context, dir string, a *schema.Assignment) (*Process, error) {
+	if a.Job.Kind == schema.Allocs {
+		p, err := r.startAlloc(dir, a)
+		if err != nil {
+			return nil, fmt.Errorf("start alloc %s: %w", a.Task, err)
+		}
+		return p, nil
+	}
 	spec, err := r.prepare(dir, a)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", a.Task, err)
@@ -65,6 +73,12 @@ func (r *Runtime) Start(ctx context.Context, dir string, a *schema.Assignment) (
 // Adopt finds the incarnation that was started in dir, by this agent or one
 // before it. What is left of one without a keeper it kills, and calls ended.
 func (r *Runtime) Adopt(ctx context.Context, dir string) (*Process, error) {
+	if p, ok, err := r.adoptAlloc(dir); ok || err != nil {
+		if err != nil {
+			return nil, fmt.Errorf("adopt: %w", err)
+		}
+		return p, nil
+	}
 	h, err := keeper.Open(ctx, dir, r.boot)
 	if err != nil {
 		return nil, fmt.Errorf("adopt: %w", err)
@@ -83,24 +97,24 @@ func (r *Runtime) prepare(dir string, a *schema.Assignment) (*keeper.Spec, error
 	if err := os.Chmod(dir, 0o711); err != nil { // whatever the umask
 		return nil, err
 	}
+	a, parent, err := r.enter(dir, a)
+	if err != nil {
+		return nil, err
+	}
 	work := filepath.Join(filepath.Dir(dir), workDir)
 	spec := &keeper.Spec{
 		Boot: r.boot, Command: a.Command(), Env: environment(a, work), Dir: work,
 		Mark: markVariable + "=" + work, OOMScoreAdj: oomScore(a.Job.Priority),
 	}
-	if r.users != nil {
-		id, err := r.users.id(a.Task.User)
-		if err != nil {
-			return nil, err
-		}
-		spec.User = &keeper.User{UID: id, GID: id}
+	if spec.User, err = r.user(a.Task.User); err != nil {
+		return nil, err
 	}
 	for _, d := range []string{work, filepath.Join(work, "tmp")} {
 		if err := own(d, spec.User); err != nil {
 			return nil, err
 		}
 	}
-	name := groupName(dir, a)
+	name := filepath.Join(parent, groupName(dir, a))
 	if r.groups != nil {
 		spec.Cgroups = r.groups.dirs(name)
 	}
@@ -111,6 +125,18 @@ func (r *Runtime) prepare(dir string, a *schema.Assignment) (*keeper.Spec, error
 		return nil, errors.Join(fmt.Errorf("cgroup: %w", err), keeper.Abandon(dir, spec))
 	}
 	return spec, nil
+}
+
+// user returns the user that an owner's tasks run as; nil is the agent's own.
+func (r *Runtime) user(owner string) (*keeper.User, error) {
+	if r.users == nil {
+		return nil, nil
+	}
+	id, err := r.users.id(owner)
+	if err != nil {
+		return nil, err
+	}
+	return &keeper.User{UID: id, GID: id}, nil
 }
 
 // own makes a directory that is u's alone, unless it is there: then a task may
@@ -254,8 +280,11 @@ func (p *Process) Incarnation() nodeagent.Incarnation {
 }
 
 // Signal sends SIGTERM to the task's process group or, with kill, SIGKILL to all
-// of it. It is no error if it has ended.
+// of it; either ends an alloc. It is no error if it has ended.
 func (p *Process) Signal(kill bool) error {
+	if p.alloc != nil {
+		return p.endAlloc()
+	}
 	send := p.handle.Term
 	if kill {
 		send = p.handle.Kill

@@ -507,6 +507,7 @@ type Assignment struct {
 	Ports         map[string]uint32      `protobuf:"bytes,4,rep,name=ports,proto3" json:"ports,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	Stop          *Cause                 `protobuf:"bytes,5,opt,name=stop,proto3" json:"stop,omitempty"`
 	Devices       []*DeviceUse           `protobuf:"bytes,6,rep,name=devices,proto3" json:"devices,omitempty"`
+	Alloc         *AllocUse              `protobuf:"bytes,50,opt,name=alloc,proto3" json:"alloc,omitempty"` // that the task runs in
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -583,6 +584,74 @@ func (x *Assignment) GetDevices() []*DeviceUse {
 	return nil
 }
 
+func (x *Assignment) GetAlloc() *AllocUse {
+	if x != nil {
+		return x.Alloc
+	}
+	return nil
+}
+
+// AllocUse is a generation of an alloc of the task's user and cell.
+type AllocUse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Set           string                 `protobuf:"bytes,1,opt,name=set,proto3" json:"set,omitempty"`
+	Index         uint32                 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
+	Generation    uint64                 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AllocUse) Reset() {
+	*x = AllocUse{}
+	mi := &file_link_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AllocUse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AllocUse) ProtoMessage() {}
+
+func (x *AllocUse) ProtoReflect() protoreflect.Message {
+	mi := &file_link_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AllocUse.ProtoReflect.Descriptor instead.
+func (*AllocUse) Descriptor() ([]byte, []int) {
+	return file_link_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *AllocUse) GetSet() string {
+	if x != nil {
+		return x.Set
+	}
+	return ""
+}
+
+func (x *AllocUse) GetIndex() uint32 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *AllocUse) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
 // Pull asks for a report.
 type Pull struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -593,7 +662,7 @@ type Pull struct {
 
 func (x *Pull) Reset() {
 	*x = Pull{}
-	mi := &file_link_proto_msgTypes[7]
+	mi := &file_link_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -605,7 +674,7 @@ func (x *Pull) String() string {
 func (*Pull) ProtoMessage() {}
 
 func (x *Pull) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[7]
+	mi := &file_link_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -618,7 +687,7 @@ func (x *Pull) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pull.ProtoReflect.Descriptor instead.
 func (*Pull) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{7}
+	return file_link_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Pull) GetKnownDigest() []byte {
@@ -641,7 +710,7 @@ type Report struct {
 
 func (x *Report) Reset() {
 	*x = Report{}
-	mi := &file_link_proto_msgTypes[8]
+	mi := &file_link_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -653,7 +722,7 @@ func (x *Report) String() string {
 func (*Report) ProtoMessage() {}
 
 func (x *Report) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[8]
+	mi := &file_link_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -666,7 +735,7 @@ func (x *Report) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Report.ProtoReflect.Descriptor instead.
 func (*Report) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{8}
+	return file_link_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Report) GetDigest() []byte {
@@ -696,7 +765,7 @@ type ReportBody struct {
 
 func (x *ReportBody) Reset() {
 	*x = ReportBody{}
-	mi := &file_link_proto_msgTypes[9]
+	mi := &file_link_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -708,7 +777,7 @@ func (x *ReportBody) String() string {
 func (*ReportBody) ProtoMessage() {}
 
 func (x *ReportBody) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[9]
+	mi := &file_link_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -721,7 +790,7 @@ func (x *ReportBody) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportBody.ProtoReflect.Descriptor instead.
 func (*ReportBody) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{9}
+	return file_link_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ReportBody) GetMachine() *MachineInfo {
@@ -761,7 +830,7 @@ type Hint struct {
 
 func (x *Hint) Reset() {
 	*x = Hint{}
-	mi := &file_link_proto_msgTypes[10]
+	mi := &file_link_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -773,7 +842,7 @@ func (x *Hint) String() string {
 func (*Hint) ProtoMessage() {}
 
 func (x *Hint) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[10]
+	mi := &file_link_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -786,7 +855,7 @@ func (x *Hint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hint.ProtoReflect.Descriptor instead.
 func (*Hint) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{10}
+	return file_link_proto_rawDescGZIP(), []int{11}
 }
 
 // Refuse says why the agent ends the session.
@@ -799,7 +868,7 @@ type Refuse struct {
 
 func (x *Refuse) Reset() {
 	*x = Refuse{}
-	mi := &file_link_proto_msgTypes[11]
+	mi := &file_link_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -811,7 +880,7 @@ func (x *Refuse) String() string {
 func (*Refuse) ProtoMessage() {}
 
 func (x *Refuse) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[11]
+	mi := &file_link_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -824,7 +893,7 @@ func (x *Refuse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refuse.ProtoReflect.Descriptor instead.
 func (*Refuse) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{11}
+	return file_link_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Refuse) GetReason() string {
@@ -850,7 +919,7 @@ type OpenLogs struct {
 
 func (x *OpenLogs) Reset() {
 	*x = OpenLogs{}
-	mi := &file_link_proto_msgTypes[12]
+	mi := &file_link_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -862,7 +931,7 @@ func (x *OpenLogs) String() string {
 func (*OpenLogs) ProtoMessage() {}
 
 func (x *OpenLogs) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[12]
+	mi := &file_link_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -875,7 +944,7 @@ func (x *OpenLogs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenLogs.ProtoReflect.Descriptor instead.
 func (*OpenLogs) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{12}
+	return file_link_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *OpenLogs) GetId() string {
@@ -939,7 +1008,7 @@ type LogChunk struct {
 
 func (x *LogChunk) Reset() {
 	*x = LogChunk{}
-	mi := &file_link_proto_msgTypes[13]
+	mi := &file_link_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -951,7 +1020,7 @@ func (x *LogChunk) String() string {
 func (*LogChunk) ProtoMessage() {}
 
 func (x *LogChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[13]
+	mi := &file_link_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -964,7 +1033,7 @@ func (x *LogChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogChunk.ProtoReflect.Descriptor instead.
 func (*LogChunk) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{13}
+	return file_link_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *LogChunk) GetId() string {
@@ -999,7 +1068,7 @@ type LogEnd struct {
 
 func (x *LogEnd) Reset() {
 	*x = LogEnd{}
-	mi := &file_link_proto_msgTypes[14]
+	mi := &file_link_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1011,7 +1080,7 @@ func (x *LogEnd) String() string {
 func (*LogEnd) ProtoMessage() {}
 
 func (x *LogEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[14]
+	mi := &file_link_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1024,7 +1093,7 @@ func (x *LogEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogEnd.ProtoReflect.Descriptor instead.
 func (*LogEnd) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{14}
+	return file_link_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *LogEnd) GetError() string {
@@ -1050,7 +1119,7 @@ type LogAck struct {
 
 func (x *LogAck) Reset() {
 	*x = LogAck{}
-	mi := &file_link_proto_msgTypes[15]
+	mi := &file_link_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1062,7 +1131,7 @@ func (x *LogAck) String() string {
 func (*LogAck) ProtoMessage() {}
 
 func (x *LogAck) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[15]
+	mi := &file_link_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1075,7 +1144,7 @@ func (x *LogAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogAck.ProtoReflect.Descriptor instead.
 func (*LogAck) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{15}
+	return file_link_proto_rawDescGZIP(), []int{16}
 }
 
 // MachineInfo is what a machine says of itself.
@@ -1095,7 +1164,7 @@ type MachineInfo struct {
 
 func (x *MachineInfo) Reset() {
 	*x = MachineInfo{}
-	mi := &file_link_proto_msgTypes[16]
+	mi := &file_link_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1107,7 +1176,7 @@ func (x *MachineInfo) String() string {
 func (*MachineInfo) ProtoMessage() {}
 
 func (x *MachineInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[16]
+	mi := &file_link_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1120,7 +1189,7 @@ func (x *MachineInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachineInfo.ProtoReflect.Descriptor instead.
 func (*MachineInfo) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{16}
+	return file_link_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *MachineInfo) GetName() string {
@@ -1191,7 +1260,7 @@ type DeviceGroup struct {
 
 func (x *DeviceGroup) Reset() {
 	*x = DeviceGroup{}
-	mi := &file_link_proto_msgTypes[17]
+	mi := &file_link_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1203,7 +1272,7 @@ func (x *DeviceGroup) String() string {
 func (*DeviceGroup) ProtoMessage() {}
 
 func (x *DeviceGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[17]
+	mi := &file_link_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1216,7 +1285,7 @@ func (x *DeviceGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceGroup.ProtoReflect.Descriptor instead.
 func (*DeviceGroup) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{17}
+	return file_link_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *DeviceGroup) GetKind() string {
@@ -1252,7 +1321,7 @@ type DeviceUse struct {
 
 func (x *DeviceUse) Reset() {
 	*x = DeviceUse{}
-	mi := &file_link_proto_msgTypes[18]
+	mi := &file_link_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1264,7 +1333,7 @@ func (x *DeviceUse) String() string {
 func (*DeviceUse) ProtoMessage() {}
 
 func (x *DeviceUse) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[18]
+	mi := &file_link_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1277,7 +1346,7 @@ func (x *DeviceUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceUse.ProtoReflect.Descriptor instead.
 func (*DeviceUse) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{18}
+	return file_link_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *DeviceUse) GetKind() string {
@@ -1313,7 +1382,7 @@ type Resources struct {
 
 func (x *Resources) Reset() {
 	*x = Resources{}
-	mi := &file_link_proto_msgTypes[19]
+	mi := &file_link_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1325,7 +1394,7 @@ func (x *Resources) String() string {
 func (*Resources) ProtoMessage() {}
 
 func (x *Resources) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[19]
+	mi := &file_link_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1338,7 +1407,7 @@ func (x *Resources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resources.ProtoReflect.Descriptor instead.
 func (*Resources) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{19}
+	return file_link_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Resources) GetCpuMilli() int64 {
@@ -1373,7 +1442,7 @@ type PortRange struct {
 
 func (x *PortRange) Reset() {
 	*x = PortRange{}
-	mi := &file_link_proto_msgTypes[20]
+	mi := &file_link_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1385,7 +1454,7 @@ func (x *PortRange) String() string {
 func (*PortRange) ProtoMessage() {}
 
 func (x *PortRange) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[20]
+	mi := &file_link_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1398,7 +1467,7 @@ func (x *PortRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortRange.ProtoReflect.Descriptor instead.
 func (*PortRange) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{20}
+	return file_link_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *PortRange) GetFirst() uint32 {
@@ -1436,7 +1505,7 @@ type TaskStatus struct {
 
 func (x *TaskStatus) Reset() {
 	*x = TaskStatus{}
-	mi := &file_link_proto_msgTypes[21]
+	mi := &file_link_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1448,7 +1517,7 @@ func (x *TaskStatus) String() string {
 func (*TaskStatus) ProtoMessage() {}
 
 func (x *TaskStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[21]
+	mi := &file_link_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1461,7 +1530,7 @@ func (x *TaskStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskStatus.ProtoReflect.Descriptor instead.
 func (*TaskStatus) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{21}
+	return file_link_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *TaskStatus) GetTask() string {
@@ -1563,7 +1632,7 @@ type Exit struct {
 
 func (x *Exit) Reset() {
 	*x = Exit{}
-	mi := &file_link_proto_msgTypes[22]
+	mi := &file_link_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1575,7 +1644,7 @@ func (x *Exit) String() string {
 func (*Exit) ProtoMessage() {}
 
 func (x *Exit) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[22]
+	mi := &file_link_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1588,7 +1657,7 @@ func (x *Exit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exit.ProtoReflect.Descriptor instead.
 func (*Exit) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{22}
+	return file_link_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Exit) GetIncarnation() int32 {
@@ -1648,7 +1717,7 @@ type Cause struct {
 
 func (x *Cause) Reset() {
 	*x = Cause{}
-	mi := &file_link_proto_msgTypes[23]
+	mi := &file_link_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1660,7 +1729,7 @@ func (x *Cause) String() string {
 func (*Cause) ProtoMessage() {}
 
 func (x *Cause) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[23]
+	mi := &file_link_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1673,7 +1742,7 @@ func (x *Cause) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cause.ProtoReflect.Descriptor instead.
 func (*Cause) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{23}
+	return file_link_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Cause) GetKind() string {
@@ -1749,7 +1818,7 @@ const file_link_proto_rawDesc = "" +
 	"\vAssignments\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12<\n" +
-	"\vassignments\x18\x03 \x03(\v2\x1a.muster.link.v1.AssignmentR\vassignments\"\xab\x02\n" +
+	"\vassignments\x18\x03 \x03(\v2\x1a.muster.link.v1.AssignmentR\vassignments\"\xdb\x02\n" +
 	"\n" +
 	"Assignment\x12\x12\n" +
 	"\x04task\x18\x01 \x01(\tR\x04task\x12\x1e\n" +
@@ -1759,11 +1828,18 @@ const file_link_proto_rawDesc = "" +
 	"\x04data\x18\x03 \x01(\tR\x04data\x12;\n" +
 	"\x05ports\x18\x04 \x03(\v2%.muster.link.v1.Assignment.PortsEntryR\x05ports\x12)\n" +
 	"\x04stop\x18\x05 \x01(\v2\x15.muster.link.v1.CauseR\x04stop\x123\n" +
-	"\adevices\x18\x06 \x03(\v2\x19.muster.link.v1.DeviceUseR\adevices\x1a8\n" +
+	"\adevices\x18\x06 \x03(\v2\x19.muster.link.v1.DeviceUseR\adevices\x12.\n" +
+	"\x05alloc\x182 \x01(\v2\x18.muster.link.v1.AllocUseR\x05alloc\x1a8\n" +
 	"\n" +
 	"PortsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\")\n" +
+	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"R\n" +
+	"\bAllocUse\x12\x10\n" +
+	"\x03set\x18\x01 \x01(\tR\x03set\x12\x14\n" +
+	"\x05index\x18\x02 \x01(\rR\x05index\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x03 \x01(\x04R\n" +
+	"generation\")\n" +
 	"\x04Pull\x12!\n" +
 	"\fknown_digest\x18\x01 \x01(\fR\vknownDigest\"B\n" +
 	"\x06Report\x12\x16\n" +
@@ -1883,7 +1959,7 @@ func file_link_proto_rawDescGZIP() []byte {
 	return file_link_proto_rawDescData
 }
 
-var file_link_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_link_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_link_proto_goTypes = []any{
 	(*AgentMessage)(nil),          // 0: muster.link.v1.AgentMessage
 	(*MasterMessage)(nil),         // 1: muster.link.v1.MasterMessage
@@ -1892,67 +1968,69 @@ var file_link_proto_goTypes = []any{
 	(*Data)(nil),                  // 4: muster.link.v1.Data
 	(*Assignments)(nil),           // 5: muster.link.v1.Assignments
 	(*Assignment)(nil),            // 6: muster.link.v1.Assignment
-	(*Pull)(nil),                  // 7: muster.link.v1.Pull
-	(*Report)(nil),                // 8: muster.link.v1.Report
-	(*ReportBody)(nil),            // 9: muster.link.v1.ReportBody
-	(*Hint)(nil),                  // 10: muster.link.v1.Hint
-	(*Refuse)(nil),                // 11: muster.link.v1.Refuse
-	(*OpenLogs)(nil),              // 12: muster.link.v1.OpenLogs
-	(*LogChunk)(nil),              // 13: muster.link.v1.LogChunk
-	(*LogEnd)(nil),                // 14: muster.link.v1.LogEnd
-	(*LogAck)(nil),                // 15: muster.link.v1.LogAck
-	(*MachineInfo)(nil),           // 16: muster.link.v1.MachineInfo
-	(*DeviceGroup)(nil),           // 17: muster.link.v1.DeviceGroup
-	(*DeviceUse)(nil),             // 18: muster.link.v1.DeviceUse
-	(*Resources)(nil),             // 19: muster.link.v1.Resources
-	(*PortRange)(nil),             // 20: muster.link.v1.PortRange
-	(*TaskStatus)(nil),            // 21: muster.link.v1.TaskStatus
-	(*Exit)(nil),                  // 22: muster.link.v1.Exit
-	(*Cause)(nil),                 // 23: muster.link.v1.Cause
-	nil,                           // 24: muster.link.v1.Assignment.PortsEntry
-	nil,                           // 25: muster.link.v1.MachineInfo.AttributesEntry
-	nil,                           // 26: muster.link.v1.TaskStatus.PortsEntry
-	(*timestamppb.Timestamp)(nil), // 27: google.protobuf.Timestamp
+	(*AllocUse)(nil),              // 7: muster.link.v1.AllocUse
+	(*Pull)(nil),                  // 8: muster.link.v1.Pull
+	(*Report)(nil),                // 9: muster.link.v1.Report
+	(*ReportBody)(nil),            // 10: muster.link.v1.ReportBody
+	(*Hint)(nil),                  // 11: muster.link.v1.Hint
+	(*Refuse)(nil),                // 12: muster.link.v1.Refuse
+	(*OpenLogs)(nil),              // 13: muster.link.v1.OpenLogs
+	(*LogChunk)(nil),              // 14: muster.link.v1.LogChunk
+	(*LogEnd)(nil),                // 15: muster.link.v1.LogEnd
+	(*LogAck)(nil),                // 16: muster.link.v1.LogAck
+	(*MachineInfo)(nil),           // 17: muster.link.v1.MachineInfo
+	(*DeviceGroup)(nil),           // 18: muster.link.v1.DeviceGroup
+	(*DeviceUse)(nil),             // 19: muster.link.v1.DeviceUse
+	(*Resources)(nil),             // 20: muster.link.v1.Resources
+	(*PortRange)(nil),             // 21: muster.link.v1.PortRange
+	(*TaskStatus)(nil),            // 22: muster.link.v1.TaskStatus
+	(*Exit)(nil),                  // 23: muster.link.v1.Exit
+	(*Cause)(nil),                 // 24: muster.link.v1.Cause
+	nil,                           // 25: muster.link.v1.Assignment.PortsEntry
+	nil,                           // 26: muster.link.v1.MachineInfo.AttributesEntry
+	nil,                           // 27: muster.link.v1.TaskStatus.PortsEntry
+	(*timestamppb.Timestamp)(nil), // 28: google.protobuf.Timestamp
 }
 var file_link_proto_depIdxs = []int32{
 	2,  // 0: muster.link.v1.AgentMessage.hello:type_name -> muster.link.v1.Hello
-	8,  // 1: muster.link.v1.AgentMessage.report:type_name -> muster.link.v1.Report
-	10, // 2: muster.link.v1.AgentMessage.hint:type_name -> muster.link.v1.Hint
-	11, // 3: muster.link.v1.AgentMessage.refuse:type_name -> muster.link.v1.Refuse
+	9,  // 1: muster.link.v1.AgentMessage.report:type_name -> muster.link.v1.Report
+	11, // 2: muster.link.v1.AgentMessage.hint:type_name -> muster.link.v1.Hint
+	12, // 3: muster.link.v1.AgentMessage.refuse:type_name -> muster.link.v1.Refuse
 	3,  // 4: muster.link.v1.MasterMessage.welcome:type_name -> muster.link.v1.Welcome
 	4,  // 5: muster.link.v1.MasterMessage.data:type_name -> muster.link.v1.Data
 	5,  // 6: muster.link.v1.MasterMessage.assignments:type_name -> muster.link.v1.Assignments
-	7,  // 7: muster.link.v1.MasterMessage.pull:type_name -> muster.link.v1.Pull
-	12, // 8: muster.link.v1.MasterMessage.open_logs:type_name -> muster.link.v1.OpenLogs
-	16, // 9: muster.link.v1.Hello.machine:type_name -> muster.link.v1.MachineInfo
+	8,  // 7: muster.link.v1.MasterMessage.pull:type_name -> muster.link.v1.Pull
+	13, // 8: muster.link.v1.MasterMessage.open_logs:type_name -> muster.link.v1.OpenLogs
+	17, // 9: muster.link.v1.Hello.machine:type_name -> muster.link.v1.MachineInfo
 	6,  // 10: muster.link.v1.Assignments.assignments:type_name -> muster.link.v1.Assignment
-	24, // 11: muster.link.v1.Assignment.ports:type_name -> muster.link.v1.Assignment.PortsEntry
-	23, // 12: muster.link.v1.Assignment.stop:type_name -> muster.link.v1.Cause
-	18, // 13: muster.link.v1.Assignment.devices:type_name -> muster.link.v1.DeviceUse
-	16, // 14: muster.link.v1.ReportBody.machine:type_name -> muster.link.v1.MachineInfo
-	21, // 15: muster.link.v1.ReportBody.tasks:type_name -> muster.link.v1.TaskStatus
-	14, // 16: muster.link.v1.LogChunk.end:type_name -> muster.link.v1.LogEnd
-	19, // 17: muster.link.v1.MachineInfo.capacity:type_name -> muster.link.v1.Resources
-	20, // 18: muster.link.v1.MachineInfo.ports:type_name -> muster.link.v1.PortRange
-	25, // 19: muster.link.v1.MachineInfo.attributes:type_name -> muster.link.v1.MachineInfo.AttributesEntry
-	17, // 20: muster.link.v1.MachineInfo.devices:type_name -> muster.link.v1.DeviceGroup
-	27, // 21: muster.link.v1.TaskStatus.started_at:type_name -> google.protobuf.Timestamp
-	26, // 22: muster.link.v1.TaskStatus.ports:type_name -> muster.link.v1.TaskStatus.PortsEntry
-	22, // 23: muster.link.v1.TaskStatus.exits:type_name -> muster.link.v1.Exit
-	23, // 24: muster.link.v1.TaskStatus.end:type_name -> muster.link.v1.Cause
-	18, // 25: muster.link.v1.TaskStatus.devices:type_name -> muster.link.v1.DeviceUse
-	27, // 26: muster.link.v1.Exit.at:type_name -> google.protobuf.Timestamp
-	22, // 27: muster.link.v1.Cause.exit:type_name -> muster.link.v1.Exit
-	27, // 28: muster.link.v1.Cause.at:type_name -> google.protobuf.Timestamp
-	0,  // 29: muster.link.v1.Link.Session:input_type -> muster.link.v1.AgentMessage
-	13, // 30: muster.link.v1.Link.Logs:input_type -> muster.link.v1.LogChunk
-	1,  // 31: muster.link.v1.Link.Session:output_type -> muster.link.v1.MasterMessage
-	15, // 32: muster.link.v1.Link.Logs:output_type -> muster.link.v1.LogAck
-	31, // [31:33] is the sub-list for method output_type
-	29, // [29:31] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	25, // 11: muster.link.v1.Assignment.ports:type_name -> muster.link.v1.Assignment.PortsEntry
+	24, // 12: muster.link.v1.Assignment.stop:type_name -> muster.link.v1.Cause
+	19, // 13: muster.link.v1.Assignment.devices:type_name -> muster.link.v1.DeviceUse
+	7,  // 14: muster.link.v1.Assignment.alloc:type_name -> muster.link.v1.AllocUse
+	17, // 15: muster.link.v1.ReportBody.machine:type_name -> muster.link.v1.MachineInfo
+	22, // 16: muster.link.v1.ReportBody.tasks:type_name -> muster.link.v1.TaskStatus
+	15, // 17: muster.link.v1.LogChunk.end:type_name -> muster.link.v1.LogEnd
+	20, // 18: muster.link.v1.MachineInfo.capacity:type_name -> muster.link.v1.Resources
+	21, // 19: muster.link.v1.MachineInfo.ports:type_name -> muster.link.v1.PortRange
+	26, // 20: muster.link.v1.MachineInfo.attributes:type_name -> muster.link.v1.MachineInfo.AttributesEntry
+	18, // 21: muster.link.v1.MachineInfo.devices:type_name -> muster.link.v1.DeviceGroup
+	28, // 22: muster.link.v1.TaskStatus.started_at:type_name -> google.protobuf.Timestamp
+	27, // 23: muster.link.v1.TaskStatus.ports:type_name -> muster.link.v1.TaskStatus.PortsEntry
+	23, // 24: muster.link.v1.TaskStatus.exits:type_name -> muster.link.v1.Exit
+	24, // 25: muster.link.v1.TaskStatus.end:type_name -> muster.link.v1.Cause
+	19, // 26: muster.link.v1.TaskStatus.devices:type_name -> muster.link.v1.DeviceUse
+	28, // 27: muster.link.v1.Exit.at:type_name -> google.protobuf.Timestamp
+	23, // 28: muster.link.v1.Cause.exit:type_name -> muster.link.v1.Exit
+	28, // 29: muster.link.v1.Cause.at:type_name -> google.protobuf.Timestamp
+	0,  // 30: muster.link.v1.Link.Session:input_type -> muster.link.v1.AgentMessage
+	14, // 31: muster.link.v1.Link.Logs:input_type -> muster.link.v1.LogChunk
+	1,  // 32: muster.link.v1.Link.Session:output_type -> muster.link.v1.MasterMessage
+	16, // 33: muster.link.v1.Link.Logs:output_type -> muster.link.v1.LogAck
+	32, // [32:34] is the sub-list for method output_type
+	30, // [30:32] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_link_proto_init() }
@@ -1973,15 +2051,15 @@ func file_link_proto_init() {
 		(*MasterMessage_Pull)(nil),
 		(*MasterMessage_OpenLogs)(nil),
 	}
-	file_link_proto_msgTypes[8].OneofWrappers = []any{}
-	file_link_proto_msgTypes[12].OneofWrappers = []any{}
+	file_link_proto_msgTypes[9].OneofWrappers = []any{}
+	file_link_proto_msgTypes[13].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_link_proto_rawDesc), len(file_link_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   27,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
