@@ -75,12 +75,12 @@ func (s *step) left(job schema.JobName, t *schema.TaskRecord) string {
 }
 
 // retained returns the alloc sets that are gone from the repository, or are no
-// alloc sets there any more, and that something still runs in, with the jobs
-// that name them by the data that they run. Such a set stays: what runs is not
-// stopped since its set is missing, and goes before it.
-func (s *State) retained() map[schema.JobName][]string {
-	var out map[schema.JobName][]string
+// alloc sets there any more, with the jobs that name them by the data that they
+// run, which runs says. Such a set stays: what runs is not stopped since its set
+// is missing.
+func (s *State) retained(runs func(schema.JobName) *schema.Job) map[schema.JobName][]string {
 	desired := s.desired()
+	var out map[schema.JobName][]string
 	for name, r := range s.Jobs {
 		if r.Admitted == "" || s.Data[r.Admitted].Kind != schema.Allocs {
 			continue
@@ -88,34 +88,25 @@ func (s *State) retained() map[schema.JobName][]string {
 		if d, ok := desired.Jobs[name]; ok && d.Job.Kind == schema.Allocs {
 			continue
 		}
-		if jobs, used := s.usersOf(name); used {
-			if out == nil {
-				out = map[schema.JobName][]string{}
+		if out == nil {
+			out = map[schema.JobName][]string{}
+		}
+		out[name] = nil
+	}
+	if out == nil {
+		return nil
+	}
+	for name := range desired.Jobs {
+		if data := runs(name); data != nil {
+			if host, inside := data.HostSet(); inside {
+				if jobs, gone := out[host]; gone {
+					out[host] = append(jobs, name.Short())
+				}
 			}
-			out[name] = jobs
 		}
 	}
+	maps.DeleteFunc(out, func(_ schema.JobName, jobs []string) bool { slices.Sort(jobs); return len(jobs) == 0 })
 	return out
-}
-
-// usersOf returns the jobs that are declared and run data that names the set,
-// sorted, and whether anything uses it, such as a task that is on its way out.
-func (s *State) usersOf(set schema.JobName) (jobs []string, used bool) {
-	for name, r := range s.Jobs {
-		if _, declared := s.desired().Jobs[name]; r.Admitted == "" || !declared {
-			continue
-		}
-		if host, ok := s.Data[r.Admitted].HostSet(); ok && host == set {
-			jobs = append(jobs, name.Short())
-		}
-	}
-	slices.Sort(jobs)
-	for name, c := range s.Chunks {
-		used = used || slices.ContainsFunc(c.Tasks, func(t schema.TaskRecord) bool {
-			return t.Alloc != nil && t.Machine != "" && t.Alloc.Of(name.Job).JobName == set
-		})
-	}
-	return jobs, used || len(jobs) > 0
 }
 
 // withRetained returns what is desired, and the alloc sets that jobs keep alive
@@ -127,10 +118,6 @@ func (s *State) withRetained(retained map[schema.JobName][]string) Desired {
 	}
 	d.Jobs = maps.Clone(d.Jobs)
 	for name, jobs := range retained {
-		if len(jobs) == 0 {
-			delete(d.Jobs, name) // of another kind now, which comes when the set has gone
-			continue
-		}
 		r := s.Jobs[name]
 		data := s.Data[r.Admitted]
 		d.Jobs[name] = DesiredJob{Job: data, Digest: r.Admitted, Origin: r.Origin, Refused: []schema.Diagnostic{{
@@ -141,4 +128,59 @@ func (s *State) withRetained(retained map[schema.JobName][]string) Desired {
 		}}}
 	}
 	return d
+}
+
+// admission returns the verdict on the desired jobs, and on the alloc sets that
+// stay for those which the verdict leaves as they are.
+func (s *step) admission() Admission {
+	admitted := s.base.admitted()
+	runs := func(name schema.JobName) *schema.Job { return admitted[name] }
+	retained := s.base.retained(runs)
+	for {
+		verdict := Admit(AdmitInput{
+			Desired: s.base.withRetained(retained), Admitted: admitted, Capacity: s.base.capacity(), Machines: len(s.base.Machines), Now: s.now,
+		})
+		if len(retained) == 0 {
+			return verdict
+		}
+		anew := map[schema.JobName]bool{}
+		for _, name := range verdict.order {
+			anew[name] = true
+		}
+		still := s.base.retained(func(name schema.JobName) *schema.Job {
+			if anew[name] {
+				return s.base.desired().Jobs[name].Job
+			}
+			return admitted[name]
+		})
+		if len(still) == len(retained) {
+			s.retained = retained
+			return verdict
+		}
+		retained = still // what goes makes room
+	}
+}
+
+// last reports whether a job is an alloc set that is going. Its allocs go when
+// nothing runs inside any more, so all others are looked at first.
+func (s *step) last(name schema.JobName) bool {
+	r := s.job(name)
+	return r != nil && r.Admitted == "" && slices.ContainsFunc(s.tasks(name), func(t schema.TaskRecord) bool {
+		return t.Machine != "" && s.dataOf(t.Data).Kind == schema.Allocs
+	})
+}
+
+// occupied reports whether something runs in an alloc.
+func (s *step) occupied(alloc schema.TaskName) bool {
+	if s.inUse == nil {
+		s.inUse = map[schema.TaskName]bool{}
+		for _, name := range s.chunkNames() {
+			for _, t := range s.chunk(name).Tasks {
+				if t.Alloc != nil && t.Machine != "" {
+					s.inUse[t.Alloc.Of(name.Job)] = true
+				}
+			}
+		}
+	}
+	return s.inUse[alloc]
 }

@@ -188,15 +188,12 @@ func (s *step) verdict() (a Admission, settled bool) {
 		return m.verdict, true
 	}
 	s.memo.admission = nil
-	s.retained = s.base.retained()
-	return Admit(AdmitInput{
-		Desired: s.base.withRetained(s.retained), Admitted: s.base.admitted(), Capacity: s.base.capacity(), Machines: len(s.base.Machines), Now: s.now,
-	}), false
+	return s.admission(), false
 }
 
 // rememberVerdict keeps a verdict that changed nothing.
 func (s *step) rememberVerdict() {
-	if len(s.jobs)+len(s.retained) == 0 { // how long a set is in use is not known from what is kept
+	if len(s.jobs) == 0 {
 		s.memo.admission = &admissionMemo{s.base.desired(), maps.Clone(s.base.Jobs), maps.Clone(s.base.Machines), s.out.Admission}
 	}
 }

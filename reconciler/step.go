@@ -57,20 +57,12 @@ func Step(in Input) Output {
 	s.surveyMachines()
 	s.stir()
 	s.admit()
-	for _, name := range s.allJobs() {
-		if s.atRest(name) {
-			continue
-		}
-		s.active = append(s.active, name)
-		s.waking = name
-		s.stepJob(name)
-	}
-	s.waking = schema.JobName{}
-	for _, inside := range []bool{false, true} { // tasks in allocs when the allocs are settled
-		s.place(inside)
-		s.rollOutAll(inside) // last, since what was just placed counts against its budget
-	}
-	s.followAllocs()
+	s.stepJobs()
+	s.place(false)
+	s.rollOutAll(false) // last, since what was just placed counts against its budget
+	s.followAllocs()    // now that it is settled what becomes of allocs, the tasks inside
+	s.place(true)
+	s.rollOutAll(true)
 	for _, name := range s.active {
 		if s.waking = name; s.job(name) != nil {
 			s.settle(name)
@@ -80,6 +72,28 @@ func Step(in Input) Output {
 	s.out.Writes = s.writes()
 	s.out.Events = s.events
 	return s.out
+}
+
+// stepJobs brings the jobs forward that are not at rest.
+func (s *step) stepJobs() {
+	var last []schema.JobName
+	for _, name := range s.allJobs() {
+		if s.atRest(name) {
+			continue
+		}
+		s.active = append(s.active, name)
+		if s.last(name) {
+			last = append(last, name)
+			continue
+		}
+		s.waking = name
+		s.stepJob(name)
+	}
+	for _, name := range last {
+		s.waking = name
+		s.stepJob(name)
+	}
+	s.waking = schema.JobName{}
 }
 
 // rollOutAll rolls out the jobs whose tasks run in allocs, or the others.
@@ -124,6 +138,7 @@ type step struct {
 	asks []ask
 	// retained are the alloc sets that stay though they are not desired.
 	retained map[schema.JobName][]string
+	inUse    map[schema.TaskName]bool // see occupied
 	mayRun   map[*schema.Job][]string // see eligible
 	// preempted are the tasks that were told to stop when the step began, by
 	// the short name of the task that they were preempted for.
@@ -237,6 +252,7 @@ func (s *step) stopUnwanted(job schema.JobName, t schema.TaskRecord, count int) 
 	case t.Done != nil && s.keepsDone(job):
 	case t.Machine == "":
 		s.remove(job, t.Index)
+	case t.Stop == nil && s.job(job).Admitted == "" && s.dataOf(t.Data).Kind == schema.Allocs && s.occupied(job.Task(t.Index)):
 	case t.Stop == nil:
 		cause := schema.Cause{Kind: schema.CauseScaledDown, Message: "the job has fewer tasks now", At: s.now}
 		if count == 0 && s.job(job).Admitted == "" {
