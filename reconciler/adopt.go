@@ -289,11 +289,21 @@ func (a *adoption) writes(s *State, c schema.Compiled, now time.Time) ([]Write, 
 			deletes = append(deletes, Write{Key: keyPackage + string(digest)})
 		}
 	}
+	var next *Desired // nil: that of the head so far
+	switch same := maps.Equal(head.Packages, s.Head.Packages); {
+	case same && (s.Head.Held == nil || head.Commit == s.Head.Commit):
+		head.Held = s.Head.Held
+	default:
+		d := desiredOf(s.Cell, inOrder(a.packages), undigested)
+		head.Held = s.guard(&d, c.AllowPrune)
+		s.keepHeld(&d, head.Held)
+		next = &d
+	}
 	value := schema.Canonical(head)
 	if bytes.Equal(value, schema.Canonical(s.Head)) {
 		return nil, nil
 	}
-	return slices.Concat(puts, []Write{{keyHead, value}}, deletes), a.events(s, head, now)
+	return slices.Concat(puts, []Write{{keyHead, value}}, deletes), a.events(s, head, next, now)
 }
 
 // shortened returns the reasons of stale directories, so few of them that the
@@ -319,7 +329,7 @@ func shortened(stale map[string][]schema.Diagnostic) map[string][]schema.Diagnos
 // has left behind is for the long way.
 func (s *State) holds(c schema.Compiled) bool {
 	n := len(s.Head.Packages)
-	if hasError(c.Diagnostics) || len(s.Head.Stale) > 0 || len(c.Packages) != n || len(s.Packages) != n {
+	if hasError(c.Diagnostics) || len(s.Head.Stale) > 0 || s.Head.Held != nil || len(c.Packages) != n || len(s.Packages) != n {
 		return false
 	}
 	for i := range c.Packages {
@@ -334,22 +344,27 @@ func applied(head schema.Head, now time.Time) schema.Event {
 	return schema.Event{At: now, Kind: schema.EventApply, Commit: head.Commit, Message: fmt.Sprintf("%d packages, %d of them stale", len(head.Packages), len(head.Stale))}
 }
 
-func (a *adoption) events(s *State, head schema.Head, now time.Time) []schema.Event {
+// events returns what the history says of the next head. next is what it
+// declares; nil if that is what the head before did: then what is rejected was
+// said with the commit that brought it.
+func (a *adoption) events(s *State, head schema.Head, next *Desired, now time.Time) []schema.Event {
 	var out []schema.Event
-	commit := head.Commit
-	if commit != s.Head.Commit {
+	if head.Commit != s.Head.Commit {
 		out = append(out, applied(head, now))
 	}
+	add := func(events ...schema.Event) {
+		for _, e := range events {
+			e.At, e.Commit = now, head.Commit
+			out = append(out, e)
+		}
+	}
 	for _, dir := range slices.Sorted(maps.Keys(a.stale)) {
-		out = append(out, schema.Event{At: now, Kind: schema.EventStale, Commit: commit, Message: dir + ": " + reasonOf(a.stale[dir])})
+		add(schema.Event{Kind: schema.EventStale, Message: dir + ": " + reasonOf(a.stale[dir])})
 	}
-	if maps.Equal(head.Packages, s.Head.Packages) {
-		return out // what is rejected has been said with the commit that brought it
-	}
-	desired := desiredOf(s.Cell, inOrder(a.packages), undigested)
-	for _, e := range slices.Concat(cordons(s.desired(), &desired), rejections(s, desired, now)) {
-		e.At, e.Commit = now, commit
-		out = append(out, e)
+	if next != nil {
+		add(holdEvents(s.Head.Held, head.Held)...)
+		add(cordons(s.desired(), next)...)
+		add(rejections(s, *next, now)...)
 	}
 	return out
 }

@@ -25,8 +25,8 @@ type DescribeInput struct {
 func Describe(in DescribeInput) Status {
 	d := describer{in: in, status: Status{
 		Cell: in.State.Cell, At: in.Now, Commit: in.Head, Applied: in.State.Head.Commit, Source: in.Trouble, SourceAt: in.Source.At,
-		Waiting: []string{}, Stale: []StalePackage{}, Rejected: []Rejection{}, Warnings: []QuotaWarning{}, Machines: []MachineStatus{}, Jobs: []JobStatus{}, Tasks: []TaskStatus{}, Notes: []string{},
-	}, used: map[string]schema.Resources{}, held: map[string]int{}, inside: map[string][]string{}, notes: map[string]string{}, spans: in.State.spans()}
+		Waiting: []string{}, Stale: []StalePackage{}, Rejected: []Rejection{}, Held: holdsOf(in.State.Head.Held), Warnings: []QuotaWarning{}, Machines: []MachineStatus{}, Jobs: []JobStatus{}, Tasks: []TaskStatus{}, Notes: []string{},
+	}, used: map[string]schema.Resources{}, held: map[string]int{}, inside: map[string][]string{}, notes: map[string]string{}, kept: map[string]string{}, spans: in.State.spans()}
 	d.repository()
 	for _, name := range in.State.jobNames() {
 		d.job(name)
@@ -50,6 +50,7 @@ type describer struct {
 	held   map[string]int
 	inside map[string][]string // tasks, by the alloc that they run in
 	spans  map[schema.JobName]int
+	kept   map[string]string // by job: the guard that holds its removal
 	notes  map[string]string // by task: what its agent remarks of one that is as desired
 }
 
@@ -72,6 +73,13 @@ func (d *describer) repository() {
 		d.status.Stale = append(d.status.Stale, p)
 		d.waiting("%s", p.waiting())
 	}
+	for i := range d.status.Held {
+		h := &d.status.Held[i]
+		d.waiting("%s", h.waiting())
+		for _, job := range h.Jobs {
+			d.kept[job] = h.Name
+		}
+	}
 	rejected := d.in.Last.Admission.Rejected
 	for _, name := range slices.SortedFunc(maps.Keys(rejected), schema.JobName.Compare) {
 		diag := *rejected[name]
@@ -92,7 +100,7 @@ func (d *describer) repository() {
 func (d *describer) job(name schema.JobName) {
 	r := d.in.State.Jobs[name]
 	want := d.in.State.Data[r.Admitted]
-	j := JobStatus{Name: name.Short(), Origin: r.Origin, Labels: labelsOf(name, want)}
+	j := JobStatus{Name: name.Short(), Origin: r.Origin, Labels: labelsOf(name, want), Held: d.kept[name.Short()]}
 	if newest, ok := d.in.State.desired().Jobs[name]; ok {
 		j.Origin = newest.Origin
 	}

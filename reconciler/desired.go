@@ -134,7 +134,8 @@ type jobDigest struct {
 	digest   schema.Digest
 }
 
-// desired returns what the state's head declares for its cell. It is kept
+// desired returns what the state's head declares for its cell, and what it keeps
+// though it is no longer declared. It is kept
 // until Apply brings other packages, and the digests of a package's jobs as long
 // as the head has the package: those of many jobs take their time.
 func (s *State) desired() *Desired {
@@ -156,6 +157,7 @@ func (s *State) desired() *Desired {
 		}
 		return ds[i].digest
 	})
+	s.keepHeld(&d, s.Head.Held)
 	s.wanted = &d
 	return s.wanted
 }

@@ -45,6 +45,7 @@ func Diff(old, next *schema.Job) (Change, []FieldChange) {
 	field(!maps.Equal(old.Labels, next.Labels), "labels", InPlace)
 	field(!maps.Equal(old.Annotations, next.Annotations), "annotations", InPlace)
 	field(old.Update != next.Update, "update", InPlace)
+	field(old.Kept() != next.Kept(), "prune", InPlace)
 	field(schema.DigestOf(old.Preferences) != schema.DigestOf(next.Preferences), "preferences", InPlace)
 	field(schema.DigestOf(old.Spread) != schema.DigestOf(next.Spread), "spread", InPlace)
 	field(schema.DigestOf(old.Constraints) != schema.DigestOf(next.Constraints), "constraints", Move)

@@ -90,6 +90,8 @@ func TestDiffKnowsAllFields(t *testing.T) {
 			v.SetString(v.String() + "x")
 		case reflect.Int, reflect.Int64:
 			v.SetInt(v.Int() + 1)
+		case reflect.Bool:
+			v.SetBool(!v.Bool())
 		default: // lists and maps
 			v.SetZero()
 		}
@@ -104,6 +106,7 @@ func TestDiffKnowsAllFields(t *testing.T) {
 		j.Preferences = []schema.Preference{{Constraint: j.Constraints[0], Weight: 1}}
 		j.Spread = &schema.Spread{By: "rack", Max: map[string]int{"rack": 1}}
 		j.Task.Resources.Devices = map[string]schema.DeviceAsk{"gpu": {Count: 1}}
+		j.Prune = new(bool)
 		return j
 	}
 	old, next := full(), full()

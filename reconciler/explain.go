@@ -18,6 +18,7 @@ type Explanation struct {
 	Tasks     []TaskStatus        `json:"tasks"`
 	Rejection *Rejection          `json:"rejection,omitempty"`
 	Stale     *StalePackage       `json:"stale,omitempty"`    // of the directory that declares it
+	Hold      *Hold               `json:"hold,omitempty"`     // of its removal
 	Warnings  []QuotaWarning      `json:"warnings,omitempty"` // of its owner, at its band
 	Origin    schema.Position     `json:"origin"`
 	Updated   []FieldChange       `json:"updated,omitempty"`   // by the newest data, where tasks run older
@@ -73,6 +74,11 @@ func (e *Explanation) addStatus(status *Status, job schema.JobName) {
 		}
 	}
 	e.Warnings = keep(status.Warnings, func(w *QuotaWarning) bool { return e.Job != nil && w.User == job.User && w.Band == e.Job.Band })
+	for i := range status.Held {
+		if _, ok := slices.BinarySearch(status.Held[i].Jobs, job.Short()); ok {
+			e.Hold = &status.Held[i]
+		}
+	}
 	for i := range status.Rejected {
 		if status.Rejected[i].Job == job.Short() {
 			e.Rejection = &status.Rejected[i]
@@ -147,6 +153,10 @@ func (e *Explanation) Lines() []string {
 	if s := e.Stale; s != nil {
 		say("  its directory is stale: %s", s.Reason)
 		say("  next: %s", s.Next)
+	}
+	if h := e.Hold; h != nil {
+		say("  it is gone from the repository, or has no tasks there, and runs on: held: %s", h.Reason)
+		say("  next: %s", h.Next)
 	}
 	for _, f := range e.Updated {
 		say("  newer data changes %s: %s", f.Field, f.Change)

@@ -38,6 +38,7 @@ func (g Group) Of(s *Status) (*Status, error) {
 	picked := g.jobs(s)
 	n.Jobs = keep(s.Jobs, func(j *JobStatus) bool { return picked[j.Name] })
 	n.Rejected = keep(s.Rejected, func(r *Rejection) bool { return picked[r.Job] })
+	n.Held = keep(s.Held, func(h *Hold) bool { return slices.ContainsFunc(h.Jobs, func(job string) bool { return picked[job] }) })
 	owners := map[account]bool{}
 	for i := range n.Jobs {
 		user, _, _ := strings.Cut(n.Jobs[i].Name, "/")
@@ -150,6 +151,9 @@ func waitingFor(n *Status) []string {
 		if st := &n.Stale[i]; dirs[st.Dir] {
 			out = append(out, st.waiting())
 		}
+	}
+	for i := range n.Held {
+		out = append(out, n.Held[i].waiting())
 	}
 	for i := range n.Rejected {
 		rejected[n.Rejected[i].Job] = true

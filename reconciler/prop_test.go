@@ -105,6 +105,7 @@ func (a *anything) randomCommit(t *rapid.T) schema.Compiled {
 		a.randomQuota(t),
 	}
 	c := compiled(fmt.Sprintf("c%d", a.commits), good(pkg(".", root...)))
+	c.AllowPrune = rapid.SampledFrom([]int{0, 100}).Draw(t, "allowed")
 	dirs := []string{"u", "v"}
 	if rapid.Bool().Draw(t, "both") {
 		dirs = []string{"both", "u", "v"} // may hold the same jobs as u
@@ -435,7 +436,9 @@ func (a *anything) calm(t *rapid.T) {
 	}
 	web, fresh := service("u", "web", 3, "last"), service("u", "new", 2, "last")
 	web.Priority, fresh.Priority = 0, 0
-	a.commit(compiled("last", good(pkg(".", schema.Tenant{Name: "u", Users: []string{"u"}, Paths: []string{"u"}})), good(pkg("u", web, fresh))))
+	last := compiled("last", good(pkg(".", schema.Tenant{Name: "u", Users: []string{"u"}, Paths: []string{"u"}})), good(pkg("u", web, fresh)))
+	last.AllowPrune = 1000
+	a.commit(last)
 	for range 400 {
 		a.pass(t, 2*time.Second)
 		if len(a.last.Writes) == 0 && len(a.last.Events) == 0 && a.status().Converged {

@@ -32,7 +32,8 @@ func TestScripts(t *testing.T) {
 // play does one command of a script and returns what came of it:
 //
 //	commit ID        adopts a commit: a line "DIR bad" is a package that does
-//	                 not compile; other lines are "DIR KIND NAME FIELD=VALUE…"
+//	                 not compile; other lines are "DIR KIND NAME FIELD=VALUE…";
+//	                 allow=N tasks may go
 //	join NAME …      machines of 4 cores and 8 GiB, or cores=N gib=N; gpus=N are
 //	                 devices, all else is an attribute
 //	silent NAME …    cuts machines off; speak joins them again
@@ -41,7 +42,7 @@ func TestScripts(t *testing.T) {
 //	task NAME WORD   finish, port (is in use), restart, kill (its agent restarts it)
 //	busy NAME PORT   a port of a machine is in use by others
 //	crash            the master is replaced
-//	status, why NAME [MACHINE]  what users see
+//	status, waiting, why NAME [MACHINE]  what users see
 //	data NAME        some of what a job was admitted with
 //	store            the keys of the store
 func (c *cell) play(t *testing.T, d *datadriven.TestData) string {
@@ -54,7 +55,11 @@ func (c *cell) play(t *testing.T, d *datadriven.TestData) string {
 	}
 	switch d.Cmd {
 	case "commit":
-		return lines(c.commit(parse(t, args[0], d.Input)))
+		compiled := parse(t, args[0], d.Input)
+		if d.HasArg("allow") {
+			d.ScanArgs(t, "allow", &compiled.AllowPrune)
+		}
+		return lines(c.commit(compiled))
 	case "join":
 		return c.joins(d, args)
 	case "silent", "speak":
@@ -78,6 +83,8 @@ func (c *cell) play(t *testing.T, d *datadriven.TestData) string {
 		return ""
 	case "status":
 		return summary(c.status())
+	case "waiting":
+		return strings.Join(c.status().Waiting, "\n") + "\n"
 	case "why":
 		s := c.status()
 		machine := ""

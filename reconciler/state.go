@@ -87,7 +87,7 @@ func (s *State) apply(w Write) error {
 	case keyHead + "/":
 		var h schema.Head
 		err := json.Unmarshal(w.Value, &h)
-		if !maps.Equal(h.Packages, s.Head.Packages) {
+		if !maps.Equal(h.Packages, s.Head.Packages) || h.Held != nil || s.Head.Held != nil {
 			s.wanted = nil
 		}
 		s.Head = h

@@ -15,11 +15,13 @@ type Status struct {
 	Version   uint64 `json:"-"`
 	Commit    string `json:"commit"`    // head seen in the repository
 	Applied   string `json:"applied"`   // last commit whose data is in the store
-	Converged bool   `json:"converged"` // Applied is Commit, nothing stale or rejected, all runs as desired
+	Converged bool   `json:"converged"` // Applied is Commit, nothing stale, rejected or held, all runs as desired
 	// Waiting says in words what stands between the cell and Converged.
 	Waiting  []string       `json:"waiting"`
 	Stale    []StalePackage `json:"stale"`
 	Rejected []Rejection    `json:"rejected"`
+	// Held are removals that the newest commit asks for and that wait for leave.
+	Held []Hold `json:"held"`
 	// Warnings are of quotas: those that the machines do not back, and owners
 	// that have more than theirs is now. They keep nothing from Converged.
 	Warnings []QuotaWarning  `json:"warnings"`
@@ -90,6 +92,9 @@ type JobStatus struct {
 	Done     int               `json:"done"`
 	Updating int               `json:"updating"` // run data older than admitted
 	Reason   string            `json:"reason"`   // why it is not as desired, "" if it is
+	// Held is the guard that holds its removal, or its scaling to 0; "" if none
+	// does.
+	Held string `json:"held,omitempty"`
 	// Annotations are told only of a job that is asked for by name: those of all
 	// jobs may be larger than all else.
 	Annotations map[string]string `json:"annotations,omitempty"`

@@ -22,6 +22,8 @@ type AllocSet struct {
 	// than that together.
 	Resources Resources    `json:"resources"`
 	Update    UpdatePolicy `json:"update"`
+	// Prune is as that of a Job.
+	Prune *bool `json:"prune,omitempty"`
 }
 
 // ID returns the set's name in the world. Jobs and alloc sets share one
@@ -35,7 +37,7 @@ func (s *AllocSet) Job() *Job {
 	return &Job{
 		Name: s.Name, User: s.User, Cell: s.Cell, Kind: Allocs, Priority: s.Priority, Tasks: s.Allocs,
 		Labels: s.Labels, Annotations: s.Annotations, Constraints: s.Constraints, Preferences: s.Preferences, Spread: s.Spread,
-		Task: TaskSpec{Resources: TaskResources{Resources: s.Resources}}, Update: s.Update,
+		Task: TaskSpec{Resources: TaskResources{Resources: s.Resources}}, Update: s.Update, Prune: s.Prune,
 	}
 }
 

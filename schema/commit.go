@@ -56,7 +56,15 @@ type Compiled struct {
 	// Diagnostics are those of the repository as a whole (no module, bad
 	// file names); when one is an error there are no packages.
 	Diagnostics []Diagnostic
+	// AllowPrune is how many tasks may go at once though a guard would hold
+	// them: what the trailers AllowPruneTrailer of the commits since the one
+	// applied add up to.
+	AllowPrune int
 }
+
+// AllowPruneTrailer is the key of a commit's trailer whose value, a number of
+// tasks, says that so many are meant to go.
+const AllowPruneTrailer = "Muster-Allow-Prune"
 
 // CompiledPackage is the outcome of one directory. Package is nil when
 // Diagnostics holds an error; warnings stand beside data.
@@ -84,4 +92,40 @@ type Head struct {
 	// Stale maps a directory whose data of Commit was not taken to the
 	// reasons.
 	Stale map[string][]Diagnostic `json:"stale,omitempty"`
+	// Held are the removals that Commit asks for and that wait for leave; nil
+	// if there are none.
+	Held *Held `json:"held,omitempty"`
+}
+
+// Held are jobs that run on with the data that was admitted last, though they
+// are gone from the repository, or scaled to 0: so much at once is rarely meant.
+type Held struct {
+	// Guards are what holds them, the cell's first, then the tenants' by name,
+	// then that of the jobs themselves.
+	Guards []Guard `json:"guards"`
+	// Allowed is the number of tasks that trailers gave leave for: too few.
+	Allowed int       `json:"allowed,omitempty"`
+	Jobs    []HeldJob `json:"jobs"` // sorted by name
+}
+
+// Guard holds removals: those of a cell, those of a tenant, or single jobs.
+type Guard struct {
+	// Name is "cell", "tenant NAME", or "job" for jobs that say prune: false.
+	Name  string `json:"name"`
+	Tasks int    `json:"tasks"` // that it holds
+	// Of is the number of tasks that it counts in all, and Most how many of them
+	// may go at once; both are 0 for "job", for which no number counts.
+	Of   int `json:"of,omitempty"`
+	Most int `json:"most,omitempty"`
+}
+
+// HeldJob is one job of Held.
+type HeldJob struct {
+	Job   string `json:"job"` // user/job
+	Tasks int    `json:"tasks"`
+	// Guard is the name of the guard that holds it.
+	Guard string `json:"guard"`
+	// Tenant owns the directory that declared it, "" if none does. It counts
+	// for as long as the job is held, also when the tenant is gone as well.
+	Tenant string `json:"tenant,omitempty"`
 }

@@ -25,6 +25,7 @@ const (
 	EventKill     EventKind = "kill"     // a task was stopped because its owner said so
 	EventApply    EventKind = "apply"    // a commit's data is in the store
 	EventStale    EventKind = "stale"    // a package of a commit was not taken
+	EventHold     EventKind = "hold"     // removals are held, or no longer
 	EventSource   EventKind = "source"   // the repository got into trouble or out of it, or its history was rewritten
 	EventMachine  EventKind = "machine"  // a machine joined, was lost or returned
 	EventMaster   EventKind = "master"   // a master began to lead

@@ -36,10 +36,16 @@ type Job struct {
 	Spread      *Spread      `json:"spread,omitempty"` // nil: over racks
 	Task        TaskSpec     `json:"task"`
 	Update      UpdatePolicy `json:"update"`
+	// Prune false keeps the job when it is gone from the repository, or scaled
+	// to 0; nil is true.
+	Prune *bool `json:"prune,omitempty"`
 }
 
 // ID returns the job's name in the world.
 func (j *Job) ID() JobName { return JobName{Cell: j.Cell, User: j.User, Job: j.Name} }
+
+// Kept reports whether the job says prune: false.
+func (j *Job) Kept() bool { return j.Prune != nil && !*j.Prune }
 
 // TaskSpec says what one task runs and what it may use.
 type TaskSpec struct {

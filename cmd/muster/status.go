@@ -145,6 +145,12 @@ func printTrouble(w io.Writer, p painter, s *reconciler.Status) {
 		printDiagnostics(w, p, st.Diagnostics, nil)
 		fmt.Fprintf(w, "  next: %s\n", st.Next)
 	}
+	for i := range s.Held {
+		h := &s.Held[i]
+		fmt.Fprintf(w, "\n%s %s\n", p.paint(yellow, "held:"), h.Reason)
+		fmt.Fprintf(w, "  jobs: %s\n", listed(h.Jobs))
+		fmt.Fprintf(w, "  next: %s\n", h.Next)
+	}
 	if len(s.Warnings) > 0 {
 		fmt.Fprintln(w)
 		for _, q := range s.Warnings {
@@ -223,4 +229,13 @@ func bytesOf(n int64) string {
 // short returns a commit as people name it, or "none".
 func short(commit string) string {
 	return cmp.Or(reconciler.ShortCommit(commit), "none")
+}
+
+// listed joins names, the first few of many.
+func listed(names []string) string {
+	const most = 10
+	if more := len(names) - most; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), more)
+	}
+	return strings.Join(names, ", ")
 }

@@ -28,9 +28,9 @@ func newWait(std stdio) *cobra.Command {
 		Use:   "wait [USER/JOB]",
 		Short: "wait until the cell is as its repository says",
 		Long: `Wait until the cell has converged: the newest commit is applied, nothing of it is
-stale or rejected, and all runs as it says. With a job, or with --selector, wait for
-these jobs alone, also for the first of them to appear. Exits 1 when that takes
-longer than --timeout, and says what stands in the way.`,
+stale, rejected or held, and all runs as it says. With a job, or with --selector,
+wait for these jobs alone, also for the first of them to appear. Exits 1 when that
+takes longer than --timeout, and says what stands in the way.`,
 		Example: `  git commit -am "scale up" && muster wait --commit "$(git rev-parse HEAD)" --timeout 2m
   muster wait -l tier=front`,
 		Args: cobra.MaximumNArgs(1),

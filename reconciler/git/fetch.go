@@ -191,26 +191,30 @@ func (r *Repo) descends(ctx context.Context, w *wire, want, have plumbing.Hash) 
 	if err != nil || slices.Contains(c.ParentHashes, have) {
 		return true
 	}
-	yes, err := r.asksDescent(ctx, w, want, have)
+	between, err := r.askBetween(ctx, w, want, have)
 	if err != nil {
 		r.cfg.Log.Debug("cannot tell whether the history was rewritten", "repository", r.name, "commit", want, "before", have, "err", err)
 	}
-	return yes || err != nil
+	return err != nil || follows(between, have)
 }
 
-// asksDescent has the remote send the commits between the two: it leaves out
-// what have descends from, so that the child of have is among them if there is
-// one.
-func (r *Repo) asksDescent(ctx context.Context, w *wire, want, have plumbing.Hash) (yes bool, err error) {
+// follows reports whether one of commits is a child of have.
+func follows(commits []*object.Commit, have plumbing.Hash) bool {
+	return slices.ContainsFunc(commits, func(c *object.Commit) bool { return slices.Contains(c.ParentHashes, have) })
+}
+
+// askBetween has the remote send the commits that want comes from, itself
+// included, and have does not; none if the remote does not even have the latter.
+func (r *Repo) askBetween(ctx context.Context, w *wire, want, have plumbing.Hash) (commits []*object.Commit, err error) {
 	defer func() { err = recovered(recover(), err) }()
 	s, err := r.remote.open(ctx, w)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	defer hangUp(s)
 	refs, err := s.AdvertisedReferencesContext(ctx)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	w.expect(maxHistory)
 	req := packp.NewUploadPackRequestFromCapabilities(refs.Capabilities)
@@ -218,32 +222,30 @@ func (r *Repo) asksDescent(ctx context.Context, w *wire, want, have plumbing.Has
 	if refs.Capabilities.Supports(capability.Filter) {
 		req.Filter = packp.FilterTreeDepth(0) // commits alone
 		if err := req.Capabilities.Set(capability.Filter); err != nil {
-			return false, err
+			return nil, err
 		}
 	}
 	resp, err := s.UploadPack(ctx, req)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	defer hangUp(resp)
 	if len(resp.ACKs) == 0 {
-		return false, nil // the remote does not even have it
+		return nil, nil
 	}
 	between := memory.NewStorage()
 	err = packfile.UpdateObjectStorage(between, packOf(req, resp))
 	if err != nil && !errors.Is(err, packfile.ErrEmptyPackfile) {
-		return false, err
+		return nil, err
 	}
 	for _, o := range between.Commits {
-		var c object.Commit
+		c := new(object.Commit)
 		if err := c.Decode(o); err != nil {
-			return false, err
+			return nil, err
 		}
-		if slices.Contains(c.ParentHashes, have) {
-			return true, nil
-		}
+		commits = append(commits, c)
 	}
-	return false, nil
+	return commits, nil
 }
 
 // descendsHere is descends for a local repository, whose history is all here.

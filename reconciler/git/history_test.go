@@ -8,6 +8,8 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -110,6 +112,64 @@ func TestRewrittenHistory(t *testing.T) {
 				if _, err := r.Tree(t.Context(), head); err != nil {
 					t.Errorf("%s: %v", step.name, err)
 				}
+			}
+		})
+	}
+}
+
+// The trailers of all commits since the one applied add up, those of merged
+// branches among them, and no older ones.
+func TestAllowedPrune(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"local", "remote", "remote that filters"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			dir, _ := newRepo(t)
+			allow := func(n int) string {
+				run(t, dir, "commit", "-q", "--allow-empty", "-m", fmt.Sprintf("x\n\nMuster-Allow-Prune: %d", n))
+				return run(t, dir, "rev-parse", "HEAD")
+			}
+			old := allow(1)
+			applied := allow(2)
+			one := allow(4)
+			run(t, dir, "checkout", "-q", "-b", "side", old) // forked before what is applied
+			allow(8)
+			run(t, dir, "checkout", "-q", "main")
+			two := allow(16)
+			run(t, dir, "merge", "-q", "--no-ff", "-m", "merge\n\nMuster-Allow-Prune: 32", "side")
+			merged := run(t, dir, "rev-parse", "HEAD")
+			run(t, dir, "checkout", "-q", "--orphan", "fresh")
+			root := allow(64)
+			tests := []struct {
+				name, applied, commit string
+				want                  int
+			}{
+				{"the same", two, two, 0},
+				{"the next", applied, one, 4},
+				{"two further", applied, two, 4 + 16},
+				{"a merge", two, merged, 8 + 32},
+				{"all", applied, merged, 4 + 8 + 16 + 32},
+				{"nothing is applied", "", merged, 32},
+				{"another history", merged, root, 64},
+				{"backwards", two, one, 4},
+				{"what is applied is gone", strings.Repeat("1", 40), two, 16},
+			}
+			url, publish := dir, func() {}
+			if kind != "local" {
+				url, publish = far(t, dir, strconv.FormatBool(kind != "remote"), func(string) {})
+			}
+			for _, tt := range tests {
+				run(t, dir, "branch", "-f", "main", tt.commit) // a remote's head is all that is fetched
+				publish()
+				r := open(t, git.Config{URL: url, Branch: "main", Dir: t.TempDir()})
+				wantHead(t, r, tt.commit)
+				got, err := r.AllowedPrune(t.Context(), tt.applied, tt.commit)
+				if err != nil || got != tt.want {
+					t.Errorf("%s: allowed %d, %v; want %d", tt.name, got, err, tt.want)
+				}
+			}
+			if _, err := open(t, git.Config{URL: dir}).AllowedPrune(t.Context(), "", strings.Repeat("1", 40)); err == nil {
+				t.Error("a commit that is not there: no error")
 			}
 		})
 	}

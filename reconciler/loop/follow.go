@@ -22,6 +22,10 @@ type Source interface {
 	// fast.
 	Run(ctx context.Context, seen func(reconciler.Seen)) error
 	Tree(ctx context.Context, commit string) (schema.Tree, error)
+	// AllowedPrune adds up the trailers schema.AllowPruneTrailer of the commits
+	// that lead from applied, which is not counted, to commit. With "" for
+	// applied, or one that commit does not come from, commit's alone count.
+	AllowedPrune(ctx context.Context, applied, commit string) (int, error)
 }
 
 // Compiler makes data of a tree; its error is never the user's mistake.
@@ -138,5 +142,18 @@ func (f Follower) compile(ctx context.Context, commit string) error {
 	if err != nil {
 		return fmt.Errorf("compile commit %s: %w", commit, err)
 	}
+	if c.AllowPrune, err = f.allowed(ctx, commit); err != nil {
+		return fmt.Errorf("what commit %s allows to remove: %w", commit, err)
+	}
 	return f.Loop.Adopt(ctx, c)
+}
+
+// allowed returns how many tasks may go at once between the commit applied and
+// the given one.
+func (f Follower) allowed(ctx context.Context, commit string) (int, error) {
+	applied, err := f.Loop.Applied(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return f.Source.AllowedPrune(ctx, applied, commit)
 }

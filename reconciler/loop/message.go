@@ -219,3 +219,18 @@ func (m locateQuestion) handle(_ context.Context, o *owner) error {
 	m.reply <- o.state.Locate(m.task)
 	return nil
 }
+
+// Applied returns the commit whose data is in the store, "" before the first.
+func (l *Loop) Applied(ctx context.Context) (commit string, err error) {
+	reply := make(chan string, 1)
+	return ask(ctx, l, appliedQuestion{reply}, reply)
+}
+
+type appliedQuestion struct{ reply chan<- string }
+
+func (appliedQuestion) question() {}
+
+func (m appliedQuestion) handle(_ context.Context, o *owner) error {
+	m.reply <- o.state.Head.Commit
+	return nil
+}

@@ -19,7 +19,7 @@ type Metrics struct {
 	cell Cell
 
 	converged, upToDate, source, sourceAt, info *prometheus.Desc
-	stale, rejected, at                         *prometheus.Desc
+	stale, rejected, held, at                   *prometheus.Desc
 	jobs, tasks, machines                       *prometheus.Desc
 	capacity, used                              map[schema.Dimension]*prometheus.Desc
 
@@ -33,13 +33,14 @@ func NewMetrics(cell Cell) *Metrics {
 	}
 	return &Metrics{
 		cell:      cell,
-		converged: d("converged", "1 when the head commit is applied, nothing is stale or rejected, and all runs as desired."),
+		converged: d("converged", "1 when the head commit is applied, nothing is stale, rejected or held, and all runs as desired."),
 		upToDate:  d("head_applied", "1 when the data of the head commit is in the store."),
 		source:    d("source_up", "1 when the repository can be read."),
 		sourceAt:  d("source_read_timestamp_seconds", "When the repository was last read without trouble, in seconds since 1970; 0: never since the master started. Subtract it from the status's time for the age of what is known."),
 		info:      d("cell_info", "The cell, the head commit seen and the commit applied; always 1.", "cell", "head", "applied"),
 		stale:     d("stale_packages", "Directories that still run the data of an earlier commit."),
 		rejected:  d("rejected_jobs", "Jobs whose newest data was not admitted."),
+		held:      d("held_tasks", "Tasks that run on because a guard holds their removal."),
 		at:        d("status_timestamp_seconds", "When the status was taken, in seconds since 1970."),
 		jobs:      d("jobs", "Jobs, by kind.", "kind"),
 		tasks:     d("tasks", "Tasks, by state.", "state"),
@@ -68,7 +69,7 @@ func (m *Metrics) CommitRunning(d time.Duration) { m.commitRunning.Observe(d.Sec
 // Describe implements prometheus.Collector.
 func (m *Metrics) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		m.converged, m.upToDate, m.source, m.sourceAt, m.info, m.stale, m.rejected, m.at, m.jobs, m.tasks, m.machines,
+		m.converged, m.upToDate, m.source, m.sourceAt, m.info, m.stale, m.rejected, m.held, m.at, m.jobs, m.tasks, m.machines,
 	} {
 		out <- d
 	}
@@ -104,6 +105,11 @@ func (m *Metrics) collect(s *reconciler.Status, out chan<- prometheus.Metric) {
 	gauge(m.info, 1, s.Cell, s.Commit, s.Applied)
 	gauge(m.stale, float64(len(s.Stale)))
 	gauge(m.rejected, float64(len(s.Rejected)))
+	held := 0
+	for i := range s.Held {
+		held += s.Held[i].Tasks
+	}
+	gauge(m.held, float64(held))
 	gauge(m.at, seconds(s.At))
 	for kind, n := range count(s.Jobs, []string{"service", "batch", "system"}, func(j *reconciler.JobStatus) string { return string(j.Kind) }) {
 		gauge(m.jobs, n, kind)

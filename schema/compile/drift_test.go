@@ -250,8 +250,8 @@ func driftValue(t *testing.T, at string, v cue.Value, r *valid.Rule, typ reflect
 		valid.Priority: {reflect.Int}, valid.List: {reflect.Slice}, valid.Map: {reflect.Map},
 		valid.Struct: {reflect.Struct, reflect.Pointer}, valid.Time: {reflect.Struct},
 	}
-	if r.Type == valid.Int && typ.Kind() == reflect.Pointer {
-		typ = typ.Elem() // absent is not 0
+	if (r.Type == valid.Int || r.Type == valid.Bool) && typ.Kind() == reflect.Pointer {
+		typ = typ.Elem() // absent is not 0, or false
 	}
 	if !slices.Contains(kinds[r.Type], typ.Kind()) {
 		t.Errorf("%s is %v in Go, %s in the rules", at, typ, r.Type)

@@ -20,6 +20,7 @@ var allocSetRule = &Rule{
 		{Name: "spread", Rule: spreadRule},
 		{Name: "resources", Rule: allocResourcesRule, Required: true},
 		{Name: "update", Rule: updateRule, Default: map[string]any{}},
+		{Name: "prune", Rule: &Rule{Type: Bool}},
 	},
 	Never: map[string]string{
 		"task":    "an alloc runs nothing itself: jobs that name the set run inside",

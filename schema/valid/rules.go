@@ -191,6 +191,7 @@ var jobRule = &Rule{
 		{Name: "spread", Rule: spreadRule},
 		{Name: "task", Rule: taskRule, Required: true},
 		{Name: "update", Rule: updateRule, Default: map[string]any{}},
+		{Name: "prune", Rule: &Rule{Type: Bool}},
 	},
 	Later: []string{
 		"after", "schedule", "overrides", "restart",

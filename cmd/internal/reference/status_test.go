@@ -26,7 +26,7 @@ func TestStatus(t *testing.T) {
 	parts := strings.Split(string(b), "\n## ")
 	types := []reflect.Type{
 		reflect.TypeFor[reconciler.Status](), reflect.TypeFor[reconciler.StalePackage](), reflect.TypeFor[reconciler.Rejection](),
-		reflect.TypeFor[reconciler.QuotaWarning](),
+		reflect.TypeFor[reconciler.Hold](), reflect.TypeFor[reconciler.QuotaWarning](),
 		reflect.TypeFor[reconciler.MachineStatus](), reflect.TypeFor[reconciler.JobStatus](), reflect.TypeFor[reconciler.TaskStatus](),
 	}
 	if len(parts) != len(types) {
@@ -34,8 +34,8 @@ func TestStatus(t *testing.T) {
 	}
 	for i, typ := range types {
 		var want, got []string
-		for f := range typ.NumField() {
-			if name, _, _ := strings.Cut(typ.Field(f).Tag.Get("json"), ","); name != "-" {
+		for _, f := range reflect.VisibleFields(typ) {
+			if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "-" && !f.Anonymous {
 				want = append(want, name)
 			}
 		}

@@ -8,9 +8,12 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
+// allPrune is more tasks than any world has: whatever its commits remove is meant.
+const allPrune = 1 << 20
+
 // compiled is what the compiler would make of packages by directory.
 func compiled(commit string, packages map[string]*schema.Package) schema.Compiled {
-	c := schema.Compiled{Commit: commit}
+	c := schema.Compiled{Commit: commit, AllowPrune: allPrune}
 	for _, dir := range slices.Sorted(maps.Keys(packages)) {
 		p := schema.CompiledPackage{Dir: dir, Package: packages[dir]}
 		if p.Package == nil {

@@ -1,0 +1,144 @@
+package git
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/go-git/go-git/v5/plumbing"
+	"github.com/go-git/go-git/v5/plumbing/object"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// AllowedPrune adds up the trailers schema.AllowPruneTrailer of the commits that
+// lead from applied, which is not counted, to commit; those of merged branches
+// are among them. With "" for applied, or a commit that the other does not come
+// from, commit's alone count. It errs when commit cannot be read; where the
+// history before it cannot, commit's alone count, too, and that is logged.
+func (r *Repo) AllowedPrune(ctx context.Context, applied, commit string) (int, error) {
+	if applied == commit {
+		return 0, nil
+	}
+	have, want := plumbing.NewHash(applied), plumbing.NewHash(commit)
+	var last *object.Commit
+	var between []*object.Commit
+	err := r.reading(ctx, func() (err error) {
+		if last, err = r.commit(want); err != nil || applied == "" || onlyChild(last, have) || r.remote != nil {
+			return err
+		}
+		between, err = r.between(last, have)
+		return err
+	})
+	if err == nil && applied != "" && r.remote != nil && !onlyChild(last, have) {
+		between, err = r.farBetween(ctx, want, have)
+	}
+	if last == nil {
+		return 0, fmt.Errorf("repository %s: %w", r.name, err)
+	}
+	if err != nil {
+		r.cfg.Log.Warn("cannot read the commits since the one applied: trailers are read of the newest alone",
+			"repository", r.name, "commit", commit, "applied", applied, "err", err)
+	}
+	if !follows(between, have) {
+		between = []*object.Commit{last}
+	}
+	sum := 0
+	for _, c := range between {
+		sum = min(sum, math.MaxInt-maxAllowed) + allowedBy(c.Message)
+	}
+	return sum, nil
+}
+
+// reading calls f while nobody else uses the repository.
+func (r *Repo) reading(ctx context.Context, f func() error) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.again(ctx, func() (err error) {
+		defer func() { err = recovered(recover(), err) }()
+		return f()
+	})
+}
+
+func onlyChild(c *object.Commit, of plumbing.Hash) bool {
+	return len(c.ParentHashes) == 1 && c.ParentHashes[0] == of
+}
+
+// farBetween is between for a remote, of which the store has heads alone.
+func (r *Repo) farBetween(ctx context.Context, want, have plumbing.Hash) ([]*object.Commit, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	watched, w := newWire(ctx, r.remote.stall)
+	defer w.close()
+	commits, err := r.askBetween(watched, w, want, have)
+	if err != nil {
+		return nil, w.why(err)
+	}
+	return commits, nil
+}
+
+// between returns the commits that want comes from, itself included, and have
+// does not, as far as a walk back through at most maxWalk commits tells, newest
+// first: what have comes from is older than its children, unless clocks lie.
+// r.mu is held.
+func (r *Repo) between(want *object.Commit, have plumbing.Hash) ([]*object.Commit, error) {
+	base, err := r.commit(have)
+	if err != nil {
+		return nil, err
+	}
+	old := map[plumbing.Hash]bool{want.Hash: false, base.Hash: true}
+	var queue, out []*object.Commit
+	add := func(c *object.Commit) {
+		i, _ := slices.BinarySearchFunc(queue, c, func(a, b *object.Commit) int { return a.Committer.When.Compare(b.Committer.When) })
+		queue = slices.Insert(queue, i, c)
+	}
+	add(want)
+	add(base)
+	young := func(c *object.Commit) bool { return !old[c.Hash] }
+	for steps := 0; steps < maxWalk && slices.ContainsFunc(queue, young); steps++ {
+		c := queue[len(queue)-1]
+		queue = queue[:len(queue)-1]
+		if young(c) {
+			out = append(out, c)
+		}
+		for _, p := range c.ParentHashes {
+			was, seen := old[p]
+			if seen && (was || young(c)) {
+				continue
+			}
+			old[p] = !young(c)
+			parent, err := r.commit(p)
+			if err != nil {
+				return nil, err
+			}
+			add(parent)
+		}
+	}
+	return slices.DeleteFunc(out, func(c *object.Commit) bool { return old[c.Hash] }), nil
+}
+
+// maxAllowed bounds the number of one trailer: more tasks than any cell has.
+const maxAllowed = 1_000_000_000
+
+// allowedBy adds up the trailers of one message: lines of its last paragraph, as
+// git interpret-trailers takes them. A value that is no number allows nothing.
+func allowedBy(message string) int {
+	paragraphs := strings.Split(strings.TrimSpace(strings.ReplaceAll(message, "\r", "")), "\n\n")
+	if len(paragraphs) < 2 {
+		return 0 // the subject is no trailer
+	}
+	sum := 0
+	for line := range strings.Lines(paragraphs[len(paragraphs)-1]) {
+		key, value, _ := strings.Cut(line, ":")
+		if !strings.EqualFold(strings.TrimSpace(key), schema.AllowPruneTrailer) {
+			continue
+		}
+		if n, err := strconv.Atoi(strings.TrimSpace(value)); err == nil && n > 0 {
+			sum = min(sum+min(n, maxAllowed), maxAllowed)
+		}
+	}
+	return sum
+}

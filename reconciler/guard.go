@@ -1,0 +1,277 @@
+package reconciler
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// What may go at once, of a cell and of each tenant, without anybody having said
+// that it is meant: the larger of the two.
+const (
+	pruneTasks = 10
+	pruneShare = 5 // a fifth
+)
+
+// The names of guards in schema.Guard.
+const (
+	guardCell   = "cell"
+	guardTenant = "tenant "
+	guardJob    = "job"
+)
+
+// guard returns what of the removals that lead from the state's desired data to
+// next is held, nil if nothing is. allowed is the number of tasks that are known
+// to be meant. A held job of before is judged again with what is gone since: else
+// a cell could be taken apart in small steps while the first is being looked at.
+func (s *State) guard(next *Desired, allowed int) *schema.Held {
+	g := guarding{state: s, of: map[string]int{}, going: map[string]int{}}
+	if g.find(next); len(g.removed) == 0 {
+		return nil
+	}
+	free := 0
+	for _, r := range g.removed {
+		if r.Guard == "" {
+			free += r.Tasks
+		}
+	}
+	if free > allowed {
+		g.hold()
+	}
+	return g.held(allowed)
+}
+
+// guarding is State.guard at work.
+type guarding struct {
+	state   *State
+	removed []schema.HeldJob
+	of      map[string]int // tasks by guard
+	going   map[string]int // of these, those that are to go
+}
+
+// find gathers what is to go, and counts.
+func (g *guarding) find(next *Desired) {
+	desired := g.state.desired()
+	gone := func(name schema.JobName, was *schema.Job) bool {
+		is, ok := next.Jobs[name]
+		return !ok || was.Kind != schema.System && is.Job.Kind != schema.System && is.Job.Tasks == 0 && was.Tasks > 0
+	}
+	live := map[schema.JobName]*schema.Job{}
+	some := false
+	for name := range desired.Jobs {
+		if r := g.state.Jobs[name]; r != nil && r.Admitted != "" {
+			live[name] = g.state.Data[r.Admitted]
+			some = some || gone(name, live[name])
+		}
+	}
+	if !some {
+		return
+	}
+	tenantOf, done := g.tenants(), g.state.tallies()
+	for name, was := range live {
+		tasks := was.Tasks - done[name].done
+		if was.Kind == schema.System {
+			tasks = done[name].records
+		}
+		r := schema.HeldJob{Job: name.Short(), Tasks: tasks, Tenant: tenantOf(name)}
+		guards := []string{guardCell}
+		if r.Tenant != "" {
+			guards = append(guards, guardTenant+r.Tenant)
+		}
+		if desired.Jobs[name].Job.Kept() {
+			r.Guard = guardJob
+		}
+		goes := gone(name, was)
+		for _, guard := range guards {
+			g.of[guard] += tasks
+			if goes && r.Guard == "" {
+				g.going[guard] += tasks
+			}
+		}
+		if goes {
+			g.removed = append(g.removed, r)
+		}
+	}
+	slices.SortFunc(g.removed, func(a, b schema.HeldJob) int { return strings.Compare(a.Job, b.Job) })
+}
+
+// tenants returns who owned a job's directory when the job was last in the
+// repository.
+func (g *guarding) tenants() func(schema.JobName) string {
+	held := map[string]string{}
+	if h := g.state.Head.Held; h != nil {
+		for _, j := range h.Jobs {
+			held[j.Job] = j.Tenant
+		}
+	}
+	owners, desired := tenantsOf(g.state.head()), g.state.desired()
+	byDir := map[string]string{} // of many jobs in one directory
+	return func(name schema.JobName) string {
+		if tenant, ok := held[name.Short()]; ok {
+			return tenant
+		}
+		dir := dirOf(desired.Jobs[name].Origin.Path)
+		tenant, ok := byDir[dir]
+		if !ok {
+			if o, _ := owners.owner(dir); o != nil {
+				tenant = o.Name
+			}
+			byDir[dir] = tenant
+		}
+		return tenant
+	}
+}
+
+// tally is what a job's records say of its number of tasks.
+type tally struct{ records, done int }
+
+func (s *State) tallies() map[schema.JobName]tally {
+	out := make(map[schema.JobName]tally, len(s.Jobs))
+	for name, c := range s.Chunks {
+		t := out[name.Job]
+		t.records += len(c.Tasks)
+		for i := range c.Tasks {
+			if c.Tasks[i].Done != nil {
+				t.done++
+			}
+		}
+		out[name.Job] = t
+	}
+	return out
+}
+
+// hold gives each removal the guard that holds it, if one does.
+func (g *guarding) hold() {
+	for i := range g.removed {
+		r := &g.removed[i]
+		for _, guard := range []string{guardCell, guardTenant + r.Tenant} {
+			if r.Guard == "" && g.going[guard] > most(g.of[guard]) {
+				r.Guard = guard
+			}
+		}
+	}
+}
+
+// most returns how many of so many tasks may go at once.
+func most(of int) int { return max(pruneTasks, of/pruneShare) }
+
+// held returns what is held, and by what.
+func (g *guarding) held(allowed int) *schema.Held {
+	h := schema.Held{Allowed: allowed, Jobs: keep(g.removed, func(r *schema.HeldJob) bool { return r.Guard != "" })}
+	if len(h.Jobs) == 0 {
+		return nil
+	}
+	for _, j := range h.Jobs {
+		i := slices.IndexFunc(h.Guards, func(x schema.Guard) bool { return x.Name == j.Guard })
+		if i < 0 {
+			i = len(h.Guards)
+			h.Guards = append(h.Guards, schema.Guard{Name: j.Guard})
+			if j.Guard != guardJob {
+				h.Guards[i].Of, h.Guards[i].Most = g.of[j.Guard], most(g.of[j.Guard])
+			}
+		}
+		h.Guards[i].Tasks += j.Tasks
+	}
+	slices.SortFunc(h.Guards, func(a, b schema.Guard) int { return strings.Compare(a.Name, b.Name) })
+	return &h
+}
+
+// keepHeld puts the held jobs into d, as they were admitted last.
+func (s *State) keepHeld(d *Desired, held *schema.Held) {
+	if held == nil {
+		return
+	}
+	for _, h := range held.Jobs {
+		name := s.jobName(h.Job)
+		if r := s.Jobs[name]; r != nil && r.Admitted != "" {
+			d.Jobs[name] = DesiredJob{Job: s.Data[r.Admitted], Digest: r.Admitted, Origin: r.Origin}
+		}
+	}
+}
+
+// jobName is the opposite of JobName.Short for jobs of the state's cell.
+func (s *State) jobName(short string) schema.JobName {
+	user, job, _ := strings.Cut(short, "/")
+	return schema.JobName{Cell: s.Cell, User: user, Job: job}
+}
+
+// Hold is a guard at work as the status tells of it.
+type Hold struct {
+	schema.Guard
+	Jobs []string `json:"jobs"` // user/job, sorted
+	// Reason says what is held and why, Next what to do if it is meant.
+	Reason string `json:"reason"`
+	Next   string `json:"next"`
+}
+
+// holdsOf returns what is held, a Hold for each guard.
+func holdsOf(held *schema.Held) []Hold {
+	out := []Hold{}
+	if held == nil {
+		return out
+	}
+	meant := 0
+	for _, g := range held.Guards {
+		if g.Name != guardJob {
+			meant += g.Tasks
+		}
+	}
+	for _, g := range held.Guards {
+		h := Hold{Guard: g}
+		for _, j := range held.Jobs {
+			if j.Guard == g.Name {
+				h.Jobs = append(h.Jobs, j.Job)
+			}
+		}
+		h.Reason, h.Next = reasonOfGuard(g, len(h.Jobs), held.Allowed), nextOfGuard(g, meant)
+		out = append(out, h)
+	}
+	return out
+}
+
+func reasonOfGuard(g schema.Guard, jobs, allowed int) string {
+	what := fmt.Sprintf("the removal of %s of %s", counted(g.Tasks, "task"), counted(jobs, "job"))
+	if g.Name == guardJob {
+		return what + ", for prune: false"
+	}
+	reason := fmt.Sprintf("%s: %d of the %d tasks of the %s, at most %d at once", what, g.Tasks, g.Of, g.Name, g.Most)
+	if allowed > 0 {
+		reason += fmt.Sprintf(", and %d were allowed", allowed)
+	}
+	return reason
+}
+
+func nextOfGuard(g schema.Guard, meant int) string {
+	if g.Name == guardJob {
+		return "put them back, say prune: true, and remove them with another commit"
+	}
+	return fmt.Sprintf("if it is meant, commit with the trailer %s: %d (git commit --allow-empty --trailer %q); else put them back",
+		schema.AllowPruneTrailer, meant, fmt.Sprintf("%s: %d", schema.AllowPruneTrailer, meant))
+}
+
+func counted(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+func (h *Hold) waiting() string { return "held: " + h.Reason }
+
+// holdEvents returns what the history says of a hold that was and is now.
+func holdEvents(was, is *schema.Held) []schema.Event {
+	var out []schema.Event
+	before := holdsOf(was)
+	for _, h := range holdsOf(is) {
+		same := func(o Hold) bool { return o.Reason == h.Reason }
+		if !slices.ContainsFunc(before, same) {
+			out = append(out, schema.Event{Kind: schema.EventHold, Message: h.Reason + "; " + h.Next})
+		}
+	}
+	if was != nil && is == nil {
+		out = append(out, schema.Event{Kind: schema.EventHold, Message: "nothing is held any more"})
+	}
+	return out
+}
