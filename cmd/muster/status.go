@@ -110,6 +110,9 @@ func printStatus(w io.Writer, s *reconciler.Status, name string) error {
 	if name != "" {
 		printDetails(w, s, name)
 		for _, t := range s.Tasks {
+			if len(t.Inside) > 0 {
+				fmt.Fprintf(w, "%s: inside run %s\n", t.Name, listed(t.Inside))
+			}
 			for _, h := range t.History {
 				fmt.Fprintf(w, "%s: %s\n", t.Name, h)
 			}
@@ -203,7 +206,11 @@ func taskRows(tasks []reconciler.TaskStatus) [][]string {
 		if t.Health == schema.Unhealthy {
 			state += " (unhealthy)"
 		}
-		rows = append(rows, []string{t.Name, state, t.Machine, pid, strconv.Itoa(t.Restarts), portsOf(t.Ports), t.Reason})
+		machine := t.Machine
+		if t.Alloc != "" {
+			machine += ", in " + t.Alloc
+		}
+		rows = append(rows, []string{t.Name, state, machine, pid, strconv.Itoa(t.Restarts), portsOf(t.Ports), t.Reason})
 	}
 	return rows
 }

@@ -187,10 +187,14 @@ func (s allocSet) tooSmall(r *schema.Reference, j *schema.Job) []schema.Diagnost
 		if ask <= has {
 			continue
 		}
+		unit := Count
+		if d != schema.CPUMilli {
+			unit = Bytes
+		}
 		return []schema.Diagnostic{{
 			Severity: schema.Error, Position: r.At, Field: r.From.Field() + "." + r.Field,
-			Message:  fmt.Sprintf("each task has %s %d, more than an alloc of %q, which has %d", d, ask, r.To.Declared(), has),
-			Expected: fmt.Sprintf("task.resources.%s of at most %d", d, has),
+			Message:  fmt.Sprintf("each task has %s %s, more than an alloc of %q, which has %s", d, amount(unit, ask), r.To.Declared(), amount(unit, has)),
+			Expected: fmt.Sprintf("task.resources.%s of at most %s", d, amount(unit, has)),
 			Hint:     fmt.Sprintf("ask for less, or have more of it in resources of the alloc set (%s)", s.origin),
 		}}
 	}
