@@ -13,6 +13,12 @@ const (
 	isDown answer = iota + 1
 	isDraining
 	isCordoned
+	hasReadOnlyFS
+	hasBrokenRuntime
+	hasDiskPressure
+	hasMemoryPressure
+	hasClockSkew
+	hasCondition
 	isOther
 	isAvoided
 	isConstrained
@@ -29,7 +35,9 @@ const (
 )
 
 var reasons = [answers]Reason{
-	"", ReasonDown, ReasonDraining, ReasonCordoned, ReasonOther, ReasonAvoided, ReasonConstraint, ReasonNoDevice, ReasonNoAlloc,
+	"", ReasonDown, ReasonDraining, ReasonCordoned,
+	ReasonReadOnlyFS, ReasonRuntime, ReasonDiskFull, ReasonMemoryFull, ReasonClock, ReasonCondition,
+	ReasonOther, ReasonAvoided, ReasonConstraint, ReasonNoDevice, ReasonNoAlloc,
 	ReasonDomain, ReasonHeld, ReasonCPU, ReasonRAM, ReasonDisk, ReasonPorts, ReasonDevices,
 }
 
@@ -74,6 +82,9 @@ func (s *Snapshot) admits(c *class, slot int32) answer {
 		return isDraining
 	case stateCordoned:
 		return isCordoned
+	}
+	if a := s.condition(slot, c.priority); a != fine {
+		return a
 	}
 	if c.ask.On != "" && c.ask.On != s.nodes[slot].Name {
 		return isOther

@@ -15,6 +15,12 @@ const (
 	ReasonDown       Reason = "machine is down"
 	ReasonDraining   Reason = "machine is draining"
 	ReasonCordoned   Reason = "machine is cordoned"
+	ReasonReadOnlyFS Reason = "machine has condition " + Reason(schema.ReadOnlyFS)
+	ReasonRuntime    Reason = "machine has condition " + Reason(schema.BrokenRuntime)
+	ReasonDiskFull   Reason = "machine has condition " + Reason(schema.DiskPressure)
+	ReasonMemoryFull Reason = "machine has condition " + Reason(schema.MemoryPressure)
+	ReasonClock      Reason = "machine has condition " + Reason(schema.ClockSkew)
+	ReasonCondition  Reason = "machine has a condition of a later version"
 	ReasonOther      Reason = "task belongs on another machine"
 	ReasonAvoided    Reason = "task crashed there recently"
 	ReasonConstraint Reason = "constraint does not hold"

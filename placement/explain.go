@@ -253,7 +253,8 @@ func (s *Snapshot) Verdict(a Ask, machine string) (Verdict, bool) {
 
 // Eligible returns the names of the machines that an ask may be placed on,
 // now or when there is room, in order: those on which a system job has a task.
-// A machine that is down, draining or cordoned is eligible all the same.
+// A machine that is down, draining, cordoned or has a condition is eligible all
+// the same.
 func (s *Snapshot) Eligible(a Ask) []string {
 	c := s.single(&a)
 	var names []string
@@ -262,7 +263,8 @@ func (s *Snapshot) Eligible(a Ask) []string {
 			continue
 		}
 		switch s.admits(c, int32(slot)) {
-		case fine, isDown, isDraining, isCordoned, isFullDomain:
+		case fine, isDown, isDraining, isCordoned, isFullDomain,
+			hasReadOnlyFS, hasBrokenRuntime, hasDiskPressure, hasMemoryPressure, hasClockSkew, hasCondition:
 			if s.eligible(c, int32(slot)) {
 				names = append(names, s.nodes[slot].Name)
 			}

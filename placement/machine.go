@@ -22,6 +22,9 @@ type Machine struct {
 	// Cordoned is true while nothing new is wanted on the machine: it keeps
 	// what it holds.
 	Cordoned bool
+	// Conditions are what is wrong with the machine: it keeps what it holds,
+	// and gets nothing new that they do not let in.
+	Conditions []schema.ConditionKind
 	// Devices are countable things of which a task gets some for itself, or
 	// a share of one.
 	Devices []Device

@@ -36,6 +36,10 @@ func drawCell(t *rapid.T) cell {
 			Ports:      schema.PortRange{First: 1000, Last: 1000 + rapid.IntRange(0, 3).Draw(t, "ports")},
 			Devices:    []placement.Device{{Kind: "gpu", Model: "T4", Count: rapid.IntRange(0, 2).Draw(t, "gpus")}},
 		}
+		if rapid.IntRange(0, 3).Draw(t, "trouble") == 0 {
+			kinds := append(schema.ConditionKinds(), "of-a-later-version")
+			m.Conditions = rapid.SliceOfNDistinct(rapid.SampledFrom(kinds), 1, 2, rapid.ID[schema.ConditionKind]).Draw(t, "conditions")
+		}
 		c.machines = append(c.machines, m)
 	}
 	c.drawHeld(t)
@@ -303,6 +307,8 @@ func (f *follower) change(t *rapid.T, s *placement.Snapshot) {
 			m.Capacity.RAMBytes = int64(rapid.IntRange(0, 8).Draw(t, "ram"))
 		case 4:
 			m.Attributes = map[string]string{"rack": rapid.SampledFrom([]string{"", "a", "b", "c"}).Draw(t, "rack")}
+		case 6:
+			m.Conditions = rapid.SliceOfNDistinct(rapid.SampledFrom(schema.ConditionKinds()), 0, 2, rapid.ID[schema.ConditionKind]).Draw(t, "conditions")
 		case 5: // it goes with all it holds, and comes back empty
 			s.RemoveMachine(name)
 			for _, h := range f.on(name) {

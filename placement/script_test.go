@@ -129,6 +129,17 @@ func (s *story) line(f []string) error {
 		m.Cordoned = f[0] == "cordon" || f[0] != "uncordon" && m.Cordoned
 		s.machines[f[1]] = m
 		s.snapshot.SetMachine(m)
+	case "condition": // MACHINE [KIND...]: those it has from now on
+		m, ok := s.machines[f[1]]
+		if !ok {
+			return fmt.Errorf("no machine %s", f[1])
+		}
+		m.Conditions = nil
+		for _, k := range f[2:] {
+			m.Conditions = append(m.Conditions, schema.ConditionKind(k))
+		}
+		s.machines[f[1]] = m
+		s.snapshot.SetMachine(m)
 	case "remove":
 		delete(s.machines, f[1])
 		s.snapshot.RemoveMachine(f[1])

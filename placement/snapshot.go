@@ -73,6 +73,7 @@ type columns struct {
 	ports    []int32             // free ports
 	version  []uint32            // counts the changes of a machine
 	heldAt   []int16             // priority for which a machine is held, or -1
+	letsIn   []int16             // lowest priority that its conditions let in
 	unit     [][dims + 1]float32 // direction of what is free, length 1; devices last
 	stranded []float32           // of what is free
 	fits     []uint32            // typical asks that fit, as bits
@@ -175,6 +176,7 @@ func (s *Snapshot) SetMachine(m Machine) {
 	reshaped := known && !sameAttributes(n.Machine, m)
 	n.Machine = m
 	s.state[slot] = stateOf(m)
+	s.letsIn[slot] = letsIn(m.Conditions)
 	s.setDevices(slot)
 	s.setPackages(slot)
 	for d, v := range vectorOf(m.Capacity) {
@@ -254,6 +256,7 @@ func (s *Snapshot) newSlot() int32 {
 	c.unit = append(c.unit, [dims + 1]float32{})
 	c.version = append(c.version, 0)
 	c.heldAt = append(c.heldAt, -1)
+	c.letsIn = append(c.letsIn, 0)
 	c.stranded = append(c.stranded, 0)
 	c.fits = append(c.fits, 0)
 	c.devices = append(c.devices, 0)

@@ -30,10 +30,11 @@ type cell struct {
 
 // agent is one machine.
 type agent struct {
-	info   schema.MachineInfo
-	silent bool
-	busy   []int
-	tasks  map[uint64]*schema.TaskStatus // by generation
+	info       schema.MachineInfo
+	silent     bool
+	busy       []int
+	conditions []schema.Condition
+	tasks      map[uint64]*schema.TaskStatus // by generation
 }
 
 func newCell() *cell {
@@ -168,7 +169,7 @@ func (a *agent) die(s *schema.TaskStatus, cause schema.Cause) {
 }
 
 func (a *agent) report() schema.Report {
-	r := schema.Report{Machine: a.info, BusyPorts: a.busy}
+	r := schema.Report{Machine: a.info, BusyPorts: a.busy, Conditions: a.conditions}
 	for _, g := range slices.Sorted(maps.Keys(a.tasks)) {
 		r.Tasks = append(r.Tasks, *a.tasks[g])
 	}

@@ -305,7 +305,7 @@ func (d *describer) machines() {
 		health, _ := d.in.Observed.health(name, d.in.Now)
 		d.status.Machines = append(d.status.Machines, MachineStatus{
 			Name: name, Health: string(health), Capacity: r.Capacity, Used: d.used[name], Tasks: d.held[name],
-			Cordoned: declared[name].Cordon, Devices: r.Devices, Attributes: declared[name].attributes(&r.MachineInfo), Notes: append(slices.Clone(r.Notes), busyNote(d.in.Observed.machines[name])...),
+			Cordoned: declared[name].Cordon, Conditions: d.in.Observed.conditions(name), Devices: r.Devices, Attributes: declared[name].attributes(&r.MachineInfo), Notes: append(slices.Clone(r.Notes), busyNote(d.in.Observed.machines[name])...),
 		})
 	}
 	for _, name := range slices.Sorted(maps.Keys(declared)) {

@@ -197,6 +197,9 @@ func (s *step) machineOf(name string) (m placement.Machine, again time.Time) {
 	for _, g := range info.Devices {
 		m.Devices = append(m.Devices, placement.Device{Kind: g.Kind, Model: g.Model, Count: g.Count})
 	}
+	for _, c := range s.in.Observed.conditions(name) {
+		m.Conditions = append(m.Conditions, c.Kind)
+	}
 	m.BusyPorts, again = s.in.Observed.busyPorts(name, s.now)
 	s.wake(again)
 	m.BusyDevices = s.busyDevices(name)

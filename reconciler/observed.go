@@ -51,6 +51,9 @@ func (o *Observed) Hear(r schema.Report, now time.Time) []schema.Event {
 	h := &heard{at: now, report: r, tasks: make(map[uint64]heardTask, len(r.Tasks))}
 	o.machines[r.Machine.Name] = h
 	var events []schema.Event
+	if was != nil {
+		events = troubled(was.report.Conditions, r.Conditions, r.Machine.Name, now)
+	}
 	for i := range r.Tasks {
 		t := heardTask{&r.Tasks[i], now}
 		var before heardTask
@@ -88,6 +91,41 @@ func started(was heardTask, t *schema.TaskStatus, machine string, now time.Time)
 		e.Message = fmt.Sprintf("%s; restarted as pid %d", t.Exits[n-1], t.PID)
 	}
 	return []schema.Event{e}
+}
+
+// troubled returns the events of conditions that began and that are over.
+func troubled(was, is []schema.Condition, machine string, now time.Time) []schema.Event {
+	var events []schema.Event
+	event := func(format string, args ...any) {
+		events = append(events, schema.Event{At: now, Kind: schema.EventMachine, Machine: machine, Message: fmt.Sprintf(format, args...)})
+	}
+	has := func(list []schema.Condition, kind schema.ConditionKind) bool {
+		return slices.ContainsFunc(list, func(c schema.Condition) bool { return c.Kind == kind })
+	}
+	for _, c := range is {
+		if !has(was, c.Kind) {
+			event("condition %s", c)
+		}
+	}
+	for _, c := range was {
+		if !has(is, c.Kind) {
+			event("condition %s is over", c.Kind)
+		}
+	}
+	return events
+}
+
+// conditions returns what machine last said is wrong with it.
+func (o *Observed) conditions(machine string) []schema.Condition {
+	if h := o.machines[machine]; h != nil {
+		return h.report.Conditions
+	}
+	return nil
+}
+
+// letsIn reports whether no condition of machine keeps tasks of a priority away.
+func (o *Observed) letsIn(machine string, p schema.Priority) bool {
+	return !slices.ContainsFunc(o.conditions(machine), func(c schema.Condition) bool { return p < c.Kind.LetsIn() })
 }
 
 // task returns what machine last said of a generation, which is unique in the

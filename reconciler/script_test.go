@@ -78,6 +78,12 @@ func (c *cell) play(t *testing.T, d *datadriven.TestData) string {
 		port, _ := strconv.Atoi(args[1])
 		c.agent(args[0]).busy = append(c.agent(args[0]).busy, port)
 		return ""
+	case "condition": // MACHINE [KIND...]: those it reports from now on
+		c.agent(args[0]).conditions = nil
+		for _, k := range args[1:] {
+			c.agent(args[0]).conditions = append(c.agent(args[0]).conditions, schema.Condition{Kind: schema.ConditionKind(k), Message: "found " + k})
+		}
+		return ""
 	case "crash":
 		c.restart()
 		return ""
@@ -251,6 +257,9 @@ func summary(s reconciler.Status) string {
 		fmt.Fprintf(&b, "machine %s: %s, %d tasks, cpuMilli %d of %d", m.Name, m.Health, m.Tasks, m.Used.CPUMilli, m.Capacity.CPUMilli)
 		if m.Cordoned {
 			b.WriteString(", cordoned")
+		}
+		for _, k := range m.Conditions {
+			fmt.Fprintf(&b, ", %s", k.Kind)
 		}
 		for _, k := range slices.Sorted(maps.Keys(m.Attributes)) {
 			fmt.Fprintf(&b, ", %s=%s", k, m.Attributes[k])

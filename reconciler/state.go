@@ -13,7 +13,8 @@ import (
 )
 
 // The documents of a cell, by the first part of their key. The store adds the
-// cell's prefix.
+// cell's prefix. Those of reconciler/pki, token/ and member/, are no part of the
+// State.
 const (
 	keyCounter = "counter"  // the last generation given
 	keyHead    = "head"     // schema.Head

@@ -70,6 +70,8 @@ type MachineStatus struct {
 	Tasks    int                  `json:"tasks"`
 	Devices  []schema.DeviceGroup `json:"devices,omitempty"`
 	Cordoned bool                 `json:"cordoned"` // gets no new tasks
+	// Conditions are what is wrong with it, as its agent last said.
+	Conditions []schema.Condition `json:"conditions,omitempty"`
 	// Attributes are what its agent reports, and over it the declared labels.
 	Attributes map[string]string `json:"attributes,omitempty"`
 	Notes      []string          `json:"notes,omitempty"`

@@ -27,7 +27,7 @@ const (
 	EventStale    EventKind = "stale"    // a package of a commit was not taken
 	EventHold     EventKind = "hold"     // removals are held, or no longer
 	EventSource   EventKind = "source"   // the repository got into trouble or out of it, or its history was rewritten
-	EventMachine  EventKind = "machine"  // a machine joined, was lost or returned
+	EventMachine  EventKind = "machine"  // a machine joined, was lost or returned; a condition of it began or ended
 	EventMaster   EventKind = "master"   // a master began to lead
 )
 

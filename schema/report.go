@@ -15,8 +15,11 @@ type Report struct {
 	View uint64 `json:"view"`
 	// BusyPorts are ports of the machine's range that the agent found in use
 	// by others; the cell does not choose them.
-	BusyPorts []int        `json:"busyPorts,omitempty"`
-	Tasks     []TaskStatus `json:"tasks"` // sorted by task and generation
+	BusyPorts []int `json:"busyPorts,omitempty"`
+	// Conditions are what is wrong with the machine, each kind once, sorted
+	// as ConditionKinds are.
+	Conditions []Condition  `json:"conditions,omitempty"`
+	Tasks      []TaskStatus `json:"tasks"` // sorted by task and generation
 }
 
 // TaskState is where a generation of a task stands on its machine.

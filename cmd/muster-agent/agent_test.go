@@ -26,11 +26,11 @@ import (
 
 // The test binary is also the agent and the keeper, under those names.
 func TestMain(m *testing.M) {
-	switch filepath.Base(os.Args[0]) {
-	case "muster-agent":
-		os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
-	case keeperName:
+	switch {
+	case keeper.IsCall(os.Args[1:]): // by name or, in a sandbox, by /proc/self/exe
 		os.Exit(keeper.Main(os.Args[1:]))
+	case filepath.Base(os.Args[0]) == "muster-agent":
+		os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 	}
 	os.Exit(m.Run())
 }

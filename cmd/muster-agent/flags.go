@@ -25,16 +25,19 @@ type flags struct {
 	metricsListen                string
 	logLevel                     string
 	level                        slog.Level
-	socket                       string // of master
+	tokenFile                    string
+	dial                         string // of master: a socket's path, or HOST:PORT
+	remote                       bool   // dial is HOST:PORT
 }
 
 func (f *flags) register(cmd *cobra.Command) {
 	set := cmd.Flags()
 	set.SortFlags = false
-	set.StringVar(&f.cell, "cell", "", "name of the cell")
-	set.StringVar(&f.master, "master", "", "the master's link socket, unix:PATH")
+	set.StringVar(&f.cell, "cell", "", "name of the cell (default what the join token or the certificate says)")
+	set.StringVar(&f.master, "master", "", "where the master listens for agents: unix:PATH, or HOST:PORT over TLS")
+	set.StringVar(&f.tokenFile, "token-file", "", "file with the join token of muster pki token, for a machine that has no certificate yet or lost it")
 	set.StringVar(&f.stateDir, "state-dir", "", "directory that holds the tasks and what the agent must remember")
-	set.StringVar(&f.name, "name", "", "name of this machine (default the host's name)")
+	set.StringVar(&f.name, "name", "", "name of this machine (default what the join token or the certificate says, else the host's name)")
 	set.Var((*portRange)(&f.ports), "ports", "ports that the cell may give to tasks")
 	set.Int64Var(&f.capacity.CPUMilli, "cpu-milli", 0, "thousandths of a core for tasks (default all of the machine)")
 	set.Int64Var(&f.capacity.RAMBytes, "ram-bytes", 0, "memory for tasks (default all of the machine)")
@@ -49,22 +52,26 @@ func (f *flags) register(cmd *cobra.Command) {
 
 // check errs with a usageError for what cannot be.
 func (f *flags) check() error {
-	for _, required := range []struct{ flag, value string }{{"cell", f.cell}, {"master", f.master}, {"state-dir", f.stateDir}} {
+	for _, required := range []struct{ flag, value string }{{"master", f.master}, {"state-dir", f.stateDir}} {
 		if required.value == "" {
 			return usageError{fmt.Errorf("--%s is missing", required.flag), "see muster-agent --help"}
 		}
 	}
-	if err := schema.CheckName(f.cell); err != nil {
-		return usageError{fmt.Errorf("--cell: %w", err), ""}
+	if err := f.checkMaster(); err != nil {
+		return err
+	}
+	if f.cell != "" || !f.remote {
+		if f.cell == "" {
+			return usageError{fmt.Errorf("--cell is missing"), "see muster-agent --help"}
+		}
+		if err := schema.CheckName(f.cell); err != nil {
+			return usageError{fmt.Errorf("--cell: %w", err), ""}
+		}
 	}
 	if f.name != "" {
 		if err := schema.CheckName(f.name); err != nil {
 			return usageError{fmt.Errorf("--name: %w", err), hintName(f.name)}
 		}
-	}
-	var ok bool
-	if f.socket, ok = strings.CutPrefix(f.master, "unix:"); !ok || f.socket == "" {
-		return usageError{fmt.Errorf("--master %q: want unix:PATH", f.master), "other addresses are not supported until TLS is"}
 	}
 	for _, d := range schema.Dimensions() {
 		if f.capacity.Of(d) < 0 {
@@ -75,6 +82,25 @@ func (f *flags) check() error {
 		return usageError{fmt.Errorf("--log-level %q: want debug, info, warn or error", f.logLevel), ""}
 	}
 	return checkLoopback(f.metricsListen)
+}
+
+// checkMaster finds out what --master means.
+func (f *flags) checkMaster() error {
+	path, local := strings.CutPrefix(f.master, "unix:")
+	if local && path != "" {
+		f.dial = path
+		if f.tokenFile != "" {
+			return usageError{fmt.Errorf("--token-file is for a master over TLS, and --master %s is a socket", f.master), "leave it out, or give --master HOST:PORT"}
+		}
+		return nil
+	}
+	host, port, err := net.SplitHostPort(f.master)
+	n, portErr := strconv.ParseUint(port, 10, 16)
+	if local || err != nil || host == "" || portErr != nil || n == 0 || strings.Contains(host, "/") {
+		return usageError{fmt.Errorf("--master %q: want unix:PATH or HOST:PORT", f.master), "such as unix:/var/lib/muster/link/agent.sock, or master.example.com:7421"}
+	}
+	f.dial, f.remote = f.master, true
+	return nil
 }
 
 func hintName(name string) string {
@@ -98,7 +124,7 @@ func checkLoopback(addr string) error {
 	}
 	ip, err := netip.ParseAddr(host)
 	if host != "localhost" && (err != nil || !ip.IsLoopback()) {
-		return usageError{fmt.Errorf("--metrics-listen %q: not supported until TLS: only loopback addresses may be bound", addr), "127.0.0.1:" + port}
+		return usageError{fmt.Errorf("--metrics-listen %q: only loopback addresses may be bound", addr), "127.0.0.1:" + port}
 	}
 	return nil
 }

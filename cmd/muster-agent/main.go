@@ -61,17 +61,24 @@ func (e usageError) Unwrap() error { return e.error }
 func command() *cobra.Command {
 	f := &flags{ports: schema.PortRange{First: 20000, Last: 29999}}
 	cmd := &cobra.Command{
-		Use:   "muster-agent --cell CELL --master unix:PATH --state-dir DIR",
+		Use:   "muster-agent --master ADDRESS --state-dir DIR",
 		Short: "Run the tasks that a cell's master assigns to this machine",
 		Long: `muster-agent runs on each machine of a cell. It dials the master, runs the tasks
 that the master assigns to this machine, and reports how they do. Without a
 master it keeps them running.
 
+With --master unix:PATH the master is on this machine, and --cell says which cell it
+leads. With --master HOST:PORT it is elsewhere: the machine joins once, with the
+token in --token-file, and gets a certificate, which is kept in the state directory
+and renewed by itself. From then on the token is of no more use, and may stay where
+it is.
+
 Tasks outlive the agent. On SIGTERM it ends and leaves them running; the next
 agent on the same state directory takes them over. On SIGINT it stops all tasks
 first (SIGTERM, then SIGKILL after each one's grace period); a second SIGINT
 ends the agent at once.`,
-		Example: `  muster-agent --cell local --master unix:/run/muster/link.sock --state-dir /var/lib/muster-agent`,
+		Example: `  muster-agent --cell local --master unix:/run/muster/link.sock --state-dir /var/lib/muster-agent
+  muster-agent --master master.example.com:7421 --token-file /etc/muster/token --state-dir /var/lib/muster-agent`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return usageError{fmt.Errorf("unexpected argument %q", args[0]), "see muster-agent --help"}

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/musterhq/muster/nodeagent/credential"
 	"github.com/musterhq/muster/nodeagent/link"
 	"github.com/musterhq/muster/nodeagent/loop"
 	"github.com/musterhq/muster/nodeagent/runtime"
@@ -43,7 +44,7 @@ func serve(ctx context.Context, f *flags, stderr io.Writer) error {
 		return errors.Join(err, closeListener(metrics))
 	}
 	info := a.loop.Info()
-	log.Info("agent runs", "cell", f.cell, "machine", info.Name, "version", version, "state", f.stateDir,
+	log.Info("agent runs", "cell", a.cell, "machine", info.Name, "version", version, "state", f.stateDir,
 		"cpu_milli", info.Capacity.CPUMilli, "ram_bytes", info.Capacity.RAMBytes, "disk_bytes", info.Capacity.DiskBytes, "notes", info.Notes)
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 3)
@@ -65,6 +66,7 @@ func serve(ctx context.Context, f *flags, stderr io.Writer) error {
 
 // agent is a machine's tasks, the loop that owns them, and its link.
 type agent struct {
+	cell  string
 	tasks *runtime.Runtime
 	loop  *loop.Loop
 	link  *link.Client
@@ -82,7 +84,17 @@ func newAgent(ctx context.Context, f *flags, log *slog.Logger, registry promethe
 	if err := os.MkdirAll(dir, 0o711); err != nil {
 		return nil, fmt.Errorf("--state-dir: %w", err)
 	}
-	a := &agent{}
+	a := &agent{cell: f.cell}
+	id, err := f.identity(dir)
+	if err != nil {
+		return nil, err
+	}
+	if id != nil {
+		a.cell, f.name = id.Name().Cell, id.Name().Name
+		if err := registry.Register(credential.NewMetrics(id)); err != nil {
+			return nil, err
+		}
+	}
 	if a.tasks, err = runtime.New(runtime.Config{Dir: dir, Keeper: keeper, Log: log}); err != nil {
 		return nil, err
 	}
@@ -93,13 +105,17 @@ func newAgent(ctx context.Context, f *flags, log *slog.Logger, registry promethe
 		return nil, errors.Join(err, a.tasks.Close())
 	}
 	a.loop, err = loop.New(ctx, loop.Config{
-		Cell: f.cell, Machine: info, Dir: dir, Runtime: processes{a.tasks}, Log: log, Metrics: registry,
-		Hint: func() { a.link.Hint() },
+		Cell: a.cell, Machine: info, Dir: dir, Runtime: processes{a.tasks}, Log: log, Metrics: registry,
+		LookEvery: loop.LookEvery, Hint: func() { a.link.Hint() },
 	})
 	if err != nil {
 		return nil, errors.Join(err, a.tasks.Close())
 	}
-	a.link = link.New(link.Config{Cell: f.cell, Dial: f.socket, Agent: a.loop, Log: log})
+	cfg := link.Config{Cell: a.cell, Dial: f.dial, Agent: a.loop, Log: log, Clock: a.loop.Clock}
+	if id != nil {
+		cfg.Identity = id
+	}
+	a.link = link.New(cfg)
 	return a, nil
 }
 
@@ -109,10 +125,21 @@ type processes struct{ *runtime.Runtime }
 func (p processes) Start(ctx context.Context, dir string, a *schema.Assignment) (loop.Process, error) {
 	process, err := p.Runtime.Start(ctx, dir, a)
 	if err != nil {
+		if errors.Is(err, runtime.ErrCommand) {
+			err = tasksFault{err}
+		}
 		return nil, err // not a nil *Process in an interface
 	}
 	return process, nil
 }
+
+// tasksFault is an error of the runtime that is no fault of the machine.
+type tasksFault struct{ error }
+
+// Is makes it loop.ErrTask.
+func (tasksFault) Is(target error) bool { return target == loop.ErrTask }
+
+func (e tasksFault) Unwrap() error { return e.error }
 
 func (p processes) Adopt(ctx context.Context, dir string) (loop.Process, error) {
 	process, err := p.Runtime.Adopt(ctx, dir)

@@ -1,11 +1,17 @@
 package main
 
 import (
+	"cmp"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/pki"
 	"github.com/musterhq/muster/reconciler/web/client"
 	"github.com/musterhq/muster/schema"
 )
@@ -38,24 +44,66 @@ func (f *labelFlag) group(args []string) reconciler.Group {
 }
 
 // masterFlag is how a command that looks finds the cell.
-type masterFlag struct{ url string }
+type masterFlag struct{ url, ca, cert, key string }
 
 func (f *masterFlag) add(c *cobra.Command) {
-	c.Flags().StringVar(&f.url, "master", "", "address of the cell's master, such as http://127.0.0.1:7420 (default: $MUSTER_MASTER)")
+	s := c.Flags()
+	s.StringVar(&f.url, "master", "", "address of the cell's master, such as http://127.0.0.1:7420 (default: $MUSTER_MASTER)")
+	s.StringVar(&f.cert, "cert", "", "file with the certificate to show a master over https, as muster pki issue writes it (default: $MUSTER_CERT)")
+	s.StringVar(&f.key, "key", "", "file with its key (default: $MUSTER_KEY, else the certificate's file)")
+	s.StringVar(&f.ca, "ca", "", "file with the authority that the master's certificate must be of (default: $MUSTER_CA, else the certificate's file)")
 }
 
 // client returns a client of the cell that the flag or the environment names.
 func (f *masterFlag) client() (*client.Client, error) {
-	url := f.url
-	if url == "" {
-		url = os.Getenv("MUSTER_MASTER")
-	}
+	url := cmp.Or(f.url, os.Getenv("MUSTER_MASTER"))
 	if url == "" {
 		return nil, invalid("give --master URL or set MUSTER_MASTER; `muster dev` and `muster master` print the URL in their first line", "which cell? no master is named")
 	}
-	c, err := client.New(url)
+	secure, err := f.secure(url)
 	if err != nil {
-		return nil, &failure{code: exitInvalid, err: err, hint: "want an address such as http://127.0.0.1:7420"}
+		return nil, err
 	}
-	return c, nil
+	c, err := client.NewSecure(url, secure)
+	var bad *client.Error
+	if errors.As(err, &bad) {
+		return nil, &failure{code: exitInvalid, err: err, hint: bad.Hint}
+	}
+	return c, err
+}
+
+// secure returns what the master is shown and believed for; nil for http. The
+// files are read now, so that a mistake is said at once, and again for each
+// connection, since a long look may outlast a certificate.
+func (f *masterFlag) secure(url string) (*client.Secure, error) {
+	typed := f.cert != "" || f.key != "" || f.ca != ""
+	if !typed && strings.HasPrefix(url, "http://") {
+		return nil, nil // what the environment has is for other cells
+	}
+	cert := cmp.Or(f.cert, os.Getenv("MUSTER_CERT"))
+	if cert == "" {
+		if typed {
+			return nil, invalid("give --cert or MUSTER_CERT: a file that `muster pki issue` wrote", "--key and --ca go with a certificate, and none is named")
+		}
+		return nil, nil
+	}
+	key := cmp.Or(f.key, os.Getenv("MUSTER_KEY"), cert)
+	ca := cmp.Or(f.ca, os.Getenv("MUSTER_CA"), cert)
+	const hint = "--cert names a file that `muster pki issue` wrote; --key and --ca are for certificates in several files"
+	if _, err := pki.Pair(cert, key); err != nil {
+		return nil, invalid(hint, "%w", err)
+	}
+	authorities, err := pki.Authorities(ca)
+	if err != nil {
+		return nil, invalid(hint, "%w", err)
+	}
+	return &client.Secure{
+		Certificate: func() (*tls.Certificate, error) { return pki.Pair(cert, key) },
+		Authorities: func() []*x509.Certificate {
+			if again, err := pki.Authorities(ca); err == nil {
+				return again
+			}
+			return authorities // it is being replaced
+		},
+	}, nil
 }

@@ -17,7 +17,7 @@ func TestHelp(t *testing.T) {
 			commands = append(commands, c.Name())
 		}
 	}
-	const want = "init validate render diff schema dev master demo status why events logs wait reconcile simulate version"
+	const want = "init validate render diff schema dev master pki demo status why events logs wait reconcile simulate version"
 	for name := range strings.FieldsSeq(want) {
 		var out, errs bytes.Buffer
 		code := run(t.Context(), []string{name, "--help"}, stdio{out: &out, err: &errs})

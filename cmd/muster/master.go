@@ -10,6 +10,7 @@ import (
 
 	"github.com/musterhq/muster/cmd/internal/cell"
 	"github.com/musterhq/muster/reconciler/git"
+	"github.com/musterhq/muster/reconciler/pki"
 )
 
 // masterFlags are those that master and dev share.
@@ -17,12 +18,18 @@ type masterFlags struct {
 	cell, branch, listen, logLevel string
 	poll                           time.Duration
 	auth                           git.Auth
+	pki, linkListen                string
+	machineLife                    lifeFlag
 }
 
 func (f *masterFlags) add(c *cobra.Command, logLevel string) {
 	c.Flags().StringVar(&f.cell, "cell", "", "name of the cell (default: the data directory's, else the only one that the repository declares)")
 	c.Flags().StringVar(&f.branch, "branch", "", "branch to follow (default: the repository's HEAD)")
-	c.Flags().StringVar(&f.listen, "listen", "127.0.0.1:0", "loopback address of API, status page and metrics; port 0 takes a free one")
+	c.Flags().StringVar(&f.listen, "listen", "127.0.0.1:0", "address of API, status page and metrics, without --pki a loopback one; port 0 takes a free one")
+	f.machineLife = lifeFlag(24 * time.Hour)
+	c.Flags().StringVar(&f.pki, "pki", "", "directory of the cell's authority, made by muster pki init: API and link speak TLS, and machines and people show certificates")
+	c.Flags().StringVar(&f.linkListen, "link-listen", "", "address to which agents on other machines come, such as :7421; needs --pki (default: none)")
+	c.Flags().Var(&f.machineLife, "machine-life", "life of a machine's certificate, which its agent renews at two thirds of it, 5s to 90d")
 	c.Flags().DurationVar(&f.poll, "poll", 30*time.Second, "how often to look for new commits; those of a local repository are seen at once")
 	f.addAuth(c)
 	c.Flags().StringVar(&f.logLevel, "log-level", logLevel, "least level of what is logged to stderr: debug, info, warn, error")
@@ -60,7 +67,12 @@ func (f *masterFlags) config(std stdio) (cell.MasterConfig, error) {
 	if err != nil {
 		return cell.MasterConfig{}, err
 	}
+	life := time.Duration(f.machineLife)
+	if life < pki.MinLife || life > pki.MaxLife {
+		return cell.MasterConfig{}, invalid("give --machine-life 5s to 90d", "--machine-life %s", f.machineLife.String())
+	}
 	return cell.MasterConfig{
+		PKI: f.pki, LinkListen: f.linkListen, MachineLife: life,
 		Cell: f.cell, Branch: f.branch, Listen: f.listen, Poll: f.poll, Auth: f.auth, Log: log,
 		Exe: exe,
 		Ready: func(name, url string) {
@@ -77,6 +89,10 @@ func newMaster(std stdio) *cobra.Command {
 		Short: "run the master of a cell",
 		Long: `Run the master of a cell: follow a config repository and make the cell's
 machines do what it says. The first line on stdout is the address of its API.
+
+Without --pki it serves this machine alone: the API on loopback, and agents by a
+unix socket. With --pki, any address may be bound, all speak TLS 1.3, and who
+comes shows a certificate of the cell's authority; see muster pki.
 
 Tasks run on when the master stops, however it stops; a master that starts with
 the same data directory goes on where the last one was.`,

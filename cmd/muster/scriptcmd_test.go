@@ -38,13 +38,13 @@ func command(ts *testscript.TestScript, args []string) *exec.Cmd {
 	}
 	cmd := exec.Command(path, args[1:]...)
 	cmd.Dir = ts.MkAbs(".")
-	for _, name := range []string{"PATH", "HOME", "TMPDIR", "XDG_STATE_HOME", "LANG", "MUSTER_MASTER"} {
+	for _, name := range []string{"PATH", "HOME", "TMPDIR", "XDG_STATE_HOME", "LANG", "MUSTER_MASTER", "MUSTER_CERT"} {
 		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
 	}
 	return cmd
 }
 
-var address = regexp.MustCompile(`^muster: cell \S+ at (http://127\.0\.0\.1:[1-9][0-9]*)$`)
+var address = regexp.MustCompile(`^muster: cell \S+ at (https?://127\.0\.0\.1:[1-9][0-9]*)$`)
 
 // cmdStart starts a daemon. Without -quiet it waits for its first line on
 // stdout, which must say where the cell's API is, and sets MUSTER_MASTER to

@@ -125,6 +125,9 @@ func printStatus(w io.Writer, s *reconciler.Status, name string) error {
 // of a job.
 func printDetails(w io.Writer, s *reconciler.Status, name string) {
 	if !strings.Contains(name, "/") && len(s.Machines) == 1 {
+		for _, c := range s.Machines[0].Conditions {
+			fmt.Fprintf(w, "condition %s, since %s\n", c, c.Since.Format(time.RFC3339))
+		}
 		for _, k := range slices.Sorted(maps.Keys(s.Machines[0].Attributes)) {
 			fmt.Fprintf(w, "attribute %s: %s\n", k, s.Machines[0].Attributes[k])
 		}
@@ -172,6 +175,9 @@ func machineRows(machines []reconciler.MachineStatus) [][]string {
 	for _, m := range machines {
 		if m.Cordoned {
 			m.Health += ", cordoned"
+		}
+		for _, c := range m.Conditions {
+			m.Health += ", " + string(c.Kind)
 		}
 		rows = append(rows, []string{
 			m.Name, m.Health, strconv.Itoa(m.Tasks),

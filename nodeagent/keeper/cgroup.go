@@ -17,40 +17,10 @@ import (
 // do is told by the files in it, so v1, v2 and both together are one.
 type cgroups []string
 
-// join moves the calling thread into them, which must be locked to its goroutine
-// and about to exec: of its process, only that thread is left then. To move a
-// whole process, the kernel stops all forks of the machine for milliseconds; so
-// in v1 the thread moves alone, and in v2 the process was started in its place.
-func (c cgroups) join() error {
-	for _, dir := range c {
-		file := "tasks"
-		if isUnified(dir) {
-			if slices.Contains(members(dir), os.Getpid()) {
-				continue
-			}
-			file = "cgroup.procs"
-		}
-		if err := poke(dir, file, "0"); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // isUnified reports whether dir is of the v2 hierarchy.
 func isUnified(dir string) bool {
 	var s unix.Statfs_t
 	return unix.Statfs(dir, &s) == nil && s.Type == unix.CGROUP2_SUPER_MAGIC
-}
-
-// unified returns the directory in the v2 hierarchy, "" if there is none.
-func (c cgroups) unified() string {
-	for _, dir := range c {
-		if isUnified(dir) {
-			return dir
-		}
-	}
-	return ""
 }
 
 // poke writes text to an existing file of a cgroup.

@@ -9,6 +9,11 @@
 // takes it to judge what a killed keeper has left behind. A keeper that finds
 // exit.json under its lock starts nothing, so no directory runs twice.
 //
+// A task with a Sandbox has namespaces of its own. Their first process is the
+// keeper's child; it makes them ready, starts the task's main process, reaps
+// orphans, and tells the keeper how the main process ended. All pids on disk are
+// the machine's.
+//
 // Main is the keeper; it uses its whole process. Start and Open are the agent's
 // side; they may be called from any goroutine, for one directory by one at a
 // time. The package links the standard library and golang.org/x/sys only: there

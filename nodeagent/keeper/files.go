@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/musterhq/muster/nodeagent/logfile"
 )
 
 // The files of an incarnation's directory.
@@ -16,8 +18,8 @@ const (
 	StateFile  = "state.json" // State, written by the keeper when the task runs
 	ExitFile   = "exit.json"  // Exit, written under the lock, once
 	LockFile   = "lock"
-	StdoutFile = "stdout"
-	StderrFile = "stderr"
+	StdoutFile = "stdout" // a log, see package logfile
+	StderrFile = "stderr" // likewise
 	// panicFile is the keeper's own standard error: empty unless it crashed.
 	panicFile = "keeper.log"
 )
@@ -27,6 +29,7 @@ type Spec struct {
 	// Boot is the kernel's boot id when the Spec was written.
 	Boot string `json:"boot"`
 	// Command[0] is a path, or is looked up in the PATH of Env.
+	// Of a task with Sandbox.Root, paths here and in Dir are below that root.
 	Command []string `json:"command"`
 	Env     []string `json:"env"` // NAME=value
 	Dir     string   `json:"dir"` // working directory
@@ -35,8 +38,15 @@ type Spec struct {
 	// Cgroups are the directories, one in each hierarchy, that hold the task
 	// and nothing else. They are made by the agent and removed by the keeper.
 	Cgroups []string `json:"cgroups,omitempty"`
+	// Sandbox is what the task has instead of the machine's; nil: nothing.
+	Sandbox *Sandbox `json:"sandbox,omitempty"`
+	// Filter is a seccomp program in the kernel's form, installed as the last
+	// step before the command; empty: none.
+	Filter []byte `json:"filter,omitempty"`
 	// OOMScoreAdj is the task's oom_score_adj, 0 to 1000.
 	OOMScoreAdj int `json:"oomScoreAdj,omitempty"`
+	// Logs bound what is kept of each output; zero is logfile.DefaultLimits.
+	Logs logfile.Limits `json:"logs,omitzero"`
 	// Mark is an entry of Env that only this task's processes have. It finds
 	// them where the keeper was killed and there is no cgroup.
 	Mark string `json:"mark,omitempty"`
@@ -47,6 +57,45 @@ type User struct {
 	UID int `json:"uid"`
 	GID int `json:"gid"`
 }
+
+// Sandbox are namespaces of the task's own: pid, mount, ipc and uts always.
+type Sandbox struct {
+	// Network adds a network namespace, with nothing in it but lo, which is up.
+	Network bool `json:"network,omitempty"`
+	// UserNamespace adds a user namespace in which there is the task's user
+	// and no other. Without root, the others can be had in one only.
+	UserNamespace bool `json:"userNamespace,omitempty"`
+	// Mounts are done in this order, in the mount namespace. All sources are
+	// looked up before the first.
+	Mounts []Mount `json:"mounts,omitempty"`
+	// Root makes the targets of Mounts those of a new root directory, of which
+	// / is the first. It is any existing directory of the machine: the new one
+	// is put together on top of it. "" leaves the machine's root directory.
+	Root string `json:"root,omitempty"`
+}
+
+// Mount is one step in the making of what the task sees. A target that is not
+// there is made, which is allowed only in what an earlier step has mounted.
+type Mount struct {
+	Kind   MountKind `json:"kind"`
+	Source string    `json:"source,omitempty"` // for Bind: a file or directory, with all that is mounted below it
+	Target string    `json:"target"`           // absolute
+	// Data are options for Tmpfs, the text of the link for Link.
+	Data string `json:"data,omitempty"`
+	// ReadOnly holds from the end of the last step on.
+	ReadOnly bool `json:"readOnly,omitempty"`
+}
+
+// MountKind is what is mounted.
+type MountKind string
+
+// The kinds of mount.
+const (
+	Bind  MountKind = "bind"
+	Tmpfs MountKind = "tmpfs"
+	Proc  MountKind = "proc" // of the pid namespace
+	Link  MountKind = "link" // no mount, but a symbolic link
+)
 
 // State says which processes hold the incarnation. A pid alone is no identity:
 // it is one only with the start time and the boot id.

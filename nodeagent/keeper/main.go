@@ -4,20 +4,25 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// stageArg as the first argument makes Main the task's first stage.
-const stageArg = "stage"
+// The first arguments that make Main another process of the incarnation.
+const (
+	stageArg = "stage" // what becomes the task's command
+	initArg  = "init"  // the first process of its pid namespace
+)
+
+// ProbeArg as the only argument makes Main return at once, with success: the
+// command of an incarnation that is started to find out whether it can be.
+const ProbeArg = "probe"
 
 // readyFD is where a keeper answers its agent; see answer.
 const readyFD = 3
@@ -37,8 +42,12 @@ func Main(args []string) int {
 		fmt.Fprintln(os.Stderr, Usage)
 		return 2
 	case args[0] == stageArg:
-		stage(args[1])
+		stage()
 		return 127
+	case args[0] == initArg:
+		return first(args[1])
+	case args[0] == ProbeArg:
+		return 0
 	}
 	return keep(args[0])
 }
@@ -48,9 +57,9 @@ func Main(args []string) int {
 func IsCall(args []string) bool {
 	switch len(args) {
 	case 1:
-		return filepath.IsAbs(args[0])
+		return filepath.IsAbs(args[0]) || args[0] == ProbeArg
 	case 2:
-		return args[0] == stageArg && filepath.IsAbs(args[1])
+		return (args[0] == stageArg || args[0] == initArg) && filepath.IsAbs(args[1])
 	}
 	return false
 }
@@ -60,9 +69,12 @@ type holder struct {
 	dir     string
 	spec    Spec
 	groups  cgroups
+	outputs *outputs       // nil before the fork
 	ended   chan os.Signal // SIGCHLD; one that is pending stands for all
 	control chan os.Signal // SIGTERM, SIGUSR1
-	main    int            // pid of the task's main process; 0 when it was reaped
+	main    int            // pid of the task's main process; 0 when it has ended
+	first   int            // pid of its pid namespace's first process; 0 without, and when it was reaped
+	word    chan word      // from the first process, once; nil without
 	status  syscall.WaitStatus
 	exit    Exit
 }
@@ -97,6 +109,9 @@ func keep(dir string) int {
 	slim()
 	h.watch()
 	h.sweep()
+	if h.main != 0 && h.word != nil { // it was killed before it had ended
+		h.heed(<-h.word)
+	}
 	h.judge()
 	return h.finish()
 }
@@ -154,90 +169,6 @@ func (h *holder) start() (*State, error) {
 	return state, write(h.dir, StateFile, state)
 }
 
-// fork starts the stage and waits until it has become the command.
-func (h *holder) fork() error {
-	null, err := os.Open(os.DevNull)
-	if err != nil {
-		return err
-	}
-	defer null.Close()
-	out, err := h.output(StdoutFile)
-	if err != nil {
-		return err
-	}
-	defer out.Close()
-	errs, err := h.output(StderrFile)
-	if err != nil {
-		return err
-	}
-	defer errs.Close()
-	r, w, err := os.Pipe()
-	if err != nil {
-		return err
-	}
-	defer r.Close()
-	err = h.launch([]uintptr{null.Fd(), out.Fd(), errs.Fd(), w.Fd()})
-	_ = w.Close()
-	if err != nil {
-		return fmt.Errorf("fork: %w", err)
-	}
-	b, err := io.ReadAll(r)
-	text, command := strings.CutPrefix(string(b), commandPrefix)
-	switch {
-	case err != nil:
-		return fmt.Errorf("wait for exec: %w", err)
-	case command:
-		return commandError{errors.New(text)}
-	case text != "":
-		return errors.New(text)
-	}
-	return nil
-}
-
-// launch forks the stage, in its v2 cgroup if it has one.
-func (h *holder) launch(files []uintptr) error {
-	attr := &syscall.ProcAttr{
-		Env: []string{"GOMAXPROCS=1"}, Files: files,
-		Sys: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL},
-	}
-	args := []string{"muster-keeper", stageArg, h.dir}
-	if dir := h.groups.unified(); dir != "" {
-		d, err := os.Open(dir)
-		if err != nil {
-			return err
-		}
-		defer d.Close()
-		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, int(d.Fd())
-	}
-	var err error
-	h.main, err = syscall.ForkExec("/proc/self/exe", args, attr)
-	if err != nil && attr.Sys.UseCgroupFD { // older than Linux 5.7: the stage joins by itself
-		attr.Sys.UseCgroupFD = false
-		h.main, err = syscall.ForkExec("/proc/self/exe", args, attr)
-	}
-	return err
-}
-
-// output makes a file for the task's output. It is the task's own, so that it
-// can open /dev/stdout; the agent's group may read it.
-func (h *holder) output(name string) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(h.dir, name), os.O_WRONLY|os.O_CREATE|os.O_APPEND|unix.O_NOFOLLOW, 0o640)
-	if err != nil {
-		return nil, err
-	}
-	if err := f.Chmod(0o640); err != nil { // whatever the umask
-		_ = f.Close()
-		return nil, err
-	}
-	if u := h.spec.User; u != nil {
-		if err := f.Chown(u.UID, -1); err != nil {
-			_ = f.Close()
-			return nil, err
-		}
-	}
-	return f, nil
-}
-
 // watch obeys signals until the task's main process has ended.
 func (h *holder) watch() {
 	for {
@@ -247,6 +178,9 @@ func (h *holder) watch() {
 			if h.main == 0 {
 				return
 			}
+		case w := <-h.word:
+			h.heed(w)
+			return
 		case s := <-h.control:
 			if s == unix.SIGUSR1 {
 				h.exit.Kill = true
@@ -254,8 +188,18 @@ func (h *holder) watch() {
 				return
 			}
 			h.exit.Term = true
-			_ = unix.Kill(-h.main, unix.SIGTERM) // not reaped yet: the group is its own
+			// Neither we nor the first process have reaped it yet, so
+			// the group is its own.
+			_ = unix.Kill(-h.main, unix.SIGTERM)
 		}
+	}
+}
+
+// heed takes the first process's word on the end of the main process.
+func (h *holder) heed(w word) {
+	h.main, h.status, h.exit.At = 0, w.status, time.Now()
+	if !h.exit.Kill {
+		h.exit.Message = w.message
 	}
 }
 
@@ -271,6 +215,8 @@ func (h *holder) reap() (left bool) {
 			return false
 		case pid == 0:
 			return true
+		case pid == h.first:
+			h.first = 0
 		case pid == h.main:
 			h.main, h.status = 0, status
 			h.exit.At = time.Now()
@@ -284,6 +230,9 @@ const longestPause = 100 * time.Millisecond
 
 // sweep kills all that is left of the task and returns when it is gone.
 func (h *holder) sweep() {
+	if h.first != 0 { // with it goes all of the pid namespace
+		_ = unix.Kill(h.first, unix.SIGKILL)
+	}
 	for pause := time.Millisecond; ; pause = min(2*pause, longestPause) {
 		grouped := h.groups.kill()
 		left := h.reap()
@@ -300,9 +249,12 @@ func (h *holder) sweep() {
 	}
 }
 
-// finish writes the end down, gives the cgroups back and returns the exit
-// status of the keeper.
+// finish completes the logs, writes the end down, gives the cgroups back and
+// returns the exit status of the keeper.
 func (h *holder) finish() int {
+	if h.outputs != nil {
+		h.outputs.end()
+	}
 	err := errors.Join(writeExit(h.dir, h.exit), h.groups.remove())
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "muster-keeper:", err)

@@ -2,32 +2,74 @@ package link
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
 	"os"
+	"sync"
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
 
 	"github.com/musterhq/muster/schema/linkpb"
 )
 
-// dial returns a connection to the master's socket that connects when it is
-// used, once: the back-off is Run's.
-func dial(path string) (*grpc.ClientConn, error) {
-	connect := func(ctx context.Context, _ string) (net.Conn, error) { return connectUnix(ctx, path) }
-	return grpc.NewClient("passthrough:///master",
+// dial returns a connection to the master that connects when it is used, once:
+// the back-off is Run's. With a configuration it is over TCP.
+func dial(address string, cfg *tls.Config) (*grpc.ClientConn, *handshakes, error) {
+	connect := func(ctx context.Context, _ string) (net.Conn, error) { return connectUnix(ctx, address) }
+	// The socket's directory and the kernel's word on the peer stand in for
+	// TLS.
+	shake := &handshakes{TransportCredentials: insecure.NewCredentials()}
+	if cfg != nil {
+		d := net.Dialer{Timeout: dialTimeout}
+		connect = func(ctx context.Context, _ string) (net.Conn, error) { return d.DialContext(ctx, "tcp", address) }
+		shake.TransportCredentials = credentials.NewTLS(cfg)
+	}
+	conn, err := grpc.NewClient("passthrough:///master",
 		grpc.WithContextDialer(connect), grpc.WithNoProxy(), grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(),
-		// The socket's directory and the kernel's word on the peer stand in
-		// for TLS.
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithTransportCredentials(shake),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveEvery, Timeout: keepaliveTimeout}),
 		grpc.WithDefaultCallOptions(
 			grpc.MaxCallRecvMsgSize(linkpb.MaxMessage), grpc.MaxCallSendMsgSize(linkpb.MaxMessage)),
 	)
+	return conn, shake, err
+}
+
+// handshakes remembers why the last handshake failed: in gRPC's own words it is
+// hard to find.
+type handshakes struct {
+	credentials.TransportCredentials
+	mu  sync.Mutex // guards err
+	err error
+}
+
+// ClientHandshake makes a handshake.
+func (h *handshakes) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	c, info, err := h.TransportCredentials.ClientHandshake(ctx, authority, raw)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.err = err
+	return c, info, err
+}
+
+// Clone returns the same, so that what it remembers is found.
+func (h *handshakes) Clone() credentials.TransportCredentials { return h }
+
+// explain returns err, or what is beneath it if that was a handshake.
+func (h *handshakes) explain(address string, err error) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.err != nil && status.Code(err) == codes.Unavailable {
+		return fmt.Errorf("connect to %s: %w", address, h.err)
+	}
+	return err
 }
 
 // connectUnix connects, and errs unless this user or root serves the socket.

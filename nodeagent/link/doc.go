@@ -9,6 +9,12 @@
 // by another agent with its machine's name does not fight for it: it waits,
 // and from then on asks for the name only in case that nobody holds it.
 //
+// Over a unix socket the kernel says who is there. Over TCP there is TLS 1.3:
+// what the machine shows is its Identity's business; a join, and renewals over
+// the session's own connection, are made here. A machine that has joined is
+// never given up: with a certificate that is refused it asks on, and takes a new
+// token when there is one.
+//
 // Hint may be called from any goroutine and never blocks. Run is called once;
 // it calls the Agent from one goroutine, but for Logs, which has a goroutine
 // for each log. Losing the link is no event for tasks: the package tells the

@@ -2,6 +2,7 @@ package link
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -45,11 +46,30 @@ type Agent interface {
 	Logs(ctx context.Context, r schema.LogRequest, w io.Writer) error
 }
 
+// Identity is what the machine shows a master over TCP. Its methods may be
+// called from several goroutines.
+type Identity interface {
+	// Connect returns the configuration of a connection on which the machine
+	// shows its certificate; it errs when there is none that can be used.
+	Connect(host string) (*tls.Config, error)
+	// Enroll returns what to join with; no token when there is no need or no
+	// way. again says that the master refuses the present certificate.
+	Enroll(again bool) (token string, request []byte, err error)
+	// Unknown returns the configuration of a connection to join over, without
+	// a certificate.
+	Unknown(host, token string) (*tls.Config, error)
+	// Accept keeps a certificate that the master gave, durably.
+	Accept(certificate []byte, authorities [][]byte) error
+	// Renewal returns when to ask for the next certificate, and the request.
+	Renewal() (at time.Time, request []byte, err error)
+}
+
 // Backoff is the time between connections; half of it is random.
 type Backoff struct {
 	Min time.Duration // after a session that held; 50 ms when 0
-	// Max bounds the doubling while nobody answers: 500 ms when 0, since
-	// asking a unix socket costs nothing and a restarted master waits for us.
+	// Max bounds the doubling while nobody answers. When 0 it is 500 ms over a
+	// unix socket, where asking costs nothing and a restarted master waits for
+	// us, and 5 s over TCP.
 	Max time.Duration
 	// Refused is for a master that does not want this agent; 5 s when 0.
 	Refused time.Duration
@@ -57,11 +77,17 @@ type Backoff struct {
 
 // Config is what a Client needs.
 type Config struct {
-	Cell    string
-	Dial    string // path of the master's unix socket
-	Agent   Agent
-	Log     *slog.Logger
-	Backoff Backoff
+	Cell string
+	// Dial is the path of the master's unix socket or, with an Identity,
+	// HOST:PORT.
+	Dial     string
+	Identity Identity
+	Agent    Agent
+	Log      *slog.Logger
+	Backoff  Backoff
+	// Clock, if set, is told with each pull by how much the master's clock is
+	// ahead, and how far that may be off. It must not block.
+	Clock func(ahead, within time.Duration)
 }
 
 // Client is one machine's link.
@@ -69,17 +95,22 @@ type Client struct {
 	cfg   Config
 	hints chan struct{}
 
-	epoch uint64 // the highest welcome
-	yield bool   // superseded: ask for the name only if it is free
+	epoch  uint64 // the highest welcome
+	yield  bool   // superseded: ask for the name only if it is free
+	denied bool   // the master refuses our certificate
 }
 
 // New returns a client that has not dialled yet.
 func New(cfg Config) *Client {
 	b := &cfg.Backoff
+	most := 500 * time.Millisecond
+	if cfg.Identity != nil {
+		most = 5 * time.Second
+	}
 	for _, d := range []struct {
 		value *time.Duration
 		zero  time.Duration
-	}{{&b.Min, 50 * time.Millisecond}, {&b.Max, 500 * time.Millisecond}, {&b.Refused, 5 * time.Second}} {
+	}{{&b.Min, 50 * time.Millisecond}, {&b.Max, most}, {&b.Refused, 5 * time.Second}} {
 		if *d.value == 0 {
 			*d.value = d.zero
 		}
@@ -98,7 +129,12 @@ func (c *Client) Hint() {
 // errRefused marks what only time or a person can mend.
 var errRefused = errors.New("refused")
 
-// Run keeps the machine linked until ctx ends; then it returns nil.
+// ErrNotJoined is returned by Run when the master refuses the token of a machine
+// that has never joined: nothing runs there that would need an agent.
+var ErrNotJoined = errors.New("this machine has not joined the cell")
+
+// Run keeps the machine linked until ctx ends; then it returns nil. It returns
+// before only with ErrNotJoined.
 func (c *Client) Run(ctx context.Context) error {
 	var trouble outage
 	delay := c.cfg.Backoff.Min
@@ -106,6 +142,9 @@ func (c *Client) Run(ctx context.Context) error {
 		held, err := c.connect(ctx)
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // what ended it is ctx
+		}
+		if errors.Is(err, ErrNotJoined) {
+			return err
 		}
 		if held > 0 {
 			trouble = outage{}
@@ -152,6 +191,9 @@ func (c *Client) refused(err error) bool {
 	case codes.Aborted:
 		c.yield = true
 		return true
+	case codes.PermissionDenied:
+		c.denied = true
+		return true
 	case codes.FailedPrecondition, codes.InvalidArgument, codes.Unimplemented:
 		return true
 	}
@@ -166,6 +208,6 @@ func (c *Client) welcome(epoch uint64) error {
 	if err := c.cfg.Agent.Welcome(epoch); err != nil {
 		return fmt.Errorf("%w: epoch %d: %w", errRefused, epoch, err)
 	}
-	c.epoch, c.yield = epoch, false
+	c.epoch, c.yield, c.denied = epoch, false, false
 	return nil
 }

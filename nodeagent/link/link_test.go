@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/linkpb"
@@ -349,6 +350,57 @@ func (s *syncBuffer) wait(t *testing.T, text string) {
 	for deadline := time.Now().Add(patience); !strings.Contains(s.String(), text); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("never said %q:\n%s", text, s)
+		}
+	}
+}
+
+// The clocks are compared with each pull: by the answer to the last report, not
+// by one to another, and not at all with a master that knows of no such thing.
+func TestClocksAreCompared(t *testing.T) {
+	t.Parallel()
+	const ahead = time.Hour
+	path := serve(t, func(s linkpb.Link_SessionServer) error {
+		if _, err := s.Recv(); err != nil {
+			return err
+		}
+		if err := s.Send(welcome(1)); err != nil {
+			return err
+		}
+		clock := func(*linkpb.Report) *linkpb.MasterClock { return nil }
+		for i := 0; ; i++ {
+			pull := &linkpb.Pull{}
+			if i > 0 {
+				m, err := s.Recv()
+				if err != nil {
+					return err
+				}
+				pull.Clock = clock(m.GetReport())
+			}
+			clock = func(r *linkpb.Report) *linkpb.MasterClock {
+				return linkpb.EncodeClock(r, 0, time.Now().Add(ahead))
+			}
+			if i == 2 { // of another time
+				clock = func(*linkpb.Report) *linkpb.MasterClock {
+					return linkpb.EncodeClock(&linkpb.Report{Sent: timestamppb.New(time.Unix(1, 0))}, 0, time.Now())
+				}
+			}
+			if err := s.Send(&linkpb.MasterMessage{Message: &linkpb.MasterMessage_Pull{Pull: pull}}); err != nil {
+				return err
+			}
+		}
+	})
+	type sample struct{ ahead, within time.Duration }
+	samples := make(chan sample, 1000)
+	_, stop := run(t, Config{Dial: path, Agent: &fake{}, Log: slog.New(slog.DiscardHandler), Clock: func(ahead, within time.Duration) {
+		select {
+		case samples <- sample{ahead, within}:
+		default:
+		}
+	}})
+	defer stop()
+	for range 10 {
+		if s := <-samples; (s.ahead-ahead).Abs() > s.within || s.within > patience {
+			t.Errorf("ahead by %v within %v, want %v", s.ahead, s.within, ahead)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/linkpb"
@@ -27,20 +28,25 @@ type session struct {
 	err chan error // one: how the stream ended
 
 	epoch uint64
+	sent  time.Time                     // when the last report was
 	jobs  map[schema.Digest]*schema.Job // what the master counts on us to have
 
 	hint   *time.Timer
 	hinted bool      // the timer runs
 	last   time.Time // when a hint was sent
 
-	logs    sync.WaitGroup
-	reading chan struct{} // holds one for each open log
+	logs    sync.WaitGroup // and what renews the certificate
+	reading chan struct{}  // holds one for each open log
 }
 
 // connect dials and speaks with the master until the session ends. It returns
 // how long the session held after its welcome, and why it ended, never nil.
 func (c *Client) connect(ctx context.Context) (held time.Duration, err error) {
-	conn, err := dial(c.cfg.Dial)
+	cfg, err := c.secure(ctx)
+	if err != nil {
+		return 0, err
+	}
+	conn, shake, err := dial(c.cfg.Dial, cfg)
 	if err != nil {
 		return 0, fmt.Errorf("connect to %s: %w", c.cfg.Dial, err)
 	}
@@ -53,7 +59,7 @@ func (c *Client) connect(ctx context.Context) (held time.Duration, err error) {
 		jobs: map[schema.Digest]*schema.Job{}, reading: make(chan struct{}, maxLogs),
 	}
 	if s.stream, err = s.link.Session(ctx); err != nil {
-		return 0, fmt.Errorf("connect to %s: %w", c.cfg.Dial, err)
+		return 0, shake.explain(c.cfg.Dial, fmt.Errorf("connect to %s: %w", c.cfg.Dial, err))
 	}
 	received := make(chan struct{})
 	go func() {
@@ -67,7 +73,7 @@ func (c *Client) connect(ctx context.Context) (held time.Duration, err error) {
 	cancel()
 	<-received
 	s.logs.Wait()
-	return held, err
+	return held, shake.explain(c.cfg.Dial, err)
 }
 
 // receive reads the stream until it ends.
@@ -94,6 +100,9 @@ func (s *session) run(ctx context.Context) (welcomed time.Time, err error) {
 	}
 	welcomed = time.Now()
 	s.client.cfg.Log.Info("linked to the master", "machine", s.client.cfg.Agent.Info().Name, "epoch", s.epoch)
+	if s.client.cfg.Identity != nil {
+		s.logs.Go(func() { s.renew(ctx) })
+	}
 	s.hint = time.NewTimer(time.Hour)
 	s.hint.Stop()
 	defer s.hint.Stop()
@@ -204,7 +213,11 @@ func (s *session) report(m *linkpb.Pull) error {
 	if err != nil {
 		return s.refuse(err)
 	}
-	answer := &linkpb.Report{Digest: digest}
+	if ahead, within, ok := m.GetClock().Offset(s.sent, time.Now()); ok && s.client.cfg.Clock != nil {
+		s.client.cfg.Clock(ahead, within)
+	}
+	s.sent = time.Now()
+	answer := &linkpb.Report{Digest: digest, Sent: timestamppb.New(s.sent)}
 	if !bytes.Equal(digest, m.GetKnownDigest()) {
 		answer.Body = body
 	}

@@ -2,6 +2,7 @@ package loop
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -112,6 +113,7 @@ type outcome struct {
 	process Process
 	refused *schema.Cause
 	tried   bool // the Runtime was asked
+	fault   bool // and failed for no fault of the task
 }
 
 // start begins the next incarnation of g, which is Busy until launch is done.
@@ -165,6 +167,7 @@ func (l *Loop) launch(ctx context.Context, dir string, a nodeagent.Action, writt
 	out.tried = true
 	p, err := l.cfg.Runtime.Start(ctx, incarnationDir(dir, a.Incarnation), a.Assignment)
 	if err != nil {
+		out.fault = !errors.Is(err, ErrTask)
 		return refuse(schema.CauseStartFailed, err)
 	}
 	out.process = p
@@ -177,6 +180,9 @@ const startTimeout = 30 * time.Second
 // launched takes the outcome of a start.
 func (l *Loop) launched(ctx context.Context, g *generation, n int, out outcome, began time.Time) {
 	g.written = out.written
+	if out.fault {
+		l.told(l.vitals.conditions.SeeStart(out.refused.Message, time.Now()))
+	}
 	if out.refused != nil {
 		g.Refused = out.refused
 		l.metrics.refused.WithLabelValues(string(out.refused.Kind)).Inc()
@@ -196,6 +202,7 @@ func (l *Loop) launched(ctx context.Context, g *generation, n int, out outcome, 
 	c.Number = n
 	*g.last() = c
 	g.process = out.process
+	l.told(l.vitals.conditions.SeeStart("", time.Now()))
 	l.metrics.started(time.Since(began))
 	l.cfg.Log.Info("started", "task", g.Assignment.Task.Short(), "generation", g.Assignment.Generation, "incarnation", n, "pid", c.PID)
 	l.await(ctx, g)

@@ -2,7 +2,6 @@ package loop_test
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -31,6 +30,10 @@ type kernel struct {
 	starts map[string]int      // by task directory
 	// stubborn tasks ignore SIGTERM; broken ones cannot be started.
 	stubborn, broken bool
+	// fault is why no task at all can be started; look is how often agents
+	// look at the machine.
+	fault error
+	look  time.Duration
 }
 
 func newKernel(t *testing.T) *kernel {
@@ -113,7 +116,10 @@ func (h hand) Start(_ context.Context, dir string, _ *schema.Assignment) (loop.P
 	}
 	h.step("start process")
 	if h.kernel.broken {
-		return nil, fmt.Errorf("exec /bin/x: no such file or directory")
+		return nil, tasksFault("exec /bin/x: no such file or directory")
+	}
+	if h.kernel.fault != nil {
+		return nil, h.kernel.fault
 	}
 	p := h.kernel.start(dir)
 	h.step("after start process")
@@ -248,7 +254,7 @@ func startAgent(t *testing.T, k *kernel, dir string, c *crash) *agent {
 
 func config(k *kernel, dir string, c *crash, hint func()) loop.Config {
 	return loop.Config{
-		Cell: "local", Dir: dir, Runtime: hand{k, c.step}, Step: c.step, Hint: hint,
+		Cell: "local", Dir: dir, Runtime: hand{k, c.step}, Step: c.step, Hint: hint, LookEvery: k.look,
 		Machine: schema.MachineInfo{Name: "m1", Boot: k.boot, Ports: schema.PortRange{First: 1, Last: 0}},
 		Log:     slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
 	}
@@ -294,3 +300,10 @@ func lines(r schema.Report) (list []string) {
 	}
 	return list
 }
+
+// tasksFault is an error that is loop.ErrTask.
+type tasksFault string
+
+func (e tasksFault) Error() string { return string(e) }
+
+func (tasksFault) Is(target error) bool { return target == loop.ErrTask }

@@ -26,6 +26,7 @@ var ErrEnded = errors.New("the agent's loop has ended")
 type Runtime interface {
 	// Start starts the task of a in dir, which it makes, and returns when
 	// its process runs. After an error nothing of it runs.
+	// The error is ErrTask if it is not the machine's fault.
 	Start(ctx context.Context, dir string, a *schema.Assignment) (Process, error)
 	// Adopt finds the incarnation that was started in dir, by this agent or
 	// one before it. What it cannot account for it kills, and calls ended.
@@ -51,6 +52,9 @@ type Config struct {
 	Runtime Runtime
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
+	// LookEvery is the time between two looks at how the machine is; zero: it
+	// is not looked at, and what is wrong with it is found by starts alone.
+	LookEvery time.Duration
 	// Hint, if set, is called when a report differs from the one before. It
 	// must not block.
 	Hint func()
@@ -59,12 +63,12 @@ type Config struct {
 	Step func(what string)
 }
 
+// longSleep is the longest time between two decisions.
+const longSleep = time.Hour
+
 // parallelStarts bounds the starts in flight: each waits for the disk more than
 // for the processor.
 const parallelStarts = 8
-
-// longSleep is the longest time between two decisions.
-const longSleep = time.Hour
 
 // retryAfter is the time between two attempts at what the disk refused.
 const retryAfter = time.Second
@@ -96,7 +100,8 @@ type Loop struct {
 	events  chan func()
 	ended   chan struct{} // closed when Run has returned
 	report  atomic.Pointer[schema.Report]
-	starts  chan struct{} // a token for each start in flight
+	clock   atomic.Pointer[clockSample] // nil: not since the last look
+	starts  chan struct{}               // a token for each start in flight
 	workers sync.WaitGroup
 
 	// What follows belongs to Run's goroutine.
@@ -105,6 +110,7 @@ type Loop struct {
 	probes   map[nodeagent.Check]context.CancelFunc
 	busy     []int // ports in use by others
 	scanned  time.Time
+	vitals   vitals
 	shutdown bool
 	idle     []chan struct{} // closed when shutdown is done
 }
@@ -212,6 +218,7 @@ func (l *Loop) call(ctx context.Context, f func()) error {
 // has come of it, and returns when to wake.
 func (l *Loop) turn(ctx context.Context) time.Time {
 	l.reread(ctx)
+	look := l.look(ctx, time.Now())
 	var plan nodeagent.Plan
 	for {
 		plan = nodeagent.Decide(l.input(time.Now()))
@@ -233,14 +240,13 @@ func (l *Loop) turn(ctx context.Context) time.Time {
 		}
 		l.idle = nil
 	}
-	return l.wake(ctx, plan)
+	return l.wake(ctx, plan, look)
 }
 
-// wake returns the next time at which something is due, and scans the ports if
-// that is.
-func (l *Loop) wake(ctx context.Context, plan nodeagent.Plan) time.Time {
+// wake returns the next time at which something is due, which is not after wake,
+// and scans the ports if that is.
+func (l *Loop) wake(ctx context.Context, plan nodeagent.Plan, wake time.Time) time.Time {
 	now := time.Now()
-	wake := now.Add(longSleep)
 	if r := l.cfg.Machine.Ports; r.First <= r.Last {
 		every := scanEvery
 		if len(l.busy) > 0 {
@@ -249,7 +255,9 @@ func (l *Loop) wake(ctx context.Context, plan nodeagent.Plan) time.Time {
 		if now.Sub(l.scanned) >= every {
 			l.scan(ctx, now)
 		}
-		wake = l.scanned.Add(every)
+		if next := l.scanned.Add(every); next.Before(wake) {
+			wake = next
+		}
 	}
 	if !plan.Wake.IsZero() && plan.Wake.Before(wake) {
 		wake = plan.Wake
@@ -277,7 +285,7 @@ func (l *Loop) input(now time.Time) nodeagent.Input {
 // publish makes the plan's word on the machine the report, and hints if it is
 // news. A report is never written to afterwards.
 func (l *Loop) publish(plan nodeagent.Plan) {
-	r := &schema.Report{Machine: l.cfg.Machine, BusyPorts: l.busyPorts(), Tasks: plan.Tasks}
+	r := &schema.Report{Machine: l.cfg.Machine, BusyPorts: l.busyPorts(), Conditions: l.vitals.conditions.List(), Tasks: plan.Tasks}
 	if l.memory.view != nil {
 		r.View = l.memory.view.Version
 	}

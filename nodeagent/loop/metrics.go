@@ -14,6 +14,8 @@ type metrics struct {
 	view     prometheus.Gauge
 	epoch    prometheus.Gauge
 	busy     prometheus.Gauge
+	clock    prometheus.Gauge
+	troubles *prometheus.GaugeVec
 	starts   prometheus.Counter
 	restarts prometheus.Counter
 	refused  *prometheus.CounterVec
@@ -33,9 +35,13 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		tasks: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: "muster", Subsystem: "agent", Name: "tasks", Help: "Task generations in the agent's report, by state.",
 		}, []string{"state"}),
-		view:     gauge("view_version", "Version of the assignments that the agent acts on."),
-		epoch:    gauge("link_epoch", "Highest link epoch that the agent was welcomed with."),
-		busy:     gauge("busy_ports", "Ports of the machine's range that are in use by others than tasks."),
+		view:  gauge("view_version", "Version of the assignments that the agent acts on."),
+		epoch: gauge("link_epoch", "Highest link epoch that the agent was welcomed with."),
+		busy:  gauge("busy_ports", "Ports of the machine's range that are in use by others than tasks."),
+		clock: gauge("clock_offset_seconds", "By how much the master's clock is ahead of this machine's, at the last report."),
+		troubles: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: "muster", Subsystem: "agent", Name: "condition", Help: "1 while the machine is in this condition.",
+		}, []string{"condition"}),
 		starts:   prometheus.NewCounter(opts("starts_total", "Incarnations that were started.")),
 		restarts: prometheus.NewCounter(opts("restarts_total", "Incarnations after the first of their generation, started or refused.")),
 		refused:  prometheus.NewCounterVec(opts("refused_total", "Starts that were refused or failed, by cause."), []string{"cause"}),
@@ -50,7 +56,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		m.tasks.WithLabelValues(string(s))
 	}
 	var errs []error
-	for _, c := range []prometheus.Collector{m.tasks, m.view, m.epoch, m.busy, m.starts, m.restarts, m.refused, m.exits, m.errors, m.latency} {
+	for _, c := range []prometheus.Collector{m.tasks, m.view, m.epoch, m.busy, m.clock, m.troubles, m.starts, m.restarts, m.refused, m.exits, m.errors, m.latency} {
 		errs = append(errs, r.Register(c))
 	}
 	return m, errors.Join(errs...)
@@ -68,6 +74,12 @@ func (m *metrics) observe(r *schema.Report, mem memory) {
 	}
 	for _, s := range taskStates() {
 		m.tasks.WithLabelValues(string(s)).Set(float64(count[s]))
+	}
+	for _, k := range schema.ConditionKinds() {
+		m.troubles.WithLabelValues(string(k)).Set(0)
+	}
+	for _, c := range r.Conditions {
+		m.troubles.WithLabelValues(string(c.Kind)).Set(1)
 	}
 	m.view.Set(float64(r.View))
 	m.epoch.Set(float64(mem.epoch))

@@ -229,6 +229,16 @@ func TestMetrics(t *testing.T) {
 # HELP muster_agent_busy_ports Ports of the machine's range that are in use by others than tasks.
 # TYPE muster_agent_busy_ports gauge
 muster_agent_busy_ports 0
+# HELP muster_agent_clock_offset_seconds By how much the master's clock is ahead of this machine's, at the last report.
+# TYPE muster_agent_clock_offset_seconds gauge
+muster_agent_clock_offset_seconds 0
+# HELP muster_agent_condition 1 while the machine is in this condition.
+# TYPE muster_agent_condition gauge
+muster_agent_condition{condition="broken-runtime"} 0
+muster_agent_condition{condition="clock-skew"} 0
+muster_agent_condition{condition="disk-pressure"} 0
+muster_agent_condition{condition="memory-pressure"} 0
+muster_agent_condition{condition="read-only-fs"} 0
 # HELP muster_agent_errors_total Actions that the disk or the kernel refused; they are tried again.
 # TYPE muster_agent_errors_total counter
 muster_agent_errors_total 0

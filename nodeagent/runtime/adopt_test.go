@@ -260,7 +260,7 @@ func keeperOf(t testing.TB, dir string) int {
 func TestKeeperKilled(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
-	script := `trap "" TERM; ( setsid sh -c 'trap "" TERM; echo $$; while :; do sleep 0.05; done' & ); echo $$; sleep 0.05; echo up; while :; do sleep 0.05; done`
+	script := `trap "" TERM; ` + escape + `echo up; while :; do sleep 0.05; done`
 	for i := range 2 {
 		a := shell(i, script)
 		dir := place(t, m.dir, a, 1)
@@ -284,13 +284,8 @@ func TestKeeperKilled(t *testing.T) {
 		if e := wait(t, p); e.Code != -1 || e.Signal != "" || e.Message != "its keeper was killed, and the task with it" {
 			t.Errorf("exit %v", e)
 		}
-		for _, pid := range strings.Fields(said(t, dir)) {
-			if pid == "up" {
-				continue
-			}
-			if b, err := os.ReadFile("/proc/" + pid + "/stat"); err == nil && !strings.Contains(string(b), ") Z") {
-				t.Errorf("round %d: process %s lives on: %s", i, pid, b)
-			}
+		if left := processesOf(filepath.Dir(dir)); len(left) > 0 {
+			t.Errorf("round %d: live on: %v", i, left)
 		}
 	}
 }

@@ -229,8 +229,9 @@ func (h *alloc) end(code int, why string) (*schema.Exit, error) {
 func (h *alloc) save() error { return save(filepath.Join(h.dir, allocFile), h.state) }
 
 // enter returns a as it is inside its alloc: with the directory that it shares,
-// and the cgroup that is the parent of its own. dir is that of its incarnation.
-func (r *Runtime) enter(dir string, a *schema.Assignment) (inside *schema.Assignment, parent string, err error) {
+// which it adds to the task's places, and the cgroup that is the parent of its
+// own. dir is that of its incarnation.
+func (r *Runtime) enter(dir string, a *schema.Assignment, p *places) (inside *schema.Assignment, parent string, err error) {
 	if a.Alloc == nil {
 		return a, "", nil
 	}
@@ -239,10 +240,13 @@ func (r *Runtime) enter(dir string, a *schema.Assignment) (inside *schema.Assign
 	for range 4 {
 		user = filepath.Dir(user)
 	}
-	c := *a
-	c.AllocDir = filepath.Join(user, host.Job, strconv.Itoa(host.Index), strconv.FormatUint(a.Alloc.Generation, 10), sharedDir)
-	if s, err := os.Stat(c.AllocDir); err != nil || !s.IsDir() {
+	p.shared = filepath.Join(user, host.Job, strconv.Itoa(host.Index), strconv.FormatUint(a.Alloc.Generation, 10), sharedDir)
+	if s, err := os.Stat(p.shared); err != nil || !s.IsDir() {
 		return nil, "", fmt.Errorf("alloc %s generation %d: %w", host.Short(), a.Alloc.Generation, cmp.Or(err, errors.New("its directory is none")))
+	}
+	c := *a
+	if c.AllocDir = p.shared; p.root != "" {
+		c.AllocDir = ownShared
 	}
 	return &c, allocGroup(host, a.Alloc.Generation), nil
 }

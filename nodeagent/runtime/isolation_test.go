@@ -31,7 +31,7 @@ func TestSurroundings(t *testing.T) {
 	work := filepath.Join(filepath.Dir(dir), "work")
 	out := said(t, dir)
 	for _, want := range []string{
-		"cwd=" + work + " home=" + work + " tmp=" + work + "/tmp path=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin greeting=hello 0\n",
+		"cwd=" + work + " home=" + work + " tmp=" + m.tmp(work) + " path=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin greeting=hello 0\n",
 		"mode=700 700 \n", "own session\n", "NoNewPrivs:\t1\n", "0022\n",
 	} {
 		if !strings.Contains(out, want) {
@@ -64,7 +64,7 @@ func TestInherited(t *testing.T) {
 	}
 	p, dir := m.start(assignment(0, "ls", "-l", "/proc/self/fd"))
 	wait(t, p)
-	if out := said(t, dir); strings.Contains(out, "pipe:") || strings.Count(out, " -> ") > 4 { // with that of the directory
+	if out := said(t, dir); strings.Count(out, "pipe:") > 2 || strings.Count(out, " -> ") > 4 { // with its outputs, and that of the directory
 		t.Errorf("the task has open:\n%s", out)
 	}
 	_, _ = m.start(assignment(1, "sleep", "1000"))
@@ -86,7 +86,7 @@ func TestOwnUsers(t *testing.T) {
 	script := `id -u; id -g; id -G
 		for f in ../1/spec.json ../1/state.json ../1/exit.json ../1/lock; do (echo x > $f) 2>/dev/null && echo wrote $f; (cat $f) 2>/dev/null && echo read $f; done
 		rm ../1/state.json 2>/dev/null && echo removed
-		ls .. >/dev/null 2>&1 && echo listed ..
+		ls .. 2>/dev/null | grep -vx work
 		ls ../1 >/dev/null 2>&1 && echo listed ../1
 		cat /proc/$PPID/environ >/dev/null 2>&1 && echo read the keeper
 		kill -0 $PPID 2>/dev/null && echo signalled the keeper

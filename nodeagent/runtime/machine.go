@@ -71,6 +71,9 @@ func (r *Runtime) describe() map[string]string {
 		}
 	}
 	a["isolation.users"] = strconv.FormatBool(r.users != nil)
+	a["isolation.namespaces"] = strconv.FormatBool(r.isolation.namespaces)
+	a["isolation.network"] = strconv.FormatBool(r.isolation.network)
+	a["isolation.user"] = strconv.FormatBool(r.isolation.user)
 	a["isolation.cgroups"] = r.can.kind
 	for _, c := range []string{cpuController, memoryController, pidsController} {
 		a["isolation."+c] = strconv.FormatBool(r.can.has[c])

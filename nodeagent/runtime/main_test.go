@@ -153,6 +153,14 @@ func (m *machine) open(change ...func(*runtime.Config)) {
 	}
 }
 
+// tmp returns what the TMPDIR is of a task with that work directory.
+func (m *machine) tmp(work string) string {
+	if m.Attributes()["isolation.namespaces"] == "true" && !strings.HasPrefix(m.dir, "/tmp/") {
+		return "/tmp"
+	}
+	return work + "/tmp"
+}
+
 // needRoot skips a test of what only root can do.
 func needRoot(t *testing.T) {
 	t.Helper()

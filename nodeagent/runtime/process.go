@@ -97,22 +97,27 @@ func (r *Runtime) prepare(dir string, a *schema.Assignment) (*keeper.Spec, error
 	if err := os.Chmod(dir, 0o711); err != nil { // whatever the umask
 		return nil, err
 	}
-	a, parent, err := r.enter(dir, a)
+	p := places{work: filepath.Join(filepath.Dir(dir), workDir)}
+	p.tmp = filepath.Join(p.work, "tmp")
+	a, parent, err := r.enter(dir, a, &p)
 	if err != nil {
 		return nil, err
 	}
-	work := filepath.Join(filepath.Dir(dir), workDir)
+	work, _, tmp := r.inside(p)
 	spec := &keeper.Spec{
-		Boot: r.boot, Command: a.Command(), Env: environment(a, work), Dir: work,
-		Mark: markVariable + "=" + work, OOMScoreAdj: oomScore(a.Job.Priority),
+		Boot: r.boot, Command: a.Command(), Env: environment(a, p.work, work, tmp), Dir: work,
+		Mark: markVariable + "=" + p.work, OOMScoreAdj: oomScore(a.Job.Priority),
 	}
 	if spec.User, err = r.user(a.Task.User); err != nil {
 		return nil, err
 	}
-	for _, d := range []string{work, filepath.Join(work, "tmp")} {
+	for _, d := range []string{p.work, p.tmp} {
 		if err := own(d, spec.User); err != nil {
 			return nil, err
 		}
+	}
+	if spec.Sandbox, err = r.sandbox(p); err != nil {
+		return nil, err
 	}
 	name := filepath.Join(parent, groupName(dir, a))
 	if r.groups != nil {
@@ -139,9 +144,14 @@ func (r *Runtime) user(owner string) (*keeper.User, error) {
 	return &keeper.User{UID: id, GID: id}, nil
 }
 
-// own makes a directory that is u's alone, unless it is there: then a task may
-// have put anything in its place, which is not touched.
+// own makes a directory that is u's alone, unless it is there. What the task has
+// put in its place goes: this is done while none of it runs.
 func own(dir string, u *keeper.User) error {
+	if s, err := os.Lstat(dir); err == nil && !s.IsDir() {
+		if err := os.Remove(dir); err != nil {
+			return err
+		}
+	}
 	err := os.Mkdir(dir, 0o700)
 	if errors.Is(err, os.ErrExist) {
 		return nil
@@ -154,10 +164,10 @@ func own(dir string, u *keeper.User) error {
 
 // environment returns what the task finds in its environment, sorted. HOME and
 // TMPDIR can be set by its job.
-func environment(a *schema.Assignment, work string) []string {
-	env := map[string]string{"HOME": work, "TMPDIR": filepath.Join(work, "tmp")}
+func environment(a *schema.Assignment, mark, work, tmp string) []string {
+	env := map[string]string{"HOME": work, "TMPDIR": tmp}
 	maps.Copy(env, a.Environment())
-	env[markVariable] = work
+	env[markVariable] = mark
 	list := make([]string, 0, len(env))
 	for k, v := range env {
 		list = append(list, k+"="+v)

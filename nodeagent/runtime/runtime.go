@@ -26,6 +26,9 @@ type Config struct {
 	// hierarchy, such as /muster; it is made if it is not there, and stays.
 	// "" is the agent's own.
 	CgroupParent string
+	// Hide are directories and sockets, beside Dir, that tasks shall not see:
+	// what the agent talks to the master through.
+	Hide []string
 	// Users are the numeric users that owners' tasks run as; zero is
 	// DefaultUsers.
 	Users UserRange
@@ -43,6 +46,8 @@ const DefaultProcesses = 4096
 type Runtime struct {
 	cfg        Config
 	boot       string
+	hidden     []string // real paths, none below another
+	isolation  isolation
 	users      *users // nil: tasks run as the agent's own user
 	groups     groups // nil: no cgroups
 	can        support
@@ -87,6 +92,10 @@ func New(cfg Config) (*Runtime, error) {
 		return nil, err
 	}
 	r.findGroups()
+	if r.hidden, err = findHidden(append([]string{cfg.Dir}, cfg.Hide...)); err != nil {
+		return nil, err
+	}
+	r.findIsolation()
 	if r.capacity, err = capacity(cfg.Dir, r.can.memory); err != nil {
 		return nil, err
 	}

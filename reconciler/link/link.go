@@ -2,6 +2,7 @@ package link
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -48,6 +49,14 @@ type Config struct {
 	Master    Master
 	PullEvery time.Duration // 2 s when 0
 	Log       *slog.Logger
+	// Secure is what a connection over TCP needs; nil when there is none.
+	Secure *Secure
+}
+
+// Secure is how machines elsewhere are known.
+type Secure struct {
+	TLS       *tls.Config // TLS 1.3; lets in clients without a certificate too
+	Authority Authority
 }
 
 // Server serves the agents of one cell.
@@ -85,18 +94,54 @@ func New(cfg Config) *Server {
 	}
 }
 
-// Serve serves the agents that connect to l, until ctx ends; then it closes l
-// and all sessions and returns nil. When it returns, the Master is called no
-// more. It is called once.
-func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+// Serve serves the agents that connect to the listeners, until ctx ends; then
+// it closes them and all sessions and returns nil. Over a unix socket come
+// processes of this user and root; over TCP, what Secure lets in. When it
+// returns, the Master is called no more. It is called once, with at least one.
+func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
 	running, stop := context.WithCancelCause(context.Background())
 	defer stop(nil)
 	s.mu.Lock()
 	s.running = running
 	s.mu.Unlock()
 
+	g := s.rpc(running)
+	served := make(chan error, len(listeners))
+	for _, l := range listeners {
+		go func() {
+			if err := g.Serve(l); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+				served <- fmt.Errorf("serve agents on %s: %w", l.Addr(), err)
+				return
+			}
+			served <- nil
+		}()
+	}
+	left := len(listeners)
+	var err error
+	select {
+	case err = <-served:
+		left--
+	case <-ctx.Done():
+	}
+	stop(status.Error(codes.Unavailable, "the master is stopping"))
+	cut := time.AfterFunc(stopTimeout, g.Stop) // a peer that does not read
+	defer cut.Stop()
+	g.GracefulStop()
+	for range left {
+		err = errors.Join(err, <-served)
+	}
+	return err
+}
+
+// rpc returns the server that gRPC has; what it starts ends with running.
+func (s *Server) rpc(running context.Context) *grpc.Server {
+	who := &peers{cell: s.cfg.Cell, log: s.cfg.Log, open: map[*secured]bool{}, joining: map[*secured]bool{}}
+	if secure := s.cfg.Secure; secure != nil {
+		who.tls = secure.TLS
+		go who.watch(running, secure.Authority.Admit)
+	}
 	g := grpc.NewServer(
-		grpc.Creds(peerCredentials{s.cfg.Log}),
+		grpc.Creds(who), grpc.StreamInterceptor(s.checkStream(who)),
 		grpc.MaxRecvMsgSize(linkpb.MaxMessage), grpc.MaxSendMsgSize(linkpb.MaxMessage),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepaliveEvery, Timeout: keepaliveTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepaliveEvery / 2, PermitWithoutStream: true}),
@@ -104,22 +149,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		grpc.WaitForHandlers(true),
 	)
 	linkpb.RegisterLinkServer(g, service{server: s})
-	served := make(chan error, 1)
-	go func() { served <- g.Serve(l) }()
-	select {
-	case err := <-served:
-		g.Stop()
-		return fmt.Errorf("serve agents on %s: %w", l.Addr(), err)
-	case <-ctx.Done():
-	}
-	stop(status.Error(codes.Unavailable, "the master is stopping"))
-	cut := time.AfterFunc(stopTimeout, g.Stop) // a peer that does not read
-	defer cut.Stop()
-	g.GracefulStop()
-	if err := <-served; err != nil && !errors.Is(err, grpc.ErrServerStopped) {
-		return fmt.Errorf("serve agents on %s: %w", l.Addr(), err)
-	}
-	return nil
+	return g
 }
 
 // Push makes the assignments the machine's view: it is sent at once, or when

@@ -180,7 +180,8 @@ func TestPeers(t *testing.T) {
 	a, b := net.Pipe()
 	defer a.Close()
 	defer b.Close()
-	if err := checkPeer(a); err == nil || !strings.Contains(err.Error(), "only a unix socket") {
+	p := &peers{log: slog.New(slog.DiscardHandler)}
+	if _, _, err := p.ServerHandshake(a); err == nil || !strings.Contains(err.Error(), "this master has no certificate") {
 		t.Errorf("no unix socket: %v", err)
 	}
 }
@@ -220,7 +221,7 @@ func TestForeignPeer(t *testing.T) {
 	}
 	defer c.Close()
 	var said bytes.Buffer
-	p := peerCredentials{slog.New(slog.NewTextHandler(&said, nil))}
+	p := &peers{log: slog.New(slog.NewTextHandler(&said, nil))}
 	if _, _, err := p.ServerHandshake(c); err == nil || !strings.Contains(err.Error(), "uid 65534: want uid 0 or root") {
 		t.Errorf("got %v", err)
 	}

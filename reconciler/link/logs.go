@@ -106,12 +106,13 @@ func (s *Server) withdraw(id string, p *pendingLog) {
 	}
 }
 
-// attach hands a reader to whoever asked for the log with that id.
-func (s *Server) attach(id string, reader *logReader) (machine string, ok bool) {
+// attach hands a reader to whoever asked the caller for the log with that id;
+// a caller of "" may be any machine.
+func (s *Server) attach(id, caller string, reader *logReader) (machine string, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.logs[id]
-	if p == nil {
+	if p == nil || caller != "" && caller != p.machine {
 		return "", false
 	}
 	delete(s.logs, id)
@@ -131,7 +132,7 @@ func (g service) Logs(stream linkpb.Link_LogsServer) error {
 	read, write := io.Pipe()
 	unread, closed := context.WithCancel(context.Background())
 	defer closed()
-	machine, ok := s.attach(first.GetId(), &logReader{PipeReader: read, closed: closed})
+	machine, ok := s.attach(first.GetId(), caller(stream.Context()), &logReader{PipeReader: read, closed: closed})
 	if !ok {
 		return status.Error(codes.NotFound, "nobody waits for this log")
 	}

@@ -2,20 +2,31 @@ package link
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"os"
+	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/credentials"
 )
 
-// peerCredentials lets in processes of the same user and of root, as the kernel
-// names them. Over anything but a unix socket it lets in nobody.
-type peerCredentials struct {
-	log *slog.Logger
+// peers checks who connects. Over a unix socket it lets in processes of the
+// same user and of root, as the kernel names them; over TCP, whom TLS does.
+type peers struct {
+	cell string
+	tls  *tls.Config // nil: nobody over TCP
+	log  *slog.Logger
+
+	mu      sync.Mutex        // guards what follows
+	open    map[*secured]bool // with a certificate
+	joining map[*secured]bool // without
+	said    time.Time         // when a refusal was logged
+	unsaid  int               // refusals since
 }
 
 // peerInfo says that the peer was checked.
@@ -25,34 +36,54 @@ type peerInfo struct {
 
 func (peerInfo) AuthType() string { return "unix-peer" }
 
-func (p peerCredentials) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	if err := checkPeer(c); err != nil {
-		p.log.Warn("connection refused", "err", err) // gRPC tells nobody
+// ServerHandshake checks who connects.
+func (p *peers) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	u, ok := c.(*net.UnixConn)
+	if !ok {
+		secure, info, err := p.handshake(c)
+		if err != nil {
+			p.refused(err)
+		}
+		return secure, info, err
+	}
+	if err := checkPeer(u); err != nil {
+		p.refused(err)
 		return nil, nil, err
 	}
 	return c, peerInfo{credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}}, nil
 }
 
+// refused logs a refusal, which gRPC tells nobody. Anyone can cause one, so not
+// each has a line.
+func (p *peers) refused(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if time.Since(p.said) < refusalsOf {
+		p.unsaid++
+		return
+	}
+	p.log.Warn("connection refused", "err", err, "unsaid", p.unsaid)
+	p.said, p.unsaid = time.Now(), 0
+}
+
 // ClientHandshake always errs: these are a server's credentials.
-func (peerCredentials) ClientHandshake(context.Context, string, net.Conn) (net.Conn, credentials.AuthInfo, error) {
+func (*peers) ClientHandshake(context.Context, string, net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	return nil, nil, errors.New("peer credentials are checked by the server")
 }
 
-func (peerCredentials) Info() credentials.ProtocolInfo {
-	return credentials.ProtocolInfo{SecurityProtocol: "unix-peer"}
+// Info names the protocol.
+func (*peers) Info() credentials.ProtocolInfo {
+	return credentials.ProtocolInfo{SecurityProtocol: "unix-peer or tls"}
 }
 
-func (p peerCredentials) Clone() credentials.TransportCredentials { return p }
+// Clone returns the same: a server never copies its credentials to change them.
+func (p *peers) Clone() credentials.TransportCredentials { return p }
 
-// OverrideServerName does nothing: a unix socket has no server name.
-func (peerCredentials) OverrideServerName(string) error { return nil }
+// OverrideServerName does nothing: it is for clients.
+func (*peers) OverrideServerName(string) error { return nil }
 
 // checkPeer errs unless the process that connected is of this user or root.
-func checkPeer(c net.Conn) error {
-	u, ok := c.(*net.UnixConn)
-	if !ok {
-		return fmt.Errorf("connection over %s: only a unix socket is supported until there is TLS", c.LocalAddr().Network())
-	}
+func checkPeer(u *net.UnixConn) error {
 	raw, err := u.SyscallConn()
 	if err != nil {
 		return fmt.Errorf("peer of a connection: %w", err)

@@ -32,6 +32,8 @@ type session struct {
 	sent   map[schema.Digest]bool // data that the agent has
 	report schema.Report          // the last one,
 	digest []byte                 // and its digest; nil before the first
+	clock  *linkpb.Report         // the last one, for what it says of the agent's clock
+	came   time.Time              // when it did
 
 	pull    *time.Timer // when to ask next
 	pulling bool        // asked, not answered
@@ -81,6 +83,9 @@ func (g service) Session(stream linkpb.Link_SessionServer) error {
 	info, yield, err := s.hello(ctx, in)
 	if err != nil {
 		return err
+	}
+	if machine := caller(ctx); machine != "" && machine != info.Name {
+		return status.Errorf(codes.PermissionDenied, "the certificate is of machine %s, and the agent says that it is %s", machine, info.Name)
 	}
 	if yield && s.held(info.Name) {
 		return status.Errorf(codes.Aborted, "another agent holds the name of machine %s", info.Name)
@@ -217,7 +222,9 @@ func (c *session) ask() error {
 		return nil
 	}
 	c.pulling, c.hinted = true, false
-	return c.stream.Send(&linkpb.MasterMessage{Message: &linkpb.MasterMessage_Pull{Pull: &linkpb.Pull{KnownDigest: c.digest}}})
+	now := time.Now()
+	pull := &linkpb.Pull{KnownDigest: c.digest, Clock: linkpb.EncodeClock(c.clock, now.Sub(c.came), now)}
+	return c.stream.Send(&linkpb.MasterMessage{Message: &linkpb.MasterMessage_Pull{Pull: pull}})
 }
 
 // heard hands a report to the master, and plans the next pull.
@@ -225,6 +232,7 @@ func (c *session) heard(ctx context.Context, m *linkpb.Report) error {
 	if !c.pulling {
 		return status.Error(codes.InvalidArgument, "a report that nobody asked for")
 	}
+	c.came, c.clock = time.Now(), &linkpb.Report{Sent: m.GetSent()}
 	switch {
 	case m.Body != nil:
 		r, err := linkpb.DecodeReport(m)

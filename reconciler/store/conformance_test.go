@@ -30,6 +30,7 @@ func TestConformance(t *testing.T) {
 	}
 	tests := map[string]func(*testing.T, medium){
 		"documents":      testDocuments,
+		"by prefix":      testByPrefix,
 		"limits":         testLimits,
 		"coalescing":     testCoalescing,
 		"fencing":        testFencing,
@@ -169,6 +170,44 @@ func testDocuments(t *testing.T, m medium) {
 	commit(t, s, reconciler.Write{Key: "a", Value: value})
 	value[0] = 'M' // the store keeps no hold on what it was given
 	wantDocs(t, s, map[string]string{"a": "mine", "ab": "3", "empty": ""})
+}
+
+func testByPrefix(t *testing.T, m medium) {
+	s, err := m.open(t, "c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if docs, err := s.Documents(t.Context(), "token/"); err != nil || len(docs) != 0 {
+		t.Errorf("in an empty store: %v, %v", docs, err)
+	}
+	if err := s.Campaign(t.Context(), "me"); err != nil {
+		t.Fatal(err)
+	}
+	large := bytes.Repeat([]byte("x"), maxBytes+1)
+	if err := s.Commit(t.Context(), []reconciler.Write{
+		{Key: "token/a", Value: []byte("1")},
+		{Key: "token/b", Value: []byte("2")},
+		{Key: "tokens", Value: []byte("3")},
+		{Key: "large/a", Value: large},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	docs, err := s.Documents(t.Context(), "token/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(map[string][]byte{"token/a": []byte("1"), "token/b": []byte("2")}, docs); d != "" {
+		t.Error(d)
+	}
+	if _, err := s.Documents(t.Context(), "large/"); err == nil || !strings.Contains(err.Error(), `document "large/a": it is in pieces`) {
+		t.Errorf("a large one: %v", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Documents(t.Context(), ""); !errors.Is(err, errClosed) {
+		t.Errorf("closed: %v", err)
+	}
 }
 
 func testLimits(t *testing.T, m medium) {

@@ -147,6 +147,33 @@ func (s *Store) Load(ctx context.Context) (map[string][]byte, error) {
 	return docs, nil
 }
 
+// Documents returns the documents whose keys begin with prefix, as of one
+// moment. They are few and small: one that is kept in pieces is an error.
+func (s *Store) Documents(ctx context.Context, prefix string) (map[string][]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, fmt.Errorf("documents %s of cell %q: %w", prefix, s.cell, errClosed)
+	}
+	docs := map[string][]byte{}
+	err := s.be.scan(ctx, s.docPrefix()+prefix, func(key string, value []byte) error {
+		key = strings.TrimPrefix(key, s.docPrefix())
+		form, doc, err := decode(value)
+		if err == nil && form != formData {
+			err = errors.New("it is in pieces")
+		}
+		if err != nil {
+			return fmt.Errorf("document %q: %w", key, err)
+		}
+		docs[key] = doc
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("documents %s of cell %q: %w", prefix, s.cell, err)
+	}
+	return docs, nil
+}
+
 // Commit stores writes in one transaction: all or nothing. Of several writes
 // of a key the last counts. It fails with ErrNotLeader when this Store has
 // been fenced; after any other error of the backend the outcome is unknown and

@@ -20,7 +20,7 @@ type Metrics struct {
 
 	converged, upToDate, source, sourceAt, info *prometheus.Desc
 	stale, rejected, held, at                   *prometheus.Desc
-	jobs, tasks, machines                       *prometheus.Desc
+	jobs, tasks, machines, conditions           *prometheus.Desc
 	capacity, used                              map[schema.Dimension]*prometheus.Desc
 
 	commitRunning prometheus.Histogram
@@ -32,19 +32,20 @@ func NewMetrics(cell Cell) *Metrics {
 		return prometheus.NewDesc("muster_"+name, help, labels, nil)
 	}
 	return &Metrics{
-		cell:      cell,
-		converged: d("converged", "1 when the head commit is applied, nothing is stale, rejected or held, and all runs as desired."),
-		upToDate:  d("head_applied", "1 when the data of the head commit is in the store."),
-		source:    d("source_up", "1 when the repository can be read."),
-		sourceAt:  d("source_read_timestamp_seconds", "When the repository was last read without trouble, in seconds since 1970; 0: never since the master started. Subtract it from the status's time for the age of what is known."),
-		info:      d("cell_info", "The cell, the head commit seen and the commit applied; always 1.", "cell", "head", "applied"),
-		stale:     d("stale_packages", "Directories that still run the data of an earlier commit."),
-		rejected:  d("rejected_jobs", "Jobs whose newest data was not admitted."),
-		held:      d("held_tasks", "Tasks that run on because a guard holds their removal."),
-		at:        d("status_timestamp_seconds", "When the status was taken, in seconds since 1970."),
-		jobs:      d("jobs", "Jobs, by kind.", "kind"),
-		tasks:     d("tasks", "Tasks, by state.", "state"),
-		machines:  d("machines", "Machines, by health.", "health"),
+		cell:       cell,
+		converged:  d("converged", "1 when the head commit is applied, nothing is stale, rejected or held, and all runs as desired."),
+		upToDate:   d("head_applied", "1 when the data of the head commit is in the store."),
+		source:     d("source_up", "1 when the repository can be read."),
+		sourceAt:   d("source_read_timestamp_seconds", "When the repository was last read without trouble, in seconds since 1970; 0: never since the master started. Subtract it from the status's time for the age of what is known."),
+		info:       d("cell_info", "The cell, the head commit seen and the commit applied; always 1.", "cell", "head", "applied"),
+		stale:      d("stale_packages", "Directories that still run the data of an earlier commit."),
+		rejected:   d("rejected_jobs", "Jobs whose newest data was not admitted."),
+		held:       d("held_tasks", "Tasks that run on because a guard holds their removal."),
+		at:         d("status_timestamp_seconds", "When the status was taken, in seconds since 1970."),
+		jobs:       d("jobs", "Jobs, by kind.", "kind"),
+		tasks:      d("tasks", "Tasks, by state.", "state"),
+		machines:   d("machines", "Machines, by health.", "health"),
+		conditions: d("machine_conditions", "Machines that are up and have something wrong, by condition.", "condition"),
 		capacity: map[schema.Dimension]*prometheus.Desc{
 			schema.CPUMilli:  d("capacity_cores", "Cores that machines that are up offer."),
 			schema.RAMBytes:  d("capacity_ram_bytes", "Memory that machines that are up offer."),
@@ -69,7 +70,7 @@ func (m *Metrics) CommitRunning(d time.Duration) { m.commitRunning.Observe(d.Sec
 // Describe implements prometheus.Collector.
 func (m *Metrics) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		m.converged, m.upToDate, m.source, m.sourceAt, m.info, m.stale, m.rejected, m.held, m.at, m.jobs, m.tasks, m.machines,
+		m.converged, m.upToDate, m.source, m.sourceAt, m.info, m.stale, m.rejected, m.held, m.at, m.jobs, m.tasks, m.machines, m.conditions,
 	} {
 		out <- d
 	}
@@ -122,10 +123,17 @@ func (m *Metrics) collect(s *reconciler.Status, out chan<- prometheus.Metric) {
 		gauge(m.machines, n, health)
 	}
 	var capacity, used schema.Resources
+	conditions := map[schema.ConditionKind]int{}
 	for i := range s.Machines {
 		if x := &s.Machines[i]; x.Health == "up" {
 			capacity, used = capacity.Add(x.Capacity), used.Add(x.Used)
+			for _, c := range x.Conditions {
+				conditions[c.Kind]++
+			}
 		}
+	}
+	for _, k := range schema.ConditionKinds() {
+		gauge(m.conditions, float64(conditions[k]), string(k))
 	}
 	for _, d := range schema.Dimensions() {
 		unit := 1.0

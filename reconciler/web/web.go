@@ -65,6 +65,8 @@ type Config struct {
 	Reconcile func()
 	Metrics   prometheus.Gatherer
 	Log       *slog.Logger
+	// Secure makes the API one over TLS; nil is for loopback alone.
+	Secure *Secure
 }
 
 // Server serves the API of one cell.
@@ -77,22 +79,27 @@ func New(cfg Config) *Server { return &Server{cfg} }
 
 // Listen listens on a loopback address such as 127.0.0.1:0. It refuses every
 // other. The error ends in a hint on a line of its own.
-func Listen(addr string) (net.Listener, error) {
+func Listen(addr string) (net.Listener, error) { return listen(addr, false) }
+
+// ListenSecure is Listen for any address, for a server with a Secure.
+func ListenSecure(addr string) (net.Listener, error) { return listen(addr, true) }
+
+func listen(addr string, secure bool) (net.Listener, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
 		return nil, fmt.Errorf("listen on %q: want HOST:PORT: %w\nhint: such as 127.0.0.1:0", addr, err)
 	}
-	if !loopback(host) {
-		return nil, fmt.Errorf("listen on %q: not supported until TLS is set up\nhint: give a loopback address such as 127.0.0.1:%s", addr, port)
+	if !secure && !loopback(host) {
+		return nil, fmt.Errorf("listen on %q: other addresses than loopback need TLS\nhint: give a loopback address such as 127.0.0.1:%s, or set TLS up with `muster pki init` and --pki", addr, port)
 	}
 	l, err := net.Listen("tcp", addr)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return nil, fmt.Errorf("listen on %q: the port is taken: %w\nhint: choose another, or 0 for any that is free", addr, err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("listen on %q: %w\nhint: give a loopback address such as 127.0.0.1:0", addr, err)
+		return nil, fmt.Errorf("listen on %q: %w\nhint: give an address of this machine, such as 127.0.0.1:0", addr, err)
 	}
-	if !loopback(l.Addr().(*net.TCPAddr).IP.String()) { // "localhost" is what the host's files say
+	if !secure && !loopback(l.Addr().(*net.TCPAddr).IP.String()) { // "localhost" is what the host's files say
 		return nil, errors.Join(fmt.Errorf("listen on %q: it is %s, which is not loopback\nhint: give a loopback address such as 127.0.0.1:%s", addr, l.Addr(), port), l.Close())
 	}
 	return l, nil
@@ -119,7 +126,12 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		ErrorLog:    slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelDebug),
 	}
 	served := make(chan error, 1)
-	go func() { served <- h.Serve(l) }()
+	if s.cfg.Secure != nil {
+		h.TLSConfig = s.cfg.Secure.TLS
+		go func() { served <- h.ServeTLS(l, "", "") }()
+	} else {
+		go func() { served <- h.Serve(l) }()
+	}
 	select {
 	case err := <-served:
 		return fmt.Errorf("serve the API on %s: %w", l.Addr(), err)
@@ -164,6 +176,9 @@ func (s *Server) Handler() http.Handler {
 	handle("", "/", func(_ http.ResponseWriter, r *http.Request) error {
 		return &failure{http.StatusNotFound, fmt.Sprintf("there is no %s", r.URL.Path), "the API is /v1/status, why, events, logs and reconcile"}
 	})
+	if s.cfg.Secure != nil {
+		return s.guard(s.secured(mux))
+	}
 	return s.guard(mux)
 }
 
@@ -177,7 +192,8 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		if name, _, err := net.SplitHostPort(host); err == nil {
 			host = name
 		}
-		if !loopback(host) {
+		// Over TLS the browser has held the name against the certificate.
+		if s.cfg.Secure == nil && !loopback(host) {
 			s.fail(w, &failure{http.StatusForbidden, fmt.Sprintf("host %.100q is not loopback", r.Host), "use http://127.0.0.1 or http://localhost"})
 			return
 		}

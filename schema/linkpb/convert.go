@@ -89,6 +89,7 @@ func EncodeReport(r *schema.Report) (body, digest []byte, err error) {
 	m := &ReportBody{
 		Machine: EncodeMachine(&r.Machine), View: r.View,
 		BusyPorts: make([]uint32, len(r.BusyPorts)), Tasks: make([]*TaskStatus, len(r.Tasks)),
+		Conditions: encodeConditions(r.Conditions),
 	}
 	for i, p := range r.BusyPorts {
 		m.BusyPorts[i] = uint32(p)
@@ -119,6 +120,9 @@ func DecodeReport(m *Report) (schema.Report, error) {
 		return schema.Report{}, fmt.Errorf("report: %w", err)
 	}
 	r := schema.Report{Machine: machine, View: b.GetView()}
+	if r.Conditions, err = decodeConditions(b.GetConditions()); err != nil {
+		return schema.Report{}, fmt.Errorf("report of machine %s: %w", machine.Name, err)
+	}
 	for _, p := range b.GetBusyPorts() {
 		port, err := decodePort(p)
 		if err != nil {

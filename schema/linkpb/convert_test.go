@@ -92,6 +92,10 @@ func drawReport(t *rapid.T) schema.Report {
 	for range rapid.IntRange(0, 2).Draw(t, "busy") {
 		r.BusyPorts = append(r.BusyPorts, rapid.IntRange(1, 65535).Draw(t, "port"))
 	}
+	for range rapid.IntRange(0, 2).Draw(t, "conditions") {
+		kind := rapid.SampledFrom(append(schema.ConditionKinds(), "of-a-later-version"))
+		r.Conditions = append(r.Conditions, schema.Condition{Kind: kind.Draw(t, "kind"), Since: drawTime(t), Message: drawText(t, "message")})
+	}
 	states := []schema.TaskState{schema.Starting, schema.Running, schema.Waiting, schema.Stopping, schema.Dead}
 	health := []schema.HealthState{"", schema.HealthUnknown, schema.Healthy, schema.Unhealthy}
 	for range rapid.IntRange(0, 3).Draw(t, "tasks") {
@@ -241,6 +245,8 @@ func TestDecodeRefuses(t *testing.T) {
 		{"task name", task(&TaskStatus{Task: "c/u/j"}), "cell/user/job/index"},
 		{"state", task(&TaskStatus{Task: "c/u/j/0", State: "idle"}), "idle"},
 		{"time", task(&TaskStatus{Task: "c/u/j/0", State: "dead", StartedAt: badTime}), "started"},
+		{"condition", encode(&ReportBody{Machine: machine, Conditions: []*Condition{{Kind: "On fire"}}}), "On fire"},
+		{"condition's time", encode(&ReportBody{Machine: machine, Conditions: []*Condition{{Kind: "fire", Since: badTime}}}), "since"},
 		{"end", task(&TaskStatus{Task: "c/u/j/0", State: "dead", End: &Cause{At: badTime}}), "cause"},
 		{"exit", task(&TaskStatus{Task: "c/u/j/0", State: "dead", Exits: []*Exit{{At: badTime}}}), "exit"},
 		{"task port", task(&TaskStatus{Task: "c/u/j/0", State: "dead", Ports: map[string]uint32{"http": 65536}}), "http"},

@@ -27,6 +27,7 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	Link_Session_FullMethodName = "/muster.link.v1.Link/Session"
 	Link_Logs_FullMethodName    = "/muster.link.v1.Link/Logs"
+	Link_Certify_FullMethodName = "/muster.link.v1.Link/Certify"
 )
 
 // LinkClient is the client API for Link service.
@@ -44,6 +45,11 @@ type LinkClient interface {
 	// with the id alone, waits for the one LogAck, and then sends what the log
 	// holds. The end of the call tells the agent that nobody reads any more.
 	Logs(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[LogChunk, LogAck], error)
+	// Certify gives a machine a certificate: its first one for a join token, over
+	// a connection without a certificate; a new one, without a token, over a
+	// connection with the last one. It is served over TLS only.
+	// PERMISSION_DENIED is final: to ask the same again does not help.
+	Certify(ctx context.Context, in *CertifyRequest, opts ...grpc.CallOption) (*CertifyResponse, error)
 }
 
 type linkClient struct {
@@ -80,6 +86,16 @@ func (c *linkClient) Logs(ctx context.Context, opts ...grpc.CallOption) (grpc.Bi
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Link_LogsClient = grpc.BidiStreamingClient[LogChunk, LogAck]
 
+func (c *linkClient) Certify(ctx context.Context, in *CertifyRequest, opts ...grpc.CallOption) (*CertifyResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CertifyResponse)
+	err := c.cc.Invoke(ctx, Link_Certify_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // LinkServer is the server API for Link service.
 // All implementations must embed UnimplementedLinkServer
 // for forward compatibility.
@@ -95,6 +111,11 @@ type LinkServer interface {
 	// with the id alone, waits for the one LogAck, and then sends what the log
 	// holds. The end of the call tells the agent that nobody reads any more.
 	Logs(grpc.BidiStreamingServer[LogChunk, LogAck]) error
+	// Certify gives a machine a certificate: its first one for a join token, over
+	// a connection without a certificate; a new one, without a token, over a
+	// connection with the last one. It is served over TLS only.
+	// PERMISSION_DENIED is final: to ask the same again does not help.
+	Certify(context.Context, *CertifyRequest) (*CertifyResponse, error)
 	mustEmbedUnimplementedLinkServer()
 }
 
@@ -110,6 +131,9 @@ func (UnimplementedLinkServer) Session(grpc.BidiStreamingServer[AgentMessage, Ma
 }
 func (UnimplementedLinkServer) Logs(grpc.BidiStreamingServer[LogChunk, LogAck]) error {
 	return status.Error(codes.Unimplemented, "method Logs not implemented")
+}
+func (UnimplementedLinkServer) Certify(context.Context, *CertifyRequest) (*CertifyResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Certify not implemented")
 }
 func (UnimplementedLinkServer) mustEmbedUnimplementedLinkServer() {}
 func (UnimplementedLinkServer) testEmbeddedByValue()              {}
@@ -146,13 +170,36 @@ func _Link_Logs_Handler(srv interface{}, stream grpc.ServerStream) error {
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Link_LogsServer = grpc.BidiStreamingServer[LogChunk, LogAck]
 
+func _Link_Certify_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CertifyRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LinkServer).Certify(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Link_Certify_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LinkServer).Certify(ctx, req.(*CertifyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Link_ServiceDesc is the grpc.ServiceDesc for Link service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
 var Link_ServiceDesc = grpc.ServiceDesc{
 	ServiceName: "muster.link.v1.Link",
 	HandlerType: (*LinkServer)(nil),
-	Methods:     []grpc.MethodDesc{},
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "Certify",
+			Handler:    _Link_Certify_Handler,
+		},
+	},
 	Streams: []grpc.StreamDesc{
 		{
 			StreamName:    "Session",

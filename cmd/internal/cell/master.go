@@ -18,6 +18,7 @@ import (
 	"github.com/musterhq/muster/reconciler/git"
 	"github.com/musterhq/muster/reconciler/link"
 	"github.com/musterhq/muster/reconciler/loop"
+	"github.com/musterhq/muster/reconciler/pki"
 	"github.com/musterhq/muster/reconciler/store"
 	"github.com/musterhq/muster/reconciler/web"
 	"github.com/musterhq/muster/schema/compile"
@@ -35,9 +36,16 @@ type MasterConfig struct {
 	// Auth is for a repository that is asked over a network.
 	Auth    git.Auth
 	DataDir string // made with mode 0700 if it is not there
-	Listen  string // loopback address of API and metrics
+	Listen  string // address of API and metrics; a loopback one without a PKI
 	Link    string // path of the unix socket of the agent link; "" is link/agent.sock in DataDir
-	Poll    time.Duration
+	// PKI is the directory of the cell's authority; "" is none, and then nobody
+	// comes from elsewhere.
+	PKI string
+	// LinkListen is the address to which agents come over TLS; "" is none.
+	LinkListen string
+	// MachineLife is the life of a machine's certificate.
+	MachineLife time.Duration
+	Poll        time.Duration
 	// Exe is a muster binary, which is run as a compile child.
 	Exe string
 	Log *slog.Logger
@@ -58,7 +66,10 @@ type master struct {
 	web      *web.Server
 	metrics  *web.Metrics
 
+	authority *pki.Authority // nil without a PKI
+
 	api, agents net.Listener
+	machines    net.Listener // over TCP; nil for none
 }
 
 // RunMaster runs a master until ctx ends. Tasks run on when it has ended.
@@ -90,10 +101,10 @@ func openMaster(ctx context.Context, cfg MasterConfig) (*master, error) {
 
 func (m *master) open(ctx context.Context) error {
 	cfg := &m.cfg
-	var err error
-	// The address first: a mistake in it must leave nothing on the disk.
-	if m.api, err = web.Listen(cfg.Listen); err != nil {
-		return &InputError{err}
+	// The addresses first: a mistake in them must leave nothing on the disk.
+	directory, err := m.listen()
+	if err != nil {
+		return err
 	}
 	if m.repo, err = cfg.openRepository(ctx, filepath.Join(cfg.DataDir, "git")); err != nil {
 		return err
@@ -117,6 +128,9 @@ func (m *master) open(ctx context.Context) error {
 	if err := m.store.Campaign(ctx, fmt.Sprintf("pid %d", os.Getpid())); err != nil {
 		return err
 	}
+	if err := m.openAuthority(ctx, directory); err != nil {
+		return err
+	}
 	if m.events, err = events.Open(events.Config{Dir: filepath.Join(cfg.DataDir, "events"), Log: cfg.Log}); err != nil {
 		return err
 	}
@@ -131,14 +145,19 @@ func (m *master) wire() {
 		Cell: m.cell, Store: m.store, Pusher: push, Events: m.events, Now: time.Now,
 		Settled: func(_ string, took time.Duration) { m.metrics.CommitRunning(took) },
 	})
-	m.link = link.New(link.Config{Cell: m.cell, Master: m.loop, Log: m.cfg.Log})
+	linkSecure, webSecure := m.secure()
+	m.link = link.New(link.Config{Cell: m.cell, Master: m.loop, Log: m.cfg.Log, Secure: linkSecure})
 	push.Server = m.link
 	api := apiCell{m.loop, m.events}
 	m.metrics = web.NewMetrics(api)
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(m.metrics, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	if m.authority != nil {
+		registry.MustRegister(pki.NewMetrics(m.authority.Expires))
+	}
 	m.web = web.New(web.Config{
 		Name: m.cell, Cell: api, Logs: m.link, Events: m.events, Reconcile: m.repo.Poke, Metrics: registry, Log: m.cfg.Log,
+		Secure: webSecure,
 	})
 }
 
@@ -148,9 +167,10 @@ func (m *master) run(ctx context.Context) error {
 	defer cancel()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return m.loop.Run(ctx) })
-	g.Go(func() error { return m.link.Serve(ctx, m.agents) })
+	g.Go(func() error { return m.link.Serve(ctx, m.listeners()...) })
 	g.Go(func() error { return m.web.Serve(ctx, m.api) })
 	g.Go(func() error { return m.events.Run(ctx) })
+	g.Go(func() error { return m.watchCertificate(ctx) })
 	g.Go(func() error {
 		return loop.Follower{Source: m.repo, Compiler: m.compiler, Loop: m.loop, Log: m.cfg.Log}.Run(ctx)
 	})
@@ -162,15 +182,15 @@ func (m *master) run(ctx context.Context) error {
 			return fmt.Errorf("cell %s: another master leads, or the store has failed", m.cell)
 		}
 	})
-	m.cfg.Ready(m.cell, "http://"+m.api.Addr().String())
+	m.cfg.Ready(m.cell, m.url())
 	return g.Wait()
 }
 
 // close releases what open took, in reverse.
 func (m *master) close() error {
 	var errs []error
-	if m.agents != nil {
-		errs = append(errs, ignoreClosed(m.agents.Close()))
+	for _, l := range m.listeners() {
+		errs = append(errs, ignoreClosed(l.Close()))
 	}
 	if m.store != nil {
 		errs = append(errs, m.store.Close())

@@ -252,3 +252,26 @@ func TestAnotherMasterAnswers(t *testing.T) {
 		t.Errorf("a second listener: %v", err)
 	}
 }
+
+// Agent and master of one machine find that they have one clock.
+func TestClocksAgree(t *testing.T) {
+	t.Parallel()
+	path := socket(t)
+	m := newMaster()
+	_, stopServer := serve(t, path, masterlink.Config{Master: m, PullEvery: time.Millisecond})
+	defer stopServer()
+	type sample struct{ ahead, within time.Duration }
+	samples := make(chan sample, 100)
+	_, stop := run(t, path, agentlink.Config{Agent: newAgent("m1"), Clock: func(ahead, within time.Duration) {
+		select {
+		case samples <- sample{ahead, within}:
+		default:
+		}
+	}})
+	defer stop()
+	for range 20 {
+		if s := <-samples; s.ahead.Abs() > s.within {
+			t.Errorf("the master's clock is ahead by %v within %v", s.ahead, s.within)
+		}
+	}
+}

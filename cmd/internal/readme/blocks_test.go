@@ -13,6 +13,7 @@ type block struct {
 	line     int // of the fence, counted from 1
 	tour     string
 	terminal string // "" is the tour's own shell
+	silent   bool   // the terminal prints no address
 	fails    int    // exit status of the last command
 	by       string
 	text     string
@@ -78,6 +79,8 @@ func newBlock(info []string) (block, error) {
 			b.tour = value
 		case key == "terminal":
 			b.terminal = value
+		case word == "silent=yes":
+			b.silent = true
 		case key == "fails":
 			b.fails, err = strconv.Atoi(value)
 		case key == "by":
@@ -96,6 +99,8 @@ func newBlock(info []string) (block, error) {
 		return block{}, fmt.Errorf("by=%s is not known", b.by)
 	case b.terminal != "" && b.fails != 0:
 		return block{}, fmt.Errorf("a terminal ends with SIGINT, so fails= means nothing")
+	case b.silent && b.terminal == "":
+		return block{}, fmt.Errorf("silent= is for terminals")
 	}
 	return b, nil
 }

@@ -1,13 +1,15 @@
-// Package readme runs the commands of the README and of the pages of the
-// examples, so that what a newcomer types first is what works.
+// Package readme runs the commands of the README, of the pages of the examples,
+// and of docs/operations.md on a cell of several machines, so that what a newcomer
+// types first is what works.
 //
-// In: README.md, examples and the source tree. Out: a test failure that names
+// In: README.md, examples, docs/operations.md and the source tree. Out: a test failure that names
 // the line of the block that did not hold. Each fenced block of the language sh
 // says in its info string how it is tested:
 //
 //	sh test=NAME                 run in the shell of tour NAME, in order
 //	sh test=NAME fails=N         run likewise; its last command exits with N
-//	sh test=NAME terminal=OTHER  run beside the tour until the tour has ended
+//	sh test=NAME terminal=OTHER  run beside the tour until the tour has ended;
+//	                             with silent=yes it is not waited for
 //	sh by=WHAT                   run elsewhere: make-check
 //	text shows                   lines that the output of the block of commands
 //	                             before it has, in this order; … is anything

@@ -41,6 +41,8 @@ func TestParseErrors(t *testing.T) {
 		"by nobody":       {"```sh by=hand\nx\n```\n", "by=hand is not known"},
 		"status":          {"```sh test=a fails=yes\nx\n```\n", "invalid syntax"},
 		"open":            {"```sh test=a\nx\n", "not closed"},
+		"silent shell":    {"```sh test=a silent=yes\nx\n```\n", "silent= is for terminals"},
+		"silent no":       {"```sh test=a terminal=b silent=no\nx\n```\n", "\"silent=no\" is not known"},
 		"terminal fails":  {"```sh test=a terminal=b fails=1\nx\n```\n", "means nothing"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -83,6 +85,7 @@ func TestRun(t *testing.T) {
 		"a terminal's command ends in disorder": {blocks: []block{
 			{line: 8, terminal: "cell", text: "sh -c \"" + strings.ReplaceAll(serve, "exit 0", "sleep 0.2; exit 4") + "\"\n"},
 		}, want: "line 8: ended with exit status 4"},
+		"a silent terminal":           {blocks: []block{{terminal: "agent", silent: true, text: strings.Replace(serve, "echo", "true", 1)}, {text: "true\n"}}},
 		"a terminal says nothing":     {blocks: []block{{line: 5, terminal: "cell", text: "echo broken >&2\n"}}, want: "line 5: its first line is \"\""},
 		"a terminal ends in disorder": {blocks: []block{{line: 5, terminal: "cell", text: "trap 'exit 3' INT\n" + strings.TrimPrefix(serve, "trap 'exit 0' INT\n")}}, want: "line 5: ended with exit status 3"},
 	} {

@@ -165,6 +165,9 @@ func (t *tour) start(ctx context.Context, b block) error {
 		_, _ = io.Copy(term.out, r)
 		term.done <- c.Wait()
 	}()
+	if b.silent {
+		return nil
+	}
 	select {
 	case line := <-first:
 		m := port.FindStringSubmatch(line)

@@ -5,15 +5,19 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/musterhq/muster/nodeagent/credential"
 	"github.com/musterhq/muster/nodeagent/loop"
 	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/pki"
 	"github.com/musterhq/muster/reconciler/web"
 	"github.com/musterhq/muster/schema"
 )
@@ -29,9 +33,12 @@ func TestMetrics(t *testing.T) {
 	var master, agent recorder
 	m := web.NewMetrics(emptyCell{})
 	master.types = gathered(t, m)
-	if err := master.Register(m); err != nil {
-		t.Fatal(err)
-	}
+	certificate := pki.NewMetrics(time.Now)
+	maps.Copy(master.types, gathered(t, certificate))
+	master.MustRegister(m, certificate)
+	own := credential.NewMetrics(&credential.Store{})
+	agent.types = gathered(t, own)
+	agent.MustRegister(own)
 	_, err := loop.New(t.Context(), loop.Config{
 		Cell: "local", Machine: schema.MachineInfo{Name: "m"}, Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler), Metrics: &agent,
 	})

@@ -57,12 +57,17 @@ var layers = []layer{
 	},
 	{
 		"reconciler/link",
-		[]string{"reconciler", "placement", "schema", "schema/linkpb"},
+		[]string{"reconciler", "placement", "schema", "schema/identity", "schema/linkpb"},
 		"only the two ends of the link speak its protobuf",
 	},
 	{
+		"reconciler/pki",
+		[]string{"reconciler", "schema", "schema/identity"},
+		"what a certificate and a token say is the same at both ends",
+	},
+	{
 		"reconciler/web/...",
-		[]string{"reconciler", "placement", "schema", "reconciler/web/..."},
+		[]string{"reconciler", "placement", "schema", "schema/identity", "reconciler/web/..."},
 		"the API and its client share their requests, and know of the cell only its status",
 	},
 	{
@@ -77,17 +82,27 @@ var layers = []layer{
 		"a core that imports an adapter can no longer be simulated",
 	},
 	{
-		"nodeagent/keeper", nil,
+		"nodeagent/logfile", nil,
+		"it is part of each keeper, and of all who read what keepers write",
+	},
+	{
+		"nodeagent/keeper",
+		[]string{"nodeagent/logfile"},
 		"one keeper runs per task: each package it links costs memory a hundred times per machine",
 	},
 	{
 		"nodeagent/link",
-		[]string{"nodeagent", "schema", "schema/linkpb"},
+		[]string{"nodeagent", "schema", "schema/identity", "schema/linkpb"},
 		"only the two ends of the link speak its protobuf",
 	},
 	{
+		"nodeagent/credential",
+		[]string{"schema", "schema/identity"},
+		"what a certificate and a token say is the same at both ends",
+	},
+	{
 		"nodeagent/runtime/...",
-		[]string{"nodeagent", "nodeagent/keeper", "nodeagent/runtime/...", "schema"},
+		[]string{"nodeagent", "nodeagent/keeper", "nodeagent/logfile", "nodeagent/runtime/...", "schema"},
 		"a runtime starts keepers; it does not know who asked",
 	},
 	{
@@ -97,7 +112,7 @@ var layers = []layer{
 	},
 	{
 		"nodeagent/...",
-		[]string{"nodeagent", "nodeagent/keeper", "schema"},
+		[]string{"nodeagent", "nodeagent/keeper", "nodeagent/logfile", "schema"},
 		"adapters meet through interfaces that their consumer declares; the keeper's file formats are shared by all who read a task directory; " +
 			"the master and the agent share only the schema, or one could not be upgraded without the other",
 	},
@@ -108,7 +123,7 @@ var layers = []layer{
 	},
 	{
 		"cmd/muster-agent",
-		[]string{"nodeagent/...", "schema", "cmd/internal/..."},
+		[]string{"nodeagent/...", "schema", "schema/identity", "cmd/internal/..."},
 		"an agent runs on every machine and must not link what only the master needs",
 	},
 	{

@@ -3,6 +3,8 @@ package client
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,6 +18,7 @@ import (
 
 	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/identity"
 )
 
 const (
@@ -42,26 +45,56 @@ type Client struct {
 	http *http.Client
 }
 
+// Secure is what a master over https is shown, and believed for. The functions
+// are called for each connection, so that files may change meanwhile.
+type Secure struct {
+	Certificate func() (*tls.Certificate, error)
+	Authorities func() []*x509.Certificate
+}
+
 // New returns a client of the master at a URL such as http://127.0.0.1:7070;
 // the scheme may be left out. It does not connect yet.
-func New(master string) (*Client, error) {
-	hint := "give --master or MUSTER_MASTER as muster dev and muster master print it: http://127.0.0.1:PORT"
+func New(master string) (*Client, error) { return NewSecure(master, nil) }
+
+// NewSecure is New for a master over https; without a Secure, for one over http.
+func NewSecure(master string, secure *Secure) (*Client, error) {
+	hint := "give --master or MUSTER_MASTER as muster dev and muster master print it: http://127.0.0.1:PORT, or https://HOST:PORT"
 	if master == "" {
 		return nil, &Error{Message: "no master is named", Hint: hint}
 	}
+	given, scheme := master, "http"
+	if secure != nil {
+		scheme = "https"
+	}
 	if !strings.Contains(master, "://") {
-		master = "http://" + master
+		master = scheme + "://" + master
 	}
 	u, err := url.Parse(master)
-	if err != nil || u.Scheme != "http" || u.Port() == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.User != nil {
-		return nil, &Error{Message: fmt.Sprintf("master %q: want http://HOST:PORT", master), Hint: hint, Err: err}
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Port() == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.User != nil {
+		return nil, &Error{Message: fmt.Sprintf("master %q: want http://HOST:PORT or https://HOST:PORT", given), Hint: hint, Err: err}
+	}
+	if u.Scheme == "https" && secure == nil {
+		return nil, &Error{
+			Message: fmt.Sprintf("master %q wants to see a certificate, and none is named", given),
+			Hint:    "give --cert or MUSTER_CERT: a file that `muster pki issue` wrote",
+		}
+	}
+	if u.Scheme == "http" && secure != nil {
+		return nil, &Error{Message: fmt.Sprintf("master %q: a certificate is named, and http has no use for it", given), Hint: "give the master's address with https://"}
 	}
 	u.Path = ""
 	dial := &net.Dialer{Timeout: dialTimeout}
-	return &Client{u, &http.Client{Transport: &http.Transport{
+	t := &http.Transport{
 		DialContext: dial.DialContext, // and no proxy, whatever the environment says
 		// An answer may be long in coming: a log that is followed, a long poll.
-	}}}, nil
+		TLSHandshakeTimeout: dialTimeout,
+	}
+	if secure != nil {
+		t.TLSClientConfig = identity.ClientTLS(identity.Client{
+			Host: u.Hostname(), Authorities: secure.Authorities, Certificate: secure.Certificate, Protocols: []string{"http/1.1"},
+		})
+	}
+	return &Client{u, &http.Client{Transport: t}}, nil
 }
 
 // Close closes idle connections.
@@ -249,6 +282,12 @@ func (c *Client) do(ctx context.Context, method, path string, v url.Values) (*ht
 	defer resp.Body.Close()
 	var answer struct{ Error, Hint string }
 	b, err := io.ReadAll(io.LimitReader(resp.Body, maxLine))
+	if strings.HasPrefix(string(b), plainToTLS) {
+		return nil, &Error{
+			Message: fmt.Sprintf("the master at %s speaks https", c.base.Host),
+			Hint:    "give its address with https://, and --cert with a file that `muster pki issue` wrote",
+		}
+	}
 	if err = errors.Join(err, json.Unmarshal(b, &answer)); err != nil || answer.Error == "" {
 		return nil, c.foreign(fmt.Errorf("status %s: %w", resp.Status, err))
 	}
@@ -264,11 +303,20 @@ func (c *Client) unreachable(ctx context.Context, err error) error {
 	if errors.As(err, &inner) {
 		err = inner.Err // without the URL again
 	}
-	return &Error{
-		Message: fmt.Sprintf("no answer from the master at %s: %v", c.base, err), Err: err,
-		Hint: "is it running? muster dev and muster master print their address; --master or MUSTER_MASTER names another",
+	hint := "is it running? muster dev and muster master print their address; --master or MUSTER_MASTER names another"
+	var network *net.OpError
+	var alert tls.AlertError
+	switch {
+	case errors.As(err, &alert):
+		hint = "the master does not take the certificate: issue a new one with `muster pki issue`"
+	case c.base.Scheme == "https" && !errors.As(err, &network):
+		hint = "is it the right master, and --ca its authority?"
 	}
+	return &Error{Message: fmt.Sprintf("no answer from the master at %s: %v", c.base, err), Err: err, Hint: hint}
 }
+
+// plainToTLS is what net/http answers to a request that is not over TLS.
+const plainToTLS = "Client sent an HTTP request to an HTTPS server"
 
 // foreign says that the answer is not a master's.
 func (c *Client) foreign(err error) error {

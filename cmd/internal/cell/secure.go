@@ -1,0 +1,134 @@
+package cell
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"net"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/musterhq/muster/reconciler/link"
+	"github.com/musterhq/muster/reconciler/pki"
+	"github.com/musterhq/muster/reconciler/web"
+)
+
+// expiresSoon is when the log begins to say that the master's certificate will
+// not last.
+const expiresSoon = 14 * 24 * time.Hour
+
+// listen opens the cell's authority, if there is one, and what is listened on
+// over TCP. Without an authority that is loopback alone.
+func (m *master) listen() (*pki.Directory, error) {
+	cfg := &m.cfg
+	if cfg.PKI == "" {
+		if cfg.LinkListen != "" {
+			return nil, inputError("make an authority with `muster pki init`, and name its directory with --pki",
+				"--link-listen %s: agents from elsewhere need TLS, and this master has no certificate", cfg.LinkListen)
+		}
+		var err error
+		if m.api, err = web.Listen(cfg.Listen); err != nil {
+			return nil, &InputError{err}
+		}
+		return nil, nil
+	}
+	d, err := pki.Open(cfg.PKI)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, inputError("make one with `muster pki init`", "no authority in %s: %w", cfg.PKI, err)
+	case err != nil:
+		return nil, inputError("--pki names the directory of `muster pki init`", "authority in %s: %w", cfg.PKI, err)
+	}
+	if cfg.Cell == "" {
+		cfg.Cell = d.Cell
+	}
+	if m.api, err = web.ListenSecure(cfg.Listen); err != nil {
+		return nil, &InputError{err}
+	}
+	if cfg.LinkListen == "" {
+		return d, nil
+	}
+	if m.machines, err = net.Listen("tcp", cfg.LinkListen); err != nil {
+		return nil, inputError("want HOST:PORT with an address of this machine and a port that is free, such as :7421", "--link-listen %s: %w", cfg.LinkListen, err)
+	}
+	return d, nil
+}
+
+// openAuthority makes the authority ready to serve.
+func (m *master) openAuthority(ctx context.Context, d *pki.Directory) error {
+	if d == nil {
+		return nil
+	}
+	if d.Cell != m.cell {
+		return inputError("name the directory of this cell's authority with --pki", "the authority in %s is of cell %s, and this is cell %s", m.cfg.PKI, d.Cell, m.cell)
+	}
+	var err error
+	m.authority, err = pki.NewAuthority(ctx, pki.Config{Dir: d, Ledger: m.store, Life: m.cfg.MachineLife, Log: m.cfg.Log})
+	if errors.Is(err, pki.ErrMaster) {
+		return inputError("issue one with `muster pki issue --role master`", "%w", err)
+	}
+	return err
+}
+
+// secure returns what the link and the API need; nil without an authority.
+func (m *master) secure() (*link.Secure, *web.Secure) {
+	if m.authority == nil {
+		return nil, nil
+	}
+	a := m.authority
+	return &link.Secure{TLS: a.TLS(true, "h2"), Authority: a},
+		&web.Secure{TLS: a.TLS(false, "h2", "http/1.1"), Admit: a.Admit}
+}
+
+// listeners returns what agents connect to and is open.
+func (m *master) listeners() []net.Listener {
+	var out []net.Listener
+	for _, l := range []net.Listener{m.agents, m.machines} {
+		if l != nil {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// url returns where the API is. An address that means all of this machine's is
+// none that a client could dial.
+func (m *master) url() string {
+	if m.authority == nil {
+		return "http://" + m.api.Addr().String()
+	}
+	addr := m.api.Addr().(*net.TCPAddr)
+	host := addr.IP.String()
+	if addr.IP.IsUnspecified() {
+		hosts := m.authority.Hosts()
+		host = hosts[max(0, slices.IndexFunc(hosts, elsewhere))]
+	}
+	return "https://" + net.JoinHostPort(host, strconv.Itoa(addr.Port))
+}
+
+// elsewhere returns whether a host can be dialled from other machines too.
+func elsewhere(host string) bool {
+	ip := net.ParseIP(host)
+	return host != "localhost" && (ip == nil || !ip.IsLoopback())
+}
+
+// watchCertificate says once a day that the master's certificate ends soon.
+func (m *master) watchCertificate(ctx context.Context) error {
+	if m.authority == nil {
+		return nil
+	}
+	day := time.NewTicker(24 * time.Hour)
+	defer day.Stop()
+	for {
+		if left := time.Until(m.authority.Expires()); left < expiresSoon {
+			m.cfg.Log.Warn("the master's certificate ends soon: muster pki issue --role master makes the next, which is taken without a restart",
+				"expires", m.authority.Expires(), "left", left.Round(time.Minute))
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-day.C:
+		}
+	}
+}

@@ -1,0 +1,27 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/musterhq/muster/nodeagent/credential"
+	"github.com/musterhq/muster/schema/identity"
+)
+
+// identity returns what the machine shows a master elsewhere; nil for one on
+// this machine.
+func (f *flags) identity(dir string) (*credential.Store, error) {
+	if !f.remote {
+		return nil, nil
+	}
+	id, err := credential.Open(credential.Config{Dir: dir, TokenFile: f.tokenFile, Cell: f.cell, Machine: f.name})
+	switch {
+	case errors.Is(err, credential.ErrNone):
+		return nil, usageError{fmt.Errorf("--master %s: %w", f.master, err), "make a token with `muster pki token MACHINE`, and name its file with --token-file"}
+	case errors.Is(err, identity.ErrToken), errors.Is(err, credential.ErrOther):
+		return nil, usageError{err, "make a token with `muster pki token MACHINE`; --cell and --name may be left out, since it says both"}
+	case err != nil:
+		return nil, err
+	}
+	return id, nil
+}

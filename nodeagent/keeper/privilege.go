@@ -1,0 +1,94 @@
+package keeper
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// disarm gives up the keeper's user, groups and capabilities, and all ways to
+// get any back: of the calling thread, which is all that the exec leaves. The
+// syscall package would stop all threads for each call.
+func disarm(spec *Spec) error {
+	if err := dropBounding(); err != nil {
+		return err
+	}
+	if u := spec.User; u != nil {
+		if err := becomeUser(*u); err != nil {
+			return err
+		}
+	}
+	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil && !errors.Is(err, unix.EINVAL) { // EINVAL: older than they are
+		return fmt.Errorf("clear the ambient capabilities: %w", err)
+	}
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var none [2]unix.CapUserData
+	if err := unix.Capset(&header, &none[0]); err != nil {
+		return fmt.Errorf("drop the capabilities: %w", err)
+	}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("no_new_privs: %w", err)
+	}
+	return nil
+}
+
+// dropBounding empties the bounding set: no program that is executed has a
+// capability, root's neither. An ordinary user has none to give, and gets none
+// under no_new_privs.
+func dropBounding() error {
+	for c := uintptr(0); ; c++ {
+		err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0)
+		switch {
+		case errors.Is(err, unix.EINVAL): // beyond the kernel's last
+			return nil
+		case errors.Is(err, unix.EPERM) && unix.Geteuid() != 0:
+			return nil
+		case err != nil:
+			return fmt.Errorf("drop capability %d: %w", c, err)
+		}
+	}
+}
+
+// becomeUser makes u the thread's user and clears its groups.
+func becomeUser(u User) error {
+	uid, gid := uintptr(u.UID), uintptr(u.GID)
+	if _, _, e := unix.RawSyscall(unix.SYS_SETGROUPS, 0, 0, 0); e != 0 {
+		return fmt.Errorf("clear the groups: %w", e)
+	}
+	if _, _, e := unix.RawSyscall(unix.SYS_SETRESGID, gid, gid, gid); e != 0 {
+		return fmt.Errorf("become group %d: %w", u.GID, e)
+	}
+	if _, _, e := unix.RawSyscall(unix.SYS_SETRESUID, uid, uid, uid); e != 0 {
+		return fmt.Errorf("become user %d: %w", u.UID, e)
+	}
+	return nil
+}
+
+// instruction is the size of one of a seccomp program's, in bytes.
+const instruction = 8
+
+// confine installs filter, whose instructions are in the kernel's form:
+// struct sock_filter of linux/filter.h.
+func confine(filter []byte) error {
+	if len(filter) == 0 {
+		return nil
+	}
+	if len(filter)%instruction != 0 {
+		return fmt.Errorf("seccomp: a program of %d bytes", len(filter))
+	}
+	program := make([]unix.SockFilter, len(filter)/instruction)
+	for i := range program {
+		b := filter[i*instruction:]
+		program[i] = unix.SockFilter{
+			Code: binary.NativeEndian.Uint16(b), Jt: b[2], Jf: b[3], K: binary.NativeEndian.Uint32(b[4:]),
+		}
+	}
+	f := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
+	if err := unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&f)), 0, 0); err != nil {
+		return fmt.Errorf("seccomp: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,212 @@
+package runtime
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/musterhq/muster/nodeagent/keeper"
+)
+
+// Directories that each task has of its own, where the machine has them.
+const (
+	tmpDir      = "/tmp"
+	varTmpDir   = "/var/tmp"
+	shmDir      = "/dev/shm"
+	procDir     = "/proc"
+	sysDir      = "/sys"
+	cgroupMount = "/sys/fs/cgroup"
+)
+
+// Where a task with a root directory of its own finds what is its own: the
+// paths of the machine mean nothing there.
+const (
+	ownDir    = "/muster"
+	ownWork   = "/muster/work"
+	ownSticky = "/muster/sticky"
+	ownShared = "/muster/alloc"
+)
+
+// hiddenSize bounds what hides a directory: room for targets of mounts only.
+const hiddenSize = "size=64k,nr_inodes=256"
+
+// places are the directories of one task, as the machine has them.
+type places struct {
+	work   string
+	tmp    string // below work
+	sticky string // "" without
+	shared string // with the tasks of its alloc; "" without one
+	root   string // the task's root directory; "" is the machine's
+}
+
+// inside returns where the task itself finds its work directory, its sticky
+// directory and its directory for temporary files.
+func (r *Runtime) inside(p places) (work, sticky, tmp string) {
+	switch {
+	case p.root != "":
+		work, sticky, tmp = ownWork, "", tmpDir
+		if p.sticky != "" {
+			sticky = ownSticky
+		}
+	case r.isolation.namespaces && !r.within(tmpDir):
+		work, sticky, tmp = p.work, p.sticky, tmpDir
+	default:
+		work, sticky, tmp = p.work, p.sticky, p.tmp
+	}
+	return work, sticky, tmp
+}
+
+// within reports whether something that tasks may not see lies in dir.
+func (r *Runtime) within(dir string) bool {
+	return slices.ContainsFunc(r.hidden, func(h string) bool { return below(h, dir) })
+}
+
+// below reports whether path is dir or lies in it.
+func below(path, dir string) bool {
+	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
+}
+
+// sandbox plans what a task sees; nil where the machine has no namespaces.
+func (r *Runtime) sandbox(p places) (*keeper.Sandbox, error) {
+	if !r.isolation.namespaces {
+		return nil, nil
+	}
+	s := &keeper.Sandbox{UserNamespace: os.Geteuid() != 0}
+	if p.root == "" {
+		s.Mounts = r.overMachine(p)
+		return s, nil
+	}
+	mounts, err := r.newRoot(p)
+	if err != nil {
+		return nil, err
+	}
+	s.Root, s.Mounts = p.work, mounts
+	return s, nil
+}
+
+// overMachine hides parts of the machine's own tree and puts others in place.
+func (r *Runtime) overMachine(p places) []keeper.Mount {
+	mounts := []keeper.Mount{{Kind: keeper.Proc, Target: procDir}}
+	var private []string
+	for _, dir := range []string{tmpDir, varTmpDir, shmDir} {
+		if s, err := os.Lstat(dir); err != nil || !s.IsDir() {
+			continue
+		}
+		private = append(private, dir)
+		m := keeper.Mount{Kind: keeper.Bind, Source: p.tmp, Target: dir}
+		// The path of the work directory must not be made in what the task
+		// can write to: it would lead that anywhere.
+		if dir == shmDir || r.within(dir) {
+			m = keeper.Mount{Kind: keeper.Tmpfs, Target: dir, Data: "mode=1777"}
+		}
+		mounts = append(mounts, m)
+	}
+	if _, err := os.Stat(cgroupMount); err == nil {
+		mounts = append(mounts, keeper.Mount{Kind: keeper.Bind, Source: cgroupMount, Target: cgroupMount, ReadOnly: true})
+	}
+	for _, h := range r.hidden {
+		if !slices.ContainsFunc(private, func(dir string) bool { return below(h, dir) }) {
+			mounts = append(mounts, hide(h))
+		}
+	}
+	mounts = append(mounts, keeper.Mount{Kind: keeper.Bind, Source: p.work, Target: p.work})
+	if p.sticky != "" {
+		mounts = append(mounts, keeper.Mount{Kind: keeper.Bind, Source: p.sticky, Target: p.sticky})
+	}
+	if p.shared != "" {
+		mounts = append(mounts, keeper.Mount{Kind: keeper.Bind, Source: p.shared, Target: p.shared})
+	}
+	return mounts
+}
+
+// hide covers target, a directory or a socket.
+func hide(target string) keeper.Mount {
+	if s, err := os.Stat(target); err == nil && !s.IsDir() {
+		return keeper.Mount{Kind: keeper.Bind, Source: os.DevNull, Target: target}
+	}
+	return keeper.Mount{Kind: keeper.Tmpfs, Target: target, Data: "mode=0711," + hiddenSize, ReadOnly: true}
+}
+
+// devices are those that every task with a root directory of its own finds.
+var devices = []string{"/dev/full", "/dev/null", "/dev/random", "/dev/tty", "/dev/urandom", "/dev/zero"}
+
+// newRoot puts a root directory together: the entries of the task's own, read-
+// only, and beside them what each task needs. So nothing is ever made in the
+// task's own, and what is not there is no fault.
+func (r *Runtime) newRoot(p places) ([]keeper.Mount, error) {
+	entries, err := os.ReadDir(p.root)
+	if err != nil {
+		return nil, err
+	}
+	mounts := []keeper.Mount{{Kind: keeper.Tmpfs, Target: "/", Data: "mode=0755,size=1m", ReadOnly: true}}
+	for _, e := range entries {
+		target, source := "/"+e.Name(), filepath.Join(p.root, e.Name())
+		switch {
+		case slices.Contains([]string{procDir, sysDir, tmpDir, ownDir, "/dev"}, target):
+		case e.Type()&fs.ModeSymlink != 0:
+			text, err := os.Readlink(source)
+			if err != nil {
+				return nil, err
+			}
+			mounts = append(mounts, keeper.Mount{Kind: keeper.Link, Target: target, Data: text})
+		case e.IsDir() || e.Type().IsRegular():
+			mounts = append(mounts, keeper.Mount{Kind: keeper.Bind, Source: source, Target: target, ReadOnly: true})
+		}
+	}
+	for _, h := range r.hidden {
+		if rel, err := filepath.Rel(p.root, h); err == nil && filepath.IsLocal(rel) {
+			m := hide(h)
+			m.Target = "/" + rel
+			mounts = append(mounts, m)
+		}
+	}
+	mounts = append(mounts,
+		keeper.Mount{Kind: keeper.Proc, Target: procDir},
+		keeper.Mount{Kind: keeper.Bind, Source: sysDir, Target: sysDir, ReadOnly: true},
+		keeper.Mount{Kind: keeper.Bind, Source: p.tmp, Target: tmpDir},
+		keeper.Mount{Kind: keeper.Bind, Source: p.work, Target: ownWork})
+	if p.sticky != "" {
+		mounts = append(mounts, keeper.Mount{Kind: keeper.Bind, Source: p.sticky, Target: ownSticky})
+	}
+	if p.shared != "" {
+		mounts = append(mounts, keeper.Mount{Kind: keeper.Bind, Source: p.shared, Target: ownShared})
+	}
+	return append(mounts, ownDevices()...), nil
+}
+
+// ownDevices make /dev.
+func ownDevices() []keeper.Mount {
+	mounts := []keeper.Mount{{Kind: keeper.Tmpfs, Target: "/dev", Data: "mode=0755," + hiddenSize, ReadOnly: true}}
+	for _, d := range devices {
+		if _, err := os.Stat(d); err == nil {
+			mounts = append(mounts, keeper.Mount{Kind: keeper.Bind, Source: d, Target: d})
+		}
+	}
+	for i, name := range []string{"stdin", "stdout", "stderr"} {
+		mounts = append(mounts, keeper.Mount{Kind: keeper.Link, Target: "/dev/" + name, Data: fmt.Sprintf("/proc/self/fd/%d", i)})
+	}
+	return append(mounts,
+		keeper.Mount{Kind: keeper.Link, Target: "/dev/fd", Data: "/proc/self/fd"},
+		keeper.Mount{Kind: keeper.Tmpfs, Target: shmDir, Data: "mode=1777"})
+}
+
+// findHidden returns the real paths of what tasks may not see.
+func findHidden(dirs []string) ([]string, error) {
+	var hidden []string
+	for _, dir := range dirs {
+		real, err := filepath.EvalSymlinks(dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("hide %s from tasks: %w", dir, err)
+		}
+		hidden = append(hidden, real)
+	}
+	slices.Sort(hidden)
+	return slices.CompactFunc(hidden, func(a, b string) bool { return below(b, a) }), nil
+}

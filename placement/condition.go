@@ -1,0 +1,39 @@
+package placement
+
+import "github.com/musterhq/muster/schema"
+
+// letsIn returns the lowest priority that a machine with these conditions takes.
+func letsIn(conditions []schema.ConditionKind) int16 {
+	lowest := schema.Priority(0)
+	for _, k := range conditions {
+		lowest = max(lowest, k.LetsIn())
+	}
+	return int16(lowest)
+}
+
+// condition returns which of the machine's conditions keeps asks of a priority
+// away, if one does.
+func (s *Snapshot) condition(slot int32, priority int16) answer {
+	if priority >= s.letsIn[slot] {
+		return fine
+	}
+	for _, k := range s.nodes[slot].Conditions {
+		if schema.Priority(priority) >= k.LetsIn() {
+			continue
+		}
+		switch k {
+		case schema.ReadOnlyFS:
+			return hasReadOnlyFS
+		case schema.BrokenRuntime:
+			return hasBrokenRuntime
+		case schema.DiskPressure:
+			return hasDiskPressure
+		case schema.MemoryPressure:
+			return hasMemoryPressure
+		case schema.ClockSkew:
+			return hasClockSkew
+		}
+		return hasCondition
+	}
+	return fine
+}

@@ -1,0 +1,4 @@
+package link
+
+// MaxJoining is maxJoining.
+const MaxJoining = maxJoining

@@ -1,0 +1,67 @@
+package web
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/musterhq/muster/schema/identity"
+)
+
+// Secure is how callers are known who come over TLS.
+type Secure struct {
+	TLS *tls.Config // TLS 1.3, with client certificates required
+	// Admit errs with identity.ErrRefused for a caller who is not welcome any
+	// more.
+	Admit func(*identity.Peer) error
+}
+
+// admit errs unless the caller may make the request. What changes something, or
+// takes the connection over, is for operators.
+func (s *Server) admit(r *http.Request) (*identity.Peer, error) {
+	if r.TLS == nil {
+		return nil, &failure{http.StatusForbidden, "the request did not come over TLS", "use https"}
+	}
+	p, err := identity.PeerOf(r.TLS, s.cfg.Name)
+	if err == nil && p == nil {
+		err = errors.New("no client certificate")
+	}
+	if err == nil {
+		err = s.cfg.Secure.Admit(p)
+	}
+	if err != nil {
+		return nil, &failure{http.StatusForbidden, err.Error(), "get a certificate from `muster pki issue` of this cell"}
+	}
+	if !p.Role.Client() {
+		return nil, &failure{
+			http.StatusForbidden, fmt.Sprintf("%s may not use the API", p),
+			"show a certificate of `muster pki issue --role operator` or read-only",
+		}
+	}
+	read := r.Method == http.MethodGet || r.Method == http.MethodHead
+	if (!read || r.Header.Get("Upgrade") != "") && p.Role != identity.Operator {
+		return nil, &failure{
+			http.StatusForbidden, fmt.Sprintf("%s may read, and %s %s is for operators", p, r.Method, r.URL.Path),
+			"show a certificate of `muster pki issue --role operator`",
+		}
+	}
+	return p, nil
+}
+
+// secured serves callers who may make their request, for no longer than their
+// certificate is valid.
+func (s *Server) secured(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p, err := s.admit(r)
+		if err != nil {
+			s.cfg.Log.Debug("request refused", "from", r.RemoteAddr, "err", err)
+			s.fail(w, err)
+			return
+		}
+		ctx, cancel := context.WithDeadline(r.Context(), p.Expires)
+		defer cancel()
+		next.ServeHTTP(w, r.WithContext(ctx))
+	})
+}
