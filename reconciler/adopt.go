@@ -133,15 +133,14 @@ func (a *adoption) rejectDuplicates(wanted func(*schema.Package) bool) bool {
 			return ok
 		})
 		for i, dir := range dirs {
-			if i != holder && a.packages[dir] != a.held[dir] {
-				other := dirs[(i+1)%len(dirs)]
-				if holder >= 0 {
-					other = dirs[holder]
-				}
-				here, _ := declaredAs(a.packages[dir], key)
-				there, _ := declaredAs(a.packages[other], key)
-				again[dir] = append(again[dir], duplicate(here, there, a.packages[dir].Origins[here], a.packages[other].Origins[there]))
+			if i == holder || a.packages[dir] == a.held[dir] {
+				continue
 			}
+			other := dirs[(i+1)%len(dirs)]
+			if holder >= 0 {
+				other = dirs[holder]
+			}
+			again[dir] = append(again[dir], duplicate(key, a.packages[dir], a.packages[other]))
 		}
 	}
 	for dir, ds := range again {
@@ -177,23 +176,30 @@ func sharedNames(p *schema.Package) []schema.Diagnostic {
 	for i := range p.Objects.AllocSets {
 		set := schema.ObjectKey{Kind: schema.KindAllocSet, Name: p.Objects.AllocSets[i].ID().String()}
 		if at, ok := p.Origins[shared(set)]; ok {
-			d := duplicate(set, shared(set), p.Origins[set], at)
-			d.Message = fmt.Sprintf("%s has the name of a job, declared at %s", set, at)
-			out = append(out, d)
+			out = append(out, schema.Diagnostic{
+				Severity: schema.Error, Position: p.Origins[set], Field: set.Field(),
+				Message:  fmt.Sprintf("%s has the name of a job, declared at %s", set, at),
+				Expected: "another name: tasks and allocs are addressed alike", Hint: "rename one of them",
+			})
 		}
 	}
 	return out
 }
 
-func duplicate(key, other schema.ObjectKey, here, there schema.Position) schema.Diagnostic {
+// duplicate reports an object of a package whose name, the given one, another
+// package has given to one of its own.
+func duplicate(name schema.ObjectKey, here, other *schema.Package) schema.Diagnostic {
+	key, _ := declaredAs(here, name)
+	twin, _ := declaredAs(other, name)
+	there := other.Origins[twin]
 	d := schema.Diagnostic{
-		Severity: schema.Error, Position: here, Field: key.Field(),
+		Severity: schema.Error, Position: here.Origins[key], Field: key.Field(),
 		Message:  fmt.Sprintf("%s%s, here and at %s", key, declaredTwice, there),
 		Expected: "one package that declares it",
 		Hint:     "rename one of them, or remove it",
 	}
-	if key.Kind != other.Kind {
-		d.Message = fmt.Sprintf("name %s%s, here as %s and as %s at %s", key.Name, declaredTwice, key.Kind, other.Kind, there)
+	if key.Kind != twin.Kind {
+		d.Message = fmt.Sprintf("name %s%s, here as %s and as %s at %s", key.Name, declaredTwice, key.Kind, twin.Kind, there)
 		d.Expected = "one of them: tasks and allocs are addressed alike"
 	}
 	return d

@@ -68,21 +68,19 @@ func desiredOf(cell string, packages []*schema.Package, digest func(p *schema.Pa
 	r := resolverOf(packages)
 	for _, p := range packages {
 		objects, refused := r.objects(p)
+		add := func(j *schema.Job, digest func() schema.Digest) {
+			if j.Cell == cell {
+				key := keyOf(j)
+				d.Jobs[j.ID()] = DesiredJob{j, digest(), p.Origins[key], refused[key]}
+			}
+		}
 		for i := range objects.Jobs {
 			j := &objects.Jobs[i]
-			if j.Cell != cell {
-				continue
-			}
-			id := j.ID()
-			key := schema.ObjectKey{Kind: schema.KindJob, Name: id.String()}
-			d.Jobs[id] = DesiredJob{j, digest(p, i, j), p.Origins[key], refused[key]}
+			add(j, func() schema.Digest { return digest(p, i, j) })
 		}
 		for i := range objects.AllocSets {
-			if set := &objects.AllocSets[i]; set.Cell == cell {
-				key := schema.ObjectKey{Kind: schema.KindAllocSet, Name: set.ID().String()}
-				j := set.Job()
-				d.Jobs[set.ID()] = DesiredJob{j, schema.DigestOf(j), p.Origins[key], refused[key]}
-			}
+			j := objects.AllocSets[i].Job()
+			add(j, func() schema.Digest { return schema.DigestOf(j) })
 		}
 		for _, q := range objects.Quotas {
 			if q.Cell == cell {

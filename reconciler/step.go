@@ -74,39 +74,6 @@ func Step(in Input) Output {
 	return s.out
 }
 
-// stepJobs brings the jobs forward that are not at rest.
-func (s *step) stepJobs() {
-	var last []schema.JobName
-	for _, name := range s.allJobs() {
-		if s.atRest(name) {
-			continue
-		}
-		s.active = append(s.active, name)
-		if s.last(name) {
-			last = append(last, name)
-			continue
-		}
-		s.waking = name
-		s.stepJob(name)
-	}
-	for _, name := range last {
-		s.waking = name
-		s.stepJob(name)
-	}
-	s.waking = schema.JobName{}
-}
-
-// rollOutAll rolls out the jobs whose tasks run in allocs, or the others.
-func (s *step) rollOutAll(inside bool) {
-	for _, name := range s.active {
-		if _, in := s.inside(name); in == inside && s.job(name) != nil {
-			s.waking = name
-			s.rollOut(name)
-		}
-	}
-	s.waking = schema.JobName{}
-}
-
 // newStep returns a step that has decided nothing.
 func newStep(in Input) *step {
 	s := &step{
@@ -143,6 +110,39 @@ type step struct {
 	// preempted are the tasks that were told to stop when the step began, by
 	// the short name of the task that they were preempted for.
 	preempted map[string][]leaver
+}
+
+// stepJobs brings the jobs forward that are not at rest.
+func (s *step) stepJobs() {
+	var last []schema.JobName
+	for _, name := range s.allJobs() {
+		if s.atRest(name) {
+			continue
+		}
+		s.active = append(s.active, name)
+		if s.last(name) {
+			last = append(last, name)
+			continue
+		}
+		s.waking = name
+		s.stepJob(name)
+	}
+	for _, name := range last {
+		s.waking = name
+		s.stepJob(name)
+	}
+	s.waking = schema.JobName{}
+}
+
+// rollOutAll rolls out the jobs whose tasks run in allocs, or the others.
+func (s *step) rollOutAll(inside bool) {
+	for _, name := range s.active {
+		if _, in := s.inside(name); in == inside && s.job(name) != nil {
+			s.waking = name
+			s.rollOut(name)
+		}
+	}
+	s.waking = schema.JobName{}
 }
 
 // wake asks for a step at t at the latest.

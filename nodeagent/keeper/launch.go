@@ -173,6 +173,9 @@ func onUnified(fd uintptr) bool {
 func (h *holder) startFirst(fds []uintptr) (int, error) {
 	s := h.spec.Sandbox
 	sys := &syscall.SysProcAttr{Setsid: true, Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS}
+	if s.IPC != "" {
+		sys.Cloneflags &^= unix.CLONE_NEWIPC // see Sandbox.make
+	}
 	if s.Network {
 		sys.Cloneflags |= unix.CLONE_NEWNET
 	}

@@ -17,6 +17,11 @@ func (s *Sandbox) make() error {
 			return err
 		}
 	}
+	if s.IPC != "" { // while its path leads there
+		if err := join(s.IPC, unix.CLONE_NEWIPC); err != nil {
+			return fmt.Errorf("shared ipc namespace: %w", err)
+		}
+	}
 	// What is mounted here stays here. What the machine unmounts goes here
 	// too, or its devices would stay busy for as long as the task runs.
 	if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
@@ -40,6 +45,20 @@ func (s *Sandbox) make() error {
 	}
 	if s.Root != "" {
 		return enter(s.Root)
+	}
+	return nil
+}
+
+// join moves the calling thread, and all that it starts, into the namespace of
+// the given type that file holds.
+func join(file string, kind int) error {
+	fd, err := unix.Open(file, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return &os.PathError{Op: "open", Path: file, Err: err}
+	}
+	defer unix.Close(fd)
+	if err := unix.Setns(fd, kind); err != nil {
+		return &os.PathError{Op: "setns", Path: file, Err: err}
 	}
 	return nil
 }

@@ -27,6 +27,10 @@ const (
 	// sharedDir is what the tasks of an alloc share, in its generation's
 	// directory: it is the same in each incarnation.
 	sharedDir = "shared"
+	// shmShared and ipcShared are mounted beside it: what /dev/shm is inside, and
+	// the ipc namespace.
+	shmShared = "shm"
+	ipcShared = "ipc"
 	// allocFile is in an alloc's incarnation directory, and in no other.
 	allocFile = "alloc.json"
 )
@@ -35,7 +39,8 @@ const (
 type allocState struct {
 	Boot    string   `json:"boot"`
 	Cgroups []string `json:"cgroups,omitempty"`
-	// StartedAt is zero while Cgroups are being made.
+	Mounts  []string `json:"mounts,omitempty"`
+	// StartedAt is zero while Cgroups and Mounts are being made.
 	StartedAt time.Time `json:"startedAt,omitzero"`
 	// Ended is set when they are gone.
 	Ended *schema.Exit `json:"ended,omitempty"`
@@ -66,6 +71,10 @@ func (r *Runtime) startAlloc(dir string, a *schema.Assignment) (*Process, error)
 	if r.groups != nil {
 		h.state.Cgroups = r.groups.dirs(name)
 	}
+	if r.sharesIPC() {
+		gen := filepath.Dir(dir)
+		h.state.Mounts = []string{filepath.Join(gen, shmShared), filepath.Join(gen, ipcShared)}
+	}
 	if err := h.save(); err != nil { // first, so that it is known what to look for
 		return nil, err
 	}
@@ -94,6 +103,11 @@ func (h *alloc) make(name string, a *schema.Assignment) error {
 	}
 	if err := own(filepath.Join(filepath.Dir(h.dir), sharedDir), user); err != nil {
 		return fmt.Errorf("shared directory: %w", err)
+	}
+	if len(h.state.Mounts) > 0 {
+		if err := shareIPC(h.state.Mounts[0], h.state.Mounts[1]); err != nil {
+			return fmt.Errorf("shared ipc: %w", err)
+		}
 	}
 	if r.groups == nil {
 		return nil
@@ -129,6 +143,8 @@ func (r *Runtime) adoptAlloc(dir string) (*Process, bool, error) {
 		why = "it was never there as a whole"
 	case missing(h.state.Cgroups) != "":
 		why = fmt.Sprintf("its cgroup %s is gone", missing(h.state.Cgroups))
+	case len(h.state.Mounts) > 0 && !isNamespace(h.state.Mounts[1]):
+		why = fmt.Sprintf("its ipc namespace %s is gone", h.state.Mounts[1])
 	}
 	if why != "" {
 		if _, err := h.end(-1, why); err != nil {
@@ -178,7 +194,9 @@ func (r *Runtime) holdAlloc(h *alloc) (*Process, error) {
 func (r *Runtime) allocNote() string {
 	switch {
 	case r.groups == nil:
-		return "without cgroups: its tasks share a directory, and no limit"
+		return "without cgroups and shared IPC: its tasks share a directory, and no limit"
+	case !r.sharesIPC():
+		return "without shared IPC"
 	case !r.can.has[memoryController]:
 		return "without a memory limit"
 	}
@@ -217,6 +235,9 @@ func (h *alloc) end(code int, why string) (*schema.Exit, error) {
 	if err := keeper.Abandon(h.dir, &keeper.Spec{Boot: h.state.Boot, Cgroups: h.state.Cgroups}); err != nil {
 		return nil, err
 	}
+	if err := unmount(h.state.Mounts); err != nil {
+		return nil, err
+	}
 	number, _ := strconv.Atoi(filepath.Base(h.dir))
 	h.state.Ended = &schema.Exit{Incarnation: number, Code: code, At: time.Now(), Message: why}
 	if err := h.save(); err != nil {
@@ -240,9 +261,13 @@ func (r *Runtime) enter(dir string, a *schema.Assignment, p *places) (inside *sc
 	for range 4 {
 		user = filepath.Dir(user)
 	}
-	p.shared = filepath.Join(user, host.Job, strconv.Itoa(host.Index), strconv.FormatUint(a.Alloc.Generation, 10), sharedDir)
+	gen := filepath.Join(user, host.Job, strconv.Itoa(host.Index), strconv.FormatUint(a.Alloc.Generation, 10))
+	p.shared = filepath.Join(gen, sharedDir)
 	if s, err := os.Stat(p.shared); err != nil || !s.IsDir() {
 		return nil, "", fmt.Errorf("alloc %s generation %d: %w", host.Short(), a.Alloc.Generation, cmp.Or(err, errors.New("its directory is none")))
+	}
+	if r.sharesIPC() {
+		p.shm, p.ipc = filepath.Join(gen, shmShared), filepath.Join(gen, ipcShared)
 	}
 	c := *a
 	if c.AllocDir = p.shared; p.root != "" {

@@ -222,3 +222,48 @@ func TestAllocGone(t *testing.T) {
 		})
 	}
 }
+
+// TestAllocIPC: the tasks of an alloc have one ipc namespace and one /dev/shm,
+// which is nobody else's and is gone with the alloc.
+func TestAllocIPC(t *testing.T) {
+	t.Parallel()
+	needRoot(t)
+	m := newMachine(t)
+	host := pair(0, 64)
+	alloc, allocDir := m.start(host)
+	if note := alloc.Incarnation().Note; strings.Contains(note, "without shared IPC") {
+		t.Skipf("NOT TESTED: %s: %v", note, m.Notes())
+	}
+	const script = `readlink /proc/self/ns/ipc; echo "$MUSTER_JOB" >> /dev/shm/seen; cat /dev/shm/seen`
+	var said1, said2, said3 string
+	for i, out := range []*string{&said1, &said2, &said3} {
+		a := shell(i, script)
+		if i < 2 {
+			a = inside(host, a)
+		}
+		p, dir := m.start(a)
+		if e := wait(t, p); e.Code != 0 {
+			t.Fatalf("task %d: %v", i, e)
+		}
+		*out = said(t, dir)
+	}
+	ns := func(s string) string { return strings.SplitN(s, "\n", 2)[0] }
+	if ns(said1) != ns(said2) || !strings.HasSuffix(said2, "\njob\njob\n") {
+		t.Errorf("two tasks of an alloc said %q and %q: want one namespace, and one /dev/shm", said1, said2)
+	}
+	own, err := os.Readlink("/proc/self/ns/ipc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ns(said3) == ns(said1) || ns(said1) == own || strings.Count(said3, "job") != 1 {
+		t.Errorf("a task outside said %q, and inside %q; the machine's is %s", said3, said1, own)
+	}
+	end(t, alloc)
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if gen := filepath.Dir(allocDir); strings.Contains(string(mounts), gen) {
+		t.Errorf("mounts are left in %s", gen)
+	}
+}

@@ -39,8 +39,10 @@ type places struct {
 	work   string
 	tmp    string // below work
 	sticky string // "" without
-	shared string // with the tasks of its alloc; "" without one
-	root   string // the task's root directory; "" is the machine's
+	// With the tasks of its alloc: a directory, what /dev/shm is, and a file that
+	// holds the ipc namespace; "" for what is not shared.
+	shared, shm, ipc string
+	root             string // the task's root directory; "" is the machine's
 }
 
 // inside returns where the task itself finds its work directory, its sticky
@@ -75,7 +77,7 @@ func (r *Runtime) sandbox(p places) (*keeper.Sandbox, error) {
 	if !r.isolation.namespaces {
 		return nil, nil
 	}
-	s := &keeper.Sandbox{UserNamespace: os.Geteuid() != 0}
+	s := &keeper.Sandbox{UserNamespace: os.Geteuid() != 0, IPC: p.ipc}
 	if p.root == "" {
 		s.Mounts = r.overMachine(p)
 		return s, nil
@@ -100,7 +102,10 @@ func (r *Runtime) overMachine(p places) []keeper.Mount {
 		m := keeper.Mount{Kind: keeper.Bind, Source: p.tmp, Target: dir}
 		// The path of the work directory must not be made in what the task
 		// can write to: it would lead that anywhere.
-		if dir == shmDir || r.within(dir) {
+		switch {
+		case dir == shmDir && p.shm != "":
+			m.Source = p.shm
+		case dir == shmDir || r.within(dir):
 			m = keeper.Mount{Kind: keeper.Tmpfs, Target: dir, Data: "mode=1777"}
 		}
 		mounts = append(mounts, m)
@@ -175,11 +180,11 @@ func (r *Runtime) newRoot(p places) ([]keeper.Mount, error) {
 	if p.shared != "" {
 		mounts = append(mounts, keeper.Mount{Kind: keeper.Bind, Source: p.shared, Target: ownShared})
 	}
-	return append(mounts, ownDevices()...), nil
+	return append(mounts, ownDevices(p)...), nil
 }
 
 // ownDevices make /dev.
-func ownDevices() []keeper.Mount {
+func ownDevices(p places) []keeper.Mount {
 	mounts := []keeper.Mount{{Kind: keeper.Tmpfs, Target: "/dev", Data: "mode=0755," + hiddenSize, ReadOnly: true}}
 	for _, d := range devices {
 		if _, err := os.Stat(d); err == nil {
@@ -189,9 +194,11 @@ func ownDevices() []keeper.Mount {
 	for i, name := range []string{"stdin", "stdout", "stderr"} {
 		mounts = append(mounts, keeper.Mount{Kind: keeper.Link, Target: "/dev/" + name, Data: fmt.Sprintf("/proc/self/fd/%d", i)})
 	}
-	return append(mounts,
-		keeper.Mount{Kind: keeper.Link, Target: "/dev/fd", Data: "/proc/self/fd"},
-		keeper.Mount{Kind: keeper.Tmpfs, Target: shmDir, Data: "mode=1777"})
+	shm := keeper.Mount{Kind: keeper.Tmpfs, Target: shmDir, Data: "mode=1777"}
+	if p.shm != "" {
+		shm = keeper.Mount{Kind: keeper.Bind, Source: p.shm, Target: shmDir}
+	}
+	return append(mounts, keeper.Mount{Kind: keeper.Link, Target: "/dev/fd", Data: "/proc/self/fd"}, shm)
 }
 
 // findHidden returns the real paths of what tasks may not see.

@@ -152,8 +152,7 @@ func (w *World) checkState() {
 		w.violate("the counter fell from %d to %d", w.oracle.counter, s.Counter)
 	}
 	w.oracle.counter = s.Counter
-	used, inside := map[string]schema.Resources{}, map[uint64]schema.Resources{}
-	limits := map[uint64]schema.Resources{}
+	room := rooms{map[string]schema.Resources{}, map[uint64]schema.Resources{}, map[uint64]schema.Resources{}}
 	given := map[uint64]schema.TaskName{}
 	for name, c := range s.Chunks {
 		if s.Jobs[name.Job] == nil {
@@ -165,25 +164,39 @@ func (w *World) checkState() {
 				w.violate("generation %d is of %s and of %s; the counter is at %d", t.Generation, other, c.Job.Task(t.Index), s.Counter)
 			}
 			given[t.Generation] = c.Job.Task(t.Index)
-			if t.Machine == "" || w.dead(t.Machine, t.Generation) {
-				continue
+			if t.Machine != "" && !w.dead(t.Machine, t.Generation) {
+				room.take(t, s.Data[t.Data].Task.Resources.Resources)
 			}
-			limit := s.Data[t.Data].Task.Resources.Resources
-			if limits[t.Generation] = limit; t.Alloc != nil {
-				inside[t.Alloc.Generation] = inside[t.Alloc.Generation].Add(limit)
-				continue
-			}
-			used[t.Machine] = used[t.Machine].Add(limit)
 		}
 	}
-	for alloc, sum := range inside {
-		if limit, ok := limits[alloc]; ok && !sum.Fits(limit) {
-			w.violate("the tasks in alloc %s generation %d have %+v together, and it has %+v", given[alloc], alloc, sum, limit)
+	w.checkRooms(room, given)
+}
+
+// rooms is what is assigned of machines, and of generations of allocs.
+type rooms struct {
+	used   map[string]schema.Resources
+	inside map[uint64]schema.Resources
+	limits map[uint64]schema.Resources // of generations
+}
+
+func (r rooms) take(t *schema.TaskRecord, limit schema.Resources) {
+	r.limits[t.Generation] = limit
+	if t.Alloc != nil {
+		r.inside[t.Alloc.Generation] = r.inside[t.Alloc.Generation].Add(limit)
+		return
+	}
+	r.used[t.Machine] = r.used[t.Machine].Add(limit)
+}
+
+func (w *World) checkRooms(r rooms, given map[uint64]schema.TaskName) {
+	for _, alloc := range slices.Sorted(maps.Keys(r.inside)) {
+		if limit, ok := r.limits[alloc]; ok && !r.inside[alloc].Fits(limit) {
+			w.violate("the tasks in alloc %s generation %d have %+v together, and it has %+v", given[alloc], alloc, r.inside[alloc], limit)
 		}
 	}
 	for _, m := range w.machines {
-		if !used[m.name].Fits(m.info().Capacity) {
-			w.violate("machine %s is overcommitted: %+v", m.name, used[m.name])
+		if !r.used[m.name].Fits(m.info().Capacity) {
+			w.violate("machine %s is overcommitted: %+v", m.name, r.used[m.name])
 		}
 	}
 }
