@@ -254,15 +254,23 @@ func (s *step) stopUnwanted(job schema.JobName, t schema.TaskRecord, count int) 
 		s.remove(job, t.Index)
 	case t.Stop == nil && s.job(job).Admitted == "" && s.dataOf(t.Data).Kind == schema.Allocs && s.occupied(job.Task(t.Index)):
 	case t.Stop == nil:
-		cause := schema.Cause{Kind: schema.CauseScaledDown, Message: "the job has fewer tasks now", At: s.now}
-		if count == 0 && s.job(job).Admitted == "" {
-			cause = schema.Cause{Kind: schema.CauseRemoved, Message: "the job is gone from the repository", At: s.now}
-			if s.dataOf(t.Data).Kind == schema.Allocs {
-				cause.Message = "the alloc set is gone from the repository"
-			}
-		}
-		s.stop(job, t, cause)
+		s.stop(job, t, s.unwanted(job, t))
 	}
+}
+
+// unwanted returns why a task has to go whose index is not desired any more.
+func (s *step) unwanted(job schema.JobName, t schema.TaskRecord) schema.Cause {
+	removed, isAlloc := s.job(job).Admitted == "", s.dataOf(t.Data).Kind == schema.Allocs
+	c := schema.Cause{Kind: schema.CauseScaledDown, Message: "the job has fewer tasks now", At: s.now}
+	switch {
+	case removed && isAlloc:
+		c.Kind, c.Message = schema.CauseRemoved, "the alloc set is gone from the repository"
+	case removed:
+		c.Kind, c.Message = schema.CauseRemoved, "the job is gone from the repository"
+	case isAlloc:
+		c.Message = "the alloc set has fewer allocs now"
+	}
+	return c
 }
 
 // keepsDone reports whether a job's finished tasks are remembered beyond its
