@@ -73,9 +73,12 @@ type Action struct {
 }
 
 // What is kept of generations that ended and left the view: for their logs.
+// Those that failed are counted for themselves and kept for longer, so that a
+// task which was moved or updated since has its failure explained.
 const (
-	KeepGenerations = 3              // newest per task
-	KeepFor         = 24 * time.Hour // after the end
+	KeepGenerations = 3                  // newest per task, and as many that failed
+	KeepFor         = 24 * time.Hour     // after the end
+	KeepFailedFor   = 7 * 24 * time.Hour // after a failure
 	// KeepIncarnations is how many incarnations of a generation stay on
 	// disk. It is more than MaxFailures, which are counted there.
 	KeepIncarnations = 10
@@ -154,7 +157,7 @@ func (d *decider) task(generations []item) {
 		}
 	}
 	d.plan.Alive += alive
-	kept := 0
+	var kept [2]int // those that did not fail, those that did
 	for i := len(generations) - 1; i >= 0; i-- {
 		it := generations[i]
 		switch h := it.held; {
@@ -163,7 +166,7 @@ func (d *decider) task(generations []item) {
 				d.start(it)
 			}
 		case h.End != nil:
-			kept = d.keep(it, kept)
+			d.keep(it, &kept)
 		case h.Alive():
 			d.alive(it, d.stopCause(it, newest))
 		default:
@@ -281,17 +284,21 @@ func (d *decider) end(h *Held, kind schema.JobKind, stop *schema.Cause) *schema.
 
 // keep decides how long an ended generation stays on disk; kept counts those
 // of its task that are newer and stay.
-func (d *decider) keep(it item, kept int) int {
+func (d *decider) keep(it item, kept *[2]int) {
 	if it.assigned != nil || d.in.View == nil {
-		return kept
+		return
 	}
-	until := due(d.in.Now, it.held.End.At, KeepFor)
-	if kept >= KeepGenerations || !until.After(d.in.Now) {
+	kind, keepFor := 0, KeepFor
+	if it.held.failed(d.in.Boot) {
+		kind, keepFor = 1, KeepFailedFor
+	}
+	until := due(d.in.Now, it.held.End.At, keepFor)
+	if kept[kind] >= KeepGenerations || !until.After(d.in.Now) {
 		d.act(it, Action{Kind: Remove})
-		return kept
+		return
 	}
 	d.wake(until)
-	return kept + 1
+	kept[kind]++
 }
 
 // start starts the next incarnation of it, unless all tasks shall stop.

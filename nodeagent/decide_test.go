@@ -167,10 +167,19 @@ func TestDecide(t *testing.T) {
 			states: []schema.TaskState{schema.Dead}, wake: 9 * time.Minute,
 		},
 		"ended, out of the view, kept for its logs": {
-			view: view(), held: []nodeagent.Held{ended(held(web, exited(1, 1, 1)), schema.CauseFailed, time.Hour)}, wake: 23 * time.Hour,
+			view: view(), held: []nodeagent.Held{ended(held(web, exited(1, 1, 1)), schema.CauseRemoved, time.Hour)}, wake: 7*24*time.Hour - time.Hour,
 		},
-		"ended a day ago": {
-			view: view(), held: []nodeagent.Held{ended(held(web, exited(1, 1, 1)), schema.CauseFailed, 24*time.Hour)}, actions: []string{"remove u/web/0 7"},
+		"failed, out of the view": {
+			view: view(), held: []nodeagent.Held{ended(held(web, exited(1, 1, 1)), schema.CauseFailed, 24*time.Hour)}, wake: 6 * 24 * time.Hour,
+		},
+		"failed a week ago": {
+			view: view(), held: []nodeagent.Held{ended(held(web, exited(1, 1, 1)), schema.CauseFailed, 7*24*time.Hour)}, actions: []string{"remove u/web/0 7"},
+		},
+		"ended well, kept for its logs": {
+			view: view(), held: []nodeagent.Held{ended(held(web, exited(1, 0, 0)), schema.CauseUpdate, time.Hour)}, wake: 23 * time.Hour,
+		},
+		"ended well a day ago": {
+			view: view(), held: []nodeagent.Held{ended(held(web, exited(1, 0, 0)), schema.CauseUpdate, 24*time.Hour)}, actions: []string{"remove u/web/0 7"},
 		},
 		"the older generation is alive: the newer waits": {
 			view:   view(stopping(web, schema.CauseUpdate), assignment("web", 0, 8, schema.Service)),

@@ -78,3 +78,16 @@ func (c *Incarnation) blameless(boot string) bool {
 	}
 	return c.Boot != boot && c.Exit.Code < 0 && c.Exit.Signal == ""
 }
+
+// failed reports whether h, which has ended, did so by a failure of its own, or
+// its last incarnation did before the cell stopped it.
+func (h *Held) failed(boot string) bool {
+	switch h.End.Kind {
+	case schema.CauseFailed, schema.CauseStartFailed:
+		return true
+	case schema.CauseFinished:
+		return false
+	}
+	c := h.last()
+	return c != nil && c.Exit != nil && c.Stop == nil && !c.blameless(boot) && (c.Exit.Code != 0 || c.Exit.OOM)
+}

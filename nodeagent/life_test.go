@@ -101,28 +101,33 @@ func TestShutdownAndReturn(t *testing.T) {
 	}
 }
 
-// Only the newest generations that ended stay on disk.
+// Only the newest generations that ended stay on disk, and of those that failed
+// as many, and longer.
 func TestKeepGenerations(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
-	for g := uint64(1); g <= 6; g++ {
+	for g := uint64(1); g <= 12; g++ {
 		m.assign(assignment("web", 0, g, schema.Service))
 		m.settle()
-		m.exit(task("web", 0), schema.Exit{Code: -1, Signal: "SIGTERM"})
+		m.exit(task("web", 0), schema.Exit{Code: int(g % 3)}) // each third well
 	}
 	m.settle()
 	var kept []uint64
 	for i := range m.held {
 		kept = append(kept, m.held[i].Assignment.Generation)
 	}
-	if diff := cmp.Diff([]uint64{3, 4, 5, 6}, kept); diff != "" {
+	if diff := cmp.Diff([]uint64{3, 6, 8, 9, 10, 11, 12}, kept); diff != "" {
 		t.Errorf("generations on disk (-want +got):\n%s", diff)
 	}
 	m.assign()
 	m.settle()
 	m.now = m.now.Add(nodeagent.KeepFor)
+	if m.settle(); len(m.held) != nodeagent.KeepGenerations {
+		t.Errorf("%d generations on disk after a day, want those that failed last", len(m.held))
+	}
+	m.now = m.now.Add(nodeagent.KeepFailedFor - nodeagent.KeepFor)
 	if m.settle(); len(m.held) != 0 {
-		t.Errorf("%d generations on disk after a day, want none", len(m.held))
+		t.Errorf("%d generations on disk after a week, want none", len(m.held))
 	}
 }
 

@@ -304,7 +304,7 @@ func (d *describer) machines() {
 		r := d.in.State.Machines[name]
 		health, _ := d.in.Observed.health(name, d.in.Now)
 		d.status.Machines = append(d.status.Machines, MachineStatus{
-			Name: name, Health: string(health), Capacity: r.Capacity, Used: d.used[name], Tasks: d.held[name],
+			Name: name, Health: string(health), Capacity: r.Capacity, Reserved: r.Reserved, Used: d.used[name], Tasks: d.held[name],
 			Cordoned: declared[name].Cordon, Conditions: d.in.Observed.conditions(name), Devices: r.Devices, Attributes: declared[name].attributes(&r.MachineInfo), Notes: append(slices.Clone(r.Notes), busyNote(d.in.Observed.machines[name])...),
 		})
 	}

@@ -51,6 +51,7 @@ func Diff(old, next *schema.Job) (Change, []FieldChange) {
 	field(schema.DigestOf(old.Constraints) != schema.DigestOf(next.Constraints), "constraints", Move)
 	field(o.GraceSeconds != n.GraceSeconds, "task.graceSeconds", InPlace)
 	field(schema.DigestOf(o.Health) != schema.DigestOf(n.Health), "task.health", InPlace)
+	field(schema.DigestOf(o.Logs) != schema.DigestOf(n.Logs), "task.logs", InPlace)
 	field(old.Kind != next.Kind, "kind", Restart)
 	field(old.AllocSet != next.AllocSet, "allocset", Restart)
 	field(!slices.Equal(o.Process.Command, n.Process.Command), "task.process.command", Restart)

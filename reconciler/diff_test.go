@@ -33,6 +33,7 @@ func TestDiff(t *testing.T) {
 		{"update", func(j *schema.Job) { j.Update.MaxParallel++ }, reconciler.InPlace, []string{"update: in place"}},
 		{"grace", func(j *schema.Job) { j.Task.GraceSeconds++ }, reconciler.InPlace, []string{"task.graceSeconds: in place"}},
 		{"health", func(j *schema.Job) { j.Task.Health = health("/new") }, reconciler.InPlace, []string{"task.health: in place"}},
+		{"logs", func(j *schema.Job) { j.Task.Logs = &schema.Logs{MaxBytes: 1 << 20, Files: 2} }, reconciler.InPlace, []string{"task.logs: in place"}},
 		{"command", func(j *schema.Job) { j.Task.Process.Command = []string{"other"} }, reconciler.Restart, []string{"task.process.command: restart"}},
 		{"env", func(j *schema.Job) { j.Task.Env = map[string]string{"A": "b"} }, reconciler.Restart, []string{"task.env: restart"}},
 		{"kind", func(j *schema.Job) { j.Kind = schema.Batch }, reconciler.Restart, []string{"kind: restart"}},
@@ -102,6 +103,7 @@ func TestDiffKnowsAllFields(t *testing.T) {
 		j := service("u", "web", 3, "v")
 		j.Labels, j.Annotations, j.Task.Env = map[string]string{"a": "b"}, map[string]string{"a": "b"}, map[string]string{"A": "b"}
 		j.Task.Health = &schema.Health{HTTP: &schema.HTTPCheck{Port: "http", Path: "/"}}
+		j.Task.Logs = &schema.Logs{MaxBytes: 1 << 20, Files: 3}
 		j.Constraints = []schema.Constraint{{Attribute: "arch", Operator: "=", Value: "a"}}
 		j.Preferences = []schema.Preference{{Constraint: j.Constraints[0], Weight: 1}}
 		j.Spread = &schema.Spread{By: "rack", Max: map[string]int{"rack": 1}}

@@ -63,9 +63,11 @@ type QuotaWarning struct {
 
 // MachineStatus is one machine.
 type MachineStatus struct {
-	Name     string               `json:"name"`
-	Health   string               `json:"health"` // up, silent, lost
-	Capacity schema.Resources     `json:"capacity"`
+	Name     string           `json:"name"`
+	Health   string           `json:"health"`   // up, silent, lost
+	Capacity schema.Resources `json:"capacity"` // for tasks
+	// Reserved is kept for the system, beside Capacity.
+	Reserved schema.Resources     `json:"reserved,omitzero"`
 	Used     schema.Resources     `json:"used"` // limits of what it holds
 	Tasks    int                  `json:"tasks"`
 	Devices  []schema.DeviceGroup `json:"devices,omitempty"`

@@ -55,7 +55,22 @@ type TaskSpec struct {
 	// GraceSeconds is the time from SIGTERM to SIGKILL, 0 to 3600.
 	GraceSeconds int     `json:"graceSeconds"`
 	Health       *Health `json:"health,omitempty"`
+	Logs         *Logs   `json:"logs,omitempty"` // nil: their defaults
 }
+
+// Logs bound what is kept of each output of each run of a task.
+type Logs struct {
+	// MaxBytes is the size of one file, 64 KiB to 1 GiB.
+	MaxBytes int64 `json:"maxBytes"`
+	// Files is how many of them are kept, 2 to 100.
+	Files int `json:"files"`
+}
+
+// The defaults of Logs: 32 MiB a run, stdout and stderr together.
+const (
+	DefaultLogBytes = 4 << 20
+	DefaultLogFiles = 4
+)
 
 // Process is a command run on the machine itself. Command[0] is an absolute
 // path or is looked up in the task's PATH; $(NAME) is expanded (see Expand).

@@ -86,14 +86,17 @@ type MachineInfo struct {
 	Name string `json:"name"`
 	// Boot is the kernel's boot id: the machine's incarnation.
 	Boot     string    `json:"boot"`
-	Capacity Resources `json:"capacity"`
+	Capacity Resources `json:"capacity"` // for tasks
+	// Reserved is kept for the system, beside Capacity.
+	Reserved Resources `json:"reserved,omitzero"`
 	// Ports is the range that the cell may give to tasks.
 	Ports PortRange `json:"ports"`
 	// Devices are countable things of which tasks get some for themselves, or
 	// a share of one.
 	Devices []DeviceGroup `json:"devices,omitempty"`
 	// Attributes are facts about the machine: arch, os, kernel, hostname,
-	// cpu.model, isolation.*, and the labels that it was given.
+	// cpu.*, memory.bytes, disk.*, gpu.*, isolation.*, and the labels that it
+	// was given.
 	Attributes map[string]string `json:"attributes,omitempty"`
 	// Notes say in words what the machine cannot do (no cgroups, not root).
 	Notes []string `json:"notes,omitempty"`

@@ -41,14 +41,30 @@ type master struct {
 
 	mu     sync.Mutex // guards what follows
 	epoch  uint64
+	info   schema.MachineInfo // of the newest connection
 	report schema.Report
 }
 
-func (m *master) Join(context.Context, schema.MachineInfo) (uint64, error) {
+func (m *master) Join(_ context.Context, info schema.MachineInfo) (uint64, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.epoch++
+	m.info = info
 	return m.epoch, nil
+}
+
+// version returns that of the agent that joined last.
+func (m *master) version() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.info.AgentVersion
+}
+
+// attributes returns those of the agent that joined last.
+func (m *master) attributes() map[string]string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.info.Attributes
 }
 
 func (m *master) Report(_ context.Context, _ string, _ uint64, r schema.Report) error {

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path"
 	"strconv"
 	"strings"
 
@@ -17,11 +18,13 @@ import (
 type flags struct {
 	cell, master, name, stateDir string
 	ports                        schema.PortRange
-	capacity                     schema.Resources // 0: what is found
+	capacity                     schema.Resources // 0: what is found, less
+	reserve                      reserve
 	labels                       labels
 	labelsFile                   string
 	devices                      devices
 	devicesFile                  string
+	cgroupParent                 string
 	metricsListen                string
 	logLevel                     string
 	level                        slog.Level
@@ -39,13 +42,17 @@ func (f *flags) register(cmd *cobra.Command) {
 	set.StringVar(&f.stateDir, "state-dir", "", "directory that holds the tasks and what the agent must remember")
 	set.StringVar(&f.name, "name", "", "name of this machine (default what the join token or the certificate says, else the host's name)")
 	set.Var((*portRange)(&f.ports), "ports", "ports that the cell may give to tasks")
-	set.Int64Var(&f.capacity.CPUMilli, "cpu-milli", 0, "thousandths of a core for tasks (default all of the machine)")
-	set.Int64Var(&f.capacity.RAMBytes, "ram-bytes", 0, "memory for tasks (default all of the machine)")
-	set.Int64Var(&f.capacity.DiskBytes, "disk-bytes", 0, "disk space for tasks (default what is free in the state directory)")
+	set.Int64Var(&f.capacity.CPUMilli, "cpu-milli", 0, "thousandths of a core for tasks (default all but the reserve)")
+	set.Int64Var(&f.capacity.RAMBytes, "ram-bytes", 0, "memory for tasks (default all but the reserve)")
+	set.Int64Var(&f.capacity.DiskBytes, "disk-bytes", 0, "disk space for tasks (default the state directory's file system but the reserve)")
+	set.Var(&f.reserve.cpu, "reserve-cpu-milli", "thousandths of a core kept for the system and the agent (default 1% of the cores, 50 at least)")
+	set.Var(&f.reserve.ram, "reserve-ram-bytes", "memory kept for the system and the agent (default 5%, from 128 MiB to 4 GiB)")
+	set.Var(&f.reserve.disk, "reserve-disk-bytes", "disk space kept for the system and the agent (default 5%, at most 10 GiB)")
 	set.Var(&f.labels, "label", "label of this machine, which jobs' constraints, preferences and spread can name; may be repeated")
 	set.StringVar(&f.labelsFile, "labels-file", "", "file of further labels, one a line")
 	set.Var(&f.devices, "device", "devices of this machine that tasks may ask for, such as gpu=2 or gpu:T4=2; may be repeated")
 	set.StringVar(&f.devicesFile, "devices-file", "", "file of further devices, one group a line")
+	set.StringVar(&f.cgroupParent, "cgroup-parent", "", "cgroup below which tasks are put, such as /muster; made if it is not there (default the agent's own)")
 	set.StringVar(&f.metricsListen, "metrics-listen", "", "loopback address for /metrics, such as 127.0.0.1:9101 (default none)")
 	set.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 }
@@ -78,8 +85,16 @@ func (f *flags) check() error {
 			return usageError{fmt.Errorf("%s of this machine is %d: want a positive number", d, f.capacity.Of(d)), ""}
 		}
 	}
+	for _, r := range f.reserve.each() {
+		if r.amount.typed && f.capacity.Of(r.dimension) != 0 {
+			return usageError{fmt.Errorf("--%s with --%s: one says what is kept for the system, the other what is not", r.flag, r.instead), "give one of them"}
+		}
+	}
 	if err := f.level.UnmarshalText([]byte(f.logLevel)); err != nil {
 		return usageError{fmt.Errorf("--log-level %q: want debug, info, warn or error", f.logLevel), ""}
+	}
+	if p := f.cgroupParent; p != "" && (!path.IsAbs(p) || path.Clean(p) != p || p == "/") {
+		return usageError{fmt.Errorf("--cgroup-parent %q: want an absolute path of a cgroup below the root, written in the shortest way", p), "such as /muster"}
 	}
 	return checkLoopback(f.metricsListen)
 }
@@ -144,19 +159,9 @@ func (f *flags) machine(found schema.MachineInfo) (schema.MachineInfo, error) {
 			return found, usageError{fmt.Errorf("the host's name %q has nothing that could be this machine's", host), "give it one with --name"}
 		}
 	}
-	for _, o := range []struct {
-		typed int64
-		found *int64
-	}{
-		{f.capacity.CPUMilli, &found.Capacity.CPUMilli},
-		{f.capacity.RAMBytes, &found.Capacity.RAMBytes},
-		{f.capacity.DiskBytes, &found.Capacity.DiskBytes},
-	} {
-		if o.typed != 0 {
-			*o.found = o.typed
-		}
-	}
-	return found, nil
+	var err error
+	found.Capacity, found.Reserved, err = f.reserve.split(found.Capacity, f.capacity)
+	return found, err
 }
 
 // portRange is a flag's value, FIRST-LAST.

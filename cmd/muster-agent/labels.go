@@ -2,14 +2,17 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/musterhq/muster/schema"
 )
@@ -81,21 +84,75 @@ func (d *devices) Set(s string) error {
 // given puts the labels and devices that were typed, or stand in files, into
 // what was found of the machine.
 func (f *flags) given(info *schema.MachineInfo) error {
-	if err := fromFile("--labels-file", f.labelsFile, &f.labels); err != nil {
+	var err error
+	if info.Attributes, err = f.labelled(info.Attributes); err != nil {
 		return err
 	}
-	if err := fromFile("--devices-file", f.devicesFile, &f.devices); err != nil {
+	typed := slices.Clone(f.devices)
+	if err := fromFile("--devices-file", f.devicesFile, &typed); err != nil {
 		return err
 	}
-	attributes := maps.Clone(info.Attributes)
-	for _, key := range slices.Sorted(maps.Keys(f.labels)) {
-		if _, taken := attributes[key]; taken || key == "machine" {
-			return usageError{fmt.Errorf("label %q: the agent finds that out itself", key), "choose another key"}
-		}
-		attributes[key] = f.labels[key]
+	// Who says what of a kind there is has the last word on all of that kind.
+	info.Devices = slices.DeleteFunc(slices.Clone(info.Devices), func(g schema.DeviceGroup) bool {
+		return slices.ContainsFunc(typed, func(t schema.DeviceGroup) bool { return t.Kind == g.Kind })
+	})
+	info.Devices = append(info.Devices, typed...)
+	if err := schema.CheckDevices(info.Devices); err != nil {
+		return usageError{err, ""}
 	}
-	info.Attributes, info.Devices = attributes, f.devices
 	return nil
+}
+
+// labelled returns attributes that were found with the labels that were typed or
+// stand in the file now.
+func (f *flags) labelled(found map[string]string) (map[string]string, error) {
+	given := maps.Clone(f.labels)
+	if err := fromFile("--labels-file", f.labelsFile, &given); err != nil {
+		return nil, err
+	}
+	attributes := maps.Clone(found)
+	for _, key := range slices.Sorted(maps.Keys(given)) {
+		if _, taken := attributes[key]; taken || key == "machine" {
+			return nil, usageError{fmt.Errorf("label %q: the agent finds that out itself", key), "choose another key"}
+		}
+		attributes[key] = given[key]
+	}
+	return attributes, nil
+}
+
+// labelsEvery is the time between two looks at whether the labels have changed.
+const labelsEvery = 2 * time.Second
+
+// watchLabels follows the file of labels until ctx ends. What cannot be read, or
+// is wrong, changes nothing.
+func (a *agent) watchLabels(ctx context.Context, f *flags, log *slog.Logger) error {
+	tick := time.NewTicker(labelsEvery)
+	defer tick.Stop()
+	trouble := ""
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		attributes, err := f.labelled(a.found.Attributes)
+		if err != nil {
+			if trouble != err.Error() {
+				log.Warn("the labels stay as they were", "err", err)
+			}
+			trouble = err.Error()
+			continue
+		}
+		trouble = ""
+		if maps.Equal(attributes, a.loop.Info().Attributes) {
+			continue
+		}
+		if err := a.loop.Describe(ctx, attributes); err != nil {
+			return nil // the agent ends
+		}
+		log.Info("the labels have changed: joining again")
+		a.link.Rejoin()
+	}
 }
 
 // setter takes one line of a file as it takes a flag's value.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"testing"
 
@@ -32,6 +33,8 @@ func TestBadFlags(t *testing.T) {
 		{append(good[:6:6], "--ports", "0-8"), "want FIRST-LAST"},
 		{append(good[:6:6], "--ports", "1-65536"), "want FIRST-LAST"},
 		{append(good[:6:6], "--cpu-milli", "-1"), "cpuMilli of this machine is -1"},
+		{append(good[:6:6], "--reserve-ram-bytes", "-1"), "want a number from 0"},
+		{append(good[:6:6], "--reserve-cpu-milli", "1", "--cpu-milli", "5"), "--reserve-cpu-milli with --cpu-milli"},
 		{append(good[:6:6], "--log-level", "loud"), `--log-level "loud"`},
 		{append(good[:6:6], "--metrics-listen", "0.0.0.0:9101"), "only loopback addresses may be bound"},
 		{append(good[:6:6], "--metrics-listen", ":9101"), "only loopback addresses may be bound"},
@@ -79,12 +82,26 @@ func TestHelp(t *testing.T) {
 func TestMachine(t *testing.T) {
 	t.Parallel()
 	f := &flags{name: "m7", ports: schema.PortRange{First: 1, Last: 2}, capacity: schema.Resources{CPUMilli: 500}}
-	info, err := f.machine(schema.MachineInfo{Boot: "b", Capacity: schema.Resources{CPUMilli: 2000, RAMBytes: 7, DiskBytes: 8}})
-	want := schema.Resources{CPUMilli: 500, RAMBytes: 7, DiskBytes: 8}
+	info, err := f.machine(schema.MachineInfo{Boot: "b", Capacity: schema.Resources{CPUMilli: 2000, RAMBytes: 8 << 30, DiskBytes: 1 << 30}})
+	want := schema.Resources{CPUMilli: 500, RAMBytes: 8<<30 - 8<<30/20, DiskBytes: 1<<30 - 1<<30/20}
+	kept := schema.Resources{CPUMilli: 1500, RAMBytes: 8 << 30 / 20, DiskBytes: 1 << 30 / 20}
+	if info.Reserved != kept {
+		t.Errorf("kept %+v, want %+v", info.Reserved, kept)
+	}
 	if err != nil || info.Name != "m7" || info.Ports != f.ports || info.Capacity != want || info.AgentVersion != version || info.Boot != "b" {
 		t.Errorf("%+v, %v", info, err)
 	}
-	f.name = ""
+	f.capacity = schema.Resources{CPUMilli: 9000} // more than there is, for tests of a cell
+	f.reserve.ram, f.reserve.disk = amount{true, 0}, amount{true, 5}
+	info, err = f.machine(schema.MachineInfo{Capacity: schema.Resources{CPUMilli: 2000, RAMBytes: 7, DiskBytes: 8}})
+	if want := (schema.Resources{CPUMilli: 9000, RAMBytes: 7, DiskBytes: 3}); err != nil || info.Capacity != want || info.Reserved != (schema.Resources{DiskBytes: 5}) {
+		t.Errorf("%+v, kept %+v, %v", info.Capacity, info.Reserved, err)
+	}
+	f.reserve.disk.value = 8
+	if _, err := f.machine(schema.MachineInfo{Capacity: schema.Resources{DiskBytes: 8}}); err == nil || !strings.Contains(err.Error(), "nothing is left for tasks") {
+		t.Errorf("a reserve of all: %v", err)
+	}
+	f = &flags{name: ""}
 	if info, err := f.machine(schema.MachineInfo{}); err != nil || schema.CheckName(info.Name) != nil {
 		t.Errorf("the host's name: %q, %v", info.Name, err)
 	}
@@ -106,5 +123,17 @@ func TestCleanName(t *testing.T) {
 		if err := schema.CheckName(got); got != "" && err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// What is typed of a kind of device replaces all that was found of that kind.
+func TestTypedDevices(t *testing.T) {
+	t.Parallel()
+	found := schema.MachineInfo{Devices: []schema.DeviceGroup{{Kind: "gpu", Model: "T4", Count: 2}, {Kind: "fpga", Count: 1}}}
+	f := &flags{name: "m1", devices: devices{{Kind: "gpu", Model: "mine", Count: 1}}}
+	info, err := f.machine(found)
+	want := []schema.DeviceGroup{{Kind: "fpga", Count: 1}, {Kind: "gpu", Model: "mine", Count: 1}}
+	if err != nil || !slices.Equal(info.Devices, want) || found.Devices[0].Model != "T4" {
+		t.Errorf("devices %v, %v, want %v", info.Devices, err, want)
 	}
 }

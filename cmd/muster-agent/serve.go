@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -17,6 +18,7 @@ import (
 	"github.com/musterhq/muster/nodeagent/credential"
 	"github.com/musterhq/muster/nodeagent/link"
 	"github.com/musterhq/muster/nodeagent/loop"
+	"github.com/musterhq/muster/nodeagent/machine"
 	"github.com/musterhq/muster/nodeagent/runtime"
 	"github.com/musterhq/muster/schema"
 	"github.com/prometheus/client_golang/prometheus"
@@ -32,31 +34,55 @@ func serve(ctx context.Context, f *flags, stderr io.Writer) error {
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	defer signal.Stop(signals)
 	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: f.level}))
-
+	boss, err := openSupervisor(ctx, log)
+	if err != nil {
+		return err
+	}
+	defer boss.close()
+	dir, err := filepath.Abs(f.stateDir)
+	if err != nil {
+		return fmt.Errorf("--state-dir %s: %w", f.stateDir, err)
+	}
+	// Before anything else is touched that another agent may be using.
+	lock, err := loop.Take(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = lock.Close() }() // the process ends anyway
 	metrics, err := listenMetrics(ctx, f.metricsListen)
 	if err != nil {
 		return err
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	a, err := newAgent(ctx, f, log, registry)
+	a, err := newAgent(ctx, f, dir, loop.Config{Lock: lock, Log: log, Metrics: registry})
 	if err != nil {
 		return errors.Join(err, closeListener(metrics))
 	}
 	info := a.loop.Info()
 	log.Info("agent runs", "cell", a.cell, "machine", info.Name, "version", version, "state", f.stateDir,
 		"cpu_milli", info.Capacity.CPUMilli, "ram_bytes", info.Capacity.RAMBytes, "disk_bytes", info.Capacity.DiskBytes, "notes", info.Notes)
+	boss.tell("READY=1") // what ran before is in our hands again
 	ctx, cancel := context.WithCancel(ctx)
-	ended := make(chan error, 3)
-	parts := 2
-	go func() { ended <- a.loop.Run(ctx) }()
-	go func() { ended <- a.link.Run(ctx) }()
-	if metrics != nil {
+	ended := make(chan error, 5)
+	parts := 0
+	run := func(part func() error) {
 		parts++
-		log.Info("metrics", "address", "http://"+metrics.Addr().String()+"/metrics")
-		go func() { ended <- serveMetrics(ctx, metrics, registry) }()
+		go func() { ended <- part() }()
 	}
-	err = untilTold(a.loop, signals, ended, &parts, log)
+	run(func() error { return a.loop.Run(ctx) })
+	run(func() error { return a.link.Run(ctx) })
+	if f.labelsFile != "" {
+		run(func() error { return a.watchLabels(ctx, f, log) })
+	}
+	if boss.conn != nil {
+		run(func() error { return boss.run(ctx, a.loop, a.link) })
+	}
+	if metrics != nil {
+		log.Info("metrics", "address", "http://"+metrics.Addr().String()+"/metrics")
+		run(func() error { return serveMetrics(ctx, metrics, registry) })
+	}
+	err = a.untilTold(signals, ended, &parts, boss)
 	cancel()
 	for range parts {
 		err = errors.Join(err, <-ended)
@@ -68,21 +94,17 @@ func serve(ctx context.Context, f *flags, stderr io.Writer) error {
 type agent struct {
 	cell  string
 	tasks *runtime.Runtime
+	found schema.MachineInfo // before what was typed is put in
 	loop  *loop.Loop
 	link  *link.Client
 }
 
-func newAgent(ctx context.Context, f *flags, log *slog.Logger, registry prometheus.Registerer) (*agent, error) {
+// newAgent makes the agent of the state directory dir; cfg has what the loop is
+// given beside that.
+func newAgent(ctx context.Context, f *flags, dir string, cfg loop.Config) (*agent, error) {
 	keeper, err := findKeeper()
 	if err != nil {
 		return nil, err
-	}
-	dir, err := filepath.Abs(f.stateDir)
-	if err != nil {
-		return nil, fmt.Errorf("--state-dir %s: %w", f.stateDir, err)
-	}
-	if err := os.MkdirAll(dir, 0o711); err != nil {
-		return nil, fmt.Errorf("--state-dir: %w", err)
 	}
 	a := &agent{cell: f.cell}
 	id, err := f.identity(dir)
@@ -91,31 +113,36 @@ func newAgent(ctx context.Context, f *flags, log *slog.Logger, registry promethe
 	}
 	if id != nil {
 		a.cell, f.name = id.Name().Cell, id.Name().Name
-		if err := registry.Register(credential.NewMetrics(id)); err != nil {
+		if err := cfg.Metrics.Register(credential.NewMetrics(id)); err != nil {
 			return nil, err
 		}
 	}
-	if a.tasks, err = runtime.New(runtime.Config{Dir: dir, Keeper: keeper, Log: log}); err != nil {
+	if a.tasks, err = runtime.New(runtime.Config{Dir: dir, Keeper: keeper, CgroupParent: f.cgroupParent, Log: cfg.Log}); err != nil {
 		return nil, err
 	}
-	info, err := f.machine(schema.MachineInfo{
-		Boot: a.tasks.Boot(), Capacity: a.tasks.Capacity(), Attributes: a.tasks.Attributes(), Notes: a.tasks.Notes(),
-	})
+	facts := machine.Find("/", dir)
+	maps.Copy(facts.Attributes, a.tasks.Attributes())
+	a.found = schema.MachineInfo{
+		Boot: a.tasks.Boot(), Capacity: a.tasks.Capacity(), Devices: facts.Devices,
+		Attributes: facts.Attributes, Notes: append(a.tasks.Notes(), facts.Notes...),
+	}
+	info, err := f.machine(a.found)
 	if err != nil {
 		return nil, errors.Join(err, a.tasks.Close())
 	}
-	a.loop, err = loop.New(ctx, loop.Config{
-		Cell: a.cell, Machine: info, Dir: dir, Runtime: processes{a.tasks}, Log: log, Metrics: registry,
-		LookEvery: loop.LookEvery, Hint: func() { a.link.Hint() },
-	})
-	if err != nil {
+	if err := a.tasks.Limit(info.Capacity); err != nil {
+		info.Notes = append(info.Notes, "the share of the system is not enforced: "+err.Error())
+	}
+	cfg.Cell, cfg.Machine, cfg.Dir, cfg.Runtime = a.cell, info, dir, processes{a.tasks}
+	cfg.LookEvery, cfg.Hint = loop.LookEvery, func() { a.link.Hint() }
+	if a.loop, err = loop.New(ctx, cfg); err != nil {
 		return nil, errors.Join(err, a.tasks.Close())
 	}
-	cfg := link.Config{Cell: a.cell, Dial: f.dial, Agent: a.loop, Log: log, Clock: a.loop.Clock}
+	dial := link.Config{Cell: a.cell, Dial: f.dial, Agent: a.loop, Log: cfg.Log, Clock: a.loop.Clock}
 	if id != nil {
-		cfg.Identity = id
+		dial.Identity = id
 	}
-	a.link = link.New(cfg)
+	a.link = link.New(dial)
 	return a, nil
 }
 
@@ -151,12 +178,14 @@ func (p processes) Adopt(ctx context.Context, dir string) (loop.Process, error) 
 
 // untilTold waits for a signal, or for a part that ends by itself, and stops
 // the tasks if the signal says so.
-func untilTold(l *loop.Loop, signals <-chan os.Signal, ended <-chan error, parts *int, log *slog.Logger) error {
+func (a *agent) untilTold(signals <-chan os.Signal, ended <-chan error, parts *int, boss *supervisor) error {
+	log := boss.log
 	select {
 	case err := <-ended:
 		*parts--
 		return err
 	case s := <-signals:
+		boss.tell("STOPPING=1")
 		if s == syscall.SIGTERM {
 			log.Info("SIGTERM: the agent ends and leaves its tasks running")
 			return nil
@@ -166,7 +195,7 @@ func untilTold(l *loop.Loop, signals <-chan os.Signal, ended <-chan error, parts
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	stopped := make(chan error, 1)
-	go func() { stopped <- l.StopAll(ctx) }()
+	go func() { stopped <- a.loop.StopAll(ctx) }()
 	select {
 	case err := <-stopped:
 		return err

@@ -6,7 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -21,26 +24,42 @@ const (
 	maxLogLine  = 64 << 10 // a longer line is printed in parts
 )
 
+// logFlags is what was typed.
+type logFlags struct {
+	request        schema.LogRequest
+	stream         string
+	stdout, stderr bool
+	since          string
+}
+
 func newLogs(std stdio) *cobra.Command {
 	var m masterFlag
 	var l labelFlag
-	var stream string
-	r := schema.LogRequest{}
+	var f logFlags
 	c := &cobra.Command{
 		Use:   "logs USER/JOB/INDEX | USER/JOB | -l LABELS",
 		Short: "print what tasks wrote",
-		Long: `Print what a task wrote to stdout, or with --stream stderr to stderr: the newest
-run of it that its machine holds. A task that ended keeps its logs for a day. Of a
-job, or of the jobs that --selector picks, it is the logs of all tasks that have
-been on a machine, each line after the name of its task; with --follow, of those
-that exist when the command starts, at most 100.`,
+		Long: `Print what a task wrote to stdout, or with --stderr to stderr, or with both flags
+each to its own: the newest run of it that its machine holds. With --follow it
+goes on through restarts of the task, of its agent and of the master, and through
+moves to other machines, until the task has ended for good.
+
+Of each run the newest output is kept, as much as the job's task.logs says. A
+task that ended keeps its logs for a day, one that failed for a week. What a full
+disk did not take is told of in the log, where it is missing.
+
+Of a job, or of the jobs that --selector picks, it is the logs of all tasks that
+have been on a machine, each line after the name of its task; with --follow, of
+those that exist when the command starts, at most 100.`,
 		Example: `  muster logs search/web/0
-  muster logs -f search/web/0 --stream stderr --tail 20
-  muster logs -l tier=front --tail 5`,
+  muster logs -f search/web/0 --stderr --tail 20
+  muster logs search/web/0 --previous
+  muster logs -l tier=front --since 5m`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			if r.Stream, err = schema.ParseLogStream(stream); err != nil {
-				return invalid("want stdout or stderr", "--stream: %w", err)
+		RunE: func(cmd *cobra.Command, args []string) error {
+			streams, err := f.parse(time.Now())
+			if err != nil {
+				return err
 			}
 			index := -1
 			switch {
@@ -55,17 +74,22 @@ that exist when the command starts, at most 100.`,
 			if err != nil {
 				return err
 			}
+			var logs []logOf
 			if index >= 0 && l.selector.Empty() {
-				return copyLog(cmd.Context(), cl, logOf{args[0], r}, std.out)
+				for _, stream := range streams {
+					logs = append(logs, logOf{args[0], f.of(stream)})
+				}
+				return copyTask(cmd.Context(), cl, logs, std)
 			}
 			s, _, err := cl.Status(cmd.Context(), client.StatusQuery{Group: l.group(args)})
 			if err != nil {
 				return err
 			}
-			var logs []logOf
 			for i := range s.Tasks {
-				if s.Tasks[i].Generation > 0 {
-					logs = append(logs, logOf{s.Tasks[i].Name, r})
+				for _, stream := range streams {
+					if s.Tasks[i].Generation > 0 {
+						logs = append(logs, logOf{s.Tasks[i].Name, f.of(stream)})
+					}
 				}
 			}
 			return copyLogs(cmd.Context(), cl, logs, std)
@@ -73,12 +97,58 @@ that exist when the command starts, at most 100.`,
 	}
 	m.add(c)
 	l.add(c)
+	f.add(c)
+	return c
+}
+
+func (f *logFlags) add(c *cobra.Command) {
+	r := &f.request
 	c.Flags().BoolVarP(&r.Follow, "follow", "f", false, "go on as more is written")
-	c.Flags().StringVar(&stream, "stream", "stdout", "stdout or stderr")
+	c.Flags().BoolVar(&f.stdout, "stdout", false, "what the task wrote to stdout; the default")
+	c.Flags().BoolVar(&f.stderr, "stderr", false, "what the task wrote to stderr")
+	c.Flags().StringVar(&f.stream, "stream", "stdout", "stdout or stderr")
 	c.Flags().IntVar(&r.Tail, "tail", -1, "begin with this many last lines; -1 for all")
+	c.Flags().StringVar(&f.since, "since", "", "begin with what was written then or later: how long ago, such as 5m, or a time such as 2026-01-02T15:04:05Z")
+	c.Flags().BoolVarP(&r.Previous, "previous", "p", false, "the run before the newest")
 	c.Flags().IntVar(&r.Incarnation, "incarnation", 0, "which start within the generation; 0 for the newest")
 	c.Flags().Uint64Var(&r.Generation, "generation", 0, "which generation; 0 for the newest")
-	return c
+	c.MarkFlagsMutuallyExclusive("stream", "stdout")
+	c.MarkFlagsMutuallyExclusive("stream", "stderr")
+}
+
+// parse returns the streams that are wanted, and puts --since into the request.
+func (f *logFlags) parse(now time.Time) ([]schema.LogStream, error) {
+	r := &f.request
+	if r.Incarnation < 0 {
+		return nil, invalid("0 is the newest; --previous is the one before", "--incarnation %d: want a number from 1", r.Incarnation)
+	}
+	if f.since != "" {
+		d, err := time.ParseDuration(f.since)
+		r.Since = now.Add(-d)
+		if err != nil {
+			r.Since, err = time.Parse(time.RFC3339, f.since)
+		}
+		if err != nil || d < 0 || r.Since.After(now) {
+			return nil, invalid("such as --since 5m, or --since 2026-01-02T15:04:05Z", "--since %q: want how long ago, or a time that is past", f.since)
+		}
+	}
+	stream, err := schema.ParseLogStream(f.stream)
+	switch {
+	case err != nil:
+		return nil, invalid("--stdout --stderr prints both", "--stream: %w", err)
+	case f.stdout && f.stderr:
+		return []schema.LogStream{schema.Stdout, schema.Stderr}, nil
+	case f.stderr:
+		return []schema.LogStream{schema.Stderr}, nil
+	}
+	return []schema.LogStream{stream}, nil
+}
+
+// of returns the request of one stream.
+func (f *logFlags) of(stream schema.LogStream) schema.LogRequest {
+	r := f.request
+	r.Stream = stream
+	return r
 }
 
 // logOf is a log that is wanted: what of a task, user/job/index.
@@ -87,22 +157,61 @@ type logOf struct {
 	request schema.LogRequest
 }
 
-// copyLog writes a log to w.
-func copyLog(ctx context.Context, cl *client.Client, l logOf, w io.Writer) error {
-	log, err := cl.Logs(ctx, l.task, l.request)
-	if err != nil {
-		return err
+// copyLog writes a log to out, and what there is to say beside it to stderr.
+func copyLog(ctx context.Context, cl *client.Client, l logOf, out, stderr io.Writer) (int64, error) {
+	c := &client.LogCopy{Task: l.task, Request: l.request, Out: out, Say: func(text string) {
+		fmt.Fprintf(stderr, "muster: %s\n", text)
+	}}
+	if err := cl.CopyLog(ctx, c); err != nil {
+		if _, ok := errors.AsType[*client.Error](err); ok && c.Bytes() == 0 {
+			return 0, err
+		}
+		return c.Bytes(), fmt.Errorf("log of %s: %w", l.task, err)
 	}
-	defer log.Close()
-	if _, err := io.Copy(w, log); err != nil && ctx.Err() == nil {
-		return fmt.Errorf("log of %s: %w", l.task, err)
-	}
-	return nil
+	return c.Bytes(), nil
 }
 
-// copyLogs writes several logs to stdout, each line after the name of its task:
-// one after the other, or all at once if they are followed. One that cannot be
-// read is told of on stderr, and the others go on.
+// copyTask writes the logs of one task as they are: each stream to our own.
+func copyTask(ctx context.Context, cl *client.Client, logs []logOf, std stdio) error {
+	var all sync.WaitGroup
+	errs := make([]error, len(logs))
+	stderr := &lockedWriter{w: std.err}
+	for i, l := range logs {
+		out := std.out
+		if l.request.Stream == schema.Stderr && len(logs) > 1 {
+			out = stderr
+		}
+		one := func() {
+			var n int64
+			if n, errs[i] = copyLog(ctx, cl, l, out, stderr); n == 0 && errs[i] == nil && len(logs) == 1 && l.request.Stream == schema.Stdout && l.request.Tail != 0 && ctx.Err() == nil {
+				fmt.Fprintf(stderr, "muster: nothing of %s on stdout; muster logs --stderr %s prints what it wrote to stderr\n", l.task, l.task)
+			}
+		}
+		if l.request.Follow {
+			all.Go(one)
+		} else {
+			one()
+		}
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// lockedWriter lets several goroutines write.
+type lockedWriter struct {
+	mu sync.Mutex // guards w
+	w  io.Writer
+}
+
+func (l *lockedWriter) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(p)
+}
+
+// copyLogs writes several logs, each line after the name of its task: one after
+// the other, or all at once if they are followed. What cannot be read is told of
+// on stderr, and the others go on.
 func copyLogs(ctx context.Context, cl *client.Client, logs []logOf, std stdio) error {
 	if len(logs) == 0 {
 		return invalid("muster status says what they wait for", "none of these tasks has been on a machine yet")
@@ -111,16 +220,19 @@ func copyLogs(ctx context.Context, cl *client.Client, logs []logOf, std stdio) e
 	if follow && len(logs) > maxFollowed {
 		return invalid("name one job or task, or a narrower --selector", "%d logs to follow: want at most %d", len(logs), maxFollowed)
 	}
-	var mu sync.Mutex // guards std and failed
-	failed := 0
+	both := slices.ContainsFunc(logs, func(l logOf) bool { return l.request.Stream != logs[0].request.Stream })
+	stdout, stderr := &lockedWriter{w: std.out}, &lockedWriter{w: std.err}
+	var failed atomic.Int64
 	one := func(l logOf) {
-		w := &lineWriter{prefix: l.task + " | ", mu: &mu, out: std.out}
-		err := errors.Join(copyLog(ctx, cl, l, w), w.end())
-		if err != nil && ctx.Err() == nil {
-			mu.Lock()
-			defer mu.Unlock()
-			failed++
-			fmt.Fprintf(std.err, "muster: %s: %v\n", l.task, err)
+		out := stdout
+		if both && l.request.Stream == schema.Stderr {
+			out = stderr
+		}
+		w := &lineWriter{prefix: l.task + " | ", out: out}
+		_, err := copyLog(ctx, cl, l, w, stderr)
+		if err = errors.Join(err, w.end()); err != nil && ctx.Err() == nil {
+			failed.Add(1)
+			fmt.Fprintf(stderr, "muster: %s: %v\n", l.task, err)
 		}
 	}
 	var all sync.WaitGroup
@@ -132,8 +244,8 @@ func copyLogs(ctx context.Context, cl *client.Client, logs []logOf, std stdio) e
 		}
 	}
 	all.Wait()
-	if failed > 0 {
-		return fmt.Errorf("%d of %d logs could not be read", failed, len(logs))
+	if n := failed.Load(); n > 0 {
+		return fmt.Errorf("%d of %d logs could not be read", n, len(logs))
 	}
 	return nil
 }
@@ -141,7 +253,6 @@ func copyLogs(ctx context.Context, cl *client.Client, logs []logOf, std stdio) e
 // lineWriter writes whole lines to out, each after a prefix.
 type lineWriter struct {
 	prefix string
-	mu     *sync.Mutex // guards out
 	out    io.Writer
 	rest   []byte // of a line that has not ended
 }
@@ -173,8 +284,6 @@ func (w *lineWriter) end() error {
 }
 
 func (w *lineWriter) print(line []byte) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	_, err := fmt.Fprintf(w.out, "%s%s\n", w.prefix, line) // one write
 	return err
 }

@@ -125,6 +125,9 @@ func printStatus(w io.Writer, s *reconciler.Status, name string) error {
 // of a job.
 func printDetails(w io.Writer, s *reconciler.Status, name string) {
 	if !strings.Contains(name, "/") && len(s.Machines) == 1 {
+		if r := s.Machines[0].Reserved; r != (schema.Resources{}) {
+			fmt.Fprintf(w, "kept for the system: %d milli, %s of RAM, %s of disk\n", r.CPUMilli, bytesOf(r.RAMBytes), bytesOf(r.DiskBytes))
+		}
 		for _, c := range s.Machines[0].Conditions {
 			fmt.Fprintf(w, "condition %s, since %s\n", c, c.Since.Format(time.RFC3339))
 		}

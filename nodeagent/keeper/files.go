@@ -38,6 +38,9 @@ type Spec struct {
 	// Cgroups are the directories, one in each hierarchy, that hold the task
 	// and nothing else. They are made by the agent and removed by the keeper.
 	Cgroups []string `json:"cgroups,omitempty"`
+	// Probe asks for everything but the command: the main process ends with
+	// status 0 in its place.
+	Probe bool `json:"probe,omitempty"`
 	// Sandbox is what the task has instead of the machine's; nil: nothing.
 	Sandbox *Sandbox `json:"sandbox,omitempty"`
 	// Filter is a seccomp program in the kernel's form, installed as the last

@@ -20,10 +20,6 @@ const (
 	initArg  = "init"  // the first process of its pid namespace
 )
 
-// ProbeArg as the only argument makes Main return at once, with success: the
-// command of an incarnation that is started to find out whether it can be.
-const ProbeArg = "probe"
-
 // readyFD is where a keeper answers its agent; see answer.
 const readyFD = 3
 
@@ -42,12 +38,9 @@ func Main(args []string) int {
 		fmt.Fprintln(os.Stderr, Usage)
 		return 2
 	case args[0] == stageArg:
-		stage()
-		return 127
+		return stage()
 	case args[0] == initArg:
 		return first(args[1])
-	case args[0] == ProbeArg:
-		return 0
 	}
 	return keep(args[0])
 }
@@ -57,7 +50,7 @@ func Main(args []string) int {
 func IsCall(args []string) bool {
 	switch len(args) {
 	case 1:
-		return filepath.IsAbs(args[0]) || args[0] == ProbeArg
+		return filepath.IsAbs(args[0])
 	case 2:
 		return (args[0] == stageArg || args[0] == initArg) && filepath.IsAbs(args[1])
 	}

@@ -18,25 +18,30 @@ type commandError struct{ error }
 const commandPrefix = "command: "
 
 // stage is the task's process from its start to the exec of its command. It
-// returns only when that has failed. The kernel kills it when the keeper dies.
-func stage() {
+// returns only when that has failed, or is not wanted. The kernel kills it when
+// the keeper dies.
+func stage() int {
 	err := become()
+	if err == nil {
+		return 0
+	}
 	text := err.Error()
 	if e := (commandError{}); errors.As(err, &e) {
 		text = commandPrefix + text
 	}
 	_, _ = unix.Write(errorFD, []byte(text))
+	return 127
 }
 
 // become turns the process into the task, step by step from what needs the most
-// rights to what needs the least.
+// rights to what needs the least. A nil error is a probe's.
 func become() error {
 	spec, err := handedSpec()
 	if err != nil {
 		return err
 	}
 	fds := handedOn(len(spec.Cgroups))
-	if len(spec.Command) == 0 {
+	if len(spec.Command) == 0 && !spec.Probe {
 		return errors.New("no command")
 	}
 	for _, fd := range fds[joinFD:] {
@@ -62,7 +67,7 @@ func become() error {
 	} else if err := followKeeper(); err != nil { // as the last: a change of user ends it
 		return err
 	}
-	if err := confine(spec.Filter); err != nil {
+	if err := confine(spec.Filter); err != nil || spec.Probe {
 		return err
 	}
 	return execute(spec.Command, spec.Env)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -94,7 +95,9 @@ type Config struct {
 type Client struct {
 	cfg   Config
 	hints chan struct{}
+	again chan struct{} // the session is to end and another to begin
 
+	linked atomic.Bool
 	epoch  uint64 // the highest welcome
 	yield  bool   // superseded: ask for the name only if it is free
 	denied bool   // the master refuses our certificate
@@ -115,7 +118,7 @@ func New(cfg Config) *Client {
 			*d.value = d.zero
 		}
 	}
-	return &Client{cfg: cfg, hints: make(chan struct{}, 1)}
+	return &Client{cfg: cfg, hints: make(chan struct{}, 1), again: make(chan struct{}, 1)}
 }
 
 // Hint asks the master to pull a report soon. Many hints become one.
@@ -125,6 +128,21 @@ func (c *Client) Hint() {
 	default:
 	}
 }
+
+// Rejoin ends the session and begins another, in which the master hears anew what
+// the machine is. It does not block.
+func (c *Client) Rejoin() {
+	select {
+	case c.again <- struct{}{}:
+	default:
+	}
+}
+
+// errAgain ends a session for Rejoin.
+var errAgain = errors.New("the machine has changed")
+
+// Linked reports whether a master has welcomed the machine and is still there.
+func (c *Client) Linked() bool { return c.linked.Load() }
 
 // errRefused marks what only time or a person can mend.
 var errRefused = errors.New("refused")
@@ -157,7 +175,7 @@ func (c *Client) Run(ctx context.Context) error {
 		default:
 			delay = min(2*delay, c.cfg.Backoff.Max)
 		}
-		if trouble.news(err, time.Now()) {
+		if !errors.Is(err, errAgain) && trouble.news(err, time.Now()) {
 			c.cfg.Log.Warn("no link to the master", "machine", c.cfg.Agent.Info().Name, "err", err)
 		}
 		select {

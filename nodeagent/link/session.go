@@ -99,6 +99,8 @@ func (s *session) run(ctx context.Context) (welcomed time.Time, err error) {
 		return time.Time{}, err
 	}
 	welcomed = time.Now()
+	s.client.linked.Store(true)
+	defer s.client.linked.Store(false)
 	s.client.cfg.Log.Info("linked to the master", "machine", s.client.cfg.Agent.Info().Name, "epoch", s.epoch)
 	if s.client.cfg.Identity != nil {
 		s.logs.Go(func() { s.renew(ctx) })
@@ -115,6 +117,8 @@ func (s *session) run(ctx context.Context) (welcomed time.Time, err error) {
 			return welcomed, ended(err)
 		case m := <-s.in:
 			err = s.take(ctx, m)
+		case <-s.client.again:
+			return welcomed, errAgain
 		case <-s.client.hints:
 			s.planHint()
 		case <-s.hint.C:

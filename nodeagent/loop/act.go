@@ -201,7 +201,7 @@ func (l *Loop) launched(ctx context.Context, g *generation, n int, out outcome, 
 	c := out.process.Incarnation()
 	c.Number = n
 	*g.last() = c
-	g.process = out.process
+	g.process, g.logs = out.process, ""
 	l.told(l.vitals.conditions.SeeStart("", time.Now()))
 	l.metrics.started(time.Since(began))
 	l.cfg.Log.Info("started", "task", g.Assignment.Task.Short(), "generation", g.Assignment.Generation, "incarnation", n, "pid", c.PID)
@@ -216,7 +216,11 @@ func (l *Loop) await(ctx context.Context, g *generation) {
 	}
 	n := g.last().Number
 	l.workers.Go(func() {
-		if err := p.Wait(ctx); err != nil {
+		watching, stop := context.WithCancel(ctx)
+		l.workers.Go(func() { l.watchLogs(watching, g, n) })
+		err := p.Wait(ctx)
+		stop()
+		if err != nil {
 			return // ctx has ended
 		}
 		l.send(ctx, func() { l.exited(g, n, p) })

@@ -137,7 +137,7 @@ func (s *story) tell() {
 	s.assign()
 	s.until("u/batch/0 g2 dead finished", "u/web/0 g1 dead update", "u/web/0 g3 dead removed", "u/web/0 g4 dead superseded")
 
-	time.Sleep(nodeagent.KeepFor)
+	time.Sleep(nodeagent.KeepFailedFor)
 	s.until()
 	s.end()
 }

@@ -10,8 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
-	"time"
 
 	"github.com/musterhq/muster/nodeagent"
 	"github.com/musterhq/muster/schema"
@@ -39,56 +37,11 @@ const (
 // at the same time.
 type disk struct {
 	root string
-	lock *os.File
+	lock *Lock
 	// step is called before each change of the disk, and once after it.
 	// Tests kill the agent there.
 	step func(what string)
 }
-
-// openDisk makes root and takes its lock.
-func openDisk(root string, step func(string)) (*disk, error) {
-	if err := os.MkdirAll(root, dirMode); err != nil {
-		return nil, fmt.Errorf("state directory %s: %w", root, err)
-	}
-	name := filepath.Join(root, lockFile)
-	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("state directory %s: %w", root, err)
-	}
-	if err := takeLock(f); err != nil {
-		defer f.Close()
-		if !errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, fmt.Errorf("state directory %s: lock: %w", root, err)
-		}
-		holder, _ := os.ReadFile(name) // empty while the holder has just begun
-		return nil, fmt.Errorf("state directory %s: %w (pid %s)", root, ErrInUse, strings.TrimSpace(string(holder)))
-	}
-	err = errors.Join(f.Truncate(0), second(f.WriteAt(fmt.Appendln(nil, os.Getpid()), 0)))
-	if err != nil {
-		f.Close()
-		return nil, fmt.Errorf("state directory %s: write %s: %w", root, lockFile, err)
-	}
-	return &disk{root: root, lock: f, step: step}, nil
-}
-
-// A child that an agent was just forking when it was killed has the agent's
-// lock until its exec.
-const (
-	lockFor   = 2 * time.Second // how long a held lock is waited for
-	lockEvery = 10 * time.Millisecond
-)
-
-// takeLock takes f's lock; the error is EWOULDBLOCK when somebody has it.
-func takeLock(f *os.File) error {
-	for since := time.Now(); ; time.Sleep(lockEvery) {
-		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		if !errors.Is(err, syscall.EWOULDBLOCK) || time.Since(since) > lockFor {
-			return err
-		}
-	}
-}
-
-func second(_ int, err error) error { return err }
 
 // close gives the lock back.
 func (d *disk) close() error { return d.lock.Close() }

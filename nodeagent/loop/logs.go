@@ -1,18 +1,16 @@
 package loop
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
+	"github.com/musterhq/muster/nodeagent/logfile"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -45,6 +43,34 @@ func (r run) compare(o run) int {
 	return cmp.Or(cmp.Compare(r.generation, o.generation), cmp.Compare(r.incarnation, o.incarnation))
 }
 
+// logOutput is where a log goes.
+type logOutput struct {
+	w      io.Writer
+	framed bool
+	begun  bool
+	frame  []byte
+}
+
+// begin says that there will be a log.
+func (o *logOutput) begin() error {
+	if o.begun || !o.framed {
+		return nil
+	}
+	o.begun = true
+	_, err := io.WriteString(o.w, schema.LogMagic)
+	return err
+}
+
+func (o *logOutput) send(c schema.LogChunk) error {
+	if !o.framed {
+		_, err := o.w.Write(c.Data)
+		return err
+	}
+	o.frame = schema.AppendLogFrame(o.frame[:0], c)
+	_, err := o.w.Write(o.frame)
+	return err
+}
+
 // history is what there is to read of one task.
 type history struct {
 	runs []run // oldest first
@@ -58,6 +84,7 @@ type history struct {
 // ctx ends, w fails or the machine no longer has the task. Its error is ErrNoLog
 // when there is no such run.
 func (l *Loop) Logs(ctx context.Context, req schema.LogRequest, w io.Writer) error {
+	out := &logOutput{w: w, framed: req.Framed}
 	var err error
 	if req.Stream, err = schema.ParseLogStream(string(req.Stream)); err != nil {
 		return err
@@ -66,21 +93,26 @@ func (l *Loop) Logs(ctx context.Context, req schema.LogRequest, w io.Writer) err
 	if err != nil {
 		return err
 	}
-	at, err := h.choose(req)
+	at, err := h.choose(&req)
 	switch {
 	case err == nil:
-		err = l.copyRun(ctx, at, req, w)
-	case req.Follow && h.more && req.Generation == 0 && req.Incarnation == 0:
+		err = l.copyRun(ctx, at, req, out)
+	case req.Follow && h.more && req.From != nil:
+		at, err = run{task: req.Task, generation: req.From.Generation, incarnation: req.From.Incarnation}, nil
+	case req.Follow && h.more && req.Generation == 0 && req.Incarnation == 0 && !req.Previous:
 		at, err = run{task: req.Task}, nil // wait for its first run
 	}
 	for req.Follow && (err == nil || errors.Is(err, errNoFile)) {
+		if err := out.begin(); err != nil {
+			return err
+		}
 		next, nextErr := l.nextRun(ctx, at)
 		if nextErr != nil || next == nil {
 			return nextErr
 		}
 		at = *next
-		req.Tail = -1 // of a further run, all
-		err = l.copyRun(ctx, at, req, w)
+		req.Tail, req.From = -1, nil // of a further run, all
+		err = l.copyRun(ctx, at, req, out)
 	}
 	return err
 }
@@ -118,11 +150,28 @@ func (l *Loop) history(ctx context.Context, task schema.TaskName) (history, erro
 	return h, err
 }
 
-// choose returns the run that req asks for.
-func (h *history) choose(req schema.LogRequest) (run, error) {
+// choose returns the run that req asks for. If that is one after the place where
+// the reader has left off, req begins at its beginning.
+func (h *history) choose(req *schema.LogRequest) (run, error) {
+	if req.From != nil {
+		from := run{generation: req.From.Generation, incarnation: req.From.Incarnation}
+		i, found := slices.BinarySearchFunc(h.runs, from, run.compare)
+		if !found {
+			req.From, req.Tail = nil, -1
+		}
+		if i < len(h.runs) {
+			return h.runs[i], nil
+		}
+		req.From = &schema.LogPosition{Generation: from.generation, Incarnation: from.incarnation}
+		return run{}, fmt.Errorf("log of task %s after generation %d incarnation %d: %w", req.Task.Short(), from.generation, from.incarnation, ErrNoLog)
+	}
+	previous := req.Previous
 	for _, r := range slices.Backward(h.runs) {
 		if (req.Generation == 0 || req.Generation == r.generation) && (req.Incarnation == 0 || req.Incarnation == r.incarnation) {
-			return r, nil
+			if !previous {
+				return r, nil
+			}
+			previous = false
 		}
 	}
 	what := "task " + req.Task.Short()
@@ -131,6 +180,9 @@ func (h *history) choose(req schema.LogRequest) (run, error) {
 	}
 	if req.Incarnation != 0 {
 		what += fmt.Sprintf(" incarnation %d", req.Incarnation)
+	}
+	if req.Previous {
+		what += ", the run before the newest"
 	}
 	return run{}, fmt.Errorf("log of %s: %w", what, ErrNoLog)
 }
@@ -156,22 +208,24 @@ func (l *Loop) nextRun(ctx context.Context, at run) (*run, error) {
 	}
 }
 
+// logBuffer is how much of a log is read at once.
+const logBuffer = 32 << 10
+
 // copyRun copies the log of r that req names, from its last lines or all of it, to
 // its end; when it is followed, until the run has ended.
-func (l *Loop) copyRun(ctx context.Context, r run, req schema.LogRequest, w io.Writer) error {
-	f, err := os.Open(filepath.Join(r.dir, string(req.Stream)))
+func (l *Loop) copyRun(ctx context.Context, r run, req schema.LogRequest, out *logOutput) error {
+	log, err := logfile.Open(r.dir, string(req.Stream))
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("log of %s generation %d incarnation %d: %w", r.task.Short(), r.generation, r.incarnation, errNoFile)
 	}
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	if req.Tail >= 0 {
-		if err := seekTail(f, req.Tail); err != nil {
-			return err
-		}
+	defer func() { _ = log.Close() }()
+	if err := errors.Join(seek(log, req), out.begin()); err != nil {
+		return err
 	}
+	buffer := make([]byte, logBuffer)
 	for {
 		live := false
 		if req.Follow { // asked before the copy: what is written until its end is seen
@@ -181,7 +235,7 @@ func (l *Loop) copyRun(ctx context.Context, r run, req schema.LogRequest, w io.W
 			}
 			live = h.live == r
 		}
-		if _, err := io.Copy(w, f); err != nil {
+		if err := r.copy(ctx, log, buffer, out); err != nil {
 			return err
 		}
 		if !live {
@@ -193,6 +247,44 @@ func (l *Loop) copyRun(ctx context.Context, r run, req schema.LogRequest, w io.W
 	}
 }
 
+// seek goes to where req begins.
+func seek(log *logfile.Reader, req schema.LogRequest) error {
+	if req.From != nil {
+		return log.SeekOffset(req.From.Offset)
+	}
+	if !req.Since.IsZero() {
+		if err := log.SeekTime(req.Since); err != nil {
+			return err
+		}
+	}
+	if req.Tail < 0 {
+		return nil
+	}
+	since := log.Offset()
+	if err := log.SeekTail(req.Tail); err != nil || log.Offset() >= since {
+		return err
+	}
+	return log.SeekOffset(since)
+}
+
+// copy sends what was written until now.
+func (r run) copy(ctx context.Context, log *logfile.Reader, buffer []byte, out *logOutput) error {
+	for ctx.Err() == nil {
+		n, err := log.Read(buffer)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		at := schema.LogPosition{Generation: r.generation, Incarnation: r.incarnation, Offset: log.Offset() - int64(n)}
+		if err := out.send(schema.LogChunk{LogPosition: at, Missed: log.Missed(), Data: buffer[:n]}); err != nil {
+			return err
+		}
+	}
+	return context.Cause(ctx)
+}
+
 func pause(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -200,33 +292,4 @@ func pause(ctx context.Context) error {
 	case <-time.After(followEvery):
 		return nil
 	}
-}
-
-// seekTail moves f to the start of its last n lines. An unfinished line at the
-// end counts as one.
-func seekTail(f *os.File, n int) error {
-	at, err := f.Seek(0, io.SeekEnd)
-	if err != nil || n == 0 {
-		return err
-	}
-	block := make([]byte, 32<<10)
-	for end := at; at > 0; {
-		size := min(at, int64(len(block)))
-		at -= size
-		b := block[:size]
-		if _, err := f.ReadAt(b, at); err != nil {
-			return err
-		}
-		for i := bytes.LastIndexByte(b, '\n'); i >= 0; i = bytes.LastIndexByte(b[:i], '\n') {
-			if at+int64(i) == end-1 {
-				continue // the end of the last line is not the start of one
-			}
-			if n--; n == 0 {
-				_, err := f.Seek(at+int64(i)+1, io.SeekStart)
-				return err
-			}
-		}
-	}
-	_, err = f.Seek(0, io.SeekStart)
-	return err
 }

@@ -49,6 +49,9 @@ type Config struct {
 	Cell    string
 	Machine schema.MachineInfo
 	Dir     string // the state directory; made if it is not there
+	// Lock, if set, is that of Dir, which the Loop gives back; nil: New takes
+	// it.
+	Lock    *Lock
 	Runtime Runtime
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
@@ -90,6 +93,7 @@ type generation struct {
 	stuck  error
 	retry  time.Time
 	unread bool
+	logs   string // what is wrong with the logs of the last incarnation
 }
 
 // Loop is the agent of one machine.
@@ -99,6 +103,7 @@ type Loop struct {
 	metrics *metrics
 	events  chan func()
 	ended   chan struct{} // closed when Run has returned
+	info    atomic.Pointer[schema.MachineInfo]
 	report  atomic.Pointer[schema.Report]
 	clock   atomic.Pointer[clockSample] // nil: not since the last look
 	starts  chan struct{}               // a token for each start in flight
@@ -115,7 +120,7 @@ type Loop struct {
 	idle     []chan struct{} // closed when shutdown is done
 }
 
-// New takes the state directory's lock, reads what is held there and finds its
+// New takes the state directory's lock if it has not been taken, reads what is held there and finds its
 // processes. The error is ErrInUse when another agent has the directory.
 func New(ctx context.Context, cfg Config) (*Loop, error) {
 	if cfg.Step == nil {
@@ -124,10 +129,14 @@ func New(ctx context.Context, cfg Config) (*Loop, error) {
 	if cfg.Hint == nil {
 		cfg.Hint = func() {}
 	}
-	d, err := openDisk(cfg.Dir, cfg.Step)
-	if err != nil {
-		return nil, err
+	if cfg.Lock == nil {
+		var err error
+		if cfg.Lock, err = Take(cfg.Dir); err != nil {
+			return nil, err
+		}
 	}
+	d := &disk{root: cfg.Dir, lock: cfg.Lock, step: cfg.Step}
+	var err error
 	made := false
 	defer func() {
 		if !made {
@@ -140,6 +149,7 @@ func New(ctx context.Context, cfg Config) (*Loop, error) {
 		starts: make(chan struct{}, parallelStarts),
 		held:   map[key]*generation{}, probes: map[nodeagent.Check]context.CancelFunc{},
 	}
+	l.info.Store(&cfg.Machine)
 	if err := l.load(ctx); err != nil {
 		return nil, err
 	}
@@ -214,6 +224,10 @@ func (l *Loop) call(ctx context.Context, f func()) error {
 	}
 }
 
+// Alive returns when Run's goroutine has answered. It errs when ctx ends before,
+// or Run has.
+func (l *Loop) Alive(ctx context.Context) error { return l.call(ctx, func() {}) }
+
 // turn decides and acts until there is nothing more to do now, publishes what
 // has come of it, and returns when to wake.
 func (l *Loop) turn(ctx context.Context) time.Time {
@@ -285,14 +299,20 @@ func (l *Loop) input(now time.Time) nodeagent.Input {
 // publish makes the plan's word on the machine the report, and hints if it is
 // news. A report is never written to afterwards.
 func (l *Loop) publish(plan nodeagent.Plan) {
-	r := &schema.Report{Machine: l.cfg.Machine, BusyPorts: l.busyPorts(), Conditions: l.vitals.conditions.List(), Tasks: plan.Tasks}
+	r := &schema.Report{Machine: l.Info(), BusyPorts: l.busyPorts(), Conditions: l.vitals.conditions.List(), Tasks: plan.Tasks}
 	if l.memory.view != nil {
 		r.View = l.memory.view.Version
 	}
 	for i := range r.Tasks {
 		s := &r.Tasks[i]
-		if g := l.held[key{s.Task, s.Generation}]; g != nil && g.stuck != nil {
+		switch g := l.held[key{s.Task, s.Generation}]; {
+		case g == nil:
+		case g.stuck != nil:
 			s.Note = g.stuck.Error()
+		case g.logs != "" && s.Note != "":
+			s.Note += "; " + g.logs
+		case g.logs != "":
+			s.Note = g.logs
 		}
 	}
 	l.metrics.observe(r, l.memory)
@@ -302,7 +322,17 @@ func (l *Loop) publish(plan nodeagent.Plan) {
 }
 
 // Info returns what the machine says of itself.
-func (l *Loop) Info() schema.MachineInfo { return l.cfg.Machine }
+func (l *Loop) Info() schema.MachineInfo { return *l.info.Load() }
+
+// Describe replaces the machine's attributes, for the reports to come and for
+// the next connection.
+func (l *Loop) Describe(ctx context.Context, attributes map[string]string) error {
+	return l.call(ctx, func() {
+		info := l.Info()
+		info.Attributes = attributes
+		l.info.Store(&info)
+	})
+}
 
 // Report returns the newest report: as of the last decision, and immutable.
 func (l *Loop) Report() schema.Report { return *l.report.Load() }

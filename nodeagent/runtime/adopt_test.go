@@ -249,12 +249,35 @@ func ranOnce(t *testing.T, dir string) {
 func keeperOf(t testing.TB, dir string) int {
 	t.Helper()
 	for pid, command := range processesOf(filepath.Dir(dir)) {
-		if strings.HasSuffix(strings.TrimSpace(command), dir) {
+		if strings.HasSuffix(strings.TrimSpace(command), dir) && !strings.Contains(command, " init ") {
 			return pid
 		}
 	}
 	t.Fatalf("no keeper of %s", dir)
 	return 0
+}
+
+// TestFirstKilled: the kernel then kills all of the namespace, and the keeper
+// says why.
+func TestFirstKilled(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	m.needNamespaces(t)
+	p, dir := m.start(shell(0, escape+"echo up; sleep 1000"))
+	says(t, dir, "up")
+	for pid, command := range processesOf(filepath.Dir(dir)) {
+		if strings.Contains(command, " init ") {
+			if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if e := wait(t, p); e.Signal != "SIGKILL" || e.Message != "the first process of its pid namespace was killed, and the task with it" {
+		t.Errorf("exit %v", e)
+	}
+	if left := processesOf(filepath.Dir(dir)); len(left) > 0 {
+		t.Errorf("live on: %v", left)
+	}
 }
 
 func TestKeeperKilled(t *testing.T) {

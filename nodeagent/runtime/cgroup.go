@@ -21,6 +21,8 @@ type groups interface {
 	dirs(name string) []string
 	// make makes them, with the given limits. After an error some may be there.
 	make(name string, limits *specs.LinuxResources) error
+	// limit bounds what is in all of them together.
+	limit(b bounds) error
 	// close removes what was made to hold the tasks', if there are none.
 	close() error
 }

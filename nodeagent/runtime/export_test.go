@@ -2,3 +2,30 @@ package runtime
 
 // GroupsName lets tests find what a Runtime may leave behind.
 var GroupsName = groupsName
+
+// Guard is a part of a task's isolation that a test can take away.
+type Guard int
+
+// The guards.
+const (
+	Namespaces Guard = iota
+	Users
+	Seccomp
+)
+
+// Without takes guards away, so that it is seen what they are good for.
+func (r *Runtime) Without(guards ...Guard) {
+	for _, g := range guards {
+		switch g {
+		case Namespaces:
+			r.isolation.namespaces = false
+		case Users:
+			r.users = nil
+		case Seccomp:
+			r.isolation.filter = nil
+		}
+	}
+}
+
+// Filter is the filter of tasks, for the architecture of the test.
+var Filter = seccompFilter

@@ -9,13 +9,16 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/nodeagent/keeper"
+	"golang.org/x/sys/unix"
 )
 
 // isolation is what a task can have of its own here, beyond a user and cgroups.
 type isolation struct {
-	namespaces bool // pid, mount, ipc and uts
-	network    bool
-	user       bool
+	namespaces   bool // pid, mount, ipc and uts
+	network      bool
+	user         bool
+	capabilities bool   // all are gone for good
+	filter       []byte // nil: no seccomp
 }
 
 // probeFor bounds one probe: a keeper answers within milliseconds.
@@ -23,45 +26,69 @@ const probeFor = 10 * time.Second
 
 // findIsolation finds out by trying, and notes what is missing.
 func (r *Runtime) findIsolation() {
+	can := &r.isolation
 	unprivileged := os.Geteuid() != 0
+	can.capabilities = unprivileged || r.users != nil || holds(unix.CAP_SETPCAP)
+	if !can.capabilities {
+		r.lack("dropped capabilities", "root without CAP_SETPCAP: tasks keep what capabilities root has here")
+	}
 	base := keeper.Sandbox{UserNamespace: unprivileged, Mounts: []keeper.Mount{
 		{Kind: keeper.Proc, Target: procDir},
 		{Kind: keeper.Tmpfs, Target: r.cfg.Dir, Data: hiddenSize, ReadOnly: true},
 	}}
 	network, user := base, base
 	network.Network, user.UserNamespace = true, true
-	err := r.try(&network)
+	filter, unfiltered := seccompFilter(true)
+	if unfiltered == nil && r.try(&network, filter) == nil { // nearly always
+		can.namespaces, can.network, can.filter = true, true, filter
+	} else {
+		r.findSingly(&base, &network)
+	}
+	if can.user = unprivileged && can.namespaces; can.user || !can.namespaces {
+		return
+	}
+	if err := r.try(&user, nil); err != nil {
+		r.notes = append(r.notes, fmt.Sprintf("no user namespaces (%s): tasks with isolation.user do not run here", inLine(err)))
+		return
+	}
+	can.user = true
+}
+
+// findSingly finds out which parts can be had where not all can.
+func (r *Runtime) findSingly(base, network *keeper.Sandbox) {
+	can := &r.isolation
+	if err := r.try(base, nil); err != nil {
+		r.lack("namespaces", fmt.Sprintf("no namespaces (%s): tasks see each other's processes, /tmp and the agent's files, as far as their users may", inLine(err)))
+	} else {
+		can.namespaces = true
+		if err := r.try(network, nil); err != nil {
+			r.notes = append(r.notes, fmt.Sprintf("no network namespaces (%s): tasks with isolation.network none do not run here", inLine(err)))
+		} else {
+			can.network = true
+		}
+	}
+	filter, err := seccompFilter(can.namespaces)
 	if err == nil {
-		r.isolation.namespaces, r.isolation.network = true, true
-	} else if plain := r.try(&base); plain == nil {
-		r.isolation.namespaces = true
-		r.notes = append(r.notes, fmt.Sprintf("no network namespaces (%s): tasks with isolation.network none are not run", inLine(err)))
-	} else {
-		r.lack("namespaces", fmt.Sprintf("no namespaces (%s): tasks see each other's processes, /tmp and the agent's files, as far as their users may", inLine(plain)))
+		err = r.try(nil, filter)
+	}
+	if err != nil {
+		r.lack("seccomp", fmt.Sprintf("no seccomp (%s): tasks may make all system calls", inLine(err)))
 		return
 	}
-	if r.isolation.user = unprivileged; unprivileged {
-		return
-	}
-	if err := r.try(&user); err != nil {
-		r.notes = append(r.notes, fmt.Sprintf("no user namespaces (%s): tasks with isolation.user are not run", inLine(err)))
-	} else {
-		r.isolation.user = true
-	}
+	can.filter = filter
 }
 
 func inLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
-// try starts an incarnation of nothing in s.
-func (r *Runtime) try(s *keeper.Sandbox) (err error) {
+// try starts an incarnation of nothing in s, under filter.
+func (r *Runtime) try(s *keeper.Sandbox, filter []byte) (err error) {
 	dir, err := os.MkdirTemp(r.cfg.Dir, "probe-")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	spec := &keeper.Spec{
-		Boot: r.boot, Dir: "/", Sandbox: s, Mark: markVariable + "=" + dir,
-		Command: []string{"/proc/self/exe", keeper.ProbeArg}, Env: []string{markVariable + "=" + dir},
+		Boot: r.boot, Dir: "/", Probe: true, Sandbox: s, Filter: filter, Mark: markVariable + "=" + dir,
 	}
 	if err := keeper.Prepare(dir, spec); err != nil {
 		return err

@@ -46,34 +46,15 @@ func memTotal(meminfo string) (int64, error) {
 	return 0, fmt.Errorf("/proc/meminfo: no MemTotal")
 }
 
-// cpuModel takes the name of the first processor from /proc/cpuinfo, "" where
-// the architecture has none.
-func cpuModel(cpuinfo string) string {
-	for line := range strings.Lines(cpuinfo) {
-		if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == "model name" {
-			return strings.Join(strings.Fields(value), " ")
-		}
-	}
-	return ""
-}
-
-// describe returns the machine's attributes.
+// describe returns the attributes that say how tasks are kept apart.
 func (r *Runtime) describe() map[string]string {
-	a := map[string]string{"arch": goruntime.GOARCH, "os": goruntime.GOOS}
-	var u unix.Utsname
-	if unix.Uname(&u) == nil {
-		a["kernel"] = unix.ByteSliceToString(u.Release[:])
-		a["hostname"] = unix.ByteSliceToString(u.Nodename[:])
-	}
-	if b, err := os.ReadFile("/proc/cpuinfo"); err == nil {
-		if model := cpuModel(string(b)); model != "" {
-			a["cpu.model"] = model
-		}
-	}
+	a := map[string]string{}
 	a["isolation.users"] = strconv.FormatBool(r.users != nil)
 	a["isolation.namespaces"] = strconv.FormatBool(r.isolation.namespaces)
 	a["isolation.network"] = strconv.FormatBool(r.isolation.network)
 	a["isolation.user"] = strconv.FormatBool(r.isolation.user)
+	a["isolation.seccomp"] = strconv.FormatBool(r.isolation.filter != nil)
+	a["isolation.capabilities"] = strconv.FormatBool(r.isolation.capabilities)
 	a["isolation.cgroups"] = r.can.kind
 	for _, c := range []string{cpuController, memoryController, pidsController} {
 		a["isolation."+c] = strconv.FormatBool(r.can.has[c])

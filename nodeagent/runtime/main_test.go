@@ -30,6 +30,9 @@ func TestMain(m *testing.M) {
 	if keeper.IsCall(os.Args[1:]) {
 		os.Exit(keeper.Main(os.Args[1:]))
 	}
+	if len(os.Args) > 2 && os.Args[1] == attemptArg {
+		os.Exit(attempt(os.Args[2:]))
+	}
 	if dir := os.Getenv(agentEnv); dir != "" {
 		os.Exit(agent(dir))
 	}
@@ -159,6 +162,14 @@ func (m *machine) tmp(work string) string {
 		return "/tmp"
 	}
 	return work + "/tmp"
+}
+
+// needNamespaces skips a test of what only namespaces do.
+func (m *machine) needNamespaces(t *testing.T) {
+	t.Helper()
+	if m.Attributes()["isolation.namespaces"] != "true" {
+		t.Skipf("NOT TESTED: needs namespaces: %v", m.Notes())
+	}
 }
 
 // needRoot skips a test of what only root can do.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/musterhq/muster/nodeagent"
 	"github.com/musterhq/muster/nodeagent/keeper"
+	"github.com/musterhq/muster/nodeagent/logfile"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -65,9 +66,23 @@ func (r *Runtime) Start(ctx context.Context, dir string, a *schema.Assignment) (
 	}
 	h, err := keeper.Start(ctx, r.cfg.Keeper, dir, spec)
 	if err != nil {
-		return nil, fmt.Errorf("start %s: %w", a.Task, err)
+		return nil, fmt.Errorf("start %s: %w%s", a.Task, err, r.explain(spec))
 	}
 	return r.hold(dir, h)
+}
+
+// explain says why a command that is on the machine may not be there for the
+// task; "" if that cannot be.
+func (r *Runtime) explain(spec *keeper.Spec) string {
+	if spec.Sandbox == nil || spec.Sandbox.Root != "" {
+		return ""
+	}
+	for _, dir := range append([]string{tmpDir, varTmpDir, shmDir}, r.hidden...) {
+		if below(spec.Command[0], dir) {
+			return fmt.Sprintf(" (tasks do not see the machine's %s)", dir)
+		}
+	}
+	return ""
 }
 
 // Adopt finds the incarnation that was started in dir, by this agent or one
@@ -106,7 +121,10 @@ func (r *Runtime) prepare(dir string, a *schema.Assignment) (*keeper.Spec, error
 	work, _, tmp := r.inside(p)
 	spec := &keeper.Spec{
 		Boot: r.boot, Command: a.Command(), Env: environment(a, p.work, work, tmp), Dir: work,
-		Mark: markVariable + "=" + p.work, OOMScoreAdj: oomScore(a.Job.Priority),
+		Mark: markVariable + "=" + p.work, OOMScoreAdj: oomScore(a.Job.Priority), Filter: r.isolation.filter,
+	}
+	if l := a.Job.Task.Logs; l != nil {
+		spec.Logs = logfile.Limits{MaxBytes: l.MaxBytes, Files: l.Files}
 	}
 	if spec.User, err = r.user(a.Task.User); err != nil {
 		return nil, err

@@ -141,11 +141,10 @@ func closedAbove(dir string) string {
 // Boot returns the machine's boot id.
 func (r *Runtime) Boot() string { return r.boot }
 
-// Capacity returns what the machine has for tasks, as of New.
+// Capacity returns what the machine has, as of New.
 func (r *Runtime) Capacity() schema.Resources { return r.capacity }
 
-// Attributes returns facts about the machine: arch, os, kernel, hostname,
-// cpu.model where it is known, and isolation.*.
+// Attributes returns how the machine keeps tasks apart: isolation.*.
 func (r *Runtime) Attributes() map[string]string { return maps.Clone(r.attributes) }
 
 // Notes says in words what the machine cannot do.

@@ -91,9 +91,7 @@ func TestEscape(t *testing.T) {
 		p, dir := m.start(shell(i, script))
 		if i == 1 {
 			says(t, dir, "up")
-			if n := len(daemons(dir)); n != 1 {
-				t.Errorf("%d daemons while the task runs, want 1", n)
-			}
+			eventually(t, "its daemon", func() bool { return len(daemons(dir)) == 1 })
 			end(t, p)
 		}
 		wait(t, p)
@@ -149,6 +147,7 @@ func TestStartFails(t *testing.T) {
 		{[]string{"/nowhere/x"}, "exec /nowhere/x: no such file or directory"},
 		{[]string{"no-such-command"}, "exec no-such-command: not found in PATH"},
 		{[]string{"/etc/passwd"}, "permission denied"},
+		{[]string{"/tmp/no-such-command"}, "/tmp"},
 		{[]string{"/etc"}, "permission denied"},
 		{nil, "it is empty"},
 	} {

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"golang.org/x/sys/unix"
 )
 
 // usersFile maps owners to users, in the state directory.
@@ -99,26 +101,31 @@ func save(file string, v any) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// The capabilities that changing the user takes (linux/capability.h).
+// The capabilities that changing the user takes.
 var needed = []struct {
 	bit  uint
 	name string
-}{{0, "CAP_CHOWN"}, {5, "CAP_KILL"}, {6, "CAP_SETGID"}, {7, "CAP_SETUID"}}
+}{{unix.CAP_CHOWN, "CAP_CHOWN"}, {unix.CAP_KILL, "CAP_KILL"}, {unix.CAP_SETGID, "CAP_SETGID"}, {unix.CAP_SETUID, "CAP_SETUID"}}
+
+// holds reports whether the agent has a capability.
+func holds(bit uint) bool {
+	status, _ := os.ReadFile("/proc/self/status") // nothing read: nothing may be done
+	for line := range strings.Lines(string(status)) {
+		if v, ok := strings.CutPrefix(line, "CapEff:"); ok {
+			effective, _ := strconv.ParseUint(strings.TrimSpace(v), 16, 64)
+			return effective>>bit&1 == 1
+		}
+	}
+	return false
+}
 
 // cannotSwitch says why tasks cannot run as users of their own, "" if they can.
 func cannotSwitch(of UserRange) string {
 	if os.Geteuid() != 0 {
 		return "not root"
 	}
-	effective := uint64(0)
-	status, _ := os.ReadFile("/proc/self/status") // nothing read: nothing may be done
-	for line := range strings.Lines(string(status)) {
-		if v, ok := strings.CutPrefix(line, "CapEff:"); ok {
-			effective, _ = strconv.ParseUint(strings.TrimSpace(v), 16, 64)
-		}
-	}
 	for _, c := range needed {
-		if effective>>c.bit&1 == 0 {
+		if !holds(c.bit) {
 			return "root without " + c.name
 		}
 	}

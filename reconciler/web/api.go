@@ -258,7 +258,7 @@ func (s *Server) logs(w http.ResponseWriter, r *http.Request) error {
 // unreadable says whose fault it is that there is no log.
 func unreadable(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
-		return &failure{http.StatusNotFound, err.Error(), "logs are kept for a day after a task has ended"}
+		return &failure{http.StatusNotFound, err.Error(), "logs are kept for a day after a task has ended, for a week after it has failed"}
 	}
 	if errors.Is(err, context.Canceled) {
 		return err
@@ -303,6 +303,7 @@ func (s *Server) logRequest(v url.Values) (schema.LogRequest, error) {
 	want := schema.LogRequest{
 		Generation: q.id("generation"), Incarnation: q.number("incarnation", 0),
 		Follow: q.flag("follow"), Tail: q.number("tail", -1),
+		Previous: q.flag("previous"), Since: q.time("since"), From: q.position("from"), Framed: q.flag("framed"),
 	}
 	if q.err != nil {
 		return want, q.err
@@ -400,6 +401,30 @@ func (q *query) flag(name string) bool {
 		q.fail(name, "1 or 0")
 	}
 	return b
+}
+
+// time returns the time in RFC 3339, zero when it is absent.
+func (q *query) time(name string) time.Time {
+	if q.Get(name) == "" {
+		return time.Time{}
+	}
+	t, err := time.Parse(time.RFC3339Nano, q.Get(name))
+	if err != nil {
+		q.fail(name, "a time such as 2026-01-02T15:04:05Z")
+	}
+	return t
+}
+
+// position returns a place in a log, nil when it is absent.
+func (q *query) position(name string) *schema.LogPosition {
+	if q.Get(name) == "" {
+		return nil
+	}
+	p, err := schema.ParseLogPosition(q.Get(name))
+	if err != nil {
+		q.fail(name, "GENERATION/INCARNATION/OFFSET")
+	}
+	return &p
 }
 
 func (q *query) duration(name string) time.Duration {

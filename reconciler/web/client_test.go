@@ -129,7 +129,8 @@ func TestLogsThroughClient(t *testing.T) {
 		return nil
 	}
 	cl, _, _ := serve(t, c)
-	want := schema.LogRequest{Stream: schema.Stderr, Follow: true, Tail: 5, Generation: 9, Incarnation: 2}
+	want := schema.LogRequest{Stream: schema.Stderr, Follow: true, Tail: 5, Generation: 9, Incarnation: 2,
+		Previous: true, Since: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), From: &schema.LogPosition{Generation: 9, Incarnation: 2, Offset: 77}, Framed: true}
 	opened := make(chan io.ReadCloser)
 	go func() {
 		log, err := cl.Logs(t.Context(), "search/web/1", want)
@@ -165,8 +166,8 @@ func TestLogsThroughClient(t *testing.T) {
 		t.Errorf("an empty log: %q, %v", b, err)
 	}
 	wantOpened := []string{
-		"m1 {Task:local/search/web/1 Generation:9 Incarnation:2 Stream:stderr Follow:true Tail:5}",
-		"m1 {Task:local/search/web/0 Generation:0 Incarnation:0 Stream:stdout Follow:false Tail:-1}",
+		"m1 {Task:local/search/web/1 Generation:9 Incarnation:2 Previous:true Stream:stderr Follow:true Tail:5 Since:2026-01-02 03:04:05 +0000 UTC From:9/2/77 Framed:true}",
+		"m1 {Task:local/search/web/0 Generation:0 Incarnation:0 Previous:false Stream:stdout Follow:false Tail:-1 Since:0001-01-01 00:00:00 +0000 UTC From:<nil> Framed:false}",
 	}
 	if diff := cmp.Diff(wantOpened, c.opened); diff != "" {
 		t.Error(diff)

@@ -148,6 +148,9 @@ func EncodeMachine(i *schema.MachineInfo) *MachineInfo {
 		Ports:      &PortRange{First: uint32(i.Ports.First), Last: uint32(i.Ports.Last)},
 		Attributes: i.Attributes, Notes: i.Notes, AgentVersion: i.AgentVersion,
 	}
+	if r := i.Reserved; r != (schema.Resources{}) {
+		m.Reserved = &Resources{CpuMilli: r.CPUMilli, RamBytes: r.RAMBytes, DiskBytes: r.DiskBytes}
+	}
 	for _, d := range i.Devices {
 		m.Devices = append(m.Devices, &DeviceGroup{Kind: d.Kind, Model: d.Model, Count: uint32(d.Count)})
 	}
@@ -172,10 +175,11 @@ func DecodeMachine(m *MachineInfo) (schema.MachineInfo, error) {
 	if err != nil {
 		return schema.MachineInfo{}, fmt.Errorf("machine %s: %w", m.GetName(), err)
 	}
-	c := m.GetCapacity()
+	c, r := m.GetCapacity(), m.GetReserved()
 	return schema.MachineInfo{
 		Name: m.GetName(), Boot: m.GetBoot(),
 		Capacity:   schema.Resources{CPUMilli: c.GetCpuMilli(), RAMBytes: c.GetRamBytes(), DiskBytes: c.GetDiskBytes()},
+		Reserved:   schema.Resources{CPUMilli: r.GetCpuMilli(), RAMBytes: r.GetRamBytes(), DiskBytes: r.GetDiskBytes()},
 		Ports:      schema.PortRange{First: first, Last: last},
 		Devices:    devices,
 		Attributes: m.GetAttributes(), Notes: m.GetNotes(), AgentVersion: m.GetAgentVersion(),
@@ -188,6 +192,10 @@ func EncodeLogRequest(id string, r *schema.LogRequest) *OpenLogs {
 	m := &OpenLogs{
 		Id: id, Task: r.Task.String(), Generation: r.Generation, Incarnation: int32(r.Incarnation),
 		Stream: string(r.Stream), Follow: r.Follow,
+		Previous: r.Previous, Since: encodeTime(r.Since), Framed: r.Framed,
+	}
+	if f := r.From; f != nil {
+		m.From = &LogPosition{Generation: f.Generation, Incarnation: int32(f.Incarnation), Offset: f.Offset}
 	}
 	if r.Tail >= 0 {
 		m.Tail = proto.Int32(int32(min(r.Tail, 1<<30)))
@@ -206,9 +214,17 @@ func DecodeLogRequest(m *OpenLogs) (schema.LogRequest, error) {
 	if err != nil {
 		return schema.LogRequest{}, err
 	}
+	since, err := decodeTime(m.GetSince())
+	if err != nil {
+		return schema.LogRequest{}, err
+	}
 	r := schema.LogRequest{
 		Task: task, Generation: m.GetGeneration(), Incarnation: int(m.GetIncarnation()),
 		Stream: stream, Follow: m.GetFollow(), Tail: -1,
+		Previous: m.GetPrevious(), Since: since, Framed: m.GetFramed(),
+	}
+	if f := m.GetFrom(); f != nil {
+		r.From = &schema.LogPosition{Generation: f.GetGeneration(), Incarnation: int(f.GetIncarnation()), Offset: f.GetOffset()}
 	}
 	if m.Tail != nil {
 		r.Tail = max(int(m.GetTail()), 0)

@@ -78,6 +78,7 @@ func drawMachine(t *rapid.T) schema.MachineInfo {
 	i := schema.MachineInfo{
 		Name: drawName(t, "name"), Boot: drawText(t, "boot"),
 		Capacity:   schema.Resources{CPUMilli: amount.Draw(t, "cpu"), RAMBytes: amount.Draw(t, "ram"), DiskBytes: amount.Draw(t, "disk")},
+		Reserved:   schema.Resources{CPUMilli: amount.Draw(t, "kept"), RAMBytes: amount.Draw(t, "kept")},
 		Ports:      schema.PortRange{First: rapid.IntRange(0, 65535).Draw(t, "first"), Last: rapid.IntRange(0, 65535).Draw(t, "last")},
 		Attributes: drawMap(t, rapid.MapOf(rapid.String(), rapid.String()), "attributes"), AgentVersion: drawText(t, "version"),
 	}

@@ -1166,6 +1166,10 @@ type OpenLogs struct {
 	Stream        string                 `protobuf:"bytes,5,opt,name=stream,proto3" json:"stream,omitempty"`            // stdout, stderr
 	Follow        bool                   `protobuf:"varint,6,opt,name=follow,proto3" json:"follow,omitempty"`           // go on as it grows
 	Tail          *int32                 `protobuf:"varint,7,opt,name=tail,proto3,oneof" json:"tail,omitempty"`         // only the last lines
+	Previous      bool                   `protobuf:"varint,90,opt,name=previous,proto3" json:"previous,omitempty"`      // the run before the newest
+	Since         *timestamppb.Timestamp `protobuf:"bytes,91,opt,name=since,proto3" json:"since,omitempty"`
+	From          *LogPosition           `protobuf:"bytes,92,opt,name=from,proto3" json:"from,omitempty"`      // go on from here
+	Framed        bool                   `protobuf:"varint,93,opt,name=framed,proto3" json:"framed,omitempty"` // say where each piece is
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1249,6 +1253,95 @@ func (x *OpenLogs) GetTail() int32 {
 	return 0
 }
 
+func (x *OpenLogs) GetPrevious() bool {
+	if x != nil {
+		return x.Previous
+	}
+	return false
+}
+
+func (x *OpenLogs) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *OpenLogs) GetFrom() *LogPosition {
+	if x != nil {
+		return x.From
+	}
+	return nil
+}
+
+func (x *OpenLogs) GetFramed() bool {
+	if x != nil {
+		return x.Framed
+	}
+	return false
+}
+
+// LogPosition is a place in all that a task writes to one of its outputs.
+type LogPosition struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Generation    uint64                 `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
+	Incarnation   int32                  `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Offset        int64                  `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"` // bytes of the incarnation's log before it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LogPosition) Reset() {
+	*x = LogPosition{}
+	mi := &file_link_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LogPosition) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LogPosition) ProtoMessage() {}
+
+func (x *LogPosition) ProtoReflect() protoreflect.Message {
+	mi := &file_link_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LogPosition.ProtoReflect.Descriptor instead.
+func (*LogPosition) Descriptor() ([]byte, []int) {
+	return file_link_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *LogPosition) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *LogPosition) GetIncarnation() int32 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *LogPosition) GetOffset() int64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
 // LogChunk is a piece of a log.
 type LogChunk struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1261,7 +1354,7 @@ type LogChunk struct {
 
 func (x *LogChunk) Reset() {
 	*x = LogChunk{}
-	mi := &file_link_proto_msgTypes[18]
+	mi := &file_link_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1273,7 +1366,7 @@ func (x *LogChunk) String() string {
 func (*LogChunk) ProtoMessage() {}
 
 func (x *LogChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[18]
+	mi := &file_link_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1286,7 +1379,7 @@ func (x *LogChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogChunk.ProtoReflect.Descriptor instead.
 func (*LogChunk) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{18}
+	return file_link_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *LogChunk) GetId() string {
@@ -1321,7 +1414,7 @@ type LogEnd struct {
 
 func (x *LogEnd) Reset() {
 	*x = LogEnd{}
-	mi := &file_link_proto_msgTypes[19]
+	mi := &file_link_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1333,7 +1426,7 @@ func (x *LogEnd) String() string {
 func (*LogEnd) ProtoMessage() {}
 
 func (x *LogEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[19]
+	mi := &file_link_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1346,7 +1439,7 @@ func (x *LogEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogEnd.ProtoReflect.Descriptor instead.
 func (*LogEnd) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{19}
+	return file_link_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *LogEnd) GetError() string {
@@ -1372,7 +1465,7 @@ type LogAck struct {
 
 func (x *LogAck) Reset() {
 	*x = LogAck{}
-	mi := &file_link_proto_msgTypes[20]
+	mi := &file_link_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1384,7 +1477,7 @@ func (x *LogAck) String() string {
 func (*LogAck) ProtoMessage() {}
 
 func (x *LogAck) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[20]
+	mi := &file_link_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1397,7 +1490,7 @@ func (x *LogAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogAck.ProtoReflect.Descriptor instead.
 func (*LogAck) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{20}
+	return file_link_proto_rawDescGZIP(), []int{21}
 }
 
 // MachineInfo is what a machine says of itself.
@@ -1411,13 +1504,14 @@ type MachineInfo struct {
 	Notes         []string               `protobuf:"bytes,6,rep,name=notes,proto3" json:"notes,omitempty"`
 	AgentVersion  string                 `protobuf:"bytes,7,opt,name=agent_version,json=agentVersion,proto3" json:"agent_version,omitempty"`
 	Devices       []*DeviceGroup         `protobuf:"bytes,8,rep,name=devices,proto3" json:"devices,omitempty"`
+	Reserved      *Resources             `protobuf:"bytes,110,opt,name=reserved,proto3" json:"reserved,omitempty"` // for the system
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *MachineInfo) Reset() {
 	*x = MachineInfo{}
-	mi := &file_link_proto_msgTypes[21]
+	mi := &file_link_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1429,7 +1523,7 @@ func (x *MachineInfo) String() string {
 func (*MachineInfo) ProtoMessage() {}
 
 func (x *MachineInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[21]
+	mi := &file_link_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1442,7 +1536,7 @@ func (x *MachineInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachineInfo.ProtoReflect.Descriptor instead.
 func (*MachineInfo) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{21}
+	return file_link_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *MachineInfo) GetName() string {
@@ -1501,6 +1595,13 @@ func (x *MachineInfo) GetDevices() []*DeviceGroup {
 	return nil
 }
 
+func (x *MachineInfo) GetReserved() *Resources {
+	if x != nil {
+		return x.Reserved
+	}
+	return nil
+}
+
 // DeviceGroup is a number of equal devices of a machine.
 type DeviceGroup struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1513,7 +1614,7 @@ type DeviceGroup struct {
 
 func (x *DeviceGroup) Reset() {
 	*x = DeviceGroup{}
-	mi := &file_link_proto_msgTypes[22]
+	mi := &file_link_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1525,7 +1626,7 @@ func (x *DeviceGroup) String() string {
 func (*DeviceGroup) ProtoMessage() {}
 
 func (x *DeviceGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[22]
+	mi := &file_link_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1538,7 +1639,7 @@ func (x *DeviceGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceGroup.ProtoReflect.Descriptor instead.
 func (*DeviceGroup) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{22}
+	return file_link_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *DeviceGroup) GetKind() string {
@@ -1574,7 +1675,7 @@ type DeviceUse struct {
 
 func (x *DeviceUse) Reset() {
 	*x = DeviceUse{}
-	mi := &file_link_proto_msgTypes[23]
+	mi := &file_link_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1586,7 +1687,7 @@ func (x *DeviceUse) String() string {
 func (*DeviceUse) ProtoMessage() {}
 
 func (x *DeviceUse) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[23]
+	mi := &file_link_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1599,7 +1700,7 @@ func (x *DeviceUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceUse.ProtoReflect.Descriptor instead.
 func (*DeviceUse) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{23}
+	return file_link_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *DeviceUse) GetKind() string {
@@ -1635,7 +1736,7 @@ type Resources struct {
 
 func (x *Resources) Reset() {
 	*x = Resources{}
-	mi := &file_link_proto_msgTypes[24]
+	mi := &file_link_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1647,7 +1748,7 @@ func (x *Resources) String() string {
 func (*Resources) ProtoMessage() {}
 
 func (x *Resources) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[24]
+	mi := &file_link_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1660,7 +1761,7 @@ func (x *Resources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resources.ProtoReflect.Descriptor instead.
 func (*Resources) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{24}
+	return file_link_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Resources) GetCpuMilli() int64 {
@@ -1695,7 +1796,7 @@ type PortRange struct {
 
 func (x *PortRange) Reset() {
 	*x = PortRange{}
-	mi := &file_link_proto_msgTypes[25]
+	mi := &file_link_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1707,7 +1808,7 @@ func (x *PortRange) String() string {
 func (*PortRange) ProtoMessage() {}
 
 func (x *PortRange) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[25]
+	mi := &file_link_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1720,7 +1821,7 @@ func (x *PortRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortRange.ProtoReflect.Descriptor instead.
 func (*PortRange) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{25}
+	return file_link_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *PortRange) GetFirst() uint32 {
@@ -1758,7 +1859,7 @@ type TaskStatus struct {
 
 func (x *TaskStatus) Reset() {
 	*x = TaskStatus{}
-	mi := &file_link_proto_msgTypes[26]
+	mi := &file_link_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1770,7 +1871,7 @@ func (x *TaskStatus) String() string {
 func (*TaskStatus) ProtoMessage() {}
 
 func (x *TaskStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[26]
+	mi := &file_link_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1783,7 +1884,7 @@ func (x *TaskStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskStatus.ProtoReflect.Descriptor instead.
 func (*TaskStatus) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{26}
+	return file_link_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *TaskStatus) GetTask() string {
@@ -1885,7 +1986,7 @@ type Exit struct {
 
 func (x *Exit) Reset() {
 	*x = Exit{}
-	mi := &file_link_proto_msgTypes[27]
+	mi := &file_link_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1897,7 +1998,7 @@ func (x *Exit) String() string {
 func (*Exit) ProtoMessage() {}
 
 func (x *Exit) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[27]
+	mi := &file_link_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1910,7 +2011,7 @@ func (x *Exit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exit.ProtoReflect.Descriptor instead.
 func (*Exit) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{27}
+	return file_link_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Exit) GetIncarnation() int32 {
@@ -1970,7 +2071,7 @@ type Cause struct {
 
 func (x *Cause) Reset() {
 	*x = Cause{}
-	mi := &file_link_proto_msgTypes[28]
+	mi := &file_link_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1982,7 +2083,7 @@ func (x *Cause) String() string {
 func (*Cause) ProtoMessage() {}
 
 func (x *Cause) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[28]
+	mi := &file_link_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1995,7 +2096,7 @@ func (x *Cause) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cause.ProtoReflect.Descriptor instead.
 func (*Cause) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{28}
+	return file_link_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Cause) GetKind() string {
@@ -2128,7 +2229,7 @@ const file_link_proto_rawDesc = "" +
 	"\amessage\x18\x03 \x01(\tR\amessage\"\x06\n" +
 	"\x04Hint\" \n" +
 	"\x06Refuse\x12\x16\n" +
-	"\x06reason\x18\x01 \x01(\tR\x06reason\"\xc2\x01\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason\"\xd9\x02\n" +
 	"\bOpenLogs\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04task\x18\x02 \x01(\tR\x04task\x12\x1e\n" +
@@ -2138,8 +2239,18 @@ const file_link_proto_rawDesc = "" +
 	"\vincarnation\x18\x04 \x01(\x05R\vincarnation\x12\x16\n" +
 	"\x06stream\x18\x05 \x01(\tR\x06stream\x12\x16\n" +
 	"\x06follow\x18\x06 \x01(\bR\x06follow\x12\x17\n" +
-	"\x04tail\x18\a \x01(\x05H\x00R\x04tail\x88\x01\x01B\a\n" +
-	"\x05_tail\"X\n" +
+	"\x04tail\x18\a \x01(\x05H\x00R\x04tail\x88\x01\x01\x12\x1a\n" +
+	"\bprevious\x18Z \x01(\bR\bprevious\x120\n" +
+	"\x05since\x18[ \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12/\n" +
+	"\x04from\x18\\ \x01(\v2\x1b.muster.link.v1.LogPositionR\x04from\x12\x16\n" +
+	"\x06framed\x18] \x01(\bR\x06framedB\a\n" +
+	"\x05_tail\"g\n" +
+	"\vLogPosition\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x01 \x01(\x04R\n" +
+	"generation\x12 \n" +
+	"\vincarnation\x18\x02 \x01(\x05R\vincarnation\x12\x16\n" +
+	"\x06offset\x18\x03 \x01(\x03R\x06offset\"X\n" +
 	"\bLogChunk\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04data\x18\x02 \x01(\fR\x04data\x12(\n" +
@@ -2147,7 +2258,7 @@ const file_link_proto_rawDesc = "" +
 	"\x06LogEnd\x12\x14\n" +
 	"\x05error\x18\x01 \x01(\tR\x05error\x12\x1b\n" +
 	"\tnot_found\x18\x02 \x01(\bR\bnotFound\"\b\n" +
-	"\x06LogAck\"\x9b\x03\n" +
+	"\x06LogAck\"\xd2\x03\n" +
 	"\vMachineInfo\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04boot\x18\x02 \x01(\tR\x04boot\x125\n" +
@@ -2158,7 +2269,8 @@ const file_link_proto_rawDesc = "" +
 	"attributes\x12\x14\n" +
 	"\x05notes\x18\x06 \x03(\tR\x05notes\x12#\n" +
 	"\ragent_version\x18\a \x01(\tR\fagentVersion\x125\n" +
-	"\adevices\x18\b \x03(\v2\x1b.muster.link.v1.DeviceGroupR\adevices\x1a=\n" +
+	"\adevices\x18\b \x03(\v2\x1b.muster.link.v1.DeviceGroupR\adevices\x125\n" +
+	"\breserved\x18n \x01(\v2\x19.muster.link.v1.ResourcesR\breserved\x1a=\n" +
 	"\x0fAttributesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"M\n" +
@@ -2233,7 +2345,7 @@ func file_link_proto_rawDescGZIP() []byte {
 	return file_link_proto_rawDescData
 }
 
-var file_link_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_link_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_link_proto_goTypes = []any{
 	(*CertifyRequest)(nil),        // 0: muster.link.v1.CertifyRequest
 	(*CertifyResponse)(nil),       // 1: muster.link.v1.CertifyResponse
@@ -2253,22 +2365,23 @@ var file_link_proto_goTypes = []any{
 	(*Hint)(nil),                  // 15: muster.link.v1.Hint
 	(*Refuse)(nil),                // 16: muster.link.v1.Refuse
 	(*OpenLogs)(nil),              // 17: muster.link.v1.OpenLogs
-	(*LogChunk)(nil),              // 18: muster.link.v1.LogChunk
-	(*LogEnd)(nil),                // 19: muster.link.v1.LogEnd
-	(*LogAck)(nil),                // 20: muster.link.v1.LogAck
-	(*MachineInfo)(nil),           // 21: muster.link.v1.MachineInfo
-	(*DeviceGroup)(nil),           // 22: muster.link.v1.DeviceGroup
-	(*DeviceUse)(nil),             // 23: muster.link.v1.DeviceUse
-	(*Resources)(nil),             // 24: muster.link.v1.Resources
-	(*PortRange)(nil),             // 25: muster.link.v1.PortRange
-	(*TaskStatus)(nil),            // 26: muster.link.v1.TaskStatus
-	(*Exit)(nil),                  // 27: muster.link.v1.Exit
-	(*Cause)(nil),                 // 28: muster.link.v1.Cause
-	nil,                           // 29: muster.link.v1.Assignment.PortsEntry
-	nil,                           // 30: muster.link.v1.MachineInfo.AttributesEntry
-	nil,                           // 31: muster.link.v1.TaskStatus.PortsEntry
-	(*timestamppb.Timestamp)(nil), // 32: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 33: google.protobuf.Duration
+	(*LogPosition)(nil),           // 18: muster.link.v1.LogPosition
+	(*LogChunk)(nil),              // 19: muster.link.v1.LogChunk
+	(*LogEnd)(nil),                // 20: muster.link.v1.LogEnd
+	(*LogAck)(nil),                // 21: muster.link.v1.LogAck
+	(*MachineInfo)(nil),           // 22: muster.link.v1.MachineInfo
+	(*DeviceGroup)(nil),           // 23: muster.link.v1.DeviceGroup
+	(*DeviceUse)(nil),             // 24: muster.link.v1.DeviceUse
+	(*Resources)(nil),             // 25: muster.link.v1.Resources
+	(*PortRange)(nil),             // 26: muster.link.v1.PortRange
+	(*TaskStatus)(nil),            // 27: muster.link.v1.TaskStatus
+	(*Exit)(nil),                  // 28: muster.link.v1.Exit
+	(*Cause)(nil),                 // 29: muster.link.v1.Cause
+	nil,                           // 30: muster.link.v1.Assignment.PortsEntry
+	nil,                           // 31: muster.link.v1.MachineInfo.AttributesEntry
+	nil,                           // 32: muster.link.v1.TaskStatus.PortsEntry
+	(*timestamppb.Timestamp)(nil), // 33: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 34: google.protobuf.Duration
 }
 var file_link_proto_depIdxs = []int32{
 	4,  // 0: muster.link.v1.AgentMessage.hello:type_name -> muster.link.v1.Hello
@@ -2280,45 +2393,48 @@ var file_link_proto_depIdxs = []int32{
 	7,  // 6: muster.link.v1.MasterMessage.assignments:type_name -> muster.link.v1.Assignments
 	10, // 7: muster.link.v1.MasterMessage.pull:type_name -> muster.link.v1.Pull
 	17, // 8: muster.link.v1.MasterMessage.open_logs:type_name -> muster.link.v1.OpenLogs
-	21, // 9: muster.link.v1.Hello.machine:type_name -> muster.link.v1.MachineInfo
+	22, // 9: muster.link.v1.Hello.machine:type_name -> muster.link.v1.MachineInfo
 	8,  // 10: muster.link.v1.Assignments.assignments:type_name -> muster.link.v1.Assignment
-	29, // 11: muster.link.v1.Assignment.ports:type_name -> muster.link.v1.Assignment.PortsEntry
-	28, // 12: muster.link.v1.Assignment.stop:type_name -> muster.link.v1.Cause
-	23, // 13: muster.link.v1.Assignment.devices:type_name -> muster.link.v1.DeviceUse
+	30, // 11: muster.link.v1.Assignment.ports:type_name -> muster.link.v1.Assignment.PortsEntry
+	29, // 12: muster.link.v1.Assignment.stop:type_name -> muster.link.v1.Cause
+	24, // 13: muster.link.v1.Assignment.devices:type_name -> muster.link.v1.DeviceUse
 	9,  // 14: muster.link.v1.Assignment.alloc:type_name -> muster.link.v1.AllocUse
 	11, // 15: muster.link.v1.Pull.clock:type_name -> muster.link.v1.MasterClock
-	32, // 16: muster.link.v1.MasterClock.report_sent:type_name -> google.protobuf.Timestamp
-	33, // 17: muster.link.v1.MasterClock.held:type_name -> google.protobuf.Duration
-	32, // 18: muster.link.v1.MasterClock.now:type_name -> google.protobuf.Timestamp
-	32, // 19: muster.link.v1.Report.sent:type_name -> google.protobuf.Timestamp
-	21, // 20: muster.link.v1.ReportBody.machine:type_name -> muster.link.v1.MachineInfo
-	26, // 21: muster.link.v1.ReportBody.tasks:type_name -> muster.link.v1.TaskStatus
+	33, // 16: muster.link.v1.MasterClock.report_sent:type_name -> google.protobuf.Timestamp
+	34, // 17: muster.link.v1.MasterClock.held:type_name -> google.protobuf.Duration
+	33, // 18: muster.link.v1.MasterClock.now:type_name -> google.protobuf.Timestamp
+	33, // 19: muster.link.v1.Report.sent:type_name -> google.protobuf.Timestamp
+	22, // 20: muster.link.v1.ReportBody.machine:type_name -> muster.link.v1.MachineInfo
+	27, // 21: muster.link.v1.ReportBody.tasks:type_name -> muster.link.v1.TaskStatus
 	14, // 22: muster.link.v1.ReportBody.conditions:type_name -> muster.link.v1.Condition
-	32, // 23: muster.link.v1.Condition.since:type_name -> google.protobuf.Timestamp
-	19, // 24: muster.link.v1.LogChunk.end:type_name -> muster.link.v1.LogEnd
-	24, // 25: muster.link.v1.MachineInfo.capacity:type_name -> muster.link.v1.Resources
-	25, // 26: muster.link.v1.MachineInfo.ports:type_name -> muster.link.v1.PortRange
-	30, // 27: muster.link.v1.MachineInfo.attributes:type_name -> muster.link.v1.MachineInfo.AttributesEntry
-	22, // 28: muster.link.v1.MachineInfo.devices:type_name -> muster.link.v1.DeviceGroup
-	32, // 29: muster.link.v1.TaskStatus.started_at:type_name -> google.protobuf.Timestamp
-	31, // 30: muster.link.v1.TaskStatus.ports:type_name -> muster.link.v1.TaskStatus.PortsEntry
-	27, // 31: muster.link.v1.TaskStatus.exits:type_name -> muster.link.v1.Exit
-	28, // 32: muster.link.v1.TaskStatus.end:type_name -> muster.link.v1.Cause
-	23, // 33: muster.link.v1.TaskStatus.devices:type_name -> muster.link.v1.DeviceUse
-	32, // 34: muster.link.v1.Exit.at:type_name -> google.protobuf.Timestamp
-	27, // 35: muster.link.v1.Cause.exit:type_name -> muster.link.v1.Exit
-	32, // 36: muster.link.v1.Cause.at:type_name -> google.protobuf.Timestamp
-	2,  // 37: muster.link.v1.Link.Session:input_type -> muster.link.v1.AgentMessage
-	18, // 38: muster.link.v1.Link.Logs:input_type -> muster.link.v1.LogChunk
-	0,  // 39: muster.link.v1.Link.Certify:input_type -> muster.link.v1.CertifyRequest
-	3,  // 40: muster.link.v1.Link.Session:output_type -> muster.link.v1.MasterMessage
-	20, // 41: muster.link.v1.Link.Logs:output_type -> muster.link.v1.LogAck
-	1,  // 42: muster.link.v1.Link.Certify:output_type -> muster.link.v1.CertifyResponse
-	40, // [40:43] is the sub-list for method output_type
-	37, // [37:40] is the sub-list for method input_type
-	37, // [37:37] is the sub-list for extension type_name
-	37, // [37:37] is the sub-list for extension extendee
-	0,  // [0:37] is the sub-list for field type_name
+	33, // 23: muster.link.v1.Condition.since:type_name -> google.protobuf.Timestamp
+	33, // 24: muster.link.v1.OpenLogs.since:type_name -> google.protobuf.Timestamp
+	18, // 25: muster.link.v1.OpenLogs.from:type_name -> muster.link.v1.LogPosition
+	20, // 26: muster.link.v1.LogChunk.end:type_name -> muster.link.v1.LogEnd
+	25, // 27: muster.link.v1.MachineInfo.capacity:type_name -> muster.link.v1.Resources
+	26, // 28: muster.link.v1.MachineInfo.ports:type_name -> muster.link.v1.PortRange
+	31, // 29: muster.link.v1.MachineInfo.attributes:type_name -> muster.link.v1.MachineInfo.AttributesEntry
+	23, // 30: muster.link.v1.MachineInfo.devices:type_name -> muster.link.v1.DeviceGroup
+	25, // 31: muster.link.v1.MachineInfo.reserved:type_name -> muster.link.v1.Resources
+	33, // 32: muster.link.v1.TaskStatus.started_at:type_name -> google.protobuf.Timestamp
+	32, // 33: muster.link.v1.TaskStatus.ports:type_name -> muster.link.v1.TaskStatus.PortsEntry
+	28, // 34: muster.link.v1.TaskStatus.exits:type_name -> muster.link.v1.Exit
+	29, // 35: muster.link.v1.TaskStatus.end:type_name -> muster.link.v1.Cause
+	24, // 36: muster.link.v1.TaskStatus.devices:type_name -> muster.link.v1.DeviceUse
+	33, // 37: muster.link.v1.Exit.at:type_name -> google.protobuf.Timestamp
+	28, // 38: muster.link.v1.Cause.exit:type_name -> muster.link.v1.Exit
+	33, // 39: muster.link.v1.Cause.at:type_name -> google.protobuf.Timestamp
+	2,  // 40: muster.link.v1.Link.Session:input_type -> muster.link.v1.AgentMessage
+	19, // 41: muster.link.v1.Link.Logs:input_type -> muster.link.v1.LogChunk
+	0,  // 42: muster.link.v1.Link.Certify:input_type -> muster.link.v1.CertifyRequest
+	3,  // 43: muster.link.v1.Link.Session:output_type -> muster.link.v1.MasterMessage
+	21, // 44: muster.link.v1.Link.Logs:output_type -> muster.link.v1.LogAck
+	1,  // 45: muster.link.v1.Link.Certify:output_type -> muster.link.v1.CertifyResponse
+	43, // [43:46] is the sub-list for method output_type
+	40, // [40:43] is the sub-list for method input_type
+	40, // [40:40] is the sub-list for extension type_name
+	40, // [40:40] is the sub-list for extension extendee
+	0,  // [0:40] is the sub-list for field type_name
 }
 
 func init() { file_link_proto_init() }
@@ -2347,7 +2463,7 @@ func file_link_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_link_proto_rawDesc), len(file_link_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   32,
+			NumMessages:   33,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

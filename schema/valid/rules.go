@@ -33,6 +33,10 @@ const (
 	maxLabels     = 64
 	maxPorts      = 32
 	maxURLPath    = 1024
+	minLogBytes   = 64 << 10 // less holds no long line
+	maxLogBytes   = 1 << 30
+	minLogFiles   = 2 // one is begun while the other is full
+	maxLogFiles   = 100
 	maxList       = 100
 	maxPath       = 4096 // Linux PATH_MAX
 	maxNotes      = 256
@@ -253,8 +257,9 @@ var taskRule = &Rule{
 				"type": "http",
 			},
 		}},
+		{Name: "logs", Rule: logsRule},
 	},
-	Later: []string{"container", "restart", "logs", "packages", "files"},
+	Later: []string{"container", "restart", "packages", "files"},
 	Alias: map[string]string{
 		"environment": "env", "command": "process.command", "cmd": "process.command", "args": "process.command",
 		"devices": "resources.devices", "constraints": "constraints of the job", "image": "container.image", "ports": "resources.ports", "cpuMilli": "resources.cpuMilli",
@@ -263,6 +268,19 @@ var taskRule = &Rule{
 		"healthcheck": "health", "livenessProbe": "health", "readinessProbe": "health", "container": "process",
 		"driver": "process", "config": "process.command", "exec": "process.command", "entrypoint": "process.command",
 		"cpu": "resources.cpuMilli", "memory": "resources.ramBytes", "limits": "resources",
+		"log": "logs", "logging": "logs", "logConfig": "logs",
+	},
+}
+
+var logsRule = &Rule{
+	Type: Struct,
+	Fields: []Field{
+		{Name: "maxBytes", Rule: integer(Bytes, minLogBytes, maxLogBytes), Default: num(schema.DefaultLogBytes)},
+		{Name: "files", Rule: integer(Count, minLogFiles, maxLogFiles), Default: num(schema.DefaultLogFiles)},
+	},
+	Alias: map[string]string{
+		"maxSize": "maxBytes", "max_size": "maxBytes", "max-size": "maxBytes", "size": "maxBytes", "max_file_size": "maxBytes", "containerLogMaxSize": "maxBytes",
+		"bytes": "maxBytes", "maxFiles": "files", "max_files": "files", "max-file": "files", "containerLogMaxFiles": "files", "rotate": "files",
 	},
 }
 

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -24,7 +23,7 @@ exec 9>>"$book.lock"
 flock -n 9 || echo "double $$" >>"$book"
 read -r stat </proc/$$/stat
 set -- "$2" "$3" $stat
-echo "start $$ ${24} $2" >>"$book"
+echo "start $$ ${24} $2 $(readlink /proc/$$/ns/pid)" >>"$book"
 case $1 in
 batch)
 	sleep 0.7
@@ -52,7 +51,7 @@ func readBooks(t *testing.T, dir string) map[string]book {
 	if err != nil {
 		t.Fatal(err)
 	}
-	books := map[string]book{}
+	books, pids := map[string]book{}, pidsOutside(t)
 	for _, e := range entries {
 		if strings.HasSuffix(e.Name(), ".lock") {
 			continue
@@ -61,7 +60,7 @@ func readBooks(t *testing.T, dir string) map[string]book {
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			t.Fatal(err)
 		}
-		b, err := parseBook(string(text))
+		b, err := parseBook(string(text), pids)
 		if err != nil {
 			t.Fatalf("book of %s: %v", e.Name(), err)
 		}
@@ -88,17 +87,40 @@ func (c *cell) booksOf(s *reconciler.Status) map[string]book {
 	return books
 }
 
-func parseBook(text string) (book, error) {
+// inside is a process as its own pid namespace has it.
+type inside struct{ namespace, pid string }
+
+// pidsOutside returns the pids that this namespace has for processes of all.
+func pidsOutside(t *testing.T) map[inside]int {
+	t.Helper()
+	list, err := all()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pids := map[inside]int{}
+	for _, p := range list {
+		namespace, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", p.pid))
+		if err != nil {
+			continue // it has ended, or is another user's
+		}
+		status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid))
+		for line := range strings.Lines(string(status)) {
+			if f := strings.Fields(line); len(f) > 1 && f[0] == "NSpid:" {
+				pids[inside{namespace, f[len(f)-1]}] = p.pid
+			}
+		}
+	}
+	return pids
+}
+
+// parseBook gives a process that has ended no pid.
+func parseBook(text string, pids map[inside]int) (book, error) {
 	var b book
 	for line := range strings.Lines(text) {
 		f := strings.Fields(line)
 		switch {
-		case len(f) == 4 && f[0] == "start":
-			pid, err := strconv.Atoi(f[1])
-			if err != nil {
-				return b, err
-			}
-			b.starts = append(b.starts, process{pid: pid, start: f[2]})
+		case len(f) == 5 && f[0] == "start":
+			b.starts = append(b.starts, process{pid: pids[inside{f[4], f[1]}], start: f[2]})
 			b.words = append(b.words, f[3])
 		case len(f) == 2 && f[0] == "double":
 			b.doubles++

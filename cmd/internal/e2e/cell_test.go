@@ -65,7 +65,7 @@ func prepare(t *testing.T) *cell {
 	bin := binaries.Dir(t)
 	// Tasks run as other users, who must be able to pass: t.TempDir is closed
 	// to them. Its path is also too long for a socket at times.
-	dir, err := os.MkdirTemp("", "muster-e2e-")
+	dir, err := os.MkdirTemp(seenByTasks(t), "muster-e2e-")
 	if err == nil {
 		dir, err = filepath.EvalSymlinks(dir)
 	}
@@ -80,6 +80,20 @@ func prepare(t *testing.T) *cell {
 	c.must(os.Mkdir(c.path("books"), 0o755))
 	c.must(os.Chmod(c.path("books"), 0o777)) // tasks of any user write there, whatever the umask
 	return c
+}
+
+// seenByTasks returns a directory of which tasks see what the machine does: each
+// has a /tmp of its own.
+func seenByTasks(t *testing.T) string {
+	t.Helper()
+	if os.Geteuid() == 0 {
+		return "/var/lib"
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return home
 }
 
 // begin starts the cell.

@@ -85,6 +85,9 @@ func testKeeperKilled(t *testing.T, c *cell) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if first, err := look(task.parent); err == nil && strings.Contains(first.words(), "muster-keeper init ") {
+		task.parent = first.parent // above the first process of its namespaces
+	}
 	if words := (process{pid: task.parent}).words(); !strings.Contains(words, "muster-keeper") {
 		t.Fatalf("the parent of task %d is %q", task.pid, words)
 	}
@@ -128,7 +131,7 @@ func testKeeperKilled(t *testing.T, c *cell) {
 		left, err := ofCell(c.dir)
 		keepers := 0
 		for _, p := range left {
-			if strings.Contains(p.words(), "muster-keeper") {
+			if w := p.words(); strings.Contains(w, "muster-keeper") && !strings.Contains(w, "muster-keeper init ") {
 				keepers++
 			}
 		}

@@ -32,7 +32,8 @@ func logCell(t *testing.T, f func(context.Context, schema.LogRequest, io.Writer)
 func request() schema.LogRequest {
 	return schema.LogRequest{
 		Task:       schema.JobName{Cell: "c", User: "u", Job: "web"}.Task(3),
-		Generation: 4, Incarnation: 2, Stream: schema.Stderr, Tail: 10,
+		Generation: 4, Incarnation: 2, Stream: schema.Stderr, Tail: 10, Previous: true, Framed: true,
+		Since: time.Unix(1_700_000_000, 7).UTC(), From: &schema.LogPosition{Generation: 3, Incarnation: 1, Offset: 1 << 40},
 	}
 }
 

@@ -242,6 +242,18 @@ var owners = []owner{
 		"the cgroups module takes its types",
 	},
 	{
+		"github.com/elastic/go-seccomp-bpf",
+		[]string{"nodeagent/runtime/..."},
+		nil,
+		"the filter of tasks is put together in one place; the keeper takes it as bytes",
+	},
+	{
+		"golang.org/x/net/bpf",
+		[]string{"nodeagent/runtime/..."},
+		nil,
+		"the seccomp module gives its programs in this form",
+	},
+	{
 		"github.com/fsnotify/fsnotify",
 		[]string{"reconciler/git", "reconciler/worktree"},
 		nil,

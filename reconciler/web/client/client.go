@@ -224,6 +224,18 @@ func (c *Client) Logs(ctx context.Context, task string, r schema.LogRequest) (io
 	if r.Tail >= 0 {
 		v.Set("tail", strconv.Itoa(r.Tail))
 	}
+	if r.Previous {
+		v.Set("previous", "1")
+	}
+	if !r.Since.IsZero() {
+		v.Set("since", r.Since.Format(time.RFC3339Nano))
+	}
+	if r.From != nil {
+		v.Set("from", r.From.String())
+	}
+	if r.Framed {
+		v.Set("framed", "1")
+	}
 	resp, err := c.do(ctx, http.MethodGet, "/v1/logs", v) //nolint:bodyclose // logBody closes it
 	if err != nil {
 		return nil, err

@@ -1,0 +1,151 @@
+package machine
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// gpuKind is the kind of device that GPUs are offered as.
+const gpuKind = "gpu"
+
+// displayClass begins the PCI class of display controllers, and drawsClass that
+// of those among them that draw by themselves.
+const (
+	displayClass = "0x03"
+	drawsClass   = "0x0300"
+)
+
+// The makers of display controllers that compute. Those of others draw a screen,
+// most of them the console of a server or of a virtual machine.
+const (
+	nvidia = "0x10de"
+	amd    = "0x1002"
+	intel  = "0x8086"
+)
+
+// gpus adds the display controllers that tasks can use: those with a device node
+// that a driver has made. Others are told of in a note.
+func (f *Facts) gpus(r files) {
+	var models []string
+	for _, address := range r.list("sys/bus/pci/devices") {
+		dir := "sys/bus/pci/devices/" + address
+		vendor, device := r.read(dir, "vendor"), r.read(dir, "device")
+		if class := r.read(dir, "class"); !strings.HasPrefix(class, displayClass) || !computes(class, vendor) {
+			continue
+		}
+		if node := r.node(address, vendor); node == "" {
+			f.Notes = append(f.Notes, fmt.Sprintf("the display controller %s:%s at %s has no driver that tasks could use: it is not offered as a gpu",
+				strings.TrimPrefix(vendor, "0x"), strings.TrimPrefix(device, "0x"), address))
+			continue
+		}
+		models = append(models, r.model(address, vendor, device))
+	}
+	for len(models) > 0 && len(f.Devices) < schema.MaxDeviceGroups {
+		g := schema.DeviceGroup{Kind: gpuKind, Model: models[0]}
+		for g.Count < len(models) && models[g.Count] == models[0] {
+			g.Count++
+		}
+		models = models[g.Count:]
+		f.Devices = append(f.Devices, g)
+	}
+	if err := schema.CheckDevices(f.Devices); err != nil {
+		f.Devices, f.Notes = nil, append(f.Notes, "GPUs are not offered: "+err.Error())
+	}
+	f.describe()
+}
+
+// describe tells of the GPUs in attributes.
+func (f *Facts) describe() {
+	count := 0
+	var models []string
+	for _, g := range f.Devices {
+		count += g.Count
+		if g.Model != "" && !slices.Contains(models, g.Model) {
+			models = append(models, g.Model)
+		}
+	}
+	if count > 0 {
+		f.Attributes["gpu.count"] = positive(count)
+	}
+	if model := strings.Join(models, ","); model != "" && len(model) <= schema.MaxLabelValue {
+		f.Attributes["gpu.model"] = model
+	}
+}
+
+// computes reports whether a display controller is one that is bought to compute.
+// Intel's that also draw are part of the processor.
+func computes(class, vendor string) bool {
+	return vendor == nvidia || vendor == amd || vendor == intel && !strings.HasPrefix(class, drawsClass)
+}
+
+// node returns the device node by which a task would use a GPU, "" if there is
+// none.
+func (r files) node(address, vendor string) string {
+	var nodes []string
+	if vendor == nvidia {
+		if minor := r.field("Device Minor", "proc/driver/nvidia/gpus", address, "information"); minor != "" {
+			nodes = append(nodes, "nvidia"+minor)
+		}
+	}
+	for _, name := range r.list("sys/bus/pci/devices", address, "drm") {
+		if strings.HasPrefix(name, "renderD") {
+			nodes = append(nodes, "dri/"+name)
+		}
+	}
+	for _, n := range nodes {
+		if _, err := os.Stat(r.path("dev", n)); err == nil {
+			return n
+		}
+	}
+	return ""
+}
+
+// idFiles are where distributions have the names of PCI devices.
+var idFiles = []string{"usr/share/misc/pci.ids", "usr/share/hwdata/pci.ids"}
+
+// model returns the name of a GPU: as its driver says, else as the machine's
+// list of PCI devices does, else "".
+func (r files) model(address, vendor, device string) string {
+	if vendor == nvidia {
+		if model := r.field("Model", "proc/driver/nvidia/gpus", address, "information"); model != "" {
+			return strings.TrimPrefix(strings.TrimPrefix(model, "NVIDIA "), "Tesla ")
+		}
+	}
+	for _, name := range idFiles {
+		if model := r.listed(name, vendor, device); model != "" {
+			return model
+		}
+	}
+	return ""
+}
+
+// listed looks a device up in a list: vendors stand at the begin of a line, their
+// devices behind a tab. Of "TU104GL [Tesla T4]" the name is in the brackets.
+func (r files) listed(name, vendor, device string) string {
+	file, err := os.Open(r.path(name))
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = file.Close() }() // it was only read
+	ours := false
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		line := lines.Text()
+		switch {
+		case line == "" || line[0] == '#':
+		case line[0] != '\t':
+			ours = strings.HasPrefix(line, strings.TrimPrefix(vendor, "0x")+" ")
+		case ours && strings.HasPrefix(line, "\t"+strings.TrimPrefix(device, "0x")+" "):
+			text := strings.TrimSpace(line[len("\t0000 "):])
+			if _, inner, ok := strings.Cut(text, "["); ok {
+				text, _, _ = strings.Cut(inner, "]")
+			}
+			return strings.TrimPrefix(text, "Tesla ")
+		}
+	}
+	return ""
+}

@@ -1,0 +1,118 @@
+package runtime_test
+
+import (
+	"encoding/binary"
+	goruntime "runtime"
+	"testing"
+
+	"github.com/elastic/go-seccomp-bpf/arch"
+	"github.com/musterhq/muster/nodeagent/runtime"
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+)
+
+// What a filter can answer (linux/seccomp.h).
+const (
+	allow  = 0x7fff0000
+	refuse = 0x00050000 | int(unix.EPERM)
+	absent = 0x00050000 | int(unix.ENOSYS)
+)
+
+// answer runs a filter on a system call.
+func answer(t *testing.T, filter []byte, id arch.AuditArch, call int, args ...uint64) int {
+	t.Helper()
+	var program []bpf.Instruction
+	for b := filter; len(b) > 0; b = b[8:] {
+		raw := bpf.RawInstruction{Op: binary.NativeEndian.Uint16(b), Jt: b[2], Jf: b[3], K: binary.NativeEndian.Uint32(b[4:])}
+		program = append(program, raw.Disassemble())
+	}
+	vm, err := bpf.NewVM(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// struct seccomp_data, in the byte order of packets, which the VM reads.
+	data := binary.BigEndian.AppendUint32(nil, uint32(call))
+	data = binary.BigEndian.AppendUint32(data, uint32(id))
+	data = append(data, make([]byte, 8)...)
+	for i := range 6 {
+		arg := uint64(0)
+		if i < len(args) {
+			arg = args[i]
+		}
+		data = binary.BigEndian.AppendUint32(data, uint32(arg)) // the lower half is first where this is tested
+		data = binary.BigEndian.AppendUint32(data, uint32(arg>>32))
+	}
+	got, err := vm.Run(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+func TestFilter(t *testing.T) {
+	t.Parallel()
+	native, err := arch.GetInfo("")
+	if err != nil {
+		t.Skipf("NOT TESTED: seccomp on %s: %v", goruntime.GOARCH, err)
+	}
+	alone, err := runtime.Filter(true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	crowded, err := runtime.Filter(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		call           string
+		args           []uint64
+		alone, crowded int
+	}{
+		{"read", nil, allow, allow},
+		{"execve", nil, allow, allow},
+		{"futex", nil, allow, allow},
+		{"mount", nil, refuse, refuse},
+		{"unshare", nil, refuse, refuse},
+		{"setns", nil, refuse, refuse},
+		{"bpf", nil, refuse, refuse},
+		{"keyctl", nil, refuse, refuse},
+		{"kexec_load", nil, refuse, refuse},
+		{"init_module", nil, refuse, refuse},
+		{"open_by_handle_at", nil, refuse, refuse},
+		{"perf_event_open", nil, refuse, refuse},
+		{"reboot", nil, refuse, refuse},
+		{"swapon", nil, refuse, refuse},
+		{"io_uring_setup", nil, refuse, refuse},
+		{"ptrace", nil, allow, refuse},
+		{"process_vm_readv", nil, allow, refuse},
+		{"clone3", nil, absent, absent},
+		{"clone", []uint64{uint64(unix.SIGCHLD)}, allow, allow},
+		{"clone", []uint64{unix.CLONE_VM | unix.CLONE_FS | unix.CLONE_FILES | unix.CLONE_SIGHAND | unix.CLONE_THREAD}, allow, allow},
+		{"clone", []uint64{unix.CLONE_NEWUSER | uint64(unix.SIGCHLD)}, refuse, refuse},
+		{"clone", []uint64{unix.CLONE_NEWNS}, refuse, refuse},
+		{"clone", []uint64{unix.CLONE_NEWPID}, refuse, refuse},
+		{"clone", []uint64{unix.CLONE_NEWNET | 1<<40}, refuse, refuse},
+	} {
+		number := native.SyscallNames[c.call]
+		if got := answer(t, alone, native.ID, number, c.args...); got != c.alone {
+			t.Errorf("%s(%#x): %#x, want %#x", c.call, c.args, got, c.alone)
+		}
+		if got := answer(t, crowded, native.ID, number, c.args...); got != c.crowded {
+			t.Errorf("%s(%#x) without a pid namespace: %#x, want %#x", c.call, c.args, got, c.crowded)
+		}
+	}
+	// No way around it by the numbers of another architecture, or of x32.
+	for _, other := range []*arch.Info{arch.I386, arch.ARM, arch.X86_64, arch.AARCH64} {
+		if got := answer(t, alone, other.ID, other.SyscallNames["mount"]); other.ID != native.ID && got != absent {
+			t.Errorf("mount of %s: %#x, want %#x", other.Name, got, absent)
+		}
+	}
+	if native == arch.X86_64 {
+		if got := answer(t, alone, native.ID, native.SyscallNames["mount"]|1<<30); got != absent {
+			t.Errorf("mount of x32: %#x, want %#x", got, absent)
+		}
+	}
+	if n := len(alone) / 8; n > 200 {
+		t.Errorf("the filter has %d instructions, all of which each system call may run through", n)
+	}
+}
