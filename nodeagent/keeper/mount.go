@@ -17,11 +17,6 @@ func (s *Sandbox) make() error {
 			return err
 		}
 	}
-	if s.IPC != "" { // while its path leads there
-		if err := join(s.IPC, unix.CLONE_NEWIPC); err != nil {
-			return fmt.Errorf("shared ipc namespace: %w", err)
-		}
-	}
 	// What is mounted here stays here. What the machine unmounts goes here
 	// too, or its devices would stay busy for as long as the task runs.
 	if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {

@@ -11,8 +11,7 @@ import (
 )
 
 // sharesIPC reports whether the tasks of an alloc can share System V IPC, POSIX
-// message queues and /dev/shm. To join a namespace takes rights that a task in a
-// user namespace of its own does not have.
+// message queues and /dev/shm: to join a namespace takes root.
 func (r *Runtime) sharesIPC() bool { return r.isolation.namespaces && os.Geteuid() == 0 }
 
 // shareIPC mounts a new file system on shm, for /dev/shm, and a new ipc namespace

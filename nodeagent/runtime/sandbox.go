@@ -77,7 +77,8 @@ func (r *Runtime) sandbox(p places) (*keeper.Sandbox, error) {
 	if !r.isolation.namespaces {
 		return nil, nil
 	}
-	s := &keeper.Sandbox{UserNamespace: os.Geteuid() != 0, IPC: p.ipc}
+	s := &keeper.Sandbox{UserNamespace: os.Geteuid() != 0}
+	s.IPC = p.ipc
 	if p.root == "" {
 		s.Mounts = r.overMachine(p)
 		return s, nil
