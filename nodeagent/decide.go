@@ -17,6 +17,8 @@ type Input struct {
 	// nothing is stopped.
 	View *View
 	Held []Held // in any order
+	// Sticky are the sticky directories that are here, in any order.
+	Sticky []Sticky
 	// Shutdown stops all tasks without ending their generations: the next
 	// agent starts them again.
 	Shutdown bool
@@ -26,6 +28,8 @@ type Input struct {
 type Plan struct {
 	// Actions are to be done in this order, each as its Kind says.
 	Actions []Action
+	// Sticky are to be done as their Kind says, in any order.
+	Sticky []StickyAction
 	// Checks are the health checks that shall go on; all others end.
 	Checks []Check
 	// Tasks are the report's entries, by task and generation. They tell the
@@ -109,6 +113,7 @@ type decider struct {
 func Decide(in Input) Plan {
 	items := collect(in)
 	d := &decider{in: in, allocs: allocsOf(items)}
+	d.sticky(items)
 	for len(items) > 0 {
 		n := 1
 		for n < len(items) && items[n].task == items[0].task {

@@ -52,6 +52,12 @@ func Diff(old, next *schema.Job) (Change, []FieldChange) {
 	field(o.GraceSeconds != n.GraceSeconds, "task.graceSeconds", InPlace)
 	field(schema.DigestOf(o.Health) != schema.DigestOf(n.Health), "task.health", InPlace)
 	field(schema.DigestOf(o.Logs) != schema.DigestOf(n.Logs), "task.logs", InPlace)
+	field(requires(o) != requires(n), "task.isolation.require", Move)
+	field(networkOf(o) != networkOf(n), "task.isolation.network", Restart)
+	field(hasUser(o) != hasUser(n), "task.isolation.user", Restart)
+	field(!maps.Equal(o.Files, n.Files), "task.files", Restart)
+	field(o.Sticky != n.Sticky, "task.sticky", Restart)
+	field(o.Process.Root != n.Process.Root, "task.process.root", Restart)
 	field(old.Kind != next.Kind, "kind", Restart)
 	field(old.AllocSet != next.AllocSet, "allocset", Restart)
 	field(!slices.Equal(o.Process.Command, n.Process.Command), "task.process.command", Restart)
@@ -65,6 +71,17 @@ func Diff(old, next *schema.Job) (Change, []FieldChange) {
 		}
 	}
 	return greatest, out
+}
+
+func requires(t *schema.TaskSpec) bool { return t.Isolation != nil && t.Isolation.Require }
+
+func hasUser(t *schema.TaskSpec) bool { return t.Isolation != nil && t.Isolation.User }
+
+func networkOf(t *schema.TaskSpec) schema.Network {
+	if t.Isolation == nil {
+		return schema.HostNetwork
+	}
+	return t.Isolation.Network
 }
 
 // order says which of two changes is the greater.

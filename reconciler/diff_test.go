@@ -36,6 +36,12 @@ func TestDiff(t *testing.T) {
 		{"logs", func(j *schema.Job) { j.Task.Logs = &schema.Logs{MaxBytes: 1 << 20, Files: 2} }, reconciler.InPlace, []string{"task.logs: in place"}},
 		{"command", func(j *schema.Job) { j.Task.Process.Command = []string{"other"} }, reconciler.Restart, []string{"task.process.command: restart"}},
 		{"env", func(j *schema.Job) { j.Task.Env = map[string]string{"A": "b"} }, reconciler.Restart, []string{"task.env: restart"}},
+		{"a requirement of isolation", func(j *schema.Job) { j.Task.Isolation = &schema.Isolation{Require: true, Network: "host"} }, reconciler.Move, []string{"task.isolation.require: move"}},
+		{"the isolation that is the default", func(j *schema.Job) { j.Task.Isolation = &schema.Isolation{Network: "host"} }, reconciler.Unchanged, nil},
+		{"network", func(j *schema.Job) { j.Task.Isolation = &schema.Isolation{Network: "none"} }, reconciler.Restart, []string{"task.isolation.network: restart"}},
+		{"files", func(j *schema.Job) { j.Task.Files = map[string]schema.TaskFile{"f": {}} }, reconciler.Restart, []string{"task.files: restart"}},
+		{"sticky", func(j *schema.Job) { j.Task.Sticky = true }, reconciler.Restart, []string{"task.sticky: restart"}},
+		{"root", func(j *schema.Job) { j.Task.Process.Root = "/x" }, reconciler.Restart, []string{"task.process.root: restart"}},
 		{"kind", func(j *schema.Job) { j.Kind = schema.Batch }, reconciler.Restart, []string{"kind: restart"}},
 		{"memory", func(j *schema.Job) { j.Task.Resources.RAMBytes++ }, reconciler.Restart, []string{"task.resources: restart"}},
 		{"ports", func(j *schema.Job) { j.Task.Resources.Ports = nil }, reconciler.Restart, []string{"task.resources: restart"}},
@@ -109,6 +115,8 @@ func TestDiffKnowsAllFields(t *testing.T) {
 		j.Spread = &schema.Spread{By: "rack", Max: map[string]int{"rack": 1}}
 		j.Task.Resources.Devices = map[string]schema.DeviceAsk{"gpu": {Count: 1}}
 		j.Prune = new(bool)
+		j.Task.Isolation = &schema.Isolation{Network: schema.HostNetwork}
+		j.Task.Files, j.Task.Process.Root = map[string]schema.TaskFile{"f": {Content: "c"}}, "/root"
 		return j
 	}
 	old, next := full(), full()
@@ -133,6 +141,13 @@ func TestDiffAgreesWithRunDigest(t *testing.T) {
 			j := service("u", "web", rapid.IntRange(1, 2).Draw(t, "tasks"), rapid.SampledFrom([]string{"a", "b"}).Draw(t, "arg"))
 			j.Task.GraceSeconds = rapid.IntRange(0, 1).Draw(t, "grace")
 			j.Task.Resources.CPUMilli = int64(rapid.IntRange(1, 2).Draw(t, "cpu"))
+			if rapid.Bool().Draw(t, "isolated") {
+				j.Task.Isolation = &schema.Isolation{
+					Require: rapid.Bool().Draw(t, "require"), User: rapid.Bool().Draw(t, "user"),
+					Network: rapid.SampledFrom([]schema.Network{schema.HostNetwork, schema.NoNetwork}).Draw(t, "network"),
+				}
+			}
+			j.Task.Sticky = rapid.Bool().Draw(t, "sticky")
 			if rapid.Bool().Draw(t, "env") {
 				j.Task.Env = map[string]string{"A": strings.Repeat("b", rapid.IntRange(1, 2).Draw(t, "b"))}
 			}

@@ -13,6 +13,9 @@ func where(a *placement.Ask, job *schema.Job) {
 	for i := range job.Constraints {
 		a.Constraints = append(a.Constraints, constraintOf(&job.Constraints[i]))
 	}
+	for _, attribute := range schema.IsolationOf(&job.Task) {
+		a.Constraints = append(a.Constraints, placement.Constraint{Attribute: attribute, Op: placement.OpIn, Values: []string{"true"}})
+	}
 	for i := range job.Preferences {
 		p := &job.Preferences[i]
 		a.Preferences = append(a.Preferences, placement.Preference{Constraint: constraintOf(&p.Constraint), Weight: p.Weight})

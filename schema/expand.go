@@ -51,8 +51,9 @@ func (a *Assignment) variables() map[string]string {
 		"MUSTER_TASK_INDEX": strconv.Itoa(a.Task.Index),
 	}
 	if a.Alloc != nil {
-		vars[AllocVariable], vars[AllocDirVariable] = a.Alloc.String(), a.AllocDir
+		vars[AllocVariable] = a.Alloc.String()
 	}
+	maps.Copy(vars, a.Local)
 	maps.Copy(vars, deviceVariables(a.Devices))
 	for name, port := range a.Ports {
 		vars[PortVariable(name)] = strconv.Itoa(port)

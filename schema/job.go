@@ -53,9 +53,16 @@ type TaskSpec struct {
 	Resources TaskResources     `json:"resources"`
 	Env       map[string]string `json:"env,omitempty"`
 	// GraceSeconds is the time from SIGTERM to SIGKILL, 0 to 3600.
-	GraceSeconds int     `json:"graceSeconds"`
-	Health       *Health `json:"health,omitempty"`
-	Logs         *Logs   `json:"logs,omitempty"` // nil: their defaults
+	GraceSeconds int        `json:"graceSeconds"`
+	Health       *Health    `json:"health,omitempty"`
+	Logs         *Logs      `json:"logs,omitempty"`      // nil: their defaults
+	Isolation    *Isolation `json:"isolation,omitempty"` // nil: what the machine gives, with its network
+	// Files are put into the task's work directory before each of its starts,
+	// by their path in it.
+	Files map[string]TaskFile `json:"files,omitempty"`
+	// Sticky gives the task a directory that outlives its generations on the
+	// same machine; it finds it in StickyVariable.
+	Sticky bool `json:"sticky,omitempty"`
 }
 
 // Logs bound what is kept of each output of each run of a task.
@@ -76,6 +83,9 @@ const (
 // path or is looked up in the task's PATH; $(NAME) is expanded (see Expand).
 type Process struct {
 	Command []string `json:"command"`
+	// Root is the directory of the machine that is the task's root directory,
+	// read-only; "" is the machine's own.
+	Root string `json:"root,omitempty"`
 }
 
 // TaskResources is the limit of one task: what it may use at most.
@@ -114,8 +124,11 @@ type UpdatePolicy struct {
 // can change; two specs with the same RunDigest differ in place at most.
 func (s *TaskSpec) RunDigest() Digest {
 	return DigestOf(struct {
-		Process   Process           `json:"process"`
-		Resources TaskResources     `json:"resources"`
-		Env       map[string]string `json:"env,omitempty"`
-	}{s.Process, s.Resources, s.Env})
+		Process   Process             `json:"process"`
+		Resources TaskResources       `json:"resources"`
+		Env       map[string]string   `json:"env,omitempty"`
+		Isolation *runIsolation       `json:"isolation,omitempty"`
+		Files     map[string]TaskFile `json:"files,omitempty"`
+		Sticky    bool                `json:"sticky,omitempty"`
+	}{s.Process, s.Resources, s.Env, s.Isolation.run(), s.Files, s.Sticky})
 }

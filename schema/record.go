@@ -121,7 +121,7 @@ type Assignment struct {
 	Ports      map[string]int `json:"ports,omitempty"`
 	Devices    []DeviceUse    `json:"devices,omitempty"`
 	Alloc      *AllocUse      `json:"alloc,omitempty"` // that it runs in
-	// AllocDir is what the tasks of Alloc share: its machine knows where.
-	AllocDir string `json:"-"`
-	Stop     *Cause `json:"stop,omitempty"`
+	Stop       *Cause         `json:"stop,omitempty"`
+	// Local are variables that the machine sets; they are never sent.
+	Local map[string]string `json:"-"`
 }

@@ -340,7 +340,12 @@ func TestAgentIsKilledAtRandom(t *testing.T) {
 			t.Errorf("%s: no process %d", s.Task, s.PID)
 		}
 	}
-	if n := c.sleepers(); n != 3 {
+	// The kernel shows a command a moment after its exec has begun.
+	n := c.sleepers()
+	for end := time.Now().Add(10 * time.Second); n != 3 && time.Now().Before(end); n = c.sleepers() {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if n != 3 {
 		t.Errorf("%d processes of the tasks, want 3", n)
 	}
 	if code := c.signal(syscall.SIGINT); code != 0 {

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -26,6 +27,7 @@ type flags struct {
 	devicesFile                  string
 	cgroupParent                 string
 	metricsListen                string
+	hide                         []string
 	logLevel                     string
 	level                        slog.Level
 	tokenFile                    string
@@ -54,6 +56,7 @@ func (f *flags) register(cmd *cobra.Command) {
 	set.StringVar(&f.devicesFile, "devices-file", "", "file of further devices, one group a line")
 	set.StringVar(&f.cgroupParent, "cgroup-parent", "", "cgroup below which tasks are put, such as /muster; made if it is not there (default the agent's own)")
 	set.StringVar(&f.metricsListen, "metrics-listen", "", "loopback address for /metrics, such as 127.0.0.1:9101 (default none)")
+	set.StringArrayVar(&f.hide, "hide", nil, "absolute path of a directory or file that tasks shall not see, beside the state directory and the master's socket; may be repeated")
 	set.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 }
 
@@ -88,6 +91,11 @@ func (f *flags) check() error {
 	for _, r := range f.reserve.each() {
 		if r.amount.typed && f.capacity.Of(r.dimension) != 0 {
 			return usageError{fmt.Errorf("--%s with --%s: one says what is kept for the system, the other what is not", r.flag, r.instead), "give one of them"}
+		}
+	}
+	for _, h := range f.hide {
+		if !filepath.IsAbs(h) || filepath.Clean(h) == "/" {
+			return usageError{fmt.Errorf("--hide %q: want an absolute path below /", h), ""}
 		}
 	}
 	if err := f.level.UnmarshalText([]byte(f.logLevel)); err != nil {

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -117,7 +118,7 @@ func newAgent(ctx context.Context, f *flags, dir string, cfg loop.Config) (*agen
 			return nil, err
 		}
 	}
-	if a.tasks, err = runtime.New(runtime.Config{Dir: dir, Keeper: keeper, CgroupParent: f.cgroupParent, Log: cfg.Log}); err != nil {
+	if a.tasks, err = runtime.New(runtime.Config{Dir: dir, Keeper: keeper, CgroupParent: f.cgroupParent, Hide: append(hidden(f.master), f.hide...), Log: cfg.Log}); err != nil {
 		return nil, err
 	}
 	facts := machine.Find("/", dir)
@@ -144,6 +145,21 @@ func newAgent(ctx context.Context, f *flags, dir string, cfg loop.Config) (*agen
 	}
 	a.link = link.New(dial)
 	return a, nil
+}
+
+// hidden returns what tasks shall not see of the master's socket: its directory,
+// so that one which a later master makes is hidden too, if nobody else has
+// anything there.
+func hidden(master string) []string {
+	socket, ok := strings.CutPrefix(master, "unix:")
+	path, err := filepath.Abs(socket)
+	if !ok || err != nil { // without its path, it cannot be dialed either
+		return nil
+	}
+	if s, err := os.Stat(filepath.Dir(path)); err == nil && s.Mode()&0o077 == 0 {
+		return []string{filepath.Dir(path)}
+	}
+	return []string{path}
 }
 
 // processes is a runtime.Runtime in the loop's words.

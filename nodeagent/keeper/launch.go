@@ -47,6 +47,10 @@ func (f *files) close() {
 // a task does not see them, or sees them read-only.
 func (h *holder) gather() (*files, error) {
 	f := &files{}
+	var err error
+	if h.outputs, err = h.openOutputs(); err != nil {
+		return nil, err
+	}
 	errs := []error{f.add(os.OpenFile(os.DevNull, os.O_RDWR, 0))}
 	for _, out := range h.outputs.list {
 		f.fds = append(f.fds, uintptr(out.write))
@@ -97,10 +101,6 @@ func socketPair() (end, peer *os.File, err error) {
 // fork starts the stage, below a first process if the task has a pid namespace,
 // and waits until it has become the command.
 func (h *holder) fork() error {
-	var err error
-	if h.outputs, err = h.openOutputs(); err != nil {
-		return err
-	}
 	f, err := h.gather()
 	if err != nil {
 		return err

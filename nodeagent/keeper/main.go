@@ -18,6 +18,7 @@ import (
 const (
 	stageArg = "stage" // what becomes the task's command
 	initArg  = "init"  // the first process of its pid namespace
+	execArg  = "exec"  // what holds a session; see session.go
 )
 
 // readyFD is where a keeper answers its agent; see answer.
@@ -41,6 +42,8 @@ func Main(args []string) int {
 		return stage()
 	case args[0] == initArg:
 		return first(args[1])
+	case args[0] == execArg:
+		return hold(args[1])
 	}
 	return keep(args[0])
 }
@@ -52,7 +55,7 @@ func IsCall(args []string) bool {
 	case 1:
 		return filepath.IsAbs(args[0])
 	case 2:
-		return (args[0] == stageArg || args[0] == initArg) && filepath.IsAbs(args[1])
+		return (args[0] == stageArg || args[0] == initArg || args[0] == execArg) && filepath.IsAbs(args[1])
 	}
 	return false
 }

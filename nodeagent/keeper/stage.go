@@ -60,12 +60,15 @@ func become() error {
 	if err := disarm(spec); err != nil {
 		return err
 	}
-	if spec.Sandbox != nil { // it goes with the namespace; hello
+	if spec.Sandbox != nil { // it goes with the first process; hello
 		if _, err := unix.Write(linkFD, []byte{1}); err != nil {
 			return fmt.Errorf("hello: %w", err)
 		}
-	} else if err := followKeeper(); err != nil { // as the last: a change of user ends it
-		return err
+	}
+	if spec.Sandbox == nil || spec.Session {
+		if err := followKeeper(); err != nil { // as the last: a change of user ends it
+			return err
+		}
 	}
 	if err := confine(spec.Filter); err != nil || spec.Probe {
 		return err

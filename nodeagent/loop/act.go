@@ -119,6 +119,9 @@ type outcome struct {
 // start begins the next incarnation of g, which is Busy until launch is done.
 func (l *Loop) start(ctx context.Context, g *generation, a nodeagent.Action) {
 	g.Incarnations = append(g.Incarnations, nodeagent.Incarnation{Number: a.Incarnation, Boot: l.cfg.Machine.Boot, Busy: true})
+	if _, ok := l.sticky[a.Task]; !ok && a.Assignment.Job.Task.Sticky {
+		l.sticky[a.Task] = time.Time{} // the Runtime makes it
+	}
 	began, written := time.Now(), g.written
 	if a.Incarnation > 1 {
 		l.metrics.restarts.Inc()

@@ -140,10 +140,14 @@ func (d *disk) remove(dir string) error {
 
 // removeTask removes a generation's directory, and its parents that are empty.
 func (d *disk) removeTask(dir string) error {
+	return d.removeEmptied(dir, filepath.Join(d.root, tasksDir))
+}
+
+// removeEmptied removes dir, and its parents below top that are empty then.
+func (d *disk) removeEmptied(dir, top string) error {
 	if err := d.remove(dir); err != nil {
 		return err
 	}
-	top := filepath.Join(d.root, tasksDir)
 	for p := filepath.Dir(dir); p != top && os.Remove(p) == nil; p = filepath.Dir(p) {
 	}
 	return nil
@@ -152,8 +156,14 @@ func (d *disk) removeTask(dir string) error {
 // generations lists the directories of generations, and finishes removals that
 // were cut short.
 func (d *disk) generations() ([]string, error) {
-	dirs := []string{filepath.Join(d.root, tasksDir)}
-	for range 5 { // cell, user, job, index, generation
+	return d.below(filepath.Join(d.root, tasksDir), 5) // cell, user, job, index, generation
+}
+
+// below lists the directories that lie so many levels below top, and finishes
+// removals that were cut short.
+func (d *disk) below(top string, levels int) ([]string, error) {
+	dirs := []string{top}
+	for range levels {
 		var next []string
 		for _, dir := range dirs {
 			names, err := d.entries(dir)

@@ -112,6 +112,7 @@ type Loop struct {
 	// What follows belongs to Run's goroutine.
 	memory   memory
 	held     map[key]*generation
+	sticky   map[schema.TaskName]time.Time // since when each directory is idle
 	probes   map[nodeagent.Check]context.CancelFunc
 	busy     []int // ports in use by others
 	scanned  time.Time
@@ -242,6 +243,7 @@ func (l *Loop) turn(ctx context.Context) time.Time {
 				acted = true
 			}
 		}
+		acted = l.stick(plan) || acted
 		if !acted {
 			break
 		}
@@ -290,9 +292,13 @@ func (l *Loop) input(now time.Time) nodeagent.Input {
 	for _, g := range l.held {
 		held = append(held, g.Held)
 	}
+	var sticky []nodeagent.Sticky
+	for task, idle := range l.sticky {
+		sticky = append(sticky, nodeagent.Sticky{Task: task, Idle: idle})
+	}
 	return nodeagent.Input{
 		Machine: l.cfg.Machine.Name, Boot: l.cfg.Machine.Boot, Now: now,
-		View: l.memory.view, Held: held, Shutdown: l.shutdown,
+		View: l.memory.view, Held: held, Sticky: sticky, Shutdown: l.shutdown,
 	}
 }
 

@@ -249,12 +249,11 @@ func (h *alloc) end(code int, why string) (*schema.Exit, error) {
 
 func (h *alloc) save() error { return save(filepath.Join(h.dir, allocFile), h.state) }
 
-// enter returns a as it is inside its alloc: with the directory that it shares,
-// which it adds to the task's places, and the cgroup that is the parent of its
-// own. dir is that of its incarnation.
-func (r *Runtime) enter(dir string, a *schema.Assignment, p *places) (inside *schema.Assignment, parent string, err error) {
+// enter adds to the places of a task, whose incarnation is in dir, what it shares
+// with the others of its alloc, if it runs in one.
+func (r *Runtime) enter(dir string, a *schema.Assignment, p *places) error {
 	if a.Alloc == nil {
-		return a, "", nil
+		return nil
 	}
 	host := a.Alloc.Of(a.Task.JobName)
 	user := dir // the directory of the owner's tasks
@@ -264,14 +263,10 @@ func (r *Runtime) enter(dir string, a *schema.Assignment, p *places) (inside *sc
 	gen := filepath.Join(user, host.Job, strconv.Itoa(host.Index), strconv.FormatUint(a.Alloc.Generation, 10))
 	p.shared = filepath.Join(gen, sharedDir)
 	if s, err := os.Stat(p.shared); err != nil || !s.IsDir() {
-		return nil, "", fmt.Errorf("alloc %s generation %d: %w", host.Short(), a.Alloc.Generation, cmp.Or(err, errors.New("its directory is none")))
+		return fmt.Errorf("alloc %s generation %d: %w", host.Short(), a.Alloc.Generation, cmp.Or(err, errors.New("its directory is none")))
 	}
 	if r.sharesIPC() {
 		p.shm, p.ipc = filepath.Join(gen, shmShared), filepath.Join(gen, ipcShared)
 	}
-	c := *a
-	if c.AllocDir = p.shared; p.root != "" {
-		c.AllocDir = ownShared
-	}
-	return &c, allocGroup(host, a.Alloc.Generation), nil
+	return nil
 }

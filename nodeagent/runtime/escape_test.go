@@ -136,6 +136,7 @@ type victims struct {
 	neighbour int    // pid of a task of the same owner
 	keeper    int
 	secret    string // a file of that task
+	dir       string // of its keeper
 	socket    string // of the agent
 }
 
@@ -161,7 +162,7 @@ func newVictims(t *testing.T, without ...runtime.Guard) *victims {
 	p, dir := v.m.start(shell(100, "echo secret >secret; chmod 644 secret; chmod 711 .; echo up; sleep 1000"))
 	says(t, dir, "up")
 	v.neighbour, v.keeper = p.Incarnation().PID, keeperOf(t, dir)
-	v.secret = filepath.Join(filepath.Dir(dir), "work", "secret")
+	v.dir, v.secret = dir, filepath.Join(filepath.Dir(dir), "work", "secret")
 	return v
 }
 
@@ -228,7 +229,7 @@ func TestEscapes(t *testing.T) {
 		{"read a neighbour's environment", []runtime.Guard{runtime.Namespaces}, "read", func(v *victims, _ string) string { return fmt.Sprintf("/proc/%d/environ", v.neighbour) }},
 		{"read a neighbour's file", []runtime.Guard{runtime.Namespaces}, "read", func(v *victims, _ string) string { return v.secret }},
 		{"find the agent's files", []runtime.Guard{runtime.Namespaces}, "list", func(v *victims, _ string) string { return filepath.Join(v.m.dir, "users.json") }},
-		{"write the keeper's state", []runtime.Guard{runtime.Namespaces, runtime.Users}, "write", func(_ *victims, own string) string { return filepath.Join(own, keeper.StateFile) }},
+		{"write the keeper's state", []runtime.Guard{runtime.Namespaces, runtime.Users}, "write", func(v *victims, _ string) string { return filepath.Join(v.dir, keeper.StateFile) }},
 		{"write the keeper's lock", []runtime.Guard{runtime.Namespaces, runtime.Users}, "write", func(_ *victims, own string) string { return filepath.Join(own, keeper.LockFile) }},
 		{"connect to the agent's socket", []runtime.Guard{runtime.Namespaces}, "connect", func(v *victims, _ string) string { return v.socket }},
 		{"leave its user namespace", []runtime.Guard{runtime.Seccomp}, "unshare", nil},

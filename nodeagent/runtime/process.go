@@ -106,19 +106,21 @@ func (r *Runtime) prepare(dir string, a *schema.Assignment) (*keeper.Spec, error
 	if len(a.Job.Task.Process.Command) == 0 {
 		return nil, fmt.Errorf("%w: it is empty", ErrCommand)
 	}
+	if err := r.able(&a.Job.Task); err != nil {
+		return nil, err
+	}
 	if err := os.Mkdir(dir, 0o711); err != nil {
 		return nil, err
 	}
 	if err := os.Chmod(dir, 0o711); err != nil { // whatever the umask
 		return nil, err
 	}
-	p := places{work: filepath.Join(filepath.Dir(dir), workDir)}
-	p.tmp = filepath.Join(p.work, "tmp")
-	a, parent, err := r.enter(dir, a, &p)
+	p, err := r.places(dir, a)
 	if err != nil {
 		return nil, err
 	}
 	work, _, tmp := r.inside(p)
+	a = r.local(a, p)
 	spec := &keeper.Spec{
 		Boot: r.boot, Command: a.Command(), Env: environment(a, p.work, work, tmp), Dir: work,
 		Mark: markVariable + "=" + p.work, OOMScoreAdj: oomScore(a.Job.Priority), Filter: r.isolation.filter,
@@ -129,25 +131,34 @@ func (r *Runtime) prepare(dir string, a *schema.Assignment) (*keeper.Spec, error
 	if spec.User, err = r.user(a.Task.User); err != nil {
 		return nil, err
 	}
-	for _, d := range []string{p.work, p.tmp} {
-		if err := own(d, spec.User); err != nil {
-			return nil, err
-		}
-	}
-	if spec.Sandbox, err = r.sandbox(p); err != nil {
+	if err := p.make(spec.User); err != nil {
 		return nil, err
 	}
-	name := filepath.Join(parent, groupName(dir, a))
+	if err := putFiles(p.work, a, spec.User); err != nil {
+		return nil, fmt.Errorf("task.files: %w", err)
+	}
+	if spec.Sandbox, err = r.sandbox(&a.Job.Task, p); err != nil {
+		return nil, err
+	}
+	return spec, r.group(dir, a, spec)
+}
+
+// group makes the cgroups of spec, once spec is on disk.
+func (r *Runtime) group(dir string, a *schema.Assignment, spec *keeper.Spec) error {
+	name := groupName(dir, a)
+	if u := a.Alloc; u != nil {
+		name = filepath.Join(allocGroup(u.Of(a.Task.JobName), u.Generation), name)
+	}
 	if r.groups != nil {
 		spec.Cgroups = r.groups.dirs(name)
 	}
 	if err := keeper.Prepare(dir, spec); err != nil || r.groups == nil {
-		return spec, err
+		return err
 	}
 	if err := r.groups.make(name, r.limits(a)); err != nil {
-		return nil, errors.Join(fmt.Errorf("cgroup: %w", err), keeper.Abandon(dir, spec))
+		return errors.Join(fmt.Errorf("cgroup: %w", err), keeper.Abandon(dir, spec))
 	}
-	return spec, nil
+	return nil
 }
 
 // user returns the user that an owner's tasks run as; nil is the agent's own.
@@ -160,24 +171,6 @@ func (r *Runtime) user(owner string) (*keeper.User, error) {
 		return nil, err
 	}
 	return &keeper.User{UID: id, GID: id}, nil
-}
-
-// own makes a directory that is u's alone, unless it is there. What the task has
-// put in its place goes: this is done while none of it runs.
-func own(dir string, u *keeper.User) error {
-	if s, err := os.Lstat(dir); err == nil && !s.IsDir() {
-		if err := os.Remove(dir); err != nil {
-			return err
-		}
-	}
-	err := os.Mkdir(dir, 0o700)
-	if errors.Is(err, os.ErrExist) {
-		return nil
-	}
-	if err == nil && u != nil {
-		err = os.Lchown(dir, u.UID, u.GID)
-	}
-	return err
 }
 
 // environment returns what the task finds in its environment, sorted. HOME and

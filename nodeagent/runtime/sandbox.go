@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/musterhq/muster/nodeagent/keeper"
+	"github.com/musterhq/muster/schema"
 )
 
 // Directories that each task has of its own, where the machine has them.
@@ -33,17 +34,6 @@ const (
 
 // hiddenSize bounds what hides a directory: room for targets of mounts only.
 const hiddenSize = "size=64k,nr_inodes=256"
-
-// places are the directories of one task, as the machine has them.
-type places struct {
-	work   string
-	tmp    string // below work
-	sticky string // "" without
-	// With the tasks of its alloc: a directory, what /dev/shm is, and a file that
-	// holds the ipc namespace; "" for what is not shared.
-	shared, shm, ipc string
-	root             string // the task's root directory; "" is the machine's
-}
 
 // inside returns where the task itself finds its work directory, its sticky
 // directory and its directory for temporary files.
@@ -73,19 +63,23 @@ func below(path, dir string) bool {
 }
 
 // sandbox plans what a task sees; nil where the machine has no namespaces.
-func (r *Runtime) sandbox(p places) (*keeper.Sandbox, error) {
+func (r *Runtime) sandbox(t *schema.TaskSpec, p places) (*keeper.Sandbox, error) {
 	if !r.isolation.namespaces {
 		return nil, nil
 	}
 	s := &keeper.Sandbox{UserNamespace: os.Geteuid() != 0}
 	s.IPC = p.ipc
+	if i := t.Isolation; i != nil {
+		s.Network = i.Network == schema.NoNetwork
+		s.UserNamespace = s.UserNamespace || i.User
+	}
 	if p.root == "" {
 		s.Mounts = r.overMachine(p)
 		return s, nil
 	}
 	mounts, err := r.newRoot(p)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("task.process.root: %w", err)
 	}
 	s.Root, s.Mounts = p.work, mounts
 	return s, nil
@@ -140,6 +134,9 @@ func hide(target string) keeper.Mount {
 // devices are those that every task with a root directory of its own finds.
 var devices = []string{"/dev/full", "/dev/null", "/dev/random", "/dev/tty", "/dev/urandom", "/dev/zero"}
 
+// replaced are the entries of a task's own root directory that it does not see.
+var replaced = []string{procDir, sysDir, tmpDir, ownDir, "/dev"}
+
 // newRoot puts a root directory together: the entries of the task's own, read-
 // only, and beside them what each task needs. So nothing is ever made in the
 // task's own, and what is not there is no fault.
@@ -152,7 +149,7 @@ func (r *Runtime) newRoot(p places) ([]keeper.Mount, error) {
 	for _, e := range entries {
 		target, source := "/"+e.Name(), filepath.Join(p.root, e.Name())
 		switch {
-		case slices.Contains([]string{procDir, sysDir, tmpDir, ownDir, "/dev"}, target):
+		case slices.Contains(replaced, target):
 		case e.Type()&fs.ModeSymlink != 0:
 			text, err := os.Readlink(source)
 			if err != nil {
@@ -165,6 +162,9 @@ func (r *Runtime) newRoot(p places) ([]keeper.Mount, error) {
 	}
 	for _, h := range r.hidden {
 		if rel, err := filepath.Rel(p.root, h); err == nil && filepath.IsLocal(rel) {
+			if top, _, _ := strings.Cut(rel, "/"); slices.Contains(replaced, "/"+top) {
+				continue
+			}
 			m := hide(h)
 			m.Target = "/" + rel
 			mounts = append(mounts, m)

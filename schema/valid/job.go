@@ -23,9 +23,11 @@ func (c *check) job(job map[string]any) {
 		return
 	}
 	c.health(task, ports)
+	c.isolation(task, ports)
 	env, _ := task["env"].(map[string]any)
-	_, inside := job["allocset"].(string)
-	v := variables{ports: ports, devices: devicesOf(task), inside: inside, env: env}
+	v := variables{ports: ports, devices: devicesOf(task), env: env}
+	v.sticky, _ = task["sticky"].(bool)
+	_, v.inside = job["allocset"].(string)
 	if process, ok := task["process"].(map[string]any); ok {
 		if command, ok := process["command"].([]any); ok {
 			for i, arg := range command {
@@ -36,6 +38,7 @@ func (c *check) job(job map[string]any) {
 			}
 		}
 	}
+	c.files(task, v)
 	for _, k := range slices.Sorted(maps.Keys(env)) {
 		v.within = k
 		c.references([]string{"task", "env", k}, env[k], v)
@@ -45,7 +48,8 @@ func (c *check) job(job map[string]any) {
 // variables are those that a string may refer to.
 type variables struct {
 	ports   []string
-	devices []string       // kinds
+	devices []string // kinds
+	sticky  bool
 	inside  bool           // of an alloc
 	env     map[string]any // what the job declares
 	within  string         // the variable whose value the string is; "" for the command
@@ -65,6 +69,9 @@ func (v variables) names() []string {
 		if !slices.Contains(names, name) {
 			names = append(names, name)
 		}
+	}
+	if v.sticky {
+		add(schema.StickyVariable)
 	}
 	for _, p := range v.ports {
 		add(schema.PortVariable(p))
@@ -197,7 +204,10 @@ func (c *check) unset(path []string, name string, vars variables) {
 		port := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(name, "MUSTER_PORT_"), "_", "-"))
 		p.Hint = fmt.Sprintf("add ports: [%q] to task.resources", short(port))
 	}
-	if name == schema.AllocVariable || name == schema.AllocDirVariable {
+	switch name {
+	case schema.StickyVariable:
+		p.Hint = "add sticky: true to task"
+	case schema.AllocVariable, schema.AllocDirVariable:
 		p.Hint = `only a task in an alloc has it: name an alloc set, as in allocset: "pair"`
 	}
 	c.add(p)

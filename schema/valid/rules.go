@@ -258,8 +258,11 @@ var taskRule = &Rule{
 			},
 		}},
 		{Name: "logs", Rule: logsRule},
+		{Name: "isolation", Rule: isolationRule},
+		{Name: "files", Rule: filesRule},
+		{Name: "sticky", Rule: &Rule{Type: Bool}},
 	},
-	Later: []string{"container", "restart", "packages", "files"},
+	Later: []string{"container", "restart", "packages"},
 	Alias: map[string]string{
 		"environment": "env", "command": "process.command", "cmd": "process.command", "args": "process.command",
 		"devices": "resources.devices", "constraints": "constraints of the job", "image": "container.image", "ports": "resources.ports", "cpuMilli": "resources.cpuMilli",
@@ -269,6 +272,9 @@ var taskRule = &Rule{
 		"driver": "process", "config": "process.command", "exec": "process.command", "entrypoint": "process.command",
 		"cpu": "resources.cpuMilli", "memory": "resources.ramBytes", "limits": "resources",
 		"log": "logs", "logging": "logs", "logConfig": "logs",
+		"securityContext": "isolation", "sandbox": "isolation", "security": "isolation", "network": "isolation.network",
+		"root": "process.root", "chroot": "process.root", "configMap": "files", "configs": "files", "volumes": "files",
+		"stickyDir": "sticky", "ephemeral_disk": "sticky",
 	},
 }
 
@@ -286,10 +292,13 @@ var logsRule = &Rule{
 
 var processRule = &Rule{
 	Type: Struct,
-	Fields: []Field{{Name: "command", Required: true, Rule: &Rule{
-		Type: List, Min: 1, Max: maxArgs, Elem: &Rule{Type: String, Max: maxArgBytes, Match: matchC},
-	}}},
-	Alias: map[string]string{"cmd": "command", "exec": "command", "argv": "command", "args": "command", "env": "task.env"},
+	Fields: []Field{
+		{Name: "command", Required: true, Rule: &Rule{
+			Type: List, Min: 1, Max: maxArgs, Elem: &Rule{Type: String, Max: maxArgBytes, Match: matchC},
+		}},
+		{Name: "root", Rule: &Rule{Type: String, Min: 1, Max: maxPath, Match: matchRoot}},
+	},
+	Alias: map[string]string{"cmd": "command", "exec": "command", "argv": "command", "args": "command", "env": "task.env", "chroot": "root", "rootfs": "root", "rootDirectory": "root"},
 }
 
 var resourcesRule = &Rule{

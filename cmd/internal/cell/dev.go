@@ -93,6 +93,7 @@ func runDev(ctx context.Context, cfg DevConfig, dir string) error {
 	}()
 	a := agentProcess{exe: cfg.Agent, stderr: cfg.Stderr, log: cfg.Master.Log, args: append([]string{
 		"--cell", m.cell, "--master", "unix:" + cfg.Master.Link, "--state-dir", filepath.Join(dir, "agent"), "--log-level", "warn",
+		"--hide", cfg.Master.DataDir,
 	}, cfg.AgentArgs...)}
 	err = a.run(agentCtx)
 	stopMaster()

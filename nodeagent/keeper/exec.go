@@ -1,0 +1,142 @@
+package keeper
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Exec is a command to run beside a task: in its namespaces and cgroups, as its
+// user, with its environment.
+type Exec struct {
+	Command []string
+	Env     []string // replaces variables of the task's, NAME=value
+	// Stdio are the command's standard descriptors, which stay the caller's.
+	// With TTY they are one terminal, which becomes the controlling one.
+	Stdio [3]*os.File
+	TTY   bool
+}
+
+// Session is a command that runs beside a task. Its methods may be called from
+// any goroutine.
+type Session struct {
+	control *os.File
+	close   sync.Once
+	ended   chan struct{} // closed when exit is known
+	exit    Exit
+	err     error
+}
+
+// StartExec starts a session of the incarnation in dir, with exe as what holds
+// it, and returns when its command runs. The error is ErrCommand when it is the
+// command's fault.
+func StartExec(exe, dir string, e Exec) (*Session, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("socketpair: %w", err)
+	}
+	peer := os.NewFile(uintptr(fds[1]), "peer")
+	defer peer.Close()
+	if err := unix.SetNonblock(fds[0], true); err != nil {
+		return nil, errors.Join(err, unix.Close(fds[0]))
+	}
+	s := &Session{control: os.NewFile(uintptr(fds[0]), "control"), ended: make(chan struct{})}
+	log, err := os.OpenFile(filepath.Join(dir, panicFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, errors.Join(err, s.control.Close())
+	}
+	defer log.Close()
+	files := []uintptr{e.Stdio[0].Fd(), e.Stdio[1].Fd(), e.Stdio[2].Fd(), peer.Fd()}
+	pid, err := syscall.ForkExec(exe, []string{exe, execArg, dir}, &syscall.ProcAttr{
+		Dir: "/", Env: environment, Files: files, Sys: &syscall.SysProcAttr{Setsid: true},
+	})
+	runtime.KeepAlive(e)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("start %s: %w", exe, err), s.control.Close())
+	}
+	_ = peer.Close()
+	first, err := s.begin(call{Command: e.Command, Env: e.Env, TTY: e.TTY})
+	if err == nil && !first.Started {
+		err = errors.New(first.Error)
+		if first.Command {
+			err = fmt.Errorf("%w: %s", ErrCommand, first.Error)
+		}
+	}
+	if err != nil {
+		_ = s.control.Close()
+		_, _ = unix.Wait4(pid, nil, 0, nil)
+		return nil, err
+	}
+	go s.await(pid)
+	return s, nil
+}
+
+func (s *Session) begin(c call) (ending, error) {
+	if err := s.send(c); err != nil {
+		return ending{}, fmt.Errorf("the session's keeper: %w", err)
+	}
+	return s.receive()
+}
+
+func (s *Session) send(c call) error {
+	b, err := json.Marshal(c)
+	if err == nil && len(b) > maxPacket {
+		err = fmt.Errorf("%w: it has %d bytes with its arguments, want at most %d", ErrCommand, len(b), maxPacket)
+	}
+	if err == nil {
+		_, err = s.control.Write(b)
+	}
+	return err
+}
+
+func (s *Session) receive() (ending, error) {
+	var e ending
+	b := make([]byte, maxPacket)
+	n, err := s.control.Read(b)
+	if err == nil {
+		err = json.Unmarshal(b[:n], &e)
+	}
+	if err != nil {
+		err = fmt.Errorf("the session's keeper ended: %w", err)
+	}
+	return e, err
+}
+
+// await takes the end.
+func (s *Session) await(pid int) {
+	defer close(s.ended)
+	e, err := s.receive()
+	switch {
+	case err == nil && e.Exit != nil:
+		s.exit = *e.Exit
+	default:
+		s.exit, s.err = Exit{Code: -1}, errors.Join(err, errors.New("how the command ended is not known"))
+	}
+	s.Close()
+	for {
+		if _, err := unix.Wait4(pid, nil, 0, nil); !errors.Is(err, unix.EINTR) {
+			return
+		}
+	}
+}
+
+// Signal sends a signal to the command's process group. It is no error if it has
+// ended.
+func (s *Session) Signal(sig syscall.Signal) { _ = s.send(call{Signal: int(sig)}) }
+
+// Close ends the session, if it has not ended: with SIGHUP, and soon after that
+// by force, all that the command has started with it.
+func (s *Session) Close() { s.close.Do(func() { _ = s.control.Close() }) }
+
+// Wait returns how the command ended, when nothing of the session is left.
+func (s *Session) Wait() (Exit, error) {
+	<-s.ended
+	return s.exit, s.err
+}

@@ -1,0 +1,214 @@
+package runtime
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+
+	"github.com/musterhq/muster/nodeagent"
+	"github.com/musterhq/muster/nodeagent/keeper"
+	"github.com/musterhq/muster/schema"
+)
+
+// places are the directories of one task, as the machine has them.
+type places struct {
+	work   string
+	tmp    string // below work
+	sticky string // "" without
+	root   string // the task's root directory, links resolved; "" is the machine's
+	top    string // above sticky, and made by the agent
+	// With the tasks of its alloc: a directory, what /dev/shm is, and a file that
+	// holds the ipc namespace; "" for what is not shared.
+	shared, shm, ipc string
+}
+
+// able says what this machine lacks that the task cannot be run without. The
+// cell knows, and asks only machines that say they have it.
+func (r *Runtime) able(t *schema.TaskSpec) error {
+	for _, attribute := range schema.IsolationOf(t) {
+		if r.attributes[attribute] != "true" {
+			return fmt.Errorf("the task needs %s, which this machine has not", attribute)
+		}
+	}
+	return nil
+}
+
+// places finds the directories of the task of a, whose incarnation is in dir.
+func (r *Runtime) places(dir string, a *schema.Assignment) (places, error) {
+	p := places{work: filepath.Join(filepath.Dir(dir), workDir), top: r.cfg.Dir}
+	p.tmp = filepath.Join(p.work, "tmp")
+	if a.Job.Task.Sticky {
+		p.sticky = filepath.Join(r.cfg.Dir, nodeagent.StickyPath(a.Task), nodeagent.StickyData)
+	}
+	if err := r.enter(dir, a, &p); err != nil {
+		return p, err
+	}
+	var err error
+	if root := a.Job.Task.Process.Root; root != "" {
+		p.root, err = r.findRoot(root)
+	}
+	return p, err
+}
+
+// local returns a with the variables that say where the task finds p.
+func (r *Runtime) local(a *schema.Assignment, p places) *schema.Assignment {
+	local := map[string]string{}
+	if _, sticky, _ := r.inside(p); sticky != "" {
+		local[schema.StickyVariable] = sticky
+	}
+	if p.shared != "" {
+		if local[schema.AllocDirVariable] = p.shared; p.root != "" {
+			local[schema.AllocDirVariable] = ownShared
+		}
+	}
+	b := *a
+	b.Local = local
+	return &b
+}
+
+// findRoot returns the real path of a task's root directory.
+func (r *Runtime) findRoot(root string) (string, error) {
+	real, err := filepath.EvalSymlinks(root)
+	if err != nil {
+		return "", fmt.Errorf("task.process.root: %w: it must be on the machine before the task is", err)
+	}
+	s, err := os.Stat(real)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("task.process.root: %w", err)
+	case !s.IsDir():
+		return "", fmt.Errorf("task.process.root: %s is not a directory", root)
+	case slices.ContainsFunc(r.hidden, func(h string) bool { return below(real, h) }):
+		return "", fmt.Errorf("task.process.root: %s is hidden from tasks", root)
+	}
+	return real, nil
+}
+
+// make makes the directories that are the task's own, for user u.
+func (p places) make(u *keeper.User) error {
+	dirs := []string{p.work, p.tmp}
+	if p.sticky != "" {
+		if err := makeAbove(p.top, p.sticky); err != nil {
+			return err
+		}
+		dirs = append(dirs, p.sticky)
+	}
+	for _, d := range dirs {
+		if err := own(d, u); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// makeAbove makes the directories between top and dir. Other users pass through
+// them, whatever the umask.
+func makeAbove(top, dir string) error {
+	parent := filepath.Dir(dir)
+	if parent == top {
+		return nil
+	}
+	if err := makeAbove(top, parent); err != nil {
+		return err
+	}
+	err := os.Mkdir(parent, 0o711)
+	if errors.Is(err, os.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return os.Chmod(parent, 0o711)
+}
+
+// own makes a directory that is u's alone, unless it is there. What the task has
+// put in its place goes: this is done while none of it runs.
+func own(dir string, u *keeper.User) error {
+	if s, err := os.Lstat(dir); err == nil && !s.IsDir() {
+		if err := os.Remove(dir); err != nil {
+			return err
+		}
+	}
+	err := os.Mkdir(dir, 0o700)
+	if errors.Is(err, os.ErrExist) {
+		return nil
+	}
+	if err == nil && u != nil {
+		err = os.Lchown(dir, u.UID, u.GID)
+	}
+	return err
+}
+
+// putFiles writes the files of the task of a into its work directory. An earlier
+// incarnation may have put anything there, links to elsewhere too: nothing is
+// written through them.
+func putFiles(work string, a *schema.Assignment, u *keeper.User) error {
+	files := a.Job.Task.Files
+	if len(files) == 0 {
+		return nil
+	}
+	root, err := os.OpenRoot(work)
+	if err != nil {
+		return err
+	}
+	env := a.Environment()
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		f := files[name]
+		if f.Expand {
+			f.Content = schema.Expand(f.Content, env)
+		}
+		if err := putFile(root, name, f, u); err != nil {
+			return errors.Join(err, root.Close())
+		}
+	}
+	return root.Close()
+}
+
+func putFile(root *os.Root, name string, file schema.TaskFile, u *keeper.User) error {
+	if err := putDir(root, path.Dir(name), u); err != nil {
+		return err
+	}
+	if err := root.RemoveAll(name); err != nil {
+		return err
+	}
+	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	mode := os.FileMode(0o444)
+	if file.Writable {
+		mode = 0o644
+	}
+	_, err = f.WriteString(file.Content)
+	if u != nil && err == nil {
+		err = f.Chown(u.UID, u.GID)
+	}
+	return errors.Join(err, f.Chmod(mode), f.Close())
+}
+
+// putDir makes a directory of the task's, and those above it.
+func putDir(root *os.Root, name string, u *keeper.User) error {
+	if name == "." {
+		return nil
+	}
+	if err := putDir(root, path.Dir(name), u); err != nil {
+		return err
+	}
+	if s, err := root.Lstat(name); err == nil {
+		if s.IsDir() {
+			return nil
+		}
+		if err := root.Remove(name); err != nil {
+			return err
+		}
+	}
+	err := root.Mkdir(name, 0o755)
+	if u != nil && err == nil {
+		err = root.Lchown(name, u.UID, u.GID)
+	}
+	return err
+}

@@ -1,0 +1,73 @@
+package nodeagent
+
+import (
+	"path"
+	"strconv"
+	"time"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// KeepSticky is how long a sticky directory stays on a machine that its task has
+// left: long enough for a job that was removed by mistake to come back.
+const KeepSticky = 24 * time.Hour
+
+// StickyPath returns where the sticky directory of task is kept, with what is
+// remembered of it, relative to the state directory. The task has StickyData in
+// it.
+func StickyPath(task schema.TaskName) string {
+	return path.Join("sticky", task.Cell, task.User, task.Job, strconv.Itoa(task.Index))
+}
+
+// StickyData is the directory that the task itself sees.
+const StickyData = "data"
+
+// Sticky is a sticky directory on this machine.
+type Sticky struct {
+	Task schema.TaskName
+	// Idle is since when the task is not here any more; zero while it is.
+	Idle time.Time
+}
+
+// StickyKind is what shall become of a sticky directory.
+type StickyKind string
+
+// The kinds. What is remembered is on disk before the next decision.
+const (
+	Leave  StickyKind = "leave"  // remember that its task is not here since now
+	Return StickyKind = "return" // forget that
+	Drop   StickyKind = "drop"   // remove it
+)
+
+// StickyAction is one thing to do to one sticky directory.
+type StickyAction struct {
+	Kind StickyKind
+	Task schema.TaskName
+}
+
+// sticky decides for the sticky directories; items are all that there are.
+func (d *decider) sticky(items []item) {
+	if d.in.View == nil || len(d.in.Sticky) == 0 {
+		return
+	}
+	here := map[schema.TaskName]bool{}
+	for _, it := range items {
+		if it.held != nil && it.held.Alive() || it.assigned != nil && it.assigned.Stop == nil && it.job().Task.Sticky {
+			here[it.task] = true
+		}
+	}
+	for _, s := range d.in.Sticky {
+		act := func(kind StickyKind) { d.plan.Sticky = append(d.plan.Sticky, StickyAction{kind, s.Task}) }
+		switch {
+		case here[s.Task] && !s.Idle.IsZero():
+			act(Return)
+		case here[s.Task]:
+		case s.Idle.IsZero(), s.Idle.After(d.in.Now): // the clock was set back: count anew
+			act(Leave)
+		case due(d.in.Now, s.Idle, KeepSticky).After(d.in.Now):
+			d.wake(due(d.in.Now, s.Idle, KeepSticky))
+		default:
+			act(Drop)
+		}
+	}
+}

@@ -1,0 +1,85 @@
+package schema
+
+// Isolation says how far a task is kept from its machine and from other tasks.
+type Isolation struct {
+	// Require keeps the task from machines that lack any of IsolationOf.
+	Require bool    `json:"require"`
+	Network Network `json:"network"`
+	// User gives the task a user namespace, in which there is its own user and
+	// no other.
+	User bool `json:"user"`
+}
+
+// Network is the network that a task sees.
+type Network string
+
+// The networks.
+const (
+	HostNetwork Network = "host" // the machine's
+	NoNetwork   Network = "none" // its own, with lo alone
+)
+
+// TaskFile is a small file that a task finds in its work directory.
+type TaskFile struct {
+	Content string `json:"content"`
+	// Writable makes its mode 0644 instead of 0444, for the task's user.
+	Writable bool `json:"writable"`
+	// Expand replaces $(NAME) in Content as in an environment variable.
+	Expand bool `json:"expand"`
+}
+
+// The attributes with which a machine says what isolation it has; each is "true"
+// or "false".
+const (
+	HasUsers        = "isolation.users"        // a user for each owner
+	HasNamespaces   = "isolation.namespaces"   // pid, mount, ipc, uts
+	HasSeccomp      = "isolation.seccomp"      // a filter of system calls
+	HasCapabilities = "isolation.capabilities" // tasks have none
+	HasCPU          = "isolation.cpu"          // CPU shares
+	HasMemory       = "isolation.memory"       // a memory limit
+	HasPIDs         = "isolation.pids"         // a limit on processes
+	HasNetwork      = "isolation.network"      // network namespaces
+	HasUser         = "isolation.user"         // user namespaces
+)
+
+// IsolationOf returns the attributes that must be "true" of a machine for it to
+// run s: all that every task gets where it can be had, if the task requires it,
+// and what the task cannot be run without.
+func IsolationOf(s *TaskSpec) []string {
+	var need []string
+	i := s.Isolation
+	if i != nil && i.Require {
+		need = append(need, HasUsers, HasNamespaces, HasSeccomp, HasCapabilities, HasCPU, HasMemory, HasPIDs)
+	} else if s.Process.Root != "" || i != nil && (i.Network == NoNetwork || i.User) {
+		need = append(need, HasNamespaces)
+	}
+	if i != nil && i.Network == NoNetwork {
+		need = append(need, HasNetwork)
+	}
+	if i != nil && i.User {
+		need = append(need, HasUser)
+	}
+	return need
+}
+
+// runIsolation is what of an Isolation only a restart can change.
+type runIsolation struct {
+	Network Network `json:"network,omitempty"`
+	User    bool    `json:"user,omitempty"`
+}
+
+// run returns nil for an Isolation that is no different from none.
+func (i *Isolation) run() *runIsolation {
+	if i == nil || i.Network != NoNetwork && !i.User {
+		return nil
+	}
+	r := &runIsolation{User: i.User}
+	if i.Network == NoNetwork {
+		r.Network = NoNetwork
+	}
+	return r
+}
+
+// StickyVariable is the environment variable that holds the path of a task's
+// sticky directory.
+const StickyVariable = "MUSTER_STICKY_DIR"

@@ -1,0 +1,119 @@
+package valid
+
+import (
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/musterhq/muster/schema"
+)
+
+const (
+	maxFiles      = 64
+	maxFileName   = 255       // Linux NAME_MAX, here of the whole path
+	maxFilesBytes = 256 << 10 // together, since each machine is sent them with the job
+)
+
+var isolationRule = &Rule{
+	Type: Struct,
+	Fields: []Field{
+		{Name: "require", Rule: &Rule{Type: Bool}, Default: false},
+		{Name: "network", Rule: networkRule, Default: string(schema.HostNetwork)},
+		{Name: "user", Rule: &Rule{Type: Bool}, Default: false},
+	},
+	Never: map[string]string{
+		"privileged": "no task has capabilities", "capabilities": "no task has capabilities",
+		"seccomp": "the filter of system calls is the same for all tasks", "pid": "each task has a pid namespace of its own",
+		"ipc": "each task has an ipc namespace of its own",
+	},
+	Alias: map[string]string{
+		"required": "require", "strict": "require", "net": "network", "networkMode": "network", "network_mode": "network",
+		"userns": "user", "userNamespace": "user", "hostUsers": "user", "hostNetwork": "network",
+	},
+}
+
+var networkRule = aliased(words(schema.HostNetwork, schema.NoNetwork), map[string]string{
+	"private": "none", "isolated": "none", "empty": "none", "bridge": "host", "default": "host",
+})
+
+var filesRule = &Rule{Type: Map, Max: maxFiles, Key: matchFile, Elem: &Rule{
+	Type: Struct,
+	Fields: []Field{
+		{Name: "content", Rule: &Rule{Type: String, Max: maxArgBytes, Match: matchC}, Default: ""},
+		{Name: "writable", Rule: &Rule{Type: Bool}, Default: false},
+		{Name: "expand", Rule: &Rule{Type: Bool}, Default: false},
+	},
+	Never: map[string]string{
+		"mode": "files are readable by all, and writable by the task with writable: true", "owner": "files belong to the user that the task runs as",
+	},
+	Alias: map[string]string{
+		"text": "content", "data": "content", "contents": "content", "value": "content", "template": "content", "perms": "writable",
+		"embedded_tmpl": "content", "interpolate": "expand",
+	},
+}}
+
+const fileGrammar = "a path below the work directory, such as etc/app.conf: names of letters, digits and . _ - with / between them"
+
+// matchFile takes paths that stay where they begin.
+func matchFile(s string) string {
+	if s == "" || len(s) > maxFileName || s != path.Clean(s) || s[0] == '/' {
+		return fileGrammar
+	}
+	for name := range strings.SplitSeq(s, "/") {
+		if name == "." || name == ".." || strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") != "" {
+			return fileGrammar
+		}
+	}
+	return ""
+}
+
+const rootGrammar = "the absolute path of a directory, without . or .. in it and without a slash at its end"
+
+func matchRoot(s string) string {
+	if !strings.HasPrefix(s, "/") || s != path.Clean(s) || matchLine(s) != "" {
+		return rootGrammar
+	}
+	return ""
+}
+
+// isolation checks what ties a task's isolation and files to its other fields.
+func (c *check) isolation(task map[string]any, ports []string) {
+	isolation, _ := task["isolation"].(map[string]any)
+	if isolation["network"] == string(schema.NoNetwork) && len(ports) > 0 {
+		c.add(Problem{
+			Path:     []string{"task", "isolation", "network"},
+			Message:  fmt.Sprintf("a task without a network has the port %q, which nobody can reach", short(ports[0])),
+			Expected: fmt.Sprintf("%q, or no resources.ports", schema.HostNetwork),
+		})
+	}
+}
+
+// files checks what ties the files of a task together, and what they refer to.
+func (c *check) files(task map[string]any, v variables) {
+	files, _ := task["files"].(map[string]any)
+	total := 0
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		file, _ := files[name].(map[string]any)
+		content, _ := file["content"].(string)
+		total += len(content)
+		if expand, _ := file["expand"].(bool); expand {
+			c.references([]string{"task", "files", name, "content"}, content, v)
+		}
+		for dir := path.Dir(name); dir != "." && dir != "/"; dir = path.Dir(dir) {
+			if _, ok := files[dir]; ok {
+				c.add(Problem{Path: []string{"task", "files", name}, Key: true, Message: fmt.Sprintf("%q is a file too", short(dir)), Expected: "a directory, or another name"})
+			}
+		}
+		if name == "tmp" {
+			c.add(Problem{Path: []string{"task", "files", name}, Key: true, Message: `"tmp" is the task's directory for temporary files`, Expected: "another name"})
+		}
+	}
+	if total > maxFilesBytes {
+		c.add(Problem{
+			Path: []string{"task", "files"}, Message: fmt.Sprintf("the files have %d bytes together", total),
+			Expected: fmt.Sprintf("at most %d", maxFilesBytes), Hint: "files are for configuration; put larger things on the machine or where the task can fetch them",
+		})
+	}
+}
