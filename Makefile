@@ -9,8 +9,9 @@ GOTEST       ?= go test
 FUZZTIME     ?= 30s
 SEEDS        ?= 1000
 KILLS        ?= 20
+AGENTKILLS   ?= 100
 
-.PHONY: help build demo test race lint fuzz bench sim chaos generate generated check clean
+.PHONY: help build demo test race lint fuzz bench sim chaos user vm generate generated check clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -48,8 +49,15 @@ bench: ## run the benchmarks
 sim: ## run the simulated cell with SEEDS seeds
 	go test -count=1 ./cmd/internal/sim -run Random -sim.seeds $(SEEDS)
 
-chaos: ## kill the parts of a running cell at KILLS random moments
+chaos: ## kill the parts of a cell at KILLS, agent and keepers at AGENTKILLS random moments
 	go test -count=1 -v -run '^TestChaos$$' ./cmd/internal/e2e -e2e.kills $(KILLS)
+	go test -count=1 -v -run '^TestRandomKills$$' ./cmd/muster-agent -agent.kills $(AGENTKILLS)
+
+user: ## run the node agent's tests as an ordinary user
+	.ci/user -test.short || [ $$? = 77 ]
+
+vm: ## run the node agent's tests as root in a virtual machine with cgroup v2 only
+	.ci/vm -test.v -test.short || [ $$? = 77 ]
 
 generate: ## write what is generated: protobuf code, references, golden lists
 	go generate ./...
@@ -61,7 +69,7 @@ generated: # fails when generate changes something
 	[ "$$before" = "$$after" ] || { git status --short; echo 'make generate changed the tree: commit what it wrote' >&2; exit 1; }
 
 check: ## everything that CI checks, one after the other
-	@for target in lint generated test race 'fuzz FUZZTIME=5s' 'sim SEEDS=200' chaos demo; do \
+	@for target in lint generated test race 'fuzz FUZZTIME=5s' 'sim SEEDS=200' chaos user demo; do \
 		start=$$(date +%s); echo "== make $$target"; $(MAKE) --no-print-directory $$target || exit 1; \
 		echo "== make $$target: $$(($$(date +%s) - start)) s"; \
 	done

@@ -71,9 +71,9 @@ func (d *decider) blockedBy(it item) string {
 	return ""
 }
 
-// evicted says why the alloc of a task is not there for it any more, "" if it
+// allocGone says why the alloc of a task is not there for it any more, "" if it
 // is, or may come.
-func (d *decider) evicted(it item) string {
+func (d *decider) allocGone(it item) string {
 	key, ok := it.host()
 	if !ok {
 		return ""

@@ -24,7 +24,7 @@ const (
 // spike (Kubernetes' eviction-pressure-transition-period is 5 min; ours are
 // shorter since nothing is stopped by a condition alone).
 const (
-	TellAfter  = 30 * time.Second // MemoryPressure, ClockSkew
+	TellAfter  = 30 * time.Second // ClockSkew; what tasks are stopped for is told at once
 	ClearAfter = time.Minute      // all but BrokenRuntime
 )
 
@@ -81,7 +81,7 @@ func (c *Conditions) See(kind schema.ConditionKind, level Level, message string,
 }
 
 func tellAfter(kind schema.ConditionKind) time.Duration {
-	if kind == schema.MemoryPressure || kind == schema.ClockSkew {
+	if kind == schema.ClockSkew {
 		return TellAfter
 	}
 	return 0

@@ -26,8 +26,8 @@ func TestConditionsDoNotFlap(t *testing.T) {
 		looks []look
 	}{
 		{"at once", schema.ReadOnlyFS, []look{{0, good, false}, {1, bad, true}}},
-		{"not for a moment", schema.MemoryPressure, []look{{0, bad, false}, {29 * time.Second, bad, false}, {time.Second, bad, true}}},
-		{"a spike begins anew", schema.MemoryPressure, []look{
+		{"not for a moment", schema.ClockSkew, []look{{0, bad, false}, {29 * time.Second, bad, false}, {time.Second, bad, true}}},
+		{"a spike begins anew", schema.ClockSkew, []look{
 			{0, bad, false}, {29 * time.Second, good, false}, {time.Second, bad, false}, {29 * time.Second, bad, false}, {time.Second, bad, true},
 		}},
 		{"good for a while", schema.DiskPressure, []look{

@@ -22,6 +22,9 @@ type Input struct {
 	// Shutdown stops all tasks without ending their generations: the next
 	// agent starts them again.
 	Shutdown bool
+	// Strain is what was measured of the machine, Limits what follows from it.
+	Strain Strain
+	Limits Limits
 }
 
 // Plan is what to do now and what to say.
@@ -39,6 +42,8 @@ type Plan struct {
 	Wake time.Time
 	// Alive counts the generations that may have a process.
 	Alive int
+	// Overload is for the report.
+	Overload *schema.Overload
 }
 
 // ActionKind is what an Action does.
@@ -74,24 +79,25 @@ type Action struct {
 	Assignment  *schema.Assignment // for Start
 	Cause       *schema.Cause      // for Term, End
 	Exit        *schema.Exit       // for Reap
+	// Clear says, for Start and End, that the files in the task's work directory
+	// are to be removed first: they are what was too much.
+	Clear bool
+	// Reason and Bytes say, for Prune and Remove, why, and what was measured of
+	// what goes.
+	Reason Reason
+	Bytes  int64
 }
 
-// What is kept of generations that ended and left the view: for their logs.
-// Those that failed are counted for themselves and kept for longer, so that a
-// task which was moved or updated since has its failure explained.
 const (
-	KeepGenerations = 3                  // newest per task, and as many that failed
-	KeepFor         = 24 * time.Hour     // after the end
-	KeepFailedFor   = 7 * 24 * time.Hour // after a failure
-	// KeepIncarnations is how many incarnations of a generation stay on
-	// disk. It is more than MaxFailures, which are counted there.
-	KeepIncarnations = 10
 	// ReportFor is how long an ended generation that is out of the view is
 	// still reported, so that whoever asks finds its end there.
 	ReportFor = 10 * time.Minute
 	// killAgain is the time between two SIGKILLs: one can meet a task that
 	// is just being started by its keeper.
 	killAgain = 5 * time.Second
+	// evictionGrace is the longest grace period of a task that stops for want of
+	// memory or disk: until it has ended, it may take more.
+	evictionGrace = 10 * time.Second
 )
 
 // item is a generation of a task: in the view, on the machine, or both.
@@ -104,16 +110,31 @@ type item struct {
 
 // decider gathers the plan of one call of Decide.
 type decider struct {
-	in     Input
-	plan   Plan
-	allocs allocs
+	in   Input
+	plan Plan
+	// newest is the data that the view has of a generation.
+	newest map[schema.TaskRef]*schema.Job
+	// evicted says why generations stop that the machine has no room for.
+	evicted map[schema.TaskRef]*schema.Cause
+	// collecting says that remains are being removed for want of disk.
+	collecting bool
+	allocs     allocs
 }
 
 // Decide compares what the machine shall run with what it holds.
 func Decide(in Input) Plan {
-	items := collect(in)
-	d := &decider{in: in, allocs: allocsOf(items)}
+	d := &decider{in: in, newest: map[schema.TaskRef]*schema.Job{}, evicted: map[schema.TaskRef]*schema.Cause{}}
+	items := join(in)
+	d.allocs = allocsOf(items)
+	for _, it := range items {
+		if it.assigned != nil {
+			d.newest[schema.TaskRef{Task: it.task, Generation: it.generation}] = it.assigned.Job
+		}
+	}
 	d.sticky(items)
+	d.collect(items)
+	d.evictions()
+	d.plan.Overload = d.overload()
 	for len(items) > 0 {
 		n := 1
 		for n < len(items) && items[n].task == items[0].task {
@@ -125,8 +146,8 @@ func Decide(in Input) Plan {
 	return d.plan
 }
 
-// collect joins view and held, by task and generation.
-func collect(in Input) []item {
+// join returns what is in the view, held or both, by task and generation.
+func join(in Input) []item {
 	var items []item
 	if in.View != nil {
 		for i := range in.View.Assignments {
@@ -162,7 +183,6 @@ func (d *decider) task(generations []item) {
 		}
 	}
 	d.plan.Alive += alive
-	var kept [2]int // those that did not fail, those that did
 	for i := len(generations) - 1; i >= 0; i-- {
 		it := generations[i]
 		switch h := it.held; {
@@ -171,7 +191,6 @@ func (d *decider) task(generations []item) {
 				d.start(it)
 			}
 		case h.End != nil:
-			d.keep(it, &kept)
 		case h.Alive():
 			d.alive(it, d.stopCause(it, newest))
 		default:
@@ -188,15 +207,15 @@ func (d *decider) stopCause(it item, newest uint64) *schema.Cause {
 	cause := schema.Cause{Machine: d.in.Machine, Generation: it.generation, At: d.in.Now}
 	switch {
 	case it.assigned != nil && it.assigned.Stop != nil:
-		cause.Kind, cause.Message = it.assigned.Stop.Kind, it.assigned.Stop.Message
+		cause.Kind, cause.Message, cause.Resource = it.assigned.Stop.Kind, it.assigned.Stop.Message, it.assigned.Stop.Resource
 	case d.in.View != nil && it.assigned == nil:
 		cause.Kind, cause.Message = schema.CauseSuperseded, "it is no longer assigned to this machine"
 	case d.in.View != nil && it.generation != newest:
 		cause.Kind, cause.Message = schema.CauseSuperseded, "a newer generation is assigned to this machine"
-	case d.in.Shutdown && d.evicted(it) == "":
+	case d.in.Shutdown && d.allocGone(it) == "":
 		cause.Kind, cause.Message = schema.CauseShutdown, "the agent was told to stop all tasks"
 	default:
-		why := d.evicted(it)
+		why := d.allocGone(it)
 		if why == "" {
 			return nil
 		}
@@ -221,6 +240,9 @@ func (d *decider) alive(it item, stop *schema.Cause) {
 		stop = c.Stop // what was told to stop once, stops
 	}
 	if stop == nil {
+		stop = cmp.Or(d.evicted[it.held.ref()], d.overDisk(it, c))
+	}
+	if stop == nil {
 		d.check(it, c)
 		return
 	}
@@ -231,7 +253,11 @@ func (d *decider) alive(it item, stop *schema.Cause) {
 		d.act(it, Action{Kind: Term, Incarnation: c.Number, Cause: stop})
 		return
 	}
-	at := due(d.in.Now, c.TermAt, time.Duration(it.job().Task.GraceSeconds)*time.Second)
+	grace := time.Duration(it.job().Task.GraceSeconds) * time.Second
+	if stop.Kind == schema.CauseOutOfResources && stop.Resource != schema.MachineCPU {
+		grace = min(grace, evictionGrace)
+	}
+	at := due(d.in.Now, c.TermAt, grace)
 	if !c.KilledAt.IsZero() {
 		at = due(d.in.Now, c.KilledAt, killAgain)
 	}
@@ -247,13 +273,8 @@ func (d *decider) alive(it item, stop *schema.Cause) {
 func (d *decider) down(it item, stop *schema.Cause, blocked bool) {
 	h := it.held
 	if cause := d.end(h, it.job().Kind, stop); cause != nil {
-		d.act(it, Action{Kind: End, Cause: cause})
+		d.act(it, Action{Kind: End, Cause: cause, Clear: clears(h.last())})
 		return
-	}
-	if n := len(h.Incarnations); n > KeepIncarnations {
-		for _, c := range h.Incarnations[:n-KeepIncarnations] {
-			d.act(it, Action{Kind: Prune, Incarnation: c.Number})
-		}
 	}
 	if stop != nil || d.in.View == nil || blocked {
 		return // shutdown, or nothing is known yet, or its task runs elsewhere
@@ -276,34 +297,33 @@ func (d *decider) end(h *Held, kind schema.JobKind, stop *schema.Cause) *schema.
 	case finished(h, kind):
 		cause.Kind = schema.CauseFinished
 	case stop != nil && stop.Kind != schema.CauseShutdown:
-		cause.Kind, cause.Message = stop.Kind, stop.Message
+		cause.Kind, cause.Message, cause.Resource = stop.Kind, stop.Message, stop.Resource
+	case c != nil && evicts(c.Stop):
+		cause.Kind, cause.Message, cause.Resource = c.Stop.Kind, c.Stop.Message, c.Stop.Resource
 	case h.Refused != nil:
 		cause.Kind, cause.Message = h.Refused.Kind, h.Refused.Message
 	case c != nil && !c.blameless(d.in.Boot) && failures(h, d.in.Boot) >= MaxFailures:
 		cause.Kind = schema.CauseFailed
+		if c.Stop != nil && c.Stop.Kind == schema.CauseOutOfResources {
+			cause.Message, cause.Resource = c.Stop.String(), c.Stop.Resource
+		}
 	default:
 		return nil
 	}
 	return &cause
 }
 
-// keep decides how long an ended generation stays on disk; kept counts those
-// of its task that are newer and stay.
-func (d *decider) keep(it item, kept *[2]int) {
-	if it.assigned != nil || d.in.View == nil {
-		return
-	}
-	kind, keepFor := 0, KeepFor
-	if it.held.failed(d.in.Boot) {
-		kind, keepFor = 1, KeepFailedFor
-	}
-	until := due(d.in.Now, it.held.End.At, keepFor)
-	if kept[kind] >= KeepGenerations || !until.After(d.in.Now) {
-		d.act(it, Action{Kind: Remove})
-		return
-	}
-	d.wake(until)
-	kept[kind]++
+// evicts reports whether a stop is for the machine's sake: the cell finds another
+// place.
+func evicts(stop *schema.Cause) bool {
+	return stop != nil && stop.Kind == schema.CauseOutOfResources && stop.Resource != schema.OwnDisk
+}
+
+// clears reports whether an incarnation that has ended left files that were too
+// much.
+func clears(c *Incarnation) bool {
+	return c != nil && c.Stop != nil && c.Stop.Kind == schema.CauseOutOfResources &&
+		(c.Stop.Resource == schema.OwnDisk || c.Stop.Resource == schema.MachineDisk)
 }
 
 // start starts the next incarnation of it, unless all tasks shall stop.
@@ -315,7 +335,11 @@ func (d *decider) start(it item) {
 	if it.held != nil && len(it.held.Incarnations) > 0 {
 		n = it.held.last().Number + 1
 	}
-	d.act(it, Action{Kind: Start, Incarnation: n, Assignment: it.assigned})
+	a := Action{Kind: Start, Incarnation: n, Assignment: it.assigned}
+	if it.held != nil {
+		a.Clear = clears(it.held.last())
+	}
+	d.act(it, a)
 }
 
 func (d *decider) act(it item, a Action) {
@@ -328,6 +352,11 @@ func (d *decider) wake(at time.Time) {
 	if d.plan.Wake.IsZero() || at.Before(d.plan.Wake) {
 		d.plan.Wake = at
 	}
+}
+
+// jobOf returns the newest data of h.
+func (d *decider) jobOf(h *Held) *schema.Job {
+	return cmp.Or(d.newest[h.ref()], h.Assignment.Job)
 }
 
 // job returns the newest data of it: that of the view applies in place.

@@ -34,6 +34,11 @@ type Held struct {
 	Refused *schema.Cause
 	// End is on disk: nothing of the generation runs, or ever will.
 	End *schema.Cause
+	// Clearing says that its work directory is being removed.
+	Clearing bool
+	// Bytes is what the directory of one that has ended takes of the disk; 0 if
+	// that is not measured yet.
+	Bytes int64
 }
 
 // Incarnation is one start of a generation.
@@ -52,8 +57,20 @@ type Incarnation struct {
 	// an agent that was restarted has sent neither.
 	TermAt, KilledAt time.Time
 	Exit             *schema.Exit // nil while it is alive
-	Health           schema.HealthState
-	Note             string // how it is held, see TaskStatus.Note
+	// GoneAt is when this agent saw that nothing of it is left, later than Exit.At;
+	// zero if it did not.
+	GoneAt time.Time
+	Health schema.HealthState
+	Note   string // how it is held, see TaskStatus.Note
+	// Usage is the newest sample, the last one of an incarnation that has ended;
+	// nil before the first, and not written to afterwards.
+	Usage *schema.Usage
+	Bytes int64 // as Held.Bytes, of its own directory
+}
+
+// ref names the generation.
+func (h *Held) ref() schema.TaskRef {
+	return schema.TaskRef{Task: h.Assignment.Task, Generation: h.Assignment.Generation}
 }
 
 // last returns the newest incarnation, nil before the first start.
@@ -79,11 +96,11 @@ func (c *Incarnation) blameless(boot string) bool {
 	return c.Boot != boot && c.Exit.Code < 0 && c.Exit.Signal == ""
 }
 
-// failed reports whether h, which has ended, did so by a failure of its own, or
-// its last incarnation did before the cell stopped it.
+// failed reports whether h, which has ended, did so by a failure of its own or for
+// want of resources, or its last incarnation did before the cell stopped it.
 func (h *Held) failed(boot string) bool {
 	switch h.End.Kind {
-	case schema.CauseFailed, schema.CauseStartFailed:
+	case schema.CauseFailed, schema.CauseStartFailed, schema.CauseOutOfResources:
 		return true
 	case schema.CauseFinished:
 		return false

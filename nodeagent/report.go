@@ -27,6 +27,9 @@ func (d *decider) report(it item, newest uint64) {
 		}
 		if h.Alive() && c.Boot == d.in.Boot {
 			s.PID, s.StartedAt, s.Health = c.PID, c.StartedAt, d.health(it, c)
+			if c.Stop != nil && c.Stop.Kind == schema.CauseOutOfResources {
+				s.Note = c.Stop.String()
+			}
 		}
 	}
 	if h.End != nil && it.assigned == nil && d.in.View != nil {

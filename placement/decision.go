@@ -22,7 +22,7 @@ const (
 	ReasonClock      Reason = "machine has condition " + Reason(schema.ClockSkew)
 	ReasonCondition  Reason = "machine has a condition of a later version"
 	ReasonOther      Reason = "task belongs on another machine"
-	ReasonAvoided    Reason = "task crashed there recently"
+	ReasonAvoided    Reason = "task failed or was evicted there"
 	ReasonConstraint Reason = "constraint does not hold"
 	ReasonNoDevice   Reason = "no such device"
 	ReasonNoAlloc    Reason = "no alloc of the set"

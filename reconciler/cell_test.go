@@ -34,6 +34,7 @@ type agent struct {
 	silent     bool
 	busy       []int
 	conditions []schema.Condition
+	relief     []string                      // tasks that would relieve it; nil: it is not overloaded
 	tasks      map[uint64]*schema.TaskStatus // by generation
 }
 
@@ -172,6 +173,15 @@ func (a *agent) report() schema.Report {
 	r := schema.Report{Machine: a.info, BusyPorts: a.busy, Conditions: a.conditions}
 	for _, g := range slices.Sorted(maps.Keys(a.tasks)) {
 		r.Tasks = append(r.Tasks, *a.tasks[g])
+		if s := a.tasks[g]; slices.Contains(a.relief, s.Task.Short()) && s.State != schema.Dead {
+			if r.Overload == nil {
+				r.Overload = &schema.Overload{Since: epoch, Message: "its processors are 100% busy"}
+			}
+			r.Overload.Relief = append(r.Overload.Relief, schema.TaskRef{Task: s.Task, Generation: g})
+		}
+	}
+	if r.Overload != nil && len(r.Overload.Relief) < len(a.relief) {
+		r.Overload = nil // one has left: it is looked at anew
 	}
 	return r
 }

@@ -305,7 +305,7 @@ func (d *describer) machines() {
 		health, _ := d.in.Observed.health(name, d.in.Now)
 		d.status.Machines = append(d.status.Machines, MachineStatus{
 			Name: name, Health: string(health), Capacity: r.Capacity, Reserved: r.Reserved, Used: d.used[name], Tasks: d.held[name],
-			Cordoned: declared[name].Cordon, Conditions: d.in.Observed.conditions(name), Devices: r.Devices, Attributes: declared[name].attributes(&r.MachineInfo), Notes: append(slices.Clone(r.Notes), busyNote(d.in.Observed.machines[name])...),
+			Cordoned: declared[name].Cordon, Conditions: d.in.Observed.conditions(name), Devices: r.Devices, Attributes: declared[name].attributes(&r.MachineInfo), Notes: d.machineNotes(name),
 		})
 	}
 	for _, name := range slices.Sorted(maps.Keys(declared)) {
@@ -316,6 +316,16 @@ func (d *describer) machines() {
 	if len(d.status.Machines) == 0 && len(d.status.Jobs) > 0 {
 		d.waiting("no machine has joined: start muster-agent on one")
 	}
+}
+
+// machineNotes returns what is remarkable of a machine.
+func (d *describer) machineNotes(name string) []string {
+	h := d.in.Observed.machines[name]
+	notes := append(slices.Clone(d.in.State.Machines[name].Notes), busyNote(h)...)
+	if h != nil && h.report.Overload != nil {
+		notes = append(notes, "overloaded: "+h.report.Overload.Message)
+	}
+	return notes
 }
 
 // busyNote tells which ports of a machine's range are not to be had.

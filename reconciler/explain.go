@@ -178,7 +178,7 @@ func (e *Explanation) Lines() []string {
 			say("  because: %s", t.Reason)
 		}
 		for _, m := range e.Avoid[t.Name] {
-			say("  avoids machine %s: it failed there of late", m)
+			say("  avoids machine %s: it failed or was evicted there of late", m)
 		}
 		for _, h := range t.History {
 			say("  %s", h)

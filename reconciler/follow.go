@@ -72,6 +72,14 @@ func (s *step) end(job schema.JobName, t schema.TaskRecord, cause schema.Cause) 
 		if n := len(t.Causes); n > 0 && t.Causes[n-1].Kind == schema.CausePortInUse {
 			t.NotBefore = s.now.Add(retryBase)
 		}
+	case schema.CauseOutOfResources:
+		e.Kind = schema.EventEvict
+		// The machine is avoided, or it would be short again at once. A task that
+		// meets the same everywhere waits, longer each time.
+		t.Avoid = avoid(t.Avoid, t.Machine, s.now)
+		if n := evictions(t.Causes); n > 0 {
+			t.NotBefore = s.now.Add(retryAfter(n))
+		}
 	case schema.CauseRemoved, schema.CauseScaledDown:
 		e.Kind = schema.EventKill
 		e.Message = "stopped: " + e.Message
@@ -84,6 +92,18 @@ func (s *step) end(job schema.JobName, t schema.TaskRecord, cause schema.Cause) 
 	t.Causes = causes[max(0, len(causes)-schema.MaxCauses):]
 	t.Machine, t.Ports, t.Devices, t.Alloc, t.Stop = "", nil, nil, nil, nil
 	s.set(job, t)
+}
+
+// evictions counts the last ends in a row that were for want of resources.
+func evictions(causes []schema.Cause) int {
+	n := 0
+	for _, c := range slices.Backward(causes) {
+		if c.Kind != schema.CauseOutOfResources {
+			break
+		}
+		n++
+	}
+	return n
 }
 
 // retryAfter returns the wait after the n-th failure in a row, n from 1.

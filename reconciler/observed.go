@@ -23,6 +23,7 @@ const (
 type Observed struct {
 	since    time.Time
 	machines map[string]*heard
+	usage    map[string]heardUsage
 }
 
 // heard is what one machine said last.
@@ -42,7 +43,7 @@ type heardTask struct {
 
 // NewObserved returns what a master knows that begins to lead now: nothing.
 func NewObserved(now time.Time) *Observed {
-	return &Observed{since: now, machines: map[string]*heard{}}
+	return &Observed{since: now, machines: map[string]*heard{}, usage: map[string]heardUsage{}}
 }
 
 // Hear takes a report, and returns what is new in it as events.
@@ -53,6 +54,9 @@ func (o *Observed) Hear(r schema.Report, now time.Time) []schema.Event {
 	var events []schema.Event
 	if was != nil {
 		events = troubled(was.report.Conditions, r.Conditions, r.Machine.Name, now)
+	}
+	if o := r.Overload; o != nil && (was == nil || was.report.Overload == nil) {
+		events = append(events, schema.Event{At: now, Kind: schema.EventMachine, Machine: r.Machine.Name, Message: "overloaded: " + o.Message})
 	}
 	for i := range r.Tasks {
 		t := heardTask{&r.Tasks[i], now}

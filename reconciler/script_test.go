@@ -39,7 +39,9 @@ func TestScripts(t *testing.T) {
 //	silent NAME …    cuts machines off; speak joins them again
 //	turn [N [DUR]]   N times: time passes (1s), machines obey and report, a step
 //	step             a step without any news
-//	task NAME WORD   finish, port (is in use), restart, kill (its agent restarts it)
+//	task NAME WORD   finish, port (is in use), restart (by its agent), evict
+//	                 (its machine has no memory left)
+//	overload NAME [TASK …]  a machine asks for tasks to be moved away
 //	busy NAME PORT   a port of a machine is in use by others
 //	crash            the master is replaced
 //	status, waiting, why NAME [MACHINE]  what users see
@@ -73,6 +75,9 @@ func (c *cell) play(t *testing.T, d *datadriven.TestData) string {
 		return c.stepped()
 	case "task":
 		c.happen(t, args[0], args[1])
+		return ""
+	case "overload":
+		c.agent(args[0]).relief = args[1:]
 		return ""
 	case "busy":
 		port, _ := strconv.Atoi(args[1])
@@ -194,6 +199,8 @@ func (c *cell) happen(t *testing.T, name, what string) {
 		a.die(s, schema.Cause{Kind: schema.CauseFinished, Exit: &schema.Exit{Incarnation: s.Incarnation, At: c.now}, At: c.now})
 	case "port":
 		a.die(s, schema.Cause{Kind: schema.CausePortInUse, Message: "port http is in use", At: c.now})
+	case "evict":
+		a.die(s, schema.Cause{Kind: schema.CauseOutOfResources, Resource: schema.MachineRAM, Message: "machine memory: 1 MiB left", At: c.now})
 	case "restart":
 		s.Exits = append(s.Exits, schema.Exit{Incarnation: s.Incarnation, Code: -1, Signal: "SIGKILL", At: c.now})
 		s.Incarnation++

@@ -28,6 +28,9 @@ type Status struct {
 	Machines []MachineStatus `json:"machines"`
 	Jobs     []JobStatus     `json:"jobs"`
 	Tasks    []TaskStatus    `json:"tasks"`
+	// Usage is told only of a task that is asked for by name; `muster top` has it
+	// of all.
+	Usage []TaskUsageLine `json:"usage,omitempty"`
 	// Source is the trouble with the repository, if there is one.
 	Source string `json:"source,omitempty"`
 	// SourceAt is when Commit was last known to be the repository's head; it is

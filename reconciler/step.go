@@ -59,6 +59,7 @@ func Step(in Input) Output {
 	s.admit()
 	s.stepJobs()
 	s.place(false)
+	s.relieve()
 	s.rollOutAll(false) // last, since what was just placed counts against its budget
 	s.followAllocs()    // now that it is settled what becomes of allocs, the tasks inside
 	s.place(true)
@@ -286,7 +287,7 @@ func (s *step) stop(job schema.JobName, t schema.TaskRecord, cause schema.Cause)
 	t.Stop = &cause
 	s.set(job, t)
 	kind := schema.EventKill
-	if cause.Kind == schema.CauseUpdate || cause.Kind == schema.CausePreempted || cause.Kind == schema.CauseAllocGone {
+	if cause.Kind == schema.CauseUpdate || cause.Kind == schema.CausePreempted || cause.Kind == schema.CauseOutOfResources || cause.Kind == schema.CauseAllocGone {
 		kind = schema.EventEvict
 	}
 	s.event(schema.Event{Kind: kind, Job: job.Short(), Task: job.Task(t.Index).Short(), Machine: t.Machine, Generation: t.Generation, Cause: cause.Kind, Message: cause.Message})

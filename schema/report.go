@@ -20,6 +20,8 @@ type Report struct {
 	// as ConditionKinds are.
 	Conditions []Condition  `json:"conditions,omitempty"`
 	Tasks      []TaskStatus `json:"tasks"` // sorted by task and generation
+	// Overload says that the machine has too little CPU; nil if it has enough.
+	Overload *Overload `json:"overload,omitempty"`
 }
 
 // TaskState is where a generation of a task stands on its machine.
@@ -118,6 +120,22 @@ const (
 	CauseSuperseded  CauseKind = "superseded"   // a newer generation exists elsewhere
 	CauseAllocGone   CauseKind = "alloc-gone"   // the alloc that it ran in has ended, or is to
 	CauseShutdown    CauseKind = "shutdown"     // the agent was told to stop all
+
+	// CauseOutOfResources is that the task, or its machine, has used up what
+	// there is: see Resource.
+	CauseOutOfResources CauseKind = "out of resources"
+)
+
+// Resource is what a task or a machine ran out of.
+type Resource string
+
+// The resources that are enforced by stopping or moving tasks. Those of a
+// machine end the generation: the cell finds another place.
+const (
+	OwnDisk     Resource = "disk"           // more than the task's own limit; it is restarted
+	MachineRAM  Resource = "machine memory" // the machine has too little left
+	MachineDisk Resource = "machine disk"
+	MachineCPU  Resource = "machine cpu" // it is overloaded, and the master moves the task
 )
 
 // Cause is why a generation ended or shall end.
@@ -128,8 +146,10 @@ type Cause struct {
 	Generation uint64    `json:"generation,omitempty"`
 	Exit       *Exit     `json:"exit,omitempty"` // of the last incarnation
 	// By is the task, as user/job/index, for which one was preempted.
-	By string    `json:"by,omitempty"`
-	At time.Time `json:"at"`
+	By string `json:"by,omitempty"`
+	// Resource is set of CauseOutOfResources.
+	Resource Resource  `json:"resource,omitempty"`
+	At       time.Time `json:"at"`
 }
 
 // String returns the kind, and the message if there is one.

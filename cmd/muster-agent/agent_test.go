@@ -74,11 +74,13 @@ func (m *master) Report(_ context.Context, _ string, _ uint64, r schema.Report) 
 	return nil
 }
 
+func (*master) Usage(context.Context, uint64, *schema.MachineUsage) error { return nil }
+
 func (*master) Leave(string, uint64) {}
 
 // cell is a master and an agent's place.
 type cell struct {
-	t       *testing.T
+	t       testing.TB
 	dir     string
 	master  *master
 	version uint64
@@ -104,7 +106,7 @@ func (o *output) String() string {
 	return o.b.String()
 }
 
-func newCell(t *testing.T) *cell {
+func newCell(t testing.TB) *cell {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "m") // short, for the socket
 	if err != nil {

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"os"
 	"path"
-	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -25,6 +24,7 @@ type flags struct {
 	labelsFile                   string
 	devices                      devices
 	devicesFile                  string
+	usage                        usageFlags
 	cgroupParent                 string
 	metricsListen                string
 	hide                         []string
@@ -54,6 +54,7 @@ func (f *flags) register(cmd *cobra.Command) {
 	set.StringVar(&f.labelsFile, "labels-file", "", "file of further labels, one a line")
 	set.Var(&f.devices, "device", "devices of this machine that tasks may ask for, such as gpu=2 or gpu:T4=2; may be repeated")
 	set.StringVar(&f.devicesFile, "devices-file", "", "file of further devices, one group a line")
+	f.usage.register(set)
 	set.StringVar(&f.cgroupParent, "cgroup-parent", "", "cgroup below which tasks are put, such as /muster; made if it is not there (default the agent's own)")
 	set.StringVar(&f.metricsListen, "metrics-listen", "", "loopback address for /metrics, such as 127.0.0.1:9101 (default none)")
 	set.StringArrayVar(&f.hide, "hide", nil, "absolute path of a directory or file that tasks shall not see, beside the state directory and the master's socket; may be repeated")
@@ -70,10 +71,51 @@ func (f *flags) check() error {
 	if err := f.checkMaster(); err != nil {
 		return err
 	}
-	if f.cell != "" || !f.remote {
-		if f.cell == "" {
-			return usageError{fmt.Errorf("--cell is missing"), "see muster-agent --help"}
+	if err := f.checkNames(); err != nil {
+		return err
+	}
+	for _, d := range schema.Dimensions() {
+		if f.capacity.Of(d) < 0 {
+			return usageError{fmt.Errorf("%s of this machine is %d: want a positive number", d, f.capacity.Of(d)), ""}
 		}
+	}
+	if err := checkHide(f.hide); err != nil {
+		return err
+	}
+	for _, r := range f.reserve.each() {
+		if r.amount.typed && f.capacity.Of(r.dimension) != 0 {
+			return usageError{fmt.Errorf("--%s with --%s: one says what is kept for the system, the other what is not", r.flag, r.instead), "give one of them"}
+		}
+	}
+	if err := f.level.UnmarshalText([]byte(f.logLevel)); err != nil {
+		return usageError{fmt.Errorf("--log-level %q: want debug, info, warn or error", f.logLevel), ""}
+	}
+	if err := f.usage.check(); err != nil {
+		return err
+	}
+	if p := f.cgroupParent; p != "" && (!path.IsAbs(p) || path.Clean(p) != p || p == "/") {
+		return usageError{fmt.Errorf("--cgroup-parent %q: want an absolute path of a cgroup below the root, written in the shortest way", p), "such as /muster"}
+	}
+	return checkLoopback(f.metricsListen)
+}
+
+// checkHide errs for what cannot be hidden from tasks.
+func checkHide(paths []string) error {
+	for _, p := range paths {
+		if !path.IsAbs(p) || path.Clean(p) == "/" {
+			return usageError{fmt.Errorf("--hide %q: want an absolute path below /", p), ""}
+		}
+	}
+	return nil
+}
+
+// checkNames errs for names that cannot be. A master elsewhere is shown a
+// certificate, which has both.
+func (f *flags) checkNames() error {
+	if f.cell == "" && !f.remote {
+		return usageError{fmt.Errorf("--cell is missing"), "see muster-agent --help"}
+	}
+	if f.cell != "" {
 		if err := schema.CheckName(f.cell); err != nil {
 			return usageError{fmt.Errorf("--cell: %w", err), ""}
 		}
@@ -83,28 +125,7 @@ func (f *flags) check() error {
 			return usageError{fmt.Errorf("--name: %w", err), hintName(f.name)}
 		}
 	}
-	for _, d := range schema.Dimensions() {
-		if f.capacity.Of(d) < 0 {
-			return usageError{fmt.Errorf("%s of this machine is %d: want a positive number", d, f.capacity.Of(d)), ""}
-		}
-	}
-	for _, r := range f.reserve.each() {
-		if r.amount.typed && f.capacity.Of(r.dimension) != 0 {
-			return usageError{fmt.Errorf("--%s with --%s: one says what is kept for the system, the other what is not", r.flag, r.instead), "give one of them"}
-		}
-	}
-	for _, h := range f.hide {
-		if !filepath.IsAbs(h) || filepath.Clean(h) == "/" {
-			return usageError{fmt.Errorf("--hide %q: want an absolute path below /", h), ""}
-		}
-	}
-	if err := f.level.UnmarshalText([]byte(f.logLevel)); err != nil {
-		return usageError{fmt.Errorf("--log-level %q: want debug, info, warn or error", f.logLevel), ""}
-	}
-	if p := f.cgroupParent; p != "" && (!path.IsAbs(p) || path.Clean(p) != p || p == "/") {
-		return usageError{fmt.Errorf("--cgroup-parent %q: want an absolute path of a cgroup below the root, written in the shortest way", p), "such as /muster"}
-	}
-	return checkLoopback(f.metricsListen)
+	return nil
 }
 
 // checkMaster finds out what --master means.

@@ -136,10 +136,13 @@ func newAgent(ctx context.Context, f *flags, dir string, cfg loop.Config) (*agen
 	}
 	cfg.Cell, cfg.Machine, cfg.Dir, cfg.Runtime = a.cell, info, dir, processes{a.tasks}
 	cfg.LookEvery, cfg.Hint = loop.LookEvery, func() { a.link.Hint() }
+	if err := f.usage.configure(&cfg, a.tasks); err != nil {
+		return nil, errors.Join(err, a.tasks.Close())
+	}
 	if a.loop, err = loop.New(ctx, cfg); err != nil {
 		return nil, errors.Join(err, a.tasks.Close())
 	}
-	dial := link.Config{Cell: a.cell, Dial: f.dial, Agent: a.loop, Log: cfg.Log, Clock: a.loop.Clock}
+	dial := link.Config{Cell: a.cell, Dial: f.dial, Agent: a.loop, Usage: a.loop.Usage, Log: cfg.Log, Clock: a.loop.Clock}
 	if id != nil {
 		dial.Identity = id
 	}

@@ -222,6 +222,9 @@ cell then does about them is as for any machine that is silent.`,
 			if err := d.Revoke(n, at); err != nil {
 				return err
 			}
+			// Certificates and tokens know whole seconds: what is issued after
+			// this command is to be later than it.
+			time.Sleep(time.Until(at.Add(time.Second)))
 			if out.value == "json" {
 				return printJSON(std.out, struct {
 					Name string    `json:"name"`

@@ -44,6 +44,9 @@ that --selector picks. Of jobs, "converged" is said of them alone.`,
 			if err := annotate(cmd.Context(), cl, s, args); err != nil {
 				return err
 			}
+			if err := addUsage(cmd.Context(), cl, s, args); err != nil {
+				return err
+			}
 			if out.value == "json" {
 				return printJSON(std.out, s)
 			}
@@ -65,6 +68,18 @@ func annotate(ctx context.Context, cl *client.Client, s *reconciler.Status, args
 	why, err := cl.Why(ctx, client.WhyQuery{Job: s.Jobs[0].Name, Index: -1})
 	if err == nil && why.Job != nil {
 		s.Jobs[0].Annotations = why.Job.Annotations
+	}
+	return err
+}
+
+// addUsage adds what tasks use that were asked for by name.
+func addUsage(ctx context.Context, cl *client.Client, s *reconciler.Status, args []string) error {
+	if len(args) == 0 || strings.Count(args[0], "/") < 2 {
+		return nil
+	}
+	u, err := cl.Usage(ctx, reconciler.Group{Name: args[0]})
+	if err == nil {
+		s.Usage = u.Tasks
 	}
 	return err
 }
@@ -109,6 +124,7 @@ func printStatus(w io.Writer, s *reconciler.Status, name string) error {
 	}
 	if name != "" {
 		printDetails(w, s, name)
+		printUsage(w, &reconciler.Usage{Tasks: s.Usage})
 		for _, t := range s.Tasks {
 			if len(t.Inside) > 0 {
 				fmt.Fprintf(w, "%s: inside run %s\n", t.Name, listed(t.Inside))

@@ -182,6 +182,21 @@ func write(dir, name string, v any) error {
 	return syncDir(dir)
 }
 
+// writeNow writes v as the JSON file name in dir, whole for every reader while the
+// machine is up. It does not wait for the disk: that is for what says nothing any
+// more once the machine went down, and each start would wait twice.
+func writeNow(dir, name string, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	temp := filepath.Join(dir, name+".new")
+	if err := os.WriteFile(temp, b, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(temp, filepath.Join(dir, name))
+}
+
 func writeSynced(name string, b []byte) error {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {

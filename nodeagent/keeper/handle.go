@@ -36,7 +36,7 @@ type Handle struct {
 // Prepare writes spec to dir, which must be there and empty. It comes before
 // anything that spec names is made: whatever happens then, it is known what to
 // look for.
-func Prepare(dir string, spec *Spec) error { return write(dir, SpecFile, spec) }
+func Prepare(dir string, spec *Spec) error { return writeNow(dir, SpecFile, spec) }
 
 // Start starts exe as the keeper of dir, which holds spec, and returns when the
 // task runs. After an error nothing of it runs or is left but the directory,
@@ -299,6 +299,8 @@ func bury(dir, boot string, spec *Spec, began bool) (Exit, error) {
 	}
 	exit := Exit{Code: -1, At: time.Now(), OOM: cgroups(spec.Cgroups).oomKills() > 0}
 	switch {
+	case len(spec.Command) == 0 && began: // only a machine that goes down loses it
+		exit.Message = "the machine was restarted"
 	case len(spec.Command) == 0, spec.Boot == boot && !ran && !began:
 		exit.Never, exit.Message = true, "it was never started"
 	case spec.Boot != boot:

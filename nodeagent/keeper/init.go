@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"os/signal"
 	"syscall"
 	"unsafe"
 
@@ -23,6 +25,10 @@ func first(dir string) int {
 		_, _ = unix.Write(errorFD, []byte(err.Error()))
 		return 1
 	}
+	// A task with our user, which signals all it can, means itself. SIGKILL
+	// from within does nothing to a first process. The task was started before:
+	// it would inherit what is ignored.
+	signal.Notify(make(chan os.Signal, 1))
 	slim()
 	if err := reapUntil(main); err != nil {
 		return 1 // the keeper sees the socket closed

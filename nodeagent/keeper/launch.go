@@ -199,6 +199,9 @@ func (h *holder) startFirst(fds []uintptr) (int, error) {
 	return syscall.ForkExec("/proc/self/exe", []string{"muster-keeper", initArg, h.dir}, attr)
 }
 
+// helloSize is the size of a hello, in bytes; a word has another.
+const helloSize = 1
+
 // hello takes the stage's hello and returns its pid as this namespace has it.
 func hello(link *os.File) (int, error) {
 	c, err := link.SyscallConn()
@@ -212,7 +215,9 @@ func hello(link *os.File) (int, error) {
 		if e == unix.EAGAIN || e == unix.EINTR {
 			return false
 		}
-		if err = e; e != nil || n == 0 {
+		// A stage that was killed says nothing; then this is the first
+		// process's word on its end.
+		if err = e; e != nil || n != helloSize {
 			return true
 		}
 		messages, e := unix.ParseSocketControlMessage(oob[:o])
@@ -225,7 +230,7 @@ func hello(link *os.File) (int, error) {
 		return true
 	})
 	if err = errors.Join(rerr, err); err == nil && pid == 0 {
-		err = errors.New("it has not said who it is")
+		err = errors.New("it was killed before it ran the command")
 	}
 	if err != nil {
 		return 0, fmt.Errorf("the task's main process: %w", err)

@@ -162,7 +162,7 @@ func (h *holder) start() (*State, error) {
 		}
 		*id = p.Identity
 	}
-	return state, write(h.dir, StateFile, state)
+	return state, writeNow(h.dir, StateFile, state)
 }
 
 // watch obeys signals until the task's main process has ended.

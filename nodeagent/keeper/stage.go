@@ -61,7 +61,7 @@ func become() error {
 		return err
 	}
 	if spec.Sandbox != nil { // it goes with the first process; hello
-		if _, err := unix.Write(linkFD, []byte{1}); err != nil {
+		if _, err := unix.Write(linkFD, make([]byte, helloSize)); err != nil {
 			return fmt.Errorf("hello: %w", err)
 		}
 	}

@@ -84,8 +84,11 @@ type Config struct {
 	Dial     string
 	Identity Identity
 	Agent    Agent
-	Log      *slog.Logger
-	Backoff  Backoff
+	// Usage, if set, returns the newest sample of what machine and tasks use, nil
+	// before the first. It must not block; what it returns is not written to.
+	Usage   func() *schema.MachineUsage
+	Log     *slog.Logger
+	Backoff Backoff
 	// Clock, if set, is told with each pull by how much the master's clock is
 	// ahead, and how far that may be off. It must not block.
 	Clock func(ahead, within time.Duration)
@@ -105,6 +108,9 @@ type Client struct {
 
 // New returns a client that has not dialled yet.
 func New(cfg Config) *Client {
+	if cfg.Usage == nil {
+		cfg.Usage = func() *schema.MachineUsage { return nil }
+	}
 	b := &cfg.Backoff
 	most := 500 * time.Millisecond
 	if cfg.Identity != nil {

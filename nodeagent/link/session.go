@@ -210,6 +210,9 @@ func (s *session) assign(m *linkpb.Assignments) error {
 	return nil
 }
 
+// usageHeader is the most that a message grows by beyond the usage in it.
+const usageHeader = 32
+
 // report answers a pull.
 func (s *session) report(m *linkpb.Pull) error {
 	r := s.client.cfg.Agent.Report()
@@ -226,7 +229,14 @@ func (s *session) report(m *linkpb.Pull) error {
 		answer.Body = body
 	}
 	message := &linkpb.AgentMessage{Message: &linkpb.AgentMessage_Report{Report: answer}}
-	if n := proto.Size(message); n > linkpb.MaxMessage {
+	n := proto.Size(message)
+	if u := s.client.cfg.Usage(); m.GetUsage() && u != nil {
+		// The report comes first: where both have no room, usage is left out.
+		if usage := linkpb.EncodeUsage(u); n+proto.Size(usage)+usageHeader <= linkpb.MaxMessage {
+			answer.Usage = usage
+		}
+	}
+	if n > linkpb.MaxMessage {
 		return s.refuse(fmt.Errorf("%w: the report on %d tasks has %d bytes: the link carries at most %d",
 			errRefused, len(r.Tasks), n, linkpb.MaxMessage))
 	}

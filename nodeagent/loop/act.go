@@ -52,18 +52,23 @@ func (l *Loop) do(ctx context.Context, g *generation, a nodeagent.Action) error 
 		g.last().Exit = a.Exit
 		return nil
 	case nodeagent.End:
-		return l.end(g, a)
+		return l.end(ctx, g, a)
 	case nodeagent.Prune:
 		g.Incarnations = slices.DeleteFunc(g.Incarnations, func(c nodeagent.Incarnation) bool { return c.Number == a.Incarnation })
-		return l.disk.remove(incarnationDir(g.dir, a.Incarnation))
+		if err := l.disk.remove(incarnationDir(g.dir, a.Incarnation)); err != nil {
+			return err
+		}
 	case nodeagent.Remove:
 		if err := l.disk.removeTask(g.dir); err != nil {
 			return err
 		}
 		delete(l.held, key{a.Task, a.Generation})
-		return nil
+	default:
+		return fmt.Errorf("action %q of %s: unknown", a.Kind, a.Task)
 	}
-	return fmt.Errorf("action %q of %s: unknown", a.Kind, a.Task)
+	l.removed = true
+	l.metrics.collected(a)
+	return nil
 }
 
 func (g *generation) last() *nodeagent.Incarnation { return &g.Incarnations[len(g.Incarnations)-1] }
@@ -87,13 +92,16 @@ func (l *Loop) term(g *generation, a nodeagent.Action) error {
 			return err
 		}
 		c.Stop = a.Cause
+		if a.Cause.Kind == schema.CauseOutOfResources {
+			l.metrics.evictions.WithLabelValues(string(a.Cause.Resource)).Inc()
+		}
 	}
 	c.TermAt = time.Now()
 	return g.process.Signal(false)
 }
 
 // end makes the end durable; only then is it reported.
-func (l *Loop) end(g *generation, a nodeagent.Action) error {
+func (l *Loop) end(ctx context.Context, g *generation, a nodeagent.Action) error {
 	if !g.written {
 		if err := l.disk.writeAssignment(&g.Assignment); err != nil {
 			return err
@@ -104,7 +112,22 @@ func (l *Loop) end(g *generation, a nodeagent.Action) error {
 		return err
 	}
 	g.End = a.Cause
+	if a.Clear {
+		g.Clearing = true
+		l.workers.Go(func() {
+			if err := l.cfg.Runtime.Clear(g.dir); err != nil {
+				l.cfg.Log.Warn("cannot clear a task's work directory", "task", a.Task.Short(), "generation", a.Generation, "err", err)
+			}
+			l.send(ctx, func() { l.cleared(g) })
+		})
+	}
 	return nil
+}
+
+// cleared takes that the work directory of g is gone.
+func (l *Loop) cleared(g *generation) {
+	g.Clearing, g.walk.due, l.removed = false, time.Time{}, true
+	l.remeasure()
 }
 
 // outcome is what has come of a start.
@@ -122,6 +145,7 @@ func (l *Loop) start(ctx context.Context, g *generation, a nodeagent.Action) {
 	if _, ok := l.sticky[a.Task]; !ok && a.Assignment.Job.Task.Sticky {
 		l.sticky[a.Task] = time.Time{} // the Runtime makes it
 	}
+	g.Clearing = a.Clear
 	began, written := time.Now(), g.written
 	if a.Incarnation > 1 {
 		l.metrics.restarts.Inc()
@@ -162,6 +186,11 @@ func (l *Loop) launch(ctx context.Context, dir string, a nodeagent.Action, writt
 		}
 		out.written = true
 	}
+	if a.Clear {
+		if err := l.cfg.Runtime.Clear(dir); err != nil {
+			return refuse(schema.CauseStartFailed, fmt.Errorf("clear the work directory: %w", err))
+		}
+	}
 	if err := checkPorts(a.Assignment.Ports); err != nil {
 		return refuse(schema.CausePortInUse, err)
 	}
@@ -183,6 +212,9 @@ const startTimeout = 30 * time.Second
 // launched takes the outcome of a start.
 func (l *Loop) launched(ctx context.Context, g *generation, n int, out outcome, began time.Time) {
 	g.written = out.written
+	if g.Clearing {
+		l.cleared(g)
+	}
 	if out.fault {
 		l.told(l.vitals.conditions.SeeStart(out.refused.Message, time.Now()))
 	}
@@ -204,7 +236,7 @@ func (l *Loop) launched(ctx context.Context, g *generation, n int, out outcome, 
 	c := out.process.Incarnation()
 	c.Number = n
 	*g.last() = c
-	g.process, g.logs = out.process, ""
+	g.process, g.walk, g.logs = out.process, walk{}, ""
 	l.told(l.vitals.conditions.SeeStart("", time.Now()))
 	l.metrics.started(time.Since(began))
 	l.cfg.Log.Info("started", "task", g.Assignment.Task.Short(), "generation", g.Assignment.Generation, "incarnation", n, "pid", c.PID)
@@ -242,8 +274,8 @@ func (l *Loop) exited(g *generation, n int, p Process) {
 		exit = *now.Exit
 		exit.Incarnation = n
 	}
-	c.Exit, c.PID, c.StartedAt = &exit, now.PID, now.StartedAt
-	g.process = nil
+	c.Exit, c.PID, c.StartedAt, c.GoneAt = &exit, now.PID, now.StartedAt, time.Now()
+	g.process, g.walk.due = nil, time.Time{}
 	l.metrics.exited(exit)
 	l.cfg.Log.Info("ended", "task", g.Assignment.Task.Short(), "generation", g.Assignment.Generation, "incarnation", n, "exit", exit.String())
 }

@@ -47,6 +47,7 @@ type process struct {
 	inc    nodeagent.Incarnation
 	ended  chan struct{}
 	terms  int
+	usage  schema.Usage
 }
 
 func taskDir(dir string) string { return filepath.Dir(filepath.Dir(dir)) }
@@ -137,6 +138,8 @@ func (h hand) Adopt(_ context.Context, dir string) (loop.Process, error) {
 	}
 	return grip{p, h.step}, nil
 }
+
+func (hand) Clear(dir string) error { return os.RemoveAll(filepath.Join(dir, "work")) }
 
 // grip is a Process: what one agent can do to a process.
 type grip struct {
@@ -299,6 +302,14 @@ func lines(r schema.Report) (list []string) {
 		list = append(list, line(s))
 	}
 	return list
+}
+
+func (g grip) Usage() (schema.Usage, bool) {
+	g.p.kernel.mu.Lock()
+	defer g.p.kernel.mu.Unlock()
+	u := g.p.usage
+	u.At = time.Now()
+	return u, g.p.inc.Exit == nil
 }
 
 // tasksFault is an error that is loop.ErrTask.

@@ -31,6 +31,19 @@ type Runtime interface {
 	// Adopt finds the incarnation that was started in dir, by this agent or
 	// one before it. What it cannot account for it kills, and calls ended.
 	Adopt(ctx context.Context, dir string) (Process, error)
+	// Clear removes the files that the tasks of a generation have made for
+	// themselves, but for logs and what is sticky; dir is the generation's. None
+	// of its incarnations runs.
+	Clear(dir string) error
+}
+
+// Meter measures the machine. Its methods may be called from any goroutine.
+type Meter interface {
+	// Machine measures the machine as a whole, without its tasks.
+	Machine() (schema.MachineUsage, error)
+	// Disk measures what dir takes of the disk; note says when that is only a
+	// part. It may take seconds.
+	Disk(dir string) (bytes int64, note string, err error)
 }
 
 // Process is an incarnation. Its methods may be called from any goroutine.
@@ -40,11 +53,14 @@ type Process interface {
 	// Signal sends SIGTERM to its process group or, with kill, SIGKILL to
 	// all of it. It is no error if it has ended.
 	Signal(kill bool) error
+	// Usage measures what it uses, without its disk; false when nothing of it is
+	// left.
+	Usage() (schema.Usage, bool)
 	// Wait returns when it has ended and its Exit is known.
 	Wait(ctx context.Context) error
 }
 
-// Config is what a Loop needs. All but the hooks must be set.
+// Config is what a Loop needs. All but Meter, Limits and the hooks must be set.
 type Config struct {
 	Cell    string
 	Machine schema.MachineInfo
@@ -55,6 +71,12 @@ type Config struct {
 	Runtime Runtime
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
+	// Meter, if set, is asked what machine and tasks use: every SampleEvery, and
+	// for disks every DiskEvery.
+	Meter                  Meter
+	SampleEvery, DiskEvery time.Duration
+	// Limits say what is done when the machine runs short, and what is kept.
+	Limits nodeagent.Limits
 	// LookEvery is the time between two looks at how the machine is; zero: it
 	// is not looked at, and what is wrong with it is found by starts alone.
 	LookEvery time.Duration
@@ -93,6 +115,7 @@ type generation struct {
 	stuck  error
 	retry  time.Time
 	unread bool
+	walk   walk
 	logs   string // what is wrong with the logs of the last incarnation
 }
 
@@ -105,8 +128,9 @@ type Loop struct {
 	ended   chan struct{} // closed when Run has returned
 	info    atomic.Pointer[schema.MachineInfo]
 	report  atomic.Pointer[schema.Report]
-	clock   atomic.Pointer[clockSample] // nil: not since the last look
-	starts  chan struct{}               // a token for each start in flight
+	usage   atomic.Pointer[schema.MachineUsage] // nil before the first sample
+	clock   atomic.Pointer[clockSample]         // nil: not since the last look
+	starts  chan struct{}                       // a token for each start in flight
 	workers sync.WaitGroup
 
 	// What follows belongs to Run's goroutine.
@@ -119,6 +143,8 @@ type Loop struct {
 	vitals   vitals
 	shutdown bool
 	idle     []chan struct{} // closed when shutdown is done
+	strain   nodeagent.Strain
+	removed  bool // something was removed since the disk was measured
 }
 
 // New takes the state directory's lock if it has not been taken, reads what is held there and finds its
@@ -175,6 +201,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	for _, g := range l.held {
 		l.await(ctx, g)
 	}
+	l.measure(ctx)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -247,6 +274,7 @@ func (l *Loop) turn(ctx context.Context) time.Time {
 		if !acted {
 			break
 		}
+		l.remeasure()
 	}
 	l.check(ctx, plan.Checks)
 	l.publish(plan)
@@ -299,13 +327,16 @@ func (l *Loop) input(now time.Time) nodeagent.Input {
 	return nodeagent.Input{
 		Machine: l.cfg.Machine.Name, Boot: l.cfg.Machine.Boot, Now: now,
 		View: l.memory.view, Held: held, Sticky: sticky, Shutdown: l.shutdown,
+		Strain: l.strain, Limits: l.cfg.Limits,
 	}
 }
 
 // publish makes the plan's word on the machine the report, and hints if it is
 // news. A report is never written to afterwards.
 func (l *Loop) publish(plan nodeagent.Plan) {
-	r := &schema.Report{Machine: l.Info(), BusyPorts: l.busyPorts(), Conditions: l.vitals.conditions.List(), Tasks: plan.Tasks}
+	r := &schema.Report{
+		Machine: l.Info(), BusyPorts: l.busyPorts(), Conditions: l.vitals.conditions.List(), Tasks: plan.Tasks, Overload: plan.Overload,
+	}
 	if l.memory.view != nil {
 		r.View = l.memory.view.Version
 	}

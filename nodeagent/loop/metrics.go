@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/musterhq/muster/nodeagent"
 	"github.com/musterhq/muster/schema"
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -22,6 +23,13 @@ type metrics struct {
 	exits    *prometheus.CounterVec
 	errors   prometheus.Counter
 	latency  prometheus.Histogram
+
+	evictions *prometheus.CounterVec
+	oomKills  prometheus.Counter
+	removals  *prometheus.CounterVec
+	freed     *prometheus.CounterVec
+	spent     *prometheus.CounterVec
+	left      *prometheus.GaugeVec
 }
 
 func newMetrics(r prometheus.Registerer) (*metrics, error) {
@@ -52,11 +60,25 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 			Buckets: []float64{.001, .0025, .005, .01, .015, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}),
 	}
+	m.evictions = prometheus.NewCounterVec(opts("evictions_total", "Incarnations that were stopped for want of a resource, by what ran out: disk is the task's own limit."), []string{"resource"})
+	m.oomKills = prometheus.NewCounter(opts("oom_kills_total", "Processes of tasks that the kernel was seen to kill for want of memory."))
+	m.removals = prometheus.NewCounterVec(opts("removed_total", "Remains of what has ended that were removed: directories of generations and of incarnations, by reason."), []string{"what", "reason"})
+	m.freed = prometheus.NewCounterVec(opts("removed_bytes_total", "Bytes of disk that were measured of what was removed, by reason."), []string{"reason"})
+	m.spent = prometheus.NewCounterVec(opts("measuring_seconds_total", "Time spent on measuring what tasks use: samples, and walks through their directories."), []string{"what"})
+	m.left = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Namespace: "muster", Subsystem: "agent", Name: "machine_left_bytes", Help: "What is left of the machine's memory and of the state directory's file system.",
+	}, []string{"resource"})
 	for _, s := range taskStates() {
 		m.tasks.WithLabelValues(string(s))
 	}
+	for _, r := range []schema.Resource{schema.OwnDisk, schema.MachineRAM, schema.MachineDisk} {
+		m.evictions.WithLabelValues(string(r))
+	}
 	var errs []error
-	for _, c := range []prometheus.Collector{m.tasks, m.view, m.epoch, m.busy, m.clock, m.troubles, m.starts, m.restarts, m.refused, m.exits, m.errors, m.latency} {
+	for _, c := range []prometheus.Collector{
+		m.tasks, m.view, m.epoch, m.busy, m.clock, m.troubles, m.starts, m.restarts, m.refused, m.exits, m.errors, m.latency,
+		m.evictions, m.oomKills, m.removals, m.freed, m.spent, m.left,
+	} {
 		errs = append(errs, r.Register(c))
 	}
 	return m, errors.Join(errs...)
@@ -89,6 +111,16 @@ func (m *metrics) observe(r *schema.Report, mem memory) {
 func (m *metrics) started(d time.Duration) {
 	m.starts.Inc()
 	m.latency.Observe(d.Seconds())
+}
+
+// collected counts what a Prune or Remove has removed.
+func (m *metrics) collected(a nodeagent.Action) {
+	what := "generation"
+	if a.Kind == nodeagent.Prune {
+		what = "incarnation"
+	}
+	m.removals.WithLabelValues(what, string(a.Reason)).Inc()
+	m.freed.WithLabelValues(string(a.Reason)).Add(float64(a.Bytes))
 }
 
 func (m *metrics) exited(e schema.Exit) {

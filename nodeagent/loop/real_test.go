@@ -91,7 +91,7 @@ func agentProcess(dir string, step func(string), steps func() int) error {
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	tasks, err := runtime.New(runtime.Config{Dir: dir, Keeper: filepath.Join(filepath.Dir(exe), "muster-keeper"), Log: log})
+	tasks, err := runtime.New(runtime.Config{Dir: dir, Keeper: filepath.Join(filepath.Dir(exe), "muster-keeper"), CgroupParent: os.Getenv("MUSTER_TEST_CGROUP_PARENT"), Log: log})
 	if err != nil {
 		return err
 	}

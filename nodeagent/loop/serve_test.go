@@ -242,6 +242,11 @@ muster_agent_condition{condition="read-only-fs"} 0
 # HELP muster_agent_errors_total Actions that the disk or the kernel refused; they are tried again.
 # TYPE muster_agent_errors_total counter
 muster_agent_errors_total 0
+# HELP muster_agent_evictions_total Incarnations that were stopped for want of a resource, by what ran out: disk is the task's own limit.
+# TYPE muster_agent_evictions_total counter
+muster_agent_evictions_total{resource="disk"} 0
+muster_agent_evictions_total{resource="machine disk"} 0
+muster_agent_evictions_total{resource="machine memory"} 0
 # HELP muster_agent_exits_total Ends of incarnations, by how they ended.
 # TYPE muster_agent_exits_total counter
 muster_agent_exits_total{how="ok"} 1
@@ -249,6 +254,9 @@ muster_agent_exits_total{how="signal"} 1
 # HELP muster_agent_link_epoch Highest link epoch that the agent was welcomed with.
 # TYPE muster_agent_link_epoch gauge
 muster_agent_link_epoch 1
+# HELP muster_agent_oom_kills_total Processes of tasks that the kernel was seen to kill for want of memory.
+# TYPE muster_agent_oom_kills_total counter
+muster_agent_oom_kills_total 0
 # HELP muster_agent_restarts_total Incarnations after the first of their generation, started or refused.
 # TYPE muster_agent_restarts_total counter
 muster_agent_restarts_total 1

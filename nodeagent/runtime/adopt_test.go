@@ -38,7 +38,7 @@ func agent(dir string) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	r, err := runtime.New(runtime.Config{Dir: dir, Keeper: os.Getenv(keeperEnv), Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})
+	r, err := runtime.New(runtime.Config{Dir: dir, Keeper: os.Getenv(keeperEnv), CgroupParent: os.Getenv(parentEnv), Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})
 	if err != nil {
 		return fail(err)
 	}
@@ -323,6 +323,7 @@ func TestAdoptOddDirectories(t *testing.T) {
 	}{
 		{nil, "it was never started"},
 		{map[string]string{"spec.json": "{"}, "it was never started"},
+		{map[string]string{"spec.json": "", "lock": ""}, "the machine was restarted"},
 		{map[string]string{"spec.json": `{"boot":"` + m.Boot() + `","command":["x"]}`}, "it was never started"},
 		{map[string]string{"spec.json": `{"boot":"` + m.Boot() + `","command":["x"]}`, "lock": ""}, "its keeper was killed while it started"},
 		{map[string]string{"spec.json": `{"boot":"old","command":["x"]}`}, "the machine was restarted"},
@@ -346,7 +347,7 @@ func TestAdoptOddDirectories(t *testing.T) {
 		}
 		// Known at once: nothing may be decided as if it lived. What never
 		// ran belongs to no boot, which makes it nobody's fault.
-		if inc := p.Incarnation(); inc.Exit == nil || (inc.Boot == "") != (c.want == "it was never started") {
+		if inc := p.Incarnation(); inc.Exit == nil || (inc.Boot == "") != (c.want == "it was never started" || c.files["spec.json"] == "") {
 			t.Errorf("%v: adopted as %+v", c.files, inc)
 		}
 		if e := wait(t, p); e.Code != -1 || e.Signal != "" || e.Message != c.want {

@@ -44,6 +44,7 @@ func TestKeeperIsSmall(t *testing.T) {
 			continue
 		}
 		rss := 0
+		defer func() { t.Logf("resident at the end: %d KiB", rss) }()
 		// It answers first, and then gives back what its start has touched.
 		eventually(t, "a keeper of two thirds of the limit", func() bool {
 			rss, _ = resident(t, pid)

@@ -21,6 +21,9 @@ type groups interface {
 	dirs(name string) []string
 	// make makes them, with the given limits. After an error some may be there.
 	make(name string, limits *specs.LinuxResources) error
+	// around returns the cgroups around the tasks in which memory may be
+	// limited, that of all tasks first.
+	around() []string
 	// limit bounds what is in all of them together.
 	limit(b bounds) error
 	// close removes what was made to hold the tasks', if there are none.
@@ -138,6 +141,15 @@ func probe() *specs.LinuxResources {
 		Memory: &specs.LinuxMemory{Limit: &memory},
 		Pids:   &specs.LinuxPids{Limit: &pids},
 	}
+}
+
+// above returns the directories from dir up to, and without, the mount.
+func above(dir, mount string) []string {
+	var dirs []string
+	for ; strings.HasPrefix(dir, mount+"/"); dir = filepath.Dir(dir) {
+		dirs = append(dirs, dir)
+	}
+	return dirs
 }
 
 // removeGroups removes empty cgroups; what is not empty or not there is left.

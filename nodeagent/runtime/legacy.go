@@ -42,7 +42,7 @@ func newLegacy(parent, name string, hybrid bool) (*legacy, error) {
 	}
 	var refused error
 	for _, s := range all {
-		if !wanted[s.Name()] {
+		if !wanted[s.Name()] && (s.Name() != cgroup1.Cpuacct || hybrid || together()) {
 			continue
 		}
 		dir, err := g.try(s)
@@ -62,6 +62,15 @@ func newLegacy(parent, name string, hybrid bool) (*legacy, error) {
 		return nil, errors.Join(refused, errors.New("no controller can be used"))
 	}
 	return g, nil
+}
+
+// together reports whether what accounts for CPU is mounted with what limits it.
+// Then, and in hybrid mode, where the v2 tree accounts for it, a group of its own
+// would tell nothing more.
+func together() bool {
+	a, errA := os.Stat(filepath.Join(v2Mount, string(cgroup1.Cpu)))
+	b, errB := os.Stat(filepath.Join(v2Mount, string(cgroup1.Cpuacct)))
+	return errA == nil && errB == nil && os.SameFile(a, b)
 }
 
 // try makes a group with a limit in one hierarchy, removes it again, and returns
@@ -142,6 +151,14 @@ func (g *legacy) memoryDir() string {
 		}
 	}
 	return ""
+}
+
+func (g *legacy) around() []string {
+	d := g.memoryDir()
+	if d == "" {
+		return nil
+	}
+	return above(d, filepath.Join(v2Mount, memoryController))
 }
 
 func (g *legacy) support() support {

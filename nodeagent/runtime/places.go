@@ -90,19 +90,21 @@ func (r *Runtime) findRoot(root string) (string, error) {
 
 // make makes the directories that are the task's own, for user u.
 func (p places) make(u *keeper.User) error {
-	dirs := []string{p.work, p.tmp}
-	if p.sticky != "" {
-		if err := makeAbove(p.top, p.sticky); err != nil {
-			return err
-		}
-		dirs = append(dirs, p.sticky)
-	}
-	for _, d := range dirs {
+	for _, d := range []string{p.work, p.tmp} {
 		if err := own(d, u); err != nil {
 			return err
 		}
 	}
-	return nil
+	if p.sticky == "" {
+		return nil
+	}
+	var err error
+	for range 3 { // the end of another task's may take an empty parent away in between
+		if err = errors.Join(makeAbove(p.top, p.sticky), own(p.sticky, u)); !errors.Is(err, os.ErrNotExist) {
+			break
+		}
+	}
+	return err
 }
 
 // makeAbove makes the directories between top and dir. Other users pass through

@@ -187,7 +187,7 @@ func TestUserNamespace(t *testing.T) {
 	if m.Attributes()[schema.HasUser] != "true" {
 		t.Skipf("NOT TESTED: needs user namespaces: %v", m.Notes())
 	}
-	script := `id -u; cat /proc/self/uid_map | tr -s ' '; stat -c %u /etc; touch mine $MUSTER_STICKY_DIR/mine && stat -c %u mine; ls -A ..; kill -0 1 2>/dev/null && [ $(id -u) != $(stat -c %u /proc/1) ] && echo killed init; exit 3`
+	script := `id -u; cat /proc/self/uid_map | tr -s ' '; stat -c %u /etc; touch mine $MUSTER_STICKY_DIR/mine && stat -c %u mine; ls -A ..; trap "" TERM INT HUP; for s in TERM INT HUP USR1 KILL; do kill -$s 1 2>/dev/null; kill -$s -1 2>/dev/null; sleep 0.05; done; exit 3`
 	a := shell(0, script)
 	a.Job.Task.Isolation, a.Job.Task.Sticky = &schema.Isolation{User: true, Network: schema.HostNetwork}, true
 	p, dir := m.start(a)

@@ -46,6 +46,10 @@ type Process struct {
 
 	mu  sync.Mutex // guards inc
 	inc nodeagent.Incarnation
+
+	measuring sync.Mutex // guards meter
+	meter     meter
+	table     func() processTable
 }
 
 // Start starts the task of a, or makes its alloc, in dir, which it makes: its name is the number of
@@ -173,6 +177,22 @@ func (r *Runtime) user(owner string) (*keeper.User, error) {
 	return &keeper.User{UID: id, GID: id}, nil
 }
 
+// Clear removes the work directory of the generation whose directory dir is. None
+// of its incarnations runs.
+func (r *Runtime) Clear(dir string) error {
+	work := filepath.Join(dir, workDir)
+	// What a crash leaves under the other name goes with the generation, or next
+	// time.
+	gone := work + ".removed"
+	if err := os.RemoveAll(gone); err != nil {
+		return err
+	}
+	if err := os.Rename(work, gone); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return os.RemoveAll(gone)
+}
+
 // environment returns what the task finds in its environment, sorted. HOME and
 // TMPDIR can be set by its job.
 func environment(a *schema.Assignment, mark, work, tmp string) []string {
@@ -210,7 +230,10 @@ func oomScore(p schema.Priority) int {
 // hold makes a Process of h and watches for its end.
 func (r *Runtime) hold(dir string, h *keeper.Handle) (*Process, error) {
 	number, _ := strconv.Atoi(filepath.Base(dir)) // 0 for a directory that is not ours
-	p := &Process{handle: h, ended: make(chan struct{}), gone: make(chan struct{})}
+	p := &Process{
+		handle: h, ended: make(chan struct{}), gone: make(chan struct{}),
+		meter: meter{keeper: h.State.Keeper.PID}, table: r.processes,
+	}
 	p.inc = nodeagent.Incarnation{
 		Number: number, Boot: cmp.Or(h.State.Boot, h.Spec.Boot), PID: h.State.Task.PID,
 		StartedAt: h.State.StartedAt, Note: r.note,
@@ -298,6 +321,17 @@ func (p *Process) Incarnation() nodeagent.Incarnation {
 		inc.Exit = &e
 	}
 	return inc
+}
+
+// Usage measures what it uses, but for its disk; rates are over the time since
+// the last call. It is false when nothing of it is left.
+func (p *Process) Usage() (schema.Usage, bool) {
+	if p.alloc != nil {
+		return schema.Usage{}, false // what runs inside is measured for itself
+	}
+	p.measuring.Lock()
+	defer p.measuring.Unlock()
+	return p.meter.usage(p.handle.Spec.Cgroups, p.table)
 }
 
 // Signal sends SIGTERM to the task's process group or, with kill, SIGKILL to all

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/musterhq/muster/nodeagent/keeper"
 	"github.com/musterhq/muster/schema"
@@ -62,6 +63,11 @@ type Runtime struct {
 	live     map[*Process]bool
 	parents  map[string]bool // directories that have held tasks' cgroups
 	watchers sync.WaitGroup
+
+	measuring sync.Mutex // guards what follows
+	room      room
+	table     processTable
+	tableAt   time.Time
 }
 
 // New finds out what this machine can do.
@@ -99,8 +105,40 @@ func New(cfg Config) (*Runtime, error) {
 	if r.capacity, err = capacity(cfg.Dir, r.can.memory); err != nil {
 		return nil, err
 	}
+	r.room = room{stateDir: cfg.Dir, total: r.capacity.RAMBytes}
+	if r.groups != nil {
+		r.room.memory = r.groups.around()
+	}
 	r.attributes = r.describe()
 	return r, nil
+}
+
+// tableFor is how long a process table is good for: tasks are measured one after
+// the other, and each asks for it.
+const tableFor = time.Second
+
+// processes returns the process table as of a moment ago.
+func (r *Runtime) processes() processTable {
+	r.measuring.Lock()
+	defer r.measuring.Unlock()
+	if r.table == nil || time.Since(r.tableAt) > tableFor {
+		r.table, r.tableAt = readProcesses(), time.Now()
+	}
+	return r.table
+}
+
+// Disk measures what dir takes of the disk, see Measure.
+func (*Runtime) Disk(dir string) (bytes int64, note string, err error) {
+	use, err := Measure(dir)
+	return use.Bytes, use.Note, err
+}
+
+// Machine measures the machine as a whole, without its tasks. Rates are over the
+// time since the last call.
+func (r *Runtime) Machine() (schema.MachineUsage, error) {
+	r.measuring.Lock()
+	defer r.measuring.Unlock()
+	return r.room.measure(time.Now())
 }
 
 // findUsers returns nil, with a note, where tasks cannot have users of their own.

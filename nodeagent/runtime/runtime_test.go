@@ -79,7 +79,7 @@ func TestTermThenKill(t *testing.T) {
 // escape leaves a daemon behind: twice forked, in a session of its own, without
 // its parent's environment and files. It is known by an argument, as its pid is
 // one of its own namespace.
-const escape = `( setsid env -i /bin/sh -c 'trap "" TERM HUP; echo out; exec >/dev/null 2>&1; while :; do sleep 0.05; done' "$HOME/daemon" & ) ; sleep 0.05; `
+const escape = `( setsid env -i /bin/sh -c 'trap "" TERM HUP; echo out; exec >/dev/null 2>&1; : >up; while :; do sleep 0.05; done' "$HOME/daemon" & ) ; until [ -e up ]; do sleep 0.01; done; rm up; `
 
 func TestEscape(t *testing.T) {
 	t.Parallel()

@@ -37,6 +37,11 @@ func newUnified(parent, name string) (*unified, error) {
 		g.parent = strings.TrimSuffix(own, "/"+g.aside())
 		g.moved = g.parent != own
 	}
+	if parent != "" {
+		if err := g.lead(parent); err != nil {
+			return nil, err
+		}
+	}
 	b, err := os.ReadFile(g.dir("..", "cgroup.controllers"))
 	if err != nil {
 		return nil, err
@@ -64,6 +69,23 @@ func newUnified(parent, name string) (*unified, error) {
 		}
 	}
 	return g, nil
+}
+
+// lead makes the parent that was asked for, if it is not there, and has what is
+// above it pass on the controllers. What refuses to is seen by what the parent
+// then has.
+func (g *unified) lead(parent string) error {
+	dir := g.mount
+	for part := range strings.SplitSeq(strings.Trim(parent, "/"), "/") {
+		for _, c := range []string{cpuController, memoryController, pidsController} {
+			_ = os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+c), 0)
+		}
+		dir = filepath.Join(dir, part)
+		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+			return fmt.Errorf("cgroup parent: %w", err)
+		}
+	}
+	return nil
 }
 
 // aside names the cgroup, beside that of the tasks, of the agent and keepers.
@@ -97,6 +119,10 @@ func (g *unified) make(name string, limits *specs.LinuxResources) error {
 	}
 	_, err := g.group.NewChild(name, cgroup2.ToResources(limits))
 	return err
+}
+
+func (g *unified) around() []string {
+	return above(g.dir("", ""), g.mount)
 }
 
 // memoryLimit reads the least limit on the tasks' parent and what is above it;

@@ -21,6 +21,7 @@ import (
 
 const (
 	defaultPullEvery = 2 * time.Second
+	defaultUsage     = 5 * time.Second
 	helloTimeout     = 10 * time.Second // for the first message of a connection
 	attachTimeout    = 10 * time.Second // for an agent to open a log
 	stopTimeout      = time.Second      // for sessions to end before they are cut
@@ -38,6 +39,9 @@ type Master interface {
 	// one before; r is not to be written to. An epoch that is not the
 	// machine's newest is to be ignored.
 	Report(ctx context.Context, machine string, epoch uint64, r schema.Report) error
+	// Usage takes what a machine and its tasks use, some seconds after the last;
+	// u is not to be written to. It is no news: nothing is decided by it.
+	Usage(ctx context.Context, epoch uint64, u *schema.MachineUsage) error
 	// Leave says that the session with that epoch has ended; there are no more
 	// reports of it. A newer session may have joined before.
 	Leave(machine string, epoch uint64)
@@ -48,7 +52,10 @@ type Config struct {
 	Cell      string
 	Master    Master
 	PullEvery time.Duration // 2 s when 0
-	Log       *slog.Logger
+	// UsageEvery is the least time between two samples of usage that a machine
+	// is asked for; 5 s when 0, as agents take one.
+	UsageEvery time.Duration
+	Log        *slog.Logger
 	// Secure is what a connection over TCP needs; nil when there is none.
 	Secure *Secure
 }
@@ -81,12 +88,16 @@ type view struct {
 type service struct {
 	linkpb.UnimplementedLinkServer
 	server *Server
+	peers  *peers
 }
 
 // New returns a server that serves nobody yet.
 func New(cfg Config) *Server {
 	if cfg.PullEvery == 0 {
 		cfg.PullEvery = defaultPullEvery
+	}
+	if cfg.UsageEvery == 0 {
+		cfg.UsageEvery = defaultUsage
 	}
 	return &Server{
 		cfg: cfg, sessions: map[string]*session{}, joining: map[string]int{},
@@ -148,7 +159,7 @@ func (s *Server) rpc(running context.Context) *grpc.Server {
 		grpc.ReadBufferSize(readBuffer),
 		grpc.WaitForHandlers(true),
 	)
-	linkpb.RegisterLinkServer(g, service{server: s})
+	linkpb.RegisterLinkServer(g, service{server: s, peers: who})
 	return g
 }
 

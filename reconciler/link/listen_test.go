@@ -225,7 +225,7 @@ func TestForeignPeer(t *testing.T) {
 	if _, _, err := p.ServerHandshake(c); err == nil || !strings.Contains(err.Error(), "uid 65534: want uid 0 or root") {
 		t.Errorf("got %v", err)
 	}
-	if !strings.Contains(said.String(), "connection refused") {
+	if !strings.Contains(said.String(), "msg=refused") {
 		t.Errorf("said %q", said.String())
 	}
 }

@@ -62,7 +62,7 @@ func (p *peers) refused(err error) {
 		p.unsaid++
 		return
 	}
-	p.log.Warn("connection refused", "err", err, "unsaid", p.unsaid)
+	p.log.Warn("refused", "err", err, "unsaid", p.unsaid)
 	p.said, p.unsaid = time.Now(), 0
 }
 

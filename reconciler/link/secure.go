@@ -28,7 +28,7 @@ const (
 	joinBytes   = 64 << 10
 	maxJoining  = 64          // such connections at once: each costs a signature
 	admitEvery  = time.Second // how often all peers are checked again
-	refusalsOf  = time.Second // of refused connections one is logged in that time
+	refusalsOf  = time.Second // of what is refused one line is logged in that time
 )
 
 // Authority says which machines may be here. An error that is
@@ -47,7 +47,7 @@ type Authority interface {
 // secured is the peer of a connection over TLS.
 type secured struct {
 	credentials.CommonAuthInfo
-	conn net.Conn
+	raw net.Conn // below TLS: closing it never waits for the peer
 
 	mu   sync.Mutex // guards the peer's Expires
 	peer *identity.Peer
@@ -92,7 +92,7 @@ func (p *peers) handshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) 
 	if err != nil {
 		return nil, nil, fmt.Errorf("connection from %s: %w", raw.RemoteAddr(), err)
 	}
-	s := &secured{CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}, conn: c, peer: who}
+	s := &secured{CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}, raw: raw, peer: who}
 	if !p.add(s) {
 		return nil, nil, fmt.Errorf("connection from %s: %d others without a certificate are open", raw.RemoteAddr(), maxJoining)
 	}
@@ -174,8 +174,8 @@ func (p *peers) watch(ctx context.Context, admit func(*identity.Peer) error) {
 		}
 		for _, s := range p.certified() {
 			if err := admit(s.current()); err != nil {
-				p.log.Warn("connection closed", "from", s.conn.RemoteAddr(), "err", err)
-				_ = s.conn.Close()
+				p.log.Warn("connection closed", "from", s.raw.RemoteAddr(), "err", err)
+				_ = s.raw.Close()
 			}
 		}
 	}
@@ -218,7 +218,8 @@ func (s *Server) machineOf(ctx context.Context) (machine string, err error) {
 // callerKey is the key of the calling machine in a context.
 type callerKey struct{}
 
-// caller returns the machine that calls, "" for any.
+// caller returns the machine that calls, "" for any. Each stream on which a
+// machine answers for itself has to be held against it: see Session and attach.
 func caller(ctx context.Context) string {
 	machine, _ := ctx.Value(callerKey{}).(string)
 	return machine
@@ -263,15 +264,15 @@ func (g service) Certify(ctx context.Context, r *linkpb.CertifyRequest) (*linkpb
 	} else if c, err = authority.Renew(who, r.GetRequest()); err == nil {
 		conn.renewed(c)
 	}
-	log := g.server.cfg.Log.With("from", conn.conn.RemoteAddr().String())
 	if err != nil {
-		log.Warn("no certificate given", "err", err)
+		g.peers.refused(fmt.Errorf("certificate for %s: %w", conn.raw.RemoteAddr(), err))
 		if errors.Is(err, identity.ErrRefused) {
 			return nil, status.Error(codes.PermissionDenied, err.Error())
 		}
 		return nil, status.Error(codes.Unavailable, err.Error())
 	}
-	log.Info("certificate given", "machine", c.Subject.CommonName, "expires", c.NotAfter, "joined", r.GetToken() != "")
+	g.server.cfg.Log.Info("certificate given", "name", c.Subject.CommonName, "from", conn.raw.RemoteAddr().String(),
+		"expires", c.NotAfter, "joined", r.GetToken() != "")
 	response := &linkpb.CertifyResponse{Certificate: c.Raw}
 	for _, a := range authority.Authorities() {
 		response.Authorities = append(response.Authorities, a.Raw)

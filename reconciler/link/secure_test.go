@@ -40,6 +40,8 @@ func (master) Join(context.Context, schema.MachineInfo) (uint64, error) { return
 
 func (master) Report(context.Context, string, uint64, schema.Report) error { return nil }
 
+func (master) Usage(context.Context, uint64, *schema.MachineUsage) error { return nil }
+
 func (master) Leave(string, uint64) {}
 
 // secureCell is a master that machines reach over TCP.

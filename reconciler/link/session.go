@@ -38,6 +38,7 @@ type session struct {
 	pull    *time.Timer // when to ask next
 	pulling bool        // asked, not answered
 	hinted  bool        // a hint came while asking
+	usageAt time.Time   // when usage was asked for last
 }
 
 // notify says that there is a newer view. It never blocks.
@@ -224,6 +225,9 @@ func (c *session) ask() error {
 	c.pulling, c.hinted = true, false
 	now := time.Now()
 	pull := &linkpb.Pull{KnownDigest: c.digest, Clock: linkpb.EncodeClock(c.clock, now.Sub(c.came), now)}
+	if now.Sub(c.usageAt) >= c.server.cfg.UsageEvery {
+		pull.Usage, c.usageAt = true, now
+	}
 	return c.stream.Send(&linkpb.MasterMessage{Message: &linkpb.MasterMessage_Pull{Pull: pull}})
 }
 
@@ -252,11 +256,31 @@ func (c *session) heard(ctx context.Context, m *linkpb.Report) error {
 		}
 		return status.Errorf(codes.Unavailable, "report of machine %s: %v", c.machine, err)
 	}
+	if err := c.used(ctx, m.GetUsage()); err != nil {
+		return err
+	}
 	c.pulling = false
 	if c.hinted {
 		return c.ask()
 	}
 	c.pull.Reset(c.server.cfg.PullEvery)
+	return nil
+}
+
+// used hands usage to the master. What cannot be read is left out: the report is
+// good all the same.
+func (c *session) used(ctx context.Context, m *linkpb.MachineUsage) error {
+	if m == nil {
+		return nil
+	}
+	u, err := linkpb.DecodeUsage(c.machine, m)
+	if err != nil {
+		c.server.cfg.Log.Warn("usage left out", "machine", c.machine, "err", err)
+		return nil
+	}
+	if err := c.server.cfg.Master.Usage(ctx, c.epoch, &u); err != nil {
+		return status.Errorf(codes.Unavailable, "usage of machine %s: %v", c.machine, err)
+	}
 	return nil
 }
 

@@ -45,6 +45,8 @@ func (c *counter) Report(context.Context, string, uint64, schema.Report) error {
 	return nil
 }
 
+func (*counter) Usage(context.Context, uint64, *schema.MachineUsage) error { return nil }
+
 func (c *counter) Leave(string, uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

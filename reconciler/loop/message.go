@@ -133,6 +133,42 @@ func (m report) handle(_ context.Context, o *owner) error {
 	return nil
 }
 
+// Usage takes what a machine uses, unless epoch is not that of its newest
+// connection. It waits for the owner, and decides nothing.
+func (l *Loop) Usage(ctx context.Context, epoch uint64, u *schema.MachineUsage) error {
+	return l.send(ctx, usage{epoch, u})
+}
+
+type usage struct {
+	epoch uint64
+	usage *schema.MachineUsage
+}
+
+func (usage) question() {}
+
+func (m usage) handle(_ context.Context, o *owner) error {
+	if have, ok := o.epochs[m.usage.Machine]; ok && have == m.epoch {
+		o.observed.HearUsage(m.usage, o.cfg.Now())
+	}
+	return nil
+}
+
+// Usages returns what the cell's machines and tasks use, as they said last. The
+// value is the caller's.
+func (l *Loop) Usages(ctx context.Context) (*reconciler.Usage, error) {
+	reply := make(chan *reconciler.Usage, 1)
+	return ask(ctx, l, usageQuestion{reply}, reply)
+}
+
+type usageQuestion struct{ reply chan<- *reconciler.Usage }
+
+func (usageQuestion) question() {}
+
+func (m usageQuestion) handle(_ context.Context, o *owner) error {
+	m.reply <- reconciler.DescribeUsage(o.state, o.observed, o.cfg.Now())
+	return nil
+}
+
 // Leave says that a machine's connection of the given epoch has ended.
 func (l *Loop) Leave(machine string, epoch uint64) {
 	// The link ends its sessions after ctx has ended, so none is passed:

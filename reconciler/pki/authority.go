@@ -36,6 +36,8 @@ const (
 	// clock that is set back within it revives none.
 	keepToken = 30 * 24 * time.Hour
 	maxSweep  = 32 // forgotten with one write
+
+	commitTimeout = 30 * time.Second
 )
 
 // Ledger keeps documents; it is the cell's store.
@@ -58,6 +60,9 @@ type burnt struct {
 type member struct {
 	Key string    `json:"key"`
 	At  time.Time `json:"at"`
+	// Issued is when its token was. A revocation is held against that and not
+	// against the newest certificate, or a machine could outrun it by renewals.
+	Issued time.Time `json:"issued"`
 }
 
 // Config is what an Authority needs.
@@ -148,19 +153,31 @@ func (a *Authority) Admit(p *identity.Peer) error {
 		return fmt.Errorf("%w: the certificate of %s expired at %s, and the master's clock says %s",
 			identity.ErrRefused, p, stamp(p.Expires), stamp(now))
 	}
-	if err := a.revoked.get().check(p.Name, p.Issued); err != nil {
+	issued := p.Issued
+	m, ok := a.member(p)
+	if ok {
+		issued = m.Issued
+	}
+	if err := a.revoked.get().check(p.Name, issued); err != nil {
 		return err
 	}
-	if p.Role != identity.Machine {
-		return nil
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if m, ok := a.members[p.Name.Name]; ok && m.Key != p.Key {
+	if ok && m.Key != p.Key {
 		return fmt.Errorf("%w: machine %s joined with another key at %s, so its certificates of before are void",
 			identity.ErrRefused, p.Name.Name, stamp(m.At))
 	}
 	return nil
+}
+
+// member returns what is recorded of a machine; false for one that is not known,
+// and for all who are no machine.
+func (a *Authority) member(p *identity.Peer) (member, bool) {
+	if p.Role != identity.Machine {
+		return member{}, false
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	m, ok := a.members[p.Name.Name]
+	return m, ok
 }
 
 // Join burns a token and returns the certificate for the request of the machine
@@ -177,6 +194,7 @@ func (a *Authority) Join(ctx context.Context, token string, request []byte) (*x5
 		return nil, err
 	}
 	name := identity.Name{Cell: t.Cell, Role: identity.Machine, Name: t.Machine}
+	a.revoked.expire()
 	if err := a.revoked.get().check(name, t.Issued); err != nil {
 		return nil, err
 	}
@@ -208,10 +226,14 @@ func (a *Authority) burn(ctx context.Context, t *identity.Token, key string, now
 	if again {
 		return nil
 	}
-	b, m := burnt{t.Machine, key, now.UTC(), t.Expires}, member{key, now.UTC()}
+	b, m := burnt{t.Machine, key, now.UTC(), t.Expires}, member{key, now.UTC(), t.Issued}
 	writes = append(writes,
 		reconciler.Write{Key: keyToken + id, Value: schema.Canonical(b)},
 		reconciler.Write{Key: keyMember + t.Machine, Value: schema.Canonical(m)})
+	// A machine that hangs up must not leave the outcome of a write unknown:
+	// the store would give up the cell.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
+	defer cancel()
 	if err := a.cfg.Ledger.Commit(ctx, writes); err != nil {
 		return fmt.Errorf("join of machine %s: %w", t.Machine, err)
 	}
@@ -241,6 +263,7 @@ func (a *Authority) Renew(p *identity.Peer, request []byte) (*x509.Certificate, 
 	if p.Role != identity.Machine {
 		return nil, fmt.Errorf("%w: %s is no machine", identity.ErrRefused, p)
 	}
+	a.revoked.expire()
 	if err := a.Admit(p); err != nil {
 		return nil, err
 	}

@@ -88,8 +88,7 @@ func Init(path, cell string, now time.Time) (*Directory, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The key first: a certificate without one would be in the way of the
-	// next attempt, and of no use.
+	// The certificate last: where it is, there is all.
 	if err := writeFile(filepath.Join(path, keyFile), block, 0o600); err != nil {
 		return nil, err
 	}

@@ -257,7 +257,7 @@ func TestJoinRefuses(t *testing.T) {
 	}
 	w.set(noon.Add(31 * time.Minute))
 	_, err = w.a.Join(t.Context(), old, good)
-	refused(t, err, "expired at 2026-03-01T12:30:00Z, and the clock here says 2026-03-01T12:31:00Z")
+	refused(t, err, "expired at 2026-03-01T12:30:00Z, and the master's clock says 2026-03-01T12:31:00Z")
 	if docs, err := w.ledger.Documents(t.Context(), ""); err != nil || len(docs) > 1 { // the store's own
 		t.Errorf("a refused join left %v, %v", slices.Sorted(maps.Keys(docs)), err)
 	}
@@ -313,10 +313,39 @@ func TestRevoke(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(w.dir.path, revokedFile), []byte("operator/ben yesterday\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w.a.revoked.look = time.Time{}
+	w.a.revoked.expire()
 	refused(t, w.a.Admit(ada), "was revoked")
 	if err := w.dir.Revoke(ben.Name, noon); err == nil || !strings.Contains(err.Error(), `revoked: line 1: "operator/ben yesterday": want ROLE/NAME and a time`) {
 		t.Errorf("a list that is none: %v", err)
+	}
+}
+
+// TestRevokedWhileRenewing has a machine renew its certificate after the moment
+// of its revocation, while that is being written: it is out all the same, until
+// it comes with a token that was issued later.
+func TestRevokedWhileRenewing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	mine := request(t)
+	early := w.token("m1")
+	p := w.join(w.token("m1"), mine)
+	w.set(noon.Add(10 * time.Second))
+	c, err := w.a.Renew(p, mine)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.dir.Revoke(p.Name, noon.Add(5*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	_, err = w.a.Renew(peer(t, c), mine) // at once: the list is read for it
+	refused(t, err, "machine/m1 was revoked at 2026-03-01T12:00:05Z")
+	refused(t, w.a.Admit(peer(t, c)), "was revoked at")
+	_, err = w.a.Join(t.Context(), early, request(t))
+	refused(t, err, "was revoked at")
+	w.restart()
+	refused(t, w.a.Admit(peer(t, c)), "was revoked at")
+	if err := w.a.Admit(w.join(w.token("m1"), request(t))); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -346,6 +375,23 @@ func TestSweep(t *testing.T) {
 	docs, err := w.ledger.Documents(t.Context(), keyToken)
 	if err != nil || len(docs) != 1 || len(w.a.burnt) != 1 {
 		t.Errorf("%v, %v: want the token of m2 alone", docs, err)
+	}
+}
+
+// TestJoinHungUp has a machine hang up while its token is burnt: the store must
+// not take that for a write with an unknown outcome.
+func TestJoinHungUp(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := w.a.Join(ctx, w.token("m1"), request(t)); err != nil {
+		t.Error(err)
+	}
+	select {
+	case <-w.ledger.Lost():
+		t.Error("the master has lost its cell")
+	default:
 	}
 }
 

@@ -53,6 +53,13 @@ func stampOf(name string) string {
 	return fmt.Sprint(info.Size(), info.ModTime().UnixNano(), inode)
 }
 
+// expire has the next get look at the file, however recent the last look was.
+func (w *watched[T]) expire() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.look = time.Time{}
+}
+
 // get returns the content as of at most lookEvery ago.
 func (w *watched[T]) get() T {
 	w.mu.Lock()

@@ -98,6 +98,32 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, status)
 }
 
+// usage answers with what the tasks and machines use that name and selector
+// pick.
+func (s *Server) usage(w http.ResponseWriter, r *http.Request) error {
+	q := query{r.URL.Query(), nil}
+	group := reconciler.Group{Name: q.Get("name"), Selector: q.selector("selector")}
+	if q.err != nil {
+		return q.err
+	}
+	usage, err := s.cfg.Cell.Usages(r.Context())
+	if err != nil {
+		return stopped(err)
+	}
+	if group.Name != "" || !group.Selector.Empty() {
+		status, _, err := s.cfg.Cell.Status(r.Context())
+		if err != nil {
+			return stopped(err)
+		}
+		if status, err = group.Of(status); err != nil {
+			return notFound(err)
+		}
+		usage = usage.Of(status)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	return writeJSON(w, usage)
+}
+
 // snapshot returns the newest snapshot; when that is the one of version after,
 // it waits for another. A version that is not ours is one of another process.
 func (s *Server) snapshot(ctx context.Context, after uint64, wait time.Duration) (*reconciler.Status, error) {

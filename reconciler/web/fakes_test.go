@@ -64,6 +64,28 @@ func busy() *reconciler.Status {
 	}
 }
 
+// using is what the tasks of busy use.
+func using() *reconciler.Usage {
+	mib := int64(1) << 20
+	limit := schema.Resources{CPUMilli: 500, RAMBytes: 64 * mib, DiskBytes: 64 * mib}
+	return &reconciler.Usage{
+		Cell: "local", At: at,
+		Machines: []reconciler.MachineUsageLine{{
+			Name: "m1", HeardAt: at.Add(-2 * time.Second), Tasks: 2,
+			Used:     schema.Resources{CPUMilli: 1200, RAMBytes: 2 << 30, DiskBytes: 40 << 30},
+			Capacity: schema.Resources{CPUMilli: 4000, RAMBytes: 8 << 30, DiskBytes: 100 << 30}, RAMAvailable: 6 << 30, DiskAvailable: 60 << 30,
+		}},
+		Tasks: []reconciler.TaskUsageLine{
+			{Name: "search/web/0", Machine: "m1", Band: schema.BandProduction, Generation: 3, Incarnation: 1, HeardAt: at, Limit: limit, Usage: schema.Usage{
+				At: at, CPUMilli: 250, RAMBytes: 32 * mib, CacheBytes: 4 * mib, DiskBytes: mib, DiskAt: at, Processes: 7, ThrottledMilli: 20, DelayMilli: 5, OOMKills: 1,
+			}},
+			{Name: "search/web/1", Machine: "m1", Band: schema.BandProduction, Generation: 4, Incarnation: 1, HeardAt: at, Limit: limit, Usage: schema.Usage{
+				At: at, CPUMilli: 500, RAMBytes: 16 * mib, Processes: 1,
+			}},
+		},
+	}
+}
+
 // cell is a fake of everything behind the API.
 type cell struct {
 	mu      sync.Mutex
@@ -102,6 +124,16 @@ func (c *cell) Status(context.Context) (*reconciler.Status, <-chan struct{}, err
 	s := *c.status
 	s.Version = c.version
 	return &s, c.newer, nil
+}
+
+func (c *cell) Usages(context.Context) (*reconciler.Usage, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.trouble != nil {
+		return nil, c.trouble
+	}
+	u := *using()
+	return &u, nil
 }
 
 func (c *cell) Why(_ context.Context, name, machine string) (reconciler.Explanation, bool, error) {

@@ -23,7 +23,43 @@ type Metrics struct {
 	jobs, tasks, machines, conditions           *prometheus.Desc
 	capacity, used                              map[schema.Dimension]*prometheus.Desc
 
+	usage []usageMetric
+
 	commitRunning prometheus.Histogram
+}
+
+// usageMetric is one number of a job's usage.
+type usageMetric struct {
+	desc *prometheus.Desc
+	of   func(u *schema.Usage) float64
+}
+
+// newUsage returns the metrics of jobs' usage.
+func newUsage(d func(name, help string, labels ...string) *prometheus.Desc) []usageMetric {
+	const more = " Summed over the tasks that run; of a cell with more than 1000 jobs by user alone, and job is *."
+	milli := func(of func(u *schema.Usage) int64) func(*schema.Usage) float64 {
+		return func(u *schema.Usage) float64 { return float64(of(u)) / 1000 }
+	}
+	whole := func(of func(u *schema.Usage) int64) func(*schema.Usage) float64 {
+		return func(u *schema.Usage) float64 { return float64(of(u)) }
+	}
+	var out []usageMetric
+	for _, m := range []struct {
+		name, help string
+		of         func(*schema.Usage) float64
+	}{
+		{"cpu_cores", "Cores that a job uses.", milli(func(u *schema.Usage) int64 { return u.CPUMilli })},
+		{"ram_bytes", "Working set of a job.", whole(func(u *schema.Usage) int64 { return u.RAMBytes })},
+		{"cache_bytes", "Page cache that is charged to a job.", whole(func(u *schema.Usage) int64 { return u.CacheBytes })},
+		{"disk_bytes", "Disk that a job's directories take.", whole(func(u *schema.Usage) int64 { return u.DiskBytes })},
+		{"processes", "Processes and threads of a job.", whole(func(u *schema.Usage) int64 { return u.Processes })},
+		{"throttled_ratio", "Time in which CPU limits held a job back, per second.", milli(func(u *schema.Usage) int64 { return u.ThrottledMilli })},
+		{"delay_ratio", "Time in which threads of a job were ready and had no processor, per second.", milli(func(u *schema.Usage) int64 { return u.DelayMilli })},
+		{"oom_kills", "Processes of a job's running incarnations that the kernel has killed for want of memory.", whole(func(u *schema.Usage) int64 { return u.OOMKills })},
+	} {
+		out = append(out, usageMetric{d("job_"+m.name, m.help+more, "user", "job"), m.of})
+	}
+	return out
 }
 
 // NewMetrics returns the metrics of a cell.
@@ -32,7 +68,7 @@ func NewMetrics(cell Cell) *Metrics {
 		return prometheus.NewDesc("muster_"+name, help, labels, nil)
 	}
 	return &Metrics{
-		cell:       cell,
+		cell: cell, usage: newUsage(d),
 		converged:  d("converged", "1 when the head commit is applied, nothing is stale, rejected or held, and all runs as desired."),
 		upToDate:   d("head_applied", "1 when the data of the head commit is in the store."),
 		source:     d("source_up", "1 when the repository can be read."),
@@ -78,6 +114,9 @@ func (m *Metrics) Describe(out chan<- *prometheus.Desc) {
 		out <- m.capacity[d]
 		out <- m.used[d]
 	}
+	for _, u := range m.usage {
+		out <- u.desc
+	}
 	m.commitRunning.Describe(out)
 }
 
@@ -92,6 +131,7 @@ func (m *Metrics) Collect(out chan<- prometheus.Metric) {
 		return
 	}
 	m.collect(s, out)
+	m.collectUsage(ctx, out)
 	m.commitRunning.Collect(out)
 }
 
@@ -142,6 +182,21 @@ func (m *Metrics) collect(s *reconciler.Status, out chan<- prometheus.Metric) {
 		}
 		gauge(m.capacity[d], float64(capacity.Of(d))/unit)
 		gauge(m.used[d], float64(used.Of(d))/unit)
+	}
+}
+
+// collectUsage tells what jobs use.
+func (m *Metrics) collectUsage(ctx context.Context, out chan<- prometheus.Metric) {
+	u, err := m.cell.Usages(ctx)
+	if err != nil {
+		out <- prometheus.NewInvalidMetric(m.usage[0].desc, err)
+		return
+	}
+	jobs := u.ByJob()
+	for i := range jobs {
+		for _, metric := range m.usage {
+			out <- prometheus.MustNewConstMetric(metric.desc, prometheus.GaugeValue, metric.of(&jobs[i].Usage), jobs[i].User, jobs[i].Job)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/musterhq/muster/schema/identity"
 )
@@ -50,8 +51,12 @@ func (s *Server) admit(r *http.Request) (*identity.Peer, error) {
 	return p, nil
 }
 
-// secured serves callers who may make their request, for no longer than their
-// certificate is valid.
+// admitEvery is how often a caller is checked again while a request goes on, such
+// as for a log that is followed.
+const admitEvery = time.Second
+
+// secured serves callers who may make their request, for as long as their
+// certificate is good.
 func (s *Server) secured(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p, err := s.admit(r)
@@ -62,6 +67,20 @@ func (s *Server) secured(next http.Handler) http.Handler {
 		}
 		ctx, cancel := context.WithDeadline(r.Context(), p.Expires)
 		defer cancel()
+		go func() {
+			tick := time.NewTicker(admitEvery)
+			defer tick.Stop()
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case <-tick.C:
+				}
+				if s.cfg.Secure.Admit(p) != nil {
+					cancel()
+				}
+			}
+		}()
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})
 }

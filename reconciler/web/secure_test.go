@@ -216,26 +216,59 @@ func TestSecureClientErrors(t *testing.T) {
 	}
 }
 
-// TestExpiryEndsRequests ends what is followed when the certificate does.
-func TestExpiryEndsRequests(t *testing.T) {
+// TestClientReload gives a client a new certificate in the same file.
+func TestClientReload(t *testing.T) {
 	t.Parallel()
 	a := newSecureAPI(t)
-	ended := make(chan error, 1)
-	a.cell.logs = func(ctx context.Context, w io.Writer) error {
-		_, _ = fmt.Fprintln(w, "first")
-		<-ctx.Done()
-		ended <- context.Cause(ctx)
-		return context.Cause(ctx)
-	}
 	file := filepath.Join(t.TempDir(), "c.pem")
-	a.issue(identity.ReadOnly, "ada", file, 3*time.Second)
-	log, err := a.dial(file).Logs(t.Context(), "search/web/0", schema.LogRequest{Follow: true, Stream: schema.Stdout})
-	if err != nil {
+	if _, err := a.dir.Issue(pki.Request{
+		Name: identity.Name{Cell: "local", Role: identity.ReadOnly, Name: "ada"}, Life: time.Minute, Now: time.Now().Add(-5 * time.Minute),
+	}, file); err != nil {
 		t.Fatal(err)
 	}
-	defer log.Close()
-	_, _ = io.Copy(io.Discard, log) // until it ends
-	if err := <-ended; !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("ended with %v", err)
+	c := a.dial(file)
+	if _, _, err := c.Status(t.Context(), client.StatusQuery{}); err == nil {
+		t.Error("an expired certificate was taken")
+	}
+	a.issue(identity.ReadOnly, "ada", file, time.Hour)
+	if _, _, err := c.Status(t.Context(), client.StatusQuery{}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestFollowedLog ends what is followed when the certificate ends, and when it
+// is revoked.
+func TestFollowedLog(t *testing.T) {
+	t.Parallel()
+	for name, life := range map[string]time.Duration{"expired": 3 * time.Second, "revoked": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := newSecureAPI(t)
+			ended := make(chan error, 1)
+			a.cell.logs = func(ctx context.Context, w io.Writer) error {
+				_, _ = fmt.Fprintln(w, "first")
+				<-ctx.Done()
+				ended <- context.Cause(ctx)
+				return context.Cause(ctx)
+			}
+			file := filepath.Join(t.TempDir(), "c.pem")
+			a.issue(identity.ReadOnly, "ada", file, life)
+			log, err := a.dial(file).Logs(t.Context(), "search/web/0", schema.LogRequest{Follow: true, Stream: schema.Stdout})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer log.Close()
+			want := context.DeadlineExceeded
+			if name == "revoked" {
+				want = context.Canceled
+				if err := a.dir.Revoke(identity.Name{Cell: "local", Role: identity.ReadOnly, Name: "ada"}, time.Now()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			_, _ = io.Copy(io.Discard, log) // until it ends
+			if err := <-ended; !errors.Is(err, want) {
+				t.Errorf("ended with %v, want %v", err, want)
+			}
+		})
 	}
 }

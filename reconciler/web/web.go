@@ -36,6 +36,9 @@ type Cell interface {
 	// Why explains user/job or user/job/index; false when there is none. machine
 	// is one to ask about a task, or "".
 	Why(ctx context.Context, name, machine string) (why reconciler.Explanation, known bool, err error)
+	// Usages returns what machines and tasks use, as they said last; it is the
+	// caller's.
+	Usages(ctx context.Context) (*reconciler.Usage, error)
 	// Locate returns the machine that ran a task last, also when that run has
 	// ended; "" when it was never on one.
 	Locate(ctx context.Context, task schema.TaskName) (machine string, err error)
@@ -162,6 +165,7 @@ func (s *Server) Handler() http.Handler {
 	handle(http.MethodGet, "/{$}", s.page)
 	handle(http.MethodGet, "/healthz", healthz)
 	handle(http.MethodGet, "/v1/status", s.status)
+	handle(http.MethodGet, "/v1/usage", s.usage)
 	handle(http.MethodGet, "/v1/why", s.why)
 	handle(http.MethodGet, "/v1/events", s.events)
 	handle(http.MethodGet, "/v1/logs", s.logs)
@@ -174,7 +178,7 @@ func (s *Server) Handler() http.Handler {
 		return nil
 	})
 	handle("", "/", func(_ http.ResponseWriter, r *http.Request) error {
-		return &failure{http.StatusNotFound, fmt.Sprintf("there is no %s", r.URL.Path), "the API is /v1/status, why, events, logs and reconcile"}
+		return &failure{http.StatusNotFound, fmt.Sprintf("there is no %s", r.URL.Path), "the API is /v1/status, usage, why, events, logs and reconcile"}
 	})
 	if s.cfg.Secure != nil {
 		return s.guard(s.secured(mux))

@@ -17,7 +17,7 @@ func (a authority) pair() (*tls.Certificate, error) {
 }
 
 // leaf makes a certificate that is good for an hour at noon.
-func leaf(t *testing.T, ca authority, n Name, change func(*x509.Certificate)) authority {
+func leaf(t testing.TB, ca authority, n Name, change func(*x509.Certificate)) authority {
 	t.Helper()
 	template := x509.Certificate{
 		NotBefore: noon.Add(-Backdate), NotAfter: noon.Add(time.Hour), KeyUsage: x509.KeyUsageDigitalSignature,

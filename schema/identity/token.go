@@ -163,16 +163,16 @@ func (t *Token) Verify(cell string, ca *x509.Certificate, now time.Time) error {
 	case t.Cell != cell:
 		return fmt.Errorf("%w: the join token is for cell %q, and this is cell %q", ErrRefused, t.Cell, cell)
 	}
-	return t.Valid(now)
+	return t.valid(now)
 }
 
-// Valid errs with ErrRefused unless the token is valid now.
-func (t *Token) Valid(now time.Time) error {
+// valid errs with ErrRefused unless the token is valid now, by the master's clock.
+func (t *Token) valid(now time.Time) error {
 	switch {
 	case !now.Before(t.Expires):
-		return fmt.Errorf("%w: the join token of machine %s expired at %s, and the clock here says %s", ErrRefused, t.Machine, stamp(t.Expires), stamp(now))
+		return fmt.Errorf("%w: the join token of machine %s expired at %s, and the master's clock says %s", ErrRefused, t.Machine, stamp(t.Expires), stamp(now))
 	case now.Before(t.Issued.Add(-Backdate)):
-		return fmt.Errorf("%w: the join token of machine %s was issued at %s, and the clock here says %s: is it right?",
+		return fmt.Errorf("%w: the join token of machine %s was issued at %s, and the master's clock says %s: is it right?",
 			ErrRefused, t.Machine, stamp(t.Issued), stamp(now))
 	}
 	return nil

@@ -89,6 +89,7 @@ func EncodeReport(r *schema.Report) (body, digest []byte, err error) {
 	m := &ReportBody{
 		Machine: EncodeMachine(&r.Machine), View: r.View,
 		BusyPorts: make([]uint32, len(r.BusyPorts)), Tasks: make([]*TaskStatus, len(r.Tasks)),
+		Overload:   encodeOverload(r.Overload),
 		Conditions: encodeConditions(r.Conditions),
 	}
 	for i, p := range r.BusyPorts {
@@ -136,6 +137,9 @@ func DecodeReport(m *Report) (schema.Report, error) {
 			return schema.Report{}, fmt.Errorf("report of machine %s: %w", machine.Name, err)
 		}
 		r.Tasks = append(r.Tasks, t)
+	}
+	if r.Overload, err = decodeOverload(b.GetOverload()); err != nil {
+		return schema.Report{}, fmt.Errorf("report of machine %s: %w", machine.Name, err)
 	}
 	return r, nil
 }
@@ -288,7 +292,7 @@ func encodeCause(c *schema.Cause) *Cause {
 	}
 	m := &Cause{
 		Kind: string(c.Kind), Message: c.Message, Machine: c.Machine,
-		Generation: c.Generation, At: encodeTime(c.At),
+		Generation: c.Generation, At: encodeTime(c.At), Resource: string(c.Resource),
 	}
 	if c.Exit != nil {
 		m.Exit = encodeExit(c.Exit)
@@ -306,7 +310,7 @@ func decodeCause(m *Cause) (*schema.Cause, error) {
 	}
 	c := &schema.Cause{
 		Kind: schema.CauseKind(m.GetKind()), Message: m.GetMessage(), Machine: m.GetMachine(),
-		Generation: m.GetGeneration(), At: at,
+		Generation: m.GetGeneration(), At: at, Resource: schema.Resource(m.GetResource()),
 	}
 	if m.GetExit() != nil {
 		e, err := decodeExit(m.GetExit())

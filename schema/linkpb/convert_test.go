@@ -64,7 +64,7 @@ func drawCause(t *rapid.T) *schema.Cause {
 	}
 	c := &schema.Cause{
 		Kind: schema.CauseUpdate, Message: drawText(t, "message"), Machine: drawName(t, "machine"),
-		Generation: rapid.Uint64().Draw(t, "generation"), At: drawTime(t),
+		Generation: rapid.Uint64().Draw(t, "generation"), At: drawTime(t), Resource: schema.Resource(drawText(t, "resource")),
 	}
 	if rapid.Bool().Draw(t, "has exit") {
 		e := drawExit(t)
@@ -110,6 +110,12 @@ func drawReport(t *rapid.T) schema.Report {
 			s.Exits = append(s.Exits, drawExit(t))
 		}
 		r.Tasks = append(r.Tasks, s)
+	}
+	if rapid.Bool().Draw(t, "overloaded") {
+		r.Overload = &schema.Overload{Since: drawTime(t), Message: drawText(t, "overload")}
+		for range rapid.IntRange(0, 2).Draw(t, "relief") {
+			r.Overload.Relief = append(r.Overload.Relief, schema.TaskRef{Task: drawTask(t), Generation: rapid.Uint64().Draw(t, "generation")})
+		}
 	}
 	return r
 }

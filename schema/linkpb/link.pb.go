@@ -763,6 +763,7 @@ func (x *AllocUse) GetGeneration() uint64 {
 type Pull struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	KnownDigest   []byte                 `protobuf:"bytes,1,opt,name=known_digest,json=knownDigest,proto3" json:"known_digest,omitempty"` // of the last report the master has; may be empty
+	Usage         bool                   `protobuf:"varint,70,opt,name=usage,proto3" json:"usage,omitempty"`                              // send usage too; an older agent sends none
 	Clock         *MasterClock           `protobuf:"bytes,110,opt,name=clock,proto3" json:"clock,omitempty"`                              // absent before the first report
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -803,6 +804,13 @@ func (x *Pull) GetKnownDigest() []byte {
 		return x.KnownDigest
 	}
 	return nil
+}
+
+func (x *Pull) GetUsage() bool {
+	if x != nil {
+		return x.Usage
+	}
+	return false
 }
 
 func (x *Pull) GetClock() *MasterClock {
@@ -880,7 +888,8 @@ type Report struct {
 	// body is an encoded ReportBody: bytes, so that the digest is of exactly
 	// what is sent. It is left out when digest is the one the master knows.
 	Body          []byte                 `protobuf:"bytes,2,opt,name=body,proto3,oneof" json:"body,omitempty"`
-	Sent          *timestamppb.Timestamp `protobuf:"bytes,110,opt,name=sent,proto3" json:"sent,omitempty"` // the agent's clock
+	Usage         *MachineUsage          `protobuf:"bytes,70,opt,name=usage,proto3" json:"usage,omitempty"` // if the Pull asked for it; outside of the digest
+	Sent          *timestamppb.Timestamp `protobuf:"bytes,110,opt,name=sent,proto3" json:"sent,omitempty"`  // the agent's clock
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -929,11 +938,382 @@ func (x *Report) GetBody() []byte {
 	return nil
 }
 
+func (x *Report) GetUsage() *MachineUsage {
+	if x != nil {
+		return x.Usage
+	}
+	return nil
+}
+
 func (x *Report) GetSent() *timestamppb.Timestamp {
 	if x != nil {
 		return x.Sent
 	}
 	return nil
+}
+
+// MachineUsage is what a machine and its tasks use.
+type MachineUsage struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	At            *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
+	CpuMilli      int64                  `protobuf:"varint,2,opt,name=cpu_milli,json=cpuMilli,proto3" json:"cpu_milli,omitempty"`
+	RamTotal      int64                  `protobuf:"varint,3,opt,name=ram_total,json=ramTotal,proto3" json:"ram_total,omitempty"`
+	RamAvailable  int64                  `protobuf:"varint,4,opt,name=ram_available,json=ramAvailable,proto3" json:"ram_available,omitempty"`
+	DiskTotal     int64                  `protobuf:"varint,5,opt,name=disk_total,json=diskTotal,proto3" json:"disk_total,omitempty"`
+	DiskFree      int64                  `protobuf:"varint,6,opt,name=disk_free,json=diskFree,proto3" json:"disk_free,omitempty"`
+	Tasks         []*TaskUsage           `protobuf:"bytes,7,rep,name=tasks,proto3" json:"tasks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MachineUsage) Reset() {
+	*x = MachineUsage{}
+	mi := &file_link_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MachineUsage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MachineUsage) ProtoMessage() {}
+
+func (x *MachineUsage) ProtoReflect() protoreflect.Message {
+	mi := &file_link_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MachineUsage.ProtoReflect.Descriptor instead.
+func (*MachineUsage) Descriptor() ([]byte, []int) {
+	return file_link_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *MachineUsage) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *MachineUsage) GetCpuMilli() int64 {
+	if x != nil {
+		return x.CpuMilli
+	}
+	return 0
+}
+
+func (x *MachineUsage) GetRamTotal() int64 {
+	if x != nil {
+		return x.RamTotal
+	}
+	return 0
+}
+
+func (x *MachineUsage) GetRamAvailable() int64 {
+	if x != nil {
+		return x.RamAvailable
+	}
+	return 0
+}
+
+func (x *MachineUsage) GetDiskTotal() int64 {
+	if x != nil {
+		return x.DiskTotal
+	}
+	return 0
+}
+
+func (x *MachineUsage) GetDiskFree() int64 {
+	if x != nil {
+		return x.DiskFree
+	}
+	return 0
+}
+
+func (x *MachineUsage) GetTasks() []*TaskUsage {
+	if x != nil {
+		return x.Tasks
+	}
+	return nil
+}
+
+// TaskUsage is what one incarnation of a task uses.
+type TaskUsage struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Task           string                 `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"` // cell/user/job/index
+	Generation     uint64                 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	Incarnation    int32                  `protobuf:"varint,3,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	At             *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=at,proto3" json:"at,omitempty"`
+	CpuMilli       int64                  `protobuf:"varint,5,opt,name=cpu_milli,json=cpuMilli,proto3" json:"cpu_milli,omitempty"`
+	RamBytes       int64                  `protobuf:"varint,6,opt,name=ram_bytes,json=ramBytes,proto3" json:"ram_bytes,omitempty"`
+	CacheBytes     int64                  `protobuf:"varint,7,opt,name=cache_bytes,json=cacheBytes,proto3" json:"cache_bytes,omitempty"`
+	DiskBytes      int64                  `protobuf:"varint,8,opt,name=disk_bytes,json=diskBytes,proto3" json:"disk_bytes,omitempty"`
+	DiskAt         *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=disk_at,json=diskAt,proto3" json:"disk_at,omitempty"`
+	DiskNote       string                 `protobuf:"bytes,10,opt,name=disk_note,json=diskNote,proto3" json:"disk_note,omitempty"`
+	Processes      int64                  `protobuf:"varint,11,opt,name=processes,proto3" json:"processes,omitempty"`
+	ThrottledMilli int64                  `protobuf:"varint,12,opt,name=throttled_milli,json=throttledMilli,proto3" json:"throttled_milli,omitempty"`
+	DelayMilli     int64                  `protobuf:"varint,13,opt,name=delay_milli,json=delayMilli,proto3" json:"delay_milli,omitempty"`
+	OomKills       int64                  `protobuf:"varint,14,opt,name=oom_kills,json=oomKills,proto3" json:"oom_kills,omitempty"`
+	Note           string                 `protobuf:"bytes,15,opt,name=note,proto3" json:"note,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *TaskUsage) Reset() {
+	*x = TaskUsage{}
+	mi := &file_link_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TaskUsage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TaskUsage) ProtoMessage() {}
+
+func (x *TaskUsage) ProtoReflect() protoreflect.Message {
+	mi := &file_link_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TaskUsage.ProtoReflect.Descriptor instead.
+func (*TaskUsage) Descriptor() ([]byte, []int) {
+	return file_link_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *TaskUsage) GetTask() string {
+	if x != nil {
+		return x.Task
+	}
+	return ""
+}
+
+func (x *TaskUsage) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *TaskUsage) GetIncarnation() int32 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *TaskUsage) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *TaskUsage) GetCpuMilli() int64 {
+	if x != nil {
+		return x.CpuMilli
+	}
+	return 0
+}
+
+func (x *TaskUsage) GetRamBytes() int64 {
+	if x != nil {
+		return x.RamBytes
+	}
+	return 0
+}
+
+func (x *TaskUsage) GetCacheBytes() int64 {
+	if x != nil {
+		return x.CacheBytes
+	}
+	return 0
+}
+
+func (x *TaskUsage) GetDiskBytes() int64 {
+	if x != nil {
+		return x.DiskBytes
+	}
+	return 0
+}
+
+func (x *TaskUsage) GetDiskAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.DiskAt
+	}
+	return nil
+}
+
+func (x *TaskUsage) GetDiskNote() string {
+	if x != nil {
+		return x.DiskNote
+	}
+	return ""
+}
+
+func (x *TaskUsage) GetProcesses() int64 {
+	if x != nil {
+		return x.Processes
+	}
+	return 0
+}
+
+func (x *TaskUsage) GetThrottledMilli() int64 {
+	if x != nil {
+		return x.ThrottledMilli
+	}
+	return 0
+}
+
+func (x *TaskUsage) GetDelayMilli() int64 {
+	if x != nil {
+		return x.DelayMilli
+	}
+	return 0
+}
+
+func (x *TaskUsage) GetOomKills() int64 {
+	if x != nil {
+		return x.OomKills
+	}
+	return 0
+}
+
+func (x *TaskUsage) GetNote() string {
+	if x != nil {
+		return x.Note
+	}
+	return ""
+}
+
+// Overload says that a machine has too little CPU.
+type Overload struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Since         *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=since,proto3" json:"since,omitempty"`
+	Message       string                 `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	Relief        []*TaskRef             `protobuf:"bytes,3,rep,name=relief,proto3" json:"relief,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Overload) Reset() {
+	*x = Overload{}
+	mi := &file_link_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Overload) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Overload) ProtoMessage() {}
+
+func (x *Overload) ProtoReflect() protoreflect.Message {
+	mi := &file_link_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Overload.ProtoReflect.Descriptor instead.
+func (*Overload) Descriptor() ([]byte, []int) {
+	return file_link_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *Overload) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *Overload) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *Overload) GetRelief() []*TaskRef {
+	if x != nil {
+		return x.Relief
+	}
+	return nil
+}
+
+// TaskRef is a generation of a task.
+type TaskRef struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Task          string                 `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"` // cell/user/job/index
+	Generation    uint64                 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TaskRef) Reset() {
+	*x = TaskRef{}
+	mi := &file_link_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TaskRef) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TaskRef) ProtoMessage() {}
+
+func (x *TaskRef) ProtoReflect() protoreflect.Message {
+	mi := &file_link_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TaskRef.ProtoReflect.Descriptor instead.
+func (*TaskRef) Descriptor() ([]byte, []int) {
+	return file_link_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *TaskRef) GetTask() string {
+	if x != nil {
+		return x.Task
+	}
+	return ""
+}
+
+func (x *TaskRef) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
 }
 
 // ReportBody is everything that an agent knows.
@@ -943,6 +1323,7 @@ type ReportBody struct {
 	View          uint64                 `protobuf:"varint,2,opt,name=view,proto3" json:"view,omitempty"`
 	BusyPorts     []uint32               `protobuf:"varint,3,rep,packed,name=busy_ports,json=busyPorts,proto3" json:"busy_ports,omitempty"`
 	Tasks         []*TaskStatus          `protobuf:"bytes,4,rep,name=tasks,proto3" json:"tasks,omitempty"`
+	Overload      *Overload              `protobuf:"bytes,70,opt,name=overload,proto3" json:"overload,omitempty"`
 	Conditions    []*Condition           `protobuf:"bytes,110,rep,name=conditions,proto3" json:"conditions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -950,7 +1331,7 @@ type ReportBody struct {
 
 func (x *ReportBody) Reset() {
 	*x = ReportBody{}
-	mi := &file_link_proto_msgTypes[13]
+	mi := &file_link_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -962,7 +1343,7 @@ func (x *ReportBody) String() string {
 func (*ReportBody) ProtoMessage() {}
 
 func (x *ReportBody) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[13]
+	mi := &file_link_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -975,7 +1356,7 @@ func (x *ReportBody) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportBody.ProtoReflect.Descriptor instead.
 func (*ReportBody) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{13}
+	return file_link_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ReportBody) GetMachine() *MachineInfo {
@@ -1006,6 +1387,13 @@ func (x *ReportBody) GetTasks() []*TaskStatus {
 	return nil
 }
 
+func (x *ReportBody) GetOverload() *Overload {
+	if x != nil {
+		return x.Overload
+	}
+	return nil
+}
+
 func (x *ReportBody) GetConditions() []*Condition {
 	if x != nil {
 		return x.Conditions
@@ -1025,7 +1413,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_link_proto_msgTypes[14]
+	mi := &file_link_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1037,7 +1425,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[14]
+	mi := &file_link_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1050,7 +1438,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{14}
+	return file_link_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Condition) GetKind() string {
@@ -1083,7 +1471,7 @@ type Hint struct {
 
 func (x *Hint) Reset() {
 	*x = Hint{}
-	mi := &file_link_proto_msgTypes[15]
+	mi := &file_link_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1095,7 +1483,7 @@ func (x *Hint) String() string {
 func (*Hint) ProtoMessage() {}
 
 func (x *Hint) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[15]
+	mi := &file_link_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1108,7 +1496,7 @@ func (x *Hint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hint.ProtoReflect.Descriptor instead.
 func (*Hint) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{15}
+	return file_link_proto_rawDescGZIP(), []int{19}
 }
 
 // Refuse says why the agent ends the session.
@@ -1121,7 +1509,7 @@ type Refuse struct {
 
 func (x *Refuse) Reset() {
 	*x = Refuse{}
-	mi := &file_link_proto_msgTypes[16]
+	mi := &file_link_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1133,7 +1521,7 @@ func (x *Refuse) String() string {
 func (*Refuse) ProtoMessage() {}
 
 func (x *Refuse) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[16]
+	mi := &file_link_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1146,7 +1534,7 @@ func (x *Refuse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refuse.ProtoReflect.Descriptor instead.
 func (*Refuse) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{16}
+	return file_link_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Refuse) GetReason() string {
@@ -1176,7 +1564,7 @@ type OpenLogs struct {
 
 func (x *OpenLogs) Reset() {
 	*x = OpenLogs{}
-	mi := &file_link_proto_msgTypes[17]
+	mi := &file_link_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1188,7 +1576,7 @@ func (x *OpenLogs) String() string {
 func (*OpenLogs) ProtoMessage() {}
 
 func (x *OpenLogs) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[17]
+	mi := &file_link_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1201,7 +1589,7 @@ func (x *OpenLogs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenLogs.ProtoReflect.Descriptor instead.
 func (*OpenLogs) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{17}
+	return file_link_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *OpenLogs) GetId() string {
@@ -1293,7 +1681,7 @@ type LogPosition struct {
 
 func (x *LogPosition) Reset() {
 	*x = LogPosition{}
-	mi := &file_link_proto_msgTypes[18]
+	mi := &file_link_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1305,7 +1693,7 @@ func (x *LogPosition) String() string {
 func (*LogPosition) ProtoMessage() {}
 
 func (x *LogPosition) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[18]
+	mi := &file_link_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1318,7 +1706,7 @@ func (x *LogPosition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogPosition.ProtoReflect.Descriptor instead.
 func (*LogPosition) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{18}
+	return file_link_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *LogPosition) GetGeneration() uint64 {
@@ -1354,7 +1742,7 @@ type LogChunk struct {
 
 func (x *LogChunk) Reset() {
 	*x = LogChunk{}
-	mi := &file_link_proto_msgTypes[19]
+	mi := &file_link_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1366,7 +1754,7 @@ func (x *LogChunk) String() string {
 func (*LogChunk) ProtoMessage() {}
 
 func (x *LogChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[19]
+	mi := &file_link_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1379,7 +1767,7 @@ func (x *LogChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogChunk.ProtoReflect.Descriptor instead.
 func (*LogChunk) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{19}
+	return file_link_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *LogChunk) GetId() string {
@@ -1414,7 +1802,7 @@ type LogEnd struct {
 
 func (x *LogEnd) Reset() {
 	*x = LogEnd{}
-	mi := &file_link_proto_msgTypes[20]
+	mi := &file_link_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1426,7 +1814,7 @@ func (x *LogEnd) String() string {
 func (*LogEnd) ProtoMessage() {}
 
 func (x *LogEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[20]
+	mi := &file_link_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1439,7 +1827,7 @@ func (x *LogEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogEnd.ProtoReflect.Descriptor instead.
 func (*LogEnd) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{20}
+	return file_link_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *LogEnd) GetError() string {
@@ -1465,7 +1853,7 @@ type LogAck struct {
 
 func (x *LogAck) Reset() {
 	*x = LogAck{}
-	mi := &file_link_proto_msgTypes[21]
+	mi := &file_link_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1477,7 +1865,7 @@ func (x *LogAck) String() string {
 func (*LogAck) ProtoMessage() {}
 
 func (x *LogAck) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[21]
+	mi := &file_link_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1490,7 +1878,7 @@ func (x *LogAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogAck.ProtoReflect.Descriptor instead.
 func (*LogAck) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{21}
+	return file_link_proto_rawDescGZIP(), []int{25}
 }
 
 // MachineInfo is what a machine says of itself.
@@ -1511,7 +1899,7 @@ type MachineInfo struct {
 
 func (x *MachineInfo) Reset() {
 	*x = MachineInfo{}
-	mi := &file_link_proto_msgTypes[22]
+	mi := &file_link_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1523,7 +1911,7 @@ func (x *MachineInfo) String() string {
 func (*MachineInfo) ProtoMessage() {}
 
 func (x *MachineInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[22]
+	mi := &file_link_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1536,7 +1924,7 @@ func (x *MachineInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachineInfo.ProtoReflect.Descriptor instead.
 func (*MachineInfo) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{22}
+	return file_link_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *MachineInfo) GetName() string {
@@ -1614,7 +2002,7 @@ type DeviceGroup struct {
 
 func (x *DeviceGroup) Reset() {
 	*x = DeviceGroup{}
-	mi := &file_link_proto_msgTypes[23]
+	mi := &file_link_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1626,7 +2014,7 @@ func (x *DeviceGroup) String() string {
 func (*DeviceGroup) ProtoMessage() {}
 
 func (x *DeviceGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[23]
+	mi := &file_link_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1639,7 +2027,7 @@ func (x *DeviceGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceGroup.ProtoReflect.Descriptor instead.
 func (*DeviceGroup) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{23}
+	return file_link_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *DeviceGroup) GetKind() string {
@@ -1675,7 +2063,7 @@ type DeviceUse struct {
 
 func (x *DeviceUse) Reset() {
 	*x = DeviceUse{}
-	mi := &file_link_proto_msgTypes[24]
+	mi := &file_link_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1687,7 +2075,7 @@ func (x *DeviceUse) String() string {
 func (*DeviceUse) ProtoMessage() {}
 
 func (x *DeviceUse) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[24]
+	mi := &file_link_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1700,7 +2088,7 @@ func (x *DeviceUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceUse.ProtoReflect.Descriptor instead.
 func (*DeviceUse) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{24}
+	return file_link_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *DeviceUse) GetKind() string {
@@ -1736,7 +2124,7 @@ type Resources struct {
 
 func (x *Resources) Reset() {
 	*x = Resources{}
-	mi := &file_link_proto_msgTypes[25]
+	mi := &file_link_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1748,7 +2136,7 @@ func (x *Resources) String() string {
 func (*Resources) ProtoMessage() {}
 
 func (x *Resources) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[25]
+	mi := &file_link_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1761,7 +2149,7 @@ func (x *Resources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resources.ProtoReflect.Descriptor instead.
 func (*Resources) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{25}
+	return file_link_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Resources) GetCpuMilli() int64 {
@@ -1796,7 +2184,7 @@ type PortRange struct {
 
 func (x *PortRange) Reset() {
 	*x = PortRange{}
-	mi := &file_link_proto_msgTypes[26]
+	mi := &file_link_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1808,7 +2196,7 @@ func (x *PortRange) String() string {
 func (*PortRange) ProtoMessage() {}
 
 func (x *PortRange) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[26]
+	mi := &file_link_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1821,7 +2209,7 @@ func (x *PortRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortRange.ProtoReflect.Descriptor instead.
 func (*PortRange) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{26}
+	return file_link_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *PortRange) GetFirst() uint32 {
@@ -1859,7 +2247,7 @@ type TaskStatus struct {
 
 func (x *TaskStatus) Reset() {
 	*x = TaskStatus{}
-	mi := &file_link_proto_msgTypes[27]
+	mi := &file_link_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1871,7 +2259,7 @@ func (x *TaskStatus) String() string {
 func (*TaskStatus) ProtoMessage() {}
 
 func (x *TaskStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[27]
+	mi := &file_link_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1884,7 +2272,7 @@ func (x *TaskStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskStatus.ProtoReflect.Descriptor instead.
 func (*TaskStatus) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{27}
+	return file_link_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *TaskStatus) GetTask() string {
@@ -1986,7 +2374,7 @@ type Exit struct {
 
 func (x *Exit) Reset() {
 	*x = Exit{}
-	mi := &file_link_proto_msgTypes[28]
+	mi := &file_link_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1998,7 +2386,7 @@ func (x *Exit) String() string {
 func (*Exit) ProtoMessage() {}
 
 func (x *Exit) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[28]
+	mi := &file_link_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2011,7 +2399,7 @@ func (x *Exit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exit.ProtoReflect.Descriptor instead.
 func (*Exit) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{28}
+	return file_link_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Exit) GetIncarnation() int32 {
@@ -2065,13 +2453,14 @@ type Cause struct {
 	Generation    uint64                 `protobuf:"varint,4,opt,name=generation,proto3" json:"generation,omitempty"`
 	Exit          *Exit                  `protobuf:"bytes,5,opt,name=exit,proto3" json:"exit,omitempty"`
 	At            *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=at,proto3" json:"at,omitempty"`
+	Resource      string                 `protobuf:"bytes,70,opt,name=resource,proto3" json:"resource,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Cause) Reset() {
 	*x = Cause{}
-	mi := &file_link_proto_msgTypes[29]
+	mi := &file_link_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2083,7 +2472,7 @@ func (x *Cause) String() string {
 func (*Cause) ProtoMessage() {}
 
 func (x *Cause) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[29]
+	mi := &file_link_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2096,7 +2485,7 @@ func (x *Cause) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cause.ProtoReflect.Descriptor instead.
 func (*Cause) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{29}
+	return file_link_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Cause) GetKind() string {
@@ -2139,6 +2528,13 @@ func (x *Cause) GetAt() *timestamppb.Timestamp {
 		return x.At
 	}
 	return nil
+}
+
+func (x *Cause) GetResource() string {
+	if x != nil {
+		return x.Resource
+	}
+	return ""
 }
 
 var File_link_proto protoreflect.FileDescriptor
@@ -2199,27 +2595,70 @@ const file_link_proto_rawDesc = "" +
 	"\x05index\x18\x02 \x01(\rR\x05index\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x03 \x01(\x04R\n" +
-	"generation\"\\\n" +
+	"generation\"r\n" +
 	"\x04Pull\x12!\n" +
-	"\fknown_digest\x18\x01 \x01(\fR\vknownDigest\x121\n" +
+	"\fknown_digest\x18\x01 \x01(\fR\vknownDigest\x12\x14\n" +
+	"\x05usage\x18F \x01(\bR\x05usage\x121\n" +
 	"\x05clock\x18n \x01(\v2\x1b.muster.link.v1.MasterClockR\x05clock\"\xa7\x01\n" +
 	"\vMasterClock\x12;\n" +
 	"\vreport_sent\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"reportSent\x12-\n" +
 	"\x04held\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04held\x12,\n" +
-	"\x03now\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x03now\"r\n" +
+	"\x03now\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x03now\"\xa6\x01\n" +
 	"\x06Report\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\fR\x06digest\x12\x17\n" +
-	"\x04body\x18\x02 \x01(\fH\x00R\x04body\x88\x01\x01\x12.\n" +
+	"\x04body\x18\x02 \x01(\fH\x00R\x04body\x88\x01\x01\x122\n" +
+	"\x05usage\x18F \x01(\v2\x1c.muster.link.v1.MachineUsageR\x05usage\x12.\n" +
 	"\x04sent\x18n \x01(\v2\x1a.google.protobuf.TimestampR\x04sentB\a\n" +
-	"\x05_body\"\xe3\x01\n" +
+	"\x05_body\"\x86\x02\n" +
+	"\fMachineUsage\x12*\n" +
+	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x1b\n" +
+	"\tcpu_milli\x18\x02 \x01(\x03R\bcpuMilli\x12\x1b\n" +
+	"\tram_total\x18\x03 \x01(\x03R\bramTotal\x12#\n" +
+	"\rram_available\x18\x04 \x01(\x03R\framAvailable\x12\x1d\n" +
+	"\n" +
+	"disk_total\x18\x05 \x01(\x03R\tdiskTotal\x12\x1b\n" +
+	"\tdisk_free\x18\x06 \x01(\x03R\bdiskFree\x12/\n" +
+	"\x05tasks\x18\a \x03(\v2\x19.muster.link.v1.TaskUsageR\x05tasks\"\xf2\x03\n" +
+	"\tTaskUsage\x12\x12\n" +
+	"\x04task\x18\x01 \x01(\tR\x04task\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x02 \x01(\x04R\n" +
+	"generation\x12 \n" +
+	"\vincarnation\x18\x03 \x01(\x05R\vincarnation\x12*\n" +
+	"\x02at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x1b\n" +
+	"\tcpu_milli\x18\x05 \x01(\x03R\bcpuMilli\x12\x1b\n" +
+	"\tram_bytes\x18\x06 \x01(\x03R\bramBytes\x12\x1f\n" +
+	"\vcache_bytes\x18\a \x01(\x03R\n" +
+	"cacheBytes\x12\x1d\n" +
+	"\n" +
+	"disk_bytes\x18\b \x01(\x03R\tdiskBytes\x123\n" +
+	"\adisk_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\x06diskAt\x12\x1b\n" +
+	"\tdisk_note\x18\n" +
+	" \x01(\tR\bdiskNote\x12\x1c\n" +
+	"\tprocesses\x18\v \x01(\x03R\tprocesses\x12'\n" +
+	"\x0fthrottled_milli\x18\f \x01(\x03R\x0ethrottledMilli\x12\x1f\n" +
+	"\vdelay_milli\x18\r \x01(\x03R\n" +
+	"delayMilli\x12\x1b\n" +
+	"\toom_kills\x18\x0e \x01(\x03R\boomKills\x12\x12\n" +
+	"\x04note\x18\x0f \x01(\tR\x04note\"\x87\x01\n" +
+	"\bOverload\x120\n" +
+	"\x05since\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x18\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\x12/\n" +
+	"\x06relief\x18\x03 \x03(\v2\x17.muster.link.v1.TaskRefR\x06relief\"=\n" +
+	"\aTaskRef\x12\x12\n" +
+	"\x04task\x18\x01 \x01(\tR\x04task\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x02 \x01(\x04R\n" +
+	"generation\"\x99\x02\n" +
 	"\n" +
 	"ReportBody\x125\n" +
 	"\amachine\x18\x01 \x01(\v2\x1b.muster.link.v1.MachineInfoR\amachine\x12\x12\n" +
 	"\x04view\x18\x02 \x01(\x04R\x04view\x12\x1d\n" +
 	"\n" +
 	"busy_ports\x18\x03 \x03(\rR\tbusyPorts\x120\n" +
-	"\x05tasks\x18\x04 \x03(\v2\x1a.muster.link.v1.TaskStatusR\x05tasks\x129\n" +
+	"\x05tasks\x18\x04 \x03(\v2\x1a.muster.link.v1.TaskStatusR\x05tasks\x124\n" +
+	"\boverload\x18F \x01(\v2\x18.muster.link.v1.OverloadR\boverload\x129\n" +
 	"\n" +
 	"conditions\x18n \x03(\v2\x19.muster.link.v1.ConditionR\n" +
 	"conditions\"k\n" +
@@ -2318,7 +2757,7 @@ const file_link_proto_rawDesc = "" +
 	"\x06signal\x18\x03 \x01(\tR\x06signal\x12\x10\n" +
 	"\x03oom\x18\x04 \x01(\bR\x03oom\x12*\n" +
 	"\x02at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x18\n" +
-	"\amessage\x18\x06 \x01(\tR\amessage\"\xc5\x01\n" +
+	"\amessage\x18\x06 \x01(\tR\amessage\"\xe1\x01\n" +
 	"\x05Cause\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x18\n" +
@@ -2327,7 +2766,8 @@ const file_link_proto_rawDesc = "" +
 	"generation\x18\x04 \x01(\x04R\n" +
 	"generation\x12(\n" +
 	"\x04exit\x18\x05 \x01(\v2\x14.muster.link.v1.ExitR\x04exit\x12*\n" +
-	"\x02at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x02at2\xdc\x01\n" +
+	"\x02at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x1a\n" +
+	"\bresource\x18F \x01(\tR\bresource2\xdc\x01\n" +
 	"\x04Link\x12J\n" +
 	"\aSession\x12\x1c.muster.link.v1.AgentMessage\x1a\x1d.muster.link.v1.MasterMessage(\x010\x01\x12<\n" +
 	"\x04Logs\x12\x18.muster.link.v1.LogChunk\x1a\x16.muster.link.v1.LogAck(\x010\x01\x12J\n" +
@@ -2345,7 +2785,7 @@ func file_link_proto_rawDescGZIP() []byte {
 	return file_link_proto_rawDescData
 }
 
-var file_link_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
+var file_link_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
 var file_link_proto_goTypes = []any{
 	(*CertifyRequest)(nil),        // 0: muster.link.v1.CertifyRequest
 	(*CertifyResponse)(nil),       // 1: muster.link.v1.CertifyResponse
@@ -2360,81 +2800,93 @@ var file_link_proto_goTypes = []any{
 	(*Pull)(nil),                  // 10: muster.link.v1.Pull
 	(*MasterClock)(nil),           // 11: muster.link.v1.MasterClock
 	(*Report)(nil),                // 12: muster.link.v1.Report
-	(*ReportBody)(nil),            // 13: muster.link.v1.ReportBody
-	(*Condition)(nil),             // 14: muster.link.v1.Condition
-	(*Hint)(nil),                  // 15: muster.link.v1.Hint
-	(*Refuse)(nil),                // 16: muster.link.v1.Refuse
-	(*OpenLogs)(nil),              // 17: muster.link.v1.OpenLogs
-	(*LogPosition)(nil),           // 18: muster.link.v1.LogPosition
-	(*LogChunk)(nil),              // 19: muster.link.v1.LogChunk
-	(*LogEnd)(nil),                // 20: muster.link.v1.LogEnd
-	(*LogAck)(nil),                // 21: muster.link.v1.LogAck
-	(*MachineInfo)(nil),           // 22: muster.link.v1.MachineInfo
-	(*DeviceGroup)(nil),           // 23: muster.link.v1.DeviceGroup
-	(*DeviceUse)(nil),             // 24: muster.link.v1.DeviceUse
-	(*Resources)(nil),             // 25: muster.link.v1.Resources
-	(*PortRange)(nil),             // 26: muster.link.v1.PortRange
-	(*TaskStatus)(nil),            // 27: muster.link.v1.TaskStatus
-	(*Exit)(nil),                  // 28: muster.link.v1.Exit
-	(*Cause)(nil),                 // 29: muster.link.v1.Cause
-	nil,                           // 30: muster.link.v1.Assignment.PortsEntry
-	nil,                           // 31: muster.link.v1.MachineInfo.AttributesEntry
-	nil,                           // 32: muster.link.v1.TaskStatus.PortsEntry
-	(*timestamppb.Timestamp)(nil), // 33: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 34: google.protobuf.Duration
+	(*MachineUsage)(nil),          // 13: muster.link.v1.MachineUsage
+	(*TaskUsage)(nil),             // 14: muster.link.v1.TaskUsage
+	(*Overload)(nil),              // 15: muster.link.v1.Overload
+	(*TaskRef)(nil),               // 16: muster.link.v1.TaskRef
+	(*ReportBody)(nil),            // 17: muster.link.v1.ReportBody
+	(*Condition)(nil),             // 18: muster.link.v1.Condition
+	(*Hint)(nil),                  // 19: muster.link.v1.Hint
+	(*Refuse)(nil),                // 20: muster.link.v1.Refuse
+	(*OpenLogs)(nil),              // 21: muster.link.v1.OpenLogs
+	(*LogPosition)(nil),           // 22: muster.link.v1.LogPosition
+	(*LogChunk)(nil),              // 23: muster.link.v1.LogChunk
+	(*LogEnd)(nil),                // 24: muster.link.v1.LogEnd
+	(*LogAck)(nil),                // 25: muster.link.v1.LogAck
+	(*MachineInfo)(nil),           // 26: muster.link.v1.MachineInfo
+	(*DeviceGroup)(nil),           // 27: muster.link.v1.DeviceGroup
+	(*DeviceUse)(nil),             // 28: muster.link.v1.DeviceUse
+	(*Resources)(nil),             // 29: muster.link.v1.Resources
+	(*PortRange)(nil),             // 30: muster.link.v1.PortRange
+	(*TaskStatus)(nil),            // 31: muster.link.v1.TaskStatus
+	(*Exit)(nil),                  // 32: muster.link.v1.Exit
+	(*Cause)(nil),                 // 33: muster.link.v1.Cause
+	nil,                           // 34: muster.link.v1.Assignment.PortsEntry
+	nil,                           // 35: muster.link.v1.MachineInfo.AttributesEntry
+	nil,                           // 36: muster.link.v1.TaskStatus.PortsEntry
+	(*timestamppb.Timestamp)(nil), // 37: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 38: google.protobuf.Duration
 }
 var file_link_proto_depIdxs = []int32{
 	4,  // 0: muster.link.v1.AgentMessage.hello:type_name -> muster.link.v1.Hello
 	12, // 1: muster.link.v1.AgentMessage.report:type_name -> muster.link.v1.Report
-	15, // 2: muster.link.v1.AgentMessage.hint:type_name -> muster.link.v1.Hint
-	16, // 3: muster.link.v1.AgentMessage.refuse:type_name -> muster.link.v1.Refuse
+	19, // 2: muster.link.v1.AgentMessage.hint:type_name -> muster.link.v1.Hint
+	20, // 3: muster.link.v1.AgentMessage.refuse:type_name -> muster.link.v1.Refuse
 	5,  // 4: muster.link.v1.MasterMessage.welcome:type_name -> muster.link.v1.Welcome
 	6,  // 5: muster.link.v1.MasterMessage.data:type_name -> muster.link.v1.Data
 	7,  // 6: muster.link.v1.MasterMessage.assignments:type_name -> muster.link.v1.Assignments
 	10, // 7: muster.link.v1.MasterMessage.pull:type_name -> muster.link.v1.Pull
-	17, // 8: muster.link.v1.MasterMessage.open_logs:type_name -> muster.link.v1.OpenLogs
-	22, // 9: muster.link.v1.Hello.machine:type_name -> muster.link.v1.MachineInfo
+	21, // 8: muster.link.v1.MasterMessage.open_logs:type_name -> muster.link.v1.OpenLogs
+	26, // 9: muster.link.v1.Hello.machine:type_name -> muster.link.v1.MachineInfo
 	8,  // 10: muster.link.v1.Assignments.assignments:type_name -> muster.link.v1.Assignment
-	30, // 11: muster.link.v1.Assignment.ports:type_name -> muster.link.v1.Assignment.PortsEntry
-	29, // 12: muster.link.v1.Assignment.stop:type_name -> muster.link.v1.Cause
-	24, // 13: muster.link.v1.Assignment.devices:type_name -> muster.link.v1.DeviceUse
+	34, // 11: muster.link.v1.Assignment.ports:type_name -> muster.link.v1.Assignment.PortsEntry
+	33, // 12: muster.link.v1.Assignment.stop:type_name -> muster.link.v1.Cause
+	28, // 13: muster.link.v1.Assignment.devices:type_name -> muster.link.v1.DeviceUse
 	9,  // 14: muster.link.v1.Assignment.alloc:type_name -> muster.link.v1.AllocUse
 	11, // 15: muster.link.v1.Pull.clock:type_name -> muster.link.v1.MasterClock
-	33, // 16: muster.link.v1.MasterClock.report_sent:type_name -> google.protobuf.Timestamp
-	34, // 17: muster.link.v1.MasterClock.held:type_name -> google.protobuf.Duration
-	33, // 18: muster.link.v1.MasterClock.now:type_name -> google.protobuf.Timestamp
-	33, // 19: muster.link.v1.Report.sent:type_name -> google.protobuf.Timestamp
-	22, // 20: muster.link.v1.ReportBody.machine:type_name -> muster.link.v1.MachineInfo
-	27, // 21: muster.link.v1.ReportBody.tasks:type_name -> muster.link.v1.TaskStatus
-	14, // 22: muster.link.v1.ReportBody.conditions:type_name -> muster.link.v1.Condition
-	33, // 23: muster.link.v1.Condition.since:type_name -> google.protobuf.Timestamp
-	33, // 24: muster.link.v1.OpenLogs.since:type_name -> google.protobuf.Timestamp
-	18, // 25: muster.link.v1.OpenLogs.from:type_name -> muster.link.v1.LogPosition
-	20, // 26: muster.link.v1.LogChunk.end:type_name -> muster.link.v1.LogEnd
-	25, // 27: muster.link.v1.MachineInfo.capacity:type_name -> muster.link.v1.Resources
-	26, // 28: muster.link.v1.MachineInfo.ports:type_name -> muster.link.v1.PortRange
-	31, // 29: muster.link.v1.MachineInfo.attributes:type_name -> muster.link.v1.MachineInfo.AttributesEntry
-	23, // 30: muster.link.v1.MachineInfo.devices:type_name -> muster.link.v1.DeviceGroup
-	25, // 31: muster.link.v1.MachineInfo.reserved:type_name -> muster.link.v1.Resources
-	33, // 32: muster.link.v1.TaskStatus.started_at:type_name -> google.protobuf.Timestamp
-	32, // 33: muster.link.v1.TaskStatus.ports:type_name -> muster.link.v1.TaskStatus.PortsEntry
-	28, // 34: muster.link.v1.TaskStatus.exits:type_name -> muster.link.v1.Exit
-	29, // 35: muster.link.v1.TaskStatus.end:type_name -> muster.link.v1.Cause
-	24, // 36: muster.link.v1.TaskStatus.devices:type_name -> muster.link.v1.DeviceUse
-	33, // 37: muster.link.v1.Exit.at:type_name -> google.protobuf.Timestamp
-	28, // 38: muster.link.v1.Cause.exit:type_name -> muster.link.v1.Exit
-	33, // 39: muster.link.v1.Cause.at:type_name -> google.protobuf.Timestamp
-	2,  // 40: muster.link.v1.Link.Session:input_type -> muster.link.v1.AgentMessage
-	19, // 41: muster.link.v1.Link.Logs:input_type -> muster.link.v1.LogChunk
-	0,  // 42: muster.link.v1.Link.Certify:input_type -> muster.link.v1.CertifyRequest
-	3,  // 43: muster.link.v1.Link.Session:output_type -> muster.link.v1.MasterMessage
-	21, // 44: muster.link.v1.Link.Logs:output_type -> muster.link.v1.LogAck
-	1,  // 45: muster.link.v1.Link.Certify:output_type -> muster.link.v1.CertifyResponse
-	43, // [43:46] is the sub-list for method output_type
-	40, // [40:43] is the sub-list for method input_type
-	40, // [40:40] is the sub-list for extension type_name
-	40, // [40:40] is the sub-list for extension extendee
-	0,  // [0:40] is the sub-list for field type_name
+	37, // 16: muster.link.v1.MasterClock.report_sent:type_name -> google.protobuf.Timestamp
+	38, // 17: muster.link.v1.MasterClock.held:type_name -> google.protobuf.Duration
+	37, // 18: muster.link.v1.MasterClock.now:type_name -> google.protobuf.Timestamp
+	13, // 19: muster.link.v1.Report.usage:type_name -> muster.link.v1.MachineUsage
+	37, // 20: muster.link.v1.Report.sent:type_name -> google.protobuf.Timestamp
+	37, // 21: muster.link.v1.MachineUsage.at:type_name -> google.protobuf.Timestamp
+	14, // 22: muster.link.v1.MachineUsage.tasks:type_name -> muster.link.v1.TaskUsage
+	37, // 23: muster.link.v1.TaskUsage.at:type_name -> google.protobuf.Timestamp
+	37, // 24: muster.link.v1.TaskUsage.disk_at:type_name -> google.protobuf.Timestamp
+	37, // 25: muster.link.v1.Overload.since:type_name -> google.protobuf.Timestamp
+	16, // 26: muster.link.v1.Overload.relief:type_name -> muster.link.v1.TaskRef
+	26, // 27: muster.link.v1.ReportBody.machine:type_name -> muster.link.v1.MachineInfo
+	31, // 28: muster.link.v1.ReportBody.tasks:type_name -> muster.link.v1.TaskStatus
+	15, // 29: muster.link.v1.ReportBody.overload:type_name -> muster.link.v1.Overload
+	18, // 30: muster.link.v1.ReportBody.conditions:type_name -> muster.link.v1.Condition
+	37, // 31: muster.link.v1.Condition.since:type_name -> google.protobuf.Timestamp
+	37, // 32: muster.link.v1.OpenLogs.since:type_name -> google.protobuf.Timestamp
+	22, // 33: muster.link.v1.OpenLogs.from:type_name -> muster.link.v1.LogPosition
+	24, // 34: muster.link.v1.LogChunk.end:type_name -> muster.link.v1.LogEnd
+	29, // 35: muster.link.v1.MachineInfo.capacity:type_name -> muster.link.v1.Resources
+	30, // 36: muster.link.v1.MachineInfo.ports:type_name -> muster.link.v1.PortRange
+	35, // 37: muster.link.v1.MachineInfo.attributes:type_name -> muster.link.v1.MachineInfo.AttributesEntry
+	27, // 38: muster.link.v1.MachineInfo.devices:type_name -> muster.link.v1.DeviceGroup
+	29, // 39: muster.link.v1.MachineInfo.reserved:type_name -> muster.link.v1.Resources
+	37, // 40: muster.link.v1.TaskStatus.started_at:type_name -> google.protobuf.Timestamp
+	36, // 41: muster.link.v1.TaskStatus.ports:type_name -> muster.link.v1.TaskStatus.PortsEntry
+	32, // 42: muster.link.v1.TaskStatus.exits:type_name -> muster.link.v1.Exit
+	33, // 43: muster.link.v1.TaskStatus.end:type_name -> muster.link.v1.Cause
+	28, // 44: muster.link.v1.TaskStatus.devices:type_name -> muster.link.v1.DeviceUse
+	37, // 45: muster.link.v1.Exit.at:type_name -> google.protobuf.Timestamp
+	32, // 46: muster.link.v1.Cause.exit:type_name -> muster.link.v1.Exit
+	37, // 47: muster.link.v1.Cause.at:type_name -> google.protobuf.Timestamp
+	2,  // 48: muster.link.v1.Link.Session:input_type -> muster.link.v1.AgentMessage
+	23, // 49: muster.link.v1.Link.Logs:input_type -> muster.link.v1.LogChunk
+	0,  // 50: muster.link.v1.Link.Certify:input_type -> muster.link.v1.CertifyRequest
+	3,  // 51: muster.link.v1.Link.Session:output_type -> muster.link.v1.MasterMessage
+	25, // 52: muster.link.v1.Link.Logs:output_type -> muster.link.v1.LogAck
+	1,  // 53: muster.link.v1.Link.Certify:output_type -> muster.link.v1.CertifyResponse
+	51, // [51:54] is the sub-list for method output_type
+	48, // [48:51] is the sub-list for method input_type
+	48, // [48:48] is the sub-list for extension type_name
+	48, // [48:48] is the sub-list for extension extendee
+	0,  // [0:48] is the sub-list for field type_name
 }
 
 func init() { file_link_proto_init() }
@@ -2456,14 +2908,14 @@ func file_link_proto_init() {
 		(*MasterMessage_OpenLogs)(nil),
 	}
 	file_link_proto_msgTypes[12].OneofWrappers = []any{}
-	file_link_proto_msgTypes[17].OneofWrappers = []any{}
+	file_link_proto_msgTypes[21].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_link_proto_rawDesc), len(file_link_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   33,
+			NumMessages:   37,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -307,8 +307,11 @@ func (c *cell) sweep() {
 
 // eventually returns nil when f has, or its last error after a while. It looks
 // again and again at what sends no message: the process table.
-func eventually(f func() error) error {
-	limit := time.NewTimer(bound / 4)
+func eventually(f func() error) error { return within(bound/4, f) }
+
+// within is eventually with another patience.
+func within(patience time.Duration, f func() error) error {
+	limit := time.NewTimer(patience)
 	defer limit.Stop()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()

@@ -145,7 +145,7 @@ func (s *spread) status() *reconciler.Status {
 // up waits until the machines have what the repository says.
 func (s *spread) up(machines int) {
 	s.t.Helper()
-	s.check(eventually(func() error {
+	s.must(within(bound, func() error {
 		status := s.status()
 		n := 0
 		for _, m := range status.Machines {
@@ -317,7 +317,7 @@ func TestMachinesElsewhere(t *testing.T) {
 func (s *spread) revokeOne(machine string, before map[string]int) {
 	s.t.Helper()
 	s.muster("pki", "revoke", "machine/"+machine, "--dir", s.path("pki"))
-	s.check(eventually(func() error {
+	s.must(within(bound, func() error {
 		if !strings.Contains(s.log(machine), "machine/"+machine+" was revoked at") {
 			return errors.New("the agent has not been told that it is out")
 		}
@@ -328,8 +328,8 @@ func (s *spread) revokeOne(machine string, before map[string]int) {
 			s.t.Errorf("task %s: %v", task, err)
 		}
 	}
-	s.check(eventually(func() error {
-		s.token(machine) // one of the same second as the revocation is void too
+	s.token(machine)
+	s.must(within(bound, func() error {
 		if n := strings.Count(s.log(machine), "linked to the master"); n != 2 {
 			return fmt.Errorf("%d sessions: it has not come back with a new token", n)
 		}

@@ -66,6 +66,7 @@ type master struct {
 	reports []schema.Report
 	left    []uint64 // epochs
 	refuse  error    // of Join
+	usage   []*schema.MachineUsage
 }
 
 func newMaster() *master { return &master{epochs: map[string]uint64{}} }
@@ -88,6 +89,19 @@ func (m *master) Report(_ context.Context, machine string, epoch uint64, r schem
 	}
 	m.reports = append(m.reports, r)
 	return nil
+}
+
+func (m *master) Usage(_ context.Context, _ uint64, u *schema.MachineUsage) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.usage = append(m.usage, u)
+	return nil
+}
+
+func (m *master) samples() []*schema.MachineUsage {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.usage)
 }
 
 func (m *master) Leave(_ string, epoch uint64) {

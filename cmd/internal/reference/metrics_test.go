@@ -56,6 +56,11 @@ func (emptyCell) Status(context.Context) (*reconciler.Status, <-chan struct{}, e
 	return &reconciler.Status{Cell: "local"}, nil, nil
 }
 
+func (emptyCell) Usages(context.Context) (*reconciler.Usage, error) {
+	// One task, since what is told by job is told of jobs that run.
+	return &reconciler.Usage{Tasks: []reconciler.TaskUsageLine{{Name: "u/j/0"}}}, nil
+}
+
 // gathered returns the type of each metric of a collector, by name.
 func gathered(t *testing.T, c prometheus.Collector) map[string]string {
 	t.Helper()

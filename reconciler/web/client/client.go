@@ -110,19 +110,39 @@ type StatusQuery struct {
 	Group reconciler.Group
 }
 
+// groupValues returns what names a group in a request.
+func groupValues(g reconciler.Group) url.Values {
+	v := url.Values{}
+	if g.Name != "" {
+		v.Set("name", g.Name)
+	}
+	if !g.Selector.Empty() {
+		v.Set("selector", g.Selector.String())
+	}
+	return v
+}
+
+// Usage returns what the tasks and machines of a part of the cell use.
+func (c *Client) Usage(ctx context.Context, g reconciler.Group) (*reconciler.Usage, error) {
+	resp, err := c.do(ctx, http.MethodGet, "/v1/usage", groupValues(g))
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	u := new(reconciler.Usage)
+	if err := c.decode(resp.Body, u); err != nil {
+		return nil, err
+	}
+	return u, nil
+}
+
 // Status returns the status of the cell, or of the part of it that q names, and
 // its version, which is the cell's.
 func (c *Client) Status(ctx context.Context, q StatusQuery) (*reconciler.Status, uint64, error) {
-	v := url.Values{}
+	v := groupValues(q.Group)
 	if q.Wait > 0 {
 		v.Set("after", strconv.FormatUint(q.After, 10))
 		v.Set("wait", q.Wait.String())
-	}
-	if q.Group.Name != "" {
-		v.Set("name", q.Group.Name)
-	}
-	if !q.Group.Selector.Empty() {
-		v.Set("selector", q.Group.Selector.String())
 	}
 	resp, err := c.do(ctx, http.MethodGet, "/v1/status", v)
 	if err != nil {

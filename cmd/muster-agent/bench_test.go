@@ -1,0 +1,125 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/musterhq/muster/nodeagent/keeper"
+	"github.com/musterhq/muster/schema"
+)
+
+// memory is what a process has of memory, in KiB: all that is resident, its share
+// of what it shares, and what is its own.
+type memory struct{ resident, proportional, private int }
+
+func memoryOf(b *testing.B, pid int) (m memory) {
+	b.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+	if err != nil {
+		b.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		var n int
+		for prefix, sum := range map[string]*int{"Rss": &m.resident, "Pss": &m.proportional, "Private_Clean": &m.private, "Private_Dirty": &m.private} {
+			if _, err := fmt.Sscanf(line, prefix+": %d kB", &n); err == nil {
+				*sum += n
+			}
+		}
+	}
+	return m
+}
+
+// BenchmarkTwoHundred tells an agent of 200 tasks at once, and of one at a time
+// when those run: the times from the push by the master until the process runs,
+// and what agent and keepers then have of memory.
+func BenchmarkTwoHundred(b *testing.B) {
+	const tasks, single = 200, 20
+	var all, one []time.Duration
+	var agent memory
+	var keepers []memory
+	for b.Loop() {
+		c := newCell(b)
+		out, err := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", c.dir, ".", "../muster-keeper").CombinedOutput()
+		if err != nil {
+			b.Fatalf("go build: %v\n%s", err, out)
+		}
+		c.start()
+		var view []schema.Assignment
+		add := func() { view = append(view, c.task(len(view), uint64(len(view)+1))) }
+		started := func(since time.Time, from int) (list []time.Duration) {
+			for _, s := range c.until("all run", allRunning(len(view))) {
+				if s.Task.Index >= from {
+					list = append(list, s.StartedAt.Sub(since))
+				}
+			}
+			return list
+		}
+		add()
+		c.push(view...)
+		c.until("one runs", allRunning(1))
+		for range tasks {
+			add()
+		}
+		now := time.Now()
+		c.push(view...)
+		all = append(all, started(now, 1)...)
+		for range single {
+			add()
+			now := time.Now()
+			c.push(view...)
+			one = append(one, started(now, len(view)-1)...)
+		}
+		agent = memoryOf(b, c.agent.Process.Pid)
+		keepers = append(keepers, c.keepers(b)...)
+		c.signal(syscall.SIGINT)
+	}
+	slices.Sort(all)
+	slices.Sort(one)
+	ms := func(list []time.Duration, percent int) float64 {
+		return float64(list[(len(list)-1)*percent/100].Microseconds()) / 1000
+	}
+	median := func(of func(memory) int) float64 {
+		var list []int
+		for _, k := range keepers {
+			list = append(list, of(k))
+		}
+		slices.Sort(list)
+		return float64(list[len(list)/2])
+	}
+	b.ReportMetric(ms(all, 50), "all-p50-ms")
+	b.ReportMetric(ms(all, 100), "all-last-ms")
+	b.ReportMetric(ms(one, 50), "one-p50-ms")
+	b.ReportMetric(float64(agent.resident), "agent-resident-KiB")
+	b.ReportMetric(median(func(m memory) int { return m.resident }), "keeper-resident-KiB")
+	b.ReportMetric(median(func(m memory) int { return m.proportional }), "keeper-proportional-KiB")
+	b.ReportMetric(median(func(m memory) int { return m.private }), "keeper-private-KiB")
+}
+
+// keepers returns the memory of all keepers of the cell.
+func (c *cell) keepers(b *testing.B) (list []memory) {
+	b.Helper()
+	files, err := filepath.Glob(c.path("state/tasks/local/u/*/*/*/*/" + keeper.StateFile))
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, name := range files {
+		var state keeper.State
+		text, err := os.ReadFile(name)
+		if err == nil {
+			err = json.Unmarshal(text, &state)
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+		list = append(list, memoryOf(b, state.Keeper.PID))
+	}
+	return list
+}

@@ -1,0 +1,431 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/musterhq/muster/nodeagent/keeper"
+	"github.com/musterhq/muster/schema"
+)
+
+var (
+	kills    = flag.Int("agent.kills", 40, "random moments at which agent or keepers are killed")
+	killSeed = flag.Uint64("agent.seed", 0, "seed of the moments; 0 takes one of the clock")
+)
+
+// taskScript is what every task runs. It takes the lock of its index, which no
+// other process of that index may have, whatever its generation, and writes into
+// the index's book what it does: each entry is one write to a file opened for
+// appending. A failing task ends with another status at each start.
+const taskScript = `#!/bin/sh
+# usage: task.sh BOOK GENERATION service|batch|failing
+book=$1 generation=$2
+exec 9>>"$book.lock"
+flock -n 9 || echo "double $generation" >>"$book"
+n=$(grep -c "^start $generation " "$book")
+echo "start $generation $n" >>"$book"
+case $3 in
+service) exec sleep 1000 ;;
+batch) sleep 0.2; code=0 ;;
+failing) sleep 0.3; code=$((n + 1)) ;;
+esac
+echo "end $generation $code" >>"$book"
+exit $code
+`
+
+// slot is a task index, of which one generation after the other runs.
+type slot struct {
+	job        string
+	index      int
+	generation uint64
+	stop       bool
+}
+
+func (s *slot) kind() schema.JobKind {
+	if s.job == "batch" {
+		return schema.Batch
+	}
+	return schema.Service
+}
+
+// told is what the agents said of one generation, in all reports together.
+type told struct {
+	slot        string
+	dead        *schema.Cause
+	incarnation int                 // the newest
+	ran         int                 // the newest that was a process
+	exits       map[int]schema.Exit // by incarnation
+}
+
+// havoc is an agent and its master's memory.
+type havoc struct {
+	*cell
+	epoch   uint64 // the newest before the agent was started
+	books   string // directory
+	rng     *rand.Rand
+	slots   []*slot
+	next    uint64
+	told    map[uint64]*told
+	view    map[uint64]bool // generations of the newest view
+	ended   int             // generations
+	resting bool            // nothing new begins
+	killed  map[string]int
+}
+
+// Agent and keepers are killed at random moments while tasks of all kinds begin
+// and end. No generation is doubled, none is lost, and what is told of how tasks
+// ended is what they themselves wrote down.
+func TestRandomKills(t *testing.T) {
+	t.Parallel()
+	if *killSeed == 0 {
+		*killSeed = uint64(time.Now().UnixNano())
+	}
+	t.Logf("again with: -run TestRandomKills -agent.seed %d -agent.kills %d", *killSeed, *kills)
+	h := &havoc{cell: newCell(t), rng: rand.New(rand.NewPCG(*killSeed, 0)), told: map[uint64]*told{}, killed: map[string]int{}}
+	h.books = seenByTasks(t)
+	script := filepath.Join(h.books, "task.sh")
+	if err := errors.Join(os.WriteFile(script, []byte(taskScript), 0o755), os.Chmod(script, 0o755), os.Chmod(h.books, 0o777)); err != nil {
+		t.Fatal(err)
+	}
+	// Enough that some run although each waits after a kill of its keeper.
+	for i := range 6 {
+		h.slots = append(h.slots, &slot{job: "service", index: 2 * i}, &slot{job: "service", index: 2*i + 1}, &slot{job: "batch", index: i})
+	}
+	h.slots = append(h.slots, &slot{job: "failing"})
+	h.start()
+	h.tell()
+	for range *kills {
+		longest := 80
+		if h.rng.IntN(4) > 0 { // else it may die before it has got anywhere
+			h.linked()
+		}
+		if h.rng.IntN(10) == 0 {
+			longest = 800 // time for tasks to end by themselves
+		}
+		time.Sleep(time.Duration(h.rng.IntN(longest)) * time.Millisecond) // the moment is the scenario
+		h.hear()
+		h.kill()
+		if t.Failed() {
+			break
+		}
+	}
+	h.rest()
+	if t.Failed() {
+		t.Logf("agent: %s", h.stderr)
+	}
+	if h.killed["agent"] == 0 || h.killed["keeper"] == 0 {
+		t.Errorf("killed %v: want some of both", h.killed)
+	}
+	t.Logf("killed %v; %d generations have ended", h.killed, h.ended)
+}
+
+// seenByTasks makes a directory of which tasks see what the test does: each has a
+// /tmp of its own.
+func seenByTasks(t *testing.T) string {
+	t.Helper()
+	home, _ := os.UserHomeDir() // "" if there is none
+	for _, parent := range []string{"/var/lib", home, "/dev/shm"} {
+		if dir, err := os.MkdirTemp(parent, "muster-kills-"); parent != "" && err == nil {
+			t.Cleanup(func() { _ = os.RemoveAll(dir) })
+			return dir
+		}
+	}
+	t.Skip("NOT TESTED: no directory outside of /tmp can be written to")
+	return ""
+}
+
+// rest lets all come to an end, and checks what is left.
+func (h *havoc) rest() {
+	h.t.Helper()
+	h.resting = true
+	for _, s := range h.slots {
+		s.stop = true
+	}
+	h.send()
+	for end := time.Now().Add(60 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		h.hear()
+		if !slices.ContainsFunc(h.slots, func(s *slot) bool { t := h.told[s.generation]; return t == nil || t.dead == nil }) {
+			break
+		}
+		if time.Now().After(end) || h.t.Failed() {
+			h.t.Errorf("not all have ended: %s", h.stderr)
+			break
+		}
+	}
+	h.checkBooks()
+	if code := h.signal(syscall.SIGINT); code != 0 {
+		h.t.Errorf("SIGINT: exit %d\n%s", code, h.stderr)
+	}
+	if left := h.processes(); len(left) > 0 {
+		h.t.Errorf("left behind: %q", left)
+	}
+}
+
+// tell gives each slot that has none a generation, and tells the agent.
+func (h *havoc) tell() {
+	for _, s := range h.slots {
+		if t := h.told[s.generation]; s.generation == 0 || t != nil && t.dead != nil && !h.resting {
+			h.next++
+			s.generation, s.stop = h.next, false
+		}
+	}
+	h.send()
+}
+
+// send sends the view that the slots make.
+func (h *havoc) send() {
+	var view []schema.Assignment
+	h.view = map[uint64]bool{}
+	for _, s := range h.slots {
+		view = append(view, h.assignment(s))
+		h.view[s.generation] = true
+	}
+	slices.SortFunc(view, func(a, b schema.Assignment) int { return a.Task.Compare(b.Task) })
+	h.push(view...)
+}
+
+// book returns the path of a slot's book.
+func (h *havoc) book(s *slot) string {
+	return filepath.Join(h.books, fmt.Sprintf("%s.%d", s.job, s.index))
+}
+
+func (h *havoc) assignment(s *slot) schema.Assignment {
+	job := &schema.Job{
+		Name: s.job, User: "u", Cell: "local", Kind: s.kind(), Tasks: 3,
+		Task: schema.TaskSpec{
+			Process: schema.Process{Command: []string{
+				filepath.Join(h.books, "task.sh"), h.book(s), fmt.Sprint(s.generation), s.job,
+			}},
+			Resources:    schema.TaskResources{Resources: schema.Resources{CPUMilli: 10, RAMBytes: 64 << 20, DiskBytes: 1 << 20}},
+			GraceSeconds: 5,
+		},
+	}
+	a := schema.Assignment{Task: job.ID().Task(s.index), Generation: s.generation, Data: schema.DigestOf(job), Job: job}
+	if s.stop {
+		a.Stop = &schema.Cause{Kind: schema.CauseUpdate, At: time.Now()}
+	}
+	return a
+}
+
+// hear takes the newest report and goes on from it.
+func (h *havoc) hear() {
+	h.t.Helper()
+	h.master.mu.Lock()
+	r := h.master.report
+	h.master.mu.Unlock()
+	seen := map[uint64]bool{}
+	changed := false
+	for i := range r.Tasks {
+		s := &r.Tasks[i]
+		seen[s.Generation] = true
+		changed = h.take(s) || changed
+	}
+	for g := range h.view {
+		if r.View == h.version && !seen[g] {
+			h.t.Errorf("generation %d of %v is lost: the report of view %d has %v", g, h.view, r.View, seen)
+		}
+	}
+	for _, s := range h.slots {
+		if s.job == "service" && !s.stop && !h.resting && h.rng.IntN(20) == 0 {
+			s.stop, changed = true, true
+		}
+	}
+	if changed {
+		h.tell()
+	}
+}
+
+// take compares what is said of a generation with what was said before, and
+// reports whether it has ended now.
+func (h *havoc) take(s *schema.TaskStatus) (ended bool) {
+	h.t.Helper()
+	k := h.told[s.Generation]
+	if k == nil {
+		k = &told{slot: fmt.Sprintf("%s.%d", s.Task.Job, s.Task.Index), exits: map[int]schema.Exit{}}
+		h.told[s.Generation] = k
+	}
+	if k.dead != nil && s.State != schema.Dead {
+		h.t.Errorf("%s generation %d is %s after it was called dead", k.slot, s.Generation, s.State)
+	}
+	// One that was about to start when its agent was killed may never have been.
+	if s.Incarnation < k.ran {
+		h.t.Errorf("%s generation %d has incarnation %d after %d ran", k.slot, s.Generation, s.Incarnation, k.ran)
+	}
+	if k.incarnation = s.Incarnation; s.PID != 0 {
+		k.ran = s.Incarnation
+	}
+	for _, e := range s.Exits {
+		if was, ok := k.exits[e.Incarnation]; ok && (was.Code != e.Code || was.Signal != e.Signal) {
+			h.t.Errorf("%s generation %d: incarnation %d %s, and before: %s", k.slot, s.Generation, e.Incarnation, e, was)
+		}
+		k.exits[e.Incarnation] = e
+	}
+	if s.State == schema.Dead && k.dead == nil {
+		k.dead = s.End
+		h.ended++
+		return true
+	}
+	return false
+}
+
+// linked waits until the agent that was started last has joined.
+func (h *havoc) linked() {
+	h.t.Helper()
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+		h.master.mu.Lock()
+		now := h.master.epoch
+		h.master.mu.Unlock()
+		if now > h.epoch {
+			return
+		}
+		if time.Now().After(end) {
+			h.t.Fatalf("the agent has not joined within 30 s: %s", h.stderr)
+		}
+	}
+}
+
+// kill kills the agent, a keeper, or first one and then the other.
+func (h *havoc) kill() {
+	h.t.Helper()
+	who := h.rng.IntN(5)
+	if who != 0 {
+		h.killKeeper()
+	}
+	if who <= 2 {
+		h.killed["agent"]++
+		h.signal(syscall.SIGKILL)
+		h.master.mu.Lock()
+		h.epoch = h.master.epoch
+		h.master.mu.Unlock()
+		h.start()
+	}
+}
+
+// killKeeper kills the keeper of a task that runs, if there is one.
+func (h *havoc) killKeeper() {
+	files, err := filepath.Glob(h.path("state/tasks/local/u/*/*/*/*/" + keeper.StateFile))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.rng.Shuffle(len(files), func(i, j int) { files[i], files[j] = files[j], files[i] })
+	for _, name := range files {
+		var state keeper.State
+		b, err := os.ReadFile(name)
+		if err != nil || json.Unmarshal(b, &state) != nil {
+			continue // it was removed meanwhile
+		}
+		if h.killOne(state.Keeper) {
+			h.killed["keeper"]++
+			return
+		}
+	}
+}
+
+// killOne kills a process if it is still the one that is meant.
+func (h *havoc) killOne(id keeper.Identity) bool {
+	fd, err := unix.PidfdOpen(id.PID, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", id.PID))
+	if err != nil {
+		return false
+	}
+	f := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))
+	return f[0] != "Z" && f[19] == fmt.Sprint(id.Start) && unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) == nil
+}
+
+// checkBooks compares what the agents told with what the tasks wrote.
+func (h *havoc) checkBooks() {
+	h.t.Helper()
+	starts, ends := map[string]int{}, map[string]int{}
+	for _, s := range h.slots {
+		b, err := os.ReadFile(h.book(s))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			h.t.Fatal(err)
+		}
+		for line := range strings.Lines(string(b)) {
+			switch f := strings.Fields(line); f[0] {
+			case "start":
+				starts[f[1]]++
+			case "end":
+				ends[f[1]+" "+f[2]]++
+			default:
+				h.t.Errorf("%s.%d wrote %q", s.job, s.index, strings.TrimSpace(line))
+			}
+		}
+	}
+	for _, g := range slices.Sorted(maps.Keys(h.told)) {
+		k := h.told[g]
+		if n := starts[fmt.Sprint(g)]; n > k.incarnation {
+			h.t.Errorf("%s generation %d was started %d times in %d incarnations", k.slot, g, n, k.incarnation)
+		}
+		for _, e := range k.exits {
+			if e.Code >= 0 && ends[fmt.Sprintf("%d %d", g, e.Code)] == 0 {
+				h.t.Errorf("%s generation %d: incarnation %d is said to have %s, and wrote nothing of it", k.slot, g, e.Incarnation, e)
+			}
+		}
+		h.checkEnd(g, k, ends)
+	}
+}
+
+// checkEnd checks that a generation ended for a reason: what finished wrote so,
+// and what wrote so has finished, unless its keeper was killed before it could
+// tell.
+func (h *havoc) checkEnd(g uint64, k *told, ends map[string]int) {
+	h.t.Helper()
+	if k.dead == nil {
+		return
+	}
+	finished := ends[fmt.Sprintf("%d 0", g)]
+	untold := 0
+	for _, e := range k.exits {
+		if e.Code < 0 {
+			untold++
+		}
+	}
+	switch {
+	case k.dead.Kind == schema.CauseStartFailed:
+		h.t.Errorf("%s generation %d: %s", k.slot, g, k.dead)
+	case k.dead.Kind == schema.CauseFinished && finished == 0:
+		h.t.Errorf("%s generation %d: %s, and it wrote nothing of it", k.slot, g, k.dead)
+	case finished > 1+untold:
+		h.t.Errorf("%s generation %d has finished %d times; exits %v", k.slot, g, finished, k.exits)
+	case finished > 0 && k.dead.Kind != schema.CauseFinished && untold == 0:
+		h.t.Errorf("%s generation %d has finished, and is called %s; exits %v", k.slot, g, k.dead, k.exits)
+	}
+}
+
+// processes lists what is alive of this cell but the agent: by the directory in
+// its command line or its environment.
+func (h *havoc) processes() (left []string) {
+	for end := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		left = nil
+		dirs, _ := filepath.Glob("/proc/[0-9]*")
+		for _, d := range dirs {
+			cmd, _ := os.ReadFile(filepath.Join(d, "cmdline"))
+			env, _ := os.ReadFile(filepath.Join(d, "environ"))
+			if strings.Contains(string(cmd)+"\x00"+string(env), h.dir+"/") {
+				left = append(left, filepath.Base(d)+" "+strings.ReplaceAll(string(cmd), "\x00", " "))
+			}
+		}
+		if len(left) == 0 || time.Now().After(end) {
+			return left
+		}
+	}
+}

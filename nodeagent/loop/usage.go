@@ -1,0 +1,301 @@
+package loop
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io/fs"
+	"slices"
+	"time"
+
+	"github.com/musterhq/muster/nodeagent"
+	"github.com/musterhq/muster/schema"
+)
+
+// Walks through directories cost by the number of files, which tasks choose: so
+// there is one at a time, and pauses that grow with what it took.
+const (
+	pauseAfterWalk = 20  // times what the walk took, until the next one
+	restAfterWalk  = 100 // times that, until the same directory is walked again
+	leastPause     = 20 * time.Millisecond
+	// idleWalker is how long the walker sleeps when nothing is due.
+	idleWalker = time.Second
+)
+
+// walk is what is known of a generation's disk.
+type walk struct {
+	due   time.Time
+	bytes int64
+	note  string
+	at    time.Time // zero: not measured yet
+}
+
+// measure starts the goroutines that measure, which end with ctx.
+func (l *Loop) measure(ctx context.Context) {
+	if l.cfg.Meter == nil {
+		return
+	}
+	l.workers.Go(func() {
+		ticker := time.NewTicker(l.cfg.SampleEvery)
+		defer ticker.Stop()
+		for {
+			l.sample(ctx)
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticker.C:
+			}
+		}
+	})
+	l.workers.Go(func() {
+		for {
+			pause := l.walkNext(ctx)
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(pause):
+			}
+		}
+	})
+}
+
+// sampled is an incarnation and what it uses.
+type sampled struct {
+	g       *generation
+	number  int
+	process Process
+	usage   *schema.Usage // nil: nothing of it is left
+}
+
+// sample measures the machine and all that runs on it, and has the loop take it.
+func (l *Loop) sample(ctx context.Context) {
+	var live []sampled
+	if l.call(ctx, func() {
+		for _, g := range l.held {
+			if g.process != nil && g.Alive() {
+				live = append(live, sampled{g: g, number: g.last().Number, process: g.process})
+			}
+		}
+	}) != nil {
+		return
+	}
+	began := time.Now()
+	room, err := l.cfg.Meter.Machine()
+	for i := range live {
+		if u, ok := live[i].process.Usage(); ok {
+			live[i].usage = &u
+		}
+	}
+	l.metrics.spent.WithLabelValues("sample").Add(time.Since(began).Seconds())
+	l.send(ctx, func() { l.sampled(room, err, live) })
+}
+
+// sampled takes a sample.
+func (l *Loop) sampled(room schema.MachineUsage, err error, live []sampled) {
+	if err != nil {
+		l.metrics.errors.Inc()
+		l.cfg.Log.Error("cannot measure the machine", "err", err)
+		return
+	}
+	for _, s := range live {
+		c := s.g.find(s.number)
+		if c == nil || s.usage == nil {
+			continue
+		}
+		if before := c.Usage; before == nil || s.usage.OOMKills > before.OOMKills {
+			l.oomKilled(s, before)
+		}
+		s.g.walk.into(s.usage)
+		c.Usage = s.usage
+	}
+	all := room
+	all.Machine, all.Tasks = l.cfg.Machine.Name, []schema.TaskUsage{}
+	var run []nodeagent.Runner
+	for _, g := range l.held {
+		if !g.Alive() || g.last().Usage == nil {
+			continue
+		}
+		c, ref := g.last(), schema.TaskRef{Task: g.Assignment.Task, Generation: g.Assignment.Generation}
+		run = append(run, nodeagent.Runner{TaskRef: ref, Priority: l.priority(g), Usage: c.Usage})
+		all.Tasks = append(all.Tasks, schema.TaskUsage{Task: ref.Task, Generation: ref.Generation, Incarnation: c.Number, Usage: *c.Usage})
+	}
+	schema.SortUsage(all.Tasks)
+	l.usage.Store(&all)
+	now := time.Now()
+	was := l.strain.DiskShort
+	l.strain = l.strain.Next(room, run, l.cfg.Limits, now)
+	if was.IsZero() && !l.strain.DiskShort.IsZero() {
+		for _, g := range l.held { // who has to go is decided by what is there now
+			if g.Alive() {
+				g.walk.due = time.Time{}
+			}
+		}
+	}
+	l.told(l.cfg.Limits.Pressure(&l.vitals.conditions, &room, now))
+	l.metrics.left.WithLabelValues("memory").Set(float64(room.RAMAvailable))
+	l.metrics.left.WithLabelValues("disk").Set(float64(room.DiskFree))
+}
+
+// oomKilled says which task had processes killed by the kernel; before is its
+// sample before, nil if there was none.
+func (l *Loop) oomKilled(s sampled, before *schema.Usage) {
+	n := s.usage.OOMKills
+	if before != nil {
+		n -= before.OOMKills
+	}
+	if n == 0 {
+		return
+	}
+	l.metrics.oomKills.Add(float64(n))
+	l.cfg.Log.Warn("the kernel has killed processes of a task for want of memory", "task", s.g.Assignment.Task.Short(),
+		"generation", s.g.Assignment.Generation, "incarnation", s.number, "processes", n)
+}
+
+// priority returns the task's priority as the view has it now.
+func (l *Loop) priority(g *generation) schema.Priority {
+	if v := l.memory.view; v != nil {
+		for i := range v.Assignments {
+			if a := &v.Assignments[i]; a.Generation == g.Assignment.Generation && a.Task == g.Assignment.Task {
+				return a.Job.Priority
+			}
+		}
+	}
+	return g.Assignment.Job.Priority
+}
+
+// Usage returns the newest sample, nil before the first. It is immutable.
+func (l *Loop) Usage() *schema.MachineUsage { return l.usage.Load() }
+
+// remeasure looks how much disk there is after something was removed: the next
+// decision must not count on what was before.
+func (l *Loop) remeasure() {
+	if !l.removed || l.cfg.Meter == nil || l.strain.Room.At.IsZero() {
+		return
+	}
+	l.removed = false
+	if room, err := l.cfg.Meter.Machine(); err == nil {
+		l.strain.Room.DiskFree = room.DiskFree
+	}
+}
+
+// into puts what is known of the disk into a sample.
+func (w *walk) into(u *schema.Usage) { u.DiskBytes, u.DiskAt, u.DiskNote = w.bytes, w.at, w.note }
+
+// errand is what to walk, and who wants to know.
+type errand struct {
+	g           *generation
+	incarnation int // that has ended; 0: the whole generation
+	dirs        []string
+	limit       int64   // of what may be there; 0: none
+	ended       bool    // of the generation
+	process     Process // that ran when the walk began
+
+	// What came of it.
+	bytes       int64
+	note        string
+	began, done time.Time
+}
+
+// mostErrands is how many walks have their results told together: each telling is
+// a decision.
+const mostErrands = 64
+
+// walkNext walks what is due, and returns how long to pause. What it finds is told
+// at the end, or at once when a task is over its limit.
+func (l *Loop) walkNext(ctx context.Context) time.Duration {
+	var due []*errand
+	if l.call(ctx, func() { due = l.errands(time.Now()) }) != nil || len(due) == 0 {
+		return idleWalker
+	}
+	pause := leastPause
+	for i, e := range due {
+		l.walk(e)
+		pause = max(leastPause, pauseAfterWalk*e.done.Sub(e.began))
+		if e.limit > 0 && e.bytes > e.limit || i == len(due)-1 {
+			due = due[:i+1]
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return 0
+		case <-time.After(pause):
+		}
+	}
+	l.send(ctx, func() {
+		for _, e := range due {
+			l.walked(e)
+		}
+	})
+	return pause
+}
+
+// walk does an errand. What is not there takes nothing.
+func (l *Loop) walk(e *errand) {
+	e.began = time.Now()
+	for _, dir := range e.dirs {
+		n, partly, err := l.cfg.Meter.Disk(dir)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			partly = "not measured: " + err.Error()
+		}
+		e.bytes, e.note = e.bytes+n, cmp.Or(e.note, partly)
+	}
+	e.done = time.Now()
+	l.metrics.spent.WithLabelValues("walk").Add(e.done.Sub(e.began).Seconds())
+}
+
+// errands returns what is to be walked, the most due first.
+func (l *Loop) errands(now time.Time) []*errand {
+	var list []*errand
+	for _, g := range l.held {
+		if g.unread || !g.written || g.walk.due.After(now) {
+			continue
+		}
+		e := &errand{g: g, dirs: []string{g.dir}, ended: g.End != nil, process: g.process}
+		if g.process != nil {
+			e.limit = g.Assignment.Job.Task.Resources.DiskBytes
+			if g.Assignment.Job.Task.Sticky {
+				e.dirs = append(e.dirs, l.disk.stickyDir(g.Assignment.Task))
+			}
+		}
+		for i := range g.Incarnations {
+			if c := &g.Incarnations[i]; g.End == nil && c.Exit != nil && c.Bytes == 0 {
+				e.incarnation, e.limit, e.dirs = c.Number, 0, []string{incarnationDir(g.dir, c.Number)}
+				break
+			}
+		}
+		list = append(list, e)
+	}
+	slices.SortFunc(list, func(a, b *errand) int { return a.g.walk.due.Compare(b.g.walk.due) })
+	return list[:min(len(list), mostErrands)]
+}
+
+// never is when what does not change is walked again.
+const never = 100 * 365 * 24 * time.Hour
+
+// walked takes what a walk has found.
+func (l *Loop) walked(e *errand) {
+	if e.incarnation != 0 {
+		if c := e.g.find(e.incarnation); c != nil {
+			c.Bytes = max(e.bytes, 1) // it is measured, whatever it holds
+		}
+		return
+	}
+	if e.process != e.g.process {
+		e.g.walk.due = time.Time{} // what was there may have been cleared since
+		return
+	}
+	w := &e.g.walk
+	w.bytes, w.note, w.at = e.bytes, e.note, e.began // what came later was not seen
+	w.due = e.done.Add(max(l.cfg.DiskEvery, restAfterWalk*e.done.Sub(e.began)))
+	if e.ended {
+		e.g.Bytes, w.due = max(e.bytes, 1), e.done.Add(never)
+	}
+	if len(e.g.Incarnations) == 0 || e.g.process == nil {
+		return
+	}
+	if c := e.g.last(); c.Usage != nil {
+		u := *c.Usage
+		w.into(&u)
+		c.Usage = &u
+	}
+}

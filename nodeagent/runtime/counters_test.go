@@ -1,0 +1,49 @@
+package runtime
+
+import (
+	"testing"
+	"time"
+)
+
+// The files of both versions are read alike.
+func TestReadCounters(t *testing.T) {
+	t.Parallel()
+	for name, files := range map[string][]struct {
+		read func(*counters, []byte)
+		text string
+	}{
+		"v1": {
+			{readCurrent, "10485760\n"}, {readMemoryStat, "cache 1\ninactive_file 7\ntotal_cache 4194304\ntotal_inactive_file 2097152\n"},
+			{readOOM, "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n"}, {readPids, "12\n"},
+			{readCPU, "1500000000\n"}, {readThrottled, "nr_periods 9\nnr_throttled 2\nthrottled_time 250000000\n"},
+		},
+		"v2": {
+			{readCurrent, "10485760\n"}, {readMemoryStat, "anon 1\nfile 4194304\ninactive_file 2097152\n"},
+			{readOOM, "low 0\noom 9\noom_kill 3\noom_group_kill 0\n"}, {readPids, "12\n"},
+			{readCPUStat, "usage_usec 1500000\nuser_usec 1\n"}, {readThrottled, "nr_throttled 2\nthrottled_usec 250000\n"},
+		},
+	} {
+		var c counters
+		for _, f := range files {
+			f.read(&c, []byte(f.text))
+		}
+		if c.ram != 8<<20 || c.cache != 4<<20 || c.oomKills != 3 || c.processes != 12 || c.cpu != 1500*time.Millisecond || c.throttled != 250*time.Millisecond {
+			t.Errorf("%s: %+v", name, c)
+		}
+	}
+}
+
+// Children and their children count, with what those that have ended used.
+func TestBelow(t *testing.T) {
+	t.Parallel()
+	parent, s, ok := parseStat(7, []byte("7 (a b) c) S 3 7 7 0 -1 4194560 1 2 3 4 10 20 30 40 20 0 1 0 99 1000 5 18446744073709551615"))
+	if !ok || parent != 3 || s.cpu != time.Second || s.pid != 7 {
+		t.Fatalf("parent %d, %+v, %t", parent, s, ok)
+	}
+	table := processTable{1: {{pid: 2, cpu: time.Second, ram: 5}}, 2: {{pid: 4, cpu: time.Second, ram: 7}}, 3: {s}}
+	c := counters{delay: map[int]time.Duration{}}
+	table.below(1, &c, lacking{true, true, true})
+	if c.cpu != 2*time.Second || c.ram != 12 || c.processes != 2 {
+		t.Errorf("%+v", c)
+	}
+}

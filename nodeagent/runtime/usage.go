@@ -1,0 +1,255 @@
+package runtime
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// counters are what the kernel has counted of an incarnation since its start,
+// and what it holds now.
+type counters struct {
+	at             time.Time
+	cpu, throttled time.Duration
+	delay          map[int]time.Duration // of each thread, by its id
+	ram, cache     int64                 // bytes
+	processes      int64
+	oomKills       int64
+}
+
+// lacking is what of counters could not be had from a cgroup.
+type lacking struct{ cpu, memory, processes bool }
+
+// maxThreads is how many threads of a task are asked for their scheduling delay:
+// each takes a read of its own.
+const maxThreads = 64
+
+// meter measures one incarnation. Its methods are called by one goroutine at a
+// time.
+type meter struct {
+	sources []source
+	opened  bool
+	keeper  int // pid, above all processes of the task
+	last    counters
+}
+
+// source is one file of a cgroup and how to read it.
+type source struct {
+	path string
+	read func(c *counters, text []byte)
+	has  func(l *lacking)
+}
+
+// open finds out which files the task's cgroups have. What a directory can tell
+// is told by its files, so v1, v2 and both together are one.
+func (m *meter) open(dirs []string) {
+	m.opened = true
+	cpu, threads := false, false
+	for _, dir := range dirs {
+		add := func(name string, read func(*counters, []byte), has func(*lacking)) bool {
+			path := filepath.Join(dir, name)
+			if _, err := os.Stat(path); err != nil {
+				return false
+			}
+			m.sources = append(m.sources, source{path, read, has})
+			return true
+		}
+		none := func(*lacking) {}
+		if !add("memory.current", readCurrent, func(l *lacking) { l.memory = false }) {
+			add("memory.usage_in_bytes", readCurrent, func(l *lacking) { l.memory = false })
+		}
+		add("memory.stat", readMemoryStat, none) // after the sum that it is taken from
+		add("memory.events", readOOM, none)
+		add("memory.oom_control", readOOM, none)
+		add("pids.current", readPids, func(l *lacking) { l.processes = false })
+		if !cpu {
+			cpu = add("cpuacct.usage", readCPU, func(l *lacking) { l.cpu = false })
+		}
+		if !cpu && hasField(filepath.Join(dir, "cpu.stat"), "usage_usec") {
+			cpu = add("cpu.stat", readCPUStat, func(l *lacking) { l.cpu = false })
+		}
+		add("cpu.stat", readThrottled, none)
+		if !threads {
+			threads = add("tasks", readThreads, none) || add("cgroup.threads", readThreads, none)
+		}
+	}
+}
+
+// measure reads the counters, from /proc as far as there is no cgroup that has
+// them. It is false for a task of which nothing is left.
+func (m *meter) measure(dirs []string, table func() processTable) (c counters, ok bool) {
+	if !m.opened {
+		m.open(dirs)
+	}
+	c = counters{at: time.Now(), delay: map[int]time.Duration{}}
+	lack := lacking{true, true, true}
+	var buffer [8 << 10]byte
+	for _, s := range m.sources {
+		if text, err := readInto(s.path, buffer[:]); err == nil {
+			s.read(&c, text)
+			s.has(&lack)
+		}
+	}
+	if lack != (lacking{}) && m.keeper > 0 {
+		table().below(m.keeper, &c, lack)
+	}
+	return c, c.processes > 0
+}
+
+// usage returns the use since the last call; the first has no rates yet.
+func (m *meter) usage(dirs []string, table func() processTable) (schema.Usage, bool) {
+	c, ok := m.measure(dirs, table)
+	if !ok {
+		return schema.Usage{}, false
+	}
+	u := schema.Usage{
+		At: c.at, RAMBytes: c.ram, CacheBytes: c.cache, Processes: c.processes, OOMKills: c.oomKills, Note: m.note(),
+	}
+	if last := m.last; !last.at.IsZero() && c.at.After(last.at) {
+		took := c.at.Sub(last.at)
+		u.CPUMilli = milli(c.cpu-last.cpu, took)
+		u.ThrottledMilli = milli(c.throttled-last.throttled, took)
+		var delay time.Duration
+		for id, d := range c.delay {
+			if before := last.delay[id]; d >= before {
+				delay += d - before
+			} else { // another thread has the id now
+				delay += d
+			}
+		}
+		u.DelayMilli = milli(delay, took)
+	}
+	m.last = c
+	return u, true
+}
+
+// note says what cannot be measured without a cgroup.
+func (m *meter) note() string {
+	if len(m.sources) > 0 {
+		return ""
+	}
+	return "without a cgroup: memory is what its processes have resident, shared pages counted for each"
+}
+
+// milli returns d in thousandths of the time that passed, never below 0.
+func milli(d, passed time.Duration) int64 {
+	return max(0, int64(d)*1000/int64(passed))
+}
+
+// readInto reads a small file into buffer, without the questions that a file of
+// the kernel answers in vain. What is longer is cut off.
+func readInto(path string, buffer []byte) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	n := 0
+	for n < len(buffer) {
+		k, err := f.Read(buffer[n:])
+		n += k
+		if err != nil || k == 0 {
+			break
+		}
+	}
+	return buffer[:n], nil
+}
+
+func hasField(path, field string) bool {
+	b, err := os.ReadFile(path)
+	return err == nil && bytes.Contains(b, []byte(field))
+}
+
+// fields calls f with each "name number" line.
+func fields(text []byte, f func(name string, n int64)) {
+	for line := range strings.Lines(string(text)) {
+		name, value, ok := strings.Cut(strings.TrimSpace(line), " ")
+		if !ok {
+			continue
+		}
+		if n, err := strconv.ParseInt(value, 10, 64); err == nil {
+			f(name, n)
+		}
+	}
+}
+
+func number(text []byte) int64 {
+	n, _ := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64) // 0 is as good as any
+	return n
+}
+
+func readCurrent(c *counters, text []byte) { c.ram = number(text) }
+
+// readMemoryStat takes what the kernel can take back at once out of the memory.
+// The v1 names with "total_" count cgroups below too, as those of v2 do.
+func readMemoryStat(c *counters, text []byte) {
+	stat := map[string]int64{}
+	fields(text, func(name string, n int64) { stat[name] = n })
+	inactive, v1 := stat["total_inactive_file"]
+	c.cache = stat["total_cache"]
+	if !v1 {
+		inactive, c.cache = stat["inactive_file"], stat["file"]
+	}
+	c.ram = max(0, c.ram-inactive)
+}
+
+func readOOM(c *counters, text []byte) {
+	fields(text, func(name string, n int64) {
+		if name == "oom_kill" {
+			c.oomKills = n
+		}
+	})
+}
+
+func readPids(c *counters, text []byte) { c.processes = number(text) }
+
+func readCPU(c *counters, text []byte) { c.cpu = time.Duration(number(text)) }
+
+func readCPUStat(c *counters, text []byte) {
+	fields(text, func(name string, n int64) {
+		if name == "usage_usec" {
+			c.cpu = time.Duration(n) * time.Microsecond
+		}
+	})
+}
+
+func readThrottled(c *counters, text []byte) {
+	fields(text, func(name string, n int64) {
+		switch name {
+		case "throttled_time": // v1
+			c.throttled = time.Duration(n)
+		case "throttled_usec":
+			c.throttled = time.Duration(n) * time.Microsecond
+		}
+	})
+}
+
+// readThreads takes the time that each thread has waited for a processor: the
+// second number of its schedstat, which needs no cgroup controller.
+func readThreads(c *counters, text []byte) {
+	var buffer [128]byte
+	for line := range strings.Lines(string(text)) {
+		id, err := strconv.Atoi(strings.TrimSpace(line))
+		if err != nil || len(c.delay) == maxThreads {
+			return
+		}
+		addDelay(c, "/proc/"+strconv.Itoa(id)+"/schedstat", id, buffer[:])
+	}
+}
+
+func addDelay(c *counters, path string, id int, buffer []byte) {
+	b, err := readInto(path, buffer)
+	if err != nil {
+		return // it has ended
+	}
+	if f := strings.Fields(string(b)); len(f) == 3 {
+		if n, err := strconv.ParseInt(f[1], 10, 64); err == nil {
+			c.delay[id] = time.Duration(n)
+		}
+	}
+}

@@ -1,0 +1,101 @@
+package reconciler
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/musterhq/muster/placement"
+	"github.com/musterhq/muster/schema"
+)
+
+// relieveShare is how many of the cell's machines tasks are moved away from at
+// once, in percent: where many are overloaded together, the cell is too small,
+// and moving tasks about would only cost. One machine always may be.
+const relieveShare = 5
+
+// relieve moves a task away from machines whose agents say that they have too
+// little CPU: of each the first that its agent names, one after the other, and
+// only where another machine has room for it. The agent asks again if that was
+// not enough.
+func (s *step) relieve() {
+	var asking []string
+	for _, name := range s.up {
+		if h := s.in.Observed.machines[name]; h != nil && h.report.Overload != nil {
+			asking = append(asking, name)
+		}
+	}
+	if len(asking) == 0 {
+		return
+	}
+	moving := map[string]bool{} // machines that a task is leaving for that reason
+	for _, name := range asking {
+		for _, ref := range s.in.Observed.machines[name].report.Overload.Relief {
+			if t := s.recordOf(ref.Task); t != nil && t.Stop != nil && t.Stop.Resource == schema.MachineCPU && t.Machine == name {
+				moving[name] = true
+			}
+		}
+	}
+	most := max(1, len(s.names)*relieveShare/100)
+	for _, name := range asking {
+		if len(moving) >= most {
+			return
+		}
+		if !moving[name] && s.moveOne(name, s.in.Observed.machines[name].report.Overload) {
+			moving[name] = true
+		}
+	}
+}
+
+// moveOne stops the first of the tasks that would relieve a machine and that may
+// be moved, and reports whether there is one.
+func (s *step) moveOne(machine string, o *schema.Overload) bool {
+	for _, ref := range o.Relief {
+		t := s.recordOf(ref.Task)
+		if t == nil || t.Machine != machine || t.Generation != ref.Generation || t.Stop != nil || t.Done != nil || !s.mayMove(ref.Task, t) {
+			continue
+		}
+		s.stop(ref.Task.JobName, *t, schema.Cause{
+			Kind: schema.CauseOutOfResources, Resource: schema.MachineCPU, At: s.now,
+			Message: fmt.Sprintf("machine cpu: %s is overloaded: %s", machine, o.Message),
+		})
+		return true
+	}
+	return false
+}
+
+// mayMove reports whether a task is not prod, can be elsewhere, and whether its
+// job's update policy allows one more task to be down.
+func (s *step) mayMove(name schema.TaskName, t *schema.TaskRecord) bool {
+	record := s.job(name.JobName)
+	if record == nil || record.Admitted == "" {
+		return false
+	}
+	job := s.dataOf(record.Admitted)
+	if job.Priority.Prod() || job.Kind == schema.System {
+		return false
+	}
+	down := 0
+	for _, other := range s.tasks(name.JobName) {
+		if other.Done == nil && (other.Machine == "" || other.Stop != nil) {
+			down++
+		}
+	}
+	return down < max(1, job.Update.MaxParallel) && s.hasPlace(ask{name, job, record.Admitted}, t)
+}
+
+// hasPlace reports whether a machine other than its own would take a task now.
+// The snapshot is as it was before.
+func (s *step) hasPlace(a ask, t *schema.TaskRecord) bool {
+	p := s.placementAsk(a)
+	p.Avoid, p.Prefer = append(slices.Clip(p.Avoid), t.Machine), ""
+	slices.Sort(p.Avoid)
+	p.Avoid = slices.Compact(p.Avoid)
+	snapshot := s.snapshot()
+	snapshot.RemoveTask(a.task, t.Machine, 0)
+	best := placement.Place(snapshot, []placement.Ask{p}, s.in.Seed)[0]
+	if best.Machine != "" {
+		snapshot.RemoveTask(a.task, best.Machine, 0)
+	}
+	snapshot.SetTask(taskOf(s.draft, a.task.JobName, t))
+	return best.Machine != "" && best.Machine != t.Machine && !best.Later && len(best.Victims) == 0
+}
