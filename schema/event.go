@@ -28,6 +28,7 @@ const (
 	EventHold     EventKind = "hold"     // removals are held, or no longer
 	EventSource   EventKind = "source"   // the repository got into trouble or out of it, or its history was rewritten
 	EventMachine  EventKind = "machine"  // a machine joined, was lost or returned; a condition of it began or ended
+	EventExec     EventKind = "exec"     // somebody ran a command beside a task
 	EventMaster   EventKind = "master"   // a master began to lead
 )
 

@@ -28,6 +28,7 @@ type flags struct {
 	cgroupParent                 string
 	metricsListen                string
 	hide                         []string
+	noExec                       bool
 	logLevel                     string
 	level                        slog.Level
 	tokenFile                    string
@@ -58,6 +59,7 @@ func (f *flags) register(cmd *cobra.Command) {
 	set.StringVar(&f.cgroupParent, "cgroup-parent", "", "cgroup below which tasks are put, such as /muster; made if it is not there (default the agent's own)")
 	set.StringVar(&f.metricsListen, "metrics-listen", "", "loopback address for /metrics, such as 127.0.0.1:9101 (default none)")
 	set.StringArrayVar(&f.hide, "hide", nil, "absolute path of a directory or file that tasks shall not see, beside the state directory and the master's socket; may be repeated")
+	set.BoolVar(&f.noExec, "no-exec", false, "refuse muster exec: run no commands beside tasks on this machine")
 	set.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 }
 

@@ -135,7 +135,7 @@ func newAgent(ctx context.Context, f *flags, dir string, cfg loop.Config) (*agen
 		info.Notes = append(info.Notes, "the share of the system is not enforced: "+err.Error())
 	}
 	cfg.Cell, cfg.Machine, cfg.Dir, cfg.Runtime = a.cell, info, dir, processes{a.tasks}
-	cfg.LookEvery, cfg.Hint = loop.LookEvery, func() { a.link.Hint() }
+	cfg.NoExec, cfg.LookEvery, cfg.Hint = f.noExec, loop.LookEvery, func() { a.link.Hint() }
 	if err := f.usage.configure(&cfg, a.tasks); err != nil {
 		return nil, errors.Join(err, a.tasks.Close())
 	}

@@ -74,25 +74,20 @@ those that exist when the command starts, at most 100.`,
 			if err != nil {
 				return err
 			}
-			var logs []logOf
 			if index >= 0 && l.selector.Empty() {
-				for _, stream := range streams {
-					logs = append(logs, logOf{args[0], f.of(stream)})
-				}
-				return copyTask(cmd.Context(), cl, logs, std)
+				return copyTask(cmd.Context(), cl, f.logs(args, streams), std)
 			}
 			s, _, err := cl.Status(cmd.Context(), client.StatusQuery{Group: l.group(args)})
 			if err != nil {
 				return err
 			}
+			var tasks []string
 			for i := range s.Tasks {
-				for _, stream := range streams {
-					if s.Tasks[i].Generation > 0 {
-						logs = append(logs, logOf{s.Tasks[i].Name, f.of(stream)})
-					}
+				if s.Tasks[i].Generation > 0 {
+					tasks = append(tasks, s.Tasks[i].Name)
 				}
 			}
-			return copyLogs(cmd.Context(), cl, logs, std)
+			return copyLogs(cmd.Context(), cl, f.logs(tasks, streams), std)
 		},
 	}
 	m.add(c)
@@ -144,11 +139,17 @@ func (f *logFlags) parse(now time.Time) ([]schema.LogStream, error) {
 	return []schema.LogStream{stream}, nil
 }
 
-// of returns the request of one stream.
-func (f *logFlags) of(stream schema.LogStream) schema.LogRequest {
-	r := f.request
-	r.Stream = stream
-	return r
+// logs returns what is wanted of tasks: each stream of each.
+func (f *logFlags) logs(tasks []string, streams []schema.LogStream) []logOf {
+	var list []logOf
+	for _, task := range tasks {
+		for _, stream := range streams {
+			r := f.request
+			r.Stream = stream
+			list = append(list, logOf{task, r})
+		}
+	}
+	return list
 }
 
 // logOf is a log that is wanted: what of a task, user/job/index.

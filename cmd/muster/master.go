@@ -20,6 +20,7 @@ type masterFlags struct {
 	auth                           git.Auth
 	pki, linkListen                string
 	machineLife                    lifeFlag
+	noExec                         bool
 }
 
 func (f *masterFlags) add(c *cobra.Command, logLevel string) {
@@ -31,6 +32,7 @@ func (f *masterFlags) add(c *cobra.Command, logLevel string) {
 	c.Flags().StringVar(&f.linkListen, "link-listen", "", "address to which agents on other machines come, such as :7421; needs --pki (default: none)")
 	c.Flags().Var(&f.machineLife, "machine-life", "life of a machine's certificate, which its agent renews at two thirds of it, 5s to 90d")
 	c.Flags().DurationVar(&f.poll, "poll", 30*time.Second, "how often to look for new commits; those of a local repository are seen at once")
+	c.Flags().BoolVar(&f.noExec, "no-exec", false, "refuse muster exec: run no commands beside tasks")
 	f.addAuth(c)
 	c.Flags().StringVar(&f.logLevel, "log-level", logLevel, "least level of what is logged to stderr: debug, info, warn, error")
 }
@@ -74,7 +76,7 @@ func (f *masterFlags) config(std stdio) (cell.MasterConfig, error) {
 	return cell.MasterConfig{
 		PKI: f.pki, LinkListen: f.linkListen, MachineLife: life,
 		Cell: f.cell, Branch: f.branch, Listen: f.listen, Poll: f.poll, Auth: f.auth, Log: log,
-		Exe: exe,
+		Exe: exe, NoExec: f.noExec,
 		Ready: func(name, url string) {
 			fmt.Fprintf(std.out, "muster: cell %s at %s\n", name, url)
 		},

@@ -85,7 +85,7 @@ func forkInto(rooms, fds []uintptr, tty bool) (int, error) {
 //go:noinline
 //go:norace
 //go:nosplit
-func (e *entry) fork() (uintptr, syscall.Errno) {
+func (e *entry) fork() (uintptr, syscall.Errno) { //nolint:gocognit // it may call no function
 	var step [2]byte
 	var r uintptr
 	pid, _, errno := syscall.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
@@ -93,7 +93,7 @@ func (e *entry) fork() (uintptr, syscall.Errno) {
 		return pid, errno
 	}
 	step[0] = 'n'
-	for i := 0; i < len(e.rooms); i++ {
+	for i := range e.rooms {
 		if _, _, errno = syscall.RawSyscall(unix.SYS_SETNS, e.rooms[i], 0, 0); errno != 0 {
 			goto failed
 		}
@@ -109,13 +109,13 @@ func (e *entry) fork() (uintptr, syscall.Errno) {
 		}
 	}
 	step[0] = 'd'
-	for i := 0; i < len(e.fds); i++ {
+	for i := range e.fds {
 		if r, _, errno = syscall.RawSyscall(unix.SYS_FCNTL, e.fds[i], unix.F_DUPFD_CLOEXEC, aboveFD); errno != 0 {
 			goto failed
 		}
 		e.fds[i] = r
 	}
-	for i := 0; i < len(e.fds); i++ {
+	for i := range e.fds {
 		if _, _, errno = syscall.RawSyscall(unix.SYS_DUP3, e.fds[i], uintptr(i), 0); errno != 0 {
 			goto failed
 		}

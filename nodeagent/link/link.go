@@ -27,11 +27,12 @@ const (
 	keepaliveTimeout = 10 * time.Second      // without an answer it is gone
 	logChunk         = 32 << 10
 	maxLogs          = 64          // open at once
+	maxExecs         = 64          // likewise
 	sayEvery         = time.Minute // the same trouble
 )
 
 // Agent owns the machine's state.
-type Agent interface {
+type Agent interface { //nolint:interfacebloat // it is all that a master can ask of a machine
 	// Info says what the machine is; it is asked before each connection.
 	Info() schema.MachineInfo
 	// Welcome takes the epoch of a new session and keeps it on disk. It errs
@@ -45,6 +46,10 @@ type Agent interface {
 	// Logs writes a log to w until it ends or ctx does. The error reaches the
 	// reader; one that is fs.ErrNotExist says that there is no such log.
 	Logs(ctx context.Context, r schema.LogRequest, w io.Writer) error
+	// Exec runs a command beside a task, and speaks frames over conn, the last
+	// of which says how it ended. It returns when nothing of it is left. A Read
+	// that errs says that nobody is there any more.
+	Exec(ctx context.Context, r schema.ExecRequest, conn io.ReadWriter)
 }
 
 // Identity is what the machine shows a master over TCP. Its methods may be

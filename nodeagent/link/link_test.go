@@ -49,6 +49,8 @@ func (f *fake) Assign(_, version uint64, _ []schema.Assignment) error {
 
 func (f *fake) Report() schema.Report { return schema.Report{Machine: f.Info(), View: 5} }
 
+func (f *fake) Exec(_ context.Context, _ schema.ExecRequest, _ io.ReadWriter) {}
+
 func (f *fake) Logs(context.Context, schema.LogRequest, io.Writer) error {
 	return errors.New("no logs here")
 }

@@ -37,6 +37,7 @@ type session struct {
 
 	logs    sync.WaitGroup // and what renews the certificate
 	reading chan struct{}  // holds one for each open log
+	running chan struct{}  // holds one for each open session of exec
 }
 
 // connect dials and speaks with the master until the session ends. It returns
@@ -56,7 +57,7 @@ func (c *Client) connect(ctx context.Context) (held time.Duration, err error) {
 	s := &session{
 		client: c, link: linkpb.NewLinkClient(conn),
 		in: make(chan *linkpb.MasterMessage), err: make(chan error, 1),
-		jobs: map[schema.Digest]*schema.Job{}, reading: make(chan struct{}, maxLogs),
+		jobs: map[schema.Digest]*schema.Job{}, reading: make(chan struct{}, maxLogs), running: make(chan struct{}, maxExecs),
 	}
 	if s.stream, err = s.link.Session(ctx); err != nil {
 		return 0, shake.explain(c.cfg.Dial, fmt.Errorf("connect to %s: %w", c.cfg.Dial, err))
@@ -143,7 +144,7 @@ func ended(err error) error {
 func (s *session) hello(ctx context.Context) error {
 	cfg := s.client.cfg
 	info := cfg.Agent.Info()
-	hello := &linkpb.Hello{Cell: cfg.Cell, Machine: linkpb.EncodeMachine(&info), Yield: s.client.yield}
+	hello := &linkpb.Hello{Cell: cfg.Cell, Machine: linkpb.EncodeMachine(&info), Yield: s.client.yield, Exec: true}
 	if err := s.send(&linkpb.AgentMessage{Message: &linkpb.AgentMessage_Hello{Hello: hello}}); err != nil {
 		return err
 	}
@@ -185,6 +186,9 @@ func (s *session) take(ctx context.Context, m *linkpb.MasterMessage) error {
 		return s.report(m.Pull)
 	case *linkpb.MasterMessage_OpenLogs:
 		s.logs.Go(func() { s.openLog(ctx, m.OpenLogs) })
+		return nil
+	case *linkpb.MasterMessage_OpenExec:
+		s.logs.Go(func() { s.openExec(ctx, m.OpenExec) })
 		return nil
 	default:
 		return s.refuse(fmt.Errorf("unexpected message %T", m))

@@ -2,6 +2,9 @@ package loop_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -151,6 +154,18 @@ func (g grip) Incarnation() nodeagent.Incarnation {
 	g.p.kernel.mu.Lock()
 	defer g.p.kernel.mu.Unlock()
 	return g.p.inc
+}
+
+func (g grip) Exec(_ context.Context, r schema.ExecRequest, conn io.ReadWriter) error {
+	if r.Command[0] == "refused" {
+		return errors.New("no such command")
+	}
+	kind, data, err := schema.NewExecFrames(conn).Next()
+	if err != nil || kind != schema.ExecInput {
+		return fmt.Errorf("frame %q: %w", kind, err)
+	}
+	_, err = conn.Write(schema.AppendExecFrame(nil, schema.ExecStdout, data))
+	return err
 }
 
 func (g grip) Signal(kill bool) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"reflect"
 	"sync"
@@ -58,6 +59,9 @@ type Process interface {
 	Usage() (schema.Usage, bool)
 	// Wait returns when it has ended and its Exit is known.
 	Wait(ctx context.Context) error
+	// Exec runs a command beside it and speaks frames over conn, until nothing
+	// of the command is left. An error means that it has not run.
+	Exec(ctx context.Context, r schema.ExecRequest, conn io.ReadWriter) error
 }
 
 // Config is what a Loop needs. All but Meter, Limits and the hooks must be set.
@@ -77,6 +81,8 @@ type Config struct {
 	SampleEvery, DiskEvery time.Duration
 	// Limits say what is done when the machine runs short, and what is kept.
 	Limits nodeagent.Limits
+	// NoExec refuses commands beside tasks.
+	NoExec bool
 	// LookEvery is the time between two looks at how the machine is; zero: it
 	// is not looked at, and what is wrong with it is found by starts alone.
 	LookEvery time.Duration
@@ -117,6 +123,7 @@ type generation struct {
 	unread bool
 	walk   walk
 	logs   string // what is wrong with the logs of the last incarnation
+	execs  int    // commands that run beside the last incarnation
 }
 
 // Loop is the agent of one machine.

@@ -29,3 +29,6 @@ func (r *Runtime) Without(guards ...Guard) {
 
 // Filter is the filter of tasks, for the architecture of the test.
 var Filter = seccompFilter
+
+// Cgroups returns the cgroups of p.
+func (p *Process) Cgroups() []string { return p.handle.Spec.Cgroups }

@@ -41,8 +41,10 @@ const markVariable = "MUSTER_TASK_DIR"
 type Process struct {
 	handle *keeper.Handle // nil for an alloc
 	alloc  *alloc         // nil for a task
-	ended  chan struct{}  // closed when the exit is known
-	gone   chan struct{}  // closed when nobody will find it out any more
+	keeper string         // path of muster-keeper
+	dir    string
+	ended  chan struct{} // closed when the exit is known
+	gone   chan struct{} // closed when nobody will find it out any more
 
 	mu  sync.Mutex // guards inc
 	inc nodeagent.Incarnation
@@ -231,7 +233,7 @@ func oomScore(p schema.Priority) int {
 func (r *Runtime) hold(dir string, h *keeper.Handle) (*Process, error) {
 	number, _ := strconv.Atoi(filepath.Base(dir)) // 0 for a directory that is not ours
 	p := &Process{
-		handle: h, ended: make(chan struct{}), gone: make(chan struct{}),
+		handle: h, keeper: r.cfg.Keeper, dir: dir, ended: make(chan struct{}), gone: make(chan struct{}),
 		meter: meter{keeper: h.State.Keeper.PID}, table: r.processes,
 	}
 	p.inc = nodeagent.Incarnation{

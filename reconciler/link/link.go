@@ -75,6 +75,7 @@ type Server struct {
 	joining  map[string]int  // calls of Join under way for each machine
 	views    map[string]view // the latest pushed for each machine
 	logs     map[string]*pendingLog
+	execs    map[string]*pendingExec
 	running  context.Context //nolint:containedctx // of Serve, for the sessions that gRPC starts; nil before
 }
 
@@ -101,7 +102,7 @@ func New(cfg Config) *Server {
 	}
 	return &Server{
 		cfg: cfg, sessions: map[string]*session{}, joining: map[string]int{},
-		views: map[string]view{}, logs: map[string]*pendingLog{},
+		views: map[string]view{}, logs: map[string]*pendingLog{}, execs: map[string]*pendingExec{},
 	}
 }
 

@@ -79,7 +79,7 @@ func (p *pendingLog) wait(ctx context.Context, id string, c *session) (*logReade
 	send := c.open
 	for {
 		select {
-		case send <- linkpb.EncodeLogRequest(id, &p.request):
+		case send <- &linkpb.MasterMessage{Message: &linkpb.MasterMessage_OpenLogs{OpenLogs: linkpb.EncodeLogRequest(id, &p.request)}}:
 			send = nil
 		case reader := <-p.attached:
 			return reader, nil

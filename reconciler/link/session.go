@@ -23,11 +23,12 @@ type session struct {
 	stream  linkpb.Link_SessionServer
 	machine string
 	epoch   uint64
+	exec    bool // the agent knows how
 
-	end  context.CancelCauseFunc // anyone: ends the session, the agent is told the cause
-	wake chan struct{}           // anyone: the server has a newer view
-	open chan *linkpb.OpenLogs   // anyone: to be sent to the agent
-	done chan struct{}           // closed when the session has ended
+	end  context.CancelCauseFunc    // anyone: ends the session, the agent is told the cause
+	wake chan struct{}              // anyone: the server has a newer view
+	open chan *linkpb.MasterMessage // anyone: to be sent to the agent
+	done chan struct{}              // closed when the session has ended
 
 	sent   map[schema.Digest]bool // data that the agent has
 	report schema.Report          // the last one,
@@ -81,14 +82,14 @@ func (g service) Session(stream linkpb.Link_SessionServer) error {
 	ctx, end := s.lifetime(stream.Context())
 	defer end(nil)
 	in := receive(stream)
-	info, yield, err := s.hello(ctx, in)
+	info, h, err := s.hello(ctx, in)
 	if err != nil {
 		return err
 	}
 	if machine := caller(ctx); machine != "" && machine != info.Name {
 		return status.Errorf(codes.PermissionDenied, "the certificate is of machine %s, and the agent says that it is %s", machine, info.Name)
 	}
-	if yield && s.held(info.Name) {
+	if h.GetYield() && s.held(info.Name) {
 		return status.Errorf(codes.Aborted, "another agent holds the name of machine %s", info.Name)
 	}
 	epoch, joined, err := s.join(ctx, info)
@@ -99,8 +100,8 @@ func (g service) Session(stream linkpb.Link_SessionServer) error {
 		return status.Errorf(codes.Unavailable, "join machine %s: %v", info.Name, err)
 	}
 	c := &session{
-		server: s, stream: stream, machine: info.Name, epoch: epoch, end: end,
-		wake: make(chan struct{}, 1), open: make(chan *linkpb.OpenLogs), done: make(chan struct{}),
+		server: s, stream: stream, machine: info.Name, epoch: epoch, exec: h.GetExec(), end: end,
+		wake: make(chan struct{}, 1), open: make(chan *linkpb.MasterMessage), done: make(chan struct{}),
 	}
 	defer s.cfg.Master.Leave(c.machine, c.epoch)
 	defer close(c.done)
@@ -130,32 +131,32 @@ func reason(err error) string {
 }
 
 // hello waits for the agent's first message.
-func (s *Server) hello(ctx context.Context, in inbox) (info schema.MachineInfo, yield bool, err error) {
+func (s *Server) hello(ctx context.Context, in inbox) (info schema.MachineInfo, h *linkpb.Hello, err error) {
 	timeout := time.NewTimer(helloTimeout)
 	defer timeout.Stop()
 	var m *linkpb.AgentMessage
 	select {
 	case m = <-in.messages:
 	case err := <-in.err:
-		return info, false, closed(err)
+		return info, nil, closed(err)
 	case <-ctx.Done():
-		return info, false, context.Cause(ctx)
+		return info, nil, context.Cause(ctx)
 	case <-timeout.C:
-		return info, false, status.Errorf(codes.DeadlineExceeded, "no hello within %v", helloTimeout)
+		return info, nil, status.Errorf(codes.DeadlineExceeded, "no hello within %v", helloTimeout)
 	}
-	h := m.GetHello()
+	h = m.GetHello()
 	if h == nil {
-		return info, false, status.Errorf(codes.InvalidArgument, "first message is %T: want hello", m.GetMessage())
+		return info, nil, status.Errorf(codes.InvalidArgument, "first message is %T: want hello", m.GetMessage())
 	}
 	if h.GetCell() != s.cfg.Cell {
-		return info, false, status.Errorf(codes.FailedPrecondition,
+		return info, nil, status.Errorf(codes.FailedPrecondition,
 			"the agent is of cell %q, this is the master of cell %q", h.GetCell(), s.cfg.Cell)
 	}
 	info, err = linkpb.DecodeMachine(h.GetMachine())
 	if err != nil {
-		return info, false, status.Error(codes.FailedPrecondition, err.Error())
+		return info, nil, status.Error(codes.FailedPrecondition, err.Error())
 	}
-	return info, h.GetYield(), nil
+	return info, h, nil
 }
 
 // closed turns the end of a stream into what the call returns.
@@ -188,7 +189,7 @@ func (c *session) run(ctx context.Context, in inbox) error {
 		case <-c.pull.C:
 			err = c.ask()
 		case m := <-c.open:
-			err = c.stream.Send(&linkpb.MasterMessage{Message: &linkpb.MasterMessage_OpenLogs{OpenLogs: m}})
+			err = c.stream.Send(m)
 		}
 		if err != nil {
 			if ctx.Err() != nil {

@@ -338,21 +338,25 @@ func (s *Server) logRequest(v url.Values) (schema.LogRequest, error) {
 	if want.Stream, err = schema.ParseLogStream(q.Get("stream")); err != nil {
 		return want, badRequest("", "%v", err)
 	}
-	name := q.Get("task")
+	want.Task, err = s.task(q.Get("task"))
+	return want, err
+}
+
+// task parses user/job/index or cell/user/job/index.
+func (s *Server) task(name string) (schema.TaskName, error) {
 	i := strings.LastIndexByte(name, '/')
 	if n := strings.Count(name, "/"); n < 2 || n > 3 {
-		return want, badRequest("such as search/web/0", "task %q: want user/job/index", name)
+		return schema.TaskName{}, badRequest("such as search/web/0", "task %q: want user/job/index", name)
 	}
 	job, err := s.job(name[:i])
 	if err != nil {
-		return want, err
+		return schema.TaskName{}, err
 	}
 	index, err := schema.ParseIndex(name[i+1:])
 	if err != nil {
-		return want, badRequest("", "%v", err)
+		return schema.TaskName{}, badRequest("", "%v", err)
 	}
-	want.Task = job.Task(index)
-	return want, nil
+	return job.Task(index), nil
 }
 
 // job parses user/job or cell/user/job.

@@ -129,8 +129,10 @@ func TestLogsThroughClient(t *testing.T) {
 		return nil
 	}
 	cl, _, _ := serve(t, c)
-	want := schema.LogRequest{Stream: schema.Stderr, Follow: true, Tail: 5, Generation: 9, Incarnation: 2,
-		Previous: true, Since: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), From: &schema.LogPosition{Generation: 9, Incarnation: 2, Offset: 77}, Framed: true}
+	want := schema.LogRequest{
+		Stream: schema.Stderr, Follow: true, Tail: 5, Generation: 9, Incarnation: 2,
+		Previous: true, Since: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), From: &schema.LogPosition{Generation: 9, Incarnation: 2, Offset: 77}, Framed: true,
+	}
 	opened := make(chan io.ReadCloser)
 	go func() {
 		log, err := cl.Logs(t.Context(), "search/web/1", want)

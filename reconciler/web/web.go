@@ -51,6 +51,13 @@ type Logs interface {
 	Logs(ctx context.Context, machine string, r schema.LogRequest) (io.ReadCloser, error)
 }
 
+// Exec runs commands beside tasks.
+type Exec interface {
+	// Exec returns what carries the frames of a command beside a task on a
+	// machine, to be closed; whoever is slow slows the command.
+	Exec(ctx context.Context, machine string, r schema.ExecRequest) (io.ReadWriteCloser, error)
+}
+
 // Events is the cell's history.
 type Events interface {
 	Since(q schema.EventQuery) ([]schema.EventRecord, error)
@@ -66,8 +73,13 @@ type Config struct {
 	Events Events
 	// Reconcile makes the cell look at its repository now, and does not wait.
 	Reconcile func()
-	Metrics   prometheus.Gatherer
-	Log       *slog.Logger
+	// Exec runs commands beside tasks, and NoExec refuses them. Audit is told of
+	// each before it is run.
+	Exec    Exec
+	NoExec  bool
+	Audit   func(schema.Event)
+	Metrics prometheus.Gatherer
+	Log     *slog.Logger
 	// Secure makes the API one over TLS; nil is for loopback alone.
 	Secure *Secure
 }
@@ -170,6 +182,7 @@ func (s *Server) Handler() http.Handler {
 	handle(http.MethodGet, "/v1/events", s.events)
 	handle(http.MethodGet, "/v1/logs", s.logs)
 	handle(http.MethodPost, "/v1/reconcile", s.reconcile)
+	handle(http.MethodPost, "/v1/exec", s.exec)
 	metrics := promhttp.HandlerFor(s.cfg.Metrics, promhttp.HandlerOpts{
 		ErrorLog: slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelError),
 	})
@@ -178,7 +191,7 @@ func (s *Server) Handler() http.Handler {
 		return nil
 	})
 	handle("", "/", func(_ http.ResponseWriter, r *http.Request) error {
-		return &failure{http.StatusNotFound, fmt.Sprintf("there is no %s", r.URL.Path), "the API is /v1/status, usage, why, events, logs and reconcile"}
+		return &failure{http.StatusNotFound, fmt.Sprintf("there is no %s", r.URL.Path), "the API is /v1/status, usage, why, events, logs, exec and reconcile"}
 	})
 	if s.cfg.Secure != nil {
 		return s.guard(s.secured(mux))

@@ -260,6 +260,7 @@ type MasterMessage struct {
 	//	*MasterMessage_Assignments
 	//	*MasterMessage_Pull
 	//	*MasterMessage_OpenLogs
+	//	*MasterMessage_OpenExec
 	Message       isMasterMessage_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -347,6 +348,15 @@ func (x *MasterMessage) GetOpenLogs() *OpenLogs {
 	return nil
 }
 
+func (x *MasterMessage) GetOpenExec() *OpenExec {
+	if x != nil {
+		if x, ok := x.Message.(*MasterMessage_OpenExec); ok {
+			return x.OpenExec
+		}
+	}
+	return nil
+}
+
 type isMasterMessage_Message interface {
 	isMasterMessage_Message()
 }
@@ -371,6 +381,10 @@ type MasterMessage_OpenLogs struct {
 	OpenLogs *OpenLogs `protobuf:"bytes,5,opt,name=open_logs,json=openLogs,proto3,oneof"`
 }
 
+type MasterMessage_OpenExec struct {
+	OpenExec *OpenExec `protobuf:"bytes,90,opt,name=open_exec,json=openExec,proto3,oneof"` // only to an agent that has said exec
+}
+
 func (*MasterMessage_Welcome) isMasterMessage_Message() {}
 
 func (*MasterMessage_Data) isMasterMessage_Message() {}
@@ -381,6 +395,8 @@ func (*MasterMessage_Pull) isMasterMessage_Message() {}
 
 func (*MasterMessage_OpenLogs) isMasterMessage_Message() {}
 
+func (*MasterMessage_OpenExec) isMasterMessage_Message() {}
+
 // Hello is an agent's first message.
 type Hello struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -388,7 +404,10 @@ type Hello struct {
 	Machine *MachineInfo           `protobuf:"bytes,2,opt,name=machine,proto3" json:"machine,omitempty"`
 	// yield says that the agent was superseded by another agent of the same
 	// name: it may have the name back when nobody else holds it, and not before.
-	Yield         bool `protobuf:"varint,3,opt,name=yield,proto3" json:"yield,omitempty"`
+	Yield bool `protobuf:"varint,3,opt,name=yield,proto3" json:"yield,omitempty"`
+	// exec says that the agent knows OpenExec; whether it grants it is another
+	// question.
+	Exec          bool `protobuf:"varint,90,opt,name=exec,proto3" json:"exec,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -440,6 +459,13 @@ func (x *Hello) GetMachine() *MachineInfo {
 func (x *Hello) GetYield() bool {
 	if x != nil {
 		return x.Yield
+	}
+	return false
+}
+
+func (x *Hello) GetExec() bool {
+	if x != nil {
+		return x.Exec
 	}
 	return false
 }
@@ -1730,6 +1756,152 @@ func (x *LogPosition) GetOffset() int64 {
 	return 0
 }
 
+// OpenExec asks the agent to call Exec.
+type OpenExec struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Task          string                 `protobuf:"bytes,2,opt,name=task,proto3" json:"task,omitempty"` // cell/user/job/index
+	Command       [][]byte               `protobuf:"bytes,3,rep,name=command,proto3" json:"command,omitempty"`
+	Tty           bool                   `protobuf:"varint,4,opt,name=tty,proto3" json:"tty,omitempty"`
+	Rows          uint32                 `protobuf:"varint,5,opt,name=rows,proto3" json:"rows,omitempty"`
+	Columns       uint32                 `protobuf:"varint,6,opt,name=columns,proto3" json:"columns,omitempty"`
+	Term          string                 `protobuf:"bytes,7,opt,name=term,proto3" json:"term,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OpenExec) Reset() {
+	*x = OpenExec{}
+	mi := &file_link_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OpenExec) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OpenExec) ProtoMessage() {}
+
+func (x *OpenExec) ProtoReflect() protoreflect.Message {
+	mi := &file_link_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OpenExec.ProtoReflect.Descriptor instead.
+func (*OpenExec) Descriptor() ([]byte, []int) {
+	return file_link_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *OpenExec) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *OpenExec) GetTask() string {
+	if x != nil {
+		return x.Task
+	}
+	return ""
+}
+
+func (x *OpenExec) GetCommand() [][]byte {
+	if x != nil {
+		return x.Command
+	}
+	return nil
+}
+
+func (x *OpenExec) GetTty() bool {
+	if x != nil {
+		return x.Tty
+	}
+	return false
+}
+
+func (x *OpenExec) GetRows() uint32 {
+	if x != nil {
+		return x.Rows
+	}
+	return 0
+}
+
+func (x *OpenExec) GetColumns() uint32 {
+	if x != nil {
+		return x.Columns
+	}
+	return 0
+}
+
+func (x *OpenExec) GetTerm() string {
+	if x != nil {
+		return x.Term
+	}
+	return ""
+}
+
+// ExecChunk is a piece of a session.
+type ExecChunk struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"` // in the agent's first chunk, and only there
+	Data          []byte                 `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExecChunk) Reset() {
+	*x = ExecChunk{}
+	mi := &file_link_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExecChunk) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExecChunk) ProtoMessage() {}
+
+func (x *ExecChunk) ProtoReflect() protoreflect.Message {
+	mi := &file_link_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExecChunk.ProtoReflect.Descriptor instead.
+func (*ExecChunk) Descriptor() ([]byte, []int) {
+	return file_link_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *ExecChunk) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *ExecChunk) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
 // LogChunk is a piece of a log.
 type LogChunk struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1742,7 +1914,7 @@ type LogChunk struct {
 
 func (x *LogChunk) Reset() {
 	*x = LogChunk{}
-	mi := &file_link_proto_msgTypes[23]
+	mi := &file_link_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1754,7 +1926,7 @@ func (x *LogChunk) String() string {
 func (*LogChunk) ProtoMessage() {}
 
 func (x *LogChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[23]
+	mi := &file_link_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1767,7 +1939,7 @@ func (x *LogChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogChunk.ProtoReflect.Descriptor instead.
 func (*LogChunk) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{23}
+	return file_link_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *LogChunk) GetId() string {
@@ -1802,7 +1974,7 @@ type LogEnd struct {
 
 func (x *LogEnd) Reset() {
 	*x = LogEnd{}
-	mi := &file_link_proto_msgTypes[24]
+	mi := &file_link_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1814,7 +1986,7 @@ func (x *LogEnd) String() string {
 func (*LogEnd) ProtoMessage() {}
 
 func (x *LogEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[24]
+	mi := &file_link_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1827,7 +1999,7 @@ func (x *LogEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogEnd.ProtoReflect.Descriptor instead.
 func (*LogEnd) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{24}
+	return file_link_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *LogEnd) GetError() string {
@@ -1853,7 +2025,7 @@ type LogAck struct {
 
 func (x *LogAck) Reset() {
 	*x = LogAck{}
-	mi := &file_link_proto_msgTypes[25]
+	mi := &file_link_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1865,7 +2037,7 @@ func (x *LogAck) String() string {
 func (*LogAck) ProtoMessage() {}
 
 func (x *LogAck) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[25]
+	mi := &file_link_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1878,7 +2050,7 @@ func (x *LogAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogAck.ProtoReflect.Descriptor instead.
 func (*LogAck) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{25}
+	return file_link_proto_rawDescGZIP(), []int{27}
 }
 
 // MachineInfo is what a machine says of itself.
@@ -1899,7 +2071,7 @@ type MachineInfo struct {
 
 func (x *MachineInfo) Reset() {
 	*x = MachineInfo{}
-	mi := &file_link_proto_msgTypes[26]
+	mi := &file_link_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1911,7 +2083,7 @@ func (x *MachineInfo) String() string {
 func (*MachineInfo) ProtoMessage() {}
 
 func (x *MachineInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[26]
+	mi := &file_link_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1924,7 +2096,7 @@ func (x *MachineInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachineInfo.ProtoReflect.Descriptor instead.
 func (*MachineInfo) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{26}
+	return file_link_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *MachineInfo) GetName() string {
@@ -2002,7 +2174,7 @@ type DeviceGroup struct {
 
 func (x *DeviceGroup) Reset() {
 	*x = DeviceGroup{}
-	mi := &file_link_proto_msgTypes[27]
+	mi := &file_link_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2014,7 +2186,7 @@ func (x *DeviceGroup) String() string {
 func (*DeviceGroup) ProtoMessage() {}
 
 func (x *DeviceGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[27]
+	mi := &file_link_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2027,7 +2199,7 @@ func (x *DeviceGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceGroup.ProtoReflect.Descriptor instead.
 func (*DeviceGroup) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{27}
+	return file_link_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *DeviceGroup) GetKind() string {
@@ -2063,7 +2235,7 @@ type DeviceUse struct {
 
 func (x *DeviceUse) Reset() {
 	*x = DeviceUse{}
-	mi := &file_link_proto_msgTypes[28]
+	mi := &file_link_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2075,7 +2247,7 @@ func (x *DeviceUse) String() string {
 func (*DeviceUse) ProtoMessage() {}
 
 func (x *DeviceUse) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[28]
+	mi := &file_link_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2088,7 +2260,7 @@ func (x *DeviceUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceUse.ProtoReflect.Descriptor instead.
 func (*DeviceUse) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{28}
+	return file_link_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *DeviceUse) GetKind() string {
@@ -2124,7 +2296,7 @@ type Resources struct {
 
 func (x *Resources) Reset() {
 	*x = Resources{}
-	mi := &file_link_proto_msgTypes[29]
+	mi := &file_link_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2136,7 +2308,7 @@ func (x *Resources) String() string {
 func (*Resources) ProtoMessage() {}
 
 func (x *Resources) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[29]
+	mi := &file_link_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2149,7 +2321,7 @@ func (x *Resources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resources.ProtoReflect.Descriptor instead.
 func (*Resources) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{29}
+	return file_link_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Resources) GetCpuMilli() int64 {
@@ -2184,7 +2356,7 @@ type PortRange struct {
 
 func (x *PortRange) Reset() {
 	*x = PortRange{}
-	mi := &file_link_proto_msgTypes[30]
+	mi := &file_link_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2196,7 +2368,7 @@ func (x *PortRange) String() string {
 func (*PortRange) ProtoMessage() {}
 
 func (x *PortRange) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[30]
+	mi := &file_link_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2209,7 +2381,7 @@ func (x *PortRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortRange.ProtoReflect.Descriptor instead.
 func (*PortRange) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{30}
+	return file_link_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *PortRange) GetFirst() uint32 {
@@ -2247,7 +2419,7 @@ type TaskStatus struct {
 
 func (x *TaskStatus) Reset() {
 	*x = TaskStatus{}
-	mi := &file_link_proto_msgTypes[31]
+	mi := &file_link_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2259,7 +2431,7 @@ func (x *TaskStatus) String() string {
 func (*TaskStatus) ProtoMessage() {}
 
 func (x *TaskStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[31]
+	mi := &file_link_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2272,7 +2444,7 @@ func (x *TaskStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskStatus.ProtoReflect.Descriptor instead.
 func (*TaskStatus) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{31}
+	return file_link_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *TaskStatus) GetTask() string {
@@ -2374,7 +2546,7 @@ type Exit struct {
 
 func (x *Exit) Reset() {
 	*x = Exit{}
-	mi := &file_link_proto_msgTypes[32]
+	mi := &file_link_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2386,7 +2558,7 @@ func (x *Exit) String() string {
 func (*Exit) ProtoMessage() {}
 
 func (x *Exit) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[32]
+	mi := &file_link_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2399,7 +2571,7 @@ func (x *Exit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exit.ProtoReflect.Descriptor instead.
 func (*Exit) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{32}
+	return file_link_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Exit) GetIncarnation() int32 {
@@ -2460,7 +2632,7 @@ type Cause struct {
 
 func (x *Cause) Reset() {
 	*x = Cause{}
-	mi := &file_link_proto_msgTypes[33]
+	mi := &file_link_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2472,7 +2644,7 @@ func (x *Cause) String() string {
 func (*Cause) ProtoMessage() {}
 
 func (x *Cause) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[33]
+	mi := &file_link_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2485,7 +2657,7 @@ func (x *Cause) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cause.ProtoReflect.Descriptor instead.
 func (*Cause) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{33}
+	return file_link_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Cause) GetKind() string {
@@ -2554,18 +2726,20 @@ const file_link_proto_rawDesc = "" +
 	"\x06report\x18\x02 \x01(\v2\x16.muster.link.v1.ReportH\x00R\x06report\x12*\n" +
 	"\x04hint\x18\x03 \x01(\v2\x14.muster.link.v1.HintH\x00R\x04hint\x120\n" +
 	"\x06refuse\x18\x04 \x01(\v2\x16.muster.link.v1.RefuseH\x00R\x06refuseB\t\n" +
-	"\amessage\"\xa1\x02\n" +
+	"\amessage\"\xda\x02\n" +
 	"\rMasterMessage\x123\n" +
 	"\awelcome\x18\x01 \x01(\v2\x17.muster.link.v1.WelcomeH\x00R\awelcome\x12*\n" +
 	"\x04data\x18\x02 \x01(\v2\x14.muster.link.v1.DataH\x00R\x04data\x12?\n" +
 	"\vassignments\x18\x03 \x01(\v2\x1b.muster.link.v1.AssignmentsH\x00R\vassignments\x12*\n" +
 	"\x04pull\x18\x04 \x01(\v2\x14.muster.link.v1.PullH\x00R\x04pull\x127\n" +
-	"\topen_logs\x18\x05 \x01(\v2\x18.muster.link.v1.OpenLogsH\x00R\bopenLogsB\t\n" +
-	"\amessage\"h\n" +
+	"\topen_logs\x18\x05 \x01(\v2\x18.muster.link.v1.OpenLogsH\x00R\bopenLogs\x127\n" +
+	"\topen_exec\x18Z \x01(\v2\x18.muster.link.v1.OpenExecH\x00R\bopenExecB\t\n" +
+	"\amessage\"|\n" +
 	"\x05Hello\x12\x12\n" +
 	"\x04cell\x18\x01 \x01(\tR\x04cell\x125\n" +
 	"\amachine\x18\x02 \x01(\v2\x1b.muster.link.v1.MachineInfoR\amachine\x12\x14\n" +
-	"\x05yield\x18\x03 \x01(\bR\x05yield\"\x1f\n" +
+	"\x05yield\x18\x03 \x01(\bR\x05yield\x12\x12\n" +
+	"\x04exec\x18Z \x01(\bR\x04exec\"\x1f\n" +
 	"\aWelcome\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\"2\n" +
 	"\x04Data\x12\x16\n" +
@@ -2689,7 +2863,18 @@ const file_link_proto_rawDesc = "" +
 	"generation\x18\x01 \x01(\x04R\n" +
 	"generation\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x05R\vincarnation\x12\x16\n" +
-	"\x06offset\x18\x03 \x01(\x03R\x06offset\"X\n" +
+	"\x06offset\x18\x03 \x01(\x03R\x06offset\"\x9c\x01\n" +
+	"\bOpenExec\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04task\x18\x02 \x01(\tR\x04task\x12\x18\n" +
+	"\acommand\x18\x03 \x03(\fR\acommand\x12\x10\n" +
+	"\x03tty\x18\x04 \x01(\bR\x03tty\x12\x12\n" +
+	"\x04rows\x18\x05 \x01(\rR\x04rows\x12\x18\n" +
+	"\acolumns\x18\x06 \x01(\rR\acolumns\x12\x12\n" +
+	"\x04term\x18\a \x01(\tR\x04term\"/\n" +
+	"\tExecChunk\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04data\x18\x02 \x01(\fR\x04data\"X\n" +
 	"\bLogChunk\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04data\x18\x02 \x01(\fR\x04data\x12(\n" +
@@ -2767,10 +2952,11 @@ const file_link_proto_rawDesc = "" +
 	"generation\x12(\n" +
 	"\x04exit\x18\x05 \x01(\v2\x14.muster.link.v1.ExitR\x04exit\x12*\n" +
 	"\x02at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x1a\n" +
-	"\bresource\x18F \x01(\tR\bresource2\xdc\x01\n" +
+	"\bresource\x18F \x01(\tR\bresource2\x9e\x02\n" +
 	"\x04Link\x12J\n" +
 	"\aSession\x12\x1c.muster.link.v1.AgentMessage\x1a\x1d.muster.link.v1.MasterMessage(\x010\x01\x12<\n" +
-	"\x04Logs\x12\x18.muster.link.v1.LogChunk\x1a\x16.muster.link.v1.LogAck(\x010\x01\x12J\n" +
+	"\x04Logs\x12\x18.muster.link.v1.LogChunk\x1a\x16.muster.link.v1.LogAck(\x010\x01\x12@\n" +
+	"\x04Exec\x12\x19.muster.link.v1.ExecChunk\x1a\x19.muster.link.v1.ExecChunk(\x010\x01\x12J\n" +
 	"\aCertify\x12\x1e.muster.link.v1.CertifyRequest\x1a\x1f.muster.link.v1.CertifyResponseB*Z(github.com/musterhq/muster/schema/linkpbb\x06proto3"
 
 var (
@@ -2785,7 +2971,7 @@ func file_link_proto_rawDescGZIP() []byte {
 	return file_link_proto_rawDescData
 }
 
-var file_link_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
+var file_link_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
 var file_link_proto_goTypes = []any{
 	(*CertifyRequest)(nil),        // 0: muster.link.v1.CertifyRequest
 	(*CertifyResponse)(nil),       // 1: muster.link.v1.CertifyResponse
@@ -2810,22 +2996,24 @@ var file_link_proto_goTypes = []any{
 	(*Refuse)(nil),                // 20: muster.link.v1.Refuse
 	(*OpenLogs)(nil),              // 21: muster.link.v1.OpenLogs
 	(*LogPosition)(nil),           // 22: muster.link.v1.LogPosition
-	(*LogChunk)(nil),              // 23: muster.link.v1.LogChunk
-	(*LogEnd)(nil),                // 24: muster.link.v1.LogEnd
-	(*LogAck)(nil),                // 25: muster.link.v1.LogAck
-	(*MachineInfo)(nil),           // 26: muster.link.v1.MachineInfo
-	(*DeviceGroup)(nil),           // 27: muster.link.v1.DeviceGroup
-	(*DeviceUse)(nil),             // 28: muster.link.v1.DeviceUse
-	(*Resources)(nil),             // 29: muster.link.v1.Resources
-	(*PortRange)(nil),             // 30: muster.link.v1.PortRange
-	(*TaskStatus)(nil),            // 31: muster.link.v1.TaskStatus
-	(*Exit)(nil),                  // 32: muster.link.v1.Exit
-	(*Cause)(nil),                 // 33: muster.link.v1.Cause
-	nil,                           // 34: muster.link.v1.Assignment.PortsEntry
-	nil,                           // 35: muster.link.v1.MachineInfo.AttributesEntry
-	nil,                           // 36: muster.link.v1.TaskStatus.PortsEntry
-	(*timestamppb.Timestamp)(nil), // 37: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 38: google.protobuf.Duration
+	(*OpenExec)(nil),              // 23: muster.link.v1.OpenExec
+	(*ExecChunk)(nil),             // 24: muster.link.v1.ExecChunk
+	(*LogChunk)(nil),              // 25: muster.link.v1.LogChunk
+	(*LogEnd)(nil),                // 26: muster.link.v1.LogEnd
+	(*LogAck)(nil),                // 27: muster.link.v1.LogAck
+	(*MachineInfo)(nil),           // 28: muster.link.v1.MachineInfo
+	(*DeviceGroup)(nil),           // 29: muster.link.v1.DeviceGroup
+	(*DeviceUse)(nil),             // 30: muster.link.v1.DeviceUse
+	(*Resources)(nil),             // 31: muster.link.v1.Resources
+	(*PortRange)(nil),             // 32: muster.link.v1.PortRange
+	(*TaskStatus)(nil),            // 33: muster.link.v1.TaskStatus
+	(*Exit)(nil),                  // 34: muster.link.v1.Exit
+	(*Cause)(nil),                 // 35: muster.link.v1.Cause
+	nil,                           // 36: muster.link.v1.Assignment.PortsEntry
+	nil,                           // 37: muster.link.v1.MachineInfo.AttributesEntry
+	nil,                           // 38: muster.link.v1.TaskStatus.PortsEntry
+	(*timestamppb.Timestamp)(nil), // 39: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 40: google.protobuf.Duration
 }
 var file_link_proto_depIdxs = []int32{
 	4,  // 0: muster.link.v1.AgentMessage.hello:type_name -> muster.link.v1.Hello
@@ -2837,56 +3025,59 @@ var file_link_proto_depIdxs = []int32{
 	7,  // 6: muster.link.v1.MasterMessage.assignments:type_name -> muster.link.v1.Assignments
 	10, // 7: muster.link.v1.MasterMessage.pull:type_name -> muster.link.v1.Pull
 	21, // 8: muster.link.v1.MasterMessage.open_logs:type_name -> muster.link.v1.OpenLogs
-	26, // 9: muster.link.v1.Hello.machine:type_name -> muster.link.v1.MachineInfo
-	8,  // 10: muster.link.v1.Assignments.assignments:type_name -> muster.link.v1.Assignment
-	34, // 11: muster.link.v1.Assignment.ports:type_name -> muster.link.v1.Assignment.PortsEntry
-	33, // 12: muster.link.v1.Assignment.stop:type_name -> muster.link.v1.Cause
-	28, // 13: muster.link.v1.Assignment.devices:type_name -> muster.link.v1.DeviceUse
-	9,  // 14: muster.link.v1.Assignment.alloc:type_name -> muster.link.v1.AllocUse
-	11, // 15: muster.link.v1.Pull.clock:type_name -> muster.link.v1.MasterClock
-	37, // 16: muster.link.v1.MasterClock.report_sent:type_name -> google.protobuf.Timestamp
-	38, // 17: muster.link.v1.MasterClock.held:type_name -> google.protobuf.Duration
-	37, // 18: muster.link.v1.MasterClock.now:type_name -> google.protobuf.Timestamp
-	13, // 19: muster.link.v1.Report.usage:type_name -> muster.link.v1.MachineUsage
-	37, // 20: muster.link.v1.Report.sent:type_name -> google.protobuf.Timestamp
-	37, // 21: muster.link.v1.MachineUsage.at:type_name -> google.protobuf.Timestamp
-	14, // 22: muster.link.v1.MachineUsage.tasks:type_name -> muster.link.v1.TaskUsage
-	37, // 23: muster.link.v1.TaskUsage.at:type_name -> google.protobuf.Timestamp
-	37, // 24: muster.link.v1.TaskUsage.disk_at:type_name -> google.protobuf.Timestamp
-	37, // 25: muster.link.v1.Overload.since:type_name -> google.protobuf.Timestamp
-	16, // 26: muster.link.v1.Overload.relief:type_name -> muster.link.v1.TaskRef
-	26, // 27: muster.link.v1.ReportBody.machine:type_name -> muster.link.v1.MachineInfo
-	31, // 28: muster.link.v1.ReportBody.tasks:type_name -> muster.link.v1.TaskStatus
-	15, // 29: muster.link.v1.ReportBody.overload:type_name -> muster.link.v1.Overload
-	18, // 30: muster.link.v1.ReportBody.conditions:type_name -> muster.link.v1.Condition
-	37, // 31: muster.link.v1.Condition.since:type_name -> google.protobuf.Timestamp
-	37, // 32: muster.link.v1.OpenLogs.since:type_name -> google.protobuf.Timestamp
-	22, // 33: muster.link.v1.OpenLogs.from:type_name -> muster.link.v1.LogPosition
-	24, // 34: muster.link.v1.LogChunk.end:type_name -> muster.link.v1.LogEnd
-	29, // 35: muster.link.v1.MachineInfo.capacity:type_name -> muster.link.v1.Resources
-	30, // 36: muster.link.v1.MachineInfo.ports:type_name -> muster.link.v1.PortRange
-	35, // 37: muster.link.v1.MachineInfo.attributes:type_name -> muster.link.v1.MachineInfo.AttributesEntry
-	27, // 38: muster.link.v1.MachineInfo.devices:type_name -> muster.link.v1.DeviceGroup
-	29, // 39: muster.link.v1.MachineInfo.reserved:type_name -> muster.link.v1.Resources
-	37, // 40: muster.link.v1.TaskStatus.started_at:type_name -> google.protobuf.Timestamp
-	36, // 41: muster.link.v1.TaskStatus.ports:type_name -> muster.link.v1.TaskStatus.PortsEntry
-	32, // 42: muster.link.v1.TaskStatus.exits:type_name -> muster.link.v1.Exit
-	33, // 43: muster.link.v1.TaskStatus.end:type_name -> muster.link.v1.Cause
-	28, // 44: muster.link.v1.TaskStatus.devices:type_name -> muster.link.v1.DeviceUse
-	37, // 45: muster.link.v1.Exit.at:type_name -> google.protobuf.Timestamp
-	32, // 46: muster.link.v1.Cause.exit:type_name -> muster.link.v1.Exit
-	37, // 47: muster.link.v1.Cause.at:type_name -> google.protobuf.Timestamp
-	2,  // 48: muster.link.v1.Link.Session:input_type -> muster.link.v1.AgentMessage
-	23, // 49: muster.link.v1.Link.Logs:input_type -> muster.link.v1.LogChunk
-	0,  // 50: muster.link.v1.Link.Certify:input_type -> muster.link.v1.CertifyRequest
-	3,  // 51: muster.link.v1.Link.Session:output_type -> muster.link.v1.MasterMessage
-	25, // 52: muster.link.v1.Link.Logs:output_type -> muster.link.v1.LogAck
-	1,  // 53: muster.link.v1.Link.Certify:output_type -> muster.link.v1.CertifyResponse
-	51, // [51:54] is the sub-list for method output_type
-	48, // [48:51] is the sub-list for method input_type
-	48, // [48:48] is the sub-list for extension type_name
-	48, // [48:48] is the sub-list for extension extendee
-	0,  // [0:48] is the sub-list for field type_name
+	23, // 9: muster.link.v1.MasterMessage.open_exec:type_name -> muster.link.v1.OpenExec
+	28, // 10: muster.link.v1.Hello.machine:type_name -> muster.link.v1.MachineInfo
+	8,  // 11: muster.link.v1.Assignments.assignments:type_name -> muster.link.v1.Assignment
+	36, // 12: muster.link.v1.Assignment.ports:type_name -> muster.link.v1.Assignment.PortsEntry
+	35, // 13: muster.link.v1.Assignment.stop:type_name -> muster.link.v1.Cause
+	30, // 14: muster.link.v1.Assignment.devices:type_name -> muster.link.v1.DeviceUse
+	9,  // 15: muster.link.v1.Assignment.alloc:type_name -> muster.link.v1.AllocUse
+	11, // 16: muster.link.v1.Pull.clock:type_name -> muster.link.v1.MasterClock
+	39, // 17: muster.link.v1.MasterClock.report_sent:type_name -> google.protobuf.Timestamp
+	40, // 18: muster.link.v1.MasterClock.held:type_name -> google.protobuf.Duration
+	39, // 19: muster.link.v1.MasterClock.now:type_name -> google.protobuf.Timestamp
+	13, // 20: muster.link.v1.Report.usage:type_name -> muster.link.v1.MachineUsage
+	39, // 21: muster.link.v1.Report.sent:type_name -> google.protobuf.Timestamp
+	39, // 22: muster.link.v1.MachineUsage.at:type_name -> google.protobuf.Timestamp
+	14, // 23: muster.link.v1.MachineUsage.tasks:type_name -> muster.link.v1.TaskUsage
+	39, // 24: muster.link.v1.TaskUsage.at:type_name -> google.protobuf.Timestamp
+	39, // 25: muster.link.v1.TaskUsage.disk_at:type_name -> google.protobuf.Timestamp
+	39, // 26: muster.link.v1.Overload.since:type_name -> google.protobuf.Timestamp
+	16, // 27: muster.link.v1.Overload.relief:type_name -> muster.link.v1.TaskRef
+	28, // 28: muster.link.v1.ReportBody.machine:type_name -> muster.link.v1.MachineInfo
+	33, // 29: muster.link.v1.ReportBody.tasks:type_name -> muster.link.v1.TaskStatus
+	15, // 30: muster.link.v1.ReportBody.overload:type_name -> muster.link.v1.Overload
+	18, // 31: muster.link.v1.ReportBody.conditions:type_name -> muster.link.v1.Condition
+	39, // 32: muster.link.v1.Condition.since:type_name -> google.protobuf.Timestamp
+	39, // 33: muster.link.v1.OpenLogs.since:type_name -> google.protobuf.Timestamp
+	22, // 34: muster.link.v1.OpenLogs.from:type_name -> muster.link.v1.LogPosition
+	26, // 35: muster.link.v1.LogChunk.end:type_name -> muster.link.v1.LogEnd
+	31, // 36: muster.link.v1.MachineInfo.capacity:type_name -> muster.link.v1.Resources
+	32, // 37: muster.link.v1.MachineInfo.ports:type_name -> muster.link.v1.PortRange
+	37, // 38: muster.link.v1.MachineInfo.attributes:type_name -> muster.link.v1.MachineInfo.AttributesEntry
+	29, // 39: muster.link.v1.MachineInfo.devices:type_name -> muster.link.v1.DeviceGroup
+	31, // 40: muster.link.v1.MachineInfo.reserved:type_name -> muster.link.v1.Resources
+	39, // 41: muster.link.v1.TaskStatus.started_at:type_name -> google.protobuf.Timestamp
+	38, // 42: muster.link.v1.TaskStatus.ports:type_name -> muster.link.v1.TaskStatus.PortsEntry
+	34, // 43: muster.link.v1.TaskStatus.exits:type_name -> muster.link.v1.Exit
+	35, // 44: muster.link.v1.TaskStatus.end:type_name -> muster.link.v1.Cause
+	30, // 45: muster.link.v1.TaskStatus.devices:type_name -> muster.link.v1.DeviceUse
+	39, // 46: muster.link.v1.Exit.at:type_name -> google.protobuf.Timestamp
+	34, // 47: muster.link.v1.Cause.exit:type_name -> muster.link.v1.Exit
+	39, // 48: muster.link.v1.Cause.at:type_name -> google.protobuf.Timestamp
+	2,  // 49: muster.link.v1.Link.Session:input_type -> muster.link.v1.AgentMessage
+	25, // 50: muster.link.v1.Link.Logs:input_type -> muster.link.v1.LogChunk
+	24, // 51: muster.link.v1.Link.Exec:input_type -> muster.link.v1.ExecChunk
+	0,  // 52: muster.link.v1.Link.Certify:input_type -> muster.link.v1.CertifyRequest
+	3,  // 53: muster.link.v1.Link.Session:output_type -> muster.link.v1.MasterMessage
+	27, // 54: muster.link.v1.Link.Logs:output_type -> muster.link.v1.LogAck
+	24, // 55: muster.link.v1.Link.Exec:output_type -> muster.link.v1.ExecChunk
+	1,  // 56: muster.link.v1.Link.Certify:output_type -> muster.link.v1.CertifyResponse
+	53, // [53:57] is the sub-list for method output_type
+	49, // [49:53] is the sub-list for method input_type
+	49, // [49:49] is the sub-list for extension type_name
+	49, // [49:49] is the sub-list for extension extendee
+	0,  // [0:49] is the sub-list for field type_name
 }
 
 func init() { file_link_proto_init() }
@@ -2906,6 +3097,7 @@ func file_link_proto_init() {
 		(*MasterMessage_Assignments)(nil),
 		(*MasterMessage_Pull)(nil),
 		(*MasterMessage_OpenLogs)(nil),
+		(*MasterMessage_OpenExec)(nil),
 	}
 	file_link_proto_msgTypes[12].OneofWrappers = []any{}
 	file_link_proto_msgTypes[21].OneofWrappers = []any{}
@@ -2915,7 +3107,7 @@ func file_link_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_link_proto_rawDesc), len(file_link_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   37,
+			NumMessages:   39,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -27,6 +27,7 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	Link_Session_FullMethodName = "/muster.link.v1.Link/Session"
 	Link_Logs_FullMethodName    = "/muster.link.v1.Link/Logs"
+	Link_Exec_FullMethodName    = "/muster.link.v1.Link/Exec"
 	Link_Certify_FullMethodName = "/muster.link.v1.Link/Certify"
 )
 
@@ -45,6 +46,11 @@ type LinkClient interface {
 	// with the id alone, waits for the one LogAck, and then sends what the log
 	// holds. The end of the call tells the agent that nobody reads any more.
 	Logs(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[LogChunk, LogAck], error)
+	// Exec carries one session that an OpenExec asked for: the frames of a
+	// schema.ExecFrames in both directions, cut anywhere. The agent sends a chunk
+	// with the id alone, and waits for one without data. The end of the call tells
+	// the agent that nobody is there any more.
+	Exec(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ExecChunk, ExecChunk], error)
 	// Certify gives a machine a certificate: its first one for a join token, over
 	// a connection without a certificate; a new one, without a token, over a
 	// connection with the last one. It is served over TLS only.
@@ -86,6 +92,19 @@ func (c *linkClient) Logs(ctx context.Context, opts ...grpc.CallOption) (grpc.Bi
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Link_LogsClient = grpc.BidiStreamingClient[LogChunk, LogAck]
 
+func (c *linkClient) Exec(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ExecChunk, ExecChunk], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Link_ServiceDesc.Streams[2], Link_Exec_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ExecChunk, ExecChunk]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Link_ExecClient = grpc.BidiStreamingClient[ExecChunk, ExecChunk]
+
 func (c *linkClient) Certify(ctx context.Context, in *CertifyRequest, opts ...grpc.CallOption) (*CertifyResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(CertifyResponse)
@@ -111,6 +130,11 @@ type LinkServer interface {
 	// with the id alone, waits for the one LogAck, and then sends what the log
 	// holds. The end of the call tells the agent that nobody reads any more.
 	Logs(grpc.BidiStreamingServer[LogChunk, LogAck]) error
+	// Exec carries one session that an OpenExec asked for: the frames of a
+	// schema.ExecFrames in both directions, cut anywhere. The agent sends a chunk
+	// with the id alone, and waits for one without data. The end of the call tells
+	// the agent that nobody is there any more.
+	Exec(grpc.BidiStreamingServer[ExecChunk, ExecChunk]) error
 	// Certify gives a machine a certificate: its first one for a join token, over
 	// a connection without a certificate; a new one, without a token, over a
 	// connection with the last one. It is served over TLS only.
@@ -131,6 +155,9 @@ func (UnimplementedLinkServer) Session(grpc.BidiStreamingServer[AgentMessage, Ma
 }
 func (UnimplementedLinkServer) Logs(grpc.BidiStreamingServer[LogChunk, LogAck]) error {
 	return status.Error(codes.Unimplemented, "method Logs not implemented")
+}
+func (UnimplementedLinkServer) Exec(grpc.BidiStreamingServer[ExecChunk, ExecChunk]) error {
+	return status.Error(codes.Unimplemented, "method Exec not implemented")
 }
 func (UnimplementedLinkServer) Certify(context.Context, *CertifyRequest) (*CertifyResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Certify not implemented")
@@ -169,6 +196,13 @@ func _Link_Logs_Handler(srv interface{}, stream grpc.ServerStream) error {
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Link_LogsServer = grpc.BidiStreamingServer[LogChunk, LogAck]
+
+func _Link_Exec_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(LinkServer).Exec(&grpc.GenericServerStream[ExecChunk, ExecChunk]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Link_ExecServer = grpc.BidiStreamingServer[ExecChunk, ExecChunk]
 
 func _Link_Certify_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(CertifyRequest)
@@ -210,6 +244,12 @@ var Link_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "Logs",
 			Handler:       _Link_Logs_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
+		{
+			StreamName:    "Exec",
+			Handler:       _Link_Exec_Handler,
 			ServerStreams: true,
 			ClientStreams: true,
 		},

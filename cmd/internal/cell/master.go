@@ -21,6 +21,7 @@ import (
 	"github.com/musterhq/muster/reconciler/pki"
 	"github.com/musterhq/muster/reconciler/store"
 	"github.com/musterhq/muster/reconciler/web"
+	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile"
 )
 
@@ -46,6 +47,8 @@ type MasterConfig struct {
 	// MachineLife is the life of a machine's certificate.
 	MachineLife time.Duration
 	Poll        time.Duration
+	// NoExec refuses commands beside tasks.
+	NoExec bool
 	// Exe is a muster binary, which is run as a compile child.
 	Exe string
 	Log *slog.Logger
@@ -156,7 +159,7 @@ func (m *master) wire() {
 		registry.MustRegister(pki.NewMetrics(m.authority.Expires))
 	}
 	m.web = web.New(web.Config{
-		Name: m.cell, Cell: api, Logs: m.link, Events: m.events, Reconcile: m.repo.Poke, Metrics: registry, Log: m.cfg.Log,
+		Name: m.cell, Cell: api, Logs: m.link, Exec: m.link, NoExec: m.cfg.NoExec, Audit: func(e schema.Event) { m.events.Append([]schema.Event{e}) }, Events: m.events, Reconcile: m.repo.Poke, Metrics: registry, Log: m.cfg.Log,
 		Secure: webSecure,
 	})
 }

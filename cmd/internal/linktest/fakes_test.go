@@ -141,6 +141,7 @@ func (m *master) gone() []uint64 {
 type agent struct {
 	info schema.MachineInfo
 	logs func(ctx context.Context, r schema.LogRequest, w io.Writer) error
+	exec func(ctx context.Context, r schema.ExecRequest, conn io.ReadWriter)
 
 	mu      sync.Mutex
 	epoch   uint64
@@ -180,6 +181,10 @@ func (a *agent) Report() schema.Report {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return schema.Report{Machine: a.info, View: a.version, Tasks: a.tasks}
+}
+
+func (a *agent) Exec(ctx context.Context, r schema.ExecRequest, conn io.ReadWriter) {
+	a.exec(ctx, r, conn)
 }
 
 func (a *agent) Logs(ctx context.Context, r schema.LogRequest, w io.Writer) error {

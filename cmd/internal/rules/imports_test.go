@@ -326,6 +326,12 @@ var owners = []owner{
 		"goroutines live in loops and adapters",
 	},
 	{
+		"golang.org/x/term",
+		[]string{"cmd/muster"},
+		nil,
+		"only the command line has a terminal",
+	},
+	{
 		"golang.org/x/sys",
 		[]string{"schema/compile", "reconciler/...", "nodeagent/...", "cmd/..."},
 		anywhere,

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -295,8 +296,34 @@ func (c *Client) Reconcile(ctx context.Context) error {
 	return c.decode(resp.Body, &struct{}{})
 }
 
+// Exec runs a command beside a task, user/job/index, and returns what carries
+// its frames, to be closed. The task's name in r is not used.
+func (c *Client) Exec(ctx context.Context, task string, r schema.ExecRequest) (io.ReadWriteCloser, error) {
+	v := url.Values{"task": {task}, "command": r.Command}
+	if r.TTY {
+		v.Set("tty", "1")
+		v.Set("rows", strconv.Itoa(r.Rows))
+		v.Set("columns", strconv.Itoa(r.Columns))
+		v.Set("term", r.Term)
+	}
+	resp, err := c.send(ctx, http.MethodPost, "/v1/exec", v, http.Header{"Connection": {"Upgrade"}, "Upgrade": {"muster-exec"}})
+	if err != nil {
+		return nil, err
+	}
+	conn, ok := resp.Body.(io.ReadWriteCloser)
+	if !ok || resp.StatusCode != http.StatusSwitchingProtocols {
+		return nil, errors.Join(c.foreign(fmt.Errorf("status %s to an upgrade", resp.Status)), resp.Body.Close())
+	}
+	return conn, nil
+}
+
 // do sends a request and returns the answer if it is a good one.
 func (c *Client) do(ctx context.Context, method, path string, v url.Values) (*http.Response, error) {
+	return c.send(ctx, method, path, v, nil)
+}
+
+// send is do with further headers.
+func (c *Client) send(ctx context.Context, method, path string, v url.Values, header http.Header) (*http.Response, error) {
 	u := *c.base
 	u.Path, u.RawQuery = path, v.Encode()
 	req, err := http.NewRequestWithContext(ctx, method, u.String(), nil)
@@ -304,6 +331,7 @@ func (c *Client) do(ctx context.Context, method, path string, v url.Values) (*ht
 		return nil, fmt.Errorf("%s %s: %w", method, u.String(), err)
 	}
 	req.Header.Set("Muster-Request", "1")
+	maps.Copy(req.Header, header)
 	resp, err := c.http.Do(req)
 	if err != nil {
 		return nil, c.unreachable(ctx, err)

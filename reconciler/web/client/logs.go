@@ -60,14 +60,14 @@ func (c *Client) CopyLog(ctx context.Context, l *LogCopy) error {
 		var out errOut
 		switch {
 		case ctx.Err() != nil:
-			return nil
+			return nil //nolint:nilerr // what ended it is ctx
 		case errors.As(err, &out):
 			return out.error
 		case err == nil && (!l.Request.Follow || chosen || l.at.Generation == 0):
 			return nil
 		case err == nil:
-			if ended, err := c.awaitNext(ctx, l); ended || err != nil {
-				return err
+			if c.awaitNext(ctx, l) {
+				return nil
 			}
 			since = time.Now()
 		case !l.Request.Follow || l.at.Generation == 0 || time.Since(since) > giveUpAfter:
@@ -127,19 +127,19 @@ func (c *Client) copyOnce(ctx context.Context, l *LogCopy) error {
 
 // awaitNext waits for a generation after the one that was read to its end. It
 // returns true, and has said so, when there will be none.
-func (c *Client) awaitNext(ctx context.Context, l *LogCopy) (ended bool, err error) {
+func (c *Client) awaitNext(ctx context.Context, l *LogCopy) (ended bool) {
 	q := StatusQuery{Group: reconciler.Group{Name: l.Task}}
 	for {
 		s, version, err := c.Status(ctx, q)
 		var e *Error
 		switch {
 		case ctx.Err() != nil:
-			return true, nil
+			return true
 		case errors.As(err, &e) && e.Code == http.StatusNotFound:
 			l.Say(fmt.Sprintf("%s has ended for good: it is no longer in the cell", l.Task))
-			return true, nil
+			return true
 		case err != nil:
-			return false, nil //nolint:nilerr // asked again, with the log
+			return false // asked again, with the log
 		}
 		for i := range s.Tasks {
 			t := &s.Tasks[i]
@@ -147,11 +147,11 @@ func (c *Client) awaitNext(ctx context.Context, l *LogCopy) (ended bool, err err
 				continue
 			}
 			if t.Generation > l.at.Generation {
-				return false, nil
+				return false
 			}
 			if t.State == "done" {
 				l.Say(l.Task + " has ended for good: it is done")
-				return true, nil
+				return true
 			}
 		}
 		q.After, q.Wait = version, statusWait
