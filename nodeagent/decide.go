@@ -54,10 +54,10 @@ type ActionKind string
 // The kinds of action.
 const (
 	// Start writes the assignment to disk if it is not there, verifies its
-	// ports, and starts Incarnation.
+	// ports, and starts Incarnation; of an alloc it makes what holds its tasks.
 	Start ActionKind = "start"
 	// Term records Cause as the incarnation's Stop if it has none, and then
-	// sends SIGTERM.
+	// sends SIGTERM, or removes what was made for an alloc.
 	Term ActionKind = "term"
 	// Kill sends SIGKILL to all of the incarnation.
 	Kill ActionKind = "kill"
@@ -128,6 +128,7 @@ type decider struct {
 	// collecting says that remains are being removed for want of disk.
 	collecting bool
 	slack      int64 // memory that each task that exceeds its limit gets above it
+	allocs     allocs
 }
 
 // Decide compares what the machine shall run with what it holds.
@@ -135,6 +136,7 @@ func Decide(in Input) Plan {
 	d := &decider{in: in, newest: map[schema.TaskRef]*schema.Job{}, evicted: map[schema.TaskRef]*schema.Cause{}}
 	items := join(in)
 	d.slack = slack(in.Capacity.RAMBytes, items)
+	d.allocs = allocsOf(items)
 	for _, it := range items {
 		if it.assigned != nil {
 			d.newest[schema.TaskRef{Task: it.task, Generation: it.generation}] = it.assigned.Job
@@ -185,13 +187,10 @@ func join(in Input) []item {
 
 // task decides for all generations of one task, oldest first.
 func (d *decider) task(generations []item) {
-	alive, newest := 0, uint64(0)
+	alive, newest := 0, d.allocs.newest[generations[0].task]
 	for _, it := range generations {
 		if it.held != nil && it.held.Alive() {
 			alive++
-		}
-		if it.assigned != nil && it.assigned.Stop == nil {
-			newest = it.generation
 		}
 	}
 	d.plan.Alive += alive
@@ -224,10 +223,14 @@ func (d *decider) stopCause(it item, newest uint64) *schema.Cause {
 		cause.Kind, cause.Message = schema.CauseSuperseded, "it is no longer assigned to this machine"
 	case d.in.View != nil && it.generation != newest:
 		cause.Kind, cause.Message = schema.CauseSuperseded, "a newer generation is assigned to this machine"
-	case d.in.Shutdown:
+	case d.in.Shutdown && d.allocGone(it) == "":
 		cause.Kind, cause.Message = schema.CauseShutdown, "the agent was told to stop all tasks"
 	default:
-		return nil
+		why := d.allocGone(it)
+		if why == "" {
+			return nil
+		}
+		cause.Kind, cause.Message = schema.CauseAllocGone, why
 	}
 	return &cause
 }
@@ -254,6 +257,9 @@ func (d *decider) alive(it item, stop *schema.Cause) {
 		d.check(it, c)
 		d.limit(it, c)
 		return
+	}
+	if d.allocs.inside[allocKey{it.task, it.generation}] > 0 {
+		return // they are told to stop, too, and it stays until they have
 	}
 	if c.TermAt.IsZero() {
 		d.act(it, Action{Kind: Term, Incarnation: c.Number, Cause: stop})
@@ -335,7 +341,7 @@ func clears(c *Incarnation) bool {
 
 // start starts the next incarnation of it, unless all tasks shall stop.
 func (d *decider) start(it item) {
-	if d.in.Shutdown {
+	if d.in.Shutdown || d.blockedBy(it) != "" {
 		return
 	}
 	n := 1

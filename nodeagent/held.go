@@ -51,7 +51,7 @@ type Incarnation struct {
 	// Busy means that its start is in flight in this agent: nothing can be
 	// done to it until that has come to an end.
 	Busy      bool
-	PID       int       // of the task; 0 while it starts
+	PID       int       // of the task; 0 while it starts, and of an alloc
 	StartedAt time.Time // of the task; zero while it starts
 	// Stop says that the agent meant to end it, and why; it is on disk
 	// before the signal is sent.

@@ -108,12 +108,18 @@ func (m *machine) do(a nodeagent.Action) {
 	if h == nil {
 		m.t.Fatalf("%s: %s generation %d is not held", a.Kind, a.Task, a.Generation)
 	}
+	if inside := m.inside(h); len(inside) > 0 && (a.Kind == nodeagent.Term || a.Kind == nodeagent.Kill) {
+		m.t.Fatalf("%s of alloc %s generation %d, in which %v run", a.Kind, a.Task, a.Generation, inside)
+	}
 	switch a.Kind {
 	case nodeagent.Term:
 		if c := last(h); c.Stop == nil {
 			c.Stop = a.Cause
 		}
 		last(h).TermAt = m.now
+		if h.Assignment.Job.Kind == schema.Allocs {
+			m.exit(a.Task, schema.Exit{})
+		}
 	case nodeagent.Kill:
 		last(h).KilledAt = m.now
 		m.exit(a.Task, schema.Exit{Code: -1, Signal: "SIGKILL"})
@@ -159,9 +165,30 @@ func (m *machine) start(a nodeagent.Action) {
 	if n := len(h.Incarnations); n > 0 && a.Incarnation != h.Incarnations[n-1].Number+1 || n == 0 && a.Incarnation != 1 {
 		m.t.Fatalf("start of %s generation %d: incarnation %d after %d", a.Task, a.Generation, a.Incarnation, n)
 	}
-	m.pids++
+	if u := h.Assignment.Alloc; u != nil {
+		alloc := m.find(u.Of(a.Task.JobName), u.Generation)
+		if alloc == nil || !alloc.Alive() || last(alloc).Boot != m.boot || last(alloc).Stop != nil {
+			m.t.Fatalf("start of %s generation %d in alloc %s, which is not there: %+v", a.Task, a.Generation, u, alloc)
+		}
+	}
 	m.starts[a.Task]++
-	h.Incarnations = append(h.Incarnations, nodeagent.Incarnation{Number: a.Incarnation, Boot: m.boot, PID: 1000 + m.pids, StartedAt: m.now})
+	c := nodeagent.Incarnation{Number: a.Incarnation, Boot: m.boot, StartedAt: m.now}
+	if h.Assignment.Job.Kind != schema.Allocs {
+		m.pids++
+		c.PID = 1000 + m.pids
+	}
+	h.Incarnations = append(h.Incarnations, c)
+}
+
+// inside returns the tasks that are alive in this boot in an alloc, if it is one.
+func (m *machine) inside(alloc *nodeagent.Held) (tasks []string) {
+	for i := range m.held {
+		h := &m.held[i]
+		if u := h.Assignment.Alloc; u != nil && h.Alive() && u.Generation == alloc.Assignment.Generation && u.Of(h.Assignment.Task.JobName) == alloc.Assignment.Task {
+			tasks = append(tasks, h.Assignment.Task.Short())
+		}
+	}
+	return tasks
 }
 
 // exit ends the live process of a task.

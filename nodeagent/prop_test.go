@@ -29,7 +29,7 @@ func (w *world) push() {
 }
 
 func (w *world) name(t *rapid.T) schema.TaskName {
-	return task(rapid.SampledFrom([]string{"web", "batch"}).Draw(t, "job"), rapid.IntRange(0, 2).Draw(t, "index"))
+	return task(rapid.SampledFrom([]string{"web", "batch", "pair", "in", "in"}).Draw(t, "job"), rapid.IntRange(0, 2).Draw(t, "index"))
 }
 
 func (w *world) actions() map[string]func(*rapid.T) {
@@ -37,9 +37,17 @@ func (w *world) actions() map[string]func(*rapid.T) {
 		"": func(t *rapid.T) { w.invariants(t) },
 		"assign": func(t *rapid.T) {
 			name := w.name(t)
-			kind := map[string]schema.JobKind{"web": schema.Service, "batch": schema.Batch}[name.Job]
+			kind := map[string]schema.JobKind{"web": schema.Service, "batch": schema.Batch, "pair": schema.Allocs, "in": schema.Service}[name.Job]
+			a := assignment(name.Job, name.Index, w.next+1, kind)
+			if name.Job == "in" {
+				host, ok := w.view[task("pair", rapid.IntRange(0, 1).Draw(t, "alloc"))]
+				if !ok || host.Stop != nil {
+					return // the master knows of no alloc
+				}
+				a.Alloc = &schema.AllocUse{Set: "pair", Index: host.Task.Index, Generation: host.Generation}
+			}
 			w.next++
-			w.view[name] = assignment(name.Job, name.Index, w.next, kind)
+			w.view[name] = a
 			w.push()
 		},
 		"stop": func(t *rapid.T) {
@@ -51,7 +59,11 @@ func (w *world) actions() map[string]func(*rapid.T) {
 		},
 		"withdraw": func(t *rapid.T) { delete(w.view, w.name(t)); w.push() },
 		"exit": func(t *rapid.T) {
-			w.exit(w.name(t), schema.Exit{Code: rapid.SampledFrom([]int{0, 0, 1}).Draw(t, "code")})
+			name := w.name(t)
+			if name.Job == "pair" {
+				return // an alloc has no process
+			}
+			w.exit(name, schema.Exit{Code: rapid.SampledFrom([]int{0, 0, 1}).Draw(t, "code")})
 		},
 		"check": func(t *rapid.T) {
 			ok := rapid.IntRange(0, 3).Draw(t, "ok") > 0
@@ -145,6 +157,12 @@ func (w *world) rest() nodeagent.Plan {
 	return plan
 }
 
+// stands reports whether the alloc of an assignment is wanted, and has not ended.
+func (w *world) stands(a schema.Assignment) bool {
+	host, ok := w.view[a.Alloc.Of(a.Task.JobName)]
+	return ok && host.Generation == a.Alloc.Generation && host.Stop == nil && w.status(host.Generation).State == schema.Running
+}
+
 func TestDecideProperties(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -159,6 +177,10 @@ func TestDecideProperties(t *testing.T) {
 			switch {
 			case a.Stop != nil && s.State != schema.Dead:
 				t.Fatalf("%s generation %d shall stop and is %s", name, a.Generation, s.State)
+			case a.Alloc != nil && !w.stands(a): // its master will tell it to stop
+				if len(live) > 0 {
+					t.Fatalf("%s generation %d runs in alloc %s, which is not there", name, a.Generation, a.Alloc)
+				}
 			case a.Stop == nil && s.State != schema.Dead && !slices.Equal(live, []uint64{a.Generation}):
 				t.Fatalf("%s generation %d shall run; %v run", name, a.Generation, live)
 			case a.Stop == nil && s.State == schema.Dead && len(s.Exits) == 0 && s.End.Kind != schema.CausePortInUse:

@@ -1,6 +1,7 @@
 package nodeagent
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/musterhq/muster/schema"
@@ -19,8 +20,11 @@ func (d *decider) report(it item, newest uint64) {
 	s.End = h.End
 	s.State = d.state(it, newest)
 	s.Exits = exits(h)
+	if s.State == schema.Starting || s.State == schema.Waiting {
+		s.Note = d.blockedBy(it)
+	}
 	if c := h.last(); c != nil {
-		s.Incarnation, s.Note = c.Number, c.notes(h.Throttle)
+		s.Incarnation, s.Note = c.Number, cmp.Or(s.Note, c.notes(h.Throttle))
 		if h.Alive() && c.Boot == d.in.Boot {
 			s.PID, s.StartedAt, s.Line = c.PID, c.StartedAt, c.Line
 			s.Health, s.HealthMessage = d.health(it, c)
@@ -53,6 +57,8 @@ func (d *decider) reportUnheld(it item, newest uint64, s schema.TaskStatus) {
 		s.End = &schema.Cause{Kind: stop.Kind, Message: stop.Message, Machine: d.in.Machine, Generation: it.generation, At: stop.At}
 	} else if it.generation != newest {
 		s.State, s.Note = schema.Waiting, "a newer generation is assigned to this machine"
+	} else {
+		s.Note = d.blockedBy(it)
 	}
 	d.plan.Tasks = append(d.plan.Tasks, s)
 }
@@ -70,7 +76,7 @@ func (d *decider) state(it item, newest uint64) schema.TaskState {
 		return schema.Waiting
 	case h.Alive() && (stop != nil || c.Stop != nil):
 		return schema.Stopping
-	case h.Alive() && c.PID != 0:
+	case h.Alive() && (c.PID != 0 || it.isAlloc() && !c.StartedAt.IsZero()):
 		return schema.Running
 	case h.Alive() || c == nil:
 		return schema.Starting

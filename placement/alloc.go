@@ -12,18 +12,28 @@ type alloc struct {
 
 // allocNamed returns the alloc of that name on a machine, or -1. A task whose
 // alloc is not there is charged to the machine, which is the safe side.
-func (s *Snapshot) allocNamed(name schema.TaskName, slot int32) int32 {
-	id, ok := s.jobIDs[name.JobName]
-	if !ok {
-		return -1
-	}
+func (s *Snapshot) allocNamed(key allocKey, slot int32) int32 {
 	for t := s.nodes[slot].first; t >= 0; t = s.tasks[t].nextHere {
-		h := &s.tasks[t]
-		if h.isAlloc && h.job == id && h.index == int32(name.Index) {
+		if h := &s.tasks[t]; h.isAlloc && key == (allocKey{h.job + 1, h.index}) {
 			return t
 		}
 	}
 	return -1
+}
+
+// open makes room in an alloc that has come, and moves what already runs inside
+// from the machine to it.
+func (s *Snapshot) open(id int32) {
+	h := &s.tasks[id]
+	s.allocs[id] = &alloc{free: h.limit}
+	key := allocKey{h.job + 1, h.index}
+	for t := s.nodes[h.slot].first; t >= 0; t = s.tasks[t].nextHere {
+		if s.tasks[t].wants == key && s.tasks[t].inAlloc < 0 {
+			s.charge(t, -1)
+			s.tasks[t].inAlloc = id
+			s.charge(t, 1)
+		}
+	}
 }
 
 // orphan moves the tasks of an alloc that is going to the machine itself.
@@ -49,19 +59,20 @@ func (s *Snapshot) refill(id int32, a *alloc) {
 	}
 }
 
-// decideInSet decides an ask that wants to run inside an alloc of a set: the
-// one with the least room that suffices, so that large asks find room later;
-// of equal ones that with the lowest index.
+// decideInSet decides an ask that wants to run inside an alloc of a set: one
+// that has the fewest tasks of the ask's job, so that helpers come to stand
+// beside what they help; of these the one with the least room that suffices, so
+// that large asks find room later; of equal ones that with the lowest index.
 func (p *pass) decideInSet(c *class, a *Ask, job int32, d *Decision) {
 	s := p.snapshot
-	best := int32(-1)
+	best, fewest := int32(-1), 0
 	if set, ok := s.jobIDs[a.AllocSet]; ok {
 		for t := s.jobs[set].first; t >= 0; t = s.tasks[t].nextOfJob {
 			if s.checkAlloc(c, t) != fine || a.On != "" && a.On != s.nodes[s.tasks[t].slot].Name {
 				continue
 			}
-			if best < 0 || s.tighter(t, best) {
-				best = t
+			if n := s.countInAlloc(t, job); best < 0 || n < fewest || n == fewest && s.tighter(t, best) {
+				best, fewest = t, n
 			}
 		}
 	}
@@ -75,9 +86,23 @@ func (p *pass) decideInSet(c *class, a *Ask, job int32, d *Decision) {
 	p.commit(c, a, job, host.slot, d)
 	id := s.nodes[host.slot].first // what commit put there
 	s.charge(id, -1)
-	s.tasks[id].inAlloc = best
+	s.tasks[id].inAlloc, s.tasks[id].wants = best, allocKey{host.job + 1, host.index}
 	s.charge(id, 1)
 	s.touch(host.slot)
+}
+
+// countInAlloc returns how many tasks of a job run in an alloc.
+func (s *Snapshot) countInAlloc(id, job int32) (n int) {
+	slot := s.tasks[id].slot
+	if s.onMachine(job, slot) == 0 {
+		return 0
+	}
+	for t := s.nodes[slot].first; t >= 0; t = s.tasks[t].nextHere {
+		if h := &s.tasks[t]; h.inAlloc == id && h.job == job {
+			n++
+		}
+	}
+	return n
 }
 
 // tighter reports whether alloc t has less room than u.
@@ -116,6 +141,27 @@ func (s *Snapshot) checkAlloc(c *class, id int32) answer {
 		return lacksDevices
 	}
 	return fine
+}
+
+// checkSet says why no alloc of a set on a machine can take an ask: by the one
+// that says it last in the order of the reasons.
+func (s *Snapshot) checkSet(c *class, name schema.JobName, slot int32) answer {
+	worst := hasNoAlloc
+	set, ok := s.jobIDs[name]
+	if !ok {
+		return worst
+	}
+	for t := s.nodes[slot].first; t >= 0; t = s.tasks[t].nextHere {
+		if s.tasks[t].job != set {
+			continue
+		}
+		r := s.checkAlloc(c, t)
+		if r == fine {
+			return fine
+		}
+		worst = max(worst, r)
+	}
+	return worst
 }
 
 // explainInSet counts the machines by what their allocs lack. A machine with

@@ -58,11 +58,14 @@ func (s *Snapshot) fitsWithout(c *class, slot int32, leaving []int32) bool {
 	}
 	lack, ports := s.deficit(c, slot)
 	for _, id := range leaving {
-		gain := s.gain(c, &s.tasks[id])
+		t := &s.tasks[id]
+		gain := s.gain(c, t)
 		for d := range dims {
-			lack[d] -= gain[d]
+			if t.inAlloc < 0 { // else its alloc has it
+				lack[d] -= gain[d]
+			}
 		}
-		ports -= s.portGain(&s.tasks[id])
+		ports -= s.portGain(t)
 	}
 	_, ok := s.devicesWithout(c, slot, leaving)
 	return ok && s.numbersWithout(c, slot, leaving) && lack[0] <= 0 && lack[1] <= 0 && lack[2] <= 0 && ports <= 0

@@ -27,11 +27,24 @@ func (s *Snapshot) Describe() []string {
 		for id := n.first; id >= 0; id = s.tasks[id].nextHere {
 			t := &s.tasks[id]
 			slices.Sort(t.ports)
-			tasks = append(tasks, fmt.Sprintf("  task %s generation %d: priority %d, limit %v, reservation %v, ports %v, devices %v, stopping %t, claim %t",
-				schema.TaskName{JobName: s.jobs[t.job].name, Index: int(t.index)}, t.generation, t.priority, t.limit, t.reserv, t.ports, t.devices, t.stopping, t.claim))
+			tasks = append(tasks, fmt.Sprintf("  task %s generation %d: priority %d, limit %v, reservation %v, ports %v, devices %v, stopping %t, claim %t%s",
+				schema.TaskName{JobName: s.jobs[t.job].name, Index: int(t.index)}, t.generation, t.priority, t.limit, t.reserv, t.ports, t.devices, t.stopping, t.claim, s.describeAlloc(id)))
 		}
 		slices.Sort(tasks)
 		out = append(out, tasks...)
 	}
 	return out
+}
+
+// describeAlloc says what is left in an alloc, or which one a task runs in.
+func (s *Snapshot) describeAlloc(id int32) string {
+	t := &s.tasks[id]
+	switch a := s.allocs[id]; {
+	case a != nil:
+		return fmt.Sprintf(", alloc with %v free", a.free)
+	case t.inAlloc >= 0:
+		host := &s.tasks[t.inAlloc]
+		return fmt.Sprintf(", in %s", schema.TaskName{JobName: s.jobs[host.job].name, Index: int(host.index)})
+	}
+	return ""
 }

@@ -11,7 +11,8 @@ type task struct {
 	taskKey
 	priority  int16
 	stopping  bool
-	inAlloc   int32 // the task that is its alloc, or -1
+	inAlloc   int32    // the task that is its alloc, or -1
+	wants     allocKey // of the alloc that it runs in
 	limit     vector
 	reserv    vector
 	ports     []uint16
@@ -31,6 +32,14 @@ type task struct {
 type taskKey struct {
 	job, index, slot int32
 	generation       uint64
+}
+
+// allocKey names an alloc on the machine of a task: the job that its set is, and
+// its index; none if set is 0, which no key made by allocKeyOf has.
+type allocKey struct{ set, index int32 }
+
+func (s *Snapshot) allocKeyOf(name schema.TaskName) allocKey {
+	return allocKey{s.jobID(name.JobName) + 1, int32(name.Index)}
 }
 
 type deviceUse struct{ index, milli int16 }
@@ -108,7 +117,8 @@ func (s *Snapshot) taskOf(t Task, slot int32) task {
 		h.devices = append(h.devices, deviceUse{int16(d.Index), int16(d.Milli)})
 	}
 	if t.Alloc != (schema.TaskName{}) {
-		h.inAlloc = s.allocNamed(t.Alloc, slot)
+		h.wants = s.allocKeyOf(t.Alloc)
+		h.inAlloc = s.allocNamed(h.wants, slot)
 	}
 	return h
 }
@@ -152,10 +162,14 @@ func (s *Snapshot) exchange(id int32, h task) {
 	*old = h
 	s.typical.stale++
 	s.charge(id, 1)
-	if a := s.allocs[id]; a != nil {
+	switch a := s.allocs[id]; {
+	case a != nil && h.isAlloc:
 		s.refill(id, a)
-	} else if h.isAlloc {
-		s.allocs[id] = &alloc{free: h.limit}
+	case a != nil:
+		s.orphan(id)
+		delete(s.allocs, id)
+	case h.isAlloc:
+		s.open(id)
 	}
 }
 
@@ -179,13 +193,13 @@ func (s *Snapshot) hold(h task) {
 	}
 	n.first, j.first = id, id
 	s.tasks[id] = h
-	if h.isAlloc {
-		s.allocs[id] = &alloc{free: h.limit}
-	}
 	s.typical.stale++
 	s.ofPriority[bounded(h.priority)]++
 	s.countDomain(h.job, h.slot, 1)
 	s.charge(id, 1)
+	if h.isAlloc {
+		s.open(id)
+	}
 }
 
 // drop forgets a task; the caller touches its machine.

@@ -135,9 +135,13 @@ func nameOf(d int) string {
 // amounts is how much of each dimension.
 type amounts [dimensions]sum
 
-// askOf returns what a job asks for.
+// askOf returns what a job asks for: nothing in an alloc set, which has asked for
+// it.
 func askOf(j *schema.Job) amounts {
 	var m amounts
+	if j.AllocSet != "" {
+		return m
+	}
 	for d, dim := range schema.Dimensions() {
 		m[d] = sumOf(j.Task.Resources.Of(dim)).times(j.Tasks)
 	}

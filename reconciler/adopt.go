@@ -88,7 +88,7 @@ func (a *adoption) rejectViolations(wanted func(*schema.Package) bool) bool {
 		if p == a.held[dir] || !wanted(p) {
 			continue
 		}
-		if ds := append(t.violations(p), unknownCells(p, cells)...); len(ds) > 0 {
+		if ds := slices.Concat(t.violations(p), unknownCells(p, cells), sharedNames(p)); len(ds) > 0 {
 			a.reject(dir, ds)
 			found = true
 		}
@@ -116,7 +116,7 @@ func (a *adoption) rejectDuplicates(wanted func(*schema.Package) bool) bool {
 			continue
 		}
 		for key := range a.packages[dir].Origins {
-			declared[key] = append(declared[key], dir)
+			declared[shared(key)] = append(declared[shared(key)], dir)
 		}
 	}
 	again := map[string][]schema.Diagnostic{}
@@ -129,17 +129,18 @@ func (a *adoption) rejectDuplicates(wanted func(*schema.Package) bool) bool {
 			if h == nil {
 				return false
 			}
-			_, ok := h.Origins[key]
+			_, ok := declaredAs(h, key)
 			return ok
 		})
 		for i, dir := range dirs {
-			if i != holder && a.packages[dir] != a.held[dir] {
-				other := dirs[(i+1)%len(dirs)]
-				if holder >= 0 {
-					other = dirs[holder]
-				}
-				again[dir] = append(again[dir], duplicate(key, a.packages[dir].Origins[key], a.packages[other].Origins[key]))
+			if i == holder || a.packages[dir] == a.held[dir] {
+				continue
 			}
+			other := dirs[(i+1)%len(dirs)]
+			if holder >= 0 {
+				other = dirs[holder]
+			}
+			again[dir] = append(again[dir], duplicate(key, a.packages[dir], a.packages[other]))
 		}
 	}
 	for dir, ds := range again {
@@ -149,13 +150,59 @@ func (a *adoption) rejectDuplicates(wanted func(*schema.Package) bool) bool {
 	return len(again) > 0
 }
 
-func duplicate(key schema.ObjectKey, here, there schema.Position) schema.Diagnostic {
-	return schema.Diagnostic{
-		Severity: schema.Error, Position: here, Field: key.Field(),
+// shared returns the key under which an object's name is looked up: jobs and
+// alloc sets share theirs.
+func shared(key schema.ObjectKey) schema.ObjectKey {
+	if key.Kind == schema.KindAllocSet {
+		key.Kind = schema.KindJob
+	}
+	return key
+}
+
+// declaredAs returns the key of the object that p declares under a shared key.
+func declaredAs(p *schema.Package, key schema.ObjectKey) (schema.ObjectKey, bool) {
+	if _, ok := p.Origins[key]; ok || key.Kind != schema.KindJob {
+		return key, ok
+	}
+	key.Kind = schema.KindAllocSet
+	_, ok := p.Origins[key]
+	return key, ok
+}
+
+// sharedNames returns a diagnostic for each alloc set of p that has the name of
+// a job of p.
+func sharedNames(p *schema.Package) []schema.Diagnostic {
+	var out []schema.Diagnostic
+	for i := range p.Objects.AllocSets {
+		set := schema.ObjectKey{Kind: schema.KindAllocSet, Name: p.Objects.AllocSets[i].ID().String()}
+		if at, ok := p.Origins[shared(set)]; ok {
+			out = append(out, schema.Diagnostic{
+				Severity: schema.Error, Position: p.Origins[set], Field: set.Field(),
+				Message:  fmt.Sprintf("%s has the name of a job, declared at %s", set, at),
+				Expected: "another name: tasks and allocs are addressed alike", Hint: "rename one of them",
+			})
+		}
+	}
+	return out
+}
+
+// duplicate reports an object of a package whose name, the given one, another
+// package has given to one of its own.
+func duplicate(name schema.ObjectKey, here, other *schema.Package) schema.Diagnostic {
+	key, _ := declaredAs(here, name)
+	twin, _ := declaredAs(other, name)
+	there := other.Origins[twin]
+	d := schema.Diagnostic{
+		Severity: schema.Error, Position: here.Origins[key], Field: key.Field(),
 		Message:  fmt.Sprintf("%s%s, here and at %s", key, declaredTwice, there),
 		Expected: "one package that declares it",
 		Hint:     "rename one of them, or remove it",
 	}
+	if key.Kind != twin.Kind {
+		d.Message = fmt.Sprintf("name %s%s, here as %s and as %s at %s", key.Name, declaredTwice, key.Kind, twin.Kind, there)
+		d.Expected = "one of them: tasks and allocs are addressed alike"
+	}
+	return d
 }
 
 const declaredTwice = " is declared by two packages"
@@ -204,6 +251,11 @@ func unknownCells(p *schema.Package, cells map[string]bool) []schema.Diagnostic 
 	for i := range p.Objects.Jobs {
 		if j := &p.Objects.Jobs[i]; !cells[j.Cell] { // of many jobs, their names alone take long to make
 			report(schema.ObjectKey{Kind: schema.KindJob, Name: j.ID().String()}, j.Cell)
+		}
+	}
+	for i := range p.Objects.AllocSets {
+		if set := &p.Objects.AllocSets[i]; !cells[set.Cell] {
+			report(schema.ObjectKey{Kind: schema.KindAllocSet, Name: set.ID().String()}, set.Cell)
 		}
 	}
 	for _, q := range p.Objects.Quotas {

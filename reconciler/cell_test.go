@@ -206,8 +206,18 @@ func pkg(dir string, objects ...any) *schema.Package {
 		var key schema.ObjectKey
 		switch o := o.(type) {
 		case schema.Job:
-			p.Objects.Jobs = append(p.Objects.Jobs, o)
 			key = schema.ObjectKey{Kind: schema.KindJob, Name: o.ID().String()}
+			if set, inside := o.HostSet(); inside {
+				o.Priority = schema.PriorityNamed
+				p.References = append(p.References, schema.Reference{
+					From: key, Field: "allocset", To: schema.ObjectKey{Kind: schema.KindAllocSet, Name: set.String()},
+					At: schema.Position{Path: dir + "/x.cue", Line: i + 1, Column: 50},
+				})
+			}
+			p.Objects.Jobs = append(p.Objects.Jobs, o)
+		case schema.AllocSet:
+			p.Objects.AllocSets = append(p.Objects.AllocSets, o)
+			key = schema.ObjectKey{Kind: schema.KindAllocSet, Name: o.ID().String()}
 		case namedJob:
 			o.Priority = schema.PriorityNamed
 			p.Objects.Jobs = append(p.Objects.Jobs, o.Job)

@@ -33,7 +33,7 @@ func Check(c schema.Compiled, now time.Time) (schema.Objects, []schema.Diagnosti
 		var found findings
 		for _, name := range d.names() {
 			if r := adm.Rejected[name]; r != nil && len(d.Jobs[name].Refused) == 0 { // or take has told it
-				found.add(r.Message, schema.ObjectKey{Kind: schema.KindJob, Name: name.String()}, *r)
+				found.add(r.Message, keyOf(d.Jobs[name].Job), *r)
 			}
 		}
 		ds = append(ds, found.fold()...)
@@ -124,6 +124,9 @@ func cellsOf(o schema.Objects) []string {
 	names := map[string]bool{}
 	for i := range o.Jobs {
 		names[o.Jobs[i].Cell] = true
+	}
+	for i := range o.AllocSets {
+		names[o.AllocSets[i].Cell] = true
 	}
 	return slices.Sorted(maps.Keys(names))
 }

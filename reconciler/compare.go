@@ -120,8 +120,7 @@ func declaredBy(c schema.Compiled) declared {
 // compareObject tells what became of one object; without Action, nothing did.
 func compareObject(key schema.ObjectKey, was, is declaredObject) ObjectChange {
 	o := ObjectChange{Kind: key.Kind, Name: key.Name, Origin: is.origin}
-	old, _ := was.value.(*schema.Job)
-	next, _ := is.value.(*schema.Job)
+	old, next := jobIn(was.value), jobIn(is.value)
 	switch {
 	case was.value == nil:
 		o.Action = Added
@@ -149,6 +148,17 @@ func compareObject(key schema.ObjectKey, was, is declaredObject) ObjectChange {
 		o.Action = Changed
 	}
 	return o
+}
+
+// jobIn returns the job that an object is, or stands for: nil if none.
+func jobIn(object any) *schema.Job {
+	switch o := object.(type) {
+	case *schema.Job:
+		return o
+	case *schema.AllocSet:
+		return o.Job()
+	}
+	return nil
 }
 
 // compareFields returns the fields whose values differ. words says what that

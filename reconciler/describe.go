@@ -26,10 +26,16 @@ func Describe(in DescribeInput) Status {
 	d := describer{in: in, status: Status{
 		Cell: in.State.Cell, At: in.Now, Commit: in.Head, Applied: in.State.Head.Commit, Source: in.Trouble, SourceAt: in.Source.At,
 		Waiting: []string{}, Stale: []StalePackage{}, Rejected: []Rejection{}, Held: holdsOf(in.State.Head.Held), Warnings: []QuotaWarning{}, Machines: []MachineStatus{}, Jobs: []JobStatus{}, Tasks: []TaskStatus{}, Notes: []string{},
-	}, used: map[string]schema.Resources{}, held: map[string]int{}, notes: map[string]string{}, alone: map[string][]string{}, kept: map[string]string{}, spans: in.State.spans()}
+	}, used: map[string]schema.Resources{}, held: map[string]int{}, inside: map[string][]string{}, notes: map[string]string{}, alone: map[string][]string{}, kept: map[string]string{}, spans: in.State.spans()}
 	d.repository()
 	for _, name := range in.State.jobNames() {
 		d.job(name)
+	}
+	for i := range d.status.Tasks {
+		if inside := d.inside[d.status.Tasks[i].Name]; len(inside) > 0 {
+			slices.Sort(inside)
+			d.status.Tasks[i].Inside = inside
+		}
 	}
 	d.machines()
 	d.status.Converged = len(d.status.Waiting) == 0
@@ -42,6 +48,7 @@ type describer struct {
 	status Status
 	used   map[string]schema.Resources // by machine: limits of what it holds
 	held   map[string]int
+	inside map[string][]string // tasks, by the alloc that they run in
 	spans  map[schema.JobName]int
 	kept   map[string]string   // by job: the guard that holds its removal
 	alone  map[string][]string // by machine: jobs that crash there only
@@ -217,8 +224,12 @@ func (d *describer) task(job schema.JobName, r *schema.TaskRecord, record *schem
 	}
 	if r.Machine != "" {
 		data := d.in.State.Data[r.Data]
-		d.used[r.Machine] = d.used[r.Machine].Add(data.Task.Resources.Resources)
-		d.held[r.Machine]++
+		if d.held[r.Machine]++; r.Alloc != nil {
+			t.Alloc = r.Alloc.Of(job).Short()
+			d.inside[t.Alloc] = append(d.inside[t.Alloc], t.Name)
+		} else {
+			d.used[r.Machine] = d.used[r.Machine].Add(data.Task.Resources.Resources)
+		}
 		if r.Data != record.Admitted && r.Stop == nil {
 			j.Updating++
 		}

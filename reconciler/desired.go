@@ -22,6 +22,8 @@ type Desired struct {
 // DesiredJob is a job as it is declared, with what the names in it stand for.
 // So a name that comes to stand for something else changes the job's data, and
 // one that is given to the same does not.
+//
+// An alloc set is a desired job of kind schema.Allocs.
 type DesiredJob struct {
 	Job    *schema.Job
 	Digest schema.Digest
@@ -66,14 +68,19 @@ func desiredOf(cell string, packages []*schema.Package, digest func(p *schema.Pa
 	r := resolverOf(packages)
 	for _, p := range packages {
 		objects, refused := r.objects(p)
+		add := func(j *schema.Job, digest func() schema.Digest) {
+			if j.Cell == cell {
+				key := keyOf(j)
+				d.Jobs[j.ID()] = DesiredJob{j, digest(), p.Origins[key], refused[key]}
+			}
+		}
 		for i := range objects.Jobs {
 			j := &objects.Jobs[i]
-			if j.Cell != cell {
-				continue
-			}
-			id := j.ID()
-			key := schema.ObjectKey{Kind: schema.KindJob, Name: id.String()}
-			d.Jobs[id] = DesiredJob{j, digest(p, i, j), p.Origins[key], refused[key]}
+			add(j, func() schema.Digest { return digest(p, i, j) })
+		}
+		for i := range objects.AllocSets {
+			j := objects.AllocSets[i].Job()
+			add(j, func() schema.Digest { return schema.DigestOf(j) })
 		}
 		for _, q := range objects.Quotas {
 			if q.Cell == cell {
@@ -199,4 +206,13 @@ func (s *State) head() map[string]*schema.Package {
 // names returns the names of the desired jobs, sorted.
 func (d *Desired) names() []schema.JobName {
 	return slices.SortedFunc(maps.Keys(d.Jobs), schema.JobName.Compare)
+}
+
+// keyOf returns the key of the object that a desired job is.
+func keyOf(j *schema.Job) schema.ObjectKey {
+	kind := schema.KindJob
+	if j.Kind == schema.Allocs {
+		kind = schema.KindAllocSet
+	}
+	return schema.ObjectKey{Kind: kind, Name: j.ID().String()}
 }

@@ -38,9 +38,13 @@ func Diff(old, next *schema.Job) (Change, []FieldChange) {
 		}
 	}
 	o, n := &old.Task, &next.Task
+	resources, tasks := "task.resources", "tasks"
+	if next.Kind == schema.Allocs {
+		resources, tasks = "resources", "allocs" // as an alloc set writes them
+	}
 	field(old.Priority != next.Priority, "priority", InPlace)
 	field(old.Kind == next.Kind && old.Class() != next.Class(), "appclass", InPlace)
-	field(old.Tasks != next.Tasks, "tasks", InPlace)
+	field(old.Tasks != next.Tasks, tasks, InPlace)
 	field(!maps.Equal(old.Labels, next.Labels), "labels", InPlace)
 	field(!maps.Equal(old.Annotations, next.Annotations), "annotations", InPlace)
 	field(old.Update != next.Update, "update", InPlace)
@@ -60,15 +64,19 @@ func Diff(old, next *schema.Job) (Change, []FieldChange) {
 	field(o.Process.Root != n.Process.Root, "task.process.root", Restart)
 	field(schema.DigestOf(o.Restart) != schema.DigestOf(n.Restart), "task.restart", InPlace)
 	field(old.Kind != next.Kind, "kind", Restart)
+	field(old.AllocSet != next.AllocSet, "allocset", Restart)
 	field(!slices.Equal(o.Process.Command, n.Process.Command), "task.process.command", Restart)
 	field(!maps.Equal(o.Env, n.Env), "task.env", Restart)
 	for _, d := range schema.Dimensions() {
 		was, is := o.Resources.Of(d), n.Resources.Of(d)
 		change := Resize
-		if is < was {
+		switch {
+		case next.Kind == schema.Allocs:
+			change = Restart // what runs inside was placed by it
+		case is < was:
 			change = InPlace // there is room for less
 		}
-		field(is != was, "task.resources."+string(d), change)
+		field(is != was, resources+"."+string(d), change)
 	}
 	field(!slices.Equal(o.Resources.Ports, n.Resources.Ports), "task.resources.ports", Restart)
 	field(!maps.Equal(o.Resources.PortNumbers, n.Resources.PortNumbers), "task.resources.portNumbers", Restart)

@@ -171,6 +171,12 @@ func (e *Explanation) Lines() []string {
 			where = fmt.Sprintf(" on %s (generation %d, incarnation %d, pid %d)", t.Machine, t.Generation, t.Incarnation, t.PID)
 		}
 		say("task %s is %s%s", t.Name, t.State, where)
+		if t.Alloc != "" {
+			say("  in alloc %s", t.Alloc)
+		}
+		if len(t.Inside) > 0 {
+			say("  inside run: %s", strings.Join(t.Inside, ", "))
+		}
 		if t.Reason != "" {
 			say("  because: %s", t.Reason)
 		}

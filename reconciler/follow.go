@@ -90,7 +90,7 @@ func (s *step) end(job schema.JobName, t schema.TaskRecord, cause schema.Cause) 
 	s.event(e)
 	causes := append(slices.Clone(t.Causes), cause)
 	t.Causes = causes[max(0, len(causes)-schema.MaxCauses):]
-	t.Machine, t.Ports, t.Devices, t.Stop = "", nil, nil, nil
+	t.Machine, t.Ports, t.Devices, t.Alloc, t.Stop = "", nil, nil, nil, nil
 	s.set(job, t)
 }
 

@@ -188,9 +188,7 @@ func (s *step) verdict() (a Admission, settled bool) {
 		return m.verdict, true
 	}
 	s.memo.admission = nil
-	return Admit(AdmitInput{
-		Desired: *desired, Admitted: s.base.admitted(), Capacity: s.base.capacity(), Machines: len(s.base.Machines), Now: s.now,
-	}), false
+	return s.admission(), false
 }
 
 // rememberVerdict keeps a verdict that changed nothing.

@@ -210,10 +210,14 @@ func (s *step) machineOf(name string) (m placement.Machine, again time.Time) {
 func taskOf(d *draft, job schema.JobName, t *schema.TaskRecord) placement.Task {
 	data := d.dataOf(t.Data)
 	a := bareAsk(job.Task(t.Index), data)
-	return placement.Task{
+	p := placement.Task{
 		Name: a.Name, Machine: t.Machine, Priority: data.Priority, Limit: a.Limit, Ports: t.Ports,
-		Stopping: t.Stop != nil, Ask: &a, Devices: usesOf(d.base.Machines[t.Machine], t.Devices),
+		Stopping: t.Stop != nil, Ask: &a, Devices: usesOf(d.base.Machines[t.Machine], t.Devices), IsAlloc: a.IsAlloc,
 	}
+	if t.Alloc != nil {
+		p.Alloc = t.Alloc.Of(job)
+	}
+	return p
 }
 
 // change takes the change of a task's record; nil stands for none.

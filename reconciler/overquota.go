@@ -30,7 +30,7 @@ func (a *admission) explain(w *wish) {
 		return
 	}
 	k := accountOf(w.Job)
-	out := &schema.Diagnostic{Severity: schema.Error, Position: w.Origin, Field: "job." + w.Job.Name}
+	out := &schema.Diagnostic{Severity: schema.Error, Position: w.Origin, Field: keyOf(w.Job).Field()}
 	a.out.Rejected[w.name] = out
 	b := a.budgets[k]
 	if b == nil {
@@ -281,7 +281,7 @@ func (a *admission) exceeded() []QuotaWarning {
 			d.Position, d.Field = g.origin, "quota."+g.Name
 		} else {
 			j := a.top(k, s.over[0])[0]
-			d.Position, d.Field = a.in.Desired.Jobs[j.ID()].Origin, "job."+j.Name
+			d.Position, d.Field = a.in.Desired.Jobs[j.ID()].Origin, keyOf(j).Field()
 		}
 		out = append(out, QuotaWarning{k.user, k.band, d})
 	}

@@ -53,19 +53,23 @@ func (s *step) mayAsk(name schema.JobName, t schema.TaskRecord, want *schema.Job
 	return !s.now.Before(t.NotBefore)
 }
 
-// place gives the asks machines, as far as there are any, and each that gets
-// one a new generation.
-func (s *step) place() {
-	if len(s.asks) == 0 {
-		return
-	}
+// place gives the asks of tasks that run in allocs, or those of the others,
+// machines, as far as there are any, and each that gets one a new generation.
+func (s *step) place(inside bool) {
 	asks := make([]placement.Ask, 0, len(s.asks))
 	byName := make(map[schema.TaskName]ask, len(s.asks))
 	for _, a := range s.asks {
-		byName[a.task] = a
-		asks = append(asks, s.placementAsk(a))
+		if (a.job.AllocSet != "") == inside {
+			byName[a.task] = a
+			asks = append(asks, s.placementAsk(a))
+		}
 	}
-	s.out.Why, s.out.Claims = map[schema.TaskName]placement.Why{}, map[schema.TaskName]Claim{}
+	if len(asks) == 0 {
+		return
+	}
+	if s.out.Why == nil {
+		s.out.Why, s.out.Claims = map[schema.TaskName]placement.Why{}, map[schema.TaskName]Claim{}
+	}
 	for _, d := range placement.Place(s.snapshot(), s.claim(asks), s.in.Seed) {
 		a := byName[d.Name]
 		delete(s.out.Claims, d.Name) // one that was claimed from, and asked again
@@ -83,7 +87,13 @@ func (s *step) place() {
 
 // bareAsk returns what placement is asked for a task by its job's data alone.
 func bareAsk(task schema.TaskName, job *schema.Job) placement.Ask {
-	a := placement.Ask{Name: task, Priority: job.Priority, Limit: job.Task.Resources.Resources, Ports: job.Task.Resources.Ports, PortNumbers: job.Task.Resources.PortNumbers}
+	a := placement.Ask{
+		Name: task, Priority: job.Priority, Limit: job.Task.Resources.Resources, Ports: job.Task.Resources.Ports, PortNumbers: job.Task.Resources.PortNumbers,
+		IsAlloc: job.Kind == schema.Allocs,
+	}
+	if set, inside := job.HostSet(); inside {
+		a.AllocSet = set
+	}
 	where(&a, job)
 	return a
 }
@@ -111,12 +121,28 @@ func (s *step) placementAsk(a ask) placement.Ask {
 	}
 	// Where every machine is to be avoided, avoiding helps nobody.
 	machines := s.base.desired().Machines
-	if !slices.ContainsFunc(s.up, func(m string) bool {
+	if !slices.ContainsFunc(s.mayHold(a), func(m string) bool {
 		return !machines[m].Cordon && s.in.Observed.letsIn(m, a.job.Priority) && !slices.Contains(p.Avoid, m)
 	}) {
 		p.Avoid = nil
 	}
 	return p
+}
+
+// mayHold returns the machines that are up and, for a task that runs in an
+// alloc, have one.
+func (s *step) mayHold(a ask) []string {
+	set, inside := a.job.HostSet()
+	if !inside {
+		return s.up
+	}
+	var out []string
+	for _, t := range s.tasks(set) {
+		if s.isUp(t.Machine) {
+			out = append(out, t.Machine)
+		}
+	}
+	return out
 }
 
 // waited returns how long a task without a machine has been able to have one: a
@@ -161,14 +187,17 @@ func (s *step) assign(a ask, d placement.Decision) {
 	}
 	s.counter++
 	t.Generation, t.Machine, t.Data, t.Ports, t.At = s.counter, d.Machine, a.data, d.Ports, s.now
-	t.Devices = s.devicesOf(d.Machine, d.Devices)
+	t.Devices, t.Alloc = s.devicesOf(d.Machine, d.Devices), s.useOf(d.Alloc)
 	t.NotBefore = time.Time{}
 	if a.job.Kind != schema.System {
 		t.On = ""
 	}
 	s.set(a.task.JobName, t)
+	message := fmt.Sprintf("assigned to one of %d machines that fit", cmp.Or(d.Why.Feasible, 1))
+	if t.Alloc != nil {
+		message = fmt.Sprintf("assigned to alloc %s", d.Alloc.Short())
+	}
 	s.event(schema.Event{
-		Kind: schema.EventSchedule, Job: a.task.JobName.Short(), Task: a.task.Short(), Machine: d.Machine, Generation: t.Generation,
-		Message: fmt.Sprintf("assigned to one of %d machines that fit", cmp.Or(d.Why.Feasible, 1)),
+		Kind: schema.EventSchedule, Job: a.task.JobName.Short(), Task: a.task.Short(), Machine: d.Machine, Generation: t.Generation, Message: message,
 	})
 }

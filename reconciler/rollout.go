@@ -115,7 +115,11 @@ func (s *step) holdsUp(t schema.TaskRecord, digest schema.Digest) bool {
 
 func (s *step) update(job schema.JobName, t schema.TaskRecord) {
 	message := "new data needs a new process"
-	if change, _ := Diff(s.dataOf(t.Data), s.dataOf(s.job(job).Admitted)); change == Resize {
+	change, _ := Diff(s.dataOf(t.Data), s.dataOf(s.job(job).Admitted))
+	switch {
+	case s.dataOf(t.Data).Kind == schema.Allocs:
+		message = "new data needs a new alloc"
+	case change == Resize:
 		message = "its machine has no room for its new limits"
 	}
 	s.stop(job, t, schema.Cause{Kind: schema.CauseUpdate, Message: message, At: s.now})

@@ -252,6 +252,9 @@ func summary(s reconciler.Status) string {
 	for i := range s.Tasks {
 		t := &s.Tasks[i]
 		fmt.Fprintf(&b, "task %s: %s %s #%d %s", t.Name, t.State, t.Machine, t.Generation, t.Reason)
+		if t.Alloc != "" {
+			fmt.Fprintf(&b, "in %s", t.Alloc)
+		}
 		for _, d := range t.Devices {
 			fmt.Fprintf(&b, " %s%d:%d", d.Kind, d.Index, d.Milli)
 		}
@@ -321,6 +324,13 @@ func object(t *testing.T, kind, name string, fields []string) any {
 		}
 		filled(&j)
 		return j
+	case "allocset":
+		o := schema.AllocSet{
+			Name: name[len(user)+1:], User: user, Cell: "c", Priority: 200, Allocs: 1,
+			Resources: schema.Resources{CPUMilli: 2000, RAMBytes: 2 << 30, DiskBytes: 2 << 30}, Update: schema.UpdatePolicy{MaxParallel: 1},
+		}
+		filled(&o)
+		return o
 	case "quota":
 		q := quota(strings.ReplaceAll(name, "/", "-"), user, 0)
 		filled(&q)
@@ -367,6 +377,10 @@ func set(o any, fields []string) error {
 			doc = fmt.Sprintf(`{"task": {"resources": {"devices": {"gpu": {"count": %s, "milli": 1000}}}}}`, value)
 		case "gpuMilli":
 			doc = fmt.Sprintf(`{"task": {"resources": {"devices": {"gpu": {"count": 1, "milli": %s}}}}}`, value)
+		case "in":
+			doc = fmt.Sprintf(`{"allocset": %q}`, value)
+		case "each":
+			doc = fmt.Sprintf(`{"resources": {"cpuMilli": %s}}`, value)
 		case "health":
 			doc = fmt.Sprintf(`{"update": {"minHealthySeconds": %s}}`, value)
 		case "parallel":

@@ -237,7 +237,7 @@ func Views(s *State) map[string][]schema.Assignment {
 				continue
 			}
 			views[r.Machine] = append(views[r.Machine], schema.Assignment{
-				Task: c.Job.Task(r.Index), Generation: r.Generation, Data: r.Data, Job: s.Data[r.Data], Ports: r.Ports, Devices: r.Devices, Stop: r.Stop,
+				Task: c.Job.Task(r.Index), Generation: r.Generation, Data: r.Data, Job: s.Data[r.Data], Ports: r.Ports, Devices: r.Devices, Alloc: r.Alloc, Stop: r.Stop,
 			})
 		}
 	}

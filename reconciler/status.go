@@ -113,14 +113,19 @@ type JobStatus struct {
 
 // TaskStatus is one task that exists or should.
 type TaskStatus struct {
-	Name        string             `json:"name"`  // user/job/index
-	State       string             `json:"state"` // pending, starting, running, waiting, stopping, failed, done
-	Machine     string             `json:"machine"`
-	PID         int                `json:"pid"`
-	StartedAt   time.Time          `json:"startedAt,omitzero"`
-	Restarts    int                `json:"restarts"` // incarnations beyond the first, and generations that failed
-	Ports       map[string]int     `json:"ports"`
-	Devices     []schema.DeviceUse `json:"devices,omitempty"`
+	Name      string             `json:"name"`  // user/job/index
+	State     string             `json:"state"` // pending, starting, running, waiting, stopping, failed, done
+	Machine   string             `json:"machine"`
+	PID       int                `json:"pid"`
+	StartedAt time.Time          `json:"startedAt,omitzero"`
+	Restarts  int                `json:"restarts"` // incarnations beyond the first, and generations that failed
+	Ports     map[string]int     `json:"ports"`
+	Devices   []schema.DeviceUse `json:"devices,omitempty"`
+	// Alloc is the alloc that the task runs in, as user/set/index; it then uses
+	// nothing of its machine's beyond what the alloc reserves.
+	Alloc string `json:"alloc,omitempty"`
+	// Inside are the tasks that run in the alloc, of a task that is one, sorted.
+	Inside      []string           `json:"inside,omitempty"`
 	Generation  uint64             `json:"generation"`
 	Incarnation int                `json:"incarnation"`
 	Health      schema.HealthState `json:"health,omitempty"`

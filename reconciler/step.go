@@ -57,20 +57,15 @@ func Step(in Input) Output {
 	s.surveyMachines()
 	s.stir()
 	s.admit()
-	for _, name := range s.allJobs() {
-		if s.atRest(name) {
-			continue
-		}
-		s.active = append(s.active, name)
-		s.waking = name
-		s.stepJob(name)
-	}
-	s.waking = schema.JobName{}
-	s.place()
+	s.stepJobs()
+	s.place(false)
 	s.relieve()
+	s.rollOutAll(false) // last, since what was just placed counts against its budget
+	s.followAllocs()    // now that it is settled what becomes of allocs, the tasks inside
+	s.place(true)
+	s.rollOutAll(true)
 	for _, name := range s.active {
 		if s.waking = name; s.job(name) != nil {
-			s.rollOut(name) // last, since what was just placed counts against its budget
 			s.settle(name)
 		}
 	}
@@ -106,13 +101,49 @@ type step struct {
 	waking schema.JobName // the job that is being looked at
 	wakes  map[schema.JobName]time.Time
 
-	up     []string        // machines that may get tasks, sorted
-	lost   map[string]bool // machines whose tasks are given up
-	asks   []ask
-	mayRun map[*schema.Job][]string // see eligible
+	up   []string        // machines that may get tasks, sorted
+	lost map[string]bool // machines whose tasks are given up
+	asks []ask
+	// retained are the alloc sets that stay though they are not desired.
+	retained map[schema.JobName][]string
+	inUse    map[schema.TaskName]bool // see occupied
+	mayRun   map[*schema.Job][]string // see eligible
 	// preempted are the tasks that were told to stop when the step began, by
 	// the short name of the task that they were preempted for.
 	preempted map[string][]leaver
+}
+
+// stepJobs brings the jobs forward that are not at rest.
+func (s *step) stepJobs() {
+	var last []schema.JobName
+	for _, name := range s.allJobs() {
+		if s.atRest(name) {
+			continue
+		}
+		s.active = append(s.active, name)
+		if s.last(name) {
+			last = append(last, name)
+			continue
+		}
+		s.waking = name
+		s.stepJob(name)
+	}
+	for _, name := range last {
+		s.waking = name
+		s.stepJob(name)
+	}
+	s.waking = schema.JobName{}
+}
+
+// rollOutAll rolls out the jobs whose tasks run in allocs, or the others.
+func (s *step) rollOutAll(inside bool) {
+	for _, name := range s.active {
+		if _, in := s.inside(name); in == inside && s.job(name) != nil {
+			s.waking = name
+			s.rollOut(name)
+		}
+	}
+	s.waking = schema.JobName{}
 }
 
 // wake asks for a step at t at the latest.
@@ -141,7 +172,7 @@ func (s *step) admit() {
 		return
 	}
 	for _, name := range s.base.jobNames() {
-		if _, ok := desired.Jobs[name]; !ok && s.base.Jobs[name].Admitted != "" {
+		if _, ok := desired.Jobs[name]; !ok && s.base.Jobs[name].Admitted != "" && !s.keeps(name) {
 			r := *s.base.Jobs[name]
 			r.Admitted, r.Since = "", s.now
 			s.setJob(name, &r)
@@ -151,6 +182,13 @@ func (s *step) admit() {
 		s.admitJob(name, desired.Jobs[name])
 	}
 	s.rememberVerdict()
+}
+
+// keeps reports whether a job that is not desired stays, as an alloc set does
+// that is in use.
+func (s *step) keeps(name schema.JobName) bool {
+	_, ok := s.retained[name]
+	return ok
 }
 
 func (s *step) admitJob(name schema.JobName, d DesiredJob) {
@@ -215,13 +253,25 @@ func (s *step) stopUnwanted(job schema.JobName, t schema.TaskRecord, count int) 
 	case t.Done != nil && s.keepsDone(job):
 	case t.Machine == "":
 		s.remove(job, t.Index)
+	case t.Stop == nil && s.job(job).Admitted == "" && s.dataOf(t.Data).Kind == schema.Allocs && s.occupied(job.Task(t.Index)):
 	case t.Stop == nil:
-		cause := schema.Cause{Kind: schema.CauseScaledDown, Message: "the job has fewer tasks now", At: s.now}
-		if count == 0 && s.job(job).Admitted == "" {
-			cause = schema.Cause{Kind: schema.CauseRemoved, Message: "the job is gone from the repository", At: s.now}
-		}
-		s.stop(job, t, cause)
+		s.stop(job, t, s.unwanted(job, t))
 	}
+}
+
+// unwanted returns why a task has to go whose index is not desired any more.
+func (s *step) unwanted(job schema.JobName, t schema.TaskRecord) schema.Cause {
+	removed, isAlloc := s.job(job).Admitted == "", s.dataOf(t.Data).Kind == schema.Allocs
+	c := schema.Cause{Kind: schema.CauseScaledDown, Message: "the job has fewer tasks now", At: s.now}
+	switch {
+	case removed && isAlloc:
+		c.Kind, c.Message = schema.CauseRemoved, "the alloc set is gone from the repository"
+	case removed:
+		c.Kind, c.Message = schema.CauseRemoved, "the job is gone from the repository"
+	case isAlloc:
+		c.Message = "the alloc set has fewer allocs now"
+	}
+	return c
 }
 
 // keepsDone reports whether a job's finished tasks are remembered beyond its
@@ -237,7 +287,7 @@ func (s *step) stop(job schema.JobName, t schema.TaskRecord, cause schema.Cause)
 	t.Stop = &cause
 	s.set(job, t)
 	kind := schema.EventKill
-	if cause.Kind == schema.CauseUpdate || cause.Kind == schema.CausePreempted || cause.Kind == schema.CauseOutOfResources {
+	if cause.Kind == schema.CauseUpdate || cause.Kind == schema.CausePreempted || cause.Kind == schema.CauseOutOfResources || cause.Kind == schema.CauseAllocGone {
 		kind = schema.EventEvict
 	}
 	s.event(schema.Event{Kind: kind, Job: job.Short(), Task: job.Task(t.Index).Short(), Machine: t.Machine, Generation: t.Generation, Cause: cause.Kind, Message: cause.Message})

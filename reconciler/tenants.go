@@ -113,6 +113,11 @@ func (t tenants) violations(p *schema.Package) []schema.Diagnostic {
 		}
 		t.job(p, &p.Objects.Jobs[i], owner, &found)
 	}
+	for i := range p.Objects.AllocSets {
+		if len(t) > 0 {
+			t.job(p, p.Objects.AllocSets[i].Job(), owner, &found)
+		}
+	}
 	return found.fold()
 }
 
@@ -139,12 +144,12 @@ func (t tenants) contested(p *schema.Package, found *findings) {
 	}
 }
 
-// job finds what a job of p may not be where it is, below owner's paths.
+// job finds what a job, or alloc set, of p may not be where it is, below owner's paths.
 func (t tenants) job(p *schema.Package, j *schema.Job, owner *tenant, found *findings) {
 	if owner != nil && slices.Contains(owner.Users, j.User) && j.Priority.Band() != schema.BandMonitoring {
 		return // as nearly all do; of many jobs, their names alone take long to make
 	}
-	key := schema.ObjectKey{Kind: schema.KindJob, Name: j.ID().String()}
+	key := keyOf(j)
 	pos, field := p.Origins[key], key.Field()
 	if owner == nil {
 		hint := "declare a tenant with this directory, or move the file"
@@ -153,7 +158,7 @@ func (t tenants) job(p *schema.Package, j *schema.Job, owner *tenant, found *fin
 		}
 		found.add("nobody", key, schema.Diagnostic{
 			Position: pos, Field: field,
-			Message:  fmt.Sprintf("directory %s belongs to no tenant, so no job may be declared in it", p.Dir),
+			Message:  fmt.Sprintf("directory %s belongs to no tenant, so no %s may be declared in it", p.Dir, key.Kind),
 			Expected: "a directory below the paths of a tenant", Hint: hint,
 		})
 		return
@@ -212,9 +217,15 @@ func (t tenants) refuse(p *schema.Package, objects schema.Objects, wrong map[sch
 			names[r.From] = r
 		}
 	}
+	jobs := make([]*schema.Job, 0, len(objects.Jobs)+len(objects.AllocSets))
 	for i := range objects.Jobs {
-		j := &objects.Jobs[i]
-		r := names[schema.ObjectKey{Kind: schema.KindJob, Name: j.ID().String()}]
+		jobs = append(jobs, &objects.Jobs[i])
+	}
+	for i := range objects.AllocSets {
+		jobs = append(jobs, objects.AllocSets[i].Job())
+	}
+	for _, j := range jobs {
+		r := names[keyOf(j)]
 		if r == nil {
 			continue
 		}

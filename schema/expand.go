@@ -53,6 +53,9 @@ func (a *Assignment) variables() map[string]string {
 		"MUSTER_JOB":        a.Task.Job,
 		"MUSTER_TASK_INDEX": strconv.Itoa(a.Task.Index),
 	}
+	if a.Alloc != nil {
+		vars[AllocVariable] = a.Alloc.String()
+	}
 	maps.Copy(vars, a.Local)
 	maps.Copy(vars, deviceVariables(a.Devices))
 	for name, port := range a.Ports {

@@ -8,6 +8,8 @@ const (
 	Service JobKind = "service" // runs until it is removed
 	Batch   JobKind = "batch"   // each index runs until it exits 0
 	System  JobKind = "system"  // one task on each eligible machine
+	// Allocs is the kind of an AllocSet as a job. No job is declared with it.
+	Allocs JobKind = "allocset"
 )
 
 // AppClass says how a machine treats a task when its processors are short. It is
@@ -25,10 +27,14 @@ const MaxTasks = 100_000
 
 // Job is what its owner declared: a named set of identical tasks.
 type Job struct {
-	Name     string            `json:"name"`
-	User     string            `json:"user"`
-	Cell     string            `json:"cell"`
-	Kind     JobKind           `json:"kind"`
+	Name string  `json:"name"`
+	User string  `json:"user"`
+	Cell string  `json:"cell"`
+	Kind JobKind `json:"kind"`
+	// AllocSet is the alloc set, of the same user and cell, inside whose allocs
+	// the tasks run; "" for none. The job then has the set's priority, and
+	// takes no quota: the set has.
+	AllocSet string            `json:"allocset,omitempty"`
 	Priority Priority          `json:"priority"`
 	AppClass AppClass          `json:"appclass,omitempty"` // "" is by Kind: see Class
 	Tasks    int               `json:"tasks"`              // 0 to MaxTasks; 0 for System, whose number is that of machines

@@ -19,17 +19,26 @@ const (
 	KindPriority Kind = "priority"
 	KindTenant   Kind = "tenant"
 	KindQuota    Kind = "quota"
+	KindAllocSet Kind = "allocset"
 	KindJob      Kind = "job"
 )
 
 // Kinds lists the kinds in the order in which they are reported.
 func Kinds() []Kind {
-	return []Kind{KindCell, KindMachine, KindPriority, KindTenant, KindQuota, KindJob}
+	return []Kind{KindCell, KindMachine, KindPriority, KindTenant, KindQuota, KindAllocSet, KindJob}
+}
+
+// Definition returns the name of the kind's definition in CUE, such as #Job.
+func (k Kind) Definition() string {
+	if k == KindAllocSet {
+		return "#AllocSet"
+	}
+	return "#" + strings.ToUpper(string(k[:1])) + string(k[1:])
 }
 
 // Admin reports whether k is accepted only from the root package, from cells/
 // and from paths of a tenant with the capability admin.
-func (k Kind) Admin() bool { return k != KindJob }
+func (k Kind) Admin() bool { return k != KindJob && k != KindAllocSet }
 
 // Cell is the policy of one cell.
 type Cell struct {
@@ -109,8 +118,8 @@ type Quota struct {
 // local/search/web", "quota search-prod", …
 type ObjectKey struct {
 	Kind Kind `json:"kind"`
-	// Name is a job's BNS name, a machine's cell/name, and else what the
-	// object is declared under.
+	// Name is a job's or alloc set's BNS name, a machine's cell/name, and else
+	// what the object is declared under.
 	Name string `json:"name"`
 }
 
@@ -163,8 +172,8 @@ func (k *ObjectKey) UnmarshalText(b []byte) error {
 	return fmt.Errorf("object key %q: want kind:name", b)
 }
 
-// Objects is a set of declared objects, each list sorted by name (jobs by
-// cell, user and name, machines by cell and name). It is what `muster render`
+// Objects is a set of declared objects, each list sorted by name (jobs and alloc
+// sets by cell, user and name, machines by cell and name). It is what `muster render`
 // prints.
 type Objects struct {
 	Cells      []Cell          `json:"cells"`
@@ -172,6 +181,7 @@ type Objects struct {
 	Priorities []NamedPriority `json:"priorities"`
 	Tenants    []Tenant        `json:"tenants"`
 	Quotas     []Quota         `json:"quotas"`
+	AllocSets  []AllocSet      `json:"allocsets"`
 	Jobs       []Job           `json:"jobs"`
 }
 
@@ -182,6 +192,7 @@ func (o *Objects) Add(p Objects) {
 	o.Priorities = append(o.Priorities, p.Priorities...)
 	o.Tenants = append(o.Tenants, p.Tenants...)
 	o.Quotas = append(o.Quotas, p.Quotas...)
+	o.AllocSets = append(o.AllocSets, p.AllocSets...)
 	o.Jobs = append(o.Jobs, p.Jobs...)
 }
 
@@ -202,6 +213,9 @@ func (o *Objects) Each(f func(key ObjectKey, object any)) {
 	for i := range o.Quotas {
 		f(ObjectKey{KindQuota, o.Quotas[i].Name}, &o.Quotas[i])
 	}
+	for i := range o.AllocSets {
+		f(ObjectKey{KindAllocSet, o.AllocSets[i].ID().String()}, &o.AllocSets[i])
+	}
 	for i := range o.Jobs {
 		f(ObjectKey{KindJob, o.Jobs[i].ID().String()}, &o.Jobs[i])
 	}
@@ -217,6 +231,7 @@ func (o *Objects) Sort() {
 	o.Priorities = sorted(o.Priorities, func(a, b *NamedPriority) int { return strings.Compare(a.Name, b.Name) })
 	o.Tenants = sorted(o.Tenants, func(a, b *Tenant) int { return strings.Compare(a.Name, b.Name) })
 	o.Quotas = sorted(o.Quotas, func(a, b *Quota) int { return strings.Compare(a.Name, b.Name) })
+	o.AllocSets = sorted(o.AllocSets, func(a, b *AllocSet) int { return a.ID().Compare(b.ID()) })
 	o.Jobs = sorted(o.Jobs, func(a, b *Job) int { return a.ID().Compare(b.ID()) })
 }
 

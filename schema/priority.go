@@ -5,8 +5,8 @@ package schema
 const MaxPriority = 399
 
 // PriorityNamed stands, in the objects of a Package, for the number of a
-// declared priority that the job has by name: a Reference of the package holds
-// the name. No job that a cell admits has it.
+// declared priority that the job or alloc set has by name, or of the alloc set
+// that the job names: a Reference of the package holds the name. No job that a cell admits has it.
 const PriorityNamed Priority = -1
 
 // Band is a range of priorities that share their rules of quota and preemption.

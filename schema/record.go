@@ -48,6 +48,8 @@ type TaskRecord struct {
 	Ports map[string]int `json:"ports,omitempty"`
 	// Devices are what Generation holds of the machine's devices.
 	Devices []DeviceUse `json:"devices,omitempty"`
+	// Alloc is where Generation runs, of a job in an alloc set.
+	Alloc *AllocUse `json:"alloc,omitempty"`
 	// Stop, when set, says that the machine shall stop Generation and why.
 	// The record keeps Machine until the machine has said that it is dead.
 	Stop *Cause    `json:"stop,omitempty"`
@@ -118,6 +120,7 @@ type Assignment struct {
 	Job        *Job           `json:"job"` // the data with that digest; shared, never written
 	Ports      map[string]int `json:"ports,omitempty"`
 	Devices    []DeviceUse    `json:"devices,omitempty"`
+	Alloc      *AllocUse      `json:"alloc,omitempty"` // that it runs in
 	Stop       *Cause         `json:"stop,omitempty"`
 	// Local are variables that the machine sets; they are never sent.
 	Local map[string]string `json:"-"`

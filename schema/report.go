@@ -134,6 +134,7 @@ const (
 	CausePreempted   CauseKind = "preempted"    // for a task of higher priority
 	CauseMachineLost CauseKind = "machine-lost" // the machine is silent for too long
 	CauseSuperseded  CauseKind = "superseded"   // a newer generation exists elsewhere
+	CauseAllocGone   CauseKind = "alloc-gone"   // the alloc that it ran in has ended, or is to
 	CauseShutdown    CauseKind = "shutdown"     // the agent was told to stop all
 
 	// CauseOutOfResources is that the task, or its machine, has used up what

@@ -230,7 +230,7 @@ func cmdTasks(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(json.Unmarshal([]byte(ts.ReadFile("stdout")), &s))
 	var b strings.Builder
 	for _, t := range s.Tasks {
-		if t.State != "running" {
+		if t.State != "running" || t.PID == 0 { // or an alloc, which has no process
 			continue
 		}
 		p, err := identify(t.PID)

@@ -126,6 +126,9 @@ func printStatus(w io.Writer, s *reconciler.Status, name string) error {
 		printDetails(w, s, name)
 		printUsage(w, &reconciler.Usage{Tasks: s.Usage})
 		for _, t := range s.Tasks {
+			if len(t.Inside) > 0 {
+				fmt.Fprintf(w, "%s: inside run %s\n", t.Name, listed(t.Inside))
+			}
 			for _, h := range t.History {
 				fmt.Fprintf(w, "%s: %s\n", t.Name, h)
 			}
@@ -234,7 +237,11 @@ func taskRows(tasks []reconciler.TaskStatus) [][]string {
 		if t.Line != "" {
 			t.Reason = strings.TrimPrefix(t.Reason+"; says: "+t.Line, "; ")
 		}
-		rows = append(rows, []string{t.Name, state, t.Machine, pid, strconv.Itoa(t.Restarts), portsOf(t.Ports), t.Reason})
+		machine := t.Machine
+		if t.Alloc != "" {
+			machine += ", in " + t.Alloc
+		}
+		rows = append(rows, []string{t.Name, state, machine, pid, strconv.Itoa(t.Restarts), portsOf(t.Ports), t.Reason})
 	}
 	return rows
 }

@@ -86,7 +86,11 @@ func printVerdict(std stdio, format string, p painter, c *compiledRepo) error {
 			fmt.Fprintln(std.out)
 		}
 		if errs == 0 {
-			_, err = fmt.Fprintf(std.out, "%s %s, %s, %s, %s\n", p.paint(green, "valid:"), counted(len(c.objects.Jobs), "job"),
+			jobs := counted(len(c.objects.Jobs), "job")
+			if n := len(c.objects.AllocSets); n > 0 {
+				jobs += ", " + counted(n, "alloc set")
+			}
+			_, err = fmt.Fprintf(std.out, "%s %s, %s, %s, %s\n", p.paint(green, "valid:"), jobs,
 				counted(len(c.objects.Quotas), "quota"), counted(len(c.objects.Tenants), "tenant"), counted(warnings, "warning"))
 		} else {
 			_, err = fmt.Fprintf(std.out, "%s %s in %s, %s\n", p.paint(red, "invalid:"), counted(errs, "error"),

@@ -73,6 +73,10 @@ type Sandbox struct {
 	// UserNamespace adds a user namespace in which there is the task's user
 	// and no other. Without root, the others can be had in one only.
 	UserNamespace bool `json:"userNamespace,omitempty"`
+	// IPC is the path of a file that holds an ipc namespace (bind-mounted from
+	// /proc/PID/ns/ipc), which the task joins in place of one of its own; "" for
+	// one of its own. Root is needed for it.
+	IPC string `json:"ipc,omitempty"`
 	// Mounts are done in this order, in the mount namespace. All sources are
 	// looked up before the first.
 	Mounts []Mount `json:"mounts,omitempty"`

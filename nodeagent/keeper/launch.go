@@ -173,6 +173,12 @@ func onUnified(fd uintptr) bool {
 func (h *holder) startFirst(fds []uintptr) (int, error) {
 	s := h.spec.Sandbox
 	sys := &syscall.SysProcAttr{Setsid: true, Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS}
+	if s.IPC != "" { // inherited: in a user namespace the task could not join it
+		if err := join(s.IPC, unix.CLONE_NEWIPC); err != nil {
+			return 0, fmt.Errorf("shared ipc namespace: %w", err)
+		}
+		sys.Cloneflags &^= unix.CLONE_NEWIPC
+	}
 	if s.Network {
 		sys.Cloneflags |= unix.CLONE_NEWNET
 	}

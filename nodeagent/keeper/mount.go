@@ -44,6 +44,20 @@ func (s *Sandbox) make() error {
 	return nil
 }
 
+// join moves the calling thread, and all that it starts, into the namespace of
+// the given type that file holds.
+func join(file string, kind int) error {
+	fd, err := unix.Open(file, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return &os.PathError{Op: "open", Path: file, Err: err}
+	}
+	defer unix.Close(fd)
+	if err := unix.Setns(fd, kind); err != nil {
+		return &os.PathError{Op: "setns", Path: file, Err: err}
+	}
+	return nil
+}
+
 // readOnly makes a mount read-only, for which Linux 5.12 is needed.
 func readOnly(dir int, path string, flags uint) error {
 	err := unix.MountSetattr(dir, path, flags, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})

@@ -350,6 +350,39 @@ func (s *realStory) end() {
 	_ = s.agent.Wait()
 }
 
+// tellOfAlloc is the story of an alloc and of what runs inside: that is stopped
+// first, and nothing of either is left.
+func (s *realStory) tellOfAlloc() {
+	s.t.Helper()
+	defer s.end()
+	set := schema.AllocSet{Name: "pair", User: "u", Cell: "local", Allocs: 1, Resources: schema.Resources{CPUMilli: 200, RAMBytes: 128 << 20}}
+	pair := schema.Assignment{Task: set.ID().Task(0), Generation: 1, Data: schema.DigestOf(set.Job()), Job: set.Job()}
+	web := s.task("web", 2, schema.Service, `touch "$$MUSTER_ALLOC_DIR/seen"; exec sleep 1000`)
+	web.Alloc = &schema.AllocUse{Set: "pair", Generation: 1}
+	s.assign(pair, web)
+	s.until("u/pair/0 g1 running", "u/web/0 g2 running")
+	s.said("start web", 1)
+	shared := filepath.Join(s.dir, "tasks", "local", "u", "pair", "0", "1")
+	eventually(s.t, "the task has written to the shared directory", func() bool {
+		_, err := os.Stat(filepath.Join(shared, "shared", "seen"))
+		return err == nil
+	})
+	s.assign(pair, stopped(web, schema.CauseUpdate))
+	s.until("u/pair/0 g1 running", "u/web/0 g2 dead update")
+	web = s.task("web", 3, schema.Service, "exec sleep 1000")
+	web.Alloc = &schema.AllocUse{Set: "pair", Generation: 1}
+	s.assign(pair, web)
+	s.until("u/pair/0 g1 running", "u/web/0 g2 dead update", "u/web/0 g3 running")
+	s.assign(stopped(pair, schema.CauseUpdate), web) // the task is told by its agent
+	s.until("u/pair/0 g1 dead update", "u/web/0 g2 dead update", "u/web/0 g3 dead alloc-gone")
+	if text := s.words(); strings.Contains(text, "double") {
+		s.t.Errorf("the tasks say:\n%s", text)
+	}
+	if mounts, err := os.ReadFile("/proc/self/mountinfo"); err != nil || strings.Contains(string(mounts), s.dir) {
+		s.t.Errorf("mounts are left in %s, or none can be seen: %v", s.dir, err)
+	}
+}
+
 // Agents are really killed, at each step, with real keepers and tasks under
 // them: no task ever runs twice.
 func TestKillRealAgentAtEveryStep(t *testing.T) {
@@ -358,9 +391,19 @@ func TestKillRealAgentAtEveryStep(t *testing.T) {
 		t.Skip("half a minute of real processes")
 	}
 	bin := installBinaries(t)
+	killAtEveryStep(t, bin, 30, (*realStory).tell)
+	t.Run("alloc", func(t *testing.T) {
+		t.Parallel()
+		killAtEveryStep(t, bin, 20, (*realStory).tellOfAlloc)
+	})
+}
+
+// killAtEveryStep tells a story of at least so many steps again and again.
+func killAtEveryStep(t *testing.T, bin string, least int, tell func(*realStory)) {
+	t.Helper()
 	whole := newRealStory(t, bin, 0)
-	whole.tell()
-	if whole.steps < 30 {
+	tell(whole)
+	if whole.steps < least {
 		t.Fatalf("only %d steps\n%s", whole.steps, whole.stderr.String())
 	}
 	t.Logf("%d steps", whole.steps)
@@ -368,7 +411,7 @@ func TestKillRealAgentAtEveryStep(t *testing.T) {
 		t.Run(strconv.Itoa(at), func(t *testing.T) {
 			t.Parallel()
 			s := newRealStory(t, bin, at)
-			s.tell()
+			tell(s)
 			if t.Failed() {
 				t.Log(s.stderr.String())
 			}

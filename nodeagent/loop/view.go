@@ -67,8 +67,12 @@ func checkView(cell string, view []schema.Assignment) error {
 			return fmt.Errorf("assignment of %s: this machine is of cell %s", a.Task, cell)
 		case a.Generation == 0:
 			return fmt.Errorf("assignment of %s: no generation", a.Task)
-		case a.Job == nil || len(a.Job.Task.Process.Command) == 0:
+		case a.Job == nil || len(a.Job.Task.Process.Command) == 0 && a.Job.Kind != schema.Allocs:
 			return fmt.Errorf("assignment of %s generation %d: no data", a.Task, a.Generation)
+		case a.Alloc != nil:
+			if _, err := schema.ParseTaskName(a.Alloc.Of(a.Task.JobName).String()); err != nil || a.Alloc.Generation == 0 {
+				return fmt.Errorf("assignment of %s generation %d: bad alloc %s", a.Task, a.Generation, a.Alloc)
+			}
 		}
 	}
 	return nil

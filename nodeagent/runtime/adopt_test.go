@@ -28,6 +28,10 @@ const (
 	countEnv  = "MUSTER_TEST_COUNT"
 )
 
+// inAllocPrefix before a script has it run inside an alloc, which is started
+// first.
+const inAllocPrefix = "# in an alloc\n"
+
 // agent is a process that starts tasks, says so, and does nothing else.
 func agent(dir string) int {
 	fail := func(err error) int {
@@ -43,8 +47,21 @@ func agent(dir string) int {
 		return fail(err)
 	}
 	fmt.Println("up")
+	script, inAlloc := strings.CutPrefix(os.Getenv(scriptEnv), inAllocPrefix)
+	if inAlloc {
+		gen := filepath.Join(dir, "tasks", "local", "ada", "pair", "0", "5")
+		if err := os.MkdirAll(gen, 0o711); err != nil {
+			return fail(err)
+		}
+		if _, err := r.Start(context.Background(), filepath.Join(gen, "1"), pair(0, 64)); err != nil {
+			return fail(err)
+		}
+	}
 	for i := range count {
-		a := shell(i, os.Getenv(scriptEnv))
+		a := shell(i, script)
+		if inAlloc {
+			a = inside(pair(0, 64), a)
+		}
 		gen := filepath.Join(dir, "tasks", "local", "ada", "job", strconv.Itoa(i), "7")
 		if err := os.MkdirAll(gen, 0o711); err != nil {
 			return fail(err)

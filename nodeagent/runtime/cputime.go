@@ -16,6 +16,9 @@ import (
 // those of all threads that there are now are added up.
 func (p *Process) CPU() nodeagent.CPUTime {
 	var t nodeagent.CPUTime
+	if p.alloc != nil {
+		return t // what runs inside is measured for itself
+	}
 	usage, waits := false, false
 	for _, dir := range p.handle.Spec.Cgroups {
 		stat := readStat(filepath.Join(dir, "cpu.stat"))

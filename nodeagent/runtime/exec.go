@@ -24,6 +24,9 @@ import (
 // that it has started, when ctx ends, when a Read of conn errs, and with the
 // task.
 func (p *Process) Exec(ctx context.Context, r schema.ExecRequest, conn io.ReadWriter) error {
+	if p.alloc != nil {
+		return errors.New("an alloc runs nothing: name a task inside")
+	}
 	std, err := newStdio(r, p.handle.Spec.User)
 	if err != nil {
 		return fmt.Errorf("exec: %w", err)

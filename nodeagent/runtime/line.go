@@ -26,6 +26,9 @@ const clockGrain = 20 * time.Millisecond
 // The file is the task's to make, so it is read only if it is a plain one of its
 // own, under no other name; nothing is followed or waited for.
 func (p *Process) Line() string {
+	if p.alloc != nil {
+		return ""
+	}
 	path := filepath.Join(filepath.Dir(p.dir), workDir, lineFile)
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -21,6 +21,9 @@ type places struct {
 	sticky string // "" without
 	root   string // the task's root directory, links resolved; "" is the machine's
 	top    string // above sticky, and made by the agent
+	// With the tasks of its alloc: a directory, what /dev/shm is, and a file that
+	// holds the ipc namespace; "" for what is not shared.
+	shared, shm, ipc string
 }
 
 // able says what this machine lacks that the task cannot be run without. The
@@ -41,11 +44,30 @@ func (r *Runtime) places(dir string, a *schema.Assignment) (places, error) {
 	if a.Job.Task.Sticky {
 		p.sticky = filepath.Join(r.cfg.Dir, nodeagent.StickyPath(a.Task), nodeagent.StickyData)
 	}
+	if err := r.enter(dir, a, &p); err != nil {
+		return p, err
+	}
 	var err error
 	if root := a.Job.Task.Process.Root; root != "" {
 		p.root, err = r.findRoot(root)
 	}
 	return p, err
+}
+
+// local returns a with the variables that say where the task finds p.
+func (r *Runtime) local(a *schema.Assignment, p places) *schema.Assignment {
+	local := map[string]string{}
+	if _, sticky, _ := r.inside(p); sticky != "" {
+		local[schema.StickyVariable] = sticky
+	}
+	if p.shared != "" {
+		if local[schema.AllocDirVariable] = p.shared; p.root != "" {
+			local[schema.AllocDirVariable] = ownShared
+		}
+	}
+	b := *a
+	b.Local = local
+	return &b
 }
 
 // findRoot returns the real path of a task's root directory.

@@ -40,10 +40,11 @@ const workDir = "work"
 // way to find what is left of one where there is no cgroup.
 const markVariable = "MUSTER_TASK_DIR"
 
-// Process is an incarnation of a task. Its methods may be called from any
-// goroutine.
+// Process is an incarnation of a task, or of an alloc. Its methods may be called
+// from any goroutine.
 type Process struct {
-	handle   *keeper.Handle
+	handle   *keeper.Handle // nil for an alloc
+	alloc    *alloc         // nil for a task
 	runtime  *Runtime
 	keeper   string        // path of muster-keeper
 	dir      string        // of the incarnation
@@ -60,11 +61,19 @@ type Process struct {
 	table     func() processTable
 }
 
-// Start starts the task of a in dir, which it makes: its name is the number of
+// Start starts the task of a, or makes its alloc, in dir, which it makes: its
+// name is the number of
 // the incarnation, its parent the generation's directory. It returns when the
 // command runs. After an error nothing of it runs; the error is ErrCommand if it
 // is the command's fault.
 func (r *Runtime) Start(ctx context.Context, dir string, a *schema.Assignment) (*Process, error) {
+	if a.Job.Kind == schema.Allocs {
+		p, err := r.startAlloc(dir, a)
+		if err != nil {
+			return nil, fmt.Errorf("start alloc %s: %w", a.Task, err)
+		}
+		return p, nil
+	}
 	spec, err := r.prepare(dir, a)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", a.Task, err)
@@ -99,6 +108,12 @@ func (r *Runtime) explain(spec *keeper.Spec) string {
 // Adopt finds the incarnation that was started in dir, by this agent or one
 // before it. What is left of one without a keeper it kills, and calls ended.
 func (r *Runtime) Adopt(ctx context.Context, dir string) (*Process, error) {
+	if p, ok, err := r.adoptAlloc(dir); ok || err != nil {
+		if err != nil {
+			return nil, fmt.Errorf("adopt: %w", err)
+		}
+		return p, nil
+	}
 	h, err := keeper.Open(ctx, dir, r.boot)
 	if err != nil {
 		return nil, fmt.Errorf("adopt: %w", err)
@@ -124,12 +139,8 @@ func (r *Runtime) prepare(dir string, a *schema.Assignment) (*keeper.Spec, error
 	if err != nil {
 		return nil, err
 	}
-	work, sticky, tmp := r.inside(p)
-	if sticky != "" {
-		b := *a
-		b.Local = map[string]string{schema.StickyVariable: sticky}
-		a = &b
-	}
+	work, _, tmp := r.inside(p)
+	a = r.local(a, p)
 	spec := &keeper.Spec{
 		Boot: r.boot, Command: a.Command(), Env: environment(a, p.work, work, tmp), Dir: work,
 		Mark: markVariable + "=" + p.work, OOMScoreAdj: oomScore(a.Job), WholeCores: a.Job.Task.Resources.WholeCores, Filter: r.isolation.filter,
@@ -137,12 +148,8 @@ func (r *Runtime) prepare(dir string, a *schema.Assignment) (*keeper.Spec, error
 	if l := a.Job.Task.Logs; l != nil {
 		spec.Logs = logfile.Limits{MaxBytes: l.MaxBytes, Files: l.Files}
 	}
-	if r.users != nil {
-		id, err := r.users.id(a.Task.User)
-		if err != nil {
-			return nil, err
-		}
-		spec.User = &keeper.User{UID: id, GID: id}
+	if spec.User, err = r.user(a.Task.User); err != nil {
+		return nil, err
 	}
 	if err := p.make(spec.User); err != nil {
 		return nil, err
@@ -159,6 +166,9 @@ func (r *Runtime) prepare(dir string, a *schema.Assignment) (*keeper.Spec, error
 // group makes the cgroups of spec, once spec is on disk.
 func (r *Runtime) group(dir string, a *schema.Assignment, spec *keeper.Spec) error {
 	name := groupName(dir, a)
+	if u := a.Alloc; u != nil {
+		name = filepath.Join(allocGroup(u.Of(a.Task.JobName), u.Generation), name)
+	}
 	if r.groups != nil {
 		spec.Cgroups = r.groups.dirs(name)
 	}
@@ -175,6 +185,18 @@ func (r *Runtime) group(dir string, a *schema.Assignment, spec *keeper.Spec) err
 		return errors.Join(fmt.Errorf("cgroup: %w", err), keeper.Abandon(dir, spec), r.cores.drop(name))
 	}
 	return nil
+}
+
+// user returns the user that an owner's tasks run as; nil is the agent's own.
+func (r *Runtime) user(owner string) (*keeper.User, error) {
+	if r.users == nil {
+		return nil, nil
+	}
+	id, err := r.users.id(owner)
+	if err != nil {
+		return nil, err
+	}
+	return &keeper.User{UID: id, GID: id}, nil
 }
 
 // Clear removes the work directory of the generation whose directory dir is. None
@@ -356,14 +378,20 @@ func (p *Process) Incarnation() nodeagent.Incarnation {
 // Usage measures what it uses, but for its disk; rates are over the time since
 // the last call. It is false when nothing of it is left.
 func (p *Process) Usage() (schema.Usage, bool) {
+	if p.alloc != nil {
+		return schema.Usage{}, false // what runs inside is measured for itself
+	}
 	p.measuring.Lock()
 	defer p.measuring.Unlock()
 	return p.meter.usage(p.handle.Spec.Cgroups, p.table)
 }
 
 // Signal sends SIGTERM to the task's process group or, with kill, SIGKILL to all
-// of it. It is no error if it has ended.
+// of it; either ends an alloc. It is no error if it has ended.
 func (p *Process) Signal(kill bool) error {
+	if p.alloc != nil {
+		return p.endAlloc()
+	}
 	send := p.handle.Term
 	if kill {
 		send = p.handle.Kill

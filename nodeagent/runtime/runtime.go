@@ -204,6 +204,11 @@ func (r *Runtime) Close() error {
 	r.closed = true
 	var errs []error
 	for p := range r.live {
+		if p.alloc != nil {
+			delete(r.live, p)
+			close(p.gone)
+			continue
+		}
 		errs = append(errs, p.handle.Close())
 	}
 	r.mu.Unlock()

@@ -29,6 +29,7 @@ const (
 	ownDir    = "/muster"
 	ownWork   = "/muster/work"
 	ownSticky = "/muster/sticky"
+	ownShared = "/muster/alloc"
 )
 
 // hiddenSize bounds what hides a directory: room for targets of mounts only.
@@ -67,6 +68,7 @@ func (r *Runtime) sandbox(t *schema.TaskSpec, p places) (*keeper.Sandbox, error)
 		return nil, nil
 	}
 	s := &keeper.Sandbox{UserNamespace: os.Geteuid() != 0}
+	s.IPC = p.ipc
 	if i := t.Isolation; i != nil {
 		s.Network = i.Network == schema.NoNetwork
 		s.UserNamespace = s.UserNamespace || i.User
@@ -95,7 +97,10 @@ func (r *Runtime) overMachine(p places) []keeper.Mount {
 		m := keeper.Mount{Kind: keeper.Bind, Source: p.tmp, Target: dir}
 		// The path of the work directory must not be made in what the task
 		// can write to: it would lead that anywhere.
-		if dir == shmDir || r.within(dir) {
+		switch {
+		case dir == shmDir && p.shm != "":
+			m.Source = p.shm
+		case dir == shmDir || r.within(dir):
 			m = keeper.Mount{Kind: keeper.Tmpfs, Target: dir, Data: "mode=1777"}
 		}
 		mounts = append(mounts, m)
@@ -111,6 +116,9 @@ func (r *Runtime) overMachine(p places) []keeper.Mount {
 	mounts = append(mounts, keeper.Mount{Kind: keeper.Bind, Source: p.work, Target: p.work})
 	if p.sticky != "" {
 		mounts = append(mounts, keeper.Mount{Kind: keeper.Bind, Source: p.sticky, Target: p.sticky})
+	}
+	if p.shared != "" {
+		mounts = append(mounts, keeper.Mount{Kind: keeper.Bind, Source: p.shared, Target: p.shared})
 	}
 	return mounts
 }
@@ -170,11 +178,14 @@ func (r *Runtime) newRoot(p places) ([]keeper.Mount, error) {
 	if p.sticky != "" {
 		mounts = append(mounts, keeper.Mount{Kind: keeper.Bind, Source: p.sticky, Target: ownSticky})
 	}
-	return append(mounts, ownDevices()...), nil
+	if p.shared != "" {
+		mounts = append(mounts, keeper.Mount{Kind: keeper.Bind, Source: p.shared, Target: ownShared})
+	}
+	return append(mounts, ownDevices(p)...), nil
 }
 
 // ownDevices make /dev.
-func ownDevices() []keeper.Mount {
+func ownDevices(p places) []keeper.Mount {
 	mounts := []keeper.Mount{{Kind: keeper.Tmpfs, Target: "/dev", Data: "mode=0755," + hiddenSize, ReadOnly: true}}
 	for _, d := range devices {
 		if _, err := os.Stat(d); err == nil {
@@ -184,9 +195,11 @@ func ownDevices() []keeper.Mount {
 	for i, name := range []string{"stdin", "stdout", "stderr"} {
 		mounts = append(mounts, keeper.Mount{Kind: keeper.Link, Target: "/dev/" + name, Data: fmt.Sprintf("/proc/self/fd/%d", i)})
 	}
-	return append(mounts,
-		keeper.Mount{Kind: keeper.Link, Target: "/dev/fd", Data: "/proc/self/fd"},
-		keeper.Mount{Kind: keeper.Tmpfs, Target: shmDir, Data: "mode=1777"})
+	shm := keeper.Mount{Kind: keeper.Tmpfs, Target: shmDir, Data: "mode=1777"}
+	if p.shm != "" {
+		shm = keeper.Mount{Kind: keeper.Bind, Source: p.shm, Target: shmDir}
+	}
+	return append(mounts, keeper.Mount{Kind: keeper.Link, Target: "/dev/fd", Data: "/proc/self/fd"}, shm)
 }
 
 // findHidden returns the real paths of what tasks may not see.

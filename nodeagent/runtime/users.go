@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -73,12 +74,15 @@ func (u *users) id(owner string) (int, error) {
 	return next, nil
 }
 
-func (u *users) save() error {
-	b, err := json.Marshal(u.given)
+func (u *users) save() error { return save(u.file, u.given) }
+
+// save writes v to file as JSON, whole and durably.
+func save(file string, v any) error {
+	b, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}
-	temp := u.file + ".new"
+	temp := file + ".new"
 	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
@@ -87,7 +91,14 @@ func (u *users) save() error {
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
-	return os.Rename(temp, u.file)
+	if err := os.Rename(temp, file); err != nil {
+		return err
+	}
+	d, err := os.Open(filepath.Dir(file))
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
 }
 
 // The capabilities that changing the user takes.

@@ -152,7 +152,7 @@ func (m *Metrics) collect(s *reconciler.Status, out chan<- prometheus.Metric) {
 	}
 	gauge(m.held, float64(held))
 	gauge(m.at, seconds(s.At))
-	for kind, n := range count(s.Jobs, []string{"service", "batch", "system"}, func(j *reconciler.JobStatus) string { return string(j.Kind) }) {
+	for kind, n := range count(s.Jobs, []string{"service", "batch", "system", "allocset"}, func(j *reconciler.JobStatus) string { return string(j.Kind) }) {
 		gauge(m.jobs, n, kind)
 	}
 	states := []string{"pending", "starting", "running", "waiting", "stopping", "failed", "done"}

@@ -64,7 +64,7 @@ func TestDrift(t *testing.T) {
 	types := map[schema.Kind]reflect.Type{
 		schema.KindCell: reflect.TypeFor[schema.Cell](), schema.KindMachine: reflect.TypeFor[schema.Machine](),
 		schema.KindPriority: reflect.TypeFor[schema.NamedPriority](), schema.KindTenant: reflect.TypeFor[schema.Tenant](),
-		schema.KindQuota: reflect.TypeFor[schema.Quota](), schema.KindJob: reflect.TypeFor[schema.Job](),
+		schema.KindQuota: reflect.TypeFor[schema.Quota](), schema.KindAllocSet: reflect.TypeFor[schema.AllocSet](), schema.KindJob: reflect.TypeFor[schema.Job](),
 	}
 	for _, kind := range schema.Kinds() {
 		t.Run(string(kind), func(t *testing.T) {
@@ -80,7 +80,7 @@ func TestDrift(t *testing.T) {
 
 // defName returns the name of a kind's definition, such as #Job.
 func defName(kind schema.Kind) string {
-	return "#" + strings.ToUpper(string(kind[:1])) + string(kind[1:])
+	return kind.Definition()
 }
 
 // TestDriftObjects: package schema has a list for each kind, which Append
@@ -89,7 +89,8 @@ func TestDriftObjects(t *testing.T) {
 	t.Parallel()
 	least := map[schema.Kind]string{
 		schema.KindCell: `{}`, schema.KindMachine: `{"cell":"c"}`, schema.KindPriority: `{"value":250}`, schema.KindTenant: `{"paths":["a"]}`,
-		schema.KindQuota: `{"user":"a","cell":"c","band":"batch"}`, schema.KindJob: `{"user":"a","cell":"c","task":{"process":{"command":["x"]}}}`,
+		schema.KindQuota:    `{"user":"a","cell":"c","band":"batch"}`,
+		schema.KindAllocSet: `{"user":"a","cell":"c","resources":{"cpuMilli":1,"ramBytes":1048576,"diskBytes":0}}`, schema.KindJob: `{"user":"a","cell":"c","task":{"process":{"command":["x"]}}}`,
 	}
 	if n := reflect.TypeFor[schema.Objects]().NumField(); n != len(schema.Kinds()) {
 		t.Errorf("%d lists of objects for %d kinds", n, len(schema.Kinds()))

@@ -97,7 +97,10 @@ func TestCompareFields(t *testing.T) {
 	want := compile.FieldChanges{
 		Added:   []compile.FieldChange{{Path: "#Job.tasks", New: "optional int & >=0 & <=100_000"}},
 		Removed: []compile.FieldChange{{Path: "#Job.count", Old: "optional int"}},
-		Changed: []compile.FieldChange{{Path: "#Job.user", Old: "required string", New: "required #Name"}},
+		Changed: []compile.FieldChange{
+			{Path: "#AllocSet.user", Old: "required string", New: "required #Name"},
+			{Path: "#Job.user", Old: "required string", New: "required #Name"},
+		},
 	}
 	if d := cmp.Diff(want, compile.CompareFields(old, now)); d != "" {
 		t.Errorf("changes (-want +got):\n%s", d)

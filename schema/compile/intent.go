@@ -121,7 +121,7 @@ func (w *intents) definition(e *ast.SelectorExpr, at []string) {
 	if _, ours := definitions()[sel]; err != nil || !ours {
 		return
 	}
-	if want := "#" + strings.ToUpper(at[0][:1]) + at[0][1:]; sel != want && !(at[0] == "allocset" && sel == "#AllocSet") {
+	if want := schema.Kind(at[0]).Definition(); sel != want {
 		w.add(e.Sel.Pos(), at, fmt.Sprintf("a %s is not a %s.%s", at[0], SchemaDir, sel), fmt.Sprintf("did you mean %s.%s?", SchemaDir, want))
 	}
 }

@@ -64,16 +64,13 @@ func kindOfList(key string) schema.Kind {
 	return ""
 }
 
-// definitionOf returns the name of a kind's definition, such as #Job.
-func definitionOf(k schema.Kind) string { return "#" + strings.ToUpper(string(k[:1])) + string(k[1:]) }
-
 // jsonSchema gathers the schemas of definitions.
 type jsonSchema struct{ defs map[string]any }
 
 // object returns a reference to the schema of a kind's objects. Each has its
 // key in the repository as its name.
 func (g *jsonSchema) object(k schema.Kind) any {
-	name := definitionOf(k)
+	name := k.Definition()
 	ref := g.value(valid.Of(k), ast.NewIdent(name))
 	def, ok := g.defs[name[1:]].(map[string]any)
 	if !ok {

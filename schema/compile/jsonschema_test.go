@@ -84,7 +84,8 @@ func TestJSONSchemaGoldens(t *testing.T) {
 // least is the least that each kind takes, as data.
 var least = map[schema.Kind]string{
 	schema.KindCell: `{}`, schema.KindMachine: `{"cell":"c"}`, schema.KindPriority: `{"value":250}`, schema.KindTenant: `{"paths":["a"]}`,
-	schema.KindQuota: `{"user":"a","cell":"c","band":"free"}`, schema.KindJob: `{"user":"a","cell":"c","task":{"process":{"command":["x"]}}}`,
+	schema.KindQuota:    `{"user":"a","cell":"c","band":"free"}`,
+	schema.KindAllocSet: `{"user":"a","cell":"c","resources":{"cpuMilli":1,"ramBytes":1048576,"diskBytes":0}}`, schema.KindJob: `{"user":"a","cell":"c","task":{"process":{"command":["x"]}}}`,
 }
 
 // TestJSONSchemaBounds probes each field of each kind with values within and
@@ -193,7 +194,7 @@ func (p *jsonProbe) ask(path []string, v any) {
 	}
 	_, problems := valid.Object(p.kind, "x", object)
 	object["name"] = "x"
-	lists := []string{"cells", "machines", "priorities", "tenants", "quotas", "jobs"}
+	lists := []string{"cells", "machines", "priorities", "tenants", "quotas", "allocsets", "jobs"}
 	doc := map[string]any{}
 	for i, l := range lists {
 		doc[l] = []any{}
@@ -229,7 +230,7 @@ func between(path []string, v any) bool {
 func TestJSONSchemaNames(t *testing.T) {
 	t.Parallel()
 	s := jsonSchema(t)
-	empty := `{"cells":[],"machines":[],"priorities":[],"tenants":[],"quotas":[],"jobs":[]}`
+	empty := `{"cells":[],"machines":[],"priorities":[],"tenants":[],"quotas":[],"allocsets":[],"jobs":[]}`
 	if err := accepts(t, s, empty); err != nil {
 		t.Error(err)
 	}

@@ -1,5 +1,5 @@
 // Package cue holds the CUE definitions of what a config repository may
-// declare: #Cell, #Tenant, #Quota and #Job, each field with its unit, default,
+// declare: #Cell, #Tenant, #Quota, #AllocSet, #Job and the rest, each field with its unit, default,
 // bounds and an example, so that an editor shows them.
 //
 // In: nothing. Out: the text of the files that `muster init` writes into a

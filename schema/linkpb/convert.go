@@ -45,6 +45,9 @@ func EncodeAssignments(epoch, version uint64, view []schema.Assignment) *Assignm
 			Task: a.Task.String(), Generation: a.Generation, Data: string(a.Data),
 			Ports: encodePorts(a.Ports), Devices: encodeDevices(a.Devices), Stop: encodeCause(a.Stop),
 		}
+		if u := a.Alloc; u != nil {
+			m.Assignments[i].Alloc = &AllocUse{Set: u.Set, Index: uint32(u.Index), Generation: u.Generation}
+		}
 	}
 	return m
 }
@@ -70,6 +73,9 @@ func DecodeAssignments(m *Assignments, data map[schema.Digest]*schema.Job) ([]sc
 		}
 		if a.Stop, err = decodeCause(p.GetStop()); err != nil {
 			return nil, fmt.Errorf("assignment of %s: %w", task, err)
+		}
+		if u := p.GetAlloc(); u != nil {
+			a.Alloc = &schema.AllocUse{Set: u.GetSet(), Index: int(u.GetIndex()), Generation: u.GetGeneration()}
 		}
 		view[i] = a
 	}

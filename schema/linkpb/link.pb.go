@@ -640,6 +640,7 @@ type Assignment struct {
 	Ports         map[string]uint32      `protobuf:"bytes,4,rep,name=ports,proto3" json:"ports,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	Stop          *Cause                 `protobuf:"bytes,5,opt,name=stop,proto3" json:"stop,omitempty"`
 	Devices       []*DeviceUse           `protobuf:"bytes,6,rep,name=devices,proto3" json:"devices,omitempty"`
+	Alloc         *AllocUse              `protobuf:"bytes,50,opt,name=alloc,proto3" json:"alloc,omitempty"` // that the task runs in
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -716,6 +717,74 @@ func (x *Assignment) GetDevices() []*DeviceUse {
 	return nil
 }
 
+func (x *Assignment) GetAlloc() *AllocUse {
+	if x != nil {
+		return x.Alloc
+	}
+	return nil
+}
+
+// AllocUse is a generation of an alloc of the task's user and cell.
+type AllocUse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Set           string                 `protobuf:"bytes,1,opt,name=set,proto3" json:"set,omitempty"`
+	Index         uint32                 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
+	Generation    uint64                 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AllocUse) Reset() {
+	*x = AllocUse{}
+	mi := &file_link_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AllocUse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AllocUse) ProtoMessage() {}
+
+func (x *AllocUse) ProtoReflect() protoreflect.Message {
+	mi := &file_link_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AllocUse.ProtoReflect.Descriptor instead.
+func (*AllocUse) Descriptor() ([]byte, []int) {
+	return file_link_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *AllocUse) GetSet() string {
+	if x != nil {
+		return x.Set
+	}
+	return ""
+}
+
+func (x *AllocUse) GetIndex() uint32 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *AllocUse) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
 // Pull asks for a report.
 type Pull struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -728,7 +797,7 @@ type Pull struct {
 
 func (x *Pull) Reset() {
 	*x = Pull{}
-	mi := &file_link_proto_msgTypes[9]
+	mi := &file_link_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -740,7 +809,7 @@ func (x *Pull) String() string {
 func (*Pull) ProtoMessage() {}
 
 func (x *Pull) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[9]
+	mi := &file_link_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -753,7 +822,7 @@ func (x *Pull) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pull.ProtoReflect.Descriptor instead.
 func (*Pull) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{9}
+	return file_link_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Pull) GetKnownDigest() []byte {
@@ -789,7 +858,7 @@ type MasterClock struct {
 
 func (x *MasterClock) Reset() {
 	*x = MasterClock{}
-	mi := &file_link_proto_msgTypes[10]
+	mi := &file_link_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -801,7 +870,7 @@ func (x *MasterClock) String() string {
 func (*MasterClock) ProtoMessage() {}
 
 func (x *MasterClock) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[10]
+	mi := &file_link_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -814,7 +883,7 @@ func (x *MasterClock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MasterClock.ProtoReflect.Descriptor instead.
 func (*MasterClock) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{10}
+	return file_link_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *MasterClock) GetReportSent() *timestamppb.Timestamp {
@@ -853,7 +922,7 @@ type Report struct {
 
 func (x *Report) Reset() {
 	*x = Report{}
-	mi := &file_link_proto_msgTypes[11]
+	mi := &file_link_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -865,7 +934,7 @@ func (x *Report) String() string {
 func (*Report) ProtoMessage() {}
 
 func (x *Report) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[11]
+	mi := &file_link_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -878,7 +947,7 @@ func (x *Report) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Report.ProtoReflect.Descriptor instead.
 func (*Report) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{11}
+	return file_link_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Report) GetDigest() []byte {
@@ -925,7 +994,7 @@ type MachineUsage struct {
 
 func (x *MachineUsage) Reset() {
 	*x = MachineUsage{}
-	mi := &file_link_proto_msgTypes[12]
+	mi := &file_link_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -937,7 +1006,7 @@ func (x *MachineUsage) String() string {
 func (*MachineUsage) ProtoMessage() {}
 
 func (x *MachineUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[12]
+	mi := &file_link_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -950,7 +1019,7 @@ func (x *MachineUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachineUsage.ProtoReflect.Descriptor instead.
 func (*MachineUsage) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{12}
+	return file_link_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *MachineUsage) GetAt() *timestamppb.Timestamp {
@@ -1026,7 +1095,7 @@ type TaskUsage struct {
 
 func (x *TaskUsage) Reset() {
 	*x = TaskUsage{}
-	mi := &file_link_proto_msgTypes[13]
+	mi := &file_link_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1038,7 +1107,7 @@ func (x *TaskUsage) String() string {
 func (*TaskUsage) ProtoMessage() {}
 
 func (x *TaskUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[13]
+	mi := &file_link_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1051,7 +1120,7 @@ func (x *TaskUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskUsage.ProtoReflect.Descriptor instead.
 func (*TaskUsage) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{13}
+	return file_link_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *TaskUsage) GetTask() string {
@@ -1171,7 +1240,7 @@ type Overload struct {
 
 func (x *Overload) Reset() {
 	*x = Overload{}
-	mi := &file_link_proto_msgTypes[14]
+	mi := &file_link_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1183,7 +1252,7 @@ func (x *Overload) String() string {
 func (*Overload) ProtoMessage() {}
 
 func (x *Overload) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[14]
+	mi := &file_link_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1196,7 +1265,7 @@ func (x *Overload) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Overload.ProtoReflect.Descriptor instead.
 func (*Overload) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{14}
+	return file_link_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Overload) GetSince() *timestamppb.Timestamp {
@@ -1231,7 +1300,7 @@ type TaskRef struct {
 
 func (x *TaskRef) Reset() {
 	*x = TaskRef{}
-	mi := &file_link_proto_msgTypes[15]
+	mi := &file_link_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1243,7 +1312,7 @@ func (x *TaskRef) String() string {
 func (*TaskRef) ProtoMessage() {}
 
 func (x *TaskRef) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[15]
+	mi := &file_link_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1256,7 +1325,7 @@ func (x *TaskRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskRef.ProtoReflect.Descriptor instead.
 func (*TaskRef) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{15}
+	return file_link_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *TaskRef) GetTask() string {
@@ -1288,7 +1357,7 @@ type ReportBody struct {
 
 func (x *ReportBody) Reset() {
 	*x = ReportBody{}
-	mi := &file_link_proto_msgTypes[16]
+	mi := &file_link_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1300,7 +1369,7 @@ func (x *ReportBody) String() string {
 func (*ReportBody) ProtoMessage() {}
 
 func (x *ReportBody) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[16]
+	mi := &file_link_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1313,7 +1382,7 @@ func (x *ReportBody) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportBody.ProtoReflect.Descriptor instead.
 func (*ReportBody) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{16}
+	return file_link_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ReportBody) GetMachine() *MachineInfo {
@@ -1370,7 +1439,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_link_proto_msgTypes[17]
+	mi := &file_link_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1382,7 +1451,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[17]
+	mi := &file_link_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1395,7 +1464,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{17}
+	return file_link_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Condition) GetKind() string {
@@ -1428,7 +1497,7 @@ type Hint struct {
 
 func (x *Hint) Reset() {
 	*x = Hint{}
-	mi := &file_link_proto_msgTypes[18]
+	mi := &file_link_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1440,7 +1509,7 @@ func (x *Hint) String() string {
 func (*Hint) ProtoMessage() {}
 
 func (x *Hint) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[18]
+	mi := &file_link_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1453,7 +1522,7 @@ func (x *Hint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hint.ProtoReflect.Descriptor instead.
 func (*Hint) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{18}
+	return file_link_proto_rawDescGZIP(), []int{19}
 }
 
 // Refuse says why the agent ends the session.
@@ -1466,7 +1535,7 @@ type Refuse struct {
 
 func (x *Refuse) Reset() {
 	*x = Refuse{}
-	mi := &file_link_proto_msgTypes[19]
+	mi := &file_link_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1478,7 +1547,7 @@ func (x *Refuse) String() string {
 func (*Refuse) ProtoMessage() {}
 
 func (x *Refuse) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[19]
+	mi := &file_link_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1491,7 +1560,7 @@ func (x *Refuse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refuse.ProtoReflect.Descriptor instead.
 func (*Refuse) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{19}
+	return file_link_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Refuse) GetReason() string {
@@ -1521,7 +1590,7 @@ type OpenLogs struct {
 
 func (x *OpenLogs) Reset() {
 	*x = OpenLogs{}
-	mi := &file_link_proto_msgTypes[20]
+	mi := &file_link_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1533,7 +1602,7 @@ func (x *OpenLogs) String() string {
 func (*OpenLogs) ProtoMessage() {}
 
 func (x *OpenLogs) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[20]
+	mi := &file_link_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1546,7 +1615,7 @@ func (x *OpenLogs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenLogs.ProtoReflect.Descriptor instead.
 func (*OpenLogs) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{20}
+	return file_link_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *OpenLogs) GetId() string {
@@ -1638,7 +1707,7 @@ type LogPosition struct {
 
 func (x *LogPosition) Reset() {
 	*x = LogPosition{}
-	mi := &file_link_proto_msgTypes[21]
+	mi := &file_link_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1650,7 +1719,7 @@ func (x *LogPosition) String() string {
 func (*LogPosition) ProtoMessage() {}
 
 func (x *LogPosition) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[21]
+	mi := &file_link_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1663,7 +1732,7 @@ func (x *LogPosition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogPosition.ProtoReflect.Descriptor instead.
 func (*LogPosition) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{21}
+	return file_link_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *LogPosition) GetGeneration() uint64 {
@@ -1703,7 +1772,7 @@ type OpenExec struct {
 
 func (x *OpenExec) Reset() {
 	*x = OpenExec{}
-	mi := &file_link_proto_msgTypes[22]
+	mi := &file_link_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1715,7 +1784,7 @@ func (x *OpenExec) String() string {
 func (*OpenExec) ProtoMessage() {}
 
 func (x *OpenExec) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[22]
+	mi := &file_link_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1728,7 +1797,7 @@ func (x *OpenExec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenExec.ProtoReflect.Descriptor instead.
 func (*OpenExec) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{22}
+	return file_link_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *OpenExec) GetId() string {
@@ -1791,7 +1860,7 @@ type ExecChunk struct {
 
 func (x *ExecChunk) Reset() {
 	*x = ExecChunk{}
-	mi := &file_link_proto_msgTypes[23]
+	mi := &file_link_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1803,7 +1872,7 @@ func (x *ExecChunk) String() string {
 func (*ExecChunk) ProtoMessage() {}
 
 func (x *ExecChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[23]
+	mi := &file_link_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1816,7 +1885,7 @@ func (x *ExecChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecChunk.ProtoReflect.Descriptor instead.
 func (*ExecChunk) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{23}
+	return file_link_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ExecChunk) GetId() string {
@@ -1845,7 +1914,7 @@ type LogChunk struct {
 
 func (x *LogChunk) Reset() {
 	*x = LogChunk{}
-	mi := &file_link_proto_msgTypes[24]
+	mi := &file_link_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1857,7 +1926,7 @@ func (x *LogChunk) String() string {
 func (*LogChunk) ProtoMessage() {}
 
 func (x *LogChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[24]
+	mi := &file_link_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1870,7 +1939,7 @@ func (x *LogChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogChunk.ProtoReflect.Descriptor instead.
 func (*LogChunk) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{24}
+	return file_link_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *LogChunk) GetId() string {
@@ -1905,7 +1974,7 @@ type LogEnd struct {
 
 func (x *LogEnd) Reset() {
 	*x = LogEnd{}
-	mi := &file_link_proto_msgTypes[25]
+	mi := &file_link_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1917,7 +1986,7 @@ func (x *LogEnd) String() string {
 func (*LogEnd) ProtoMessage() {}
 
 func (x *LogEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[25]
+	mi := &file_link_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1930,7 +1999,7 @@ func (x *LogEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogEnd.ProtoReflect.Descriptor instead.
 func (*LogEnd) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{25}
+	return file_link_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *LogEnd) GetError() string {
@@ -1956,7 +2025,7 @@ type LogAck struct {
 
 func (x *LogAck) Reset() {
 	*x = LogAck{}
-	mi := &file_link_proto_msgTypes[26]
+	mi := &file_link_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1968,7 +2037,7 @@ func (x *LogAck) String() string {
 func (*LogAck) ProtoMessage() {}
 
 func (x *LogAck) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[26]
+	mi := &file_link_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1981,7 +2050,7 @@ func (x *LogAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogAck.ProtoReflect.Descriptor instead.
 func (*LogAck) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{26}
+	return file_link_proto_rawDescGZIP(), []int{27}
 }
 
 // MachineInfo is what a machine says of itself.
@@ -2002,7 +2071,7 @@ type MachineInfo struct {
 
 func (x *MachineInfo) Reset() {
 	*x = MachineInfo{}
-	mi := &file_link_proto_msgTypes[27]
+	mi := &file_link_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2014,7 +2083,7 @@ func (x *MachineInfo) String() string {
 func (*MachineInfo) ProtoMessage() {}
 
 func (x *MachineInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[27]
+	mi := &file_link_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2027,7 +2096,7 @@ func (x *MachineInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachineInfo.ProtoReflect.Descriptor instead.
 func (*MachineInfo) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{27}
+	return file_link_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *MachineInfo) GetName() string {
@@ -2105,7 +2174,7 @@ type DeviceGroup struct {
 
 func (x *DeviceGroup) Reset() {
 	*x = DeviceGroup{}
-	mi := &file_link_proto_msgTypes[28]
+	mi := &file_link_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2117,7 +2186,7 @@ func (x *DeviceGroup) String() string {
 func (*DeviceGroup) ProtoMessage() {}
 
 func (x *DeviceGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[28]
+	mi := &file_link_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2130,7 +2199,7 @@ func (x *DeviceGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceGroup.ProtoReflect.Descriptor instead.
 func (*DeviceGroup) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{28}
+	return file_link_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *DeviceGroup) GetKind() string {
@@ -2166,7 +2235,7 @@ type DeviceUse struct {
 
 func (x *DeviceUse) Reset() {
 	*x = DeviceUse{}
-	mi := &file_link_proto_msgTypes[29]
+	mi := &file_link_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2178,7 +2247,7 @@ func (x *DeviceUse) String() string {
 func (*DeviceUse) ProtoMessage() {}
 
 func (x *DeviceUse) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[29]
+	mi := &file_link_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2191,7 +2260,7 @@ func (x *DeviceUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceUse.ProtoReflect.Descriptor instead.
 func (*DeviceUse) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{29}
+	return file_link_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *DeviceUse) GetKind() string {
@@ -2227,7 +2296,7 @@ type Resources struct {
 
 func (x *Resources) Reset() {
 	*x = Resources{}
-	mi := &file_link_proto_msgTypes[30]
+	mi := &file_link_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2239,7 +2308,7 @@ func (x *Resources) String() string {
 func (*Resources) ProtoMessage() {}
 
 func (x *Resources) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[30]
+	mi := &file_link_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2252,7 +2321,7 @@ func (x *Resources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resources.ProtoReflect.Descriptor instead.
 func (*Resources) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{30}
+	return file_link_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Resources) GetCpuMilli() int64 {
@@ -2287,7 +2356,7 @@ type PortRange struct {
 
 func (x *PortRange) Reset() {
 	*x = PortRange{}
-	mi := &file_link_proto_msgTypes[31]
+	mi := &file_link_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2299,7 +2368,7 @@ func (x *PortRange) String() string {
 func (*PortRange) ProtoMessage() {}
 
 func (x *PortRange) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[31]
+	mi := &file_link_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2312,7 +2381,7 @@ func (x *PortRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortRange.ProtoReflect.Descriptor instead.
 func (*PortRange) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{31}
+	return file_link_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *PortRange) GetFirst() uint32 {
@@ -2354,7 +2423,7 @@ type TaskStatus struct {
 
 func (x *TaskStatus) Reset() {
 	*x = TaskStatus{}
-	mi := &file_link_proto_msgTypes[32]
+	mi := &file_link_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2366,7 +2435,7 @@ func (x *TaskStatus) String() string {
 func (*TaskStatus) ProtoMessage() {}
 
 func (x *TaskStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[32]
+	mi := &file_link_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2379,7 +2448,7 @@ func (x *TaskStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskStatus.ProtoReflect.Descriptor instead.
 func (*TaskStatus) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{32}
+	return file_link_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *TaskStatus) GetTask() string {
@@ -2509,7 +2578,7 @@ type Exit struct {
 
 func (x *Exit) Reset() {
 	*x = Exit{}
-	mi := &file_link_proto_msgTypes[33]
+	mi := &file_link_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2521,7 +2590,7 @@ func (x *Exit) String() string {
 func (*Exit) ProtoMessage() {}
 
 func (x *Exit) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[33]
+	mi := &file_link_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2534,7 +2603,7 @@ func (x *Exit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exit.ProtoReflect.Descriptor instead.
 func (*Exit) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{33}
+	return file_link_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Exit) GetIncarnation() int32 {
@@ -2595,7 +2664,7 @@ type Cause struct {
 
 func (x *Cause) Reset() {
 	*x = Cause{}
-	mi := &file_link_proto_msgTypes[34]
+	mi := &file_link_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2607,7 +2676,7 @@ func (x *Cause) String() string {
 func (*Cause) ProtoMessage() {}
 
 func (x *Cause) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[34]
+	mi := &file_link_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2620,7 +2689,7 @@ func (x *Cause) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cause.ProtoReflect.Descriptor instead.
 func (*Cause) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{34}
+	return file_link_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Cause) GetKind() string {
@@ -2711,7 +2780,7 @@ const file_link_proto_rawDesc = "" +
 	"\vAssignments\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12<\n" +
-	"\vassignments\x18\x03 \x03(\v2\x1a.muster.link.v1.AssignmentR\vassignments\"\xab\x02\n" +
+	"\vassignments\x18\x03 \x03(\v2\x1a.muster.link.v1.AssignmentR\vassignments\"\xdb\x02\n" +
 	"\n" +
 	"Assignment\x12\x12\n" +
 	"\x04task\x18\x01 \x01(\tR\x04task\x12\x1e\n" +
@@ -2721,11 +2790,18 @@ const file_link_proto_rawDesc = "" +
 	"\x04data\x18\x03 \x01(\tR\x04data\x12;\n" +
 	"\x05ports\x18\x04 \x03(\v2%.muster.link.v1.Assignment.PortsEntryR\x05ports\x12)\n" +
 	"\x04stop\x18\x05 \x01(\v2\x15.muster.link.v1.CauseR\x04stop\x123\n" +
-	"\adevices\x18\x06 \x03(\v2\x19.muster.link.v1.DeviceUseR\adevices\x1a8\n" +
+	"\adevices\x18\x06 \x03(\v2\x19.muster.link.v1.DeviceUseR\adevices\x12.\n" +
+	"\x05alloc\x182 \x01(\v2\x18.muster.link.v1.AllocUseR\x05alloc\x1a8\n" +
 	"\n" +
 	"PortsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"r\n" +
+	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"R\n" +
+	"\bAllocUse\x12\x10\n" +
+	"\x03set\x18\x01 \x01(\tR\x03set\x12\x14\n" +
+	"\x05index\x18\x02 \x01(\rR\x05index\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x03 \x01(\x04R\n" +
+	"generation\"r\n" +
 	"\x04Pull\x12!\n" +
 	"\fknown_digest\x18\x01 \x01(\fR\vknownDigest\x12\x14\n" +
 	"\x05usage\x18F \x01(\bR\x05usage\x121\n" +
@@ -2932,7 +3008,7 @@ func file_link_proto_rawDescGZIP() []byte {
 	return file_link_proto_rawDescData
 }
 
-var file_link_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
+var file_link_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
 var file_link_proto_goTypes = []any{
 	(*CertifyRequest)(nil),        // 0: muster.link.v1.CertifyRequest
 	(*CertifyResponse)(nil),       // 1: muster.link.v1.CertifyResponse
@@ -2943,101 +3019,103 @@ var file_link_proto_goTypes = []any{
 	(*Data)(nil),                  // 6: muster.link.v1.Data
 	(*Assignments)(nil),           // 7: muster.link.v1.Assignments
 	(*Assignment)(nil),            // 8: muster.link.v1.Assignment
-	(*Pull)(nil),                  // 9: muster.link.v1.Pull
-	(*MasterClock)(nil),           // 10: muster.link.v1.MasterClock
-	(*Report)(nil),                // 11: muster.link.v1.Report
-	(*MachineUsage)(nil),          // 12: muster.link.v1.MachineUsage
-	(*TaskUsage)(nil),             // 13: muster.link.v1.TaskUsage
-	(*Overload)(nil),              // 14: muster.link.v1.Overload
-	(*TaskRef)(nil),               // 15: muster.link.v1.TaskRef
-	(*ReportBody)(nil),            // 16: muster.link.v1.ReportBody
-	(*Condition)(nil),             // 17: muster.link.v1.Condition
-	(*Hint)(nil),                  // 18: muster.link.v1.Hint
-	(*Refuse)(nil),                // 19: muster.link.v1.Refuse
-	(*OpenLogs)(nil),              // 20: muster.link.v1.OpenLogs
-	(*LogPosition)(nil),           // 21: muster.link.v1.LogPosition
-	(*OpenExec)(nil),              // 22: muster.link.v1.OpenExec
-	(*ExecChunk)(nil),             // 23: muster.link.v1.ExecChunk
-	(*LogChunk)(nil),              // 24: muster.link.v1.LogChunk
-	(*LogEnd)(nil),                // 25: muster.link.v1.LogEnd
-	(*LogAck)(nil),                // 26: muster.link.v1.LogAck
-	(*MachineInfo)(nil),           // 27: muster.link.v1.MachineInfo
-	(*DeviceGroup)(nil),           // 28: muster.link.v1.DeviceGroup
-	(*DeviceUse)(nil),             // 29: muster.link.v1.DeviceUse
-	(*Resources)(nil),             // 30: muster.link.v1.Resources
-	(*PortRange)(nil),             // 31: muster.link.v1.PortRange
-	(*TaskStatus)(nil),            // 32: muster.link.v1.TaskStatus
-	(*Exit)(nil),                  // 33: muster.link.v1.Exit
-	(*Cause)(nil),                 // 34: muster.link.v1.Cause
-	nil,                           // 35: muster.link.v1.Assignment.PortsEntry
-	nil,                           // 36: muster.link.v1.MachineInfo.AttributesEntry
-	nil,                           // 37: muster.link.v1.TaskStatus.PortsEntry
-	(*timestamppb.Timestamp)(nil), // 38: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 39: google.protobuf.Duration
+	(*AllocUse)(nil),              // 9: muster.link.v1.AllocUse
+	(*Pull)(nil),                  // 10: muster.link.v1.Pull
+	(*MasterClock)(nil),           // 11: muster.link.v1.MasterClock
+	(*Report)(nil),                // 12: muster.link.v1.Report
+	(*MachineUsage)(nil),          // 13: muster.link.v1.MachineUsage
+	(*TaskUsage)(nil),             // 14: muster.link.v1.TaskUsage
+	(*Overload)(nil),              // 15: muster.link.v1.Overload
+	(*TaskRef)(nil),               // 16: muster.link.v1.TaskRef
+	(*ReportBody)(nil),            // 17: muster.link.v1.ReportBody
+	(*Condition)(nil),             // 18: muster.link.v1.Condition
+	(*Hint)(nil),                  // 19: muster.link.v1.Hint
+	(*Refuse)(nil),                // 20: muster.link.v1.Refuse
+	(*OpenLogs)(nil),              // 21: muster.link.v1.OpenLogs
+	(*LogPosition)(nil),           // 22: muster.link.v1.LogPosition
+	(*OpenExec)(nil),              // 23: muster.link.v1.OpenExec
+	(*ExecChunk)(nil),             // 24: muster.link.v1.ExecChunk
+	(*LogChunk)(nil),              // 25: muster.link.v1.LogChunk
+	(*LogEnd)(nil),                // 26: muster.link.v1.LogEnd
+	(*LogAck)(nil),                // 27: muster.link.v1.LogAck
+	(*MachineInfo)(nil),           // 28: muster.link.v1.MachineInfo
+	(*DeviceGroup)(nil),           // 29: muster.link.v1.DeviceGroup
+	(*DeviceUse)(nil),             // 30: muster.link.v1.DeviceUse
+	(*Resources)(nil),             // 31: muster.link.v1.Resources
+	(*PortRange)(nil),             // 32: muster.link.v1.PortRange
+	(*TaskStatus)(nil),            // 33: muster.link.v1.TaskStatus
+	(*Exit)(nil),                  // 34: muster.link.v1.Exit
+	(*Cause)(nil),                 // 35: muster.link.v1.Cause
+	nil,                           // 36: muster.link.v1.Assignment.PortsEntry
+	nil,                           // 37: muster.link.v1.MachineInfo.AttributesEntry
+	nil,                           // 38: muster.link.v1.TaskStatus.PortsEntry
+	(*timestamppb.Timestamp)(nil), // 39: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 40: google.protobuf.Duration
 }
 var file_link_proto_depIdxs = []int32{
 	4,  // 0: muster.link.v1.AgentMessage.hello:type_name -> muster.link.v1.Hello
-	11, // 1: muster.link.v1.AgentMessage.report:type_name -> muster.link.v1.Report
-	18, // 2: muster.link.v1.AgentMessage.hint:type_name -> muster.link.v1.Hint
-	19, // 3: muster.link.v1.AgentMessage.refuse:type_name -> muster.link.v1.Refuse
+	12, // 1: muster.link.v1.AgentMessage.report:type_name -> muster.link.v1.Report
+	19, // 2: muster.link.v1.AgentMessage.hint:type_name -> muster.link.v1.Hint
+	20, // 3: muster.link.v1.AgentMessage.refuse:type_name -> muster.link.v1.Refuse
 	5,  // 4: muster.link.v1.MasterMessage.welcome:type_name -> muster.link.v1.Welcome
 	6,  // 5: muster.link.v1.MasterMessage.data:type_name -> muster.link.v1.Data
 	7,  // 6: muster.link.v1.MasterMessage.assignments:type_name -> muster.link.v1.Assignments
-	9,  // 7: muster.link.v1.MasterMessage.pull:type_name -> muster.link.v1.Pull
-	20, // 8: muster.link.v1.MasterMessage.open_logs:type_name -> muster.link.v1.OpenLogs
-	22, // 9: muster.link.v1.MasterMessage.open_exec:type_name -> muster.link.v1.OpenExec
-	27, // 10: muster.link.v1.Hello.machine:type_name -> muster.link.v1.MachineInfo
+	10, // 7: muster.link.v1.MasterMessage.pull:type_name -> muster.link.v1.Pull
+	21, // 8: muster.link.v1.MasterMessage.open_logs:type_name -> muster.link.v1.OpenLogs
+	23, // 9: muster.link.v1.MasterMessage.open_exec:type_name -> muster.link.v1.OpenExec
+	28, // 10: muster.link.v1.Hello.machine:type_name -> muster.link.v1.MachineInfo
 	8,  // 11: muster.link.v1.Assignments.assignments:type_name -> muster.link.v1.Assignment
-	35, // 12: muster.link.v1.Assignment.ports:type_name -> muster.link.v1.Assignment.PortsEntry
-	34, // 13: muster.link.v1.Assignment.stop:type_name -> muster.link.v1.Cause
-	29, // 14: muster.link.v1.Assignment.devices:type_name -> muster.link.v1.DeviceUse
-	10, // 15: muster.link.v1.Pull.clock:type_name -> muster.link.v1.MasterClock
-	38, // 16: muster.link.v1.MasterClock.report_sent:type_name -> google.protobuf.Timestamp
-	39, // 17: muster.link.v1.MasterClock.held:type_name -> google.protobuf.Duration
-	38, // 18: muster.link.v1.MasterClock.now:type_name -> google.protobuf.Timestamp
-	12, // 19: muster.link.v1.Report.usage:type_name -> muster.link.v1.MachineUsage
-	38, // 20: muster.link.v1.Report.sent:type_name -> google.protobuf.Timestamp
-	38, // 21: muster.link.v1.MachineUsage.at:type_name -> google.protobuf.Timestamp
-	13, // 22: muster.link.v1.MachineUsage.tasks:type_name -> muster.link.v1.TaskUsage
-	38, // 23: muster.link.v1.TaskUsage.at:type_name -> google.protobuf.Timestamp
-	38, // 24: muster.link.v1.TaskUsage.disk_at:type_name -> google.protobuf.Timestamp
-	38, // 25: muster.link.v1.Overload.since:type_name -> google.protobuf.Timestamp
-	15, // 26: muster.link.v1.Overload.relief:type_name -> muster.link.v1.TaskRef
-	27, // 27: muster.link.v1.ReportBody.machine:type_name -> muster.link.v1.MachineInfo
-	32, // 28: muster.link.v1.ReportBody.tasks:type_name -> muster.link.v1.TaskStatus
-	14, // 29: muster.link.v1.ReportBody.overload:type_name -> muster.link.v1.Overload
-	17, // 30: muster.link.v1.ReportBody.conditions:type_name -> muster.link.v1.Condition
-	38, // 31: muster.link.v1.Condition.since:type_name -> google.protobuf.Timestamp
-	38, // 32: muster.link.v1.OpenLogs.since:type_name -> google.protobuf.Timestamp
-	21, // 33: muster.link.v1.OpenLogs.from:type_name -> muster.link.v1.LogPosition
-	25, // 34: muster.link.v1.LogChunk.end:type_name -> muster.link.v1.LogEnd
-	30, // 35: muster.link.v1.MachineInfo.capacity:type_name -> muster.link.v1.Resources
-	31, // 36: muster.link.v1.MachineInfo.ports:type_name -> muster.link.v1.PortRange
-	36, // 37: muster.link.v1.MachineInfo.attributes:type_name -> muster.link.v1.MachineInfo.AttributesEntry
-	28, // 38: muster.link.v1.MachineInfo.devices:type_name -> muster.link.v1.DeviceGroup
-	30, // 39: muster.link.v1.MachineInfo.reserved:type_name -> muster.link.v1.Resources
-	38, // 40: muster.link.v1.TaskStatus.started_at:type_name -> google.protobuf.Timestamp
-	37, // 41: muster.link.v1.TaskStatus.ports:type_name -> muster.link.v1.TaskStatus.PortsEntry
-	33, // 42: muster.link.v1.TaskStatus.exits:type_name -> muster.link.v1.Exit
-	34, // 43: muster.link.v1.TaskStatus.end:type_name -> muster.link.v1.Cause
-	29, // 44: muster.link.v1.TaskStatus.devices:type_name -> muster.link.v1.DeviceUse
-	38, // 45: muster.link.v1.TaskStatus.restart_at:type_name -> google.protobuf.Timestamp
-	38, // 46: muster.link.v1.Exit.at:type_name -> google.protobuf.Timestamp
-	33, // 47: muster.link.v1.Cause.exit:type_name -> muster.link.v1.Exit
-	38, // 48: muster.link.v1.Cause.at:type_name -> google.protobuf.Timestamp
-	2,  // 49: muster.link.v1.Link.Session:input_type -> muster.link.v1.AgentMessage
-	24, // 50: muster.link.v1.Link.Logs:input_type -> muster.link.v1.LogChunk
-	23, // 51: muster.link.v1.Link.Exec:input_type -> muster.link.v1.ExecChunk
-	0,  // 52: muster.link.v1.Link.Certify:input_type -> muster.link.v1.CertifyRequest
-	3,  // 53: muster.link.v1.Link.Session:output_type -> muster.link.v1.MasterMessage
-	26, // 54: muster.link.v1.Link.Logs:output_type -> muster.link.v1.LogAck
-	23, // 55: muster.link.v1.Link.Exec:output_type -> muster.link.v1.ExecChunk
-	1,  // 56: muster.link.v1.Link.Certify:output_type -> muster.link.v1.CertifyResponse
-	53, // [53:57] is the sub-list for method output_type
-	49, // [49:53] is the sub-list for method input_type
-	49, // [49:49] is the sub-list for extension type_name
-	49, // [49:49] is the sub-list for extension extendee
-	0,  // [0:49] is the sub-list for field type_name
+	36, // 12: muster.link.v1.Assignment.ports:type_name -> muster.link.v1.Assignment.PortsEntry
+	35, // 13: muster.link.v1.Assignment.stop:type_name -> muster.link.v1.Cause
+	30, // 14: muster.link.v1.Assignment.devices:type_name -> muster.link.v1.DeviceUse
+	9,  // 15: muster.link.v1.Assignment.alloc:type_name -> muster.link.v1.AllocUse
+	11, // 16: muster.link.v1.Pull.clock:type_name -> muster.link.v1.MasterClock
+	39, // 17: muster.link.v1.MasterClock.report_sent:type_name -> google.protobuf.Timestamp
+	40, // 18: muster.link.v1.MasterClock.held:type_name -> google.protobuf.Duration
+	39, // 19: muster.link.v1.MasterClock.now:type_name -> google.protobuf.Timestamp
+	13, // 20: muster.link.v1.Report.usage:type_name -> muster.link.v1.MachineUsage
+	39, // 21: muster.link.v1.Report.sent:type_name -> google.protobuf.Timestamp
+	39, // 22: muster.link.v1.MachineUsage.at:type_name -> google.protobuf.Timestamp
+	14, // 23: muster.link.v1.MachineUsage.tasks:type_name -> muster.link.v1.TaskUsage
+	39, // 24: muster.link.v1.TaskUsage.at:type_name -> google.protobuf.Timestamp
+	39, // 25: muster.link.v1.TaskUsage.disk_at:type_name -> google.protobuf.Timestamp
+	39, // 26: muster.link.v1.Overload.since:type_name -> google.protobuf.Timestamp
+	16, // 27: muster.link.v1.Overload.relief:type_name -> muster.link.v1.TaskRef
+	28, // 28: muster.link.v1.ReportBody.machine:type_name -> muster.link.v1.MachineInfo
+	33, // 29: muster.link.v1.ReportBody.tasks:type_name -> muster.link.v1.TaskStatus
+	15, // 30: muster.link.v1.ReportBody.overload:type_name -> muster.link.v1.Overload
+	18, // 31: muster.link.v1.ReportBody.conditions:type_name -> muster.link.v1.Condition
+	39, // 32: muster.link.v1.Condition.since:type_name -> google.protobuf.Timestamp
+	39, // 33: muster.link.v1.OpenLogs.since:type_name -> google.protobuf.Timestamp
+	22, // 34: muster.link.v1.OpenLogs.from:type_name -> muster.link.v1.LogPosition
+	26, // 35: muster.link.v1.LogChunk.end:type_name -> muster.link.v1.LogEnd
+	31, // 36: muster.link.v1.MachineInfo.capacity:type_name -> muster.link.v1.Resources
+	32, // 37: muster.link.v1.MachineInfo.ports:type_name -> muster.link.v1.PortRange
+	37, // 38: muster.link.v1.MachineInfo.attributes:type_name -> muster.link.v1.MachineInfo.AttributesEntry
+	29, // 39: muster.link.v1.MachineInfo.devices:type_name -> muster.link.v1.DeviceGroup
+	31, // 40: muster.link.v1.MachineInfo.reserved:type_name -> muster.link.v1.Resources
+	39, // 41: muster.link.v1.TaskStatus.started_at:type_name -> google.protobuf.Timestamp
+	38, // 42: muster.link.v1.TaskStatus.ports:type_name -> muster.link.v1.TaskStatus.PortsEntry
+	34, // 43: muster.link.v1.TaskStatus.exits:type_name -> muster.link.v1.Exit
+	35, // 44: muster.link.v1.TaskStatus.end:type_name -> muster.link.v1.Cause
+	30, // 45: muster.link.v1.TaskStatus.devices:type_name -> muster.link.v1.DeviceUse
+	39, // 46: muster.link.v1.TaskStatus.restart_at:type_name -> google.protobuf.Timestamp
+	39, // 47: muster.link.v1.Exit.at:type_name -> google.protobuf.Timestamp
+	34, // 48: muster.link.v1.Cause.exit:type_name -> muster.link.v1.Exit
+	39, // 49: muster.link.v1.Cause.at:type_name -> google.protobuf.Timestamp
+	2,  // 50: muster.link.v1.Link.Session:input_type -> muster.link.v1.AgentMessage
+	25, // 51: muster.link.v1.Link.Logs:input_type -> muster.link.v1.LogChunk
+	24, // 52: muster.link.v1.Link.Exec:input_type -> muster.link.v1.ExecChunk
+	0,  // 53: muster.link.v1.Link.Certify:input_type -> muster.link.v1.CertifyRequest
+	3,  // 54: muster.link.v1.Link.Session:output_type -> muster.link.v1.MasterMessage
+	27, // 55: muster.link.v1.Link.Logs:output_type -> muster.link.v1.LogAck
+	24, // 56: muster.link.v1.Link.Exec:output_type -> muster.link.v1.ExecChunk
+	1,  // 57: muster.link.v1.Link.Certify:output_type -> muster.link.v1.CertifyResponse
+	54, // [54:58] is the sub-list for method output_type
+	50, // [50:54] is the sub-list for method input_type
+	50, // [50:50] is the sub-list for extension type_name
+	50, // [50:50] is the sub-list for extension extendee
+	0,  // [0:50] is the sub-list for field type_name
 }
 
 func init() { file_link_proto_init() }
@@ -3059,15 +3137,15 @@ func file_link_proto_init() {
 		(*MasterMessage_OpenLogs)(nil),
 		(*MasterMessage_OpenExec)(nil),
 	}
-	file_link_proto_msgTypes[11].OneofWrappers = []any{}
-	file_link_proto_msgTypes[20].OneofWrappers = []any{}
+	file_link_proto_msgTypes[12].OneofWrappers = []any{}
+	file_link_proto_msgTypes[21].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_link_proto_rawDesc), len(file_link_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   38,
+			NumMessages:   39,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

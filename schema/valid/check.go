@@ -60,8 +60,11 @@ func Object(kind schema.Kind, name string, data any) (map[string]any, []Problem)
 		if given, isMap := data.(map[string]any); isMap {
 			c.system(given, out)
 			c.where(out)
+			c.inSet(given, out)
 		}
 		c.job(out)
+	case ok && kind == schema.KindAllocSet:
+		c.where(out)
 	case ok && kind == schema.KindQuota:
 		c.quota(out)
 	case kind == schema.KindPriority:
@@ -70,7 +73,7 @@ func Object(kind schema.Kind, name string, data any) (map[string]any, []Problem)
 	if len(c.problems) > 0 || !ok {
 		return nil, c.problems
 	}
-	if kind == schema.KindJob {
+	if kind == schema.KindJob || kind == schema.KindAllocSet {
 		band, _ := out["priority"].(string)
 		if floor, ok := schema.Band(band).Floor(); ok {
 			out["priority"] = num(int64(floor))

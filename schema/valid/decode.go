@@ -25,8 +25,8 @@ func Parse(data []byte) (any, error) {
 }
 
 // Append decodes what Object returned, as JSON, and appends it to the list of
-// its kind. In place of a declared priority that a job has by name it leaves
-// schema.PriorityNamed. It errs when the types of package schema have no place
+// its kind. In place of a priority that a job or an alloc set has by name it
+// leaves schema.PriorityNamed. It errs when the types of package schema have no place
 // for a field.
 func Append(o *schema.Objects, kind schema.Kind, data []byte) error {
 	switch kind {
@@ -40,6 +40,8 @@ func Append(o *schema.Objects, kind schema.Kind, data []byte) error {
 		return decode(&o.Tenants, data)
 	case schema.KindQuota:
 		return decode(&o.Quotas, data)
+	case schema.KindAllocSet:
+		return appendAllocSet(&o.AllocSets, data)
 	case schema.KindJob:
 		return appendJob(&o.Jobs, data)
 	}
@@ -80,7 +82,26 @@ func appendJob(list *[]schema.Job, data []byte) error {
 		return err
 	}
 	j := jobs[0].Job
-	j.Priority = schema.Priority(jobs[0].Priority)
+	if j.Priority = schema.Priority(jobs[0].Priority); j.AllocSet != "" {
+		j.Priority = schema.PriorityNamed // by the set
+	}
 	*list = append(*list, j)
+	return nil
+}
+
+// namedAllocSet is to an alloc set what namedJob is to a job.
+type namedAllocSet struct {
+	schema.AllocSet
+	Priority nameOrNumber `json:"priority"`
+}
+
+func appendAllocSet(list *[]schema.AllocSet, data []byte) error {
+	var sets []namedAllocSet
+	if err := decode(&sets, data); err != nil {
+		return err
+	}
+	s := sets[0].AllocSet
+	s.Priority = schema.Priority(sets[0].Priority)
+	*list = append(*list, s)
 	return nil
 }

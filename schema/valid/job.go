@@ -29,6 +29,7 @@ func (c *check) job(job map[string]any) {
 	v.sticky, _ = task["sticky"].(bool)
 	c.health(task, v)
 	c.numbers(task, ports)
+	_, v.inside = job["allocset"].(string)
 	if process, ok := task["process"].(map[string]any); ok {
 		c.command([]string{"task", "process", "command"}, process["command"], v)
 	}
@@ -67,6 +68,7 @@ type variables struct {
 	ports   []string
 	devices []string // kinds
 	sticky  bool
+	inside  bool           // of an alloc
 	env     map[string]any // what the job declares
 	within  string         // the variable whose value the string is; "" for the command
 }
@@ -91,6 +93,10 @@ func (v variables) names() []string {
 	}
 	for _, p := range v.ports {
 		add(schema.PortVariable(p))
+	}
+	if v.inside {
+		add(schema.AllocVariable)
+		add(schema.AllocDirVariable)
 	}
 	for _, kind := range v.devices {
 		add(schema.DeviceVariable(kind))
@@ -191,8 +197,11 @@ func (c *check) unset(path []string, name string, vars variables) {
 		port := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(name, "MUSTER_PORT_"), "_", "-"))
 		p.Hint = fmt.Sprintf("add ports: [%q] to task.resources", short(port))
 	}
-	if name == schema.StickyVariable {
+	switch name {
+	case schema.StickyVariable:
 		p.Hint = "add sticky: true to task"
+	case schema.AllocVariable, schema.AllocDirVariable:
+		p.Hint = `only a task in an alloc has it: name an alloc set, as in allocset: "pair"`
 	}
 	c.add(p)
 }

@@ -57,7 +57,7 @@ func Key(kind schema.Kind, name string, data map[string]any) schema.ObjectKey {
 		return s
 	}
 	switch kind {
-	case schema.KindJob:
+	case schema.KindJob, schema.KindAllocSet:
 		name = schema.JobName{Cell: text("cell"), User: text("user"), Job: name}.String()
 	case schema.KindMachine:
 		name = text("cell") + "/" + name
@@ -71,6 +71,15 @@ type Names struct {
 	declared   map[schema.ObjectKey]bool     // of the kinds that are referred to
 	beside     map[schema.ObjectKey][]string // names by kind and what is before them, sorted
 	priorities map[string]schema.Priority
+	sets       map[schema.ObjectKey]allocSet
+}
+
+// allocSet is what jobs that name an alloc set need to know of it.
+type allocSet struct {
+	priority schema.Priority // PriorityNamed if wrong says why it has none
+	each     schema.Resources
+	origin   schema.Position
+	wrong    []schema.Diagnostic
 }
 
 // scope returns what is before the name under which an object is declared: its
@@ -106,7 +115,26 @@ func NamesOf(packages []*schema.Package) Names {
 	for _, names := range n.beside {
 		slices.Sort(names)
 	}
+	if wanted[schema.KindAllocSet] {
+		n.sets = map[schema.ObjectKey]allocSet{}
+		for _, p := range packages {
+			n.findSets(p)
+		}
+	}
 	return n
+}
+
+// findSets takes down the alloc sets of a package.
+func (n Names) findSets(p *schema.Package) {
+	if len(p.Objects.AllocSets) == 0 {
+		return
+	}
+	o, wrong := n.Resolve(&schema.Package{Objects: schema.Objects{AllocSets: p.Objects.AllocSets}, References: p.References})
+	for i := range o.AllocSets {
+		s := &o.AllocSets[i]
+		key := schema.ObjectKey{Kind: schema.KindAllocSet, Name: s.ID().String()}
+		n.sets[key] = allocSet{s.Priority, s.Resources, p.Origins[key], wrong[key]}
+	}
 }
 
 // Resolve returns the objects of a package with what their names stand for, and
@@ -117,10 +145,17 @@ func (n Names) Resolve(p *schema.Package) (schema.Objects, map[schema.ObjectKey]
 	if len(p.References) == 0 {
 		return o, nil
 	}
-	o.Jobs = slices.Clone(o.Jobs)
+	o.Jobs, o.AllocSets = slices.Clone(o.Jobs), slices.Clone(o.AllocSets)
 	jobs := make(map[schema.ObjectKey]*schema.Job, len(o.Jobs))
 	for i := range o.Jobs {
 		jobs[schema.ObjectKey{Kind: schema.KindJob, Name: o.Jobs[i].ID().String()}] = &o.Jobs[i]
+	}
+	priorities := make(map[schema.ObjectKey]*schema.Priority, len(o.Jobs)+len(o.AllocSets))
+	for key, j := range jobs {
+		priorities[key] = &j.Priority
+	}
+	for i := range o.AllocSets {
+		priorities[schema.ObjectKey{Kind: schema.KindAllocSet, Name: o.AllocSets[i].ID().String()}] = &o.AllocSets[i].Priority
 	}
 	wrong := map[schema.ObjectKey][]schema.Diagnostic{}
 	hints := map[schema.ObjectKey]string{} // many jobs may name the same
@@ -130,11 +165,40 @@ func (n Names) Resolve(p *schema.Package) (schema.Objects, map[schema.ObjectKey]
 			wrong[r.From] = append(wrong[r.From], n.missing(r, hints))
 			continue
 		}
-		if j := jobs[r.From]; j != nil && r.To.Kind == schema.KindPriority {
-			j.Priority = n.priorities[r.To.Name]
+		if p := priorities[r.From]; p != nil && r.To.Kind == schema.KindPriority {
+			*p = n.priorities[r.To.Name]
+		}
+		if j := jobs[r.From]; j != nil && r.To.Kind == schema.KindAllocSet {
+			set := n.sets[r.To]
+			j.Priority = set.priority
+			if ds := slices.Concat(set.wrong, set.tooSmall(r, j)); len(ds) > 0 {
+				wrong[r.From] = append(wrong[r.From], ds...)
+			}
 		}
 	}
 	return o, wrong
+}
+
+// tooSmall says which resource a task of j asks for more of than an alloc of
+// the set has: it would never run.
+func (s allocSet) tooSmall(r *schema.Reference, j *schema.Job) []schema.Diagnostic {
+	for _, d := range schema.Dimensions() {
+		ask, has := j.Task.Resources.Of(d), s.each.Of(d)
+		if ask <= has {
+			continue
+		}
+		unit := Count
+		if d != schema.CPUMilli {
+			unit = Bytes
+		}
+		return []schema.Diagnostic{{
+			Severity: schema.Error, Position: r.At, Field: r.From.Field() + "." + r.Field,
+			Message:  fmt.Sprintf("each task has %s %s, more than an alloc of %q, which has %s", d, amount(unit, ask), r.To.Declared(), amount(unit, has)),
+			Expected: fmt.Sprintf("task.resources.%s of at most %s", d, amount(unit, has)),
+			Hint:     fmt.Sprintf("ask for less, or have more of it in resources of the alloc set (%s)", s.origin),
+		}}
+	}
+	return nil
 }
 
 // most is how many names a message lists.

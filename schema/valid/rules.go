@@ -57,6 +57,8 @@ func Of(k schema.Kind) *Rule {
 		return tenantRule
 	case schema.KindQuota:
 		return quotaRule
+	case schema.KindAllocSet:
+		return allocSetRule
 	case schema.KindJob:
 		return jobRule
 	}
@@ -188,14 +190,9 @@ var jobRule = &Rule{
 		{Name: "priority", Rule: jobPriorityRule, Default: string(schema.BandFree)},
 		{Name: "appclass", Rule: appClassRule},
 		{Name: "tasks", Rule: integer(Count, 0, schema.MaxTasks), Default: num(1)},
-		{Name: "labels", Rule: &Rule{
-			Type: Map, Max: maxLabels, Key: matchLabelKey,
-			Elem: &Rule{Type: String, Max: 255, Match: matchLine},
-		}},
-		{Name: "annotations", Rule: &Rule{
-			Type: Map, Max: maxNotes, Key: matchLabelKey, Total: maxNotesBytes,
-			Elem: &Rule{Type: String, Max: maxNote, Match: matchText},
-		}},
+		{Name: "allocset", Rule: allocSetNameRule},
+		{Name: "labels", Rule: labelsRule},
+		{Name: "annotations", Rule: annotationsRule},
 		{Name: "constraints", Rule: constraintsRule},
 		{Name: "preferences", Rule: preferencesRule},
 		{Name: "spread", Rule: spreadRule},
@@ -205,7 +202,7 @@ var jobRule = &Rule{
 	},
 	Later: []string{
 		"after", "schedule", "overrides",
-		"disruption", "packages", "logs", "allocset",
+		"disruption", "packages", "logs",
 	},
 	Alias: map[string]string{
 		"replicas": "tasks", "replica": "tasks", "count": "tasks", "instances": "tasks", "size": "tasks", "owner": "user", "namespace": "user",
@@ -221,8 +218,22 @@ var jobRule = &Rule{
 		"constraint": "constraints", "nodeSelector": "constraints", "affinity": "preferences", "nodeAffinity": "constraints",
 		"topologySpreadConstraints": "spread", "devices": "task.resources.devices",
 		"appClass": "appclass", "app_class": "appclass", "qosClass": "appclass", "qos": "appclass", "wholeCores": "task.resources.wholeCores",
+		"alloc": "allocset", "allocSet": "allocset", "alloc_set": "allocset", "reservation": "allocset",
 	},
 }
+
+var labelsRule = &Rule{
+	Type: Map, Max: maxLabels, Key: matchLabelKey,
+	Elem: &Rule{Type: String, Max: 255, Match: matchLine},
+}
+
+var annotationsRule = &Rule{
+	Type: Map, Max: maxNotes, Key: matchLabelKey, Total: maxNotesBytes,
+	Elem: &Rule{Type: String, Max: maxNote, Match: matchText},
+}
+
+// allocSetNameRule is nameRule where it stands for a declared alloc set.
+var allocSetNameRule = &Rule{Type: String, Min: 1, Max: schema.MaxNameLen, Match: matchName, Refers: schema.KindAllocSet}
 
 var jobPriorityRule = &Rule{
 	Type: Priority, Max: schema.MaxPriority, Words: bandRule.Words, Refers: schema.KindPriority,

@@ -43,6 +43,7 @@ func (w *World) check() {
 	}
 	w.checkPorts(all)
 	w.checkDevices(all)
+	w.checkAllocs()
 	w.checkState()
 	w.checkCordons()
 	w.checkQuota()
@@ -122,6 +123,23 @@ func (w *World) checkDevices(all map[schema.TaskName][]process) {
 	}
 }
 
+// checkAllocs: what runs in an alloc runs where that is, while that is there.
+func (w *World) checkAllocs() {
+	for _, m := range w.machines {
+		live := map[uint64]bool{}
+		for _, h := range m.held {
+			if m.live(h) != nil {
+				live[h.Assignment.Generation] = true
+			}
+		}
+		for _, h := range m.held {
+			if u := h.Assignment.Alloc; u != nil && m.live(h) != nil && !live[u.Generation] {
+				w.violate("task %s generation %d runs on %s, where its alloc %s generation %d is not", h.Assignment.Task, h.Assignment.Generation, m.name, u, u.Generation)
+			}
+		}
+	}
+}
+
 // checkState: what the store holds is whole. What is assigned to a machine fits
 // it, but for what is known to be dead: a crash may come between that and the
 // use of its room.
@@ -134,7 +152,7 @@ func (w *World) checkState() {
 		w.violate("the counter fell from %d to %d", w.oracle.counter, s.Counter)
 	}
 	w.oracle.counter = s.Counter
-	used := map[string]schema.Resources{}
+	room := rooms{map[string]schema.Resources{}, map[uint64]schema.Resources{}, map[uint64]schema.Resources{}}
 	given := map[uint64]schema.TaskName{}
 	for name, c := range s.Chunks {
 		if s.Jobs[name.Job] == nil {
@@ -147,13 +165,38 @@ func (w *World) checkState() {
 			}
 			given[t.Generation] = c.Job.Task(t.Index)
 			if t.Machine != "" && !w.dead(t.Machine, t.Generation) {
-				used[t.Machine] = used[t.Machine].Add(s.Data[t.Data].Task.Resources.Resources)
+				room.take(t, s.Data[t.Data].Task.Resources.Resources)
 			}
 		}
 	}
+	w.checkRooms(room, given)
+}
+
+// rooms is what is assigned of machines, and of generations of allocs.
+type rooms struct {
+	used   map[string]schema.Resources
+	inside map[uint64]schema.Resources
+	limits map[uint64]schema.Resources // of generations
+}
+
+func (r rooms) take(t *schema.TaskRecord, limit schema.Resources) {
+	r.limits[t.Generation] = limit
+	if t.Alloc != nil {
+		r.inside[t.Alloc.Generation] = r.inside[t.Alloc.Generation].Add(limit)
+		return
+	}
+	r.used[t.Machine] = r.used[t.Machine].Add(limit)
+}
+
+func (w *World) checkRooms(r rooms, given map[uint64]schema.TaskName) {
+	for _, alloc := range slices.Sorted(maps.Keys(r.inside)) {
+		if limit, ok := r.limits[alloc]; ok && !r.inside[alloc].Fits(limit) {
+			w.violate("the tasks in alloc %s generation %d have %+v together, and it has %+v", given[alloc], alloc, r.inside[alloc], limit)
+		}
+	}
 	for _, m := range w.machines {
-		if !used[m.name].Fits(m.info().Capacity) {
-			w.violate("machine %s is overcommitted: %+v", m.name, used[m.name])
+		if !r.used[m.name].Fits(m.info().Capacity) {
+			w.violate("machine %s is overcommitted: %+v", m.name, r.used[m.name])
 		}
 	}
 }
@@ -252,7 +295,7 @@ func (w *World) checkQuota() {
 	s := w.master.state
 	used := map[string]int{}
 	for _, j := range s.Jobs {
-		if d := s.Data[j.Admitted]; d != nil && d.Priority.Band() != schema.BandFree {
+		if d := s.Data[j.Admitted]; d != nil && d.AllocSet == "" && d.Priority.Band() != schema.BandFree { // in a set, which is counted
 			used[d.User+" "+string(d.Priority.Band())] += d.Tasks
 		}
 	}

@@ -3,6 +3,7 @@ package sim
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/musterhq/muster/schema"
 )
@@ -107,5 +108,29 @@ func Batch(name string, tasks int) schema.Job {
 			Resources: schema.TaskResources{Resources: schema.Resources{CPUMilli: 100, RAMBytes: 64 << 20, DiskBytes: 1 << 20}},
 		},
 		Update: schema.UpdatePolicy{MaxParallel: 1},
+	}
+}
+
+// Pair is an alloc set at production, of which a machine has room for three.
+func Pair(name string, allocs int, cpuMilli int64) schema.AllocSet {
+	return schema.AllocSet{
+		Name: name, Priority: 200, Allocs: allocs, Resources: schema.Resources{CPUMilli: cpuMilli, RAMBytes: 1 << 30, DiskBytes: 1 << 30},
+		Update: schema.UpdatePolicy{MaxParallel: 1},
+	}
+}
+
+// Within adds an alloc set to the package of a user's directory, and jobs that
+// run in it.
+func Within(p *schema.Package, set schema.AllocSet, jobs ...schema.Job) {
+	set.User, set.Cell = strings.TrimPrefix(p.Dir, "teams/"), cellName
+	to := schema.ObjectKey{Kind: schema.KindAllocSet, Name: set.ID().String()}
+	p.Objects.AllocSets = append(p.Objects.AllocSets, set)
+	p.Origins[to] = schema.Position{Path: p.Dir + "/allocs.cue", Line: 1, Column: 1}
+	for i, j := range jobs {
+		j.User, j.Cell, j.AllocSet, j.Priority = set.User, set.Cell, set.Name, schema.PriorityNamed
+		from := schema.ObjectKey{Kind: schema.KindJob, Name: j.ID().String()}
+		p.Objects.Jobs = append(p.Objects.Jobs, j)
+		p.Origins[from] = schema.Position{Path: p.Dir + "/allocs.cue", Line: i + 2, Column: 1}
+		p.References = append(p.References, schema.Reference{From: from, Field: "allocset", To: to, At: p.Origins[from]})
 	}
 }

@@ -75,6 +75,12 @@ func mutants() []*Mutant {
 		})},
 		{Name: "what leaves counts as gone", Input: leaving},
 		{Name: "who has which device is not stored", Writes: tasks(func(r *schema.TaskRecord) { r.Devices = r.Devices[:len(r.Devices)/2] })},
+		{Name: "which alloc a task runs in is not stored", Writes: tasks(func(r *schema.TaskRecord) { r.Alloc = nil })},
+		{Name: "an alloc has room for any number", Input: jobs(func(j *schema.Job) {
+			if j.AllocSet != "" {
+				j.Task.Resources.Resources = schema.Resources{}
+			}
+		})},
 		{Name: "tasks need no room", Input: jobs(func(j *schema.Job) { j.Task.Resources.Resources = schema.Resources{} })},
 	}
 }

@@ -70,6 +70,11 @@ func (o *oracle) declared(name schema.JobName) *schema.Job {
 				return &p.Objects.Jobs[i]
 			}
 		}
+		for i := range p.Objects.AllocSets {
+			if p.Objects.AllocSets[i].ID() == name {
+				return p.Objects.AllocSets[i].Job()
+			}
+		}
 	}
 	return nil
 }
@@ -98,9 +103,22 @@ func (w *World) checkTerm(m *machine, a nodeagent.Action) {
 		w.violate("task %s is told to stop without a cause", a.Task)
 		return
 	}
-	if r := w.oracle.record(a.Task); r != nil && r.Generation == a.Generation && r.Machine == m.name && r.Stop == nil && a.Cause.Kind != schema.CauseUnhealthy {
+	r := w.oracle.record(a.Task)
+	if r != nil && a.Cause.Kind == schema.CauseAllocGone && !w.stands(a.Task.JobName, r) {
+		return // what the store says of the task is still on its way
+	}
+	if r != nil && r.Generation == a.Generation && r.Machine == m.name && r.Stop == nil && a.Cause.Kind != schema.CauseUnhealthy {
 		w.violate("task %s generation %d is told to stop on %s (%s), where the store says it shall run", a.Task, a.Generation, m.name, a.Cause)
 	}
+}
+
+// stands reports whether the store says that the alloc of a task is there.
+func (w *World) stands(job schema.JobName, r *schema.TaskRecord) bool {
+	if r.Alloc == nil {
+		return true
+	}
+	a := w.oracle.record(r.Alloc.Of(job))
+	return a != nil && a.Generation == r.Alloc.Generation && a.Machine == r.Machine && a.Stop == nil
 }
 
 // checkStart: what finished does not run again, unless its machine was given up

@@ -276,9 +276,7 @@ func (w *World) storm(turns int) error {
 		case 6, 7:
 			w.Silence(name, w.rng.IntN(2) == 0)
 		case 8, 9, 10:
-			if all := w.processes(); len(all) > 0 {
-				w.killAny()
-			}
+			w.killAny()
 		case 12:
 			m, port := w.machines[w.rng.IntN(len(w.machines))], 20000+w.rng.IntN(100)
 			if m.foreign[port] = !m.foreign[port]; !m.foreign[port] {
@@ -328,12 +326,14 @@ func (w *World) killAny() {
 	names := make([]schema.TaskName, 0)
 	for _, m := range w.machines {
 		for _, h := range m.held {
-			if m.live(h) != nil {
+			if m.live(h) != nil && h.Assignment.Job.Kind != schema.Allocs { // that has no process
 				names = append(names, h.Assignment.Task)
 			}
 		}
 	}
-	w.KillTask(names[w.rng.IntN(len(names))])
+	if len(names) > 0 {
+		w.KillTask(names[w.rng.IntN(len(names))])
+	}
 }
 
 // careful is a service whose new tasks must run for some seconds.
@@ -370,6 +370,10 @@ func (w *World) randomCommit() {
 			if w.rng.IntN(3) > 0 {
 				p := packages[dir]
 				packages[dir] = Team(user, append(p.Objects.Jobs, System("logs", versions[w.rng.IntN(len(versions))]))...)
+			}
+			if w.rng.IntN(2) > 0 {
+				Within(packages[dir], Pair("pair", w.rng.IntN(4), int64(300+100*w.rng.IntN(3))),
+					Service("inner", w.rng.IntN(6), versions[w.rng.IntN(len(versions))]), careful(Service("saver", w.rng.IntN(4), versions[w.rng.IntN(2)]), w.rng.IntN(3)))
 			}
 		}
 	}

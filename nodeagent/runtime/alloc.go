@@ -1,0 +1,272 @@
+package runtime
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/musterhq/muster/nodeagent"
+	"github.com/musterhq/muster/nodeagent/keeper"
+	"github.com/musterhq/muster/schema"
+)
+
+// An incarnation of an alloc is a cgroup with the alloc's limits, below which
+// the tasks inside have theirs, and beside it, in the generation's directory,
+// the directory that they share. It has no keeper, since nothing of it can die:
+// what holds it is in the kernel and on disk.
+
+const (
+	// sharedDir is what the tasks of an alloc share, in its generation's
+	// directory: it is the same in each incarnation.
+	sharedDir = "shared"
+	// shmShared and ipcShared are mounted beside it: what /dev/shm is inside, and
+	// the ipc namespace.
+	shmShared = "shm"
+	ipcShared = "ipc"
+	// allocFile is in an alloc's incarnation directory, and in no other.
+	allocFile = "alloc.json"
+)
+
+// allocState is what is known of an alloc's incarnation.
+type allocState struct {
+	Boot    string   `json:"boot"`
+	Cgroups []string `json:"cgroups,omitempty"`
+	Mounts  []string `json:"mounts,omitempty"`
+	// StartedAt is zero while Cgroups and Mounts are being made.
+	StartedAt time.Time `json:"startedAt,omitzero"`
+	// Ended is set when they are gone.
+	Ended *schema.Exit `json:"ended,omitempty"`
+}
+
+// alloc is an incarnation of an alloc that this agent holds.
+type alloc struct {
+	runtime *Runtime
+	dir     string
+
+	mu    sync.Mutex // guards state, and lets one end it at a time
+	state allocState
+}
+
+// allocGroup names the cgroup of an alloc's generation.
+func allocGroup(name schema.TaskName, generation uint64) string {
+	return strings.Join([]string{name.User, name.Job, strconv.Itoa(name.Index), strconv.FormatUint(generation, 10)}, ".")
+}
+
+// startAlloc makes what holds the tasks of the alloc of a. After an error
+// nothing of it is left but the directory, which says so.
+func (r *Runtime) startAlloc(dir string, a *schema.Assignment) (*Process, error) {
+	if err := os.Mkdir(dir, 0o711); err != nil {
+		return nil, err
+	}
+	h := &alloc{runtime: r, dir: dir, state: allocState{Boot: r.boot}}
+	name := allocGroup(a.Task, a.Generation)
+	if r.groups != nil {
+		h.state.Cgroups = r.groups.dirs(name)
+	}
+	if r.sharesIPC() {
+		gen := filepath.Dir(dir)
+		h.state.Mounts = []string{filepath.Join(gen, shmShared), filepath.Join(gen, ipcShared)}
+	}
+	if err := h.save(); err != nil { // first, so that it is known what to look for
+		return nil, err
+	}
+	if err := h.make(name, a); err != nil {
+		return nil, errors.Join(err, h.abandon())
+	}
+	h.state.StartedAt = time.Now()
+	if err := h.save(); err != nil {
+		return nil, errors.Join(err, h.abandon())
+	}
+	return r.holdAlloc(h)
+}
+
+// abandon ends an alloc that was not made as a whole.
+func (h *alloc) abandon() error {
+	_, err := h.end(-1, "it could not be made")
+	return err
+}
+
+// make makes the shared directory and the cgroups.
+func (h *alloc) make(name string, a *schema.Assignment) error {
+	r := h.runtime
+	user, err := r.user(a.Task.User)
+	if err != nil {
+		return err
+	}
+	if err := own(filepath.Join(filepath.Dir(h.dir), sharedDir), user); err != nil {
+		return fmt.Errorf("shared directory: %w", err)
+	}
+	if len(h.state.Mounts) > 0 {
+		if err := shareIPC(h.state.Mounts[0], h.state.Mounts[1]); err != nil {
+			return fmt.Errorf("shared ipc: %w", err)
+		}
+	}
+	if r.groups == nil {
+		return nil
+	}
+	limits := r.limits(a)
+	limits.Pids = nil // each task inside has its own
+	if err := r.groups.make(name, limits); err != nil {
+		return fmt.Errorf("cgroup: %w", err)
+	}
+	return nil
+}
+
+// adoptAlloc finds the alloc that was started in dir; false if that is of a
+// task.
+func (r *Runtime) adoptAlloc(dir string) (*Process, bool, error) {
+	h := &alloc{runtime: r, dir: dir}
+	b, err := os.ReadFile(filepath.Join(dir, allocFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, false, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(b, &h.state)
+	}
+	if err != nil {
+		return nil, true, fmt.Errorf("%s: %w", dir, err)
+	}
+	why := ""
+	switch {
+	case h.state.Ended != nil:
+	case h.state.Boot != r.boot:
+		why = "the machine was restarted"
+	case h.state.StartedAt.IsZero():
+		why = "it was never there as a whole"
+	case missing(h.state.Cgroups) != "":
+		why = fmt.Sprintf("its cgroup %s is gone", missing(h.state.Cgroups))
+	case len(h.state.Mounts) > 0 && !isNamespace(h.state.Mounts[1]):
+		why = fmt.Sprintf("its ipc namespace %s is gone", h.state.Mounts[1])
+	}
+	if why != "" {
+		if _, err := h.end(-1, why); err != nil {
+			return nil, true, err
+		}
+	}
+	p, err := r.holdAlloc(h)
+	return p, true, err
+}
+
+// missing returns the first of dirs that is not there, "" if all are.
+func missing(dirs []string) string {
+	for _, d := range dirs {
+		if gone(d) {
+			return d
+		}
+	}
+	return ""
+}
+
+// holdAlloc makes a Process of h.
+func (r *Runtime) holdAlloc(h *alloc) (*Process, error) {
+	number, _ := strconv.Atoi(filepath.Base(h.dir))
+	p := &Process{alloc: h, ended: make(chan struct{}), gone: make(chan struct{})}
+	p.inc = nodeagent.Incarnation{Number: number, Boot: h.state.Boot, StartedAt: h.state.StartedAt, Note: r.allocNote()}
+	if e := h.state.Ended; e != nil {
+		p.inc.Exit = e
+		if h.state.StartedAt.IsZero() {
+			p.inc.Boot = "" // it belongs to none: an end without blame
+		}
+		close(p.ended)
+		return p, nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return nil, ErrClosed
+	}
+	r.live[p] = true
+	for _, dir := range h.state.Cgroups {
+		r.parents[filepath.Dir(dir)] = true
+	}
+	return p, nil
+}
+
+// allocNote says in words what an alloc is without here.
+func (r *Runtime) allocNote() string {
+	switch {
+	case r.groups == nil:
+		return "without cgroups and shared IPC: its tasks share a directory, and no limit"
+	case !r.sharesIPC():
+		return "without shared IPC"
+	case !r.can.has[memoryController]:
+		return "without a memory limit"
+	}
+	return ""
+}
+
+// endAlloc removes what was made for the alloc of p: its agent has seen to it
+// that nothing runs inside, and what does all the same is killed.
+func (p *Process) endAlloc() error {
+	exit, err := p.alloc.end(0, "its agent ended it")
+	if err != nil {
+		return fmt.Errorf("end the alloc in %s: %w", p.alloc.dir, err)
+	}
+	r := p.alloc.runtime
+	r.mu.Lock()
+	live := r.live[p]
+	delete(r.live, p)
+	r.mu.Unlock()
+	if live {
+		p.mu.Lock()
+		p.inc.Exit = exit
+		p.mu.Unlock()
+		close(p.ended)
+	}
+	return nil
+}
+
+// end removes the cgroups, after a kill of all that is in them, and takes down
+// why. It returns the end that is known then.
+func (h *alloc) end(code int, why string) (*schema.Exit, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.state.Ended != nil {
+		return h.state.Ended, nil
+	}
+	if err := keeper.Abandon(h.dir, &keeper.Spec{Boot: h.state.Boot, Cgroups: h.state.Cgroups}); err != nil {
+		return nil, err
+	}
+	if err := unmount(h.state.Mounts); err != nil {
+		return nil, err
+	}
+	number, _ := strconv.Atoi(filepath.Base(h.dir))
+	h.state.Ended = &schema.Exit{Incarnation: number, Code: code, At: time.Now(), Message: why}
+	if err := h.save(); err != nil {
+		h.state.Ended = nil
+		return nil, err
+	}
+	return h.state.Ended, nil
+}
+
+func (h *alloc) save() error { return save(filepath.Join(h.dir, allocFile), h.state) }
+
+// enter adds to the places of a task, whose incarnation is in dir, what it shares
+// with the others of its alloc, if it runs in one.
+func (r *Runtime) enter(dir string, a *schema.Assignment, p *places) error {
+	if a.Alloc == nil {
+		return nil
+	}
+	host := a.Alloc.Of(a.Task.JobName)
+	user := dir // the directory of the owner's tasks
+	for range 4 {
+		user = filepath.Dir(user)
+	}
+	gen := filepath.Join(user, host.Job, strconv.Itoa(host.Index), strconv.FormatUint(a.Alloc.Generation, 10))
+	p.shared = filepath.Join(gen, sharedDir)
+	if s, err := os.Stat(p.shared); err != nil || !s.IsDir() {
+		return fmt.Errorf("alloc %s generation %d: %w", host.Short(), a.Alloc.Generation, cmp.Or(err, errors.New("its directory is none")))
+	}
+	if r.sharesIPC() {
+		p.shm, p.ipc = filepath.Join(gen, shmShared), filepath.Join(gen, ipcShared)
+	}
+	return nil
+}

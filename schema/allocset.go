@@ -1,0 +1,72 @@
+package schema
+
+import "strconv"
+
+// AllocSet is what its owner declared: a named set of identical allocs. An
+// alloc is an amount of resources that is reserved on one machine, whether it
+// is used or not; the tasks of jobs that name the set run inside (Borg §2.4).
+type AllocSet struct {
+	Name     string   `json:"name"`
+	User     string   `json:"user"`
+	Cell     string   `json:"cell"`
+	Priority Priority `json:"priority"` // also of the tasks inside
+	Allocs   int      `json:"allocs"`   // 0 to MaxTasks
+	// Labels and Annotations are as those of a Job.
+	Labels      map[string]string `json:"labels,omitempty"`
+	Annotations map[string]string `json:"annotations,omitempty"`
+	// Constraints, Preferences and Spread say where allocs are placed.
+	Constraints []Constraint `json:"constraints,omitempty"`
+	Preferences []Preference `json:"preferences,omitempty"`
+	Spread      *Spread      `json:"spread,omitempty"`
+	// Resources are what each alloc reserves: the tasks inside have no more
+	// than that together.
+	Resources Resources    `json:"resources"`
+	Update    UpdatePolicy `json:"update"`
+	// Prune is as that of a Job.
+	Prune *bool `json:"prune,omitempty"`
+}
+
+// ID returns the set's name in the world. Jobs and alloc sets share one
+// namespace, since a task and an alloc are addressed alike.
+func (s *AllocSet) ID() JobName { return JobName{Cell: s.Cell, User: s.User, Job: s.Name} }
+
+// Job returns the set as a job of kind Allocs, whose tasks are the allocs. From
+// admission to the machine an alloc is such a task: it is placed, moved,
+// evicted and told of like any other, and only its machine treats it otherwise.
+func (s *AllocSet) Job() *Job {
+	return &Job{
+		Name: s.Name, User: s.User, Cell: s.Cell, Kind: Allocs, Priority: s.Priority, Tasks: s.Allocs,
+		Labels: s.Labels, Annotations: s.Annotations, Constraints: s.Constraints, Preferences: s.Preferences, Spread: s.Spread,
+		Task: TaskSpec{Resources: TaskResources{Resources: s.Resources}}, Update: s.Update, Prune: s.Prune,
+	}
+}
+
+// AllocUse says in which alloc a generation of a task runs: that of a set of
+// the same user and cell. Another generation of the alloc is another alloc.
+type AllocUse struct {
+	Set        string `json:"set"`
+	Index      int    `json:"index"`
+	Generation uint64 `json:"generation"`
+}
+
+// Of returns the alloc's name. task is the task that runs inside.
+func (u *AllocUse) Of(task JobName) TaskName {
+	return JobName{Cell: task.Cell, User: task.User, Job: u.Set}.Task(u.Index)
+}
+
+// HostSet returns the alloc set inside whose allocs the job's tasks run; false
+// if they run on machines themselves.
+func (j *Job) HostSet() (JobName, bool) {
+	return JobName{Cell: j.Cell, User: j.User, Job: j.AllocSet}, j.AllocSet != ""
+}
+
+// The environment variables of a task that runs in an alloc.
+const (
+	// AllocVariable holds the alloc's set and index, as in pair/0.
+	AllocVariable = "MUSTER_ALLOC"
+	// AllocDirVariable holds the directory that the tasks of the alloc share.
+	AllocDirVariable = "MUSTER_ALLOC_DIR"
+)
+
+// String returns set/index.
+func (u *AllocUse) String() string { return u.Set + "/" + strconv.Itoa(u.Index) }

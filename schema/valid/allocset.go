@@ -1,0 +1,85 @@
+package valid
+
+import (
+	"fmt"
+
+	"github.com/musterhq/muster/schema"
+)
+
+var allocSetRule = &Rule{
+	Type: Struct,
+	Fields: []Field{
+		{Name: "user", Rule: nameRule, Required: true},
+		{Name: "cell", Rule: nameRule, Required: true},
+		{Name: "priority", Rule: jobPriorityRule, Default: string(schema.BandFree)},
+		{Name: "allocs", Rule: integer(Count, 0, schema.MaxTasks), Default: num(1)},
+		{Name: "labels", Rule: labelsRule},
+		{Name: "annotations", Rule: annotationsRule},
+		{Name: "constraints", Rule: constraintsRule},
+		{Name: "preferences", Rule: preferencesRule},
+		{Name: "spread", Rule: spreadRule},
+		{Name: "resources", Rule: allocResourcesRule, Required: true},
+		{Name: "update", Rule: updateRule, Default: map[string]any{}},
+		{Name: "prune", Rule: &Rule{Type: Bool}},
+	},
+	Never: map[string]string{
+		"task":    "an alloc runs nothing itself: jobs that name the set run inside",
+		"process": "an alloc runs nothing itself: jobs that name the set run inside",
+		"kind":    "an alloc set has no kind: its allocs last until it is removed",
+		"jobs":    "a job names the alloc set that it runs in, in its field allocset",
+	},
+	Alias: map[string]string{
+		"count": "allocs", "replicas": "allocs", "tasks": "allocs", "size": "allocs", "number": "allocs", "instances": "allocs",
+		"owner": "user", "namespace": "user", "band": "priority", "reservation": "resources", "limits": "resources", "requests": "resources",
+		"cpuMilli": "resources.cpuMilli", "ramBytes": "resources.ramBytes", "diskBytes": "resources.diskBytes",
+		"cpu": "resources.cpuMilli", "memory": "resources.ramBytes", "ram": "resources.ramBytes", "disk": "resources.diskBytes",
+		"constraint": "constraints", "affinity": "preferences", "strategy": "update", "tags": "labels", "meta": "labels",
+	},
+}
+
+// allocResourcesRule has no defaults: what is reserved is said.
+var allocResourcesRule = &Rule{
+	Type: Struct,
+	Fields: []Field{
+		{Name: "cpuMilli", Rule: integer(Milli, 1, maxCPUMilli), Required: true},
+		{Name: "ramBytes", Rule: integer(Bytes, mib, maxRAMBytes), Required: true},
+		{Name: "diskBytes", Rule: integer(Bytes, 0, maxDiskBytes), Required: true},
+	},
+	Never: map[string]string{
+		"ports":   "an alloc has no ports: each task inside has its own",
+		"devices": "an alloc has no devices: each task inside has its own",
+	},
+	Alias: map[string]string{
+		"cpu": "cpuMilli", "cpus": "cpuMilli", "memory": "ramBytes", "mem": "ramBytes", "ram": "ramBytes", "disk": "diskBytes", "storage": "diskBytes",
+		"port": "ports", "device": "devices", "gpu": "devices",
+	},
+}
+
+// inSet checks a job that runs in an alloc set: what decides there is the set's.
+// Its priority is left to be found with the set.
+func (c *check) inSet(given, job map[string]any) {
+	if _, ok := job["allocset"].(string); !ok {
+		return
+	}
+	if _, ok := given["priority"]; ok {
+		c.add(Problem{
+			Path: []string{"priority"}, Key: true, Message: "a job in an alloc set has the priority of the set",
+			Hint: "remove priority, or change that of the alloc set",
+		})
+	}
+	delete(job, "priority")
+	for _, name := range []string{"preferences", "spread"} {
+		if _, ok := given[name]; ok {
+			c.add(Problem{
+				Path: []string{name}, Key: true, Message: fmt.Sprintf("the allocs decide where a job in an alloc set runs, so %s would have no effect", name),
+				Hint: "write it in the alloc set: its allocs are what is placed, and a job's tasks are shared out among them",
+			})
+		}
+	}
+	if job["kind"] == string(schema.System) {
+		c.add(Problem{
+			Path: []string{"allocset"}, Key: true, Message: fmt.Sprintf("a job of kind %q has one task on each machine, and runs in no alloc", schema.System),
+			Hint: `remove allocset, or take kind: "service"`,
+		})
+	}
+}
