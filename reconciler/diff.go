@@ -31,66 +31,91 @@ type FieldChange struct {
 // Diff says what the step from old to new data of a job does to its running
 // tasks: the greatest of its fields' changes, and each of those.
 func Diff(old, next *schema.Job) (Change, []FieldChange) {
-	var out []FieldChange
-	field := func(differs bool, name string, c Change) {
-		if differs {
-			out = append(out, FieldChange{name, c})
-		}
-	}
-	o, n := &old.Task, &next.Task
-	resources, tasks := "task.resources", "tasks"
-	if next.Kind == schema.Allocs {
-		resources, tasks = "resources", "allocs" // as an alloc set writes them
-	}
-	field(old.Priority != next.Priority, "priority", InPlace)
-	field(old.Kind == next.Kind && old.Class() != next.Class(), "appclass", InPlace)
-	field(old.Tasks != next.Tasks, tasks, InPlace)
-	field(!maps.Equal(old.Labels, next.Labels), "labels", InPlace)
-	field(!maps.Equal(old.Annotations, next.Annotations), "annotations", InPlace)
-	field(old.Update != next.Update, "update", InPlace)
-	field(old.Kept() != next.Kept(), "prune", InPlace)
-	field(schema.DigestOf(old.Preferences) != schema.DigestOf(next.Preferences), "preferences", InPlace)
-	field(schema.DigestOf(old.Spread) != schema.DigestOf(next.Spread), "spread", InPlace)
-	field(schema.DigestOf(old.Constraints) != schema.DigestOf(next.Constraints), "constraints", Move)
-	field(o.GraceSeconds != n.GraceSeconds, "task.graceSeconds", InPlace)
-	field(schema.DigestOf(o.Health) != schema.DigestOf(n.Health), "task.health", InPlace)
-	field(o.Exceeds() != n.Exceeds(), "task.exceed", InPlace)
-	field(schema.DigestOf(o.Logs) != schema.DigestOf(n.Logs), "task.logs", InPlace)
-	field(requires(o) != requires(n), "task.isolation.require", Move)
-	field(networkOf(o) != networkOf(n), "task.isolation.network", Restart)
-	field(hasUser(o) != hasUser(n), "task.isolation.user", Restart)
-	field(!maps.Equal(o.Files, n.Files), "task.files", Restart)
-	field(o.Sticky != n.Sticky, "task.sticky", Restart)
-	field(o.Process.Root != n.Process.Root, "task.process.root", Restart)
-	field(schema.DigestOf(o.Restart) != schema.DigestOf(n.Restart), "task.restart", InPlace)
-	field(old.Kind != next.Kind, "kind", Restart)
-	field(old.AllocSet != next.AllocSet, "allocset", Restart)
-	field(!slices.Equal(o.Process.Command, n.Process.Command), "task.process.command", Restart)
-	field(!maps.Equal(o.Env, n.Env), "task.env", Restart)
-	for _, d := range schema.Dimensions() {
-		was, is := o.Resources.Of(d), n.Resources.Of(d)
-		change := Resize
-		switch {
-		case next.Kind == schema.Allocs:
-			change = Restart // what runs inside was placed by it
-		case is < was:
-			change = InPlace // there is room for less
-		}
-		field(is != was, resources+"."+string(d), change)
-	}
-	field(!slices.Equal(o.Resources.Ports, n.Resources.Ports), "task.resources.ports", Restart)
-	field(!maps.Equal(o.Resources.PortNumbers, n.Resources.PortNumbers), "task.resources.portNumbers", Restart)
-	field(schema.DigestOf(o.Resources.Devices) != schema.DigestOf(n.Resources.Devices), "task.resources.devices", Restart)
-	field(o.Resources.WholeCores != n.Resources.WholeCores, "task.resources.wholeCores", Restart)
-	slices.SortFunc(out, func(a, b FieldChange) int { return strings.Compare(a.Field, b.Field) })
+	var d differences
+	d.job(old, next)
+	d.task(&old.Task, &next.Task)
+	d.resources(next.Kind, &old.Task.Resources, &next.Task.Resources)
+	slices.SortFunc(d, func(a, b FieldChange) int { return strings.Compare(a.Field, b.Field) })
 	greatest := Unchanged
-	for _, c := range out {
+	for _, c := range d {
 		if order[c.Change] > order[greatest] {
 			greatest = c.Change
 		}
 	}
-	return greatest, out
+	return greatest, d
 }
+
+// differences are the fields that differ, as they are found.
+type differences []FieldChange
+
+func (d *differences) field(differs bool, name string, c Change) {
+	if differs {
+		*d = append(*d, FieldChange{name, c})
+	}
+}
+
+// job finds the fields that differ of a job itself.
+func (d *differences) job(old, next *schema.Job) {
+	tasks := "tasks"
+	if next.Kind == schema.Allocs {
+		tasks = "allocs" // as an alloc set writes them
+	}
+	d.field(old.Priority != next.Priority, "priority", InPlace)
+	d.field(old.Kind == next.Kind && old.Class() != next.Class(), "appclass", InPlace)
+	d.field(old.Tasks != next.Tasks, tasks, InPlace)
+	d.field(!maps.Equal(old.Labels, next.Labels), "labels", InPlace)
+	d.field(!maps.Equal(old.Annotations, next.Annotations), "annotations", InPlace)
+	d.field(old.Update != next.Update, "update", InPlace)
+	d.field(old.Kept() != next.Kept(), "prune", InPlace)
+	d.field(differ(old.Preferences, next.Preferences), "preferences", InPlace)
+	d.field(differ(old.Spread, next.Spread), "spread", InPlace)
+	d.field(differ(old.Constraints, next.Constraints), "constraints", Move)
+	d.field(old.Kind != next.Kind, "kind", Restart)
+	d.field(old.AllocSet != next.AllocSet, "allocset", Restart)
+}
+
+// task finds the fields that differ of what each task runs.
+func (d *differences) task(o, n *schema.TaskSpec) {
+	d.field(o.GraceSeconds != n.GraceSeconds, "task.graceSeconds", InPlace)
+	d.field(differ(o.Health, n.Health), "task.health", InPlace)
+	d.field(o.Exceeds() != n.Exceeds(), "task.exceed", InPlace)
+	d.field(differ(o.Logs, n.Logs), "task.logs", InPlace)
+	d.field(differ(o.Restart, n.Restart), "task.restart", InPlace)
+	d.field(requires(o) != requires(n), "task.isolation.require", Move)
+	d.field(networkOf(o) != networkOf(n), "task.isolation.network", Restart)
+	d.field(hasUser(o) != hasUser(n), "task.isolation.user", Restart)
+	d.field(!maps.Equal(o.Files, n.Files), "task.files", Restart)
+	d.field(o.Sticky != n.Sticky, "task.sticky", Restart)
+	d.field(o.Process.Root != n.Process.Root, "task.process.root", Restart)
+	d.field(!slices.Equal(o.Process.Command, n.Process.Command), "task.process.command", Restart)
+	d.field(!maps.Equal(o.Env, n.Env), "task.env", Restart)
+}
+
+// resources finds what differs of what a task, or an alloc, may use.
+func (d *differences) resources(kind schema.JobKind, o, n *schema.TaskResources) {
+	path := "task.resources."
+	if kind == schema.Allocs {
+		path = "resources." // as an alloc set writes them
+	}
+	for _, dim := range schema.Dimensions() {
+		was, is := o.Of(dim), n.Of(dim)
+		change := Resize
+		switch {
+		case kind == schema.Allocs:
+			change = Restart // what runs inside was placed by it
+		case is < was:
+			change = InPlace // there is room for less
+		}
+		d.field(is != was, path+string(dim), change)
+	}
+	d.field(!slices.Equal(o.Ports, n.Ports), path+"ports", Restart)
+	d.field(!maps.Equal(o.PortNumbers, n.PortNumbers), path+"portNumbers", Restart)
+	d.field(differ(o.Devices, n.Devices), path+"devices", Restart)
+	d.field(o.WholeCores != n.WholeCores, path+"wholeCores", Restart)
+}
+
+// differ compares by what is stored.
+func differ(a, b any) bool { return schema.DigestOf(a) != schema.DigestOf(b) }
 
 func requires(t *schema.TaskSpec) bool { return t.Isolation != nil && t.Isolation.Require }
 

@@ -132,68 +132,69 @@ func (e *Explanation) addRecords(in DescribeInput, r *schema.JobRecord, index in
 
 // Lines tells the explanation in words, one fact a line.
 func (e *Explanation) Lines() []string {
-	var out []string
-	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	var l lines
 	if e.Job != nil {
-		say("job %s: %d desired, %d running, %d pending, %d failed, %d done", e.Job.Name, e.Job.Desired, e.Job.Running, e.Job.Pending, e.Job.Failed, e.Job.Done)
-		if e.Job.Reason != "" {
-			say("  because: %s", e.Job.Reason)
-		}
-		if e.Job.Crashes != "" {
-			say("  it %s", e.Job.Crashes)
-		}
+		l.say("job %s: %d desired, %d running, %d pending, %d failed, %d done", e.Job.Name, e.Job.Desired, e.Job.Running, e.Job.Pending, e.Job.Failed, e.Job.Done)
+		l.sayIf("  because: %s", e.Job.Reason)
+		l.sayIf("  it %s", e.Job.Crashes)
 	}
-	if p := e.Origin.String(); p != "" {
-		say("  declared at %s", p)
-	}
+	l.sayIf("  declared at %s", e.Origin.String())
 	if r := e.Rejection; r != nil {
-		say("  its newest data is rejected: %s", r.Diagnostic.Error())
-		say("  hint: %s", r.Diagnostic.Hint)
+		l.say("  its newest data is rejected: %s", r.Diagnostic.Error())
+		l.say("  hint: %s", r.Diagnostic.Hint)
 	}
 	for _, w := range e.Warnings {
-		say("  warning: %s", w.Diagnostic.Error())
+		l.say("  warning: %s", w.Diagnostic.Error())
 	}
 	if s := e.Stale; s != nil {
-		say("  its directory is stale: %s", s.Reason)
-		say("  next: %s", s.Next)
+		l.say("  its directory is stale: %s", s.Reason)
+		l.say("  next: %s", s.Next)
 	}
 	if h := e.Hold; h != nil {
-		say("  it is gone from the repository, or has no tasks there, and runs on: held: %s", h.Reason)
-		say("  next: %s", h.Next)
+		l.say("  it is gone from the repository, or has no tasks there, and runs on: held: %s", h.Reason)
+		l.say("  next: %s", h.Next)
 	}
 	for _, f := range e.Updated {
-		say("  newer data changes %s: %s", f.Field, f.Change)
+		l.say("  newer data changes %s: %s", f.Field, f.Change)
 	}
 	for i := range e.Tasks {
-		t := &e.Tasks[i]
-		where := ""
-		if t.Machine != "" {
-			where = fmt.Sprintf(" on %s (generation %d, incarnation %d, pid %d)", t.Machine, t.Generation, t.Incarnation, t.PID)
-		}
-		say("task %s is %s%s", t.Name, t.State, where)
-		if t.Alloc != "" {
-			say("  in alloc %s", t.Alloc)
-		}
-		if len(t.Inside) > 0 {
-			say("  inside run: %s", strings.Join(t.Inside, ", "))
-		}
-		if t.Reason != "" {
-			say("  because: %s", t.Reason)
-		}
-		if t.Line != "" {
-			say("  says: %s", t.Line)
-		}
-		for _, m := range e.Avoid[t.Name] {
-			say("  avoids machine %s: it failed or was evicted there of late", m)
-		}
-		for _, h := range t.History {
-			say("  %s", h)
-		}
+		l.task(&e.Tasks[i], e.Avoid[e.Tasks[i].Name])
 	}
 	if e.Placement != nil {
 		for _, line := range e.Placement.lines() {
-			say("  %s", line)
+			l.say("  %s", line)
 		}
 	}
-	return out
+	return l
+}
+
+// lines are what an explanation says.
+type lines []string
+
+func (l *lines) say(format string, args ...any) { *l = append(*l, fmt.Sprintf(format, args...)) }
+
+// sayIf says text, unless there is none.
+func (l *lines) sayIf(format, text string) {
+	if text != "" {
+		l.say(format, text)
+	}
+}
+
+// task tells of one task and the machines that it avoids.
+func (l *lines) task(t *TaskStatus, avoided []string) {
+	where := ""
+	if t.Machine != "" {
+		where = fmt.Sprintf(" on %s (generation %d, incarnation %d, pid %d)", t.Machine, t.Generation, t.Incarnation, t.PID)
+	}
+	l.say("task %s is %s%s", t.Name, t.State, where)
+	l.sayIf("  in alloc %s", t.Alloc)
+	l.sayIf("  inside run: %s", strings.Join(t.Inside, ", "))
+	l.sayIf("  because: %s", t.Reason)
+	l.sayIf("  says: %s", t.Line)
+	for _, m := range avoided {
+		l.say("  avoids machine %s: it failed or was evicted there of late", m)
+	}
+	for _, h := range t.History {
+		l.say("  %s", h)
+	}
 }

@@ -56,28 +56,38 @@ type Limited interface {
 	CPU() nodeagent.CPUTime
 }
 
-// Process is an incarnation. Its methods may be called from any goroutine.
-type Process interface {
+// Telling is the part of a Process that tells of it.
+type Telling interface {
 	// Incarnation returns how it stands now: Boot, PID, StartedAt, Exit, Note.
 	Incarnation() nodeagent.Incarnation
-	// Signal sends SIGTERM to its process group or, with kill, SIGKILL to
-	// all of it. It is no error if it has ended.
-	Signal(kill bool) error
-	Limited
 	// Usage measures what it uses, without its disk; false when nothing of it is
 	// left.
 	Usage() (schema.Usage, bool)
-	// Wait returns when it has ended and its Exit is known.
-	Wait(ctx context.Context) error
-	// Exec runs a command beside it and speaks frames over conn, until nothing
-	// of the command is left. An error means that it has not run.
-	Exec(ctx context.Context, r schema.ExecRequest, conn io.ReadWriter) error
-	// Run runs a command beside it, until the timeout or its end, and returns
-	// the end of its output. The error is nil if the command exited with 0.
-	Run(ctx context.Context, command []string, timeout time.Duration) (output string, err error)
 	// Line returns the beginning of what the task says of itself: any bytes,
 	// and few.
 	Line() string
+}
+
+// Joined is the part of a Process that runs commands beside it.
+type Joined interface {
+	// Exec runs a command and speaks frames over conn, until nothing of the
+	// command is left. An error means that it has not run.
+	Exec(ctx context.Context, r schema.ExecRequest, conn io.ReadWriter) error
+	// Run runs a command until the timeout or its end, and returns the end of
+	// its output. The error is nil if the command exited with 0.
+	Run(ctx context.Context, command []string, timeout time.Duration) (output string, err error)
+}
+
+// Process is an incarnation. Its methods may be called from any goroutine.
+type Process interface {
+	Telling
+	// Signal sends SIGTERM to its process group or, with kill, SIGKILL to
+	// all of it. It is no error if it has ended.
+	Signal(kill bool) error
+	// Wait returns when it has ended and its Exit is known.
+	Wait(ctx context.Context) error
+	Limited
+	Joined
 }
 
 // Config is what a Loop needs. All but Meter, Limits and the hooks must be set.

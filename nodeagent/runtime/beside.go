@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/musterhq/muster/nodeagent/keeper"
 	"github.com/musterhq/muster/schema"
 )
@@ -91,16 +93,47 @@ func judge(how keeper.BesideEnd, timeout time.Duration) error {
 	return nil
 }
 
-// readTail reads to the end and returns the last outputTail bytes.
-func readTail(r io.Reader) string {
+// readTail reads to the end, or to its deadline and what is there then, and
+// returns the last outputTail bytes.
+func readTail(r *os.File) string {
 	var tail []byte
 	chunk := make([]byte, outputTail)
-	for {
-		n, err := r.Read(chunk)
+	take := func(n int) {
 		tail = append(tail, chunk[:n]...)
 		tail = tail[max(0, len(tail)-outputTail):]
+	}
+	for {
+		n, err := r.Read(chunk)
+		take(n)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			err = drain(r, chunk, take)
+		}
 		if err != nil {
 			return strings.ToValidUTF8(string(tail), "")
 		}
 	}
+}
+
+// drain takes what is in a pipe without waiting for more. It returns io.EOF.
+func drain(r *os.File, chunk []byte, take func(n int)) error {
+	c, err := r.SyscallConn()
+	if err != nil {
+		return err
+	}
+	if err := r.SetReadDeadline(time.Time{}); err != nil { // one that has passed ends each read
+		return err
+	}
+	for more := true; more; {
+		err := c.Read(func(fd uintptr) bool {
+			n, err := unix.Read(int(fd), chunk)
+			if more = err == nil && n > 0 || err == unix.EINTR; n > 0 {
+				take(n)
+			}
+			return true
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return io.EOF
 }

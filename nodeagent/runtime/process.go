@@ -62,10 +62,9 @@ type Process struct {
 }
 
 // Start starts the task of a, or makes its alloc, in dir, which it makes: its
-// name is the number of
-// the incarnation, its parent the generation's directory. It returns when the
-// command runs. After an error nothing of it runs; the error is ErrCommand if it
-// is the command's fault.
+// name is the number of the incarnation, its parent the generation's directory.
+// It returns when the command runs. After an error nothing of it runs; the error
+// is ErrCommand if it is the command's fault.
 func (r *Runtime) Start(ctx context.Context, dir string, a *schema.Assignment) (*Process, error) {
 	if a.Job.Kind == schema.Allocs {
 		p, err := r.startAlloc(dir, a)
