@@ -30,19 +30,33 @@ func shareIPC(shm, ipc string) error {
 	if err != nil {
 		return err
 	}
-	done := make(chan error)
-	go func() {
-		goruntime.LockOSThread() // and never unlocked: the thread ends with the goroutine
-		err := unix.Unshare(unix.CLONE_NEWIPC)
-		if err == nil {
-			err = unix.Mount("/proc/thread-self/ns/ipc", ipc, "", unix.MS_BIND, "")
+	err = onThread(func() error {
+		if err := unix.Unshare(unix.CLONE_NEWIPC); err != nil {
+			return err
 		}
-		done <- err
-	}()
-	if err := <-done; err != nil {
+		return unix.Mount("/proc/thread-self/ns/ipc", ipc, "", unix.MS_BIND, "")
+	})
+	if err != nil {
 		return fmt.Errorf("new ipc namespace on %s: %w", ipc, err)
 	}
 	return nil
+}
+
+// onThread calls f on a thread that ends afterwards. The first thread of a process
+// cannot end: the process would be in whatever namespace f leaves it.
+func onThread(f func() error) error {
+	done := make(chan error)
+	go func() {
+		goruntime.LockOSThread()
+		if unix.Gettid() != unix.Getpid() {
+			done <- f() // never unlocked: the thread ends with the goroutine
+			return
+		}
+		err := onThread(f) // on another, while this one is held
+		goruntime.UnlockOSThread()
+		done <- err
+	}()
+	return <-done
 }
 
 // isNamespace reports whether a namespace is mounted on file.

@@ -20,12 +20,19 @@ const (
 // checks are the fields of which a health check has exactly one.
 var checks = []string{"http", "tcp", "exec"}
 
+// execRule is of a command beside the task, in its root directory if it has one.
+var execRule = &Rule{
+	Type:   Struct,
+	Fields: []Field{{Name: "command", Required: true, Rule: commandRule}},
+	Alias:  map[string]string{"cmd": "command", "argv": "command", "args": "command"},
+}
+
 var healthRule = &Rule{
 	Type: Struct,
 	Fields: []Field{
 		{Name: "http", Rule: httpRule},
 		{Name: "tcp", Rule: &Rule{Type: Struct, Fields: []Field{{Name: "port", Rule: nameRule, Required: true}}, Later: []string{"tls"}}},
-		{Name: "exec", Rule: processRule},
+		{Name: "exec", Rule: execRule},
 		{Name: "startSeconds", Rule: integer(Seconds, 0, maxSeconds), Default: num(schema.DefaultStartSeconds)},
 		{Name: "intervalSeconds", Rule: integer(Seconds, 1, maxSeconds), Default: num(schema.DefaultIntervalSeconds)},
 		{Name: "timeoutSeconds", Rule: integer(Seconds, 1, maxSeconds), Default: num(schema.DefaultTimeoutSeconds)},

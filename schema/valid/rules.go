@@ -302,12 +302,14 @@ var exceedRule = &Rule{
 	Alias: map[string]string{"cpuMilli": "cpu", "cpus": "cpu", "memory": "ram", "mem": "ram", "ramBytes": "ram"},
 }
 
+var commandRule = &Rule{
+	Type: List, Min: 1, Max: maxArgs, Elem: &Rule{Type: String, Max: maxArgBytes, Match: matchC},
+}
+
 var processRule = &Rule{
 	Type: Struct,
 	Fields: []Field{
-		{Name: "command", Required: true, Rule: &Rule{
-			Type: List, Min: 1, Max: maxArgs, Elem: &Rule{Type: String, Max: maxArgBytes, Match: matchC},
-		}},
+		{Name: "command", Required: true, Rule: commandRule},
 		{Name: "root", Rule: &Rule{Type: String, Min: 1, Max: maxPath, Match: matchRoot}},
 	},
 	Alias: map[string]string{"cmd": "command", "exec": "command", "argv": "command", "args": "command", "env": "task.env", "chroot": "root", "rootfs": "root", "rootDirectory": "root"},

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -44,18 +45,22 @@ func (w *world) convergeAgain(ctx context.Context) error {
 }
 
 // identities asks the cell which processes its running tasks are, and the
-// process table whether that is so.
+// process table whether that is so. Those of batch jobs may end at any moment, and
+// are left out.
 func (w *world) identities(ctx context.Context) (map[string]identity, error) {
 	s, err := w.status(ctx)
 	if err != nil {
 		return nil, err
 	}
-	out := map[string]identity{}
+	out, passing := map[string]identity{}, map[string]bool{}
+	for i := range s.Jobs {
+		passing[s.Jobs[i].Name] = s.Jobs[i].Kind == schema.Batch
+	}
 	for _, t := range s.Tasks {
 		for _, p := range t.Ports {
 			w.ports[p] = true
 		}
-		if t.State != "running" {
+		if t.State != "running" || passing[path.Dir(t.Name)] {
 			continue
 		}
 		id, err := identify(t.PID)
@@ -63,8 +68,8 @@ func (w *world) identities(ctx context.Context) (map[string]identity, error) {
 			return nil, fmt.Errorf("task %s is running, says the status: %w", t.Name, err)
 		}
 		out[t.Name] = id
-		for _, path := range cgroupsOf(t.PID) {
-			w.cgroups[path] = true
+		for _, group := range cgroupsOf(t.PID) {
+			w.cgroups[group] = true
 		}
 	}
 	return out, nil
@@ -112,9 +117,10 @@ func (w *world) askAll(ctx context.Context, n int, greeting string) error {
 		if err != nil {
 			return fmt.Errorf("task %s at %s: %w", t.Name, url, err)
 		}
-		want := fmt.Sprintf("%s from %s pid %d\n", greeting, t.Name, t.PID)
-		if body != want {
-			return fmt.Errorf("task %s at %s answers %q, want %q", t.Name, url, body, want)
+		// Its pid is that of its own namespace, if it has one.
+		want := fmt.Sprintf("%s from %s pid ", greeting, t.Name)
+		if !strings.HasPrefix(body, want) {
+			return fmt.Errorf("task %s at %s answers %q, want %q first", t.Name, url, body, want)
 		}
 		if asked++; first == "" {
 			first = fmt.Sprintf("%s answers %q", url, strings.TrimSpace(body))

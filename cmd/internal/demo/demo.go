@@ -9,14 +9,16 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Config says where the demo finds its binaries and whom it talks to.
 type Config struct {
 	// Bin is the directory of muster, muster-agent and muster-keeper.
 	Bin string
-	// Dir is where everything lives, "" for a new directory in the system's
-	// temporary one. It is removed at the end unless Keep is set.
+	// Dir is where everything lives, "" for a new directory that tasks see: not
+	// the system's temporary one. It is removed at the end unless Keep is set.
 	Dir  string
 	Keep bool
 	// Talk gets the words, Progress what a step waits for and how that stands
@@ -116,7 +118,7 @@ func makeDir(cfg Config) (string, error) {
 	dir := cfg.Dir
 	if dir == "" {
 		var err error
-		if dir, err = os.MkdirTemp("", "muster-demo-"); err != nil {
+		if dir, err = os.MkdirTemp(seenByTasks(), "muster-demo-"); err != nil {
 			return "", err
 		}
 	} else if err := os.Mkdir(dir, 0o711); err != nil {
@@ -126,6 +128,19 @@ func makeDir(cfg Config) (string, error) {
 		return "", err
 	}
 	return filepath.EvalSymlinks(dir)
+}
+
+// seenByTasks returns a directory for the demo's that tasks see: where they are
+// kept apart, each has a /tmp of its own.
+func seenByTasks() string {
+	const services = "/var/lib"
+	if unix.Access(services, unix.W_OK) == nil {
+		return services
+	}
+	if cache, err := os.UserCacheDir(); err == nil && os.MkdirAll(cache, 0o700) == nil {
+		return cache
+	}
+	return os.TempDir()
 }
 
 // copyBinary copies the muster binary to where tasks of any user may run it: a

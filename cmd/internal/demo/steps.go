@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/schema"
 )
 
 // The service's argument before and after the second commit.
@@ -246,7 +247,29 @@ func removeAll(ctx context.Context, w *world) error {
 	if err != nil {
 		return err
 	}
-	hash, err := w.commit("everything must go", map[string][]byte{shopFile: nil, adsFile: nil})
+	if _, err := w.commit("everything must go", map[string][]byte{shopFile: nil, adsFile: nil}); err != nil {
+		return err
+	}
+	held := 0
+	err = w.until(ctx, "the cell holds what is gone", func(s *reconciler.Status) string {
+		if held = 0; len(s.Held) == 0 {
+			return "nothing is held"
+		}
+		for i := range s.Held {
+			held += s.Held[i].Tasks
+		}
+		return ""
+	})
+	if err != nil {
+		return err
+	}
+	for name, id := range all {
+		if now, err := identify(id.pid); err != nil || now != id {
+			return fmt.Errorf("task %s (pid %d) ended though its removal is held", name, id.pid)
+		}
+	}
+	w.say("     %d tasks would go at once: they are held, and run on, until a commit says that it is meant", held)
+	hash, err := w.commit(fmt.Sprintf("it is meant\n\n%s: %d", schema.AllowPruneTrailer, held), nil)
 	if err != nil {
 		return err
 	}

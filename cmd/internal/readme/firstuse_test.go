@@ -44,7 +44,14 @@ func TestReadme(t *testing.T) {
 // it, that others may pass, since tasks run as other users.
 func shortDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "muster-readme-")
+	base := "/var/lib" // tasks see it: each has a /tmp of its own
+	if os.Geteuid() != 0 {
+		var err error
+		if base, err = os.UserHomeDir(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir, err := os.MkdirTemp(base, "muster-readme-")
 	if err != nil {
 		t.Fatal(err)
 	}
