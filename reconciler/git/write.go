@@ -35,11 +35,11 @@ type Change struct {
 	Message string
 	// Files are written into the work tree, by path from its root with
 	// slashes; nil removes one.
-	// With no Files and without All the commit changes nothing: its message is
-	// what it is for.
 	Files map[string][]byte
 	// All adds everything in the work tree that is new, changed or gone.
-	All    bool
+	All bool
+	// Empty allows a commit that changes nothing: its message is what it is for.
+	Empty  bool
 	Author string
 	Email  string
 	When   time.Time
@@ -78,7 +78,7 @@ func commit(dir string, c Change) (plumbing.Hash, error) {
 		}
 	}
 	by := &object.Signature{Name: c.Author, Email: c.Email, When: c.When}
-	return tree.Commit(c.Message, &gogit.CommitOptions{AllowEmptyCommits: len(c.Files) == 0 && !c.All, Author: by, Committer: by})
+	return tree.Commit(c.Message, &gogit.CommitOptions{AllowEmptyCommits: c.Empty, Author: by, Committer: by})
 }
 
 // stage writes or removes one file and adds that to the index.

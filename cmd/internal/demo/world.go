@@ -122,7 +122,7 @@ func (w *world) initRepo() error {
 // commit commits files; a nil value removes one.
 func (w *world) commit(message string, files map[string][]byte) (string, error) {
 	return git.Commit(w.repo, git.Change{
-		Message: message, Files: files, Author: "muster demo", Email: "demo@example.com", When: time.Now(),
+		Message: message, Files: files, Empty: files == nil, Author: "muster demo", Email: "demo@example.com", When: time.Now(),
 	})
 }
 
