@@ -146,6 +146,13 @@ func TestDecide(t *testing.T) {
 			}))},
 			actions: []string{"end u/batch/0 9 finished"}, states: []schema.TaskState{schema.Stopping},
 		},
+		"batch that exited 0 before the signal of a stop that was written down": {
+			view: view(stopping(batch, schema.CausePreempted)),
+			held: []nodeagent.Held{held(batch, with(exited(1, 0, 0), func(c *nodeagent.Incarnation) {
+				c.Stop, c.Untold = &schema.Cause{Kind: schema.CausePreempted}, true
+			}))},
+			actions: []string{"end u/batch/0 9 finished"}, states: []schema.TaskState{schema.Stopping},
+		},
 		"batch that exits 0 on SIGTERM has not finished": {
 			view:    view(stopping(batch, schema.CausePreempted)),
 			held:    []nodeagent.Held{held(batch, with(exited(1, 0, 0), func(c *nodeagent.Incarnation) { c.Stop = &schema.Cause{Kind: schema.CausePreempted} }))},

@@ -60,6 +60,8 @@ type Incarnation struct {
 	// an agent that was restarted has sent neither.
 	TermAt, KilledAt time.Time
 	Exit             *schema.Exit // nil while it is alive
+	// Untold says that it had ended before any signal of the agent's reached it.
+	Untold bool
 	// GoneAt is when this agent saw that nothing of it is left, later than Exit.At;
 	// zero if it did not.
 	GoneAt time.Time

@@ -99,9 +99,10 @@ func due(now, from time.Time, d time.Duration) time.Time {
 }
 
 // finished reports whether h is a batch task that is done. An exit with 0 after
-// SIGTERM is not taken for that: many programs end so when they are told to.
+// SIGTERM is not taken for that: many programs end so when they are told to. One
+// that was to be told, and had ended before, is.
 func finished(h *Held, kind schema.JobKind) bool {
 	c := h.last()
 	return kind == schema.Batch && c != nil && c.Exit != nil && c.Exit.Code == 0 &&
-		(c.Stop == nil || c.Exit.At.Before(c.Stop.At))
+		(c.Stop == nil || c.Untold || c.Exit.At.Before(c.Stop.At))
 }
