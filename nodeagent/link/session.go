@@ -77,7 +77,8 @@ func (c *Client) connect(ctx context.Context) (held time.Duration, err error) {
 	return held, shake.explain(c.cfg.Dial, err)
 }
 
-// receive reads the stream until it ends.
+// receive reads the stream until it ends, and always says how it did: send waits
+// for that.
 func (s *session) receive(ctx context.Context) {
 	for {
 		m, err := s.stream.Recv()
@@ -88,6 +89,7 @@ func (s *session) receive(ctx context.Context) {
 		select {
 		case s.in <- m:
 		case <-ctx.Done():
+			s.err <- ctx.Err()
 			return
 		}
 	}
