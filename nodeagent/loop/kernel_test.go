@@ -45,6 +45,13 @@ type kernel struct {
 	answer func() (output string, err error) // of a command beside a task
 }
 
+// set changes what the kernel does while an agent uses it.
+func (k *kernel) set(change func(*kernel)) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	change(k)
+}
+
 func (k *kernel) run() (output string, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -50,13 +50,13 @@ func TestResizeInPlace(t *testing.T) {
 		if got := s.kernel.limitsOf("web").CPUMilli; got != 100 {
 			s.t.Errorf("cpuMilli %d, want 100", got)
 		}
-		s.kernel.stiff = true
+		s.kernel.set(func(k *kernel) { k.stiff = true })
 		s.assign(limited("web", schema.Service, 300))
 		rest()
 		if got, note := s.kernel.limitsOf("web").CPUMilli, s.note("web"); got != 100 || note != "fake; it keeps what it has" {
 			s.t.Errorf("cpuMilli %d, note %q", got, note)
 		}
-		s.kernel.stiff = false
+		s.kernel.set(func(k *kernel) { k.stiff = false })
 		time.Sleep(nodeagent.LimitAgain)
 		rest()
 		if got, note := s.kernel.limitsOf("web").CPUMilli, s.note("web"); got != 300 || note != "fake" {
@@ -88,9 +88,7 @@ func TestBatchIsHeldBack(t *testing.T) {
 			s.t.Errorf("nobody waits: bound %d, note %q", got, s.note("crunch"))
 		}
 		wait := func(milli int64) {
-			s.kernel.mu.Lock()
-			s.kernel.wait["web"] = milli
-			s.kernel.mu.Unlock()
+			s.kernel.set(func(k *kernel) { k.wait["web"] = milli })
 		}
 		wait(500)
 		time.Sleep(3 * nodeagent.ThrottleEvery)
