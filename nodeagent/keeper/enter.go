@@ -22,7 +22,11 @@ type entry struct {
 	empty   *byte
 	tty     bool
 	signals [1]uint64 // blocked before
+	bare    bool      // the capabilities of the user namespace are given up before the exec
 }
+
+// capabilities is how many there can be: their sets have 64 bits.
+const capabilities = 64
 
 // aboveFD is where descriptors are put that must not be overwritten.
 const aboveFD = 200
@@ -52,6 +56,7 @@ func forkInto(rooms, fds []uintptr, tty bool) (int, error) {
 			return 0, fmt.Errorf("kind of a namespace: %w", err)
 		}
 		e.nested = e.nested || kind == unix.CLONE_NEWPID
+		e.bare = e.bare || kind == unix.CLONE_NEWUSER && unix.Geteuid() != 0
 	}
 	// The runtime's handlers are of no use to the child.
 	var all unix.Sigset_t
@@ -128,6 +133,11 @@ func (e *entry) fork() (uintptr, syscall.Errno) { //nolint:gocognit // it may ca
 		step[0] = 't'
 		if _, _, errno = syscall.RawSyscall(unix.SYS_IOCTL, 0, unix.TIOCSCTTY, 0); errno != 0 {
 			goto failed
+		}
+	}
+	if e.bare { // the stage, no root's, has no right to it any more
+		for c := range uintptr(capabilities) {
+			_, _, _ = syscall.RawSyscall(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, c, 0)
 		}
 	}
 	step[0] = 'e'

@@ -380,6 +380,11 @@ func (p *Process) Usage() (schema.Usage, bool) {
 	if p.alloc != nil {
 		return schema.Usage{}, false // what runs inside is measured for itself
 	}
+	select {
+	case <-p.ended: // what is read of all processes at once may be older
+		return schema.Usage{}, false
+	default:
+	}
 	p.measuring.Lock()
 	defer p.measuring.Unlock()
 	return p.meter.usage(p.handle.Spec.Cgroups, p.table)
