@@ -71,6 +71,20 @@ var layers = []layer{
 		"the API and its client share their requests, and know of the cell only its status",
 	},
 	{
+		"reconciler/fswatch", nil,
+		"that a file has changed is nothing of ours",
+	},
+	{
+		"reconciler/git",
+		[]string{"reconciler", "reconciler/fswatch", "schema"},
+		"a source of commits sees at once that a file has changed",
+	},
+	{
+		"reconciler/worktree",
+		[]string{"reconciler", "reconciler/fswatch", "schema"},
+		"a source of commits sees at once that a file has changed",
+	},
+	{
 		"reconciler/...",
 		[]string{"reconciler", "placement", "schema"},
 		"adapters meet through interfaces that their consumer declares, and are put together in cmd/internal/cell; " +
@@ -255,7 +269,7 @@ var owners = []owner{
 	},
 	{
 		"github.com/fsnotify/fsnotify",
-		[]string{"reconciler/git", "reconciler/worktree"},
+		[]string{"reconciler/fswatch"},
 		nil,
 		"only a local repository or work tree is watched",
 	},
