@@ -96,12 +96,16 @@ var layers = []layer{
 		"a core that imports an adapter can no longer be simulated",
 	},
 	{
+		"nodeagent/durable", nil,
+		"it is part of each keeper, and of all who must not forget",
+	},
+	{
 		"nodeagent/logfile", nil,
 		"it is part of each keeper, and of all who read what keepers write",
 	},
 	{
 		"nodeagent/keeper",
-		[]string{"nodeagent/logfile"},
+		[]string{"nodeagent/durable", "nodeagent/logfile"},
 		"one keeper runs per task: each package it links costs memory a hundred times per machine",
 	},
 	{
@@ -111,12 +115,12 @@ var layers = []layer{
 	},
 	{
 		"nodeagent/credential",
-		[]string{"schema", "schema/identity"},
+		[]string{"nodeagent/durable", "schema", "schema/identity"},
 		"what a certificate and a token say is the same at both ends",
 	},
 	{
 		"nodeagent/runtime/...",
-		[]string{"nodeagent", "nodeagent/keeper", "nodeagent/logfile", "nodeagent/runtime/...", "schema"},
+		[]string{"nodeagent", "nodeagent/durable", "nodeagent/keeper", "nodeagent/logfile", "nodeagent/runtime/...", "schema"},
 		"a runtime starts keepers; it does not know who asked",
 	},
 	{
@@ -126,7 +130,7 @@ var layers = []layer{
 	},
 	{
 		"nodeagent/...",
-		[]string{"nodeagent", "nodeagent/keeper", "nodeagent/logfile", "schema"},
+		[]string{"nodeagent", "nodeagent/durable", "nodeagent/keeper", "nodeagent/logfile", "schema"},
 		"adapters meet through interfaces that their consumer declares; the keeper's file formats are shared by all who read a task directory; " +
 			"the master and the agent share only the schema, or one could not be upgraded without the other",
 	},
