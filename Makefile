@@ -12,6 +12,7 @@ KILLS        ?= 20
 ROUNDS       ?= 5
 AGENTKILLS   ?= 100
 STORM        ?= 200
+MASTERKILLS  ?= 100
 
 .PHONY: help build demo test race lint fuzz bench sim chaos hogs user vm generate generated check clean
 
@@ -51,8 +52,9 @@ bench: ## run the benchmarks
 sim: ## run the simulated cell with SEEDS seeds
 	go test -count=1 ./cmd/internal/sim -run Random -sim.seeds $(SEEDS)
 
-chaos: ## kill the parts of a cell at KILLS, agent and keepers at AGENTKILLS random moments, push STORM commits
+chaos: ## kill a cell's parts at KILLS, its master at MASTERKILLS, agent and keepers at AGENTKILLS moments; push STORM commits
 	go test -count=1 -v -run '^(TestChaos|TestStorm)$$' ./cmd/internal/e2e -e2e.kills $(KILLS) -e2e.storm $(STORM)
+	go test -count=1 -v -run '^TestMasterKilled$$' ./cmd/internal/e2e -e2e.masterkills $(MASTERKILLS)
 	go test -count=1 -v -run '^TestRandomKills$$' ./cmd/muster-agent -agent.kills $(AGENTKILLS)
 
 user: ## run the node agent's tests as an ordinary user
