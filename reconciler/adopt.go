@@ -17,11 +17,15 @@ import (
 // or not at all: one that does not compile, that declares what its path may
 // not, or that another already holds, keeps its last good data and is stale;
 // everything else of the commit goes ahead. A commit of which nothing can be
-// read (no module, say) leaves every package as it is.
+// read (no module, say) leaves every package as it is. While the cell is suspended
+// no commit changes anything.
 //
 // The writes put packages first, then flip the head, then delete what it no
 // longer refers to.
 func Adopt(s *State, c schema.Compiled, now time.Time) ([]Write, []schema.Event) {
+	if s.Suspended() {
+		return nil, nil
+	}
 	if c.Commit != s.Head.Commit && s.holds(c) {
 		head := schema.Head{Commit: c.Commit, Packages: s.Head.Packages}
 		return []Write{{keyHead, schema.Canonical(head)}}, []schema.Event{applied(head, now)}
@@ -303,6 +307,7 @@ func (a *adoption) writes(s *State, c schema.Compiled, now time.Time) ([]Write, 
 		d := desiredOf(s.Cell, inOrder(a.packages), undigested)
 		head.Held = s.guard(&d, c.AllowPrune)
 		s.keepHeld(&d, head.Held)
+		s.keepSuspended(&d)
 		next = &d
 	}
 	value := schema.Canonical(head)

@@ -23,6 +23,7 @@ const (
 	keyJob     = "job/"     // + user/job: schema.JobRecord
 	keyChunk   = "chunk/"   // + user/job/number: schema.Chunk
 	keyMachine = "machine/" // + name: schema.MachineRecord
+	keySuspend = "suspend/" // + user/job, or all: schema.Suspension
 )
 
 // State is what the store holds of a cell: desired, assigned and progress. Its
@@ -36,6 +37,8 @@ type State struct {
 	Jobs     map[schema.JobName]*schema.JobRecord
 	Chunks   map[ChunkName]*schema.Chunk
 	Machines map[string]*schema.MachineRecord
+	// Suspensions are those that last, by name.
+	Suspensions map[string]*schema.Suspension
 
 	wanted  *Desired                        // of Head; nil until desired is called
 	digests map[*schema.Package][]jobDigest // of the jobs of wanted, by package and index
@@ -52,6 +55,7 @@ func NewState(cell string) *State {
 	return &State{
 		Cell: cell, Packages: map[schema.Digest]*schema.Package{}, Data: map[schema.Digest]*schema.Job{},
 		Jobs: map[schema.JobName]*schema.JobRecord{}, Chunks: map[ChunkName]*schema.Chunk{}, Machines: map[string]*schema.MachineRecord{},
+		Suspensions: map[string]*schema.Suspension{},
 	}
 }
 
@@ -100,6 +104,9 @@ func (s *State) apply(w Write) error {
 		return put(s.Data, schema.Digest(name), w.Value)
 	case keyMachine:
 		return put(s.Machines, name, w.Value)
+	case keySuspend:
+		s.wanted = nil
+		return put(s.Suspensions, name, w.Value)
 	case keyJob:
 		job, err := schema.ParseJobName(s.Cell + "/" + name)
 		if err != nil {
