@@ -19,10 +19,14 @@ import (
 // everything else of the commit goes ahead. A commit of which nothing can be
 // read (no module, say) leaves every package as it is. One that empties the
 // repository removes all there is, so a guard holds it, however little that is.
+// While the cell is suspended no commit changes anything.
 //
 // The writes put packages first, then flip the head, then delete what it no
 // longer refers to.
 func Adopt(s *State, c schema.Compiled, now time.Time) ([]Write, []schema.Event) {
+	if s.Suspended() {
+		return nil, nil
+	}
 	if c.Commit != s.Head.Commit && s.holds(c) {
 		head := schema.Head{Commit: c.Commit, Packages: s.Head.Packages}
 		return []Write{s.document(keyHead, head)}, []schema.Event{applied(head, now)}
@@ -312,6 +316,7 @@ func (a *adoption) writes(s *State, c schema.Compiled, now time.Time) ([]Write, 
 		d := desiredOf(s.Cell, inOrder(a.packages), undigested)
 		head.Held = s.guard(&d, c)
 		s.keepHeld(&d, head.Held)
+		s.keepSuspended(&d)
 		next = &d
 	}
 	flip := s.document(keyHead, head)

@@ -180,6 +180,16 @@ func (t *term) Locate(ctx context.Context, task schema.TaskName) (string, error)
 	return records[0].Machine, nil
 }
 
+// Suspend leaves a job, or all of them, as it is.
+func (t *term) Suspend(ctx context.Context, x schema.Suspension, lasts time.Duration) (*schema.Suspension, error) {
+	return with(t, func(l *loop.Loop) (*schema.Suspension, error) { return l.Suspend(ctx, x, lasts) })
+}
+
+// Resume ends that.
+func (t *term) Resume(ctx context.Context, name, by string) (*schema.Suspension, error) {
+	return with(t, func(l *loop.Loop) (*schema.Suspension, error) { return l.Resume(ctx, name, by) })
+}
+
 // Join gives a machine its next epoch.
 func (t *term) Join(ctx context.Context, info schema.MachineInfo) (uint64, error) {
 	return with(t, func(l *loop.Loop) (uint64, error) { return l.Join(ctx, info) })
