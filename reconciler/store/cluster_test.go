@@ -2,143 +2,28 @@ package store
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
-	"fmt"
-	"log/slog"
-	"math/big"
-	"net"
-	"net/url"
-	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"go.etcd.io/etcd/client/pkg/v3/transport"
-	"go.etcd.io/etcd/server/v3/embed"
-
 	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/store/storetest"
 )
 
-// testCerts writes ca.pem, and a certificate for loopback with its key, which
-// serves members and clients; it returns the directory.
-func testCerts(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	write := func(name, kind string, der []byte) {
-		if err := os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	must := func(err error) {
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(err)
-	now := time.Now()
-	ca := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, ca, ca, key.Public(), key)
-	must(err)
-	write("ca.pem", "CERTIFICATE", der)
-	own, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(err)
-	leaf := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "member"}, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	der, err = x509.CreateCertificate(rand.Reader, leaf, ca, own.Public(), key)
-	must(err)
-	write("cert.pem", "CERTIFICATE", der)
-	der, err = x509.MarshalECPrivateKey(own)
-	must(err)
-	write("key.pem", "EC PRIVATE KEY", der)
-	return dir
-}
+// cluster is one of etcd's, and Stores in it.
+type cluster struct{ *storetest.Cluster }
 
-// cluster is an etcd cluster on loopback, as muster finds it: it belongs to
-// somebody else, and wants client certificates.
-type cluster struct {
-	certs   string
-	members []*embed.Etcd
-	closers []func()
-	urls    []string
-}
-
-func loopbackURL(t *testing.T) url.URL {
+func startCluster(t *testing.T, n int) *cluster {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return url.URL{Scheme: "https", Host: l.Addr().String()}
-}
-
-// startCluster starts n members; configure may change their configuration.
-func startCluster(t *testing.T, n int, configure func(*embed.Config)) *cluster {
-	t.Helper()
-	c := &cluster{certs: testCerts(t)}
-	var peers []string
-	cfgs := make([]*embed.Config, n)
-	secure := transport.TLSInfo{
-		CertFile: filepath.Join(c.certs, "cert.pem"), KeyFile: filepath.Join(c.certs, "key.pem"),
-		TrustedCAFile: filepath.Join(c.certs, "ca.pem"), ClientCertAuth: true,
-	}
-	for i := range cfgs {
-		cfg := embed.NewConfig()
-		cfg.Name, cfg.Dir = fmt.Sprint("m", i), t.TempDir()
-		cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(newZap(slog.New(slog.DiscardHandler)))
-		cfg.LogLevel = "error"
-		cfg.TickMs, cfg.ElectionMs = 20, 400
-		client, peer := loopbackURL(t), loopbackURL(t)
-		cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
-		cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
-		cfg.ClientTLSInfo, cfg.PeerTLSInfo = secure, secure
-		if configure != nil {
-			configure(cfg)
-		}
-		peers = append(peers, cfg.Name+"="+peer.String())
-		c.urls = append(c.urls, client.String())
-		cfgs[i] = cfg
-	}
-	for _, cfg := range cfgs {
-		cfg.InitialCluster = strings.Join(peers, ",")
-		e, err := embed.StartEtcd(cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		closed := sync.OnceFunc(e.Close)
-		t.Cleanup(closed)
-		c.closers = append(c.closers, closed)
-		c.members = append(c.members, e)
-	}
-	for _, e := range c.members {
-		select {
-		case <-e.Server.ReadyNotify():
-		case <-time.After(30 * time.Second):
-			t.Fatal("the cluster does not start")
-		}
-	}
-	return c
+	return &cluster{storetest.Start(t, n)}
 }
 
 func (c *cluster) config(t *testing.T, cell string) ClusterConfig {
 	t.Helper()
 	return ClusterConfig{
-		Endpoints: c.urls, CAFile: filepath.Join(c.certs, "ca.pem"), CertFile: filepath.Join(c.certs, "cert.pem"), KeyFile: filepath.Join(c.certs, "key.pem"),
+		Endpoints: c.URLs, CAFile: filepath.Join(c.Certs, "ca.pem"), CertFile: filepath.Join(c.Certs, "cert.pem"), KeyFile: filepath.Join(c.Certs, "key.pem"),
 		Dir: t.TempDir(), Cell: cell, Release: "v0.9.0-test", Lease: 2 * time.Second,
 	}
 }
@@ -200,7 +85,7 @@ func campaign(t *testing.T, s *Store, id string) <-chan error {
 // when the first resigns, and the first cannot write any more.
 func TestStandby(t *testing.T) {
 	t.Parallel()
-	c := startCluster(t, 1, nil)
+	c := startCluster(t, 1)
 	first := c.open(t, c.config(t, "c"))
 	lead(t, first, "https://one")
 	commit(t, first, put("a", "1"))
@@ -235,7 +120,7 @@ func TestStandby(t *testing.T) {
 // on, each of its writes is refused, before it has heard that it lost.
 func TestFrozenLeader(t *testing.T) {
 	t.Parallel()
-	c := startCluster(t, 1, nil)
+	c := startCluster(t, 1)
 	first := c.open(t, c.config(t, "c"))
 	lead(t, first, "one")
 	commit(t, first, put("a", "1"))
@@ -270,11 +155,11 @@ func TestFrozenLeader(t *testing.T) {
 // ErrDown when there are too few.
 func TestMembersGone(t *testing.T) {
 	t.Parallel()
-	c := startCluster(t, 3, nil)
+	c := startCluster(t, 3)
 	s := c.open(t, c.config(t, "c"))
 	lead(t, s, "one")
 	commit(t, s, put("a", "1"))
-	c.closers[0]()
+	c.Stop[0]()
 	for { // the lease may go with the member that led
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		err := s.Commit(ctx, []reconciler.Write{put("a", "2")})
@@ -292,7 +177,7 @@ func TestMembersGone(t *testing.T) {
 		}
 	}
 	wantDocs(t, s, map[string]string{"a": "2"})
-	c.closers[1]()
+	c.Stop[1]()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
 	if err := s.Commit(ctx, []reconciler.Write{put("a", "3")}); !errors.Is(err, ErrDown) || !isLost(s) {
@@ -304,7 +189,7 @@ func TestMembersGone(t *testing.T) {
 // somebody else's authority gets nobody in.
 func TestClusterConfig(t *testing.T) {
 	t.Parallel()
-	certs, other := testCerts(t), testCerts(t)
+	certs, other := storetest.Certs(t), storetest.Certs(t)
 	file := func(name string) string { return filepath.Join(certs, name) }
 	for _, tt := range []struct {
 		name string
@@ -328,7 +213,7 @@ func TestClusterConfig(t *testing.T) {
 			t.Errorf("%s: %v, want %q", tt.name, err, tt.want)
 		}
 	}
-	c := startCluster(t, 1, nil)
+	c := startCluster(t, 1)
 	for _, certs := range []string{"", other} {
 		cfg := c.config(t, "c")
 		cfg.CertFile, cfg.KeyFile = "", ""

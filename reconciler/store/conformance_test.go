@@ -28,7 +28,7 @@ func TestConformance(t *testing.T) {
 	media := map[string]func(*testing.T) medium{
 		"memory":   func(*testing.T) medium { return memoryMedium{NewMemory()} },
 		"embedded": func(t *testing.T) medium { return &embeddedMedium{dir: t.TempDir()} },
-		"cluster":  func(t *testing.T) medium { return &clusterMedium{cluster: startCluster(t, 1, nil)} },
+		"cluster":  func(t *testing.T) medium { return &clusterMedium{cluster: startCluster(t, 1)} },
 	}
 	tests := map[string]func(*testing.T, medium){
 		"documents":      testDocuments,
