@@ -275,7 +275,7 @@ func (r *Runtime) hold(dir string, h *keeper.Handle) (*Process, error) {
 		StartedAt: h.State.StartedAt, Note: r.note,
 	}
 	if h.Exit != nil { // known from the start, so that none decides as if it lived
-		p.inc.Exit, p.inc.Untold = report(number, *h.Exit), !h.Exit.Term && !h.Exit.Kill
+		p.inc.Exit, p.inc.Untold, p.inc.Unseen = report(number, *h.Exit), !h.Exit.Term && !h.Exit.Kill, h.Exit.Unseen
 		if h.Exit.Never {
 			p.inc.Boot = "" // it belongs to none: an end without blame
 		}
@@ -340,7 +340,7 @@ func (r *Runtime) watch(p *Process) {
 		r.cfg.Log.Warn("cannot give the cores of a task that ended to others", "pid", p.inc.PID, "err", err)
 	}
 	p.mu.Lock()
-	p.inc.Exit, p.inc.Untold = report(p.inc.Number, exit), !exit.Term && !exit.Kill
+	p.inc.Exit, p.inc.Untold, p.inc.Unseen = report(p.inc.Number, exit), !exit.Term && !exit.Kill, exit.Unseen
 	p.mu.Unlock()
 	close(p.ended)
 }
