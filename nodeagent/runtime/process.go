@@ -198,20 +198,25 @@ func (r *Runtime) user(owner string) (*keeper.User, error) {
 	return &keeper.User{UID: id, GID: id}, nil
 }
 
-// Clear removes the work directory of the generation whose directory dir is. None
-// of its incarnations runs.
+// Clear removes the work directory of the generation whose directory dir is, or what
+// the tasks of its alloc share. None of its incarnations runs.
 func (r *Runtime) Clear(dir string) error {
-	work := filepath.Join(dir, workDir)
-	// What a crash leaves under the other name goes with the generation, or next
-	// time.
-	gone := work + ".removed"
-	if err := os.RemoveAll(gone); err != nil {
-		return err
+	for _, name := range []string{workDir, sharedDir} {
+		// What a crash leaves under the other name goes with the generation, or
+		// next time.
+		full := filepath.Join(dir, name)
+		gone := full + ".removed"
+		if err := os.RemoveAll(gone); err != nil {
+			return err
+		}
+		if err := os.Rename(full, gone); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		if err := os.RemoveAll(gone); err != nil {
+			return err
+		}
 	}
-	if err := os.Rename(work, gone); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	return os.RemoveAll(gone)
+	return nil
 }
 
 // environment returns what the task finds in its environment, sorted. HOME and
