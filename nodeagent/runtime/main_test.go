@@ -33,7 +33,7 @@ var keeperExe string
 
 func TestMain(m *testing.M) {
 	if strike.IsCall() {
-		os.Exit(strike.Exec())
+		panic(strike.Exec())
 	}
 	if keeper.IsCall(os.Args[1:]) {
 		os.Exit(keeper.Main(os.Args[1:]))

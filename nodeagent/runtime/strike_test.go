@@ -94,7 +94,7 @@ func effects(t *testing.T) []strike.Effect {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t.Logf("%d effects: %v", len(s.done), s.done)
+	t.Logf("%d effects", len(s.done))
 	if len(s.done) < 20 {
 		t.Fatalf("only %d effects", len(s.done))
 	}
@@ -130,8 +130,13 @@ func (s *struck) check(t *testing.T, dir string) {
 		t.Fatal(err)
 	}
 	got := wait(t, p)
-	if code, message := s.verdict(); got.Code != code || got.Message != message || got.Signal != "" {
+	code, message := s.verdict()
+	if got.Code != code || got.Message != message || got.Signal != "" {
 		t.Errorf("exit %v, want status %d, %q", got, code, message)
+	}
+	// Nobody's fault, or its own, or it belongs to no boot.
+	if inc := p.Incarnation(); inc.Unseen != strings.HasPrefix(message, "its keeper was killed") || (inc.Boot == "") != (message == "it was never started") {
+		t.Errorf("%+v for %q", inc, message)
 	}
 	again, err := s.Adopt(t.Context(), dir)
 	if err != nil {
@@ -229,7 +234,7 @@ func (s *struck) refused(t *testing.T, errno unix.Errno) {
 		}
 		e := wait(t, p)
 		why := strings.Contains(e.Message, "could not be started: ") && strings.Contains(e.Message, errno.Error())
-		if e.Code != -1 || !why && e.Message != "it was never started" { // it had not even the lock
+		if e.Code != -1 || !why {
 			t.Errorf("exit %v, want why it could not be started", e)
 		}
 	} else if e := wait(t, p); e.Code != 7 || e.Message != "" {
@@ -239,4 +244,39 @@ func (s *struck) refused(t *testing.T, errno unix.Errno) {
 		t.Errorf("live on: %v", left)
 	}
 	ranOnce(t, dir)
+}
+
+// TestKeeperWaitsForDisk: a disk that refuses all from some effect on, until it is
+// mended, costs a task that runs nothing but what it wrote meanwhile; one that
+// starts ends, and it is said why.
+func TestKeeperWaitsForDisk(t *testing.T) {
+	t.Parallel()
+	all := effects(t)
+	for i, e := range all {
+		if !e.OnDisk() || i%stride() != 0 {
+			continue
+		}
+		t.Run(strconv.Itoa(i+1), func(t *testing.T) {
+			t.Parallel()
+			mended := make(chan struct{})
+			exits := 0
+			s := newStruck(t, func(e strike.Effect) strike.Verdict {
+				select {
+				case <-mended:
+					return strike.Verdict{}
+				default:
+				}
+				if e.N <= i || !e.OnDisk() {
+					return strike.Verdict{}
+				}
+				if e.Call == "open" && filepath.Base(e.Path) == keeper.ExitFile+".new" {
+					if exits++; exits == 3 {
+						close(mended) // it has tried again, and will
+					}
+				}
+				return strike.Verdict{Errno: unix.ENOSPC}
+			})
+			s.refused(t, unix.ENOSPC)
+		})
+	}
 }

@@ -7,6 +7,10 @@
 // function is called by one goroutine at a time for all processes of one Tracer;
 // the process stands still meanwhile, its children do not.
 //
+// A wait of this process for its child is also told of the stops of one that is
+// traced from here. So whoever starts what is struck polls a pidfd before it waits,
+// as the agent's side of a keeper does, or has a shell in between.
+//
 // It rests on ptrace(2), whose way to change a system call differs by
 // architecture: it is there for linux/amd64, and Supported says so.
 package strike

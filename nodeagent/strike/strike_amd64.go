@@ -72,15 +72,8 @@ func (t *Tracer) Close() error {
 const patience = 20 * time.Second
 
 // Exec becomes the program, under its tracer. It returns only when that fails.
-func Exec() int {
+func Exec() error {
 	runtime.LockOSThread() // the thread that is traced is the one that executes
-	if err := become(); err != nil {
-		fmt.Fprintln(os.Stderr, "strike:", err)
-	}
-	return 2
-}
-
-func become() error {
 	real, err := os.ReadFile(os.Args[0] + planSuffix)
 	if err != nil {
 		return err
@@ -239,7 +232,9 @@ func effect(tid int, i *info) (e Effect, ok bool) {
 		path, _ := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", tid, int32(i.args[0])))
 		return Effect{Call: call, Path: path}, path != "anon_inode:[eventfd]" // Go's poller
 	}
-	path := func(call string, arg int) (Effect, bool) { return Effect{Call: call, Path: text(tid, i.args[arg])}, true }
+	path := func(call string, arg int) (Effect, bool) {
+		return Effect{Call: call, Path: text(tid, i.args[arg])}, true
+	}
 	switch i.nr {
 	case unix.SYS_OPENAT:
 		if i.args[2]&(unix.O_CREAT|unix.O_TRUNC) != 0 {
