@@ -152,13 +152,13 @@ func (d *draft) event(e schema.Event) {
 func (d *draft) writes() []Write {
 	var out []Write
 	if d.counter != d.base.Counter {
-		out = append(out, Write{keyCounter, schema.Canonical(d.counter)})
+		out = append(out, d.base.document(keyCounter, d.counter))
 	}
 	for _, digest := range slices.Sorted(maps.Keys(d.data)) {
-		out = append(out, Write{keyData + string(digest), schema.Canonical(d.data[digest])})
+		out = append(out, d.base.document(keyData+string(digest), d.data[digest]))
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.machines)) {
-		out = append(out, Write{keyMachine + name, schema.Canonical(d.machines[name])})
+		out = append(out, d.base.document(keyMachine+name, d.machines[name]))
 	}
 	for _, name := range d.order {
 		j, was := d.jobs[name], d.base.Jobs[name]
@@ -168,7 +168,7 @@ func (d *draft) writes() []Write {
 			j = &gone
 		}
 		if j != nil {
-			out = append(out, Write{keyJob + name.Short(), schema.Canonical(j)})
+			out = append(out, d.base.document(keyJob+name.Short(), j))
 		}
 	}
 	out = append(out, d.chunkWrites()...)
@@ -195,9 +195,9 @@ func (d *draft) chunkWrites() []Write {
 			out = append(out, Write{Key: key})
 		case len(is.Tasks) == 0:
 		default:
-			value := schema.Canonical(is)
-			if was == nil || !bytes.Equal(value, schema.Canonical(was)) {
-				out = append(out, Write{key, value})
+			w := d.base.document(key, is)
+			if was == nil || !bytes.Equal(w.Value, d.base.document(key, was).Value) {
+				out = append(out, w)
 			}
 		}
 	}

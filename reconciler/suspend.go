@@ -36,7 +36,7 @@ func Suspend(s *State, x schema.Suspension, now time.Time) ([]Write, []schema.Ev
 		said += " until " + x.Until.UTC().Format(time.RFC3339)
 	}
 	e := schema.Event{At: now, Kind: schema.EventSuspend, Job: jobOfSuspension(x.Name), Message: fmt.Sprintf("%s%s by %s: %s", theCell(x.Name), said, x.By, x.Reason)}
-	return []Write{{keySuspend + x.Name, schema.Canonical(x)}}, []schema.Event{e}, nil
+	return []Write{s.document(keySuspend+x.Name, x)}, []schema.Event{e}, nil
 }
 
 // Resume returns what ends the suspension of that name, and nothing if there is
