@@ -55,12 +55,13 @@ type adoption struct {
 	packages map[string]*schema.Package // of the next, as far as is known
 	digests  map[string]schema.Digest   // of the compiled ones
 	stale    map[string][]schema.Diagnostic
+	refused  map[string]*schema.Package // not taken; nil for what did not compile
 }
 
 // newAdoption begins with the packages of the head so far, by directory; nil for
 // a cell that holds nothing.
 func newAdoption(held map[string]*schema.Package) adoption {
-	return adoption{held: held, packages: map[string]*schema.Package{}, digests: map[string]schema.Digest{}, stale: map[string][]schema.Diagnostic{}}
+	return adoption{held: held, packages: map[string]*schema.Package{}, digests: map[string]schema.Digest{}, stale: map[string][]schema.Diagnostic{}, refused: map[string]*schema.Package{}}
 }
 
 // take finds the next head's packages. Ownership goes before duplicates: who
@@ -111,7 +112,7 @@ func (a *adoption) rejectViolations(wanted func(*schema.Package) bool) bool {
 
 // reject gives a directory its last good data back, if it has any.
 func (a *adoption) reject(dir string, why []schema.Diagnostic) {
-	a.stale[dir] = why
+	a.stale[dir], a.refused[dir] = why, a.packages[dir]
 	delete(a.packages, dir)
 	if p := a.held[dir]; p != nil {
 		a.packages[dir] = p
@@ -314,7 +315,7 @@ func (a *adoption) writes(s *State, c schema.Compiled, now time.Time) ([]Write, 
 		head.Held = s.Head.Held
 	default:
 		d := desiredOf(s.Cell, inOrder(a.packages), undigested)
-		head.Held = s.guard(&d, c)
+		head.Held = s.guard(&d, c, a.hides(s, head.Stale))
 		s.keepHeld(&d, head.Held)
 		s.keepSuspended(&d)
 		next = &d

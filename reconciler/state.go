@@ -56,8 +56,8 @@ func NewState(cell string) *State {
 	return &State{
 		Cell: cell, Packages: map[schema.Digest]*schema.Package{}, Data: map[schema.Digest]*schema.Job{},
 		Jobs: map[schema.JobName]*schema.JobRecord{}, Chunks: map[ChunkName]*schema.Chunk{}, Machines: map[string]*schema.MachineRecord{},
-		unknown: map[string]*schema.Unknown{}, known: map[schema.Digest]schema.Digest{},
 		Suspensions: map[string]*schema.Suspension{},
+		unknown:     map[string]*schema.Unknown{}, known: map[schema.Digest]schema.Digest{},
 	}
 }
 

@@ -247,7 +247,7 @@ func (d *describer) suspended() {
 		case waiting:
 			waits[j.Suspended] = append(waits[j.Suspended], "the newest data of "+j.Name)
 		case j.Updating > 0:
-			waits[j.Suspended] = append(waits[j.Suspended], fmt.Sprintf("%d of %d tasks of %s that run older data", j.Updating, j.Desired, j.Name))
+			waits[j.Suspended] = append(waits[j.Suspended], fmt.Sprintf("the update of %d of %d tasks of %s", j.Updating, j.Desired, j.Name))
 		}
 	}
 	for i := range d.status.Suspended {
