@@ -8,13 +8,15 @@ LINT         := .tools/golangci-lint-$(LINT_VERSION)
 GOTEST       ?= go test
 FUZZTIME     ?= 30s
 SEEDS        ?= 1000
+HUNTS        ?= 3
+BUGS         ?= .
 KILLS        ?= 20
 ROUNDS       ?= 5
 AGENTKILLS   ?= 100
 STORM        ?= 200
 MASTERKILLS  ?= 100
 
-.PHONY: help build demo test race lint fuzz bench sim chaos hogs user vm generate generated check clean
+.PHONY: help build demo test race lint fuzz bench sim mutants chaos hogs user vm generate generated check clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -52,6 +54,9 @@ bench: ## run the benchmarks
 sim: ## run the simulated cell with SEEDS seeds
 	go test -count=1 ./cmd/internal/sim -run Random -sim.seeds $(SEEDS)
 
+mutants: ## plant each of the BUGS into the source, and find it with seeds, HUNTS times
+	go test -count=1 -v -timeout 80m ./cmd/internal/sim -run '^TestSource$$' -sim.hunts $(HUNTS) -sim.only '$(BUGS)'
+
 chaos: ## kill a cell's parts at KILLS, its master at MASTERKILLS, agent and keepers at AGENTKILLS moments; push STORM commits
 	go test -count=1 -v -run '^(TestChaos|TestStorm)$$' ./cmd/internal/e2e -e2e.kills $(KILLS) -e2e.storm $(STORM)
 	go test -count=1 -v -run '^TestMasterKilled$$' ./cmd/internal/e2e -e2e.masterkills $(MASTERKILLS)
@@ -63,7 +68,7 @@ user: ## run the node agent's tests as an ordinary user
 vm: ## run the node agent's tests as root in a virtual machine with cgroup v2 only
 	.ci/vm -test.v -test.short || [ $$? = 77 ]
 
-hogs: ## measure requests beside hogs of CPU, memory and processes, in ROUNDS pairs
+hogs: ## measure requests beside hogs of CPU, memory and processes, disk, and logs, in ROUNDS pairs
 	go test -count=1 -v -run '^TestHogs$$' ./nodeagent/loop -hogs.rounds $(ROUNDS)
 
 generate: ## write what is generated: protobuf code, references, golden lists

@@ -25,7 +25,7 @@ import (
 func Adopt(s *State, c schema.Compiled, now time.Time) ([]Write, []schema.Event) {
 	if c.Commit != s.Head.Commit && s.holds(c) {
 		head := schema.Head{Commit: c.Commit, Packages: s.Head.Packages}
-		return []Write{{keyHead, schema.Canonical(head)}}, []schema.Event{applied(head, now)}
+		return []Write{s.document(keyHead, head)}, []schema.Event{applied(head, now)}
 	}
 	a := newAdoption(s.head())
 	if hasError(c.Diagnostics) && !s.emptied(c) {
@@ -295,7 +295,7 @@ func (a *adoption) writes(s *State, c schema.Compiled, now time.Time) ([]Write, 
 		}
 		head.Packages[dir] = digest
 		if !used[digest] && s.Packages[digest] == nil {
-			puts = append(puts, Write{keyPackage + string(digest), schema.Canonical(a.packages[dir])})
+			puts = append(puts, s.document(keyPackage+string(digest), a.packages[dir]))
 		}
 		used[digest] = true
 	}
@@ -314,11 +314,11 @@ func (a *adoption) writes(s *State, c schema.Compiled, now time.Time) ([]Write, 
 		s.keepHeld(&d, head.Held)
 		next = &d
 	}
-	value := schema.Canonical(head)
-	if bytes.Equal(value, schema.Canonical(s.Head)) {
+	flip := s.document(keyHead, head)
+	if bytes.Equal(flip.Value, s.document(keyHead, s.Head).Value) {
 		return nil, nil
 	}
-	return slices.Concat(puts, []Write{{keyHead, value}}, deletes), a.events(s, head, next, now)
+	return slices.Concat(puts, []Write{flip}, deletes), a.events(s, head, next, now)
 }
 
 // shortened returns the reasons of stale directories, so few of them that the
