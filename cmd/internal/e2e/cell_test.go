@@ -160,6 +160,17 @@ func (c *cell) startMaster() {
 	c.master = m
 }
 
+// restartMaster kills the master with SIGKILL and starts another.
+func (c *cell) restartMaster() {
+	c.t.Helper()
+	c.must(c.master.end(syscall.SIGKILL, bound))
+	if c.api != nil {
+		c.api.Close()
+		c.api = nil
+	}
+	c.startMaster()
+}
+
 // connect waits for the address that the newest master says, once.
 func (c *cell) connect() error {
 	select {

@@ -118,14 +118,8 @@ func (x *orphaned) wait() {
 }
 
 func (x *orphaned) killMaster() {
-	c := x.cell
-	c.t.Helper()
-	c.must(c.master.end(syscall.SIGKILL, bound))
-	if c.api != nil {
-		c.api.Close()
-		c.api = nil
-	}
-	c.startMaster()
+	x.cell.t.Helper()
+	x.cell.restartMaster()
 	x.kills++
 }
 
