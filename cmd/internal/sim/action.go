@@ -80,6 +80,7 @@ func (w *World) Play(actions []Action) error {
 
 // Do does one action and lets its turns pass.
 func (w *World) Do(a Action) error {
+	w.chapter(a)
 	d, known := w.deeds[a.Do]
 	switch {
 	case !known:
@@ -209,7 +210,7 @@ func (w *World) Calm() error {
 		m.crashIn = 0
 		clear(m.foreign)
 	}
-	w.repo = newRepository()
+	w.repo = newRepository(w.cfg.Jobs)
 	w.Commit(maps.Clone(w.repo.packages))
 	why := ""
 	for range calmTurns {

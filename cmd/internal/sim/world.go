@@ -31,6 +31,9 @@ type Config struct {
 	Cut int
 	// Slow lets messages be under way for a while, and views overtake others.
 	Slow bool
+	// Jobs are those that a random repository holds at first, as user/job with
+	// commas between them, "": all that there are.
+	Jobs string
 	// Mutant plants a bug, nil: none.
 	Mutant *Mutant
 }
@@ -81,7 +84,7 @@ func New(cfg Config) *World {
 	w := &World{
 		cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 0)), //nolint:gosec // a simulation wants what can be repeated
 		now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), memory: store.NewMemory(), oracle: newOracle(), termed: map[int]time.Time{}, asked: map[int]asking{},
-		repo: newRepository(), deeds: deeds(),
+		repo: newRepository(cfg.Jobs), deeds: deeds(),
 	}
 	for i := range cfg.Machines {
 		w.machines = append(w.machines, newMachine(fmt.Sprintf("m%d", i)))
