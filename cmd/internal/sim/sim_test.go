@@ -218,6 +218,10 @@ func TestRandom(t *testing.T) {
 		if err := w.live(*steps); err != nil {
 			t.Errorf("seed %d: %v\n%s", seed, err, w.History())
 		}
+		t.Logf("seed %d: %d of %d steps were faults", seed, w.Faults(), *steps)
+		if w.broken == nil && w.Faults()*100 < 30**steps {
+			t.Errorf("seed %d: %d of %d steps were faults, want 30 in 100", seed, w.Faults(), *steps)
+		}
 		if i >= 3 {
 			continue
 		}
