@@ -134,14 +134,6 @@ func (d *disk) remove(g *generation) {
 	d.generations = slices.DeleteFunc(d.generations, func(x *generation) bool { return x == g })
 }
 
-// last returns the newest run, nil if there is none.
-func (g *generation) last() *run {
-	if len(g.runs) == 0 {
-		return nil
-	}
-	return g.runs[len(g.runs)-1]
-}
-
 // held returns what an agent that starts finds of g.
 func (g *generation) held() *nodeagent.Held {
 	h := &nodeagent.Held{Assignment: g.assignment, End: g.end}

@@ -152,7 +152,7 @@ func (w *World) hangUp() {
 // died of it.
 func (w *World) receive(m *machine) bool {
 	for _, l := range w.arrived(m, &m.link.in, m.link.cutIn) {
-		err := error(nil)
+		var err error
 		if l.hello {
 			err = w.welcome(m, l.epoch)
 		} else {
