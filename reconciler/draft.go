@@ -22,6 +22,7 @@ type draft struct {
 	chunks   map[ChunkName]*schema.Chunk          // copied to be changed
 	spans    map[schema.JobName]int               // chunks that a job may have
 	machines map[string]*schema.MachineRecord     // changed
+	changes  map[schema.JobName]int               // of task records, counted
 	events   []schema.Event
 	cell     *mirror // what placement sees of it; nil until it is asked for
 }
@@ -30,6 +31,7 @@ func newDraft(s *State, now time.Time) *draft {
 	return &draft{
 		base: s, now: now, counter: s.Counter, jobs: map[schema.JobName]*schema.JobRecord{}, data: map[schema.Digest]*schema.Job{},
 		chunks: map[ChunkName]*schema.Chunk{}, machines: map[string]*schema.MachineRecord{}, spans: s.spans(),
+		changes: map[schema.JobName]int{},
 	}
 }
 
@@ -127,6 +129,7 @@ func (d *draft) moved(job schema.JobName, c *schema.Chunk, i int, there bool, ne
 // own returns the draft's own copy of the chunk that index lies in.
 func (d *draft) own(job schema.JobName, index int) *schema.Chunk {
 	name := ChunkName{job, index / schema.ChunkSize}
+	d.changes[job]++ // who asks for it changes it
 	c := d.chunks[name]
 	if c == nil {
 		c = &schema.Chunk{Job: job, Number: name.Number}
@@ -151,13 +154,13 @@ func (d *draft) event(e schema.Event) {
 func (d *draft) writes() []Write {
 	var out []Write
 	if d.counter != d.base.Counter {
-		out = append(out, Write{keyCounter, schema.Canonical(d.counter)})
+		out = append(out, d.base.document(keyCounter, d.counter))
 	}
 	for _, digest := range slices.Sorted(maps.Keys(d.data)) {
-		out = append(out, Write{keyData + string(digest), schema.Canonical(d.data[digest])})
+		out = append(out, d.base.document(keyData+string(digest), d.data[digest]))
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.machines)) {
-		out = append(out, Write{keyMachine + name, schema.Canonical(d.machines[name])})
+		out = append(out, d.base.document(keyMachine+name, d.machines[name]))
 	}
 	for _, name := range d.order {
 		j, was := d.jobs[name], d.base.Jobs[name]
@@ -167,7 +170,7 @@ func (d *draft) writes() []Write {
 			j = &gone
 		}
 		if j != nil {
-			out = append(out, Write{keyJob + name.Short(), schema.Canonical(j)})
+			out = append(out, d.base.document(keyJob+name.Short(), j))
 		}
 	}
 	out = append(out, d.chunkWrites()...)
@@ -191,9 +194,9 @@ func (d *draft) chunkWrites() []Write {
 			out = append(out, Write{Key: key})
 		case len(is.Tasks) == 0:
 		default:
-			value := schema.Canonical(is)
-			if was == nil || !bytes.Equal(value, schema.Canonical(was)) {
-				out = append(out, Write{key, value})
+			w := d.base.document(key, is)
+			if was == nil || !bytes.Equal(w.Value, d.base.document(key, was).Value) {
+				out = append(out, w)
 			}
 		}
 	}

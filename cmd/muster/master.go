@@ -76,7 +76,7 @@ func (f *masterFlags) config(std stdio) (cell.MasterConfig, error) {
 	return cell.MasterConfig{
 		PKI: f.pki, LinkListen: f.linkListen, MachineLife: life,
 		Cell: f.cell, Branch: f.branch, Listen: f.listen, Poll: f.poll, Auth: f.auth, Log: log,
-		Exe: exe, NoExec: f.noExec,
+		Exe: exe, Release: version, NoExec: f.noExec,
 		Ready: func(name, url string) {
 			fmt.Fprintf(std.out, "muster: cell %s at %s\n", name, url)
 		},

@@ -8,7 +8,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -86,6 +85,7 @@ type Authority struct {
 	mu      sync.Mutex // guards what follows; never held while waiting
 	burnt   map[string]burnt
 	members map[string]member
+	unknown map[string]*schema.Unknown // of the documents of machines that joined, by key
 }
 
 // ErrMaster says that there is no certificate that the master could show.
@@ -100,7 +100,7 @@ func NewAuthority(ctx context.Context, cfg Config) (*Authority, error) {
 	if cfg.Life < MinLife || cfg.Life > MaxLife {
 		return nil, fmt.Errorf("life of machines' certificates %v: want %v to %v", cfg.Life, MinLife, MaxLife)
 	}
-	a := &Authority{cfg: cfg, burnt: map[string]burnt{}, members: map[string]member{}}
+	a := &Authority{cfg: cfg, burnt: map[string]burnt{}, members: map[string]member{}, unknown: map[string]*schema.Unknown{}}
 	var err error
 	d := cfg.Dir
 	if a.master, err = watch(d.MasterFile(), cfg.Log, d.masterPair); err != nil {
@@ -109,22 +109,24 @@ func NewAuthority(ctx context.Context, cfg Config) (*Authority, error) {
 	if a.revoked, err = watch(filepath.Join(d.path, revokedFile), cfg.Log, d.revokedList); err != nil {
 		return nil, err
 	}
-	if err := load(ctx, cfg.Ledger, keyToken, a.burnt); err != nil {
+	if err := load(ctx, a, keyToken, a.burnt); err != nil {
 		return nil, err
 	}
-	return a, load(ctx, cfg.Ledger, keyMember, a.members)
+	return a, load(ctx, a, keyMember, a.members)
 }
 
-func load[T any](ctx context.Context, l Ledger, prefix string, into map[string]T) error {
-	docs, err := l.Documents(ctx, prefix)
+func load[T any](ctx context.Context, a *Authority, prefix string, into map[string]T) error {
+	docs, err := a.cfg.Ledger.Documents(ctx, prefix)
 	if err != nil {
 		return err
 	}
 	for key, b := range docs {
 		var v T
-		if err := json.Unmarshal(b, &v); err != nil {
+		unknown, err := schema.Decode(b, &v)
+		if err != nil {
 			return fmt.Errorf("document %s: %w", key, err)
 		}
+		a.unknown[key] = unknown
 		into[strings.TrimPrefix(key, prefix)] = v
 	}
 	return nil
@@ -216,7 +218,7 @@ func (a *Authority) burn(ctx context.Context, t *identity.Token, key string, now
 	id := hex.EncodeToString(sum[:])
 	a.mu.Lock()
 	used, again := a.burnt[id]
-	held := a.members[t.Machine]
+	held, unknown := a.members[t.Machine], a.unknown[keyMember+t.Machine]
 	writes, forget := a.sweep(now)
 	a.mu.Unlock()
 	if again && (used.Key != key || held.Key != key) {
@@ -229,7 +231,7 @@ func (a *Authority) burn(ctx context.Context, t *identity.Token, key string, now
 	b, m := burnt{t.Machine, key, now.UTC(), t.Expires}, member{key, now.UTC(), t.Issued}
 	writes = append(writes,
 		reconciler.Write{Key: keyToken + id, Value: schema.Canonical(b)},
-		reconciler.Write{Key: keyMember + t.Machine, Value: schema.Canonical(m)})
+		reconciler.Write{Key: keyMember + t.Machine, Value: unknown.Encode(m)})
 	// A machine that hangs up must not leave the outcome of a write unknown:
 	// the store would give up the cell.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)

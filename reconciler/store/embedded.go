@@ -20,6 +20,8 @@ type EmbeddedConfig struct {
 	Dir string
 	// Cell is whose documents these are.
 	Cell string
+	// Release is the version of this program; it stands beside what is stored.
+	Release string
 	// Log gets etcd's own warnings and errors.
 	Log *slog.Logger
 }
@@ -64,7 +66,7 @@ func OpenEmbedded(ctx context.Context, cfg EmbeddedConfig) (*Store, error) {
 	if err != nil {
 		return nil, errors.Join(err, dir.close())
 	}
-	s, err := open(ctx, be, id)
+	s, err := open(ctx, be, id, cfg.Release)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("data directory %s: %w", cfg.Dir, err), be.close())
 	}

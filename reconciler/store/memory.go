@@ -48,7 +48,7 @@ func NewMemory() *Memory {
 // Open returns a new Store on the memory, which takes the cell of the first.
 func (m *Memory) Open(cell string) (*Store, error) {
 	id := identity{Cell: cell, ID: "memory-" + cell, Format: layout}
-	s, err := open(context.Background(), (*memoryBackend)(m), id)
+	s, err := open(context.Background(), (*memoryBackend)(m), id, "memory")
 	if err != nil {
 		return nil, fmt.Errorf("open memory: %w", err)
 	}

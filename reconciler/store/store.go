@@ -24,8 +24,9 @@ const (
 
 // Store is a handle on the documents of one cell.
 type Store struct {
-	cell string
-	be   backend
+	cell    string
+	release string // of this program, for what it writes
+	be      backend
 
 	mu     sync.Mutex // held during transactions; guards the next three
 	fence  condition  // valid while leading
@@ -72,11 +73,14 @@ func (s *Store) leaderKey() string   { return "/muster-store/" + s.cell + "/lead
 func (s *Store) piecePrefix() string { return "/muster-store/" + s.cell + "/piece/" }
 
 // open makes the handle and claims or checks the identity.
-func open(ctx context.Context, be backend, id identity) (*Store, error) {
+func open(ctx context.Context, be backend, id identity, release string) (*Store, error) {
 	if id.Cell == "" || strings.Contains(id.Cell, "/") {
 		return nil, fmt.Errorf("cell %q: want a name without /", id.Cell)
 	}
-	s := &Store{cell: id.Cell, be: be, lost: make(chan struct{})}
+	if len(release) > maxRelease || strings.ContainsRune(release, '\n') {
+		return nil, fmt.Errorf("release %q: want one line of at most %d bytes", release, maxRelease)
+	}
+	s := &Store{cell: id.Cell, release: release, be: be, lost: make(chan struct{})}
 	close(s.lost)
 	if err := s.identify(ctx, id); err != nil {
 		return nil, err
@@ -94,7 +98,7 @@ func (s *Store) Campaign(ctx context.Context, id string) error {
 		return fmt.Errorf("campaign: %w", errClosed)
 	}
 	s.drop()
-	rev, _, err := s.be.txn(ctx, condition{}, []op{{s.leaderKey(), encode(formData, []byte(id))}})
+	rev, _, err := s.be.txn(ctx, condition{}, []op{{s.leaderKey(), s.encode(formData, []byte(id))}})
 	if err != nil {
 		return fmt.Errorf("campaign as %q: %w", id, err)
 	}
@@ -158,12 +162,12 @@ func (s *Store) Documents(ctx context.Context, prefix string) (map[string][]byte
 	docs := map[string][]byte{}
 	err := s.be.scan(ctx, s.docPrefix()+prefix, func(key string, value []byte) error {
 		key = strings.TrimPrefix(key, s.docPrefix())
-		form, doc, err := decode(value)
+		form, doc, err := decode(fmt.Sprintf("document %q", key), value)
 		if err == nil && form != formData {
-			err = errors.New("it is in pieces")
+			err = fmt.Errorf("document %q: it is in pieces", key)
 		}
 		if err != nil {
-			return fmt.Errorf("document %q: %w", key, err)
+			return err
 		}
 		docs[key] = doc
 		return nil
@@ -199,12 +203,12 @@ func (s *Store) Commit(ctx context.Context, writes []reconciler.Write) error {
 		switch {
 		case w.Value == nil:
 		case fits(w):
-			ops[i].value = encode(formData, w.Value)
+			ops[i].value = s.encode(formData, w.Value)
 		default:
 			if parts[w.Key], err = s.writePieces(ctx, w.Value); err != nil {
 				return fmt.Errorf("commit: pieces of %q: %w", w.Key, err)
 			}
-			ops[i].value = encodePieces(parts[w.Key])
+			ops[i].value = s.encodePieces(parts[w.Key])
 		}
 	}
 	if err := s.fenced(ctx, ops); err != nil {

@@ -49,6 +49,8 @@ type MasterConfig struct {
 	Poll        time.Duration
 	// NoExec refuses commands beside tasks.
 	NoExec bool
+	// Release is the version of this program; it stands beside what is stored.
+	Release string
 	// Exe is a muster binary, which is run as a compile child.
 	Exe string
 	Log *slog.Logger
@@ -125,7 +127,7 @@ func (m *master) open(ctx context.Context) error {
 	if m.cell, err = m.findCell(ctx); err != nil {
 		return err
 	}
-	if m.store, err = store.OpenEmbedded(ctx, store.EmbeddedConfig{Dir: cfg.DataDir, Cell: m.cell, Log: cfg.Log}); err != nil {
+	if m.store, err = store.OpenEmbedded(ctx, store.EmbeddedConfig{Dir: cfg.DataDir, Cell: m.cell, Release: cfg.Release, Log: cfg.Log}); err != nil {
 		return err
 	}
 	if err := m.store.Campaign(ctx, fmt.Sprintf("pid %d", os.Getpid())); err != nil {

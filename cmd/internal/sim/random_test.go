@@ -17,7 +17,7 @@ var (
 	seeds  = flag.Int("sim.seeds", 4, "seeds of the random simulation")
 	steps  = flag.Int("sim.steps", 400, "steps of each")
 	first  = flag.Uint64("sim.first", 1, "first seed")
-	told   = flag.Bool("sim.told", false, "print the history of the first seed, and end: how TestSame calls another process")
+	echo   = flag.Bool("sim.echo", false, "print the history of the first seed, and end: how TestSame calls another process")
 	shrink = flag.Duration("sim.shrink", 2*time.Minute, "how long the first history that fails may be made shorter")
 )
 
@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	switch {
 	case *hunt > 0:
 		err = goHunting(*hunt, *mutantSeeds)
-	case *told:
+	case *echo:
 		_, err = os.Stdout.WriteString(history(*first, *steps))
 	default:
 		os.Exit(m.Run())
@@ -61,7 +61,7 @@ func TestSame(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, processors := range []int{1, 7} {
-		cmd := exec.CommandContext(t.Context(), self, "-sim.told", "-sim.first", fmt.Sprint(seed), "-sim.steps", fmt.Sprint(steps)) //nolint:gosec // itself
+		cmd := exec.CommandContext(t.Context(), self, "-sim.echo", "-sim.first", fmt.Sprint(seed), "-sim.steps", fmt.Sprint(steps)) //nolint:gosec // itself
 		cmd.Env = append(os.Environ(), fmt.Sprintf("GOMAXPROCS=%d", processors))
 		cmd.Stderr = os.Stderr
 		got, err := cmd.Output()
@@ -85,7 +85,9 @@ func TestRandom(t *testing.T) {
 			s := Seeded(seed, *steps)
 			w, err := s.Play(nil)
 			if err == nil {
-				t.Logf("%d faults", w.Faults())
+				if n := w.Faults(); n*100 < 30**steps {
+					t.Errorf("%d of %d steps were faults, want 30 in 100", n, *steps)
+				}
 				return
 			}
 			t.Errorf("%v\nmake sim FROM=%d SEEDS=1 STEPS=%d plays this seed again", err, seed, *steps)

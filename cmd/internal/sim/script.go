@@ -3,6 +3,7 @@ package sim
 import (
 	"bufio"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strconv"
@@ -94,8 +95,8 @@ func ParseScript(text string) (*Script, error) {
 			s.Calm = true
 		default:
 			a := Action{Do: Deed(words[0])}
-			if _, known := deeds()[a.Do]; !known {
-				err = fmt.Errorf("%q: want one of %s", a.Do, deedNames())
+			if known := deeds(); !slices.Contains(known, a.Do) {
+				err = fmt.Errorf("%q: want one of %s", a.Do, known)
 			} else {
 				err = setFields(&a, words[1:])
 			}
@@ -111,13 +112,9 @@ func ParseScript(text string) (*Script, error) {
 	return s, lines.Err()
 }
 
-func deedNames() string {
-	var names []string
-	for d := range deeds() {
-		names = append(names, string(d))
-	}
-	slices.Sort(names)
-	return strings.Join(names, ", ")
+// deeds returns all that there are: changes, then faults.
+func deeds() []Deed {
+	return slices.Concat(slices.Sorted(maps.Keys(changes())), slices.Sorted(maps.Keys(faults())))
 }
 
 // field is a number, a truth or a word in a Config or an Action.
