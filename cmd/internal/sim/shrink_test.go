@@ -71,7 +71,7 @@ func TestShrinkKeeps(t *testing.T) {
 			switch {
 			case a.Do == "kill-master" && turns >= 90 && turns < 100:
 				killed = true
-			case a.Do == "silence" && killed && a.N%7 == 5:
+			case a.Do == "kill-task" && killed && a.N%7 == 5:
 				return matter
 			}
 			turns += a.Turns
@@ -120,7 +120,7 @@ func TestParseScript(t *testing.T) {
 	t.Parallel()
 	want := Script{
 		World: Config{Seed: 7, Machines: 3, Cut: 1, Slow: true, Jobs: "a/web,b/api"}, Calm: true,
-		Actions: []Action{{Do: "scale", Job: 4, N: 2, Turns: 3}, {Do: Wait}, {Do: "silence", Machine: 2}},
+		Actions: []Action{{Do: "scale", Job: 4, N: 2, Turns: 3}, {Do: Wait}, {Do: "cut", Machine: 2}},
 	}
 	got, err := ParseScript("# what it is about\n\n" + want.String())
 	if err != nil {
