@@ -226,8 +226,10 @@ func (o *owner) round(ctx context.Context) error {
 	if err := o.adoptKept(ctx); err != nil {
 		return err
 	}
+	now := o.cfg.Now()
+	o.observed.Awake(o.last.Wake, now)
 	out := reconciler.Step(reconciler.Input{
-		State: o.state, Observed: o.observed, Now: o.cfg.Now(), Seed: reconciler.Seed(o.cfg.Cell, o.state.Head.Commit), Memo: &o.memo,
+		State: o.state, Observed: o.observed, Now: now, Seed: reconciler.Seed(o.cfg.Cell, o.state.Head.Commit), Memo: &o.memo,
 	})
 	if err := o.commit(ctx, out.Writes); err != nil {
 		return err

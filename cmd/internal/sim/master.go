@@ -195,6 +195,7 @@ func (w *World) adopt() error {
 func (w *World) decide(in reconciler.Input) error {
 	m := w.master
 	before := w.snap()
+	m.observed.Awake(m.last.Wake, in.Now)
 	if w.cfg.Mutant.Input == nil { // which shows each step another state
 		in.Memo = m.memo
 	}
