@@ -53,6 +53,8 @@ func deeds() map[Deed]deed {
 		"mend":     {do: (*World).mend},     // the package of Job compiles, and is there
 		"delete":   {do: (*World).deletes},  // the directory of Job is gone
 		"cordon":   {do: (*World).cordon},   // Machine is cordoned, or not any more
+		"suspend":  {do: (*World).suspend},  // a job that runs, or all, for a while or without an end
+		"resume":   {do: (*World).resume},   // the N-th that is suspended
 
 		"kill-master":   {true, (*World).doKillMaster},
 		"freeze-master": {true, (*World).doFreezeMaster},

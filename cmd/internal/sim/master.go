@@ -148,7 +148,7 @@ func (w *World) masterStep() error {
 // adopt takes the repository's head in if it is new.
 func (w *World) adopt() error {
 	m := w.master
-	if w.head.Commit == "" || w.head.Commit == m.state.Head.Commit {
+	if w.head.Commit == "" || w.head.Commit == m.state.Head.Commit || m.state.Suspended() {
 		return nil
 	}
 	head := w.head
@@ -169,7 +169,7 @@ func (w *World) adopt() error {
 // decide steps, stores and pushes.
 func (w *World) decide(in reconciler.Input) error {
 	m := w.master
-	before := w.standings()
+	before, suspended := w.standings(), w.suspended()
 	if w.cfg.Mutant.Input == nil { // which shows each step another state
 		in.Memo = m.memo
 	}
@@ -193,6 +193,7 @@ func (w *World) decide(in reconciler.Input) error {
 	}
 	w.noteEvents(out.Events)
 	w.checkEvents(out.Events, before)
+	w.checkGlass(suspended)
 	w.push(m.state)
 	return nil
 }
