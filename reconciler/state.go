@@ -208,14 +208,20 @@ func (s *State) record(t schema.TaskName) *schema.TaskRecord {
 	return &c.Tasks[i]
 }
 
-// Locate returns the machine of the newest run of a task that its record tells
-// of, "" if there is none.
-func (s *State) Locate(t schema.TaskName) string {
+// Locate returns the machine of a run of a task that its record tells of, "" if
+// there is none: of the oldest generation from the given one on, or, with 0 or if
+// there is none of these, of the newest.
+func (s *State) Locate(t schema.TaskName, from uint64) string {
 	r := s.record(t)
-	switch {
-	case r == nil:
+	if r == nil {
 		return ""
-	case r.Machine != "" || len(r.Causes) == 0:
+	}
+	for i := range r.Causes {
+		if c := &r.Causes[i]; from > 0 && c.Generation >= from && c.Machine != "" {
+			return c.Machine
+		}
+	}
+	if r.Machine != "" || len(r.Causes) == 0 {
 		return r.Machine
 	}
 	return r.Causes[len(r.Causes)-1].Machine

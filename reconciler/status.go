@@ -41,7 +41,31 @@ type Status struct {
 	SourceAt time.Time `json:"sourceAt,omitzero"`
 	// Notes are plain words on how the cell runs (no cgroups, not root, …).
 	Notes []string `json:"notes"`
+	// Master says why the master that was asked does not lead the cell; it is left
+	// out while it does. All else is then as this master knew it last, and
+	// Converged is false.
+	Master *Absence `json:"master,omitempty"`
 }
+
+// Absence is why a master does not lead its cell. Tasks run on meanwhile.
+type Absence struct {
+	Role    Role      `json:"role"`
+	Since   time.Time `json:"since"`
+	Message string    `json:"message"`
+	// Leader is the API of the master that leads; "" if it is not known.
+	Leader string `json:"leader,omitempty"`
+}
+
+// Role is what a master is.
+type Role string
+
+// The roles.
+const (
+	Leader   Role = "leader"
+	Standby  Role = "standby"  // another master leads, and this one would take over
+	Starting Role = "starting" // it has not led yet
+	NoStore  Role = "no-store" // the store does not answer, or takes no writes
+)
 
 // StalePackage is a directory that still runs its last good data.
 type StalePackage struct {

@@ -93,6 +93,10 @@ func printStatus(w io.Writer, s *reconciler.Status, name string) error {
 		state = p.paint(yellow, "not converged")
 	}
 	fmt.Fprintf(w, "cell %s  commit %s  applied %s  %s\n", s.Cell, short(s.Commit), short(s.Applied), state)
+	if a := s.Master; a != nil {
+		what, _, _ := strings.Cut(a.Message, "\n")
+		fmt.Fprintf(w, "  %s %s (since %s); tasks run on, and what follows is as this master knew it last\n", p.paint(red, "master:"), what, a.Since.Format(time.TimeOnly))
+	}
 	for _, line := range s.Waiting {
 		fmt.Fprintf(w, "  waiting: %s\n", line)
 	}

@@ -33,7 +33,7 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	machine, err := s.cfg.Cell.Locate(r.Context(), want.Task)
+	machine, err := s.cfg.Cell.Locate(r.Context(), want.Task, 0)
 	if err != nil {
 		return stopped(err)
 	}

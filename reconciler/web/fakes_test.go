@@ -154,7 +154,7 @@ func (c *cell) Why(_ context.Context, name, machine string) (reconciler.Explanat
 	return e, strings.HasPrefix(name, "search/web"), c.trouble
 }
 
-func (c *cell) Locate(_ context.Context, task schema.TaskName) (string, error) {
+func (c *cell) Locate(_ context.Context, task schema.TaskName, _ uint64) (string, error) {
 	if task.Index > 1 {
 		return "", c.trouble
 	}

@@ -135,7 +135,9 @@ func (m *Metrics) Collect(out chan<- prometheus.Metric) {
 		return
 	}
 	m.collect(s, out)
-	m.collectUsage(ctx, out)
+	if s.Master == nil { // who does not lead knows of no usage
+		m.collectUsage(ctx, out)
+	}
 	m.commitRunning.Collect(out)
 }
 

@@ -40,8 +40,9 @@ type Cell interface {
 	// caller's.
 	Usages(ctx context.Context) (*reconciler.Usage, error)
 	// Locate returns the machine that ran a task last, also when that run has
-	// ended; "" when it was never on one.
-	Locate(ctx context.Context, task schema.TaskName) (machine string, err error)
+	// ended; "" when it was never on one. If from is not 0, it is the machine that
+	// ran the oldest generation from that one on.
+	Locate(ctx context.Context, task schema.TaskName, from uint64) (machine string, err error)
 }
 
 // Logs reads the logs of tasks.

@@ -17,14 +17,15 @@ func (w *World) suspend(a Action) bool {
 	if w.master == nil {
 		return false
 	}
+	now := w.clock.read(w.now)
 	x := schema.Suspension{Name: schema.AllJobs, Reason: "the simulation says so", By: "somebody"}
 	if running := slices.SortedFunc(maps.Keys(w.master.state.Jobs), schema.JobName.Compare); a.N%8 != 0 && len(running) > 0 {
 		x.Name = running[modulo(a.Job, len(running))].Short()
 	}
 	if lasts := modulo(a.N/8, 600); lasts < 300 {
-		x.Until = w.now.Add(time.Duration(1+lasts) * time.Second)
+		x.Until = now.Add(time.Duration(1+lasts) * time.Second)
 	}
-	writes, events, err := reconciler.Suspend(w.master.state, x, w.now)
+	writes, events, err := reconciler.Suspend(w.master.state, x, now)
 	return err == nil && w.did(writes, events)
 }
 
@@ -34,7 +35,7 @@ func (w *World) resume(a Action) bool {
 		return false
 	}
 	names := slices.Sorted(maps.Keys(w.master.state.Suspensions))
-	writes, events, err := reconciler.Resume(w.master.state, names[modulo(a.N, len(names))], "somebody", w.now)
+	writes, events, err := reconciler.Resume(w.master.state, names[modulo(a.N, len(names))], "somebody", w.clock.read(w.now))
 	return err == nil && w.did(writes, events)
 }
 

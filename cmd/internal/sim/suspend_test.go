@@ -12,7 +12,7 @@ func TestSuspended(t *testing.T) {
 		seeds = 1
 	}
 	for seed := range seeds {
-		w := Random(seed, nil)
+		w := New(Seeded(seed, 0).World)
 		if err := w.Play(Generate(seed, steps/4)); err != nil { // there is something to suspend then
 			t.Fatalf("seed %d: %v\n%s", seed, err, w.History())
 		}
