@@ -53,6 +53,8 @@ func (s *step) keptUp(job schema.JobName, t *schema.TaskRecord) string {
 		return "it is stopping"
 	case !s.isUp(t.Machine):
 		return fmt.Sprintf("its machine %s is silent", t.Machine)
+	case s.frozen(job):
+		return "it is " + s.suspended.of(job).String()
 	}
 	for _, l := range s.lostWith(job, t) {
 		if why := s.refusal(l); why != "" {
@@ -63,9 +65,10 @@ func (s *step) keptUp(job schema.JobName, t *schema.TaskRecord) string {
 }
 
 // mayDisrupt reports whether one more task that serves could be stopped now by
-// muster's choice without the job's disruption budget being exceeded.
+// muster's choice without the job's disruption budget being exceeded. None may of
+// a suspended job.
 func (s *step) mayDisrupt(job schema.JobName) bool {
-	return s.refusal(loss{job: job, serve: []int{-1}}) == ""
+	return !s.frozen(job) && s.refusal(loss{job: job, serve: []int{-1}}) == ""
 }
 
 // loss is what a job loses by one stop: the indices of tasks that serve.

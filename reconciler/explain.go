@@ -6,6 +6,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/musterhq/muster/schema"
 )
@@ -13,18 +14,25 @@ import (
 // Explanation is what `muster why` prints: a job or a task, and everything
 // that made it as it is.
 type Explanation struct {
-	Name      string              `json:"name"`
-	Job       *JobStatus          `json:"job,omitempty"` // nil if nothing of it is admitted
-	Tasks     []TaskStatus        `json:"tasks"`
-	Rejection *Rejection          `json:"rejection,omitempty"`
-	Stale     *StalePackage       `json:"stale,omitempty"` // of the directory that declares it
-	Hold      *Hold               `json:"hold,omitempty"`  // of its removal
-	Suspended *SuspensionStatus   `json:"suspended,omitempty"`
-	Warnings  []QuotaWarning      `json:"warnings,omitempty"` // of its owner, at its band
-	Origin    schema.Position     `json:"origin"`
-	Updated   []FieldChange       `json:"updated,omitempty"`   // by the newest data, where tasks run older
-	Avoid     map[string][]string `json:"avoid,omitempty"`     // task → machines
-	Placement *Placing            `json:"placement,omitempty"` // of one task
+	Name      string               `json:"name"`
+	Job       *JobStatus           `json:"job,omitempty"` // nil if nothing of it is admitted
+	Tasks     []TaskStatus         `json:"tasks"`
+	Rejection *Rejection           `json:"rejection,omitempty"`
+	Stale     *StalePackage        `json:"stale,omitempty"` // of the directory that declares it
+	Hold      *Hold                `json:"hold,omitempty"`  // of its removal
+	Suspended *SuspensionStatus    `json:"suspended,omitempty"`
+	Warnings  []QuotaWarning       `json:"warnings,omitempty"` // of its owner, at its band
+	Origin    schema.Position      `json:"origin"`
+	Updated   []FieldChange        `json:"updated,omitempty"`   // by the newest data, where tasks run older
+	Avoid     map[string][]Avoided `json:"avoid,omitempty"`     // by task
+	Placement *Placing             `json:"placement,omitempty"` // of one task
+}
+
+// Avoided is a machine that a task is kept off for a while, since it failed or was
+// evicted there. Where all machines are, none is.
+type Avoided struct {
+	Machine string    `json:"machine"`
+	Until   time.Time `json:"until"`
 }
 
 // Explain returns why the job or task of the given name (user/job or
@@ -126,10 +134,10 @@ func (e *Explanation) addRecords(in DescribeInput, r *schema.JobRecord, index in
 			for _, m := range slices.Sorted(maps.Keys(t.Avoid)) {
 				if in.Now.Before(t.Avoid[m]) {
 					if e.Avoid == nil {
-						e.Avoid = map[string][]string{}
+						e.Avoid = map[string][]Avoided{}
 					}
 					short := r.Name.Task(t.Index).Short()
-					e.Avoid[short] = append(e.Avoid[short], m)
+					e.Avoid[short] = append(e.Avoid[short], Avoided{m, t.Avoid[m]})
 				}
 			}
 		}
@@ -192,7 +200,7 @@ func (l *lines) sayIf(format, text string) {
 }
 
 // task tells of one task and the machines that it avoids.
-func (l *lines) task(t *TaskStatus, avoided []string) {
+func (l *lines) task(t *TaskStatus, avoided []Avoided) {
 	where := ""
 	if t.Machine != "" {
 		where = fmt.Sprintf(" on %s (generation %d, incarnation %d, pid %d)", t.Machine, t.Generation, t.Incarnation, t.PID)
@@ -203,7 +211,7 @@ func (l *lines) task(t *TaskStatus, avoided []string) {
 	l.sayIf("  because: %s", t.Reason)
 	l.sayIf("  says: %s", t.Line)
 	for _, m := range avoided {
-		l.say("  avoids machine %s: it failed or was evicted there of late", m)
+		l.say("  avoids machine %s until %s: it failed or was evicted there of late", m.Machine, m.Until.UTC().Format(time.RFC3339))
 	}
 	for _, h := range t.History {
 		l.say("  %s", h)

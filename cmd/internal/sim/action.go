@@ -29,7 +29,7 @@ type Deed string
 // Wait is the deed that does nothing.
 const Wait Deed = "wait"
 
-// changes are the deeds that somebody wants, all of them commits. What N is
+// changes are the deeds that somebody wants, nearly all of them commits. What N is
 // stands beside each.
 func changes() map[Deed]func(*World, Action) bool {
 	return map[Deed]func(*World, Action) bool{
@@ -42,6 +42,8 @@ func changes() map[Deed]func(*World, Action) bool {
 		"mend":     (*World).mend,     // the package of Job compiles, and is there
 		"delete":   (*World).deletes,  // the directory of Job is gone
 		"cordon":   (*World).cordon,   // Machine is cordoned, or not any more
+		"suspend":  (*World).suspend,  // a job that runs, or all, for a while or without an end
+		"resume":   (*World).resume,   // the N-th that is suspended
 		"storm":    (*World).storm,    // N commits at once
 		"rewind":   (*World).rewind,   // the head is the N-th of the last commits (a forced push)
 	}

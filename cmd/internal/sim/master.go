@@ -173,7 +173,7 @@ func (w *World) masterStep() error {
 // adopt takes the repository's head in if it is new, and git can be reached.
 func (w *World) adopt() error {
 	m := w.master
-	if w.head.Commit == "" || w.head.Commit == m.state.Head.Commit || w.now.Before(w.gitGone) {
+	if w.head.Commit == "" || w.head.Commit == m.state.Head.Commit || w.now.Before(w.gitGone) || m.state.Suspended() {
 		return nil
 	}
 	head := w.head
@@ -194,7 +194,7 @@ func (w *World) adopt() error {
 // decide steps, stores and pushes.
 func (w *World) decide(in reconciler.Input) error {
 	m := w.master
-	before := w.snap()
+	before, suspended := w.snap(), w.suspended()
 	m.observed.Awake(m.last.Wake, in.Now)
 	if w.cfg.Mutant.Input == nil { // which shows each step another state
 		in.Memo = m.memo
@@ -222,6 +222,7 @@ func (w *World) decide(in reconciler.Input) error {
 	}
 	w.noteEvents(out.Events)
 	w.checkEvents(out.Events, before)
+	w.checkGlass(suspended)
 	w.push(m.state)
 	return nil
 }

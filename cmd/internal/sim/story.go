@@ -17,6 +17,8 @@ var phrases = map[Deed]string{
 	"break":    "somebody commits what does not compile, in the package of %j",
 	"mend":     "somebody commits a package of %j that compiles",
 	"delete":   "somebody commits that the directory of %j is gone",
+	"suspend":  "somebody suspends a job that runs, or all (job %j, %n)",
+	"resume":   "somebody resumes what is suspended (%n)",
 	"cordon":   "somebody commits that %m is cordoned, or no longer",
 	"storm":    "somebody commits many times at once (%n)",
 	"rewind":   "somebody pushes an older commit (%n)",

@@ -1,0 +1,111 @@
+package sim
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/store"
+	"github.com/musterhq/muster/schema"
+)
+
+// suspend breaks the glass: of a job that runs, or of all when N is a multiple
+// of 8; for up to 5 minutes, or without an end.
+func (w *World) suspend(a Action) bool {
+	if w.master == nil {
+		return false
+	}
+	now := w.clock.read(w.now)
+	x := schema.Suspension{Name: schema.AllJobs, Reason: "the simulation says so", By: "somebody"}
+	if running := slices.SortedFunc(maps.Keys(w.master.state.Jobs), schema.JobName.Compare); a.N%8 != 0 && len(running) > 0 {
+		x.Name = running[modulo(a.Job, len(running))].Short()
+	}
+	if lasts := modulo(a.N/8, 600); lasts < 300 {
+		x.Until = now.Add(time.Duration(1+lasts) * time.Second)
+	}
+	writes, events, err := reconciler.Suspend(w.master.state, x, now)
+	return err == nil && w.did(writes, events)
+}
+
+// resume ends the N-th suspension that there is.
+func (w *World) resume(a Action) bool {
+	if w.master == nil || len(w.master.state.Suspensions) == 0 {
+		return false
+	}
+	names := slices.Sorted(maps.Keys(w.master.state.Suspensions))
+	writes, events, err := reconciler.Resume(w.master.state, names[modulo(a.N, len(names))], "somebody", w.clock.read(w.now))
+	return err == nil && w.did(writes, events)
+}
+
+// did stores what somebody asked the master for.
+func (w *World) did(writes []reconciler.Write, events []schema.Event) bool {
+	err := w.commit(writes)
+	switch {
+	case errors.Is(err, store.ErrInjected):
+		w.KillMaster()
+		return true
+	case err != nil:
+		w.violate("the master: %v", err)
+	}
+	w.noteEvents(events)
+	w.master.news = true
+	return true
+}
+
+// glass is a suspended job as it was before a step.
+type glass struct {
+	admitted schema.Digest
+	stopping map[uint64]bool // generations that were told to stop
+}
+
+// suspended returns the jobs that a step must leave as they are: those that are
+// suspended, and the alloc sets that such run in.
+func (w *World) suspended() map[schema.JobName]glass {
+	s := w.master.state
+	out := map[schema.JobName]glass{}
+	for name, r := range s.Jobs {
+		if r.Admitted == "" || s.Suspensions[name.Short()] == nil && !s.Suspended() {
+			continue
+		}
+		out[name] = glass{admitted: r.Admitted}
+		if set, inside := s.Data[r.Admitted].HostSet(); inside && s.Jobs[set] != nil {
+			out[set] = glass{admitted: s.Jobs[set].Admitted}
+		}
+	}
+	for name, g := range out {
+		g.stopping = map[uint64]bool{}
+		w.stops(name, func(t *schema.TaskRecord) { g.stopping[t.Generation] = true })
+		out[name] = g
+	}
+	return out
+}
+
+// stops calls f for each task of a job that is told to stop.
+func (w *World) stops(job schema.JobName, f func(*schema.TaskRecord)) {
+	for name, c := range w.master.state.Chunks {
+		for i := range c.Tasks {
+			if t := &c.Tasks[i]; name.Job == job && t.Stop != nil {
+				f(t)
+			}
+		}
+	}
+}
+
+// checkGlass: a step leaves suspended jobs as they were. Their tasks may be
+// preempted, and lost; nothing else is a reason to stop one.
+func (w *World) checkGlass(before map[schema.JobName]glass) {
+	for name, was := range before {
+		r := w.master.state.Jobs[name]
+		if r == nil || r.Admitted != was.admitted {
+			w.violate("job %s is suspended, and its data has changed", name)
+			continue
+		}
+		w.stops(name, func(t *schema.TaskRecord) {
+			if !was.stopping[t.Generation] && t.Stop.Kind != schema.CausePreempted && t.Stop.Kind != schema.CauseAllocGone {
+				w.violate("job %s is suspended, and its task %d is stopped: %s", name, t.Index, t.Stop)
+			}
+		})
+	}
+}
