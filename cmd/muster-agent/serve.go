@@ -78,6 +78,15 @@ func serve(ctx context.Context, f *flags, stderr io.Writer) error {
 	return errors.Join(a.run(ctx, parts, signals, boss), a.tasks.Close())
 }
 
+// agent is a machine's tasks, the loop that owns them, and its link.
+type agent struct {
+	cell  string
+	tasks *runtime.Runtime
+	found schema.MachineInfo // before what was typed is put in
+	loop  *loop.Loop
+	link  *link.Client
+}
+
 // run runs the parts of the agent until a signal comes or one of them ends, and
 // returns when all have ended.
 func (a *agent) run(ctx context.Context, parts []func(context.Context) error, signals <-chan os.Signal, boss *supervisor) error {
@@ -93,15 +102,6 @@ func (a *agent) run(ctx context.Context, parts []func(context.Context) error, si
 		err = errors.Join(err, <-ended)
 	}
 	return err
-}
-
-// agent is a machine's tasks, the loop that owns them, and its link.
-type agent struct {
-	cell  string
-	tasks *runtime.Runtime
-	found schema.MachineInfo // before what was typed is put in
-	loop  *loop.Loop
-	link  *link.Client
 }
 
 // newAgent makes the agent of the state directory dir; cfg has what the loop is

@@ -5,6 +5,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
+	"syscall"
 	"testing"
 )
 
@@ -36,4 +38,54 @@ func TestWrite(t *testing.T) {
 	if err := Write(filepath.Join(t.TempDir(), "none", "state"), nil, 0o600); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("in no directory: %v", err)
 	}
+}
+
+// TestReserve: what is reserved is room that a later write takes, and nothing that
+// anybody reads.
+func TestReserve(t *testing.T) {
+	t.Parallel()
+	name := filepath.Join(t.TempDir(), "state")
+	if err := Reserve(name, 4096, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(name + ".new")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if blocks := info.Sys().(*syscall.Stat_t).Blocks; blocks*512 < 4096 {
+		t.Errorf("%d blocks are reserved", blocks)
+	}
+	if _, err := os.Stat(name); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("it can be read: %v", err)
+	}
+	if err := Write(name, []byte("short"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(name); err != nil || string(got) != "short" {
+		t.Errorf("%q, %v", got, err)
+	}
+	// Go's runtime interrupts system calls at any time.
+	stop := make(chan struct{})
+	var noise sync.WaitGroup
+	noise.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				_ = syscall.Kill(os.Getpid(), syscall.SIGURG)
+			}
+		}
+	})
+	for range 200 {
+		if err := Reserve(name, 4<<20, 0o600); err != nil {
+			t.Error(err)
+			break
+		}
+		if err := os.Remove(name + ".new"); err != nil {
+			t.Error(err)
+		}
+	}
+	close(stop)
+	noise.Wait()
 }
