@@ -5,7 +5,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"sync"
 	"syscall"
 	"testing"
 )
@@ -64,28 +63,4 @@ func TestReserve(t *testing.T) {
 	if got, err := os.ReadFile(name); err != nil || string(got) != "short" {
 		t.Errorf("%q, %v", got, err)
 	}
-	// Go's runtime interrupts system calls at any time.
-	stop := make(chan struct{})
-	var noise sync.WaitGroup
-	noise.Go(func() {
-		for {
-			select {
-			case <-stop:
-				return
-			default:
-				_ = syscall.Kill(os.Getpid(), syscall.SIGURG)
-			}
-		}
-	})
-	for range 200 {
-		if err := Reserve(name, 4<<20, 0o600); err != nil {
-			t.Error(err)
-			break
-		}
-		if err := os.Remove(name + ".new"); err != nil {
-			t.Error(err)
-		}
-	}
-	close(stop)
-	noise.Wait()
 }
