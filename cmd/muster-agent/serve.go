@@ -64,31 +64,18 @@ func serve(ctx context.Context, f *flags, stderr io.Writer) error {
 	log.Info("agent runs", "cell", a.cell, "machine", info.Name, "version", version, "state", f.stateDir,
 		"cpu_milli", info.Capacity.CPUMilli, "ram_bytes", info.Capacity.RAMBytes, "disk_bytes", info.Capacity.DiskBytes, "notes", info.Notes)
 	boss.tell("READY=1") // what ran before is in our hands again
-	ctx, cancel := context.WithCancel(ctx)
-	ended := make(chan error, 5)
-	parts := 0
-	run := func(part func() error) {
-		parts++
-		go func() { ended <- part() }()
-	}
-	run(func() error { return a.loop.Run(ctx) })
-	run(func() error { return a.link.Run(ctx) })
+	parts := []func(context.Context) error{a.loop.Run, a.link.Run}
 	if f.labelsFile != "" {
-		run(func() error { return a.watchLabels(ctx, f, log) })
+		parts = append(parts, func(ctx context.Context) error { return a.watchLabels(ctx, f, log) })
 	}
 	if boss.conn != nil {
-		run(func() error { return boss.run(ctx, a.loop, a.link) })
+		parts = append(parts, func(ctx context.Context) error { return boss.run(ctx, a.loop, a.link) })
 	}
 	if metrics != nil {
 		log.Info("metrics", "address", "http://"+metrics.Addr().String()+"/metrics")
-		run(func() error { return serveMetrics(ctx, metrics, registry) })
+		parts = append(parts, func(ctx context.Context) error { return serveMetrics(ctx, metrics, registry) })
 	}
-	err = a.untilTold(signals, ended, &parts, boss)
-	cancel()
-	for range parts {
-		err = errors.Join(err, <-ended)
-	}
-	return errors.Join(err, a.tasks.Close())
+	return errors.Join(a.run(ctx, parts, signals, boss), a.tasks.Close())
 }
 
 // agent is a machine's tasks, the loop that owns them, and its link.
@@ -98,6 +85,23 @@ type agent struct {
 	found schema.MachineInfo // before what was typed is put in
 	loop  *loop.Loop
 	link  *link.Client
+}
+
+// run runs the parts of the agent until a signal comes or one of them ends, and
+// returns when all have ended.
+func (a *agent) run(ctx context.Context, parts []func(context.Context) error, signals <-chan os.Signal, boss *supervisor) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended, left := make(chan error, len(parts)), len(parts)
+	for _, part := range parts {
+		go func() { ended <- part(ctx) }()
+	}
+	err := a.untilTold(signals, ended, &left, boss)
+	cancel()
+	for range left {
+		err = errors.Join(err, <-ended)
+	}
+	return err
 }
 
 // newAgent makes the agent of the state directory dir; cfg has what the loop is

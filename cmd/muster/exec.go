@@ -27,12 +27,13 @@ func newExec(std stdio) *cobra.Command {
 limits, as its user, in its directory and with its environment. With --tty it has a
 terminal, and without a COMMAND it is then a shell.
 
-The exit code is the command's, 128 and the number of a signal that ended it. An
-error of muster itself is printed, with exit code 2 or 3. Signals are passed on.
-The command is killed, with all that it has started, when it ends, when muster
-exec does, and with the task; so nothing is left behind. It is an event of the
-cell, with who has run it. A cell or a machine may refuse it: --no-exec of muster
-master and of muster-agent.`,
+The exit code is the command's, 128 and the number of a signal that ended it. It is
+127 when there is no such command and 126 when it cannot be executed, as with a
+shell, ssh, docker or kubectl; then the reason is printed. An error of muster itself
+is printed, with exit code 2 or 3. Signals are passed on. The command is killed,
+with all that it has started, when it ends, when muster exec does, and with the
+task; so nothing is left behind. It is an event of the cell, with who has run it.
+A cell or a machine may refuse it: --no-exec of muster master and of muster-agent.`,
 		Example: `  muster exec -it search/web/0
   muster exec search/web/0 -- ls -l /
   muster exec -i search/web/0 -- sh -c 'cat >notes' <notes`,
@@ -108,7 +109,7 @@ func runExec(ctx context.Context, cl *client.Client, run client.ExecRun, std std
 	case exit.Code < 0:
 		return fmt.Errorf("how the command ended is not known: %s", cmp.Or(exit.Message, "nobody saw it"))
 	case exit.Code > 0:
-		return &failure{code: exit.Code}
+		return &failure{code: exit.Code, err: ended(exit)}
 	}
 	return nil
 }

@@ -44,7 +44,9 @@ func Reserve(name string, bytes int64, mode fs.FileMode) error {
 	if err != nil {
 		return err
 	}
-	err = syscall.Fallocate(int(f.Fd()), 0, 0, bytes)
+	for err = syscall.EINTR; errors.Is(err, syscall.EINTR); { // Go's own signals cut it short
+		err = syscall.Fallocate(int(f.Fd()), 0, 0, bytes)
+	}
 	if errors.Is(err, syscall.EOPNOTSUPP) {
 		_, err = f.Write(make([]byte, bytes))
 	}

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 )
 
@@ -35,5 +36,31 @@ func TestWrite(t *testing.T) {
 	}
 	if err := Write(filepath.Join(t.TempDir(), "none", "state"), nil, 0o600); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("in no directory: %v", err)
+	}
+}
+
+// TestReserve: what is reserved is room that a later write takes, and nothing that
+// anybody reads.
+func TestReserve(t *testing.T) {
+	t.Parallel()
+	name := filepath.Join(t.TempDir(), "state")
+	if err := Reserve(name, 4096, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(name + ".new")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if blocks := info.Sys().(*syscall.Stat_t).Blocks; blocks*512 < 4096 {
+		t.Errorf("%d blocks are reserved", blocks)
+	}
+	if _, err := os.Stat(name); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("it can be read: %v", err)
+	}
+	if err := Write(name, []byte("short"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(name); err != nil || string(got) != "short" {
+		t.Errorf("%q, %v", got, err)
 	}
 }

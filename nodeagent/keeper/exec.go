@@ -25,6 +25,9 @@ type Exec struct {
 	TTY   bool
 }
 
+// ErrNotFound is the ErrCommand of a command that is not there.
+var ErrNotFound = fmt.Errorf("%w", ErrCommand)
+
 // Session is a command that runs beside a task. Its methods may be called from
 // any goroutine.
 type Session struct {
@@ -67,7 +70,10 @@ func StartExec(ctx context.Context, exe, dir string, e Exec) (*Session, error) {
 	first, err := s.begin(call{Command: e.Command, Env: e.Env, TTY: e.TTY})
 	if err == nil && !first.Started {
 		err = errors.New(first.Error)
-		if first.Command {
+		switch {
+		case first.Missing:
+			err = fmt.Errorf("%w: %s", ErrNotFound, first.Error)
+		case first.Command:
 			err = fmt.Errorf("%w: %s", ErrCommand, first.Error)
 		}
 	}

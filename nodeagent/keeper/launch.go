@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -62,14 +61,15 @@ func (f *files) addLink(s *Sandbox) error {
 // that.
 func (f *files) executed() error {
 	b, err := io.ReadAll(f.errors)
-	text, command := strings.CutPrefix(string(b), commandPrefix)
+	text := string(b)
+	refused, command := commandErrorOf(text)
 	switch {
 	case err != nil:
 		return fmt.Errorf("wait for exec: %w", err)
 	case entryError(text) != nil: // of forkInto
 		return entryError(text)
 	case command:
-		return commandError{errors.New(text)}
+		return refused
 	case text != "":
 		return errors.New(text)
 	}

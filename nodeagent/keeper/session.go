@@ -43,6 +43,7 @@ type ending struct {
 	Started bool   `json:"started,omitempty"`
 	Error   string `json:"error,omitempty"`
 	Command bool   `json:"command,omitempty"` // Error is the command's fault
+	Missing bool   `json:"missing,omitempty"` // since it is not there
 	Exit    *Exit  `json:"exit,omitempty"`
 }
 
@@ -74,7 +75,9 @@ func hold(dir string) int {
 		err = s.begin(first)
 	}
 	if err != nil {
-		s.send(ending{Error: err.Error(), Command: errors.As(err, new(commandError))})
+		var refused commandError
+		command := errors.As(err, &refused)
+		s.send(ending{Error: err.Error(), Command: command, Missing: refused.missing})
 		s.clear()
 		return 1
 	}

@@ -11,11 +11,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// commandError is the fault of the task's command, not of the machine.
-type commandError struct{ error }
+// commandError is the fault of the task's command, not of the machine: it is not
+// there, or it is refused.
+type commandError struct {
+	error
+	missing bool
+}
 
-// commandPrefix marks a commandError on errorFD.
-const commandPrefix = "command: "
+// commandPrefix marks a commandError on errorFD, missingPrefix one that is missing.
+const (
+	commandPrefix = "command: "
+	missingPrefix = "missing: "
+)
+
+// text returns what is written to errorFD.
+func (e commandError) text() string {
+	if e.missing {
+		return commandPrefix + missingPrefix + e.Error()
+	}
+	return commandPrefix + e.Error()
+}
+
+// commandErrorOf returns the commandError that a text of errorFD is; false if it is
+// none.
+func commandErrorOf(text string) (commandError, bool) {
+	text, ok := strings.CutPrefix(text, commandPrefix)
+	text, missing := strings.CutPrefix(text, missingPrefix)
+	return commandError{errors.New(text), missing}, ok
+}
 
 // stage is the task's process from its start to the exec of its command. It
 // returns only when that has failed, or is not wanted. The kernel kills it when
@@ -27,7 +50,7 @@ func stage() int {
 	}
 	text := err.Error()
 	if e := (commandError{}); errors.As(err, &e) {
-		text = commandPrefix + text
+		text = e.text()
 	}
 	_, _ = unix.Write(errorFD, []byte(text))
 	return 127
@@ -81,7 +104,8 @@ func become() error {
 func execute(command, env []string) error {
 	name := command[0]
 	if strings.Contains(name, "/") {
-		return commandError{&os.PathError{Op: "exec", Path: name, Err: syscall.Exec(name, command, env)}}
+		err := syscall.Exec(name, command, env)
+		return commandError{&os.PathError{Op: "exec", Path: name, Err: err}, err == syscall.ENOENT || err == syscall.ENOTDIR}
 	}
 	path := ""
 	for _, entry := range env {
@@ -100,7 +124,7 @@ func execute(command, env []string) error {
 		}
 	}
 	if refused == nil {
-		refused = fmt.Errorf("exec %s: not found in PATH %s", name, path)
+		return commandError{fmt.Errorf("exec %s: not found in PATH %s", name, path), true}
 	}
-	return commandError{refused}
+	return commandError{refused, false}
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -19,8 +20,9 @@ import (
 // Exec runs a command beside the task, in its namespaces and cgroups, as its
 // user, with its environment and terminal if it asks for one, and speaks frames
 // over conn. It returns when nothing of the command is left and the last frame,
-// how it ended, is written. An error means that the command has not run; it is
-// ErrCommand when that is the command's fault. The command is killed, with all
+// how it ended, is written. A command that is not there, or cannot be executed, ends
+// with the exit code of a shell in that case. Any other error means that the command
+// has not run. The command is killed, with all
 // that it has started, when ctx ends, when a Read of conn errs, and with the
 // task.
 func (p *Process) Exec(ctx context.Context, r schema.ExecRequest, conn io.ReadWriter) error {
@@ -37,6 +39,9 @@ func (p *Process) Exec(ctx context.Context, r schema.ExecRequest, conn io.ReadWr
 		e.Env = []string{"TERM=" + r.Term}
 	}
 	s, err := keeper.StartExec(ctx, p.keeper, p.dir, e)
+	if errors.Is(err, ErrCommand) {
+		return refuse(conn, err)
+	}
 	if err != nil {
 		return fmt.Errorf("exec: %w", err)
 	}
@@ -63,6 +68,26 @@ func (p *Process) Exec(ctx context.Context, r schema.ExecRequest, conn io.ReadWr
 	data, err := schema.EncodeExecExit(*end)
 	if err == nil {
 		out.write(schema.ExecExit, data)
+	}
+	return err
+}
+
+// The exit codes of a command that cannot be executed, and of one that is not
+// there: those of POSIX shells, and so of ssh, docker and kubectl.
+const (
+	notExecutable = 126
+	notFound      = 127
+)
+
+// refuse writes the end of a command that did not begin, for its own fault.
+func refuse(conn io.Writer, why error) error {
+	end := schema.Exit{Code: notExecutable, At: time.Now(), Message: why.Error()}
+	if errors.Is(why, keeper.ErrNotFound) {
+		end.Code = notFound
+	}
+	data, err := schema.EncodeExecExit(end)
+	if err == nil {
+		_, _ = conn.Write(schema.AppendExecFrame(nil, schema.ExecExit, data)) // nobody may be there
 	}
 	return err
 }

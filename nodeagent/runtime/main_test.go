@@ -255,8 +255,11 @@ func wait(t testing.TB, p *runtime.Process) *schema.Exit {
 	return p.Incarnation().Exit
 }
 
+// slowEnv is set where each processor is emulated.
+const slowEnv = "MUSTER_TEST_SLOW"
+
 // patience is how long a test waits for what must come.
-const patience = 20 * time.Second
+var patience = map[bool]time.Duration{true: 20 * time.Second, false: 2 * time.Minute}[os.Getenv(slowEnv) == ""]
 
 // eventually waits until ok holds.
 func eventually(t testing.TB, what string, ok func() bool) {

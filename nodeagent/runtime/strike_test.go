@@ -246,10 +246,10 @@ func (s *struck) refused(t *testing.T, errno unix.Errno) {
 	ranOnce(t, dir)
 }
 
-// TestKeeperWaitsForDisk: a disk that refuses all from some effect on, until it is
+// TestKeeperRefusedUntilMended: a disk that refuses all from some effect on, until it is
 // mended, costs a task that runs nothing but what it wrote meanwhile; one that
 // starts ends, and it is said why.
-func TestKeeperWaitsForDisk(t *testing.T) {
+func TestKeeperRefusedUntilMended(t *testing.T) {
 	t.Parallel()
 	all := effects(t)
 	for i, e := range all {

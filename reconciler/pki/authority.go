@@ -173,6 +173,34 @@ func (a *Authority) Hosts() []string { return identity.Hosts(a.master.get().Leaf
 // Expires returns when the master's certificate does.
 func (a *Authority) Expires() time.Time { return a.master.get().Leaf.NotAfter }
 
+// AuthorityExpires returns when the authority's own certificate does, and with it
+// all that it has issued.
+func (a *Authority) AuthorityExpires() time.Time { return a.cfg.Dir.CA.NotAfter }
+
+// RenewMaster replaces the master's certificate in the last third of its life by one
+// with a new key, for the same names and as long; connections that there are go on.
+// It reports whether it has. Masters that share the directory may do it twice.
+func (a *Authority) RenewMaster() (bool, error) {
+	c, now := a.master.get().Leaf, a.cfg.Now()
+	life := c.NotAfter.Sub(identity.Issued(c))
+	if c.NotAfter.Sub(now) > life/3 {
+		return false, nil
+	}
+	if end := a.cfg.Dir.CA.NotAfter; !end.After(c.NotAfter) {
+		return false, fmt.Errorf("the authority itself ends at %s, and no certificate of it lives longer", stamp(end))
+	}
+	n, err := identity.Of(c)
+	if err != nil {
+		return false, err
+	}
+	request := Request{Name: n, Hosts: identity.Hosts(c), Life: life, Now: now}
+	if _, err := a.cfg.Dir.Issue(request, a.cfg.Dir.MasterFile()); err != nil {
+		return false, err
+	}
+	a.master.expire()
+	return true, nil
+}
+
 // Admit errs with identity.ErrRefused unless the peer, whose certificate was
 // verified, is welcome at this moment.
 func (a *Authority) Admit(p *identity.Peer) error {

@@ -6,10 +6,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// NewMetrics returns the metric of when the master's certificate ends.
-func NewMetrics(expires func() time.Time) prometheus.Collector {
-	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "muster_certificate_expiry_timestamp_seconds",
-		Help: "When the certificate that the master shows ends, in seconds since 1970; there only with --pki.",
-	}, func() float64 { return float64(expires().Unix()) })
+// NewMetrics returns the metrics of when the master's certificate and that of the
+// cell's authority end.
+func NewMetrics(certificate, authority func() time.Time) []prometheus.Collector {
+	gauge := func(name, help string, at func() time.Time) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(at().Unix()) })
+	}
+	return []prometheus.Collector{
+		gauge("muster_certificate_expiry_timestamp_seconds",
+			"When the certificate that the master shows ends, in seconds since 1970; there only with --pki.", certificate),
+		gauge("muster_authority_expiry_timestamp_seconds",
+			"When the certificate of the cell's authority ends, and with it all that it has issued, in seconds since 1970; there only with --pki.",
+			authority),
+	}
 }

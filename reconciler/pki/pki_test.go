@@ -349,6 +349,39 @@ func TestRevokedWhileRenewing(t *testing.T) {
 	}
 }
 
+// TestRenewMaster: the master's certificate is replaced in the last third of its life
+// by one for the same names, as long, and with another key, but not beyond the
+// authority's end.
+func TestRenewMaster(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	old := w.a.master.get().Leaf
+	for _, c := range []struct {
+		after time.Duration
+		want  bool
+	}{{39 * time.Minute, false}, {41 * time.Minute, true}, {42 * time.Minute, false}, {82 * time.Minute, true}} {
+		w.set(noon.Add(c.after))
+		if got, err := w.a.RenewMaster(); err != nil || got != c.want {
+			t.Fatalf("%v after noon: renewed %t, %v, want %t", c.after, got, err, c.want)
+		}
+		if got := w.a.Expires(); c.want && !got.Equal(noon.Add(c.after+time.Hour)) {
+			t.Errorf("%v after noon: it ends at %v", c.after, got)
+		}
+	}
+	got := w.a.master.get().Leaf
+	if !slices.Equal(identity.Hosts(got), identity.Hosts(old)) || identity.Fingerprint(got) == identity.Fingerprint(old) || got.CheckSignatureFrom(w.dir.CA) != nil {
+		t.Errorf("the new one: hosts %v", identity.Hosts(got))
+	}
+	w.set(w.dir.CA.NotAfter.Add(-time.Minute))
+	if _, err := w.a.RenewMaster(); err != nil { // to the authority's end
+		t.Fatal(err)
+	}
+	w.set(w.dir.CA.NotAfter.Add(-time.Second))
+	if got, err := w.a.RenewMaster(); got || err == nil || !strings.Contains(err.Error(), "the authority itself ends at ") {
+		t.Errorf("at the authority's end: renewed %t, %v", got, err)
+	}
+}
+
 // TestReload has a running master see its new certificate.
 func TestReload(t *testing.T) {
 	t.Parallel()

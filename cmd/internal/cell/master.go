@@ -153,7 +153,7 @@ func (m *master) wire() {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(m.metrics, m.term, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if m.authority != nil {
-		registry.MustRegister(pki.NewMetrics(m.authority.Expires))
+		registry.MustRegister(pki.NewMetrics(m.authority.Expires, m.authority.AuthorityExpires)...)
 	}
 	m.web = web.New(web.Config{
 		Name: m.cell, Cell: m.term, Glass: m.term, Logs: m.link, Exec: m.link, NoExec: m.cfg.NoExec, Audit: func(e schema.Event) { m.events.Append([]schema.Event{e}) }, Events: m.events, Reconcile: m.repo.Poke, Metrics: registry, Log: m.cfg.Log,

@@ -113,22 +113,33 @@ func elsewhere(host string) bool {
 	return host != "localhost" && (ip == nil || !ip.IsLoopback())
 }
 
-// watchCertificate says once a day that the master's certificate ends soon.
+// renewEvery is how often it is looked whether the master's certificate is to be
+// renewed: often enough for the shortest life, which is for tests.
+const renewEvery = time.Minute
+
+// watchCertificate renews the master's certificate in time, and says once a day that
+// it ends soon if that is not possible.
 func (m *master) watchCertificate(ctx context.Context) error {
 	if m.authority == nil {
 		return nil
 	}
-	day := time.NewTicker(24 * time.Hour)
-	defer day.Stop()
+	tick := time.NewTicker(renewEvery)
+	defer tick.Stop()
+	var warned time.Time
 	for {
-		if left := time.Until(m.authority.Expires()); left < expiresSoon {
-			m.cfg.Log.Warn("the master's certificate ends soon: muster pki issue --role master makes the next, which is taken without a restart",
-				"expires", m.authority.Expires(), "left", left.Round(time.Minute))
+		renewed, err := m.authority.RenewMaster()
+		if renewed {
+			m.cfg.Log.Info("the master's certificate is renewed", "expires", m.authority.Expires())
+		}
+		if left := time.Until(m.authority.Expires()); err != nil && left < expiresSoon && time.Since(warned) > 24*time.Hour {
+			warned = time.Now()
+			m.cfg.Log.Warn("the master's certificate ends soon and cannot be renewed: muster pki issue --role master makes the next, which is taken without a restart",
+				"expires", m.authority.Expires(), "left", left.Round(time.Minute), "err", err)
 		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-day.C:
+		case <-tick.C:
 		}
 	}
 }

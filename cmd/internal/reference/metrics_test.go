@@ -33,9 +33,11 @@ func TestMetrics(t *testing.T) {
 	var master, agent recorder
 	m := web.NewMetrics(emptyCell{})
 	master.types = gathered(t, m)
-	certificate := pki.NewMetrics(time.Now)
-	maps.Copy(master.types, gathered(t, certificate))
-	master.MustRegister(m, certificate)
+	master.MustRegister(m)
+	for _, c := range pki.NewMetrics(time.Now, time.Now) {
+		maps.Copy(master.types, gathered(t, c))
+		master.MustRegister(c)
+	}
 	own := credential.NewMetrics(&credential.Store{})
 	agent.types = gathered(t, own)
 	agent.MustRegister(own)
