@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"net"
@@ -47,7 +48,7 @@ func serve(ctx context.Context, f *flags, stderr io.Writer) error {
 	// Before anything else is touched that another agent may be using.
 	lock, err := loop.Take(dir)
 	if err != nil {
-		return err
+		return badState(err)
 	}
 	defer func() { _ = lock.Close() }() // the process ends anyway
 	metrics, err := listenMetrics(ctx, f.metricsListen)
@@ -89,6 +90,14 @@ func serve(ctx context.Context, f *flags, stderr io.Writer) error {
 		err = errors.Join(err, <-ended)
 	}
 	return errors.Join(err, a.tasks.Close())
+}
+
+// badState says what to do when the state directory cannot be made.
+func badState(err error) error {
+	if path := (*fs.PathError)(nil); errors.As(err, &path) && path.Op == "mkdir" {
+		return usageError{err, "name another directory with --state-dir, or make this one"}
+	}
+	return err
 }
 
 // agent is a machine's tasks, the loop that owns them, and its link.
