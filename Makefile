@@ -7,7 +7,9 @@ LINT_VERSION := v2.15.0
 LINT         := .tools/golangci-lint-$(LINT_VERSION)
 GOTEST       ?= go test
 FUZZTIME     ?= 30s
-SEEDS        ?= 1000
+SEEDS        ?= 200
+STEPS        ?= 5000
+FROM         ?=
 HUNTS        ?= 3
 BUGS         ?= .
 KILLS        ?= 20
@@ -51,8 +53,16 @@ fuzz: ## run each fuzz test for FUZZTIME
 bench: ## run the benchmarks
 	go test -run '^$$' -bench . -benchmem $$(git grep -lE '^func Benchmark' -- '*_test.go' | xargs -r -n1 dirname | sort -u | sed 's|^|./|')
 
-sim: ## run the simulated cell with SEEDS seeds
-	go test -count=1 ./cmd/internal/sim -run Random -sim.seeds $(SEEDS)
+FRESH := $(shell date +%s)000
+SIM = go test -count=1 -timeout 80m ./cmd/internal/sim -run '^TestRandom$$' -sim.steps $(STEPS)
+sim: ## play SEEDS histories of STEPS steps in the simulated cell: from seed FROM on, or half of them fresh ones
+ifneq ($(FROM),)
+	$(SIM) -sim.first $(FROM) -sim.seeds $(SEEDS)
+else
+	$(SIM) -sim.first 1 -sim.seeds $$(( ($(SEEDS) + 1) / 2 ))
+	@echo "fresh seeds; again with: make sim FROM=$(FRESH) SEEDS=$$(( $(SEEDS) / 2 )) STEPS=$(STEPS)"
+	$(SIM) -sim.first $(FRESH) -sim.seeds $$(( $(SEEDS) / 2 ))
+endif
 
 mutants: ## plant each of the BUGS into the source, and find it with seeds, HUNTS times
 	go test -count=1 -v -timeout 80m ./cmd/internal/sim -run '^TestSource$$' -sim.hunts $(HUNTS) -sim.only '$(BUGS)'
@@ -81,7 +91,7 @@ generated: # fails when generate changes something
 	[ "$$before" = "$$after" ] || { git status --short; echo 'make generate changed the tree: commit what it wrote' >&2; exit 1; }
 
 check: ## everything that CI checks, one after the other
-	@for target in lint generated test race 'fuzz FUZZTIME=5s' 'sim SEEDS=200' chaos 'hogs ROUNDS=3' user demo; do \
+	@for target in lint generated test race 'fuzz FUZZTIME=5s' 'sim SEEDS=10 STEPS=1000' chaos 'hogs ROUNDS=3' user demo; do \
 		start=$$(date +%s); echo "== make $$target"; $(MAKE) --no-print-directory $$target || exit 1; \
 		echo "== make $$target: $$(($$(date +%s) - start)) s"; \
 	done

@@ -74,12 +74,7 @@ func (m compiled) handle(ctx context.Context, o *owner) error {
 		return nil // a newer commit has been seen meanwhile
 	}
 	o.compileErr = nil
-	writes, events := reconciler.Adopt(o.state, m.Compiled, o.cfg.Now())
-	if err := o.commit(ctx, writes); err != nil {
-		return err
-	}
-	o.cfg.Events.Append(events)
-	return nil
+	return o.adopt(ctx, &m.Compiled)
 }
 
 // Join gives a machine that connects its link epoch, after the store has it.

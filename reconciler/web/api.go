@@ -55,7 +55,14 @@ func stopped(err error) error {
 	if errors.Is(err, context.Canceled) {
 		return err
 	}
-	return &failure{http.StatusServiceUnavailable, err.Error(), "the master is starting or stopping; try again"}
+	hint := "the master is starting or stopping; try again"
+	if h, ok := errors.AsType[interface {
+		error
+		Hint() string
+	}](err); ok {
+		hint = h.Hint()
+	}
+	return &failure{http.StatusServiceUnavailable, err.Error(), hint}
 }
 
 func badRequest(hint, format string, args ...any) error {
