@@ -46,9 +46,9 @@ func (f *flags) register(cmd *cobra.Command) {
 	set.StringVar(&f.stateDir, "state-dir", "", "directory that holds the tasks and what the agent must remember")
 	set.StringVar(&f.name, "name", "", "name of this machine (default what the join token or the certificate says, else the host's name)")
 	set.Var((*portRange)(&f.ports), "ports", "ports that the cell may give to tasks")
-	set.Int64Var(&f.capacity.CPUMilli, "cpu-milli", 0, "thousandths of a core for tasks (default all but the reserve)")
-	set.Int64Var(&f.capacity.RAMBytes, "ram-bytes", 0, "memory for tasks (default all but the reserve)")
-	set.Int64Var(&f.capacity.DiskBytes, "disk-bytes", 0, "disk space for tasks (default the state directory's file system but the reserve)")
+	set.Var((*positive)(&f.capacity.CPUMilli), "cpu-milli", "thousandths of a core for tasks (default all but the reserve)")
+	set.Var((*positive)(&f.capacity.RAMBytes), "ram-bytes", "memory for tasks (default all but the reserve)")
+	set.Var((*positive)(&f.capacity.DiskBytes), "disk-bytes", "disk space for tasks (default the state directory's file system but the reserve)")
 	set.Var(&f.reserve.cpu, "reserve-cpu-milli", "thousandths of a core kept for the system and the agent (default 1% of the cores, 50 at least)")
 	set.Var(&f.reserve.ram, "reserve-ram-bytes", "memory kept for the system and the agent (default 5%, from 128 MiB to 4 GiB)")
 	set.Var(&f.reserve.disk, "reserve-disk-bytes", "disk space kept for the system and the agent (default 5%, at most 10 GiB)")
@@ -68,7 +68,7 @@ func (f *flags) register(cmd *cobra.Command) {
 func (f *flags) check() error {
 	for _, required := range []struct{ flag, value string }{{"master", f.master}, {"state-dir", f.stateDir}} {
 		if required.value == "" {
-			return usageError{fmt.Errorf("--%s is missing", required.flag), "see muster-agent --help"}
+			return usageError{fmt.Errorf("--%s is missing", required.flag), ""}
 		}
 	}
 	if err := f.checkMaster(); err != nil {
@@ -76,11 +76,6 @@ func (f *flags) check() error {
 	}
 	if err := f.checkNames(); err != nil {
 		return err
-	}
-	for _, d := range schema.Dimensions() {
-		if f.capacity.Of(d) < 0 {
-			return usageError{fmt.Errorf("%s of this machine is %d: want a positive number", d, f.capacity.Of(d)), ""}
-		}
 	}
 	if err := checkHide(f.hide); err != nil {
 		return err
@@ -111,7 +106,7 @@ func checkHide(paths []string) error {
 // certificate, which has both.
 func (f *flags) checkNames() error {
 	if f.cell == "" && !f.remote {
-		return usageError{fmt.Errorf("--cell is missing"), "see muster-agent --help"}
+		return usageError{fmt.Errorf("--cell is missing"), ""}
 	}
 	if f.cell != "" {
 		if err := schema.CheckName(f.cell); err != nil {

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 
 	"github.com/musterhq/muster/nodeagent/credential"
 	"github.com/musterhq/muster/schema/identity"
@@ -20,6 +21,8 @@ func (f *flags) identity(dir string) (*credential.Store, error) {
 		return nil, usageError{fmt.Errorf("--master %s: %w", f.master, err), "make a token with `muster pki token MACHINE`, and name its file with --token-file"}
 	case errors.Is(err, identity.ErrToken), errors.Is(err, credential.ErrOther):
 		return nil, usageError{err, "make a token with `muster pki token MACHINE`; --cell and --name may be left out, since it says both"}
+	case err != nil && f.tokenFile != "" && errors.Is(err, fs.ErrNotExist):
+		return nil, usageError{err, "name the file with the machine's join token, which `muster pki token MACHINE` prints"}
 	case err != nil:
 		return nil, err
 	}

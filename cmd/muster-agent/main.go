@@ -8,6 +8,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,18 +43,19 @@ func run(args []string, stdout, stderr io.Writer) int {
 	fmt.Fprintln(stderr, "muster-agent:", err)
 	var usage usageError
 	if errors.As(err, &usage) {
-		if usage.hint != "" {
-			fmt.Fprintln(stderr, "  hint:", usage.hint)
-		}
+		fmt.Fprintln(stderr, "hint:", cmp.Or(usage.hint, seeHelp))
 		return exitUsage
 	}
 	return exitFailed
 }
 
+// seeHelp is the hint to a mistake whose message says all.
+const seeHelp = "see muster-agent --help"
+
 // usageError is a mistake in what was typed.
 type usageError struct {
 	error
-	hint string
+	hint string // "" is seeHelp
 }
 
 func (e usageError) Unwrap() error { return e.error }
@@ -81,7 +83,7 @@ ends the agent at once.`,
   muster-agent --master master.example.com:7421 --token-file /etc/muster/token --state-dir /var/lib/muster-agent`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usageError{fmt.Errorf("unexpected argument %q", args[0]), "see muster-agent --help"}
+				return usageError{fmt.Errorf("unexpected argument %q", args[0]), ""}
 			}
 			return nil
 		},
@@ -95,7 +97,7 @@ ends the agent at once.`,
 		},
 	}
 	f.register(cmd)
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err, "see muster-agent --help"} })
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err, ""} })
 	cmd.CompletionOptions.DisableDefaultCmd = true
 	cmd.AddCommand(&cobra.Command{
 		Use: "version", Short: "Print the version", Example: "  muster-agent version", Args: cobra.NoArgs,

@@ -32,7 +32,7 @@ func TestBadFlags(t *testing.T) {
 		{append(good[:6:6], "--ports", "9-8"), "want FIRST-LAST"},
 		{append(good[:6:6], "--ports", "0-8"), "want FIRST-LAST"},
 		{append(good[:6:6], "--ports", "1-65536"), "want FIRST-LAST"},
-		{append(good[:6:6], "--cpu-milli", "-1"), "cpuMilli of this machine is -1"},
+		{append(good[:6:6], "--cpu-milli", "-1"), `"-1" for "--cpu-milli" flag: want a number from 1`},
 		{append(good[:6:6], "--reserve-ram-bytes", "-1"), "want a number from 0"},
 		{append(good[:6:6], "--reserve-cpu-milli", "1", "--cpu-milli", "5"), "--reserve-cpu-milli with --cpu-milli"},
 		{append(good[:6:6], "--log-level", "loud"), `--log-level "loud"`},

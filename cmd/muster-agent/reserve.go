@@ -33,6 +33,25 @@ func (a *amount) Set(s string) error {
 	return nil
 }
 
+// positive is a flag's value: a number above 0; 0 is none.
+type positive int64
+
+// String is empty: the default depends on the machine.
+func (*positive) String() string { return "" }
+
+// Type returns what stands for the value in the help.
+func (*positive) Type() string { return "int" }
+
+// Set parses a number.
+func (p *positive) Set(s string) error {
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || n < 1 {
+		return fmt.Errorf("want a number from 1, without a unit")
+	}
+	*p = positive(n)
+	return nil
+}
+
 // kept is one dimension of a reserve, and the names of its flags.
 type kept struct {
 	dimension     schema.Dimension

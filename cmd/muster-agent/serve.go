@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"net"
@@ -47,7 +48,7 @@ func serve(ctx context.Context, f *flags, stderr io.Writer) error {
 	// Before anything else is touched that another agent may be using.
 	lock, err := loop.Take(dir)
 	if err != nil {
-		return err
+		return badState(err)
 	}
 	defer func() { _ = lock.Close() }() // the process ends anyway
 	metrics, err := listenMetrics(ctx, f.metricsListen)
@@ -76,6 +77,14 @@ func serve(ctx context.Context, f *flags, stderr io.Writer) error {
 		parts = append(parts, func(ctx context.Context) error { return serveMetrics(ctx, metrics, registry) })
 	}
 	return errors.Join(a.run(ctx, parts, signals, boss), a.tasks.Close())
+}
+
+// badState says what to do when the state directory cannot be made.
+func badState(err error) error {
+	if path := (*fs.PathError)(nil); errors.As(err, &path) && path.Op == "mkdir" {
+		return usageError{err, "name another directory with --state-dir, or make this one"}
+	}
+	return err
 }
 
 // agent is a machine's tasks, the loop that owns them, and its link.

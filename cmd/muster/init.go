@@ -93,7 +93,10 @@ func (r *initRun) run() error {
 		r.Repository = r.Dir
 		finish = func(dir string) error { return git.Init(dir, "main") }
 	}
-	return repofiles.Add(r.Dir, files, finish)
+	if err := repofiles.Add(r.Dir, files, finish); err != nil {
+		return &failure{code: exitInvalid, err: err, hint: "name a directory that can be written"}
+	}
+	return nil
 }
 
 // under reports whether name is one of paths, or lies below one.

@@ -53,7 +53,7 @@ func (f *masterFlags) addAuth(c *cobra.Command) {
 func (f *masterFlags) logger(std stdio) (*slog.Logger, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(f.logLevel)); err != nil {
-		return nil, invalid("want debug, info, warn or error", "log level %q", f.logLevel)
+		return nil, invalid("want debug, info, warn or error", "--log-level %q", f.logLevel)
 	}
 	return slog.New(slog.NewTextHandler(std.err, &slog.HandlerOptions{Level: level})), nil
 }
@@ -71,7 +71,10 @@ func (f *masterFlags) config(std stdio) (cell.MasterConfig, error) {
 	}
 	life := time.Duration(f.machineLife)
 	if life < pki.MinLife || life > pki.MaxLife {
-		return cell.MasterConfig{}, invalid("give --machine-life 5s to 90d", "--machine-life %s", f.machineLife.String())
+		return cell.MasterConfig{}, invalid("such as --machine-life 1d", "--machine-life %s: want 5s to 90d", f.machineLife.String())
+	}
+	if f.poll <= 0 {
+		return cell.MasterConfig{}, invalid("such as --poll 30s; those of a local repository are seen at once all the same", "--poll %s: want more than 0", f.poll)
 	}
 	return cell.MasterConfig{
 		PKI: f.pki, LinkListen: f.linkListen, MachineLife: life,

@@ -61,7 +61,7 @@ func RunDev(ctx context.Context, cfg DevConfig) error {
 	}
 	_, missing := os.Stat(dir)
 	if err := os.MkdirAll(dir, 0o711); err != nil { //nolint:gosec // tasks of other users run below it
-		return err
+		return noDirectory(dir, err)
 	}
 	err = runDev(ctx, cfg, dir)
 	switch {

@@ -123,7 +123,7 @@ func (m *master) open(ctx context.Context) error {
 		return err
 	}
 	if err := os.MkdirAll(cfg.DataDir, 0o700); err != nil {
-		return err
+		return noDirectory(cfg.DataDir, err)
 	}
 	m.compiler = compile.New(compile.Config{Exe: cfg.Exe, Args: []string{"compile-child"}, Log: cfg.Log})
 	if m.cell, err = m.findCell(ctx); err != nil {
@@ -190,6 +190,11 @@ func (m *master) close() error {
 		errs = append(errs, ignoreClosed(m.api.Close()))
 	}
 	return errors.Join(errs...)
+}
+
+// noDirectory is the mistake of a data directory that cannot be made.
+func noDirectory(dir string, err error) error {
+	return inputError("name another directory with --data-dir, or make this one and let muster write to it", "data directory %s: %w", dir, err)
 }
 
 func ignoreClosed(err error) error {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 
 	"github.com/musterhq/muster/reconciler"
@@ -30,7 +31,7 @@ func (m *master) findCell(ctx context.Context) (string, error) {
 		if err := schema.CheckName(m.cfg.Cell); err != nil {
 			return "", inputError("take the name of a cell that the repository declares", "--cell: %w", err)
 		}
-		return m.cfg.Cell, nil
+		return m.cfg.Cell, m.checkDeclared(ctx)
 	}
 	switch cell, err := store.CellOf(m.cfg.DataDir); {
 	case err == nil:
@@ -49,6 +50,19 @@ func (m *master) findCell(ctx context.Context) (string, error) {
 		return "", inputError("declare one in cells/, or give --cell NAME; `muster validate` tells whether something does not compile", "repository %s declares no cell", m.repo.Name())
 	}
 	return "", inputError("give --cell NAME", "repository %s declares %d cells: %s", m.repo.Name(), len(cells), strings.Join(cells, ", "))
+}
+
+// checkDeclared errs when a cell that is new here has a name that its repository,
+// as far as that can be read now, does not declare, though it declares others.
+func (m *master) checkDeclared(ctx context.Context) error {
+	if _, err := store.CellOf(m.cfg.DataDir); !errors.Is(err, fs.ErrNotExist) {
+		return nil // it was there once, or the store will tell
+	}
+	cells, err := m.declaredCells(ctx)
+	if err != nil || len(cells) == 0 || slices.Contains(cells, m.cfg.Cell) {
+		return ctx.Err()
+	}
+	return inputError("give --cell the name of one of them, or declare it in cells/", "repository %s declares no cell %s: it has %s", m.repo.Name(), m.cfg.Cell, strings.Join(cells, ", "))
 }
 
 // declaredCells compiles the repository's head and returns the names of the
