@@ -22,6 +22,7 @@ type draft struct {
 	chunks   map[ChunkName]*schema.Chunk          // copied to be changed
 	spans    map[schema.JobName]int               // chunks that a job may have
 	machines map[string]*schema.MachineRecord     // changed
+	restored *schema.Restored                     // changed; nil: it is not
 	events   []schema.Event
 	cell     *mirror // what placement sees of it; nil until it is asked for
 }
@@ -175,6 +176,9 @@ func (d *draft) writes() []Write {
 		if d.jobs[name] == nil && d.base.Jobs[name] != nil {
 			out = append(out, Write{Key: keyJob + name.Short()})
 		}
+	}
+	if d.restored != nil { // last: until then all is found out anew
+		out = append(out, d.base.document(keyRestored, d.restored))
 	}
 	return append(out, d.garbage()...)
 }

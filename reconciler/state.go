@@ -22,6 +22,8 @@ const (
 	keyJob     = "job/"     // + user/job: schema.JobRecord
 	keyChunk   = "chunk/"   // + user/job/number: schema.Chunk
 	keyMachine = "machine/" // + name: schema.MachineRecord
+
+	keyRestored = "restored" // schema.Restored, of a cell that was restored from a snapshot
 )
 
 // State is what the store holds of a cell: desired, assigned and progress. Its
@@ -35,6 +37,8 @@ type State struct {
 	Jobs     map[schema.JobName]*schema.JobRecord
 	Chunks   map[ChunkName]*schema.Chunk
 	Machines map[string]*schema.MachineRecord
+	// Restored is nil in a cell that never was.
+	Restored *schema.Restored
 
 	unknown map[string]*schema.Unknown      // of documents, by key; those without are absent
 	known   map[schema.Digest]schema.Digest // of data with unknown fields: the digest of what is known of it
@@ -110,6 +114,9 @@ func (s *State) apply(w Write) error {
 		}
 		s.Head = h
 		return err
+	case keyRestored + "/":
+		s.Restored = new(schema.Restored)
+		return s.decode(w, s.Restored)
 	case keyPackage:
 		s.wanted = nil
 		return put(s, s.Packages, schema.Digest(name), w)
