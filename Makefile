@@ -8,11 +8,14 @@ LINT         := .tools/golangci-lint-$(LINT_VERSION)
 GOTEST       ?= go test
 FUZZTIME     ?= 30s
 SEEDS        ?= 1000
+HUNTS        ?= 3
+BUGS         ?= .
 KILLS        ?= 20
 ROUNDS       ?= 5
 AGENTKILLS   ?= 100
+STORM        ?= 200
 
-.PHONY: help build demo test race lint fuzz bench sim chaos hogs user vm generate generated check clean
+.PHONY: help build demo test race lint fuzz bench sim mutants chaos hogs user vm generate generated check clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -50,8 +53,11 @@ bench: ## run the benchmarks
 sim: ## run the simulated cell with SEEDS seeds
 	go test -count=1 ./cmd/internal/sim -run Random -sim.seeds $(SEEDS)
 
-chaos: ## kill the parts of a cell at KILLS, agent and keepers at AGENTKILLS random moments
-	go test -count=1 -v -run '^TestChaos$$' ./cmd/internal/e2e -e2e.kills $(KILLS)
+mutants: ## plant each of the BUGS into the source, and find it with seeds, HUNTS times
+	go test -count=1 -v -timeout 80m ./cmd/internal/sim -run '^TestSource$$' -sim.hunts $(HUNTS) -sim.only '$(BUGS)'
+
+chaos: ## kill the parts of a cell at KILLS, agent and keepers at AGENTKILLS random moments, push STORM commits
+	go test -count=1 -v -run '^(TestChaos|TestStorm)$$' ./cmd/internal/e2e -e2e.kills $(KILLS) -e2e.storm $(STORM)
 	go test -count=1 -v -run '^TestRandomKills$$' ./cmd/muster-agent -agent.kills $(AGENTKILLS)
 
 user: ## run the node agent's tests as an ordinary user

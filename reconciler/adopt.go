@@ -17,7 +17,8 @@ import (
 // or not at all: one that does not compile, that declares what its path may
 // not, or that another already holds, keeps its last good data and is stale;
 // everything else of the commit goes ahead. A commit of which nothing can be
-// read (no module, say) leaves every package as it is.
+// read (no module, say) leaves every package as it is. One that empties the
+// repository removes all there is, so a guard holds it, however little that is.
 //
 // The writes put packages first, then flip the head, then delete what it no
 // longer refers to.
@@ -27,13 +28,21 @@ func Adopt(s *State, c schema.Compiled, now time.Time) ([]Write, []schema.Event)
 		return []Write{s.document(keyHead, head)}, []schema.Event{applied(head, now)}
 	}
 	a := newAdoption(s.head())
-	if hasError(c.Diagnostics) {
+	if hasError(c.Diagnostics) && !s.emptied(c) {
 		maps.Copy(a.packages, a.held)
 		a.stale["."] = c.Diagnostics
 	} else {
 		a.take(c.Packages)
 	}
 	return a.writes(s, c, now)
+}
+
+// emptied reports whether c takes everything from a cell that has something, or
+// leaves it as empty as it was made before. A new cell's empty repository is a
+// mistake like any other.
+func (s *State) emptied(c schema.Compiled) bool {
+	h := &s.Head
+	return c.Empty && (len(h.Packages) > 0 || h.Held != nil || h.Commit != "" && len(h.Stale) == 0)
 }
 
 // adoption is the packages of the next head while it is being found.
@@ -301,7 +310,7 @@ func (a *adoption) writes(s *State, c schema.Compiled, now time.Time) ([]Write, 
 		head.Held = s.Head.Held
 	default:
 		d := desiredOf(s.Cell, inOrder(a.packages), undigested)
-		head.Held = s.guard(&d, c.AllowPrune)
+		head.Held = s.guard(&d, c)
 		s.keepHeld(&d, head.Held)
 		next = &d
 	}

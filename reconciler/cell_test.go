@@ -24,7 +24,8 @@ type cell struct {
 	head     string
 	memo     *reconciler.Memo
 	last     reconciler.Output
-	agents   []*agent // sorted by name
+	heard    map[string][]schema.TaskStatus // by this master, by machine
+	agents   []*agent                       // sorted by name
 	pids     int
 }
 
@@ -51,6 +52,7 @@ func (c *cell) restart() {
 		panic(err)
 	}
 	c.state, c.observed, c.memo = s, reconciler.NewObserved(c.now), &reconciler.Memo{}
+	c.heard = map[string][]schema.TaskStatus{}
 }
 
 // take stores writes, batch by batch.
@@ -131,7 +133,9 @@ func (c *cell) hear() []schema.Event {
 			if !c.state.Recovering() && (c.state.Restored == nil || c.observed.Heard(a.info.Name)) { // as package loop
 				c.obey(a, views[a.info.Name])
 			}
-			events = append(events, c.observed.Hear(a.report(), c.now)...)
+			r := a.report()
+			c.heard[a.info.Name] = r.Tasks
+			events = append(events, c.observed.Hear(r, c.now)...)
 		}
 	}
 	return events

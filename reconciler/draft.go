@@ -23,6 +23,7 @@ type draft struct {
 	spans    map[schema.JobName]int               // chunks that a job may have
 	machines map[string]*schema.MachineRecord     // changed
 	restored *schema.Restored                     // changed; nil: it is not
+	changes  map[schema.JobName]int               // of task records, counted
 	events   []schema.Event
 	cell     *mirror // what placement sees of it; nil until it is asked for
 }
@@ -31,6 +32,7 @@ func newDraft(s *State, now time.Time) *draft {
 	return &draft{
 		base: s, now: now, counter: s.Counter, jobs: map[schema.JobName]*schema.JobRecord{}, data: map[schema.Digest]*schema.Job{},
 		chunks: map[ChunkName]*schema.Chunk{}, machines: map[string]*schema.MachineRecord{}, spans: s.spans(),
+		changes: map[schema.JobName]int{},
 	}
 }
 
@@ -128,6 +130,7 @@ func (d *draft) moved(job schema.JobName, c *schema.Chunk, i int, there bool, ne
 // own returns the draft's own copy of the chunk that index lies in.
 func (d *draft) own(job schema.JobName, index int) *schema.Chunk {
 	name := ChunkName{job, index / schema.ChunkSize}
+	d.changes[job]++ // who asks for it changes it
 	c := d.chunks[name]
 	if c == nil {
 		c = &schema.Chunk{Job: job, Number: name.Number}

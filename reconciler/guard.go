@@ -23,11 +23,11 @@ const (
 )
 
 // guard returns what of the removals that lead from the state's desired data to
-// next is held, nil if nothing is. allowed is the number of tasks that are known
-// to be meant. A held job of before is judged again with what is gone since: else
-// a cell could be taken apart in small steps while the first is being looked at.
-func (s *State) guard(next *Desired, allowed int) *schema.Held {
-	g := guarding{state: s, of: map[string]int{}, going: map[string]int{}}
+// next, that of c, is held, nil if nothing is. A held job of before is judged
+// again with what is gone since: else a cell could be taken apart in small steps
+// while the first is being looked at.
+func (s *State) guard(next *Desired, c schema.Compiled) *schema.Held {
+	g := guarding{state: s, emptied: c.Empty, of: map[string]int{}, going: map[string]int{}}
 	if g.find(next); len(g.removed) == 0 {
 		return nil
 	}
@@ -37,15 +37,16 @@ func (s *State) guard(next *Desired, allowed int) *schema.Held {
 			free += r.Tasks
 		}
 	}
-	if free > allowed {
+	if free > c.AllowPrune {
 		g.hold()
 	}
-	return g.held(allowed)
+	return g.held(c.AllowPrune)
 }
 
 // guarding is State.guard at work.
 type guarding struct {
 	state   *State
+	emptied bool // the repository has nothing left
 	removed []schema.HeldJob
 	of      map[string]int // tasks by guard
 	going   map[string]int // of these, those that are to go
@@ -147,15 +148,20 @@ func (g *guarding) hold() {
 	for i := range g.removed {
 		r := &g.removed[i]
 		for _, guard := range []string{guardCell, guardTenant + r.Tenant} {
-			if r.Guard == "" && g.going[guard] > most(g.of[guard]) {
+			if r.Guard == "" && g.going[guard] > g.most(guard) {
 				r.Guard = guard
 			}
 		}
 	}
 }
 
-// most returns how many of so many tasks may go at once.
-func most(of int) int { return max(pruneTasks, of/pruneShare) }
+// most returns how many of a guard's tasks may go at once.
+func (g *guarding) most(guard string) int {
+	if g.emptied {
+		return 0
+	}
+	return max(pruneTasks, g.of[guard]/pruneShare)
+}
 
 // held returns what is held, and by what.
 func (g *guarding) held(allowed int) *schema.Held {
@@ -169,7 +175,7 @@ func (g *guarding) held(allowed int) *schema.Held {
 			i = len(h.Guards)
 			h.Guards = append(h.Guards, schema.Guard{Name: j.Guard})
 			if j.Guard != guardJob {
-				h.Guards[i].Of, h.Guards[i].Most = g.of[j.Guard], most(g.of[j.Guard])
+				h.Guards[i].Of, h.Guards[i].Most = g.of[j.Guard], g.most(j.Guard)
 			}
 		}
 		h.Guards[i].Tasks += j.Tasks
@@ -237,6 +243,9 @@ func reasonOfGuard(g schema.Guard, jobs, allowed int) string {
 		return what + ", for prune: false"
 	}
 	reason := fmt.Sprintf("%s: %d of the %d tasks of the %s, at most %d at once", what, g.Tasks, g.Of, g.Name, g.Most)
+	if g.Most == 0 {
+		reason = what + ": the repository is empty"
+	}
 	if allowed > 0 {
 		reason += fmt.Sprintf(", and %d were allowed", allowed)
 	}

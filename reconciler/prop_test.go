@@ -21,12 +21,13 @@ type anything struct {
 	commits int
 	highest uint64                   // generation seen so far
 	done    map[schema.TaskName]bool // batch tasks whose end the state has
+	chosen  chosen
 }
 
 func TestStepProperties(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		a := &anything{cell: newCell(), done: map[schema.TaskName]bool{}}
+		a := &anything{cell: newCell(), done: map[schema.TaskName]bool{}, chosen: newChosen()}
 		for i := range 4 {
 			a.join(fmt.Sprintf("m%d", i), 4, 8)
 		}
@@ -43,6 +44,8 @@ func (a *anything) actions() map[string]func(*rapid.T) {
 		"turn":    func(t *rapid.T) { a.pass(t, time.Second) },
 		"turns":   func(t *rapid.T) { a.pass(t, time.Second); a.pass(t, time.Second) },
 		"wait":    func(t *rapid.T) { a.pass(t, time.Duration(rapid.IntRange(1, 100).Draw(t, "s"))*time.Second) },
+		"hour":    func(t *rapid.T) { a.pass(t, time.Duration(rapid.IntRange(5, 70).Draw(t, "m"))*time.Minute) },
+		"crowd":   func(t *rapid.T) { a.crowd(t, machine(t)) },
 		"silence": func(t *rapid.T) { m := machine(t); m.silent = !m.silent },
 		"join":    func(t *rapid.T) { a.join(machine(t).info.Name, 4, 8) },
 		"crash":   func(t *rapid.T) { a.restart(); a.stepChecked(t) },
@@ -87,11 +90,13 @@ func (a *anything) half(t *rapid.T) {
 	a.now = a.now.Add(time.Second)
 	a.hear()
 	before := a.admitted()
+	served := a.serving()
 	writes := reconciler.Step(a.input()).Writes
 	for _, w := range writes[:rapid.IntRange(0, len(writes)).Draw(t, "stored")] {
 		a.take([]reconciler.Write{w})
 		a.quotas(t, before)
 	}
+	a.disrupted(t, served)
 	a.restart() // panics where a document refers to none
 	a.stepChecked(t)
 }
@@ -141,6 +146,9 @@ func randomJobs(t *rapid.T, user string) []any {
 		}
 		j := service(user, name, rapid.IntRange(0, 5).Draw(t, "tasks"), rapid.SampledFrom([]string{"v1", "v2", "v3", "crash", "sick"}).Draw(t, "arg"))
 		j.Update.MaxParallel = rapid.IntRange(1, 3).Draw(t, "parallel")
+		if rapid.Bool().Draw(t, "disruption") {
+			j.Disruption = &schema.Disruption{MaxDown: rapid.IntRange(0, 2).Draw(t, "maxDown"), PerHour: rapid.IntRange(0, 3).Draw(t, "perHour")}
+		}
 		j.Priority = schema.Priority(rapid.SampledFrom([]int{0, 7, 200, 210}).Draw(t, "priority"))
 		if user == "v" {
 			j.Priority = 0
@@ -160,6 +168,7 @@ func randomJobs(t *rapid.T, user string) []any {
 func (a *anything) stepChecked(t *rapid.T) {
 	before := a.admitted()
 	down := a.down()
+	served := a.serving()
 	in := a.input()
 	out := reconciler.Step(in)
 	if again := reconciler.Step(in); !reflect.DeepEqual(out, again) {
@@ -183,6 +192,7 @@ func (a *anything) stepChecked(t *rapid.T) {
 	}
 	a.wakesHonestly(t, out)
 	a.budget(t, out, down)
+	a.disrupted(t, served)
 	a.quotas(t, before)
 	a.generations(t)
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/musterhq/muster/placement"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -54,17 +53,18 @@ func (s *step) moveOne(machine string, o *schema.Overload) bool {
 		if t == nil || t.Machine != machine || t.Generation != ref.Generation || t.Stop != nil || t.Done != nil || !s.mayMove(ref.Task, t) {
 			continue
 		}
-		s.stop(ref.Task.JobName, *t, schema.Cause{
+		if s.disrupt(ref.Task.JobName, *t, schema.Cause{
 			Kind: schema.CauseOutOfResources, Resource: schema.MachineCPU, At: s.now,
 			Message: fmt.Sprintf("machine cpu: %s is overloaded: %s", machine, o.Message),
-		})
-		return true
+		}) {
+			return true
+		}
 	}
 	return false
 }
 
-// mayMove reports whether a task is not prod, can be elsewhere, and whether its
-// job's update policy allows one more task to be down.
+// mayMove reports whether a task is not prod, its job's disruption budget allows
+// it to be down, and it can be elsewhere.
 func (s *step) mayMove(name schema.TaskName, t *schema.TaskRecord) bool {
 	record := s.job(name.JobName)
 	if record == nil || record.Admitted == "" {
@@ -74,13 +74,7 @@ func (s *step) mayMove(name schema.TaskName, t *schema.TaskRecord) bool {
 	if job.Priority.Prod() || job.Kind == schema.System {
 		return false
 	}
-	down := 0
-	for _, other := range s.tasks(name.JobName) {
-		if other.Done == nil && (other.Machine == "" || other.Stop != nil) {
-			down++
-		}
-	}
-	return down < max(1, job.Update.MaxParallel) && s.hasPlace(ask{name, job, record.Admitted}, t)
+	return s.keptUp(name.JobName, t) == "" && s.hasPlace(ask{name, job, record.Admitted}, t)
 }
 
 // hasPlace reports whether a machine other than its own would take a task now.
@@ -92,10 +86,7 @@ func (s *step) hasPlace(a ask, t *schema.TaskRecord) bool {
 	p.Avoid = slices.Compact(p.Avoid)
 	snapshot := s.snapshot()
 	snapshot.RemoveTask(a.task, t.Machine, 0)
-	best := placement.Place(snapshot, []placement.Ask{p}, s.in.Seed)[0]
-	if best.Machine != "" {
-		snapshot.RemoveTask(a.task, best.Machine, 0)
-	}
+	why := snapshot.Explain(p) // placing it, with victims, could not be taken back
 	snapshot.SetTask(taskOf(s.draft, a.task.JobName, t))
-	return best.Machine != "" && best.Machine != t.Machine && !best.Later && len(best.Victims) == 0
+	return why.Feasible > 0
 }

@@ -62,9 +62,8 @@ func (s *step) rollOut(job schema.JobName) {
 		r.moving++ // one that stays is down all the same, and takes its part of the budget
 	}
 	for _, t := range r.well {
-		if r.moving < parallel {
+		if r.moving < parallel && s.update(job, t) {
 			r.moving++
-			s.update(job, t)
 		}
 	}
 }
@@ -113,7 +112,8 @@ func (s *step) holdsUp(t schema.TaskRecord, digest schema.Digest) bool {
 	return s.now.Before(until)
 }
 
-func (s *step) update(job schema.JobName, t schema.TaskRecord) {
+// update stops a task for its new data, and reports whether it did.
+func (s *step) update(job schema.JobName, t schema.TaskRecord) bool {
 	message := "new data needs a new process"
 	change, _ := Diff(s.dataOf(t.Data), s.dataOf(s.job(job).Admitted))
 	switch {
@@ -122,7 +122,7 @@ func (s *step) update(job schema.JobName, t schema.TaskRecord) {
 	case change == Resize:
 		message = "its machine has no room for its new limits"
 	}
-	s.stop(job, t, schema.Cause{Kind: schema.CauseUpdate, Message: message, At: s.now})
+	return s.disrupt(job, t, schema.Cause{Kind: schema.CauseUpdate, Message: message, At: s.now})
 }
 
 // forget returns the record of a pending task without what older data has
@@ -190,10 +190,15 @@ func works(t *schema.TaskStatus) bool {
 // healthy reports whether a task works, and has run long enough for the update
 // policy.
 func (s *step) healthy(t heardTask, want *schema.Job) bool {
+	return s.worksFor(t, time.Duration(want.Update.MinHealthySeconds)*time.Second)
+}
+
+// worksFor reports whether a task works, and has run for so long; for a moment
+// at least if it was restarted by its agent.
+func (s *step) worksFor(t heardTask, need time.Duration) bool {
 	if !works(t.TaskStatus) {
 		return false
 	}
-	need := time.Duration(want.Update.MinHealthySeconds) * time.Second
 	if len(t.Exits) > 0 {
 		need = max(need, shakyFor)
 	}

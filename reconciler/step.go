@@ -112,6 +112,7 @@ type step struct {
 	retained map[schema.JobName][]string
 	inUse    map[schema.TaskName]bool // see occupied
 	mayRun   map[*schema.Job][]string // see eligible
+	budgets  map[schema.JobName]*losses
 	// preempted are the tasks that were told to stop when the step began, by
 	// the short name of the task that they were preempted for.
 	preempted map[string][]leaver
@@ -201,6 +202,9 @@ func (s *step) admitJob(name schema.JobName, d DesiredJob) {
 		return
 	}
 	r := &schema.JobRecord{Name: name, Admitted: d.Digest, Origin: d.Origin, Since: s.now}
+	if was != nil {
+		r.Disrupted = was.Disrupted
+	}
 	s.setJob(name, r)
 	if was != nil && was.Admitted == d.Digest {
 		r.Since = was.Since // only its place in the repository changed

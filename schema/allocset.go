@@ -22,6 +22,8 @@ type AllocSet struct {
 	// than that together.
 	Resources Resources    `json:"resources"`
 	Update    UpdatePolicy `json:"update"`
+	// Disruption is as that of a Job.
+	Disruption *Disruption `json:"disruption,omitempty"`
 	// Prune is as that of a Job.
 	Prune *bool `json:"prune,omitempty"`
 }
@@ -37,7 +39,7 @@ func (s *AllocSet) Job() *Job {
 	return &Job{
 		Name: s.Name, User: s.User, Cell: s.Cell, Kind: Allocs, Priority: s.Priority, Tasks: s.Allocs,
 		Labels: s.Labels, Annotations: s.Annotations, Constraints: s.Constraints, Preferences: s.Preferences, Spread: s.Spread,
-		Task: TaskSpec{Resources: TaskResources{Resources: s.Resources}}, Update: s.Update, Prune: s.Prune,
+		Task: TaskSpec{Resources: TaskResources{Resources: s.Resources}}, Update: s.Update, Disruption: s.Disruption, Prune: s.Prune,
 	}
 }
 

@@ -14,6 +14,17 @@ type JobRecord struct {
 	// declared it.
 	Origin Position  `json:"origin"`
 	Since  time.Time `json:"since"` // when Admitted last changed
+	// Disrupted are the tasks of the last hour that the cell stopped by its own
+	// choice while they served, by the minute of the master's clock and oldest
+	// first: at most 62.
+	Disrupted []Disrupted `json:"disrupted,omitempty"`
+}
+
+// Disrupted counts stops within one minute. They count until an hour after At,
+// which is the last of them, so never too short.
+type Disrupted struct {
+	At    time.Time `json:"at"`
+	Tasks int       `json:"tasks"`
 }
 
 // ChunkSize is the number of task records in one stored document: large enough

@@ -44,8 +44,6 @@ func Main(args []string) int {
 		return first(args[1])
 	case args[0] == execArg:
 		return hold(args[1])
-	case args[0] == BesideArg:
-		return beside(args[1])
 	}
 	return keep(args[0])
 }
@@ -57,7 +55,7 @@ func IsCall(args []string) bool {
 	case 1:
 		return filepath.IsAbs(args[0])
 	case 2:
-		return (args[0] == stageArg || args[0] == initArg || args[0] == execArg || args[0] == BesideArg) && filepath.IsAbs(args[1])
+		return (args[0] == stageArg || args[0] == initArg || args[0] == execArg) && filepath.IsAbs(args[1])
 	}
 	return false
 }

@@ -20,6 +20,7 @@ var allocSetRule = &Rule{
 		{Name: "spread", Rule: spreadRule},
 		{Name: "resources", Rule: allocResourcesRule, Required: true},
 		{Name: "update", Rule: updateRule, Default: map[string]any{}},
+		{Name: "disruption", Rule: disruptionRule},
 		{Name: "prune", Rule: &Rule{Type: Bool}},
 	},
 	Never: map[string]string{

@@ -198,11 +198,12 @@ var jobRule = &Rule{
 		{Name: "spread", Rule: spreadRule},
 		{Name: "task", Rule: taskRule, Required: true},
 		{Name: "update", Rule: updateRule, Default: map[string]any{}},
+		{Name: "disruption", Rule: disruptionRule},
 		{Name: "prune", Rule: &Rule{Type: Bool}},
 	},
 	Later: []string{
 		"after", "schedule", "overrides",
-		"disruption", "packages", "logs",
+		"packages", "logs",
 	},
 	Alias: map[string]string{
 		"replicas": "tasks", "replica": "tasks", "count": "tasks", "instances": "tasks", "size": "tasks", "owner": "user", "namespace": "user",
@@ -218,6 +219,7 @@ var jobRule = &Rule{
 		"constraint": "constraints", "nodeSelector": "constraints", "affinity": "preferences", "nodeAffinity": "constraints",
 		"topologySpreadConstraints": "spread", "devices": "task.resources.devices",
 		"appClass": "appclass", "app_class": "appclass", "qosClass": "appclass", "qos": "appclass", "wholeCores": "task.resources.wholeCores",
+		"disruptionBudget": "disruption", "podDisruptionBudget": "disruption", "maxDown": "disruption.maxDown", "migrate": "disruption",
 		"alloc": "allocset", "allocSet": "allocset", "alloc_set": "allocset", "reservation": "allocset",
 	},
 }
@@ -347,6 +349,18 @@ var updateRule = &Rule{
 	Alias: map[string]string{
 		"max_parallel": "maxParallel", "maxUnavailable": "maxParallel", "min_healthy_time": "minHealthySeconds",
 		"minReadySeconds": "minHealthySeconds", "parallelism": "maxParallel", "maxSurge": "maxParallel", "rollingUpdate": "maxParallel",
+	},
+}
+
+var disruptionRule = &Rule{
+	Type: Struct,
+	Fields: []Field{
+		{Name: "maxDown", Rule: integer(Count, 1, schema.MaxTasks)},
+		{Name: "perHour", Rule: integer(Count, 1, schema.MaxTasks)},
+	},
+	Alias: map[string]string{
+		"maxUnavailable": "maxDown", "max_down": "maxDown", "atOnce": "maxDown", "maxParallel": "maxDown", "max_parallel": "maxDown",
+		"minAvailable": "maxDown", "minHealthy": "maxDown", "hourly": "perHour", "maxPerHour": "perHour", "per_hour": "perHour", "rate": "perHour",
 	},
 }
 

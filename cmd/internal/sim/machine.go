@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -59,7 +60,7 @@ func newMachine(name string) *machine {
 	return &machine{name: name, boot: 1, foreign: map[int]bool{}}
 }
 
-func (m *machine) bootID() string { return m.name + "-" + string(rune('a'+m.boot)) }
+func (m *machine) bootID() string { return fmt.Sprintf("%s-%d", m.name, m.boot) }
 
 func (m *machine) info() schema.MachineInfo {
 	return schema.MachineInfo{
@@ -161,36 +162,42 @@ func (m *machine) forget() {
 	m.plan, m.connected, m.inbox, m.outbox = nodeagent.Plan{}, false, nil, nil
 }
 
-// KillAgent ends a machine's agent; its tasks run on.
-func (w *World) KillAgent(name string) {
-	for _, m := range w.machines {
-		if m.name == name && !m.agentDown {
-			w.note("the agent of %s is killed", name)
-			m.agentDown, m.agentAt = true, w.now.Add(agentDown)
-		}
-	}
+// named returns a machine by its name.
+func (w *World) named(name string) *machine {
+	i := slices.IndexFunc(w.machines, func(m *machine) bool { return m.name == name })
+	return w.machines[i]
 }
 
-// Reboot ends everything on a machine; its disk stays.
-func (w *World) Reboot(name string) {
-	for _, m := range w.machines {
-		if m.name != name {
-			continue
-		}
-		w.note("machine %s restarts", name)
-		m.boot++
-		m.agentDown, m.agentAt = true, w.now.Add(5*agentDown)
+// KillAgent ends a machine's agent; its tasks run on. It returns false if there
+// is none.
+func (w *World) KillAgent(name string) bool {
+	m := w.named(name)
+	if m.agentDown {
+		return false
 	}
+	w.note("the agent of %s is killed", name)
+	m.agentDown, m.agentAt = true, w.now.Add(agentDown)
+	return true
 }
 
-// Silence cuts a machine off, or joins it again.
-func (w *World) Silence(name string, silent bool) {
-	for _, m := range w.machines {
-		if m.name == name && m.silent != silent {
-			w.note("machine %s silent: %t", name, silent)
-			m.silent = silent
-		}
+// Reboot ends everything on a machine; its disk stays. It returns true.
+func (w *World) Reboot(name string) bool {
+	m := w.named(name)
+	w.note("machine %s restarts", name)
+	m.boot++
+	m.agentDown, m.agentAt = true, w.now.Add(5*agentDown)
+	return true
+}
+
+// Silence cuts a machine off, or joins it again; false if it was so before.
+func (w *World) Silence(name string, silent bool) bool {
+	m := w.named(name)
+	if m.silent == silent {
+		return false
 	}
+	w.note("machine %s silent: %t", name, silent)
+	m.silent = silent
+	return true
 }
 
 // live returns the incarnation of h that is a process now, nil if none is.
@@ -219,7 +226,8 @@ func (w *World) turnTask(m *machine, h *nodeagent.Held) {
 	case strings.Contains(argument, "crash") && age >= crashTime:
 		w.exit(h, c, schema.Exit{Code: 3})
 	case h.Assignment.Job.Kind == schema.Batch && age >= batchTime:
-		if w.termed[c.PID].IsZero() { // what ends so after SIGTERM has not finished
+		r := w.oracle.record(h.Assignment.Task)
+		if w.termed[c.PID].IsZero() && r != nil && r.Generation == h.Assignment.Generation { // what ends so after SIGTERM has not finished
 			w.oracle.finished[h.Assignment.Task] = h.Assignment.Generation
 		}
 		w.exit(h, c, schema.Exit{Code: 0})

@@ -52,12 +52,15 @@ func (w *World) turnMaster() {
 }
 
 // FreezeMaster stops the master's time, so that another takes its place. It
-// wakes up after that and goes on as if nothing had been: see thaw.
-func (w *World) FreezeMaster() {
-	if w.master != nil {
-		w.note("the master is frozen")
-		w.frozen, w.master, w.masterAt = w.master, nil, w.now.Add(masterDown)
+// wakes up after that and goes on as if nothing had been: see thaw. It returns
+// false if there is none.
+func (w *World) FreezeMaster() bool {
+	if w.master == nil {
+		return false
 	}
+	w.note("the master is frozen")
+	w.frozen, w.master, w.masterAt = w.master, nil, w.now.Add(masterDown)
+	return true
 }
 
 // thaw lets a frozen master finish its round: the store must refuse what it

@@ -109,7 +109,7 @@ func caught(seed uint64, m *Mutant) (err error) {
 			err = fmt.Errorf("panic: %v", r)
 		}
 	}()
-	return random(seed, m).live(*steps)
+	return Random(seed, m).live(*steps)
 }
 
 // without drops the writes of a kind of document once there is one.

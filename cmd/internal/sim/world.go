@@ -59,12 +59,15 @@ type World struct {
 	frozen   *master // one that does not know that it was replaced
 	masterAt time.Time
 	machines []*machine
+	repo     *repository     // what random commits change
 	head     schema.Compiled // the repository's newest commit
 	commits  int
 
 	history strings.Builder
 	broken  error // the first invariant that did not hold
 	pids    int
+	deeds   map[Deed]deed
+	faults  int               // that actions have done
 	termed  map[int]time.Time // when each process got its SIGTERM
 	asked   map[int]asking    // of each process
 	oracle  oracle
@@ -78,6 +81,7 @@ func New(cfg Config) *World {
 	w := &World{
 		cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 0)), //nolint:gosec // a simulation wants what can be repeated
 		now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), memory: store.NewMemory(), oracle: newOracle(), termed: map[int]time.Time{}, asked: map[int]asking{},
+		repo: newRepository(), deeds: deeds(),
 	}
 	for i := range cfg.Machines {
 		w.machines = append(w.machines, newMachine(fmt.Sprintf("m%d", i)))
@@ -110,12 +114,14 @@ func (w *World) Commit(packages map[string]*schema.Package) {
 	w.note("commit %d of %d packages", w.commits, len(packages))
 }
 
-// KillMaster ends the master between two of its steps.
-func (w *World) KillMaster() {
-	if w.master != nil {
-		w.note("the master is killed")
-		w.master, w.masterAt = nil, w.now.Add(masterDown)
+// KillMaster ends the master between two of its steps; false if there is none.
+func (w *World) KillMaster() bool {
+	if w.master == nil {
+		return false
 	}
+	w.note("the master is killed")
+	w.master, w.masterAt = nil, w.now.Add(masterDown)
+	return true
 }
 
 // Turn lets a tick of time pass for everybody and checks the invariants.

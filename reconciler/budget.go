@@ -1,0 +1,262 @@
+package reconciler
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// The disruption budget of a job binds all that muster stops by its own choice:
+// updates, drains, moves. Each such stop goes through disrupt, and nothing else
+// does: what the owner asks for (a job removed, or with fewer tasks), what
+// happens (a failure, a lost machine) and preemption are not bound by it, but
+// the tasks that are down for them count.
+
+// budgetSpan is the time that a stop counts towards a budget's PerHour.
+const budgetSpan = time.Hour
+
+// losses are what a job has lost, as the draft has it after so many changes.
+type losses struct {
+	changes int
+	down    map[int]bool // indices that are wanted and do not serve
+}
+
+// disrupt stops a task by muster's choice, and reports whether it did: see
+// keptUp.
+func (s *step) disrupt(job schema.JobName, t schema.TaskRecord, cause schema.Cause) bool {
+	if s.keptUp(job, &t) != "" {
+		return false
+	}
+	for _, l := range s.lostWith(job, &t) {
+		s.spend(l)
+	}
+	b, was := s.budgets[job], s.changes[job]
+	s.stop(job, t, cause)
+	if b != nil && b.changes == was { // it need not be counted again
+		b.changes = s.changes[job]
+		b.down[t.Index] = true
+	}
+	return true
+}
+
+// keptUp says why a task that is assigned is not to be stopped by muster's
+// choice now, "" if it may be: as far as the budgets of its job and, of an
+// alloc, of the jobs inside go. A task that is known not to serve takes nothing
+// of them. One on a silent machine is left alone, since it could not be told,
+// and whether it serves is not known.
+func (s *step) keptUp(job schema.JobName, t *schema.TaskRecord) string {
+	switch {
+	case t.Machine == "":
+		return "it has no machine"
+	case t.Stop != nil:
+		return "it is stopping"
+	case !s.isUp(t.Machine):
+		return fmt.Sprintf("its machine %s is silent", t.Machine)
+	}
+	for _, l := range s.lostWith(job, t) {
+		if why := s.refusal(l); why != "" {
+			return why
+		}
+	}
+	return ""
+}
+
+// mayDisrupt reports whether one more task that serves could be stopped now by
+// muster's choice without the job's disruption budget being exceeded.
+func (s *step) mayDisrupt(job schema.JobName) bool {
+	return s.refusal(loss{job: job, serve: []int{-1}}) == ""
+}
+
+// loss is what a job loses by one stop: the indices of tasks that serve.
+type loss struct {
+	job   schema.JobName
+	serve []int // sorted
+}
+
+// lostWith returns what jobs lose when a task, or an alloc with what runs
+// inside, is stopped. Jobs inside count if they have a budget of their own.
+func (s *step) lostWith(job schema.JobName, t *schema.TaskRecord) []loss {
+	var out []loss
+	if s.serves(job, t) {
+		out = append(out, loss{job, []int{t.Index}})
+	}
+	if s.dataOf(t.Data).Kind != schema.Allocs {
+		return out
+	}
+	alloc := job.Task(t.Index)
+	for _, name := range s.allJobs() {
+		if set, inside := s.inside(name); !inside || set != job || s.dataOf(s.job(name).Admitted).Disruption == nil {
+			continue
+		}
+		l := loss{job: name}
+		for _, u := range s.tasks(name) {
+			if u.Alloc != nil && u.Machine != "" && u.Stop == nil && u.Alloc.Of(name) == alloc && s.serves(name, &u) {
+				l.serve = append(l.serve, u.Index)
+			}
+		}
+		if len(l.serve) > 0 {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// serves reports whether a task that is assigned may do its work, as far as is
+// known; one that is not wanted any more is no loss.
+func (s *step) serves(job schema.JobName, t *schema.TaskRecord) bool {
+	r := s.job(job)
+	if r == nil || r.Admitted == "" || t.Done != nil || !s.wants(s.dataOf(r.Admitted), t) {
+		return false
+	}
+	said := s.in.Observed.task(t.Machine, job.Task(t.Index), t.Generation)
+	return !s.isUp(t.Machine) || works(said.TaskStatus)
+}
+
+// refusal says why a job's budget does not allow a loss now, "" if it does. The
+// step comes back when the hour's bound would.
+func (s *step) refusal(l loss) string {
+	r := s.job(l.job)
+	if r == nil || r.Admitted == "" {
+		return "" // its owner has given it up
+	}
+	want := s.dataOf(r.Admitted)
+	down := s.downOf(l.job, want)
+	others := len(down)
+	for _, i := range l.serve {
+		if down[i] { // it works, but not for long enough to count as healthy
+			others--
+		}
+	}
+	if most := want.MayBeDown(); others+len(l.serve) > most {
+		return fmt.Sprintf("%s: %d of the tasks of %s are down, %d would be stopped, and at most %d may be down", budgetSays, others, l.job.Short(), len(l.serve), most)
+	}
+	return s.hourly(l, want)
+}
+
+// budgetSays begins what is said of a stop that a budget does not allow.
+const budgetSays = "disruption budget"
+
+// hourly is refusal for what a budget says of an hour.
+func (s *step) hourly(l loss, want *schema.Job) string {
+	if want.Disruption == nil || want.Disruption.PerHour == 0 {
+		return ""
+	}
+	spent, next := s.spent(l.job)
+	if most := want.Disruption.PerHour; spent+len(l.serve) > most {
+		s.wake(next)
+		text := fmt.Sprintf("%s: %d tasks of %s were stopped within the last hour, %d would be, and at most %d may be", budgetSays, spent, l.job.Short(), len(l.serve), most)
+		if !next.IsZero() {
+			text += ": the first of them counts until " + next.UTC().Format(time.TimeOnly)
+		}
+		return text
+	}
+	return ""
+}
+
+// spent returns how many stops of the last hour count, and when the oldest will
+// not any more. What was spent by a clock that was ahead counts from now.
+func (s *step) spent(job schema.JobName) (n int, next time.Time) {
+	was := s.job(job)
+	if i := len(was.Disrupted); i > 0 && was.Disrupted[i-1].At.After(s.now) {
+		r := *was
+		r.Disrupted = nil
+		for _, d := range was.Disrupted {
+			if d.At.After(s.now) {
+				d.At = s.now
+			}
+			r.Disrupted = withSpent(r.Disrupted, d)
+		}
+		s.setJob(job, &r)
+		was = &r
+	}
+	for _, d := range was.Disrupted {
+		until := d.At.Add(budgetSpan)
+		if !s.now.Before(until) {
+			continue
+		}
+		n += d.Tasks
+		if next.IsZero() {
+			next = until
+		}
+	}
+	return n, next
+}
+
+// spend takes a loss into the record of its job, which is stored before the
+// task's: a crash between the two counts a stop that was not, and never forgets
+// one.
+func (s *step) spend(l loss) {
+	was := s.job(l.job)
+	if was == nil || was.Admitted == "" {
+		return
+	}
+	if d := s.dataOf(was.Admitted).Disruption; d == nil || d.PerHour == 0 {
+		return
+	}
+	r := *was
+	r.Disrupted = nil
+	for _, d := range was.Disrupted {
+		if s.now.Before(d.At.Add(budgetSpan)) {
+			r.Disrupted = append(r.Disrupted, d)
+		}
+	}
+	r.Disrupted = withSpent(r.Disrupted, schema.Disrupted{At: s.now, Tasks: len(l.serve)})
+	s.setJob(l.job, &r)
+}
+
+// withSpent adds d to a list that is sorted by time, where d is the last: to that
+// of the same minute, if there is one.
+func withSpent(list []schema.Disrupted, d schema.Disrupted) []schema.Disrupted {
+	if n := len(list); n > 0 && list[n-1].At.Truncate(time.Minute).Equal(d.At.Truncate(time.Minute)) {
+		list[n-1] = schema.Disrupted{At: d.At, Tasks: list[n-1].Tasks + d.Tasks}
+		return list
+	}
+	return append(list, d)
+}
+
+// downOf returns the indices of a job's tasks that are wanted and do not serve,
+// for whatever reason: those that have no place, are stopping, are on a silent
+// machine, or do not work, or not yet for as long as the update policy wants.
+// A job without a budget of its own does not count those which have no place for
+// longer than a rollout would wait for: they may never get one.
+func (s *step) downOf(name schema.JobName, want *schema.Job) map[int]bool {
+	if b := s.budgets[name]; b != nil && b.changes == s.changes[name] {
+		return b.down
+	}
+	b := &losses{changes: s.changes[name], down: map[int]bool{}}
+	known := map[int]bool{}
+	for _, t := range s.tasks(name) {
+		known[t.Index] = true
+		if s.wants(want, &t) && t.Done == nil && s.isDown(name, want, &t) {
+			b.down[t.Index] = true
+		}
+	}
+	if want.Disruption != nil && want.Kind != schema.System {
+		for i := range want.Tasks {
+			if !known[i] {
+				b.down[i] = true
+			}
+		}
+	}
+	if s.budgets == nil {
+		s.budgets = map[schema.JobName]*losses{}
+	}
+	s.budgets[name] = b
+	return b.down
+}
+
+// isDown reports whether a task that is wanted does not serve.
+func (s *step) isDown(name schema.JobName, want *schema.Job, t *schema.TaskRecord) bool {
+	switch {
+	case t.Machine == "":
+		return want.Disruption != nil || s.holdsUp(*t, s.job(name).Admitted)
+	case t.Stop != nil || !s.isUp(t.Machine):
+		return true
+	}
+	said := s.in.Observed.task(t.Machine, name.Task(t.Index), t.Generation)
+	if t.Data != s.job(name).Admitted {
+		return !s.worksFor(said, 0) // what it waits for is not to be healthy for longer
+	}
+	return !s.healthy(said, want)
+}
