@@ -24,6 +24,7 @@ type draft struct {
 	machines map[string]*schema.MachineRecord     // changed
 	restored *schema.Restored                     // changed; nil: it is not
 	changes  map[schema.JobName]int               // of task records, counted
+	over     []string                             // suspensions whose time is over
 	events   []schema.Event
 	cell     *mirror // what placement sees of it; nil until it is asked for
 }
@@ -179,6 +180,9 @@ func (d *draft) writes() []Write {
 		if d.jobs[name] == nil && d.base.Jobs[name] != nil {
 			out = append(out, Write{Key: keyJob + name.Short()})
 		}
+	}
+	for _, name := range d.over {
+		out = append(out, Write{Key: keySuspend + name})
 	}
 	if d.restored != nil { // last: until then all is found out anew
 		out = append(out, d.base.document(keyRestored, d.restored))

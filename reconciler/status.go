@@ -22,6 +22,9 @@ type Status struct {
 	Rejected []Rejection    `json:"rejected"`
 	// Held are removals that the newest commit asks for and that wait for leave.
 	Held []Hold `json:"held"`
+	// Suspended are the jobs that commits leave as they are, or all of them,
+	// since a person has said so.
+	Suspended []SuspensionStatus `json:"suspended"`
 	// Warnings are of quotas: those that the machines do not back, and owners
 	// that have more than theirs is now. They keep nothing from Converged.
 	Warnings []QuotaWarning  `json:"warnings"`
@@ -130,6 +133,9 @@ type JobStatus struct {
 	// Held is the guard that holds its removal, or its scaling to 0; "" if none
 	// does.
 	Held string `json:"held,omitempty"`
+	// Suspended is the name of the suspension that it is under: its own, "all",
+	// or, of an alloc set, that of a job inside; "" if it is under none.
+	Suspended string `json:"suspended,omitempty"`
 	// Annotations are told only of a job that is asked for by name: those of all
 	// jobs may be larger than all else.
 	Annotations map[string]string `json:"annotations,omitempty"`

@@ -60,6 +60,7 @@ func Step(in Input) Output {
 	s.surveyMachines()
 	s.recover()
 	s.stir()
+	s.endSuspensions()
 	s.admit()
 	s.stepJobs()
 	s.place(false)
@@ -89,6 +90,7 @@ func newStep(in Input) *step {
 		s.memo = &Memo{}
 	}
 	s.names = s.memo.machineNames(in.State)
+	s.suspended = in.State.suspensions()
 	return s
 }
 
@@ -107,7 +109,9 @@ type step struct {
 
 	up   []string        // machines that may get tasks, sorted
 	lost map[string]bool // machines whose tasks are given up
-	asks []ask
+	// suspended are the jobs that commits leave as they are.
+	suspended suspensions
+	asks      []ask
 	// retained are the alloc sets that stay though they are not desired.
 	retained map[schema.JobName][]string
 	inUse    map[schema.TaskName]bool // see occupied
@@ -236,7 +240,8 @@ func (s *step) stepJob(name schema.JobName) {
 		}
 		s.follow(name, t)
 	}
-	if want != nil {
+	frozen := s.frozen(name)
+	if want != nil && !frozen {
 		s.changeInPlace(name, want)
 	}
 	if want != nil && want.Kind == schema.System {
@@ -245,7 +250,9 @@ func (s *step) stepJob(name schema.JobName) {
 	}
 	tasks := s.tasks(name)
 	for i := range tasks {
-		s.stopUnwanted(name, tasks[i], count)
+		if !frozen {
+			s.stopUnwanted(name, tasks[i], count)
+		}
 	}
 	if want != nil {
 		s.askFor(name, want)

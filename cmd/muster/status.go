@@ -169,6 +169,18 @@ func printDetails(w io.Writer, s *reconciler.Status, name string) {
 
 // printTrouble writes what of the newest commit was not taken.
 func printTrouble(w io.Writer, p painter, s *reconciler.Status) {
+	for i := range s.Suspended {
+		x := &s.Suspended[i]
+		what := "job " + x.Name
+		if x.All() {
+			what = "the whole cell: no commit is applied"
+		}
+		fmt.Fprintf(w, "\n%s %s\n  %s\n", p.paint(yellow, "suspended:"), what, x.Suspension.String())
+		if x.Waits != "" {
+			fmt.Fprintf(w, "  %s for that to end\n", x.Waits)
+		}
+		fmt.Fprintf(w, "  next: %s\n", x.Next)
+	}
 	for _, st := range s.Stale {
 		fmt.Fprintf(w, "\n%s %s keeps its last good data: %s\n", p.paint(red, "stale:"), st.Dir, st.Reason)
 		printDiagnostics(w, p, st.Diagnostics, nil)
@@ -218,6 +230,9 @@ func jobRows(jobs []reconciler.JobStatus) [][]string {
 	for _, j := range jobs {
 		if j.Crashes != "" {
 			j.Reason = strings.TrimPrefix(j.Reason+"; it "+j.Crashes, "; ")
+		}
+		if j.Suspended != "" {
+			j.Reason = strings.TrimSuffix("suspended; "+j.Reason, "; ")
 		}
 		rows = append(rows, []string{
 			j.Name, string(j.Kind), string(j.Band), strconv.Itoa(j.Desired), strconv.Itoa(j.Running),

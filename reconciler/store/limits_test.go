@@ -53,7 +53,7 @@ func testEveryWrite(t *testing.T, m medium) {
 	if err := s.Resign(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if len(w.txns) < 12 {
+	if len(w.txns) < 10 {
 		t.Errorf("%d transactions were seen", len(w.txns))
 	}
 	for i, txn := range w.txns {

@@ -263,8 +263,12 @@ func (s *Server) logs(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	// The generation is left open: a log that is followed goes on with the next.
-	machine, err := s.cfg.Cell.Locate(r.Context(), want.Task)
+	// A reader that was cut off while the task moved gets the rest first.
+	from := want.Generation
+	if want.From != nil {
+		from = want.From.Generation
+	}
+	machine, err := s.cfg.Cell.Locate(r.Context(), want.Task, from)
 	if err != nil {
 		return stopped(err)
 	}

@@ -166,18 +166,37 @@ func (t *term) Usages(ctx context.Context) (*reconciler.Usage, error) {
 	return with(t, func(l *loop.Loop) (*reconciler.Usage, error) { return l.Usages(ctx) })
 }
 
-// Locate returns the machine that ran a task last: as the state has it, or, for
-// a task that is gone from it, as the history has it.
-func (t *term) Locate(ctx context.Context, task schema.TaskName) (string, error) {
-	machine, err := with(t, func(l *loop.Loop) (string, error) { return l.Locate(ctx, task) })
+// Locate returns the machine that ran a task last, or first from a generation on:
+// as the state has it, or, for a task that is gone from it, as the history has it.
+func (t *term) Locate(ctx context.Context, task schema.TaskName, from uint64) (string, error) {
+	machine, err := with(t, func(l *loop.Loop) (string, error) { return l.Locate(ctx, task, from) })
 	if machine != "" || err != nil {
 		return machine, err
 	}
-	records, err := t.events.Since(schema.EventQuery{Task: task.Short(), Kind: schema.EventSchedule, Newest: true, Limit: 1})
-	if err != nil || len(records) == 0 {
+	q := schema.EventQuery{Task: task.Short(), Kind: schema.EventSchedule}
+	if from == 0 {
+		q.Newest, q.Limit = true, 1
+	}
+	records, err := t.events.Since(q)
+	if err != nil {
 		return "", err
 	}
-	return records[0].Machine, nil
+	for i := range records {
+		if machine = records[i].Machine; from > 0 && records[i].Generation >= from {
+			break
+		}
+	}
+	return machine, nil
+}
+
+// Suspend leaves a job, or all of them, as it is.
+func (t *term) Suspend(ctx context.Context, x schema.Suspension, lasts time.Duration) (*schema.Suspension, error) {
+	return with(t, func(l *loop.Loop) (*schema.Suspension, error) { return l.Suspend(ctx, x, lasts) })
+}
+
+// Resume ends that.
+func (t *term) Resume(ctx context.Context, name, by string) (*schema.Suspension, error) {
+	return with(t, func(l *loop.Loop) (*schema.Suspension, error) { return l.Resume(ctx, name, by) })
 }
 
 // Join gives a machine its next epoch.
