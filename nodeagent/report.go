@@ -16,7 +16,10 @@ func (d *decider) report(it item, newest uint64) {
 		return
 	}
 	h := it.held
-	s.Ports, s.Devices = h.Assignment.Ports, h.Assignment.Devices
+	s.Ports, s.Devices, s.Alloc = h.Assignment.Ports, h.Assignment.Devices, h.Assignment.Alloc
+	if s.Data = h.Assignment.Data; it.assigned != nil {
+		s.Data = it.assigned.Data // what was changed in place
+	}
 	s.End = h.End
 	s.State = d.state(it, newest)
 	s.Exits = exits(h)
@@ -52,6 +55,7 @@ func (d *decider) report(it item, newest uint64) {
 // reportUnheld adds the entry of an assignment that never started here.
 func (d *decider) reportUnheld(it item, newest uint64, s schema.TaskStatus) {
 	s.State, s.Ports, s.Devices = schema.Starting, it.assigned.Ports, it.assigned.Devices
+	s.Data, s.Alloc = it.assigned.Data, it.assigned.Alloc
 	if stop := it.assigned.Stop; stop != nil {
 		s.State = schema.Dead
 		s.End = &schema.Cause{Kind: stop.Kind, Message: stop.Message, Machine: d.in.Machine, Generation: it.generation, At: stop.At}

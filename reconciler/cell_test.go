@@ -130,7 +130,9 @@ func (c *cell) hear() []schema.Event {
 	var events []schema.Event
 	for _, a := range c.agents {
 		if !a.silent {
-			c.obey(a, views[a.info.Name])
+			if !c.state.Recovering() && (c.state.Restored == nil || c.observed.Heard(a.info.Name)) { // as package loop
+				c.obey(a, views[a.info.Name])
+			}
 			r := a.report()
 			c.heard[a.info.Name] = r.Tasks
 			events = append(events, c.observed.Hear(r, c.now)...)
@@ -150,9 +152,11 @@ func (c *cell) obey(a *agent, view []schema.Assignment) {
 			c.pids++
 			s = &schema.TaskStatus{
 				Task: v.Task, Generation: v.Generation, State: schema.Running, Incarnation: 1, PID: 1000 + c.pids, StartedAt: c.now, Ports: v.Ports, Devices: v.Devices,
+				Data: v.Data, Alloc: v.Alloc,
 			}
 			a.tasks[v.Generation] = s
 		}
+		s.Data = v.Data
 		command := strings.Join(v.Job.Task.Process.Command, " ")
 		switch {
 		case s.State == schema.Dead:

@@ -22,6 +22,7 @@ type draft struct {
 	chunks   map[ChunkName]*schema.Chunk          // copied to be changed
 	spans    map[schema.JobName]int               // chunks that a job may have
 	machines map[string]*schema.MachineRecord     // changed
+	restored *schema.Restored                     // changed; nil: it is not
 	changes  map[schema.JobName]int               // of task records, counted
 	over     []string                             // suspensions whose time is over
 	events   []schema.Event
@@ -182,6 +183,9 @@ func (d *draft) writes() []Write {
 	}
 	for _, name := range d.over {
 		out = append(out, Write{Key: keySuspend + name})
+	}
+	if d.restored != nil { // last: until then all is found out anew
+		out = append(out, d.base.document(keyRestored, d.restored))
 	}
 	return append(out, d.garbage()...)
 }

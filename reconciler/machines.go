@@ -21,10 +21,10 @@ const atOnce = 10 * time.Minute
 // messages of an older connection are refused from then on. The writes must be
 // stored before the machine is welcomed.
 func Join(s *State, info schema.MachineInfo, now time.Time) (epoch uint64, writes []Write, events []schema.Event) {
-	r := &schema.MachineRecord{MachineInfo: info, Epoch: 1}
+	r := &schema.MachineRecord{MachineInfo: info, Epoch: s.floor() + 1}
 	message := "joined"
 	if was := s.Machines[info.Name]; was != nil {
-		r.Epoch = was.Epoch + 1
+		r.Epoch = max(was.Epoch, s.floor()) + 1
 		r.LostSince = was.LostSince // until its first report, see returned
 		message = "joined again"
 		if was.Boot != info.Boot {

@@ -26,6 +26,10 @@ type Observed struct {
 	usage    map[string]heardUsage
 }
 
+// Heard reports whether a machine has said what it holds since this master began
+// to lead.
+func (o *Observed) Heard(machine string) bool { return o.machines[machine] != nil }
+
 // heard is what one machine said last.
 type heard struct {
 	at     time.Time

@@ -23,6 +23,8 @@ const (
 	keyChunk   = "chunk/"   // + user/job/number: schema.Chunk
 	keyMachine = "machine/" // + name: schema.MachineRecord
 	keySuspend = "suspend/" // + user/job, or all: schema.Suspension
+
+	keyRestored = "restored" // schema.Restored, of a cell that was restored from a snapshot
 )
 
 // State is what the store holds of a cell: desired, assigned and progress. Its
@@ -38,6 +40,8 @@ type State struct {
 	Machines map[string]*schema.MachineRecord
 	// Suspensions are those that last, by name.
 	Suspensions map[string]*schema.Suspension
+	// Restored is nil in a cell that never was.
+	Restored *schema.Restored
 
 	unknown map[string]*schema.Unknown      // of documents, by key; those without are absent
 	known   map[schema.Digest]schema.Digest // of data with unknown fields: the digest of what is known of it
@@ -114,6 +118,9 @@ func (s *State) apply(w Write) error {
 		}
 		s.Head = h
 		return err
+	case keyRestored + "/":
+		s.Restored = new(schema.Restored)
+		return s.decode(w, s.Restored)
 	case keyPackage:
 		s.wanted = nil
 		return put(s, s.Packages, schema.Digest(name), w)

@@ -54,7 +54,11 @@ func Seed(cell, commit string) uint64 {
 // neither State nor Observed. A cell that is as desired gets no writes.
 func Step(in Input) Output {
 	s := newStep(in)
+	if s.recovering() {
+		return s.out
+	}
 	s.surveyMachines()
+	s.recover()
 	s.stir()
 	s.endSuspensions()
 	s.admit()

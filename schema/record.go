@@ -92,6 +92,20 @@ type MachineRecord struct {
 	LostSince time.Time `json:"lostSince,omitzero"`
 }
 
+// Restored is what the store keeps of the last time that its documents were put
+// back from a snapshot: what was decided after the snapshot is known to the
+// machines alone.
+type Restored struct {
+	At       time.Time `json:"at"`
+	Snapshot time.Time `json:"snapshot"` // when it was taken
+	// Counter is the last generation that the snapshot knows. What was given
+	// between that and Floor, generations and epochs, is not given again.
+	Counter uint64 `json:"counter"`
+	Floor   uint64 `json:"floor"`
+	// Settled is when the machines had been heard; zero before.
+	Settled time.Time `json:"settled,omitzero"`
+}
+
 // MachineInfo is what a machine says of itself when it joins.
 type MachineInfo struct {
 	Name string `json:"name"`

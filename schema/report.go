@@ -65,6 +65,10 @@ type TaskStatus struct {
 	End *Cause `json:"end,omitempty"`
 	// Note is a plain word on how the task is held (no cgroup, …).
 	Note string `json:"note,omitempty"`
+	// Data is the digest of the data that the generation runs with, and Alloc the
+	// one that it runs in: what a master must know that has lost the assignment.
+	Data  Digest    `json:"data,omitempty"`
+	Alloc *AllocUse `json:"alloc,omitempty"`
 }
 
 // Stuck is the Note of a task that SIGKILL does not end.

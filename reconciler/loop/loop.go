@@ -261,10 +261,16 @@ func (o *owner) commit(ctx context.Context, writes []reconciler.Write) error {
 
 // push sends each connected machine its view if it is not the one it has.
 func (o *owner) push() {
+	if o.state.Recovering() {
+		return
+	}
 	if o.views == nil {
 		o.views = reconciler.Views(o.state)
 	}
 	for machine := range o.epochs {
+		if o.state.Restored != nil && !o.observed.Heard(machine) {
+			continue // it may hold what must be taken over first
+		}
 		view := o.views[machine]
 		if had, ok := o.pushed[machine]; ok && sameView(had, view) {
 			continue

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +25,8 @@ type EmbeddedConfig struct {
 	Release string
 	// Log gets etcd's own warnings and errors.
 	Log *slog.Logger
+
+	quota int64 // of etcd's file, for tests; quotaBytes when 0
 }
 
 // The timing of a server that is its own only member: an election is a wait
@@ -62,7 +65,7 @@ func OpenEmbedded(ctx context.Context, cfg EmbeddedConfig) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	be, err := startEtcd(ctx, dir, cfg.Log)
+	be, err := startEtcd(ctx, dir, cmp.Or(cfg.quota, quotaBytes), cfg.Log)
 	if err != nil {
 		return nil, errors.Join(err, dir.close())
 	}
@@ -74,14 +77,14 @@ func OpenEmbedded(ctx context.Context, cfg EmbeddedConfig) (*Store, error) {
 }
 
 // startEtcd returns when the server has elected itself.
-func startEtcd(ctx context.Context, dir *dataDir, log *slog.Logger) (be *etcdBackend, err error) {
+func startEtcd(ctx context.Context, dir *dataDir, quota int64, log *slog.Logger) (be *etcdBackend, err error) {
 	defer func() {
 		// etcd panics where its files are damaged; see newZap on exits.
 		if p := recover(); p != nil {
 			be, err = nil, fmt.Errorf("start etcd on %s: %v\n%s", dir.path, p, damagedHint)
 		}
 	}()
-	server, err := embed.StartEtcd(etcdConfig(dir.path, log))
+	server, err := embed.StartEtcd(etcdConfig(dir.path, quota, log))
 	if err != nil {
 		return nil, fmt.Errorf("start etcd on %s: %w\n%s", dir.path, err, damagedHint)
 	}
@@ -99,11 +102,11 @@ func startEtcd(ctx context.Context, dir *dataDir, log *slog.Logger) (be *etcdBac
 		return nil, fmt.Errorf("start etcd on %s: %w\n%s", dir.path, err, damagedHint)
 	}
 	return &etcdBackend{
-		etcdClient: etcdClient{client: v3client.New(server.Server)}, server: server, dir: dir, failed: server.Server.StopNotify(),
+		etcdClient: etcdClient{client: v3client.New(server.Server)}, server: server, dir: dir, quota: quota, failed: server.Server.StopNotify(),
 	}, nil
 }
 
-func etcdConfig(dir string, log *slog.Logger) *embed.Config {
+func etcdConfig(dir string, quota int64, log *slog.Logger) *embed.Config {
 	cfg := embed.NewConfig()
 	cfg.Name = memberName
 	cfg.Dir = filepath.Join(dir, "etcd")
@@ -118,7 +121,7 @@ func etcdConfig(dir string, log *slog.Logger) *embed.Config {
 
 	cfg.TickMs, cfg.ElectionMs = tickMs, electionMs
 	cfg.SnapshotCount, cfg.SnapshotCatchUpEntries = snapshotCount, snapshotCatchUpEntries
-	cfg.QuotaBackendBytes = quotaBytes
+	cfg.QuotaBackendBytes = quota
 	cfg.MaxTxnOps, cfg.MaxRequestBytes = maxOps, maxRequestBytes
 	cfg.AutoCompactionMode, cfg.AutoCompactionRetention = embed.CompactorModeRevision, keepRevisions
 	cfg.UnsafeNoFsync = false

@@ -23,6 +23,7 @@ type etcdBackend struct {
 	etcdClient
 	server *embed.Etcd
 	dir    *dataDir
+	quota  int64
 	failed <-chan struct{} // closed when the server has given up
 }
 
@@ -109,6 +110,9 @@ func (e downError) Unwrap() error { return e.error }
 // campaign takes the key over at once: whoever holds the data directory is the
 // only process that can lead.
 func (b *etcdBackend) campaign(ctx context.Context, key string, value []byte) (int64, <-chan struct{}, error) {
+	if err := b.heal(ctx); err != nil {
+		return 0, nil, err
+	}
 	rev, _, err := b.txn(ctx, condition{}, []op{{key, value}})
 	return rev, b.failed, err
 }

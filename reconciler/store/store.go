@@ -28,12 +28,15 @@ type Store struct {
 	release string // of this program, for what it writes
 	be      backend
 
-	mu      sync.Mutex // held during transactions; guards the next five
+	mu      sync.Mutex // held during transactions; guards the next six
 	id      identity
 	claimed bool      // id was held against the store's
 	fence   condition // valid while leading
 	closed  bool
 	pieces  ledger
+	written uint64 // counts commits, and terms
+
+	snapshotted uint64 // written at the last Snapshot, of which there is one at a time
 
 	lostMu sync.Mutex // guards lost; taken after mu, never held for long
 	lost   chan struct{}
@@ -117,6 +120,7 @@ func (s *Store) Campaign(ctx context.Context, id string) error {
 	}
 	s.fence = condition{s.leaderKey(), rev}
 	s.pieces = ledger{}
+	s.written++ // by others, meanwhile
 	s.lead(lost)
 	return nil
 }
@@ -241,6 +245,7 @@ func (s *Store) Commit(ctx context.Context, writes []reconciler.Write) error {
 	if err := s.fenced(ctx, ops); err != nil {
 		return fmt.Errorf("commit: %w", err)
 	}
+	s.written++
 	for _, w := range writes {
 		s.pieces.set(w.Key, parts[w.Key])
 	}

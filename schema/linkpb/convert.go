@@ -45,9 +45,7 @@ func EncodeAssignments(epoch, version uint64, view []schema.Assignment) *Assignm
 			Task: a.Task.String(), Generation: a.Generation, Data: string(a.Data),
 			Ports: encodePorts(a.Ports), Devices: encodeDevices(a.Devices), Stop: encodeCause(a.Stop),
 		}
-		if u := a.Alloc; u != nil {
-			m.Assignments[i].Alloc = &AllocUse{Set: u.Set, Index: uint32(u.Index), Generation: u.Generation}
-		}
+		m.Assignments[i].Alloc = encodeAlloc(a.Alloc)
 	}
 	return m
 }
@@ -74,9 +72,7 @@ func DecodeAssignments(m *Assignments, data map[schema.Digest]*schema.Job) ([]sc
 		if a.Stop, err = decodeCause(p.GetStop()); err != nil {
 			return nil, fmt.Errorf("assignment of %s: %w", task, err)
 		}
-		if u := p.GetAlloc(); u != nil {
-			a.Alloc = &schema.AllocUse{Set: u.GetSet(), Index: int(u.GetIndex()), Generation: u.GetGeneration()}
-		}
+		a.Alloc = decodeAlloc(p.GetAlloc())
 		view[i] = a
 	}
 	return view, nil
@@ -236,6 +232,20 @@ func DecodeLogRequest(m *OpenLogs) (schema.LogRequest, error) {
 	return r, nil
 }
 
+func encodeAlloc(u *schema.AllocUse) *AllocUse {
+	if u == nil {
+		return nil
+	}
+	return &AllocUse{Set: u.Set, Index: uint32(u.Index), Generation: u.Generation}
+}
+
+func decodeAlloc(m *AllocUse) *schema.AllocUse {
+	if m == nil {
+		return nil
+	}
+	return &schema.AllocUse{Set: m.GetSet(), Index: int(m.GetIndex()), Generation: m.GetGeneration()}
+}
+
 func encodeTask(t *schema.TaskStatus) *TaskStatus {
 	m := &TaskStatus{
 		Task: t.Task.String(), Generation: t.Generation, State: string(t.State), Incarnation: int32(t.Incarnation),
@@ -243,6 +253,7 @@ func encodeTask(t *schema.TaskStatus) *TaskStatus {
 		Devices: encodeDevices(t.Devices),
 		Exits:   make([]*Exit, len(t.Exits)), End: encodeCause(t.End), Note: t.Note,
 		HealthMessage: t.HealthMessage, Line: t.Line, Failures: int32(t.Failures), RestartAt: encodeTime(t.RestartAt),
+		Data: string(t.Data), Alloc: encodeAlloc(t.Alloc),
 	}
 	for i := range t.Exits {
 		m.Exits[i] = encodeExit(&t.Exits[i])
@@ -260,6 +271,7 @@ func decodeTask(m *TaskStatus) (schema.TaskStatus, error) {
 		Incarnation: int(m.GetIncarnation()), PID: int(m.GetPid()),
 		Health: schema.HealthState(m.GetHealth()), Note: m.GetNote(),
 		HealthMessage: m.GetHealthMessage(), Line: m.GetLine(), Failures: int(m.GetFailures()),
+		Data: schema.Digest(m.GetData()), Alloc: decodeAlloc(m.GetAlloc()),
 	}
 	switch t.State {
 	case schema.Starting, schema.Running, schema.Waiting, schema.Stopping, schema.Dead:

@@ -106,6 +106,10 @@ func drawReport(t *rapid.T) schema.Report {
 			StartedAt: drawTime(t), Ports: drawMap(t, ports(), "ports"), Health: rapid.SampledFrom(health).Draw(t, "health"),
 			End: drawCause(t), Note: drawText(t, "note"), HealthMessage: drawText(t, "saw"), Line: drawText(t, "line"),
 			Failures: rapid.IntRange(0, 100).Draw(t, "failures"), RestartAt: drawTime(t),
+			Data: schema.Digest(drawText(t, "data")),
+		}
+		if rapid.Bool().Draw(t, "alloc") {
+			s.Alloc = &schema.AllocUse{Set: drawText(t, "set"), Index: rapid.IntRange(0, 100).Draw(t, "alloc index"), Generation: rapid.Uint64().Draw(t, "alloc generation")}
 		}
 		for range rapid.IntRange(0, 2).Draw(t, "exits") {
 			s.Exits = append(s.Exits, drawExit(t))

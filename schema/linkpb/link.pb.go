@@ -2417,6 +2417,8 @@ type TaskStatus struct {
 	Line          string                 `protobuf:"bytes,81,opt,name=line,proto3" json:"line,omitempty"` // what the task says of itself
 	Failures      int32                  `protobuf:"varint,82,opt,name=failures,proto3" json:"failures,omitempty"`
 	RestartAt     *timestamppb.Timestamp `protobuf:"bytes,83,opt,name=restart_at,json=restartAt,proto3" json:"restart_at,omitempty"`
+	Data          string                 `protobuf:"bytes,84,opt,name=data,proto3" json:"data,omitempty"`   // digest of what it runs with
+	Alloc         *AllocUse              `protobuf:"bytes,85,opt,name=alloc,proto3" json:"alloc,omitempty"` // that it runs in
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2559,6 +2561,20 @@ func (x *TaskStatus) GetFailures() int32 {
 func (x *TaskStatus) GetRestartAt() *timestamppb.Timestamp {
 	if x != nil {
 		return x.RestartAt
+	}
+	return nil
+}
+
+func (x *TaskStatus) GetData() string {
+	if x != nil {
+		return x.Data
+	}
+	return ""
+}
+
+func (x *TaskStatus) GetAlloc() *AllocUse {
+	if x != nil {
+		return x.Alloc
 	}
 	return nil
 }
@@ -2945,7 +2961,7 @@ const file_link_proto_rawDesc = "" +
 	"disk_bytes\x18\x03 \x01(\x03R\tdiskBytes\"5\n" +
 	"\tPortRange\x12\x14\n" +
 	"\x05first\x18\x01 \x01(\rR\x05first\x12\x12\n" +
-	"\x04last\x18\x02 \x01(\rR\x04last\"\x84\x05\n" +
+	"\x04last\x18\x02 \x01(\rR\x04last\"\xc8\x05\n" +
 	"\n" +
 	"TaskStatus\x12\x12\n" +
 	"\x04task\x18\x01 \x01(\tR\x04task\x12\x1e\n" +
@@ -2968,7 +2984,9 @@ const file_link_proto_rawDesc = "" +
 	"\x04line\x18Q \x01(\tR\x04line\x12\x1a\n" +
 	"\bfailures\x18R \x01(\x05R\bfailures\x129\n" +
 	"\n" +
-	"restart_at\x18S \x01(\v2\x1a.google.protobuf.TimestampR\trestartAt\x1a8\n" +
+	"restart_at\x18S \x01(\v2\x1a.google.protobuf.TimestampR\trestartAt\x12\x12\n" +
+	"\x04data\x18T \x01(\tR\x04data\x12.\n" +
+	"\x05alloc\x18U \x01(\v2\x18.muster.link.v1.AllocUseR\x05alloc\x1a8\n" +
 	"\n" +
 	"PortsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -3100,22 +3118,23 @@ var file_link_proto_depIdxs = []int32{
 	35, // 44: muster.link.v1.TaskStatus.end:type_name -> muster.link.v1.Cause
 	30, // 45: muster.link.v1.TaskStatus.devices:type_name -> muster.link.v1.DeviceUse
 	39, // 46: muster.link.v1.TaskStatus.restart_at:type_name -> google.protobuf.Timestamp
-	39, // 47: muster.link.v1.Exit.at:type_name -> google.protobuf.Timestamp
-	34, // 48: muster.link.v1.Cause.exit:type_name -> muster.link.v1.Exit
-	39, // 49: muster.link.v1.Cause.at:type_name -> google.protobuf.Timestamp
-	2,  // 50: muster.link.v1.Link.Session:input_type -> muster.link.v1.AgentMessage
-	25, // 51: muster.link.v1.Link.Logs:input_type -> muster.link.v1.LogChunk
-	24, // 52: muster.link.v1.Link.Exec:input_type -> muster.link.v1.ExecChunk
-	0,  // 53: muster.link.v1.Link.Certify:input_type -> muster.link.v1.CertifyRequest
-	3,  // 54: muster.link.v1.Link.Session:output_type -> muster.link.v1.MasterMessage
-	27, // 55: muster.link.v1.Link.Logs:output_type -> muster.link.v1.LogAck
-	24, // 56: muster.link.v1.Link.Exec:output_type -> muster.link.v1.ExecChunk
-	1,  // 57: muster.link.v1.Link.Certify:output_type -> muster.link.v1.CertifyResponse
-	54, // [54:58] is the sub-list for method output_type
-	50, // [50:54] is the sub-list for method input_type
-	50, // [50:50] is the sub-list for extension type_name
-	50, // [50:50] is the sub-list for extension extendee
-	0,  // [0:50] is the sub-list for field type_name
+	9,  // 47: muster.link.v1.TaskStatus.alloc:type_name -> muster.link.v1.AllocUse
+	39, // 48: muster.link.v1.Exit.at:type_name -> google.protobuf.Timestamp
+	34, // 49: muster.link.v1.Cause.exit:type_name -> muster.link.v1.Exit
+	39, // 50: muster.link.v1.Cause.at:type_name -> google.protobuf.Timestamp
+	2,  // 51: muster.link.v1.Link.Session:input_type -> muster.link.v1.AgentMessage
+	25, // 52: muster.link.v1.Link.Logs:input_type -> muster.link.v1.LogChunk
+	24, // 53: muster.link.v1.Link.Exec:input_type -> muster.link.v1.ExecChunk
+	0,  // 54: muster.link.v1.Link.Certify:input_type -> muster.link.v1.CertifyRequest
+	3,  // 55: muster.link.v1.Link.Session:output_type -> muster.link.v1.MasterMessage
+	27, // 56: muster.link.v1.Link.Logs:output_type -> muster.link.v1.LogAck
+	24, // 57: muster.link.v1.Link.Exec:output_type -> muster.link.v1.ExecChunk
+	1,  // 58: muster.link.v1.Link.Certify:output_type -> muster.link.v1.CertifyResponse
+	55, // [55:59] is the sub-list for method output_type
+	51, // [51:55] is the sub-list for method input_type
+	51, // [51:51] is the sub-list for extension type_name
+	51, // [51:51] is the sub-list for extension extendee
+	0,  // [0:51] is the sub-list for field type_name
 }
 
 func init() { file_link_proto_init() }

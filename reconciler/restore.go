@@ -1,0 +1,188 @@
+package reconciler
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/musterhq/muster/schema"
+)
+
+const (
+	// restoredAhead is how many generations, and epochs of a machine, are left out
+	// after a restore: more than a cell can have given since the snapshot, at 3,800
+	// a second for a month, and few enough for 900,000 restores in what JSON
+	// readers take for whole numbers (2^53).
+	restoredAhead = 10_000_000_000
+	// recoverFor is how long the machines of a restored cell are heard before
+	// anything is decided: as long as one may be silent.
+	recoverFor = lostAfter
+)
+
+// Restore returns what must be stored together with the documents of a snapshot
+// before a master may lead from them. Machines hold what was decided after the
+// snapshot: generations that the state does not know, under epochs that are
+// higher than the state's. Neither is ever given a second time.
+func Restore(s *State, snapshot, now time.Time) []Write {
+	r := schema.Restored{At: now.UTC(), Snapshot: snapshot.UTC(), Counter: s.Counter, Floor: max(s.Counter, s.floor())}
+	for _, m := range s.Machines {
+		r.Floor = max(r.Floor, m.Epoch)
+	}
+	r.Floor += restoredAhead
+	return []Write{s.document(keyCounter, r.Floor), s.document(keyRestored, &r)}
+}
+
+// floor is the highest generation, and epoch, that may have been given by a
+// master whose store was lost; 0 in a cell that was never restored.
+func (s *State) floor() uint64 {
+	if s.Restored == nil {
+		return 0
+	}
+	return s.Restored.Floor
+}
+
+// Recovering reports whether the cell was restored and its machines have not been
+// heard for long enough. No machine may be told anything until that is over: it
+// would stop what the state does not know.
+func (s *State) Recovering() bool { return s.Restored != nil && s.Restored.Settled.IsZero() }
+
+// recovering holds all decisions while the machines of a restored cell are heard.
+// What they say is all that is left of what was decided since the snapshot.
+func (s *step) recovering() bool {
+	if !s.base.Recovering() {
+		return false
+	}
+	until := s.in.Observed.since.Add(recoverFor)
+	if !s.now.Before(until) {
+		return false
+	}
+	s.wake(until)
+	s.out.Admission, _ = s.verdict()
+	s.out.Holding = fmt.Sprintf("the store was restored from a snapshot of %s: until %s the machines are heard, and nothing is decided",
+		s.base.Restored.Snapshot.Format(time.RFC3339), until.UTC().Format(time.TimeOnly))
+	return true
+}
+
+// survivor is a generation that a machine holds and the state does not know.
+type survivor struct {
+	machine string
+	*schema.TaskStatus
+}
+
+// recover takes the generations that machines hold, of those that were decided
+// between the snapshot and the restore, into the state: what runs goes on, and
+// what has finished is not run again. It also does so later, for machines that
+// were silent meanwhile, unless their task has been decided upon since. A
+// generation whose data nobody has any more cannot be taken over; its machine
+// stops it, and says so.
+func (s *step) recover() {
+	restored := s.base.Restored
+	if restored == nil {
+		return
+	}
+	for _, found := range s.survivors(restored) {
+		s.adoptSurvivor(found)
+	}
+	if !restored.Settled.IsZero() {
+		return
+	}
+	for _, job := range s.allJobs() {
+		for _, t := range s.tasks(job) {
+			s.forgotten(job, t)
+		}
+	}
+	settled := *restored
+	settled.Settled = s.now
+	s.restored = &settled
+	s.event(schema.Event{Kind: schema.EventMaster, Message: "the machines of the restored cell have been heard"})
+}
+
+// survivors returns the newest of the unknown generations of each task, sorted by
+// task.
+func (s *step) survivors(restored *schema.Restored) []survivor {
+	newest := map[schema.TaskName]survivor{}
+	for _, machine := range s.names {
+		h := s.in.Observed.machines[machine]
+		if h == nil {
+			continue
+		}
+		for i := range h.report.Tasks {
+			t := &h.report.Tasks[i]
+			done := t.State == schema.Dead
+			if t.Generation <= restored.Counter || t.Generation > restored.Floor || done && (t.End == nil || t.End.Kind != schema.CauseFinished) {
+				continue
+			}
+			if t.Generation > newest[t.Task].generation() {
+				newest[t.Task] = survivor{machine, t}
+			}
+		}
+	}
+	out := make([]survivor, 0, len(newest))
+	for _, found := range newest {
+		out = append(out, found)
+	}
+	slices.SortFunc(out, func(a, b survivor) int { return a.Task.Compare(b.Task) })
+	return out
+}
+
+func (f survivor) generation() uint64 {
+	if f.TaskStatus == nil {
+		return 0
+	}
+	return f.Generation
+}
+
+// adoptSurvivor makes what a machine holds the task's generation, if the task has
+// none that is newer, or that was decided upon since the restore.
+func (s *step) adoptSurvivor(found survivor) {
+	job, index := found.Task.JobName, found.Task.Index
+	t := schema.TaskRecord{Index: index}
+	if c := s.chunk(ChunkName{job, index / schema.ChunkSize}); c != nil {
+		if i, ok := search(c, index); ok {
+			t = c.Tasks[i]
+		}
+	}
+	if t.Generation >= found.Generation || !s.base.Recovering() && t.Machine != "" || !s.takeOver(job, found.Data) {
+		return
+	}
+	was := t.Generation
+	t.Generation, t.Machine, t.Data, t.At = found.Generation, found.machine, found.Data, s.now
+	t.Ports, t.Devices, t.Alloc, t.Stop, t.Done = found.Ports, found.Devices, found.Alloc, nil, nil
+	if s.dataOf(found.Data).Kind == schema.System {
+		t.On = found.machine
+	}
+	s.set(job, t)
+	s.event(schema.Event{
+		Kind: schema.EventSchedule, Job: job.Short(), Task: found.Task.Short(), Machine: found.machine, Generation: found.Generation,
+		Message: fmt.Sprintf("taken over as it is: the store was restored, and knew of generation %d", was),
+	})
+}
+
+// takeOver makes sure that the state has a job's data with a digest, and a record
+// of the job. It reports false when nobody has the data.
+func (s *step) takeOver(job schema.JobName, digest schema.Digest) bool {
+	wanted, declared := s.base.desired().Jobs[job]
+	if s.dataOf(digest) == nil {
+		if !declared || wanted.Digest != digest {
+			return false
+		}
+		s.data[digest] = wanted.Job
+	}
+	if s.job(job) == nil {
+		// Not admitted: it is stopped, or admitted, as any other.
+		s.setJob(job, &schema.JobRecord{Name: job, Since: s.now})
+	}
+	return true
+}
+
+// forgotten ends a generation of the snapshot that its machine, which was heard,
+// does not hold any more: it has ended since, and is not run a second time under
+// its number.
+func (s *step) forgotten(job schema.JobName, t schema.TaskRecord) {
+	if t.Machine == "" || s.in.Observed.machines[t.Machine] == nil || s.in.Observed.status(t.Machine, job.Task(t.Index), t.Generation) != nil {
+		return
+	}
+	s.end(job, t, schema.Cause{
+		Kind: schema.CauseUnknown, Message: "the store was restored from a snapshot of before its end, and its machine does not hold it any more",
+	})
+}

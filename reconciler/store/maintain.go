@@ -1,0 +1,150 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// Upkeep is what Maintain needs.
+type Upkeep struct {
+	// Dir is where snapshots go, Every how much time is between two (0: there
+	// are none), and Keep how many stay.
+	Dir   string
+	Every time.Duration
+	Keep  int
+	// Note is told of each that was made ("snapshot", with its path), of each
+	// defragmentation, and of what failed. It must not block.
+	Note func(what, message string, err error)
+}
+
+// What Note is told of.
+const (
+	NoteSnapshot = "snapshot"
+	NoteDefrag   = "defragmentation"
+)
+
+const (
+	lookEvery = time.Minute // how often it is seen whether a snapshot, or more room, is due
+	// The embedded etcd's file never shrinks by itself. Half of it being free,
+	// and more than this, is worth a pause of a second for each 100 MB.
+	fragmented = 64 << 20
+	healTime   = time.Minute
+)
+
+// Maintain takes snapshots when they are due, and gives free space of the
+// embedded etcd back, until ctx ends. It is for a leader; it errs never.
+func (s *Store) Maintain(ctx context.Context, u Upkeep) {
+	look := time.NewTicker(min(lookEvery, max(u.Every, time.Second)))
+	defer look.Stop()
+	last := newestSnapshot(u.Dir, s.cell)
+	for {
+		if now := time.Now(); u.Every > 0 && now.Sub(last) >= u.Every || now.Before(last) {
+			last = now // also of one that failed: it is not tried each time that is looked
+			path, err := s.Snapshot(ctx, u.Dir, u.Keep, now)
+			if ctx.Err() == nil && (err != nil || path != "") {
+				u.Note(NoteSnapshot, path, err)
+			}
+		}
+		if m, ok := s.be.(maintained); ok {
+			if message, err := m.defragment(ctx); ctx.Err() == nil && (err != nil || message != "") {
+				u.Note(NoteDefrag, message, err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-look.C:
+		}
+	}
+}
+
+// newestSnapshot returns when the newest snapshot of a cell was made, zero if
+// there is none.
+func newestSnapshot(dir, cell string) (newest time.Time) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return newest
+	}
+	for _, e := range entries {
+		stamp := strings.TrimSuffix(strings.TrimPrefix(e.Name(), cell+"-"), snapshotSuffix)
+		if at, err := time.Parse(snapshotTime, stamp); err == nil && at.After(newest) {
+			newest = at
+		}
+	}
+	return newest
+}
+
+// maintained is a backend whose disk is ours to look after.
+type maintained interface {
+	// defragment gives free space back if there is enough, and says how much.
+	defragment(ctx context.Context) (message string, err error)
+	// size returns how large the file is, and how much of it is in use.
+	size(ctx context.Context) (bytes, used int64, err error)
+}
+
+func (b *etcdBackend) size(ctx context.Context) (bytes, used int64, err error) {
+	st, err := b.client.Status(ctx, "")
+	if err != nil {
+		return 0, 0, down(err)
+	}
+	return st.DbSize, st.DbSizeInUse, nil
+}
+
+func (b *etcdBackend) defragment(ctx context.Context) (string, error) {
+	bytes, used, err := b.size(ctx)
+	if err != nil || bytes-used < max(fragmented, bytes/2) {
+		return "", err
+	}
+	if _, err := b.client.Defragment(ctx, ""); err != nil {
+		return "", down(err)
+	}
+	after, _, err := b.size(ctx)
+	return fmt.Sprintf("%d MiB given back, %d MiB are left", (bytes-after)>>20, after>>20), err
+}
+
+// heal ends etcd's alarm that its quota is used up, if what it has kept of old
+// revisions was all that used it.
+func (b *etcdBackend) heal(ctx context.Context) error {
+	alarms, err := b.client.AlarmList(ctx)
+	if err != nil {
+		return down(err)
+	}
+	full := func(a *pb.AlarmMember) bool { return a.GetAlarm() == pb.AlarmType_NOSPACE }
+	if !slices.ContainsFunc(alarms.Alarms, full) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, healTime)
+	defer cancel()
+	now, err := b.client.Get(ctx, root, clientv3.WithLimit(1), clientv3.WithKeysOnly())
+	if err == nil {
+		_, err = b.client.Compact(ctx, now.Header.Revision, clientv3.WithCompactPhysical())
+	}
+	if err != nil && !strings.Contains(err.Error(), "has been compacted") {
+		return down(err)
+	}
+	if _, err := b.client.Defragment(ctx, ""); err != nil {
+		return down(err)
+	}
+	bytes, _, err := b.size(ctx)
+	if err != nil {
+		return err
+	}
+	if bytes >= b.quota {
+		return down(fmt.Errorf("the documents take %d MiB, and the store's quota is %d MiB", bytes>>20, b.quota>>20))
+	}
+	for _, a := range alarms.Alarms {
+		if full(a) {
+			if _, err := b.client.AlarmDisarm(ctx, (*clientv3.AlarmMember)(a)); err != nil {
+				return down(err)
+			}
+		}
+	}
+	return nil
+}
