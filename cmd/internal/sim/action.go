@@ -60,6 +60,7 @@ func (w *World) Play(actions []Action) error {
 
 // Do does one action and lets its turns pass.
 func (w *World) Do(a Action) error {
+	w.chapter(a)
 	if do := w.changes[a.Do]; do != nil {
 		do(w, a)
 	} else if do := w.doFault[a.Do]; do == nil {
@@ -155,7 +156,7 @@ func (w *World) rewind(a Action) bool {
 // unless the cell converges to that and then writes nothing more.
 func (w *World) Calm() error {
 	w.heal()
-	w.repo = newRepository()
+	w.repo = newRepository(w.cfg.Jobs)
 	w.Commit(maps.Clone(w.repo.packages))
 	why := ""
 	for turn := range calmTurns {

@@ -2,9 +2,12 @@ package sim
 
 import "math/rand/v2"
 
-// Random returns the world of a seed; mutant may be nil.
-func Random(seed uint64, mutant *Mutant) *World {
-	return New(Config{Seed: seed, Machines: 20 + int(seed%5), Cut: int(seed % 4), Slow: seed%2 == 0, Mutant: mutant})
+// Seeded returns the script of a seed: so many steps, and then calm.
+func Seeded(seed uint64, steps int) Script {
+	return Script{
+		World:   Config{Seed: seed, Machines: 20 + int(seed%5), Cut: int(seed % 4), Slow: seed%2 == 0},
+		Actions: Generate(seed, steps), Calm: true,
+	}
 }
 
 // share is a deed and how often it is done, against all others.

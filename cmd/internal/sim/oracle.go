@@ -257,7 +257,7 @@ func (w *World) checkLost(e schema.Event) {
 func (w *World) checkBackoff(task schema.TaskName, before snap) {
 	f, failed := w.oracle.failed[task]
 	was, is := before.record(task), w.oracle.record(task)
-	if w.oracle.jumped.After(f.at) {
+	if !w.oracle.jumped.Before(f.at) {
 		return // the time of day, by which a master must go that has just started, says nothing
 	}
 	if failed && was != nil && was.Data == f.data && is != nil && is.Data == f.data && w.now.Sub(f.at) < 10*time.Second {

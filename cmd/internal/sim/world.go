@@ -30,6 +30,9 @@ type Config struct {
 	Cut int
 	// Slow lets messages be under way for a while, and views overtake others.
 	Slow bool
+	// Jobs are those that a random repository holds at first, as user/job with
+	// commas between them, "": all that there are.
+	Jobs string
 	// Mutant plants a bug, nil: none.
 	Mutant *Mutant
 }
@@ -84,7 +87,7 @@ func New(cfg Config) *World {
 		cfg.Mutant = &Mutant{}
 	}
 	w := &World{
-		cfg: cfg, now: began, memory: store.NewMemory(), oracle: newOracle(), repo: newRepository(), changes: changes(), doFault: faults(), txns: map[int]store.Fate{},
+		cfg: cfg, now: began, memory: store.NewMemory(), oracle: newOracle(), repo: newRepository(cfg.Jobs), changes: changes(), doFault: faults(), txns: map[int]store.Fate{},
 	}
 	w.memory.Hook(w.transaction)
 	for i := range cfg.Machines {
