@@ -77,7 +77,8 @@ type World struct {
 	changes map[Deed]func(*World, Action) bool
 	doFault map[Deed]func(*World, Action) bool
 	txns    map[int]store.Fate // of transactions to come
-	faults  int                // that actions have done
+	effects map[Deed]int       // how many actions had one
+	faults  int                // of them, faults
 	oracle  oracle
 }
 
@@ -87,7 +88,7 @@ func New(cfg Config) *World {
 		cfg.Mutant = &Mutant{}
 	}
 	w := &World{
-		cfg: cfg, now: began, memory: store.NewMemory(), oracle: newOracle(), repo: newRepository(cfg.Jobs), changes: changes(), doFault: faults(), txns: map[int]store.Fate{},
+		cfg: cfg, now: began, memory: store.NewMemory(), oracle: newOracle(), repo: newRepository(cfg.Jobs), changes: changes(), doFault: faults(), txns: map[int]store.Fate{}, effects: map[Deed]int{},
 	}
 	w.memory.Hook(w.transaction)
 	for i := range cfg.Machines {
