@@ -71,6 +71,7 @@ var expectations = []struct{ words, want string }{
 	{"is preempted for", "a task is preempted for one of higher priority only, and prod never for prod"},
 	{"does not want a machine again", "what was preempted comes back"},
 	{"as removed, and the last good data", "a bad package changes nothing of what runs"},
+	{"which has not finished", "what is stored as done has finished"},
 	{"after it has finished", "an index of a batch job that is done is not run again"},
 	{"that it is done", "an index of a batch job that is done is not run again"},
 	{"ago and is scheduled again", "back-off is kept, over failovers too"},
