@@ -256,9 +256,9 @@ func (d *describer) state(name schema.TaskName, r *schema.TaskRecord, t *TaskSta
 	switch {
 	case r.Done != nil:
 		return "done", r.Done.String()
-	case r.Machine == "" && d.in.Now.Before(r.NotBefore) && r.Failures == 0:
+	case r.Machine == "" && ahead(d.in.Now, r.NotBefore, retryCap) && r.Failures == 0:
 		return "pending", fmt.Sprintf("%s; is tried again in %s", r.Causes[len(r.Causes)-1], r.NotBefore.Sub(d.in.Now).Round(time.Second))
-	case r.Machine == "" && d.in.Now.Before(r.NotBefore):
+	case r.Machine == "" && ahead(d.in.Now, r.NotBefore, retryCap):
 		return "failed", fmt.Sprintf("failed %d times, is tried again in %s", r.Failures, r.NotBefore.Sub(d.in.Now).Round(time.Second))
 	case r.Machine == "":
 		if claim, ok := d.in.Last.Claims[name]; ok {

@@ -118,7 +118,7 @@ func (e *Explanation) addRecords(in DescribeInput, r *schema.JobRecord, index in
 				_, e.Updated = Diff(in.State.Data[t.Data], in.State.Data[r.Admitted])
 			}
 			for _, m := range slices.Sorted(maps.Keys(t.Avoid)) {
-				if in.Now.Before(t.Avoid[m]) {
+				if ahead(in.Now, t.Avoid[m], avoidFor) {
 					if e.Avoid == nil {
 						e.Avoid = map[string][]string{}
 					}

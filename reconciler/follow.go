@@ -115,13 +115,13 @@ func retryAfter(n int) time.Duration {
 	return min(d, retryCap)
 }
 
-// avoid returns the machines to avoid, those that are not any more left out.
+// avoid returns the machines to avoid, those that need not be any more left out.
 func avoid(was map[string]time.Time, machine string, now time.Time) map[string]time.Time {
 	out := maps.Clone(was)
 	if out == nil {
 		out = map[string]time.Time{}
 	}
-	maps.DeleteFunc(out, func(_ string, until time.Time) bool { return !now.Before(until) })
+	maps.DeleteFunc(out, func(_ string, until time.Time) bool { return !ahead(now, until, avoidFor) })
 	out[machine] = now.Add(avoidFor)
 	return out
 }

@@ -49,8 +49,7 @@ func (s *step) mayAsk(name schema.JobName, t schema.TaskRecord, want *schema.Job
 	if t = s.forget(name, t, want); t.Done != nil {
 		return false
 	}
-	s.wake(t.NotBefore)
-	return !s.now.Before(t.NotBefore)
+	return !s.waits(t.NotBefore, retryCap)
 }
 
 // place gives the asks of tasks that run in allocs, or those of the others,
@@ -114,8 +113,7 @@ func (s *step) placementAsk(a ask) placement.Ask {
 		p.Prefer = t.Causes[n-1].Machine
 	}
 	for _, m := range slices.Sorted(maps.Keys(t.Avoid)) {
-		if s.now.Before(t.Avoid[m]) {
-			s.wake(t.Avoid[m])
+		if s.waits(t.Avoid[m], avoidFor) {
 			p.Avoid = append(p.Avoid, m)
 		}
 	}
@@ -157,6 +155,9 @@ func (s *step) waited(a ask, t *schema.TaskRecord) time.Duration {
 		if t.NotBefore.After(since) {
 			since = t.NotBefore
 		}
+	}
+	if since.After(s.now.Add(retryCap)) {
+		since = s.job(a.task.JobName).Since // the clock was set back since then
 	}
 	waited := max(0, s.now.Sub(since))
 	const turn = placement.DefaultReserveAfter

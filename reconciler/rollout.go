@@ -107,9 +107,7 @@ func (s *step) holdsUp(t schema.TaskRecord, digest schema.Digest) bool {
 	if last.Kind == schema.CauseUpdate || t.Data == digest && t.Failures > 0 {
 		return true
 	}
-	until := last.At.Add(comesBackWithin)
-	s.wake(until)
-	return s.now.Before(until)
+	return s.waits(last.At.Add(comesBackWithin), comesBackWithin)
 }
 
 // update stops a task for its new data, and reports whether it did.

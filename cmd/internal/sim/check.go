@@ -174,6 +174,7 @@ func (w *World) checkState() {
 		w.violate("the counter fell from %d to %d", w.oracle.counter, s.Counter)
 	}
 	w.oracle.counter = s.Counter
+	maps.DeleteFunc(w.oracle.stops, func(j schema.JobName, _ []time.Time) bool { return s.Jobs[j] == nil })
 	maps.DeleteFunc(w.oracle.finished, func(t schema.TaskName, _ uint64) bool { return s.Jobs[t.JobName] == nil })
 	room := rooms{map[string]schema.Resources{}, map[uint64]schema.Resources{}, map[uint64]schema.Resources{}}
 	given := map[uint64]schema.TaskName{}

@@ -64,6 +64,9 @@ func Generate(seed uint64, steps int) []Action {
 		case n < 44:
 			a.Do = pick(rng, nature)
 		}
+		if a.Do == "set-clock" && seed%2 == 0 {
+			a.Do = "set-machine-clock" // so that what an hour is can be said in some worlds
+		}
 		actions = append(actions, a)
 	}
 	return actions

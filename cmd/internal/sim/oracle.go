@@ -21,10 +21,11 @@ type oracle struct {
 	finished map[schema.TaskName]uint64 // generation of the run that exited 0
 	failed   map[schema.TaskName]failure
 	counter  uint64
-	homes    map[home]int      // index of a system job on a machine
-	cordoned map[string]uint64 // machine → counter when the cordon was first seen in force
-	jumped   time.Time         // when the clock of the master's host was last set
-	epochs   map[string]uint64 // the last that each machine was given
+	homes    map[home]int                   // index of a system job on a machine
+	cordoned map[string]uint64              // machine → counter when the cordon was first seen in force
+	stops    map[schema.JobName][]time.Time // that were chosen, of tasks that worked
+	jumped   time.Time                      // when the clock of the master's host was last set
+	epochs   map[string]uint64              // the last that each machine was given
 	packages map[schema.Digest]bool
 	data     map[schema.Digest]bool // of jobs, as they were ever committed
 }
@@ -38,7 +39,7 @@ type failure struct {
 func newOracle() oracle {
 	return oracle{
 		good: map[string]*schema.Package{}, heard: map[string]time.Time{}, finished: map[schema.TaskName]uint64{}, failed: map[schema.TaskName]failure{},
-		cordoned: map[string]uint64{}, epochs: map[string]uint64{}, packages: map[schema.Digest]bool{}, data: map[schema.Digest]bool{},
+		cordoned: map[string]uint64{}, stops: map[schema.JobName][]time.Time{}, epochs: map[string]uint64{}, packages: map[schema.Digest]bool{}, data: map[schema.Digest]bool{},
 	}
 }
 
@@ -200,7 +201,7 @@ func (w *World) checkEvents(events []schema.Event, before snap) {
 			w.checkBackoff(task, before)
 		}
 	}
-	w.checkBudget(events, before)
+	w.checkBudget(before)
 	for _, e := range events {
 		if e.Kind == schema.EventUpdate || e.Kind == schema.EventSubmit {
 			maps.DeleteFunc(w.oracle.failed, func(t schema.TaskName, _ failure) bool { return t.Short() == e.Job || t.JobName.Short() == e.Job })
@@ -301,58 +302,6 @@ func (w *World) works(r *schema.TaskRecord) bool {
 	return false
 }
 
-// checkBudget: a rollout that stops a task that works leaves at most
-// MaxParallel tasks of the job down. One that has been without a machine for a
-// minute, for another reason, does not count: it may be waiting for the room
-// that the rollout makes.
-func (w *World) checkBudget(events []schema.Event, before snap) {
-	for _, e := range events {
-		if e.Cause != schema.CauseUpdate || strings.HasPrefix(e.Message, "stopped") {
-			continue
-		}
-		task, err := schema.ParseTaskName(cellName + "/" + e.Task)
-		if err != nil {
-			continue
-		}
-		if r := before.record(task); r == nil || !w.works(r) {
-			continue
-		}
-		want := w.oracle.declared(task.JobName)
-		if j := w.master.state.Jobs[task.JobName]; j != nil {
-			want = w.master.state.Data[j.Admitted]
-		}
-		if down := w.down(task.JobName, want, before); len(down) > want.Update.MaxParallel {
-			w.violate("the rollout stopped %s, and tasks %v of the job are down: at most %d may be", e.Task, down, want.Update.MaxParallel)
-		}
-	}
-}
-
-// down returns the indices of the tasks of a job that it shall have, has had
-// before, and that do not work now.
-func (w *World) down(job schema.JobName, want *schema.Job, before snap) []int {
-	var down []int
-	for name, c := range w.master.state.Chunks {
-		if name.Job != job {
-			continue
-		}
-		for i := range c.Tasks {
-			r := &c.Tasks[i]
-			task := job.Task(r.Index)
-			was := before.record(task)
-			_, cordoned := w.oracle.cordoned[r.On]
-			switch {
-			case was == nil || was.Generation == 0 || was.Done != nil || r.Done != nil:
-			case !w.wants(want, task) || r.Machine == "" && r.On != "" && cordoned:
-			case w.excused(task) || w.works(r):
-			default:
-				down = append(down, r.Index)
-			}
-		}
-	}
-	slices.Sort(down)
-	return down
-}
-
 // wants reports whether a job's data has a place for a task.
 func (w *World) wants(want *schema.Job, task schema.TaskName) bool {
 	if want.Kind != schema.System {
@@ -365,13 +314,4 @@ func (w *World) wants(want *schema.Job, task schema.TaskName) bool {
 	m := w.oracle.durable.Machines[r.On]
 	_, cordoned := w.oracle.cordoned[r.On]
 	return m != nil && m.LostSince.IsZero() && (r.Machine != "" || !cordoned)
-}
-
-func (w *World) excused(task schema.TaskName) bool {
-	r := w.oracle.record(task)
-	if r == nil || len(r.Causes) == 0 {
-		return false
-	}
-	last := r.Causes[len(r.Causes)-1]
-	return r.Machine == "" && last.Kind != schema.CauseUpdate && !w.now.Before(last.At.Add(time.Minute))
 }

@@ -43,7 +43,18 @@ func (d declared) priority(floor schema.Priority) schema.Priority {
 // templates is the catalogue: a random cell has at most one job of each for each
 // user. Together they ask for about a hundred tasks at first.
 var templates = []template{
-	{"web", 5, 14, func(p *schema.Package, d declared) { addJob(p, Service("web", d.tasks, d.argument())) }},
+	{"web", 5, 14, func(p *schema.Package, d declared) {
+		j := Service("web", d.tasks, d.argument())
+		switch d.shift % 4 {
+		case 1:
+			j.Disruption = &schema.Disruption{MaxDown: 1}
+		case 2:
+			j.Disruption = &schema.Disruption{MaxDown: 3, PerHour: 4}
+		case 3:
+			j.Disruption = &schema.Disruption{PerHour: 6}
+		}
+		addJob(p, j)
+	}},
 	{"api", 3, 9, func(p *schema.Package, d declared) {
 		j := careful(Service("api", d.tasks, versions[d.version%3]), d.shift%4)
 		j.Priority, j.Update.MaxParallel = d.priority(210), 1

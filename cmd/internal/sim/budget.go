@@ -1,0 +1,113 @@
+package sim
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// chosen are the causes for which muster stops a task though nobody asked for
+// it: any but these.
+func chosen(c *schema.Cause) bool {
+	switch c.Kind {
+	case schema.CauseRemoved, schema.CauseScaledDown, schema.CausePreempted, schema.CauseAllocGone:
+		return false
+	}
+	return true
+}
+
+// checkBudget: whenever the master has told a task to stop by its own choice that
+// worked until then, no more tasks of its job are down than may be, and no more
+// were stopped so within an hour. before is what was stored when it decided.
+func (w *World) checkBudget(before snap) {
+	s := w.master.state
+	stopped := map[schema.JobName][]int{}
+	for name, c := range s.Chunks {
+		if before[name] == c {
+			continue
+		}
+		for i := range c.Tasks {
+			r := &c.Tasks[i]
+			was := before.record(name.Job.Task(r.Index))
+			if r.Stop == nil || !chosen(r.Stop) || was == nil || was.Stop != nil || was.Generation != r.Generation || !w.works(was) {
+				continue
+			}
+			stopped[name.Job] = append(stopped[name.Job], r.Index)
+		}
+	}
+	for _, job := range slices.SortedFunc(maps.Keys(stopped), schema.JobName.Compare) {
+		j := s.Jobs[job]
+		if j == nil || s.Data[j.Admitted] == nil {
+			continue
+		}
+		want, most := s.Data[j.Admitted], s.Data[j.Admitted].Update.MaxParallel
+		if d := want.Disruption; d != nil && d.MaxDown > 0 {
+			most = d.MaxDown
+		}
+		if down := w.down(job, want, before); len(down) > max(most, 1) {
+			w.violate("tasks %v of %s were stopped, and tasks %v of the job are down: at most %d may be", stopped[job], job, down, most)
+		}
+		w.checkHour(job, want, len(stopped[job]))
+	}
+}
+
+// checkHour counts the stops of a job within an hour, by the true time: as long
+// as the clock of the master's host goes right.
+func (w *World) checkHour(job schema.JobName, want *schema.Job, stopped int) {
+	d := want.Disruption
+	if d == nil || d.PerHour == 0 {
+		delete(w.oracle.stops, job) // nobody counts them
+		return
+	}
+	var stops []time.Time
+	for _, at := range w.oracle.stops[job] {
+		if w.now.Sub(at) < time.Hour && !w.oracle.jumped.After(at) {
+			stops = append(stops, at)
+		}
+	}
+	for range stopped {
+		stops = append(stops, w.now)
+	}
+	if w.oracle.stops[job] = stops; len(stops) > d.PerHour {
+		w.violate("%d tasks of %s were stopped within an hour: at most %d may be", len(stops), job, d.PerHour)
+	}
+}
+
+// down returns the indices of the tasks of a job that it shall have, has had
+// before, and that do not work now. One that has been without a machine for a
+// minute, and not for an update, does not count where no budget is declared: it
+// may be waiting for the room that the rollout makes.
+func (w *World) down(job schema.JobName, want *schema.Job, before snap) []int {
+	var down []int
+	for name, c := range w.master.state.Chunks {
+		if name.Job != job {
+			continue
+		}
+		for i := range c.Tasks {
+			r := &c.Tasks[i]
+			task := job.Task(r.Index)
+			was := before.record(task)
+			_, cordoned := w.oracle.cordoned[r.On]
+			switch {
+			case was == nil || was.Generation == 0 || was.Done != nil || r.Done != nil:
+			case !w.wants(want, task) || r.Machine == "" && r.On != "" && cordoned:
+			case want.Disruption == nil && w.excused(task) || w.works(r):
+			default:
+				down = append(down, r.Index)
+			}
+		}
+	}
+	slices.Sort(down)
+	return down
+}
+
+func (w *World) excused(task schema.TaskName) bool {
+	r := w.oracle.record(task)
+	if r == nil || len(r.Causes) == 0 {
+		return false
+	}
+	last := r.Causes[len(r.Causes)-1]
+	return r.Machine == "" && last.Kind != schema.CauseUpdate && !w.now.Before(last.At.Add(time.Minute))
+}
