@@ -16,6 +16,7 @@ KILLS        ?= 20
 ROUNDS       ?= 5
 AGENTKILLS   ?= 100
 STORM        ?= 200
+MASTERKILLS  ?= 100
 
 .PHONY: help build demo test race lint fuzz bench sim mutants chaos hogs user vm generate generated check clean
 
@@ -66,8 +67,9 @@ endif
 mutants: ## plant each of the BUGS into the source, and find it with seeds, HUNTS times
 	go test -count=1 -v -timeout 80m ./cmd/internal/sim -run '^TestSource$$' -sim.hunts $(HUNTS) -sim.only '$(BUGS)'
 
-chaos: ## kill the parts of a cell at KILLS, agent and keepers at AGENTKILLS random moments, push STORM commits
+chaos: ## kill a cell's parts at KILLS, its master at MASTERKILLS, agent and keepers at AGENTKILLS moments; push STORM commits
 	go test -count=1 -v -run '^(TestChaos|TestStorm)$$' ./cmd/internal/e2e -e2e.kills $(KILLS) -e2e.storm $(STORM)
+	go test -count=1 -v -run '^TestMasterKilled$$' ./cmd/internal/e2e -e2e.masterkills $(MASTERKILLS)
 	go test -count=1 -v -run '^TestRandomKills$$' ./cmd/muster-agent -agent.kills $(AGENTKILLS)
 
 user: ## run the node agent's tests as an ordinary user
@@ -76,7 +78,7 @@ user: ## run the node agent's tests as an ordinary user
 vm: ## run the node agent's tests as root in a virtual machine with cgroup v2 only
 	.ci/vm -test.v -test.short || [ $$? = 77 ]
 
-hogs: ## measure requests beside hogs of CPU, memory and processes, in ROUNDS pairs
+hogs: ## measure requests beside hogs of CPU, memory and processes, disk, and logs, in ROUNDS pairs
 	go test -count=1 -v -run '^TestHogs$$' ./nodeagent/loop -hogs.rounds $(ROUNDS)
 
 generate: ## write what is generated: protobuf code, references, golden lists

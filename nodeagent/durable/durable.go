@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 )
 
 // Write makes data the content of the file name. After a crash at any time the
@@ -22,14 +23,35 @@ func Write(name string, data []byte, mode fs.FileMode) error {
 }
 
 // Stage writes a file that is not in use yet, and waits until the disk has its
-// content; whether it has its name is for Rename.
+// content; whether it has its name is for Rename. It takes the room that the file
+// has already before it asks for more.
 func Stage(name string, data []byte, mode fs.FileMode) error {
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, mode)
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(data)
+	if _, err = f.Write(data); err == nil {
+		err = f.Truncate(int64(len(data)))
+	}
 	return errors.Join(err, f.Sync(), f.Close())
+}
+
+// Reserve has a later Write to name find the room for that many bytes, whatever
+// else fills the disk until then: as far as the file system lets it, which may
+// write each byte to a new place (btrfs).
+func Reserve(name string, bytes int64, mode fs.FileMode) error {
+	f, err := os.OpenFile(name+".new", os.O_WRONLY|os.O_CREATE, mode)
+	if err != nil {
+		return err
+	}
+	err = syscall.Fallocate(int(f.Fd()), 0, 0, bytes)
+	if errors.Is(err, syscall.EOPNOTSUPP) {
+		_, err = f.Write(make([]byte, bytes))
+	}
+	if err != nil {
+		err = fmt.Errorf("reserve room for %s: %w", name, err)
+	}
+	return errors.Join(err, f.Close())
 }
 
 // Rename renames within a directory, and waits until the disk has the new name.

@@ -140,8 +140,11 @@ type Exit struct {
 	Term bool `json:"term,omitempty"`
 	Kill bool `json:"kill,omitempty"`
 	// Never says that nothing of it ever ran.
-	Never bool      `json:"never,omitempty"`
-	At    time.Time `json:"at"`
+	Never bool `json:"never,omitempty"`
+	// Unseen says that its keeper was killed: how the task ended, or would have, is
+	// not known, and nothing tells that it did anything wrong.
+	Unseen bool      `json:"unseen,omitempty"`
+	At     time.Time `json:"at"`
 	// Message says what is known beyond that.
 	Message string `json:"message,omitempty"`
 }
