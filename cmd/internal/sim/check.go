@@ -53,6 +53,7 @@ func (w *World) check() {
 	w.checkAllocs()
 	if w.master != nil {
 		w.checkState()
+		w.checkDone()
 		w.checkPackages()
 		w.checkCordons()
 		w.checkQuota()

@@ -1,7 +1,9 @@
 package sim
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -72,14 +74,16 @@ type World struct {
 
 	history strings.Builder
 	broken  error // the first invariant that did not hold
-	moved   bool  // a process began or ended, or the store has changed, since the last check
-	pids    int
-	changes map[Deed]func(*World, Action) bool
-	doFault map[Deed]func(*World, Action) bool
-	txns    map[int]store.Fate // of transactions to come
-	effects map[Deed]int       // how many actions had one
-	faults  int                // of them, faults
-	oracle  oracle
+
+	violated []string // in this turn
+	moved    bool     // a process began or ended, or the store has changed, since the last check
+	pids     int
+	changes  map[Deed]func(*World, Action) bool
+	doFault  map[Deed]func(*World, Action) bool
+	txns     map[int]store.Fate // of transactions to come
+	effects  map[Deed]int       // how many actions had one
+	faults   int                // that actions have done
+	oracle   oracle
 }
 
 // New returns a cell with an empty repository.
@@ -107,11 +111,21 @@ func (w *World) note(format string, args ...any) {
 
 // violate takes down that an invariant does not hold.
 func (w *World) violate(format string, args ...any) {
-	err := fmt.Errorf(format, args...)
-	w.note("VIOLATED: %v", err)
-	if w.broken == nil {
-		w.broken = err
+	w.violated = append(w.violated, fmt.Sprintf(format, args...))
+}
+
+// judge ends a turn: of what was violated in it, the first by name is what is
+// broken. Maps are looked through in any order, and a history has one.
+func (w *World) judge() error {
+	slices.Sort(w.violated)
+	for _, v := range w.violated {
+		w.note("VIOLATED: %s", v)
+		if w.broken == nil {
+			w.broken = errors.New(v)
+		}
 	}
+	w.violated = nil
+	return w.broken
 }
 
 // Commit makes packages the repository's head. A nil package is one that does
@@ -143,7 +157,7 @@ func (w *World) Turn() error {
 		w.turnMachine(m)
 	}
 	w.check()
-	return w.broken
+	return w.judge()
 }
 
 // Status returns the cell as the master describes it, nil if there is none.
