@@ -23,6 +23,8 @@ const (
 	keyJob     = "job/"     // + user/job: schema.JobRecord
 	keyChunk   = "chunk/"   // + user/job/number: schema.Chunk
 	keyMachine = "machine/" // + name: schema.MachineRecord
+	keyLoss    = "loss"     // schema.LossRecord
+	keyGone    = "gone"     // schema.ForgottenRecord
 )
 
 // State is what the store holds of a cell: desired, assigned and progress. Its
@@ -36,6 +38,8 @@ type State struct {
 	Jobs     map[schema.JobName]*schema.JobRecord
 	Chunks   map[ChunkName]*schema.Chunk
 	Machines map[string]*schema.MachineRecord
+	Loss     schema.LossRecord
+	Gone     schema.ForgottenRecord // of machines that were forgotten
 
 	wanted  *Desired                        // of Head; nil until desired is called
 	digests map[*schema.Package][]jobDigest // of the jobs of wanted, by package and index
@@ -85,6 +89,11 @@ func (s *State) apply(w Write) error {
 	switch kind + "/" {
 	case keyCounter + "/":
 		return json.Unmarshal(w.Value, &s.Counter)
+	case keyLoss + "/":
+		s.Loss = schema.LossRecord{}
+		return unmarshal(w.Value, &s.Loss)
+	case keyGone + "/":
+		return unmarshal(w.Value, &s.Gone)
 	case keyHead + "/":
 		var h schema.Head
 		err := json.Unmarshal(w.Value, &h)
@@ -133,6 +142,15 @@ func put[K comparable, V any](m map[K]*V, key K, value []byte) error {
 	}
 	m[key] = v
 	return nil
+}
+
+// unmarshal decodes value into v, and leaves that as it is when the document is
+// deleted.
+func unmarshal(value []byte, v any) error {
+	if value == nil {
+		return nil
+	}
+	return json.Unmarshal(value, v)
 }
 
 // check errs when a document refers to one that is not there.

@@ -47,6 +47,9 @@ type MasterConfig struct {
 	// MachineLife is the life of a machine's certificate.
 	MachineLife time.Duration
 	Poll        time.Duration
+	// LostAfter is how long a machine may be silent before it is given up; 0 is
+	// the default.
+	LostAfter time.Duration
 	// NoExec refuses commands beside tasks.
 	NoExec bool
 	// Exe is a muster binary, which is run as a compile child.
@@ -145,7 +148,8 @@ func (m *master) open(ctx context.Context) error {
 func (m *master) wire() {
 	push := &pusher{}
 	m.loop = loop.New(loop.Config{
-		Cell: m.cell, Store: m.store, Pusher: push, Events: m.events, Now: time.Now,
+		LostAfter: m.cfg.LostAfter,
+		Cell:      m.cell, Store: m.store, Pusher: push, Events: m.events, Now: time.Now,
 		Settled: func(_ string, took time.Duration) { m.metrics.CommitRunning(took) },
 	})
 	linkSecure, webSecure := m.secure()
