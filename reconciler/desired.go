@@ -18,6 +18,10 @@ type Desired struct {
 	QuotaOrigins map[string]schema.Position
 	Machines     map[string]DesiredMachine // of this cell, by name
 	matching     []DesiredMachine          // of this cell, those with Match, sorted by name
+	// Waiting are the suspended jobs for which something else is declared than
+	// what they run and have in Jobs: that, or nil for those that no package
+	// declares.
+	Waiting map[schema.JobName]*DesiredJob
 }
 
 // DesiredJob is a job as it is declared, with what the names in it stand for.
@@ -140,6 +144,7 @@ func (s *State) desired() *Desired {
 		return ds[i].digest
 	})
 	s.keepHeld(&d, s.Head.Held)
+	s.keepSuspended(&d)
 	s.wanted = &d
 	return s.wanted
 }

@@ -24,6 +24,7 @@ type draft struct {
 	machines map[string]*schema.MachineRecord     // changed; nil is forgotten
 	loss     *schema.LossRecord                   // changed; nil if it is not
 	changes  map[schema.JobName]int               // of task records, counted
+	over     []string                             // suspensions whose time is over
 	events   []schema.Event
 	cell     *mirror // what placement sees of it; nil until it is asked for
 }
@@ -155,10 +156,10 @@ func (d *draft) event(e schema.Event) {
 func (d *draft) writes() []Write {
 	var out []Write
 	if d.counter != d.base.Counter {
-		out = append(out, Write{keyCounter, schema.Canonical(d.counter)})
+		out = append(out, d.base.document(keyCounter, d.counter))
 	}
 	for _, digest := range slices.Sorted(maps.Keys(d.data)) {
-		out = append(out, Write{keyData + string(digest), schema.Canonical(d.data[digest])})
+		out = append(out, d.base.document(keyData+string(digest), d.data[digest]))
 	}
 	out = append(out, d.machineWrites()...)
 	for _, name := range d.order {
@@ -169,7 +170,7 @@ func (d *draft) writes() []Write {
 			j = &gone
 		}
 		if j != nil {
-			out = append(out, Write{keyJob + name.Short(), schema.Canonical(j)})
+			out = append(out, d.base.document(keyJob+name.Short(), j))
 		}
 	}
 	out = append(out, d.chunkWrites()...)
@@ -177,6 +178,9 @@ func (d *draft) writes() []Write {
 		if d.jobs[name] == nil && d.base.Jobs[name] != nil {
 			out = append(out, Write{Key: keyJob + name.Short()})
 		}
+	}
+	for _, name := range d.over {
+		out = append(out, Write{Key: keySuspend + name})
 	}
 	return append(out, d.garbage()...)
 }
@@ -188,7 +192,7 @@ func (d *draft) machineWrites() []Write {
 	if d.loss != nil {
 		w := Write{Key: keyLoss}
 		if !d.loss.Empty() {
-			w.Value = schema.Canonical(d.loss)
+			w = d.base.document(keyLoss, d.loss)
 		}
 		out = append(out, w)
 	}
@@ -199,12 +203,12 @@ func (d *draft) machineWrites() []Write {
 		}
 	}
 	if epoch != d.base.Gone.Epoch {
-		out = append(out, Write{keyGone, schema.Canonical(schema.ForgottenRecord{Epoch: epoch})})
+		out = append(out, d.base.document(keyGone, schema.ForgottenRecord{Epoch: epoch}))
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.machines)) {
 		w := Write{Key: keyMachine + name}
 		if r := d.machines[name]; r != nil {
-			w.Value = schema.Canonical(r)
+			w = d.base.document(keyMachine+name, r)
 		}
 		out = append(out, w)
 	}
@@ -223,9 +227,9 @@ func (d *draft) chunkWrites() []Write {
 			out = append(out, Write{Key: key})
 		case len(is.Tasks) == 0:
 		default:
-			value := schema.Canonical(is)
-			if was == nil || !bytes.Equal(value, schema.Canonical(was)) {
-				out = append(out, Write{key, value})
+			w := d.base.document(key, is)
+			if was == nil || !bytes.Equal(w.Value, d.base.document(key, was).Value) {
+				out = append(out, w)
 			}
 		}
 	}

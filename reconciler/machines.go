@@ -28,7 +28,7 @@ func Join(s *State, info schema.MachineInfo, now time.Time) (epoch uint64, write
 	d := s.desired().declaredOf(&info)
 	r.Spoke = d.gone != nil
 	e := schema.Event{At: now, Kind: schema.EventMachine, Machine: info.Name, Message: message}
-	return r.Epoch, []Write{{keyMachine + info.Name, schema.Canonical(r)}}, []schema.Event{e}
+	return r.Epoch, []Write{s.document(keyMachine+info.Name, r)}, []schema.Event{e}
 }
 
 // silent is a machine that is not up.

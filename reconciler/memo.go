@@ -25,6 +25,7 @@ type Memo struct {
 	empty     map[string]bool                    // machines that get no tasks, and were found to have none
 	orders    map[string]*ordersMemo
 	admission *admissionMemo
+	suspended map[string]*schema.Suspension
 }
 
 // machineMemo is how a machine was when a step last looked at it.
@@ -79,6 +80,12 @@ func (s *step) stir() {
 	}
 	for task := range s.released {
 		m.wakeUp(task.JobName)
+	}
+	if !maps.Equal(m.suspended, s.base.Suspensions) {
+		m.suspended = maps.Clone(s.base.Suspensions)
+		for name := range m.jobs { // what had no leave may have it now
+			m.wakeUp(name)
+		}
 	}
 	for _, name := range s.names {
 		was, known := m.machines[name]
