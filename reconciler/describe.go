@@ -101,6 +101,9 @@ func (d *describer) repository() {
 	}
 	d.status.Notes = append(d.status.Notes, d.in.Source.Notes...)
 	d.status.Warnings = append(d.status.Warnings, d.in.Last.Admission.Warnings...)
+	if text := d.in.Last.Recovering; text != "" {
+		d.waiting("%s", text)
+	}
 	d.status.Losses = append(d.status.Losses, d.in.Last.Holding...)
 	for i := range d.status.Losses {
 		d.waiting("%s", d.status.Losses[i].waiting())

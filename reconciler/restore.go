@@ -15,8 +15,8 @@ const (
 	// readers take for whole numbers (2^53).
 	restoredAhead = 10_000_000_000
 	// recoverFor is how long the machines of a restored cell are heard before
-	// anything is decided: as long as one may be silent.
-	recoverFor = lostAfter
+	// anything is decided: as long as one may be silent, as a rule.
+	recoverFor = DefaultLostAfter
 )
 
 // Restore returns what must be stored together with the documents of a snapshot
@@ -58,7 +58,7 @@ func (s *step) recovering() bool {
 	}
 	s.wake(until)
 	s.out.Admission, _ = s.verdict()
-	s.out.Holding = fmt.Sprintf("the store was restored from a snapshot of %s: until %s the machines are heard, and nothing is decided",
+	s.out.Recovering = fmt.Sprintf("the store was restored from a snapshot of %s: until %s the machines are heard, and nothing is decided",
 		s.base.Restored.Snapshot.Format(time.RFC3339), until.UTC().Format(time.TimeOnly))
 	return true
 }

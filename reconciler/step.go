@@ -39,6 +39,8 @@ type Output struct {
 	// Holding says where the tasks of silent machines are left where they are,
 	// and why: of the cell first, then of failure domains by name.
 	Holding []LossHold
+	// Recovering says why nothing is decided after a restore, "" once it is.
+	Recovering string
 	// Left says of tasks on silent machines, that would have been given to others
 	// by now, what they wait for.
 	Left map[schema.TaskName]string
