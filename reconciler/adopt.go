@@ -34,7 +34,7 @@ func Adopt(s *State, c schema.Compiled, now time.Time) ([]Write, []schema.Event)
 	a := newAdoption(s.head())
 	if hasError(c.Diagnostics) && !s.emptied(c) {
 		maps.Copy(a.packages, a.held)
-		a.stale["."] = c.Diagnostics
+		a.unread = c.Diagnostics
 	} else {
 		a.take(c.Packages)
 	}
@@ -46,7 +46,7 @@ func Adopt(s *State, c schema.Compiled, now time.Time) ([]Write, []schema.Event)
 // mistake like any other.
 func (s *State) emptied(c schema.Compiled) bool {
 	h := &s.Head
-	return c.Empty && (len(h.Packages) > 0 || h.Held != nil || h.Commit != "" && len(h.Stale) == 0)
+	return c.Empty && (len(h.Packages) > 0 || h.Held != nil || h.Commit != "" && len(h.Stale)+len(h.Unread) == 0)
 }
 
 // adoption is the packages of the next head while it is being found.
@@ -56,6 +56,7 @@ type adoption struct {
 	digests  map[string]schema.Digest   // of the compiled ones
 	stale    map[string][]schema.Diagnostic
 	refused  map[string]*schema.Package // not taken; nil for what did not compile
+	unread   []schema.Diagnostic        // why nothing of the commit could be read
 }
 
 // newAdoption begins with the packages of the head so far, by directory; nil for
@@ -291,6 +292,10 @@ func (a *adoption) writes(s *State, c schema.Compiled, now time.Time) ([]Write, 
 	if len(a.stale) > 0 {
 		head.Stale = shortened(a.stale)
 	}
+	if len(a.unread) > 0 {
+		const all = "" // no directory
+		head.Unread = shortened(map[string][]schema.Diagnostic{all: a.unread})[all]
+	}
 	var puts, deletes []Write
 	used := map[schema.Digest]bool{}
 	for _, dir := range slices.Sorted(maps.Keys(a.packages)) {
@@ -350,7 +355,7 @@ func shortened(stale map[string][]schema.Diagnostic) map[string][]schema.Diagnos
 // has left behind is for the long way.
 func (s *State) holds(c schema.Compiled) bool {
 	n := len(s.Head.Packages)
-	if hasError(c.Diagnostics) || len(s.Head.Stale) > 0 || s.Head.Held != nil || len(c.Packages) != n || len(s.Packages) != n {
+	if hasError(c.Diagnostics) || len(s.Head.Stale)+len(s.Head.Unread) > 0 || s.Head.Held != nil || len(c.Packages) != n || len(s.Packages) != n {
 		return false
 	}
 	for i := range c.Packages {
@@ -362,6 +367,9 @@ func (s *State) holds(c schema.Compiled) bool {
 }
 
 func applied(head schema.Head, now time.Time) schema.Event {
+	if len(head.Unread) > 0 {
+		return schema.Event{At: now, Kind: schema.EventStale, Commit: head.Commit, Message: "nothing of the commit could be read: " + reasonOf(head.Unread)}
+	}
 	return schema.Event{At: now, Kind: schema.EventApply, Commit: head.Commit, Message: fmt.Sprintf("%d packages, %d of them stale", len(head.Packages), len(head.Stale))}
 }
 

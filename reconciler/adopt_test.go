@@ -32,6 +32,9 @@ func adopted(c *cell) []string {
 		slices.Sort(keys)
 		out = append(out, dir+": "+strings.Join(keys, ", "))
 	}
+	for _, d := range h.Unread {
+		out = append(out, "unread: "+d.Error())
+	}
 	for _, dir := range slices.Sorted(maps.Keys(h.Stale)) {
 		for _, d := range h.Stale[dir] {
 			out = append(out, "stale "+dir+": "+d.Error())
@@ -76,12 +79,21 @@ func TestAdopt(t *testing.T) {
 			},
 		},
 		{
+			"nothing of a repository can be read, and then the root cannot",
+			[]schema.Compiled{
+				compiled("1", good(root), good(pkg("teams/a", web))),
+				{Commit: "2", Diagnostics: []schema.Diagnostic{{Severity: schema.Error, Message: "no module", Position: schema.Position{Path: "cue.mod"}}}},
+				compiled("3", bad("."), good(pkg("teams/a", web))),
+			},
+			[]string{".: cell c, tenant a, tenant b", "teams/a: job c/a/web", "stale .: ./x.cue:7:3: expected label or ':'"},
+		},
+		{
 			"nothing of a repository can be read",
 			[]schema.Compiled{
 				compiled("1", good(root), good(pkg("teams/a", web))),
 				{Commit: "2", Diagnostics: []schema.Diagnostic{{Severity: schema.Error, Message: "no module", Position: schema.Position{Path: "cue.mod"}}}},
 			},
-			[]string{".: cell c, tenant a, tenant b", "teams/a: job c/a/web", "stale .: cue.mod: no module"},
+			[]string{".: cell c, tenant a, tenant b", "teams/a: job c/a/web", "unread: cue.mod: no module"},
 		},
 		{
 			"a directory that is gone is gone, and so is its staleness",

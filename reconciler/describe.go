@@ -73,6 +73,10 @@ func (d *describer) repository() {
 	if line := d.status.unapplied(); line != "" {
 		d.waiting("%s", line)
 	}
+	if ds := s.Head.Unread; len(ds) > 0 {
+		d.status.Unread = &UnreadCommit{reasonOf(ds), ds, "correct it, check with `muster validate`, and commit; all runs on with the data of the commit before until then"}
+		d.waiting("%s", d.status.Unread.waiting())
+	}
 	for _, dir := range slices.Sorted(maps.Keys(s.Head.Stale)) {
 		ds := s.Head.Stale[dir]
 		p := StalePackage{

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/musterhq/muster/schema"
@@ -240,34 +241,39 @@ func (d *draft) chunkWrites() []Write {
 	return out
 }
 
-// garbage returns deletions of job data that nothing refers to any more. It
-// looks only when something changed that could have dropped a reference.
+// garbage returns deletions of job data that nothing refers to any more. Data has
+// its job's name in it, so none but the job's record and tasks refer to it: only
+// the jobs that have changed are looked at, and those that are gone.
 func (d *draft) garbage() []Write {
-	if len(d.chunks)+len(d.jobs) == 0 {
+	changed := map[schema.JobName]bool{}
+	for name := range d.jobs {
+		changed[name] = true
+	}
+	for name := range d.chunks {
+		changed[name.Job] = true
+	}
+	if len(changed) == 0 {
 		return nil
 	}
 	used := map[schema.Digest]bool{}
-	for _, name := range d.allJobs() {
-		used[d.job(name).Admitted] = true
-	}
-	mark := func(c *schema.Chunk) {
-		for i := range c.Tasks {
-			used[c.Tasks[i].Data] = true
+	for name := range changed {
+		if j := d.job(name); j != nil {
+			used[j.Admitted] = true
 		}
-	}
-	for name, c := range d.base.Chunks {
-		if d.chunks[name] == nil {
-			mark(c)
+		for n := range d.spans[name] {
+			if c := d.chunk(ChunkName{name, n}); c != nil {
+				for i := range c.Tasks {
+					used[c.Tasks[i].Data] = true
+				}
+			}
 		}
-	}
-	for _, c := range d.chunks {
-		mark(c)
 	}
 	var out []Write
-	for _, digest := range slices.Sorted(maps.Keys(d.base.Data)) {
-		if !used[digest] {
+	for digest, j := range d.base.Data {
+		if name := j.ID(); !used[digest] && (changed[name] || d.job(name) == nil && d.spans[name] == 0) {
 			out = append(out, Write{Key: keyData + string(digest)})
 		}
 	}
+	slices.SortFunc(out, func(a, b Write) int { return strings.Compare(a.Key, b.Key) })
 	return out
 }

@@ -19,7 +19,8 @@ type Explanation struct {
 	Tasks     []TaskStatus         `json:"tasks"`
 	Rejection *Rejection           `json:"rejection,omitempty"`
 	Stale     *StalePackage        `json:"stale,omitempty"` // of the directory that declares it
-	Hold      *Hold                `json:"hold,omitempty"`  // of its removal
+	Unread    *UnreadCommit        `json:"unread,omitempty"`
+	Hold      *Hold                `json:"hold,omitempty"` // of its removal
 	Suspended *SuspensionStatus    `json:"suspended,omitempty"`
 	Warnings  []QuotaWarning       `json:"warnings,omitempty"` // of its owner, at its band
 	Origin    schema.Position      `json:"origin"`
@@ -40,7 +41,7 @@ type Avoided struct {
 // task, machine may be one that it could run on, or is thought to.
 func Explain(in DescribeInput, status *Status, name, machine string) (Explanation, bool) {
 	job, index, isTask := splitName(in.State.Cell, name)
-	e := Explanation{Name: name}
+	e := Explanation{Name: name, Unread: status.Unread}
 	e.addStatus(status, job)
 	e.Tasks = keep(status.Tasks, func(t *TaskStatus) bool { return t.Name == name || !isTask && jobOf(t.Name) == job.Short() })
 	if r := in.State.Jobs[job]; r != nil {
@@ -54,8 +55,7 @@ func Explain(in DescribeInput, status *Status, name, machine string) (Explanatio
 		e.Origin = d.Origin
 	}
 	for i := range status.Stale {
-		// Trouble of the repository as a whole is the root's, which comes first.
-		if dir := status.Stale[i].Dir; dir == dirOf(e.Origin.Path) || dir == "." {
+		if status.Stale[i].Dir == dirOf(e.Origin.Path) {
 			e.Stale = &status.Stale[i]
 		}
 	}
@@ -159,6 +159,10 @@ func (e *Explanation) Lines() []string {
 	}
 	for _, w := range e.Warnings {
 		l.say("  warning: %s", w.Diagnostic.Error())
+	}
+	if u := e.Unread; u != nil {
+		l.say("  %s", u.waiting())
+		l.say("  next: %s", u.Next)
 	}
 	if s := e.Stale; s != nil {
 		l.say("  its directory is stale: %s", s.Reason)

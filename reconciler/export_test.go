@@ -1,6 +1,10 @@
 package reconciler
 
-import "github.com/musterhq/muster/schema"
+import (
+	"time"
+
+	"github.com/musterhq/muster/schema"
+)
 
 // DesiredNow has the state compute what its head declares, which it keeps.
 func DesiredNow(s *State) { s.desired() }
@@ -10,4 +14,12 @@ func MayDisrupt(in Input, job schema.JobName) bool {
 	s := newStep(in)
 	s.surveyMachines()
 	return s.mayDisrupt(job)
+}
+
+// GarbageAfter is what a step deletes of job data that has changed a task of a
+// job and nothing else.
+func GarbageAfter(s *State, task schema.TaskName) []Write {
+	d := newDraft(s, time.Time{})
+	d.own(task.JobName, task.Index)
+	return d.garbage()
 }

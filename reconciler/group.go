@@ -147,7 +147,10 @@ func waitingFor(n *Status) []string {
 	if line := n.unapplied(); line != "" {
 		out = append(out, line)
 	}
-	dirs := map[string]bool{".": true} // where trouble of the repository as a whole is told
+	if n.Unread != nil {
+		out = append(out, n.Unread.waiting())
+	}
+	dirs := map[string]bool{}
 	rejected := map[string]bool{}
 	for i := range n.Jobs {
 		dirs[dirOf(n.Jobs[i].Origin.Path)] = true
@@ -203,6 +206,8 @@ func (s *Status) unapplied() string {
 	}
 	return ""
 }
+
+func (u *UnreadCommit) waiting() string { return "nothing of the commit could be read: " + u.Reason }
 
 func (p *StalePackage) waiting() string { return fmt.Sprintf("%s is stale: %s", p.Dir, p.Reason) }
 

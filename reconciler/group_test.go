@@ -93,8 +93,8 @@ func TestGroupWaitsForTheCommit(t *testing.T) {
 		"commit 2 is being compiled":  func(s *reconciler.Status) { s.Commit = "2" },
 		"the repository: gone":        func(s *reconciler.Status) { s.Source = "gone" },
 		"no commit has been seen yet": func(s *reconciler.Status) { s.Commit = "" },
-		". is stale: no module was found": func(s *reconciler.Status) {
-			s.Stale = append(s.Stale, reconciler.StalePackage{Dir: ".", Reason: "no module was found"})
+		"nothing of the commit could be read: no module was found": func(s *reconciler.Status) {
+			s.Unread = &reconciler.UnreadCommit{Reason: "no module was found"}
 		},
 	} {
 		s := grouped()

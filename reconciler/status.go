@@ -17,9 +17,12 @@ type Status struct {
 	Applied   string `json:"applied"`   // last commit whose data is in the store
 	Converged bool   `json:"converged"` // Applied is Commit, nothing stale, rejected or held, all runs as desired
 	// Waiting says in words what stands between the cell and Converged.
-	Waiting  []string       `json:"waiting"`
-	Stale    []StalePackage `json:"stale"`
-	Rejected []Rejection    `json:"rejected"`
+	Waiting []string       `json:"waiting"`
+	Stale   []StalePackage `json:"stale"`
+	// Unread is told when nothing of the newest commit could be read, and all runs
+	// on with the data of the one before.
+	Unread   *UnreadCommit `json:"unread,omitempty"`
+	Rejected []Rejection   `json:"rejected"`
 	// Held are removals that the newest commit asks for and that wait for leave.
 	Held []Hold `json:"held"`
 	// Losses are parts of the cell in which the tasks of silent machines are left
@@ -76,6 +79,13 @@ type StalePackage struct {
 	Reason      string              `json:"reason"`
 	Diagnostics []schema.Diagnostic `json:"diagnostics"`
 	Next        string              `json:"next"` // the command to type
+}
+
+// UnreadCommit is a commit of which nothing could be read: it has no module, say.
+type UnreadCommit struct {
+	Reason      string              `json:"reason"`
+	Diagnostics []schema.Diagnostic `json:"diagnostics"`
+	Next        string              `json:"next"` // what to do
 }
 
 // Rejection is a job whose newest data was not admitted.

@@ -95,6 +95,9 @@ type Head struct {
 	// Stale maps a directory whose data of Commit was not taken to the
 	// reasons.
 	Stale map[string][]Diagnostic `json:"stale,omitempty"`
+	// Unread says why nothing of Commit could be read: then every directory keeps
+	// its data, and Stale is empty.
+	Unread []Diagnostic `json:"unread,omitempty"`
 	// Held are the removals that Commit asks for and that wait for leave; nil
 	// if there are none.
 	Held *Held `json:"held,omitempty"`

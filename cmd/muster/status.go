@@ -220,6 +220,11 @@ func printTrouble(w io.Writer, p painter, s *reconciler.Status) {
 		}
 		fmt.Fprintf(w, "  next: %s\n", x.Next)
 	}
+	if u := s.Unread; u != nil {
+		fmt.Fprintf(w, "\n%s nothing of the commit could be read: %s\n", p.paint(red, "unread:"), u.Reason)
+		printDiagnostics(w, p, u.Diagnostics, nil)
+		fmt.Fprintf(w, "  next: %s\n", u.Next)
+	}
 	for _, st := range s.Stale {
 		fmt.Fprintf(w, "\n%s %s keeps its last good data: %s\n", p.paint(red, "stale:"), st.Dir, st.Reason)
 		printDiagnostics(w, p, st.Diagnostics, nil)

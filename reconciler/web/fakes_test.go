@@ -42,6 +42,7 @@ func busy() *reconciler.Status {
 		Cell: "local", At: at, Commit: head, Applied: applied,
 		Waiting:  []string{"1 package is stale", "1 task of search/web is starting"},
 		Stale:    []reconciler.StalePackage{{Dir: "teams/search", Reason: "it does not compile", Diagnostics: []schema.Diagnostic{broken}, Next: "muster validate teams/search"}},
+		Unread:   &reconciler.UnreadCommit{Reason: "cue.mod: no module", Diagnostics: []schema.Diagnostic{{Severity: schema.Error, Position: schema.Position{Path: "cue.mod"}, Message: "no module", Hint: "muster init writes one"}}, Next: "muster validate"},
 		Rejected: []reconciler.Rejection{{Job: "ads/db", Diagnostic: quota, Next: "muster why ads/db"}},
 		Suspended: []reconciler.SuspensionStatus{
 			{Suspension: schema.Suspension{Name: "all", Reason: "the repository is being repaired", By: "root", Since: at.Add(-time.Hour), Until: at.Add(time.Hour)}, Waits: "commit 0123456789 waits", Next: "muster resume all"},

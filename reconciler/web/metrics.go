@@ -20,7 +20,7 @@ type Metrics struct {
 	cell Cell
 
 	converged, upToDate, source, sourceAt, info *prometheus.Desc
-	stale, rejected, held, at                   *prometheus.Desc
+	stale, unread, rejected, held, at           *prometheus.Desc
 	suspended, suspendedAt                      *prometheus.Desc
 	jobs, tasks, machines, conditions           *prometheus.Desc
 	losses, draining, drainLeft                 *prometheus.Desc
@@ -78,6 +78,7 @@ func NewMetrics(cell Cell) *Metrics {
 		sourceAt:    d("source_read_timestamp_seconds", "When the repository was last read without trouble, in seconds since 1970; 0: never since the master started. Subtract it from the status's time for the age of what is known."),
 		info:        d("cell_info", "The cell, the head commit seen and the commit applied; always 1.", "cell", "head", "applied"),
 		stale:       d("stale_packages", "Directories that still run the data of an earlier commit."),
+		unread:      d("head_unread", "1 when nothing of the head commit could be read, and all runs on with the data of the one before."),
 		rejected:    d("rejected_jobs", "Jobs whose newest data was not admitted."),
 		held:        d("held_tasks", "Tasks that run on because a guard holds their removal."),
 		suspended:   d("suspended", "1 for as long as somebody has suspended a job, or with * for both labels the cell; there is no series of what is not suspended.", "user", "job"),
@@ -114,7 +115,7 @@ func (m *Metrics) CommitRunning(d time.Duration) { m.commitRunning.Observe(d.Sec
 // Describe implements prometheus.Collector.
 func (m *Metrics) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		m.converged, m.upToDate, m.source, m.sourceAt, m.info, m.stale, m.rejected, m.held, m.suspended, m.suspendedAt, m.at, m.jobs, m.tasks, m.machines, m.conditions, m.losses, m.draining, m.drainLeft,
+		m.converged, m.upToDate, m.source, m.sourceAt, m.info, m.stale, m.unread, m.rejected, m.held, m.suspended, m.suspendedAt, m.at, m.jobs, m.tasks, m.machines, m.conditions, m.losses, m.draining, m.drainLeft,
 	} {
 		out <- d
 	}
@@ -155,6 +156,7 @@ func (m *Metrics) collect(s *reconciler.Status, out chan<- prometheus.Metric) {
 	gauge(m.sourceAt, seconds(s.SourceAt))
 	gauge(m.info, 1, s.Cell, s.Commit, s.Applied)
 	gauge(m.stale, float64(len(s.Stale)))
+	gauge(m.unread, truth(s.Unread != nil))
 	gauge(m.rejected, float64(len(s.Rejected)))
 	held := 0
 	for i := range s.Held {
