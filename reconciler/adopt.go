@@ -19,10 +19,14 @@ import (
 // everything else of the commit goes ahead. A commit of which nothing can be
 // read (no module, say) leaves every package as it is. One that empties the
 // repository removes all there is, so a guard holds it, however little that is.
+// While the cell is suspended no commit changes anything.
 //
 // The writes put packages first, then flip the head, then delete what it no
 // longer refers to.
 func Adopt(s *State, c schema.Compiled, now time.Time) ([]Write, []schema.Event) {
+	if s.Suspended() {
+		return nil, nil
+	}
 	if c.Commit != s.Head.Commit && s.holds(c) {
 		head := schema.Head{Commit: c.Commit, Packages: s.Head.Packages}
 		return []Write{s.document(keyHead, head)}, []schema.Event{applied(head, now)}
@@ -51,12 +55,13 @@ type adoption struct {
 	packages map[string]*schema.Package // of the next, as far as is known
 	digests  map[string]schema.Digest   // of the compiled ones
 	stale    map[string][]schema.Diagnostic
+	refused  map[string]*schema.Package // not taken; nil for what did not compile
 }
 
 // newAdoption begins with the packages of the head so far, by directory; nil for
 // a cell that holds nothing.
 func newAdoption(held map[string]*schema.Package) adoption {
-	return adoption{held: held, packages: map[string]*schema.Package{}, digests: map[string]schema.Digest{}, stale: map[string][]schema.Diagnostic{}}
+	return adoption{held: held, packages: map[string]*schema.Package{}, digests: map[string]schema.Digest{}, stale: map[string][]schema.Diagnostic{}, refused: map[string]*schema.Package{}}
 }
 
 // take finds the next head's packages. Ownership goes before duplicates: who
@@ -107,7 +112,7 @@ func (a *adoption) rejectViolations(wanted func(*schema.Package) bool) bool {
 
 // reject gives a directory its last good data back, if it has any.
 func (a *adoption) reject(dir string, why []schema.Diagnostic) {
-	a.stale[dir] = why
+	a.stale[dir], a.refused[dir] = why, a.packages[dir]
 	delete(a.packages, dir)
 	if p := a.held[dir]; p != nil {
 		a.packages[dir] = p
@@ -310,8 +315,9 @@ func (a *adoption) writes(s *State, c schema.Compiled, now time.Time) ([]Write, 
 		head.Held = s.Head.Held
 	default:
 		d := desiredOf(s.Cell, inOrder(a.packages), undigested)
-		head.Held = s.guard(&d, c)
+		head.Held = s.guard(&d, c, a.hides(s, head.Stale))
 		s.keepHeld(&d, head.Held)
+		s.keepSuspended(&d)
 		next = &d
 	}
 	flip := s.document(keyHead, head)

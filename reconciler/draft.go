@@ -23,6 +23,7 @@ type draft struct {
 	spans    map[schema.JobName]int               // chunks that a job may have
 	machines map[string]*schema.MachineRecord     // changed
 	changes  map[schema.JobName]int               // of task records, counted
+	over     []string                             // suspensions whose time is over
 	events   []schema.Event
 	cell     *mirror // what placement sees of it; nil until it is asked for
 }
@@ -178,6 +179,9 @@ func (d *draft) writes() []Write {
 		if d.jobs[name] == nil && d.base.Jobs[name] != nil {
 			out = append(out, Write{Key: keyJob + name.Short()})
 		}
+	}
+	for _, name := range d.over {
+		out = append(out, Write{Key: keySuspend + name})
 	}
 	return append(out, d.garbage()...)
 }

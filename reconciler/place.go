@@ -24,14 +24,16 @@ func (s *step) askFor(name schema.JobName, want *schema.Job) {
 	digest := s.job(name).Admitted
 	have := s.tasks(name)
 	for index := range want.Tasks {
+		a := ask{name.Task(index), want, digest}
 		if len(have) > 0 && have[0].Index == index {
 			t := have[0]
 			have = have[1:]
-			if !s.mayAsk(name, t, want) {
+			a = s.asBefore(a, &t)
+			if !s.mayAsk(name, t, a.job) {
 				continue
 			}
 		}
-		s.want(ask{name.Task(index), want, digest})
+		s.want(a)
 	}
 }
 

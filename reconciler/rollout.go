@@ -35,7 +35,7 @@ func (s *step) changeInPlace(job schema.JobName, want *schema.Job) {
 // that were not reached run on with the old.
 func (s *step) rollOut(job schema.JobName) {
 	digest := s.job(job).Admitted
-	if digest == "" {
+	if digest == "" || s.frozen(job) {
 		return
 	}
 	want := s.dataOf(digest)

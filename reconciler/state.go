@@ -22,6 +22,7 @@ const (
 	keyJob     = "job/"     // + user/job: schema.JobRecord
 	keyChunk   = "chunk/"   // + user/job/number: schema.Chunk
 	keyMachine = "machine/" // + name: schema.MachineRecord
+	keySuspend = "suspend/" // + user/job, or all: schema.Suspension
 )
 
 // State is what the store holds of a cell: desired, assigned and progress. Its
@@ -35,6 +36,8 @@ type State struct {
 	Jobs     map[schema.JobName]*schema.JobRecord
 	Chunks   map[ChunkName]*schema.Chunk
 	Machines map[string]*schema.MachineRecord
+	// Suspensions are those that last, by name.
+	Suspensions map[string]*schema.Suspension
 
 	unknown map[string]*schema.Unknown      // of documents, by key; those without are absent
 	known   map[schema.Digest]schema.Digest // of data with unknown fields: the digest of what is known of it
@@ -53,7 +56,8 @@ func NewState(cell string) *State {
 	return &State{
 		Cell: cell, Packages: map[schema.Digest]*schema.Package{}, Data: map[schema.Digest]*schema.Job{},
 		Jobs: map[schema.JobName]*schema.JobRecord{}, Chunks: map[ChunkName]*schema.Chunk{}, Machines: map[string]*schema.MachineRecord{},
-		unknown: map[string]*schema.Unknown{}, known: map[schema.Digest]schema.Digest{},
+		Suspensions: map[string]*schema.Suspension{},
+		unknown:     map[string]*schema.Unknown{}, known: map[schema.Digest]schema.Digest{},
 	}
 }
 
@@ -117,6 +121,9 @@ func (s *State) apply(w Write) error {
 		return s.applyData(schema.Digest(name), w)
 	case keyMachine:
 		return put(s, s.Machines, name, w)
+	case keySuspend:
+		s.wanted = nil
+		return put(s, s.Suspensions, name, w)
 	case keyJob:
 		job, err := schema.ParseJobName(s.Cell + "/" + name)
 		if err != nil {
@@ -201,14 +208,20 @@ func (s *State) record(t schema.TaskName) *schema.TaskRecord {
 	return &c.Tasks[i]
 }
 
-// Locate returns the machine of the newest run of a task that its record tells
-// of, "" if there is none.
-func (s *State) Locate(t schema.TaskName) string {
+// Locate returns the machine of a run of a task that its record tells of, "" if
+// there is none: of the oldest generation from the given one on, or, with 0 or if
+// there is none of these, of the newest.
+func (s *State) Locate(t schema.TaskName, from uint64) string {
 	r := s.record(t)
-	switch {
-	case r == nil:
+	if r == nil {
 		return ""
-	case r.Machine != "" || len(r.Causes) == 0:
+	}
+	for i := range r.Causes {
+		if c := &r.Causes[i]; from > 0 && c.Generation >= from && c.Machine != "" {
+			return c.Machine
+		}
+	}
+	if r.Machine != "" || len(r.Causes) == 0 {
 		return r.Machine
 	}
 	return r.Causes[len(r.Causes)-1].Machine

@@ -56,6 +56,7 @@ func Step(in Input) Output {
 	s := newStep(in)
 	s.surveyMachines()
 	s.stir()
+	s.endSuspensions()
 	s.admit()
 	s.stepJobs()
 	s.place(false)
@@ -85,6 +86,7 @@ func newStep(in Input) *step {
 		s.memo = &Memo{}
 	}
 	s.names = s.memo.machineNames(in.State)
+	s.suspended = in.State.suspensions()
 	return s
 }
 
@@ -103,7 +105,9 @@ type step struct {
 
 	up   []string        // machines that may get tasks, sorted
 	lost map[string]bool // machines whose tasks are given up
-	asks []ask
+	// suspended are the jobs that commits leave as they are.
+	suspended suspensions
+	asks      []ask
 	// retained are the alloc sets that stay though they are not desired.
 	retained map[schema.JobName][]string
 	inUse    map[schema.TaskName]bool // see occupied
@@ -232,7 +236,8 @@ func (s *step) stepJob(name schema.JobName) {
 		}
 		s.follow(name, t)
 	}
-	if want != nil {
+	frozen := s.frozen(name)
+	if want != nil && !frozen {
 		s.changeInPlace(name, want)
 	}
 	if want != nil && want.Kind == schema.System {
@@ -241,7 +246,9 @@ func (s *step) stepJob(name schema.JobName) {
 	}
 	tasks := s.tasks(name)
 	for i := range tasks {
-		s.stopUnwanted(name, tasks[i], count)
+		if !frozen {
+			s.stopUnwanted(name, tasks[i], count)
+		}
 	}
 	if want != nil {
 		s.askFor(name, want)

@@ -24,17 +24,17 @@ func (s *step) stepSystem(name schema.JobName, want *schema.Job) {
 			home[t.On] = true
 		case t.Machine == "":
 			s.remove(name, t.Index)
-		case t.Stop == nil:
+		case t.Stop == nil && !s.frozen(name):
 			s.stop(name, t, schema.Cause{Kind: schema.CauseScaledDown, Message: "the job has no task on this machine now", At: s.now})
 		}
 	}
 	s.giveIndices(name, eligible, home)
 	digest := s.job(name).Admitted
 	for _, t := range s.tasks(name) {
-		if !s.wants(want, &t) || !s.mayAsk(name, t, want) {
-			continue
+		a := s.asBefore(ask{name.Task(t.Index), want, digest}, &t)
+		if s.wants(want, &t) && s.mayAsk(name, t, a.job) {
+			s.want(a)
 		}
-		s.want(ask{name.Task(t.Index), want, digest})
 	}
 }
 

@@ -113,7 +113,8 @@ type Held struct {
 
 // Guard holds removals: those of a cell, those of a tenant, or single jobs.
 type Guard struct {
-	// Name is "cell", "tenant NAME", or "job" for jobs that say prune: false.
+	// Name is "cell", "tenant NAME", "job" for jobs that say prune: false, or
+	// "directory DIR" for jobs that may have been moved to one that is not taken.
 	Name  string `json:"name"`
 	Tasks int    `json:"tasks"` // that it holds
 	// Of is the number of tasks that it counts in all, and Most how many of them

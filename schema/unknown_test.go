@@ -34,6 +34,7 @@ func stored() map[string]any {
 		"machine": &schema.MachineRecord{MachineInfo: schema.MachineInfo{Name: "m1", Attributes: map[string]string{"os": "linux"}, Devices: []schema.DeviceGroup{{Kind: "gpu"}}}, Epoch: 3},
 		"package": &schema.Package{Dir: "a", Objects: schema.Objects{Jobs: []schema.Job{{Name: "web", Tasks: 3}, {Name: "api"}}}},
 		"data":    &schema.Job{Name: "web", User: "u", Cell: "c", Task: schema.TaskSpec{Process: schema.Process{Command: []string{"a", "b"}}}},
+		"suspend": &schema.Suspension{Name: "u/web", Reason: "x", By: "anna", Since: at},
 		"counter": new(uint64),
 	}
 }
@@ -79,6 +80,8 @@ func fresh(t *rapid.T, v any) (zero func() any, tree any) {
 		return func() any { return new(schema.MachineRecord) }, tree
 	case *schema.Package:
 		return func() any { return new(schema.Package) }, tree
+	case *schema.Suspension:
+		return func() any { return new(schema.Suspension) }, tree
 	case *schema.Job:
 		return func() any { return new(schema.Job) }, tree
 	}

@@ -28,6 +28,7 @@ func TestConformance(t *testing.T) {
 	media := map[string]func(*testing.T) medium{
 		"memory":   func(*testing.T) medium { return memoryMedium{NewMemory()} },
 		"embedded": func(t *testing.T) medium { return &embeddedMedium{dir: t.TempDir()} },
+		"cluster":  func(t *testing.T) medium { return &clusterMedium{cluster: startCluster(t, 1)} },
 	}
 	tests := map[string]func(*testing.T, medium){
 		"documents":      testDocuments,
@@ -47,6 +48,7 @@ func TestConformance(t *testing.T) {
 		"another cell":   testForeign,
 		"newer format":   testNewer,
 		"older format":   testOlder,
+		"every write":    testEveryWrite,
 		"closed":         testClosed,
 		"identity fixed": testIdentityFixed,
 	}

@@ -98,7 +98,9 @@ func startEtcd(ctx context.Context, dir *dataDir, log *slog.Logger) (be *etcdBac
 		server.Close()
 		return nil, fmt.Errorf("start etcd on %s: %w\n%s", dir.path, err, damagedHint)
 	}
-	return &etcdBackend{server: server, client: v3client.New(server.Server), dir: dir}, nil
+	return &etcdBackend{
+		etcdClient: etcdClient{client: v3client.New(server.Server)}, server: server, dir: dir, failed: server.Server.StopNotify(),
+	}, nil
 }
 
 func etcdConfig(dir string, log *slog.Logger) *embed.Config {

@@ -52,10 +52,11 @@ func parseIdentity(data []byte, where, cell string) (identity, error) {
 }
 
 // identify checks the identity, or writes it into an empty store.
-func (s *Store) identify(ctx context.Context, id identity) error {
+func (s *Store) identify(ctx context.Context) (err error) {
 	const where = "the store"
-	found, key := false, s.docPrefix()+identityKey
-	err := s.be.scan(ctx, key, func(k string, value []byte) error {
+	defer func() { s.claimed = err == nil }()
+	id, found, key := s.id, false, s.docPrefix()+identityKey
+	err = s.be.scan(ctx, key, func(k string, value []byte) error {
 		if k != key {
 			return nil // another document that begins like it
 		}

@@ -121,8 +121,11 @@ func (m *memoryBackend) scan(ctx context.Context, prefix string, yield func(stri
 	return nil
 }
 
-// down is never closed: memory does not go away by itself.
-func (m *memoryBackend) down() <-chan struct{} { return nil }
+// campaign takes the key over at once. The term does not end by itself.
+func (m *memoryBackend) campaign(ctx context.Context, key string, value []byte) (int64, <-chan struct{}, error) {
+	rev, _, err := m.txn(ctx, condition{}, []op{{key, value}})
+	return rev, nil, err
+}
 
 // close releases nothing: the memory stays for the next Store.
 func (m *memoryBackend) close() error { return nil }

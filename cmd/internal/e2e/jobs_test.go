@@ -22,9 +22,14 @@ func (c *cell) pack(name string, jobs ...job) []byte {
 	var b strings.Builder
 	fmt.Fprintf(&b, "package %s\n\nimport \"%s/muster\"\n", name, module)
 	for _, j := range jobs {
+		tasks := fmt.Sprintf("tasks: %d", max(1, j.tasks))
+		if j.kind == "system" {
+			tasks = "" // one on each machine
+		}
 		fmt.Fprintf(&b, `
 job: %q: muster.#Job & {
-	user: "crew", cell: %q, kind: %q, tasks: %d
+	user: "crew", cell: %q, kind: %q
+	%s
 	task: {
 		process: command: [%q, %q, %q, %q]
 		resources: {cpuMilli: 5, ramBytes: 32Mi, diskBytes: 1Mi}
@@ -33,7 +38,7 @@ job: %q: muster.#Job & {
 	}
 	%s
 }
-`, j.name, cellName, cmp.Or(j.kind, "service"), max(1, j.tasks), c.path("task.sh"), c.path("books"), cmp.Or(j.mode, "polite"), cmp.Or(j.word, "same"), j.task, j.more)
+`, j.name, cellName, cmp.Or(j.kind, "service"), tasks, c.path("task.sh"), c.path("books"), cmp.Or(j.mode, "polite"), cmp.Or(j.word, "same"), j.task, j.more)
 	}
 	return []byte(b.String())
 }

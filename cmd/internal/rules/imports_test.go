@@ -219,13 +219,13 @@ var owners = []owner{
 	},
 	{
 		"go.etcd.io/",
-		[]string{"reconciler/store"},
+		[]string{"reconciler/store", "reconciler/store/storetest"},
 		nil,
 		"every write is fenced; a second way to the store would be a way around the fence",
 	},
 	{
 		"go.uber.org/zap",
-		[]string{"reconciler/store"},
+		[]string{"reconciler/store", "reconciler/store/storetest"},
 		nil,
 		"etcd logs with it; all else logs with log/slog",
 	},

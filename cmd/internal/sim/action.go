@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/musterhq/muster/reconciler"
-	"github.com/musterhq/muster/reconciler/store"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -27,43 +26,24 @@ type Action struct {
 // Deed is what an Action does.
 type Deed string
 
-// deed is what the player knows of a Deed.
-type deed struct {
-	// fault says that it is something that should not happen, and not a
-	// change that somebody wanted.
-	fault bool
-	// do reports whether it had an effect: a master that is dead cannot be
-	// killed.
-	do func(w *World, a Action) bool
-}
-
 // Wait is the deed that does nothing.
 const Wait Deed = "wait"
 
-// deeds are all there are. What N is, where it is used, stands beside each.
-func deeds() map[Deed]deed {
-	return map[Deed]deed{
-		Wait: {},
-
-		"scale":    {do: (*World).scale},    // Job has N tasks
-		"version":  {do: (*World).version},  // Job has the N-th of the versions
-		"priority": {do: (*World).priority}, // Job has the N-th of the priorities of its band
-		"remove":   {do: (*World).remove},   // Job is gone
-		"break":    {do: (*World).breaks},   // the package of Job does not compile
-		"mend":     {do: (*World).mend},     // the package of Job compiles, and is there
-		"delete":   {do: (*World).deletes},  // the directory of Job is gone
-		"cordon":   {do: (*World).cordon},   // Machine is cordoned, or not any more
-
-		"kill-master":   {true, (*World).doKillMaster},
-		"freeze-master": {true, (*World).doFreezeMaster},
-		"kill-agent":    {true, func(w *World, a Action) bool { return w.KillAgent(w.machine(a).name) }},
-		"crash-agent":   {true, (*World).doCrashAgent}, // after N more actions of it
-		"reboot":        {true, func(w *World, a Action) bool { return w.Reboot(w.machine(a).name) }},
-		"silence":       {true, func(w *World, a Action) bool { return w.Silence(w.machine(a).name, true) }},
-		"speak":         {false, func(w *World, a Action) bool { return w.Silence(w.machine(a).name, false) }},
-		"kill-task":     {true, (*World).doKillTask},  // the N-th that runs on Machine
-		"take-port":     {true, (*World).doTakePort},  // the N-th of the range, or gives it back
-		"fail-store":    {true, (*World).doFailStore}, // the transaction after N/2 more, which takes effect when N is odd
+// changes are the deeds that somebody wants, all of them commits. What N is
+// stands beside each.
+func changes() map[Deed]func(*World, Action) bool {
+	return map[Deed]func(*World, Action) bool{
+		Wait:       func(*World, Action) bool { return false },
+		"scale":    (*World).scale,    // Job has N tasks
+		"version":  (*World).version,  // Job has the N-th of the versions
+		"priority": (*World).priority, // Job has the N-th of the priorities of its band
+		"remove":   (*World).remove,   // Job is gone
+		"break":    (*World).breaks,   // the package of Job does not compile
+		"mend":     (*World).mend,     // the package of Job compiles, and is there
+		"delete":   (*World).deletes,  // the directory of Job is gone
+		"cordon":   (*World).cordon,   // Machine is cordoned, or not any more
+		"storm":    (*World).storm,    // N commits at once
+		"rewind":   (*World).rewind,   // the head is the N-th of the last commits (a forced push)
 	}
 }
 
@@ -80,11 +60,12 @@ func (w *World) Play(actions []Action) error {
 
 // Do does one action and lets its turns pass.
 func (w *World) Do(a Action) error {
-	d, known := w.deeds[a.Do]
-	switch {
-	case !known:
+	w.chapter(a)
+	if do := w.changes[a.Do]; do != nil {
+		do(w, a)
+	} else if do := w.doFault[a.Do]; do == nil {
 		return fmt.Errorf("action %q: unknown", a.Do)
-	case d.do != nil && d.do(w, a) && d.fault:
+	} else if do(w, a) {
 		w.faults++
 	}
 	for range a.Turns {
@@ -155,66 +136,35 @@ func (w *World) cordon(a Action) bool {
 	return true
 }
 
-func (w *World) doKillMaster(Action) bool   { return w.KillMaster() }
-func (w *World) doFreezeMaster(Action) bool { return w.FreezeMaster() }
-
-func (w *World) doCrashAgent(a Action) bool {
-	m := w.machine(a)
-	if m.agentDown {
-		return false
+func (w *World) storm(a Action) bool {
+	for i := range 2 + modulo(a.N, 30) {
+		w.scale(Action{Job: a.Job + i, N: a.N + i})
 	}
-	m.crashIn = 1 + modulo(a.N, 5)
 	return true
 }
 
-func (w *World) doKillTask(a Action) bool {
-	m := w.machine(a)
-	var names []schema.TaskName
-	for _, h := range m.held {
-		if m.live(h) != nil && h.Assignment.Job.Kind != schema.Allocs { // that has no process
-			names = append(names, h.Assignment.Task)
-		}
+func (w *World) rewind(a Action) bool {
+	if len(w.past) == 0 {
+		return false
 	}
-	return len(names) > 0 && w.KillTask(names[modulo(a.N, len(names))])
-}
-
-func (w *World) doTakePort(a Action) bool {
-	m, port := w.machine(a), 20000+modulo(a.N, 100)
-	if m.foreign[port] = !m.foreign[port]; !m.foreign[port] {
-		delete(m.foreign, port)
-	}
-	return m.foreign[port]
-}
-
-func (w *World) doFailStore(a Action) bool {
-	n, fate := w.memory.Transactions()+1+modulo(a.N/2, 8), store.Refused
-	if modulo(a.N, 2) == 1 {
-		fate = store.Forgotten
-	}
-	w.memory.Hook(func(i int) store.Fate {
-		if i == n {
-			return fate
-		}
-		return store.Taken
-	})
+	w.head = w.past[len(w.past)-1-modulo(a.N, min(len(w.past), 10))]
+	w.note("the head is set back to commit %s", strings.TrimLeft(w.head.Commit, "0"))
 	return true
 }
 
 // Calm ends the faults, commits what the repository held at first, and errs
 // unless the cell converges to that and then writes nothing more.
 func (w *World) Calm() error {
-	w.memory.Hook(nil)
-	for _, m := range w.machines {
-		w.Silence(m.name, false)
-		m.crashIn = 0
-		clear(m.foreign)
-	}
-	w.repo = newRepository()
+	w.heal()
+	w.repo = newRepository(w.cfg.Jobs)
 	w.Commit(maps.Clone(w.repo.packages))
 	why := ""
-	for range calmTurns {
+	for turn := range calmTurns {
 		if err := w.Turn(); err != nil {
 			return err
+		}
+		if turn%8 != 0 {
+			continue
 		}
 		if s := w.Status(); s != nil {
 			if why = converged(s); why == "" {

@@ -87,7 +87,7 @@ func Service(name string, tasks int, argument string) schema.Job {
 // Heavy is a service of which a machine has room for two or three tasks.
 func Heavy(name string, tasks int, priority schema.Priority) schema.Job {
 	j := Service(name, tasks, "heavy")
-	j.Priority, j.Task.Resources.CPUMilli, j.Task.Health = priority, 1300, nil
+	j.Priority, j.Task.Resources.CPUMilli, j.Task.Health = priority, 1270, nil
 	j.Task.Resources.Devices = map[string]schema.DeviceAsk{"gpu": {Count: 1, Milli: 600}}
 	return j
 }

@@ -2,9 +2,12 @@ package sim
 
 import "math/rand/v2"
 
-// Random returns the world of a seed; mutant may be nil.
-func Random(seed uint64, mutant *Mutant) *World {
-	return New(Config{Seed: seed, Machines: 20 + int(seed%5), Cut: int(seed % 4), Slow: seed%2 == 0, Mutant: mutant})
+// Seeded returns the script of a seed: so many steps, and then calm.
+func Seeded(seed uint64, steps int) Script {
+	return Script{
+		World:   Config{Seed: seed, Machines: 20 + int(seed%5), Cut: int(seed % 4), Slow: seed%2 == 0},
+		Actions: Generate(seed, steps), Calm: true,
+	}
 }
 
 // share is a deed and how often it is done, against all others.
@@ -15,17 +18,36 @@ type share struct {
 
 // wanted is what the owners of a cell do, and nature what happens to them.
 var (
-	wanted = []share{{"scale", 8}, {"version", 8}, {"priority", 3}, {"remove", 2}, {"break", 2}, {"mend", 4}, {"delete", 1}, {"cordon", 2}}
+	wanted = []share{
+		{"scale", 16}, {"version", 16}, {"priority", 6}, {"remove", 4}, {"break", 4}, {"mend", 8}, {"delete", 2}, {"cordon", 4}, {"rewind", 3}, {"storm", 1},
+	}
 	nature = []share{
 		{"kill-master", 4},
 		{"freeze-master", 3},
-		{"kill-agent", 20},
-		{"crash-agent", 20},
-		{"reboot", 3},
-		{"silence", 3},
+		{"stop-master", 2},
+		{"set-clock", 4},
+		{"fail-store", 5},
+		{"slow-store", 2},
+		{"lose-store", 2},
+		{"lose-git", 3},
+		{"kill-agent", 15},
+		{"crash-agent", 15},
+		{"stop-agent", 10},
+		{"reboot", 2},
+		{"set-machine-clock", 10},
+		{"fail-disk", 25},
+		{"fill-disk", 4},
+		{"trouble", 4},
 		{"kill-task", 20},
 		{"take-port", 5},
-		{"fail-store", 4},
+		{"cut", 6},
+		{"cut-in", 4},
+		{"cut-out", 4},
+		{"cut-rack", 1},
+		{"cut-half", 1},
+		{"delay", 40},
+		{"duplicate", 40},
+		{"replay", 40},
 	}
 )
 
@@ -41,8 +63,6 @@ func Generate(seed uint64, steps int) []Action {
 			a.Do = pick(rng, wanted)
 		case n < 44:
 			a.Do = pick(rng, nature)
-		case n < 54:
-			a.Do = "speak"
 		}
 		actions = append(actions, a)
 	}

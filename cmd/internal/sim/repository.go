@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/musterhq/muster/schema"
 )
@@ -63,7 +64,8 @@ var templates = []template{
 	{"logs", 0, 0, func(p *schema.Package, d declared) {
 		if p.Dir == "teams/a" { // one user has agents of his own everywhere
 			j := System("logs", d.argument())
-			j.Priority = 150 // so that it finds room where jobs of band free are
+			// What other jobs ask for leaves so much on each machine that they fill.
+			j.Priority, j.Task.Resources.CPUMilli = 150, 20
 			addJob(p, j)
 		}
 	}},
@@ -89,15 +91,17 @@ type repository struct {
 	packages map[string]*schema.Package // as committed last; nil: does not compile
 }
 
-// newRepository returns one in which each user has all of the catalogue.
-func newRepository() *repository {
+// newRepository returns one that holds the given jobs, as user/job with commas
+// between them, or all of the catalogue for each user.
+func newRepository(jobs string) *repository {
 	r := &repository{
 		jobs: map[string][]declared{}, broken: map[string]bool{}, gone: map[string]bool{}, cordoned: map[string]bool{},
 		packages: map[string]*schema.Package{".": randomRoot()},
 	}
 	for _, u := range users {
 		for _, t := range templates {
-			r.jobs[u] = append(r.jobs[u], declared{there: true, tasks: t.tasks})
+			there := jobs == "" || slices.Contains(strings.Split(jobs, ","), u+"/"+t.name)
+			r.jobs[u] = append(r.jobs[u], declared{there: there, tasks: t.tasks})
 		}
 		r.write(u)
 	}
@@ -117,6 +121,17 @@ func randomRoot() *schema.Package {
 		p.Origins[schema.ObjectKey{Kind: schema.KindQuota, Name: u + "-batch"}] = schema.Position{Path: "batch.cue", Line: 1, Column: 1}
 	}
 	return p
+}
+
+// allJobs returns the names of the jobs of all users' catalogues, as user/job.
+func allJobs() []string {
+	var out []string
+	for _, u := range users {
+		for _, t := range templates {
+			out = append(out, u+"/"+t.name)
+		}
+	}
+	return out
 }
 
 // job returns how the n-th job of all users' catalogues stands, and whose it is.

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"flag"
 	"fmt"
 	"strings"
 	"testing"
@@ -11,12 +10,6 @@ import (
 	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/store"
 	"github.com/musterhq/muster/schema"
-)
-
-var (
-	seeds = flag.Int("sim.seeds", 4, "seeds of the random simulation")
-	steps = flag.Int("sim.steps", 400, "turns of each")
-	first = flag.Uint64("sim.first", 1, "first seed")
 )
 
 // patience is how many turns the cell may take for one step of the story:
@@ -196,35 +189,6 @@ func TestAgentDiesAtEveryAction(t *testing.T) {
 			if err := demoSteps(w); err != nil {
 				t.Fatalf("machine %d, action %d: %v\n%s", machine, n, err, w.History())
 			}
-		}
-	}
-}
-
-// live plays a seed.
-func (w *World) live(turns int) error {
-	if err := w.Play(Generate(w.cfg.Seed, turns)); err != nil {
-		return err
-	}
-	return w.Calm()
-}
-
-// TestRandom lets anything happen at any time, and wants the cell to converge
-// once it is left alone; the same seed has the same history.
-func TestRandom(t *testing.T) {
-	t.Parallel()
-	for i := range *seeds {
-		seed := *first + uint64(i)
-		w := Random(seed, nil)
-		if err := w.live(*steps); err != nil {
-			t.Errorf("seed %d: %v\n%s", seed, err, w.History())
-		}
-		if i >= 3 {
-			continue
-		}
-		again := Random(seed, nil)
-		_ = again.live(*steps)
-		if diff := cmp.Diff(w.History(), again.History()); diff != "" {
-			t.Errorf("seed %d has two histories (-first +second):\n%s", seed, diff)
 		}
 	}
 }

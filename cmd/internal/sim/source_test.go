@@ -143,17 +143,6 @@ func goHunting(times, within int) error {
 	return json.NewEncoder(os.Stdout).Encode(out)
 }
 
-func TestMain(m *testing.M) {
-	flag.Parse()
-	if *hunt == 0 {
-		os.Exit(m.Run())
-	}
-	if err := goHunting(*hunt, *mutantSeeds); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-}
-
 // huntTime is how long a bug is looked for at most: one that makes the cell
 // turn for ever is found by that.
 const huntTime = 10 * time.Minute
