@@ -2417,6 +2417,7 @@ type TaskStatus struct {
 	Line          string                 `protobuf:"bytes,81,opt,name=line,proto3" json:"line,omitempty"` // what the task says of itself
 	Failures      int32                  `protobuf:"varint,82,opt,name=failures,proto3" json:"failures,omitempty"`
 	RestartAt     *timestamppb.Timestamp `protobuf:"bytes,83,opt,name=restart_at,json=restartAt,proto3" json:"restart_at,omitempty"`
+	OomKills      int64                  `protobuf:"varint,84,opt,name=oom_kills,json=oomKills,proto3" json:"oom_kills,omitempty"` // of its processes, while it lives
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2561,6 +2562,13 @@ func (x *TaskStatus) GetRestartAt() *timestamppb.Timestamp {
 		return x.RestartAt
 	}
 	return nil
+}
+
+func (x *TaskStatus) GetOomKills() int64 {
+	if x != nil {
+		return x.OomKills
+	}
+	return 0
 }
 
 // Exit is the end of one incarnation.
@@ -2945,7 +2953,7 @@ const file_link_proto_rawDesc = "" +
 	"disk_bytes\x18\x03 \x01(\x03R\tdiskBytes\"5\n" +
 	"\tPortRange\x12\x14\n" +
 	"\x05first\x18\x01 \x01(\rR\x05first\x12\x12\n" +
-	"\x04last\x18\x02 \x01(\rR\x04last\"\x84\x05\n" +
+	"\x04last\x18\x02 \x01(\rR\x04last\"\xa1\x05\n" +
 	"\n" +
 	"TaskStatus\x12\x12\n" +
 	"\x04task\x18\x01 \x01(\tR\x04task\x12\x1e\n" +
@@ -2968,7 +2976,8 @@ const file_link_proto_rawDesc = "" +
 	"\x04line\x18Q \x01(\tR\x04line\x12\x1a\n" +
 	"\bfailures\x18R \x01(\x05R\bfailures\x129\n" +
 	"\n" +
-	"restart_at\x18S \x01(\v2\x1a.google.protobuf.TimestampR\trestartAt\x1a8\n" +
+	"restart_at\x18S \x01(\v2\x1a.google.protobuf.TimestampR\trestartAt\x12\x1b\n" +
+	"\toom_kills\x18T \x01(\x03R\boomKills\x1a8\n" +
 	"\n" +
 	"PortsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
