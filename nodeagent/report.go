@@ -31,6 +31,9 @@ func (d *decider) report(it item, newest uint64) {
 		if h.Alive() && c.Boot == d.in.Boot {
 			s.PID, s.StartedAt, s.Line = c.PID, c.StartedAt, c.Line
 			s.Health, s.HealthMessage = d.health(it, c)
+			if c.Usage != nil {
+				s.OOMKills = c.Usage.OOMKills
+			}
 			if c.Stop != nil && c.Stop.Kind == schema.CauseOutOfResources {
 				s.Note = c.Stop.String()
 			}

@@ -244,3 +244,14 @@ func TestAfterAnEviction(t *testing.T) {
 		})
 	}
 }
+
+// TestOOMKillsReported: what the kernel has killed of a task that lives is told.
+func TestOOMKillsReported(t *testing.T) {
+	t.Parallel()
+	web := using("web", 1, 0, mib, mib)
+	last(&web).Usage.OOMKills = 3
+	strain, limits := short(500*mib, 500*mib)
+	if tasks := decideOn(strain, limits, web).Tasks; len(tasks) != 1 || tasks[0].OOMKills != 3 {
+		t.Errorf("%+v, want 3 kills", tasks)
+	}
+}

@@ -85,6 +85,7 @@ func (o *Observed) Hear(r schema.Report, now time.Time) []schema.Event {
 		}
 		if was != nil {
 			events = append(events, sickened(before, t.TaskStatus, r.Machine.Name, now)...)
+			events = append(events, bereft(before, t.TaskStatus, r.Machine.Name, now)...)
 		}
 	}
 	return events
@@ -154,6 +155,22 @@ func sickened(was heardTask, t *schema.TaskStatus, machine string, now time.Time
 	return []schema.Event{{
 		At: now, Kind: schema.EventUnhealthy, Job: t.Task.JobName.Short(), Task: t.Task.Short(), Machine: machine, Generation: t.Generation,
 		Message: saw("its health check fails", t),
+	}}
+}
+
+// bereft returns the event of an incarnation that has lost processes for want of
+// memory, and lives.
+func bereft(was heardTask, t *schema.TaskStatus, machine string, now time.Time) []schema.Event {
+	kills := t.OOMKills
+	if was.TaskStatus != nil && was.Incarnation == t.Incarnation {
+		kills -= was.OOMKills
+	}
+	if kills <= 0 {
+		return nil
+	}
+	return []schema.Event{{
+		At: now, Kind: schema.EventOOM, Job: t.Task.JobName.Short(), Task: t.Task.Short(), Machine: machine, Generation: t.Generation,
+		Message: fmt.Sprintf("the kernel has killed processes of it for want of memory: %d; it runs on", kills),
 	}}
 }
 

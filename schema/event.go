@@ -18,6 +18,7 @@ const (
 	EventStart     EventKind = "start"     // an incarnation runs
 	EventRestart   EventKind = "restart"   // an incarnation ended and the agent starts another
 	EventUnhealthy EventKind = "unhealthy" // an incarnation fails its health check; the agent restarts it
+	EventOOM       EventKind = "oom"       // processes of an incarnation that lives were killed for want of memory
 	EventUpdate    EventKind = "update"    // new data reached the job
 	EventEvict     EventKind = "evict"     // the cell stopped a task, see Cause
 	EventLost      EventKind = "lost"      // a machine took the task with it
@@ -38,7 +39,7 @@ const (
 // EventKinds returns all kinds, sorted.
 func EventKinds() []EventKind {
 	return []EventKind{
-		EventApply, EventEvict, EventExec, EventFail, EventFinish, EventHold, EventKill, EventLost, EventMachine, EventMaster, EventReject, EventRestart,
+		EventApply, EventEvict, EventExec, EventFail, EventFinish, EventHold, EventKill, EventLost, EventMachine, EventMaster, EventOOM, EventReject, EventRestart,
 		EventResume, EventSchedule, EventSource, EventStale, EventStart, EventSubmit, EventSuspend, EventUnhealthy, EventUpdate,
 	}
 }

@@ -55,6 +55,9 @@ type TaskStatus struct {
 	// Line is what the task says of itself, at most MaxLine bytes of printable
 	// text; it changes at most every few seconds.
 	Line string `json:"line,omitempty"`
+	// OOMKills counts the processes of the running incarnation that the kernel has
+	// killed for want of memory, which the incarnation outlives.
+	OOMKills int64 `json:"oomKills,omitempty"`
 	// Failures counts the failures in a row, and RestartAt is when the next
 	// incarnation starts (zero: at once), of one that is Waiting.
 	Failures  int       `json:"failures,omitempty"`

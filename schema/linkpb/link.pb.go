@@ -2417,8 +2417,9 @@ type TaskStatus struct {
 	Line          string                 `protobuf:"bytes,81,opt,name=line,proto3" json:"line,omitempty"` // what the task says of itself
 	Failures      int32                  `protobuf:"varint,82,opt,name=failures,proto3" json:"failures,omitempty"`
 	RestartAt     *timestamppb.Timestamp `protobuf:"bytes,83,opt,name=restart_at,json=restartAt,proto3" json:"restart_at,omitempty"`
-	Data          string                 `protobuf:"bytes,84,opt,name=data,proto3" json:"data,omitempty"`   // digest of what it runs with
-	Alloc         *AllocUse              `protobuf:"bytes,85,opt,name=alloc,proto3" json:"alloc,omitempty"` // that it runs in
+	Data          string                 `protobuf:"bytes,84,opt,name=data,proto3" json:"data,omitempty"`                          // digest of what it runs with
+	Alloc         *AllocUse              `protobuf:"bytes,85,opt,name=alloc,proto3" json:"alloc,omitempty"`                        // that it runs in
+	OomKills      int64                  `protobuf:"varint,86,opt,name=oom_kills,json=oomKills,proto3" json:"oom_kills,omitempty"` // of its processes, while it lives
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2577,6 +2578,13 @@ func (x *TaskStatus) GetAlloc() *AllocUse {
 		return x.Alloc
 	}
 	return nil
+}
+
+func (x *TaskStatus) GetOomKills() int64 {
+	if x != nil {
+		return x.OomKills
+	}
+	return 0
 }
 
 // Exit is the end of one incarnation.
@@ -2961,7 +2969,7 @@ const file_link_proto_rawDesc = "" +
 	"disk_bytes\x18\x03 \x01(\x03R\tdiskBytes\"5\n" +
 	"\tPortRange\x12\x14\n" +
 	"\x05first\x18\x01 \x01(\rR\x05first\x12\x12\n" +
-	"\x04last\x18\x02 \x01(\rR\x04last\"\xc8\x05\n" +
+	"\x04last\x18\x02 \x01(\rR\x04last\"\xe5\x05\n" +
 	"\n" +
 	"TaskStatus\x12\x12\n" +
 	"\x04task\x18\x01 \x01(\tR\x04task\x12\x1e\n" +
@@ -2986,7 +2994,8 @@ const file_link_proto_rawDesc = "" +
 	"\n" +
 	"restart_at\x18S \x01(\v2\x1a.google.protobuf.TimestampR\trestartAt\x12\x12\n" +
 	"\x04data\x18T \x01(\tR\x04data\x12.\n" +
-	"\x05alloc\x18U \x01(\v2\x18.muster.link.v1.AllocUseR\x05alloc\x1a8\n" +
+	"\x05alloc\x18U \x01(\v2\x18.muster.link.v1.AllocUseR\x05alloc\x12\x1b\n" +
+	"\toom_kills\x18V \x01(\x03R\boomKills\x1a8\n" +
 	"\n" +
 	"PortsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +

@@ -1,0 +1,43 @@
+package reconciler_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/schema"
+)
+
+// TestOOMEvents: each time that the kernel has killed processes of a task that
+// lives is an event once, with their number; a new master tells none again, and a
+// new incarnation counts from 0.
+func TestOOMEvents(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2027, 1, 2, 3, 4, 5, 0, time.UTC)
+	task := schema.JobName{Cell: "c", User: "u", Job: "web"}.Task(0)
+	o := reconciler.NewObserved(now)
+	hear := func(incarnation int, kills int64) []string {
+		got := []string{}
+		for _, e := range o.Hear(schema.Report{Machine: schema.MachineInfo{Name: "m1"}, Tasks: []schema.TaskStatus{{
+			Task: task, Generation: 1, State: schema.Running, Incarnation: incarnation, OOMKills: kills,
+		}}}, now) {
+			if e.Kind == schema.EventOOM {
+				got = append(got, e.Task+" on "+e.Machine+": "+e.Message)
+			}
+		}
+		return got
+	}
+	said := func(n string) []string {
+		return []string{"u/web/0 on m1: the kernel has killed processes of it for want of memory: " + n + "; it runs on"}
+	}
+	for i, step := range []struct {
+		incarnation int
+		kills       int64
+		want        []string
+	}{{1, 2, []string{}}, {1, 2, []string{}}, {1, 5, said("3")}, {2, 0, []string{}}, {2, 1, said("1")}, {2, 1, []string{}}} {
+		if d := cmp.Diff(step.want, hear(step.incarnation, step.kills)); d != "" {
+			t.Errorf("report %d (-want +got)\n%s", i+1, d)
+		}
+	}
+}
