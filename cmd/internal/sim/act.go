@@ -45,7 +45,11 @@ func (w *World) do(m *machine, h *nodeagent.Held, a nodeagent.Action) error {
 		return w.actTerm(m, h, a)
 	case nodeagent.Kill:
 		c.KilledAt = now
-		w.exit(m, m.run(h, c.Number), schema.Exit{Code: -1, Signal: "SIGKILL"})
+		r := m.run(h, c.Number)
+		if r.alive && (r.termed.IsZero() || r.stop == nil) {
+			w.violate("task %s generation %d is killed on %s before it was told to stop, with a cause", a.Task, a.Generation, m.name)
+		}
+		w.exit(m, r, schema.Exit{Code: -1, Signal: "SIGKILL"})
 	case nodeagent.Limit:
 		c.Limits, c.LimitsTried, c.LimitsAt = a.Limits, a.Limits, now
 		m.run(h, c.Number).limits = a.Limits

@@ -61,12 +61,18 @@ func (w *World) Play(actions []Action) error {
 // Do does one action and lets its turns pass.
 func (w *World) Do(a Action) error {
 	w.chapter(a)
-	if do := w.changes[a.Do]; do != nil {
-		do(w, a)
-	} else if do := w.doFault[a.Do]; do == nil {
+	do, fault := w.changes[a.Do], false
+	if do == nil {
+		do, fault = w.doFault[a.Do], true
+	}
+	if do == nil {
 		return fmt.Errorf("action %q: unknown", a.Do)
-	} else if do(w, a) {
-		w.faults++
+	}
+	if do(w, a) {
+		w.effects[a.Do]++
+		if fault {
+			w.faults++
+		}
 	}
 	for range a.Turns {
 		if err := w.Turn(); err != nil {

@@ -63,7 +63,7 @@ func (w *World) checkHour(job schema.JobName, want *schema.Job, stopped int) {
 	}
 	var stops []time.Time
 	for _, at := range w.oracle.stops[job] {
-		if w.now.Sub(at) < time.Hour && !w.oracle.jumped.After(at) {
+		if w.now.Sub(at) < time.Hour && w.oracle.jumped.Before(at) {
 			stops = append(stops, at)
 		}
 	}

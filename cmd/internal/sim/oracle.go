@@ -201,10 +201,31 @@ func (w *World) checkEvents(events []schema.Event, before snap) {
 			w.checkBackoff(task, before)
 		}
 	}
+	w.checkCauses(before)
 	w.checkBudget(before)
 	for _, e := range events {
 		if e.Kind == schema.EventUpdate || e.Kind == schema.EventSubmit {
 			maps.DeleteFunc(w.oracle.failed, func(t schema.TaskName, _ failure) bool { return t.Short() == e.Job || t.JobName.Short() == e.Job })
+		}
+	}
+}
+
+// checkCauses: a generation that is over has left its cause in the task's record,
+// for as long as there is one.
+func (w *World) checkCauses(before snap) {
+	for name, c := range w.master.state.Chunks {
+		if before[name] == c {
+			continue
+		}
+		for i := range c.Tasks {
+			r := &c.Tasks[i]
+			was := before.record(name.Job.Task(r.Index))
+			if was == nil || was.Machine == "" || was.Generation == r.Generation && r.Machine != "" {
+				continue
+			}
+			if n := len(r.Causes); n == 0 || r.Causes[n-1].Generation != was.Generation || r.Causes[n-1].Kind == "" {
+				w.violate("task %s generation %d is over, and its record does not say why: %v", name.Job.Task(r.Index), was.Generation, r.Causes)
+			}
 		}
 	}
 }
@@ -257,7 +278,7 @@ func (w *World) checkLost(e schema.Event) {
 func (w *World) checkBackoff(task schema.TaskName, before snap) {
 	f, failed := w.oracle.failed[task]
 	was, is := before.record(task), w.oracle.record(task)
-	if w.oracle.jumped.After(f.at) {
+	if !w.oracle.jumped.Before(f.at) {
 		return // the time of day, by which a master must go that has just started, says nothing
 	}
 	if failed && was != nil && was.Data == f.data && is != nil && is.Data == f.data && w.now.Sub(f.at) < 10*time.Second {

@@ -72,16 +72,16 @@ type World struct {
 	head     schema.Compiled // the repository's newest commit
 	past     []schema.Compiled
 
-	history strings.Builder
-	broken  error // the first invariant that did not hold
-
+	history  strings.Builder
+	broken   error    // the first invariant that did not hold
 	violated []string // in this turn
 	moved    bool     // a process began or ended, or the store has changed, since the last check
 	pids     int
 	changes  map[Deed]func(*World, Action) bool
 	doFault  map[Deed]func(*World, Action) bool
 	txns     map[int]store.Fate // of transactions to come
-	faults   int                // that actions have done
+	effects  map[Deed]int       // how many actions had one
+	faults   int                // of them, faults
 	oracle   oracle
 }
 
@@ -91,7 +91,7 @@ func New(cfg Config) *World {
 		cfg.Mutant = &Mutant{}
 	}
 	w := &World{
-		cfg: cfg, now: began, memory: store.NewMemory(), oracle: newOracle(), repo: newRepository(cfg.Jobs), changes: changes(), doFault: faults(), txns: map[int]store.Fate{},
+		cfg: cfg, now: began, memory: store.NewMemory(), oracle: newOracle(), repo: newRepository(cfg.Jobs), changes: changes(), doFault: faults(), txns: map[int]store.Fate{}, effects: map[Deed]int{},
 	}
 	w.memory.Hook(w.transaction)
 	for i := range cfg.Machines {
