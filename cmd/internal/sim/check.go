@@ -54,6 +54,7 @@ func (w *World) check() {
 	if w.master != nil {
 		w.checkState()
 		w.checkDone()
+		w.checkOwners()
 		w.checkPackages()
 		w.checkCordons()
 		w.checkQuota()
