@@ -42,6 +42,8 @@ func changes() map[Deed]func(*World, Action) bool {
 		"mend":     (*World).mend,     // the package of Job compiles, and is there
 		"delete":   (*World).deletes,  // the directory of Job is gone
 		"cordon":   (*World).cordon,   // Machine is cordoned, or not any more
+		"steal":    (*World).steals,   // the package of Job declares what it may not
+		"slip":     (*World).slips,    // all is gone but the directory of Job, and that is not meant
 		"storm":    (*World).storm,    // N commits at once
 		"rewind":   (*World).rewind,   // the head is the N-th of the last commits (a forced push)
 	}

@@ -52,6 +52,8 @@ func (w *World) check() {
 	if w.moved && w.master != nil {
 		w.moved = false
 		w.checkState()
+		w.checkDone()
+		w.checkOwners()
 		w.checkPackages()
 		w.checkCordons()
 		w.checkQuota()

@@ -90,9 +90,13 @@ func (w *World) thaw() {
 		return
 	}
 	w.frozen = nil
-	out := reconciler.Step(reconciler.Input{State: m.state, Observed: m.observed, Now: w.clock.read(w.now), Seed: reconciler.Seed(cellName, m.state.Head.Commit)})
-	w.note("the frozen master wakes up and wants to write %d documents", len(out.Writes))
-	if batches := reconciler.Batches(out.Writes); len(batches) > 0 {
+	now := w.clock.read(w.now)
+	writes := reconciler.Step(reconciler.Input{State: m.state, Observed: m.observed, Now: now, Seed: reconciler.Seed(cellName, m.state.Head.Commit)}).Writes
+	if w.head.Commit != "" && w.head.Commit != m.state.Head.Commit { // it looks at git first
+		writes, _ = reconciler.Adopt(m.state, w.head, now)
+	}
+	w.note("the frozen master wakes up and wants to write %d documents", len(writes))
+	if batches := reconciler.Batches(writes); len(batches) > 0 {
 		if err := m.store.Commit(context.Background(), batches[0]); !errors.Is(err, store.ErrNotLeader) && !errors.Is(err, store.ErrInjected) {
 			w.violate("a master that was replaced writes: %v", err)
 		}

@@ -18,6 +18,8 @@ var phrases = map[Deed]string{
 	"mend":     "somebody commits a package of %j that compiles",
 	"delete":   "somebody commits that the directory of %j is gone",
 	"cordon":   "somebody commits that %m is cordoned, or no longer",
+	"steal":    "somebody commits a job of another owner in the directory of %j",
+	"slip":     "somebody commits that all is gone but the directory of %j, and does not mean it",
 	"storm":    "somebody commits many times at once (%n)",
 	"rewind":   "somebody pushes an older commit (%n)",
 
@@ -71,6 +73,8 @@ var expectations = []struct{ words, want string }{
 	{"is preempted for", "a task is preempted for one of higher priority only, and prod never for prod"},
 	{"does not want a machine again", "what was preempted comes back"},
 	{"as removed, and the last good data", "a bad package changes nothing of what runs"},
+	{"which is not its owner's", "what a directory may not declare is not taken"},
+	{"which has not finished", "what is stored as done has finished"},
 	{"after it has finished", "an index of a batch job that is done is not run again"},
 	{"that it is done", "an index of a batch job that is done is not run again"},
 	{"ago and is scheduled again", "back-off is kept, over failovers too"},
@@ -100,8 +104,12 @@ func expectation(err error) string {
 	return "this is never to be: see check.go and oracle.go in cmd/internal/sim"
 }
 
-// most is how many lines of what was seen after one action are told.
-const most = 40
+const (
+	// most is how many lines of what was seen after one action are told.
+	most = 40
+	// last is how many actions are told, from the last on.
+	last = 60
+)
 
 // Tell plays a script and writes down what happened for a person to read: each
 // action with what was seen of it, and in the end which invariant is broken and
@@ -112,7 +120,13 @@ func (s *Script) Tell(mutant *Mutant) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d actions on %d machines%s\n", len(s.Actions), s.World.Machines, s.World.told())
 	chapters := strings.Split("\n"+w.History(), chapterMark)
+	if n := len(s.Actions) - last; n > 0 {
+		fmt.Fprintf(&b, "       (and %d actions before these)\n", n)
+	}
 	for i, chapter := range chapters {
+		if i <= len(s.Actions)-last {
+			continue
+		}
 		lines := strings.Split(strings.TrimSpace(chapter), "\n")
 		if i > 0 {
 			clock, what, _ := strings.Cut(lines[0], " ")

@@ -1,7 +1,9 @@
 package sim
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -71,16 +73,17 @@ type World struct {
 	head     schema.Compiled // the repository's newest commit
 	past     []schema.Compiled
 
-	history strings.Builder
-	broken  error // the first invariant that did not hold
-	moved   bool  // the store has changed, or a generation was written down as ended, since the last check
-	pids    int
-	changes map[Deed]func(*World, Action) bool
-	doFault map[Deed]func(*World, Action) bool
-	txns    map[int]store.Fate // of transactions to come
-	effects map[Deed]int       // how many actions had one
-	faults  int                // of them, faults
-	oracle  oracle
+	history  strings.Builder
+	broken   error    // the first invariant that did not hold
+	violated []string // in this turn
+	moved    bool     // the store has changed, or a generation was written down as ended, since the last check
+	pids     int
+	changes  map[Deed]func(*World, Action) bool
+	doFault  map[Deed]func(*World, Action) bool
+	txns     map[int]store.Fate // of transactions to come
+	effects  map[Deed]int       // how many actions had one
+	faults   int                // of them, faults
+	oracle   oracle
 }
 
 // New returns a cell with an empty repository.
@@ -109,11 +112,21 @@ func (w *World) note(format string, args ...any) {
 
 // violate takes down that an invariant does not hold.
 func (w *World) violate(format string, args ...any) {
-	err := fmt.Errorf(format, args...)
-	w.note("VIOLATED: %v", err)
-	if w.broken == nil {
-		w.broken = err
+	w.violated = append(w.violated, fmt.Sprintf(format, args...))
+}
+
+// judge ends a turn: of what was violated in it, the first by name is what is
+// broken. Maps are looked through in any order, and a history has one.
+func (w *World) judge() error {
+	slices.Sort(w.violated)
+	for _, v := range w.violated {
+		w.note("VIOLATED: %s", v)
+		if w.broken == nil {
+			w.broken = errors.New(v)
+		}
 	}
+	w.violated = nil
+	return w.broken
 }
 
 // Commit makes packages the repository's head. A nil package is one that does
@@ -145,7 +158,7 @@ func (w *World) Turn() error {
 		w.turnMachine(m)
 	}
 	w.check()
-	return w.broken
+	return w.judge()
 }
 
 // Status returns the cell as the master describes it, nil if there is none.
