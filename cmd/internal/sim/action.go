@@ -44,6 +44,8 @@ func changes() map[Deed]func(*World, Action) bool {
 		"cordon":   (*World).cordon,   // Machine is cordoned, or not any more
 		"suspend":  (*World).suspend,  // a job that runs, or all, for a while or without an end
 		"resume":   (*World).resume,   // the N-th that is suspended
+		"steal":    (*World).steals,   // the package of Job declares what it may not
+		"slip":     (*World).slips,    // all is gone but the directory of Job, and that is not meant
 		"storm":    (*World).storm,    // N commits at once
 		"rewind":   (*World).rewind,   // the head is the N-th of the last commits (a forced push)
 	}

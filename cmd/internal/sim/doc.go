@@ -14,5 +14,7 @@
 // A master here steps only when there is news or its time has come, and is held
 // now and then against what a step would have done in between. A machine turns
 // only when something can happen there. A Mutant plants a bug at one of the
-// seams; a test says how many seeds it takes to find each.
+// seams, the files in mutants/ plant others into the source; tests say how many
+// seeds it takes to find each. A Script is a history that can be kept; Shrinking
+// makes one that fails as short as it can be.
 package sim

@@ -243,6 +243,7 @@ func (w *World) replays(a Action) bool {
 
 // heal ends all faults.
 func (w *World) heal() {
+	w.frozen = nil
 	w.memory.Hook(nil)
 	clear(w.txns)
 	w.oracle.jumped = w.now

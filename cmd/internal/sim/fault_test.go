@@ -13,7 +13,7 @@ func TestEffects(t *testing.T) {
 	t.Parallel()
 	effects := map[Deed]int{}
 	for seed := range uint64(4) {
-		s := Seeded(seed, 500)
+		s := Seeded(seed, 800)
 		w, err := s.Play(nil)
 		if err != nil {
 			t.Fatalf("seed %d: %v", seed, err)

@@ -77,10 +77,17 @@ func (o *oracle) finish(task schema.TaskName, generation uint64) {
 func (o *oracle) adopting(c schema.Compiled) {
 	o.next, o.nextID = map[string]*schema.Package{}, c.Commit
 	for _, p := range c.Packages {
-		if p.Package != nil {
+		if p.Package != nil && lawful(p.Package) {
 			o.next[p.Dir] = p.Package
 		} else if was := o.good[p.Dir]; was != nil {
 			o.next[p.Dir] = was
+		}
+	}
+	if o.guarded(c) {
+		for dir, was := range o.good {
+			if o.next[dir] == nil {
+				o.next[dir] = was
+			}
 		}
 	}
 }

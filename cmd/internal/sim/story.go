@@ -20,6 +20,8 @@ var phrases = map[Deed]string{
 	"suspend":  "somebody suspends a job that runs, or all (job %j, %n)",
 	"resume":   "somebody resumes what is suspended (%n)",
 	"cordon":   "somebody commits that %m is cordoned, or no longer",
+	"steal":    "somebody commits a job of another owner in the directory of %j",
+	"slip":     "somebody commits that all is gone but the directory of %j, and does not mean it",
 	"storm":    "somebody commits many times at once (%n)",
 	"rewind":   "somebody pushes an older commit (%n)",
 
@@ -73,6 +75,7 @@ var expectations = []struct{ words, want string }{
 	{"is preempted for", "a task is preempted for one of higher priority only, and prod never for prod"},
 	{"does not want a machine again", "what was preempted comes back"},
 	{"as removed, and the last good data", "a bad package changes nothing of what runs"},
+	{"which is not its owner's", "what a directory may not declare is not taken"},
 	{"which has not finished", "what is stored as done has finished"},
 	{"after it has finished", "an index of a batch job that is done is not run again"},
 	{"that it is done", "an index of a batch job that is done is not run again"},
