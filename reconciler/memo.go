@@ -38,7 +38,8 @@ type rest struct {
 	record   *schema.JobRecord
 	chunks   []*schema.Chunk
 	machines []string
-	until    time.Time // zero if never
+	until    time.Time     // zero if never
+	left     time.Duration // until then, when it came to rest
 }
 
 // admissionMemo is a verdict that changed nothing, and what it was a function
@@ -138,7 +139,7 @@ func (s *step) atRest(name schema.JobName) bool {
 		return false
 	}
 	_, changed := s.jobs[name]
-	same := !changed && r.record == s.base.Jobs[name] && len(r.chunks) == s.spans[name] && (r.until.IsZero() || s.now.Before(r.until))
+	same := !changed && r.record == s.base.Jobs[name] && len(r.chunks) == s.spans[name] && r.lasts(s.now)
 	for n := 0; same && n < len(r.chunks); n++ {
 		same = r.chunks[n] == s.base.Chunks[ChunkName{name, n}]
 	}
@@ -150,6 +151,12 @@ func (s *step) atRest(name schema.JobName) bool {
 	return true
 }
 
+// lasts reports whether until is still to come. When more is left than there was,
+// the clock was set back: see ahead.
+func (r *rest) lasts(now time.Time) bool {
+	return r.until.IsZero() || now.Before(r.until) && r.until.Sub(now) <= r.left
+}
+
 // settle remembers that a job is at rest, if the step has changed nothing of it
 // and nothing of it is under way.
 func (s *step) settle(name schema.JobName) {
@@ -158,6 +165,7 @@ func (s *step) settle(name schema.JobName) {
 		return
 	}
 	r := &rest{record: record, until: s.wakes[name]}
+	r.left = r.until.Sub(s.now)
 	on := map[string]bool{}
 	for n := range s.spans[name] {
 		key := ChunkName{name, n}

@@ -51,7 +51,7 @@ func (s *step) mayAsk(name schema.JobName, t schema.TaskRecord, want *schema.Job
 	if t = s.forget(name, t, want); t.Done != nil {
 		return false
 	}
-	return !s.waits(t.NotBefore, retryCap)
+	return !s.waits(s.setRight(name, t).NotBefore, retryCap)
 }
 
 // place gives the asks of tasks that run in allocs, or those of the others,
@@ -157,9 +157,6 @@ func (s *step) waited(a ask, t *schema.TaskRecord) time.Duration {
 		if t.NotBefore.After(since) {
 			since = t.NotBefore
 		}
-	}
-	if since.After(s.now.Add(retryCap)) {
-		since = s.job(a.task.JobName).Since // the clock was set back since then
 	}
 	waited := max(0, s.now.Sub(since))
 	const turn = placement.DefaultReserveAfter

@@ -1,6 +1,11 @@
 package reconciler
 
-import "time"
+import (
+	"maps"
+	"time"
+
+	"github.com/musterhq/muster/schema"
+)
 
 // ahead reports whether a wait that ends at until, and was at most longest when it
 // began, still goes on at now. When more is left than that, the clock was set
@@ -18,4 +23,23 @@ func (s *step) waits(until time.Time, longest time.Duration) bool {
 	}
 	s.wake(until)
 	return true
+}
+
+// setRight returns the record of a pending task without the waits that are over
+// since the clock was set back, and has them stored so: as time passes, less is
+// left of them, and they would begin again.
+func (s *step) setRight(job schema.JobName, t schema.TaskRecord) schema.TaskRecord {
+	changed := false
+	if t.NotBefore.Sub(s.now) > retryCap {
+		t.NotBefore, changed = time.Time{}, true
+	}
+	tooLong := func(_ string, until time.Time) bool { return until.Sub(s.now) > avoidFor }
+	avoid := maps.Clone(t.Avoid)
+	if maps.DeleteFunc(avoid, tooLong); len(avoid) < len(t.Avoid) {
+		t.Avoid, changed = avoid, true
+	}
+	if changed {
+		s.set(job, t)
+	}
+	return t
 }

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -13,8 +14,6 @@ type process struct {
 	machine    *machine
 	generation uint64
 	pid        int
-	ports      map[string]int
-	devices    []schema.DeviceUse
 }
 
 // processes returns the live processes of each task.
@@ -23,35 +22,35 @@ func (w *World) processes() map[schema.TaskName][]process {
 	for _, m := range w.machines {
 		for _, r := range m.alive {
 			a := &r.of.assignment
-			out[a.Task] = append(out[a.Task], process{m, a.Generation, r.pid, a.Ports, a.Devices})
+			out[a.Task] = append(out[a.Task], process{m, a.Generation, r.pid})
 		}
 	}
 	return out
 }
 
-// lookEveryTurns is how many turns lie between two full looks at what only time
-// makes wrong. What a process or a write can make wrong is looked at at once.
+// lookEveryTurns: there is a full look at what only time makes wrong. What a
+// process or a write can make wrong is looked at when there was one.
 const lookEveryTurns = 4
 
 // check holds the invariants against the world.
 func (w *World) check() {
 	w.reach()
-	if !w.moved && w.turns%lookEveryTurns != 0 {
-		return
+	if w.turns%lookEveryTurns == 0 {
+		all := w.processes()
+		for _, task := range slices.SortedFunc(maps.Keys(all), schema.TaskName.Compare) {
+			w.checkTask(task, all[task])
+		}
 	}
-	moved := w.moved
-	w.moved = false
-	all := w.processes()
-	for _, task := range slices.SortedFunc(maps.Keys(all), schema.TaskName.Compare) {
-		w.checkTask(task, all[task])
+	for _, m := range w.machines {
+		if m.moved {
+			m.moved = false
+			w.checkPorts(m)
+			w.checkDevices(m)
+			w.checkAllocs(m)
+		}
 	}
-	if !moved {
-		return
-	}
-	w.checkPorts(all)
-	w.checkDevices(all)
-	w.checkAllocs()
-	if w.master != nil {
+	if w.moved && w.master != nil {
+		w.moved = false
 		w.checkState()
 		w.checkDone()
 		w.checkOwners()
@@ -59,6 +58,17 @@ func (w *World) check() {
 		w.checkCordons()
 		w.checkQuota()
 		w.checkHomes()
+	}
+}
+
+// checkTwice: a generation has one process at most, at any time.
+func (w *World) checkTwice(r *run) {
+	for _, m := range w.machines {
+		for _, x := range m.alive {
+			if x != r && x.of.assignment.Generation == r.of.assignment.Generation {
+				w.violate("task %s generation %d runs twice", r.of.assignment.Task, r.of.assignment.Generation)
+			}
+		}
 	}
 }
 
@@ -112,56 +122,41 @@ func (w *World) settled(m *machine) bool {
 }
 
 // checkPorts: no two processes of a machine listen on the same port.
-func (w *World) checkPorts(all map[schema.TaskName][]process) {
-	type socket struct {
-		machine string
-		port    int
-	}
-	taken := map[socket]schema.TaskName{}
-	for _, task := range slices.SortedFunc(maps.Keys(all), schema.TaskName.Compare) {
-		for _, p := range all[task] {
-			for _, port := range p.ports {
-				s := socket{p.machine.name, port}
-				if other, ok := taken[s]; ok {
-					w.violate("port %d of %s has %s and %s", port, s.machine, other, task)
-				}
-				taken[s] = task
+func (w *World) checkPorts(m *machine) {
+	taken := map[int]schema.TaskName{}
+	for _, r := range m.alive {
+		for _, port := range r.of.assignment.Ports {
+			if other, ok := taken[port]; ok {
+				w.violate("port %d of %s has %s and %s", port, m.name, other, r.of.assignment.Task)
 			}
+			taken[port] = r.of.assignment.Task
 		}
 	}
 }
 
 // checkDevices: no more of a device is held by processes than there is.
-func (w *World) checkDevices(all map[schema.TaskName][]process) {
-	type device struct {
-		machine, kind string
-		index         int
-	}
-	used := map[device]int{}
-	for task, ps := range all {
-		for _, p := range ps {
-			for _, u := range p.devices {
-				d := device{p.machine.name, u.Kind, u.Index}
-				if used[d] += u.Milli; used[d] > schema.DeviceMilli {
-					w.violate("%d thousandths of %s %d of %s are held, %s among the holders", used[d], d.kind, d.index, d.machine, task)
-				}
+func (w *World) checkDevices(m *machine) {
+	used := map[string]int{}
+	for _, r := range m.alive {
+		for _, u := range r.of.assignment.Devices {
+			d := fmt.Sprint(u.Kind, " ", u.Index)
+			if used[d] += u.Milli; used[d] > schema.DeviceMilli {
+				w.violate("%d thousandths of %s of %s are held, %s among the holders", used[d], d, m.name, r.of.assignment.Task)
 			}
 		}
 	}
 }
 
 // checkAllocs: what runs in an alloc runs where that is, while that is there.
-func (w *World) checkAllocs() {
-	for _, m := range w.machines {
-		live := map[uint64]bool{}
-		for _, r := range m.alive {
-			live[r.of.assignment.Generation] = true
-		}
-		for _, r := range m.alive {
-			a := &r.of.assignment
-			if a.Alloc != nil && !live[a.Alloc.Generation] {
-				w.violate("task %s generation %d runs on %s, where its alloc %s generation %d is not", a.Task, a.Generation, m.name, a.Alloc, a.Alloc.Generation)
-			}
+func (w *World) checkAllocs(m *machine) {
+	live := map[uint64]bool{}
+	for _, r := range m.alive {
+		live[r.of.assignment.Generation] = true
+	}
+	for _, r := range m.alive {
+		a := &r.of.assignment
+		if a.Alloc != nil && !live[a.Alloc.Generation] {
+			w.violate("task %s generation %d runs on %s, where its alloc %s generation %d is not", a.Task, a.Generation, m.name, a.Alloc, a.Alloc.Generation)
 		}
 	}
 }

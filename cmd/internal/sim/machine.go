@@ -34,6 +34,7 @@ type machine struct {
 	stopped time.Time // until then the agent is stopped (SIGSTOP)
 	crashIn int       // the agent dies after this many actions; 0 never
 
+	moved    bool                               // a process began or ended since the last check
 	foreign  map[int]bool                       // ports that others than tasks use
 	troubles map[schema.ConditionKind]time.Time // what is wrong with it, until when
 	next     time.Time                          // when there is something to do, without news
@@ -76,8 +77,7 @@ func (m *machine) poke(t time.Time) {
 
 // named returns a machine by its name.
 func (w *World) named(name string) *machine {
-	i := slices.IndexFunc(w.machines, func(m *machine) bool { return m.name == name })
-	return w.machines[i]
+	return w.byName[name]
 }
 
 // turnMachine lets processes end by themselves, and the agent decide and act.
@@ -155,7 +155,8 @@ func (w *World) begin(m *machine, r *run) {
 	}
 	m.alive = append(m.alive, r)
 	m.poke(cmp.Or(r.due, m.next))
-	w.moved = true
+	m.moved = true
+	w.checkTwice(r)
 	w.note("%s starts %s generation %d incarnation %d as pid %d", m.name, a.Task.Short(), a.Generation, r.number, r.pid)
 }
 
@@ -184,7 +185,7 @@ func (w *World) exit(m *machine, r *run, e schema.Exit) {
 	r.exit, r.alive, r.untold = &e, false, r.termed.IsZero()
 	m.alive = slices.DeleteFunc(m.alive, func(x *run) bool { return x == r })
 	m.poke(w.now)
-	w.moved = true
+	m.moved = true
 	a := &r.of.assignment
 	w.note("pid %d of %s ends: %s", r.pid, a.Task.Short(), e)
 	if a.Job.Kind == schema.Batch && e.Code == 0 && r.untold {

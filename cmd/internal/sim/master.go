@@ -165,7 +165,8 @@ func (w *World) masterStep() error {
 	if !m.news && (m.wake.IsZero() || w.now.Before(m.wake)) {
 		if w.turns%auditEvery == 0 {
 			if out := reconciler.Step(in); len(out.Writes) > 0 { // without a memo: it is held against one
-				w.violate("the master sleeps until %s, and has to write %s", m.wake.Format(time.TimeOnly), out.Writes[0].Key)
+				w.noteEvents(out.Events)
+				w.violate("the master sleeps until %s, and has to write %s", m.wake.Format(time.DateTime), out.Writes[0].Key)
 			}
 		}
 		w.push(m.state)

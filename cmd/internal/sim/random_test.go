@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
 	"sync"
 	"testing"
 	"time"
@@ -24,6 +25,7 @@ var (
 // TestMain is also what this test does when it calls itself.
 func TestMain(m *testing.M) {
 	flag.Parse()
+	debug.SetGCPercent(400) // a world is small, and makes much that lives for a turn: a quarter of the time
 	var err error
 	switch {
 	case *hunt > 0:

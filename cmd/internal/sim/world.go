@@ -68,6 +68,7 @@ type World struct {
 	gone     time.Time // until then the store refuses all
 	gitGone  time.Time // until then nobody sees a new head
 	machines []*machine
+	byName   map[string]*machine
 	repo     *repository     // what random commits change
 	head     schema.Compiled // the repository's newest commit
 	past     []schema.Compiled
@@ -75,7 +76,7 @@ type World struct {
 	history  strings.Builder
 	broken   error    // the first invariant that did not hold
 	violated []string // in this turn
-	moved    bool     // a process began or ended, or the store has changed, since the last check
+	moved    bool     // the store has changed, or a generation was written down as ended, since the last check
 	pids     int
 	changes  map[Deed]func(*World, Action) bool
 	doFault  map[Deed]func(*World, Action) bool
@@ -91,11 +92,12 @@ func New(cfg Config) *World {
 		cfg.Mutant = &Mutant{}
 	}
 	w := &World{
-		cfg: cfg, now: began, memory: store.NewMemory(), oracle: newOracle(), repo: newRepository(cfg.Jobs), changes: changes(), doFault: faults(), txns: map[int]store.Fate{}, effects: map[Deed]int{},
+		cfg: cfg, now: began, memory: store.NewMemory(), oracle: newOracle(), repo: newRepository(cfg.Jobs), changes: changes(), byName: map[string]*machine{}, doFault: faults(), txns: map[int]store.Fate{}, effects: map[Deed]int{},
 	}
 	w.memory.Hook(w.transaction)
 	for i := range cfg.Machines {
-		w.machines = append(w.machines, newMachine(i))
+		m := newMachine(i)
+		w.machines, w.byName[m.name] = append(w.machines, m), m
 	}
 	return w
 }
