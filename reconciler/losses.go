@@ -230,8 +230,8 @@ func (s *step) dueTask(job schema.JobName, t *schema.TaskRecord, q *silent) dueT
 	}
 	usual := s.in.Observed.LostAfter
 	tolerates, quiet := d.data.After(usual), q.quiet
-	if since := q.record.LostSince; q.lost && !since.IsZero() {
-		quiet = max(quiet, s.now.Sub(since)+usual) // as its predecessors knew
+	if since := q.record.LostSince; q.lost && !since.IsZero() && s.in.Observed.machines[q.record.Name] == nil {
+		quiet = max(quiet, s.now.Sub(since)+usual) // as the masters before it knew
 	}
 	switch {
 	case q.gone != nil:

@@ -149,17 +149,25 @@ func (s *step) isUp(name string) bool {
 func (s *step) returned(name string) {
 	r := *s.base.Machines[name]
 	d := s.orders(name)
-	if r.LostSince.IsZero() && r.Spoke == (d.gone != nil) {
-		return
-	}
-	if !r.LostSince.IsZero() {
+	changed := !r.LostSince.IsZero()
+	if changed {
 		s.event(schema.Event{Kind: schema.EventMachine, Machine: name, Message: "returned"})
+		r.LostSince = time.Time{}
 	}
-	if d.gone != nil && !r.Spoke {
+	switch {
+	case d.gone == nil:
+		changed = changed || r.Spoke || !r.GoneSince.IsZero()
+		r.Spoke, r.GoneSince = false, time.Time{}
+	case r.Spoke:
+	case r.GoneSince.IsZero():
+		r.GoneSince, changed = s.now, true
+	case s.in.Observed.lastHeard(name).After(r.GoneSince):
+		r.Spoke, changed = true, true
 		s.event(schema.Event{Kind: schema.EventMachine, Machine: name, Message: "speaks, and is declared gone at " + d.gone.Origin.String() + ": it is not"})
 	}
-	r.LostSince, r.Spoke = time.Time{}, d.gone != nil
-	s.machines[name] = &r
+	if changed {
+		s.machines[name] = &r
+	}
 }
 
 // forgetMachines removes machines that are declared gone, have spoken no more,

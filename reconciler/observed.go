@@ -238,17 +238,19 @@ const (
 // saying nothing (zero if never). One that has joined and not reported yet is
 // silent since then.
 func (o *Observed) health(r *schema.MachineRecord, now time.Time) (Health, time.Time) {
-	last := o.lastHeard(r.Name)
-	if silence := now.Sub(last); silence < silentAfter && o.machines[r.Name] != nil {
-		return HealthUp, last.Add(silentAfter)
+	silence := now.Sub(o.lastHeard(r.Name))
+	if silence < silentAfter && o.machines[r.Name] != nil {
+		return HealthUp, now.Add(silentAfter - silence)
 	}
-	if r.Joined.After(last) && !r.Joined.After(now) {
-		last = r.Joined
+	// What is stored has the time of day only. Where the clock was set forward
+	// since, the other one is the shorter.
+	if joined := now.Sub(r.Joined); joined >= 0 {
+		silence = min(silence, joined)
 	}
-	if now.Sub(last) >= o.LostAfter {
+	if silence >= o.LostAfter {
 		return HealthLost, time.Time{}
 	}
-	return HealthSilent, last.Add(o.LostAfter)
+	return HealthSilent, now.Add(o.LostAfter - silence)
 }
 
 // lastHeard returns when a machine last spoke, or since when it was listened for.

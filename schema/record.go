@@ -95,6 +95,9 @@ type MachineRecord struct {
 	// Spoke says that the machine has spoken since it was declared gone: the
 	// declaration says nothing of it before it is withdrawn, and made again.
 	Spoke bool `json:"spoke,omitempty"`
+	// GoneSince is when a machine that was up was first seen to be declared gone:
+	// what it said before is no word against that.
+	GoneSince time.Time `json:"goneSince,omitzero"`
 }
 
 // ForgottenRecord is what the store keeps of the machines that it has forgotten.

@@ -41,20 +41,9 @@ guard holds.`,
   muster wait machine rack-r3 --timeout 2h`,
 		Args: cobra.MaximumNArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			machine := ""
-			if len(args) == 2 {
-				name, err := machineArg(args)
-				if err != nil {
-					return err
-				}
-				machine, args = name[0], nil
-			}
-			if len(args) == 1 {
-				if _, index, err := parseWhat(args[0]); err != nil {
-					return err
-				} else if index >= 0 {
-					return invalid("a job is USER/JOB, such as search/web", "%q is a task: wait is for jobs", args[0])
-				}
+			machine, args, err := waitArgs(args)
+			if err != nil {
+				return err
 			}
 			cl, err := m.client()
 			if err != nil {
@@ -90,6 +79,26 @@ guard holds.`,
 	c.Flags().DurationVar(&timeout, "timeout", time.Minute, "how long to wait")
 	c.Flags().StringVar(&commit, "commit", "", "wait until this commit is the one applied")
 	return c
+}
+
+// waitArgs checks what wait is given, and returns the machine of "machine NAME",
+// or the job.
+func waitArgs(args []string) (machine string, job []string, err error) {
+	switch len(args) {
+	case 2:
+		name, err := machineArg(args)
+		if err != nil {
+			return "", nil, err
+		}
+		return name[0], nil, nil
+	case 1:
+		if _, index, err := parseWhat(args[0]); err != nil {
+			return "", nil, err
+		} else if index >= 0 {
+			return "", nil, invalid("a job is USER/JOB, such as search/web", "%q is a task: wait is for jobs", args[0])
+		}
+	}
+	return "", args, nil
 }
 
 // waitFor returns the last status that it got before ctx ended, and whether what

@@ -9,9 +9,16 @@ import (
 // maxSelector bounds the text of a selector, in bytes.
 const maxSelector = 1024
 
+func matchSelector(s string) string {
+	if s == "" {
+		return `a selector, such as "rack=r3"; one of every machine is "machine"`
+	}
+	return ""
+}
+
 // selectorRule is the rule of selectors of machines. What is wrong with one is
 // said by selector: its column matters.
-var selectorRule = &Rule{Type: String, Max: maxSelector}
+var selectorRule = &Rule{Type: String, Min: 1, Max: maxSelector, Match: matchSelector}
 
 var drainRule = &Rule{
 	Type: Struct,
@@ -35,9 +42,7 @@ var atDeadlineRule = aliased(words(schema.DeadlineBudget, schema.DeadlineStop), 
 func (c *check) machine(given, machine map[string]any) {
 	match, matches := machine["match"].(string)
 	if matches {
-		if match == "" {
-			c.add(Problem{Path: []string{"match"}, Message: "is empty", Expected: `a selector, such as "rack=r3"`, Hint: `a selector of every machine is "machine"`})
-		} else if _, err := schema.ParseSelector(match); err != nil {
+		if _, err := schema.ParseSelector(match); match != "" && err != nil {
 			c.add(Problem{Path: []string{"match"}, Message: fmt.Sprintf("invalid value: %s", err), Expected: `a selector, such as "rack=r3" or "rack in (r3,r4)"`})
 		}
 		if _, labels := given["labels"]; labels {
