@@ -88,10 +88,8 @@ func (g *guarding) find(next *Desired) {
 			r.Guard = guardJob
 		}
 		goes := gone(name, was)
-		if _, there := next.Jobs[name]; goes && !there && r.Guard == "" {
-			if dir := g.hides.of(name); dir != "" {
-				r.Guard = guardDirectory + dir
-			}
+		if _, there := next.Jobs[name]; !there && r.Guard == "" {
+			r.Guard = g.hides.guard(name)
 		}
 		for _, guard := range guards {
 			g.of[guard] += tasks

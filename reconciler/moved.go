@@ -59,3 +59,12 @@ func (h hiding) of(name schema.JobName) string {
 	}
 	return ""
 }
+
+// guard returns the guard that holds a job which nothing declares, "" if it may
+// be in no such directory.
+func (h hiding) guard(name schema.JobName) string {
+	if dir := h.of(name); dir != "" {
+		return guardDirectory + dir
+	}
+	return ""
+}

@@ -33,14 +33,14 @@ type suspend struct {
 }
 
 func (m suspend) handle(ctx context.Context, o *owner) error {
-	now := o.cfg.Now()
+	now, x := o.cfg.Now(), m.Suspension
 	if m.lasts > 0 {
-		m.Until = now.Add(m.lasts)
+		x.Until = now.Add(m.lasts)
 	}
-	writes, events, err := reconciler.Suspend(o.state, m.Suspension, now)
+	writes, events, err := reconciler.Suspend(o.state, x, now)
 	if err != nil {
 		m.reply <- suspendAnswer{err: err}
-		return nil
+		return nil //nolint:nilerr // it is the asker's
 	}
 	if err := o.commit(ctx, writes); err != nil {
 		return err
@@ -72,7 +72,7 @@ func (m resume) handle(ctx context.Context, o *owner) error {
 	writes, events, err := reconciler.Resume(o.state, m.name, m.by, o.cfg.Now())
 	if err != nil {
 		m.reply <- suspendAnswer{err: err}
-		return nil
+		return nil //nolint:nilerr // it is the asker's
 	}
 	if err := o.commit(ctx, writes); err != nil {
 		return err

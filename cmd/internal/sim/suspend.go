@@ -26,7 +26,11 @@ func (w *World) suspend(a Action) bool {
 		x.Until = now.Add(time.Duration(1+lasts) * time.Second)
 	}
 	writes, events, err := reconciler.Suspend(w.master.state, x, now)
-	return err == nil && w.did(writes, events)
+	if err != nil {
+		return false
+	}
+	w.did(writes, events)
+	return true
 }
 
 // resume ends the N-th suspension that there is.
@@ -36,22 +40,25 @@ func (w *World) resume(a Action) bool {
 	}
 	names := slices.Sorted(maps.Keys(w.master.state.Suspensions))
 	writes, events, err := reconciler.Resume(w.master.state, names[modulo(a.N, len(names))], "somebody", w.clock.read(w.now))
-	return err == nil && w.did(writes, events)
+	if err != nil {
+		return false
+	}
+	w.did(writes, events)
+	return true
 }
 
 // did stores what somebody asked the master for.
-func (w *World) did(writes []reconciler.Write, events []schema.Event) bool {
+func (w *World) did(writes []reconciler.Write, events []schema.Event) {
 	err := w.commit(writes)
 	switch {
 	case errors.Is(err, store.ErrInjected):
 		w.KillMaster()
-		return true
+		return
 	case err != nil:
 		w.violate("the master: %v", err)
 	}
 	w.noteEvents(events)
 	w.master.news = true
-	return true
 }
 
 // glass is a suspended job as it was before a step.
