@@ -111,6 +111,9 @@ func shorten(t *testing.T, s Script, name string) {
 	path := filepath.Join(histories, name+".txt")
 	_, err := short.Play(nil)
 	text := fmt.Sprintf("# %s\n%s", KindOf(err), short.String())
+	if err := os.MkdirAll(histories, 0o750); err != nil {
+		t.Error(err)
+	}
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Error(err)
 	}
