@@ -38,6 +38,9 @@ type term struct {
 // versions of two terms are never the same.
 const termShift = 32
 
+// Metrics returns the collector of a master that has not led yet.
+func Metrics() prometheus.Collector { return newTerm("") }
+
 func newTerm(cell string) *term {
 	changed := make(chan struct{})
 	return &term{

@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	wired "github.com/musterhq/muster/cmd/internal/cell"
 	"github.com/musterhq/muster/nodeagent/credential"
 	"github.com/musterhq/muster/nodeagent/loop"
 	"github.com/musterhq/muster/reconciler"
@@ -35,7 +36,9 @@ func TestMetrics(t *testing.T) {
 	master.types = gathered(t, m)
 	certificate := pki.NewMetrics(time.Now)
 	maps.Copy(master.types, gathered(t, certificate))
-	master.MustRegister(m, certificate)
+	term := wired.Metrics()
+	maps.Copy(master.types, gathered(t, term))
+	master.MustRegister(m, certificate, term)
 	own := credential.NewMetrics(&credential.Store{})
 	agent.types = gathered(t, own)
 	agent.MustRegister(own)
