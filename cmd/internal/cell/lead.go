@@ -60,7 +60,7 @@ func (m *master) lead(ctx context.Context) error {
 	for {
 		err := m.reign(ctx)
 		if ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // what ended it is ctx
 		}
 		gone := errors.Is(err, store.ErrDown)
 		if !gone && !errors.Is(err, store.ErrNotLeader) {
