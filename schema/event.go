@@ -34,6 +34,7 @@ const (
 	EventMachine   EventKind = "machine"   // a machine joined, was lost or returned; a condition of it began or ended
 	EventExec      EventKind = "exec"      // somebody ran a command beside a task
 	EventMaster    EventKind = "master"    // a master began to lead
+	EventStore     EventKind = "store"     // the store was lost, was cared for (a snapshot, a defragmentation), or could not be
 )
 
 // EventKinds returns all kinds, sorted.

@@ -99,6 +99,8 @@ func newMaster(std stdio) *cobra.Command {
 	var f masterFlags
 	var repo, dataDir, linkSocket string
 	var etcd etcdFlags
+	var snapshotEvery time.Duration
+	var snapshotKeep int
 	c := &cobra.Command{
 		Use:   "master --repo URL --data-dir DIR",
 		Short: "run the master of a cell",
@@ -115,7 +117,10 @@ the same data directory goes on where the last one was.
 With --etcd the cell's documents are in an etcd cluster, which holds this cell and
 nothing else. Several masters may use it, each with a data directory of its own:
 one leads, the others stand by and take over when it has said nothing for the time
-of --etcd-lease. Give agents the addresses of all.`,
+of --etcd-lease. Give agents the addresses of all.
+
+The master writes snapshots of the store, which "muster master restore" makes a
+data directory of.`,
 		Example: `  muster master --repo /srv/fleet.git --data-dir /var/lib/muster --listen 127.0.0.1:7420
   muster master --repo URL --data-dir /var/lib/muster --pki /etc/muster/pki --listen :7420 --link-listen :7421 \
     --etcd https://etcd-1:2379,https://etcd-2:2379,https://etcd-3:2379 \
@@ -133,6 +138,10 @@ of --etcd-lease. Give agents the addresses of all.`,
 			if cfg.Etcd, err = etcd.config(); err != nil {
 				return err
 			}
+			cfg.SnapshotEvery, cfg.SnapshotKeep = snapshotEvery, snapshotKeep
+			if snapshotEvery < 0 || snapshotEvery > 0 && snapshotEvery < time.Second || snapshotKeep < 1 {
+				return invalid("give --snapshot-every 1h, or 0 for none, and --snapshot-keep 24", "--snapshot-every %s --snapshot-keep %d", snapshotEvery, snapshotKeep)
+			}
 			return cell.RunMaster(cmd.Context(), cfg)
 		},
 	}
@@ -140,6 +149,9 @@ of --etcd-lease. Give agents the addresses of all.`,
 	c.Flags().StringVar(&repo, "repo", "", "config repository: a path or a URL")
 	c.Flags().StringVar(&dataDir, "data-dir", "", "directory of the master's state")
 	etcd.add(c)
+	c.Flags().DurationVar(&snapshotEvery, "snapshot-every", time.Hour, "how often the store's documents are written to the directory snapshots in the data directory, if they have changed; 0 for never")
+	c.Flags().IntVar(&snapshotKeep, "snapshot-keep", 24, "how many snapshots stay")
 	c.Flags().StringVar(&linkSocket, "link", "", "unix socket that agents dial (default: link/agent.sock in the data directory)")
+	c.AddCommand(newRestore(std))
 	return c
 }

@@ -220,8 +220,8 @@ func (b *clusterBackend) revoke(ctx context.Context) {
 func (b *clusterBackend) await(ctx context.Context, lost <-chan struct{}, key string, put clientv3.Op) (int64, error) {
 	told, leader := false, ""
 	for {
-		rev, held, found, err := b.claim(ctx, key, put)
-		if err != nil || held {
+		rev, found, err := b.claim(ctx, key, put)
+		if err != nil || rev != 0 {
 			return rev, err
 		}
 		if b.cfg.Standby != nil && (!told || found != leader) {
@@ -238,22 +238,23 @@ func (b *clusterBackend) await(ctx context.Context, lost <-chan struct{}, key st
 	}
 }
 
-// claim puts the key unless somebody has it, whom it returns.
-func (b *clusterBackend) claim(ctx context.Context, key string, put clientv3.Op) (rev int64, held bool, leader string, err error) {
+// claim puts the key and returns the revision of that; 0, and who has the key, if
+// somebody has.
+func (b *clusterBackend) claim(ctx context.Context, key string, put clientv3.Op) (rev int64, leader string, err error) {
 	ctx, cancel := b.request(ctx)
 	defer cancel()
 	resp, err := b.client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", 0)).Then(put).Else(clientv3.OpGet(key)).Commit()
 	if err != nil {
-		return 0, false, "", down(err)
+		return 0, "", down(err)
 	}
 	if resp.Succeeded {
-		return resp.Header.Revision, true, "", nil
+		return resp.Header.Revision, "", nil
 	}
 	for _, kv := range resp.Responses[0].GetResponseRange().GetKvs() {
 		_, doc, err := decode("the leader's key", kv.GetValue())
-		return 0, false, string(doc), err
+		return 0, string(doc), err
 	}
-	return 0, false, "", nil
+	return 0, "", nil
 }
 
 func (b *clusterBackend) close() error {

@@ -339,3 +339,6 @@ func TestServerGoesAway(t *testing.T) {
 		t.Errorf("Commit: %v, want ErrNotLeader", err)
 	}
 }
+
+// quiet drops what etcd says of faults that a test makes.
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }

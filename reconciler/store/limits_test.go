@@ -39,8 +39,7 @@ func testEveryWrite(t *testing.T, m medium) {
 	s.be = w
 	var many []reconciler.Write
 	for i := range 500 {
-		many = append(many, reconciler.Write{Key: fmt.Sprint("k/", i), Value: noise(uint64(i), 9<<10)})
-		many = append(many, put(fmt.Sprint("k/", i/2), "again"))
+		many = append(many, reconciler.Write{Key: fmt.Sprint("k/", i), Value: noise(uint64(i), 9<<10)}, put(fmt.Sprint("k/", i/2), "again"))
 	}
 	for _, batch := range reconciler.Batches(many) {
 		commit(t, s, batch...)

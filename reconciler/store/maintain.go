@@ -53,7 +53,7 @@ func (s *Store) Maintain(ctx context.Context, u Upkeep) {
 			}
 		}
 		if m, ok := s.be.(maintained); ok {
-			if message, err := m.defragment(ctx); ctx.Err() == nil && (err != nil || message != "") {
+			if message, err := m.defragment(); ctx.Err() == nil && (err != nil || message != "") {
 				u.Note(NoteDefrag, message, err)
 			}
 		}
@@ -84,29 +84,25 @@ func newestSnapshot(dir, cell string) (newest time.Time) {
 // maintained is a backend whose disk is ours to look after.
 type maintained interface {
 	// defragment gives free space back if there is enough, and says how much.
-	defragment(ctx context.Context) (message string, err error)
-	// size returns how large the file is, and how much of it is in use.
-	size(ctx context.Context) (bytes, used int64, err error)
+	defragment() (message string, err error)
 }
 
-func (b *etcdBackend) size(ctx context.Context) (bytes, used int64, err error) {
-	st, err := b.client.Status(ctx, "")
-	if err != nil {
-		return 0, 0, down(err)
-	}
-	return st.DbSize, st.DbSizeInUse, nil
+// size returns how large etcd's file is, and how much of it is in use.
+func (b *etcdBackend) size() (bytes, used int64) {
+	file := b.server.Server.Backend()
+	return file.Size(), file.SizeInUse()
 }
 
-func (b *etcdBackend) defragment(ctx context.Context) (string, error) {
-	bytes, used, err := b.size(ctx)
-	if err != nil || bytes-used < max(fragmented, bytes/2) {
-		return "", err
+func (b *etcdBackend) defragment() (string, error) {
+	bytes, used := b.size()
+	if bytes-used < max(fragmented, bytes/2) {
+		return "", nil
 	}
-	if _, err := b.client.Defragment(ctx, ""); err != nil {
+	if err := b.server.Server.Backend().Defrag(); err != nil {
 		return "", down(err)
 	}
-	after, _, err := b.size(ctx)
-	return fmt.Sprintf("%d MiB given back, %d MiB are left", (bytes-after)>>20, after>>20), err
+	after, _ := b.size()
+	return fmt.Sprintf("%d MiB given back, %d MiB are left", (bytes-after)>>20, after>>20), nil
 }
 
 // heal ends etcd's alarm that its quota is used up, if what it has kept of old
@@ -129,13 +125,10 @@ func (b *etcdBackend) heal(ctx context.Context) error {
 	if err != nil && !strings.Contains(err.Error(), "has been compacted") {
 		return down(err)
 	}
-	if _, err := b.client.Defragment(ctx, ""); err != nil {
+	if err := b.server.Server.Backend().Defrag(); err != nil {
 		return down(err)
 	}
-	bytes, _, err := b.size(ctx)
-	if err != nil {
-		return err
-	}
+	bytes, _ := b.size()
 	if bytes >= b.quota {
 		return down(fmt.Errorf("the documents take %d MiB, and the store's quota is %d MiB", bytes>>20, b.quota>>20))
 	}

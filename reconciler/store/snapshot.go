@@ -91,7 +91,8 @@ func writeSnapshot(path string, info SnapshotInfo, docs map[string][]byte) (err 
 	if err == nil {
 		err = f.Sync()
 	}
-	if err = errors.Join(err, f.Close()); err != nil {
+	err = errors.Join(err, f.Close())
+	if err != nil {
 		return err
 	}
 	if err := os.Rename(temp, path); err != nil {

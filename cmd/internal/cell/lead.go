@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -59,7 +60,7 @@ func (m *master) lead(ctx context.Context) error {
 	for {
 		err := m.reign(ctx)
 		if ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // what ended it is ctx
 		}
 		gone := errors.Is(err, store.ErrDown)
 		if !gone && !errors.Is(err, store.ErrNotLeader) {
@@ -71,7 +72,7 @@ func (m *master) lead(ctx context.Context) error {
 		}
 		if m.term.end(a) {
 			m.cfg.Log.Warn("not leading: tasks run on", "cell", m.cell, "role", a.Role, "err", err)
-			m.events.Append([]schema.Event{{At: a.Since, Kind: schema.EventMaster, Message: a.Message}})
+			m.events.Append([]schema.Event{{At: a.Since, Kind: schema.EventStore, Message: a.Message}})
 		}
 		if gone {
 			select {
@@ -116,12 +117,30 @@ func (m *master) reign(ctx context.Context) error {
 			return fmt.Errorf("cell %s: %w", m.cell, store.ErrNotLeader)
 		}
 	})
+	g.Go(func() error {
+		m.store.Maintain(ctx, store.Upkeep{
+			Dir: filepath.Join(m.cfg.DataDir, "snapshots"), Every: m.cfg.SnapshotEvery, Keep: m.cfg.SnapshotKeep, Note: m.upkeep,
+		})
+		return nil
+	})
 	m.term.begin(l)
 	err := g.Wait()
 	if led != nil {
 		err = led // which knows more than that the store's term has ended
 	}
 	return err
+}
+
+// upkeep is told what the store has done for its own sake.
+func (m *master) upkeep(what, message string, err error) {
+	m.term.kept(what, err)
+	if err != nil {
+		m.cfg.Log.Error(what+" failed", "cell", m.cell, "err", err)
+		message = "failed: " + err.Error()
+	} else {
+		m.cfg.Log.Info(what, "cell", m.cell, "what", message)
+	}
+	m.events.Append([]schema.Event{{At: time.Now(), Kind: schema.EventStore, Message: what + " " + message}})
 }
 
 // settle waits a moment until it is known whether this master leads, so that who

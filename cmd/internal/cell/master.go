@@ -51,6 +51,10 @@ type MasterConfig struct {
 	// Etcd is the cluster that keeps the cell's documents; without endpoints they
 	// are in DataDir. Of it, endpoints, files and lease count.
 	Etcd store.ClusterConfig
+	// SnapshotEvery is the time between two snapshots of the store, 0 for none, and
+	// SnapshotKeep how many stay.
+	SnapshotEvery time.Duration
+	SnapshotKeep  int
 	// NoExec refuses commands beside tasks.
 	NoExec bool
 	// Release is the version of this program; it stands beside what is stored.

@@ -12,6 +12,7 @@ import (
 	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/events"
 	"github.com/musterhq/muster/reconciler/loop"
+	"github.com/musterhq/muster/reconciler/store"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -23,22 +24,27 @@ type term struct {
 	events *events.Log
 	known  <-chan struct{} // closed with the first change
 
-	mu      sync.Mutex          // guards what follows
-	loop    *loop.Loop          // nil while this master does not lead
-	absence *reconciler.Absence // why, while it does not
-	last    *reconciler.Status  // the newest that was asked for
-	number  uint64              // counts changes of the above
-	changed chan struct{}       // closed with the next
-	outages int                 // times without a store so far
+	mu           sync.Mutex          // guards what follows
+	loop         *loop.Loop          // nil while this master does not lead
+	absence      *reconciler.Absence // why, while it does not
+	last         *reconciler.Status  // the newest that was asked for
+	number       uint64              // counts changes of the above
+	changed      chan struct{}       // closed with the next
+	done, undone map[string]float64  // when each kind of upkeep was done last, in seconds since 1970, and how often it failed
+	outages      int                 // times without a store so far
 }
 
 // termShift leaves a loop's versions room below the number of its term: the
 // versions of two terms are never the same.
 const termShift = 32
 
+// Metrics returns the collector of a master that has not led yet.
+func Metrics() prometheus.Collector { return newTerm("") }
+
 func newTerm(cell string) *term {
 	changed := make(chan struct{})
 	return &term{
+		done: map[string]float64{store.NoteSnapshot: 0, store.NoteDefrag: 0}, undone: map[string]float64{store.NoteSnapshot: 0, store.NoteDefrag: 0},
 		cell: cell, changed: changed, known: changed,
 		absence: &reconciler.Absence{Role: reconciler.Starting, Since: time.Now(), Message: "the master is starting"},
 	}
@@ -226,8 +232,21 @@ func (t *term) Leave(machine string, epoch uint64) {
 // Is makes it loop.ErrStopped, too.
 func (e absentError) Is(target error) bool { return target == loop.ErrStopped }
 
-// roleDesc and outagesDesc are the metrics of a term.
+// kept is told how a piece of upkeep of the store went.
+func (t *term) kept(what string, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err != nil {
+		t.undone[what]++
+	} else {
+		t.done[what] = float64(time.Now().Unix())
+	}
+}
+
+// The metrics of a term.
 var (
+	upkeepDesc  = prometheus.NewDesc("muster_store_upkeep_timestamp_seconds", "When the store was last cared for, in seconds since 1970, by what was done: a snapshot, or a defragmentation; 0 if never since the master started.", []string{"what"}, nil)
+	failedDesc  = prometheus.NewDesc("muster_store_upkeep_failures_total", "Snapshots and defragmentations that failed.", []string{"what"}, nil)
 	roleDesc    = prometheus.NewDesc("muster_master_role", "1 for what this master is at the moment: leader, standby, starting, or without a store.", []string{"role"}, nil)
 	outagesDesc = prometheus.NewDesc("muster_store_outages_total", "Times that this master could not reach its store, or not write to it.", nil, nil)
 )
@@ -236,6 +255,8 @@ var (
 func (*term) Describe(out chan<- *prometheus.Desc) {
 	out <- roleDesc
 	out <- outagesDesc
+	out <- upkeepDesc
+	out <- failedDesc
 }
 
 // Collect implements prometheus.Collector.
@@ -252,6 +273,10 @@ func (t *term) Collect(out chan<- prometheus.Metric) {
 			v = 1
 		}
 		out <- prometheus.MustNewConstMetric(roleDesc, prometheus.GaugeValue, v, string(role))
+	}
+	for _, what := range []string{store.NoteSnapshot, store.NoteDefrag} {
+		out <- prometheus.MustNewConstMetric(upkeepDesc, prometheus.GaugeValue, t.done[what], what)
+		out <- prometheus.MustNewConstMetric(failedDesc, prometheus.CounterValue, t.undone[what], what)
 	}
 	out <- prometheus.MustNewConstMetric(outagesDesc, prometheus.CounterValue, float64(t.outages))
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	wired "github.com/musterhq/muster/cmd/internal/cell"
 	"github.com/musterhq/muster/nodeagent/credential"
 	"github.com/musterhq/muster/nodeagent/loop"
 	"github.com/musterhq/muster/reconciler"
@@ -34,7 +35,7 @@ func TestMetrics(t *testing.T) {
 	m := web.NewMetrics(emptyCell{})
 	master.types = gathered(t, m)
 	master.MustRegister(m)
-	for _, c := range pki.NewMetrics(time.Now, time.Now) {
+	for _, c := range append(pki.NewMetrics(time.Now, time.Now), wired.Metrics()) {
 		maps.Copy(master.types, gathered(t, c))
 		master.MustRegister(c)
 	}

@@ -1,0 +1,241 @@
+package store
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/musterhq/muster/reconciler"
+)
+
+var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// snapshot takes one that must be taken.
+func snapshot(t *testing.T, s *Store, dir string, keep int, now time.Time) string {
+	t.Helper()
+	path, err := s.Snapshot(t.Context(), dir, keep, now)
+	if err != nil || path == "" {
+		t.Fatalf("snapshot: %q, %v", path, err)
+	}
+	return path
+}
+
+func restore(t *testing.T, file, dir string) (SnapshotInfo, error) {
+	t.Helper()
+	return Restore(t.Context(), RestoreConfig{Snapshot: file, Dir: dir, Release: "v2.0.0", Log: testLog(t), Now: noon.Add(time.Hour)})
+}
+
+// What was in a store is in the one that is made of its snapshot, with numbers
+// that jump ahead; a store is never overwritten.
+func TestSnapshotAndRestore(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s, err := openEmbedded(t, filepath.Join(dir, "first"), "c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lead(t, s, "one")
+	commit(t, s, put("counter", "17"), put("machine/m1", `{"name":"m1","epoch":40,"later":"x"}`), put("member/m1", "{}"), reconciler.Write{Key: "later/big", Value: noise(1, 2<<20)})
+	snaps := filepath.Join(dir, "snaps")
+	file := snapshot(t, s, snaps, 3, noon)
+	if path, err := s.Snapshot(t.Context(), snaps, 3, noon.Add(time.Hour)); path != "" || err != nil {
+		t.Errorf("a store that has not changed has another snapshot: %q, %v", path, err)
+	}
+	want := load(t, s)
+	commit(t, s, put("counter", "99"))
+	to := filepath.Join(dir, "second")
+	info, err := restore(t, file, to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Cell != "c" || !info.At.Equal(noon) || info.Documents != 5 {
+		t.Errorf("restored %+v", info)
+	}
+	r, err := openEmbedded(t, to, "c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lead(t, r, "two")
+	got := load(t, r)
+	if string(got["counter"]) != "10000000040" || !bytes.Contains(got["restored"], []byte(`"counter":17,"floor":10000000040`)) {
+		t.Errorf("counter %s, restored %s", got["counter"], got["restored"])
+	}
+	delete(got, "restored")
+	got["counter"] = want["counter"]
+	if d := cmp.Diff(want, got, cmp.Comparer(bytes.Equal)); d != "" {
+		t.Errorf("documents (-before +after)\n%s", d)
+	}
+	closeStore(t, r)
+	// One that is there is left as it is, and so is one that is in use.
+	for _, there := range []string{to, filepath.Join(dir, "first")} {
+		if _, err := restore(t, file, there); err == nil || !strings.Contains(err.Error(), `it holds the state of cell "c", and nothing is overwritten`+"\nhint: ") {
+			t.Errorf("restore over %s: %v", there, err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(dir, "other"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "other", "x"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := restore(t, file, filepath.Join(dir, "other")); err == nil || !strings.Contains(err.Error(), "it is not empty") {
+		t.Errorf("restore to a directory with something in it: %v", err)
+	}
+	if _, err := Restore(t.Context(), RestoreConfig{Snapshot: file, Dir: filepath.Join(dir, "third"), Cell: "d", Log: testLog(t)}); err == nil || !strings.Contains(err.Error(), `is of cell "c", not "d"`) {
+		t.Errorf("restore of another cell: %v", err)
+	}
+	for i := range 5 {
+		commit(t, s, put("a", fmt.Sprint(i)))
+		file = snapshot(t, s, snaps, 3, noon.Add(time.Duration(i+2)*time.Minute))
+	}
+	entries, err := os.ReadDir(snaps)
+	if err != nil || len(entries) != 3 || entries[2].Name() != filepath.Base(file) || !newestSnapshot(snaps, "c").Equal(noon.Add(6*time.Minute)) {
+		t.Errorf("%d snapshots stay: %v, %v", len(entries), entries, err)
+	}
+	left, err := filepath.Glob(filepath.Join(dir, "*restoring*"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// A snapshot of which a byte is another, or that is cut, is refused as a whole,
+// and leaves no directory.
+func TestDamagedSnapshot(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := leader(t, memoryMedium{NewMemory()}, "one")
+	commit(t, s, put("counter", "17"), put("later/a", "x"))
+	whole, err := os.ReadFile(snapshot(t, s, dir, 3, noon))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := s.Load(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, to := filepath.Join(dir, "damaged"), filepath.Join(dir, "to")
+	try := func(what string, content []byte) {
+		t.Helper()
+		if err := os.WriteFile(file, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, docs, err := ReadSnapshot(file)
+		if d := cmp.Diff(want, docs, cmp.Comparer(bytes.Equal)); err == nil && d == "" {
+			return // of no meaning, such as the bits that fill the last byte up
+		}
+		if err == nil || !strings.Contains(err.Error(), "\nhint: ") || !strings.Contains(err.Error(), file) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	for i := range whole {
+		flipped := slices.Clone(whole)
+		flipped[i] ^= 0x10
+		try(fmt.Sprintf("byte %d of %d is another", i, len(whole)), flipped)
+		try(fmt.Sprintf("%d of %d bytes", i, len(whole)), whole[:i])
+	}
+	try("more", append(slices.Clone(whole), whole...))
+	if _, err := restore(t, file, to); err == nil {
+		t.Error("restored")
+	}
+	if _, err := os.Stat(to); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a directory is there: %v", err)
+	}
+	var b bytes.Buffer
+	if err := encodeSnapshot(&b, SnapshotInfo{Format: 2, Cell: "c", Release: "v9.1.0"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	try("a newer one", b.Bytes())
+	if _, _, err := ReadSnapshot(file); !strings.Contains(err.Error(), "written by muster v9.1.0 in format 2") {
+		t.Errorf("a newer one: %v", err)
+	}
+}
+
+// A store whose quota is used up by what it keeps of the past takes no writes,
+// says so, and mends itself with the next Campaign; nothing is lost.
+func TestQuotaUsedUp(t *testing.T) {
+	t.Parallel()
+	s, err := OpenEmbedded(t.Context(), EmbeddedConfig{Dir: t.TempDir(), Cell: "c", Log: quiet(), quota: 8 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeStore(t, s)
+	lead(t, s, "one")
+	commit(t, s, put("a", "1"))
+	last := 0
+	for i := range 50 {
+		err = s.Commit(t.Context(), []reconciler.Write{{Key: "big", Value: noise(uint64(i), 900<<10)}})
+		if err != nil {
+			break
+		}
+		last = i
+	}
+	if !errors.Is(err, ErrDown) || !strings.Contains(err.Error(), "database space exceeded") || !isLost(s) {
+		t.Fatalf("Commit to a full store: %v", err)
+	}
+	lead(t, s, "one")
+	wantLarge(t, s, map[string][]byte{"a": []byte("1"), "big": noise(uint64(last), 900<<10)})
+	commit(t, s, put("a", "2"))
+	// One that is full of documents stays down, and says what takes the room.
+	for i := range 50 {
+		if err = s.Commit(t.Context(), []reconciler.Write{{Key: fmt.Sprint("big/", i), Value: noise(uint64(i), 900<<10)}}); err != nil {
+			break
+		}
+	}
+	if err = s.Campaign(t.Context(), "one"); !errors.Is(err, ErrDown) || !strings.Contains(err.Error(), "the documents take") {
+		t.Fatalf("Campaign in a store full of documents: %v", err)
+	}
+	if docs := load(t, s); string(docs["a"]) != "2" {
+		t.Errorf("a is %s", docs["a"])
+	}
+}
+
+// Free space of the file is given back when there is much of it.
+func TestDefragment(t *testing.T) {
+	t.Parallel()
+	s, err := openEmbedded(t, t.TempDir(), "c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lead(t, s, "one")
+	be := s.be.(*etcdBackend)
+	for i := range 100 {
+		commit(t, s, reconciler.Write{Key: "big", Value: noise(uint64(i), 1000<<10)})
+	}
+	resp, err := be.client.Get(t.Context(), "x")
+	if err == nil {
+		_, err = be.client.Compact(t.Context(), resp.Header.Revision, clientv3.WithCompactPhysical())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	notes := make(chan string, 10)
+	go s.Maintain(t.Context(), Upkeep{Every: time.Second, Keep: 1, Dir: t.TempDir(), Note: func(what, message string, err error) {
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		notes <- what + " " + message
+	}})
+	seen := map[string]bool{}
+	for !seen[NoteSnapshot] || !seen[NoteDefrag] {
+		select {
+		case note := <-notes:
+			seen[strings.Fields(note)[0]] = true
+		case <-time.After(30 * time.Second):
+			bytes, used := be.size()
+			t.Fatalf("was told of %v; %d of %d MiB are in use", seen, used>>20, bytes>>20)
+		}
+	}
+	if bytes, _ := be.size(); bytes > 20<<20 {
+		t.Errorf("the file has %d MiB", bytes>>20)
+	}
+	wantLarge(t, s, map[string][]byte{"big": noise(99, 1000<<10)})
+}
