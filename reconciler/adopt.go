@@ -384,30 +384,8 @@ func (a *adoption) events(s *State, head schema.Head, next *Desired, now time.Ti
 	}
 	if next != nil {
 		add(holdEvents(s.Head.Held, head.Held)...)
-		add(cordons(s.desired(), next)...)
+		add(machineOrders(s, s.desired(), next)...)
 		add(rejections(s, *next, now)...)
-	}
-	return out
-}
-
-// cordons returns an event for each machine that is to get no new tasks from now
-// on, or may again.
-func cordons(was, is *Desired) []schema.Event {
-	names := map[string]bool{}
-	for _, d := range []*Desired{was, is} {
-		for name := range d.Machines {
-			names[name] = was.Machines[name].Cordon != is.Machines[name].Cordon
-		}
-	}
-	var out []schema.Event
-	for _, name := range slices.Sorted(maps.Keys(names)) {
-		switch {
-		case !names[name]:
-		case is.Machines[name].Cordon:
-			out = append(out, schema.Event{Kind: schema.EventMachine, Machine: name, Message: "cordoned: it gets no new tasks"})
-		default:
-			out = append(out, schema.Event{Kind: schema.EventMachine, Machine: name, Message: "no longer cordoned"})
-		}
 	}
 	return out
 }

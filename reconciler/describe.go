@@ -25,9 +25,13 @@ type DescribeInput struct {
 func Describe(in DescribeInput) Status {
 	d := describer{in: in, status: Status{
 		Cell: in.State.Cell, At: in.Now, Commit: in.Head, Applied: in.State.Head.Commit, Source: in.Trouble, SourceAt: in.Source.At,
-		Waiting: []string{}, Stale: []StalePackage{}, Rejected: []Rejection{}, Held: holdsOf(in.State.Head.Held), Suspended: suspensionsOf(in.State), Warnings: []QuotaWarning{}, Machines: []MachineStatus{}, Jobs: []JobStatus{}, Tasks: []TaskStatus{}, Notes: []string{},
-	}, used: map[string]schema.Resources{}, held: map[string]int{}, inside: map[string][]string{}, notes: map[string]string{}, alone: map[string][]string{}, kept: map[string]string{}, spans: in.State.spans(), under: in.State.suspensions()}
+		Waiting: []string{}, Stale: []StalePackage{}, Rejected: []Rejection{}, Held: holdsOf(in.State.Head.Held), Losses: []LossHold{}, Suspended: suspensionsOf(in.State), Warnings: []QuotaWarning{}, Machines: []MachineStatus{}, Jobs: []JobStatus{}, Tasks: []TaskStatus{}, Notes: []string{},
+	}, used: map[string]schema.Resources{}, held: map[string]int{}, inside: map[string][]string{}, notes: map[string]string{}, alone: map[string][]string{}, kept: map[string]string{}, spans: in.State.spans(), under: in.State.suspensions(), orders: map[string]*orders{}}
 	d.repository()
+	for name, r := range in.State.Machines {
+		o := in.State.desired().declaredOf(&r.MachineInfo)
+		d.orders[name] = &o
+	}
 	for _, name := range in.State.jobNames() {
 		d.job(name)
 	}
@@ -51,6 +55,7 @@ type describer struct {
 	held   map[string]int
 	inside map[string][]string // tasks, by the alloc that they run in
 	spans  map[schema.JobName]int
+	orders map[string]*orders  // by machine
 	kept   map[string]string   // by job: the guard that holds its removal
 	alone  map[string][]string // by machine: jobs that crash there only
 	notes  map[string]string   // by task: what its agent remarks of one that is as desired
@@ -96,8 +101,9 @@ func (d *describer) repository() {
 	}
 	d.status.Notes = append(d.status.Notes, d.in.Source.Notes...)
 	d.status.Warnings = append(d.status.Warnings, d.in.Last.Admission.Warnings...)
-	if d.in.Last.Holding != "" {
-		d.waiting("%s", d.in.Last.Holding)
+	d.status.Losses = append(d.status.Losses, d.in.Last.Holding...)
+	for i := range d.status.Losses {
+		d.waiting("%s", d.status.Losses[i].waiting())
 	}
 }
 
@@ -161,7 +167,7 @@ func (d *describer) systemTasks(name schema.JobName, have []*schema.TaskRecord, 
 	for _, t := range have {
 		m := d.in.State.Machines[t.On]
 		switch {
-		case t.Machine == "" && d.in.State.desired().Machines[t.On].Cordon: // it gets nothing new
+		case t.Machine == "" && d.orders[t.On] != nil && d.orders[t.On].closed(): // it gets nothing new
 		case m == nil || !m.LostSince.IsZero():
 			if t.Machine != "" {
 				others = append(others, t)
@@ -241,6 +247,9 @@ func (d *describer) task(job schema.JobName, r *schema.TaskRecord, record *schem
 		}
 	}
 	t.State, t.Reason = d.state(job.Task(r.Index), r, &t)
+	if m := d.in.Last.Draining[r.Machine]; m != nil && r.Machine != "" {
+		t.Drain = m.waits[job.Task(r.Index)]
+	}
 	if wanted {
 		switch t.State {
 		case "running":
@@ -276,11 +285,18 @@ func (d *describer) state(name schema.TaskName, r *schema.TaskRecord, t *TaskSta
 		return "pending", "not decided upon yet"
 	}
 	status := d.in.Observed.status(r.Machine, name, r.Generation)
-	health, _ := d.in.Observed.health(r.Machine, d.in.Now)
+	health := HealthLost
+	if m := d.in.State.Machines[r.Machine]; m != nil {
+		health, _ = d.in.Observed.health(m, d.in.Now)
+	}
+	absent := fmt.Sprintf("machine %s is %s", r.Machine, health)
+	if left := d.in.Last.Left[name]; left != "" {
+		absent += ": " + left
+	}
 	if status == nil {
 		reason = "its machine has not taken it yet"
 		if health != HealthUp {
-			reason = fmt.Sprintf("machine %s is %s", r.Machine, health)
+			reason = absent
 		}
 		return "starting", reason
 	}
@@ -293,10 +309,12 @@ func (d *describer) state(name schema.TaskName, r *schema.TaskRecord, t *TaskSta
 	switch {
 	case r.Stop != nil && status.Note == schema.Stuck:
 		return "stopping", r.Stop.String() + "; " + schema.Stuck
+	case r.Stop != nil && health != HealthUp:
+		return "stopping", r.Stop.String() + "; " + absent
 	case r.Stop != nil:
 		return "stopping", r.Stop.String()
 	case health != HealthUp:
-		reason = fmt.Sprintf("machine %s is %s", r.Machine, health)
+		reason = absent
 	case status.Health == schema.Unhealthy:
 		reason = saw("its health check fails", status)
 	case status.Health == schema.HealthUnknown && status.State == schema.Running:
@@ -342,19 +360,16 @@ func (d *describer) crashes(name schema.JobName, r *schema.JobRecord, j *JobStat
 }
 
 func (d *describer) machines() {
-	declared := d.in.State.desired().Machines
 	for _, name := range d.in.State.machineNames() {
-		r := d.in.State.Machines[name]
-		health, _ := d.in.Observed.health(name, d.in.Now)
+		r, orders := d.in.State.Machines[name], d.orders[name]
+		health, _ := d.in.Observed.health(r, d.in.Now)
 		d.status.Machines = append(d.status.Machines, MachineStatus{
-			Name: name, Health: string(health), Capacity: r.Capacity, Reserved: r.Reserved, Used: d.used[name], Tasks: d.held[name],
-			Cordoned: declared[name].Cordon, Conditions: d.in.Observed.conditions(name), Devices: r.Devices, Attributes: declared[name].attributes(&r.MachineInfo), Notes: d.machineNotes(name),
+			Name: name, Health: string(health), Draining: d.drainingOf(name), Capacity: r.Capacity, Reserved: r.Reserved, Used: d.used[name], Tasks: d.held[name],
+			Cordoned: orders.closed(), Conditions: d.in.Observed.conditions(name), Devices: r.Devices, Attributes: orders.attributes, Notes: d.machineNotes(name),
 		})
 	}
-	for _, name := range slices.Sorted(maps.Keys(declared)) {
-		if d.in.State.Machines[name] == nil {
-			d.status.Notes = append(d.status.Notes, declared[name].neverJoined().Error())
-		}
+	for _, m := range d.in.State.desired().unmatched(d.in.State) {
+		d.status.Notes = append(d.status.Notes, m.neverJoined().Error())
 	}
 	if len(d.status.Machines) == 0 && len(d.status.Jobs) > 0 {
 		d.waiting("no machine has joined: start muster-agent on one")
@@ -366,10 +381,34 @@ func (d *describer) machineNotes(name string) []string {
 	h := d.in.Observed.machines[name]
 	notes := append(slices.Clone(d.in.State.Machines[name].Notes), busyNote(h)...)
 	notes = append(notes, crashNote(d.alone[name])...)
+	notes = append(notes, d.goneNote(name)...)
 	if h != nil && h.report.Overload != nil {
 		notes = append(notes, "overloaded: "+h.report.Overload.Message)
 	}
 	return notes
+}
+
+// drainingOf tells how far a machine is emptied, nil if it is not to be.
+func (d *describer) drainingOf(name string) *Draining {
+	m := d.in.Last.Draining[name]
+	if m != nil && m.Left > 0 {
+		d.waiting("machine %s is %s", name, m)
+	}
+	return m
+}
+
+// goneNote tells of a machine that is declared gone.
+func (d *describer) goneNote(name string) []string {
+	r, gone := d.in.State.Machines[name], d.orders[name].gone
+	switch {
+	case gone == nil:
+		return nil
+	case r.Spoke:
+		return []string{fmt.Sprintf("declared gone at %s, and has spoken since: remove that", gone.Origin)}
+	case d.held[name] > 0:
+		return []string{fmt.Sprintf("declared gone at %s: it is forgotten when it holds nothing more", gone.Origin)}
+	}
+	return []string{fmt.Sprintf("declared gone at %s", gone.Origin)}
 }
 
 // busyNote tells which ports of a machine's range are not to be had.

@@ -17,6 +17,7 @@ type Desired struct {
 	// QuotaOrigins says where each quota is declared, by name.
 	QuotaOrigins map[string]schema.Position
 	Machines     map[string]DesiredMachine // of this cell, by name
+	matching     []DesiredMachine          // of this cell, those with Match, sorted by name
 	// Waiting are the suspended jobs for which something else is declared than
 	// what they run and have in Jobs: that, or nil for those that no package
 	// declares.
@@ -35,24 +36,6 @@ type DesiredJob struct {
 	// Refused says which names in the job stand for nothing, or for what it may
 	// not have: it is rejected.
 	Refused []schema.Diagnostic
-}
-
-// DesiredMachine is what is declared of a machine.
-type DesiredMachine struct {
-	schema.Machine
-	Origin schema.Position
-}
-
-// attributes returns what is known of a machine by name: what its agent reports,
-// and over it the labels.
-func (m DesiredMachine) attributes(info *schema.MachineInfo) map[string]string {
-	if len(m.Labels) == 0 {
-		return info.Attributes
-	}
-	out := make(map[string]string, len(info.Attributes)+len(m.Labels))
-	maps.Copy(out, info.Attributes)
-	maps.Copy(out, m.Labels)
-	return out
 }
 
 // DesiredOf returns what the given packages declare for a cell. Names that
@@ -94,7 +77,7 @@ func desiredOf(cell string, packages []*schema.Package, digest func(p *schema.Pa
 		}
 		for _, m := range objects.Machines {
 			if m.Cell == cell {
-				d.Machines[m.Name] = DesiredMachine{m, p.Origins[schema.ObjectKey{Kind: schema.KindMachine, Name: cell + "/" + m.Name}]}
+				d.addMachine(m, p.Origins[schema.ObjectKey{Kind: schema.KindMachine, Name: cell + "/" + m.Name}])
 			}
 		}
 		for _, c := range objects.Cells {
@@ -104,6 +87,7 @@ func desiredOf(cell string, packages []*schema.Package, digest func(p *schema.Pa
 		}
 	}
 	slices.SortFunc(d.Quotas, func(a, b schema.Quota) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(d.matching, func(a, b DesiredMachine) int { return strings.Compare(a.Name, b.Name) })
 	return d
 }
 

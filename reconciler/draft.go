@@ -21,7 +21,8 @@ type draft struct {
 	data     map[schema.Digest]*schema.Job        // added
 	chunks   map[ChunkName]*schema.Chunk          // copied to be changed
 	spans    map[schema.JobName]int               // chunks that a job may have
-	machines map[string]*schema.MachineRecord     // changed
+	machines map[string]*schema.MachineRecord     // changed; nil is forgotten
+	loss     *schema.LossRecord                   // changed; nil if it is not
 	changes  map[schema.JobName]int               // of task records, counted
 	over     []string                             // suspensions whose time is over
 	events   []schema.Event
@@ -160,9 +161,7 @@ func (d *draft) writes() []Write {
 	for _, digest := range slices.Sorted(maps.Keys(d.data)) {
 		out = append(out, d.base.document(keyData+string(digest), d.data[digest]))
 	}
-	for _, name := range slices.Sorted(maps.Keys(d.machines)) {
-		out = append(out, d.base.document(keyMachine+name, d.machines[name]))
-	}
+	out = append(out, d.machineWrites()...)
 	for _, name := range d.order {
 		j, was := d.jobs[name], d.base.Jobs[name]
 		if j == nil && was != nil && was.Admitted != "" {
@@ -184,6 +183,36 @@ func (d *draft) writes() []Write {
 		out = append(out, Write{Key: keySuspend + name})
 	}
 	return append(out, d.garbage()...)
+}
+
+// machineWrites returns what changed of machines. A machine is forgotten after
+// its epoch was noted, and what is spent on lost ones is counted before it is.
+func (d *draft) machineWrites() []Write {
+	var out []Write
+	if d.loss != nil {
+		w := Write{Key: keyLoss}
+		if !d.loss.Empty() {
+			w = d.base.document(keyLoss, d.loss)
+		}
+		out = append(out, w)
+	}
+	epoch := d.base.Gone.Epoch
+	for name, r := range d.machines {
+		if r == nil {
+			epoch = max(epoch, d.base.Machines[name].Epoch)
+		}
+	}
+	if epoch != d.base.Gone.Epoch {
+		out = append(out, d.base.document(keyGone, schema.ForgottenRecord{Epoch: epoch}))
+	}
+	for _, name := range slices.Sorted(maps.Keys(d.machines)) {
+		w := Write{Key: keyMachine + name}
+		if r := d.machines[name]; r != nil {
+			w = d.base.document(keyMachine+name, r)
+		}
+		out = append(out, w)
+	}
+	return out
 }
 
 // chunkWrites returns the chunks that differ from what is stored.

@@ -201,6 +201,7 @@ func (l *lines) task(t *TaskStatus, avoided []string) {
 	l.sayIf("  in alloc %s", t.Alloc)
 	l.sayIf("  inside run: %s", strings.Join(t.Inside, ", "))
 	l.sayIf("  because: %s", t.Reason)
+	l.sayIf("  its machine is to be emptied, and it waits: %s", t.Drain)
 	l.sayIf("  says: %s", t.Line)
 	for _, m := range avoided {
 		l.say("  avoids machine %s: it failed or was evicted there of late", m)

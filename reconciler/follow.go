@@ -25,8 +25,8 @@ func (s *step) follow(job schema.JobName, t schema.TaskRecord) {
 	if t.Machine == "" {
 		return
 	}
-	if s.lost[t.Machine] {
-		s.end(job, t, schema.Cause{Kind: schema.CauseMachineLost, Message: "the machine has been silent for " + lostAfter.String(), At: s.now})
+	if why, ok := s.released[job.Task(t.Index)]; ok {
+		s.end(job, t, schema.Cause{Kind: schema.CauseMachineLost, Message: why, At: s.now})
 		return
 	}
 	said := s.in.Observed.task(t.Machine, job.Task(t.Index), t.Generation)

@@ -1,17 +1,11 @@
 package reconciler
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
 	"github.com/musterhq/muster/schema"
 )
-
-// lostShare is the largest share of the cell's machines that is given up at
-// once, in percent: when more go silent together it is more likely that the
-// master cannot hear than that they are gone. One machine always may be.
-const lostShare = 30
 
 // atOnce is how far apart machines may be given up and still count as gone
 // together.
@@ -21,7 +15,7 @@ const atOnce = 10 * time.Minute
 // messages of an older connection are refused from then on. The writes must be
 // stored before the machine is welcomed.
 func Join(s *State, info schema.MachineInfo, now time.Time) (epoch uint64, writes []Write, events []schema.Event) {
-	r := &schema.MachineRecord{MachineInfo: info, Epoch: 1}
+	r := &schema.MachineRecord{MachineInfo: info, Epoch: s.Gone.Epoch + 1, Joined: now}
 	message := "joined"
 	if was := s.Machines[info.Name]; was != nil {
 		r.Epoch = was.Epoch + 1
@@ -31,85 +25,117 @@ func Join(s *State, info schema.MachineInfo, now time.Time) (epoch uint64, write
 			message = "joined again after a restart of the machine"
 		}
 	}
+	d := s.desired().declaredOf(&info)
+	r.Spoke = d.gone != nil
 	e := schema.Event{At: now, Kind: schema.EventMachine, Machine: info.Name, Message: message}
 	return r.Epoch, []Write{s.document(keyMachine+info.Name, r)}, []schema.Event{e}
 }
 
-// neverJoined warns of a machine that is declared and unknown to the cell.
-func (m DesiredMachine) neverJoined() schema.Diagnostic {
-	key := schema.ObjectKey{Kind: schema.KindMachine, Name: m.Cell + "/" + m.Name}
-	return schema.Diagnostic{
-		Severity: schema.Warning, Position: m.Origin, Field: key.Field(), Message: "no machine of this name has ever joined",
-		Hint: "start its agent, or correct the name",
-	}
+// silent is a machine that is not up.
+type silent struct {
+	record *schema.MachineRecord
+	domain string
+	quiet  time.Duration // that it has said nothing
+	lost   bool          // for longer than the cell waits
+	// gone is the object that declares it gone; nil if none does, or it has
+	// spoken since.
+	gone *DesiredMachine
 }
 
-// survey is how many of the cell's machines are how.
-type survey struct {
-	all     int      // that were not given up long ago
-	down    int      // of them: silent, or given up of late
-	overdue []string // to be given up
-}
-
-// surveyMachines finds which machines may get tasks, and which are given up.
+// surveyMachines finds which machines may get tasks, which are given up, and
+// which of the tasks of silent ones are given to others.
 func (s *step) surveyMachines() {
-	s.lost = map[string]bool{}
-	var v survey
+	s.silent, s.released = map[string]*silent{}, map[schema.TaskName]string{}
 	for _, name := range s.names {
-		s.look(name, &v)
+		s.look(name)
 	}
-	if len(v.overdue) == 0 {
+	if len(s.silent) == 0 && s.base.Loss.Empty() {
 		return
 	}
-	switch most := max(1, v.all*lostShare/100); {
-	case len(s.up) == 0:
-		s.out.Holding = fmt.Sprintf("%d of %d machines are silent and none is up: their tasks are left where they are", v.down, v.all)
-	case v.down > most:
-		s.out.Holding = fmt.Sprintf("%d of %d machines are silent: their tasks are left where they are, since more than %d at once is likely a fault of the network", v.down, v.all, most)
-	default:
-		for _, name := range v.overdue {
-			s.giveUp(name)
+	l := s.newRescue()
+	due := s.dueTasks()
+	l.hold(due)
+	for _, name := range s.silentNames() {
+		if q := s.silent[name]; q.record.LostSince.IsZero() && (q.gone != nil || q.lost && !l.held(q.domain)) {
+			s.giveUp(name, q)
 		}
 	}
+	l.release(due)
+	l.keep()
 }
 
 // look takes one machine into the survey.
-func (s *step) look(name string, v *survey) {
+func (s *step) look(name string) {
 	r := s.base.Machines[name]
-	health, until := s.in.Observed.health(name, s.now)
+	health, until := s.in.Observed.health(r, s.now)
 	if !until.IsZero() {
 		s.wake(until)
 	}
 	if health == HealthUp {
-		v.all++
 		s.up = append(s.up, name)
+		delete(s.memo.empty, name)
 		s.returned(name)
 		return
 	}
-	if r.LostSince.IsZero() {
-		v.all++
-		v.down++
-		if health == HealthLost {
-			v.overdue = append(v.overdue, name)
+	d := s.orders(name)
+	q := &silent{
+		record: r, domain: d.attributes[s.base.desired().Policy.Loss().Domain],
+		quiet: max(0, s.now.Sub(s.in.Observed.lastHeard(name))), lost: health == HealthLost,
+	}
+	if d.gone != nil && !r.Spoke {
+		if q.quiet >= silentAfter {
+			q.gone = d.gone
+		} else {
+			s.wake(s.now.Add(silentAfter - q.quiet))
 		}
-		return
 	}
-	// It was given up before; a crash may have come between that and its tasks.
-	s.lost[name] = health == HealthLost
-	if late := r.LostSince.Add(atOnce); s.now.Before(late) {
-		s.wake(late)
-		v.all++
-		v.down++
+	s.silent[name] = q
+}
+
+// silentNames returns the names of the machines that are not up, sorted.
+func (s *step) silentNames() []string {
+	names := make([]string, 0, len(s.silent))
+	for name := range s.silent {
+		names = append(names, name)
 	}
+	slices.Sort(names)
+	return names
+}
+
+// orders returns what is declared of a machine.
+func (s *step) orders(name string) *orders {
+	r, desired := s.base.Machines[name], s.base.desired()
+	m := s.memo.orders[name]
+	if m == nil || m.record != r || m.desired != desired {
+		m = &ordersMemo{r, desired, desired.declaredOf(&r.MachineInfo)}
+		if s.memo.orders == nil {
+			s.memo.orders = map[string]*ordersMemo{}
+		}
+		s.memo.orders[name] = m
+	}
+	return &m.orders
+}
+
+// closed reports whether a machine shall get nothing new.
+func (s *step) closed(machine string) bool {
+	return s.base.Machines[machine] != nil && s.orders(machine).closed()
 }
 
 // giveUp takes down that a machine is lost.
-func (s *step) giveUp(name string) {
-	r := *s.base.Machines[name]
+func (s *step) giveUp(name string, q *silent) {
+	r := *q.record
 	r.LostSince = s.now
 	s.machines[name] = &r
-	s.lost[name] = true
-	s.event(schema.Event{Kind: schema.EventMachine, Machine: name, Message: "lost: silent for " + lostAfter.String()})
+	q.record = &r
+	s.event(schema.Event{Kind: schema.EventMachine, Machine: name, Message: "lost: " + s.whyLost(q)})
+}
+
+// whyLost says why the tasks of a machine are given to others.
+func (s *step) whyLost(q *silent) string {
+	if q.gone != nil {
+		return "declared gone at " + q.gone.Origin.String()
+	}
+	return "silent for " + s.in.Observed.LostAfter.String()
 }
 
 // isUp reports whether a machine may get tasks.
@@ -118,11 +144,42 @@ func (s *step) isUp(name string) bool {
 	return ok
 }
 
-// returned takes note of a machine that was given up and speaks again.
+// returned takes note of a machine that was given up and speaks again, and of one
+// that speaks though it is declared gone.
 func (s *step) returned(name string) {
-	if r := *s.base.Machines[name]; !r.LostSince.IsZero() {
-		r.LostSince = time.Time{}
-		s.machines[name] = &r
+	r := *s.base.Machines[name]
+	d := s.orders(name)
+	if r.LostSince.IsZero() && r.Spoke == (d.gone != nil) {
+		return
+	}
+	if !r.LostSince.IsZero() {
 		s.event(schema.Event{Kind: schema.EventMachine, Machine: name, Message: "returned"})
+	}
+	if d.gone != nil && !r.Spoke {
+		s.event(schema.Event{Kind: schema.EventMachine, Machine: name, Message: "speaks, and is declared gone at " + d.gone.Origin.String() + ": it is not"})
+	}
+	r.LostSince, r.Spoke = time.Time{}, d.gone != nil
+	s.machines[name] = &r
+}
+
+// forgetMachines removes machines that are declared gone, have spoken no more,
+// and hold nothing.
+func (s *step) forgetMachines() {
+	holds := map[string]bool{}
+	gone := slices.DeleteFunc(s.silentNames(), func(name string) bool { return s.silent[name].gone == nil })
+	if len(gone) == 0 {
+		return
+	}
+	for _, key := range s.chunkNames() {
+		for i := range s.chunk(key).Tasks {
+			holds[s.chunk(key).Tasks[i].Machine] = true
+		}
+	}
+	for _, name := range gone {
+		if holds[name] {
+			continue
+		}
+		s.machines[name] = nil
+		s.event(schema.Event{Kind: schema.EventMachine, Machine: name, Message: "forgotten: declared gone at " + s.silent[name].gone.Origin.String()})
 	}
 }

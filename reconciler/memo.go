@@ -22,14 +22,23 @@ type Memo struct {
 	names     []string                           // of machines, sorted
 	jobs      map[schema.JobName]*rest           // at rest
 	on        map[string]map[schema.JobName]bool // of them, by machine
+	empty     map[string]bool                    // machines that get no tasks, and were found to have none
+	orders    map[string]*ordersMemo
 	admission *admissionMemo
 	suspended map[string]*schema.Suspension
 }
 
 // machineMemo is how a machine was when a step last looked at it.
 type machineMemo struct {
-	heard    *heard
-	up, lost bool
+	heard *heard
+	up    bool
+}
+
+// ordersMemo is what is declared of a machine, and what that was a function of.
+type ordersMemo struct {
+	record  *schema.MachineRecord
+	desired *Desired
+	orders  orders
 }
 
 // rest is a job of which nothing has to be done before one of these changes or
@@ -69,6 +78,9 @@ func (s *step) stir() {
 	if m.machines == nil {
 		m.machines, m.jobs, m.on = map[string]machineMemo{}, map[schema.JobName]*rest{}, map[string]map[schema.JobName]bool{}
 	}
+	for task := range s.released {
+		m.wakeUp(task.JobName)
+	}
 	if !maps.Equal(m.suspended, s.base.Suspensions) {
 		m.suspended = maps.Clone(s.base.Suspensions)
 		for name := range m.jobs { // what had no leave may have it now
@@ -77,9 +89,9 @@ func (s *step) stir() {
 	}
 	for _, name := range s.names {
 		was, known := m.machines[name]
-		is := machineMemo{s.in.Observed.machines[name], s.isUp(name), s.lost[name]}
+		is := machineMemo{s.in.Observed.machines[name], s.isUp(name)}
 		switch {
-		case !known || is.up != was.up || is.lost != was.lost:
+		case !known || is.up != was.up:
 			for job := range m.on[name] {
 				m.wakeUp(job)
 			}

@@ -189,10 +189,10 @@ func (s *step) seen(name string) seenMachine {
 // tried again.
 func (s *step) machineOf(name string) (m placement.Machine, again time.Time) {
 	info := s.base.Machines[name].MachineInfo
-	declared := s.base.desired().Machines[name]
+	declared := s.orders(name)
 	m = placement.Machine{
-		Name: name, Capacity: info.Capacity, Ports: info.Ports, Attributes: declared.attributes(&info),
-		Up: s.isUp(name), Cordoned: declared.Cordon,
+		Name: name, Capacity: info.Capacity, Ports: info.Ports, Attributes: declared.attributes,
+		Up: s.isUp(name), Cordoned: declared.closed(),
 	}
 	for _, g := range info.Devices {
 		m.Devices = append(m.Devices, placement.Device{Kind: g.Kind, Model: g.Model, Count: g.Count})

@@ -13,14 +13,21 @@ const (
 	// silentAfter is how long a machine may say nothing before it gets no new
 	// tasks: a few missed reports.
 	silentAfter = 10 * time.Second
-	// lostAfter is how long a machine may say nothing before its tasks are
-	// given up.
-	lostAfter = 60 * time.Second
+	// DefaultLostAfter is how long a machine may say nothing before its tasks are
+	// given up, unless the master was told otherwise.
+	DefaultLostAfter = 60 * time.Second
+	// MinLostAfter is the least that it may be told: longer than silentAfter.
+	MinLostAfter = 15 * time.Second
 )
 
 // Observed is what the cell's agents have said since this master began to
 // lead. It is not stored: agents say it again.
 type Observed struct {
+	// LostAfter is how long a machine may say nothing before its tasks are given
+	// up: DefaultLostAfter, or what its owner sets before the first step, at least
+	// MinLostAfter.
+	LostAfter time.Duration
+
 	since    time.Time
 	machines map[string]*heard
 	usage    map[string]heardUsage
@@ -43,7 +50,7 @@ type heardTask struct {
 
 // NewObserved returns what a master knows that begins to lead now: nothing.
 func NewObserved(now time.Time) *Observed {
-	return &Observed{since: now, machines: map[string]*heard{}, usage: map[string]heardUsage{}}
+	return &Observed{LostAfter: DefaultLostAfter, since: now, machines: map[string]*heard{}, usage: map[string]heardUsage{}}
 }
 
 // Hear takes a report, and returns what is new in it as events.
@@ -207,18 +214,28 @@ const (
 )
 
 // health returns how a machine is, and when that will change if it goes on
-// saying nothing (zero if never).
-func (o *Observed) health(machine string, now time.Time) (Health, time.Time) {
-	h := o.machines[machine]
-	last := o.since
-	if h != nil {
-		last = h.at
+// saying nothing (zero if never). One that has joined and not reported yet is
+// silent since then.
+func (o *Observed) health(r *schema.MachineRecord, now time.Time) (Health, time.Time) {
+	silence := now.Sub(o.lastHeard(r.Name))
+	if silence < silentAfter && o.machines[r.Name] != nil {
+		return HealthUp, now.Add(silentAfter - silence)
 	}
-	switch silence := now.Sub(last); {
-	case silence >= lostAfter:
+	// What is stored has the time of day only. Where the clock was set forward
+	// since, the other one is the shorter.
+	if joined := now.Sub(r.Joined); joined >= 0 {
+		silence = min(silence, joined)
+	}
+	if silence >= o.LostAfter {
 		return HealthLost, time.Time{}
-	case silence >= silentAfter || h == nil:
-		return HealthSilent, last.Add(lostAfter)
 	}
-	return HealthUp, last.Add(silentAfter)
+	return HealthSilent, now.Add(o.LostAfter - silence)
+}
+
+// lastHeard returns when a machine last spoke, or since when it was listened for.
+func (o *Observed) lastHeard(machine string) time.Time {
+	if h := o.machines[machine]; h != nil {
+		return h.at
+	}
+	return o.since
 }

@@ -122,9 +122,8 @@ func (s *step) placementAsk(a ask) placement.Ask {
 		}
 	}
 	// Where every machine is to be avoided, avoiding helps nobody.
-	machines := s.base.desired().Machines
 	if !slices.ContainsFunc(s.mayHold(a), func(m string) bool {
-		return !machines[m].Cordon && s.in.Observed.letsIn(m, a.job.Priority) && !slices.Contains(p.Avoid, m)
+		return !s.closed(m) && s.in.Observed.letsIn(m, a.job.Priority) && !slices.Contains(p.Avoid, m)
 	}) {
 		p.Avoid = nil
 	}

@@ -210,7 +210,7 @@ func (s *step) worksFor(t heardTask, need time.Duration) bool {
 // wants reports whether a job has a task of this index now.
 func (s *step) wants(want *schema.Job, t *schema.TaskRecord) bool {
 	if want.Kind == schema.System {
-		return t.On != "" && !s.gone(t.On) && (t.Machine != "" || !s.cordoned(t.On))
+		return t.On != "" && !s.gone(t.On) && (t.Machine != "" || !s.closed(t.On))
 	}
 	return t.Index < want.Tasks
 }

@@ -201,13 +201,9 @@ func (c *cell) turns(t *testing.T, args []string) string {
 
 // stepped steps, and prints what is new.
 func (c *cell) stepped() string {
-	before := c.last
 	out := c.step()
 	var b strings.Builder
 	b.WriteString(lines(out.Events))
-	if out.Holding != "" && out.Holding != before.Holding {
-		fmt.Fprintf(&b, "holding: %s\n", out.Holding)
-	}
 	if len(out.Events) == 0 && len(out.Writes) > 0 {
 		for _, w := range out.Writes {
 			fmt.Fprintf(&b, "write %s\n", w.Key)
@@ -294,7 +290,13 @@ func summary(s reconciler.Status) string {
 	}
 	for _, m := range s.Machines {
 		fmt.Fprintf(&b, "machine %s: %s, %d tasks, cpuMilli %d of %d", m.Name, m.Health, m.Tasks, m.Used.CPUMilli, m.Capacity.CPUMilli)
-		if m.Cordoned {
+		switch {
+		case m.Draining != nil:
+			fmt.Fprintf(&b, ", %s", m.Draining)
+			for _, w := range m.Draining.Waits[min(1, len(m.Draining.Waits)):] {
+				fmt.Fprintf(&b, "; %s", w)
+			}
+		case m.Cordoned:
 			b.WriteString(", cordoned")
 		}
 		for _, k := range m.Conditions {

@@ -22,6 +22,8 @@ const (
 	keyJob     = "job/"     // + user/job: schema.JobRecord
 	keyChunk   = "chunk/"   // + user/job/number: schema.Chunk
 	keyMachine = "machine/" // + name: schema.MachineRecord
+	keyLoss    = "loss"     // schema.LossRecord
+	keyGone    = "gone"     // schema.ForgottenRecord
 	keySuspend = "suspend/" // + user/job, or all: schema.Suspension
 )
 
@@ -36,6 +38,8 @@ type State struct {
 	Jobs     map[schema.JobName]*schema.JobRecord
 	Chunks   map[ChunkName]*schema.Chunk
 	Machines map[string]*schema.MachineRecord
+	Loss     schema.LossRecord
+	Gone     schema.ForgottenRecord // of machines that were forgotten
 	// Suspensions are those that last, by name.
 	Suspensions map[string]*schema.Suspension
 
@@ -106,6 +110,15 @@ func (s *State) apply(w Write) error {
 	switch kind + "/" {
 	case keyCounter + "/":
 		return s.decode(w, &s.Counter)
+	case keyLoss + "/":
+		s.Loss = schema.LossRecord{}
+		if w.Value == nil {
+			delete(s.unknown, w.Key)
+			return nil
+		}
+		return s.decode(w, &s.Loss)
+	case keyGone + "/":
+		return s.decode(w, &s.Gone)
 	case keyHead + "/":
 		var h schema.Head
 		err := s.decode(w, &h)

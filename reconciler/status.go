@@ -22,6 +22,9 @@ type Status struct {
 	Rejected []Rejection    `json:"rejected"`
 	// Held are removals that the newest commit asks for and that wait for leave.
 	Held []Hold `json:"held"`
+	// Losses are parts of the cell in which the tasks of silent machines are left
+	// where they are, since too many are silent.
+	Losses []LossHold `json:"losses"`
 	// Suspended are the jobs that commits leave as they are, or all of them,
 	// since a person has said so.
 	Suspended []SuspensionStatus `json:"suspended"`
@@ -102,6 +105,8 @@ type MachineStatus struct {
 	Tasks    int                  `json:"tasks"`
 	Devices  []schema.DeviceGroup `json:"devices,omitempty"`
 	Cordoned bool                 `json:"cordoned"` // gets no new tasks
+	// Draining is how far the machine is emptied, if it is to be.
+	Draining *Draining `json:"draining,omitempty"`
 	// Conditions are what is wrong with it, as its agent last said.
 	Conditions []schema.Condition `json:"conditions,omitempty"`
 	// Attributes are what its agent reports, and over it the declared labels.
@@ -154,6 +159,8 @@ type TaskStatus struct {
 	// Alloc is the alloc that the task runs in, as user/set/index; it then uses
 	// nothing of its machine's beyond what the alloc reserves.
 	Alloc string `json:"alloc,omitempty"`
+	// Drain is what keeps the task on a machine that is to be emptied.
+	Drain string `json:"drain,omitempty"`
 	// Inside are the tasks that run in the alloc, of a task that is one, sorted.
 	Inside      []string           `json:"inside,omitempty"`
 	Generation  uint64             `json:"generation"`

@@ -36,9 +36,14 @@ type Output struct {
 	// Claims tells, for each task that wants a machine, which one it waits for:
 	// tasks that it preempts are stopping there.
 	Claims map[schema.TaskName]Claim
-	// Holding says why the tasks of lost machines are not given to others, ""
-	// if they are.
-	Holding string
+	// Holding says where the tasks of silent machines are left where they are,
+	// and why: of the cell first, then of failure domains by name.
+	Holding []LossHold
+	// Left says of tasks on silent machines, that would have been given to others
+	// by now, what they wait for.
+	Left map[schema.TaskName]string
+	// Draining tells of the machines that are to be emptied, by name.
+	Draining map[string]*Draining
 }
 
 // Seed returns the seed of a cell at a commit: nothing that counts or ticks is
@@ -61,6 +66,7 @@ func Step(in Input) Output {
 	s.stepJobs()
 	s.place(false)
 	s.relieve()
+	s.drain()
 	s.rollOutAll(false) // last, since what was just placed counts against its budget
 	s.followAllocs()    // now that it is settled what becomes of allocs, the tasks inside
 	s.place(true)
@@ -70,6 +76,7 @@ func Step(in Input) Output {
 			s.settle(name)
 		}
 	}
+	s.forgetMachines()
 	s.remember()
 	s.out.Writes = s.writes()
 	s.out.Events = s.events
@@ -103,8 +110,10 @@ type step struct {
 	waking schema.JobName // the job that is being looked at
 	wakes  map[schema.JobName]time.Time
 
-	up   []string        // machines that may get tasks, sorted
-	lost map[string]bool // machines whose tasks are given up
+	up     []string           // machines that may get tasks, sorted
+	silent map[string]*silent // those that are not up
+	// released are the tasks of silent machines that are given to others, and why.
+	released map[schema.TaskName]string
 	// suspended are the jobs that commits leave as they are.
 	suspended suspensions
 	asks      []ask
@@ -298,7 +307,8 @@ func (s *step) stop(job schema.JobName, t schema.TaskRecord, cause schema.Cause)
 	t.Stop = &cause
 	s.set(job, t)
 	kind := schema.EventKill
-	if cause.Kind == schema.CauseUpdate || cause.Kind == schema.CausePreempted || cause.Kind == schema.CauseOutOfResources || cause.Kind == schema.CauseAllocGone {
+	switch cause.Kind {
+	case schema.CauseUpdate, schema.CausePreempted, schema.CauseMaintenance, schema.CauseOutOfResources, schema.CauseAllocGone:
 		kind = schema.EventEvict
 	}
 	s.event(schema.Event{Kind: kind, Job: job.Short(), Task: job.Task(t.Index).Short(), Machine: t.Machine, Generation: t.Generation, Cause: cause.Kind, Message: cause.Message})

@@ -44,7 +44,7 @@ func (s *step) giveIndices(name schema.JobName, eligible []string, home map[stri
 	have := s.tasks(name)
 	next := 0
 	for _, machine := range eligible {
-		if home[machine] || s.gone(machine) || s.cordoned(machine) {
+		if home[machine] || s.gone(machine) || s.closed(machine) {
 			continue
 		}
 		for len(have) > 0 && have[0].Index == next {
@@ -55,9 +55,6 @@ func (s *step) giveIndices(name schema.JobName, eligible []string, home map[stri
 		next++
 	}
 }
-
-// cordoned reports whether a machine shall get nothing new.
-func (s *step) cordoned(machine string) bool { return s.base.desired().Machines[machine].Cordon }
 
 // gone reports whether a machine was given up and has not returned.
 func (s *step) gone(machine string) bool {

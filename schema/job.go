@@ -47,7 +47,10 @@ type Job struct {
 	Spread      *Spread      `json:"spread,omitempty"` // nil: over racks
 	Task        TaskSpec     `json:"task"`
 	Update      UpdatePolicy `json:"update"`
-	Disruption  *Disruption  `json:"disruption,omitempty"` // nil: Update.MaxParallel alone
+	// Silence says what becomes of tasks on machines that say nothing; nil: they
+	// are given to others when the cell gives the machine up.
+	Silence    *Silence    `json:"silence,omitempty"`
+	Disruption *Disruption `json:"disruption,omitempty"` // nil: Update.MaxParallel alone
 	// Prune false keeps the job when it is gone from the repository, or scaled
 	// to 0; nil is true.
 	Prune *bool `json:"prune,omitempty"`

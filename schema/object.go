@@ -48,6 +48,9 @@ type Cell struct {
 	// OversellPercent bounds how much quota may be sold at the bands that may
 	// be oversold.
 	OversellPercent Oversell `json:"oversellPercent,omitzero"`
+	// Lost says how the tasks of lost machines are given to others; nil: the
+	// defaults of its fields. See Loss.
+	Lost *LossPolicy `json:"lost,omitempty"`
 }
 
 // Oversell says how much quota may be sold at a band, in percent of what the
@@ -74,9 +77,38 @@ type Machine struct {
 	// Labels are attributes of the machine, beside those that its agent
 	// reports; of two by one name the label counts.
 	Labels map[string]string `json:"labels,omitempty"`
+	// Match is a selector of machines by their attributes, their name being the
+	// attribute machine: the object then speaks of all that it matches, and its
+	// own name is no machine's. "" speaks of the machine of that name.
+	Match string `json:"match,omitempty"`
 	// Cordon keeps new tasks away. What runs on the machine goes on.
 	Cordon bool `json:"cordon"`
+	// Drain keeps new tasks away and moves those that run to other machines.
+	Drain *Drain `json:"drain,omitempty"`
+	// Gone says that the machine is never to be waited for: it is silent, and
+	// nothing runs on it any more.
+	Gone bool `json:"gone,omitempty"`
 }
+
+// Drain says how machines are emptied.
+type Drain struct {
+	// AtOnce is how many of the machines that Match names are emptied at a time.
+	AtOnce int `json:"atOnce"`
+	// Deadline is when AtDeadline counts; zero is never.
+	Deadline time.Time `json:"deadline,omitzero"`
+	// AtDeadline says which wins from then on: DeadlineBudget, which waits on for
+	// what jobs allow, or DeadlineStop, which stops what is left.
+	AtDeadline string `json:"atDeadline"`
+}
+
+// The values of Drain.AtDeadline.
+const (
+	DeadlineBudget = "budget"
+	DeadlineStop   = "stop"
+)
+
+// MaxDrainAtOnce is the most machines that one drain empties at a time.
+const MaxDrainAtOnce = 1000
 
 // NamedPriority is a name for a priority.
 type NamedPriority struct {

@@ -88,8 +88,20 @@ type MachineRecord struct {
 	// Epoch counts the machine's connections; messages of a lower epoch are
 	// refused by either side.
 	Epoch uint64 `json:"epoch"`
+	// Joined is when the machine last connected.
+	Joined time.Time `json:"joined,omitzero"`
 	// LostSince is when the master gave the machine up; zero while it has not.
 	LostSince time.Time `json:"lostSince,omitzero"`
+	// Spoke says that the machine has spoken since it was declared gone: the
+	// declaration says nothing of it before it is withdrawn, and made again.
+	Spoke bool `json:"spoke,omitempty"`
+}
+
+// ForgottenRecord is what the store keeps of the machines that it has forgotten.
+type ForgottenRecord struct {
+	// Epoch is the highest that one of them had: a machine that joins anew gets a
+	// higher one, since an agent refuses a lower than it has seen.
+	Epoch uint64 `json:"epoch"`
 }
 
 // MachineInfo is what a machine says of itself when it joins.

@@ -128,14 +128,15 @@ const (
 	CausePortInUse   CauseKind = "port-in-use"  // refused: a port is taken
 	CauseUnknown     CauseKind = "unknown"      // the machine cannot account for it
 
-	CauseRemoved     CauseKind = "removed"      // the job is gone from the repository
-	CauseScaledDown  CauseKind = "scaled-down"  // the index is beyond the count
-	CauseUpdate      CauseKind = "update"       // new data needs a new process
-	CausePreempted   CauseKind = "preempted"    // for a task of higher priority
-	CauseMachineLost CauseKind = "machine-lost" // the machine is silent for too long
-	CauseSuperseded  CauseKind = "superseded"   // a newer generation exists elsewhere
-	CauseAllocGone   CauseKind = "alloc-gone"   // the alloc that it ran in has ended, or is to
-	CauseShutdown    CauseKind = "shutdown"     // the agent was told to stop all
+	CauseRemoved     CauseKind = "removed"             // the job is gone from the repository
+	CauseScaledDown  CauseKind = "scaled-down"         // the index is beyond the count
+	CauseUpdate      CauseKind = "update"              // new data needs a new process
+	CausePreempted   CauseKind = "preempted"           // for a task of higher priority
+	CauseMaintenance CauseKind = "machine-maintenance" // its machine is drained
+	CauseMachineLost CauseKind = "machine-lost"        // the machine is silent for too long
+	CauseSuperseded  CauseKind = "superseded"          // a newer generation exists elsewhere
+	CauseAllocGone   CauseKind = "alloc-gone"          // the alloc that it ran in has ended, or is to
+	CauseShutdown    CauseKind = "shutdown"            // the agent was told to stop all
 
 	// CauseOutOfResources is that the task, or its machine, has used up what
 	// there is: see Resource.

@@ -55,6 +55,9 @@ type Spread struct {
 	Max map[string]int `json:"max,omitempty"`
 }
 
+// AttributeMachine is the name of a machine, which every one has.
+const AttributeMachine = "machine"
+
 // AttributeCPUSet says of a machine, "true" or "false", whether it can give
 // tasks cores of their own.
 const AttributeCPUSet = "isolation.cpuset"

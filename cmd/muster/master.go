@@ -9,9 +9,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/musterhq/muster/cmd/internal/cell"
+	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/git"
 	"github.com/musterhq/muster/reconciler/pki"
 )
+
+// maxLostAfter is the most that --lost-after may be.
+const maxLostAfter = 24 * time.Hour
 
 // masterFlags are those that master and dev share.
 type masterFlags struct {
@@ -21,6 +25,7 @@ type masterFlags struct {
 	pki, linkListen                string
 	machineLife                    lifeFlag
 	noExec                         bool
+	lostAfter                      time.Duration
 }
 
 func (f *masterFlags) add(c *cobra.Command, logLevel string) {
@@ -32,6 +37,7 @@ func (f *masterFlags) add(c *cobra.Command, logLevel string) {
 	c.Flags().StringVar(&f.linkListen, "link-listen", "", "address to which agents on other machines come, such as :7421; needs --pki (default: none)")
 	c.Flags().Var(&f.machineLife, "machine-life", "life of a machine's certificate, which its agent renews at two thirds of it, 5s to 90d")
 	c.Flags().DurationVar(&f.poll, "poll", 30*time.Second, "how often to look for new commits; those of a local repository are seen at once")
+	c.Flags().DurationVar(&f.lostAfter, "lost-after", reconciler.DefaultLostAfter, "how long a machine may be silent before its tasks are given to others, 15s to 24h; jobs may say otherwise of theirs")
 	c.Flags().BoolVar(&f.noExec, "no-exec", false, "refuse muster exec: run no commands beside tasks")
 	f.addAuth(c)
 	c.Flags().StringVar(&f.logLevel, "log-level", logLevel, "least level of what is logged to stderr: debug, info, warn, error")
@@ -76,8 +82,11 @@ func (f *masterFlags) config(std stdio) (cell.MasterConfig, error) {
 	if f.poll <= 0 {
 		return cell.MasterConfig{}, invalid("such as --poll 30s; those of a local repository are seen at once all the same", "--poll %s: want more than 0", f.poll)
 	}
+	if f.lostAfter < reconciler.MinLostAfter || f.lostAfter > maxLostAfter {
+		return cell.MasterConfig{}, invalid("give --lost-after 15s to 24h; a job says in its silence how long it tolerates", "--lost-after %s", f.lostAfter)
+	}
 	return cell.MasterConfig{
-		PKI: f.pki, LinkListen: f.linkListen, MachineLife: life,
+		LostAfter: f.lostAfter, PKI: f.pki, LinkListen: f.linkListen, MachineLife: life,
 		Cell: f.cell, Branch: f.branch, Listen: f.listen, Poll: f.poll, Auth: f.auth, Log: log,
 		Exe: exe, Release: version, NoExec: f.noExec,
 		Ready: func(name, url string) {

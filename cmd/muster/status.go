@@ -23,16 +23,21 @@ func newStatus(std stdio) *cobra.Command {
 	var out *outputFlag
 	var l labelFlag
 	c := &cobra.Command{
-		Use:   "status [USER/JOB | USER/JOB/INDEX | MACHINE]",
+		Use:   "status [USER/JOB | USER/JOB/INDEX | [machine] MACHINE]",
 		Short: "show the cell: what should run, what runs, and what stands between",
 		Long: `Show the cell, or a part of it: a job, a task, what a machine holds, or the jobs
 that --selector picks. Of jobs, "converged" is said of them alone.`,
 		Example: `  muster status
   muster status search/web
+  muster status machine m-17
   muster status -l tier=front,muster/user=search
   muster status -o json | jq .converged`,
-		Args: cobra.MaximumNArgs(1),
+		Args: cobra.MaximumNArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			args, err := machineArg(args)
+			if err != nil {
+				return err
+			}
 			cl, err := m.client()
 			if err != nil {
 				return err
@@ -57,6 +62,17 @@ that --selector picks. Of jobs, "converged" is said of them alone.`,
 	l.add(c)
 	out = addOutput(c, "text", "json")
 	return c
+}
+
+// machineArg takes the word machine off the front of "machine NAME".
+func machineArg(args []string) ([]string, error) {
+	if len(args) < 2 {
+		return args, nil
+	}
+	if args[0] != "machine" || strings.Contains(args[1], "/") {
+		return nil, invalid("of two arguments the first is the word machine, as in machine m-17", "%q and %q: want one name", args[0], args[1])
+	}
+	return args[1:], nil
 }
 
 // annotate adds the annotations of the job that was asked for by name, if one
@@ -148,6 +164,7 @@ func printDetails(w io.Writer, s *reconciler.Status, name string) {
 		if r := s.Machines[0].Reserved; r != (schema.Resources{}) {
 			fmt.Fprintf(w, "kept for the system: %d milli, %s of RAM, %s of disk\n", r.CPUMilli, bytesOf(r.RAMBytes), bytesOf(r.DiskBytes))
 		}
+		printDraining(w, s.Machines[0].Draining)
 		for _, c := range s.Machines[0].Conditions {
 			fmt.Fprintf(w, "condition %s, since %s\n", c, c.Since.Format(time.RFC3339))
 		}
@@ -164,6 +181,28 @@ func printDetails(w io.Writer, s *reconciler.Status, name string) {
 	for _, k := range slices.Sorted(maps.Keys(s.Jobs[0].Annotations)) {
 		lines := strings.Split(strings.ReplaceAll(s.Jobs[0].Annotations[k], "\r", ""), "\n")
 		fmt.Fprintf(w, "annotation %s: %s\n", k, strings.Join(lines, "\n    "))
+	}
+}
+
+// printDraining writes how far a machine is emptied, if it is to be.
+func printDraining(w io.Writer, d *reconciler.Draining) {
+	if d == nil {
+		return
+	}
+	fmt.Fprintf(w, "to be emptied by %s at %s: ", d.Object, d.Origin)
+	switch {
+	case d.Left == 0:
+		fmt.Fprintln(w, "drained")
+	case d.Turn:
+		fmt.Fprintf(w, "%d tasks left, others go first\n", d.Left)
+	default:
+		fmt.Fprintf(w, "%d tasks left\n", d.Left)
+	}
+	if !d.Deadline.IsZero() {
+		fmt.Fprintf(w, "deadline %s, and then the %s wins\n", d.Deadline.Format(time.RFC3339), map[string]string{schema.DeadlineStop: "drain", schema.DeadlineBudget: "budget"}[d.AtDeadline])
+	}
+	for _, line := range d.Waits {
+		fmt.Fprintf(w, "waits: %s\n", line)
 	}
 }
 
@@ -192,6 +231,11 @@ func printTrouble(w io.Writer, p painter, s *reconciler.Status) {
 		fmt.Fprintf(w, "  jobs: %s\n", listed(h.Jobs))
 		fmt.Fprintf(w, "  next: %s\n", h.Next)
 	}
+	for i := range s.Losses {
+		h := &s.Losses[i]
+		fmt.Fprintf(w, "\n%s %s, since %s: the tasks on them are given to nobody\n", p.paint(yellow, "lost machines:"), h.Reason, h.Since.Format(time.RFC3339))
+		fmt.Fprintf(w, "  next: %s\n", h.Next)
+	}
 	if len(s.Warnings) > 0 {
 		fmt.Fprintln(w)
 		for _, q := range s.Warnings {
@@ -208,7 +252,12 @@ func printTrouble(w io.Writer, p painter, s *reconciler.Status) {
 func machineRows(machines []reconciler.MachineStatus) [][]string {
 	rows := [][]string{{"MACHINE", "HEALTH", "TASKS", "CPU (milli)", "RAM", "DISK", "NOTES"}}
 	for _, m := range machines {
-		if m.Cordoned {
+		switch {
+		case m.Draining != nil && m.Draining.Left == 0:
+			m.Health += ", drained"
+		case m.Draining != nil:
+			m.Health += ", draining"
+		case m.Cordoned:
 			m.Health += ", cordoned"
 		}
 		for _, c := range m.Conditions {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 
 	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/web/client"
+	"github.com/musterhq/muster/schema"
 )
 
 // appearEvery is how often a master is asked for a job that it does not have.
@@ -25,23 +27,23 @@ func newWait(std stdio) *cobra.Command {
 	var commit string
 	var l labelFlag
 	c := &cobra.Command{
-		Use:   "wait [USER/JOB]",
+		Use:   "wait [USER/JOB | machine NAME]",
 		Short: "wait until the cell is as its repository says",
 		Long: `Wait until the cell has converged: the newest commit is applied, nothing of it is
 stale, rejected or held, and all runs as it says. With a job, or with --selector,
-wait for these jobs alone, also for the first of them to appear. Exits 1 when that
-takes longer than --timeout, and says what stands in the way; and at once when
-nothing but a suspension does, or, with --commit, removals that a guard holds.`,
+wait for these jobs alone, also for the first of them to appear. With a machine,
+or an object that matches machines, wait until nothing is left on what it drains.
+Exits 1 when that takes longer than --timeout, and says what stands in the way; and
+at once when nothing but a suspension does, or, with --commit, removals that a
+guard holds.`,
 		Example: `  git commit -am "scale up" && muster wait --commit "$(git rev-parse HEAD)" --timeout 2m
-  muster wait -l tier=front`,
-		Args: cobra.MaximumNArgs(1),
+  muster wait -l tier=front
+  muster wait machine rack-r3 --timeout 2h`,
+		Args: cobra.MaximumNArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 1 {
-				if _, index, err := parseWhat(args[0]); err != nil {
-					return err
-				} else if index >= 0 {
-					return invalid("a job is USER/JOB, such as search/web", "%q is a task: wait is for jobs", args[0])
-				}
+			machine, args, err := waitArgs(args)
+			if err != nil {
+				return err
 			}
 			cl, err := m.client()
 			if err != nil {
@@ -49,7 +51,8 @@ nothing but a suspension does, or, with --commit, removals that a guard holds.`,
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()
-			s, done, err := waitFor(ctx, cl, l.group(args), commit)
+			until := waited{group: l.group(args), machine: machine, commit: commit}
+			s, done, err := waitFor(ctx, cl, until)
 			if cmd.Context().Err() != nil {
 				return cmd.Context().Err()
 			}
@@ -62,7 +65,7 @@ nothing but a suspension does, or, with --commit, removals that a guard holds.`,
 			if out.value == "json" {
 				err = printJSON(std.out, s)
 			} else {
-				err = printWaited(std, s, waited{l.group(args), done})
+				err = printWaited(std, s, until, done)
 			}
 			if err == nil && !done {
 				err = &failure{code: exitDiffers}
@@ -78,12 +81,32 @@ nothing but a suspension does, or, with --commit, removals that a guard holds.`,
 	return c
 }
 
-// waitFor returns the last status of a group that it got before ctx ended, and
-// whether the group has converged at commit, or "" for any. While the cell has
-// nothing of the group it goes on, and if that was the last answer it errs. When
+// waitArgs checks what wait is given, and returns the machine of "machine NAME",
+// or the job.
+func waitArgs(args []string) (machine string, job []string, err error) {
+	switch len(args) {
+	case 2:
+		name, err := machineArg(args)
+		if err != nil {
+			return "", nil, err
+		}
+		return name[0], nil, nil
+	case 1:
+		if _, index, err := parseWhat(args[0]); err != nil {
+			return "", nil, err
+		} else if index >= 0 {
+			return "", nil, invalid("a job is USER/JOB, such as search/web", "%q is a task: wait is for jobs", args[0])
+		}
+	}
+	return "", args, nil
+}
+
+// waitFor returns the last status that it got before ctx ended, and whether what
+// is waited for has come. While the cell has nothing of the group it goes on, and
+// if that was the last answer it errs. When
 // only a person can end what stands in the way, waiting ends.
-func waitFor(ctx context.Context, cl *client.Client, g reconciler.Group, commit string) (s *reconciler.Status, done bool, err error) {
-	q := client.StatusQuery{Group: g, Wait: 10 * time.Second}
+func waitFor(ctx context.Context, cl *client.Client, w waited) (s *reconciler.Status, done bool, err error) {
+	q := client.StatusQuery{Group: w.group, Wait: 10 * time.Second}
 	var none *client.Error
 	for !done {
 		next, version, err := cl.Status(ctx, q)
@@ -104,8 +127,8 @@ func waitFor(ctx context.Context, cl *client.Client, g reconciler.Group, commit 
 			return nil, false, err
 		}
 		s, q.After = next, version
-		done = s.Converged && strings.HasPrefix(s.Applied, commit)
-		if !done && hopeless(s, commit) {
+		done = w.has(s)
+		if !done && w.machine == "" && hopeless(s, w.commit) {
 			return s, false, nil
 		}
 	}
@@ -120,10 +143,31 @@ func hopeless(s *reconciler.Status, commit string) bool {
 	return s.WaitsForSomebody() && len(s.Held) == 0 // else the commit that gives leave may be on its way
 }
 
-// waited is what was waited for, and whether it came.
+// waited is what is waited for.
 type waited struct {
-	group reconciler.Group
-	done  bool
+	group   reconciler.Group
+	machine string // or an object that matches some; "" for none
+	commit  string // that it shall be at; "" is any
+}
+
+// has reports whether a status has what is waited for.
+func (w waited) has(s *reconciler.Status) bool {
+	if !strings.HasPrefix(s.Applied, w.commit) {
+		return false
+	}
+	if w.machine == "" {
+		return s.Converged
+	}
+	list := w.draining(s)
+	return len(list) > 0 && !slices.ContainsFunc(list, func(m reconciler.MachineStatus) bool { return m.Draining.Left > 0 })
+}
+
+// draining returns the machines that w.machine drains.
+func (w waited) draining(s *reconciler.Status) []reconciler.MachineStatus {
+	object := schema.ObjectKey{Kind: schema.KindMachine, Name: w.machine}.Field()
+	return slices.DeleteFunc(slices.Clone(s.Machines), func(m reconciler.MachineStatus) bool {
+		return m.Draining == nil || m.Name != w.machine && m.Draining.Object != object
+	})
 }
 
 func (w waited) String() string {
@@ -138,8 +182,40 @@ func (w waited) String() string {
 	return ": " + w.group.Name + " with labels " + w.group.Selector.String() + " has"
 }
 
-func printWaited(std stdio, s *reconciler.Status, w waited) error {
-	if w.done {
+// printDrained says whether the machines of w are drained.
+func (w waited) printDrained(std stdio, s *reconciler.Status, done bool) error {
+	list := w.draining(s)
+	if done {
+		_, err := fmt.Fprintf(std.out, "cell %s: %s drained\n", s.Cell, machines(list))
+		return err
+	}
+	if len(list) == 0 {
+		fmt.Fprintf(std.err, "muster: cell %s drains no machine by the name %s at %s\n", s.Cell, w.machine, short(s.Applied))
+		_, err := fmt.Fprintf(std.err, "hint: machine: %q: {drain: {}} in the repository does; muster status lists the machines\n", w.machine)
+		return err
+	}
+	for _, m := range list {
+		if m.Draining.Left > 0 {
+			fmt.Fprintf(std.err, "muster: machine %s is %s\n", m.Name, m.Draining)
+		}
+	}
+	_, err := fmt.Fprintf(std.err, "hint: muster status machine %s tells more\n", list[0].Name)
+	return err
+}
+
+// machines says how many machines are meant.
+func machines(list []reconciler.MachineStatus) string {
+	if len(list) == 1 {
+		return "machine " + list[0].Name + " is"
+	}
+	return fmt.Sprintf("%d machines are", len(list))
+}
+
+func printWaited(std stdio, s *reconciler.Status, w waited, done bool) error {
+	if w.machine != "" {
+		return w.printDrained(std, s, done)
+	}
+	if done {
 		_, err := fmt.Fprintf(std.out, "cell %s%s converged at %s\n", s.Cell, w, short(s.Applied))
 		return err
 	}

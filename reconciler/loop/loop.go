@@ -32,13 +32,16 @@ type EventLog interface {
 	Append(events []schema.Event)
 }
 
-// Config is what a Loop needs. All fields are required.
+// Config is what a Loop needs. All fields but LostAfter are required.
 type Config struct {
 	Cell   string
 	Store  Store // of which the caller is the elected leader
 	Pusher Pusher
 	Events EventLog
 	Now    func() time.Time
+	// LostAfter is how long a machine may be silent before it is given up; 0 is
+	// reconciler.DefaultLostAfter.
+	LostAfter time.Duration
 	// Settled is told how long a commit took from when its head was seen
 	// until all ran as it says. It must not block.
 	Settled func(commit string, took time.Duration)
@@ -195,6 +198,7 @@ func newOwner(ctx context.Context, cfg Config) (*owner, error) {
 		epochs: map[string]uint64{}, pushed: map[string][]schema.Assignment{},
 		changed: make(chan struct{}),
 	}
+	o.observed.LostAfter = cmp.Or(cfg.LostAfter, reconciler.DefaultLostAfter)
 	o.cfg.Events.Append([]schema.Event{{At: now, Kind: schema.EventMaster, Commit: state.Head.Commit, Message: "a master leads the cell"}})
 	return o, nil
 }

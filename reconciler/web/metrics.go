@@ -23,6 +23,7 @@ type Metrics struct {
 	stale, rejected, held, at                   *prometheus.Desc
 	suspended, suspendedAt                      *prometheus.Desc
 	jobs, tasks, machines, conditions           *prometheus.Desc
+	losses, draining, drainLeft                 *prometheus.Desc
 	capacity, used                              map[schema.Dimension]*prometheus.Desc
 
 	usage []usageMetric
@@ -86,6 +87,9 @@ func NewMetrics(cell Cell) *Metrics {
 		tasks:       d("tasks", "Tasks, by state.", "state"),
 		machines:    d("machines", "Machines, by health.", "health"),
 		conditions:  d("machine_conditions", "Machines that are up and have something wrong, by condition.", "condition"),
+		losses:      d("loss_holds", "Parts of the cell, it or failure domains, in which so many machines are silent that their tasks are given to nobody."),
+		draining:    d("draining_machines", "Machines that are to be emptied, by how far that is.", "state"),
+		drainLeft:   d("draining_tasks", "Tasks on machines that are to be emptied."),
 		capacity: map[schema.Dimension]*prometheus.Desc{
 			schema.CPUMilli:  d("capacity_cores", "Cores that machines that are up offer."),
 			schema.RAMBytes:  d("capacity_ram_bytes", "Memory that machines that are up offer."),
@@ -110,7 +114,7 @@ func (m *Metrics) CommitRunning(d time.Duration) { m.commitRunning.Observe(d.Sec
 // Describe implements prometheus.Collector.
 func (m *Metrics) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		m.converged, m.upToDate, m.source, m.sourceAt, m.info, m.stale, m.rejected, m.held, m.suspended, m.suspendedAt, m.at, m.jobs, m.tasks, m.machines, m.conditions,
+		m.converged, m.upToDate, m.source, m.sourceAt, m.info, m.stale, m.rejected, m.held, m.suspended, m.suspendedAt, m.at, m.jobs, m.tasks, m.machines, m.conditions, m.losses, m.draining, m.drainLeft,
 	} {
 		out <- d
 	}
@@ -176,6 +180,8 @@ func (m *Metrics) collect(s *reconciler.Status, out chan<- prometheus.Metric) {
 	for health, n := range count(s.Machines, []string{"up", "silent", "lost"}, func(x *reconciler.MachineStatus) string { return x.Health }) {
 		gauge(m.machines, n, health)
 	}
+	gauge(m.losses, float64(len(s.Losses)))
+	m.collectDrains(s.Machines, gauge)
 	var capacity, used schema.Resources
 	conditions := map[schema.ConditionKind]int{}
 	for i := range s.Machines {
@@ -197,6 +203,29 @@ func (m *Metrics) collect(s *reconciler.Status, out chan<- prometheus.Metric) {
 		gauge(m.capacity[d], float64(capacity.Of(d))/unit)
 		gauge(m.used[d], float64(used.Of(d))/unit)
 	}
+}
+
+// collectDrains tells of machines that are to be emptied.
+func (m *Metrics) collectDrains(machines []reconciler.MachineStatus, gauge func(d *prometheus.Desc, v float64, labels ...string)) {
+	left, states := 0, map[string]float64{"draining": 0, "waiting": 0, "drained": 0}
+	for i := range machines {
+		d := machines[i].Draining
+		switch {
+		case d == nil:
+			continue
+		case d.Left == 0:
+			states["drained"]++
+		case d.Turn:
+			states["waiting"]++
+		default:
+			states["draining"]++
+		}
+		left += d.Left
+	}
+	for state, n := range states {
+		gauge(m.draining, n, state)
+	}
+	gauge(m.drainLeft, float64(left))
 }
 
 // collectUsage tells what jobs use.

@@ -189,6 +189,9 @@ func (p *jsonProbe) ask(path []string, v any) {
 	if p.kind == schema.KindJob && len(path) > 2 && path[1] == "health" { // it names a port, which must be there
 		object["task"].(map[string]any)["resources"] = map[string]any{"ports": []any{"p", "a"}}
 	}
+	if path[0] == "drain" && path[len(path)-1] == "atOnce" { // of many machines
+		object["match"] = "rack=a"
+	}
 	if path[len(path)-1] == "wholeCores" { // it bears on cpuMilli
 		at["cpuMilli"] = json.Number("1000")
 	}
@@ -218,6 +221,8 @@ func between(path []string, v any) bool {
 	_, isStruct := v.(map[string]any)
 	switch at {
 	case "task.health.http.port", "task.health.tcp.port": // it is declared
+		return s != ""
+	case "match": // it has a grammar
 		return s != ""
 	case "task.health": // it has exactly one check
 		return isStruct

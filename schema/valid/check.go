@@ -59,12 +59,17 @@ func Object(kind schema.Kind, name string, data any) (map[string]any, []Problem)
 	case ok && kind == schema.KindJob:
 		if given, isMap := data.(map[string]any); isMap {
 			c.system(given, out)
+			c.silence(given)
 			c.where(out)
 			c.inSet(given, out)
 		}
 		c.job(out)
 	case ok && kind == schema.KindAllocSet:
 		c.where(out)
+	case ok && kind == schema.KindMachine:
+		if given, isMap := data.(map[string]any); isMap {
+			c.machine(given, out)
+		}
 	case ok && kind == schema.KindQuota:
 		c.quota(out)
 	case kind == schema.KindPriority:

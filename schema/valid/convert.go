@@ -37,6 +37,9 @@ func typeHint(r *Rule, v any) string {
 		if r.Type == String {
 			return fmt.Sprintf("write it as a string: %q", strconv.FormatBool(v))
 		}
+		if r == drainRule && v {
+			return "write drain: {}, for one without a deadline"
+		}
 		if r.Type == Enum && slices.Contains(r.Words, "on") {
 			return fmt.Sprintf("did you mean %q?", map[bool]string{true: "on", false: "off"}[v])
 		}

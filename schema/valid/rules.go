@@ -101,10 +101,12 @@ var cellRule = &Rule{
 	Fields: []Field{
 		{Name: "quota", Rule: words("on", "off"), Default: "on"},
 		{Name: "oversellPercent", Rule: oversellRule},
+		{Name: "lost", Rule: lostRule},
 	},
 	Alias: map[string]string{
 		"oversell": "oversellPercent", "overcommit": "oversellPercent", "quotas": "quota", "machines": "objects of kind machine",
 		"nodes": "objects of kind machine", "priorities": "objects of kind priority",
+		"loss": "lost", "failure": "lost", "unreachable": "lost", "silence": "lost",
 	},
 }
 
@@ -126,12 +128,16 @@ var machineRule = &Rule{
 			Type: Map, Max: maxLabels, Key: matchMachineLabel,
 			Elem: &Rule{Type: String, Max: 255, Match: matchLine},
 		}},
+		{Name: "match", Rule: selectorRule},
 		{Name: "cordon", Rule: &Rule{Type: Bool}, Default: false},
+		{Name: "drain", Rule: drainRule},
+		{Name: "gone", Rule: &Rule{Type: Bool}},
 	},
-	Later: []string{"drain"},
 	Alias: map[string]string{
 		"attributes": "labels", "meta": "labels", "tags": "labels", "taints": "cordon", "unschedulable": "cordon",
 		"schedulable": "cordon", "cordoned": "cordon", "eligibility": "cordon", "datacenter": "cell", "cluster": "cell",
+		"selector": "match", "matchLabels": "match", "where": "match", "draining": "drain", "evict": "drain", "maintenance": "drain",
+		"lost": "gone", "dead": "gone", "removed": "gone", "forget": "gone", "deadline": "drain.deadline", "atDeadline": "drain.atDeadline", "atOnce": "drain.atOnce",
 	},
 }
 
@@ -198,6 +204,7 @@ var jobRule = &Rule{
 		{Name: "spread", Rule: spreadRule},
 		{Name: "task", Rule: taskRule, Required: true},
 		{Name: "update", Rule: updateRule, Default: map[string]any{}},
+		{Name: "silence", Rule: silenceRule},
 		{Name: "disruption", Rule: disruptionRule},
 		{Name: "prune", Rule: &Rule{Type: Bool}},
 	},
@@ -221,6 +228,8 @@ var jobRule = &Rule{
 		"appClass": "appclass", "app_class": "appclass", "qosClass": "appclass", "qos": "appclass", "wholeCores": "task.resources.wholeCores",
 		"disruptionBudget": "disruption", "podDisruptionBudget": "disruption", "maxDown": "disruption.maxDown", "migrate": "disruption",
 		"alloc": "allocset", "allocSet": "allocset", "alloc_set": "allocset", "reservation": "allocset",
+		"lost": "silence", "disconnect": "silence", "stop_after_client_disconnect": "silence", "max_client_disconnect": "silence.afterSeconds",
+		"neverTwice": "silence.neverTwice", "tolerations": "silence.afterSeconds", "tolerationSeconds": "silence.afterSeconds",
 	},
 }
 

@@ -99,7 +99,7 @@ func (m *master) reign(ctx context.Context) error {
 		}
 	}
 	l := loop.New(loop.Config{
-		Cell: m.cell, Store: m.store, Pusher: m.pusher, Events: m.events, Now: time.Now,
+		Cell: m.cell, Store: m.store, Pusher: m.pusher, Events: m.events, Now: time.Now, LostAfter: m.cfg.LostAfter,
 		Settled: func(_ string, took time.Duration) { m.metrics.CommitRunning(took) },
 	})
 	g, ctx := errgroup.WithContext(ctx)

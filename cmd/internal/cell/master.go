@@ -45,6 +45,9 @@ type MasterConfig struct {
 	// MachineLife is the life of a machine's certificate.
 	MachineLife time.Duration
 	Poll        time.Duration
+	// LostAfter is how long a machine may be silent before it is given up; 0 is
+	// the default.
+	LostAfter time.Duration
 	// Etcd is the cluster that keeps the cell's documents; without endpoints they
 	// are in DataDir. Of it, endpoints, files and lease count.
 	Etcd store.ClusterConfig

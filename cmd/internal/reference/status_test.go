@@ -26,8 +26,8 @@ func TestStatus(t *testing.T) {
 	parts := strings.Split(string(b), "\n## ")
 	types := []reflect.Type{
 		reflect.TypeFor[reconciler.Status](), reflect.TypeFor[reconciler.Absence](), reflect.TypeFor[reconciler.StalePackage](), reflect.TypeFor[reconciler.Rejection](),
-		reflect.TypeFor[reconciler.Hold](), reflect.TypeFor[reconciler.SuspensionStatus](), reflect.TypeFor[reconciler.QuotaWarning](),
-		reflect.TypeFor[reconciler.MachineStatus](), reflect.TypeFor[reconciler.JobStatus](), reflect.TypeFor[reconciler.TaskStatus](),
+		reflect.TypeFor[reconciler.Hold](), reflect.TypeFor[reconciler.LossHold](), reflect.TypeFor[reconciler.SuspensionStatus](), reflect.TypeFor[reconciler.QuotaWarning](),
+		reflect.TypeFor[reconciler.MachineStatus](), reflect.TypeFor[reconciler.Draining](), reflect.TypeFor[reconciler.JobStatus](), reflect.TypeFor[reconciler.TaskStatus](),
 	}
 	if len(parts) != len(types) {
 		t.Fatalf("%d parts, want %d", len(parts), len(types))
@@ -35,7 +35,7 @@ func TestStatus(t *testing.T) {
 	for i, typ := range types {
 		var want, got []string
 		for _, f := range reflect.VisibleFields(typ) {
-			if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "-" && !f.Anonymous {
+			if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "-" && !f.Anonymous && f.IsExported() {
 				want = append(want, name)
 			}
 		}

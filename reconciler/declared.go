@@ -1,0 +1,185 @@
+package reconciler
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// DesiredMachine is what an object says of a machine, or of all that it matches.
+type DesiredMachine struct {
+	schema.Machine
+	Origin schema.Position
+	picks  schema.Selector // of Match
+}
+
+// attributes returns what is known of a machine by name: what its agent reports,
+// and over it the labels.
+func (m DesiredMachine) attributes(info *schema.MachineInfo) map[string]string {
+	if len(m.Labels) == 0 {
+		return info.Attributes
+	}
+	out := make(map[string]string, len(info.Attributes)+len(m.Labels))
+	maps.Copy(out, info.Attributes)
+	maps.Copy(out, m.Labels)
+	return out
+}
+
+// key returns the key of the object.
+func (m DesiredMachine) key() schema.ObjectKey {
+	return schema.ObjectKey{Kind: schema.KindMachine, Name: m.Cell + "/" + m.Name}
+}
+
+// neverJoined warns of a machine that is declared and unknown to the cell. What
+// is gone is not missed.
+func (m DesiredMachine) neverJoined() schema.Diagnostic {
+	d := schema.Diagnostic{
+		Severity: schema.Warning, Position: m.Origin, Field: m.key().Field(), Message: "no machine of this name has ever joined",
+		Hint: "start its agent, or correct the name",
+	}
+	if m.Match != "" {
+		d.Message, d.Hint = "no machine of the cell matches "+m.Match, "muster status MACHINE shows the attributes of one"
+	}
+	return d
+}
+
+// orders are all that is declared of one machine that the cell knows.
+type orders struct {
+	attributes map[string]string // with the attribute machine
+	cordon     bool
+	// drain is what the object of its name says, or the first that matches it;
+	// nil if none does. drainer is that object.
+	drain   *schema.Drain
+	drainer DesiredMachine
+	gone    *DesiredMachine // the first that says so; nil if none does
+}
+
+// closed reports whether a machine shall get nothing new.
+func (o *orders) closed() bool { return o.cordon || o.drain != nil }
+
+// declaredOf returns what is declared of a machine: by the object of its name,
+// and by those that match it, in the order of their names.
+func (d *Desired) declaredOf(info *schema.MachineInfo) orders {
+	own := d.Machines[info.Name]
+	out := orders{attributes: own.attributes(info)}
+	out.add(own)
+	if len(d.matching) == 0 {
+		return out
+	}
+	attributes := maps.Clone(out.attributes)
+	if attributes == nil {
+		attributes = map[string]string{}
+	}
+	attributes[schema.AttributeMachine] = info.Name
+	for i := range d.matching {
+		if m := &d.matching[i]; m.picks.Matches(attributes) {
+			out.add(*m)
+		}
+	}
+	return out
+}
+
+func (o *orders) add(m DesiredMachine) {
+	o.cordon = o.cordon || m.Cordon
+	if o.drain == nil && m.Drain != nil {
+		o.drain, o.drainer = m.Drain, m
+	}
+	if o.gone == nil && m.Gone {
+		o.gone = &m
+	}
+}
+
+// addMachine takes an object of kind machine.
+func (d *Desired) addMachine(m schema.Machine, origin schema.Position) {
+	o := DesiredMachine{Machine: m, Origin: origin}
+	if m.Match == "" {
+		d.Machines[m.Name] = o
+		return
+	}
+	picks, err := schema.ParseSelector(m.Match)
+	if err != nil {
+		return // a release that knew more wrote it; it picks nothing here
+	}
+	o.picks = picks
+	d.matching = append(d.matching, o)
+}
+
+// unmatched returns the objects that speak of no machine of the cell, sorted by
+// name.
+func (d *Desired) unmatched(s *State) []DesiredMachine {
+	var out []DesiredMachine
+	for name, m := range d.Machines {
+		if s.Machines[name] == nil && !m.Gone {
+			out = append(out, m)
+		}
+	}
+	for i := range d.matching {
+		m := &d.matching[i]
+		if !m.Gone && !slices.ContainsFunc(slices.Collect(maps.Values(s.Machines)), func(r *schema.MachineRecord) bool { return m.speaksOf(d, &r.MachineInfo) }) {
+			out = append(out, *m)
+		}
+	}
+	slices.SortFunc(out, func(a, b DesiredMachine) int { return a.key().Compare(b.key()) })
+	return out
+}
+
+// speaksOf reports whether an object with Match speaks of a machine.
+func (m DesiredMachine) speaksOf(d *Desired, info *schema.MachineInfo) bool {
+	attributes := maps.Clone(d.Machines[info.Name].attributes(info))
+	if attributes == nil {
+		attributes = map[string]string{}
+	}
+	attributes[schema.AttributeMachine] = info.Name
+	return m.picks.Matches(attributes)
+}
+
+// machineOrders returns an event for each machine of which a commit says other
+// things than the one before: whether it gets new tasks, is to be emptied, or is
+// gone.
+func machineOrders(s *State, was, is *Desired) []schema.Event {
+	infos := map[string]*schema.MachineInfo{}
+	for _, d := range []*Desired{was, is} {
+		for name := range d.Machines {
+			infos[name] = &schema.MachineInfo{Name: name}
+		}
+	}
+	if len(was.matching)+len(is.matching) > 0 {
+		for name := range s.Machines {
+			infos[name] = nil
+		}
+	}
+	for name := range infos {
+		if r := s.Machines[name]; r != nil {
+			infos[name] = &r.MachineInfo
+		}
+	}
+	var out []schema.Event
+	for _, name := range slices.Sorted(maps.Keys(infos)) {
+		before, after := was.declaredOf(infos[name]), is.declaredOf(infos[name])
+		for _, message := range after.since(&before) {
+			out = append(out, schema.Event{Kind: schema.EventMachine, Machine: name, Message: message})
+		}
+	}
+	return out
+}
+
+// since says what of the orders for a machine is new.
+func (o *orders) since(was *orders) []string {
+	var out []string
+	switch {
+	case o.drain != nil && was.drain == nil:
+		out = append(out, fmt.Sprintf("to be drained, by %s: it gets no new tasks, and those that it has move", o.drainer.key().Field()))
+	case o.drain == nil && was.drain != nil && !o.cordon:
+		out = append(out, "no longer drained")
+	case o.drain == nil && o.cordon && !was.cordon:
+		out = append(out, "cordoned: it gets no new tasks")
+	case !o.closed() && was.closed():
+		out = append(out, "no longer cordoned")
+	}
+	if o.gone != nil && was.gone == nil {
+		out = append(out, "declared gone: when it is silent, its tasks are given to others and it is forgotten")
+	}
+	return out
+}

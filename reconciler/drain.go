@@ -1,0 +1,214 @@
+package reconciler
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// Draining is how far a machine is emptied.
+type Draining struct {
+	// Object is what declares it, such as machine.rack-r3, and Origin where.
+	Object string          `json:"object"`
+	Origin schema.Position `json:"origin"`
+	// Deadline is when AtDeadline counts; zero is never.
+	Deadline   time.Time `json:"deadline,omitzero"`
+	AtDeadline string    `json:"atDeadline"`
+	Late       bool      `json:"late"` // Deadline has come, and something is left
+	// Turn says that other machines of the object are emptied first.
+	Turn bool `json:"turn"`
+	Left int  `json:"left"` // tasks that it holds; 0: it is drained
+	// Waits say what tasks wait for that are left: of up to shownWaits of them.
+	Waits []string `json:"waits"`
+
+	waits map[schema.TaskName]string // of all tasks that wait
+}
+
+// shownWaits is how many tasks a Draining tells of.
+const shownWaits = 5
+
+// String says it in words.
+func (d *Draining) String() string {
+	switch {
+	case d.Left == 0:
+		return "drained"
+	case d.Turn:
+		return fmt.Sprintf("to be drained after others of %s: %s left", d.Object, count(d.Left, "task"))
+	}
+	s := fmt.Sprintf("draining: %s left", count(d.Left, "task"))
+	if d.Late {
+		s += ", after its deadline"
+	}
+	if len(d.Waits) > 0 {
+		s += ": " + d.Waits[0]
+	}
+	return s
+}
+
+// drained is a machine that is to be emptied, and what it holds.
+type drained struct {
+	name   string
+	orders *orders
+	tasks  []drainee
+	before int // that it held when the step began
+}
+
+// drainee is a task on a machine that is to be emptied.
+type drainee struct {
+	name   schema.TaskName
+	data   *schema.Job
+	inside bool // of an alloc, with which it goes
+}
+
+// drain moves tasks away from machines that are to be emptied, as the disruption
+// budgets of their jobs allow and where others have room. Of the machines that
+// one object names no more are emptied at a time than it says: those that hold
+// nothing any more make way for the next. One that is silent cannot be told
+// anything, and is nobody's turn.
+func (s *step) drain() {
+	list := s.draining()
+	if len(list) == 0 {
+		return
+	}
+	s.out.Draining = make(map[string]*Draining, len(list))
+	turns := map[schema.ObjectKey]int{}
+	for i := range list {
+		m := &list[i]
+		d, key := m.told(), m.orders.drainer.key()
+		s.out.Draining[m.name] = d
+		switch most := max(1, m.orders.drain.AtOnce); {
+		case len(m.tasks) == 0:
+			if m.before > 0 {
+				s.event(schema.Event{Kind: schema.EventMachine, Machine: m.name, Message: "drained: nothing runs on it any more"})
+			}
+		case !s.isUp(m.name):
+			d.Waits = append(d.Waits, "it is silent")
+		case turns[key] >= most:
+			d.Turn = true
+		default:
+			turns[key]++
+			s.drainMachine(m, d)
+		}
+	}
+}
+
+// told begins to describe a machine that is to be emptied.
+func (m *drained) told() *Draining {
+	o := m.orders.drainer
+	d := &Draining{
+		Object: o.key().Field(), Origin: o.Origin, Left: len(m.tasks), Waits: []string{}, waits: map[schema.TaskName]string{},
+		Deadline: o.Drain.Deadline, AtDeadline: cmp.Or(o.Drain.AtDeadline, schema.DeadlineBudget),
+	}
+	return d
+}
+
+// draining returns the machines that are to be emptied, sorted by name, with
+// what they hold: tasks before those of system jobs, and else by name.
+func (s *step) draining() []drained {
+	var out []drained
+	at := map[string]int{}
+	for _, name := range s.names {
+		if s.machines[name] == nil && s.wasForgotten(name) {
+			continue
+		}
+		if o := s.orders(name); o.drain != nil {
+			at[name] = len(out)
+			out = append(out, drained{name: name, orders: o})
+		}
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	for _, key := range s.chunkNames() {
+		if base := s.base.Chunks[key]; base != nil {
+			for i := range base.Tasks {
+				if n, ok := at[base.Tasks[i].Machine]; ok {
+					out[n].before++
+				}
+			}
+		}
+		c := s.chunk(key)
+		for i := range c.Tasks {
+			t := &c.Tasks[i]
+			if n, ok := at[t.Machine]; ok {
+				out[n].tasks = append(out[n].tasks, drainee{key.Job.Task(t.Index), s.dataOf(t.Data), t.Alloc != nil})
+			}
+		}
+	}
+	for i := range out {
+		slices.SortStableFunc(out[i].tasks, func(a, b drainee) int {
+			return boolCompare(a.data.Kind == schema.System, b.data.Kind == schema.System)
+		})
+	}
+	return out
+}
+
+// wasForgotten reports whether the step has forgotten a machine.
+func (s *step) wasForgotten(name string) bool {
+	_, changed := s.machines[name]
+	return changed && s.machines[name] == nil
+}
+
+// drainMachine stops the tasks of a machine that may go now, and says what the
+// others wait for.
+func (s *step) drainMachine(m *drained, d *Draining) {
+	if !d.Deadline.IsZero() {
+		d.Late = !s.now.Before(d.Deadline)
+		s.wake(d.Deadline)
+	}
+	r := removal{machine: m.name, told: d, full: map[schema.JobName]bool{}}
+	r.others = slices.ContainsFunc(m.tasks, func(t drainee) bool { return t.data.Kind != schema.System })
+	for i := range m.tasks {
+		t := &m.tasks[i]
+		why := s.moveAway(&r, t)
+		if why == "" {
+			continue
+		}
+		if d.waits[t.name] = why; len(d.Waits) < shownWaits {
+			d.Waits = append(d.Waits, t.name.Short()+": "+why)
+		}
+	}
+}
+
+// removal is one step's work on one machine.
+type removal struct {
+	machine string
+	told    *Draining
+	others  bool                    // tasks of jobs that are no system jobs are left
+	full    map[schema.JobName]bool // jobs for which no other machine has room
+}
+
+// moveAway stops a task on a machine that is to be emptied, or says what it waits
+// for; "" of one that is stopping, or goes with its alloc.
+func (s *step) moveAway(r *removal, t *drainee) string {
+	record := s.recordOf(t.name)
+	job := s.job(t.name.JobName)
+	if record.Stop != nil || t.inside || job == nil || job.Admitted == "" {
+		return ""
+	}
+	cause := schema.Cause{Kind: schema.CauseMaintenance, At: s.now, Message: fmt.Sprintf("%s drains its machine", r.told.Object)}
+	system, late := t.data.Kind == schema.System, r.told.Late && r.told.AtDeadline == schema.DeadlineStop
+	switch {
+	case system && r.others:
+		return "it is of a system job, and leaves last"
+	case system:
+		s.stop(t.name.JobName, *record, cause)
+		return ""
+	case late:
+		cause.Message += ", and its deadline has come"
+		s.stop(t.name.JobName, *record, cause)
+		return ""
+	}
+	if why := s.keptUp(t.name.JobName, record); why != "" {
+		return why
+	}
+	if r.full[t.name.JobName] || !s.hasPlace(ask{t.name, s.dataOf(job.Admitted), job.Admitted}, record) {
+		r.full[t.name.JobName] = true
+		return "no other machine has room for it"
+	}
+	s.disrupt(t.name.JobName, *record, cause)
+	return ""
+}

@@ -1,0 +1,332 @@
+package reconciler
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// LossHold is a part of a cell in which the tasks of silent machines are left
+// where they are: so many are silent at once that they are more likely cut off
+// than gone.
+type LossHold struct {
+	Domain   string    `json:"domain,omitempty"` // as rack=r3; "" is the whole cell
+	Since    time.Time `json:"since"`
+	Silent   int       `json:"silent"`   // machines
+	Machines int       `json:"machines"` // of so many
+	Reason   string    `json:"reason"`
+	Next     string    `json:"next"` // what ends it
+}
+
+// waiting says what stands between the cell and its repository.
+func (h *LossHold) waiting() string {
+	return h.Reason + ": their tasks are left where they are"
+}
+
+// rescue is what a step decides of the tasks of silent machines.
+type rescue struct {
+	*step
+	policy schema.LossPolicy
+	next   schema.LossRecord
+	cell   census
+	parts  map[string]*census // by domain
+}
+
+// census counts the machines of a cell, or of a domain.
+type census struct {
+	all  int // that were not given up long ago, nor are declared gone
+	down int // of them: silent, or given up of late
+	due  bool
+}
+
+// over reports whether more are silent than may be.
+func (c *census) over(percent int) bool { return c.down > c.most(percent) }
+
+// most is how many may be silent at once.
+func (c *census) most(percent int) int { return max(1, c.all*percent/100) }
+
+// newRescue counts the machines.
+func (s *step) newRescue() *rescue {
+	l := &rescue{step: s, policy: s.base.desired().Policy.Loss(), parts: map[string]*census{}}
+	l.next = schema.LossRecord{Full: maps.Clone(s.base.Loss.Full), Held: s.base.Loss.Held, HeldDomains: maps.Clone(s.base.Loss.HeldDomains)}
+	for _, name := range s.names {
+		domain := s.orders(name).attributes[l.policy.Domain]
+		if l.parts[domain] == nil {
+			l.parts[domain] = &census{}
+		}
+		l.count(&l.cell, name, l.next.Held)
+		l.count(l.parts[domain], name, l.next.HeldDomains[domain])
+	}
+	if len(l.parts) == 1 { // which is the cell
+		clear(l.parts)
+	}
+	return l
+}
+
+// count takes a machine into a census. While the tasks of a part are held since
+// a time, what was given up shortly before that goes on counting: time alone
+// does not end it.
+func (l *rescue) count(c *census, name string, held time.Time) {
+	q := l.silent[name]
+	switch {
+	case q == nil:
+		c.all++
+		return
+	case q.gone != nil:
+		return
+	case q.record.LostSince.IsZero():
+		c.due = c.due || q.lost
+	default:
+		late := q.record.LostSince.Add(atOnce)
+		if held.IsZero() {
+			l.wake(late)
+			held = l.now
+		}
+		if !held.Before(late) {
+			return
+		}
+	}
+	c.all++
+	c.down++
+}
+
+// hold finds in which parts of the cell tasks are left where they are. That
+// begins when there is something to give to others, and ends when machines
+// return or are declared gone.
+func (l *rescue) hold(due []dueTask) {
+	for i := range due {
+		if t := &due[i]; t.why != "" && t.on.gone == nil {
+			l.cell.due = true
+			if part := l.parts[t.on.domain]; part != nil {
+				part.due = true
+			}
+		}
+	}
+	alone := len(l.up) == 0 && l.cell.down > 0
+	l.next.Held = l.turn(l.next.Held, &l.cell, alone, "")
+	if !l.next.Held.IsZero() {
+		l.out.Holding = append(l.out.Holding, l.told(&l.cell, "", l.next.Held))
+	}
+	for _, domain := range slices.Sorted(maps.Keys(l.parts)) {
+		since := l.turn(l.next.HeldDomains[domain], l.parts[domain], false, l.name(domain))
+		if since.IsZero() {
+			delete(l.next.HeldDomains, domain)
+			continue
+		}
+		if l.next.HeldDomains == nil {
+			l.next.HeldDomains = map[string]time.Time{}
+		}
+		l.next.HeldDomains[domain] = since
+		l.out.Holding = append(l.out.Holding, l.told(l.parts[domain], domain, since))
+	}
+	maps.DeleteFunc(l.next.HeldDomains, func(domain string, _ time.Time) bool { return l.parts[domain] == nil })
+}
+
+// turn returns since when a part is held from now on, zero if it is not.
+func (l *rescue) turn(since time.Time, c *census, alone bool, name string) time.Time {
+	switch over := c.over(l.policy.MaxPercent) || alone; {
+	case !over && !since.IsZero():
+		l.event(schema.Event{Kind: schema.EventMachine, Message: "tasks of lost machines are given to others again" + in(name)})
+		return time.Time{}
+	case over && since.IsZero() && c.due:
+		l.event(schema.Event{Kind: schema.EventMachine, Message: "tasks of silent machines are left where they are" + in(name) + ": " + l.reason(c)})
+		return l.now
+	}
+	return since
+}
+
+func in(name string) string {
+	if name == "" {
+		return ""
+	}
+	return " in " + name
+}
+
+// name writes a domain as people do.
+func (l *rescue) name(domain string) string {
+	if domain == "" {
+		return "machines without " + l.policy.Domain
+	}
+	return l.policy.Domain + "=" + domain
+}
+
+func (l *rescue) reason(c *census) string {
+	if c == &l.cell && len(l.up) == 0 {
+		return fmt.Sprintf("%d of %d machines are silent and none is up", c.down, c.all)
+	}
+	return fmt.Sprintf("%d of %d machines are silent, and more than %d at once is likely a fault of the network", c.down, c.all, c.most(l.policy.MaxPercent))
+}
+
+// told describes a hold.
+func (l *rescue) told(c *census, domain string, since time.Time) LossHold {
+	h := LossHold{
+		Since: since, Silent: c.down, Machines: c.all, Reason: l.reason(c),
+		Next: "bring machines back; or commit machine objects with gone: true for those that are gone for good",
+	}
+	if c != &l.cell {
+		h.Domain = l.name(domain)
+		h.Reason += " in " + h.Domain
+	}
+	return h
+}
+
+// held reports whether the tasks of a domain are left where they are.
+func (l *rescue) held(domain string) bool {
+	_, held := l.next.HeldDomains[domain]
+	return held || !l.next.Held.IsZero()
+}
+
+// dueTask is a task on a silent machine.
+type dueTask struct {
+	name schema.TaskName
+	on   *silent
+	data *schema.Job // that its owner wants now, or that it runs
+	why  string      // it is to be given to others; "" if it is not yet
+	free bool        // nobody gets it: that costs the others nothing
+}
+
+// dueTasks returns the tasks on silent machines: those of higher priority first,
+// then by name.
+func (s *step) dueTasks() []dueTask {
+	if s.memo.empty == nil {
+		s.memo.empty = map[string]bool{}
+	}
+	anything := false
+	for name := range s.silent {
+		anything = anything || !s.memo.empty[name]
+	}
+	if !anything {
+		return nil
+	}
+	for name := range s.silent {
+		s.memo.empty[name] = true
+	}
+	var out []dueTask
+	for _, key := range s.chunkNames() {
+		c := s.chunk(key)
+		for i := range c.Tasks {
+			if q := s.silent[c.Tasks[i].Machine]; q != nil {
+				s.memo.empty[c.Tasks[i].Machine] = false
+				out = append(out, s.dueTask(key.Job, &c.Tasks[i], q))
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b dueTask) int {
+		return cmp.Or(cmp.Compare(b.data.Priority, a.data.Priority), a.name.Compare(b.name))
+	})
+	return out
+}
+
+// dueTask says whether a task on a silent machine is to be given to others.
+func (s *step) dueTask(job schema.JobName, t *schema.TaskRecord, q *silent) dueTask {
+	d := dueTask{name: job.Task(t.Index), on: q, data: s.dataOf(t.Data), free: true}
+	if r := s.job(job); r.Admitted != "" {
+		d.data = s.dataOf(r.Admitted)
+		d.free = d.data.Kind == schema.System || t.Index >= d.data.Tasks
+	}
+	usual := s.in.Observed.LostAfter
+	tolerates, quiet := d.data.After(usual), q.quiet
+	if since := q.record.LostSince; q.lost && !since.IsZero() && s.in.Observed.machines[q.record.Name] == nil {
+		quiet = max(quiet, s.now.Sub(since)+usual) // as the masters before it knew
+	}
+	switch {
+	case q.gone != nil:
+		d.why = "the machine was " + s.whyLost(q)
+	case d.data.NeverTwice():
+		if q.lost {
+			s.leave(d.name, fmt.Sprintf("it must never run twice: it waits for %s, or for a commit that declares it gone", q.record.Name))
+		}
+	case quiet >= tolerates && (tolerates < usual || q.lost):
+		d.why = "the machine has been silent for " + tolerates.String()
+	default:
+		s.wake(s.now.Add(tolerates - quiet))
+		if q.lost {
+			s.leave(d.name, fmt.Sprintf("its job tolerates %s of silence, until %s", tolerates, s.now.Add(tolerates-quiet).UTC().Format(time.RFC3339)))
+		}
+	}
+	return d
+}
+
+// leave says what a task waits for that stays on a silent machine.
+func (s *step) leave(task schema.TaskName, why string) {
+	if s.out.Left == nil {
+		s.out.Left = map[schema.TaskName]string{}
+	}
+	s.out.Left[task] = why
+}
+
+// release gives tasks of silent machines to others, as far as the buckets go.
+func (l *rescue) release(due []dueTask) {
+	for i := range due {
+		d := &due[i]
+		switch {
+		case d.why == "":
+		case d.on.gone == nil && l.held(d.on.domain):
+			l.leave(d.name, "too many machines are silent: "+l.holder(d.on.domain))
+		case d.free || l.takeToken(d.on.domain):
+			l.released[d.name] = d.why
+		default:
+			l.leave(d.name, fmt.Sprintf("it waits its turn: of %s, %d tasks a minute are given to others", l.name(d.on.domain), l.policy.TasksPerMinute))
+		}
+	}
+}
+
+// holder says why a domain is held.
+func (l *rescue) holder(domain string) string {
+	if !l.next.Held.IsZero() {
+		return l.reason(&l.cell)
+	}
+	return l.reason(l.parts[domain]) + " in " + l.name(domain)
+}
+
+// takeToken takes a token of a domain's bucket; if there is none it asks for a step
+// when there is.
+func (l *rescue) takeToken(domain string) bool {
+	b := bucket{every: time.Minute / time.Duration(l.policy.TasksPerMinute), burst: l.policy.Burst}
+	full, ready := b.take(l.next.Full[domain], l.now)
+	if ready.After(l.now) {
+		l.wake(ready)
+		return false
+	}
+	if l.next.Full == nil {
+		l.next.Full = map[string]time.Time{}
+	}
+	l.next.Full[domain] = full
+	return true
+}
+
+// bucket is a token bucket: burst tokens, and one more every so often. All that
+// there is to remember of one is when it is full again.
+type bucket struct {
+	every time.Duration
+	burst int
+}
+
+// take returns when a bucket is full again after one more token is taken, and
+// when that token is there: not after now, if it can be taken now. A clock that
+// went back leaves the bucket empty at worst.
+func (b bucket) take(full, now time.Time) (next, ready time.Time) {
+	size := b.every * time.Duration(b.burst)
+	if full.Before(now) {
+		full = now
+	}
+	if empty := now.Add(size); full.After(empty) {
+		full = empty
+	}
+	next = full.Add(b.every)
+	return next, next.Add(-size)
+}
+
+// keep takes down what has changed.
+func (l *rescue) keep() {
+	was := &l.base.Loss
+	if maps.EqualFunc(l.next.Full, was.Full, time.Time.Equal) && l.next.Held.Equal(was.Held) && maps.EqualFunc(l.next.HeldDomains, was.HeldDomains, time.Time.Equal) {
+		return
+	}
+	maps.DeleteFunc(l.next.Full, func(_ string, full time.Time) bool { return !full.After(l.now) })
+	l.loss = &l.next
+}

@@ -1,0 +1,71 @@
+package valid
+
+import (
+	"fmt"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// maxSelector bounds the text of a selector, in bytes.
+const maxSelector = 1024
+
+func matchSelector(s string) string {
+	if s == "" {
+		return `a selector, such as "rack=r3"; one of every machine is "machine"`
+	}
+	return ""
+}
+
+// selectorRule is the rule of selectors of machines. What is wrong with one is
+// said by selector: its column matters.
+var selectorRule = &Rule{Type: String, Min: 1, Max: maxSelector, Match: matchSelector}
+
+var drainRule = &Rule{
+	Type: Struct,
+	Fields: []Field{
+		{Name: "atOnce", Rule: integer(Count, 1, schema.MaxDrainAtOnce), Default: num(1)},
+		{Name: "deadline", Rule: timeRule},
+		{Name: "atDeadline", Rule: atDeadlineRule, Default: schema.DeadlineBudget},
+	},
+	Alias: map[string]string{
+		"parallel": "atOnce", "maxParallel": "atOnce", "machines": "atOnce", "max": "atOnce", "maxUnavailable": "atOnce", "until": "deadline",
+		"by": "deadline", "timeout": "deadline", "force": "atDeadline", "wins": "atDeadline", "onDeadline": "atDeadline",
+	},
+}
+
+var atDeadlineRule = aliased(words(schema.DeadlineBudget, schema.DeadlineStop), map[string]string{
+	"drain": schema.DeadlineStop, "force": schema.DeadlineStop, "kill": schema.DeadlineStop, "wait": schema.DeadlineBudget, "budgets": schema.DeadlineBudget,
+})
+
+// machine checks what ties the fields of a machine together: given is what its
+// owner wrote, machine the same with defaults.
+func (c *check) machine(given, machine map[string]any) {
+	match, matches := machine["match"].(string)
+	if matches {
+		if _, err := schema.ParseSelector(match); match != "" && err != nil {
+			c.add(Problem{Path: []string{"match"}, Message: fmt.Sprintf("invalid value: %s", err), Expected: `a selector, such as "rack=r3" or "rack in (r3,r4)"`})
+		}
+		if _, labels := given["labels"]; labels {
+			c.add(Problem{
+				Path: []string{"labels"}, Key: true, Message: "beside match, labels would have no effect", Expected: "one of them",
+				Hint: "labels are given to one machine, in the object of its name",
+			})
+		}
+	}
+	drain, ok := given["drain"].(map[string]any)
+	if !ok {
+		return
+	}
+	if _, waves := drain["atOnce"]; waves && !matches {
+		c.add(Problem{
+			Path: []string{"drain", "atOnce"}, Key: true, Message: "without match, atOnce has no effect", Expected: "match beside drain, or no atOnce",
+			Hint: "an object without match drains the one machine of its name",
+		})
+	}
+	if _, deadline := drain["deadline"]; !deadline && drain["atDeadline"] == schema.DeadlineStop {
+		c.add(Problem{
+			Path: []string{"drain", "atDeadline"}, Key: true, Message: "without deadline, atDeadline has no effect", Expected: "a deadline beside it",
+			Hint: `add one, such as deadline: "2027-03-31T06:00:00Z"; one in the past counts at once`,
+		})
+	}
+}
