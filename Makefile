@@ -69,7 +69,7 @@ mutants: ## plant each of the BUGS into the source, and find it with seeds, HUNT
 
 chaos: ## kill a cell's parts at KILLS, its master at MASTERKILLS, agent and keepers at AGENTKILLS moments; push STORM commits
 	go test -count=1 -v -run '^(TestChaos|TestStorm)$$' ./cmd/internal/e2e -e2e.kills $(KILLS) -e2e.storm $(STORM)
-	go test -count=1 -v -run '^TestMasterKilled$$' ./cmd/internal/e2e -e2e.masterkills $(MASTERKILLS)
+	go test -count=1 -v -run '^(TestMasterKilled|TestAgentStopped)$$' ./cmd/internal/e2e -e2e.masterkills $(MASTERKILLS) -e2e.stopped 2m
 	go test -count=1 -v -run '^TestRandomKills$$' ./cmd/muster-agent -agent.kills $(AGENTKILLS)
 
 user: ## run the node agent's tests as an ordinary user

@@ -56,7 +56,8 @@ func (c *check) machine(given, machine map[string]any) {
 	if !ok {
 		return
 	}
-	if _, waves := drain["atOnce"]; waves && !matches {
+	// The default is there, too, when data is checked again that has all defaults.
+	if n, waves := drain["atOnce"]; waves && !matches && fmt.Sprint(n) != "1" {
 		c.add(Problem{
 			Path: []string{"drain", "atOnce"}, Key: true, Message: "without match, atOnce has no effect", Expected: "match beside drain, or no atOnce",
 			Hint: "an object without match drains the one machine of its name",

@@ -21,7 +21,12 @@ import (
 	"github.com/musterhq/muster/schema/scaffold"
 )
 
-func TestMain(m *testing.M) { os.Exit(binaries.Main(m)) }
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == serveWord {
+		os.Exit(serveTask())
+	}
+	os.Exit(binaries.Main(m))
+}
 
 const (
 	cellName = "e2e"

@@ -13,7 +13,7 @@ import (
 	"github.com/musterhq/muster/reconciler"
 )
 
-var stopped = flag.Duration("e2e.stopped", 0, "how long TestAgentStopped stops an agent; 0: until its machine is given up, and a little longer")
+var stopped = flag.Duration("e2e.stopped", 0, "how long TestAgentStopped stops an agent; 0: until its machine is given up and its tasks run elsewhere")
 
 // TestAgentStopped stops an agent with SIGSTOP for so long that its machine is
 // given up. Its tasks run on; until then none is started elsewhere, and then those
@@ -21,7 +21,7 @@ var stopped = flag.Duration("e2e.stopped", 0, "how long TestAgentStopped stops a
 // nothing else does.
 func TestAgentStopped(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, 3)
+	f := newFleet(t, 3, "--lost-after", "15s")
 	jobs := func(word string) map[string][]byte {
 		return map[string][]byte{teamFile: f.pack("crew",
 			job{name: "web", tasks: 6}, job{name: "other", word: word})}

@@ -1,0 +1,205 @@
+package e2e_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/web/client"
+)
+
+// serveWord makes this test's binary a task that serves.
+const serveWord = "serve-as-a-task"
+
+// lameDuck is how long a task goes on to serve after it was told to end: whoever
+// reads the status has looked elsewhere by then.
+const lameDuck = time.Second
+
+// serveTask answers requests until it is told to end, and a little longer.
+func serveTask() int {
+	l, err := net.Listen("tcp", "127.0.0.1:"+os.Getenv("MUSTER_PORT_HTTP"))
+	if err != nil {
+		return 1
+	}
+	told := make(chan os.Signal, 1)
+	signal.Notify(told, syscall.SIGTERM)
+	go func() { _ = http.Serve(l, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})) }()
+	<-told
+	time.Sleep(lameDuck)
+	return 0
+}
+
+// served is a job of three tasks that serve, of which one at most may be down.
+const served = `package crew
+
+import "` + module + `/muster"
+
+job: web: muster.#Job & {
+	user: "crew", cell: "` + cellName + `", tasks: 3
+	task: {
+		process: command: [%q, %q]
+		resources: {cpuMilli: 100, ramBytes: 128Mi, diskBytes: 1Mi, ports: ["http"]}
+		graceSeconds: 10
+		health: {http: {port: "http", path: "/"}, intervalSeconds: 1}
+	}
+	update: {maxParallel: 1, minHealthySeconds: 1}
+	disruption: maxDown: 1
+}
+`
+
+// caller sends requests to the tasks of a job that run, and counts.
+type caller struct {
+	api *client.Client
+
+	mu      sync.Mutex // guards what follows
+	open    []int      // ports of tasks that run and are healthy
+	down    int        // tasks that are not, at most at once
+	asked   int
+	again   int      // requests that the first task did not answer
+	failed  []string // requests that no task answered
+	serving bool     // all tasks have been up
+}
+
+// watch follows the status until ctx ends.
+func (c *caller) watch(ctx context.Context, tasks int) {
+	var version uint64
+	for ctx.Err() == nil {
+		s, v, err := c.api.Status(ctx, client.StatusQuery{After: version, Wait: bound})
+		if err != nil {
+			continue
+		}
+		version = v
+		var open []int
+		for _, t := range s.Tasks {
+			if t.State == "running" && t.Health == "healthy" {
+				open = append(open, t.Ports["http"])
+			}
+		}
+		c.mu.Lock()
+		c.open = open
+		c.serving = c.serving || len(open) == tasks
+		if c.serving {
+			c.down = max(c.down, tasks-len(open))
+		}
+		c.mu.Unlock()
+	}
+}
+
+// call sends a request every few milliseconds until ctx ends, each over a
+// connection of its own. One that a task does not answer is sent to the next, as
+// whoever balances load does.
+func (c *caller) call(ctx context.Context) {
+	h := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	for turn := 0; ctx.Err() == nil; turn++ {
+		c.mu.Lock()
+		open, serving := slices.Clone(c.open), c.serving
+		c.mu.Unlock()
+		if serving {
+			err := errors.New("no task runs")
+			tries := 0
+			for ; tries < len(open) && err != nil; tries++ {
+				err = ask(ctx, h, open[(turn+tries)%len(open)])
+			}
+			if ctx.Err() != nil {
+				return
+			}
+			c.mu.Lock()
+			c.asked++
+			if tries > 1 {
+				c.again++
+			}
+			if err != nil {
+				c.failed = append(c.failed, err.Error())
+			}
+			c.mu.Unlock()
+		}
+		time.Sleep(5 * time.Millisecond) // the rate is the scenario
+	}
+}
+
+func ask(ctx context.Context, h *http.Client, port int) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://127.0.0.1:"+strconv.Itoa(port), nil)
+	if err != nil {
+		return err
+	}
+	r, err := h.Do(req)
+	if err != nil {
+		return err
+	}
+	defer r.Body.Close()
+	if _, err = io.Copy(io.Discard, r.Body); err == nil && r.StatusCode != http.StatusOK {
+		err = errors.New(r.Status)
+	}
+	return err
+}
+
+// TestDrainEach drains every machine of a cell, one after the other, under a
+// job's budget, while somebody sends the job requests: all are answered, and
+// never is more of it down than it allows.
+func TestDrainEach(t *testing.T) {
+	t.Parallel()
+	const machines, tasks = 3, 3
+	f := newFleet(t, machines)
+	exe, err := os.Executable()
+	f.must(err)
+	program, err := os.ReadFile(exe)
+	f.must(err)
+	f.must(os.WriteFile(f.path("server"), program, 0o755))
+	f.converge(f.commit("a service", map[string][]byte{teamFile: fmt.Appendf(nil, served, f.path("server"), serveWord)}))
+	c := &caller{api: f.api}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { c.watch(ctx, tasks) })
+	running.Go(func() { c.call(ctx) })
+	moved := 0
+	for i := range machines {
+		name := fmt.Sprintf("m%d", i+1)
+		begin := time.Now()
+		had := len(tasksOn(f.until("look", func(*reconciler.Status) string { return "" }), name))
+		f.commit("drain "+name, map[string][]byte{"cells/" + cellName + "/machines.cue": fmt.Appendf(nil, `package cells
+
+import "%s/muster"
+
+machine: %q: muster.#Machine & {cell: %q, drain: {}}
+`, module, name, cellName)})
+		f.until(name+" is empty and the job runs elsewhere", func(s *reconciler.Status) string {
+			if n := len(tasksOn(s, name)); n > 0 {
+				return fmt.Sprintf("it has %d tasks: %s", n, strings.Join(s.Waiting, "; "))
+			}
+			for _, j := range s.Jobs {
+				if j.Running != tasks || j.Pending > 0 {
+					return fmt.Sprintf("%d tasks of %s run", j.Running, j.Name)
+				}
+			}
+			return ""
+		})
+		moved += had
+		t.Logf("%s drained of %d tasks in %s", name, had, time.Since(begin).Round(time.Millisecond))
+	}
+	f.converge(f.commit("all may work", map[string][]byte{"cells/" + cellName + "/machines.cue": nil}))
+	cancel()
+	running.Wait()
+	t.Logf("%d requests, %d sent to a second task, %d failed; at most %d of %d tasks down at once; %d moves", c.asked, c.again, len(c.failed), c.down, tasks, moved)
+	if len(c.failed) > 0 {
+		t.Errorf("%d requests failed, the first: %s", len(c.failed), c.failed[0])
+	}
+	if c.down > 1 {
+		t.Errorf("%d tasks were down at once, and the budget is 1", c.down)
+	}
+	if moved < tasks || c.asked < 100 {
+		t.Errorf("only %d moves and %d requests: %s", moved, c.asked, strings.Join(c.failed, "; "))
+	}
+}
