@@ -21,7 +21,15 @@ import (
 //
 // The writes put packages first, then flip the head, then delete what it no
 // longer refers to.
+//
+// Rollouts that commits promote go on: see promote.
 func Adopt(s *State, c schema.Compiled, now time.Time) ([]Write, []schema.Event) {
+	writes, events := promote(s, c, now)
+	next, more := adopt(s, c, now)
+	return append(writes, next...), append(more, events...)
+}
+
+func adopt(s *State, c schema.Compiled, now time.Time) ([]Write, []schema.Event) {
 	if c.Commit != s.Head.Commit && s.holds(c) {
 		head := schema.Head{Commit: c.Commit, Packages: s.Head.Packages}
 		return []Write{{keyHead, schema.Canonical(head)}}, []schema.Event{applied(head, now)}

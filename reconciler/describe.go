@@ -125,7 +125,15 @@ func (d *describer) job(name schema.JobName) {
 	if want != nil {
 		d.crashes(name, r, &j)
 	}
+	j.Rollout = rolloutOf(d.in, name, &j)
 	j.Reason = d.jobReason(r, &j, d.status.Tasks[first:])
+	switch {
+	case j.Rollout == nil || j.Rollout.State == RolloutGoing:
+	case j.Reason == "" || j.Rollout.Failed():
+		j.Reason = j.Rollout.Message
+	default:
+		j.Reason += "; " + j.Rollout.Message
+	}
 	if j.Reason != "" {
 		d.waiting("%s", j.waiting())
 	}

@@ -211,7 +211,8 @@ func (d *draft) garbage() []Write {
 	}
 	used := map[schema.Digest]bool{}
 	for _, name := range d.allJobs() {
-		used[d.job(name).Admitted] = true
+		r := d.job(name)
+		used[r.Admitted], used[r.Good] = true, true
 	}
 	mark := func(c *schema.Chunk) {
 		for i := range c.Tasks {

@@ -29,12 +29,14 @@ func (s *step) stepSystem(name schema.JobName, want *schema.Job) {
 		}
 	}
 	s.giveIndices(name, eligible, home)
-	digest := s.job(name).Admitted
+	s.judge(name) // that may have given tasks their place
+	runs := s.share(name, want)
 	for _, t := range s.tasks(name) {
-		if !s.wants(want, &t) || !s.mayAsk(name, t, want) {
+		digest := runs.of(t.Index)
+		if !s.wants(want, &t) || !s.mayAsk(name, t, s.dataOf(digest)) {
 			continue
 		}
-		s.want(ask{name.Task(t.Index), want, digest})
+		s.want(ask{name.Task(t.Index), s.dataOf(digest), digest})
 	}
 }
 

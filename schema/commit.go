@@ -56,10 +56,18 @@ type Compiled struct {
 	// Diagnostics are those of the repository as a whole (no module, bad
 	// file names); when one is an error there are no packages.
 	Diagnostics []Diagnostic
+	Trailers
+}
+
+// Trailers are what the messages of the commits since the one applied say beside
+// the trees.
+type Trailers struct {
 	// AllowPrune is how many tasks may go at once though a guard would hold
-	// them: what the trailers AllowPruneTrailer of the commits since the one
-	// applied add up to.
+	// them: what the trailers AllowPruneTrailer add up to.
 	AllowPrune int
+	// Promote are the values of the trailers PromoteTrailer, as they are
+	// written.
+	Promote []string
 }
 
 // AllowPruneTrailer is the key of a commit's trailer whose value, a number of

@@ -19,6 +19,7 @@ const (
 	EventRestart   EventKind = "restart"   // an incarnation ended and the agent starts another
 	EventUnhealthy EventKind = "unhealthy" // an incarnation fails its health check; the agent restarts it
 	EventUpdate    EventKind = "update"    // new data reached the job
+	EventRollout   EventKind = "rollout"   // a rollout has passed its canary, has failed, or is done
 	EventEvict     EventKind = "evict"     // the cell stopped a task, see Cause
 	EventLost      EventKind = "lost"      // a machine took the task with it
 	EventFail      EventKind = "fail"      // a generation failed

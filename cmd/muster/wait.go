@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,7 +31,8 @@ func newWait(std stdio) *cobra.Command {
 		Long: `Wait until the cell has converged: the newest commit is applied, nothing of it is
 stale, rejected or held, and all runs as it says. With a job, or with --selector,
 wait for these jobs alone, also for the first of them to appear. Exits 1 when that
-takes longer than --timeout, and says what stands in the way.`,
+takes longer than --timeout, and at once when a rollout is paused or has returned to
+older data, and says what stands in the way.`,
 		Example: `  git commit -am "scale up" && muster wait --commit "$(git rev-parse HEAD)" --timeout 2m
   muster wait -l tier=front`,
 		Args: cobra.MaximumNArgs(1),
@@ -103,8 +105,16 @@ func waitFor(ctx context.Context, cl *client.Client, g reconciler.Group, commit 
 		}
 		s, q.After = next, version
 		done = s.Converged && strings.HasPrefix(s.Applied, commit)
+		if !done && s.Applied == s.Commit && strings.HasPrefix(s.Applied, commit) && hasFailed(s) {
+			return s, false, nil // waiting does not help
+		}
 	}
 	return s, true, nil
+}
+
+// hasFailed reports whether a rollout has, so that it does not go on by itself.
+func hasFailed(s *reconciler.Status) bool {
+	return slices.ContainsFunc(s.Jobs, func(j reconciler.JobStatus) bool { return j.Rollout.Failed() })
 }
 
 // waited is what was waited for, and whether it came.

@@ -20,7 +20,7 @@ type Metrics struct {
 
 	converged, upToDate, source, sourceAt, info *prometheus.Desc
 	stale, rejected, held, at                   *prometheus.Desc
-	jobs, tasks, machines, conditions           *prometheus.Desc
+	jobs, tasks, machines, conditions, rollouts *prometheus.Desc
 	capacity, used                              map[schema.Dimension]*prometheus.Desc
 
 	usage []usageMetric
@@ -79,6 +79,7 @@ func NewMetrics(cell Cell) *Metrics {
 		held:       d("held_tasks", "Tasks that run on because a guard holds their removal."),
 		at:         d("status_timestamp_seconds", "When the status was taken, in seconds since 1970."),
 		jobs:       d("jobs", "Jobs, by kind.", "kind"),
+		rollouts:   d("rollouts", "Jobs whose newest data has not reached all tasks, by state of the rollout.", "state"),
 		tasks:      d("tasks", "Tasks, by state.", "state"),
 		machines:   d("machines", "Machines, by health.", "health"),
 		conditions: d("machine_conditions", "Machines that are up and have something wrong, by condition.", "condition"),
@@ -106,7 +107,7 @@ func (m *Metrics) CommitRunning(d time.Duration) { m.commitRunning.Observe(d.Sec
 // Describe implements prometheus.Collector.
 func (m *Metrics) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		m.converged, m.upToDate, m.source, m.sourceAt, m.info, m.stale, m.rejected, m.held, m.at, m.jobs, m.tasks, m.machines, m.conditions,
+		m.converged, m.upToDate, m.source, m.sourceAt, m.info, m.stale, m.rejected, m.held, m.at, m.jobs, m.tasks, m.machines, m.conditions, m.rollouts,
 	} {
 		out <- d
 	}
@@ -154,6 +155,12 @@ func (m *Metrics) collect(s *reconciler.Status, out chan<- prometheus.Metric) {
 	gauge(m.at, seconds(s.At))
 	for kind, n := range count(s.Jobs, []string{"service", "batch", "system", "allocset"}, func(j *reconciler.JobStatus) string { return string(j.Kind) }) {
 		gauge(m.jobs, n, kind)
+	}
+	rolling := []string{"canary", "waiting", "rolling", "held", "paused", "returned"}
+	for state, n := range count(s.Jobs, rolling, func(j *reconciler.JobStatus) string { return j.Rollout.Word() }) {
+		if state != "" {
+			gauge(m.rollouts, n, state)
+		}
 	}
 	states := []string{"pending", "starting", "running", "waiting", "stopping", "failed", "done"}
 	for state, n := range count(s.Tasks, states, func(t *reconciler.TaskStatus) string { return t.State }) {

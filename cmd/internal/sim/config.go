@@ -13,7 +13,7 @@ const allPrune = 1 << 20
 
 // compiled is what the compiler would make of packages by directory.
 func compiled(commit string, packages map[string]*schema.Package) schema.Compiled {
-	c := schema.Compiled{Commit: commit, AllowPrune: allPrune}
+	c := schema.Compiled{Commit: commit, Trailers: schema.Trailers{AllowPrune: allPrune}}
 	for _, dir := range slices.Sorted(maps.Keys(packages)) {
 		p := schema.CompiledPackage{Dir: dir, Package: packages[dir]}
 		if p.Package == nil {
