@@ -7,12 +7,18 @@ LINT_VERSION := v2.15.0
 LINT         := .tools/golangci-lint-$(LINT_VERSION)
 GOTEST       ?= go test
 FUZZTIME     ?= 30s
-SEEDS        ?= 1000
+SEEDS        ?= 200
+STEPS        ?= 5000
+FROM         ?=
+HUNTS        ?= 3
+BUGS         ?= .
 KILLS        ?= 20
 ROUNDS       ?= 5
 AGENTKILLS   ?= 100
+STORM        ?= 200
+MASTERKILLS  ?= 100
 
-.PHONY: help build demo test race lint fuzz bench sim chaos hogs user vm generate generated check clean
+.PHONY: help build demo test race lint fuzz bench sim mutants chaos hogs user vm generate generated check clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -47,11 +53,23 @@ fuzz: ## run each fuzz test for FUZZTIME
 bench: ## run the benchmarks
 	go test -run '^$$' -bench . -benchmem $$(git grep -lE '^func Benchmark' -- '*_test.go' | xargs -r -n1 dirname | sort -u | sed 's|^|./|')
 
-sim: ## run the simulated cell with SEEDS seeds
-	go test -count=1 ./cmd/internal/sim -run Random -sim.seeds $(SEEDS)
+FRESH := $(shell date +%s)000
+SIM = go test -count=1 -timeout 80m ./cmd/internal/sim -run '^TestRandom$$' -sim.steps $(STEPS)
+sim: ## play SEEDS histories of STEPS steps in the simulated cell: from seed FROM on, or half of them fresh ones
+ifneq ($(FROM),)
+	$(SIM) -sim.first $(FROM) -sim.seeds $(SEEDS)
+else
+	$(SIM) -sim.first 1 -sim.seeds $$(( ($(SEEDS) + 1) / 2 ))
+	@echo "fresh seeds; again with: make sim FROM=$(FRESH) SEEDS=$$(( $(SEEDS) / 2 )) STEPS=$(STEPS)"
+	$(SIM) -sim.first $(FRESH) -sim.seeds $$(( $(SEEDS) / 2 ))
+endif
 
-chaos: ## kill the parts of a cell at KILLS, agent and keepers at AGENTKILLS random moments
-	go test -count=1 -v -run '^TestChaos$$' ./cmd/internal/e2e -e2e.kills $(KILLS)
+mutants: ## plant each of the BUGS into the source, and find it with seeds, HUNTS times
+	go test -count=1 -v -timeout 80m ./cmd/internal/sim -run '^TestSource$$' -sim.hunts $(HUNTS) -sim.only '$(BUGS)'
+
+chaos: ## kill a cell's parts at KILLS, its master at MASTERKILLS, agent and keepers at AGENTKILLS moments; push STORM commits
+	go test -count=1 -v -run '^(TestChaos|TestStorm)$$' ./cmd/internal/e2e -e2e.kills $(KILLS) -e2e.storm $(STORM)
+	go test -count=1 -v -run '^TestMasterKilled$$' ./cmd/internal/e2e -e2e.masterkills $(MASTERKILLS)
 	go test -count=1 -v -run '^TestRandomKills$$' ./cmd/muster-agent -agent.kills $(AGENTKILLS)
 
 user: ## run the node agent's tests as an ordinary user
@@ -60,7 +78,7 @@ user: ## run the node agent's tests as an ordinary user
 vm: ## run the node agent's tests as root in a virtual machine with cgroup v2 only
 	.ci/vm -test.v -test.short || [ $$? = 77 ]
 
-hogs: ## measure requests beside hogs of CPU, memory and processes, in ROUNDS pairs
+hogs: ## measure requests beside hogs of CPU, memory and processes, disk, and logs, in ROUNDS pairs
 	go test -count=1 -v -run '^TestHogs$$' ./nodeagent/loop -hogs.rounds $(ROUNDS)
 
 generate: ## write what is generated: protobuf code, references, golden lists
@@ -73,7 +91,7 @@ generated: # fails when generate changes something
 	[ "$$before" = "$$after" ] || { git status --short; echo 'make generate changed the tree: commit what it wrote' >&2; exit 1; }
 
 check: ## everything that CI checks, one after the other
-	@for target in lint generated test race 'fuzz FUZZTIME=5s' 'sim SEEDS=200' chaos 'hogs ROUNDS=3' user demo; do \
+	@for target in lint generated test race 'fuzz FUZZTIME=5s' 'sim SEEDS=10 STEPS=1000' chaos 'hogs ROUNDS=3' user demo; do \
 		start=$$(date +%s); echo "== make $$target"; $(MAKE) --no-print-directory $$target || exit 1; \
 		echo "== make $$target: $$(($$(date +%s) - start)) s"; \
 	done

@@ -1,6 +1,7 @@
 package nodeagent
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/musterhq/muster/schema"
@@ -90,5 +91,21 @@ func (d *decider) allocGone(it item) string {
 	if stop := d.stopCause(a, d.allocs.newest[key.name]); stop != nil && stop.Kind != schema.CauseShutdown {
 		return fmt.Sprintf("its alloc %s is stopping: %s", key.name.Short(), stop)
 	}
+	if stop := d.tooLarge(a); stop != nil {
+		return fmt.Sprintf("its alloc %s is stopping: %s", key.name.Short(), stop)
+	}
 	return ""
+}
+
+// tooLarge returns why a running alloc has to stop for what its tasks have put
+// into their shared directory, nil if it has not.
+func (d *decider) tooLarge(a item) *schema.Cause {
+	if a.held == nil || !a.held.Alive() {
+		return nil
+	}
+	c := a.held.last()
+	if c.Stop != nil && c.Stop.Kind == schema.CauseOutOfResources {
+		return c.Stop
+	}
+	return cmp.Or(d.evicted[a.held.ref()], d.overDisk(a, c))
 }

@@ -127,7 +127,8 @@ type decider struct {
 	evicted map[schema.TaskRef]*schema.Cause
 	// collecting says that remains are being removed for want of disk.
 	collecting bool
-	slack      int64 // memory that each task that exceeds its limit gets above it
+	idlest     *Sticky // of those whose tasks are not here, the one for longest
+	slack      int64   // memory that each task that exceeds its limit gets above it
 	allocs     allocs
 }
 

@@ -62,6 +62,8 @@ type Incarnation struct {
 	Exit             *schema.Exit // nil while it is alive
 	// Untold says that it had ended before any signal of the agent's reached it.
 	Untold bool
+	// Unseen says that it ended because its keeper was killed.
+	Unseen bool
 	// GoneAt is when this agent saw that nothing of it is left, later than Exit.At;
 	// zero if it did not.
 	GoneAt time.Time
@@ -103,13 +105,17 @@ func (h *Held) Alive() bool {
 }
 
 // blameless reports whether the incarnation ended for a reason that is not the
-// task's: the agent shut down, or the machine did.
+// task's: the agent shut down, or the machine did, or somebody killed its keeper.
 func (c *Incarnation) blameless(boot string) bool {
 	if c.Stop != nil && c.Stop.Kind == schema.CauseShutdown {
 		return true
 	}
-	return c.Boot != boot && c.Exit.Code < 0 && c.Exit.Signal == ""
+	return c.keeperKilled() || c.Boot != boot && c.Exit.Code < 0 && c.Exit.Signal == ""
 }
+
+// keeperKilled reports whether that ended it, and nothing before: one that was
+// told to stop, for being unhealthy say, had its fault already.
+func (c *Incarnation) keeperKilled() bool { return c.Exit != nil && c.Unseen && c.Stop == nil }
 
 // failed reports whether h, which has ended, did so by a failure of its own or for
 // want of resources, or its last incarnation did before the cell stopped it.

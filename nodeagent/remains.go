@@ -162,6 +162,11 @@ func (d *decider) collect(items []item) {
 	if !next.IsZero() {
 		d.wake(next)
 	}
+	// One at a time: what it gives is seen at the next look.
+	if short > 0 && !d.collecting && d.idlest != nil {
+		d.collecting = true
+		d.plan.Sticky = append(d.plan.Sticky, StickyAction{Drop, d.idlest.Task})
+	}
 }
 
 // spent returns the remains of incarnations of a generation that goes on: all

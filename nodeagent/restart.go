@@ -49,12 +49,25 @@ func Backoff(policy schema.Restart, task schema.TaskName, n int) time.Duration {
 // nextStart returns when the next incarnation of h, which is not alive, is due.
 func nextStart(h *Held, job *schema.Job, now time.Time, boot string) time.Time {
 	c := h.last()
+	policy := job.Task.RestartPolicy()
+	if c != nil && c.keeperKilled() { // at once, but not for ever as fast as it can
+		return due(now, c.Exit.At, Backoff(policy, h.Assignment.Task, keepersKilled(h)-1))
+	}
 	if c == nil || c.blameless(boot) {
 		return now
 	}
-	policy := job.Task.RestartPolicy()
 	n, _ := failures(h, boot, policy)
 	return due(now, c.Exit.At, Backoff(policy, h.Assignment.Task, n))
+}
+
+// keepersKilled counts the newest incarnations, in a row, whose keepers were
+// killed.
+func keepersKilled(h *Held) int {
+	n := 0
+	for n < len(h.Incarnations) && h.Incarnations[len(h.Incarnations)-1-n].keeperKilled() {
+		n++
+	}
+	return n
 }
 
 // usedUp says in words that the restarts of h are used up, "" if they are not.

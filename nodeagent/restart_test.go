@@ -101,3 +101,43 @@ func TestRestartPolicyInPlace(t *testing.T) {
 		t.Errorf("status %+v under a policy without restarts, want dead", got)
 	}
 }
+
+// TestKeeperKilled: a task whose keeper is killed has not failed, however often:
+// it starts again, the first time at once. What it was told to stop for before is
+// still its own.
+func TestKeeperKilled(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	a := assignment("web", 0, 7, schema.Service)
+	a.Job.Task.Restart = &schema.Restart{DelaySeconds: 10, MaxDelaySeconds: 60, WindowSeconds: 60}
+	m.assign(a)
+	m.settle()
+	kill := func() {
+		last(&m.held[0]).Unseen = true
+		m.exit(a.Task, schema.Exit{Code: -1, Message: "its keeper was killed, and the task with it"})
+	}
+	kill()
+	if m.settle(); m.starts[a.Task] != 2 {
+		t.Fatalf("%d starts, want it to start again at once", m.starts[a.Task])
+	}
+	var waits []time.Duration
+	for range 4 {
+		kill()
+		wake := m.settle().Wake
+		waits = append(waits, wake.Sub(m.now))
+		m.now = wake
+		m.settle()
+	}
+	if waits[0] < 5*time.Second || waits[1] <= waits[0] || waits[3] > time.Minute {
+		t.Errorf("it waits %v, want 5 s to a minute, and longer each time", waits)
+	}
+	if got := m.status(7); got.State != schema.Running || got.Incarnation != 6 {
+		t.Fatalf("%+v, want it to run: its policy allows no failure, and it had none", got)
+	}
+	last(&m.held[0]).Stop = &schema.Cause{Kind: schema.CauseUnhealthy, At: m.now}
+	kill()
+	m.settle()
+	if got := m.status(7); got.State != schema.Dead || got.End.Kind != schema.CauseFailed {
+		t.Errorf("%+v, want it to have failed: it was unhealthy", got)
+	}
+}

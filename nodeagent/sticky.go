@@ -9,7 +9,9 @@ import (
 )
 
 // KeepSticky is how long a sticky directory stays on a machine that its task has
-// left: long enough for a job that was removed by mistake to come back.
+// left: long enough for a job that was removed by mistake to come back. A disk that
+// is short is a reason to remove it before, but only when nothing else is left to
+// remove: no task has to stop for it.
 const KeepSticky = 24 * time.Hour
 
 // StickyPath returns where the sticky directory of task is kept, with what is
@@ -66,6 +68,9 @@ func (d *decider) sticky(items []item) {
 			act(Leave)
 		case due(d.in.Now, s.Idle, KeepSticky).After(d.in.Now):
 			d.wake(due(d.in.Now, s.Idle, KeepSticky))
+			if d.idlest == nil || s.Idle.Before(d.idlest.Idle) {
+				d.idlest = &s
+			}
 		default:
 			act(Drop)
 		}

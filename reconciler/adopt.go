@@ -17,13 +17,18 @@ import (
 // or not at all: one that does not compile, that declares what its path may
 // not, or that another already holds, keeps its last good data and is stale;
 // everything else of the commit goes ahead. A commit of which nothing can be
-// read (no module, say) leaves every package as it is.
+// read (no module, say) leaves every package as it is. One that empties the
+// repository removes all there is, so a guard holds it, however little that is.
+// While the cell is suspended no commit changes anything.
 //
 // The writes put packages first, then flip the head, then delete what it no
 // longer refers to.
 //
 // Rollouts that commits promote go on: see promote.
 func Adopt(s *State, c schema.Compiled, now time.Time) ([]Write, []schema.Event) {
+	if s.Suspended() {
+		return nil, nil
+	}
 	writes, events := promote(s, c, now)
 	next, more := adopt(s, c, now)
 	return append(writes, next...), append(more, events...)
@@ -32,10 +37,10 @@ func Adopt(s *State, c schema.Compiled, now time.Time) ([]Write, []schema.Event)
 func adopt(s *State, c schema.Compiled, now time.Time) ([]Write, []schema.Event) {
 	if c.Commit != s.Head.Commit && s.holds(c) {
 		head := schema.Head{Commit: c.Commit, Packages: s.Head.Packages}
-		return []Write{{keyHead, schema.Canonical(head)}}, []schema.Event{applied(head, now)}
+		return []Write{s.document(keyHead, head)}, []schema.Event{applied(head, now)}
 	}
 	a := newAdoption(s.head())
-	if hasError(c.Diagnostics) {
+	if hasError(c.Diagnostics) && !s.emptied(c) {
 		maps.Copy(a.packages, a.held)
 		a.stale["."] = c.Diagnostics
 	} else {
@@ -44,18 +49,27 @@ func adopt(s *State, c schema.Compiled, now time.Time) ([]Write, []schema.Event)
 	return a.writes(s, c, now)
 }
 
+// emptied reports whether c takes everything from a cell that has something, or
+// leaves it as empty as it was made before. A new cell's empty repository is a
+// mistake like any other.
+func (s *State) emptied(c schema.Compiled) bool {
+	h := &s.Head
+	return c.Empty && (len(h.Packages) > 0 || h.Held != nil || h.Commit != "" && len(h.Stale) == 0)
+}
+
 // adoption is the packages of the next head while it is being found.
 type adoption struct {
 	held     map[string]*schema.Package // of the head so far
 	packages map[string]*schema.Package // of the next, as far as is known
 	digests  map[string]schema.Digest   // of the compiled ones
 	stale    map[string][]schema.Diagnostic
+	refused  map[string]*schema.Package // not taken; nil for what did not compile
 }
 
 // newAdoption begins with the packages of the head so far, by directory; nil for
 // a cell that holds nothing.
 func newAdoption(held map[string]*schema.Package) adoption {
-	return adoption{held: held, packages: map[string]*schema.Package{}, digests: map[string]schema.Digest{}, stale: map[string][]schema.Diagnostic{}}
+	return adoption{held: held, packages: map[string]*schema.Package{}, digests: map[string]schema.Digest{}, stale: map[string][]schema.Diagnostic{}, refused: map[string]*schema.Package{}}
 }
 
 // take finds the next head's packages. Ownership goes before duplicates: who
@@ -106,7 +120,7 @@ func (a *adoption) rejectViolations(wanted func(*schema.Package) bool) bool {
 
 // reject gives a directory its last good data back, if it has any.
 func (a *adoption) reject(dir string, why []schema.Diagnostic) {
-	a.stale[dir] = why
+	a.stale[dir], a.refused[dir] = why, a.packages[dir]
 	delete(a.packages, dir)
 	if p := a.held[dir]; p != nil {
 		a.packages[dir] = p
@@ -294,7 +308,7 @@ func (a *adoption) writes(s *State, c schema.Compiled, now time.Time) ([]Write, 
 		}
 		head.Packages[dir] = digest
 		if !used[digest] && s.Packages[digest] == nil {
-			puts = append(puts, Write{keyPackage + string(digest), schema.Canonical(a.packages[dir])})
+			puts = append(puts, s.document(keyPackage+string(digest), a.packages[dir]))
 		}
 		used[digest] = true
 	}
@@ -309,15 +323,16 @@ func (a *adoption) writes(s *State, c schema.Compiled, now time.Time) ([]Write, 
 		head.Held = s.Head.Held
 	default:
 		d := desiredOf(s.Cell, inOrder(a.packages), undigested)
-		head.Held = s.guard(&d, c.AllowPrune)
+		head.Held = s.guard(&d, c, a.hides(s, head.Stale))
 		s.keepHeld(&d, head.Held)
+		s.keepSuspended(&d)
 		next = &d
 	}
-	value := schema.Canonical(head)
-	if bytes.Equal(value, schema.Canonical(s.Head)) {
+	flip := s.document(keyHead, head)
+	if bytes.Equal(flip.Value, s.document(keyHead, s.Head).Value) {
 		return nil, nil
 	}
-	return slices.Concat(puts, []Write{{keyHead, value}}, deletes), a.events(s, head, next, now)
+	return slices.Concat(puts, []Write{flip}, deletes), a.events(s, head, next, now)
 }
 
 // shortened returns the reasons of stale directories, so few of them that the

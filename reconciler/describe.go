@@ -25,12 +25,13 @@ type DescribeInput struct {
 func Describe(in DescribeInput) Status {
 	d := describer{in: in, status: Status{
 		Cell: in.State.Cell, At: in.Now, Commit: in.Head, Applied: in.State.Head.Commit, Source: in.Trouble, SourceAt: in.Source.At,
-		Waiting: []string{}, Stale: []StalePackage{}, Rejected: []Rejection{}, Held: holdsOf(in.State.Head.Held), Warnings: []QuotaWarning{}, Machines: []MachineStatus{}, Jobs: []JobStatus{}, Tasks: []TaskStatus{}, Notes: []string{},
-	}, used: map[string]schema.Resources{}, held: map[string]int{}, inside: map[string][]string{}, notes: map[string]string{}, alone: map[string][]string{}, kept: map[string]string{}, spans: in.State.spans()}
+		Waiting: []string{}, Stale: []StalePackage{}, Rejected: []Rejection{}, Held: holdsOf(in.State.Head.Held), Suspended: suspensionsOf(in.State), Warnings: []QuotaWarning{}, Machines: []MachineStatus{}, Jobs: []JobStatus{}, Tasks: []TaskStatus{}, Notes: []string{},
+	}, used: map[string]schema.Resources{}, held: map[string]int{}, inside: map[string][]string{}, notes: map[string]string{}, alone: map[string][]string{}, kept: map[string]string{}, spans: in.State.spans(), under: in.State.suspensions()}
 	d.repository()
 	for _, name := range in.State.jobNames() {
 		d.job(name)
 	}
+	d.suspended()
 	for i := range d.status.Tasks {
 		if inside := d.inside[d.status.Tasks[i].Name]; len(inside) > 0 {
 			slices.Sort(inside)
@@ -53,6 +54,8 @@ type describer struct {
 	kept   map[string]string   // by job: the guard that holds its removal
 	alone  map[string][]string // by machine: jobs that crash there only
 	notes  map[string]string   // by task: what its agent remarks of one that is as desired
+
+	under suspensions
 }
 
 func (d *describer) waiting(format string, args ...any) {
@@ -108,6 +111,9 @@ func (d *describer) job(name schema.JobName) {
 	if want != nil {
 		j.Kind, j.Band, j.Priority, j.Desired = want.Kind, want.Priority.Band(), int(want.Priority), want.Tasks
 		j.AppClass = want.Class()
+	}
+	if x := d.under.of(name); x != nil {
+		j.Suspended = x.Name
 	}
 	first := len(d.status.Tasks)
 	have := d.records(name)
@@ -210,7 +216,7 @@ func (d *describer) jobReason(r *schema.JobRecord, j *JobStatus, tasks []TaskSta
 		return fmt.Sprintf("removed; %d tasks are stopping", stopping)
 	case j.Running+j.Done < j.Desired:
 		return fmt.Sprintf("%d of %d tasks do not run%s", j.Desired-j.Running-j.Done, j.Desired, example)
-	case j.Updating > 0:
+	case j.Updating > 0 && j.Suspended == "": // else its suspension tells
 		return fmt.Sprintf("%d of %d tasks run older data%s", j.Updating, j.Desired, example)
 	case stopping > 0:
 		return fmt.Sprintf("%d tasks are stopping", stopping)

@@ -17,6 +17,10 @@ type Desired struct {
 	// QuotaOrigins says where each quota is declared, by name.
 	QuotaOrigins map[string]schema.Position
 	Machines     map[string]DesiredMachine // of this cell, by name
+	// Waiting are the suspended jobs for which something else is declared than
+	// what they run and have in Jobs: that, or nil for those that no package
+	// declares.
+	Waiting map[schema.JobName]*DesiredJob
 }
 
 // DesiredJob is a job as it is declared, with what the names in it stand for.
@@ -156,6 +160,7 @@ func (s *State) desired() *Desired {
 		return ds[i].digest
 	})
 	s.keepHeld(&d, s.Head.Held)
+	s.keepSuspended(&d)
 	s.wanted = &d
 	return s.wanted
 }

@@ -23,6 +23,7 @@ type draft struct {
 	spans    map[schema.JobName]int               // chunks that a job may have
 	machines map[string]*schema.MachineRecord     // changed
 	changes  map[schema.JobName]int               // of task records, counted
+	over     []string                             // suspensions whose time is over
 	events   []schema.Event
 	cell     *mirror // what placement sees of it; nil until it is asked for
 }
@@ -154,13 +155,13 @@ func (d *draft) event(e schema.Event) {
 func (d *draft) writes() []Write {
 	var out []Write
 	if d.counter != d.base.Counter {
-		out = append(out, Write{keyCounter, schema.Canonical(d.counter)})
+		out = append(out, d.base.document(keyCounter, d.counter))
 	}
 	for _, digest := range slices.Sorted(maps.Keys(d.data)) {
-		out = append(out, Write{keyData + string(digest), schema.Canonical(d.data[digest])})
+		out = append(out, d.base.document(keyData+string(digest), d.data[digest]))
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.machines)) {
-		out = append(out, Write{keyMachine + name, schema.Canonical(d.machines[name])})
+		out = append(out, d.base.document(keyMachine+name, d.machines[name]))
 	}
 	for _, name := range d.order {
 		j, was := d.jobs[name], d.base.Jobs[name]
@@ -170,7 +171,7 @@ func (d *draft) writes() []Write {
 			j = &gone
 		}
 		if j != nil {
-			out = append(out, Write{keyJob + name.Short(), schema.Canonical(j)})
+			out = append(out, d.base.document(keyJob+name.Short(), j))
 		}
 	}
 	out = append(out, d.chunkWrites()...)
@@ -178,6 +179,9 @@ func (d *draft) writes() []Write {
 		if d.jobs[name] == nil && d.base.Jobs[name] != nil {
 			out = append(out, Write{Key: keyJob + name.Short()})
 		}
+	}
+	for _, name := range d.over {
+		out = append(out, Write{Key: keySuspend + name})
 	}
 	return append(out, d.garbage()...)
 }
@@ -194,9 +198,9 @@ func (d *draft) chunkWrites() []Write {
 			out = append(out, Write{Key: key})
 		case len(is.Tasks) == 0:
 		default:
-			value := schema.Canonical(is)
-			if was == nil || !bytes.Equal(value, schema.Canonical(was)) {
-				out = append(out, Write{key, value})
+			w := d.base.document(key, is)
+			if was == nil || !bytes.Equal(w.Value, d.base.document(key, was).Value) {
+				out = append(out, w)
 			}
 		}
 	}

@@ -17,8 +17,9 @@ type Explanation struct {
 	Job       *JobStatus          `json:"job,omitempty"` // nil if nothing of it is admitted
 	Tasks     []TaskStatus        `json:"tasks"`
 	Rejection *Rejection          `json:"rejection,omitempty"`
-	Stale     *StalePackage       `json:"stale,omitempty"`    // of the directory that declares it
-	Hold      *Hold               `json:"hold,omitempty"`     // of its removal
+	Stale     *StalePackage       `json:"stale,omitempty"` // of the directory that declares it
+	Hold      *Hold               `json:"hold,omitempty"`  // of its removal
+	Suspended *SuspensionStatus   `json:"suspended,omitempty"`
 	Warnings  []QuotaWarning      `json:"warnings,omitempty"` // of its owner, at its band
 	Origin    schema.Position     `json:"origin"`
 	Updated   []FieldChange       `json:"updated,omitempty"`   // by the newest data, where tasks run older
@@ -77,6 +78,11 @@ func (e *Explanation) addStatus(status *Status, job schema.JobName) {
 	for i := range status.Held {
 		if _, ok := slices.BinarySearch(status.Held[i].Jobs, job.Short()); ok {
 			e.Hold = &status.Held[i]
+		}
+	}
+	for i := range status.Suspended {
+		if x := &status.Suspended[i]; e.Job != nil && x.Name == e.Job.Suspended {
+			e.Suspended = x
 		}
 	}
 	for i := range status.Rejected {
@@ -153,6 +159,11 @@ func (e *Explanation) Lines() []string {
 	if h := e.Hold; h != nil {
 		l.say("  it is gone from the repository, or has no tasks there, and runs on: held: %s", h.Reason)
 		l.say("  next: %s", h.Next)
+	}
+	if x := e.Suspended; x != nil {
+		l.say("  %s is %s", subjectOf(x.Name), x.Suspension.String())
+		l.sayIf("  %s for that to end", x.Waits)
+		l.say("  next: %s", x.Next)
 	}
 	for _, f := range e.Updated {
 		l.say("  newer data changes %s: %s", f.Field, f.Change)

@@ -39,6 +39,11 @@ func (g Group) Of(s *Status) (*Status, error) {
 	n.Jobs = keep(s.Jobs, func(j *JobStatus) bool { return picked[j.Name] })
 	n.Rejected = keep(s.Rejected, func(r *Rejection) bool { return picked[r.Job] })
 	n.Held = keep(s.Held, func(h *Hold) bool { return slices.ContainsFunc(h.Jobs, func(job string) bool { return picked[job] }) })
+	under := map[string]bool{schema.AllJobs: true}
+	for i := range n.Jobs {
+		under[n.Jobs[i].Suspended] = true
+	}
+	n.Suspended = keep(s.Suspended, func(x *SuspensionStatus) bool { return under[x.Name] })
 	owners := map[account]bool{}
 	for i := range n.Jobs {
 		user, _, _ := strings.Cut(n.Jobs[i].Name, "/")
@@ -155,6 +160,11 @@ func waitingFor(n *Status) []string {
 	for i := range n.Held {
 		out = append(out, n.Held[i].waiting())
 	}
+	for i := range n.Suspended {
+		if x := &n.Suspended[i]; x.Waits != "" {
+			out = append(out, x.waiting())
+		}
+	}
 	for i := range n.Rejected {
 		rejected[n.Rejected[i].Job] = true
 		out = append(out, n.Rejected[i].waiting())
@@ -188,7 +198,7 @@ func (s *Status) unapplied() string {
 		return "the repository: " + sourceLine(s.Source)
 	case s.Commit == "":
 		return "no commit has been seen yet"
-	case s.Commit != s.Applied:
+	case s.Commit != s.Applied && !slices.ContainsFunc(s.Suspended, func(x SuspensionStatus) bool { return x.All() }): // which tells
 		return fmt.Sprintf("commit %s is being compiled", ShortCommit(s.Commit))
 	}
 	return ""

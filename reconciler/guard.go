@@ -17,17 +17,19 @@ const (
 
 // The names of guards in schema.Guard.
 const (
-	guardCell   = "cell"
-	guardTenant = "tenant "
-	guardJob    = "job"
+	guardCell      = "cell"
+	guardTenant    = "tenant "
+	guardDirectory = "directory "
+	guardJob       = "job"
 )
 
 // guard returns what of the removals that lead from the state's desired data to
-// next is held, nil if nothing is. allowed is the number of tasks that are known
-// to be meant. A held job of before is judged again with what is gone since: else
-// a cell could be taken apart in small steps while the first is being looked at.
-func (s *State) guard(next *Desired, allowed int) *schema.Held {
-	g := guarding{state: s, of: map[string]int{}, going: map[string]int{}}
+// next, that of c, is held, nil if nothing is. hides knows of directories that are
+// not taken. A held job of before is judged
+// again with what is gone since: else a cell could be taken apart in small steps
+// while the first is being looked at.
+func (s *State) guard(next *Desired, c schema.Compiled, hides hiding) *schema.Held {
+	g := guarding{state: s, hides: hides, emptied: c.Empty, of: map[string]int{}, going: map[string]int{}}
 	if g.find(next); len(g.removed) == 0 {
 		return nil
 	}
@@ -37,15 +39,17 @@ func (s *State) guard(next *Desired, allowed int) *schema.Held {
 			free += r.Tasks
 		}
 	}
-	if free > allowed {
+	if free > c.AllowPrune {
 		g.hold()
 	}
-	return g.held(allowed)
+	return g.held(c.AllowPrune)
 }
 
 // guarding is State.guard at work.
 type guarding struct {
 	state   *State
+	hides   hiding
+	emptied bool // the repository has nothing left
 	removed []schema.HeldJob
 	of      map[string]int // tasks by guard
 	going   map[string]int // of these, those that are to go
@@ -56,7 +60,7 @@ func (g *guarding) find(next *Desired) {
 	desired := g.state.desired()
 	gone := func(name schema.JobName, was *schema.Job) bool {
 		is, ok := next.Jobs[name]
-		return !ok || was.Kind != schema.System && is.Job.Kind != schema.System && is.Job.Tasks == 0 && was.Tasks > 0
+		return !ok || removes(was, is.Job)
 	}
 	live := map[schema.JobName]*schema.Job{}
 	some := false
@@ -84,6 +88,11 @@ func (g *guarding) find(next *Desired) {
 			r.Guard = guardJob
 		}
 		goes := gone(name, was)
+		if _, there := next.Jobs[name]; goes && !there && r.Guard == "" {
+			if dir := g.hides.of(name); dir != "" {
+				r.Guard = guardDirectory + dir
+			}
+		}
 		for _, guard := range guards {
 			g.of[guard] += tasks
 			if goes && r.Guard == "" {
@@ -95,6 +104,16 @@ func (g *guarding) find(next *Desired) {
 		}
 	}
 	slices.SortFunc(g.removed, func(a, b schema.HeldJob) int { return strings.Compare(a.Job, b.Job) })
+}
+
+// removes reports whether what a name stands for now takes away all that it stood
+// for before: it has no tasks any more, or is a job where it was an alloc set or
+// the other way round.
+func removes(was, is *schema.Job) bool {
+	if (was.Kind == schema.Allocs) != (is.Kind == schema.Allocs) {
+		return was.Kind == schema.System || was.Tasks > 0
+	}
+	return is.Kind != schema.System && is.Tasks == 0 && (was.Kind == schema.System || was.Tasks > 0)
 }
 
 // tenants returns who owned a job's directory when the job was last in the
@@ -147,15 +166,24 @@ func (g *guarding) hold() {
 	for i := range g.removed {
 		r := &g.removed[i]
 		for _, guard := range []string{guardCell, guardTenant + r.Tenant} {
-			if r.Guard == "" && g.going[guard] > most(g.of[guard]) {
+			if r.Guard == "" && g.going[guard] > g.most(guard) {
 				r.Guard = guard
 			}
 		}
 	}
 }
 
-// most returns how many of so many tasks may go at once.
-func most(of int) int { return max(pruneTasks, of/pruneShare) }
+// counts reports whether a guard holds for the number of tasks, so that a trailer
+// lets them go.
+func counts(guard string) bool { return guard == guardCell || strings.HasPrefix(guard, guardTenant) }
+
+// most returns how many of a guard's tasks may go at once.
+func (g *guarding) most(guard string) int {
+	if g.emptied {
+		return 0
+	}
+	return max(pruneTasks, g.of[guard]/pruneShare)
+}
 
 // held returns what is held, and by what.
 func (g *guarding) held(allowed int) *schema.Held {
@@ -168,8 +196,8 @@ func (g *guarding) held(allowed int) *schema.Held {
 		if i < 0 {
 			i = len(h.Guards)
 			h.Guards = append(h.Guards, schema.Guard{Name: j.Guard})
-			if j.Guard != guardJob {
-				h.Guards[i].Of, h.Guards[i].Most = g.of[j.Guard], most(g.of[j.Guard])
+			if counts(j.Guard) {
+				h.Guards[i].Of, h.Guards[i].Most = g.of[j.Guard], g.most(j.Guard)
 			}
 		}
 		h.Guards[i].Tasks += j.Tasks
@@ -214,7 +242,7 @@ func holdsOf(held *schema.Held) []Hold {
 	}
 	meant := 0
 	for _, g := range held.Guards {
-		if g.Name != guardJob {
+		if counts(g.Name) {
 			meant += g.Tasks
 		}
 	}
@@ -236,7 +264,13 @@ func reasonOfGuard(g schema.Guard, jobs, allowed int) string {
 	if g.Name == guardJob {
 		return what + ", for prune: false"
 	}
+	if dir, ok := strings.CutPrefix(g.Name, guardDirectory); ok {
+		return what + ", which may have been moved to " + dir + ", whose newest data is not taken"
+	}
 	reason := fmt.Sprintf("%s: %d of the %d tasks of the %s, at most %d at once", what, g.Tasks, g.Of, g.Name, g.Most)
+	if g.Most == 0 {
+		reason = what + ": the repository is empty"
+	}
 	if allowed > 0 {
 		reason += fmt.Sprintf(", and %d were allowed", allowed)
 	}
@@ -246,6 +280,9 @@ func reasonOfGuard(g schema.Guard, jobs, allowed int) string {
 func nextOfGuard(g schema.Guard, meant int) string {
 	if g.Name == guardJob {
 		return "put them back, say prune: true, and remove them with another commit"
+	}
+	if dir, ok := strings.CutPrefix(g.Name, guardDirectory); ok {
+		return "correct " + dir + ", check with `muster validate`, and commit"
 	}
 	return fmt.Sprintf("if it is meant, commit with the trailer %s: %d (git commit --allow-empty --trailer %q); else put them back",
 		schema.AllowPruneTrailer, meant, fmt.Sprintf("%s: %d", schema.AllowPruneTrailer, meant))

@@ -51,8 +51,9 @@ func compiledOf(commit string, jobs map[string]schema.Job) schema.Compiled {
 	return c
 }
 
-// expect changes the model's jobs as a commit should.
-func (g *guarded) expect(next map[string]schema.Job, allow int) {
+// expect changes the model's jobs as a commit should, of which emptied says that
+// it leaves nothing of the repository.
+func (g *guarded) expect(next map[string]schema.Job, allow int, emptied bool) {
 	total, going, sum := map[string]int{}, map[string]int{}, 0
 	gone := map[string]bool{}
 	for name, j := range g.jobs {
@@ -72,7 +73,7 @@ func (g *guarded) expect(next map[string]schema.Job, allow int) {
 	after := maps.Clone(next)
 	for name, j := range g.jobs {
 		tenant := "t" + j.User[:1]
-		tooMuch := func(guard string) bool { return going[guard] > max(10, total[guard]/5) }
+		tooMuch := func(guard string) bool { return emptied || going[guard] > max(10, total[guard]/5) }
 		if gone[name] && (j.Prune != nil || sum > allow && (tooMuch("cell") || tooMuch(tenant))) {
 			after[name] = j
 		}
@@ -90,9 +91,12 @@ func TestGuardProperties(t *testing.T) {
 				next = map[string]schema.Job{}
 			}
 			c := compiledOf(fmt.Sprint(i), next)
+			if i > 0 && len(next) == 0 && rapid.Bool().Draw(t, "all") {
+				c.Packages, c.Empty, c.Diagnostics = nil, true, []schema.Diagnostic{{Message: "the repository is empty"}}
+			}
 			c.AllowPrune = allow
 			g.commit(c)
-			g.expect(next, allow)
+			g.expect(next, allow, c.Empty)
 			if rapid.Bool().Draw(t, "crash") {
 				g.restart()
 			}
@@ -142,5 +146,17 @@ func (g *guarded) told(t *rapid.T, next map[string]schema.Job) {
 	}
 	if !maps.Equal(held, want) {
 		t.Fatalf("held are %v, want %v", held, want)
+	}
+}
+
+// An empty repository is a mistake in a new cell, for as long as it is one.
+func TestEmptyFromTheStart(t *testing.T) {
+	t.Parallel()
+	c := newCell()
+	for _, commit := range []string{"1", "2"} {
+		c.commit(schema.Compiled{Commit: commit, Empty: true, Diagnostics: []schema.Diagnostic{{Message: "the repository is empty"}}})
+		if s := c.status(); len(s.Stale) != 1 || s.Converged {
+			t.Errorf("commit %s: stale %v, converged %t", commit, s.Stale, s.Converged)
+		}
 	}
 }

@@ -79,7 +79,7 @@ func failure(t *schema.TaskRecord, said *schema.TaskStatus) string {
 // canary, makes progress, or has failed.
 func (s *step) judge(name schema.JobName) {
 	was := s.job(name)
-	if was == nil || was.Admitted == "" {
+	if was == nil || was.Admitted == "" || s.frozen(name) {
 		return
 	}
 	want := s.dataOf(was.Admitted)

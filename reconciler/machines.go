@@ -32,7 +32,7 @@ func Join(s *State, info schema.MachineInfo, now time.Time) (epoch uint64, write
 		}
 	}
 	e := schema.Event{At: now, Kind: schema.EventMachine, Machine: info.Name, Message: message}
-	return r.Epoch, []Write{{keyMachine + info.Name, schema.Canonical(r)}}, []schema.Event{e}
+	return r.Epoch, []Write{s.document(keyMachine+info.Name, r)}, []schema.Event{e}
 }
 
 // neverJoined warns of a machine that is declared and unknown to the cell.

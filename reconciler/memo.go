@@ -23,6 +23,7 @@ type Memo struct {
 	jobs      map[schema.JobName]*rest           // at rest
 	on        map[string]map[schema.JobName]bool // of them, by machine
 	admission *admissionMemo
+	suspended map[string]*schema.Suspension
 }
 
 // machineMemo is how a machine was when a step last looked at it.
@@ -67,6 +68,12 @@ func (s *step) stir() {
 	m := s.memo
 	if m.machines == nil {
 		m.machines, m.jobs, m.on = map[string]machineMemo{}, map[schema.JobName]*rest{}, map[string]map[schema.JobName]bool{}
+	}
+	if !maps.Equal(m.suspended, s.base.Suspensions) {
+		m.suspended = maps.Clone(s.base.Suspensions)
+		for name := range m.jobs { // what had no leave may have it now
+			m.wakeUp(name)
+		}
 	}
 	for _, name := range s.names {
 		was, known := m.machines[name]

@@ -24,15 +24,16 @@ func (s *step) askFor(name schema.JobName, want *schema.Job) {
 	runs := s.share(name, want)
 	have := s.tasks(name)
 	for index := range want.Tasks {
-		digest := runs.of(index)
+		a := ask{name.Task(index), s.dataOf(runs.of(index)), runs.of(index)}
 		if len(have) > 0 && have[0].Index == index {
 			t := have[0]
 			have = have[1:]
-			if !s.mayAsk(name, t, s.dataOf(digest)) {
+			a = s.asBefore(a, &t)
+			if !s.mayAsk(name, t, a.job) {
 				continue
 			}
 		}
-		s.want(ask{name.Task(index), s.dataOf(digest), digest})
+		s.want(a)
 	}
 }
 

@@ -37,7 +37,7 @@ func promote(s *State, c schema.Compiled, now time.Time) (writes []Write, events
 			rollout.After, rollout.Passed = s.Counter, true
 		}
 		rollout.Promoted, next.Rollout = true, &rollout
-		writes = append(writes, Write{keyJob + name.Short(), schema.Canonical(&next)})
+		writes = append(writes, s.document(keyJob+name.Short(), &next))
 		events = append(events, e)
 	}
 	return writes, events

@@ -67,7 +67,7 @@ func (s *step) moveOne(machine string, o *schema.Overload) bool {
 // it to be down, and it can be elsewhere.
 func (s *step) mayMove(name schema.TaskName, t *schema.TaskRecord) bool {
 	record := s.job(name.JobName)
-	if record == nil || record.Admitted == "" {
+	if record == nil || record.Admitted == "" || s.frozen(name.JobName) {
 		return false
 	}
 	job := s.dataOf(record.Admitted)

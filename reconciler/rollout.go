@@ -21,7 +21,7 @@ const comesBackWithin = time.Minute
 // data as they are that data, and with it, say, its priority.
 func (s *step) changeInPlace(job schema.JobName) {
 	digest := s.job(job).Admitted
-	if digest == "" {
+	if digest == "" || s.frozen(job) {
 		return
 	}
 	want := s.dataOf(digest)
@@ -40,7 +40,7 @@ func (s *step) changeInPlace(job schema.JobName) {
 // Beyond a canary, and when the data has failed, the others keep what they have.
 func (s *step) rollOut(job schema.JobName) {
 	record := s.job(job)
-	if record.Admitted == "" {
+	if record.Admitted == "" || s.frozen(job) {
 		return
 	}
 	r := rollout{job: job, want: s.dataOf(record.Admitted), digest: record.Admitted}

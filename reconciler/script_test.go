@@ -2,6 +2,7 @@ package reconciler_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -43,6 +44,7 @@ func TestScripts(t *testing.T) {
 //	                 (its machine has no memory left)
 //	overload NAME [TASK …]  a machine asks for tasks to be moved away
 //	busy NAME PORT   a port of a machine is in use by others
+//	suspend NAME REASON [for=DUR]  by anna; resume NAME
 //	crash            the master is replaced
 //	status, waiting, why NAME [MACHINE]  what users see
 //	data NAME        some of what a job was admitted with
@@ -94,6 +96,8 @@ func (c *cell) play(t *testing.T, d *datadriven.TestData) string {
 			c.agent(args[0]).conditions = append(c.agent(args[0]).conditions, schema.Condition{Kind: schema.ConditionKind(k), Message: "found " + k})
 		}
 		return ""
+	case "suspend", "resume":
+		return c.glass(t, d, args)
 	case "crash":
 		c.restart()
 		return ""
@@ -118,6 +122,34 @@ func (c *cell) play(t *testing.T, d *datadriven.TestData) string {
 	}
 	t.Fatalf("%s: unknown command", d.Cmd)
 	return ""
+}
+
+// glass suspends or resumes.
+func (c *cell) glass(t *testing.T, d *datadriven.TestData, args []string) string {
+	t.Helper()
+	var writes []reconciler.Write
+	var events []schema.Event
+	var err error
+	if d.Cmd == "suspend" {
+		x := schema.Suspension{Name: args[0], Reason: strings.Join(args[1:], " "), By: "anna"}
+		if d.HasArg("for") {
+			var s string
+			d.ScanArgs(t, "for", &s)
+			lasts, err := time.ParseDuration(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			x.Until = c.now.Add(lasts)
+		}
+		writes, events, err = reconciler.Suspend(c.state, x, c.now)
+	} else {
+		writes, events, err = reconciler.Resume(c.state, args[0], "bert", c.now)
+	}
+	if none := (*reconciler.NoneError)(nil); errors.As(err, &none) {
+		return fmt.Sprintf("error: %s\nhint: %s\n", none.Message, none.Hint)
+	}
+	c.take(writes)
+	return lines(events)
 }
 
 func (c *cell) joins(d *datadriven.TestData, names []string) string {

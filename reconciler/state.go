@@ -2,7 +2,6 @@ package reconciler
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -23,6 +22,7 @@ const (
 	keyJob     = "job/"     // + user/job: schema.JobRecord
 	keyChunk   = "chunk/"   // + user/job/number: schema.Chunk
 	keyMachine = "machine/" // + name: schema.MachineRecord
+	keySuspend = "suspend/" // + user/job, or all: schema.Suspension
 )
 
 // State is what the store holds of a cell: desired, assigned and progress. Its
@@ -36,7 +36,11 @@ type State struct {
 	Jobs     map[schema.JobName]*schema.JobRecord
 	Chunks   map[ChunkName]*schema.Chunk
 	Machines map[string]*schema.MachineRecord
+	// Suspensions are those that last, by name.
+	Suspensions map[string]*schema.Suspension
 
+	unknown map[string]*schema.Unknown      // of documents, by key; those without are absent
+	known   map[schema.Digest]schema.Digest // of data with unknown fields: the digest of what is known of it
 	wanted  *Desired                        // of Head; nil until desired is called
 	digests map[*schema.Package][]jobDigest // of the jobs of wanted, by package and index
 }
@@ -52,6 +56,8 @@ func NewState(cell string) *State {
 	return &State{
 		Cell: cell, Packages: map[schema.Digest]*schema.Package{}, Data: map[schema.Digest]*schema.Job{},
 		Jobs: map[schema.JobName]*schema.JobRecord{}, Chunks: map[ChunkName]*schema.Chunk{}, Machines: map[string]*schema.MachineRecord{},
+		Suspensions: map[string]*schema.Suspension{},
+		unknown:     map[string]*schema.Unknown{}, known: map[schema.Digest]schema.Digest{},
 	}
 }
 
@@ -80,14 +86,29 @@ func (s *State) Apply(writes []Write) error {
 	return nil
 }
 
+// document returns the write that stores v at key. What a later release wrote
+// there beyond what this one knows stays.
+func (s *State) document(key string, v any) Write { return Write{key, s.unknown[key].Encode(v)} }
+
+// decode reads the document of a write into v.
+func (s *State) decode(w Write, v any) error {
+	u, err := schema.Decode(w.Value, v)
+	if u == nil {
+		delete(s.unknown, w.Key)
+	} else {
+		s.unknown[w.Key] = u
+	}
+	return err
+}
+
 func (s *State) apply(w Write) error {
 	kind, name, _ := strings.Cut(w.Key, "/")
 	switch kind + "/" {
 	case keyCounter + "/":
-		return json.Unmarshal(w.Value, &s.Counter)
+		return s.decode(w, &s.Counter)
 	case keyHead + "/":
 		var h schema.Head
-		err := json.Unmarshal(w.Value, &h)
+		err := s.decode(w, &h)
 		if !maps.Equal(h.Packages, s.Head.Packages) || h.Held != nil || s.Head.Held != nil {
 			s.wanted = nil
 		}
@@ -95,17 +116,20 @@ func (s *State) apply(w Write) error {
 		return err
 	case keyPackage:
 		s.wanted = nil
-		return put(s.Packages, schema.Digest(name), w.Value)
+		return put(s, s.Packages, schema.Digest(name), w)
 	case keyData:
-		return put(s.Data, schema.Digest(name), w.Value)
+		return s.applyData(schema.Digest(name), w)
 	case keyMachine:
-		return put(s.Machines, name, w.Value)
+		return put(s, s.Machines, name, w)
+	case keySuspend:
+		s.wanted = nil
+		return put(s, s.Suspensions, name, w)
 	case keyJob:
 		job, err := schema.ParseJobName(s.Cell + "/" + name)
 		if err != nil {
 			return err
 		}
-		return put(s.Jobs, job, w.Value)
+		return put(s, s.Jobs, job, w)
 	case keyChunk:
 		i := strings.LastIndexByte(name, '/')
 		job, err := schema.ParseJobName(s.Cell + "/" + name[:max(i, 0)])
@@ -116,19 +140,33 @@ func (s *State) apply(w Write) error {
 		if err != nil {
 			return err
 		}
-		return put(s.Chunks, ChunkName{job, number}, w.Value)
+		return put(s, s.Chunks, ChunkName{job, number}, w)
 	}
 	return nil
 }
 
-// put decodes value into m, or deletes key when there is none.
-func put[K comparable, V any](m map[K]*V, key K, value []byte) error {
-	if value == nil {
+// applyData takes job data. Machines get what this release knows of it, which
+// has another digest when a later one wrote it.
+func (s *State) applyData(digest schema.Digest, w Write) error {
+	delete(s.known, digest)
+	if err := put(s, s.Data, digest, w); err != nil {
+		return err
+	}
+	if s.unknown[w.Key] != nil {
+		s.known[digest] = schema.DigestOf(s.Data[digest])
+	}
+	return nil
+}
+
+// put decodes the document of w into m, or deletes key when it has none.
+func put[K comparable, V any](s *State, m map[K]*V, key K, w Write) error {
+	if w.Value == nil {
 		delete(m, key)
+		delete(s.unknown, w.Key)
 		return nil
 	}
 	v := new(V)
-	if err := json.Unmarshal(value, v); err != nil {
+	if err := s.decode(w, v); err != nil {
 		return err
 	}
 	m[key] = v
@@ -173,14 +211,20 @@ func (s *State) record(t schema.TaskName) *schema.TaskRecord {
 	return &c.Tasks[i]
 }
 
-// Locate returns the machine of the newest run of a task that its record tells
-// of, "" if there is none.
-func (s *State) Locate(t schema.TaskName) string {
+// Locate returns the machine of a run of a task that its record tells of, "" if
+// there is none: of the oldest generation from the given one on, or, with 0 or if
+// there is none of these, of the newest.
+func (s *State) Locate(t schema.TaskName, from uint64) string {
 	r := s.record(t)
-	switch {
-	case r == nil:
+	if r == nil {
 		return ""
-	case r.Machine != "" || len(r.Causes) == 0:
+	}
+	for i := range r.Causes {
+		if c := &r.Causes[i]; from > 0 && c.Generation >= from && c.Machine != "" {
+			return c.Machine
+		}
+	}
+	if r.Machine != "" || len(r.Causes) == 0 {
 		return r.Machine
 	}
 	return r.Causes[len(r.Causes)-1].Machine
@@ -239,8 +283,12 @@ func Views(s *State) map[string][]schema.Assignment {
 			if r.Machine == "" {
 				continue
 			}
+			data := r.Data
+			if known, ok := s.known[data]; ok {
+				data = known
+			}
 			views[r.Machine] = append(views[r.Machine], schema.Assignment{
-				Task: c.Job.Task(r.Index), Generation: r.Generation, Data: r.Data, Job: s.Data[r.Data], Ports: r.Ports, Devices: r.Devices, Alloc: r.Alloc, Stop: r.Stop,
+				Task: c.Job.Task(r.Index), Generation: r.Generation, Data: data, Job: s.Data[r.Data], Ports: r.Ports, Devices: r.Devices, Alloc: r.Alloc, Stop: r.Stop,
 			})
 		}
 	}

@@ -90,7 +90,7 @@ func TestLocate(t *testing.T) {
 	j := service("u", "web", 1, "crash")
 	j.Priority = 0
 	c.commit(compiled("1", good(pkg(".", j))))
-	if got := c.state.Locate(j.ID().Task(0)); got != "" {
+	if got := c.state.Locate(j.ID().Task(0), 0); got != "" {
 		t.Errorf("located on %q before it ever ran", got)
 	}
 	for range 3 {
@@ -101,8 +101,25 @@ func TestLocate(t *testing.T) {
 	if _, s := c.find("u/web/0"); s != nil {
 		t.Fatal("it runs")
 	}
-	if got := c.state.Locate(j.ID().Task(0)); got != "m" {
+	if got := c.state.Locate(j.ID().Task(0), 0); got != "m" {
 		t.Errorf("after its end it is located on %q: its log is on m", got)
+	}
+}
+
+// TestLocateFrom: a reader of a task's log gets one generation after the other,
+// wherever each of them ran.
+func TestLocateFrom(t *testing.T) {
+	t.Parallel()
+	task := schema.JobName{Cell: "c", User: "u", Job: "web"}.Task(1)
+	s := reconciler.NewState("c")
+	s.Chunks[reconciler.ChunkName{Job: task.JobName}] = &schema.Chunk{Tasks: []schema.TaskRecord{{
+		Index: 1, Machine: "m3", Generation: 9,
+		Causes: []schema.Cause{{Generation: 2, Machine: "m1"}, {Generation: 5, Machine: "m2"}, {Generation: 7, Machine: "m1"}},
+	}}}
+	for from, want := range map[uint64]string{0: "m3", 1: "m1", 2: "m1", 3: "m2", 5: "m2", 6: "m1", 8: "m3", 9: "m3", 10: "m3"} {
+		if got := s.Locate(task, from); got != want {
+			t.Errorf("from generation %d on %q, want %q", from, got, want)
+		}
 	}
 }
 

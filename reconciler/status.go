@@ -22,6 +22,9 @@ type Status struct {
 	Rejected []Rejection    `json:"rejected"`
 	// Held are removals that the newest commit asks for and that wait for leave.
 	Held []Hold `json:"held"`
+	// Suspended are the jobs that commits leave as they are, or all of them,
+	// since a person has said so.
+	Suspended []SuspensionStatus `json:"suspended"`
 	// Warnings are of quotas: those that the machines do not back, and owners
 	// that have more than theirs is now. They keep nothing from Converged.
 	Warnings []QuotaWarning  `json:"warnings"`
@@ -38,7 +41,31 @@ type Status struct {
 	SourceAt time.Time `json:"sourceAt,omitzero"`
 	// Notes are plain words on how the cell runs (no cgroups, not root, …).
 	Notes []string `json:"notes"`
+	// Master says why the master that was asked does not lead the cell; it is left
+	// out while it does. All else is then as this master knew it last, and
+	// Converged is false.
+	Master *Absence `json:"master,omitempty"`
 }
+
+// Absence is why a master does not lead its cell. Tasks run on meanwhile.
+type Absence struct {
+	Role    Role      `json:"role"`
+	Since   time.Time `json:"since"`
+	Message string    `json:"message"`
+	// Leader is the API of the master that leads; "" if it is not known.
+	Leader string `json:"leader,omitempty"`
+}
+
+// Role is what a master is.
+type Role string
+
+// The roles.
+const (
+	Leader   Role = "leader"
+	Standby  Role = "standby"  // another master leads, and this one would take over
+	Starting Role = "starting" // it has not led yet
+	NoStore  Role = "no-store" // the store does not answer, or takes no writes
+)
 
 // StalePackage is a directory that still runs its last good data.
 type StalePackage struct {
@@ -108,6 +135,9 @@ type JobStatus struct {
 	// Held is the guard that holds its removal, or its scaling to 0; "" if none
 	// does.
 	Held string `json:"held,omitempty"`
+	// Suspended is the name of the suspension that it is under: its own, "all",
+	// or, of an alloc set, that of a job inside; "" if it is under none.
+	Suspended string `json:"suspended,omitempty"`
 	// Annotations are told only of a job that is asked for by name: those of all
 	// jobs may be larger than all else.
 	Annotations map[string]string `json:"annotations,omitempty"`

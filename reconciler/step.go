@@ -59,6 +59,7 @@ func Step(in Input) Output {
 	s := newStep(in)
 	s.surveyMachines()
 	s.stir()
+	s.endSuspensions()
 	s.followAll()
 	s.admit()
 	s.stepJobs()
@@ -89,6 +90,7 @@ func newStep(in Input) *step {
 		s.memo = &Memo{}
 	}
 	s.names = s.memo.machineNames(in.State)
+	s.suspended = in.State.suspensions()
 	return s
 }
 
@@ -107,7 +109,9 @@ type step struct {
 
 	up   []string        // machines that may get tasks, sorted
 	lost map[string]bool // machines whose tasks are given up
-	asks []ask
+	// suspended are the jobs that commits leave as they are.
+	suspended suspensions
+	asks      []ask
 	// retained are the alloc sets that stay though they are not desired.
 	retained map[schema.JobName][]string
 	inUse    map[schema.TaskName]bool // see occupied
@@ -246,7 +250,7 @@ func (s *step) keeps(name schema.JobName) bool {
 // given, or what is run in its place. It reports whether that is news.
 func (s *step) admitJob(name schema.JobName, d DesiredJob, desired schema.Digest) bool {
 	was := s.job(name)
-	over := was != nil && was.Rollout != nil && was.Rollout.Returned != "" && was.Rollout.Returned != desired
+	over := was != nil && was.Rollout != nil && was.Rollout.Returned != "" && was.Rollout.Returned != desired && !s.frozen(name)
 	if was != nil && was.Admitted == d.Digest && was.Origin == d.Origin && !over {
 		return false
 	}
@@ -292,7 +296,9 @@ func (s *step) stepJob(name schema.JobName) {
 	}
 	tasks := s.tasks(name)
 	for i := range tasks {
-		s.stopUnwanted(name, tasks[i], count)
+		if !s.frozen(name) {
+			s.stopUnwanted(name, tasks[i], count)
+		}
 	}
 	if want != nil {
 		s.askFor(name, want)

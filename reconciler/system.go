@@ -24,7 +24,7 @@ func (s *step) stepSystem(name schema.JobName, want *schema.Job) {
 			home[t.On] = true
 		case t.Machine == "":
 			s.remove(name, t.Index)
-		case t.Stop == nil:
+		case t.Stop == nil && !s.frozen(name):
 			s.stop(name, t, schema.Cause{Kind: schema.CauseScaledDown, Message: "the job has no task on this machine now", At: s.now})
 		}
 	}
@@ -32,11 +32,10 @@ func (s *step) stepSystem(name schema.JobName, want *schema.Job) {
 	s.judge(name) // that may have given tasks their place
 	runs := s.share(name, want)
 	for _, t := range s.tasks(name) {
-		digest := runs.of(t.Index)
-		if !s.wants(want, &t) || !s.mayAsk(name, t, s.dataOf(digest)) {
-			continue
+		a := s.asBefore(ask{name.Task(t.Index), s.dataOf(runs.of(t.Index)), runs.of(t.Index)}, &t)
+		if s.wants(want, &t) && s.mayAsk(name, t, a.job) {
+			s.want(a)
 		}
-		s.want(ask{name.Task(t.Index), s.dataOf(digest), digest})
 	}
 }
 

@@ -56,6 +56,9 @@ type Compiled struct {
 	// Diagnostics are those of the repository as a whole (no module, bad
 	// file names); when one is an error there are no packages.
 	Diagnostics []Diagnostic
+	// Empty is that the commit holds nothing at all, which is an error among
+	// Diagnostics, and yet may be meant: then AllowPrune says so.
+	Empty bool
 	Trailers
 }
 
@@ -118,11 +121,13 @@ type Held struct {
 
 // Guard holds removals: those of a cell, those of a tenant, or single jobs.
 type Guard struct {
-	// Name is "cell", "tenant NAME", or "job" for jobs that say prune: false.
+	// Name is "cell", "tenant NAME", "job" for jobs that say prune: false, or
+	// "directory DIR" for jobs that may have been moved to one that is not taken.
 	Name  string `json:"name"`
 	Tasks int    `json:"tasks"` // that it holds
 	// Of is the number of tasks that it counts in all, and Most how many of them
-	// may go at once; both are 0 for "job", for which no number counts.
+	// may go at once, 0 when the repository was emptied; both are 0 for "job",
+	// for which no number counts.
 	Of   int `json:"of,omitempty"`
 	Most int `json:"most,omitempty"`
 }

@@ -28,11 +28,21 @@ const (
 	EventApply     EventKind = "apply"     // a commit's data is in the store
 	EventStale     EventKind = "stale"     // a package of a commit was not taken
 	EventHold      EventKind = "hold"      // removals are held, or no longer
+	EventSuspend   EventKind = "suspend"   // somebody suspended a job or the cell, see Suspension
+	EventResume    EventKind = "resume"    // a suspension has ended
 	EventSource    EventKind = "source"    // the repository got into trouble or out of it, or its history was rewritten
 	EventMachine   EventKind = "machine"   // a machine joined, was lost or returned; a condition of it began or ended
 	EventExec      EventKind = "exec"      // somebody ran a command beside a task
 	EventMaster    EventKind = "master"    // a master began to lead
 )
+
+// EventKinds returns all kinds, sorted.
+func EventKinds() []EventKind {
+	return []EventKind{
+		EventApply, EventEvict, EventExec, EventFail, EventFinish, EventHold, EventKill, EventLost, EventMachine, EventMaster, EventReject, EventRestart,
+		EventResume, EventSchedule, EventSource, EventStale, EventStart, EventSubmit, EventSuspend, EventUnhealthy, EventUpdate,
+	}
+}
 
 // Event is one line of the cell's history.
 type Event struct {

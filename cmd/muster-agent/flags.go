@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -32,15 +33,15 @@ type flags struct {
 	logLevel                     string
 	level                        slog.Level
 	tokenFile                    string
-	dial                         string // of master: a socket's path, or HOST:PORT
-	remote                       bool   // dial is HOST:PORT
+	dial                         []string // of master: a socket's path, or each HOST:PORT
+	remote                       bool     // dial is HOST:PORT
 }
 
 func (f *flags) register(cmd *cobra.Command) {
 	set := cmd.Flags()
 	set.SortFlags = false
 	set.StringVar(&f.cell, "cell", "", "name of the cell (default what the join token or the certificate says)")
-	set.StringVar(&f.master, "master", "", "where the master listens for agents: unix:PATH, or HOST:PORT over TLS")
+	set.StringVar(&f.master, "master", "", "where the master listens for agents: unix:PATH, or HOST:PORT[,HOST:PORT…] over TLS, of all the masters of which one leads")
 	set.StringVar(&f.tokenFile, "token-file", "", "file with the join token of muster pki token, for a machine that has no certificate yet or lost it")
 	set.StringVar(&f.stateDir, "state-dir", "", "directory that holds the tasks and what the agent must remember")
 	set.StringVar(&f.name, "name", "", "name of this machine (default what the join token or the certificate says, else the host's name)")
@@ -127,20 +128,24 @@ func (f *flags) checkNames() error {
 
 // checkMaster finds out what --master means.
 func (f *flags) checkMaster() error {
-	path, local := strings.CutPrefix(f.master, "unix:")
-	if local && path != "" {
-		f.dial = path
+	if path, local := strings.CutPrefix(f.master, "unix:"); local && path != "" {
+		f.dial = []string{path}
 		if f.tokenFile != "" {
 			return usageError{fmt.Errorf("--token-file is for a master over TLS, and --master %s is a socket", f.master), "leave it out, or give --master HOST:PORT"}
 		}
 		return nil
 	}
-	host, port, err := net.SplitHostPort(f.master)
-	n, portErr := strconv.ParseUint(port, 10, 16)
-	if local || err != nil || host == "" || portErr != nil || n == 0 || strings.Contains(host, "/") {
-		return usageError{fmt.Errorf("--master %q: want unix:PATH or HOST:PORT", f.master), "such as unix:/var/lib/muster/link/agent.sock, or master.example.com:7421"}
+	f.dial, f.remote = strings.Split(f.master, ","), true
+	for i, address := range f.dial {
+		host, port, err := net.SplitHostPort(address)
+		n, portErr := strconv.ParseUint(port, 10, 16)
+		if err != nil || host == "" || host == "unix" || portErr != nil || n == 0 || strings.ContainsAny(host, "/ ") {
+			return usageError{fmt.Errorf("--master %q: want unix:PATH or HOST:PORT[,HOST:PORT…]", f.master), "such as unix:/var/lib/muster/link/agent.sock, or master.example.com:7421"}
+		}
+		if slices.Contains(f.dial[:i], address) {
+			return usageError{fmt.Errorf("--master %q: %s is there twice", f.master, address), "give each master once"}
+		}
 	}
-	f.dial, f.remote = f.master, true
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,13 +26,16 @@ func newEvents(std stdio) *cobra.Command {
 	c := &cobra.Command{
 		Use:     "events [USER/JOB | USER/JOB/INDEX | MACHINE]",
 		Short:   "print the cell's history",
-		Example: "  muster events search/web\n  muster events -l tier=front\n  muster events -f -o json",
+		Example: "  muster events search/web\n  muster events -l tier=front\n  muster events -f -o json\n  muster events --kind suspend",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
 				about(&q.EventQuery, args[0])
 			}
 			q.Selector = l.selector
+			if err := checkKind(q.Kind); err != nil {
+				return err
+			}
 			cl, err := m.client()
 			if err != nil {
 				return err
@@ -44,7 +48,21 @@ func newEvents(std stdio) *cobra.Command {
 	out = addOutput(c, "text", "json")
 	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on as more happens")
 	c.Flags().IntVar(&q.Limit, "limit", 100, "how many of the newest to print; 0 for all that are held in memory")
+	c.Flags().StringVar((*string)(&q.Kind), "kind", "", "only events of this kind, such as fail, hold, suspend or exec")
 	return c
+}
+
+// checkKind errs unless a kind is one of an event, or none is wanted.
+func checkKind(k schema.EventKind) error {
+	kinds := schema.EventKinds()
+	if k == "" || slices.Contains(kinds, k) {
+		return nil
+	}
+	names := make([]string, 0, len(kinds))
+	for _, kind := range kinds {
+		names = append(names, string(kind))
+	}
+	return invalid("one of "+strings.Join(names, ", "), "--kind %q is no kind of event", k)
 }
 
 // about narrows a query to a machine, a job or a task.

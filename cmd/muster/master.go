@@ -76,7 +76,7 @@ func (f *masterFlags) config(std stdio) (cell.MasterConfig, error) {
 	return cell.MasterConfig{
 		PKI: f.pki, LinkListen: f.linkListen, MachineLife: life,
 		Cell: f.cell, Branch: f.branch, Listen: f.listen, Poll: f.poll, Auth: f.auth, Log: log,
-		Exe: exe, NoExec: f.noExec,
+		Exe: exe, Release: version, NoExec: f.noExec,
 		Ready: func(name, url string) {
 			fmt.Fprintf(std.out, "muster: cell %s at %s\n", name, url)
 		},
@@ -86,6 +86,7 @@ func (f *masterFlags) config(std stdio) (cell.MasterConfig, error) {
 func newMaster(std stdio) *cobra.Command {
 	var f masterFlags
 	var repo, dataDir, linkSocket string
+	var etcd etcdFlags
 	c := &cobra.Command{
 		Use:   "master --repo URL --data-dir DIR",
 		Short: "run the master of a cell",
@@ -97,8 +98,16 @@ unix socket. With --pki, any address may be bound, all speak TLS 1.3, and who
 comes shows a certificate of the cell's authority; see muster pki.
 
 Tasks run on when the master stops, however it stops; a master that starts with
-the same data directory goes on where the last one was.`,
+the same data directory goes on where the last one was.
+
+With --etcd the cell's documents are in an etcd cluster, which holds this cell and
+nothing else. Several masters may use it, each with a data directory of its own:
+one leads, the others stand by and take over when it has said nothing for the time
+of --etcd-lease. Give agents the addresses of all.`,
 		Example: `  muster master --repo /srv/fleet.git --data-dir /var/lib/muster --listen 127.0.0.1:7420
+  muster master --repo URL --data-dir /var/lib/muster --pki /etc/muster/pki --listen :7420 --link-listen :7421 \
+    --etcd https://etcd-1:2379,https://etcd-2:2379,https://etcd-3:2379 \
+    --etcd-ca ca.pem --etcd-cert master.pem --etcd-key master-key.pem
   muster-agent --cell local --master unix:/var/lib/muster/link/agent.sock --state-dir /var/lib/muster-agent`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if repo == "" || dataDir == "" {
@@ -109,12 +118,16 @@ the same data directory goes on where the last one was.`,
 				return err
 			}
 			cfg.Repo, cfg.DataDir, cfg.Link = repo, dataDir, linkSocket
+			if cfg.Etcd, err = etcd.config(); err != nil {
+				return err
+			}
 			return cell.RunMaster(cmd.Context(), cfg)
 		},
 	}
 	f.add(c, "info")
 	c.Flags().StringVar(&repo, "repo", "", "config repository: a path or a URL")
 	c.Flags().StringVar(&dataDir, "data-dir", "", "directory of the master's state")
+	etcd.add(c)
 	c.Flags().StringVar(&linkSocket, "link", "", "unix socket that agents dial (default: link/agent.sock in the data directory)")
 	return c
 }

@@ -112,7 +112,7 @@ Exit codes: 0 yes, 1 differences or not converged, 2 the input is invalid,
 	root.AddCommand(
 		newInit(std), newValidate(std), newRender(std), newDiff(std), newSchema(std),
 		newDev(std), newMaster(std), newPKI(std), newDemo(std),
-		newStatus(std), newTop(std), newWhy(std), newEvents(std), newLogs(std), newExec(std), newWait(std), newReconcile(std),
+		newStatus(std), newTop(std), newWhy(std), newEvents(std), newLogs(std), newExec(std), newWait(std), newReconcile(std), newSuspend(std), newResume(std),
 		newSimulate(std),
 		newVersion(std), newCompileChild(std), newServe(),
 	)

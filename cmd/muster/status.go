@@ -93,6 +93,10 @@ func printStatus(w io.Writer, s *reconciler.Status, name string) error {
 		state = p.paint(yellow, "not converged")
 	}
 	fmt.Fprintf(w, "cell %s  commit %s  applied %s  %s\n", s.Cell, short(s.Commit), short(s.Applied), state)
+	if a := s.Master; a != nil {
+		what, _, _ := strings.Cut(a.Message, "\n")
+		fmt.Fprintf(w, "  %s %s (since %s); tasks run on, and what follows is as this master knew it last\n", p.paint(red, "master:"), what, a.Since.Format(time.TimeOnly))
+	}
 	for _, line := range s.Waiting {
 		fmt.Fprintf(w, "  waiting: %s\n", line)
 	}
@@ -165,6 +169,18 @@ func printDetails(w io.Writer, s *reconciler.Status, name string) {
 
 // printTrouble writes what of the newest commit was not taken.
 func printTrouble(w io.Writer, p painter, s *reconciler.Status) {
+	for i := range s.Suspended {
+		x := &s.Suspended[i]
+		what := "job " + x.Name
+		if x.All() {
+			what = "the whole cell: no commit is applied"
+		}
+		fmt.Fprintf(w, "\n%s %s\n  %s\n", p.paint(yellow, "suspended:"), what, x.Suspension.String())
+		if x.Waits != "" {
+			fmt.Fprintf(w, "  %s for that to end\n", x.Waits)
+		}
+		fmt.Fprintf(w, "  next: %s\n", x.Next)
+	}
 	for _, st := range s.Stale {
 		fmt.Fprintf(w, "\n%s %s keeps its last good data: %s\n", p.paint(red, "stale:"), st.Dir, st.Reason)
 		printDiagnostics(w, p, st.Diagnostics, nil)
@@ -214,6 +230,9 @@ func jobRows(jobs []reconciler.JobStatus) [][]string {
 	for _, j := range jobs {
 		if j.Crashes != "" {
 			j.Reason = strings.TrimPrefix(j.Reason+"; it "+j.Crashes, "; ")
+		}
+		if j.Suspended != "" {
+			j.Reason = strings.TrimSuffix("suspended; "+j.Reason, "; ")
 		}
 		rows = append(rows, []string{
 			j.Name, string(j.Kind), string(j.Band), strconv.Itoa(j.Desired), strconv.Itoa(j.Running),

@@ -31,8 +31,9 @@ func newWait(std stdio) *cobra.Command {
 		Long: `Wait until the cell has converged: the newest commit is applied, nothing of it is
 stale, rejected or held, and all runs as it says. With a job, or with --selector,
 wait for these jobs alone, also for the first of them to appear. Exits 1 when that
-takes longer than --timeout, and at once when a rollout is paused or has returned to
-older data, and says what stands in the way.`,
+takes longer than --timeout, and says what stands in the way; and at once when
+nothing but a suspension does, a rollout is paused or has returned to older data,
+or, with --commit, a guard holds removals.`,
 		Example: `  git commit -am "scale up" && muster wait --commit "$(git rev-parse HEAD)" --timeout 2m
   muster wait -l tier=front`,
 		Args: cobra.MaximumNArgs(1),
@@ -81,7 +82,8 @@ older data, and says what stands in the way.`,
 
 // waitFor returns the last status of a group that it got before ctx ended, and
 // whether the group has converged at commit, or "" for any. While the cell has
-// nothing of the group it goes on, and if that was the last answer it errs.
+// nothing of the group it goes on, and if that was the last answer it errs. When
+// only a person can end what stands in the way, waiting ends.
 func waitFor(ctx context.Context, cl *client.Client, g reconciler.Group, commit string) (s *reconciler.Status, done bool, err error) {
 	q := client.StatusQuery{Group: g, Wait: 10 * time.Second}
 	var none *client.Error
@@ -105,8 +107,8 @@ func waitFor(ctx context.Context, cl *client.Client, g reconciler.Group, commit 
 		}
 		s, q.After = next, version
 		done = s.Converged && strings.HasPrefix(s.Applied, commit)
-		if !done && s.Applied == s.Commit && strings.HasPrefix(s.Applied, commit) && hasFailed(s) {
-			return s, false, nil // waiting does not help
+		if !done && (hopeless(s, commit) || s.Applied == s.Commit && strings.HasPrefix(s.Applied, commit) && hasFailed(s)) {
+			return s, false, nil
 		}
 	}
 	return s, true, nil
@@ -115,6 +117,14 @@ func waitFor(ctx context.Context, cl *client.Client, g reconciler.Group, commit 
 // hasFailed reports whether a rollout has, so that it does not go on by itself.
 func hasFailed(s *reconciler.Status) bool {
 	return slices.ContainsFunc(s.Jobs, func(j reconciler.JobStatus) bool { return j.Rollout.Failed() })
+}
+
+// hopeless reports whether only a person can end what stands in the way.
+func hopeless(s *reconciler.Status, commit string) bool {
+	if commit != "" {
+		return s.WaitsForSomebody() && strings.HasPrefix(s.Commit, commit)
+	}
+	return s.WaitsForSomebody() && len(s.Held) == 0 // else the commit that gives leave may be on its way
 }
 
 // waited is what was waited for, and whether it came.
@@ -140,8 +150,27 @@ func printWaited(std stdio, s *reconciler.Status, w waited) error {
 		_, err := fmt.Fprintf(std.out, "cell %s%s converged at %s\n", s.Cell, w, short(s.Applied))
 		return err
 	}
+	if s.WaitsForSomebody() {
+		fmt.Fprintf(std.err, "muster: cell %s has not converged, and waits for somebody: %s\n", s.Cell, strings.Join(s.Waiting, "; "))
+		_, err := fmt.Fprintf(std.err, "hint: %s\n", nextOf(s))
+		return err
+	}
 	fmt.Fprintf(std.err, "muster: cell %s has not converged: head %s, applied %s: %s\n", s.Cell, short(s.Commit), short(s.Applied),
 		cmp.Or(strings.Join(s.Waiting, "; "), "the commit waited for is not the head"))
 	_, err := fmt.Fprintln(std.err, "hint: muster status tells more")
 	return err
+}
+
+// nextOf says what a person can do about what only a person can end.
+func nextOf(s *reconciler.Status) string {
+	var next []string
+	for i := range s.Suspended {
+		if s.Suspended[i].Waits != "" {
+			next = append(next, s.Suspended[i].Next)
+		}
+	}
+	for i := range s.Held {
+		next = append(next, s.Held[i].Next)
+	}
+	return strings.Join(next, "; ")
 }

@@ -17,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/musterhq/muster/nodeagent/durable"
 	"github.com/musterhq/muster/schema/identity"
 )
 
@@ -382,21 +383,5 @@ func writeJSON(name string, v any) error {
 	if err != nil {
 		return err
 	}
-	temp := name + ".new" // one agent has the directory
-	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(b)
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Rename(temp, name)
-	}
-	if err != nil {
-		return fmt.Errorf("write %s: %w", name, err)
-	}
-	d, err := os.Open(filepath.Dir(name))
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return durable.Write(name, b, 0o600)
 }

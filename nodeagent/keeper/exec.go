@@ -1,6 +1,7 @@
 package keeper
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -35,9 +36,9 @@ type Session struct {
 }
 
 // StartExec starts a session of the incarnation in dir, with exe as what holds
-// it, and returns when its command runs. The error is ErrCommand when it is the
-// command's fault.
-func StartExec(exe, dir string, e Exec) (*Session, error) {
+// it, and returns when its command runs, or when ctx ends. The error is ErrCommand
+// when it is the command's fault.
+func StartExec(ctx context.Context, exe, dir string, e Exec) (*Session, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("socketpair: %w", err)
@@ -62,12 +63,16 @@ func StartExec(exe, dir string, e Exec) (*Session, error) {
 		return nil, errors.Join(fmt.Errorf("start %s: %w", exe, err), s.control.Close())
 	}
 	_ = peer.Close()
+	stop := context.AfterFunc(ctx, func() { _ = s.control.Close() }) // the session then clears up after itself
 	first, err := s.begin(call{Command: e.Command, Env: e.Env, TTY: e.TTY})
 	if err == nil && !first.Started {
 		err = errors.New(first.Error)
 		if first.Command {
 			err = fmt.Errorf("%w: %s", ErrCommand, first.Error)
 		}
+	}
+	if !stop() {
+		err = ctx.Err()
 	}
 	if err != nil {
 		_ = s.control.Close()

@@ -1,6 +1,7 @@
 package keeper
 
 import (
+	"context"
 	"errors"
 	"io"
 	"os"
@@ -26,7 +27,7 @@ func execIn(t *testing.T, dir, script string, input *os.File) (*Session, *os.Fil
 	}
 	t.Cleanup(func() { _ = r.Close() })
 	defer w.Close()
-	s, err := StartExec(exe, dir, Exec{Command: []string{"sh", "-c", script}, Env: []string{"TERM=dumb"}, Stdio: [3]*os.File{input, w, w}})
+	s, err := StartExec(t.Context(), exe, dir, Exec{Command: []string{"sh", "-c", script}, Env: []string{"TERM=dumb"}, Stdio: [3]*os.File{input, w, w}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,6 +75,36 @@ func TestExec(t *testing.T) {
 	}
 }
 
+// TestExecGivenUp: a session whose asker has gone by the time it starts has
+// ended, with what it ran, when StartExec returns.
+func TestExecGivenUp(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	start(t, dir, testSpec(t, "sleep 1000"))
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	_, err = StartExec(ctx, exe, dir, Exec{Command: []string{"sh", "-c", "sleep 1000 & sleep 1000"}, Stdio: [3]*os.File{null(t), w, w}})
+	_ = w.Close()
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("%v, want %v", err, context.Canceled)
+	}
+	if err := r.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("something of it still has its output: %v", err)
+	}
+}
+
 // TestExecEnds: a session ends with who asked for it, though it ignores SIGHUP,
 // and with its task.
 func TestExecEnds(t *testing.T) {
@@ -101,7 +132,7 @@ func TestExecEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = StartExec(exe, dir, Exec{Command: []string{"true"}, Stdio: [3]*os.File{null(t), null(t), null(t)}})
+	_, err = StartExec(t.Context(), exe, dir, Exec{Command: []string{"true"}, Stdio: [3]*os.File{null(t), null(t), null(t)}})
 	if err == nil || !strings.Contains(err.Error(), "the task has ended") {
 		t.Errorf("a session of a task that has ended: %v", err)
 	}
@@ -117,7 +148,7 @@ func TestExecCommand(t *testing.T) {
 	}
 	for _, command := range []string{"no-such-command", filepath.Join(dir, "none"), dir} {
 		begin := time.Now()
-		_, err := StartExec(exe, dir, Exec{Command: []string{command}, Stdio: [3]*os.File{null(t), null(t), null(t)}})
+		_, err := StartExec(t.Context(), exe, dir, Exec{Command: []string{command}, Stdio: [3]*os.File{null(t), null(t), null(t)}})
 		if !errors.Is(err, ErrCommand) {
 			t.Errorf("%s: %v after %v, want ErrCommand", command, err, time.Since(begin))
 		}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/musterhq/muster/nodeagent/durable"
 	"github.com/musterhq/muster/nodeagent/logfile"
 )
 
@@ -139,8 +140,11 @@ type Exit struct {
 	Term bool `json:"term,omitempty"`
 	Kill bool `json:"kill,omitempty"`
 	// Never says that nothing of it ever ran.
-	Never bool      `json:"never,omitempty"`
-	At    time.Time `json:"at"`
+	Never bool `json:"never,omitempty"`
+	// Unseen says that its keeper was killed: how the task ended, or would have, is
+	// not known, and nothing tells that it did anything wrong.
+	Unseen bool      `json:"unseen,omitempty"`
+	At     time.Time `json:"at"`
 	// Message says what is known beyond that.
 	Message string `json:"message,omitempty"`
 }
@@ -174,14 +178,7 @@ func write(dir, name string, v any) error {
 	if err != nil {
 		return fmt.Errorf("write %s: %w", name, err)
 	}
-	temp := filepath.Join(dir, name+".new")
-	if err := writeSynced(temp, b); err != nil {
-		return err
-	}
-	if err := os.Rename(temp, filepath.Join(dir, name)); err != nil {
-		return err
-	}
-	return syncDir(dir)
+	return durable.Write(filepath.Join(dir, name), b, 0o600)
 }
 
 // writeNow writes v as the JSON file name in dir, whole for every reader while the
@@ -197,21 +194,4 @@ func writeNow(dir, name string, v any) error {
 		return err
 	}
 	return os.Rename(temp, filepath.Join(dir, name))
-}
-
-func writeSynced(name string, b []byte) error {
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(b)
-	return errors.Join(err, f.Sync(), f.Close())
-}
-
-func syncDir(name string) error {
-	f, err := os.Open(name)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
 }

@@ -52,14 +52,16 @@ func Start(ctx context.Context, exe, dir string, spec *Spec) (*Handle, error) {
 	defer stop()
 	b, err := io.ReadAll(ready)
 	var a answer
-	if err == nil {
+	if err == nil && len(b) == 0 {
+		err = errors.New("it was killed, or has crashed")
+	} else if err == nil {
 		err = json.Unmarshal(b, &a)
 	}
 	switch {
 	case ctx.Err() != nil:
 		err = context.Cause(ctx)
 	case err != nil:
-		err = fmt.Errorf("no answer from the keeper: %w", err)
+		return nil, errors.Join(fmt.Errorf("no answer from the keeper: %w", err), h.abort(""))
 	case a.Command:
 		err = fmt.Errorf("%w: %s", ErrCommand, a.Error)
 	case a.State == nil:
@@ -68,7 +70,7 @@ func Start(ctx context.Context, exe, dir string, spec *Spec) (*Handle, error) {
 		h.State = *a.State
 		return h, nil
 	}
-	return nil, errors.Join(err, h.abort())
+	return nil, errors.Join(err, h.abort(notStarted+err.Error()))
 }
 
 // launch starts the keeper and returns the reading end of its ready pipe.
@@ -108,17 +110,18 @@ func (h *Handle) launch(exe string) (*os.File, error) {
 	return ready, nil
 }
 
-// abort ends a start that failed, and leaves a verdict in the directory.
-func (h *Handle) abort() error {
+// abort ends a start that failed, and leaves a verdict in the directory: the
+// keeper's or, if it could not write one, why, or else what can be found out.
+func (h *Handle) abort(why string) error {
 	_ = h.send(unix.SIGKILL)
-	_, err := h.Wait()
+	_, err := h.end(why)
 	return errors.Join(err, h.Clean(), h.Close())
 }
 
 // Abandon gives up dir, whose keeper was never started, and removes what spec
 // names.
 func Abandon(dir string, spec *Spec) error {
-	_, err := settle(dir, spec.Boot, spec)
+	_, err := settle(dir, spec.Boot, spec, "")
 	return errors.Join(err, cgroups(spec.Cgroups).remove())
 }
 
@@ -157,6 +160,12 @@ func (h *Handle) send(sig unix.Signal) error {
 // os.ErrClosed when the Handle was closed before; others say that the end cannot
 // be found out or written down.
 func (h *Handle) Wait() (Exit, error) {
+	return h.end("")
+}
+
+// end is Wait; why is what to say if the keeper has said nothing, "" for what can
+// be found out.
+func (h *Handle) end(why string) (Exit, error) {
 	if h.Exit != nil {
 		return *h.Exit, nil
 	}
@@ -164,7 +173,7 @@ func (h *Handle) Wait() (Exit, error) {
 		return Exit{}, err
 	}
 	for since := time.Now(); ; time.Sleep(openEvery) {
-		exit, err := settle(h.dir, h.boot, &h.Spec)
+		exit, err := settle(h.dir, h.boot, &h.Spec, why)
 		// A child that the keeper was just forking has the lock until its exec.
 		if !errors.Is(err, errHeld) || time.Since(since) > openFor {
 			return exit, err
@@ -220,7 +229,7 @@ func Open(ctx context.Context, dir, boot string) (*Handle, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, openFor, errors.New("its lock is held, but not by a keeper that answers"))
 	defer cancel()
 	for {
-		exit, err := settle(dir, boot, &h.Spec)
+		exit, err := settle(dir, boot, &h.Spec, "")
 		if err == nil {
 			h.Exit = &exit
 			_, err = read(dir, StateFile, &h.State)
@@ -263,9 +272,9 @@ func (h *Handle) attach() (bool, error) {
 }
 
 // settle takes the lock of dir and returns its end. If there is none, nobody
-// saw it: then what is left is killed, and the verdict is written. The error is
-// errHeld while a keeper lives.
-func settle(dir, boot string, spec *Spec) (Exit, error) {
+// saw it: then what is left is killed, and the verdict is written, with why as its
+// message unless that is "". The error is errHeld while a keeper lives.
+func settle(dir, boot string, spec *Spec, why string) (Exit, error) {
 	// A keeper takes the lock first of all, and one that comes too late for
 	// it runs nothing.
 	_, err := os.Lstat(filepath.Join(dir, LockFile))
@@ -282,6 +291,9 @@ func settle(dir, boot string, spec *Spec) (Exit, error) {
 	exit, err = bury(dir, boot, spec, began)
 	if err != nil {
 		return Exit{}, err
+	}
+	if why != "" {
+		exit.Unseen, exit.Message = false, why
 	}
 	return exit, write(dir, ExitFile, exit)
 }
@@ -306,9 +318,9 @@ func bury(dir, boot string, spec *Spec, began bool) (Exit, error) {
 	case spec.Boot != boot:
 		exit.Message = "the machine was restarted"
 	case !ran:
-		exit.Message = "its keeper was killed while it started"
+		exit.Unseen, exit.Message = !exit.OOM, "its keeper was killed while it started"
 	default:
-		exit.Message = "its keeper was killed, and the task with it"
+		exit.Unseen, exit.Message = !exit.OOM, "its keeper was killed, and the task with it"
 	}
 	return exit, nil
 }

@@ -37,14 +37,52 @@ func (f *files) add(file *os.File, err error) error {
 	return err
 }
 
+// addGroup opens what the stage writes "0" to, to be in the cgroup dir. It is opened
+// here, for a task does not see the cgroups, or sees them read-only.
+func (f *files) addGroup(dir string) error {
+	name := "tasks" // of the thread alone: to move a process, the kernel stops all forks of the machine for milliseconds
+	if isUnified(dir) {
+		name = "cgroup.procs"
+	}
+	return f.add(os.OpenFile(filepath.Join(dir, name), os.O_WRONLY, 0))
+}
+
+// addLink adds the stage's end of linkFD, of which a task without a sandbox has no
+// use.
+func (f *files) addLink(s *Sandbox) error {
+	if s == nil {
+		return f.add(os.Open(os.DevNull))
+	}
+	link, peer, err := socketPair()
+	f.link = link
+	return f.add(peer, err)
+}
+
+// executed returns when the stage has become the command, or what kept it from
+// that.
+func (f *files) executed() error {
+	b, err := io.ReadAll(f.errors)
+	text, command := strings.CutPrefix(string(b), commandPrefix)
+	switch {
+	case err != nil:
+		return fmt.Errorf("wait for exec: %w", err)
+	case entryError(text) != nil: // of forkInto
+		return entryError(text)
+	case command:
+		return commandError{errors.New(text)}
+	case text != "":
+		return errors.New(text)
+	}
+	return nil
+}
+
 func (f *files) close() {
 	for _, file := range f.list {
 		_ = file.Close()
 	}
 }
 
-// gather opens all that a start needs. The cgroups' files are opened here, for
-// a task does not see them, or sees them read-only.
+// gather opens all that a start needs.
 func (h *holder) gather() (*files, error) {
 	f := &files{}
 	var err error
@@ -57,14 +95,7 @@ func (h *holder) gather() (*files, error) {
 	}
 	r, w, err := os.Pipe()
 	f.errors = r
-	errs = append(errs, f.add(w, err), f.add(os.Open(filepath.Join(h.dir, SpecFile))))
-	if h.spec.Sandbox != nil {
-		var peer *os.File
-		f.link, peer, err = socketPair()
-		errs = append(errs, f.add(peer, err))
-	} else {
-		errs = append(errs, f.add(os.Open(os.DevNull)))
-	}
+	errs = append(errs, f.add(w, err), f.add(os.Open(filepath.Join(h.dir, SpecFile))), f.addLink(h.spec.Sandbox))
 	group := os.DevNull
 	for _, dir := range h.groups {
 		if isUnified(dir) {
@@ -73,11 +104,7 @@ func (h *holder) gather() (*files, error) {
 	}
 	errs = append(errs, f.add(os.Open(group)))
 	for _, dir := range h.groups {
-		name := "tasks" // of the thread alone: to move a process, the kernel stops all forks of the machine for milliseconds
-		if isUnified(dir) {
-			name = "cgroup.procs"
-		}
-		errs = append(errs, f.add(os.OpenFile(filepath.Join(dir, name), os.O_WRONLY, 0)))
+		errs = append(errs, f.addGroup(dir))
 	}
 	if err := errors.Join(errs...); err != nil {
 		f.close()
@@ -116,17 +143,8 @@ func (h *holder) fork() error {
 	if err != nil {
 		return fmt.Errorf("fork: %w", err)
 	}
-	b, err := io.ReadAll(f.errors)
-	text, command := strings.CutPrefix(string(b), commandPrefix)
-	switch {
-	case err != nil:
-		return fmt.Errorf("wait for exec: %w", err)
-	case command:
-		return commandError{errors.New(text)}
-	case text != "":
-		return errors.New(text)
-	case f.link == nil:
-		return nil
+	if err := f.executed(); err != nil || f.link == nil {
+		return err
 	}
 	if h.main, err = hello(f.link); err != nil {
 		return err

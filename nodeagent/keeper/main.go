@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/musterhq/muster/nodeagent/durable"
 )
 
 // The first arguments that make Main another process of the incarnation.
@@ -44,8 +46,6 @@ func Main(args []string) int {
 		return first(args[1])
 	case args[0] == execArg:
 		return hold(args[1])
-	case args[0] == BesideArg:
-		return beside(args[1])
 	}
 	return keep(args[0])
 }
@@ -57,7 +57,7 @@ func IsCall(args []string) bool {
 	case 1:
 		return filepath.IsAbs(args[0])
 	case 2:
-		return (args[0] == stageArg || args[0] == initArg || args[0] == execArg || args[0] == BesideArg) && filepath.IsAbs(args[1])
+		return (args[0] == stageArg || args[0] == initArg || args[0] == execArg) && filepath.IsAbs(args[1])
 	}
 	return false
 }
@@ -98,8 +98,8 @@ func keep(dir string) int {
 		a := answer{Error: err.Error()}
 		a.Command = errors.As(err, new(commandError))
 		h.sweep()
-		h.exit = Exit{Code: -1, At: time.Now(), Message: "could not be started: " + err.Error()}
-		status := h.finish()
+		h.exit = Exit{Code: -1, At: time.Now(), Message: notStarted + err.Error()}
+		status := h.finish(1) // if that fails, the agent, which waits, writes it
 		reply(ready, a)
 		return status
 	}
@@ -111,7 +111,7 @@ func keep(dir string) int {
 		h.heed(<-h.word)
 	}
 	h.judge()
-	return h.finish()
+	return h.finish(0)
 }
 
 // reply answers the agent, which may be gone.
@@ -145,6 +145,9 @@ func (h *holder) begin() (*os.File, error) {
 		return nil, fmt.Errorf("%s: no %s", h.dir, SpecFile)
 	}
 	h.groups = h.spec.Cgroups
+	if err := durable.Reserve(filepath.Join(h.dir, ExitFile), exitRoom, 0o600); err != nil {
+		return nil, err
+	}
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("subreaper: %w", err)
 	}
@@ -247,13 +250,13 @@ func (h *holder) sweep() {
 	}
 }
 
-// finish completes the logs, writes the end down, gives the cgroups back and
-// returns the exit status of the keeper.
-func (h *holder) finish() int {
+// finish completes the logs, writes the end down in so many attempts (0: as many
+// as it takes), gives the cgroups back and returns the exit status of the keeper.
+func (h *holder) finish(tries int) int {
 	if h.outputs != nil {
 		h.outputs.end()
 	}
-	err := errors.Join(writeExit(h.dir, h.exit), h.groups.remove())
+	err := errors.Join(h.writeExit(tries), h.groups.remove())
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "muster-keeper:", err)
 		return 1
@@ -279,20 +282,27 @@ func (h *holder) judge() {
 	}
 }
 
-// writeTries and writeWait say how long a full disk is waited for: without
-// exit.json the exit status is lost.
-const (
-	writeTries = 60
-	writeWait  = time.Second
-)
+// notStarted begins the message of an end before the command ran.
+const notStarted = "could not be started: "
 
-func writeExit(dir string, exit Exit) error {
-	var err error
-	for range writeTries {
-		if err = write(dir, ExitFile, exit); err == nil || errors.Is(err, os.ErrNotExist) {
+// exitRoom is what is reserved on disk for the end, in bytes: it is there however
+// full the disk is.
+const exitRoom = 4 << 10
+
+// writeWait is the time between two attempts to write the end down.
+const writeWait = time.Second
+
+// writeExit writes the end down. Without exit.json the exit status is lost, so a
+// disk that refuses it is waited for, unless the directory is gone.
+func (h *holder) writeExit(tries int) error {
+	for n := 1; ; n++ {
+		err := write(h.dir, ExitFile, h.exit)
+		if err == nil || errors.Is(err, os.ErrNotExist) || n == tries {
 			return err
+		}
+		if n == 1 {
+			fmt.Fprintln(os.Stderr, "muster-keeper:", err, "(it goes on trying)")
 		}
 		time.Sleep(writeWait)
 	}
-	return err
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -47,12 +46,16 @@ type ending struct {
 	Exit    *Exit  `json:"exit,omitempty"`
 }
 
+// sessionMark is the variable of session.mark.
+const sessionMark = "MUSTER_SESSION"
+
 // session is a running one.
 type session struct {
 	holder
 	control *os.File
 	calls   chan call // closed when the agent is gone
 	group   string    // the cgroup of the session alone; "" if there is none
+	mark    string    // without one: an entry of Env that only its processes have
 	task    int       // pidfd of the task's main process
 }
 
@@ -133,6 +136,10 @@ func (s *session) begin(c call) error {
 	s.spec.Command, s.spec.Probe, s.spec.Session = c.Command, false, true
 	s.spec.Env = replace(s.spec.Env, c.Env)
 	s.groups = s.spec.Cgroups
+	if s.group = s.makeGroup(); s.group == "" {
+		s.mark = sessionMark + "=" + strconv.Itoa(os.Getpid())
+		s.spec.Env = append(s.spec.Env, s.mark)
+	}
 	files, err := s.open()
 	if err != nil {
 		return err
@@ -156,22 +163,11 @@ func (s *session) begin(c call) error {
 // started returns when the command runs.
 func (s *session) started(f *files) error {
 	f.close()
-	b, err := io.ReadAll(f.errors)
-	text, command := strings.CutPrefix(string(b), commandPrefix)
-	switch {
-	case err != nil:
-		return fmt.Errorf("wait for exec: %w", err)
-	case entryError(text) != nil:
-		return entryError(text)
-	case command:
-		return commandError{errors.New(text)}
-	case text != "":
-		return errors.New(text)
+	defer f.link.Close() // nil without a sandbox
+	if err := f.executed(); err != nil || f.link == nil {
+		return err
 	}
-	if f.link == nil {
-		return nil
-	}
-	defer f.link.Close()
+	var err error
 	s.main, err = hello(f.link)
 	return err
 }
@@ -204,43 +200,35 @@ func (s *session) over() bool {
 // cgroup of the session alone.
 func (s *session) open() (*files, error) {
 	f := &files{fds: []uintptr{0, 1, 2}}
-	spec, err := json.Marshal(&s.spec)
-	if err != nil {
-		return nil, err
-	}
-	memory, err := unix.MemfdCreate(SpecFile, unix.MFD_CLOEXEC)
-	if err != nil {
-		return nil, fmt.Errorf("memfd: %w", err)
-	}
-	m := os.NewFile(uintptr(memory), SpecFile)
-	if _, err := m.Write(spec); err != nil {
-		return nil, errors.Join(err, m.Close())
-	}
 	r, w, err := os.Pipe()
 	f.errors = r
-	errs := []error{f.add(w, err), f.add(m, nil)}
-	if s.spec.Sandbox != nil {
-		var peer *os.File
-		f.link, peer, err = socketPair()
-		errs = append(errs, f.add(peer, err))
-	} else {
-		errs = append(errs, f.add(os.Open(os.DevNull)))
-	}
-	errs = append(errs, f.add(os.Open(os.DevNull)))
-	s.group = s.makeGroup()
+	errs := []error{f.add(w, err), f.add(inMemory(&s.spec)), f.addLink(s.spec.Sandbox), f.add(os.Open(os.DevNull))}
 	for _, dir := range s.groups {
-		name := "tasks"
-		if isUnified(dir) {
-			name = "cgroup.procs"
-		}
 		if s.group != "" && filepath.Dir(s.group) == dir {
 			dir = s.group
 		}
-		errs = append(errs, f.add(os.OpenFile(filepath.Join(dir, name), os.O_WRONLY, 0)))
+		errs = append(errs, f.addGroup(dir))
 	}
 	if err := errors.Join(errs...); err != nil {
 		f.close()
 		return nil, errors.Join(err, f.errors.Close())
+	}
+	return f, nil
+}
+
+// inMemory returns a file that holds spec.
+func inMemory(spec *Spec) (*os.File, error) {
+	b, err := json.Marshal(spec)
+	if err != nil {
+		return nil, err
+	}
+	fd, err := unix.MemfdCreate(SpecFile, unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("memfd: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), SpecFile)
+	if _, err := f.Write(b); err != nil {
+		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
 }
@@ -310,7 +298,8 @@ func (s *session) awaitTask() <-chan struct{} {
 	return over
 }
 
-// clear kills all that is left of the session and removes its cgroup.
+// clear kills all that is left of the session and removes its cgroup. Without one
+// it goes by the mark: orphans may be children of the task's pid namespace.
 func (s *session) clear() {
 	if s.group == "" {
 		s.groups = nil
@@ -318,6 +307,15 @@ func (s *session) clear() {
 		s.groups = cgroups{s.group}
 	}
 	s.sweep()
+	for s.mark != "" {
+		list := func() ([]process, error) { return marked(s.mark, Identity{}) }
+		if found, err := list(); err != nil || len(found) == 0 {
+			break
+		}
+		killAll(list)
+		s.sweep()
+		time.Sleep(time.Millisecond) // they need not be children, whose end is told
+	}
 	_ = s.groups.remove() // the keeper does when the task ends
 }
 

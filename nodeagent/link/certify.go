@@ -30,9 +30,9 @@ func (c *Client) secure(ctx context.Context) (*tls.Config, error) {
 	if id == nil {
 		return nil, nil
 	}
-	host, _, err := net.SplitHostPort(c.cfg.Dial)
+	host, _, err := net.SplitHostPort(c.address())
 	if err != nil {
-		return nil, fmt.Errorf("connect to %q: %w", c.cfg.Dial, err)
+		return nil, fmt.Errorf("connect to %q: %w", c.address(), err)
 	}
 	token, request, err := id.Enroll(c.denied)
 	if err != nil {
@@ -56,13 +56,13 @@ func (c *Client) join(ctx context.Context, host string, r *linkpb.CertifyRequest
 	if err != nil {
 		return err
 	}
-	conn, shake, err := dial(c.cfg.Dial, cfg)
+	conn, shake, err := dial(c.address(), cfg)
 	if err != nil {
-		return fmt.Errorf("connect to %s: %w", c.cfg.Dial, err)
+		return fmt.Errorf("connect to %s: %w", c.address(), err)
 	}
 	defer func() { _ = conn.Close() }() // it errs only when closed before
 	if err := c.certify(ctx, linkpb.NewLinkClient(conn), r); err != nil {
-		return shake.explain(c.cfg.Dial, fmt.Errorf("join: %w", err))
+		return shake.explain(c.address(), fmt.Errorf("join: %w", err))
 	}
 	c.cfg.Log.Info("joined the cell", "cell", c.cfg.Cell, "machine", c.cfg.Agent.Info().Name)
 	return nil

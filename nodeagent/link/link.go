@@ -86,7 +86,10 @@ type Config struct {
 	Cell string
 	// Dial is the path of the master's unix socket or, with an Identity,
 	// HOST:PORT.
-	Dial     string
+	Dial string
+	// Others are further masters of the cell, of which one leads: they are tried
+	// in turn when there is no session, over TCP like the first.
+	Others   []string
 	Identity Identity
 	Agent    Agent
 	// Usage, if set, returns the newest sample of what machine and tasks use, nil
@@ -104,6 +107,8 @@ type Client struct {
 	cfg   Config
 	hints chan struct{}
 	again chan struct{} // the session is to end and another to begin
+
+	at int // index of the master to try next, Dial being the first
 
 	linked atomic.Bool
 	epoch  uint64 // the highest welcome
@@ -130,6 +135,14 @@ func New(cfg Config) *Client {
 		}
 	}
 	return &Client{cfg: cfg, hints: make(chan struct{}, 1), again: make(chan struct{}, 1)}
+}
+
+// address returns the master to connect to.
+func (c *Client) address() string {
+	if c.at == 0 {
+		return c.cfg.Dial
+	}
+	return c.cfg.Others[c.at-1]
 }
 
 // Hint asks the master to pull a report soon. Many hints become one.
@@ -166,7 +179,7 @@ var ErrNotJoined = errors.New("this machine has not joined the cell")
 // before only with ErrNotJoined.
 func (c *Client) Run(ctx context.Context) error {
 	var trouble outage
-	delay := c.cfg.Backoff.Min
+	delay, failed := c.cfg.Backoff.Min, 0
 	for {
 		held, err := c.connect(ctx)
 		if ctx.Err() != nil {
@@ -176,9 +189,13 @@ func (c *Client) Run(ctx context.Context) error {
 			return err
 		}
 		if held > 0 {
-			trouble = outage{}
+			trouble, failed = outage{}, 0
+		} else {
+			c.at, failed = (c.at+1)%(1+len(c.cfg.Others)), failed+1
 		}
+		more := failed%(1+len(c.cfg.Others)) != 0 // masters that were not asked yet
 		switch {
+		case more:
 		case c.refused(err):
 			delay = c.cfg.Backoff.Refused
 		case held >= settled || delay > c.cfg.Backoff.Max: // the latter: it was refused before
@@ -189,10 +206,14 @@ func (c *Client) Run(ctx context.Context) error {
 		if !errors.Is(err, errAgain) && trouble.news(err, time.Now()) {
 			c.cfg.Log.Warn("no link to the master", "machine", c.cfg.Agent.Info().Name, "err", err)
 		}
+		wait := delay
+		if more {
+			wait = c.cfg.Backoff.Min
+		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(delay/2 + rand.N(delay/2+1)):
+		case <-time.After(wait/2 + rand.N(wait/2+1)):
 		}
 	}
 }

@@ -47,9 +47,9 @@ func (c *Client) connect(ctx context.Context) (held time.Duration, err error) {
 	if err != nil {
 		return 0, err
 	}
-	conn, shake, err := dial(c.cfg.Dial, cfg)
+	conn, shake, err := dial(c.address(), cfg)
 	if err != nil {
-		return 0, fmt.Errorf("connect to %s: %w", c.cfg.Dial, err)
+		return 0, fmt.Errorf("connect to %s: %w", c.address(), err)
 	}
 	defer func() { _ = conn.Close() }() // it errs only when closed before
 	ctx, cancel := context.WithCancel(ctx)
@@ -60,7 +60,7 @@ func (c *Client) connect(ctx context.Context) (held time.Duration, err error) {
 		jobs: map[schema.Digest]*schema.Job{}, reading: make(chan struct{}, maxLogs), running: make(chan struct{}, maxExecs),
 	}
 	if s.stream, err = s.link.Session(ctx); err != nil {
-		return 0, shake.explain(c.cfg.Dial, fmt.Errorf("connect to %s: %w", c.cfg.Dial, err))
+		return 0, shake.explain(c.address(), fmt.Errorf("connect to %s: %w", c.address(), err))
 	}
 	received := make(chan struct{})
 	go func() {
@@ -74,7 +74,7 @@ func (c *Client) connect(ctx context.Context) (held time.Duration, err error) {
 	cancel()
 	<-received
 	s.logs.Wait()
-	return held, shake.explain(c.cfg.Dial, err)
+	return held, shake.explain(c.address(), err)
 }
 
 // receive reads the stream until it ends, and always says how it did: send waits

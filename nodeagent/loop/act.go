@@ -286,7 +286,8 @@ func (l *Loop) exited(g *generation, n int, p Process) {
 		exit = *now.Exit
 		exit.Incarnation = n
 	}
-	c.Exit, c.Untold, c.PID, c.StartedAt, c.GoneAt = &exit, now.Untold, now.PID, now.StartedAt, time.Now()
+	c.Exit, c.Untold, c.Unseen = &exit, now.Untold, now.Unseen
+	c.PID, c.StartedAt, c.GoneAt = now.PID, now.StartedAt, time.Now()
 	g.process, g.walk.due = nil, time.Time{}
 	l.metrics.exited(exit)
 	l.cfg.Log.Info("ended", "task", g.Assignment.Task.Short(), "generation", g.Assignment.Generation, "incarnation", n, "exit", exit.String())

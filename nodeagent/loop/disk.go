@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/musterhq/muster/nodeagent"
+	"github.com/musterhq/muster/nodeagent/durable"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -61,33 +62,15 @@ func (d *disk) write(name string, v any) error {
 	}
 	d.step("write " + filepath.Base(name))
 	temp := name + ".new"
-	if err := writeSynced(temp, b); err != nil {
+	if err := durable.Stage(temp, b, 0o600); err != nil {
 		return err
 	}
 	d.step("rename " + filepath.Base(name))
-	if err := os.Rename(temp, name); err != nil {
+	if err := durable.Rename(temp, name); err != nil {
 		return err
 	}
-	err = syncDir(filepath.Dir(name))
 	d.step("after " + filepath.Base(name))
-	return err
-}
-
-func writeSynced(name string, b []byte) error {
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(b)
-	return errors.Join(err, f.Sync(), f.Close())
-}
-
-func syncDir(name string) error {
-	f, err := os.Open(name)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
+	return nil
 }
 
 // makeDir makes dir and its parents below root, durably.
@@ -105,7 +88,7 @@ func (d *disk) makeDir(dir string) error {
 	if err := os.Mkdir(dir, dirMode); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return syncDir(parent)
+	return durable.SyncDir(parent)
 }
 
 // writeAssignment makes the generation's directory: from then on it is held.

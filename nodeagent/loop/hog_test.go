@@ -2,12 +2,15 @@ package loop_test
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -54,8 +57,34 @@ func hogMain(what string) int {
 		for {
 			_ = exec.Command("/proc/self/exe", "forks").Start()
 		}
+	case "disk":
+		return fill()
+	case "logs":
+		line := bytes.Repeat([]byte("x"), 1023)
+		line = append(line, '\n')
+		for {
+			if _, err := os.Stdout.Write(line); err != nil {
+				return 1
+			}
+		}
 	}
 	return 2
+}
+
+// fill writes its work directory full and has the disk write all of it, until it
+// is stopped for that.
+func fill() int {
+	block := make([]byte, 1<<20)
+	for i := 0; ; i++ {
+		f, err := os.Create(fmt.Sprintf("fill%d", i))
+		if err != nil {
+			return 1
+		}
+		_, err = f.Write(block)
+		if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+			return 1
+		}
+	}
 }
 
 // requests serves itself: a request every two milliseconds, each a fifth of a
@@ -186,12 +215,27 @@ func isRunning(s schema.TaskStatus) bool { return s.State == schema.Running }
 
 func isDead(s schema.TaskStatus) bool { return s.State == schema.Dead }
 
-// all returns one hog of each kind.
-func (h *hogs) all() []schema.Assignment {
-	hogs := []schema.Assignment{h.task("cpu", schema.Batch, 300), h.task("memory", schema.Batch, 300), h.task("forks", schema.Batch, 300)}
-	hogs[1].Job.Task.Resources.RAMBytes = 48 << 20
-	hogs[1].Data = schema.DigestOf(hogs[1].Job)
+// beside returns the hogs of a name in hogKinds.
+func (h *hogs) beside(name string) []schema.Assignment {
+	var hogs []schema.Assignment
+	for _, what := range hogKinds[name] {
+		a := h.task(what, schema.Batch, 300)
+		switch r := &a.Job.Task.Resources; what {
+		case "memory":
+			r.RAMBytes = 48 << 20
+		case "disk":
+			r.DiskBytes = 2 << 30 // some seconds' worth
+		}
+		a.Data = schema.DigestOf(a.Job)
+		hogs = append(hogs, a)
+	}
 	return hogs
+}
+
+// hogKinds are the hogs that requests are measured beside, each by what hogMain
+// does.
+var hogKinds = map[string][]string{
+	"hogs": {"cpu", "memory", "forks"}, "a disk filler": {"disk"}, "a log flood": {"logs"},
 }
 
 // p99 measures the requests of the task for a phase.
@@ -236,9 +280,10 @@ func idleTime(t *testing.T) time.Duration {
 	return time.Duration(idle * float64(time.Second))
 }
 
-// TestHogs: beside hogs of processors, memory and processes a latency-sensitive
-// task answers nearly as fast as alone. The pairs alternate, since other programs
-// run on the machine too.
+// TestHogs: beside hogs of processors, memory and processes, a task that fills
+// its disk, and one that floods its log, a latency-sensitive task answers nearly
+// as fast as alone. The pairs alternate, since other programs run on the machine
+// too.
 func TestHogs(t *testing.T) {
 	if *hogRounds == 0 {
 		t.Parallel()
@@ -259,41 +304,50 @@ func TestHogs(t *testing.T) {
 				h.held(web)
 				return
 			}
-			var ratios []float64
-			for range *hogRounds {
-				before := idleTime(t)
-				alone := h.p99(web)
-				idle := float64(idleTime(t)-before) / float64(phase)
-				hogs := h.all()
-				h.assign(append(hogs, web)...)
-				h.until("the hogs run", hogs[0].Generation, isRunning)
-				beside := h.p99(web)
-				h.assign(web)
-				for _, hog := range hogs {
-					h.until("the hogs are gone", hog.Generation, isDead)
-				}
-				ratio := float64(beside) / float64(alone)
-				t.Logf("p99 alone %v, beside hogs %v: %.2f; %.1f idle cores while alone", alone, beside, ratio, idle)
-				if idle > quiet {
-					ratios = append(ratios, ratio)
-				}
-			}
-			slices.Sort(ratios)
-			if 2*len(ratios) <= *hogRounds {
-				t.Logf("not judged: other programs used the machine in %d of %d rounds", *hogRounds-len(ratios), *hogRounds)
-			} else if median := ratios[len(ratios)/2]; median > c.goal {
-				t.Errorf("median of %d ratios %.2f, want at most %.2f", len(ratios), median, c.goal)
-			} else {
-				t.Logf("median of %d ratios %.2f, goal %.2f", len(ratios), median, c.goal)
+			for _, name := range slices.Sorted(maps.Keys(hogKinds)) {
+				h.pairs(web, name, c.goal)
 			}
 		})
+	}
+}
+
+// pairs measures the requests alone and beside hogs, round by round.
+func (h *hogs) pairs(web schema.Assignment, name string, goal float64) {
+	t := h.t
+	t.Helper()
+	var ratios []float64
+	for range *hogRounds {
+		before := idleTime(t)
+		alone := h.p99(web)
+		idle := float64(idleTime(t)-before) / float64(phase)
+		hogs := h.beside(name)
+		h.assign(append(hogs, web)...)
+		h.until("the hogs run", hogs[0].Generation, isRunning)
+		beside := h.p99(web)
+		h.assign(web)
+		for _, hog := range hogs {
+			h.until("the hogs are gone", hog.Generation, isDead)
+		}
+		ratio := float64(beside) / float64(alone)
+		t.Logf("p99 alone %v, beside %s %v: %.2f; %.1f idle cores while alone", alone, name, beside, ratio, idle)
+		if idle > quiet {
+			ratios = append(ratios, ratio)
+		}
+	}
+	slices.Sort(ratios)
+	if 2*len(ratios) <= *hogRounds {
+		t.Logf("%s: not judged: other programs used the machine in %d of %d rounds", name, *hogRounds-len(ratios), *hogRounds)
+	} else if median := ratios[len(ratios)/2]; median > goal {
+		t.Errorf("%s: median of %d ratios %.2f, want at most %.2f", name, len(ratios), median, goal)
+	} else {
+		t.Logf("%s: median of %d ratios %.2f, goal %.2f", name, len(ratios), median, goal)
 	}
 }
 
 // held sees that hogs get what they may and no more, and are gone when told.
 func (h *hogs) held(web schema.Assignment) {
 	h.t.Helper()
-	hogs := h.all()
+	hogs := h.beside("hogs")
 	h.assign(append(hogs, web)...)
 	h.until("the memory hog is killed for want of memory", hogs[1].Generation, func(s schema.TaskStatus) bool {
 		return len(s.Exits) > 0 && s.Exits[0].OOM

@@ -21,6 +21,7 @@ import (
 	"github.com/musterhq/muster/nodeagent/keeper"
 	"github.com/musterhq/muster/nodeagent/loop"
 	"github.com/musterhq/muster/nodeagent/runtime"
+	"github.com/musterhq/muster/nodeagent/strike"
 	"github.com/musterhq/muster/schema"
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -28,6 +29,8 @@ import (
 // The test binary is also the agent and the keeper, under those names.
 func TestMain(m *testing.M) {
 	switch {
+	case strike.IsCall():
+		panic(strike.Exec())
 	case filepath.Base(os.Args[0]) == "hog", filepath.Base(os.Args[0]) == "exe":
 		os.Exit(hogMain(os.Args[1]))
 	case keeper.IsCall(os.Args[1:]): // by name or, in a sandbox, by /proc/self/exe
@@ -111,8 +114,15 @@ func agentProcess(dir string, step func(string), steps func() int) error {
 				panic(err)
 			}
 			if a.Version != 0 {
-				if err := l.Assign(1, a.Version, a.View); err != nil {
-					panic(err)
+				for try := 1; ; try++ { // as the link does: the disk may refuse it
+					err := l.Assign(1, a.Version, a.View)
+					if err == nil {
+						break
+					}
+					if log.Error("assign", "err", err); try == 100 {
+						panic(err)
+					}
+					time.Sleep(10 * time.Millisecond)
 				}
 			}
 			b, _ := json.Marshal(l.Report())
@@ -143,7 +153,9 @@ type realStory struct {
 	view    []schema.Assignment
 	dead    map[uint64]bool
 	stderr  strings.Builder
-	steps   int // of the agent that lived to the end
+	notes   []string // what it was told of tasks
+	struck  bool     // the agents are traced
+	steps   int      // of the agent that lived to the end
 }
 
 // installBinaries puts this test's binary under the names of agent and keeper.
@@ -230,6 +242,9 @@ func (s *realStory) task(job string, generation uint64, kind schema.JobKind, res
 
 func (s *realStory) start() {
 	s.agent = exec.Command(filepath.Join(s.bin, "agent"), s.dir, strconv.Itoa(s.at))
+	if s.struck { // see package strike
+		s.agent = exec.Command("/bin/sh", "-c", `"$0" "$@"; exit $?`, s.agent.Path, s.dir, strconv.Itoa(s.at))
+	}
 	s.at = 0
 	stdin, err := s.agent.StdinPipe()
 	if err != nil {
@@ -261,10 +276,8 @@ func (s *realStory) say(a ask) (r schema.Report, ok bool) {
 	return r, true
 }
 
-// until keeps an agent alive until its report, in short, is want.
-func (s *realStory) until(want ...string) {
-	s.t.Helper()
-	var got []string
+// listen keeps an agent alive until ok is true of its report, or patience ends.
+func (s *realStory) listen(ok func(schema.Report) bool) bool {
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(3 * time.Millisecond) {
 		if s.agent == nil {
 			s.start()
@@ -272,19 +285,28 @@ func (s *realStory) until(want ...string) {
 				continue
 			}
 		}
-		r, ok := s.say(ask{})
-		if !ok {
-			continue
+		if r, alive := s.say(ask{}); alive && ok(r) {
+			return true
 		}
+	}
+	return false
+}
+
+// until keeps an agent alive until its report, in short, is want.
+func (s *realStory) until(want ...string) {
+	s.t.Helper()
+	var got []string
+	if s.listen(func(r schema.Report) bool {
 		for _, e := range r.Tasks {
 			if s.dead[e.Generation] && e.State != schema.Dead {
 				s.t.Errorf("%s after it was reported dead", line(e))
 			}
 			s.dead[e.Generation] = s.dead[e.Generation] || e.State == schema.Dead
 		}
-		if got = lines(r); slices.Equal(got, want) {
-			return
-		}
+		got = lines(r)
+		return slices.Equal(got, want)
+	}) {
+		return
 	}
 	s.t.Fatalf("report (-want +got):\n%s\n%s", cmp.Diff(want, got), s.stderr.String())
 }

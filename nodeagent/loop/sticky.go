@@ -90,6 +90,7 @@ func (l *Loop) stickOne(a nodeagent.StickyAction) error {
 			return err
 		}
 		delete(l.sticky, a.Task)
+		l.removed = true
 	}
 	return nil
 }

@@ -112,7 +112,7 @@ func (l *Loop) sampled(room schema.MachineUsage, err error, live []sampled) {
 	all.Machine, all.Tasks = l.cfg.Machine.Name, []schema.TaskUsage{}
 	var run []nodeagent.Runner
 	for _, g := range l.held {
-		if !g.Alive() || g.last().Usage == nil {
+		if !g.Alive() || g.last().Usage == nil || g.Assignment.Job.Kind == schema.Allocs {
 			continue
 		}
 		c, ref := g.last(), schema.TaskRef{Task: g.Assignment.Task, Generation: g.Assignment.Generation}
@@ -293,7 +293,11 @@ func (l *Loop) walked(e *errand) {
 	if len(e.g.Incarnations) == 0 || e.g.process == nil {
 		return
 	}
-	if c := e.g.last(); c.Usage != nil {
+	c := e.g.last()
+	if c.Usage == nil && e.g.Assignment.Job.Kind == schema.Allocs { // its tasks have all else
+		c.Usage = &schema.Usage{At: w.at}
+	}
+	if c.Usage != nil {
 		u := *c.Usage
 		w.into(&u)
 		c.Usage = &u

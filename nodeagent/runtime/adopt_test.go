@@ -84,12 +84,18 @@ type process struct {
 // startAgent starts an agent on m's directory.
 func (m *machine) startAgent(count int, script string) *process {
 	m.t.Helper()
+	return m.startAgentWith(keeperExe, count, script)
+}
+
+// startAgentWith starts an agent that has another keeper.
+func (m *machine) startAgentWith(keeper string, count int, script string) *process {
+	m.t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
 		m.t.Fatal(err)
 	}
 	p := &process{Cmd: exec.Command(exe)}
-	p.Env = append(os.Environ(), agentEnv+"="+m.dir, keeperEnv+"="+keeperExe, scriptEnv+"="+script, countEnv+"="+strconv.Itoa(count))
+	p.Env = append(os.Environ(), agentEnv+"="+m.dir, keeperEnv+"="+keeper, scriptEnv+"="+script, countEnv+"="+strconv.Itoa(count))
 	p.Stderr = os.Stderr
 	out, err := p.StdoutPipe()
 	if err != nil {

@@ -267,3 +267,30 @@ func TestAllocIPC(t *testing.T) {
 		t.Errorf("mounts are left in %s", gen)
 	}
 }
+
+// TestAllocCleared: what the tasks of an alloc share goes with Clear, and nothing
+// beside it.
+func TestAllocCleared(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	p, dir := m.start(pair(0, 64))
+	end(t, p)
+	gen := filepath.Dir(dir)
+	if err := os.WriteFile(filepath.Join(gen, "shared", "large"), []byte("much"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Clear(gen); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(gen, "shared")); err == nil {
+		t.Error("the shared directory is there")
+	}
+	again, err := m.Start(t.Context(), filepath.Join(gen, "2"), pair(0, 64))
+	if err != nil {
+		t.Fatal(err)
+	}
+	end(t, again)
+	if list, err := os.ReadDir(filepath.Join(gen, "shared")); err != nil || len(list) != 0 {
+		t.Errorf("%v, %v in the directory of the next, want nothing", list, err)
+	}
+}

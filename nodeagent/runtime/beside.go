@@ -1,14 +1,11 @@
 package runtime
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"strings"
 	"syscall"
 	"time"
@@ -16,20 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/musterhq/muster/nodeagent/keeper"
-	"github.com/musterhq/muster/schema"
 )
 
 // ErrNotRun is in Run's error when the command was not run, for a reason that
 // is not its own.
 var ErrNotRun = errors.New("could not be run")
 
-const (
-	// outputTail is how much of the end of a command's output is kept, in bytes.
-	outputTail = 4096
-	// sweepFor is how long after its timeout all that a command has started
-	// may take to be gone.
-	sweepFor = 10 * time.Second
-)
+// outputTail is how much of the end of a command's output is kept, in bytes.
+const outputTail = 4096
 
 // Run runs a command beside the task of p: as its user, in its cgroups and
 // namespaces, environment and working directory. It returns when nothing of it
@@ -37,60 +28,54 @@ const (
 // error is ErrNotRun where it could not be started, and ErrCommand where that is
 // its own fault; others say how it ended.
 func (p *Process) Run(ctx context.Context, command []string, timeout time.Duration) (output string, err error) {
-	request, err := json.Marshal(keeper.Beside{Command: command, Timeout: timeout})
-	if err != nil {
-		return "", fmt.Errorf("%w: %w", ErrNotRun, err)
+	if p.alloc != nil {
+		return "", fmt.Errorf("%w: an alloc runs nothing", ErrNotRun)
 	}
-	out, outW, err := os.Pipe()
-	if err != nil {
+	bounded, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	s, out, err := p.startBeside(bounded, command)
+	switch {
+	case errors.Is(err, ErrCommand):
+		return "", err
+	case err != nil:
 		return "", fmt.Errorf("%w: %w", ErrNotRun, err)
 	}
 	defer out.Close()
-	end, endW, err := os.Pipe()
-	if err != nil {
-		return "", errors.Join(fmt.Errorf("%w: %w", ErrNotRun, err), outW.Close())
-	}
-	defer end.Close()
-	ctx, cancel := context.WithTimeout(ctx, timeout+sweepFor)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, p.keeper, keeper.BesideArg, p.dir)
-	cmd.Dir, cmd.Env = "/", []string{"GOMAXPROCS=1"}
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(request), outW, outW
-	cmd.ExtraFiles = []*os.File{endW}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = sweepFor
-	err = cmd.Start()
-	_, _ = outW.Close(), endW.Close()
-	if err != nil {
-		return "", fmt.Errorf("%w: %w", ErrNotRun, err)
-	}
+	stop := context.AfterFunc(bounded, func() { s.Signal(syscall.SIGKILL) }) // and all of it goes with its first process
 	tail := make(chan string, 1)
 	go func() { tail <- readTail(out) }()
-	var how keeper.BesideEnd
-	decodeErr := json.NewDecoder(end).Decode(&how)
-	waitErr := cmd.Wait()
+	exit, err := s.Wait()
+	late := !stop()
 	_ = out.SetReadDeadline(time.Now()) // who still holds it is not waited for
 	output = <-tail
-	if decodeErr != nil {
-		return output, fmt.Errorf("%w: %w", ErrNotRun, errors.Join(ctx.Err(), waitErr, decodeErr))
+	switch {
+	case err != nil || ctx.Err() != nil:
+		return output, fmt.Errorf("%w: %w", ErrNotRun, errors.Join(ctx.Err(), err))
+	case late:
+		return output, fmt.Errorf("no end within %s: %w", timeout, context.DeadlineExceeded)
+	case exit.Code != 0 || exit.Signal != "":
+		return output, errors.New(report(0, exit).String())
 	}
-	return output, judge(how, timeout)
+	return output, nil
 }
 
-// judge returns how a command ended, nil if it exited with 0.
-func judge(how keeper.BesideEnd, timeout time.Duration) error {
-	switch {
-	case how.Command:
-		return fmt.Errorf("%w: %s", ErrCommand, how.Error)
-	case how.Error != "":
-		return fmt.Errorf("%w: %s", ErrNotRun, how.Error)
-	case how.TimedOut:
-		return fmt.Errorf("no end within %s: %w", timeout, context.DeadlineExceeded)
-	case how.Code != 0 || how.Signal != "":
-		return errors.New(schema.Exit{Code: how.Code, Signal: how.Signal}.String())
+// startBeside starts a command that has no input, and returns the end of a pipe
+// with what it writes.
+func (p *Process) startBeside(ctx context.Context, command []string) (s *keeper.Session, out *os.File, err error) {
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return nil, nil, err
 	}
-	return nil
+	defer null.Close()
+	out, in, err := os.Pipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer in.Close()
+	if s, err = keeper.StartExec(ctx, p.keeper, p.dir, keeper.Exec{Command: command, Stdio: [3]*os.File{null, in, in}}); err != nil {
+		return nil, nil, errors.Join(err, out.Close())
+	}
+	return s, out, nil
 }
 
 // readTail reads to the end, or to its deadline and what is there then, and

@@ -36,7 +36,7 @@ func (p *Process) Exec(ctx context.Context, r schema.ExecRequest, conn io.ReadWr
 	if r.TTY && r.Term != "" {
 		e.Env = []string{"TERM=" + r.Term}
 	}
-	s, err := keeper.StartExec(p.keeper, p.dir, e)
+	s, err := keeper.StartExec(ctx, p.keeper, p.dir, e)
 	if err != nil {
 		return fmt.Errorf("exec: %w", err)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -24,8 +25,46 @@ type isolation struct {
 // probeFor bounds one probe: a keeper answers within milliseconds.
 const probeFor = 10 * time.Second
 
-// findIsolation finds out by trying, and notes what is missing.
-func (r *Runtime) findIsolation() {
+// findIsolation finds out by trying, and notes what is missing. It errs when it
+// cannot try: tasks must not lose their isolation to a full disk.
+func (r *Runtime) findIsolation() error {
+	var err error
+	if r.probes, err = r.probePlace(); err == nil {
+		r.findParts()
+		err = errors.Join(r.untried, os.RemoveAll(r.probes))
+	}
+	if err != nil {
+		return fmt.Errorf("find out what isolation there is: %w", err)
+	}
+	return nil
+}
+
+// memoryDir is on no disk.
+const memoryDir = "/dev/shm"
+
+// probeRoom is what probes need of a disk, in bytes.
+const probeRoom = 256 << 10
+
+// probePlace makes a directory for probes: on the agent's disk or, where that is
+// full or broken, in memory.
+func (r *Runtime) probePlace() (string, error) {
+	var errs []error
+	for _, parent := range []string{r.cfg.Dir, memoryDir} {
+		place, err := os.MkdirTemp(parent, "muster-probe-")
+		if err == nil {
+			test := filepath.Join(place, "room")
+			if err = os.WriteFile(test, make([]byte, probeRoom), 0o600); err == nil {
+				return place, os.Remove(test)
+			}
+			err = errors.Join(err, os.RemoveAll(place))
+		}
+		r.cfg.Log.Warn("no room to try out isolation", "dir", parent, "err", err)
+		errs = append(errs, err)
+	}
+	return "", errors.Join(errs...)
+}
+
+func (r *Runtime) findParts() {
 	can := &r.isolation
 	unprivileged := os.Geteuid() != 0
 	can.capabilities = unprivileged || r.users != nil || holds(unix.CAP_SETPCAP)
@@ -81,8 +120,18 @@ func (r *Runtime) findSingly(base, network *keeper.Sandbox) {
 func inLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
 // try starts an incarnation of nothing in s, under filter.
-func (r *Runtime) try(s *keeper.Sandbox, filter []byte) (err error) {
-	dir, err := os.MkdirTemp(r.cfg.Dir, "probe-")
+func (r *Runtime) try(s *keeper.Sandbox, filter []byte) error {
+	err := r.probe(s, filter)
+	for _, fault := range []error{unix.ENOSPC, unix.EDQUOT, unix.EIO, unix.EROFS} {
+		if errors.Is(err, fault) { // of the disk: it says nothing about the kernel
+			r.untried = err
+		}
+	}
+	return err
+}
+
+func (r *Runtime) probe(s *keeper.Sandbox, filter []byte) (err error) {
+	dir, err := os.MkdirTemp(r.probes, "")
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/nodeagent/keeper"
+	"github.com/musterhq/muster/nodeagent/runtime"
 	"golang.org/x/sys/unix"
 )
 
@@ -185,5 +187,31 @@ func TestNotes(t *testing.T) {
 	p, _ := m.start(shell(0, "exit"))
 	if note := p.Incarnation().Note; (note == "") != (notes == "") {
 		t.Errorf("note %q with notes %q", note, notes)
+	}
+}
+
+// TestIsolationOnFullDisk: a disk without room takes nothing of it away.
+func TestIsolationOnFullDisk(t *testing.T) {
+	t.Parallel()
+	needRoot(t)
+	want := newMachine(t).Attributes()
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=64k"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	r, err := runtime.New(runtime.Config{Dir: dir, Keeper: keeperExe, CgroupParent: os.Getenv(parentEnv), Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	for _, name := range []string{"isolation.namespaces", "isolation.network", "isolation.seccomp"} {
+		if got := r.Attributes()[name]; got != want[name] {
+			t.Errorf("%s is %q on a full disk, want %q", name, got, want[name])
+		}
 	}
 }

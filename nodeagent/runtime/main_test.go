@@ -17,6 +17,7 @@ import (
 
 	"github.com/musterhq/muster/nodeagent/keeper"
 	"github.com/musterhq/muster/nodeagent/runtime"
+	"github.com/musterhq/muster/nodeagent/strike"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -31,6 +32,9 @@ const parentEnv = "MUSTER_TEST_CGROUP_PARENT"
 var keeperExe string
 
 func TestMain(m *testing.M) {
+	if strike.IsCall() {
+		panic(strike.Exec())
+	}
 	if keeper.IsCall(os.Args[1:]) {
 		os.Exit(keeper.Main(os.Args[1:]))
 	}

@@ -198,20 +198,25 @@ func (r *Runtime) user(owner string) (*keeper.User, error) {
 	return &keeper.User{UID: id, GID: id}, nil
 }
 
-// Clear removes the work directory of the generation whose directory dir is. None
-// of its incarnations runs.
+// Clear removes the work directory of the generation whose directory dir is, or what
+// the tasks of its alloc share. None of its incarnations runs.
 func (r *Runtime) Clear(dir string) error {
-	work := filepath.Join(dir, workDir)
-	// What a crash leaves under the other name goes with the generation, or next
-	// time.
-	gone := work + ".removed"
-	if err := os.RemoveAll(gone); err != nil {
-		return err
+	for _, name := range []string{workDir, sharedDir} {
+		// What a crash leaves under the other name goes with the generation, or
+		// next time.
+		full := filepath.Join(dir, name)
+		gone := full + ".removed"
+		if err := os.RemoveAll(gone); err != nil {
+			return err
+		}
+		if err := os.Rename(full, gone); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		if err := os.RemoveAll(gone); err != nil {
+			return err
+		}
 	}
-	if err := os.Rename(work, gone); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	return os.RemoveAll(gone)
+	return nil
 }
 
 // environment returns what the task finds in its environment, sorted. HOME and
@@ -275,7 +280,7 @@ func (r *Runtime) hold(dir string, h *keeper.Handle) (*Process, error) {
 		StartedAt: h.State.StartedAt, Note: r.note,
 	}
 	if h.Exit != nil { // known from the start, so that none decides as if it lived
-		p.inc.Exit, p.inc.Untold = report(number, *h.Exit), !h.Exit.Term && !h.Exit.Kill
+		p.inc.Exit, p.inc.Untold, p.inc.Unseen = report(number, *h.Exit), !h.Exit.Term && !h.Exit.Kill, h.Exit.Unseen
 		if h.Exit.Never {
 			p.inc.Boot = "" // it belongs to none: an end without blame
 		}
@@ -340,7 +345,7 @@ func (r *Runtime) watch(p *Process) {
 		r.cfg.Log.Warn("cannot give the cores of a task that ended to others", "pid", p.inc.PID, "err", err)
 	}
 	p.mu.Lock()
-	p.inc.Exit, p.inc.Untold = report(p.inc.Number, exit), !exit.Term && !exit.Kill
+	p.inc.Exit, p.inc.Untold, p.inc.Unseen = report(p.inc.Number, exit), !exit.Term && !exit.Kill, exit.Unseen
 	p.mu.Unlock()
 	close(p.ended)
 }

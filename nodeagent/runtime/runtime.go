@@ -59,6 +59,8 @@ type Runtime struct {
 	notes      []string
 	note       string        // on each task
 	done       chan struct{} // closed by Close
+	probes     string        // where New tries what there is
+	untried    error         // why it could not
 
 	mu       sync.Mutex // guards what follows
 	closed   bool
@@ -107,7 +109,9 @@ func New(cfg Config) (*Runtime, error) {
 	if r.hidden, err = findHidden(append([]string{cfg.Dir}, cfg.Hide...)); err != nil {
 		return nil, err
 	}
-	r.findIsolation()
+	if err := r.findIsolation(); err != nil {
+		return nil, err
+	}
 	if r.capacity, err = capacity(cfg.Dir, r.can.memory); err != nil {
 		return nil, err
 	}

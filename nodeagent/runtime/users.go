@@ -6,12 +6,13 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/musterhq/muster/nodeagent/durable"
 )
 
 // usersFile maps owners to users, in the state directory.
@@ -82,23 +83,7 @@ func save(file string, v any) error {
 	if err != nil {
 		return err
 	}
-	temp := file + ".new"
-	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(b)
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(temp, file); err != nil {
-		return err
-	}
-	d, err := os.Open(filepath.Dir(file))
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return durable.Write(file, b, 0o600)
 }
 
 // The capabilities that changing the user takes.

@@ -7,8 +7,8 @@
 //
 // A local repository is read where it is, its object store directly: ordinary
 // and bare ones, linked work trees (.git is a file) and alternates with
-// absolute paths; neither its work tree nor the git program is used. fsnotify
-// on HEAD, packed-refs and refs makes a commit visible at once.
+// absolute paths; neither its work tree nor the git program is used. Watches
+// of HEAD, packed-refs and refs make a commit visible at once.
 //
 // Of a remote, the head is listed at each look and only when it moved one commit
 // is fetched (depth 1) into a bare store below Config.Dir. What is wrong with

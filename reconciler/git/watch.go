@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/fsnotify/fsnotify"
+	"github.com/musterhq/muster/reconciler/fswatch"
 )
 
 // watcher tells when the references of a local repository change. For a
@@ -13,37 +13,28 @@ import (
 // the polls.
 type watcher struct {
 	repo   *Repo
-	notify *fsnotify.Watcher // nil: never
-	out    chan struct{}     // holds one: any number of changes is one look
-	done   chan struct{}
+	files  *fswatch.Watcher // nil: never
 	warned bool
 }
 
 func (r *Repo) watch() *watcher {
-	w := &watcher{repo: r, out: make(chan struct{}, 1), done: make(chan struct{})}
+	w := &watcher{repo: r}
 	if r.remote != nil {
-		close(w.done)
 		return w
 	}
 	var err error
-	if w.notify, err = fsnotify.NewWatcher(); err != nil {
+	if w.files, err = fswatch.New(relevant); err != nil {
 		w.warn(err)
-		close(w.done)
-		return w
 	}
-	go w.forward()
 	return w
 }
 
-func (w *watcher) changes() <-chan struct{} { return w.out }
+func (w *watcher) changes() <-chan struct{} { return w.files.Changes() }
 
 func (w *watcher) close() {
-	if w.notify != nil {
-		if err := w.notify.Close(); err != nil {
-			w.warn(err)
-		}
+	if err := w.files.Close(); err != nil {
+		w.warn(err)
 	}
-	<-w.done
 }
 
 func (w *watcher) warn(err error) {
@@ -53,47 +44,23 @@ func (w *watcher) warn(err error) {
 	}
 }
 
-// forward drops what is no change of a reference.
-func (w *watcher) forward() {
-	defer close(w.done)
-	for {
-		select {
-		case event, ok := <-w.notify.Events:
-			if !ok {
-				return
-			}
-			if !relevant(event) {
-				continue
-			}
-		case _, ok := <-w.notify.Errors: // events were lost: look
-			if !ok {
-				return
-			}
-		}
-		select {
-		case w.out <- struct{}{}:
-		default:
-		}
-	}
-}
-
 // relevant tells references from the rest of a git directory, and from the
 // locks under which they are written.
-func relevant(event fsnotify.Event) bool {
-	if event.Op == fsnotify.Chmod || strings.HasSuffix(event.Name, ".lock") {
+func relevant(path string, mode bool) bool {
+	if mode || strings.HasSuffix(path, ".lock") {
 		return false
 	}
-	switch filepath.Base(event.Name) {
+	switch filepath.Base(path) {
 	case "HEAD", "packed-refs", "refs":
 		return true
 	}
-	return strings.Contains(event.Name, string(filepath.Separator)+"refs"+string(filepath.Separator))
+	return strings.Contains(path, string(filepath.Separator)+"refs"+string(filepath.Separator))
 }
 
 // update watches the directories in which the followed reference can change.
 // Those that a branch's name makes come and go.
 func (w *watcher) update() {
-	if w.notify == nil {
+	if w.files == nil {
 		return
 	}
 	w.repo.mu.Lock()
@@ -110,7 +77,7 @@ func (w *watcher) update() {
 		dirs = append(dirs, at)
 	}
 	for _, dir := range dirs {
-		if err := w.notify.Add(dir); err != nil && !os.IsNotExist(err) {
+		if err := w.files.Add(dir); err != nil && !os.IsNotExist(err) {
 			w.warn(err)
 		}
 	}

@@ -3,11 +3,9 @@ package link
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -21,12 +19,6 @@ var ErrNoExec = errors.New("its agent is of a version without exec")
 
 // execChunk is how much is sent to an agent at once.
 const execChunk = 32 << 10
-
-// pendingExec is a session that an agent was asked for and has not opened yet.
-type pendingExec struct {
-	machine  string
-	attached chan *execConn // holds one
-}
 
 // execConn is what Exec returns.
 type execConn struct {
@@ -47,68 +39,20 @@ func (c *execConn) Close() error {
 // the other. The error is ErrNotConnected when the machine has no session, and
 // ErrNoExec when its agent is too old.
 func (s *Server) Exec(ctx context.Context, machine string, r schema.ExecRequest) (io.ReadWriteCloser, error) {
-	id := rand.Text()
-	p := &pendingExec{machine: machine, attached: make(chan *execConn, 1)}
-	s.mu.Lock()
-	c := s.sessions[machine]
-	if c != nil && c.exec {
-		s.execs[id] = p
-	}
-	s.mu.Unlock()
+	c := s.session(machine)
 	if c == nil {
 		return nil, fmt.Errorf("machine %s: %w", machine, ErrNotConnected)
 	}
 	if !c.exec {
 		return nil, fmt.Errorf("machine %s: %w", machine, ErrNoExec)
 	}
-	conn, err := p.wait(ctx, c, &linkpb.MasterMessage{Message: &linkpb.MasterMessage_OpenExec{OpenExec: linkpb.EncodeExecRequest(id, &r)}})
-	s.mu.Lock()
-	delete(s.execs, id)
-	s.mu.Unlock()
-	if err == nil {
-		return conn, nil
+	conn, err := s.execs.ask(ctx, c, func(id string) *linkpb.MasterMessage {
+		return &linkpb.MasterMessage{Message: &linkpb.MasterMessage_OpenExec{OpenExec: linkpb.EncodeExecRequest(id, &r)}}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("exec beside task %s on machine %s: %w", r.Task.Short(), machine, err)
 	}
-	select {
-	case conn := <-p.attached: // just then
-		err = errors.Join(err, conn.Close())
-	default:
-	}
-	return nil, fmt.Errorf("exec beside task %s on machine %s: %w", r.Task.Short(), machine, err)
-}
-
-// wait asks for the session and waits until the agent has opened it.
-func (p *pendingExec) wait(ctx context.Context, c *session, m *linkpb.MasterMessage) (*execConn, error) {
-	timeout := time.NewTimer(attachTimeout)
-	defer timeout.Stop()
-	send := c.open
-	for {
-		select {
-		case send <- m:
-			send = nil
-		case conn := <-p.attached:
-			return conn, nil
-		case <-c.done:
-			return nil, ErrNotConnected
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		case <-timeout.C:
-			return nil, fmt.Errorf("the agent did not open it within %v", attachTimeout)
-		}
-	}
-}
-
-// attachExec hands conn to whoever asked the caller for the session with that
-// id; a caller of "" may be any machine.
-func (s *Server) attachExec(id, caller string, conn *execConn) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p := s.execs[id]
-	if p == nil || caller != "" && caller != p.machine {
-		return false
-	}
-	delete(s.execs, id)
-	p.attached <- conn
-	return true
+	return conn, nil
 }
 
 // Exec carries one session.
@@ -123,7 +67,7 @@ func (g service) Exec(stream linkpb.Link_ExecServer) error {
 	fromClient, toAgent := io.Pipe()
 	left, leave := context.WithCancel(context.Background())
 	defer leave()
-	if !g.server.attachExec(first.GetId(), caller(stream.Context()), &execConn{fromAgent, toAgent, leave}) {
+	if _, ok := g.server.execs.attach(first.GetId(), caller(stream.Context()), &execConn{fromAgent, toAgent, leave}); !ok {
 		return status.Error(codes.NotFound, "nobody waits for this session")
 	}
 	// The pipes outlive the call: what waits at them is let go.

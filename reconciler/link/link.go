@@ -68,14 +68,14 @@ type Secure struct {
 
 // Server serves the agents of one cell.
 type Server struct {
-	cfg Config
+	cfg   Config
+	logs  openings[*openLog]
+	execs openings[*execConn]
 
 	mu       sync.Mutex // guards what follows
 	sessions map[string]*session
 	joining  map[string]int  // calls of Join under way for each machine
 	views    map[string]view // the latest pushed for each machine
-	logs     map[string]*pendingLog
-	execs    map[string]*pendingExec
 	running  context.Context //nolint:containedctx // of Serve, for the sessions that gRPC starts; nil before
 }
 
@@ -102,7 +102,7 @@ func New(cfg Config) *Server {
 	}
 	return &Server{
 		cfg: cfg, sessions: map[string]*session{}, joining: map[string]int{},
-		views: map[string]view{}, logs: map[string]*pendingLog{}, execs: map[string]*pendingExec{},
+		views: map[string]view{},
 	}
 }
 
@@ -184,11 +184,11 @@ func (s *Server) latest(machine string) (view, bool) {
 	return v, ok
 }
 
-// held returns whether the machine has a session.
-func (s *Server) held(machine string) bool {
+// session returns the machine's session, nil if it has none.
+func (s *Server) session(machine string) *session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.sessions[machine] != nil
+	return s.sessions[machine]
 }
 
 // join gives the machine its next epoch.

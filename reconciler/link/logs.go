@@ -2,12 +2,10 @@ package link
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -19,31 +17,34 @@ import (
 // ErrNotConnected says that a machine has no session.
 var ErrNotConnected = errors.New("not connected to the master")
 
-// pendingLog is a log that an agent was asked for and has not opened yet.
-type pendingLog struct {
-	machine  string
-	request  schema.LogRequest
-	attached chan *logReader // holds one
-}
-
-// logReader is what Logs returns.
-type logReader struct {
+// openLog is a log that an agent sends.
+type openLog struct {
 	*io.PipeReader
-	stop   func() bool
 	closed context.CancelFunc // tells the handler that nobody reads any more
 }
 
 // Close ends the log; the agent is told.
-func (r *logReader) Close() error {
-	r.stop()
+func (r *openLog) Close() error {
 	r.abandon(nil)
 	return nil
 }
 
 // abandon lets the handler go, whether it waits for the agent or the reader.
-func (r *logReader) abandon(cause error) {
-	_ = r.PipeReader.CloseWithError(cause) // it never fails
+func (r *openLog) abandon(cause error) {
+	_ = r.CloseWithError(cause) // it never fails
 	r.closed()
+}
+
+// logReader is what Logs returns.
+type logReader struct {
+	*openLog
+	stop func() bool // no more ends with the context of Logs
+}
+
+// Close ends the log; the agent is told.
+func (r *logReader) Close() error {
+	r.stop()
+	return r.openLog.Close()
 }
 
 // Logs asks the agent of the machine for a log and returns it as it comes, until
@@ -52,72 +53,17 @@ func (r *logReader) abandon(cause error) {
 // ErrNotConnected when the machine has no session. What the agent found wrong
 // is returned by Read: fs.ErrNotExist when it has no such log.
 func (s *Server) Logs(ctx context.Context, machine string, r schema.LogRequest) (io.ReadCloser, error) {
-	id := rand.Text()
-	p := &pendingLog{machine: machine, request: r, attached: make(chan *logReader, 1)}
-	s.mu.Lock()
-	c := s.sessions[machine]
-	if c != nil {
-		s.logs[id] = p
-	}
-	s.mu.Unlock()
+	c := s.session(machine)
 	if c == nil {
 		return nil, fmt.Errorf("machine %s: %w", machine, ErrNotConnected)
 	}
-	reader, err := p.wait(ctx, id, c)
+	log, err := s.logs.ask(ctx, c, func(id string) *linkpb.MasterMessage {
+		return &linkpb.MasterMessage{Message: &linkpb.MasterMessage_OpenLogs{OpenLogs: linkpb.EncodeLogRequest(id, &r)}}
+	})
 	if err != nil {
-		s.withdraw(id, p)
 		return nil, fmt.Errorf("log of task %s on machine %s: %w", r.Task.Short(), machine, err)
 	}
-	reader.stop = context.AfterFunc(ctx, func() { reader.abandon(context.Cause(ctx)) })
-	return reader, nil
-}
-
-// wait asks for the log and waits until the agent has opened it.
-func (p *pendingLog) wait(ctx context.Context, id string, c *session) (*logReader, error) {
-	timeout := time.NewTimer(attachTimeout)
-	defer timeout.Stop()
-	send := c.open
-	for {
-		select {
-		case send <- &linkpb.MasterMessage{Message: &linkpb.MasterMessage_OpenLogs{OpenLogs: linkpb.EncodeLogRequest(id, &p.request)}}:
-			send = nil
-		case reader := <-p.attached:
-			return reader, nil
-		case <-c.done:
-			return nil, ErrNotConnected
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		case <-timeout.C:
-			return nil, fmt.Errorf("the agent did not open it within %v", attachTimeout)
-		}
-	}
-}
-
-// withdraw forgets a log that nobody waits for any more; if the agent has just
-// opened it, it is closed.
-func (s *Server) withdraw(id string, p *pendingLog) {
-	s.mu.Lock()
-	delete(s.logs, id)
-	s.mu.Unlock()
-	select {
-	case reader := <-p.attached:
-		reader.abandon(nil)
-	default:
-	}
-}
-
-// attach hands a reader to whoever asked the caller for the log with that id;
-// a caller of "" may be any machine.
-func (s *Server) attach(id, caller string, reader *logReader) (machine string, ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p := s.logs[id]
-	if p == nil || caller != "" && caller != p.machine {
-		return "", false
-	}
-	delete(s.logs, id)
-	p.attached <- reader
-	return p.machine, true
+	return &logReader{log, context.AfterFunc(ctx, func() { log.abandon(context.Cause(ctx)) })}, nil
 }
 
 // Logs carries one log.
@@ -132,7 +78,7 @@ func (g service) Logs(stream linkpb.Link_LogsServer) error {
 	read, write := io.Pipe()
 	unread, closed := context.WithCancel(context.Background())
 	defer closed()
-	machine, ok := s.attach(first.GetId(), caller(stream.Context()), &logReader{PipeReader: read, closed: closed})
+	machine, ok := s.logs.attach(first.GetId(), caller(stream.Context()), &openLog{read, closed})
 	if !ok {
 		return status.Error(codes.NotFound, "nobody waits for this log")
 	}

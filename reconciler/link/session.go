@@ -89,7 +89,7 @@ func (g service) Session(stream linkpb.Link_SessionServer) error {
 	if machine := caller(ctx); machine != "" && machine != info.Name {
 		return status.Errorf(codes.PermissionDenied, "the certificate is of machine %s, and the agent says that it is %s", machine, info.Name)
 	}
-	if h.GetYield() && s.held(info.Name) {
+	if h.GetYield() && s.session(info.Name) != nil {
 		return status.Errorf(codes.Aborted, "another agent holds the name of machine %s", info.Name)
 	}
 	epoch, joined, err := s.join(ctx, info)

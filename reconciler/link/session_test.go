@@ -383,9 +383,9 @@ func TestLogThatNobodyWantsAnyMore(t *testing.T) {
 	if _, err := stream.Recv(); status.Code(err) != codes.NotFound {
 		t.Errorf("got %v", err)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.logs) != 0 {
+	s.logs.mu.Lock()
+	defer s.logs.mu.Unlock()
+	if len(s.logs.all) != 0 {
 		t.Error("it is still waited for")
 	}
 }

@@ -166,6 +166,8 @@ type owner struct {
 	source   reconciler.Seen
 	// compileErr is what is wrong with the compilation of headSeen.
 	compileErr error
+	// kept is the newest commit that came while the cell was suspended.
+	kept *schema.Compiled
 
 	epochs  map[string]uint64              // machines that are connected
 	views   map[string][]schema.Assignment // of the state; nil when it has changed since
@@ -221,6 +223,9 @@ func (o *owner) take(ctx context.Context, m message, inbox <-chan message) (news
 // round calls the core once, makes its decisions durable, and only then tells
 // the machines.
 func (o *owner) round(ctx context.Context) error {
+	if err := o.adoptKept(ctx); err != nil {
+		return err
+	}
 	out := reconciler.Step(reconciler.Input{
 		State: o.state, Observed: o.observed, Now: o.cfg.Now(), Seed: reconciler.Seed(o.cfg.Cell, o.state.Head.Commit), Memo: &o.memo,
 	})

@@ -253,7 +253,7 @@ func TestQuestionsSeeTheDecision(t *testing.T) {
 				}
 			},
 			func() {
-				if at, err := r.Locate(t.Context(), task); at != "m1" || err != nil {
+				if at, err := r.Locate(t.Context(), task, 0); at != "m1" || err != nil {
 					t.Errorf("Locate: %q, %v", at, err)
 				}
 			},
@@ -274,7 +274,7 @@ func TestQuestionsSeeTheDecision(t *testing.T) {
 		if s := r.status(); !s.Converged {
 			t.Errorf("waiting for %q", s.Waiting)
 		}
-		if at, err := r.Locate(t.Context(), schema.JobName{Cell: "c", User: "u", Job: "none"}.Task(0)); at != "" || err != nil {
+		if at, err := r.Locate(t.Context(), schema.JobName{Cell: "c", User: "u", Job: "none"}.Task(0), 0); at != "" || err != nil {
 			t.Errorf("Locate of an unknown task: %q, %v", at, err)
 		}
 		if _, known, err := r.Why(t.Context(), "u/none", ""); known || err != nil {
@@ -462,7 +462,7 @@ func wantStopped(t *testing.T, l *loop.Loop) {
 		"Report":   func() error { return l.Report(ctx, "m1", 1, schema.Report{Machine: machine()}) },
 		"Status":   func() error { _, _, err := l.Status(ctx); return err },
 		"Why":      func() error { _, _, err := l.Why(ctx, "u/web", ""); return err },
-		"Locate":   func() error { _, err := l.Locate(ctx, schema.TaskName{}); return err },
+		"Locate":   func() error { _, err := l.Locate(ctx, schema.TaskName{}, 0); return err },
 		"Leave":    func() error { l.Leave("m1", 1); return loop.ErrStopped },
 	} {
 		for range 100 { // the inbox has room still

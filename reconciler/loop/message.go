@@ -74,12 +74,7 @@ func (m compiled) handle(ctx context.Context, o *owner) error {
 		return nil // a newer commit has been seen meanwhile
 	}
 	o.compileErr = nil
-	writes, events := reconciler.Adopt(o.state, m.Compiled, o.cfg.Now())
-	if err := o.commit(ctx, writes); err != nil {
-		return err
-	}
-	o.cfg.Events.Append(events)
-	return nil
+	return o.adopt(ctx, &m.Compiled)
 }
 
 // Join gives a machine that connects its link epoch, after the store has it.
@@ -238,21 +233,22 @@ func (m whyQuestion) handle(_ context.Context, o *owner) error {
 }
 
 // Locate returns the machine of a task's newest run that the state knows of, ""
-// if it knows of none.
-func (l *Loop) Locate(ctx context.Context, task schema.TaskName) (machine string, err error) {
+// if it knows of none; of the oldest from a generation on, if one is given.
+func (l *Loop) Locate(ctx context.Context, task schema.TaskName, from uint64) (machine string, err error) {
 	reply := make(chan string, 1)
-	return ask(ctx, l, locateQuestion{task, reply}, reply)
+	return ask(ctx, l, locateQuestion{task, from, reply}, reply)
 }
 
 type locateQuestion struct {
 	task  schema.TaskName
+	from  uint64
 	reply chan<- string
 }
 
 func (locateQuestion) question() {}
 
 func (m locateQuestion) handle(_ context.Context, o *owner) error {
-	m.reply <- o.state.Locate(m.task)
+	m.reply <- o.state.Locate(m.task, m.from)
 	return nil
 }
 

@@ -8,7 +8,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -86,21 +85,31 @@ type Authority struct {
 	mu      sync.Mutex // guards what follows; never held while waiting
 	burnt   map[string]burnt
 	members map[string]member
+	unknown map[string]*schema.Unknown // of the documents of machines that joined, by key
 }
 
 // ErrMaster says that there is no certificate that the master could show.
 var ErrMaster = errors.New("the master's certificate")
 
-// NewAuthority reads what the store knows of machines that joined. It errs with
-// ErrMaster when master.pem is not there or not of the master.
+// NewAuthority is OpenAuthority and Load.
 func NewAuthority(ctx context.Context, cfg Config) (*Authority, error) {
+	a, err := OpenAuthority(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return a, a.Load(ctx)
+}
+
+// OpenAuthority returns an Authority that knows of no machine that joined, until
+// Load. It errs with ErrMaster when master.pem is not there or not of the master.
+func OpenAuthority(cfg Config) (*Authority, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
 	if cfg.Life < MinLife || cfg.Life > MaxLife {
 		return nil, fmt.Errorf("life of machines' certificates %v: want %v to %v", cfg.Life, MinLife, MaxLife)
 	}
-	a := &Authority{cfg: cfg, burnt: map[string]burnt{}, members: map[string]member{}}
+	a := &Authority{cfg: cfg}
 	var err error
 	d := cfg.Dir
 	if a.master, err = watch(d.MasterFile(), cfg.Log, d.masterPair); err != nil {
@@ -109,22 +118,40 @@ func NewAuthority(ctx context.Context, cfg Config) (*Authority, error) {
 	if a.revoked, err = watch(filepath.Join(d.path, revokedFile), cfg.Log, d.revokedList); err != nil {
 		return nil, err
 	}
-	if err := load(ctx, cfg.Ledger, keyToken, a.burnt); err != nil {
-		return nil, err
-	}
-	return a, load(ctx, cfg.Ledger, keyMember, a.members)
+	return a, nil
 }
 
-func load[T any](ctx context.Context, l Ledger, prefix string, into map[string]T) error {
+// Load reads what the ledger knows of machines that joined, in place of what was
+// read before. A master does so when it begins to lead: another one may have let
+// machines in meanwhile.
+func (a *Authority) Load(ctx context.Context) error {
+	a.joining.Lock()
+	defer a.joining.Unlock()
+	tokens, members, unknown := map[string]burnt{}, map[string]member{}, map[string]*schema.Unknown{}
+	if err := load(ctx, a.cfg.Ledger, keyToken, tokens, unknown); err != nil {
+		return err
+	}
+	if err := load(ctx, a.cfg.Ledger, keyMember, members, unknown); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.burnt, a.members, a.unknown = tokens, members, unknown
+	return nil
+}
+
+func load[T any](ctx context.Context, l Ledger, prefix string, into map[string]T, beyond map[string]*schema.Unknown) error {
 	docs, err := l.Documents(ctx, prefix)
 	if err != nil {
 		return err
 	}
 	for key, b := range docs {
 		var v T
-		if err := json.Unmarshal(b, &v); err != nil {
+		unknown, err := schema.Decode(b, &v)
+		if err != nil {
 			return fmt.Errorf("document %s: %w", key, err)
 		}
+		beyond[key] = unknown
 		into[strings.TrimPrefix(key, prefix)] = v
 	}
 	return nil
@@ -215,8 +242,12 @@ func (a *Authority) burn(ctx context.Context, t *identity.Token, key string, now
 	sum := sha256.Sum256([]byte(t.ID))
 	id := hex.EncodeToString(sum[:])
 	a.mu.Lock()
+	if a.members == nil {
+		a.mu.Unlock()
+		return errors.New("this master does not lead the cell yet")
+	}
 	used, again := a.burnt[id]
-	held := a.members[t.Machine]
+	held, unknown := a.members[t.Machine], a.unknown[keyMember+t.Machine]
 	writes, forget := a.sweep(now)
 	a.mu.Unlock()
 	if again && (used.Key != key || held.Key != key) {
@@ -229,7 +260,7 @@ func (a *Authority) burn(ctx context.Context, t *identity.Token, key string, now
 	b, m := burnt{t.Machine, key, now.UTC(), t.Expires}, member{key, now.UTC(), t.Issued}
 	writes = append(writes,
 		reconciler.Write{Key: keyToken + id, Value: schema.Canonical(b)},
-		reconciler.Write{Key: keyMember + t.Machine, Value: schema.Canonical(m)})
+		reconciler.Write{Key: keyMember + t.Machine, Value: unknown.Encode(m)})
 	// A machine that hangs up must not leave the outcome of a write unknown:
 	// the store would give up the cell.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)

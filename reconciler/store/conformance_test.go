@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -27,6 +28,7 @@ func TestConformance(t *testing.T) {
 	media := map[string]func(*testing.T) medium{
 		"memory":   func(*testing.T) medium { return memoryMedium{NewMemory()} },
 		"embedded": func(t *testing.T) medium { return &embeddedMedium{dir: t.TempDir()} },
+		"cluster":  func(t *testing.T) medium { return &clusterMedium{cluster: startCluster(t, 1)} },
 	}
 	tests := map[string]func(*testing.T, medium){
 		"documents":      testDocuments,
@@ -45,6 +47,8 @@ func TestConformance(t *testing.T) {
 		"restart":        testRestart,
 		"another cell":   testForeign,
 		"newer format":   testNewer,
+		"older format":   testOlder,
+		"every write":    testEveryWrite,
 		"closed":         testClosed,
 		"identity fixed": testIdentityFixed,
 	}
@@ -77,7 +81,7 @@ func (sharedBackend) close() error { return nil }
 func (m *embeddedMedium) open(t *testing.T, cell string) (*Store, error) {
 	if m.first != nil {
 		be := sharedBackend{m.first.be.(*etcdBackend)}
-		return open(t.Context(), be, identity{Cell: cell, Format: layout})
+		return open(t.Context(), be, identity{Cell: cell, Format: layout}, "v0.9.0-test")
 	}
 	s, err := OpenEmbedded(t.Context(), EmbeddedConfig{Dir: m.dir, Cell: cell, Log: testLog(t)})
 	if err == nil {
@@ -504,10 +508,13 @@ func testForeign(t *testing.T, m medium) {
 func testNewer(t *testing.T, m medium) {
 	s := leader(t, m, "one")
 	for value, want := range map[string]string{
-		"2dnew": `document "x": stored in format '2', this release knows '1'`,
-		"1?":    `document "x": stored in unknown form '?'`,
-		"1":     `document "x": stored value of 1 bytes has no envelope`,
-		"1pxyz": `document "x": list of pieces: `,
+		"3dv9.1.0\nnew":                 "document \"x\" was written by muster v9.1.0 in format 3, and this release reads formats up to 2\nhint: start muster v9.1.0 or a later one",
+		"3d" + strings.Repeat("x", 200): `document "x" was written by a later release in format 3`,
+		"2dv1.0.0":                      `document "x": stored value has no envelope`,
+		"0d\n":                          `document "x": stored value has no envelope`,
+		"1?":                            `document "x": stored in unknown form '?'`,
+		"1":                             `document "x": stored value of 1 bytes has no envelope`,
+		"1pxyz":                         `document "x": list of pieces: `,
 	} {
 		if err := s.fenced(t.Context(), []op{{s.docPrefix() + "x", []byte(value)}}); err != nil {
 			t.Fatal(err)
@@ -522,6 +529,42 @@ func testNewer(t *testing.T, m medium) {
 	}
 	if _, err := m.open(t, "c"); err == nil || !strings.Contains(err.Error(), "newer release (layout 2, this one knows 1)") {
 		t.Errorf("open of a newer layout: %v", err)
+	}
+}
+
+// What was stored before documents named their release is read, and rewritten
+// with the name.
+func testOlder(t *testing.T, m medium) {
+	s := leader(t, m, "one")
+	commit(t, s, reconciler.Write{Key: "big", Value: noise(1, 2<<20)})
+	var old []op
+	err := s.be.scan(t.Context(), "/muster", func(key string, value []byte) error {
+		form, doc, err := decode(key, value)
+		if key != s.leaderKey() {
+			old = append(old, op{key, slices.Concat([]byte{formatBare, form}, doc)})
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	old = append(old, op{s.docPrefix() + "a", []byte("1d{}")})
+	for _, o := range old {
+		if err := s.fenced(t.Context(), []op{o}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	next := leader(t, m, "two")
+	wantLarge(t, next, map[string][]byte{"a": []byte("{}"), "big": noise(1, 2<<20)})
+	commit(t, next, put("a", "{}"))
+	err = next.be.scan(t.Context(), next.docPrefix()+"a", func(_ string, value []byte) error {
+		if want := "2d" + next.release + "\n{}"; string(value) != want {
+			t.Errorf("stored %q, want %q", value, want)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -27,11 +27,15 @@
 //	/muster-store/<cell>/leader            id of the leader
 //	/muster-store/<cell>/piece/<sha256>    pieces of documents over 1 MiB
 //
-// A stored value begins with its format, one byte ('1'), and its form, one
-// byte: 'd', the document follows; 'p', a JSON list of pieces follows. A
-// format that this release does not know is an error, never a guess. Pieces
-// are written before the document that names them and removed after the last
-// one that did.
+// A stored value begins with an envelope: its format, one byte ('2'); its form,
+// one byte ('d', the document follows; 'p', a JSON list of pieces follows); and
+// the release that wrote it, up to a newline. Values of format '1', which name no
+// release, are read too. A format that this release does not know is a
+// *NewerError that names the release which wrote it, never a guess; what is new
+// within a format is new fields, which schema.Decode keeps (docs/decisions/0018).
+// The version is outside the document, so that a document's digest is that of
+// its content. Pieces are written before the document that names them and removed
+// after the last one that did.
 //
 // A data directory holds `lock` (held with flock while the store is open, with
 // the holder's pid), `cell.json` (the identity again, so that a directory of

@@ -20,6 +20,8 @@ type EmbeddedConfig struct {
 	Dir string
 	// Cell is whose documents these are.
 	Cell string
+	// Release is the version of this program; it stands beside what is stored.
+	Release string
 	// Log gets etcd's own warnings and errors.
 	Log *slog.Logger
 }
@@ -64,7 +66,7 @@ func OpenEmbedded(ctx context.Context, cfg EmbeddedConfig) (*Store, error) {
 	if err != nil {
 		return nil, errors.Join(err, dir.close())
 	}
-	s, err := open(ctx, be, id)
+	s, err := open(ctx, be, id, cfg.Release)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("data directory %s: %w", cfg.Dir, err), be.close())
 	}
@@ -96,7 +98,9 @@ func startEtcd(ctx context.Context, dir *dataDir, log *slog.Logger) (be *etcdBac
 		server.Close()
 		return nil, fmt.Errorf("start etcd on %s: %w\n%s", dir.path, err, damagedHint)
 	}
-	return &etcdBackend{server: server, client: v3client.New(server.Server), dir: dir}, nil
+	return &etcdBackend{
+		etcdClient: etcdClient{client: v3client.New(server.Server)}, server: server, dir: dir, failed: server.Server.StopNotify(),
+	}, nil
 }
 
 func etcdConfig(dir string, log *slog.Logger) *embed.Config {

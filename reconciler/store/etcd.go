@@ -4,19 +4,39 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 )
 
-// etcdBackend is the server within this process and the only client it has.
-type etcdBackend struct {
-	server *embed.Etcd
+// etcdClient is what both etcd backends have in common.
+type etcdClient struct {
 	client *clientv3.Client
-	dir    *dataDir
+	// timeout bounds one request, 0: nothing does. A cluster that cannot be
+	// reached does not say so.
+	timeout time.Duration
 }
 
-func (b *etcdBackend) txn(ctx context.Context, c condition, ops []op) (int64, bool, error) {
+// etcdBackend is the server within this process and the only client it has.
+type etcdBackend struct {
+	etcdClient
+	server *embed.Etcd
+	dir    *dataDir
+	failed <-chan struct{} // closed when the server has given up
+}
+
+// request returns the context of one request.
+func (b etcdClient) request(ctx context.Context) (context.Context, context.CancelFunc) {
+	if b.timeout == 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, b.timeout)
+}
+
+func (b etcdClient) txn(ctx context.Context, c condition, ops []op) (int64, bool, error) {
+	ctx, cancel := b.request(ctx)
+	defer cancel()
 	txn := b.client.Txn(ctx)
 	if c.key != "" {
 		txn = txn.If(clientv3.Compare(clientv3.ModRevision(c.key), "=", c.rev))
@@ -31,18 +51,18 @@ func (b *etcdBackend) txn(ctx context.Context, c condition, ops []op) (int64, bo
 	}
 	resp, err := txn.Then(then...).Commit()
 	if err != nil {
-		return 0, false, fmt.Errorf("etcd: %w", err)
+		return 0, false, down(err)
 	}
 	return resp.Header.Revision, resp.Succeeded, nil
 }
 
 // scan reads in pages, all at the revision of the first.
-func (b *etcdBackend) scan(ctx context.Context, prefix string, yield func(string, []byte) error) error {
+func (b etcdClient) scan(ctx context.Context, prefix string, yield func(string, []byte) error) error {
 	from, end, rev := prefix, clientv3.GetPrefixRangeEnd(prefix), int64(0)
 	for {
-		resp, err := b.client.Get(ctx, from, clientv3.WithRange(end), clientv3.WithLimit(pageSize), clientv3.WithRev(rev))
+		resp, err := b.page(ctx, from, end, rev)
 		if err != nil {
-			return fmt.Errorf("etcd: read from %q: %w", from, err)
+			return fmt.Errorf("read from %q: %w", from, down(err))
 		}
 		for _, kv := range resp.Kvs {
 			if err := yield(string(kv.Key), kv.Value); err != nil {
@@ -59,13 +79,42 @@ func (b *etcdBackend) scan(ctx context.Context, prefix string, yield func(string
 	}
 }
 
-func (b *etcdBackend) down() <-chan struct{} { return b.server.Server.StopNotify() }
+func (b etcdClient) page(ctx context.Context, from, end string, rev int64) (*clientv3.GetResponse, error) {
+	ctx, cancel := b.request(ctx)
+	defer cancel()
+	return b.client.Get(ctx, from, clientv3.WithRange(end), clientv3.WithLimit(pageSize), clientv3.WithRev(rev))
+}
 
-func (b *etcdBackend) close() error {
+func (b etcdClient) closeClient() error {
 	err := b.client.Close()
 	if errors.Is(err, context.Canceled) {
 		err = nil // what the client says when it was closed as asked
 	}
+	return err
+}
+
+// ErrDown says that the store does not answer, or takes no writes. What it was
+// asked for may be asked again once it does.
+var ErrDown = errors.New("the store is down")
+
+// downError is an error of etcd, which is ErrDown.
+type downError struct{ error }
+
+func down(err error) error { return downError{fmt.Errorf("etcd: %w", err)} }
+
+func (e downError) Is(target error) bool { return target == ErrDown }
+
+func (e downError) Unwrap() error { return e.error }
+
+// campaign takes the key over at once: whoever holds the data directory is the
+// only process that can lead.
+func (b *etcdBackend) campaign(ctx context.Context, key string, value []byte) (int64, <-chan struct{}, error) {
+	rev, _, err := b.txn(ctx, condition{}, []op{{key, value}})
+	return rev, b.failed, err
+}
+
+func (b *etcdBackend) close() error {
+	err := b.closeClient()
 	b.server.Close()
 	return errors.Join(err, b.dir.close())
 }

@@ -52,17 +52,18 @@ func parseIdentity(data []byte, where, cell string) (identity, error) {
 }
 
 // identify checks the identity, or writes it into an empty store.
-func (s *Store) identify(ctx context.Context, id identity) error {
+func (s *Store) identify(ctx context.Context) (err error) {
 	const where = "the store"
-	found, key := false, s.docPrefix()+identityKey
-	err := s.be.scan(ctx, key, func(k string, value []byte) error {
+	defer func() { s.claimed = err == nil }()
+	id, found, key := s.id, false, s.docPrefix()+identityKey
+	err = s.be.scan(ctx, key, func(k string, value []byte) error {
 		if k != key {
 			return nil // another document that begins like it
 		}
 		found = true
-		_, doc, err := decode(value)
+		_, doc, err := decode(fmt.Sprintf("document %q", identityKey), value)
 		if err != nil {
-			return fmt.Errorf("document %q: %w", identityKey, err)
+			return err
 		}
 		_, err = parseIdentity(doc, where, id.Cell)
 		return err
@@ -81,7 +82,7 @@ func (s *Store) identify(ctx context.Context, id identity) error {
 	if err != nil {
 		return fmt.Errorf("identity of cell %q: %w", id.Cell, err)
 	}
-	if _, _, err := s.be.txn(ctx, condition{key: key}, []op{{key, encode(formData, doc)}}); err != nil {
+	if _, _, err := s.be.txn(ctx, condition{key: key}, []op{{key, s.encode(formData, doc)}}); err != nil {
 		return fmt.Errorf("write the identity of cell %q: %w", id.Cell, err)
 	}
 	return nil

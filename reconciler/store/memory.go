@@ -48,7 +48,7 @@ func NewMemory() *Memory {
 // Open returns a new Store on the memory, which takes the cell of the first.
 func (m *Memory) Open(cell string) (*Store, error) {
 	id := identity{Cell: cell, ID: "memory-" + cell, Format: layout}
-	s, err := open(context.Background(), (*memoryBackend)(m), id)
+	s, err := open(context.Background(), (*memoryBackend)(m), id, "memory")
 	if err != nil {
 		return nil, fmt.Errorf("open memory: %w", err)
 	}
@@ -121,8 +121,11 @@ func (m *memoryBackend) scan(ctx context.Context, prefix string, yield func(stri
 	return nil
 }
 
-// down is never closed: memory does not go away by itself.
-func (m *memoryBackend) down() <-chan struct{} { return nil }
+// campaign takes the key over at once. The term does not end by itself.
+func (m *memoryBackend) campaign(ctx context.Context, key string, value []byte) (int64, <-chan struct{}, error) {
+	rev, _, err := m.txn(ctx, condition{}, []op{{key, value}})
+	return rev, nil, err
+}
 
 // close releases nothing: the memory stays for the next Store.
 func (m *memoryBackend) close() error { return nil }

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -11,9 +12,12 @@ import (
 	"strings"
 )
 
-// The envelope of a stored value: its format and its form.
+// The envelope of a stored value: its format, its form, and the release that
+// wrote it, which ends in a newline. Every later format begins like that, so
+// that whoever cannot read it knows whom to ask.
 const (
-	format     = '1'
+	format     = '2'
+	formatBare = '1' // names no release; read, and not written any more
 	formData   = 'd'
 	formPieces = 'p'
 )
@@ -27,30 +31,63 @@ type piece struct {
 	Size   int    `json:"size"`
 }
 
-func encode(form byte, doc []byte) []byte {
-	return append([]byte{format, form}, doc...)
+func (s *Store) encode(form byte, doc []byte) []byte {
+	return slices.Concat([]byte{format, form}, []byte(s.release), []byte{'\n'}, doc)
 }
 
-func encodePieces(parts []piece) []byte {
+func (s *Store) encodePieces(parts []piece) []byte {
 	list, err := json.Marshal(parts)
 	if err != nil {
 		panic(err) // strings and numbers always marshal
 	}
-	return encode(formPieces, list)
+	return s.encode(formPieces, list)
 }
 
-// decode takes the envelope off.
-func decode(value []byte) (form byte, doc []byte, err error) {
-	switch {
-	case len(value) < 2:
-		return 0, nil, fmt.Errorf("stored value of %d bytes has no envelope", len(value))
-	case value[0] != format:
-		return 0, nil, fmt.Errorf("stored in format %q, this release knows %q\nhint: start the release that wrote it, or a newer one", value[0], format)
-	case value[1] != formData && value[1] != formPieces:
-		return 0, nil, fmt.Errorf("stored in unknown form %q", value[1])
-	}
-	return value[1], value[2:], nil
+// NewerError refuses what a later release wrote in a way that this one cannot
+// read.
+type NewerError struct {
+	What    string // "document \"head\""
+	Format  int
+	Release string // that wrote it, "" if it is not known
 }
+
+// Error says who wrote it, and on a second line what to do.
+func (e *NewerError) Error() string {
+	by, start := "a later release", "the release that wrote it"
+	if e.Release != "" {
+		by, start = "muster "+e.Release, "muster "+e.Release
+	}
+	return fmt.Sprintf("%s was written by %s in format %d, and this release reads formats up to %d\nhint: start %s or a later one, or restore a snapshot of before",
+		e.What, by, e.Format, format-'0', start)
+}
+
+// decode takes the envelope off; what is for errors.
+func decode(what string, value []byte) (form byte, doc []byte, err error) {
+	if len(value) < 2 {
+		return 0, nil, fmt.Errorf("%s: stored value of %d bytes has no envelope", what, len(value))
+	}
+	form, doc = value[1], value[2:]
+	if value[0] != formatBare {
+		release, rest, ok := bytes.Cut(doc, []byte{'\n'})
+		switch {
+		case value[0] > format:
+			if !ok || len(release) > maxRelease {
+				release = nil
+			}
+			return 0, nil, &NewerError{what, int(value[0]) - '0', string(release)}
+		case value[0] != format || !ok:
+			return 0, nil, fmt.Errorf("%s: stored value has no envelope", what)
+		}
+		doc = rest
+	}
+	if form != formData && form != formPieces {
+		return 0, nil, fmt.Errorf("%s: stored in unknown form %q", what, form)
+	}
+	return form, doc, nil
+}
+
+// maxRelease is the longest name of a release, in bytes.
+const maxRelease = 100
 
 // ledger counts which pieces are named by which documents. The zero ledger
 // knows nothing: pieces are then written again and none is removed.
@@ -94,7 +131,7 @@ func (s *Store) writePieces(ctx context.Context, value []byte) ([]piece, error) 
 		if _, there := s.pieces.refs[p.Digest]; there {
 			continue
 		}
-		if err := s.fenced(ctx, []op{{s.piecePrefix() + p.Digest, encode(formData, part)}}); err != nil {
+		if err := s.fenced(ctx, []op{{s.piecePrefix() + p.Digest, s.encode(formData, part)}}); err != nil {
 			return nil, err
 		}
 		if s.pieces.known() {
@@ -129,9 +166,9 @@ func (s *Store) load(ctx context.Context) (map[string][]byte, ledger, error) {
 	docs, led := map[string][]byte{}, newLedger()
 	err := s.be.scan(ctx, s.docPrefix(), func(key string, value []byte) error {
 		key = strings.TrimPrefix(key, s.docPrefix())
-		form, doc, err := decode(value)
+		form, doc, err := decode(fmt.Sprintf("document %q", key), value)
 		if err != nil {
-			return fmt.Errorf("document %q: %w", key, err)
+			return err
 		}
 		if form == formData {
 			docs[key] = doc
@@ -166,9 +203,9 @@ func (s *Store) readPieces(ctx context.Context) (map[string][]byte, error) {
 	stored := map[string][]byte{}
 	err := s.be.scan(ctx, s.piecePrefix(), func(key string, value []byte) error {
 		digest := strings.TrimPrefix(key, s.piecePrefix())
-		_, part, err := decode(value)
+		_, part, err := decode("piece "+digest, value)
 		if err != nil {
-			return fmt.Errorf("piece %s: %w", digest, err)
+			return err
 		}
 		if sum := sha256.Sum256(part); hex.EncodeToString(sum[:]) != digest {
 			return fmt.Errorf("piece %s is damaged: its content has another digest", digest)

@@ -24,13 +24,16 @@ const (
 
 // Store is a handle on the documents of one cell.
 type Store struct {
-	cell string
-	be   backend
+	cell    string
+	release string // of this program, for what it writes
+	be      backend
 
-	mu     sync.Mutex // held during transactions; guards the next three
-	fence  condition  // valid while leading
-	closed bool
-	pieces ledger
+	mu      sync.Mutex // held during transactions; guards the next five
+	id      identity
+	claimed bool      // id was held against the store's
+	fence   condition // valid while leading
+	closed  bool
+	pieces  ledger
 
 	lostMu sync.Mutex // guards lost; taken after mu, never held for long
 	lost   chan struct{}
@@ -46,8 +49,9 @@ type backend interface {
 	// scan yields the keys that begin with prefix in order, all as of one
 	// revision.
 	scan(ctx context.Context, prefix string, yield func(key string, value []byte) error) error
-	// down is closed when the backend cannot serve any more.
-	down() <-chan struct{}
+	// campaign puts value at key, once it may, for a term that ends at the
+	// latest when lost is closed, and returns the revision of that.
+	campaign(ctx context.Context, key string, value []byte) (rev int64, lost <-chan struct{}, err error)
 	close() error
 }
 
@@ -72,36 +76,63 @@ func (s *Store) leaderKey() string   { return "/muster-store/" + s.cell + "/lead
 func (s *Store) piecePrefix() string { return "/muster-store/" + s.cell + "/piece/" }
 
 // open makes the handle and claims or checks the identity.
-func open(ctx context.Context, be backend, id identity) (*Store, error) {
+func open(ctx context.Context, be backend, id identity, release string) (*Store, error) {
+	s, err := newStore(be, id, release)
+	if err != nil {
+		return nil, err
+	}
+	return s, s.identify(ctx)
+}
+
+// newStore makes the handle; Campaign claims the identity.
+func newStore(be backend, id identity, release string) (*Store, error) {
 	if id.Cell == "" || strings.Contains(id.Cell, "/") {
 		return nil, fmt.Errorf("cell %q: want a name without /", id.Cell)
 	}
-	s := &Store{cell: id.Cell, be: be, lost: make(chan struct{})}
-	close(s.lost)
-	if err := s.identify(ctx, id); err != nil {
-		return nil, err
+	if len(release) > maxRelease || strings.ContainsRune(release, '\n') {
+		return nil, fmt.Errorf("release %q: want one line of at most %d bytes", release, maxRelease)
 	}
+	s := &Store{cell: id.Cell, id: id, release: release, be: be, lost: make(chan struct{})}
+	close(s.lost)
 	return s, nil
 }
 
 // Campaign makes this Store the leader under the given id and fences every
-// other. It does not wait: whoever holds the data directory is the only
-// process that can lead.
+// other. In an embedded store it does not wait: whoever holds the data directory
+// is the only process that can lead. In a cluster it waits for as long as another
+// leads, and ends when ctx does.
 func (s *Store) Campaign(ctx context.Context, id string) error {
+	if err := s.stand(ctx); err != nil {
+		return fmt.Errorf("campaign as %q: %w", id, err)
+	}
+	// Not under the lock: it may take days.
+	rev, lost, err := s.be.campaign(ctx, s.leaderKey(), s.encode(formData, []byte(id)))
+	if err != nil {
+		return fmt.Errorf("campaign as %q: %w", id, err)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return fmt.Errorf("campaign: %w", errClosed)
 	}
-	s.drop()
-	rev, _, err := s.be.txn(ctx, condition{}, []op{{s.leaderKey(), encode(formData, []byte(id))}})
-	if err != nil {
-		return fmt.Errorf("campaign as %q: %w", id, err)
-	}
 	s.fence = condition{s.leaderKey(), rev}
 	s.pieces = ledger{}
-	s.lead()
+	s.lead(lost)
 	return nil
+}
+
+// stand gives up leadership and makes sure that the store is this cell's.
+func (s *Store) stand(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return errClosed
+	}
+	s.drop()
+	if s.claimed {
+		return nil
+	}
+	return s.identify(ctx)
 }
 
 // Lost returns a channel that is closed once this Store knows that it does not
@@ -158,12 +189,12 @@ func (s *Store) Documents(ctx context.Context, prefix string) (map[string][]byte
 	docs := map[string][]byte{}
 	err := s.be.scan(ctx, s.docPrefix()+prefix, func(key string, value []byte) error {
 		key = strings.TrimPrefix(key, s.docPrefix())
-		form, doc, err := decode(value)
+		form, doc, err := decode(fmt.Sprintf("document %q", key), value)
 		if err == nil && form != formData {
-			err = errors.New("it is in pieces")
+			err = fmt.Errorf("document %q: it is in pieces", key)
 		}
 		if err != nil {
-			return fmt.Errorf("document %q: %w", key, err)
+			return err
 		}
 		docs[key] = doc
 		return nil
@@ -199,12 +230,12 @@ func (s *Store) Commit(ctx context.Context, writes []reconciler.Write) error {
 		switch {
 		case w.Value == nil:
 		case fits(w):
-			ops[i].value = encode(formData, w.Value)
+			ops[i].value = s.encode(formData, w.Value)
 		default:
 			if parts[w.Key], err = s.writePieces(ctx, w.Value); err != nil {
 				return fmt.Errorf("commit: pieces of %q: %w", w.Key, err)
 			}
-			ops[i].value = encodePieces(parts[w.Key])
+			ops[i].value = s.encodePieces(parts[w.Key])
 		}
 	}
 	if err := s.fenced(ctx, ops); err != nil {
@@ -248,13 +279,12 @@ func (s *Store) fenced(ctx context.Context, ops []op) error {
 	return err
 }
 
-// lead opens a new term, which ends at the latest with the backend.
-func (s *Store) lead() {
+// lead opens a new term, which ends at the latest when down is closed.
+func (s *Store) lead(down <-chan struct{}) {
 	s.lostMu.Lock()
 	defer s.lostMu.Unlock()
 	lost := make(chan struct{})
 	s.lost = lost
-	down := s.be.down()
 	if down == nil {
 		return
 	}

@@ -55,7 +55,14 @@ func stopped(err error) error {
 	if errors.Is(err, context.Canceled) {
 		return err
 	}
-	return &failure{http.StatusServiceUnavailable, err.Error(), "the master is starting or stopping; try again"}
+	hint := "the master is starting or stopping; try again"
+	if h, ok := errors.AsType[interface {
+		error
+		Hint() string
+	}](err); ok {
+		hint = h.Hint()
+	}
+	return &failure{http.StatusServiceUnavailable, err.Error(), hint}
 }
 
 func badRequest(hint, format string, args ...any) error {
@@ -256,8 +263,12 @@ func (s *Server) logs(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	// The generation is left open: a log that is followed goes on with the next.
-	machine, err := s.cfg.Cell.Locate(r.Context(), want.Task)
+	// A reader that was cut off while the task moved gets the rest first.
+	from := want.Generation
+	if want.From != nil {
+		from = want.From.Generation
+	}
+	machine, err := s.cfg.Cell.Locate(r.Context(), want.Task, from)
 	if err != nil {
 		return stopped(err)
 	}

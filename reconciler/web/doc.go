@@ -1,4 +1,4 @@
-// Package web is the master's read-only HTTP API, its status page and its
+// Package web is the master's HTTP API, its status page and its
 // metrics.
 //
 // In: the cell's published snapshot and what else the Config names; the package
@@ -10,6 +10,8 @@
 //	GET  /v1/events        JSON lines; ?after=ID&newest=1&limit=&job=&task=&machine=&kind=&wait=
 //	GET  /v1/logs          ?task=user/job/index&stream=&follow=1&tail=&generation=&incarnation=
 //	POST /v1/reconcile     look at the repository now
+//	POST /v1/suspend       ?name=user/job or all&reason=&for=2h: commits leave it as it is
+//	POST /v1/resume        ?name=user/job or all
 //	GET  /metrics          for Prometheus
 //	GET  /healthz          200 while it serves
 //

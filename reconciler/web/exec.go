@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/schema"
-	"github.com/musterhq/muster/schema/identity"
 )
 
 // ExecProtocol is what a connection of /v1/exec is upgraded to: the frames of a
@@ -34,7 +33,7 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	machine, err := s.cfg.Cell.Locate(r.Context(), want.Task)
+	machine, err := s.cfg.Cell.Locate(r.Context(), want.Task, 0)
 	if err != nil {
 		return stopped(err)
 	}
@@ -91,19 +90,13 @@ func splice(ctx context.Context, c client, agent io.ReadWriteCloser) {
 
 // audit writes down who runs what.
 func (s *Server) audit(r *http.Request, machine string, want *schema.ExecRequest) {
-	who := "somebody on the master's machine"
-	if r.TLS != nil {
-		if p, err := identity.PeerOf(r.TLS, s.cfg.Name); err == nil && p != nil {
-			who = p.String()
-		}
-	}
 	command := fmt.Sprintf("%q", want.Command)
 	if len(command) > maxAudited {
 		command = strings.ToValidUTF8(command[:maxAudited], "") + "…"
 	}
 	s.cfg.Audit(schema.Event{
 		At: time.Now(), Kind: schema.EventExec, Task: want.Task.Short(), Machine: machine,
-		Message: who + " runs " + command,
+		Message: s.caller(r) + " runs " + command,
 	})
 }
 

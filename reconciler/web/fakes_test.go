@@ -43,6 +43,10 @@ func busy() *reconciler.Status {
 		Waiting:  []string{"1 package is stale", "1 task of search/web is starting"},
 		Stale:    []reconciler.StalePackage{{Dir: "teams/search", Reason: "it does not compile", Diagnostics: []schema.Diagnostic{broken}, Next: "muster validate teams/search"}},
 		Rejected: []reconciler.Rejection{{Job: "ads/db", Diagnostic: quota, Next: "muster why ads/db"}},
+		Suspended: []reconciler.SuspensionStatus{
+			{Suspension: schema.Suspension{Name: "all", Reason: "the repository is being repaired", By: "root", Since: at.Add(-time.Hour), Until: at.Add(time.Hour)}, Waits: "commit 0123456789 waits", Next: "muster resume all"},
+			{Suspension: schema.Suspension{Name: "search/web", Reason: "<i>incident</i> 4711", By: "operator/anna", Since: at.Add(-time.Minute)}, Next: "muster resume search/web"},
+		},
 		Warnings: []reconciler.QuotaWarning{{User: "ads", Band: schema.BandProduction, Diagnostic: schema.Diagnostic{
 			Severity: schema.Warning, Position: schema.Position{Path: "tenants.cue", Line: 12, Column: 8}, Field: "quota.ads-spring",
 			Message: "owner ads, production, has more than its quota: tasks 3 of 0, over by 3", Hint: "have it prolonged",
@@ -98,6 +102,9 @@ type cell struct {
 	events []schema.EventRecord
 	more   chan struct{}
 
+	suspensions []schema.Suspension // that were asked for
+	resumed     []string            // by whom
+
 	logs   func(ctx context.Context, w io.Writer) error // nil: no such machine
 	opened []string
 }
@@ -147,7 +154,7 @@ func (c *cell) Why(_ context.Context, name, machine string) (reconciler.Explanat
 	return e, strings.HasPrefix(name, "search/web"), c.trouble
 }
 
-func (c *cell) Locate(_ context.Context, task schema.TaskName) (string, error) {
+func (c *cell) Locate(_ context.Context, task schema.TaskName, _ uint64) (string, error) {
 	if task.Index > 1 {
 		return "", c.trouble
 	}
@@ -168,6 +175,31 @@ func (c *cell) Logs(ctx context.Context, machine string, r schema.LogRequest) (i
 		_ = write.CloseWithError(c.logs(ctx, write))
 	}()
 	return read, nil
+}
+
+func (c *cell) Suspend(_ context.Context, x schema.Suspension, lasts time.Duration) (*schema.Suspension, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if x.Name == "search/none" {
+		return nil, &reconciler.NoneError{Message: `cell local has no job "search/none"`, Hint: "muster status lists the jobs"}
+	}
+	if x.Since = at; lasts > 0 {
+		x.Until = at.Add(lasts)
+	}
+	c.suspensions = append(c.suspensions, x)
+	return &x, c.trouble
+}
+
+func (c *cell) Resume(_ context.Context, name, by string) (*schema.Suspension, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.resumed = append(c.resumed, name+" by "+by)
+	for i := range c.suspensions {
+		if c.suspensions[i].Name == name {
+			return &c.suspensions[i], c.trouble
+		}
+	}
+	return nil, c.trouble
 }
 
 func (c *cell) record(e schema.Event) {
@@ -217,7 +249,7 @@ func config(c *cell) web.Config {
 	r := prometheus.NewPedanticRegistry()
 	r.MustRegister(web.NewMetrics(c))
 	return web.Config{
-		Name: "local", Cell: c, Logs: c, Events: c, Metrics: r, Log: slog.New(slog.DiscardHandler),
+		Name: "local", Cell: c, Glass: c, Logs: c, Events: c, Metrics: r, Log: slog.New(slog.DiscardHandler),
 		Reconcile: func() {
 			c.mu.Lock()
 			defer c.mu.Unlock()

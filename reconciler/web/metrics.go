@@ -2,6 +2,7 @@ package web
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,6 +21,7 @@ type Metrics struct {
 
 	converged, upToDate, source, sourceAt, info *prometheus.Desc
 	stale, rejected, held, at                   *prometheus.Desc
+	suspended, suspendedAt                      *prometheus.Desc
 	jobs, tasks, machines, conditions, rollouts *prometheus.Desc
 	capacity, used                              map[schema.Dimension]*prometheus.Desc
 
@@ -69,20 +71,22 @@ func NewMetrics(cell Cell) *Metrics {
 	}
 	return &Metrics{
 		cell: cell, usage: newUsage(d),
-		converged:  d("converged", "1 when the head commit is applied, nothing is stale, rejected or held, and all runs as desired."),
-		upToDate:   d("head_applied", "1 when the data of the head commit is in the store."),
-		source:     d("source_up", "1 when the repository can be read."),
-		sourceAt:   d("source_read_timestamp_seconds", "When the repository was last read without trouble, in seconds since 1970; 0: never since the master started. Subtract it from the status's time for the age of what is known."),
-		info:       d("cell_info", "The cell, the head commit seen and the commit applied; always 1.", "cell", "head", "applied"),
-		stale:      d("stale_packages", "Directories that still run the data of an earlier commit."),
-		rejected:   d("rejected_jobs", "Jobs whose newest data was not admitted."),
-		held:       d("held_tasks", "Tasks that run on because a guard holds their removal."),
-		at:         d("status_timestamp_seconds", "When the status was taken, in seconds since 1970."),
-		jobs:       d("jobs", "Jobs, by kind.", "kind"),
-		rollouts:   d("rollouts", "Jobs whose newest data has not reached all tasks, by state of the rollout.", "state"),
-		tasks:      d("tasks", "Tasks, by state.", "state"),
-		machines:   d("machines", "Machines, by health.", "health"),
-		conditions: d("machine_conditions", "Machines that are up and have something wrong, by condition.", "condition"),
+		converged:   d("converged", "1 when the head commit is applied, nothing is stale, rejected or held, and all runs as desired."),
+		upToDate:    d("head_applied", "1 when the data of the head commit is in the store."),
+		source:      d("source_up", "1 when the repository can be read."),
+		sourceAt:    d("source_read_timestamp_seconds", "When the repository was last read without trouble, in seconds since 1970; 0: never since the master started. Subtract it from the status's time for the age of what is known."),
+		info:        d("cell_info", "The cell, the head commit seen and the commit applied; always 1.", "cell", "head", "applied"),
+		stale:       d("stale_packages", "Directories that still run the data of an earlier commit."),
+		rejected:    d("rejected_jobs", "Jobs whose newest data was not admitted."),
+		held:        d("held_tasks", "Tasks that run on because a guard holds their removal."),
+		suspended:   d("suspended", "1 for as long as somebody has suspended a job, or with * for both labels the cell; there is no series of what is not suspended.", "user", "job"),
+		suspendedAt: d("suspended_since_timestamp_seconds", "Since when a job, or with * for both labels the cell, is suspended, in seconds since 1970.", "user", "job"),
+		at:          d("status_timestamp_seconds", "When the status was taken, in seconds since 1970."),
+		jobs:        d("jobs", "Jobs, by kind.", "kind"),
+		rollouts:    d("rollouts", "Jobs whose newest data has not reached all tasks, by state of the rollout.", "state"),
+		tasks:       d("tasks", "Tasks, by state.", "state"),
+		machines:    d("machines", "Machines, by health.", "health"),
+		conditions:  d("machine_conditions", "Machines that are up and have something wrong, by condition.", "condition"),
 		capacity: map[schema.Dimension]*prometheus.Desc{
 			schema.CPUMilli:  d("capacity_cores", "Cores that machines that are up offer."),
 			schema.RAMBytes:  d("capacity_ram_bytes", "Memory that machines that are up offer."),
@@ -107,7 +111,7 @@ func (m *Metrics) CommitRunning(d time.Duration) { m.commitRunning.Observe(d.Sec
 // Describe implements prometheus.Collector.
 func (m *Metrics) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		m.converged, m.upToDate, m.source, m.sourceAt, m.info, m.stale, m.rejected, m.held, m.at, m.jobs, m.tasks, m.machines, m.conditions, m.rollouts,
+		m.converged, m.upToDate, m.source, m.sourceAt, m.info, m.stale, m.rejected, m.held, m.suspended, m.suspendedAt, m.at, m.jobs, m.tasks, m.machines, m.conditions, m.rollouts,
 	} {
 		out <- d
 	}
@@ -132,7 +136,9 @@ func (m *Metrics) Collect(out chan<- prometheus.Metric) {
 		return
 	}
 	m.collect(s, out)
-	m.collectUsage(ctx, out)
+	if s.Master == nil { // who does not lead knows of no usage
+		m.collectUsage(ctx, out)
+	}
 	m.commitRunning.Collect(out)
 }
 
@@ -152,16 +158,19 @@ func (m *Metrics) collect(s *reconciler.Status, out chan<- prometheus.Metric) {
 		held += s.Held[i].Tasks
 	}
 	gauge(m.held, float64(held))
+	for i := range s.Suspended {
+		user, job, ok := strings.Cut(s.Suspended[i].Name, "/")
+		if !ok {
+			user, job = "*", "*"
+		}
+		gauge(m.suspended, 1, user, job)
+		gauge(m.suspendedAt, seconds(s.Suspended[i].Since), user, job)
+	}
 	gauge(m.at, seconds(s.At))
 	for kind, n := range count(s.Jobs, []string{"service", "batch", "system", "allocset"}, func(j *reconciler.JobStatus) string { return string(j.Kind) }) {
 		gauge(m.jobs, n, kind)
 	}
-	rolling := []string{"canary", "waiting", "rolling", "held", "paused", "returned"}
-	for state, n := range count(s.Jobs, rolling, func(j *reconciler.JobStatus) string { return j.Rollout.Word() }) {
-		if state != "" {
-			gauge(m.rollouts, n, state)
-		}
-	}
+	m.collectRollouts(s, gauge)
 	states := []string{"pending", "starting", "running", "waiting", "stopping", "failed", "done"}
 	for state, n := range count(s.Tasks, states, func(t *reconciler.TaskStatus) string { return t.State }) {
 		gauge(m.tasks, n, state)
@@ -189,6 +198,16 @@ func (m *Metrics) collect(s *reconciler.Status, out chan<- prometheus.Metric) {
 		}
 		gauge(m.capacity[d], float64(capacity.Of(d))/unit)
 		gauge(m.used[d], float64(used.Of(d))/unit)
+	}
+}
+
+// collectRollouts counts the jobs whose newest data is on its way.
+func (m *Metrics) collectRollouts(s *reconciler.Status, gauge func(*prometheus.Desc, float64, ...string)) {
+	rolling := []string{"canary", "waiting", "rolling", "held", "paused", "returned"}
+	for state, n := range count(s.Jobs, rolling, func(j *reconciler.JobStatus) string { return j.Rollout.Word() }) {
+		if state != "" {
+			gauge(m.rollouts, n, state)
+		}
 	}
 }
 

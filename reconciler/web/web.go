@@ -40,8 +40,9 @@ type Cell interface {
 	// caller's.
 	Usages(ctx context.Context) (*reconciler.Usage, error)
 	// Locate returns the machine that ran a task last, also when that run has
-	// ended; "" when it was never on one.
-	Locate(ctx context.Context, task schema.TaskName) (machine string, err error)
+	// ended; "" when it was never on one. If from is not 0, it is the machine that
+	// ran the oldest generation from that one on.
+	Locate(ctx context.Context, task schema.TaskName, from uint64) (machine string, err error)
 }
 
 // Logs reads the logs of tasks.
@@ -73,6 +74,7 @@ type Config struct {
 	Events Events
 	// Reconcile makes the cell look at its repository now, and does not wait.
 	Reconcile func()
+	Glass     Glass
 	// Exec runs commands beside tasks, and NoExec refuses them. Audit is told of
 	// each before it is run.
 	Exec    Exec
@@ -183,6 +185,8 @@ func (s *Server) Handler() http.Handler {
 	handle(http.MethodGet, "/v1/logs", s.logs)
 	handle(http.MethodPost, "/v1/reconcile", s.reconcile)
 	handle(http.MethodPost, "/v1/exec", s.exec)
+	handle(http.MethodPost, "/v1/suspend", s.suspend)
+	handle(http.MethodPost, "/v1/resume", s.resume)
 	metrics := promhttp.HandlerFor(s.cfg.Metrics, promhttp.HandlerOpts{
 		ErrorLog: slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelError),
 	})
@@ -191,7 +195,7 @@ func (s *Server) Handler() http.Handler {
 		return nil
 	})
 	handle("", "/", func(_ http.ResponseWriter, r *http.Request) error {
-		return &failure{http.StatusNotFound, fmt.Sprintf("there is no %s", r.URL.Path), "the API is /v1/status, usage, why, events, logs, exec and reconcile"}
+		return &failure{http.StatusNotFound, fmt.Sprintf("there is no %s", r.URL.Path), "the API is /v1/status, usage, why, events, logs, exec, reconcile, suspend and resume"}
 	})
 	if s.cfg.Secure != nil {
 		return s.guard(s.secured(mux))

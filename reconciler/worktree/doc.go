@@ -6,7 +6,7 @@
 // commit is the digest of what matters of the files, and the schema.Tree of the
 // newest of them. A change of a file that does not matter is none.
 //
-// fsnotify watches every directory that is not hidden. A burst of events is one
+// reconciler/fswatch watches every directory that is not hidden. A burst of events is one
 // look, and a look reads everything: so events that were lost, in a queue that
 // was full or between the making of a directory and its watch, cost nothing.
 // Where the system has no watches left the directory is read every second, and

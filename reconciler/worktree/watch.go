@@ -8,67 +8,37 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/fsnotify/fsnotify"
+	"github.com/musterhq/muster/reconciler/fswatch"
 )
 
 // watcher tells when something changes below a directory. It belongs to the
 // goroutine that runs Run.
 type watcher struct {
-	dir    *Dir
-	notify *fsnotify.Watcher // nil: none is to be had
-	out    chan struct{}     // holds one: any number of changes is one look
-	done   chan struct{}
-	blind  error // why not all is watched; nil: it is
+	dir   *Dir
+	files *fswatch.Watcher // nil: none is to be had
+	blind error            // why not all is watched; nil: it is
 }
 
 func (d *Dir) watch() *watcher {
-	w := &watcher{dir: d, out: make(chan struct{}, 1), done: make(chan struct{})}
-	if w.notify, w.blind = fsnotify.NewWatcher(); w.blind != nil {
-		w.notify = nil
+	w := &watcher{dir: d}
+	if w.files, w.blind = fswatch.New(nil); w.blind != nil {
 		w.warn()
-		close(w.done)
-		return w
 	}
-	go w.forward()
 	return w
 }
 
-func (w *watcher) changes() <-chan struct{} { return w.out }
+func (w *watcher) changes() <-chan struct{} { return w.files.Changes() }
 
 func (w *watcher) close() {
-	if w.notify != nil {
-		if err := w.notify.Close(); err != nil {
-			w.dir.cfg.Log.Warn("close the watches of the work tree", "err", err)
-		}
-	}
-	<-w.done
-}
-
-// forward makes events of all kinds one. An error is that events were lost.
-func (w *watcher) forward() {
-	defer close(w.done)
-	for {
-		select {
-		case _, ok := <-w.notify.Events:
-			if !ok {
-				return
-			}
-		case _, ok := <-w.notify.Errors:
-			if !ok {
-				return
-			}
-		}
-		select {
-		case w.out <- struct{}{}:
-		default:
-		}
+	if err := w.files.Close(); err != nil {
+		w.dir.cfg.Log.Warn("close the watches of the work tree", "err", err)
 	}
 }
 
 // update watches the directories that are there now; the system forgets those
 // that are gone.
 func (w *watcher) update() {
-	if w.notify == nil {
+	if w.files == nil {
 		return
 	}
 	before := w.blind
@@ -107,7 +77,7 @@ func (w *watcher) addAll() error {
 	})
 }
 
-func (w *watcher) addOne(dir string) error { return w.notify.Add(dir) }
+func (w *watcher) addOne(dir string) error { return w.files.Add(dir) }
 
 func (w *watcher) warn() {
 	w.dir.cfg.Log.Warn("cannot watch the work tree; it is read again and again", "every", unwatched, "err", w.blind, "hint", remedy(w.blind))

@@ -174,13 +174,16 @@ type module struct {
 	err  *schema.Diagnostic
 }
 
+// isEmpty reports whether a tree has no file that matters.
+func isEmpty(tree schema.Tree) bool { return len(tree.Files) == 0 }
+
 // readModule finds the module's path.
 func (p *planner) readModule() *schema.Diagnostic {
 	d := &schema.Diagnostic{
 		Severity: schema.Error, Position: schema.Position{Path: moduleFile, Line: 1, Column: 1},
 		Hint: "muster init writes a repository to begin with",
 	}
-	if len(p.tree.Files) == 0 {
+	if isEmpty(p.tree) {
 		d.Message = "the repository is empty"
 		return d
 	}

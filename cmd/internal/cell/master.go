@@ -3,7 +3,6 @@ package cell
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -17,7 +16,6 @@ import (
 	"github.com/musterhq/muster/reconciler/events"
 	"github.com/musterhq/muster/reconciler/git"
 	"github.com/musterhq/muster/reconciler/link"
-	"github.com/musterhq/muster/reconciler/loop"
 	"github.com/musterhq/muster/reconciler/pki"
 	"github.com/musterhq/muster/reconciler/store"
 	"github.com/musterhq/muster/reconciler/web"
@@ -47,8 +45,13 @@ type MasterConfig struct {
 	// MachineLife is the life of a machine's certificate.
 	MachineLife time.Duration
 	Poll        time.Duration
+	// Etcd is the cluster that keeps the cell's documents; without endpoints they
+	// are in DataDir. Of it, endpoints, files and lease count.
+	Etcd store.ClusterConfig
 	// NoExec refuses commands beside tasks.
 	NoExec bool
+	// Release is the version of this program; it stands beside what is stored.
+	Release string
 	// Exe is a muster binary, which is run as a compile child.
 	Exe string
 	Log *slog.Logger
@@ -64,7 +67,8 @@ type master struct {
 	compiler *compile.Compiler
 	store    *store.Store
 	events   *events.Log
-	loop     *loop.Loop
+	term     *term
+	pusher   *pusher
 	link     *link.Server
 	web      *web.Server
 	metrics  *web.Metrics
@@ -125,13 +129,11 @@ func (m *master) open(ctx context.Context) error {
 	if m.cell, err = m.findCell(ctx); err != nil {
 		return err
 	}
-	if m.store, err = store.OpenEmbedded(ctx, store.EmbeddedConfig{Dir: cfg.DataDir, Cell: m.cell, Log: cfg.Log}); err != nil {
+	m.term = newTerm(m.cell)
+	if err := m.openStore(ctx); err != nil {
 		return err
 	}
-	if err := m.store.Campaign(ctx, fmt.Sprintf("pid %d", os.Getpid())); err != nil {
-		return err
-	}
-	if err := m.openAuthority(ctx, directory); err != nil {
+	if err := m.openAuthority(directory); err != nil {
 		return err
 	}
 	if m.events, err = events.Open(events.Config{Dir: filepath.Join(cfg.DataDir, "events"), Log: cfg.Log}); err != nil {
@@ -143,23 +145,18 @@ func (m *master) open(ctx context.Context) error {
 
 // wire puts the parts together.
 func (m *master) wire() {
-	push := &pusher{}
-	m.loop = loop.New(loop.Config{
-		Cell: m.cell, Store: m.store, Pusher: push, Events: m.events, Now: time.Now,
-		Settled: func(_ string, took time.Duration) { m.metrics.CommitRunning(took) },
-	})
+	m.pusher, m.term.events = &pusher{}, m.events
 	linkSecure, webSecure := m.secure()
-	m.link = link.New(link.Config{Cell: m.cell, Master: m.loop, Log: m.cfg.Log, Secure: linkSecure})
-	push.Server = m.link
-	api := apiCell{m.loop, m.events}
-	m.metrics = web.NewMetrics(api)
+	m.link = link.New(link.Config{Cell: m.cell, Master: m.term, Log: m.cfg.Log, Secure: linkSecure})
+	m.pusher.Server = m.link
+	m.metrics = web.NewMetrics(m.term)
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(m.metrics, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(m.metrics, m.term, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if m.authority != nil {
 		registry.MustRegister(pki.NewMetrics(m.authority.Expires))
 	}
 	m.web = web.New(web.Config{
-		Name: m.cell, Cell: api, Logs: m.link, Exec: m.link, NoExec: m.cfg.NoExec, Audit: func(e schema.Event) { m.events.Append([]schema.Event{e}) }, Events: m.events, Reconcile: m.repo.Poke, Metrics: registry, Log: m.cfg.Log,
+		Name: m.cell, Cell: m.term, Glass: m.term, Logs: m.link, Exec: m.link, NoExec: m.cfg.NoExec, Audit: func(e schema.Event) { m.events.Append([]schema.Event{e}) }, Events: m.events, Reconcile: m.repo.Poke, Metrics: registry, Log: m.cfg.Log,
 		Secure: webSecure,
 	})
 }
@@ -169,22 +166,12 @@ func (m *master) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return m.loop.Run(ctx) })
+	g.Go(func() error { return m.lead(ctx) })
 	g.Go(func() error { return m.link.Serve(ctx, m.listeners()...) })
 	g.Go(func() error { return m.web.Serve(ctx, m.api) })
 	g.Go(func() error { return m.events.Run(ctx) })
 	g.Go(func() error { return m.watchCertificate(ctx) })
-	g.Go(func() error {
-		return loop.Follower{Source: m.repo, Compiler: m.compiler, Loop: m.loop, Log: m.cfg.Log}.Run(ctx)
-	})
-	g.Go(func() error {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-m.store.Lost():
-			return fmt.Errorf("cell %s: another master leads, or the store has failed", m.cell)
-		}
-	})
+	m.settle(ctx)
 	m.cfg.Ready(m.cell, m.url())
 	return g.Wait()
 }
@@ -196,6 +183,7 @@ func (m *master) close() error {
 		errs = append(errs, ignoreClosed(l.Close()))
 	}
 	if m.store != nil {
+		m.resign()
 		errs = append(errs, m.store.Close())
 	}
 	if m.api != nil {

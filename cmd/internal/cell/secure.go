@@ -56,7 +56,7 @@ func (m *master) listen() (*pki.Directory, error) {
 }
 
 // openAuthority makes the authority ready to serve.
-func (m *master) openAuthority(ctx context.Context, d *pki.Directory) error {
+func (m *master) openAuthority(d *pki.Directory) error {
 	if d == nil {
 		return nil
 	}
@@ -64,7 +64,7 @@ func (m *master) openAuthority(ctx context.Context, d *pki.Directory) error {
 		return inputError("name the directory of this cell's authority with --pki", "the authority in %s is of cell %s, and this is cell %s", m.cfg.PKI, d.Cell, m.cell)
 	}
 	var err error
-	m.authority, err = pki.NewAuthority(ctx, pki.Config{Dir: d, Ledger: m.store, Life: m.cfg.MachineLife, Log: m.cfg.Log})
+	m.authority, err = pki.OpenAuthority(pki.Config{Dir: d, Ledger: m.store, Life: m.cfg.MachineLife, Log: m.cfg.Log})
 	if errors.Is(err, pki.ErrMaster) {
 		return inputError("issue one with `muster pki issue --role master`", "%w", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -17,14 +18,28 @@ import (
 // index's book. Its children inherit the lock, so what outlives a task counts.
 // Each entry is one write to a file opened for appending.
 const script = `#!/bin/sh
-# usage: task.sh BOOKS polite|stubborn|batch WORD
+# usage: task.sh BOOKS polite|stubborn|batch|flaky|doomed WORD
 book=$1/$MUSTER_JOB.$MUSTER_TASK_INDEX
+generation=${MUSTER_TASK_DIR%/work}
+generation=${generation##*/}
 exec 9>>"$book.lock"
 flock -n 9 || echo "double $$" >>"$book"
 read -r stat </proc/$$/stat
 set -- "$2" "$3" $stat
-echo "start $$ ${24} $2 $(readlink /proc/$$/ns/pid)" >>"$book"
+echo "start $$ ${24} $2 $(readlink /proc/$$/ns/pid) $generation" >>"$book"
 case $1 in
+flaky)
+	# Once in each generation, whose directory this is.
+	if mkdir crashed 2>/dev/null; then
+		sleep 0.3
+		echo "crash $$" >>"$book"
+		exit 1
+	fi
+	trap 'echo "term $$" >>"$book"; exit 0' TERM ;;
+doomed)
+	sleep 0.3
+	echo "crash $$" >>"$book"
+	exit 1 ;;
 batch)
 	sleep 0.7
 	echo "done $$" >>"$book"
@@ -37,11 +52,13 @@ while :; do sleep 3600 & wait $!; done
 
 // book is what the processes of one task index have written.
 type book struct {
-	starts  []process // in the order of their starts; pid and start alone
-	words   []string  // what each was given
-	doubles int       // starts that found the lock taken
-	dones   int
-	terms   int
+	starts      []process // in the order of their starts; pid and start alone
+	words       []string  // what each was given
+	generations []uint64  // of which each was
+	ends        []string  // how each has ended by its own account: "" if it gave none
+	doubles     int       // starts that found the lock taken
+	dones       int
+	terms       int
 }
 
 // read reads the books in dir, by job and index as in "web.0".
@@ -119,15 +136,24 @@ func parseBook(text string, pids map[inside]int) (book, error) {
 	for line := range strings.Lines(text) {
 		f := strings.Fields(line)
 		switch {
-		case len(f) == 5 && f[0] == "start":
+		case len(f) == 6 && f[0] == "start":
 			b.starts = append(b.starts, process{pid: pids[inside{f[4], f[1]}], start: f[2]})
-			b.words = append(b.words, f[3])
+			b.words, b.ends = append(b.words, f[3]), append(b.ends, "")
+			generation, err := strconv.ParseUint(f[5], 10, 64)
+			if err != nil {
+				return b, err
+			}
+			b.generations = append(b.generations, generation)
 		case len(f) == 2 && f[0] == "double":
 			b.doubles++
-		case len(f) == 2 && f[0] == "done":
-			b.dones++
-		case len(f) == 2 && f[0] == "term":
-			b.terms++
+		case len(f) == 2 && len(b.ends) > 0 && (f[0] == "done" || f[0] == "term" || f[0] == "crash"):
+			b.ends[len(b.ends)-1] = f[0]
+			switch f[0] {
+			case "done":
+				b.dones++
+			case "term":
+				b.terms++
+			}
 		default:
 			return b, fmt.Errorf("line %q", line)
 		}

@@ -160,6 +160,17 @@ func (c *cell) startMaster() {
 	c.master = m
 }
 
+// restartMaster kills the master with SIGKILL and starts another.
+func (c *cell) restartMaster() {
+	c.t.Helper()
+	c.must(c.master.end(syscall.SIGKILL, bound))
+	if c.api != nil {
+		c.api.Close()
+		c.api = nil
+	}
+	c.startMaster()
+}
+
 // connect waits for the address that the newest master says, once.
 func (c *cell) connect() error {
 	select {
@@ -263,7 +274,7 @@ func (c *cell) leftovers() error {
 	for _, p := range append(left, children...) {
 		errs = append(errs, fmt.Errorf("left behind: process %d: %s", p.pid, p.words()))
 	}
-	groups, err := cgroupsOf(map[string]bool{c.cgroup(): true})
+	groups, err := cgroupsOf(c.cgroups())
 	errs = append(errs, err)
 	for _, g := range groups {
 		errs = append(errs, fmt.Errorf("left behind: cgroup %s", g))
@@ -271,11 +282,17 @@ func (c *cell) leftovers() error {
 	return errors.Join(errs...)
 }
 
-// cgroup is the name of the cgroup that the agent makes, a function of its
-// state directory; see package runtime.
-func (c *cell) cgroup() string {
-	sum := sha256.Sum256([]byte(c.state))
-	return "muster-" + hex.EncodeToString(sum[:4])
+// cgroups are the names of the cgroups that agents make, a function of their
+// state directories; see package runtime.
+func (c *cell) cgroups() map[string]bool {
+	states, err := filepath.Glob(c.path("state-*")) // of several agents
+	c.check(err)
+	names := map[string]bool{}
+	for _, dir := range append(states, c.state) {
+		sum := sha256.Sum256([]byte(dir))
+		names["muster-"+hex.EncodeToString(sum[:4])] = true
+	}
+	return names
 }
 
 // sweep takes away by force what close has found.
@@ -290,7 +307,7 @@ func (c *cell) sweep() {
 		}
 		return err
 	}))
-	groups, _ := cgroupsOf(map[string]bool{c.cgroup(): true})
+	groups, _ := cgroupsOf(c.cgroups())
 	for _, g := range groups {
 		var dirs []string
 		_ = filepath.WalkDir(g, func(path string, d os.DirEntry, err error) error {

@@ -53,7 +53,9 @@ func TestMetrics(t *testing.T) {
 type emptyCell struct{ web.Cell }
 
 func (emptyCell) Status(context.Context) (*reconciler.Status, <-chan struct{}, error) {
-	return &reconciler.Status{Cell: "local"}, nil, nil
+	// What is told by name is told of what there is.
+	suspended := reconciler.SuspensionStatus{Suspension: schema.Suspension{Name: "u/j"}}
+	return &reconciler.Status{Cell: "local", Suspended: []reconciler.SuspensionStatus{suspended}}, nil, nil
 }
 
 func (emptyCell) Usages(context.Context) (*reconciler.Usage, error) {

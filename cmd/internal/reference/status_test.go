@@ -25,8 +25,8 @@ func TestStatus(t *testing.T) {
 	}
 	parts := strings.Split(string(b), "\n## ")
 	types := []reflect.Type{
-		reflect.TypeFor[reconciler.Status](), reflect.TypeFor[reconciler.StalePackage](), reflect.TypeFor[reconciler.Rejection](),
-		reflect.TypeFor[reconciler.Hold](), reflect.TypeFor[reconciler.QuotaWarning](),
+		reflect.TypeFor[reconciler.Status](), reflect.TypeFor[reconciler.Absence](), reflect.TypeFor[reconciler.StalePackage](), reflect.TypeFor[reconciler.Rejection](),
+		reflect.TypeFor[reconciler.Hold](), reflect.TypeFor[reconciler.SuspensionStatus](), reflect.TypeFor[reconciler.QuotaWarning](),
 		reflect.TypeFor[reconciler.MachineStatus](), reflect.TypeFor[reconciler.JobStatus](), reflect.TypeFor[reconciler.TaskStatus](),
 	}
 	if len(parts) != len(types) {

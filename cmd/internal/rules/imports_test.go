@@ -71,6 +71,20 @@ var layers = []layer{
 		"the API and its client share their requests, and know of the cell only its status",
 	},
 	{
+		"reconciler/fswatch", nil,
+		"that a file has changed is nothing of ours",
+	},
+	{
+		"reconciler/git",
+		[]string{"reconciler", "reconciler/fswatch", "schema"},
+		"a source of commits sees at once that a file has changed",
+	},
+	{
+		"reconciler/worktree",
+		[]string{"reconciler", "reconciler/fswatch", "schema"},
+		"a source of commits sees at once that a file has changed",
+	},
+	{
 		"reconciler/...",
 		[]string{"reconciler", "placement", "schema"},
 		"adapters meet through interfaces that their consumer declares, and are put together in cmd/internal/cell; " +
@@ -82,12 +96,16 @@ var layers = []layer{
 		"a core that imports an adapter can no longer be simulated",
 	},
 	{
+		"nodeagent/durable", nil,
+		"it is part of each keeper, and of all who must not forget",
+	},
+	{
 		"nodeagent/logfile", nil,
 		"it is part of each keeper, and of all who read what keepers write",
 	},
 	{
 		"nodeagent/keeper",
-		[]string{"nodeagent/logfile"},
+		[]string{"nodeagent/durable", "nodeagent/logfile"},
 		"one keeper runs per task: each package it links costs memory a hundred times per machine",
 	},
 	{
@@ -97,12 +115,12 @@ var layers = []layer{
 	},
 	{
 		"nodeagent/credential",
-		[]string{"schema", "schema/identity"},
+		[]string{"nodeagent/durable", "schema", "schema/identity"},
 		"what a certificate and a token say is the same at both ends",
 	},
 	{
 		"nodeagent/runtime/...",
-		[]string{"nodeagent", "nodeagent/keeper", "nodeagent/logfile", "nodeagent/runtime/...", "schema"},
+		[]string{"nodeagent", "nodeagent/durable", "nodeagent/keeper", "nodeagent/logfile", "nodeagent/runtime/...", "schema"},
 		"a runtime starts keepers; it does not know who asked",
 	},
 	{
@@ -112,7 +130,7 @@ var layers = []layer{
 	},
 	{
 		"nodeagent/...",
-		[]string{"nodeagent", "nodeagent/keeper", "nodeagent/logfile", "schema"},
+		[]string{"nodeagent", "nodeagent/durable", "nodeagent/keeper", "nodeagent/logfile", "schema"},
 		"adapters meet through interfaces that their consumer declares; the keeper's file formats are shared by all who read a task directory; " +
 			"the master and the agent share only the schema, or one could not be upgraded without the other",
 	},
@@ -201,13 +219,13 @@ var owners = []owner{
 	},
 	{
 		"go.etcd.io/",
-		[]string{"reconciler/store"},
+		[]string{"reconciler/store", "reconciler/store/storetest"},
 		nil,
 		"every write is fenced; a second way to the store would be a way around the fence",
 	},
 	{
 		"go.uber.org/zap",
-		[]string{"reconciler/store"},
+		[]string{"reconciler/store", "reconciler/store/storetest"},
 		nil,
 		"etcd logs with it; all else logs with log/slog",
 	},
@@ -255,7 +273,7 @@ var owners = []owner{
 	},
 	{
 		"github.com/fsnotify/fsnotify",
-		[]string{"reconciler/git", "reconciler/worktree"},
+		[]string{"reconciler/fswatch"},
 		nil,
 		"only a local repository or work tree is watched",
 	},

@@ -21,33 +21,58 @@ type process struct {
 func (w *World) processes() map[schema.TaskName][]process {
 	out := map[schema.TaskName][]process{}
 	for _, m := range w.machines {
-		for _, h := range m.held {
-			if c := m.live(h); c != nil {
-				out[h.Assignment.Task] = append(out[h.Assignment.Task], process{m, h.Assignment.Generation, c.PID, h.Assignment.Ports, h.Assignment.Devices})
-			}
+		for _, r := range m.alive {
+			a := &r.of.assignment
+			out[a.Task] = append(out[a.Task], process{m, a.Generation, r.pid, a.Ports, a.Devices})
 		}
 	}
 	return out
 }
 
+// lookEveryTurns is how many turns lie between two full looks at what only time
+// makes wrong. What a process or a write can make wrong is looked at at once.
+const lookEveryTurns = 4
+
 // check holds the invariants against the world.
 func (w *World) check() {
-	all := w.processes()
-	for _, m := range w.machines {
-		if w.master == nil || m.silent || m.agentDown || w.master.epochs[m.name] != m.epoch || m.reached.IsZero() {
-			m.reached = w.now
-		}
+	w.reach()
+	if !w.moved && w.turns%lookEveryTurns != 0 {
+		return
 	}
+	moved := w.moved
+	w.moved = false
+	all := w.processes()
 	for _, task := range slices.SortedFunc(maps.Keys(all), schema.TaskName.Compare) {
 		w.checkTask(task, all[task])
+	}
+	if !moved {
+		return
 	}
 	w.checkPorts(all)
 	w.checkDevices(all)
 	w.checkAllocs()
-	w.checkState()
-	w.checkCordons()
-	w.checkQuota()
-	w.checkHomes()
+	if w.master != nil {
+		w.checkState()
+		w.checkPackages()
+		w.checkCordons()
+		w.checkQuota()
+		w.checkHomes()
+	}
+}
+
+// reach takes down since when each machine has been fit, and since when it and a
+// master hear each other.
+func (w *World) reach() {
+	for _, m := range w.machines {
+		fit := m.agent != nil && !w.now.Before(m.stopped) && m.open(w.now) && !m.link.lost && !w.now.Before(m.disk.full)
+		if !fit {
+			m.fit = w.now
+		}
+		master := w.master
+		if !fit || master == nil || w.now.Before(master.busy) || m.agent.session == 0 || master.epochs[m.name] != m.agent.session {
+			m.reached = w.now
+		}
+	}
 }
 
 // settleTime is how long a machine that a master reaches may hold what it
@@ -81,7 +106,7 @@ func (w *World) checkTask(task schema.TaskName, ps []process) {
 // settled reports whether the machine has had the time to hear, and to obey,
 // what the master has to say.
 func (w *World) settled(m *machine) bool {
-	return w.master != nil && !m.agentDown && w.now.Sub(m.reached) > settleTime
+	return w.now.Sub(m.reached) > settleTime
 }
 
 // checkPorts: no two processes of a machine listen on the same port.
@@ -127,14 +152,13 @@ func (w *World) checkDevices(all map[schema.TaskName][]process) {
 func (w *World) checkAllocs() {
 	for _, m := range w.machines {
 		live := map[uint64]bool{}
-		for _, h := range m.held {
-			if m.live(h) != nil {
-				live[h.Assignment.Generation] = true
-			}
+		for _, r := range m.alive {
+			live[r.of.assignment.Generation] = true
 		}
-		for _, h := range m.held {
-			if u := h.Assignment.Alloc; u != nil && m.live(h) != nil && !live[u.Generation] {
-				w.violate("task %s generation %d runs on %s, where its alloc %s generation %d is not", h.Assignment.Task, h.Assignment.Generation, m.name, u, u.Generation)
+		for _, r := range m.alive {
+			a := &r.of.assignment
+			if a.Alloc != nil && !live[a.Alloc.Generation] {
+				w.violate("task %s generation %d runs on %s, where its alloc %s generation %d is not", a.Task, a.Generation, m.name, a.Alloc, a.Alloc.Generation)
 			}
 		}
 	}
@@ -144,14 +168,12 @@ func (w *World) checkAllocs() {
 // it, but for what is known to be dead: a crash may come between that and the
 // use of its room.
 func (w *World) checkState() {
-	if w.master == nil {
-		return
-	}
 	s := w.master.state
 	if s.Counter < w.oracle.counter {
 		w.violate("the counter fell from %d to %d", w.oracle.counter, s.Counter)
 	}
 	w.oracle.counter = s.Counter
+	maps.DeleteFunc(w.oracle.finished, func(t schema.TaskName, _ uint64) bool { return s.Jobs[t.JobName] == nil })
 	room := rooms{map[string]schema.Resources{}, map[uint64]schema.Resources{}, map[uint64]schema.Resources{}}
 	given := map[uint64]schema.TaskName{}
 	for name, c := range s.Chunks {
@@ -210,9 +232,6 @@ type home struct {
 // checkHomes: a system job has one task on each machine, whose index stays what
 // it is for as long as the job is there.
 func (w *World) checkHomes() {
-	if w.master == nil {
-		return
-	}
 	s := w.master.state
 	now := map[home]int{}
 	for name, c := range s.Chunks {
@@ -248,9 +267,6 @@ func (w *World) checkHome(job schema.JobName, t *schema.TaskRecord, now map[home
 
 // checkCordons: a machine gets nothing new while a cordon is in force.
 func (w *World) checkCordons() {
-	if w.master == nil {
-		return
-	}
 	s := w.master.state
 	now := map[string]uint64{}
 	for _, digest := range s.Head.Packages {
@@ -274,40 +290,68 @@ func (w *World) checkCordons() {
 	}
 }
 
-// dead reports whether a machine holds a generation that has ended.
+// dead reports whether a machine has written down that a generation has ended.
 func (w *World) dead(machine string, generation uint64) bool {
-	for _, m := range w.machines {
-		for _, h := range m.held {
-			if m.name == machine && h.Assignment.Generation == generation {
-				return h.End != nil
-			}
+	for _, g := range w.named(machine).disk.generations {
+		if g.assignment.Generation == generation {
+			return g.end != nil
 		}
 	}
 	return false
 }
 
-// checkQuota: what is admitted at a band above free is within its quota, as
-// long as the quotas of the world never shrink.
-func (w *World) checkQuota() {
-	if w.master == nil {
-		return
-	}
+// checkPackages: what the store has of packages and of jobs is whole, and as
+// somebody has committed it.
+func (w *World) checkPackages() {
 	s := w.master.state
-	used := map[string]int{}
+	for dir, digest := range s.Head.Packages {
+		if s.Packages[digest] == nil || !w.oracle.packages[digest] {
+			w.violate("package %s of the head is %s, which is not stored or was never committed", dir, digest)
+		}
+	}
+	for name, j := range s.Jobs {
+		if j.Admitted != "" && (s.Data[j.Admitted] == nil || !w.oracle.data[j.Admitted]) {
+			w.violate("job %s is admitted with data %s, which is not stored or was never committed", name, j.Admitted)
+		}
+	}
+}
+
+// account is whose quota it is.
+type account struct {
+	user string
+	band schema.Band
+}
+
+// checkQuota: what is admitted at a band above free is within its quota, which
+// is the same in all commits.
+func (w *World) checkQuota() {
+	s := w.master.state
+	used, tasks := map[account]schema.Resources{}, map[account]int{}
 	for _, j := range s.Jobs {
-		if d := s.Data[j.Admitted]; d != nil && d.AllocSet == "" && d.Priority.Band() != schema.BandFree { // in a set, which is counted
-			used[d.User+" "+string(d.Priority.Band())] += d.Tasks
+		d := s.Data[j.Admitted]
+		if d == nil || d.AllocSet != "" || d.Kind == schema.System { // in a set, which is counted; by machines, which come
+			continue
+		}
+		k := account{d.User, d.Priority.Band()}
+		tasks[k] += d.Tasks
+		for range d.Tasks {
+			used[k] = used[k].Add(d.Task.Resources.Resources)
 		}
 	}
-	have := map[string]int{}
-	for _, digest := range s.Head.Packages {
-		for _, q := range s.Packages[digest].Objects.Quotas {
-			have[q.User+" "+string(q.Band)] += q.Tasks
+	for k, sum := range used {
+		if k.band == schema.BandFree {
+			continue
 		}
-	}
-	for k, n := range used {
-		if n > have[k] {
-			w.violate("%s: %d tasks are admitted, quota is %d", k, n, have[k])
+		have, count := schema.Resources{}, 0
+		for _, digest := range s.Head.Packages {
+			for _, q := range s.Packages[digest].Objects.Quotas {
+				if q.User == k.user && q.Band == k.band {
+					have, count = have.Add(q.Resources), count+q.Tasks
+				}
+			}
+		}
+		if !sum.Fits(have) || tasks[k] > count {
+			w.violate("%s at %s: %d tasks with %+v are admitted, quota is %d with %+v", k.user, k.band, tasks[k], sum, count, have)
 		}
 	}
 }

@@ -39,7 +39,7 @@ func Root(tasks int, users ...string) *schema.Package {
 		p.Objects.Tenants = append(p.Objects.Tenants, schema.Tenant{Name: u, Paths: []string{"teams/" + u}, Users: []string{u}})
 		p.Objects.Quotas = append(p.Objects.Quotas, schema.Quota{
 			Name: u + "-production", User: u, Cell: cellName, Band: schema.BandProduction,
-			Resources: schema.Resources{CPUMilli: 100_000, RAMBytes: 1 << 40, DiskBytes: 1 << 40}, Tasks: tasks,
+			Resources: schema.Resources{CPUMilli: 9_000, RAMBytes: 20 << 30, DiskBytes: 100 << 30}, Tasks: tasks,
 		})
 		p.Origins[schema.ObjectKey{Kind: schema.KindTenant, Name: u}] = schema.Position{Path: "tenants.cue", Line: i + 1, Column: 1}
 		p.Origins[schema.ObjectKey{Kind: schema.KindQuota, Name: u + "-production"}] = schema.Position{Path: "quotas.cue", Line: i + 1, Column: 1}
@@ -87,7 +87,7 @@ func Service(name string, tasks int, argument string) schema.Job {
 // Heavy is a service of which a machine has room for two or three tasks.
 func Heavy(name string, tasks int, priority schema.Priority) schema.Job {
 	j := Service(name, tasks, "heavy")
-	j.Priority, j.Task.Resources.CPUMilli, j.Task.Health = priority, 1300, nil
+	j.Priority, j.Task.Resources.CPUMilli, j.Task.Health = priority, 1270, nil
 	j.Task.Resources.Devices = map[string]schema.DeviceAsk{"gpu": {Count: 1, Milli: 600}}
 	return j
 }

@@ -2,14 +2,17 @@
 // process: the cores and the store's rules are the real ones, the machines and
 // what runs on them are data.
 //
-// In: a seed, and what happens: commits good and bad, kills, crashes between
-// any two writes of a master or actions of an agent, silence, restarts of
-// machines, messages that are late and overtake each other, masters that do not
-// know that they were replaced, ports in use. Out: a history, and an error for
-// the first invariant that does not hold (see check.go and oracle.go). The same
-// seed gives the same history, byte for byte. A World belongs to one goroutine.
+// In: a seed, and a history, which is a list of actions (see Action): commits
+// good and bad, kills, writes that fail or are lost at every durable write of a
+// master and of an agent, links that are cut, delay, repeat and reorder, clocks
+// that jump, stores and repositories that are slow, gone or set back, masters
+// that are stopped, or replaced without their knowledge, and machines that
+// restart, fill up or are in trouble. Out: what happened, and an error for the
+// first invariant that does not hold (see check.go and oracle.go). The same seed
+// gives the same history, byte for byte. A World belongs to one goroutine.
 //
-// A master here steps only when there is news or its Wake has come, and is held
-// against what a step would have done in between. A Mutant plants a bug at one
-// of the seams; a test says how many seeds it takes to find each.
+// A master here steps only when there is news or its time has come, and is held
+// now and then against what a step would have done in between. A machine turns
+// only when something can happen there. A Mutant plants a bug at one of the
+// seams; a test says how many seeds it takes to find each.
 package sim

@@ -11,33 +11,32 @@ import (
 // tiredAfter is how long a task whose argument is "tired" answers its checks.
 const tiredAfter = 5 * time.Second
 
-// asking is what the world knows of the health checks of a process.
-type asking struct {
-	at     time.Time // of the last
-	failed int       // in a row
-}
-
 // ask does the health checks that are due, as nodeagent/loop does.
 func (w *World) ask(m *machine) {
-	for _, c := range m.plan.Checks {
-		h := m.find(nodeagent.Action{Task: c.Task, Generation: c.Generation})
-		i := m.live(h)
-		if i == nil || i.Number != c.Incarnation {
+	for i := range m.agent.plan.Checks {
+		c := &m.agent.plan.Checks[i]
+		h := m.agent.find(nodeagent.Action{Task: c.Task, Generation: c.Generation})
+		inc := &h.Incarnations[len(h.Incarnations)-1]
+		r := m.run(h, c.Incarnation)
+		if r == nil || !r.alive || inc.Number != c.Incarnation {
 			continue
 		}
-		a := w.asked[i.PID]
-		if last := maxTime(a.at, i.StartedAt); w.now.Sub(last) < i.Probe.Wait(&c.Health) {
+		if next := maxTime(r.asked, r.began).Add(inc.Probe.Wait(&c.Health)); w.now.Before(next) {
+			m.poke(next)
 			continue
 		}
 		argument := strings.Join(h.Assignment.Job.Task.Process.Command, " ")
-		ok := !strings.Contains(argument, "sick") && (!strings.Contains(argument, "tired") || w.now.Sub(i.StartedAt) < tiredAfter)
-		if a.at = w.now; ok {
-			a.failed = 0
+		ok := !strings.Contains(argument, "sick") && (!strings.Contains(argument, "tired") || w.now.Sub(r.began) < tiredAfter)
+		if r.asked = w.now; ok {
+			r.failed = 0
 		} else {
-			a.failed++
+			r.failed++
 		}
-		w.asked[i.PID] = a
-		i.Probe = i.Probe.Next(&c.Health, i.StartedAt, nodeagent.Result{At: w.now, OK: ok, Message: "GET /: no answer"})
+		was := inc.Probe
+		inc.Probe = inc.Probe.Next(&c.Health, inc.StartedAt, nodeagent.Result{At: m.clock.read(w.now), OK: ok, Message: "GET /: no answer"})
+		r.probe = inc.Probe
+		m.agent.news = m.agent.news || was.State != inc.Probe.State || was.Message != inc.Probe.Message
+		m.poke(w.now.Add(inc.Probe.Wait(&c.Health)))
 	}
 }
 
@@ -50,11 +49,11 @@ func maxTime(a, b time.Time) time.Time {
 
 // checkUnhealthy: nothing is stopped for its health that was not found wanting
 // as often as its job says.
-func (w *World) checkUnhealthy(h *nodeagent.Held, c *nodeagent.Incarnation, cause *schema.Cause) {
+func (w *World) checkUnhealthy(h *nodeagent.Held, r *run, cause *schema.Cause) {
 	if cause.Kind != schema.CauseUnhealthy {
 		return
 	}
-	if health := h.Assignment.Job.Task.Health; health == nil || w.asked[c.PID].failed < health.Timed().Failures {
-		w.violate("task %s is stopped as unhealthy after %d failures", h.Assignment.Task, w.asked[c.PID].failed)
+	if health := h.Assignment.Job.Task.Health; health == nil || r.failed < health.Timed().Failures {
+		w.violate("task %s is stopped as unhealthy after %d failures", h.Assignment.Task, r.failed)
 	}
 }

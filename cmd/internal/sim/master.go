@@ -13,20 +13,30 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
+const (
+	slowCommit = 5 * time.Second // that a commit takes while the store is slow
+	// auditEvery is how many turns lie between two looks at whether a master that
+	// sleeps has something to do, and whether what it remembers is so.
+	auditEvery = 16
+)
+
 // master is one life of a master: all of it is lost when it dies.
 type master struct {
-	since    time.Time
+	since    time.Time // by the world's time
 	store    *store.Store
 	state    *reconciler.State
 	observed *reconciler.Observed
 	memo     *reconciler.Memo
 	last     reconciler.Output
-	news     bool // something happened since the last step
+	wake     time.Time // when last wants a step, zero if never
+	busy     time.Time // until then it waits for the store, or is stopped
+	news     bool      // something happened since the last step
 	views    uint64
 	epochs   map[string]uint64              // of the connected machines
-	heard    map[string]schema.Report       // the last of each
+	heard    map[string]*schema.Report      // the last of each
 	heardAt  map[string]time.Time           // and when
 	pushed   map[string][]schema.Assignment // the last view that each was sent
+	changed  bool                           // the state has, since views were made
 }
 
 // turnMaster starts a master if there is none, or lets it hear, decide and
@@ -34,6 +44,8 @@ type master struct {
 func (w *World) turnMaster() {
 	var err error
 	switch {
+	case w.master != nil && w.now.Before(w.master.busy):
+		return
 	case w.master != nil:
 		err = w.masterStep()
 	case w.now.Before(w.masterAt):
@@ -47,28 +59,38 @@ func (w *World) turnMaster() {
 	if !errors.Is(err, store.ErrInjected) {
 		w.violate("the master: %v", err)
 	}
-	w.note("the master dies at transaction %d", w.memory.Transactions())
+	w.note("the master dies at transaction %d: %v", w.memory.Transactions(), err)
+	w.endMaster()
+}
+
+// endMaster leaves the cell without a master for a while.
+func (w *World) endMaster() {
+	w.hangUp()
 	w.master, w.masterAt = nil, w.now.Add(masterDown)
 }
 
-// FreezeMaster stops the master's time, so that another takes its place. It
-// wakes up after that and goes on as if nothing had been: see thaw.
-func (w *World) FreezeMaster() {
-	if w.master != nil {
-		w.note("the master is frozen")
-		w.frozen, w.master, w.masterAt = w.master, nil, w.now.Add(masterDown)
+// FreezeMaster stops the master's time for a while, so that another takes its
+// place. Then it goes on as if nothing had been: see thaw. It returns false if
+// there is none.
+func (w *World) FreezeMaster(d time.Duration) bool {
+	if w.master == nil {
+		return false
 	}
+	w.note("the master is frozen for %s, and replaced", d)
+	w.frozen, w.thawAt = w.master, w.now.Add(d)
+	w.endMaster()
+	return true
 }
 
 // thaw lets a frozen master finish its round: the store must refuse what it
 // writes, and the agents what it says.
 func (w *World) thaw() {
 	m := w.frozen
-	if m == nil || w.master == nil || w.rng.IntN(8) != 0 {
+	if m == nil || w.master == nil || w.now.Before(w.thawAt) {
 		return
 	}
 	w.frozen = nil
-	out := reconciler.Step(reconciler.Input{State: m.state, Observed: m.observed, Now: w.now, Seed: reconciler.Seed(cellName, m.state.Head.Commit)})
+	out := reconciler.Step(reconciler.Input{State: m.state, Observed: m.observed, Now: w.clock.read(w.now), Seed: reconciler.Seed(cellName, m.state.Head.Commit)})
 	w.note("the frozen master wakes up and wants to write %d documents", len(out.Writes))
 	if batches := reconciler.Batches(out.Writes); len(batches) > 0 {
 		if err := m.store.Commit(context.Background(), batches[0]); !errors.Is(err, store.ErrNotLeader) && !errors.Is(err, store.ErrInjected) {
@@ -80,7 +102,7 @@ func (w *World) thaw() {
 	for _, machine := range w.machines {
 		if epoch, ok := m.epochs[machine.name]; ok {
 			m.views++
-			machine.inbox = append(machine.inbox, letter{w.underway(), epoch, m.views, views[machine.name]})
+			w.toMachine(machine, letter{epoch: epoch, version: m.views, view: views[machine.name]})
 		}
 	}
 }
@@ -103,14 +125,15 @@ func (w *World) startMaster() error {
 		return err
 	}
 	w.note("a master starts")
-	since := w.now
+	since := w.clock.read(w.now)
 	if f := w.cfg.Mutant.Since; f != nil {
 		since = f(since)
 	}
 	w.master = &master{
 		since: w.now, store: s, state: state, observed: reconciler.NewObserved(since), memo: &reconciler.Memo{}, news: true, epochs: map[string]uint64{},
-		heard: map[string]schema.Report{}, heardAt: map[string]time.Time{}, pushed: map[string][]schema.Assignment{},
+		heard: map[string]*schema.Report{}, heardAt: map[string]time.Time{}, pushed: map[string][]schema.Assignment{}, changed: true,
 	}
+	w.moved = true
 	w.oracle.restarted(state)
 	return nil
 }
@@ -128,13 +151,18 @@ func (w *World) masterStep() error {
 	if err := w.adopt(); err != nil {
 		return err
 	}
-	in := reconciler.Input{State: m.state, Observed: m.observed, Now: w.now, Seed: reconciler.Seed(cellName, m.state.Head.Commit)}
+	if w.now.Before(m.busy) {
+		return nil // it waits for the store, and then decides
+	}
+	in := reconciler.Input{State: m.state, Observed: m.observed, Now: w.clock.read(w.now), Seed: reconciler.Seed(cellName, m.state.Head.Commit)}
 	if f := w.cfg.Mutant.Input; f != nil {
 		f(&in)
 	}
-	if !m.news && (m.last.Wake.IsZero() || w.now.Before(m.last.Wake)) {
-		if out := reconciler.Step(in); len(out.Writes) > 0 { // without a memo: it is held against one
-			w.violate("the master sleeps until %s, and has to write %s", m.last.Wake, out.Writes[0].Key)
+	if !m.news && (m.wake.IsZero() || w.now.Before(m.wake)) {
+		if w.turns%auditEvery == 0 {
+			if out := reconciler.Step(in); len(out.Writes) > 0 { // without a memo: it is held against one
+				w.violate("the master sleeps until %s, and has to write %s", m.wake.Format(time.TimeOnly), out.Writes[0].Key)
+			}
 		}
 		w.push(m.state)
 		return nil
@@ -142,10 +170,10 @@ func (w *World) masterStep() error {
 	return w.decide(in)
 }
 
-// adopt takes the repository's head in if it is new.
+// adopt takes the repository's head in if it is new, and git can be reached.
 func (w *World) adopt() error {
 	m := w.master
-	if w.head.Commit == "" || w.head.Commit == m.state.Head.Commit {
+	if w.head.Commit == "" || w.head.Commit == m.state.Head.Commit || w.now.Before(w.gitGone) {
 		return nil
 	}
 	head := w.head
@@ -153,7 +181,7 @@ func (w *World) adopt() error {
 		head = f(head)
 	}
 	m.news = true
-	writes, events := reconciler.Adopt(m.state, head, w.now)
+	writes, events := reconciler.Adopt(m.state, head, w.clock.read(w.now))
 	w.oracle.adopting(w.head)
 	if err := w.commit(writes); err != nil {
 		return err
@@ -166,7 +194,7 @@ func (w *World) adopt() error {
 // decide steps, stores and pushes.
 func (w *World) decide(in reconciler.Input) error {
 	m := w.master
-	before := w.standings()
+	before := w.snap()
 	if w.cfg.Mutant.Input == nil { // which shows each step another state
 		in.Memo = m.memo
 	}
@@ -182,8 +210,11 @@ func (w *World) decide(in reconciler.Input) error {
 	if err := w.commit(out.Writes); err != nil {
 		return err
 	}
-	m.last, m.news = out, false
-	if in.Memo != nil {
+	m.last, m.news, m.wake = out, false, time.Time{}
+	if !out.Wake.IsZero() { // as a timer is set
+		m.wake = w.now.Add(out.Wake.Sub(in.Now))
+	}
+	if in.Memo != nil && w.turns%auditEvery == 0 {
 		if err := m.memo.Audit(in); err != nil {
 			w.violate("%v", err)
 		}
@@ -214,6 +245,10 @@ func (w *World) pushEarly(writes []reconciler.Write) error {
 // push sends each connected machine its view if it is not the one it has.
 func (w *World) push(s *reconciler.State) {
 	m := w.master
+	if s == m.state && !m.changed {
+		return
+	}
+	m.changed = s != m.state
 	views := reconciler.Views(s)
 	for _, machine := range w.machines {
 		epoch, ok := m.epochs[machine.name]
@@ -223,50 +258,56 @@ func (w *World) push(s *reconciler.State) {
 		}
 		m.views++
 		m.pushed[machine.name] = view
-		machine.inbox = append(machine.inbox, letter{w.underway(), epoch, m.views, view})
+		w.toMachine(machine, letter{epoch: epoch, version: m.views, view: view})
 	}
 }
 
-// listen takes a machine's report, after its join if it is not connected.
+// listen takes what a machine says: that it wants a session, or a report.
 func (w *World) listen(machine *machine) error {
 	m := w.master
-	if machine.silent || machine.agentDown {
-		return nil
+	for _, l := range w.arrived(machine, &machine.link.out, machine.link.cutOut) {
+		if l.hello {
+			if err := w.join(machine); err != nil {
+				return err
+			}
+			continue
+		}
+		if l.epoch != m.epochs[machine.name] {
+			continue // of a session that is over
+		}
+		w.hear(machine, l.report)
 	}
-	if epoch, ok := m.epochs[machine.name]; !ok || epoch != machine.epoch || !machine.connected {
-		return w.join(machine)
-	}
-	if machine.outbox == nil || w.now.Before(machine.outbox.due) {
-		return nil
-	}
-	r := machine.outbox.report
-	machine.outbox = nil
-	if f := w.cfg.Mutant.Report; f != nil {
-		f(&r)
-	}
-	was, known := m.heard[machine.name]
+	return nil
+}
+
+func (w *World) hear(machine *machine, r *schema.Report) {
+	m := w.master
 	// A machine that is heard again after a while is news by itself.
-	m.news = m.news || !known || !reflect.DeepEqual(was, r) || w.now.Sub(m.heardAt[machine.name]) > 2*slowest
+	m.news = m.news || m.heard[machine.name] != r || w.now.Sub(m.heardAt[machine.name]) > 2*slowest+pullEvery
 	m.heard[machine.name], m.heardAt[machine.name] = r, w.now
 	w.oracle.heard[machine.name] = w.now
-	w.noteEvents(m.observed.Hear(r, w.now))
-	return nil
+	said := *r
+	if f := w.cfg.Mutant.Report; f != nil {
+		f(&said)
+	}
+	w.noteEvents(m.observed.Hear(said, w.clock.read(w.now)))
 }
 
 // join connects a machine anew.
 func (w *World) join(machine *machine) error {
 	m := w.master
-	epoch, writes, events := reconciler.Join(m.state, machine.info(), w.now)
+	epoch, writes, events := reconciler.Join(m.state, machine.info(), w.clock.read(w.now))
 	if err := w.commit(writes); err != nil {
 		return err
 	}
 	w.noteEvents(events)
-	if epoch <= machine.epoch {
-		w.violate("machine %s was given epoch %d after %d", machine.name, epoch, machine.epoch)
+	if epoch <= w.oracle.epochs[machine.name] {
+		w.violate("machine %s was given epoch %d after %d", machine.name, epoch, w.oracle.epochs[machine.name])
 	}
-	machine.epoch, m.epochs[machine.name] = epoch, epoch
-	machine.connected, machine.outbox, m.news = true, nil, true
+	w.oracle.epochs[machine.name], m.epochs[machine.name] = epoch, epoch
+	m.news, m.changed = true, true
 	delete(m.pushed, machine.name)
+	w.toMachine(machine, letter{hello: true, epoch: epoch})
 	return nil
 }
 
@@ -275,6 +316,9 @@ func (w *World) join(machine *machine) error {
 func (w *World) commit(writes []reconciler.Write) error {
 	if f := w.cfg.Mutant.Writes; f != nil {
 		writes = f(writes)
+	}
+	if len(writes) > 0 && w.now.Before(w.slow) {
+		w.master.busy = w.now.Add(slowCommit)
 	}
 	for len(writes) > 0 {
 		n := len(writes)
@@ -290,6 +334,7 @@ func (w *World) commit(writes []reconciler.Write) error {
 			}
 		}
 		writes = writes[n:]
+		w.moved, w.master.changed = true, true
 	}
 	return nil
 }

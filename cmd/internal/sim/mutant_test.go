@@ -3,7 +3,6 @@ package sim
 import (
 	"encoding/json"
 	"flag"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -102,14 +101,11 @@ func TestMutants(t *testing.T) {
 	}
 }
 
-// caught plays a seed with a bug; a panic finds it too.
-func caught(seed uint64, m *Mutant) (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("panic: %v", r)
-		}
-	}()
-	return random(seed, m).live(*steps)
+// caught plays a seed with a bug.
+func caught(seed uint64, m *Mutant) error {
+	s := Seeded(seed, *steps)
+	_, err := s.Play(m)
+	return err
 }
 
 // without drops the writes of a kind of document once there is one.

@@ -23,6 +23,10 @@ type oracle struct {
 	counter  uint64
 	homes    map[home]int      // index of a system job on a machine
 	cordoned map[string]uint64 // machine → counter when the cordon was first seen in force
+	jumped   time.Time         // when the clock of the master's host was last set
+	epochs   map[string]uint64 // the last that each machine was given
+	packages map[schema.Digest]bool
+	data     map[schema.Digest]bool // of jobs, as they were ever committed
 }
 
 // failure is the newest failed generation of a task.
@@ -34,7 +38,37 @@ type failure struct {
 func newOracle() oracle {
 	return oracle{
 		good: map[string]*schema.Package{}, heard: map[string]time.Time{}, finished: map[schema.TaskName]uint64{}, failed: map[schema.TaskName]failure{},
-		cordoned: map[string]uint64{},
+		cordoned: map[string]uint64{}, epochs: map[string]uint64{}, packages: map[schema.Digest]bool{}, data: map[schema.Digest]bool{},
+	}
+}
+
+// committed takes down what a commit declares.
+func (o *oracle) committed(c schema.Compiled) {
+	for _, p := range c.Packages {
+		if p.Package == nil || o.packages[p.Digest] {
+			continue
+		}
+		o.packages[p.Digest] = true
+		for i := range p.Package.Objects.Jobs {
+			j := p.Package.Objects.Jobs[i]
+			for _, set := range p.Package.Objects.AllocSets {
+				if j.AllocSet == set.Name {
+					j.Priority = set.Priority
+				}
+			}
+			o.data[schema.DigestOf(&j)] = true
+		}
+		for i := range p.Package.Objects.AllocSets {
+			o.data[schema.DigestOf(p.Package.Objects.AllocSets[i].Job())] = true
+		}
+	}
+}
+
+// finish takes down that a batch task's run has exited with 0. One that the
+// store has given up already does not count.
+func (o *oracle) finish(task schema.TaskName, generation uint64) {
+	if r := o.record(task); r != nil && r.Generation == generation {
+		o.finished[task] = generation
 	}
 }
 
@@ -141,8 +175,8 @@ func (w *World) checkStart(a nodeagent.Action) {
 }
 
 // checkEvents holds what the master says it has decided against what the world
-// knows; before is how tasks stood when it did.
-func (w *World) checkEvents(events []schema.Event, before map[schema.TaskName]standing) {
+// knows; before is what was stored when it did.
+func (w *World) checkEvents(events []schema.Event, before snap) {
 	for _, e := range events {
 		task, err := schema.ParseTaskName(cellName + "/" + e.Task)
 		if err != nil {
@@ -159,7 +193,9 @@ func (w *World) checkEvents(events []schema.Event, before map[schema.TaskName]st
 		case e.Kind == schema.EventLost:
 			w.checkLost(e)
 		case e.Kind == schema.EventFail:
-			w.oracle.failed[task] = failure{before[task].data, w.now}
+			if r := before.record(task); r != nil {
+				w.oracle.failed[task] = failure{r.Data, w.now}
+			}
 		case e.Kind == schema.EventSchedule:
 			w.checkBackoff(task, before)
 		}
@@ -199,7 +235,9 @@ func (w *World) checkPreempted(task schema.TaskName, stopped bool) {
 	}
 }
 
-// checkLost: a machine is given up only after a minute of silence.
+// checkLost: a machine is given up only after a minute of silence, and never
+// while it, its agent and its link are in order: a master that could not listen
+// has no right to.
 func (w *World) checkLost(e schema.Event) {
 	last := w.oracle.heard[e.Machine]
 	if since := w.master.since; since.After(last) {
@@ -208,84 +246,111 @@ func (w *World) checkLost(e schema.Event) {
 	if silence := w.now.Sub(last); silence < time.Minute {
 		w.violate("machine %s is given up after %s", e.Machine, silence)
 	}
+	if fit := w.now.Sub(w.named(e.Machine).fit); fit > time.Minute {
+		w.violate("machine %s is given up, and nothing has been wrong with it for %s", e.Machine, fit)
+	}
 }
 
 // checkBackoff: what failed is tried again after ten seconds, not before, unless
 // its record went meanwhile, with the index.
-func (w *World) checkBackoff(task schema.TaskName, before map[schema.TaskName]standing) {
+func (w *World) checkBackoff(task schema.TaskName, before snap) {
 	f, failed := w.oracle.failed[task]
-	was, known := before[task]
-	r := w.oracle.record(task)
-	if failed && known && was.data == f.data && r != nil && r.Data == f.data && w.now.Sub(f.at) < 10*time.Second {
+	was, is := before.record(task), w.oracle.record(task)
+	if w.oracle.jumped.After(f.at) {
+		return // the time of day, by which a master must go that has just started, says nothing
+	}
+	if failed && was != nil && was.Data == f.data && is != nil && is.Data == f.data && w.now.Sub(f.at) < 10*time.Second {
 		w.violate("task %s failed %s ago and is scheduled again", task, w.now.Sub(f.at))
 	}
 }
 
-// standing is how a task that has had a generation stands, as far as its master
-// knows.
-type standing struct {
-	down bool
-	left bool // it is a system job's, without a machine, on one that is cordoned
-	data schema.Digest
+// snap is what was stored at a moment.
+type snap map[reconciler.ChunkName]*schema.Chunk
+
+func (w *World) snap() snap { return maps.Clone(w.master.state.Chunks) }
+
+// record returns the task's record, nil if it has none.
+func (s snap) record(task schema.TaskName) *schema.TaskRecord {
+	c := s[reconciler.ChunkName{Job: task.JobName, Number: task.Index / schema.ChunkSize}]
+	if c == nil {
+		return nil
+	}
+	for i := range c.Tasks {
+		if c.Tasks[i].Index == task.Index {
+			return &c.Tasks[i]
+		}
+	}
+	return nil
 }
 
-func (w *World) standings() map[schema.TaskName]standing {
-	works := map[string]bool{}
-	status := w.Status()
-	for i := range status.Tasks {
-		t := &status.Tasks[i]
-		works[t.Name] = t.State == "running" && t.Reason == ""
+// silentAfter is when a machine that says nothing counts as silent: its tasks
+// may be down.
+const silentAfter = 10 * time.Second
+
+// works reports whether a task does, as far as its machine has said.
+func (w *World) works(r *schema.TaskRecord) bool {
+	report := w.master.heard[r.Machine]
+	if r.Machine == "" || r.Stop != nil || report == nil || w.now.Sub(w.master.heardAt[r.Machine]) >= silentAfter {
+		return false
 	}
-	cordoned := map[string]bool{} // as the step knew, of which this is asked
-	for _, digest := range w.master.state.Head.Packages {
-		for _, m := range w.master.state.Packages[digest].Objects.Machines {
-			cordoned[m.Name] = m.Cordon
+	for _, t := range report.Tasks {
+		if t.Generation == r.Generation {
+			return t.State == schema.Running && (t.Health == "" || t.Health == schema.Healthy)
 		}
 	}
-	out := map[schema.TaskName]standing{}
-	for name, c := range w.master.state.Chunks {
-		for i := range c.Tasks {
-			if r := &c.Tasks[i]; r.Generation != 0 && r.Done == nil {
-				task := name.Job.Task(r.Index)
-				out[task] = standing{!works[task.Short()], r.Machine == "" && cordoned[r.On], r.Data}
-			}
-		}
-	}
-	return out
+	return false
 }
 
 // checkBudget: a rollout that stops a task that works leaves at most
 // MaxParallel tasks of the job down. One that has been without a machine for a
 // minute, for another reason, does not count: it may be waiting for the room
 // that the rollout makes.
-func (w *World) checkBudget(events []schema.Event, before map[schema.TaskName]standing) {
-	var after map[schema.TaskName]standing
+func (w *World) checkBudget(events []schema.Event, before snap) {
 	for _, e := range events {
 		if e.Cause != schema.CauseUpdate || strings.HasPrefix(e.Message, "stopped") {
 			continue
 		}
 		task, err := schema.ParseTaskName(cellName + "/" + e.Task)
-		if err != nil || before[task].down {
+		if err != nil {
 			continue
 		}
-		if after == nil {
-			after = w.standings()
+		if r := before.record(task); r == nil || !w.works(r) {
+			continue
 		}
 		want := w.oracle.declared(task.JobName)
 		if j := w.master.state.Jobs[task.JobName]; j != nil {
 			want = w.master.state.Data[j.Admitted]
 		}
-		var down []int
-		for other := range before {
-			if other.JobName == task.JobName && w.wants(want, other) && after[other].down && !after[other].left && !w.excused(other) {
-				down = append(down, other.Index)
-			}
-		}
-		slices.Sort(down)
-		if len(down) > want.Update.MaxParallel {
+		if down := w.down(task.JobName, want, before); len(down) > want.Update.MaxParallel {
 			w.violate("the rollout stopped %s, and tasks %v of the job are down: at most %d may be", e.Task, down, want.Update.MaxParallel)
 		}
 	}
+}
+
+// down returns the indices of the tasks of a job that it shall have, has had
+// before, and that do not work now.
+func (w *World) down(job schema.JobName, want *schema.Job, before snap) []int {
+	var down []int
+	for name, c := range w.master.state.Chunks {
+		if name.Job != job {
+			continue
+		}
+		for i := range c.Tasks {
+			r := &c.Tasks[i]
+			task := job.Task(r.Index)
+			was := before.record(task)
+			_, cordoned := w.oracle.cordoned[r.On]
+			switch {
+			case was == nil || was.Generation == 0 || was.Done != nil || r.Done != nil:
+			case !w.wants(want, task) || r.Machine == "" && r.On != "" && cordoned:
+			case w.excused(task) || w.works(r):
+			default:
+				down = append(down, r.Index)
+			}
+		}
+	}
+	slices.Sort(down)
+	return down
 }
 
 // wants reports whether a job's data has a place for a task.

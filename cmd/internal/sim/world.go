@@ -2,7 +2,6 @@ package sim
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -31,6 +30,9 @@ type Config struct {
 	Cut int
 	// Slow lets messages be under way for a while, and views overtake others.
 	Slow bool
+	// Jobs are those that a random repository holds at first, as user/job with
+	// commas between them, "": all that there are.
+	Jobs string
 	// Mutant plants a bug, nil: none.
 	Mutant *Mutant
 }
@@ -52,21 +54,30 @@ type Mutant struct {
 // World is one cell and everything around it.
 type World struct {
 	cfg      Config
-	rng      *rand.Rand
-	now      time.Time
+	now      time.Time // the true time
+	turns    int
+	clock    clock // of the master's host
 	memory   *store.Memory
-	master   *master // nil while there is none
-	frozen   *master // one that does not know that it was replaced
-	masterAt time.Time
+	master   *master   // nil while there is none
+	frozen   *master   // one that does not know that it was replaced
+	thawAt   time.Time // when frozen wakes up
+	masterAt time.Time // when there is one again
+	slow     time.Time // until then commits take slowCommit
+	gone     time.Time // until then the store refuses all
+	gitGone  time.Time // until then nobody sees a new head
 	machines []*machine
+	repo     *repository     // what random commits change
 	head     schema.Compiled // the repository's newest commit
-	commits  int
+	past     []schema.Compiled
 
 	history strings.Builder
 	broken  error // the first invariant that did not hold
+	moved   bool  // a process began or ended, or the store has changed, since the last check
 	pids    int
-	termed  map[int]time.Time // when each process got its SIGTERM
-	asked   map[int]asking    // of each process
+	changes map[Deed]func(*World, Action) bool
+	doFault map[Deed]func(*World, Action) bool
+	txns    map[int]store.Fate // of transactions to come
+	faults  int                // that actions have done
 	oracle  oracle
 }
 
@@ -76,11 +87,11 @@ func New(cfg Config) *World {
 		cfg.Mutant = &Mutant{}
 	}
 	w := &World{
-		cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 0)), //nolint:gosec // a simulation wants what can be repeated
-		now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), memory: store.NewMemory(), oracle: newOracle(), termed: map[int]time.Time{}, asked: map[int]asking{},
+		cfg: cfg, now: began, memory: store.NewMemory(), oracle: newOracle(), repo: newRepository(cfg.Jobs), changes: changes(), doFault: faults(), txns: map[int]store.Fate{},
 	}
+	w.memory.Hook(w.transaction)
 	for i := range cfg.Machines {
-		w.machines = append(w.machines, newMachine(fmt.Sprintf("m%d", i)))
+		w.machines = append(w.machines, newMachine(i))
 	}
 	return w
 }
@@ -105,22 +116,26 @@ func (w *World) violate(format string, args ...any) {
 // Commit makes packages the repository's head. A nil package is one that does
 // not compile.
 func (w *World) Commit(packages map[string]*schema.Package) {
-	w.commits++
-	w.head = compiled(fmt.Sprintf("%040d", w.commits), packages)
-	w.note("commit %d of %d packages", w.commits, len(packages))
+	w.head = compiled(fmt.Sprintf("%040d", len(w.past)+1), packages)
+	w.past = append(w.past, w.head)
+	w.oracle.committed(w.head)
+	w.note("commit %d of %d packages", len(w.past), len(packages))
 }
 
-// KillMaster ends the master between two of its steps.
-func (w *World) KillMaster() {
-	if w.master != nil {
-		w.note("the master is killed")
-		w.master, w.masterAt = nil, w.now.Add(masterDown)
+// KillMaster ends the master between two of its steps; false if there is none.
+func (w *World) KillMaster() bool {
+	if w.master == nil {
+		return false
 	}
+	w.note("the master is killed")
+	w.endMaster()
+	return true
 }
 
 // Turn lets a tick of time pass for everybody and checks the invariants.
 func (w *World) Turn() error {
 	w.now = w.now.Add(tick)
+	w.turns++
 	w.turnMaster()
 	w.thaw()
 	for _, m := range w.machines {
@@ -136,15 +151,7 @@ func (w *World) Status() *reconciler.Status {
 		return nil
 	}
 	s := reconciler.Describe(reconciler.DescribeInput{
-		State: w.master.state, Observed: w.master.observed, Last: w.master.last, Head: w.head.Commit, Now: w.now,
+		State: w.master.state, Observed: w.master.observed, Last: w.master.last, Head: w.head.Commit, Now: w.clock.read(w.now),
 	})
 	return &s
-}
-
-// underway returns when a message that is sent now arrives.
-func (w *World) underway() time.Time {
-	if !w.cfg.Slow {
-		return w.now
-	}
-	return w.now.Add(time.Duration(w.rng.Int64N(int64(slowest))))
 }

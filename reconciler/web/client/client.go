@@ -296,6 +296,33 @@ func (c *Client) Reconcile(ctx context.Context) error {
 	return c.decode(resp.Body, &struct{}{})
 }
 
+// Suspend leaves a job, user/job, or with schema.AllJobs the cell, as it is; lasts
+// is for how long, 0 without an end.
+func (c *Client) Suspend(ctx context.Context, x schema.Suspension, lasts time.Duration) (*schema.Suspension, error) {
+	v := url.Values{"name": {x.Name}, "reason": {x.Reason}}
+	if lasts > 0 {
+		v.Set("for", lasts.String())
+	}
+	resp, err := c.do(ctx, http.MethodPost, "/v1/suspend", v)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	is := new(schema.Suspension)
+	return is, c.decode(resp.Body, is)
+}
+
+// Resume ends the suspension of a job, user/job, or of schema.AllJobs.
+func (c *Client) Resume(ctx context.Context, name string) (*schema.Resumed, error) {
+	resp, err := c.do(ctx, http.MethodPost, "/v1/resume", url.Values{"name": {name}})
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	was := new(schema.Resumed)
+	return was, c.decode(resp.Body, was)
+}
+
 // Exec runs a command beside a task, user/job/index, and returns what carries
 // its frames, to be closed. The task's name in r is not used.
 func (c *Client) Exec(ctx context.Context, task string, r schema.ExecRequest) (io.ReadWriteCloser, error) {

@@ -19,6 +19,9 @@ const (
 	lastRetry  = 5 * time.Second
 	// giveUpAfter is how long nothing may answer.
 	giveUpAfter = 5 * time.Minute
+	// skipAfter is how long the rest of a generation is waited for that nobody
+	// answers for, once there is a later one: its machine may be gone for good.
+	skipAfter = time.Minute
 	// statusWait is how long the master waits for a newer status.
 	statusWait = 30 * time.Second
 )
@@ -34,7 +37,17 @@ type LogCopy struct {
 
 	bytes int64 // written
 	at    schema.LogPosition
+	read  bool // the generation of at has no more
 	told  bool // that it was cut off
+}
+
+// next returns where the log goes on.
+func (l *LogCopy) next() *schema.LogPosition {
+	if l.read {
+		return &schema.LogPosition{Generation: l.at.Generation + 1, Incarnation: 1}
+	}
+	at := l.at
+	return &at
 }
 
 // errOut marks a failure to write: it is ours.
@@ -69,6 +82,9 @@ func (c *Client) CopyLog(ctx context.Context, l *LogCopy) error {
 			if c.awaitNext(ctx, l) {
 				return nil
 			}
+			l.read = true
+			since = time.Now()
+		case l.Request.Follow && !chosen && l.at.Generation > 0 && time.Since(since) > skipAfter && c.skip(ctx, l, err):
 			since = time.Now()
 		case !l.Request.Follow || l.at.Generation == 0 || time.Since(since) > giveUpAfter:
 			return err
@@ -77,8 +93,7 @@ func (c *Client) CopyLog(ctx context.Context, l *LogCopy) error {
 			l.Say(fmt.Sprintf("the log of %s was cut off: %v; it goes on as soon as it can", l.Task, err))
 		}
 		if l.at.Generation > 0 {
-			from := l.at
-			l.Request.From = &from
+			l.Request.From = l.next()
 		}
 		if sleep(ctx, wait) != nil {
 			return nil //nolint:nilerr // what ended it is ctx
@@ -117,12 +132,28 @@ func (c *Client) copyOnce(ctx context.Context, l *LogCopy) error {
 		}
 		n, err := l.Out.Write(chunk.Data)
 		l.bytes += int64(n)
-		l.at = chunk.LogPosition
+		l.at, l.read = chunk.LogPosition, false
 		l.at.Offset += int64(n)
 		if err != nil {
 			return errOut{err}
 		}
 	}
+}
+
+// skip gives up the rest of a generation if there is a later one, and says so.
+func (c *Client) skip(ctx context.Context, l *LogCopy, why error) bool {
+	s, _, err := c.Status(ctx, StatusQuery{Group: reconciler.Group{Name: l.Task}})
+	if err != nil {
+		return false
+	}
+	for i := range s.Tasks {
+		if t := &s.Tasks[i]; t.Name == l.Task && t.Generation > l.at.Generation {
+			l.Say(fmt.Sprintf("the rest of the log of %s generation %d cannot be read: %v; it goes on with generation %d", l.Task, l.at.Generation, why, t.Generation))
+			l.read, l.told = true, false
+			return true
+		}
+	}
+	return false
 }
 
 // awaitNext waits for a generation after the one that was read to its end. It

@@ -1,0 +1,147 @@
+package cell
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/loop"
+	"github.com/musterhq/muster/reconciler/store"
+	"github.com/musterhq/muster/schema"
+)
+
+const (
+	retryStore    = time.Second     // between two tries while the store is down
+	settleFor     = 2 * time.Second // what takes longer is told as it is
+	resignTimeout = 2 * time.Second // a store that does not answer is left
+)
+
+// openStore opens the cell's store, and leads at once if it is ours alone: then
+// what is wrong with it is an error of the start.
+func (m *master) openStore(ctx context.Context) (err error) {
+	cfg := &m.cfg
+	if len(cfg.Etcd.Endpoints) == 0 {
+		m.store, err = store.OpenEmbedded(ctx, store.EmbeddedConfig{Dir: cfg.DataDir, Cell: m.cell, Release: cfg.Release, Log: cfg.Log})
+		if err != nil {
+			return err
+		}
+		return m.store.Campaign(ctx, m.candidate())
+	}
+	c := cfg.Etcd
+	c.Dir, c.Cell, c.Release, c.Standby = cfg.DataDir, m.cell, cfg.Release, m.stands
+	m.store, err = store.OpenCluster(c)
+	return err
+}
+
+// candidate is how this master is known to others: by the address of its API.
+func (m *master) candidate() string {
+	if len(m.cfg.Etcd.Endpoints) == 0 {
+		return fmt.Sprintf("pid %d", os.Getpid())
+	}
+	return m.url()
+}
+
+// stands is told who leads while this master waits.
+func (m *master) stands(leader string) {
+	m.cfg.Log.Info("standing by", "cell", m.cell, "leader", leader)
+	m.term.standby(leader)
+}
+
+// lead leads the cell whenever it can, until ctx ends. A store that goes away
+// ends a term and not the process: all that a term knows is read again when the
+// store is back.
+func (m *master) lead(ctx context.Context) error {
+	for {
+		err := m.reign(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		gone := errors.Is(err, store.ErrDown)
+		if !gone && !errors.Is(err, store.ErrNotLeader) {
+			return err
+		}
+		a := reconciler.Absence{Role: reconciler.Starting, Since: time.Now(), Message: "this master led the cell until another one took over"}
+		if gone {
+			a = reconciler.Absence{Role: reconciler.NoStore, Since: time.Now(), Message: "the master cannot write to its store: " + err.Error()}
+		}
+		if m.term.end(a) {
+			m.cfg.Log.Warn("not leading: tasks run on", "cell", m.cell, "role", a.Role, "err", err)
+			m.events.Append([]schema.Event{{At: a.Since, Kind: schema.EventMaster, Message: a.Message}})
+		}
+		if gone {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(retryStore):
+			}
+		}
+	}
+}
+
+// reign campaigns, and leads the cell until the store says that it does no more.
+func (m *master) reign(ctx context.Context) error {
+	select {
+	case <-m.store.Lost():
+		if err := m.store.Campaign(ctx, m.candidate()); err != nil {
+			return err
+		}
+	default: // since it was opened
+	}
+	lost := m.store.Lost()
+	if m.authority != nil {
+		if err := m.authority.Load(ctx); err != nil {
+			return err
+		}
+	}
+	l := loop.New(loop.Config{
+		Cell: m.cell, Store: m.store, Pusher: m.pusher, Events: m.events, Now: time.Now,
+		Settled: func(_ string, took time.Duration) { m.metrics.CommitRunning(took) },
+	})
+	g, ctx := errgroup.WithContext(ctx)
+	var led error
+	g.Go(func() error { led = l.Run(ctx); return led })
+	g.Go(func() error {
+		return loop.Follower{Source: m.repo, Compiler: m.compiler, Loop: l, Log: m.cfg.Log}.Run(ctx)
+	})
+	g.Go(func() error {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-lost:
+			return fmt.Errorf("cell %s: %w", m.cell, store.ErrNotLeader)
+		}
+	})
+	m.term.begin(l)
+	err := g.Wait()
+	if led != nil {
+		err = led // which knows more than that the store's term has ended
+	}
+	return err
+}
+
+// settle waits a moment until it is known whether this master leads, so that who
+// asks as soon as it is ready gets an answer.
+func (m *master) settle(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-m.term.known:
+	case <-time.After(settleFor):
+	}
+}
+
+// resign lets a standby take over at once, when this master stops in order.
+func (m *master) resign() {
+	if len(m.cfg.Etcd.Endpoints) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), resignTimeout)
+	defer cancel()
+	if err := m.store.Resign(ctx); err != nil {
+		m.cfg.Log.Warn("the lease is left to end by itself", "err", err)
+	}
+}

@@ -1,0 +1,266 @@
+package cell
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/events"
+	"github.com/musterhq/muster/reconciler/loop"
+	"github.com/musterhq/muster/schema"
+)
+
+// term is a master's time at the head of its cell, as the API and the link see
+// it: they live as long as the process, and a loop as long as the store takes its
+// writes. It is the Cell of the API, and the Master of the link.
+type term struct {
+	cell   string
+	events *events.Log
+	known  <-chan struct{} // closed with the first change
+
+	mu      sync.Mutex          // guards what follows
+	loop    *loop.Loop          // nil while this master does not lead
+	absence *reconciler.Absence // why, while it does not
+	last    *reconciler.Status  // the newest that was asked for
+	number  uint64              // counts changes of the above
+	changed chan struct{}       // closed with the next
+	outages int                 // times without a store so far
+}
+
+// termShift leaves a loop's versions room below the number of its term: the
+// versions of two terms are never the same.
+const termShift = 32
+
+func newTerm(cell string) *term {
+	changed := make(chan struct{})
+	return &term{
+		cell: cell, changed: changed, known: changed,
+		absence: &reconciler.Absence{Role: reconciler.Starting, Since: time.Now(), Message: "the master is starting"},
+	}
+}
+
+// begin says that l leads the cell from now on.
+func (t *term) begin(l *loop.Loop) { t.change(l, nil) }
+
+// end says that nothing leads the cell here, and why. The same as before is no
+// change; it returns whether it was one.
+func (t *term) end(a reconciler.Absence) bool {
+	t.mu.Lock()
+	was := t.absence
+	t.mu.Unlock()
+	if was != nil && was.Role == a.Role && was.Leader == a.Leader {
+		if a.Message == was.Message {
+			return false
+		}
+		a.Since = was.Since
+	}
+	t.change(nil, &a)
+	return was == nil || was.Role != a.Role || was.Leader != a.Leader
+}
+
+func (t *term) change(l *loop.Loop, a *reconciler.Absence) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if a != nil && a.Role == reconciler.NoStore && (t.absence == nil || t.absence.Role != a.Role) {
+		t.outages++
+	}
+	t.loop, t.absence = l, a
+	t.number++
+	close(t.changed)
+	t.changed = make(chan struct{})
+}
+
+// absentError is the answer of a master that does not lead.
+type absentError struct{ reconciler.Absence }
+
+func (e absentError) Error() string { return e.Message }
+
+// Hint says what to do.
+func (e absentError) Hint() string {
+	if e.Leader != "" {
+		return "ask the master that leads, at " + e.Leader
+	}
+	return "tasks run on meanwhile; the master goes on by itself when it can"
+}
+
+// leading returns the loop that leads, or why none does.
+func (t *term) leading() (*loop.Loop, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.loop == nil {
+		return nil, absentError{*t.absence}
+	}
+	return t.loop, nil
+}
+
+// with calls f with the loop that leads.
+func with[T any](t *term, f func(*loop.Loop) (T, error)) (T, error) {
+	l, err := t.leading()
+	if err != nil {
+		var zero T
+		return zero, err
+	}
+	v, err := f(l)
+	if errors.Is(err, loop.ErrStopped) {
+		if _, absent := t.leading(); absent != nil {
+			err = absent
+		}
+	}
+	return v, err
+}
+
+// Status returns the cell as the loop describes it, or, while none leads, as it
+// was described last, with the reason.
+func (t *term) Status(ctx context.Context) (*reconciler.Status, <-chan struct{}, error) {
+	t.mu.Lock()
+	l, number, changed := t.loop, t.number, t.changed
+	t.mu.Unlock()
+	if l != nil {
+		s, newer, err := l.Status(ctx)
+		if err == nil {
+			own := *s
+			own.Version += number << termShift
+			t.mu.Lock()
+			t.last = &own
+			t.mu.Unlock()
+			return &own, newer, nil
+		}
+		if !errors.Is(err, loop.ErrStopped) {
+			return nil, nil, err
+		}
+		// It has ended a moment ago, or it has not been said yet why.
+		t.mu.Lock()
+		l, number, changed = t.loop, t.number, t.changed
+		t.mu.Unlock()
+		if l != nil {
+			return nil, nil, err
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	own := reconciler.Describe(reconciler.DescribeInput{State: reconciler.NewState(t.cell), Observed: reconciler.NewObserved(time.Now()), Now: time.Now()})
+	if t.last != nil {
+		own = *t.last
+	}
+	own.Version, own.Converged, own.Master = number<<termShift, false, t.absence
+	return &own, changed, nil
+}
+
+// Why explains a job or task.
+func (t *term) Why(ctx context.Context, name, machine string) (reconciler.Explanation, bool, error) {
+	l, err := t.leading()
+	if err != nil {
+		return reconciler.Explanation{}, false, err
+	}
+	return l.Why(ctx, name, machine)
+}
+
+// Usages returns what the cell's machines and tasks use; nothing while nobody
+// leads here.
+func (t *term) Usages(ctx context.Context) (*reconciler.Usage, error) {
+	return with(t, func(l *loop.Loop) (*reconciler.Usage, error) { return l.Usages(ctx) })
+}
+
+// Locate returns the machine that ran a task last, or first from a generation on:
+// as the state has it, or, for a task that is gone from it, as the history has it.
+func (t *term) Locate(ctx context.Context, task schema.TaskName, from uint64) (string, error) {
+	machine, err := with(t, func(l *loop.Loop) (string, error) { return l.Locate(ctx, task, from) })
+	if machine != "" || err != nil {
+		return machine, err
+	}
+	q := schema.EventQuery{Task: task.Short(), Kind: schema.EventSchedule}
+	if from == 0 {
+		q.Newest, q.Limit = true, 1
+	}
+	records, err := t.events.Since(q)
+	if err != nil {
+		return "", err
+	}
+	for i := range records {
+		if machine = records[i].Machine; from > 0 && records[i].Generation >= from {
+			break
+		}
+	}
+	return machine, nil
+}
+
+// Suspend leaves a job, or all of them, as it is.
+func (t *term) Suspend(ctx context.Context, x schema.Suspension, lasts time.Duration) (*schema.Suspension, error) {
+	return with(t, func(l *loop.Loop) (*schema.Suspension, error) { return l.Suspend(ctx, x, lasts) })
+}
+
+// Resume ends that.
+func (t *term) Resume(ctx context.Context, name, by string) (*schema.Suspension, error) {
+	return with(t, func(l *loop.Loop) (*schema.Suspension, error) { return l.Resume(ctx, name, by) })
+}
+
+// Join gives a machine its next epoch.
+func (t *term) Join(ctx context.Context, info schema.MachineInfo) (uint64, error) {
+	return with(t, func(l *loop.Loop) (uint64, error) { return l.Join(ctx, info) })
+}
+
+// Report takes a machine's report.
+func (t *term) Report(ctx context.Context, machine string, epoch uint64, r schema.Report) error {
+	_, err := with(t, func(l *loop.Loop) (struct{}, error) { return struct{}{}, l.Report(ctx, machine, epoch, r) })
+	return err
+}
+
+// Usage takes what a machine uses.
+func (t *term) Usage(ctx context.Context, epoch uint64, u *schema.MachineUsage) error {
+	_, err := with(t, func(l *loop.Loop) (struct{}, error) { return struct{}{}, l.Usage(ctx, epoch, u) })
+	return err
+}
+
+// Leave says that a machine's session has ended.
+func (t *term) Leave(machine string, epoch uint64) {
+	if l, err := t.leading(); err == nil {
+		l.Leave(machine, epoch)
+	}
+}
+
+// Is makes it loop.ErrStopped, too.
+func (e absentError) Is(target error) bool { return target == loop.ErrStopped }
+
+// roleDesc and outagesDesc are the metrics of a term.
+var (
+	roleDesc    = prometheus.NewDesc("muster_master_role", "1 for what this master is at the moment: leader, standby, starting, or without a store.", []string{"role"}, nil)
+	outagesDesc = prometheus.NewDesc("muster_store_outages_total", "Times that this master could not reach its store, or not write to it.", nil, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (*term) Describe(out chan<- *prometheus.Desc) {
+	out <- roleDesc
+	out <- outagesDesc
+}
+
+// Collect implements prometheus.Collector.
+func (t *term) Collect(out chan<- prometheus.Metric) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	is := reconciler.Leader
+	if t.absence != nil {
+		is = t.absence.Role
+	}
+	for _, role := range []reconciler.Role{reconciler.Leader, reconciler.Standby, reconciler.Starting, reconciler.NoStore} {
+		v := 0.0
+		if role == is {
+			v = 1
+		}
+		out <- prometheus.MustNewConstMetric(roleDesc, prometheus.GaugeValue, v, string(role))
+	}
+	out <- prometheus.MustNewConstMetric(outagesDesc, prometheus.CounterValue, float64(t.outages))
+}
+
+// standby is told by the store who leads while this master waits.
+func (t *term) standby(leader string) {
+	a := reconciler.Absence{Role: reconciler.Standby, Since: time.Now(), Leader: leader, Message: "this master stands by: another one is about to lead"}
+	if leader != "" {
+		a.Message = fmt.Sprintf("this master stands by: %s leads", leader)
+	}
+	t.end(a)
+}

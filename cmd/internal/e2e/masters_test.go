@@ -1,0 +1,227 @@
+package e2e_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/store/storetest"
+)
+
+// pair is a cell whose documents are in an etcd cluster, with two masters.
+type pair struct {
+	*cell
+	etcd    *storetest.Cluster
+	masters [2]*daemon
+	urls    [2]string
+	links   [2]string
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func newPair(t *testing.T) *pair {
+	t.Helper()
+	p := &pair{cell: prepare(t), etcd: storetest.Start(t, 1)}
+	t.Cleanup(p.stop)
+	p.initRepo()
+	p.muster("", "pki", "init", "--dir", p.path("pki"), "--cell", cellName, "--host", "127.0.0.1")
+	p.muster("", "pki", "issue", "ada", "--dir", p.path("pki"), "--role", "operator", "--out", p.path("ada.pem"))
+	for i := range p.masters {
+		api := freeAddress(t)
+		p.urls[i], p.links[i] = "https://"+api, freeAddress(t)
+		p.startMaster(i)
+	}
+	token := p.path("token")
+	p.must(os.WriteFile(token, p.muster("", "pki", "token", machine, "--dir", p.path("pki")), 0o600))
+	a, err := launch(p.path("agent.log"), filepath.Join(p.bin, "muster-agent"),
+		"--master", p.links[0]+","+p.links[1], "--token-file", token, "--state-dir", p.state)
+	p.must(err)
+	p.agent = a
+	return p
+}
+
+func (p *pair) startMaster(i int) {
+	p.t.Helper()
+	file := func(name string) string { return filepath.Join(p.etcd.Certs, name) }
+	m, err := launch(p.path(fmt.Sprintf("master%d.log", i)), filepath.Join(p.bin, "muster"), append([]string{
+		"master", "--cell", cellName, "--data-dir", p.path(fmt.Sprint("master", i)),
+		"--pki", p.path("pki"), "--listen", strings.TrimPrefix(p.urls[i], "https://"), "--link-listen", p.links[i], "--machine-life", "1h",
+		"--etcd", strings.Join(p.etcd.URLs, ","), "--etcd-ca", file("ca.pem"), "--etcd-cert", file("cert.pem"), "--etcd-key", file("key.pem"), "--etcd-lease", "2s",
+	}, p.follows...)...)
+	p.must(err)
+	p.masters[i] = m
+	select {
+	case <-m.said:
+	case <-time.After(bound):
+		p.t.Fatalf("master %d has not said its address", i)
+	}
+}
+
+func (p *pair) stop() {
+	for i, m := range p.masters {
+		if m == nil {
+			continue
+		}
+		_ = syscall.Kill(m.pid(), syscall.SIGCONT) // it may have ended
+		p.check(m.end(syscall.SIGTERM, bound))
+		if log, err := os.ReadFile(p.path(fmt.Sprintf("master%d.log", i))); p.t.Failed() {
+			p.t.Logf("the end of the log of master %d: %v\n%s", i, err, log[max(0, len(log)-4000):])
+		}
+	}
+}
+
+// muster runs a command, of the master at url if there is one.
+func (p *pair) muster(url string, args ...string) []byte {
+	p.t.Helper()
+	out, err := p.command(url, args...).CombinedOutput()
+	if err != nil {
+		p.t.Fatalf("muster %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return out
+}
+
+func (p *pair) command(url string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(p.t.Context(), filepath.Join(p.bin, "muster"), args...)
+	cmd.Env = append(os.Environ(), "MUSTER_MASTER="+url, "MUSTER_CERT="+p.path("ada.pem"))
+	return cmd
+}
+
+// await waits until the status of master i is as wanted.
+func (p *pair) await(i int, what string, missing func(*reconciler.Status) string) *reconciler.Status {
+	p.t.Helper()
+	status := new(reconciler.Status)
+	if err := within(bound, func() error {
+		out, err := p.command(p.urls[i], "status", "-o", "json").CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		*status = reconciler.Status{}
+		if err := json.Unmarshal(out, status); err != nil {
+			return err
+		}
+		if why := missing(status); why != "" {
+			return fmt.Errorf("%s, master %+v", why, status.Master)
+		}
+		return nil
+	}); err != nil {
+		p.t.Fatalf("master %d, %s: %v", i, what, err)
+	}
+	return status
+}
+
+// leads waits until master i leads and the cell is as commit says.
+func (p *pair) leads(i int, commit string) map[string]int {
+	p.t.Helper()
+	s := p.await(i, "leads", func(s *reconciler.Status) string {
+		if s.Master != nil || s.Applied != commit || !s.Converged {
+			return fmt.Sprintf("applied %.10s, want %.10s: %s", s.Applied, commit, strings.Join(s.Waiting, "; "))
+		}
+		return ""
+	})
+	pids := map[string]int{}
+	for _, t := range s.Tasks {
+		pids[t.Name] = t.PID
+	}
+	return pids
+}
+
+func (p *pair) standsBy(i int, leader string) {
+	p.t.Helper()
+	p.await(i, "stands by", func(s *reconciler.Status) string {
+		if s.Master == nil || s.Master.Role != reconciler.Standby || s.Master.Leader != leader {
+			return "it is no standby of " + leader
+		}
+		return ""
+	})
+}
+
+// TestTwoMasters: one leads, and says so, the other one stands by for it. A
+// leader that is frozen is replaced, and is a standby when it wakes up; one that
+// is killed is replaced, too. A store that goes away stops nobody. No task notices
+// any of it.
+func TestTwoMasters(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	sleeper := func(n int) map[string][]byte {
+		return map[string][]byte{teamFile: fmt.Appendf(nil, `package crew
+
+import "%s/muster"
+
+job: sleep: muster.#Job & {
+	user: "crew", cell: "%s", tasks: %d
+	task: {process: command: ["/bin/sleep", "1000"], resources: {cpuMilli: 10, ramBytes: 16Mi, diskBytes: 8Mi}, graceSeconds: 1}
+}
+`, module, cellName, n)}
+	}
+	first := p.commit("two", sleeper(2))
+	a, b := 0, 1
+	p.await(a, "somebody leads", func(s *reconciler.Status) string {
+		if s.Master != nil && s.Master.Leader == p.urls[b] {
+			a, b = 1, 0
+		}
+		if s.Master != nil && s.Master.Leader == "" {
+			return "nobody leads"
+		}
+		return ""
+	})
+	before := p.leads(a, first)
+	p.standsBy(b, p.urls[a])
+	if out, err := p.command(p.urls[b], "why", "crew/sleep").CombinedOutput(); err == nil || !strings.Contains(string(out), "hint: ask the master that leads, at "+p.urls[a]) {
+		t.Errorf("the standby on why: %v\n%s", err, out)
+	}
+
+	p.must(syscall.Kill(p.masters[a].pid(), syscall.SIGSTOP))
+	if after := p.leads(b, first); !maps.Equal(before, after) {
+		t.Errorf("tasks before the leader froze %v, after %v", before, after)
+	}
+	second := p.commit("three", sleeper(3))
+	three := p.leads(b, second)
+	p.must(syscall.Kill(p.masters[a].pid(), syscall.SIGCONT))
+	p.standsBy(a, p.urls[b])
+
+	p.must(p.masters[b].cmd.Process.Kill())
+	<-p.masters[b].done
+	p.masters[b] = nil
+	if after := p.leads(a, second); !maps.Equal(three, after) {
+		t.Errorf("tasks before the leader was killed %v, after %v", three, after)
+	}
+	for name, pid := range before {
+		if three[name] != pid {
+			t.Errorf("task %s was pid %d, is %d", name, pid, three[name])
+		}
+	}
+
+	p.etcd.Stop[0]()
+	p.await(a, "has no store", func(s *reconciler.Status) string {
+		if s.Master == nil || s.Master.Role != reconciler.NoStore || len(s.Tasks) != 3 || s.Converged {
+			return fmt.Sprintf("%d tasks, converged %v", len(s.Tasks), s.Converged)
+		}
+		return ""
+	})
+	for name, pid := range three {
+		if err := syscall.Kill(pid, 0); err != nil {
+			t.Errorf("task %s: %v", name, err)
+		}
+	}
+	p.etcd.Restart(t, 0)
+	if after := p.leads(a, second); !maps.Equal(three, after) {
+		t.Errorf("tasks before the store was gone %v, after %v", three, after)
+	}
+}

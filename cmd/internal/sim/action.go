@@ -1,0 +1,227 @@
+package sim
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/schema"
+)
+
+// Action is one thing that happens to a cell, as data, and the time that passes
+// after it. A list of actions is a history that can be played again. An action
+// means something whatever came before it: it refers to machines and jobs by
+// number, modulo how many there are, and to nothing that it remembers; so any
+// part of a list is a list, too.
+type Action struct {
+	Do      Deed `json:"do"`
+	Machine int  `json:"machine,omitempty"` // of those that there are, from 0
+	Job     int  `json:"job,omitempty"`     // of all users' catalogues, from 0
+	N       int  `json:"n,omitempty"`       // how many, which, or for how long: see the deeds
+	Turns   int  `json:"turns,omitempty"`   // that pass after it
+}
+
+// Deed is what an Action does.
+type Deed string
+
+// Wait is the deed that does nothing.
+const Wait Deed = "wait"
+
+// changes are the deeds that somebody wants, all of them commits. What N is
+// stands beside each.
+func changes() map[Deed]func(*World, Action) bool {
+	return map[Deed]func(*World, Action) bool{
+		Wait:       func(*World, Action) bool { return false },
+		"scale":    (*World).scale,    // Job has N tasks
+		"version":  (*World).version,  // Job has the N-th of the versions
+		"priority": (*World).priority, // Job has the N-th of the priorities of its band
+		"remove":   (*World).remove,   // Job is gone
+		"break":    (*World).breaks,   // the package of Job does not compile
+		"mend":     (*World).mend,     // the package of Job compiles, and is there
+		"delete":   (*World).deletes,  // the directory of Job is gone
+		"cordon":   (*World).cordon,   // Machine is cordoned, or not any more
+		"storm":    (*World).storm,    // N commits at once
+		"rewind":   (*World).rewind,   // the head is the N-th of the last commits (a forced push)
+	}
+}
+
+// Play does all of actions, one after the other. The error is the first
+// invariant that does not hold.
+func (w *World) Play(actions []Action) error {
+	for _, a := range actions {
+		if err := w.Do(a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Do does one action and lets its turns pass.
+func (w *World) Do(a Action) error {
+	w.chapter(a)
+	if do := w.changes[a.Do]; do != nil {
+		do(w, a)
+	} else if do := w.doFault[a.Do]; do == nil {
+		return fmt.Errorf("action %q: unknown", a.Do)
+	} else if do(w, a) {
+		w.faults++
+	}
+	for range a.Turns {
+		if err := w.Turn(); err != nil {
+			return err
+		}
+	}
+	return w.broken
+}
+
+// Faults returns how many actions so far were faults that had an effect.
+func (w *World) Faults() int { return w.faults }
+
+func (w *World) machine(a Action) *machine { return w.machines[modulo(a.Machine, len(w.machines))] }
+
+// change commits what f changes in the repository.
+func (w *World) change(user string, f func()) bool {
+	f()
+	w.repo.write(user)
+	w.Commit(maps.Clone(w.repo.packages))
+	return true
+}
+
+func (w *World) scale(a Action) bool {
+	user, d, t := w.repo.job(a.Job)
+	return w.change(user, func() { d.there, d.tasks = true, modulo(a.N, t.most+1) })
+}
+
+func (w *World) version(a Action) bool {
+	user, d, _ := w.repo.job(a.Job)
+	return w.change(user, func() { d.there, d.version = true, modulo(a.N, len(versions)) })
+}
+
+func (w *World) priority(a Action) bool {
+	user, d, _ := w.repo.job(a.Job)
+	return w.change(user, func() { d.there, d.shift = true, modulo(a.N, 12) })
+}
+
+func (w *World) remove(a Action) bool {
+	user, d, _ := w.repo.job(a.Job)
+	return w.change(user, func() { d.there = false })
+}
+
+func (w *World) breaks(a Action) bool {
+	user, _, _ := w.repo.job(a.Job)
+	return w.change(user, func() { w.repo.broken[user] = true })
+}
+
+func (w *World) deletes(a Action) bool {
+	user, _, _ := w.repo.job(a.Job)
+	return w.change(user, func() { w.repo.gone[user] = true })
+}
+
+func (w *World) mend(a Action) bool {
+	user, _, _ := w.repo.job(a.Job)
+	return w.change(user, func() { w.repo.broken[user], w.repo.gone[user] = false, false })
+}
+
+func (w *World) cordon(a Action) bool {
+	name := w.machine(a).name
+	if w.repo.cordoned[name] {
+		delete(w.repo.cordoned, name)
+	} else {
+		w.repo.cordoned[name] = true
+	}
+	w.repo.writeCordons()
+	w.Commit(maps.Clone(w.repo.packages))
+	return true
+}
+
+func (w *World) storm(a Action) bool {
+	for i := range 2 + modulo(a.N, 30) {
+		w.scale(Action{Job: a.Job + i, N: a.N + i})
+	}
+	return true
+}
+
+func (w *World) rewind(a Action) bool {
+	if len(w.past) == 0 {
+		return false
+	}
+	w.head = w.past[len(w.past)-1-modulo(a.N, min(len(w.past), 10))]
+	w.note("the head is set back to commit %s", strings.TrimLeft(w.head.Commit, "0"))
+	return true
+}
+
+// Calm ends the faults, commits what the repository held at first, and errs
+// unless the cell converges to that and then writes nothing more.
+func (w *World) Calm() error {
+	w.heal()
+	w.repo = newRepository(w.cfg.Jobs)
+	w.Commit(maps.Clone(w.repo.packages))
+	why := ""
+	for turn := range calmTurns {
+		if err := w.Turn(); err != nil {
+			return err
+		}
+		if turn%8 != 0 {
+			continue
+		}
+		if s := w.Status(); s != nil {
+			if why = converged(s); why == "" {
+				return w.settledDown()
+			}
+		}
+	}
+	return fmt.Errorf("left alone, the cell does not converge: %s", why)
+}
+
+// calmTurns is how long a cell may take to converge that is left alone: the
+// back-off of what failed, and machines that are avoided, take minutes.
+const calmTurns = 15 * 60 * 4
+
+// settledDown errs unless just what the repository asks for runs, and nothing is
+// written any more.
+func (w *World) settledDown() error {
+	want := 0
+	for _, name := range slices.Sorted(maps.Keys(w.repo.packages)) {
+		for _, s := range w.repo.packages[name].Objects.AllocSets {
+			want += s.Allocs
+		}
+		for _, j := range w.repo.packages[name].Objects.Jobs {
+			switch j.Kind {
+			case schema.Service:
+				want += j.Tasks
+			case schema.System:
+				want += len(w.machines)
+			}
+		}
+	}
+	if n := len(w.processes()); n != want {
+		return fmt.Errorf("%d tasks run, want %d", n, want)
+	}
+	return w.quiet()
+}
+
+func converged(s *reconciler.Status) string {
+	if s.Converged {
+		return ""
+	}
+	return strings.Join(append(s.Waiting, "not converged"), "; ")
+}
+
+// quiet errs when a converged cell goes on writing.
+func (w *World) quiet() error {
+	before := 0
+	for turn := range 40 {
+		if turn == 20 { // a master that has just started is joined by its machines first
+			before = w.memory.Transactions()
+		}
+		if err := w.Turn(); err != nil {
+			return err
+		}
+	}
+	if n := w.memory.Transactions() - before; n != 0 {
+		return fmt.Errorf("a converged cell wrote %d times", n)
+	}
+	return nil
+}

@@ -1,0 +1,151 @@
+package sim
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/musterhq/muster/nodeagent"
+	"github.com/musterhq/muster/schema"
+)
+
+// disk is the state directory of one machine: what outlives its agent, and its
+// boots but for what was not synced.
+type disk struct {
+	epoch       uint64 // with view, what the agent remembers of its master
+	view        *nodeagent.View
+	generations []*generation
+
+	writes int          // so far
+	fates  map[int]fate // of writes to come
+	full   time.Time    // until then nothing can be written
+	// unsynced undoes, by file, what a power cut would.
+	unsynced map[string]func()
+}
+
+// generation is the directory of a generation of a task.
+type generation struct {
+	assignment schema.Assignment
+	end        *schema.Cause
+	runs       []*run // by number, those that were not pruned
+}
+
+// run is the directory of an incarnation, and its process.
+type run struct {
+	of      *generation
+	number  int
+	boot    string
+	pid     int
+	started time.Time // by the machine's clock
+	stop    *schema.Cause
+	exit    *schema.Exit
+	untold  bool                 // it ended before it was signalled
+	probe   nodeagent.Probe      // as it was last written down
+	limits  nodeagent.TaskLimits // in force
+
+	// What the world knows of the process.
+	alive  bool
+	began  time.Time
+	termed time.Time // its first SIGTERM; zero: none
+	due    time.Time // when it ends by itself; zero: never
+	ends   schema.Exit
+	asked  time.Time // its last health check
+	failed int       // of these in a row
+}
+
+// fate is what becomes of one durable write of an agent.
+type fate int
+
+// The fates. A write is one of a new file, a sync, a rename over the old one and
+// a sync of the directory: it is whole or not there.
+const (
+	taken    fate = iota
+	refused       // an error, and nothing is written
+	unsynced      // an error, and it is there unless the power goes before it is written again
+	before        // the agent is killed, and nothing is written
+	after         // the agent is killed, and it is written
+	outage        // the machine restarts, and nothing is written
+	late          // the machine restarts, and it is written
+	fates         // how many there are
+)
+
+var (
+	errDisk = errors.New("input/output error")
+	errDied = errors.New("the agent is dead")
+)
+
+// write makes a durable change of a machine's disk, or not. It returns errDied
+// when that was the last that the agent did.
+func (w *World) write(m *machine, file string, change, undo func()) error {
+	d := &m.disk
+	d.writes++
+	f := d.fates[d.writes]
+	delete(d.fates, d.writes)
+	if f == taken && w.now.Before(d.full) {
+		f = refused
+	}
+	if f != taken {
+		w.note("%s: the write of %s meets fate %d", m.name, file, f)
+	}
+	switch f {
+	case refused:
+		return errDisk
+	case unsynced:
+		change()
+		d.unsynced[file] = undo
+		return errDisk
+	case before, after:
+		if f == after {
+			change()
+		}
+		w.KillAgent(m.name)
+		return errDied
+	case outage, late:
+		if f == late {
+			change()
+		}
+		w.Reboot(m.name)
+		return errDied
+	}
+	change()
+	delete(d.unsynced, file)
+	return nil
+}
+
+// lose undoes what was not synced.
+func (d *disk) lose() {
+	for _, file := range sortedKeys(d.unsynced) {
+		d.unsynced[file]()
+	}
+	clear(d.unsynced)
+}
+
+// find returns the directory of a generation, nil if there is none.
+func (d *disk) find(task schema.TaskName, number uint64) *generation {
+	for _, g := range d.generations {
+		if g.assignment.Generation == number && g.assignment.Task == task {
+			return g
+		}
+	}
+	return nil
+}
+
+func (d *disk) remove(g *generation) {
+	d.generations = slices.DeleteFunc(d.generations, func(x *generation) bool { return x == g })
+}
+
+// held returns what an agent that starts finds of g.
+func (g *generation) held() *nodeagent.Held {
+	h := &nodeagent.Held{Assignment: g.assignment, End: g.end}
+	for _, r := range g.runs {
+		h.Incarnations = append(h.Incarnations, r.incarnation())
+	}
+	return h
+}
+
+func (r *run) incarnation() nodeagent.Incarnation {
+	return nodeagent.Incarnation{
+		Number: r.number, Boot: r.boot, PID: r.pid, StartedAt: r.started, Stop: r.stop, Exit: r.exit, Untold: r.untold,
+		Probe: nodeagent.Known(r.probe.State, r.probe.Message), Limited: true,
+	}
+}

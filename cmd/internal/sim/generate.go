@@ -1,0 +1,84 @@
+package sim
+
+import "math/rand/v2"
+
+// Seeded returns the script of a seed: so many steps, and then calm.
+func Seeded(seed uint64, steps int) Script {
+	return Script{
+		World:   Config{Seed: seed, Machines: 20 + int(seed%5), Cut: int(seed % 4), Slow: seed%2 == 0},
+		Actions: Generate(seed, steps), Calm: true,
+	}
+}
+
+// share is a deed and how often it is done, against all others.
+type share struct {
+	do    Deed
+	often int
+}
+
+// wanted is what the owners of a cell do, and nature what happens to them.
+var (
+	wanted = []share{
+		{"scale", 16}, {"version", 16}, {"priority", 6}, {"remove", 4}, {"break", 4}, {"mend", 8}, {"delete", 2}, {"cordon", 4}, {"rewind", 3}, {"storm", 1},
+	}
+	nature = []share{
+		{"kill-master", 4},
+		{"freeze-master", 3},
+		{"stop-master", 2},
+		{"set-clock", 4},
+		{"fail-store", 5},
+		{"slow-store", 2},
+		{"lose-store", 2},
+		{"lose-git", 3},
+		{"kill-agent", 15},
+		{"crash-agent", 15},
+		{"stop-agent", 10},
+		{"reboot", 2},
+		{"set-machine-clock", 10},
+		{"fail-disk", 25},
+		{"fill-disk", 4},
+		{"trouble", 4},
+		{"kill-task", 20},
+		{"take-port", 5},
+		{"cut", 6},
+		{"cut-in", 4},
+		{"cut-out", 4},
+		{"cut-rack", 1},
+		{"cut-half", 1},
+		{"delay", 40},
+		{"duplicate", 40},
+		{"replay", 40},
+	}
+)
+
+// Generate returns a history of so many steps, each an action and one turn: the
+// same for the same seed.
+func Generate(seed uint64, steps int) []Action {
+	rng := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a simulation wants what can be repeated
+	actions := make([]Action, 0, steps)
+	for len(actions) < steps {
+		a := Action{Do: Wait, Machine: rng.IntN(1 << 20), Job: rng.IntN(1 << 20), N: rng.IntN(1 << 20), Turns: 1}
+		switch n := rng.IntN(100); {
+		case n < 4:
+			a.Do = pick(rng, wanted)
+		case n < 44:
+			a.Do = pick(rng, nature)
+		}
+		actions = append(actions, a)
+	}
+	return actions
+}
+
+func pick(rng *rand.Rand, from []share) Deed {
+	sum := 0
+	for _, s := range from {
+		sum += s.often
+	}
+	n := rng.IntN(sum)
+	for _, s := range from {
+		if n -= s.often; n < 0 {
+			return s.do
+		}
+	}
+	return Wait
+}

@@ -1,0 +1,232 @@
+package sim
+
+import (
+	"cmp"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/musterhq/muster/nodeagent"
+	"github.com/musterhq/muster/schema"
+)
+
+const (
+	// broken is how long a link may be cut before both ends give it up.
+	// Shorter cuts delay what is under way.
+	broken    = 5 * time.Second
+	redial    = time.Second // between two attempts of an agent
+	pullEvery = 2 * time.Second
+	remembers = 6 // messages of each way, which may come again
+)
+
+// link is what lies between a machine and the master.
+type link struct {
+	in  []letter // under way to the machine
+	out []letter // under way to the master
+
+	cutIn, cutOut time.Time // until when nothing gets through
+	lost          bool      // it was cut for so long that its session is over
+	late          time.Duration
+	twice         bool // the next message comes twice
+
+	oldIn, oldOut []letter // the last ones
+}
+
+// letter is a message under way.
+type letter struct {
+	sent, due time.Time
+	epoch     uint64 // of the session
+
+	hello   bool // from an agent that wants a session, or the answer to it
+	version uint64
+	view    []schema.Assignment
+	report  *schema.Report
+}
+
+// cut cuts a link for a while, in one way or both.
+func (w *World) cut(m *machine, in, out bool, d time.Duration) {
+	until := w.now.Add(d)
+	if in && until.After(m.link.cutIn) {
+		m.link.cutIn = until
+	}
+	if out && until.After(m.link.cutOut) {
+		m.link.cutOut = until
+	}
+	m.link.lost = m.link.lost || d > broken
+	w.note("the link of %s is cut for %s (to it: %t, from it: %t)", m.name, d, in, out)
+	m.poke(until)
+}
+
+// open reports whether a message gets through in both ways.
+func (m *machine) open(now time.Time) bool {
+	return !now.Before(m.link.cutIn) && !now.Before(m.link.cutOut)
+}
+
+// toMachine puts a message on its way to a machine.
+func (w *World) toMachine(m *machine, l letter) {
+	l.sent = w.now
+	if w.master != nil && w.master.busy.After(w.now) {
+		l.sent = w.master.busy // it waits for the store before it says anything
+	}
+	w.post(m, &m.link.in, &m.link.oldIn, l)
+}
+
+// toMaster puts a message of an agent on its way.
+func (w *World) toMaster(m *machine, l letter) {
+	l.sent = w.now
+	w.post(m, &m.link.out, &m.link.oldOut, l)
+}
+
+func (w *World) post(m *machine, box, old *[]letter, l letter) {
+	l.due = l.sent.Add(w.underway(m) + m.link.late)
+	*box = append(*box, l)
+	m.poke(l.due)
+	if m.link.twice {
+		again := l
+		again.due = l.due.Add(3 * slowest)
+		*box = append(*box, again)
+		m.poke(again.due)
+	}
+	m.link.late, m.link.twice = 0, false
+	if *old = append(*old, l); len(*old) > remembers {
+		*old = (*old)[1:]
+	}
+}
+
+// underway returns how long a message takes that is sent now.
+func (w *World) underway(m *machine) time.Duration {
+	if !w.cfg.Slow {
+		return 0
+	}
+	return time.Duration(w.hash(uint64(w.turns), uint64(m.index)) % uint64(slowest)) //nolint:gosec // they are small
+}
+
+// hash returns a number that follows from the seed and its arguments: what
+// chance would do, and not moved by what else has happened.
+func (w *World) hash(of ...uint64) uint64 {
+	h := w.cfg.Seed + 0x9e3779b97f4a7c15
+	for _, n := range of {
+		h ^= n
+		h ^= h >> 30
+		h *= 0xbf58476d1ce4e5b9
+		h ^= h >> 27
+		h *= 0x94d049bb133111eb
+		h ^= h >> 31
+	}
+	return h
+}
+
+// arrived takes the messages out of a box that get through now, the first first.
+// A short cut holds them up, a long one loses them.
+func (w *World) arrived(m *machine, box *[]letter, cut time.Time) []letter {
+	var now, later []letter
+	for _, l := range *box {
+		switch {
+		case w.now.Before(l.due):
+			later = append(later, l)
+		case !w.now.Before(cut):
+			now = append(now, l)
+		case !m.link.lost:
+			l.due = cut
+			later = append(later, l)
+		}
+	}
+	*box = later
+	slices.SortStableFunc(now, func(a, b letter) int { return cmp.Compare(a.due.UnixNano(), b.due.UnixNano()) })
+	return now
+}
+
+// hangUp ends all sessions: the master is gone. What it has not said yet, since
+// it waited for the store, it does not say.
+func (w *World) hangUp() {
+	for _, m := range w.machines {
+		m.link.in = slices.DeleteFunc(m.link.in, func(l letter) bool { return l.hello || l.sent.After(w.now) })
+		if m.agent != nil && m.agent.session != 0 {
+			m.agent.session, m.agent.dial = 0, w.now.Add(redial)
+			m.poke(m.agent.dial)
+		}
+	}
+}
+
+// receive takes what has arrived at a machine. It returns false when the agent
+// died of it.
+func (w *World) receive(m *machine) bool {
+	for _, l := range w.arrived(m, &m.link.in, m.link.cutIn) {
+		var err error
+		if l.hello {
+			err = w.welcome(m, l.epoch)
+		} else {
+			err = w.assign(m, &nodeagent.View{Epoch: l.epoch, Version: l.version, Assignments: l.view})
+		}
+		if m.agent == nil {
+			return false
+		}
+		if err != nil { // it refuses the message, and with it the session
+			m.agent.session, m.agent.dial = 0, w.now.Add(redial)
+		}
+	}
+	return true
+}
+
+// welcome is what nodeagent/loop does with the epoch of a session.
+func (w *World) welcome(m *machine, epoch uint64) error {
+	a := m.agent
+	if epoch < a.epoch {
+		return nil // of a session that is over
+	}
+	if err := w.remember(m, epoch, a.view); err != nil {
+		return err
+	}
+	a.session, a.report = epoch, nil
+	return nil
+}
+
+// assign is what nodeagent/loop does with a view.
+func (w *World) assign(m *machine, v *nodeagent.View) error {
+	a := m.agent
+	if !w.cfg.Mutant.Stale && (v.Epoch < a.epoch || !v.Newer(a.view)) {
+		return nil
+	}
+	return w.remember(m, max(v.Epoch, a.epoch), v)
+}
+
+// remember writes down what the agent knows of its master, and then knows it.
+func (w *World) remember(m *machine, epoch uint64, v *nodeagent.View) error {
+	a, d := m.agent, &m.disk
+	if epoch == a.epoch && v == a.view {
+		return nil
+	}
+	wasEpoch, wasView := d.epoch, d.view
+	err := w.write(m, "view.json", func() { d.epoch, d.view = epoch, v }, func() { d.epoch, d.view = wasEpoch, wasView })
+	if err != nil {
+		return err
+	}
+	a.epoch, a.view, a.news = epoch, v, true
+	return nil
+}
+
+// send dials, or says what is new, and every now and then what is not.
+func (w *World) send(m *machine) {
+	a := m.agent
+	switch {
+	case a.session == 0:
+		if !w.now.Before(a.dial) && m.open(w.now) && w.master != nil {
+			a.dial = w.now.Add(redial + slowest)
+			w.toMaster(m, letter{hello: true})
+		}
+		return
+	case w.now.Sub(a.said) < tick:
+		return
+	}
+	if a.fresh || a.report == nil {
+		a.fresh = false
+		if r := w.reportOf(m); a.report == nil || !reflect.DeepEqual(a.report, r) {
+			a.report, a.said = r, time.Time{}
+		}
+	}
+	if w.now.Sub(a.said) < pullEvery {
+		return
+	}
+	a.said = w.now
+	w.toMaster(m, letter{epoch: a.session, report: a.report})
+}

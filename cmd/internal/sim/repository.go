@@ -1,0 +1,175 @@
+package sim
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// users own what runs in a random cell.
+var users = []string{"a", "b", "c", "d", "e"}
+
+// template is one of the jobs that each user may have.
+type template struct {
+	name  string
+	tasks int // at first
+	most  int
+	// add puts the job into the package of its user's directory.
+	add func(p *schema.Package, d declared)
+}
+
+// declared is how a job stands in the repository. The zero value is one that is
+// not there.
+type declared struct {
+	there   bool
+	tasks   int
+	version int
+	shift   int // of its priority, within its band
+}
+
+// versions are the arguments of a service; "crash" and "sick" do what they say,
+// and "tired" becomes sick.
+var versions = []string{"v1", "v2", "v3", "v4", "crash", "sick", "tired"}
+
+func (d declared) argument() string { return versions[d.version%len(versions)] }
+
+func (d declared) priority(floor schema.Priority) schema.Priority {
+	return floor + schema.Priority(d.shift%3*30)
+}
+
+// templates is the catalogue: a random cell has at most one job of each for each
+// user. Together they ask for about a hundred tasks at first.
+var templates = []template{
+	{"web", 5, 14, func(p *schema.Package, d declared) { addJob(p, Service("web", d.tasks, d.argument())) }},
+	{"api", 3, 9, func(p *schema.Package, d declared) {
+		j := careful(Service("api", d.tasks, versions[d.version%3]), d.shift%4)
+		j.Priority, j.Update.MaxParallel = d.priority(210), 1
+		addJob(p, j)
+	}},
+	{"low", 3, 9, func(p *schema.Package, d declared) {
+		j := Service("low", d.tasks, d.argument())
+		j.Priority, j.Task.Health = d.priority(100), nil
+		addJob(p, j)
+	}},
+	{"bulk", 3, 9, func(p *schema.Package, d declared) { addJob(p, Heavy("bulk", d.tasks, d.priority(0))) }},
+	{"main", 2, 6, func(p *schema.Package, d declared) { addJob(p, Heavy("main", d.tasks, d.priority(200))) }},
+	{"count", 2, 6, func(p *schema.Package, d declared) {
+		j := Batch("count", d.tasks)
+		j.Task.Env = map[string]string{"RUN": fmt.Sprint(d.version)}
+		addJob(p, j)
+	}},
+	{"logs", 0, 0, func(p *schema.Package, d declared) {
+		if p.Dir == "teams/a" { // one user has agents of his own everywhere
+			j := System("logs", d.argument())
+			// What other jobs ask for leaves so much on each machine that they fill.
+			j.Priority, j.Task.Resources.CPUMilli = 150, 20
+			addJob(p, j)
+		}
+	}},
+	{"pair", 2, 5, func(p *schema.Package, d declared) {
+		inner := max(d.tasks, 1) * 2
+		Within(p, Pair("pair", d.tasks, int64(300+100*(d.shift%3))),
+			Service("inner", inner, d.argument()), careful(Service("saver", d.tasks, versions[d.version%2]), d.shift%3))
+	}},
+}
+
+// careful is a service whose new tasks must run for some seconds.
+func careful(j schema.Job, seconds int) schema.Job {
+	j.Update.MinHealthySeconds = seconds
+	return j
+}
+
+// repository is what the cell's git repository holds at its head, and held.
+type repository struct {
+	jobs     map[string][]declared // of each user, by template
+	broken   map[string]bool       // users whose package does not compile
+	gone     map[string]bool       // users whose directory is not there
+	cordoned map[string]bool
+	packages map[string]*schema.Package // as committed last; nil: does not compile
+}
+
+// newRepository returns one that holds the given jobs, as user/job with commas
+// between them, or all of the catalogue for each user.
+func newRepository(jobs string) *repository {
+	r := &repository{
+		jobs: map[string][]declared{}, broken: map[string]bool{}, gone: map[string]bool{}, cordoned: map[string]bool{},
+		packages: map[string]*schema.Package{".": randomRoot()},
+	}
+	for _, u := range users {
+		for _, t := range templates {
+			there := jobs == "" || slices.Contains(strings.Split(jobs, ","), u+"/"+t.name)
+			r.jobs[u] = append(r.jobs[u], declared{there: there, tasks: t.tasks})
+		}
+		r.write(u)
+	}
+	r.writeCordons()
+	return r
+}
+
+// randomRoot grants each user a little more than the catalogue asks for at
+// first, so that growth meets a quota.
+func randomRoot() *schema.Package {
+	p := Root(20, users...)
+	for _, u := range users {
+		p.Objects.Quotas = append(p.Objects.Quotas, schema.Quota{
+			Name: u + "-batch", User: u, Cell: cellName, Band: schema.BandBatch,
+			Resources: schema.Resources{CPUMilli: 3200, RAMBytes: 1 << 40, DiskBytes: 1 << 40}, Tasks: 100,
+		})
+		p.Origins[schema.ObjectKey{Kind: schema.KindQuota, Name: u + "-batch"}] = schema.Position{Path: "batch.cue", Line: 1, Column: 1}
+	}
+	return p
+}
+
+// allJobs returns the names of the jobs of all users' catalogues, as user/job.
+func allJobs() []string {
+	var out []string
+	for _, u := range users {
+		for _, t := range templates {
+			out = append(out, u+"/"+t.name)
+		}
+	}
+	return out
+}
+
+// job returns how the n-th job of all users' catalogues stands, and whose it is.
+func (r *repository) job(n int) (user string, d *declared, t template) {
+	n = modulo(n, len(users)*len(templates))
+	user = users[n%len(users)]
+	return user, &r.jobs[user][n/len(users)], templates[n/len(users)]
+}
+
+// write makes the package of a user's directory anew.
+func (r *repository) write(user string) {
+	dir := "teams/" + user
+	switch {
+	case r.gone[user]:
+		delete(r.packages, dir)
+	case r.broken[user]:
+		r.packages[dir] = nil
+	default:
+		p := Team(user)
+		for i, d := range r.jobs[user] {
+			if d.there {
+				templates[i].add(p, d)
+			}
+		}
+		r.packages[dir] = p
+	}
+}
+
+func (r *repository) writeCordons() {
+	r.packages["cells"] = Cordoned(slices.Sorted(maps.Keys(r.cordoned))...)
+}
+
+// addJob adds a job to the package of its user's directory.
+func addJob(p *schema.Package, j schema.Job) {
+	j.User, j.Cell = p.Dir[len("teams/"):], cellName
+	p.Objects.Jobs = append(p.Objects.Jobs, j)
+	p.Origins[schema.ObjectKey{Kind: schema.KindJob, Name: j.ID().String()}] = schema.Position{Path: p.Dir + "/jobs.cue", Line: len(p.Objects.Jobs), Column: 1}
+}
+
+// modulo returns n modulo m, from 0 to m-1 for any n.
+func modulo(n, m int) int { return (n%m + m) % m }

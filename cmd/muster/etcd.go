@@ -1,0 +1,41 @@
+package main
+
+import (
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/musterhq/muster/reconciler/store"
+)
+
+// etcdFlags say which etcd cluster keeps the cell's documents.
+type etcdFlags struct {
+	endpoints, ca, cert, key string
+	lease                    time.Duration
+}
+
+func (f *etcdFlags) add(c *cobra.Command) {
+	s := c.Flags()
+	s.StringVar(&f.endpoints, "etcd", "", "etcd cluster that keeps the cell's documents, https://HOST:PORT[,https://…] (default: an etcd within this process, in the data directory)")
+	s.StringVar(&f.ca, "etcd-ca", "", "file with the certificates, in PEM, that those of the etcd members are signed by (default: the system's)")
+	s.StringVar(&f.cert, "etcd-cert", "", "file with the certificate that etcd is shown; read for each connection, so it may be renewed")
+	s.StringVar(&f.key, "etcd-key", "", "file with the key of that certificate")
+	s.DurationVar(&f.lease, "etcd-lease", store.LeaseDefault, "how long the leader may say nothing to etcd before another master takes over, 2s to 10m")
+}
+
+// config returns what the flags say; without --etcd, no endpoints.
+func (f *etcdFlags) config() (store.ClusterConfig, error) {
+	c := store.ClusterConfig{CAFile: f.ca, CertFile: f.cert, KeyFile: f.key, Lease: f.lease}
+	if f.endpoints == "" {
+		if f.ca+f.cert+f.key != "" {
+			return c, invalid("give --etcd https://HOST:PORT, too", "certificates for etcd, and no --etcd")
+		}
+		return c, nil
+	}
+	if f.lease < 2*time.Second || f.lease > 10*time.Minute {
+		return c, invalid("give --etcd-lease 2s to 10m", "--etcd-lease %s", f.lease)
+	}
+	c.Endpoints = strings.Split(f.endpoints, ",")
+	return c, nil
+}

@@ -1,0 +1,72 @@
+package durable
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// Write makes data the content of the file name. After a crash at any time the
+// file holds data, or what it held before; once Write has returned nil, data.
+func Write(name string, data []byte, mode fs.FileMode) error {
+	temp := name + ".new"
+	if err := Stage(temp, data, mode); err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	if err := Rename(temp, name); err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	return nil
+}
+
+// Stage writes a file that is not in use yet, and waits until the disk has its
+// content; whether it has its name is for Rename. It takes the room that the file
+// has already before it asks for more.
+func Stage(name string, data []byte, mode fs.FileMode) error {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, mode)
+	if err != nil {
+		return err
+	}
+	if _, err = f.Write(data); err == nil {
+		err = f.Truncate(int64(len(data)))
+	}
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+// Reserve has a later Write to name find the room for that many bytes, whatever
+// else fills the disk until then: as far as the file system lets it, which may
+// write each byte to a new place (btrfs).
+func Reserve(name string, bytes int64, mode fs.FileMode) error {
+	f, err := os.OpenFile(name+".new", os.O_WRONLY|os.O_CREATE, mode)
+	if err != nil {
+		return err
+	}
+	err = syscall.Fallocate(int(f.Fd()), 0, 0, bytes)
+	if errors.Is(err, syscall.EOPNOTSUPP) {
+		_, err = f.Write(make([]byte, bytes))
+	}
+	if err != nil {
+		err = fmt.Errorf("reserve room for %s: %w", name, err)
+	}
+	return errors.Join(err, f.Close())
+}
+
+// Rename renames within a directory, and waits until the disk has the new name.
+func Rename(from, to string) error {
+	if err := os.Rename(from, to); err != nil {
+		return err
+	}
+	return SyncDir(filepath.Dir(to))
+}
+
+// SyncDir waits until the disk has the names of a directory as they are.
+func SyncDir(name string) error {
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}

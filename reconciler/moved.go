@@ -1,0 +1,61 @@
+package reconciler
+
+import (
+	"bytes"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// A job that its directory declares no more may have been moved to one whose
+// newest data is not taken. Then it is not gone, and is held until that directory
+// is corrected: a mistake in a move must not stop what runs.
+
+// hiding finds the directories that may declare what no other does any more.
+type hiding struct {
+	refused map[string]*schema.Package // not taken, by directory; nil for those that did not compile
+	anew    map[string]bool            // of the latter: those of which the commit before said something else
+	before  map[schema.JobName]string  // that held jobs were thought to be in
+	tenants tenants
+}
+
+// hides returns the directories of a's commit that are not taken. stale is what
+// the next head says of them.
+func (a *adoption) hides(s *State, stale map[string][]schema.Diagnostic) hiding {
+	h := hiding{refused: a.refused, anew: map[string]bool{}, before: map[schema.JobName]string{}, tenants: tenantsOf(a.packages)}
+	for dir := range a.refused {
+		was, too := s.Head.Stale[dir]
+		h.anew[dir] = !too || !bytes.Equal(schema.Canonical(was), schema.Canonical(stale[dir]))
+	}
+	if held := s.Head.Held; held != nil {
+		for _, j := range held.Jobs {
+			if dir, ok := strings.CutPrefix(j.Guard, guardDirectory); ok {
+				h.before[s.jobName(j.Job)] = dir
+			}
+		}
+	}
+	return h
+}
+
+// of returns the directory that may declare a job, or alloc set; "" if none may.
+// Of one that did not compile nothing is known but who may have jobs there. A
+// mistake that has been there for a while says nothing of what goes now.
+func (h hiding) of(name schema.JobName) string {
+	for _, dir := range slices.Sorted(maps.Keys(h.refused)) {
+		p := h.refused[dir]
+		if p != nil {
+			if _, ok := declaredAs(p, schema.ObjectKey{Kind: schema.KindJob, Name: name.String()}); ok {
+				return dir
+			}
+			continue
+		}
+		owner, _ := h.tenants.owner(dir)
+		may := owner == nil || slices.Contains(owner.Users, name.User)
+		if may && h.anew[dir] || h.before[name] == dir {
+			return dir
+		}
+	}
+	return ""
+}

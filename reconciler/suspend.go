@@ -1,0 +1,295 @@
+package reconciler
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// A suspended job is left as it is by commits, and by what the cell would do to
+// it by choice: its admitted data stays, nothing of it is updated, removed or
+// moved away. What fails or is lost is healed with the data that it had. While
+// the whole cell is suspended no commit is adopted.
+//
+// In what is desired a suspended job has its admitted data: so it is charged for
+// what it runs, and a removal of it is counted by the guards for as long as it
+// waits.
+
+// Suspend returns what suspends a job, or with schema.AllJobs the cell. One that
+// is suspended already gets another reason, and its time begins anew; it is
+// suspended since when it was first. Since is not looked at. It errs with
+// NoneError if the cell runs no such job.
+func Suspend(s *State, x schema.Suspension, now time.Time) ([]Write, []schema.Event, error) {
+	if err := s.suspendable(x.Name); err != nil {
+		return nil, nil, err
+	}
+	x.Since = now
+	said := "suspended"
+	if was := s.Suspensions[x.Name]; was != nil {
+		x.Since, said = was.Since, "still suspended"
+	}
+	if !x.Until.IsZero() {
+		said += " until " + x.Until.UTC().Format(time.RFC3339)
+	}
+	e := schema.Event{At: now, Kind: schema.EventSuspend, Job: jobOfSuspension(x.Name), Message: fmt.Sprintf("%s%s by %s: %s", theCell(x.Name), said, x.By, x.Reason)}
+	return []Write{s.document(keySuspend+x.Name, x)}, []schema.Event{e}, nil
+}
+
+// Resume returns what ends the suspension of that name, and nothing if there is
+// none. by is who asks for it. Those of single jobs outlast that of the cell. It
+// errs with NoneError if the cell runs no such job.
+func Resume(s *State, name, by string, now time.Time) ([]Write, []schema.Event, error) {
+	was := s.Suspensions[name]
+	if was == nil {
+		return nil, nil, s.suspendable(name)
+	}
+	e := schema.Event{At: now, Kind: schema.EventResume, Job: jobOfSuspension(name), Message: fmt.Sprintf("%sresumed by %s after %s; it was %s", theCell(name), by, now.Sub(was.Since).Round(time.Second), was)}
+	return []Write{{Key: keySuspend + name}}, []schema.Event{e}, nil
+}
+
+// theCell begins what is said of the cell's suspension: of a job's, the event
+// has its name.
+func theCell(name string) string {
+	if name == schema.AllJobs {
+		return "the cell: "
+	}
+	return ""
+}
+
+// jobOfSuspension returns the job that a suspension is of, "" for all.
+func jobOfSuspension(name string) string {
+	if name == schema.AllJobs {
+		return ""
+	}
+	return name
+}
+
+// suspendable errs unless name is that of a job that runs, or AllJobs.
+func (s *State) suspendable(name string) error {
+	if name == schema.AllJobs {
+		return nil
+	}
+	job := s.jobName(name)
+	hint := "muster status lists the jobs; all is every job of the cell"
+	switch r := s.Jobs[job]; {
+	case r != nil && r.Admitted != "":
+		return nil
+	case r != nil:
+		return &NoneError{fmt.Sprintf("job %q was removed, and its tasks are stopping", name), "a commit that declares it again brings it back"}
+	}
+	if _, ok := s.desired().Jobs[job]; ok {
+		return &NoneError{fmt.Sprintf("job %q is not admitted: it runs nothing that could be left as it is", name), "muster why " + name + " says why it is not"}
+	}
+	return &NoneError{fmt.Sprintf("cell %s has no job %q", s.Cell, name), hint}
+}
+
+// Suspended reports whether the whole cell is.
+func (s *State) Suspended() bool { return s.Suspensions[schema.AllJobs] != nil }
+
+// suspensions are the jobs that are left as they are.
+type suspensions struct {
+	all  *schema.Suspension // nil: not all
+	jobs map[schema.JobName]*schema.Suspension
+}
+
+// suspensions returns the jobs that are left as they are. An alloc set is among
+// them in which a suspended job runs: the job's tasks would go with their allocs.
+func (s *State) suspensions() suspensions {
+	x := suspensions{all: s.Suspensions[schema.AllJobs]}
+	if len(s.Suspensions) == 0 {
+		return x
+	}
+	x.jobs = map[schema.JobName]*schema.Suspension{}
+	for _, name := range slices.Sorted(maps.Keys(s.Suspensions)) {
+		if name != schema.AllJobs {
+			x.jobs[s.jobName(name)] = s.Suspensions[name]
+		}
+	}
+	for _, job := range slices.SortedFunc(maps.Keys(x.jobs), schema.JobName.Compare) {
+		r := s.Jobs[job]
+		if r == nil || s.Data[r.Admitted] == nil {
+			continue
+		}
+		if set, inside := s.Data[r.Admitted].HostSet(); inside && x.jobs[set] == nil {
+			x.jobs[set] = x.jobs[job]
+		}
+	}
+	return x
+}
+
+// of returns the suspension that a job is under, nil if it is under none.
+func (x suspensions) of(name schema.JobName) *schema.Suspension {
+	if own := x.jobs[name]; own != nil {
+		return own
+	}
+	return x.all
+}
+
+// keepSuspended puts the suspended jobs into d as they were admitted last. While
+// the cell is suspended, what was not admitted before is not admitted.
+func (s *State) keepSuspended(d *Desired) {
+	x := s.suspensions()
+	if x.all == nil && len(x.jobs) == 0 {
+		return
+	}
+	d.Waiting = map[schema.JobName]*DesiredJob{}
+	for name, r := range s.Jobs {
+		if x.of(name) == nil || r.Admitted == "" {
+			continue
+		}
+		newest, declared := d.Jobs[name]
+		switch {
+		case declared && newest.Digest == r.Admitted && len(newest.Refused) == 0:
+			continue
+		case declared:
+			d.Waiting[name] = &newest
+		default:
+			d.Waiting[name] = nil
+		}
+		d.Jobs[name] = DesiredJob{Job: s.Data[r.Admitted], Digest: r.Admitted, Origin: r.Origin}
+	}
+	if x.all == nil {
+		return
+	}
+	for name, job := range d.Jobs {
+		if r := s.Jobs[name]; r == nil || r.Admitted == "" {
+			job.Refused = []schema.Diagnostic{{
+				Severity: schema.Error, Position: job.Origin, Field: keyOf(job.Job).Field(),
+				Message:  "nothing is admitted while the cell is suspended",
+				Expected: "a cell that is not suspended", Hint: "muster resume all",
+			}}
+			d.Jobs[name] = job
+		}
+	}
+}
+
+// frozen reports whether a job is left as it is.
+func (s *step) frozen(name schema.JobName) bool { return s.suspended.of(name) != nil }
+
+// asBefore returns what to ask for a task, of a suspended job with the data that
+// the task had: in the middle of a rollout that is not always the admitted.
+func (s *step) asBefore(a ask, t *schema.TaskRecord) ask {
+	if t.Data == "" || t.Data == a.data || !s.frozen(a.task.JobName) {
+		return a
+	}
+	if had := s.dataOf(t.Data); had != nil && had.Kind == a.job.Kind && had.AllocSet == a.job.AllocSet {
+		a.job, a.data = had, t.Data
+	}
+	return a
+}
+
+// endSuspensions ends those whose time is over. What they kept back is done by
+// the next step.
+func (s *step) endSuspensions() {
+	for _, name := range slices.Sorted(maps.Keys(s.base.Suspensions)) {
+		x := s.base.Suspensions[name]
+		switch {
+		case x.Until.IsZero():
+		case s.now.Before(x.Until):
+			s.wake(x.Until)
+		default:
+			s.over = append(s.over, name)
+			s.event(schema.Event{Kind: schema.EventResume, Job: jobOfSuspension(name), Message: theCell(name) + "resumed, since its time is over; it was " + x.String()})
+			s.wake(s.now.Add(time.Millisecond))
+		}
+	}
+}
+
+// SuspensionStatus is a suspension as the status tells of it.
+type SuspensionStatus struct {
+	schema.Suspension
+	// Waits says what waits for its end, "" if all is as the newest commit says.
+	Waits string `json:"waits,omitempty"`
+	Next  string `json:"next"` // the command that ends it
+}
+
+// waiting returns what of the newest commit the suspension keeps back.
+func (x *SuspensionStatus) waiting() string {
+	return fmt.Sprintf("%s is %s; %s", subjectOf(x.Name), x.Suspension.String(), x.Waits)
+}
+
+// subjectOf names what a suspension is of.
+func subjectOf(name string) string {
+	if name == schema.AllJobs {
+		return "the cell"
+	}
+	return "job " + name
+}
+
+// suspensionsOf returns what is suspended, sorted by name.
+func suspensionsOf(s *State) []SuspensionStatus {
+	out := []SuspensionStatus{}
+	for _, name := range slices.Sorted(maps.Keys(s.Suspensions)) {
+		out = append(out, SuspensionStatus{Suspension: *s.Suspensions[name], Next: "muster resume " + name})
+	}
+	return out
+}
+
+// suspended tells what waits for suspensions to end, when the jobs have been told
+// of.
+func (d *describer) suspended() {
+	s := d.in.State
+	waits := map[string][]string{}
+	desired := s.desired()
+	for i := range d.status.Jobs {
+		j := &d.status.Jobs[i]
+		if j.Suspended == "" {
+			continue
+		}
+		newest, waiting := desired.Waiting[s.jobName(j.Name)]
+		switch {
+		case waiting && newest == nil:
+			waits[j.Suspended] = append(waits[j.Suspended], "the removal of "+j.Name)
+		case waiting:
+			waits[j.Suspended] = append(waits[j.Suspended], "the newest data of "+j.Name)
+		case j.Updating > 0:
+			waits[j.Suspended] = append(waits[j.Suspended], fmt.Sprintf("the update of %d of %d tasks of %s", j.Updating, j.Desired, j.Name))
+		}
+	}
+	for i := range d.status.Suspended {
+		x := &d.status.Suspended[i]
+		if x.All() && d.in.Head != s.Head.Commit && d.in.Trouble == "" {
+			waits[x.Name] = append([]string{"commit " + ShortCommit(d.in.Head)}, waits[x.Name]...)
+		}
+		if x.Waits = shortList(waits[x.Name]); x.Waits != "" {
+			x.Waits += waitOrWaits(len(waits[x.Name]))
+			d.waiting("%s", x.waiting())
+		}
+	}
+}
+
+func waitOrWaits(n int) string {
+	if n == 1 {
+		return " waits"
+	}
+	return " wait"
+}
+
+// shortList joins the first few of many.
+func shortList(list []string) string {
+	const most = 3
+	if more := len(list) - most; more > 0 {
+		list = append(slices.Clone(list[:most]), fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(list, ", ")
+}
+
+// WaitsForSomebody reports whether nothing keeps what s tells of from converging
+// but what a person has to end, and a commit may: suspensions, and removals that
+// are held.
+func (s *Status) WaitsForSomebody() bool {
+	lines := map[string]bool{}
+	for i := range s.Suspended {
+		if x := &s.Suspended[i]; x.Waits != "" {
+			lines[x.waiting()] = true
+		}
+	}
+	for i := range s.Held {
+		lines[s.Held[i].waiting()] = true
+	}
+	return len(s.Waiting) > 0 && !slices.ContainsFunc(s.Waiting, func(line string) bool { return !lines[line] })
+}
