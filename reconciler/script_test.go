@@ -367,7 +367,7 @@ func object(t *testing.T, kind, name string, fields []string) any {
 	case "allocset":
 		o := schema.AllocSet{
 			Name: name[len(user)+1:], User: user, Cell: "c", Priority: 200, Allocs: 1,
-			Resources: schema.Resources{CPUMilli: 2000, RAMBytes: 2 << 30, DiskBytes: 2 << 30}, Update: schema.UpdatePolicy{MaxParallel: 1},
+			Resources: schema.Resources{CPUMilli: 2000, RAMBytes: 2 << 30, DiskBytes: 2 << 30}, Update: schema.AllocUpdate{MaxParallel: 1},
 		}
 		filled(&o)
 		return o

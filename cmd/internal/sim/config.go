@@ -115,7 +115,7 @@ func Batch(name string, tasks int) schema.Job {
 func Pair(name string, allocs int, cpuMilli int64) schema.AllocSet {
 	return schema.AllocSet{
 		Name: name, Priority: 200, Allocs: allocs, Resources: schema.Resources{CPUMilli: cpuMilli, RAMBytes: 1 << 30, DiskBytes: 1 << 30},
-		Update: schema.UpdatePolicy{MaxParallel: 1},
+		Update: schema.AllocUpdate{MaxParallel: 1},
 	}
 }
 
