@@ -30,3 +30,31 @@ func (s *Snapshot) HasRoom(task schema.TaskName, machine string, to schema.Resou
 	}
 	return true
 }
+
+// Fits reports whether an ask would get a place now: where there is room and,
+// with evict, where tasks of lower priority could make some. Nothing is placed.
+func (s *Snapshot) Fits(a Ask, evict bool) bool {
+	c := s.single(&a)
+	if a.On == "" && !c.inSet && s.refuse(c) > 0 {
+		return true
+	}
+	for i := range s.nodes {
+		slot := int32(i)
+		if s.state[slot] == stateGone || a.On != "" && s.nodes[slot].Name != a.On {
+			continue
+		}
+		switch {
+		case c.inSet:
+			if s.checkSet(c, a.AllocSet, slot) == fine {
+				return true
+			}
+		case a.On != "" && s.check(c, slot) == fine:
+			return true
+		case evict && s.level(c, slot) != impossible:
+			if _, ok := s.solve(c, slot); ok {
+				return true
+			}
+		}
+	}
+	return false
+}

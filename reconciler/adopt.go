@@ -23,10 +23,18 @@ import (
 //
 // The writes put packages first, then flip the head, then delete what it no
 // longer refers to.
+//
+// Rollouts that commits promote go on: see promote.
 func Adopt(s *State, c schema.Compiled, now time.Time) ([]Write, []schema.Event) {
 	if s.Suspended() {
 		return nil, nil
 	}
+	writes, events := promote(s, c, now)
+	next, more := adopt(s, c, now)
+	return append(writes, next...), append(more, events...)
+}
+
+func adopt(s *State, c schema.Compiled, now time.Time) ([]Write, []schema.Event) {
 	if c.Commit != s.Head.Commit && s.holds(c) {
 		head := schema.Head{Commit: c.Commit, Packages: s.Head.Packages}
 		return []Write{s.document(keyHead, head)}, []schema.Event{applied(head, now)}

@@ -138,7 +138,7 @@ func (s *step) admission() Admission {
 	retained := s.base.retained(runs)
 	for {
 		verdict := Admit(AdmitInput{
-			Desired: s.base.withRetained(retained), Admitted: admitted, Capacity: s.base.capacity(), Machines: len(s.base.Machines), Now: s.now,
+			Desired: s.withReturned(s.base.withRetained(retained)), Admitted: admitted, Capacity: s.base.capacity(), Machines: len(s.base.Machines), Now: s.now,
 		})
 		if len(retained) == 0 {
 			return verdict

@@ -144,7 +144,17 @@ func (d *describer) job(name schema.JobName) {
 	if want != nil {
 		d.crashes(name, r, &j)
 	}
+	j.Rollout = rolloutOf(d.in, name, &j)
 	j.Reason = d.jobReason(r, &j, d.status.Tasks[first:])
+	switch {
+	case j.Reason == "" && j.Updating == 0 && r.Rollout != nil && r.Rollout.Returned == "" && r.Rollout.Failed == "" && (j.Rollout == nil || j.Rollout.State == RolloutGoing):
+		j.Reason = "its tasks are not yet healthy for as long as its update policy wants"
+	case j.Rollout == nil || j.Rollout.State == RolloutGoing:
+	case j.Reason == "" || j.Rollout.Failed():
+		j.Reason = j.Rollout.Message
+	default:
+		j.Reason += "; " + j.Rollout.Message
+	}
 	if j.Reason != "" {
 		d.waiting("%s", j.waiting())
 	}

@@ -65,7 +65,7 @@ func (d *differences) job(old, next *schema.Job) {
 	d.field(old.Tasks != next.Tasks, tasks, InPlace)
 	d.field(!maps.Equal(old.Labels, next.Labels), "labels", InPlace)
 	d.field(!maps.Equal(old.Annotations, next.Annotations), "annotations", InPlace)
-	d.field(old.Update != next.Update, "update", InPlace)
+	d.field(differ(old.Update, next.Update), "update", InPlace)
 	d.field(differ(old.Silence, next.Silence), "silence", InPlace)
 	d.field(differ(old.Disruption, next.Disruption), "disruption", InPlace)
 	d.field(old.Kept() != next.Kept(), "prune", InPlace)

@@ -258,7 +258,7 @@ func (d *draft) garbage() []Write {
 	used := map[schema.Digest]bool{}
 	for name := range changed {
 		if j := d.job(name); j != nil {
-			used[j.Admitted] = true
+			used[j.Admitted], used[j.Good] = true, true
 		}
 		for n := range d.spans[name] {
 			if c := d.chunk(ChunkName{name, n}); c != nil {

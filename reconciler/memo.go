@@ -210,7 +210,7 @@ func (s *step) settle(name schema.JobName) {
 // nothing.
 func (s *step) verdict() (a Admission, settled bool) {
 	desired := s.base.desired()
-	if m := s.memo.admission; m != nil && m.desired == desired && maps.Equal(m.jobs, s.base.Jobs) && maps.Equal(m.machines, s.base.Machines) &&
+	if m := s.memo.admission; m != nil && len(s.jobs) == 0 && m.desired == desired && maps.Equal(m.jobs, s.base.Jobs) && maps.Equal(m.machines, s.base.Machines) &&
 		(m.verdict.Next.IsZero() || s.now.Before(m.verdict.Next)) {
 		return m.verdict, true
 	}

@@ -21,10 +21,10 @@ type ask struct {
 // askFor asks for a machine for each task of the job that has none and wants
 // one now.
 func (s *step) askFor(name schema.JobName, want *schema.Job) {
-	digest := s.job(name).Admitted
+	runs := s.share(name, want)
 	have := s.tasks(name)
 	for index := range want.Tasks {
-		a := ask{name.Task(index), want, digest}
+		a := ask{name.Task(index), s.dataOf(runs.of(index)), runs.of(index)}
 		if len(have) > 0 && have[0].Index == index {
 			t := have[0]
 			have = have[1:]

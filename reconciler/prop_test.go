@@ -110,6 +110,7 @@ func (a *anything) randomCommit(t *rapid.T) schema.Compiled {
 		a.randomQuota(t),
 	}
 	c := compiled(fmt.Sprintf("c%d", a.commits), good(pkg(".", root...)))
+	c.Promote = rapid.SampledFrom([][]string{nil, {"u/web"}, {"u/api", "v/web"}}).Draw(t, "promoted")
 	c.AllowPrune = rapid.SampledFrom([]int{0, 100}).Draw(t, "allowed")
 	dirs := []string{"u", "v"}
 	if rapid.Bool().Draw(t, "both") {
@@ -146,6 +147,9 @@ func randomJobs(t *rapid.T, user string) []any {
 		}
 		j := service(user, name, rapid.IntRange(0, 5).Draw(t, "tasks"), rapid.SampledFrom([]string{"v1", "v2", "v3", "crash", "sick"}).Draw(t, "arg"))
 		j.Update.MaxParallel = rapid.IntRange(1, 3).Draw(t, "parallel")
+		if name != "sum" {
+			randomPolicy(t, &j.Update)
+		}
 		if rapid.Bool().Draw(t, "disruption") {
 			j.Disruption = &schema.Disruption{MaxDown: rapid.IntRange(0, 2).Draw(t, "maxDown"), PerHour: rapid.IntRange(0, 3).Draw(t, "perHour")}
 		}
@@ -162,6 +166,17 @@ func randomJobs(t *rapid.T, user string) []any {
 		out = append(out, j)
 	}
 	return out
+}
+
+func randomPolicy(t *rapid.T, u *schema.UpdatePolicy) {
+	if rapid.Bool().Draw(t, "canary") {
+		u.Canary = &schema.Canary{
+			Tasks: rapid.IntRange(1, 3).Draw(t, "canaries"), WaitSeconds: rapid.IntRange(0, 20).Draw(t, "wait"),
+			Promote: rapid.SampledFrom([]schema.Promote{schema.PromoteAuto, schema.PromoteCommit}).Draw(t, "promote"),
+		}
+	}
+	u.OnFailure = rapid.SampledFrom([]schema.OnFailure{"", schema.Pause, schema.Return}).Draw(t, "onFailure")
+	u.ProgressSeconds = rapid.SampledFrom([]int{0, 0, 5, 60}).Draw(t, "progress")
 }
 
 // stepChecked steps, and holds the decision against what a step promises.
@@ -184,7 +199,7 @@ func (a *anything) stepChecked(t *rapid.T) {
 	in = a.input()
 	for _, in.Memo = range []*reconciler.Memo{nil, a.memo} {
 		if again := reconciler.Step(in); len(again.Writes) > 0 || len(again.Events) > 0 {
-			t.Fatalf("a second step at the same moment writes %s, says %s", keys(again.Writes), lines(again.Events))
+			t.Fatalf("a second step at the same moment writes %s, says %s, after %s: %v", keys(again.Writes), lines(again.Events), lines(out.Events), out.Why)
 		}
 	}
 	if err := a.memo.Audit(in); err != nil {

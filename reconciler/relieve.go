@@ -86,7 +86,7 @@ func (s *step) hasPlace(a ask, t *schema.TaskRecord) bool {
 	p.Avoid = slices.Compact(p.Avoid)
 	snapshot := s.snapshot()
 	snapshot.RemoveTask(a.task, t.Machine, 0)
-	why := snapshot.Explain(p) // placing it, with victims, could not be taken back
+	fits := snapshot.Fits(p, false) // placing it, with victims, could not be taken back
 	snapshot.SetTask(taskOf(s.draft, a.task.JobName, t))
-	return why.Feasible > 0
+	return fits
 }

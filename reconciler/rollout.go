@@ -1,6 +1,7 @@
 package reconciler
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -18,8 +19,12 @@ const comesBackWithin = time.Minute
 
 // changeInPlace gives the job's running tasks that can go on with the admitted
 // data as they are that data, and with it, say, its priority.
-func (s *step) changeInPlace(job schema.JobName, want *schema.Job) {
+func (s *step) changeInPlace(job schema.JobName) {
 	digest := s.job(job).Admitted
+	if digest == "" || s.frozen(job) {
+		return
+	}
+	want := s.dataOf(digest)
 	for _, t := range s.tasks(job) {
 		if t.Machine != "" && t.Stop == nil && t.Data != digest && s.wants(want, &t) && s.inPlace(t.Data, want, place{job.Task(t.Index), t.Machine}) {
 			t.Data = digest
@@ -31,40 +36,120 @@ func (s *step) changeInPlace(job schema.JobName, want *schema.Job) {
 // rollOut brings the job's running tasks to the admitted data, where that takes
 // a new process. At most as many tasks are stopped at once as the update policy
 // allows; tasks that do not work anyway go first, those on silent machines
-// stay. New data that does not get healthy so ends the rollout, and the tasks
-// that were not reached run on with the old.
+// stay. A task that works is stopped only if there is a place for the new data.
+// Beyond a canary, and when the data has failed, the others keep what they have.
 func (s *step) rollOut(job schema.JobName) {
-	digest := s.job(job).Admitted
-	if digest == "" || s.frozen(job) {
+	record := s.job(job)
+	if record.Admitted == "" || s.frozen(job) {
 		return
 	}
-	want := s.dataOf(digest)
-	r := rollout{job: job, want: want, digest: digest}
+	r := rollout{job: job, want: s.dataOf(record.Admitted), digest: record.Admitted}
 	tasks := s.tasks(job)
-	if !slices.ContainsFunc(tasks, func(t schema.TaskRecord) bool { return t.Machine != "" && t.Data != digest }) {
+	if !slices.ContainsFunc(tasks, func(t schema.TaskRecord) bool { return t.Machine != "" && t.Data != r.digest }) {
 		return // there is nothing to bring forward
 	}
+	if record.Rollout != nil && record.Rollout.Failed != "" && record.Rollout.Returned == "" {
+		return
+	}
+	r.share = s.share(job, r.want)
 	for _, t := range tasks {
 		switch {
-		case !s.wants(want, &t) || t.Done != nil:
-		case t.Machine == "" && s.holdsUp(t, digest):
+		case !s.wants(r.want, &t) || t.Done != nil:
+		case t.Machine == "" && s.holdsUp(t, r.digest):
 			r.moving++
 		case t.Machine == "":
 		default:
 			s.rollAssigned(&r, t)
 		}
 	}
-	parallel := max(1, want.Update.MaxParallel)
+	parallel := max(1, r.want.Update.MaxParallel)
 	for _, t := range r.sick {
-		if r.moving < parallel {
+		if r.moving < parallel && r.share.gets(t.Index) {
 			s.update(job, t)
 		}
 		r.moving++ // one that stays is down all the same, and takes its part of the budget
 	}
 	for _, t := range r.well {
-		if r.moving < parallel && s.update(job, t) {
+		if r.moving < parallel && r.share.gets(t.Index) && s.mayUpdate(job, &t, r.want) && s.update(job, t) {
 			r.moving++
 		}
+	}
+}
+
+// mayUpdate reports whether a task that works may be stopped for new data: its
+// budget allows that, and there is a place for what comes after.
+func (s *step) mayUpdate(job schema.JobName, t *schema.TaskRecord, want *schema.Job) bool {
+	if why := s.keptUp(job, t); why != "" {
+		s.hold(job, why)
+		return false
+	}
+	name := job.Task(t.Index)
+	p := s.placementAsk(ask{name, want, s.job(job).Admitted})
+	p.Waited = 0
+	own := p
+	own.On = t.Machine
+	snapshot := s.snapshot()
+	inside := s.takeOut(job, t)
+	defer s.putBack(append(inside, leaver{name, t.Machine}))
+	if !grows(s.dataOf(t.Data), want) && (p.On == "" || p.On == t.Machine) && snapshot.Fits(own, false) {
+		return true
+	}
+	// It takes room that others on their way count on, too. Each of them takes
+	// one machine at most.
+	switch {
+	case s.moving == 0 && snapshot.Fits(p, true):
+	case p.AllocSet == (schema.JobName{}) && p.On == "" && snapshot.Explain(p).Feasible > s.moving:
+	case s.moving > 0 && snapshot.Fits(p, true):
+		s.hold(job, "others are on their way to the machines that have a place for the new data")
+		return false
+	default:
+		s.hold(job, fmt.Sprintf("no machine has a place for the new data of %s: %s", name.Short(), snapshot.Explain(p)))
+		return false
+	}
+	return true
+}
+
+// takeOut removes a task, or an alloc with what runs inside, from the snapshot,
+// and returns what was inside.
+func (s *step) takeOut(job schema.JobName, t *schema.TaskRecord) (inside []leaver) {
+	name := job.Task(t.Index)
+	if s.dataOf(t.Data).Kind == schema.Allocs {
+		for _, chunk := range s.chunkNames() {
+			for _, u := range s.chunk(chunk).Tasks {
+				if u.Alloc != nil && u.Machine == t.Machine && u.Alloc.Of(chunk.Job) == name {
+					inside = append(inside, leaver{chunk.Job.Task(u.Index), u.Machine})
+					s.snapshot().RemoveTask(chunk.Job.Task(u.Index), u.Machine, 0)
+				}
+			}
+		}
+	}
+	s.snapshot().RemoveTask(name, t.Machine, 0)
+	return inside
+}
+
+// putBack gives the snapshot back what was taken out of it, the last first: an
+// alloc goes before what runs inside.
+func (s *step) putBack(list []leaver) {
+	for _, l := range slices.Backward(list) {
+		s.snapshot().SetTask(taskOf(s.draft, l.task.JobName, s.recordOf(l.task)))
+	}
+}
+
+// grows reports whether a task takes anything of a machine that it has not now.
+func grows(old, next *schema.Job) bool {
+	o, n := old.Task.Resources, next.Task.Resources
+	fits := n.Resources.Fits(o.Resources)
+	o.Resources, n.Resources = schema.Resources{}, schema.Resources{}
+	return !fits || differ(o, n)
+}
+
+// hold takes down why a rollout does not go on, the first reason of a step.
+func (s *step) hold(job schema.JobName, why string) {
+	if s.out.Holds == nil {
+		s.out.Holds = map[schema.JobName]string{}
+	}
+	if s.out.Holds[job] == "" {
+		s.out.Holds[job] = why
 	}
 }
 
@@ -73,6 +158,7 @@ type rollout struct {
 	job        schema.JobName
 	want       *schema.Job
 	digest     schema.Digest       // of want
+	share      share               // which tasks shall have it
 	sick, well []schema.TaskRecord // run old data
 	moving     int                 // are down, or between old and new
 }
@@ -120,7 +206,11 @@ func (s *step) update(job schema.JobName, t schema.TaskRecord) bool {
 	case change == Resize:
 		message = "its machine has no room for its new limits"
 	}
-	return s.disrupt(job, t, schema.Cause{Kind: schema.CauseUpdate, Message: message, At: s.now})
+	stopped := s.disrupt(job, t, schema.Cause{Kind: schema.CauseUpdate, Message: message, At: s.now})
+	if stopped {
+		s.moving++
+	}
+	return stopped
 }
 
 // forget returns the record of a pending task without what older data has

@@ -34,7 +34,7 @@ func TestScripts(t *testing.T) {
 //
 //	commit ID        adopts a commit: a line "DIR bad" is a package that does
 //	                 not compile; other lines are "DIR KIND NAME FIELD=VALUE…";
-//	                 allow=N tasks may go
+//	                 allow=N tasks may go, promote=USER/JOB goes on
 //	join NAME …      machines of 4 cores and 8 GiB, or cores=N gib=N; gpus=N are
 //	                 devices, all else is an attribute
 //	silent NAME …    cuts machines off; speak joins them again
@@ -62,6 +62,11 @@ func (c *cell) play(t *testing.T, d *datadriven.TestData) string {
 		compiled := parse(t, args[0], d.Input)
 		if d.HasArg("allow") {
 			d.ScanArgs(t, "allow", &compiled.AllowPrune)
+		}
+		for _, a := range d.CmdArgs {
+			if a.Key == "promote" {
+				compiled.Promote = a.Vals
+			}
 		}
 		return lines(c.commit(compiled))
 	case "join":
@@ -206,7 +211,10 @@ func (c *cell) stepped() string {
 	b.WriteString(lines(out.Events))
 	if len(out.Events) == 0 && len(out.Writes) > 0 {
 		for _, w := range out.Writes {
-			fmt.Fprintf(&b, "write %s\n", w.Key)
+			// How far a rollout is, and what nobody runs any more.
+			if !strings.HasPrefix(w.Key, "job/") && !strings.HasPrefix(w.Key, "data/") {
+				fmt.Fprintf(&b, "write %s\n", w.Key)
+			}
 		}
 	}
 	if b.Len() > 0 {
@@ -361,7 +369,7 @@ func object(t *testing.T, kind, name string, fields []string) any {
 	case "allocset":
 		o := schema.AllocSet{
 			Name: name[len(user)+1:], User: user, Cell: "c", Priority: 200, Allocs: 1,
-			Resources: schema.Resources{CPUMilli: 2000, RAMBytes: 2 << 30, DiskBytes: 2 << 30}, Update: schema.UpdatePolicy{MaxParallel: 1},
+			Resources: schema.Resources{CPUMilli: 2000, RAMBytes: 2 << 30, DiskBytes: 2 << 30}, Update: schema.AllocUpdate{MaxParallel: 1},
 		}
 		filled(&o)
 		return o
@@ -415,6 +423,13 @@ func set(o any, fields []string) error {
 			doc = fmt.Sprintf(`{"allocset": %q}`, value)
 		case "each":
 			doc = fmt.Sprintf(`{"resources": {"cpuMilli": %s}}`, value)
+		case "canary": // tasks:wait:promote
+			w := strings.Split(value, ":")
+			doc = fmt.Sprintf(`{"update": {"canary": {"tasks": %s, "waitSeconds": %s, "promote": %q}}}`, w[0], w[1], w[2])
+		case "progress":
+			doc = fmt.Sprintf(`{"update": {"progressSeconds": %s}}`, value)
+		case "failure":
+			doc = fmt.Sprintf(`{"update": {"onFailure": %q}}`, value)
 		case "health":
 			doc = fmt.Sprintf(`{"update": {"minHealthySeconds": %s}}`, value)
 		case "parallel":

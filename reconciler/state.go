@@ -204,6 +204,9 @@ func (s *State) check() error {
 		if j.Admitted != "" && s.Data[j.Admitted] == nil {
 			return fmt.Errorf("job %s refers to data %s, which is not stored", name, j.Admitted)
 		}
+		if j.Good != "" && s.Data[j.Good] == nil {
+			return fmt.Errorf("job %s refers to data %s, which is not stored", name, j.Good)
+		}
 	}
 	for name, c := range s.Chunks {
 		for i := range c.Tasks {

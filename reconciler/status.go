@@ -142,6 +142,8 @@ type JobStatus struct {
 	Done     int               `json:"done"`
 	Updating int               `json:"updating"` // run data older than admitted
 	Reason   string            `json:"reason"`   // why it is not as desired, "" if it is
+	// Rollout is how far its newest data has come; nil once all tasks have it.
+	Rollout *RolloutStatus `json:"rollout,omitempty"`
 	// Crashes says where its tasks crash, and whether on one machine only; it is
 	// left out if they do not.
 	Crashes string `json:"crashes,omitempty"`

@@ -36,6 +36,9 @@ type Output struct {
 	// Claims tells, for each task that wants a machine, which one it waits for:
 	// tasks that it preempts are stopping there.
 	Claims map[schema.TaskName]Claim
+	// Holds says, for each rollout that could go on and does not stop a task that
+	// works, why.
+	Holds map[schema.JobName]string
 	// Holding says where the tasks of silent machines are left where they are,
 	// and why: of the cell first, then of failure domains by name.
 	Holding []LossHold
@@ -68,6 +71,7 @@ func Step(in Input) Output {
 	s.recover()
 	s.stir()
 	s.endSuspensions()
+	s.followAll()
 	s.admit()
 	s.stepJobs()
 	s.place(false)
@@ -128,9 +132,47 @@ type step struct {
 	inUse    map[schema.TaskName]bool // see occupied
 	mayRun   map[*schema.Job][]string // see eligible
 	budgets  map[schema.JobName]*losses
+	moving   int // tasks of the cell that are stopping for new data
 	// preempted are the tasks that were told to stop when the step began, by
 	// the short name of the task that they were preempted for.
 	preempted map[string][]leaver
+}
+
+// followAll takes what is known of the jobs that are not at rest into their
+// records, and settles what has become of their rollouts: one that has failed
+// may ask for admission of other data.
+func (s *step) followAll() {
+	var active []schema.JobName
+	for _, name := range s.allJobs() {
+		if s.atRest(name) {
+			continue
+		}
+		s.waking = name
+		active = append(active, name)
+		for _, t := range s.tasks(name) {
+			if t.Stop != nil && t.Stop.By != "" {
+				s.preempted[t.Stop.By] = append(s.preempted[t.Stop.By], leaver{name.Task(t.Index), t.Machine})
+			}
+			s.follow(name, t)
+		}
+		for _, t := range s.tasks(name) {
+			if t.Stop != nil && t.Stop.Kind == schema.CauseUpdate {
+				s.moving++
+			}
+		}
+	}
+	s.settleRollouts(active)
+}
+
+// settleRollouts changes in place what can be, and says what the tasks of jobs
+// then tell of their rollouts.
+func (s *step) settleRollouts(names []schema.JobName) {
+	for _, name := range names {
+		s.waking = name
+		s.changeInPlace(name)
+		s.judge(name)
+	}
+	s.waking = schema.JobName{}
 }
 
 // stepJobs brings the jobs forward that are not at rest.
@@ -198,9 +240,17 @@ func (s *step) admit() {
 			s.setJob(name, &r)
 		}
 	}
+	var changed []schema.JobName
 	for _, name := range s.out.Admission.order {
-		s.admitJob(name, desired.Jobs[name])
+		d := desired.Jobs[name]
+		if base, ok := s.insteadOf(name, d.Digest); ok {
+			d = base
+		}
+		if s.admitJob(name, d, desired.Jobs[name].Digest) {
+			changed = append(changed, name)
+		}
 	}
+	s.settleRollouts(changed)
 	s.rememberVerdict()
 }
 
@@ -211,19 +261,28 @@ func (s *step) keeps(name schema.JobName) bool {
 	return ok
 }
 
-func (s *step) admitJob(name schema.JobName, d DesiredJob) {
-	was := s.base.Jobs[name]
-	if was != nil && was.Admitted == d.Digest && was.Origin == d.Origin {
-		return
+// admitJob makes data the one that a job runs: what is desired, whose digest is
+// given, or what is run in its place. It reports whether that is news.
+func (s *step) admitJob(name schema.JobName, d DesiredJob, desired schema.Digest) bool {
+	was := s.job(name)
+	over := was != nil && was.Rollout != nil && was.Rollout.Returned != "" && was.Rollout.Returned != desired && !s.frozen(name)
+	if was != nil && was.Admitted == d.Digest && was.Origin == d.Origin && !over {
+		return false
 	}
 	r := &schema.JobRecord{Name: name, Admitted: d.Digest, Origin: d.Origin, Since: s.now}
 	if was != nil {
-		r.Disrupted = was.Disrupted
+		r.Disrupted, r.Good, r.Rollout = was.Disrupted, was.Good, was.Rollout
+	}
+	if over {
+		r.Rollout = nil // another commit has changed the job: what failed may be tried again
+	}
+	if was == nil || was.Admitted != d.Digest {
+		s.beginRollout(r, d.Job, d.Digest != desired)
 	}
 	s.setJob(name, r)
 	if was != nil && was.Admitted == d.Digest {
 		r.Since = was.Since // only its place in the repository changed
-		return
+		return true
 	}
 	if s.base.Data[d.Digest] == nil {
 		s.data[d.Digest] = d.Job
@@ -233,6 +292,7 @@ func (s *step) admitJob(name schema.JobName, d DesiredJob) {
 		e.Kind = schema.EventUpdate
 	}
 	s.event(e)
+	return true
 }
 
 // stepJob brings the tasks of one job forward: what agents say of them, what
@@ -245,23 +305,13 @@ func (s *step) stepJob(name schema.JobName) {
 		want = s.dataOf(r.Admitted)
 		count = want.Tasks
 	}
-	for _, t := range s.tasks(name) {
-		if t.Stop != nil && t.Stop.By != "" {
-			s.preempted[t.Stop.By] = append(s.preempted[t.Stop.By], leaver{name.Task(t.Index), t.Machine})
-		}
-		s.follow(name, t)
-	}
-	frozen := s.frozen(name)
-	if want != nil && !frozen {
-		s.changeInPlace(name, want)
-	}
 	if want != nil && want.Kind == schema.System {
 		s.stepSystem(name, want)
 		return
 	}
 	tasks := s.tasks(name)
 	for i := range tasks {
-		if !frozen {
+		if !s.frozen(name) {
 			s.stopUnwanted(name, tasks[i], count)
 		}
 	}

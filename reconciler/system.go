@@ -29,9 +29,10 @@ func (s *step) stepSystem(name schema.JobName, want *schema.Job) {
 		}
 	}
 	s.giveIndices(name, eligible, home)
-	digest := s.job(name).Admitted
+	s.judge(name) // that may have given tasks their place
+	runs := s.share(name, want)
 	for _, t := range s.tasks(name) {
-		a := s.asBefore(ask{name.Task(t.Index), want, digest}, &t)
+		a := s.asBefore(ask{name.Task(t.Index), s.dataOf(runs.of(t.Index)), runs.of(t.Index)}, &t)
 		if s.wants(want, &t) && s.mayAsk(name, t, a.job) {
 			s.want(a)
 		}

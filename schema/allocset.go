@@ -20,12 +20,19 @@ type AllocSet struct {
 	Spread      *Spread      `json:"spread,omitempty"`
 	// Resources are what each alloc reserves: the tasks inside have no more
 	// than that together.
-	Resources Resources    `json:"resources"`
-	Update    UpdatePolicy `json:"update"`
+	Resources Resources   `json:"resources"`
+	Update    AllocUpdate `json:"update"`
 	// Disruption is as that of a Job.
 	Disruption *Disruption `json:"disruption,omitempty"`
 	// Prune is as that of a Job.
 	Prune *bool `json:"prune,omitempty"`
+}
+
+// AllocUpdate bounds what a change of an alloc set may do at once: its fields are
+// as those of an UpdatePolicy.
+type AllocUpdate struct {
+	MaxParallel       int `json:"maxParallel"`
+	MinHealthySeconds int `json:"minHealthySeconds"`
 }
 
 // ID returns the set's name in the world. Jobs and alloc sets share one
@@ -39,7 +46,7 @@ func (s *AllocSet) Job() *Job {
 	return &Job{
 		Name: s.Name, User: s.User, Cell: s.Cell, Kind: Allocs, Priority: s.Priority, Tasks: s.Allocs,
 		Labels: s.Labels, Annotations: s.Annotations, Constraints: s.Constraints, Preferences: s.Preferences, Spread: s.Spread,
-		Task: TaskSpec{Resources: TaskResources{Resources: s.Resources}}, Update: s.Update, Disruption: s.Disruption, Prune: s.Prune,
+		Task: TaskSpec{Resources: TaskResources{Resources: s.Resources}}, Update: UpdatePolicy{MaxParallel: s.Update.MaxParallel, MinHealthySeconds: s.Update.MinHealthySeconds}, Disruption: s.Disruption, Prune: s.Prune,
 	}
 }
 

@@ -59,10 +59,18 @@ type Compiled struct {
 	// Empty is that the commit holds nothing at all, which is an error among
 	// Diagnostics, and yet may be meant: then AllowPrune says so.
 	Empty bool
+	Trailers
+}
+
+// Trailers are what the messages of the commits since the one applied say beside
+// the trees.
+type Trailers struct {
 	// AllowPrune is how many tasks may go at once though a guard would hold
-	// them: what the trailers AllowPruneTrailer of the commits since the one
-	// applied add up to.
+	// them: what the trailers AllowPruneTrailer add up to.
 	AllowPrune int
+	// Promote are the values of the trailers PromoteTrailer, as they are
+	// written.
+	Promote []string
 }
 
 // AllowPruneTrailer is the key of a commit's trailer whose value, a number of

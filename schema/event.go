@@ -20,6 +20,7 @@ const (
 	EventUnhealthy EventKind = "unhealthy" // an incarnation fails its health check; the agent restarts it
 	EventOOM       EventKind = "oom"       // processes of an incarnation that lives were killed for want of memory
 	EventUpdate    EventKind = "update"    // new data reached the job
+	EventRollout   EventKind = "rollout"   // a rollout has passed its canary, has failed, or is done
 	EventEvict     EventKind = "evict"     // the cell stopped a task, see Cause
 	EventLost      EventKind = "lost"      // a machine took the task with it
 	EventFail      EventKind = "fail"      // a generation failed

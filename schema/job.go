@@ -137,36 +137,6 @@ type TaskResources struct {
 // CoreMilli is one whole core in CPUMilli.
 const CoreMilli = 1000
 
-// UpdatePolicy bounds what a rollout may do at once.
-type UpdatePolicy struct {
-	// MaxParallel is the most tasks of the job that a rollout may have down
-	// or not yet healthy at once; at least 1.
-	MaxParallel int `json:"maxParallel"`
-	// MinHealthySeconds is how long a new task must have run (and passed its
-	// health check, if it has one) before it counts as healthy.
-	MinHealthySeconds int `json:"minHealthySeconds"`
-}
-
-// Disruption bounds what muster may take down of a job by its own choice:
-// updates, drains and moves together.
-type Disruption struct {
-	// MaxDown is the most tasks of the job that may be down at once for such a
-	// task to be stopped, those that are down for any other reason among them;
-	// 1 to MaxTasks. 0 is UpdatePolicy.MaxParallel.
-	MaxDown int `json:"maxDown,omitempty"`
-	// PerHour is how many tasks that serve may be stopped so in any 60 minutes;
-	// 1 to MaxTasks. 0 is no bound.
-	PerHour int `json:"perHour,omitempty"`
-}
-
-// MayBeDown returns the most tasks that may be down at once, at least 1.
-func (j *Job) MayBeDown() int {
-	if j.Disruption != nil && j.Disruption.MaxDown > 0 {
-		return j.Disruption.MaxDown
-	}
-	return max(1, j.Update.MaxParallel)
-}
-
 // RunDigest is the digest of the fields of s that only a restart of the task
 // can change; two specs with the same RunDigest differ in place at most, where
 // the machine has the room.

@@ -14,6 +14,12 @@ type JobRecord struct {
 	// declared it.
 	Origin Position  `json:"origin"`
 	Since  time.Time `json:"since"` // when Admitted last changed
+	// Good is the digest of the data with which all tasks that had a place were
+	// last healthy, of a job of kind Service or System: what a rollout that
+	// fails returns to. "" if there is none.
+	Good Digest `json:"good,omitempty"`
+	// Rollout is how far Admitted is rolled out; nil once it is.
+	Rollout *Rollout `json:"rollout,omitempty"`
 	// Disrupted are the tasks of the last hour that the cell stopped by its own
 	// choice while they served, by the minute of the master's clock and oldest
 	// first: at most 62.

@@ -34,8 +34,8 @@ stale, rejected or held, and all runs as it says. With a job, or with --selector
 wait for these jobs alone, also for the first of them to appear. With a machine,
 or an object that matches machines, wait until nothing is left on what it drains.
 Exits 1 when that takes longer than --timeout, and says what stands in the way; and
-at once when nothing but a suspension does, or, with --commit, removals that a
-guard holds.`,
+at once when nothing but a suspension does, a rollout is paused or has returned to
+older data, or, with --commit, a guard holds removals.`,
 		Example: `  git commit -am "scale up" && muster wait --commit "$(git rev-parse HEAD)" --timeout 2m
   muster wait -l tier=front
   muster wait machine rack-r3 --timeout 2h`,
@@ -128,11 +128,16 @@ func waitFor(ctx context.Context, cl *client.Client, w waited) (s *reconciler.St
 		}
 		s, q.After = next, version
 		done = w.has(s)
-		if !done && w.machine == "" && hopeless(s, w.commit) {
+		if !done && w.machine == "" && (hopeless(s, w.commit) || s.Applied == s.Commit && strings.HasPrefix(s.Applied, w.commit) && hasFailed(s)) {
 			return s, false, nil
 		}
 	}
 	return s, true, nil
+}
+
+// hasFailed reports whether a rollout has, so that it does not go on by itself.
+func hasFailed(s *reconciler.Status) bool {
+	return slices.ContainsFunc(s.Jobs, func(j reconciler.JobStatus) bool { return j.Rollout.Failed() })
 }
 
 // hopeless reports whether only a person can end what stands in the way.

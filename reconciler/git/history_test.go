@@ -119,7 +119,7 @@ func TestRewrittenHistory(t *testing.T) {
 
 // The trailers of all commits since the one applied add up, those of merged
 // branches among them, and no older ones.
-func TestAllowedPrune(t *testing.T) {
+func TestTrailers(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"local", "remote", "remote that filters"} {
 		t.Run(kind, func(t *testing.T) {
@@ -163,12 +163,12 @@ func TestAllowedPrune(t *testing.T) {
 				publish()
 				r := open(t, git.Config{URL: url, Branch: "main", Dir: t.TempDir()})
 				wantHead(t, r, tt.commit)
-				got, err := r.AllowedPrune(t.Context(), tt.applied, tt.commit)
-				if err != nil || got != tt.want {
-					t.Errorf("%s: allowed %d, %v; want %d", tt.name, got, err, tt.want)
+				got, err := r.Trailers(t.Context(), tt.applied, tt.commit)
+				if err != nil || got.AllowPrune != tt.want {
+					t.Errorf("%s: allowed %d, %v; want %d", tt.name, got.AllowPrune, err, tt.want)
 				}
 			}
-			if _, err := open(t, git.Config{URL: dir}).AllowedPrune(t.Context(), "", strings.Repeat("1", 40)); err == nil {
+			if _, err := open(t, git.Config{URL: dir}).Trailers(t.Context(), "", strings.Repeat("1", 40)); err == nil {
 				t.Error("a commit that is not there: no error")
 			}
 		})

@@ -14,14 +14,14 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// AllowedPrune adds up the trailers schema.AllowPruneTrailer of the commits that
-// lead from applied, which is not counted, to commit; those of merged branches
-// are among them. With "" for applied, or a commit that the other does not come
+// Trailers reads those of the commits that lead from applied, which is not
+// counted, to commit; those of merged branches are among them. With "" for applied, or a commit that the other does not come
 // from, commit's alone count. It errs when commit cannot be read; where the
 // history before it cannot, commit's alone count, too, and that is logged.
-func (r *Repo) AllowedPrune(ctx context.Context, applied, commit string) (int, error) {
+func (r *Repo) Trailers(ctx context.Context, applied, commit string) (schema.Trailers, error) {
+	var out schema.Trailers
 	if applied == commit {
-		return 0, nil
+		return out, nil
 	}
 	have, want := plumbing.NewHash(applied), plumbing.NewHash(commit)
 	var last *object.Commit
@@ -37,7 +37,7 @@ func (r *Repo) AllowedPrune(ctx context.Context, applied, commit string) (int, e
 		between, err = r.farBetween(ctx, want, have)
 	}
 	if last == nil {
-		return 0, fmt.Errorf("repository %s: %w", r.name, err)
+		return out, fmt.Errorf("repository %s: %w", r.name, err)
 	}
 	if err != nil {
 		r.cfg.Log.Warn("cannot read the commits since the one applied: trailers are read of the newest alone",
@@ -46,11 +46,11 @@ func (r *Repo) AllowedPrune(ctx context.Context, applied, commit string) (int, e
 	if !follows(between, have) {
 		between = []*object.Commit{last}
 	}
-	sum := 0
 	for _, c := range between {
-		sum = min(sum, math.MaxInt-maxAllowed) + allowedBy(c.Message)
+		out.AllowPrune = min(out.AllowPrune, math.MaxInt-maxAllowed) + allowedBy(c.Message)
+		out.Promote = append(out.Promote, trailers(c.Message, schema.PromoteTrailer)...)
 	}
-	return sum, nil
+	return out, nil
 }
 
 // reading calls f while nobody else uses the repository.
@@ -123,22 +123,30 @@ func (r *Repo) between(want *object.Commit, have plumbing.Hash) ([]*object.Commi
 // maxAllowed bounds the number of one trailer: more tasks than any cell has.
 const maxAllowed = 1_000_000_000
 
-// allowedBy adds up the trailers of one message: lines of its last paragraph, as
-// git interpret-trailers takes them. A value that is no number allows nothing.
+// allowedBy adds up the trailers that allow removals of one message. A value that
+// is no number allows nothing.
 func allowedBy(message string) int {
-	paragraphs := strings.Split(strings.TrimSpace(strings.ReplaceAll(message, "\r", "")), "\n\n")
-	if len(paragraphs) < 2 {
-		return 0 // the subject is no trailer
-	}
 	sum := 0
-	for line := range strings.Lines(paragraphs[len(paragraphs)-1]) {
-		key, value, _ := strings.Cut(line, ":")
-		if !strings.EqualFold(strings.TrimSpace(key), schema.AllowPruneTrailer) {
-			continue
-		}
-		if n, err := strconv.Atoi(strings.TrimSpace(value)); err == nil && n > 0 {
+	for _, value := range trailers(message, schema.AllowPruneTrailer) {
+		if n, err := strconv.Atoi(value); err == nil && n > 0 {
 			sum = min(sum+min(n, maxAllowed), maxAllowed)
 		}
 	}
 	return sum
+}
+
+// trailers returns the values of a trailer: of lines of a message's last
+// paragraph, as git interpret-trailers takes them.
+func trailers(message, key string) (values []string) {
+	paragraphs := strings.Split(strings.TrimSpace(strings.ReplaceAll(message, "\r", "")), "\n\n")
+	if len(paragraphs) < 2 {
+		return nil // the subject is no trailer
+	}
+	for line := range strings.Lines(paragraphs[len(paragraphs)-1]) {
+		k, value, _ := strings.Cut(line, ":")
+		if value = strings.TrimSpace(value); strings.EqualFold(strings.TrimSpace(k), key) && value != "" {
+			values = append(values, value)
+		}
+	}
+	return values
 }

@@ -22,10 +22,10 @@ type Source interface {
 	// fast.
 	Run(ctx context.Context, seen func(reconciler.Seen)) error
 	Tree(ctx context.Context, commit string) (schema.Tree, error)
-	// AllowedPrune adds up the trailers schema.AllowPruneTrailer of the commits
-	// that lead from applied, which is not counted, to commit. With "" for
-	// applied, or one that commit does not come from, commit's alone count.
-	AllowedPrune(ctx context.Context, applied, commit string) (int, error)
+	// Trailers reads those of the commits that lead from applied, which is not
+	// counted, to commit. With "" for applied, or one that commit does not come
+	// from, commit's alone count.
+	Trailers(ctx context.Context, applied, commit string) (schema.Trailers, error)
 }
 
 // Compiler makes data of a tree; its error is never the user's mistake.
@@ -142,18 +142,17 @@ func (f Follower) compile(ctx context.Context, commit string) error {
 	if err != nil {
 		return fmt.Errorf("compile commit %s: %w", commit, err)
 	}
-	if c.AllowPrune, err = f.allowed(ctx, commit); err != nil {
-		return fmt.Errorf("what commit %s allows to remove: %w", commit, err)
+	if c.Trailers, err = f.trailers(ctx, commit); err != nil {
+		return fmt.Errorf("the trailers up to commit %s: %w", commit, err)
 	}
 	return f.Loop.Adopt(ctx, c)
 }
 
-// allowed returns how many tasks may go at once between the commit applied and
-// the given one.
-func (f Follower) allowed(ctx context.Context, commit string) (int, error) {
+// trailers returns those of the commits from the one applied to the given one.
+func (f Follower) trailers(ctx context.Context, commit string) (schema.Trailers, error) {
 	applied, err := f.Loop.Applied(ctx)
 	if err != nil {
-		return 0, err
+		return schema.Trailers{}, err
 	}
-	return f.Source.AllowedPrune(ctx, applied, commit)
+	return f.Source.Trailers(ctx, applied, commit)
 }

@@ -49,7 +49,9 @@ func (*repo) Tree(_ context.Context, commit string) (schema.Tree, error) {
 	return schema.Tree{Commit: commit}, nil
 }
 
-func (r *repo) AllowedPrune(context.Context, string, string) (int, error) { return 0, nil }
+func (r *repo) Trailers(context.Context, string, string) (schema.Trailers, error) {
+	return schema.Trailers{}, nil
+}
 
 func (r *repo) Compile(ctx context.Context, t schema.Tree) (schema.Compiled, error) {
 	if err := r.compile(ctx, t.Commit); err != nil {

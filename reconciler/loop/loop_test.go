@@ -32,6 +32,7 @@ func TestPushFollowsStore(t *testing.T) {
 		r.apply("c1", web(2))
 		wantTrace(t, r.traced(), "store: taken", "store: taken", "push 2 to m1: [u/web/0#1 u/web/1#2]")
 		r.report(epoch)
+		wantTrace(t, r.traced(), "store: taken") // all tasks are healthy with this data
 		r.report(epoch)
 		wantTrace(t, r.traced())
 		// A machine that connects anew is told all again.

@@ -22,7 +22,7 @@ type Metrics struct {
 	converged, upToDate, source, sourceAt, info *prometheus.Desc
 	stale, unread, rejected, held, at           *prometheus.Desc
 	suspended, suspendedAt                      *prometheus.Desc
-	jobs, tasks, machines, conditions           *prometheus.Desc
+	jobs, tasks, machines, conditions, rollouts *prometheus.Desc
 	losses, draining, drainLeft                 *prometheus.Desc
 	capacity, used                              map[schema.Dimension]*prometheus.Desc
 
@@ -85,6 +85,7 @@ func NewMetrics(cell Cell) *Metrics {
 		suspendedAt: d("suspended_since_timestamp_seconds", "Since when a job, or with * for both labels the cell, is suspended, in seconds since 1970.", "user", "job"),
 		at:          d("status_timestamp_seconds", "When the status was taken, in seconds since 1970."),
 		jobs:        d("jobs", "Jobs, by kind.", "kind"),
+		rollouts:    d("rollouts", "Jobs whose newest data has not reached all tasks, by state of the rollout.", "state"),
 		tasks:       d("tasks", "Tasks, by state.", "state"),
 		machines:    d("machines", "Machines, by health.", "health"),
 		conditions:  d("machine_conditions", "Machines that are up and have something wrong, by condition.", "condition"),
@@ -115,7 +116,7 @@ func (m *Metrics) CommitRunning(d time.Duration) { m.commitRunning.Observe(d.Sec
 // Describe implements prometheus.Collector.
 func (m *Metrics) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		m.converged, m.upToDate, m.source, m.sourceAt, m.info, m.stale, m.unread, m.rejected, m.held, m.suspended, m.suspendedAt, m.at, m.jobs, m.tasks, m.machines, m.conditions, m.losses, m.draining, m.drainLeft,
+		m.converged, m.upToDate, m.source, m.sourceAt, m.info, m.stale, m.unread, m.rejected, m.held, m.suspended, m.suspendedAt, m.at, m.jobs, m.tasks, m.machines, m.conditions, m.rollouts, m.losses, m.draining, m.drainLeft,
 	} {
 		out <- d
 	}
@@ -175,6 +176,7 @@ func (m *Metrics) collect(s *reconciler.Status, out chan<- prometheus.Metric) {
 	for kind, n := range count(s.Jobs, []string{"service", "batch", "system", "allocset"}, func(j *reconciler.JobStatus) string { return string(j.Kind) }) {
 		gauge(m.jobs, n, kind)
 	}
+	m.collectRollouts(s, gauge)
 	states := []string{"pending", "starting", "running", "waiting", "stopping", "failed", "done"}
 	for state, n := range count(s.Tasks, states, func(t *reconciler.TaskStatus) string { return t.State }) {
 		gauge(m.tasks, n, state)
@@ -228,6 +230,16 @@ func (m *Metrics) collectDrains(machines []reconciler.MachineStatus, gauge func(
 		gauge(m.draining, n, state)
 	}
 	gauge(m.drainLeft, float64(left))
+}
+
+// collectRollouts counts the jobs whose newest data is on its way.
+func (m *Metrics) collectRollouts(s *reconciler.Status, gauge func(*prometheus.Desc, float64, ...string)) {
+	rolling := []string{"canary", "waiting", "rolling", "held", "paused", "returned"}
+	for state, n := range count(s.Jobs, rolling, func(j *reconciler.JobStatus) string { return j.Rollout.Word() }) {
+		if state != "" {
+			gauge(m.rollouts, n, state)
+		}
+	}
 }
 
 // collectUsage tells what jobs use.

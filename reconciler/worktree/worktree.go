@@ -123,9 +123,12 @@ func (d *Dir) Tree(_ context.Context, commit string) (schema.Tree, error) {
 	return schema.Tree{}, fmt.Errorf("work tree %s: it is not as it was at %s any more", d.cfg.Dir, commit)
 }
 
-// AllowedPrune allows everything: there is no commit to say it in, and what runs
-// from a work tree is its author's own.
-func (d *Dir) AllowedPrune(context.Context, string, string) (int, error) { return math.MaxInt, nil }
+// Trailers allows every removal: there is no commit to say it in, and what runs
+// from a work tree is its author's own. It promotes nothing: a canary that waits
+// for a commit goes on when the work tree says promote: "auto".
+func (d *Dir) Trailers(context.Context, string, string) (schema.Trailers, error) {
+	return schema.Trailers{AllowPrune: math.MaxInt}, nil
+}
 
 // Run calls back on the goroutine that called it after each look, the first at
 // once. It returns ctx's error when that ends.

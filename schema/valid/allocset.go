@@ -19,7 +19,7 @@ var allocSetRule = &Rule{
 		{Name: "preferences", Rule: preferencesRule},
 		{Name: "spread", Rule: spreadRule},
 		{Name: "resources", Rule: allocResourcesRule, Required: true},
-		{Name: "update", Rule: updateRule, Default: map[string]any{}},
+		{Name: "update", Rule: allocUpdateRule, Default: map[string]any{}},
 		{Name: "disruption", Rule: disruptionRule},
 		{Name: "prune", Rule: &Rule{Type: Bool}},
 	},

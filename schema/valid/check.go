@@ -63,6 +63,7 @@ func Object(kind schema.Kind, name string, data any) (map[string]any, []Problem)
 			c.where(out)
 			c.inSet(given, out)
 		}
+		c.batch(out)
 		c.job(out)
 	case ok && kind == schema.KindAllocSet:
 		c.where(out)

@@ -120,6 +120,24 @@ func (c *check) system(given, job map[string]any) {
 	delete(job, "tasks")
 }
 
+// batch checks that a job of kind batch, each of whose tasks is done for itself,
+// has no policy for a rollout as a whole.
+func (c *check) batch(job map[string]any) {
+	update, _ := job["update"].(map[string]any)
+	if job["kind"] != string(schema.Batch) {
+		return
+	}
+	for _, name := range []string{"canary", "onFailure", "progressSeconds"} {
+		if _, ok := update[name]; ok {
+			c.add(Problem{
+				Path: []string{"update", name}, Key: true,
+				Message: fmt.Sprintf("a job of kind %q runs each index until it is done, and %s is for tasks that serve", schema.Batch, name),
+				Hint:    fmt.Sprintf("remove %s, or take kind: \"service\"", name),
+			})
+		}
+	}
+}
+
 // portNames returns the declared ports; false when they are in error and so
 // nothing can be said of what refers to them.
 func portNames(task map[string]any) (ports []string, known bool) {

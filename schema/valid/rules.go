@@ -27,21 +27,25 @@ const (
 	minYear       = 1970
 	maxYear       = 9999 // RFC 3339 §5.6 has four digits
 	maxSeconds    = 3600
-	maxArgs       = 1000
-	maxArgBytes   = 64 << 10 // Linux takes 128 KiB for one string
-	maxEnv        = 256
-	maxLabels     = 64
-	maxPorts      = 32
-	maxURLPath    = 1024
-	minLogBytes   = 64 << 10 // less holds no long line
-	maxLogBytes   = 1 << 30
-	minLogFiles   = 2 // one is begun while the other is full
-	maxLogFiles   = 100
-	maxList       = 100
-	maxPath       = 4096 // Linux PATH_MAX
-	maxNotes      = 256
-	maxNote       = 4 << 10
-	maxNotesBytes = 64 << 10
+	maxDaySeconds = 86400
+	// defaultCanaryWait is a minute: long enough for a restart policy's first
+	// restarts to show.
+	defaultCanaryWait = 60
+	maxArgs           = 1000
+	maxArgBytes       = 64 << 10 // Linux takes 128 KiB for one string
+	maxEnv            = 256
+	maxLabels         = 64
+	maxPorts          = 32
+	maxURLPath        = 1024
+	minLogBytes       = 64 << 10 // less holds no long line
+	maxLogBytes       = 1 << 30
+	minLogFiles       = 2 // one is begun while the other is full
+	maxLogFiles       = 100
+	maxList           = 100
+	maxPath           = 4096 // Linux PATH_MAX
+	maxNotes          = 256
+	maxNote           = 4 << 10
+	maxNotesBytes     = 64 << 10
 )
 
 // Of returns the rule of a kind's objects; nil for a kind that does not exist.
@@ -350,14 +354,53 @@ var resourcesRule = &Rule{
 
 var updateRule = &Rule{
 	Type: Struct,
-	Fields: []Field{
-		{Name: "maxParallel", Rule: integer(Count, 1, schema.MaxTasks), Default: num(1)},
-		{Name: "minHealthySeconds", Rule: integer(Seconds, 0, maxSeconds), Default: num(0)},
-	},
-	Later: []string{"canary", "onFailure"},
+	Fields: append(parallelFields[:len(parallelFields):len(parallelFields)],
+		Field{Name: "canary", Rule: canaryRule},
+		Field{Name: "progressSeconds", Rule: integer(Seconds, 1, maxDaySeconds)},
+		Field{Name: "onFailure", Rule: aliased(words(schema.Pause, schema.Return), onFailureAlias)},
+	),
 	Alias: map[string]string{
 		"max_parallel": "maxParallel", "maxUnavailable": "maxParallel", "min_healthy_time": "minHealthySeconds",
 		"minReadySeconds": "minHealthySeconds", "parallelism": "maxParallel", "maxSurge": "maxParallel", "rollingUpdate": "maxParallel",
+		"progress_deadline": "progressSeconds", "progressDeadlineSeconds": "progressSeconds", "healthy_deadline": "progressSeconds", "deadline": "progressSeconds",
+		"auto_revert": "onFailure", "autoRevert": "onFailure", "failure_action": "onFailure", "failureAction": "onFailure", "rollback": "onFailure",
+		"auto_promote": "canary.promote", "autoPromote": "canary.promote", "canaries": "canary",
+	},
+}
+
+var onFailureAlias = map[string]string{
+	"rollback": "return", "revert": "return", "undo": "return", "stop": "pause", "hold": "pause", "none": "pause", "wait": "pause",
+}
+
+// parallelFields are those of an update that an alloc set has too.
+var parallelFields = []Field{
+	{Name: "maxParallel", Rule: integer(Count, 1, schema.MaxTasks), Default: num(1)},
+	{Name: "minHealthySeconds", Rule: integer(Seconds, 0, maxSeconds), Default: num(0)},
+}
+
+var allocUpdateRule = &Rule{
+	Type:   Struct,
+	Fields: parallelFields,
+	Never: map[string]string{
+		"canary":          "an alloc runs nothing that could fail: the jobs inside have canaries",
+		"progressSeconds": "an alloc runs nothing that could fail: the jobs inside have deadlines",
+		"onFailure":       "an alloc runs nothing that could fail: the jobs inside say what then",
+	},
+	Alias: map[string]string{"max_parallel": "maxParallel", "maxUnavailable": "maxParallel", "minReadySeconds": "minHealthySeconds"},
+}
+
+var canaryRule = &Rule{
+	Type: Struct,
+	Fields: []Field{
+		{Name: "tasks", Rule: integer(Count, 1, schema.MaxTasks), Default: num(1)},
+		{Name: "waitSeconds", Rule: integer(Seconds, 0, maxDaySeconds), Default: num(defaultCanaryWait)},
+		{Name: "promote", Rule: aliased(words(schema.PromoteAuto, schema.PromoteCommit), map[string]string{
+			"automatic": "auto", "manual": "commit", "trailer": "commit",
+		}), Default: string(schema.PromoteAuto)},
+	},
+	Alias: map[string]string{
+		"count": "tasks", "replicas": "tasks", "size": "tasks", "wait": "waitSeconds", "pause": "waitSeconds", "duration": "waitSeconds",
+		"bakeSeconds": "waitSeconds", "auto": "promote", "autoPromote": "promote", "auto_promote": "promote",
 	},
 }
 

@@ -13,7 +13,7 @@ const allPrune = 1 << 20
 
 // compiled is what the compiler would make of packages by directory.
 func compiled(commit string, packages map[string]*schema.Package) schema.Compiled {
-	c := schema.Compiled{Commit: commit, AllowPrune: allPrune}
+	c := schema.Compiled{Commit: commit, Trailers: schema.Trailers{AllowPrune: allPrune}}
 	for _, dir := range slices.Sorted(maps.Keys(packages)) {
 		p := schema.CompiledPackage{Dir: dir, Package: packages[dir]}
 		if p.Package == nil {
@@ -115,7 +115,7 @@ func Batch(name string, tasks int) schema.Job {
 func Pair(name string, allocs int, cpuMilli int64) schema.AllocSet {
 	return schema.AllocSet{
 		Name: name, Priority: 200, Allocs: allocs, Resources: schema.Resources{CPUMilli: cpuMilli, RAMBytes: 1 << 30, DiskBytes: 1 << 30},
-		Update: schema.UpdatePolicy{MaxParallel: 1},
+		Update: schema.AllocUpdate{MaxParallel: 1},
 	}
 }
 

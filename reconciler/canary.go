@@ -1,0 +1,164 @@
+package reconciler
+
+import (
+	"slices"
+	"time"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// A job of kind Service or System that has once been healthy with some data has
+// a base. While newer data has not passed its canary, and when it has failed,
+// only some of the tasks have it: what is placed beyond them gets the base, so
+// that the rest serves whatever happens to it.
+
+// rolls reports whether rollouts of a job are followed as a whole.
+func rolls(job *schema.Job) bool { return job.Kind == schema.Service || job.Kind == schema.System }
+
+// beginRollout begins the rollout of data that a job has got just now. Where it
+// is that to which the job returns, what has failed stays in the record.
+func (s *step) beginRollout(r *schema.JobRecord, data *schema.Job, returns bool) {
+	was := r.Rollout
+	if r.Rollout = nil; !rolls(data) {
+		r.Good = ""
+		return
+	}
+	r.Rollout = &schema.Rollout{After: s.counter, Since: s.now}
+	if n := data.Update.ProgressSeconds; n > 0 {
+		s.wake(s.now.Add(time.Duration(n) * time.Second))
+	}
+	if returns && was != nil {
+		r.Rollout.Failed, r.Rollout.FailedAt, r.Rollout.Returned = was.Failed, was.FailedAt, was.Returned
+	}
+}
+
+// insteadOf returns what a job runs in place of the data with the given digest,
+// which failed and is what is desired; false if it runs what is desired.
+func (s *step) insteadOf(name schema.JobName, desired schema.Digest) (DesiredJob, bool) {
+	r := s.job(name)
+	if r == nil || r.Rollout == nil || r.Rollout.Returned == "" || r.Rollout.Returned != desired {
+		return DesiredJob{}, false
+	}
+	return DesiredJob{Job: s.dataOf(r.Good), Digest: r.Good, Origin: r.Origin}, true
+}
+
+// withReturned returns what is desired, with jobs that return to their last
+// healthy data at that: it is admitted as any other.
+func (s *step) withReturned(d Desired) Desired {
+	owned := false
+	for name, job := range d.Jobs {
+		base, ok := s.insteadOf(name, job.Digest)
+		if !ok {
+			continue
+		}
+		if !owned {
+			jobs := make(map[schema.JobName]DesiredJob, len(d.Jobs))
+			for n, j := range d.Jobs {
+				jobs[n] = j
+			}
+			d.Jobs, owned = jobs, true
+		}
+		d.Jobs[name] = base
+	}
+	return d
+}
+
+// canaryOf returns the canary that a job's newest data has yet to pass, nil if
+// there is none: it has no base, or returns to it.
+func (s *step) canaryOf(r *schema.JobRecord, want *schema.Job) *schema.Canary {
+	if want.Update.Canary == nil || r.Rollout == nil || r.Rollout.Passed || r.Rollout.Returned != "" || !s.hasBase(r, want) {
+		return nil
+	}
+	return want.Update.Canary
+}
+
+// hasBase reports whether there is older data that tasks of a job may be given,
+// and run on with.
+func (s *step) hasBase(r *schema.JobRecord, want *schema.Job) bool {
+	if r.Good == "" || r.Good == r.Admitted {
+		return false
+	}
+	base := s.dataOf(r.Good)
+	if base == nil || base.Kind != want.Kind || base.AllocSet != want.AllocSet {
+		return false
+	}
+	change, _ := Diff(base, want)
+	return change == Restart // what applies in place would do so at once
+}
+
+// share is which tasks of a job run, or are to run, what.
+type share struct {
+	newest, base schema.Digest
+	// only are the tasks that have the newest data, or are the canary's; nil if
+	// all shall have it.
+	only map[int]bool
+}
+
+// gets reports whether a task shall have the newest data.
+func (sh *share) gets(index int) bool { return sh.only == nil || sh.only[index] }
+
+// of returns the data that a task without a machine is given.
+func (sh *share) of(index int) schema.Digest {
+	if sh.gets(index) {
+		return sh.newest
+	}
+	return sh.base
+}
+
+// noMore reports whether tasks with the data base take nothing that is not
+// admitted where next is: quota, and whom they may preempt.
+func noMore(base, next *schema.Job) bool {
+	return base.Priority <= next.Priority && base.Priority.Band() == next.Priority.Band() &&
+		base.Task.Resources.Fits(next.Task.Resources.Resources)
+}
+
+// share returns which tasks of a job shall have its admitted data now.
+func (s *step) share(name schema.JobName, want *schema.Job) share {
+	r := s.job(name)
+	sh := share{newest: r.Admitted, base: r.Good}
+	canary := s.canaryOf(r, want)
+	failed := r.Rollout != nil && r.Rollout.Failed != "" && r.Rollout.Returned == "" && s.hasBase(r, want)
+	if canary == nil && !failed {
+		return sh
+	}
+	sh.only = map[int]bool{}
+	if !noMore(s.dataOf(r.Good), want) {
+		sh.base = r.Admitted
+	}
+	var moving, sick, well, kept, pending []int
+	for _, t := range s.tasks(name) {
+		switch {
+		case !s.wants(want, &t) || t.Done != nil:
+		case t.Data == r.Admitted:
+			sh.only[t.Index] = true
+		case onTheMove(&t) || t.Machine == "" && t.Data != "" && t.Data != r.Good: // it must change anyway
+			moving = append(moving, t.Index)
+		case t.Machine == "":
+			pending = append(pending, t.Index)
+		case t.Generation > r.Rollout.After: // it was given the base just now
+			kept = append(kept, t.Index)
+		case works(s.in.Observed.status(t.Machine, name.Task(t.Index), t.Generation)):
+			well = append(well, t.Index)
+		default:
+			sick = append(sick, t.Index)
+		}
+	}
+	if failed {
+		return sh
+	}
+	for _, index := range slices.Concat(moving, sick, well, kept, pending) {
+		if len(sh.only) < canary.Tasks {
+			sh.only[index] = true
+		}
+	}
+	return sh
+}
+
+// onTheMove reports whether a task was stopped for newer data and has not been
+// placed since.
+func onTheMove(t *schema.TaskRecord) bool {
+	if t.Stop != nil || t.Machine != "" {
+		return t.Stop != nil && t.Stop.Kind == schema.CauseUpdate
+	}
+	return len(t.Causes) > 0 && t.Causes[len(t.Causes)-1].Kind == schema.CauseUpdate
+}

@@ -1,0 +1,63 @@
+package reconciler
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// promote takes down which rollouts may go on beyond their canary, or after they
+// were paused, since commits say so. What they mean is the data that the job has
+// when they are taken: newer data of the same commits has a canary of its own.
+// The writes go before the head's, so that none is lost, and are the same when
+// they are made again.
+func promote(s *State, c schema.Compiled, now time.Time) (writes []Write, events []schema.Event) {
+	for _, short := range slices.Compact(slices.Sorted(slices.Values(c.Promote))) {
+		e := schema.Event{At: now, Kind: schema.EventRollout, Commit: c.Commit}
+		name, err := schema.ParseJobName(s.Cell + "/" + short)
+		if err != nil {
+			e.Message = fmt.Sprintf("the trailer %s: %q names no job: want USER/JOB", schema.PromoteTrailer, short)
+			events = append(events, e)
+			continue
+		}
+		e.Job = name.Short()
+		r := s.Jobs[name]
+		if why := notPromoted(s, r); why != "" {
+			e.Message = fmt.Sprintf("the trailer %s has no effect: %s", schema.PromoteTrailer, why)
+			events = append(events, e)
+			continue
+		}
+		next, rollout := *r, *r.Rollout
+		e.Message = "promoted by a commit"
+		if rollout.Failed != "" {
+			e.Message = fmt.Sprintf("goes on by a commit, though it has failed: %s", rollout.Failed)
+			rollout.Failed, rollout.FailedAt, rollout.Progress = "", time.Time{}, now
+			rollout.After, rollout.Passed = s.Counter, true
+		}
+		rollout.Promoted, next.Rollout = true, &rollout
+		writes = append(writes, s.document(keyJob+name.Short(), &next))
+		events = append(events, e)
+	}
+	return writes, events
+}
+
+// notPromoted says why a job's rollout cannot be promoted, "" if it can.
+func notPromoted(s *State, r *schema.JobRecord) string {
+	switch {
+	case r == nil || r.Admitted == "":
+		return "the cell has no such job"
+	case r.Rollout == nil:
+		return "no rollout of it is under way"
+	case r.Rollout.Returned != "":
+		return "it has returned to its last healthy data: change the job"
+	case r.Rollout.Failed != "":
+		return ""
+	case s.Data[r.Admitted].Update.Canary == nil:
+		return "its data has no canary"
+	case r.Rollout.Passed || r.Rollout.Promoted:
+		return "its rollout has gone on already"
+	}
+	return ""
+}

@@ -1,0 +1,113 @@
+package reconciler
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// RolloutStatus is how far a job's newest data has come.
+type RolloutStatus struct {
+	State   RolloutState `json:"state"`
+	Message string       `json:"message"` // the state in words
+	Healthy int          `json:"healthy"` // tasks that run the newest data, and well
+	Of      int          `json:"of"`      // tasks that are desired
+	Since   time.Time    `json:"since"`   // when the data was admitted
+	// Until is when a canary's wait is over, of one that waits for that.
+	Until time.Time `json:"until,omitzero"`
+}
+
+// RolloutState is a word for where a rollout stands.
+type RolloutState string
+
+// The states. The last two end when a commit changes the job, or promotes one
+// that is paused.
+const (
+	RolloutCanary   RolloutState = "canary"   // the canary is not healthy yet
+	RolloutWaiting  RolloutState = "waiting"  // the canary is, and the rest waits
+	RolloutGoing    RolloutState = "rolling"  // the rest gets the data
+	RolloutHeld     RolloutState = "held"     // it would go on, and stops no task: a budget, or no room
+	RolloutPaused   RolloutState = "paused"   // it has failed
+	RolloutReturned RolloutState = "returned" // it has failed, and the job has older data
+)
+
+// Failed reports whether a rollout does not go on by itself: somebody has to look.
+func (r *RolloutStatus) Failed() bool {
+	return r != nil && (r.State == RolloutPaused || r.State == RolloutReturned)
+}
+
+// Word returns the state, "" if there is no rollout.
+func (r *RolloutStatus) Word() string {
+	if r == nil {
+		return ""
+	}
+	return string(r.State)
+}
+
+// rolloutOf tells of a job's rollout, nil if none is under way, or all that there
+// is to it is that a first version starts.
+func rolloutOf(in DescribeInput, name schema.JobName, j *JobStatus) *RolloutStatus {
+	r := in.State.Jobs[name]
+	if r == nil || r.Rollout == nil || r.Admitted == "" {
+		return nil
+	}
+	s := newStep(Input{State: in.State, Observed: in.Observed, Now: in.Now})
+	s.up = upNow(in)
+	want := in.State.Data[r.Admitted]
+	p := s.progressOf(name, r, want)
+	if !s.protects(r, &p) && r.Rollout.Failed == "" {
+		return nil
+	}
+	out := &RolloutStatus{State: RolloutGoing, Healthy: p.healthy, Of: j.Desired, Since: r.Rollout.Since}
+	out.Message = fmt.Sprintf("%d of %d tasks are healthy with the new data", p.healthy, j.Desired)
+	switch canary := s.canaryOf(r, want); {
+	case r.Rollout.Returned != "":
+		out.State = RolloutReturned
+		out.Message = "returned to the last healthy data, since the newest has failed: " + r.Rollout.Failed
+		if r.Admitted == r.Rollout.Returned {
+			out.Message = "returns to the last healthy data when that is admitted, since the newest has failed: " + r.Rollout.Failed
+		}
+	case r.Rollout.Failed != "":
+		out.State = RolloutPaused
+		out.Message = fmt.Sprintf("paused: %s; %s", r.Rollout.Failed, out.Message)
+	case canary != nil:
+		s.canaryStatus(name, r, want, &p, out)
+	case in.Last.Holds[name] != "":
+		out.State = RolloutHeld
+		out.Message = fmt.Sprintf("held: %s; %s", in.Last.Holds[name], out.Message)
+	}
+	return out
+}
+
+// canaryStatus tells of a rollout that has a canary to pass.
+func (s *step) canaryStatus(name schema.JobName, r *schema.JobRecord, want *schema.Job, p *progress, out *RolloutStatus) {
+	canary := want.Update.Canary
+	only, well := s.share(name, want).only, 0
+	for index := range only {
+		if p.well[index] {
+			well++
+		}
+	}
+	out.State, out.Message = RolloutCanary, fmt.Sprintf("canary %d of %d healthy", well, len(only))
+	if well < len(only) || r.Rollout.Canary.IsZero() {
+		return
+	}
+	out.State = RolloutWaiting
+	if canary.Promote == schema.PromoteCommit {
+		out.Message += ", " + waitsFor(name, canary)
+		return
+	}
+	out.Until = r.Rollout.Canary.Add(time.Duration(canary.WaitSeconds) * time.Second)
+	out.Message += fmt.Sprintf(", waits %s", max(0, out.Until.Sub(s.now)).Round(time.Second))
+}
+
+// upNow returns the machines that are up, sorted.
+func upNow(in DescribeInput) (up []string) {
+	for _, name := range in.State.machineNames() {
+		if health, _ := in.Observed.health(in.State.Machines[name], in.Now); health == HealthUp {
+			up = append(up, name)
+		}
+	}
+	return up
+}
