@@ -155,8 +155,8 @@ func TestEmptyFromTheStart(t *testing.T) {
 	c := newCell()
 	for _, commit := range []string{"1", "2"} {
 		c.commit(schema.Compiled{Commit: commit, Empty: true, Diagnostics: []schema.Diagnostic{{Message: "the repository is empty"}}})
-		if s := c.status(); len(s.Stale) != 1 || s.Converged {
-			t.Errorf("commit %s: stale %v, converged %t", commit, s.Stale, s.Converged)
+		if s := c.status(); s.Unread == nil || s.Converged {
+			t.Errorf("commit %s: unread %v, converged %t", commit, s.Unread, s.Converged)
 		}
 	}
 }

@@ -75,7 +75,7 @@ func TestRestore(t *testing.T) {
 		c.join("m1", 8, 16)
 	}
 	before, counter, epoch := c.lives(), c.state.Counter, c.state.Machines["m1"].Epoch
-	if len(before) != 6 || c.status().Converged == false {
+	if len(before) != 6 || !c.status().Converged {
 		t.Fatalf("%d tasks run: %v", len(before), c.status().Waiting)
 	}
 
