@@ -79,6 +79,8 @@ func (l *Lock) Close() error {
 	var errs []error
 	for _, f := range []**os.File{&l.file, &l.dir} {
 		if *f != nil {
+			// A child that is just being forked has the file, too, until its exec.
+			_ = syscall.Flock(int((*f).Fd()), syscall.LOCK_UN)
 			errs = append(errs, (*f).Close())
 			*f = nil
 		}

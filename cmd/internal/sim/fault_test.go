@@ -38,6 +38,9 @@ func TestEffects(t *testing.T) {
 		}
 	}
 	for _, do := range deeds() {
+		if do == "suspend" || do == "resume" {
+			continue // TestSuspended does them: a cell that stays suspended never is as its head says
+		}
 		if do != Wait && effects[do] == 0 {
 			t.Errorf("%s never had an effect", do)
 		}
