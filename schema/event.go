@@ -42,7 +42,7 @@ const (
 func EventKinds() []EventKind {
 	return []EventKind{
 		EventApply, EventEvict, EventExec, EventFail, EventFinish, EventHold, EventKill, EventLost, EventMachine, EventMaster, EventOOM, EventReject, EventRestart,
-		EventResume, EventSchedule, EventSource, EventStale, EventStart, EventSubmit, EventSuspend, EventUnhealthy, EventUpdate,
+		EventResume, EventRollout, EventSchedule, EventSource, EventStale, EventStart, EventStore, EventSubmit, EventSuspend, EventUnhealthy, EventUpdate,
 	}
 }
 

@@ -1,6 +1,28 @@
 package schema
 
-import "testing"
+import (
+	"os"
+	"regexp"
+	"slices"
+	"testing"
+)
+
+// TestEventKinds: the list has each constant once, and is sorted.
+func TestEventKinds(t *testing.T) {
+	t.Parallel()
+	source, err := os.ReadFile("event.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []EventKind
+	for _, m := range regexp.MustCompile(`(?m)^\tEvent\w+ +EventKind = "(\w+)"`).FindAllSubmatch(source, -1) {
+		want = append(want, EventKind(m[1]))
+	}
+	slices.Sort(want)
+	if got := EventKinds(); len(want) < 20 || !slices.Equal(got, want) {
+		t.Errorf("kinds are\n%v, the constants\n%v", got, want)
+	}
+}
 
 func TestEventQueryMatches(t *testing.T) {
 	t.Parallel()
