@@ -18,7 +18,7 @@ type draft struct {
 	now      time.Time
 	counter  uint64
 	jobs     map[schema.JobName]*schema.JobRecord // changed; nil is deleted
-	order    []schema.JobName                     // of jobs, as they were changed first
+	order    []schema.JobName                     // of jobs, as they were admitted, or changed first
 	data     map[schema.Digest]*schema.Job        // added
 	chunks   map[ChunkName]*schema.Chunk          // copied to be changed
 	spans    map[schema.JobName]int               // chunks that a job may have
@@ -49,7 +49,12 @@ func (d *draft) job(name schema.JobName) *schema.JobRecord {
 
 // setJob changes the record of a job, or deletes it.
 func (d *draft) setJob(name schema.JobName, r *schema.JobRecord) {
-	if _, again := d.jobs[name]; !again {
+	was, again := d.jobs[name]
+	if again && was != nil && r != nil && was.Admitted != r.Admitted {
+		d.order = slices.DeleteFunc(d.order, func(n schema.JobName) bool { return n == name })
+		again = false
+	}
+	if !again {
 		d.order = append(d.order, name)
 	}
 	d.jobs[name] = r
