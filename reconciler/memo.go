@@ -47,8 +47,8 @@ type rest struct {
 	record   *schema.JobRecord
 	chunks   []*schema.Chunk
 	machines []string
-	until    time.Time     // zero if never
-	left     time.Duration // until then, when it came to rest
+	until    due
+	left     time.Duration // until the time of day of until, when the job came to rest
 }
 
 // admissionMemo is a verdict that changed nothing, and what it was a function
@@ -159,14 +159,16 @@ func (s *step) atRest(name schema.JobName) bool {
 		s.memo.wakeUp(name)
 		return false
 	}
-	s.wake(r.until)
+	s.wake(r.until.timer)
+	s.wake(r.until.day)
 	return true
 }
 
 // lasts reports whether until is still to come. When more is left than there was,
 // the clock was set back: see ahead.
 func (r *rest) lasts(now time.Time) bool {
-	return r.until.IsZero() || now.Before(r.until) && r.until.Sub(now) <= r.left
+	timer, day := r.until.timer, r.until.day
+	return (timer.IsZero() || now.Before(timer)) && (day.IsZero() || now.Before(day) && day.Sub(now) <= r.left)
 }
 
 // settle remembers that a job is at rest, if the step has changed nothing of it
@@ -177,7 +179,7 @@ func (s *step) settle(name schema.JobName) {
 		return
 	}
 	r := &rest{record: record, until: s.wakes[name]}
-	r.left = r.until.Sub(s.now)
+	r.left = r.until.day.Sub(s.now)
 	on := map[string]bool{}
 	for n := range s.spans[name] {
 		key := ChunkName{name, n}

@@ -97,7 +97,7 @@ func Step(in Input) Output {
 func newStep(in Input) *step {
 	s := &step{
 		draft: newDraft(in.State, in.Now), in: in, memo: in.Memo,
-		preempted: map[string][]leaver{}, asking: map[schema.JobName]bool{}, wakes: map[schema.JobName]time.Time{},
+		preempted: map[string][]leaver{}, asking: map[schema.JobName]bool{}, wakes: map[schema.JobName]due{},
 	}
 	if s.memo == nil {
 		s.memo = &Memo{}
@@ -118,7 +118,7 @@ type step struct {
 	active []schema.JobName // jobs that are not at rest
 	asking map[schema.JobName]bool
 	waking schema.JobName // the job that is being looked at
-	wakes  map[schema.JobName]time.Time
+	wakes  map[schema.JobName]due
 
 	up     []string           // machines that may get tasks, sorted
 	silent map[string]*silent // those that are not up
@@ -213,14 +213,12 @@ func (s *step) wake(t time.Time) {
 	if !t.After(s.now) {
 		return
 	}
+	if s.waking != (schema.JobName{}) {
+		s.wakes[s.waking] = s.wakes[s.waking].with(t)
+	}
+	t = s.now.Add(t.Sub(s.now)) // comparable, see due
 	if s.out.Wake.IsZero() || t.Before(s.out.Wake) {
 		s.out.Wake = t
-	}
-	if s.waking == (schema.JobName{}) {
-		return
-	}
-	if before := s.wakes[s.waking]; before.IsZero() || t.Before(before) {
-		s.wakes[s.waking] = t
 	}
 }
 

@@ -7,6 +7,24 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
+// due is the earliest of some times, in two parts that cannot be compared once the
+// clock was set: times since something that this master saw, which have a monotonic
+// reading, and times of day, as they are stored. Either is zero if there is none.
+type due struct {
+	timer, day time.Time
+}
+
+func (d due) with(t time.Time) due {
+	part := &d.timer
+	if t == t.Round(0) { // which takes the monotonic reading away
+		part = &d.day
+	}
+	if part.IsZero() || t.Before(*part) {
+		*part = t
+	}
+	return d
+}
+
 // ahead reports whether a wait that ends at until, and was at most longest when it
 // began, still goes on at now. When more is left than that, the clock was set
 // back since, and to wait until it has caught up could take for ever: the wait is
