@@ -16,7 +16,7 @@ type due struct {
 
 func (d due) with(t time.Time) due {
 	part := &d.timer
-	if t == t.Round(0) { // which takes the monotonic reading away
+	if t == t.Round(0) { //nolint:revive,staticcheck // all but the monotonic reading is the same
 		part = &d.day
 	}
 	if part.IsZero() || t.Before(*part) {
@@ -26,12 +26,12 @@ func (d due) with(t time.Time) due {
 }
 
 // ahead reports whether a wait that ends at until, and was at most longest when it
-// began, still goes on at now. When more is left than that, the clock was set
+// began, still goes on at now. When much more is left than that, the clock was set
 // back since, and to wait until it has caught up could take for ever: the wait is
-// over.
+// over. A small correction makes it a little longer.
 func ahead(now, until time.Time, longest time.Duration) bool {
 	left := until.Sub(now)
-	return left > 0 && left <= longest
+	return left > 0 && left <= 2*longest
 }
 
 // waits is ahead of a stored wait, and has the step come back when it is over.
@@ -48,10 +48,10 @@ func (s *step) waits(until time.Time, longest time.Duration) bool {
 // left of them, and they would begin again.
 func (s *step) setRight(job schema.JobName, t schema.TaskRecord) schema.TaskRecord {
 	changed := false
-	if t.NotBefore.Sub(s.now) > retryCap {
+	if t.NotBefore.Sub(s.now) > 2*retryCap {
 		t.NotBefore, changed = time.Time{}, true
 	}
-	tooLong := func(_ string, until time.Time) bool { return until.Sub(s.now) > avoidFor }
+	tooLong := func(_ string, until time.Time) bool { return until.Sub(s.now) > 2*avoidFor }
 	avoid := maps.Clone(t.Avoid)
 	if maps.DeleteFunc(avoid, tooLong); len(avoid) < len(t.Avoid) {
 		t.Avoid, changed = avoid, true
