@@ -173,7 +173,7 @@ func (w *World) checkState() {
 	maps.DeleteFunc(w.oracle.stops, func(j schema.JobName, _ []time.Time) bool { return s.Jobs[j] == nil })
 	maps.DeleteFunc(w.oracle.finished, func(t schema.TaskName, _ uint64) bool { // a job that was removed begins anew
 		j, r := s.Jobs[t.JobName], w.oracle.record(t)
-		return j == nil || j.Admitted == "" && (r == nil || r.Done == nil)
+		return j == nil || j.Admitted == "" && r == nil
 	})
 	room := rooms{map[string]schema.Resources{}, map[uint64]schema.Resources{}, map[uint64]schema.Resources{}}
 	given := map[uint64]schema.TaskName{}
