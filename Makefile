@@ -17,6 +17,7 @@ ROUNDS       ?= 5
 AGENTKILLS   ?= 100
 STORM        ?= 200
 MASTERKILLS  ?= 100
+STOPPED      ?= 2m
 
 .PHONY: help build demo test race lint fuzz bench sim mutants chaos hogs user vm generate generated check clean
 
@@ -69,7 +70,7 @@ mutants: ## plant each of the BUGS into the source, and find it with seeds, HUNT
 
 chaos: ## kill a cell's parts at KILLS, its master at MASTERKILLS, agent and keepers at AGENTKILLS moments; push STORM commits
 	go test -count=1 -v -run '^(TestChaos|TestStorm)$$' ./cmd/internal/e2e -e2e.kills $(KILLS) -e2e.storm $(STORM)
-	go test -count=1 -v -run '^(TestMasterKilled|TestAgentStopped)$$' ./cmd/internal/e2e -e2e.masterkills $(MASTERKILLS) -e2e.stopped 2m
+	go test -count=1 -v -run '^(TestMasterKilled|TestAgentStopped)$$' ./cmd/internal/e2e -e2e.masterkills $(MASTERKILLS) -e2e.stopped $(STOPPED)
 	go test -count=1 -v -run '^TestRandomKills$$' ./cmd/muster-agent -agent.kills $(AGENTKILLS)
 
 user: ## run the node agent's tests as an ordinary user
@@ -91,7 +92,7 @@ generated: # fails when generate changes something
 	[ "$$before" = "$$after" ] || { git status --short; echo 'make generate changed the tree: commit what it wrote' >&2; exit 1; }
 
 check: ## everything that CI checks, one after the other
-	@for target in lint generated test race 'fuzz FUZZTIME=5s' 'sim FROM=1 SEEDS=10 STEPS=1000' chaos 'hogs ROUNDS=3' user demo; do \
+	@for target in lint generated test race 'fuzz FUZZTIME=5s' 'sim FROM=1 SEEDS=10 STEPS=1000' 'chaos STORM=60 MASTERKILLS=40 STOPPED=30s' 'hogs ROUNDS=3' user demo; do \
 		start=$$(date +%s); echo "== make $$target"; $(MAKE) --no-print-directory $$target || exit 1; \
 		echo "== make $$target: $$(($$(date +%s) - start)) s"; \
 	done

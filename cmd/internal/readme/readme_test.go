@@ -85,7 +85,7 @@ func TestRun(t *testing.T) {
 		"a terminal's command ends in disorder": {blocks: []block{
 			{line: 8, terminal: "cell", text: "sh -c \"" + strings.ReplaceAll(serve, "exit 0", "sleep 0.2; exit 4") + "\"\n"},
 		}, want: "line 8: ended with exit status 4"},
-		"a silent terminal":           {blocks: []block{{terminal: "agent", silent: true, text: strings.Replace(serve, "echo", "true", 1)}, {text: "true\n"}}},
+		"a silent terminal":           {blocks: []block{{terminal: "agent", silent: true, text: strings.Replace(serve, "echo", "touch $HOME/ready; true", 1)}, {text: "until test -e $HOME/ready; do sleep 0.01; done\n"}}},
 		"a terminal says nothing":     {blocks: []block{{line: 5, terminal: "cell", text: "echo broken >&2\n"}}, want: "line 5: its first line is \"\""},
 		"a terminal ends in disorder": {blocks: []block{{line: 5, terminal: "cell", text: "trap 'exit 3' INT\n" + strings.TrimPrefix(serve, "trap 'exit 0' INT\n")}}, want: "line 5: ended with exit status 3"},
 	} {

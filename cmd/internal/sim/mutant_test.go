@@ -21,7 +21,6 @@ func mutants() []*Mutant {
 	return []*Mutant{
 		{Name: "the counter is not stored", Writes: without("counter")},
 		{Name: "the epoch is not stored", Writes: without("machine/")},
-		{Name: "a job goes before its tasks are gone", Writes: deletesLast("chunk/")},
 		{Name: "data goes before what refers to it", Writes: deletesFirst("data/")},
 		{Name: "the head flips before its packages are there", Writes: putFirst("head")},
 		{Name: "old packages go before the head flips", Writes: deletesFirst("package/")},
@@ -137,12 +136,6 @@ func putFirst(prefix string) func([]reconciler.Write) []reconciler.Write {
 func deletesFirst(prefix string) func([]reconciler.Write) []reconciler.Write {
 	return func(writes []reconciler.Write) []reconciler.Write {
 		return sortFirst(writes, func(w reconciler.Write) bool { return strings.HasPrefix(w.Key, prefix) && w.Value == nil })
-	}
-}
-
-func deletesLast(prefix string) func([]reconciler.Write) []reconciler.Write {
-	return func(writes []reconciler.Write) []reconciler.Write {
-		return sortFirst(writes, func(w reconciler.Write) bool { return !strings.HasPrefix(w.Key, prefix) || w.Value != nil })
 	}
 }
 
