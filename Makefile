@@ -18,6 +18,7 @@ AGENTKILLS   ?= 100
 STORM        ?= 200
 MASTERKILLS  ?= 100
 STOPPED      ?= 2m
+RACE         ?= ./reconciler/... ./nodeagent/...
 
 .PHONY: help build demo test race lint fuzz bench sim mutants chaos hogs user vm generate generated check clean
 
@@ -37,7 +38,7 @@ test: ## run the tests
 # moments that the race detector changes: make test has them.
 NORACE := ^Test(FullDisk|QuotaUsedUp|KeeperKilled|KeeperRefused|AgentRefused)$$
 race: ## run the tests of what has goroutines under the race detector
-	CGO_ENABLED=1 $(GOTEST) -race -skip '$(NORACE)' ./reconciler/... ./nodeagent/...
+	CGO_ENABLED=1 $(GOTEST) -race -skip '$(NORACE)' $(RACE)
 
 lint: $(LINT) ## golangci-lint, go vet, and the rules of the tree
 	$(LINT) run ./...
@@ -95,7 +96,7 @@ generated: # fails when generate changes something
 	[ "$$before" = "$$after" ] || { git status --short; echo 'make generate changed the tree: commit what it wrote' >&2; exit 1; }
 
 check: ## everything that CI checks, one after the other
-	@for target in lint generated test race 'fuzz FUZZTIME=5s' 'sim FROM=1 SEEDS=10 STEPS=1000' 'chaos STORM=60 MASTERKILLS=40 STOPPED=30s' 'hogs ROUNDS=3' user demo; do \
+	@for target in lint generated test 'race RACE="./reconciler/... ./nodeagent ./nodeagent/keeper ./nodeagent/link ./nodeagent/logfile"' 'fuzz FUZZTIME=5s' 'sim FROM=1 SEEDS=10 STEPS=1000' 'chaos STORM=60 MASTERKILLS=40 STOPPED=30s' 'hogs ROUNDS=3' user demo; do \
 		start=$$(date +%s); echo "== make $$target"; $(MAKE) --no-print-directory $$target || exit 1; \
 		echo "== make $$target: $$(($$(date +%s) - start)) s"; \
 	done
