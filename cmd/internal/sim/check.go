@@ -266,17 +266,18 @@ func (w *World) checkHome(job schema.JobName, t *schema.TaskRecord, now map[home
 	}
 }
 
-// checkCordons: a machine gets nothing new while a cordon is in force.
+// checkCordons: a machine gets nothing new while a cordon, or a drain, is in force.
 func (w *World) checkCordons() {
 	s := w.master.state
 	now := map[string]uint64{}
-	for _, digest := range s.Head.Packages {
-		for _, m := range s.Packages[digest].Objects.Machines {
-			if m.Cordon {
-				now[m.Name] = s.Counter
+	for _, o := range w.inForce() {
+		for _, m := range w.machines {
+			if !speaksOf(&o, m) || !o.Cordon && o.Drain == nil {
+				continue
 			}
-			if since, ok := w.oracle.cordoned[m.Name]; ok && m.Cordon {
-				now[m.Name] = since
+			now[m.name] = s.Counter
+			if since, ok := w.oracle.cordoned[m.name]; ok {
+				now[m.name] = since
 			}
 		}
 	}

@@ -183,8 +183,8 @@ func (w *World) checkStart(a nodeagent.Action) {
 }
 
 // checkEvents holds what the master says it has decided against what the world
-// knows; before is what was stored when it did.
-func (w *World) checkEvents(events []schema.Event, before snap) {
+// knows; before is what was stored when it did, and now what its clock said.
+func (w *World) checkEvents(events []schema.Event, before snap, now time.Time) {
 	for _, e := range events {
 		task, err := schema.ParseTaskName(cellName + "/" + e.Task)
 		if err != nil {
@@ -209,7 +209,7 @@ func (w *World) checkEvents(events []schema.Event, before snap) {
 		}
 	}
 	w.checkCauses(before)
-	w.checkBudget(before)
+	w.checkBudget(before, now)
 	for _, e := range events {
 		if e.Kind == schema.EventUpdate || e.Kind == schema.EventSubmit {
 			maps.DeleteFunc(w.oracle.failed, func(t schema.TaskName, _ failure) bool { return t.Short() == e.Job || t.JobName.Short() == e.Job })

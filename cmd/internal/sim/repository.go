@@ -2,7 +2,6 @@ package sim
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -95,10 +94,10 @@ func careful(j schema.Job, seconds int) schema.Job {
 
 // repository is what the cell's git repository holds at its head, and held.
 type repository struct {
-	jobs     map[string][]declared // of each user, by template
-	broken   map[string]bool       // users whose package does not compile
-	gone     map[string]bool       // users whose directory is not there
-	cordoned map[string]bool
+	jobs     map[string][]declared      // of each user, by template
+	broken   map[string]bool            // users whose package does not compile
+	gone     map[string]bool            // users whose directory is not there
+	machines map[string]schema.Machine  // what is declared of them, by the names of the objects
 	packages map[string]*schema.Package // as committed last; nil: does not compile
 }
 
@@ -106,7 +105,7 @@ type repository struct {
 // between them, or all of the catalogue for each user.
 func newRepository(jobs string) *repository {
 	r := &repository{
-		jobs: map[string][]declared{}, broken: map[string]bool{}, gone: map[string]bool{}, cordoned: map[string]bool{},
+		jobs: map[string][]declared{}, broken: map[string]bool{}, gone: map[string]bool{}, machines: map[string]schema.Machine{},
 		packages: map[string]*schema.Package{".": randomRoot()},
 	}
 	for _, u := range users {
@@ -116,7 +115,7 @@ func newRepository(jobs string) *repository {
 		}
 		r.write(u)
 	}
-	r.writeCordons()
+	r.packages["cells"] = Declared(r.machines)
 	return r
 }
 
@@ -169,10 +168,6 @@ func (r *repository) write(user string) {
 		}
 		r.packages[dir] = p
 	}
-}
-
-func (r *repository) writeCordons() {
-	r.packages["cells"] = Cordoned(slices.Sorted(maps.Keys(r.cordoned))...)
 }
 
 // addJob adds a job to the package of its user's directory.
