@@ -56,6 +56,7 @@ func (w *World) check() {
 		w.checkOwners()
 		w.checkPackages()
 		w.checkCordons()
+		w.checkGone()
 		w.checkQuota()
 		w.checkHomes()
 	}
@@ -246,7 +247,7 @@ func (w *World) checkHomes() {
 	}
 	for h, index := range w.oracle.homes { // also while its record is on its way
 		r := s.Jobs[h.job]
-		if _, ok := now[h]; !ok && r != nil && r.Admitted != "" && s.Data[r.Admitted].Kind == schema.System {
+		if _, ok := now[h]; !ok && s.Machines[h.machine] != nil && r != nil && r.Admitted != "" && s.Data[r.Admitted].Kind == schema.System {
 			now[h] = index
 		}
 	}
@@ -312,7 +313,7 @@ func (w *World) checkPackages() {
 		}
 	}
 	for name, j := range s.Jobs {
-		if j.Admitted != "" && (s.Data[j.Admitted] == nil || !w.oracle.data[j.Admitted]) {
+		if j.Admitted != "" && (s.Data[j.Admitted] == nil || w.oracle.data[j.Admitted] == nil) {
 			w.violate("job %s is admitted with data %s, which is not stored or was never committed", name, j.Admitted)
 		}
 	}

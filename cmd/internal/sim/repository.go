@@ -62,6 +62,14 @@ var templates = []template{
 	{"low", 3, 9, func(p *schema.Package, d declared) {
 		j := Service("low", d.tasks, d.argument())
 		j.Priority, j.Task.Health = d.priority(100), nil
+		if after := []int{0, 15, 90}[d.shift/3%3]; after > 0 {
+			j.Silence = &schema.Silence{AfterSeconds: after}
+		}
+		addJob(p, j)
+	}},
+	{"once", 2, 4, func(p *schema.Package, d declared) {
+		j := Service("once", d.tasks, d.argument())
+		j.Priority, j.Task.Health, j.Silence = d.priority(0), nil, &schema.Silence{NeverTwice: true}
 		addJob(p, j)
 	}},
 	{"bulk", 3, 9, func(p *schema.Package, d declared) { addJob(p, Heavy("bulk", d.tasks, d.priority(0))) }},
