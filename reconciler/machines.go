@@ -171,16 +171,19 @@ func (s *step) returned(name string) {
 }
 
 // forgetMachines removes machines that are declared gone, have spoken no more,
-// and hold nothing.
+// and hold nothing. Indices of system jobs go with their machines.
 func (s *step) forgetMachines() {
-	holds := map[string]bool{}
+	holds, homes := map[string]bool{}, map[string][]schema.TaskName{}
 	gone := slices.DeleteFunc(s.silentNames(), func(name string) bool { return s.silent[name].gone == nil })
 	if len(gone) == 0 {
 		return
 	}
 	for _, key := range s.chunkNames() {
-		for i := range s.chunk(key).Tasks {
-			holds[s.chunk(key).Tasks[i].Machine] = true
+		for _, t := range s.chunk(key).Tasks {
+			holds[t.Machine] = true
+			if t.Machine == "" && t.On != "" {
+				homes[t.On] = append(homes[t.On], key.Job.Task(t.Index))
+			}
 		}
 	}
 	for _, name := range gone {
@@ -188,6 +191,11 @@ func (s *step) forgetMachines() {
 			continue
 		}
 		s.machines[name] = nil
+		for _, home := range homes[name] {
+			if r := s.job(home.JobName); r.Admitted != "" && s.dataOf(r.Admitted).Kind == schema.System {
+				s.remove(home.JobName, home.Index)
+			}
+		}
 		s.event(schema.Event{Kind: schema.EventMachine, Machine: name, Message: "forgotten: declared gone at " + s.silent[name].gone.Origin.String()})
 	}
 }
