@@ -154,14 +154,18 @@ func (s *step) returned(name string) {
 		s.event(schema.Event{Kind: schema.EventMachine, Machine: name, Message: "returned"})
 		r.LostSince = time.Time{}
 	}
+	sure := r.GoneSince.Add(silentAfter) // one that is up then has spoken meanwhile
 	switch {
 	case d.gone == nil:
 		changed = changed || r.Spoke || !r.GoneSince.IsZero()
 		r.Spoke, r.GoneSince = false, time.Time{}
 	case r.Spoke:
-	case r.GoneSince.IsZero():
-		r.GoneSince, changed = s.now, true
-	case s.in.Observed.lastHeard(name).After(r.GoneSince):
+	case !r.GoneSince.IsZero() && !r.GoneSince.After(s.now) && s.now.Before(sure):
+		s.wake(sure)
+	case !s.in.Observed.lastHeard(name).After(r.GoneSince) || r.GoneSince.IsZero() || r.GoneSince.After(s.now):
+		r.GoneSince, changed = s.now, true // seen first, or the clock was set
+		s.wake(s.now.Add(silentAfter))
+	default:
 		r.Spoke, changed = true, true
 		s.event(schema.Event{Kind: schema.EventMachine, Machine: name, Message: "speaks, and is declared gone at " + d.gone.Origin.String() + ": it is not"})
 	}
