@@ -268,15 +268,9 @@ func (s *Server) logs(w http.ResponseWriter, r *http.Request) error {
 	if want.From != nil {
 		from = want.From.Generation
 	}
-	machine, err := s.cfg.Cell.Locate(r.Context(), want.Task, from)
+	machine, err := s.locate(r.Context(), want.Task, from)
 	if err != nil {
-		return stopped(err)
-	}
-	if machine == "" {
-		return &failure{
-			http.StatusNotFound, fmt.Sprintf("task %s was on no machine yet", want.Task.Short()),
-			"muster why " + want.Task.Short() + " says what it waits for",
-		}
+		return err
 	}
 	log, err := s.cfg.Logs.Logs(r.Context(), machine, want)
 	if err != nil {
@@ -290,6 +284,19 @@ func (s *Server) logs(w http.ResponseWriter, r *http.Request) error {
 	}
 	stream(w, log, chunk{buffer, n, err})
 	return nil
+}
+
+// locate returns the machine of a task's newest run; of the oldest from a
+// generation on, if one is given.
+func (s *Server) locate(ctx context.Context, task schema.TaskName, from uint64) (string, error) {
+	machine, err := s.cfg.Cell.Locate(ctx, task, from)
+	if err != nil {
+		return "", stopped(err)
+	}
+	if machine == "" {
+		return "", &failure{http.StatusNotFound, fmt.Sprintf("task %s was on no machine yet", task.Short()), "muster why " + task.Short() + " says what it waits for"}
+	}
+	return machine, nil
 }
 
 // unreadable says whose fault it is that there is no log.
