@@ -158,6 +158,7 @@ func (w *World) begin(m *machine, r *run) {
 	m.poke(cmp.Or(r.due, m.next))
 	m.moved = true
 	w.checkTwice(r)
+	w.checkTwin(r)
 	w.note("%s starts %s generation %d incarnation %d as pid %d", m.name, a.Task.Short(), a.Generation, r.number, r.pid)
 }
 
