@@ -228,6 +228,8 @@ func (w *World) decide(in reconciler.Input) error {
 	w.noteEvents(out.Events)
 	w.checkEvents(out.Events, before)
 	w.checkGlass(suspended)
+	w.checkWake(in)
+	w.checkWaits(in.Now)
 	w.push(m.state)
 	return nil
 }
