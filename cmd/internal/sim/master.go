@@ -230,6 +230,8 @@ func (w *World) decide(in reconciler.Input) error {
 	w.checkDrains(before, in.Now)
 	w.checkOnce(before)
 	w.checkGlass(suspended)
+	w.checkWake(in)
+	w.checkWaits(in.Now)
 	w.push(m.state)
 	return nil
 }
