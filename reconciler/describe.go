@@ -198,6 +198,10 @@ func (d *describer) systemTasks(name schema.JobName, have []*schema.TaskRecord, 
 		m := d.in.State.Machines[t.On]
 		switch {
 		case t.Machine == "" && d.orders[t.On] != nil && d.orders[t.On].closed(): // it gets nothing new
+		case t.Machine != "" && t.Stop == nil && m != nil && !m.LostSince.IsZero(): // it is not missed
+			d.task(name, t, r, j, false)
+			last := d.status.Tasks[len(d.status.Tasks)-1]
+			d.notes[last.Name] = last.Reason
 		case m == nil || !m.LostSince.IsZero():
 			if t.Machine != "" {
 				others = append(others, t)
@@ -272,7 +276,7 @@ func (d *describer) task(job schema.JobName, r *schema.TaskRecord, record *schem
 		} else {
 			d.used[r.Machine] = d.used[r.Machine].Add(data.Task.Resources.Resources)
 		}
-		if r.Data != record.Admitted && r.Stop == nil {
+		if r.Data != record.Admitted && r.Stop == nil && (wanted || j.Kind != schema.System) {
 			j.Updating++
 		}
 	}

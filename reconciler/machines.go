@@ -46,7 +46,7 @@ type silent struct {
 // surveyMachines finds which machines may get tasks, which are given up, and
 // which of the tasks of silent ones are given to others.
 func (s *step) surveyMachines() {
-	s.silent, s.released = map[string]*silent{}, map[schema.TaskName]string{}
+	s.silent, s.released, s.kept = map[string]*silent{}, map[schema.TaskName]string{}, map[schema.TaskName]string{}
 	for _, name := range s.names {
 		s.look(name)
 	}
