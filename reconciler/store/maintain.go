@@ -97,8 +97,9 @@ func (b *etcdBackend) defragment() (string, error) {
 	if bytes-used < max(fragmented, bytes/2) {
 		return "", nil
 	}
-	if err := b.server.Server.Backend().Defrag(); err != nil {
-		return "", down(err)
+	_, err := call(b.end, func() (struct{}, error) { return struct{}{}, b.server.Server.Backend().Defrag() })
+	if err != nil {
+		return "", b.down(err)
 	}
 	after, _ := b.size()
 	return fmt.Sprintf("%d MiB given back, %d MiB are left", (bytes-after)>>20, after>>20), nil
@@ -109,7 +110,7 @@ func (b *etcdBackend) defragment() (string, error) {
 func (b *etcdBackend) heal(ctx context.Context) error {
 	alarms, err := b.client.AlarmList(ctx)
 	if err != nil {
-		return down(err)
+		return b.down(err)
 	}
 	full := func(a *pb.AlarmMember) bool { return a.GetAlarm() == pb.AlarmType_NOSPACE }
 	if !slices.ContainsFunc(alarms.Alarms, full) {
@@ -122,19 +123,19 @@ func (b *etcdBackend) heal(ctx context.Context) error {
 		_, err = b.client.Compact(ctx, now.Header.Revision, clientv3.WithCompactPhysical())
 	}
 	if err != nil && !strings.Contains(err.Error(), "has been compacted") {
-		return down(err)
+		return b.down(err)
 	}
 	if err := b.server.Server.Backend().Defrag(); err != nil {
-		return down(err)
+		return b.down(err)
 	}
 	bytes, _ := b.size()
 	if bytes >= b.quota {
-		return down(fmt.Errorf("the documents take %d MiB, and the store's quota is %d MiB", bytes>>20, b.quota>>20))
+		return b.down(fmt.Errorf("the documents take %d MiB, and the store's quota is %d MiB", bytes>>20, b.quota>>20))
 	}
 	for _, a := range alarms.Alarms {
 		if full(a) {
 			if _, err := b.client.AlarmDisarm(ctx, (*clientv3.AlarmMember)(a)); err != nil {
-				return down(err)
+				return b.down(err)
 			}
 		}
 	}
