@@ -204,7 +204,7 @@ func (h *hogs) assign(view ...schema.Assignment) {
 func (h *hogs) until(what string, generation uint64, ok func(schema.TaskStatus) bool) {
 	h.t.Helper()
 	// Hogs are slow when there are other hogs.
-	for end := time.Now().Add(2 * time.Minute); !slices.ContainsFunc(h.loop.Report().Tasks, func(s schema.TaskStatus) bool { return s.Generation == generation && ok(s) }); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(6 * patience); !slices.ContainsFunc(h.loop.Report().Tasks, func(s schema.TaskStatus) bool { return s.Generation == generation && ok(s) }); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			h.t.Fatalf("never came: %s: %+v", what, h.loop.Report().Tasks)
 		}

@@ -54,7 +54,7 @@ func startMeasured(t *testing.T, dir, parent string, limits nodeagent.Limits) *m
 	done := make(chan error, 1)
 	go func() { done <- m.Run(ctx) }()
 	t.Cleanup(func() {
-		stop, end := context.WithTimeout(context.Background(), 20*time.Second)
+		stop, end := context.WithTimeout(context.Background(), patience)
 		defer end()
 		if err := m.StopAll(stop); err != nil {
 			t.Error(err)
