@@ -3,7 +3,6 @@ package loop_test
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -194,7 +193,7 @@ func (h *hogs) task(what string, kind schema.JobKind, milli int64) schema.Assign
 func (h *hogs) assign(view ...schema.Assignment) {
 	h.t.Helper()
 	h.version++
-	slices.SortFunc(view, func(a, b schema.Assignment) int { return cmp.Or(a.Task.Compare(b.Task)) })
+	view = slices.SortedFunc(slices.Values(view), func(a, b schema.Assignment) int { return a.Task.Compare(b.Task) })
 	if err := h.loop.Assign(1, h.version, view); err != nil {
 		h.t.Fatal(err)
 	}
