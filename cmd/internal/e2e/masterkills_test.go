@@ -248,6 +248,9 @@ func (x *orphaned) checkStart(name string, i int, b book) {
 	}
 	cause := x.causes[ended{name, generation}]
 	switch {
+	case job == "steady" && !shot:
+		// No commit changes it and no machine fails: no cause would be a good one.
+		t.Errorf("%s: generation %d has ended (%q, cause %q), and nobody asked for that", name, generation, how, cause)
 	case cause == "":
 		t.Errorf("%s: generation %d has ended (%q, killed by the test: %t), and no cause is recorded", name, generation, how, shot)
 	case how == "" && !shot && job != "flaky" && !strings.HasPrefix(job, "count-"):
