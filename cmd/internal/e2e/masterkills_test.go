@@ -219,6 +219,9 @@ func (x *orphaned) checkBooks(s *reconciler.Status, books map[string]book) {
 	}
 	for _, task := range s.Tasks {
 		b := books[bookOf(task.Name)]
+		if strings.HasPrefix(task.Name, "crew/doomed/") {
+			continue // it has ended since, or not
+		}
 		if task.State == "running" && (b.last().pid != task.PID || !b.last().same()) {
 			t.Errorf("task %s runs as pid %d, says the status; its book says %d, alive: %t", task.Name, task.PID, b.last().pid, b.last().same())
 		}
