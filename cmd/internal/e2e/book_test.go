@@ -137,7 +137,11 @@ func parseBook(text string, pids map[inside]int) (book, error) {
 		f := strings.Fields(line)
 		switch {
 		case len(f) == 6 && f[0] == "start":
-			b.starts = append(b.starts, process{pid: pids[inside{f[4], f[1]}], start: f[2]})
+			p := process{pid: pids[inside{f[4], f[1]}], start: f[2]}
+			if !p.same() {
+				p.pid = 0 // the kernel gives the number of a namespace that is gone to another
+			}
+			b.starts = append(b.starts, p)
 			b.words, b.ends = append(b.words, f[3]), append(b.ends, "")
 			generation, err := strconv.ParseUint(f[5], 10, 64)
 			if err != nil {
