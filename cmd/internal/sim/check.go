@@ -36,9 +36,8 @@ const lookEveryTurns = 4
 func (w *World) check() {
 	w.reach()
 	if w.turns%lookEveryTurns == 0 {
-		all := w.processes()
-		for _, task := range slices.SortedFunc(maps.Keys(all), schema.TaskName.Compare) {
-			w.checkTask(task, all[task])
+		for task, ps := range w.processes() {
+			w.checkTask(task, ps)
 		}
 	}
 	for _, m := range w.machines {

@@ -104,7 +104,7 @@ func Batch(name string, tasks int) schema.Job {
 // Pair is an alloc set at production, of which a machine has room for three.
 func Pair(name string, allocs int, cpuMilli int64) schema.AllocSet {
 	return schema.AllocSet{
-		Name: name, Priority: 200, Allocs: allocs, Resources: schema.Resources{CPUMilli: cpuMilli, RAMBytes: 1 << 30, DiskBytes: 1 << 30},
+		Name: name, Priority: 200, Allocs: allocs, Resources: schema.Resources{CPUMilli: cpuMilli, RAMBytes: 512 << 20, DiskBytes: 1 << 30},
 		Update: schema.AllocUpdate{MaxParallel: 1},
 	}
 }

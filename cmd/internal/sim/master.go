@@ -232,6 +232,8 @@ func (w *World) decide(in reconciler.Input) error {
 	w.checkOnce(before)
 	w.checkTrials(before)
 	w.checkGlass(suspended)
+	w.checkWake(in)
+	w.checkWaits(in.Now)
 	w.push(m.state)
 	return nil
 }

@@ -41,7 +41,7 @@ type failure struct {
 
 func newOracle() oracle {
 	return oracle{
-		good: map[string]*schema.Package{}, heard: map[string]time.Time{}, finished: map[schema.TaskName]uint64{}, failed: map[schema.TaskName]failure{},
+		durable: &reconciler.State{}, good: map[string]*schema.Package{}, heard: map[string]time.Time{}, finished: map[schema.TaskName]uint64{}, failed: map[schema.TaskName]failure{},
 		trials: map[schema.JobName]*trial{}, written: map[uint64]bool{}, cordoned: map[string]uint64{}, stops: map[schema.JobName][]time.Time{}, epochs: map[string]uint64{}, packages: map[schema.Digest]bool{}, data: map[schema.Digest]*schema.Job{},
 	}
 }
@@ -127,19 +127,7 @@ func (o *oracle) declared(name schema.JobName) *schema.Job {
 
 // record returns the task's record in the state that is known to be stored.
 func (o *oracle) record(task schema.TaskName) *schema.TaskRecord {
-	if o.durable == nil {
-		return nil
-	}
-	c := o.durable.Chunks[reconciler.ChunkName{Job: task.JobName, Number: task.Index / schema.ChunkSize}]
-	if c == nil {
-		return nil
-	}
-	for i := range c.Tasks {
-		if c.Tasks[i].Index == task.Index {
-			return &c.Tasks[i]
-		}
-	}
-	return nil
+	return snap(o.durable.Chunks).record(task)
 }
 
 // checkTerm: no task is told to stop without a cause, nor while the store says

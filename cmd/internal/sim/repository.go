@@ -72,8 +72,16 @@ var templates = []template{
 		j.Priority, j.Task.Health, j.Silence = d.priority(0), nil, &schema.Silence{NeverTwice: true}
 		addJob(p, j)
 	}},
-	{"bulk", 3, 9, func(p *schema.Package, d declared) { addJob(p, Heavy("bulk", d.tasks, d.priority(0))) }},
-	{"main", 2, 6, func(p *schema.Package, d declared) { addJob(p, Heavy("main", d.tasks, d.priority(200))) }},
+	{"bulk", 3, 9, func(p *schema.Package, d declared) {
+		addJob(p, sized(Heavy("bulk", d.tasks, d.priority(0)), d.version%4))
+	}},
+	{"main", 2, 6, func(p *schema.Package, d declared) {
+		j := sized(Heavy("main", d.tasks, d.priority(200)), d.version%2)
+		// Two racks have all of production's: when these grow, they want more than there is.
+		rack := fmt.Sprintf("r%d", slices.Index(users, p.Dir[len("teams/"):])%2)
+		j.Constraints = []schema.Constraint{{Attribute: "rack", Operator: schema.Equal, Value: rack}}
+		addJob(p, j)
+	}},
 	{"count", 2, 6, func(p *schema.Package, d declared) {
 		j := Batch("count", d.tasks)
 		j.Task.Env = map[string]string{"RUN": fmt.Sprint(d.version)}
@@ -82,7 +90,7 @@ var templates = []template{
 	{"logs", 0, 0, func(p *schema.Package, d declared) {
 		if p.Dir == "teams/a" { // one user has agents of his own everywhere
 			j := System("logs", d.argument())
-			// What other jobs ask for leaves so much on each machine that they fill.
+			// However other jobs fill a machine, so much of it is left: see info.
 			j.Priority, j.Task.Resources.CPUMilli = 150, 20
 			addJob(p, j)
 		}
@@ -92,6 +100,13 @@ var templates = []template{
 		Within(p, Pair("pair", d.tasks, int64(300+100*(d.shift%3))),
 			Service("inner", inner, d.argument()), careful(Service("saver", d.tasks, versions[d.version%2]), d.shift%3))
 	}},
+}
+
+// sized is a heavy service that asks for more than at first, or for less: where
+// there is no room for more, it cannot be had in place.
+func sized(j schema.Job, size int) schema.Job {
+	j.Task.Resources.CPUMilli = []int64{1270, 1600, 1000, 1900}[size]
+	return j
 }
 
 // careful is a service whose new tasks must run for some seconds.
