@@ -41,6 +41,7 @@ type machine struct {
 	next     time.Time                          // when there is something to do, without news
 	reached  time.Time                          // since when it and a master hear each other
 	fit      time.Time                          // since when nothing has been wrong with it, its link, and its agent
+	clockSet time.Time                          // when its clock was last set
 }
 
 func newMachine(index int) *machine {
@@ -52,14 +53,15 @@ func newMachine(index int) *machine {
 
 func (m *machine) bootID() string { return fmt.Sprintf("%s-%d", m.name, m.boot) }
 
-// info is what its agent says of the machine. Every fourth is large.
+// info is what its agent says of the machine. Every fourth is large. Tasks ask for
+// hundreds, or 1270, two of which fit: some CPU is left for a system job.
 func (m *machine) info() schema.MachineInfo {
 	size := int64(1)
 	if m.index%4 == 3 {
 		size = 2
 	}
 	return schema.MachineInfo{
-		Name: m.name, Boot: m.bootID(), Capacity: schema.Resources{CPUMilli: 4000 * size, RAMBytes: size * 8 << 30, DiskBytes: size * 64 << 30},
+		Name: m.name, Boot: m.bootID(), Capacity: schema.Resources{CPUMilli: 4000*size + 30, RAMBytes: size * 8 << 30, DiskBytes: size * 64 << 30},
 		Ports:      schema.PortRange{First: 20000, Last: 20099},
 		Devices:    []schema.DeviceGroup{{Kind: "gpu", Count: 2}},
 		Attributes: map[string]string{"rack": m.rack()},
@@ -158,6 +160,8 @@ func (w *World) begin(m *machine, r *run) {
 	m.poke(cmp.Or(r.due, m.next))
 	m.moved = true
 	w.checkTwice(r)
+	w.checkTwin(r)
+	w.checkBegin(m, r)
 	w.note("%s starts %s generation %d incarnation %d as pid %d", m.name, a.Task.Short(), a.Generation, r.number, r.pid)
 }
 
@@ -183,6 +187,7 @@ func (w *World) exit(m *machine, r *run, e schema.Exit) {
 		return
 	}
 	e.Incarnation, e.At = r.number, told(m.clock.read(w.now))
+	r.ended = w.now
 	r.exit, r.alive, r.untold = &e, false, r.termed.IsZero()
 	m.alive = slices.DeleteFunc(m.alive, func(x *run) bool { return x == r })
 	m.poke(w.now)
