@@ -197,9 +197,13 @@ func (w *World) checkEvents(events []schema.Event, before snap) {
 				w.violate("task %s is stopped as removed, and the last good data of its directory has it", e.Task)
 			}
 		case e.Cause == schema.CausePreempted:
-			w.checkPreempted(task, strings.HasPrefix(e.Message, "stopped"))
+			w.checkPreempted(task, strings.HasPrefix(e.Message, "stopped"), before)
 		case e.Kind == schema.EventLost:
 			w.checkLost(e)
+			was, is := before.record(task), w.oracle.record(task)
+			if was != nil && is != nil && is.Machine == "" && (is.Failures > was.Failures || is.NotBefore.After(was.NotBefore)) {
+				w.violate("task %s was lost and waits as if it had failed", e.Task)
+			}
 		case e.Kind == schema.EventFail:
 			if r := before.record(task); r != nil {
 				w.oracle.failed[task] = failure{r.Data, w.now}
@@ -239,7 +243,7 @@ func (w *World) checkCauses(before snap) {
 
 // checkPreempted: a task is preempted for one of higher priority only, and prod
 // never for prod; once it has stopped it wants a machine again at once.
-func (w *World) checkPreempted(task schema.TaskName, stopped bool) {
+func (w *World) checkPreempted(task schema.TaskName, stopped bool, before snap) {
 	r, s := w.oracle.record(task), w.master.state
 	j := s.Jobs[task.JobName]
 	switch {
@@ -261,6 +265,7 @@ func (w *World) checkPreempted(task schema.TaskName, stopped bool) {
 		if high <= low || high.Prod() && low.Prod() {
 			w.violate("task %s of priority %d is preempted for %s of priority %d", task, low, by, high)
 		}
+		w.checkVictims(task, by, before)
 	}
 }
 
