@@ -104,8 +104,9 @@ func (c *cell) booksOf(s *reconciler.Status) map[string]book {
 	return books
 }
 
-// inside is a process as its own pid namespace has it.
-type inside struct{ namespace, pid string }
+// inside is a process as its own pid namespace has it. Numbers of namespaces are
+// given again, so its start tells it from one that has ended.
+type inside struct{ namespace, pid, start string }
 
 // pidsOutside returns the pids that this namespace has for processes of all.
 func pidsOutside(t *testing.T) map[inside]int {
@@ -123,7 +124,7 @@ func pidsOutside(t *testing.T) map[inside]int {
 		status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid))
 		for line := range strings.Lines(string(status)) {
 			if f := strings.Fields(line); len(f) > 1 && f[0] == "NSpid:" {
-				pids[inside{namespace, f[len(f)-1]}] = p.pid
+				pids[inside{namespace, f[len(f)-1], p.start}] = p.pid
 			}
 		}
 	}
@@ -137,7 +138,7 @@ func parseBook(text string, pids map[inside]int) (book, error) {
 		f := strings.Fields(line)
 		switch {
 		case len(f) == 6 && f[0] == "start":
-			b.starts = append(b.starts, process{pid: pids[inside{f[4], f[1]}], start: f[2]})
+			b.starts = append(b.starts, process{pid: pids[inside{f[4], f[1], f[2]}], start: f[2]})
 			b.words, b.ends = append(b.words, f[3]), append(b.ends, "")
 			generation, err := strconv.ParseUint(f[5], 10, 64)
 			if err != nil {

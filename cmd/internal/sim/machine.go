@@ -35,6 +35,7 @@ type machine struct {
 	crashIn int       // the agent dies after this many actions; 0 never
 
 	moved    bool                               // a process began or ended since the last check
+	ended    bool                               // a process ended since the agent last looked
 	foreign  map[int]bool                       // ports that others than tasks use
 	troubles map[schema.ConditionKind]time.Time // what is wrong with it, until when
 	next     time.Time                          // when there is something to do, without news
@@ -159,6 +160,7 @@ func (w *World) begin(m *machine, r *run) {
 	m.poke(cmp.Or(r.due, m.next))
 	m.moved = true
 	w.checkTwice(r)
+	w.checkTwin(r)
 	w.checkBegin(m, r)
 	w.note("%s starts %s generation %d incarnation %d as pid %d", m.name, a.Task.Short(), a.Generation, r.number, r.pid)
 }
@@ -189,7 +191,7 @@ func (w *World) exit(m *machine, r *run, e schema.Exit) {
 	r.exit, r.alive, r.untold = &e, false, r.termed.IsZero()
 	m.alive = slices.DeleteFunc(m.alive, func(x *run) bool { return x == r })
 	m.poke(w.now)
-	m.moved = true
+	m.moved, m.ended = true, true
 	a := &r.of.assignment
 	w.note("pid %d of %s ends: %s", r.pid, a.Task.Short(), e)
 	if a.Job.Kind == schema.Batch && e.Code == 0 && r.untold {

@@ -2,7 +2,6 @@ package sim
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -63,6 +62,14 @@ var templates = []template{
 	{"low", 3, 9, func(p *schema.Package, d declared) {
 		j := Service("low", d.tasks, d.argument())
 		j.Priority, j.Task.Health = d.priority(100), nil
+		if after := []int{0, 15, 90}[d.shift/3%3]; after > 0 {
+			j.Silence = &schema.Silence{AfterSeconds: after}
+		}
+		addJob(p, j)
+	}},
+	{"once", 2, 4, func(p *schema.Package, d declared) {
+		j := Service("once", d.tasks, d.argument())
+		j.Priority, j.Task.Health, j.Silence = d.priority(0), nil, &schema.Silence{NeverTwice: true}
 		addJob(p, j)
 	}},
 	{"bulk", 3, 9, func(p *schema.Package, d declared) {
@@ -110,10 +117,10 @@ func careful(j schema.Job, seconds int) schema.Job {
 
 // repository is what the cell's git repository holds at its head, and held.
 type repository struct {
-	jobs     map[string][]declared // of each user, by template
-	broken   map[string]bool       // users whose package does not compile
-	gone     map[string]bool       // users whose directory is not there
-	cordoned map[string]bool
+	jobs     map[string][]declared      // of each user, by template
+	broken   map[string]bool            // users whose package does not compile
+	gone     map[string]bool            // users whose directory is not there
+	machines map[string]schema.Machine  // what is declared of them, by the names of the objects
 	packages map[string]*schema.Package // as committed last; nil: does not compile
 }
 
@@ -121,7 +128,7 @@ type repository struct {
 // between them, or all of the catalogue for each user.
 func newRepository(jobs string) *repository {
 	r := &repository{
-		jobs: map[string][]declared{}, broken: map[string]bool{}, gone: map[string]bool{}, cordoned: map[string]bool{},
+		jobs: map[string][]declared{}, broken: map[string]bool{}, gone: map[string]bool{}, machines: map[string]schema.Machine{},
 		packages: map[string]*schema.Package{".": randomRoot()},
 	}
 	for _, u := range users {
@@ -131,7 +138,7 @@ func newRepository(jobs string) *repository {
 		}
 		r.write(u)
 	}
-	r.writeCordons()
+	r.packages["cells"] = Declared(r.machines)
 	return r
 }
 
@@ -184,10 +191,6 @@ func (r *repository) write(user string) {
 		}
 		r.packages[dir] = p
 	}
-}
-
-func (r *repository) writeCordons() {
-	r.packages["cells"] = Cordoned(slices.Sorted(maps.Keys(r.cordoned))...)
 }
 
 // addJob adds a job to the package of its user's directory.

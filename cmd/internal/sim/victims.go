@@ -38,7 +38,7 @@ func (w *World) inOrder(machine string) bool {
 	}
 	r := w.master.heard[machine]
 	_, cordoned := w.oracle.cordoned[machine]
-	return r != nil && !cordoned && len(r.Conditions)+len(r.BusyPorts) == 0 && w.now.Sub(w.master.heardAt[machine]) < silentAfter
+	return r != nil && !cordoned && w.drains()[machine] == nil && !w.isGone(machine) && len(r.Conditions)+len(r.BusyPorts) == 0 && w.now.Sub(w.master.heardAt[machine]) < silentAfter
 }
 
 // roomLeft reports whether a machine has room for a task once those have gone
