@@ -95,17 +95,6 @@ func Compare(base, head schema.Compiled) Comparison {
 	return c
 }
 
-// cells returns the cells of the jobs and alloc sets, sorted.
-func (d *declared) cells() []string {
-	names := map[string]bool{}
-	for _, o := range d.objects {
-		if j := jobIn(o.value); j != nil {
-			names[j.Cell] = true
-		}
-	}
-	return slices.Sorted(maps.Keys(names))
-}
-
 // heldIn returns what guards hold in a cell that runs all that base declares, when
 // it takes head.
 func heldIn(cell string, base, head schema.Compiled) []Hold {
@@ -131,6 +120,17 @@ func heldIn(cell string, base, head schema.Compiled) []Hold {
 type declared struct {
 	objects map[schema.ObjectKey]declaredObject
 	wrong   map[string]bool // directories and objects with mistakes
+}
+
+// cells returns the cells of the jobs and alloc sets, sorted.
+func (d *declared) cells() []string {
+	names := map[string]bool{}
+	for _, o := range d.objects {
+		if j := jobIn(o.value); j != nil {
+			names[j.Cell] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
 }
 
 // declaredObject is an object, and where it is declared; the zero value is none.
