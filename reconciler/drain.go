@@ -182,6 +182,8 @@ func (s *step) moveAway(r *removal, t *drainee) string {
 	cause := schema.Cause{Kind: schema.CauseMaintenance, At: s.now, Message: fmt.Sprintf("%s drains its machine", r.told.Object)}
 	system, late := t.data.Kind == schema.System, r.told.Late && r.told.AtDeadline == schema.DeadlineStop
 	switch {
+	case s.frozen(t.name.JobName): // whatever a deadline says
+		return "it is " + s.suspended.of(t.name.JobName).String()
 	case system && r.others:
 		return "it is of a system job, and leaves last"
 	case system:
