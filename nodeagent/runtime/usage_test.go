@@ -27,6 +27,11 @@ func TestUsage(t *testing.T) {
 	if u.RAMBytes > 2*held || u.CPUMilli > 100_000 || u.DelayMilli < 0 || u.At.Before(began) || u.OOMKills != 0 {
 		t.Errorf("usage %+v of a task that burns one core and holds 32 MiB", u)
 	}
+	was := p.CPU()
+	eventually(t, "it uses more CPU", func() bool { return p.CPU().Sub(was).Used > 0 })
+	if was.Used <= 0 || was.Waited < 0 || was.Throttled < 0 {
+		t.Errorf("CPU %+v of a task that burns one core", was)
+	}
 	end(t, p)
 	if u, ok := p.Usage(); ok {
 		t.Errorf("usage %+v of a task that has ended", u)
