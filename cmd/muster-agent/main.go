@@ -15,6 +15,7 @@ import (
 	"io"
 	"os"
 
+	"github.com/musterhq/muster/nodeagent/link"
 	"github.com/musterhq/muster/schema"
 	"github.com/spf13/cobra"
 )
@@ -45,6 +46,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 	if errors.As(err, &usage) {
 		fmt.Fprintln(stderr, "hint:", cmp.Or(usage.hint, seeHelp))
 		return exitUsage
+	}
+	if errors.Is(err, link.ErrNotJoined) {
+		fmt.Fprintln(stderr, "hint: make another token with `muster pki token MACHINE`, and name its file with --token-file")
 	}
 	return exitFailed
 }

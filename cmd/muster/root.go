@@ -107,7 +107,11 @@ Exit codes: 0 yes, 1 differences or not converged, 2 the input is invalid,
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return &failure{code: exitInvalid, err: fmt.Errorf("%s: %w", cmd.CommandPath(), err), hint: cmd.CommandPath() + " --help lists the flags"}
+		hint := cmd.CommandPath() + " --help lists the flags"
+		if strings.Contains(err.Error(), "in duration ") { // as package time says it
+			hint = "a number with its unit, such as 30s, 5m or 2h"
+		}
+		return &failure{code: exitInvalid, err: fmt.Errorf("%s: %w", cmd.CommandPath(), err), hint: hint}
 	})
 	root.AddCommand(
 		newInit(std), newValidate(std), newRender(std), newDiff(std), newSchema(std),
@@ -120,6 +124,20 @@ Exit codes: 0 yes, 1 differences or not converged, 2 the input is invalid,
 	return root
 }
 
+// byCommit says how a commit does what other systems have a command for.
+var byCommit = map[string]string{
+	"apply":    "commit to the config repository; muster validate checks it, and muster wait tells when the cell has it",
+	"deploy":   "commit to the config repository; muster validate checks it, and muster wait tells when the cell has it",
+	"run":      "declare a job in the config repository, and commit; one of kind batch runs to its end",
+	"scale":    "change tasks of the job in the config repository, and commit",
+	"delete":   "remove the job from the config repository, and commit",
+	"stop":     "remove the job from the config repository, and commit",
+	"rollback": "git revert the commit; muster wait tells when the cell is as it was",
+	"cordon":   "declare the machine in the config repository with cordon: true, and commit",
+	"drain":    "declare the machine in the config repository with drain: {}, and commit; muster wait machine NAME tells when it is empty",
+	"promote":  "commit with the trailer Muster-Promote: USER/JOB",
+}
+
 // choose is what a command does that is only a name for others.
 func choose(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
@@ -127,7 +145,9 @@ func choose(cmd *cobra.Command, args []string) error {
 	}
 	cmd.SuggestionsMinimumDistance = 2
 	hint := cmd.CommandPath() + " --help lists the commands"
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+	if commit := byCommit[args[0]]; commit != "" && !cmd.HasParent() {
+		hint = commit
+	} else if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		at := ", " + cmd.CommandPath() + " "
 		hint = "did you mean: " + cmd.CommandPath() + " " + strings.Join(near, at)
 	}

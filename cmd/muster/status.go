@@ -23,8 +23,9 @@ func newStatus(std stdio) *cobra.Command {
 	var out *outputFlag
 	var l labelFlag
 	c := &cobra.Command{
-		Use:   "status [USER/JOB | USER/JOB/INDEX | [machine] MACHINE]",
-		Short: "show the cell: what should run, what runs, and what stands between",
+		Use:        "status [USER/JOB | USER/JOB/INDEX | [machine] MACHINE]",
+		SuggestFor: []string{"get", "ps", "list", "describe"},
+		Short:      "show the cell: what should run, what runs, and what stands between",
 		Long: `Show the cell, or a part of it: a job, a task, what a machine holds, or the jobs
 that --selector picks. Of jobs, "converged" is said of them alone.`,
 		Example: `  muster status

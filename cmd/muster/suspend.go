@@ -16,8 +16,9 @@ func newSuspend(std stdio) *cobra.Command {
 	var reason string
 	var lasts time.Duration
 	c := &cobra.Command{
-		Use:   "suspend USER/JOB | all",
-		Short: "keep commits from a job, or from the whole cell, in an emergency",
+		Use:        "suspend USER/JOB | all",
+		SuggestFor: []string{"pause", "freeze"},
+		Short:      "keep commits from a job, or from the whole cell, in an emergency",
 		Long: `Leave a job, or an alloc set, as it is until muster resume, or for as long as
 --for says: no commit changes, moves or removes anything of it, a rollout stops where
 it is, and the cell moves none of its tasks by choice. What fails or is lost is still

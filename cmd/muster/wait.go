@@ -103,12 +103,12 @@ func waitArgs(args []string) (machine string, job []string, err error) {
 
 // waitFor returns the last status that it got before ctx ended, and whether what
 // is waited for has come. While the cell has nothing of the group it goes on, and
-// if that was the last answer it errs. When
-// only a person can end what stands in the way, waiting ends.
+// if that was the last answer it errs. When only a person can end what stands in
+// the way, waiting ends.
 func waitFor(ctx context.Context, cl *client.Client, w waited) (s *reconciler.Status, done bool, err error) {
 	q := client.StatusQuery{Group: w.group, Wait: 10 * time.Second}
 	var none *client.Error
-	for !done {
+	for {
 		next, version, err := cl.Status(ctx, q)
 		switch {
 		case ctx.Err() != nil:
@@ -127,25 +127,13 @@ func waitFor(ctx context.Context, cl *client.Client, w waited) (s *reconciler.St
 			return nil, false, err
 		}
 		s, q.After = next, version
-		done = w.has(s)
-		if !done && w.machine == "" && (hopeless(s, w.commit) || s.Applied == s.Commit && strings.HasPrefix(s.Applied, w.commit) && hasFailed(s)) {
+		if w.has(s) {
+			return s, true, nil
+		}
+		if w.hopeless(s) {
 			return s, false, nil
 		}
 	}
-	return s, true, nil
-}
-
-// hasFailed reports whether a rollout has, so that it does not go on by itself.
-func hasFailed(s *reconciler.Status) bool {
-	return slices.ContainsFunc(s.Jobs, func(j reconciler.JobStatus) bool { return j.Rollout.Failed() })
-}
-
-// hopeless reports whether only a person can end what stands in the way.
-func hopeless(s *reconciler.Status, commit string) bool {
-	if commit != "" {
-		return s.WaitsForSomebody() && strings.HasPrefix(s.Commit, commit)
-	}
-	return s.WaitsForSomebody() && len(s.Held) == 0 // else the commit that gives leave may be on its way
 }
 
 // waited is what is waited for.
@@ -165,6 +153,20 @@ func (w waited) has(s *reconciler.Status) bool {
 	}
 	list := w.draining(s)
 	return len(list) > 0 && !slices.ContainsFunc(list, func(m reconciler.MachineStatus) bool { return m.Draining.Left > 0 })
+}
+
+// hopeless reports whether only a person can end what stands in the way of w.
+func (w waited) hopeless(s *reconciler.Status) bool {
+	failed := func(j reconciler.JobStatus) bool { return j.Rollout.Failed() }
+	switch {
+	case w.machine != "" || !strings.HasPrefix(s.Commit, w.commit):
+		return false
+	case s.Applied == s.Commit && slices.ContainsFunc(s.Jobs, failed):
+		return true // a rollout that has failed does not go on by itself
+	case w.commit == "" && len(s.Held) > 0:
+		return false // the commit that gives leave may be on its way
+	}
+	return s.WaitsForSomebody()
 }
 
 // draining returns the machines that w.machine drains.

@@ -3,6 +3,7 @@ package link
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -40,8 +41,9 @@ func (c *Client) secure(ctx context.Context) (*tls.Config, error) {
 	}
 	if token != "" {
 		if err := c.join(ctx, host, &linkpb.CertifyRequest{Token: token, Request: request}); err != nil {
-			if _, none := id.Connect(host); none != nil && status.Code(err) == codes.PermissionDenied {
-				return nil, fmt.Errorf("%w: %w", ErrNotJoined, err)
+			var answer interface{ GRPCStatus() *status.Status }
+			if _, none := id.Connect(host); none != nil && status.Code(err) == codes.PermissionDenied && errors.As(err, &answer) {
+				return nil, fmt.Errorf("%w: %s", ErrNotJoined, answer.GRPCStatus().Message())
 			}
 			return nil, err
 		}

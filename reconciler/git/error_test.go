@@ -49,6 +49,25 @@ func TestOpenErrors(t *testing.T) {
 	}
 }
 
+// TestAway opens a directory that is no repository yet: Head tells what is wrong,
+// until it is one.
+func TestAway(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "later")
+	r := open(t, git.Config{URL: dir, Away: true})
+	_, err := r.Head(t.Context())
+	wantError(t, err, "no such file or directory", "name the directory")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	_, err = r.Head(t.Context())
+	wantError(t, err, "is not a git repository", "git init")
+	if err := git.Init(dir, "main"); err != nil {
+		t.Fatal(err)
+	}
+	wantHead(t, r, commit(t, dir, "a.cue", "package a\n"))
+}
+
 func TestBranchErrors(t *testing.T) {
 	t.Parallel()
 	dir, _ := newRepo(t)

@@ -22,6 +22,9 @@ type Config struct {
 	URL string
 	// Branch is what to follow; empty: what HEAD points at, whenever it does.
 	Branch string
+	// Away says that a directory which is no repository now is for Head and Run
+	// to tell, as a remote that does not answer is, and no error of Open.
+	Away bool
 	// Dir holds the store of a remote, in a subdirectory that is made and
 	// wiped as needed. Unused for a local repository.
 	Dir string
@@ -59,9 +62,9 @@ type Repo struct {
 	tree trees
 }
 
-// Open prepares the source. It errs when the URL cannot be one, and when a
-// local path is not a repository; a remote is first asked by Head or Run, so
-// that a master starts while its remote is away.
+// Open prepares the source. It errs when the URL cannot be one, and, unless cfg
+// says Away, when a local path is not a repository; a remote is first asked by
+// Head or Run, so that a master starts while its remote is away.
 func Open(ctx context.Context, cfg Config) (*Repo, error) {
 	if cfg.Poll <= 0 {
 		cfg.Poll = defaultPoll
@@ -80,14 +83,10 @@ func Open(ctx context.Context, cfg Config) (*Repo, error) {
 		return r, r.openRemote()
 	}
 	r.name = path
-	if r.local, err = discover(path); err != nil {
-		return nil, err
-	}
 	if cfg.Auth != (Auth{}) {
 		return nil, fmt.Errorf("repository %s: credentials are given, but it is a directory of this machine\nhint: leave them out, or give a URL", r.name)
 	}
-	r.repo, err = r.local.open()
-	if err != nil {
+	if err := r.reopen(); err != nil && !cfg.Away {
 		return nil, err
 	}
 	return r, ctx.Err()

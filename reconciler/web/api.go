@@ -175,7 +175,7 @@ func (s *Server) why(w http.ResponseWriter, r *http.Request) error {
 	}
 	switch {
 	case !known:
-		return &failure{http.StatusNotFound, fmt.Sprintf("the cell knows of no %s", name), "muster status lists the jobs"}
+		return unknown(name)
 	case machine == "":
 	case why.Placement == nil:
 		return &failure{http.StatusNotFound, name + " wants no machine", "muster why " + name + " says how it is"}
@@ -268,15 +268,9 @@ func (s *Server) logs(w http.ResponseWriter, r *http.Request) error {
 	if want.From != nil {
 		from = want.From.Generation
 	}
-	machine, err := s.cfg.Cell.Locate(r.Context(), want.Task, from)
+	machine, err := s.locate(r.Context(), want.Task, from)
 	if err != nil {
-		return stopped(err)
-	}
-	if machine == "" {
-		return &failure{
-			http.StatusNotFound, fmt.Sprintf("task %s was on no machine yet", want.Task.Short()),
-			"muster why " + want.Task.Short() + " says what it waits for",
-		}
+		return err
 	}
 	log, err := s.cfg.Logs.Logs(r.Context(), machine, want)
 	if err != nil {
@@ -290,6 +284,31 @@ func (s *Server) logs(w http.ResponseWriter, r *http.Request) error {
 	}
 	stream(w, log, chunk{buffer, n, err})
 	return nil
+}
+
+// locate returns the machine of a task's newest run; of the oldest from a
+// generation on, if one is given. That there is none yet is an error.
+func (s *Server) locate(ctx context.Context, task schema.TaskName, from uint64) (string, error) {
+	machine, err := s.cfg.Cell.Locate(ctx, task, from)
+	if err != nil {
+		return "", stopped(err)
+	}
+	if machine != "" {
+		return machine, nil
+	}
+	name := task.Short()
+	switch _, known, err := s.cfg.Cell.Why(ctx, name, ""); {
+	case err != nil:
+		return "", stopped(err)
+	case !known:
+		return "", unknown(name)
+	}
+	return "", &failure{http.StatusNotFound, fmt.Sprintf("task %s was on no machine yet", name), "muster why " + name + " says what it waits for"}
+}
+
+// unknown says that there is no such job or task.
+func unknown(name string) error {
+	return &failure{http.StatusNotFound, fmt.Sprintf("the cell knows of no %s", name), "muster status lists jobs and tasks"}
 }
 
 // unreadable says whose fault it is that there is no log.

@@ -33,15 +33,9 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	machine, err := s.cfg.Cell.Locate(r.Context(), want.Task, 0)
+	machine, err := s.locate(r.Context(), want.Task, 0)
 	if err != nil {
-		return stopped(err)
-	}
-	if machine == "" {
-		return &failure{
-			http.StatusNotFound, fmt.Sprintf("task %s was on no machine yet", want.Task.Short()),
-			"muster why " + want.Task.Short() + " says what it waits for",
-		}
+		return err
 	}
 	s.audit(r, machine, &want)
 	agent, err := s.cfg.Exec.Exec(r.Context(), machine, want)

@@ -53,7 +53,7 @@ func RunDev(ctx context.Context, cfg DevConfig) error {
 		}
 	}
 	// Asked before a directory is made for it.
-	if _, err := cfg.Master.openRepository(ctx, dir); err != nil {
+	if _, err := cfg.Master.openRepository(ctx, dir, false); err != nil {
 		return err
 	}
 	if err := checkSocketPath(socketPath(dir), "set TMPDIR, or give --data-dir, to a directory with a shorter path"); err != nil {

@@ -120,7 +120,8 @@ func (m *master) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if m.repo, err = cfg.openRepository(ctx, filepath.Join(cfg.DataDir, "git")); err != nil {
+	_, fresh := store.CellOf(cfg.DataDir) // one that was there before goes on from its store
+	if m.repo, err = cfg.openRepository(ctx, filepath.Join(cfg.DataDir, "git"), fresh == nil); err != nil {
 		return err
 	}
 	if cfg.Link == "" {

@@ -21,15 +21,16 @@ type repository interface {
 	Poke()
 }
 
-// openRepository opens what cfg names; dir is for the store of a remote. What
-// is wrong is a mistake in what the cell was told.
-func (cfg *MasterConfig) openRepository(ctx context.Context, dir string) (repository, error) {
+// openRepository opens what cfg names; dir is for the store of a remote, and away
+// says that a directory need not be there now. What is wrong is a mistake in what
+// the cell was told.
+func (cfg *MasterConfig) openRepository(ctx context.Context, dir string, away bool) (repository, error) {
 	var r repository
 	var err error
 	if cfg.Worktree {
 		r, err = cfg.openWorktree()
 	} else {
-		r, err = git.Open(ctx, git.Config{URL: cfg.Repo, Branch: cfg.Branch, Auth: cfg.Auth, Dir: dir, Poll: cfg.Poll, Log: cfg.Log})
+		r, err = git.Open(ctx, git.Config{URL: cfg.Repo, Branch: cfg.Branch, Away: away, Auth: cfg.Auth, Dir: dir, Poll: cfg.Poll, Log: cfg.Log})
 	}
 	if err != nil {
 		return nil, &InputError{err}

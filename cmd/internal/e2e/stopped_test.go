@@ -21,7 +21,11 @@ var stopped = flag.Duration("e2e.stopped", 0, "how long TestAgentStopped stops a
 // nothing else does.
 func TestAgentStopped(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, 3, "--lost-after", "15s")
+	var flags []string
+	if *stopped < 2*reconciler.DefaultLostAfter {
+		flags = []string{"--lost-after", "15s"} // for a test that many wait for
+	}
+	f := newFleet(t, 3, flags...)
 	jobs := func(word string) map[string][]byte {
 		return map[string][]byte{teamFile: f.pack("crew",
 			job{name: "web", tasks: 6}, job{name: "other", word: word})}

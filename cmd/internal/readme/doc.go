@@ -2,7 +2,7 @@
 // and of docs/operations.md on a cell of several machines, so that what a newcomer
 // types first is what works.
 //
-// In: README.md, examples, docs/operations.md and the source tree. Out: a test failure that names
+// In: README.md, examples, docs and the source tree. Out: a test failure that names
 // the line of the block that did not hold. Each fenced block of the language sh
 // says in its info string how it is tested:
 //
@@ -14,7 +14,9 @@
 //	text shows                   lines that the output of the block of commands
 //	                             before it has, in this order; … is anything
 //
-// A block of commands without either fails the test. A tour has a home directory
+// A block of commands without either fails the test. A block of CUE in docs says in
+// its info string of which directory it could be a file, cue in=DIR, and is compiled
+// and admitted there. A tour has a home directory
 // of its own and a fresh environment. The README's has the binaries in bin/ of its
 // first working directory; that of an example has them in its PATH, and the example
 // in examples/ of its first working directory. A terminal's first line is waited

@@ -26,6 +26,7 @@ var rules = []rule{
 	{"package docs", checkPackageDocs},
 	{"doc comments", checkDocComments},
 	{"architecture", checkArchitecture},
+	{"named", checkNamed},
 	{"dependencies", checkDependencies},
 }
 
@@ -137,6 +138,8 @@ var plants = []plant{
 	{"variable without comment", "doc comments", "schema/zz.go", "package schema\nvar (\n\ta int\n\tZz int\n)\n", "var Zz has no doc comment"},
 
 	{"package without a paragraph", "architecture", "reconciler/zz/zz.go", "package zz\n", "has no paragraph"},
+
+	{"name of nothing", "named", architecturePage, "`reconciler.Zz`", "names `reconciler.Zz`, which is not declared"},
 
 	{"dependency without a line", "dependencies", "go.mod", "module " + mod + "\nrequire (\n\texample.com/zz v1.0.0\n)\n", "no line for the direct dependency example.com/zz"},
 	{"line without a dependency", "dependencies", dependencyPage, "| `example.com/zz` | nothing |\n", "a line for example.com/zz"},

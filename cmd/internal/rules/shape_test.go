@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/token"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -213,6 +214,37 @@ func checkArchitecture(t *tree) []fault {
 	for dir := range t.packages() {
 		if !strings.Contains(t.arch, "`"+dir+"`") {
 			out = append(out, fault{dir, "has no paragraph in " + architecturePage})
+		}
+	}
+	return out
+}
+
+// named is what a page names of a core, as in `reconciler.Step`.
+var named = regexp.MustCompile("`(schema|placement|reconciler|nodeagent)\\.([A-Z][A-Za-z]*)`")
+
+func checkNamed(t *tree) []fault {
+	declared := map[[2]string]bool{}
+	for _, f := range t.files {
+		if f.test {
+			continue
+		}
+		for _, d := range f.ast.Decls {
+			switch d := d.(type) {
+			case *ast.FuncDecl:
+				declared[[2]string{f.dir, d.Name.Name}] = true
+			case *ast.GenDecl:
+				for _, spec := range d.Specs {
+					if s, ok := spec.(*ast.TypeSpec); ok {
+						declared[[2]string{f.dir, s.Name.Name}] = true
+					}
+				}
+			}
+		}
+	}
+	var out []fault
+	for _, m := range named.FindAllStringSubmatch(t.arch, -1) {
+		if !declared[[2]string{m[1], m[2]}] {
+			out = append(out, fault{architecturePage, "names " + m[0] + ", which is not declared"})
 		}
 	}
 	return out

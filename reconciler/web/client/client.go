@@ -42,8 +42,9 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // Client speaks to one master.
 type Client struct {
-	base *url.URL
-	http *http.Client
+	base   *url.URL
+	http   *http.Client
+	secure *Secure // nil over http
 }
 
 // Secure is what a master over https is shown, and believed for. The functions
@@ -95,7 +96,7 @@ func NewSecure(master string, secure *Secure) (*Client, error) {
 			Host: u.Hostname(), Authorities: secure.Authorities, Certificate: secure.Certificate, Protocols: []string{"http/1.1"},
 		})
 	}
-	return &Client{u, &http.Client{Transport: t}}, nil
+	return &Client{u, &http.Client{Transport: t}, secure}, nil
 }
 
 // Close closes idle connections.
@@ -392,14 +393,33 @@ func (c *Client) unreachable(ctx context.Context, err error) error {
 	}
 	hint := "is it running? muster dev and muster master print their address; --master or MUSTER_MASTER names another"
 	var network *net.OpError
-	var alert tls.AlertError
 	switch {
-	case errors.As(err, &alert):
-		hint = "the master does not take the certificate: issue a new one with `muster pki issue`"
+	case errors.As(err, &network) && network.Op == tlsRefused:
+		return &Error{
+			Message: fmt.Sprintf("the master at %s does not take the certificate%s: %v", c.base, c.shown(), network.Err), Err: err,
+			Hint: "issue a new one with `muster pki issue`, with the authority of this cell",
+		}
 	case c.base.Scheme == "https" && !errors.As(err, &network):
 		hint = "is it the right master, and --ca its authority?"
 	}
 	return &Error{Message: fmt.Sprintf("no answer from the master at %s: %v", c.base, err), Err: err, Hint: hint}
+}
+
+// tlsRefused is the Op of an error by which the other side ends a handshake, as
+// package tls makes them.
+const tlsRefused = "remote error"
+
+// shown says whose certificate is shown, and until when it is good.
+func (c *Client) shown() string {
+	if c.secure == nil {
+		return ""
+	}
+	shown, err := c.secure.Certificate()
+	if err != nil || shown.Leaf == nil {
+		return ""
+	}
+	return fmt.Sprintf(" of %s, which is good until %s, and the clock here says %s", shown.Leaf.Subject.CommonName,
+		shown.Leaf.NotAfter.UTC().Format(time.RFC3339), time.Now().UTC().Format(time.RFC3339))
 }
 
 // plainToTLS is what net/http answers to a request that is not over TLS.
