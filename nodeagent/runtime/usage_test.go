@@ -12,7 +12,7 @@ func TestUsage(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
 	const held = 32 << 20
-	p, dir := m.start(shell(0, `echo up; (while :; do :; done) & { head -c 33554432 /dev/zero; sleep 1000; } | tail`))
+	p, dir := m.start(shell(0, `echo up; (while :; do :; done) & dd if=/dev/zero bs=32M count=1 | sleep 1000`))
 	says(t, dir, "up")
 	began := time.Now()
 	var u schema.Usage
@@ -43,7 +43,7 @@ func TestUsageCountsOOMKills(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
 	m.needGroups(t, "memory")
-	p, dir := m.start(shell(0, `tail /dev/zero; echo survived; sleep 1000`))
+	p, dir := m.start(shell(0, `dd if=/dev/zero of=/dev/null bs=512M count=1; echo survived; sleep 1000`))
 	says(t, dir, "survived")
 	u, ok := p.Usage()
 	if !ok || u.OOMKills != 1 {
