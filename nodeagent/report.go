@@ -16,6 +16,13 @@ func (d *decider) report(it item, newest uint64) {
 		return
 	}
 	h := it.held
+	if h.End != nil && it.assigned == nil && d.in.View != nil {
+		until := due(d.in.Now, h.End.At, ReportFor)
+		if !until.After(d.in.Now) {
+			return
+		}
+		d.wake(until)
+	}
 	s.Ports, s.Devices, s.Alloc = h.Assignment.Ports, h.Assignment.Devices, h.Assignment.Alloc
 	if s.Data = h.Assignment.Data; it.assigned != nil {
 		s.Data = it.assigned.Data // what was changed in place
@@ -44,13 +51,6 @@ func (d *decider) report(it item, newest uint64) {
 	}
 	if s.State == schema.Waiting && h.End == nil {
 		d.reportWait(it, &s)
-	}
-	if h.End != nil && it.assigned == nil && d.in.View != nil {
-		until := due(d.in.Now, h.End.At, ReportFor)
-		if !until.After(d.in.Now) {
-			return
-		}
-		d.wake(until)
 	}
 	d.plan.Tasks = append(d.plan.Tasks, s)
 }

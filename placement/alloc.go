@@ -195,7 +195,11 @@ func (p *pass) decideOn(c *class, a *Ask, job int32, d *Decision) {
 		return
 	}
 	if ok && s.options.Preempt {
-		if plan, found := s.solve(c, slot); found {
+		plan, found := s.solve(c, slot, true)
+		if !found {
+			plan, found = s.solve(c, slot, false)
+		}
+		if found {
 			p.evict(c, a, job, plan, d)
 			return
 		}

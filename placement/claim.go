@@ -1,10 +1,6 @@
 package placement
 
-import (
-	"slices"
-
-	"github.com/musterhq/muster/schema"
-)
+import "slices"
 
 // Claim holds the room on a machine that tasks on their way out will leave for
 // an ask: what it needs beyond what these still have, so that no other ask of
@@ -137,10 +133,7 @@ func (p *pass) evictLater(c *class, a *Ask, job int32, plan eviction, d *Decisio
 	for _, id := range leaving {
 		t := &s.tasks[id]
 		t.stopping = true
-		d.Victims = append(d.Victims, Victim{Name: s.jobs[t.job].name.Task(int(t.index)), Generation: t.generation, Priority: schema.Priority(t.priority)})
-		if left, ok := s.budgets[t.job]; ok {
-			s.budgets[t.job] = left - 1
-		}
+		d.Victims = append(d.Victims, s.victim(t))
 	}
 	s.touch(plan.slot)
 	d.Why.Score = s.scoreOf(c, plan.slot)

@@ -147,10 +147,6 @@ func (s *Snapshot) find(key taskKey) int32 {
 	return -1
 }
 
-// SetBudget says how many tasks of a job may still be disrupted. Tasks beyond
-// it are the last to be evicted; without a budget a job has no such bound.
-func (s *Snapshot) SetBudget(name schema.JobName, left int) { s.budgets[s.jobID(name)] = left }
-
 // exchange takes over what changed of a task in its place, so that an alloc
 // keeps its tasks.
 func (s *Snapshot) exchange(id int32, h task) {

@@ -171,7 +171,7 @@ func (o *oracle) feasible(a placement.Ask) []string {
 type victims struct{ highest, count, sum, overruns int }
 
 func (v victims) compare(w victims) int {
-	return cmp.Or(cmp.Compare(v.highest, w.highest), cmp.Compare(v.count, w.count),
+	return cmp.Or(cmp.Compare(min(v.overruns, 1), min(w.overruns, 1)), cmp.Compare(v.highest, w.highest), cmp.Compare(v.count, w.count),
 		cmp.Compare(v.sum, w.sum), cmp.Compare(v.overruns, w.overruns))
 }
 

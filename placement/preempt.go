@@ -14,10 +14,10 @@ type eviction struct {
 	cost    evictionCost
 }
 
-// evictionCost orders evictions; the least is chosen. The fields are compared
-// in their order, which is the rule: lowest priority first, then fewest
-// victims, then the lower sum of priorities, then the fewest disruptions
-// beyond the budgets of their jobs, which so count last.
+// evictionCost orders evictions; the least is chosen. One that keeps the budgets
+// of all jobs goes before any that does not. Then the fields are compared in their
+// order, which is the rule: lowest priority first, then fewest victims, then the
+// lower sum of priorities, then the fewest disruptions beyond budgets.
 type evictionCost struct {
 	highest  int16 // priority among the victims
 	victims  int16
@@ -26,7 +26,7 @@ type evictionCost struct {
 }
 
 func (a evictionCost) compare(b evictionCost) int {
-	return cmp.Or(cmp.Compare(a.highest, b.highest), cmp.Compare(a.victims, b.victims),
+	return cmp.Or(cmp.Compare(min(a.overruns, 1), min(b.overruns, 1)), cmp.Compare(a.highest, b.highest), cmp.Compare(a.victims, b.victims),
 		cmp.Compare(a.sum, b.sum), cmp.Compare(a.overruns, b.overruns))
 }
 
@@ -56,6 +56,9 @@ type candidate struct {
 	level  int16
 	solved bool
 	plan   eviction
+	// costly says that no eviction here keeps all budgets: budgets only shrink
+	// in a pass.
+	costly bool
 }
 
 // preempt makes room for an ask by evicting tasks of lower priority from the
@@ -68,17 +71,34 @@ func (p *pass) preempt(c *class, a *Ask, job int32, d *Decision) bool {
 	e := &c.evict
 	if e.epoch != s.epoch || e.passes != s.passes {
 		*e = evictions{epoch: s.epoch, passes: s.passes, cursor: -1, pool: e.pool[:0]}
-		s.extend(c)
+		s.extend(c, s.enough()+c.waiting)
 	}
-	plan, ok := s.cheapest(c)
+	plan, ok := s.sparing(c)
+	if !ok {
+		plan, ok = s.cheapest(c, false)
+	}
 	if !ok { // the pool is used up
-		s.extend(c)
-		plan, ok = s.cheapest(c)
+		s.extend(c, s.enough()+c.waiting)
+		plan, ok = s.cheapest(c, false)
 	}
 	if ok {
 		p.evict(c, a, job, plan, d)
 	}
 	return ok
+}
+
+// sparing returns the cheapest eviction that keeps the budgets of all jobs; false
+// if there is none in the whole cell, or no job has a budget.
+func (s *Snapshot) sparing(c *class) (eviction, bool) {
+	if s.budgetOf == nil {
+		return eviction{}, false
+	}
+	plan, ok := s.cheapest(c, true)
+	if !ok && s.bounded && !c.evict.circled {
+		s.extend(c, len(s.nodes)+1)
+		plan, ok = s.cheapest(c, true)
+	}
+	return plan, ok
 }
 
 // anyLower reports whether the cell holds any task that the class might evict.
@@ -97,7 +117,7 @@ func (s *Snapshot) anyLower(c *class) bool {
 
 // extend looks, along the ring, for machines on which an eviction could make
 // room: for all, or, relaxed, for enough.
-func (s *Snapshot) extend(c *class) {
+func (s *Snapshot) extend(c *class, enough int) {
 	e := &c.evict
 	if e.circled && e.position >= s.trimmed {
 		s.reconsider(c)
@@ -111,7 +131,6 @@ func (s *Snapshot) extend(c *class) {
 	if e.cursor < 0 {
 		e.cursor = int(c.id % uint64(total))
 	}
-	enough := s.enough() + c.waiting
 	e.pool = e.pool[:0]
 	e.circled, e.position = true, s.now()
 	for range total {
@@ -147,8 +166,9 @@ func (s *Snapshot) reconsider(c *class) {
 // relaxed; the next ask of the class goes on with others.
 const enoughSolved = 16
 
-// cheapest returns the eviction in the pool that costs the least.
-func (s *Snapshot) cheapest(c *class) (eviction, bool) {
+// cheapest returns the eviction in the pool that costs the least; sparing, of
+// those that keep the budgets of all jobs.
+func (s *Snapshot) cheapest(c *class, sparing bool) (eviction, bool) {
 	e := &c.evict
 	best, asked := -1, 0
 	for i := range e.pool {
@@ -156,15 +176,17 @@ func (s *Snapshot) cheapest(c *class) (eviction, bool) {
 		if k.version != s.version[k.slot] {
 			*k = candidate{slot: k.slot, version: s.version[k.slot], level: s.level(c, k.slot)}
 		}
-		if k.level == impossible || best >= 0 && k.level > e.pool[best].plan.cost.highest {
+		if k.level == impossible || sparing && k.costly || best >= 0 && k.level > e.pool[best].plan.cost.highest {
 			continue
 		}
-		if !k.solved || len(s.budgets) > 0 { // a budget may have shrunk elsewhere
+		if !k.solved || s.bounded { // a budget may have shrunk elsewhere
 			if asked++; best >= 0 && asked > enoughSolved && !s.options.NoRelaxed && k.level == e.pool[best].level {
 				continue
 			}
-			if k.plan, k.solved = s.solve(c, k.slot); !k.solved {
-				k.level = impossible
+			if k.plan, k.solved = s.solve(c, k.slot, sparing); !k.solved {
+				if k.costly = true; !sparing {
+					k.level = impossible
+				}
 				continue
 			}
 		}
@@ -335,17 +357,14 @@ func (p *pass) evict(c *class, a *Ask, job int32, plan eviction, d *Decision) {
 func (p *pass) remove(id int32, d *Decision) {
 	s := p.snapshot
 	t := s.tasks[id]
-	name := s.jobs[t.job].name.Task(int(t.index))
-	d.Victims = append(d.Victims, Victim{Name: name, Generation: t.generation, Priority: schema.Priority(t.priority)})
-	if left, ok := s.budgets[t.job]; ok {
-		s.budgets[t.job] = left - 1
-	}
+	v := s.victim(&t)
+	d.Victims = append(d.Victims, v)
 	s.drop(id)
 	if t.ask == nil {
 		return
 	}
 	again := *t.ask
-	again.Name, again.Generation, again.Priority, again.Prefer = name, t.generation, schema.Priority(t.priority), ""
+	again.Name, again.Generation, again.Priority, again.Prefer = v.Name, t.generation, schema.Priority(t.priority), ""
 	if t.placed {
 		again.Limit = t.limit.resources()
 	}

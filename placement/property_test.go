@@ -49,7 +49,12 @@ func drawCell(t *rapid.T) cell {
 		a.Name.Index = 100 + i
 		c.asks = append(c.asks, a)
 	}
-	if rapid.Bool().Draw(t, "budget") {
+	if rapid.Bool().Draw(t, "budgets") {
+		for _, h := range c.tasks {
+			if rapid.Bool().Draw(t, "budget") {
+				c.budgets[h.Name.JobName] = rapid.IntRange(0, 2).Draw(t, "left")
+			}
+		}
 		c.budgets[c.asks[0].Name.JobName] = rapid.IntRange(0, 2).Draw(t, "left")
 	}
 	return c
@@ -122,10 +127,19 @@ func drawExtra(t *rapid.T, a *placement.Ask) {
 func (c *cell) snapshot(o placement.Options) *placement.Snapshot {
 	s := placement.NewSnapshot(c.machines, c.tasks)
 	s.Configure(o)
-	for j, n := range c.budgets {
-		s.SetBudget(j, n)
-	}
+	s.SetBudgets(budgetsOf(c.budgets))
 	return s
+}
+
+// budgetsOf returns budgets as a snapshot asks for them; nil for none.
+func budgetsOf(m map[schema.JobName]int) func(schema.JobName) (int, bool) {
+	if len(m) == 0 {
+		return nil
+	}
+	return func(name schema.JobName) (int, bool) {
+		n, ok := m[name]
+		return n, ok
+	}
 }
 
 func (c *cell) place(o placement.Options) []placement.Decision {
@@ -179,6 +193,8 @@ func (f *follower) follow(t *rapid.T, decisions []placement.Decision) {
 			t.Fatalf("%v evicts %v, but fits on %v", d.Name, d.Victims, feasible)
 		case len(gone) > 0 && !f.relaxed && cost(gone, f.budgets) != want:
 			t.Fatalf("%v evicts %v at %v, cheapest is %v", d.Name, d.Victims, cost(gone, f.budgets), want)
+		case want.overruns == 0 && cost(gone, f.budgets).overruns > 0:
+			t.Fatalf("%v evicts %v beyond budgets %v, and would have room at %v", d.Name, d.Victims, f.budgets, want)
 		}
 		m := f.machines[d.Machine]
 		if !f.admits(m, a) || !f.fits(m, f.on(d.Machine), a) {
@@ -427,9 +443,7 @@ func TestIncrementalIsLikeNew(t *testing.T) {
 			s.RemoveTask(gone.Name, gone.Machine, gone.Generation)
 			c.tasks = c.tasks[:n-1]
 		}
-		for j, n := range c.budgets {
-			s.SetBudget(j, n)
-		}
+		s.SetBudgets(budgetsOf(c.budgets))
 		if diff := cmp.Diff(where(c.place(o)), where(placement.Place(s, c.asks, 7))); diff != "" {
 			t.Fatalf("a snapshot that was updated differs from a new one (-new +updated):\n%s", diff)
 		}

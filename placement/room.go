@@ -51,7 +51,7 @@ func (s *Snapshot) Fits(a Ask, evict bool) bool {
 		case a.On != "" && s.check(c, slot) == fine:
 			return true
 		case evict && s.level(c, slot) != impossible:
-			if _, ok := s.solve(c, slot); ok {
+			if _, ok := s.solve(c, slot, false); ok {
 				return true
 			}
 		}

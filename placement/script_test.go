@@ -21,6 +21,7 @@ type story struct {
 	snapshot *placement.Snapshot
 	options  placement.Options
 	asks     []placement.Ask
+	budgets  map[schema.JobName]int
 }
 
 // The commands: machine, task, ask (also inside place), place, explain,
@@ -43,7 +44,7 @@ func TestScripts(t *testing.T) {
 }
 
 func newStory() *story {
-	return &story{machines: map[string]placement.Machine{}, snapshot: placement.NewSnapshot(nil, nil)}
+	return &story{machines: map[string]placement.Machine{}, snapshot: placement.NewSnapshot(nil, nil), budgets: map[schema.JobName]int{}}
 }
 
 func (s *story) run(d *datadriven.TestData) (string, error) {
@@ -154,7 +155,8 @@ func (s *story) line(f []string) error {
 		if err != nil {
 			return err
 		}
-		s.snapshot.SetBudget(name, number(f[2]))
+		s.budgets[name] = number(f[2])
+		s.snapshot.SetBudgets(budgetsOf(s.budgets))
 	case "options":
 		for _, o := range f[1:] {
 			k, v, _ := strings.Cut(o, "=")

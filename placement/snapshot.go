@@ -38,8 +38,11 @@ type Snapshot struct {
 	unused  []int32          // of tasks
 	here    map[uint64]int32 // tasks of a job on a machine, see together
 	allocs  map[int32]*alloc // by task
-	budgets map[int32]int    // by job
-	claims  map[uint64]int32 // tasks by job and index, see Claim
+	budgets map[int32]int    // by job, as far as they were asked for
+	// budgetOf tells the budget of a job; nil for none. See SetBudgets.
+	budgetOf func(schema.JobName) (int, bool)
+	bounded  bool             // any job has one, as far as they were asked for
+	claims   map[uint64]int32 // tasks by job and index, see Claim
 
 	attributes map[string]*column
 	packages   map[string]int32

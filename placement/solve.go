@@ -20,37 +20,56 @@ type search struct {
 	cost    evictionCost
 	steps   int
 	devices []device
+	sparing bool // only sets that keep the budgets of all jobs will do
 }
 
-// solve returns the least eviction on a machine by evictionCost; false when
-// none makes room.
-func (s *Snapshot) solve(c *class, slot int32) (eviction, bool) {
+// solve returns the least eviction on a machine by evictionCost, sparing of those
+// that keep the budgets of all jobs; false when none makes room.
+func (s *Snapshot) solve(c *class, slot int32, sparing bool) (eviction, bool) {
 	level := s.level(c, slot)
 	if level == impossible {
 		return eviction{}, false
 	}
-	f := &search{s: s, c: c, slot: slot}
-	f.list = s.evictable(c, slot, nil)
-	for i, id := range f.list {
-		if s.tasks[id].priority > level {
-			f.list = f.list[:i]
+	f := &search{s: s, c: c, slot: slot, sparing: sparing}
+	list := s.evictable(c, slot, nil)
+	if sparing {
+		list = slices.DeleteFunc(list, func(id int32) bool { return s.overruns([]int32{id}) > 0 })
+	}
+	for n, id := range list { // each is the last of those up to its priority, or is not
+		p := s.tasks[id].priority
+		if p < level || n+1 < len(list) && s.tasks[list[n+1]].priority == p {
+			continue
+		}
+		if f.find(list[:n+1]) {
 			break
 		}
 	}
-	for _, id := range f.list {
-		f.gains = append(f.gains, s.gain(c, &s.tasks[id]))
+	if f.best == nil && !f.find(nil) {
+		return eviction{}, false
 	}
-	lack, ports := s.deficit(c, slot)
-	for size := 0; size <= len(f.list) && f.best == nil; size++ {
+	return eviction{slot: slot, victims: f.best, cost: f.cost}, true
+}
+
+// find looks for the least set of victims among those of a list.
+func (f *search) find(list []int32) bool {
+	if f.list = list; !f.enough(list) {
+		return false
+	}
+	f.gains = f.gains[:0]
+	for _, id := range list {
+		f.gains = append(f.gains, f.s.gain(f.c, &f.s.tasks[id]))
+	}
+	lack, ports := f.s.deficit(f.c, f.slot)
+	for size := 0; size <= len(list) && f.best == nil; size++ {
 		if f.canReach(size, lack, ports) {
 			f.try(0, size, lack, ports)
 		}
 	}
 	if f.best == nil {
 		f.best = f.greedy()
-		f.cost = s.costOf(f.best)
+		f.cost = f.s.costOf(f.best)
 	}
-	return eviction{slot: slot, victims: f.best, cost: f.cost}, true
+	return f.best != nil
 }
 
 // canReach reports whether any set of so many could give what is lacking, each
@@ -88,7 +107,9 @@ func (f *search) try(from, size int, lack vector, ports int) {
 		if lack[0] > 0 || lack[1] > 0 || lack[2] > 0 || ports > 0 || !f.devicesFit(f.chosen) || !f.s.numbersWithout(f.c, f.slot, f.chosen) {
 			return
 		}
-		if cost := f.s.costOf(f.chosen); f.best == nil || cost.compare(f.cost) < 0 {
+		if cost := f.s.costOf(f.chosen); f.sparing && cost.overruns > 0 {
+			return
+		} else if f.best == nil || cost.compare(f.cost) < 0 {
 			f.best, f.cost = slices.Clone(f.chosen), cost
 			if f.best == nil {
 				f.best = []int32{}
@@ -114,7 +135,7 @@ func (f *search) try(from, size int, lack vector, ports int) {
 func (f *search) alike(i, k int) bool {
 	t, u := &f.s.tasks[f.list[i]], &f.s.tasks[f.list[k]]
 	return t.priority == u.priority && f.gains[i] == f.gains[k] && len(t.ports)+len(u.ports) == 0 &&
-		len(t.devices)+len(u.devices) == 0 && (t.job == u.job || len(f.s.budgets) == 0)
+		len(t.devices)+len(u.devices) == 0 && (t.job == u.job || !f.s.bounded)
 }
 
 func (f *search) devicesFit(without []int32) bool {
@@ -129,11 +150,19 @@ func (f *search) devicesFit(without []int32) bool {
 	return ok
 }
 
-// greedy takes all that may go and then puts back, from the highest priority
-// and the smallest on, whatever is not needed: no victim is left that does not
-// help.
+// greedy takes all that may go, sparing as far as budgets allow, and then puts
+// back, from the highest priority and the smallest on, whatever is not needed: no
+// victim is left that does not help. It returns nil where that is not enough.
 func (f *search) greedy() []int32 {
-	victims := slices.Clone(f.list)
+	var victims []int32
+	for _, id := range f.list {
+		if victims = append(victims, id); f.sparing && f.s.overruns(victims) > 0 {
+			victims = victims[:len(victims)-1]
+		}
+	}
+	if !f.enough(victims) {
+		return nil
+	}
 	for i := len(victims) - 1; i >= 0; i-- {
 		without := slices.Delete(slices.Clone(victims), i, i+1)
 		if f.enough(without) {
@@ -157,21 +186,11 @@ func (f *search) enough(victims []int32) bool {
 
 // costOf returns the cost of a set of victims.
 func (s *Snapshot) costOf(victims []int32) evictionCost {
-	cost := evictionCost{victims: int16(len(victims))}
-	for i, id := range victims {
-		t := &s.tasks[id]
-		cost.highest = max(cost.highest, t.priority)
-		cost.sum += int32(t.priority)
-		if left, ok := s.budgets[t.job]; ok {
-			for _, before := range victims[:i] {
-				if s.tasks[before].job == t.job {
-					left--
-				}
-			}
-			if left < 1 {
-				cost.overruns++
-			}
-		}
+	cost := evictionCost{victims: int16(len(victims)), overruns: s.overruns(victims)}
+	for _, id := range victims {
+		p := s.tasks[id].priority
+		cost.highest = max(cost.highest, p)
+		cost.sum += int32(p)
 	}
 	return cost
 }

@@ -1,6 +1,7 @@
 package reconciler
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -10,8 +11,9 @@ import (
 // The disruption budget of a job binds all that muster stops by its own choice:
 // updates, drains, moves. Each such stop goes through disrupt, and nothing else
 // does: what the owner asks for (a job removed, or with fewer tasks), what
-// happens (a failure, a lost machine) and preemption are not bound by it, but
-// the tasks that are down for them count.
+// happens (a failure, a lost machine) are not bound by it, but the tasks that are
+// down for them count. Preemption keeps to the budgets that jobs declare as long as
+// any victims do that make room: see spare.
 
 // budgetSpan is the time that a stop counts towards a budget's PerHour.
 const budgetSpan = time.Hour
@@ -135,6 +137,34 @@ func (s *step) refusal(l loss) string {
 		return fmt.Sprintf("%s: %d of the tasks of %s are down, %d would be stopped, and at most %d may be down", budgetSays, others, l.job.Short(), len(l.serve), most)
 	}
 	return s.hourly(l, want)
+}
+
+// spare tells placement how many more tasks of a job may be preempted, and whether
+// the job has said so at all.
+func (s *step) spare(name schema.JobName) (left int, bound bool) {
+	r := s.job(name)
+	if r == nil || r.Admitted == "" || s.dataOf(r.Admitted).Disruption == nil {
+		return 0, false
+	}
+	want := s.dataOf(r.Admitted)
+	left = want.MayBeDown() - len(s.downOf(name, want))
+	if want.Disruption.PerHour > 0 {
+		spent, _ := s.spent(name)
+		left = min(left, want.Disruption.PerHour-spent)
+	}
+	return max(0, left), true
+}
+
+// overspend takes the loss of a task that is preempted into the records of the
+// jobs that have a budget, and says which of these it exceeds, "" if none.
+func (s *step) overspend(job schema.JobName, t *schema.TaskRecord) (over string) {
+	for _, l := range s.lostWith(job, t) {
+		if _, bound := s.spare(l.job); bound {
+			over = cmp.Or(over, s.refusal(l))
+			s.spend(l)
+		}
+	}
+	return over
 }
 
 // budgetSays begins what is said of a stop that a budget does not allow.

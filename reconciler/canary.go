@@ -1,6 +1,7 @@
 package reconciler
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -52,11 +53,7 @@ func (s *step) withReturned(d Desired) Desired {
 			continue
 		}
 		if !owned {
-			jobs := make(map[schema.JobName]DesiredJob, len(d.Jobs))
-			for n, j := range d.Jobs {
-				jobs[n] = j
-			}
-			d.Jobs, owned = jobs, true
+			d.Jobs, owned = maps.Clone(d.Jobs), true
 		}
 		d.Jobs[name] = base
 	}

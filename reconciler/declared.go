@@ -68,16 +68,21 @@ func (d *Desired) declaredOf(info *schema.MachineInfo) orders {
 	if len(d.matching) == 0 {
 		return out
 	}
-	attributes := maps.Clone(out.attributes)
-	if attributes == nil {
-		attributes = map[string]string{}
-	}
-	attributes[schema.AttributeMachine] = info.Name
+	attributes := selectable(out.attributes, info.Name)
 	for i := range d.matching {
 		if m := &d.matching[i]; m.picks.Matches(attributes) {
 			out.add(*m)
 		}
 	}
+	return out
+}
+
+// selectable returns the attributes of a machine as selectors see them: with its
+// name, whatever else is known of it.
+func selectable(attributes map[string]string, name string) map[string]string {
+	out := make(map[string]string, len(attributes)+1)
+	maps.Copy(out, attributes)
+	out[schema.AttributeMachine] = name
 	return out
 }
 
@@ -115,24 +120,17 @@ func (d *Desired) unmatched(s *State) []DesiredMachine {
 			out = append(out, m)
 		}
 	}
-	for i := range d.matching {
-		m := &d.matching[i]
-		if !m.Gone && !slices.ContainsFunc(slices.Collect(maps.Values(s.Machines)), func(r *schema.MachineRecord) bool { return m.speaksOf(d, &r.MachineInfo) }) {
-			out = append(out, *m)
+	left := slices.DeleteFunc(slices.Clone(d.matching), func(m DesiredMachine) bool { return m.Gone })
+	for name, r := range s.Machines {
+		if len(left) == 0 {
+			break
 		}
+		attributes := selectable(d.Machines[name].attributes(&r.MachineInfo), name)
+		left = slices.DeleteFunc(left, func(m DesiredMachine) bool { return m.picks.Matches(attributes) })
 	}
+	out = append(out, left...)
 	slices.SortFunc(out, func(a, b DesiredMachine) int { return a.key().Compare(b.key()) })
 	return out
-}
-
-// speaksOf reports whether an object with Match speaks of a machine.
-func (m DesiredMachine) speaksOf(d *Desired, info *schema.MachineInfo) bool {
-	attributes := maps.Clone(d.Machines[info.Name].attributes(info))
-	if attributes == nil {
-		attributes = map[string]string{}
-	}
-	attributes[schema.AttributeMachine] = info.Name
-	return m.picks.Matches(attributes)
 }
 
 // machineOrders returns an event for each machine of which a commit says other

@@ -1,6 +1,7 @@
 package reconciler
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -26,12 +27,9 @@ func Describe(in DescribeInput) Status {
 	d := describer{in: in, status: Status{
 		Cell: in.State.Cell, At: in.Now, Commit: in.Head, Applied: in.State.Head.Commit, Source: in.Trouble, SourceAt: in.Source.At,
 		Waiting: []string{}, Stale: []StalePackage{}, Rejected: []Rejection{}, Held: holdsOf(in.State.Head.Held), Losses: []LossHold{}, Suspended: suspensionsOf(in.State), Warnings: []QuotaWarning{}, Machines: []MachineStatus{}, Jobs: []JobStatus{}, Tasks: []TaskStatus{}, Notes: []string{},
-	}, used: map[string]schema.Resources{}, held: map[string]int{}, inside: map[string][]string{}, notes: map[string]string{}, alone: map[string][]string{}, kept: map[string]string{}, spans: in.State.spans(), under: in.State.suspensions(), orders: map[string]*orders{}}
+	}, used: map[string]schema.Resources{}, held: map[string]int{}, inside: map[string][]string{}, notes: map[string]string{}, alone: map[string][]string{}, kept: map[string]string{}, spans: in.State.spans(), under: in.State.suspensions(), orders: map[string]*orders{}, health: map[string]Health{}, step: newStep(Input{State: in.State, Observed: in.Observed, Now: in.Now})}
 	d.repository()
-	for name, r := range in.State.Machines {
-		o := in.State.desired().declaredOf(&r.MachineInfo)
-		d.orders[name] = &o
-	}
+	d.lookAtMachines()
 	for _, name := range in.State.jobNames() {
 		d.job(name)
 	}
@@ -59,8 +57,23 @@ type describer struct {
 	kept   map[string]string   // by job: the guard that holds its removal
 	alone  map[string][]string // by machine: jobs that crash there only
 	notes  map[string]string   // by task: what its agent remarks of one that is as desired
+	health map[string]Health   // of machines that the cell knows
+	step   *step               // one that decides nothing: it knows which machines are up
 
 	under suspensions
+}
+
+// lookAtMachines finds how the machines are, and what is declared of them.
+func (d *describer) lookAtMachines() {
+	for _, name := range d.step.names {
+		r := d.in.State.Machines[name]
+		o := d.in.State.desired().declaredOf(&r.MachineInfo)
+		d.orders[name] = &o
+		d.health[name], _ = d.in.Observed.health(r, d.in.Now)
+		if d.health[name] == HealthUp {
+			d.step.up = append(d.step.up, name)
+		}
+	}
 }
 
 func (d *describer) waiting(format string, args ...any) {
@@ -144,7 +157,7 @@ func (d *describer) job(name schema.JobName) {
 	if want != nil {
 		d.crashes(name, r, &j)
 	}
-	j.Rollout = rolloutOf(d.in, name, &j)
+	j.Rollout = d.rollout(name, j.Desired)
 	j.Reason = d.jobReason(r, &j, d.status.Tasks[first:])
 	switch {
 	case j.Reason == "" && j.Updating == 0 && r.Rollout != nil && r.Rollout.Returned == "" && r.Rollout.Failed == "" && (j.Rollout == nil || j.Rollout.State == RolloutGoing):
@@ -185,6 +198,10 @@ func (d *describer) systemTasks(name schema.JobName, have []*schema.TaskRecord, 
 		m := d.in.State.Machines[t.On]
 		switch {
 		case t.Machine == "" && d.orders[t.On] != nil && d.orders[t.On].closed(): // it gets nothing new
+		case t.Machine != "" && t.Stop == nil && m != nil && !m.LostSince.IsZero(): // it is not missed
+			d.task(name, t, r, j, false)
+			last := d.status.Tasks[len(d.status.Tasks)-1]
+			d.notes[last.Name] = last.Reason
 		case m == nil || !m.LostSince.IsZero():
 			if t.Machine != "" {
 				others = append(others, t)
@@ -259,7 +276,7 @@ func (d *describer) task(job schema.JobName, r *schema.TaskRecord, record *schem
 		} else {
 			d.used[r.Machine] = d.used[r.Machine].Add(data.Task.Resources.Resources)
 		}
-		if r.Data != record.Admitted && r.Stop == nil {
+		if r.Data != record.Admitted && r.Stop == nil && (wanted || j.Kind != schema.System) {
 			j.Updating++
 		}
 	}
@@ -288,34 +305,13 @@ func (d *describer) state(name schema.TaskName, r *schema.TaskRecord, t *TaskSta
 	switch {
 	case r.Done != nil:
 		return "done", r.Done.String()
-	case r.Machine == "" && ahead(d.in.Now, r.NotBefore, retryCap) && r.Failures == 0:
-		return "pending", fmt.Sprintf("%s; is tried again in %s", r.Causes[len(r.Causes)-1], r.NotBefore.Sub(d.in.Now).Round(time.Second))
-	case r.Machine == "" && ahead(d.in.Now, r.NotBefore, retryCap):
-		return "failed", fmt.Sprintf("failed %d times, is tried again in %s", r.Failures, r.NotBefore.Sub(d.in.Now).Round(time.Second))
 	case r.Machine == "":
-		if claim, ok := d.in.Last.Claims[name]; ok {
-			return "pending", claim.String()
-		}
-		if why, ok := d.in.Last.Why[name]; ok {
-			return "pending", why.String()
-		}
-		return "pending", "not decided upon yet"
+		return d.unplaced(name, r)
 	}
 	status := d.in.Observed.status(r.Machine, name, r.Generation)
-	health := HealthLost
-	if m := d.in.State.Machines[r.Machine]; m != nil {
-		health, _ = d.in.Observed.health(m, d.in.Now)
-	}
-	absent := fmt.Sprintf("machine %s is %s", r.Machine, health)
-	if left := d.in.Last.Left[name]; left != "" {
-		absent += ": " + left
-	}
+	absent := d.absent(name, r.Machine)
 	if status == nil {
-		reason = "its machine has not taken it yet"
-		if health != HealthUp {
-			reason = absent
-		}
-		return "starting", reason
+		return "starting", cmp.Or(absent, "its machine has not taken it yet")
 	}
 	t.PID, t.StartedAt, t.Incarnation, t.Health = status.PID, status.StartedAt, status.Incarnation, status.Health
 	t.HealthMessage, t.Line, t.RestartAt = status.HealthMessage, status.Line, status.RestartAt
@@ -326,25 +322,63 @@ func (d *describer) state(name schema.TaskName, r *schema.TaskRecord, t *TaskSta
 	switch {
 	case r.Stop != nil && status.Note == schema.Stuck:
 		return "stopping", r.Stop.String() + "; " + schema.Stuck
-	case r.Stop != nil && health != HealthUp:
+	case r.Stop != nil && absent != "":
 		return "stopping", r.Stop.String() + "; " + absent
 	case r.Stop != nil:
 		return "stopping", r.Stop.String()
-	case health != HealthUp:
-		reason = absent
-	case status.Health == schema.Unhealthy:
-		reason = saw("its health check fails", status)
-	case status.Health == schema.HealthUnknown && status.State == schema.Running:
-		reason = saw("its health check has not passed yet", status)
-	case status.State == schema.Waiting && len(status.Exits) > 0:
-		reason = status.Exits[len(status.Exits)-1].String() + "; " + restarts(status, d.in.State.Data[r.Data])
-	default:
-		reason = status.Note
-		if status.State == schema.Running {
-			d.notes[t.Name] = reason
-		}
+	case absent != "":
+		return string(status.State), absent
+	}
+	reason = said(status, d.in.State.Data[r.Data])
+	if reason == status.Note && status.State == schema.Running {
+		d.notes[t.Name] = reason
 	}
 	return string(status.State), reason
+}
+
+// unplaced is state of a task that has no machine.
+func (d *describer) unplaced(name schema.TaskName, r *schema.TaskRecord) (state, reason string) {
+	if ahead(d.in.Now, r.NotBefore, retryCap) {
+		again := fmt.Sprintf("is tried again in %s", r.NotBefore.Sub(d.in.Now).Round(time.Second))
+		if r.Failures == 0 {
+			return "pending", fmt.Sprintf("%s; %s", r.Causes[len(r.Causes)-1], again)
+		}
+		return "failed", fmt.Sprintf("failed %d times, %s", r.Failures, again)
+	}
+	if claim, ok := d.in.Last.Claims[name]; ok {
+		return "pending", claim.String()
+	}
+	if why, ok := d.in.Last.Why[name]; ok {
+		return "pending", why.String()
+	}
+	return "pending", "not decided upon yet"
+}
+
+// absent says why nothing is heard of a task's machine, and what the task waits
+// for; "" if the machine is up.
+func (d *describer) absent(name schema.TaskName, machine string) string {
+	health := cmp.Or(d.health[machine], HealthLost)
+	if health == HealthUp {
+		return ""
+	}
+	s := fmt.Sprintf("machine %s is %s", machine, health)
+	if left := d.in.Last.Left[name]; left != "" {
+		s += ": " + left
+	}
+	return s
+}
+
+// said returns what an agent says of a task that shall run, and may not yet.
+func said(status *schema.TaskStatus, job *schema.Job) string {
+	switch {
+	case status.Health == schema.Unhealthy:
+		return saw("its health check fails", status)
+	case status.Health == schema.HealthUnknown && status.State == schema.Running:
+		return saw("its health check has not passed yet", status)
+	case status.State == schema.Waiting && len(status.Exits) > 0:
+		return status.Exits[len(status.Exits)-1].String() + "; " + restarts(status, job)
+	}
+	return status.Note
 }
 
 // saw adds what the last health check that failed has seen.
@@ -377,11 +411,10 @@ func (d *describer) crashes(name schema.JobName, r *schema.JobRecord, j *JobStat
 }
 
 func (d *describer) machines() {
-	for _, name := range d.in.State.machineNames() {
+	for _, name := range d.step.names {
 		r, orders := d.in.State.Machines[name], d.orders[name]
-		health, _ := d.in.Observed.health(r, d.in.Now)
 		d.status.Machines = append(d.status.Machines, MachineStatus{
-			Name: name, Health: string(health), Draining: d.drainingOf(name), Capacity: r.Capacity, Reserved: r.Reserved, Used: d.used[name], Tasks: d.held[name],
+			Name: name, Health: string(d.health[name]), Draining: d.drainingOf(name), Capacity: r.Capacity, Reserved: r.Reserved, Used: d.used[name], Tasks: d.held[name],
 			Cordoned: orders.closed(), Conditions: d.in.Observed.conditions(name), Devices: r.Devices, Attributes: orders.attributes, Notes: d.machineNotes(name),
 		})
 	}

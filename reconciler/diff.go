@@ -2,6 +2,7 @@ package reconciler
 
 import (
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -116,8 +117,11 @@ func (d *differences) resources(kind schema.JobKind, o, n *schema.TaskResources)
 	d.field(o.WholeCores != n.WholeCores, path+"wholeCores", Restart)
 }
 
-// differ compares by what is stored.
-func differ(a, b any) bool { return schema.DigestOf(a) != schema.DigestOf(b) }
+// differ compares by what is stored. What is the same in memory, as it is nearly
+// always, is stored the same.
+func differ(a, b any) bool {
+	return !reflect.DeepEqual(a, b) && schema.DigestOf(a) != schema.DigestOf(b)
+}
 
 func requires(t *schema.TaskSpec) bool { return t.Isolation != nil && t.Isolation.Require }
 

@@ -98,11 +98,10 @@ func (s *step) drain() {
 // told begins to describe a machine that is to be emptied.
 func (m *drained) told() *Draining {
 	o := m.orders.drainer
-	d := &Draining{
+	return &Draining{
 		Object: o.key().Field(), Origin: o.Origin, Left: len(m.tasks), Waits: []string{}, waits: map[schema.TaskName]string{},
 		Deadline: o.Drain.Deadline, AtDeadline: cmp.Or(o.Drain.AtDeadline, schema.DeadlineBudget),
 	}
-	return d
 }
 
 // draining returns the machines that are to be emptied, sorted by name, with
@@ -111,9 +110,6 @@ func (s *step) draining() []drained {
 	var out []drained
 	at := map[string]int{}
 	for _, name := range s.names {
-		if s.machines[name] == nil && s.wasForgotten(name) {
-			continue
-		}
 		if o := s.orders(name); o.drain != nil {
 			at[name] = len(out)
 			out = append(out, drained{name: name, orders: o})
@@ -144,12 +140,6 @@ func (s *step) draining() []drained {
 		})
 	}
 	return out
-}
-
-// wasForgotten reports whether the step has forgotten a machine.
-func (s *step) wasForgotten(name string) bool {
-	_, changed := s.machines[name]
-	return changed && s.machines[name] == nil
 }
 
 // drainMachine stops the tasks of a machine that may go now, and says what the
@@ -192,6 +182,8 @@ func (s *step) moveAway(r *removal, t *drainee) string {
 	cause := schema.Cause{Kind: schema.CauseMaintenance, At: s.now, Message: fmt.Sprintf("%s drains its machine", r.told.Object)}
 	system, late := t.data.Kind == schema.System, r.told.Late && r.told.AtDeadline == schema.DeadlineStop
 	switch {
+	case s.frozen(t.name.JobName): // whatever a deadline says
+		return "it is " + s.suspended.of(t.name.JobName).String()
 	case system && r.others:
 		return "it is of a system job, and leaves last"
 	case system:

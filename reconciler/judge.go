@@ -107,7 +107,7 @@ func (s *step) judge(name schema.JobName) {
 	default:
 		s.keepPace(name, &r, want, &p)
 	}
-	if schema.DigestOf(&r) != schema.DigestOf(was) {
+	if differ(&r, was) {
 		s.setJob(name, &r)
 	}
 }

@@ -187,6 +187,7 @@ type dueTask struct {
 	data *schema.Job // that its owner wants now, or that it runs
 	why  string      // it is to be given to others; "" if it is not yet
 	free bool        // nobody gets it: that costs the others nothing
+	own  bool        // it is of a system job: nobody else can have it
 }
 
 // dueTasks returns the tasks on silent machines: those of higher priority first,
@@ -226,6 +227,7 @@ func (s *step) dueTask(job schema.JobName, t *schema.TaskRecord, q *silent) dueT
 	d := dueTask{name: job.Task(t.Index), on: q, data: s.dataOf(t.Data), free: true}
 	if r := s.job(job); r.Admitted != "" {
 		d.data = s.dataOf(r.Admitted)
+		d.own = d.data.Kind == schema.System && t.Stop == nil && q.gone == nil
 		d.free = d.data.Kind == schema.System || t.Index >= d.data.Tasks
 	}
 	usual := s.in.Observed.LostAfter
@@ -267,6 +269,9 @@ func (l *rescue) release(due []dueTask) {
 		case d.why == "":
 		case d.on.gone == nil && l.held(d.on.domain):
 			l.leave(d.name, "too many machines are silent: "+l.holder(d.on.domain))
+		case d.own:
+			l.kept[d.name] = d.why
+			l.leave(d.name, "it goes on when the machine returns")
 		case d.free || l.takeToken(d.on.domain):
 			l.released[d.name] = d.why
 		default:

@@ -1,6 +1,7 @@
 package reconciler
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -45,7 +46,7 @@ type silent struct {
 // surveyMachines finds which machines may get tasks, which are given up, and
 // which of the tasks of silent ones are given to others.
 func (s *step) surveyMachines() {
-	s.silent, s.released = map[string]*silent{}, map[schema.TaskName]string{}
+	s.silent, s.released, s.kept = map[string]*silent{}, map[schema.TaskName]string{}, map[schema.TaskName]string{}
 	for _, name := range s.names {
 		s.look(name)
 	}
@@ -55,7 +56,7 @@ func (s *step) surveyMachines() {
 	l := s.newRescue()
 	due := s.dueTasks()
 	l.hold(due)
-	for _, name := range s.silentNames() {
+	for _, name := range slices.Sorted(maps.Keys(s.silent)) {
 		if q := s.silent[name]; q.record.LostSince.IsZero() && (q.gone != nil || q.lost && !l.held(q.domain)) {
 			s.giveUp(name, q)
 		}
@@ -90,16 +91,6 @@ func (s *step) look(name string) {
 		}
 	}
 	s.silent[name] = q
-}
-
-// silentNames returns the names of the machines that are not up, sorted.
-func (s *step) silentNames() []string {
-	names := make([]string, 0, len(s.silent))
-	for name := range s.silent {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
 }
 
 // orders returns what is declared of a machine.
@@ -174,7 +165,7 @@ func (s *step) returned(name string) {
 // and hold nothing.
 func (s *step) forgetMachines() {
 	holds := map[string]bool{}
-	gone := slices.DeleteFunc(s.silentNames(), func(name string) bool { return s.silent[name].gone == nil })
+	gone := slices.DeleteFunc(slices.Sorted(maps.Keys(s.silent)), func(name string) bool { return s.silent[name].gone == nil })
 	if len(gone) == 0 {
 		return
 	}

@@ -26,6 +26,7 @@ type Memo struct {
 	orders    map[string]*ordersMemo
 	admission *admissionMemo
 	suspended map[string]*schema.Suspension
+	combed    map[string]bool // machines without generations of before a restore, see survivors
 }
 
 // machineMemo is how a machine was when a step last looked at it.

@@ -159,6 +159,7 @@ func (s *step) remember() {
 		return
 	}
 	s.cell.snapshot.ClearClaims()
+	s.cell.snapshot.SetBudgets(nil)
 	for name, c := range s.chunks {
 		s.cell.chunks[name] = c
 	}

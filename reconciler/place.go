@@ -71,6 +71,7 @@ func (s *step) place(inside bool) {
 	if s.out.Why == nil {
 		s.out.Why, s.out.Claims = map[schema.TaskName]placement.Why{}, map[schema.TaskName]Claim{}
 	}
+	s.snapshot().SetBudgets(s.spare)
 	for _, d := range placement.Place(s.snapshot(), s.claim(asks), s.in.Seed) {
 		a := byName[d.Name]
 		delete(s.out.Claims, d.Name) // one that was claimed from, and asked again

@@ -64,6 +64,7 @@ func placing(in DescribeInput, task schema.TaskName, machine string) *Placing {
 	if v, ok := snapshot.Verdict(a, machine); ok {
 		p.Verdict = &MachineVerdict{Verdict: v}
 		if v.Reason != "" {
+			snapshot.SetBudgets(s.spare)
 			p.Verdict.Victims = victimsOn(snapshot, a, machine)
 		}
 	}

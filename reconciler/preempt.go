@@ -158,10 +158,11 @@ func (s *step) evict(by schema.TaskName, priority schema.Priority, d placement.D
 	for _, v := range d.Victims {
 		r := s.recordOf(v.Name)
 		if r != nil && r.Machine == d.Machine && r.Stop == nil {
-			s.stop(v.Name.JobName, *r, schema.Cause{
-				Kind: schema.CausePreempted, By: by.Short(), At: s.now,
-				Message: fmt.Sprintf("makes room for %s, of priority %d", by.Short(), priority),
-			})
+			message := fmt.Sprintf("makes room for %s, of priority %d", by.Short(), priority)
+			if over := s.overspend(v.Name.JobName, r); over != "" {
+				message += ", and no others could: " + over
+			}
+			s.stop(v.Name.JobName, *r, schema.Cause{Kind: schema.CausePreempted, By: by.Short(), At: s.now, Message: message})
 			heirs = append(heirs, leaver{v.Name, d.Machine})
 			continue
 		}

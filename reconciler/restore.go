@@ -98,23 +98,31 @@ func (s *step) recover() {
 }
 
 // survivors returns the newest of the unknown generations of each task, sorted by
-// task.
+// task. A machine that holds none once the cell has settled will never: none are
+// given any more. It is not looked at again.
 func (s *step) survivors(restored *schema.Restored) []survivor {
 	newest := map[schema.TaskName]survivor{}
 	for _, machine := range s.names {
 		h := s.in.Observed.machines[machine]
-		if h == nil {
+		if h == nil || s.memo.combed[machine] {
 			continue
 		}
+		none := true
 		for i := range h.report.Tasks {
 			t := &h.report.Tasks[i]
-			done := t.State == schema.Dead
-			if t.Generation <= restored.Counter || t.Generation > restored.Floor || done && (t.End == nil || t.End.Kind != schema.CauseFinished) {
+			if r := s.recordOf(t.Task); !survives(restored, t) || r != nil && r.Generation >= t.Generation {
 				continue
 			}
+			none = false
 			if t.Generation > newest[t.Task].generation() {
 				newest[t.Task] = survivor{machine, t}
 			}
+		}
+		if none && !restored.Settled.IsZero() {
+			if s.memo.combed == nil {
+				s.memo.combed = map[string]bool{}
+			}
+			s.memo.combed[machine] = true
 		}
 	}
 	out := make([]survivor, 0, len(newest))
@@ -123,6 +131,13 @@ func (s *step) survivors(restored *schema.Restored) []survivor {
 	}
 	slices.SortFunc(out, func(a, b survivor) int { return a.Task.Compare(b.Task) })
 	return out
+}
+
+// survives reports whether a generation may be one that was decided upon after the
+// snapshot, and has not failed.
+func survives(restored *schema.Restored, t *schema.TaskStatus) bool {
+	return t.Generation > restored.Counter && t.Generation <= restored.Floor &&
+		(t.State != schema.Dead || t.End != nil && t.End.Kind == schema.CauseFinished)
 }
 
 func (f survivor) generation() uint64 {
@@ -137,12 +152,10 @@ func (f survivor) generation() uint64 {
 func (s *step) adoptSurvivor(found survivor) {
 	job, index := found.Task.JobName, found.Task.Index
 	t := schema.TaskRecord{Index: index}
-	if c := s.chunk(ChunkName{job, index / schema.ChunkSize}); c != nil {
-		if i, ok := search(c, index); ok {
-			t = c.Tasks[i]
-		}
+	if r := s.recordOf(found.Task); r != nil {
+		t = *r
 	}
-	if t.Generation >= found.Generation || !s.base.Recovering() && t.Machine != "" || !s.takeOver(job, found.Data) {
+	if !s.base.Recovering() && t.Machine != "" || !s.takeOver(job, found.Data) {
 		return
 	}
 	was := t.Generation

@@ -45,22 +45,20 @@ func (r *RolloutStatus) Word() string {
 	return string(r.State)
 }
 
-// rolloutOf tells of a job's rollout, nil if none is under way, or all that there
-// is to it is that a first version starts.
-func rolloutOf(in DescribeInput, name schema.JobName, j *JobStatus) *RolloutStatus {
-	r := in.State.Jobs[name]
+// rollout tells of the rollout of a job of so many tasks, nil if none is under way,
+// or all that there is to it is that a first version starts.
+func (d *describer) rollout(name schema.JobName, desired int) *RolloutStatus {
+	r, s := d.in.State.Jobs[name], d.step
 	if r == nil || r.Rollout == nil || r.Admitted == "" {
 		return nil
 	}
-	s := newStep(Input{State: in.State, Observed: in.Observed, Now: in.Now})
-	s.up = upNow(in)
-	want := in.State.Data[r.Admitted]
+	want := d.in.State.Data[r.Admitted]
 	p := s.progressOf(name, r, want)
 	if !s.protects(r, &p) && r.Rollout.Failed == "" {
 		return nil
 	}
-	out := &RolloutStatus{State: RolloutGoing, Healthy: p.healthy, Of: j.Desired, Since: r.Rollout.Since}
-	out.Message = fmt.Sprintf("%d of %d tasks are healthy with the new data", p.healthy, j.Desired)
+	out := &RolloutStatus{State: RolloutGoing, Healthy: p.healthy, Of: desired, Since: r.Rollout.Since}
+	out.Message = fmt.Sprintf("%d of %d tasks are healthy with the new data", p.healthy, desired)
 	switch canary := s.canaryOf(r, want); {
 	case r.Rollout.Returned != "":
 		out.State = RolloutReturned
@@ -73,9 +71,9 @@ func rolloutOf(in DescribeInput, name schema.JobName, j *JobStatus) *RolloutStat
 		out.Message = fmt.Sprintf("paused: %s; %s", r.Rollout.Failed, out.Message)
 	case canary != nil:
 		s.canaryStatus(name, r, want, &p, out)
-	case in.Last.Holds[name] != "":
+	case d.in.Last.Holds[name] != "":
 		out.State = RolloutHeld
-		out.Message = fmt.Sprintf("held: %s; %s", in.Last.Holds[name], out.Message)
+		out.Message = fmt.Sprintf("held: %s; %s", d.in.Last.Holds[name], out.Message)
 	}
 	return out
 }
@@ -100,14 +98,4 @@ func (s *step) canaryStatus(name schema.JobName, r *schema.JobRecord, want *sche
 	}
 	out.Until = r.Rollout.Canary.Add(time.Duration(canary.WaitSeconds) * time.Second)
 	out.Message += fmt.Sprintf(", waits %s", max(0, out.Until.Sub(s.now)).Round(time.Second))
-}
-
-// upNow returns the machines that are up, sorted.
-func upNow(in DescribeInput) (up []string) {
-	for _, name := range in.State.machineNames() {
-		if health, _ := in.Observed.health(in.State.Machines[name], in.Now); health == HealthUp {
-			up = append(up, name)
-		}
-	}
-	return up
 }

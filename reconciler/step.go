@@ -73,6 +73,7 @@ func Step(in Input) Output {
 	s.endSuspensions()
 	s.followAll()
 	s.admit()
+	s.dropKept()
 	s.stepJobs()
 	s.place(false)
 	s.relieve()
@@ -124,6 +125,9 @@ type step struct {
 	silent map[string]*silent // those that are not up
 	// released are the tasks of silent machines that are given to others, and why.
 	released map[schema.TaskName]string
+	// kept are the tasks of system jobs that would be, but for that they have no
+	// other machine: see dropKept.
+	kept map[schema.TaskName]string
 	// suspended are the jobs that commits leave as they are.
 	suspended suspensions
 	asks      []ask

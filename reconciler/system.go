@@ -1,6 +1,7 @@
 package reconciler
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/musterhq/muster/schema"
@@ -37,6 +38,29 @@ func (s *step) stepSystem(name schema.JobName, want *schema.Job) {
 			s.want(a)
 		}
 	}
+}
+
+// dropKept ends the tasks on machines which are given up that are not to go on
+// there when these return: their job is gone or no system job now, or wants other
+// machines. That is known once jobs are admitted.
+func (s *step) dropKept() {
+	for _, task := range slices.SortedFunc(maps.Keys(s.kept), schema.TaskName.Compare) {
+		t := s.recordOf(task)
+		if t.Machine != "" && !s.goesOn(task.JobName, t) {
+			s.end(task.JobName, *t, schema.Cause{Kind: schema.CauseMachineLost, Message: s.kept[task], At: s.now})
+		}
+	}
+}
+
+// goesOn reports whether a task of a system job is to go on when its machine
+// returns.
+func (s *step) goesOn(job schema.JobName, t *schema.TaskRecord) bool {
+	r := s.job(job)
+	if r == nil || r.Admitted == "" || t.On != t.Machine || s.orders(t.Machine).drain != nil {
+		return false
+	}
+	want := s.dataOf(r.Admitted)
+	return want.Kind == schema.System && slices.Contains(s.eligible(want), t.Machine)
 }
 
 // giveIndices gives each eligible machine without an index the lowest that is

@@ -20,15 +20,15 @@ import (
 // namespace with it. So the main process is an ordinary one: to a first process
 // the kernel delivers no signal that it does not handle.
 func first(dir string) int {
+	// A task with our user, which signals all it can from its first instruction
+	// on, means itself. SIGKILL from within does nothing to a first process, and
+	// what is handled here an exec sets back.
+	signal.Notify(make(chan os.Signal, 1))
 	main, err := prepare(dir)
 	if err != nil {
 		_, _ = unix.Write(errorFD, []byte(err.Error()))
 		return 1
 	}
-	// A task with our user, which signals all it can, means itself. SIGKILL
-	// from within does nothing to a first process. The task was started before:
-	// it would inherit what is ignored.
-	signal.Notify(make(chan os.Signal, 1))
 	slim()
 	if err := reapUntil(main); err != nil {
 		return 1 // the keeper sees the socket closed
@@ -51,12 +51,15 @@ func prepare(dir string) (int, error) {
 	if err := spec.Sandbox.make(); err != nil {
 		return 0, fmt.Errorf("sandbox: %w", err)
 	}
+	// Where the task has our user, it may not look into us. An exec makes the
+	// stage dumpable again.
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return 0, fmt.Errorf("not dumpable: %w", err)
+	}
 	main, err := startStage(dir, fds, &syscall.SysProcAttr{Setsid: true})
 	if err != nil {
 		return 0, fmt.Errorf("fork: %w", err)
 	}
-	// Where the task has our user, it may not look into us.
-	err = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 	for fd := range fds {
 		switch fd {
 		case 1, 2: // whoever reads them to their end waits for the task alone
@@ -66,7 +69,7 @@ func prepare(dir string) (int, error) {
 			_ = unix.Close(fd)
 		}
 	}
-	return main, err
+	return main, nil
 }
 
 // handedOn returns the descriptors that the keeper has handed on, for a task in

@@ -1,7 +1,6 @@
 package loop
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -203,7 +202,11 @@ func (l *Loop) launch(ctx context.Context, s starting) outcome {
 			return refuse(schema.CauseStartFailed, fmt.Errorf("clear the work directory: %w", err))
 		}
 	}
-	if err := cmp.Or(s.taken, checkPorts(s.Assignment.Ports)); err != nil {
+	err := s.taken
+	if err == nil { // else it would be in the way of who has it and looks now
+		err = checkPorts(s.Assignment.Ports)
+	}
+	if err != nil {
 		return refuse(schema.CausePortInUse, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)

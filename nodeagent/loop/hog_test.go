@@ -3,7 +3,6 @@ package loop_test
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -194,7 +193,7 @@ func (h *hogs) task(what string, kind schema.JobKind, milli int64) schema.Assign
 func (h *hogs) assign(view ...schema.Assignment) {
 	h.t.Helper()
 	h.version++
-	slices.SortFunc(view, func(a, b schema.Assignment) int { return cmp.Or(a.Task.Compare(b.Task)) })
+	view = slices.SortedFunc(slices.Values(view), func(a, b schema.Assignment) int { return a.Task.Compare(b.Task) })
 	if err := h.loop.Assign(1, h.version, view); err != nil {
 		h.t.Fatal(err)
 	}
@@ -204,7 +203,7 @@ func (h *hogs) assign(view ...schema.Assignment) {
 func (h *hogs) until(what string, generation uint64, ok func(schema.TaskStatus) bool) {
 	h.t.Helper()
 	// Hogs are slow when there are other hogs.
-	for end := time.Now().Add(2 * time.Minute); !slices.ContainsFunc(h.loop.Report().Tasks, func(s schema.TaskStatus) bool { return s.Generation == generation && ok(s) }); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(6 * patience); !slices.ContainsFunc(h.loop.Report().Tasks, func(s schema.TaskStatus) bool { return s.Generation == generation && ok(s) }); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			h.t.Fatalf("never came: %s: %+v", what, h.loop.Report().Tasks)
 		}

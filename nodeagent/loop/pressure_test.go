@@ -54,7 +54,7 @@ func startMeasured(t *testing.T, dir, parent string, limits nodeagent.Limits) *m
 	done := make(chan error, 1)
 	go func() { done <- m.Run(ctx) }()
 	t.Cleanup(func() {
-		stop, end := context.WithTimeout(context.Background(), 20*time.Second)
+		stop, end := context.WithTimeout(context.Background(), patience)
 		defer end()
 		if err := m.StopAll(stop); err != nil {
 			t.Error(err)
@@ -156,7 +156,29 @@ func TestDiskFiller(t *testing.T) {
 	}
 }
 
-// counter returns the value of the counter whose first label has the given value.
+// A process that the kernel kills for want of memory, in a session of its own and
+// with another parent than the task's, is counted for the task, which lives.
+func TestOOMOfAChild(t *testing.T) {
+	t.Parallel()
+	m := startMeasured(t, t.TempDir(), "", nodeagent.Limits{})
+	if m.tasks.Attributes()[schema.HasMemory] != "true" {
+		t.Skipf("NOT TESTED: needs the cgroup controller memory: %v", m.tasks.Notes())
+	}
+	limit := schema.Resources{CPUMilli: 100, RAMBytes: 32 * mib, DiskBytes: mib}
+	hog := `(setsid sh -c 'head -c 200000000 /dev/zero | tail' &);`
+	m.assign(t, script("twice", 1, 200, limit, hog+`sleep 1;`+hog+`exec sleep 1000`), script("good", 2, 200, limit, `sleep 1000`))
+	eventually(t, "both kills are reported", func() bool { return m.status(1).OOMKills == 2 })
+	eventually(t, "and counted", func() bool { return m.counter(t, "muster_agent_oom_kills_total", "") == 2 })
+	if s := m.status(1); s.State != schema.Running || s.Incarnation != 1 {
+		t.Errorf("the task is %s, incarnation %d", s.State, s.Incarnation)
+	}
+	if n := m.status(2).OOMKills; n != 0 {
+		t.Errorf("its neighbour has %d", n)
+	}
+}
+
+// counter returns the value of the counter whose first label, if any, has the given
+// value.
 func (m *measured) counter(t *testing.T, name, label string) float64 {
 	t.Helper()
 	families, err := m.metrics.Gather()
@@ -165,7 +187,7 @@ func (m *measured) counter(t *testing.T, name, label string) float64 {
 	}
 	for _, f := range families {
 		for _, metric := range f.GetMetric() {
-			if f.GetName() == name && metric.GetLabel()[0].GetValue() == label {
+			if f.GetName() == name && (label == "" || metric.GetLabel()[0].GetValue() == label) {
 				return metric.GetCounter().GetValue()
 			}
 		}

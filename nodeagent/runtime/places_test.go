@@ -204,6 +204,26 @@ func TestUserNamespace(t *testing.T) {
 	}
 }
 
+// TestSignalsToFirst: the first process of a task's namespaces outlives what a task
+// with its user sends it as its first act, also on a busy machine.
+func TestSignalsToFirst(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	if m.Attributes()[schema.HasUser] != "true" {
+		t.Skipf("NOT TESTED: needs user namespaces: %v", m.Notes())
+	}
+	for i := range 30 {
+		a := shell(i, `trap "" TERM; kill -TERM 1; exit 3`)
+		a.Job.Task.Isolation = &schema.Isolation{User: true, Network: schema.HostNetwork}
+		p, _ := m.start(a)
+		t.Cleanup(func() {
+			if e := wait(t, p); e.Code != 3 {
+				t.Errorf("exit %v, want status 3", e)
+			}
+		})
+	}
+}
+
 // TestUnable: what the machine has not is no silent loss.
 func TestUnable(t *testing.T) {
 	t.Parallel()

@@ -235,10 +235,9 @@ func (o *owner) round(ctx context.Context) error {
 	out := reconciler.Step(reconciler.Input{
 		State: o.state, Observed: o.observed, Now: now, Seed: reconciler.Seed(o.cfg.Cell, o.state.Head.Commit), Memo: &o.memo,
 	})
-	if err := o.commit(ctx, out.Writes); err != nil {
+	if err := o.record(ctx, out.Writes, out.Events); err != nil {
 		return err
 	}
-	o.cfg.Events.Append(out.Events)
 	o.last = out
 	o.moved()
 	o.push()
@@ -246,9 +245,9 @@ func (o *owner) round(ctx context.Context) error {
 	return nil
 }
 
-// commit makes writes durable, batch by batch, and applies each to the state
-// once the store has it.
-func (o *owner) commit(ctx context.Context, writes []reconciler.Write) error {
+// record makes writes durable, batch by batch, and applies each to the state once
+// the store has it. Then the history is told.
+func (o *owner) record(ctx context.Context, writes []reconciler.Write, events []schema.Event) error {
 	if len(writes) > 0 {
 		o.views = nil
 	}
@@ -260,6 +259,7 @@ func (o *owner) commit(ctx context.Context, writes []reconciler.Write) error {
 			return fmt.Errorf("cell %s: %w", o.cfg.Cell, err)
 		}
 	}
+	o.cfg.Events.Append(events)
 	return nil
 }
 

@@ -90,10 +90,9 @@ type join struct {
 
 func (m join) handle(ctx context.Context, o *owner) error {
 	epoch, writes, events := reconciler.Join(o.state, m.info, o.cfg.Now())
-	if err := o.commit(ctx, writes); err != nil {
+	if err := o.record(ctx, writes, events); err != nil {
 		return err
 	}
-	o.cfg.Events.Append(events)
 	o.epochs[m.info.Name] = epoch
 	delete(o.pushed, m.info.Name)
 	m.reply <- epoch

@@ -42,10 +42,9 @@ func (m suspend) handle(ctx context.Context, o *owner) error {
 		m.reply <- suspendAnswer{err: err}
 		return nil //nolint:nilerr // it is the asker's
 	}
-	if err := o.commit(ctx, writes); err != nil {
+	if err := o.record(ctx, writes, events); err != nil {
 		return err
 	}
-	o.cfg.Events.Append(events)
 	m.reply <- suspendAnswer{now: o.state.Suspensions[m.Name]}
 	return nil
 }
@@ -74,10 +73,9 @@ func (m resume) handle(ctx context.Context, o *owner) error {
 		m.reply <- suspendAnswer{err: err}
 		return nil //nolint:nilerr // it is the asker's
 	}
-	if err := o.commit(ctx, writes); err != nil {
+	if err := o.record(ctx, writes, events); err != nil {
 		return err
 	}
-	o.cfg.Events.Append(events)
 	m.reply <- suspendAnswer{was: was}
 	return nil
 }
@@ -91,11 +89,7 @@ func (o *owner) adopt(ctx context.Context, c *schema.Compiled) error {
 	}
 	o.kept = nil
 	writes, events := reconciler.Adopt(o.state, *c, o.cfg.Now())
-	if err := o.commit(ctx, writes); err != nil {
-		return err
-	}
-	o.cfg.Events.Append(events)
-	return nil
+	return o.record(ctx, writes, events)
 }
 
 // adoptKept adopts the commit that came while the cell was suspended, unless the

@@ -172,7 +172,7 @@ func (b *clusterBackend) campaign(ctx context.Context, key string, value []byte)
 	}
 	alive, err := b.client.KeepAlive(context.WithoutCancel(ctx), lease)
 	if err != nil {
-		return 0, nil, down(err)
+		return 0, nil, b.down(err)
 	}
 	lost := make(chan struct{})
 	go func() {
@@ -194,7 +194,7 @@ func (b *clusterBackend) grant(ctx context.Context) (clientv3.LeaseID, error) {
 	defer cancel()
 	lease, err := b.client.Grant(ctx, int64(max(b.cfg.Lease, 2*time.Second).Seconds()))
 	if err != nil {
-		return 0, down(err)
+		return 0, b.down(err)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -232,7 +232,7 @@ func (b *clusterBackend) await(ctx context.Context, lost <-chan struct{}, key st
 		case <-ctx.Done():
 			return 0, ctx.Err()
 		case <-lost:
-			return 0, down(errors.New("the lease has ended"))
+			return 0, b.down(errors.New("the lease has ended"))
 		case <-time.After(standbyEvery):
 		}
 	}
@@ -245,7 +245,7 @@ func (b *clusterBackend) claim(ctx context.Context, key string, put clientv3.Op)
 	defer cancel()
 	resp, err := b.client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", 0)).Then(put).Else(clientv3.OpGet(key)).Commit()
 	if err != nil {
-		return 0, "", down(err)
+		return 0, "", b.down(err)
 	}
 	if resp.Succeeded {
 		return resp.Header.Revision, "", nil

@@ -42,7 +42,12 @@ func (e *LockedError) Error() string {
 }
 
 // openDir makes the directory if needed, checks whose it is and locks it.
-func openDir(path, cell string) (*dataDir, identity, error) {
+func openDir(path, cell string) (_ *dataDir, _ identity, err error) {
+	defer func() {
+		if err != nil && isFull(err) {
+			err = fmt.Errorf("%w\n%s", err, hint(path, err))
+		}
+	}()
 	where := "data directory " + path
 	// Before the lock, so that nothing is made in a directory of another
 	// cell; and again under it, since two may start at once.

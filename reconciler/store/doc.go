@@ -2,10 +2,11 @@
 // in them: a document is bytes under a key relative to the cell.
 //
 // In: batches of reconciler.Write, each one transaction. Out: all documents,
-// on Load. There is one type, Store, over two backends that pass the same
-// tests: an etcd server inside this process (OpenEmbedded) and a twin in
-// memory for tests and the simulation (Memory.Open). A cell whose store is an
-// etcd cluster outside is not supported yet.
+// on Load. There is one type, Store, over three backends that pass the same
+// tests: an etcd server inside this process (OpenEmbedded), a cluster of them
+// outside (OpenCluster), and a twin in memory for tests and the simulation
+// (Memory.Open). Snapshot writes all documents into a file, Restore makes a data
+// directory of one, and Maintain looks after both and the disk.
 //
 // # One writer
 //

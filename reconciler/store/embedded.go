@@ -12,6 +12,7 @@ import (
 
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
+	"go.uber.org/zap"
 )
 
 // EmbeddedConfig is what OpenEmbedded needs.
@@ -54,8 +55,6 @@ const (
 	memberURL       = "http://127.0.0.1:0" // a name that etcd insists on; nothing listens
 )
 
-const damagedHint = "hint: if its files are damaged, move the directory away, then restore it from a backup or start empty"
-
 // OpenEmbedded starts an etcd server within this process on a data directory
 // and returns the Store in it. The server has no listener of any kind: only
 // the Store reaches it. A directory in use by another process, or of another
@@ -77,40 +76,79 @@ func OpenEmbedded(ctx context.Context, cfg EmbeddedConfig) (*Store, error) {
 }
 
 // startEtcd returns when the server has elected itself.
-func startEtcd(ctx context.Context, dir *dataDir, quota int64, log *slog.Logger) (be *etcdBackend, err error) {
-	defer func() {
-		// etcd panics where its files are damaged; see newZap on exits.
-		if p := recover(); p != nil {
-			be, err = nil, fmt.Errorf("start etcd on %s: %v\n%s", dir.path, p, damagedHint)
+func startEtcd(ctx context.Context, dir *dataDir, quota int64, log *slog.Logger) (*etcdBackend, error) {
+	end := &collapse{dir: dir.path, done: make(chan struct{})}
+	failed := func(err error) (*etcdBackend, error) {
+		if gone := end.happened(); gone != nil {
+			return nil, gone
 		}
-	}()
-	server, err := embed.StartEtcd(etcdConfig(dir.path, quota, log))
-	if err != nil {
-		return nil, fmt.Errorf("start etcd on %s: %w\n%s", dir.path, err, damagedHint)
+		return nil, fmt.Errorf("start etcd on %s: %w\n%s", dir.path, err, hint(dir.path, err))
+	}
+	server, err := startServer(etcdConfig(dir.path, quota, newZap(log, end)))
+	if err != nil || server == nil {
+		return failed(err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	select {
 	case <-server.Server.ReadyNotify():
+		end.running.Store(true)
 	case <-server.Server.StopNotify():
 		err = errors.New("the server stopped")
+	case <-end.done:
 	case <-ctx.Done():
 		err = fmt.Errorf("not ready: %w", ctx.Err())
 	}
+	if end.happened() != nil {
+		return failed(nil)
+	}
 	if err != nil {
 		server.Close()
-		return nil, fmt.Errorf("start etcd on %s: %w\n%s", dir.path, err, damagedHint)
+		return failed(err)
 	}
 	return &etcdBackend{
-		etcdClient: etcdClient{client: v3client.New(server.Server)}, server: server, dir: dir, quota: quota, failed: server.Server.StopNotify(),
+		etcdClient: etcdClient{client: v3client.New(server.Server), end: end}, server: server, dir: dir, quota: quota,
+		failed: either(end.done, server.Server.StopNotify()),
 	}, nil
 }
 
-func etcdConfig(dir string, quota int64, log *slog.Logger) *embed.Config {
+// either returns a channel that is closed when a or b is.
+func either(a, b <-chan struct{}) <-chan struct{} {
+	c := make(chan struct{})
+	go func() {
+		defer close(c)
+		select {
+		case <-a:
+		case <-b:
+		}
+	}()
+	return c
+}
+
+// startServer calls etcd on a goroutine that etcd may panic on, where its files
+// are damaged, or that a collapse ends: then there is neither server nor error.
+func startServer(cfg *embed.Config) (*embed.Etcd, error) {
+	var server *embed.Etcd
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer func() {
+			if p := recover(); p != nil {
+				err = fmt.Errorf("%v", p)
+			}
+		}()
+		server, err = embed.StartEtcd(cfg)
+	}()
+	<-done
+	return server, err
+}
+
+func etcdConfig(dir string, quota int64, log *zap.Logger) *embed.Config {
 	cfg := embed.NewConfig()
 	cfg.Name = memberName
 	cfg.Dir = filepath.Join(dir, "etcd")
-	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(newZap(log))
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(log)
 
 	cfg.ListenPeerUrls, cfg.ListenClientUrls, cfg.ListenMetricsUrls = nil, nil, nil
 	cfg.ListenClientHttpUrls = nil

@@ -13,9 +13,12 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 
 	"github.com/musterhq/muster/reconciler"
 )
@@ -337,6 +340,38 @@ func TestServerGoesAway(t *testing.T) {
 	<-s.Lost()
 	if err := s.Commit(t.Context(), []reconciler.Write{put("a", "1")}); !errors.Is(err, ErrNotLeader) {
 		t.Errorf("Commit: %v, want ErrNotLeader", err)
+	}
+}
+
+// An embedded server that can write no more acknowledges nothing and keeps its
+// locks: the term ends, and what is asked from then on says why and what to do.
+func TestCollapse(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s, err := openEmbedded(t, dir, "c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lead(t, s, "one")
+	commit(t, s, put("a", "1"))
+	be := s.be.(*etcdBackend)
+	go func() { // etcd's own, which is never heard of again
+		be.server.Server.Backend().BatchTx().LockOutsideApply()
+		err := &fs.PathError{Op: "write", Path: "db", Err: syscall.ENOSPC}
+		be.end.OnWrite(&zapcore.CheckedEntry{Entry: zapcore.Entry{Message: "failed to commit tx"}}, []zapcore.Field{zap.Error(err)})
+	}()
+	<-s.Lost()
+	if err := s.Commit(t.Context(), []reconciler.Write{put("a", "2")}); !errors.Is(err, ErrNotLeader) {
+		t.Errorf("Commit: %v, want ErrNotLeader", err)
+	}
+	err = s.Campaign(t.Context(), "one")
+	_, loadErr := s.Load(t.Context())
+	_, defragErr := call(be.end, func() (string, error) { select {} })
+	for what, err := range map[string]error{"Campaign": err, "Load": loadErr, "a call that never returns": defragErr} {
+		want := "the store has failed in data directory " + dir + ": failed to commit tx: write db: no space left on device\nhint: make room in the file system mounted at /"
+		if err == nil || !strings.Contains(err.Error(), want) || !errors.Is(err, syscall.ENOSPC) || errors.Is(err, ErrDown) {
+			t.Errorf("%s: %v, want %q", what, err, want)
+		}
 	}
 }
 

@@ -16,6 +16,8 @@ type etcdClient struct {
 	// timeout bounds one request, 0: nothing does. A cluster that cannot be
 	// reached does not say so.
 	timeout time.Duration
+	// end is that of a server within this process; nil of one outside.
+	end *collapse
 }
 
 // etcdBackend is the server within this process and the only client it has.
@@ -50,9 +52,9 @@ func (b etcdClient) txn(ctx context.Context, c condition, ops []op) (int64, bool
 			then[i] = clientv3.OpPut(o.key, string(o.value))
 		}
 	}
-	resp, err := txn.Then(then...).Commit()
+	resp, err := call(b.end, txn.Then(then...).Commit)
 	if err != nil {
-		return 0, false, down(err)
+		return 0, false, b.down(err)
 	}
 	return resp.Header.Revision, resp.Succeeded, nil
 }
@@ -63,7 +65,7 @@ func (b etcdClient) scan(ctx context.Context, prefix string, yield func(string, 
 	for {
 		resp, err := b.page(ctx, from, end, rev)
 		if err != nil {
-			return fmt.Errorf("read from %q: %w", from, down(err))
+			return fmt.Errorf("read from %q: %w", from, b.down(err))
 		}
 		for _, kv := range resp.Kvs {
 			if err := yield(string(kv.Key), kv.Value); err != nil {
@@ -83,7 +85,9 @@ func (b etcdClient) scan(ctx context.Context, prefix string, yield func(string, 
 func (b etcdClient) page(ctx context.Context, from, end string, rev int64) (*clientv3.GetResponse, error) {
 	ctx, cancel := b.request(ctx)
 	defer cancel()
-	return b.client.Get(ctx, from, clientv3.WithRange(end), clientv3.WithLimit(pageSize), clientv3.WithRev(rev))
+	return call(b.end, func() (*clientv3.GetResponse, error) {
+		return b.client.Get(ctx, from, clientv3.WithRange(end), clientv3.WithLimit(pageSize), clientv3.WithRev(rev))
+	})
 }
 
 func (b etcdClient) closeClient() error {
@@ -101,7 +105,13 @@ var ErrDown = errors.New("the store is down")
 // downError is an error of etcd, which is ErrDown.
 type downError struct{ error }
 
-func down(err error) error { return downError{fmt.Errorf("etcd: %w", err)} }
+// down returns ErrDown, or what has ended the server for good.
+func (b etcdClient) down(err error) error {
+	if gone := b.end.happened(); gone != nil {
+		return gone
+	}
+	return downError{fmt.Errorf("etcd: %w", err)}
+}
 
 func (e downError) Is(target error) bool { return target == ErrDown }
 
@@ -110,15 +120,18 @@ func (e downError) Unwrap() error { return e.error }
 // campaign takes the key over at once: whoever holds the data directory is the
 // only process that can lead.
 func (b *etcdBackend) campaign(ctx context.Context, key string, value []byte) (int64, <-chan struct{}, error) {
-	if err := b.heal(ctx); err != nil {
+	if _, err := call(b.end, func() (struct{}, error) { return struct{}{}, b.heal(ctx) }); err != nil {
 		return 0, nil, err
 	}
 	rev, _, err := b.txn(ctx, condition{}, []op{{key, value}})
 	return rev, b.failed, err
 }
 
+// close ends the server. One that has collapsed cannot be ended.
 func (b *etcdBackend) close() error {
 	err := b.closeClient()
-	b.server.Close()
+	if b.end.happened() == nil {
+		b.server.Close()
+	}
 	return errors.Join(err, b.dir.close())
 }

@@ -11,11 +11,11 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// newZap returns a logger for etcd that writes warnings and errors to log.
-// Where etcd would end the process, it panics instead: while starting, that
-// becomes an error of OpenEmbedded.
-func newZap(log *slog.Logger) *zap.Logger {
-	return zap.New(&slogCore{log: log}, zap.WithFatalHook(zapcore.WriteThenPanic))
+// newZap returns a logger for etcd that writes warnings and errors to log. Where
+// etcd would end the process, end is called with what it says last, and must not
+// return.
+func newZap(log *slog.Logger, end zapcore.CheckWriteHook) *zap.Logger {
+	return zap.New(&slogCore{log: log}, zap.WithFatalHook(end), zap.WithPanicHook(end))
 }
 
 // slogCore is a zapcore.Core over slog.
@@ -30,6 +30,8 @@ var silenced = []string{
 	"Running http and grpc server on single port.",
 	"stopped publish because server is stopping",
 	"simple token is not cryptographically signed",
+	// What a collapse says better a moment later.
+	"writeAt failed, offset", "writing data failed", "Committing transaction failed",
 	// Directories that are younger than the first snapshot of the log.
 	"Failed to detect storage schema version.",
 	// An election before the log is replayed; the next comes in a tenth of a
@@ -51,7 +53,8 @@ func containsAny(text string, parts []string) bool {
 }
 
 func (c *slogCore) Enabled(l zapcore.Level) bool {
-	return l >= zapcore.WarnLevel && c.log.Enabled(context.Background(), level(l))
+	// What ends it is told by the error that the caller gets.
+	return l >= zapcore.WarnLevel && l <= zapcore.ErrorLevel && c.log.Enabled(context.Background(), level(l))
 }
 
 func (c *slogCore) With(fields []zapcore.Field) zapcore.Core {

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -41,11 +40,17 @@ const (
 // Maintain takes snapshots when they are due, and gives free space of the
 // embedded etcd back, until ctx ends. It is for a leader; it errs never.
 func (s *Store) Maintain(ctx context.Context, u Upkeep) {
-	look := time.NewTicker(min(lookEvery, max(u.Every, time.Second)))
+	every := lookEvery
+	if u.Every > 0 {
+		every = min(every, max(u.Every, time.Second))
+	}
+	look := time.NewTicker(every)
 	defer look.Stop()
-	last := newestSnapshot(u.Dir, s.cell)
+	// Its age counts from here on, whatever becomes of the time of day.
+	start := time.Now()
+	last := start.Add(-start.Sub(newestSnapshot(u.Dir, s.cell, start)))
 	for {
-		if now := time.Now(); u.Every > 0 && now.Sub(last) >= u.Every || now.Before(last) {
+		if now := time.Now(); u.Every > 0 && now.Sub(last) >= u.Every {
 			last = now // also of one that failed: it is not tried each time that is looked
 			path, err := s.Snapshot(ctx, u.Dir, u.Keep, now)
 			if ctx.Err() == nil && (err != nil || path != "") {
@@ -66,19 +71,13 @@ func (s *Store) Maintain(ctx context.Context, u Upkeep) {
 }
 
 // newestSnapshot returns when the newest snapshot of a cell was made, zero if
-// there is none.
-func newestSnapshot(dir, cell string) (newest time.Time) {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return newest
+// there is none, or none that a right clock can have made.
+func newestSnapshot(dir, cell string, now time.Time) time.Time {
+	files, err := snapshotsOf(dir, cell, now)
+	if err != nil || len(files) == 0 || files[len(files)-1].at.After(now) {
+		return time.Time{}
 	}
-	for _, e := range entries {
-		stamp := strings.TrimSuffix(strings.TrimPrefix(e.Name(), cell+"-"), snapshotSuffix)
-		if at, err := time.Parse(snapshotTime, stamp); err == nil && at.After(newest) {
-			newest = at
-		}
-	}
-	return newest
+	return files[len(files)-1].at
 }
 
 // maintained is a backend whose disk is ours to look after.
@@ -98,8 +97,9 @@ func (b *etcdBackend) defragment() (string, error) {
 	if bytes-used < max(fragmented, bytes/2) {
 		return "", nil
 	}
-	if err := b.server.Server.Backend().Defrag(); err != nil {
-		return "", down(err)
+	_, err := call(b.end, func() (struct{}, error) { return struct{}{}, b.server.Server.Backend().Defrag() })
+	if err != nil {
+		return "", b.down(err)
 	}
 	after, _ := b.size()
 	return fmt.Sprintf("%d MiB given back, %d MiB are left", (bytes-after)>>20, after>>20), nil
@@ -110,7 +110,7 @@ func (b *etcdBackend) defragment() (string, error) {
 func (b *etcdBackend) heal(ctx context.Context) error {
 	alarms, err := b.client.AlarmList(ctx)
 	if err != nil {
-		return down(err)
+		return b.down(err)
 	}
 	full := func(a *pb.AlarmMember) bool { return a.GetAlarm() == pb.AlarmType_NOSPACE }
 	if !slices.ContainsFunc(alarms.Alarms, full) {
@@ -123,19 +123,19 @@ func (b *etcdBackend) heal(ctx context.Context) error {
 		_, err = b.client.Compact(ctx, now.Header.Revision, clientv3.WithCompactPhysical())
 	}
 	if err != nil && !strings.Contains(err.Error(), "has been compacted") {
-		return down(err)
+		return b.down(err)
 	}
 	if err := b.server.Server.Backend().Defrag(); err != nil {
-		return down(err)
+		return b.down(err)
 	}
 	bytes, _ := b.size()
 	if bytes >= b.quota {
-		return down(fmt.Errorf("the documents take %d MiB, and the store's quota is %d MiB", bytes>>20, b.quota>>20))
+		return b.down(fmt.Errorf("the documents take %d MiB, and the store's quota is %d MiB", bytes>>20, b.quota>>20))
 	}
 	for _, a := range alarms.Alarms {
 		if full(a) {
 			if _, err := b.client.AlarmDisarm(ctx, (*clientv3.AlarmMember)(a)); err != nil {
-				return down(err)
+				return b.down(err)
 			}
 		}
 	}

@@ -2,6 +2,7 @@ package store
 
 import (
 	"bufio"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"crypto/sha256"
@@ -68,7 +69,7 @@ func (s *Store) Snapshot(ctx context.Context, dir string, keep int, now time.Tim
 		return "", fmt.Errorf("snapshot %s: %w", path, err)
 	}
 	s.snapshotted = written
-	return path, thin(dir, s.cell, keep)
+	return path, thin(dir, s.cell, keep, now)
 }
 
 // writeSnapshot leaves the whole file or none.
@@ -118,21 +119,45 @@ func encodeSnapshot(w io.Writer, info SnapshotInfo, docs map[string][]byte) erro
 	return zip.Close()
 }
 
-// thin removes all but the newest snapshots of a cell.
-func thin(dir, cell string, keep int) error {
+// snapshotFile is a snapshot in a directory of them, as its name says.
+type snapshotFile struct {
+	name string
+	at   time.Time
+}
+
+// snapshotsOf returns a cell's snapshots, the one that was taken last at the end.
+// Those of a time after now were taken by a clock that was wrong: they count as
+// the oldest, so that they neither outlive nor stand in for what is taken since.
+func snapshotsOf(dir, cell string, now time.Time) ([]snapshotFile, error) {
 	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var files []snapshotFile
+	for _, e := range entries { // sorted, and thus by time
+		stamp, suffixed := strings.CutSuffix(e.Name(), snapshotSuffix)
+		stamp, ours := strings.CutPrefix(stamp, cell+"-")
+		if at, err := time.Parse(snapshotTime, stamp); err == nil && suffixed && ours {
+			files = append(files, snapshotFile{e.Name(), at})
+		}
+	}
+	to, _ := slices.BinarySearchFunc(files, now, func(f snapshotFile, now time.Time) int {
+		if f.at.After(now) {
+			return 1
+		}
+		return -1
+	})
+	return slices.Concat(files[to:], files[:to]), nil
+}
+
+// thin removes all but the newest snapshots of a cell.
+func thin(dir, cell string, keep int, now time.Time) error {
+	files, err := snapshotsOf(dir, cell, now)
 	if err != nil {
 		return fmt.Errorf("old snapshots: %w", err)
 	}
-	var names []string
-	for _, e := range entries { // sorted, and thus by time
-		stamp, ok := strings.CutPrefix(strings.TrimSuffix(e.Name(), snapshotSuffix), cell+"-")
-		if _, err := time.Parse(snapshotTime, stamp); ok && err == nil && strings.HasSuffix(e.Name(), snapshotSuffix) {
-			names = append(names, e.Name())
-		}
-	}
-	for _, name := range names[:max(0, len(names)-keep)] {
-		if err := os.Remove(filepath.Join(dir, name)); err != nil {
+	for _, f := range files[:max(0, len(files)-keep)] {
+		if err := os.Remove(filepath.Join(dir, f.name)); err != nil {
 			return fmt.Errorf("old snapshots: %w", err)
 		}
 	}
@@ -155,6 +180,8 @@ func ReadSnapshot(path string) (info SnapshotInfo, docs map[string][]byte, err e
 
 const damagedSnapshot = "hint: take another snapshot; each is complete by itself"
 
+var errNameless = errors.New("it does not say what it is")
+
 func decodeSnapshot(r io.Reader) (info SnapshotInfo, docs map[string][]byte, err error) {
 	zip, err := gzip.NewReader(r)
 	if err != nil {
@@ -168,7 +195,7 @@ func decodeSnapshot(r io.Reader) (info SnapshotInfo, docs map[string][]byte, err
 	}
 	switch {
 	case err != nil || info.Format == 0:
-		return info, nil, fmt.Errorf("it is none of muster's, or damaged at its first line: %w\n%s", cmpError(err), damagedSnapshot)
+		return info, nil, fmt.Errorf("it is none of muster's, or damaged at its first line: %w\n%s", cmp.Or(err, errNameless), damagedSnapshot)
 	case info.Format > snapshotFormat:
 		return info, nil, &NewerError{"the snapshot", info.Format, info.Release}
 	}
@@ -180,13 +207,6 @@ func decodeSnapshot(r io.Reader) (info SnapshotInfo, docs map[string][]byte, err
 		return info, nil, fmt.Errorf("damaged: it has %d documents, and says %d\n%s", len(docs), info.Documents, damagedSnapshot)
 	}
 	return info, docs, nil
-}
-
-func cmpError(err error) error {
-	if err == nil {
-		return errors.New("it does not say what it is")
-	}
-	return err
 }
 
 // snapshotDocuments reads up to the last line, which must have the digest of

@@ -98,7 +98,7 @@ func TestSnapshotAndRestore(t *testing.T) {
 		file = snapshot(t, s, snaps, 3, noon.Add(time.Duration(i+2)*time.Minute))
 	}
 	entries, err := os.ReadDir(snaps)
-	if err != nil || len(entries) != 3 || entries[2].Name() != filepath.Base(file) || !newestSnapshot(snaps, "c").Equal(noon.Add(6*time.Minute)) {
+	if err != nil || len(entries) != 3 || entries[2].Name() != filepath.Base(file) || !newestSnapshot(snaps, "c", noon.Add(time.Hour)).Equal(noon.Add(6*time.Minute)) {
 		t.Errorf("%d snapshots stay: %v, %v", len(entries), entries, err)
 	}
 	left, err := filepath.Glob(filepath.Join(dir, "*restoring*"))

@@ -286,7 +286,8 @@ func (s *Server) logs(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// locate returns the machine of a task, or says that there is none.
+// locate returns the machine of a task's newest run; of the oldest from a
+// generation on, if one is given. That there is none yet is an error.
 func (s *Server) locate(ctx context.Context, task schema.TaskName, from uint64) (string, error) {
 	machine, err := s.cfg.Cell.Locate(ctx, task, from)
 	if err != nil {

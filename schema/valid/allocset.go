@@ -24,10 +24,12 @@ var allocSetRule = &Rule{
 		{Name: "prune", Rule: &Rule{Type: Bool}},
 	},
 	Never: map[string]string{
-		"task":    "an alloc runs nothing itself: jobs that name the set run inside",
-		"process": "an alloc runs nothing itself: jobs that name the set run inside",
-		"kind":    "an alloc set has no kind: its allocs last until it is removed",
-		"jobs":    "a job names the alloc set that it runs in, in its field allocset",
+		"task":      "an alloc runs nothing itself: jobs that name the set run inside",
+		"process":   "an alloc runs nothing itself: jobs that name the set run inside",
+		"kind":      "an alloc set has no kind: its allocs last until it is removed",
+		"network":   "allocs have no network of their own, which is not supported: the tasks inside have the machine's",
+		"isolation": "an alloc runs nothing itself: the jobs inside say it in task.isolation",
+		"jobs":      "a job names the alloc set that it runs in, in its field allocset",
 	},
 	Alias: map[string]string{
 		"count": "allocs", "replicas": "allocs", "tasks": "allocs", "size": "allocs", "number": "allocs", "instances": "allocs",

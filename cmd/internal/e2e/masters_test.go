@@ -21,6 +21,8 @@ import (
 type pair struct {
 	*cell
 	etcd    *storetest.Cluster
+	lease   time.Duration
+	ways    [2]*proxy // from each master to the cluster
 	masters [2]*daemon
 	urls    [2]string
 	links   [2]string
@@ -36,14 +38,15 @@ func freeAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-func newPair(t *testing.T) *pair {
+func newPair(t *testing.T, lease time.Duration) *pair {
 	t.Helper()
-	p := &pair{cell: prepare(t), etcd: storetest.Start(t, 1)}
+	p := &pair{cell: prepare(t), etcd: storetest.Start(t, 1), lease: lease}
 	t.Cleanup(p.stop)
 	p.initRepo()
 	p.muster("", "pki", "init", "--dir", p.path("pki"), "--cell", cellName, "--host", "127.0.0.1")
 	p.muster("", "pki", "issue", "ada", "--dir", p.path("pki"), "--role", "operator", "--out", p.path("ada.pem"))
 	for i := range p.masters {
+		p.ways[i] = newProxy(t, strings.TrimPrefix(p.etcd.URLs[0], "https://"))
 		api := freeAddress(t)
 		p.urls[i], p.links[i] = "https://"+api, freeAddress(t)
 		p.startMaster(i)
@@ -63,7 +66,7 @@ func (p *pair) startMaster(i int) {
 	m, err := launch(p.path(fmt.Sprintf("master%d.log", i)), filepath.Join(p.bin, "muster"), append([]string{
 		"master", "--cell", cellName, "--data-dir", p.path(fmt.Sprint("master", i)),
 		"--pki", p.path("pki"), "--listen", strings.TrimPrefix(p.urls[i], "https://"), "--link-listen", p.links[i], "--machine-life", "1h",
-		"--etcd", strings.Join(p.etcd.URLs, ","), "--etcd-ca", file("ca.pem"), "--etcd-cert", file("cert.pem"), "--etcd-key", file("key.pem"), "--etcd-lease", "2s",
+		"--etcd", "https://" + p.ways[i].address, "--etcd-ca", file("ca.pem"), "--etcd-cert", file("cert.pem"), "--etcd-key", file("key.pem"), "--etcd-lease", p.lease.String(),
 	}, p.follows...)...)
 	p.must(err)
 	p.masters[i] = m
@@ -126,6 +129,22 @@ func (p *pair) await(i int, what string, missing func(*reconciler.Status) string
 	return status
 }
 
+// leader waits until a master leads, and returns it and the other one.
+func (p *pair) leader() (a, b int) {
+	p.t.Helper()
+	b = 1
+	p.await(a, "somebody leads", func(s *reconciler.Status) string {
+		if s.Master != nil && s.Master.Leader == p.urls[b] {
+			a, b = 1, 0
+		}
+		if s.Master != nil && s.Master.Leader == "" {
+			return "nobody leads"
+		}
+		return ""
+	})
+	return a, b
+}
+
 // leads waits until master i leads and the cell is as commit says.
 func (p *pair) leads(i int, commit string) map[string]int {
 	p.t.Helper()
@@ -158,7 +177,7 @@ func (p *pair) standsBy(i int, leader string) {
 // any of it.
 func TestTwoMasters(t *testing.T) {
 	t.Parallel()
-	p := newPair(t)
+	p := newPair(t, 2*time.Second)
 	sleeper := func(n int) map[string][]byte {
 		return map[string][]byte{teamFile: fmt.Appendf(nil, `package crew
 
@@ -171,16 +190,7 @@ job: sleep: muster.#Job & {
 `, module, cellName, n)}
 	}
 	first := p.commit("two", sleeper(2))
-	a, b := 0, 1
-	p.await(a, "somebody leads", func(s *reconciler.Status) string {
-		if s.Master != nil && s.Master.Leader == p.urls[b] {
-			a, b = 1, 0
-		}
-		if s.Master != nil && s.Master.Leader == "" {
-			return "nobody leads"
-		}
-		return ""
-	})
+	a, b := p.leader()
 	before := p.leads(a, first)
 	p.standsBy(b, p.urls[a])
 	if out, err := p.command(p.urls[b], "why", "crew/sleep").CombinedOutput(); err == nil || !strings.Contains(string(out), "hint: ask the master that leads, at "+p.urls[a]) {

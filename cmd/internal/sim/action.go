@@ -42,6 +42,8 @@ func changes() map[Deed]func(*World, Action) bool {
 		"mend":     (*World).mend,     // the package of Job compiles, and is there
 		"delete":   (*World).deletes,  // the directory of Job is gone
 		"cordon":   (*World).cordon,   // Machine is cordoned, or not any more
+		"drain":    (*World).drain,    // Machine, or its rack, is drained, or not any more
+		"gone":     (*World).givesUp,  // Machine, or one that is silent, is declared gone, or not any more
 		"suspend":  (*World).suspend,  // a job that runs, or all, for a while or without an end
 		"resume":   (*World).resume,   // the N-th that is suspended
 		"steal":    (*World).steals,   // the package of Job declares what it may not
@@ -134,18 +136,6 @@ func (w *World) mend(a Action) bool {
 	return w.change(user, func() { w.repo.broken[user], w.repo.gone[user] = false, false })
 }
 
-func (w *World) cordon(a Action) bool {
-	name := w.machine(a).name
-	if w.repo.cordoned[name] {
-		delete(w.repo.cordoned, name)
-	} else {
-		w.repo.cordoned[name] = true
-	}
-	w.repo.writeCordons()
-	w.Commit(maps.Clone(w.repo.packages))
-	return true
-}
-
 func (w *World) storm(a Action) bool {
 	for i := range 2 + modulo(a.N, 30) {
 		w.scale(Action{Job: a.Job + i, N: a.N + i})
@@ -162,11 +152,14 @@ func (w *World) rewind(a Action) bool {
 	return true
 }
 
-// Calm ends the faults, commits what the repository held at first, and errs
-// unless the cell converges to that and then writes nothing more.
+// Calm ends the faults, commits what the repository held at first, and that a
+// machine is drained, and errs unless the cell converges to that and then writes
+// nothing more.
 func (w *World) Calm() error {
 	w.heal()
 	w.repo = newRepository(w.cfg.Jobs)
+	w.repo.machines[w.machines[modulo(int(w.cfg.Seed), len(w.machines))].name] = schema.Machine{Drain: &schema.Drain{AtOnce: 1, AtDeadline: schema.DeadlineBudget}} //nolint:gosec // seeds are small
+	w.repo.packages["cells"] = Declared(w.repo.machines)
 	w.Commit(maps.Clone(w.repo.packages))
 	why := ""
 	for turn := range calmTurns {
@@ -202,12 +195,15 @@ func (w *World) settledDown() error {
 			case schema.Service:
 				want += j.Tasks
 			case schema.System:
-				want += len(w.machines)
+				want += len(w.machines) - len(w.drains())
 			}
 		}
 	}
 	if n := len(w.processes()); n != want {
 		return fmt.Errorf("%d tasks run, want %d", n, want)
+	}
+	if err := w.emptied(); err != nil {
+		return err
 	}
 	return w.quiet()
 }

@@ -113,8 +113,12 @@ func (w *World) plan(m *machine) {
 	}
 }
 
-// learn has the agent see which processes have ended.
+// learn has the agent see which processes have ended, if any has since it looked.
 func (w *World) learn(m *machine) {
+	if !m.ended {
+		return
+	}
+	m.ended = false
 	for _, h := range m.agent.held {
 		if len(h.Incarnations) == 0 {
 			continue

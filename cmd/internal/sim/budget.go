@@ -20,10 +20,11 @@ func chosen(c *schema.Cause) bool {
 
 // checkBudget: whenever the master has told a task to stop by its own choice that
 // worked until then, no more tasks of its job are down than may be, and no more
-// were stopped so within an hour. before is what was stored when it decided.
-func (w *World) checkBudget(before snap) {
-	s := w.master.state
-	stopped := map[schema.JobName][]int{}
+// were stopped so within an hour, but for what a drain stops at its deadline. before
+// is what was stored when it decided, and now what its clock said.
+func (w *World) checkBudget(before snap, now time.Time) {
+	s, drains := w.master.state, w.drains()
+	stopped, free := map[schema.JobName][]int{}, map[schema.TaskName]bool{}
 	for name, c := range s.Chunks {
 		if before[name] == c {
 			continue
@@ -32,6 +33,10 @@ func (w *World) checkBudget(before snap) {
 			r := &c.Tasks[i]
 			was := before.record(name.Job.Task(r.Index))
 			if r.Stop == nil || !chosen(r.Stop) || was == nil || was.Stop != nil || was.Generation != r.Generation || !w.works(was) {
+				continue
+			}
+			if w.unbound(r, drains, now) {
+				free[name.Job.Task(r.Index)] = true
 				continue
 			}
 			stopped[name.Job] = append(stopped[name.Job], r.Index)
@@ -46,7 +51,7 @@ func (w *World) checkBudget(before snap) {
 		if d := want.Disruption; d != nil && d.MaxDown > 0 {
 			most = d.MaxDown
 		}
-		if down := w.down(job, want, before); len(down) > max(most, 1) {
+		if down := slices.DeleteFunc(w.down(job, want, before), func(i int) bool { return free[job.Task(i)] }); len(down) > max(most, 1) {
 			w.violate("tasks %v of %s were stopped, and tasks %v of the job are down: at most %d may be", stopped[job], job, down, most)
 		}
 		w.checkHour(job, want, len(stopped[job]))

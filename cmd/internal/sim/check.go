@@ -36,9 +36,8 @@ const lookEveryTurns = 4
 func (w *World) check() {
 	w.reach()
 	if w.turns%lookEveryTurns == 0 {
-		all := w.processes()
-		for _, task := range slices.SortedFunc(maps.Keys(all), schema.TaskName.Compare) {
-			w.checkTask(task, all[task])
+		for task, ps := range w.processes() {
+			w.checkTask(task, ps)
 		}
 	}
 	for _, m := range w.machines {
@@ -56,6 +55,7 @@ func (w *World) check() {
 		w.checkOwners()
 		w.checkPackages()
 		w.checkCordons()
+		w.checkGone()
 		w.checkQuota()
 		w.checkHomes()
 	}
@@ -246,7 +246,7 @@ func (w *World) checkHomes() {
 	}
 	for h, index := range w.oracle.homes { // also while its record is on its way
 		r := s.Jobs[h.job]
-		if _, ok := now[h]; !ok && r != nil && r.Admitted != "" && s.Data[r.Admitted].Kind == schema.System {
+		if _, ok := now[h]; !ok && s.Machines[h.machine] != nil && r != nil && r.Admitted != "" && s.Data[r.Admitted].Kind == schema.System {
 			now[h] = index
 		}
 	}
@@ -266,17 +266,18 @@ func (w *World) checkHome(job schema.JobName, t *schema.TaskRecord, now map[home
 	}
 }
 
-// checkCordons: a machine gets nothing new while a cordon is in force.
+// checkCordons: a machine gets nothing new while a cordon, or a drain, is in force.
 func (w *World) checkCordons() {
 	s := w.master.state
 	now := map[string]uint64{}
-	for _, digest := range s.Head.Packages {
-		for _, m := range s.Packages[digest].Objects.Machines {
-			if m.Cordon {
-				now[m.Name] = s.Counter
+	for _, o := range w.inForce() {
+		for _, m := range w.machines {
+			if !speaksOf(&o, m) || !o.Cordon && o.Drain == nil {
+				continue
 			}
-			if since, ok := w.oracle.cordoned[m.Name]; ok && m.Cordon {
-				now[m.Name] = since
+			now[m.name] = s.Counter
+			if since, ok := w.oracle.cordoned[m.name]; ok {
+				now[m.name] = since
 			}
 		}
 	}
@@ -311,7 +312,7 @@ func (w *World) checkPackages() {
 		}
 	}
 	for name, j := range s.Jobs {
-		if j.Admitted != "" && (s.Data[j.Admitted] == nil || !w.oracle.data[j.Admitted]) {
+		if j.Admitted != "" && (s.Data[j.Admitted] == nil || w.oracle.data[j.Admitted] == nil) {
 			w.violate("job %s is admitted with data %s, which is not stored or was never committed", name, j.Admitted)
 		}
 	}

@@ -47,16 +47,6 @@ func Root(tasks int, users ...string) *schema.Package {
 	return p
 }
 
-// Cordoned is a package that keeps new tasks away from machines.
-func Cordoned(machines ...string) *schema.Package {
-	p := &schema.Package{Dir: "cells", Origins: map[schema.ObjectKey]schema.Position{}}
-	for i, name := range machines {
-		p.Objects.Machines = append(p.Objects.Machines, schema.Machine{Name: name, Cell: cellName, Cordon: true})
-		p.Origins[schema.ObjectKey{Kind: schema.KindMachine, Name: cellName + "/" + name}] = schema.Position{Path: "cells/machines.cue", Line: i + 1, Column: 1}
-	}
-	return p
-}
-
 // Team is the package of a user's directory with the given jobs.
 func Team(user string, jobs ...schema.Job) *schema.Package {
 	p := &schema.Package{Dir: "teams/" + user, Origins: map[schema.ObjectKey]schema.Position{}}
@@ -114,7 +104,7 @@ func Batch(name string, tasks int) schema.Job {
 // Pair is an alloc set at production, of which a machine has room for three.
 func Pair(name string, allocs int, cpuMilli int64) schema.AllocSet {
 	return schema.AllocSet{
-		Name: name, Priority: 200, Allocs: allocs, Resources: schema.Resources{CPUMilli: cpuMilli, RAMBytes: 1 << 30, DiskBytes: 1 << 30},
+		Name: name, Priority: 200, Allocs: allocs, Resources: schema.Resources{CPUMilli: cpuMilli, RAMBytes: 512 << 20, DiskBytes: 1 << 30},
 		Update: schema.AllocUpdate{MaxParallel: 1},
 	}
 }

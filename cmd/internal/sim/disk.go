@@ -46,6 +46,7 @@ type run struct {
 	// What the world knows of the process.
 	alive  bool
 	began  time.Time
+	ended  time.Time
 	termed time.Time // its first SIGTERM; zero: none
 	due    time.Time // when it ends by itself; zero: never
 	ends   schema.Exit

@@ -83,7 +83,7 @@ func (w *World) setsClock(a Action) bool {
 
 func (w *World) setsMachineClock(a Action) bool {
 	m := w.machine(a)
-	m.clock.ahead = jump(a.N)
+	m.clock.ahead, m.clockSet = jump(a.N), w.now
 	w.note("the clock of %s is ahead by %s", m.name, m.clock.ahead)
 	m.poke(w.now)
 	return true
@@ -251,6 +251,7 @@ func (w *World) heal() {
 	for _, m := range w.machines {
 		m.crashIn, m.stopped, m.clock.ahead, m.disk.full = 0, time.Time{}, 0, time.Time{}
 		m.link.cutIn, m.link.cutOut, m.link.late, m.link.twice = time.Time{}, time.Time{}, 0, false
+		m.clockSet = w.now
 		clear(m.foreign)
 		clear(m.disk.fates)
 		for kind := range m.troubles {

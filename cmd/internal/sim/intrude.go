@@ -64,7 +64,7 @@ func (w *World) slips(a Action) bool {
 // guarded reports whether so much goes with a commit that does not say that it is
 // meant that the guard is to hold it all. Near its bound nothing is expected.
 func (o *oracle) guarded(c schema.Compiled) bool {
-	if c.AllowPrune > 0 || o.durable == nil {
+	if c.AllowPrune > 0 {
 		return false
 	}
 	stays := map[string]bool{}

@@ -35,11 +35,13 @@ type machine struct {
 	crashIn int       // the agent dies after this many actions; 0 never
 
 	moved    bool                               // a process began or ended since the last check
+	ended    bool                               // a process ended since the agent last looked
 	foreign  map[int]bool                       // ports that others than tasks use
 	troubles map[schema.ConditionKind]time.Time // what is wrong with it, until when
 	next     time.Time                          // when there is something to do, without news
 	reached  time.Time                          // since when it and a master hear each other
 	fit      time.Time                          // since when nothing has been wrong with it, its link, and its agent
+	clockSet time.Time                          // when its clock was last set
 }
 
 func newMachine(index int) *machine {
@@ -51,14 +53,15 @@ func newMachine(index int) *machine {
 
 func (m *machine) bootID() string { return fmt.Sprintf("%s-%d", m.name, m.boot) }
 
-// info is what its agent says of the machine. Every fourth is large.
+// info is what its agent says of the machine. Every fourth is large. Tasks ask for
+// hundreds, or 1270, two of which fit: some CPU is left for a system job.
 func (m *machine) info() schema.MachineInfo {
 	size := int64(1)
 	if m.index%4 == 3 {
 		size = 2
 	}
 	return schema.MachineInfo{
-		Name: m.name, Boot: m.bootID(), Capacity: schema.Resources{CPUMilli: 4000 * size, RAMBytes: size * 8 << 30, DiskBytes: size * 64 << 30},
+		Name: m.name, Boot: m.bootID(), Capacity: schema.Resources{CPUMilli: 4000*size + 30, RAMBytes: size * 8 << 30, DiskBytes: size * 64 << 30},
 		Ports:      schema.PortRange{First: 20000, Last: 20099},
 		Devices:    []schema.DeviceGroup{{Kind: "gpu", Count: 2}},
 		Attributes: map[string]string{"rack": m.rack()},
@@ -157,6 +160,8 @@ func (w *World) begin(m *machine, r *run) {
 	m.poke(cmp.Or(r.due, m.next))
 	m.moved = true
 	w.checkTwice(r)
+	w.checkTwin(r)
+	w.checkBegin(m, r)
 	w.note("%s starts %s generation %d incarnation %d as pid %d", m.name, a.Task.Short(), a.Generation, r.number, r.pid)
 }
 
@@ -182,10 +187,11 @@ func (w *World) exit(m *machine, r *run, e schema.Exit) {
 		return
 	}
 	e.Incarnation, e.At = r.number, told(m.clock.read(w.now))
+	r.ended = w.now
 	r.exit, r.alive, r.untold = &e, false, r.termed.IsZero()
 	m.alive = slices.DeleteFunc(m.alive, func(x *run) bool { return x == r })
 	m.poke(w.now)
-	m.moved = true
+	m.moved, m.ended = true, true
 	a := &r.of.assignment
 	w.note("pid %d of %s ends: %s", r.pid, a.Task.Short(), e)
 	if a.Job.Kind == schema.Batch && e.Code == 0 && r.untold {

@@ -226,8 +226,12 @@ func (w *World) decide(in reconciler.Input) error {
 		}
 	}
 	w.noteEvents(out.Events)
-	w.checkEvents(out.Events, before)
+	w.checkEvents(out.Events, before, in.Now)
+	w.checkDrains(before, in.Now)
+	w.checkOnce(before)
 	w.checkGlass(suspended)
+	w.checkWake(in)
+	w.checkWaits(in.Now)
 	w.push(m.state)
 	return nil
 }

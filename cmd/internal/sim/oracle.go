@@ -22,12 +22,14 @@ type oracle struct {
 	failed   map[schema.TaskName]failure
 	counter  uint64
 	homes    map[home]int                   // index of a system job on a machine
+	gone     map[string]time.Time           // machine → when it was first seen to be declared gone
+	written  map[uint64]bool                // generations that must never run twice, and went with a machine that is gone
 	cordoned map[string]uint64              // machine → counter when the cordon was first seen in force
 	stops    map[schema.JobName][]time.Time // that were chosen, of tasks that worked
 	jumped   time.Time                      // when the clock of the master's host was last set
 	epochs   map[string]uint64              // the last that each machine was given
 	packages map[schema.Digest]bool
-	data     map[schema.Digest]bool // of jobs, as they were ever committed
+	data     map[schema.Digest]*schema.Job // of jobs, as they were ever committed
 }
 
 // failure is the newest failed generation of a task.
@@ -38,8 +40,8 @@ type failure struct {
 
 func newOracle() oracle {
 	return oracle{
-		good: map[string]*schema.Package{}, heard: map[string]time.Time{}, finished: map[schema.TaskName]uint64{}, failed: map[schema.TaskName]failure{},
-		cordoned: map[string]uint64{}, stops: map[schema.JobName][]time.Time{}, epochs: map[string]uint64{}, packages: map[schema.Digest]bool{}, data: map[schema.Digest]bool{},
+		durable: &reconciler.State{}, good: map[string]*schema.Package{}, heard: map[string]time.Time{}, finished: map[schema.TaskName]uint64{}, failed: map[schema.TaskName]failure{},
+		written: map[uint64]bool{}, cordoned: map[string]uint64{}, stops: map[schema.JobName][]time.Time{}, epochs: map[string]uint64{}, packages: map[schema.Digest]bool{}, data: map[schema.Digest]*schema.Job{},
 	}
 }
 
@@ -57,10 +59,11 @@ func (o *oracle) committed(c schema.Compiled) {
 					j.Priority = set.Priority
 				}
 			}
-			o.data[schema.DigestOf(&j)] = true
+			o.data[schema.DigestOf(&j)] = &j
 		}
 		for i := range p.Package.Objects.AllocSets {
-			o.data[schema.DigestOf(p.Package.Objects.AllocSets[i].Job())] = true
+			j := p.Package.Objects.AllocSets[i].Job()
+			o.data[schema.DigestOf(j)] = j
 		}
 	}
 }
@@ -123,19 +126,7 @@ func (o *oracle) declared(name schema.JobName) *schema.Job {
 
 // record returns the task's record in the state that is known to be stored.
 func (o *oracle) record(task schema.TaskName) *schema.TaskRecord {
-	if o.durable == nil {
-		return nil
-	}
-	c := o.durable.Chunks[reconciler.ChunkName{Job: task.JobName, Number: task.Index / schema.ChunkSize}]
-	if c == nil {
-		return nil
-	}
-	for i := range c.Tasks {
-		if c.Tasks[i].Index == task.Index {
-			return &c.Tasks[i]
-		}
-	}
-	return nil
+	return snap(o.durable.Chunks).record(task)
 }
 
 // checkTerm: no task is told to stop without a cause, nor while the store says
@@ -183,8 +174,8 @@ func (w *World) checkStart(a nodeagent.Action) {
 }
 
 // checkEvents holds what the master says it has decided against what the world
-// knows; before is what was stored when it did.
-func (w *World) checkEvents(events []schema.Event, before snap) {
+// knows; before is what was stored when it did, and now what its clock said.
+func (w *World) checkEvents(events []schema.Event, before snap, now time.Time) {
 	for _, e := range events {
 		task, err := schema.ParseTaskName(cellName + "/" + e.Task)
 		if err != nil {
@@ -199,7 +190,7 @@ func (w *World) checkEvents(events []schema.Event, before snap) {
 		case e.Cause == schema.CausePreempted:
 			w.checkPreempted(task, strings.HasPrefix(e.Message, "stopped"))
 		case e.Kind == schema.EventLost:
-			w.checkLost(e)
+			w.checkLost(e, task, before)
 		case e.Kind == schema.EventFail:
 			if r := before.record(task); r != nil {
 				w.oracle.failed[task] = failure{r.Data, w.now}
@@ -209,7 +200,7 @@ func (w *World) checkEvents(events []schema.Event, before snap) {
 		}
 	}
 	w.checkCauses(before)
-	w.checkBudget(before)
+	w.checkBudget(before, now)
 	for _, e := range events {
 		if e.Kind == schema.EventUpdate || e.Kind == schema.EventSubmit {
 			maps.DeleteFunc(w.oracle.failed, func(t schema.TaskName, _ failure) bool { return t.Short() == e.Job || t.JobName.Short() == e.Job })
@@ -264,16 +255,18 @@ func (w *World) checkPreempted(task schema.TaskName, stopped bool) {
 	}
 }
 
-// checkLost: a machine is given up only after a minute of silence, and never
-// while it, its agent and its link are in order: a master that could not listen
-// has no right to.
-func (w *World) checkLost(e schema.Event) {
+// checkLost: a task is given up only after as much silence as its job tolerates,
+// of a machine that is declared gone after a little, and never while the machine,
+// its agent and its link are in order: a master that could not listen has no right
+// to.
+func (w *World) checkLost(e schema.Event, task schema.TaskName, before snap) {
 	last := w.oracle.heard[e.Machine]
 	if since := w.master.since; since.After(last) {
 		last = since
 	}
-	if silence := w.now.Sub(last); silence < time.Minute {
-		w.violate("machine %s is given up after %s", e.Machine, silence)
+	least, ever := w.tolerated(task, e.Machine, before)
+	if silence := w.now.Sub(last); silence < least || !ever {
+		w.violate("machine %s is given up after %s, with task %s", e.Machine, silence, task)
 	}
 	if fit := w.now.Sub(w.named(e.Machine).fit); fit > time.Minute {
 		w.violate("machine %s is given up, and nothing has been wrong with it for %s", e.Machine, fit)

@@ -2,7 +2,6 @@ package sim
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -63,10 +62,26 @@ var templates = []template{
 	{"low", 3, 9, func(p *schema.Package, d declared) {
 		j := Service("low", d.tasks, d.argument())
 		j.Priority, j.Task.Health = d.priority(100), nil
+		if after := []int{0, 15, 90}[d.shift/3%3]; after > 0 {
+			j.Silence = &schema.Silence{AfterSeconds: after}
+		}
 		addJob(p, j)
 	}},
-	{"bulk", 3, 9, func(p *schema.Package, d declared) { addJob(p, Heavy("bulk", d.tasks, d.priority(0))) }},
-	{"main", 2, 6, func(p *schema.Package, d declared) { addJob(p, Heavy("main", d.tasks, d.priority(200))) }},
+	{"once", 2, 4, func(p *schema.Package, d declared) {
+		j := Service("once", d.tasks, d.argument())
+		j.Priority, j.Task.Health, j.Silence = d.priority(0), nil, &schema.Silence{NeverTwice: true}
+		addJob(p, j)
+	}},
+	{"bulk", 3, 9, func(p *schema.Package, d declared) {
+		addJob(p, sized(Heavy("bulk", d.tasks, d.priority(0)), d.version%4))
+	}},
+	{"main", 2, 6, func(p *schema.Package, d declared) {
+		j := sized(Heavy("main", d.tasks, d.priority(200)), d.version%2)
+		// Two racks have all of production's: when these grow, they want more than there is.
+		rack := fmt.Sprintf("r%d", slices.Index(users, p.Dir[len("teams/"):])%2)
+		j.Constraints = []schema.Constraint{{Attribute: "rack", Operator: schema.Equal, Value: rack}}
+		addJob(p, j)
+	}},
 	{"count", 2, 6, func(p *schema.Package, d declared) {
 		j := Batch("count", d.tasks)
 		j.Task.Env = map[string]string{"RUN": fmt.Sprint(d.version)}
@@ -75,7 +90,7 @@ var templates = []template{
 	{"logs", 0, 0, func(p *schema.Package, d declared) {
 		if p.Dir == "teams/a" { // one user has agents of his own everywhere
 			j := System("logs", d.argument())
-			// What other jobs ask for leaves so much on each machine that they fill.
+			// However other jobs fill a machine, so much of it is left: see info.
 			j.Priority, j.Task.Resources.CPUMilli = 150, 20
 			addJob(p, j)
 		}
@@ -87,6 +102,13 @@ var templates = []template{
 	}},
 }
 
+// sized is a heavy service that asks for more than at first, or for less: where
+// there is no room for more, it cannot be had in place.
+func sized(j schema.Job, size int) schema.Job {
+	j.Task.Resources.CPUMilli = []int64{1270, 1600, 1000, 1900}[size]
+	return j
+}
+
 // careful is a service whose new tasks must run for some seconds.
 func careful(j schema.Job, seconds int) schema.Job {
 	j.Update.MinHealthySeconds = seconds
@@ -95,10 +117,10 @@ func careful(j schema.Job, seconds int) schema.Job {
 
 // repository is what the cell's git repository holds at its head, and held.
 type repository struct {
-	jobs     map[string][]declared // of each user, by template
-	broken   map[string]bool       // users whose package does not compile
-	gone     map[string]bool       // users whose directory is not there
-	cordoned map[string]bool
+	jobs     map[string][]declared      // of each user, by template
+	broken   map[string]bool            // users whose package does not compile
+	gone     map[string]bool            // users whose directory is not there
+	machines map[string]schema.Machine  // what is declared of them, by the names of the objects
 	packages map[string]*schema.Package // as committed last; nil: does not compile
 }
 
@@ -106,7 +128,7 @@ type repository struct {
 // between them, or all of the catalogue for each user.
 func newRepository(jobs string) *repository {
 	r := &repository{
-		jobs: map[string][]declared{}, broken: map[string]bool{}, gone: map[string]bool{}, cordoned: map[string]bool{},
+		jobs: map[string][]declared{}, broken: map[string]bool{}, gone: map[string]bool{}, machines: map[string]schema.Machine{},
 		packages: map[string]*schema.Package{".": randomRoot()},
 	}
 	for _, u := range users {
@@ -116,7 +138,7 @@ func newRepository(jobs string) *repository {
 		}
 		r.write(u)
 	}
-	r.writeCordons()
+	r.packages["cells"] = Declared(r.machines)
 	return r
 }
 
@@ -169,10 +191,6 @@ func (r *repository) write(user string) {
 		}
 		r.packages[dir] = p
 	}
-}
-
-func (r *repository) writeCordons() {
-	r.packages["cells"] = Cordoned(slices.Sorted(maps.Keys(r.cordoned))...)
 }
 
 // addJob adds a job to the package of its user's directory.

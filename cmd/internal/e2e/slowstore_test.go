@@ -1,0 +1,92 @@
+package e2e_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/musterhq/muster/reconciler"
+)
+
+// TestSlowStore holds up, and cuts, what goes between two masters and their etcd.
+// A store that takes 5 s for a write is waited for: the leader stays the leader.
+// One that cannot be reached ends its term, and the other master takes over. What
+// the old leader sent and arrives after that is refused. Whatever happens, no task
+// notices, and no generation is given, or started, twice.
+func TestSlowStore(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, 8*time.Second)
+	commits := 0
+	next := func() string {
+		commits++
+		word := fmt.Sprintf("commit-%d", commits)
+		return p.commit(word, map[string][]byte{teamFile: p.pack("crew",
+			job{name: "steady", tasks: 3},
+			job{name: "web", word: word, tasks: 2},
+			job{name: fmt.Sprintf("count-%d", commits), kind: "batch", mode: "batch", tasks: 2})})
+	}
+	first := next()
+	a, b := p.leader()
+	steady := p.leads(a, first)
+
+	const slow = 5 * time.Second
+	for range 2 {
+		for _, way := range p.ways {
+			way.hold()
+		}
+		hash := next()
+		time.Sleep(slow) // the length is the scenario
+		for _, way := range p.ways {
+			way.release()
+		}
+		p.leads(a, hash)
+	}
+	p.standsBy(b, p.urls[a])
+	if n := p.terms(a); n != 1 {
+		t.Errorf("the leader has begun %d terms while its store was slow, want 1", n)
+	}
+
+	// A store that is gone for one master.
+	hash := next()
+	p.ways[a].cut()
+	p.leads(b, hash)
+	p.await(a, "has no store", func(s *reconciler.Status) string {
+		if s.Master == nil || s.Master.Role != reconciler.NoStore {
+			return "it does not say so"
+		}
+		return ""
+	})
+	p.ways[a].mend()
+	p.standsBy(a, p.urls[b])
+
+	// What the leader has sent comes when another one leads.
+	p.ways[b].hold()
+	hash = next()
+	p.leads(a, hash)
+	p.ways[b].release()
+	p.standsBy(b, p.urls[a])
+	last := p.leads(a, next())
+
+	for name, pid := range steady {
+		if strings.HasPrefix(name, "crew/steady/") && last[name] != pid {
+			t.Errorf("task %s was pid %d, is %d", name, pid, last[name])
+		}
+	}
+	for name, book := range readBooks(t, p.path("books")) {
+		if book.doubles > 0 || book.dones > 1 {
+			t.Errorf("%s: %+v", name, book)
+		}
+		for i := 1; i < len(book.generations); i++ {
+			if book.generations[i] <= book.generations[i-1] {
+				t.Errorf("%s: generation %d was started after %d", name, book.generations[i], book.generations[i-1])
+			}
+		}
+	}
+}
+
+// terms returns how often master i has begun to lead.
+func (p *pair) terms(i int) int {
+	p.t.Helper()
+	return strings.Count(string(p.muster(p.urls[i], "events", "-o", "json")), "a master leads the cell")
+}

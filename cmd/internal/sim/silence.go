@@ -1,0 +1,124 @@
+package sim
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// givesUp commits that a machine is declared gone, or no longer. Mostly it is one
+// that a master has not heard for a while, as people do it.
+func (w *World) givesUp(a Action) bool {
+	m := w.machine(a)
+	for _, x := range w.machines {
+		if a.N%4 != 0 && w.now.Sub(w.oracle.heard[x.name]) > silentAfter && !w.repo.machines[x.name].Gone {
+			m = x
+			break
+		}
+	}
+	return w.declare(m.name, func(o *schema.Machine) { o.Gone = !o.Gone })
+}
+
+// checkGone takes down since when objects that are in force declare machines
+// gone.
+func (w *World) checkGone() {
+	now := map[string]time.Time{}
+	for _, o := range w.inForce() {
+		for _, m := range w.machines {
+			if !o.Gone || !speaksOf(&o, m) {
+				continue
+			}
+			now[m.name] = w.now
+			if since, ok := w.oracle.gone[m.name]; ok {
+				now[m.name] = since
+			}
+		}
+	}
+	w.oracle.gone = now
+}
+
+// spokenWithin is how long after it was declared gone a machine may still be
+// heard and be taken for gone: until what it says is stored.
+const spokenWithin = 30 * time.Second
+
+// isGone reports whether a machine is declared gone and has not been heard
+// since.
+func (w *World) isGone(machine string) bool {
+	for _, o := range w.inForce() {
+		if o.Gone && speaksOf(&o, w.named(machine)) {
+			since, known := w.oracle.gone[machine]
+			return !known || w.oracle.heard[machine].Sub(since) < spokenWithin
+		}
+	}
+	return false
+}
+
+// checkTwin: of a job that must never run twice no process begins while another
+// of the task lives, but for one on a machine that was declared gone.
+func (w *World) checkTwin(r *run) {
+	a := &r.of.assignment
+	if !a.Job.NeverTwice() {
+		return
+	}
+	for _, m := range w.machines {
+		for _, x := range m.alive {
+			if x != r && x.of.assignment.Task == a.Task && !w.oracle.written[x.of.assignment.Generation] {
+				w.violate("task %s generation %d starts while generation %d lives on %s: it must never run twice", a.Task, a.Generation, x.of.assignment.Generation, m.name)
+			}
+		}
+	}
+}
+
+// checkOnce: a step gives up the generation of a task that must never run twice
+// only when its machine has written down that it has ended, or is declared gone.
+func (w *World) checkOnce(before snap) {
+	for name, c := range before {
+		if w.master.state.Chunks[name] == c {
+			continue
+		}
+		for i := range c.Tasks {
+			was, task := &c.Tasks[i], name.Job.Task(c.Tasks[i].Index)
+			if was.Machine == "" || !w.oracle.data[was.Data].NeverTwice() || w.over(was.Machine, was.Generation) {
+				continue
+			}
+			r := w.oracle.record(task)
+			switch {
+			case r != nil && r.Generation == was.Generation && r.Machine != "":
+			case w.isGone(was.Machine):
+				w.oracle.written[was.Generation] = true
+			default:
+				w.violate("task %s generation %d on %s is given up, which has not said that it ended: it must never run twice", task, was.Generation, was.Machine)
+			}
+		}
+	}
+}
+
+// over reports whether a generation never runs again: its machine has written
+// down that it has ended, or that it is to stop before it was ever started.
+func (w *World) over(machine string, generation uint64) bool {
+	d := &w.named(machine).disk
+	for _, g := range d.generations {
+		if g.assignment.Generation == generation {
+			return g.end != nil
+		}
+	}
+	return d.view != nil && slices.ContainsFunc(d.view.Assignments, func(a schema.Assignment) bool {
+		return a.Generation == generation && a.Stop != nil
+	})
+}
+
+// tolerated returns how long a machine must have been silent before a task on it
+// is given to others; false if that never is.
+func (w *World) tolerated(task schema.TaskName, machine string, before snap) (time.Duration, bool) {
+	r, j := before.record(task), w.master.state.Jobs[task.JobName]
+	switch {
+	case w.isGone(machine):
+		return silentAfter, true
+	case r == nil || j == nil:
+		return time.Minute, true
+	}
+	d := w.oracle.data[cmp.Or(j.Admitted, r.Data)]
+	return d.After(time.Minute), !d.NeverTwice()
+}

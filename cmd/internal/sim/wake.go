@@ -1,0 +1,56 @@
+package sim
+
+import (
+	"time"
+
+	"github.com/musterhq/muster/reconciler"
+)
+
+const (
+	// wakeEvery is how many turns lie between two looks at whether a master
+	// that has just decided is right about when it has to decide again.
+	wakeEvery = 4
+	// everLater stands for the time of a master that wants no step without news.
+	everLater = time.Hour
+	// longestBackoff is how long a task may have to wait for its next attempt,
+	// however the clock was set: twice the longest back-off, five minutes.
+	longestBackoff = 10 * time.Minute
+)
+
+// checkWake: a master that has nothing to do until it wakes up has nothing to do
+// just before, though no news should come: in is what the step saw that has been
+// stored. What has come due by then would still be, so one look suffices. A step
+// without a memo looks at all there is.
+func (w *World) checkWake(in reconciler.Input) {
+	m := w.master
+	if w.turns%wakeEvery != 0 {
+		return
+	}
+	sleeps := everLater
+	if !m.last.Wake.IsZero() {
+		sleeps = m.last.Wake.Sub(in.Now) - time.Millisecond
+	}
+	in.State, in.Memo, in.Now = m.state, nil, w.clock.read(w.now.Add(max(sleeps, 0)))
+	if out := reconciler.Step(in); len(out.Writes) > 0 {
+		w.noteEvents(out.Events)
+		w.violate("the master wants to sleep for %s, and has to write %s before", sleeps, out.Writes[0].Key)
+	}
+}
+
+// checkWaits: no task that is wanted has to wait for longer than back-off lasts,
+// once a master has decided.
+func (w *World) checkWaits(now time.Time) {
+	s := w.master.state
+	for name, c := range s.Chunks {
+		j := s.Jobs[name.Job]
+		if j == nil || j.Admitted == "" || w.turns%wakeEvery != 0 {
+			continue
+		}
+		for i := range c.Tasks {
+			r := &c.Tasks[i]
+			if left := r.NotBefore.Sub(now); r.Machine == "" && r.Done == nil && left > longestBackoff && w.wants(s.Data[j.Admitted], name.Job.Task(r.Index)) {
+				w.violate("task %s has to wait for %s before it is tried again", name.Job.Task(r.Index), left)
+			}
+		}
+	}
+}

@@ -1,0 +1,75 @@
+package placement
+
+import (
+	"math"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// unbounded is the budget of a job that has none.
+const unbounded = math.MaxInt
+
+// SetBudgets says how many tasks of a job may still be disrupted, and whether
+// there is a bound at all. Tasks beyond it are evicted only where no others make
+// room. It is asked once for each job whose tasks could go, during the passes that
+// follow, in which budgets shrink with the evictions; nil for no budgets.
+func (s *Snapshot) SetBudgets(left func(schema.JobName) (n int, bound bool)) {
+	s.budgetOf, s.bounded = left, false
+	clear(s.budgets)
+}
+
+// budget returns how many tasks of a job may still be disrupted.
+func (s *Snapshot) budget(job int32) int {
+	if s.budgetOf == nil {
+		return unbounded
+	}
+	n, known := s.budgets[job]
+	if !known {
+		n = unbounded
+		if left, bound := s.budgetOf(s.jobs[job].name); bound {
+			n, s.bounded = left, true
+		}
+		s.budgets[job] = n
+	}
+	return n
+}
+
+// victim tells of a task that is evicted, and takes it off its job's budget.
+func (s *Snapshot) victim(t *task) Victim {
+	v := Victim{Name: s.jobs[t.job].name.Task(int(t.index)), Generation: t.generation, Priority: schema.Priority(t.priority)}
+	if left := s.budget(t.job); left != unbounded && !t.claim {
+		s.budgets[t.job] = left - 1
+	}
+	return v
+}
+
+// overruns counts the tasks that go with an eviction beyond the budgets of their
+// jobs. A claim disrupts nobody.
+func (s *Snapshot) overruns(victims []int32) (n int16) {
+	if s.budgetOf == nil {
+		return 0
+	}
+	var taken map[int32]int // of jobs that have a budget
+	take := func(t *task) {
+		left := s.budget(t.job)
+		if t.claim || left == unbounded {
+			return
+		}
+		if taken == nil {
+			taken = map[int32]int{}
+		}
+		if taken[t.job]++; taken[t.job] > left {
+			n++
+		}
+	}
+	for _, id := range victims {
+		t := &s.tasks[id]
+		take(t)
+		for i := s.nodes[t.slot].first; t.isAlloc && i >= 0; i = s.tasks[i].nextHere {
+			if s.tasks[i].inAlloc == id {
+				take(&s.tasks[i])
+			}
+		}
+	}
+	return n
+}
