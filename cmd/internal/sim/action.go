@@ -153,7 +153,7 @@ func (w *World) rewind(a Action) bool {
 	return true
 }
 
-// Calm ends the faults, commits what the repository held at first, and that a
+// Calm ends the faults and suspensions, commits what the repository held at first, and that a
 // machine is drained, and errs unless the cell converges to that and then writes
 // nothing more.
 func (w *World) Calm() error {
@@ -167,6 +167,7 @@ func (w *World) Calm() error {
 		if err := w.Turn(); err != nil {
 			return err
 		}
+		w.resume(Action{})
 		if turn%8 != 0 {
 			continue
 		}

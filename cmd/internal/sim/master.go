@@ -228,7 +228,7 @@ func (w *World) decide(in reconciler.Input) error {
 	}
 	w.noteEvents(out.Events)
 	w.checkEvents(out.Events, before, in.Now)
-	w.checkDrains(before, in.Now)
+	w.checkDrains(before, suspended, in.Now)
 	w.checkOnce(before)
 	w.checkTrials(before)
 	w.checkGlass(suspended)
