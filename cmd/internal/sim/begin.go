@@ -16,7 +16,7 @@ func (w *World) checkBegin(m *machine, r *run) {
 			w.violate("task %s generation %d is started on %s, where generation %d still runs", a.Task, a.Generation, m.name, of.Generation)
 		}
 	}
-	last, wait := failures(r)
+	last, wait := failures(r, m.clockSet)
 	if last == nil || last.boot != m.bootID() || !m.clockSet.Before(last.ended) {
 		return // the time of day, by which an agent must go, says nothing
 	}
@@ -26,14 +26,16 @@ func (w *World) checkBegin(m *machine, r *run) {
 }
 
 // failures returns the run before r, nil if it has left nothing, and how long to
-// wait after it: the policy's delay, twice that after two in a row, and so on.
-func failures(r *run) (last *run, wait time.Duration) {
+// wait after it: the policy's delay, twice that after two in a row, and so on. A run
+// in which the machine's clock was set may have been taken for a long one, after
+// which the delays begin anew.
+func failures(r *run, clockSet time.Time) (last *run, wait time.Duration) {
 	policy := r.of.assignment.Job.Task.RestartPolicy()
 	for _, x := range r.of.runs {
 		switch {
 		case x == r || x.exit == nil:
 			continue
-		case wait == 0 || x.ended.Sub(x.began) >= policy.Window():
+		case wait == 0 || !clockSet.Before(x.began) || x.ended.Sub(x.began) >= policy.Window():
 			wait = policy.Delay()
 		default:
 			wait = min(2*wait, max(policy.MaxDelay(), policy.Delay()))

@@ -132,8 +132,9 @@ func (w *World) drains() map[string]*schema.Machine {
 }
 
 // checkDrains holds what a step at now has stopped for drains, and what it has
-// left, against what the objects say; before is what was stored.
-func (w *World) checkDrains(before snap, now time.Time) {
+// left, against what the objects say; before is what was stored, and suspended what it
+// was to leave as it was.
+func (w *World) checkDrains(before snap, suspended map[schema.JobName]glass, now time.Time) {
 	drains := w.drains()
 	if len(drains) == 0 {
 		return
@@ -148,7 +149,7 @@ func (w *World) checkDrains(before snap, now time.Time) {
 			}
 			was := before.record(task)
 			switch {
-			case r.Stop == nil && r.Alloc == nil && w.master.state.Data[r.Data].Kind != schema.System && !w.mayNotStop(name.Job):
+			case r.Stop == nil && r.Alloc == nil && w.master.state.Data[r.Data].Kind != schema.System && !w.mayNotStop(name.Job, suspended):
 				left[r.Machine] = append(left[r.Machine], task.Short())
 			case r.Stop != nil && r.Stop.Kind == schema.CauseMaintenance && was != nil && was.Stop == nil:
 				if turns[o.Name] == nil {
@@ -178,10 +179,10 @@ func due(o *schema.Machine, now time.Time) bool {
 
 // mayNotStop reports whether nothing of a job is stopped by choice: it is
 // suspended, or not wanted and on its way out.
-func (w *World) mayNotStop(job schema.JobName) bool {
+func (w *World) mayNotStop(job schema.JobName, suspended map[schema.JobName]glass) bool {
 	r := w.master.state.Jobs[job]
-	_, glass := w.suspended()[job]
-	return glass || r == nil || r.Admitted == ""
+	_, left := suspended[job]
+	return left || r == nil || r.Admitted == ""
 }
 
 // unbound reports whether a stop for maintenance is not bound by budgets: the

@@ -3,8 +3,7 @@ package sim
 import "testing"
 
 // TestSuspended breaks the glass in the middle of random histories: see
-// checkGlass. These deeds are not among the random ones, since a cell that was
-// left as it was may have no room for all that it is to converge to.
+// checkGlass. It does so more often than those do.
 func TestSuspended(t *testing.T) {
 	t.Parallel()
 	seeds, steps := uint64(3), 400

@@ -30,7 +30,10 @@ func (w *World) checkWake(in reconciler.Input) {
 	if !m.last.Wake.IsZero() {
 		sleeps = m.last.Wake.Sub(in.Now) - time.Millisecond
 	}
-	in.State, in.Memo, in.Now = m.state, nil, w.clock.read(w.now.Add(max(sleeps, 0)))
+	if sleeps <= 0 {
+		return // it steps again at once, since it has something to do
+	}
+	in.State, in.Memo, in.Now = m.state, nil, w.clock.read(w.now.Add(sleeps))
 	if out := reconciler.Step(in); len(out.Writes) > 0 {
 		w.noteEvents(out.Events)
 		w.violate("the master wants to sleep for %s, and has to write %s before", sleeps, out.Writes[0].Key)
