@@ -18,8 +18,7 @@ AGENTKILLS   ?= 100
 STORM        ?= 200
 MASTERKILLS  ?= 100
 STOPPED      ?= 2m
-# All is ./reconciler/... ./nodeagent/...: loop and runtime take long.
-RACE         ?= ./reconciler/... ./nodeagent ./nodeagent/keeper ./nodeagent/link ./nodeagent/logfile
+RACE         ?= ./reconciler/... ./nodeagent/...
 
 .PHONY: help build demo test race lint fuzz bench sim mutants chaos hogs user vm generate generated check clean
 
@@ -35,9 +34,9 @@ demo: build ## show a whole cell on this machine doing its main job, about a min
 test: ## run the tests
 	$(GOTEST) ./...
 
-# Walks through each system call of a keeper or agent, and what rests on sizes and
+# Walks through each system call or step of a keeper or agent, and what rests on sizes and
 # moments that the race detector changes: make test has them.
-NORACE := ^Test(FullDisk|QuotaUsedUp|KeeperKilled|KeeperRefused|AgentRefused)$$
+NORACE := ^Test(FullDisk|QuotaUsedUp|Hogs|CrashAtEveryStep|KillRealAgentAtEveryStep|KeeperKilledAtEveryEffect|(Keeper|Agent)Refused.*)$$
 race: ## run the tests of what has goroutines under the race detector
 	CGO_ENABLED=1 $(GOTEST) -race -skip '$(NORACE)' $(RACE)
 
@@ -70,8 +69,8 @@ else
 	$(SIM) -sim.first $(FRESH) -sim.seeds $$(( $(SEEDS) / 2 ))
 endif
 
-mutants: ## plant each of the BUGS into the source, and find it with seeds, HUNTS times
-	go test -count=1 -v -timeout 80m ./cmd/internal/sim -run '^TestSource$$' -sim.hunts $(HUNTS) -sim.only '$(BUGS)'
+mutants: ## plant each of the BUGS into the source, and find it with seeds of STEPS steps, HUNTS times
+	go test -count=1 -v -timeout 80m ./cmd/internal/sim -run '^TestSource$$' -sim.steps $(STEPS) -sim.hunts $(HUNTS) -sim.only '$(BUGS)'
 
 chaos: ## kill a cell's parts at KILLS, its master at MASTERKILLS, agent and keepers at AGENTKILLS moments; push STORM commits
 	go test -count=1 -v -run '^(TestChaos|TestStorm)$$' ./cmd/internal/e2e -e2e.kills $(KILLS) -e2e.storm $(STORM)

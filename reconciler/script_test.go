@@ -233,6 +233,8 @@ func (c *cell) happen(t *testing.T, name, what string) {
 	switch what {
 	case "finish":
 		a.die(s, schema.Cause{Kind: schema.CauseFinished, Exit: &schema.Exit{Incarnation: s.Incarnation, At: c.now}, At: c.now})
+	case "fail":
+		a.die(s, schema.Cause{Kind: schema.CauseFailed, Message: "exit code 1", At: c.now})
 	case "port":
 		a.die(s, schema.Cause{Kind: schema.CausePortInUse, Message: "port http is in use", At: c.now})
 	case "refuse":

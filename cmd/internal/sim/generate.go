@@ -5,7 +5,7 @@ import "math/rand/v2"
 // Seeded returns the script of a seed: so many steps, and then calm.
 func Seeded(seed uint64, steps int) Script {
 	return Script{
-		World:   Config{Seed: seed, Machines: 20 + int(seed%5), Cut: int(seed % 4), Slow: seed%2 == 0},
+		World:   Config{Seed: seed, Machines: 20 + int(seed%5), Cut: int(seed % 4), Slow: seed%2 == 0, Late: seed%3 == 1},
 		Actions: Generate(seed, steps), Calm: true,
 	}
 }

@@ -299,6 +299,7 @@ func (w *World) hear(machine *machine, r *schema.Report) {
 	m.news = m.news || m.heard[machine.name] != r || w.now.Sub(m.heardAt[machine.name]) > 2*slowest+pullEvery
 	m.heard[machine.name], m.heardAt[machine.name] = r, w.now
 	w.oracle.heard[machine.name] = w.now
+	w.checkEnds(machine, r)
 	said := *r
 	if f := w.cfg.Mutant.Report; f != nil {
 		f(&said)

@@ -189,9 +189,10 @@ func (w *World) checkEvents(events []schema.Event, before snap, now time.Time) {
 				w.violate("task %s is stopped as removed, and the last good data of its directory has it", e.Task)
 			}
 		case e.Cause == schema.CausePreempted:
-			w.checkPreempted(task, strings.HasPrefix(e.Message, "stopped"))
+			w.checkPreempted(task, strings.HasPrefix(e.Message, "stopped"), before)
 		case e.Kind == schema.EventLost:
 			w.checkLost(e, task, before)
+			w.checkNotFailed(task, before)
 		case e.Kind == schema.EventFail:
 			if r := before.record(task); r != nil {
 				w.oracle.failed[task] = failure{r.Data, w.now}
@@ -231,7 +232,7 @@ func (w *World) checkCauses(before snap) {
 
 // checkPreempted: a task is preempted for one of higher priority only, and prod
 // never for prod; once it has stopped it wants a machine again at once.
-func (w *World) checkPreempted(task schema.TaskName, stopped bool) {
+func (w *World) checkPreempted(task schema.TaskName, stopped bool, before snap) {
 	r, s := w.oracle.record(task), w.master.state
 	j := s.Jobs[task.JobName]
 	switch {
@@ -253,6 +254,7 @@ func (w *World) checkPreempted(task schema.TaskName, stopped bool) {
 		if high <= low || high.Prod() && low.Prod() {
 			w.violate("task %s of priority %d is preempted for %s of priority %d", task, low, by, high)
 		}
+		w.checkVictims(task, by, before)
 	}
 }
 
@@ -271,6 +273,15 @@ func (w *World) checkLost(e schema.Event, task schema.TaskName, before snap) {
 	}
 	if fit := w.now.Sub(w.named(e.Machine).fit); fit > time.Minute {
 		w.violate("machine %s is given up, and nothing has been wrong with it for %s", e.Machine, fit)
+	}
+}
+
+// checkNotFailed: a task that was lost with its machine has not failed, and may
+// have another at once.
+func (w *World) checkNotFailed(task schema.TaskName, before snap) {
+	was, is := before.record(task), w.oracle.record(task)
+	if was != nil && is != nil && is.Machine == "" && (is.Failures > was.Failures || is.NotBefore.After(was.NotBefore)) {
+		w.violate("task %s was lost and waits as if it had failed", task)
 	}
 }
 
