@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
@@ -110,15 +109,20 @@ func (w *World) over(machine string, generation uint64) bool {
 }
 
 // tolerated returns how long a machine must have been silent before a task on it
-// is given to others; false if that never is.
+// is given to others; false if that never is. A job that is removed goes with the
+// last of its tasks: for that one counts the data that it ran.
 func (w *World) tolerated(task schema.TaskName, machine string, before snap) (time.Duration, bool) {
 	r, j := before.record(task), w.master.state.Jobs[task.JobName]
 	switch {
 	case w.isGone(machine):
 		return silentAfter, true
-	case r == nil || j == nil:
+	case r == nil:
 		return time.Minute, true
 	}
-	d := w.oracle.data[cmp.Or(j.Admitted, r.Data)]
+	digest := r.Data
+	if j != nil && j.Admitted != "" {
+		digest = j.Admitted
+	}
+	d := w.oracle.data[digest]
 	return d.After(time.Minute), !d.NeverTwice()
 }
