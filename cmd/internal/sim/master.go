@@ -188,6 +188,7 @@ func (w *World) adopt() error {
 	m.news = true
 	writes, events := reconciler.Adopt(m.state, head, w.clock.read(w.now))
 	w.oracle.adopting(w.head)
+	w.promoting()
 	if err := w.commit(writes); err != nil {
 		return err
 	}
@@ -229,6 +230,7 @@ func (w *World) decide(in reconciler.Input) error {
 	w.checkEvents(out.Events, before, in.Now)
 	w.checkDrains(before, in.Now)
 	w.checkOnce(before)
+	w.checkTrials(before)
 	w.checkGlass(suspended)
 	w.checkWake(in)
 	w.checkWaits(in.Now)

@@ -21,7 +21,8 @@ type oracle struct {
 	finished map[schema.TaskName]uint64 // generation of the run that exited 0
 	failed   map[schema.TaskName]failure
 	counter  uint64
-	homes    map[home]int                   // index of a system job on a machine
+	homes    map[home]int // index of a system job on a machine
+	trials   map[schema.JobName]*trial
 	gone     map[string]time.Time           // machine → when it was first seen to be declared gone
 	written  map[uint64]bool                // generations that must never run twice, and went with a machine that is gone
 	cordoned map[string]uint64              // machine → counter when the cordon was first seen in force
@@ -41,7 +42,7 @@ type failure struct {
 func newOracle() oracle {
 	return oracle{
 		durable: &reconciler.State{}, good: map[string]*schema.Package{}, heard: map[string]time.Time{}, finished: map[schema.TaskName]uint64{}, failed: map[schema.TaskName]failure{},
-		written: map[uint64]bool{}, cordoned: map[string]uint64{}, stops: map[schema.JobName][]time.Time{}, epochs: map[string]uint64{}, packages: map[schema.Digest]bool{}, data: map[schema.Digest]*schema.Job{},
+		trials: map[schema.JobName]*trial{}, written: map[uint64]bool{}, cordoned: map[string]uint64{}, stops: map[schema.JobName][]time.Time{}, epochs: map[string]uint64{}, packages: map[schema.Digest]bool{}, data: map[schema.Digest]*schema.Job{},
 	}
 }
 
