@@ -18,8 +18,7 @@ AGENTKILLS   ?= 100
 STORM        ?= 200
 MASTERKILLS  ?= 100
 STOPPED      ?= 2m
-# All is ./reconciler/... ./nodeagent/...: loop and runtime take long.
-RACE         ?= ./reconciler/... ./nodeagent ./nodeagent/keeper ./nodeagent/link ./nodeagent/logfile
+RACE         ?= ./reconciler/... ./nodeagent/...
 
 .PHONY: help build demo test race lint fuzz bench sim mutants chaos hogs user vm generate generated check clean
 
@@ -35,9 +34,9 @@ demo: build ## show a whole cell on this machine doing its main job, about a min
 test: ## run the tests
 	$(GOTEST) ./...
 
-# Walks through each system call of a keeper or agent, and what rests on sizes and
+# Walks through each system call or step of a keeper or agent, and what rests on sizes and
 # moments that the race detector changes: make test has them.
-NORACE := ^Test(FullDisk|QuotaUsedUp|KeeperKilled|KeeperRefused|AgentRefused)$$
+NORACE := ^Test(FullDisk|QuotaUsedUp|Hogs|CrashAtEveryStep|KillRealAgentAtEveryStep|KeeperKilledAtEveryEffect|(Keeper|Agent)Refused.*)$$
 race: ## run the tests of what has goroutines under the race detector
 	CGO_ENABLED=1 $(GOTEST) -race -skip '$(NORACE)' $(RACE)
 

@@ -12,6 +12,19 @@ import (
 // together.
 const atOnce = 10 * time.Minute
 
+// Behind errs with a *schema.BehindError when a machine that connects was told of
+// more than the state knows.
+func Behind(s *State, info *schema.MachineInfo) error {
+	known := schema.Seen{Epoch: max(s.Gone.Epoch, s.floor()), Generation: max(s.Counter, s.floor())}
+	if was := s.Machines[info.Name]; was != nil {
+		known.Epoch = max(known.Epoch, was.Epoch)
+	}
+	if info.Seen.Epoch > known.Epoch || info.Seen.Generation > known.Generation {
+		return &schema.BehindError{Machine: info.Name, Seen: info.Seen, Known: known}
+	}
+	return nil
+}
+
 // Join takes a machine that connects into the state, with an epoch of its own:
 // messages of an older connection are refused from then on. The writes must be
 // stored before the machine is welcomed.

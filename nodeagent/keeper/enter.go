@@ -23,6 +23,7 @@ type entry struct {
 	tty     bool
 	signals [1]uint64 // blocked before
 	bare    bool      // the capabilities of the user namespace are given up before the exec
+	step    [2]byte   // how far the child is, of steps, and the error there
 }
 
 // capabilities is how many there can be: their sets have 64 bits.
@@ -84,55 +85,100 @@ func forkInto(rooms, fds []uintptr, tty bool) (int, error) {
 }
 
 // fork returns in this process alone. From the clone on, its code runs in a copy
-// of the process that has this thread only: it may make raw system calls, and
-// nothing else, not even grow its stack.
+// of the process that has this thread only: what it calls may make raw system
+// calls, and nothing else, not even grow its stack.
 //
 //go:noinline
 //go:norace
 //go:nosplit
-func (e *entry) fork() (uintptr, syscall.Errno) { //nolint:gocognit // it may call no function
-	var step [2]byte
-	var r uintptr
+func (e *entry) fork() (uintptr, syscall.Errno) {
 	pid, _, errno := syscall.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
-	if errno != 0 || pid != 0 {
-		return pid, errno
+	if errno == 0 && pid == 0 {
+		e.child()
 	}
-	step[0] = 'n'
+	return pid, errno
+}
+
+// child is the copy. It does not return.
+//
+//go:noinline
+//go:norace
+//go:nosplit
+func (e *entry) child() {
+	left, errno := e.enter()
+	if errno == 0 && !left {
+		if errno = e.handOn(); errno == 0 {
+			errno = e.execute()
+		}
+	}
+	if errno != 0 {
+		e.step[1] = byte(errno)
+		// By then it may be at its new place, with the old one still open.
+		_, _, _ = syscall.RawSyscall(unix.SYS_WRITE, e.fds[errorFD], uintptr(unsafe.Pointer(&e.step[0])), 2)
+	}
+	for {
+		_, _, _ = syscall.RawSyscall(unix.SYS_EXIT_GROUP, 0, 0, 0)
+	}
+}
+
+// enter enters the namespaces. It has left the rest to a child of its own where
+// that alone is in all of them.
+//
+//go:noinline
+//go:norace
+//go:nosplit
+func (e *entry) enter() (left bool, errno syscall.Errno) {
+	e.step[0] = 'n'
 	for i := range e.rooms {
 		if _, _, errno = syscall.RawSyscall(unix.SYS_SETNS, e.rooms[i], 0, 0); errno != 0 {
-			goto failed
+			return false, errno
 		}
 	}
-	if e.nested {
-		step[0] = 'f'
-		r, _, errno = syscall.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD)|unix.CLONE_PARENT, 0, 0, 0, 0, 0)
-		if errno != 0 {
-			goto failed
-		}
-		if r != 0 {
-			goto done
-		}
+	if !e.nested {
+		return false, 0
 	}
-	step[0] = 'd'
+	e.step[0] = 'f'
+	r, _, errno := syscall.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD)|unix.CLONE_PARENT, 0, 0, 0, 0, 0)
+	return r != 0, errno
+}
+
+// handOn puts the descriptors where the stage looks for them.
+//
+//go:noinline
+//go:norace
+//go:nosplit
+func (e *entry) handOn() syscall.Errno {
+	e.step[0] = 'd'
 	for i := range e.fds {
-		if r, _, errno = syscall.RawSyscall(unix.SYS_FCNTL, e.fds[i], unix.F_DUPFD_CLOEXEC, aboveFD); errno != 0 {
-			goto failed
+		r, _, errno := syscall.RawSyscall(unix.SYS_FCNTL, e.fds[i], unix.F_DUPFD_CLOEXEC, aboveFD)
+		if errno != 0 {
+			return errno
 		}
 		e.fds[i] = r
 	}
 	for i := range e.fds {
-		if _, _, errno = syscall.RawSyscall(unix.SYS_DUP3, e.fds[i], uintptr(i), 0); errno != 0 {
-			goto failed
+		if _, _, errno := syscall.RawSyscall(unix.SYS_DUP3, e.fds[i], uintptr(i), 0); errno != 0 {
+			return errno
 		}
 	}
-	step[0] = 's'
-	if _, _, errno = syscall.RawSyscall(unix.SYS_SETSID, 0, 0, 0); errno != 0 {
-		goto failed
+	return 0
+}
+
+// execute becomes the stage, in a session of its own. It returns only when that
+// has failed.
+//
+//go:noinline
+//go:norace
+//go:nosplit
+func (e *entry) execute() syscall.Errno {
+	e.step[0] = 's'
+	if _, _, errno := syscall.RawSyscall(unix.SYS_SETSID, 0, 0, 0); errno != 0 {
+		return errno
 	}
 	if e.tty {
-		step[0] = 't'
-		if _, _, errno = syscall.RawSyscall(unix.SYS_IOCTL, 0, unix.TIOCSCTTY, 0); errno != 0 {
-			goto failed
+		e.step[0] = 't'
+		if _, _, errno := syscall.RawSyscall(unix.SYS_IOCTL, 0, unix.TIOCSCTTY, 0); errno != 0 {
+			return errno
 		}
 	}
 	if e.bare { // the stage, no root's, has no right to it any more
@@ -140,26 +186,19 @@ func (e *entry) fork() (uintptr, syscall.Errno) { //nolint:gocognit // it may ca
 			_, _, _ = syscall.RawSyscall(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, c, 0)
 		}
 	}
-	step[0] = 'e'
+	e.step[0] = 'e'
 	_, _, _ = syscall.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&e.signals)), 0, unsafe.Sizeof(e.signals), 0, 0)
-	_, _, errno = syscall.RawSyscall6(unix.SYS_EXECVEAT, e.exe, uintptr(unsafe.Pointer(e.empty)), uintptr(unsafe.Pointer(e.argv)), uintptr(unsafe.Pointer(e.envp)), unix.AT_EMPTY_PATH, 0)
-failed:
-	step[1] = byte(errno)
-	// By then it may be at its new place, with the old one still open.
-	_, _, _ = syscall.RawSyscall(unix.SYS_WRITE, e.fds[errorFD], uintptr(unsafe.Pointer(&step[0])), 2)
-done:
-	for {
-		_, _, _ = syscall.RawSyscall(unix.SYS_EXIT_GROUP, 0, 0, 0)
-	}
+	_, _, errno := syscall.RawSyscall6(unix.SYS_EXECVEAT, e.exe, uintptr(unsafe.Pointer(e.empty)), uintptr(unsafe.Pointer(e.argv)), uintptr(unsafe.Pointer(e.envp)), unix.AT_EMPTY_PATH, 0)
+	return errno
 }
 
-// steps names those of fork.
+// steps names those of the child.
 var steps = map[byte]string{
 	'n': "enter a namespace", 'f': "fork in the pid namespace", 'd': "hand on a descriptor", 's': "begin a session",
 	't': "take the terminal", 'e': "execute the keeper",
 }
 
-// entryError returns the error that fork has written; nil if text is not one.
+// entryError returns the error that the child has written; nil if text is not one.
 func entryError(text string) error {
 	if len(text) != 2 || steps[text[0]] == "" {
 		return nil

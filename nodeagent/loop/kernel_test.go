@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -257,7 +258,7 @@ type agent struct {
 	*loop.Loop
 	kill  context.CancelFunc
 	done  chan struct{}
-	hints *int
+	hints *atomic.Int64
 }
 
 // crash kills an agent at its n-th step: whoever comes by there or later ends.
@@ -295,7 +296,7 @@ func (c *crash) crashed() bool {
 func startAgent(t *testing.T, k *kernel, dir string, c *crash) *agent {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	a := &agent{kill: cancel, done: make(chan struct{}), hints: new(int)}
+	a := &agent{kill: cancel, done: make(chan struct{}), hints: new(atomic.Int64)}
 	c.mu.Lock()
 	c.kill = cancel
 	c.mu.Unlock()
@@ -303,7 +304,7 @@ func startAgent(t *testing.T, k *kernel, dir string, c *crash) *agent {
 	go func() {
 		defer close(made)
 		defer close(a.done)
-		l, err := loop.New(ctx, config(k, dir, c, func() { *a.hints++ }))
+		l, err := loop.New(ctx, config(k, dir, c, func() { a.hints.Add(1) }))
 		if err != nil {
 			made <- err
 			return

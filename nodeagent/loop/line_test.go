@@ -80,13 +80,13 @@ func TestLine(t *testing.T) {
 				t.Errorf("%s says %q", task.Task.Short(), task.Line)
 			}
 		}
-		before := *s.agent.hints
+		before := s.agent.hints.Load()
 		for i := range 600 {
 			say(strings.Repeat("x", i%100))
 			time.Sleep(100 * time.Millisecond)
 		}
 		rest()
-		if n := *s.agent.hints - before; n < 15 || n > 21 {
+		if n := s.agent.hints.Load() - before; n < 15 || n > 21 {
 			t.Errorf("%d hints in a minute of news, want about 20", n)
 		}
 		s.kernel.exit("web/0", schema.Exit{Code: 1})

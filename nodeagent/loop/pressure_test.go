@@ -165,7 +165,7 @@ func TestOOMOfAChild(t *testing.T) {
 		t.Skipf("NOT TESTED: needs the cgroup controller memory: %v", m.tasks.Notes())
 	}
 	limit := schema.Resources{CPUMilli: 100, RAMBytes: 32 * mib, DiskBytes: mib}
-	hog := `(setsid sh -c 'head -c 200000000 /dev/zero | tail' &);`
+	hog := `(setsid sh -c 'dd if=/dev/zero of=/dev/null bs=256M count=1' &);`
 	m.assign(t, script("twice", 1, 200, limit, hog+`sleep 1;`+hog+`exec sleep 1000`), script("good", 2, 200, limit, `sleep 1000`))
 	eventually(t, "both kills are reported", func() bool { return m.status(1).OOMKills == 2 })
 	eventually(t, "and counted", func() bool { return m.counter(t, "muster_agent_oom_kills_total", "") == 2 })
@@ -202,9 +202,9 @@ func TestMemoryHog(t *testing.T) {
 	parent := limitedCgroup(t, 400*mib)
 	m := startMeasured(t, t.TempDir(), parent, nodeagent.Limits{RAMBytes: 120 * mib})
 	limit := schema.Resources{CPUMilli: 100, RAMBytes: 400 * mib, DiskBytes: 64 * mib}
-	// tail keeps what has no line end, and never gets to print: its input stays open.
+	// dd has the block in memory, and nobody reads what it writes.
 	held := func(n int) string {
-		return fmt.Sprintf(`{ head -c %d /dev/zero; sleep 1000; } | tail`, n*mib)
+		return fmt.Sprintf(`dd if=/dev/zero bs=%dM count=1 | sleep 1000`, n)
 	}
 	m.assign(
 		t,

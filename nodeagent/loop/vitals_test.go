@@ -48,7 +48,7 @@ func TestReadOnlyStateDirectory(t *testing.T) {
 		s.assign(assignment("web", 0, 1, schema.Service))
 		s.until("u/web/0 g1 running")
 		s.troubled()
-		hints := *s.agent.hints
+		hints := s.agent.hints.Load()
 		obstacle := filepath.Join(s.dir, "writable", "it")
 		if err := os.MkdirAll(obstacle, 0o700); err != nil {
 			s.t.Fatal(err)
@@ -56,7 +56,7 @@ func TestReadOnlyStateDirectory(t *testing.T) {
 		if m := s.troubled(schema.ReadOnlyFS); !strings.Contains(m, "is a directory") {
 			s.t.Errorf("message %q, want the error of the disk", m)
 		}
-		if *s.agent.hints == hints {
+		if s.agent.hints.Load() == hints {
 			s.t.Error("the master was not given a hint")
 		}
 		if err := os.RemoveAll(filepath.Dir(obstacle)); err != nil {

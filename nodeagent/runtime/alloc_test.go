@@ -119,8 +119,8 @@ func TestAllocMemory(t *testing.T) {
 	host := pair(0, 48)
 	m.start(host)
 	const held = 30 << 20
-	hold := func(i int) *schema.Assignment { // tail keeps all of it, since nobody reads what it writes
-		return shell(i, "head -c 30m /dev/zero | { tail -c 30m; kill $$; } | sleep 1000")
+	hold := func(i int) *schema.Assignment { // dd has the block in memory, and nobody reads what it writes
+		return shell(i, "{ dd if=/dev/zero bs=30M count=1; kill $$; } | sleep 1000")
 	}
 	first, dir := m.start(inside(host, hold(0)))
 	eventually(t, "the first holds what it wants", func() bool { return memoryOf(t, dir) >= held })

@@ -53,3 +53,13 @@ func TestBelow(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 }
+
+// What one thread or more has waited is taken, not what all have at once.
+func TestReadPressure(t *testing.T) {
+	t.Parallel()
+	var c counters
+	readPressure(&c, []byte("some avg10=0.00 avg60=1.50 avg300=0.36 total=250000\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=7\n"))
+	if !c.pressed || c.pressure != 250*time.Millisecond {
+		t.Errorf("%v, %t", c.pressure, c.pressed)
+	}
+}

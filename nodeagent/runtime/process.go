@@ -395,6 +395,17 @@ func (p *Process) Usage() (schema.Usage, bool) {
 	return p.meter.usage(p.handle.Spec.Cgroups, p.table)
 }
 
+// CPU returns what the running task has used of processors, and how long it has
+// waited for them.
+func (p *Process) CPU() nodeagent.CPUTime {
+	if p.alloc != nil {
+		return nodeagent.CPUTime{} // what runs inside is measured for itself
+	}
+	p.measuring.Lock()
+	defer p.measuring.Unlock()
+	return p.meter.cpuTime(p.handle.Spec.Cgroups, p.table)
+}
+
 // Signal sends SIGTERM to the task's process group or, with kill, SIGKILL to all
 // of it; either ends an alloc. It is no error if it has ended.
 func (p *Process) Signal(kill bool) error {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/musterhq/muster/nodeagent"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -17,6 +18,8 @@ type counters struct {
 	at             time.Time
 	cpu, throttled time.Duration
 	delay          map[int]time.Duration // of each thread, by its id
+	pressure       time.Duration         // in which one thread or more waited for a processor
+	pressed        bool                  // pressure is counted
 	ram, cache     int64                 // bytes
 	processes      int64
 	oomKills       int64
@@ -38,58 +41,81 @@ type meter struct {
 	last    counters
 }
 
+// look is what the counters are read for.
+type look int
+
+const (
+	sampling   look = 1 << iota // how much it uses
+	throttling                  // whether it has the processors that it wants
+)
+
 // source is one file of a cgroup and how to read it.
 type source struct {
-	path string
-	read func(c *counters, text []byte)
-	has  func(l *lacking)
+	looks look
+	path  string
+	read  func(c *counters, text []byte)
+	has   func(l *lacking)
 }
 
 // open finds out which files the task's cgroups have. What a directory can tell
 // is told by its files, so v1, v2 and both together are one.
 func (m *meter) open(dirs []string) {
 	m.opened = true
-	cpu, threads := false, false
+	cpu, pressure := false, false
+	none := func(*lacking) {}
 	for _, dir := range dirs {
-		add := func(name string, read func(*counters, []byte), has func(*lacking)) bool {
-			path := filepath.Join(dir, name)
-			if _, err := os.Stat(path); err != nil {
-				return false
-			}
-			m.sources = append(m.sources, source{path, read, has})
-			return true
+		memory := func(l *lacking) { l.memory = false }
+		if !m.add(sampling, dir, "memory.current", readCurrent, memory) {
+			m.add(sampling, dir, "memory.usage_in_bytes", readCurrent, memory)
 		}
-		none := func(*lacking) {}
-		if !add("memory.current", readCurrent, func(l *lacking) { l.memory = false }) {
-			add("memory.usage_in_bytes", readCurrent, func(l *lacking) { l.memory = false })
-		}
-		add("memory.stat", readMemoryStat, none) // after the sum that it is taken from
-		add("memory.events", readOOM, none)
-		add("memory.oom_control", readOOM, none)
-		add("pids.current", readPids, func(l *lacking) { l.processes = false })
-		if !cpu {
-			cpu = add("cpuacct.usage", readCPU, func(l *lacking) { l.cpu = false })
-		}
+		m.add(sampling, dir, "memory.stat", readMemoryStat, none) // after the sum that it is taken from
+		m.add(sampling, dir, "memory.events", readOOM, none)
+		m.add(sampling, dir, "memory.oom_control", readOOM, none)
+		m.add(sampling, dir, "pids.current", readPids, func(l *lacking) { l.processes = false })
+		used := func(l *lacking) { l.cpu = false }
+		cpu = cpu || m.add(sampling|throttling, dir, "cpuacct.usage", readCPU, used)
 		if !cpu && hasField(filepath.Join(dir, "cpu.stat"), "usage_usec") {
-			cpu = add("cpu.stat", readCPUStat, func(l *lacking) { l.cpu = false })
+			cpu = m.add(sampling|throttling, dir, "cpu.stat", readCPUStat, used)
 		}
-		add("cpu.stat", readThrottled, none)
-		if !threads {
-			threads = add("tasks", readThreads, none) || add("cgroup.threads", readThreads, none)
+		m.add(sampling|throttling, dir, "cpu.stat", readThrottled, none)
+		if !pressure && hasField(filepath.Join(dir, "cpu.pressure"), "some ") { // it is there, and fails, where nothing is counted
+			pressure = m.add(throttling, dir, "cpu.pressure", readPressure, none)
+		}
+	}
+	looks := sampling
+	if !pressure {
+		looks |= throttling
+	}
+	for _, dir := range dirs {
+		if m.add(looks, dir, "tasks", readThreads, none) || m.add(looks, dir, "cgroup.threads", readThreads, none) {
+			break
 		}
 	}
 }
 
-// measure reads the counters, from /proc as far as there is no cgroup that has
-// them. It is false for a task of which nothing is left.
-func (m *meter) measure(dirs []string, table func() processTable) (c counters, ok bool) {
+// add has a file read in looks; false if there is none.
+func (m *meter) add(looks look, dir, name string, read func(*counters, []byte), has func(*lacking)) bool {
+	path := filepath.Join(dir, name)
+	if _, err := os.Stat(path); err != nil {
+		return false
+	}
+	m.sources = append(m.sources, source{looks, path, read, has})
+	return true
+}
+
+// measure reads the counters that a look is about, from /proc as far as there is
+// no cgroup that has them.
+func (m *meter) measure(why look, dirs []string, table func() processTable) counters {
 	if !m.opened {
 		m.open(dirs)
 	}
-	c = counters{at: time.Now(), delay: map[int]time.Duration{}}
-	lack := lacking{true, true, true}
+	c := counters{at: time.Now(), delay: map[int]time.Duration{}}
+	lack := lacking{cpu: true, memory: why == sampling, processes: why == sampling}
 	var buffer [8 << 10]byte
 	for _, s := range m.sources {
+		if s.looks&why == 0 {
+			continue
+		}
 		if text, err := readInto(s.path, buffer[:]); err == nil {
 			s.read(&c, text)
 			s.has(&lack)
@@ -98,13 +124,28 @@ func (m *meter) measure(dirs []string, table func() processTable) (c counters, o
 	if lack != (lacking{}) && m.keeper > 0 {
 		table().below(m.keeper, &c, lack)
 	}
-	return c, c.processes > 0
+	return c
 }
 
-// usage returns the use since the last call; the first has no rates yet.
+// cpuTime returns what it has used of processors and how long it has waited for
+// them: for that one of its threads or more waited, where the kernel counts it, and
+// else for all threads that there are now, up to maxThreads, added up.
+func (m *meter) cpuTime(dirs []string, table func() processTable) nodeagent.CPUTime {
+	c := m.measure(throttling, dirs, table)
+	t := nodeagent.CPUTime{Used: c.cpu, Throttled: c.throttled, Waited: c.pressure}
+	if !c.pressed {
+		for _, d := range c.delay {
+			t.Waited += d
+		}
+	}
+	return t
+}
+
+// usage returns the use since the last call; the first has no rates yet. It is
+// false for a task of which nothing is left.
 func (m *meter) usage(dirs []string, table func() processTable) (schema.Usage, bool) {
-	c, ok := m.measure(dirs, table)
-	if !ok {
+	c := m.measure(sampling, dirs, table)
+	if c.processes == 0 {
 		return schema.Usage{}, false
 	}
 	u := schema.Usage{
@@ -227,6 +268,18 @@ func readThrottled(c *counters, text []byte) {
 			c.throttled = time.Duration(n) * time.Microsecond
 		}
 	})
+}
+
+// readPressure takes the time in which one thread or more waited, from a line such
+// as "some avg10=0.00 avg60=0.00 avg300=0.00 total=1234", in microseconds.
+func readPressure(c *counters, text []byte) {
+	for line := range strings.Lines(string(text)) {
+		if rest, ok := strings.CutPrefix(line, "some "); ok {
+			_, total, _ := strings.Cut(rest, "total=")
+			n, err := strconv.ParseInt(strings.TrimSpace(total), 10, 64)
+			c.pressure, c.pressed = time.Duration(n)*time.Microsecond, err == nil
+		}
+	}
 }
 
 // readThreads takes the time that each thread has waited for a processor: the

@@ -12,7 +12,7 @@ func TestUsage(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
 	const held = 32 << 20
-	p, dir := m.start(shell(0, `echo up; (while :; do :; done) & { head -c 33554432 /dev/zero; sleep 1000; } | tail`))
+	p, dir := m.start(shell(0, `echo up; (while :; do :; done) & dd if=/dev/zero bs=32M count=1 | sleep 1000`))
 	says(t, dir, "up")
 	began := time.Now()
 	var u schema.Usage
@@ -27,6 +27,11 @@ func TestUsage(t *testing.T) {
 	if u.RAMBytes > 2*held || u.CPUMilli > 100_000 || u.DelayMilli < 0 || u.At.Before(began) || u.OOMKills != 0 {
 		t.Errorf("usage %+v of a task that burns one core and holds 32 MiB", u)
 	}
+	was := p.CPU()
+	eventually(t, "it uses more CPU", func() bool { return p.CPU().Sub(was).Used > 0 })
+	if was.Used <= 0 || was.Waited < 0 || was.Throttled < 0 {
+		t.Errorf("CPU %+v of a task that burns one core", was)
+	}
 	end(t, p)
 	if u, ok := p.Usage(); ok {
 		t.Errorf("usage %+v of a task that has ended", u)
@@ -38,7 +43,7 @@ func TestUsageCountsOOMKills(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
 	m.needGroups(t, "memory")
-	p, dir := m.start(shell(0, `tail /dev/zero; echo survived; sleep 1000`))
+	p, dir := m.start(shell(0, `dd if=/dev/zero of=/dev/null bs=512M count=1; echo survived; sleep 1000`))
 	says(t, dir, "survived")
 	u, ok := p.Usage()
 	if !ok || u.OOMKills != 1 {

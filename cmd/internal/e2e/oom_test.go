@@ -25,7 +25,7 @@ import "%s/muster"
 job: big: muster.#Job & {
 	user: "crew", cell: %q
 	task: {
-		process: command: ["/bin/sh", "-c", "(setsid sh -c 'sleep 2; head -c 200000000 /dev/zero | tail' &); exec sleep 1000"]
+		process: command: ["/bin/sh", "-c", "(setsid sh -c 'sleep 2; dd if=/dev/zero of=/dev/null bs=256M count=1' &); exec sleep 1000"]
 		resources: {cpuMilli: 10, ramBytes: 48Mi, diskBytes: 1Mi}
 		graceSeconds: 1
 	}
