@@ -65,17 +65,23 @@ func (w *World) roomLeft(machine string, by schema.TaskName, want *schema.Job) b
 	}
 	m := w.named(machine).info()
 	for kind, ask := range want.Task.Resources.Devices {
-		free := 0
-		for _, g := range m.Devices {
-			for i := range g.Count {
-				if g.Kind == kind && devices[schema.DeviceUse{Kind: kind, Index: i}]+ask.Milli <= schema.DeviceMilli {
-					free++
-				}
-			}
-		}
-		if free < ask.Count {
+		if freeDevices(m.Devices, kind, devices, ask.Milli) < ask.Count {
 			return false
 		}
 	}
 	return used.Fits(m.Capacity)
+}
+
+// freeDevices returns how many devices of a kind have so much left, of which used
+// says what is taken.
+func freeDevices(groups []schema.DeviceGroup, kind string, used map[schema.DeviceUse]int, milli int) int {
+	free := 0
+	for _, g := range groups {
+		for i := range g.Count {
+			if g.Kind == kind && used[schema.DeviceUse{Kind: kind, Index: i}]+milli <= schema.DeviceMilli {
+				free++
+			}
+		}
+	}
+	return free
 }
