@@ -102,7 +102,7 @@ type join struct {
 func (m join) handle(ctx context.Context, o *owner) error {
 	if err := reconciler.Behind(o.state, &m.info); err != nil {
 		m.reply <- joinAnswer{err: err}
-		return nil
+		return nil //nolint:nilerr // it is the asker's
 	}
 	epoch, writes, events := reconciler.Join(o.state, m.info, o.cfg.Now())
 	if err := o.record(ctx, writes, events); err != nil {
