@@ -69,8 +69,8 @@ else
 	$(SIM) -sim.first $(FRESH) -sim.seeds $$(( $(SEEDS) / 2 ))
 endif
 
-mutants: ## plant each of the BUGS into the source, and find it with seeds, HUNTS times
-	go test -count=1 -v -timeout 80m ./cmd/internal/sim -run '^TestSource$$' -sim.hunts $(HUNTS) -sim.only '$(BUGS)'
+mutants: ## plant each of the BUGS into the source, and find it with seeds of STEPS steps, HUNTS times
+	go test -count=1 -v -timeout 80m ./cmd/internal/sim -run '^TestSource$$' -sim.steps $(STEPS) -sim.hunts $(HUNTS) -sim.only '$(BUGS)'
 
 chaos: ## kill a cell's parts at KILLS, its master at MASTERKILLS, agent and keepers at AGENTKILLS moments; push STORM commits
 	go test -count=1 -v -run '^(TestChaos|TestStorm)$$' ./cmd/internal/e2e -e2e.kills $(KILLS) -e2e.storm $(STORM)

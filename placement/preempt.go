@@ -183,10 +183,7 @@ func (s *Snapshot) cheapest(c *class, sparing bool) (eviction, bool) {
 			if asked++; best >= 0 && asked > enoughSolved && !s.options.NoRelaxed && k.level == e.pool[best].level {
 				continue
 			}
-			if k.plan, k.solved = s.solve(c, k.slot, sparing); !k.solved {
-				if k.costly = true; !sparing {
-					k.level = impossible
-				}
+			if s.solveCandidate(c, k, sparing); !k.solved {
 				continue
 			}
 		}
@@ -198,6 +195,18 @@ func (s *Snapshot) cheapest(c *class, sparing bool) (eviction, bool) {
 		return eviction{}, false
 	}
 	return e.pool[best].plan, true
+}
+
+// solveCandidate finds what an eviction on a machine of the pool costs.
+func (s *Snapshot) solveCandidate(c *class, k *candidate, sparing bool) {
+	k.plan, k.solved = s.solve(c, k.slot, sparing)
+	switch {
+	case k.solved:
+	case sparing:
+		k.costly = true
+	default:
+		k.level = impossible
+	}
 }
 
 // mayEvict reports whether a task can be a victim of the class: of lower

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/musterhq/muster/schema"
 )
@@ -22,6 +23,14 @@ type Comparison struct {
 	Start   int `json:"start"`
 	Stop    int `json:"stop"`
 	Restart int `json:"restart"`
+	// Held are the removals that a guard will hold, by cell.
+	Held []CellHold `json:"held"`
+}
+
+// CellHold is what a guard of a cell will hold.
+type CellHold struct {
+	Cell string `json:"cell"`
+	Hold
 }
 
 // The values of ObjectChange.Action.
@@ -36,7 +45,8 @@ type ObjectChange struct {
 	Kind   schema.Kind `json:"kind"`
 	Name   string      `json:"name"` // as in schema.ObjectKey
 	Action string      `json:"action"`
-	// Change is the greatest of Fields.
+	// Change is the greatest of Fields; of a machine that is added, what that does
+	// to its tasks.
 	Change Change          `json:"change,omitempty"`
 	Origin schema.Position `json:"origin"` // where it is declared; of a removed one, was
 	Fields []ValueChange   `json:"fields,omitempty"`
@@ -61,7 +71,7 @@ func Compare(base, head schema.Compiled) Comparison {
 	for _, side := range []declared{was, is} {
 		maps.Copy(skip, side.wrong)
 	}
-	c := Comparison{Objects: []ObjectChange{}, Skipped: append([]string{}, slices.Sorted(maps.Keys(skip))...)}
+	c := Comparison{Objects: []ObjectChange{}, Held: []CellHold{}, Skipped: append([]string{}, slices.Sorted(maps.Keys(skip))...)}
 	if skip["."] && (hasError(base.Diagnostics) || hasError(head.Diagnostics)) {
 		return c // nothing of it can be read
 	}
@@ -77,13 +87,50 @@ func Compare(base, head schema.Compiled) Comparison {
 			c.Start, c.Stop, c.Restart = c.Start+o.Start, c.Stop+o.Stop, c.Restart+o.Restart
 		}
 	}
+	for _, cell := range was.cells() {
+		for _, h := range heldIn(cell, base, head) {
+			c.Held = append(c.Held, CellHold{cell, h})
+		}
+	}
 	return c
+}
+
+// heldIn returns what guards hold in a cell that runs all that base declares, when
+// it takes head.
+func heldIn(cell string, base, head schema.Compiled) []Hold {
+	s := NewState(cell)
+	take := func(c schema.Compiled) bool {
+		writes, _ := adopt(s, c, time.Time{})
+		return s.Apply(writes) == nil // they were made for it
+	}
+	if !take(base) {
+		return nil
+	}
+	for name, j := range s.desired().Jobs {
+		s.Data[j.Digest] = j.Job
+		s.Jobs[name] = &schema.JobRecord{Name: name, Admitted: j.Digest, Origin: j.Origin}
+	}
+	if !take(head) {
+		return nil
+	}
+	return holdsOf(s.Head.Held)
 }
 
 // declared is what one commit declares by itself.
 type declared struct {
 	objects map[schema.ObjectKey]declaredObject
 	wrong   map[string]bool // directories and objects with mistakes
+}
+
+// cells returns the cells of the jobs and alloc sets, sorted.
+func (d *declared) cells() []string {
+	names := map[string]bool{}
+	for _, o := range d.objects {
+		if j := jobIn(o.value); j != nil {
+			names[j.Cell] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
 }
 
 // declaredObject is an object, and where it is declared; the zero value is none.
@@ -127,6 +174,9 @@ func compareObject(key schema.ObjectKey, was, is declaredObject) ObjectChange {
 		if next != nil {
 			o.Start = next.Tasks
 		}
+		if words := machineWords(&schema.Machine{}, is.value); len(words) > 0 {
+			o.Change = Move
+		}
 		return o
 	case is.value == nil:
 		o.Action, o.Origin = Removed, was.origin
@@ -144,10 +194,28 @@ func compareObject(key schema.ObjectKey, was, is declaredObject) ObjectChange {
 			o.Restart = min(old.Tasks, next.Tasks)
 		}
 	}
+	if m, ok := was.value.(*schema.Machine); ok {
+		if words = machineWords(m, is.value); len(words) > 0 {
+			o.Change = Move
+		}
+	}
 	if o.Fields = compareFields(was.value, is.value, words); len(o.Fields) > 0 {
 		o.Action = Changed
 	}
 	return o
+}
+
+// machineWords returns the fields of a machine that take its tasks away, where
+// that is news.
+func machineWords(was *schema.Machine, is any) []FieldChange {
+	next, ok := is.(*schema.Machine)
+	if !ok {
+		return nil
+	}
+	var d differences
+	d.field(next.Drain != nil && differ(was.Drain, next.Drain), "drain", Move)
+	d.field(next.Gone && !was.Gone, "gone", Move)
+	return d
 }
 
 // jobIn returns the job that an object is, or stands for: nil if none.

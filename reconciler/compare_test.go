@@ -22,8 +22,16 @@ func told(c reconciler.Comparison) string {
 			fmt.Fprintf(&b, "  %s: %s → %s: %s\n", f.Field, f.Old, f.New, f.Change)
 		}
 	}
+	for _, h := range c.Held {
+		fmt.Fprintf(&b, "held in %s: %s\n", h.Cell, h.Reason)
+	}
 	fmt.Fprintf(&b, "skipped %q, +%d -%d ~%d\n", c.Skipped, c.Start, c.Stop, c.Restart)
 	return b.String()
+}
+
+func letGo(tasks int, c schema.Compiled) schema.Compiled {
+	c.AllowPrune = tasks
+	return c
 }
 
 func TestCompare(t *testing.T) {
@@ -31,6 +39,11 @@ func TestCompare(t *testing.T) {
 	more := service("u", "web", 5, "w")
 	more.Labels = map[string]string{"a.b": "c", "d": "e"}
 	fewer := service("u", "web", 1, "w")
+	strict := service("u", "web", 3, "v")
+	strict.Update.MaxParallel = 2
+	strict.Disruption = &schema.Disruption{MaxDown: 1}
+	strict.Silence = &schema.Silence{NeverTwice: true}
+	drains := schema.Machine{Name: "m1", Cell: "c", Cordon: true, Drain: &schema.Drain{AtOnce: 1, AtDeadline: schema.DeadlineBudget}}
 	for _, tt := range []struct {
 		name       string
 		base, head schema.Compiled
@@ -96,6 +109,53 @@ skipped ["job c/u/web"], +0 -0 ~0
 changed priority p at a/x.cue:1:1: "in place" +0 -0 ~0
   value: 9 → 10: in place
 skipped [], +0 -0 ~0
+`,
+		},
+		{
+			"the words of policies are in place",
+			compiled("1", good(pkg("a", service("u", "web", 3, "v")))), compiled("2", good(pkg("a", strict))),
+			`changed job c/u/web at a/x.cue:1:1: "in place" +0 -0 ~0
+  disruption.maxDown:  → 1: in place
+  silence.neverTwice:  → true: in place
+  update.maxParallel: 1 → 2: in place
+skipped [], +0 -0 ~0
+`,
+		},
+		{
+			"a drain takes tasks away",
+			compiled("1", good(pkg(".", schema.Machine{Name: "m1", Cell: "c"}))), compiled("2", good(pkg(".", drains, schema.Machine{Name: "m2", Cell: "c", Gone: true}))),
+			`changed machine c/m1 at x.cue:1:1: "move" +0 -0 ~0
+  cordon: false → true: in place
+  drain.atDeadline:  → "budget": move
+  drain.atOnce:  → 1: move
+added machine c/m2 at x.cue:2:1: "move" +0 -0 ~0
+skipped [], +0 -0 ~0
+`,
+		},
+		{
+			"and its end does not",
+			compiled("1", good(pkg(".", drains, schema.Machine{Name: "m2", Cell: "c", Gone: true}))), compiled("2", good(pkg(".", schema.Machine{Name: "m1", Cell: "c"}))),
+			`changed machine c/m1 at x.cue:1:1: "in place" +0 -0 ~0
+  cordon: true → false: in place
+  drain.atDeadline: "budget" → : in place
+  drain.atOnce: 1 → : in place
+removed machine c/m2 at x.cue:2:1: "" +0 -0 ~0
+skipped [], +0 -0 ~0
+`,
+		},
+		{
+			"what a guard will hold is said",
+			compiled("1", good(pkg("a", service("u", "web", 30, "v"), service("u", "db", 3, "v")))), compiled("2", good(pkg("a", service("u", "db", 3, "v")))),
+			`removed job c/u/web at a/x.cue:1:1: "" +0 -30 ~0
+held in c: the removal of 30 tasks of 1 job: 30 of the 33 tasks of the cell, at most 10 at once
+skipped [], +0 -30 ~0
+`,
+		},
+		{
+			"but not what a trailer lets go",
+			compiled("1", good(pkg("a", service("u", "web", 30, "v"), service("u", "db", 3, "v")))), letGo(30, compiled("2", good(pkg("a", service("u", "db", 3, "v"))))),
+			`removed job c/u/web at a/x.cue:1:1: "" +0 -30 ~0
+skipped [], +0 -30 ~0
 `,
 		},
 		{

@@ -53,13 +53,14 @@ func (s *step) progressOf(name schema.JobName, r *schema.JobRecord, want *schema
 }
 
 // failure says how a generation shows that its data does not work, "" if it does
-// not: it has used up its restarts, or could not be started; it is restarted
-// again and again; or its health check fails beyond what that allows after a
-// start. What the cell did to it, and one crash, are no failures.
+// not: it has used up its restarts, or could not be started, and not for the first
+// time; it is restarted again and again; or its health check fails beyond what that
+// allows after a start. What the cell did to it, one crash, and what one machine
+// could not start, as when its disk fails, are no failures.
 func failure(t *schema.TaskRecord, said *schema.TaskStatus) string {
 	if t.Machine == "" {
 		if n := len(t.Causes); n > 0 && t.Causes[n-1].Generation == t.Generation {
-			if c := t.Causes[n-1]; c.Kind == schema.CauseFailed || c.Kind == schema.CauseStartFailed {
+			if c := t.Causes[n-1]; c.Kind == schema.CauseFailed || c.Kind == schema.CauseStartFailed && t.Failures >= crashesFrom {
 				return c.String()
 			}
 		}

@@ -12,6 +12,19 @@ import (
 // together.
 const atOnce = 10 * time.Minute
 
+// Behind errs with a *schema.BehindError when a machine that connects was told of
+// more than the state knows.
+func Behind(s *State, info *schema.MachineInfo) error {
+	known := schema.Seen{Epoch: max(s.Gone.Epoch, s.floor()), Generation: max(s.Counter, s.floor())}
+	if was := s.Machines[info.Name]; was != nil {
+		known.Epoch = max(known.Epoch, was.Epoch)
+	}
+	if info.Seen.Epoch > known.Epoch || info.Seen.Generation > known.Generation {
+		return &schema.BehindError{Machine: info.Name, Seen: info.Seen, Known: known}
+	}
+	return nil
+}
+
 // Join takes a machine that connects into the state, with an epoch of its own:
 // messages of an older connection are refused from then on. The writes must be
 // stored before the machine is welcomed.
@@ -145,14 +158,18 @@ func (s *step) returned(name string) {
 		s.event(schema.Event{Kind: schema.EventMachine, Machine: name, Message: "returned"})
 		r.LostSince = time.Time{}
 	}
+	sure := r.GoneSince.Add(silentAfter) // one that is up then has spoken meanwhile
 	switch {
 	case d.gone == nil:
 		changed = changed || r.Spoke || !r.GoneSince.IsZero()
 		r.Spoke, r.GoneSince = false, time.Time{}
 	case r.Spoke:
-	case r.GoneSince.IsZero():
-		r.GoneSince, changed = s.now, true
-	case s.in.Observed.lastHeard(name).After(r.GoneSince):
+	case !r.GoneSince.IsZero() && !r.GoneSince.After(s.now) && s.now.Before(sure):
+		s.wake(sure)
+	case !s.in.Observed.lastHeard(name).After(r.GoneSince) || r.GoneSince.IsZero() || r.GoneSince.After(s.now):
+		r.GoneSince, changed = s.now, true // seen first, or the clock was set
+		s.wake(s.now.Add(silentAfter))
+	default:
 		r.Spoke, changed = true, true
 		s.event(schema.Event{Kind: schema.EventMachine, Machine: name, Message: "speaks, and is declared gone at " + d.gone.Origin.String() + ": it is not"})
 	}
@@ -162,16 +179,19 @@ func (s *step) returned(name string) {
 }
 
 // forgetMachines removes machines that are declared gone, have spoken no more,
-// and hold nothing.
+// and hold nothing. Indices of system jobs go with their machines.
 func (s *step) forgetMachines() {
-	holds := map[string]bool{}
+	holds, homes := map[string]bool{}, map[string][]schema.TaskName{}
 	gone := slices.DeleteFunc(slices.Sorted(maps.Keys(s.silent)), func(name string) bool { return s.silent[name].gone == nil })
 	if len(gone) == 0 {
 		return
 	}
 	for _, key := range s.chunkNames() {
-		for i := range s.chunk(key).Tasks {
-			holds[s.chunk(key).Tasks[i].Machine] = true
+		for _, t := range s.chunk(key).Tasks {
+			holds[t.Machine] = true
+			if t.Machine == "" && t.On != "" {
+				homes[t.On] = append(homes[t.On], key.Job.Task(t.Index))
+			}
 		}
 	}
 	for _, name := range gone {
@@ -179,6 +199,11 @@ func (s *step) forgetMachines() {
 			continue
 		}
 		s.machines[name] = nil
+		for _, home := range homes[name] {
+			if r := s.job(home.JobName); r.Admitted != "" && s.dataOf(r.Admitted).Kind == schema.System {
+				s.remove(home.JobName, home.Index)
+			}
+		}
 		s.event(schema.Event{Kind: schema.EventMachine, Machine: name, Message: "forgotten: declared gone at " + s.silent[name].gone.Origin.String()})
 	}
 }

@@ -22,12 +22,13 @@ type anything struct {
 	highest uint64                   // generation seen so far
 	done    map[schema.TaskName]bool // batch tasks whose end the state has
 	chosen  chosen
+	canaries
 }
 
 func TestStepProperties(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		a := &anything{cell: newCell(), done: map[schema.TaskName]bool{}, chosen: newChosen()}
+		a := &anything{cell: newCell(), done: map[schema.TaskName]bool{}, chosen: newChosen(), canaries: canaries{}}
 		for i := range 4 {
 			a.join(fmt.Sprintf("m%d", i), 4, 8)
 		}
@@ -183,7 +184,7 @@ func randomPolicy(t *rapid.T, u *schema.UpdatePolicy) {
 func (a *anything) stepChecked(t *rapid.T) {
 	before := a.admitted()
 	down := a.down()
-	served := a.serving()
+	served, running := a.serving(), a.running()
 	in := a.input()
 	out := reconciler.Step(in)
 	if again := reconciler.Step(in); !reflect.DeepEqual(out, again) {
@@ -210,6 +211,7 @@ func (a *anything) stepChecked(t *rapid.T) {
 	a.disrupted(t, served)
 	a.quotas(t, before)
 	a.generations(t)
+	a.canary(t, running)
 }
 
 // alike: a step that goes on from what the last one found out decides what one

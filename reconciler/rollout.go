@@ -215,7 +215,8 @@ func (s *step) update(job schema.JobName, t schema.TaskRecord) bool {
 
 // forget returns the record of a pending task without what older data has
 // earned: that it was done, when the job is no batch now, and its back-off, when
-// a new process may do better.
+// a new process may do better. A machine that was short of something is so for
+// new data, too.
 func (s *step) forget(job schema.JobName, t schema.TaskRecord, want *schema.Job) schema.TaskRecord {
 	switch {
 	case t.Done != nil && want.Kind == schema.Batch:
@@ -223,7 +224,13 @@ func (s *step) forget(job schema.JobName, t schema.TaskRecord, want *schema.Job)
 	case t.Done == nil && (t.Failures == 0 && t.NotBefore.IsZero() && len(t.Avoid) == 0 || s.inPlace(t.Data, want, place{})):
 		return t
 	}
+	avoid := t.Avoid
 	t.Done, t.Failures, t.NotBefore, t.Avoid = nil, 0, time.Time{}, nil
+	if n := len(t.Causes); n > 0 && t.Causes[n-1].Kind == schema.CauseOutOfResources {
+		if until, ok := avoid[t.Causes[n-1].Machine]; ok {
+			t.Avoid = map[string]time.Time{t.Causes[n-1].Machine: until}
+		}
+	}
 	s.set(job, t)
 	return t
 }

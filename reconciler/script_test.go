@@ -233,8 +233,12 @@ func (c *cell) happen(t *testing.T, name, what string) {
 	switch what {
 	case "finish":
 		a.die(s, schema.Cause{Kind: schema.CauseFinished, Exit: &schema.Exit{Incarnation: s.Incarnation, At: c.now}, At: c.now})
+	case "fail":
+		a.die(s, schema.Cause{Kind: schema.CauseFailed, Message: "exit code 1", At: c.now})
 	case "port":
 		a.die(s, schema.Cause{Kind: schema.CausePortInUse, Message: "port http is in use", At: c.now})
+	case "refuse":
+		a.die(s, schema.Cause{Kind: schema.CauseStartFailed, Message: "keep the assignment: input/output error", At: c.now})
 	case "evict":
 		a.die(s, schema.Cause{Kind: schema.CauseOutOfResources, Resource: schema.MachineRAM, Message: "machine memory: 1 MiB left", At: c.now})
 	case "restart":

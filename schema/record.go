@@ -1,6 +1,9 @@
 package schema
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // JobRecord is what the store keeps of a job that was admitted, until its last
 // task has stopped.
@@ -148,6 +151,28 @@ type MachineInfo struct {
 	Notes []string `json:"notes,omitempty"`
 	// AgentVersion is the version of the agent's binary.
 	AgentVersion string `json:"agentVersion"`
+	// Seen is said when the machine connects, and not stored.
+	Seen Seen `json:"-"`
+}
+
+// Seen is the highest epoch and generation that a machine was told of.
+type Seen struct{ Epoch, Generation uint64 }
+
+// BehindError refuses a machine that was told of more than the cell's store knows:
+// the store was lost, or put back by other means than a restore. To such a machine
+// generations would be given a second time, and what it runs would be stopped.
+type BehindError struct {
+	Machine     string
+	Seen, Known Seen
+}
+
+// Error says what the machine has seen, and on a second line what to do.
+func (e *BehindError) Error() string {
+	what := fmt.Sprintf("generation %d, and the store has given %d", e.Seen.Generation, e.Known.Generation)
+	if e.Seen.Epoch > e.Known.Epoch {
+		what = fmt.Sprintf("connection %d to this cell, and the store knows of %d", e.Seen.Epoch, e.Known.Epoch)
+	}
+	return fmt.Sprintf("machine %s has seen %s: the store was lost, or is older than the machine, whose tasks run on\nhint: stop the master and put the store back with `muster master restore SNAPSHOT`; to begin anew without one, stop the agent with SIGINT and remove its state directory", e.Machine, what)
 }
 
 // PortRange is the ports from First to Last, both included, 1 to 65535.

@@ -27,7 +27,8 @@ func newDiff(std stdio) *cobra.Command {
 commits, by object and field, and what each change does to the tasks that run: in
 place, or restart. BASE...HEAD begins where HEAD parted from BASE, as a pull request
 does. With BASE alone, or nothing for HEAD, it is what HEAD or the work tree differs
-in. Comments, and what moves from file to file, change nothing.
+in. Comments, and what moves from file to file, change nothing. Removals that a
+guard of the cell would hold are told, with what lets them go.
 
 Exits 1 when something differs, 2 when HEAD has mistakes.`,
 		Example: `  muster diff                       the work tree against HEAD
@@ -128,6 +129,11 @@ func diffRepo(ctx context.Context, dir string, revs revisions) (*difference, err
 	if d.head, err = compileTree(ctx, compiler, head, reconciler.Take); err != nil {
 		return nil, err
 	}
+	if d.Head != "" { // else nobody has said anything yet
+		if d.head.compiled.Trailers, err = repo.Trailers(ctx, d.Base, d.Head); err != nil {
+			return nil, err
+		}
+	}
 	d.Comparison = reconciler.Compare(d.base.compiled, d.head.compiled)
 	return d, nil
 }
@@ -163,6 +169,8 @@ func printComparison(w io.Writer, d *difference) {
 		line := p.paint(colour, sign+" "+string(o.Kind)+" "+o.Name)
 		if does := doesToTasks(o.Start, o.Stop, o.Restart); does != "" {
 			line += ": " + does
+		} else if o.Action == reconciler.Added && o.Change != reconciler.Unchanged {
+			line += ": " + string(o.Change)
 		}
 		fmt.Fprintf(w, "%s  (%s)\n", line, o.Origin)
 		rows := make([][]string, 0, len(o.Fields))
@@ -173,6 +181,10 @@ func printComparison(w io.Writer, d *difference) {
 	}
 	for _, s := range d.Skipped {
 		fmt.Fprintf(w, "%s %s is not compared: it has mistakes\n", p.paint(red, "?"), s)
+	}
+	for i := range d.Held {
+		h := &d.Held[i]
+		fmt.Fprintf(w, "%s held in cell %s: %s\n    %s\n", p.paint(yellow, "!"), h.Cell, h.Reason, h.Next)
 	}
 	if len(d.Objects) == 0 {
 		fmt.Fprintln(w, "no change in the data")

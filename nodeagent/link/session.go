@@ -146,6 +146,10 @@ func ended(err error) error {
 func (s *session) hello(ctx context.Context) error {
 	cfg := s.client.cfg
 	info := cfg.Agent.Info()
+	info.Seen.Epoch = max(info.Seen.Epoch, s.client.epoch)
+	for _, t := range cfg.Agent.Report().Tasks {
+		info.Seen.Generation = max(info.Seen.Generation, t.Generation)
+	}
 	hello := &linkpb.Hello{Cell: cfg.Cell, Machine: linkpb.EncodeMachine(&info), Yield: s.client.yield, Exec: true}
 	if err := s.send(&linkpb.AgentMessage{Message: &linkpb.AgentMessage_Hello{Hello: hello}}); err != nil {
 		return err

@@ -22,6 +22,7 @@ func (l *Loop) load(ctx context.Context) error {
 		l.cfg.Log.Error("the kept view is unreadable: nothing is started or stopped until the master sends it", "err", err)
 	}
 	l.memory = m
+	l.sees(m.epoch)
 	if l.sticky, err = l.disk.sticky(); err != nil {
 		return fmt.Errorf("read the sticky directories of %s: %w", l.cfg.Dir, err)
 	}

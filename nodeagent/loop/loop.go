@@ -441,7 +441,15 @@ func (l *Loop) welcome(epoch uint64) error {
 		return err
 	}
 	l.memory = m
+	l.sees(epoch)
 	return nil
+}
+
+// sees has Info say which epoch the machine has seen, whatever its master knows.
+func (l *Loop) sees(epoch uint64) {
+	info := l.Info()
+	info.Seen.Epoch = epoch
+	l.info.Store(&info)
 }
 
 // Assign makes view what the machine shall run. When it returns nil, the view

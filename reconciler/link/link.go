@@ -33,7 +33,8 @@ const (
 // Master owns the cell's state. Its methods are called by the goroutines of
 // sessions, at most one call at a time for each session.
 type Master interface {
-	// Join gives the machine its next epoch and returns when that is stored.
+	// Join gives the machine its next epoch and returns when that is stored. A
+	// *schema.BehindError is final, as long as the store is the same.
 	Join(ctx context.Context, info schema.MachineInfo) (epoch uint64, err error)
 	// Report takes a report. The machine is alive even when the report is the
 	// one before; r is not to be written to. An epoch that is not the

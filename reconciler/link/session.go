@@ -97,6 +97,10 @@ func (g service) Session(stream linkpb.Link_SessionServer) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
+		if behind := new(schema.BehindError); errors.As(err, &behind) {
+			s.cfg.Log.Error("machine refused", "machine", info.Name, "err", err)
+			return status.Error(codes.FailedPrecondition, err.Error())
+		}
 		return status.Errorf(codes.Unavailable, "join machine %s: %v", info.Name, err)
 	}
 	c := &session{

@@ -473,3 +473,29 @@ func wantStopped(t *testing.T, l *loop.Loop) {
 		}
 	}
 }
+
+// A machine that has seen more than is stored is refused, and its epochs do not
+// move on: however often it asks, it is not taken for one that the store knows.
+func TestStoreBehind(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, store.NewMemory())
+		for _, seen := range []schema.Seen{{Epoch: 1}, {Epoch: 1}, {Generation: 1}} {
+			ahead := machine()
+			ahead.Seen = seen
+			if _, err := r.Join(t.Context(), ahead); !errors.As(err, new(*schema.BehindError)) || !strings.Contains(err.Error(), "\nhint: ") {
+				t.Errorf("a machine that has seen %+v joins: %v", seen, err)
+			}
+		}
+		wantTrace(t, r.traced())
+		if epoch := r.join(); epoch != 1 {
+			t.Errorf("the first epoch is %d", epoch)
+		}
+		again := machine()
+		again.Seen.Epoch = 1
+		if epoch, err := r.Join(t.Context(), again); err != nil || epoch != 2 {
+			t.Errorf("a machine that joins again: epoch %d, %v", epoch, err)
+		}
+		r.stop()
+	})
+}

@@ -77,25 +77,40 @@ func (m compiled) handle(ctx context.Context, o *owner) error {
 	return o.adopt(ctx, &m.Compiled)
 }
 
-// Join gives a machine that connects its link epoch, after the store has it.
+// Join gives a machine that connects its link epoch, after the store has it. It
+// errs with a *schema.BehindError when the machine was told of more than the store
+// knows.
 func (l *Loop) Join(ctx context.Context, info schema.MachineInfo) (uint64, error) {
-	reply := make(chan uint64, 1)
-	return ask(ctx, l, join{info, reply}, reply)
+	reply := make(chan joinAnswer, 1)
+	a, err := ask(ctx, l, join{info, reply}, reply)
+	if err != nil {
+		return 0, err
+	}
+	return a.epoch, a.err
+}
+
+type joinAnswer struct {
+	epoch uint64
+	err   error
 }
 
 type join struct {
 	info  schema.MachineInfo
-	reply chan<- uint64
+	reply chan<- joinAnswer
 }
 
 func (m join) handle(ctx context.Context, o *owner) error {
+	if err := reconciler.Behind(o.state, &m.info); err != nil {
+		m.reply <- joinAnswer{err: err}
+		return nil
+	}
 	epoch, writes, events := reconciler.Join(o.state, m.info, o.cfg.Now())
 	if err := o.record(ctx, writes, events); err != nil {
 		return err
 	}
 	o.epochs[m.info.Name] = epoch
 	delete(o.pushed, m.info.Name)
-	m.reply <- epoch
+	m.reply <- joinAnswer{epoch: epoch}
 	return nil
 }
 

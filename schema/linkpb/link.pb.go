@@ -2055,18 +2055,22 @@ func (*LogAck) Descriptor() ([]byte, []int) {
 
 // MachineInfo is what a machine says of itself.
 type MachineInfo struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Boot          string                 `protobuf:"bytes,2,opt,name=boot,proto3" json:"boot,omitempty"`
-	Capacity      *Resources             `protobuf:"bytes,3,opt,name=capacity,proto3" json:"capacity,omitempty"`
-	Ports         *PortRange             `protobuf:"bytes,4,opt,name=ports,proto3" json:"ports,omitempty"`
-	Attributes    map[string]string      `protobuf:"bytes,5,rep,name=attributes,proto3" json:"attributes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	Notes         []string               `protobuf:"bytes,6,rep,name=notes,proto3" json:"notes,omitempty"`
-	AgentVersion  string                 `protobuf:"bytes,7,opt,name=agent_version,json=agentVersion,proto3" json:"agent_version,omitempty"`
-	Devices       []*DeviceGroup         `protobuf:"bytes,8,rep,name=devices,proto3" json:"devices,omitempty"`
-	Reserved      *Resources             `protobuf:"bytes,110,opt,name=reserved,proto3" json:"reserved,omitempty"` // for the system
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Name         string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Boot         string                 `protobuf:"bytes,2,opt,name=boot,proto3" json:"boot,omitempty"`
+	Capacity     *Resources             `protobuf:"bytes,3,opt,name=capacity,proto3" json:"capacity,omitempty"`
+	Ports        *PortRange             `protobuf:"bytes,4,opt,name=ports,proto3" json:"ports,omitempty"`
+	Attributes   map[string]string      `protobuf:"bytes,5,rep,name=attributes,proto3" json:"attributes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Notes        []string               `protobuf:"bytes,6,rep,name=notes,proto3" json:"notes,omitempty"`
+	AgentVersion string                 `protobuf:"bytes,7,opt,name=agent_version,json=agentVersion,proto3" json:"agent_version,omitempty"`
+	Devices      []*DeviceGroup         `protobuf:"bytes,8,rep,name=devices,proto3" json:"devices,omitempty"`
+	Reserved     *Resources             `protobuf:"bytes,110,opt,name=reserved,proto3" json:"reserved,omitempty"` // for the system
+	// What the machine was told at most, by this master or one before it. A master
+	// whose store knows of less has lost what it stored.
+	SeenEpoch      uint64 `protobuf:"varint,111,opt,name=seen_epoch,json=seenEpoch,proto3" json:"seen_epoch,omitempty"`
+	SeenGeneration uint64 `protobuf:"varint,112,opt,name=seen_generation,json=seenGeneration,proto3" json:"seen_generation,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *MachineInfo) Reset() {
@@ -2160,6 +2164,20 @@ func (x *MachineInfo) GetReserved() *Resources {
 		return x.Reserved
 	}
 	return nil
+}
+
+func (x *MachineInfo) GetSeenEpoch() uint64 {
+	if x != nil {
+		return x.SeenEpoch
+	}
+	return 0
+}
+
+func (x *MachineInfo) GetSeenGeneration() uint64 {
+	if x != nil {
+		return x.SeenGeneration
+	}
+	return 0
 }
 
 // DeviceGroup is a number of equal devices of a machine.
@@ -2938,7 +2956,7 @@ const file_link_proto_rawDesc = "" +
 	"\x06LogEnd\x12\x14\n" +
 	"\x05error\x18\x01 \x01(\tR\x05error\x12\x1b\n" +
 	"\tnot_found\x18\x02 \x01(\bR\bnotFound\"\b\n" +
-	"\x06LogAck\"\xd2\x03\n" +
+	"\x06LogAck\"\x9a\x04\n" +
 	"\vMachineInfo\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04boot\x18\x02 \x01(\tR\x04boot\x125\n" +
@@ -2950,7 +2968,10 @@ const file_link_proto_rawDesc = "" +
 	"\x05notes\x18\x06 \x03(\tR\x05notes\x12#\n" +
 	"\ragent_version\x18\a \x01(\tR\fagentVersion\x125\n" +
 	"\adevices\x18\b \x03(\v2\x1b.muster.link.v1.DeviceGroupR\adevices\x125\n" +
-	"\breserved\x18n \x01(\v2\x19.muster.link.v1.ResourcesR\breserved\x1a=\n" +
+	"\breserved\x18n \x01(\v2\x19.muster.link.v1.ResourcesR\breserved\x12\x1d\n" +
+	"\n" +
+	"seen_epoch\x18o \x01(\x04R\tseenEpoch\x12'\n" +
+	"\x0fseen_generation\x18p \x01(\x04R\x0eseenGeneration\x1a=\n" +
 	"\x0fAttributesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"M\n" +

@@ -49,6 +49,7 @@ func (w *World) do(m *machine, h *nodeagent.Held, a nodeagent.Action) error {
 		if r.alive && (r.termed.IsZero() || r.stop == nil) {
 			w.violate("task %s generation %d is killed on %s before it was told to stop, with a cause", a.Task, a.Generation, m.name)
 		}
+		w.checkGrace(m, h, r)
 		w.exit(m, r, schema.Exit{Code: -1, Signal: "SIGKILL"})
 	case nodeagent.Limit:
 		c.Limits, c.LimitsTried, c.LimitsAt = a.Limits, a.Limits, now

@@ -44,6 +44,7 @@ func changes() map[Deed]func(*World, Action) bool {
 		"cordon":   (*World).cordon,   // Machine is cordoned, or not any more
 		"drain":    (*World).drain,    // Machine, or its rack, is drained, or not any more
 		"gone":     (*World).givesUp,  // Machine, or one that is silent, is declared gone, or not any more
+		"promote":  (*World).promote,  // the rollout of Job, or of all with a canary, goes on
 		"suspend":  (*World).suspend,  // a job that runs, or all, for a while or without an end
 		"resume":   (*World).resume,   // the N-th that is suspended
 		"steal":    (*World).steals,   // the package of Job declares what it may not

@@ -3,6 +3,7 @@ package sim
 import (
 	"time"
 
+	"github.com/musterhq/muster/nodeagent"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -16,7 +17,7 @@ func (w *World) checkBegin(m *machine, r *run) {
 			w.violate("task %s generation %d is started on %s, where generation %d still runs", a.Task, a.Generation, m.name, of.Generation)
 		}
 	}
-	last, wait := failures(r)
+	last, wait := failures(m, r)
 	if last == nil || last.boot != m.bootID() || !m.clockSet.Before(last.ended) {
 		return // the time of day, by which an agent must go, says nothing
 	}
@@ -25,15 +26,29 @@ func (w *World) checkBegin(m *machine, r *run) {
 	}
 }
 
+// checkGrace: a process is killed when its grace period is over, not before, as
+// far as the machine's clock goes right. Nothing here runs out of resources, for
+// which a period is cut short.
+func (w *World) checkGrace(m *machine, h *nodeagent.Held, r *run) {
+	grace := time.Duration(h.Assignment.Job.Task.GraceSeconds) * time.Second
+	if !r.alive || !m.clockSet.Before(r.termed) {
+		return
+	}
+	if had := w.now.Sub(r.termed); had < grace {
+		w.violate("task %s generation %d is killed on %s %s after it was told to stop, want %s at least", h.Assignment.Task, h.Assignment.Generation, m.name, had, grace)
+	}
+}
+
 // failures returns the run before r, nil if it has left nothing, and how long to
-// wait after it: the policy's delay, twice that after two in a row, and so on.
-func failures(r *run) (last *run, wait time.Duration) {
+// wait after it: the policy's delay, twice that after two in a row, and so on. A
+// run during which the clock was set may have looked long enough to begin anew.
+func failures(m *machine, r *run) (last *run, wait time.Duration) {
 	policy := r.of.assignment.Job.Task.RestartPolicy()
 	for _, x := range r.of.runs {
 		switch {
 		case x == r || x.exit == nil:
 			continue
-		case wait == 0 || x.ended.Sub(x.began) >= policy.Window():
+		case wait == 0 || x.ended.Sub(x.began) >= policy.Window() || !m.clockSet.Before(x.began):
 			wait = policy.Delay()
 		default:
 			wait = min(2*wait, max(policy.MaxDelay(), policy.Delay()))

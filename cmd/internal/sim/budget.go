@@ -108,14 +108,17 @@ func (w *World) down(job schema.JobName, want *schema.Job, before snap) []int {
 	return down
 }
 
+// excused reports whether a task has been without a machine for a minute. Its last
+// cause has the time by the clock of the master's host, so it goes by that: what it
+// says is still to come was before the clock was set back.
 func (w *World) excused(task schema.TaskName) bool {
 	r := w.oracle.record(task)
-	if r == nil || len(r.Causes) == 0 {
+	if r == nil || r.Machine != "" || len(r.Causes) == 0 {
 		return false
 	}
-	last := r.Causes[len(r.Causes)-1]
-	if r.Machine == "" && w.now.Sub(w.oracle.jumped) < time.Minute {
+	if w.now.Sub(w.oracle.jumped) < time.Minute {
 		return true // by the clock as it was set, the minute may be over
 	}
-	return r.Machine == "" && last.Kind != schema.CauseUpdate && !w.now.Before(last.At.Add(time.Minute))
+	last, now := r.Causes[len(r.Causes)-1], w.clock.read(w.now)
+	return last.Kind != schema.CauseUpdate && (last.At.After(now) || !now.Before(last.At.Add(time.Minute)))
 }

@@ -183,8 +183,11 @@ func (w *World) checkState() {
 		}
 		for i := range c.Tasks {
 			t := &c.Tasks[i]
-			if other, ok := given[t.Generation]; ok && t.Generation != 0 || t.Generation > s.Counter {
-				w.violate("generation %d is of %s and of %s; the counter is at %d", t.Generation, other, c.Job.Task(t.Index), s.Counter)
+			if other, ok := given[t.Generation]; ok && t.Generation != 0 {
+				w.violate("generation %d is of %s and of %s", t.Generation, other, c.Job.Task(t.Index))
+			}
+			if t.Generation > s.Counter {
+				w.violate("generation %d is beyond the counter, %d: %s has it", t.Generation, s.Counter, c.Job.Task(t.Index))
 			}
 			given[t.Generation] = c.Job.Task(t.Index)
 			if t.Machine != "" && !w.dead(t.Machine, t.Generation) {

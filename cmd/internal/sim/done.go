@@ -1,5 +1,21 @@
 package sim
 
+import "github.com/musterhq/muster/schema"
+
+// checkEnds: what a machine says has ended, it has written down, if there is
+// anything of it: the master gives its place to others on that word.
+func (w *World) checkEnds(m *machine, r *schema.Report) {
+	for i := range r.Tasks {
+		t := &r.Tasks[i]
+		if t.End == nil {
+			continue
+		}
+		if g := m.disk.find(t.Task, t.Generation); g != nil && g.end == nil {
+			w.violate("%s says that task %s generation %d has ended (%s), and has not written down that it did", m.name, t.Task, t.Generation, t.End)
+		}
+	}
+}
+
 // checkDone: what is stored as done has finished: its last run exited with 0, and
 // nobody had told it to.
 func (w *World) checkDone() {

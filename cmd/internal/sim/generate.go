@@ -5,7 +5,7 @@ import "math/rand/v2"
 // Seeded returns the script of a seed: so many steps, and then calm.
 func Seeded(seed uint64, steps int) Script {
 	return Script{
-		World:   Config{Seed: seed, Machines: 20 + int(seed%5), Cut: int(seed % 4), Slow: seed%2 == 0},
+		World:   Config{Seed: seed, Machines: 20 + int(seed%5), Cut: int(seed % 4), Slow: seed%2 == 0, Late: seed%3 == 1},
 		Actions: Generate(seed, steps), Calm: true,
 	}
 }
@@ -19,7 +19,7 @@ type share struct {
 // wanted is what the owners of a cell do, and nature what happens to them.
 var (
 	wanted = []share{
-		{"scale", 16}, {"version", 16}, {"priority", 6}, {"remove", 4}, {"break", 4}, {"mend", 8}, {"delete", 2}, {"cordon", 4}, {"drain", 10}, {"gone", 6}, {"steal", 3}, {"slip", 2}, {"rewind", 3}, {"storm", 3},
+		{"scale", 16}, {"version", 16}, {"priority", 6}, {"remove", 4}, {"break", 4}, {"mend", 8}, {"delete", 2}, {"cordon", 4}, {"drain", 10}, {"gone", 6}, {"promote", 6}, {"steal", 3}, {"slip", 2}, {"rewind", 3}, {"storm", 3},
 	}
 	nature = []share{
 		{"kill-master", 4},

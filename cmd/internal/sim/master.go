@@ -188,6 +188,7 @@ func (w *World) adopt() error {
 	m.news = true
 	writes, events := reconciler.Adopt(m.state, head, w.clock.read(w.now))
 	w.oracle.adopting(w.head)
+	w.promoting()
 	if err := w.commit(writes); err != nil {
 		return err
 	}
@@ -229,6 +230,7 @@ func (w *World) decide(in reconciler.Input) error {
 	w.checkEvents(out.Events, before, in.Now)
 	w.checkDrains(before, in.Now)
 	w.checkOnce(before)
+	w.checkTrials(before)
 	w.checkGlass(suspended)
 	w.checkWake(in)
 	w.checkWaits(in.Now)
@@ -297,6 +299,7 @@ func (w *World) hear(machine *machine, r *schema.Report) {
 	m.news = m.news || m.heard[machine.name] != r || w.now.Sub(m.heardAt[machine.name]) > 2*slowest+pullEvery
 	m.heard[machine.name], m.heardAt[machine.name] = r, w.now
 	w.oracle.heard[machine.name] = w.now
+	w.checkEnds(machine, r)
 	said := *r
 	if f := w.cfg.Mutant.Report; f != nil {
 		f(&said)

@@ -21,7 +21,8 @@ type oracle struct {
 	finished map[schema.TaskName]uint64 // generation of the run that exited 0
 	failed   map[schema.TaskName]failure
 	counter  uint64
-	homes    map[home]int                   // index of a system job on a machine
+	homes    map[home]int // index of a system job on a machine
+	trials   map[schema.JobName]*trial
 	gone     map[string]time.Time           // machine → when it was first seen to be declared gone
 	written  map[uint64]bool                // generations that must never run twice, and went with a machine that is gone
 	cordoned map[string]uint64              // machine → counter when the cordon was first seen in force
@@ -41,7 +42,7 @@ type failure struct {
 func newOracle() oracle {
 	return oracle{
 		durable: &reconciler.State{}, good: map[string]*schema.Package{}, heard: map[string]time.Time{}, finished: map[schema.TaskName]uint64{}, failed: map[schema.TaskName]failure{},
-		written: map[uint64]bool{}, cordoned: map[string]uint64{}, stops: map[schema.JobName][]time.Time{}, epochs: map[string]uint64{}, packages: map[schema.Digest]bool{}, data: map[schema.Digest]*schema.Job{},
+		trials: map[schema.JobName]*trial{}, written: map[uint64]bool{}, cordoned: map[string]uint64{}, stops: map[schema.JobName][]time.Time{}, epochs: map[string]uint64{}, packages: map[schema.Digest]bool{}, data: map[schema.Digest]*schema.Job{},
 	}
 }
 
@@ -188,9 +189,10 @@ func (w *World) checkEvents(events []schema.Event, before snap, now time.Time) {
 				w.violate("task %s is stopped as removed, and the last good data of its directory has it", e.Task)
 			}
 		case e.Cause == schema.CausePreempted:
-			w.checkPreempted(task, strings.HasPrefix(e.Message, "stopped"))
+			w.checkPreempted(task, strings.HasPrefix(e.Message, "stopped"), before)
 		case e.Kind == schema.EventLost:
 			w.checkLost(e, task, before)
+			w.checkNotFailed(task, before)
 		case e.Kind == schema.EventFail:
 			if r := before.record(task); r != nil {
 				w.oracle.failed[task] = failure{r.Data, w.now}
@@ -230,7 +232,7 @@ func (w *World) checkCauses(before snap) {
 
 // checkPreempted: a task is preempted for one of higher priority only, and prod
 // never for prod; once it has stopped it wants a machine again at once.
-func (w *World) checkPreempted(task schema.TaskName, stopped bool) {
+func (w *World) checkPreempted(task schema.TaskName, stopped bool, before snap) {
 	r, s := w.oracle.record(task), w.master.state
 	j := s.Jobs[task.JobName]
 	switch {
@@ -252,6 +254,7 @@ func (w *World) checkPreempted(task schema.TaskName, stopped bool) {
 		if high <= low || high.Prod() && low.Prod() {
 			w.violate("task %s of priority %d is preempted for %s of priority %d", task, low, by, high)
 		}
+		w.checkVictims(task, by, before)
 	}
 }
 
@@ -270,6 +273,15 @@ func (w *World) checkLost(e schema.Event, task schema.TaskName, before snap) {
 	}
 	if fit := w.now.Sub(w.named(e.Machine).fit); fit > time.Minute {
 		w.violate("machine %s is given up, and nothing has been wrong with it for %s", e.Machine, fit)
+	}
+}
+
+// checkNotFailed: a task that was lost with its machine has not failed, and may
+// have another at once.
+func (w *World) checkNotFailed(task schema.TaskName, before snap) {
+	was, is := before.record(task), w.oracle.record(task)
+	if was != nil && is != nil && is.Machine == "" && (is.Failures > was.Failures || is.NotBefore.After(was.NotBefore)) {
+		w.violate("task %s was lost and waits as if it had failed", task)
 	}
 }
 

@@ -55,7 +55,7 @@ var templates = []template{
 		addJob(p, j)
 	}},
 	{"api", 3, 9, func(p *schema.Package, d declared) {
-		j := careful(Service("api", d.tasks, versions[d.version%3]), d.shift%4)
+		j := cautious(Service("api", d.tasks, d.argument()), d.shift)
 		j.Priority, j.Update.MaxParallel = d.priority(210), 1
 		addJob(p, j)
 	}},

@@ -59,7 +59,7 @@ func (w *World) isGone(machine string) bool {
 // of the task lives, but for one on a machine that was declared gone.
 func (w *World) checkTwin(r *run) {
 	a := &r.of.assignment
-	if !a.Job.NeverTwice() {
+	if !a.Job.NeverTwice() || w.oracle.written[a.Generation] {
 		return
 	}
 	for _, m := range w.machines {

@@ -83,21 +83,10 @@ func (w *World) suspended() map[schema.JobName]glass {
 	}
 	for name, g := range out {
 		g.stopping = map[uint64]bool{}
-		w.stops(name, func(t *schema.TaskRecord) { g.stopping[t.Generation] = true })
+		w.each(name, func(t *schema.TaskRecord) { g.stopping[t.Generation] = t.Stop != nil })
 		out[name] = g
 	}
 	return out
-}
-
-// stops calls f for each task of a job that is told to stop.
-func (w *World) stops(job schema.JobName, f func(*schema.TaskRecord)) {
-	for name, c := range w.master.state.Chunks {
-		for i := range c.Tasks {
-			if t := &c.Tasks[i]; name.Job == job && t.Stop != nil {
-				f(t)
-			}
-		}
-	}
 }
 
 // checkGlass: a step leaves suspended jobs as they were. Their tasks may be
@@ -109,8 +98,8 @@ func (w *World) checkGlass(before map[schema.JobName]glass) {
 			w.violate("job %s is suspended, and its data has changed", name)
 			continue
 		}
-		w.stops(name, func(t *schema.TaskRecord) {
-			if !was.stopping[t.Generation] && t.Stop.Kind != schema.CausePreempted && t.Stop.Kind != schema.CauseAllocGone {
+		w.each(name, func(t *schema.TaskRecord) {
+			if t.Stop != nil && !was.stopping[t.Generation] && t.Stop.Kind != schema.CausePreempted && t.Stop.Kind != schema.CauseAllocGone {
 				w.violate("job %s is suspended, and its task %d is stopped: %s", name, t.Index, t.Stop)
 			}
 		})

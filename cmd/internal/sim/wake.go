@@ -1,9 +1,13 @@
 package sim
 
 import (
+	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/schema"
 )
 
 const (
@@ -30,10 +34,15 @@ func (w *World) checkWake(in reconciler.Input) {
 	if !m.last.Wake.IsZero() {
 		sleeps = m.last.Wake.Sub(in.Now) - time.Millisecond
 	}
-	in.State, in.Memo, in.Now = m.state, nil, w.clock.read(w.now.Add(max(sleeps, 0)))
+	if sleeps <= 0 {
+		return // it goes on at once
+	}
+	in.State, in.Memo, in.Now = m.state, nil, w.clock.read(w.now.Add(sleeps))
 	if out := reconciler.Step(in); len(out.Writes) > 0 {
 		w.noteEvents(out.Events)
 		w.violate("the master wants to sleep for %s, and has to write %s before", sleeps, out.Writes[0].Key)
+	} else if len(m.last.Writes) == 0 && verdictOf(out) != verdictOf(m.last) {
+		w.violate("the master says of admission: %s: want %s", verdictOf(m.last), verdictOf(out))
 	}
 }
 
@@ -53,4 +62,16 @@ func (w *World) checkWaits(now time.Time) {
 			}
 		}
 	}
+}
+
+// verdictOf says in words what a step says of admission.
+func verdictOf(out reconciler.Output) string {
+	var words []string
+	for _, name := range slices.SortedFunc(maps.Keys(out.Admission.Rejected), schema.JobName.Compare) {
+		words = append(words, out.Admission.Rejected[name].Error())
+	}
+	for _, warning := range out.Admission.Warnings {
+		words = append(words, warning.Diagnostic.Error())
+	}
+	return fmt.Sprintf("%q", words)
 }

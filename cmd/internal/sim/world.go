@@ -32,6 +32,9 @@ type Config struct {
 	Cut int
 	// Slow lets messages be under way for a while, and views overtake others.
 	Slow bool
+	// Late lets machines join one after the other, a second apart: what their
+	// number and their sum decides is decided anew each time.
+	Late bool
 	// Jobs are those that a random repository holds at first, as user/job with
 	// commas between them, "": all that there are.
 	Jobs string
@@ -97,6 +100,9 @@ func New(cfg Config) *World {
 	w.memory.Hook(w.transaction)
 	for i := range cfg.Machines {
 		m := newMachine(i)
+		if cfg.Late {
+			m.agentAt = began.Add(time.Duration(i) * time.Second)
+		}
 		w.machines, w.byName[m.name] = append(w.machines, m), m
 	}
 	return w

@@ -1,0 +1,151 @@
+package e2e_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/web/client"
+	"github.com/musterhq/muster/schema"
+)
+
+// TestRestore loses the master's data directory, after much was decided that no
+// snapshot has. A master that begins with an empty directory is refused its
+// machine, in words that say what to do, and touches no task. One that begins with
+// a restored snapshot takes over what runs, of whatever generation, and gives none
+// a second time.
+func TestRestore(t *testing.T) {
+	t.Parallel()
+	c := prepare(t)
+	c.follows = append(c.follows, "--snapshot-every", "1s")
+	c.initRepo()
+	c.begin()
+	pack := func(word string, more ...job) string {
+		return c.commit(word, map[string][]byte{teamFile: c.pack("crew", append(more,
+			job{name: "steady", tasks: 2},
+			job{name: "web", word: word, tasks: 2, more: "update: maxParallel: 2"},
+			job{name: "count", kind: "batch", mode: "batch", tasks: 2})...)})
+	}
+	first := pack("before")
+	c.until("the batch is done", func(s *reconciler.Status) string {
+		for _, j := range s.Jobs {
+			if j.Name == "crew/count" && j.Done == 2 && s.Applied == first && s.Converged {
+				return ""
+			}
+		}
+		return "it is not"
+	})
+	snapshot := c.nextSnapshot()
+	last := pack("after", job{name: "later", tasks: 2})
+	s := c.converge(last)
+	before, status := c.booksOf(s), tasksOf(s)
+
+	lost := func() {
+		c.must(c.master.end(syscall.SIGKILL, bound))
+		c.must(os.RemoveAll(c.path("master")))
+		c.api.Close()
+		c.api = nil
+	}
+	lost()
+	c.startMaster()
+	c.must(within(bound, func() error {
+		for _, name := range []string{"master.log", "agent.log"} {
+			log, err := os.ReadFile(c.path(name))
+			if err != nil || !strings.Contains(string(log), "the store was lost, or is older than the machine, whose tasks run on") || !strings.Contains(string(log), "`muster master restore SNAPSHOT`") {
+				return fmt.Errorf("%s does not say what is wrong: %w", name, err)
+			}
+		}
+		return nil
+	}))
+	c.until("the empty master has applied the head", func(s *reconciler.Status) string { return unless(s.Applied, last) })
+	lost()
+	out, err := exec.CommandContext(t.Context(), filepath.Join(c.bin, "muster"), "master", "restore", snapshot, "--data-dir", c.path("master")).CombinedOutput()
+	if err != nil || !strings.HasPrefix(string(out), "restored cell e2e as of ") {
+		t.Fatalf("restore: %v: %s", err, out)
+	}
+	c.startMaster()
+	c.until("the machines are heard", func(s *reconciler.Status) string {
+		if strings.Contains(strings.Join(s.Waiting, " "), "the store was restored from a snapshot of") {
+			return ""
+		}
+		return strings.Join(s.Waiting, "; ")
+	})
+	c.heardAll()
+	s = c.converge(last)
+	for name, was := range status {
+		is := tasksOf(s)[name]
+		if is.Generation != was.Generation || is.PID != was.PID || is.State != was.State {
+			t.Errorf("task %s was %s as pid %d, generation %d; it is %s as pid %d, generation %d",
+				name, was.State, was.PID, was.Generation, is.State, is.PID, is.Generation)
+		}
+	}
+	for name, b := range c.booksOf(s) {
+		if len(b.starts) != len(before[name].starts) || b.terms != before[name].terms {
+			t.Errorf("%s: %+v, before %+v", name, b, before[name])
+		}
+	}
+	// And the cell goes on, with numbers that were never given.
+	s = c.converge(pack("again", job{name: "later", tasks: 2}))
+	for name, b := range c.booksOf(s) {
+		job, _, _ := strings.Cut(name, ".")
+		if n := len(b.generations); job == "web" && (n < 2 || b.generations[n-1] < 10_000_000_000 || b.doubles > 0) || job != "web" && n != 1 {
+			t.Errorf("%s: %+v", name, b)
+		}
+	}
+}
+
+// snapshots returns the names of all that there are, sorted by time.
+func (c *cell) snapshots() []string {
+	c.t.Helper()
+	names, err := filepath.Glob(c.path("master", "snapshots", "*.snapshot"))
+	c.must(err)
+	return names
+}
+
+// nextSnapshot has the master store something, and returns a copy of the snapshot
+// that it takes of that.
+func (c *cell) nextSnapshot() string {
+	c.t.Helper()
+	kept, before := c.path("kept.snapshot"), c.snapshots()
+	c.converge(c.commit("nothing that runs", map[string][]byte{"README.md": []byte("e2e")}))
+	c.must(within(bound, func() error {
+		now := c.snapshots()
+		if newest := now[len(now)-1]; !slices.Contains(before, newest) {
+			data, err := os.ReadFile(newest)
+			return errors.Join(err, os.WriteFile(kept, data, 0o600))
+		}
+		return fmt.Errorf("there is none yet but %q", before)
+	}))
+	return kept
+}
+
+// heardAll waits until the master of a restored cell has heard its machines, which
+// takes a minute.
+func (c *cell) heardAll() {
+	c.t.Helper()
+	q := client.EventQuery{EventQuery: schema.EventQuery{Kind: schema.EventMaster}}
+	c.must(within(3*bound, func() error {
+		records, err := c.api.Events(c.t.Context(), q, 0)
+		for _, r := range records {
+			if strings.Contains(r.Message, "the machines of the restored cell have been heard") {
+				return nil
+			}
+		}
+		return fmt.Errorf("they have not been heard: %w", err)
+	}))
+}
+
+func tasksOf(s *reconciler.Status) map[string]reconciler.TaskStatus {
+	tasks := map[string]reconciler.TaskStatus{}
+	for _, t := range s.Tasks {
+		tasks[t.Name] = t
+	}
+	return tasks
+}

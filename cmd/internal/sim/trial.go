@@ -1,0 +1,157 @@
+package sim
+
+import (
+	"maps"
+	"strings"
+	"time"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// trial is data that a job with a canary was admitted with, as the world sees it.
+type trial struct {
+	data     schema.Digest
+	since    time.Time
+	well     time.Time // when so many tasks as the canary has first worked with it
+	promoted bool      // by a commit
+}
+
+// cautious gives a job the N-th of the canaries, or none.
+func cautious(j schema.Job, n int) schema.Job {
+	u := &j.Update
+	switch n % 4 {
+	case 0:
+		u.Canary = &schema.Canary{Tasks: 1, WaitSeconds: 3, Promote: schema.PromoteAuto}
+	case 1:
+		u.MinHealthySeconds = 1
+	case 2:
+		u.Canary = &schema.Canary{Tasks: 1, Promote: schema.PromoteCommit}
+		u.MinHealthySeconds, u.OnFailure, u.ProgressSeconds = 2, schema.Return, 30
+	case 3:
+		u.Canary = &schema.Canary{Tasks: 2, WaitSeconds: 8, Promote: schema.PromoteAuto}
+		u.MinHealthySeconds, u.OnFailure = 3, schema.Return
+	}
+	return j
+}
+
+// promote commits that the rollouts of a user's job, or of all that have a
+// canary, go on.
+func (w *World) promote(a Action) bool {
+	user, _, t := w.repo.job(a.Job)
+	w.Commit(maps.Clone(w.repo.packages))
+	w.head.Promote = []string{user + "/" + t.name}
+	if a.N%4 != 0 {
+		w.head.Promote = nil
+		for _, u := range users {
+			w.head.Promote = append(w.head.Promote, u+"/api")
+		}
+	}
+	w.past[len(w.past)-1] = w.head
+	return true
+}
+
+// promoting takes down which data a commit promotes that is being adopted.
+func (w *World) promoting() {
+	for _, short := range w.head.Promote {
+		name, err := schema.ParseJobName(cellName + "/" + short)
+		t := w.oracle.trials[name]
+		if r := w.master.state.Jobs[name]; err == nil && t != nil && r != nil && t.data == r.Admitted {
+			t.promoted = true
+		}
+	}
+}
+
+// checkTrials: until it has passed its canary, new data is given to no more tasks
+// than that has; and data to which a job has said goodbye to none. before is what
+// was stored.
+func (w *World) checkTrials(before snap) {
+	s := w.master.state
+	for name := range w.oracle.trials {
+		if s.Jobs[name] == nil {
+			delete(w.oracle.trials, name)
+		}
+	}
+	for name, r := range s.Jobs {
+		want := w.oracle.data[r.Admitted]
+		if want == nil || want.Kind != schema.Service {
+			continue
+		}
+		t := w.oracle.trials[name]
+		if t == nil || t.data != r.Admitted {
+			t = &trial{data: r.Admitted, since: w.now}
+			w.oracle.trials[name] = t
+		}
+		if r.Rollout != nil && r.Rollout.Returned != "" {
+			w.checkReturned(name, r, before)
+		}
+		if want.Update.Canary != nil {
+			w.checkCanary(name, want, t, before)
+		}
+	}
+}
+
+// checkCanary counts the tasks that a step gave data to which has not passed its
+// canary. What runs by the same command keeps its process, and does not count.
+func (w *World) checkCanary(name schema.JobName, want *schema.Job, t *trial, before snap) {
+	base := w.oracle.data[w.master.state.Jobs[name].Good]
+	if base == nil || command(base) == command(want) || base.Priority > want.Priority || base.AllocSet != want.AllocSet {
+		return // nothing that others could be left with
+	}
+	had, has, works, all := 0, 0, 0, 0
+	w.each(name, func(r *schema.TaskRecord) {
+		if r.Index >= want.Tasks {
+			return
+		}
+		all++
+		if was := before.record(name.Task(r.Index)); was != nil && w.oracle.data[was.Data] != nil && command(w.oracle.data[was.Data]) == command(want) {
+			had++
+		}
+		if r.Data == t.data {
+			has++
+			if w.works(r) {
+				works++
+			}
+		}
+	})
+	canary := want.Update.Canary
+	if t.well.IsZero() && works >= min(canary.Tasks, all) {
+		t.well = w.now
+	}
+	if has <= max(canary.Tasks, had) || t.promoted {
+		return
+	}
+	waits := time.Duration(canary.WaitSeconds) * time.Second
+	passed := canary.Promote == schema.PromoteAuto && !t.well.IsZero() && w.now.Sub(t.well) >= waits
+	if !passed && w.oracle.jumped.Before(t.since) {
+		w.violate("%d tasks of %s have new data, which has not passed its canary of %d", has, name, canary.Tasks)
+	}
+}
+
+// checkReturned: a job that returns to its last healthy data gives nobody the
+// other any more.
+func (w *World) checkReturned(name schema.JobName, r *schema.JobRecord, before snap) {
+	if r.Admitted == r.Rollout.Returned {
+		return // that is admitted in the next step
+	}
+	if r.Admitted != r.Good {
+		w.violate("job %s returns to data %s, and what was healthy last is %s", name, r.Admitted, r.Good)
+	}
+	w.each(name, func(x *schema.TaskRecord) {
+		if was := before.record(name.Task(x.Index)); x.Data == r.Rollout.Returned && x.Machine != "" && (was == nil || was.Generation != x.Generation) {
+			w.violate("task %s is given data that has failed, and its job has returned to what was healthy last", name.Task(x.Index))
+		}
+	})
+}
+
+// each calls f for the record of each task of a job.
+func (w *World) each(job schema.JobName, f func(*schema.TaskRecord)) {
+	for name, c := range w.master.state.Chunks {
+		for i := range c.Tasks {
+			if name.Job == job {
+				f(&c.Tasks[i])
+			}
+		}
+	}
+}
+
+func command(j *schema.Job) string { return strings.Join(j.Task.Process.Command, " ") }

@@ -1,0 +1,81 @@
+package sim
+
+import "github.com/musterhq/muster/schema"
+
+// checkVictims: who has told others to make room on a machine waits for them,
+// and does not take a second machine's tasks down meanwhile: as long as that
+// machine is in order, and has the room once they have gone. victim was told
+// just now, before is what was stored until then.
+func (w *World) checkVictims(victim, by schema.TaskName, before snap) {
+	s := w.master.state
+	j := s.Jobs[by.JobName]
+	want := s.Data[j.Admitted]
+	if want.AllocSet != "" {
+		return // it needs room in an alloc
+	}
+	now := w.oracle.record(victim).Machine
+	for name, c := range before {
+		for i := range c.Tasks {
+			r := &c.Tasks[i]
+			is := w.oracle.record(name.Job.Task(r.Index))
+			if r.Stop == nil || r.Stop.By != by.Short() || r.Machine == now || is == nil || is.Generation != r.Generation || is.Stop == nil || is.Stop.By != r.Stop.By || j.Since.After(r.Stop.At) {
+				continue
+			}
+			if w.inOrder(r.Machine) && w.roomLeft(r.Machine, by, want) {
+				w.violate("task %s makes room on %s for %s, which waits for %s to leave %s", victim, now, by, name.Job.Task(r.Index), r.Machine)
+			}
+		}
+	}
+}
+
+// inOrder reports whether a machine has just said that nothing is wrong with it,
+// and is not held for another task.
+func (w *World) inOrder(machine string) bool {
+	for _, why := range w.master.last.Why {
+		if why.Held == machine {
+			return false
+		}
+	}
+	r := w.master.heard[machine]
+	_, cordoned := w.oracle.cordoned[machine]
+	return r != nil && !cordoned && w.drains()[machine] == nil && !w.isGone(machine) && len(r.Conditions)+len(r.BusyPorts) == 0 && w.now.Sub(w.master.heardAt[machine]) < silentAfter
+}
+
+// roomLeft reports whether a machine has room for a task once those have gone
+// that were told to make room for it.
+func (w *World) roomLeft(machine string, by schema.TaskName, want *schema.Job) bool {
+	s := w.master.state
+	used, devices := want.Task.Resources.Resources, map[schema.DeviceUse]int{}
+	for _, c := range s.Chunks {
+		for i := range c.Tasks {
+			r := &c.Tasks[i]
+			if r.Machine != machine || r.Stop != nil && r.Stop.By == by.Short() {
+				continue
+			}
+			if r.Stop != nil && r.Stop.By != "" {
+				return false // it is taken up by another that waits
+			}
+			if r.Alloc == nil {
+				used = used.Add(s.Data[r.Data].Task.Resources.Resources)
+			}
+			for _, u := range r.Devices {
+				devices[schema.DeviceUse{Kind: u.Kind, Index: u.Index}] += u.Milli
+			}
+		}
+	}
+	m := w.named(machine).info()
+	for kind, ask := range want.Task.Resources.Devices {
+		free := 0
+		for _, g := range m.Devices {
+			for i := range g.Count {
+				if g.Kind == kind && devices[schema.DeviceUse{Kind: kind, Index: i}]+ask.Milli <= schema.DeviceMilli {
+					free++
+				}
+			}
+		}
+		if free < ask.Count {
+			return false
+		}
+	}
+	return used.Fits(m.Capacity)
+}
