@@ -1,6 +1,7 @@
 package loop_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,13 +32,13 @@ type measured struct {
 	dir     string
 }
 
-// startMeasured starts an agent on dir; parent is the cgroup of its tasks, ""
-// the test's own. Its tasks are stopped when the test ends.
+// startMeasured starts an agent on dir; parent is the cgroup of its tasks, "" that of
+// all tests' tasks. Its tasks are stopped when the test ends.
 func startMeasured(t *testing.T, dir, parent string, limits nodeagent.Limits) *measured {
 	t.Helper()
 	openToAll(t, dir)
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	tasks, err := runtime.New(runtime.Config{Dir: dir, Keeper: linkKeeper(t), CgroupParent: parent, Log: log})
+	tasks, err := runtime.New(runtime.Config{Dir: dir, Keeper: linkKeeper(t), CgroupParent: cmp.Or(parent, os.Getenv("MUSTER_TEST_CGROUP_PARENT")), Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}
