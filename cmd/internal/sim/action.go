@@ -153,13 +153,15 @@ func (w *World) rewind(a Action) bool {
 	return true
 }
 
-// Calm ends the faults and suspensions, commits what the repository held at first, and that a
-// machine is drained, and errs unless the cell converges to that and then writes
-// nothing more.
+// Calm ends the faults and suspensions, commits what the repository held at first,
+// and that a machine is drained, and errs unless the cell converges to that and
+// then writes nothing more.
 func (w *World) Calm() error {
 	w.heal()
 	w.repo = newRepository(w.cfg.Jobs)
-	w.repo.machines[w.machines[modulo(int(w.cfg.Seed), len(w.machines))].name] = schema.Machine{Drain: &schema.Drain{AtOnce: 1, AtDeadline: schema.DeadlineBudget}} //nolint:gosec // seeds are small
+	if m := w.spared(); m != nil {
+		w.repo.machines[m.name] = schema.Machine{Drain: &schema.Drain{AtOnce: 1, AtDeadline: schema.DeadlineBudget}}
+	}
 	w.repo.packages["cells"] = Declared(w.repo.machines)
 	w.Commit(maps.Clone(w.repo.packages))
 	why := ""
@@ -178,6 +180,16 @@ func (w *World) Calm() error {
 		}
 	}
 	return fmt.Errorf("left alone, the cell does not converge: %s", why)
+}
+
+// spared returns a machine that the others have room for in any case, nil if there
+// is none: the first two racks alone have what production must have.
+func (w *World) spared() *machine {
+	others := slices.DeleteFunc(slices.Clone(w.machines), func(m *machine) bool { return m.index%racks < 2 })
+	if len(others) == 0 {
+		return nil
+	}
+	return others[modulo(int(w.cfg.Seed), len(others))] //nolint:gosec // seeds are small
 }
 
 // calmTurns is how long a cell may take to converge that is left alone: the
