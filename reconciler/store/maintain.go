@@ -106,7 +106,7 @@ func (b *etcdBackend) defragment() (string, error) {
 }
 
 // heal ends etcd's alarm that its quota is used up, if what it has kept of old
-// revisions was all that used it.
+// revisions used so much that there is room for another transaction without.
 func (b *etcdBackend) heal(ctx context.Context) error {
 	alarms, err := b.client.AlarmList(ctx)
 	if err != nil {
@@ -128,9 +128,8 @@ func (b *etcdBackend) heal(ctx context.Context) error {
 	if err := b.server.Server.Backend().Defrag(); err != nil {
 		return b.down(err)
 	}
-	bytes, _ := b.size()
-	if bytes >= b.quota {
-		return b.down(fmt.Errorf("the documents take %d MiB, and the store's quota is %d MiB", bytes>>20, b.quota>>20))
+	if bytes, _ := b.size(); bytes+maxBytes > b.quota {
+		return b.down(fmt.Errorf("the documents take %.1f MiB, and the store's quota is %d MiB", float64(bytes)/(1<<20), b.quota>>20))
 	}
 	for _, a := range alarms.Alarms {
 		if full(a) {

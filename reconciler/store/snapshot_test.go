@@ -188,7 +188,7 @@ func TestQuotaUsedUp(t *testing.T) {
 	// One that is full of documents stays down, and says what takes the room; until
 	// then leading again makes room, of what is past.
 	err = nil
-	for i := 0; i < 500 && err == nil; i++ {
+	for i := 0; i < 100 && err == nil; i++ {
 		if s.Commit(t.Context(), []reconciler.Write{{Key: fmt.Sprint("big/", i), Value: noise(uint64(i), 900<<10)}}) != nil {
 			err = s.Campaign(t.Context(), "one")
 		}
