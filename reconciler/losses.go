@@ -253,6 +253,25 @@ func (s *step) dueTask(job schema.JobName, t *schema.TaskRecord, q *silent) dueT
 	return d
 }
 
+// lookAgain has the next step come in time for tasks on silent machines whose jobs
+// have other data since it was decided what becomes of them: they may tolerate less
+// of silence now.
+func (s *step) lookAgain() {
+	if len(s.silent) == 0 {
+		return
+	}
+	for name, r := range s.jobs {
+		if was := s.base.Jobs[name]; r == nil || was != nil && was.Admitted == r.Admitted {
+			continue
+		}
+		for _, t := range s.tasks(name) {
+			if q := s.silent[t.Machine]; q != nil && s.dueTask(name, &t, q).why != "" {
+				s.wake(s.now.Add(time.Millisecond))
+			}
+		}
+	}
+}
+
 // leave says what a task waits for that stays on a silent machine.
 func (s *step) leave(task schema.TaskName, why string) {
 	if s.out.Left == nil {

@@ -82,6 +82,7 @@ func Step(in Input) Output {
 	s.followAllocs()    // now that it is settled what becomes of allocs, the tasks inside
 	s.place(true)
 	s.rollOutAll(true)
+	s.lookAgain()
 	for _, name := range s.active {
 		if s.waking = name; s.job(name) != nil {
 			s.settle(name)
