@@ -94,7 +94,7 @@ func (s *step) look(name string) {
 	d := s.orders(name)
 	q := &silent{
 		record: r, domain: d.attributes[s.base.desired().Policy.Loss().Domain],
-		quiet: max(0, s.now.Sub(s.in.Observed.lastHeard(name))), lost: health == HealthLost,
+		quiet: max(0, s.in.Observed.silence(r, s.now)), lost: health == HealthLost,
 	}
 	if d.gone != nil && !r.Spoke {
 		if q.quiet >= silentAfter {

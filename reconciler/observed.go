@@ -238,19 +238,27 @@ const (
 // saying nothing (zero if never). One that has joined and not reported yet is
 // silent since then.
 func (o *Observed) health(r *schema.MachineRecord, now time.Time) (Health, time.Time) {
-	silence := now.Sub(o.lastHeard(r.Name))
-	if silence < silentAfter && o.machines[r.Name] != nil {
-		return HealthUp, now.Add(silentAfter - silence)
+	unheard := now.Sub(o.lastHeard(r.Name))
+	if unheard < silentAfter && o.machines[r.Name] != nil {
+		return HealthUp, now.Add(silentAfter - unheard)
 	}
+	silence := o.silence(r, now)
+	if silence >= o.LostAfter {
+		return HealthLost, time.Time{}
+	}
+	return HealthSilent, now.Add(o.LostAfter - silence)
+}
+
+// silence returns for how long a machine has said nothing: neither reported, nor
+// joined.
+func (o *Observed) silence(r *schema.MachineRecord, now time.Time) time.Duration {
+	silence := now.Sub(o.lastHeard(r.Name))
 	// What is stored has the time of day only. Where the clock was set forward
 	// since, the other one is the shorter.
 	if joined := now.Sub(r.Joined); joined >= 0 {
 		silence = min(silence, joined)
 	}
-	if silence >= o.LostAfter {
-		return HealthLost, time.Time{}
-	}
-	return HealthSilent, now.Add(o.LostAfter - silence)
+	return silence
 }
 
 // lastHeard returns when a machine last spoke, or since when it was listened for.
