@@ -139,6 +139,8 @@ func (w *World) startMaster() error {
 	}
 	w.moved = true
 	w.oracle.restarted(state)
+	w.checkOnce(w.oracle.halfway)
+	w.oracle.halfway = nil
 	return nil
 }
 
@@ -201,6 +203,7 @@ func (w *World) adopt() error {
 func (w *World) decide(in reconciler.Input) error {
 	m := w.master
 	before, suspended := w.snap(), w.suspended()
+	w.oracle.halfway = before
 	m.observed.Awake(m.last.Wake, in.Now)
 	if w.cfg.Mutant.Input == nil { // which shows each step another state
 		in.Memo = m.memo
@@ -230,6 +233,7 @@ func (w *World) decide(in reconciler.Input) error {
 	w.checkEvents(out.Events, before, in.Now)
 	w.checkDrains(before, suspended, in.Now)
 	w.checkOnce(before)
+	w.oracle.halfway = nil
 	w.checkTrials(before)
 	w.checkGlass(suspended)
 	w.checkWake(in)

@@ -25,6 +25,7 @@ type oracle struct {
 	trials   map[schema.JobName]*trial
 	gone     map[string]time.Time           // machine → when it was first seen to be declared gone
 	written  map[uint64]bool                // generations that must never run twice, and went with a machine that is gone
+	halfway  snap                           // what was stored when a step began whose writes are not all known to be stored
 	cordoned map[string]uint64              // machine → counter when the cordon was first seen in force
 	stops    map[schema.JobName][]time.Time // that were chosen, of tasks that worked
 	jumped   time.Time                      // when the clock of the master's host was last set

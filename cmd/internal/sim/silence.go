@@ -72,6 +72,8 @@ func (w *World) checkTwin(r *run) {
 
 // checkOnce: a step gives up the generation of a task that must never run twice
 // only when its machine has written down that it has ended, or is declared gone.
+// Of a master that dies while it writes, part of what it decided is in force: that
+// is looked at when the next one has loaded it.
 func (w *World) checkOnce(before snap) {
 	for name, c := range before {
 		if w.master.state.Chunks[name] == c {
