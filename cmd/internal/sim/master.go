@@ -230,7 +230,7 @@ func (w *World) decide(in reconciler.Input) error {
 	w.checkEvents(out.Events, before, in.Now)
 	w.checkDrains(before, suspended, in.Now)
 	w.checkOnce(before)
-	w.checkTrials(before)
+	w.checkTrials(before, suspended)
 	w.checkGlass(suspended)
 	w.checkWake(in)
 	w.checkWaits(in.Now)
