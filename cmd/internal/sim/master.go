@@ -234,7 +234,7 @@ func (w *World) decide(in reconciler.Input) error {
 	w.checkDrains(before, suspended, in.Now)
 	w.checkOnce(before)
 	w.oracle.halfway = nil
-	w.checkTrials(before)
+	w.checkTrials(before, suspended)
 	w.checkGlass(suspended)
 	w.checkWake(in)
 	w.checkWaits(in.Now)

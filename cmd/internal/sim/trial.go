@@ -63,8 +63,8 @@ func (w *World) promoting() {
 
 // checkTrials: until it has passed its canary, new data is given to no more tasks
 // than that has; and data to which a job has said goodbye to none. before is what
-// was stored.
-func (w *World) checkTrials(before snap) {
+// was stored, and suspended are the jobs that were then.
+func (w *World) checkTrials(before snap, suspended map[schema.JobName]glass) {
 	s := w.master.state
 	for name := range w.oracle.trials {
 		if s.Jobs[name] == nil {
@@ -82,7 +82,8 @@ func (w *World) checkTrials(before snap) {
 			w.oracle.trials[name] = t
 		}
 		if r.Rollout != nil && r.Rollout.Returned != "" {
-			w.checkReturned(name, r, before)
+			_, held := suspended[name]
+			w.checkReturned(name, r, before, held)
 		}
 		if want.Update.Canary != nil {
 			w.checkCanary(name, want, t, before)
@@ -128,8 +129,10 @@ func (w *World) checkCanary(name schema.JobName, want *schema.Job, t *trial, bef
 }
 
 // checkReturned: a job that returns to its last healthy data gives nobody the
-// other any more.
-func (w *World) checkReturned(name schema.JobName, r *schema.JobRecord, before snap) {
+// other any more. But a suspension stops that rollout, too, where it is: a task of
+// a suspended job comes back with the data that it had, also when it had been told
+// to stop for other data before. None gets what has failed that had not.
+func (w *World) checkReturned(name schema.JobName, r *schema.JobRecord, before snap, suspended bool) {
 	if r.Admitted == r.Rollout.Returned {
 		return // that is admitted in the next step
 	}
@@ -137,7 +140,10 @@ func (w *World) checkReturned(name schema.JobName, r *schema.JobRecord, before s
 		w.violate("job %s returns to data %s, and what was healthy last is %s", name, r.Admitted, r.Good)
 	}
 	w.each(name, func(x *schema.TaskRecord) {
-		if was := before.record(name.Task(x.Index)); x.Data == r.Rollout.Returned && x.Machine != "" && (was == nil || was.Generation != x.Generation) {
+		was := before.record(name.Task(x.Index))
+		given := x.Machine != "" && (was == nil || was.Generation != x.Generation)
+		healed := suspended && was != nil && was.Data == x.Data
+		if x.Data == r.Rollout.Returned && given && !healed {
 			w.violate("task %s is given data that has failed, and its job has returned to what was healthy last", name.Task(x.Index))
 		}
 	})
