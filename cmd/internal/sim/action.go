@@ -154,8 +154,8 @@ func (w *World) rewind(a Action) bool {
 }
 
 // Calm ends the faults and suspensions, commits what the repository held at first,
-// and that a machine is drained, and errs unless the cell converges to that and
-// then writes nothing more.
+// that a machine is drained, and that rollouts which paused go on, and errs unless
+// the cell converges to that and then writes nothing more.
 func (w *World) Calm() error {
 	w.heal()
 	w.repo = newRepository(w.cfg.Jobs)
@@ -164,6 +164,11 @@ func (w *World) Calm() error {
 	}
 	w.repo.packages["cells"] = Declared(w.repo.machines)
 	w.Commit(maps.Clone(w.repo.packages))
+	for _, name := range slices.Sorted(maps.Keys(w.repo.packages)) {
+		for _, j := range w.repo.packages[name].Objects.Jobs {
+			w.head.Promote = append(w.head.Promote, j.User+"/"+j.Name)
+		}
+	}
 	why := ""
 	for turn := range calmTurns {
 		if err := w.Turn(); err != nil {
