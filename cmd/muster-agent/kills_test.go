@@ -386,7 +386,7 @@ func (h *havoc) checkBooks() {
 
 // checkEnd checks that a generation ended for a reason: what finished wrote so,
 // and what wrote so has finished, unless its keeper was killed before it could
-// tell.
+// tell, or it was told to stop between its last line and its exit.
 func (h *havoc) checkEnd(g uint64, k *told, ends map[string]int) {
 	h.t.Helper()
 	if k.dead == nil {
@@ -395,7 +395,7 @@ func (h *havoc) checkEnd(g uint64, k *told, ends map[string]int) {
 	finished := ends[fmt.Sprintf("%d 0", g)]
 	untold := 0
 	for _, e := range k.exits {
-		if e.Code < 0 {
+		if e.Code < 0 || strings.Contains(e.Message, "the agent had sent SIGTERM") {
 			untold++
 		}
 	}
