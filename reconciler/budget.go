@@ -139,14 +139,22 @@ func (s *step) refusal(l loss) string {
 	return s.hourly(l, want)
 }
 
+// bounded returns the data of a job that has declared a budget, nil of any other.
+func (s *step) bounded(name schema.JobName) *schema.Job {
+	r := s.job(name)
+	if r == nil || r.Admitted == "" || s.dataOf(r.Admitted).Disruption == nil {
+		return nil
+	}
+	return s.dataOf(r.Admitted)
+}
+
 // spare tells placement how many more tasks of a job may be preempted, and whether
 // the job has said so at all.
 func (s *step) spare(name schema.JobName) (left int, bound bool) {
-	r := s.job(name)
-	if r == nil || r.Admitted == "" || s.dataOf(r.Admitted).Disruption == nil {
+	want := s.bounded(name)
+	if want == nil {
 		return 0, false
 	}
-	want := s.dataOf(r.Admitted)
 	left = want.MayBeDown() - len(s.downOf(name, want))
 	if want.Disruption.PerHour > 0 {
 		spent, _ := s.spent(name)
@@ -159,7 +167,7 @@ func (s *step) spare(name schema.JobName) (left int, bound bool) {
 // jobs that have a budget, and says which of these it exceeds, "" if none.
 func (s *step) overspend(job schema.JobName, t *schema.TaskRecord) (over string) {
 	for _, l := range s.lostWith(job, t) {
-		if _, bound := s.spare(l.job); bound {
+		if s.bounded(l.job) != nil {
 			over = cmp.Or(over, s.refusal(l))
 			s.spend(l)
 		}

@@ -266,7 +266,7 @@ func (s *step) lookAgain() {
 		}
 		for _, t := range s.tasks(name) {
 			if q := s.silent[t.Machine]; q != nil && s.dueTask(name, &t, q).why != "" {
-				s.wake(s.now.Add(time.Millisecond))
+				s.wakeAtOnce()
 			}
 		}
 	}

@@ -158,16 +158,17 @@ func (s *step) returned(name string) {
 		s.event(schema.Event{Kind: schema.EventMachine, Machine: name, Message: "returned"})
 		r.LostSince = time.Time{}
 	}
-	sure := r.GoneSince.Add(silentAfter) // one that is up then has spoken meanwhile
+	seen := !r.GoneSince.IsZero() && !r.GoneSince.After(s.now) // else for the first time, or the clock was set
+	sure := r.GoneSince.Add(silentAfter)                       // one that is up then has spoken meanwhile
 	switch {
 	case d.gone == nil:
 		changed = changed || r.Spoke || !r.GoneSince.IsZero()
 		r.Spoke, r.GoneSince = false, time.Time{}
 	case r.Spoke:
-	case !r.GoneSince.IsZero() && !r.GoneSince.After(s.now) && s.now.Before(sure):
+	case seen && s.now.Before(sure):
 		s.wake(sure)
-	case !s.in.Observed.lastHeard(name).After(r.GoneSince) || r.GoneSince.IsZero() || r.GoneSince.After(s.now):
-		r.GoneSince, changed = s.now, true // seen first, or the clock was set
+	case !seen || !s.in.Observed.lastHeard(name).After(r.GoneSince):
+		r.GoneSince, changed = s.now, true
 		s.wake(s.now.Add(silentAfter))
 	default:
 		r.Spoke, changed = true, true

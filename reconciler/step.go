@@ -227,6 +227,10 @@ func (s *step) wake(t time.Time) {
 	}
 }
 
+// wakeAtOnce has another step follow this one, for what it has changed too late to
+// act on.
+func (s *step) wakeAtOnce() { s.wake(s.now.Add(time.Millisecond)) }
+
 // admit makes the desired jobs that the cell takes on its job records.
 func (s *step) admit() {
 	desired := s.base.desired()

@@ -194,7 +194,7 @@ func (s *step) endSuspensions() {
 		default:
 			s.over = append(s.over, name)
 			s.event(schema.Event{Kind: schema.EventResume, Job: jobOfSuspension(name), Message: theCell(name) + "resumed, since its time is over; it was " + x.String()})
-			s.wake(s.now.Add(time.Millisecond))
+			s.wakeAtOnce()
 		}
 	}
 }
