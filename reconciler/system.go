@@ -33,6 +33,9 @@ func (s *step) stepSystem(name schema.JobName, want *schema.Job) {
 	s.judge(name) // that may have given tasks their place
 	runs := s.share(name, want)
 	for _, t := range s.tasks(name) {
+		if t.Machine == "" {
+			t = s.setRight(name, t) // also while its machine takes none
+		}
 		a := s.asBefore(ask{name.Task(t.Index), s.dataOf(runs.of(t.Index)), runs.of(t.Index)}, &t)
 		if s.wants(want, &t) && s.mayAsk(name, t, a.job) {
 			s.want(a)
