@@ -1,7 +1,7 @@
 // Package events is the cell's history: an append-only log of events in the
 // master's data directory. Events never go to the store.
 //
-// In: events (Append). Out: records with rising ids, by cursor and filter
+// In: events (Append; Intend and Settle). Out: records with rising ids, by cursor and filter
 // (Since), and a way to wait for more (Wait). The log is JSON lines in segment
 // files named after their first id; the oldest are removed so that all of them
 // together stay below a bound. The newest records are kept in memory too.
@@ -9,7 +9,9 @@
 // Append never waits for the disk: Run writes what was appended every so
 // often, and Since before it answers, so no reader sees an id that a master
 // that is killed would give again. What was appended last may be lost with the
-// master; nothing depends on it. A line that was torn by a crash is skipped.
+// master. What tells of a decision must not be: it is written before that is stored
+// (Intend), and told when it is (Settle), or by the next Open. A line that was torn
+// by a crash is skipped.
 //
 // All methods may be called from any goroutine.
 package events

@@ -51,9 +51,15 @@ type Log struct {
 	segments []segment
 	file     *os.File // the last of segments; nil before the first write
 	failing  bool     // the last write failed
+	// intentions is the file of what is intended, nil before the first of it;
+	// intended what it holds, nil once that is settled; and doubted what was told
+	// as doubtful last, if nothing was settled well since.
+	intentions        *os.File
+	intended, doubted []schema.Event
 }
 
-// Open opens the log in cfg.Dir, which it creates, and reads its newest part.
+// Open opens the log in cfg.Dir, which it creates, and reads its newest part. What
+// was intended, and neither told nor settled, it tells as doubtful.
 func Open(cfg Config) (*Log, error) {
 	if cfg.SegmentBytes == 0 {
 		cfg.SegmentBytes = defaultSegmentBytes
@@ -72,6 +78,9 @@ func Open(cfg Config) (*Log, error) {
 		return nil, fmt.Errorf("event log: %w", err)
 	}
 	if err := l.load(); err != nil {
+		return nil, fmt.Errorf("event log %s: %w", cfg.Dir, err)
+	}
+	if err := l.tellIntended(); err != nil {
 		return nil, fmt.Errorf("event log %s: %w", cfg.Dir, err)
 	}
 	return l, nil
@@ -108,10 +117,7 @@ func (l *Log) Append(events []schema.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, e := range events {
-		if len(e.Message) > maxMessage {
-			e.Message = strings.ToValidUTF8(e.Message[:maxMessage], "") + "…"
-		}
-		r := schema.EventRecord{ID: l.next, Event: e}
+		r := schema.EventRecord{ID: l.next, Event: cut(e)}
 		l.next++
 		line, err := json.Marshal(r)
 		if err != nil { // a time beyond the year 9999
@@ -130,6 +136,14 @@ func (l *Log) Append(events []schema.Event) {
 	if len(l.buffer) >= flushBytes {
 		notify(l.full)
 	}
+}
+
+// cut cuts an event's message if it is too long.
+func cut(e schema.Event) schema.Event {
+	if len(e.Message) > maxMessage {
+		e.Message = strings.ToValidUTF8(e.Message[:maxMessage], "") + "…"
+	}
+	return e
 }
 
 // notify leaves word in c that there is something to do.

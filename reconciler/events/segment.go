@@ -113,7 +113,13 @@ func (l *Log) flush() []schema.EventRecord {
 	if len(lines) == 0 {
 		return ring
 	}
-	err := l.write(lines, first)
+	l.tried(l.write(lines, first))
+	return ring
+}
+
+// tried tells when a write is the first that fails, or that does so no longer. The
+// caller holds disk.
+func (l *Log) tried(err error) {
 	if err != nil && !l.failing {
 		l.cfg.Log.Error("events are kept in memory only", "err", err)
 	}
@@ -121,7 +127,6 @@ func (l *Log) flush() []schema.EventRecord {
 		l.cfg.Log.Info("events are written again")
 	}
 	l.failing = err != nil
-	return ring
 }
 
 // write appends lines, the first of which has id first, to the last segment,
@@ -182,7 +187,12 @@ func (l *Log) close() error {
 	l.disk.Lock()
 	defer l.disk.Unlock()
 	l.flush()
-	if err := l.closeFile(); err != nil {
+	err := l.closeFile()
+	if l.intentions != nil {
+		err = errors.Join(err, l.intentions.Close())
+		l.intentions = nil
+	}
+	if err != nil {
 		return fmt.Errorf("event log %s: %w", l.cfg.Dir, err)
 	}
 	return nil

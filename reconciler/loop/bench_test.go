@@ -32,6 +32,8 @@ type nobody struct{}
 
 func (nobody) Push(string, uint64, []schema.Assignment) {}
 func (nobody) Append([]schema.Event)                    {}
+func (nobody) Intend([]schema.Event)                    {}
+func (nobody) Settle(error)                             {}
 
 func tenJobs() schema.Compiled {
 	var jobs []schema.Job

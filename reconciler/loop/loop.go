@@ -27,9 +27,15 @@ type Pusher interface {
 	Push(machine string, version uint64, view []schema.Assignment)
 }
 
-// EventLog keeps the cell's history; it must not block.
+// EventLog keeps the cell's history.
 type EventLog interface {
+	// Append must not block.
 	Append(events []schema.Event)
+	// Intend keeps what is to be told of decisions that are about to be stored, so
+	// that the end of this process does not lose it; Settle tells it, or that nobody
+	// knows of it, by whether that went well.
+	Intend(events []schema.Event)
+	Settle(err error)
 }
 
 // Config is what a Loop needs. All fields but LostAfter are required.
@@ -245,9 +251,22 @@ func (o *owner) round(ctx context.Context) error {
 	return nil
 }
 
-// record makes writes durable, batch by batch, and applies each to the state once
-// the store has it. Then the history is told.
+// record makes decisions durable, and then tells the history. That is on disk
+// before: what ends with its record has no cause anywhere else.
 func (o *owner) record(ctx context.Context, writes []reconciler.Write, events []schema.Event) error {
+	if len(writes) == 0 || len(events) == 0 {
+		o.cfg.Events.Append(events)
+		return o.store(ctx, writes)
+	}
+	o.cfg.Events.Intend(events)
+	err := o.store(ctx, writes)
+	o.cfg.Events.Settle(err)
+	return err
+}
+
+// store makes writes durable, batch by batch, and applies each to the state once
+// the store has it.
+func (o *owner) store(ctx context.Context, writes []reconciler.Write) error {
 	if len(writes) > 0 {
 		o.views = nil
 	}
@@ -259,7 +278,6 @@ func (o *owner) record(ctx context.Context, writes []reconciler.Write, events []
 			return fmt.Errorf("cell %s: %w", o.cfg.Cell, err)
 		}
 	}
-	o.cfg.Events.Append(events)
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -69,7 +70,8 @@ func converge(r *rig) {
 }
 
 // Whichever transaction fails, taken or not: Run ends with the error, nothing
-// is pushed from then on, and the next master goes on from what is stored.
+// is pushed from then on, and the next master goes on from what is stored. One of
+// the two tells of each thing that was done.
 func TestStoreFails(t *testing.T) {
 	t.Parallel()
 	for _, fate := range []store.Fate{store.Refused, store.Forgotten} {
@@ -98,6 +100,13 @@ func TestStoreFails(t *testing.T) {
 				converge(next)
 				if s := next.status(); !s.Converged || len(s.Tasks) != 2 {
 					t.Errorf("transaction %d: the next master waits for %q", n, s.Waiting)
+				}
+				told := r.told()
+				maps.Copy(told, next.told())
+				for _, want := range []string{"machine", "submit", "apply", "schedule u/web/0", "schedule u/web/1"} {
+					if !told[want] {
+						t.Errorf("transaction %d: no event %q, but %q", n, want, slices.Sorted(maps.Keys(told)))
+					}
 				}
 				next.stop()
 			})

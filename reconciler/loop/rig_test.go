@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -26,6 +27,8 @@ type rig struct {
 	reader *store.Store // sees what is stored, and never leads
 	cancel context.CancelFunc
 	ended  chan error
+
+	intended []schema.Event // of what is being stored
 
 	mu      sync.Mutex // guards all below
 	trace   []string   // what the store and the machines were told, in order
@@ -153,6 +156,22 @@ func (r *rig) Append(events []schema.Event) {
 	if hold != nil {
 		<-hold
 	}
+}
+
+// Intend and Settle implement loop.EventLog: what may have been stored is told.
+func (r *rig) Intend(events []schema.Event) { r.intended = events }
+
+func (r *rig) Settle(error) { r.Append(r.intended) }
+
+// told returns the kinds of events that were told, with their tasks.
+func (r *rig) told() map[string]bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	told := map[string]bool{}
+	for _, e := range r.events {
+		told[strings.TrimSpace(string(e.Kind)+" "+e.Task)] = true
+	}
+	return told
 }
 
 // burst has the owner find all that the calls send at once. The calls run

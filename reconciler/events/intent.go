@@ -1,0 +1,139 @@
+package events
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// intentFile holds what was intended last: a header, then an event a line.
+const intentFile = "intent.jsonl"
+
+// intent is the header of the file of that name.
+type intent struct {
+	After uint64 `json:"after"` // the newest id when it was written
+}
+
+// Intend keeps the events of decisions that are about to be stored, as one write
+// to a file, so that a master that is killed before it can tell them loses none:
+// the next Open does. A machine that stops may lose them, as the file is not
+// synced. Settle is to follow before the next Intend. When the disk takes nothing
+// they are in memory alone.
+func (l *Log) Intend(events []schema.Event) {
+	l.disk.Lock()
+	defer l.disk.Unlock()
+	l.flush() // what was intended before is told there
+	l.mu.Lock()
+	newest := l.next - 1
+	l.mu.Unlock()
+	l.intended = events
+	l.tried(l.writeIntent(intent{newest}, events))
+}
+
+// Settle tells what was intended last as Append does, when err is nil. Otherwise
+// nobody knows whether it was stored, and that is said before. What was said so
+// already is not said again: it is the same decision, which failed once more.
+func (l *Log) Settle(err error) {
+	l.disk.Lock()
+	events := l.intended
+	l.intended = nil
+	if err == nil {
+		l.doubted = nil
+	} else if l.doubts(events) {
+		events = nil
+	} else {
+		l.doubted = events
+		events = doubtful(events)
+	}
+	l.disk.Unlock()
+	l.Append(events)
+}
+
+// doubts reports whether the same events were doubted last, whenever that was.
+func (l *Log) doubts(events []schema.Event) bool {
+	return slices.EqualFunc(l.doubted, events, func(a, b schema.Event) bool {
+		a.At = b.At
+		return a == b
+	})
+}
+
+// doubtful returns events with one before that says that they may not be true.
+func doubtful(events []schema.Event) []schema.Event {
+	if len(events) == 0 {
+		return nil
+	}
+	message := "a master ended before it knew whether the store has what the next event tells; if not, it is decided again"
+	if len(events) > 1 {
+		message = fmt.Sprintf("a master ended before it knew whether the store has what the next %d events tell; what it has not is decided again", len(events))
+	}
+	return append([]schema.Event{{At: events[0].At, Kind: schema.EventMaster, Message: message}}, events...)
+}
+
+func (l *Log) writeIntent(header intent, events []schema.Event) error {
+	if l.intentions == nil {
+		f, err := os.OpenFile(filepath.Join(l.cfg.Dir, intentFile), os.O_WRONLY|os.O_CREATE, 0o600)
+		if err != nil {
+			return err
+		}
+		l.intentions = f
+	}
+	var lines bytes.Buffer
+	encoder := json.NewEncoder(&lines)
+	if err := encoder.Encode(header); err != nil {
+		return err
+	}
+	for _, e := range events {
+		if err := encoder.Encode(cut(e)); err != nil { // a time beyond the year 9999, which Append tells
+			continue
+		}
+	}
+	if err := l.intentions.Truncate(0); err != nil {
+		return err
+	}
+	_, err := l.intentions.WriteAt(lines.Bytes(), 0)
+	return err
+}
+
+// tellIntended appends what was intended and is not in the log, as doubtful. A
+// line that is torn was never acted on.
+func (l *Log) tellIntended() error {
+	text, err := os.ReadFile(filepath.Join(l.cfg.Dir, intentFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	header, lines, _ := bytes.Cut(text, []byte{'\n'})
+	var in intent
+	if json.Unmarshal(header, &in) != nil {
+		return nil //nolint:nilerr // torn: see above
+	}
+	told := map[schema.Event]bool{}
+	for _, r := range l.recent() {
+		if r.ID > in.After {
+			r.At = r.At.UTC()
+			told[r.Event] = true
+		}
+	}
+	var lost []schema.Event
+	for line := range bytes.Lines(lines) {
+		var e schema.Event
+		if !bytes.HasSuffix(line, []byte{'\n'}) || json.Unmarshal(line, &e) != nil {
+			continue
+		}
+		e.At = e.At.UTC()
+		if !told[e] {
+			lost = append(lost, e)
+		}
+	}
+	l.Append(doubtful(lost))
+	return nil
+}
