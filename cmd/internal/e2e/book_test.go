@@ -19,14 +19,21 @@ import (
 // Each entry is one write to a file opened for appending.
 const script = `#!/bin/sh
 # usage: task.sh BOOKS polite|stubborn|batch|flaky|doomed WORD
+# The first process of a namespace that has no trap yet would not hear of a stop;
+# its children do, and are started again.
+trap early=y TERM
 book=$1/$MUSTER_JOB.$MUSTER_TASK_INDEX
 generation=${MUSTER_TASK_DIR%/work}
 generation=${generation##*/}
 exec 9>>"$book.lock"
-flock -n 9 || echo "double $$" >>"$book"
+until flock -n -E 7 9; do
+	[ $? != 7 ] || { echo "double $$" >>"$book"; break; }
+done
+namespace=
+until [ "$namespace" ]; do namespace=$(readlink /proc/$$/ns/pid); done
 read -r stat </proc/$$/stat
 set -- "$2" "$3" $stat
-echo "start $$ ${24} $2 $(readlink /proc/$$/ns/pid) $generation" >>"$book"
+echo "start $$ ${24} $2 $namespace $generation" >>"$book"
 case $1 in
 flaky)
 	# Once in each generation, whose directory this is.
@@ -47,6 +54,7 @@ batch)
 polite) trap 'echo "term $$" >>"$book"; exit 0' TERM ;;
 stubborn) trap 'echo "term $$" >>"$book"' TERM ;;
 esac
+[ -z "$early" ] || kill -TERM $$
 while :; do sleep 3600 & wait $!; done
 `
 
