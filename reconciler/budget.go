@@ -196,22 +196,9 @@ func (s *step) hourly(l loss, want *schema.Job) string {
 }
 
 // spent returns how many stops of the last hour count, and when the oldest will
-// not any more. What was spent by a clock that was ahead counts from now.
+// not any more.
 func (s *step) spent(job schema.JobName) (n int, next time.Time) {
-	was := s.job(job)
-	if i := len(was.Disrupted); i > 0 && was.Disrupted[i-1].At.After(s.now) {
-		r := *was
-		r.Disrupted = nil
-		for _, d := range was.Disrupted {
-			if d.At.After(s.now) {
-				d.At = s.now
-			}
-			r.Disrupted = withSpent(r.Disrupted, d)
-		}
-		s.setJob(job, &r)
-		was = &r
-	}
-	for _, d := range was.Disrupted {
+	for _, d := range s.job(job).Disrupted {
 		until := d.At.Add(budgetSpan)
 		if !s.now.Before(until) {
 			continue
