@@ -60,18 +60,26 @@ func (s *step) setJobRight(name schema.JobName) {
 	if was == nil || !lastOf(was).After(s.now) {
 		return
 	}
+	r := waitsFrom(was, s.past)
+	r.Since = s.past(r.Since)
+	s.setJob(name, r)
+}
+
+// waitsFrom returns a copy of the record of a job with other times from which what
+// waits is counted.
+func waitsFrom(was *schema.JobRecord, of func(time.Time) time.Time) *schema.JobRecord {
 	r := *was
-	r.Since, r.Disrupted = s.past(r.Since), nil
+	r.Disrupted = nil
 	for _, d := range was.Disrupted {
-		d.At = s.past(d.At)
+		d.At = of(d.At)
 		r.Disrupted = withSpent(r.Disrupted, d)
 	}
 	if was.Rollout != nil {
 		rollout := *was.Rollout
-		rollout.Since, rollout.Progress, rollout.Canary = s.past(rollout.Since), s.past(rollout.Progress), s.past(rollout.Canary)
+		rollout.Since, rollout.Progress, rollout.Canary = of(rollout.Since), of(rollout.Progress), of(rollout.Canary)
 		r.Rollout = &rollout
 	}
-	s.setJob(name, &r)
+	return &r
 }
 
 // lastOf returns the last of the times in the record of a job that it counts from.

@@ -58,8 +58,8 @@ func (w *World) checkBudget(before snap, now time.Time) {
 	}
 }
 
-// checkHour counts the stops of a job within an hour, by the true time: as long
-// as the clock of the master's host goes right.
+// checkHour counts the stops of a job within an hour, by the true time, of those
+// since which each master has seen how its clock was set.
 func (w *World) checkHour(job schema.JobName, want *schema.Job, stopped int) {
 	d := want.Disruption
 	if d == nil || d.PerHour == 0 {
@@ -68,7 +68,7 @@ func (w *World) checkHour(job schema.JobName, want *schema.Job, stopped int) {
 	}
 	var stops []time.Time
 	for _, at := range w.oracle.stops[job] {
-		if w.now.Sub(at) < time.Hour && w.oracle.jumped.Before(at) {
+		if w.now.Sub(at) < time.Hour && w.oracle.unseen.at.Before(at) {
 			stops = append(stops, at)
 		}
 	}
