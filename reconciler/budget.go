@@ -10,7 +10,8 @@ import (
 
 // The disruption budget of a job binds all that muster stops by its own choice:
 // updates, drains, moves. Each such stop goes through disrupt, and nothing else
-// does: what the owner asks for (a job removed, or with fewer tasks), what
+// does, but that a drain stops system jobs' tasks, and what is left at its deadline,
+// with disruptAnyway: what the owner asks for (a job removed, or with fewer tasks), what
 // happens (a failure, a lost machine) are not bound by it, but the tasks that are
 // down for them count. Preemption keeps to the budgets that jobs declare as long as
 // any victims do that make room: see spare.
@@ -30,6 +31,12 @@ func (s *step) disrupt(job schema.JobName, t schema.TaskRecord, cause schema.Cau
 	if s.keptUp(job, &t) != "" {
 		return false
 	}
+	s.disruptAnyway(job, t, cause)
+	return true
+}
+
+// disruptAnyway stops a task whatever budgets say. It counts towards them.
+func (s *step) disruptAnyway(job schema.JobName, t schema.TaskRecord, cause schema.Cause) {
 	for _, l := range s.lostWith(job, &t) {
 		s.spend(l)
 	}
@@ -39,7 +46,6 @@ func (s *step) disrupt(job schema.JobName, t schema.TaskRecord, cause schema.Cau
 		b.changes = s.changes[job]
 		b.down[t.Index] = true
 	}
-	return true
 }
 
 // keptUp says why a task that is assigned is not to be stopped by muster's

@@ -20,11 +20,12 @@ func chosen(c *schema.Cause) bool {
 
 // checkBudget: whenever the master has told a task to stop by its own choice that
 // worked until then, no more tasks of its job are down than may be, and no more
-// were stopped so within an hour, but for what a drain stops at its deadline. before
-// is what was stored when it decided, and now what its clock said.
+// were stopped so within an hour. What a drain stops whatever budgets say is no more
+// than they allow, but counts for what comes later. before is what was stored when it
+// decided, and now what its clock said.
 func (w *World) checkBudget(before snap, now time.Time) {
 	s, drains := w.master.state, w.drains()
-	stopped, free := map[schema.JobName][]int{}, map[schema.TaskName]bool{}
+	stopped, free, unbound := map[schema.JobName][]int{}, map[schema.TaskName]bool{}, map[schema.JobName]int{}
 	for name, c := range s.Chunks {
 		if before[name] == c {
 			continue
@@ -37,6 +38,7 @@ func (w *World) checkBudget(before snap, now time.Time) {
 			}
 			if w.unbound(r, drains, now) {
 				free[name.Job.Task(r.Index)] = true
+				unbound[name.Job]++
 				continue
 			}
 			stopped[name.Job] = append(stopped[name.Job], r.Index)
@@ -55,6 +57,9 @@ func (w *World) checkBudget(before snap, now time.Time) {
 			w.violate("tasks %v of %s were stopped, and tasks %v of the job are down: at most %d may be", stopped[job], job, down, most)
 		}
 		w.checkHour(job, want, len(stopped[job]))
+	}
+	for job, n := range unbound {
+		w.oracle.stops[job] = append(w.oracle.stops[job], slices.Repeat([]time.Time{w.now}, n)...)
 	}
 }
 
