@@ -237,7 +237,12 @@ func (o *owner) round(ctx context.Context) error {
 		return err
 	}
 	now := o.cfg.Now()
-	o.observed.Awake(o.last.Wake, now)
+	if leap := o.observed.Awake(o.last.Wake, now); leap > 0 {
+		writes, events := reconciler.SetForward(o.state, leap, now)
+		if err := o.record(ctx, writes, events); err != nil {
+			return err
+		}
+	}
 	out := reconciler.Step(reconciler.Input{
 		State: o.state, Observed: o.observed, Now: now, Seed: reconciler.Seed(o.cfg.Cell, o.state.Head.Commit), Memo: &o.memo,
 	})

@@ -204,7 +204,9 @@ func (w *World) decide(in reconciler.Input) error {
 	m := w.master
 	before, suspended := w.snap(), w.suspended()
 	w.oracle.halfway = before
-	m.observed.Awake(m.last.Wake, in.Now)
+	if err := w.awake(in.Now); err != nil {
+		return err
+	}
 	if w.cfg.Mutant.Input == nil { // which shows each step another state
 		in.Memo = m.memo
 	}
@@ -239,6 +241,20 @@ func (w *World) decide(in reconciler.Input) error {
 	w.checkWake(in)
 	w.checkWaits(in.Now)
 	w.push(m.state)
+	return nil
+}
+
+// awake has the master see by how much its clock was set forward.
+func (w *World) awake(now time.Time) error {
+	m := w.master
+	if leap := m.observed.Awake(m.last.Wake, now); leap > 0 {
+		writes, events := reconciler.SetForward(m.state, leap, now)
+		if err := w.commit(writes); err != nil {
+			return err
+		}
+		w.noteEvents(events)
+	}
+	w.oracle.seesClock(m)
 	return nil
 }
 
