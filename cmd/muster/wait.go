@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -42,7 +43,7 @@ older data, or, with --commit, a guard holds removals.`,
 		Args: cobra.MaximumNArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			machine, args, err := waitArgs(args)
-			if err != nil {
+			if err := cmp.Or(err, checkWait(timeout, commit, cmd.Flags().Changed("commit"))); err != nil {
 				return err
 			}
 			cl, err := m.client()
@@ -79,6 +80,21 @@ older data, or, with --commit, a guard holds removals.`,
 	c.Flags().DurationVar(&timeout, "timeout", time.Minute, "how long to wait")
 	c.Flags().StringVar(&commit, "commit", "", "wait until this commit is the one applied")
 	return c
+}
+
+// commitName is a commit's hash, or the beginning of one.
+var commitName = regexp.MustCompile(`^[0-9a-f]{1,64}$`)
+
+// checkWait errs if nothing could come of what the flags say. A commit that is
+// named and empty is the answer of a git that failed: any commit would do for it.
+func checkWait(timeout time.Duration, commit string, named bool) error {
+	if timeout <= 0 {
+		return invalid("such as --timeout 2m", "--timeout %s: want more than 0", timeout)
+	}
+	if named && !commitName.MatchString(commit) {
+		return invalid(`such as --commit "$(git rev-parse HEAD)", in the config repository`, "--commit %q: want a commit's hash, or the beginning of one, in lower-case hexadecimal digits", commit)
+	}
+	return nil
 }
 
 // waitArgs checks what wait is given, and returns the machine of "machine NAME",
