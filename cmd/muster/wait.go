@@ -185,11 +185,15 @@ func (w waited) hopeless(s *reconciler.Status) bool {
 	return s.WaitsForSomebody()
 }
 
+// object returns the field of the object that w.machine may be.
+func (w waited) object() string {
+	return schema.ObjectKey{Kind: schema.KindMachine, Name: w.machine}.Field()
+}
+
 // draining returns the machines that w.machine drains.
 func (w waited) draining(s *reconciler.Status) []reconciler.MachineStatus {
-	object := schema.ObjectKey{Kind: schema.KindMachine, Name: w.machine}.Field()
 	return slices.DeleteFunc(slices.Clone(s.Machines), func(m reconciler.MachineStatus) bool {
-		return m.Draining == nil || m.Name != w.machine && m.Draining.Object != object
+		return m.Draining == nil || m.Name != w.machine && m.Draining.Object != w.object()
 	})
 }
 
@@ -214,7 +218,12 @@ func (w waited) printDrained(std stdio, s *reconciler.Status, done bool) error {
 	}
 	if len(list) == 0 {
 		fmt.Fprintf(std.err, "muster: cell %s drains no machine by the name %s at %s\n", s.Cell, w.machine, short(s.Applied))
-		_, err := fmt.Fprintf(std.err, "hint: machine: %q: {drain: {}} in the repository does; muster status lists the machines\n", w.machine)
+		for _, n := range s.Notes { // such as that no machine of this name has ever joined
+			if strings.Contains(n, ": "+w.object()+": ") {
+				fmt.Fprintf(std.err, "muster: %s\n", n)
+			}
+		}
+		_, err := fmt.Fprintf(std.err, "hint: machine: %q: {drain: {}} in the repository does, when that machine has joined; muster status lists the machines\n", w.machine)
 		return err
 	}
 	for _, m := range list {
