@@ -124,10 +124,10 @@ func flagError(cmd *cobra.Command, err error) error {
 	hint := cmd.CommandPath() + " --help lists the flags"
 	var value *pflag.InvalidValueError
 	if errors.As(err, &value) {
-		switch value.GetFlag().Value.Type() {
-		case "duration":
+		switch kind := value.GetFlag().Value.Type(); {
+		case strings.HasPrefix(value.Unwrap().Error(), "time: "):
 			hint = "a number with its unit, such as 30s, 5m or 2h"
-		case "int", "int64", "uint64":
+		case kind == "int" || kind == "uint64":
 			err = fmt.Errorf("invalid argument %q for %q flag: want a whole number", value.GetValue(), "--"+value.GetFlag().Name)
 		}
 	}
