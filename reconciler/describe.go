@@ -421,6 +421,9 @@ func (d *describer) machines() {
 	for _, m := range d.in.State.desired().unmatched(d.in.State) {
 		d.status.Notes = append(d.status.Notes, m.neverJoined().Error())
 	}
+	for _, machine := range slices.Sorted(maps.Keys(d.in.Observed.refused)) {
+		d.status.Notes = append(d.status.Notes, d.in.Observed.refused[machine])
+	}
 	if len(d.status.Machines) == 0 && len(d.status.Jobs) > 0 {
 		d.waiting("no machine has joined: start muster-agent on one")
 	}

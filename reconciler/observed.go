@@ -31,6 +31,17 @@ type Observed struct {
 	since    time.Time
 	machines map[string]*heard
 	usage    map[string]heardUsage
+	refused  map[string]string // why machines may not join
+}
+
+// Refuse remembers why a machine may not join, until it is heard, and returns that
+// as events if it is new.
+func (o *Observed) Refuse(machine string, err error, now time.Time) []schema.Event {
+	if o.refused[machine] == err.Error() {
+		return nil
+	}
+	o.refused[machine] = err.Error()
+	return []schema.Event{{At: now, Kind: schema.EventMachine, Machine: machine, Message: "refused: " + err.Error()}}
 }
 
 // Heard reports whether a machine has said what it holds since this master began
@@ -54,7 +65,7 @@ type heardTask struct {
 
 // NewObserved returns what a master knows that begins to lead now: nothing.
 func NewObserved(now time.Time) *Observed {
-	return &Observed{LostAfter: DefaultLostAfter, since: now, machines: map[string]*heard{}, usage: map[string]heardUsage{}}
+	return &Observed{LostAfter: DefaultLostAfter, since: now, machines: map[string]*heard{}, usage: map[string]heardUsage{}, refused: map[string]string{}}
 }
 
 // Hear takes a report, and returns what is new in it as events.
@@ -62,6 +73,7 @@ func (o *Observed) Hear(r schema.Report, now time.Time) []schema.Event {
 	was := o.machines[r.Machine.Name]
 	h := &heard{at: now, report: r, tasks: make(map[uint64]heardTask, len(r.Tasks))}
 	o.machines[r.Machine.Name] = h
+	delete(o.refused, r.Machine.Name)
 	var events []schema.Event
 	if was != nil {
 		events = troubled(was.report.Conditions, r.Conditions, r.Machine.Name, now)

@@ -497,8 +497,18 @@ func TestStoreBehind(t *testing.T) {
 			}
 		}
 		wantTrace(t, r.traced())
-		if epoch := r.join(); epoch != 1 {
-			t.Errorf("the first epoch is %d", epoch)
+		refused := 0
+		for _, e := range r.events {
+			if strings.HasPrefix(e.Message, "refused: machine m1 has seen ") {
+				refused++
+			}
+		}
+		if notes := r.status().Notes; refused != 2 || len(notes) != 1 || !strings.Contains(notes[0], "machine m1 has seen generation 1") {
+			t.Errorf("%d events for two different refusals; the status notes %q", refused, notes)
+		}
+		epoch := r.join()
+		if r.report(epoch); epoch != 1 || len(r.status().Notes) > 0 {
+			t.Errorf("the first epoch is %d; the status notes %q", epoch, r.status().Notes)
 		}
 		again := machine()
 		again.Seen.Epoch = 1

@@ -101,8 +101,9 @@ type join struct {
 
 func (m join) handle(ctx context.Context, o *owner) error {
 	if err := reconciler.Behind(o.state, &m.info); err != nil {
+		o.cfg.Events.Append(o.observed.Refuse(m.info.Name, err, o.cfg.Now()))
 		m.reply <- joinAnswer{err: err}
-		return nil //nolint:nilerr // it is the asker's
+		return nil
 	}
 	epoch, writes, events := reconciler.Join(o.state, m.info, o.cfg.Now())
 	if err := o.record(ctx, writes, events); err != nil {
