@@ -37,6 +37,28 @@ func (o *Observed) Awake(wake, now time.Time) time.Duration {
 	return leap
 }
 
+// waitedFrom is how long a write to the store must take for that to matter.
+const waitedFrom = time.Second
+
+// Waited says that the master has waited for its store from began to now, and has
+// heard nobody meanwhile: that is no silence of the machines.
+func (o *Observed) Waited(began, now time.Time) {
+	waited := now.Sub(began)
+	if waited < waitedFrom {
+		return
+	}
+	later := func(t time.Time) time.Time {
+		if t = t.Add(waited); t.After(now) {
+			return now
+		}
+		return t
+	}
+	o.since = later(o.since)
+	for _, h := range o.machines {
+		h.at = later(h.at)
+	}
+}
+
 // leapFrom is by how much a clock must have been set forward for that to matter.
 const leapFrom = time.Second
 

@@ -31,10 +31,13 @@ func (f *etcdFlags) config() (store.ClusterConfig, error) {
 		if f.ca+f.cert+f.key != "" {
 			return c, invalid("give --etcd https://HOST:PORT, too", "certificates for etcd, and no --etcd")
 		}
+		if f.lease != store.LeaseDefault {
+			return c, invalid("give --etcd https://HOST:PORT, too: with an etcd of its own there is no other master", "--etcd-lease %s, and no --etcd", f.lease)
+		}
 		return c, nil
 	}
 	if f.lease < 2*time.Second || f.lease > 10*time.Minute {
-		return c, invalid("give --etcd-lease 2s to 10m", "--etcd-lease %s", f.lease)
+		return c, invalid("such as --etcd-lease 10s", "--etcd-lease %s: want 2s to 10m", f.lease)
 	}
 	c.Endpoints = strings.Split(f.endpoints, ",")
 	return c, nil

@@ -33,6 +33,9 @@ func newEvents(std stdio) *cobra.Command {
 				about(&q.EventQuery, args[0])
 			}
 			q.Selector = l.selector
+			if q.Limit < 0 {
+				return invalid("such as --limit 20; 0 for all that are held in memory", "--limit %d: want at least 0", q.Limit)
+			}
 			if err := checkKind(q.Kind); err != nil {
 				return err
 			}

@@ -58,7 +58,7 @@ A cell or a machine may refuse it: --no-exec of muster master and of muster-agen
 			}
 			run := client.ExecRun{Task: args[0], Request: schema.ExecRequest{Command: command, TTY: tty}, Out: std.out, Err: std.err}
 			if err := run.Request.Check(); err != nil {
-				return invalid("put what is long into a file", "%w", err)
+				return invalid("such as muster exec "+args[0]+" -- ls; put what is long into a file", "muster exec: %w", err)
 			}
 			cl, err := m.client()
 			if err != nil {

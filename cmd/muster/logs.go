@@ -109,6 +109,9 @@ func (f *logFlags) add(c *cobra.Command) {
 // parse returns the streams that are wanted, and puts --since into the request.
 func (f *logFlags) parse(now time.Time) ([]schema.LogStream, error) {
 	r := &f.request
+	if r.Tail < -1 {
+		return nil, invalid("such as --tail 20; -1 for all", "--tail %d: want at least 0", r.Tail)
+	}
 	if r.Incarnation < 0 {
 		return nil, invalid("0 is the newest; --previous is the one before", "--incarnation %d: want a number from 1", r.Incarnation)
 	}

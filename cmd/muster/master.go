@@ -59,7 +59,7 @@ func (f *masterFlags) addAuth(c *cobra.Command) {
 func (f *masterFlags) logger(std stdio) (*slog.Logger, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(f.logLevel)); err != nil {
-		return nil, invalid("want debug, info, warn or error", "--log-level %q", f.logLevel)
+		return nil, invalid("such as --log-level info", "--log-level %q: want debug, info, warn or error", f.logLevel)
 	}
 	return slog.New(slog.NewTextHandler(std.err, &slog.HandlerOptions{Level: level})), nil
 }
@@ -83,7 +83,7 @@ func (f *masterFlags) config(std stdio) (cell.MasterConfig, error) {
 		return cell.MasterConfig{}, invalid("such as --poll 30s; those of a local repository are seen at once all the same", "--poll %s: want more than 0", f.poll)
 	}
 	if f.lostAfter < reconciler.MinLostAfter || f.lostAfter > maxLostAfter {
-		return cell.MasterConfig{}, invalid("give --lost-after 15s to 24h; a job says in its silence how long it tolerates", "--lost-after %s", f.lostAfter)
+		return cell.MasterConfig{}, invalid("a job says in its silence how long it tolerates", "--lost-after %s: want 15s to 24h", f.lostAfter)
 	}
 	return cell.MasterConfig{
 		LostAfter: f.lostAfter, PKI: f.pki, LinkListen: f.linkListen, MachineLife: life,
@@ -139,8 +139,8 @@ data directory of.`,
 				return err
 			}
 			cfg.SnapshotEvery, cfg.SnapshotKeep = snapshotEvery, snapshotKeep
-			if snapshotEvery < 0 || snapshotEvery > 0 && snapshotEvery < time.Second || snapshotKeep < 1 {
-				return invalid("give --snapshot-every 1h, or 0 for none, and --snapshot-keep 24", "--snapshot-every %s --snapshot-keep %d", snapshotEvery, snapshotKeep)
+			if err := checkSnapshots(snapshotEvery, snapshotKeep); err != nil {
+				return err
 			}
 			return cell.RunMaster(cmd.Context(), cfg)
 		},
@@ -154,4 +154,15 @@ data directory of.`,
 	c.Flags().StringVar(&linkSocket, "link", "", "unix socket that agents dial (default: link/agent.sock in the data directory)")
 	c.AddCommand(newRestore(std))
 	return c
+}
+
+// checkSnapshots errs unless snapshots can be taken so often, and so many kept.
+func checkSnapshots(every time.Duration, keep int) error {
+	if every < 0 || every > 0 && every < time.Second {
+		return invalid("such as --snapshot-every 1h; 0 for never", "--snapshot-every %s: want 0, or at least 1s", every)
+	}
+	if keep < 1 {
+		return invalid("such as --snapshot-keep 24; --snapshot-every 0 takes none", "--snapshot-keep %d: want at least 1", keep)
+	}
+	return nil
 }

@@ -101,6 +101,8 @@ func (f *lifeFlag) String() string {
 // Type names the flag's type in the help.
 func (f *lifeFlag) Type() string { return "duration" }
 
+const maxDays = 36500 // a hundred years
+
 // Set takes a duration such as 90d, 12h or 30m.
 func (f *lifeFlag) Set(s string) error {
 	d, err := time.ParseDuration(s)
@@ -108,12 +110,12 @@ func (f *lifeFlag) Set(s string) error {
 		var n int
 		n, err = strconv.Atoi(days)
 		d = time.Duration(n) * 24 * time.Hour
-		if n > 36500 {
+		if n < 0 || n > maxDays { // it would not fit into d
 			err = strconv.ErrRange
 		}
 	}
-	if err != nil || d <= 0 {
-		return fmt.Errorf("%q: want a duration such as 90d, 12h or 30m", s)
+	if err != nil || d <= 0 || d > maxDays*24*time.Hour {
+		return fmt.Errorf("want a duration such as 90d, 12h or 30m, %dd at most", maxDays)
 	}
 	*f = lifeFlag(d)
 	return nil

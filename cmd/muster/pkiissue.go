@@ -77,7 +77,7 @@ func (r *issueRun) run(lifeGiven bool) (issued, error) {
 	case role == identity.Machine:
 		return issued{}, invalid("give the machine a token: muster pki token "+r.name, "a machine's certificate is not issued: its key never leaves it")
 	case role != identity.Master && !role.Client():
-		return issued{}, invalid("give --role operator, read-only or master", "role %q", r.role)
+		return issued{}, invalid("such as --role operator", "--role %q: want operator, read-only or master", r.role)
 	case role == identity.Master && r.name == "":
 		r.name = pki.MasterName
 	case r.name == "":

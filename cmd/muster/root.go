@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/musterhq/muster/cmd/internal/cell"
 	"github.com/musterhq/muster/reconciler/store"
@@ -106,13 +107,7 @@ Exit codes: 0 yes, 1 differences or not converged, 2 the input is invalid,
 		SilenceUsage:      true,
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
 	}
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		hint := cmd.CommandPath() + " --help lists the flags"
-		if strings.Contains(err.Error(), "in duration ") { // as package time says it
-			hint = "a number with its unit, such as 30s, 5m or 2h"
-		}
-		return &failure{code: exitInvalid, err: fmt.Errorf("%s: %w", cmd.CommandPath(), err), hint: hint}
-	})
+	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(
 		newInit(std), newValidate(std), newRender(std), newDiff(std), newSchema(std),
 		newDev(std), newMaster(std), newPKI(std), newDemo(std),
@@ -122,6 +117,21 @@ Exit codes: 0 yes, 1 differences or not converged, 2 the input is invalid,
 	)
 	wrapArgs(root)
 	return root
+}
+
+// flagError says what a flag wants that was given something else.
+func flagError(cmd *cobra.Command, err error) error {
+	hint := cmd.CommandPath() + " --help lists the flags"
+	var value *pflag.InvalidValueError
+	if errors.As(err, &value) {
+		switch kind := value.GetFlag().Value.Type(); {
+		case strings.HasPrefix(value.Unwrap().Error(), "time: "):
+			hint = "a number with its unit, such as 30s, 5m or 2h"
+		case kind == "int" || kind == "uint64":
+			err = fmt.Errorf("invalid argument %q for %q flag: want a whole number", value.GetValue(), "--"+value.GetFlag().Name)
+		}
+	}
+	return &failure{code: exitInvalid, err: fmt.Errorf("%s: %w", cmd.CommandPath(), err), hint: hint}
 }
 
 // byCommit says how a commit does what other systems have a command for.

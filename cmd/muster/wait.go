@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -42,7 +43,7 @@ older data, or, with --commit, a guard holds removals.`,
 		Args: cobra.MaximumNArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			machine, args, err := waitArgs(args)
-			if err != nil {
+			if err := cmp.Or(err, checkWait(timeout, commit, cmd.Flags().Changed("commit"))); err != nil {
 				return err
 			}
 			cl, err := m.client()
@@ -79,6 +80,21 @@ older data, or, with --commit, a guard holds removals.`,
 	c.Flags().DurationVar(&timeout, "timeout", time.Minute, "how long to wait")
 	c.Flags().StringVar(&commit, "commit", "", "wait until this commit is the one applied")
 	return c
+}
+
+// commitName is a commit's hash, or the beginning of one.
+var commitName = regexp.MustCompile(`^[0-9a-f]{1,64}$`)
+
+// checkWait errs if nothing could come of what the flags say. A commit that is
+// named and empty is the answer of a git that failed: any commit would do for it.
+func checkWait(timeout time.Duration, commit string, named bool) error {
+	if timeout <= 0 {
+		return invalid("such as --timeout 2m", "--timeout %s: want more than 0", timeout)
+	}
+	if named && !commitName.MatchString(commit) {
+		return invalid(`such as --commit "$(git rev-parse HEAD)", in the config repository`, "--commit %q: want a commit's hash, or the beginning of one, in lower-case hexadecimal digits", commit)
+	}
+	return nil
 }
 
 // waitArgs checks what wait is given, and returns the machine of "machine NAME",
@@ -169,11 +185,15 @@ func (w waited) hopeless(s *reconciler.Status) bool {
 	return s.WaitsForSomebody()
 }
 
+// object returns the field of the object that w.machine may be.
+func (w waited) object() string {
+	return schema.ObjectKey{Kind: schema.KindMachine, Name: w.machine}.Field()
+}
+
 // draining returns the machines that w.machine drains.
 func (w waited) draining(s *reconciler.Status) []reconciler.MachineStatus {
-	object := schema.ObjectKey{Kind: schema.KindMachine, Name: w.machine}.Field()
 	return slices.DeleteFunc(slices.Clone(s.Machines), func(m reconciler.MachineStatus) bool {
-		return m.Draining == nil || m.Name != w.machine && m.Draining.Object != object
+		return m.Draining == nil || m.Name != w.machine && m.Draining.Object != w.object()
 	})
 }
 
@@ -198,7 +218,12 @@ func (w waited) printDrained(std stdio, s *reconciler.Status, done bool) error {
 	}
 	if len(list) == 0 {
 		fmt.Fprintf(std.err, "muster: cell %s drains no machine by the name %s at %s\n", s.Cell, w.machine, short(s.Applied))
-		_, err := fmt.Fprintf(std.err, "hint: machine: %q: {drain: {}} in the repository does; muster status lists the machines\n", w.machine)
+		for _, n := range s.Notes { // such as that no machine of this name has ever joined
+			if strings.Contains(n, ": "+w.object()+": ") {
+				fmt.Fprintf(std.err, "muster: %s\n", n)
+			}
+		}
+		_, err := fmt.Fprintf(std.err, "hint: machine: %q: {drain: {}} in the repository does, when that machine has joined; muster status lists the machines\n", w.machine)
 		return err
 	}
 	for _, m := range list {

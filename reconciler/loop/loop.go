@@ -272,9 +272,11 @@ func (o *owner) record(ctx context.Context, writes []reconciler.Write, events []
 // store makes writes durable, batch by batch, and applies each to the state once
 // the store has it.
 func (o *owner) store(ctx context.Context, writes []reconciler.Write) error {
-	if len(writes) > 0 {
-		o.views = nil
+	if len(writes) == 0 {
+		return nil
 	}
+	o.views = nil
+	began := o.cfg.Now()
 	for _, batch := range reconciler.Batches(writes) {
 		if err := o.cfg.Store.Commit(ctx, batch); err != nil {
 			return fmt.Errorf("write to the store of cell %s: %w", o.cfg.Cell, err)
@@ -283,6 +285,7 @@ func (o *owner) store(ctx context.Context, writes []reconciler.Write) error {
 			return fmt.Errorf("cell %s: %w", o.cfg.Cell, err)
 		}
 	}
+	o.observed.Waited(began, o.cfg.Now())
 	return nil
 }
 

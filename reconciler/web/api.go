@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -200,7 +201,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
 	wait := q.duration("wait")
 	want := schema.EventQuery{
 		After: q.id("after"), Newest: q.flag("newest"), Limit: q.number("limit", defaultEvents),
-		Job: q.Get("job"), Task: q.Get("task"), Machine: q.Get("machine"), Kind: schema.EventKind(q.Get("kind")),
+		Job: q.Get("job"), Task: q.Get("task"), Machine: q.Get("machine"), Kind: q.kind("kind"),
 	}
 	if q.err == nil && (want.Limit == 0 || want.Limit > maxEvents) {
 		q.err = badRequest("", "limit %d: want 1 to %d", want.Limit, maxEvents)
@@ -450,6 +451,15 @@ func (q *query) selector(name string) schema.Selector {
 		q.err = badRequest("such as tier=front,env in (prod,test)", "%v", err)
 	}
 	return s
+}
+
+// kind returns a kind of event, "" when it is absent.
+func (q *query) kind(name string) schema.EventKind {
+	k := schema.EventKind(q.Get(name))
+	if k != "" && !slices.Contains(schema.EventKinds(), k) {
+		q.fail(name, "a kind of event, such as fail")
+	}
+	return k
 }
 
 func (q *query) flag(name string) bool {

@@ -64,6 +64,7 @@ func Object(kind schema.Kind, name string, data any) (map[string]any, []Problem)
 			c.inSet(given, out)
 		}
 		c.batch(out)
+		c.rollout(out)
 		c.job(out)
 	case ok && kind == schema.KindAllocSet:
 		c.where(out)

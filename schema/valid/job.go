@@ -43,12 +43,8 @@ func (c *check) job(job map[string]any) {
 // wholeCores checks that what has cores of its own asks for whole ones.
 func (c *check) wholeCores(task map[string]any) {
 	resources, _ := task["resources"].(map[string]any)
-	milli, ok := resources["cpuMilli"].(json.Number)
-	if whole, _ := resources["wholeCores"].(bool); !whole || !ok {
-		return
-	}
-	n, err := milli.Int64()
-	if err != nil || n%schema.CoreMilli == 0 {
+	n, ok := wholeNumber(resources["cpuMilli"])
+	if whole, _ := resources["wholeCores"].(bool); !whole || !ok || n%schema.CoreMilli == 0 {
 		return
 	}
 	up := (n/schema.CoreMilli + 1) * schema.CoreMilli
@@ -136,6 +132,37 @@ func (c *check) batch(job map[string]any) {
 			})
 		}
 	}
+}
+
+// rollout checks that times of a rollout can pass, and count.
+func (c *check) rollout(job map[string]any) {
+	update, _ := job["update"].(map[string]any)
+	progress, ok := wholeNumber(update["progressSeconds"])
+	if healthy, _ := wholeNumber(update["minHealthySeconds"]); ok && progress > 0 && progress <= healthy {
+		c.add(Problem{
+			Path: []string{"update", "progressSeconds"}, Message: fmt.Sprintf("%d is out of range", progress),
+			Expected: fmt.Sprintf("more than minHealthySeconds, which is %d", healthy),
+			Hint:     "before that no new task is healthy, and so every rollout would fail; it has to start, too",
+		})
+	}
+	canary, _ := update["canary"].(map[string]any)
+	// The default is there, too.
+	if wait, ok := wholeNumber(canary["waitSeconds"]); ok && wait != defaultCanaryWait && canary["promote"] == string(schema.PromoteCommit) {
+		c.add(Problem{
+			Path: []string{"update", "canary", "waitSeconds"}, Key: true, Message: `beside promote: "commit", waitSeconds has no effect`,
+			Expected: "one of them", Hint: "remove waitSeconds, and the rollout waits for a commit; or promote, and it goes on after that time",
+		})
+	}
+}
+
+// wholeNumber returns the number that a value is; false if it is none.
+func wholeNumber(v any) (int64, bool) {
+	n, ok := v.(json.Number)
+	if !ok {
+		return 0, false
+	}
+	i, err := n.Int64()
+	return i, err == nil
 }
 
 // portNames returns the declared ports; false when they are in error and so

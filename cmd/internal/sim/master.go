@@ -30,6 +30,7 @@ type master struct {
 	last     reconciler.Output
 	wake     time.Time // when last wants a step, zero if never
 	busy     time.Time // until then it waits for the store, or is stopped
+	waits    time.Time // by its clock: when it began to wait for the store, zero if it does not
 	news     bool      // something happened since the last step
 	views    uint64
 	epochs   map[string]uint64              // of the connected machines
@@ -149,6 +150,10 @@ func (w *World) startMaster() error {
 // there is something to do, that is a bug.
 func (w *World) masterStep() error {
 	m := w.master
+	if !m.waits.IsZero() {
+		m.observed.Waited(m.waits, w.clock.read(w.now))
+		m.waits = time.Time{}
+	}
 	for _, machine := range w.machines {
 		if err := w.listen(machine); err != nil {
 			return err
@@ -352,7 +357,7 @@ func (w *World) commit(writes []reconciler.Write) error {
 		writes = f(writes)
 	}
 	if len(writes) > 0 && w.now.Before(w.slow) {
-		w.master.busy = w.now.Add(slowCommit)
+		w.master.busy, w.master.waits = w.now.Add(slowCommit), w.clock.read(w.now)
 	}
 	for len(writes) > 0 {
 		n := len(writes)
