@@ -91,7 +91,7 @@ func (w Why) String() string {
 	for _, r := range w.Refused {
 		parts = append(parts, fmt.Sprintf("%d %s", r.Machines, r.Reason))
 	}
-	s := fmt.Sprintf("%d of %d machines fit", w.Feasible, w.Machines)
+	s := schema.Part(w.Feasible, w.Machines, "machine", "fits", "fit")
 	if len(parts) > 0 {
 		s += ": " + strings.Join(parts, ", ")
 	}

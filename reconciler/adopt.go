@@ -378,7 +378,7 @@ func applied(head schema.Head, now time.Time) schema.Event {
 	if len(head.Unread) > 0 {
 		return schema.Event{At: now, Kind: schema.EventStale, Commit: head.Commit, Message: "nothing of the commit could be read: " + reasonOf(head.Unread)}
 	}
-	return schema.Event{At: now, Kind: schema.EventApply, Commit: head.Commit, Message: fmt.Sprintf("%d packages, %d of them stale", len(head.Packages), len(head.Stale))}
+	return schema.Event{At: now, Kind: schema.EventApply, Commit: head.Commit, Message: fmt.Sprintf("%s, %d of them stale", schema.Count(len(head.Packages), "package"), len(head.Stale))}
 }
 
 // events returns what the history says of the next head. next is what it

@@ -62,6 +62,10 @@ func (o *Observed) Waited(began, now time.Time) {
 // leapFrom is by how much a clock must have been set forward for that to matter.
 const leapFrom = time.Second
 
+// joinedLately is how long ago a machine may have joined for that to matter still: it
+// has reported since, or been silent for long.
+const joinedLately = 10 * time.Minute
+
 // leapt returns by how much a clock was set forward between two readings, 0 if it
 // was not: by how much more the time of day went on than the monotonic reading.
 func leapt(was, now time.Time) time.Duration {
@@ -95,8 +99,13 @@ func SetForward(s *State, by time.Duration, now time.Time) ([]Write, []schema.Ev
 		out = append(out, s.document(keyLoss, loss))
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Machines)) {
-		if r := *s.Machines[name]; !r.LostSince.IsZero() {
-			r.LostSince = later(r.LostSince)
+		r := *s.Machines[name]
+		joined := later(r.Joined)
+		if joined.After(now) {
+			joined = now
+		}
+		if !r.LostSince.IsZero() || now.Sub(joined) < joinedLately {
+			r.Joined, r.LostSince = joined, later(r.LostSince)
 			out = append(out, s.document(keyMachine+name, r))
 		}
 	}

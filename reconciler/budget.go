@@ -192,7 +192,8 @@ func (s *step) hourly(l loss, want *schema.Job) string {
 	spent, next := s.spent(l.job)
 	if most := want.Disruption.PerHour; spent+len(l.serve) > most {
 		s.wake(next)
-		text := fmt.Sprintf("%s: %d tasks of %s were stopped within the last hour, %d would be, and at most %d may be", budgetSays, spent, l.job.Short(), len(l.serve), most)
+		text := fmt.Sprintf("%s: %s of %s %s stopped within the last hour, %d would be, and at most %d may be",
+			budgetSays, schema.Count(spent, "task"), l.job.Short(), verb(spent, "was", "were"), len(l.serve), most)
 		if !next.IsZero() {
 			text += ": the first of them counts until " + next.UTC().Format(time.TimeOnly)
 		}

@@ -45,13 +45,13 @@ func crashPattern(by map[string]crashCount) (text, only string) {
 		return "", ""
 	case len(bad) == 1 && healthy > 0:
 		c := by[bad[0]]
-		return fmt.Sprintf("crashes on %s only (%d of %s there; healthy on %s)", bad[0], c.failed, count(c.generations, "generation"), count(healthy, "other machine")), bad[0]
+		return fmt.Sprintf("crashes on %s only (%d of %s there; healthy on %s)", bad[0], c.failed, schema.Count(c.generations, "generation"), schema.Count(healthy, "other machine")), bad[0]
 	case len(bad) == 1:
-		return fmt.Sprintf("crashes on %s (%s), and runs nowhere else", bad[0], count(failed, "generation")), ""
+		return fmt.Sprintf("crashes on %s (%s), and runs nowhere else", bad[0], schema.Count(failed, "generation")), ""
 	case healthy > 0:
-		return fmt.Sprintf("crashes on %s (%s); healthy on %s", some(bad), count(failed, "generation"), count(healthy, "other machine")), ""
+		return fmt.Sprintf("crashes on %s (%s); healthy on %s", some(bad), schema.Count(failed, "generation"), schema.Count(healthy, "other machine")), ""
 	}
-	return fmt.Sprintf("crashes everywhere: on %s (%s)", some(bad), count(failed, "generation")), ""
+	return fmt.Sprintf("crashes everywhere: on %s (%s)", some(bad), schema.Count(failed, "generation")), ""
 }
 
 // some lists the first names, and says how many more there are.
@@ -61,13 +61,6 @@ func some(names []string) string {
 		return strings.Join(names, ", ")
 	}
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
-}
-
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // crashes counts how the tasks of a job fare on each machine, since it has the

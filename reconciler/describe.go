@@ -245,13 +245,13 @@ func (d *describer) jobReason(r *schema.JobRecord, j *JobStatus, tasks []TaskSta
 	}
 	switch {
 	case r.Admitted == "":
-		return fmt.Sprintf("removed; %d tasks are stopping", stopping)
+		return fmt.Sprintf("removed; %s %s stopping", schema.Count(stopping, "task"), verb(stopping, "is", "are"))
 	case j.Running+j.Done < j.Desired:
-		return fmt.Sprintf("%d of %d tasks do not run%s", j.Desired-j.Running-j.Done, j.Desired, example)
+		return schema.Part(j.Desired-j.Running-j.Done, j.Desired, "task", "does not run", "do not run") + example
 	case j.Updating > 0 && j.Suspended == "": // else its suspension tells
-		return fmt.Sprintf("%d of %d tasks run older data%s", j.Updating, j.Desired, example)
+		return schema.Part(j.Updating, j.Desired, "task", "runs", "run") + " older data" + example
 	case stopping > 0:
-		return fmt.Sprintf("%d tasks are stopping", stopping)
+		return fmt.Sprintf("%s %s stopping", schema.Count(stopping, "task"), verb(stopping, "is", "are"))
 	case example != "":
 		return example[2:]
 	}

@@ -36,9 +36,9 @@ func (d *Draining) String() string {
 	case d.Left == 0:
 		return "drained"
 	case d.Turn:
-		return fmt.Sprintf("to be drained after others of %s: %s left", d.Object, count(d.Left, "task"))
+		return fmt.Sprintf("to be drained after others of %s: %s left", d.Object, schema.Count(d.Left, "task"))
 	}
-	s := fmt.Sprintf("draining: %s left", count(d.Left, "task"))
+	s := fmt.Sprintf("draining: %s left", schema.Count(d.Left, "task"))
 	if d.Late {
 		s += ", after its deadline"
 	}

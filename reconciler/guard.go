@@ -258,14 +258,14 @@ func holdsOf(held *schema.Held) []Hold {
 }
 
 func reasonOfGuard(g schema.Guard, jobs, allowed int) string {
-	what := fmt.Sprintf("the removal of %s of %s", counted(g.Tasks, "task"), counted(jobs, "job"))
+	what := fmt.Sprintf("the removal of %s of %s", schema.Count(g.Tasks, "task"), schema.Count(jobs, "job"))
 	if g.Name == guardJob {
 		return what + ", for prune: false"
 	}
 	if dir, ok := strings.CutPrefix(g.Name, guardDirectory); ok {
 		return what + ", which may have been moved to " + dir + ", whose newest data is not taken"
 	}
-	reason := fmt.Sprintf("%s: %d of the %d tasks of the %s, at most %d at once", what, g.Tasks, g.Of, g.Name, g.Most)
+	reason := fmt.Sprintf("%s: %d of the %s of the %s, at most %d at once", what, g.Tasks, schema.Count(g.Of, "task"), g.Name, g.Most)
 	if g.Most == 0 {
 		reason = what + ": the repository is empty"
 	}
@@ -284,13 +284,6 @@ func nextOfGuard(g schema.Guard, meant int) string {
 	}
 	return fmt.Sprintf("if it is meant, commit with the trailer %s: %d (git commit --allow-empty --trailer %q); else put them back",
 		schema.AllowPruneTrailer, meant, fmt.Sprintf("%s: %d", schema.AllowPruneTrailer, meant))
-}
-
-func counted(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }
 
 func (h *Hold) waiting() string { return "held: " + h.Reason }

@@ -159,9 +159,9 @@ func (l *rescue) name(domain string) string {
 
 func (l *rescue) reason(c *census) string {
 	if c == &l.cell && len(l.up) == 0 {
-		return fmt.Sprintf("%d of %d machines are silent and none is up", c.down, c.all)
+		return schema.Part(c.down, c.all, "machine", "is", "are") + " silent and none is up"
 	}
-	return fmt.Sprintf("%d of %d machines are silent, and more than %d at once is likely a fault of the network", c.down, c.all, c.most(l.policy.MaxPercent))
+	return fmt.Sprintf("%s silent, and more than %d at once is likely a fault of the network", schema.Part(c.down, c.all, "machine", "is", "are"), c.most(l.policy.MaxPercent))
 }
 
 // told describes a hold.
@@ -297,7 +297,7 @@ func (l *rescue) release(due []dueTask) {
 		case d.free || l.takeToken(d.on.domain):
 			l.released[d.name] = d.why
 		default:
-			l.leave(d.name, fmt.Sprintf("it waits its turn: of %s, %d tasks a minute are given to others", l.name(d.on.domain), l.policy.TasksPerMinute))
+			l.leave(d.name, fmt.Sprintf("it waits its turn: of %s, %s a minute %s given to others", l.name(d.on.domain), schema.Count(l.policy.TasksPerMinute, "task"), verb(l.policy.TasksPerMinute, "is", "are")))
 		}
 	}
 }

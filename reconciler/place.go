@@ -1,7 +1,6 @@
 package reconciler
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -193,7 +192,10 @@ func (s *step) assign(a ask, d placement.Decision) {
 		t.On = ""
 	}
 	s.set(a.task.JobName, t)
-	message := fmt.Sprintf("assigned to one of %d machines that fit", cmp.Or(d.Why.Feasible, 1))
+	message := "assigned to the only machine that fits"
+	if n := d.Why.Feasible; n > 1 {
+		message = fmt.Sprintf("assigned to one of %d machines that fit", n)
+	}
 	if t.Alloc != nil {
 		message = fmt.Sprintf("assigned to alloc %s", d.Alloc.Short())
 	}

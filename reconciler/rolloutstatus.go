@@ -58,7 +58,7 @@ func (d *describer) rollout(name schema.JobName, desired int) *RolloutStatus {
 		return nil
 	}
 	out := &RolloutStatus{State: RolloutGoing, Healthy: p.healthy, Of: desired, Since: r.Rollout.Since}
-	out.Message = fmt.Sprintf("%d of %d tasks are healthy with the new data", p.healthy, desired)
+	out.Message = schema.Part(p.healthy, desired, "task", "is", "are") + " healthy with the new data"
 	switch canary := s.canaryOf(r, want); {
 	case r.Rollout.Returned != "":
 		out.State = RolloutReturned

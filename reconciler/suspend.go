@@ -254,7 +254,7 @@ func (d *describer) suspended() {
 		case waiting:
 			waits[j.Suspended] = append(waits[j.Suspended], "the newest data of "+j.Name)
 		case j.Updating > 0:
-			waits[j.Suspended] = append(waits[j.Suspended], fmt.Sprintf("the update of %d of %d tasks of %s", j.Updating, j.Desired, j.Name))
+			waits[j.Suspended] = append(waits[j.Suspended], fmt.Sprintf("the update of %d of %s of %s", j.Updating, schema.Count(j.Desired, "task"), j.Name))
 		}
 	}
 	for i := range d.status.Suspended {
@@ -263,17 +263,18 @@ func (d *describer) suspended() {
 			waits[x.Name] = append([]string{"commit " + ShortCommit(d.in.Head)}, waits[x.Name]...)
 		}
 		if x.Waits = shortList(waits[x.Name]); x.Waits != "" {
-			x.Waits += waitOrWaits(len(waits[x.Name]))
+			x.Waits += verb(len(waits[x.Name]), " waits", " wait")
 			d.waiting("%s", x.waiting())
 		}
 	}
 }
 
-func waitOrWaits(n int) string {
+// verb is the one for one thing, or that for many.
+func verb(n int, one, many string) string {
 	if n == 1 {
-		return " waits"
+		return one
 	}
-	return " wait"
+	return many
 }
 
 // shortList joins the first few of many.

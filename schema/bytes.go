@@ -15,3 +15,22 @@ func Bytes(n int64) string {
 	}
 	return strings.TrimSuffix(fmt.Sprintf("%.1f", f), ".0") + " " + units[i]
 }
+
+// Count writes how many things of a kind there are, for people: "1 task", "2 tasks".
+// It is for nouns whose plural ends in s.
+func Count(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
+}
+
+// Part writes how many of so many things do something, for people, with the verb for
+// one thing or for many: "1 of 2 tasks runs", "0 of 1 machine fits".
+func Part(n, of int, noun, one, many string) string {
+	verb := many
+	if n == 1 || of == 1 {
+		verb = one
+	}
+	return fmt.Sprintf("%d of %s %s", n, Count(of, noun), verb)
+}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/git"
+	"github.com/musterhq/muster/schema"
 )
 
 func newDiff(std stdio) *cobra.Command {
@@ -55,7 +56,7 @@ Exits 1 when something differs, 2 when HEAD has mistakes.`,
 				return cmp.Or(err, error(&failure{code: exitInvalid}))
 			}
 			if errs, _ := count(d.base.diagnostics); errs > 0 {
-				fmt.Fprintf(std.err, "muster: %d errors in %s: what they touch is not compared\n", errs, d.Base)
+				fmt.Fprintf(std.err, "muster: %s in %s: what they touch is not compared\n", schema.Count(errs, "error"), d.Base)
 			}
 			if err == nil && len(d.Objects) > 0 {
 				err = &failure{code: exitDiffers}

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/musterhq/muster/reconciler/store"
+	"github.com/musterhq/muster/schema"
 )
 
 func newRestore(std stdio) *cobra.Command {
@@ -38,8 +39,8 @@ what they run. No generation and no epoch is given a second time.`,
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(std.out, "restored cell %s as of %s: %d documents, written by muster %s\n",
-				info.Cell, info.At.Format(time.RFC3339), info.Documents, info.Release)
+			_, err = fmt.Fprintf(std.out, "restored cell %s as of %s: %s, written by muster %s\n",
+				info.Cell, info.At.Format(time.RFC3339), schema.Count(info.Documents, "document"), info.Release)
 			return err
 		},
 	}

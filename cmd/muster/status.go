@@ -195,9 +195,9 @@ func printDraining(w io.Writer, d *reconciler.Draining) {
 	case d.Left == 0:
 		fmt.Fprintln(w, "drained")
 	case d.Turn:
-		fmt.Fprintf(w, "%d tasks left, others go first\n", d.Left)
+		fmt.Fprintf(w, "%s left, others go first\n", schema.Count(d.Left, "task"))
 	default:
-		fmt.Fprintf(w, "%d tasks left\n", d.Left)
+		fmt.Fprintf(w, "%s left\n", schema.Count(d.Left, "task"))
 	}
 	if !d.Deadline.IsZero() {
 		fmt.Fprintf(w, "deadline %s, and then the %s wins\n", d.Deadline.Format(time.RFC3339), map[string]string{schema.DeadlineStop: "drain", schema.DeadlineBudget: "budget"}[d.AtDeadline])

@@ -86,29 +86,21 @@ func printVerdict(std stdio, format string, p painter, c *compiledRepo) error {
 			fmt.Fprintln(std.out)
 		}
 		if errs == 0 {
-			jobs := counted(len(c.objects.Jobs), "job")
+			jobs := schema.Count(len(c.objects.Jobs), "job")
 			if n := len(c.objects.AllocSets); n > 0 {
-				jobs += ", " + counted(n, "alloc set")
+				jobs += ", " + schema.Count(n, "alloc set")
 			}
 			_, err = fmt.Fprintf(std.out, "%s %s, %s, %s, %s\n", p.paint(green, "valid:"), jobs,
-				counted(len(c.objects.Quotas), "quota"), counted(len(c.objects.Tenants), "tenant"), counted(warnings, "warning"))
+				schema.Count(len(c.objects.Quotas), "quota"), schema.Count(len(c.objects.Tenants), "tenant"), schema.Count(warnings, "warning"))
 		} else {
-			_, err = fmt.Fprintf(std.out, "%s %s in %s, %s\n", p.paint(red, "invalid:"), counted(errs, "error"),
-				counted(filesWithErrors(c.diagnostics), "file"), counted(warnings, "warning"))
+			_, err = fmt.Fprintf(std.out, "%s %s in %s, %s\n", p.paint(red, "invalid:"), schema.Count(errs, "error"),
+				schema.Count(filesWithErrors(c.diagnostics), "file"), schema.Count(warnings, "warning"))
 		}
 	}
 	if err == nil && errs > 0 {
 		err = &failure{code: exitInvalid}
 	}
 	return err
-}
-
-// counted returns "1 job", "2 jobs".
-func counted(n int, noun string) string {
-	if n != 1 {
-		noun += "s"
-	}
-	return fmt.Sprintf("%d %s", n, noun)
 }
 
 // filesWithErrors counts the files that have errors.
