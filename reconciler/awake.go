@@ -27,7 +27,7 @@ func (o *Observed) Awake(wake, now time.Time) time.Duration {
 	if wake.IsZero() || now.Sub(wake) <= deafAfter {
 		return leap
 	}
-	o.since = now
+	o.since, o.waitedBefore = now, o.waited
 	quiet := now.Add(-silentAfter)
 	for _, h := range o.machines {
 		if h.at.Before(quiet) {
@@ -41,21 +41,11 @@ func (o *Observed) Awake(wake, now time.Time) time.Duration {
 const waitedFrom = time.Second
 
 // Waited says that the master has waited for its store from began to now, and has
-// heard nobody meanwhile: that is no silence of the machines.
+// heard nobody meanwhile: no machine is given up for that time. Whether it is up
+// then is not known.
 func (o *Observed) Waited(began, now time.Time) {
-	waited := now.Sub(began)
-	if waited < waitedFrom {
-		return
-	}
-	later := func(t time.Time) time.Time {
-		if t = t.Add(waited); t.After(now) {
-			return now
-		}
-		return t
-	}
-	o.since = later(o.since)
-	for _, h := range o.machines {
-		h.at = later(h.at)
+	if waited := now.Sub(began); waited >= waitedFrom {
+		o.waited += waited
 	}
 }
 

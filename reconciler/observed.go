@@ -28,8 +28,12 @@ type Observed struct {
 	// MinLostAfter.
 	LostAfter time.Duration
 
-	since    time.Time
-	awake    time.Time // when the last step began
+	since time.Time
+	awake time.Time // when the last step began
+	// waited is for how long its master has waited for the store in all, and
+	// waitedBefore that at since: nobody was heard then.
+	waited, waitedBefore time.Duration
+
 	machines map[string]*heard
 	usage    map[string]heardUsage
 	refused  map[string]string // why machines may not join
@@ -52,6 +56,7 @@ func (o *Observed) Heard(machine string) bool { return o.machines[machine] != ni
 // heard is what one machine said last.
 type heard struct {
 	at     time.Time
+	waited time.Duration // of Observed, at that time
 	report schema.Report
 	tasks  map[uint64]heardTask // of report, by generation
 }
@@ -75,7 +80,7 @@ func NewObserved(now time.Time) *Observed {
 // Hear takes a report, and returns what is new in it as events.
 func (o *Observed) Hear(r schema.Report, now time.Time) []schema.Event {
 	was := o.machines[r.Machine.Name]
-	h := &heard{at: now, report: r, tasks: make(map[uint64]heardTask, len(r.Tasks))}
+	h := &heard{at: now, waited: o.waited, report: r, tasks: make(map[uint64]heardTask, len(r.Tasks))}
 	o.machines[r.Machine.Name] = h
 	delete(o.refused, r.Machine.Name)
 	var events []schema.Event
@@ -268,7 +273,11 @@ func (o *Observed) health(r *schema.MachineRecord, now time.Time) (Health, time.
 // silence returns for how long a machine has said nothing: neither reported, nor
 // joined.
 func (o *Observed) silence(r *schema.MachineRecord, now time.Time) time.Duration {
-	silence := now.Sub(o.lastHeard(r.Name))
+	waited := o.waited - o.waitedBefore
+	if h := o.machines[r.Name]; h != nil {
+		waited = o.waited - h.waited
+	}
+	silence := now.Sub(o.lastHeard(r.Name)) - waited
 	// What is stored has the time of day only. Where the clock was set forward
 	// since, the other one is the shorter.
 	if joined := now.Sub(r.Joined); joined >= 0 {
