@@ -77,6 +77,9 @@ func (s *step) place(inside bool) {
 		switch {
 		case d.Machine == "":
 			s.out.Why[d.Name] = d.Why
+			if s.claimed[d.Name] {
+				s.wakeAtOnce() // others could not have the room that it could not take
+			}
 		case d.Later:
 			s.preempt(a, d)
 		default:

@@ -88,6 +88,7 @@ func (s *step) claimFor(a *placement.Ask) (waits bool) {
 		if a.On == "" { // it is decided now, and has the room
 			a.Prefer = machine
 		}
+		s.claimed[a.Name] = true
 		return false
 	}
 	return len(machines) > 0 && s.retake(a, machines[0])

@@ -99,7 +99,7 @@ func Step(in Input) Output {
 func newStep(in Input) *step {
 	s := &step{
 		draft: newDraft(in.State, in.Now), in: in, memo: in.Memo,
-		preempted: map[string][]leaver{}, asking: map[schema.JobName]bool{}, wakes: map[schema.JobName]due{},
+		preempted: map[string][]leaver{}, claimed: map[schema.TaskName]bool{}, asking: map[schema.JobName]bool{}, wakes: map[schema.JobName]due{},
 	}
 	if s.memo == nil {
 		s.memo = &Memo{}
@@ -141,6 +141,8 @@ type step struct {
 	// preempted are the tasks that were told to stop when the step began, by
 	// the short name of the task that they were preempted for.
 	preempted map[string][]leaver
+	// claimed are those for which the last of them have gone now.
+	claimed map[schema.TaskName]bool
 }
 
 // followAll takes what is known of the jobs that are not at rest into their
