@@ -92,6 +92,10 @@ func (s *step) canaryStatus(name schema.JobName, r *schema.JobRecord, want *sche
 		return
 	}
 	out.State = RolloutWaiting
+	if r.Rollout.Promoted { // and the job is suspended, or it would have passed
+		out.Message += ", promoted by a commit"
+		return
+	}
 	if canary.Promote == schema.PromoteCommit {
 		out.Message += ", " + waitsFor(name, canary)
 		return
