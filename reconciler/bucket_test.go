@@ -74,7 +74,10 @@ func TestBucketClock(t *testing.T) {
 	if want := now.Add(time.Second); !ready.Equal(want) {
 		t.Errorf("the next token is there at %s, want %s", ready, want)
 	}
-	if want := now.Add(6 * time.Second); !next.Equal(want) {
+	if want := now.Add(5 * time.Second); !next.Equal(want) {
 		t.Errorf("full at %s, want %s", next, want)
+	}
+	if _, again := b.take(next, ready); again.After(ready) {
+		t.Errorf("the token that was to be there at %s is there at %s", ready, again)
 	}
 }

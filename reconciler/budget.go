@@ -10,7 +10,8 @@ import (
 
 // The disruption budget of a job binds all that muster stops by its own choice:
 // updates, drains, moves. Each such stop goes through disrupt, and nothing else
-// does: what the owner asks for (a job removed, or with fewer tasks), what
+// does, but that a drain stops system jobs' tasks, and what is left at its deadline,
+// with disruptAnyway: what the owner asks for (a job removed, or with fewer tasks), what
 // happens (a failure, a lost machine) are not bound by it, but the tasks that are
 // down for them count. Preemption keeps to the budgets that jobs declare as long as
 // any victims do that make room: see spare.
@@ -30,6 +31,12 @@ func (s *step) disrupt(job schema.JobName, t schema.TaskRecord, cause schema.Cau
 	if s.keptUp(job, &t) != "" {
 		return false
 	}
+	s.disruptAnyway(job, t, cause)
+	return true
+}
+
+// disruptAnyway stops a task whatever budgets say. It counts towards them.
+func (s *step) disruptAnyway(job schema.JobName, t schema.TaskRecord, cause schema.Cause) {
 	for _, l := range s.lostWith(job, &t) {
 		s.spend(l)
 	}
@@ -39,7 +46,6 @@ func (s *step) disrupt(job schema.JobName, t schema.TaskRecord, cause schema.Cau
 		b.changes = s.changes[job]
 		b.down[t.Index] = true
 	}
-	return true
 }
 
 // keptUp says why a task that is assigned is not to be stopped by muster's
@@ -196,22 +202,9 @@ func (s *step) hourly(l loss, want *schema.Job) string {
 }
 
 // spent returns how many stops of the last hour count, and when the oldest will
-// not any more. What was spent by a clock that was ahead counts from now.
+// not any more.
 func (s *step) spent(job schema.JobName) (n int, next time.Time) {
-	was := s.job(job)
-	if i := len(was.Disrupted); i > 0 && was.Disrupted[i-1].At.After(s.now) {
-		r := *was
-		r.Disrupted = nil
-		for _, d := range was.Disrupted {
-			if d.At.After(s.now) {
-				d.At = s.now
-			}
-			r.Disrupted = withSpent(r.Disrupted, d)
-		}
-		s.setJob(job, &r)
-		was = &r
-	}
-	for _, d := range was.Disrupted {
+	for _, d := range s.job(job).Disrupted {
 		until := d.At.Add(budgetSpan)
 		if !s.now.Before(until) {
 			continue

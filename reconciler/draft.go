@@ -27,6 +27,7 @@ type draft struct {
 	restored *schema.Restored                     // changed; nil: it is not
 	changes  map[schema.JobName]int               // of task records, counted
 	over     []string                             // suspensions whose time is over
+	suspends []*schema.Suspension                 // changed
 	events   []schema.Event
 	cell     *mirror // what placement sees of it; nil until it is asked for
 }
@@ -185,6 +186,9 @@ func (d *draft) writes() []Write {
 		if d.jobs[name] == nil && d.base.Jobs[name] != nil {
 			out = append(out, Write{Key: keyJob + name.Short()})
 		}
+	}
+	for _, x := range d.suspends {
+		out = append(out, d.base.document(keySuspend+x.Name, x))
 	}
 	for _, name := range d.over {
 		out = append(out, Write{Key: keySuspend + name})

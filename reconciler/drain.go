@@ -191,11 +191,11 @@ func (s *step) moveAway(r *removal, t *drainee) string {
 	case system && r.others:
 		return "it is of a system job, and leaves last"
 	case system:
-		s.stop(t.name.JobName, *record, cause)
+		s.disruptAnyway(t.name.JobName, *record, cause)
 		return ""
 	case late:
 		cause.Message += ", and its deadline has come"
-		s.stop(t.name.JobName, *record, cause)
+		s.disruptAnyway(t.name.JobName, *record, cause)
 		return ""
 	}
 	if why := s.keptUp(t.name.JobName, record); why != "" {

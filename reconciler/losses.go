@@ -52,7 +52,10 @@ func (c *census) most(percent int) int { return max(1, c.all*percent/100) }
 // newRescue counts the machines.
 func (s *step) newRescue() *rescue {
 	l := &rescue{step: s, policy: s.base.desired().Policy.Loss(), parts: map[string]*census{}}
-	l.next = schema.LossRecord{Full: maps.Clone(s.base.Loss.Full), Held: s.base.Loss.Held, HeldDomains: maps.Clone(s.base.Loss.HeldDomains)}
+	l.next = schema.LossRecord{Full: maps.Clone(s.base.Loss.Full), Held: s.past(s.base.Loss.Held), HeldDomains: maps.Clone(s.base.Loss.HeldDomains)}
+	for domain, since := range l.next.HeldDomains {
+		l.next.HeldDomains[domain] = s.past(since)
+	}
 	for _, name := range s.names {
 		domain := s.orders(name).attributes[l.policy.Domain]
 		if l.parts[domain] == nil {
@@ -312,15 +315,12 @@ func (l *rescue) holder(domain string) string {
 func (l *rescue) takeToken(domain string) bool {
 	b := bucket{every: time.Minute / time.Duration(l.policy.TasksPerMinute), burst: l.policy.Burst}
 	full, ready := b.take(l.next.Full[domain], l.now)
-	if ready.After(l.now) {
-		l.wake(ready)
-		return false
-	}
 	if l.next.Full == nil {
 		l.next.Full = map[string]time.Time{}
 	}
 	l.next.Full[domain] = full
-	return true
+	l.wake(ready)
+	return !ready.After(l.now)
 }
 
 // bucket is a token bucket: burst tokens, and one more every so often. All that
@@ -330,9 +330,10 @@ type bucket struct {
 	burst int
 }
 
-// take returns when a bucket is full again after one more token is taken, and
-// when that token is there: not after now, if it can be taken now. A clock that
-// went back leaves the bucket empty at worst.
+// take takes a token if there is one, and returns when the bucket is full again then,
+// and when the token was or will be there. A clock that went back leaves the bucket
+// empty at worst: that has to be kept also when nothing was taken, since it would be
+// as empty at every other time that comes before full.
 func (b bucket) take(full, now time.Time) (next, ready time.Time) {
 	size := b.every * time.Duration(b.burst)
 	if full.Before(now) {
@@ -342,7 +343,10 @@ func (b bucket) take(full, now time.Time) (next, ready time.Time) {
 		full = empty
 	}
 	next = full.Add(b.every)
-	return next, next.Add(-size)
+	if ready = next.Add(-size); ready.After(now) {
+		return full, ready
+	}
+	return next, ready
 }
 
 // keep takes down what has changed.

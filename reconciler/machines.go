@@ -80,7 +80,7 @@ func (s *step) surveyMachines() {
 
 // look takes one machine into the survey.
 func (s *step) look(name string) {
-	r := s.base.Machines[name]
+	r := s.lossSetRight(name)
 	health, until := s.in.Observed.health(r, s.now)
 	if !until.IsZero() {
 		s.wake(until)
@@ -104,6 +104,19 @@ func (s *step) look(name string) {
 		}
 	}
 	s.silent[name] = q
+}
+
+// lossSetRight returns the record of a machine, and has it stored without a time of
+// its loss that a clock wrote down which was ahead.
+func (s *step) lossSetRight(name string) *schema.MachineRecord {
+	was := s.base.Machines[name]
+	if !was.LostSince.After(s.now) {
+		return was
+	}
+	r := *was
+	r.LostSince = s.now
+	s.machines[name] = &r
+	return &r
 }
 
 // orders returns what is declared of a machine.

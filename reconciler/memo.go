@@ -152,7 +152,7 @@ func (s *step) atRest(name schema.JobName) bool {
 		return false
 	}
 	_, changed := s.jobs[name]
-	same := !changed && r.record == s.base.Jobs[name] && len(r.chunks) == s.spans[name] && r.lasts(s.now)
+	same := !changed && r.record == s.base.Jobs[name] && len(r.chunks) == s.spans[name] && r.lasts(s.now) && !lastOf(r.record).After(s.now)
 	for n := 0; same && n < len(r.chunks); n++ {
 		same = r.chunks[n] == s.base.Chunks[ChunkName{name, n}]
 	}

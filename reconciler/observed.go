@@ -29,6 +29,7 @@ type Observed struct {
 	LostAfter time.Duration
 
 	since    time.Time
+	awake    time.Time // when the last step began
 	machines map[string]*heard
 	usage    map[string]heardUsage
 	refused  map[string]string // why machines may not join
@@ -65,7 +66,10 @@ type heardTask struct {
 
 // NewObserved returns what a master knows that begins to lead now: nothing.
 func NewObserved(now time.Time) *Observed {
-	return &Observed{LostAfter: DefaultLostAfter, since: now, machines: map[string]*heard{}, usage: map[string]heardUsage{}, refused: map[string]string{}}
+	return &Observed{
+		LostAfter: DefaultLostAfter, since: now, awake: now,
+		machines: map[string]*heard{}, usage: map[string]heardUsage{}, refused: map[string]string{},
+	}
 }
 
 // Hear takes a report, and returns what is new in it as events.

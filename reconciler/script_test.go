@@ -40,6 +40,7 @@ func TestScripts(t *testing.T) {
 //	silent NAME …    cuts machines off; speak joins them again
 //	turn [N [DUR]]   N times: time passes (1s), machines obey and report, a step
 //	step             a step without any news
+//	clock DUR [seen] the master's clock is set by so much; seen: the master finds out
 //	task NAME WORD   finish, port (is in use), restart (by its agent), evict
 //	                 (its machine has no memory left)
 //	overload NAME [TASK …]  a machine asks for tasks to be moved away
@@ -80,6 +81,19 @@ func (c *cell) play(t *testing.T, d *datadriven.TestData) string {
 		return c.turns(t, args)
 	case "step":
 		return c.stepped()
+	case "clock":
+		by, err := time.ParseDuration(args[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.now = c.now.Add(by)
+		c.observed.Jump(by)
+		if len(args) == 1 {
+			return ""
+		}
+		writes, events := reconciler.SetForward(c.state, by, c.now)
+		c.take(writes)
+		return lines(events)
 	case "task":
 		c.happen(t, args[0], args[1])
 		return ""

@@ -188,6 +188,7 @@ func (s *step) stepJobs() {
 			continue
 		}
 		s.active = append(s.active, name)
+		s.setJobRight(name)
 		if s.last(name) {
 			last = append(last, name)
 			continue

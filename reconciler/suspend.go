@@ -183,10 +183,17 @@ func (s *step) asBefore(a ask, t *schema.TaskRecord) ask {
 }
 
 // endSuspensions ends those whose time is over. What they kept back is done by
-// the next step.
+// the next step. One that a clock began which was ahead lasts as long as was said,
+// from now.
 func (s *step) endSuspensions() {
 	for _, name := range slices.Sorted(maps.Keys(s.base.Suspensions)) {
 		x := s.base.Suspensions[name]
+		if early := x.Since.Sub(s.now); early > 0 && !x.Until.IsZero() {
+			right := *x
+			right.Since, right.Until = s.now, x.Until.Add(-early)
+			s.suspends = append(s.suspends, &right)
+			x = &right
+		}
 		switch {
 		case x.Until.IsZero():
 		case s.now.Before(x.Until):

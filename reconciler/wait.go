@@ -2,6 +2,7 @@ package reconciler
 
 import (
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/musterhq/muster/schema"
@@ -43,6 +44,63 @@ func (s *step) waits(until time.Time, longest time.Duration) bool {
 	return true
 }
 
+// past returns when something began that has: at t, or now if a clock that was ahead
+// wrote t down. What is counted from there begins anew, once.
+func (s *step) past(t time.Time) time.Time {
+	if t.After(s.now) {
+		return s.now
+	}
+	return t
+}
+
+// setJobRight has the record of a job stored without times that a clock wrote down
+// which was ahead.
+func (s *step) setJobRight(name schema.JobName) {
+	was := s.job(name)
+	if was == nil || !lastOf(was).After(s.now) {
+		return
+	}
+	r := waitsFrom(was, s.past)
+	r.Since = s.past(r.Since)
+	s.setJob(name, r)
+}
+
+// waitsFrom returns a copy of the record of a job with other times from which what
+// waits is counted.
+func waitsFrom(was *schema.JobRecord, of func(time.Time) time.Time) *schema.JobRecord {
+	r := *was
+	r.Disrupted = nil
+	for _, d := range was.Disrupted {
+		d.At = of(d.At)
+		r.Disrupted = withSpent(r.Disrupted, d)
+	}
+	if was.Rollout != nil {
+		rollout := *was.Rollout
+		rollout.Since, rollout.Progress, rollout.Canary = of(rollout.Since), of(rollout.Progress), of(rollout.Canary)
+		r.Rollout = &rollout
+	}
+	return &r
+}
+
+// lastOf returns the last of the times in the record of a job that it counts from.
+func lastOf(r *schema.JobRecord) time.Time {
+	last := r.Since
+	later := func(t time.Time) {
+		if t.After(last) {
+			last = t
+		}
+	}
+	if n := len(r.Disrupted); n > 0 {
+		later(r.Disrupted[n-1].At)
+	}
+	if r.Rollout != nil {
+		later(r.Rollout.Since)
+		later(r.Rollout.Progress)
+		later(r.Rollout.Canary)
+	}
+	return last
+}
+
 // setRight returns the record of a pending task without the waits that are over
 // since the clock was set back, and has them stored so: as time passes, less is
 // left of them, and they would begin again.
@@ -55,6 +113,10 @@ func (s *step) setRight(job schema.JobName, t schema.TaskRecord) schema.TaskReco
 	avoid := maps.Clone(t.Avoid)
 	if maps.DeleteFunc(avoid, tooLong); len(avoid) < len(t.Avoid) {
 		t.Avoid, changed = avoid, true
+	}
+	if n := len(t.Causes); n > 0 && t.Causes[n-1].At.After(s.now) { // what it waits for is counted from there
+		t.Causes = slices.Clone(t.Causes)
+		t.Causes[n-1].At, changed = s.now, true
 	}
 	if changed {
 		s.set(job, t)

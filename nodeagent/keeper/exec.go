@@ -39,8 +39,9 @@ type Session struct {
 }
 
 // StartExec starts a session of the incarnation in dir, with exe as what holds
-// it, and returns when its command runs, or when ctx ends. The error is ErrCommand
-// when it is the command's fault.
+// it, and returns when its command runs. When ctx ends before, the command is killed,
+// and the error is that of ctx when nothing of it is left. It is ErrCommand when it
+// is the command's fault.
 func StartExec(ctx context.Context, exe, dir string, e Exec) (*Session, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -66,8 +67,7 @@ func StartExec(ctx context.Context, exe, dir string, e Exec) (*Session, error) {
 		return nil, errors.Join(fmt.Errorf("start %s: %w", exe, err), s.control.Close())
 	}
 	_ = peer.Close()
-	stop := context.AfterFunc(ctx, func() { _ = s.control.Close() }) // the session then clears up after itself
-	first, err := s.begin(call{Command: e.Command, Env: e.Env, TTY: e.TTY})
+	first, stop, err := s.begin(ctx, call{Command: e.Command, Env: e.Env, TTY: e.TTY})
 	if err == nil && !first.Started {
 		err = errors.New(first.Error)
 		switch {
@@ -89,11 +89,17 @@ func StartExec(ctx context.Context, exe, dir string, e Exec) (*Session, error) {
 	return s, nil
 }
 
-func (s *Session) begin(c call) (ending, error) {
-	if err := s.send(c); err != nil {
-		return ending{}, fmt.Errorf("the session's keeper: %w", err)
+// begin says what is to be run, and returns what the session says to it. Until stop
+// is called, the end of ctx kills it: a SIGHUP, as at the end of control, would
+// leave the command more time than it was given.
+func (s *Session) begin(ctx context.Context, c call) (first ending, stop func() bool, err error) {
+	err = s.send(c)
+	stop = context.AfterFunc(ctx, func() { s.Signal(syscall.SIGKILL) })
+	if err != nil {
+		return ending{}, stop, fmt.Errorf("the session's keeper: %w", err)
 	}
-	return s.receive()
+	first, err = s.receive()
+	return first, stop, err
 }
 
 func (s *Session) send(c call) error {

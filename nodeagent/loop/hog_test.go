@@ -134,7 +134,7 @@ func newHogs(t *testing.T) *hogs {
 	bin, dir := installBinaries(t), t.TempDir()
 	openToAll(t, dir)
 	log := slog.New(slog.DiscardHandler)
-	tasks, err := runtime.New(runtime.Config{Dir: dir, Keeper: filepath.Join(bin, "muster-keeper"), Log: log})
+	tasks, err := runtime.New(runtime.Config{Dir: dir, Keeper: filepath.Join(bin, "muster-keeper"), CgroupParent: os.Getenv("MUSTER_TEST_CGROUP_PARENT"), Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,13 +34,16 @@ func (p *Process) Run(ctx context.Context, command []string, timeout time.Durati
 	bounded, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	s, out, err := p.startBeside(bounded, command)
+	defer out.Close() // nil where there is none
 	switch {
 	case errors.Is(err, ErrCommand):
 		return "", err
+	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil: // while it was started
+		_ = out.SetReadDeadline(time.Now())
+		return readTail(out), tooLong(timeout)
 	case err != nil:
 		return "", fmt.Errorf("%w: %w", ErrNotRun, err)
 	}
-	defer out.Close()
 	stop := context.AfterFunc(bounded, func() { s.Signal(syscall.SIGKILL) }) // and all of it goes with its first process
 	tail := make(chan string, 1)
 	go func() { tail <- readTail(out) }()
@@ -52,15 +55,19 @@ func (p *Process) Run(ctx context.Context, command []string, timeout time.Durati
 	case err != nil || ctx.Err() != nil:
 		return output, fmt.Errorf("%w: %w", ErrNotRun, errors.Join(ctx.Err(), err))
 	case late:
-		return output, fmt.Errorf("no end within %s: %w", timeout, context.DeadlineExceeded)
+		return output, tooLong(timeout)
 	case exit.Code != 0 || exit.Signal != "":
 		return output, errors.New(report(0, exit).String())
 	}
 	return output, nil
 }
 
+func tooLong(timeout time.Duration) error {
+	return fmt.Errorf("no end within %s: %w", timeout, context.DeadlineExceeded)
+}
+
 // startBeside starts a command that has no input, and returns the end of a pipe
-// with what it writes.
+// with what it writes, also when it was killed as it started.
 func (p *Process) startBeside(ctx context.Context, command []string) (s *keeper.Session, out *os.File, err error) {
 	null, err := os.Open(os.DevNull)
 	if err != nil {
@@ -72,10 +79,8 @@ func (p *Process) startBeside(ctx context.Context, command []string) (s *keeper.
 		return nil, nil, err
 	}
 	defer in.Close()
-	if s, err = keeper.StartExec(ctx, p.keeper, p.dir, keeper.Exec{Command: command, Stdio: [3]*os.File{null, in, in}}); err != nil {
-		return nil, nil, errors.Join(err, out.Close())
-	}
-	return s, out, nil
+	s, err = keeper.StartExec(ctx, p.keeper, p.dir, keeper.Exec{Command: command, Stdio: [3]*os.File{null, in, in}})
+	return s, out, err
 }
 
 // readTail reads to the end, or to its deadline and what is there then, and

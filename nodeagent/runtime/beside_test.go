@@ -1,12 +1,14 @@
 package runtime_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -93,35 +95,73 @@ func TestRunInCgroup(t *testing.T) {
 func TestRunTimeout(t *testing.T) {
 	t.Parallel()
 	for name, script := range map[string]string{
-		"waits":          `echo $$; exec sleep 300`,
-		"double fork":    `(setsid sleep 300 & echo $!) & wait; sleep 300`,
-		"ignores":        `trap "" TERM INT HUP; echo $$; while :; do sleep 1; done`,
-		"without parent": `setsid sh -c 'setsid sh -c "echo \$\$; exec sleep 300" & exit 0'; sleep 300`,
+		"waits":          `echo up; : >said; exec sleep SECONDS`,
+		"double fork":    `(setsid sleep SECONDS & echo up; : >said) & wait; sleep SECONDS`,
+		"ignores":        `trap "" TERM INT HUP; echo up; : >said; while :; do sleep SECONDS; done`,
+		"without parent": `setsid sh -c 'setsid sh -c "echo up; : >said; exec sleep SECONDS" & exit 0'; sleep SECONDS`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m := newMachine(t)
-			p, _ := m.start(shell(0, `exec sleep 300`))
-			began := time.Now()
-			output, err := p.Run(t.Context(), []string{"/bin/sh", "-c", script}, 500*time.Millisecond)
-			if !errors.Is(err, context.DeadlineExceeded) {
-				t.Fatalf("%v, want the deadline", err)
+			p, dir := m.start(shell(0, `exec sleep 300`))
+			seconds := lasting()
+			if output := late(t, p, dir, strings.ReplaceAll(script, "SECONDS", seconds)); output != "up\n" {
+				t.Errorf("output %q, want what was written before the timeout", output)
 			}
-			if took := time.Since(began); took > 10*time.Second {
-				t.Errorf("took %s", took)
-			}
-			pid, err := strconv.Atoi(strings.TrimSpace(output))
-			if err != nil {
-				t.Fatalf("output %q, want a pid", output)
-			}
-			if b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline"); err == nil && len(b) > 0 {
-				t.Errorf("process %d is still there: %q", pid, b)
+			if left := with(t, seconds); len(left) > 0 {
+				t.Errorf("still there: %q", left)
 			}
 			if p.Incarnation().Exit != nil {
 				t.Error("the task was killed with it")
 			}
 		})
 	}
+}
+
+var lastingCalls atomic.Int64
+
+// lasting returns how many seconds, at least some minutes, a process is to sleep by
+// which it is found on the machine: its pid in the task's namespace means nothing there.
+func lasting() string {
+	return strconv.FormatInt(1000*int64(os.Getpid()+1)+lastingCalls.Add(1), 10)
+}
+
+// with returns the command lines that have the argument, or one with it inside.
+func with(t *testing.T, argument string) (found []string) {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no processes: %v", err)
+	}
+	for _, name := range files {
+		if b, err := os.ReadFile(name); err == nil && bytes.Contains(b, []byte(argument)) {
+			found = append(found, string(b))
+		}
+	}
+	return found
+}
+
+// late runs a script that makes the file said once it has written its output, and
+// would then go on for minutes, beside the task p in dir, and returns the output. It
+// does so with longer and longer timeouts, until one comes after the file: those
+// before strike while the command is started, where nothing is different.
+func late(t *testing.T, p *runtime.Process, dir, script string) string {
+	t.Helper()
+	for timeout := time.Millisecond; timeout < patience; timeout *= 2 {
+		began := time.Now()
+		output, err := p.Run(t.Context(), []string{"/bin/sh", "-c", script}, timeout)
+		if took := time.Since(began); took > timeout+patience {
+			t.Errorf("took %s, with a timeout of %s", took, timeout)
+		}
+		if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, runtime.ErrNotRun) {
+			t.Fatalf("output %q, %v, want the deadline", output, err)
+		}
+		if _, err := os.Stat(filepath.Join(filepath.Dir(dir), "work", "said")); err == nil {
+			return output
+		}
+	}
+	t.Fatal("the command never came to its output")
+	return ""
 }
 
 // TestRunLeavesNothing: what a command leaves behind when it exits is killed, and
@@ -131,12 +171,12 @@ func TestRunLeavesNothing(t *testing.T) {
 	m := newMachine(t)
 	p, _ := m.start(shell(0, `exec sleep 300`))
 	for range 3 {
-		output, err := p.Run(t.Context(), []string{"/bin/sh", "-c", `setsid sleep 300 >/dev/null 2>&1 & echo $!`}, patience)
-		if err != nil {
+		seconds := lasting()
+		if _, err := p.Run(t.Context(), []string{"/bin/sh", "-c", `setsid sleep ` + seconds + ` >/dev/null 2>&1 &`}, patience); err != nil {
 			t.Fatal(err)
 		}
-		if b, err := os.ReadFile("/proc/" + strings.TrimSpace(output) + "/cmdline"); err == nil && len(b) > 0 {
-			t.Errorf("process %s is still there: %q", output, b)
+		if left := with(t, seconds); len(left) > 0 {
+			t.Errorf("still there: %q", left)
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())

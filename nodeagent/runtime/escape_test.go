@@ -138,11 +138,12 @@ type victims struct {
 	secret    string // a file of that task
 	dir       string // of its keeper
 	socket    string // of the agent
+	marker    string // a file in the machine's /tmp
 }
 
 func newVictims(t *testing.T, without ...runtime.Guard) *victims {
 	t.Helper()
-	v := &victims{exe: installSelf(t)}
+	v := &victims{exe: installSelf(t), marker: mark(t)}
 	sockets := filepath.Join(filepath.Dir(v.exe), "link")
 	if err := os.Mkdir(sockets, 0o711); err != nil {
 		t.Fatal(err)
@@ -164,6 +165,24 @@ func newVictims(t *testing.T, without ...runtime.Guard) *victims {
 	v.neighbour, v.keeper = p.Incarnation().PID, keeperOf(t, dir)
 	v.dir, v.secret = dir, filepath.Join(filepath.Dir(dir), "work", "secret")
 	return v
+}
+
+// mark puts a file that all may read in the machine's /tmp.
+func mark(t *testing.T) string {
+	t.Helper()
+	f, err := os.CreateTemp("/tmp", "muster-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.Remove(f.Name()); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := errors.Join(f.Chmod(0o644), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return f.Name()
 }
 
 // installSelf puts the test binary where tasks see it.
@@ -235,7 +254,7 @@ func TestEscapes(t *testing.T) {
 		{"leave its user namespace", []runtime.Guard{runtime.Seccomp}, "unshare", nil},
 		{"mount and chroot in a new user namespace", []runtime.Guard{runtime.Seccomp}, "clone", nil},
 		{"read the kernel's keys", []runtime.Guard{runtime.Seccomp}, "keyring", nil},
-		{"find the machine's /tmp", []runtime.Guard{runtime.Namespaces}, "list", func(*victims, string) string { return filepath.Dir(keeperExe) }},
+		{"find the machine's /tmp", []runtime.Guard{runtime.Namespaces}, "list", func(v *victims, _ string) string { return v.marker }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -144,3 +144,16 @@ func TestIntendTorn(t *testing.T) {
 		}
 	}
 }
+
+func BenchmarkIntend(b *testing.B) {
+	l := open(b, Config{Dir: b.TempDir()})
+	var events []schema.Event
+	for i := range 10 {
+		events = append(events, event(i))
+	}
+	for b.Loop() {
+		l.Intend(events)
+		l.Settle(nil)
+	}
+	shut(b, l)
+}

@@ -237,7 +237,12 @@ func (o *owner) round(ctx context.Context) error {
 		return err
 	}
 	now := o.cfg.Now()
-	o.observed.Awake(o.last.Wake, now)
+	if leap := o.observed.Awake(o.last.Wake, now); leap > 0 {
+		writes, events := reconciler.SetForward(o.state, leap, now)
+		if err := o.record(ctx, writes, events); err != nil {
+			return err
+		}
+	}
 	out := reconciler.Step(reconciler.Input{
 		State: o.state, Observed: o.observed, Now: now, Seed: reconciler.Seed(o.cfg.Cell, o.state.Head.Commit), Memo: &o.memo,
 	})
@@ -267,9 +272,11 @@ func (o *owner) record(ctx context.Context, writes []reconciler.Write, events []
 // store makes writes durable, batch by batch, and applies each to the state once
 // the store has it.
 func (o *owner) store(ctx context.Context, writes []reconciler.Write) error {
-	if len(writes) > 0 {
-		o.views = nil
+	if len(writes) == 0 {
+		return nil
 	}
+	o.views = nil
+	began := o.cfg.Now()
 	for _, batch := range reconciler.Batches(writes) {
 		if err := o.cfg.Store.Commit(ctx, batch); err != nil {
 			return fmt.Errorf("write to the store of cell %s: %w", o.cfg.Cell, err)
@@ -278,6 +285,7 @@ func (o *owner) store(ctx context.Context, writes []reconciler.Write) error {
 			return fmt.Errorf("cell %s: %w", o.cfg.Cell, err)
 		}
 	}
+	o.observed.Waited(began, o.cfg.Now())
 	return nil
 }
 

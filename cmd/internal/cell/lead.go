@@ -66,14 +66,7 @@ func (m *master) lead(ctx context.Context) error {
 		if !gone && !errors.Is(err, store.ErrNotLeader) {
 			return err
 		}
-		a := reconciler.Absence{Role: reconciler.Starting, Since: time.Now(), Message: "this master led the cell until another one took over"}
-		if gone {
-			a = reconciler.Absence{Role: reconciler.NoStore, Since: time.Now(), Message: "the master cannot write to its store: " + err.Error()}
-		}
-		if m.term.end(a) {
-			m.cfg.Log.Warn("not leading: tasks run on", "cell", m.cell, "role", a.Role, "err", err)
-			m.events.Append([]schema.Event{{At: a.Since, Kind: schema.EventStore, Message: a.Message}})
-		}
+		m.leadsNoMore(err)
 		if gone {
 			select {
 			case <-ctx.Done():
@@ -81,6 +74,21 @@ func (m *master) lead(ctx context.Context) error {
 			case <-time.After(retryStore):
 			}
 		}
+	}
+}
+
+// leadsNoMore says why this master leads no more, if it is for now.
+func (m *master) leadsNoMore(err error) {
+	a := reconciler.Absence{Role: reconciler.Starting, Since: time.Now(), Message: "this master led the cell until another one took over"}
+	switch {
+	case errors.Is(err, store.ErrDown):
+		a.Role, a.Message = reconciler.NoStore, "the master cannot write to its store: "+err.Error()
+	case !errors.Is(err, store.ErrNotLeader):
+		return
+	}
+	if m.term.end(a) {
+		m.cfg.Log.Warn("not leading: tasks run on", "cell", m.cell, "role", a.Role, "err", err)
+		m.events.Append([]schema.Event{{At: a.Since, Kind: schema.EventStore, Message: a.Message}})
 	}
 }
 
@@ -103,9 +111,14 @@ func (m *master) reign(ctx context.Context) error {
 		Cell: m.cell, Store: m.store, Pusher: m.pusher, Events: m.events, Now: time.Now, LostAfter: m.cfg.LostAfter,
 		Settled: func(_ string, took time.Duration) { m.metrics.CommitRunning(took) },
 	})
+	m.term.begin(l)
 	g, ctx := errgroup.WithContext(ctx)
 	var led error
-	g.Go(func() error { led = l.Run(ctx); return led })
+	g.Go(func() error {
+		led = l.Run(ctx)
+		m.leadsNoMore(led) // at once: the rest may have to wait for the disk
+		return led
+	})
 	g.Go(func() error {
 		return loop.Follower{Source: m.repo, Compiler: m.compiler, Loop: l, Log: m.cfg.Log}.Run(ctx)
 	})
@@ -123,7 +136,6 @@ func (m *master) reign(ctx context.Context) error {
 		})
 		return nil
 	})
-	m.term.begin(l)
 	err := g.Wait()
 	if led != nil {
 		err = led // which knows more than that the store's term has ended

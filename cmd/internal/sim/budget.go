@@ -20,11 +20,12 @@ func chosen(c *schema.Cause) bool {
 
 // checkBudget: whenever the master has told a task to stop by its own choice that
 // worked until then, no more tasks of its job are down than may be, and no more
-// were stopped so within an hour, but for what a drain stops at its deadline. before
-// is what was stored when it decided, and now what its clock said.
+// were stopped so within an hour. What a drain stops whatever budgets say is no more
+// than they allow, but counts for what comes later. before is what was stored when it
+// decided, and now what its clock said.
 func (w *World) checkBudget(before snap, now time.Time) {
 	s, drains := w.master.state, w.drains()
-	stopped, free := map[schema.JobName][]int{}, map[schema.TaskName]bool{}
+	stopped, free, unbound := map[schema.JobName][]int{}, map[schema.TaskName]bool{}, map[schema.JobName]int{}
 	for name, c := range s.Chunks {
 		if before[name] == c {
 			continue
@@ -37,6 +38,7 @@ func (w *World) checkBudget(before snap, now time.Time) {
 			}
 			if w.unbound(r, drains, now) {
 				free[name.Job.Task(r.Index)] = true
+				unbound[name.Job]++
 				continue
 			}
 			stopped[name.Job] = append(stopped[name.Job], r.Index)
@@ -56,10 +58,13 @@ func (w *World) checkBudget(before snap, now time.Time) {
 		}
 		w.checkHour(job, want, len(stopped[job]))
 	}
+	for job, n := range unbound {
+		w.oracle.stops[job] = append(w.oracle.stops[job], slices.Repeat([]time.Time{w.now}, n)...)
+	}
 }
 
-// checkHour counts the stops of a job within an hour, by the true time: as long
-// as the clock of the master's host goes right.
+// checkHour counts the stops of a job within an hour, by the true time, of those
+// since which each master has seen how its clock was set.
 func (w *World) checkHour(job schema.JobName, want *schema.Job, stopped int) {
 	d := want.Disruption
 	if d == nil || d.PerHour == 0 {
@@ -68,7 +73,7 @@ func (w *World) checkHour(job schema.JobName, want *schema.Job, stopped int) {
 	}
 	var stops []time.Time
 	for _, at := range w.oracle.stops[job] {
-		if w.now.Sub(at) < time.Hour && w.oracle.jumped.Before(at) {
+		if w.now.Sub(at) < time.Hour && w.oracle.unseen.at.Before(at) {
 			stops = append(stops, at)
 		}
 	}

@@ -42,5 +42,30 @@ func withMonotonic(day time.Time, up time.Duration) time.Time {
 	return t
 }
 
+// unseen is when the clock of the master's host was last set, and no master saw by
+// how much: that which led then went before it decided anything.
+type unseen struct {
+	at      time.Time
+	before  time.Time // what at is if witness sees it
+	witness *master
+}
+
+// clockSet takes down that the clock of the host is set on which m leads, nil if
+// there is no master.
+func (o *oracle) clockSet(now time.Time, m *master) {
+	o.jumped = now
+	if u := &o.unseen; u.witness == nil || u.witness != m {
+		u.before = u.at
+	}
+	o.unseen.at, o.unseen.witness = now, m
+}
+
+// seesClock takes down that m has made up for what was done to its clock.
+func (o *oracle) seesClock(m *master) {
+	if u := &o.unseen; u.witness == m {
+		u.at, u.witness = u.before, nil
+	}
+}
+
 // told returns t as another host gets it, or the next program on this one.
 func told(t time.Time) time.Time { return t.Round(0).UTC() }

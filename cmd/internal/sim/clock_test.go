@@ -3,6 +3,8 @@ package sim
 import (
 	"testing"
 	"time"
+
+	"github.com/musterhq/muster/reconciler"
 )
 
 // TestClock holds what package time makes of the readings of a clock that jumps:
@@ -24,5 +26,31 @@ func TestClock(t *testing.T) {
 	}
 	if second.Before(first) || !told(second).Before(told(first)) {
 		t.Error("which of two readings is the earlier is not told by how long the host is up")
+	}
+}
+
+// TestLeap: a master sees by how much its clock was set forward, once, and nothing
+// of what the one before it lived through.
+func TestLeap(t *testing.T) {
+	t.Parallel()
+	var c clock
+	now := began
+	o := reconciler.NewObserved(c.read(now))
+	for _, step := range []struct{ ahead, want time.Duration }{
+		{0, 0},
+		{time.Hour, time.Hour},
+		{time.Hour, 0},
+		{time.Minute, 0},
+		{time.Minute + time.Second, time.Second},
+		{time.Minute + time.Second + time.Second/2, 0},
+	} {
+		now = now.Add(time.Hour)
+		if c.ahead = step.ahead; o.Awake(time.Time{}, c.read(now)) != step.want {
+			t.Errorf("when the clock is set to be ahead by %s, it seems to be set forward by another time than %s", step.ahead, step.want)
+		}
+	}
+	c.ahead = 24 * time.Hour
+	if leap := reconciler.NewObserved(c.read(now)).Awake(time.Time{}, c.read(now.Add(time.Second))); leap != 0 {
+		t.Errorf("a new master believes that the clock was set forward by %s", leap)
 	}
 }

@@ -73,7 +73,8 @@ func (w *World) stopsMaster(a Action) bool {
 
 // setsClock: small corrections and large mistakes, both ways.
 func (w *World) setsClock(a Action) bool {
-	w.clock.ahead, w.oracle.jumped = jump(a.N), w.now
+	w.clock.ahead = jump(a.N)
+	w.oracle.clockSet(w.now, w.master)
 	w.note("the clock of the master's host is ahead by %s", w.clock.ahead)
 	if w.master != nil {
 		w.master.news = true // at the next report, which is soon
@@ -246,7 +247,7 @@ func (w *World) heal() {
 	w.frozen = nil
 	w.memory.Hook(nil)
 	clear(w.txns)
-	w.oracle.jumped = w.now
+	w.oracle.clockSet(w.now, w.master)
 	w.gone, w.slow, w.gitGone, w.clock.ahead = time.Time{}, time.Time{}, time.Time{}, 0
 	for _, m := range w.machines {
 		m.crashIn, m.stopped, m.clock.ahead, m.disk.full = 0, time.Time{}, 0, time.Time{}

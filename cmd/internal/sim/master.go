@@ -30,6 +30,7 @@ type master struct {
 	last     reconciler.Output
 	wake     time.Time // when last wants a step, zero if never
 	busy     time.Time // until then it waits for the store, or is stopped
+	waits    time.Time // by its clock: when it began to wait for the store, zero if it does not
 	news     bool      // something happened since the last step
 	views    uint64
 	epochs   map[string]uint64              // of the connected machines
@@ -149,6 +150,10 @@ func (w *World) startMaster() error {
 // there is something to do, that is a bug.
 func (w *World) masterStep() error {
 	m := w.master
+	if !m.waits.IsZero() {
+		m.observed.Waited(m.waits, w.clock.read(w.now))
+		m.waits = time.Time{}
+	}
 	for _, machine := range w.machines {
 		if err := w.listen(machine); err != nil {
 			return err
@@ -204,7 +209,9 @@ func (w *World) decide(in reconciler.Input) error {
 	m := w.master
 	before, suspended := w.snap(), w.suspended()
 	w.oracle.halfway = before
-	m.observed.Awake(m.last.Wake, in.Now)
+	if err := w.awake(in.Now); err != nil {
+		return err
+	}
 	if w.cfg.Mutant.Input == nil { // which shows each step another state
 		in.Memo = m.memo
 	}
@@ -239,6 +246,20 @@ func (w *World) decide(in reconciler.Input) error {
 	w.checkWake(in)
 	w.checkWaits(in.Now)
 	w.push(m.state)
+	return nil
+}
+
+// awake has the master see by how much its clock was set forward.
+func (w *World) awake(now time.Time) error {
+	m := w.master
+	if leap := m.observed.Awake(m.last.Wake, now); leap > 0 {
+		writes, events := reconciler.SetForward(m.state, leap, now)
+		if err := w.commit(writes); err != nil {
+			return err
+		}
+		w.noteEvents(events)
+	}
+	w.oracle.seesClock(m)
 	return nil
 }
 
@@ -336,7 +357,7 @@ func (w *World) commit(writes []reconciler.Write) error {
 		writes = f(writes)
 	}
 	if len(writes) > 0 && w.now.Before(w.slow) {
-		w.master.busy = w.now.Add(slowCommit)
+		w.master.busy, w.master.waits = w.now.Add(slowCommit), w.clock.read(w.now)
 	}
 	for len(writes) > 0 {
 		n := len(writes)

@@ -29,7 +29,8 @@ type oracle struct {
 	cordoned map[string]uint64              // machine → counter when the cordon was first seen in force
 	stops    map[schema.JobName][]time.Time // that were chosen, of tasks that worked
 	jumped   time.Time                      // when the clock of the master's host was last set
-	epochs   map[string]uint64              // the last that each machine was given
+	unseen   unseen
+	epochs   map[string]uint64 // the last that each machine was given
 	packages map[schema.Digest]bool
 	data     map[schema.Digest]*schema.Job // of jobs, as they were ever committed
 }

@@ -123,7 +123,7 @@ func (w *World) checkCanary(name schema.JobName, want *schema.Job, t *trial, bef
 	}
 	waits := time.Duration(canary.WaitSeconds) * time.Second
 	passed := canary.Promote == schema.PromoteAuto && !t.well.IsZero() && w.now.Sub(t.well) >= waits
-	if !passed && w.oracle.jumped.Before(t.since) {
+	if !passed && w.oracle.unseen.at.Before(t.since) {
 		w.violate("%d tasks of %s have new data, which has not passed its canary of %d", has, name, canary.Tasks)
 	}
 }
