@@ -32,13 +32,13 @@ const shownWaits = 5
 
 // String says it in words.
 func (d *Draining) String() string {
-	switch {
-	case d.Left == 0:
+	if d.Left == 0 {
 		return "drained"
-	case d.Turn:
-		return fmt.Sprintf("to be drained after others of %s: %s left", d.Object, schema.Count(d.Left, "task"))
 	}
 	s := fmt.Sprintf("draining: %s left", schema.Count(d.Left, "task"))
+	if d.Turn {
+		s = fmt.Sprintf("to be drained after others of %s: %s left", d.Object, schema.Count(d.Left, "task"))
+	}
 	if d.Late {
 		s += ", after its deadline"
 	}
@@ -66,8 +66,8 @@ type drainee struct {
 // drain moves tasks away from machines that are to be emptied, as the disruption
 // budgets of their jobs allow and where others have room. Of the machines that
 // one object names no more are emptied at a time than it says: those that hold
-// nothing any more make way for the next. One that is silent cannot be told
-// anything, and is nobody's turn.
+// nothing any more make way for the next, until a deadline stops all that is left.
+// One that is silent cannot be told anything, and is nobody's turn.
 func (s *step) drain() {
 	list := s.draining()
 	if len(list) == 0 {
@@ -77,7 +77,7 @@ func (s *step) drain() {
 	turns := map[schema.ObjectKey]int{}
 	for i := range list {
 		m := &list[i]
-		d, key := m.told(), m.orders.drainer.key()
+		d, key := s.told(m), m.orders.drainer.key()
 		s.out.Draining[m.name] = d
 		switch most := max(1, m.orders.drain.AtOnce); {
 		case len(m.tasks) == 0:
@@ -86,7 +86,7 @@ func (s *step) drain() {
 			}
 		case !s.isUp(m.name):
 			d.Waits = append(d.Waits, "it is silent")
-		case turns[key] >= most:
+		case turns[key] >= most && !d.stops():
 			d.Turn = true
 		default:
 			turns[key]++
@@ -96,13 +96,21 @@ func (s *step) drain() {
 }
 
 // told begins to describe a machine that is to be emptied.
-func (m *drained) told() *Draining {
+func (s *step) told(m *drained) *Draining {
 	o := m.orders.drainer
-	return &Draining{
+	d := &Draining{
 		Object: o.key().Field(), Origin: o.Origin, Left: len(m.tasks), Waits: []string{}, waits: map[schema.TaskName]string{},
 		Deadline: o.Drain.Deadline, AtDeadline: cmp.Or(o.Drain.AtDeadline, schema.DeadlineBudget),
 	}
+	if !d.Deadline.IsZero() && d.Left > 0 {
+		d.Late = !s.now.Before(d.Deadline)
+		s.wake(d.Deadline)
+	}
+	return d
 }
+
+// stops reports whether all that is left is stopped, since the deadline has come.
+func (d *Draining) stops() bool { return d.Late && d.AtDeadline == schema.DeadlineStop }
 
 // draining returns the machines that are to be emptied, sorted by name, with
 // what they hold: tasks before those of system jobs, and else by name.
@@ -145,10 +153,6 @@ func (s *step) draining() []drained {
 // drainMachine stops the tasks of a machine that may go now, and says what the
 // others wait for.
 func (s *step) drainMachine(m *drained, d *Draining) {
-	if !d.Deadline.IsZero() {
-		d.Late = !s.now.Before(d.Deadline)
-		s.wake(d.Deadline)
-	}
 	r := removal{machine: m.name, told: d, full: map[schema.JobName]bool{}}
 	r.others = slices.ContainsFunc(m.tasks, func(t drainee) bool { return t.data.Kind != schema.System })
 	for i := range m.tasks {
@@ -180,7 +184,7 @@ func (s *step) moveAway(r *removal, t *drainee) string {
 		return ""
 	}
 	cause := schema.Cause{Kind: schema.CauseMaintenance, At: s.now, Message: fmt.Sprintf("%s drains its machine", r.told.Object)}
-	system, late := t.data.Kind == schema.System, r.told.Late && r.told.AtDeadline == schema.DeadlineStop
+	system, late := t.data.Kind == schema.System, r.told.stops()
 	switch {
 	case s.frozen(t.name.JobName): // whatever a deadline says
 		return "it is " + s.suspended.of(t.name.JobName).String()

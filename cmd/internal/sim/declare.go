@@ -151,7 +151,7 @@ func (w *World) checkDrains(before snap, suspended map[schema.JobName]glass, now
 			switch {
 			case r.Stop == nil && r.Alloc == nil && w.master.state.Data[r.Data].Kind != schema.System && !w.mayNotStop(name.Job, suspended):
 				left[r.Machine] = append(left[r.Machine], task.Short())
-			case r.Stop != nil && r.Stop.Kind == schema.CauseMaintenance && was != nil && was.Stop == nil:
+			case r.Stop != nil && r.Stop.Kind == schema.CauseMaintenance && was != nil && was.Stop == nil && !due(o, now):
 				if turns[o.Name] == nil {
 					turns[o.Name] = map[string]bool{}
 				}
@@ -165,7 +165,7 @@ func (w *World) checkDrains(before snap, suspended map[schema.JobName]glass, now
 		}
 	}
 	for _, m := range w.machines {
-		if o := drains[m.name]; o != nil && o.Match == "" && due(o, now) && w.settled(m) && len(left[m.name]) > 0 {
+		if o := drains[m.name]; o != nil && due(o, now) && w.settled(m) && len(left[m.name]) > 0 {
 			slices.Sort(left[m.name])
 			w.violate("tasks %v are left on %s, whose drain had its deadline at %s", left[m.name], m.name, o.Drain.Deadline)
 		}
