@@ -50,7 +50,8 @@ type Log struct {
 	disk     sync.Mutex // guards what follows; taken before mu
 	segments []segment
 	file     *os.File // the last of segments; nil before the first write
-	failing  bool     // the last write failed
+	failing  bool     // the last write to it failed
+	unsure   bool     // the last write to intentions failed
 	// intentions is the file of what is intended, nil before the first of it;
 	// intended what it holds, nil once that is settled; and doubted what was told
 	// as doubtful last, if nothing was settled well since.

@@ -23,7 +23,7 @@ type intent struct {
 
 // Intend keeps the events of decisions that are about to be stored, as one write
 // to a file, so that a master that is killed before it can tell them loses none:
-// the next Open does. A machine that stops may lose them, as the file is not
+// the next Open of the directory does. A machine that stops may lose them, as the file is not
 // synced. Settle is to follow before the next Intend. When the disk takes nothing
 // they are in memory alone.
 func (l *Log) Intend(events []schema.Event) {
@@ -34,7 +34,7 @@ func (l *Log) Intend(events []schema.Event) {
 	newest := l.next - 1
 	l.mu.Unlock()
 	l.intended = events
-	l.tried(l.writeIntent(intent{newest}, events))
+	l.tried(&l.unsure, l.writeIntent(intent{newest}, events))
 }
 
 // Settle tells what was intended last as Append does, when err is nil. Otherwise
@@ -69,9 +69,9 @@ func doubtful(events []schema.Event) []schema.Event {
 	if len(events) == 0 {
 		return nil
 	}
-	message := "a master ended before it knew whether the store has what the next event tells; if not, it is decided again"
+	message := "it is not known whether the store has what the next event tells; if not, it is decided again"
 	if len(events) > 1 {
-		message = fmt.Sprintf("a master ended before it knew whether the store has what the next %d events tell; what it has not is decided again", len(events))
+		message = fmt.Sprintf("it is not known whether the store has what the next %d events tell; what it has not is decided again", len(events))
 	}
 	return append([]schema.Event{{At: events[0].At, Kind: schema.EventMaster, Message: message}}, events...)
 }
@@ -85,13 +85,12 @@ func (l *Log) writeIntent(header intent, events []schema.Event) error {
 		l.intentions = f
 	}
 	var lines bytes.Buffer
-	encoder := json.NewEncoder(&lines)
-	if err := encoder.Encode(header); err != nil {
+	if err := json.NewEncoder(&lines).Encode(header); err != nil {
 		return err
 	}
 	for _, e := range events {
-		if err := encoder.Encode(cut(e)); err != nil { // a time beyond the year 9999, which Append tells
-			continue
+		if line, err := json.Marshal(cut(e)); err == nil { // a time beyond the year 9999 is told by Append
+			lines.Write(append(line, '\n'))
 		}
 	}
 	if err := l.intentions.Truncate(0); err != nil {

@@ -26,7 +26,7 @@ func messages(records []schema.EventRecord) []string {
 	var got []string
 	for _, r := range records {
 		message := r.Message
-		if strings.HasPrefix(message, "a master ended before") {
+		if strings.HasPrefix(message, "it is not known") {
 			message = "?"
 		}
 		got = append(got, message)

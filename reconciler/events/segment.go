@@ -113,20 +113,20 @@ func (l *Log) flush() []schema.EventRecord {
 	if len(lines) == 0 {
 		return ring
 	}
-	l.tried(l.write(lines, first))
+	l.tried(&l.failing, l.write(lines, first))
 	return ring
 }
 
-// tried tells when a write is the first that fails, or that does so no longer. The
-// caller holds disk.
-func (l *Log) tried(err error) {
-	if err != nil && !l.failing {
+// tried tells when a write to a file is the first that fails, or that does so no
+// longer. The caller holds disk.
+func (l *Log) tried(failing *bool, err error) {
+	if err != nil && !*failing {
 		l.cfg.Log.Error("events are kept in memory only", "err", err)
 	}
-	if err == nil && l.failing {
+	if err == nil && *failing {
 		l.cfg.Log.Info("events are written again")
 	}
-	l.failing = err != nil
+	*failing = err != nil
 }
 
 // write appends lines, the first of which has id first, to the last segment,
