@@ -156,6 +156,7 @@ func (s *step) followAll() {
 		}
 		s.waking = name
 		active = append(active, name)
+		s.setJobRight(name)
 		for _, t := range s.tasks(name) {
 			if t.Stop != nil && t.Stop.By != "" {
 				s.preempted[t.Stop.By] = append(s.preempted[t.Stop.By], leaver{name.Task(t.Index), t.Machine})
@@ -190,7 +191,6 @@ func (s *step) stepJobs() {
 			continue
 		}
 		s.active = append(s.active, name)
-		s.setJobRight(name)
 		if s.last(name) {
 			last = append(last, name)
 			continue
