@@ -245,7 +245,7 @@ func (s *step) admit() {
 	}
 	for _, name := range s.base.jobNames() {
 		if _, ok := desired.Jobs[name]; !ok && s.base.Jobs[name].Admitted != "" && !s.keeps(name) {
-			r := *s.base.Jobs[name]
+			r := *s.job(name)
 			r.Admitted, r.Since = "", s.now
 			s.setJob(name, &r)
 		}

@@ -59,6 +59,9 @@ func (w *World) checkBudget(before snap, now time.Time) {
 		w.checkHour(job, want, len(stopped[job]))
 	}
 	for job, n := range unbound {
+		if j := s.Jobs[job]; j == nil || s.Data[j.Admitted] == nil || s.Data[j.Admitted].Disruption == nil || s.Data[j.Admitted].Disruption.PerHour == 0 {
+			continue // nobody counts them
+		}
 		w.oracle.stops[job] = append(w.oracle.stops[job], slices.Repeat([]time.Time{w.now}, n)...)
 	}
 }
