@@ -57,23 +57,24 @@ func (b etcdClient) txn(ctx context.Context, c condition, ops []op) (int64, bool
 	}
 	txn.Then(then...)
 	writesItself := slices.ContainsFunc(ops, func(o op) bool { return o.key == c.key })
-	began := time.Now()
-	resp, err := call(b.end, txn.Commit)
-	for b.slow(err) && !writesItself && time.Since(began) < requestTimeout {
-		resp, err = call(b.end, txn.Commit)
+	for began := time.Now(); ; {
+		resp, err := call(b.end, txn.Commit)
+		switch {
+		case err == nil:
+			return resp.Header.Revision, resp.Succeeded, nil
+		case !b.slow(err) || writesItself || time.Since(began) >= requestTimeout:
+			return 0, false, b.down(err)
+		}
 	}
-	if err != nil {
-		return 0, false, b.down(err)
-	}
-	return resp.Header.Revision, resp.Succeeded, nil
 }
 
 // slow reports whether a server within this process, which has one disk and no other
 // member, took longer than etcd waits, 5.2 s. It takes proposals in their order, so
-// the same one after the first changes nothing, but of what it compares. One that a cluster has forwarded
-// may come after others: whoever sent it is to lead no more before it goes on.
+// the same one after the first changes nothing, but of what it compares. One that a
+// cluster has forwarded may come after others: whoever sent it is to lead no more
+// before it goes on.
 func (b etcdClient) slow(err error) bool {
-	return err != nil && b.end != nil && strings.Contains(err.Error(), etcderrors.ErrTimeout.Error())
+	return b.end != nil && strings.Contains(err.Error(), etcderrors.ErrTimeout.Error())
 }
 
 // scan reads in pages, all at the revision of the first.
