@@ -25,7 +25,7 @@ func chosen(c *schema.Cause) bool {
 // decided, and now what its clock said.
 func (w *World) checkBudget(before snap, now time.Time) {
 	s, drains := w.master.state, w.drains()
-	stopped, free, unbound := map[schema.JobName][]int{}, map[schema.TaskName]bool{}, map[schema.JobName]int{}
+	stopped, free := map[schema.JobName][]int{}, map[schema.TaskName]bool{}
 	for name, c := range s.Chunks {
 		if before[name] == c {
 			continue
@@ -38,7 +38,6 @@ func (w *World) checkBudget(before snap, now time.Time) {
 			}
 			if w.unbound(r, drains, now) {
 				free[name.Job.Task(r.Index)] = true
-				unbound[name.Job]++
 				continue
 			}
 			stopped[name.Job] = append(stopped[name.Job], r.Index)
@@ -58,19 +57,17 @@ func (w *World) checkBudget(before snap, now time.Time) {
 		}
 		w.checkHour(job, want, len(stopped[job]))
 	}
-	for job, n := range unbound {
-		if j := s.Jobs[job]; j == nil || s.Data[j.Admitted] == nil || s.Data[j.Admitted].Disruption == nil || s.Data[j.Admitted].Disruption.PerHour == 0 {
-			continue // nobody counts them
+	for task := range free {
+		if j := s.Jobs[task.JobName]; j != nil && countsByHour(s.Data[j.Admitted]) {
+			w.oracle.stops[task.JobName] = append(w.oracle.stops[task.JobName], w.now)
 		}
-		w.oracle.stops[job] = append(w.oracle.stops[job], slices.Repeat([]time.Time{w.now}, n)...)
 	}
 }
 
 // checkHour counts the stops of a job within an hour, by the true time, of those
 // since which each master has seen how its clock was set.
 func (w *World) checkHour(job schema.JobName, want *schema.Job, stopped int) {
-	d := want.Disruption
-	if d == nil || d.PerHour == 0 {
+	if !countsByHour(want) {
 		delete(w.oracle.stops, job) // nobody counts them
 		return
 	}
@@ -83,9 +80,14 @@ func (w *World) checkHour(job schema.JobName, want *schema.Job, stopped int) {
 	for range stopped {
 		stops = append(stops, w.now)
 	}
-	if w.oracle.stops[job] = stops; len(stops) > d.PerHour {
-		w.violate("%d tasks of %s were stopped within an hour: at most %d may be", len(stops), job, d.PerHour)
+	if w.oracle.stops[job] = stops; len(stops) > want.Disruption.PerHour {
+		w.violate("%d tasks of %s were stopped within an hour: at most %d may be", len(stops), job, want.Disruption.PerHour)
 	}
+}
+
+// countsByHour reports whether a job's data, nil of none, has a budget for the hour.
+func countsByHour(want *schema.Job) bool {
+	return want != nil && want.Disruption != nil && want.Disruption.PerHour > 0
 }
 
 // down returns the indices of the tasks of a job that it shall have, has had
