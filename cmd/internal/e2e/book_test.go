@@ -177,3 +177,14 @@ func (b book) last() process {
 	}
 	return b.starts[len(b.starts)-1]
 }
+
+// checkRise fails the test unless each start was of a newer generation than those
+// before.
+func (b book) checkRise(t *testing.T, name string) {
+	t.Helper()
+	for i := 1; i < len(b.generations); i++ {
+		if b.generations[i] <= b.generations[i-1] {
+			t.Errorf("%s: generation %d was started after %d", name, b.generations[i], b.generations[i-1])
+		}
+	}
+}

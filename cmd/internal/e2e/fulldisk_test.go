@@ -26,21 +26,12 @@ func TestFullDisk(t *testing.T) {
 	disk := c.path("master")
 	c.must(os.Mkdir(disk, 0o700))
 	c.must(unix.Mount("muster-e2e", disk, "tmpfs", 0, "size=200m,mode=700"))
-	t.Cleanup(func() {
-		if c.master != nil {
-			c.check(c.master.end(syscall.SIGTERM, bound))
-		}
-		c.check(unix.Unmount(disk, 0))
-	})
+	t.Cleanup(func() { c.unmountMaster(disk) })
 	c.begin()
 	commits := 0
 	next := func() string {
 		commits++
-		word := fmt.Sprintf("commit-%d", commits)
-		return c.commit(word, map[string][]byte{teamFile: c.pack("crew",
-			job{name: "steady", tasks: 3},
-			job{name: "web", word: word, tasks: 2},
-			job{name: fmt.Sprintf("count-%d", commits%3), kind: "batch", mode: "batch", tasks: 2})})
+		return c.commitVersion(commits, commits%3, "")
 	}
 	next()
 	s := c.converge(next())
@@ -72,12 +63,17 @@ func TestFullDisk(t *testing.T) {
 		case job == "steady" && len(b.starts) != 1:
 			t.Errorf("%s was started %d times", name, len(b.starts))
 		}
-		for i := 1; i < len(b.generations); i++ {
-			if b.generations[i] <= b.generations[i-1] {
-				t.Errorf("%s: generation %d was started after %d", name, b.generations[i], b.generations[i-1])
-			}
-		}
+		b.checkRise(t, name)
 	}
+}
+
+// unmountMaster ends the master and takes the file system of its data directory away.
+func (c *cell) unmountMaster(dir string) {
+	c.t.Helper()
+	if c.master != nil {
+		c.check(c.master.end(syscall.SIGTERM, bound))
+	}
+	c.check(unix.Unmount(dir, 0))
 }
 
 // fill writes a file until the disk is full.

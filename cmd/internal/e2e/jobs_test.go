@@ -42,3 +42,14 @@ job: %q: muster.#Job & {
 	}
 	return []byte(b.String())
 }
+
+// commitVersion commits a version of three jobs: one that stays as it is, one that
+// is given the version, with more fields, and batch number count.
+func (c *cell) commitVersion(version, count int, more string) string {
+	c.t.Helper()
+	word := fmt.Sprintf("commit-%d", version)
+	return c.commit(word, map[string][]byte{teamFile: c.pack("crew",
+		job{name: "steady", tasks: 3},
+		job{name: "web", word: word, tasks: 2, more: more},
+		job{name: fmt.Sprintf("count-%d", count), kind: "batch", mode: "batch", tasks: 2})})
+}

@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -20,11 +19,7 @@ func TestSlowStore(t *testing.T) {
 	commits := 0
 	next := func() string {
 		commits++
-		word := fmt.Sprintf("commit-%d", commits)
-		return p.commit(word, map[string][]byte{teamFile: p.pack("crew",
-			job{name: "steady", tasks: 3},
-			job{name: "web", word: word, tasks: 2},
-			job{name: fmt.Sprintf("count-%d", commits), kind: "batch", mode: "batch", tasks: 2})})
+		return p.commitVersion(commits, commits, "")
 	}
 	first := next()
 	a, b := p.leader()
@@ -77,11 +72,7 @@ func TestSlowStore(t *testing.T) {
 		if book.doubles > 0 || book.dones > 1 {
 			t.Errorf("%s: %+v", name, book)
 		}
-		for i := 1; i < len(book.generations); i++ {
-			if book.generations[i] <= book.generations[i-1] {
-				t.Errorf("%s: generation %d was started after %d", name, book.generations[i], book.generations[i-1])
-			}
-		}
+		book.checkRise(t, name)
 	}
 }
 
