@@ -13,24 +13,42 @@ type AdmitInput struct {
 	Desired Desired
 	// Admitted is the data that each job runs now.
 	Admitted map[schema.JobName]*schema.Job
-	// Capacity is what all the machines have together that ever joined the
-	// cell, reachable or not; nil if unknown, as it is offline.
-	Capacity *schema.Resources
-	// Machines is how many machines the cell knows, the given up ones among
-	// them: the tasks that a system job is counted with, eligible machines or
-	// not, so that a change of labels changes nobody's quota. Where Capacity is
-	// unknown a system job counts with one.
-	Machines int
+	// Size is that of the cell; nil if unknown, as it is offline and before the
+	// first machine joins.
+	Size *CellSize
 	// Now decides which quotas count.
 	Now time.Time
+}
+
+// CellSize is what all the machines are together that ever joined the cell,
+// reachable or not.
+type CellSize struct {
+	Capacity schema.Resources
+	// Machines is how many there are: the tasks that a system job is counted
+	// with, eligible machines or not, so that a change of labels changes nobody's
+	// quota. Where the size is unknown a system job counts with one.
+	Machines int
+}
+
+// admitInput returns what admission of desired depends on: all who call Admit
+// have it from here, and so ask the same.
+func (s *State) admitInput(desired Desired, now time.Time) AdmitInput {
+	in := AdmitInput{Desired: desired, Admitted: s.admitted(), Now: now}
+	if len(s.Machines) > 0 {
+		in.Size = &CellSize{Machines: len(s.Machines)}
+		for _, m := range s.Machines {
+			in.Size.Capacity = in.Size.Capacity.Add(m.Capacity)
+		}
+	}
+	return in
 }
 
 // counted returns the input with the number of tasks that each system job
 // counts with.
 func (in AdmitInput) counted() AdmitInput {
-	n := min(in.Machines, schema.MaxTasks)
-	if in.Capacity == nil {
-		n = 1
+	n := 1
+	if in.Size != nil {
+		n = min(in.Size.Machines, schema.MaxTasks)
 	}
 	count := func(j *schema.Job) *schema.Job {
 		if j.Kind != schema.System {

@@ -24,8 +24,17 @@ type world struct {
 
 func (w *world) input() reconciler.AdmitInput {
 	in := admitInput(w.admitted, w.objects...)
-	in.Capacity, in.Now = w.capacity, w.now
+	in.Size, in.Now = sizeOf(w.capacity), w.now
 	return in
+}
+
+// sizeOf returns the size of a cell with one machine; nil if its capacity is not
+// known.
+func sizeOf(capacity *schema.Resources) *reconciler.CellSize {
+	if capacity == nil {
+		return nil
+	}
+	return &reconciler.CellSize{Capacity: *capacity, Machines: 1}
 }
 
 // drawAmount is small, or so large that two of them overflow 64 bits.
@@ -108,8 +117,8 @@ func dims(j *schema.Job) []*big.Int {
 func limit(in reconciler.AdmitInput, user string, band schema.Band, dim int) *big.Int {
 	total := new(big.Int)
 	pools := map[schema.Band]*big.Int{}
-	if in.Capacity != nil && dim < 3 {
-		c := big.NewInt(in.Capacity.Of(schema.Dimensions()[dim]))
+	if in.Size != nil && dim < 3 {
+		c := big.NewInt(in.Size.Capacity.Of(schema.Dimensions()[dim]))
 		pools[schema.BandProduction] = new(big.Int).Set(c)
 		pools[schema.BandMonitoring] = pools[schema.BandProduction]
 		if p := in.Desired.Policy.OversellPercent.Batch; p != 0 {

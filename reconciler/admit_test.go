@@ -113,9 +113,9 @@ func TestAdmitSystem(t *testing.T) {
 	logs := service("a", "logs", 0, "v")
 	logs.Kind = schema.System
 	in := admitInput(nil, quota("q", "a", 3), logs)
-	in.Capacity = &schema.Resources{CPUMilli: 1 << 40, RAMBytes: 1 << 60, DiskBytes: 1 << 60}
+	ample := schema.Resources{CPUMilli: 1 << 40, RAMBytes: 1 << 60, DiskBytes: 1 << 60}
 	for machines, want := range []string{0: "", 3: "", 4: "over quota: owner a, production: tasks 4 of 3, over by 1; largest jobs: logs 4"} {
-		in.Machines = machines
+		in.Size = &reconciler.CellSize{Capacity: ample, Machines: machines}
 		if got := admit(in)["a/logs"]; got != want {
 			t.Errorf("%d machines: %q, want %q", machines, got, want)
 		}
@@ -125,7 +125,7 @@ func TestAdmitSystem(t *testing.T) {
 		t.Errorf("it was admitted before the fourth machine joined, and is rejected: %v", got)
 	}
 	web := admitInput([]schema.Job{logs}, quota("q", "a", 3), logs, service("a", "web", 1, "v"))
-	web.Capacity, web.Machines = in.Capacity, 3
+	web.Size = &reconciler.CellSize{Capacity: ample, Machines: 3}
 	if got, want := admit(web)["a/web"], "over quota: owner a, production: tasks 4 of 3, over by 1; largest jobs: logs 3, web 1"; got != want {
 		t.Errorf("beside it: %q, want %q", got, want)
 	}
@@ -137,7 +137,7 @@ func TestOversold(t *testing.T) {
 	if w := reconciler.Admit(in).Warnings; len(w) > 0 {
 		t.Errorf("offline the capacity is unknown, and there are warnings: %v", w)
 	}
-	in.Capacity = &schema.Resources{CPUMilli: 1, RAMBytes: 1 << 60, DiskBytes: 1 << 60}
+	in.Size = &reconciler.CellSize{Capacity: schema.Resources{CPUMilli: 1, RAMBytes: 1 << 60, DiskBytes: 1 << 60}, Machines: 1}
 	want := []reconciler.QuotaWarning{{User: "a", Band: schema.BandProduction, Diagnostic: schema.Diagnostic{
 		Severity: schema.Warning, Position: schema.Position{Path: "x.cue", Line: 1, Column: 1}, Field: "quota.q",
 		Message: "the machines of cell c back it in part only: cpuMilli 1 of 1,000,000, short by 999,999",

@@ -401,19 +401,20 @@ func (a *adoption) events(s *State, head schema.Head, next *Desired, now time.Ti
 	if next != nil {
 		add(holdEvents(s.Head.Held, head.Held)...)
 		add(machineOrders(s, s.desired(), next)...)
-		add(rejections(s, *next, now)...)
+		add(rejections(s, head, next, now)...)
 	}
 	return out
 }
 
-// rejections returns an event for each job that will not be admitted.
-func rejections(s *State, desired Desired, now time.Time) []schema.Event {
-	verdict := Admit(AdmitInput{Desired: desired, Admitted: s.admitted(), Capacity: s.capacity(), Now: now})
+// rejections returns an event for each job that is not admitted of a head: by
+// the verdict of the step that follows its adoption.
+func rejections(s *State, head schema.Head, desired *Desired, now time.Time) []schema.Event {
+	next := *s
+	next.Head, next.wanted = head, desired
+	verdict := newStep(Input{State: &next, Now: now}).admission()
 	var out []schema.Event
-	for _, name := range desired.names() {
-		if why := verdict.Rejected[name]; why != nil {
-			out = append(out, schema.Event{Kind: schema.EventReject, Job: name.Short(), Message: why.Error()})
-		}
+	for _, name := range slices.SortedFunc(maps.Keys(verdict.Rejected), schema.JobName.Compare) {
+		out = append(out, schema.Event{Kind: schema.EventReject, Job: name.Short(), Message: verdict.Rejected[name].Error()})
 	}
 	return out
 }

@@ -133,13 +133,13 @@ func (s *State) withRetained(retained map[schema.JobName][]string) Desired {
 // admission returns the verdict on the desired jobs, and on the alloc sets that
 // stay for those which the verdict leaves as they are.
 func (s *step) admission() Admission {
-	admitted := s.base.admitted()
+	in := s.base.admitInput(*s.base.desired(), s.now)
+	admitted := in.Admitted
 	runs := func(name schema.JobName) *schema.Job { return admitted[name] }
 	retained := s.base.retained(runs)
 	for {
-		verdict := Admit(AdmitInput{
-			Desired: s.withReturned(s.base.withRetained(retained)), Admitted: admitted, Capacity: s.base.capacity(), Machines: len(s.base.Machines), Now: s.now,
-		})
+		in.Desired = s.withReturned(s.base.withRetained(retained))
+		verdict := Admit(in)
 		if len(retained) == 0 {
 			return verdict
 		}

@@ -26,6 +26,7 @@ type cell struct {
 	last     reconciler.Output
 	heard    map[string][]schema.TaskStatus // by this master, by machine
 	agents   []*agent                       // sorted by name
+	rejected map[string]bool                // jobs of which an event has said so
 	pids     int
 }
 
@@ -40,7 +41,7 @@ type agent struct {
 }
 
 func newCell() *cell {
-	c := &cell{docs: map[string][]byte{}, now: epoch}
+	c := &cell{docs: map[string][]byte{}, now: epoch, rejected: map[string]bool{}}
 	c.restart()
 	return c
 }
@@ -75,6 +76,11 @@ func (c *cell) commit(compiled schema.Compiled) []schema.Event {
 	c.head = compiled.Commit
 	writes, events := reconciler.Adopt(c.state, compiled, c.now)
 	c.take(writes)
+	for i := range events {
+		if e := &events[i]; e.Kind == schema.EventReject {
+			c.rejected[e.Job] = true
+		}
+	}
 	return events
 }
 

@@ -29,7 +29,7 @@ func Check(c schema.Compiled, now time.Time) (schema.Objects, []schema.Diagnosti
 			break
 		}
 		d := desiredOf(cell, t.packages, undigested)
-		adm := Admit(AdmitInput{Desired: d, Now: now})
+		adm := Admit(NewState(cell).admitInput(d, now))
 		var found findings
 		for _, name := range d.names() {
 			if r := adm.Rejected[name]; r != nil && len(d.Jobs[name].Refused) == 0 { // or take has told it

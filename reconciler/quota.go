@@ -75,11 +75,11 @@ func (b *budget) exceeded(used amounts) []int {
 func sell(in AdmitInput) map[account]*budget {
 	out := map[account]*budget{}
 	pools := map[schema.Band]*pool{}
-	if in.Capacity != nil {
-		prod := newPool(*in.Capacity, 100)
+	if in.Size != nil {
+		prod := newPool(in.Size.Capacity, 100)
 		pools[schema.BandMonitoring], pools[schema.BandProduction] = prod, prod
 		if percent := in.Desired.Policy.OversellPercent.Batch; percent > 0 {
-			pools[schema.BandBatch] = newPool(*in.Capacity, percent)
+			pools[schema.BandBatch] = newPool(in.Size.Capacity, percent)
 		}
 	}
 	for _, g := range grantsOf(in.Desired, in.Now) {

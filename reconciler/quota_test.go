@@ -161,7 +161,7 @@ func TestQuotaMessages(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			in := admitInput(tt.admitted, tt.objects...)
-			in.Now, in.Capacity = epoch, tt.capacity
+			in.Now, in.Size = epoch, sizeOf(tt.capacity)
 			verdict := reconciler.Admit(in)
 			var got []string
 			for _, name := range slices.SortedFunc(maps.Keys(verdict.Rejected), schema.JobName.Compare) {

@@ -220,7 +220,13 @@ func (c *cell) turns(t *testing.T, args []string) string {
 
 // stepped steps, and prints what is new.
 func (c *cell) stepped() string {
+	suspended := len(c.state.Suspensions) > 0 // of which an event has told
 	out := c.step()
+	for name := range out.Admission.Rejected {
+		if !c.rejected[name.Short()] && !suspended {
+			panic(fmt.Sprintf("job %s is rejected, and no event says so", name.Short()))
+		}
+	}
 	var b strings.Builder
 	b.WriteString(lines(out.Events))
 	if len(out.Events) == 0 && len(out.Writes) > 0 {

@@ -274,19 +274,6 @@ func (s *State) spans() map[schema.JobName]int {
 	return out
 }
 
-// capacity returns what all the machines have together that ever joined, nil
-// if none has: what the cell will have is not known then.
-func (s *State) capacity() *schema.Resources {
-	if len(s.Machines) == 0 {
-		return nil
-	}
-	var c schema.Resources
-	for _, m := range s.Machines {
-		c = c.Add(m.Capacity)
-	}
-	return &c
-}
-
 // jobNames returns the names of all jobs that have a record, sorted.
 func (s *State) jobNames() []schema.JobName {
 	return slices.SortedFunc(maps.Keys(s.Jobs), schema.JobName.Compare)
