@@ -232,22 +232,33 @@ func (d *describer) records(name schema.JobName) []*schema.TaskRecord {
 // jobReason says why a job is not as desired, "" if it is. A batch task that
 // runs is as desired; so is one that is done.
 func (d *describer) jobReason(r *schema.JobRecord, j *JobStatus, tasks []TaskStatus) string {
-	stopping := 0
+	stopping, unknown := 0, 0
 	example := ""
 	for i := range tasks {
 		t := &tasks[i]
-		if t.State == "stopping" {
+		switch t.State {
+		case TaskStopping:
 			stopping++
+		case TaskUnknown:
+			unknown++
 		}
-		if example == "" && t.Reason != "" && t.State != "done" && t.Reason != d.notes[t.Name] {
+		if example == "" && t.Reason != "" && t.State != TaskDone && t.Reason != d.notes[t.Name] {
 			example = fmt.Sprintf(": %s is %s: %s", t.Name, t.State, t.Reason)
 		}
 	}
 	switch {
+	case r.Admitted == "" && unknown > 0:
+		return fmt.Sprintf("removed; %s %s unknown", schema.Count(unknown, "task"), verb(unknown, "is", "are")) + unsaid(example)
 	case r.Admitted == "":
 		return fmt.Sprintf("removed; %s %s stopping", schema.Count(stopping, "task"), verb(stopping, "is", "are"))
-	case j.Running+j.Done < j.Desired:
-		return schema.Part(j.Desired-j.Running-j.Done, j.Desired, "task", "does not run", "do not run") + example
+	case j.Running+j.Done+j.Unknown < j.Desired:
+		missing := schema.Part(j.Desired-j.Running-j.Done-j.Unknown, j.Desired, "task", "does not run", "do not run")
+		if j.Unknown > 0 {
+			missing += fmt.Sprintf(", %d %s unknown", j.Unknown, verb(j.Unknown, "is", "are"))
+		}
+		return missing + example
+	case j.Unknown > 0:
+		return schema.Part(j.Unknown, j.Desired, "task", "is unknown", "are unknown") + unsaid(example)
 	case j.Updating > 0 && j.Suspended == "": // else its suspension tells
 		return schema.Part(j.Updating, j.Desired, "task", "runs", "run") + " older data" + example
 	case stopping > 0:
@@ -257,6 +268,9 @@ func (d *describer) jobReason(r *schema.JobRecord, j *JobStatus, tasks []TaskSta
 	}
 	return ""
 }
+
+// unsaid leaves out of an example that the task is unknown, where that is said.
+func unsaid(example string) string { return strings.Replace(example, " is "+string(TaskUnknown)+": ", ": ", 1) }
 
 // task adds the status of one task, and counts it in its job's if that wants
 // it.
@@ -286,12 +300,14 @@ func (d *describer) task(job schema.JobName, r *schema.TaskRecord, record *schem
 	}
 	if wanted {
 		switch t.State {
-		case "running":
+		case TaskRunning:
 			j.Running++
-		case "done":
+		case TaskDone:
 			j.Done++
-		case "failed":
+		case TaskFailed:
 			j.Failed++
+		case TaskUnknown:
+			j.Unknown++
 		default:
 			j.Pending++
 		}
@@ -301,17 +317,20 @@ func (d *describer) task(job schema.JobName, r *schema.TaskRecord, record *schem
 
 // state returns the word for a task's state and why it is not running, and
 // fills what its agent said of it into t.
-func (d *describer) state(name schema.TaskName, r *schema.TaskRecord, t *TaskStatus) (state, reason string) {
+func (d *describer) state(name schema.TaskName, r *schema.TaskRecord, t *TaskStatus) (state TaskState, reason string) {
 	switch {
 	case r.Done != nil:
-		return "done", r.Done.String()
+		return TaskDone, r.Done.String()
 	case r.Machine == "":
 		return d.unplaced(name, r)
 	}
 	status := d.in.Observed.status(r.Machine, name, r.Generation)
 	absent := d.absent(name, r.Machine)
-	if status == nil {
-		return "starting", cmp.Or(absent, "its machine has not taken it yet")
+	switch {
+	case status == nil && absent != "":
+		return TaskUnknown, absent
+	case status == nil:
+		return TaskStarting, "its machine has not taken it yet"
 	}
 	t.PID, t.StartedAt, t.Incarnation, t.Health = status.PID, status.StartedAt, status.Incarnation, status.Health
 	t.HealthMessage, t.Line, t.RestartAt = status.HealthMessage, status.Line, status.RestartAt
@@ -321,37 +340,37 @@ func (d *describer) state(name schema.TaskName, r *schema.TaskRecord, t *TaskSta
 	}
 	switch {
 	case r.Stop != nil && status.Note == schema.Stuck:
-		return "stopping", r.Stop.String() + "; " + schema.Stuck
+		return TaskStopping, r.Stop.String() + "; " + schema.Stuck
 	case r.Stop != nil && absent != "":
-		return "stopping", r.Stop.String() + "; " + absent
+		return TaskStopping, r.Stop.String() + "; " + absent
 	case r.Stop != nil:
-		return "stopping", r.Stop.String()
+		return TaskStopping, r.Stop.String()
 	case absent != "":
-		return string(status.State), absent
+		return TaskUnknown, absent
 	}
 	reason = said(status, d.in.State.Data[r.Data])
 	if reason == status.Note && status.State == schema.Running {
 		d.notes[t.Name] = reason
 	}
-	return string(status.State), reason
+	return TaskState(status.State), reason
 }
 
 // unplaced is state of a task that has no machine.
-func (d *describer) unplaced(name schema.TaskName, r *schema.TaskRecord) (state, reason string) {
+func (d *describer) unplaced(name schema.TaskName, r *schema.TaskRecord) (state TaskState, reason string) {
 	if ahead(d.in.Now, r.NotBefore, retryCap) {
 		again := fmt.Sprintf("is tried again in %s", r.NotBefore.Sub(d.in.Now).Round(time.Second))
 		if r.Failures == 0 {
-			return "pending", fmt.Sprintf("%s; %s", r.Causes[len(r.Causes)-1], again)
+			return TaskPending, fmt.Sprintf("%s; %s", r.Causes[len(r.Causes)-1], again)
 		}
-		return "failed", fmt.Sprintf("failed %d times, %s", r.Failures, again)
+		return TaskFailed, fmt.Sprintf("failed %d times, %s", r.Failures, again)
 	}
 	if claim, ok := d.in.Last.Claims[name]; ok {
-		return "pending", claim.String()
+		return TaskPending, claim.String()
 	}
 	if why, ok := d.in.Last.Why[name]; ok {
-		return "pending", why.String()
+		return TaskPending, why.String()
 	}
-	return "pending", "not decided upon yet"
+	return TaskPending, "not decided upon yet"
 }
 
 // absent says why nothing is heard of a task's machine, and what the task waits

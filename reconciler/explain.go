@@ -148,7 +148,11 @@ func (e *Explanation) addRecords(in DescribeInput, r *schema.JobRecord, index in
 func (e *Explanation) Lines() []string {
 	var l lines
 	if e.Job != nil {
-		l.say("job %s: %d desired, %d running, %d pending, %d failed, %d done", e.Job.Name, e.Job.Desired, e.Job.Running, e.Job.Pending, e.Job.Failed, e.Job.Done)
+		unknown := ""
+		if e.Job.Unknown > 0 {
+			unknown = fmt.Sprintf(", %d unknown", e.Job.Unknown)
+		}
+		l.say("job %s: %d desired, %d running, %d pending, %d failed%s, %d done", e.Job.Name, e.Job.Desired, e.Job.Running, e.Job.Pending, e.Job.Failed, unknown, e.Job.Done)
 		l.sayIf("  because: %s", e.Job.Reason)
 		l.sayIf("  it %s", e.Job.Crashes)
 	}

@@ -442,7 +442,7 @@ func (a *anything) invariants(t *rapid.T) {
 	s := a.status()
 	for i := range s.Jobs {
 		j := &s.Jobs[i]
-		if j.Running+j.Pending+j.Failed+j.Done != j.Desired {
+		if j.Running+j.Pending+j.Failed+j.Unknown+j.Done != j.Desired {
 			t.Fatalf("job %s does not add up: %+v", j.Name, j)
 		}
 		if _, known := reconciler.Explain(a.described(), &s, j.Name, ""); !known {

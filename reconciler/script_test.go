@@ -307,7 +307,11 @@ func summary(s reconciler.Status) string {
 		fmt.Fprintf(&b, "%s: %s\n", w.Diagnostic.Severity, w.Diagnostic.Error())
 	}
 	for _, j := range s.Jobs {
-		fmt.Fprintf(&b, "job %s: desired %d running %d pending %d failed %d done %d updating %d %s\n", j.Name, j.Desired, j.Running, j.Pending, j.Failed, j.Done, j.Updating, j.Reason)
+		unknown := ""
+		if j.Unknown > 0 {
+			unknown = fmt.Sprintf(" unknown %d", j.Unknown)
+		}
+		fmt.Fprintf(&b, "job %s: desired %d running %d pending %d failed %d%s done %d updating %d %s\n", j.Name, j.Desired, j.Running, j.Pending, j.Failed, unknown, j.Done, j.Updating, j.Reason)
 	}
 	for i := range s.Tasks {
 		t := &s.Tasks[i]

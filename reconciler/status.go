@@ -124,8 +124,8 @@ type MachineStatus struct {
 	Notes      []string          `json:"notes,omitempty"`
 }
 
-// JobStatus is one job. Desired = Running + Pending + Failed + Done once the
-// cell is at rest; tasks that are starting or stopping count as Pending.
+// JobStatus is one job. Desired = Running + Pending + Failed + Unknown + Done once
+// the cell is at rest; tasks that are starting or stopping count as Pending.
 type JobStatus struct {
 	Name string `json:"name"` // user/job
 	// Labels are its owner's and those that muster gives (schema.OwnLabels).
@@ -138,7 +138,8 @@ type JobStatus struct {
 	Desired  int               `json:"desired"`
 	Running  int               `json:"running"`
 	Pending  int               `json:"pending"`
-	Failed   int               `json:"failed"` // waiting to be tried again after a failure
+	Failed   int               `json:"failed"`  // waiting to be tried again after a failure
+	Unknown  int               `json:"unknown"` // on machines that are silent or lost
 	Done     int               `json:"done"`
 	Updating int               `json:"updating"` // run data older than admitted
 	Reason   string            `json:"reason"`   // why it is not as desired, "" if it is
@@ -160,8 +161,8 @@ type JobStatus struct {
 
 // TaskStatus is one task that exists or should.
 type TaskStatus struct {
-	Name      string             `json:"name"`  // user/job/index
-	State     string             `json:"state"` // pending, starting, running, waiting, stopping, failed, done
+	Name      string             `json:"name"` // user/job/index
+	State     TaskState          `json:"state"`
 	Machine   string             `json:"machine"`
 	PID       int                `json:"pid"`
 	StartedAt time.Time          `json:"startedAt,omitzero"`
@@ -186,4 +187,25 @@ type TaskStatus struct {
 	RestartAt time.Time `json:"restartAt,omitzero"`
 	Reason    string    `json:"reason"`
 	History   []string  `json:"history"` // last ends of incarnations and generations, oldest first
+}
+
+// TaskState is a word for how a task is.
+type TaskState string
+
+// The states.
+const (
+	TaskPending  TaskState = "pending"  // on no machine
+	TaskStarting TaskState = "starting" // its machine has not said yet that it runs
+	TaskRunning  TaskState = "running"
+	TaskWaiting  TaskState = "waiting"  // its agent restarts it after a back-off
+	TaskStopping TaskState = "stopping" // it is on its way out
+	TaskFailed   TaskState = "failed"   // on no machine, and tried again after a back-off
+	TaskUnknown  TaskState = "unknown"  // its machine is silent or lost: it may run, and it may not
+	TaskDead     TaskState = "dead"     // it has ended, and the master has not decided what follows
+	TaskDone     TaskState = "done"     // of a batch job: it has finished
+)
+
+// TaskStates returns all states, in the order of a task's life.
+func TaskStates() []TaskState {
+	return []TaskState{TaskPending, TaskStarting, TaskRunning, TaskWaiting, TaskStopping, TaskFailed, TaskUnknown, TaskDead, TaskDone}
 }

@@ -304,7 +304,7 @@ func taskRows(tasks []reconciler.TaskStatus) [][]string {
 		if t.PID != 0 {
 			pid = strconv.Itoa(t.PID)
 		}
-		state := t.State
+		state := string(t.State)
 		if t.Health == schema.Unhealthy {
 			state += " (unhealthy)"
 		}

@@ -86,7 +86,7 @@ func NewMetrics(cell Cell) *Metrics {
 		at:          d("status_timestamp_seconds", "When the status was taken, in seconds since 1970."),
 		jobs:        d("jobs", "Jobs, by kind.", "kind"),
 		rollouts:    d("rollouts", "Jobs whose newest data has not reached all tasks, by state of the rollout.", "state"),
-		tasks:       d("tasks", "Tasks, by state.", "state"),
+		tasks:       d("tasks", "Tasks, by state; unknown: on machines that are silent or lost.", "state"),
 		machines:    d("machines", "Machines, by health.", "health"),
 		conditions:  d("machine_conditions", "Machines that are up and have something wrong, by condition.", "condition"),
 		losses:      d("loss_holds", "Parts of the cell, it or failure domains, in which so many machines are silent that their tasks are given to nobody."),
@@ -177,9 +177,8 @@ func (m *Metrics) collect(s *reconciler.Status, out chan<- prometheus.Metric) {
 		gauge(m.jobs, n, kind)
 	}
 	m.collectRollouts(s, gauge)
-	states := []string{"pending", "starting", "running", "waiting", "stopping", "failed", "done"}
-	for state, n := range count(s.Tasks, states, func(t *reconciler.TaskStatus) string { return t.State }) {
-		gauge(m.tasks, n, state)
+	for state, n := range count(s.Tasks, reconciler.TaskStates(), func(t *reconciler.TaskStatus) reconciler.TaskState { return t.State }) {
+		gauge(m.tasks, n, string(state))
 	}
 	for health, n := range count(s.Machines, []string{"up", "silent", "lost"}, func(x *reconciler.MachineStatus) string { return x.Health }) {
 		gauge(m.machines, n, health)
@@ -274,8 +273,8 @@ func truth(b bool) float64 {
 
 // count counts by key; those that are known are there with 0 too, so that a
 // series does not come and go.
-func count[T any](list []T, known []string, key func(*T) string) map[string]float64 {
-	n := make(map[string]float64, len(known))
+func count[T any, K comparable](list []T, known []K, key func(*T) K) map[K]float64 {
+	n := make(map[K]float64, len(known))
 	for _, k := range known {
 		n[k] = 0
 	}
