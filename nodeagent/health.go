@@ -1,6 +1,7 @@
 package nodeagent
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -26,14 +27,19 @@ type Check struct {
 	Probe Probe
 }
 
+// ErrNotRun is in the error of a command beside a task, such as a health check,
+// that was not carried out for a reason that is not the task's: its keeper's program
+// is missing, the machine has no process to spare. It says nothing of the task.
+var ErrNotRun = errors.New("could not be run")
+
 // Result is what one check has seen.
 type Result struct {
 	At time.Time // when it began
 	OK bool
 	// Message says what was asked and seen: "GET http://…: connection refused".
 	Message string
-	// Void says that it tells nothing of the task: the agent did not get to
-	// ask, or to hear the answer, in time.
+	// Void says that it tells nothing of the task: the check could not be run, or
+	// the agent itself did not run in time to see the answer. It counts neither way.
 	Void bool
 }
 
@@ -45,7 +51,9 @@ type Probe struct {
 	Answered bool
 	// Asked counts all checks, Passed and Failed those in a row that count.
 	Asked, Passed, Failed int
-	Message               string // of the last failure; "" after a success
+	// Message is of the last check that did not pass, or could not be run; "" after
+	// one that passed.
+	Message string
 }
 
 // Known returns the Probe of an incarnation whose state an earlier agent has
@@ -60,6 +68,9 @@ func (p Probe) Next(h *schema.Health, startedAt time.Time, r Result) Probe {
 	p.Asked++
 	switch {
 	case r.Void:
+		if p.State != schema.Unhealthy { // keep why it is
+			p.Message = r.Message
+		}
 	case r.OK:
 		p.Answered, p.Failed, p.Message = true, 0, ""
 		p.Passed = min(p.Passed+1, h.Successes)

@@ -52,6 +52,24 @@ func TestProbe(t *testing.T) {
 	}
 }
 
+// A check that could not be run is told while its task is not known to be unhealthy.
+func TestProbeVoidMessage(t *testing.T) {
+	t.Parallel()
+	spec := schema.Health{IntervalSeconds: 1, TimeoutSeconds: 1, Failures: 1, Successes: 1}
+	p := nodeagent.Probe{}.Next(&spec, t0, nodeagent.Result{At: t0, Void: true, Message: "no keeper"})
+	if p.Message != "no keeper" || p.State != schema.HealthUnknown {
+		t.Errorf("%+v, want unknown, and why", p)
+	}
+	p = p.Next(&spec, t0, nodeagent.Result{At: t0.Add(time.Minute), Message: "status 500"})
+	p = p.Next(&spec, t0, nodeagent.Result{At: t0.Add(2 * time.Minute), Void: true, Message: "no keeper"})
+	if p.Message != "status 500" || p.State != schema.Unhealthy {
+		t.Errorf("%+v, want unhealthy, and the failure that made it so", p)
+	}
+	if p = p.Next(&spec, t0, nodeagent.Result{At: t0.Add(3 * time.Minute), OK: true}); p.Message != "" {
+		t.Errorf("message %q after a check that passed", p.Message)
+	}
+}
+
 // A task that has not answered is asked more and more rarely, one that has at
 // its interval.
 func TestProbeWait(t *testing.T) {

@@ -167,16 +167,13 @@ func newAsker(c *nodeagent.Check, process Process) *asker {
 		a.one = func(ctx context.Context) (string, error) { return askExec(ctx, process, command, h.Timeout()) }
 	default: // data of a master that knows more
 		a.one = func(context.Context) (string, error) {
-			return "health check", fmt.Errorf("%w: this agent does not know its kind", errVoid)
+			return "health check", fmt.Errorf("%w: this agent does not know its kind", nodeagent.ErrNotRun)
 		}
 	}
 	return a
 }
 
 func (a *asker) close() { a.release() }
-
-// errVoid is in the error of a check that tells nothing of the task.
-var errVoid = errors.New("not asked")
 
 // ask asks once. An answer that does not come in time counts only if this agent
 // did get to run meanwhile: else it is the machine that stood still.
@@ -189,13 +186,17 @@ func (a *asker) ask(ctx context.Context) nodeagent.Result {
 	switch {
 	case err == nil:
 		r.OK = true
-	case errors.Is(err, errVoid):
+	case errors.Is(err, nodeagent.ErrNotRun):
 		r.Void = true
 	case stood && (errors.Is(err, context.DeadlineExceeded) || isTimeout(err)):
 		r.Void = true
 	}
 	if err != nil {
-		r.Message = printable(what+": "+reason(err), messageMax)
+		r.Message = what + ": " + reason(err)
+		if r.Void {
+			r.Message = "not counted: " + r.Message
+		}
+		r.Message = printable(r.Message, messageMax)
 	}
 	return r
 }

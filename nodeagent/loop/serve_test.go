@@ -15,8 +15,10 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/musterhq/muster/nodeagent"
 	"github.com/musterhq/muster/nodeagent/loop"
 	"github.com/musterhq/muster/schema"
 	"github.com/prometheus/client_golang/prometheus"
@@ -93,6 +95,32 @@ func TestHealth(t *testing.T) {
 	want := fmt.Sprintf("exited with status 0: stopped: unhealthy: GET http://127.0.0.1:%d/healthz: status 500 Internal Server Error, 3 times; its policy allows no restart", web.Ports["http"])
 	if end := l.Report().Tasks[0].End; end.Message != want {
 		t.Errorf("end %q, want %q", end.Message, want)
+	}
+}
+
+// A command that could not be run says nothing of its task.
+func TestCheckNotRun(t *testing.T) {
+	t.Parallel()
+	check := &nodeagent.Check{Assignment: assignment("web", 0, 1, schema.Service), Health: (&schema.Health{Exec: &schema.ExecCheck{Command: []string{"probe"}}}).Timed()}
+	for name, tt := range map[string]struct {
+		err  error
+		want nodeagent.Result
+	}{
+		"passes":           {want: nodeagent.Result{OK: true}},
+		"fails":            {err: errors.New("exited with status 1"), want: nodeagent.Result{Message: "run probe: exited with status 1: said"}},
+		"takes too long":   {err: context.DeadlineExceeded, want: nodeagent.Result{Message: "run probe: context deadline exceeded: said"}},
+		"could not be run": {err: fmt.Errorf("%w: no keeper", nodeagent.ErrNotRun), want: nodeagent.Result{Void: true, Message: "not counted: run probe: could not be run: no keeper: said"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			k := newKernel(t)
+			k.answer = func() (string, error) { return "said", tt.err }
+			got := loop.Ask(t.Context(), check, grip{p: &process{kernel: k}})
+			got.At = time.Time{}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 

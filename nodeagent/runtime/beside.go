@@ -12,12 +12,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/musterhq/muster/nodeagent"
 	"github.com/musterhq/muster/nodeagent/keeper"
 )
-
-// ErrNotRun is in Run's error when the command was not run, for a reason that
-// is not its own.
-var ErrNotRun = errors.New("could not be run")
 
 // outputTail is how much of the end of a command's output is kept, in bytes.
 const outputTail = 4096
@@ -25,11 +22,11 @@ const outputTail = 4096
 // Run runs a command beside the task of p: as its user, in its cgroups and
 // namespaces, environment and working directory. It returns when nothing of it
 // is left, the last bytes of what it wrote, and nil if it exited with 0. The
-// error is ErrNotRun where it could not be started, and ErrCommand where that is
+// error is nodeagent.ErrNotRun where it could not be started, and ErrCommand where that is
 // its own fault; others say how it ended.
 func (p *Process) Run(ctx context.Context, command []string, timeout time.Duration) (output string, err error) {
 	if p.alloc != nil {
-		return "", fmt.Errorf("%w: an alloc runs nothing", ErrNotRun)
+		return "", fmt.Errorf("%w: an alloc runs nothing", nodeagent.ErrNotRun)
 	}
 	bounded, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -42,7 +39,7 @@ func (p *Process) Run(ctx context.Context, command []string, timeout time.Durati
 		_ = out.SetReadDeadline(time.Now())
 		return readTail(out), tooLong(timeout)
 	case err != nil:
-		return "", fmt.Errorf("%w: %w", ErrNotRun, err)
+		return "", fmt.Errorf("%w: %w", nodeagent.ErrNotRun, err)
 	}
 	stop := context.AfterFunc(bounded, func() { s.Signal(syscall.SIGKILL) }) // and all of it goes with its first process
 	tail := make(chan string, 1)
@@ -53,7 +50,7 @@ func (p *Process) Run(ctx context.Context, command []string, timeout time.Durati
 	output = <-tail
 	switch {
 	case err != nil || ctx.Err() != nil:
-		return output, fmt.Errorf("%w: %w", ErrNotRun, errors.Join(ctx.Err(), err))
+		return output, fmt.Errorf("%w: %w", nodeagent.ErrNotRun, errors.Join(ctx.Err(), err))
 	case late:
 		return output, tooLong(timeout)
 	case exit.Code != 0 || exit.Signal != "":

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/musterhq/muster/nodeagent"
 	"github.com/musterhq/muster/nodeagent/runtime"
 )
 
@@ -56,7 +57,7 @@ func TestRun(t *testing.T) {
 		t.Errorf("a command that is not there: %v, want ErrCommand", err)
 	}
 	end(t, p)
-	if _, err := p.Run(t.Context(), []string{"true"}, patience); !errors.Is(err, runtime.ErrNotRun) {
+	if _, err := p.Run(t.Context(), []string{"true"}, patience); !errors.Is(err, nodeagent.ErrNotRun) {
 		t.Errorf("beside a task that has ended: %v, want ErrNotRun", err)
 	}
 }
@@ -153,7 +154,7 @@ func late(t *testing.T, p *runtime.Process, dir, script string) string {
 		if took := time.Since(began); took > timeout+patience {
 			t.Errorf("took %s, with a timeout of %s", took, timeout)
 		}
-		if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, runtime.ErrNotRun) {
+		if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nodeagent.ErrNotRun) {
 			t.Fatalf("output %q, %v, want the deadline", output, err)
 		}
 		if _, err := os.Stat(filepath.Join(filepath.Dir(dir), "work", "said")); err == nil {
@@ -181,7 +182,7 @@ func TestRunLeavesNothing(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(100*time.Millisecond, cancel)
-	if _, err := p.Run(ctx, []string{"sleep", "300"}, patience); !errors.Is(err, runtime.ErrNotRun) {
+	if _, err := p.Run(ctx, []string{"sleep", "300"}, patience); !errors.Is(err, nodeagent.ErrNotRun) {
 		t.Errorf("given up: %v, want ErrNotRun", err)
 	}
 }
