@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -19,6 +20,7 @@ import (
 
 func newInit(std stdio) *cobra.Command {
 	var r initRun
+	var hook bool
 	var out *outputFlag
 	c := &cobra.Command{
 		Use:   "init [DIR]",
@@ -26,16 +28,30 @@ func newInit(std stdio) *cobra.Command {
 		Long: `Write a config repository to DIR (default: the current directory): the schema, a
 cell, two teams with quotas and jobs that run, a library that they share, a hook
 that checks commits, and workflows for GitHub, GitLab, Gitea and Forgejo that check
-pull requests. A git repository is made if DIR is in none; nothing is committed.
+pull requests. If DIR is in no git repository, one is made, with what was written as
+its first commit. In a repository that is there nothing is committed.
 
 All is written or nothing. No file that is there is overwritten: what is in the way
 is listed, and nothing is written, unless --keep says to go around it. A file that
-is there with the same content is not in the way.`,
-		Example: "  muster init fleet && cd fleet && git add -A && git commit -m 'a cell'\n  muster init --module git.example.com/platform/fleet --cell eu-1",
-		Args:    cobra.MaximumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
+is there with the same content is not in the way.
+
+The hook runs muster validate before each commit. git runs it from then on
+(core.hooksPath), unless the repository has hooks of its own, which stay as they are.
+In a clone, git runs no hook until muster init --hook says so.`,
+		Example: "  muster init fleet && muster dev fleet\n  muster init --module git.example.com/platform/fleet --cell eu-1\n" +
+			"  muster init --hook          in a clone: check each commit",
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
 			if r.Dir = operand(args); r.Dir == "" {
 				return invalid("leave it out for the current directory", "muster init: DIR is empty")
+			}
+			if hook {
+				for _, other := range []string{"module", "cell", "keep"} {
+					if cmd.Flags().Changed(other) {
+						return invalid("leave one of them out", "--hook writes no files, and --%s is about those", other)
+					}
+				}
+				return runHook(std, r.Dir, out.value)
 			}
 			if err := r.run(); err != nil {
 				return err
@@ -46,6 +62,7 @@ is there with the same content is not in the way.`,
 	c.Flags().StringVar(&r.Module, "module", scaffold.DefaultModule, "CUE module path of the repository")
 	c.Flags().StringVar(&r.Cell, "cell", "local", "name of the cell")
 	c.Flags().BoolVar(&r.keep, "keep", false, "leave the files that are there as they are, and write the others")
+	c.Flags().BoolVar(&hook, "hook", false, "write nothing, but have git run the hook of DIR, a clone of a config repository, before each commit")
 	out = addOutput(c, "text", "json")
 	return c
 }
@@ -60,8 +77,15 @@ type initRun struct {
 	// Repository is the git repository: made here, or one that was there.
 	Repository     string `json:"repository"`
 	RepositoryMade bool   `json:"repositoryMade"`
+	// Commit is the first commit, "" if none was made.
+	Commit string `json:"commit"`
+	// Hook says whether git runs the hook; if not, HookNote says why.
+	Hook     bool   `json:"hook"`
+	HookNote string `json:"hookNote,omitempty"`
 
-	keep bool
+	keep     bool
+	unsigned bool // the commit has no author that git knows
+	pending  bool // there is something to commit
 }
 
 func (r *initRun) run() error {
@@ -84,19 +108,80 @@ func (r *initRun) run() error {
 	maps.DeleteFunc(files, func(name string, _ repofiles.File) bool { return under(name, r.Kept) })
 	r.Kept = append([]string{}, r.Kept...) // never null
 	r.Files = append([]string{}, slices.Sorted(maps.Keys(files))...)
+	r.pending = slices.ContainsFunc(r.Files, func(name string) bool {
+		_, err := os.Lstat(filepath.Join(r.Dir, filepath.FromSlash(name)))
+		return err != nil
+	})
 	if r.Repository, err = repositoryOf(r.Dir); err != nil {
 		return err
 	}
 	r.RepositoryMade = r.Repository == ""
-	finish := func(string) error { return nil }
 	if r.RepositoryMade {
 		r.Repository = r.Dir
-		finish = func(dir string) error { return git.Init(dir, "main") }
 	}
-	if err := repofiles.Add(r.Dir, files, finish); err != nil {
+	if err := repofiles.Add(r.Dir, files, r.finish(files)); err != nil {
 		return &failure{code: exitInvalid, err: err, hint: "name a directory that can be written"}
 	}
 	return nil
+}
+
+// finish returns what makes the directory that has the files a repository, if it
+// is in none, and its hook one that git runs.
+func (r *initRun) finish(files map[string]repofiles.File) func(string) error {
+	return func(dir string) error {
+		if r.RepositoryMade {
+			if err := git.Init(dir, "main"); err != nil {
+				return err
+			}
+			if len(r.Kept) == 0 {
+				if err := r.commit(dir, files); err != nil {
+					return err
+				}
+			}
+		} else if !r.isRoot() {
+			r.HookNote = "the repository begins at " + r.Repository
+			return nil
+		}
+		_, err := git.UseHooks(dir, hooksDir)
+		var taken *git.HooksError
+		if errors.As(err, &taken) {
+			r.HookNote, err = taken.Error(), nil
+		}
+		r.Hook = err == nil && r.HookNote == ""
+		return err
+	}
+}
+
+// commit makes the first commit, of the files alone. Without an identity that git
+// knows it is in the name of muster: a machine where nobody set one up yet is
+// where people begin.
+func (r *initRun) commit(dir string, files map[string]repofiles.File) error {
+	name, email, err := git.Identity(dir)
+	if err != nil {
+		return err
+	}
+	if name == "" || email == "" {
+		name, email, r.unsigned = "muster init", "muster-init@localhost", true
+	}
+	data := map[string][]byte{}
+	for name, f := range files {
+		data[name] = f.Data
+	}
+	r.Commit, err = git.Commit(dir, git.Change{Message: "Config of cell " + r.Cell + ", as muster init writes it\n", Files: data, Author: name, Email: email, When: time.Now()})
+	r.pending = false
+	return err
+}
+
+// isRoot reports whether the repository begins at the directory.
+func (r *initRun) isRoot() bool {
+	dir, err := filepath.Abs(r.Dir)
+	if err != nil {
+		return false
+	}
+	if resolved, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = resolved
+	}
+	return dir == r.Repository || r.RepositoryMade
 }
 
 // under reports whether name is one of paths, or lies below one.
@@ -114,22 +199,59 @@ func (r *initRun) print(std stdio, format string) error {
 	for _, name := range r.Kept {
 		fmt.Fprintf(std.err, "kept as it is: %s\n", filepath.Join(r.Dir, name))
 	}
-	dir, err := filepath.Abs(r.Dir)
-	if err != nil {
-		return err
-	}
-	if r.RepositoryMade {
-		fmt.Fprintf(std.err, "made a git repository in %s\n", r.Dir)
-	} else if resolved, err := filepath.EvalSymlinks(dir); err == nil && resolved != r.Repository {
-		fmt.Fprintf(std.err, "note: %s lies within the git repository %s, and muster follows a repository from its root:\n"+
-			"note: run `git init` in it to make it a repository of its own\n", r.Dir, r.Repository)
-	}
-	cd := ""
+	var next []string
 	if filepath.Clean(r.Dir) != "." {
-		cd = "cd " + r.Dir + " && "
+		next = append(next, "cd "+r.Dir)
 	}
-	fmt.Fprintf(std.err, "next: %sgit add -A && git commit -m 'a cell' && muster dev\n", cd)
+	switch {
+	case r.Commit != "":
+		fmt.Fprintf(std.err, "made a git repository in %s, with a first commit\n", r.Dir)
+	case r.RepositoryMade:
+		fmt.Fprintf(std.err, "made a git repository in %s\n", r.Dir)
+	case !r.isRoot():
+		fmt.Fprintf(std.err, "note: %s lies within the git repository %s, and muster follows a repository from its root\n", r.Dir, r.Repository)
+		next = append(next, "git init")
+	}
+	if r.unsigned {
+		fmt.Fprintf(std.err, "note: git does not know your name: the author of the commit is muster init; set user.name and user.email with git config\n")
+	}
+	if r.Hook {
+		fmt.Fprintf(std.err, "git runs %s/pre-commit before each commit, which checks it\n", hooksDir)
+	} else {
+		fmt.Fprintf(std.err, "note: git does not run %s/pre-commit: %s\n", hooksDir, r.HookNote)
+	}
+	if r.pending {
+		next = append(next, "git add -A", "git commit -m 'a cell'")
+	}
+	fmt.Fprintf(std.err, "next: %s\n", strings.Join(append(next, "muster dev"), " && "))
 	return nil
+}
+
+// hooksDir is where the hooks of a config repository are, from its root.
+const hooksDir = ".githooks"
+
+// runHook makes git run the hook of a clone.
+func runHook(std stdio, dir, format string) error {
+	if !isFile(filepath.Join(dir, hooksDir, "pre-commit")) {
+		return invalid("name the root of a config repository; muster init --keep DIR writes what is missing", "%s has no %s/pre-commit", dir, hooksDir)
+	}
+	made, err := git.UseHooks(dir, hooksDir)
+	var taken *git.HooksError
+	if errors.As(err, &taken) {
+		return invalid("run "+hooksDir+"/pre-commit from your own pre-commit hook", "%s: %w", dir, err)
+	}
+	if err != nil {
+		return &failure{code: exitInvalid, err: err}
+	}
+	if format == "json" {
+		return printJSON(std.out, struct {
+			Dir  string `json:"dir"`
+			Hook bool   `json:"hook"`
+			Made bool   `json:"made"` // it was not in use before
+		}{dir, true, made})
+	}
+	_, err = fmt.Fprintf(std.out, "git runs %s/pre-commit before each commit in %s\n", hooksDir, dir)
+	return err
 }
 
 // repositoryOf returns the git repository that dir lies in, or will when it is

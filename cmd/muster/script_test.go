@@ -99,6 +99,8 @@ func setUp(env *testscript.Env, bin string) error {
 		"GIT_CONFIG_NOSYSTEM": "1",
 		"GIT_AUTHOR_NAME":     "Ada", "GIT_AUTHOR_EMAIL": "ada@example.com",
 		"GIT_COMMITTER_NAME": "Ada", "GIT_COMMITTER_EMAIL": "ada@example.com",
+		// The hook of init would refuse the mistakes that scripts commit.
+		"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "core.hooksPath", "GIT_CONFIG_VALUE_0": "/dev/null",
 		"REPO":  w.repo,
 		"FIRST": strconv.Itoa(first),
 		"PORTS": fmt.Sprintf("%d-%d", first, first+portsEach-1),

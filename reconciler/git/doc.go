@@ -32,5 +32,5 @@
 // Every object's content is held against its hash. go-git is not safe for
 // concurrent use, reads included: one mutex owns it, and a Repo may be called
 // from any goroutine. Nothing here ever writes to the config repository;
-// Init and Commit, for demo, init and tests, are on their own.
+// Init, Commit and UseHooks, for demo, init and tests, are on their own.
 package git

@@ -150,7 +150,7 @@ func (r *Repo) noBranch() error {
 
 func noBranch(repo, branch string, names []string) error {
 	if len(names) == 0 {
-		return fmt.Errorf("repository %s is empty: it has no commit\nhint: commit to branch %q", repo, branch)
+		return fmt.Errorf("repository %s is empty: it has no commit\nhint: commit to branch %q: git add -A && git commit -m 'a cell'", repo, branch)
 	}
 	slices.Sort(names)
 	more := ""
