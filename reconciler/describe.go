@@ -168,6 +168,12 @@ func (d *describer) job(name schema.JobName) {
 	default:
 		j.Reason += "; " + j.Rollout.Message
 	}
+	for _, x := range d.restartsOf(name) {
+		j.Restarting = append(j.Restarting, x)
+		if j.Suspended == "" { // else its suspension tells
+			j.Reason = strings.TrimPrefix(j.Reason+"; "+x.Message, "; ")
+		}
+	}
 	if j.Reason != "" {
 		d.waiting("%s", j.waiting())
 	}

@@ -28,6 +28,7 @@ type draft struct {
 	changes  map[schema.JobName]int               // of task records, counted
 	over     []string                             // suspensions whose time is over
 	suspends []*schema.Suspension                 // changed
+	restarts map[string]*schema.RestartRequest    // changed; nil is over
 	events   []schema.Event
 	cell     *mirror // what placement sees of it; nil until it is asked for
 }
@@ -36,7 +37,7 @@ func newDraft(s *State, now time.Time) *draft {
 	return &draft{
 		base: s, now: now, counter: s.Counter, jobs: map[schema.JobName]*schema.JobRecord{}, data: map[schema.Digest]*schema.Job{},
 		chunks: map[ChunkName]*schema.Chunk{}, machines: map[string]*schema.MachineRecord{}, spans: s.spans(),
-		changes: map[schema.JobName]int{},
+		changes: map[schema.JobName]int{}, restarts: map[string]*schema.RestartRequest{},
 	}
 }
 
@@ -192,6 +193,13 @@ func (d *draft) writes() []Write {
 	}
 	for _, name := range d.over {
 		out = append(out, Write{Key: keySuspend + name})
+	}
+	for _, name := range slices.Sorted(maps.Keys(d.restarts)) { // after the tasks that they are of
+		w := Write{Key: keyRestart + name}
+		if x := d.restarts[name]; x != nil {
+			w = d.base.document(keyRestart+name, x)
+		}
+		out = append(out, w)
 	}
 	if d.restored != nil { // last: until then all is found out anew
 		out = append(out, d.base.document(keyRestored, d.restored))

@@ -181,6 +181,12 @@ func (e *Explanation) Lines() []string {
 		l.sayIf("  %s for that to end", x.Waits)
 		l.say("  next: %s", x.Next)
 	}
+	if e.Job != nil {
+		for i := range e.Job.Restarting {
+			l.say("  %s", e.Job.Restarting[i].Message)
+			l.say("  next: %s ends it", e.Job.Restarting[i].Next)
+		}
+	}
 	for _, f := range e.Updated {
 		l.say("  newer data changes %s: %s", f.Field, f.Change)
 	}

@@ -80,7 +80,7 @@ func (s *step) end(job schema.JobName, t schema.TaskRecord, cause schema.Cause) 
 		if n := evictions(t.Causes); n > 0 {
 			t.NotBefore = s.now.Add(retryAfter(n))
 		}
-	case schema.CauseRemoved, schema.CauseScaledDown:
+	case schema.CauseRemoved, schema.CauseScaledDown, schema.CauseRestart:
 		e.Kind = schema.EventKill
 		e.Message = "stopped: " + e.Message
 	default:

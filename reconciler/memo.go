@@ -89,6 +89,9 @@ func (s *step) stir() {
 			m.wakeUp(name)
 		}
 	}
+	for job := range s.asked {
+		m.wakeUp(job)
+	}
 	for _, name := range s.names {
 		was, known := m.machines[name]
 		is := machineMemo{s.in.Observed.machines[name], s.isUp(name)}
@@ -176,7 +179,7 @@ func (r *rest) lasts(now time.Time) bool {
 // and nothing of it is under way.
 func (s *step) settle(name schema.JobName) {
 	record := s.base.Jobs[name]
-	if _, changed := s.jobs[name]; changed || record == nil || record.Admitted == "" || s.asking[name] || s.base.Data[record.Admitted].Kind == schema.System {
+	if _, changed := s.jobs[name]; changed || record == nil || record.Admitted == "" || s.asking[name] || len(s.asked[name]) > 0 || s.base.Data[record.Admitted].Kind == schema.System {
 		return
 	}
 	r := &rest{record: record, until: s.wakes[name]}

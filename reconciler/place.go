@@ -114,7 +114,7 @@ func (s *step) placementAsk(a ask) placement.Ask {
 		p.On = t.On
 		return p
 	}
-	if n := len(t.Causes); n > 0 && t.Causes[n-1].Kind == schema.CauseUpdate {
+	if n := len(t.Causes); n > 0 && (t.Causes[n-1].Kind == schema.CauseUpdate || t.Causes[n-1].Kind == schema.CauseRestart) {
 		p.Prefer = t.Causes[n-1].Machine
 	}
 	for _, m := range slices.Sorted(maps.Keys(t.Avoid)) {

@@ -34,7 +34,7 @@ func (s *step) changeInPlace(job schema.JobName) {
 }
 
 // rollOut brings the job's running tasks to the admitted data, where that takes
-// a new process. At most as many tasks are stopped at once as the update policy
+// a new process, and restarts those that somebody has asked to be restarted. At most as many tasks are stopped at once as the update policy
 // allows; tasks that do not work anyway go first, those on silent machines
 // stay. A task that works is stopped only if there is a place for the new data.
 // Beyond a canary, and when the data has failed, the others keep what they have.
@@ -44,12 +44,12 @@ func (s *step) rollOut(job schema.JobName) {
 		return
 	}
 	r := rollout{job: job, want: s.dataOf(record.Admitted), digest: record.Admitted}
+	r.paused = record.Rollout != nil && record.Rollout.Failed != "" && record.Rollout.Returned == ""
 	tasks := s.tasks(job)
-	if !slices.ContainsFunc(tasks, func(t schema.TaskRecord) bool { return t.Machine != "" && t.Data != r.digest }) {
+	if !slices.ContainsFunc(tasks, func(t schema.TaskRecord) bool {
+		return t.Machine != "" && (t.Data != r.digest && !r.paused || s.restartFor(job, &t) != nil)
+	}) {
 		return // there is nothing to bring forward
-	}
-	if record.Rollout != nil && record.Rollout.Failed != "" && record.Rollout.Returned == "" {
-		return
 	}
 	r.share = s.share(job, r.want)
 	for _, t := range tasks {
@@ -64,27 +64,44 @@ func (s *step) rollOut(job schema.JobName) {
 	}
 	parallel := max(1, r.want.Update.MaxParallel)
 	for _, t := range r.sick {
-		if r.moving < parallel && r.share.gets(t.Index) {
-			s.update(job, t)
+		if data, cause := s.renewal(&r, &t); r.moving < parallel && data != "" {
+			s.renew(job, t, cause)
 		}
 		r.moving++ // one that stays is down all the same, and takes its part of the budget
 	}
 	for _, t := range r.well {
-		if r.moving < parallel && r.share.gets(t.Index) && s.mayUpdate(job, &t, r.want) && s.update(job, t) {
+		if data, cause := s.renewal(&r, &t); r.moving < parallel && data != "" && s.mayRenew(job, &t, data) && s.renew(job, t, cause) {
 			r.moving++
 		}
 	}
 }
 
-// mayUpdate reports whether a task that works may be stopped for new data: its
-// budget allows that, and there is a place for what comes after.
-func (s *step) mayUpdate(job schema.JobName, t *schema.TaskRecord, want *schema.Job) bool {
+// renewal returns the data that a task which is to be stopped will have next, and
+// why it is: the rollout has come to it, or it is to be restarted with what it has.
+// It returns "" if it shall run on.
+func (s *step) renewal(r *rollout, t *schema.TaskRecord) (schema.Digest, schema.Cause) {
+	if t.Data != r.digest && !r.paused && r.share.gets(t.Index) {
+		return r.digest, s.updateCause(r.job, t)
+	}
+	if x := s.restartFor(r.job, t); x != nil && t.Data == r.share.of(t.Index) {
+		return t.Data, schema.Cause{Kind: schema.CauseRestart, Message: fmt.Sprintf("asked by %s: %s", x.By, x.Reason), At: s.now}
+	}
+	return "", schema.Cause{}
+}
+
+// mayRenew reports whether a task that works may be stopped for one with the given
+// data: its budget allows that, and there is a place for what comes after.
+func (s *step) mayRenew(job schema.JobName, t *schema.TaskRecord, data schema.Digest) bool {
 	if why := s.keptUp(job, t); why != "" {
 		s.hold(job, why)
 		return false
 	}
-	name := job.Task(t.Index)
-	p := s.placementAsk(ask{name, want, s.job(job).Admitted})
+	name, want := job.Task(t.Index), s.dataOf(data)
+	next := "the new data"
+	if data == t.Data {
+		next = "a new process"
+	}
+	p := s.placementAsk(ask{name, want, data})
 	p.Waited = 0
 	own := p
 	own.On = t.Machine
@@ -100,10 +117,10 @@ func (s *step) mayUpdate(job schema.JobName, t *schema.TaskRecord, want *schema.
 	case s.moving == 0 && snapshot.Fits(p, true):
 	case p.AllocSet == (schema.JobName{}) && p.On == "" && snapshot.Explain(p).Feasible > s.moving:
 	case s.moving > 0 && snapshot.Fits(p, true):
-		s.hold(job, "others are on their way to the machines that have a place for the new data")
+		s.hold(job, "others are on their way to the machines that have a place for "+next)
 		return false
 	default:
-		s.hold(job, fmt.Sprintf("no machine has a place for the new data of %s: %s", name.Short(), snapshot.Explain(p)))
+		s.hold(job, fmt.Sprintf("no machine has a place for %s of %s: %s", next, name.Short(), snapshot.Explain(p)))
 		return false
 	}
 	return true
@@ -158,8 +175,9 @@ type rollout struct {
 	job        schema.JobName
 	want       *schema.Job
 	digest     schema.Digest       // of want
+	paused     bool                // it has failed: only restarts go on
 	share      share               // which tasks shall have it
-	sick, well []schema.TaskRecord // run old data
+	sick, well []schema.TaskRecord // run old data, or are to be restarted
 	moving     int                 // are down, or between old and new
 }
 
@@ -170,7 +188,7 @@ func (s *step) rollAssigned(r *rollout, t schema.TaskRecord) {
 	switch {
 	case t.Stop != nil:
 		r.moving++
-	case t.Data == r.digest:
+	case t.Data == r.digest && s.restartFor(r.job, &t) == nil:
 		if !up || !s.healthy(said, r.want) {
 			r.moving++
 		}
@@ -190,14 +208,14 @@ func (s *step) holdsUp(t schema.TaskRecord, digest schema.Digest) bool {
 		return false // it never ran
 	}
 	last := t.Causes[len(t.Causes)-1]
-	if last.Kind == schema.CauseUpdate || t.Data == digest && t.Failures > 0 {
+	if last.Kind == schema.CauseUpdate || last.Kind == schema.CauseRestart || t.Data == digest && t.Failures > 0 {
 		return true
 	}
 	return s.waits(last.At.Add(comesBackWithin), comesBackWithin)
 }
 
-// update stops a task for its new data, and reports whether it did.
-func (s *step) update(job schema.JobName, t schema.TaskRecord) bool {
+// updateCause returns why a task is stopped for its new data.
+func (s *step) updateCause(job schema.JobName, t *schema.TaskRecord) schema.Cause {
 	message := "new data needs a new process"
 	change, _ := Diff(s.dataOf(t.Data), s.dataOf(s.job(job).Admitted))
 	switch {
@@ -206,7 +224,12 @@ func (s *step) update(job schema.JobName, t schema.TaskRecord) bool {
 	case change == Resize:
 		message = "its machine has no room for its new limits"
 	}
-	stopped := s.disrupt(job, t, schema.Cause{Kind: schema.CauseUpdate, Message: message, At: s.now})
+	return schema.Cause{Kind: schema.CauseUpdate, Message: message, At: s.now}
+}
+
+// renew stops a task for its next generation, and reports whether it did.
+func (s *step) renew(job schema.JobName, t schema.TaskRecord, cause schema.Cause) bool {
+	stopped := s.disrupt(job, t, cause)
 	if stopped {
 		s.moving++
 	}

@@ -46,6 +46,7 @@ func TestScripts(t *testing.T) {
 //	overload NAME [TASK …]  a machine asks for tasks to be moved away
 //	busy NAME PORT   a port of a machine is in use by others
 //	suspend NAME REASON [for=DUR]  by anna; resume NAME
+//	restart NAME REASON  by anna; cancel NAME
 //	crash            the master is replaced
 //	status, waiting, why NAME [MACHINE]  what users see
 //	data NAME        some of what a job was admitted with
@@ -112,6 +113,8 @@ func (c *cell) play(t *testing.T, d *datadriven.TestData) string {
 		return ""
 	case "suspend", "resume":
 		return c.glass(t, d, args)
+	case "restart", "cancel":
+		return c.restarts(t, d.Cmd, args)
 	case "crash":
 		c.restart()
 		return ""
@@ -163,6 +166,24 @@ func (c *cell) glass(t *testing.T, d *datadriven.TestData, args []string) string
 		return fmt.Sprintf("error: %s\nhint: %s\n", none.Message, none.Hint)
 	}
 	c.take(writes)
+	return lines(events)
+}
+
+// restarts asks for a restart, or for the end of one.
+func (c *cell) restarts(t *testing.T, cmd string, args []string) string {
+	t.Helper()
+	x := schema.RestartRequest{Name: args[0], Reason: strings.Join(args[1:], " "), By: "anna"}
+	answer, writes, events, err := reconciler.AskRestart(c.state, x, c.now)
+	if cmd == "cancel" {
+		answer, writes, events, err = reconciler.CancelRestart(c.state, args[0], "bert", c.now)
+	}
+	if none := (*reconciler.NoneError)(nil); errors.As(err, &none) {
+		return fmt.Sprintf("error: %s\nhint: %s\n", none.Message, none.Hint)
+	}
+	c.take(writes)
+	if answer.Now == nil && len(answer.Was) == 0 {
+		return "nothing\n"
+	}
 	return lines(events)
 }
 

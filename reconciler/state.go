@@ -25,6 +25,7 @@ const (
 	keyLoss    = "loss"     // schema.LossRecord
 	keyGone    = "gone"     // schema.ForgottenRecord
 	keySuspend = "suspend/" // + user/job, or all: schema.Suspension
+	keyRestart = "restart/" // + user/job or user/job/index: schema.RestartRequest
 
 	keyRestored = "restored" // schema.Restored, of a cell that was restored from a snapshot
 )
@@ -44,6 +45,8 @@ type State struct {
 	Gone     schema.ForgottenRecord // of machines that were forgotten
 	// Suspensions are those that last, by name.
 	Suspensions map[string]*schema.Suspension
+	// Restarts are those under way, and those that have failed, by name.
+	Restarts map[string]*schema.RestartRequest
 	// Restored is nil in a cell that never was.
 	Restored *schema.Restored
 
@@ -64,8 +67,8 @@ func NewState(cell string) *State {
 	return &State{
 		Cell: cell, Packages: map[schema.Digest]*schema.Package{}, Data: map[schema.Digest]*schema.Job{},
 		Jobs: map[schema.JobName]*schema.JobRecord{}, Chunks: map[ChunkName]*schema.Chunk{}, Machines: map[string]*schema.MachineRecord{},
-		Suspensions: map[string]*schema.Suspension{},
-		unknown:     map[string]*schema.Unknown{}, known: map[schema.Digest]schema.Digest{},
+		Suspensions: map[string]*schema.Suspension{}, Restarts: map[string]*schema.RestartRequest{},
+		unknown: map[string]*schema.Unknown{}, known: map[schema.Digest]schema.Digest{},
 	}
 }
 
@@ -144,6 +147,8 @@ func (s *State) apply(w Write) error {
 	case keySuspend:
 		s.wanted = nil
 		return put(s, s.Suspensions, name, w)
+	case keyRestart:
+		return put(s, s.Restarts, name, w)
 	case keyJob:
 		job, err := schema.ParseJobName(s.Cell + "/" + name)
 		if err != nil {

@@ -145,6 +145,9 @@ type JobStatus struct {
 	Reason   string            `json:"reason"`   // why it is not as desired, "" if it is
 	// Rollout is how far its newest data has come; nil once all tasks have it.
 	Rollout *RolloutStatus `json:"rollout,omitempty"`
+	// Restarting are the restarts that somebody has asked for and that are under way, or
+	// have failed.
+	Restarting []RestartStatus `json:"restarting,omitempty"`
 	// Crashes says where its tasks crash, and whether on one machine only; it is
 	// left out if they do not.
 	Crashes string `json:"crashes,omitempty"`

@@ -72,6 +72,7 @@ func Step(in Input) Output {
 	s.stir()
 	s.endSuspensions()
 	s.followAll()
+	s.followRestarts()
 	s.admit()
 	s.dropKept()
 	s.stepJobs()
@@ -105,7 +106,7 @@ func newStep(in Input) *step {
 		s.memo = &Memo{}
 	}
 	s.names = s.memo.machineNames(in.State)
-	s.suspended = in.State.suspensions()
+	s.suspended, s.asked = in.State.suspensions(), in.State.restartsByJob()
 	return s
 }
 
@@ -131,13 +132,15 @@ type step struct {
 	kept map[schema.TaskName]string
 	// suspended are the jobs that commits leave as they are.
 	suspended suspensions
-	asks      []ask
+	// asked are the restarts that are stored, by job, and sorted by name.
+	asked map[schema.JobName][]asked
+	asks  []ask
 	// retained are the alloc sets that stay though they are not desired.
 	retained map[schema.JobName][]string
 	inUse    map[schema.TaskName]bool // see occupied
 	mayRun   map[*schema.Job][]string // see eligible
 	budgets  map[schema.JobName]*losses
-	moving   int // tasks of the cell that are stopping for new data
+	moving   int // tasks of the cell that are stopping for a new version, or a restart
 	// preempted are the tasks that were told to stop when the step began, by
 	// the short name of the task that they were preempted for.
 	preempted map[string][]leaver
@@ -164,7 +167,7 @@ func (s *step) followAll() {
 			s.follow(name, t)
 		}
 		for _, t := range s.tasks(name) {
-			if t.Stop != nil && t.Stop.Kind == schema.CauseUpdate {
+			if t.Stop != nil && (t.Stop.Kind == schema.CauseUpdate || t.Stop.Kind == schema.CauseRestart) {
 				s.moving++
 			}
 		}

@@ -255,6 +255,8 @@ func (d *describer) suspended() {
 			waits[j.Suspended] = append(waits[j.Suspended], "the newest data of "+j.Name)
 		case j.Updating > 0:
 			waits[j.Suspended] = append(waits[j.Suspended], fmt.Sprintf("the update of %d of %s of %s", j.Updating, schema.Count(j.Desired, "task"), j.Name))
+		case len(j.Restarting) > 0:
+			waits[j.Suspended] = append(waits[j.Suspended], "the restart of "+j.Name)
 		}
 	}
 	for i := range d.status.Suspended {

@@ -16,7 +16,7 @@ const (
 	EventReject    EventKind = "reject"    // a job was not admitted
 	EventSchedule  EventKind = "schedule"  // a generation was assigned to a machine
 	EventStart     EventKind = "start"     // an incarnation runs
-	EventRestart   EventKind = "restart"   // an incarnation ended and the agent starts another
+	EventRestart   EventKind = "restart"   // an incarnation ended and the agent starts another; of a job, see RestartRequest
 	EventUnhealthy EventKind = "unhealthy" // an incarnation fails its health check; the agent restarts it
 	EventOOM       EventKind = "oom"       // processes of an incarnation that lives were killed for want of memory
 	EventUpdate    EventKind = "update"    // new data reached the job

@@ -138,6 +138,7 @@ const (
 	CauseRemoved     CauseKind = "removed"             // the job is gone from the repository
 	CauseScaledDown  CauseKind = "scaled-down"         // the index is beyond the count
 	CauseUpdate      CauseKind = "update"              // new data needs a new process
+	CauseRestart     CauseKind = "restart"             // somebody asked for it, see RestartRequest
 	CausePreempted   CauseKind = "preempted"           // for a task of higher priority
 	CauseMaintenance CauseKind = "machine-maintenance" // its machine is drained
 	CauseMachineLost CauseKind = "machine-lost"        // the machine is silent for too long

@@ -11,8 +11,8 @@ import (
 // AllJobs is the name of the suspension that a whole cell is under.
 const AllJobs = "all"
 
-// MaxSuspendReason is how long the reason for a suspension may be, in bytes.
-const MaxSuspendReason = 500
+// MaxReason is how long the reason for a suspension or a restart may be, in bytes.
+const MaxReason = 500
 
 // Suspension says that commits leave a job, or all jobs of a cell, as they are:
 // a person has broken the glass. It is stored until it is ended, or its time is
@@ -49,14 +49,14 @@ func (s *Suspension) String() string {
 	return fmt.Sprintf("suspended by %s since %s%s: %s", s.By, s.Since.UTC().Format(time.RFC3339), until, s.Reason)
 }
 
-// CheckSuspendReason errs unless a text says in one line why something is
-// suspended.
-func CheckSuspendReason(reason string) error {
+// CheckReason errs unless a text says in one line why something is suspended, or
+// restarted.
+func CheckReason(reason string) error {
 	switch {
 	case strings.TrimSpace(reason) == "":
 		return errors.New("no reason is given")
-	case len(reason) > MaxSuspendReason:
-		return fmt.Errorf("the reason has %d bytes: want at most %d", len(reason), MaxSuspendReason)
+	case len(reason) > MaxReason:
+		return fmt.Errorf("the reason has %d bytes: want at most %d", len(reason), MaxReason)
 	case strings.ContainsFunc(reason, func(r rune) bool { return !unicode.IsPrint(r) }):
 		return fmt.Errorf("the reason %.60q is not one line of text", reason)
 	}

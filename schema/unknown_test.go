@@ -35,6 +35,7 @@ func stored() map[string]any {
 		"package": &schema.Package{Dir: "a", Objects: schema.Objects{Jobs: []schema.Job{{Name: "web", Tasks: 3}, {Name: "api"}}}},
 		"data":    &schema.Job{Name: "web", User: "u", Cell: "c", Task: schema.TaskSpec{Process: schema.Process{Command: []string{"a", "b"}}}},
 		"suspend": &schema.Suspension{Name: "u/web", Reason: "x", By: "anna", Since: at},
+		"restart": &schema.RestartRequest{Name: "u/web", Reason: "x", By: "anna", At: at, After: 7, Tasks: 3},
 		"counter": new(uint64),
 	}
 }
@@ -82,6 +83,8 @@ func fresh(t *rapid.T, v any) (zero func() any, tree any) {
 		return func() any { return new(schema.Package) }, tree
 	case *schema.Suspension:
 		return func() any { return new(schema.Suspension) }, tree
+	case *schema.RestartRequest:
+		return func() any { return new(schema.RestartRequest) }, tree
 	case *schema.Job:
 		return func() any { return new(schema.Job) }, tree
 	}

@@ -36,7 +36,7 @@ end. It takes the role operator.`,
 			if err := checkSuspendable(args[0]); err != nil {
 				return err
 			}
-			if err := schema.CheckSuspendReason(reason); err != nil {
+			if err := schema.CheckReason(reason); err != nil {
 				return invalid("say in one line why, for those who find it suspended: --reason TEXT", "muster suspend %s: %w", args[0], err)
 			}
 			if cmd.Flags().Changed("for") && lasts < time.Second {

@@ -31,7 +31,7 @@ func (s *Server) suspend(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	reason := q.Get("reason")
-	if err := schema.CheckSuspendReason(reason); err != nil {
+	if err := schema.CheckReason(reason); err != nil {
 		return badRequest("say in one line why, for those who find it suspended", "suspend %s: %v", name, err)
 	}
 	x, err := s.cfg.Glass.Suspend(r.Context(), schema.Suspension{Name: name, Reason: reason, By: s.caller(r)}, lasts)

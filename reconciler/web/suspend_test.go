@@ -52,7 +52,7 @@ func TestSuspend(t *testing.T) {
 
 func TestSuspendRefuses(t *testing.T) {
 	t.Parallel()
-	long := strings.Repeat("x", schema.MaxSuspendReason+1)
+	long := strings.Repeat("x", schema.MaxReason+1)
 	for _, tc := range []struct {
 		path string
 		code int

@@ -1,0 +1,275 @@
+package reconciler
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// A restart gives each task that has a generation from before the request another
+// one, with the version that the task runs: it changes nothing of what is desired.
+// Which tasks are left follows from the stored request and their records, so any
+// master goes on with it. It stops tasks where a rollout does, within the same
+// update policy and disruption budget, and a task that a rollout replaces, or that
+// is lost or moved, needs no restart any more.
+
+// AskRestart returns what restarts the tasks of a job that run, or one of them. It
+// takes the place of a request of the same name, and of a job also of those of its
+// tasks. Where nothing runs, nothing is to be done, and the answer has no Now. At,
+// After and Tasks are not looked at. It errs with NoneError if the cell runs no
+// such job or task, or must not restart it.
+func AskRestart(s *State, x schema.RestartRequest, now time.Time) (schema.Restarting, []Write, []schema.Event, error) {
+	job, index, isTask := splitName(s.Cell, x.Name)
+	if err := s.restartable(x.Name); err != nil {
+		return schema.Restarting{}, nil, nil, err
+	}
+	if !isTask {
+		index = -1
+	}
+	want := s.Data[s.Jobs[job].Admitted]
+	x.At, x.After, x.Tasks, x.Failed, x.FailedAt = now, s.Counter, 0, "", time.Time{}
+	for name, c := range s.Chunks {
+		for i := range c.Tasks {
+			t := &c.Tasks[i]
+			if name.Job == job && (index < 0 || index == t.Index) && t.Machine != "" && t.Done == nil && (t.Index < want.Tasks || want.Kind == schema.System) {
+				x.Tasks++
+			}
+		}
+	}
+	answer := schema.Restarting{Was: []schema.RestartRequest{}}
+	if x.Tasks == 0 {
+		return answer, nil, nil, nil
+	}
+	writes := []Write{s.document(keyRestart+x.Name, x)}
+	answer.Now, answer.AtOnce = &x, min(max(1, want.Update.MaxParallel), want.MayBeDown())
+	answer.Was = s.restartsNamed(x.Name)
+	for i := range answer.Was {
+		if old := answer.Was[i].Name; old != x.Name {
+			writes = append(writes, Write{Key: keyRestart + old})
+		}
+	}
+	message := fmt.Sprintf("asked by %s: %s; %s, at most %d at once", x.By, x.Reason, schema.Count(x.Tasks, "task"), answer.AtOnce)
+	if n := len(answer.Was); n > 0 {
+		message += fmt.Sprintf("; it takes the place of the %s", answer.Was[0].String())
+	}
+	return answer, writes, []schema.Event{restartEvent(x.Name, isTask, now, message)}, nil
+}
+
+// CancelRestart returns what ends a restart where it is, of a job also those of its
+// tasks, and nothing if there is none. by is who asks for it. It errs with
+// NoneError if the cell has no such job.
+func CancelRestart(s *State, name, by string, now time.Time) (schema.Restarting, []Write, []schema.Event, error) {
+	job, _, isTask := splitName(s.Cell, name)
+	answer := schema.Restarting{Was: s.restartsNamed(name)}
+	if s.Jobs[job] == nil && len(answer.Was) == 0 {
+		return answer, nil, nil, &NoneError{fmt.Sprintf("cell %s has no job %q", s.Cell, job.Short()), "muster status lists the jobs"}
+	}
+	var writes []Write
+	var events []schema.Event
+	for i := range answer.Was {
+		x := &answer.Was[i]
+		writes = append(writes, Write{Key: keyRestart + x.Name})
+		events = append(events, restartEvent(x.Name, isTask, now, fmt.Sprintf("cancelled by %s: what is not restarted yet stays; it was a %s", by, x)))
+	}
+	return answer, writes, events, nil
+}
+
+// restartable errs unless name is a job that runs, or a task of one, and tasks of it
+// may be restarted.
+func (s *State) restartable(name string) error {
+	job, index, isTask := splitName(s.Cell, name)
+	r := s.Jobs[job]
+	if r == nil || r.Admitted == "" {
+		if _, ok := s.desired().Jobs[job]; ok {
+			return &NoneError{fmt.Sprintf("job %q is not admitted: nothing of it runs", job.Short()), "muster why " + job.Short() + " says why it is not"}
+		}
+		return &NoneError{fmt.Sprintf("cell %s has no job %q", s.Cell, job.Short()), "muster status lists the jobs"}
+	}
+	want := s.Data[r.Admitted]
+	if x := s.suspensions().of(job); x != nil {
+		return &NoneError{fmt.Sprintf("job %q is %s", job.Short(), x), fmt.Sprintf("nothing of it is stopped until muster resume %s", x.Name)}
+	}
+	switch {
+	case want.Kind == schema.Allocs:
+		return &NoneError{fmt.Sprintf("%q is an alloc set, and runs no process of its own", job.Short()), "restart the jobs whose tasks run inside: muster status lists the jobs"}
+	case isTask && s.record(job.Task(index)) == nil && (want.Kind == schema.System || index >= want.Tasks):
+		return &NoneError{fmt.Sprintf("job %q has no task %d", job.Short(), index), "muster status " + job.Short() + " lists its tasks"}
+	}
+	return nil
+}
+
+// restartsNamed returns the restarts of that name, of a job also those of its tasks,
+// sorted by name.
+func (s *State) restartsNamed(name string) []schema.RestartRequest {
+	out := []schema.RestartRequest{}
+	job, _, isTask := splitName(s.Cell, name)
+	for _, other := range slices.Sorted(maps.Keys(s.Restarts)) {
+		if of, _, _ := splitName(s.Cell, other); other == name || !isTask && of == job {
+			out = append(out, *s.Restarts[other])
+		}
+	}
+	return out
+}
+
+func restartEvent(name string, isTask bool, now time.Time, message string) schema.Event {
+	e := schema.Event{At: now, Kind: schema.EventRestart, Job: name, Message: message}
+	if isTask {
+		e.Job, e.Task = jobOf(name), name
+	}
+	return e
+}
+
+// asked is a restart that is stored.
+type asked struct {
+	*schema.RestartRequest
+	index int // of the task; -1 for all of the job
+}
+
+// of reports whether it is of a task.
+func (x asked) of(t *schema.TaskRecord) bool { return x.index < 0 || x.index == t.Index }
+
+// restartsByJob returns the restarts of each job, sorted by name; nil if there are
+// none.
+func (s *State) restartsByJob() map[schema.JobName][]asked {
+	if len(s.Restarts) == 0 {
+		return nil
+	}
+	out := map[schema.JobName][]asked{}
+	for _, name := range slices.Sorted(maps.Keys(s.Restarts)) {
+		job, index, isTask := splitName(s.Cell, name)
+		if !isTask {
+			index = -1
+		}
+		out[job] = append(out[job], asked{s.Restarts[name], index})
+	}
+	return out
+}
+
+// restartFor returns the restart for which a task that runs has yet to be stopped,
+// nil if there is none, or it has failed.
+func (s *step) restartFor(job schema.JobName, t *schema.TaskRecord) *schema.RestartRequest {
+	for _, x := range s.asked[job] {
+		_, changed := s.restarts[x.Name] // it is over, or has failed just now
+		if !changed && x.Failed == "" && x.of(t) && t.Machine != "" && t.Generation <= x.After {
+			return x.RestartRequest
+		}
+	}
+	return nil
+}
+
+// restartProgress is how far a restart has come.
+type restartProgress struct {
+	left    int    // tasks that run a generation from before
+	waited  int    // that were restarted, and are not healthy yet
+	failing string // says which restarted task has failed and why, "" if none has
+}
+
+// done returns how many tasks of a restart are.
+func (p *restartProgress) done(x *schema.RestartRequest) int { return max(0, x.Tasks-p.left-p.waited) }
+
+// restartProgressOf looks at the tasks of a job that runs.
+func (s *step) restartProgressOf(job schema.JobName, x asked) restartProgress {
+	var p restartProgress
+	want := s.dataOf(s.job(job).Admitted)
+	for _, t := range s.tasks(job) {
+		if !x.of(&t) || t.Done != nil || !s.wants(want, &t) {
+			continue
+		}
+		if t.Machine != "" && t.Generation <= x.After {
+			p.left++
+			continue
+		}
+		if !restartedFor(x.RestartRequest, &t) {
+			continue
+		}
+		var said heardTask
+		if t.Machine != "" {
+			said = s.in.Observed.task(t.Machine, job.Task(t.Index), t.Generation)
+		}
+		why := failure(&t, said.TaskStatus)
+		switch {
+		case why != "" && t.Generation > x.After:
+			p.waited++
+			p.failing = fmt.Sprintf("%s %s", job.Task(t.Index).Short(), why)
+		case t.Machine == "" && t.Causes[len(t.Causes)-1].Kind != schema.CauseRestart: // it has no place for another reason
+		case t.Machine == "" || t.Stop != nil || !s.isUp(t.Machine) || !s.healthy(said, want):
+			p.waited++
+		}
+	}
+	return p
+}
+
+// restartedFor reports whether the last generation of a task from before a restart
+// was stopped for one.
+func restartedFor(x *schema.RestartRequest, t *schema.TaskRecord) bool {
+	for _, c := range slices.Backward(t.Causes) {
+		if c.Generation <= x.After {
+			return c.Kind == schema.CauseRestart
+		}
+	}
+	return false
+}
+
+// followRestarts settles what has become of restarts: they are over, or fail with
+// the first restarted task that does.
+func (s *step) followRestarts() {
+	for _, job := range slices.SortedFunc(maps.Keys(s.asked), schema.JobName.Compare) {
+		s.waking = job
+		r := s.job(job)
+		for _, x := range s.asked[job] {
+			say := func(message string) {
+				s.event(restartEvent(x.Name, x.index >= 0, s.now, message))
+			}
+			if r == nil || r.Admitted == "" {
+				s.restarts[x.Name] = nil
+				say("over: the job was removed")
+				continue
+			}
+			p := s.restartProgressOf(job, x)
+			switch {
+			case p.failing != "" && x.Failed == "":
+				failed := *x.RestartRequest
+				failed.Failed, failed.FailedAt = p.failing, s.now
+				s.restarts[x.Name] = &failed
+				say(fmt.Sprintf("paused: %s; %s", p.failing, schema.Part(p.done(x.RestartRequest), x.Tasks, "task", "is", "are")+" done"))
+			case p.failing == "" && p.left+p.waited == 0:
+				s.restarts[x.Name] = nil
+				say(fmt.Sprintf("done: %s", schema.Count(x.Tasks, "task")))
+			}
+		}
+	}
+	s.waking = schema.JobName{}
+}
+
+// RestartStatus is a restart as the status tells of it.
+type RestartStatus struct {
+	schema.RestartRequest
+	Done    int    `json:"done"`    // of Tasks
+	Message string `json:"message"` // how far it is, in words
+	Next    string `json:"next"`    // the command that ends it
+}
+
+// restartsOf tells of the restarts of a job, sorted by name.
+func (d *describer) restartsOf(name schema.JobName) []RestartStatus {
+	r := d.in.State.Jobs[name]
+	if r == nil || r.Admitted == "" {
+		return nil
+	}
+	var out []RestartStatus
+	for _, x := range d.step.asked[name] {
+		p := d.step.restartProgressOf(name, x)
+		done := p.done(x.RestartRequest)
+		message := fmt.Sprintf("%s: %d of %s done", x, done, schema.Count(x.Tasks, "task"))
+		switch {
+		case x.Failed != "":
+			message += "; paused: " + x.Failed
+		case d.in.Last.Holds[name] != "":
+			message += "; held: " + d.in.Last.Holds[name]
+		}
+		out = append(out, RestartStatus{RestartRequest: *x.RestartRequest, Done: done, Message: message, Next: "muster restart --cancel " + x.Name})
+	}
+	return out
+}
