@@ -103,6 +103,8 @@ ends the agent at once.`,
 	f.register(cmd)
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err, ""} })
 	cmd.CompletionOptions.DisableDefaultCmd = true
+	cmd.Version = version
+	cmd.SetVersionTemplate("muster-agent {{.Version}}\n")
 	cmd.AddCommand(&cobra.Command{
 		Use: "version", Short: "Print the version", Example: "  muster-agent version", Args: cobra.NoArgs,
 		Run: func(cmd *cobra.Command, _ []string) { fmt.Fprintln(cmd.OutOrStdout(), "muster-agent", version) },

@@ -2,9 +2,20 @@
 package main
 
 import (
+	"fmt"
 	"os"
+	"slices"
 
 	"github.com/musterhq/muster/nodeagent/keeper"
 )
 
-func main() { os.Exit(keeper.Main(os.Args[1:])) }
+// version is set by the linker.
+var version = "dev"
+
+func main() {
+	if args := os.Args[1:]; slices.Equal(args, []string{"--version"}) || slices.Equal(args, []string{"version"}) {
+		fmt.Println("muster-keeper", version)
+		return
+	}
+	os.Exit(keeper.Main(os.Args[1:]))
+}

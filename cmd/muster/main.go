@@ -3,8 +3,7 @@
 // In: arguments, the environment (MUSTER_MASTER, MUSTER_CERT, MUSTER_KEY,
 // MUSTER_CA), a config repository. Out:
 // results on stdout, progress and errors on stderr, and an exit code: 0 yes,
-// 1 differences or not converged, 2 the input is invalid, 3 it could not be
-// done. Each subcommand is one file; what they do lies in the packages below.
+// 1 differences / not converged, 2 invalid input, 3 failed. Each subcommand is one file; what they do lies in the packages below.
 package main
 
 import (

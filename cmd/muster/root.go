@@ -91,32 +91,67 @@ func verdictOf(err error) (code int, hint string) {
 func newRoot(std stdio) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "muster",
-		Short: "run jobs on a cell of machines, as a git repository says",
-		Long: `muster runs jobs on a cell of machines, as a git repository says.
+		Short: "run jobs on your machines, driven by a Git repository",
+		Long: `muster runs jobs on your machines, driven by a Git repository.
 
 Jobs, quotas and tenants are written in CUE in a config repository. A commit is
 the only way to change what should run; muster makes it so, and keeps it so.
 
-Exit codes: 0 yes, 1 differences or not converged, 2 the input is invalid,
-3 it could not be done.`,
+Exit codes: 0 yes, 1 differences / not converged, 2 invalid input, 3 failed (e.g.
+master unreachable).`,
 		Example: `  muster demo                 see a whole cell do its work, in about a minute
   muster init fleet           write a config repository
   muster dev fleet            run a cell on this machine that follows it
   muster status --master http://127.0.0.1:7420`,
 		SilenceErrors:     true,
 		SilenceUsage:      true,
-		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+		Version:           version,
 	}
+	root.SetVersionTemplate(versionLine())
+	root.SetHelpCommand(newHelp())
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(
 		newInit(std), newValidate(std), newRender(std), newDiff(std), newSchema(std),
 		newDev(std), newMaster(std), newPKI(std), newDemo(std),
 		newStatus(std), newTop(std), newWhy(std), newEvents(std), newLogs(std), newExec(std), newWait(std), newReconcile(std), newSuspend(std), newResume(std),
 		newSimulate(std),
-		newVersion(std), newCompileChild(std), newServe(),
+		newVersion(std), newCompletion(std), newCompileChild(std), newServe(),
 	)
+	root.InitDefaultHelpCmd()
 	wrapArgs(root)
+	completeNames(root)
 	return root
+}
+
+// newHelp is help as a command. Of what is no command it says so, as the command
+// would.
+func newHelp() *cobra.Command {
+	return &cobra.Command{
+		Use:     "help [COMMAND]",
+		Short:   "show the help of a command",
+		Example: "  muster help status",
+		Args:    cobra.ArbitraryArgs,
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, typed string) (found []string, _ cobra.ShellCompDirective) {
+			if at, _, err := cmd.Root().Find(args); err == nil {
+				for _, sub := range at.Commands() {
+					if sub.IsAvailableCommand() && strings.HasPrefix(sub.Name(), typed) {
+						found = append(found, cobra.CompletionWithDesc(sub.Name(), sub.Short))
+					}
+				}
+			}
+			return found, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			at, rest, err := cmd.Root().Find(args)
+			if err != nil || len(rest) > 0 && at.HasSubCommands() {
+				return choose(at, append(rest, args...)[:1])
+			}
+			at.InitDefaultHelpFlag()
+			at.InitDefaultVersionFlag()
+			return at.Help()
+		},
+	}
 }
 
 // flagError says what a flag wants that was given something else.

@@ -10,6 +10,11 @@ import (
 // version is stamped by the Makefile.
 var version = "devel"
 
+// versionLine is what muster version and muster --version print.
+func versionLine() string {
+	return fmt.Sprintf("muster %s %s %s/%s\n", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}
+
 func newVersion(std stdio) *cobra.Command {
 	var out *outputFlag
 	c := &cobra.Command{
@@ -24,7 +29,7 @@ func newVersion(std stdio) *cobra.Command {
 					Platform string `json:"platform"`
 				}{version, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH})
 			}
-			_, err := fmt.Fprintf(std.out, "muster %s %s %s/%s\n", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			_, err := fmt.Fprint(std.out, versionLine())
 			return err
 		},
 	}
