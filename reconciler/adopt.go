@@ -36,7 +36,7 @@ func Adopt(s *State, c schema.Compiled, now time.Time) ([]Write, []schema.Event)
 
 func adopt(s *State, c schema.Compiled, now time.Time) ([]Write, []schema.Event) {
 	if c.Commit != s.Head.Commit && s.holds(c) {
-		head := schema.Head{Commit: c.Commit, Packages: s.Head.Packages}
+		head := schema.Head{Commit: c.Commit, By: c.By, Packages: s.Head.Packages}
 		return []Write{s.document(keyHead, head)}, []schema.Event{applied(head, now)}
 	}
 	a := newAdoption(s.head())
@@ -296,7 +296,7 @@ func unknownCells(p *schema.Package, cells map[string]bool) []schema.Diagnostic 
 
 // writes returns what makes the adoption the state's head.
 func (a *adoption) writes(s *State, c schema.Compiled, now time.Time) ([]Write, []schema.Event) {
-	head := schema.Head{Commit: c.Commit, Packages: map[string]schema.Digest{}}
+	head := schema.Head{Commit: c.Commit, By: c.By, Packages: map[string]schema.Digest{}}
 	if len(a.stale) > 0 {
 		head.Stale = shortened(a.stale)
 	}

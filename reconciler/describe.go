@@ -25,7 +25,7 @@ type DescribeInput struct {
 // Describe returns the cell as its users see it.
 func Describe(in DescribeInput) Status {
 	d := describer{in: in, status: Status{
-		Cell: in.State.Cell, At: in.Now, Commit: in.Head, Applied: in.State.Head.Commit, Source: in.Trouble, SourceAt: in.Source.At,
+		Cell: in.State.Cell, At: in.Now, Commit: in.Head, Applied: in.State.Head.Commit, By: in.State.Head.By, Source: in.Trouble, SourceAt: in.Source.At,
 		Waiting: []string{}, Stale: []StalePackage{}, Rejected: []Rejection{}, Held: holdsOf(in.State.Head.Held), Losses: []LossHold{}, Suspended: suspensionsOf(in.State), Warnings: []QuotaWarning{}, Machines: []MachineStatus{}, Jobs: []JobStatus{}, Tasks: []TaskStatus{}, Notes: []string{},
 	}, used: map[string]schema.Resources{}, held: map[string]int{}, inside: map[string][]string{}, notes: map[string]string{}, alone: map[string][]string{}, kept: map[string]string{}, spans: in.State.spans(), under: in.State.suspensions(), orders: map[string]*orders{}, health: map[string]Health{}, step: newStep(Input{State: in.State, Observed: in.Observed, Now: in.Now})}
 	d.repository()
@@ -130,7 +130,7 @@ func (d *describer) repository() {
 func (d *describer) job(name schema.JobName) {
 	r := d.in.State.Jobs[name]
 	want := d.in.State.Data[r.Admitted]
-	j := JobStatus{Name: name.Short(), Origin: r.Origin, Labels: labelsOf(name, want), Held: d.kept[name.Short()]}
+	j := JobStatus{Name: name.Short(), Origin: r.Origin, Since: r.Since, Commit: r.Commit, Labels: labelsOf(name, want), Held: d.kept[name.Short()]}
 	if newest, ok := d.in.State.desired().Jobs[name]; ok {
 		j.Origin = newest.Origin
 	}

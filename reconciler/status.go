@@ -12,10 +12,12 @@ type Status struct {
 	Cell string    `json:"cell"`
 	At   time.Time `json:"at"`
 	// Version tells statuses of one master apart; it travels in a header.
-	Version   uint64 `json:"-"`
-	Commit    string `json:"commit"`    // head seen in the repository
-	Applied   string `json:"applied"`   // last commit whose data is in the store
-	Converged bool   `json:"converged"` // Applied is Commit, nothing stale, rejected or held, all runs as desired
+	Version uint64 `json:"-"`
+	Commit  string `json:"commit"`  // head seen in the repository
+	Applied string `json:"applied"` // last commit whose data is in the store
+	// By is who made Applied; it is left out if that is not known, as of a work tree.
+	By        schema.Authorship `json:"by,omitzero"`
+	Converged bool              `json:"converged"` // Applied is Commit, nothing stale, rejected or held, all runs as desired
 	// Waiting says in words what stands between the cell and Converged.
 	Waiting []string       `json:"waiting"`
 	Stale   []StalePackage `json:"stale"`
@@ -129,20 +131,24 @@ type MachineStatus struct {
 type JobStatus struct {
 	Name string `json:"name"` // user/job
 	// Labels are its owner's and those that muster gives (schema.OwnLabels).
-	Labels   map[string]string `json:"labels,omitempty"`
-	Origin   schema.Position   `json:"origin"` // where the newest data is declared
-	Kind     schema.JobKind    `json:"kind"`
-	Band     schema.Band       `json:"band"`
-	Priority int               `json:"priority"`
-	AppClass schema.AppClass   `json:"appclass,omitempty"` // left out of a job that was removed
-	Desired  int               `json:"desired"`
-	Running  int               `json:"running"`
-	Pending  int               `json:"pending"`
-	Failed   int               `json:"failed"`  // waiting to be tried again after a failure
-	Unknown  int               `json:"unknown"` // on machines that are silent or lost
-	Done     int               `json:"done"`
-	Updating int               `json:"updating"` // run data older than admitted
-	Reason   string            `json:"reason"`   // why it is not as desired, "" if it is
+	Labels map[string]string `json:"labels,omitempty"`
+	Origin schema.Position   `json:"origin"` // where the newest data is declared
+	Since  time.Time         `json:"since"`  // when the version that it runs was admitted
+	// Commit is the one with which that version came; it is left out of a job that
+	// has returned to its previous version.
+	Commit   string          `json:"commit,omitempty"`
+	Kind     schema.JobKind  `json:"kind"`
+	Band     schema.Band     `json:"band"`
+	Priority int             `json:"priority"`
+	AppClass schema.AppClass `json:"appclass,omitempty"` // left out of a job that was removed
+	Desired  int             `json:"desired"`
+	Running  int             `json:"running"`
+	Pending  int             `json:"pending"`
+	Failed   int             `json:"failed"`  // waiting to be tried again after a failure
+	Unknown  int             `json:"unknown"` // on machines that are silent or lost
+	Done     int             `json:"done"`
+	Updating int             `json:"updating"` // run data older than admitted
+	Reason   string          `json:"reason"`   // why it is not as desired, "" if it is
 	// Rollout is how far its newest data has come; nil once all tasks have it.
 	Rollout *RolloutStatus `json:"rollout,omitempty"`
 	// Restarting are the restarts that somebody has asked for and that are under way, or

@@ -283,6 +283,9 @@ func (s *step) admitJob(name schema.JobName, d DesiredJob, desired schema.Digest
 		return false
 	}
 	r := &schema.JobRecord{Name: name, Admitted: d.Digest, Origin: d.Origin, Since: s.now}
+	if d.Digest == desired {
+		r.Commit = s.base.Head.Commit
+	}
 	if was != nil {
 		r.Disrupted, r.Good, r.Rollout = was.Disrupted, was.Good, was.Rollout
 	}
@@ -294,7 +297,7 @@ func (s *step) admitJob(name schema.JobName, d DesiredJob, desired schema.Digest
 	}
 	s.setJob(name, r)
 	if was != nil && was.Admitted == d.Digest {
-		r.Since = was.Since // only its place in the repository changed
+		r.Since, r.Commit = was.Since, was.Commit // only its place in the repository changed
 		return true
 	}
 	if s.base.Data[d.Digest] == nil {

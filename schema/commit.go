@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
+	"unicode"
 )
 
 // Tree is the content of a commit, or of a work tree, as far as it matters to
@@ -12,11 +14,36 @@ import (
 type Tree struct {
 	// Commit is the full hash, or "" for a work tree.
 	Commit string
+	By     Authorship // zero for a work tree
 	Files  map[string]File
 	// Diagnostics are about what is in the commit and not in Files. Symbolic
 	// links and submodules, which are not followed, are warnings. An error
 	// refuses the directory that its path lies in.
 	Diagnostics []Diagnostic
+}
+
+// Authorship is who made a commit, and what for.
+type Authorship struct {
+	Author  string    `json:"author,omitempty"`  // the name, without the address
+	Subject string    `json:"subject,omitempty"` // the first line of the message, or the start of a long one
+	At      time.Time `json:"at,omitzero"`       // when it was committed, by the clock of who did
+}
+
+// maxSubject bounds the characters of an Authorship's texts.
+const maxSubject = 120
+
+// NewAuthorship returns who made a commit with a message, without what would
+// disturb a terminal.
+func NewAuthorship(author, message string, at time.Time) Authorship {
+	plain := func(s string) string {
+		s, _, _ = strings.Cut(strings.TrimSpace(s), "\n")
+		s = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(s, "\uFFFD"), func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")
+		if r := []rune(s); len(r) > maxSubject {
+			s = string(r[:maxSubject-1]) + "…"
+		}
+		return s
+	}
+	return Authorship{Author: plain(author), Subject: plain(message), At: at.UTC()}
 }
 
 // maxNotFollowed bounds the warnings of one tree.
@@ -52,6 +79,7 @@ type File struct {
 // CUE files either its data or what is wrong with it, sorted by Dir.
 type Compiled struct {
 	Commit   string
+	By       Authorship // of the commit
 	Packages []CompiledPackage
 	// Diagnostics are those of the repository as a whole (no module, bad
 	// file names); when one is an error there are no packages.
@@ -97,6 +125,8 @@ type CompiledPackage struct {
 type Head struct {
 	// Commit is the last commit whose data is in the store ("applied").
 	Commit string `json:"commit"`
+	// By is who made Commit.
+	By Authorship `json:"by,omitzero"`
 	// Packages maps a directory to the digest of its Package document. A
 	// directory that is stale keeps the digest of its last good data.
 	Packages map[string]Digest `json:"packages"`

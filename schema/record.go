@@ -17,6 +17,9 @@ type JobRecord struct {
 	// declared it.
 	Origin Position  `json:"origin"`
 	Since  time.Time `json:"since"` // when Admitted last changed
+	// Commit is the one with which Admitted last changed; "" of data that the job
+	// has returned to.
+	Commit string `json:"commit,omitempty"`
 	// Good is the digest of the data with which all tasks that had a place were
 	// last healthy, of a job of kind Service or System: what a rollout that
 	// fails returns to. "" if there is none.

@@ -89,11 +89,13 @@ func (r *Repo) Tree(ctx context.Context, commit string) (schema.Tree, error) {
 		return schema.Tree{}, fmt.Errorf("repository %s: %q is not a full commit hash", r.name, commit)
 	}
 	var tree *schema.Tree
+	var by schema.Authorship
 	err := r.again(ctx, func() error {
 		c, err := r.commit(plumbing.NewHash(commit))
 		if err != nil {
 			return err
 		}
+		by = schema.NewAuthorship(c.Author.Name, c.Message, c.Committer.When)
 		tree, err = r.wholeTree(ctx, c.TreeHash)
 		if err != nil {
 			err = fmt.Errorf("repository %s: commit %s: %w", r.name, commit, err)
@@ -104,7 +106,7 @@ func (r *Repo) Tree(ctx context.Context, commit string) (schema.Tree, error) {
 		return schema.Tree{}, err
 	}
 	out := *tree
-	out.Commit = commit
+	out.Commit, out.By = commit, by
 	return out, nil
 }
 

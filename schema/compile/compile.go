@@ -66,7 +66,7 @@ func New(cfg Config) *Compiler {
 // what the tree holds.
 func (c *Compiler) Compile(ctx context.Context, tree schema.Tree) (schema.Compiled, error) {
 	c.round++
-	out := schema.Compiled{Commit: tree.Commit, Empty: isEmpty(tree)}
+	out := schema.Compiled{Commit: tree.Commit, By: tree.By, Empty: isEmpty(tree)}
 	p, units, diags := plan(tree, c.known, c.cfg.Limits)
 	out.Diagnostics = slices.Concat(slices.DeleteFunc(slices.Clone(tree.Diagnostics), isError), diags)
 	if err := c.evaluate(ctx, p, units); err != nil {
