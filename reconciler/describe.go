@@ -276,7 +276,9 @@ func (d *describer) jobReason(r *schema.JobRecord, j *JobStatus, tasks []TaskSta
 }
 
 // unsaid leaves out of an example that the task is unknown, where that is said.
-func unsaid(example string) string { return strings.Replace(example, " is "+string(TaskUnknown)+": ", ": ", 1) }
+func unsaid(example string) string {
+	return strings.Replace(example, " is "+string(TaskUnknown)+": ", ": ", 1)
+}
 
 // task adds the status of one task, and counts it in its job's if that wants
 // it.

@@ -122,6 +122,9 @@ func TestTreeSharesWhatIsUnchanged(t *testing.T) {
 		t.Fatal(err)
 	}
 	two, three := tree(t, r, second), tree(t, r, empty)
+	if by := three.By; by.Author != "a" || by.Subject != "m" || !by.At.Equal(when) || two.By == by {
+		t.Errorf("the commits are by %+v and %+v", two.By, by)
+	}
 	same := func(a, b schema.File) bool { return &a.Data[0] == &b.Data[0] }
 	if !same(one.Files["x/b.cue"], two.Files["x/b.cue"]) || !same(two.Files["y/c.cue"], three.Files["y/c.cue"]) {
 		t.Error("an unchanged file was read again")

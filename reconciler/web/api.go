@@ -89,7 +89,7 @@ func notFound(err error) error {
 // pick; its version is in a header.
 func (s *Server) status(w http.ResponseWriter, r *http.Request) error {
 	q := query{r.URL.Query(), nil}
-	after, wait := q.id("after"), q.duration("wait")
+	after, wait, brief := q.id("after"), q.duration("wait"), q.Get("tasks") != "" && !q.flag("tasks")
 	group := reconciler.Group{Name: q.Get("name"), Selector: q.selector("selector")}
 	if q.err != nil {
 		return q.err
@@ -100,6 +100,10 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) error {
 	}
 	if status, err = group.Of(status); err != nil {
 		return notFound(err)
+	}
+	if brief {
+		without := *status
+		without.Tasks, status = []reconciler.TaskStatus{}, &without
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Muster-Status-Version", strconv.FormatUint(status.Version, 10))

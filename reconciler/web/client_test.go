@@ -33,6 +33,9 @@ func TestStatusLongPoll(t *testing.T) {
 	if diff := cmp.Diff(busy(), s); diff != "" || version != 1 {
 		t.Errorf("version %d: %s", version, diff)
 	}
+	if s, _, err := cl.Status(t.Context(), client.StatusQuery{Brief: true}); err != nil || len(s.Tasks) > 0 || len(s.Jobs) != len(busy().Jobs) {
+		t.Errorf("without tasks: %d tasks, %d jobs, %v", len(s.Tasks), len(s.Jobs), err)
+	}
 	got := make(chan uint64)
 	go func() {
 		_, v, err := cl.Status(t.Context(), client.StatusQuery{After: version, Wait: time.Minute})

@@ -110,6 +110,8 @@ type StatusQuery struct {
 	After uint64
 	Wait  time.Duration
 	Group reconciler.Group
+	// Brief leaves the tasks out, which are most of the status of a large cell.
+	Brief bool
 }
 
 // groupValues returns what names a group in a request.
@@ -145,6 +147,9 @@ func (c *Client) Status(ctx context.Context, q StatusQuery) (*reconciler.Status,
 	if q.Wait > 0 {
 		v.Set("after", strconv.FormatUint(q.After, 10))
 		v.Set("wait", q.Wait.String())
+	}
+	if q.Brief {
+		v.Set("tasks", "0")
 	}
 	resp, err := c.do(ctx, http.MethodGet, "/v1/status", v)
 	if err != nil {
