@@ -133,6 +133,7 @@ func (p *pass) evictLater(c *class, a *Ask, job int32, plan eviction, d *Decisio
 	for _, id := range leaving {
 		t := &s.tasks[id]
 		t.stopping = true
+		s.countStopping(t.job, t.slot, true)
 		d.Victims = append(d.Victims, s.victim(t))
 	}
 	s.touch(plan.slot)

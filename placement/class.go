@@ -152,7 +152,7 @@ func (s *Snapshot) restOf(a *Ask) *Ask {
 		clear(s.rests) // tasks keep theirs
 	}
 	r := *a
-	r.Name, r.Generation, r.Priority, r.Limit, r.Prefer, r.Waited = schema.TaskName{}, 0, 0, schema.Resources{}, "", 0
+	r.Name, r.Generation, r.Priority, r.Limit, r.Prefer, r.Last, r.Waited = schema.TaskName{}, 0, 0, schema.Resources{}, "", "", 0
 	s.rests[string(key)] = &r
 	return &r
 }

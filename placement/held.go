@@ -63,13 +63,21 @@ type job struct {
 }
 
 // tally counts the tasks of a job by value of an attribute.
-type tally struct{ n []int32 }
+type tally struct {
+	n    []int32
+	stay []int32 // of them, that are not stopping
+}
 
-func (t *tally) add(value, by int32) {
-	for int(value) >= len(t.n) {
-		t.n = append(t.n, 0)
+func (t *tally) add(value, n, stay int32) {
+	t.grow(int(value) + 1)
+	t.n[value] += n
+	t.stay[value] += stay
+}
+
+func (t *tally) grow(to int) {
+	if k := to - len(t.n); k > 0 {
+		t.n, t.stay = append(t.n, make([]int32, k)...), append(t.stay, make([]int32, k)...)
 	}
-	t.n[value] += by
 }
 
 func (s *Snapshot) jobID(name schema.JobName) int32 {
@@ -155,6 +163,9 @@ func (s *Snapshot) exchange(id int32, h task) {
 	s.ofPriority[bounded(old.priority)]--
 	s.ofPriority[bounded(h.priority)]++
 	h.nextHere, h.prevHere, h.nextOfJob, h.prevOfJob = old.nextHere, old.prevHere, old.nextOfJob, old.prevOfJob
+	if old.stopping != h.stopping {
+		s.countStopping(h.job, h.slot, h.stopping)
+	}
 	*old = h
 	s.typical.stale++
 	s.charge(id, 1)
@@ -192,6 +203,9 @@ func (s *Snapshot) hold(h task) {
 	s.typical.stale++
 	s.ofPriority[bounded(h.priority)]++
 	s.countDomain(h.job, h.slot, 1)
+	if h.stopping {
+		s.countStopping(h.job, h.slot, true)
+	}
 	s.charge(id, 1)
 	if h.isAlloc {
 		s.open(id)
@@ -211,6 +225,9 @@ func (s *Snapshot) drop(id int32) {
 	}
 	s.typical.stale++
 	s.ofPriority[bounded(t.priority)]--
+	if t.stopping {
+		s.countStopping(t.job, t.slot, false)
+	}
 	s.countDomain(t.job, t.slot, -1)
 	if t.prevHere >= 0 {
 		s.tasks[t.prevHere].nextHere = t.nextHere
@@ -303,7 +320,26 @@ func (s *Snapshot) countDomain(id, slot int32, by int32) {
 		delete(s.here, key)
 	}
 	for c, counts := range j.domains {
-		counts.add(c.at[slot], by)
+		counts.add(c.at[slot], by, by)
+	}
+}
+
+// countStopping takes a task that a machine holds out of what counts for the
+// spread of its job, since it is told to stop, or back in.
+func (s *Snapshot) countStopping(id, slot int32, stopping bool) {
+	by := int32(1)
+	if stopping {
+		by = -1
+		s.losses++
+	}
+	key := together(id, slot)
+	if n := s.stopping[key] - by; n > 0 {
+		s.stopping[key] = n
+	} else {
+		delete(s.stopping, key)
+	}
+	for c, counts := range s.jobs[id].domains {
+		counts.add(c.at[slot], 0, by)
 	}
 }
 
@@ -316,15 +352,17 @@ func (s *Snapshot) tallyOf(id int32, c *column) *tally {
 		if j.domains == nil {
 			j.domains = map[*column]*tally{}
 		}
-		counts = &tally{n: make([]int32, len(c.values))}
+		counts = &tally{}
 		for t := j.first; t >= 0; t = s.tasks[t].nextOfJob {
-			counts.add(c.at[s.tasks[t].slot], 1)
+			stay := int32(1)
+			if s.tasks[t].stopping {
+				stay = 0
+			}
+			counts.add(c.at[s.tasks[t].slot], 1, stay)
 		}
 		j.domains[c] = counts
 	}
-	if k := len(c.values) - len(counts.n); k > 0 {
-		counts.n = append(counts.n, make([]int32, k)...)
-	}
+	counts.grow(len(c.values))
 	return counts
 }
 
@@ -334,6 +372,15 @@ func (s *Snapshot) onMachine(job, slot int32) int32 {
 		return 0
 	}
 	return s.here[together(job, slot)]
+}
+
+// staysOnMachine returns how many of them are not stopping.
+func (s *Snapshot) staysOnMachine(job, slot int32) int32 {
+	n := s.onMachine(job, slot)
+	if n == 0 || len(s.stopping) == 0 {
+		return n
+	}
+	return n - s.stopping[together(job, slot)]
 }
 
 // maybeBit returns the bit of a machine in job.maybe.

@@ -12,11 +12,13 @@ type pass struct {
 	snapshot *Snapshot
 	seed     uint64
 	asked    map[int32]int32 // asks by job
-	levels   map[schema.Priority][]entry
-	last     *class
-	tight    bool     // the last lone ask found no room: ask each machine once, for the reason
-	classes  []*class // of the asks
-	out      []Decision
+	// returning is where asks ran last that are still to be decided, by job.
+	returning map[int32][]int32
+	levels    map[schema.Priority][]entry
+	last      *class
+	tight     bool     // the last lone ask found no room: ask each machine once, for the reason
+	classes   []*class // of the asks
+	out       []Decision
 }
 
 // entry is an ask that waits for its turn.
@@ -35,7 +37,7 @@ type entry struct {
 // are among them.
 func Place(s *Snapshot, asks []Ask, seed uint64) []Decision {
 	p := &pass{
-		snapshot: s, seed: seed, asked: map[int32]int32{}, levels: map[schema.Priority][]entry{},
+		snapshot: s, seed: seed, asked: map[int32]int32{}, returning: map[int32][]int32{}, levels: map[schema.Priority][]entry{},
 		out: make([]Decision, 0, len(asks)),
 	}
 	s.passes++
@@ -78,6 +80,9 @@ func (p *pass) enter(asks []Ask) {
 			job, last = s.jobID(a.Name.JobName), a.Name.JobName
 		}
 		p.asked[job]++
+		if slot, ok := s.slots[a.Last]; ok {
+			p.returning[job] = append(p.returning[job], slot)
+		}
 		p.levels[a.Priority] = append(p.levels[a.Priority], entry{ask: a, job: job})
 		if i > 0 && a.Limit == asks[i-1].Limit && len(a.Devices)+len(asks[i-1].Devices) == 0 {
 			same++
@@ -239,6 +244,10 @@ func (p *pass) sort(level []entry) {
 func (p *pass) decide(e entry) {
 	s, a := p.snapshot, e.ask
 	s.release(e.job, a.Name.Index)
+	if slot, ok := s.slots[a.Last]; ok {
+		at := slices.Index(p.returning[e.job], slot)
+		p.returning[e.job] = slices.Delete(p.returning[e.job], at, at+1)
+	}
 	p.out = append(p.out, Decision{Name: a.Name, Evicted: e.evicted})
 	d := &p.out[len(p.out)-1]
 	d.Why.Machines = len(s.slots)
@@ -296,7 +305,7 @@ func (p *pass) ready(a *Ask, job int32) *class {
 // decideAnywhere decides an ask that any machine may take.
 func (p *pass) decideAnywhere(c *class, a *Ask, job int32, d *Decision) {
 	s := p.snapshot
-	if slot, ok := s.slots[a.Prefer]; ok && s.check(c, slot) == fine {
+	if slot, ok := p.keeps(c, a); ok {
 		d.Why.Examined, d.Why.Feasible = c.examined, max(c.feasible, 1)
 		d.Why.Score = s.scoreOf(c, slot)
 		p.commit(c, a, job, slot, d)

@@ -16,18 +16,22 @@ type eviction struct {
 
 // evictionCost orders evictions; the least is chosen. One that keeps the budgets
 // of all jobs goes before any that does not. Then the fields are compared in their
-// order, which is the rule: lowest priority first, then fewest victims, then the
-// lower sum of priorities, then the fewest disruptions beyond budgets.
+// order, which is the rule: the domain in which the fewest tasks of the ask's job
+// stay, then lowest priority first, then fewest victims, then the lower sum of
+// priorities, then the fewest disruptions beyond budgets, then the machine on which
+// the fewest tasks of the job stay.
 type evictionCost struct {
 	highest  int16 // priority among the victims
 	victims  int16
 	sum      int32 // of their priorities
 	overruns int16
+	company  company
 }
 
 func (a evictionCost) compare(b evictionCost) int {
-	return cmp.Or(cmp.Compare(min(a.overruns, 1), min(b.overruns, 1)), cmp.Compare(a.highest, b.highest), cmp.Compare(a.victims, b.victims),
-		cmp.Compare(a.sum, b.sum), cmp.Compare(a.overruns, b.overruns))
+	return cmp.Or(cmp.Compare(min(a.overruns, 1), min(b.overruns, 1)), cmp.Compare(a.company.inDomain, b.company.inDomain),
+		cmp.Compare(a.highest, b.highest), cmp.Compare(a.victims, b.victims),
+		cmp.Compare(a.sum, b.sum), cmp.Compare(a.overruns, b.overruns), cmp.Compare(a.company.onMachine, b.company.onMachine))
 }
 
 // impossible is the level of a machine on which no eviction makes room.
@@ -176,18 +180,27 @@ func (s *Snapshot) cheapest(c *class, sparing bool) (eviction, bool) {
 		if k.version != s.version[k.slot] {
 			*k = candidate{slot: k.slot, version: s.version[k.slot], level: s.level(c, k.slot)}
 		}
-		if k.level == impossible || sparing && k.costly || best >= 0 && k.level > e.pool[best].plan.cost.highest {
+		if k.level == impossible || sparing && k.costly {
 			continue
 		}
+		with := s.companyOf(c, k.slot) // which grows with what was placed elsewhere
+		closer := false
+		if best >= 0 {
+			than := &e.pool[best].plan.cost
+			closer = with.inDomain < than.company.inDomain
+			if with.inDomain > than.company.inDomain && than.overruns == 0 || !closer && k.level > than.highest {
+				continue
+			}
+		}
 		if !k.solved || s.bounded { // a budget may have shrunk elsewhere
-			if asked++; best >= 0 && asked > enoughSolved && !s.options.NoRelaxed && k.level == e.pool[best].level {
+			if asked++; best >= 0 && !closer && asked > enoughSolved && !s.options.NoRelaxed && k.level == e.pool[best].level {
 				continue
 			}
 			if s.solveCandidate(c, k, sparing); !k.solved {
 				continue
 			}
 		}
-		if best < 0 || k.plan.cost.compare(e.pool[best].plan.cost) < 0 {
+		if k.plan.cost.company = with; best < 0 || k.plan.cost.compare(e.pool[best].plan.cost) < 0 {
 			best = i
 		}
 	}
@@ -373,7 +386,7 @@ func (p *pass) remove(id int32, d *Decision) {
 		return
 	}
 	again := *t.ask
-	again.Name, again.Generation, again.Priority, again.Prefer = v.Name, t.generation, schema.Priority(t.priority), ""
+	again.Name, again.Generation, again.Priority, again.Prefer, again.Last = v.Name, t.generation, schema.Priority(t.priority), "", ""
 	if t.placed {
 		again.Limit = t.limit.resources()
 	}

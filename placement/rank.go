@@ -1,10 +1,10 @@
 package placement
 
 // rank is the place of a block in the order in which blocks are chosen: first
-// the domains in which the job has the fewest tasks, then the score of the
+// the domains in which the fewest tasks of the job stay, then the score of the
 // block's best machine, then the order of the layout.
 type rank struct {
-	inDomain int32 // tasks of the job
+	inDomain int32 // tasks of the job that are not stopping
 	score    float32
 	block    int32
 }
@@ -27,7 +27,7 @@ func (c *class) rankOf(block int32) rank {
 		r.score = c.score[b.best]
 	}
 	if c.tally != nil {
-		r.inDomain = c.tally.n[b.domain]
+		r.inDomain = c.tally.stay[b.domain]
 	}
 	return r
 }
@@ -36,7 +36,7 @@ func (c *class) rankOf(block int32) rank {
 func (c *class) rankAs(i int32) rank {
 	r := rank{score: c.score[i], block: int32(c.blockOf(i))}
 	if c.tally != nil {
-		r.inDomain = c.tally.n[c.blocks[r.block].domain]
+		r.inDomain = c.tally.stay[c.blocks[r.block].domain]
 	}
 	return r
 }

@@ -44,7 +44,7 @@ func (s *Snapshot) terms(c *class, slot int32) (t Terms) {
 		}
 	}
 	if c.job >= 0 && s.jobs[c.job].held > 0 {
-		if n := s.onMachine(c.job, slot); n > 0 {
+		if n := s.staysOnMachine(c.job, slot); n > 0 {
 			t.Machine = -w.Machine * float32(n) / float32(n+1)
 		}
 	}

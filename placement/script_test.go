@@ -25,7 +25,8 @@ type story struct {
 }
 
 // The commands: machine, task, ask (also inside place), place, explain,
-// verdict, eligible, claim, and on a machine fail, recover, drain, undrain,
+// verdict, eligible, claim, uneven (for an ask whose task is on a machine, which
+// does not hold it), and on a machine fail, recover, drain, undrain,
 // cordon, uncordon and remove; gone ends
 // a task, budget bounds the disruption of a job, options sets some, cell
 // begins a new cell.
@@ -81,6 +82,12 @@ func (s *story) run(d *datadriven.TestData) (string, error) {
 		return b.String(), nil
 	case "claim":
 		return s.claim(d)
+	case "uneven":
+		u, ok := s.snapshot.Uneven(s.take(), d.CmdArgs[0].Key)
+		if !ok {
+			return "as good as can be\n", nil
+		}
+		return fmt.Sprintf("%s: from %s with %d to %s with %d, on %s\n", u.Attribute, u.From, u.FromTasks, u.To, u.ToTasks, u.Machine), nil
 	case "eligible":
 		return strings.Join(s.snapshot.Eligible(s.take()), " ") + "\n", nil
 	}
@@ -300,6 +307,8 @@ func option(a *placement.Ask, h *placement.Task, o string) error {
 		a.Devices = append(a.Devices, g)
 	case "prefer":
 		a.Prefer = v
+	case "last":
+		a.Last = v
 	case "avoid":
 		a.Avoid = strings.Split(v, ",")
 	case "on":

@@ -32,13 +32,15 @@ type Snapshot struct {
 	columns
 	largest [dims + 1]int64 // of any machine there was, devices last
 
-	jobIDs  map[schema.JobName]int32
-	jobs    []job
-	tasks   []task
-	unused  []int32          // of tasks
-	here    map[uint64]int32 // tasks of a job on a machine, see together
-	allocs  map[int32]*alloc // by task
-	budgets map[int32]int    // by job, as far as they were asked for
+	jobIDs map[schema.JobName]int32
+	jobs   []job
+	tasks  []task
+	unused []int32          // of tasks
+	here   map[uint64]int32 // tasks of a job on a machine, see together
+	// stopping is how many of them are.
+	stopping map[uint64]int32
+	allocs   map[int32]*alloc // by task
+	budgets  map[int32]int    // by job, as far as they were asked for
 	// budgetOf tells the budget of a job; nil for none. See SetBudgets.
 	budgetOf func(schema.JobName) (int, bool)
 	bounded  bool             // any job has one, as far as they were asked for
@@ -117,8 +119,8 @@ func NewSnapshot(machines []Machine, tasks []Task) *Snapshot {
 		weights: DefaultWeights(),
 		slots:   make(map[string]int32, len(machines)),
 		jobIDs:  map[schema.JobName]int32{},
-		here:    make(map[uint64]int32, len(tasks)),
-		allocs:  map[int32]*alloc{}, budgets: map[int32]int{}, claims: map[uint64]int32{},
+		here:    make(map[uint64]int32, len(tasks)), stopping: map[uint64]int32{},
+		allocs: map[int32]*alloc{}, budgets: map[int32]int{}, claims: map[uint64]int32{},
 		attributes: map[string]*column{}, packages: map[string]int32{}, kinds: map[string]int16{},
 		layouts: map[string]*layout{}, rests: map[string]*Ask{}, classes: map[string]*class{},
 	}

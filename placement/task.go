@@ -46,9 +46,12 @@ type Ask struct {
 	// one of them is taken has no room, whoever has it.
 	PortNumbers map[string]int
 	Devices     []DeviceAsk
-	// Prefer is the machine that held the task before, or "": taken if it
-	// is feasible.
+	// Prefer is a machine that has room made for the task, or that it has data
+	// on, or "": taken if it is feasible.
 	Prefer string
+	// Last is the machine that the task ran on before, or "": taken if it is
+	// feasible and as good for the spread of the job as the best there is.
+	Last string
 	// Avoid lists machines on which the task crashed of late: not taken.
 	Avoid []string
 	// On is the only machine that will do, or "": for the tasks of system

@@ -115,7 +115,9 @@ func (s *step) placementAsk(a ask) placement.Ask {
 		return p
 	}
 	if n := len(t.Causes); n > 0 && (t.Causes[n-1].Kind == schema.CauseUpdate || t.Causes[n-1].Kind == schema.CauseRestart) {
-		p.Prefer = t.Causes[n-1].Machine
+		if p.Last = t.Causes[n-1].Machine; a.job.Task.Sticky { // its directory is there
+			p.Prefer = p.Last
+		}
 	}
 	for _, m := range slices.Sorted(maps.Keys(t.Avoid)) {
 		if s.waits(t.Avoid[m], avoidFor) {

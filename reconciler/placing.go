@@ -42,7 +42,7 @@ func placing(in DescribeInput, task schema.TaskName, machine string) *Placing {
 		return nil
 	}
 	a := s.placementAsk(ask{task, in.State.Data[r.Admitted], r.Admitted})
-	a.Prefer = ""
+	a.Prefer, a.Last = "", ""
 	snapshot := s.snapshot()
 	snapshot.Configure(placement.Options{})
 	if t != nil && t.Machine != "" {

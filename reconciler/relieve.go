@@ -81,7 +81,7 @@ func (s *step) mayMove(name schema.TaskName, t *schema.TaskRecord) bool {
 // The snapshot is as it was before.
 func (s *step) hasPlace(a ask, t *schema.TaskRecord) bool {
 	p := s.placementAsk(a)
-	p.Avoid, p.Prefer = append(slices.Clip(p.Avoid), t.Machine), ""
+	p.Avoid = append(slices.Clip(p.Avoid), t.Machine)
 	slices.Sort(p.Avoid)
 	p.Avoid = slices.Compact(p.Avoid)
 	snapshot := s.snapshot()
