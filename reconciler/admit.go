@@ -76,6 +76,8 @@ type Admission struct {
 	// Rejected says why a job's desired data is not admitted. A job that is
 	// not in it is.
 	Rejected map[schema.JobName]*schema.Diagnostic
+	// Heals has those of them that may be admitted without another commit.
+	Heals map[schema.JobName]Heal
 	// Warnings are of quotas that the cell cannot back, and of owners that have
 	// more admitted than their quota is now.
 	Warnings []QuotaWarning
@@ -86,6 +88,12 @@ type Admission struct {
 	order []schema.JobName
 }
 
+// Heal is what may have a rejected job admitted.
+type Heal struct {
+	Machines bool      // machines that join: its quota is large enough, and not backed
+	At       time.Time // a quota that begins then; zero: none does
+}
+
 // Admit decides which of the desired jobs the cell takes on. What is admitted
 // stays: a job that asks for no more than it has is never rejected, whatever
 // became of its quota. Growth is admitted by priority, high to low, then by
@@ -94,7 +102,7 @@ type Admission struct {
 func Admit(in AdmitInput) Admission {
 	in = in.counted()
 	a := admission{
-		in: in, out: Admission{Rejected: map[schema.JobName]*schema.Diagnostic{}},
+		in: in, out: Admission{Rejected: map[schema.JobName]*schema.Diagnostic{}, Heals: map[schema.JobName]Heal{}},
 		budgets: sell(in), used: map[account]*amounts{},
 	}
 	a.ask()

@@ -26,7 +26,7 @@ type DescribeInput struct {
 func Describe(in DescribeInput) Status {
 	d := describer{in: in, status: Status{
 		Cell: in.State.Cell, At: in.Now, Commit: in.Head, Applied: in.State.Head.Commit, By: in.State.Head.By, Source: in.Trouble, SourceAt: in.Source.At,
-		Waiting: []string{}, Stale: []StalePackage{}, Rejected: []Rejection{}, Held: holdsOf(in.State.Head.Held), Losses: []LossHold{}, Suspended: suspensionsOf(in.State), Warnings: []QuotaWarning{}, Machines: []MachineStatus{}, Jobs: []JobStatus{}, Tasks: []TaskStatus{}, Notes: []string{},
+		Waiting: []string{}, Blocked: []Blocker{}, Stale: []StalePackage{}, Rejected: []Rejection{}, Held: holdsOf(in.State.Head.Held), Losses: []LossHold{}, Suspended: suspensionsOf(in.State), Warnings: []QuotaWarning{}, Machines: []MachineStatus{}, Jobs: []JobStatus{}, Tasks: []TaskStatus{}, Notes: []string{},
 	}, used: map[string]schema.Resources{}, held: map[string]int{}, inside: map[string][]string{}, notes: map[string]string{}, alone: map[string][]string{}, kept: map[string]string{}, spans: in.State.spans(), under: in.State.suspensions(), orders: map[string]*orders{}, health: map[string]Health{}, step: newStep(Input{State: in.State, Observed: in.Observed, Now: in.Now})}
 	d.repository()
 	d.lookAtMachines()
@@ -42,6 +42,7 @@ func Describe(in DescribeInput) Status {
 	}
 	d.machines()
 	d.status.Converged = len(d.status.Waiting) == 0
+	d.status.Blocked = d.status.blockers(func(string) bool { return true })
 	return d.status
 }
 
@@ -109,7 +110,11 @@ func (d *describer) repository() {
 	rejected := d.in.Last.Admission.Rejected
 	for _, name := range slices.SortedFunc(maps.Keys(rejected), schema.JobName.Compare) {
 		diag := *rejected[name]
-		r := Rejection{Job: name.Short(), Labels: labelsOf(name, s.desired().Jobs[name].Job), Diagnostic: diag, Next: "muster why " + name.Short()}
+		heals := d.in.Last.Admission.Heals[name]
+		r := Rejection{
+			Job: name.Short(), Labels: labelsOf(name, s.desired().Jobs[name].Job), Diagnostic: diag, Next: "muster why " + name.Short(),
+			Machines: heals.Machines, Until: heals.At,
+		}
 		d.status.Rejected = append(d.status.Rejected, r)
 		d.waiting("%s", r.waiting())
 	}

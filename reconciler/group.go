@@ -56,6 +56,8 @@ func (g Group) Of(s *Status) (*Status, error) {
 	} else {
 		n.Waiting = waitingFor(&n)
 		n.Converged = len(n.Waiting) == 0
+		dirs := dirsOf(&n)
+		n.Blocked = n.blockers(func(dir string) bool { return dirs[dir] })
 	}
 	return &n, g.check(s, &n)
 }
@@ -150,11 +152,8 @@ func waitingFor(n *Status) []string {
 	if n.Unread != nil {
 		out = append(out, n.Unread.waiting())
 	}
-	dirs := map[string]bool{}
+	dirs := dirsOf(n)
 	rejected := map[string]bool{}
-	for i := range n.Jobs {
-		dirs[dirOf(n.Jobs[i].Origin.Path)] = true
-	}
 	for i := range n.Stale {
 		if st := &n.Stale[i]; dirs[st.Dir] {
 			out = append(out, st.waiting())
@@ -178,6 +177,15 @@ func waitingFor(n *Status) []string {
 		}
 	}
 	return out
+}
+
+// dirsOf returns the directories that declare the jobs of n.
+func dirsOf(n *Status) map[string]bool {
+	dirs := map[string]bool{}
+	for i := range n.Jobs {
+		dirs[dirOf(n.Jobs[i].Origin.Path)] = true
+	}
+	return dirs
 }
 
 // JobNames returns the names, as user/job, of the jobs that run or are to run,

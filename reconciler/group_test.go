@@ -76,6 +76,18 @@ func TestGroup(t *testing.T) {
 		if got := strings.Join(part.Waiting, "; "); got != c.waiting {
 			t.Errorf("%+v: waiting for %s", c, got)
 		}
+		var blocked []string
+		for _, b := range part.Blocked {
+			blocked = append(blocked, b.Message)
+			if c.name != "m" && !strings.Contains(c.waiting, b.Message) {
+				t.Errorf("%+v: blocked by %s, which it does not wait for", c, b.Message)
+			}
+		}
+		for _, w := range part.Waiting {
+			if (strings.Contains(w, "stale") || strings.Contains(w, "rejected")) && !slices.Contains(blocked, w) {
+				t.Errorf("%+v: %s needs a person, and is not among %q", c, w, blocked)
+			}
+		}
 		if part.Converged != (c.waiting == "") {
 			t.Errorf("%+v: converged %v", c, part.Converged)
 		}

@@ -41,6 +41,9 @@ func (a *admission) explain(w *wish) {
 	}
 	s := shortage{used: a.with(w), budget: b, job: w.Job}
 	s.over = a.over(w)
+	if h := a.heal(s); h != (Heal{}) {
+		a.out.Heals[w.name] = h
+	}
 	if notes := a.notes(s); !b.counts() && len(notes) > 0 {
 		out.Message = fmt.Sprintf("owner %s has no quota at band %s in cell %s now: %s; the job asks for %s",
 			k.user, k.band, w.Job.Cell, strings.Join(notes, "; "), listed(w.ask))
@@ -55,6 +58,22 @@ func (a *admission) explain(w *wish) {
 	out.Message = fmt.Sprintf("over quota: owner %s, %s: %s", k.user, k.band, a.describe(k, s))
 	out.Expected = "together " + strings.Join(most, ", ")
 	out.Hint = a.wayOut(k, s)
+}
+
+// heal returns what may make up for a shortage but a commit.
+func (a *admission) heal(s shortage) Heal {
+	var h Heal
+	var asked amounts
+	for _, g := range s.grants {
+		switch {
+		case g.counts:
+			asked = asked.plus(g.asked)
+		case g.From.After(a.in.Now) && (h.At.IsZero() || g.From.Before(h.At)):
+			h.At = g.From
+		}
+	}
+	h.Machines = s.fits(asked)
+	return h
 }
 
 // shortage is an account that uses more than it may.

@@ -16,6 +16,8 @@ type RolloutStatus struct {
 	Since   time.Time    `json:"since"`   // when the data was admitted
 	// Until is when a canary's wait is over, of one that waits for that.
 	Until time.Time `json:"until,omitzero"`
+	// Next is what to type about one that does not go on by itself.
+	Next string `json:"next,omitempty"`
 }
 
 // RolloutState is a word for where a rollout stands.
@@ -61,13 +63,13 @@ func (d *describer) rollout(name schema.JobName, desired int) *RolloutStatus {
 	out.Message = schema.Part(p.healthy, desired, "task", "is", "are") + " healthy with the new data"
 	switch canary := s.canaryOf(r, want); {
 	case r.Rollout.Returned != "":
-		out.State = RolloutReturned
+		out.State, out.Next = RolloutReturned, nextOfRollout(name, RolloutReturned)
 		out.Message = "returned to the last healthy data, since the newest has failed: " + r.Rollout.Failed
 		if r.Admitted == r.Rollout.Returned {
 			out.Message = "returns to the last healthy data when that is admitted, since the newest has failed: " + r.Rollout.Failed
 		}
 	case r.Rollout.Failed != "":
-		out.State = RolloutPaused
+		out.State, out.Next = RolloutPaused, nextOfRollout(name, RolloutPaused)
 		out.Message = fmt.Sprintf("paused: %s; %s", r.Rollout.Failed, out.Message)
 	case canary != nil:
 		s.canaryStatus(name, r, want, &p, out)
@@ -98,6 +100,7 @@ func (s *step) canaryStatus(name schema.JobName, r *schema.JobRecord, want *sche
 	}
 	if canary.Promote == schema.PromoteCommit {
 		out.Message += ", " + waitsFor(name, canary)
+		out.Next = nextOfRollout(name, RolloutWaiting)
 		return
 	}
 	out.Until = r.Rollout.Canary.Add(time.Duration(canary.WaitSeconds) * time.Second)

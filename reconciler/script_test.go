@@ -122,6 +122,8 @@ func (c *cell) play(t *testing.T, d *datadriven.TestData) string {
 		return summary(c.status())
 	case "waiting":
 		return strings.Join(c.status().Waiting, "\n") + "\n"
+	case "blocked":
+		return blocked(c.status())
 	case "why":
 		s := c.status()
 		machine := ""
@@ -139,6 +141,22 @@ func (c *cell) play(t *testing.T, d *datadriven.TestData) string {
 	}
 	t.Fatalf("%s: unknown command", d.Cmd)
 	return ""
+}
+
+// blocked returns what of a status a person has to act on.
+func blocked(s reconciler.Status) string {
+	var b strings.Builder
+	for _, x := range s.Blocked {
+		fmt.Fprintf(&b, "%s %s: %s", x.Kind, x.Name, x.Next)
+		if !x.Until.IsZero() {
+			fmt.Fprintf(&b, " (until %s)", x.Until.Format(time.TimeOnly))
+		}
+		if !slices.Contains(s.Waiting, x.Message) && !slices.ContainsFunc(s.Waiting, func(w string) bool { return strings.HasPrefix(w, "job "+x.Name+": ") }) {
+			fmt.Fprintf(&b, "; %q is not waited for", x.Message)
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
 }
 
 // glass suspends or resumes.

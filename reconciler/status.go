@@ -19,7 +19,9 @@ type Status struct {
 	By        schema.Authorship `json:"by,omitzero"`
 	Converged bool              `json:"converged"` // Applied is Commit, nothing stale, rejected or held, all runs as desired
 	// Waiting says in words what stands between the cell and Converged.
-	Waiting []string       `json:"waiting"`
+	Waiting []string `json:"waiting"`
+	// Blocked is what of it does not end by itself: a person has to act.
+	Blocked []Blocker      `json:"blocked"`
 	Stale   []StalePackage `json:"stale"`
 	// Unread is told when nothing of the newest commit could be read, and all runs
 	// on with the data of the one before.
@@ -96,6 +98,11 @@ type Rejection struct {
 	Labels     map[string]string `json:"labels,omitempty"` // of its newest data, as in JobStatus
 	Diagnostic schema.Diagnostic `json:"diagnostic"`
 	Next       string            `json:"next"`
+	// Machines says that machines that join may have it admitted: its quota is
+	// large enough, and the machines do not back it.
+	Machines bool `json:"machines,omitempty"`
+	// Until is when a quota begins that may have it admitted; zero: none does.
+	Until time.Time `json:"until,omitzero"`
 }
 
 // QuotaWarning is that a quota is less than it says, or than what its owner has

@@ -287,19 +287,3 @@ func shortList(list []string) string {
 	}
 	return strings.Join(list, ", ")
 }
-
-// WaitsForSomebody reports whether nothing keeps what s tells of from converging
-// but what a person has to end, and a commit may: suspensions, and removals that
-// are held.
-func (s *Status) WaitsForSomebody() bool {
-	lines := map[string]bool{}
-	for i := range s.Suspended {
-		if x := &s.Suspended[i]; x.Waits != "" {
-			lines[x.waiting()] = true
-		}
-	}
-	for i := range s.Held {
-		lines[s.Held[i].waiting()] = true
-	}
-	return len(s.Waiting) > 0 && !slices.ContainsFunc(s.Waiting, func(line string) bool { return !lines[line] })
-}
