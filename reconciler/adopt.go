@@ -36,7 +36,7 @@ func Adopt(s *State, c schema.Compiled, now time.Time) ([]Write, []schema.Event)
 
 func adopt(s *State, c schema.Compiled, now time.Time) ([]Write, []schema.Event) {
 	if c.Commit != s.Head.Commit && s.holds(c) {
-		head := schema.Head{Commit: c.Commit, By: c.By, Packages: s.Head.Packages}
+		head := schema.Head{Commit: c.Commit, By: c.By, Others: c.Others, Packages: s.Head.Packages}
 		return []Write{s.document(keyHead, head)}, []schema.Event{applied(head, now)}
 	}
 	a := newAdoption(s.head())
@@ -296,7 +296,10 @@ func unknownCells(p *schema.Package, cells map[string]bool) []schema.Diagnostic 
 
 // writes returns what makes the adoption the state's head.
 func (a *adoption) writes(s *State, c schema.Compiled, now time.Time) ([]Write, []schema.Event) {
-	head := schema.Head{Commit: c.Commit, By: c.By, Packages: map[string]schema.Digest{}}
+	head := schema.Head{Commit: c.Commit, By: c.By, Others: c.Others, Packages: map[string]schema.Digest{}}
+	if c.Commit == s.Head.Commit { // then the commits before it were not read
+		head.Others = s.Head.Others
+	}
 	if len(a.stale) > 0 {
 		head.Stale = shortened(a.stale)
 	}
@@ -376,9 +379,10 @@ func (s *State) holds(c schema.Compiled) bool {
 
 func applied(head schema.Head, now time.Time) schema.Event {
 	if len(head.Unread) > 0 {
-		return schema.Event{At: now, Kind: schema.EventStale, Commit: head.Commit, Message: "nothing of the commit could be read: " + reasonOf(head.Unread)}
+		return schema.Event{At: now, Kind: schema.EventStale, Commit: head.Commit, Message: told("nothing of the commit could be read: "+reasonOf(head.Unread), head.Whose())}
 	}
-	return schema.Event{At: now, Kind: schema.EventApply, Commit: head.Commit, Message: fmt.Sprintf("%s, %d of them stale", schema.Count(len(head.Packages), "package"), len(head.Stale))}
+	message := fmt.Sprintf("%s, %d of them stale", schema.Count(len(head.Packages), "package"), len(head.Stale))
+	return schema.Event{At: now, Kind: schema.EventApply, Commit: head.Commit, Message: told(message, head.Whose())}
 }
 
 // events returns what the history says of the next head. next is what it
@@ -414,7 +418,11 @@ func rejections(s *State, head schema.Head, desired *Desired, now time.Time) []s
 	verdict := newStep(Input{State: &next, Now: now}).admission()
 	var out []schema.Event
 	for _, name := range slices.SortedFunc(maps.Keys(verdict.Rejected), schema.JobName.Compare) {
-		out = append(out, schema.Event{Kind: schema.EventReject, Job: name.Short(), Message: verdict.Rejected[name].Error()})
+		changes := ""
+		if d := desired.Jobs[name]; len(d.Refused) == 0 { // else its names stand for nothing
+			changes = changesOf(s.runs(name), d.Job)
+		}
+		out = append(out, schema.Event{Kind: schema.EventReject, Job: name.Short(), Message: told(verdict.Rejected[name].Error(), changes, head.Whose())})
 	}
 	return out
 }

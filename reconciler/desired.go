@@ -160,6 +160,14 @@ func (s *State) admitted() map[schema.JobName]*schema.Job {
 	return out
 }
 
+// runs returns the data that a job runs, nil if none is admitted.
+func (s *State) runs(name schema.JobName) *schema.Job {
+	if r := s.Jobs[name]; r != nil && r.Admitted != "" {
+		return s.Data[r.Admitted]
+	}
+	return nil
+}
+
 // packages returns the packages of the head, sorted by directory.
 func (s *State) packages() []*schema.Package {
 	return inOrder(s.head())

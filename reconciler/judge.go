@@ -125,7 +125,7 @@ func (s *step) rolledOut(name schema.JobName, r *schema.JobRecord) {
 		return
 	}
 	if u := s.dataOf(r.Admitted).Update; r.Good != "" && (u.Canary != nil || u.ProgressSeconds > 0 || u.OnFailure != "") {
-		s.rolloutEvent(name, "done: all tasks that have a place are healthy with the new data")
+		s.rolloutEvent(name, "rollout complete")
 	}
 	r.Good, r.Rollout = r.Admitted, nil
 }

@@ -214,15 +214,20 @@ func (s *step) holdsUp(t schema.TaskRecord, digest schema.Digest) bool {
 	return s.waits(last.At.Add(comesBackWithin), comesBackWithin)
 }
 
-// updateCause returns why a task is stopped for its new data.
+// updateCause returns why a task is stopped for the admitted version.
 func (s *step) updateCause(job schema.JobName, t *schema.TaskRecord) schema.Cause {
-	message := "new data needs a new process"
-	change, _ := Diff(s.dataOf(t.Data), s.dataOf(s.job(job).Admitted))
+	record := s.job(job)
+	message := "the new version needs a new process"
+	change, _ := Diff(s.dataOf(t.Data), s.dataOf(record.Admitted))
 	switch {
 	case s.dataOf(t.Data).Kind == schema.Allocs:
-		message = "new data needs a new alloc"
+		message = "the new version needs a new alloc"
+	case record.Rollout != nil && record.Rollout.Returned != "":
+		message = "returns to the last healthy version"
 	case change == Resize:
 		message = "its machine has no room for its new limits"
+	case change == Move:
+		message = "its machine does not meet the job's new constraints"
 	}
 	return schema.Cause{Kind: schema.CauseUpdate, Message: message, At: s.now}
 }

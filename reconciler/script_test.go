@@ -34,7 +34,8 @@ func TestScripts(t *testing.T) {
 //
 //	commit ID        adopts a commit: a line "DIR bad" is a package that does
 //	                 not compile; other lines are "DIR KIND NAME FIELD=VALUE…";
-//	                 allow=N tasks may go, promote=USER/JOB goes on
+//	                 allow=N tasks may go, promote=USER/JOB goes on;
+//	                 by=NAME subject=(TEXT) is whose it is
 //	join NAME …      machines of 4 cores and 8 GiB, or cores=N gib=N; gpus=N are
 //	                 devices, all else is an attribute
 //	silent NAME …    cuts machines off; speak joins them again
@@ -66,8 +67,13 @@ func (c *cell) play(t *testing.T, d *datadriven.TestData) string {
 			d.ScanArgs(t, "allow", &compiled.AllowPrune)
 		}
 		for _, a := range d.CmdArgs {
-			if a.Key == "promote" {
+			switch a.Key {
+			case "promote":
 				compiled.Promote = a.Vals
+			case "by":
+				compiled.By.Author = a.Vals[0]
+			case "subject":
+				compiled.By.Subject = a.Vals[0]
 			}
 		}
 		return lines(c.commit(compiled))

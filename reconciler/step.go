@@ -251,6 +251,7 @@ func (s *step) admit() {
 			r := *s.job(name)
 			r.Admitted, r.Since = "", s.now
 			s.setJob(name, &r)
+			s.event(schema.Event{Kind: schema.EventRemove, Job: name.Short(), Commit: s.base.Head.Commit, Message: told("gone from the repository", s.base.Head.Whose())})
 		}
 	}
 	var changed []schema.JobName
@@ -303,12 +304,24 @@ func (s *step) admitJob(name schema.JobName, d DesiredJob, desired schema.Digest
 	if s.base.Data[d.Digest] == nil {
 		s.data[d.Digest] = d.Job
 	}
-	e := schema.Event{Kind: schema.EventSubmit, Job: name.Short(), Commit: s.base.Head.Commit, Message: "admitted at " + d.Origin.String()}
+	s.sayAdmitted(was, r, d)
+	return true
+}
+
+// sayAdmitted tells of a job that has got other data: whose commit that is of, and
+// what it changes.
+func (s *step) sayAdmitted(was, r *schema.JobRecord, d DesiredJob) {
+	e := schema.Event{Kind: schema.EventSubmit, Job: r.Name.Short(), Commit: s.base.Head.Commit}
+	message, changes := "admitted at "+d.Origin.String(), ""
 	if was != nil && was.Admitted != "" {
-		e.Kind = schema.EventUpdate
+		e.Kind, changes = schema.EventUpdate, changesOf(s.dataOf(was.Admitted), d.Job)
+	}
+	if r.Rollout != nil && r.Rollout.Returned != "" {
+		e.Message = told("returns to the last healthy version", changes)
+	} else {
+		e.Message = told(message, changes, s.base.Head.Whose())
 	}
 	s.event(e)
-	return true
 }
 
 // stepJob brings the tasks of one job forward: what agents say of them, what

@@ -99,6 +99,8 @@ type Trailers struct {
 	// Promote are the values of the trailers PromoteTrailer, as they are
 	// written.
 	Promote []string
+	// Others is how many commits these are beside the newest.
+	Others int
 }
 
 // AllowPruneTrailer is the key of a commit's trailer whose value, a number of
@@ -127,6 +129,8 @@ type Head struct {
 	Commit string `json:"commit"`
 	// By is who made Commit.
 	By Authorship `json:"by,omitzero"`
+	// Others is how many other commits were applied with it.
+	Others int `json:"others,omitempty"`
 	// Packages maps a directory to the digest of its Package document. A
 	// directory that is stale keeps the digest of its last good data.
 	Packages map[string]Digest `json:"packages"`
@@ -139,6 +143,19 @@ type Head struct {
 	// Held are the removals that Commit asks for and that wait for leave; nil
 	// if there are none.
 	Held *Held `json:"held,omitempty"`
+}
+
+// Whose says who made the commit and what for: `by Ann: "web: more memory"`; "" if
+// nobody is known.
+func (h *Head) Whose() string {
+	if h.By.Author == "" {
+		return ""
+	}
+	s := fmt.Sprintf("by %s: %q", h.By.Author, h.By.Subject)
+	if h.Others > 0 {
+		s += fmt.Sprintf(" and %s", Count(h.Others, "other commit"))
+	}
+	return s
 }
 
 // Held are jobs that run on with the data that was admitted last, though they

@@ -20,6 +20,7 @@ const (
 	EventUnhealthy EventKind = "unhealthy" // an incarnation fails its health check; the agent restarts it
 	EventOOM       EventKind = "oom"       // processes of an incarnation that lives were killed for want of memory
 	EventUpdate    EventKind = "update"    // new data reached the job
+	EventRemove    EventKind = "remove"    // a job was removed; its tasks, if it has any, are stopped
 	EventRollout   EventKind = "rollout"   // a rollout has passed its canary, has failed, or is done
 	EventEvict     EventKind = "evict"     // the cell stopped a task, see Cause
 	EventLost      EventKind = "lost"      // a machine took the task with it
@@ -41,7 +42,7 @@ const (
 // EventKinds returns all kinds, sorted.
 func EventKinds() []EventKind {
 	return []EventKind{
-		EventApply, EventEvict, EventExec, EventFail, EventFinish, EventHold, EventKill, EventLost, EventMachine, EventMaster, EventOOM, EventReject, EventRestart,
+		EventApply, EventEvict, EventExec, EventFail, EventFinish, EventHold, EventKill, EventLost, EventMachine, EventMaster, EventOOM, EventReject, EventRemove, EventRestart,
 		EventResume, EventRollout, EventSchedule, EventSource, EventStale, EventStart, EventStore, EventSubmit, EventSuspend, EventUnhealthy, EventUpdate,
 	}
 }

@@ -137,7 +137,7 @@ const (
 
 	CauseRemoved     CauseKind = "removed"             // the job is gone from the repository
 	CauseScaledDown  CauseKind = "scaled-down"         // the index is beyond the count
-	CauseUpdate      CauseKind = "update"              // new data needs a new process
+	CauseUpdate      CauseKind = "update"              // the new version needs a new process
 	CauseRestart     CauseKind = "restart"             // somebody asked for it, see RestartRequest
 	CausePreempted   CauseKind = "preempted"           // for a task of higher priority
 	CauseMaintenance CauseKind = "machine-maintenance" // its machine is drained

@@ -142,17 +142,17 @@ func TestTrailers(t *testing.T) {
 			root := allow(64)
 			tests := []struct {
 				name, applied, commit string
-				want                  int
+				want, others          int
 			}{
-				{"the same", two, two, 0},
-				{"the next", applied, one, 4},
-				{"two further", applied, two, 4 + 16},
-				{"a merge", two, merged, 8 + 32},
-				{"all", applied, merged, 4 + 8 + 16 + 32},
-				{"nothing is applied", "", merged, 32},
-				{"another history", merged, root, 64},
-				{"backwards", two, one, 4},
-				{"what is applied is gone", strings.Repeat("1", 40), two, 16},
+				{"the same", two, two, 0, 0},
+				{"the next", applied, one, 4, 0},
+				{"two further", applied, two, 4 + 16, 1},
+				{"a merge", two, merged, 8 + 32, 1},
+				{"all", applied, merged, 4 + 8 + 16 + 32, 3},
+				{"nothing is applied", "", merged, 32, 0},
+				{"another history", merged, root, 64, 0},
+				{"backwards", two, one, 4, 0},
+				{"what is applied is gone", strings.Repeat("1", 40), two, 16, 0},
 			}
 			url, publish := dir, func() {}
 			if kind != "local" {
@@ -164,8 +164,8 @@ func TestTrailers(t *testing.T) {
 				r := open(t, git.Config{URL: url, Branch: "main", Dir: t.TempDir()})
 				wantHead(t, r, tt.commit)
 				got, err := r.Trailers(t.Context(), tt.applied, tt.commit)
-				if err != nil || got.AllowPrune != tt.want {
-					t.Errorf("%s: allowed %d, %v; want %d", tt.name, got.AllowPrune, err, tt.want)
+				if err != nil || got.AllowPrune != tt.want || got.Others != tt.others {
+					t.Errorf("%s: allowed %d by %d commits and one, %v; want %d, %d", tt.name, got.AllowPrune, got.Others, err, tt.want, tt.others)
 				}
 			}
 			if _, err := open(t, git.Config{URL: dir}).Trailers(t.Context(), "", strings.Repeat("1", 40)); err == nil {

@@ -46,6 +46,7 @@ func (r *Repo) Trailers(ctx context.Context, applied, commit string) (schema.Tra
 	if !follows(between, have) {
 		between = []*object.Commit{last}
 	}
+	out.Others = len(between) - 1
 	for _, c := range between {
 		out.AllowPrune = min(out.AllowPrune, math.MaxInt-maxAllowed) + allowedBy(c.Message)
 		out.Promote = append(out.Promote, trailers(c.Message, schema.PromoteTrailer)...)

@@ -1,0 +1,54 @@
+package reconciler
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// What the history says of a commit's work on a job.
+
+// shownFields is how many of the fields that a commit changes an event names.
+const shownFields = 4
+
+// changesOf says which fields of a job differ, by what that does to its tasks, most
+// first: "changes task.env (restart), labels, tasks (in place)"; "" if none does, or
+// the job is new.
+func changesOf(was, next *schema.Job) string {
+	if was == nil || next == nil {
+		return ""
+	}
+	_, fields := Diff(was, next)
+	if len(fields) == 0 {
+		return ""
+	}
+	slices.SortStableFunc(fields, func(a, b FieldChange) int { return order[b.Change] - order[a.Change] })
+	more := ""
+	if n := len(fields) - shownFields; n > 1 {
+		more, fields = fmt.Sprintf(", and %d more", n), fields[:shownFields]
+	}
+	var b strings.Builder
+	for i, f := range fields {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(f.Field)
+		if i == len(fields)-1 || fields[i+1].Change != f.Change {
+			fmt.Fprintf(&b, " (%s)", f.Change)
+		}
+	}
+	return "changes " + b.String() + more
+}
+
+// told joins what an event says with what changes, and whose commit that is; what
+// is "" is left out.
+func told(message string, more ...string) string {
+	for _, s := range more {
+		if s != "" {
+			message += "; " + s
+		}
+	}
+	return message
+}
