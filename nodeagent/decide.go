@@ -27,6 +27,9 @@ type Input struct {
 	// Strain is what was measured of the machine, Limits what follows from it.
 	Strain Strain
 	Limits Limits
+	// Removing says that what was removed is still being taken off the disk: what
+	// that gives is not known yet.
+	Removing bool
 }
 
 // Plan is what to do now and what to say.

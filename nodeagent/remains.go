@@ -150,6 +150,9 @@ func (d *decider) collect(items []item) {
 	if room := &d.in.Strain.Room; !room.At.IsZero() {
 		short = d.in.Limits.DiskBytes - room.DiskFree
 	}
+	if short > 0 && d.in.Removing {
+		short, d.collecting = 0, true
+	}
 	gone, next := Collect(all, d.in.Limits.Keep, short, d.in.Now)
 	for _, r := range gone {
 		d.collecting = d.collecting || r.Reason == ShortDisk

@@ -126,6 +126,24 @@ func decideOn(strain nodeagent.Strain, limits nodeagent.Limits, all ...nodeagent
 	return nodeagent.Decide(nodeagent.Input{Machine: "m1", Boot: "boot-1", Now: t0, View: v, Held: all, Strain: strain, Limits: limits})
 }
 
+// What was removed may still be on the disk: until it is not, nothing more is removed
+// and no task stops for want of disk.
+func TestShortDiskWhileRemoving(t *testing.T) {
+	t.Parallel()
+	old := ended(held(assignment("old", 0, 9, schema.Service), exited(1, 0, 1)), schema.CauseUpdate, time.Minute)
+	low := using("low", 1, 0, 30*mib, 20*mib)
+	in := nodeagent.Input{Machine: "m1", Boot: "boot-1", Now: t0, View: &nodeagent.View{Epoch: 1, Version: 1, Assignments: []schema.Assignment{low.Assignment}}, Held: []nodeagent.Held{old, low}}
+	in.Strain, in.Limits = short(100*mib, 80*mib)
+	in.Removing = true
+	if got := nodeagent.Decide(in).Actions; len(got) != 0 {
+		t.Errorf("%v while remains are being removed, want nothing", describe(got))
+	}
+	in.Removing = false
+	if got := nodeagent.Decide(in).Actions; len(got) != 1 || got[0].Kind != nodeagent.Remove {
+		t.Errorf("%v after it, want the next remains to go", describe(got))
+	}
+}
+
 func TestEvictions(t *testing.T) {
 	t.Parallel()
 	low, mid, prod := using("low", 1, 0, 30*mib, 20*mib), using("mid", 2, 100, 40*mib, 30*mib), using("prod", 3, 200, 50*mib, 60*mib)

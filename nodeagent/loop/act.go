@@ -118,11 +118,22 @@ func (l *Loop) end(ctx context.Context, g *generation, a nodeagent.Action) error
 	if a.Clear {
 		g.Clearing = true
 		l.workers.Go(func() {
-			if err := l.cfg.Runtime.Clear(g.dir); err != nil {
+			if err := l.discard(g.dir); err != nil {
 				l.cfg.Log.Warn("cannot clear a task's work directory", "task", a.Task.Short(), "generation", a.Generation, "err", err)
 			}
 			l.send(ctx, func() { l.cleared(g) })
 		})
+	}
+	return nil
+}
+
+// discard removes what the tasks of the generation whose directory dir is have made
+// for themselves. None of its incarnations runs.
+func (l *Loop) discard(dir string) error {
+	for _, name := range l.cfg.Runtime.Remains(dir) {
+		if err := l.disk.trash.Put(name); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -198,7 +209,7 @@ func (l *Loop) launch(ctx context.Context, s starting) outcome {
 		out.written = true
 	}
 	if s.Clear {
-		if err := l.cfg.Runtime.Clear(s.dir); err != nil {
+		if err := l.discard(s.dir); err != nil {
 			return refuse(schema.CauseStartFailed, fmt.Errorf("clear the work directory: %w", err))
 		}
 	}

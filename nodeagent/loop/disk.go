@@ -13,6 +13,7 @@ import (
 
 	"github.com/musterhq/muster/nodeagent"
 	"github.com/musterhq/muster/nodeagent/durable"
+	"github.com/musterhq/muster/nodeagent/trash"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -25,8 +26,9 @@ const (
 	assignmentFile = "assignment.json" // of a generation
 	endFile        = "end.json"        // of a generation
 	stopFile       = "stop.json"       // of an incarnation
-	// removedSuffix marks a directory that is being removed: what is in it
-	// counts no more.
+	trashDir       = "removed"
+	// removedSuffix marks a directory that an agent of an earlier release was
+	// removing: what is in it counts no more.
 	removedSuffix = ".removed"
 
 	// dirMode lets tasks, which have other users, reach what is theirs by its
@@ -37,8 +39,9 @@ const (
 // disk is the state directory. Methods for different generations may be called
 // at the same time.
 type disk struct {
-	root string
-	lock *Lock
+	root  string
+	lock  *Lock
+	trash *trash.Bin
 	// step is called before each change of the disk, and once after it.
 	// Tests kill the agent there.
 	step func(what string)
@@ -106,15 +109,11 @@ func (d *disk) writeAssignment(a *schema.Assignment) error {
 	return d.write(filepath.Join(dir, assignmentFile), a)
 }
 
-// remove removes dir: at once as far as a later reader is concerned.
+// remove removes dir, if it is there: at once as far as a later reader is concerned.
+// Its disk space is free when the trash is empty.
 func (d *disk) remove(dir string) error {
-	gone := dir + removedSuffix
 	d.step("remove " + filepath.Base(dir))
-	if err := os.Rename(dir, gone); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	d.step("removing " + filepath.Base(dir))
-	if err := os.RemoveAll(gone); err != nil {
+	if err := d.trash.Put(dir); err != nil {
 		return err
 	}
 	d.step("after remove " + filepath.Base(dir))
@@ -172,7 +171,7 @@ func (d *disk) entries(dir string) ([]string, error) {
 		switch {
 		case !e.IsDir():
 		case strings.HasSuffix(name, removedSuffix):
-			if err := os.RemoveAll(name); err != nil {
+			if err := d.trash.Put(name); err != nil {
 				return nil, err
 			}
 		default:

@@ -169,7 +169,7 @@ func (h hand) Adopt(_ context.Context, dir string) (loop.Process, error) {
 	return grip{p, h.step}, nil
 }
 
-func (hand) Clear(dir string) error { return os.RemoveAll(filepath.Join(dir, "work")) }
+func (hand) Remains(dir string) []string { return []string{filepath.Join(dir, "work")} }
 
 // grip is a Process: what one agent can do to a process.
 type grip struct {

@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"path/filepath"
 	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/musterhq/muster/nodeagent"
+	"github.com/musterhq/muster/nodeagent/trash"
 	"github.com/musterhq/muster/schema"
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -32,10 +34,10 @@ type Runtime interface {
 	// Adopt finds the incarnation that was started in dir, by this agent or
 	// one before it. What it cannot account for it kills, and calls ended.
 	Adopt(ctx context.Context, dir string) (Process, error)
-	// Clear removes the files that the tasks of a generation have made for
-	// themselves, but for logs and what is sticky; dir is the generation's. None
-	// of its incarnations runs.
-	Clear(dir string) error
+	// Remains lists the directories, there or not, that hold what the tasks of a
+	// generation have made for themselves, but for logs and what is sticky; dir is
+	// the generation's.
+	Remains(dir string) []string
 }
 
 // Meter measures the machine. Its methods may be called from any goroutine.
@@ -158,6 +160,7 @@ type Loop struct {
 	disk    *disk
 	metrics *metrics
 	events  chan func()
+	emptied chan struct{} // the trash was emptied
 	ended   chan struct{} // closed when Run has returned
 	info    atomic.Pointer[schema.MachineInfo]
 	report  atomic.Pointer[schema.Report]
@@ -181,6 +184,7 @@ type Loop struct {
 	idle       []chan struct{} // closed when shutdown is done
 	strain     nodeagent.Strain
 	removed    bool // something was removed since the disk was measured
+	removing   bool // and may be on the disk still
 }
 
 // New takes the state directory's lock if it has not been taken, reads what is held there and finds its
@@ -199,7 +203,6 @@ func New(ctx context.Context, cfg Config) (*Loop, error) {
 		}
 	}
 	d := &disk{root: cfg.Dir, lock: cfg.Lock, step: cfg.Step}
-	var err error
 	made := false
 	defer func() {
 		if !made {
@@ -208,11 +211,16 @@ func New(ctx context.Context, cfg Config) (*Loop, error) {
 	}()
 	l := &Loop{
 		cfg: cfg, disk: d,
-		events: make(chan func()), ended: make(chan struct{}),
+		events: make(chan func()), ended: make(chan struct{}), emptied: make(chan struct{}, 1),
 		starts: make(chan struct{}, parallelStarts),
 		held:   map[key]*generation{}, probes: map[asked]asking{},
 	}
 	l.info.Store(&cfg.Machine)
+	var err error
+	d.trash, err = trash.Open(trash.Config{Dir: filepath.Join(cfg.Dir, trashDir), Log: cfg.Log, Emptied: l.noteEmptied})
+	if err != nil {
+		return nil, err
+	}
 	if err := l.load(ctx); err != nil {
 		return nil, err
 	}
@@ -238,6 +246,7 @@ func (l *Loop) Run(ctx context.Context) error {
 		l.await(ctx, g)
 	}
 	l.measure(ctx)
+	l.workers.Go(func() { l.disk.trash.Run(ctx) })
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -248,6 +257,8 @@ func (l *Loop) Run(ctx context.Context) error {
 			return nil
 		case f := <-l.events:
 			f()
+		case <-l.emptied:
+			l.takeEmptied()
 		case <-timer.C:
 		}
 		l.drain()
@@ -371,11 +382,30 @@ func (l *Loop) input(now time.Time) nodeagent.Input {
 	for task, idle := range l.sticky {
 		sticky = append(sticky, nodeagent.Sticky{Task: task, Idle: idle})
 	}
+	busy, _ := l.disk.trash.Status()
+	l.removing = l.removing || busy
 	return nodeagent.Input{
 		Machine: l.cfg.Machine.Name, Boot: l.cfg.Machine.Boot, Now: now,
 		View: l.memory.view, Held: held, Sticky: sticky, Shutdown: l.shutdown, Capacity: l.cfg.Machine.Capacity,
-		Strain: l.strain, Limits: l.cfg.Limits,
+		Strain: l.strain, Limits: l.cfg.Limits, Removing: l.removing,
 	}
+}
+
+// noteEmptied is called by the trash when it has removed what it can.
+func (l *Loop) noteEmptied() {
+	select {
+	case l.emptied <- struct{}{}:
+	default:
+	}
+}
+
+// takeEmptied looks how much disk there is now that the trash is empty.
+func (l *Loop) takeEmptied() {
+	var stuck int
+	l.removing, stuck = l.disk.trash.Status()
+	l.metrics.stuck.Set(float64(stuck))
+	l.removed = true
+	l.remeasure()
 }
 
 // publish makes the plan's word on the machine the report, and hints if it is

@@ -17,6 +17,7 @@ type metrics struct {
 	busy      prometheus.Gauge
 	bound     prometheus.Gauge
 	clock     prometheus.Gauge
+	stuck     prometheus.Gauge
 	troubles  *prometheus.GaugeVec
 	starts    prometheus.Counter
 	restarts  prometheus.Counter
@@ -50,6 +51,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		busy:  gauge("busy_ports", "Ports of the machine's range that are in use by others than tasks."),
 		bound: gauge("batch_cpu_milli", "What batch tasks may use together, in thousandths of a core; 0: they are not bounded."),
 		clock: gauge("clock_offset_seconds", "By how much the master's clock is ahead of this machine's, at the last report."),
+		stuck: gauge("removals_stuck", "Directory trees that tasks have left and that cannot be removed; they are tried again."),
 		troubles: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: "muster", Subsystem: "agent", Name: "condition", Help: "1 while the machine is in this condition.",
 		}, []string{"condition"}),
@@ -80,7 +82,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	}
 	var errs []error
 	for _, c := range []prometheus.Collector{
-		m.tasks, m.view, m.epoch, m.busy, m.bound, m.clock, m.troubles, m.starts, m.restarts, m.unhealthy, m.refused, m.exits, m.errors, m.latency,
+		m.tasks, m.view, m.epoch, m.busy, m.bound, m.clock, m.stuck, m.troubles, m.starts, m.restarts, m.unhealthy, m.refused, m.exits, m.errors, m.latency,
 		m.evictions, m.oomKills, m.removals, m.freed, m.spent, m.left,
 	} {
 		errs = append(errs, r.Register(c))

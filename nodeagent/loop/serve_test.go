@@ -291,6 +291,9 @@ muster_agent_link_epoch 1
 # HELP muster_agent_oom_kills_total Processes of tasks that the kernel was seen to kill for want of memory.
 # TYPE muster_agent_oom_kills_total counter
 muster_agent_oom_kills_total 0
+# HELP muster_agent_removals_stuck Directory trees that tasks have left and that cannot be removed; they are tried again.
+# TYPE muster_agent_removals_stuck gauge
+muster_agent_removals_stuck 0
 # HELP muster_agent_restarts_total Incarnations after the first of their generation, started or refused.
 # TYPE muster_agent_restarts_total counter
 muster_agent_restarts_total 1

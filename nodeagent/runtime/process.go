@@ -198,25 +198,16 @@ func (r *Runtime) user(owner string) (*keeper.User, error) {
 	return &keeper.User{UID: id, GID: id}, nil
 }
 
-// Clear removes the work directory of the generation whose directory dir is, or what
-// the tasks of its alloc share. None of its incarnations runs.
-func (r *Runtime) Clear(dir string) error {
+// Remains lists the directories that hold what the tasks of the generation whose
+// directory dir is have made for themselves, and what those of its alloc share.
+func (r *Runtime) Remains(dir string) []string {
+	var names []string
 	for _, name := range []string{workDir, sharedDir} {
-		// What a crash leaves under the other name goes with the generation, or
-		// next time.
 		full := filepath.Join(dir, name)
-		gone := full + ".removed"
-		if err := os.RemoveAll(gone); err != nil {
-			return err
-		}
-		if err := os.Rename(full, gone); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
-		if err := os.RemoveAll(gone); err != nil {
-			return err
-		}
+		// An agent of an earlier release that was killed has left the second.
+		names = append(names, full, full+".removed")
 	}
-	return nil
+	return names
 }
 
 // environment returns what the task finds in its environment, sorted. HOME and

@@ -104,6 +104,10 @@ var layers = []layer{
 		"it is part of each keeper, and of all who read what keepers write",
 	},
 	{
+		"nodeagent/trash", nil,
+		"it removes trees and knows nothing of tasks",
+	},
+	{
 		"nodeagent/keeper",
 		[]string{"nodeagent/durable", "nodeagent/logfile"},
 		"one keeper runs per task: each package it links costs memory a hundred times per machine",
@@ -122,6 +126,11 @@ var layers = []layer{
 		"nodeagent/runtime/...",
 		[]string{"nodeagent", "nodeagent/durable", "nodeagent/keeper", "nodeagent/logfile", "nodeagent/runtime/...", "schema"},
 		"a runtime starts keepers; it does not know who asked",
+	},
+	{
+		"nodeagent/loop",
+		[]string{"nodeagent", "nodeagent/durable", "nodeagent/logfile", "nodeagent/trash", "schema"},
+		"the loop owns the state directory, and meets its adapters through interfaces that it declares",
 	},
 	{
 		"nodeagent/hollow",
