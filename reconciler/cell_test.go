@@ -28,6 +28,7 @@ type cell struct {
 	agents   []*agent                       // sorted by name
 	rejected map[string]bool                // jobs of which an event has said so
 	pids     int
+	joinWait time.Duration
 }
 
 // agent is one machine.
@@ -53,6 +54,7 @@ func (c *cell) restart() {
 		panic(err)
 	}
 	c.state, c.observed, c.memo = s, reconciler.NewObserved(c.now), &reconciler.Memo{}
+	c.observed.JoinWait = c.joinWait
 	c.heard = map[string][]schema.TaskStatus{}
 }
 

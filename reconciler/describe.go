@@ -383,6 +383,9 @@ func (d *describer) unplaced(name schema.TaskName, r *schema.TaskRecord) (state 
 	if why, ok := d.in.Last.Why[name]; ok {
 		return TaskPending, why.String()
 	}
+	if text := d.in.Last.Joining; text != "" {
+		return TaskPending, text
+	}
 	return TaskPending, "not decided upon yet"
 }
 

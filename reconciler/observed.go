@@ -27,6 +27,10 @@ type Observed struct {
 	// up: DefaultLostAfter, or what its owner sets before the first step, at least
 	// MinLostAfter.
 	LostAfter time.Duration
+	// JoinWait is how long more machines are waited for when one joins a cell in
+	// which nothing runs yet, see DefaultJoinWait; 0, unless its owner sets it
+	// before the first step, for not at all.
+	JoinWait time.Duration
 
 	since time.Time
 	awake time.Time // when the last step began

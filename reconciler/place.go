@@ -58,8 +58,9 @@ func (s *step) mayAsk(name schema.JobName, t schema.TaskRecord, want *schema.Job
 func (s *step) place(inside bool) {
 	asks := make([]placement.Ask, 0, len(s.asks))
 	byName := make(map[schema.TaskName]ask, len(s.asks))
+	held := len(s.asks) > 0 && s.joining()
 	for _, a := range s.asks {
-		if (a.job.AllocSet != "") == inside {
+		if (a.job.AllocSet != "") == inside && (!held || a.job.Kind == schema.System) {
 			byName[a.task] = a
 			asks = append(asks, s.placementAsk(a))
 		}

@@ -38,6 +38,8 @@ func TestScripts(t *testing.T) {
 //	                 by=NAME subject=(TEXT) is whose it is
 //	join NAME …      machines of 4 cores and 8 GiB, or cores=N gib=N; gpus=N are
 //	                 devices, all else is an attribute
+//	await DUR        how long more machines are waited for when one joins a cell
+//	                 in which nothing runs
 //	silent NAME …    cuts machines off; speak joins them again
 //	turn [N [DUR]]   N times: time passes (1s), machines obey and report, a step
 //	step             a step without any news
@@ -121,6 +123,10 @@ func (c *cell) play(t *testing.T, d *datadriven.TestData) string {
 		return c.glass(t, d, args)
 	case "restart", "cancel":
 		return c.restarts(t, d.Cmd, args)
+	case "await": // more machines, for so long, when the first joins
+		c.joinWait, _ = time.ParseDuration(args[0])
+		c.observed.JoinWait = c.joinWait
+		return ""
 	case "crash":
 		c.restart()
 		return ""

@@ -44,6 +44,9 @@ type Output struct {
 	Holding []LossHold
 	// Recovering says why nothing is decided after a restore, "" once it is.
 	Recovering string
+	// Joining says what tasks wait for while the first machines of a cell join, ""
+	// if nothing is held for that.
+	Joining string
 	// Left says of tasks on silent machines, that would have been given to others
 	// by now, what they wait for.
 	Left map[schema.TaskName]string

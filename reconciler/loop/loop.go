@@ -38,7 +38,7 @@ type EventLog interface {
 	Settle(err error)
 }
 
-// Config is what a Loop needs. All fields but LostAfter are required.
+// Config is what a Loop needs. All fields but LostAfter and JoinWait are required.
 type Config struct {
 	Cell   string
 	Store  Store // of which the caller is the elected leader
@@ -48,6 +48,8 @@ type Config struct {
 	// LostAfter is how long a machine may be silent before it is given up; 0 is
 	// reconciler.DefaultLostAfter.
 	LostAfter time.Duration
+	// JoinWait is that of reconciler.Observed.
+	JoinWait time.Duration
 	// Settled is told how long a commit took from when its head was seen
 	// until all ran as it says. It must not block.
 	Settled func(commit string, took time.Duration)
@@ -204,7 +206,7 @@ func newOwner(ctx context.Context, cfg Config) (*owner, error) {
 		epochs: map[string]uint64{}, pushed: map[string][]schema.Assignment{},
 		changed: make(chan struct{}),
 	}
-	o.observed.LostAfter = cmp.Or(cfg.LostAfter, reconciler.DefaultLostAfter)
+	o.observed.LostAfter, o.observed.JoinWait = cmp.Or(cfg.LostAfter, reconciler.DefaultLostAfter), cfg.JoinWait
 	o.cfg.Events.Append([]schema.Event{{At: now, Kind: schema.EventMaster, Commit: state.Head.Commit, Message: "a master leads the cell"}})
 	return o, nil
 }

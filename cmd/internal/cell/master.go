@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/events"
 	"github.com/musterhq/muster/reconciler/git"
 	"github.com/musterhq/muster/reconciler/link"
@@ -64,6 +65,15 @@ type MasterConfig struct {
 	Log *slog.Logger
 	// Ready is told the cell's name and the API's URL once all listen.
 	Ready func(cell, url string)
+}
+
+// joinWait returns how long more machines are waited for when the first of a cell
+// joins: one to which none come over the network has but this one.
+func (cfg *MasterConfig) joinWait() time.Duration {
+	if cfg.LinkListen == "" {
+		return 0
+	}
+	return reconciler.DefaultJoinWait
 }
 
 // master is the parts of one master.

@@ -135,7 +135,7 @@ func (w *World) startMaster() error {
 		since = f(since)
 	}
 	w.master = &master{
-		since: w.now, store: s, state: state, observed: reconciler.NewObserved(since), memo: &reconciler.Memo{}, news: true, epochs: map[string]uint64{},
+		since: w.now, store: s, state: state, observed: observing(since), memo: &reconciler.Memo{}, news: true, epochs: map[string]uint64{},
 		heard: map[string]*schema.Report{}, heardAt: map[string]time.Time{}, pushed: map[string][]schema.Assignment{}, changed: true,
 	}
 	w.moved = true
@@ -143,6 +143,14 @@ func (w *World) startMaster() error {
 	w.checkOnce(w.oracle.halfway)
 	w.oracle.halfway = nil
 	return nil
+}
+
+// observing returns what a master knows that begins to lead: one of machines that
+// come over a network.
+func observing(now time.Time) *reconciler.Observed {
+	o := reconciler.NewObserved(now)
+	o.JoinWait = reconciler.DefaultJoinWait
+	return o
 }
 
 // masterStep is what reconciler/loop does in a round, without its goroutines.
