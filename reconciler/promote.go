@@ -14,6 +14,9 @@ import (
 // The writes go before the head's, so that none is lost, and are the same when
 // they are made again.
 func promote(s *State, c schema.Compiled, now time.Time) (writes []Write, events []schema.Event) {
+	for _, why := range c.Ignored {
+		events = append(events, schema.Event{At: now, Kind: schema.EventApply, Commit: c.Commit, Message: why})
+	}
 	for _, short := range slices.Compact(slices.Sorted(slices.Values(c.Promote))) {
 		e := schema.Event{At: now, Kind: schema.EventRollout, Commit: c.Commit}
 		name, err := schema.ParseJobName(s.Cell + "/" + short)

@@ -101,6 +101,9 @@ type Trailers struct {
 	Promote []string
 	// Others is how many commits these are beside the newest.
 	Others int
+	// Ignored are lines that look like these trailers and are none, or have a
+	// value that means nothing, each with the reason.
+	Ignored []string
 }
 
 // AllowPruneTrailer is the key of a commit's trailer whose value, a number of

@@ -50,6 +50,9 @@ Exits 1 when something differs, 2 when HEAD has mistakes.`,
 			} else {
 				printComparison(std.out, d)
 			}
+			for _, why := range d.Ignored {
+				fmt.Fprintf(std.err, "warning: %s\n", why)
+			}
 			errs, _ := count(d.head.diagnostics)
 			if errs > 0 {
 				printDiagnostics(std.err, painter(isTerminal(std.err)), d.head.diagnostics, d.head.tree.Files)
@@ -99,6 +102,9 @@ type difference struct {
 	Base string `json:"base"`           // commit
 	Head string `json:"head,omitempty"` // commit, absent for the work tree
 	reconciler.Comparison
+	// Ignored are lines of messages that were meant as trailers, and why they
+	// have no effect.
+	Ignored    []string `json:"ignored,omitempty"`
 	base, head *compiledRepo
 }
 
@@ -135,6 +141,7 @@ func diffRepo(ctx context.Context, dir string, revs revisions) (*difference, err
 			return nil, err
 		}
 	}
+	d.Ignored = d.head.compiled.Ignored
 	d.Comparison = reconciler.Compare(d.base.compiled, d.head.compiled)
 	return d, nil
 }

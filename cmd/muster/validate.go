@@ -53,6 +53,9 @@ json, in characters for github, in UTF-16 code units for sarif.`,
 				return err
 			}
 			c.dir = operand(args)
+			if rev != "" {
+				c.diagnostics = append(c.diagnostics, ignoredTrailers(cmd.Context(), c.dir, rev)...)
+			}
 			c.diagnostics = append(c.diagnostics, staleDefinitions(operand(args), c.tree.Files)...)
 			return printVerdict(std, out.value, coloured(colour.value, std.out), c)
 		},
@@ -63,6 +66,26 @@ json, in characters for github, in UTF-16 code units for sarif.`,
 	c.Flags().StringVar(&at, "at", "", "time (RFC 3339) to check quotas for, instead of now")
 	out = addOutput(c, "text", "json", "github", "sarif")
 	return c
+}
+
+// ignoredTrailers warns of what the message of a commit says to no effect.
+func ignoredTrailers(ctx context.Context, dir, rev string) (out []schema.Diagnostic) {
+	repo, err := git.Open(ctx, git.Config{URL: dir, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return nil // it was read a moment ago, and what is wrong was said
+	}
+	commit, err := repo.Resolve(ctx, rev)
+	if err != nil {
+		return nil
+	}
+	t, err := repo.Trailers(ctx, "", commit)
+	if err != nil {
+		return nil
+	}
+	for _, why := range t.Ignored {
+		out = append(out, schema.Diagnostic{Severity: schema.Warning, Message: why, Hint: "git commit --amend, before it is pushed"})
+	}
+	return out
 }
 
 // coloured reports whether what is written to w has colour.

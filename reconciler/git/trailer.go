@@ -50,6 +50,7 @@ func (r *Repo) Trailers(ctx context.Context, applied, commit string) (schema.Tra
 	for _, c := range between {
 		out.AllowPrune = min(out.AllowPrune, math.MaxInt-maxAllowed) + allowedBy(c.Message)
 		out.Promote = append(out.Promote, trailers(c.Message, schema.PromoteTrailer)...)
+		out.Ignored = append(out.Ignored, ignored(c)...)
 	}
 	return out, nil
 }
@@ -129,11 +130,59 @@ const maxAllowed = 1_000_000_000
 func allowedBy(message string) int {
 	sum := 0
 	for _, value := range trailers(message, schema.AllowPruneTrailer) {
-		if n, err := strconv.Atoi(value); err == nil && n > 0 {
-			sum = min(sum+min(n, maxAllowed), maxAllowed)
-		}
+		sum = min(sum+allowed(value), maxAllowed)
 	}
 	return sum
+}
+
+// allowed returns how many removals one trailer allows.
+func allowed(value string) int {
+	n, err := strconv.Atoi(value)
+	if err != nil {
+		return 0
+	}
+	return min(max(n, 0), maxAllowed)
+}
+
+// maxIgnored bounds what is said of one commit.
+const maxIgnored = 5
+
+// ignored returns what of a commit's message somebody meant as a trailer, and why
+// it has no effect.
+func ignored(c *object.Commit) (out []string) {
+	known := map[string][]string{
+		schema.AllowPruneTrailer: trailers(c.Message, schema.AllowPruneTrailer),
+		schema.PromoteTrailer:    trailers(c.Message, schema.PromoteTrailer),
+	}
+	for line := range strings.Lines(c.Message) {
+		if len(out) == maxIgnored {
+			break
+		}
+		key, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		for _, name := range []string{schema.AllowPruneTrailer, schema.PromoteTrailer} {
+			if !strings.EqualFold(strings.TrimSpace(key), name) {
+				continue
+			}
+			value = strings.TrimSpace(value)
+			taken := slices.Index(known[name], value)
+			why := ""
+			switch {
+			case value == "":
+				why = "it has no value"
+			case taken < 0:
+				why = "it is no trailer: those are the last paragraph of the message, below an empty line"
+			case name == schema.AllowPruneTrailer && allowed(value) == 0:
+				why = "its value is no number of tasks"
+			}
+			if taken >= 0 {
+				known[name] = slices.Delete(known[name], taken, taken+1)
+			}
+			if why != "" {
+				out = append(out, fmt.Sprintf("%q in the message of commit %.10s has no effect: %s", name+": "+value, c.Hash, why))
+			}
+		}
+	}
+	return out
 }
 
 // trailers returns the values of a trailer: of lines of a message's last

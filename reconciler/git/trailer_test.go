@@ -1,8 +1,29 @@
 package git
 
 import (
+	"strings"
 	"testing"
+
+	"github.com/go-git/go-git/v5/plumbing/object"
 )
+
+func TestIgnored(t *testing.T) {
+	t.Parallel()
+	for message, want := range map[string]string{
+		"x\n\nMuster-Promote: a/b\nMuster-Allow-Prune: 5\n":   "",
+		"Muster-Promote: a/b":                                 "it is no trailer",
+		"x\n\nmuster-allow-prune: 5\n\nas it was agreed\n":    "it is no trailer",
+		"x\n\nMuster-Allow-Prune: many":                       "its value is no number of tasks",
+		"x\n\nMuster-Promote:":                                "it has no value",
+		"x\n\nMuster-Promote: a/b\n\nMuster-Promote: a/b\n":   "it is no trailer",
+		"x\n\nthe Muster-Promote: a/b of before was too soon": "",
+	} {
+		switch got := strings.Join(ignored(&object.Commit{Message: message}), "; "); {
+		case want == "" && got != "", !strings.Contains(got, want):
+			t.Errorf("%q: %q, want %q", message, got, want)
+		}
+	}
+}
 
 func TestAllowedBy(t *testing.T) {
 	t.Parallel()
