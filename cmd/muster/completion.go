@@ -70,12 +70,44 @@ func completeNames(c *cobra.Command) {
 	if n, ok := operands[c.Name()]; ok && c.Parent() == c.Root() {
 		c.ValidArgsFunction = n.complete
 	}
+	if c.Name() == "rollback" {
+		c.ValidArgsFunction = completeDeclared
+	}
 	c.Flags().VisitAll(func(f *pflag.Flag) {
 		if fixed, ok := f.Value.(*outputFlag); ok {
 			// It errs for a flag that c has not, or twice: neither can be.
 			_ = c.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(fixed.formats, cobra.ShellCompDirectiveNoFileComp))
 		}
 	})
+}
+
+// completeDeclared offers the jobs of the repository in the current directory, and
+// after that the directory of another.
+func completeDeclared(cmd *cobra.Command, args []string, typed string) (found []string, _ cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveFilterDirs
+	}
+	ctx, cancel := lookContext(cmd)
+	defer cancel()
+	c, err := compileRepo(ctx, ".", "", reconciler.Take)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	for i := range c.objects.Jobs {
+		if name := c.objects.Jobs[i].User + "/" + c.objects.Jobs[i].Name; strings.HasPrefix(name, typed) {
+			found = append(found, name)
+		}
+	}
+	return found, cobra.ShellCompDirectiveNoFileComp
+}
+
+// lookContext ends when a shell has waited long enough.
+func lookContext(cmd *cobra.Command) (context.Context, context.CancelFunc) {
+	ctx := cmd.Context()
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	return context.WithTimeout(ctx, lookTimeout)
 }
 
 // complete asks the master for the names that begin with what was typed. It says
@@ -110,11 +142,7 @@ func lookFor(cmd *cobra.Command, typed string) *reconciler.Status {
 		return nil
 	}
 	defer cl.Close()
-	ctx := cmd.Context()
-	if ctx == nil {
-		ctx = context.Background()
-	}
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	ctx, cancel := lookContext(cmd)
 	defer cancel()
 	var q client.StatusQuery
 	if user, rest, ok := strings.Cut(typed, "/"); ok {

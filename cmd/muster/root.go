@@ -114,7 +114,7 @@ master unreachable).`,
 	root.AddCommand(
 		newInit(std), newValidate(std), newRender(std), newDiff(std), newSchema(std),
 		newDev(std), newMaster(std), newPKI(std), newDemo(std),
-		newStatus(std), newTop(std), newWhy(std), newEvents(std), newLogs(std), newExec(std), newWait(std), newReconcile(std), newSuspend(std), newResume(std),
+		newStatus(std), newTop(std), newWhy(std), newEvents(std), newLogs(std), newExec(std), newWait(std), newReconcile(std), newSuspend(std), newResume(std), newRollback(std),
 		newSimulate(std),
 		newVersion(std), newCompletion(std), newCompileChild(std), newServe(),
 	)
@@ -171,16 +171,15 @@ func flagError(cmd *cobra.Command, err error) error {
 
 // byCommit says how a commit does what other systems have a command for.
 var byCommit = map[string]string{
-	"apply":    "commit to the config repository; muster validate checks it, and muster wait tells when the cell has it",
-	"deploy":   "commit to the config repository; muster validate checks it, and muster wait tells when the cell has it",
-	"run":      "declare a job in the config repository, and commit; one of kind batch runs to its end",
-	"scale":    "change tasks of the job in the config repository, and commit",
-	"delete":   "remove the job from the config repository, and commit",
-	"stop":     "remove the job from the config repository, and commit",
-	"rollback": "git revert the commit; muster wait tells when the cell is as it was",
-	"cordon":   "declare the machine in the config repository with cordon: true, and commit",
-	"drain":    "declare the machine in the config repository with drain: {}, and commit; muster wait machine NAME tells when it is empty",
-	"promote":  "commit with the trailer Muster-Promote: USER/JOB",
+	"apply":   "commit to the config repository; muster validate checks it, and muster wait tells when the cell has it",
+	"deploy":  "commit to the config repository; muster validate checks it, and muster wait tells when the cell has it",
+	"run":     "declare a job in the config repository, and commit; one of kind batch runs to its end",
+	"scale":   "change tasks of the job in the config repository, and commit",
+	"delete":  "remove the job from the config repository, and commit",
+	"stop":    "remove the job from the config repository, and commit",
+	"cordon":  "declare the machine in the config repository with cordon: true, and commit",
+	"drain":   "declare the machine in the config repository with drain: {}, and commit; muster wait machine NAME tells when it is empty",
+	"promote": "commit with the trailer Muster-Promote: USER/JOB",
 }
 
 // choose is what a command does that is only a name for others.

@@ -1,0 +1,283 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/musterhq/muster/cmd/internal/gitprogram"
+	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/git"
+	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/compile"
+)
+
+func newRollback(std stdio) *cobra.Command {
+	var r rollback
+	var out *outputFlag
+	c := &cobra.Command{
+		Use:        "rollback USER/JOB | COMMIT [DIR]",
+		SuggestFor: []string{"revert", "undo"},
+		Short:      "write the commit that takes a change back, on a branch",
+		Long: `Write the commit that takes back COMMIT, or the newest commit that changed USER/JOB,
+on a new branch of the config repository at DIR (default: the current directory),
+and say how to push it. It is what git revert writes. Nothing is pushed, and the work
+tree, the index and the branch that is checked out stay as they are.
+
+A job's commit is looked for in the compiled data, back from HEAD: comments, and what
+moves from file to file, are no change. If the commit changed other objects too, they
+are listed, and --all takes them back as well; without it nothing is written.
+
+Nothing is written either where later commits changed the same lines, or where the
+result has mistakes that HEAD has not. Exits 1 when there is nothing to take back.`,
+		Example: `  muster rollback search/web          the newest commit that changed the job
+  muster rollback HEAD --dry-run      what that would change
+  muster rollback 1f00aa3 fleet`,
+		Args: cobra.RangeArgs(1, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r.dir = operand(args[1:])
+			err := r.run(cmd.Context(), args[0])
+			var input *failure
+			if err != nil && !errors.As(err, &input) {
+				return err
+			}
+			if len(r.mistakes) > 0 {
+				printDiagnostics(std.err, painter(isTerminal(std.err)), r.mistakes, r.files)
+			}
+			if err != nil {
+				return err
+			}
+			return r.print(std, out.value)
+		},
+	}
+	c.Flags().BoolVar(&r.all, "all", false, "take back what the commit did to other objects, too")
+	c.Flags().BoolVarP(&r.DryRun, "dry-run", "n", false, "write nothing, only show what would change")
+	c.Flags().StringVar(&r.Branch, "branch", "", "name of the new branch (default muster/rollback-, the job's name and the commit)")
+	out = addOutput(c, "text", "json")
+	return c
+}
+
+// maxLook is how many commits are compiled to find the one that changed a job.
+const maxLook = 200
+
+// rollback is one run of the command, and what it prints as JSON.
+type rollback struct {
+	Reverts string `json:"reverts"`          // the commit that is taken back
+	Commit  string `json:"commit,omitempty"` // the new one; none with --dry-run
+	Branch  string `json:"branch"`
+	Subject string `json:"subject"`
+	DryRun  bool   `json:"dryRun"`
+	Next    string `json:"next"`
+	// What the new commit changes of HEAD.
+	reconciler.Comparison
+
+	all      bool
+	dir      string
+	repo     *git.Repo
+	clone    *gitprogram.Clone
+	compiler *compile.Compiler
+	mistakes []schema.Diagnostic
+	files    map[string]schema.File
+}
+
+func (r *rollback) run(ctx context.Context, what string) (err error) {
+	if r.repo, err = git.Open(ctx, git.Config{URL: r.dir, Log: slog.New(slog.DiscardHandler)}); err != nil {
+		return &failure{code: exitInvalid, err: err}
+	}
+	head, err := r.repo.Resolve(ctx, "HEAD")
+	if err != nil {
+		return &failure{code: exitInvalid, err: err}
+	}
+	if r.compiler, err = newCompiler(); err != nil {
+		return err
+	}
+	if r.clone, err = gitprogram.Open(ctx, r.dir); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.clone.Close()) }()
+	name := ""
+	if user, job, ok := strings.Cut(what, "/"); ok && schema.CheckName(user) == nil && schema.CheckName(job) == nil {
+		name = job + "-"
+		r.Reverts, err = r.find(ctx, what)
+	} else if r.Reverts, err = r.repo.Resolve(ctx, what); err != nil {
+		err = &failure{code: exitInvalid, err: fmt.Errorf("neither a job, as USER/JOB, nor a commit: %w", err)}
+	}
+	if err != nil {
+		return err
+	}
+	r.Branch = cmp.Or(r.Branch, fmt.Sprintf("muster/rollback-%s%.7s", name, r.Reverts))
+	if r.clone.Branch(ctx, r.Branch) {
+		return invalid("name another with --branch; or remove it: git branch -D "+r.Branch, "there is a branch %s already", r.Branch)
+	}
+	if err := r.revert(ctx, head); err != nil || r.DryRun {
+		return err
+	}
+	return r.clone.Publish(ctx, r.Branch)
+}
+
+// find returns the newest commit that changed a job, or an alloc set.
+func (r *rollback) find(ctx context.Context, name string) (string, error) {
+	commits, err := r.clone.History(ctx, maxLook+1)
+	if err != nil {
+		return "", err
+	}
+	is := func(key string) bool { return strings.HasSuffix(key, "/"+name) }
+	var head, next *compiledRepo
+	for i, commit := range commits {
+		tree, err := r.repo.Tree(ctx, commit)
+		if err != nil {
+			return "", err
+		}
+		c, err := compileTree(ctx, r.compiler, tree, reconciler.Take)
+		if err != nil {
+			return "", err
+		}
+		if head == nil {
+			head, next = c, c
+			continue
+		}
+		diff := reconciler.Compare(c.compiled, next.compiled)
+		if at := slices.IndexFunc(diff.Objects, func(o reconciler.ObjectChange) bool { return is(o.Name) && tasked(o.Kind) }); at >= 0 {
+			return commits[i-1], r.alone(commits[i-1], name, append(diff.Objects[:at:at], diff.Objects[at+1:]...))
+		}
+		if declares(c, is) != declares(next, is) {
+			return "", invalid("name the commit to take back: muster rollback COMMIT", "commit %.10s or the one before it has mistakes where %s is declared, so it cannot be said which commit changed it", commits[i-1], name)
+		}
+		next = c
+	}
+	errs, _ := count(head.diagnostics)
+	switch {
+	case len(commits) > maxLook:
+		return "", invalid("name the commit to take back: muster rollback COMMIT", "none of the last %d commits has changed %s", maxLook, name)
+	case declares(head, is):
+		return "", invalid("change it in the repository, and commit", "no commit has changed %s since the first declared it", name)
+	case errs > 0:
+		return "", invalid("muster validate --rev HEAD lists them; a commit is named by its hash", "no commit declares %s, as far as it can be read: HEAD has mistakes", name)
+	}
+	return "", invalid("muster render lists the jobs; a commit is named by its hash", "no commit declares %s", name)
+}
+
+func tasked(k schema.Kind) bool { return k == schema.KindJob || k == schema.KindAllocSet }
+
+// declares reports whether c has a job or an alloc set by a name.
+func declares(c *compiledRepo, is func(string) bool) bool {
+	for i := range c.objects.Jobs {
+		if j := &c.objects.Jobs[i]; is("/" + j.User + "/" + j.Name) {
+			return true
+		}
+	}
+	for i := range c.objects.AllocSets {
+		if a := &c.objects.AllocSets[i]; is("/" + a.User + "/" + a.Name) {
+			return true
+		}
+	}
+	return false
+}
+
+// alone errs if the commit that changed a job changed other objects, and --all is
+// not given.
+func (r *rollback) alone(commit, job string, others []reconciler.ObjectChange) error {
+	if len(others) == 0 || r.all {
+		return nil
+	}
+	var names []string
+	for i := range others {
+		names = append(names, string(others[i].Kind)+" "+others[i].Name)
+	}
+	return invalid("--all takes all of it back; else change the job in the repository, and commit",
+		"commit %.10s, the newest that changed %s, also changed %s", commit, job, strings.Join(names, ", "))
+}
+
+// revert makes the commit in the clone and compares it with head.
+func (r *rollback) revert(ctx context.Context, head string) error {
+	made, err := r.clone.Revert(ctx, r.Reverts)
+	var conflict *gitprogram.ConflictError
+	switch {
+	case errors.As(err, &conflict):
+		return &failure{code: exitInvalid, err: fmt.Errorf("commit %.10s cannot be taken back by itself: %w; nothing was written", r.Reverts, err),
+			hint: "take the later commits back first, or change the files by hand"}
+	case errors.Is(err, gitprogram.ErrNothing):
+		return &failure{code: exitDiffers, err: fmt.Errorf("commit %.10s: %w", r.Reverts, err)}
+	case err != nil && strings.Contains(err.Error(), "tell me who you are"):
+		return invalid("git config --global user.name NAME; git config --global user.email ADDRESS", "git does not know whose commit it is")
+	case err != nil:
+		return err
+	}
+	if r.Subject, err = r.clone.Subject(ctx); err != nil {
+		return err
+	}
+	tree, err := r.repo.Tree(ctx, head)
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	check := func(c schema.Compiled) (schema.Objects, []schema.Diagnostic) { return reconciler.Check(c, now) }
+	was, err := compileTree(ctx, r.compiler, tree, check)
+	if err != nil {
+		return err
+	}
+	if tree, err = readWorkTree(r.clone.Dir); err != nil {
+		return err
+	}
+	is, err := compileTree(ctx, r.compiler, tree, check)
+	if err != nil {
+		return err
+	}
+	r.Comparison = reconciler.Compare(was.compiled, is.compiled)
+	if r.mistakes = newMistakes(was.diagnostics, is.diagnostics); len(r.mistakes) > 0 {
+		r.files = is.tree.Files
+		return &failure{code: exitInvalid, err: fmt.Errorf("without commit %.10s the repository has mistakes; nothing was written", r.Reverts),
+			hint: "take back with it what has come to depend on it, or change the files by hand"}
+	}
+	if !r.DryRun {
+		r.Commit = made
+	}
+	return r.sayNext(ctx)
+}
+
+// newMistakes returns the errors of is that was has not.
+func newMistakes(was, is []schema.Diagnostic) (out []schema.Diagnostic) {
+	for _, d := range is {
+		if d.Severity == schema.Error && !slices.ContainsFunc(was, func(o schema.Diagnostic) bool {
+			return o.Severity == d.Severity && o.Path == d.Path && o.Message == d.Message
+		}) {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// sayNext says how the branch gets to where the cell sees it.
+func (r *rollback) sayNext(ctx context.Context) error {
+	remote, err := r.clone.Remote(ctx)
+	at := "git"
+	if r.dir != "." {
+		at = "git -C " + r.dir
+	}
+	r.Next = at + " merge " + r.Branch
+	if remote != "" {
+		r.Next = at + " push " + remote + " " + r.Branch
+	}
+	return err
+}
+
+func (r *rollback) print(std stdio, format string) error {
+	if format == "json" {
+		return printJSON(std.out, r)
+	}
+	printComparison(std.out, &difference{Comparison: r.Comparison})
+	if r.DryRun {
+		fmt.Fprintf(std.out, "not written: %s\n", r.Subject)
+		return nil
+	}
+	fmt.Fprintf(std.out, "branch %s: %.10s %s\n", r.Branch, r.Commit, r.Subject)
+	_, err := fmt.Fprintf(std.err, "next: %s\n", r.Next)
+	return err
+}
