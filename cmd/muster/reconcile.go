@@ -1,7 +1,10 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 )
@@ -9,30 +12,48 @@ import (
 func newReconcile(std stdio) *cobra.Command {
 	var m masterFlag
 	var out *outputFlag
+	var timeout time.Duration
 	c := &cobra.Command{
 		Use:   "reconcile",
-		Short: "make the master look at its repository now",
-		Long: `Make the master look at its repository now instead of at the next poll. It changes
-nothing of what is desired: only a commit does.`,
-		Example: "  muster reconcile && muster wait",
+		Short: "have the master look at its repository now",
+		Long: `Have the master look at its repository now instead of at the next poll, and say what
+it found. A muster wait or muster status afterwards knows of it: what was pushed before
+is what it is about. It does not wait for what was found to be applied, and changes
+nothing of what is desired: only a commit does.
+
+Exits 3 when the repository cannot be read, and says why.`,
+		Example: "  git push && muster reconcile && muster wait",
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if timeout <= 0 {
+				return invalid("such as --timeout 2m", "--timeout %s: want more than 0", timeout)
+			}
 			cl, err := m.client()
 			if err != nil {
 				return err
 			}
-			if err := cl.Reconcile(cmd.Context()); err != nil {
+			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
+			defer cancel()
+			l, err := cl.Reconcile(ctx)
+			switch {
+			case err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
+				return &failure{
+					code: exitCouldNot, err: fmt.Errorf("the look at the repository is not done after %s; it goes on", timeout),
+					hint: "give a longer --timeout; muster status says what is known of the repository",
+				}
+			case err != nil:
 				return err
+			case out.value == "json":
+				return printJSON(std.out, l)
 			}
-			if out.value == "json" {
-				return printJSON(std.out, struct {
-					Requested bool `json:"requested"`
-				}{true})
+			if l.Suspended && l.Applied != l.Commit {
+				fmt.Fprintln(std.err, "hint: muster resume all")
 			}
-			_, err = fmt.Fprintln(std.out, "the master looks at its repository")
+			_, err = fmt.Fprintln(std.out, l)
 			return err
 		},
 	}
 	m.add(c)
 	out = addOutput(c, "text", "json")
+	c.Flags().DurationVar(&timeout, "timeout", time.Minute, "how long to wait for the look")
 	return c
 }

@@ -39,8 +39,13 @@ rollout has failed, or something waits for the end of a suspension. --no-fail-fa
 goes on until the timeout.
 
 What is known of the repository when muster wait begins may be older than the last
-push: run muster reconcile before, or give --commit.`,
+push: run muster reconcile before, or give --commit. A commit is waited for until it
+is seen. One that the head contains is superseded: what is waited for is then that the
+head converges, with all that it says, or, with a job, that job; where newer commits
+made the directory stale, nothing of it is in force, and that is no success. One that
+is not on the branch that is followed, or no more, fails at once.`,
 		Example: `  git commit -am "scale up" && muster wait --commit "$(git rev-parse HEAD)" --timeout 2m
+  git push && muster reconcile && muster wait
   muster wait -l tier=front
   muster wait machine rack-r3 --timeout 2h`,
 		Args: cobra.MaximumNArgs(2),
@@ -57,7 +62,7 @@ push: run muster reconcile before, or give --commit.`,
 	l.add(c)
 	out = addOutput(c, "text", "json")
 	c.Flags().DurationVar(&timeout, "timeout", time.Minute, "how long to wait")
-	c.Flags().StringVar(&until.commit, "commit", "", "wait until this commit is the one applied")
+	c.Flags().StringVar(&until.commit, "commit", "", "wait until this commit, or one that contains it, is the one applied")
 	c.Flags().BoolVar(&until.on, "no-fail-fast", false, "wait until the timeout, also where only a person can help")
 	return c
 }
@@ -70,7 +75,7 @@ func runWait(parent context.Context, std stdio, m *masterFlag, until waited, for
 	}
 	ctx, cancel := context.WithDeadline(parent, until.end)
 	defer cancel()
-	s, done, err := waitFor(ctx, cl, until)
+	s, done, err := waitFor(ctx, cl, &until)
 	switch {
 	case parent.Err() != nil:
 		return parent.Err()
@@ -79,7 +84,10 @@ func runWait(parent context.Context, std stdio, m *masterFlag, until waited, for
 	case s == nil:
 		return &failure{code: exitDiffers, err: errors.New("no answer from the master within --timeout")}
 	case format == "json":
-		err = printJSON(std.out, s)
+		err = printJSON(std.out, struct {
+			*reconciler.Status
+			Wait waitResult `json:"wait"`
+		}{s, until.result(s, done)})
 	default:
 		err = until.print(std, s, done)
 	}
@@ -128,7 +136,7 @@ func waitArgs(args []string) (machine string, job []string, err error) {
 // is waited for has come. While the cell has nothing of the group it goes on, and
 // if that was the last answer it errs. When only a person can end what stands in
 // the way, waiting ends.
-func waitFor(ctx context.Context, cl *client.Client, w waited) (s *reconciler.Status, done bool, err error) {
+func waitFor(ctx context.Context, cl *client.Client, w *waited) (s *reconciler.Status, done bool, err error) {
 	q := client.StatusQuery{Group: w.group, Wait: 10 * time.Second}
 	var none *client.Error
 	for {
@@ -150,10 +158,13 @@ func waitFor(ctx context.Context, cl *client.Client, w waited) (s *reconciler.St
 			return nil, false, err
 		}
 		s, q.After = next, version
+		if err := w.stands(ctx, cl, s); err != nil && ctx.Err() == nil {
+			return nil, false, err
+		}
 		if w.has(s) {
 			return s, true, nil
 		}
-		if len(w.blockers(s)) > 0 {
+		if w.elsewhere(s) || len(w.blockers(s)) > 0 {
 			return s, false, nil
 		}
 	}

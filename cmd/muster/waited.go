@@ -1,13 +1,16 @@
 package main
 
 import (
-	"cmp"
+	"context"
+	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/web/client"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -18,11 +21,99 @@ type waited struct {
 	commit  string    // that it shall be at; "" is any
 	end     time.Time // when the wait is over
 	on      bool      // until then, also where only a person can help
+	// standing is how commit stands to the head of the newest status.
+	standing reconciler.Standing
+}
+
+// stands finds out how the commit that is waited for stands to the head of s.
+func (w *waited) stands(ctx context.Context, cl *client.Client, s *reconciler.Status) error {
+	switch {
+	case w.commit == "" || s.Commit == "" || s.Master != nil || w.standing.Head == s.Commit:
+		return nil
+	case strings.HasPrefix(s.Commit, w.commit):
+		w.standing = reconciler.Standing{Name: w.commit, Head: s.Commit, Is: reconciler.StandsAtHead}
+		return nil
+	}
+	found, err := cl.Standing(ctx, w.commit)
+	var answer *client.Error
+	switch {
+	case errors.As(err, &answer) && answer.Code >= 400 && answer.Code != http.StatusForbidden: // a master that is older, or leads no more
+		w.standing = reconciler.Standing{Name: w.commit, Head: s.Commit, Is: reconciler.StandsUnknown, Message: answer.Message}
+	case err != nil:
+		return err
+	default:
+		w.standing = *found
+	}
+	return nil
+}
+
+// at reports whether what is waited for is at a commit, or at one that contains it.
+func (w waited) at(commit string) bool {
+	return strings.HasPrefix(commit, w.commit) || w.standing.Is == reconciler.StandsContained && w.standing.Head == commit
+}
+
+// superseded reports whether s is at a commit that contains the one waited for.
+func (w waited) superseded(s *reconciler.Status) bool {
+	return w.commit != "" && w.at(s.Applied) && !strings.HasPrefix(s.Applied, w.commit)
+}
+
+// elsewhere reports whether the commit that is waited for is not on the branch.
+func (w waited) elsewhere(s *reconciler.Status) bool {
+	return w.standing.Is == reconciler.StandsElsewhere && w.standing.Head == s.Commit && !w.on
+}
+
+// waitResult says how a wait has ended, beside the status at its end.
+type waitResult struct {
+	Outcome waitOutcome `json:"outcome"`
+	// Commit is the one that was waited for, and Message what there is to say of it
+	// if it is neither the head nor superseded.
+	Commit  string `json:"commit,omitempty"`
+	Message string `json:"message,omitempty"`
+}
+
+type waitOutcome string
+
+// The outcomes; but for the first three, muster wait exits with 1.
+const (
+	waitConverged  waitOutcome = "converged"
+	waitSuperseded waitOutcome = "superseded" // converged, at a commit that contains the one waited for
+	waitDrained    waitOutcome = "drained"
+	waitBlocked    waitOutcome = "blocked"   // only a person can help
+	waitElsewhere  waitOutcome = "elsewhere" // the commit is not on the branch
+	waitTimeout    waitOutcome = "timeout"
+)
+
+// result says how a wait has ended at s.
+func (w waited) result(s *reconciler.Status, done bool) waitResult {
+	r := waitResult{Outcome: waitTimeout, Commit: w.commit}
+	switch {
+	case done && w.machine != "":
+		r.Outcome = waitDrained
+	case done && w.superseded(s):
+		r.Outcome = waitSuperseded
+	case done:
+		r.Outcome = waitConverged
+	case w.elsewhere(s):
+		r.Outcome, r.Message = waitElsewhere, w.standing.Message
+	case len(w.blockers(s)) > 0:
+		r.Outcome = waitBlocked
+	case w.commit != "" && !w.at(s.Commit):
+		r.Message = w.absent()
+	}
+	return r
+}
+
+// absent says why the commit that is waited for has not come.
+func (w waited) absent() string {
+	if w.standing.Is == reconciler.StandsUnknown && w.standing.Message != "" {
+		return fmt.Sprintf("whether the head contains commit %s is not known: %s", short(w.commit), w.standing.Message)
+	}
+	return fmt.Sprintf("commit %s has not been seen on the branch", short(w.commit))
 }
 
 // has reports whether a status has what is waited for.
 func (w waited) has(s *reconciler.Status) bool {
-	if !strings.HasPrefix(s.Applied, w.commit) {
+	if !w.at(s.Applied) {
 		return false
 	}
 	if w.machine == "" {
@@ -53,7 +144,7 @@ func (w waited) blockers(s *reconciler.Status) []reconciler.Blocker {
 	switch {
 	case w.on || w.machine != "" || s.Master != nil:
 		return nil
-	case !strings.HasPrefix(s.Commit, w.commit):
+	case !w.at(s.Commit):
 		return nil // that commit may change it
 	case s.Applied != s.Commit && !slices.ContainsFunc(s.Suspended, func(x reconciler.SuspensionStatus) bool { return x.All() }):
 		return nil // so may the newest
@@ -116,8 +207,15 @@ func (w waited) reached(s *reconciler.Status) string {
 func (w waited) print(std stdio, s *reconciler.Status, done bool) error {
 	blockers := w.blockers(s)
 	switch {
+	case w.elsewhere(s):
+		fmt.Fprintf(std.err, "muster: %s; the head is %s\n", w.standing.Message, short(s.Commit))
+		_, err := fmt.Fprintln(std.err, "hint: it may be on another branch, or a forced push has taken it away; wait for the commit of the merge instead")
+		return err
 	case w.machine != "":
 		return w.printDrained(std, s, done)
+	case done && w.superseded(s):
+		_, err := fmt.Fprintf(std.out, "%s %s at %s: %s is superseded by it, which contains it\n", w.subject(s), w.reached(s), short(s.Applied), short(w.commit))
+		return err
 	case done:
 		_, err := fmt.Fprintf(std.out, "%s %s at %s\n", w.subject(s), w.reached(s), short(s.Applied))
 		return err
@@ -129,9 +227,21 @@ func (w waited) print(std stdio, s *reconciler.Status, done bool) error {
 		verb = "have"
 	}
 	fmt.Fprintf(std.err, "muster: %s %s not converged: head %s, applied %s: %s\n", w.subject(s), verb, short(s.Commit), short(s.Applied),
-		cmp.Or(strings.Join(slices.Concat(s.Waiting, w.unfinished(s)), "; "), "the commit waited for is not the head"))
-	_, err := fmt.Fprintln(std.err, "hint: muster status tells more")
+		strings.Join(slices.Concat(w.missing(s), s.Waiting, w.unfinished(s)), "; "))
+	hint := "muster status tells more"
+	if len(w.missing(s)) > 0 {
+		hint = "git push, then muster reconcile; muster status tells more"
+	}
+	_, err := fmt.Fprintln(std.err, "hint: "+hint)
 	return err
+}
+
+// missing says that the commit which is waited for has not come.
+func (w waited) missing(s *reconciler.Status) []string {
+	if w.commit == "" || w.at(s.Commit) {
+		return nil
+	}
+	return []string{w.absent()}
 }
 
 // mostBlockers is how many are told of, beside the number of the others.

@@ -205,16 +205,39 @@ func follows(commits []*object.Commit, have plumbing.Hash) bool {
 
 // askBetween has the remote send the commits that want comes from, itself
 // included, and have does not; none if the remote does not even have the latter.
-func (r *Repo) askBetween(ctx context.Context, w *wire, want, have plumbing.Hash) (commits []*object.Commit, err error) {
+func (r *Repo) askBetween(ctx context.Context, w *wire, want, have plumbing.Hash) ([]*object.Commit, error) {
+	a, err := r.askAbout(ctx, w, want, have)
+	return a.between, err
+}
+
+// about is what a remote says of a commit.
+type about struct {
+	want    plumbing.Hash    // the head that it was asked for
+	known   bool             // it has the commit
+	between []*object.Commit // what the head comes from, and the commit does not
+}
+
+// askAbout has the remote send the commits that want comes from, itself included,
+// and have does not. Without a want it is the remote's head.
+func (r *Repo) askAbout(ctx context.Context, w *wire, want, have plumbing.Hash) (a about, err error) {
 	defer func() { err = recovered(recover(), err) }()
 	s, err := r.remote.open(ctx, w)
 	if err != nil {
-		return nil, err
+		return a, err
 	}
 	defer hangUp(s)
 	refs, err := s.AdvertisedReferencesContext(ctx)
 	if err != nil {
-		return nil, err
+		return a, err
+	}
+	if want == plumbing.ZeroHash {
+		if want, err = r.pick(refs); err != nil {
+			return a, err
+		}
+	}
+	if a.want = want; want == have {
+		a.known = true
+		return a, nil
 	}
 	w.expect(maxHistory)
 	req := packp.NewUploadPackRequestFromCapabilities(refs.Capabilities)
@@ -222,30 +245,30 @@ func (r *Repo) askBetween(ctx context.Context, w *wire, want, have plumbing.Hash
 	if refs.Capabilities.Supports(capability.Filter) {
 		req.Filter = packp.FilterTreeDepth(0) // commits alone
 		if err := req.Capabilities.Set(capability.Filter); err != nil {
-			return nil, err
+			return a, err
 		}
 	}
 	resp, err := s.UploadPack(ctx, req)
 	if err != nil {
-		return nil, err
+		return a, err
 	}
 	defer hangUp(resp)
-	if len(resp.ACKs) == 0 {
-		return nil, nil
+	if a.known = len(resp.ACKs) > 0; !a.known {
+		return a, nil
 	}
 	between := memory.NewStorage()
 	err = packfile.UpdateObjectStorage(between, packOf(req, resp))
 	if err != nil && !errors.Is(err, packfile.ErrEmptyPackfile) {
-		return nil, err
+		return a, err
 	}
 	for _, o := range between.Commits {
 		c := new(object.Commit)
 		if err := c.Decode(o); err != nil {
-			return nil, err
+			return a, err
 		}
-		commits = append(commits, c)
+		a.between = append(a.between, c)
 	}
-	return commits, nil
+	return a, nil
 }
 
 // descendsHere is descends for a local repository, whose history is all here.

@@ -153,6 +153,9 @@ func noBranch(repo, branch string, names []string) error {
 		return fmt.Errorf("repository %s is empty: it has no commit\nhint: commit to branch %q: git add -A && git commit -m 'a cell'", repo, branch)
 	}
 	slices.Sort(names)
+	if branch == "" {
+		return fmt.Errorf("repository %s: its HEAD names no branch that it has\nhint: it has %s; choose one with --branch", repo, strings.Join(names[:min(len(names), 10)], ", "))
+	}
 	more := ""
 	if n := len(names) - 10; n > 0 {
 		names, more = names[:10], fmt.Sprintf(" and %d more", n)

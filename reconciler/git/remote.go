@@ -30,6 +30,8 @@ const (
 	// maxRefs and maxPack bound what is taken of a server, in bytes.
 	maxRefs = 64 << 20
 	maxPack = 512 << 20
+	// followedRef keeps which branch the remote's HEAD named last.
+	followedRef = plumbing.ReferenceName("refs/muster/followed")
 	// maxPacks is when the store is made afresh: each fetch adds a pack, and
 	// go-git cannot collect garbage.
 	maxPacks = 100
@@ -53,6 +55,7 @@ type remote struct {
 	web      *web                   // of http and https
 	dir      string                 // the store; everything in it may be wiped
 	ref      plumbing.ReferenceName // the head as last fetched
+	followed string                 // the branch that HEAD was found to name last; Repo.mu guards it
 }
 
 // session is a conversation with git-upload-pack.
@@ -189,6 +192,9 @@ func (r *Repo) openRemote() error {
 	if commit, err := r.fetched(); err == nil {
 		r.head = commit.String()
 	}
+	if ref, err := repo.Reference(followedRef, false); err == nil {
+		m.followed = ref.Target().Short()
+	}
 	return nil
 }
 
@@ -238,7 +244,7 @@ func (r *Repo) ask(ctx context.Context, w *wire) (head, rewritten string, err er
 	if err != nil {
 		return "", "", err
 	}
-	want, err := r.remote.pick(refs)
+	want, err := r.pick(refs)
 	if err != nil {
 		return "", "", err
 	}
@@ -256,6 +262,9 @@ func (r *Repo) ask(ctx context.Context, w *wire) (head, rewritten string, err er
 	if err := r.fetch(ctx, w, fetching{s, refs, want, have}); err != nil {
 		return "", "", err
 	}
+	if r.remote.followed != "" { // for messages of the next process: without it they say less
+		_ = r.repo.Storer.SetReference(plumbing.NewSymbolicReference(followedRef, plumbing.NewBranchReferenceName(r.remote.followed)))
+	}
 	if have != plumbing.ZeroHash && !r.descends(ctx, w, want, have) {
 		rewritten = have.String()
 	}
@@ -263,7 +272,10 @@ func (r *Repo) ask(ctx context.Context, w *wire) (head, rewritten string, err er
 }
 
 // pick returns the head of the followed branch.
-func (m *remote) pick(refs *packp.AdvRefs) (plumbing.Hash, error) {
+func (r *Repo) pick(refs *packp.AdvRefs) (plumbing.Hash, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m := r.remote
 	all, err := refs.AllReferences()
 	if err != nil {
 		return plumbing.ZeroHash, err
@@ -278,6 +290,9 @@ func (m *remote) pick(refs *packp.AdvRefs) (plumbing.Hash, error) {
 		ref = all[name]
 	}
 	if ref != nil {
+		if m.branch == "" && name != plumbing.HEAD {
+			m.followed = name.Short()
+		}
 		return ref.Hash(), nil
 	}
 	var names []string
@@ -286,5 +301,9 @@ func (m *remote) pick(refs *packp.AdvRefs) (plumbing.Hash, error) {
 			names = append(names, name.Short())
 		}
 	}
-	return plumbing.ZeroHash, noBranch(m.name, name.Short(), names)
+	branch := name.Short()
+	if name == plumbing.HEAD { // a server does not tell of one that names no branch
+		branch = m.followed
+	}
+	return plumbing.ZeroHash, noBranch(m.name, branch, names)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/go-git/go-git/v5/plumbing"
 
 	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/look"
 )
 
 // Config is what Open needs.
@@ -53,7 +54,7 @@ type Repo struct {
 	name   string // for messages: the URL without its password
 	local  *layout
 	remote *remote
-	poke   chan struct{}
+	looks  *look.Requests
 
 	mu   sync.Mutex // guards all below and every use of go-git's storage
 	repo *gogit.Repository
@@ -72,7 +73,7 @@ func Open(ctx context.Context, cfg Config) (*Repo, error) {
 	if cfg.Stall <= 0 {
 		cfg.Stall = stallTimeout
 	}
-	r := &Repo{cfg: cfg, poke: make(chan struct{}, 1), tree: newTrees()}
+	r := &Repo{cfg: cfg, looks: look.New(), tree: newTrees()}
 	path, far, err := parseURL(cfg.URL)
 	if err != nil {
 		return nil, err
@@ -136,12 +137,12 @@ func (r *Repo) Resolve(ctx context.Context, rev string) (string, error) {
 }
 
 // Poke has Run look now.
-func (r *Repo) Poke() {
-	select {
-	case r.poke <- struct{}{}:
-	default: // it is about to
-	}
-}
+func (r *Repo) Poke() { r.looks.Poke() }
+
+// Look has Run look now, and returns what that found once it was told to whom Run
+// calls back: a look that began before does not count. It waits while Run does not
+// run.
+func (r *Repo) Look(ctx context.Context) (reconciler.Seen, error) { return r.looks.Look(ctx) }
 
 // Run calls back on the goroutine that called it after each look, the first at
 // once. It returns ctx's error when that ends.
@@ -157,6 +158,7 @@ func (r *Repo) Run(ctx context.Context, seen func(reconciler.Seen)) error {
 	failed := 0
 	last := ""
 	for {
+		told := r.looks.Begin()
 		w.update() // before looking, so that no change falls between
 		s := r.look(ctx)
 		if err := ctx.Err(); err != nil {
@@ -167,11 +169,12 @@ func (r *Repo) Run(ctx context.Context, seen func(reconciler.Seen)) error {
 		}
 		last = r.tell(s, last)
 		seen(s)
+		told(s)
 		timer.Reset(r.pause(failed, s.Trouble))
 		select {
 		case <-ctx.Done():
 		case <-timer.C:
-		case <-r.poke:
+		case <-r.looks.Asked():
 		case <-w.changes():
 		}
 	}

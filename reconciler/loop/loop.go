@@ -113,6 +113,9 @@ func (l *Loop) Run(ctx context.Context) error {
 	}
 }
 
+// Ended is closed when Run has ended.
+func (l *Loop) Ended() <-chan struct{} { return l.done }
+
 // unlessDone returns err, or nil if ctx has ended: then that is what err is of.
 func unlessDone(ctx context.Context, err error) error {
 	if ctx.Err() == nil {

@@ -191,14 +191,6 @@ func (s *Server) why(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, why)
 }
 
-// reconcile makes the cell look now.
-func (s *Server) reconcile(w http.ResponseWriter, _ *http.Request) error {
-	s.cfg.Reconcile()
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(http.StatusAccepted)
-	return writeJSON(w, struct{}{})
-}
-
 // events answers with a page of the history.
 func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
 	q := query{r.URL.Query(), nil}

@@ -226,8 +226,17 @@ func TestWhyAndReconcileThroughClient(t *testing.T) {
 			t.Errorf("%+v: got %v", q, err)
 		}
 	}
-	if err := cl.Reconcile(t.Context()); err != nil || c.looked != 1 {
-		t.Errorf("looked %d times, %v", c.looked, err)
+	if l, err := cl.Reconcile(t.Context()); err != nil || c.looked != 1 || l.String() != "found 2 (was 1), applying" {
+		t.Errorf("looked %d times: %v, %v", c.looked, l, err)
+	}
+	c.away = &reconciler.SourceError{Message: "it is away", Hint: "wait"}
+	_, err := cl.Reconcile(t.Context())
+	wantClientError(t, err, http.StatusBadGateway, "it is away")
+	if s, err := cl.Standing(t.Context(), "0"); err != nil || s.Is != reconciler.StandsContained {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if _, err := cl.Standing(t.Context(), "main"); err == nil {
+		t.Error("a branch was taken for a commit")
 	}
 }
 
@@ -272,7 +281,7 @@ func TestClientWithoutAMaster(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := cl.Reconcile(ctx); !errors.Is(err, context.Canceled) {
+	if _, err := cl.Reconcile(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("interrupted: %v", err)
 	}
 }

@@ -9,7 +9,8 @@
 //	GET  /v1/why           ?job=user/job[&index=N]
 //	GET  /v1/events        JSON lines; ?after=ID&newest=1&limit=&job=&task=&machine=&kind=&wait=
 //	GET  /v1/logs          ?task=user/job/index&stream=&follow=1&tail=&generation=&incarnation=
-//	POST /v1/reconcile     look at the repository now
+//	GET  /v1/commit        how a commit stands to the head
+//	POST /v1/reconcile     look at the repository now, and wait for what it finds
 //	POST /v1/suspend       ?name=user/job or all&reason=&for=2h: commits leave it as it is
 //	POST /v1/resume        ?name=user/job or all
 //	GET  /metrics          for Prometheus

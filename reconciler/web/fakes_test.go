@@ -98,6 +98,7 @@ type cell struct {
 	version uint64
 	newer   chan struct{}
 	looked  int
+	away    error // of the repository
 	trouble error // of the cell's owner; set before it is used
 
 	events []schema.EventRecord
@@ -251,11 +252,7 @@ func config(c *cell) web.Config {
 	r.MustRegister(web.NewMetrics(c))
 	return web.Config{
 		Name: "local", Cell: c, Glass: c, Logs: c, Events: c, Metrics: r, Log: slog.New(slog.DiscardHandler),
-		Reconcile: func() {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			c.looked++
-		},
+		Repository: c,
 	}
 }
 
@@ -283,4 +280,17 @@ func serve(t *testing.T, c *cell) (cl *client.Client, url string, stop func()) {
 	}
 	t.Cleanup(cl.Close)
 	return cl, url, stop
+}
+
+// Look finds the commit 2.
+func (c *cell) Look(context.Context) (*reconciler.Look, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.looked++
+	return &reconciler.Look{Commit: "2", Was: "1", Applied: "1"}, c.away
+}
+
+// Standing says that the head contains each commit.
+func (c *cell) Standing(_ context.Context, name string) (*reconciler.Standing, error) {
+	return &reconciler.Standing{Name: name, Head: "1", Is: reconciler.StandsContained}, nil
 }

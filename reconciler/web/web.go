@@ -68,13 +68,12 @@ type Events interface {
 
 // Config is what a Server needs; all of it.
 type Config struct {
-	Name   string // of the cell
-	Cell   Cell
-	Logs   Logs
-	Events Events
-	// Reconcile makes the cell look at its repository now, and does not wait.
-	Reconcile func()
-	Glass     Glass
+	Name       string // of the cell
+	Cell       Cell
+	Logs       Logs
+	Events     Events
+	Repository Repository
+	Glass      Glass
 	// Exec runs commands beside tasks, and NoExec refuses them. Audit is told of
 	// each before it is run.
 	Exec    Exec
@@ -183,6 +182,7 @@ func (s *Server) Handler() http.Handler {
 	handle(http.MethodGet, "/v1/why", s.why)
 	handle(http.MethodGet, "/v1/events", s.events)
 	handle(http.MethodGet, "/v1/logs", s.logs)
+	handle(http.MethodGet, "/v1/commit", s.commit)
 	handle(http.MethodPost, "/v1/reconcile", s.reconcile)
 	handle(http.MethodPost, "/v1/exec", s.exec)
 	handle(http.MethodPost, "/v1/suspend", s.suspend)
@@ -195,7 +195,7 @@ func (s *Server) Handler() http.Handler {
 		return nil
 	})
 	handle("", "/", func(_ http.ResponseWriter, r *http.Request) error {
-		return &failure{http.StatusNotFound, fmt.Sprintf("there is no %s", r.URL.Path), "the API is /v1/status, usage, why, events, logs, exec, reconcile, suspend and resume"}
+		return &failure{http.StatusNotFound, fmt.Sprintf("there is no %s", r.URL.Path), "the API is /v1/status, usage, why, events, logs, commit, exec, reconcile, suspend and resume"}
 	})
 	if s.cfg.Secure != nil {
 		return s.guard(s.secured(mux))

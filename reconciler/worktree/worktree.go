@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/look"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -51,9 +52,9 @@ type Config struct {
 
 // Dir is a directory with a config repository's files.
 type Dir struct {
-	cfg  Config
-	poke chan struct{}
-	add  func(w *watcher, dir string) error // watches one
+	cfg   Config
+	looks *look.Requests
+	add   func(w *watcher, dir string) error // watches one
 
 	mu   sync.Mutex // guards all below
 	tree schema.Tree
@@ -71,7 +72,7 @@ func Open(cfg Config) (*Dir, error) {
 	if cfg.Poll <= 0 {
 		cfg.Poll = defaultPoll
 	}
-	d := &Dir{cfg: cfg, poke: make(chan struct{}, 1), add: (*watcher).addOne}
+	d := &Dir{cfg: cfg, looks: look.New(), add: (*watcher).addOne}
 	if _, err := d.root(); err != nil {
 		return nil, err
 	}
@@ -94,12 +95,12 @@ func (d *Dir) root() (string, error) {
 func (d *Dir) Name() string { return d.cfg.Dir }
 
 // Poke has Run look now.
-func (d *Dir) Poke() {
-	select {
-	case d.poke <- struct{}{}:
-	default: // it is about to
-	}
-}
+func (d *Dir) Poke() { d.looks.Poke() }
+
+// Look has Run look now, and returns what that found once it was told to whom Run
+// calls back: a look that began before does not count. It waits while Run does not
+// run.
+func (d *Dir) Look(ctx context.Context) (reconciler.Seen, error) { return d.looks.Look(ctx) }
 
 // Head reads the directory now and returns the name of what is there.
 func (d *Dir) Head(ctx context.Context) (string, error) {
@@ -108,6 +109,11 @@ func (d *Dir) Head(ctx context.Context) (string, error) {
 		return "", s.Trouble
 	}
 	return s.Commit, nil
+}
+
+// Standing says that no commit stands anywhere: there is none.
+func (d *Dir) Standing(_ context.Context, head, name string) reconciler.Standing {
+	return reconciler.Standing{Name: name, Head: head, Is: reconciler.StandsElsewhere, Message: "the cell follows the files of a work tree, and no commits"}
 }
 
 // Tree returns what Head or Run named last, or before that. The result is shared
@@ -137,6 +143,7 @@ func (d *Dir) Run(ctx context.Context, seen func(reconciler.Seen)) error {
 	defer w.close()
 	last := ""
 	for {
+		told := d.looks.Begin()
 		w.update() // before looking, so that no change falls between
 		s := d.look(ctx)
 		if err := ctx.Err(); err != nil {
@@ -150,6 +157,7 @@ func (d *Dir) Run(ctx context.Context, seen func(reconciler.Seen)) error {
 			}
 		}
 		seen(s)
+		told(s)
 		d.wait(ctx, w)
 	}
 }
@@ -175,7 +183,7 @@ func (d *Dir) wait(ctx context.Context, w *watcher) {
 		return
 	case <-poll.C:
 		return
-	case <-d.poke:
+	case <-d.looks.Asked():
 		return
 	case <-w.changes():
 	}
@@ -191,7 +199,7 @@ func (d *Dir) wait(ctx context.Context, w *watcher) {
 			return
 		case <-calm.C:
 			return
-		case <-d.poke:
+		case <-d.looks.Asked():
 			return
 		case <-w.changes():
 			calm.Reset(quiet)

@@ -3,6 +3,7 @@ package cell
 import (
 	"context"
 
+	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/git"
 	"github.com/musterhq/muster/reconciler/loop"
 	"github.com/musterhq/muster/reconciler/worktree"
@@ -17,8 +18,10 @@ type repository interface {
 	Head(ctx context.Context) (string, error)
 	// Name is what messages call it.
 	Name() string
-	// Poke has Run look now.
-	Poke()
+	// Look has Run look now, and returns what that found once it was told.
+	Look(ctx context.Context) (reconciler.Seen, error)
+	// Standing says how a commit stands to a head.
+	Standing(ctx context.Context, head, name string) reconciler.Standing
 }
 
 // openRepository opens what cfg names; dir is for the store of a remote, and away

@@ -76,13 +76,13 @@ var layers = []layer{
 	},
 	{
 		"reconciler/git",
-		[]string{"reconciler", "reconciler/fswatch", "schema"},
-		"a source of commits sees at once that a file has changed",
+		[]string{"reconciler", "reconciler/fswatch", "reconciler/look", "schema"},
+		"a source of commits sees at once that a file has changed, or that it is asked to look",
 	},
 	{
 		"reconciler/worktree",
-		[]string{"reconciler", "reconciler/fswatch", "schema"},
-		"a source of commits sees at once that a file has changed",
+		[]string{"reconciler", "reconciler/fswatch", "reconciler/look", "schema"},
+		"a source of commits sees at once that a file has changed, or that it is asked to look",
 	},
 	{
 		"reconciler/...",

@@ -292,14 +292,33 @@ func (b *logBody) Read(p []byte) (int, error) {
 
 func (b *logBody) Close() error { return b.response.Body.Close() }
 
-// Reconcile makes the master look at its repository now.
-func (c *Client) Reconcile(ctx context.Context) error {
+// Reconcile has the master look at its repository now, and returns what it found. A
+// status that is asked for afterwards knows of it.
+func (c *Client) Reconcile(ctx context.Context) (*reconciler.Look, error) {
 	resp, err := c.do(ctx, http.MethodPost, "/v1/reconcile", nil)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer resp.Body.Close()
-	return c.decode(resp.Body, &struct{}{})
+	l := new(reconciler.Look)
+	if err := c.decode(resp.Body, l); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// Standing returns how a commit, a hash or the beginning of one, stands to the head.
+func (c *Client) Standing(ctx context.Context, commit string) (*reconciler.Standing, error) {
+	resp, err := c.do(ctx, http.MethodGet, "/v1/commit", url.Values{"name": {commit}})
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	s := new(reconciler.Standing)
+	if err := c.decode(resp.Body, s); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 // Suspend leaves a job, user/job, or with schema.AllJobs the cell, as it is; lasts

@@ -1,0 +1,60 @@
+package cell
+
+import (
+	"context"
+
+	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/loop"
+)
+
+// followed is the repository of a cell as the API sees it: while this master leads,
+// its loop knows what a look found.
+type followed struct {
+	term *term
+	repo repository
+}
+
+// Look has the repository looked at now.
+func (f followed) Look(ctx context.Context) (*reconciler.Look, error) {
+	return with(f.term, func(l *loop.Loop) (*reconciler.Look, error) {
+		before, _, err := l.Status(ctx)
+		if err != nil {
+			return nil, err
+		}
+		looking, cancel := context.WithCancel(ctx)
+		defer cancel()
+		go func() { // nobody looks when this master leads no more
+			select {
+			case <-l.Ended():
+				cancel()
+			case <-looking.Done():
+			}
+		}()
+		seen, err := f.repo.Look(looking)
+		switch {
+		case err != nil && ctx.Err() == nil:
+			return nil, loop.ErrStopped
+		case err != nil:
+			return nil, err
+		case seen.Trouble != nil:
+			return nil, reconciler.SourceErrorOf(seen.Trouble)
+		}
+		after, _, err := l.Status(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return reconciler.LookOf(before, after, seen), nil
+	})
+}
+
+// Standing says how a commit stands to the head.
+func (f followed) Standing(ctx context.Context, name string) (*reconciler.Standing, error) {
+	return with(f.term, func(l *loop.Loop) (*reconciler.Standing, error) {
+		s, _, err := l.Status(ctx)
+		if err != nil {
+			return nil, err
+		}
+		standing := f.repo.Standing(ctx, s.Commit, name)
+		return &standing, ctx.Err()
+	})
+}

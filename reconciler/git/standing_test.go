@@ -1,0 +1,91 @@
+package git_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/git"
+)
+
+// TestStanding: a commit beside the head, merged later, on another branch, forced
+// away, and not there at all, of a repository here and of a remote.
+func TestStanding(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"local", "remote"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			dir, first, _, url := hosted(t, "")
+			bare := run(t, dir, "remote", "get-url", "origin")
+			run(t, bare, "config", "uploadpack.allowFilter", "true")
+			run(t, dir, "checkout", "-q", "-b", "one")
+			one := commit(t, dir, "one.cue", "package a\n")
+			run(t, dir, "checkout", "-q", "-b", "other", first)
+			other := commit(t, dir, "other.cue", "package a\n")
+			run(t, dir, "checkout", "-q", "main")
+			run(t, dir, "merge", "-q", "--no-ff", "-m", "one", "one")
+			second := push(t, dir, "b.cue", "package a\n")
+			run(t, dir, "push", "-q", "origin", "other")
+			cfg := git.Config{URL: url, Branch: "main", Dir: t.TempDir()}
+			if kind == "local" {
+				cfg = git.Config{URL: bare, Branch: "main"}
+			}
+			r := open(t, cfg)
+			wantHead(t, r, second)
+			want := func(head, name string, is reconciler.Stand, message string) {
+				t.Helper()
+				s := r.Standing(t.Context(), head, name)
+				if s.Is != is || !strings.Contains(s.Message, message) || s.Head != head {
+					t.Errorf("%s at %s: %+v, want %s: %s", name, head, s, is, message)
+				}
+			}
+			want(second, second, reconciler.StandsAtHead, "")
+			want(second, second[:7], reconciler.StandsAtHead, "")
+			want(second, first, reconciler.StandsContained, "")
+			want(second, one, reconciler.StandsContained, "")
+			want(second, other, reconciler.StandsElsewhere, "is not on branch main")
+			want(second, strings.Repeat("0", 40), reconciler.StandsUnseen, "")
+			if kind == "local" {
+				want(second, one[:12], reconciler.StandsContained, "")
+			} else {
+				want(second, one[:12], reconciler.StandsUnknown, "all 40 digits")
+			}
+			// The master has not looked yet.
+			third := push(t, dir, "c.cue", "package a\n")
+			want(second, third, reconciler.StandsUnseen, "")
+			wantHead(t, r, third)
+			want(third, second, reconciler.StandsContained, "")
+			// Forced away.
+			run(t, dir, "reset", "-q", "--hard", first)
+			fourth := push(t, dir, "d.cue", "package a\n")
+			wantHead(t, r, fourth)
+			want(fourth, second, reconciler.StandsElsewhere, "is not on branch main")
+		})
+	}
+}
+
+// TestLook: a look finds what was there when it was asked for, and what is wrong.
+func TestLook(t *testing.T) {
+	t.Parallel()
+	dir, head, _, url := hosted(t, "")
+	r := open(t, git.Config{URL: url, Dir: t.TempDir(), Poll: time.Hour})
+	heads := follow(t, r)
+	if s := next(t, heads); s.Commit != head {
+		t.Fatalf("%+v", s)
+	}
+	for _, name := range []string{"b.cue", "c.cue"} {
+		head = push(t, dir, name, "package a\n")
+		if s, err := r.Look(t.Context()); err != nil || s.Commit != head || s.Trouble != nil {
+			t.Errorf("%+v, %v; want %s", s, err, head)
+		}
+	}
+	// The branch that HEAD named goes.
+	run(t, dir, "push", "-q", "origin", "main:trunk")
+	run(t, run(t, dir, "remote", "get-url", "origin"), "update-ref", "-d", "refs/heads/main")
+	s, err := r.Look(t.Context())
+	if err != nil || s.Commit != head {
+		t.Errorf("%+v, %v", s, err)
+	}
+	wantError(t, s.Trouble, `has no branch "main"`, "it has trunk")
+}
