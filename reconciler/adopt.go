@@ -29,15 +29,17 @@ func Adopt(s *State, c schema.Compiled, now time.Time) ([]Write, []schema.Event)
 	if s.Suspended() {
 		return nil, nil
 	}
-	writes, events := promote(s, c, now)
-	next, more := adopt(s, c, now)
+	next, more, brings := adopt(s, c, now)
+	writes, events := promote(s, c, brings, now)
 	return append(writes, next...), append(more, events...)
 }
 
-func adopt(s *State, c schema.Compiled, now time.Time) ([]Write, []schema.Event) {
+// adopt is Adopt but for rollouts that go on. It also returns the jobs that the
+// commit changes, of those that it promotes.
+func adopt(s *State, c schema.Compiled, now time.Time) (writes []Write, events []schema.Event, brings []string) {
 	if c.Commit != s.Head.Commit && s.holds(c) {
 		head := schema.Head{Commit: c.Commit, By: c.By, Others: c.Others, Packages: s.Head.Packages}
-		return []Write{s.document(keyHead, head)}, []schema.Event{applied(head, now)}
+		return []Write{s.document(keyHead, head)}, []schema.Event{applied(head, now)}, nil
 	}
 	a := newAdoption(s.head())
 	if hasError(c.Diagnostics) && !s.emptied(c) {
@@ -46,7 +48,8 @@ func adopt(s *State, c schema.Compiled, now time.Time) ([]Write, []schema.Event)
 	} else {
 		a.take(c.Packages)
 	}
-	return a.writes(s, c, now)
+	writes, events = a.writes(s, c, now)
+	return writes, events, a.brings
 }
 
 // emptied reports whether c takes everything from a cell that has something, or
@@ -65,6 +68,7 @@ type adoption struct {
 	stale    map[string][]schema.Diagnostic
 	refused  map[string]*schema.Package // not taken; nil for what did not compile
 	unread   []schema.Diagnostic        // why nothing of the commit could be read
+	brings   []string                   // jobs that the commit both changes and promotes
 }
 
 // newAdoption begins with the packages of the head so far, by directory; nil for
@@ -298,7 +302,7 @@ func unknownCells(p *schema.Package, cells map[string]bool) []schema.Diagnostic 
 func (a *adoption) writes(s *State, c schema.Compiled, now time.Time) ([]Write, []schema.Event) {
 	head := schema.Head{Commit: c.Commit, By: c.By, Others: c.Others, Packages: map[string]schema.Digest{}}
 	if c.Commit == s.Head.Commit { // then the commits before it were not read
-		head.Others = s.Head.Others
+		head.Others, head.Promote = s.Head.Others, s.Head.Promote
 	}
 	if len(a.stale) > 0 {
 		head.Stale = shortened(a.stale)
@@ -335,6 +339,10 @@ func (a *adoption) writes(s *State, c schema.Compiled, now time.Time) ([]Write, 
 		s.keepHeld(&d, head.Held)
 		s.keepSuspended(&d)
 		next = &d
+		if head.Commit != s.Head.Commit {
+			a.brings = changed(s, next, c.PromoteNew)
+			head.Promote = a.brings
+		}
 	}
 	flip := s.document(keyHead, head)
 	if bytes.Equal(flip.Value, s.document(keyHead, s.Head).Value) {

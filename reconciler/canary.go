@@ -30,7 +30,21 @@ func (s *step) beginRollout(r *schema.JobRecord, data *schema.Job, returns bool)
 	}
 	if returns && was != nil {
 		r.Rollout.Failed, r.Rollout.FailedAt, r.Rollout.Returned = was.Failed, was.FailedAt, was.Returned
+		return
 	}
+	r.Rollout.Passed = slices.Contains(r.Proven, data.Task.RunDigest())
+	r.Rollout.Promoted = slices.Contains(s.base.Head.Promote, r.Name.Short())
+}
+
+// proven puts what the tasks of a version run before what is known to work; with
+// works false it is taken out.
+func proven(known []schema.Digest, version *schema.Job, works bool) []schema.Digest {
+	run := version.Task.RunDigest()
+	out := slices.DeleteFunc(slices.Clone(known), func(d schema.Digest) bool { return d == run })
+	if works {
+		out = slices.Insert(out, 0, run)
+	}
+	return out[:min(len(out), schema.MaxProven)]
 }
 
 // insteadOf returns what a job runs in place of the data with the given digest,

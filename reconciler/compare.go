@@ -100,7 +100,7 @@ func Compare(base, head schema.Compiled) Comparison {
 func heldIn(cell string, base, head schema.Compiled) []Hold {
 	s := NewState(cell)
 	take := func(c schema.Compiled) bool {
-		writes, _ := adopt(s, c, time.Time{})
+		writes, _, _ := adopt(s, c, time.Time{})
 		return s.Apply(writes) == nil // they were made for it
 	}
 	if !take(base) {

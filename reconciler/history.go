@@ -42,6 +42,16 @@ func changesOf(was, next *schema.Job) string {
 	return "changes " + b.String() + more
 }
 
+// earlierVersion begins what is said of a job that gets again what it once ran.
+const earlierVersion = "returns to a version that was rolled out before"
+
+// goesBack reports whether the step from one version of a job to the next is one to
+// what was rolled out to completion before.
+func goesBack(r *schema.JobRecord, was, next *schema.Job) bool {
+	run := next.Task.RunDigest()
+	return was != nil && was.Task.RunDigest() != run && slices.Contains(r.Proven, run)
+}
+
 // told joins what an event says with what changes, and whose commit that is; what
 // is "" is left out.
 func told(message string, more ...string) string {

@@ -127,6 +127,10 @@ func (s *step) rolledOut(name schema.JobName, r *schema.JobRecord) {
 	if u := s.dataOf(r.Admitted).Update; r.Good != "" && (u.Canary != nil || u.ProgressSeconds > 0 || u.OnFailure != "") {
 		s.rolloutEvent(name, "rollout complete")
 	}
+	if good := s.dataOf(r.Good); good != nil && len(r.Proven) == 0 { // of a release that did not remember
+		r.Proven = proven(nil, good, true)
+	}
+	r.Proven = proven(r.Proven, s.dataOf(r.Admitted), true)
 	r.Good, r.Rollout = r.Admitted, nil
 }
 
@@ -143,7 +147,11 @@ func (s *step) passCanary(name schema.JobName, r *schema.JobRecord, want *schema
 		return false
 	case r.Rollout.Canary.IsZero():
 		r.Rollout.Canary = s.now
-		s.rolloutEvent(name, fmt.Sprintf("canary %d of %d healthy: %s", tasks, tasks, waitsFor(name, canary)))
+		next := "promoted already"
+		if !r.Rollout.Promoted {
+			next = waitsFor(name, canary)
+		}
+		s.rolloutEvent(name, fmt.Sprintf("canary %d of %d healthy: %s", tasks, tasks, next))
 	}
 	over := r.Rollout.Canary.Add(time.Duration(canary.WaitSeconds) * time.Second)
 	if canary.Promote == schema.PromoteAuto {
@@ -224,6 +232,7 @@ func spentAfter(r *schema.JobRecord, want *schema.Job, t time.Time) bool {
 // and where the policy says so the others get that which was healthy last.
 func (s *step) failRollout(name schema.JobName, r *schema.JobRecord, want *schema.Job, why string) {
 	r.Rollout.Failed, r.Rollout.FailedAt = why, s.now
+	r.Proven = proven(r.Proven, want, false)
 	next := "paused"
 	if want.Update.OnFailure == schema.Return {
 		next = "paused: there is no older data that was healthy"

@@ -9,11 +9,12 @@ import (
 )
 
 // promote takes down which rollouts may go on beyond their canary, or after they
-// were paused, since commits say so. What they mean is the data that the job has
-// when they are taken: newer data of the same commits has a canary of its own.
+// were paused, since commits say so. What they mean is the version that the job has
+// when they are taken, but for the jobs that the commit with the trailer changes:
+// these are given, and the head remembers that their new version is meant.
 // The writes go before the head's, so that none is lost, and are the same when
 // they are made again.
-func promote(s *State, c schema.Compiled, now time.Time) (writes []Write, events []schema.Event) {
+func promote(s *State, c schema.Compiled, brings []string, now time.Time) (writes []Write, events []schema.Event) {
 	for _, why := range c.Ignored {
 		events = append(events, schema.Event{At: now, Kind: schema.EventApply, Commit: c.Commit, Message: why})
 	}
@@ -26,6 +27,11 @@ func promote(s *State, c schema.Compiled, now time.Time) (writes []Write, events
 			continue
 		}
 		e.Job = name.Short()
+		if slices.Contains(brings, e.Job) {
+			e.Message = "promoted by the commit that brings it: it goes on when its canary is healthy"
+			events = append(events, e)
+			continue
+		}
 		r := s.Jobs[name]
 		if why := notPromoted(s, r); why != "" {
 			e.Message = fmt.Sprintf("the trailer %s has no effect: %s", schema.PromoteTrailer, why)
@@ -46,6 +52,19 @@ func promote(s *State, c schema.Compiled, now time.Time) (writes []Write, events
 	return writes, events
 }
 
+// changed returns which of the given jobs (user/job) have a canary, and run another
+// version than next declares, sorted.
+func changed(s *State, next *Desired, jobs []string) []string {
+	var out []string
+	for _, short := range slices.Compact(slices.Sorted(slices.Values(jobs))) {
+		name := s.jobName(short)
+		if d, ok := next.Jobs[name]; ok && d.Job.Update.Canary != nil && differ(s.runs(name), d.Job) {
+			out = append(out, short)
+		}
+	}
+	return out
+}
+
 // notPromoted says why a job's rollout cannot be promoted, "" if it can.
 func notPromoted(s *State, r *schema.JobRecord) string {
 	switch {
@@ -54,11 +73,11 @@ func notPromoted(s *State, r *schema.JobRecord) string {
 	case r.Rollout == nil:
 		return "no rollout of it is under way"
 	case r.Rollout.Returned != "":
-		return "it has returned to its last healthy data: change the job"
+		return "it has returned to its last healthy version: change the job"
 	case r.Rollout.Failed != "":
 		return ""
 	case s.Data[r.Admitted].Update.Canary == nil:
-		return "its data has no canary"
+		return "its version has no canary"
 	case r.Rollout.Passed || r.Rollout.Promoted:
 		return "its rollout has gone on already"
 	}

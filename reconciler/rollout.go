@@ -224,6 +224,8 @@ func (s *step) updateCause(job schema.JobName, t *schema.TaskRecord) schema.Caus
 		message = "the new version needs a new alloc"
 	case record.Rollout != nil && record.Rollout.Returned != "":
 		message = "returns to the last healthy version"
+	case goesBack(record, s.dataOf(t.Data), s.dataOf(record.Admitted)):
+		message = earlierVersion
 	case change == Resize:
 		message = "its machine has no room for its new limits"
 	case change == Move:

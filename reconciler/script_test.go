@@ -72,6 +72,8 @@ func (c *cell) play(t *testing.T, d *datadriven.TestData) string {
 			switch a.Key {
 			case "promote":
 				compiled.Promote = a.Vals
+			case "promoteNew": // and what the commit brings
+				compiled.Promote, compiled.PromoteNew = a.Vals, a.Vals
 			case "by":
 				compiled.By.Author = a.Vals[0]
 			case "subject":

@@ -291,7 +291,7 @@ func (s *step) admitJob(name schema.JobName, d DesiredJob, desired schema.Digest
 		r.Commit = s.base.Head.Commit
 	}
 	if was != nil {
-		r.Disrupted, r.Good, r.Rollout = was.Disrupted, was.Good, was.Rollout
+		r.Disrupted, r.Good, r.Proven, r.Rollout = was.Disrupted, was.Good, was.Proven, was.Rollout
 	}
 	if over {
 		r.Rollout = nil // another commit has changed the job: what failed may be tried again
@@ -318,6 +318,9 @@ func (s *step) sayAdmitted(was, r *schema.JobRecord, d DesiredJob) {
 	message, changes := "admitted at "+d.Origin.String(), ""
 	if was != nil && was.Admitted != "" {
 		e.Kind, changes = schema.EventUpdate, changesOf(s.dataOf(was.Admitted), d.Job)
+	}
+	if was != nil && goesBack(r, s.dataOf(was.Admitted), d.Job) {
+		message = told(earlierVersion, message)
 	}
 	if r.Rollout != nil && r.Rollout.Returned != "" {
 		e.Message = told("returns to the last healthy version", changes)

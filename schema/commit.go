@@ -99,6 +99,9 @@ type Trailers struct {
 	// Promote are the values of the trailers PromoteTrailer, as they are
 	// written.
 	Promote []string
+	// PromoteNew are those of them that stand in a commit which changes something,
+	// and after which nothing has changed: they mean also what that commit brings.
+	PromoteNew []string
 	// Others is how many commits these are beside the newest.
 	Others int
 	// Ignored are lines that look like these trailers and are none, or have a
@@ -134,6 +137,9 @@ type Head struct {
 	By Authorship `json:"by,omitzero"`
 	// Others is how many other commits were applied with it.
 	Others int `json:"others,omitempty"`
+	// Promote are the jobs (user/job), sorted, whose version of Commit needs no
+	// further commit to go on beyond its canary.
+	Promote []string `json:"promote,omitempty"`
 	// Packages maps a directory to the digest of its Package document. A
 	// directory that is stale keeps the digest of its last good data.
 	Packages map[string]Digest `json:"packages"`

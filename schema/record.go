@@ -24,6 +24,10 @@ type JobRecord struct {
 	// last healthy, of a job of kind Service or System: what a rollout that
 	// fails returns to. "" if there is none.
 	Good Digest `json:"good,omitempty"`
+	// Proven are the versions that were rolled out to completion, at most MaxProven
+	// and the newest first, by the digest of what their tasks run (RunDigest): a
+	// return to one of them needs no canary.
+	Proven []Digest `json:"proven,omitempty"`
 	// Rollout is how far Admitted is rolled out; nil once it is.
 	Rollout *Rollout `json:"rollout,omitempty"`
 	// Disrupted are the tasks of the last hour that the cell stopped by its own
@@ -31,6 +35,9 @@ type JobRecord struct {
 	// first: at most 62.
 	Disrupted []Disrupted `json:"disrupted,omitempty"`
 }
+
+// MaxProven is how many versions of a job are known to have worked.
+const MaxProven = 5
 
 // Disrupted counts stops within one minute. They count until an hour after At,
 // which is the last of them, so never too short.

@@ -81,7 +81,7 @@ type Rollout struct {
 	Canary time.Time `json:"canary,omitzero"`
 	// Promoted is set by a commit's PromoteTrailer for this very data.
 	Promoted bool `json:"promoted,omitempty"`
-	// Passed is that the rollout has gone on beyond its canary.
+	// Passed is that the rollout has gone on beyond its canary, or needs none.
 	Passed bool `json:"passed,omitempty"`
 	// Failed says why the rollout has failed, "" if it has not.
 	Failed   string    `json:"failed,omitempty"`

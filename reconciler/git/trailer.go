@@ -47,7 +47,11 @@ func (r *Repo) Trailers(ctx context.Context, applied, commit string) (schema.Tra
 		between = []*object.Commit{last}
 	}
 	out.Others = len(between) - 1
+	brings := r.changing(ctx, between, last)
 	for _, c := range between {
+		if brings[c.Hash] {
+			out.PromoteNew = append(out.PromoteNew, trailers(c.Message, schema.PromoteTrailer)...)
+		}
 		out.AllowPrune = min(out.AllowPrune, math.MaxInt-maxAllowed) + allowedBy(c.Message)
 		out.Promote = append(out.Promote, trailers(c.Message, schema.PromoteTrailer)...)
 		out.Ignored = append(out.Ignored, ignored(c)...)
@@ -63,6 +67,34 @@ func (r *Repo) reading(ctx context.Context, f func() error) error {
 		defer func() { err = recovered(recover(), err) }()
 		return f()
 	})
+}
+
+// changing returns which of the commits have changed something, since which nothing
+// has: those with the tree of the last that is not the tree of a parent. Of one whose
+// parent cannot be read that is not known, and not said.
+func (r *Repo) changing(ctx context.Context, commits []*object.Commit, last *object.Commit) map[plumbing.Hash]bool {
+	trees, out := map[plumbing.Hash]plumbing.Hash{}, map[plumbing.Hash]bool{}
+	for _, c := range commits {
+		trees[c.Hash] = c.TreeHash
+	}
+	treeOf := func(hash plumbing.Hash) plumbing.Hash {
+		if tree, ok := trees[hash]; ok {
+			return tree
+		}
+		tree := last.TreeHash
+		_ = r.reading(ctx, func() error { // what cannot be read is taken to be the same
+			c, err := r.commit(hash)
+			if err == nil {
+				tree = c.TreeHash
+			}
+			return err
+		})
+		return tree
+	}
+	for _, c := range commits {
+		out[c.Hash] = c.TreeHash == last.TreeHash && !slices.ContainsFunc(c.ParentHashes, func(p plumbing.Hash) bool { return treeOf(p) == c.TreeHash })
+	}
+	return out
 }
 
 func onlyChild(c *object.Commit, of plumbing.Hash) bool {

@@ -23,12 +23,13 @@ type oracle struct {
 	counter  uint64
 	homes    map[home]int // index of a system job on a machine
 	trials   map[schema.JobName]*trial
-	gone     map[string]time.Time           // machine → when it was first seen to be declared gone
-	written  map[uint64]bool                // generations that must never run twice, and went with a machine that is gone
-	halfway  snap                           // what was stored when a step began whose writes are not all known to be stored
-	cordoned map[string]uint64              // machine → counter when the cordon was first seen in force
-	stops    map[schema.JobName][]time.Time // that were chosen, of tasks that worked
-	jumped   time.Time                      // when the clock of the master's host was last set
+	proven   map[schema.JobName]map[string]bool // commands that need no canary
+	gone     map[string]time.Time               // machine → when it was first seen to be declared gone
+	written  map[uint64]bool                    // generations that must never run twice, and went with a machine that is gone
+	halfway  snap                               // what was stored when a step began whose writes are not all known to be stored
+	cordoned map[string]uint64                  // machine → counter when the cordon was first seen in force
+	stops    map[schema.JobName][]time.Time     // that were chosen, of tasks that worked
+	jumped   time.Time                          // when the clock of the master's host was last set
 	unseen   unseen
 	epochs   map[string]uint64 // the last that each machine was given
 	packages map[schema.Digest]bool
@@ -44,7 +45,7 @@ type failure struct {
 func newOracle() oracle {
 	return oracle{
 		durable: &reconciler.State{}, good: map[string]*schema.Package{}, heard: map[string]time.Time{}, finished: map[schema.TaskName]uint64{}, failed: map[schema.TaskName]failure{},
-		trials: map[schema.JobName]*trial{}, written: map[uint64]bool{}, cordoned: map[string]uint64{}, stops: map[schema.JobName][]time.Time{}, epochs: map[string]uint64{}, packages: map[schema.Digest]bool{}, data: map[schema.Digest]*schema.Job{},
+		trials: map[schema.JobName]*trial{}, proven: map[schema.JobName]map[string]bool{}, written: map[uint64]bool{}, cordoned: map[string]uint64{}, stops: map[schema.JobName][]time.Time{}, epochs: map[string]uint64{}, packages: map[schema.Digest]bool{}, data: map[schema.Digest]*schema.Job{},
 	}
 }
 

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"maps"
 	"strings"
 	"time"
@@ -69,6 +70,7 @@ func (w *World) checkTrials(before snap, suspended map[schema.JobName]glass) {
 	for name := range w.oracle.trials {
 		if s.Jobs[name] == nil {
 			delete(w.oracle.trials, name)
+			delete(w.oracle.proven, name)
 		}
 	}
 	for name, r := range s.Jobs {
@@ -85,8 +87,27 @@ func (w *World) checkTrials(before snap, suspended map[schema.JobName]glass) {
 			_, held := suspended[name]
 			w.checkReturned(name, r, before, held)
 		}
-		if want.Update.Canary != nil {
+		if want.Update.Canary != nil && !w.oracle.proven[name][command(want)] {
 			w.checkCanary(name, want, t, before)
+		}
+		w.prove(name, r)
+	}
+}
+
+// prove takes down which commands of a job have worked in all its tasks, and have not
+// failed since: these need no canary.
+func (w *World) prove(name schema.JobName, r *schema.JobRecord) {
+	known := w.oracle.proven[name]
+	if known == nil {
+		known = map[string]bool{}
+		w.oracle.proven[name] = known
+	}
+	switch {
+	case r.Good == r.Admitted && r.Rollout == nil:
+		known[command(w.oracle.data[r.Admitted])] = true
+	case r.Rollout != nil && r.Rollout.Failed != "":
+		if failed := w.oracle.data[cmp.Or(r.Rollout.Returned, r.Admitted)]; failed != nil {
+			delete(known, command(failed))
 		}
 	}
 }
