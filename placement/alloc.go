@@ -1,6 +1,8 @@
 package placement
 
 import (
+	"slices"
+
 	"github.com/musterhq/muster/schema"
 )
 
@@ -59,23 +61,11 @@ func (s *Snapshot) refill(id int32, a *alloc) {
 	}
 }
 
-// decideInSet decides an ask that wants to run inside an alloc of a set: one
-// that has the fewest tasks of the ask's job, so that helpers come to stand
-// beside what they help; of these the one with the least room that suffices, so
-// that large asks find room later; of equal ones that with the lowest index.
+// decideInSet decides an ask that wants to run inside an alloc of a set: the one
+// that suits it best of those that can take it.
 func (p *pass) decideInSet(c *class, a *Ask, job int32, d *Decision) {
 	s := p.snapshot
-	best, fewest := int32(-1), 0
-	if set, ok := s.jobIDs[a.AllocSet]; ok {
-		for t := s.jobs[set].first; t >= 0; t = s.tasks[t].nextOfJob {
-			if s.checkAlloc(c, t) != fine || a.On != "" && a.On != s.nodes[s.tasks[t].slot].Name {
-				continue
-			}
-			if n := s.countInAlloc(t, job); best < 0 || n < fewest || n == fewest && s.tighter(t, best) {
-				best, fewest = t, n
-			}
-		}
-	}
+	best := s.bestInSet(c, a, job)
 	if best < 0 {
 		p.explainInSet(c, a, &d.Why)
 		return
@@ -91,18 +81,61 @@ func (p *pass) decideInSet(c *class, a *Ask, job int32, d *Decision) {
 	s.touch(host.slot)
 }
 
-// countInAlloc returns how many tasks of a job run in an alloc.
-func (s *Snapshot) countInAlloc(id, job int32) (n int) {
-	slot := s.tasks[id].slot
-	if s.onMachine(job, slot) == 0 {
-		return 0
+// suits is how well an alloc suits an ask: the less the better, the first number
+// that differs decides.
+type suits [3]int
+
+// bestInSet returns the alloc of a set that suits an ask best, -1 if none can take
+// it. The fewest tasks of the ask's job are inside, so that helpers come to stand
+// beside what they help; of these, the fewest tasks at all; of these, it has the
+// ask's index; of these, the least room that suffices, so that large asks find
+// room later.
+func (s *Snapshot) bestInSet(c *class, a *Ask, job int32) int32 {
+	best, fewest := int32(-1), suits{}
+	set, ok := s.jobIDs[a.AllocSet]
+	if !ok {
+		return best
 	}
-	for t := s.nodes[slot].first; t >= 0; t = s.tasks[t].nextHere {
-		if h := &s.tasks[t]; h.inAlloc == id && h.job == job {
-			n++
+	for t := s.jobs[set].first; t >= 0; t = s.tasks[t].nextOfJob {
+		if s.takes(c, a, job, t) != fine || a.On != "" && a.On != s.nodes[s.tasks[t].slot].Name {
+			continue
+		}
+		own, all := s.countInAlloc(t, job)
+		n := suits{own, all, 1}
+		if int(s.tasks[t].index) == a.Name.Index {
+			n[2] = 0
+		}
+		if order := slices.Compare(n[:], fewest[:]); best < 0 || order < 0 || order == 0 && s.tighter(t, best) {
+			best, fewest = t, n
 		}
 	}
-	return n
+	return best
+}
+
+// takes says why an alloc of its set cannot take an ask.
+func (s *Snapshot) takes(c *class, a *Ask, job, id int32) answer {
+	if a.Alloc != (schema.TaskName{}) && a.Alloc.Index != int(s.tasks[id].index) {
+		return hasNoAlloc
+	}
+	r := s.checkAlloc(c, id)
+	if r == fine && a.AllocMax > 0 {
+		if own, _ := s.countInAlloc(id, job); own >= a.AllocMax {
+			return hasShare
+		}
+	}
+	return r
+}
+
+// countInAlloc returns how many tasks of a job run in an alloc, and how many of all.
+func (s *Snapshot) countInAlloc(id, job int32) (own, all int) {
+	for t := s.nodes[s.tasks[id].slot].first; t >= 0; t = s.tasks[t].nextHere {
+		if h := &s.tasks[t]; h.inAlloc == id {
+			if all++; h.job == job {
+				own++
+			}
+		}
+	}
+	return own, all
 }
 
 // tighter reports whether alloc t has less room than u.
@@ -145,21 +178,24 @@ func (s *Snapshot) checkAlloc(c *class, id int32) answer {
 
 // checkSet says why no alloc of a set on a machine can take an ask: by the one
 // that says it last in the order of the reasons.
-func (s *Snapshot) checkSet(c *class, name schema.JobName, slot int32) answer {
-	worst := hasNoAlloc
-	set, ok := s.jobIDs[name]
+func (s *Snapshot) checkSet(c *class, a *Ask, slot int32) answer {
+	set, ok := s.jobIDs[a.AllocSet]
 	if !ok {
-		return worst
+		return hasNoAlloc
 	}
+	worst := fine
 	for t := s.nodes[slot].first; t >= 0; t = s.tasks[t].nextHere {
-		if s.tasks[t].job != set {
+		if s.tasks[t].job != set || a.Alloc != (schema.TaskName{}) && a.Alloc.Index != int(s.tasks[t].index) {
 			continue
 		}
-		r := s.checkAlloc(c, t)
+		r := s.takes(c, a, s.jobID(a.Name.JobName), t)
 		if r == fine {
 			return fine
 		}
 		worst = max(worst, r)
+	}
+	if worst == fine {
+		return hasNoAlloc
 	}
 	return worst
 }
@@ -173,7 +209,7 @@ func (p *pass) explainInSet(c *class, a *Ask, w *Why) {
 	if set, ok := s.jobIDs[a.AllocSet]; ok {
 		for t := s.jobs[set].first; t >= 0; t = s.tasks[t].nextOfJob {
 			slot := s.tasks[t].slot
-			by[slot] = max(by[slot], s.checkAlloc(c, t))
+			by[slot] = max(by[slot], s.takes(c, a, s.jobID(a.Name.JobName), t))
 		}
 	}
 	var counts [answers]int

@@ -27,38 +27,47 @@ func named(job string, index int) schema.TaskName {
 
 func (c *allocCell) draw(what string, most int) int { return rapid.IntRange(0, most).Draw(c.t, what) }
 
-// left returns what is free in an alloc, and how many tasks of a job are inside.
-func (c *allocCell) left(a placement.Task, job string) (free schema.Resources, n int) {
+// left returns what is free in an alloc, and how many tasks of a job, and of all,
+// are inside.
+func (c *allocCell) left(a placement.Task, job string) (free schema.Resources, own, all int) {
 	free = a.Limit
 	for _, t := range c.tasks {
 		if t.Alloc == a.Name && t.Machine == a.Machine {
+			all++
 			if free = free.Sub(t.Limit); t.Name.Job == job {
-				n++
+				own++
 			}
 		}
 	}
-	return free, n
+	return free, own, all
 }
 
 // best is the slow way to find an alloc for an ask: the fewest tasks of its job,
-// then the least room, then the lowest index; false if none has room.
+// then the fewest tasks, then the ask's index, then the least room, then the lowest
+// index; false if none takes it.
 func (c *allocCell) best(a placement.Ask) (schema.TaskName, bool) {
 	type candidate struct {
 		name schema.TaskName
 		free schema.Resources
-		n    int
+		n    []int
 	}
 	var list []candidate
 	for name, t := range c.tasks {
-		if free, n := c.left(t, a.Name.Job); t.IsAlloc && !t.Stopping && a.Limit.Fits(free) {
-			list = append(list, candidate{name, free, n})
+		free, own, all := c.left(t, a.Name.Job)
+		if !t.IsAlloc || t.Stopping || !a.Limit.Fits(free) || a.Alloc.Job != "" && a.Alloc != name || a.AllocMax > 0 && own >= a.AllocMax {
+			continue
 		}
+		other := 1
+		if name.Index == a.Name.Index {
+			other = 0
+		}
+		list = append(list, candidate{name, free, []int{own, all, other}})
 	}
 	if len(list) == 0 {
 		return schema.TaskName{}, false
 	}
 	return slices.MinFunc(list, func(x, y candidate) int {
-		return cmp.Or(cmp.Compare(x.n, y.n), cmp.Compare(x.free.RAMBytes, y.free.RAMBytes), cmp.Compare(x.free.CPUMilli, y.free.CPUMilli),
+		return cmp.Or(slices.Compare(x.n, y.n), cmp.Compare(x.free.RAMBytes, y.free.RAMBytes), cmp.Compare(x.free.CPUMilli, y.free.CPUMilli),
 			cmp.Compare(x.free.DiskBytes, y.free.DiskBytes), cmp.Compare(x.name.Index, y.name.Index))
 	}).name, true
 }
@@ -110,6 +119,10 @@ func (c *allocCell) actions() map[string]func(*rapid.T) {
 			if _, ok := c.tasks[a.Name]; ok {
 				return
 			}
+			if c.draw("only", 3) == 0 {
+				a.Alloc = named("pair", c.draw("index", 2))
+			}
+			a.AllocMax = c.draw("share", 2)
 			want, fits := c.best(a)
 			d := placement.Place(c.snapshot, []placement.Ask{a}, 1)[0]
 			if d.Alloc != want || (d.Machine != "") != fits || fits && d.Machine != c.tasks[want].Machine {

@@ -24,6 +24,7 @@ const (
 	isConstrained
 	hasNoDevice
 	hasNoAlloc
+	hasShare
 	isFullDomain
 	isHeld
 	lacksCPU
@@ -38,7 +39,7 @@ const (
 var reasons = [answers]Reason{
 	"", ReasonDown, ReasonDraining, ReasonCordoned,
 	ReasonReadOnlyFS, ReasonRuntime, ReasonDiskFull, ReasonMemoryFull, ReasonClock, ReasonCondition,
-	ReasonOther, ReasonAvoided, ReasonConstraint, ReasonNoDevice, ReasonNoAlloc,
+	ReasonOther, ReasonAvoided, ReasonConstraint, ReasonNoDevice, ReasonNoAlloc, ReasonShare,
 	ReasonDomain, ReasonHeld, ReasonCPU, ReasonRAM, ReasonDisk, ReasonPortTaken, ReasonPorts, ReasonDevices,
 }
 

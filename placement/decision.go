@@ -26,6 +26,7 @@ const (
 	ReasonConstraint Reason = "constraint does not hold"
 	ReasonNoDevice   Reason = "no such device"
 	ReasonNoAlloc    Reason = "no alloc of the set"
+	ReasonShare      Reason = "alloc has its share of the job's tasks"
 	ReasonDomain     Reason = "domain has enough of the job's tasks"
 	ReasonHeld       Reason = "held for a task that waited long"
 	ReasonCPU        Reason = "not enough cpuMilli"
@@ -79,6 +80,9 @@ type Why struct {
 	// has waited long: nothing of its priority or lower is put there in this
 	// pass. "" for none.
 	Held string `json:"held,omitempty"`
+	// Waits says what the task waits for that no machine decides, and for which
+	// it was not decided; "" for nothing.
+	Waits string `json:"waits,omitempty"`
 	// Score says why Machine was the best, and RunnerUp the second best.
 	Score    *Score `json:"score,omitempty"`
 	RunnerUp *Score `json:"runnerUp,omitempty"`
@@ -87,6 +91,9 @@ type Why struct {
 // String says it in words, such as "0 of 3 machines fit: 2 not enough
 // ramBytes, 1 machine is down; fits on 2 with 1024 ramBytes less".
 func (w Why) String() string {
+	if w.Waits != "" {
+		return w.Waits
+	}
 	parts := make([]string, 0, len(w.Refused))
 	for _, r := range w.Refused {
 		parts = append(parts, fmt.Sprintf("%d %s", r.Machines, r.Reason))

@@ -247,7 +247,7 @@ func (s *Snapshot) Verdict(a Ask, machine string) (Verdict, bool) {
 	c := s.single(&a)
 	v := Verdict{Machine: machine, Reason: reasons[s.check(c, slot)]}
 	if c.inSet {
-		v.Reason = reasons[s.checkSet(c, a.AllocSet, slot)]
+		v.Reason = reasons[s.checkSet(c, &a, slot)]
 		return v, true
 	}
 	if v.Reason == "" {

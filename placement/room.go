@@ -45,7 +45,7 @@ func (s *Snapshot) Fits(a Ask, evict bool) bool {
 		}
 		switch {
 		case c.inSet:
-			if s.checkSet(c, a.AllocSet, slot) == fine {
+			if s.checkSet(c, &a, slot) == fine {
 				return true
 			}
 		case a.On != "" && s.check(c, slot) == fine:

@@ -330,6 +330,12 @@ func option(a *placement.Ask, h *placement.Task, o string) error {
 		name, err := schema.ParseTaskName("c/" + v)
 		h.Alloc, a.AllocSet = name, name.JobName
 		return err
+	case "only": // user/set/0
+		name, err := schema.ParseTaskName("c/" + v)
+		a.Alloc = name
+		return err
+	case "share": // at most so many of the job in one alloc
+		a.AllocMax = number(v)
 	case "waited":
 		w, err := time.ParseDuration(v)
 		a.Waited = w

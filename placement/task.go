@@ -75,6 +75,11 @@ type Ask struct {
 	// AllocSet, when not zero, is the alloc set inside whose allocs the task
 	// has to run.
 	AllocSet schema.JobName
+	// Alloc, when not zero, is the only alloc of AllocSet that will do.
+	Alloc schema.TaskName
+	// AllocMax is how many tasks of the job one alloc may have, this one included;
+	// 0 is any number.
+	AllocMax int
 	// Waited is how long the task has been pending. See Options.ReserveAfter.
 	Waited time.Duration
 }

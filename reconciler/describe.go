@@ -308,6 +308,7 @@ func (d *describer) task(job schema.JobName, r *schema.TaskRecord, record *schem
 		}
 	}
 	t.State, t.Reason = d.state(job.Task(r.Index), r, &t)
+	d.misplaced(job.Task(r.Index), &t)
 	if m := d.in.Last.Draining[r.Machine]; m != nil && r.Machine != "" {
 		t.Drain = m.waits[job.Task(r.Index)]
 	}
@@ -366,6 +367,22 @@ func (d *describer) state(name schema.TaskName, r *schema.TaskRecord, t *TaskSta
 		d.notes[t.Name] = reason
 	}
 	return TaskState(status.State), reason
+}
+
+// misplaced says of a task that is as desired otherwise that it runs in another
+// alloc than it belongs in. It is not as desired if it is moved there.
+func (d *describer) misplaced(name schema.TaskName, t *TaskStatus) {
+	m, ok := d.in.Last.Misplaced[name]
+	note, noted := d.notes[t.Name]
+	if !ok || t.State != TaskRunning || t.Reason != note || t.Reason != "" && !noted {
+		return
+	}
+	if t.Reason = m.Text; note != "" {
+		t.Reason += "; " + note
+	}
+	if delete(d.notes, t.Name); !m.Due {
+		d.notes[t.Name] = t.Reason
+	}
 }
 
 // unplaced is state of a task that has no machine.

@@ -38,6 +38,7 @@ func (s *step) askFor(name schema.JobName, want *schema.Job) {
 
 // want asks for a machine when all jobs have been looked at.
 func (s *step) want(a ask) {
+	s.askOf[a.task] = a
 	s.asks = append(s.asks, a)
 	s.asking[a.task.JobName] = true
 }
@@ -56,13 +57,11 @@ func (s *step) mayAsk(name schema.JobName, t schema.TaskRecord, want *schema.Job
 // place gives the asks of tasks that run in allocs, or those of the others,
 // machines, as far as there are any, and each that gets one a new generation.
 func (s *step) place(inside bool) {
-	asks := make([]placement.Ask, 0, len(s.asks))
-	byName := make(map[schema.TaskName]ask, len(s.asks))
+	var asks []ask
 	held := len(s.asks) > 0 && s.joining()
 	for _, a := range s.asks {
 		if (a.job.AllocSet != "") == inside && (!held || a.job.Kind == schema.System) {
-			byName[a.task] = a
-			asks = append(asks, s.placementAsk(a))
+			asks = append(asks, a)
 		}
 	}
 	if len(asks) == 0 {
@@ -71,13 +70,37 @@ func (s *step) place(inside bool) {
 	if s.out.Why == nil {
 		s.out.Why, s.out.Claims = map[schema.TaskName]placement.Why{}, map[schema.TaskName]Claim{}
 	}
+	if inside {
+		s.placeInside(asks)
+		return
+	}
+	list := make([]placement.Ask, 0, len(asks))
+	for _, a := range asks {
+		list = append(list, s.placementAsk(a))
+	}
+	s.decide(list)
+}
+
+// decide has placement decide asks, and returns those that got no place.
+func (s *step) decide(asks []placement.Ask) (refused []placement.Ask) {
+	if len(asks) == 0 {
+		return nil
+	}
+	byName := make(map[schema.TaskName]int, len(asks))
+	for i := range asks {
+		byName[asks[i].Name] = i
+	}
 	s.snapshot().SetBudgets(s.spare)
 	for _, d := range placement.Place(s.snapshot(), s.claim(asks), s.in.Seed) {
-		a := byName[d.Name]
+		a := s.askOf[d.Name]
 		delete(s.out.Claims, d.Name) // one that was claimed from, and asked again
+		delete(s.out.Why, d.Name)
 		switch {
 		case d.Machine == "":
 			s.out.Why[d.Name] = d.Why
+			if i, ok := byName[d.Name]; ok {
+				refused = append(refused, asks[i])
+			}
 			if s.claimed[d.Name] {
 				s.wakeAtOnce() // others could not have the room that it could not take
 			}
@@ -88,6 +111,7 @@ func (s *step) place(inside bool) {
 			s.assign(a, d)
 		}
 	}
+	return refused
 }
 
 // bareAsk returns what placement is asked for a task by its job's data alone.
@@ -135,14 +159,18 @@ func (s *step) placementAsk(a ask) placement.Ask {
 }
 
 // mayHold returns the machines that are up and, for a task that runs in an
-// alloc, have one.
+// alloc, have one: the one that it belongs in, if it does in a certain one.
 func (s *step) mayHold(a ask) []string {
 	set, inside := a.job.HostSet()
 	if !inside {
 		return s.up
 	}
 	var out []string
+	own, certain := s.ownAlloc(a.task)
 	for _, t := range s.tasks(set) {
+		if certain && t.Index != own.Index {
+			continue
+		}
 		if s.isUp(t.Machine) {
 			out = append(out, t.Machine)
 		}

@@ -70,6 +70,9 @@ func (s *step) mayMove(name schema.TaskName, t *schema.TaskRecord) bool {
 	if record == nil || record.Admitted == "" || s.frozen(name.JobName) {
 		return false
 	}
+	if _, certain := s.ownAlloc(name); certain {
+		return false // it would come back
+	}
 	job := s.dataOf(record.Admitted)
 	if job.Priority.Prod() || job.Kind == schema.System {
 		return false

@@ -97,6 +97,10 @@ func (s *step) mayRenew(job schema.JobName, t *schema.TaskRecord, data schema.Di
 		return false
 	}
 	name, want := job.Task(t.Index), s.dataOf(data)
+	if alloc, ok := s.ownAlloc(name); ok && s.away(alloc) != "" {
+		s.hold(job, fmt.Sprintf("%s waits for alloc %s, %s", name.Short(), alloc.Short(), s.away(alloc)))
+		return false
+	}
 	next := "the new data"
 	if data == t.Data {
 		next = "a new process"

@@ -36,6 +36,8 @@ type Output struct {
 	// Claims tells, for each task that wants a machine, which one it waits for:
 	// tasks that it preempts are stopping there.
 	Claims map[schema.TaskName]Claim
+	// Misplaced tells of the tasks that run in another alloc than they belong in.
+	Misplaced map[schema.TaskName]Misplaced
 	// Holds says, for each rollout that could go on and does not stop a task that
 	// works, why.
 	Holds map[schema.JobName]string
@@ -86,6 +88,7 @@ func Step(in Input) Output {
 	s.followAllocs()    // now that it is settled what becomes of allocs, the tasks inside
 	s.place(true)
 	s.rollOutAll(true)
+	s.rebalanceAll() // what else moves tasks goes first
 	s.lookAgain()
 	for _, name := range s.active {
 		if s.waking = name; s.job(name) != nil {
@@ -104,6 +107,7 @@ func newStep(in Input) *step {
 	s := &step{
 		draft: newDraft(in.State, in.Now), in: in, memo: in.Memo,
 		preempted: map[string][]leaver{}, claimed: map[schema.TaskName]bool{}, asking: map[schema.JobName]bool{}, wakes: map[schema.JobName]due{},
+		askOf: map[schema.TaskName]ask{},
 	}
 	if s.memo == nil {
 		s.memo = &Memo{}
@@ -140,8 +144,10 @@ type step struct {
 	asks  []ask
 	// retained are the alloc sets that stay though they are not desired.
 	retained map[schema.JobName][]string
-	inUse    map[schema.TaskName]bool // see occupied
-	mayRun   map[*schema.Job][]string // see eligible
+	askOf    map[schema.TaskName]ask
+	users    map[schema.JobName][]schema.JobName // see insideOf
+	inUse    map[schema.TaskName]bool            // see occupied
+	mayRun   map[*schema.Job][]string            // see eligible
 	budgets  map[schema.JobName]*losses
 	moving   int // tasks of the cell that are stopping for a new version, or a restart
 	// preempted are the tasks that were told to stop when the step began, by
@@ -399,7 +405,7 @@ func (s *step) stop(job schema.JobName, t schema.TaskRecord, cause schema.Cause)
 	s.set(job, t)
 	kind := schema.EventKill
 	switch cause.Kind {
-	case schema.CauseUpdate, schema.CausePreempted, schema.CauseMaintenance, schema.CauseOutOfResources, schema.CauseAllocGone:
+	case schema.CauseUpdate, schema.CausePreempted, schema.CauseMaintenance, schema.CauseOutOfResources, schema.CauseAllocGone, schema.CauseRebalance:
 		kind = schema.EventEvict
 	}
 	s.event(schema.Event{Kind: kind, Job: job.Short(), Task: job.Task(t.Index).Short(), Machine: t.Machine, Generation: t.Generation, Cause: cause.Kind, Message: cause.Message})

@@ -144,6 +144,7 @@ const (
 	CauseMachineLost CauseKind = "machine-lost"        // the machine is silent for too long
 	CauseSuperseded  CauseKind = "superseded"          // a newer generation exists elsewhere
 	CauseAllocGone   CauseKind = "alloc-gone"          // the alloc that it ran in has ended, or is to
+	CauseRebalance   CauseKind = "rebalance"           // it stands where it should not, and is placed anew
 	CauseShutdown    CauseKind = "shutdown"            // the agent was told to stop all
 
 	// CauseOutOfResources is that the task, or its machine, has used up what

@@ -224,6 +224,9 @@ func (w *World) settledDown() error {
 	if err := w.emptied(); err != nil {
 		return err
 	}
+	if err := w.beside(); err != nil {
+		return err
+	}
 	return w.quiet()
 }
 

@@ -72,6 +72,7 @@ var expectations = []struct{ words, want string }{
 	{"thousandths of", "no more of a device is held than there is"},
 	{"port ", "no two processes of a machine have the same port"},
 	{"its alloc", "what runs in an alloc runs where that is, while that is there"},
+	{"where there is room", "task i of a job runs in alloc i of its set, or the tasks are shared out evenly, as far as there is room"},
 	{"they are admitted", "what is admitted is within its quota"},
 	{"are admitted, quota is", "what is admitted is within its quota"},
 	{"at most", "what muster chooses to stop stays within the budget"},
