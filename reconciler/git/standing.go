@@ -97,6 +97,10 @@ func (r *Repo) standsHere(ctx context.Context, s *reconciler.Standing) (tip stri
 				s.Is = reconciler.StandsUnseen
 			}
 		}
+		if errors.Is(err, errFar) { // to look again would cost as much, and find no more
+			s.Message = err.Error()
+			return nil
+		}
 		return err
 	})
 	if err != nil && missing(err) && tip != "" {
