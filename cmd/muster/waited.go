@@ -48,17 +48,17 @@ func (w *waited) stands(ctx context.Context, cl *client.Client, s *reconciler.St
 }
 
 // at reports whether what is waited for is at a commit, or at one that contains it.
-func (w waited) at(commit string) bool {
+func (w *waited) at(commit string) bool {
 	return strings.HasPrefix(commit, w.commit) || w.standing.Is == reconciler.StandsContained && w.standing.Head == commit
 }
 
 // superseded reports whether s is at a commit that contains the one waited for.
-func (w waited) superseded(s *reconciler.Status) bool {
+func (w *waited) superseded(s *reconciler.Status) bool {
 	return w.commit != "" && w.at(s.Applied) && !strings.HasPrefix(s.Applied, w.commit)
 }
 
 // elsewhere reports whether the commit that is waited for is not on the branch.
-func (w waited) elsewhere(s *reconciler.Status) bool {
+func (w *waited) elsewhere(s *reconciler.Status) bool {
 	return w.standing.Is == reconciler.StandsElsewhere && w.standing.Head == s.Commit && !w.on
 }
 
@@ -84,7 +84,7 @@ const (
 )
 
 // result says how a wait has ended at s.
-func (w waited) result(s *reconciler.Status, done bool) waitResult {
+func (w *waited) result(s *reconciler.Status, done bool) waitResult {
 	r := waitResult{Outcome: waitTimeout, Commit: w.commit}
 	switch {
 	case done && w.machine != "":
@@ -104,7 +104,7 @@ func (w waited) result(s *reconciler.Status, done bool) waitResult {
 }
 
 // absent says why the commit that is waited for has not come.
-func (w waited) absent() string {
+func (w *waited) absent() string {
 	if w.standing.Is == reconciler.StandsUnknown && w.standing.Message != "" {
 		return fmt.Sprintf("whether the head contains commit %s is not known: %s", short(w.commit), w.standing.Message)
 	}
@@ -112,7 +112,7 @@ func (w waited) absent() string {
 }
 
 // has reports whether a status has what is waited for.
-func (w waited) has(s *reconciler.Status) bool {
+func (w *waited) has(s *reconciler.Status) bool {
 	if !w.at(s.Applied) {
 		return false
 	}
@@ -124,11 +124,11 @@ func (w waited) has(s *reconciler.Status) bool {
 }
 
 // jobs reports whether w is for jobs that are named, or picked by their labels.
-func (w waited) jobs() bool { return w.group.Name != "" || !w.group.Selector.Empty() }
+func (w *waited) jobs() bool { return w.group.Name != "" || !w.group.Selector.Empty() }
 
 // unfinished says of each batch job that is waited for by itself how far it is, if
 // it is not done.
-func (w waited) unfinished(s *reconciler.Status) []string {
+func (w *waited) unfinished(s *reconciler.Status) []string {
 	var out []string
 	for i := range s.Jobs {
 		if j := &s.Jobs[i]; w.jobs() && j.Kind == schema.Batch && j.Done < j.Desired {
@@ -140,7 +140,7 @@ func (w waited) unfinished(s *reconciler.Status) []string {
 
 // blockers returns what only a person can end of what keeps s from being what is
 // waited for.
-func (w waited) blockers(s *reconciler.Status) []reconciler.Blocker {
+func (w *waited) blockers(s *reconciler.Status) []reconciler.Blocker {
 	switch {
 	case w.on || w.machine != "" || s.Master != nil:
 		return nil
@@ -159,19 +159,19 @@ func (w waited) blockers(s *reconciler.Status) []reconciler.Blocker {
 }
 
 // object returns the field of the object that w.machine may be.
-func (w waited) object() string {
+func (w *waited) object() string {
 	return schema.ObjectKey{Kind: schema.KindMachine, Name: w.machine}.Field()
 }
 
 // draining returns the machines that w.machine drains.
-func (w waited) draining(s *reconciler.Status) []reconciler.MachineStatus {
+func (w *waited) draining(s *reconciler.Status) []reconciler.MachineStatus {
 	return slices.DeleteFunc(slices.Clone(s.Machines), func(m reconciler.MachineStatus) bool {
 		return m.Draining == nil || m.Name != w.machine && m.Draining.Object != w.object()
 	})
 }
 
 // subject names what is waited for in a cell.
-func (w waited) subject(s *reconciler.Status) string {
+func (w *waited) subject(s *reconciler.Status) string {
 	of := "cell " + s.Cell
 	switch {
 	case !w.jobs():
@@ -185,10 +185,10 @@ func (w waited) subject(s *reconciler.Status) string {
 }
 
 // many reports whether w's subject is in the plural.
-func (w waited) many() bool { return w.group.Name == "" && !w.group.Selector.Empty() }
+func (w *waited) many() bool { return w.group.Name == "" && !w.group.Selector.Empty() }
 
 // reached says in which way what is waited for is as it shall be.
-func (w waited) reached(s *reconciler.Status) string {
+func (w *waited) reached(s *reconciler.Status) string {
 	done := w.jobs() && !slices.ContainsFunc(s.Jobs, func(j reconciler.JobStatus) bool { return j.Kind != schema.Batch })
 	switch {
 	case done && w.many():
@@ -204,7 +204,7 @@ func (w waited) reached(s *reconciler.Status) string {
 }
 
 // print says how the wait has ended.
-func (w waited) print(std stdio, s *reconciler.Status, done bool) error {
+func (w *waited) print(std stdio, s *reconciler.Status, done bool) error {
 	blockers := w.blockers(s)
 	switch {
 	case w.elsewhere(s):
@@ -237,7 +237,7 @@ func (w waited) print(std stdio, s *reconciler.Status, done bool) error {
 }
 
 // missing says that the commit which is waited for has not come.
-func (w waited) missing(s *reconciler.Status) []string {
+func (w *waited) missing(s *reconciler.Status) []string {
 	if w.commit == "" || w.at(s.Commit) {
 		return nil
 	}
@@ -248,7 +248,7 @@ func (w waited) missing(s *reconciler.Status) []string {
 const mostBlockers = 5
 
 // printBlocked says what a person has to act on, and what to type.
-func (w waited) printBlocked(std stdio, s *reconciler.Status, blockers []reconciler.Blocker) error {
+func (w *waited) printBlocked(std stdio, s *reconciler.Status, blockers []reconciler.Blocker) error {
 	var said, next []string
 	for i, b := range blockers {
 		if i == mostBlockers {
@@ -266,7 +266,7 @@ func (w waited) printBlocked(std stdio, s *reconciler.Status, blockers []reconci
 }
 
 // printDrained says whether the machines of w are drained.
-func (w waited) printDrained(std stdio, s *reconciler.Status, done bool) error {
+func (w *waited) printDrained(std stdio, s *reconciler.Status, done bool) error {
 	list := w.draining(s)
 	if done {
 		_, err := fmt.Fprintf(std.out, "cell %s: %s drained\n", s.Cell, machines(list))

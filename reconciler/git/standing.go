@@ -137,7 +137,7 @@ func (r *Repo) stands(head string, c *object.Commit) (reconciler.Stand, error) {
 			}
 			return reconciler.StandsUnknown, errFar
 		}
-		at := heap.Pop(queue).(*object.Commit) //nolint:errcheck // it holds nothing else
+		at := heap.Pop(queue).(*object.Commit)
 		if at.Hash == c.Hash {
 			return reconciler.StandsContained, nil
 		}
@@ -160,7 +160,7 @@ func (r *Repo) stands(head string, c *object.Commit) (reconciler.Stand, error) {
 }
 
 // newestFirst is a heap of commits.
-type newestFirst []*object.Commit
+type newestFirst []*object.Commit //nolint:recvcheck // heap.Interface wants both
 
 func (q newestFirst) Len() int           { return len(q) }
 func (q newestFirst) Less(i, j int) bool { return q[i].Committer.When.After(q[j].Committer.When) }
