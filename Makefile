@@ -20,7 +20,7 @@ MASTERKILLS  ?= 100
 STOPPED      ?= 2m
 RACE         ?= ./reconciler/... ./nodeagent/...
 
-.PHONY: help build demo test race lint fuzz bench sim mutants chaos hogs user vm generate generated check clean
+.PHONY: help build demo test race lint fuzz bench sim mutants chaos hogs user vm generate generated check nightly clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -97,6 +97,12 @@ generated: # fails when generate changes something
 
 check: ## everything that CI checks, one after the other
 	@for target in lint generated test user race 'fuzz FUZZTIME=5s' 'sim FROM=1 SEEDS=10 STEPS=1000' 'chaos STORM=60 MASTERKILLS=40 STOPPED=30s' demo; do \
+		start=$$(date +%s); echo "== make $$target"; $(MAKE) --no-print-directory $$target || exit 1; \
+		echo "== make $$target: $$(($$(date +%s) - start)) s"; \
+	done
+
+nightly: ## everything that takes long, in full: more than CI runs, some hours
+	@for target in check 'fuzz FUZZTIME=60s' 'sim SEEDS=400' 'mutants HUNTS=3' chaos hogs vm bench; do \
 		start=$$(date +%s); echo "== make $$target"; $(MAKE) --no-print-directory $$target || exit 1; \
 		echo "== make $$target: $$(($$(date +%s) - start)) s"; \
 	done
