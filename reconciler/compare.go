@@ -25,6 +25,10 @@ type Comparison struct {
 	Restart int `json:"restart"`
 	// Held are the removals that a guard will hold, by cell.
 	Held []CellHold `json:"held"`
+	// Moving counts the machine objects that take the tasks of machines away, and
+	// Warnings tell of those that would start empty elsewhere.
+	Moving   int                 `json:"moving"`
+	Warnings []schema.Diagnostic `json:"warnings"`
 }
 
 // CellHold is what a guard of a cell will hold.
@@ -71,7 +75,7 @@ func Compare(base, head schema.Compiled) Comparison {
 	for _, side := range []declared{was, is} {
 		maps.Copy(skip, side.wrong)
 	}
-	c := Comparison{Objects: []ObjectChange{}, Held: []CellHold{}, Skipped: append([]string{}, slices.Sorted(maps.Keys(skip))...)}
+	c := Comparison{Objects: []ObjectChange{}, Held: []CellHold{}, Warnings: []schema.Diagnostic{}, Skipped: append([]string{}, slices.Sorted(maps.Keys(skip))...)}
 	if skip["."] && (hasError(base.Diagnostics) || hasError(head.Diagnostics)) {
 		return c // nothing of it can be read
 	}
@@ -85,6 +89,10 @@ func Compare(base, head schema.Compiled) Comparison {
 		if o := compareObject(key, was.objects[key], is.objects[key]); !keys[key] && o.Action != "" {
 			c.Objects = append(c.Objects, o)
 			c.Start, c.Stop, c.Restart = c.Start+o.Start, c.Stop+o.Stop, c.Restart+o.Restart
+			if m, ok := is.objects[key].value.(*schema.Machine); ok && o.Change == Move {
+				c.Moving++
+				c.Warnings = append(c.Warnings, leavesSticky(m, o.Origin, is.jobs())...)
+			}
 		}
 	}
 	for _, cell := range was.cells() {
@@ -131,6 +139,17 @@ func (d *declared) cells() []string {
 		}
 	}
 	return slices.Sorted(maps.Keys(names))
+}
+
+// jobs returns the jobs.
+func (d *declared) jobs() []*schema.Job {
+	var out []*schema.Job
+	for _, o := range d.objects {
+		if j, ok := o.value.(*schema.Job); ok {
+			out = append(out, j)
+		}
+	}
+	return out
 }
 
 // declaredObject is an object, and where it is declared; the zero value is none.

@@ -153,7 +153,7 @@ func (s *step) draining() []drained {
 // drainMachine stops the tasks of a machine that may go now, and says what the
 // others wait for.
 func (s *step) drainMachine(m *drained, d *Draining) {
-	r := removal{machine: m.name, told: d, full: map[schema.JobName]bool{}}
+	r := removal{machine: m.name, told: d, full: map[schema.JobName]string{}}
 	r.others = slices.ContainsFunc(m.tasks, func(t drainee) bool { return t.data.Kind != schema.System })
 	for i := range m.tasks {
 		t := &m.tasks[i]
@@ -171,8 +171,8 @@ func (s *step) drainMachine(m *drained, d *Draining) {
 type removal struct {
 	machine string
 	told    *Draining
-	others  bool                    // tasks of jobs that are no system jobs are left
-	full    map[schema.JobName]bool // jobs for which no other machine has room
+	others  bool                      // tasks of jobs that are no system jobs are left
+	full    map[schema.JobName]string // why no other machine takes tasks of a job
 }
 
 // moveAway stops a task on a machine that is to be emptied, or says what it waits
@@ -201,9 +201,11 @@ func (s *step) moveAway(r *removal, t *drainee) string {
 	if why := s.keptUp(t.name.JobName, record); why != "" {
 		return why
 	}
-	if r.full[t.name.JobName] || !s.hasPlace(ask{t.name, s.dataOf(job.Admitted), job.Admitted}, record) {
-		r.full[t.name.JobName] = true
-		return "no other machine has room for it"
+	if r.full[t.name.JobName] == "" {
+		r.full[t.name.JobName] = s.noPlace(ask{t.name, s.dataOf(job.Admitted), job.Admitted}, record)
+	}
+	if why := r.full[t.name.JobName]; why != "" {
+		return "no other machine takes it: " + why
 	}
 	s.disrupt(t.name.JobName, *record, cause)
 	return ""

@@ -77,19 +77,22 @@ func (s *step) mayMove(name schema.TaskName, t *schema.TaskRecord) bool {
 	if job.Priority.Prod() || job.Kind == schema.System {
 		return false
 	}
-	return s.keptUp(name.JobName, t) == "" && s.hasPlace(ask{name, job, record.Admitted}, t)
+	return s.keptUp(name.JobName, t) == "" && s.noPlace(ask{name, job, record.Admitted}, t) == ""
 }
 
-// hasPlace reports whether a machine other than its own would take a task now.
-// The snapshot is as it was before.
-func (s *step) hasPlace(a ask, t *schema.TaskRecord) bool {
+// noPlace says why no machine other than its own would take a task now, "" if one
+// would. The snapshot is as it was before.
+func (s *step) noPlace(a ask, t *schema.TaskRecord) string {
 	p := s.placementAsk(a)
 	p.Avoid = append(slices.Clip(p.Avoid), t.Machine)
 	slices.Sort(p.Avoid)
 	p.Avoid = slices.Compact(p.Avoid)
 	snapshot := s.snapshot()
 	snapshot.RemoveTask(a.task, t.Machine, 0)
-	fits := snapshot.Fits(p, false) // placing it, with victims, could not be taken back
+	why := ""
+	if !snapshot.Fits(p, false) { // placing it, with victims, could not be taken back
+		why = snapshot.Explain(p).String()
+	}
 	snapshot.SetTask(taskOf(s.draft, a.task.JobName, t))
-	return fits
+	return why
 }

@@ -177,6 +177,8 @@ func printComparison(w io.Writer, d *difference) {
 		line := p.paint(colour, sign+" "+string(o.Kind)+" "+o.Name)
 		if does := doesToTasks(o.Start, o.Stop, o.Restart); does != "" {
 			line += ": " + does
+		} else if o.Change == reconciler.Move && o.Kind == schema.KindMachine {
+			line += ": the tasks on it move"
 		} else if o.Action == reconciler.Added && o.Change != reconciler.Unchanged {
 			line += ": " + string(o.Change)
 		}
@@ -194,6 +196,9 @@ func printComparison(w io.Writer, d *difference) {
 		h := &d.Held[i]
 		fmt.Fprintf(w, "%s held in cell %s: %s\n    %s\n", p.paint(yellow, "!"), h.Cell, h.Reason, h.Next)
 	}
+	for i := range d.Warnings {
+		fmt.Fprintf(w, "%s %s\n    %s\n", p.paint(yellow, "!"), d.Warnings[i].Error(), d.Warnings[i].Hint)
+	}
 	if len(d.Objects) == 0 {
 		fmt.Fprintln(w, "no change in the data")
 		return
@@ -202,8 +207,14 @@ func printComparison(w io.Writer, d *difference) {
 	for i := range d.Objects {
 		n[d.Objects[i].Action]++
 	}
-	fmt.Fprintf(w, "%d added, %d removed, %d changed; tasks: %s\n", n[reconciler.Added], n[reconciler.Removed], n[reconciler.Changed],
-		cmp.Or(doesToTasks(d.Start, d.Stop, d.Restart), "none is touched"))
+	does := doesToTasks(d.Start, d.Stop, d.Restart)
+	if d.Moving > 0 { // how many they are only the master knows
+		if does != "" {
+			does += ", and "
+		}
+		does += "those on the machines above move"
+	}
+	fmt.Fprintf(w, "%d added, %d removed, %d changed; tasks: %s\n", n[reconciler.Added], n[reconciler.Removed], n[reconciler.Changed], cmp.Or(does, "none is touched"))
 }
 
 // doesToTasks says in words what happens to how many tasks, "" if to none.
