@@ -13,6 +13,7 @@ type Input struct {
 	Machine string
 	Boot    string // the machine's boot id now
 	Now     time.Time
+	Life    Life
 	// View is nil until the agent has had one: then nothing is started and
 	// nothing is stopped.
 	View *View
@@ -49,6 +50,9 @@ type Plan struct {
 	Alive int
 	// Overload is for the report.
 	Overload *schema.Overload
+	// Withheld are the generations that must never run twice and are not started
+	// since no master has confirmed them in this life, sorted as Tasks are.
+	Withheld []schema.TaskRef
 }
 
 // ActionKind is what an Action does.
@@ -87,6 +91,7 @@ type Action struct {
 	Assignment  *schema.Assignment // for Start
 	Cause       *schema.Cause      // for Term, End
 	Exit        *schema.Exit       // for Reap
+	Unconfirmed bool               // for Start: see Incarnation.Unconfirmed
 	Limits      TaskLimits         // for Limit
 	// Clear says, for Start and End, that the files in the task's work directory
 	// are to be removed first: they are what was too much.
@@ -345,14 +350,21 @@ func clears(c *Incarnation) bool {
 
 // start starts the next incarnation of it, unless all tasks shall stop.
 func (d *decider) start(it item) {
-	if d.in.Shutdown || d.blockedBy(it) != "" {
+	if d.in.Shutdown {
+		return
+	}
+	why := d.withheld(it)
+	if why == schema.Withheld {
+		d.plan.Withheld = append(d.plan.Withheld, schema.TaskRef{Task: it.task, Generation: it.generation})
+	}
+	if why != "" || d.blockedBy(it) != "" {
 		return
 	}
 	n := 1
 	if it.held != nil && len(it.held.Incarnations) > 0 {
 		n = it.held.last().Number + 1
 	}
-	a := Action{Kind: Start, Incarnation: n, Assignment: it.assigned}
+	a := Action{Kind: Start, Incarnation: n, Assignment: it.assigned, Unconfirmed: d.in.Life.Confirmed.IsZero()}
 	if it.held != nil {
 		a.Clear = clears(it.held.last())
 	}

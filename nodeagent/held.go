@@ -60,6 +60,9 @@ type Incarnation struct {
 	// an agent that was restarted has sent neither.
 	TermAt, KilledAt time.Time
 	Exit             *schema.Exit // nil while it is alive
+	// Unconfirmed says that this agent started it from the last known assignment,
+	// before a master had confirmed that in the agent's life.
+	Unconfirmed bool
 	// Untold says that it had ended before any signal of the agent's reached it.
 	Untold bool
 	// Unseen says that it ended because its keeper was killed.

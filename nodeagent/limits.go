@@ -97,16 +97,17 @@ func (d *decider) limit(it item, c *Incarnation) {
 
 // notes joins what is to be said of how an incarnation is held.
 func (c *Incarnation) notes(throttle int64) string {
-	note := c.Note
-	add := func(s string) {
-		if note != "" && s != "" {
-			note += "; "
-		}
-		note += s
-	}
-	add(c.LimitsNote)
+	note := joined(c.Note, c.LimitsNote)
 	if throttle > 0 {
-		add(ThrottleNote)
+		note = joined(note, ThrottleNote)
 	}
 	return note
+}
+
+// joined joins two notes, of which either may be empty.
+func joined(a, b string) string {
+	if a != "" && b != "" {
+		a += "; "
+	}
+	return a + b
 }

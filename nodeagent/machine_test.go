@@ -18,6 +18,7 @@ type machine struct {
 	t    fataler
 	boot string
 	now  time.Time
+	life nodeagent.Life
 	view *nodeagent.View
 	held []nodeagent.Held
 	pids int
@@ -36,13 +37,13 @@ type fataler interface {
 
 func newMachine(t fataler) *machine {
 	return &machine{
-		t: t, boot: "boot-1", now: t0,
+		t: t, boot: "boot-1", now: t0, life: nodeagent.Life{Confirmed: t0},
 		refuse: map[schema.TaskName]schema.CauseKind{}, starts: map[schema.TaskName]int{}, dead: map[uint64]bool{},
 	}
 }
 
 func (m *machine) input() nodeagent.Input {
-	return nodeagent.Input{Machine: "m1", Boot: m.boot, Now: m.now, View: m.view, Held: slices.Clone(m.held), Shutdown: m.shutdown}
+	return nodeagent.Input{Machine: "m1", Boot: m.boot, Now: m.now, Life: m.life, View: m.view, Held: slices.Clone(m.held), Shutdown: m.shutdown}
 }
 
 // settle decides and acts until there is nothing to do at this time.
@@ -171,8 +172,11 @@ func (m *machine) start(a nodeagent.Action) {
 			m.t.Fatalf("start of %s generation %d in alloc %s, which is not there: %+v", a.Task, a.Generation, u, alloc)
 		}
 	}
+	if m.life.Confirmed.IsZero() && a.Assignment.Job.NeverTwice() || a.Unconfirmed != m.life.Confirmed.IsZero() {
+		m.t.Fatalf("start of %s generation %d, unconfirmed %t, in a life confirmed at %v", a.Task, a.Generation, a.Unconfirmed, m.life.Confirmed)
+	}
 	m.starts[a.Task]++
-	c := nodeagent.Incarnation{Number: a.Incarnation, Boot: m.boot, StartedAt: m.now}
+	c := nodeagent.Incarnation{Number: a.Incarnation, Boot: m.boot, StartedAt: m.now, Unconfirmed: a.Unconfirmed}
 	if h.Assignment.Job.Kind != schema.Allocs {
 		m.pids++
 		c.PID = 1000 + m.pids

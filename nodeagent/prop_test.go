@@ -26,10 +26,11 @@ func (w *world) push() {
 	}
 	slices.SortFunc(list, func(a, b schema.Assignment) int { return a.Task.Compare(b.Task) })
 	w.assign(list...)
+	w.life.Confirmed = w.now
 }
 
 func (w *world) name(t *rapid.T) schema.TaskName {
-	return task(rapid.SampledFrom([]string{"web", "batch", "pair", "in", "in"}).Draw(t, "job"), rapid.IntRange(0, 2).Draw(t, "index"))
+	return task(rapid.SampledFrom([]string{"web", "batch", "pair", "in", "in", "once"}).Draw(t, "job"), rapid.IntRange(0, 2).Draw(t, "index"))
 }
 
 func (w *world) actions() map[string]func(*rapid.T) {
@@ -37,8 +38,11 @@ func (w *world) actions() map[string]func(*rapid.T) {
 		"": func(t *rapid.T) { w.invariants(t) },
 		"assign": func(t *rapid.T) {
 			name := w.name(t)
-			kind := map[string]schema.JobKind{"web": schema.Service, "batch": schema.Batch, "pair": schema.Allocs, "in": schema.Service}[name.Job]
+			kind := map[string]schema.JobKind{"web": schema.Service, "batch": schema.Batch, "pair": schema.Allocs, "in": schema.Service, "once": schema.Service}[name.Job]
 			a := assignment(name.Job, name.Index, w.next+1, kind)
+			if name.Job == "once" {
+				a.Job.Silence = &schema.Silence{NeverTwice: true}
+			}
 			if name.Job == "in" {
 				host, ok := w.view[task("pair", rapid.IntRange(0, 1).Draw(t, "alloc"))]
 				if !ok || host.Stop != nil {
@@ -96,6 +100,7 @@ func (w *world) actions() map[string]func(*rapid.T) {
 // restartAgent drops what only the memory of the agent holds.
 func (w *world) restartAgent() {
 	w.shutdown = false
+	w.newLife()
 	for i := range w.held {
 		w.held[i].Refused = nil
 		for j := range w.held[i].Incarnations {
@@ -150,6 +155,7 @@ func (w *world) invariants(t *rapid.T) {
 func (w *world) rest() nodeagent.Plan {
 	w.refuse = map[schema.TaskName]schema.CauseKind{}
 	w.shutdown = false
+	w.life.Confirmed = w.now // a master is there
 	plan := w.settle()
 	for range 100 {
 		plan = w.advance(schema.DefaultRestart.MaxDelay())

@@ -31,11 +31,12 @@ func (d *decider) report(it item, newest uint64) {
 	s.State = d.state(it, newest)
 	s.Exits = exits(h)
 	if s.State == schema.Starting || s.State == schema.Waiting {
-		s.Note = d.blockedBy(it)
+		s.Note = cmp.Or(d.withheld(it), d.blockedBy(it))
 	}
 	if c := h.last(); c != nil {
 		s.Incarnation, s.Note = c.Number, cmp.Or(s.Note, c.notes(h.Throttle))
 		if h.Alive() && c.Boot == d.in.Boot {
+			s.Unconfirmed = d.unconfirmed(c)
 			s.PID, s.StartedAt, s.Line = c.PID, c.StartedAt, c.Line
 			s.Health, s.HealthMessage = d.health(it, c)
 			if c.Usage != nil {
@@ -45,6 +46,9 @@ func (d *decider) report(it item, newest uint64) {
 				s.Note = c.Stop.String()
 			}
 		}
+	}
+	if s.Unconfirmed {
+		s.Note = joined(s.Note, schema.Unconfirmed)
 	}
 	if d.stuck(it) {
 		s.Note = schema.Stuck
@@ -65,7 +69,7 @@ func (d *decider) reportUnheld(it item, newest uint64, s schema.TaskStatus) {
 	} else if it.generation != newest {
 		s.State, s.Note = schema.Waiting, "a newer generation is assigned to this machine"
 	} else {
-		s.Note = d.blockedBy(it)
+		s.Note = cmp.Or(d.withheld(it), d.blockedBy(it))
 	}
 	d.plan.Tasks = append(d.plan.Tasks, s)
 }

@@ -427,6 +427,8 @@ func said(status *schema.TaskStatus, job *schema.Job) string {
 		return saw("its health check fails", status)
 	case status.Health == schema.HealthUnknown && status.State == schema.Running:
 		return saw("its health check has not passed yet", status)
+	case status.Note == schema.Withheld && len(status.Exits) > 0:
+		return status.Exits[len(status.Exits)-1].String() + "; " + status.Note
 	case status.State == schema.Waiting && len(status.Exits) > 0:
 		return status.Exits[len(status.Exits)-1].String() + "; " + restarts(status, job)
 	}

@@ -94,6 +94,7 @@ func (o *Observed) Hear(r schema.Report, now time.Time) []schema.Event {
 	if o := r.Overload; o != nil && (was == nil || was.report.Overload == nil) {
 		events = append(events, schema.Event{At: now, Kind: schema.EventMachine, Machine: r.Machine.Name, Message: "overloaded: " + o.Message})
 	}
+	unconfirmed := 0
 	for i := range r.Tasks {
 		t := heardTask{&r.Tasks[i], now}
 		var before heardTask
@@ -112,6 +113,15 @@ func (o *Observed) Hear(r schema.Report, now time.Time) []schema.Event {
 			events = append(events, sickened(before, t.TaskStatus, r.Machine.Name, now)...)
 			events = append(events, bereft(before, t.TaskStatus, r.Machine.Name, now)...)
 		}
+		if was == nil && t.Unconfirmed { // what no master saw happen
+			unconfirmed++
+		}
+	}
+	if unconfirmed > 0 {
+		events = append(events, schema.Event{
+			At: now, Kind: schema.EventMachine, Machine: r.Machine.Name,
+			Message: schema.Count(unconfirmed, "task") + " " + schema.Unconfirmed,
+		})
 	}
 	return events
 }
@@ -133,6 +143,9 @@ func started(was heardTask, t *schema.TaskStatus, machine string, now time.Time)
 	if n := len(t.Exits); n > 0 {
 		e.Kind = schema.EventRestart
 		e.Message = fmt.Sprintf("%s; restarted as pid %d", t.Exits[n-1], t.PID)
+	}
+	if t.Unconfirmed {
+		e.Message += ", " + schema.Unconfirmed
 	}
 	return []schema.Event{e}
 }

@@ -318,6 +318,12 @@ func (c *cell) happen(t *testing.T, name, what string) {
 		s.Exits = append(s.Exits, schema.Exit{Incarnation: s.Incarnation, Code: -1, Signal: "SIGKILL", At: c.now})
 		s.Incarnation++
 		s.StartedAt = c.now
+	case "anew", "withheld": // its agent has started, with the task gone, and no master
+		s.Exits = append(s.Exits, schema.Exit{Incarnation: s.Incarnation, Code: -1, Signal: "SIGKILL", At: c.now})
+		if s.State, s.Note = schema.Waiting, schema.Withheld; what == "anew" {
+			s.State, s.Note, s.Unconfirmed = schema.Running, schema.Unconfirmed, true
+			s.Incarnation, s.StartedAt = s.Incarnation+1, c.now
+		}
 	default:
 		t.Fatalf("task %s: %s: unknown", name, what)
 	}

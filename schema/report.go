@@ -68,6 +68,10 @@ type TaskStatus struct {
 	End *Cause `json:"end,omitempty"`
 	// Note is a plain word on how the task is held (no cgroup, …).
 	Note string `json:"note,omitempty"`
+	// Unconfirmed says that the agent started the running incarnation from the last
+	// assignment it knew, before a master had confirmed that. It is said until some
+	// minutes after one has.
+	Unconfirmed bool `json:"unconfirmed,omitempty"`
 	// Data is the digest of the data that the generation runs with, and Alloc the
 	// one that it runs in: what a master must know that has lost the assignment.
 	Data  Digest    `json:"data,omitempty"`
@@ -76,6 +80,13 @@ type TaskStatus struct {
 
 // Stuck is the Note of a task that SIGKILL does not end.
 const Stuck = "it has not ended 10 s after SIGKILL: a process of it hangs in the kernel, as on a disk or a network file system that does not answer"
+
+// Withheld is the Note of a task that must never run twice and whose agent has
+// started anew: it may have been given to another machine meanwhile.
+const Withheld = "it must never run twice: it is started when a master has confirmed its assignment, which none has since the agent started"
+
+// Unconfirmed is in the Note of a task of which TaskStatus.Unconfirmed is said.
+const Unconfirmed = "started from the last known assignment: no master had confirmed it since the agent started"
 
 // MaxLine is the longest line that a task can say of itself, in bytes.
 const MaxLine = 200

@@ -163,7 +163,7 @@ type outcome struct {
 
 // start begins the next incarnation of g, which is Busy until launch is done.
 func (l *Loop) start(ctx context.Context, g *generation, a nodeagent.Action) {
-	g.Incarnations = append(g.Incarnations, nodeagent.Incarnation{Number: a.Incarnation, Boot: l.cfg.Machine.Boot, Busy: true})
+	g.Incarnations = append(g.Incarnations, nodeagent.Incarnation{Number: a.Incarnation, Boot: l.cfg.Machine.Boot, Busy: true, Unconfirmed: a.Unconfirmed})
 	if _, ok := l.sticky[a.Task]; !ok && a.Assignment.Job.Task.Sticky {
 		l.sticky[a.Task] = time.Time{} // the Runtime makes it
 	}
@@ -260,12 +260,16 @@ func (l *Loop) launched(ctx context.Context, g *generation, n int, out outcome, 
 		return
 	}
 	c := out.process.Incarnation()
-	c.Number = n
+	c.Number, c.Unconfirmed = n, g.last().Unconfirmed
 	*g.last() = c
 	g.process, g.walk, g.logs = out.process, walk{}, ""
 	l.told(l.vitals.conditions.SeeStart("", time.Now()))
 	l.metrics.started(time.Since(began))
-	l.cfg.Log.Info("started", "task", g.Assignment.Task.Short(), "generation", g.Assignment.Generation, "incarnation", n, "pid", c.PID)
+	log := l.cfg.Log.With("task", g.Assignment.Task.Short(), "generation", g.Assignment.Generation, "incarnation", n, "pid", c.PID)
+	if c.Unconfirmed {
+		log = log.With("note", schema.Unconfirmed)
+	}
+	log.Info("started")
 	l.await(ctx, g)
 }
 

@@ -171,6 +171,8 @@ type Loop struct {
 
 	// What follows belongs to Run's goroutine.
 	memory     memory
+	life       nodeagent.Life
+	withheld   map[schema.TaskRef]bool // of the last decision
 	held       map[key]*generation
 	sticky     map[schema.TaskName]time.Time // since when each directory is idle
 	probes     map[asked]asking
@@ -214,6 +216,7 @@ func New(ctx context.Context, cfg Config) (*Loop, error) {
 		events: make(chan func()), ended: make(chan struct{}), emptied: make(chan struct{}, 1),
 		starts: make(chan struct{}, parallelStarts),
 		held:   map[key]*generation{}, probes: map[asked]asking{},
+		life: nodeagent.Life{Began: time.Now()},
 	}
 	l.info.Store(&cfg.Machine)
 	var err error
@@ -324,6 +327,7 @@ func (l *Loop) turn(ctx context.Context) time.Time {
 		l.remeasure()
 	}
 	l.check(ctx, plan.Checks)
+	l.withhold(plan.Withheld)
 	l.publish(plan)
 	if l.shutdown && plan.Alive == 0 {
 		for _, c := range l.idle {
@@ -385,7 +389,7 @@ func (l *Loop) input(now time.Time) nodeagent.Input {
 	busy, _ := l.disk.trash.Status()
 	l.removing = l.removing || busy
 	return nodeagent.Input{
-		Machine: l.cfg.Machine.Name, Boot: l.cfg.Machine.Boot, Now: now,
+		Machine: l.cfg.Machine.Name, Boot: l.cfg.Machine.Boot, Now: now, Life: l.life,
 		View: l.memory.view, Held: held, Sticky: sticky, Shutdown: l.shutdown, Capacity: l.cfg.Machine.Capacity,
 		Strain: l.strain, Limits: l.cfg.Limits, Removing: l.removing,
 	}
@@ -509,6 +513,7 @@ func (l *Loop) assign(v *nodeagent.View) error {
 		return err
 	}
 	l.memory = m
+	l.confirm()
 	return nil
 }
 

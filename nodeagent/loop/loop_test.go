@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/musterhq/muster/nodeagent"
 	"github.com/musterhq/muster/nodeagent/loop"
 	"github.com/musterhq/muster/schema"
 )
@@ -160,6 +161,7 @@ func TestReboot(t *testing.T) {
 		s.kernel.exit("web/0", schema.Exit{Code: -1, Message: "the machine was restarted"})
 		s.kernel.boot = "boot-2"
 		s.agent = startAgent(s.t, s.kernel, s.dir, s.crash)
+		time.Sleep(nodeagent.FirstView)
 		rest() // no back-off: it is not the task's fault
 		if diff := cmp.Diff([]string{"u/web/0 g1 running"}, lines(s.agent.Report())); diff != "" {
 			s.t.Errorf("report (-want +got):\n%s", diff)

@@ -3,6 +3,7 @@ package loop
 import (
 	"fmt"
 	"path/filepath"
+	"time"
 
 	"github.com/musterhq/muster/nodeagent"
 	"github.com/musterhq/muster/schema"
@@ -76,4 +77,25 @@ func checkView(cell string, view []schema.Assignment) error {
 		}
 	}
 	return nil
+}
+
+// confirm takes note that a master has sent a view. It is of this agent's life:
+// the link takes views of its own session only, for which the master's store has
+// taken the machine's join, and hands them on once.
+func (l *Loop) confirm() {
+	if l.life.Confirmed.IsZero() {
+		l.life.Confirmed = time.Now()
+		l.cfg.Log.Info("a master has confirmed the assignments", "epoch", l.memory.epoch, "after", l.life.Confirmed.Sub(l.life.Began))
+	}
+}
+
+// withhold says at once which tasks are not started for want of a master's word.
+func (l *Loop) withhold(tasks []schema.TaskRef) {
+	now := make(map[schema.TaskRef]bool, len(tasks))
+	for _, t := range tasks {
+		if now[t] = true; !l.withheld[t] {
+			l.cfg.Log.Warn("not started yet", "task", t.Task.Short(), "generation", t.Generation, "why", schema.Withheld)
+		}
+	}
+	l.withheld = now
 }

@@ -2438,6 +2438,7 @@ type TaskStatus struct {
 	Data          string                 `protobuf:"bytes,84,opt,name=data,proto3" json:"data,omitempty"`                          // digest of what it runs with
 	Alloc         *AllocUse              `protobuf:"bytes,85,opt,name=alloc,proto3" json:"alloc,omitempty"`                        // that it runs in
 	OomKills      int64                  `protobuf:"varint,86,opt,name=oom_kills,json=oomKills,proto3" json:"oom_kills,omitempty"` // of its processes, while it lives
+	Unconfirmed   bool                   `protobuf:"varint,87,opt,name=unconfirmed,proto3" json:"unconfirmed,omitempty"`           // started before a master had confirmed its assignment
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2603,6 +2604,13 @@ func (x *TaskStatus) GetOomKills() int64 {
 		return x.OomKills
 	}
 	return 0
+}
+
+func (x *TaskStatus) GetUnconfirmed() bool {
+	if x != nil {
+		return x.Unconfirmed
+	}
+	return false
 }
 
 // Exit is the end of one incarnation.
@@ -2990,7 +2998,7 @@ const file_link_proto_rawDesc = "" +
 	"disk_bytes\x18\x03 \x01(\x03R\tdiskBytes\"5\n" +
 	"\tPortRange\x12\x14\n" +
 	"\x05first\x18\x01 \x01(\rR\x05first\x12\x12\n" +
-	"\x04last\x18\x02 \x01(\rR\x04last\"\xe5\x05\n" +
+	"\x04last\x18\x02 \x01(\rR\x04last\"\x87\x06\n" +
 	"\n" +
 	"TaskStatus\x12\x12\n" +
 	"\x04task\x18\x01 \x01(\tR\x04task\x12\x1e\n" +
@@ -3016,7 +3024,8 @@ const file_link_proto_rawDesc = "" +
 	"restart_at\x18S \x01(\v2\x1a.google.protobuf.TimestampR\trestartAt\x12\x12\n" +
 	"\x04data\x18T \x01(\tR\x04data\x12.\n" +
 	"\x05alloc\x18U \x01(\v2\x18.muster.link.v1.AllocUseR\x05alloc\x12\x1b\n" +
-	"\toom_kills\x18V \x01(\x03R\boomKills\x1a8\n" +
+	"\toom_kills\x18V \x01(\x03R\boomKills\x12 \n" +
+	"\vunconfirmed\x18W \x01(\bR\vunconfirmed\x1a8\n" +
 	"\n" +
 	"PortsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +

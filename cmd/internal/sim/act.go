@@ -149,7 +149,7 @@ func (w *World) start(m *machine, h *nodeagent.Held, a nodeagent.Action) error {
 	}
 	m.agent.conditions.SeeStart("", now)
 	c := r.incarnation()
-	c.Limits = r.limits
+	c.Limits, c.Unconfirmed = r.limits, a.Unconfirmed
 	h.Incarnations = append(h.Incarnations, c)
 	return nil
 }

@@ -20,6 +20,7 @@ const (
 type agent struct {
 	epoch uint64 // with view, as on the disk
 	view  *nodeagent.View
+	life  nodeagent.Life
 	held  []*nodeagent.Held
 	stuck map[*nodeagent.Held]time.Time // what the disk refused is tried again then
 	plan  nodeagent.Plan                // the last
@@ -41,7 +42,9 @@ type agent struct {
 // startAgent starts an agent on what the disk has.
 func (w *World) startAgent(m *machine) {
 	w.note("the agent of %s starts", m.name)
-	m.agent = &agent{epoch: m.disk.epoch, view: m.disk.view, stuck: map[*nodeagent.Held]time.Time{}, news: true}
+	m.link.in = slices.DeleteFunc(m.link.in, func(l letter) bool { return l.hello }) // of a connection that ended with who asked
+	m.began = w.now
+	m.agent = &agent{epoch: m.disk.epoch, view: m.disk.view, life: nodeagent.Life{Began: m.clock.read(w.now)}, stuck: map[*nodeagent.Held]time.Time{}, news: true}
 	for _, g := range m.disk.generations {
 		m.agent.held = append(m.agent.held, g.held())
 	}
@@ -100,7 +103,7 @@ func (w *World) plan(m *machine) {
 		held[i] = *h
 	}
 	a.plan = nodeagent.Decide(nodeagent.Input{
-		Machine: m.name, Boot: m.bootID(), Now: now, View: a.view, Held: held, Capacity: m.info().Capacity,
+		Machine: m.name, Boot: m.bootID(), Now: now, Life: a.life, View: a.view, Held: held, Capacity: m.info().Capacity,
 	})
 	a.news, a.fresh, a.wake = false, true, w.now.Add(time.Hour)
 	if !a.plan.Wake.IsZero() { // as a timer is set

@@ -40,6 +40,7 @@ type run struct {
 	stop    *schema.Cause
 	exit    *schema.Exit
 	untold  bool                 // it ended before it was signalled
+	unseen  bool                 // its keeper was killed
 	probe   nodeagent.Probe      // as it was last written down
 	limits  nodeagent.TaskLimits // in force
 
@@ -146,7 +147,7 @@ func (g *generation) held() *nodeagent.Held {
 
 func (r *run) incarnation() nodeagent.Incarnation {
 	return nodeagent.Incarnation{
-		Number: r.number, Boot: r.boot, PID: r.pid, StartedAt: r.started, Stop: r.stop, Exit: r.exit, Untold: r.untold,
+		Number: r.number, Boot: r.boot, PID: r.pid, StartedAt: r.started, Stop: r.stop, Exit: r.exit, Untold: r.untold, Unseen: r.unseen,
 		Probe: nodeagent.Known(r.probe.State, r.probe.Message), Limited: true,
 	}
 }

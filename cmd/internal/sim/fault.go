@@ -23,6 +23,7 @@ func faults() map[Deed]func(*World, Action) bool {
 		"kill-agent":        func(w *World, a Action) bool { return w.KillAgent(w.machine(a).name) },
 		"crash-agent":       (*World).crashesAgent, // after N more actions of it
 		"stop-agent":        (*World).stopsAgent,   // for N seconds
+		"halt":              (*World).halts,        // agent and tasks for N/2 seconds, in order when N is odd
 		"reboot":            func(w *World, a Action) bool { return w.Reboot(w.machine(a).name) },
 		"set-machine-clock": (*World).setsMachineClock, // by N seconds
 		"fail-disk":         (*World).failsDisk,        // the write after N/6 more meets the fate N
@@ -143,6 +144,10 @@ func (w *World) stopsAgent(a Action) bool {
 	return m.agent != nil && w.until(&m.stopped, mostly(a.N, 5, 90), "the agent of "+m.name+" is stopped")
 }
 
+func (w *World) halts(a Action) bool {
+	return w.Halt(w.machine(a).name, mostly(a.N/2, 40, 150), modulo(a.N, 2) == 1)
+}
+
 func (w *World) failsDisk(a Action) bool {
 	m := w.machine(a)
 	n := m.disk.writes + 1 + modulo(a.N/6, 3)
@@ -250,6 +255,9 @@ func (w *World) heal() {
 	w.oracle.clockSet(w.now, w.master)
 	w.gone, w.slow, w.gitGone, w.clock.ahead = time.Time{}, time.Time{}, time.Time{}, 0
 	for _, m := range w.machines {
+		if m.agent == nil {
+			m.agentAt = w.now
+		}
 		m.crashIn, m.stopped, m.clock.ahead, m.disk.full = 0, time.Time{}, 0, time.Time{}
 		m.link.cutIn, m.link.cutOut, m.link.late, m.link.twice = time.Time{}, time.Time{}, 0, false
 		m.clockSet = w.now

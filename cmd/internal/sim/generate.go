@@ -33,6 +33,7 @@ var (
 		{"kill-agent", 15},
 		{"crash-agent", 15},
 		{"stop-agent", 10},
+		{"halt", 4},
 		{"reboot", 2},
 		{"set-machine-clock", 10},
 		{"fail-disk", 25},

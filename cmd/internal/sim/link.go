@@ -187,7 +187,13 @@ func (w *World) assign(m *machine, v *nodeagent.View) error {
 	if !w.cfg.Mutant.Stale && (v.Epoch < a.epoch || !v.Newer(a.view)) {
 		return nil
 	}
-	return w.remember(m, max(v.Epoch, a.epoch), v)
+	if err := w.remember(m, max(v.Epoch, a.epoch), v); err != nil {
+		return err
+	}
+	if a.life.Confirmed.IsZero() && v.Epoch == a.session {
+		a.life.Confirmed, a.news = m.clock.read(w.now), true
+	}
+	return nil
 }
 
 // remember writes down what the agent knows of its master, and then knows it.

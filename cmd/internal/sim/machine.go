@@ -30,6 +30,7 @@ type machine struct {
 	link  link
 
 	agent   *agent    // nil while it is down
+	began   time.Time // when it last started
 	agentAt time.Time // when it starts again
 	stopped time.Time // until then the agent is stopped (SIGSTOP)
 	crashIn int       // the agent dies after this many actions; 0 never
@@ -127,6 +128,29 @@ func (w *World) KillAgent(name string) bool {
 	return true
 }
 
+// Halt ends a machine's agent together with its tasks, for a while: in order, as
+// SIGINT does, or by SIGKILL to all of them. It returns false if there is no agent.
+func (w *World) Halt(name string, d time.Duration, inOrder bool) bool {
+	m := w.named(name)
+	if !w.KillAgent(name) {
+		return false
+	}
+	w.note("and so are its tasks, in order: %t; it is back in %s", inOrder, d)
+	m.agentAt = w.now.Add(d)
+	for _, r := range slices.Backward(slices.Clone(m.alive)) {
+		switch {
+		case inOrder:
+			r.stop = &schema.Cause{Kind: schema.CauseShutdown, Machine: name, Generation: r.of.assignment.Generation, At: told(m.clock.read(w.now))}
+			w.exit(m, r, schema.Exit{Code: -1, Signal: "SIGTERM"})
+			r.untold = false
+		case r.of.assignment.Job.Kind != schema.Allocs: // that has no process
+			w.exit(m, r, schema.Exit{Code: -1, Message: "its keeper was killed"})
+			r.unseen = true
+		}
+	}
+	return true
+}
+
 // Reboot ends everything on a machine; its disk stays, as far as it was synced.
 // It returns true.
 func (w *World) Reboot(name string) bool {
@@ -160,7 +184,7 @@ func (w *World) begin(m *machine, r *run) {
 	m.poke(cmp.Or(r.due, m.next))
 	m.moved = true
 	w.checkTwice(r)
-	w.checkTwin(r)
+	w.checkTwin(m, r)
 	w.checkBegin(m, r)
 	w.note("%s starts %s generation %d incarnation %d as pid %d", m.name, a.Task.Short(), a.Generation, r.number, r.pid)
 }

@@ -352,6 +352,7 @@ func (w *World) join(machine *machine) error {
 		w.violate("machine %s was given epoch %d after %d", machine.name, epoch, w.oracle.epochs[machine.name])
 	}
 	w.oracle.epochs[machine.name], m.epochs[machine.name] = epoch, epoch
+	w.oracle.joined[machine.name] = w.now
 	m.news, m.changed = true, true
 	delete(m.pushed, machine.name)
 	w.toMachine(machine, letter{hello: true, epoch: epoch})

@@ -25,7 +25,8 @@ type oracle struct {
 	trials   map[schema.JobName]*trial
 	proven   map[schema.JobName]map[string]bool // commands that need no canary
 	gone     map[string]time.Time               // machine → when it was first seen to be declared gone
-	written  map[uint64]bool                    // generations that must never run twice, and went with a machine that is gone
+	written  map[uint64]time.Time               // generations that must never run twice, and went with a machine that is gone: when
+	joined   map[string]time.Time               // machine → when the leader's store last took a join of it
 	halfway  snap                               // what was stored when a step began whose writes are not all known to be stored
 	cordoned map[string]uint64                  // machine → counter when the cordon was first seen in force
 	stops    map[schema.JobName][]time.Time     // that were chosen, of tasks that worked
@@ -45,7 +46,7 @@ type failure struct {
 func newOracle() oracle {
 	return oracle{
 		durable: &reconciler.State{}, good: map[string]*schema.Package{}, heard: map[string]time.Time{}, finished: map[schema.TaskName]uint64{}, failed: map[schema.TaskName]failure{},
-		trials: map[schema.JobName]*trial{}, proven: map[schema.JobName]map[string]bool{}, written: map[uint64]bool{}, cordoned: map[string]uint64{}, stops: map[schema.JobName][]time.Time{}, epochs: map[string]uint64{}, packages: map[schema.Digest]bool{}, data: map[schema.Digest]*schema.Job{},
+		trials: map[schema.JobName]*trial{}, proven: map[schema.JobName]map[string]bool{}, written: map[uint64]time.Time{}, joined: map[string]time.Time{}, cordoned: map[string]uint64{}, stops: map[schema.JobName][]time.Time{}, epochs: map[string]uint64{}, packages: map[schema.Digest]bool{}, data: map[schema.Digest]*schema.Job{},
 	}
 }
 

@@ -55,15 +55,27 @@ func (w *World) isGone(machine string) bool {
 }
 
 // checkTwin: of a job that must never run twice no process begins while another
-// of the task lives, but for one on a machine that was declared gone.
-func (w *World) checkTwin(r *run) {
+// of the task lives, but for one on a machine that was declared gone while it ran;
+// and none begins there that an agent of a later life has started, nor in any life
+// of an agent before the machine has joined a master that leads.
+func (w *World) checkTwin(on *machine, r *run) {
 	a := &r.of.assignment
-	if !a.Job.NeverTwice() || w.oracle.written[a.Generation] {
+	if !a.Job.NeverTwice() {
+		return
+	}
+	joined := w.oracle.joined[on.name]
+	if joined.Before(on.began) {
+		w.violate("task %s generation %d starts on %s before a master has confirmed it in the life of its agent: it must never run twice", a.Task, a.Generation, on.name)
+	}
+	if since, gone := w.oracle.written[a.Generation]; gone {
+		if joined.After(since) {
+			w.violate("task %s generation %d starts on %s, from which it was given to others before: it must never run twice", a.Task, a.Generation, on.name)
+		}
 		return
 	}
 	for _, m := range w.machines {
 		for _, x := range m.alive {
-			if x != r && x.of.assignment.Task == a.Task && !w.oracle.written[x.of.assignment.Generation] {
+			if _, gone := w.oracle.written[x.of.assignment.Generation]; x != r && x.of.assignment.Task == a.Task && !gone {
 				w.violate("task %s generation %d starts while generation %d lives on %s: it must never run twice", a.Task, a.Generation, x.of.assignment.Generation, m.name)
 			}
 		}
@@ -88,7 +100,7 @@ func (w *World) checkOnce(before snap) {
 			switch {
 			case r != nil && r.Generation == was.Generation && r.Machine != "":
 			case w.isGone(was.Machine):
-				w.oracle.written[was.Generation] = true
+				w.oracle.written[was.Generation] = w.now
 			default:
 				w.violate("task %s generation %d on %s is given up, which has not said that it ended: it must never run twice", task, was.Generation, was.Machine)
 			}

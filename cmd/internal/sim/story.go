@@ -40,6 +40,7 @@ var phrases = map[Deed]string{
 	"kill-agent":        "the agent of %m is killed",
 	"crash-agent":       "the agent of %m is to die within its next actions (%n)",
 	"stop-agent":        "the agent of %m is stopped for a while (%n)",
+	"halt":              "the agent of %m is stopped with its tasks",
 	"reboot":            "%m restarts",
 	"set-machine-clock": "somebody sets the clock of %m (%n)",
 	"fail-disk":         "a write to the disk of %m is to fail (%n)",

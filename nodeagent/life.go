@@ -1,0 +1,57 @@
+package nodeagent
+
+import (
+	"time"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// Life is what an agent knows of its own time. What it finds on the disk when it
+// starts was true once: since then its tasks may have been given to others.
+type Life struct {
+	// Began is when the agent started; zero if that was long ago.
+	Began time.Time
+	// Confirmed is when a master first sent a view to this agent; zero: the view is
+	// what the disk had. A master sends one only after its store, which takes
+	// writes of the leader alone, has taken the machine's join.
+	Confirmed time.Time
+}
+
+// FirstView is how long an agent that has started waits for the first view before
+// it starts what it holds no process of: a master that can be reached sends it
+// within a fraction of a second, and what has moved meanwhile is not started for
+// a moment.
+const FirstView = 3 * time.Second
+
+// withheld says why a generation that holds no process is not started yet, ""
+// if it may be. Tasks that must never run twice wait for a master however long that
+// takes; all others go on without one after a moment.
+func (d *decider) withheld(it item) string {
+	life := d.in.Life
+	if !life.Confirmed.IsZero() || it.held != nil && it.held.Alive() {
+		return ""
+	}
+	if it.job().NeverTwice() {
+		return schema.Withheld
+	}
+	if until := due(d.in.Now, life.Began, FirstView); !life.Began.IsZero() && until.After(d.in.Now) {
+		d.wake(until)
+		return "its agent has just started, and waits a moment for its master"
+	}
+	return ""
+}
+
+// unconfirmed reports whether it is still to be said of an incarnation that no
+// master had confirmed its assignment when it started: until ReportFor after one
+// has.
+func (d *decider) unconfirmed(c *Incarnation) bool {
+	if !c.Unconfirmed || d.in.Life.Confirmed.IsZero() {
+		return c.Unconfirmed
+	}
+	until := due(d.in.Now, d.in.Life.Confirmed, ReportFor)
+	if !until.After(d.in.Now) {
+		return false
+	}
+	d.wake(until)
+	return true
+}
