@@ -43,6 +43,8 @@ type master struct {
 	epoch  uint64
 	info   schema.MachineInfo // of the newest connection
 	report schema.Report
+	pushed uint64 // version of view
+	view   []schema.Assignment
 }
 
 func (m *master) Join(_ context.Context, info schema.MachineInfo) (uint64, error) {
@@ -50,7 +52,18 @@ func (m *master) Join(_ context.Context, info schema.MachineInfo) (uint64, error
 	defer m.mu.Unlock()
 	m.epoch++
 	m.info = info
+	if m.pushed > 0 {
+		m.server.Push("m1", m.epoch, m.pushed, m.view)
+	}
 	return m.epoch, nil
+}
+
+// push sends a view, in later sessions too.
+func (m *master) push(version uint64, view []schema.Assignment) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.pushed, m.view = version, view
+	m.server.Push("m1", m.epoch, version, view)
 }
 
 // version returns that of the agent that joined last.
@@ -173,7 +186,7 @@ func (c *cell) signal(s os.Signal) int {
 
 func (c *cell) push(view ...schema.Assignment) {
 	c.version++
-	c.master.server.Push("m1", c.version, view)
+	c.master.push(c.version, view)
 }
 
 // until waits for a report of the newest view that satisfies ok.

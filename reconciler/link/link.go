@@ -76,12 +76,13 @@ type Server struct {
 	mu       sync.Mutex // guards what follows
 	sessions map[string]*session
 	joining  map[string]int  // calls of Join under way for each machine
-	views    map[string]view // the latest pushed for each machine
+	views    map[string]view // the latest pushed for each machine, in whatever session
 	running  context.Context //nolint:containedctx // of Serve, for the sessions that gRPC starts; nil before
 }
 
-// view is what a machine shall be told.
+// view is what a machine shall be told in the session of an epoch.
 type view struct {
+	epoch       uint64
 	version     uint64
 	assignments []schema.Assignment
 }
@@ -165,24 +166,29 @@ func (s *Server) rpc(running context.Context) *grpc.Server {
 	return g
 }
 
-// Push makes the assignments the machine's view: it is sent at once, or when
-// the machine joins. A view that was not sent yet is replaced. The caller must
-// not write to the assignments any more.
-func (s *Server) Push(machine string, version uint64, assignments []schema.Assignment) {
+// Push makes the assignments the machine's view in the session of an epoch: it is
+// sent at once, or when that session begins, and in no other: the next gets what
+// its master knows then, since to an agent that has started anew the first view of
+// a session confirms what it holds. A view that was not sent yet is replaced. The
+// caller must not write to the assignments any more.
+func (s *Server) Push(machine string, epoch, version uint64, assignments []schema.Assignment) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.views[machine] = view{version, assignments}
+	if s.views[machine].epoch > epoch {
+		return
+	}
+	s.views[machine] = view{epoch, version, assignments}
 	if c := s.sessions[machine]; c != nil {
 		c.notify()
 	}
 }
 
-// latest returns the machine's latest view, and false when none was pushed.
-func (s *Server) latest(machine string) (view, bool) {
+// latest returns the session's latest view, and false when none was pushed.
+func (s *Server) latest(c *session) (view, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	v, ok := s.views[machine]
-	return v, ok
+	v := s.views[c.machine]
+	return v, v.epoch == c.epoch
 }
 
 // session returns the machine's session, nil if it has none.

@@ -293,7 +293,7 @@ func (c *session) used(ctx context.Context, m *linkpb.MachineUsage) error {
 // view that cannot be sent is left out, whole: less of it would read as an
 // order to stop the rest.
 func (c *session) push() error {
-	v, ok := c.server.latest(c.machine)
+	v, ok := c.server.latest(c)
 	if !ok {
 		return nil
 	}

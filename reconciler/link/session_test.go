@@ -246,7 +246,7 @@ func TestDataIsSentOnce(t *testing.T) {
 		{nil, nil},
 		{[]string{"b"}, []string{"b"}},
 	} {
-		s.Push("m1", uint64(i+1), view(tc.view...))
+		s.Push("m1", 1, uint64(i+1), view(tc.view...))
 		for _, want := range tc.sent {
 			if m := d.hear(); m.GetData().GetDigest() != string(schema.DigestOf(jobs[want])) {
 				t.Fatalf("view %d: got %v, want data of %s", i, m, want)
@@ -259,8 +259,8 @@ func TestDataIsSentOnce(t *testing.T) {
 	}
 	wrong := view("a")
 	wrong[0].Data = "sha256:00"
-	s.Push("m1", 98, wrong)
-	s.Push("m1", 99, nil)
+	s.Push("m1", 1, 98, wrong)
+	s.Push("m1", 1, 99, nil)
 	if a := d.hear().GetAssignments(); a.GetVersion() != 99 {
 		t.Errorf("a view whose data has another digest: %v", a)
 	}
@@ -281,7 +281,7 @@ func TestPushToADeafAgent(t *testing.T) {
 	}
 	begin := time.Now()
 	for i := range uint64(views) {
-		s.Push("m1", i+1, view)
+		s.Push("m1", 1, i+1, view)
 	}
 	if d := time.Since(begin); d > time.Second {
 		t.Errorf("%d pushes took %v", views, d)
@@ -407,5 +407,23 @@ func TestLogWithoutAnAgent(t *testing.T) {
 	}
 	if err := <-failed; err == nil || !strings.Contains(err.Error(), ErrNotConnected.Error()) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestViewIsOfItsSession: what was pushed for an earlier session is not sent in the
+// next, of which it would confirm what may have been given to others since.
+func TestViewIsOfItsSession(t *testing.T) {
+	t.Parallel()
+	s, d := start(t, &counter{epoch: 6}, time.Hour)
+	s.Push("m1", 6, 41, nil)
+	d.join() // epoch 7
+	if m := d.hear(); m.GetPull() == nil {
+		t.Fatalf("first comes %v, want a pull", m)
+	}
+	s.Push("m1", 6, 42, nil) // of a master that does not know that the machine has joined again
+	s.Push("m1", 7, 1, nil)
+	s.Push("m1", 6, 43, nil)
+	if a := d.hear().GetAssignments(); a.GetEpoch() != 7 || a.GetVersion() != 1 {
+		t.Errorf("the first view is %v, want version 1 of epoch 7", a)
 	}
 }

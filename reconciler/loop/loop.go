@@ -22,9 +22,10 @@ type Store interface {
 	Commit(ctx context.Context, writes []reconciler.Write) error
 }
 
-// Pusher hands a machine its new view; it must not block.
+// Pusher hands a machine its new view, in the session that has the epoch and in no
+// other; it must not block.
 type Pusher interface {
-	Push(machine string, version uint64, view []schema.Assignment)
+	Push(machine string, epoch, version uint64, view []schema.Assignment)
 }
 
 // EventLog keeps the cell's history.
@@ -302,7 +303,7 @@ func (o *owner) push() {
 	if o.views == nil {
 		o.views = reconciler.Views(o.state)
 	}
-	for machine := range o.epochs {
+	for machine, epoch := range o.epochs {
 		if o.state.Restored != nil && !o.observed.Heard(machine) {
 			continue // it may hold what must be taken over first
 		}
@@ -312,7 +313,7 @@ func (o *owner) push() {
 		}
 		o.viewSeq++
 		o.pushed[machine] = view
-		o.cfg.Pusher.Push(machine, o.viewSeq, view)
+		o.cfg.Pusher.Push(machine, epoch, o.viewSeq, view)
 	}
 }
 

@@ -67,6 +67,7 @@ type master struct {
 	left    []uint64 // epochs
 	refuse  error    // of Join
 	usage   []*schema.MachineUsage
+	again   func() // pushes the view of m1 in its newest session
 }
 
 func newMaster() *master { return &master{epochs: map[string]uint64{}} }
@@ -78,7 +79,18 @@ func (m *master) Join(_ context.Context, info schema.MachineInfo) (uint64, error
 		return 0, m.refuse
 	}
 	m.epochs[info.Name]++
+	if m.again != nil {
+		m.again()
+	}
 	return m.epochs[info.Name], nil
+}
+
+// push makes a view that of m1, in its session and in those to come.
+func (m *master) push(s *masterlink.Server, version uint64, view []schema.Assignment) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.again = func() { s.Push("m1", m.epochs["m1"], version, view) }
+	m.again()
 }
 
 func (m *master) Report(_ context.Context, machine string, epoch uint64, r schema.Report) error {

@@ -22,7 +22,7 @@ func TestJoinPushReport(t *testing.T) {
 	s, _ := serve(t, path, masterlink.Config{Master: m, PullEvery: 10 * time.Millisecond})
 
 	before := []schema.Assignment{task("web", 1)}
-	s.Push("m1", 1, before)
+	m.push(s, 1, before)
 	_, stop := run(t, path, agentlink.Config{Agent: a})
 	eventually(t, "the view that was pushed before the machine joined", func() bool { v, _ := a.has(); return v == 1 })
 	_, got := a.has()
@@ -33,15 +33,15 @@ func TestJoinPushReport(t *testing.T) {
 	stopIt := task("web", 1)
 	stopIt.Stop = &schema.Cause{Kind: schema.CauseUpdate, At: time.Unix(5, 0).UTC()}
 	after := []schema.Assignment{task("db", 2), stopIt, task("web", 3)}
-	s.Push("m1", 2, after)
+	m.push(s, 2, after)
 	eventually(t, "the next view", func() bool { v, _ := a.has(); return v == 2 })
 	_, got = a.has()
 	if diff := cmp.Diff(after, got); diff != "" {
 		t.Fatal(diff)
 	}
-	s.Push("m1", 3, nil)
+	m.push(s, 3, nil)
 	eventually(t, "the empty view", func() bool { v, got := a.has(); return v == 3 && len(got) == 0 })
-	s.Push("m1", 4, before)
+	m.push(s, 4, before)
 	eventually(t, "data that was forgotten, again", func() bool { v, got := a.has(); return v == 4 && len(got) == 1 })
 
 	a.set(func() {
@@ -66,7 +66,7 @@ func TestPushIsPrompt(t *testing.T) {
 	start := time.Now()
 	const views = 200
 	for i := range uint64(views) {
-		s.Push("m1", i+1, []schema.Assignment{task("web", i+1)})
+		m.push(s, i+1, []schema.Assignment{task("web", i+1)})
 		for v, _ := a.has(); v != i+1; v, _ = a.has() {
 			if time.Since(start) > patience {
 				t.Fatalf("view %d never came", i+1)
@@ -117,7 +117,7 @@ func TestReconnectAfterRestart(t *testing.T) {
 		start := time.Now()
 		var s *masterlink.Server
 		s, stop = serve(t, path, masterlink.Config{Master: m})
-		s.Push("m1", uint64(i+1), nil)
+		m.push(s, uint64(i+1), nil)
 		eventually(t, "the agent is back", func() bool { v, _ := a.has(); return v == uint64(i+1) })
 		slowest = max(slowest, time.Since(start))
 	}
@@ -138,13 +138,13 @@ func TestEpochFencing(t *testing.T) {
 	newer.epochs["m1"] = 6
 	quick := agentlink.Backoff{Refused: 5 * time.Millisecond}
 	s, stop := serve(t, path, masterlink.Config{Master: newer})
-	s.Push("m1", 1, []schema.Assignment{task("web", 1)})
+	newer.push(s, 1, []schema.Assignment{task("web", 1)})
 	_, stopAgent := run(t, path, agentlink.Config{Agent: a, Backoff: quick})
 	eventually(t, "the view of the newer master", func() bool { v, _ := a.has(); return v == 1 })
 	stop()
 
 	s, stop = serve(t, path, masterlink.Config{Master: older, Log: said.log()})
-	s.Push("m1", 99, nil)
+	older.push(s, 99, nil)
 	eventually(t, "the old master is told why", func() bool { return said.has("epoch 1 of the master is older than 7") })
 	stopAgent()
 	// A new process of the agent knows it from disk.
@@ -210,7 +210,7 @@ func TestViewThatCannotBeKeptComesAgain(t *testing.T) {
 	a.fail = errors.New("no space left")
 	var said journal
 	s, _ := serve(t, path, masterlink.Config{Master: m, Log: said.log()})
-	s.Push("m1", 1, nil)
+	m.push(s, 1, nil)
 	run(t, path, agentlink.Config{Agent: a})
 	eventually(t, "the master is told", func() bool { return said.has("assignments of version 1: no space left") })
 	a.set(func() { a.fail = nil })
@@ -227,9 +227,9 @@ func TestOversize(t *testing.T) {
 	huge := task("huge", 1)
 	huge.Job.Task.Env = map[string]string{"X": strings.Repeat("x", 17<<20)}
 	huge.Data = schema.DigestOf(huge.Job)
-	s.Push("m1", 1, []schema.Assignment{huge})
+	m.push(s, 1, []schema.Assignment{huge})
 	eventually(t, "the error of the view", func() bool { return said.has("view not sent") && said.has("carries at most 16777216") })
-	s.Push("m1", 2, nil)
+	m.push(s, 2, nil)
 	eventually(t, "the next view", func() bool { v, _ := a.has(); return v == 2 })
 
 	a.set(func() {
