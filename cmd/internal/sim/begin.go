@@ -48,6 +48,9 @@ func failures(m *machine, r *run) (last *run, wait time.Duration) {
 		switch {
 		case x == r || x.exit == nil:
 			continue
+		case x.halted: // which is no failure
+			last = x
+			continue
 		case wait == 0 || x.ended.Sub(x.began) >= policy.Window() || !m.clockSet.Before(x.began):
 			wait = policy.Delay()
 		default:
@@ -57,7 +60,7 @@ func failures(m *machine, r *run) (last *run, wait time.Duration) {
 			wait = 0
 		}
 	}
-	if last != nil && r.of.assignment.Job.Kind == schema.Batch && last.exit.Code == 0 {
+	if last != nil && (last.halted || r.of.assignment.Job.Kind == schema.Batch && last.exit.Code == 0) {
 		return nil, 0
 	}
 	return last, wait

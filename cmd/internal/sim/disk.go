@@ -41,6 +41,7 @@ type run struct {
 	exit    *schema.Exit
 	untold  bool                 // it ended before it was signalled
 	unseen  bool                 // its keeper was killed
+	halted  bool                 // it ended with its agent
 	probe   nodeagent.Probe      // as it was last written down
 	limits  nodeagent.TaskLimits // in force
 

@@ -140,12 +140,14 @@ func (w *World) Halt(name string, d time.Duration, inOrder bool) bool {
 	for _, r := range slices.Backward(slices.Clone(m.alive)) {
 		switch {
 		case inOrder:
-			r.stop = &schema.Cause{Kind: schema.CauseShutdown, Machine: name, Generation: r.of.assignment.Generation, At: told(m.clock.read(w.now))}
+			if r.stop == nil {
+				r.stop = &schema.Cause{Kind: schema.CauseShutdown, Machine: name, Generation: r.of.assignment.Generation, At: told(m.clock.read(w.now))}
+			}
 			w.exit(m, r, schema.Exit{Code: -1, Signal: "SIGTERM"})
-			r.untold = false
+			r.untold, r.halted = false, true
 		case r.of.assignment.Job.Kind != schema.Allocs: // that has no process
 			w.exit(m, r, schema.Exit{Code: -1, Message: "its keeper was killed"})
-			r.unseen = true
+			r.unseen, r.halted = true, true
 		}
 	}
 	return true
