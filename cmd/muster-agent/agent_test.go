@@ -165,9 +165,9 @@ func (c *cell) command(args ...string) *exec.Cmd {
 	return exec.Command(c.path("muster-agent"), args...)
 }
 
-func (c *cell) start() {
+func (c *cell) start(args ...string) {
 	c.t.Helper()
-	c.agent, c.stderr = c.command("--metrics-listen", "127.0.0.1:0"), &output{}
+	c.agent, c.stderr = c.command(append([]string{"--metrics-listen", "127.0.0.1:0"}, args...)...), &output{}
 	c.agent.Stderr = c.stderr
 	if err := c.agent.Start(); err != nil {
 		c.t.Fatal(err)

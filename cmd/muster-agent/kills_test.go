@@ -328,7 +328,7 @@ func (h *havoc) killKeeper() {
 		if err != nil || json.Unmarshal(b, &state) != nil {
 			continue // it was removed meanwhile
 		}
-		if h.killOne(state.Keeper) {
+		if killOne(state.Keeper) {
 			h.killed["keeper"]++
 			return
 		}
@@ -336,7 +336,7 @@ func (h *havoc) killKeeper() {
 }
 
 // killOne kills a process if it is still the one that is meant.
-func (h *havoc) killOne(id keeper.Identity) bool {
+func killOne(id keeper.Identity) bool {
 	fd, err := unix.PidfdOpen(id.PID, 0)
 	if err != nil {
 		return false

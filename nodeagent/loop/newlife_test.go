@@ -60,7 +60,9 @@ func (s *story) neverTwice(stop, link string) {
 		s.assign(mix()...)
 		s.runs(all...)
 	case "moved":
-		s.assign(slices.DeleteFunc(mix(), func(a schema.Assignment) bool { return !slices.Contains(free, strings.TrimPrefix(a.Task.Short(), "u/")) })...)
+		s.assign(slices.DeleteFunc(mix(), func(a schema.Assignment) bool {
+			return !slices.Contains(free, strings.TrimPrefix(a.Task.Short(), "u/"))
+		})...)
 		s.runs(free...)
 	default:
 		time.Sleep(nodeagent.FirstView)
