@@ -15,6 +15,19 @@ type within struct {
 	tasks  map[schema.JobName]int
 }
 
+// checkBeside: alloc sets hold together whenever the cell says that it has converged.
+func (w *World) checkBeside() {
+	if w.master == nil {
+		return
+	}
+	if s := w.Status(); s == nil || !s.Converged {
+		return
+	}
+	if err := w.beside(); err != nil {
+		w.violate("%v", err)
+	}
+}
+
 // beside errs when a cell that has converged has alloc sets that have come apart. A
 // job with as many tasks as its set has allocs has one in each, of the alloc's index;
 // of any other no alloc has two more than one that has room for another.
@@ -69,12 +82,13 @@ func (w *World) standsBeside(job schema.JobName, want *schema.Job, allocs []with
 			return false
 		}
 		_, cordoned := w.oracle.cordoned[r.Machine]
-		return !cordoned && want.Task.Resources.Resources.Fits(allocs[i].free)
+		said := w.master.heard[r.Machine]
+		return !cordoned && said != nil && len(said.Conditions) == 0 && len(said.BusyPorts) == 0 && want.Task.Resources.Resources.Fits(allocs[i].free)
 	}
 	var err error
 	if want.Tasks == len(allocs) {
 		w.each(job, func(t *schema.TaskRecord) {
-			if t.Machine != "" && t.Alloc != nil && t.Index < len(allocs) && t.Alloc.Index != t.Index && takes(t.Index) {
+			if t.Machine != "" && t.Alloc != nil && t.Index < len(allocs) && t.Alloc.Index != t.Index && (takes(t.Index) || allocs[t.Index].tasks[job] > 0) { // what stands there does not belong there
 				err = fmt.Errorf("%s has converged, and task %s is in alloc %d: it belongs in that of its index, where there is room", cellName, job.Task(t.Index), t.Alloc.Index)
 			}
 		})

@@ -32,6 +32,9 @@ func (w *World) processes() map[schema.TaskName][]process {
 // process or a write can make wrong is looked at when there was one.
 const lookEveryTurns = 4
 
+// convergedEveryTurns: what holds of a cell that has converged is looked at so often.
+const convergedEveryTurns = 40
+
 // check holds the invariants against the world.
 func (w *World) check() {
 	w.reach()
@@ -39,6 +42,9 @@ func (w *World) check() {
 		for task, ps := range w.processes() {
 			w.checkTask(task, ps)
 		}
+	}
+	if w.turns%convergedEveryTurns == 0 {
+		w.checkBeside()
 	}
 	for _, m := range w.machines {
 		if m.moved {
