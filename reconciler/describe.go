@@ -255,6 +255,7 @@ func (d *describer) jobReason(r *schema.JobRecord, j *JobStatus, tasks []TaskSta
 		}
 		if example == "" && t.Reason != "" && t.State != TaskDone && t.Reason != d.notes[t.Name] {
 			example = fmt.Sprintf(": %s is %s: %s", t.Name, t.State, t.Reason)
+			j.Cause = t.Reason
 		}
 	}
 	switch {

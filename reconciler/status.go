@@ -156,6 +156,9 @@ type JobStatus struct {
 	Done     int             `json:"done"`
 	Updating int             `json:"updating"` // run data older than admitted
 	Reason   string          `json:"reason"`   // why it is not as desired, "" if it is
+	// Cause is why the first of its tasks that is not as desired is so: the part
+	// of Reason that other jobs may share. It is left out if no task says.
+	Cause string `json:"cause,omitempty"`
 	// Rollout is how far its newest data has come; nil once all tasks have it.
 	Rollout *RolloutStatus `json:"rollout,omitempty"`
 	// Restarting are the restarts that somebody has asked for and that are under way, or

@@ -5,9 +5,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
+	"github.com/musterhq/muster/cmd/internal/screen"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -32,14 +31,14 @@ func count(ds []schema.Diagnostic) (errs, warnings int) {
 // printDiagnostics writes ds for people: each with its source line, a caret
 // under the column, and the way out on a line of its own. Whoever wrote the
 // files decides nothing about the terminal: what cannot be printed is replaced.
-func printDiagnostics(w io.Writer, p painter, ds []schema.Diagnostic, files map[string]schema.File) {
+func printDiagnostics(w io.Writer, p screen.Painter, ds []schema.Diagnostic, files map[string]schema.File) {
 	for i, d := range ds {
 		if i > 0 {
 			fmt.Fprintln(w)
 		}
-		colour := red
+		colour := screen.Red
 		if d.Severity == schema.Warning {
-			colour = yellow
+			colour = screen.Yellow
 		}
 		where := d.Position.String()
 		if where != "" {
@@ -49,25 +48,15 @@ func printDiagnostics(w io.Writer, p painter, ds []schema.Diagnostic, files map[
 		if field != "" {
 			field += ": "
 		}
-		fmt.Fprintf(w, "%s%s %s%s\n", p.paint(bold, printable(where)), p.paint(colour, string(d.Severity)+":"), printable(field), printable(d.Message))
+		fmt.Fprintf(w, "%s%s %s%s\n", p.Paint(screen.Bold, screen.Printable(where)), p.Paint(colour, string(d.Severity)+":"), screen.Printable(field), screen.Printable(d.Message))
 		printSource(w, p, d.Position, files[d.Path].Data)
 		if d.Expected != "" {
-			fmt.Fprintf(w, "  want: %s\n", printable(d.Expected))
+			fmt.Fprintf(w, "  want: %s\n", screen.Printable(d.Expected))
 		}
 		if d.Hint != "" {
-			fmt.Fprintf(w, "  %s %s\n", p.paint(green, "hint:"), printable(d.Hint))
+			fmt.Fprintf(w, "  %s %s\n", p.Paint(screen.Green, "hint:"), screen.Printable(d.Hint))
 		}
 	}
-}
-
-// printable replaces what would move the cursor or not be seen.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r == '\t' || unicode.IsPrint(r) {
-			return r
-		}
-		return utf8.RuneError
-	}, s)
 }
 
 const (
@@ -79,7 +68,7 @@ const (
 
 // printSource writes the line at pos with a caret under its column, when the
 // file has it. A long line is cut around the caret.
-func printSource(w io.Writer, p painter, pos schema.Position, data []byte) {
+func printSource(w io.Writer, p screen.Painter, pos schema.Position, data []byte) {
 	lines := bytes.Split(data, []byte("\n"))
 	if pos.Line < 1 || pos.Line > len(lines) || len(data) == 0 {
 		return
@@ -90,15 +79,15 @@ func printSource(w io.Writer, p painter, pos schema.Position, data []byte) {
 		column -= 3 // the mark is no part of the line
 	}
 	if column < 1 || column > len(line)+1 {
-		fmt.Fprintf(w, "%6d | %s\n", pos.Line, head(printable(line), maxCells))
+		fmt.Fprintf(w, "%6d | %s\n", pos.Line, screen.Head(screen.Printable(line), maxCells))
 		return
 	}
-	before, after := printable(line[:column-1]), printable(line[column-1:])
-	if cells(before)+cells(after) > maxCells {
-		if cells(before) > aheadCells {
-			before = "…" + tail(before, aheadCells)
+	before, after := screen.Printable(line[:column-1]), screen.Printable(line[column-1:])
+	if screen.Cells(before)+screen.Cells(after) > maxCells {
+		if screen.Cells(before) > aheadCells {
+			before = "…" + screen.Tail(before, aheadCells)
 		}
-		after = head(after, maxCells-cells(before))
+		after = screen.Head(after, maxCells-screen.Cells(before))
 	}
 	fmt.Fprintf(w, "%6d | %s%s\n", pos.Line, before, after)
 	// Tabs are kept, so that the caret stands under its column whatever a
@@ -108,96 +97,8 @@ func printSource(w io.Writer, p painter, pos schema.Position, data []byte) {
 		if r == '\t' {
 			pad.WriteRune(r)
 		} else {
-			pad.WriteString(strings.Repeat(" ", runeCells(r)))
+			pad.WriteString(strings.Repeat(" ", screen.RuneCells(r)))
 		}
 	}
-	fmt.Fprintf(w, "       | %s%s\n", pad.String(), p.paint(red, "^"))
-}
-
-// head returns the beginning of s that fits n cells, with a mark where it is
-// cut.
-func head(s string, n int) string {
-	for i, r := range s {
-		if n -= runeCells(r); n < 0 {
-			return s[:i] + "…"
-		}
-	}
-	return s
-}
-
-// tail returns the end of s that fits n cells.
-func tail(s string, n int) string {
-	for i := len(s); i > 0; {
-		r, size := utf8.DecodeLastRuneInString(s[:i])
-		if n -= runeCells(r); n < 0 {
-			return s[i:]
-		}
-		i -= size
-	}
-	return s
-}
-
-// cells returns the width of s on a terminal; a tab counts as four.
-func cells(s string) (n int) {
-	for _, r := range s {
-		n += runeCells(r)
-	}
-	return n
-}
-
-// runeCells returns the width of a character: most have one cell, marks that join
-// the one before have none, and those of East Asia and emoji have two (Unicode
-// Standard Annex 11, the ranges that are wide throughout).
-func runeCells(r rune) int {
-	switch {
-	case r == '\t':
-		return 4
-	case unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf):
-		return 0
-	case unicode.Is(wide, r):
-		return 2
-	}
-	return 1
-}
-
-var wide = &unicode.RangeTable{
-	R16: []unicode.Range16{
-		{Lo: 0x1100, Hi: 0x115f, Stride: 1},
-		{Lo: 0x2e80, Hi: 0x303e, Stride: 1},
-		{Lo: 0x3041, Hi: 0x4dbf, Stride: 1},
-		{Lo: 0x4e00, Hi: 0xa4cf, Stride: 1},
-		{Lo: 0xa960, Hi: 0xa97f, Stride: 1},
-		{Lo: 0xac00, Hi: 0xd7a3, Stride: 1},
-		{Lo: 0xf900, Hi: 0xfaff, Stride: 1},
-		{Lo: 0xfe30, Hi: 0xfe6f, Stride: 1},
-		{Lo: 0xff01, Hi: 0xff60, Stride: 1},
-		{Lo: 0xffe0, Hi: 0xffe6, Stride: 1},
-	},
-	R32: []unicode.Range32{
-		{Lo: 0x17000, Hi: 0x18aff, Stride: 1},
-		{Lo: 0x1b000, Hi: 0x1b2ff, Stride: 1},
-		{Lo: 0x1f300, Hi: 0x1f64f, Stride: 1},
-		{Lo: 0x1f680, Hi: 0x1f6ff, Stride: 1},
-		{Lo: 0x1f900, Hi: 0x1f9ff, Stride: 1},
-		{Lo: 0x1fa70, Hi: 0x1faff, Stride: 1},
-		{Lo: 0x20000, Hi: 0x3fffd, Stride: 1},
-	},
-}
-
-// painter colours text when it is true.
-type painter bool
-
-// The colours, as ANSI SGR parameters.
-const (
-	bold   = "1"
-	red    = "31"
-	green  = "32"
-	yellow = "33"
-)
-
-func (p painter) paint(sgr, s string) string {
-	if !p || s == "" {
-		return s
-	}
-	return "\x1b[" + sgr + "m" + s + "\x1b[0m"
+	fmt.Fprintf(w, "       | %s%s\n", pad.String(), p.Paint(screen.Red, "^"))
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/musterhq/muster/cmd/internal/screen"
 	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/git"
 	"github.com/musterhq/muster/schema"
@@ -55,7 +56,7 @@ Exits 1 when something differs, 2 when HEAD has mistakes.`,
 			}
 			errs, _ := count(d.head.diagnostics)
 			if errs > 0 {
-				printDiagnostics(std.err, painter(isTerminal(std.err)), d.head.diagnostics, d.head.tree.Files)
+				printDiagnostics(std.err, screen.Painter(isTerminal(std.err)), d.head.diagnostics, d.head.tree.Files)
 				return cmp.Or(err, error(&failure{code: exitInvalid}))
 			}
 			if errs, _ := count(d.base.diagnostics); errs > 0 {
@@ -164,17 +165,17 @@ func (r revisions) resolve(ctx context.Context, repo *git.Repo) (base, head stri
 // printComparison writes d for people: a block for each object, with a line for
 // each field.
 func printComparison(w io.Writer, d *difference) {
-	p := painter(isTerminal(w))
+	p := screen.Painter(isTerminal(w))
 	for i := range d.Objects {
 		o := &d.Objects[i]
-		sign, colour := "~", yellow
+		sign, colour := "~", screen.Yellow
 		switch o.Action {
 		case reconciler.Added:
-			sign, colour = "+", green
+			sign, colour = "+", screen.Green
 		case reconciler.Removed:
-			sign, colour = "-", red
+			sign, colour = "-", screen.Red
 		}
-		line := p.paint(colour, sign+" "+string(o.Kind)+" "+o.Name)
+		line := p.Paint(colour, sign+" "+string(o.Kind)+" "+o.Name)
 		if does := doesToTasks(o.Start, o.Stop, o.Restart); does != "" {
 			line += ": " + does
 		} else if o.Change == reconciler.Move && o.Kind == schema.KindMachine {
@@ -190,14 +191,14 @@ func printComparison(w io.Writer, d *difference) {
 		_ = table(w, rows) // w is written to with Fprintf too, and nobody reads what broke
 	}
 	for _, s := range d.Skipped {
-		fmt.Fprintf(w, "%s %s is not compared: it has mistakes\n", p.paint(red, "?"), s)
+		fmt.Fprintf(w, "%s %s is not compared: it has mistakes\n", p.Paint(screen.Red, "?"), s)
 	}
 	for i := range d.Held {
 		h := &d.Held[i]
-		fmt.Fprintf(w, "%s held in cell %s: %s\n    %s\n", p.paint(yellow, "!"), h.Cell, h.Reason, h.Next)
+		fmt.Fprintf(w, "%s held in cell %s: %s\n    %s\n", p.Paint(screen.Yellow, "!"), h.Cell, h.Reason, h.Next)
 	}
 	for i := range d.Warnings {
-		fmt.Fprintf(w, "%s %s\n    %s\n", p.paint(yellow, "!"), d.Warnings[i].Error(), d.Warnings[i].Hint)
+		fmt.Fprintf(w, "%s %s\n    %s\n", p.Paint(screen.Yellow, "!"), d.Warnings[i].Error(), d.Warnings[i].Hint)
 	}
 	if len(d.Objects) == 0 {
 		fmt.Fprintln(w, "no change in the data")

@@ -9,6 +9,7 @@ import (
 	"unicode/utf16"
 	"unicode/utf8"
 
+	"github.com/musterhq/muster/cmd/internal/screen"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -46,12 +47,12 @@ func printGitHub(w io.Writer, c *compiledRepo) {
 // withAdvice adds to a message what was expected and what to do, on lines of
 // their own.
 func withAdvice(text string, d schema.Diagnostic) string {
-	text = printable(text)
+	text = screen.Printable(text)
 	if d.Expected != "" {
-		text += "\nwant: " + printable(d.Expected)
+		text += "\nwant: " + screen.Printable(d.Expected)
 	}
 	if d.Hint != "" {
-		text += "\nhint: " + printable(d.Hint)
+		text += "\nhint: " + screen.Printable(d.Hint)
 	}
 	return text
 }

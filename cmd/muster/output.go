@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -66,4 +67,40 @@ func isTerminal(w io.Writer) bool {
 	}
 	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
 	return err == nil
+}
+
+// columns returns how many cells the lines that are written to w may have: 0 without
+// bound if all is wanted, else what COLUMNS says, or the terminal, or 80.
+func columns(w io.Writer, wide bool) int {
+	const most = 80
+	if wide {
+		return 0
+	}
+	if n, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && n > 0 {
+		return n
+	}
+	if size := windowOf(w); size != nil && size.Col > 0 {
+		return int(size.Col)
+	}
+	return most
+}
+
+// height returns how many lines a terminal has, 0 if w is none.
+func height(w io.Writer) int {
+	if size := windowOf(w); size != nil {
+		return int(size.Row)
+	}
+	return 0
+}
+
+func windowOf(w io.Writer) *unix.Winsize {
+	f, ok := w.(*os.File)
+	if !ok {
+		return nil
+	}
+	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
+	if err != nil {
+		return nil
+	}
+	return size
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/musterhq/muster/cmd/internal/screen"
 	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/schema"
 )
@@ -25,7 +26,7 @@ compiles to: one canonical JSON document, objects by kind as sorted lists. Witho
 				return err
 			}
 			if errs, _ := count(c.diagnostics); errs > 0 {
-				printDiagnostics(std.err, painter(isTerminal(std.err)), c.diagnostics, c.tree.Files)
+				printDiagnostics(std.err, screen.Painter(isTerminal(std.err)), c.diagnostics, c.tree.Files)
 				return &failure{code: exitInvalid}
 			}
 			_, err = fmt.Fprintf(std.out, "%s\n", schema.Canonical(c.objects))

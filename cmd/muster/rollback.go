@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/musterhq/muster/cmd/internal/gitprogram"
+	"github.com/musterhq/muster/cmd/internal/screen"
 	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/git"
 	"github.com/musterhq/muster/schema"
@@ -49,7 +50,7 @@ result has mistakes that HEAD has not. Exits 1 when there is nothing to take bac
 				return err
 			}
 			if len(r.mistakes) > 0 {
-				printDiagnostics(std.err, painter(isTerminal(std.err)), r.mistakes, r.files)
+				printDiagnostics(std.err, screen.Painter(isTerminal(std.err)), r.mistakes, r.files)
 			}
 			if err != nil {
 				return err

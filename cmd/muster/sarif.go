@@ -5,6 +5,7 @@ import (
 	"slices"
 	"unicode/utf8"
 
+	"github.com/musterhq/muster/cmd/internal/screen"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -91,7 +92,7 @@ func sarifOf(c *compiledRepo) sarifLog {
 		loc := sarifLocation{Physical: sarifPhysical{Artifact: sarifArtifact{c.uri(d.Path)}}}
 		if d.Field != "" {
 			text = d.Field + ": " + text
-			loc.Logical = []sarifLogical{{printable(d.Field)}}
+			loc.Logical = []sarifLogical{{screen.Printable(d.Field)}}
 		}
 		if d.Line > 0 {
 			loc.Physical.Region = &sarifRegion{StartLine: d.Line, StartColumn: c.column(d.Position, utf16Len)}
@@ -112,7 +113,7 @@ func (c *compiledRepo) uri(name string) string {
 		name = "cue.mod/module.cue"
 	}
 	if !utf8.ValidString(name) {
-		name = printable(name)
+		name = screen.Printable(name)
 	}
 	return (&url.URL{Path: c.path(name)}).String()
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/musterhq/muster/cmd/internal/repofiles"
+	"github.com/musterhq/muster/cmd/internal/screen"
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile"
 	"github.com/musterhq/muster/schema/scaffold"
@@ -213,23 +214,23 @@ func (u *schemaUpdate) run(check, force bool) error {
 
 // print shows what changes: the diffs, then the fields, then what was done.
 func (u *schemaUpdate) print(std stdio) {
-	p := painter(isTerminal(std.out))
+	p := screen.Painter(isTerminal(std.out))
 	for _, f := range u.Files {
 		if f.State == scaffold.Kept {
 			fmt.Fprintf(std.out, "%s has edits of yours, and is current without them: it stays\n", f.Path)
 		} else if f.Diff != "" {
-			fmt.Fprintf(std.out, "%s is %s\n", p.paint(bold, f.Path), f.State)
+			fmt.Fprintf(std.out, "%s is %s\n", p.Paint(screen.Bold, f.Path), f.State)
 			printDiff(std.out, p, f.Diff)
 		}
 	}
 	for _, c := range u.Fields.Removed {
-		fmt.Fprintln(std.out, p.paint(red, "- "+c.Path+": "+c.Old))
+		fmt.Fprintln(std.out, p.Paint(screen.Red, "- "+c.Path+": "+c.Old))
 	}
 	for _, c := range u.Fields.Added {
-		fmt.Fprintln(std.out, p.paint(green, "+ "+c.Path+": "+c.New))
+		fmt.Fprintln(std.out, p.Paint(screen.Green, "+ "+c.Path+": "+c.New))
 	}
 	for _, c := range u.Fields.Changed {
-		fmt.Fprintf(std.out, "%s\n    was %s\n    now %s\n", p.paint(yellow, "~ "+c.Path), c.Old, c.New)
+		fmt.Fprintf(std.out, "%s\n    was %s\n    now %s\n", p.Paint(screen.Yellow, "~ "+c.Path), c.Old, c.New)
 	}
 	if !u.Current {
 		fmt.Fprintf(std.out, "fields: %d new, %d removed, %d changed\n", len(u.Fields.Added), len(u.Fields.Removed), len(u.Fields.Changed))
@@ -244,22 +245,22 @@ func (u *schemaUpdate) print(std stdio) {
 	}
 }
 
-func printDiff(w io.Writer, p painter, text string) {
+func printDiff(w io.Writer, p screen.Painter, text string) {
 	for line := range strings.Lines(text) {
 		colour := ""
 		switch {
 		case strings.HasPrefix(line, "---"), strings.HasPrefix(line, "+++"):
-			colour = bold
+			colour = screen.Bold
 		case strings.HasPrefix(line, "-"):
-			colour = red
+			colour = screen.Red
 		case strings.HasPrefix(line, "+"):
-			colour = green
+			colour = screen.Green
 		}
 		if colour == "" {
 			fmt.Fprint(w, line)
 			continue
 		}
-		fmt.Fprintln(w, p.paint(colour, strings.TrimSuffix(line, "\n")))
+		fmt.Fprintln(w, p.Paint(colour, strings.TrimSuffix(line, "\n")))
 	}
 }
 

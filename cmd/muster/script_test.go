@@ -96,6 +96,7 @@ func setUp(env *testscript.Env, bin string) error {
 		"XDG_STATE_HOME":      filepath.Join(env.WorkDir, "xdg"),
 		"LANG":                "C.UTF-8",
 		"MUSTER_MASTER":       "",
+		"COLUMNS":             "400", // lines are matched whole
 		"GIT_CONFIG_NOSYSTEM": "1",
 		"GIT_AUTHOR_NAME":     "Ada", "GIT_AUTHOR_EMAIL": "ada@example.com",
 		"GIT_COMMITTER_NAME": "Ada", "GIT_COMMITTER_EMAIL": "ada@example.com",

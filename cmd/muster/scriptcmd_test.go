@@ -38,7 +38,7 @@ func command(ts *testscript.TestScript, args []string) *exec.Cmd {
 	}
 	cmd := exec.Command(path, args[1:]...)
 	cmd.Dir = ts.MkAbs(".")
-	for _, name := range []string{"PATH", "HOME", "TMPDIR", "XDG_STATE_HOME", "LANG", "MUSTER_MASTER", "MUSTER_CERT"} {
+	for _, name := range []string{"PATH", "HOME", "TMPDIR", "XDG_STATE_HOME", "LANG", "COLUMNS", "MUSTER_MASTER", "MUSTER_CERT"} {
 		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
 	}
 	return cmd

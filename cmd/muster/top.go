@@ -2,17 +2,14 @@ package main
 
 import (
 	"cmp"
-	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/musterhq/muster/cmd/internal/screen"
 	"github.com/musterhq/muster/reconciler"
-	"github.com/musterhq/muster/schema"
 )
 
 // topOrders are what tasks can be sorted by: most first, but for names.
@@ -30,7 +27,7 @@ func newTop(std stdio) *cobra.Command {
 	var out *outputFlag
 	var l labelFlag
 	order := &outputFlag{value: "cpu", formats: []string{"cpu", "ram", "disk", "throttled", "delay", "name"}}
-	limit := 0
+	limit, wide := 0, false
 	c := &cobra.Command{
 		Use:   "top [USER/JOB | USER/JOB/INDEX | MACHINE]",
 		Short: "show what machines and tasks use, beside their limits",
@@ -44,7 +41,8 @@ and "+" only a part. THROTTLED is the time in which the CPU limit held a task
 back, DELAY the time in which its threads were ready and had no processor, both
 in milliseconds of each second. OOM counts processes that the kernel killed for
 want of memory. The numbers of a machine are of all that runs on it, not of the
-tasks alone.`,
+tasks alone. CPU is in cores, 500m is half of one. Columns that the screen has no room
+for are left out; --wide tells all.`,
 		Example: `  muster top
   muster top search/web --sort ram
   muster top -l tier=front -o json | jq '.tasks[] | {name, cpuMilli}'`,
@@ -68,82 +66,15 @@ tasks alone.`,
 			if out.value == "json" {
 				return printJSON(std.out, u)
 			}
-			return printTop(std.out, u)
+			_, err = io.WriteString(std.out, screen.Usage(u, columns(std.out, wide)))
+			return err
 		},
 	}
 	m.add(c)
 	l.add(c)
 	out = addOutput(c, "text", "json")
+	c.Flags().BoolVar(&wide, "wide", false, "all columns, in lines of any length")
 	c.Flags().Var(order, "sort", "what tasks are sorted by: "+strings.Join(order.formats, ", "))
 	c.Flags().IntVar(&limit, "limit", 0, "how many tasks to print; 0 for all")
 	return c
-}
-
-func printTop(w io.Writer, u *reconciler.Usage) error {
-	if len(u.Machines) > 0 {
-		rows := [][]string{{"MACHINE", "TASKS", "CPU (milli)", "RAM", "RAM LEFT", "DISK LEFT", "AGE"}}
-		for i := range u.Machines {
-			m := &u.Machines[i]
-			rows = append(rows, []string{
-				m.Name, strconv.Itoa(m.Tasks), fmt.Sprintf("%d of %d", m.Used.CPUMilli, m.Capacity.CPUMilli),
-				bytesOf(m.Used.RAMBytes) + " of " + bytesOf(m.Used.RAMBytes+m.RAMAvailable),
-				bytesOf(m.RAMAvailable), bytesOf(m.DiskAvailable), age(u.At, m.HeardAt),
-			})
-		}
-		if err := table(w, rows); err != nil {
-			return err
-		}
-		fmt.Fprintln(w)
-	}
-	return table(w, topRows(u))
-}
-
-func topRows(u *reconciler.Usage) [][]string {
-	rows := [][]string{{"TASK", "MACHINE", "CPU (milli)", "RAM", "DISK", "PROCESSES", "THROTTLED", "DELAY", "OOM", "AGE"}}
-	for i := range u.Tasks {
-		t := &u.Tasks[i]
-		rows = append(rows, []string{
-			t.Name, t.Machine, ofLimit(strconv.FormatInt(t.CPUMilli, 10), t.Limit.CPUMilli, strconv.FormatInt(t.Limit.CPUMilli, 10)),
-			ofLimit(bytesOf(t.RAMBytes), t.Limit.RAMBytes, bytesOf(t.Limit.RAMBytes)), ofLimit(diskOf(&t.Usage), t.Limit.DiskBytes, bytesOf(t.Limit.DiskBytes)),
-			strconv.FormatInt(t.Processes, 10), strconv.FormatInt(t.ThrottledMilli, 10), strconv.FormatInt(t.DelayMilli, 10),
-			strconv.FormatInt(t.OOMKills, 10), age(u.At, t.HeardAt),
-		})
-	}
-	return rows
-}
-
-// ofLimit writes "used of limit"; without a limit only what is used.
-func ofLimit(used string, limit int64, text string) string {
-	if limit <= 0 {
-		return used
-	}
-	return used + " of " + text
-}
-
-func diskOf(u *schema.Usage) string {
-	switch {
-	case u.DiskAt.IsZero():
-		return "?"
-	case u.DiskNote != "":
-		return bytesOf(u.DiskBytes) + "+"
-	}
-	return bytesOf(u.DiskBytes)
-}
-
-func age(now, at time.Time) string { return max(0, now.Sub(at)).Round(time.Second).String() }
-
-// printUsage writes what tasks use that were asked for by name, each in a line.
-func printUsage(w io.Writer, u *reconciler.Usage) {
-	for i := range u.Tasks {
-		t := &u.Tasks[i]
-		fmt.Fprintf(w, "%s uses %s milli of CPU, %s of memory, %s of disk, in %d processes; throttled %d ms, delayed %d ms of each second; %d OOM kills\n",
-			t.Name, ofLimit(strconv.FormatInt(t.CPUMilli, 10), t.Limit.CPUMilli, strconv.FormatInt(t.Limit.CPUMilli, 10)),
-			ofLimit(bytesOf(t.RAMBytes), t.Limit.RAMBytes, bytesOf(t.Limit.RAMBytes)),
-			ofLimit(diskOf(&t.Usage), t.Limit.DiskBytes, bytesOf(t.Limit.DiskBytes)), t.Processes, t.ThrottledMilli, t.DelayMilli, t.OOMKills)
-		for _, note := range []string{t.DiskNote, t.Note} {
-			if note != "" {
-				fmt.Fprintf(w, "  %s\n", note)
-			}
-		}
-	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/musterhq/muster/cmd/internal/screen"
 	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/git"
 	"github.com/musterhq/muster/schema"
@@ -89,11 +90,11 @@ func ignoredTrailers(ctx context.Context, dir, rev string) (out []schema.Diagnos
 }
 
 // coloured reports whether what is written to w has colour.
-func coloured(when string, w io.Writer) painter {
-	return painter(when == "always" || when == "auto" && isTerminal(w))
+func coloured(when string, w io.Writer) screen.Painter {
+	return screen.Painter(when == "always" || when == "auto" && isTerminal(w))
 }
 
-func printVerdict(std stdio, format string, p painter, c *compiledRepo) error {
+func printVerdict(std stdio, format string, p screen.Painter, c *compiledRepo) error {
 	errs, warnings := count(c.diagnostics)
 	var err error
 	switch format {
@@ -113,10 +114,10 @@ func printVerdict(std stdio, format string, p painter, c *compiledRepo) error {
 			if n := len(c.objects.AllocSets); n > 0 {
 				jobs += ", " + schema.Count(n, "alloc set")
 			}
-			_, err = fmt.Fprintf(std.out, "%s %s, %s, %s, %s\n", p.paint(green, "valid:"), jobs,
+			_, err = fmt.Fprintf(std.out, "%s %s, %s, %s, %s\n", p.Paint(screen.Green, "valid:"), jobs,
 				schema.Count(len(c.objects.Quotas), "quota"), schema.Count(len(c.objects.Tenants), "tenant"), schema.Count(warnings, "warning"))
 		} else {
-			_, err = fmt.Fprintf(std.out, "%s %s in %s, %s\n", p.paint(red, "invalid:"), schema.Count(errs, "error"),
+			_, err = fmt.Fprintf(std.out, "%s %s in %s, %s\n", p.Paint(screen.Red, "invalid:"), schema.Count(errs, "error"),
 				schema.Count(filesWithErrors(c.diagnostics), "file"), schema.Count(warnings, "warning"))
 		}
 	}
