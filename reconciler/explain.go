@@ -27,6 +27,7 @@ type Explanation struct {
 	Updated   []FieldChange        `json:"updated,omitempty"`   // by the newest data, where tasks run older
 	Avoid     map[string][]Avoided `json:"avoid,omitempty"`     // by task
 	Placement *Placing             `json:"placement,omitempty"` // of one task
+	Spread    string               `json:"spread,omitempty"`    // what is wrong with it
 }
 
 // Avoided is a machine that a task is kept off for a while, since it failed or was
@@ -68,6 +69,7 @@ func (e *Explanation) place(in DescribeInput, task schema.TaskName, machine stri
 	if e.Job == nil && e.Rejection == nil {
 		return false
 	}
+	e.Spread = spreadOf(in, task.JobName)
 	if isTask && len(e.Tasks) > 0 {
 		e.Placement = placing(in, task, machine)
 	}
@@ -157,6 +159,7 @@ func (e *Explanation) Lines() []string {
 		l.sayIf("  it %s", e.Job.Crashes)
 	}
 	l.sayIf("  declared at %s", e.Origin.String())
+	l.sayIf("  spread: %s", e.Spread)
 	if r := e.Rejection; r != nil {
 		l.say("  its newest data is rejected: %s", r.Diagnostic.Error())
 		l.say("  hint: %s", r.Diagnostic.Hint)

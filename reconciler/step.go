@@ -89,6 +89,7 @@ func Step(in Input) Output {
 	s.place(true)
 	s.rollOutAll(true)
 	s.rebalanceAll() // what else moves tasks goes first
+	s.repairAll()
 	s.lookAgain()
 	for _, name := range s.active {
 		if s.waking = name; s.job(name) != nil {
@@ -143,13 +144,15 @@ type step struct {
 	asked map[schema.JobName][]asked
 	asks  []ask
 	// retained are the alloc sets that stay though they are not desired.
-	retained map[schema.JobName][]string
-	askOf    map[schema.TaskName]ask
-	users    map[schema.JobName][]schema.JobName // see insideOf
-	inUse    map[schema.TaskName]bool            // see occupied
-	mayRun   map[*schema.Job][]string            // see eligible
-	budgets  map[schema.JobName]*losses
-	moving   int // tasks of the cell that are stopping for a new version, or a restart
+	retained    map[schema.JobName][]string
+	askOf       map[schema.TaskName]ask
+	users       map[schema.JobName][]schema.JobName // see insideOf
+	inUse       map[schema.TaskName]bool            // see occupied
+	mayRun      map[*schema.Job][]string            // see eligible
+	budgets     map[schema.JobName]*losses
+	moving      int                        // tasks of the cell that are stopping for a new version, or a restart
+	domainsUp   map[string]map[string]bool // see domains
+	rebalancing int                        // tasks of the cell that are stopping to be placed better
 	// preempted are the tasks that were told to stop when the step began, by
 	// the short name of the task that they were preempted for.
 	preempted map[string][]leaver
@@ -178,6 +181,9 @@ func (s *step) followAll() {
 		for _, t := range s.tasks(name) {
 			if t.Stop != nil && (t.Stop.Kind == schema.CauseUpdate || t.Stop.Kind == schema.CauseRestart) {
 				s.moving++
+			}
+			if t.Stop != nil && t.Stop.Kind == schema.CauseRebalance {
+				s.rebalancing++
 			}
 		}
 	}

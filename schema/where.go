@@ -53,6 +53,9 @@ type Spread struct {
 	// Max is the most tasks of the job, by attribute, on machines that have
 	// the same value of it. The attribute "machine" is the machine's name.
 	Max map[string]int `json:"max,omitempty"`
+	// Repair moves running tasks, within the disruption budget, where the job has
+	// come to be spread worse than it could be; nil is true.
+	Repair *bool `json:"repair,omitempty"`
 }
 
 // AttributeMachine is the name of a machine, which every one has.

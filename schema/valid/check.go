@@ -68,6 +68,7 @@ func Object(kind schema.Kind, name string, data any) (map[string]any, []Problem)
 		c.job(out)
 	case ok && kind == schema.KindAllocSet:
 		c.where(out)
+		c.noRepair(out, "an alloc is not moved, since all that runs inside would be")
 	case ok && kind == schema.KindMachine:
 		if given, isMap := data.(map[string]any); isMap {
 			c.machine(given, out)

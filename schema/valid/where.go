@@ -63,10 +63,11 @@ var spreadRule = &Rule{
 	Fields: []Field{
 		{Name: "by", Rule: attributeRule, Default: "rack"},
 		{Name: "max", Rule: &Rule{Type: Map, Max: maxConditions, Key: matchAttribute, Elem: integer(Count, 1, schema.MaxTasks)}},
+		{Name: "repair", Rule: &Rule{Type: Bool}},
 	},
 	Alias: map[string]string{
 		"attribute": "by", "topologyKey": "by", "over": "by", "distinct_hosts": "max.machine", "distinct_property": "max",
-		"maxPerDomain": "max", "perMachine": "max.machine",
+		"maxPerDomain": "max", "perMachine": "max.machine", "rebalance": "repair",
 	},
 }
 
@@ -94,6 +95,9 @@ func (c *check) where(job map[string]any) {
 				})
 			}
 		}
+	}
+	if job["kind"] == string(schema.Batch) {
+		c.noRepair(job, "tasks of a batch job are not moved, since they would begin anew")
 	}
 	task, _ := job["task"].(map[string]any)
 	resources, _ := task["resources"].(map[string]any)
@@ -172,5 +176,12 @@ func (c *check) condition(path []string, m map[string]any) {
 	}
 	if n, ok := m["weight"].(json.Number); ok && n.String() == "0" {
 		c.add(Problem{Path: at("weight"), Message: "a weight of 0 has no effect", Expected: "1 to 100, or -100 to -1 for what is not wished"})
+	}
+}
+
+// noRepair checks what is declared of the repair of a spread where there is none.
+func (c *check) noRepair(o map[string]any, why string) {
+	if spread, ok := o["spread"].(map[string]any); ok && spread["repair"] != nil {
+		c.add(Problem{Path: []string{"spread", "repair"}, Key: true, Message: why + ", so repair would have no effect", Hint: "remove it"})
 	}
 }
