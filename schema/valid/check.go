@@ -43,7 +43,7 @@ func Object(kind schema.Kind, name string, data any) (map[string]any, []Problem)
 	if r == nil {
 		return nil, []Problem{unknownKind(string(kind))}
 	}
-	c := &check{}
+	c := &check{object: r}
 	if schema.CheckName(name) != nil {
 		c.add(Problem{
 			Key: true, Message: fmt.Sprintf("invalid name %q of a %s", short(name), kind), Expected: nameGrammar,
@@ -95,8 +95,8 @@ func Object(kind schema.Kind, name string, data any) (map[string]any, []Problem)
 // definition that objects of a kind are made from: what is missing or undecided
 // in it is none.
 func Partial(kind schema.Kind, data any) []Problem {
-	c := &check{partial: true}
-	if r := Of(kind); r != nil {
+	c := &check{partial: true, object: Of(kind)}
+	if r := c.object; r != nil {
 		c.value(nil, r, data)
 	}
 	return c.problems
@@ -105,7 +105,8 @@ func Partial(kind schema.Kind, data any) []Problem {
 // check walks one object.
 type check struct {
 	problems []Problem
-	partial  bool // what is not there, or not decided, may come later
+	object   *Rule // of the whole object
+	partial  bool  // what is not there, or not decided, may come later
 }
 
 func (c *check) add(p Problem) {
@@ -235,6 +236,9 @@ func (c *check) unknown(path []string, r *Rule) (meant string) {
 	p.Hint = didYouMean(name, names, r.Alias)
 	if name == "name" && len(path) == 1 {
 		p.Hint = "the name of an object is its key"
+	}
+	if p.Hint == "" {
+		p.Hint = belongs(c.object, name)
 	}
 	c.add(p)
 	if to, ok := r.Alias[name]; ok {

@@ -29,6 +29,35 @@ func didYouMean(word string, words []string, alias map[string]string) string {
 	return ""
 }
 
+// belongs says where in an object a field is that stands in a wrong place; "" if
+// the object has none of that name, or several.
+func belongs(object *Rule, name string) string {
+	found := placesOf(object, name, nil)
+	if len(found) != 1 || len(found[0]) < 2 {
+		return ""
+	}
+	at := found[0]
+	return fmt.Sprintf("%s is a field of %s: write %s", name, strings.Join(at[:len(at)-1], "."), strings.Join(at, ": "))
+}
+
+// placesOf returns the paths of the fields of a struct, and of those in it, that
+// have a name.
+func placesOf(r *Rule, name string, path []string) (found [][]string) {
+	if r == nil {
+		return nil
+	}
+	for _, f := range r.Fields {
+		at := append(slices.Clone(path), f.Name)
+		if f.Name == name {
+			found = append(found, at)
+		}
+		if f.Rule != nil && f.Rule.Type == Struct {
+			found = append(found, placesOf(f.Rule, name, at)...)
+		}
+	}
+	return found
+}
+
 // foreign names the first character of word that only looks as if it belonged
 // there: a letter of another alphabet is not to be seen.
 func foreign(word string) string {
