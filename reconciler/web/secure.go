@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/musterhq/muster/schema/identity"
@@ -44,7 +45,7 @@ func (s *Server) admit(r *http.Request) (*identity.Peer, error) {
 	read := r.Method == http.MethodGet || r.Method == http.MethodHead
 	if (!read || r.Header.Get("Upgrade") != "") && p.Role != identity.Operator {
 		return nil, &failure{
-			http.StatusForbidden, fmt.Sprintf("%s may read, and %s %s is for operators", p, r.Method, r.URL.Path),
+			http.StatusForbidden, fmt.Sprintf("%s needs the role operator; you are %s", commandOf(r), p),
 			"show a certificate of `muster pki issue --role operator`",
 		}
 	}
@@ -83,4 +84,10 @@ func (s *Server) secured(next http.Handler) http.Handler {
 		}()
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})
+}
+
+// commandOf names what a request asks for: the word after /v1/.
+func commandOf(r *http.Request) string {
+	name, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/v1/"), "/")
+	return name
 }

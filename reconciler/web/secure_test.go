@@ -132,7 +132,7 @@ func TestRoles(t *testing.T) {
 	if err := errors.Join(look(operator), reconcile(operator), look(reader)); err != nil {
 		t.Error(err)
 	}
-	wantClientError(t, reconcile(reader), http.StatusForbidden, "read-only/ben may read, and POST /v1/reconcile is for operators")
+	wantClientError(t, reconcile(reader), http.StatusForbidden, "reconcile needs the role operator; you are read-only/ben")
 	if a.cell.looked != 1 {
 		t.Errorf("looked %d times", a.cell.looked)
 	}

@@ -107,9 +107,9 @@ func TestSuspendOverTLS(t *testing.T) {
 	a := newSecureAPI(t)
 	reader := a.client(identity.ReadOnly, "eve")
 	_, err := reader.Suspend(t.Context(), schema.Suspension{Name: schema.AllJobs, Reason: "x"}, 0)
-	wantClientError(t, err, http.StatusForbidden, "read-only/eve may read, and POST /v1/suspend is for operators")
+	wantClientError(t, err, http.StatusForbidden, "suspend needs the role operator; you are read-only/eve")
 	_, err = reader.Resume(t.Context(), schema.AllJobs)
-	wantClientError(t, err, http.StatusForbidden, "read-only/eve may read, and POST /v1/resume is for operators")
+	wantClientError(t, err, http.StatusForbidden, "resume needs the role operator; you are read-only/eve")
 	x, err := a.client(identity.Operator, "anna").Suspend(t.Context(), schema.Suspension{Name: schema.AllJobs, Reason: "x"}, 0)
 	if err != nil || x.By != "operator/anna" {
 		t.Errorf("an operator: %v, %v", x, err)
