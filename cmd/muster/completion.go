@@ -113,8 +113,9 @@ func lookContext(cmd *cobra.Command) (context.Context, context.CancelFunc) {
 // complete asks the master for the names that begin with what was typed. It says
 // nothing when there is no answer: whoever presses a key did not ask for an error.
 func (n operandNames) complete(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	wanted := n
 	if len(args) == 1 && args[0] == "machine" && n.machines {
-		n = operandNames{machines: true}
+		wanted = operandNames{machines: true}
 	} else if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -122,7 +123,7 @@ func (n operandNames) complete(cmd *cobra.Command, args []string, typed string) 
 	if s == nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	found, more := n.matching(s, typed)
+	found, more := wanted.matching(s, typed)
 	if more {
 		return found, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 	}

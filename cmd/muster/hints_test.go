@@ -56,7 +56,7 @@ type hint struct {
 }
 
 var (
-	programs = regexp.MustCompile("(^|[^\\w./@-])(muster-agent|muster|git) (-?-?[a-z][a-z-]*)")
+	programs = regexp.MustCompile(`(^|[^\w./@-])(muster-agent|muster|git) (-?-?[a-z][a-z-]*)`)
 	lineEnd  = regexp.MustCompile("`|\n| && | \\|\\|? |; |;$|\\)|, |: |\"|'| [0-9]?>|  |\t|…| #|\\\\|\\. |</")
 	likeName = regexp.MustCompile(`^[A-Z"'<\[$~]|[/0-9]|^\.\.?$|\.\.|^(all|machine)$`)
 )

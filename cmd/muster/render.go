@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -12,13 +14,18 @@ import (
 
 func newRender(std stdio) *cobra.Command {
 	var rev string
+	var pretty bool
 	c := &cobra.Command{
 		Use:   "render [DIR]",
 		Short: "print the data that a config repository compiles to",
 		Long: `Print the data that the config repository at DIR (default: the current directory)
 compiles to: one canonical JSON document, objects by kind as sorted lists. Without
---rev it is the work tree that is compiled, with it a commit.`,
-		Example: "  muster render fleet | jq '.jobs[].name'\n  muster render fleet --rev main~1",
+--rev it is the work tree that is compiled, with it a commit.
+
+In a pipe or a file it is one line, the same bytes for the same data, as the master
+stores it; on a terminal, or with --pretty, it is indented. A field that is left out
+has its default, which the reference of the schema tells.`,
+		Example: "  muster render fleet | jq '.jobs[].name'\n  muster render fleet --rev main~1\n  muster render fleet --pretty > fleet.json",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := compileRepo(cmd.Context(), operand(args), rev, reconciler.Take)
@@ -29,11 +36,20 @@ compiles to: one canonical JSON document, objects by kind as sorted lists. Witho
 				printDiagnostics(std.err, screen.Painter(isTerminal(std.err)), c.diagnostics, c.tree.Files)
 				return &failure{code: exitInvalid}
 			}
-			_, err = fmt.Fprintf(std.out, "%s\n", schema.Canonical(c.objects))
+			data := schema.Canonical(c.objects)
+			if !cmd.Flags().Changed("pretty") && isTerminal(std.out) || pretty {
+				var b bytes.Buffer
+				if err := json.Indent(&b, data, "", "  "); err != nil {
+					return err
+				}
+				data = b.Bytes()
+			}
+			_, err = fmt.Fprintf(std.out, "%s\n", data)
 			return err
 		},
 	}
 	addOutput(c, "json")
+	c.Flags().BoolVar(&pretty, "pretty", false, "indent the document (default on a terminal)")
 	c.Flags().StringVar(&rev, "rev", "", "commit, branch or tag to compile instead of the work tree")
 	return c
 }

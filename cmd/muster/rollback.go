@@ -202,8 +202,8 @@ func (r *rollback) revert(ctx context.Context, head string) error {
 	var conflict *gitprogram.ConflictError
 	switch {
 	case errors.As(err, &conflict):
-		return &failure{code: exitInvalid, err: fmt.Errorf("commit %.10s cannot be taken back by itself: %w; nothing was written", r.Reverts, err),
-			hint: "take the later commits back first, or change the files by hand"}
+		return invalid("take the later commits back first, or change the files by hand",
+			"commit %.10s cannot be taken back by itself: %w; nothing was written", r.Reverts, err)
 	case errors.Is(err, gitprogram.ErrNothing):
 		return &failure{code: exitDiffers, err: fmt.Errorf("commit %.10s: %w", r.Reverts, err)}
 	case err != nil && strings.Contains(err.Error(), "tell me who you are"):
@@ -234,8 +234,8 @@ func (r *rollback) revert(ctx context.Context, head string) error {
 	r.Comparison = reconciler.Compare(was.compiled, is.compiled)
 	if r.mistakes = newMistakes(was.diagnostics, is.diagnostics); len(r.mistakes) > 0 {
 		r.files = is.tree.Files
-		return &failure{code: exitInvalid, err: fmt.Errorf("without commit %.10s the repository has mistakes; nothing was written", r.Reverts),
-			hint: "take back with it what has come to depend on it, or change the files by hand"}
+		return invalid("take back with it what has come to depend on it, or change the files by hand",
+			"without commit %.10s the repository has mistakes; nothing was written", r.Reverts)
 	}
 	if !r.DryRun {
 		r.Commit = made
