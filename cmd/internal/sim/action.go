@@ -47,6 +47,7 @@ func changes() map[Deed]func(*World, Action) bool {
 		"promote":  (*World).promote,  // the rollout of Job, or of all with a canary, goes on
 		"suspend":  (*World).suspend,  // a job that runs, or all, for a while or without an end
 		"resume":   (*World).resume,   // the N-th that is suspended
+		"restart":  (*World).restarts, // a job that runs, or a task of it; or the end of one
 		"steal":    (*World).steals,   // the package of Job declares what it may not
 		"slip":     (*World).slips,    // all is gone but the directory of Job, and that is not meant
 		"storm":    (*World).storm,    // N commits at once
@@ -154,7 +155,8 @@ func (w *World) rewind(a Action) bool {
 }
 
 // Calm ends the faults and suspensions, commits what the repository held at first,
-// that a machine is drained, and that rollouts which paused go on, and errs unless
+// that a machine is drained, and that rollouts which paused go on, cancels restarts
+// which failed, and errs unless
 // the cell converges to that and then writes nothing more.
 func (w *World) Calm() error {
 	w.heal()
@@ -178,6 +180,7 @@ func (w *World) Calm() error {
 		if turn%8 != 0 {
 			continue
 		}
+		w.mendRestarts()
 		if s := w.Status(); s != nil {
 			if why = converged(s); why == "" {
 				return w.settledDown()

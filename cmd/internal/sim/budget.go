@@ -130,5 +130,5 @@ func (w *World) excused(task schema.TaskName) bool {
 		return true // by the clock as it was set, the minute may be over
 	}
 	last, now := r.Causes[len(r.Causes)-1], w.clock.read(w.now)
-	return last.Kind != schema.CauseUpdate && (last.At.After(now) || !now.Before(last.At.Add(time.Minute)))
+	return last.Kind != schema.CauseUpdate && last.Kind != schema.CauseRestart && (last.At.After(now) || !now.Before(last.At.Add(time.Minute)))
 }

@@ -251,6 +251,7 @@ func (w *World) decide(in reconciler.Input) error {
 	w.oracle.halfway = nil
 	w.checkTrials(before, suspended)
 	w.checkGlass(suspended)
+	w.checkRestarts(before)
 	w.checkWake(in)
 	w.checkWaits(in.Now)
 	w.push(m.state)

@@ -25,6 +25,7 @@ type oracle struct {
 	trials   map[schema.JobName]*trial
 	proven   map[schema.JobName]map[string]bool // commands that need no canary
 	gone     map[string]time.Time               // machine → when it was first seen to be declared gone
+	restarts map[string]*restarted              // that were asked for and are not known to be over
 	written  map[uint64]time.Time               // generations that must never run twice, and went with a machine that is gone: when
 	joined   map[string]time.Time               // machine → when the leader's store last took a join of it
 	halfway  snap                               // what was stored when a step began whose writes are not all known to be stored
@@ -46,7 +47,7 @@ type failure struct {
 func newOracle() oracle {
 	return oracle{
 		durable: &reconciler.State{}, good: map[string]*schema.Package{}, heard: map[string]time.Time{}, finished: map[schema.TaskName]uint64{}, failed: map[schema.TaskName]failure{},
-		trials: map[schema.JobName]*trial{}, proven: map[schema.JobName]map[string]bool{}, written: map[uint64]time.Time{}, joined: map[string]time.Time{}, cordoned: map[string]uint64{}, stops: map[schema.JobName][]time.Time{}, epochs: map[string]uint64{}, packages: map[schema.Digest]bool{}, data: map[schema.Digest]*schema.Job{},
+		trials: map[schema.JobName]*trial{}, proven: map[schema.JobName]map[string]bool{}, restarts: map[string]*restarted{}, written: map[uint64]time.Time{}, joined: map[string]time.Time{}, cordoned: map[string]uint64{}, stops: map[schema.JobName][]time.Time{}, epochs: map[string]uint64{}, packages: map[schema.Digest]bool{}, data: map[schema.Digest]*schema.Job{},
 	}
 }
 

@@ -18,6 +18,7 @@ var phrases = map[Deed]string{
 	"mend":     "somebody commits a package of %j that compiles",
 	"delete":   "somebody commits that the directory of %j is gone",
 	"suspend":  "somebody suspends a job that runs, or all (job %j, %n)",
+	"restart":  "somebody restarts a job, or a task, or ends that (job %j, %n)",
 	"resume":   "somebody resumes what is suspended (%n)",
 	"cordon":   "somebody commits that %m is cordoned, or no longer",
 	"drain":    "somebody commits that %m, or its rack, is drained, or no longer (%n)",
