@@ -13,6 +13,7 @@
 //	POST /v1/reconcile     look at the repository now, and wait for what it finds
 //	POST /v1/suspend       ?name=user/job or all&reason=&for=2h: commits leave it as it is
 //	POST /v1/resume        ?name=user/job or all
+//	POST /v1/restart       ?name=user/job[/index]&reason=, or &cancel=1 to end it
 //	GET  /metrics          for Prometheus
 //	GET  /healthz          200 while it serves
 //

@@ -105,7 +105,8 @@ type cell struct {
 	more   chan struct{}
 
 	suspensions []schema.Suspension // that were asked for
-	resumed     []string            // by whom
+	restarts    []schema.RestartRequest
+	resumed     []string // by whom
 
 	logs   func(ctx context.Context, w io.Writer) error // nil: no such machine
 	opened []string
@@ -192,6 +193,23 @@ func (c *cell) Suspend(_ context.Context, x schema.Suspension, lasts time.Durati
 	return &x, c.trouble
 }
 
+func (c *cell) Restart(_ context.Context, x schema.RestartRequest) (*schema.Restarting, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	x.At, x.After, x.Tasks = at, 7, 3
+	c.restarts = append(c.restarts, x)
+	return &schema.Restarting{Now: &x, Was: []schema.RestartRequest{}, AtOnce: 1}, c.trouble
+}
+
+func (c *cell) CancelRestart(_ context.Context, name, by string) (*schema.Restarting, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if name == "search/none" {
+		return nil, &reconciler.NoneError{Message: `cell local has no job "search/none"`, Hint: "muster status lists the jobs"}
+	}
+	return &schema.Restarting{Was: []schema.RestartRequest{{Name: name, By: by}}}, c.trouble
+}
+
 func (c *cell) Resume(_ context.Context, name, by string) (*schema.Suspension, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -251,7 +269,7 @@ func config(c *cell) web.Config {
 	r := prometheus.NewPedanticRegistry()
 	r.MustRegister(web.NewMetrics(c))
 	return web.Config{
-		Name: "local", Cell: c, Glass: c, Logs: c, Events: c, Metrics: r, Log: slog.New(slog.DiscardHandler),
+		Name: "local", Cell: c, Glass: c, Restarts: c, Logs: c, Events: c, Metrics: r, Log: slog.New(slog.DiscardHandler),
 		Repository: c,
 	}
 }

@@ -74,6 +74,7 @@ type Config struct {
 	Events     Events
 	Repository Repository
 	Glass      Glass
+	Restarts   Restarts
 	// Exec runs commands beside tasks, and NoExec refuses them. Audit is told of
 	// each before it is run.
 	Exec    Exec
@@ -187,6 +188,7 @@ func (s *Server) Handler() http.Handler {
 	handle(http.MethodPost, "/v1/exec", s.exec)
 	handle(http.MethodPost, "/v1/suspend", s.suspend)
 	handle(http.MethodPost, "/v1/resume", s.resume)
+	handle(http.MethodPost, "/v1/restart", s.restart)
 	metrics := promhttp.HandlerFor(s.cfg.Metrics, promhttp.HandlerOpts{
 		ErrorLog: slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelError),
 	})
@@ -195,7 +197,7 @@ func (s *Server) Handler() http.Handler {
 		return nil
 	})
 	handle("", "/", func(_ http.ResponseWriter, r *http.Request) error {
-		return &failure{http.StatusNotFound, fmt.Sprintf("there is no %s", r.URL.Path), "the API is /v1/status, usage, why, events, logs, commit, exec, reconcile, suspend and resume"}
+		return &failure{http.StatusNotFound, fmt.Sprintf("there is no %s", r.URL.Path), "the API is /v1/status, usage, why, events, logs, commit, exec, reconcile, suspend, resume and restart"}
 	})
 	if s.cfg.Secure != nil {
 		return s.guard(s.secured(mux))

@@ -205,6 +205,16 @@ func (t *term) Resume(ctx context.Context, name, by string) (*schema.Suspension,
 	return with(t, func(l *loop.Loop) (*schema.Suspension, error) { return l.Resume(ctx, name, by) })
 }
 
+// Restart restarts the tasks of a job that run, or one.
+func (t *term) Restart(ctx context.Context, x schema.RestartRequest) (*schema.Restarting, error) {
+	return with(t, func(l *loop.Loop) (*schema.Restarting, error) { return l.Restart(ctx, x) })
+}
+
+// CancelRestart ends that.
+func (t *term) CancelRestart(ctx context.Context, name, by string) (*schema.Restarting, error) {
+	return with(t, func(l *loop.Loop) (*schema.Restarting, error) { return l.CancelRestart(ctx, name, by) })
+}
+
 // Join gives a machine its next epoch.
 func (t *term) Join(ctx context.Context, info schema.MachineInfo) (uint64, error) {
 	return with(t, func(l *loop.Loop) (uint64, error) { return l.Join(ctx, info) })

@@ -348,6 +348,26 @@ func (c *Client) Resume(ctx context.Context, name string) (*schema.Resumed, erro
 	return was, c.decode(resp.Body, was)
 }
 
+// Restart restarts the tasks of a job, user/job, that run, or one, user/job/index.
+func (c *Client) Restart(ctx context.Context, name, reason string) (*schema.Restarting, error) {
+	return c.restart(ctx, url.Values{"name": {name}, "reason": {reason}})
+}
+
+// CancelRestart ends the restart of a job, or a task, where it is.
+func (c *Client) CancelRestart(ctx context.Context, name string) (*schema.Restarting, error) {
+	return c.restart(ctx, url.Values{"name": {name}, "cancel": {"1"}})
+}
+
+func (c *Client) restart(ctx context.Context, v url.Values) (*schema.Restarting, error) {
+	resp, err := c.do(ctx, http.MethodPost, "/v1/restart", v)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	answer := new(schema.Restarting)
+	return answer, c.decode(resp.Body, answer)
+}
+
 // Exec runs a command beside a task, user/job/index, and returns what carries
 // its frames, to be closed. The task's name in r is not used.
 func (c *Client) Exec(ctx context.Context, task string, r schema.ExecRequest) (io.ReadWriteCloser, error) {

@@ -1,0 +1,194 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/web/client"
+	"github.com/musterhq/muster/schema"
+)
+
+func newRestart(std stdio) *cobra.Command {
+	var m masterFlag
+	var out *outputFlag
+	r := restartCommand{std: std}
+	c := &cobra.Command{
+		Use:        "restart USER/JOB | USER/JOB/INDEX",
+		SuggestFor: []string{"bounce", "recreate"},
+		Short:      "restart the tasks of a job, or one task, without a commit",
+		Long: `Restart the tasks of a job that run, or one of them: each gets a new process with the
+version that it runs, on the same machine where there is room. As many are down at
+once as the job's update policy and its disruption budget allow. It changes nothing of
+what is desired, and goes on when the master dies in the middle.
+
+What is pending or done is left alone. A task that is replaced meanwhile, by a rollout,
+a drain or a lost machine, is not restarted again. When a restarted task fails, or
+never gets healthy, no further one is restarted: muster status says so. A later
+request of the same name takes the place of the one under way; --cancel ends it where
+it is. A suspended job is not restarted.
+
+It returns at once, unless --wait is given. Who, when and why is told by muster
+status, why and events. It takes the role operator.`,
+		Example: `  muster restart search/web --reason "new certificate" && muster wait search/web
+  muster restart search/web/2 --reason "it hangs" --wait
+  muster restart search/web --cancel`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			job, _, err := parseWhat(args[0])
+			if err == nil {
+				err = r.check(args[0])
+			}
+			if err != nil {
+				return err
+			}
+			cl, err := m.client()
+			if err != nil {
+				return err
+			}
+			r.name, r.job, r.json = args[0], job, out.value == "json"
+			if r.cancel {
+				return r.ends(cmd.Context(), cl)
+			}
+			return r.begins(cmd.Context(), cl)
+		},
+	}
+	m.add(c)
+	out = addOutput(c, "text", "json")
+	c.Flags().StringVar(&r.reason, "reason", "", "why, in one line, for those who find it restarted; it must be given")
+	c.Flags().BoolVar(&r.cancel, "cancel", false, "end the restart that is under way where it is")
+	c.Flags().BoolVar(&r.wait, "wait", false, "wait until all of them are restarted and healthy")
+	c.Flags().DurationVar(&r.timeout, "timeout", 10*time.Minute, "how long to wait with --wait")
+	return c
+}
+
+// restartCommand is what muster restart was asked for.
+type restartCommand struct {
+	std          stdio
+	name, job    string // of the task or the job, and of the job
+	reason       string
+	cancel, wait bool
+	timeout      time.Duration
+	json         bool
+}
+
+// check errs if nothing could come of what the flags say.
+func (r *restartCommand) check(name string) error {
+	switch {
+	case r.cancel && (r.reason != "" || r.wait):
+		return invalid("such as muster restart "+name+" --cancel", "--cancel takes neither --reason nor --wait")
+	case r.cancel:
+		return nil
+	case r.timeout <= 0:
+		return invalid("such as --timeout 5m", "--timeout %s: want more than 0", r.timeout)
+	}
+	if err := schema.CheckReason(r.reason); err != nil {
+		return invalid("say in one line why, for those who find it restarted: --reason TEXT", "muster restart %s: %w", name, err)
+	}
+	return nil
+}
+
+// begins asks for the restart.
+func (r *restartCommand) begins(ctx context.Context, cl *client.Client) error {
+	answer, err := cl.Restart(ctx, r.name, r.reason)
+	if err != nil {
+		return err
+	}
+	x := answer.Now
+	switch {
+	case r.json:
+		if err := printJSON(r.std.out, answer); err != nil {
+			return err
+		}
+	case x == nil:
+		fmt.Fprintf(r.std.out, "nothing of %s runs: there is nothing to restart\n", r.name)
+	default:
+		fmt.Fprintf(r.std.out, "restarting %s of %s, at most %d at once\n", schema.Count(x.Tasks, "task"), r.job, min(x.Tasks, answer.AtOnce))
+		for i := range answer.Was {
+			fmt.Fprintf(r.std.out, "it takes the place of the %s\n", &answer.Was[i])
+		}
+		if !r.wait {
+			fmt.Fprintf(r.std.out, "muster wait %s waits for it; muster restart %s --cancel ends it where it is\n", r.job, r.name)
+		}
+	}
+	if x == nil || !r.wait {
+		return nil
+	}
+	return r.waits(ctx, cl, x)
+}
+
+// ends cancels it.
+func (r *restartCommand) ends(ctx context.Context, cl *client.Client) error {
+	answer, err := cl.CancelRestart(ctx, r.name)
+	if err != nil {
+		return err
+	}
+	if r.json {
+		return printJSON(r.std.out, answer)
+	}
+	if len(answer.Was) == 0 {
+		_, err = fmt.Fprintf(r.std.out, "%s is not being restarted\n", r.name)
+		return err
+	}
+	for i := range answer.Was {
+		fmt.Fprintf(r.std.out, "%s: cancelled; it was a %s\n", answer.Was[i].Name, &answer.Was[i])
+	}
+	return nil
+}
+
+// waits waits until a restart is over, and errs unless all its tasks were restarted.
+func (r *restartCommand) waits(ctx context.Context, cl *client.Client, x *schema.RestartRequest) error {
+	waiting, cancel := context.WithTimeout(ctx, r.timeout)
+	defer cancel()
+	q := client.StatusQuery{Group: reconciler.Group{Name: r.job}, Wait: 10 * time.Second}
+	last := fmt.Sprintf("no answer from the master within %s", r.timeout)
+	for {
+		s, version, err := cl.Status(waiting, q)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case waiting.Err() != nil:
+			return &failure{code: exitDiffers, err: fmt.Errorf("%s: %s", r.name, last), hint: "it goes on: muster wait " + r.job + " waits for it"}
+		case err != nil:
+			return err
+		}
+		q.After = version
+		is := restartIn(s, x)
+		switch {
+		case is == nil && beforeRestart(s, x):
+			return &failure{code: exitDiffers, err: fmt.Errorf("%s: the restart was ended before all tasks were restarted", r.name), hint: "muster events --kind restart says by whom"}
+		case is == nil:
+			if !r.json {
+				fmt.Fprintf(r.std.out, "restarted %s of %s\n", schema.Count(x.Tasks, "task"), r.job)
+			}
+			return nil
+		case is.Failed != "":
+			return &failure{code: exitDiffers, err: fmt.Errorf("%s: %s", r.name, is.Message), hint: fmt.Sprintf("muster why %s says more; restart it again when it is mended, or %s", r.job, is.Next)}
+		}
+		last = is.Message
+	}
+}
+
+// restartIn returns what a status says of a restart, nil if it is over.
+func restartIn(s *reconciler.Status, x *schema.RestartRequest) *reconciler.RestartStatus {
+	for i := range s.Jobs {
+		for k := range s.Jobs[i].Restarting {
+			if is := &s.Jobs[i].Restarting[k]; is.Name == x.Name && is.After == x.After {
+				return is
+			}
+		}
+	}
+	return nil
+}
+
+// beforeRestart reports whether a task runs that the restart was to stop.
+func beforeRestart(s *reconciler.Status, x *schema.RestartRequest) bool {
+	isOfJob := slices.ContainsFunc(s.Jobs, func(j reconciler.JobStatus) bool { return j.Name == x.Name })
+	return slices.ContainsFunc(s.Tasks, func(t reconciler.TaskStatus) bool {
+		return (isOfJob || t.Name == x.Name) && t.Machine != "" && t.Generation <= x.After
+	})
+}
