@@ -76,6 +76,8 @@ type Admission struct {
 	// Rejected says why a job's desired data is not admitted. A job that is
 	// not in it is.
 	Rejected map[schema.JobName]*schema.Diagnostic
+	// Causes has a word for each of them.
+	Causes map[schema.JobName]RejectionCause
 	// Heals has those of them that may be admitted without another commit.
 	Heals map[schema.JobName]Heal
 	// Warnings are of quotas that the cell cannot back, and of owners that have
@@ -102,7 +104,7 @@ type Heal struct {
 func Admit(in AdmitInput) Admission {
 	in = in.counted()
 	a := admission{
-		in: in, out: Admission{Rejected: map[schema.JobName]*schema.Diagnostic{}, Heals: map[schema.JobName]Heal{}},
+		in: in, out: Admission{Rejected: map[schema.JobName]*schema.Diagnostic{}, Causes: map[schema.JobName]RejectionCause{}, Heals: map[schema.JobName]Heal{}},
 		budgets: sell(in), used: map[account]*amounts{},
 	}
 	a.ask()

@@ -26,7 +26,7 @@ type DescribeInput struct {
 func Describe(in DescribeInput) Status {
 	d := describer{in: in, status: Status{
 		Cell: in.State.Cell, At: in.Now, Commit: in.Head, Applied: in.State.Head.Commit, By: in.State.Head.By, Source: in.Trouble, SourceAt: in.Source.At,
-		Waiting: []string{}, Blocked: []Blocker{}, Stale: []StalePackage{}, Rejected: []Rejection{}, Held: holdsOf(in.State.Head.Held), Losses: []LossHold{}, Suspended: suspensionsOf(in.State), Warnings: []QuotaWarning{}, Machines: []MachineStatus{}, Jobs: []JobStatus{}, Tasks: []TaskStatus{}, Notes: []string{},
+		Waiting: []string{}, Waits: []Wait{}, Blocked: []Blocker{}, Stale: []StalePackage{}, Rejected: []Rejection{}, Held: holdsOf(in.State.Head.Held), Losses: []LossHold{}, Suspended: suspensionsOf(in.State), Warnings: []QuotaWarning{}, Machines: []MachineStatus{}, Jobs: []JobStatus{}, Tasks: []TaskStatus{}, Notes: []string{},
 	}, used: map[string]schema.Resources{}, held: map[string]int{}, inside: map[string][]string{}, notes: map[string]string{}, alone: map[string][]string{}, kept: map[string]string{}, spans: in.State.spans(), under: in.State.suspensions(), orders: map[string]*orders{}, health: map[string]Health{}, step: newStep(Input{State: in.State, Observed: in.Observed, Now: in.Now})}
 	d.repository()
 	d.lookAtMachines()
@@ -84,8 +84,11 @@ func (d *describer) waiting(format string, args ...any) {
 // repository tells what of the repository is not in force.
 func (d *describer) repository() {
 	s := d.in.State
-	if line := d.status.unapplied(); line != "" {
-		d.waiting("%s", line)
+	if d.status.Source != "" {
+		d.waiting("%s", repositoryWaits(d.status.Source))
+	}
+	if w := d.status.unapplied(); w != nil {
+		d.wait(w.Kind, w.Name, w.Message)
 	}
 	if ds := s.Head.Unread; len(ds) > 0 {
 		d.status.Unread = &UnreadCommit{reasonOf(ds), ds, "correct it, check with `muster validate`, and commit; all runs on with the data of the commit before until then"}
@@ -110,9 +113,11 @@ func (d *describer) repository() {
 	rejected := d.in.Last.Admission.Rejected
 	for _, name := range slices.SortedFunc(maps.Keys(rejected), schema.JobName.Compare) {
 		diag := *rejected[name]
+		labels := labelsOf(name, s.desired().Jobs[name].Job)
 		heals := d.in.Last.Admission.Heals[name]
 		r := Rejection{
-			Job: name.Short(), Labels: labelsOf(name, s.desired().Jobs[name].Job), Diagnostic: diag, Next: "muster why " + name.Short(),
+			User: name.User, Band: schema.Band(labels[schema.LabelBand]), Cause: d.in.Last.Admission.Causes[name],
+			Job: name.Short(), Labels: labels, Diagnostic: diag, Next: "muster why " + name.Short(),
 			Machines: heals.Machines, Until: heals.At,
 		}
 		d.status.Rejected = append(d.status.Rejected, r)
@@ -124,7 +129,7 @@ func (d *describer) repository() {
 	d.status.Notes = append(d.status.Notes, d.in.Source.Notes...)
 	d.status.Warnings = append(d.status.Warnings, d.in.Last.Admission.Warnings...)
 	if text := d.in.Last.Recovering; text != "" {
-		d.waiting("%s", text)
+		d.wait(WaitRestore, "", text)
 	}
 	d.status.Losses = append(d.status.Losses, d.in.Last.Holding...)
 	for i := range d.status.Losses {
@@ -480,7 +485,7 @@ func (d *describer) machines() {
 		d.status.Notes = append(d.status.Notes, d.in.Observed.refused[machine])
 	}
 	if len(d.status.Machines) == 0 && len(d.status.Jobs) > 0 {
-		d.waiting("no machine has joined: start muster-agent on one")
+		d.wait(WaitNoMachine, "", "no machine has joined: start muster-agent on one")
 	}
 }
 
@@ -500,7 +505,7 @@ func (d *describer) machineNotes(name string) []string {
 func (d *describer) drainingOf(name string) *Draining {
 	m := d.in.Last.Draining[name]
 	if m != nil && m.Left > 0 {
-		d.waiting("machine %s is %s", name, m)
+		d.wait(WaitDrain, name, fmt.Sprintf("machine %s is %s", name, m))
 	}
 	return m
 }

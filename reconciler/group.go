@@ -54,6 +54,10 @@ func (g Group) Of(s *Status) (*Status, error) {
 	if g.machine() {
 		n.Machines = keep(s.Machines, func(m *MachineStatus) bool { return m.Name == g.Name })
 	} else {
+		n.Waits = []Wait{}
+		if w := n.unapplied(); w != nil {
+			n.Waits = append(n.Waits, *w)
+		}
 		n.Waiting = waitingFor(&n)
 		n.Converged = len(n.Waiting) == 0
 		dirs := dirsOf(&n)
@@ -146,8 +150,11 @@ func labelsInUse(s *Status) string {
 // waitingFor returns what stands between the jobs of n and the newest commit.
 func waitingFor(n *Status) []string {
 	out := []string{}
-	if line := n.unapplied(); line != "" {
-		out = append(out, line)
+	if n.Source != "" {
+		out = append(out, repositoryWaits(n.Source))
+	}
+	for i := range n.Waits {
+		out = append(out, n.Waits[i].Message)
 	}
 	if n.Unread != nil {
 		out = append(out, n.Unread.waiting())
@@ -202,18 +209,7 @@ func (s *Status) JobNames() []string {
 	return slices.Compact(names)
 }
 
-// unapplied says why the newest commit is not the one applied, "" if it is.
-func (s *Status) unapplied() string {
-	switch {
-	case s.Source != "":
-		return "the repository: " + sourceLine(s.Source)
-	case s.Commit == "":
-		return "no commit has been seen yet"
-	case s.Commit != s.Applied && !slices.ContainsFunc(s.Suspended, func(x SuspensionStatus) bool { return x.All() }): // which tells
-		return fmt.Sprintf("commit %s is being compiled", ShortCommit(s.Commit))
-	}
-	return ""
-}
+func repositoryWaits(trouble string) string { return "the repository: " + sourceLine(trouble) }
 
 func (u *UnreadCommit) waiting() string { return "nothing of the commit could be read: " + u.Reason }
 

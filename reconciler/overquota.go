@@ -26,6 +26,7 @@ func inUnits(d int, s sum) string {
 // it is over, by how much, what else counts there, and who may do what.
 func (a *admission) explain(w *wish) {
 	if len(w.Refused) > 0 {
+		a.out.Causes[w.name] = RejectedRefused
 		a.out.Rejected[w.name] = &w.Refused[0]
 		return
 	}
@@ -34,6 +35,7 @@ func (a *admission) explain(w *wish) {
 	a.out.Rejected[w.name] = out
 	b := a.budgets[k]
 	if b == nil {
+		a.out.Causes[w.name] = RejectedNoQuota
 		out.Message = fmt.Sprintf("owner %s has no quota at band %s in cell %s", k.user, k.band, w.Job.Cell)
 		out.Expected = "a quota for them, or a priority of band free"
 		out.Hint = fmt.Sprintf("declare a quota for user %q at band %q, or take priority: \"free\"", k.user, k.band)
@@ -45,12 +47,14 @@ func (a *admission) explain(w *wish) {
 		a.out.Heals[w.name] = h
 	}
 	if notes := a.notes(s); !b.counts() && len(notes) > 0 {
+		a.out.Causes[w.name] = RejectedNotNow
 		out.Message = fmt.Sprintf("owner %s has no quota at band %s in cell %s now: %s; the job asks for %s",
 			k.user, k.band, w.Job.Cell, strings.Join(notes, "; "), listed(w.ask))
 		out.Expected = "a quota that counts now, or a priority of band free"
 		out.Hint = a.wayOut(k, s)
 		return
 	}
+	a.out.Causes[w.name] = RejectedOverQuota
 	most := make([]string, 0, len(s.over))
 	for _, d := range s.over {
 		most = append(most, nameOf(d)+" at most "+inUnits(d, b.limit[d]))

@@ -20,7 +20,9 @@ type Status struct {
 	Converged bool              `json:"converged"` // Applied is Commit, nothing stale, rejected or held, all runs as desired
 	// Waiting says in words what stands between the cell and Converged.
 	Waiting []string `json:"waiting"`
-	// Blocked is what of it does not end by itself: a person has to act.
+	// Waits is what of Waiting no other field has.
+	Waits []Wait `json:"waits"`
+	// Blocked is what of Waiting does not end by itself: a person has to act.
 	Blocked []Blocker      `json:"blocked"`
 	Stale   []StalePackage `json:"stale"`
 	// Unread is told when nothing of the newest commit could be read, and all runs
@@ -94,7 +96,12 @@ type UnreadCommit struct {
 
 // Rejection is a job whose newest data was not admitted.
 type Rejection struct {
-	Job        string            `json:"job"`              // user/job
+	Job string `json:"job"` // user/job
+	// User and Band name the quota that it counts in; Band is left out of a job
+	// whose priority has a name that stands for nothing.
+	User       string            `json:"user"`
+	Band       schema.Band       `json:"band,omitempty"`
+	Cause      RejectionCause    `json:"cause"`
 	Labels     map[string]string `json:"labels,omitempty"` // of its newest data, as in JobStatus
 	Diagnostic schema.Diagnostic `json:"diagnostic"`
 	Next       string            `json:"next"`
@@ -104,6 +111,17 @@ type Rejection struct {
 	// Until is when a quota begins that may have it admitted; zero: none does.
 	Until time.Time `json:"until,omitzero"`
 }
+
+// RejectionCause is a word for why a job is not admitted.
+type RejectionCause string
+
+// The causes.
+const (
+	RejectedRefused   RejectionCause = "refused"    // it names what there is not, or what it may not use
+	RejectedNoQuota   RejectionCause = "no-quota"   // its owner has none at its band
+	RejectedNotNow    RejectionCause = "not-now"    // none of them counts at this time
+	RejectedOverQuota RejectionCause = "over-quota" // it asks for more than there is left
+)
 
 // QuotaWarning is that a quota is less than it says, or than what its owner has
 // admitted.

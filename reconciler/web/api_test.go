@@ -50,7 +50,7 @@ func TestAPI(t *testing.T) {
 	t.Parallel()
 	c := newCell(&reconciler.Status{
 		Cell: "local", At: at, Commit: head, Applied: head, Converged: true,
-		Waiting: []string{}, Stale: []reconciler.StalePackage{}, Rejected: []reconciler.Rejection{}, Warnings: []reconciler.QuotaWarning{},
+		Waiting: []string{}, Waits: []reconciler.Wait{}, Stale: []reconciler.StalePackage{}, Rejected: []reconciler.Rejection{}, Warnings: []reconciler.QuotaWarning{},
 		Machines: []reconciler.MachineStatus{}, Jobs: []reconciler.JobStatus{}, Tasks: []reconciler.TaskStatus{}, Notes: []string{},
 	})
 	c.record(schema.Event{At: at, Kind: schema.EventApply, Commit: head, Message: "applied <all>"})

@@ -43,7 +43,7 @@ func busy() *reconciler.Status {
 		Waiting:  []string{"1 package is stale", "1 task of search/web is starting"},
 		Stale:    []reconciler.StalePackage{{Dir: "teams/search", Reason: "it does not compile", Diagnostics: []schema.Diagnostic{broken}, Next: "muster validate teams/search"}},
 		Unread:   &reconciler.UnreadCommit{Reason: "cue.mod: no module", Diagnostics: []schema.Diagnostic{{Severity: schema.Error, Position: schema.Position{Path: "cue.mod"}, Message: "no module", Hint: "muster init writes one"}}, Next: "muster validate"},
-		Rejected: []reconciler.Rejection{{Job: "ads/db", Diagnostic: quota, Next: "muster why ads/db"}},
+		Rejected: []reconciler.Rejection{{Job: "ads/db", User: "ads", Band: schema.BandProduction, Cause: reconciler.RejectedOverQuota, Diagnostic: quota, Next: "muster why ads/db"}},
 		Suspended: []reconciler.SuspensionStatus{
 			{Suspension: schema.Suspension{Name: "all", Reason: "the repository is being repaired", By: "root", Since: at.Add(-time.Hour), Until: at.Add(time.Hour)}, Waits: "commit 0123456789 waits", Next: "muster resume all"},
 			{Suspension: schema.Suspension{Name: "search/web", Reason: "<i>incident</i> 4711", By: "operator/anna", Since: at.Add(-time.Minute)}, Next: "muster resume search/web"},

@@ -25,7 +25,7 @@ func TestStatus(t *testing.T) {
 	}
 	parts := strings.Split(string(b), "\n## ")
 	types := []reflect.Type{
-		reflect.TypeFor[reconciler.Status](), reflect.TypeFor[reconciler.Absence](), reflect.TypeFor[reconciler.Blocker](), reflect.TypeFor[reconciler.StalePackage](), reflect.TypeFor[reconciler.Rejection](),
+		reflect.TypeFor[reconciler.Status](), reflect.TypeFor[reconciler.Absence](), reflect.TypeFor[reconciler.Wait](), reflect.TypeFor[reconciler.Blocker](), reflect.TypeFor[reconciler.StalePackage](), reflect.TypeFor[reconciler.Rejection](),
 		reflect.TypeFor[reconciler.Hold](), reflect.TypeFor[reconciler.LossHold](), reflect.TypeFor[reconciler.SuspensionStatus](), reflect.TypeFor[reconciler.QuotaWarning](),
 		reflect.TypeFor[reconciler.MachineStatus](), reflect.TypeFor[reconciler.Draining](), reflect.TypeFor[reconciler.JobStatus](), reflect.TypeFor[reconciler.TaskStatus](),
 	}

@@ -3,7 +3,6 @@ package screen
 import (
 	"fmt"
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 
@@ -23,6 +22,7 @@ type cause struct {
 	next   string
 	hint   string
 	calm   bool // it keeps nothing back
+	listed bool // names are told on a line of their own, be it only one
 }
 
 // causes returns what of s is not as desired, each cause once: what is wrong with
@@ -55,8 +55,11 @@ func causes(s *reconciler.Status) []cause {
 		h := &s.Losses[i]
 		out = append(out, cause{label: "lost machines", colour: Red, text: fmt.Sprintf("%s, since %s: the tasks on them are given to nobody", h.Reason, h.Since.Format(time.RFC3339)), next: h.Next})
 	}
-	waits := waitsOf(s)
-	return append(append(out, jobCauses(s, waits)...), others(s, waits)...)
+	out = append(out, jobCauses(s)...)
+	for i := range s.Waits {
+		out = append(out, cause{label: "waiting", colour: Yellow, text: s.Waits[i].Message})
+	}
+	return out
 }
 
 func suspensions(list []reconciler.SuspensionStatus) []cause {
@@ -75,18 +78,28 @@ func suspensions(list []reconciler.SuspensionStatus) []cause {
 	return out
 }
 
-// rejections joins those of one owner that say the same but for what the job asks.
+// refusal is what rejections have in common that are told as one.
+type refusal struct {
+	cause    reconciler.RejectionCause
+	user     string
+	band     schema.Band
+	want     string
+	machines bool
+	until    time.Time
+}
+
+// rejections joins those that have one cause in one quota.
 func rejections(list []reconciler.Rejection) []cause {
 	var out []cause
-	at := map[string]int{}
+	at := map[refusal]int{}
 	for i := range list {
 		r := &list[i]
-		same, _, _ := strings.Cut(r.Diagnostic.Message, "; the job asks for")
-		if n, ok := at[same]; ok {
+		key := refusal{r.Cause, r.User, r.Band, r.Diagnostic.Expected, r.Machines, r.Until}
+		if n, ok := at[key]; ok && r.Cause != reconciler.RejectedRefused {
 			out[n].names = append(out[n].names, r.Job)
 			continue
 		}
-		at[same] = len(out)
+		at[key] = len(out)
 		out = append(out, cause{label: "rejected", colour: Red, names: []string{r.Job}, ds: []schema.Diagnostic{r.Diagnostic}, next: r.Next})
 	}
 	for i := range out {
@@ -102,81 +115,68 @@ func rejections(list []reconciler.Rejection) []cause {
 }
 
 // jobCauses groups the jobs that are not as desired by what their tasks wait for.
-func jobCauses(s *reconciler.Status, waits map[string]string) []cause {
+func jobCauses(s *reconciler.Status) []cause {
+	rejected := map[string]bool{}
+	for i := range s.Rejected {
+		rejected[s.Rejected[i].Job] = true
+	}
 	var out []cause
 	at := map[string]int{}
 	for i := range s.Jobs {
 		j := &s.Jobs[i]
-		what := waits[j.Name]
-		if what == "" {
+		key, name := shared(j, rejected[j.Name])
+		if key == "" {
 			continue
-		}
-		key, told := what, j.Name
-		if before, ok := strings.CutSuffix(what, ": "+j.Cause); ok && j.Cause != "" {
-			how, _, _ := strings.Cut(before, ": ")
-			key, told = j.Cause, fmt.Sprintf("%s (%s)", j.Name, how)
 		}
 		n, ok := at[key]
 		if !ok {
 			n = len(out)
 			at[key] = n
-			out = append(out, cause{label: "waiting", colour: Yellow, text: key})
+			out = append(out, cause{label: "waiting", colour: Yellow, text: key, listed: name != j.Name})
 		}
 		if j.Failed > 0 || j.Rollout.Failed() {
 			out[n].colour = Red
 		}
-		out[n].names = append(out[n].names, told)
+		out[n].names = append(out[n].names, name)
 	}
 	for i := range out {
-		if c := &out[i]; len(c.names) == 1 && !strings.HasSuffix(c.names[0], ")") {
+		if c := &out[i]; len(c.names) == 1 && !c.listed {
 			c.text, c.names = c.names[0]+": "+c.text, nil
 		}
 	}
 	return out
 }
 
-// waitsOf returns what of Waiting is told of jobs, by job.
-func waitsOf(s *reconciler.Status) map[string]string {
-	out := map[string]string{}
-	for _, w := range s.Waiting {
-		if rest, ok := strings.CutPrefix(w, "job "); ok {
-			if job, what, ok := strings.Cut(rest, ": "); ok && !strings.Contains(job, " ") {
-				out[job] = what
-			}
-		}
+// shared returns why j is not as desired, as far as other jobs may say the same, and
+// its name with how many of its tasks are not; "" if it is as desired, or if its
+// rejection is all there is to tell.
+func shared(j *reconciler.JobStatus, rejected bool) (why, name string) {
+	goesOn := j.Rollout == nil || j.Rollout.State == reconciler.RolloutGoing
+	if how := missingOf(j); j.Cause != "" && how != "" && goesOn && len(j.Restarting) == 0 {
+		return j.Cause, fmt.Sprintf("%s (%s)", j.Name, how)
 	}
-	return out
+	switch {
+	case !rejected:
+		return j.Reason, j.Name
+	case j.Rollout != nil:
+		return j.Rollout.Message, j.Name
+	}
+	return j.Cause, j.Name
 }
 
-// others returns what of Waiting no other cause tells.
-func others(s *reconciler.Status, waits map[string]string) []cause {
-	prefixes := []string{"the repository: ", "nothing of the commit could be read: "}
-	for i := range s.Stale {
-		prefixes = append(prefixes, s.Stale[i].Dir+" is stale: ")
+// missingOf says how many tasks of a job are not as desired, "" if none is.
+func missingOf(j *reconciler.JobStatus) string {
+	switch missing := j.Desired - j.Running - j.Done - j.Unknown; {
+	case j.Desired == 0:
+		return ""
+	case missing > 0:
+		return schema.Part(missing, j.Desired, "task", "does not run", "do not run")
+	case j.Unknown > 0:
+		return schema.Part(j.Unknown, j.Desired, "task", "is unknown", "are unknown")
+	case j.Updating > 0 && j.Suspended == "":
+		return schema.Part(j.Updating, j.Desired, "task", "runs the previous version", "run the previous version")
 	}
-	for i := range s.Rejected {
-		prefixes = append(prefixes, "job "+s.Rejected[i].Job+" is rejected: ")
-	}
-	if len(s.Held) > 0 {
-		prefixes = append(prefixes, "held: ")
-	}
-	for i := range s.Suspended {
-		prefixes = append(prefixes, "job "+s.Suspended[i].Name+" is suspended", "the cell is suspended")
-	}
-	for i := range s.Losses {
-		prefixes = append(prefixes, s.Losses[i].Reason+": ")
-	}
-	var out []cause
-	for _, w := range s.Waiting {
-		if job, _, ok := strings.Cut(strings.TrimPrefix(w, "job "), ": "); ok && waits[job] != "" {
-			continue
-		}
-		if slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(w, p) }) {
-			continue
-		}
-		out = append(out, cause{label: "waiting", colour: Yellow, text: w})
-	}
-	return out
+	return ""
 }
 
 // exact are amounts that stand beside a rounded one.

@@ -61,7 +61,10 @@ func sixty() *reconciler.Status {
 	s.Machines[4].Health = "silent"
 	s.Machines[7].Cordoned, s.Machines[7].Draining = true, &reconciler.Draining{Object: `machine."m-07"`, Left: 2}
 	s.Machines[9].Notes = []string{"3 of its ports in use by others than tasks: 20001 20002 20003"}
-	s.Waiting = []string{"commit 1234567890 is being compiled", "machine m-07 is draining: 2 tasks left"}
+	s.Waits = []reconciler.Wait{
+		{Kind: reconciler.WaitCompiling, Name: s.Commit, Message: "commit 1234567890 is being compiled"},
+		{Kind: reconciler.WaitDrain, Name: "m-07", Message: "machine m-07 is draining: 2 tasks left"},
+	}
 	s.Jobs = append(s.Jobs, reconciler.JobStatus{Name: "research/primes", Kind: schema.Batch, Band: schema.BandFree, Desired: 52, Done: 52, Since: noon.Add(-3 * time.Hour), Commit: "aaaabbbbccccdddd"})
 	for i := range 52 {
 		s.Tasks = append(s.Tasks, reconciler.TaskStatus{Name: fmt.Sprintf("research/primes/%d", i), State: reconciler.TaskDone, Reason: "finished: exited with status 0"})
@@ -70,21 +73,18 @@ func sixty() *reconciler.Status {
 	for _, job := range []string{"auction", "billing", "clicks", "a-job-whose-name-is-as-long-as-names-may-be-or-nearly-so"} {
 		name := "ads/" + job
 		d := schema.Diagnostic{Severity: schema.Error, Position: schema.Position{Path: "teams/ads/ads.cue", Line: 9, Column: 6}, Field: "job." + job, Message: long + "; the job asks for tasks 2", Hint: "ask for less"}
-		s.Rejected = append(s.Rejected, reconciler.Rejection{Job: name, Diagnostic: d, Next: "muster why " + name})
-		s.Waiting = append(s.Waiting, "job "+name+" is rejected: "+d.Message)
+		s.Rejected = append(s.Rejected, reconciler.Rejection{Job: name, User: "ads", Band: schema.BandProduction, Cause: reconciler.RejectedOverQuota, Diagnostic: d, Next: "muster why " + name})
 	}
 	cause := "0 of 12 machines fit: 12 lack CPU; 10m less would fit on 1"
 	for _, job := range []string{"api", "crawl", "front", "suggest", "spell"} {
 		j := reconciler.JobStatus{Name: "search/" + job, Kind: schema.Service, Band: schema.BandProduction, Desired: 2, Running: 1, Pending: 1, Cause: cause, Since: noon, Commit: s.Applied}
 		j.Reason = "1 of 2 tasks does not run: " + j.Name + "/1 is pending: " + cause
-		s.Waiting = append(s.Waiting, "job "+j.Name+": "+j.Reason)
 		s.Jobs = append(s.Jobs, j)
 		s.Tasks = append(s.Tasks, reconciler.TaskStatus{Name: j.Name + "/1", State: reconciler.TaskPending, Reason: cause})
 	}
 	silent := "machine m-04 is silent"
 	s.Jobs[0].Running, s.Jobs[0].Unknown, s.Jobs[0].Cause = 2, 1, silent
 	s.Jobs[0].Reason = "1 of 3 tasks is unknown: search/web/0: " + silent
-	s.Waiting = append(s.Waiting, "job search/web: "+s.Jobs[0].Reason)
 	s.Tasks[0].State, s.Tasks[0].Reason = reconciler.TaskUnknown, silent
 	return s
 }
@@ -98,7 +98,6 @@ func thousands() *reconciler.Status {
 		if i >= 100 {
 			j.Running, j.Pending, j.Cause = 4, 6, fmt.Sprintf("0 of 300 machines fit: %d lack RAM", 299+i%2)
 			j.Reason = fmt.Sprintf("6 of 10 tasks do not run: %s/4 is pending: %s", j.Name, j.Cause)
-			s.Waiting = append(s.Waiting, "job "+j.Name+": "+j.Reason)
 		}
 		s.Jobs = append(s.Jobs, j)
 		for n := range 10 {
@@ -128,7 +127,7 @@ func TestStatus(t *testing.T) {
 		"sixty-colours":   {sixty(), View{Width: 80, Painter: true}},
 		"broken":          {broken, View{Width: 80}},
 		"thousands":       {thousands(), View{Width: 80, Rows: 10}},
-		"nothing-applied": {&reconciler.Status{Cell: "local", At: noon, Waiting: []string{"no commit has been seen yet"}}, View{Width: 80}},
+		"nothing-applied": {&reconciler.Status{Cell: "local", At: noon, Waits: []reconciler.Wait{{Kind: reconciler.WaitNoCommit, Message: "no commit has been seen yet"}}}, View{Width: 80}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
