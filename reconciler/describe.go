@@ -77,22 +77,22 @@ func (d *describer) lookAtMachines() {
 	}
 }
 
-func (d *describer) waiting(format string, args ...any) {
-	d.status.Waiting = append(d.status.Waiting, fmt.Sprintf(format, args...))
+func (d *describer) waiting(message string) {
+	d.status.Waiting = append(d.status.Waiting, message)
 }
 
 // repository tells what of the repository is not in force.
 func (d *describer) repository() {
 	s := d.in.State
 	if d.status.Source != "" {
-		d.waiting("%s", repositoryWaits(d.status.Source))
+		d.waiting(repositoryWaits(d.status.Source))
 	}
 	if w := d.status.unapplied(); w != nil {
 		d.wait(w.Kind, w.Name, w.Message)
 	}
 	if ds := s.Head.Unread; len(ds) > 0 {
 		d.status.Unread = &UnreadCommit{reasonOf(ds), ds, "correct it, check with `muster validate`, and commit; all runs on with the data of the commit before until then"}
-		d.waiting("%s", d.status.Unread.waiting())
+		d.waiting(d.status.Unread.waiting())
 	}
 	for _, dir := range slices.Sorted(maps.Keys(s.Head.Stale)) {
 		ds := s.Head.Stale[dir]
@@ -101,11 +101,11 @@ func (d *describer) repository() {
 			Next: fmt.Sprintf("correct it, check with `muster validate`, and commit; %s runs its last good data until then", dir),
 		}
 		d.status.Stale = append(d.status.Stale, p)
-		d.waiting("%s", p.waiting())
+		d.waiting(p.waiting())
 	}
 	for i := range d.status.Held {
 		h := &d.status.Held[i]
-		d.waiting("%s", h.waiting())
+		d.waiting(h.waiting())
 		for _, job := range h.Jobs {
 			d.kept[job] = h.Name
 		}
@@ -121,7 +121,7 @@ func (d *describer) repository() {
 			Machines: heals.Machines, Until: heals.At,
 		}
 		d.status.Rejected = append(d.status.Rejected, r)
-		d.waiting("%s", r.waiting())
+		d.waiting(r.waiting())
 	}
 	if len(s.Head.Packages) > 0 && len(tenantsOf(s.head())) == 0 {
 		d.status.Notes = append(d.status.Notes, noTenants.Message)
@@ -133,7 +133,7 @@ func (d *describer) repository() {
 	}
 	d.status.Losses = append(d.status.Losses, d.in.Last.Holding...)
 	for i := range d.status.Losses {
-		d.waiting("%s", d.status.Losses[i].waiting())
+		d.waiting(d.status.Losses[i].waiting())
 	}
 }
 
@@ -185,7 +185,7 @@ func (d *describer) job(name schema.JobName) {
 		}
 	}
 	if j.Reason != "" {
-		d.waiting("%s", j.waiting())
+		d.waiting(j.waiting())
 	}
 	if rejection := d.in.Last.Admission.Rejected[name]; rejection != nil {
 		j.Reason = "runs its last admitted data: " + rejection.Message

@@ -266,7 +266,7 @@ func (d *describer) suspended() {
 		}
 		if x.Waits = shortList(waits[x.Name]); x.Waits != "" {
 			x.Waits += verb(len(waits[x.Name]), " waits", " wait")
-			d.waiting("%s", x.waiting())
+			d.waiting(x.waiting())
 		}
 	}
 }

@@ -25,7 +25,7 @@ const (
 // wait adds to what the cell waits for.
 func (d *describer) wait(kind WaitKind, name, message string) {
 	d.status.Waits = append(d.status.Waits, Wait{kind, name, message})
-	d.waiting("%s", message)
+	d.waiting(message)
 }
 
 // unapplied says why the newest commit is not the one applied, nil if it is, or if
