@@ -134,7 +134,7 @@ func (c *Conditions) SeeStart(failure string, now time.Time) bool {
 	c.holding = now.Add(c.hold)
 	t.told = &schema.Condition{
 		Kind: schema.BrokenRuntime, Since: now.UTC(),
-		Message: fmt.Sprintf("%d starts in a row failed, tried again in %v; the last: %s", c.starts, c.hold, failure),
+		Message: fmt.Sprintf("%d starts in a row failed, retried in %v; the last: %s", c.starts, c.hold, failure),
 	}
 	return true
 }

@@ -108,7 +108,7 @@ func TestBrokenRuntime(t *testing.T) {
 			t.Fatalf("after %v: changed %t, wakes at %v", hold, changed, wake)
 		}
 		if !c.SeeStart("no keeper", now) {
-			t.Fatal("tried again in vain: not broken")
+			t.Fatal("retried in vain: not broken")
 		}
 		if c.SeeStart("no keeper", now) {
 			t.Fatal("another failure of what is broken is news")

@@ -233,7 +233,7 @@ func (d *decider) stopCause(it item, newest uint64) *schema.Cause {
 	case d.in.View != nil && it.generation != newest:
 		cause.Kind, cause.Message = schema.CauseSuperseded, "a newer generation is assigned to this machine"
 	case d.in.Shutdown && d.allocGone(it) == "":
-		cause.Kind, cause.Message = schema.CauseShutdown, "the agent was told to stop all tasks"
+		cause.Kind, cause.Message = schema.CauseShutdown, "the agent is stopping all tasks"
 	default:
 		why := d.allocGone(it)
 		if why == "" {
@@ -383,12 +383,12 @@ func (d *decider) wake(at time.Time) {
 	}
 }
 
-// jobOf returns the newest data of h.
+// jobOf returns the newest version of h.
 func (d *decider) jobOf(h *Held) *schema.Job {
 	return cmp.Or(d.newest[h.ref()], h.Assignment.Job)
 }
 
-// job returns the newest data of it: that of the view applies in place.
+// job returns the newest version of it: that of the view applies in place.
 func (it item) job() *schema.Job {
 	if it.assigned != nil {
 		return it.assigned.Job

@@ -111,7 +111,7 @@ func (d *decider) check(it item, c *Incarnation) {
 		return
 	}
 	if _, ok := it.held.Assignment.Ports[health.Port()]; health.Port() != "" && !ok {
-		return // newer data names a port that this process was not given
+		return // newer version names a port that this process was not given
 	}
 	d.plan.Checks = append(d.plan.Checks, Check{
 		Task: it.task, Generation: it.generation, Incarnation: c.Number, Health: health.Timed(),
@@ -128,7 +128,7 @@ func (d *decider) unhealthy(it item, c *Incarnation) *schema.Cause {
 	}
 	message := c.Probe.Message
 	if n := c.Probe.Failed; n > 1 {
-		message = fmt.Sprintf("%s, %d times", message, n)
+		message = fmt.Sprintf("%s, %s", message, schema.Times(n))
 	}
 	return &schema.Cause{Kind: schema.CauseUnhealthy, Message: message, Machine: d.in.Machine, Generation: it.generation, At: d.in.Now}
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // Life is what an agent knows of its own time. What it finds on the disk when it
-// starts was true once: since then its tasks may have been given to others.
+// starts was true once: since then its tasks may have been rescheduled.
 type Life struct {
 	// Began is when the agent started; zero if that was long ago.
 	Began time.Time

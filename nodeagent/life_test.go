@@ -84,7 +84,7 @@ func TestShutdownAndReturn(t *testing.T) {
 		t.Errorf("%d alive after shutdown", plan.Alive)
 	}
 	got := m.status(7)
-	if got.State != schema.Waiting || got.End != nil || got.Exits[0].Message != "stopped: shutdown: the agent was told to stop all tasks" {
+	if got.State != schema.Waiting || got.End != nil || got.Exits[0].Message != "stopped: shutdown: the agent is stopping all tasks" {
 		t.Errorf("status after shutdown %+v, want waiting with the cause in its exit", got)
 	}
 	m.shutdown = false

@@ -38,7 +38,7 @@ func TestLimits(t *testing.T) {
 	more.AppClass, more.Task.Exceed = schema.ClassBatch, &schema.Exceed{RAM: true}
 	in.View = &nodeagent.View{Assignments: []schema.Assignment{{Task: name, Generation: 1, Job: &more}}}
 	l := nodeagent.TaskLimits{Class: schema.ClassBatch, CPUMilli: 2000, QuotaMilli: 2000, RAMBytes: 4 << 30, SoftRAMBytes: 1 << 30}
-	want("new data", l)
+	want("new version", l)
 	in.Held[0].Throttle = 500
 	l.QuotaMilli = 500
 	want("held back", l)

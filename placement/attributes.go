@@ -89,8 +89,11 @@ func (c Constraint) holds(value string) bool {
 	return false
 }
 
-// String returns the constraint in words: "rack in a,b".
+// String returns the constraint in words: "rack=a", "rack in a,b".
 func (c Constraint) String() string {
+	if len(c.Values) == 1 && c.Op == OpIn {
+		return c.Attribute + "=" + c.Values[0]
+	}
 	return strings.TrimSpace(c.Attribute + " " + string(c.Op) + " " + strings.Join(c.Values, ","))
 }
 

@@ -7,35 +7,57 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// Reason says why a machine cannot take an ask.
+// Reason says why machines cannot take an ask, as it is said of several: "lack CPU".
 type Reason string
 
 // The reasons. A machine has one: the first that holds, in this order.
 const (
-	ReasonDown       Reason = "machine is down"
-	ReasonDraining   Reason = "machine is draining"
-	ReasonCordoned   Reason = "machine is cordoned"
-	ReasonReadOnlyFS Reason = "machine has condition " + Reason(schema.ReadOnlyFS)
-	ReasonRuntime    Reason = "machine has condition " + Reason(schema.BrokenRuntime)
-	ReasonDiskFull   Reason = "machine has condition " + Reason(schema.DiskPressure)
-	ReasonMemoryFull Reason = "machine has condition " + Reason(schema.MemoryPressure)
-	ReasonClock      Reason = "machine has condition " + Reason(schema.ClockSkew)
-	ReasonCondition  Reason = "machine has a condition of a later version"
-	ReasonOther      Reason = "task belongs on another machine"
-	ReasonAvoided    Reason = "task failed or was evicted there"
-	ReasonConstraint Reason = "constraint does not hold"
-	ReasonNoDevice   Reason = "no such device"
-	ReasonNoAlloc    Reason = "no alloc of the set"
-	ReasonShare      Reason = "alloc has its share of the job's tasks"
-	ReasonDomain     Reason = "domain has enough of the job's tasks"
-	ReasonHeld       Reason = "held for a task that waited long"
-	ReasonCPU        Reason = "not enough cpuMilli"
-	ReasonRAM        Reason = "not enough ramBytes"
-	ReasonDisk       Reason = "not enough diskBytes"
-	ReasonPorts      Reason = "no free port"
-	ReasonPortTaken  Reason = "the port that it asks for is taken"
-	ReasonDevices    Reason = "not enough free devices"
+	ReasonDown       Reason = "are down"
+	ReasonDraining   Reason = "are draining"
+	ReasonCordoned   Reason = "are cordoned"
+	ReasonReadOnlyFS Reason = "have condition " + Reason(schema.ReadOnlyFS)
+	ReasonRuntime    Reason = "have condition " + Reason(schema.BrokenRuntime)
+	ReasonDiskFull   Reason = "have condition " + Reason(schema.DiskPressure)
+	ReasonMemoryFull Reason = "have condition " + Reason(schema.MemoryPressure)
+	ReasonClock      Reason = "have condition " + Reason(schema.ClockSkew)
+	ReasonCondition  Reason = "have a condition that this version does not know"
+	ReasonOther      Reason = "are reserved for other tasks of the job"
+	ReasonAvoided    Reason = "are avoided after a failure or eviction there"
+	ReasonConstraint Reason = "fail a constraint"
+	ReasonNoDevice   Reason = "lack the device"
+	ReasonNoAlloc    Reason = "have no alloc of the set"
+	ReasonShare      Reason = "have an alloc that holds its share of the job"
+	ReasonDomain     Reason = "are at spread.max of the job"
+	ReasonHeld       Reason = "are held for a task that has waited longer"
+	ReasonCPU        Reason = "lack CPU"
+	ReasonRAM        Reason = "lack memory"
+	ReasonDisk       Reason = "lack disk"
+	ReasonPorts      Reason = "have no free port"
+	ReasonPortTaken  Reason = "have the requested port in use"
+	ReasonDevices    Reason = "lack free devices"
 )
+
+// One says r of one machine: "lacks CPU".
+func (r Reason) One() string {
+	verb, rest, _ := strings.Cut(string(r), " ")
+	switch verb {
+	case "are":
+		verb = "is"
+	case "have":
+		verb = "has"
+	default:
+		verb += "s"
+	}
+	return verb + " " + rest
+}
+
+// Of says r of n machines: "1 lacks CPU", "3 lack CPU".
+func (r Reason) Of(n int) string {
+	if n == 1 {
+		return "1 " + r.One()
+	}
+	return fmt.Sprintf("%d %s", n, r)
+}
 
 // Decision is the answer to one ask. Machine is "" when the task stays pending;
 // Why then says the reason for each machine.
@@ -88,15 +110,15 @@ type Why struct {
 	RunnerUp *Score `json:"runnerUp,omitempty"`
 }
 
-// String says it in words, such as "0 of 3 machines fit: 2 not enough
-// ramBytes, 1 machine is down; fits on 2 with 1024 ramBytes less".
+// String says it in words, such as "0 of 3 machines fit: 2 lack memory, 1
+// is down; with 1 KiB memory less, 2 would fit".
 func (w Why) String() string {
 	if w.Waits != "" {
 		return w.Waits
 	}
 	parts := make([]string, 0, len(w.Refused))
 	for _, r := range w.Refused {
-		parts = append(parts, fmt.Sprintf("%d %s", r.Machines, r.Reason))
+		parts = append(parts, r.Reason.Of(r.Machines))
 	}
 	s := schema.Part(w.Feasible, w.Machines, "machine", "fits", "fit")
 	if len(parts) > 0 {
@@ -106,7 +128,7 @@ func (w Why) String() string {
 		s += "; " + w.Change.String()
 	}
 	if w.Held != "" {
-		s += "; it has waited long: machine " + w.Held + " is held for it"
+		s += "; machine " + w.Held + " is held for it, since it has waited long"
 	}
 	return s
 }
@@ -127,18 +149,22 @@ type Change struct {
 	Machines int    `json:"machines"`
 }
 
-// String says it in words, such as "fits on 12 with 536870912 ramBytes less".
+// String says it in words, such as "with 512 MiB memory less, 12 would fit".
 func (c Change) String() string {
 	if c.Without != "" {
-		return fmt.Sprintf("fits on %d without %s", c.Machines, c.Without)
+		return fmt.Sprintf("without %s, %d would fit", c.Without, c.Machines)
 	}
 	var parts []string
-	for _, d := range schema.Dimensions() {
-		if n := c.Less.Of(d); n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", n, d))
-		}
+	if n := c.Less.CPUMilli; n > 0 {
+		parts = append(parts, schema.CPU(n)+" CPU")
 	}
-	return fmt.Sprintf("fits on %d with %s less", c.Machines, strings.Join(parts, " and "))
+	if n := c.Less.RAMBytes; n > 0 {
+		parts = append(parts, schema.Bytes(n)+" memory")
+	}
+	if n := c.Less.DiskBytes; n > 0 {
+		parts = append(parts, schema.Bytes(n)+" disk")
+	}
+	return fmt.Sprintf("with %s less, %d would fit", strings.Join(parts, " and "), c.Machines)
 }
 
 // Score is what a machine was worth to an ask: the sum of its terms, weights

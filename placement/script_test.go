@@ -407,7 +407,7 @@ func describeWhy(w placement.Why) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d machines, %d with room\n", w.Machines, w.Feasible)
 	for _, r := range w.Refused {
-		fmt.Fprintf(&b, "%d: %s\n", r.Machines, r.Reason)
+		fmt.Fprintf(&b, "%s\n", r.Reason.Of(r.Machines))
 	}
 	if w.Change != nil {
 		fmt.Fprintln(&b, w.Change)

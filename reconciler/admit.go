@@ -86,7 +86,7 @@ type Admission struct {
 	// Next is when the verdict may change with nothing but time; zero if never.
 	Next time.Time
 	// order is that of the admitted jobs: with those up to any of them at their
-	// new data and the rest at their old, growth is within the quotas.
+	// new version and the rest at their old, growth is within the quotas.
 	order []schema.JobName
 }
 

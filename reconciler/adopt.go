@@ -15,7 +15,7 @@ import (
 
 // Adopt takes a compiled commit into the desired data. A package applies whole
 // or not at all: one that does not compile, that declares what its path may
-// not, or that another already holds, keeps its last good data and is stale;
+// not, or that another already holds, keeps its last good version and is stale;
 // everything else of the commit goes ahead. A commit of which nothing can be
 // read (no module, say) leaves every package as it is. One that empties the
 // repository removes all there is, so a guard holds it, however little that is.
@@ -123,7 +123,7 @@ func (a *adoption) rejectViolations(wanted func(*schema.Package) bool) bool {
 	return found
 }
 
-// reject gives a directory its last good data back, if it has any.
+// reject gives a directory its last good version back, if it has any.
 func (a *adoption) reject(dir string, why []schema.Diagnostic) {
 	a.stale[dir], a.refused[dir] = why, a.packages[dir]
 	delete(a.packages, dir)

@@ -68,7 +68,7 @@ func TestAdopt(t *testing.T) {
 			},
 		},
 		{
-			"a bad package keeps its last good data, a new bad one has none",
+			"a bad package keeps its last good version, a new bad one has none",
 			[]schema.Compiled{
 				compiled("1", good(root), good(pkg("teams/a", web))),
 				compiled("2", good(root), bad("teams/a"), bad("teams/b")),

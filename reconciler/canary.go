@@ -9,7 +9,7 @@ import (
 )
 
 // A job of kind Service or System that has once been healthy with some data has
-// a base. While newer data has not passed its canary, and when it has failed,
+// a base. While newer version has not passed its canary, and when it has failed,
 // only some of the tasks have it: what is placed beyond them gets the base, so
 // that the rest serves whatever happens to it.
 
@@ -74,7 +74,7 @@ func (s *step) withReturned(d Desired) Desired {
 	return d
 }
 
-// canaryOf returns the canary that a job's newest data has yet to pass, nil if
+// canaryOf returns the canary that a job's newest version has yet to pass, nil if
 // there is none: it has no base, or returns to it.
 func (s *step) canaryOf(r *schema.JobRecord, want *schema.Job) *schema.Canary {
 	if want.Update.Canary == nil || r.Rollout == nil || r.Rollout.Passed || r.Rollout.Returned != "" || !s.hasBase(r, want) {
@@ -83,7 +83,7 @@ func (s *step) canaryOf(r *schema.JobRecord, want *schema.Job) *schema.Canary {
 	return want.Update.Canary
 }
 
-// hasBase reports whether there is older data that tasks of a job may be given,
+// hasBase reports whether there is the previous version that tasks of a job may be given,
 // and run on with.
 func (s *step) hasBase(r *schema.JobRecord, want *schema.Job) bool {
 	if r.Good == "" || r.Good == r.Admitted {
@@ -100,12 +100,12 @@ func (s *step) hasBase(r *schema.JobRecord, want *schema.Job) bool {
 // share is which tasks of a job run, or are to run, what.
 type share struct {
 	newest, base schema.Digest
-	// only are the tasks that have the newest data, or are the canary's; nil if
+	// only are the tasks that have the newest version, or are the canary's; nil if
 	// all shall have it.
 	only map[int]bool
 }
 
-// gets reports whether a task shall have the newest data.
+// gets reports whether a task shall have the newest version.
 func (sh *share) gets(index int) bool { return sh.only == nil || sh.only[index] }
 
 // of returns the data that a task without a machine is given.
@@ -165,7 +165,7 @@ func (s *step) share(name schema.JobName, want *schema.Job) share {
 	return sh
 }
 
-// onTheMove reports whether a task was stopped for newer data and has not been
+// onTheMove reports whether a task was stopped for newer version and has not been
 // placed since.
 func onTheMove(t *schema.TaskRecord) bool {
 	if t.Stop != nil || t.Machine != "" {

@@ -10,7 +10,7 @@ import (
 )
 
 // canaries is what is known of the canaries that are under way.
-type canaries map[rolloutID]int // the most tasks that may have the newest data
+type canaries map[rolloutID]int // the most tasks that may have the newest version
 
 // rolloutID is one rollout of a job.
 type rolloutID struct {
@@ -19,7 +19,7 @@ type rolloutID struct {
 	after    uint64
 }
 
-// running returns the newest data of each task that has ever had any.
+// running returns the newest version of each task that has ever had any.
 func (a *anything) running() map[schema.TaskName]*schema.Job {
 	out := map[schema.TaskName]*schema.Job{}
 	for name, c := range a.state.Chunks {
@@ -33,7 +33,7 @@ func (a *anything) running() map[schema.TaskName]*schema.Job {
 }
 
 // canary: until a canary has passed, no more tasks than it has are given the
-// newest data, but those that had it before, or can go on with it as they are.
+// newest version, but those that had it before, or can go on with it as they are.
 func (a *anything) canary(t *rapid.T, before map[schema.TaskName]*schema.Job) {
 	for name, r := range a.state.Jobs {
 		want := a.state.Data[r.Admitted]
@@ -59,12 +59,12 @@ func (a *anything) canary(t *rapid.T, before map[schema.TaskName]*schema.Job) {
 			}
 		}
 		if slices.Sort(have); len(have) > most {
-			t.Fatalf("tasks %d of %s have the newest data before its canary has passed: %d may", have, name.Short(), most)
+			t.Fatalf("tasks %d of %s have the newest version before its canary has passed: %d may", have, name.Short(), most)
 		}
 	}
 }
 
-// hasCanary reports whether newest data has a canary to pass: the job has older
+// hasCanary reports whether newest version has a canary to pass: the job has older
 // data to go on with, that takes nothing which is not admitted now.
 func (a *anything) hasCanary(r *schema.JobRecord, want *schema.Job) bool {
 	if want == nil || want.Update.Canary == nil || r.Rollout == nil || r.Rollout.Passed || r.Rollout.Returned != "" || r.Good == "" || r.Good == r.Admitted {

@@ -134,7 +134,7 @@ func (d *Desired) unmatched(s *State) []DesiredMachine {
 }
 
 // machineOrders returns an event for each machine of which a commit says other
-// things than the one before: whether it gets new tasks, is to be emptied, or is
+// things than the one before: whether it gets new tasks, is draining, or is
 // gone.
 func machineOrders(s *State, was, is *Desired) []schema.Event {
 	infos := map[string]*schema.MachineInfo{}
@@ -177,7 +177,7 @@ func (o *orders) since(was *orders) []string {
 		out = append(out, "no longer cordoned")
 	}
 	if o.gone != nil && was.gone == nil {
-		out = append(out, "declared gone: when it is silent, its tasks are given to others and it is forgotten")
+		out = append(out, "declared gone: when it is silent, its tasks are rescheduled and it is forgotten")
 	}
 	return out
 }

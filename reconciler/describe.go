@@ -98,7 +98,7 @@ func (d *describer) repository() {
 		ds := s.Head.Stale[dir]
 		p := StalePackage{
 			Dir: dir, Reason: reasonOf(ds), Diagnostics: ds,
-			Next: fmt.Sprintf("correct it, check with `muster validate`, and commit; %s runs its last good data until then", dir),
+			Next: fmt.Sprintf("correct it, check with `muster validate`, and commit; %s runs its last good version until then", dir),
 		}
 		d.status.Stale = append(d.status.Stale, p)
 		d.waiting(p.waiting())
@@ -188,7 +188,7 @@ func (d *describer) job(name schema.JobName) {
 		d.waiting(j.waiting())
 	}
 	if rejection := d.in.Last.Admission.Rejected[name]; rejection != nil {
-		j.Reason = "runs its last admitted data: " + rejection.Message
+		j.Reason = "runs its last admitted version: " + rejection.Message
 	}
 	d.status.Jobs = append(d.status.Jobs, j)
 }
@@ -277,7 +277,7 @@ func (d *describer) jobReason(r *schema.JobRecord, j *JobStatus, tasks []TaskSta
 	case j.Unknown > 0:
 		return schema.Part(j.Unknown, j.Desired, "task", "is unknown", "are unknown") + unsaid(example)
 	case j.Updating > 0 && j.Suspended == "": // else its suspension tells
-		return schema.Part(j.Updating, j.Desired, "task", "runs", "run") + " older data" + example
+		return schema.Part(j.Updating, j.Desired, "task", "is", "are") + " on the previous version" + example
 	case stopping > 0:
 		return fmt.Sprintf("%s %s stopping", schema.Count(stopping, "task"), verb(stopping, "is", "are"))
 	case example != "":
@@ -394,11 +394,11 @@ func (d *describer) misplaced(name schema.TaskName, t *TaskStatus) {
 // unplaced is state of a task that has no machine.
 func (d *describer) unplaced(name schema.TaskName, r *schema.TaskRecord) (state TaskState, reason string) {
 	if ahead(d.in.Now, r.NotBefore, retryCap) {
-		again := fmt.Sprintf("is tried again in %s", r.NotBefore.Sub(d.in.Now).Round(time.Second))
+		again := fmt.Sprintf("next try in %s", r.NotBefore.Sub(d.in.Now).Round(time.Second))
 		if r.Failures == 0 {
 			return TaskPending, fmt.Sprintf("%s; %s", r.Causes[len(r.Causes)-1], again)
 		}
-		return TaskFailed, fmt.Sprintf("failed %d times, %s", r.Failures, again)
+		return TaskFailed, fmt.Sprintf("failed %s; %s", schema.Times(r.Failures), again)
 	}
 	if claim, ok := d.in.Last.Claims[name]; ok {
 		return TaskPending, claim.String()
@@ -409,7 +409,7 @@ func (d *describer) unplaced(name schema.TaskName, r *schema.TaskRecord) (state 
 	if text := d.in.Last.Joining; text != "" {
 		return TaskPending, text
 	}
-	return TaskPending, "not decided upon yet"
+	return TaskPending, "not evaluated yet"
 }
 
 // absent says why nothing is heard of a task's machine, and what the task waits

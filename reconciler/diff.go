@@ -9,7 +9,7 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// Change is what new data does to a task that runs.
+// Change is what new version does to a task that runs.
 type Change string
 
 // The changes, least first.
@@ -29,7 +29,7 @@ type FieldChange struct {
 	Change Change `json:"change"`
 }
 
-// Diff says what the step from old to new data of a job does to its running
+// Diff says what the step from old to new version of a job does to its running
 // tasks: the greatest of its fields' changes, and each of those.
 func Diff(old, next *schema.Job) (Change, []FieldChange) {
 	var d differences

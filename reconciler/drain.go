@@ -48,7 +48,7 @@ func (d *Draining) String() string {
 	return s
 }
 
-// drained is a machine that is to be emptied, and what it holds.
+// drained is a machine that is draining, and what it holds.
 type drained struct {
 	name   string
 	orders *orders
@@ -56,14 +56,14 @@ type drained struct {
 	before int // that it held when the step began
 }
 
-// drainee is a task on a machine that is to be emptied.
+// drainee is a task on a machine that is draining.
 type drainee struct {
 	name   schema.TaskName
 	data   *schema.Job
 	inside bool // of an alloc, with which it goes
 }
 
-// drain moves tasks away from machines that are to be emptied, as the disruption
+// drain moves tasks away from machines that are draining, as the disruption
 // budgets of their jobs allow and where others have room. Of the machines that
 // one object names no more are emptied at a time than it says: those that hold
 // nothing any more make way for the next, until a deadline stops all that is left.
@@ -95,7 +95,7 @@ func (s *step) drain() {
 	}
 }
 
-// told begins to describe a machine that is to be emptied.
+// told begins to describe a machine that is draining.
 func (s *step) told(m *drained) *Draining {
 	o := m.orders.drainer
 	d := &Draining{
@@ -112,7 +112,7 @@ func (s *step) told(m *drained) *Draining {
 // stops reports whether all that is left is stopped, since the deadline has come.
 func (d *Draining) stops() bool { return d.Late && d.AtDeadline == schema.DeadlineStop }
 
-// draining returns the machines that are to be emptied, sorted by name, with
+// draining returns the machines that are draining, sorted by name, with
 // what they hold: tasks before those of system jobs, and else by name.
 func (s *step) draining() []drained {
 	var out []drained
@@ -175,7 +175,7 @@ type removal struct {
 	full    map[schema.JobName]string // why no other machine takes tasks of a job
 }
 
-// moveAway stops a task on a machine that is to be emptied, or says what it waits
+// moveAway stops a task on a machine that is draining, or says what it waits
 // for; "" of one that is stopping, or goes with its alloc.
 func (s *step) moveAway(r *removal, t *drainee) string {
 	record := s.recordOf(t.name)

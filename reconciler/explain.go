@@ -24,7 +24,7 @@ type Explanation struct {
 	Suspended *SuspensionStatus    `json:"suspended,omitempty"`
 	Warnings  []QuotaWarning       `json:"warnings,omitempty"` // of its owner, at its band
 	Origin    schema.Position      `json:"origin"`
-	Updated   []FieldChange        `json:"updated,omitempty"`   // by the newest data, where tasks run older
+	Updated   []FieldChange        `json:"updated,omitempty"`   // by the newest version, where tasks run older
 	Avoid     map[string][]Avoided `json:"avoid,omitempty"`     // by task
 	Placement *Placing             `json:"placement,omitempty"` // of one task
 	Spread    string               `json:"spread,omitempty"`    // what is wrong with it
@@ -161,7 +161,7 @@ func (e *Explanation) Lines() []string {
 	l.sayIf("  declared at %s", e.Origin.String())
 	l.sayIf("  spread: %s", e.Spread)
 	if r := e.Rejection; r != nil {
-		l.say("  its newest data is rejected: %s", r.Diagnostic.Error())
+		l.say("  its newest version is rejected: %s", r.Diagnostic.Error())
 		l.say("  hint: %s", r.Diagnostic.Hint)
 	}
 	for _, w := range e.Warnings {
@@ -191,7 +191,7 @@ func (e *Explanation) Lines() []string {
 		}
 	}
 	for _, f := range e.Updated {
-		l.say("  newer data changes %s: %s", f.Field, f.Change)
+		l.say("  the newest version changes %s: %s", f.Field, f.Change)
 	}
 	for i := range e.Tasks {
 		l.task(&e.Tasks[i], e.Avoid[e.Tasks[i].Name])
@@ -226,10 +226,10 @@ func (l *lines) task(t *TaskStatus, avoided []Avoided) {
 	l.sayIf("  in alloc %s", t.Alloc)
 	l.sayIf("  inside run: %s", strings.Join(t.Inside, ", "))
 	l.sayIf("  because: %s", t.Reason)
-	l.sayIf("  its machine is to be emptied, and it waits: %s", t.Drain)
+	l.sayIf("  its machine is draining, and it waits: %s", t.Drain)
 	l.sayIf("  says: %s", t.Line)
 	for _, m := range avoided {
-		l.say("  avoids machine %s until %s: it failed or was evicted there of late", m.Machine, m.Until.UTC().Format(time.RFC3339))
+		l.say("  avoids machine %s until %s: it failed or was evicted there recently", m.Machine, m.Until.UTC().Format(time.RFC3339))
 	}
 	for _, h := range t.History {
 		l.say("  %s", h)

@@ -263,7 +263,7 @@ func reasonOfGuard(g schema.Guard, jobs, allowed int) string {
 		return what + ", for prune: false"
 	}
 	if dir, ok := strings.CutPrefix(g.Name, guardDirectory); ok {
-		return what + ", which may have been moved to " + dir + ", whose newest data is not taken"
+		return what + ", which may have been moved to " + dir + ", whose newest version is not taken"
 	}
 	reason := fmt.Sprintf("%s: %d of the %s of the %s, at most %d at once", what, g.Tasks, schema.Count(g.Of, "task"), g.Name, g.Most)
 	if g.Most == 0 {

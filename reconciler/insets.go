@@ -65,7 +65,7 @@ func (s *step) away(alloc schema.TaskName) string {
 	case t.Machine != "":
 		return fmt.Sprintf("whose machine %s is silent", t.Machine)
 	case ahead(s.now, t.NotBefore, retryCap):
-		return fmt.Sprintf("which is tried again in %s", t.NotBefore.Sub(s.now).Round(time.Second))
+		return fmt.Sprintf("which is retried in %s", t.NotBefore.Sub(s.now).Round(time.Second))
 	}
 	why := "not decided upon yet"
 	if claim, ok := s.out.Claims[alloc]; ok {

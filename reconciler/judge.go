@@ -71,7 +71,7 @@ func failure(t *schema.TaskRecord, said *schema.TaskStatus) string {
 	case said.State == schema.Running && said.Health == schema.Unhealthy:
 		return saw("is unhealthy: its health check fails", said)
 	case len(said.Exits) >= crashesFrom:
-		return fmt.Sprintf("ended %d times: %s", len(said.Exits), said.Exits[len(said.Exits)-1])
+		return fmt.Sprintf("ended %s: %s", schema.Times(len(said.Exits)), said.Exits[len(said.Exits)-1])
 	}
 	return ""
 }
@@ -134,7 +134,7 @@ func (s *step) rolledOut(name schema.JobName, r *schema.JobRecord) {
 	r.Good, r.Rollout = r.Admitted, nil
 }
 
-// passCanary brings a job forward whose newest data has to pass a canary, and
+// passCanary brings a job forward whose newest version has to pass a canary, and
 // reports whether that is all that there is to say of it now.
 func (s *step) passCanary(name schema.JobName, r *schema.JobRecord, want *schema.Job, p *progress) bool {
 	canary := s.canaryOf(r, want)
@@ -235,9 +235,9 @@ func (s *step) failRollout(name schema.JobName, r *schema.JobRecord, want *schem
 	r.Proven = proven(r.Proven, want, false)
 	next := "paused"
 	if want.Update.OnFailure == schema.Return {
-		next = "paused: there is no older data that was healthy"
+		next = "paused: there is no earlier version that was healthy"
 		if r.Good != "" && r.Good != r.Admitted && s.dataOf(r.Good) != nil {
-			next, r.Rollout.Returned = "returns to the last healthy data", r.Admitted
+			next, r.Rollout.Returned = "returns to the last healthy version", r.Admitted
 		}
 	}
 	s.event(schema.Event{

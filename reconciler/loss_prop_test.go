@@ -20,7 +20,7 @@ type lossWorld struct {
 	racks map[string]string // by machine
 	quiet map[string]time.Time
 	gone  map[string]bool
-	spent map[string][]time.Time // tasks given to others, by rack
+	spent map[string][]time.Time // tasks rescheduled, by rack
 }
 
 const (
@@ -90,7 +90,7 @@ func (w *lossWorld) declare(t *rapid.T) {
 	w.commit(compiled(fmt.Sprintf("c%d", w.now.Unix()), good(pkg(".", objects...))))
 }
 
-// pass lets seconds pass, and checks what is given to others in each.
+// pass lets seconds pass, and checks what is rescheduled in each.
 func (w *lossWorld) pass(t *rapid.T, seconds int) {
 	for range seconds {
 		w.now = w.now.Add(time.Second)
@@ -123,18 +123,18 @@ func (w *lossWorld) records(t *rapid.T) map[string]string {
 	return out
 }
 
-// check holds one task that is given to others against the rules.
+// check holds one task that is rescheduled against the rules.
 func (w *lossWorld) check(t *rapid.T, e schema.Event, before map[string]string) {
 	machine := before[e.Task]
 	rack := w.racks[machine]
 	if machine != e.Machine || !w.agent(machine).silent {
-		t.Fatalf("%s is given to others, and is on %s, which speaks", e.Task, machine)
+		t.Fatalf("%s is rescheduled, and is on %s, which speaks", e.Task, machine)
 	}
 	if strings.HasPrefix(e.Task, "u/once/") && !w.gone[machine] {
-		t.Fatalf("%s must never run twice, and is given to others", e.Task)
+		t.Fatalf("%s must never run twice, and is rescheduled", e.Task)
 	}
 	if w.now.Sub(w.quiet[machine]) < reconciler.DefaultLostAfter && !w.gone[machine] {
-		t.Fatalf("%s is given to others after %s of silence", e.Task, w.now.Sub(w.quiet[machine]))
+		t.Fatalf("%s is rescheduled after %s of silence", e.Task, w.now.Sub(w.quiet[machine]))
 	}
 	silent := 0
 	for name := range w.quiet {
@@ -145,13 +145,13 @@ func (w *lossWorld) check(t *rapid.T, e schema.Event, before map[string]string) 
 	// Machines that were given up long ago do not count, so only what is silent
 	// since a short time together is held against the share.
 	if late := w.lately(rack); late > 2 && silent == late && !w.gone[machine] {
-		t.Fatalf("%s is given to others, and %d of 4 machines of its rack are silent at once", e.Task, silent)
+		t.Fatalf("%s is rescheduled, and %d of 4 machines of its rack are silent at once", e.Task, silent)
 	}
 	w.spent[rack] = append(w.spent[rack], w.now)
 	for i := range w.spent[rack] { // in any time no more than the bucket has
 		span := w.now.Sub(w.spent[rack][i])
 		if n := len(w.spent[rack]) - i; n > lossBurst+int(span/lossEvery) {
-			t.Fatalf("%d tasks of rack %s were given to others within %s", n, rack, span)
+			t.Fatalf("%d tasks of rack %s were rescheduled within %s", n, rack, span)
 		}
 	}
 }

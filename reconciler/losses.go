@@ -133,7 +133,7 @@ func (l *rescue) hold(due []dueTask) {
 func (l *rescue) turn(since time.Time, c *census, alone bool, name string) time.Time {
 	switch over := c.over(l.policy.MaxPercent) || alone; {
 	case !over && !since.IsZero():
-		l.event(schema.Event{Kind: schema.EventMachine, Message: "tasks of lost machines are given to others again" + in(name)})
+		l.event(schema.Event{Kind: schema.EventMachine, Message: "tasks of lost machines are rescheduled again" + in(name)})
 		return time.Time{}
 	case over && since.IsZero() && c.due:
 		l.event(schema.Event{Kind: schema.EventMachine, Message: "tasks of silent machines are left where they are" + in(name) + ": " + l.reason(c)})
@@ -188,7 +188,7 @@ type dueTask struct {
 	name schema.TaskName
 	on   *silent
 	data *schema.Job // that its owner wants now, or that it runs
-	why  string      // it is to be given to others; "" if it is not yet
+	why  string      // it is to be rescheduled; "" if it is not yet
 	free bool        // nobody gets it: that costs the others nothing
 	own  bool        // it is of a system job: nobody else can have it
 }
@@ -225,7 +225,7 @@ func (s *step) dueTasks() []dueTask {
 	return out
 }
 
-// dueTask says whether a task on a silent machine is to be given to others.
+// dueTask says whether a task on a silent machine is to be rescheduled.
 func (s *step) dueTask(job schema.JobName, t *schema.TaskRecord, q *silent) dueTask {
 	d := dueTask{name: job.Task(t.Index), on: q, data: s.dataOf(t.Data), free: true}
 	if r := s.job(job); r.Admitted != "" {
@@ -297,7 +297,7 @@ func (l *rescue) release(due []dueTask) {
 		case d.free || l.takeToken(d.on.domain):
 			l.released[d.name] = d.why
 		default:
-			l.leave(d.name, fmt.Sprintf("it waits its turn: of %s, %s a minute %s given to others", l.name(d.on.domain), schema.Count(l.policy.TasksPerMinute, "task"), verb(l.policy.TasksPerMinute, "is", "are")))
+			l.leave(d.name, fmt.Sprintf("it waits its turn: of %s, %s a minute %s rescheduled", l.name(d.on.domain), schema.Count(l.policy.TasksPerMinute, "task"), verb(l.policy.TasksPerMinute, "is", "are")))
 		}
 	}
 }

@@ -57,7 +57,7 @@ type silent struct {
 }
 
 // surveyMachines finds which machines may get tasks, which are given up, and
-// which of the tasks of silent ones are given to others.
+// which of the tasks of silent ones are rescheduled.
 func (s *step) surveyMachines() {
 	s.silent, s.released, s.kept = map[string]*silent{}, map[schema.TaskName]string{}, map[schema.TaskName]string{}
 	for _, name := range s.names {
@@ -147,7 +147,7 @@ func (s *step) giveUp(name string, q *silent) {
 	s.event(schema.Event{Kind: schema.EventMachine, Machine: name, Message: "lost: " + s.whyLost(q)})
 }
 
-// whyLost says why the tasks of a machine are given to others.
+// whyLost says why the tasks of a machine are rescheduled.
 func (s *step) whyLost(q *silent) string {
 	if q.gone != nil {
 		return "declared gone at " + q.gone.Origin.String()

@@ -10,7 +10,7 @@ import (
 )
 
 // A job that its directory declares no more may have been moved to one whose
-// newest data is not taken. Then it is not gone, and is held until that directory
+// newest version is not taken. Then it is not gone, and is held until that directory
 // is corrected: a mistake in a move must not stop what runs.
 
 // hiding finds the directories that may declare what no other does any more.

@@ -93,15 +93,15 @@ func (in *DescribeInput) seed() uint64 { return Seed(in.State.Cell, in.State.Hea
 func (p *Placing) lines() []string {
 	var out []string
 	if p.Score != nil {
-		out = append(out, "placed now, its machine "+scoreText(p.Score))
+		out = append(out, "score, if placed now (higher is better): "+scoreText(p.Score))
 	}
 	if p.RunnerUp != nil {
-		out = append(out, "the best other machine "+scoreText(p.RunnerUp))
+		out = append(out, "best other machine: "+scoreText(p.RunnerUp))
 	}
 	if v := p.Verdict; v != nil {
-		s := fmt.Sprintf("machine %s: %s", v.Machine, v.Reason)
+		s := fmt.Sprintf("machine %s %s", v.Machine, v.Reason.One())
 		if v.Reason == "" {
-			s = "machine " + scoreText(v.Score) + ": it has room"
+			s = "machine " + scoreText(v.Score) + " has room"
 		}
 		if len(v.Victims) > 0 {
 			s += "; it could take the place of " + strings.Join(v.Victims, ", ")
@@ -111,7 +111,7 @@ func (p *Placing) lines() []string {
 	return out
 }
 
-// scoreText says a score and its terms: "m1 scores 0.93 (shape 0.98, mix -0.05)".
+// scoreText says a score and its terms: "m1 0.93 (shape 0.98, mix -0.05)".
 func scoreText(s *placement.Score) string {
 	var terms []string
 	for _, t := range []struct {
@@ -133,7 +133,7 @@ func scoreText(s *placement.Score) string {
 			terms = append(terms, fmt.Sprintf("%s %.3f", t.name, t.value))
 		}
 	}
-	text := fmt.Sprintf("%s scores %.3f", s.Machine, s.Total)
+	text := fmt.Sprintf("%s %.3f", s.Machine, s.Total)
 	if len(terms) > 0 {
 		text += " (" + strings.Join(terms, ", ") + ")"
 	}

@@ -239,7 +239,7 @@ func (s *step) repairWaits(name schema.JobName, u *unevenTask) string {
 		return why
 	}
 	if joined := s.base.Machines[u.Machine].Joined.Add(unevenFor); s.waits(joined, unevenFor) {
-		return fmt.Sprintf("machine %s joined of late: until %s", u.Machine, joined.UTC().Format(time.TimeOnly))
+		return fmt.Sprintf("machine %s joined recently: until %s", u.Machine, joined.UTC().Format(time.TimeOnly))
 	}
 	if most := max(1, len(s.names)*repairShare/100); s.rebalancing >= most {
 		return "tasks of other jobs move first"
@@ -252,7 +252,7 @@ func (s *step) stillMoves(name schema.JobName, r *schema.JobRecord) string {
 	want := s.dataOf(r.Admitted)
 	tasks := s.tasks(name)
 	if len(tasks) != want.Tasks {
-		return "not all of its tasks have a place"
+		return "not all of its tasks are placed"
 	}
 	for i := range tasks {
 		t := &tasks[i]

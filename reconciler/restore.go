@@ -58,7 +58,7 @@ func (s *step) recovering() bool {
 	}
 	s.wake(until)
 	s.out.Admission, _ = s.verdict()
-	s.out.Recovering = fmt.Sprintf("the store was restored from a snapshot of %s: until %s the machines are heard, and nothing is decided",
+	s.out.Recovering = fmt.Sprintf("the store was restored from a snapshot of %s: waiting until %s for machines to report before anything is decided",
 		s.base.Restored.Snapshot.Format(time.RFC3339), until.UTC().Format(time.TimeOnly))
 	return true
 }

@@ -93,7 +93,7 @@ func TestRestore(t *testing.T) {
 		t.Errorf("counter %d after %d", c.state.Counter, counter)
 	}
 	c.pass(30)
-	if s := c.status(); s.Converged || !strings.Contains(strings.Join(s.Waiting, "\n"), "restored from a snapshot of 2026-01-01T00:00:30Z: until ") {
+	if s := c.status(); s.Converged || !strings.Contains(strings.Join(s.Waiting, "\n"), "restored from a snapshot of 2026-01-01T00:00:30Z: waiting until ") {
 		t.Errorf("status while the machines are heard: %v", s.Waiting)
 	}
 	c.commit(compiled("c2", crew(service("u", "web", 4, "v2"), service("u", "new", 2, "v1"))...))

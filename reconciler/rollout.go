@@ -36,7 +36,7 @@ func (s *step) changeInPlace(job schema.JobName) {
 // rollOut brings the job's running tasks to the admitted data, where that takes
 // a new process, and restarts those that somebody has asked to be restarted. At most as many tasks are stopped at once as the update policy
 // allows; tasks that do not work anyway go first, those on silent machines
-// stay. A task that works is stopped only if there is a place for the new data.
+// stay. A task that works is stopped only if there is a place for the new version.
 // Beyond a canary, and when the data has failed, the others keep what they have.
 func (s *step) rollOut(job schema.JobName) {
 	record := s.job(job)
@@ -101,7 +101,7 @@ func (s *step) mayRenew(job schema.JobName, t *schema.TaskRecord, data schema.Di
 		s.hold(job, fmt.Sprintf("%s waits for alloc %s, %s", name.Short(), alloc.Short(), s.away(alloc)))
 		return false
 	}
-	next := "the new data"
+	next := "the new version"
 	if data == t.Data {
 		next = "a new process"
 	}
@@ -121,10 +121,10 @@ func (s *step) mayRenew(job schema.JobName, t *schema.TaskRecord, data schema.Di
 	case s.moving == 0 && snapshot.Fits(p, true):
 	case p.AllocSet == (schema.JobName{}) && p.On == "" && snapshot.Explain(p).Feasible > s.moving:
 	case s.moving > 0 && snapshot.Fits(p, true):
-		s.hold(job, "others are on their way to the machines that have a place for "+next)
+		s.hold(job, "other tasks are starting on the machines with room for "+next)
 		return false
 	default:
-		s.hold(job, fmt.Sprintf("no machine has a place for %s of %s: %s", next, name.Short(), snapshot.Explain(p)))
+		s.hold(job, fmt.Sprintf("no machine has room for %s of %s: %s", next, name.Short(), snapshot.Explain(p)))
 		return false
 	}
 	return true
@@ -206,7 +206,7 @@ func (s *step) rollAssigned(r *rollout, t schema.TaskRecord) {
 }
 
 // holdsUp reports whether a task without a machine counts as on its way from
-// old data to new: always when the rollout itself, or the new data, is why.
+// old data to new: always when the rollout itself, or the new version, is why.
 func (s *step) holdsUp(t schema.TaskRecord, digest schema.Digest) bool {
 	if len(t.Causes) == 0 {
 		return false // it never ran
@@ -221,11 +221,11 @@ func (s *step) holdsUp(t schema.TaskRecord, digest schema.Digest) bool {
 // updateCause returns why a task is stopped for the admitted version.
 func (s *step) updateCause(job schema.JobName, t *schema.TaskRecord) schema.Cause {
 	record := s.job(job)
-	message := "the new version needs a new process"
+	message := "restarts with the new version"
 	change, _ := Diff(s.dataOf(t.Data), s.dataOf(record.Admitted))
 	switch {
 	case s.dataOf(t.Data).Kind == schema.Allocs:
-		message = "the new version needs a new alloc"
+		message = "replaced by an alloc of the new version"
 	case record.Rollout != nil && record.Rollout.Returned != "":
 		message = "returns to the last healthy version"
 	case goesBack(record, s.dataOf(t.Data), s.dataOf(record.Admitted)):
@@ -247,10 +247,10 @@ func (s *step) renew(job schema.JobName, t schema.TaskRecord, cause schema.Cause
 	return stopped
 }
 
-// forget returns the record of a pending task without what older data has
+// forget returns the record of a pending task without what the previous version has
 // earned: that it was done, when the job is no batch now, and its back-off, when
 // a new process may do better. A machine that was short of something is so for
-// new data, too.
+// new version, too.
 func (s *step) forget(job schema.JobName, t schema.TaskRecord, want *schema.Job) schema.TaskRecord {
 	switch {
 	case t.Done != nil && want.Kind == schema.Batch:

@@ -7,11 +7,11 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// RolloutStatus is how far a job's newest data has come.
+// RolloutStatus is how far a job's newest version has come.
 type RolloutStatus struct {
 	State   RolloutState `json:"state"`
 	Message string       `json:"message"` // the state in words
-	Healthy int          `json:"healthy"` // tasks that run the newest data, and well
+	Healthy int          `json:"healthy"` // tasks that run the newest version, and well
 	Of      int          `json:"of"`      // tasks that are desired
 	Since   time.Time    `json:"since"`   // when the data was admitted
 	// Until is when a canary's wait is over, of one that waits for that.
@@ -31,7 +31,7 @@ const (
 	RolloutGoing    RolloutState = "rolling"  // the rest gets the data
 	RolloutHeld     RolloutState = "held"     // it would go on, and stops no task: a budget, or no room
 	RolloutPaused   RolloutState = "paused"   // it has failed
-	RolloutReturned RolloutState = "returned" // it has failed, and the job has older data
+	RolloutReturned RolloutState = "returned" // it has failed, and the job has the previous version
 )
 
 // Failed reports whether a rollout does not go on by itself: somebody has to look.
@@ -60,13 +60,13 @@ func (d *describer) rollout(name schema.JobName, desired int) *RolloutStatus {
 		return nil
 	}
 	out := &RolloutStatus{State: RolloutGoing, Healthy: p.healthy, Of: desired, Since: r.Rollout.Since}
-	out.Message = schema.Part(p.healthy, desired, "task", "is", "are") + " healthy with the new data"
+	out.Message = schema.Part(p.healthy, desired, "task", "is", "are") + " healthy with the new version"
 	switch canary := s.canaryOf(r, want); {
 	case r.Rollout.Returned != "":
 		out.State, out.Next = RolloutReturned, nextOfRollout(name, RolloutReturned)
-		out.Message = "returned to the last healthy data, since the newest has failed: " + r.Rollout.Failed
+		out.Message = "returned to the last healthy version, since the newest has failed: " + r.Rollout.Failed
 		if r.Admitted == r.Rollout.Returned {
-			out.Message = "returns to the last healthy data when that is admitted, since the newest has failed: " + r.Rollout.Failed
+			out.Message = "returns to the last healthy version when that is admitted, since the newest has failed: " + r.Rollout.Failed
 		}
 	case r.Rollout.Failed != "":
 		out.State, out.Next = RolloutPaused, nextOfRollout(name, RolloutPaused)

@@ -79,7 +79,7 @@ const (
 	NoStore  Role = "no-store" // the store does not answer, or takes no writes
 )
 
-// StalePackage is a directory that still runs its last good data.
+// StalePackage is a directory that still runs its last good version.
 type StalePackage struct {
 	Dir         string              `json:"dir"`
 	Reason      string              `json:"reason"`
@@ -94,7 +94,7 @@ type UnreadCommit struct {
 	Next        string              `json:"next"` // what to do
 }
 
-// Rejection is a job whose newest data was not admitted.
+// Rejection is a job whose newest version was not admitted.
 type Rejection struct {
 	Job string `json:"job"` // user/job
 	// User and Band name the quota that it counts in; Band is left out of a job
@@ -102,7 +102,7 @@ type Rejection struct {
 	User       string            `json:"user"`
 	Band       schema.Band       `json:"band,omitempty"`
 	Cause      RejectionCause    `json:"cause"`
-	Labels     map[string]string `json:"labels,omitempty"` // of its newest data, as in JobStatus
+	Labels     map[string]string `json:"labels,omitempty"` // of its newest version, as in JobStatus
 	Diagnostic schema.Diagnostic `json:"diagnostic"`
 	Next       string            `json:"next"`
 	// Machines says that machines that join may have it admitted: its quota is
@@ -157,7 +157,7 @@ type JobStatus struct {
 	Name string `json:"name"` // user/job
 	// Labels are its owner's and those that muster gives (schema.OwnLabels).
 	Labels map[string]string `json:"labels,omitempty"`
-	Origin schema.Position   `json:"origin"` // where the newest data is declared
+	Origin schema.Position   `json:"origin"` // where the newest version is declared
 	Since  time.Time         `json:"since"`  // when the version that it runs was admitted
 	// Commit is the one with which that version came; it is left out of a job that
 	// has returned to its previous version.
@@ -177,7 +177,7 @@ type JobStatus struct {
 	// Cause is why the first of its tasks that is not as desired is so: the part
 	// of Reason that other jobs may share. It is left out if no task says.
 	Cause string `json:"cause,omitempty"`
-	// Rollout is how far its newest data has come; nil once all tasks have it.
+	// Rollout is how far its newest version has come; nil once all tasks have it.
 	Rollout *RolloutStatus `json:"rollout,omitempty"`
 	// Restarting are the restarts that somebody has asked for and that are under way, or
 	// have failed.
@@ -209,7 +209,7 @@ type TaskStatus struct {
 	// Alloc is the alloc that the task runs in, as user/set/index; it then uses
 	// nothing of its machine's beyond what the alloc reserves.
 	Alloc string `json:"alloc,omitempty"`
-	// Drain is what keeps the task on a machine that is to be emptied.
+	// Drain is what keeps the task on a machine that is draining.
 	Drain string `json:"drain,omitempty"`
 	// Inside are the tasks that run in the alloc, of a task that is one, sorted.
 	Inside      []string           `json:"inside,omitempty"`

@@ -49,10 +49,10 @@ type Output struct {
 	// Joining says what tasks wait for while the first machines of a cell join, ""
 	// if nothing is held for that.
 	Joining string
-	// Left says of tasks on silent machines, that would have been given to others
+	// Left says of tasks on silent machines, that would have been rescheduled
 	// by now, what they wait for.
 	Left map[schema.TaskName]string
-	// Draining tells of the machines that are to be emptied, by name.
+	// Draining tells of the machines that are draining, by name.
 	Draining map[string]*Draining
 }
 
@@ -133,7 +133,7 @@ type step struct {
 
 	up     []string           // machines that may get tasks, sorted
 	silent map[string]*silent // those that are not up
-	// released are the tasks of silent machines that are given to others, and why.
+	// released are the tasks of silent machines that are rescheduled, and why.
 	released map[schema.TaskName]string
 	// kept are the tasks of system jobs that would be, but for that they have no
 	// other machine: see dropKept.

@@ -252,7 +252,7 @@ func (d *describer) suspended() {
 		case waiting && newest == nil:
 			waits[j.Suspended] = append(waits[j.Suspended], "the removal of "+j.Name)
 		case waiting:
-			waits[j.Suspended] = append(waits[j.Suspended], "the newest data of "+j.Name)
+			waits[j.Suspended] = append(waits[j.Suspended], "the newest version of "+j.Name)
 		case j.Updating > 0:
 			waits[j.Suspended] = append(waits[j.Suspended], fmt.Sprintf("the update of %d of %s of %s", j.Updating, schema.Count(j.Desired, "task"), j.Name))
 		case len(j.Restarting) > 0:

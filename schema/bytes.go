@@ -25,6 +25,17 @@ func Count(n int, noun string) string {
 	return fmt.Sprintf("%d %s", n, noun)
 }
 
+// Times writes how often something happened, for people: "once", "twice", "3 times".
+func Times(n int) string {
+	switch n {
+	case 1:
+		return "once"
+	case 2:
+		return "twice"
+	}
+	return fmt.Sprintf("%d times", n)
+}
+
 // Part writes how many of so many things do something, for people, with the verb for
 // one thing or for many: "1 of 2 tasks runs", "0 of 1 machine fits".
 func Part(n, of int, noun, one, many string) string {

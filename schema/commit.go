@@ -141,7 +141,7 @@ type Head struct {
 	// further commit to go on beyond its canary.
 	Promote []string `json:"promote,omitempty"`
 	// Packages maps a directory to the digest of its Package document. A
-	// directory that is stale keeps the digest of its last good data.
+	// directory that is stale keeps the digest of its last good version.
 	Packages map[string]Digest `json:"packages"`
 	// Stale maps a directory whose data of Commit was not taken to the
 	// reasons.

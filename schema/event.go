@@ -19,7 +19,7 @@ const (
 	EventRestart   EventKind = "restart"   // an incarnation ended and the agent starts another; of a job, see RestartRequest
 	EventUnhealthy EventKind = "unhealthy" // an incarnation fails its health check; the agent restarts it
 	EventOOM       EventKind = "oom"       // processes of an incarnation that lives were killed for want of memory
-	EventUpdate    EventKind = "update"    // new data reached the job
+	EventUpdate    EventKind = "update"    // new version reached the job
 	EventRemove    EventKind = "remove"    // a job was removed; its tasks, if it has any, are stopped
 	EventRollout   EventKind = "rollout"   // a rollout has passed its canary, has failed, or is done
 	EventEvict     EventKind = "evict"     // the cell stopped a task, see Cause

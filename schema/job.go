@@ -48,7 +48,7 @@ type Job struct {
 	Task        TaskSpec     `json:"task"`
 	Update      UpdatePolicy `json:"update"`
 	// Silence says what becomes of tasks on machines that say nothing; nil: they
-	// are given to others when the cell gives the machine up.
+	// are rescheduled when the cell gives the machine up.
 	Silence    *Silence    `json:"silence,omitempty"`
 	Disruption *Disruption `json:"disruption,omitempty"` // nil: Update.MaxParallel alone
 	// Prune false keeps the job when it is gone from the repository, or scaled

@@ -2,17 +2,17 @@ package schema
 
 import "time"
 
-// LossPolicy says how the tasks of machines that say nothing are given to others.
+// LossPolicy says how the tasks of machines that say nothing are rescheduled.
 type LossPolicy struct {
 	// Domain is the attribute of machines whose values are the failure domains:
 	// what fails together. Machines without it are one domain together.
 	Domain string `json:"domain"`
 	// MaxPercent is the share of the cell's machines, and of a domain's, that may
-	// be silent at once: 1 to 100. Above it nothing is given to others. One
+	// be silent at once: 1 to 100. Above it nothing is rescheduled. One
 	// machine always may be.
 	MaxPercent int `json:"maxPercent"`
 	// TasksPerMinute and Burst are the token bucket of each domain: so many of
-	// its tasks are given to others in a minute, and so many at once. 1 to MaxTasks.
+	// its tasks are rescheduled in a minute, and so many at once. 1 to MaxTasks.
 	TasksPerMinute int `json:"tasksPerMinute"`
 	Burst          int `json:"burst"`
 }
@@ -51,7 +51,7 @@ const (
 )
 
 // After returns how long a machine may be silent before the job's tasks on it are
-// given to others; usual is what the cell waits.
+// rescheduled; usual is what the cell waits.
 func (j *Job) After(usual time.Duration) time.Duration {
 	if j.Silence == nil || j.Silence.AfterSeconds == 0 {
 		return usual
@@ -69,7 +69,7 @@ type LossRecord struct {
 	// Full says when each domain's bucket is full again, by the domain's name;
 	// "" is that of the machines that have none. One that is absent is full.
 	Full map[string]time.Time `json:"full,omitempty"`
-	// Held says since when nothing of the cell is given to others, and
+	// Held says since when nothing of the cell is rescheduled, and
 	// HeldDomains the same of domains; zero, or absent, if it is.
 	Held        time.Time            `json:"held,omitzero"`
 	HeldDomains map[string]time.Time `json:"heldDomains,omitempty"`

@@ -48,7 +48,7 @@ type Cell struct {
 	// OversellPercent bounds how much quota may be sold at the bands that may
 	// be oversold.
 	OversellPercent Oversell `json:"oversellPercent,omitzero"`
-	// Lost says how the tasks of lost machines are given to others; nil: the
+	// Lost says how the tasks of lost machines are rescheduled; nil: the
 	// defaults of its fields. See Loss.
 	Lost *LossPolicy `json:"lost,omitempty"`
 }

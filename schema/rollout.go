@@ -10,7 +10,7 @@ type UpdatePolicy struct {
 	// MinHealthySeconds is how long a new task must have run (and passed its
 	// health check, if it has one) before it counts as healthy.
 	MinHealthySeconds int `json:"minHealthySeconds"`
-	// Canary is the tasks that get new data first; nil: none does.
+	// Canary is the tasks that get new version first; nil: none does.
 	Canary *Canary `json:"canary,omitempty"`
 	// ProgressSeconds is how long a rollout may go without a further task of new
 	// data getting healthy before it has failed, 1 to 86400; 0 is for ever.
@@ -19,7 +19,7 @@ type UpdatePolicy struct {
 	OnFailure OnFailure `json:"onFailure,omitempty"`
 }
 
-// Canary is the part of a job that tries new data before the rest gets it.
+// Canary is the part of a job that tries new version before the rest gets it.
 type Canary struct {
 	Tasks int `json:"tasks"` // 1 to MaxTasks
 	// WaitSeconds is how long after all of them were healthy the rollout waits
@@ -42,8 +42,8 @@ type OnFailure string
 
 // The ways to go on after a failure.
 const (
-	Pause  OnFailure = "pause"  // no further task is stopped for the new data
-	Return OnFailure = "return" // all tasks get the last healthy data again
+	Pause  OnFailure = "pause"  // no further task is stopped for the new version
+	Return OnFailure = "return" // all tasks get the last healthy version again
 )
 
 // Disruption bounds what muster may take down of a job by its own choice:

@@ -24,13 +24,13 @@ func newDiff(std stdio) *cobra.Command {
 	c := &cobra.Command{
 		Use:        "diff [BASE | BASE..HEAD | BASE...HEAD]",
 		SuggestFor: []string{"plan"},
-		Short:      "print what changes in the data, and what that does to tasks",
+		Short:      "print what a change does to objects and tasks",
 		Long: `Print how the data that a config repository compiles to differs between two
 commits, by object and field, and what each change does to the tasks that run: in
 place, or restart. BASE...HEAD begins where HEAD parted from BASE, as a pull request
 does. With BASE alone, or nothing for HEAD, it is what HEAD or the work tree differs
 in. Comments, and what moves from file to file, change nothing. Removals that a
-guard of the cell would hold are told, with what lets them go.
+guard of the cell would hold are listed, with the trailer that allows them.
 
 Exits 1 when something differs, 2 when HEAD has mistakes.`,
 		Example: `  muster diff                       the work tree against HEAD

@@ -46,8 +46,8 @@ goes on through restarts of the task, of its agent and of the master, and throug
 moves to other machines, until the task has ended for good.
 
 Of each run the newest output is kept, as much as the job's task.logs says. A
-task that ended keeps its logs for a day, one that failed for a week. What a full
-disk did not take is told of in the log, where it is missing.
+task that ended keeps its logs for a day, one that failed for a week. Where a
+full disk lost output, the log says so.
 
 Of a job, or of the jobs that --selector picks, it is the logs of all tasks that
 have been on a machine, each line after the name of its task; with --follow, of

@@ -32,8 +32,8 @@ never gets healthy, no further one is restarted: muster status says so. A later
 request of the same name takes the place of the one under way; --cancel ends it where
 it is. A suspended job is not restarted.
 
-It returns at once, unless --wait is given. Who, when and why is told by muster
-status, why and events. It takes the role operator.`,
+It returns at once, unless --wait is given. muster status, why and events
+say who asked, when and why. It takes the role operator.`,
 		Example: `  muster restart search/web --reason "new certificate" && muster wait search/web
   muster restart search/web/2 --reason "it hangs" --wait
   muster restart search/web --cancel`,

@@ -39,7 +39,7 @@ func limited(job string, kind schema.JobKind, milli int64) schema.Assignment {
 	return a
 }
 
-// TestResizeInPlace: new data of a generation changes the limits of what runs;
+// TestResizeInPlace: new version of a generation changes the limits of what runs;
 // what cannot be changed is told, and tried again.
 func TestResizeInPlace(t *testing.T) {
 	bubble(t, func(s *story) {

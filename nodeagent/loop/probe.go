@@ -44,7 +44,7 @@ func (l *Loop) check(ctx context.Context, checks []nodeagent.Check) {
 		switch {
 		case on && same(&old.health, &c.Health):
 			continue
-		case on: // newer data: what the older has counted does not
+		case on: // newer version: what the older has counted does not
 			old.cancel()
 			c.Probe = nodeagent.Known(c.Probe.State, c.Probe.Message)
 		}

@@ -68,7 +68,7 @@ func (g service) Exec(stream linkpb.Link_ExecServer) error {
 	left, leave := context.WithCancel(context.Background())
 	defer leave()
 	if _, ok := g.server.execs.attach(first.GetId(), caller(stream.Context()), &execConn{fromAgent, toAgent, leave}); !ok {
-		return status.Error(codes.NotFound, "nobody waits for this session")
+		return status.Error(codes.NotFound, "no request for this session is open")
 	}
 	// The pipes outlive the call: what waits at them is let go.
 	cut := func(cause error) { _, _ = toClient.CloseWithError(cause), fromClient.CloseWithError(cause) }

@@ -80,7 +80,7 @@ func (g service) Logs(stream linkpb.Link_LogsServer) error {
 	defer closed()
 	machine, ok := s.logs.attach(first.GetId(), caller(stream.Context()), &openLog{read, closed})
 	if !ok {
-		return status.Error(codes.NotFound, "nobody waits for this log")
+		return status.Error(codes.NotFound, "no request for this log is open")
 	}
 	if err := stream.Send(&linkpb.LogAck{}); err != nil {
 		_ = write.CloseWithError(fmt.Errorf("log of machine %s: %w", machine, err))

@@ -284,7 +284,7 @@ func TestForeignLog(t *testing.T) {
 		_, err = stream.Recv()
 		return err
 	}
-	wantStatus(t, open(theirs), codes.NotFound, "nobody waits for this log")
+	wantStatus(t, open(theirs), codes.NotFound, "no request for this log is open")
 	if err := open(mine); err != nil {
 		t.Error(err)
 	}

@@ -411,7 +411,7 @@ func TestLogWithoutAnAgent(t *testing.T) {
 }
 
 // TestViewIsOfItsSession: what was pushed for an earlier session is not sent in the
-// next, of which it would confirm what may have been given to others since.
+// next, of which it would confirm what may have been rescheduled since.
 func TestViewIsOfItsSession(t *testing.T) {
 	t.Parallel()
 	s, d := start(t, &counter{epoch: 6}, time.Hour)

@@ -42,7 +42,7 @@ var silenced = []string{
 // passing are parts of errors that etcd logs and that are over, or of no
 // matter, a moment later.
 var passing = []string{
-	"missing term information",      // a new data directory has no raft term yet
+	"missing term information",      // a new version directory has no raft term yet
 	"etcdserver: request cancelled", // its own errands, when it is closed
 	"etcdserver: server stopped",
 	"etcdserver: too many requests", // from itself, while a long log is replayed

@@ -86,7 +86,7 @@ func writesOf(docs map[string][]byte) []reconciler.Write {
 	return writes
 }
 
-// fill writes documents into a new data directory.
+// fill writes documents into a new version directory.
 func fill(ctx context.Context, cfg RestoreConfig, info SnapshotInfo, dir string, writes []reconciler.Write) (err error) {
 	s, err := OpenEmbedded(ctx, EmbeddedConfig{Dir: dir, Cell: info.Cell, Release: cfg.Release, Log: cfg.Log})
 	if err != nil {

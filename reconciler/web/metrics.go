@@ -79,19 +79,19 @@ func NewMetrics(cell Cell) *Metrics {
 		info:        d("cell_info", "The cell, the head commit seen and the commit applied; always 1.", "cell", "head", "applied"),
 		stale:       d("stale_packages", "Directories that still run the data of an earlier commit."),
 		unread:      d("head_unread", "1 when nothing of the head commit could be read, and all runs on with the data of the one before."),
-		rejected:    d("rejected_jobs", "Jobs whose newest data was not admitted."),
+		rejected:    d("rejected_jobs", "Jobs whose newest version was not admitted."),
 		held:        d("held_tasks", "Tasks that run on because a guard holds their removal."),
 		suspended:   d("suspended", "1 for as long as somebody has suspended a job, or with * for both labels the cell; there is no series of what is not suspended.", "user", "job"),
 		suspendedAt: d("suspended_since_timestamp_seconds", "Since when a job, or with * for both labels the cell, is suspended, in seconds since 1970.", "user", "job"),
 		at:          d("status_timestamp_seconds", "When the status was taken, in seconds since 1970."),
 		jobs:        d("jobs", "Jobs, by kind.", "kind"),
-		rollouts:    d("rollouts", "Jobs whose newest data has not reached all tasks, by state of the rollout.", "state"),
+		rollouts:    d("rollouts", "Jobs whose newest version has not reached all tasks, by state of the rollout.", "state"),
 		tasks:       d("tasks", "Tasks, by state; unknown: on machines that are silent or lost.", "state"),
 		machines:    d("machines", "Machines, by health.", "health"),
 		conditions:  d("machine_conditions", "Machines that are up and have something wrong, by condition.", "condition"),
-		losses:      d("loss_holds", "Parts of the cell, it or failure domains, in which so many machines are silent that their tasks are given to nobody."),
-		draining:    d("draining_machines", "Machines that are to be emptied, by how far that is.", "state"),
-		drainLeft:   d("draining_tasks", "Tasks on machines that are to be emptied."),
+		losses:      d("loss_holds", "Parts of the cell, it or failure domains, in which so many machines are silent that their tasks are not rescheduled."),
+		draining:    d("draining_machines", "Machines that are draining, by state.", "state"),
+		drainLeft:   d("draining_tasks", "Tasks on machines that are draining."),
 		capacity: map[schema.Dimension]*prometheus.Desc{
 			schema.CPUMilli:  d("capacity_cores", "Cores that machines that are up offer."),
 			schema.RAMBytes:  d("capacity_ram_bytes", "Memory that machines that are up offer."),
@@ -208,7 +208,7 @@ func (m *Metrics) collect(s *reconciler.Status, out chan<- prometheus.Metric) {
 	}
 }
 
-// collectDrains tells of machines that are to be emptied.
+// collectDrains tells of machines that are draining.
 func (m *Metrics) collectDrains(machines []reconciler.MachineStatus, gauge func(d *prometheus.Desc, v float64, labels ...string)) {
 	left, states := 0, map[string]float64{"draining": 0, "waiting": 0, "drained": 0}
 	for i := range machines {
@@ -231,7 +231,7 @@ func (m *Metrics) collectDrains(machines []reconciler.MachineStatus, gauge func(
 	gauge(m.drainLeft, float64(left))
 }
 
-// collectRollouts counts the jobs whose newest data is on its way.
+// collectRollouts counts the jobs whose newest version is on its way.
 func (m *Metrics) collectRollouts(s *reconciler.Status, gauge func(*prometheus.Desc, float64, ...string)) {
 	rolling := []string{"canary", "waiting", "rolling", "held", "paused", "returned"}
 	for state, n := range count(s.Jobs, rolling, func(j *reconciler.JobStatus) string { return j.Rollout.Word() }) {

@@ -17,9 +17,9 @@ func TestRestartOverTLS(t *testing.T) {
 	a := newSecureAPI(t)
 	reader, operator := a.client(identity.ReadOnly, "eve"), a.client(identity.Operator, "anna")
 	_, err := reader.Restart(t.Context(), "search/web", "x")
-	wantClientError(t, err, http.StatusForbidden, "read-only/eve may read, and POST /v1/restart is for operators")
+	wantClientError(t, err, http.StatusForbidden, "restart needs the role operator; you are read-only/eve")
 	_, err = reader.CancelRestart(t.Context(), "search/web")
-	wantClientError(t, err, http.StatusForbidden, "is for operators")
+	wantClientError(t, err, http.StatusForbidden, "needs the role operator")
 	if len(a.cell.restarts) != 0 {
 		t.Errorf("restarted %v", a.cell.restarts)
 	}

@@ -19,7 +19,7 @@ import (
 var storm = flag.Int("e2e.storm", 60, "commits of TestStorm")
 
 // TestBadPackage commits a change of a hundred packages of which one is bad: the
-// others apply, the bad one keeps its last good data and its process, and the
+// others apply, the bad one keeps its last good version and its process, and the
 // status says which and why.
 func TestBadPackage(t *testing.T) {
 	t.Parallel()

@@ -153,7 +153,7 @@ func (x *orphaned) settle(commit string) {
 		for _, j := range s.Jobs {
 			switch {
 			case j.Updating > 0, j.Name != "crew/doomed" && j.Running+j.Done != j.Desired, j.Kind == schema.Batch && j.Done != j.Desired:
-				return fmt.Sprintf("job %s: %d of %d run, %d are done, %d have older data", j.Name, j.Running, j.Desired, j.Done, j.Updating)
+				return fmt.Sprintf("job %s: %d of %d run, %d are done, %d have the previous version", j.Name, j.Running, j.Desired, j.Done, j.Updating)
 			}
 		}
 		for _, t := range s.Tasks {

@@ -28,8 +28,9 @@ type tree struct {
 	files []*file
 	top   []string // names in the root directory, without dotfiles and ignored ones
 	gomod string
-	deps  string // dependencyPage
-	arch  string // architecturePage
+	deps  string            // dependencyPage
+	arch  string            // architecturePage
+	pages map[string]string // what users read beside messages, by path
 }
 
 // file is one Go file of the tree.
@@ -79,7 +80,7 @@ func read(t *testing.T) sources {
 			return fs.SkipDir
 		case d.IsDir() || hidden:
 			return nil
-		case strings.HasSuffix(rel, ".go") || rel == "go.mod" || rel == dependencyPage || rel == architecturePage:
+		case strings.HasSuffix(rel, ".go") || rel == "go.mod" || rel == dependencyPage || isPage(rel):
 			b, err := os.ReadFile(p)
 			src[rel] = string(b)
 			return err
@@ -106,11 +107,14 @@ func parse(t *testing.T, src sources) *tree {
 	t.Helper()
 	parsed.Lock()
 	defer parsed.Unlock()
-	out := &tree{fset: parsed.fset, gomod: src["go.mod"], deps: src[dependencyPage], arch: src[architecturePage]}
+	out := &tree{fset: parsed.fset, gomod: src["go.mod"], deps: src[dependencyPage], arch: src[architecturePage], pages: map[string]string{}}
 	top := map[string]bool{}
 	for p, text := range src {
 		name, _, _ := strings.Cut(p, "/")
 		top[name] = true
+		if isPage(p) {
+			out.pages[p] = text
+		}
 		if !strings.HasSuffix(p, ".go") {
 			continue
 		}

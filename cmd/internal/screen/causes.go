@@ -53,7 +53,7 @@ func causes(s *reconciler.Status) []cause {
 	out = append(out, suspensions(s.Suspended)...)
 	for i := range s.Losses {
 		h := &s.Losses[i]
-		out = append(out, cause{label: "lost machines", colour: Red, text: fmt.Sprintf("%s, since %s: the tasks on them are given to nobody", h.Reason, h.Since.Format(time.RFC3339)), next: h.Next})
+		out = append(out, cause{label: "lost machines", colour: Red, text: fmt.Sprintf("%s, since %s: the tasks on them are not rescheduled", h.Reason, h.Since.Format(time.RFC3339)), next: h.Next})
 	}
 	out = append(out, jobCauses(s)...)
 	for i := range s.Waits {

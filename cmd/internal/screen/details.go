@@ -67,7 +67,7 @@ func (v *View) draining(b *strings.Builder, d *reconciler.Draining) {
 	case d.Turn:
 		left += ", others go first"
 	}
-	v.para(b, "", "", fmt.Sprintf("to be emptied by %s at %s: %s", d.Object, d.Origin, left))
+	v.para(b, "", "", fmt.Sprintf("drained by %s at %s: %s", d.Object, d.Origin, left))
 	if !d.Deadline.IsZero() {
 		v.para(b, "", "", fmt.Sprintf("deadline %s, and then the %s wins", d.Deadline.Format(time.RFC3339), map[string]string{schema.DeadlineStop: "drain", schema.DeadlineBudget: "budget"}[d.AtDeadline]))
 	}

@@ -14,7 +14,7 @@ import (
 // oracle is what the world knows and no master has to remember.
 type oracle struct {
 	durable  *reconciler.State          // what the newest master knows to be stored
-	good     map[string]*schema.Package // last good data of each directory
+	good     map[string]*schema.Package // last good version of each directory
 	next     map[string]*schema.Package // what good becomes when nextID is stored
 	nextID   string
 	heard    map[string]time.Time       // when a master last heard of each machine
@@ -191,7 +191,7 @@ func (w *World) checkEvents(events []schema.Event, before snap, now time.Time) {
 		case e.Kind == schema.EventKill && e.Cause == schema.CauseRemoved && !strings.HasPrefix(e.Message, "stopped"):
 			// What was removed and is declared again may find its quota gone.
 			if w.oracle.declared(task.JobName) != nil && w.master.last.Admission.Rejected[task.JobName] == nil {
-				w.violate("task %s is stopped as removed, and the last good data of its directory has it", e.Task)
+				w.violate("task %s is stopped as removed, and the last good version of its directory has it", e.Task)
 			}
 		case e.Cause == schema.CausePreempted:
 			w.checkPreempted(task, strings.HasPrefix(e.Message, "stopped"), before)

@@ -69,7 +69,7 @@ func (w *World) checkTwin(on *machine, r *run) {
 	}
 	if since, gone := w.oracle.written[a.Generation]; gone {
 		if joined.After(since) {
-			w.violate("task %s generation %d starts on %s, from which it was given to others before: it must never run twice", a.Task, a.Generation, on.name)
+			w.violate("task %s generation %d starts on %s, from which it was rescheduled before: it must never run twice", a.Task, a.Generation, on.name)
 		}
 		return
 	}
@@ -123,7 +123,7 @@ func (w *World) over(machine string, generation uint64) bool {
 }
 
 // tolerated returns how long a machine must have been silent before a task on it
-// is given to others; false if that never is. A job that is removed goes with the
+// is rescheduled; false if that never is. A job that is removed goes with the
 // last of its tasks: for that one counts the data that it ran.
 func (w *World) tolerated(task schema.TaskName, machine string, before snap) (time.Duration, bool) {
 	r, j := before.record(task), w.master.state.Jobs[task.JobName]

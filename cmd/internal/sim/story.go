@@ -80,7 +80,7 @@ var expectations = []struct{ words, want string }{
 	{"at most", "what muster chooses to stop stays within the budget"},
 	{"is preempted for", "a task is preempted for one of higher priority only, and prod never for prod"},
 	{"does not want a machine again", "what was preempted comes back"},
-	{"as removed, and the last good data", "a bad package changes nothing of what runs"},
+	{"as removed, and the last good version", "a bad package changes nothing of what runs"},
 	{"which is not its owner's", "what a directory may not declare is not taken"},
 	{"which has not finished", "what is stored as done has finished"},
 	{"after it has finished", "an index of a batch job that is done is not run again"},

@@ -62,7 +62,7 @@ func (w *World) promoting() {
 	}
 }
 
-// checkTrials: until it has passed its canary, new data is given to no more tasks
+// checkTrials: until it has passed its canary, new version is given to no more tasks
 // than that has; and data to which a job has said goodbye to none. before is what
 // was stored, and suspended are the jobs that were then.
 func (w *World) checkTrials(before snap, suspended map[schema.JobName]glass) {
@@ -145,11 +145,11 @@ func (w *World) checkCanary(name schema.JobName, want *schema.Job, t *trial, bef
 	waits := time.Duration(canary.WaitSeconds) * time.Second
 	passed := canary.Promote == schema.PromoteAuto && !t.well.IsZero() && w.now.Sub(t.well) >= waits
 	if !passed && w.oracle.unseen.at.Before(t.since) {
-		w.violate("%d tasks of %s have new data, which has not passed its canary of %d", has, name, canary.Tasks)
+		w.violate("%d tasks of %s have new version, which has not passed its canary of %d", has, name, canary.Tasks)
 	}
 }
 
-// checkReturned: a job that returns to its last healthy data gives nobody the
+// checkReturned: a job that returns to its last healthy version gives nobody the
 // other any more. But a suspension stops that rollout, too, where it is: a task of
 // a suspended job comes back with the data that it had, also when it had been told
 // to stop for other data before. None gets what has failed that had not.
