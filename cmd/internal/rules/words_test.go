@@ -32,7 +32,7 @@ var words = []word{
 
 // isPage reports whether users read the file at p: pages, and the definitions.
 func isPage(p string) bool {
-	return strings.HasSuffix(p, ".md") && p != "CHANGELOG.md" && !strings.HasPrefix(p, "docs/decisions/") || strings.HasPrefix(p, "schema/cue/") && strings.HasSuffix(p, ".cue")
+	return strings.HasSuffix(p, ".md") && p != "CHANGELOG.md" && !strings.HasPrefix(p, "docs/decisions/") || strings.HasPrefix(p, "schema/cue/") && strings.HasSuffix(p, ".cue") || strings.HasSuffix(p, ".html")
 }
 
 // checkWords finds what words has in what users read: string literals, pages, and
