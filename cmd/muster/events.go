@@ -4,12 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/musterhq/muster/cmd/internal/screen"
 	"github.com/musterhq/muster/reconciler/web/client"
 	"github.com/musterhq/muster/schema"
 )
@@ -24,8 +26,10 @@ func newEvents(std stdio) *cobra.Command {
 	var l labelFlag
 	q := client.EventQuery{EventQuery: schema.EventQuery{Newest: true}}
 	c := &cobra.Command{
-		Use:     "events [USER/JOB | USER/JOB/INDEX | MACHINE]",
-		Short:   "print the cell's history",
+		Use:   "events [USER/JOB | USER/JOB/INDEX | MACHINE]",
+		Short: "print the cell's history",
+		Long: `Print the cell's history, one event a line, the oldest first. On a terminal, and where
+COLUMNS is set, lines that are too long are wrapped; with -o wide none is.`,
 		Example: "  muster events search/web\n  muster events -l tier=front\n  muster events -f -o json\n  muster events --kind suspend",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -48,7 +52,7 @@ func newEvents(std stdio) *cobra.Command {
 	}
 	m.add(c)
 	l.add(c)
-	out = addOutput(c, "text", "json")
+	out = addOutput(c, "text", "wide", "json")
 	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on as more happens")
 	c.Flags().IntVar(&q.Limit, "limit", 100, "how many of the newest to print; 0 for all that are held in memory")
 	c.Flags().StringVar((*string)(&q.Kind), "kind", "", "only events of this kind, such as fail, hold, suspend or exec")
@@ -132,6 +136,7 @@ func printEvent(std stdio, format string, e *schema.EventRecord) error {
 	if e.Commit != "" {
 		what = "commit " + short(e.Commit) + " " + what
 	}
-	_, err := fmt.Fprintf(std.out, "%s %-8s %s%s\n", e.At.UTC().Format("2006-01-02T15:04:05.000Z"), e.Kind, what, e.Message)
+	head := fmt.Sprintf("%s %-8s ", e.At.UTC().Format("2006-01-02T15:04:05.000Z"), e.Kind)
+	_, err := io.WriteString(std.out, screen.Fold(head, what+e.Message, lineCells(std.out, format == "wide")))
 	return err
 }

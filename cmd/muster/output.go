@@ -85,6 +85,15 @@ func columns(w io.Writer, wide bool) int {
 	return most
 }
 
+// lineCells is columns for what is read line by line: lines have a bound only on a
+// terminal, or where COLUMNS says one.
+func lineCells(w io.Writer, wide bool) int {
+	if windowOf(w) == nil && os.Getenv("COLUMNS") == "" {
+		return 0
+	}
+	return columns(w, wide)
+}
+
 // height returns how many lines a terminal has, 0 if w is none.
 func height(w io.Writer) int {
 	if size := windowOf(w); size != nil {

@@ -2,12 +2,12 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/musterhq/muster/cmd/internal/screen"
 	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/web/client"
 	"github.com/musterhq/muster/schema"
@@ -24,7 +24,10 @@ func newWhy(std stdio) *cobra.Command {
 		Long: `Tell why a job or a task is as it is, or each of the jobs that --selector picks:
 with -o json then as a list. Of a task it also says how the machine that it is on
 scores, and the best other one; --machine asks any one machine whether it would
-take the task, and who would have to make room.`,
+take the task, and who would have to make room.
+
+On a terminal, and where COLUMNS is set, lines that are too long are wrapped; with
+-o wide none is.`,
 		Example: "  muster why search/web/3 --machine m-17\n  muster why search/web\n  muster why search/web/3 -o json\n  muster why -l tier=front",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -50,7 +53,7 @@ take the task, and who would have to make room.`,
 	m.add(c)
 	l.add(c)
 	c.Flags().StringVar(&machine, "machine", "", "a machine to ask whether it would take the task")
-	out = addOutput(c, "text", "json")
+	out = addOutput(c, "text", "wide", "json")
 	return c
 }
 
@@ -75,7 +78,7 @@ func whyOne(ctx context.Context, cl *client.Client, what whyWhat, to explainTo) 
 	if to.format == "json" {
 		return printJSON(to.w, why)
 	}
-	return printWhy(to.w, why)
+	return printWhy(to, why)
 }
 
 func whyMany(ctx context.Context, cl *client.Client, g reconciler.Group, to explainTo) error {
@@ -96,15 +99,21 @@ func whyMany(ctx context.Context, cl *client.Client, g reconciler.Group, to expl
 		return printJSON(to.w, all)
 	}
 	for _, why := range all {
-		if err := printWhy(to.w, why); err != nil {
+		if err := printWhy(to, why); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func printWhy(w io.Writer, why *reconciler.Explanation) error {
-	_, err := fmt.Fprintln(w, strings.Join(why.Lines(), "\n"))
+func printWhy(to explainTo, why *reconciler.Explanation) error {
+	var b strings.Builder
+	width := lineCells(to.w, to.format == "wide")
+	for line := range strings.SplitSeq(strings.Join(why.Lines(), "\n"), "\n") {
+		text := strings.TrimLeft(line, " ")
+		b.WriteString(screen.Fold(line[:len(line)-len(text)], text, width))
+	}
+	_, err := io.WriteString(to.w, b.String())
 	return err
 }
 

@@ -153,3 +153,21 @@ func TestStatus(t *testing.T) {
 		})
 	}
 }
+
+func TestFold(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		label, text string
+		width       int
+		want        string
+	}{
+		{"  ", "because: it  waits", 0, "  because: it  waits\n"},
+		{"  ", "because: it  waits", 20, "  because: it  waits\n"},
+		{"  ", "because: it waits for a machine", 20, "  because: it waits\n    for a machine\n"},
+		{"12:00 fail     ", "a/web/0: exited with status 1", 30, "12:00 fail     a/web/0: exited\n  with status 1\n"},
+	} {
+		if got := Fold(tt.label, tt.text, tt.width); got != tt.want {
+			t.Errorf("%q %q in %d: %q, want %q", tt.label, tt.text, tt.width, got, tt.want)
+		}
+	}
+}

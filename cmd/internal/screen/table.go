@@ -139,6 +139,16 @@ func oneLine(s string) string {
 	return Printable(s)
 }
 
+// Fold returns a line of a label and a text. If it is longer than width cells, 0 for no
+// bound, its rest follows in lines that stand in by two more.
+func Fold(label, text string, width int) string {
+	if width == 0 || Cells(label)+Cells(text) <= width {
+		return label + text + "\n"
+	}
+	in := len(label) - len(strings.TrimLeft(label, " "))
+	return Wrap(label, strings.Repeat(" ", in+2), text, width)
+}
+
 // Wrap returns s in lines of at most width cells, 0 for no bound: the first begins
 // with first, the others with rest. It breaks lines at spaces, and words that are
 // longer than a line.
