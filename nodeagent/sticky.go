@@ -54,7 +54,7 @@ func (d *decider) sticky(items []item) {
 	}
 	here := map[schema.TaskName]bool{}
 	for _, it := range items {
-		if it.held != nil && it.held.Alive() || it.assigned != nil && it.assigned.Stop == nil && it.job().Task.Sticky {
+		if it.held != nil && it.held.Alive() || it.assigned != nil && it.assigned.Stop == nil && it.job().Task.Sticky.Has() {
 			here[it.task] = true
 		}
 	}

@@ -12,14 +12,14 @@ import (
 func TestStickyDirectories(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2027, 1, 2, 3, 4, 5, 0, time.UTC)
-	job := func(sticky bool) *schema.Job {
+	job := func(sticky schema.Sticky) *schema.Job {
 		return &schema.Job{Name: "db", User: "u", Cell: "c", Kind: schema.Service, Task: schema.TaskSpec{Sticky: sticky}}
 	}
-	task := job(true).ID().Task(0)
-	assigned := schema.Assignment{Task: task, Generation: 2, Job: job(true)}
+	task := job(schema.StickyHere).ID().Task(0)
+	assigned := schema.Assignment{Task: task, Generation: 2, Job: job(schema.StickyHere)}
 	stopped, plain := assigned, assigned
 	stopped.Stop = &schema.Cause{Kind: schema.CauseRemoved}
-	plain.Job = job(false)
+	plain.Job = job(schema.NotSticky)
 	alive := nodeagent.Held{Assignment: stopped, Incarnations: []nodeagent.Incarnation{{Number: 1, Boot: "b", PID: 5}}}
 	view := func(list ...schema.Assignment) *nodeagent.View { return &nodeagent.View{Assignments: list} }
 	for _, c := range []struct {

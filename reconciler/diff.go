@@ -88,7 +88,11 @@ func (d *differences) task(o, n *schema.TaskSpec) {
 	d.field(networkOf(o) != networkOf(n), "task.isolation.network", Restart)
 	d.field(hasUser(o) != hasUser(n), "task.isolation.user", Restart)
 	d.field(!maps.Equal(o.Files, n.Files), "task.files", Restart)
-	d.field(o.Sticky != n.Sticky, "task.sticky", Restart)
+	if o.Sticky.Has() == n.Sticky.Has() {
+		d.field(o.Sticky != n.Sticky, "task.sticky", InPlace)
+	} else {
+		d.field(true, "task.sticky", Restart)
+	}
 	d.field(o.Process.Root != n.Process.Root, "task.process.root", Restart)
 	d.field(!slices.Equal(o.Process.Command, n.Process.Command), "task.process.command", Restart)
 	d.field(!maps.Equal(o.Env, n.Env), "task.env", Restart)

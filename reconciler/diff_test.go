@@ -40,7 +40,7 @@ func TestDiff(t *testing.T) {
 		{"the isolation that is the default", func(j *schema.Job) { j.Task.Isolation = &schema.Isolation{Network: "host"} }, reconciler.Unchanged, nil},
 		{"network", func(j *schema.Job) { j.Task.Isolation = &schema.Isolation{Network: "none"} }, reconciler.Restart, []string{"task.isolation.network: restart"}},
 		{"files", func(j *schema.Job) { j.Task.Files = map[string]schema.TaskFile{"f": {}} }, reconciler.Restart, []string{"task.files: restart"}},
-		{"sticky", func(j *schema.Job) { j.Task.Sticky = true }, reconciler.Restart, []string{"task.sticky: restart"}},
+		{"sticky", func(j *schema.Job) { j.Task.Sticky = schema.StickyHere }, reconciler.Restart, []string{"task.sticky: restart"}},
 		{"root", func(j *schema.Job) { j.Task.Process.Root = "/x" }, reconciler.Restart, []string{"task.process.root: restart"}},
 		{"kind", func(j *schema.Job) { j.Kind = schema.Batch }, reconciler.Restart, []string{"kind: restart"}},
 		{"more memory", func(j *schema.Job) { j.Task.Resources.RAMBytes++ }, reconciler.Resize, []string{"task.resources.ramBytes: resize"}},
@@ -165,7 +165,7 @@ func TestDiffAgreesWithRunDigest(t *testing.T) {
 					Network: rapid.SampledFrom([]schema.Network{schema.HostNetwork, schema.NoNetwork}).Draw(t, "network"),
 				}
 			}
-			j.Task.Sticky = rapid.Bool().Draw(t, "sticky")
+			j.Task.Sticky = rapid.SampledFrom([]schema.Sticky{schema.NotSticky, schema.StickyHere, schema.StickyStay}).Draw(t, "sticky")
 			if rapid.Bool().Draw(t, "env") {
 				j.Task.Env = map[string]string{"A": strings.Repeat("b", rapid.IntRange(1, 2).Draw(t, "b"))}
 			}

@@ -198,6 +198,9 @@ func (s *step) moveAway(r *removal, t *drainee) string {
 		s.disruptAnyway(t.name.JobName, *record, cause)
 		return ""
 	}
+	if s.stays(s.dataOf(job.Admitted), record) != "" {
+		return fmt.Sprintf("it stays with its sticky directory (sticky: %q), and moves when the machine is declared gone", schema.StickyStay)
+	}
 	if why := s.keptUp(t.name.JobName, record); why != "" {
 		return why
 	}

@@ -88,10 +88,18 @@ func (s *step) end(job schema.JobName, t schema.TaskRecord, cause schema.Cause) 
 		e.Message = "stopped: " + e.Message
 	}
 	s.event(e)
+	if data := s.dataOf(t.Data); data.Kind != schema.System && data.Task.Sticky.Has() && ran(cause.Kind) {
+		t.On = t.Machine
+	}
 	causes := append(slices.Clone(t.Causes), cause)
 	t.Causes = causes[max(0, len(causes)-schema.MaxCauses):]
 	t.Machine, t.Ports, t.Devices, t.Alloc, t.Stop = "", nil, nil, nil, nil
 	s.set(job, t)
+}
+
+// ran reports whether a generation that ended so may have run.
+func ran(k schema.CauseKind) bool {
+	return k != schema.CauseStartFailed && k != schema.CausePortInUse
 }
 
 // evictions counts the last ends in a row that were for want of resources.

@@ -245,6 +245,10 @@ func (s *step) dueTask(job schema.JobName, t *schema.TaskRecord, q *silent) dueT
 		if q.lost {
 			s.leave(d.name, fmt.Sprintf("it must never run twice: it waits for %s, or for a commit that declares it gone", q.record.Name))
 		}
+	case !d.free && s.stays(d.data, t) != "":
+		if q.lost {
+			s.leave(d.name, fmt.Sprintf("it %s, or for a commit that declares it gone", waitsForHome(q.record.Name)))
+		}
 	case quiet >= tolerates && (tolerates < usual || q.lost):
 		d.why = "the machine has been silent for " + tolerates.String()
 	default:

@@ -97,8 +97,12 @@ func (s *step) decide(asks []placement.Ask) (refused []placement.Ask) {
 		delete(s.out.Why, d.Name)
 		switch {
 		case d.Machine == "":
+			i, ok := byName[d.Name]
+			if ok && asks[i].On != "" && a.job.Kind != schema.System {
+				d.Why.Waits = s.noRoomAtHome(&asks[i])
+			}
 			s.out.Why[d.Name] = d.Why
-			if i, ok := byName[d.Name]; ok {
+			if ok {
 				refused = append(refused, asks[i])
 			}
 			if s.claimed[d.Name] {
@@ -139,8 +143,11 @@ func (s *step) placementAsk(a ask) placement.Ask {
 		p.On = t.On
 		return p
 	}
+	if p.On = s.stays(a.job, t); p.On != "" {
+		return p
+	}
 	if n := len(t.Causes); n > 0 && (t.Causes[n-1].Kind == schema.CauseUpdate || t.Causes[n-1].Kind == schema.CauseRestart) {
-		if p.Last = t.Causes[n-1].Machine; a.job.Task.Sticky { // its directory is there
+		if p.Last = t.Causes[n-1].Machine; a.job.Task.Sticky.Has() { // its directory is there
 			p.Prefer = p.Last
 		}
 	}
@@ -222,7 +229,7 @@ func (s *step) assign(a ask, d placement.Decision) {
 	t.Generation, t.Machine, t.Data, t.Ports, t.At = s.counter, d.Machine, a.data, d.Ports, s.now
 	t.Devices, t.Alloc = s.devicesOf(d.Machine, d.Devices), s.useOf(d.Alloc)
 	t.NotBefore = time.Time{}
-	if a.job.Kind != schema.System {
+	if a.job.Kind != schema.System && t.On != d.Machine {
 		t.On = ""
 	}
 	s.set(a.task.JobName, t)

@@ -64,7 +64,7 @@ func (s *step) moveOne(machine string, o *schema.Overload) bool {
 }
 
 // mayMove reports whether a task is not prod, its job's disruption budget allows
-// it to be down, and it can be elsewhere.
+// it to be down, and it can be elsewhere: it does not stay with its sticky directory.
 func (s *step) mayMove(name schema.TaskName, t *schema.TaskRecord) bool {
 	record := s.job(name.JobName)
 	if record == nil || record.Admitted == "" || s.frozen(name.JobName) {
@@ -74,7 +74,7 @@ func (s *step) mayMove(name schema.TaskName, t *schema.TaskRecord) bool {
 		return false // it would come back
 	}
 	job := s.dataOf(record.Admitted)
-	if job.Priority.Prod() || job.Kind == schema.System {
+	if job.Priority.Prod() || job.Kind == schema.System || s.stays(job, t) != "" {
 		return false
 	}
 	return s.keptUp(name.JobName, t) == "" && s.noPlace(ask{name, job, record.Admitted}, t) == ""

@@ -83,7 +83,7 @@ func neverMoved(want *schema.Job) string {
 	switch {
 	case want.Spread != nil && want.Spread.Repair != nil && !*want.Spread.Repair:
 		return "spread.repair is false"
-	case want.Task.Sticky:
+	case want.Task.Sticky.Has():
 		return "they are sticky"
 	case want.NeverTwice():
 		return "they must never run twice"

@@ -123,6 +123,9 @@ func (s *step) mayRenew(job schema.JobName, t *schema.TaskRecord, data schema.Di
 	case s.moving > 0 && snapshot.Fits(p, true):
 		s.hold(job, "other tasks are starting on the machines with room for "+next)
 		return false
+	case p.On != "" && want.Kind != schema.System:
+		s.hold(job, fmt.Sprintf("%s %s", name.Short(), s.noRoomAtHome(&p)))
+		return false
 	default:
 		s.hold(job, fmt.Sprintf("no machine has room for %s of %s: %s", next, name.Short(), snapshot.Explain(p)))
 		return false

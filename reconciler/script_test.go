@@ -502,6 +502,8 @@ func set(o any, fields []string) error {
 		case "wish":
 			w := strings.Split(value, ":")
 			doc = fmt.Sprintf(`{"preferences": [{"attribute": %q, "operator": "=", "value": %q, "weight": 50}]}`, w[0], w[1])
+		case "sticky":
+			doc = fmt.Sprintf(`{"task": {"sticky": %s}}`, value)
 		case "gpus":
 			doc = fmt.Sprintf(`{"task": {"resources": {"devices": {"gpu": {"count": %s, "milli": 1000}}}}}`, value)
 		case "gpuMilli":

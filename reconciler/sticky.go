@@ -1,10 +1,12 @@
 package reconciler
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/musterhq/muster/placement"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -12,34 +14,54 @@ import (
 const shownSticky = 3
 
 // leavesSticky warns of a machine object of which the tasks move away, where jobs of
-// its cell keep something in sticky directories: nothing copies these. Which tasks
-// are on the machine only the master knows.
+// its cell keep something in sticky directories: nothing copies these. Those that
+// stay with theirs hold the drain. Which tasks are on the machine only the master
+// knows.
 func leavesSticky(m *schema.Machine, origin schema.Position, jobs []*schema.Job) []schema.Diagnostic {
 	if m.Drain == nil && !m.Gone {
 		return nil
 	}
-	var names []string
+	var move, stay []string
 	for _, j := range jobs {
-		if j.Cell == m.Cell && j.Task.Sticky && j.Kind != schema.System && j.Tasks > 0 {
-			names = append(names, j.ID().Short())
+		switch {
+		case j.Cell != m.Cell || !j.Task.Sticky.Has() || j.Kind == schema.System || j.Tasks == 0:
+		case j.Task.Sticky == schema.StickyStay && !m.Gone:
+			stay = append(stay, j.ID().Short())
+		default:
+			move = append(move, j.ID().Short())
 		}
-	}
-	if len(names) == 0 {
-		return nil
-	}
-	slices.Sort(names)
-	if more := len(names) - shownSticky; more > 0 {
-		names = append(names[:shownSticky], fmt.Sprintf("and %d more jobs", more))
 	}
 	does, field := "draining", "drain"
 	if m.Gone {
 		does, field = "giving up", "gone"
 	}
-	return []schema.Diagnostic{{
-		Severity: schema.Warning, Position: origin, Field: schema.ObjectKey{Kind: schema.KindMachine, Name: m.Name}.Field() + "." + field,
-		Message: fmt.Sprintf("%s %s moves tasks away from their sticky directories: what of %s runs there would start empty elsewhere", does, m.Name, strings.Join(names, ", ")),
-		Hint:    "copy what they keep first; `muster status machine` shows what runs there",
-	}}
+	warning := schema.Diagnostic{Severity: schema.Warning, Position: origin, Field: schema.ObjectKey{Kind: schema.KindMachine, Name: m.Name}.Field() + "." + field}
+	var out []schema.Diagnostic
+	if len(move) > 0 {
+		w := warning
+		w.Message = fmt.Sprintf("%s %s moves tasks away from their sticky directories: what of %s runs there would start empty elsewhere", does, m.Name, shownOf(move))
+		w.Hint = "copy what they keep first; `muster status machine` shows what runs there"
+		out = append(out, w)
+	}
+	if len(stay) > 0 {
+		w := warning
+		w.Message = fmt.Sprintf("the drain of %s is held by what of %s runs there: it stays with its sticky directory (sticky: %q)", m.Name, shownOf(stay), schema.StickyStay)
+		w.Hint = "to move it, copy what it keeps and change it to sticky: true; `muster status machine` shows what runs there"
+		if m.Drain.AtDeadline == schema.DeadlineStop && !m.Drain.Deadline.IsZero() {
+			w.Hint = "at the deadline it is stopped, and waits for the machine; to move it, change it to sticky: true"
+		}
+		out = append(out, w)
+	}
+	return out
+}
+
+// shownOf names jobs, sorted, and no more than a line takes.
+func shownOf(names []string) string {
+	slices.Sort(names)
+	if more := len(names) - shownSticky; more > 0 {
+		names = append(names[:shownSticky], fmt.Sprintf("and %d more jobs", more))
+	}
+	return strings.Join(names, ", ")
 }
 
 // leaveSticky is leavesSticky for all machines of packages.
@@ -56,4 +78,38 @@ func leaveSticky(packages []*schema.Package, objects *schema.Objects) []schema.D
 		}
 	}
 	return out
+}
+
+// stays returns the machine that a task stays on, since it has its sticky
+// directory: "" of one that may be elsewhere, or whose machine is gone for good.
+func (s *step) stays(want *schema.Job, t *schema.TaskRecord) string {
+	if want.Task.Sticky != schema.StickyStay || want.Kind == schema.System {
+		return ""
+	}
+	home := t.On
+	if t.Machine != "" && s.dataOf(t.Data).Task.Sticky.Has() {
+		home = t.Machine
+	}
+	if s.base.Machines[home] == nil || s.silent[home] != nil && s.silent[home].gone != nil {
+		return ""
+	}
+	return home
+}
+
+// waitsForHome says what a task waits for that stays on a machine.
+func waitsForHome(machine string) string {
+	return fmt.Sprintf("waits for machine %s, which has its sticky directory", machine)
+}
+
+// noRoomAtHome says why a task that stays on a machine does not get it.
+func (s *step) noRoomAtHome(a *placement.Ask) string {
+	why := "it is silent"
+	switch {
+	case s.isUp(a.On) && s.orders(a.On).drain != nil:
+		why = "it is being drained"
+	case s.isUp(a.On):
+		v, _ := s.snapshot().Verdict(*a, a.On)
+		why = cmp.Or(string(v.Reason), "it has no room yet")
+	}
+	return waitsForHome(a.On) + ": " + why
 }

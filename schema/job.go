@@ -91,7 +91,7 @@ type TaskSpec struct {
 	Files map[string]TaskFile `json:"files,omitempty"`
 	// Sticky gives the task a directory that outlives its generations on the
 	// same machine; it finds it in StickyVariable.
-	Sticky bool `json:"sticky,omitempty"`
+	Sticky Sticky `json:"sticky,omitempty"`
 }
 
 // Logs bound what is kept of each output of each run of a task.
@@ -150,7 +150,7 @@ func (s *TaskSpec) RunDigest() Digest {
 		Isolation *runIsolation       `json:"isolation,omitempty"`
 		Files     map[string]TaskFile `json:"files,omitempty"`
 		Sticky    bool                `json:"sticky,omitempty"`
-	}{s.Process, resources, s.Env, s.Isolation.run(), s.Files, s.Sticky})
+	}{s.Process, resources, s.Env, s.Isolation.run(), s.Files, s.Sticky.Has()})
 }
 
 // Exceed says of which resources a task may use more than its limit while the

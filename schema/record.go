@@ -69,9 +69,10 @@ type TaskRecord struct {
 	Generation uint64 `json:"generation,omitempty"`
 	// Machine holds Generation; "" while the task is pending or done.
 	Machine string `json:"machine,omitempty"`
-	// On is the machine that the index belongs to, of a system job; else "".
-	// It is kept for as long as the cell knows the machine, so that a machine
-	// that returns has the index that it had.
+	// On is the machine that the index belongs to, of a system job. It is kept for
+	// as long as the cell knows the machine, so that a machine that returns has the
+	// index that it had. Of another job it is the machine that has the sticky
+	// directory of the task, "" if none has, or while the task first runs there.
 	On string `json:"on,omitempty"`
 	// Data is the digest of the job data that Generation runs.
 	Data  Digest         `json:"data,omitempty"`

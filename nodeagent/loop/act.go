@@ -164,7 +164,7 @@ type outcome struct {
 // start begins the next incarnation of g, which is Busy until launch is done.
 func (l *Loop) start(ctx context.Context, g *generation, a nodeagent.Action) {
 	g.Incarnations = append(g.Incarnations, nodeagent.Incarnation{Number: a.Incarnation, Boot: l.cfg.Machine.Boot, Busy: true, Unconfirmed: a.Unconfirmed})
-	if _, ok := l.sticky[a.Task]; !ok && a.Assignment.Job.Task.Sticky {
+	if _, ok := l.sticky[a.Task]; !ok && a.Assignment.Job.Task.Sticky.Has() {
 		l.sticky[a.Task] = time.Time{} // the Runtime makes it
 	}
 	g.Clearing = a.Clear

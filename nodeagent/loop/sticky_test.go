@@ -16,7 +16,7 @@ func TestStickyDirectoryGoes(t *testing.T) {
 	bubble(t, func(s *story) {
 		db := assignment("db", 0, 1, schema.Service)
 		job := *db.Job
-		job.Task.Sticky = true
+		job.Task.Sticky = schema.StickyHere
 		db.Job = &job
 		s.assign(db)
 		s.until("u/db/0 g1 running")

@@ -253,7 +253,7 @@ func (l *Loop) errands(now time.Time) []*errand {
 		e := &errand{g: g, dirs: []string{g.dir}, ended: g.End != nil, process: g.process}
 		if g.process != nil {
 			e.limit = g.Assignment.Job.Task.Resources.DiskBytes
-			if g.Assignment.Job.Task.Sticky {
+			if g.Assignment.Job.Task.Sticky.Has() {
 				e.dirs = append(e.dirs, l.disk.stickyDir(g.Assignment.Task))
 			}
 		}

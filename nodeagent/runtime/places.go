@@ -41,7 +41,7 @@ func (r *Runtime) able(t *schema.TaskSpec) error {
 func (r *Runtime) places(dir string, a *schema.Assignment) (places, error) {
 	p := places{work: filepath.Join(filepath.Dir(dir), workDir), top: r.cfg.Dir}
 	p.tmp = filepath.Join(p.work, "tmp")
-	if a.Job.Task.Sticky {
+	if a.Job.Task.Sticky.Has() {
 		p.sticky = filepath.Join(r.cfg.Dir, nodeagent.StickyPath(a.Task), nodeagent.StickyData)
 	}
 	if err := r.enter(dir, a, &p); err != nil {

@@ -67,7 +67,7 @@ func TestSticky(t *testing.T) {
 	for n, want := range []string{"", "1\n", "1\n2\n"} {
 		a := shell(0, `cat $(MUSTER_STICKY_DIR)/log 2>/dev/null; echo $N >>$MUSTER_STICKY_DIR/log; stat -c %a $MUSTER_STICKY_DIR >&2`)
 		a.Job.Task.Process.Command[2] = strings.ReplaceAll(a.Job.Task.Process.Command[2], "$$(M", "$(M")
-		a.Job.Task.Sticky, a.Generation = true, uint64(n+1)
+		a.Job.Task.Sticky, a.Generation = schema.StickyHere, uint64(n+1)
 		a.Job.Task.Env = map[string]string{"N": string(rune('1' + n))}
 		p, dir := m.start(a)
 		if e := wait(t, p); e.Code != 0 {
@@ -82,7 +82,7 @@ func TestSticky(t *testing.T) {
 	}
 	// Another task, of the same owner too, has its own.
 	a := shell(1, `ls $MUSTER_STICKY_DIR ../../../../job/0 2>/dev/null; ls $MUSTER_STICKY_DIR/../../0/data 2>/dev/null`)
-	a.Job.Task.Sticky = true
+	a.Job.Task.Sticky = schema.StickyHere
 	p, dir := m.start(a)
 	wait(t, p)
 	if got := said(t, dir); m.Attributes()["isolation.namespaces"] == "true" && strings.Contains(got, "log") {
@@ -189,7 +189,7 @@ func TestUserNamespace(t *testing.T) {
 	}
 	script := `id -u; cat /proc/self/uid_map | tr -s ' '; stat -c %u /etc; touch mine $MUSTER_STICKY_DIR/mine && stat -c %u mine; ls -A ..; trap "" TERM INT HUP; for s in TERM INT HUP USR1 KILL; do kill -$s 1 2>/dev/null; kill -$s -1 2>/dev/null; sleep 0.05; done; exit 3`
 	a := shell(0, script)
-	a.Job.Task.Isolation, a.Job.Task.Sticky = &schema.Isolation{User: true, Network: schema.HostNetwork}, true
+	a.Job.Task.Isolation, a.Job.Task.Sticky = &schema.Isolation{User: true, Network: schema.HostNetwork}, schema.StickyHere
 	p, dir := m.start(a)
 	if e := wait(t, p); e.Code != 3 {
 		t.Errorf("exit %v, want status 3", e)

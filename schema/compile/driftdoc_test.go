@@ -37,7 +37,7 @@ func driftWide(t *testing.T, at string, v cue.Value, r *valid.Rule, typ reflect.
 		if takes(v, `{nonsense: 1}`) || v.Unify(cuecontext.New().CompileString(`{nonsense: 1}`)).Validate() == nil {
 			t.Errorf("%s takes any field", at)
 		}
-	case valid.Enum, valid.Priority:
+	case valid.Enum, valid.Priority, valid.Bool:
 		for _, w := range wordsOf(v) {
 			if !slices.Contains(r.Words, w) {
 				t.Errorf("%s has the word %q in CUE, not in the rules", at, w)

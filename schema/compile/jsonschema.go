@@ -113,6 +113,9 @@ func (g *jsonSchema) value(r *valid.Rule, e ast.Expr) map[string]any {
 		}
 		return s
 	case valid.Bool:
+		if len(r.Words) > 0 {
+			return map[string]any{"anyOf": []any{map[string]any{"type": "boolean"}, map[string]any{"type": "string", "enum": r.Words}}}
+		}
 		return map[string]any{"type": "boolean"}
 	case valid.Int:
 		return map[string]any{"type": "integer", "minimum": r.Min, "maximum": r.Max}

@@ -133,6 +133,10 @@ func probes(r *valid.Rule) []any {
 	num := func(n int64) any { return json.Number(fmt.Sprint(n)) }
 	out := []any{true, nil, "no such word", num(-1), json.Number("1.5"), []any{num(1)}, map[string]any{"a b": "x"}}
 	switch r.Type {
+	case valid.Bool:
+		for _, w := range r.Words {
+			out = append(out, w)
+		}
 	case valid.Int, valid.Priority:
 		out = append(out, num(r.Min-1), num(r.Min), num(r.Max), num(r.Max+1), "UPPER")
 	case valid.String:

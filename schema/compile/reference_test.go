@@ -114,6 +114,10 @@ func typeText(r *valid.Rule) string {
 		return "text"
 	case valid.Priority:
 		return "name or integer"
+	case valid.Bool:
+		if len(r.Words) > 0 {
+			return "boolean or word"
+		}
 	}
 	return string(r.Type)
 }
@@ -125,8 +129,10 @@ func boundsText(r *valid.Rule) string {
 	}
 	list := strings.Join(words, ", ")
 	switch r.Type {
-	case valid.Struct, valid.Bool:
+	case valid.Struct:
 		return ""
+	case valid.Bool:
+		return list
 	case valid.Time:
 		return fmt.Sprintf("years %d to %d", r.Min, r.Max)
 	case valid.Enum:

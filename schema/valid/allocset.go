@@ -79,6 +79,12 @@ func (c *check) inSet(given, job map[string]any) {
 			})
 		}
 	}
+	if task, _ := job["task"].(map[string]any); task["sticky"] == string(schema.StickyStay) {
+		c.add(Problem{
+			Path: []string{"task", "sticky"}, Message: fmt.Sprintf("a task in an alloc goes where its alloc goes, so sticky: %q would have no effect", schema.StickyStay),
+			Expected: "true or false", Hint: "take sticky: true, or remove allocset",
+		})
+	}
 	if job["kind"] == string(schema.System) {
 		c.add(Problem{
 			Path: []string{"allocset"}, Key: true, Message: fmt.Sprintf("a job of kind %q has one task on each machine, and runs in no alloc", schema.System),

@@ -141,6 +141,9 @@ func (c *check) value(path []string, r *Rule, v any) any {
 		if _, ok := v.(bool); ok {
 			return v
 		}
+		if s, ok := v.(string); ok && slices.Contains(r.Words, s) {
+			return v
+		}
 	case Int:
 		if n, ok := v.(json.Number); ok {
 			c.integer(path, r, n)
@@ -423,6 +426,9 @@ func (r *Rule) String() string {
 		}
 		return s
 	case Bool:
+		if len(r.Words) > 0 {
+			return "true, false or " + quoted(r.Words)
+		}
 		return "true or false"
 	case Priority:
 		return fmt.Sprintf("%s, the name of a declared priority, or an integer from %d to %d", quoted(r.Words), r.Min, r.Max)

@@ -1,6 +1,7 @@
 package valid
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -64,7 +65,7 @@ func textHint(r *Rule, s string) string {
 		}
 		return fmt.Sprintf("write a list: [%s]", listed(r, s))
 	case Bool:
-		return boolHint(s)
+		return cmp.Or(boolHint(s), wordHint(s, r))
 	case Struct:
 		if r == restartRule {
 			return restartHint(s)

@@ -26,7 +26,7 @@ func (c *check) job(job map[string]any) {
 	c.isolation(task, ports)
 	env, _ := task["env"].(map[string]any)
 	v := variables{ports: ports, devices: devicesOf(task), env: env}
-	v.sticky, _ = task["sticky"].(bool)
+	v.sticky = task["sticky"] == true || task["sticky"] == string(schema.StickyStay)
 	c.health(task, v)
 	c.numbers(task, ports)
 	_, v.inside = job["allocset"].(string)

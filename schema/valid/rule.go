@@ -37,7 +37,7 @@ type Rule struct {
 	// Min and Max bound an Int's value, a String's bytes, a List's or Map's
 	// number of elements.
 	Min, Max int64
-	Words    []string // of an Enum or Priority
+	Words    []string // of an Enum or Priority, or of a Bool that is a word instead
 	Elem     *Rule    // of a List or Map
 	Unique   bool     // a List has each element once
 	// Match says for a String what was expected instead, "" if it is valid.

@@ -274,7 +274,7 @@ var taskRule = &Rule{
 		{Name: "logs", Rule: logsRule},
 		{Name: "isolation", Rule: isolationRule},
 		{Name: "files", Rule: filesRule},
-		{Name: "sticky", Rule: &Rule{Type: Bool}},
+		{Name: "sticky", Rule: &Rule{Type: Bool, Words: []string{string(schema.StickyStay)}}},
 	},
 	Later: []string{"container", "packages"},
 	Alias: map[string]string{
