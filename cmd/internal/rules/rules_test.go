@@ -132,7 +132,7 @@ var plants = []plant{
 	{"command's comment that begins otherwise", "package docs", "cmd/zz/doc.go", "// Package main is good.\npackage main\n", "begins with: Command zz"},
 	{"comment that says nothing", "package docs", "reconciler/zz/doc.go", "// Package zz is zz.\npackage zz\n", "too short"},
 
-	{"private word", "words", "cmd/muster/zz.go", "package main\nconst zz = \"3 of 4 tasks run older data\"\n", "the previous version"},
+	{"private word", "words", "cmd/muster/zz.go", "package main\nconst zz = \"3 of 4 tasks run older data\"\n", "older data"},
 	{"private word in a page", "words", "docs/zz.md", "the job\ngets new data\n", "docs/zz.md:2"},
 	{"function without comment", "doc comments", "schema/zz.go", "package schema\nfunc Zz() {}\n", "Zz has no doc comment"},
 	{"method without comment", "doc comments", "schema/zz.go", "package schema\n// Zz is.\ntype Zz[T any] struct{}\nfunc (*Zz[T]) Do() {}\n", "Do has no doc comment"},
