@@ -205,16 +205,36 @@ func (s *step) uneven(name schema.JobName, want *schema.Job) (unevenTask, bool) 
 	return unevenTask{}, false
 }
 
-// betterFor asks placement where a task would be better. The snapshot is as it was
-// before.
+// betterFor asks placement where a task would be better: on a machine that has been
+// there for long enough if there is one, else on any. The snapshot is as it was before.
 func (s *step) betterFor(name schema.JobName, want *schema.Job, t *schema.TaskRecord) (placement.Uneven, bool) {
 	task := name.Task(t.Index)
 	a := s.placementAsk(ask{task, want, s.job(name).Admitted})
 	snapshot := s.snapshot()
 	snapshot.RemoveTask(task, t.Machine, 0)
-	u, ok := snapshot.Uneven(a, t.Machine)
-	snapshot.SetTask(taskOf(s.draft, name, t))
-	return u, ok
+	defer func() { snapshot.SetTask(taskOf(s.draft, name, t)) }()
+	recent := s.joinedRecently()
+	if len(recent) == 0 {
+		return snapshot.Uneven(a, t.Machine)
+	}
+	settled := a
+	settled.Avoid = slices.Concat(a.Avoid, recent)
+	if u, ok := snapshot.Uneven(settled, t.Machine); ok {
+		return u, true
+	}
+	return snapshot.Uneven(a, t.Machine)
+}
+
+// joinedRecently returns the machines that have not been there for long enough to have
+// a running task moved to them.
+func (s *step) joinedRecently() []string {
+	var out []string
+	for _, name := range s.up {
+		if m := s.base.Machines[name]; m != nil && ahead(s.now, m.Joined.Add(unevenFor), unevenFor) {
+			out = append(out, name)
+		}
+	}
+	return out
 }
 
 // repairWaits says what a task waits for that would be better elsewhere, "" if it
@@ -238,8 +258,11 @@ func (s *step) repairWaits(name schema.JobName, u *unevenTask) string {
 	if why := s.stillMoves(name, r); why != "" {
 		return why
 	}
-	if joined := s.base.Machines[u.Machine].Joined.Add(unevenFor); s.waits(joined, unevenFor) {
-		return fmt.Sprintf("machine %s joined recently: until %s", u.Machine, joined.UTC().Format(time.TimeOnly))
+	if recent := s.joinedRecently(); slices.Contains(recent, u.Machine) {
+		for _, name := range recent { // another may do as well
+			s.waits(s.base.Machines[name].Joined.Add(unevenFor), unevenFor)
+		}
+		return fmt.Sprintf("machine %s joined recently: until %s", u.Machine, s.base.Machines[u.Machine].Joined.Add(unevenFor).UTC().Format(time.TimeOnly))
 	}
 	if most := max(1, len(s.names)*repairShare/100); s.rebalancing >= most {
 		return "tasks of other jobs move first"
