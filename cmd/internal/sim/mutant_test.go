@@ -100,11 +100,15 @@ func TestMutants(t *testing.T) {
 	}
 }
 
-// caught plays a seed with a bug.
+// caught plays a seed with a bug: a world of all there is, then one of services that
+// are crowded.
 func caught(seed uint64, m *Mutant) error {
-	s := Seeded(seed, *steps)
-	_, err := s.Play(m)
-	return err
+	for _, s := range []Script{Seeded(seed, *steps), Crowded(seed, crowdSteps)} {
+		if _, err := s.Play(m); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // without drops the writes of a kind of document once there is one.

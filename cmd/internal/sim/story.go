@@ -75,6 +75,7 @@ var expectations = []struct{ words, want string }{
 	{"port ", "no two processes of a machine have the same port"},
 	{"its alloc", "what runs in an alloc runs where that is, while that is there"},
 	{"where there is room", "task i of a job runs in alloc i of its set, or the tasks are shared out evenly, as far as there is room"},
+	{"one would be better on", "a service is spread as evenly as there is room: at once when it is updated, else when nothing has moved for 5 min"},
 	{"they are admitted", "what is admitted is within its quota"},
 	{"are admitted, quota is", "what is admitted is within its quota"},
 	{"at most", "what muster chooses to stop stays within the budget"},

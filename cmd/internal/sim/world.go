@@ -38,6 +38,8 @@ type Config struct {
 	// Jobs are those that a random repository holds at first, as user/job with
 	// commas between them, "": all that there are.
 	Jobs string
+	// Crowd has racks go and return after the calm: see World.Crowd.
+	Crowd bool
 	// Mutant plants a bug, nil: none.
 	Mutant *Mutant
 }

@@ -1,0 +1,29 @@
+package sim
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// crowdSteps are the steps of a world in which half of the racks are drained.
+const crowdSteps = 200
+
+// TestSpread lets anything happen to a cell of services, then drains half of it for a
+// while, and wants the tasks to be spread evenly again, by updates and else by repair.
+func TestSpread(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(4) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			s := Crowded(seed, crowdSteps)
+			w, err := s.Play(nil)
+			if err != nil {
+				t.Fatal(s.Tell(nil))
+			}
+			if n := strings.Count(w.History(), "stopped: rebalance"); n < 2 {
+				t.Errorf("%d tasks were moved for the spread: this tests nothing", n)
+			}
+		})
+	}
+}
