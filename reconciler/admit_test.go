@@ -49,7 +49,7 @@ func TestAdmit(t *testing.T) {
 		{
 			"over in two dimensions", nil,
 			[]any{cpu, big},
-			map[string]string{"a/web": "over quota: owner a, production: cpuMilli 12,000 of 10,000, over by 2,000; largest jobs: web 12,000"},
+			map[string]string{"a/web": "over quota: owner a, production: CPU 12 of 10, over by 2; largest jobs: web 12"},
 		},
 		{"quotas of one account add up", nil, []any{quota("q", "a", 2), quota("r", "a", 2), web(4)}, nil},
 		{"none at all", nil, []any{quota("q", "b", 9), web(1)}, map[string]string{"a/web": "owner a has no quota at band production in cell c"}},
@@ -140,7 +140,7 @@ func TestOversold(t *testing.T) {
 	in.Size = &reconciler.CellSize{Capacity: schema.Resources{CPUMilli: 1, RAMBytes: 1 << 60, DiskBytes: 1 << 60}, Machines: 1}
 	want := []reconciler.QuotaWarning{{User: "a", Band: schema.BandProduction, Diagnostic: schema.Diagnostic{
 		Severity: schema.Warning, Position: schema.Position{Path: "x.cue", Line: 1, Column: 1}, Field: "quota.q",
-		Message: "the machines of cell c back it in part only: cpuMilli 1 of 1,000,000, short by 999,999",
+		Message: "the machines of cell c back it in part only: CPU 1m of 1,000, short by 999,999m",
 		Hint:    "add machines, or lower quotas: a job that needs what is short is rejected",
 	}}}
 	if diff := cmp.Diff(want, reconciler.Admit(in).Warnings); diff != "" {

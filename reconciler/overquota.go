@@ -12,14 +12,30 @@ import (
 
 // What admission says to people.
 
-// inUnits writes an amount of a dimension, bytes also in a larger unit.
+// inUnits writes an amount of a dimension as schema.CPU and schema.Bytes do; sums may
+// be larger than what these take.
 func inUnits(d int, s sum) string {
-	if strings.HasSuffix(nameOf(d), "Bytes") {
-		if size := s.size(); size != "" {
-			return fmt.Sprintf("%s (%s)", s, size)
-		}
+	switch name := nameOf(d); {
+	case name == string(schema.CPUMilli):
+		return s.cores()
+	case strings.HasSuffix(name, "Bytes"):
+		return s.size()
 	}
 	return s.String()
+}
+
+// wordOf names a dimension as people do.
+func wordOf(d int) string {
+	switch name := nameOf(d); schema.Dimension(name) {
+	case schema.CPUMilli:
+		return "CPU"
+	case schema.RAMBytes:
+		return "RAM"
+	case schema.DiskBytes:
+		return "disk"
+	default:
+		return name
+	}
 }
 
 // explain rejects w, which asks for more than the quota of its account: where
@@ -57,7 +73,7 @@ func (a *admission) explain(w *wish) {
 	a.out.Causes[w.name] = RejectedOverQuota
 	most := make([]string, 0, len(s.over))
 	for _, d := range s.over {
-		most = append(most, nameOf(d)+" at most "+inUnits(d, b.limit[d]))
+		most = append(most, wordOf(d)+" at most "+inUnits(d, b.limit[d]))
 	}
 	out.Message = fmt.Sprintf("over quota: owner %s, %s: %s", k.user, k.band, a.describe(k, s))
 	out.Expected = "together " + strings.Join(most, ", ")
@@ -93,7 +109,7 @@ type shortage struct {
 func (a *admission) describe(k account, s shortage) string {
 	parts := make([]string, 0, len(s.over))
 	for _, d := range s.over {
-		p := fmt.Sprintf("%s %s of %s, over by %s", nameOf(d), inUnits(d, s.used[d]), inUnits(d, s.limit[d]), inUnits(d, s.used[d].minus(s.limit[d])))
+		p := fmt.Sprintf("%s %s of %s, over by %s", wordOf(d), inUnits(d, s.used[d]), inUnits(d, s.limit[d]), inUnits(d, s.used[d].minus(s.limit[d])))
 		if jobs := a.largest(k, d, s.job); len(jobs) > 0 {
 			p += "; largest jobs: " + strings.Join(jobs, ", ")
 		}
@@ -212,7 +228,7 @@ func (g *grant) short(dims []int) string {
 	var out []string
 	for _, d := range dims {
 		if missing[d] != (sum{}) {
-			out = append(out, fmt.Sprintf("%s %s of %s", nameOf(d), inUnits(d, g.backed[d]), inUnits(d, g.asked[d])))
+			out = append(out, fmt.Sprintf("%s %s of %s", wordOf(d), inUnits(d, g.backed[d]), inUnits(d, g.asked[d])))
 		}
 	}
 	return strings.Join(out, ", ")
@@ -261,7 +277,7 @@ func (a *admission) unbacked() []QuotaWarning {
 			missing := g.missing()
 			for d := range missing {
 				if missing[d] != (sum{}) {
-					p := fmt.Sprintf("%s %s of %s, short by %s", nameOf(d), inUnits(d, g.backed[d]), inUnits(d, g.asked[d]), inUnits(d, missing[d]))
+					p := fmt.Sprintf("%s %s of %s, short by %s", wordOf(d), inUnits(d, g.backed[d]), inUnits(d, g.asked[d]), inUnits(d, missing[d]))
 					if before := g.pool[d].minus(g.backed[d]); before != (sum{}) {
 						p += fmt.Sprintf(" (of %s in all, %s is sold to quotas before it)", inUnits(d, g.pool[d]), inUnits(d, before))
 					}
@@ -317,7 +333,7 @@ func (a *admission) without(k account, s shortage) string {
 	said := listed(s.used)
 	first := s.over[0]
 	if jobs := a.largest(k, first, nil); len(jobs) > 0 {
-		said += fmt.Sprintf("; largest jobs by %s: %s", nameOf(first), strings.Join(jobs, ", "))
+		said += fmt.Sprintf("; largest jobs by %s: %s", wordOf(first), strings.Join(jobs, ", "))
 	}
 	return strings.Join(append([]string{said}, a.notes(s)...), "; ")
 }
@@ -346,7 +362,7 @@ func listed(m amounts) string {
 	var out []string
 	for d := range m {
 		if m[d] != (sum{}) {
-			out = append(out, nameOf(d)+" "+inUnits(d, m[d]))
+			out = append(out, wordOf(d)+" "+inUnits(d, m[d]))
 		}
 	}
 	return strings.Join(out, ", ")

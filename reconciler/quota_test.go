@@ -54,17 +54,17 @@ func TestQuotaMessages(t *testing.T) {
 			name:    "the three largest, and the refused one",
 			objects: []any{amount("search-prod", "search", 10_000, 100), at(ask("search", "a", 1000, 0, 3), 210), at(ask("search", "b", 4000, 0, 1), 210), at(ask("search", "d", 2000, 0, 1), 210), ask("search", "web", 500, 0, 4)},
 			want: []string{
-				"over quota: owner search, production: cpuMilli 11,000 of 10,000, over by 1,000; largest jobs: b 4,000, a 3,000, d 2,000, web 2,000",
-				"together cpuMilli at most 10,000", `ask for less, or have quota "search-prod" (x.cue:1:1) raised`,
+				"over quota: owner search, production: CPU 11 of 10, over by 1; largest jobs: b 4, a 3, d 2, web 2",
+				"together CPU at most 10", `ask for less, or have quota "search-prod" (x.cue:1:1) raised`,
 			},
 		},
 		{
 			name:    "two dimensions, bytes in a larger unit",
 			objects: []any{amount("search-prod", "search", 10_000, 12), ask("search", "api", 4000, 8, 1), ask("search", "web", 4000, 5, 2)},
 			want: []string{
-				"over quota: owner search, production: cpuMilli 12,000 of 10,000, over by 2,000; largest jobs: web 8,000, api 4,000; and " +
-					"ramBytes 19,327,352,832 (18 GiB) of 12,884,901,888 (12 GiB), over by 6,442,450,944 (6 GiB); largest jobs: web 10,737,418,240 (10 GiB), api 8,589,934,592 (8 GiB)",
-				"together cpuMilli at most 10,000, ramBytes at most 12,884,901,888 (12 GiB)", `ask for less, or have quota "search-prod" (x.cue:1:1) raised`,
+				"over quota: owner search, production: CPU 12 of 10, over by 2; largest jobs: web 8, api 4; and " +
+					"RAM 18 GiB of 12 GiB, over by 6 GiB; largest jobs: web 10 GiB, api 8 GiB",
+				"together CPU at most 10, RAM at most 12 GiB", `ask for less, or have quota "search-prod" (x.cue:1:1) raised`,
 			},
 		},
 		{
@@ -81,7 +81,7 @@ func TestQuotaMessages(t *testing.T) {
 			objects: []any{period(amount("old", "search", 9000, 9), hour(-4), hour(-2)), period(amount("older", "search", 9000, 9), hour(-9), hour(-6)), period(amount("new", "search", 9000, 9), hour(5), time.Time{}), ask("search", "web", 2000, 1, 2)},
 			want: []string{
 				`owner search has no quota at band production in cell c now: quota "new" (x.cue:3:1) begins at 2026-01-01T05:00:00Z; quota "old" (x.cue:1:1) ended at 2025-12-31T22:00:00Z; ` +
-					`quota "older" (x.cue:2:1) ended at 2025-12-31T18:00:00Z; the job asks for cpuMilli 4,000, ramBytes 2,147,483,648 (2 GiB), tasks 2, jobs 1`,
+					`quota "older" (x.cue:2:1) ended at 2025-12-31T18:00:00Z; the job asks for CPU 4, RAM 2 GiB, tasks 2, jobs 1`,
 				"a quota that counts now, or a priority of band free", `ask for less, or wait until 2026-01-01T05:00:00Z, when quota "new" (x.cue:3:1) begins`,
 			},
 		},
@@ -89,8 +89,8 @@ func TestQuotaMessages(t *testing.T) {
 			name:    "part of it ended this moment",
 			objects: []any{amount("base", "search", 3000, 9), period(amount("launch", "search", 9000, 9), hour(-4), hour(0)), ask("search", "web", 2000, 1, 2)},
 			want: []string{
-				`over quota: owner search, production: cpuMilli 4,000 of 3,000, over by 1,000; largest jobs: web 4,000; quota "launch" (x.cue:2:1) ended at 2026-01-01T00:00:00Z`,
-				"together cpuMilli at most 3,000", `ask for less, or have quota "launch" (x.cue:2:1) prolonged`,
+				`over quota: owner search, production: CPU 4 of 3, over by 1; largest jobs: web 4; quota "launch" (x.cue:2:1) ended at 2026-01-01T00:00:00Z`,
+				"together CPU at most 3", `ask for less, or have quota "launch" (x.cue:2:1) prolonged`,
 			},
 		},
 		{name: "it began this moment", objects: []any{period(amount("launch", "search", 9000, 9), hour(0), hour(1)), ask("search", "web", 2000, 1, 2)}},
@@ -99,9 +99,9 @@ func TestQuotaMessages(t *testing.T) {
 			admitted: []schema.Job{ask("search", "web", 2000, 0, 2), ask("search", "api", 2000, 0, 1)},
 			objects:  []any{period(amount("launch", "search", 9000, 9), hour(-4), hour(-1)), ask("search", "web", 2000, 0, 3), ask("search", "api", 2000, 0, 1)},
 			want: []string{
-				`owner search has no quota at band production in cell c now: quota "launch" (x.cue:1:1) ended at 2025-12-31T23:00:00Z; the job asks for cpuMilli 6,000, tasks 3, jobs 1`,
+				`owner search has no quota at band production in cell c now: quota "launch" (x.cue:1:1) ended at 2025-12-31T23:00:00Z; the job asks for CPU 6, tasks 3, jobs 1`,
 				"a quota that counts now, or a priority of band free", `ask for less, or have quota "launch" (x.cue:1:1) prolonged`,
-				"x.cue:1:1: quota.launch: owner search, production, has no quota now, and jobs of cpuMilli 6,000, tasks 3, jobs 2; largest jobs by cpuMilli: web 4,000, api 2,000; " +
+				"x.cue:1:1: quota.launch: owner search, production, has no quota now, and jobs of CPU 6, tasks 3, jobs 2; largest jobs by CPU: web 4, api 2; " +
 					`quota "launch" (x.cue:1:1) ended at 2025-12-31T23:00:00Z`,
 				"", `what runs is left alone, and what is new or grown is refused: ask for less, or have quota "launch" (x.cue:1:1) prolonged`,
 			},
@@ -111,7 +111,7 @@ func TestQuotaMessages(t *testing.T) {
 			admitted: []schema.Job{ask("search", "web", 2000, 0, 1), ask("search", "api", 3000, 0, 1)},
 			objects:  []any{ask("search", "web", 2000, 0, 1), ask("search", "api", 3000, 0, 1)},
 			want: []string{
-				"x.cue:2:1: job.api: owner search, production, has no quota now, and jobs of cpuMilli 5,000, tasks 2, jobs 2; largest jobs by cpuMilli: api 3,000, web 2,000",
+				"x.cue:2:1: job.api: owner search, production, has no quota now, and jobs of CPU 5, tasks 2, jobs 2; largest jobs by CPU: api 3, web 2",
 				"", `what runs is left alone, and what is new or grown is refused: ask for less, or declare a quota for user "search" at band "production"`,
 			},
 		},
@@ -128,9 +128,9 @@ func TestQuotaMessages(t *testing.T) {
 			objects:  []any{amount("b", "search", 12_000, 0), amount("a", "ads", 4000, 0), alerts, ask("search", "web", 7000, 0, 1), ask("ads", "db", 4000, 0, 1)},
 			capacity: machines,
 			want: []string{
-				`over quota: owner search, production: cpuMilli 7,000 of 6,000, over by 1,000; largest jobs: web 7,000; the machines back quota "b" (x.cue:1:1) for cpuMilli 6,000 of 12,000 only`,
-				"together cpuMilli at most 6,000", "ask for less, or have machines added to cell c: more quota is of no use",
-				"x.cue:1:1: quota.b: the machines of cell c back it in part only: cpuMilli 6,000 of 12,000, short by 6,000 (of 16,000 in all, 10,000 is sold to quotas before it)",
+				`over quota: owner search, production: CPU 7 of 6, over by 1; largest jobs: web 7; the machines back quota "b" (x.cue:1:1) for CPU 6 of 12 only`,
+				"together CPU at most 6", "ask for less, or have machines added to cell c: more quota is of no use",
+				"x.cue:1:1: quota.b: the machines of cell c back it in part only: CPU 6 of 12, short by 6 (of 16 in all, 10 is sold to quotas before it)",
 				"", "add machines, or lower quotas: a job that needs what is short is rejected",
 			},
 		},
@@ -140,9 +140,9 @@ func TestQuotaMessages(t *testing.T) {
 			objects:  []any{oversell, batch, at(ask("search", "sum", 6000, 7, 1), 100), at(ask("search", "tap", 1000, 1, 1), 100)},
 			capacity: &schema.Resources{CPUMilli: 4001, RAMBytes: 64 << 30},
 			want: []string{
-				`over quota: owner search, batch: cpuMilli 7,000 of 6,001, over by 999; largest jobs: sum 6,000, tap 1,000; the machines back quota "search-batch" (x.cue:2:1) for cpuMilli 6,001 of 8,000 only`,
-				"together cpuMilli at most 6,001", "ask for less, or have machines added to cell c or its oversellPercent raised: more quota is of no use",
-				"x.cue:2:1: quota.search-batch: the machines of cell c back it in part only: cpuMilli 6,001 of 8,000, short by 1,999",
+				`over quota: owner search, batch: CPU 7 of 6,001m, over by 999m; largest jobs: sum 6, tap 1; the machines back quota "search-batch" (x.cue:2:1) for CPU 6,001m of 8 only`,
+				"together CPU at most 6,001m", "ask for less, or have machines added to cell c or its oversellPercent raised: more quota is of no use",
+				"x.cue:2:1: quota.search-batch: the machines of cell c back it in part only: CPU 6,001m of 8, short by 1,999m",
 				"", "add machines, or lower quotas: a job that needs what is short is rejected",
 			},
 		},
@@ -152,7 +152,7 @@ func TestQuotaMessages(t *testing.T) {
 			admitted: []schema.Job{ask("search", "web", 2000, 0, 2)},
 			objects:  []any{amount("q", "search", 1000, 9), ask("search", "web", 1000, 1, 4)},
 			want: []string{
-				"x.cue:1:1: quota.q: owner search, production, has more than its quota: cpuMilli 4,000 of 1,000, over by 3,000; largest jobs: web 4,000",
+				"x.cue:1:1: quota.q: owner search, production, has more than its quota: CPU 4 of 1, over by 3; largest jobs: web 4",
 				"", `what runs is left alone, and what is new or grown is refused: ask for less, or have quota "q" (x.cue:1:1) raised`,
 			},
 		},

@@ -67,12 +67,20 @@ func (s sum) String() string {
 	return b.String()
 }
 
+// cores returns s thousandths of a core as schema.CPU does: 10,000, or 500m.
+func (s sum) cores() string {
+	if s.hi == 0 && s.lo%1000 == 0 {
+		return sum{lo: s.lo / 1000}.String()
+	}
+	return s.String() + "m"
+}
+
 // size returns s bytes in the largest binary unit that it has one of, with at
-// most one decimal: 12 GiB, 1.5 GiB. Less than one KiB is "".
+// most one decimal: 12 GiB, 1.5 GiB.
 func (s sum) size() string {
 	f := float64(s.hi)*(1<<64) + float64(s.lo)
 	if f < 1024 {
-		return ""
+		return s.String() + " bytes"
 	}
 	units := []string{"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
 	i := 0

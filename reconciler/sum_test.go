@@ -49,10 +49,10 @@ func TestSumInWords(t *testing.T) {
 		s            sum
 		digits, size string
 	}{
-		{sumOf(0), "0", ""},
-		{sumOf(-5), "0", ""},
-		{sumOf(999), "999", ""},
-		{sumOf(1000), "1,000", ""},
+		{sumOf(0), "0", "0 bytes"},
+		{sumOf(-5), "0", "0 bytes"},
+		{sumOf(999), "999", "999 bytes"},
+		{sumOf(1000), "1,000", "1,000 bytes"},
 		{sumOf(1024), "1,024", "1 KiB"},
 		{sumOf(123456), "123,456", "120.6 KiB"},
 		{sumOf(1<<20 - 1), "1,048,575", "1 MiB"},
