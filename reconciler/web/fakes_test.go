@@ -35,7 +35,7 @@ func busy() *reconciler.Status {
 	}
 	quota := schema.Diagnostic{
 		Severity: schema.Error, Position: schema.Position{Path: "teams/ads/db.cue", Line: 4, Column: 1},
-		Message: "over quota of band production by 500 cpuMilli", Hint: "ask for less, or raise quota ads-prod",
+		Message: "over quota of band production by 500m CPU", Hint: "ask for less, or raise quota ads-prod",
 	}
 	gib := int64(1) << 30
 	return &reconciler.Status{
