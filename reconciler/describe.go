@@ -473,6 +473,7 @@ func (d *describer) crashes(name schema.JobName, r *schema.JobRecord, j *JobStat
 func (d *describer) machines() {
 	for _, name := range d.step.names {
 		r, orders := d.in.State.Machines[name], d.orders[name]
+		d.waitGone(name)
 		d.status.Machines = append(d.status.Machines, MachineStatus{
 			Name: name, Health: string(d.health[name]), Draining: d.drainingOf(name), Capacity: r.Capacity, Reserved: r.Reserved, Used: d.used[name], Tasks: d.held[name],
 			Cordoned: orders.closed(), Conditions: d.in.Observed.conditions(name), Devices: r.Devices, Attributes: orders.attributes, Notes: d.machineNotes(name),
@@ -508,6 +509,15 @@ func (d *describer) drainingOf(name string) *Draining {
 		d.wait(WaitDrain, name, fmt.Sprintf("machine %s is %s", name, m))
 	}
 	return m
+}
+
+// waitGone says that the tasks of a machine which is declared gone have yet to be
+// rescheduled, until it is silent or has spoken since.
+func (d *describer) waitGone(name string) {
+	r, gone := d.in.State.Machines[name], d.orders[name].gone
+	if gone != nil && !r.Spoke && r.LostSince.IsZero() && d.held[name] > 0 {
+		d.wait(WaitGone, name, fmt.Sprintf("machine %s is declared gone: its tasks are rescheduled when it has been silent for %s", name, silentAfter))
+	}
 }
 
 // goneNote tells of a machine that is declared gone.

@@ -20,6 +20,7 @@ const (
 	WaitRestore   WaitKind = "restore"    // machines are heard after a restore
 	WaitNoMachine WaitKind = "no-machine" // no machine has joined
 	WaitDrain     WaitKind = "drain"      // a machine is being emptied
+	WaitGone      WaitKind = "gone"       // a machine that is declared gone has tasks yet
 )
 
 // wait adds to what the cell waits for.
