@@ -244,6 +244,27 @@ func (s *step) followRestarts() {
 	s.waking = schema.JobName{}
 }
 
+// lookAtRestarts has another step follow this one where what it has decided, as that
+// a job is gone, is the end of a restart.
+func (s *step) lookAtRestarts() {
+	for job, asked := range s.asked {
+		r := s.job(job)
+		for _, x := range asked {
+			if _, settled := s.restarts[x.Name]; settled {
+				continue
+			}
+			if r == nil || r.Admitted == "" {
+				s.wakeAtOnce()
+				return
+			}
+			if p := s.restartProgressOf(job, x); p.failing != "" && x.Failed == "" || p.failing == "" && p.left+p.waited == 0 {
+				s.wakeAtOnce()
+				return
+			}
+		}
+	}
+}
+
 // RestartStatus is a restart as the status tells of it.
 type RestartStatus struct {
 	schema.RestartRequest

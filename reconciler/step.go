@@ -91,6 +91,7 @@ func Step(in Input) Output {
 	s.rebalanceAll() // what else moves tasks goes first
 	s.repairAll()
 	s.lookAgain()
+	s.lookAtRestarts()
 	for _, name := range s.active {
 		if s.waking = name; s.job(name) != nil {
 			s.settle(name)

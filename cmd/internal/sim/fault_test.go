@@ -12,7 +12,7 @@ import (
 func TestEffects(t *testing.T) {
 	t.Parallel()
 	effects := map[Deed]int{}
-	for seed := range uint64(4) {
+	for seed := uint64(4); seed < 8; seed++ {
 		s := Seeded(seed, 800)
 		w, err := s.Play(nil)
 		if err != nil {
