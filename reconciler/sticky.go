@@ -1,7 +1,6 @@
 package reconciler
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -109,7 +108,10 @@ func (s *step) noRoomAtHome(a *placement.Ask) string {
 		why = "it is being drained"
 	case s.isUp(a.On):
 		v, _ := s.snapshot().Verdict(*a, a.On)
-		why = cmp.Or(string(v.Reason), "it has no room yet")
+		why = "it has no room yet"
+		if v.Reason != "" {
+			why = "it " + v.Reason.One()
+		}
 	}
 	return waitsForHome(a.On) + ": " + why
 }
