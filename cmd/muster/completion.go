@@ -79,6 +79,28 @@ func completeNames(c *cobra.Command) {
 			_ = c.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(fixed.formats, cobra.ShellCompDirectiveNoFileComp))
 		}
 	})
+	if c.Parent() != c.Root() {
+		return
+	}
+	switch c.Name() {
+	case "status":
+		_ = c.RegisterFlagCompletionFunc("state", completeStates)
+	case "events":
+		_ = c.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(kindNames(), cobra.ShellCompDirectiveNoFileComp))
+	}
+}
+
+// completeStates offers the states of a task that a list, separated by commas, may
+// go on with.
+func completeStates(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+	before := typed[:strings.LastIndexByte(typed, ',')+1]
+	var found []string
+	for _, s := range stateNames() {
+		if !slices.Contains(strings.Split(before, ","), s) && strings.HasPrefix(before+s, typed) {
+			found = append(found, before+s)
+		}
+	}
+	return found, cobra.ShellCompDirectiveNoFileComp
 }
 
 // completeDeclared offers the jobs of the repository in the current directory, and

@@ -61,15 +61,18 @@ COLUMNS is set, lines that are too long are wrapped; with -o wide none is.`,
 
 // checkKind errs unless a kind is one of an event, or none is wanted.
 func checkKind(k schema.EventKind) error {
-	kinds := schema.EventKinds()
-	if k == "" || slices.Contains(kinds, k) {
+	if k == "" || slices.Contains(schema.EventKinds(), k) {
 		return nil
 	}
-	names := make([]string, 0, len(kinds))
-	for _, kind := range kinds {
-		names = append(names, string(kind))
+	return invalid("one of "+strings.Join(kindNames(), ", "), "--kind %q is no kind of event", k)
+}
+
+func kindNames() []string {
+	var out []string
+	for _, k := range schema.EventKinds() {
+		out = append(out, string(k))
 	}
-	return invalid("one of "+strings.Join(names, ", "), "--kind %q is no kind of event", k)
+	return out
 }
 
 // about narrows a query to a machine, a job or a task.
