@@ -28,15 +28,15 @@ func newWait(std stdio) *cobra.Command {
 		Short: "wait until the cell is as its repository says",
 		Long: `Wait until the cell has converged: the newest commit is applied, nothing of it is
 stale, rejected or held, and all runs as it says. With a job, or with --selector,
-wait for these jobs alone, also for the first of them to appear; a batch job until
-all its tasks are done. With a machine, or an object that matches machines, wait
+wait for these jobs alone; a batch job until all its tasks are done. With a machine, or an object that matches machines, wait
 until nothing is left on what it drains.
 
 Exits 1 when that takes longer than --timeout, and says what stands in the way. Where
 only a person can help it does so at once, with what to type next: a job is rejected,
 a directory stale, a removal held, a canary waits for a commit that promotes it, a
-rollout has failed, or something waits for the end of a suspension. --no-fail-fast
-goes on until the timeout.
+rollout has failed, or something waits for the end of a suspension; or the newest
+commit, which is applied, has no such job or machine. --no-fail-fast goes on until the
+timeout.
 
 What is known of the repository when muster wait begins may be older than the last
 push: run muster reconcile before, or give --commit. A commit is waited for until it
@@ -133,9 +133,9 @@ func waitArgs(args []string) (machine string, job []string, err error) {
 }
 
 // waitFor returns the last status that it got before ctx ended, and whether what
-// is waited for has come. While the cell has nothing of the group it goes on, and
-// if that was the last answer it errs. When only a person can end what stands in
-// the way, waiting ends.
+// is waited for has come. While the cell has nothing of the group it goes on as long
+// as a commit may bring it, and else it errs. When only a person can end what stands
+// in the way, waiting ends.
 func waitFor(ctx context.Context, cl *client.Client, w *waited) (s *reconciler.Status, done bool, err error) {
 	q := client.StatusQuery{Group: w.group, Wait: 10 * time.Second}
 	var none *client.Error
@@ -148,6 +148,9 @@ func waitFor(ctx context.Context, cl *client.Client, w *waited) (s *reconciler.S
 			}
 			return s, false, nil
 		case errors.As(err, &none) && none.Code == http.StatusNotFound:
+			if s, err = w.missed(ctx, cl, none); (s != nil || err != nil) && ctx.Err() == nil {
+				return s, false, err
+			}
 			s = nil
 			select {
 			case <-time.After(appearEvery):
@@ -164,7 +167,7 @@ func waitFor(ctx context.Context, cl *client.Client, w *waited) (s *reconciler.S
 		if w.has(s) {
 			return s, true, nil
 		}
-		if w.elsewhere(s) || len(w.blockers(s)) > 0 {
+		if w.elsewhere(s) || len(w.blockers(s)) > 0 || w.machineUnknown(s) {
 			return s, false, nil
 		}
 	}
