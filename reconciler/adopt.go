@@ -389,7 +389,14 @@ func applied(head schema.Head, now time.Time) schema.Event {
 	if len(head.Unread) > 0 {
 		return schema.Event{At: now, Kind: schema.EventStale, Commit: head.Commit, Message: told("nothing of the commit could be read: "+reasonOf(head.Unread), head.Whose())}
 	}
-	message := fmt.Sprintf("%s, %d of them stale", schema.Count(len(head.Packages), "package"), len(head.Stale))
+	message := "applied"
+	switch n := len(head.Stale); n {
+	case 0:
+	case 1:
+		message = "applied, 1 directory stale"
+	default:
+		message = fmt.Sprintf("applied, %d directories stale", n)
+	}
 	return schema.Event{At: now, Kind: schema.EventApply, Commit: head.Commit, Message: told(message, head.Whose())}
 }
 

@@ -201,7 +201,7 @@ func printComparison(w io.Writer, d *difference) {
 		fmt.Fprintf(w, "%s %s\n    %s\n", p.Paint(screen.Yellow, "!"), d.Warnings[i].Error(), d.Warnings[i].Hint)
 	}
 	if len(d.Objects) == 0 {
-		fmt.Fprintln(w, "no change in the data")
+		fmt.Fprintln(w, "no change")
 		return
 	}
 	n := map[string]int{}

@@ -73,7 +73,7 @@ func TestBranchErrors(t *testing.T) {
 	dir, _ := newRepo(t)
 	run(t, dir, "branch", "release/1")
 	_, err := open(t, git.Config{URL: dir, Branch: "trunk"}).Head(t.Context())
-	wantError(t, err, `has no branch "trunk"`, "it has main, release/1")
+	wantError(t, err, `has no branch "trunk"`, "its branches: main, release/1")
 	for i := range 12 {
 		run(t, dir, "branch", "b"+strings.Repeat("x", i))
 	}
@@ -81,7 +81,7 @@ func TestBranchErrors(t *testing.T) {
 	wantError(t, err, `has no branch "trunk"`, " and 4 more")
 	run(t, dir, "symbolic-ref", "HEAD", "refs/heads/unborn")
 	_, err = open(t, git.Config{URL: dir}).Head(t.Context())
-	wantError(t, err, `has no branch "unborn"`, "it has b, ")
+	wantError(t, err, `has no branch "unborn"`, "its branches: b, ")
 
 	empty := t.TempDir()
 	run(t, empty, "init", "-q", "-b", "main")

@@ -201,7 +201,7 @@ func TestRemoteBranchVanishes(t *testing.T) {
 	run(t, bare, "update-ref", "-d", "refs/heads/main")
 	r.Poke()
 	s := next(t, seen)
-	wantError(t, s.Trouble, `has no branch "main"`, "it has trunk")
+	wantError(t, s.Trouble, `has no branch "main"`, "its branches: trunk")
 	if s.Commit != head {
 		t.Errorf("the last good head is lost: %+v", s)
 	}

@@ -154,11 +154,11 @@ func noBranch(repo, branch string, names []string) error {
 	}
 	slices.Sort(names)
 	if branch == "" {
-		return fmt.Errorf("repository %s: its HEAD names no branch that it has\nhint: it has %s; choose one with --branch", repo, strings.Join(names[:min(len(names), 10)], ", "))
+		return fmt.Errorf("repository %s: its HEAD names no branch that it has\nhint: its branches: %s; choose one with --branch", repo, strings.Join(names[:min(len(names), 10)], ", "))
 	}
 	more := ""
 	if n := len(names) - 10; n > 0 {
 		names, more = names[:10], fmt.Sprintf(" and %d more", n)
 	}
-	return fmt.Errorf("repository %s has no branch %q\nhint: it has %s%s", repo, branch, strings.Join(names, ", "), more)
+	return fmt.Errorf("repository %s has no branch %q\nhint: its branches: %s%s", repo, branch, strings.Join(names, ", "), more)
 }

@@ -189,7 +189,7 @@ func TestRemoteErrors(t *testing.T) {
 		{"no token", url, git.Auth{}, "", "401 Unauthorized: it wants to know who asks", "--git-token-file"},
 		{"wrong token", url, with("wr0ng"), "", "401 Unauthorized: it does not accept the token", "has not expired"},
 		{"no repository", strings.Replace(url, "x.git", "y.git", 1), with("secret"), "", "404 Not Found: there is no such repository", "check the URL"},
-		{"no branch", url, with("secret"), "trunk", `has no branch "trunk"`, "it has main"},
+		{"no branch", url, with("secret"), "trunk", `has no branch "trunk"`, "its branches: main"},
 	}
 	for _, tt := range tests {
 		_, err := open(t, git.Config{URL: tt.url, Branch: tt.branch, Auth: tt.auth, Dir: t.TempDir()}).Head(t.Context())

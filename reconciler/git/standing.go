@@ -181,7 +181,7 @@ func (q *newestFirst) Pop() any {
 // heads alone: the remote is asked for what its head has beyond that commit.
 func (r *Repo) standsFar(ctx context.Context, s *reconciler.Standing) (tip string, err error) {
 	if len(s.Name) != fullName {
-		return s.Head, errors.New("of a remote only the head is known by the beginning of its name: give all 40 digits")
+		return s.Head, errors.New("give the full hash: abbreviations cannot be looked up in a remote")
 	}
 	have := plumbing.NewHash(s.Name)
 	parent := false

@@ -49,7 +49,7 @@ func TestStanding(t *testing.T) {
 			if kind == "local" {
 				want(second, one[:12], reconciler.StandsContained, "")
 			} else {
-				want(second, one[:12], reconciler.StandsUnknown, "all 40 digits")
+				want(second, one[:12], reconciler.StandsUnknown, "give the full hash")
 			}
 			// The master has not looked yet.
 			third := push(t, dir, "c.cue", "package a\n")
@@ -87,5 +87,5 @@ func TestLook(t *testing.T) {
 	if err != nil || s.Commit != head {
 		t.Errorf("%+v, %v", s, err)
 	}
-	wantError(t, s.Trouble, `has no branch "main"`, "it has trunk")
+	wantError(t, s.Trouble, `has no branch "main"`, "its branches: trunk")
 }

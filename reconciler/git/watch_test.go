@@ -163,7 +163,7 @@ func TestTrouble(t *testing.T) {
 	if h.Trouble != nil && strings.Contains(h.Trouble.Error(), "ref file is empty") {
 		h = next(t, heads) // git was seen while it wrote the new name
 	}
-	wantError(t, h.Trouble, `has no branch "main"`, "it has gone")
+	wantError(t, h.Trouble, `has no branch "main"`, "its branches: gone")
 	if h.Commit != second {
 		t.Errorf("the last good head is lost: %+v", h)
 	}

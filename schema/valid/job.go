@@ -149,8 +149,8 @@ func (c *check) rollout(job map[string]any) {
 	// The default is there, too.
 	if wait, ok := wholeNumber(canary["waitSeconds"]); ok && wait != defaultCanaryWait && canary["promote"] == string(schema.PromoteCommit) {
 		c.add(Problem{
-			Path: []string{"update", "canary", "waitSeconds"}, Key: true, Message: `beside promote: "commit", waitSeconds has no effect`,
-			Expected: "one of them", Hint: "remove waitSeconds, and the rollout waits for a commit; or promote, and it goes on after that time",
+			Path: []string{"update", "canary", "waitSeconds"}, Key: true, Message: `waitSeconds has no effect with promote: "commit"`,
+			Hint: "remove one: without waitSeconds the rollout waits for a commit, without promote it goes on after that time",
 		})
 	}
 }
