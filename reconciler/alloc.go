@@ -64,14 +64,29 @@ func (s *step) left(job schema.JobName, t *schema.TaskRecord) string {
 	a := s.recordOf(name)
 	switch {
 	case a == nil || a.Generation != t.Alloc.Generation || a.Machine != t.Machine:
-		if a != nil && a.Machine == "" && len(a.Causes) > 0 {
-			return fmt.Sprintf("its alloc %s has ended: %s", name.Short(), a.Causes[len(a.Causes)-1])
-		}
-		return fmt.Sprintf("its alloc %s has ended", name.Short())
+		return s.whereLeft(name, a, t.Machine)
 	case a.Stop != nil:
 		return fmt.Sprintf("its alloc %s is stopping: %s", name.Short(), a.Stop)
 	}
 	return ""
+}
+
+// whereLeft says what has become of an alloc that was on a machine. Of one that
+// was lost nobody knows whether it has ended.
+func (s *step) whereLeft(name schema.TaskName, a *schema.TaskRecord, machine string) string {
+	var last schema.Cause
+	if a != nil && len(a.Causes) > 0 {
+		last = a.Causes[len(a.Causes)-1]
+	}
+	switch lost := last.Kind == schema.CauseMachineLost; {
+	case lost && a.Machine != "" && a.Machine != machine:
+		return fmt.Sprintf("alloc %s moved to %s", name.Short(), a.Machine)
+	case lost:
+		return fmt.Sprintf("alloc %s left machine %s", name.Short(), machine)
+	case a != nil && a.Machine == "" && last.Kind != "":
+		return fmt.Sprintf("its alloc %s has ended: %s", name.Short(), last)
+	}
+	return fmt.Sprintf("its alloc %s has ended", name.Short())
 }
 
 // retained returns the alloc sets that are gone from the repository, or are no

@@ -361,6 +361,8 @@ func (d *describer) state(name schema.TaskName, r *schema.TaskRecord, t *TaskSta
 	switch {
 	case r.Stop != nil && status.Note == schema.Stuck:
 		return TaskStopping, r.Stop.String() + "; " + schema.Stuck
+	case r.Stop != nil && absent != "" && r.Stop.Kind == schema.CauseAllocGone: // which its machine may not know
+		return TaskUnknown, r.Stop.Message + "; " + absent
 	case r.Stop != nil && absent != "":
 		return TaskStopping, r.Stop.String() + "; " + absent
 	case r.Stop != nil:
