@@ -258,7 +258,9 @@ func (s *step) unsettled(set schema.JobName) string {
 }
 
 // excess returns a task of a job in the alloc that has the most of its tasks, and
-// the alloc that it belongs in: one that has two fewer at least, and room for it.
+// the alloc that it belongs in: one that has two fewer at least, and room for it. A job
+// for which there is only no room is not at rest: what gives room, such as a port of the
+// machine, may be no task of the set.
 func (s *step) excess(set, job schema.JobName) (t schema.TaskRecord, alloc schema.TaskName, ok bool) {
 	in := make([][]schema.TaskRecord, s.allocsOf(set))
 	for _, t := range s.tasks(job) {
@@ -284,6 +286,8 @@ func (s *step) excess(set, job schema.JobName) (t schema.TaskRecord, alloc schem
 		if t := most[len(most)-1]; s.refuses(job, &t, set.Task(i)) == "" {
 			return t, set.Task(i), true
 		}
+		s.memo.wakeUp(job)
+		s.asking[job] = true
 	}
 	return t, alloc, false
 }

@@ -27,6 +27,7 @@ type Memo struct {
 	admission *admissionMemo
 	suspended map[string]*schema.Suspension
 	combed    map[string]bool // machines without generations of before a restore, see survivors
+	several   bool            // machines were up, so that tasks could be spread
 }
 
 // machineMemo is how a machine was when a step last looked at it.
@@ -91,6 +92,12 @@ func (s *step) stir() {
 	}
 	for job := range s.asked {
 		m.wakeUp(job)
+	}
+	if several := len(s.up) > 1; several != m.several {
+		m.several = several
+		for name := range m.jobs { // when it is to be looked at for repair depends on it
+			m.wakeUp(name)
+		}
 	}
 	for _, name := range s.names {
 		was, known := m.machines[name]

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -240,8 +241,41 @@ func converged(s *reconciler.Status) string {
 	return strings.Join(append(s.Waiting, "not converged"), "; ")
 }
 
-// quiet errs when a converged cell goes on writing.
+// mostRepairs is how many times a cell that has converged may begin to move a task for
+// its spread before it is quiet.
+const mostRepairs = 100
+
+// quiet errs when a converged cell goes on writing, but to put the spread of a job
+// right: that has to converge again.
 func (w *World) quiet() error {
+	for range mostRepairs {
+		moved := w.rebalanced
+		err := w.quietNow()
+		if err == nil || w.rebalanced == moved {
+			return err
+		}
+		if err := w.again(); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("a converged cell moves tasks for ever: %d times", mostRepairs)
+}
+
+// again errs unless the cell converges again.
+func (w *World) again() error {
+	for range calmTurns {
+		if err := w.Turn(); err != nil {
+			return err
+		}
+		if s := w.Status(); s != nil && converged(s) == "" {
+			return nil
+		}
+	}
+	return errors.New("left alone after a move, the cell does not converge")
+}
+
+// quietNow errs when the cell writes within the next seconds.
+func (w *World) quietNow() error {
 	before := 0
 	for turn := range 40 {
 		if turn == 20 { // a master that has just started is joined by its machines first

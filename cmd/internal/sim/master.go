@@ -390,6 +390,9 @@ func (w *World) commit(writes []reconciler.Write) error {
 
 func (w *World) noteEvents(events []schema.Event) {
 	for _, e := range events {
+		if e.Cause == schema.CauseRebalance {
+			w.rebalanced++
+		}
 		w.note("%s %s%s %s: %s", e.Kind, e.Job, strings.TrimPrefix(e.Task, e.Job), e.Machine, e.Message)
 	}
 }

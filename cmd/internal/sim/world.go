@@ -60,23 +60,24 @@ type Mutant struct {
 
 // World is one cell and everything around it.
 type World struct {
-	cfg      Config
-	now      time.Time // the true time
-	turns    int
-	clock    clock // of the master's host
-	memory   *store.Memory
-	master   *master   // nil while there is none
-	frozen   *master   // one that does not know that it was replaced
-	thawAt   time.Time // when frozen wakes up
-	masterAt time.Time // when there is one again
-	slow     time.Time // until then commits take slowCommit
-	gone     time.Time // until then the store refuses all
-	gitGone  time.Time // until then nobody sees a new head
-	machines []*machine
-	byName   map[string]*machine
-	repo     *repository     // what random commits change
-	head     schema.Compiled // the repository's newest commit
-	past     []schema.Compiled
+	cfg        Config
+	now        time.Time // the true time
+	turns      int
+	clock      clock // of the master's host
+	memory     *store.Memory
+	master     *master   // nil while there is none
+	frozen     *master   // one that does not know that it was replaced
+	thawAt     time.Time // when frozen wakes up
+	masterAt   time.Time // when there is one again
+	slow       time.Time // until then commits take slowCommit
+	gone       time.Time // until then the store refuses all
+	gitGone    time.Time // until then nobody sees a new head
+	rebalanced int       // tasks that were moved for their own good
+	machines   []*machine
+	byName     map[string]*machine
+	repo       *repository     // what random commits change
+	head       schema.Compiled // the repository's newest commit
+	past       []schema.Compiled
 
 	history  strings.Builder
 	broken   error    // the first invariant that did not hold
