@@ -113,7 +113,7 @@ func (m *machine) exitAll(e schema.Exit) {
 func (m *machine) checkNotes(plan nodeagent.Plan) {
 	m.t.Helper()
 	for _, s := range plan.Tasks {
-		waits := strings.Contains("u/inside/0 u/job/0 u/ledger/0", s.Task.Short())
+		waits := slices.Contains([]string{"u/inside/0", "u/job/0", "u/ledger/0"}, s.Task.Short())
 		if waits != (s.Note == schema.Withheld) || waits == s.Unconfirmed {
 			m.t.Fatalf("%s is %s, unconfirmed %t, with note %q", s.Task.Short(), s.State, s.Unconfirmed, s.Note)
 		}

@@ -177,28 +177,27 @@ func (s *Snapshot) cheapest(c *class, sparing bool) (eviction, bool) {
 	best, asked := -1, 0
 	for i := range e.pool {
 		k := &e.pool[i]
-		if k.version != s.version[k.slot] {
-			*k = candidate{slot: k.slot, version: s.version[k.slot], level: s.level(c, k.slot)}
-		}
-		if k.level == impossible || sparing && k.costly {
+		if s.refresh(c, k); k.level == impossible || sparing && k.costly {
 			continue
 		}
 		with := s.companyOf(c, k.slot) // which grows with what was placed elsewhere
 		closer := false
 		if best >= 0 {
-			than := &e.pool[best].plan.cost
-			closer = with.inDomain < than.company.inDomain
-			if with.inDomain > than.company.inDomain && than.overruns == 0 || !closer && k.level > than.highest {
+			var worse bool
+			if closer, worse = k.against(&e.pool[best].plan.cost, with); worse {
 				continue
 			}
 		}
 		if !k.solved || s.bounded { // a budget may have shrunk elsewhere
-			if asked++; best >= 0 && !closer && asked > enoughSolved && !s.options.NoRelaxed && k.level == e.pool[best].level {
+			enough := asked >= enoughSolved && !s.options.NoRelaxed
+			asked++
+			if best >= 0 && !closer && enough && k.level == e.pool[best].level {
 				continue
 			}
-			if s.solveCandidate(c, k, sparing); !k.solved {
-				continue
-			}
+			s.solveCandidate(c, k, sparing)
+		}
+		if !k.solved {
+			continue
 		}
 		if k.plan.cost.company = with; best < 0 || k.plan.cost.compare(e.pool[best].plan.cost) < 0 {
 			best = i
@@ -208,6 +207,21 @@ func (s *Snapshot) cheapest(c *class, sparing bool) (eviction, bool) {
 		return eviction{}, false
 	}
 	return e.pool[best].plan, true
+}
+
+// refresh finds the level of a candidate anew if its machine has changed.
+func (s *Snapshot) refresh(c *class, k *candidate) {
+	if k.version != s.version[k.slot] {
+		*k = candidate{slot: k.slot, version: s.version[k.slot], level: s.level(c, k.slot)}
+	}
+}
+
+// against reports whether a machine, where the job would be with others in such a way,
+// is in a domain with fewer of its tasks than another eviction is, and whether it
+// cannot be cheaper than that whatever has to go.
+func (k *candidate) against(than *evictionCost, with company) (closer, worse bool) {
+	closer = with.inDomain < than.company.inDomain
+	return closer, with.inDomain > than.company.inDomain && than.overruns == 0 || !closer && k.level > than.highest
 }
 
 // solveCandidate finds what an eviction on a machine of the pool costs.

@@ -23,7 +23,7 @@ func Take(c schema.Compiled) (schema.Objects, []schema.Diagnostic) {
 // may grant quota, nothing is said of what is admitted: that would follow.
 func Check(c schema.Compiled, now time.Time) (schema.Objects, []schema.Diagnostic) {
 	t := take(c)
-	ds := append(t.diagnostics, leaveSticky(t.packages, &t.objects)...)
+	ds := slices.Concat(t.diagnostics, leaveSticky(t.packages, &t.objects))
 	for _, cell := range cellsOf(t.objects) {
 		if t.headless {
 			break

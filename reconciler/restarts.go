@@ -16,15 +16,23 @@ import (
 // update policy and disruption budget, and a task that a rollout replaces, or that
 // is lost or moved, needs no restart any more.
 
+// RestartChange is what a request comes to: what to answer, and what to store and
+// report.
+type RestartChange struct {
+	Answer schema.Restarting
+	Writes []Write
+	Events []schema.Event
+}
+
 // AskRestart returns what restarts the tasks of a job that run, or one of them. It
 // takes the place of a request of the same name, and of a job also of those of its
 // tasks. Where nothing runs, nothing is to be done, and the answer has no Now. At,
 // After and Tasks are not looked at. It errs with NoneError if the cell runs no
 // such job or task, or must not restart it.
-func AskRestart(s *State, x schema.RestartRequest, now time.Time) (schema.Restarting, []Write, []schema.Event, error) {
+func AskRestart(s *State, x schema.RestartRequest, now time.Time) (RestartChange, error) {
 	job, index, isTask := splitName(s.Cell, x.Name)
 	if err := s.restartable(x.Name); err != nil {
-		return schema.Restarting{}, nil, nil, err
+		return RestartChange{}, err
 	}
 	if !isTask {
 		index = -1
@@ -41,7 +49,7 @@ func AskRestart(s *State, x schema.RestartRequest, now time.Time) (schema.Restar
 	}
 	answer := schema.Restarting{Was: []schema.RestartRequest{}}
 	if x.Tasks == 0 {
-		return answer, nil, nil, nil
+		return RestartChange{Answer: answer}, nil
 	}
 	writes := []Write{s.document(keyRestart+x.Name, x)}
 	answer.Now, answer.AtOnce = &x, min(max(1, want.Update.MaxParallel), want.MayBeDown())
@@ -55,17 +63,17 @@ func AskRestart(s *State, x schema.RestartRequest, now time.Time) (schema.Restar
 	if n := len(answer.Was); n > 0 {
 		message += fmt.Sprintf("; it takes the place of the %s", answer.Was[0].String())
 	}
-	return answer, writes, []schema.Event{restartEvent(x.Name, isTask, now, message)}, nil
+	return RestartChange{answer, writes, []schema.Event{restartEvent(x.Name, isTask, now, message)}}, nil
 }
 
 // CancelRestart returns what ends a restart where it is, of a job also those of its
 // tasks, and nothing if there is none. by is who asks for it. It errs with
 // NoneError if the cell has no such job.
-func CancelRestart(s *State, name, by string, now time.Time) (schema.Restarting, []Write, []schema.Event, error) {
+func CancelRestart(s *State, name, by string, now time.Time) (RestartChange, error) {
 	job, _, isTask := splitName(s.Cell, name)
 	answer := schema.Restarting{Was: s.restartsNamed(name)}
 	if s.Jobs[job] == nil && len(answer.Was) == 0 {
-		return answer, nil, nil, &NoneError{fmt.Sprintf("cell %s has no job %q", s.Cell, job.Short()), "muster status lists the jobs"}
+		return RestartChange{}, &NoneError{fmt.Sprintf("cell %s has no job %q", s.Cell, job.Short()), "muster status lists the jobs"}
 	}
 	var writes []Write
 	var events []schema.Event
@@ -74,7 +82,7 @@ func CancelRestart(s *State, name, by string, now time.Time) (schema.Restarting,
 		writes = append(writes, Write{Key: keyRestart + x.Name})
 		events = append(events, restartEvent(x.Name, isTask, now, fmt.Sprintf("cancelled by %s: what is not restarted yet stays; it was a %s", by, x)))
 	}
-	return answer, writes, events, nil
+	return RestartChange{answer, writes, events}, nil
 }
 
 // restartable errs unless name is a job that runs, or a task of one, and tasks of it

@@ -205,18 +205,18 @@ func (c *cell) glass(t *testing.T, d *datadriven.TestData, args []string) string
 func (c *cell) restarts(t *testing.T, cmd string, args []string) string {
 	t.Helper()
 	x := schema.RestartRequest{Name: args[0], Reason: strings.Join(args[1:], " "), By: "anna"}
-	answer, writes, events, err := reconciler.AskRestart(c.state, x, c.now)
+	change, err := reconciler.AskRestart(c.state, x, c.now)
 	if cmd == "cancel" {
-		answer, writes, events, err = reconciler.CancelRestart(c.state, args[0], "bert", c.now)
+		change, err = reconciler.CancelRestart(c.state, args[0], "bert", c.now)
 	}
 	if none := (*reconciler.NoneError)(nil); errors.As(err, &none) {
 		return fmt.Sprintf("error: %s\nhint: %s\n", none.Message, none.Hint)
 	}
-	c.take(writes)
-	if answer.Now == nil && len(answer.Was) == 0 {
+	c.take(change.Writes)
+	if change.Answer.Now == nil && len(change.Answer.Was) == 0 {
 		return "nothing\n"
 	}
-	return lines(events)
+	return lines(change.Events)
 }
 
 func (c *cell) joins(d *datadriven.TestData, names []string) string {

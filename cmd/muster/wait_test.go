@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -34,7 +35,8 @@ func TestWaitAbsence(t *testing.T) {
 	} {
 		test.w.end = end
 		err := test.w.absence(&test.s, &client.Error{Message: "no job", Hint: "list them"})
-		f, _ := err.(*failure)
+		var f *failure
+		errors.As(err, &f)
 		switch {
 		case (err == nil) != (test.want == ""):
 			t.Errorf("%s: %v", test.name, err)

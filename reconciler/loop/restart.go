@@ -44,15 +44,15 @@ type restart struct {
 
 func (m restart) handle(ctx context.Context, o *owner) error {
 	var a restartAnswer
-	var writes []reconciler.Write
-	var events []schema.Event
+	var change reconciler.RestartChange
 	if m.cancel {
-		a.Restarting, writes, events, a.err = reconciler.CancelRestart(o.state, m.Name, m.By, o.cfg.Now())
+		change, a.err = reconciler.CancelRestart(o.state, m.Name, m.By, o.cfg.Now())
 	} else {
-		a.Restarting, writes, events, a.err = reconciler.AskRestart(o.state, m.RestartRequest, o.cfg.Now())
+		change, a.err = reconciler.AskRestart(o.state, m.RestartRequest, o.cfg.Now())
 	}
 	if a.err == nil {
-		if err := o.record(ctx, writes, events); err != nil {
+		a.Restarting = change.Answer
+		if err := o.record(ctx, change.Writes, change.Events); err != nil {
 			return err
 		}
 	}

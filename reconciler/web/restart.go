@@ -27,7 +27,7 @@ func (s *Server) restart(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	answer := new(schema.Restarting)
+	var answer *schema.Restarting
 	if cancel {
 		answer, err = s.cfg.Restarts.CancelRestart(r.Context(), name, s.caller(r))
 	} else {

@@ -138,23 +138,16 @@ func (c *check) value(path []string, r *Rule, v any) any {
 			return c.list(path, r, l)
 		}
 	case Bool:
-		if _, ok := v.(bool); ok {
+		s, _ := v.(string)
+		if _, ok := v.(bool); ok || slices.Contains(r.Words, s) {
 			return v
 		}
-		if s, ok := v.(string); ok && slices.Contains(r.Words, s) {
-			return v
-		}
-	case Int:
+	case Int, Priority:
 		if n, ok := v.(json.Number); ok {
 			c.integer(path, r, n)
 			return v
 		}
-	case Priority:
-		if n, ok := v.(json.Number); ok {
-			c.integer(path, r, n)
-			return v
-		}
-		if s, ok := v.(string); ok {
+		if s, ok := v.(string); ok && r.Type == Priority {
 			c.priority(path, r, s)
 			return v
 		}

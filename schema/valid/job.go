@@ -26,7 +26,8 @@ func (c *check) job(job map[string]any) {
 	c.isolation(task, ports)
 	env, _ := task["env"].(map[string]any)
 	v := variables{ports: ports, devices: devicesOf(task), env: env}
-	v.sticky = task["sticky"] == true || task["sticky"] == string(schema.StickyStay)
+	sticky, _ := task["sticky"].(bool)
+	v.sticky = sticky || task["sticky"] == string(schema.StickyStay)
 	c.health(task, v)
 	c.numbers(task, ports)
 	_, v.inside = job["allocset"].(string)

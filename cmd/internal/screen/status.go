@@ -120,8 +120,13 @@ func (v *View) machines(b *strings.Builder, s *reconciler.Status) {
 	}
 	count := map[string]int{}
 	t := Table{Columns: []Column{
-		{Head: "MACHINE", Least: 12, Always: true}, {Head: "HEALTH", Least: 12, Always: true}, {Head: "TASKS", Always: true, Rank: 1}, {Head: "CPU", Always: true, Rank: 2},
-		{Head: "RAM", Always: true, Rank: 3}, {Head: "DISK", Always: true, Rank: 4}, {Head: "NOTES", Least: 12},
+		{Head: "MACHINE", Least: 12, Always: true},
+		{Head: "HEALTH", Least: 12, Always: true},
+		{Head: "TASKS", Always: true, Rank: 1},
+		{Head: "CPU", Always: true, Rank: 2},
+		{Head: "RAM", Always: true, Rank: 3},
+		{Head: "DISK", Always: true, Rank: 4},
+		{Head: "NOTES", Least: 12},
 	}}
 	for i := range s.Machines {
 		m := &s.Machines[i]
@@ -168,8 +173,12 @@ func machineRow(m *reconciler.MachineStatus) []Cell {
 		health += ", " + string(c.Kind)
 	}
 	return []Cell{
-		{Text: m.Name}, {health, colour}, {Text: strconv.Itoa(m.Tasks)}, {Text: schema.CPU(m.Used.CPUMilli) + " of " + schema.CPU(m.Capacity.CPUMilli)},
-		{Text: schema.Bytes(m.Used.RAMBytes) + " of " + schema.Bytes(m.Capacity.RAMBytes)}, {Text: schema.Bytes(m.Used.DiskBytes) + " of " + schema.Bytes(m.Capacity.DiskBytes)},
+		{Text: m.Name},
+		{health, colour},
+		{Text: strconv.Itoa(m.Tasks)},
+		{Text: schema.CPU(m.Used.CPUMilli) + " of " + schema.CPU(m.Capacity.CPUMilli)},
+		{Text: schema.Bytes(m.Used.RAMBytes) + " of " + schema.Bytes(m.Capacity.RAMBytes)},
+		{Text: schema.Bytes(m.Used.DiskBytes) + " of " + schema.Bytes(m.Capacity.DiskBytes)},
 		{Text: strings.Join(m.Notes, "; ")},
 	}
 }
@@ -177,8 +186,18 @@ func machineRow(m *reconciler.MachineStatus) []Cell {
 // jobs returns the table of jobs.
 func (v *View) jobs(s *reconciler.Status) string {
 	t := Table{Columns: []Column{
-		{Head: "JOB", Least: 12, Always: true}, {Head: "KIND", Always: true, Rank: 6}, {Head: "BAND", Always: true, Rank: 7}, {Head: "TASKS", Always: true, Rank: 1}, {Head: "RUNNING", Always: true},
-		{Head: "PENDING", Rank: 2}, {Head: "FAILED"}, {Head: "UNKNOWN"}, {Head: "DONE", Rank: 3}, {Head: "AGE", Always: true, Rank: 5}, {Head: "COMMIT", Always: true, Rank: 4}, {Head: "REASON", Least: 16, Rank: 8},
+		{Head: "JOB", Least: 12, Always: true},
+		{Head: "KIND", Always: true, Rank: 6},
+		{Head: "BAND", Always: true, Rank: 7},
+		{Head: "TASKS", Always: true, Rank: 1},
+		{Head: "RUNNING", Always: true},
+		{Head: "PENDING", Rank: 2},
+		{Head: "FAILED"},
+		{Head: "UNKNOWN"},
+		{Head: "DONE", Rank: 3},
+		{Head: "AGE", Always: true, Rank: 5},
+		{Head: "COMMIT", Always: true, Rank: 4},
+		{Head: "REASON", Least: 16, Rank: 8},
 	}}
 	for i := range s.Jobs {
 		j := &s.Jobs[i]
@@ -200,8 +219,14 @@ func (v *View) jobs(s *reconciler.Status) string {
 			return Cell{strconv.Itoa(n), colour}
 		}
 		t.Rows = append(t.Rows, []Cell{
-			{Text: j.Name}, {Text: string(j.Kind)}, {Text: string(j.Band)}, number(j.Desired, ""), number(j.Running, ""),
-			number(j.Pending, Yellow), number(j.Failed, Red), number(j.Unknown, Yellow), number(j.Done, ""), {Text: age}, {Text: brief(j.Commit)}, {Text: reason},
+			{Text: j.Name},
+			{Text: string(j.Kind)},
+			{Text: string(j.Band)},
+			number(j.Desired, ""), number(j.Running, ""),
+			number(j.Pending, Yellow), number(j.Failed, Red), number(j.Unknown, Yellow), number(j.Done, ""),
+			{Text: age},
+			{Text: brief(j.Commit)},
+			{Text: reason},
 		})
 	}
 	return v.listed(s, &t)
@@ -234,8 +259,14 @@ func brief(commit string) string {
 // tasks lists tasks, and says how many are left out since they are done.
 func (v *View) tasks(b *strings.Builder, s *reconciler.Status) {
 	t := Table{Columns: []Column{
-		{Head: "TASK", Least: 20, Always: true}, {Head: "STATE", Always: true}, {Head: "MACHINE", Least: 10}, {Head: "PID", Rank: 4}, {Head: "RESTARTS", Rank: 2, Always: true}, {Head: "AGE", Rank: 3},
-		{Head: "PORTS", Least: 10, Rank: 1}, {Head: "REASON", Least: 16, Rank: 5},
+		{Head: "TASK", Least: 20, Always: true},
+		{Head: "STATE", Always: true},
+		{Head: "MACHINE", Least: 10},
+		{Head: "PID", Rank: 4},
+		{Head: "RESTARTS", Rank: 2, Always: true},
+		{Head: "AGE", Rank: 3},
+		{Head: "PORTS", Least: 10, Rank: 1},
+		{Head: "REASON", Least: 16, Rank: 5},
 	}}
 	done := 0
 	for i := range s.Tasks {

@@ -16,8 +16,13 @@ func Usage(u *reconciler.Usage, width int) string {
 	var b strings.Builder
 	if len(u.Machines) > 0 {
 		t := Table{Columns: []Column{
-			{Head: "MACHINE", Least: 12, Always: true}, {Head: "TASKS", Always: true}, {Head: "CPU", Always: true}, {Head: "RAM", Always: true},
-			{Head: "RAM LEFT", Always: true, Rank: 2}, {Head: "DISK LEFT", Always: true, Rank: 1}, {Head: "AGE", Always: true, Rank: 3},
+			{Head: "MACHINE", Least: 12, Always: true},
+			{Head: "TASKS", Always: true},
+			{Head: "CPU", Always: true},
+			{Head: "RAM", Always: true},
+			{Head: "RAM LEFT", Always: true, Rank: 2},
+			{Head: "DISK LEFT", Always: true, Rank: 1},
+			{Head: "AGE", Always: true, Rank: 3},
 		}}
 		for i := range u.Machines {
 			m := &u.Machines[i]
@@ -30,8 +35,16 @@ func Usage(u *reconciler.Usage, width int) string {
 		b.WriteString(t.Text(width, false) + "\n")
 	}
 	t := Table{Columns: []Column{
-		{Head: "TASK", Least: 16, Always: true}, {Head: "MACHINE", Least: 8, Always: true, Rank: 3}, {Head: "CPU", Always: true}, {Head: "RAM", Always: true}, {Head: "DISK", Always: true, Rank: 1},
-		{Head: "PROCESSES", Always: true, Rank: 6}, {Head: "THROTTLED", Always: true, Rank: 4}, {Head: "DELAY", Always: true, Rank: 5}, {Head: "OOM", Always: true, Rank: 2}, {Head: "AGE", Always: true, Rank: 7},
+		{Head: "TASK", Least: 16, Always: true},
+		{Head: "MACHINE", Least: 8, Always: true, Rank: 3},
+		{Head: "CPU", Always: true},
+		{Head: "RAM", Always: true},
+		{Head: "DISK", Always: true, Rank: 1},
+		{Head: "PROCESSES", Always: true, Rank: 6},
+		{Head: "THROTTLED", Always: true, Rank: 4},
+		{Head: "DELAY", Always: true, Rank: 5},
+		{Head: "OOM", Always: true, Rank: 2},
+		{Head: "AGE", Always: true, Rank: 7},
 	}}
 	for i := range u.Tasks {
 		l := &u.Tasks[i]

@@ -44,7 +44,8 @@ func (w *World) restarts(a Action) bool {
 		name, x.ran = task.Short(), map[schema.TaskName]uint64{task: x.ran[task]}
 	}
 	r := schema.RestartRequest{Name: name, Reason: "the simulation says so", By: "somebody"}
-	answer, writes, events, err := reconciler.AskRestart(s, r, w.clock.read(w.now))
+	change, err := reconciler.AskRestart(s, r, w.clock.read(w.now))
+	answer := change.Answer
 	if err != nil || answer.Now == nil {
 		return false
 	}
@@ -55,20 +56,20 @@ func (w *World) restarts(a Action) bool {
 	}
 	x.after, x.was, x.unsure = answer.Now.After, w.oracle.restarts[name], true
 	w.oracle.restarts[name] = &x
-	w.did(writes, events)
+	w.did(change.Writes, change.Events)
 	return true
 }
 
 // endRestart cancels a restart.
 func (w *World) endRestart(name string) bool {
-	_, writes, events, err := reconciler.CancelRestart(w.master.state, name, "somebody", w.clock.read(w.now))
+	change, err := reconciler.CancelRestart(w.master.state, name, "somebody", w.clock.read(w.now))
 	if err != nil {
 		return false
 	}
 	if x := w.oracle.restarts[name]; x != nil {
 		x.unsure = true
 	}
-	w.did(writes, events)
+	w.did(change.Writes, change.Events)
 	return true
 }
 

@@ -185,6 +185,12 @@ func (w *World) takes(m *machine, want *schema.Job) bool {
 			}
 		})
 	}
+	return want.Task.Resources.Resources.Fits(free) && m.devicesFor(want, held)
+}
+
+// devicesFor reports whether a machine, of whose devices so much is held, has those
+// that a task needs.
+func (m *machine) devicesFor(want *schema.Job, held map[string]int) bool {
 	for kind, a := range want.Task.Resources.Devices {
 		whole := 0
 		for _, g := range m.info().Devices {
@@ -198,7 +204,7 @@ func (w *World) takes(m *machine, want *schema.Job) bool {
 			return false
 		}
 	}
-	return want.Task.Resources.Resources.Fits(free)
+	return true
 }
 
 // Crowded returns the script of a seed in which racks are lost and return: services
