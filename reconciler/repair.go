@@ -277,6 +277,8 @@ func (s *step) stillMoves(name schema.JobName, r *schema.JobRecord) string {
 	if len(tasks) != want.Tasks {
 		return "not all of its tasks are placed"
 	}
+	var why string
+	var last time.Time // of those that moved of late, when the youngest has stayed for long enough
 	for i := range tasks {
 		t := &tasks[i]
 		short := name.Task(t.Index).Short()
@@ -296,11 +298,11 @@ func (s *step) stillMoves(name schema.JobName, r *schema.JobRecord) string {
 				stays = movedInVain
 			}
 		}
-		if until := t.At.Add(stays); s.waits(until, stays) {
-			return fmt.Sprintf("%s is where it is for less than %s: until %s", short, stays, until.UTC().Format(time.TimeOnly))
+		if until := t.At.Add(stays); until.After(last) && s.waits(until, stays) {
+			last, why = until, fmt.Sprintf("%s was placed less than %d min ago: until %s", short, int(stays.Minutes()), until.UTC().Format(time.TimeOnly))
 		}
 	}
-	return ""
+	return why
 }
 
 // inVain reports whether a task that was moved from one machine to another is no
