@@ -123,7 +123,8 @@ func (r *rollback) run(ctx context.Context, what string) (err error) {
 	return r.clone.Publish(ctx, r.Branch)
 }
 
-// find returns the newest commit that changed a job, or an alloc set.
+// find returns the newest commit that changed a job, or an alloc set. Commits in which
+// its directory does not compile are passed over, as the cell does.
 func (r *rollback) find(ctx context.Context, name string) (string, error) {
 	commits, err := r.clone.History(ctx, maxLook+1)
 	if err != nil {
@@ -131,6 +132,7 @@ func (r *rollback) find(ctx context.Context, name string) (string, error) {
 	}
 	is := func(key string) bool { return strings.HasSuffix(key, "/"+name) }
 	var head, next *compiledRepo
+	at := 0 // next in commits
 	for i, commit := range commits {
 		tree, err := r.repo.Tree(ctx, commit)
 		if err != nil {
@@ -141,17 +143,17 @@ func (r *rollback) find(ctx context.Context, name string) (string, error) {
 			return "", err
 		}
 		if head == nil {
-			head, next = c, c
+			head = c
+		}
+		if errs, _ := count(c.diagnostics); errs > 0 && !declares(c, is) {
 			continue
 		}
-		diff := reconciler.Compare(c.compiled, next.compiled)
-		if at := slices.IndexFunc(diff.Objects, func(o reconciler.ObjectChange) bool { return is(o.Name) && tasked(o.Kind) }); at >= 0 {
-			return commits[i-1], r.alone(commits[i-1], name, append(diff.Objects[:at:at], diff.Objects[at+1:]...))
+		if next != nil {
+			if found, err := r.changed(c, next, commits[at:i], name); found || err != nil {
+				return commits[at], err
+			}
 		}
-		if declares(c, is) != declares(next, is) {
-			return "", invalid("name the commit to take back: muster rollback COMMIT", "commit %.10s or the one before it has mistakes where %s is declared, so it cannot be said which commit changed it", commits[i-1], name)
-		}
-		next = c
+		next, at = c, i
 	}
 	errs, _ := count(head.diagnostics)
 	switch {
@@ -163,6 +165,22 @@ func (r *rollback) find(ctx context.Context, name string) (string, error) {
 		return "", invalid("muster validate --rev HEAD lists them; a commit is named by its hash", "no commit declares %s, as far as it can be read: HEAD has mistakes", name)
 	}
 	return "", invalid("muster render lists the jobs; a commit is named by its hash", "no commit declares %s", name)
+}
+
+// changed reports whether a job is another in next than in c. commits are next, and
+// those between the two that do not compile: where there are any, nobody can say
+// which of them all has changed it, and it errs.
+func (r *rollback) changed(c, next *compiledRepo, commits []string, name string) (bool, error) {
+	others := reconciler.Compare(c.compiled, next.compiled).Objects
+	found := slices.IndexFunc(others, func(o reconciler.ObjectChange) bool { return strings.HasSuffix(o.Name, "/"+name) && tasked(o.Kind) })
+	switch {
+	case found < 0:
+		return false, nil
+	case len(commits) > 1:
+		return false, invalid("name the commit to take back: muster rollback COMMIT",
+			"%s was changed by commit %.10s, or by one right before it that has mistakes where it is declared", name, commits[0])
+	}
+	return true, r.alone(commits[0], name, slices.Delete(others, found, found+1))
 }
 
 func tasked(k schema.Kind) bool { return k == schema.KindJob || k == schema.KindAllocSet }
