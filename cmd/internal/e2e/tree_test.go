@@ -96,7 +96,7 @@ func TestWorkTreeIsCommit(t *testing.T) {
 	}
 	var both []schema.Compiled
 	for _, tree := range []schema.Tree{committed, worktree} {
-		tree.Commit = ""
+		tree.Commit, tree.By = "", schema.Authorship{} // which a work tree has not
 		c := compile.New(compile.Config{Exe: filepath.Join(binaries.Dir(t), "muster"), Args: []string{"compile-child"}})
 		out, err := c.Compile(t.Context(), tree)
 		if err != nil {
