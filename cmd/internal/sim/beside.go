@@ -87,8 +87,18 @@ func (w *World) standsBeside(job schema.JobName, want *schema.Job, allocs []with
 	}
 	var err error
 	if want.Tasks == len(allocs) {
+		elsewhere := map[int]int{} // alloc → index of a task that stands in it and belongs in another
 		w.each(job, func(t *schema.TaskRecord) {
-			if t.Machine != "" && t.Alloc != nil && t.Index < len(allocs) && t.Alloc.Index != t.Index && (takes(t.Index) || allocs[t.Index].tasks[job] > 0) { // what stands there does not belong there
+			if t.Machine != "" && t.Alloc != nil && t.Index < len(allocs) && t.Alloc.Index != t.Index {
+				elsewhere[t.Alloc.Index] = t.Index
+			}
+		})
+		w.each(job, func(t *schema.TaskRecord) {
+			if t.Machine == "" || t.Alloc == nil || t.Index >= len(allocs) || t.Alloc.Index == t.Index {
+				return
+			}
+			// Two that stand in each other's place are not traded where neither has room.
+			if first, inTheWay := elsewhere[t.Index]; takes(t.Index) || inTheWay && takes(first) {
 				err = fmt.Errorf("%s has converged, and task %s is in alloc %d: it belongs in that of its index, where there is room", cellName, job.Task(t.Index), t.Alloc.Index)
 			}
 		})
