@@ -150,6 +150,9 @@ func (s *session) begin(c call) error {
 	defer files.close()
 	defer files.errors.Close()
 	rooms, err := namespaces(state.Task.PID)
+	if err != nil && s.over() {
+		return fmt.Errorf("the task has ended: %w", err)
+	}
 	if err != nil {
 		return err
 	}
