@@ -96,7 +96,7 @@ generated: # fails when generate changes something
 	[ "$$before" = "$$after" ] || { git status --short; echo 'make generate changed the tree: commit what it wrote' >&2; exit 1; }
 
 check: ## everything that CI checks, one after the other
-	@for target in lint generated test user race 'fuzz FUZZTIME=5s' 'sim FROM=1 SEEDS=10 STEPS=1000' 'chaos STORM=60 MASTERKILLS=40 STOPPED=30s' demo; do \
+	@for target in lint generated test user race 'fuzz FUZZTIME=3s' 'sim FROM=1 SEEDS=10 STEPS=1000' 'chaos STORM=60 MASTERKILLS=40 STOPPED=30s' demo; do \
 		start=$$(date +%s); echo "== make $$target"; $(MAKE) --no-print-directory $$target || exit 1; \
 		echo "== make $$target: $$(($$(date +%s) - start)) s"; \
 	done
