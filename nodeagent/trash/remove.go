@@ -75,24 +75,21 @@ func (d folder) empty(ctx context.Context, sub *os.File) (n int, err error) {
 	return n, nil
 }
 
-// moveUp moves a directory of sub into d.
+// moveUp moves a directory of sub into d. A directory's own permission is needed to
+// give it another parent.
 func (d folder) moveUp(sub *os.File, child string) error {
-	for {
+	for permitted := false; ; {
 		err := unix.Renameat(int(sub.Fd()), child, int(d.f.Fd()), d.unused())
 		switch {
 		case taken(err):
-			continue
-		case errors.Is(err, unix.EACCES): // a directory's own permission is needed to give it another parent
+		case errors.Is(err, unix.EACCES) && !permitted:
+			permitted = true
 			if err := unix.Fchmodat(int(sub.Fd()), child, 0o700, 0); err != nil {
 				return err
 			}
-			err = unix.Renameat(int(sub.Fd()), child, int(d.f.Fd()), d.unused())
-			if taken(err) {
-				continue
-			}
+		default:
 			return ignoreMissing(err)
 		}
-		return ignoreMissing(err)
 	}
 }
 
