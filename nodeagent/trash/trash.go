@@ -60,12 +60,18 @@ func Open(cfg Config) (*Bin, error) {
 
 // Put moves path into the bin. It is no error if there is nothing at path.
 func (b *Bin) Put(path string) error {
-	for {
+	for permitted := false; ; {
 		err := os.Rename(path, filepath.Join(b.cfg.Dir, b.name()))
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			return nil
 		case taken(err):
+			continue
+		case errors.Is(err, fs.ErrPermission) && !permitted: // an ordinary user needs the directory's own
+			permitted = true
+			if info, failed := os.Lstat(path); failed != nil || !info.IsDir() || os.Chmod(path, 0o700) != nil {
+				return err
+			}
 			continue
 		case err != nil:
 			return err
