@@ -29,7 +29,7 @@ func (d *decider) report(it item, newest uint64) {
 	}
 	s.End = h.End
 	s.State = d.state(it, newest)
-	s.Exits = exits(h)
+	s.Exits = exits(h, d.in.Boot)
 	if s.State == schema.Starting || s.State == schema.Waiting {
 		s.Note = cmp.Or(d.withheld(it), d.blockedBy(it))
 	}
@@ -119,11 +119,13 @@ func (d *decider) reportWait(it item, s *schema.TaskStatus) {
 }
 
 // exits returns the last ends of h's incarnations.
-func exits(h *Held) []schema.Exit {
+func exits(h *Held, boot string) []schema.Exit {
 	var list []schema.Exit
 	for i := range h.Incarnations {
 		if c := &h.Incarnations[i]; c.Exit != nil {
-			list = append(list, h.exit(c))
+			e := h.exit(c)
+			e.Blameless = c.blameless(boot)
+			list = append(list, e)
 		}
 	}
 	return list[max(0, len(list)-schema.MaxCauses):]

@@ -133,6 +133,8 @@ func TestKeeperKilled(t *testing.T) {
 	}
 	if got := m.status(7); got.State != schema.Running || got.Incarnation != 6 {
 		t.Fatalf("%+v, want it to run: its policy allows no failure, and it had none", got)
+	} else if len(got.Exits) == 0 || schema.Crashes(got.Exits) != 0 {
+		t.Errorf("%+v, want exits that are no crashes", got.Exits)
 	}
 	last(&m.held[0]).Stop = &schema.Cause{Kind: schema.CauseUnhealthy, At: m.now}
 	kill()

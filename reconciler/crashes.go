@@ -90,7 +90,7 @@ func crashes(o *Observed, job schema.JobName, since time.Time, records []*schema
 		n.generations++
 		steady := works(said.TaskStatus) && (len(said.Exits) == 0 || now.Sub(said.since) >= steadyAfter)
 		n.healthy = n.healthy || steady
-		if !steady && max(len(said.Exits), said.Failures) >= crashesFrom {
+		if !steady && max(schema.Crashes(said.Exits), said.Failures) >= crashesFrom {
 			n.failed++
 		}
 		by[r.Machine] = n

@@ -125,3 +125,37 @@ func TestUnhealthyEvent(t *testing.T) {
 		}
 	}
 }
+
+// What others did to a task is no crash of it: not of its job, not of a rollout, and
+// no restart of its policy.
+func TestBlameless(t *testing.T) {
+	t.Parallel()
+	killed := schema.Exit{Code: -1, Blameless: true, Message: "its keeper was killed, and the task with it"}
+	own := schema.Exit{Code: 3}
+	waiting := func(failures int, exits ...schema.Exit) *schema.TaskStatus {
+		return &schema.TaskStatus{State: schema.Waiting, Failures: failures, Exits: exits}
+	}
+	none, two := &schema.Job{Task: schema.TaskSpec{Restart: &schema.Restart{}}}, &schema.Job{Task: schema.TaskSpec{Restart: &schema.Restart{Attempts: 2}}}
+	for name, tt := range map[string]struct {
+		status       *schema.TaskStatus
+		job          *schema.Job
+		says, failed string
+	}{
+		"keepers killed":         {waiting(0, killed, killed, killed), two, "ended: its keeper was killed, and the task with it; its agent restarts it (which does not count as a restart of its policy)", ""},
+		"one crash among them":   {waiting(1, killed, own, killed), two, "ended: its keeper was killed, and the task with it; its agent restarts it (which does not count as a restart of its policy)", ""},
+		"one crash":              {waiting(1, killed, own), two, "exited with status 3; its agent restarts it (restart 1 of 2)", ""},
+		"two crashes":            {waiting(2, own, killed, own), two, "exited with status 3; its agent restarts it (restart 2 of 2)", "ended twice: exited with status 3"},
+		"no restarts":            {waiting(1, own), none, "exited with status 3; its restarts are used up", ""},
+		"one more than there is": {waiting(3, own), two, "exited with status 3; its restarts are used up", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got := said(tt.status, tt.job); got != tt.says {
+				t.Errorf("said %q, want %q", got, tt.says)
+			}
+			if got := failure(&schema.TaskRecord{Machine: "m1"}, tt.status); got != tt.failed {
+				t.Errorf("failure %q, want %q", got, tt.failed)
+			}
+		})
+	}
+}

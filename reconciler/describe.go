@@ -457,8 +457,18 @@ func restarts(status *schema.TaskStatus, job *schema.Job) string {
 	if !status.RestartAt.IsZero() {
 		s += " at " + status.RestartAt.UTC().Format("15:04:05") + " UTC"
 	}
-	if status.Failures > 0 && job != nil {
-		s += fmt.Sprintf(" (restart %d of %d)", status.Failures, job.Task.RestartPolicy().Attempts)
+	if n := len(status.Exits); n > 0 && status.Exits[n-1].Blameless {
+		return s + " (which does not count as a restart of its policy)"
+	}
+	attempts := 0
+	if job != nil {
+		attempts = job.Task.RestartPolicy().Attempts
+	}
+	switch {
+	case status.Failures > 0 && status.Failures <= attempts:
+		s += fmt.Sprintf(" (restart %d of %d)", status.Failures, attempts)
+	case status.Failures > 0 && job != nil: // its agent is about to say so
+		return "its restarts are used up"
 	}
 	return s
 }

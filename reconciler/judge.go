@@ -70,10 +70,16 @@ func failure(t *schema.TaskRecord, said *schema.TaskStatus) string {
 	case said == nil || t.Stop != nil:
 	case said.State == schema.Running && said.Health == schema.Unhealthy:
 		return saw("is unhealthy: its health check fails", said)
-	case len(said.Exits) >= crashesFrom:
-		return fmt.Sprintf("ended %s: %s", schema.Times(len(said.Exits)), said.Exits[len(said.Exits)-1])
+	case schema.Crashes(said.Exits) >= crashesFrom:
+		return fmt.Sprintf("ended %s: %s", schema.Times(schema.Crashes(said.Exits)), lastCrash(said.Exits))
 	}
 	return ""
+}
+
+// lastCrash returns the last exit that is the task's own; there is one.
+func lastCrash(exits []schema.Exit) schema.Exit {
+	own := slices.DeleteFunc(slices.Clone(exits), func(e schema.Exit) bool { return e.Blameless })
+	return own[len(own)-1]
 }
 
 // judge settles what has become of a job's rollout: it is done, passes its

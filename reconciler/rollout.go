@@ -331,7 +331,7 @@ func (s *step) worksFor(t heardTask, need time.Duration) bool {
 	if !works(t.TaskStatus) {
 		return false
 	}
-	if len(t.Exits) > 0 {
+	if schema.Crashes(t.Exits) > 0 {
 		need = max(need, shakyFor)
 	}
 	until := t.since.Add(need)

@@ -112,6 +112,21 @@ type Exit struct {
 	At     time.Time `json:"at"`
 	// Message says what is known beyond that, such as who sent the signal.
 	Message string `json:"message,omitempty"`
+	// Blameless says that the task did not end by itself: its keeper was killed,
+	// its files on the machine were damaged, its agent or its machine was stopped.
+	// It is no crash and no failure.
+	Blameless bool `json:"blameless,omitempty"`
+}
+
+// Crashes counts the exits that are the task's own.
+func Crashes(exits []Exit) int {
+	n := 0
+	for i := range exits {
+		if !exits[i].Blameless {
+			n++
+		}
+	}
+	return n
 }
 
 // String returns "exited with status 3", "killed by SIGKILL (out of memory)".
@@ -125,6 +140,8 @@ func (e Exit) String() string {
 		}
 	case e.Code >= 0:
 		s = fmt.Sprintf("exited with status %d", e.Code)
+	case e.Blameless && e.Message != "": // which says it all
+		return "ended: " + e.Message
 	default:
 		s = "ended, status unknown"
 	}

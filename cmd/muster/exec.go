@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -105,13 +107,32 @@ func runExec(ctx context.Context, cl *client.Client, run client.ExecRun, std std
 	case err != nil:
 		return err
 	case exit.Signal != "":
-		return &failure{code: 128 + int(unix.SignalNum(exit.Signal)), err: ended(exit)}
+		return &failure{code: 128 + signalNumber(exit.Signal), err: ended(exit)}
 	case exit.Code < 0:
 		return fmt.Errorf("how the command ended is not known: %s", cmp.Or(exit.Message, "nobody saw it"))
 	case exit.Code > 0:
 		return &failure{code: exit.Code, err: ended(exit)}
 	}
 	return nil
+}
+
+// signalNumber returns the number of a signal by the name that an exit has for it.
+func signalNumber(name string) int {
+	const rtMin, rtMax = 34, 64 // as a C library has them
+	n, above := 0, strings.TrimPrefix(name, "SIGRTMIN+")
+	switch {
+	case name == "SIGRTMIN":
+		return rtMin
+	case name == "SIGRTMAX":
+		return rtMax
+	case above != name:
+		n, _ = strconv.Atoi(above)
+		return rtMin + n
+	case strings.HasPrefix(name, "signal "):
+		n, _ = strconv.Atoi(strings.TrimPrefix(name, "signal "))
+		return n
+	}
+	return int(unix.SignalNum(name))
 }
 
 // ended returns what there is to say of an end beyond its exit code.

@@ -271,7 +271,7 @@ func (h *holder) judge() {
 		h.exit.Code = h.status.ExitStatus()
 	}
 	if h.status.Signaled() {
-		h.exit.Signal = unix.SignalName(h.status.Signal())
+		h.exit.Signal = signalName(h.status.Signal())
 	}
 	switch kills := h.groups.oomKills(); {
 	case kills == 0:
@@ -280,6 +280,28 @@ func (h *holder) judge() {
 	default:
 		h.exit.Message = fmt.Sprintf("the kernel killed %d of its processes for want of memory", kills)
 	}
+}
+
+// The real-time signals as a C library numbers them: it keeps the first two of the
+// kernel's for itself.
+const (
+	rtMin = 34
+	rtMax = 64
+)
+
+// signalName names a signal as signal(7) and the shell's kill -l do.
+func signalName(sig syscall.Signal) string {
+	switch name := unix.SignalName(sig); {
+	case name != "":
+		return name
+	case sig == rtMin:
+		return "SIGRTMIN"
+	case sig == rtMax:
+		return "SIGRTMAX"
+	case sig > rtMin && sig < rtMax:
+		return fmt.Sprintf("SIGRTMIN+%d", sig-rtMin)
+	}
+	return fmt.Sprintf("signal %d", sig)
 }
 
 // notStarted begins the message of an end before the command ran.

@@ -345,7 +345,7 @@ func decodeCause(m *Cause) (*schema.Cause, error) {
 func encodeExit(e *schema.Exit) *Exit {
 	return &Exit{
 		Incarnation: int32(e.Incarnation), Code: int32(e.Code), Signal: e.Signal,
-		Oom: e.OOM, At: encodeTime(e.At), Message: e.Message,
+		Oom: e.OOM, At: encodeTime(e.At), Message: e.Message, Blameless: e.Blameless,
 	}
 }
 
@@ -356,7 +356,7 @@ func decodeExit(m *Exit) (schema.Exit, error) {
 	}
 	return schema.Exit{
 		Incarnation: int(m.GetIncarnation()), Code: int(m.GetCode()), Signal: m.GetSignal(),
-		OOM: m.GetOom(), At: at, Message: m.GetMessage(),
+		OOM: m.GetOom(), At: at, Message: m.GetMessage(), Blameless: m.GetBlameless(),
 	}, nil
 }
 

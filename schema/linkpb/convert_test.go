@@ -55,6 +55,7 @@ func drawExit(t *rapid.T) schema.Exit {
 	return schema.Exit{
 		Incarnation: rapid.IntRange(0, 1000).Draw(t, "incarnation"), Code: rapid.IntRange(-1, 255).Draw(t, "code"),
 		Signal: drawText(t, "signal"), OOM: rapid.Bool().Draw(t, "oom"), At: drawTime(t), Message: drawText(t, "message"),
+		Blameless: rapid.Bool().Draw(t, "blameless"),
 	}
 }
 

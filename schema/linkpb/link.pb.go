@@ -2622,6 +2622,7 @@ type Exit struct {
 	Oom           bool                   `protobuf:"varint,4,opt,name=oom,proto3" json:"oom,omitempty"`
 	At            *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=at,proto3" json:"at,omitempty"`
 	Message       string                 `protobuf:"bytes,6,opt,name=message,proto3" json:"message,omitempty"`
+	Blameless     bool                   `protobuf:"varint,7,opt,name=blameless,proto3" json:"blameless,omitempty"` // not by the task's own doing
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2696,6 +2697,13 @@ func (x *Exit) GetMessage() string {
 		return x.Message
 	}
 	return ""
+}
+
+func (x *Exit) GetBlameless() bool {
+	if x != nil {
+		return x.Blameless
+	}
+	return false
 }
 
 // Cause is why a generation ended or shall end.
@@ -3029,14 +3037,15 @@ const file_link_proto_rawDesc = "" +
 	"\n" +
 	"PortsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"\xac\x01\n" +
+	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"\xca\x01\n" +
 	"\x04Exit\x12 \n" +
 	"\vincarnation\x18\x01 \x01(\x05R\vincarnation\x12\x12\n" +
 	"\x04code\x18\x02 \x01(\x05R\x04code\x12\x16\n" +
 	"\x06signal\x18\x03 \x01(\tR\x06signal\x12\x10\n" +
 	"\x03oom\x18\x04 \x01(\bR\x03oom\x12*\n" +
 	"\x02at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x18\n" +
-	"\amessage\x18\x06 \x01(\tR\amessage\"\xe1\x01\n" +
+	"\amessage\x18\x06 \x01(\tR\amessage\x12\x1c\n" +
+	"\tblameless\x18\a \x01(\bR\tblameless\"\xe1\x01\n" +
 	"\x05Cause\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x18\n" +
