@@ -120,6 +120,7 @@ func (c *cell) join(name string, cores, gib int64) []schema.Event {
 	}
 	_, writes, events := reconciler.Join(c.state, a.info, c.now)
 	c.take(writes)
+	c.observed.Join(name, c.now)
 	return events
 }
 

@@ -41,6 +41,25 @@ type Observed struct {
 	machines map[string]*heard
 	usage    map[string]heardUsage
 	refused  map[string]string // why machines may not join
+	joins    map[string]joins  // of machines that were not heard since
+}
+
+// joins are how often a machine has joined since it was heard last.
+type joins struct {
+	first time.Time
+	again bool
+}
+
+// Join takes note that a machine has joined. The first time since it was heard is
+// word from it; one that joins again and again and never reports is as silent as
+// one that does not.
+func (o *Observed) Join(machine string, now time.Time) {
+	if j, ok := o.joins[machine]; ok {
+		j.again = true
+		o.joins[machine] = j
+		return
+	}
+	o.joins[machine] = joins{first: now}
 }
 
 // Refuse remembers why a machine may not join, until it is heard, and returns that
@@ -77,7 +96,7 @@ type heardTask struct {
 func NewObserved(now time.Time) *Observed {
 	return &Observed{
 		LostAfter: DefaultLostAfter, since: now, awake: now,
-		machines: map[string]*heard{}, usage: map[string]heardUsage{}, refused: map[string]string{},
+		machines: map[string]*heard{}, usage: map[string]heardUsage{}, refused: map[string]string{}, joins: map[string]joins{},
 	}
 }
 
@@ -87,6 +106,7 @@ func (o *Observed) Hear(r schema.Report, now time.Time) []schema.Event {
 	h := &heard{at: now, waited: o.waited, report: r, tasks: make(map[uint64]heardTask, len(r.Tasks))}
 	o.machines[r.Machine.Name] = h
 	delete(o.refused, r.Machine.Name)
+	delete(o.joins, r.Machine.Name)
 	var events []schema.Event
 	if was != nil {
 		events = troubled(was.report.Conditions, r.Conditions, r.Machine.Name, now)
@@ -288,7 +308,7 @@ func (o *Observed) health(r *schema.MachineRecord, now time.Time) (Health, time.
 }
 
 // silence returns for how long a machine has said nothing: neither reported, nor
-// joined.
+// joined, see Join.
 func (o *Observed) silence(r *schema.MachineRecord, now time.Time) time.Duration {
 	waited := o.waited - o.waitedBefore
 	if h := o.machines[r.Name]; h != nil {
@@ -297,7 +317,11 @@ func (o *Observed) silence(r *schema.MachineRecord, now time.Time) time.Duration
 	silence := now.Sub(o.lastHeard(r.Name)) - waited
 	// What is stored has the time of day only. Where the clock was set forward
 	// since, the other one is the shorter.
-	if joined := now.Sub(r.Joined); joined >= 0 {
+	joined := now.Sub(r.Joined)
+	if j := o.joins[r.Name]; j.again {
+		joined = now.Sub(j.first)
+	}
+	if joined >= 0 {
 		silence = min(silence, joined)
 	}
 	return silence

@@ -110,6 +110,7 @@ func (m join) handle(ctx context.Context, o *owner) error {
 		return err
 	}
 	o.epochs[m.info.Name] = epoch
+	o.observed.Join(m.info.Name, o.cfg.Now())
 	delete(o.pushed, m.info.Name)
 	m.reply <- joinAnswer{epoch: epoch}
 	return nil

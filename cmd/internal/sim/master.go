@@ -349,6 +349,7 @@ func (w *World) join(machine *machine) error {
 		return err
 	}
 	w.noteEvents(events)
+	m.observed.Join(machine.name, w.clock.read(w.now))
 	if epoch <= w.oracle.epochs[machine.name] {
 		w.violate("machine %s was given epoch %d after %d", machine.name, epoch, w.oracle.epochs[machine.name])
 	}
