@@ -13,6 +13,10 @@ import (
 // task is known to be healthy quickly.
 const firstCheck = 50 * time.Millisecond
 
+// leastUntold is how long at least checks must have told nothing for a task that was
+// healthy to be so no longer: an upgrade of the agent takes less.
+const leastUntold = time.Minute
+
 // Check is the health check of an incarnation, which shall go on: after
 // Probe.Wait it is asked, and Probe.Next of the Result is the next Probe.
 type Check struct {
@@ -51,6 +55,9 @@ type Probe struct {
 	Answered bool
 	// Asked counts all checks, Passed and Failed those in a row that count.
 	Asked, Passed, Failed int
+	// UntoldSince is when the first of the checks began that were made since the
+	// last that counts, and were void; zero for none.
+	UntoldSince time.Time
 	// Message is of the last check that did not pass, or could not be run; "" after
 	// one that passed.
 	Message string
@@ -71,14 +78,20 @@ func (p Probe) Next(h *schema.Health, startedAt time.Time, r Result) Probe {
 		if p.State != schema.Unhealthy { // keep why it is
 			p.Message = r.Message
 		}
+		if p.UntoldSince.IsZero() || r.At.Before(p.UntoldSince) { // a clock that was set back
+			p.UntoldSince = r.At
+		}
+		if p.State == schema.Healthy && r.At.Sub(p.UntoldSince) >= max(leastUntold, time.Duration(h.Failures)*h.Interval()) {
+			p.State, p.Passed = schema.HealthUnknown, 0
+		}
 	case r.OK:
-		p.Answered, p.Failed, p.Message = true, 0, ""
+		p.Answered, p.Failed, p.Message, p.UntoldSince = true, 0, "", time.Time{}
 		p.Passed = min(p.Passed+1, h.Successes)
 		if p.Passed >= h.Successes {
 			p.State = schema.Healthy
 		}
 	default:
-		p.Passed, p.Message = 0, r.Message
+		p.Passed, p.Message, p.UntoldSince = 0, r.Message, time.Time{}
 		// A clock that was set back since ends the start period: waiting for
 		// it to catch up could take for ever.
 		if age := r.At.Sub(startedAt); p.Answered || age < 0 || age >= h.Start() {

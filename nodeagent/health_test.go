@@ -52,6 +52,41 @@ func TestProbe(t *testing.T) {
 	}
 }
 
+// TestProbeUntold: a healthy task whose checks cannot be made for long is not healthy
+// any more, and neither unhealthy; one that is made counts as at first.
+func TestProbeUntold(t *testing.T) {
+	t.Parallel()
+	spec := schema.Health{IntervalSeconds: 30, TimeoutSeconds: 1, Failures: 3, Successes: 2}
+	p := nodeagent.Known(schema.Healthy, "")
+	for _, step := range []struct {
+		seconds int
+		ok      bool // else void
+		want    schema.HealthState
+	}{
+		{0, false, schema.Healthy},
+		{89, false, schema.Healthy},
+		{90, true, schema.Healthy}, // as if nothing had been
+		{120, false, schema.Healthy},
+		{209, false, schema.Healthy},
+		{210, false, schema.HealthUnknown},
+		{1000, false, schema.HealthUnknown},
+		{1030, true, schema.HealthUnknown},
+		{1060, true, schema.Healthy},
+	} {
+		p = p.Next(&spec, t0, nodeagent.Result{At: t0.Add(time.Duration(step.seconds) * time.Second), OK: step.ok, Void: !step.ok, Message: "no keeper"})
+		if p.State != step.want {
+			t.Fatalf("after %d seconds it is %s, want %s", step.seconds, p.State, step.want)
+		}
+	}
+	spec = schema.Health{IntervalSeconds: 1, TimeoutSeconds: 1, Failures: 3, Successes: 1}
+	p = nodeagent.Known(schema.Healthy, "")
+	for i := range 60 {
+		if p = p.Next(&spec, t0, nodeagent.Result{At: t0.Add(time.Duration(i) * time.Second), Void: true}); p.State != schema.Healthy {
+			t.Fatalf("%s after %d seconds: an upgrade takes longer", p.State, i)
+		}
+	}
+}
+
 // A check that could not be run is told while its task is not known to be unhealthy.
 func TestProbeVoidMessage(t *testing.T) {
 	t.Parallel()

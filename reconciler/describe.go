@@ -433,6 +433,8 @@ func said(status *schema.TaskStatus, job *schema.Job) string {
 	switch {
 	case status.Health == schema.Unhealthy:
 		return saw("its health check fails", status)
+	case status.Health == schema.HealthUnknown && strings.HasPrefix(status.HealthMessage, schema.NotCounted):
+		return saw("its health is not known", status)
 	case status.Health == schema.HealthUnknown && status.State == schema.Running:
 		return saw("its health check has not passed yet", status)
 	case status.Note == schema.Withheld && len(status.Exits) > 0:

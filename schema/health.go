@@ -27,9 +27,12 @@ type Health struct {
 const (
 	DefaultStartSeconds    = 30
 	DefaultIntervalSeconds = 1
-	DefaultTimeoutSeconds  = 1
-	DefaultFailures        = 3
-	DefaultSuccesses       = 1
+	// DefaultExecSeconds is the DefaultIntervalSeconds of a command, which costs the
+	// machine more than a request: that of the probes of Kubernetes.
+	DefaultExecSeconds    = 10
+	DefaultTimeoutSeconds = 1
+	DefaultFailures       = 3
+	DefaultSuccesses      = 1
 )
 
 // Timed returns h with timings: its own, or the defaults if it has none at all.
@@ -38,6 +41,9 @@ func (h *Health) Timed() Health {
 	if t.IntervalSeconds == 0 {
 		t.StartSeconds, t.IntervalSeconds, t.TimeoutSeconds = DefaultStartSeconds, DefaultIntervalSeconds, DefaultTimeoutSeconds
 		t.Failures, t.Successes = DefaultFailures, DefaultSuccesses
+		if t.Exec != nil {
+			t.IntervalSeconds = DefaultExecSeconds
+		}
 	}
 	return t
 }

@@ -96,10 +96,13 @@ type HealthState string
 
 // The health states.
 const (
-	HealthUnknown HealthState = "unknown" // not checked yet in this incarnation
+	HealthUnknown HealthState = "unknown" // not checked yet in this incarnation, or not for long
 	Healthy       HealthState = "healthy"
 	Unhealthy     HealthState = "unhealthy"
 )
+
+// NotCounted begins the message of a check that could not be made.
+const NotCounted = "not counted: "
 
 // Exit is the end of one incarnation.
 type Exit struct {

@@ -120,6 +120,8 @@ func (l *Loop) probed(k asked, p nodeagent.Probe) {
 			log.Warn("unhealthy", "saw", p.Message, "failures", p.Failed)
 		case schema.Healthy:
 			log.Info("healthy")
+		case schema.HealthUnknown:
+			log.Warn("nothing is known of its health any more", "saw", p.Message)
 		}
 	}
 	i.Probe = p
@@ -194,7 +196,7 @@ func (a *asker) ask(ctx context.Context) nodeagent.Result {
 	if err != nil {
 		r.Message = what + ": " + reason(err)
 		if r.Void {
-			r.Message = "not counted: " + r.Message
+			r.Message = schema.NotCounted + r.Message
 		}
 		r.Message = printable(r.Message, messageMax)
 	}

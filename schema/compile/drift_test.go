@@ -224,6 +224,11 @@ func driftDoc(t *testing.T, at string, v cue.Value, f valid.Field) {
 		}
 		return
 	}
+	for name, v := range f.DefaultBeside {
+		if want := fmt.Sprintf("Beside %s: %s.", name, schema.Canonical(v)); !strings.Contains(doc, want) {
+			t.Errorf("%s: %q is not in the comment: %s", at, want, doc)
+		}
+	}
 	switch {
 	case m == nil && f.Default != nil:
 		t.Errorf("%s: default %v is not in the comment: %s", at, f.Default, doc)

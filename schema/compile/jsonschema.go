@@ -151,7 +151,7 @@ func (g *jsonSchema) structure(r *valid.Rule, e ast.Expr) map[string]any {
 		written := writtenAs(e, f.Name)
 		s := g.value(f.Rule, written.Value)
 		s["description"] = docOf(written)
-		if f.Default != nil {
+		if f.Default != nil && f.DefaultBeside == nil { // else the description alone says it
 			s["default"] = f.Default
 		}
 		if f.Required {

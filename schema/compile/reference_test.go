@@ -2,6 +2,7 @@ package compile_test
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"regexp"
 	"slices"
@@ -55,7 +56,7 @@ number, of the bytes of a text, or of the count of elements.
 	}
 }
 
-var saidInColumns = regexp.MustCompile(`Default: ("[^"]*"|\[\]|[0-9]+[A-Za-z]*|false|the defaults of its fields)\. ?|Required\. ?`)
+var saidInColumns = regexp.MustCompile(`Default: ("[^"]*"|\[\]|[0-9]+[A-Za-z]*|false|the defaults of its fields)\. ?|Beside [a-z]+: [0-9]+\. ?|Required\. ?`)
 
 func referenceRows(t *testing.T, b *strings.Builder, at string, v cue.Value, r *valid.Rule) {
 	t.Helper()
@@ -80,6 +81,9 @@ func referenceRows(t *testing.T, b *strings.Builder, at string, v cue.Value, r *
 			value = "of its fields"
 		default:
 			value = "`" + string(schema.Canonical(def)) + "`"
+		}
+		for _, name := range slices.Sorted(maps.Keys(f.DefaultBeside)) {
+			value += ", beside " + name + " `" + string(schema.Canonical(f.DefaultBeside[name])) + "`"
 		}
 		doc := strings.Join(strings.Fields(comment(it.Value(), name)), " ")
 		doc = strings.TrimSpace(saidInColumns.ReplaceAllString(strings.TrimPrefix(doc, name+" "), ""))

@@ -197,10 +197,10 @@ func (c *check) structure(path []string, r *Rule, m map[string]any) map[string]a
 				Message: fmt.Sprintf("required field %q is missing", f.Name), Expected: f.Rule.String(),
 			})
 			continue
-		case f.Default == nil:
-			continue
 		default:
-			v = f.Default
+			if v = f.defaultIn(m); v == nil {
+				continue
+			}
 		}
 		out[f.Name] = c.value(append(path, f.Name), f.Rule, v)
 	}

@@ -34,7 +34,10 @@ var healthRule = &Rule{
 		{Name: "tcp", Rule: &Rule{Type: Struct, Fields: []Field{{Name: "port", Rule: nameRule, Required: true}}, Later: []string{"tls"}}},
 		{Name: "exec", Rule: execRule},
 		{Name: "startSeconds", Rule: integer(Seconds, 0, maxSeconds), Default: num(schema.DefaultStartSeconds)},
-		{Name: "intervalSeconds", Rule: integer(Seconds, 1, maxSeconds), Default: num(schema.DefaultIntervalSeconds)},
+		{
+			Name: "intervalSeconds", Rule: integer(Seconds, 1, maxSeconds), Default: num(schema.DefaultIntervalSeconds),
+			DefaultBeside: map[string]any{"exec": num(schema.DefaultExecSeconds)},
+		},
 		{Name: "timeoutSeconds", Rule: integer(Seconds, 1, maxSeconds), Default: num(schema.DefaultTimeoutSeconds)},
 		{Name: "failures", Rule: integer(Count, 1, maxCount), Default: num(schema.DefaultFailures)},
 		{Name: "successes", Rule: integer(Count, 1, maxCount), Default: num(schema.DefaultSuccesses)},

@@ -70,10 +70,23 @@ type Field struct {
 	// Default is taken when the field is absent; nil for none. An empty
 	// map[string]any stands for a struct of defaults.
 	Default any
+	// DefaultBeside holds what Default is when the field of this name is there,
+	// too: at most one of them is.
+	DefaultBeside map[string]any
 }
 
 // Has reports whether r is a Struct with a field called name.
 func (r *Rule) Has(name string) bool { return r.field(name) != nil }
+
+// defaultIn returns what is taken when f is absent from m; nil for nothing.
+func (f *Field) defaultIn(m map[string]any) any {
+	for name, v := range f.DefaultBeside {
+		if _, ok := m[name]; ok {
+			return v
+		}
+	}
+	return f.Default
+}
 
 // field returns the field called name, nil if there is none.
 func (r *Rule) field(name string) *Field {
