@@ -18,6 +18,8 @@ type TaskLimits struct {
 	// Cores is how many cores it has for itself; with 0 it runs on those that
 	// nobody has for himself.
 	Cores int
+	// Processes is the most processes and threads that it has; 0 is no bound.
+	Processes int64
 	// RAMBytes is the most memory that it gets; 0 is no bound.
 	RAMBytes int64
 	// SoftRAMBytes is to how much memory it is pushed back when memory is
@@ -32,6 +34,9 @@ func LimitsOf(job *schema.Job) TaskLimits {
 	l := TaskLimits{Class: job.Class(), CPUMilli: ask.CPUMilli, RAMBytes: ask.RAMBytes}
 	if ask.WholeCores {
 		l.Cores = int(ask.CPUMilli / schema.CoreMilli)
+	}
+	if job.Kind != schema.Allocs { // the tasks inside have their own
+		l.Processes = job.Task.Bounds().Processes
 	}
 	exceeds := job.Task.Exceeds()
 	if !exceeds.CPU {

@@ -85,6 +85,7 @@ type TaskSpec struct {
 	Restart      *Restart   `json:"restart,omitempty"`   // nil: the defaults of its fields
 	Exceed       *Exceed    `json:"exceed,omitempty"`    // nil: CPU only
 	Logs         *Logs      `json:"logs,omitempty"`      // nil: their defaults
+	Limits       *Limits    `json:"limits,omitempty"`    // nil: their defaults
 	Isolation    *Isolation `json:"isolation,omitempty"` // nil: what the machine gives, with its network
 	// Files are put into the task's work directory before each of its starts,
 	// by their path in it.
@@ -147,10 +148,11 @@ func (s *TaskSpec) RunDigest() Digest {
 		Process   Process             `json:"process"`
 		Resources TaskResources       `json:"resources"`
 		Env       map[string]string   `json:"env,omitempty"`
+		Limits    *runLimits          `json:"limits,omitempty"`
 		Isolation *runIsolation       `json:"isolation,omitempty"`
 		Files     map[string]TaskFile `json:"files,omitempty"`
 		Sticky    bool                `json:"sticky,omitempty"`
-	}{s.Process, resources, s.Env, s.Isolation.run(), s.Files, s.Sticky.Has()})
+	}{s.Process, resources, s.Env, s.Limits.run(), s.Isolation.run(), s.Files, s.Sticky.Has()})
 }
 
 // Exceed says of which resources a task may use more than its limit while the

@@ -52,6 +52,8 @@ type Spec struct {
 	// Filter is a seccomp program in the kernel's form, installed as the last
 	// step before the command; empty: none.
 	Filter []byte `json:"filter,omitempty"`
+	// Rlimits are set before the command; nil: those of the keeper.
+	Rlimits *Rlimits `json:"rlimits,omitempty"`
 	// OOMScoreAdj is the task's oom_score_adj, 0 to 1000.
 	OOMScoreAdj int `json:"oomScoreAdj,omitempty"`
 	// Logs bound what is kept of each output; zero is logfile.DefaultLimits.

@@ -80,6 +80,9 @@ func become() error {
 		return err
 	}
 	unix.Umask(0o022)
+	if err := spec.Rlimits.set(); err != nil {
+		return err
+	}
 	if err := disarm(spec); err != nil {
 		return err
 	}

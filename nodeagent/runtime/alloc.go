@@ -112,9 +112,7 @@ func (h *alloc) make(name string, a *schema.Assignment) error {
 	if r.groups == nil {
 		return nil
 	}
-	limits := r.limits(a)
-	limits.Pids = nil // each task inside has its own
-	if err := r.groups.make(name, limits); err != nil {
+	if err := r.groups.make(name, limits(a)); err != nil {
 		return fmt.Errorf("cgroup: %w", err)
 	}
 	return nil

@@ -65,12 +65,12 @@ func (r *Runtime) findGroups() {
 	g, can, err := openGroups(r.cfg.CgroupParent, groupsName(r.cfg.Dir))
 	if err != nil {
 		r.can = support{kind: "none"}
-		r.lack("cgroups", fmt.Sprintf("no cgroups (%s): limits on memory, CPU and processes are not enforced", strings.ReplaceAll(err.Error(), "\n", "; ")))
+		r.lack("cgroups", fmt.Sprintf("no cgroups (%s): limits on memory and CPU are not enforced", strings.ReplaceAll(err.Error(), "\n", "; ")))
 		return
 	}
 	r.groups, r.can = g, can
 	for _, c := range []struct{ name, what string }{
-		{memoryController, "a memory limit"}, {cpuController, "CPU shares"}, {pidsController, "a limit on processes"},
+		{memoryController, "a memory limit"}, {cpuController, "CPU shares"},
 	} {
 		if !can.has[c.name] {
 			r.lack(c.what, fmt.Sprintf("no %s controller for cgroups: tasks run without %s", c.name, c.what))
@@ -98,9 +98,9 @@ func openGroups(parent, name string) (groups, support, error) {
 
 // limits returns what the task of a may use at most as it starts, in the
 // library's terms.
-func (r *Runtime) limits(a *schema.Assignment) *specs.LinuxResources {
+func limits(a *schema.Assignment) *specs.LinuxResources {
 	l := firstLimits(a)
-	return &specs.LinuxResources{Pids: &specs.LinuxPids{Limit: &r.cfg.Processes}, CPU: cpuLimits(l), Memory: memoryLimits(l)}
+	return &specs.LinuxResources{Pids: pidsLimit(l), CPU: cpuLimits(l), Memory: memoryLimits(l)}
 }
 
 // only keeps of l what has is true for.

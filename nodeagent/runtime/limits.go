@@ -55,6 +55,14 @@ func memoryLimits(l nodeagent.TaskLimits) *specs.LinuxMemory {
 	return &specs.LinuxMemory{Limit: &limit, Reservation: &soft}
 }
 
+// pidsLimit returns the limit on processes in the library's terms; nil for none.
+func pidsLimit(l nodeagent.TaskLimits) *specs.LinuxPids {
+	if l.Processes <= 0 {
+		return nil
+	}
+	return &specs.LinuxPids{Limit: &l.Processes}
+}
+
 // Limit sets limits on the running task. What cannot be set now leaves the old
 // limit in force, and the error says why; Incarnation tells what is in force.
 func (p *Process) Limit(l nodeagent.TaskLimits) error {
@@ -86,6 +94,10 @@ func (p *Process) Limit(l nodeagent.TaskLimits) error {
 			err = fmt.Errorf("it uses more than %d bytes", l.RAMBytes)
 		}
 		errs = append(errs, fmt.Errorf("it keeps its old limit of memory: %w", err))
+	}
+	if err := g.update(p.group, &specs.LinuxResources{Pids: pidsLimit(l)}); err != nil {
+		now.Processes = was.Processes
+		errs = append(errs, fmt.Errorf("it keeps its old limit of processes: %w", err))
 	}
 	p.mu.Lock()
 	p.inc.Limits = now

@@ -59,5 +59,8 @@ func (r *Runtime) describe() map[string]string {
 	for _, c := range []string{cpuController, cpusetController, memoryController, pidsController} {
 		a["isolation."+c] = strconv.FormatBool(r.can.has[c])
 	}
+	if r.rlimits.processes {
+		a["isolation."+pidsController] = "true"
+	}
 	return a
 }

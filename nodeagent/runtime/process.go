@@ -156,6 +156,9 @@ func (r *Runtime) prepare(dir string, a *schema.Assignment) (*keeper.Spec, error
 	if err := putFiles(p.work, a, spec.User); err != nil {
 		return nil, fmt.Errorf("task.files: %w", err)
 	}
+	if spec.Rlimits, err = r.bound(&a.Job.Task); err != nil {
+		return nil, err
+	}
 	if spec.Sandbox, err = r.sandbox(&a.Job.Task, p); err != nil {
 		return nil, err
 	}
@@ -174,7 +177,7 @@ func (r *Runtime) group(dir string, a *schema.Assignment, spec *keeper.Spec) err
 	if err := keeper.Prepare(dir, spec); err != nil || r.groups == nil {
 		return err
 	}
-	limits := r.limits(a)
+	limits := limits(a)
 	own, err := r.cores.take(name, firstLimits(a).Cores)
 	if err != nil {
 		return errors.Join(fmt.Errorf("%w: it wants %w", ErrCores, err), keeper.Abandon(dir, spec))

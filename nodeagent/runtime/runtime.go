@@ -34,15 +34,8 @@ type Config struct {
 	// Users are the numeric users that owners' tasks run as; zero is
 	// DefaultUsers.
 	Users UserRange
-	// Processes is the most processes and threads of a task; zero is
-	// DefaultProcesses.
-	Processes int64
-	Log       *slog.Logger
+	Log   *slog.Logger
 }
-
-// DefaultProcesses stops a fork bomb long before the machine's pid space ends,
-// and leaves room for any server.
-const DefaultProcesses = 4096
 
 // Runtime runs tasks. See the package's comment.
 type Runtime struct {
@@ -50,6 +43,7 @@ type Runtime struct {
 	boot       string
 	hidden     []string // real paths, none below another
 	isolation  isolation
+	rlimits    rlimits
 	users      *users // nil: tasks run as the agent's own user
 	groups     groups // nil: no cgroups
 	cores      cores
@@ -79,9 +73,6 @@ func New(cfg Config) (*Runtime, error) {
 	if cfg.Users == (UserRange{}) {
 		cfg.Users = DefaultUsers
 	}
-	if cfg.Processes == 0 {
-		cfg.Processes = DefaultProcesses
-	}
 	var err error
 	if cfg.Dir, err = filepath.Abs(cfg.Dir); err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
@@ -110,6 +101,9 @@ func New(cfg Config) (*Runtime, error) {
 		return nil, err
 	}
 	if err := r.findIsolation(); err != nil {
+		return nil, err
+	}
+	if err := r.findRlimits(); err != nil {
 		return nil, err
 	}
 	if r.capacity, err = capacity(cfg.Dir, r.can.memory); err != nil {

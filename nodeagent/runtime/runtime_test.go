@@ -115,9 +115,11 @@ func daemons(dir string) map[int]string {
 
 func TestForkBomb(t *testing.T) {
 	t.Parallel()
-	m := newMachine(t, func(c *runtime.Config) { c.Processes = 40 })
+	m := newMachine(t)
 	m.needGroups(t, "pids")
-	p, dir := m.start(shell(0, `b() { b & b & sleep 1000; }; b 2>/dev/null & sleep 0.2; exit 2`))
+	a := shell(0, `b() { b & b & sleep 1000; }; b 2>/dev/null & sleep 0.2; exit 2`)
+	a.Job.Task.Limits = &schema.Limits{Processes: 40}
+	p, dir := m.start(a)
 	if e := wait(t, p); e.Code != 2 {
 		t.Errorf("exit %v, want status 2", e)
 	}

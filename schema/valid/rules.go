@@ -41,6 +41,10 @@ const (
 	maxLogBytes       = 1 << 30
 	minLogFiles       = 2 // one is begun while the other is full
 	maxLogFiles       = 100
+	minProcesses      = 16      // what starts a task, and each command beside it, has some threads
+	maxProcesses      = 1 << 22 // Linux PID_MAX_LIMIT
+	minFiles          = 16      // a program does not get as far as its first line with a few
+	maxOpenFiles      = 1 << 20 // what Linux has as fs.nr_open
 	maxList           = 100
 	maxPath           = 4096 // Linux PATH_MAX
 	maxNotes          = 256
@@ -272,6 +276,7 @@ var taskRule = &Rule{
 		{Name: "restart", Rule: restartRule},
 		{Name: "exceed", Rule: exceedRule},
 		{Name: "logs", Rule: logsRule},
+		{Name: "limits", Rule: limitsRule},
 		{Name: "isolation", Rule: isolationRule},
 		{Name: "files", Rule: filesRule},
 		{Name: "sticky", Rule: &Rule{Type: Bool, Words: []string{string(schema.StickyStay)}}},
@@ -287,7 +292,7 @@ var taskRule = &Rule{
 		"healthcheck": "health", "livenessProbe": "health", "readinessProbe": "health", "startupProbe": "health", "container": "process",
 		"restartPolicy": "restart", "restart_policy": "restart", "backoff": "restart", "portNumbers": "resources.portNumbers",
 		"driver": "process", "config": "process.command", "exec": "process.command", "entrypoint": "process.command",
-		"cpu": "resources.cpuMilli", "memory": "resources.ramBytes", "limits": "resources",
+		"cpu": "resources.cpuMilli", "memory": "resources.ramBytes", "ulimit": "limits", "ulimits": "limits", "rlimits": "limits", "pids_limit": "limits.processes",
 		"log": "logs", "logging": "logs", "logConfig": "logs",
 		"securityContext": "isolation", "sandbox": "isolation", "security": "isolation", "network": "isolation.network",
 		"root": "process.root", "chroot": "process.root", "configMap": "files", "configs": "files", "volumes": "files",
@@ -304,6 +309,22 @@ var logsRule = &Rule{
 	Alias: map[string]string{
 		"maxSize": "maxBytes", "max_size": "maxBytes", "max-size": "maxBytes", "size": "maxBytes", "max_file_size": "maxBytes", "containerLogMaxSize": "maxBytes",
 		"bytes": "maxBytes", "maxFiles": "files", "max_files": "files", "max-file": "files", "containerLogMaxFiles": "files", "rotate": "files",
+	},
+}
+
+var limitsRule = &Rule{
+	Type: Struct,
+	Fields: []Field{
+		{Name: "processes", Rule: integer(Count, minProcesses, maxProcesses), Default: num(schema.DefaultProcesses)},
+		{Name: "files", Rule: integer(Count, minFiles, maxOpenFiles)},
+		{Name: "coreBytes", Rule: integer(Bytes, 0, maxDiskBytes), Default: num(0)},
+	},
+	Alias: map[string]string{
+		"pids": "processes", "nproc": "processes", "pidsLimit": "processes", "pids_limit": "processes", "threads": "processes", "tasks": "processes", "TasksMax": "processes",
+		"nofile": "files", "openFiles": "files", "descriptors": "files", "fds": "files", "LimitNOFILE": "files",
+		"core": "coreBytes", "coreSize": "coreBytes", "LimitCORE": "coreBytes",
+		"cpu": "task.resources.cpuMilli", "cpuMilli": "task.resources.cpuMilli", "memory": "task.resources.ramBytes", "ramBytes": "task.resources.ramBytes",
+		"diskBytes": "task.resources.diskBytes", "ephemeral-storage": "task.resources.diskBytes",
 	},
 }
 
