@@ -52,7 +52,7 @@ var memo = flag.Bool("memo", true, "steps have a memo")
 func (c *cell) kept() reconciler.Input {
 	in := c.input()
 	if *memo {
-		in.Memo = c.memo
+		in.Memo = c.in.Memo
 	}
 	return in
 }

@@ -18,12 +18,14 @@ var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 // that do at once what they are told.
 type cell struct {
 	docs     map[string][]byte // the store
-	state    *reconciler.State
-	observed *reconciler.Observed
+	master   *reconciler.Master
+	state    *reconciler.State    // of the master
+	observed *reconciler.Observed // of the master
 	now      time.Time
-	head     string
-	memo     *reconciler.Memo
+	head     schema.Compiled // newest commit
 	last     reconciler.Output
+	in       reconciler.Input               // of the newest step
+	forgets  bool                           // each step goes without what the one before has found out
 	heard    map[string][]schema.TaskStatus // by this master, by machine
 	agents   []*agent                       // sorted by name
 	rejected map[string]bool                // jobs of which an event has said so
@@ -49,13 +51,38 @@ func newCell() *cell {
 
 // restart replaces the master by one that knows what is stored.
 func (c *cell) restart() {
-	s, err := reconciler.Load("c", c.docs)
+	m, err := reconciler.NewMaster(reconciler.MasterConfig{Cell: "c", JoinWait: c.joinWait, Step: c.stepOf}, c.docs, c.now)
 	if err != nil {
 		panic(err)
 	}
-	c.state, c.observed, c.memo = s, reconciler.NewObserved(c.now), &reconciler.Memo{}
-	c.observed.JoinWait = c.joinWait
+	c.master, c.state, c.observed = m, m.State(), m.Observed()
 	c.heard = map[string][]schema.TaskStatus{}
+	c.carryOut() // that it leads
+}
+
+// stepOf is a step of the master, whose input is looked at again when what it
+// decided is stored.
+func (c *cell) stepOf(in reconciler.Input) reconciler.Output {
+	if c.forgets { // which may choose between machines that are about as good
+		in.Memo = &reconciler.Memo{}
+	}
+	c.in = in
+	return reconciler.Step(in)
+}
+
+// carryOut does what the master wants done but for its views, which agents take
+// when they are heard, and returns what it tells.
+func (c *cell) carryOut() []schema.Event {
+	var events []schema.Event
+	for {
+		ready, more := c.master.Ready(c.now)
+		if !more {
+			return events
+		}
+		c.take(ready.Writes)
+		events = append(events, ready.Events...)
+		c.master.Advance(c.now)
+	}
 }
 
 // take stores writes, batch by batch.
@@ -68,16 +95,17 @@ func (c *cell) take(writes []reconciler.Write) {
 				c.docs[w.Key] = w.Value
 			}
 		}
-		if err := c.state.Apply(batch); err != nil {
+		if err := c.master.Stored(batch); err != nil {
 			panic(err)
 		}
 	}
 }
 
 func (c *cell) commit(compiled schema.Compiled) []schema.Event {
-	c.head = compiled.Commit
-	writes, events := reconciler.Adopt(c.state, compiled, c.now)
-	c.take(writes)
+	c.head = compiled
+	c.master.Head(reconciler.Seen{Commit: compiled.Commit}, c.now)
+	c.master.Compiled(&compiled, c.now)
+	events := c.carryOut()
 	for i := range events {
 		if e := &events[i]; e.Kind == schema.EventReject {
 			c.rejected[e.Job] = true
@@ -86,24 +114,23 @@ func (c *cell) commit(compiled schema.Compiled) []schema.Event {
 	return events
 }
 
-func (c *cell) input() reconciler.Input {
-	return reconciler.Input{State: c.state, Observed: c.observed, Now: c.now, Seed: reconciler.Seed("c", c.state.Head.Commit)}
-}
-
 func (c *cell) step() reconciler.Output {
-	in := c.input()
-	in.Memo = c.memo
-	c.last = reconciler.Step(in)
-	c.take(c.last.Writes)
-	if err := c.memo.Audit(in); err != nil {
+	reconciler.OnTime(c.master, c.now)
+	c.master.Decide()
+	c.carryOut()
+	c.last = *c.master.Last()
+	if err := c.in.Memo.Audit(c.in); err != nil {
 		panic(err)
 	}
 	return c.last
 }
 
-func (c *cell) described() reconciler.DescribeInput {
-	return reconciler.DescribeInput{State: c.state, Observed: c.observed, Last: c.last, Head: c.head, Now: c.now}
+// input is what a step without a memo would be given.
+func (c *cell) input() reconciler.Input {
+	return reconciler.Input{State: c.state, Observed: c.observed, Now: c.now, Seed: reconciler.Seed("c", c.state.Head.Commit)}
 }
+
+func (c *cell) described() reconciler.DescribeInput { return reconciler.Described(c.master, c.now) }
 
 func (c *cell) status() reconciler.Status { return reconciler.Describe(c.described()) }
 
@@ -118,10 +145,10 @@ func (c *cell) join(name string, cores, gib int64) []schema.Event {
 		c.agents = append(c.agents, a)
 		slices.SortFunc(c.agents, func(a, b *agent) int { return strings.Compare(a.info.Name, b.info.Name) })
 	}
-	_, writes, events := reconciler.Join(c.state, a.info, c.now)
-	c.take(writes)
-	c.observed.Join(name, c.now)
-	return events
+	if _, err := c.master.Join(a.info, c.now); err != nil {
+		panic(err)
+	}
+	return c.carryOut()
 }
 
 func (c *cell) agent(name string) *agent {

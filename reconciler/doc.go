@@ -6,6 +6,9 @@
 // its arguments: a master that is killed at any instant is replaced by one
 // that loads the State and calls the same functions.
 //
+// Master puts these functions together into a state machine; reconciler/loop, the
+// simulation and the tests drive it.
+//
 // It is pure: no I/O, no clock, no global randomness, no goroutine. State and
 // Observed belong to one goroutine (see reconciler/loop).
 package reconciler

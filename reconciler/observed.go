@@ -50,10 +50,10 @@ type joins struct {
 	again bool
 }
 
-// Join takes note that a machine has joined. The first time since it was heard is
+// join takes note that a machine has joined. The first time since it was heard is
 // word from it; one that joins again and again and never reports is as silent as
 // one that does not.
-func (o *Observed) Join(machine string, now time.Time) {
+func (o *Observed) join(machine string, now time.Time) {
 	if j, ok := o.joins[machine]; ok {
 		j.again = true
 		o.joins[machine] = j
@@ -308,7 +308,7 @@ func (o *Observed) health(r *schema.MachineRecord, now time.Time) (Health, time.
 }
 
 // silence returns for how long a machine has said nothing: neither reported, nor
-// joined, see Join.
+// joined, see join.
 func (o *Observed) silence(r *schema.MachineRecord, now time.Time) time.Duration {
 	waited := o.waited - o.waitedBefore
 	if h := o.machines[r.Name]; h != nil {

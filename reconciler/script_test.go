@@ -176,47 +176,43 @@ func blocked(s reconciler.Status) string {
 // glass suspends or resumes.
 func (c *cell) glass(t *testing.T, d *datadriven.TestData, args []string) string {
 	t.Helper()
-	var writes []reconciler.Write
-	var events []schema.Event
 	var err error
 	if d.Cmd == "suspend" {
-		x := schema.Suspension{Name: args[0], Reason: strings.Join(args[1:], " "), By: "anna"}
+		var lasts time.Duration
 		if d.HasArg("for") {
 			var s string
 			d.ScanArgs(t, "for", &s)
-			lasts, err := time.ParseDuration(s)
-			if err != nil {
+			if lasts, err = time.ParseDuration(s); err != nil {
 				t.Fatal(err)
 			}
-			x.Until = c.now.Add(lasts)
 		}
-		writes, events, err = reconciler.Suspend(c.state, x, c.now)
+		err = c.master.Suspend(schema.Suspension{Name: args[0], Reason: strings.Join(args[1:], " "), By: "anna"}, lasts, c.now)
 	} else {
-		writes, events, err = reconciler.Resume(c.state, args[0], "bert", c.now)
+		_, err = c.master.Resume(args[0], "bert", c.now)
 	}
 	if none := (*reconciler.NoneError)(nil); errors.As(err, &none) {
 		return fmt.Sprintf("error: %s\nhint: %s\n", none.Message, none.Hint)
 	}
-	c.take(writes)
-	return lines(events)
+	return lines(c.carryOut())
 }
 
 // restarts asks for a restart, or for the end of one.
 func (c *cell) restarts(t *testing.T, cmd string, args []string) string {
 	t.Helper()
 	x := schema.RestartRequest{Name: args[0], Reason: strings.Join(args[1:], " "), By: "anna"}
-	change, err := reconciler.AskRestart(c.state, x, c.now)
+	ask := func() (schema.Restarting, error) { return c.master.Restart(x, c.now) }
 	if cmd == "cancel" {
-		change, err = reconciler.CancelRestart(c.state, args[0], "bert", c.now)
+		ask = func() (schema.Restarting, error) { return c.master.CancelRestart(args[0], "bert", c.now) }
 	}
+	answer, err := ask()
 	if none := (*reconciler.NoneError)(nil); errors.As(err, &none) {
 		return fmt.Sprintf("error: %s\nhint: %s\n", none.Message, none.Hint)
 	}
-	c.take(change.Writes)
-	if change.Answer.Now == nil && len(change.Answer.Was) == 0 {
+	events := c.carryOut()
+	if answer.Now == nil && len(answer.Was) == 0 {
 		return "nothing\n"
 	}
-	return lines(change.Events)
+	return lines(events)
 }
 
 func (c *cell) joins(d *datadriven.TestData, names []string) string {

@@ -1,11 +1,9 @@
 package loop
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/musterhq/muster/reconciler"
@@ -91,7 +89,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	resetTo(timer, o.last.Wake, l.cfg.Now())
+	resetTo(timer, o.master.Wake(), l.cfg.Now())
 	for {
 		news, questions := true, []message(nil)
 		select {
@@ -103,7 +101,7 @@ func (l *Loop) Run(ctx context.Context) error {
 		}
 		if err == nil && news {
 			err = o.round(ctx)
-			resetTo(timer, o.last.Wake, l.cfg.Now())
+			resetTo(timer, o.master.Wake(), l.cfg.Now())
 		}
 		for i := 0; i < len(questions) && err == nil; i++ {
 			err = questions[i].handle(ctx, o)
@@ -167,31 +165,11 @@ func ask[T any](ctx context.Context, l *Loop, m message, reply <-chan T) (T, err
 	}
 }
 
-// owner is the state, touched by Run's goroutine alone.
+// owner has the master, touched by Run's goroutine alone.
 type owner struct {
-	cfg      Config
-	state    *reconciler.State
-	observed *reconciler.Observed
-	memo     reconciler.Memo // of the two
-	last     reconciler.Output
-
-	headSeen string    // newest commit of the repository
-	headAt   time.Time // when it was seen
-	settled  bool      // Settled was told of headSeen
-	source   reconciler.Seen
-	// compileErr is what is wrong with the compilation of headSeen.
-	compileErr error
-	// kept is the newest commit that came while the cell was suspended.
-	kept *schema.Compiled
-
-	epochs  map[string]uint64              // machines that are connected
-	views   map[string][]schema.Assignment // of the state; nil when it has changed since
-	pushed  map[string][]schema.Assignment // last view that each was sent
-	viewSeq uint64
-
-	version uint64 // counts rounds: what a Status is a function of
-	status  *reconciler.Status
-	changed chan struct{} // closed when version moves on
+	cfg     Config
+	master  *reconciler.Master
+	changed chan struct{} // closed when the master's version moves on
 }
 
 func newOwner(ctx context.Context, cfg Config) (*owner, error) {
@@ -199,20 +177,11 @@ func newOwner(ctx context.Context, cfg Config) (*owner, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load cell %s: %w", cfg.Cell, err)
 	}
-	state, err := reconciler.Load(cfg.Cell, docs)
+	m, err := reconciler.NewMaster(reconciler.MasterConfig{Cell: cfg.Cell, LostAfter: cfg.LostAfter, JoinWait: cfg.JoinWait}, docs, cfg.Now())
 	if err != nil {
-		return nil, fmt.Errorf("load cell %s: %w", cfg.Cell, err)
+		return nil, err
 	}
-	now := cfg.Now()
-	o := &owner{
-		cfg: cfg, state: state, observed: reconciler.NewObserved(now),
-		headSeen: state.Head.Commit, settled: true,
-		epochs: map[string]uint64{}, pushed: map[string][]schema.Assignment{},
-		changed: make(chan struct{}),
-	}
-	o.observed.LostAfter, o.observed.JoinWait = cmp.Or(cfg.LostAfter, reconciler.DefaultLostAfter), cfg.JoinWait
-	o.cfg.Events.Append([]schema.Event{{At: now, Kind: schema.EventMaster, Commit: state.Head.Commit, Message: "a master leads the cell"}})
-	return o, nil
+	return &owner{cfg: cfg, master: m, changed: make(chan struct{})}, nil
 }
 
 // take handles m and whatever else is waiting, so that a burst of reports costs
@@ -236,133 +205,60 @@ func (o *owner) take(ctx context.Context, m message, inbox <-chan message) (news
 	}
 }
 
-// round calls the core once, makes its decisions durable, and only then tells
-// the machines.
+// round has the master decide, and carries that out.
 func (o *owner) round(ctx context.Context) error {
-	if err := o.adoptKept(ctx); err != nil {
+	o.master.Decide()
+	if err := o.carryOut(ctx); err != nil {
 		return err
 	}
-	now := o.cfg.Now()
-	if leap := o.observed.Awake(o.last.Wake, now); leap > 0 {
-		writes, events := reconciler.SetForward(o.state, leap, now)
-		if err := o.record(ctx, writes, events); err != nil {
+	close(o.changed)
+	o.changed = make(chan struct{})
+	return nil
+}
+
+// carryOut does what the master wants done: it makes decisions durable, and only
+// then tells the history and the machines.
+func (o *owner) carryOut(ctx context.Context) error {
+	for {
+		ready, more := o.master.Ready(o.cfg.Now())
+		if !more {
+			return nil
+		}
+		if err := o.record(ctx, &ready); err != nil {
 			return err
 		}
+		o.master.Advance(o.cfg.Now())
+		for _, v := range ready.Views {
+			o.cfg.Pusher.Push(v.Machine, v.Epoch, v.Version, v.Assignments)
+		}
+		if c := ready.Converged; c != nil {
+			o.cfg.Settled(c.Commit, c.Took)
+		}
 	}
-	out := reconciler.Step(reconciler.Input{
-		State: o.state, Observed: o.observed, Now: now, Seed: reconciler.Seed(o.cfg.Cell, o.state.Head.Commit), Memo: &o.memo,
-	})
-	if err := o.record(ctx, out.Writes, out.Events); err != nil {
-		return err
-	}
-	o.last = out
-	o.moved()
-	o.push()
-	o.settle()
-	return nil
 }
 
 // record makes decisions durable, and then tells the history. That is on disk
 // before: what ends with its record has no cause anywhere else.
-func (o *owner) record(ctx context.Context, writes []reconciler.Write, events []schema.Event) error {
-	if len(writes) == 0 || len(events) == 0 {
-		o.cfg.Events.Append(events)
-		return o.store(ctx, writes)
+func (o *owner) record(ctx context.Context, ready *reconciler.Ready) error {
+	if len(ready.Writes) == 0 || len(ready.Events) == 0 {
+		o.cfg.Events.Append(ready.Events)
+		return o.store(ctx, ready.Writes)
 	}
-	o.cfg.Events.Intend(events)
-	err := o.store(ctx, writes)
+	o.cfg.Events.Intend(ready.Events)
+	err := o.store(ctx, ready.Writes)
 	o.cfg.Events.Settle(err)
 	return err
 }
 
-// store makes writes durable, batch by batch, and applies each to the state once
-// the store has it.
+// store makes writes durable, batch by batch.
 func (o *owner) store(ctx context.Context, writes []reconciler.Write) error {
-	if len(writes) == 0 {
-		return nil
-	}
-	o.views = nil
-	began := o.cfg.Now()
 	for _, batch := range reconciler.Batches(writes) {
 		if err := o.cfg.Store.Commit(ctx, batch); err != nil {
 			return fmt.Errorf("write to the store of cell %s: %w", o.cfg.Cell, err)
 		}
-		if err := o.state.Apply(batch); err != nil {
-			return fmt.Errorf("cell %s: %w", o.cfg.Cell, err)
+		if err := o.master.Stored(batch); err != nil {
+			return err
 		}
 	}
-	o.observed.Waited(began, o.cfg.Now())
 	return nil
-}
-
-// push sends each connected machine its view if it is not the one it has.
-func (o *owner) push() {
-	if o.state.Recovering() {
-		return
-	}
-	if o.views == nil {
-		o.views = reconciler.Views(o.state)
-	}
-	for machine, epoch := range o.epochs {
-		if o.state.Restored != nil && !o.observed.Heard(machine) {
-			continue // it may hold what must be taken over first
-		}
-		view := o.views[machine]
-		if had, ok := o.pushed[machine]; ok && sameView(had, view) {
-			continue
-		}
-		o.viewSeq++
-		o.pushed[machine] = view
-		o.cfg.Pusher.Push(machine, epoch, o.viewSeq, view)
-	}
-}
-
-// sameView compares what a view says; Job is a function of Data, and ports are
-// chosen once per generation.
-func sameView(a, b []schema.Assignment) bool {
-	return slices.EqualFunc(a, b, func(x, y schema.Assignment) bool {
-		return x.Generation == y.Generation && x.Data == y.Data && (x.Stop == nil) == (y.Stop == nil)
-	})
-}
-
-// moved marks that a Status made before is out of date.
-func (o *owner) moved() {
-	o.version++
-	o.status = nil
-	close(o.changed)
-	o.changed = make(chan struct{})
-}
-
-// describe returns the Status of this moment, made at most once a version.
-func (o *owner) describe() *reconciler.Status {
-	if o.status == nil {
-		s := reconciler.Describe(o.described())
-		s.Version = o.version
-		o.status = &s
-	}
-	return o.status
-}
-
-// described is what a Status is a function of at this moment.
-func (o *owner) described() reconciler.DescribeInput {
-	return reconciler.DescribeInput{
-		State: o.state, Observed: o.observed, Last: o.last, Head: o.headSeen, Source: o.source, Trouble: o.trouble(), Now: o.cfg.Now(),
-	}
-}
-
-// trouble says what keeps the newest commit from being read, "" if nothing does.
-func (o *owner) trouble() string {
-	if err := cmp.Or(o.source.Trouble, o.compileErr); err != nil {
-		return err.Error()
-	}
-	return ""
-}
-
-// settle reports the time that the newest commit took, once.
-func (o *owner) settle() {
-	if o.settled || o.state.Head.Commit != o.headSeen || !o.describe().Converged {
-		return
-	}
-	o.settled = true
-	o.cfg.Settled(o.headSeen, o.cfg.Now().Sub(o.headAt))
 }

@@ -236,7 +236,7 @@ func TestBurstCostsOneRound(t *testing.T) {
 			calls = append(calls, func() { r.report(epoch) })
 		}
 		before := r.status().Version
-		r.burst(epoch, calls...)
+		r.burst(calls...)
 		// Calls return before the round.
 		if s := r.status(); s.Version != before+1 {
 			t.Errorf("%d rounds", s.Version-before)
@@ -255,7 +255,7 @@ func TestQuestionsSeeTheDecision(t *testing.T) {
 		r.report(epoch)
 		name := web(1)
 		task := name.ID().Task(0)
-		r.burst(epoch,
+		r.burst(
 			func() {
 				if _, _, err := r.Status(t.Context()); err != nil {
 					t.Error(err)

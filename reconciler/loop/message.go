@@ -2,7 +2,6 @@ package loop
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/musterhq/muster/reconciler"
@@ -17,13 +16,9 @@ func (l *Loop) HeadSeen(ctx context.Context, s reconciler.Seen) error {
 
 type headSeen struct{ reconciler.Seen }
 
-func (m headSeen) handle(_ context.Context, o *owner) error {
-	o.cfg.Events.Append(reconciler.SourceEvents(o.source, m.Seen, o.cfg.Now()))
-	o.source = m.Seen
-	if m.Commit != "" && m.Commit != o.headSeen {
-		o.headSeen, o.headAt, o.settled, o.compileErr = m.Commit, o.cfg.Now(), false, nil
-	}
-	return nil
+func (m headSeen) handle(ctx context.Context, o *owner) error {
+	o.master.Head(m.Seen, o.cfg.Now())
+	return o.carryOut(ctx)
 }
 
 // Looked tells the loop that the repository is as HeadSeen said last, and was
@@ -38,8 +33,7 @@ type looked struct{ at time.Time }
 func (looked) question() {}
 
 func (m looked) handle(_ context.Context, o *owner) error {
-	o.source.At = m.at
-	o.status = nil
+	o.master.Looked(m.at)
 	return nil
 }
 
@@ -56,9 +50,7 @@ type compileFailed struct {
 }
 
 func (m compileFailed) handle(_ context.Context, o *owner) error {
-	if m.commit == o.headSeen {
-		o.compileErr = m.err
-	}
+	o.master.CompileFailed(m.commit, m.err)
 	return nil
 }
 
@@ -70,11 +62,8 @@ func (l *Loop) Adopt(ctx context.Context, c schema.Compiled) error {
 type compiled struct{ schema.Compiled }
 
 func (m compiled) handle(ctx context.Context, o *owner) error {
-	if m.Commit != o.headSeen {
-		return nil // a newer commit has been seen meanwhile
-	}
-	o.compileErr = nil
-	return o.adopt(ctx, &m.Compiled)
+	o.master.Compiled(&m.Compiled, o.cfg.Now())
+	return o.carryOut(ctx)
 }
 
 // Join gives a machine that connects its link epoch, after the store has it. It
@@ -100,19 +89,11 @@ type join struct {
 }
 
 func (m join) handle(ctx context.Context, o *owner) error {
-	if err := reconciler.Behind(o.state, &m.info); err != nil {
-		o.cfg.Events.Append(o.observed.Refuse(m.info.Name, err, o.cfg.Now()))
-		m.reply <- joinAnswer{err: err}
-		return nil
-	}
-	epoch, writes, events := reconciler.Join(o.state, m.info, o.cfg.Now())
-	if err := o.record(ctx, writes, events); err != nil {
+	epoch, refused := o.master.Join(m.info, o.cfg.Now())
+	if err := o.carryOut(ctx); err != nil {
 		return err
 	}
-	o.epochs[m.info.Name] = epoch
-	o.observed.Join(m.info.Name, o.cfg.Now())
-	delete(o.pushed, m.info.Name)
-	m.reply <- joinAnswer{epoch: epoch}
+	m.reply <- joinAnswer{epoch, refused}
 	return nil
 }
 
@@ -134,14 +115,9 @@ type report struct {
 	reply   chan<- error
 }
 
-func (m report) handle(_ context.Context, o *owner) error {
-	if have, ok := o.epochs[m.machine]; !ok || have != m.epoch {
-		m.reply <- fmt.Errorf("machine %s: report of epoch %d, but %d is connected", m.machine, m.epoch, have)
-		return nil
-	}
-	o.cfg.Events.Append(o.observed.Hear(m.report, o.cfg.Now()))
-	m.reply <- nil
-	return nil
+func (m report) handle(ctx context.Context, o *owner) error {
+	m.reply <- o.master.Report(m.machine, m.epoch, m.report, o.cfg.Now())
+	return o.carryOut(ctx)
 }
 
 // Usage takes what a machine uses, unless epoch is not that of its newest
@@ -158,9 +134,7 @@ type usage struct {
 func (usage) question() {}
 
 func (m usage) handle(_ context.Context, o *owner) error {
-	if have, ok := o.epochs[m.usage.Machine]; ok && have == m.epoch {
-		o.observed.HearUsage(m.usage, o.cfg.Now())
-	}
+	o.master.Usage(m.epoch, m.usage, o.cfg.Now())
 	return nil
 }
 
@@ -176,7 +150,7 @@ type usageQuestion struct{ reply chan<- *reconciler.Usage }
 func (usageQuestion) question() {}
 
 func (m usageQuestion) handle(_ context.Context, o *owner) error {
-	m.reply <- reconciler.DescribeUsage(o.state, o.observed, o.cfg.Now())
+	m.reply <- reconciler.DescribeUsage(o.master.State(), o.master.Observed(), o.cfg.Now())
 	return nil
 }
 
@@ -193,10 +167,7 @@ type leave struct {
 }
 
 func (m leave) handle(_ context.Context, o *owner) error {
-	if o.epochs[m.machine] == m.epoch {
-		delete(o.epochs, m.machine)
-		delete(o.pushed, m.machine)
-	}
+	o.master.Leave(m.machine, m.epoch)
 	return nil
 }
 
@@ -218,7 +189,7 @@ type statusQuestion struct{ reply chan<- statusAnswer }
 func (statusQuestion) question() {}
 
 func (m statusQuestion) handle(_ context.Context, o *owner) error {
-	m.reply <- statusAnswer{o.describe(), o.changed}
+	m.reply <- statusAnswer{o.master.Status(o.cfg.Now()), o.changed}
 	return nil
 }
 
@@ -243,7 +214,7 @@ type whyQuestion struct {
 func (whyQuestion) question() {}
 
 func (m whyQuestion) handle(_ context.Context, o *owner) error {
-	e, known := reconciler.Explain(o.described(), o.describe(), m.name, m.machine)
+	e, known := o.master.Why(m.name, m.machine, o.cfg.Now())
 	m.reply <- whyAnswer{e, known}
 	return nil
 }
@@ -264,7 +235,7 @@ type locateQuestion struct {
 func (locateQuestion) question() {}
 
 func (m locateQuestion) handle(_ context.Context, o *owner) error {
-	m.reply <- o.state.Locate(m.task, m.from)
+	m.reply <- o.master.State().Locate(m.task, m.from)
 	return nil
 }
 
@@ -279,6 +250,6 @@ type appliedQuestion struct{ reply chan<- string }
 func (appliedQuestion) question() {}
 
 func (m appliedQuestion) handle(_ context.Context, o *owner) error {
-	m.reply <- o.state.Head.Commit
+	m.reply <- o.master.State().Head.Commit
 	return nil
 }

@@ -3,7 +3,6 @@ package loop
 import (
 	"context"
 
-	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -44,17 +43,13 @@ type restart struct {
 
 func (m restart) handle(ctx context.Context, o *owner) error {
 	var a restartAnswer
-	var change reconciler.RestartChange
 	if m.cancel {
-		change, a.err = reconciler.CancelRestart(o.state, m.Name, m.By, o.cfg.Now())
+		a.Restarting, a.err = o.master.CancelRestart(m.Name, m.By, o.cfg.Now())
 	} else {
-		change, a.err = reconciler.AskRestart(o.state, m.RestartRequest, o.cfg.Now())
+		a.Restarting, a.err = o.master.Restart(m.RestartRequest, o.cfg.Now())
 	}
-	if a.err == nil {
-		a.Restarting = change.Answer
-		if err := o.record(ctx, change.Writes, change.Events); err != nil {
-			return err
-		}
+	if err := o.carryOut(ctx); err != nil {
+		return err
 	}
 	m.reply <- a
 	return nil

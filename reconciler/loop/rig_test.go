@@ -176,15 +176,15 @@ func (r *rig) told() map[string]bool {
 
 // burst has the owner find all that the calls send at once. The calls run
 // concurrently, and are queued in order.
-func (r *rig) burst(epoch uint64, calls ...func()) {
+func (r *rig) burst(calls ...func()) {
 	r.t.Helper()
 	hold := make(chan struct{})
 	r.mu.Lock()
 	r.hold = hold
 	r.mu.Unlock()
 	var wg sync.WaitGroup
-	// A report is written to the log, where the owner waits.
-	calls = append([]func(){func() { r.report(epoch) }}, calls...)
+	// What is new of the repository is written to the log, where the owner waits.
+	calls = append([]func(){func() { _ = r.HeadSeen(r.t.Context(), reconciler.Seen{Rewritten: "c0"}) }}, calls...)
 	for _, call := range calls {
 		wg.Go(call)
 		synctest.Wait()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -33,19 +32,14 @@ type suspend struct {
 }
 
 func (m suspend) handle(ctx context.Context, o *owner) error {
-	now, x := o.cfg.Now(), m.Suspension
-	if m.lasts > 0 {
-		x.Until = now.Add(m.lasts)
-	}
-	writes, events, err := reconciler.Suspend(o.state, x, now)
-	if err != nil {
+	if err := o.master.Suspend(m.Suspension, m.lasts, o.cfg.Now()); err != nil {
 		m.reply <- suspendAnswer{err: err}
 		return nil //nolint:nilerr // it is the asker's
 	}
-	if err := o.record(ctx, writes, events); err != nil {
+	if err := o.carryOut(ctx); err != nil {
 		return err
 	}
-	m.reply <- suspendAnswer{now: o.state.Suspensions[m.Name]}
+	m.reply <- suspendAnswer{now: o.master.State().Suspensions[m.Name]}
 	return nil
 }
 
@@ -67,36 +61,14 @@ type resume struct {
 }
 
 func (m resume) handle(ctx context.Context, o *owner) error {
-	was := o.state.Suspensions[m.name]
-	writes, events, err := reconciler.Resume(o.state, m.name, m.by, o.cfg.Now())
+	was, err := o.master.Resume(m.name, m.by, o.cfg.Now())
 	if err != nil {
 		m.reply <- suspendAnswer{err: err}
 		return nil //nolint:nilerr // it is the asker's
 	}
-	if err := o.record(ctx, writes, events); err != nil {
+	if err := o.carryOut(ctx); err != nil {
 		return err
 	}
 	m.reply <- suspendAnswer{was: was}
 	return nil
-}
-
-// adopt takes a compiled commit into the desired data. While the cell is
-// suspended the newest is kept until that ends: see adoptKept.
-func (o *owner) adopt(ctx context.Context, c *schema.Compiled) error {
-	if o.state.Suspended() {
-		o.kept = c
-		return nil
-	}
-	o.kept = nil
-	writes, events := reconciler.Adopt(o.state, *c, o.cfg.Now())
-	return o.record(ctx, writes, events)
-}
-
-// adoptKept adopts the commit that came while the cell was suspended, unless the
-// cell still is.
-func (o *owner) adoptKept(ctx context.Context) error {
-	if o.kept == nil || o.state.Suspended() {
-		return nil
-	}
-	return o.adopt(ctx, o.kept)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"strings"
 	"time"
 
@@ -22,22 +21,19 @@ const (
 
 // master is one life of a master: all of it is lost when it dies.
 type master struct {
-	since    time.Time // by the world's time
-	store    *store.Store
-	state    *reconciler.State
-	observed *reconciler.Observed
-	memo     *reconciler.Memo
-	last     reconciler.Output
-	wake     time.Time // when last wants a step, zero if never
-	busy     time.Time // until then it waits for the store, or is stopped
-	waits    time.Time // by its clock: when it began to wait for the store, zero if it does not
-	news     bool      // something happened since the last step
-	views    uint64
-	epochs   map[string]uint64              // of the connected machines
-	heard    map[string]*schema.Report      // the last of each
-	heardAt  map[string]time.Time           // and when
-	pushed   map[string][]schema.Assignment // the last view that each was sent
-	changed  bool                           // the state has, since views were made
+	*reconciler.Master
+	since   time.Time // by the world's time
+	store   *store.Store
+	state   *reconciler.State         // of Master
+	last    *reconciler.Output        // of Master
+	in      reconciler.Input          // of the newest step
+	wake    time.Time                 // when last wants a step, zero if never
+	busy    time.Time                 // until then it waits for the store, or is stopped
+	news    bool                      // something happened since the last step
+	version uint64                    // of the newest view
+	epochs  map[string]uint64         // of the connected machines
+	heard   map[string]*schema.Report // the last of each
+	heardAt map[string]time.Time      // and when
 }
 
 // turnMaster starts a master if there is none, or lets it hear, decide and
@@ -92,7 +88,7 @@ func (w *World) thaw() {
 	}
 	w.frozen = nil
 	now := w.clock.read(w.now)
-	writes := reconciler.Step(reconciler.Input{State: m.state, Observed: m.observed, Now: now, Seed: reconciler.Seed(cellName, m.state.Head.Commit)}).Writes
+	writes := reconciler.Step(m.input(now)).Writes
 	if w.head.Commit != "" && w.head.Commit != m.state.Head.Commit { // it looks at git first
 		writes, _ = reconciler.Adopt(m.state, w.head, now)
 	}
@@ -106,8 +102,8 @@ func (w *World) thaw() {
 	views := reconciler.Views(m.state)
 	for _, machine := range w.machines {
 		if epoch, ok := m.epochs[machine.name]; ok {
-			m.views++
-			w.toMachine(machine, letter{epoch: epoch, version: m.views, view: views[machine.name]})
+			m.version++
+			w.toMachine(machine, letter{epoch: epoch, version: m.version, view: views[machine.name]})
 		}
 	}
 }
@@ -125,43 +121,36 @@ func (w *World) startMaster() error {
 	if err != nil {
 		return err
 	}
-	state, err := reconciler.Load(cellName, docs)
-	if err != nil {
-		return err
-	}
-	w.note("a master starts")
 	since := w.clock.read(w.now)
 	if f := w.cfg.Mutant.Since; f != nil {
 		since = f(since)
 	}
+	m, err := reconciler.NewMaster(reconciler.MasterConfig{Cell: cellName, JoinWait: reconciler.DefaultJoinWait, Step: w.step}, docs, since)
+	if err != nil {
+		return err
+	}
+	w.note("a master starts")
 	w.master = &master{
-		since: w.now, store: s, state: state, observed: observing(since), memo: &reconciler.Memo{}, news: true, epochs: map[string]uint64{},
-		heard: map[string]*schema.Report{}, heardAt: map[string]time.Time{}, pushed: map[string][]schema.Assignment{}, changed: true,
+		Master: m, since: w.now, store: s, state: m.State(), last: m.Last(), news: true,
+		epochs: map[string]uint64{}, heard: map[string]*schema.Report{}, heardAt: map[string]time.Time{},
 	}
 	w.moved = true
-	w.oracle.restarted(state)
+	w.oracle.restarted(m.State())
 	w.checkOnce(w.oracle.halfway)
 	w.oracle.halfway = nil
 	return nil
 }
 
-// observing returns what a master knows that begins to lead: one of machines that
-// come over a network.
-func observing(now time.Time) *reconciler.Observed {
-	o := reconciler.NewObserved(now)
-	o.JoinWait = reconciler.DefaultJoinWait
-	return o
+// input is what a step would see now that goes without what was found out before.
+func (m *master) input(now time.Time) reconciler.Input {
+	return reconciler.Input{State: m.state, Observed: m.Observed(), Now: now, Seed: reconciler.Seed(cellName, m.state.Head.Commit)}
 }
 
-// masterStep is what reconciler/loop does in a round, without its goroutines.
-// It steps only when there is news or its time has come: when it sleeps though
-// there is something to do, that is a bug.
+// masterStep is what reconciler/loop does with a master, without its goroutines.
+// It has it decide only when there is news or its time has come: when it sleeps
+// though there is something to do, that is a bug.
 func (w *World) masterStep() error {
 	m := w.master
-	if !m.waits.IsZero() {
-		m.observed.Waited(m.waits, w.clock.read(w.now))
-		m.waits = time.Time{}
-	}
 	for _, machine := range w.machines {
 		if err := w.listen(machine); err != nil {
 			return err
@@ -173,79 +162,137 @@ func (w *World) masterStep() error {
 	if w.now.Before(m.busy) {
 		return nil // it waits for the store, and then decides
 	}
-	in := reconciler.Input{State: m.state, Observed: m.observed, Now: w.clock.read(w.now), Seed: reconciler.Seed(cellName, m.state.Head.Commit)}
+	if !m.news && (m.wake.IsZero() || w.now.Before(m.wake)) {
+		w.checkAsleep()
+		return nil
+	}
+	m.Decide()
+	return w.carryOut()
+}
+
+// checkAsleep looks now and then whether a master that sleeps has something to do.
+func (w *World) checkAsleep() {
+	if w.turns%auditEvery != 0 {
+		return
+	}
+	in := w.master.input(w.clock.read(w.now))
 	if f := w.cfg.Mutant.Input; f != nil {
 		f(&in)
 	}
-	if !m.news && (m.wake.IsZero() || w.now.Before(m.wake)) {
-		if w.turns%auditEvery == 0 {
-			if out := reconciler.Step(in); len(out.Writes) > 0 { // without a memo: it is held against one
-				w.noteEvents(out.Events)
-				w.violate("the master sleeps until %s, and has to write %s", m.wake.Format(time.DateTime), out.Writes[0].Key)
-			}
-		}
-		w.push(m.state)
-		return nil
+	if out := reconciler.Step(in); len(out.Writes) > 0 {
+		w.noteEvents(out.Events)
+		w.violate("the master sleeps until %s, and has to write %s", w.master.wake.Format(time.DateTime), out.Writes[0].Key)
 	}
-	return w.decide(in)
 }
 
-// adopt takes the repository's head in if it is new, and git can be reached.
+// step is the master's, with the bugs that are planted around it.
+func (w *World) step(in reconciler.Input) reconciler.Output {
+	if f := w.cfg.Mutant.Input; f != nil {
+		in.Memo = nil // each step is shown another state
+		f(&in)
+	}
+	w.master.in = in
+	out := reconciler.Step(in)
+	if f := w.cfg.Mutant.Output; f != nil {
+		f(&out)
+	}
+	return out
+}
+
+// adopt hands the master the repository's head if it is new, and git can be
+// reached.
 func (w *World) adopt() error {
 	m := w.master
-	if w.head.Commit == "" || w.head.Commit == m.state.Head.Commit || w.now.Before(w.gitGone) || m.state.Suspended() {
+	if w.head.Commit == "" || w.head.Commit == m.state.Head.Commit || w.now.Before(w.gitGone) {
 		return nil
 	}
 	head := w.head
 	if f := w.cfg.Mutant.Commit; f != nil {
 		head = f(head)
 	}
-	m.news = true
-	writes, events := reconciler.Adopt(m.state, head, w.clock.read(w.now))
-	w.oracle.adopting(w.head)
-	w.promoting()
-	if err := w.commit(writes); err != nil {
+	now := w.clock.read(w.now)
+	m.Head(reconciler.Seen{Commit: head.Commit}, now)
+	m.Compiled(&head, now)
+	m.news = m.news || !m.state.Suspended()
+	return w.carryOut()
+}
+
+// carryOut does what the master wants done.
+func (w *World) carryOut() error {
+	m := w.master
+	for {
+		ready, more := m.Ready(w.clock.read(w.now))
+		if !more {
+			return nil
+		}
+		var err error
+		switch {
+		case ready.Adopts != "":
+			err = w.adopts(&ready)
+		case ready.Step:
+			err = w.decides(&ready)
+		default:
+			err = w.does(&ready)
+		}
+		if err != nil {
+			return err
+		}
+		done := w.now
+		if done.Before(m.busy) {
+			done = m.busy
+		}
+		m.Advance(w.clock.read(done))
+	}
+}
+
+// does stores, tells and pushes.
+func (w *World) does(ready *reconciler.Ready) error {
+	if err := w.commit(ready.Writes); err != nil {
 		return err
 	}
-	w.oracle.adopted(w.head.Commit)
-	w.noteEvents(events)
+	w.noteEvents(ready.Events)
+	for _, v := range ready.Views {
+		w.master.version = v.Version
+		w.toMachine(w.named(v.Machine), letter{epoch: v.Epoch, version: v.Version, view: v.Assignments})
+	}
 	return nil
 }
 
-// decide steps, stores and pushes.
-func (w *World) decide(in reconciler.Input) error {
-	m := w.master
-	before, suspended := w.snap(), w.suspended()
-	w.oracle.halfway = before
-	if err := w.awake(in.Now); err != nil {
+// adopts has the repository's head come into force.
+func (w *World) adopts(ready *reconciler.Ready) error {
+	w.oracle.adopting(w.head)
+	w.promoting()
+	if err := w.does(ready); err != nil {
 		return err
 	}
-	if w.cfg.Mutant.Input == nil { // which shows each step another state
-		in.Memo = m.memo
-	}
-	out := reconciler.Step(in)
-	if f := w.cfg.Mutant.Output; f != nil {
-		f(&out)
-	}
+	w.oracle.adopted(w.head.Commit)
+	return nil
+}
+
+// decides stores what a step decided, and holds it against what is promised.
+func (w *World) decides(ready *reconciler.Ready) error {
+	m, in := w.master, w.master.in
+	before, suspended := w.snap(), w.suspended()
+	w.oracle.halfway = before
+	w.oracle.seesClock(m)
 	if w.cfg.Mutant.Early {
-		if err := w.pushEarly(out.Writes); err != nil {
+		if err := w.pushEarly(ready.Writes); err != nil {
 			return err
 		}
 	}
-	if err := w.commit(out.Writes); err != nil {
+	if err := w.does(ready); err != nil {
 		return err
 	}
-	m.last, m.news, m.wake = out, false, time.Time{}
-	if !out.Wake.IsZero() { // as a timer is set
-		m.wake = w.now.Add(out.Wake.Sub(in.Now))
+	m.news, m.wake = false, time.Time{}
+	if wake := m.Wake(); !wake.IsZero() { // as a timer is set
+		m.wake = w.now.Add(wake.Sub(in.Now))
 	}
 	if in.Memo != nil && w.turns%auditEvery == 0 {
-		if err := m.memo.Audit(in); err != nil {
+		if err := in.Memo.Audit(in); err != nil {
 			w.violate("%v", err)
 		}
 	}
-	w.noteEvents(out.Events)
-	w.checkEvents(out.Events, before, in.Now)
+	w.checkEvents(ready.Events, before, in.Now)
 	w.checkDrains(before, suspended, in.Now)
 	w.checkOnce(before)
 	w.oracle.halfway = nil
@@ -254,21 +301,6 @@ func (w *World) decide(in reconciler.Input) error {
 	w.checkRestarts(before)
 	w.checkWake(in)
 	w.checkWaits(in.Now)
-	w.push(m.state)
-	return nil
-}
-
-// awake has the master see by how much its clock was set forward.
-func (w *World) awake(now time.Time) error {
-	m := w.master
-	if leap := m.observed.Awake(m.last.Wake, now); leap > 0 {
-		writes, events := reconciler.SetForward(m.state, leap, now)
-		if err := w.commit(writes); err != nil {
-			return err
-		}
-		w.noteEvents(events)
-	}
-	w.oracle.seesClock(m)
 	return nil
 }
 
@@ -285,28 +317,14 @@ func (w *World) pushEarly(writes []reconciler.Write) error {
 	if err := s.Apply(writes); err != nil {
 		return err
 	}
-	w.push(s)
-	return nil
-}
-
-// push sends each connected machine its view if it is not the one it has.
-func (w *World) push(s *reconciler.State) {
-	m := w.master
-	if s == m.state && !m.changed {
-		return
-	}
-	m.changed = s != m.state
 	views := reconciler.Views(s)
 	for _, machine := range w.machines {
-		epoch, ok := m.epochs[machine.name]
-		view := views[machine.name]
-		if had, sent := m.pushed[machine.name]; !ok || sent && reflect.DeepEqual(had, view) {
-			continue
+		if epoch, ok := w.master.epochs[machine.name]; ok {
+			w.master.version++
+			w.toMachine(machine, letter{epoch: epoch, version: w.master.version, view: views[machine.name]})
 		}
-		m.views++
-		m.pushed[machine.name] = view
-		w.toMachine(machine, letter{epoch: epoch, version: m.views, view: view})
 	}
+	return nil
 }
 
 // listen takes what a machine says: that it wants a session, or a report.
@@ -322,12 +340,14 @@ func (w *World) listen(machine *machine) error {
 		if l.epoch != m.epochs[machine.name] {
 			continue // of a session that is over
 		}
-		w.hear(machine, l.report)
+		if err := w.hear(machine, l.report); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-func (w *World) hear(machine *machine, r *schema.Report) {
+func (w *World) hear(machine *machine, r *schema.Report) error {
 	m := w.master
 	// A machine that is heard again after a while is news by itself.
 	m.news = m.news || m.heard[machine.name] != r || w.now.Sub(m.heardAt[machine.name]) > 2*slowest+pullEvery
@@ -338,25 +358,29 @@ func (w *World) hear(machine *machine, r *schema.Report) {
 	if f := w.cfg.Mutant.Report; f != nil {
 		f(&said)
 	}
-	w.noteEvents(m.observed.Hear(said, w.clock.read(w.now)))
+	if err := m.Report(machine.name, m.epochs[machine.name], said, w.clock.read(w.now)); err != nil {
+		w.violate("%v", err)
+	}
+	return w.carryOut()
 }
 
 // join connects a machine anew.
 func (w *World) join(machine *machine) error {
 	m := w.master
-	epoch, writes, events := reconciler.Join(m.state, machine.info(), w.clock.read(w.now))
-	if err := w.commit(writes); err != nil {
+	epoch, err := m.Join(machine.info(), w.clock.read(w.now))
+	if err != nil {
+		w.violate("%v", err)
+		return nil
+	}
+	if err := w.carryOut(); err != nil {
 		return err
 	}
-	w.noteEvents(events)
-	m.observed.Join(machine.name, w.clock.read(w.now))
 	if epoch <= w.oracle.epochs[machine.name] {
 		w.violate("machine %s was given epoch %d after %d", machine.name, epoch, w.oracle.epochs[machine.name])
 	}
 	w.oracle.epochs[machine.name], m.epochs[machine.name] = epoch, epoch
 	w.oracle.joined[machine.name] = w.now
-	m.news, m.changed = true, true
-	delete(m.pushed, machine.name)
+	m.news = true
 	w.toMachine(machine, letter{hello: true, epoch: epoch})
 	return nil
 }
@@ -368,7 +392,7 @@ func (w *World) commit(writes []reconciler.Write) error {
 		writes = f(writes)
 	}
 	if len(writes) > 0 && w.now.Before(w.slow) {
-		w.master.busy, w.master.waits = w.now.Add(slowCommit), w.clock.read(w.now)
+		w.master.busy = w.now.Add(slowCommit)
 	}
 	for len(writes) > 0 {
 		n := len(writes)
@@ -379,12 +403,12 @@ func (w *World) commit(writes []reconciler.Write) error {
 			if err := w.master.store.Commit(context.Background(), batch); err != nil {
 				return err
 			}
-			if err := w.master.state.Apply(batch); err != nil {
+			if err := w.master.Stored(batch); err != nil {
 				return err
 			}
 		}
 		writes = writes[n:]
-		w.moved, w.master.changed = true, true
+		w.moved = true
 	}
 	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -44,8 +43,7 @@ func (w *World) restarts(a Action) bool {
 		name, x.ran = task.Short(), map[schema.TaskName]uint64{task: x.ran[task]}
 	}
 	r := schema.RestartRequest{Name: name, Reason: "the simulation says so", By: "somebody"}
-	change, err := reconciler.AskRestart(s, r, w.clock.read(w.now))
-	answer := change.Answer
+	answer, err := w.master.Restart(r, w.clock.read(w.now))
 	if err != nil || answer.Now == nil {
 		return false
 	}
@@ -56,20 +54,19 @@ func (w *World) restarts(a Action) bool {
 	}
 	x.after, x.was, x.unsure = answer.Now.After, w.oracle.restarts[name], true
 	w.oracle.restarts[name] = &x
-	w.did(change.Writes, change.Events)
+	w.asked()
 	return true
 }
 
 // endRestart cancels a restart.
 func (w *World) endRestart(name string) bool {
-	change, err := reconciler.CancelRestart(w.master.state, name, "somebody", w.clock.read(w.now))
-	if err != nil {
+	if _, err := w.master.CancelRestart(name, "somebody", w.clock.read(w.now)); err != nil {
 		return false
 	}
 	if x := w.oracle.restarts[name]; x != nil {
 		x.unsure = true
 	}
-	w.did(change.Writes, change.Events)
+	w.asked()
 	return true
 }
 

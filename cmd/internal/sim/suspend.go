@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/store"
 	"github.com/musterhq/muster/schema"
 )
@@ -17,19 +16,18 @@ func (w *World) suspend(a Action) bool {
 	if w.master == nil {
 		return false
 	}
-	now := w.clock.read(w.now)
 	x := schema.Suspension{Name: schema.AllJobs, Reason: "the simulation says so", By: "somebody"}
 	if running := slices.SortedFunc(maps.Keys(w.master.state.Jobs), schema.JobName.Compare); a.N%8 != 0 && len(running) > 0 {
 		x.Name = running[modulo(a.Job, len(running))].Short()
 	}
-	if lasts := modulo(a.N/8, 600); lasts < 300 {
-		x.Until = now.Add(time.Duration(1+lasts) * time.Second)
+	lasts := time.Duration(0)
+	if n := modulo(a.N/8, 600); n < 300 {
+		lasts = time.Duration(1+n) * time.Second
 	}
-	writes, events, err := reconciler.Suspend(w.master.state, x, now)
-	if err != nil {
+	if w.master.Suspend(x, lasts, w.clock.read(w.now)) != nil {
 		return false
 	}
-	w.did(writes, events)
+	w.asked()
 	return true
 }
 
@@ -39,17 +37,16 @@ func (w *World) resume(a Action) bool {
 		return false
 	}
 	names := slices.Sorted(maps.Keys(w.master.state.Suspensions))
-	writes, events, err := reconciler.Resume(w.master.state, names[modulo(a.N, len(names))], "somebody", w.clock.read(w.now))
-	if err != nil {
+	if _, err := w.master.Resume(names[modulo(a.N, len(names))], "somebody", w.clock.read(w.now)); err != nil {
 		return false
 	}
-	w.did(writes, events)
+	w.asked()
 	return true
 }
 
-// did stores what somebody asked the master for.
-func (w *World) did(writes []reconciler.Write, events []schema.Event) {
-	err := w.commit(writes)
+// asked has the master do what somebody has asked it for.
+func (w *World) asked() {
+	err := w.carryOut()
 	switch {
 	case errors.Is(err, store.ErrInjected):
 		w.KillMaster()
@@ -57,7 +54,6 @@ func (w *World) did(writes []reconciler.Write, events []schema.Event) {
 	case err != nil:
 		w.violate("the master: %v", err)
 	}
-	w.noteEvents(events)
 	w.master.news = true
 }
 

@@ -41,8 +41,8 @@ func (w *World) checkWake(in reconciler.Input) {
 	if out := reconciler.Step(in); len(out.Writes) > 0 {
 		w.noteEvents(out.Events)
 		w.violate("the master wants to sleep for %s, and has to write %s before", sleeps, out.Writes[0].Key)
-	} else if len(m.last.Writes) == 0 && verdictOf(out) != verdictOf(m.last) {
-		w.violate("the master says of admission: %s: want %s", verdictOf(m.last), verdictOf(out))
+	} else if len(m.last.Writes) == 0 && verdictOf(&out) != verdictOf(m.last) {
+		w.violate("the master says of admission: %s: want %s", verdictOf(m.last), verdictOf(&out))
 	}
 }
 
@@ -65,7 +65,7 @@ func (w *World) checkWaits(now time.Time) {
 }
 
 // verdictOf says in words what a step says of admission.
-func verdictOf(out reconciler.Output) string {
+func verdictOf(out *reconciler.Output) string {
 	var words []string
 	for _, name := range slices.SortedFunc(maps.Keys(out.Admission.Rejected), schema.JobName.Compare) {
 		words = append(words, out.Admission.Rejected[name].Error())

@@ -176,7 +176,7 @@ func (w *World) Status() *reconciler.Status {
 		return nil
 	}
 	s := reconciler.Describe(reconciler.DescribeInput{
-		State: w.master.state, Observed: w.master.observed, Last: w.master.last, Head: w.head.Commit, Now: w.clock.read(w.now),
+		State: w.master.state, Observed: w.master.Observed(), Last: *w.master.last, Head: w.head.Commit, Now: w.clock.read(w.now),
 	})
 	return &s
 }

@@ -1,0 +1,143 @@
+package reconciler
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// Head says what is new about the repository: another head, or other trouble with
+// it.
+func (m *Master) Head(s Seen, now time.Time) {
+	m.tell(SourceEvents(m.source, s, now))
+	m.source = s
+	if s.Commit != "" && s.Commit != m.head {
+		m.head, m.headAt, m.settled, m.compileErr = s.Commit, now, false, nil
+	}
+}
+
+// Looked says that the repository is as Head said last, and was last known to be
+// so at the given time. There is nothing to decide.
+func (m *Master) Looked(at time.Time) {
+	m.source.At = at
+	m.status = nil
+}
+
+// CompileFailed says that a commit could not be compiled for a reason that is not
+// in the commit. It is shown until the commit is adopted, or another is the head.
+func (m *Master) CompileFailed(commit string, err error) {
+	if commit == m.head {
+		m.compileErr = err
+	}
+}
+
+// Compiled takes a commit into the desired data, if it is the repository's head
+// still. While the cell is suspended the newest is kept until that ends.
+func (m *Master) Compiled(c *schema.Compiled, now time.Time) {
+	if c.Commit != m.head {
+		return // a newer commit has been seen meanwhile
+	}
+	m.compileErr = nil
+	if m.state.Suspended() {
+		m.kept = c
+		return
+	}
+	m.adopt(c, now)
+}
+
+func (m *Master) adopt(c *schema.Compiled, now time.Time) {
+	m.kept = nil
+	m.change(Adopt(m.state, *c, now))
+	m.out.Adopts = c.Commit
+}
+
+// Join gives a machine that connects its link epoch, which holds when what is
+// Ready is stored. It errs with a *schema.BehindError when the machine was told of
+// more than the store knows.
+func (m *Master) Join(info schema.MachineInfo, now time.Time) (uint64, error) {
+	if err := Behind(m.state, &info); err != nil {
+		m.tell(m.observed.Refuse(info.Name, err, now))
+		return 0, err
+	}
+	epoch, writes, events := Join(m.state, info, now)
+	m.change(writes, events)
+	m.epochs[info.Name] = epoch
+	m.observed.join(info.Name, now)
+	delete(m.pushed, info.Name)
+	return epoch, nil
+}
+
+// Report takes an agent's report. It errs when epoch is not that of the machine's
+// newest connection.
+func (m *Master) Report(machine string, epoch uint64, r schema.Report, now time.Time) error {
+	if have, ok := m.epochs[machine]; !ok || have != epoch {
+		return fmt.Errorf("machine %s: report of epoch %d, but %d is connected", machine, epoch, have)
+	}
+	m.tell(m.observed.Hear(r, now))
+	return nil
+}
+
+// Usage takes what a machine uses, unless epoch is not that of its newest
+// connection. There is nothing to decide.
+func (m *Master) Usage(epoch uint64, u *schema.MachineUsage, now time.Time) {
+	if have, ok := m.epochs[u.Machine]; ok && have == epoch {
+		m.observed.HearUsage(u, now)
+	}
+}
+
+// Leave says that a machine's connection of the given epoch has ended.
+func (m *Master) Leave(machine string, epoch uint64) {
+	if m.epochs[machine] == epoch {
+		delete(m.epochs, machine)
+		delete(m.pushed, machine)
+	}
+}
+
+// Suspend leaves a job as it is from now on, or all of them; lasts is how long, 0
+// for as long as nobody ends it. It errs with a *NoneError if the cell runs no such
+// job.
+func (m *Master) Suspend(x schema.Suspension, lasts time.Duration, now time.Time) error {
+	if lasts > 0 {
+		x.Until = now.Add(lasts)
+	}
+	writes, events, err := Suspend(m.state, x, now)
+	if err != nil {
+		return err
+	}
+	m.change(writes, events)
+	return nil
+}
+
+// Resume ends the suspension of a job, or the one of all of them; by is who asks
+// for it. It returns the one that was, nil if there was none, and errs with a
+// *NoneError if the cell runs no such job.
+func (m *Master) Resume(name, by string, now time.Time) (*schema.Suspension, error) {
+	was := m.state.Suspensions[name]
+	writes, events, err := Resume(m.state, name, by, now)
+	if err != nil {
+		return nil, err
+	}
+	m.change(writes, events)
+	return was, nil
+}
+
+// Restart restarts the tasks of a job that run, or one task. It errs with a
+// *NoneError if the cell runs no such job or task, or must not restart it.
+func (m *Master) Restart(x schema.RestartRequest, now time.Time) (schema.Restarting, error) {
+	return m.restart(AskRestart(m.state, x, now))
+}
+
+// CancelRestart ends the restart of a job, with those of its tasks, or of one task;
+// by is who asks for it. It errs with a *NoneError if the cell has no such job.
+func (m *Master) CancelRestart(name, by string, now time.Time) (schema.Restarting, error) {
+	return m.restart(CancelRestart(m.state, name, by, now))
+}
+
+func (m *Master) restart(c RestartChange, err error) (schema.Restarting, error) {
+	if err != nil {
+		return schema.Restarting{}, err
+	}
+	m.change(c.Writes, c.Events)
+	return c.Answer, nil
+}

@@ -1,0 +1,293 @@
+package reconciler
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// Master is a cell's master as a state machine: it takes what happened, and hands
+// out what is to be done about it as data. It does no I/O and reads no clock, so
+// that production, the simulation and the scripts run the same one.
+//
+// Whoever drives it calls an input (Join, Report, Head, ...) and, when there is
+// news or Wake has come, Decide. After each of these it takes Ready until there is
+// nothing more, carries each out in the order that Ready says, and calls Advance.
+// An input that is given before panics: its decision would rest on a state that is
+// not stored yet.
+//
+// A Master belongs to one goroutine. Its shape is that of RawNode in
+// go.etcd.io/raft.
+type Master struct {
+	cfg      MasterConfig
+	state    *State
+	observed *Observed
+	memo     Memo
+	last     Output
+
+	out   Ready // handed out, or to be: see pending
+	phase phase
+	began time.Time // when out was handed out; zero before
+
+	source     Seen
+	head       string    // newest commit of the repository
+	headAt     time.Time // when it was seen
+	settled    bool      // it was said that head has converged
+	compileErr error     // what is wrong with the compilation of head
+	// kept is the newest commit that came while the cell was suspended.
+	kept *schema.Compiled
+
+	epochs  map[string]uint64              // machines that are connected
+	views   map[string][]schema.Assignment // of the state; nil when it has changed since
+	pushed  map[string][]schema.Assignment // last view that each was sent
+	viewSeq uint64
+
+	version uint64 // counts rounds: what a Status is a function of
+	status  *Status
+}
+
+// MasterConfig is what a Master is made with.
+type MasterConfig struct {
+	Cell string
+	// LostAfter and JoinWait are those of Observed; 0 is DefaultLostAfter and not
+	// at all.
+	LostAfter, JoinWait time.Duration
+	// Step decides; nil is the package's own. The simulation plants bugs here.
+	Step func(Input) Output
+}
+
+// Ready is what a Master wants done: first the writes are stored, in order and
+// each batch of Batches at once, calling Stored for each; the events are of these
+// writes, and told when they are stored; then the views are pushed.
+type Ready struct {
+	Writes []Write
+	Events []schema.Event
+	// Adopts is the commit that the writes bring into force, "" if they are of
+	// something else.
+	Adopts string
+	// Step says that this is what a step decided, whose reasons Last has.
+	Step  bool
+	Views []View
+	// Converged is set when the newest commit has converged.
+	Converged *Convergence
+}
+
+// empty reports whether there is nothing to do.
+func (r *Ready) empty() bool {
+	return len(r.Writes) == 0 && len(r.Events) == 0 && !r.Step && len(r.Views) == 0 && r.Converged == nil
+}
+
+// View is what a machine is told, in the session that has the epoch and in no
+// other. Of two the one with the greater version is the newer.
+type View struct {
+	Machine        string
+	Epoch, Version uint64
+	Assignments    []schema.Assignment
+}
+
+// Convergence is a commit that all runs as it says, and how long that took since
+// it was seen.
+type Convergence struct {
+	Commit string
+	Took   time.Duration
+}
+
+// phase is what comes next in a round.
+type phase int
+
+const (
+	idle phase = iota
+	adopting
+	stepping
+	telling
+)
+
+// NewMaster returns a master that begins to lead at now with what is stored. It
+// errs when a document cannot be read.
+func NewMaster(cfg MasterConfig, docs map[string][]byte, now time.Time) (*Master, error) {
+	state, err := Load(cfg.Cell, docs)
+	if err != nil {
+		return nil, fmt.Errorf("load cell %s: %w", cfg.Cell, err)
+	}
+	if cfg.Step == nil {
+		cfg.Step = Step
+	}
+	m := &Master{
+		cfg: cfg, state: state, observed: NewObserved(now), head: state.Head.Commit, settled: true,
+		epochs: map[string]uint64{}, pushed: map[string][]schema.Assignment{},
+	}
+	m.observed.LostAfter, m.observed.JoinWait = cmp.Or(cfg.LostAfter, DefaultLostAfter), cfg.JoinWait
+	m.tell([]schema.Event{{At: now, Kind: schema.EventMaster, Commit: state.Head.Commit, Message: "a master leads the cell"}})
+	return m, nil
+}
+
+// State is what is stored. It must not be written to.
+func (m *Master) State() *State { return m.state }
+
+// Observed is what the cell's agents have said. It must not be written to.
+func (m *Master) Observed() *Observed { return m.observed }
+
+// Last is what the newest step decided.
+func (m *Master) Last() *Output { return &m.last }
+
+// Wake is when Decide is to be called though there is no news, zero if never.
+func (m *Master) Wake() time.Time { return m.last.Wake }
+
+// Version counts the rounds: a status of an older version is out of date.
+func (m *Master) Version() uint64 { return m.version }
+
+// tell hands events out with what comes next.
+func (m *Master) tell(events []schema.Event) { m.out.Events = append(m.out.Events, events...) }
+
+// change hands a change out. What the change before wrote must be stored.
+func (m *Master) change(writes []Write, events []schema.Event) {
+	m.mustBeStored()
+	m.out.Writes = writes
+	m.tell(events)
+}
+
+// mustBeStored panics when what was decided is not stored yet.
+func (m *Master) mustBeStored() {
+	if len(m.out.Writes) > 0 {
+		panic("reconciler: an input before what was Ready is stored")
+	}
+}
+
+// Decide begins a round.
+func (m *Master) Decide() {
+	m.mustBeStored()
+	m.phase = adopting
+}
+
+// Ready hands out what is to be done next, or false if there is nothing.
+func (m *Master) Ready(now time.Time) (Ready, bool) {
+	for m.out.empty() && m.phase != idle {
+		m.next(now)
+	}
+	m.began = now
+	return m.out, !m.out.empty()
+}
+
+// Stored says that the store has a batch of what was Ready. It errs when the
+// state does not take it, which is a bug.
+func (m *Master) Stored(batch []Write) error {
+	m.views = nil
+	if err := m.state.Apply(batch); err != nil {
+		return fmt.Errorf("cell %s: %w", m.cfg.Cell, err)
+	}
+	return nil
+}
+
+// Advance says that what was Ready is done by now.
+func (m *Master) Advance(now time.Time) {
+	if len(m.out.Writes) > 0 {
+		m.observed.Waited(m.began, now)
+	}
+	m.out = Ready{}
+}
+
+// next goes one step on in a round: it adopts what waited, decides, and tells the
+// machines when that is stored.
+func (m *Master) next(now time.Time) {
+	switch m.phase {
+	case adopting:
+		m.phase = stepping
+		if m.kept != nil && !m.state.Suspended() {
+			m.adopt(m.kept, now)
+		}
+	case stepping:
+		if leap := m.observed.Awake(m.last.Wake, now); leap > 0 {
+			m.change(SetForward(m.state, leap, now))
+			return
+		}
+		m.phase = telling
+		m.last = m.cfg.Step(Input{State: m.state, Observed: m.observed, Now: now, Seed: Seed(m.cfg.Cell, m.state.Head.Commit), Memo: &m.memo})
+		m.change(m.last.Writes, m.last.Events)
+		m.out.Step = true
+	case telling:
+		m.phase = idle
+		m.version++
+		m.status = nil
+		m.out.Views = m.push()
+		m.out.Converged = m.settle(now)
+	case idle:
+	}
+}
+
+// push returns the views of the connected machines that do not have theirs, by name.
+func (m *Master) push() []View {
+	if m.state.Recovering() {
+		return nil
+	}
+	if m.views == nil {
+		m.views = Views(m.state)
+	}
+	var out []View
+	for machine, epoch := range m.epochs {
+		if m.state.Restored != nil && !m.observed.Heard(machine) {
+			continue // it may hold what must be taken over first
+		}
+		view := m.views[machine]
+		if had, ok := m.pushed[machine]; ok && sameView(had, view) {
+			continue
+		}
+		m.pushed[machine] = view
+		out = append(out, View{Machine: machine, Epoch: epoch, Assignments: view})
+	}
+	slices.SortFunc(out, func(a, b View) int { return strings.Compare(a.Machine, b.Machine) })
+	for i := range out {
+		m.viewSeq++
+		out[i].Version = m.viewSeq
+	}
+	return out
+}
+
+// sameView compares what a view says; Job is a function of Data, and ports are
+// chosen once per generation.
+func sameView(a, b []schema.Assignment) bool {
+	return slices.EqualFunc(a, b, func(x, y schema.Assignment) bool {
+		return x.Generation == y.Generation && x.Data == y.Data && (x.Stop == nil) == (y.Stop == nil)
+	})
+}
+
+// settle returns that the newest commit has converged, once.
+func (m *Master) settle(now time.Time) *Convergence {
+	if m.settled || m.state.Head.Commit != m.head || !m.Status(now).Converged {
+		return nil
+	}
+	m.settled = true
+	return &Convergence{m.head, now.Sub(m.headAt)}
+}
+
+// Status returns the cell as its users see it, made at most once a version. It is
+// shared, and must not be written to.
+func (m *Master) Status(now time.Time) *Status {
+	if m.status == nil {
+		s := Describe(m.described(now))
+		s.Version = m.version
+		m.status = &s
+	}
+	return m.status
+}
+
+// Why explains a job or task by its name, see Explain.
+func (m *Master) Why(name, machine string, now time.Time) (Explanation, bool) {
+	return Explain(m.described(now), m.Status(now), name, machine)
+}
+
+// described is what a Status is a function of.
+func (m *Master) described(now time.Time) DescribeInput {
+	return DescribeInput{State: m.state, Observed: m.observed, Last: m.last, Head: m.head, Source: m.source, Trouble: m.trouble(), Now: now}
+}
+
+// trouble says what keeps the newest commit from being read, "" if nothing does.
+func (m *Master) trouble() string {
+	if err := cmp.Or(m.source.Trouble, m.compileErr); err != nil {
+		return err.Error()
+	}
+	return ""
+}
