@@ -1,6 +1,7 @@
 package reconciler
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -36,6 +37,9 @@ type DesiredJob struct {
 	// Refused says which names in the job stand for nothing, or for what it may
 	// not have: it is rejected.
 	Refused []schema.Diagnostic
+	// Kept says that this is what the job runs, and not what is declared: its
+	// removal is held, or it is suspended.
+	Kept bool
 }
 
 // DesiredOf returns what the given packages declare for a cell. Names that
@@ -58,7 +62,7 @@ func desiredOf(cell string, packages []*schema.Package, digest func(p *schema.Pa
 		add := func(j *schema.Job, digest func() schema.Digest) {
 			if j.Cell == cell {
 				key := keyOf(j)
-				d.Jobs[j.ID()] = DesiredJob{j, digest(), p.Origins[key], refused[key]}
+				d.Jobs[j.ID()] = DesiredJob{Job: j, Digest: digest(), Origin: p.Origins[key], Refused: refused[key]}
 			}
 		}
 		for i := range objects.Jobs {
@@ -89,6 +93,19 @@ func desiredOf(cell string, packages []*schema.Package, digest func(p *schema.Pa
 	slices.SortFunc(d.Quotas, func(a, b schema.Quota) int { return strings.Compare(a.Name, b.Name) })
 	slices.SortFunc(d.matching, func(a, b DesiredMachine) int { return strings.Compare(a.Name, b.Name) })
 	return d
+}
+
+// audit errs when what is kept of what the head declares is not so.
+func (s *State) audit() error {
+	again := *s
+	again.wanted, again.digests = nil, nil
+	kept, want := s.desired(), again.desired()
+	if !maps.EqualFunc(kept.Jobs, want.Jobs, func(a, b DesiredJob) bool {
+		return a.Digest == b.Digest && a.Origin == b.Origin && a.Kept == b.Kept && len(a.Refused) == len(b.Refused)
+	}) {
+		return fmt.Errorf("the kept jobs of %s are %v: want %v", s.Head.Commit, kept.names(), want.names())
+	}
+	return nil
 }
 
 // undigested is for who does not look at digests.

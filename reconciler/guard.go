@@ -212,9 +212,14 @@ func (s *State) keepHeld(d *Desired, held *schema.Held) {
 	for _, h := range held.Jobs {
 		name := s.jobName(h.Job)
 		if r := s.Jobs[name]; r != nil && r.Admitted != "" {
-			d.Jobs[name] = DesiredJob{Job: s.Data[r.Admitted], Digest: r.Admitted, Origin: r.Origin}
+			d.Jobs[name] = s.keptJob(r)
 		}
 	}
+}
+
+// keptJob returns what a job runs as what is desired.
+func (s *State) keptJob(r *schema.JobRecord) DesiredJob {
+	return DesiredJob{Job: s.Data[r.Admitted], Digest: r.Admitted, Origin: r.Origin, Kept: true}
 }
 
 // jobName is the opposite of JobName.Short for jobs of the state's cell.

@@ -254,5 +254,5 @@ func (m *Memo) Audit(in Input) error {
 			return fmt.Errorf("the kept snapshot says %q: want %q", line, want[min(i, len(want)-1)])
 		}
 	}
-	return nil
+	return in.State.audit()
 }

@@ -154,6 +154,9 @@ func (s *State) apply(w Write) error {
 		if err != nil {
 			return err
 		}
+		if s.Head.Held != nil || len(s.Suspensions) > 0 { // what a kept job runs is what is wanted
+			s.wanted = nil
+		}
 		return put(s, s.Jobs, job, w)
 	case keyChunk:
 		i := strings.LastIndexByte(name, '/')

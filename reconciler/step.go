@@ -295,7 +295,7 @@ func (s *step) keeps(name schema.JobName) bool {
 // given, or what is run in its place. It reports whether that is news.
 func (s *step) admitJob(name schema.JobName, d DesiredJob, desired schema.Digest) bool {
 	was := s.job(name)
-	over := was != nil && was.Rollout != nil && was.Rollout.Returned != "" && was.Rollout.Returned != desired && !s.frozen(name)
+	over := was != nil && was.Rollout != nil && was.Rollout.Returned != "" && was.Rollout.Returned != desired && !d.Kept && !s.frozen(name)
 	if was != nil && was.Admitted == d.Digest && was.Origin == d.Origin && !over {
 		return false
 	}

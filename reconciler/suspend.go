@@ -150,7 +150,7 @@ func (s *State) keepSuspended(d *Desired) {
 		default:
 			d.Waiting[name] = nil
 		}
-		d.Jobs[name] = DesiredJob{Job: s.Data[r.Admitted], Digest: r.Admitted, Origin: r.Origin}
+		d.Jobs[name] = s.keptJob(r)
 	}
 	if x.all == nil {
 		return
