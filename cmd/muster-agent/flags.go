@@ -25,6 +25,7 @@ type flags struct {
 	labelsFile                   string
 	devices                      devices
 	devicesFile                  string
+	deviceNodes                  deviceNodes
 	usage                        usageFlags
 	cgroupParent                 string
 	metricsListen                string
@@ -56,6 +57,7 @@ func (f *flags) register(cmd *cobra.Command) {
 	set.StringVar(&f.labelsFile, "labels-file", "", "file of further labels, one a line")
 	set.Var(&f.devices, "device", "devices of this machine that tasks may ask for, such as gpu=2 or gpu:T4=2; may be repeated")
 	set.StringVar(&f.devicesFile, "devices-file", "", "file of further devices, one group a line")
+	set.Var(&f.deviceNodes, "device-node", "device file that tasks find which were given devices of a kind, such as kvm=/dev/kvm, or gpu=/dev/nvidia* with * for the index (default what is found of GPUs); may be repeated")
 	f.usage.register(set)
 	set.StringVar(&f.cgroupParent, "cgroup-parent", "", "cgroup below which tasks are put, such as /muster; made if it is not there (default the agent's own)")
 	set.StringVar(&f.metricsListen, "metrics-listen", "", "loopback address for /metrics, such as 127.0.0.1:9101 (default none)")

@@ -88,19 +88,26 @@ func (f *flags) given(info *schema.MachineInfo) error {
 	if info.Attributes, err = f.labelled(info.Attributes); err != nil {
 		return err
 	}
+	info.Devices, err = f.offered(info.Devices)
+	return err
+}
+
+// offered puts the devices that were typed, or stand in a file, into those that
+// were found.
+func (f *flags) offered(found []schema.DeviceGroup) ([]schema.DeviceGroup, error) {
 	typed := slices.Clone(f.devices)
 	if err := fromFile("--devices-file", f.devicesFile, &typed); err != nil {
-		return err
+		return nil, err
 	}
 	// Who says what of a kind there is has the last word on all of that kind.
-	info.Devices = slices.DeleteFunc(slices.Clone(info.Devices), func(g schema.DeviceGroup) bool {
+	all := slices.DeleteFunc(slices.Clone(found), func(g schema.DeviceGroup) bool {
 		return slices.ContainsFunc(typed, func(t schema.DeviceGroup) bool { return t.Kind == g.Kind })
 	})
-	info.Devices = append(info.Devices, typed...)
-	if err := schema.CheckDevices(info.Devices); err != nil {
-		return usageError{err, ""}
+	all = append(all, typed...)
+	if err := schema.CheckDevices(all); err != nil {
+		return nil, usageError{err, ""}
 	}
-	return nil
+	return all, nil
 }
 
 // labelled returns attributes that were found with the labels that were typed or

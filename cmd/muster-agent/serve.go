@@ -131,10 +131,16 @@ func newAgent(ctx context.Context, f *flags, dir string, cfg loop.Config) (*agen
 			return nil, err
 		}
 	}
-	if a.tasks, err = runtime.New(runtime.Config{Dir: dir, Keeper: keeper, CgroupParent: f.cgroupParent, Hide: append(hidden(f.master), f.hide...), Log: cfg.Log}); err != nil {
+	facts := machine.Find("/", dir)
+	files, err := f.deviceFiles(&facts)
+	if err != nil {
 		return nil, err
 	}
-	facts := machine.Find("/", dir)
+	if a.tasks, err = runtime.New(runtime.Config{
+		Dir: dir, Keeper: keeper, CgroupParent: f.cgroupParent, Hide: append(hidden(f.master), f.hide...), Devices: files, Log: cfg.Log,
+	}); err != nil {
+		return nil, err
+	}
 	maps.Copy(facts.Attributes, a.tasks.Attributes())
 	a.found = schema.MachineInfo{
 		Boot: a.tasks.Boot(), Capacity: a.tasks.Capacity(), Devices: facts.Devices,

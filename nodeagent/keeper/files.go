@@ -54,6 +54,9 @@ type Spec struct {
 	Filter []byte `json:"filter,omitempty"`
 	// Rlimits are set before the command; nil: those of the keeper.
 	Rlimits *Rlimits `json:"rlimits,omitempty"`
+	// Note is what the agent has to say of how the task is held; the keeper does not
+	// read it.
+	Note string `json:"note,omitempty"`
 	// OOMScoreAdj is the task's oom_score_adj, 0 to 1000.
 	OOMScoreAdj int `json:"oomScoreAdj,omitempty"`
 	// Logs bound what is kept of each output; zero is logfile.DefaultLimits.
@@ -95,8 +98,11 @@ type Mount struct {
 	Kind   MountKind `json:"kind"`
 	Source string    `json:"source,omitempty"` // for Bind: a file or directory, with all that is mounted below it
 	Target string    `json:"target"`           // absolute
-	// Data are options for Tmpfs, the text of the link for Link.
-	Data string `json:"data,omitempty"`
+	// Data are options for Tmpfs and Devpts, the text of the link for Link.
+	Data string      `json:"data,omitempty"`
+	Node *DeviceNode `json:"node,omitempty"` // for Node
+	// Nodes makes device files in a Tmpfs work.
+	Nodes bool `json:"nodes,omitempty"`
 	// ReadOnly holds from the end of the last step on.
 	ReadOnly bool `json:"readOnly,omitempty"`
 }
@@ -110,7 +116,19 @@ const (
 	Tmpfs MountKind = "tmpfs"
 	Proc  MountKind = "proc" // of the pid namespace
 	Link  MountKind = "link" // no mount, but a symbolic link
+	// Node is no mount either, but a device file, which is of use only without a
+	// user namespace.
+	Node   MountKind = "node"
+	Devpts MountKind = "devpts" // terminals of its own
+	Mqueue MountKind = "mqueue" // the message queues of the ipc namespace
 )
+
+// DeviceNode is a device file with mode 0600.
+type DeviceNode struct {
+	Mode   uint32 `json:"mode"` // unix.S_IFCHR or unix.S_IFBLK
+	Device uint64 `json:"device"`
+	Owner  *User  `json:"owner,omitempty"` // nil is the keeper's user
+}
 
 // State says which processes hold the incarnation. A pid alone is no identity:
 // it is one only with the start time and the boot id.

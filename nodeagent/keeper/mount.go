@@ -99,7 +99,18 @@ func (m Mount) do(base string, source int) error {
 		if err := os.MkdirAll(target, 0o755); err != nil {
 			return err
 		}
-		return unix.Mount(string(m.Kind), target, string(m.Kind), unix.MS_NOSUID|unix.MS_NODEV, m.Data)
+		flags := uintptr(unix.MS_NOSUID | unix.MS_NODEV)
+		if m.Nodes {
+			flags &^= unix.MS_NODEV
+		}
+		return unix.Mount(string(m.Kind), target, string(m.Kind), flags, m.Data)
+	case Devpts, Mqueue:
+		if err := os.MkdirAll(target, 0o755); err != nil {
+			return err
+		}
+		return unix.Mount(string(m.Kind), target, string(m.Kind), unix.MS_NOSUID|unix.MS_NOEXEC, m.Data)
+	case Node:
+		return m.Node.make(target)
 	case Bind:
 		defer unix.Close(source)
 		if err := makeTarget(target, source); err != nil {
@@ -108,6 +119,20 @@ func (m Mount) do(base string, source int) error {
 		return unix.MoveMount(source, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH)
 	}
 	return fmt.Errorf("kind %q is unknown", m.Kind)
+}
+
+// make makes the node.
+func (n *DeviceNode) make(target string) error {
+	if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
+		return err
+	}
+	if err := unix.Mknod(target, n.Mode|0o600, int(n.Device)); err != nil {
+		return err
+	}
+	if n.Owner == nil {
+		return nil
+	}
+	return os.Lchown(target, n.Owner.UID, n.Owner.GID)
 }
 
 // makeTarget makes target, which is of the kind of source, if it is not there.

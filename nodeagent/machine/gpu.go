@@ -10,8 +10,8 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// gpuKind is the kind of device that GPUs are offered as.
-const gpuKind = "gpu"
+// GPUKind is the kind of device that GPUs are offered as.
+const GPUKind = "gpu"
 
 // displayClass begins the PCI class of display controllers, and drawsClass that
 // of those among them that draw by themselves.
@@ -28,7 +28,7 @@ const (
 	intel  = "0x8086"
 )
 
-// gpus adds the display controllers that tasks can use: those with a device node
+// gpus adds the display controllers that tasks can use: those with a device file
 // that a driver has made. Others are told of in a note.
 func (f *Facts) gpus(r files) {
 	var models []string
@@ -38,15 +38,18 @@ func (f *Facts) gpus(r files) {
 		if class := r.read(dir, "class"); !strings.HasPrefix(class, displayClass) || !computes(class, vendor) {
 			continue
 		}
-		if node := r.node(address, vendor); node == "" {
+		nodes := r.nodes(address, vendor)
+		if len(nodes) == 0 {
 			f.Notes = append(f.Notes, fmt.Sprintf("the display controller %s:%s at %s has no driver that tasks could use: it is not offered as a gpu",
 				strings.TrimPrefix(vendor, "0x"), strings.TrimPrefix(device, "0x"), address))
 			continue
 		}
 		models = append(models, r.model(address, vendor, device))
+		f.Files = append(f.Files, nodes)
+		f.share(vendor)
 	}
 	for len(models) > 0 && len(f.Devices) < schema.MaxDeviceGroups {
-		g := schema.DeviceGroup{Kind: gpuKind, Model: models[0]}
+		g := schema.DeviceGroup{Kind: GPUKind, Model: models[0]}
 		for g.Count < len(models) && models[g.Count] == models[0] {
 			g.Count++
 		}
@@ -54,7 +57,7 @@ func (f *Facts) gpus(r files) {
 		f.Devices = append(f.Devices, g)
 	}
 	if err := schema.CheckDevices(f.Devices); err != nil {
-		f.Devices, f.Notes = nil, append(f.Notes, "GPUs are not offered: "+err.Error())
+		f.Devices, f.Files, f.Shared, f.Notes = nil, nil, nil, append(f.Notes, "GPUs are not offered: "+err.Error())
 	}
 	f.describe()
 }
@@ -83,26 +86,39 @@ func computes(class, vendor string) bool {
 	return vendor == nvidia || vendor == amd || vendor == intel && !strings.HasPrefix(class, drawsClass)
 }
 
-// node returns the device node by which a task would use a GPU, "" if there is
-// none.
-func (r files) node(address, vendor string) string {
+// shared are the device files that programs open for whichever GPU of a maker.
+var shared = map[string][]string{
+	nvidia: {"/dev/nvidiactl", "/dev/nvidia-modeset", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"},
+	amd:    {"/dev/kfd"},
+}
+
+// share adds the shared files of a maker. Drivers make some of them when they are
+// first asked for, so it is not known yet which there are.
+func (f *Facts) share(vendor string) {
+	for _, path := range shared[vendor] {
+		if !slices.Contains(f.Shared, path) {
+			f.Shared = append(f.Shared, path)
+		}
+	}
+}
+
+// nodes returns the device files by which a task uses a GPU.
+func (r files) nodes(address, vendor string) []string {
 	var nodes []string
 	if vendor == nvidia {
 		if minor := r.field("Device Minor", "proc/driver/nvidia/gpus", address, "information"); minor != "" {
-			nodes = append(nodes, "nvidia"+minor)
+			nodes = append(nodes, "/dev/nvidia"+minor)
 		}
 	}
 	for _, name := range r.list("sys/bus/pci/devices", address, "drm") {
 		if strings.HasPrefix(name, "renderD") {
-			nodes = append(nodes, "dri/"+name)
+			nodes = append(nodes, "/dev/dri/"+name)
 		}
 	}
-	for _, n := range nodes {
-		if _, err := os.Stat(r.path("dev", n)); err == nil {
-			return n
-		}
-	}
-	return ""
+	return slices.DeleteFunc(nodes, func(n string) bool {
+		_, err := os.Stat(r.path(n))
+		return err != nil
+	})
 }
 
 // idFiles are where distributions have the names of PCI devices.

@@ -22,7 +22,11 @@ type Facts struct {
 	// Devices are the GPUs that tasks can use, by the order of their PCI
 	// addresses.
 	Devices []schema.DeviceGroup
-	Notes   []string
+	// Files are the device files of each of Devices, by its index, and Shared those
+	// that whichever needs: absolute paths below /dev.
+	Files  [][]string
+	Shared []string
+	Notes  []string
 }
 
 // Find looks at the machine whose files are below root, / but for tests; state

@@ -64,6 +64,12 @@ func tell(f machine.Facts) string {
 	for _, g := range f.Devices {
 		fmt.Fprintf(&b, "device %s %q × %d\n", g.Kind, g.Model, g.Count)
 	}
+	for i, files := range f.Files {
+		fmt.Fprintf(&b, "files of %d: %s\n", i, strings.Join(files, " "))
+	}
+	if len(f.Shared) > 0 {
+		fmt.Fprintf(&b, "shared files: %s\n", strings.Join(f.Shared, " "))
+	}
 	for _, n := range f.Notes {
 		fmt.Fprintf(&b, "note: %s\n", n)
 	}

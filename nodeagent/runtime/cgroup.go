@@ -40,7 +40,7 @@ type groups interface {
 // support is what the machine's cgroups can do.
 type support struct {
 	kind string          // v1, v2 or hybrid; none
-	has  map[string]bool // which of cpu, cpuset, memory and pids are limited
+	has  map[string]bool // which of cpu, cpuset, memory, pids and devices are limited
 	// memory is what the agent's surroundings may use; 0: no limit.
 	memory int64
 }
@@ -51,6 +51,8 @@ const (
 	memoryController = "memory"
 	pidsController   = "pids"
 	cpusetController = "cpuset"
+	// devicesController is one of v1; with v2 it is a program of each cgroup.
+	devicesController = "devices"
 )
 
 // groupsName names the cgroup that holds the tasks of one state directory, so
@@ -75,6 +77,9 @@ func (r *Runtime) findGroups() {
 		if !can.has[c.name] {
 			r.lack(c.what, fmt.Sprintf("no %s controller for cgroups: tasks run without %s", c.name, c.what))
 		}
+	}
+	if !can.has[devicesController] && os.Geteuid() == 0 {
+		r.lack("a filter of devices", "no filter of devices for cgroups: a task may open any device file that it sees and that its user may")
 	}
 }
 
@@ -124,6 +129,9 @@ func only(l *specs.LinuxResources, has map[string]bool) *specs.LinuxResources {
 	if has[pidsController] {
 		kept.Pids = l.Pids
 	}
+	if has[devicesController] {
+		kept.Devices = l.Devices
+	}
 	return kept
 }
 
@@ -143,9 +151,10 @@ func withoutSwap(l *specs.LinuxResources) *specs.LinuxResources {
 func probe() *specs.LinuxResources {
 	shares, memory, pids := uint64(2), int64(smallest), int64(16)
 	return &specs.LinuxResources{
-		CPU:    &specs.LinuxCPU{Shares: &shares},
-		Memory: &specs.LinuxMemory{Limit: &memory},
-		Pids:   &specs.LinuxPids{Limit: &pids},
+		CPU:     &specs.LinuxCPU{Shares: &shares},
+		Memory:  &specs.LinuxMemory{Limit: &memory},
+		Pids:    &specs.LinuxPids{Limit: &pids},
+		Devices: deviceRules(nil),
 	}
 }
 

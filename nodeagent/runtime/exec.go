@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -29,7 +31,7 @@ func (p *Process) Exec(ctx context.Context, r schema.ExecRequest, conn io.ReadWr
 	if p.alloc != nil {
 		return errors.New("an alloc runs nothing: name a task inside")
 	}
-	std, err := newStdio(r, p.handle.Spec.User)
+	std, err := newStdio(r, p.handle.Spec.User, p.ptmx())
 	if err != nil {
 		return fmt.Errorf("exec: %w", err)
 	}
@@ -222,11 +224,11 @@ type stdio struct {
 	output [2]*os.File // stdout, and stderr without a terminal
 }
 
-func newStdio(r schema.ExecRequest, u *keeper.User) (*stdio, error) {
+func newStdio(r schema.ExecRequest, u *keeper.User, ptmx string) (*stdio, error) {
 	s := &stdio{}
 	var err error
 	if r.TTY {
-		err = s.terminal()
+		err = s.terminal(ptmx)
 	} else {
 		err = s.pipes()
 	}
@@ -253,13 +255,27 @@ func (s *stdio) pipes() error {
 	return errors.Join(err[:]...)
 }
 
-// terminal opens a pseudo-terminal.
-func (s *stdio) terminal() error {
-	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return fmt.Errorf("terminal: /dev/ptmx: %w", err)
+// ptmx returns what terminals of the task are opened by: its own, where it has any,
+// so that its commands find them by their names. No task can put another file in
+// its place.
+func (p *Process) ptmx() string {
+	if s := p.handle.Spec.Sandbox; s != nil {
+		for _, m := range s.Mounts {
+			if m.Kind == keeper.Devpts {
+				return filepath.Join("/proc", strconv.Itoa(p.Incarnation().PID), "root", m.Target, "ptmx")
+			}
+		}
 	}
-	s.input = os.NewFile(uintptr(fd), "/dev/ptmx")
+	return ptmxName
+}
+
+// terminal opens a pseudo-terminal.
+func (s *stdio) terminal(ptmx string) error {
+	fd, err := unix.Open(ptmx, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return fmt.Errorf("terminal: %s: %w", ptmx, err)
+	}
+	s.input = os.NewFile(uintptr(fd), ptmx)
 	s.output[0] = s.input
 	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
 		return fmt.Errorf("terminal: unlock: %w", err)

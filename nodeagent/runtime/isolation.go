@@ -18,6 +18,8 @@ type isolation struct {
 	namespaces   bool // pid, mount, ipc and uts
 	network      bool
 	user         bool
+	terminals    bool   // in a /dev of their own
+	queues       bool   // message queues, in /dev/mqueue
 	capabilities bool   // all are gone for good
 	filter       []byte // nil: no seccomp
 }
@@ -83,6 +85,9 @@ func (r *Runtime) findParts() {
 	} else {
 		r.findSingly(&base, &network)
 	}
+	if can.namespaces {
+		r.findDevices(&base)
+	}
 	if can.user = unprivileged && can.namespaces; can.user || !can.namespaces {
 		return
 	}
@@ -97,7 +102,7 @@ func (r *Runtime) findParts() {
 func (r *Runtime) findSingly(base, network *keeper.Sandbox) {
 	can := &r.isolation
 	if err := r.try(base, nil); err != nil {
-		r.lack("namespaces", fmt.Sprintf("no namespaces (%s): tasks see each other's processes, /tmp and the agent's files, as far as their users may", inLine(err)))
+		r.lack("namespaces", fmt.Sprintf("no namespaces (%s): tasks see each other's processes, /tmp, the machine's /dev with all its terminals, and the agent's files, as far as their users may", inLine(err)))
 	} else {
 		can.namespaces = true
 		if err := r.try(network, nil); err != nil {

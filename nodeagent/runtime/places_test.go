@@ -110,7 +110,7 @@ func TestRoot(t *testing.T) {
 	a.Job.Task.Files = map[string]schema.TaskFile{"etc/f": {Content: "a file\n"}}
 	p, dir := m.start(a)
 	wait(t, p)
-	want := "/muster/work\n/muster/work /tmp\na file\nx\n/dev: fd full null random shm stderr stdin stdout tty urandom zero  /muster: work "
+	want := "/muster/work\n/muster/work /tmp\na file\nx\n/dev: fd full mqueue null ptmx pts random shm stderr stdin stdout tty urandom zero  /muster: work "
 	if got := said(t, dir); got != want {
 		t.Errorf("says %q, want %q", got, want)
 	}

@@ -159,14 +159,16 @@ func (r *Runtime) prepare(dir string, a *schema.Assignment) (*keeper.Spec, error
 	if spec.Rlimits, err = r.bound(&a.Job.Task); err != nil {
 		return nil, err
 	}
-	if spec.Sandbox, err = r.sandbox(&a.Job.Task, p); err != nil {
+	files, note := r.given(a.Devices)
+	spec.Note = note
+	if spec.Sandbox, err = r.sandbox(&a.Job.Task, p, spec.User, files); err != nil {
 		return nil, err
 	}
-	return spec, r.group(dir, a, spec)
+	return spec, r.group(dir, a, spec, files)
 }
 
 // group makes the cgroups of spec, once spec is on disk.
-func (r *Runtime) group(dir string, a *schema.Assignment, spec *keeper.Spec) error {
+func (r *Runtime) group(dir string, a *schema.Assignment, spec *keeper.Spec, files []given) error {
 	name := groupName(dir, a)
 	if u := a.Alloc; u != nil {
 		name = filepath.Join(allocGroup(u.Of(a.Task.JobName), u.Generation), name)
@@ -182,7 +184,7 @@ func (r *Runtime) group(dir string, a *schema.Assignment, spec *keeper.Spec) err
 	if err != nil {
 		return errors.Join(fmt.Errorf("%w: it wants %w", ErrCores, err), keeper.Abandon(dir, spec))
 	}
-	limits.CPU.Cpus = own
+	limits.CPU.Cpus, limits.Devices = own, deviceRules(files)
 	if err := r.groups.make(name, limits); err != nil {
 		return errors.Join(fmt.Errorf("cgroup: %w", err), keeper.Abandon(dir, spec), r.cores.drop(name))
 	}
@@ -292,8 +294,9 @@ func (r *Runtime) hold(dir string, h *keeper.Handle) (*Process, error) {
 	if p.group != "" {
 		r.cores.find(p.group, h.Spec.WholeCores)
 	}
+	p.inc.Note = joinNotes(p.inc.Note, h.Spec.Note)
 	if h.Spec.WholeCores && !r.can.has[cpusetController] {
-		p.inc.Note = strings.TrimPrefix(p.inc.Note+"; on cores that it shares: the machine has no cpuset controller", "; ")
+		p.inc.Note = joinNotes(p.inc.Note, "on cores that it shares: the machine has no cpuset controller")
 	}
 	for _, dir := range h.Spec.Cgroups {
 		if parent := filepath.Dir(dir); filepath.Base(parent) == groupsName(r.cfg.Dir) {
@@ -302,6 +305,14 @@ func (r *Runtime) hold(dir string, h *keeper.Handle) (*Process, error) {
 	}
 	r.watchers.Go(func() { r.watch(p) })
 	return p, nil
+}
+
+// joinNotes joins two notes, of which either may be empty.
+func joinNotes(a, b string) string {
+	if a == "" || b == "" {
+		return a + b
+	}
+	return a + "; " + b
 }
 
 // retryEvery is the time between two attempts to write down an end that the

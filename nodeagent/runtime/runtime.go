@@ -34,7 +34,9 @@ type Config struct {
 	// Users are the numeric users that owners' tasks run as; zero is
 	// DefaultUsers.
 	Users UserRange
-	Log   *slog.Logger
+	// Devices are, by kind, the files of what tasks are given of that kind.
+	Devices map[string]DeviceFiles
+	Log     *slog.Logger
 }
 
 // Runtime runs tasks. See the package's comment.

@@ -63,7 +63,7 @@ func below(path, dir string) bool {
 }
 
 // sandbox plans what a task sees; nil where the machine has no namespaces.
-func (r *Runtime) sandbox(t *schema.TaskSpec, p places) (*keeper.Sandbox, error) {
+func (r *Runtime) sandbox(t *schema.TaskSpec, p places, u *keeper.User, given []given) (*keeper.Sandbox, error) {
 	if !r.isolation.namespaces {
 		return nil, nil
 	}
@@ -73,23 +73,24 @@ func (r *Runtime) sandbox(t *schema.TaskSpec, p places) (*keeper.Sandbox, error)
 		s.Network = i.Network == schema.NoNetwork
 		s.UserNamespace = s.UserNamespace || i.User
 	}
+	devices := r.ownDevices(p, s, u, given)
 	if p.root == "" {
-		s.Mounts = r.overMachine(p)
+		s.Mounts = r.overMachine(p, devices)
 		return s, nil
 	}
 	mounts, err := r.newRoot(p)
 	if err != nil {
 		return nil, fmt.Errorf("task.process.root: %w", err)
 	}
-	s.Root, s.Mounts = p.work, mounts
+	s.Root, s.Mounts = p.work, slices.Concat(mounts, devices)
 	return s, nil
 }
 
 // overMachine hides parts of the machine's own tree and puts others in place.
-func (r *Runtime) overMachine(p places) []keeper.Mount {
-	mounts := []keeper.Mount{{Kind: keeper.Proc, Target: procDir}}
-	var private []string
-	for _, dir := range []string{tmpDir, varTmpDir, shmDir} {
+func (r *Runtime) overMachine(p places, devices []keeper.Mount) []keeper.Mount {
+	mounts := append([]keeper.Mount{{Kind: keeper.Proc, Target: procDir}}, devices...)
+	private := []string{devDir}
+	for _, dir := range []string{tmpDir, varTmpDir} {
 		if s, err := os.Lstat(dir); err != nil || !s.IsDir() {
 			continue
 		}
@@ -97,10 +98,7 @@ func (r *Runtime) overMachine(p places) []keeper.Mount {
 		m := keeper.Mount{Kind: keeper.Bind, Source: p.tmp, Target: dir}
 		// The path of the work directory must not be made in what the task
 		// can write to: it would lead that anywhere.
-		switch {
-		case dir == shmDir && p.shm != "":
-			m.Source = p.shm
-		case dir == shmDir || r.within(dir):
+		if r.within(dir) {
 			m = keeper.Mount{Kind: keeper.Tmpfs, Target: dir, Data: "mode=1777"}
 		}
 		mounts = append(mounts, m)
@@ -131,11 +129,8 @@ func hide(target string) keeper.Mount {
 	return keeper.Mount{Kind: keeper.Tmpfs, Target: target, Data: "mode=0711," + hiddenSize, ReadOnly: true}
 }
 
-// devices are those that every task with a root directory of its own finds.
-var devices = []string{"/dev/full", "/dev/null", "/dev/random", "/dev/tty", "/dev/urandom", "/dev/zero"}
-
 // replaced are the entries of a task's own root directory that it does not see.
-var replaced = []string{procDir, sysDir, tmpDir, ownDir, "/dev"}
+var replaced = []string{procDir, sysDir, tmpDir, ownDir, devDir}
 
 // newRoot puts a root directory together: the entries of the task's own, read-
 // only, and beside them what each task needs. So nothing is ever made in the
@@ -181,25 +176,7 @@ func (r *Runtime) newRoot(p places) ([]keeper.Mount, error) {
 	if p.shared != "" {
 		mounts = append(mounts, keeper.Mount{Kind: keeper.Bind, Source: p.shared, Target: ownShared})
 	}
-	return append(mounts, ownDevices(p)...), nil
-}
-
-// ownDevices make /dev.
-func ownDevices(p places) []keeper.Mount {
-	mounts := []keeper.Mount{{Kind: keeper.Tmpfs, Target: "/dev", Data: "mode=0755," + hiddenSize, ReadOnly: true}}
-	for _, d := range devices {
-		if _, err := os.Stat(d); err == nil {
-			mounts = append(mounts, keeper.Mount{Kind: keeper.Bind, Source: d, Target: d})
-		}
-	}
-	for i, name := range []string{"stdin", "stdout", "stderr"} {
-		mounts = append(mounts, keeper.Mount{Kind: keeper.Link, Target: "/dev/" + name, Data: fmt.Sprintf("/proc/self/fd/%d", i)})
-	}
-	shm := keeper.Mount{Kind: keeper.Tmpfs, Target: shmDir, Data: "mode=1777"}
-	if p.shm != "" {
-		shm = keeper.Mount{Kind: keeper.Bind, Source: p.shm, Target: shmDir}
-	}
-	return append(mounts, keeper.Mount{Kind: keeper.Link, Target: "/dev/fd", Data: "/proc/self/fd"}, shm)
+	return mounts, nil
 }
 
 // findHidden returns the real paths of what tasks may not see.

@@ -72,7 +72,16 @@ func newUnified(parent, name string) (*unified, error) {
 	if _, offered := g.has[cpusetController]; offered {
 		g.has[cpusetController] = g.group.ToggleControllers([]string{cpusetController}, cgroup2.Enable) == nil && g.below(cpusetController)
 	}
+	g.has[devicesController] = g.filters()
 	return g, nil
+}
+
+// filters reports whether a cgroup can be given a filter of devices: it takes
+// root's rights.
+func (g *unified) filters() bool {
+	const name = "probe"
+	_, err := g.group.NewChild(name, &cgroup2.Resources{Devices: deviceRules(nil)})
+	return errors.Join(err, removeGroups([]string{g.dir(name, "")})) == nil
 }
 
 // below reports whether the tasks' cgroups can be given the controller.
@@ -190,6 +199,7 @@ const coreWeight = 400
 // shares bends them, and it knows no quota without end.
 func resources2(l *specs.LinuxResources) *cgroup2.Resources {
 	r := cgroup2.ToResources(l)
+	r.Devices = l.Devices
 	if l.CPU == nil {
 		return r
 	}
