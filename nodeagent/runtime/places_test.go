@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/musterhq/muster/nodeagent/keeper"
+	"github.com/musterhq/muster/nodeagent/runtime"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -201,6 +202,43 @@ func TestUserNamespace(t *testing.T) {
 	want := id + "\n " + id + " " + id + " 1\n65534\n" + id + "\nwork\n"
 	if got := said(t, dir); got != want {
 		t.Errorf("says %q, want %q", got, want)
+	}
+}
+
+// TestUserNamespaceHides: a task that is root of nothing but its namespace hides
+// what lies behind a directory that it may not enter, such as a master's.
+func TestUserNamespaceHides(t *testing.T) {
+	t.Parallel()
+	parent := "/var/lib" // of which tasks see what the machine does
+	if os.Geteuid() != 0 {
+		parent = filepath.Dir(newMachine(t).dir)
+	}
+	master, err := os.MkdirTemp(parent, "master") // mode 0700
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(master) })
+	for _, name := range []string{"link", "other"} {
+		if err := os.Mkdir(filepath.Join(master, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(master, "link", "socket"), nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	m := newMachine(t, func(c *runtime.Config) {
+		c.Hide = []string{filepath.Join(master, "link"), filepath.Join(master, "other")}
+	})
+	if m.Attributes()[schema.HasUser] != "true" {
+		t.Skipf("NOT TESTED: needs user namespaces: %v", m.Notes())
+	}
+	for i, root := range []string{"", "/"} {
+		a := shell(i, "ls "+filepath.Join(master, "link", "socket")+" 2>/dev/null; touch mine && exit 3")
+		a.Job.Task.Isolation, a.Job.Task.Process.Root = &schema.Isolation{User: true, Network: schema.HostNetwork}, root
+		p, dir := m.start(a)
+		if e := wait(t, p); e.Code != 3 || said(t, dir) != "" {
+			t.Errorf("root %q: exit %v, sees %q", root, e, said(t, dir))
+		}
 	}
 }
 

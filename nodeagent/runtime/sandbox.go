@@ -73,12 +73,16 @@ func (r *Runtime) sandbox(t *schema.TaskSpec, p places, u *keeper.User, given []
 		s.Network = i.Network == schema.NoNetwork
 		s.UserNamespace = s.UserNamespace || i.User
 	}
+	hidden := r.hidden
+	if s.UserNamespace && os.Geteuid() == 0 {
+		hidden = whereReached(hidden)
+	}
 	devices := r.ownDevices(p, s, u, given)
 	if p.root == "" {
-		s.Mounts = r.overMachine(p, devices)
+		s.Mounts = r.overMachine(p, hidden, devices)
 		return s, nil
 	}
-	mounts, err := r.newRoot(p)
+	mounts, err := r.newRoot(p, hidden)
 	if err != nil {
 		return nil, fmt.Errorf("task.process.root: %w", err)
 	}
@@ -87,7 +91,7 @@ func (r *Runtime) sandbox(t *schema.TaskSpec, p places, u *keeper.User, given []
 }
 
 // overMachine hides parts of the machine's own tree and puts others in place.
-func (r *Runtime) overMachine(p places, devices []keeper.Mount) []keeper.Mount {
+func (r *Runtime) overMachine(p places, hidden []string, devices []keeper.Mount) []keeper.Mount {
 	mounts := append([]keeper.Mount{{Kind: keeper.Proc, Target: procDir}}, devices...)
 	private := []string{devDir}
 	for _, dir := range []string{tmpDir, varTmpDir} {
@@ -106,7 +110,7 @@ func (r *Runtime) overMachine(p places, devices []keeper.Mount) []keeper.Mount {
 	if _, err := os.Stat(cgroupMount); err == nil {
 		mounts = append(mounts, keeper.Mount{Kind: keeper.Bind, Source: cgroupMount, Target: cgroupMount, ReadOnly: true})
 	}
-	for _, h := range r.hidden {
+	for _, h := range hidden {
 		if !slices.ContainsFunc(private, func(dir string) bool { return below(h, dir) }) {
 			mounts = append(mounts, hide(h))
 		}
@@ -119,6 +123,21 @@ func (r *Runtime) overMachine(p places, devices []keeper.Mount) []keeper.Mount {
 		mounts = append(mounts, keeper.Mount{Kind: keeper.Bind, Source: p.shared, Target: p.shared})
 	}
 	return mounts
+}
+
+// whereReached returns what is covered in place of hidden by a task that is root of
+// its user namespace alone: it cannot enter a directory that is closed to others,
+// not even to cover what is in it. The directory itself it can cover.
+func whereReached(hidden []string) []string {
+	var out []string
+	for _, h := range hidden {
+		if closed := closedAbove(filepath.Dir(h)); closed != "" {
+			h = closed
+		}
+		out = append(out, h)
+	}
+	slices.Sort(out)
+	return slices.CompactFunc(out, func(a, b string) bool { return below(b, a) })
 }
 
 // hide covers target, a directory or a socket.
@@ -135,7 +154,7 @@ var replaced = []string{procDir, sysDir, tmpDir, ownDir, devDir}
 // newRoot puts a root directory together: the entries of the task's own, read-
 // only, and beside them what each task needs. So nothing is ever made in the
 // task's own, and what is not there is no fault.
-func (r *Runtime) newRoot(p places) ([]keeper.Mount, error) {
+func (r *Runtime) newRoot(p places, hidden []string) ([]keeper.Mount, error) {
 	entries, err := os.ReadDir(p.root)
 	if err != nil {
 		return nil, err
@@ -155,8 +174,8 @@ func (r *Runtime) newRoot(p places) ([]keeper.Mount, error) {
 			mounts = append(mounts, keeper.Mount{Kind: keeper.Bind, Source: source, Target: target, ReadOnly: true})
 		}
 	}
-	for _, h := range r.hidden {
-		if rel, err := filepath.Rel(p.root, h); err == nil && filepath.IsLocal(rel) {
+	for _, h := range hidden {
+		if rel, err := filepath.Rel(p.root, h); err == nil && rel != "." && filepath.IsLocal(rel) {
 			if top, _, _ := strings.Cut(rel, "/"); slices.Contains(replaced, "/"+top) {
 				continue
 			}
