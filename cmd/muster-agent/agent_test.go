@@ -21,6 +21,7 @@ import (
 
 	"github.com/musterhq/muster/nodeagent/keeper"
 	"github.com/musterhq/muster/reconciler/link"
+	"github.com/musterhq/muster/reconciler/local"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -147,7 +148,7 @@ func newCell(t testing.TB) *cell {
 	if err := os.Mkdir(c.path("link"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	l, err := link.ListenUnix(c.path("link/sock"))
+	l, err := local.Listen(c.path("link/sock"))
 	if err != nil {
 		t.Fatal(err)
 	}

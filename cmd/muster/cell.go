@@ -48,7 +48,7 @@ type masterFlag struct{ url, ca, cert, key string }
 
 func (f *masterFlag) add(c *cobra.Command) {
 	s := c.Flags()
-	s.StringVar(&f.url, "master", "", "address of the cell's master, such as http://127.0.0.1:7420 (default: $MUSTER_MASTER)")
+	s.StringVar(&f.url, "master", "", "address of the cell's master, such as unix:/var/lib/muster/link/api.sock or https://HOST:7420 (default: $MUSTER_MASTER)")
 	s.StringVar(&f.cert, "cert", "", "file with the certificate to show a master over https, as muster pki issue writes it (default: $MUSTER_CERT)")
 	s.StringVar(&f.key, "key", "", "file with its key (default: $MUSTER_KEY, else the certificate's file)")
 	s.StringVar(&f.ca, "ca", "", "file with the authority that the master's certificate must be of (default: $MUSTER_CA, else the certificate's file)")
@@ -58,7 +58,7 @@ func (f *masterFlag) add(c *cobra.Command) {
 func (f *masterFlag) client() (*client.Client, error) {
 	url := cmp.Or(f.url, os.Getenv("MUSTER_MASTER"))
 	if url == "" {
-		return nil, invalid("give --master URL or set MUSTER_MASTER; `muster dev` and `muster master` print the URL in their first line", "which cell? no master is named")
+		return nil, invalid("give --master ADDRESS or set MUSTER_MASTER; `muster dev` and `muster master` print the address in their first line", "which cell? no master is named")
 	}
 	secure, err := f.secure(url)
 	if err != nil {
@@ -77,7 +77,7 @@ func (f *masterFlag) client() (*client.Client, error) {
 // connection, since a long look may outlast a certificate.
 func (f *masterFlag) secure(url string) (*client.Secure, error) {
 	typed := f.cert != "" || f.key != "" || f.ca != ""
-	if !typed && strings.HasPrefix(url, "http://") {
+	if !typed && (strings.HasPrefix(url, "http://") || strings.HasPrefix(url, "unix:")) {
 		return nil, nil // what the environment has is for other cells
 	}
 	cert := cmp.Or(f.cert, os.Getenv("MUSTER_CERT"))

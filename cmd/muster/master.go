@@ -26,12 +26,16 @@ type masterFlags struct {
 	machineLife                    lifeFlag
 	noExec                         bool
 	lostAfter                      time.Duration
+	socket                         string
+	users                          userFlag
 }
 
 func (f *masterFlags) add(c *cobra.Command, logLevel string) {
 	c.Flags().StringVar(&f.cell, "cell", "", "name of the cell (default: the data directory's, else the only one that the repository declares)")
 	c.Flags().StringVar(&f.branch, "branch", "", "branch to follow (default: the repository's HEAD)")
 	c.Flags().StringVar(&f.listen, "listen", "127.0.0.1:0", "address of API, status page and metrics, without --pki a loopback one; port 0 takes a free one")
+	c.Flags().StringVar(&f.socket, "socket", "", "unix socket of the API, which commands on this machine prefer (default: link/api.sock in the data directory; with --pki none)")
+	c.Flags().Var(&f.users, "allow-user", "user of this machine who may use the API beside root and the master's own: a name, a number, or FIRST-LAST; with :read-only at the end only what changes nothing; may be repeated")
 	f.machineLife = lifeFlag(24 * time.Hour)
 	c.Flags().StringVar(&f.pki, "pki", "", "directory of the cell's authority, made by muster pki init: API and link speak TLS, and machines and people show certificates")
 	c.Flags().StringVar(&f.linkListen, "link-listen", "", "address to which agents on other machines come, such as :7421; needs --pki (default: none)")
@@ -88,9 +92,10 @@ func (f *masterFlags) config(std stdio) (cell.MasterConfig, error) {
 	return cell.MasterConfig{
 		LostAfter: f.lostAfter, PKI: f.pki, LinkListen: f.linkListen, MachineLife: life,
 		Cell: f.cell, Branch: f.branch, Listen: f.listen, Poll: f.poll, Auth: f.auth, Log: log,
-		Exe: exe, Release: version, NoExec: f.noExec,
-		Ready: func(name, url string) {
-			fmt.Fprintf(std.out, "muster: cell %s at %s\n", name, url)
+		Exe: exe, Release: version, NoExec: f.noExec, Socket: f.socket, Users: f.users.users,
+		Ready: func(name, address, page string) {
+			fmt.Fprintf(std.out, "muster: cell %s at %s\n", name, address)
+			fmt.Fprintf(std.out, "muster: status page at %s (muster page prints an address with a password)\n", page)
 		},
 	}, nil
 }
@@ -107,8 +112,10 @@ func newMaster(std stdio) *cobra.Command {
 		Long: `Run the master of a cell: follow a config repository and make the cell's
 machines do what it says. The first line on stdout is the address of its API.
 
-Without --pki it serves this machine alone: the API on loopback, and agents by a
-unix socket. With --pki, any address may be bound, all speak TLS 1.3, and who
+Without --pki it serves this machine alone: the API on loopback and on a unix socket,
+to root, to the user that the master runs as (if that is not root by the socket
+alone, since tasks may run as that user) and to those that --allow-user names; and
+agents by a unix socket. Tasks are always refused. With --pki, any address may be bound, all speak TLS 1.3, and who
 comes shows a certificate of the cell's authority; see muster pki.
 
 Tasks run on when the master stops, however it stops; a master that starts with

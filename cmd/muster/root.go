@@ -102,7 +102,7 @@ master unreachable).`,
 		Example: `  muster demo                 see a whole cell do its work, in about a minute
   muster init fleet           write a config repository
   muster dev fleet            run a cell on this machine that follows it
-  muster status --master http://127.0.0.1:7420`,
+  muster status --master unix:/var/lib/muster/link/api.sock`,
 		SilenceErrors:     true,
 		SilenceUsage:      true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
@@ -114,7 +114,7 @@ master unreachable).`,
 	root.AddCommand(
 		newInit(std), newValidate(std), newRender(std), newDiff(std), newSchema(std),
 		newDev(std), newMaster(std), newPKI(std), newDemo(std),
-		newStatus(std), newTop(std), newWhy(std), newEvents(std), newLogs(std), newExec(std), newWait(std), newReconcile(std), newSuspend(std), newResume(std), newRestart(std), newRollback(std),
+		newStatus(std), newTop(std), newWhy(std), newEvents(std), newPage(std), newLogs(std), newExec(std), newWait(std), newReconcile(std), newSuspend(std), newResume(std), newRestart(std), newRollback(std),
 		newSimulate(std),
 		newVersion(std), newCompletion(std), newCompileChild(std), newServe(),
 	)

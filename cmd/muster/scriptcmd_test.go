@@ -44,7 +44,7 @@ func command(ts *testscript.TestScript, args []string) *exec.Cmd {
 	return cmd
 }
 
-var address = regexp.MustCompile(`^muster: cell \S+ at (https?://127\.0\.0\.1:[1-9][0-9]*)$`)
+var address = regexp.MustCompile(`^muster: cell \S+ at (unix:/\S+|https://127\.0\.0\.1:[1-9][0-9]*)$`)
 
 // cmdStart starts a daemon. Without -quiet it waits for its first line on
 // stdout, which must say where the cell's API is, and sets MUSTER_MASTER to

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/musterhq/muster/nodeagent/durable"
+	"github.com/musterhq/muster/schema"
 )
 
 // usersFile maps owners to users, in the state directory.
@@ -24,9 +25,8 @@ type UserRange struct {
 	First, Last int
 }
 
-// DefaultUsers lies between what login accounts and what user namespaces are
-// given by Debian's and systemd's defaults.
-var DefaultUsers = UserRange{First: 70_000, Last: 99_999}
+// DefaultUsers are those that the master knows as tasks'.
+var DefaultUsers = UserRange{First: schema.FirstTaskUser, Last: schema.LastTaskUser}
 
 // users gives each owner a user of its own, for ever: files that a task left
 // behind never become another owner's.

@@ -11,8 +11,9 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/credentials"
+
+	"github.com/musterhq/muster/reconciler/local"
 )
 
 // peers checks who connects. Over a unix socket it lets in processes of the
@@ -84,25 +85,17 @@ func (*peers) OverrideServerName(string) error { return nil }
 
 // checkPeer errs unless the process that connected is of this user or root.
 func checkPeer(u *net.UnixConn) error {
-	raw, err := u.SyscallConn()
+	uid, err := local.UserOf(u)
 	if err != nil {
 		return fmt.Errorf("peer of a connection: %w", err)
 	}
-	var cred *unix.Ucred
-	var credErr error
-	err = raw.Control(func(fd uintptr) {
-		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	})
-	if err := errors.Join(err, credErr); err != nil {
-		return fmt.Errorf("peer of a connection: %w", err)
-	}
-	return allowed(cred, os.Geteuid())
+	return allowed(uid, os.Geteuid())
 }
 
 // allowed errs unless the peer is of user uid or root.
-func allowed(peer *unix.Ucred, uid int) error {
-	if peer.Uid == 0 || int(peer.Uid) == uid {
+func allowed(peer uint32, uid int) error {
+	if peer == 0 || int(peer) == uid {
 		return nil
 	}
-	return fmt.Errorf("peer is process %d of uid %d: want uid %d or root", peer.Pid, peer.Uid, uid)
+	return fmt.Errorf("peer is of uid %d: want uid %d or root", peer, uid)
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -62,7 +61,7 @@ type dialled struct {
 
 func start(t *testing.T, m Master, pull time.Duration) (*Server, *dialled) {
 	t.Helper()
-	path := filepath.Join(shortDir(t), "s")
+	path := socket(t)
 	l := listen(t, path)
 	var log bytes.Buffer
 	s := New(Config{Cell: "c", Master: m, PullEvery: pull, Log: slog.New(slog.NewTextHandler(&log, nil))})

@@ -57,7 +57,7 @@ func TestAPI(t *testing.T) {
 	c.record(schema.Event{At: at, Kind: schema.EventStart, Job: "search/web", Task: "search/web/1", Machine: "m1", Message: "started"})
 	h := web.New(config(c)).Handler()
 	datadriven.RunTest(t, "testdata/api", func(t *testing.T, d *datadriven.TestData) string {
-		r := httptest.NewRequest(d.Cmd, "http://127.0.0.1:7070"+d.Input, nil)
+		r := web.As(0, httptest.NewRequest(d.Cmd, "http://127.0.0.1:7070"+d.Input, nil))
 		for _, a := range d.CmdArgs {
 			if a.Key == "host" {
 				r.Host = a.Vals[0]
@@ -85,7 +85,7 @@ func TestStatusPage(t *testing.T) {
 		"page.empty.golden.html": {Cell: "local", At: at, Converged: true},
 	} {
 		w := httptest.NewRecorder()
-		web.New(config(newCell(s))).Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost/", nil))
+		web.New(config(newCell(s))).Handler().ServeHTTP(w, web.As(0, httptest.NewRequest(http.MethodGet, "http://localhost/", nil)))
 		if w.Code != http.StatusOK || w.Header().Get("Content-Security-Policy") == "" {
 			t.Fatalf("%s: %d %v", name, w.Code, w.Header())
 		}
@@ -101,7 +101,7 @@ func TestStatusPageIsBounded(t *testing.T) {
 	}
 	s.Tasks[4321].State = "failed"
 	w := httptest.NewRecorder()
-	web.New(config(newCell(s))).Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost/", nil))
+	web.New(config(newCell(s))).Handler().ServeHTTP(w, web.As(0, httptest.NewRequest(http.MethodGet, "http://localhost/", nil)))
 	if b := w.Body.String(); !strings.Contains(b, "u/web/4321<") || !strings.Contains(b, "4800 more rows") || len(b) > 100_000 {
 		t.Errorf("a page of %d bytes", len(b))
 	}
@@ -117,7 +117,7 @@ func TestMetrics(t *testing.T) {
 	cfg := config(newCell(busy()))
 	cfg.Metrics = r
 	w := httptest.NewRecorder()
-	web.New(cfg).Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost/metrics", nil))
+	web.New(cfg).Handler().ServeHTTP(w, web.As(0, httptest.NewRequest(http.MethodGet, "http://localhost/metrics", nil)))
 	golden(t, "metrics.golden.txt", w.Body.Bytes())
 	problems, err := promlint.New(w.Body).Lint()
 	if err != nil {
@@ -136,7 +136,7 @@ func TestOwnerHasStopped(t *testing.T) {
 	h := web.New(config(c)).Handler()
 	for _, path := range []string{"/", "/v1/status", "/v1/why?job=search/web", "/v1/logs?task=search/web/0", "/metrics"} {
 		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost"+path, nil))
+		h.ServeHTTP(w, web.As(0, httptest.NewRequest(http.MethodGet, "http://localhost"+path, nil)))
 		want := http.StatusServiceUnavailable
 		if path == "/metrics" {
 			want = http.StatusInternalServerError // promhttp's
@@ -174,7 +174,7 @@ func TestListen(t *testing.T) {
 func TestStatusJSONIsStable(t *testing.T) {
 	t.Parallel()
 	w := httptest.NewRecorder()
-	web.New(config(newCell(busy()))).Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://[::1]:7070/v1/status", nil))
+	web.New(config(newCell(busy()))).Handler().ServeHTTP(w, web.As(0, httptest.NewRequest(http.MethodGet, "http://[::1]:7070/v1/status", nil)))
 	var b bytes.Buffer
 	if err := json.Indent(&b, w.Body.Bytes(), "", "  "); err != nil {
 		t.Fatal(err)

@@ -1,85 +1,202 @@
 package web
 
 import (
-	"bufio"
-	"encoding/binary"
-	"encoding/hex"
+	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
-	"net/netip"
-	"os"
 	"os/user"
+	"slices"
+	"strconv"
 	"strings"
 
+	"github.com/musterhq/muster/reconciler/local"
+	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/identity"
 )
 
+// Local is who may come without TLS, from this machine: root, the master's own
+// user, and Users. Whoever else comes is refused, tasks whatever they show.
+type Local struct {
+	Own   uint32 // the user that the master runs as
+	Users []LocalUser
+	// Socket is the path of the API's unix socket, for hints; "" without one.
+	Socket string
+	// Page is where a browser finds the status page, http://HOST:PORT/; "" where it
+	// shows a certificate.
+	Page string
+}
+
+// LocalUser are numeric users, both ends included, and what they may do.
+type LocalUser struct {
+	First, Last uint32
+	Role        identity.Role // Operator or ReadOnly
+}
+
+// IsTask reports whether a numeric user is one of those that agents run tasks as.
+func IsTask(uid uint32) bool { return uid >= schema.FirstTaskUser && uid <= schema.LastTaskUser }
+
+// peer is who has made a connection, as the kernel says.
+type peer struct {
+	uid  uint32
+	unix bool
+	err  error // it does not say
+}
+
+// peerKey finds a connection's peer in the context of its requests.
+type peerKey struct{}
+
+// withPeer finds out who has made a connection when it is accepted: whoever makes
+// it is there at that moment, and what it says later changes nothing.
+func withPeer(ctx context.Context, c net.Conn) context.Context {
+	_, unix := c.(*net.UnixConn)
+	uid, err := local.UserOf(c)
+	return context.WithValue(ctx, peerKey{}, peer{uid, unix, err})
+}
+
+// peerOf returns who has made the connection of a request.
+func peerOf(r *http.Request) peer {
+	if p, ok := r.Context().Value(peerKey{}).(peer); ok {
+		return p
+	}
+	return peer{err: local.ErrUnknown}
+}
+
 // caller says who makes a request, for the history: over TLS who the certificate
-// says, else the user of this machine whose socket it is.
+// says, else the user of this machine.
 func (s *Server) caller(r *http.Request) string {
 	if r.TLS != nil {
 		if p, err := identity.PeerOf(r.TLS, s.cfg.Name); err == nil && p != nil {
 			return p.String()
 		}
 	}
-	local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
-	if ok {
-		if name := ownerOf(r.RemoteAddr, local.String()); name != "" {
-			return name
-		}
+	if p := peerOf(r); p.err == nil {
+		return userName(p.uid)
 	}
 	return "somebody on the master's machine"
 }
 
-// ownerOf returns the name of the user who owns the other end of a connection on
-// this machine, "" if that is not known: only Linux tells.
-func ownerOf(remote, local string) string {
-	theirs, err1 := netip.ParseAddrPort(remote)
-	ours, err2 := netip.ParseAddrPort(local)
-	if err1 != nil || err2 != nil {
-		return ""
+// userName returns the name of a numeric user, or says its number.
+func userName(uid uint32) string {
+	if u, err := user.LookupId(strconv.FormatUint(uint64(uid), 10)); err == nil {
+		return u.Username
 	}
-	for file, wide := range map[string]bool{"/proc/net/tcp": false, "/proc/net/tcp6": true} {
-		if uid := uidIn(file, procAddr(theirs, wide)+" "+procAddr(ours, wide)); uid != "" {
-			if u, err := user.LookupId(uid); err == nil {
-				return u.Username
-			}
-			return "uid " + uid
-		}
-	}
-	return ""
+	return fmt.Sprintf("uid %d", uid)
 }
 
-// uidIn returns the owner of the socket between two ends, as /proc/net/tcp
-// writes them; see proc_net_tcp in the kernel's documentation.
-func uidIn(file, ends string) string {
-	f, err := os.Open(file)
-	if err != nil {
-		return ""
-	}
-	defer f.Close()
-	lines := bufio.NewScanner(f)
-	for lines.Scan() {
-		// sl local_address rem_address st tx:rx tr:when retrnsmt uid …
-		if f := strings.Fields(lines.Text()); len(f) > 7 && f[1]+" "+f[2] == ends {
-			return f[7]
-		}
-	}
-	return ""
+// Reasons for which a request is refused, as the metric has them.
+const (
+	refusedTask        = "task"        // the user is a task's
+	refusedUser        = "user"        // of another user that nobody has named
+	refusedUnknown     = "unknown"     // the kernel does not say whose it is
+	refusedRole        = "role"        // it needs an operator
+	refusedOrigin      = "origin"      // a page elsewhere may have caused it
+	refusedCertificate = "certificate" // over TLS
+)
+
+// refusals lists the reasons.
+func refusals() []string {
+	return []string{refusedTask, refusedUser, refusedUnknown, refusedRole, refusedOrigin, refusedCertificate}
 }
 
-// procAddr writes an address as /proc/net/tcp does, or with wide tcp6: words of
-// 32 bits in the machine's order.
-func procAddr(a netip.AddrPort, wide bool) string {
-	ip := a.Addr().Unmap()
-	b := ip.AsSlice()
-	if wide {
-		w := a.Addr().As16()
-		b = w[:]
+// refusal is a request that is refused for who makes it.
+type refusal struct {
+	failure
+	reason string
+}
+
+func refuse(reason, hint, format string, args ...any) *refusal {
+	return &refusal{failure{http.StatusForbidden, fmt.Sprintf(format, args...), hint}, reason}
+}
+
+// Unwrap returns what the caller is told.
+func (r *refusal) Unwrap() error { return &r.failure }
+
+// admitLocal errs unless the caller, who comes without TLS, may make the request.
+func (s *Server) admitLocal(r *http.Request) error {
+	p, l := peerOf(r), &s.cfg.Local
+	switch {
+	case p.err != nil:
+		return refuse(refusedUnknown, "come by "+l.way(), "who asks is not known: %v", p.err)
+	case p.uid == 0:
+		return nil
+	case p.uid == l.Own && p.unix:
+		return nil
 	}
-	for i := 0; i+4 <= len(b); i += 4 {
-		binary.NativeEndian.PutUint32(b[i:], binary.BigEndian.Uint32(b[i:]))
+	for _, u := range l.Users {
+		if p.uid >= u.First && p.uid <= u.Last && (u.Role == identity.Operator || readsOnly(r)) {
+			return nil
+		}
 	}
-	return fmt.Sprintf("%s:%04X", strings.ToUpper(hex.EncodeToString(b)), a.Port())
+	return s.refuseUser(r, p)
+}
+
+// way says how a caller is known for certain.
+func (l *Local) way() string {
+	if l.Socket == "" {
+		return "https, with a certificate of `muster pki issue`"
+	}
+	return "the unix socket: MUSTER_MASTER=unix:" + l.Socket
+}
+
+// refuseUser says why a caller who is known may not make the request.
+func (s *Server) refuseUser(r *http.Request, p peer) error {
+	l, name := &s.cfg.Local, userName(p.uid)
+	if known := fmt.Sprintf("uid %d", p.uid); name != known {
+		name = fmt.Sprintf("user %s (%s)", name, known)
+	}
+	named := slices.ContainsFunc(l.Users, func(u LocalUser) bool { return p.uid >= u.First && p.uid <= u.Last })
+	switch {
+	case named:
+		return refuse(refusedRole, "its master was started with --allow-user "+strconv.FormatUint(uint64(p.uid), 10)+":read-only",
+			"%s needs the role operator; you are %s", commandOf(r), name)
+	case IsTask(p.uid):
+		return refuse(refusedTask, "ask as a user who is none of a task, or over TLS with a certificate of `muster pki issue`",
+			"you are %s, which is a task's: tasks may not ask the master of their cell", name)
+	case p.uid == l.Own:
+		return refuse(refusedUser, "come by "+l.way()+fmt.Sprintf("; or start the master with --allow-user %d if no task runs as that user", p.uid),
+			"you are %s, as the master is; without root it runs tasks as that user too, and over TCP nothing distinguishes them", name)
+	}
+	return refuse(refusedUser, fmt.Sprintf("ask as root or as the master's user, or start the master with --allow-user %d", p.uid),
+		"you are %s, who may not ask the master of cell %s", name, s.cfg.Name)
+}
+
+// readsOnly returns whether a request changes nothing and takes nothing over.
+func readsOnly(r *http.Request) bool {
+	return (r.Method == http.MethodGet || r.Method == http.MethodHead) && r.Header.Get("Upgrade") == ""
+}
+
+// open are the paths that tell nothing, and that everybody may ask.
+var open = []string{"/healthz"}
+
+// locally serves callers from this machine who may make their request, and lets a
+// browser show the page's password.
+func (s *Server) locally(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		err := s.admitLocal(r)
+		if err == nil || slices.Contains(open, r.URL.Path) || s.pages.admits(r) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		var no *refusal
+		if r.URL.Path == "/" && readsOnly(r) && errors.As(err, &no) && no.reason == refusedUser {
+			w.Header().Set("WWW-Authenticate", `Basic realm="muster: `+"`muster page`"+` prints the password", charset="UTF-8"`)
+			no.code, no.hint = http.StatusUnauthorized, "`muster page` prints an address with a password; "+no.hint
+		}
+		s.refused(w, r, err)
+	})
+}
+
+// refused answers a request that is refused for who makes it. It ends the
+// connection: whoever made it stays who it is.
+func (s *Server) refused(w http.ResponseWriter, r *http.Request, err error) {
+	reason := refusedCertificate
+	if no := new(refusal); errors.As(err, &no) {
+		reason = no.reason
+	}
+	s.counts.refused(reason)
+	s.quiet.warn(s.cfg.Log, err, "from", r.RemoteAddr, "path", strings.ToValidUTF8(r.URL.Path[:min(len(r.URL.Path), maxLogged)], "?"))
+	w.Header().Set("Connection", "close")
+	s.fail(w, err)
 }

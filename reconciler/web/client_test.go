@@ -259,11 +259,11 @@ func TestClientWithoutAMaster(t *testing.T) {
 		other.URL:                    "what answers at " + other.URL + " is no muster master: status 404 Not Found",
 		html.URL:                     "what answers at " + html.URL + " is no muster master",
 		"":                           "no master is named",
-		"ftp://127.0.0.1:1":          `master "ftp://127.0.0.1:1": want http://HOST:PORT or https://HOST:PORT`,
-		"127.0.0.1":                  `master "127.0.0.1": want http://HOST:PORT`,
-		"http://127.0.0.1:1/v1":      `want http://HOST:PORT`,
-		"http://user@127.0.0.1:1234": `want http://HOST:PORT`,
-		"http://127.0.0.1:x":         `want http://HOST:PORT`,
+		"ftp://127.0.0.1:1":          `master "ftp://127.0.0.1:1": want unix:/PATH, http://HOST:PORT or https://HOST:PORT`,
+		"127.0.0.1":                  `master "127.0.0.1": want unix:/PATH, http://HOST:PORT`,
+		"http://127.0.0.1:1/v1":      `want unix:/PATH, http://HOST:PORT`,
+		"http://user@127.0.0.1:1234": `want unix:/PATH, http://HOST:PORT`,
+		"http://127.0.0.1:x":         `want unix:/PATH, http://HOST:PORT`,
 	} {
 		cl, err := client.New(master)
 		if err == nil {

@@ -14,17 +14,21 @@
 //	POST /v1/suspend       ?name=user/job or all&reason=&for=2h: commits leave it as it is
 //	POST /v1/resume        ?name=user/job or all
 //	POST /v1/restart       ?name=user/job[/index]&reason=, or &cancel=1 to end it
+//	POST /v1/page          an address of the page, with a password
 //	GET  /metrics          for Prometheus
 //	GET  /healthz          200 while it serves
 //
 // An error is {"error", "hint"} with a status code that says whose it is. An
 // error in the middle of a log is in the trailer Muster-Error.
 //
-// The API has no users and no secrets yet, so it is served on loopback alone,
+// Who asks is known, or is refused: over TLS by a certificate, else by what the
+// kernel says of the other end of the connection, see Local. /healthz alone answers
+// everybody. Without TLS it is served on loopback and on a unix socket; on loopback
 // to requests whose Host is loopback too (or a page on the web could reach it
-// through a name of its own), and a POST needs the header Muster-Request (which
-// such a page cannot send). Nothing here changes what is desired.
+// through a name of its own). None that a page elsewhere caused is answered, and a
+// POST needs the header Muster-Request (which such a page cannot send). Nothing here
+// changes what is desired.
 //
-// The handlers only read snapshots and may run at any time; the package keeps
-// no state.
+// The handlers only read snapshots and may run at any time; the package keeps no
+// state but the passwords of the page.
 package web

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +19,7 @@ import (
 	"github.com/musterhq/muster/reconciler/web"
 	"github.com/musterhq/muster/reconciler/web/client"
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/identity"
 )
 
 var at = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -271,6 +273,8 @@ func config(c *cell) web.Config {
 	return web.Config{
 		Name: "local", Cell: c, Glass: c, Restarts: c, Logs: c, Events: c, Metrics: r, Log: slog.New(slog.DiscardHandler),
 		Repository: c,
+		// Whoever runs the test may ask.
+		Local: web.Local{Own: 990, Users: []web.LocalUser{{First: uint32(os.Geteuid()), Last: uint32(os.Geteuid()), Role: identity.Operator}}},
 	}
 }
 

@@ -42,8 +42,7 @@ func (s *Server) admit(r *http.Request) (*identity.Peer, error) {
 			"show a certificate of `muster pki issue --role operator` or read-only",
 		}
 	}
-	read := r.Method == http.MethodGet || r.Method == http.MethodHead
-	if (!read || r.Header.Get("Upgrade") != "") && p.Role != identity.Operator {
+	if !readsOnly(r) && p.Role != identity.Operator {
 		return nil, &failure{
 			http.StatusForbidden, fmt.Sprintf("%s needs the role operator; you are %s", commandOf(r), p),
 			"show a certificate of `muster pki issue --role operator`",
@@ -62,8 +61,7 @@ func (s *Server) secured(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p, err := s.admit(r)
 		if err != nil {
-			s.cfg.Log.Debug("request refused", "from", r.RemoteAddr, "err", err)
-			s.fail(w, err)
+			s.refused(w, r, err)
 			return
 		}
 		ctx, cancel := context.WithDeadline(r.Context(), p.Expires)

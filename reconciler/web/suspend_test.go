@@ -82,7 +82,7 @@ func TestSuspendRefuses(t *testing.T) {
 			t.Errorf("%s without its header: got %d %s", path, code, body)
 		}
 		w := httptest.NewRecorder()
-		web.New(config(newCell(busy()))).Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://127.0.0.1"+path, nil))
+		web.New(config(newCell(busy()))).Handler().ServeHTTP(w, web.As(0, httptest.NewRequest(http.MethodGet, "http://127.0.0.1"+path, nil)))
 		if w.Code != http.StatusMethodNotAllowed {
 			t.Errorf("GET %s: got %d", path, w.Code)
 		}
@@ -92,7 +92,7 @@ func TestSuspendRefuses(t *testing.T) {
 // post asks as a client does, with or without the header that no form can send.
 func post(t *testing.T, path, header string) (code int, body string) {
 	t.Helper()
-	r := httptest.NewRequest(http.MethodPost, "http://127.0.0.1"+path, nil)
+	r := web.As(0, httptest.NewRequest(http.MethodPost, "http://127.0.0.1"+path, nil))
 	if header != "" {
 		r.Header.Set("Muster-Request", header)
 	}

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"strings"
 	"syscall"
 	"time"
@@ -82,17 +83,25 @@ type Config struct {
 	Audit   func(schema.Event)
 	Metrics prometheus.Gatherer
 	Log     *slog.Logger
-	// Secure makes the API one over TLS; nil is for loopback alone.
+	// Secure makes the API over TCP one over TLS; nil is for loopback alone.
 	Secure *Secure
+	// Local is who comes without TLS.
+	Local Local
 }
 
 // Server serves the API of one cell.
 type Server struct {
-	cfg Config
+	cfg    Config
+	counts counts
+	quiet  quiet
+	pages  pages
 }
 
 // New returns a server.
-func New(cfg Config) *Server { return &Server{cfg} }
+func New(cfg Config) *Server { return &Server{cfg: cfg, counts: newCounts()} }
+
+// Refusals counts requests that were refused, to be registered once.
+func (s *Server) Refusals() prometheus.Collector { return s.counts }
 
 // Listen listens on a loopback address such as 127.0.0.1:0. It refuses every
 // other. The error ends in a hint on a line of its own.
@@ -131,36 +140,44 @@ func loopback(host string) bool {
 	return err == nil && ip.IsLoopback()
 }
 
-// Serve answers requests until ctx ends; then it ends those that wait or
-// stream, closes l and returns nil.
-func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+// Serve answers requests until ctx ends; then it ends those that wait or stream,
+// closes the listeners and returns nil. With a Secure those over TCP speak TLS.
+func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
 	requests, stop := context.WithCancel(context.Background())
 	defer stop()
 	h := &http.Server{
 		Handler:           s.Handler(),
 		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 		BaseContext: func(net.Listener) context.Context { return requests },
+		ConnContext: withPeer,
 		ErrorLog:    slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelDebug),
 	}
-	served := make(chan error, 1)
 	if s.cfg.Secure != nil {
 		h.TLSConfig = s.cfg.Secure.TLS
-		go func() { served <- h.ServeTLS(l, "", "") }()
-	} else {
-		go func() { served <- h.Serve(l) }()
+	}
+	served := make(chan error, len(listeners))
+	for _, l := range listeners {
+		serve := h.Serve
+		if s.cfg.Secure != nil && l.Addr().Network() != "unix" {
+			serve = func(l net.Listener) error { return h.ServeTLS(l, "", "") }
+		}
+		go func() { served <- fmt.Errorf("serve the API on %s: %w", l.Addr(), serve(l)) }()
 	}
 	select {
 	case err := <-served:
-		return fmt.Errorf("serve the API on %s: %w", l.Addr(), err)
+		_ = h.Close()
+		return err
 	case <-ctx.Done():
 	}
 	stop()
 	patience, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
 	if h.Shutdown(patience) != nil {
-		_ = h.Close() // l is closed; the rest is cut
+		_ = h.Close() // the listeners are closed; the rest is cut
 	}
-	_ = <-served // what ended it is our own doing
+	for range listeners {
+		_ = <-served // what ended it is our own doing
+	}
 	return nil
 }
 
@@ -189,6 +206,7 @@ func (s *Server) Handler() http.Handler {
 	handle(http.MethodPost, "/v1/suspend", s.suspend)
 	handle(http.MethodPost, "/v1/resume", s.resume)
 	handle(http.MethodPost, "/v1/restart", s.restart)
+	handle(http.MethodPost, "/v1/page", s.pageAddress)
 	metrics := promhttp.HandlerFor(s.cfg.Metrics, promhttp.HandlerOpts{
 		ErrorLog: slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelError),
 	})
@@ -197,12 +215,16 @@ func (s *Server) Handler() http.Handler {
 		return nil
 	})
 	handle("", "/", func(_ http.ResponseWriter, r *http.Request) error {
-		return &failure{http.StatusNotFound, fmt.Sprintf("there is no %s", r.URL.Path), "the API is /v1/status, usage, why, events, logs, commit, exec, reconcile, suspend, resume and restart"}
+		return &failure{http.StatusNotFound, fmt.Sprintf("there is no %s", r.URL.Path), "the API is /v1/status, usage, why, events, logs, commit, exec, reconcile, suspend, resume, restart and page"}
 	})
-	if s.cfg.Secure != nil {
-		return s.guard(s.secured(mux))
-	}
-	return s.guard(mux)
+	secured, locally := s.secured(mux), s.locally(mux)
+	return s.guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.cfg.Secure != nil && !peerOf(r).unix {
+			secured.ServeHTTP(w, r)
+		} else {
+			locally.ServeHTTP(w, r)
+		}
+	}))
 }
 
 // guard refuses requests that a page on the web may have caused.
@@ -211,17 +233,33 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		h := w.Header()
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Cache-Control", "no-store")
-		host := r.Host
-		if name, _, err := net.SplitHostPort(host); err == nil {
-			host = name
-		}
-		// Over TLS the browser has held the name against the certificate.
-		if s.cfg.Secure == nil && !loopback(host) {
-			s.fail(w, &failure{http.StatusForbidden, fmt.Sprintf("host %.100q is not loopback", r.Host), "use http://127.0.0.1 or http://localhost"})
+		h.Set("Cross-Origin-Resource-Policy", "same-origin")
+		if err := s.foreign(r); err != nil {
+			s.refused(w, r, err)
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// foreign errs when a page elsewhere may have caused the request: one whose name
+// was made to mean this machine, or one that a browser names as its origin. What
+// comes by a unix socket comes from no browser.
+func (s *Server) foreign(r *http.Request) error {
+	p := peerOf(r)
+	host := r.Host
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	// Over TLS the browser has held the name against the certificate.
+	if s.cfg.Secure == nil && !p.unix && !loopback(host) {
+		return refuse(refusedOrigin, "use http://127.0.0.1 or http://localhost", "host %.100q is not loopback", r.Host)
+	}
+	origin := r.Header.Get("Origin")
+	if u, err := url.Parse(origin); origin != "" && (err != nil || u.Host != r.Host) {
+		return refuse(refusedOrigin, "open the page by its own address", "the request comes from a page of %.100q", origin)
+	}
+	return nil
 }
 
 // allow errs unless the request has the method; "" allows all.

@@ -14,6 +14,9 @@ import (
 	"github.com/musterhq/muster/reconciler/git"
 )
 
+// apiSocket names the API's unix socket, beside that of the agent link.
+const apiSocket = "api.sock"
+
 // maxSocketPath is the longest path of a unix socket, in bytes (unix(7):
 // sun_path is 108 with its final zero).
 const maxSocketPath = 107
@@ -76,6 +79,9 @@ func RunDev(ctx context.Context, cfg DevConfig) error {
 func runDev(ctx context.Context, cfg DevConfig, dir string) error {
 	cfg.Master.DataDir = filepath.Join(dir, "master")
 	cfg.Master.Link = socketPath(dir)
+	if cfg.Master.Socket == "" && cfg.Master.PKI == "" {
+		cfg.Master.Socket = filepath.Join(filepath.Dir(cfg.Master.Link), apiSocket)
+	}
 	m, err := openMaster(ctx, cfg.Master)
 	if err != nil {
 		return err
@@ -120,7 +126,7 @@ func checkSocketPath(path, hint string) error {
 	if len(path) <= maxSocketPath {
 		return nil
 	}
-	return inputError(hint, "the path of the agent's socket, %s, has %d bytes, and a socket's has at most %d", path, len(path), maxSocketPath)
+	return inputError(hint, "the path of the socket %s has %d bytes, and a socket's has at most %d", path, len(path), maxSocketPath)
 }
 
 // socketPath returns where the agent link's socket is: below the state, or in

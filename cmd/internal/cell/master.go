@@ -17,6 +17,7 @@ import (
 	"github.com/musterhq/muster/reconciler/events"
 	"github.com/musterhq/muster/reconciler/git"
 	"github.com/musterhq/muster/reconciler/link"
+	"github.com/musterhq/muster/reconciler/local"
 	"github.com/musterhq/muster/reconciler/pki"
 	"github.com/musterhq/muster/reconciler/store"
 	"github.com/musterhq/muster/reconciler/web"
@@ -38,6 +39,12 @@ type MasterConfig struct {
 	DataDir string // made with mode 0700 if it is not there
 	Listen  string // address of API and metrics; a loopback one without a PKI
 	Link    string // path of the unix socket of the agent link; "" is link/agent.sock in DataDir
+	// Socket is the path of the API's unix socket; "" is link/api.sock in DataDir, or
+	// with a PKI none.
+	Socket string
+	// Users are those of this machine who may use the API, beside root and the
+	// master's own.
+	Users []web.LocalUser
 	// PKI is the directory of the cell's authority; "" is none, and then nobody
 	// comes from elsewhere.
 	PKI string
@@ -63,8 +70,9 @@ type MasterConfig struct {
 	// Exe is a muster binary, which is run as a compile child.
 	Exe string
 	Log *slog.Logger
-	// Ready is told the cell's name and the API's URL once all listen.
-	Ready func(cell, url string)
+	// Ready is told the cell's name, the API's address, and where a browser finds the
+	// status page, once all listen.
+	Ready func(cell, address, page string)
 }
 
 // joinWait returns how long more machines are waited for when the first of a cell
@@ -93,6 +101,7 @@ type master struct {
 	authority *pki.Authority // nil without a PKI
 
 	api, agents net.Listener
+	socket      net.Listener // of the API; nil for none
 	machines    net.Listener // over TCP; nil for none
 }
 
@@ -157,8 +166,37 @@ func (m *master) open(ctx context.Context) error {
 	if m.events, err = events.Open(events.Config{Dir: filepath.Join(cfg.DataDir, "events"), Log: cfg.Log}); err != nil {
 		return err
 	}
-	m.agents, err = link.ListenUnix(cfg.Link)
-	return err
+	if m.agents, err = local.Listen(cfg.Link); err != nil {
+		return err
+	}
+	return m.listenSocket()
+}
+
+// listenSocket opens the unix socket of the API. Where users are named, all may
+// connect, and the API asks the kernel who it is.
+func (m *master) listenSocket() error {
+	cfg := &m.cfg
+	if cfg.Socket == "" {
+		if cfg.PKI != "" {
+			return nil
+		}
+		cfg.Socket = filepath.Join(cfg.DataDir, "link", apiSocket)
+	}
+	var err error
+	if cfg.Socket, err = filepath.Abs(cfg.Socket); err != nil { // it is told to others
+		return err
+	}
+	if err := checkSocketPath(cfg.Socket, "give --socket FILE with a shorter path"); err != nil {
+		return err
+	}
+	listen := local.Listen
+	if len(cfg.Users) > 0 {
+		listen = local.ListenOpen
+	}
+	if m.socket, err = listen(cfg.Socket); err != nil {
+		return inputError("give --socket FILE in a directory of its own, such as /run/muster/api.sock", "API: %w", err)
+	}
+	return nil
 }
 
 // wire puts the parts together.
@@ -176,7 +214,9 @@ func (m *master) wire() {
 	m.web = web.New(web.Config{
 		Name: m.cell, Cell: m.term, Glass: m.term, Restarts: m.term, Logs: m.link, Exec: m.link, NoExec: m.cfg.NoExec, Audit: func(e schema.Event) { m.events.Append([]schema.Event{e}) }, Events: m.events, Repository: followed{m.term, m.repo}, Metrics: registry, Log: m.cfg.Log,
 		Secure: webSecure,
+		Local:  web.Local{Own: uint32(os.Geteuid()), Users: m.cfg.Users, Socket: m.cfg.Socket, Page: m.page()}, //nolint:gosec // a number from 0
 	})
+	registry.MustRegister(m.web.Refusals())
 }
 
 // run runs the parts until ctx ends or one of them fails.
@@ -186,11 +226,11 @@ func (m *master) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return m.lead(ctx) })
 	g.Go(func() error { return m.link.Serve(ctx, m.listeners()...) })
-	g.Go(func() error { return m.web.Serve(ctx, m.api) })
+	g.Go(func() error { return m.web.Serve(ctx, m.apis()...) })
 	g.Go(func() error { return m.events.Run(ctx) })
 	g.Go(func() error { return m.watchCertificate(ctx) })
 	m.settle(ctx)
-	m.cfg.Ready(m.cell, m.url())
+	m.cfg.Ready(m.cell, m.address(), m.url()+"/")
 	return g.Wait()
 }
 
@@ -204,8 +244,8 @@ func (m *master) close() error {
 		m.resign()
 		errs = append(errs, m.store.Close())
 	}
-	if m.api != nil {
-		errs = append(errs, ignoreClosed(m.api.Close()))
+	for _, l := range m.apis() {
+		errs = append(errs, ignoreClosed(l.Close()))
 	}
 	return errors.Join(errs...)
 }

@@ -82,17 +82,34 @@ func (m *master) secure() (*link.Secure, *web.Secure) {
 }
 
 // listeners returns what agents connect to and is open.
-func (m *master) listeners() []net.Listener {
-	var out []net.Listener
-	for _, l := range []net.Listener{m.agents, m.machines} {
-		if l != nil {
-			out = append(out, l)
-		}
-	}
-	return out
+func (m *master) listeners() []net.Listener { return opened(m.agents, m.machines) }
+
+// apis returns what the API is served on and is open.
+func (m *master) apis() []net.Listener { return opened(m.api, m.socket) }
+
+func opened(all ...net.Listener) []net.Listener {
+	return slices.DeleteFunc(all, func(l net.Listener) bool { return l == nil })
 }
 
-// url returns where the API is. An address that means all of this machine's is
+// address returns where commands of this machine shall ask: where there is a unix
+// socket, no program can have taken its place.
+func (m *master) address() string {
+	if m.socket != nil && m.authority == nil {
+		return "unix:" + m.cfg.Socket
+	}
+	return m.url()
+}
+
+// page returns where a browser without a certificate finds the status page, ""
+// where it needs one.
+func (m *master) page() string {
+	if m.authority != nil {
+		return ""
+	}
+	return m.url() + "/"
+}
+
+// url returns where the API is over TCP. An address that means all of this machine's is
 // none that a client could dial.
 func (m *master) url() string {
 	if m.authority == nil {

@@ -82,7 +82,7 @@ func (w *world) setUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.say("A cell: master pid %d with its store, agent pid %d. Look for yourself at %s", w.master.cmd.Process.Pid, w.agent.cmd.Process.Pid, w.url)
+	w.say("A cell: master pid %d with its store, agent pid %d. Look for yourself: muster status --master %s", w.master.cmd.Process.Pid, w.agent.cmd.Process.Pid, w.url)
 	return w.sayNotes(ctx)
 }
 

@@ -18,6 +18,7 @@ import (
 
 	agentlink "github.com/musterhq/muster/nodeagent/link"
 	masterlink "github.com/musterhq/muster/reconciler/link"
+	"github.com/musterhq/muster/reconciler/local"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -261,7 +262,7 @@ func serve(t *testing.T, path string, cfg masterlink.Config) (s *masterlink.Serv
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	l, err := masterlink.ListenUnix(path)
+	l, err := local.Listen(path)
 	if err != nil {
 		t.Fatal(err)
 	}

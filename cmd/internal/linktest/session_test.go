@@ -11,6 +11,7 @@ import (
 
 	agentlink "github.com/musterhq/muster/nodeagent/link"
 	masterlink "github.com/musterhq/muster/reconciler/link"
+	"github.com/musterhq/muster/reconciler/local"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -248,7 +249,7 @@ func TestAnotherMasterAnswers(t *testing.T) {
 	t.Parallel()
 	path := socket(t)
 	serve(t, path, masterlink.Config{Master: newMaster()})
-	if _, err := masterlink.ListenUnix(path); !errors.Is(err, masterlink.ErrAnswered) {
+	if _, err := local.Listen(path); !errors.Is(err, local.ErrAnswered) {
 		t.Errorf("a second listener: %v", err)
 	}
 }

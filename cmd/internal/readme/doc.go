@@ -20,7 +20,7 @@
 // of its own and a fresh environment. The README's has the binaries in bin/ of its
 // first working directory; that of an example has them in its PATH, and the example
 // in examples/ of its first working directory. A terminal's first line is waited
-// for; a port at its end takes the place of PORT in later blocks, until the next
+// for; an address at its end takes the place of ADDRESS in later blocks, until the next
 // terminal's. When the tour has ended, its terminals get SIGINT and have to exit
 // with 0.
 //

@@ -56,7 +56,7 @@ func TestParseErrors(t *testing.T) {
 }
 
 // serve is a terminal that prints an address and ends well on SIGINT.
-const serve = "trap 'exit 0' INT\necho cell at http://127.0.0.1:7\nwhile :; do sleep 0.05; done\n"
+const serve = "trap 'exit 0' INT\necho cell at unix:/7\nwhile :; do sleep 0.05; done\n"
 
 func TestRun(t *testing.T) {
 	t.Parallel()
@@ -77,7 +77,7 @@ func TestRun(t *testing.T) {
 		"a terminal": {blocks: []block{
 			{text: "export WORD=x\n"},
 			{terminal: "cell", text: "[ \"$WORD\" = x ]\n" + serve},
-			{text: "[ PORT = 7 ]\n"},
+			{text: "[ ADDRESS = unix:/7 ]\n"},
 		}},
 		"a terminal's command is interrupted": {blocks: []block{
 			{terminal: "cell", text: "sh -c \"" + strings.ReplaceAll(serve, "exit 0", "sleep 0.2; exit 0") + "\"\n"},

@@ -27,7 +27,7 @@ type tour struct {
 	dir       string // where the first block starts
 	home      string
 	bin       string // in the PATH before the system's; "" for none
-	port      string // of the newest terminal
+	address   string // of the newest terminal
 	terminals []*terminal
 }
 
@@ -117,8 +117,8 @@ const (
 // shell runs b in the tour's own shell.
 func (t *tour) shell(ctx context.Context, b block) error {
 	text := b.text
-	if t.port != "" {
-		text = strings.ReplaceAll(text, "PORT", t.port)
+	if t.address != "" {
+		text = strings.ReplaceAll(text, "ADDRESS", t.address)
 	}
 	if b.fails == 0 {
 		text += epilogue
@@ -140,8 +140,8 @@ func (t *tour) shell(ctx context.Context, b block) error {
 	return nil
 }
 
-// port is at the end of the line with which a terminal says where it answers.
-var port = regexp.MustCompile(`:(\d+)\s*$`)
+// address is at the end of the line with which a terminal says where it answers.
+var address = regexp.MustCompile(` at (\S+:\S+)\s*$`)
 
 // start starts b beside the tour and waits for its first line.
 func (t *tour) start(ctx context.Context, b block) error {
@@ -170,11 +170,11 @@ func (t *tour) start(ctx context.Context, b block) error {
 	}
 	select {
 	case line := <-first:
-		m := port.FindStringSubmatch(line)
+		m := address.FindStringSubmatch(line)
 		if m == nil {
-			return fmt.Errorf("its first line is %q, want an address with a port at its end\n%s", line, term.out)
+			return fmt.Errorf("its first line is %q, want an address at its end\n%s", line, term.out)
 		}
-		t.port = m[1]
+		t.address = m[1]
 		return nil
 	case <-time.After(startTime):
 		return fmt.Errorf("no line within %s\n%s", startTime, term.out)

@@ -35,7 +35,7 @@ func TestMetrics(t *testing.T) {
 	m := web.NewMetrics(emptyCell{})
 	master.types = gathered(t, m)
 	master.MustRegister(m)
-	for _, c := range append(pki.NewMetrics(time.Now, time.Now), wired.Metrics()) {
+	for _, c := range append(pki.NewMetrics(time.Now, time.Now), wired.Metrics(), web.New(web.Config{}).Refusals()) {
 		maps.Copy(master.types, gathered(t, c))
 		master.MustRegister(c)
 	}

@@ -56,8 +56,12 @@ var layers = []layer{
 		"a core that imports an adapter can no longer be simulated; what the names in a commit stand for is a rule of the schema",
 	},
 	{
+		"reconciler/local", nil,
+		"who is at the other end of a connection within this machine is nothing of ours",
+	},
+	{
 		"reconciler/link",
-		[]string{"reconciler", "placement", "schema", "schema/identity", "schema/linkpb"},
+		[]string{"reconciler", "reconciler/local", "placement", "schema", "schema/identity", "schema/linkpb"},
 		"only the two ends of the link speak its protobuf",
 	},
 	{
@@ -67,7 +71,7 @@ var layers = []layer{
 	},
 	{
 		"reconciler/web/...",
-		[]string{"reconciler", "placement", "schema", "schema/identity", "reconciler/web/..."},
+		[]string{"reconciler", "reconciler/local", "placement", "schema", "schema/identity", "reconciler/web/..."},
 		"the API and its client share their requests, and know of the cell only its status",
 	},
 	{

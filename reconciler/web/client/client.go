@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/local"
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/identity"
 )
@@ -45,6 +46,7 @@ type Client struct {
 	base   *url.URL
 	http   *http.Client
 	secure *Secure // nil over http
+	name   string  // of the master, as it was given
 }
 
 // Secure is what a master over https is shown, and believed for. The functions
@@ -54,15 +56,18 @@ type Secure struct {
 	Authorities func() []*x509.Certificate
 }
 
-// New returns a client of the master at a URL such as http://127.0.0.1:7070;
-// the scheme may be left out. It does not connect yet.
+// New returns a client of the master at a URL such as http://127.0.0.1:7070, whose
+// scheme may be left out, or at a unix socket, unix:/PATH. It does not connect yet.
 func New(master string) (*Client, error) { return NewSecure(master, nil) }
 
 // NewSecure is New for a master over https; without a Secure, for one over http.
 func NewSecure(master string, secure *Secure) (*Client, error) {
-	hint := "give --master or MUSTER_MASTER as muster dev and muster master print it: http://127.0.0.1:PORT, or https://HOST:PORT"
+	hint := "give --master or MUSTER_MASTER as muster dev and muster master print it: unix:/PATH, or https://HOST:PORT"
 	if master == "" {
 		return nil, &Error{Message: "no master is named", Hint: hint}
+	}
+	if path, ok := strings.CutPrefix(master, "unix:"); ok {
+		return newUnix(path, secure, hint)
 	}
 	given, scheme := master, "http"
 	if secure != nil {
@@ -73,7 +78,7 @@ func NewSecure(master string, secure *Secure) (*Client, error) {
 	}
 	u, err := url.Parse(master)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Port() == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.User != nil {
-		return nil, &Error{Message: fmt.Sprintf("master %q: want http://HOST:PORT or https://HOST:PORT", given), Hint: hint, Err: err}
+		return nil, &Error{Message: fmt.Sprintf("master %q: want unix:/PATH, http://HOST:PORT or https://HOST:PORT", given), Hint: hint, Err: err}
 	}
 	if u.Scheme == "https" && secure == nil {
 		return nil, &Error{
@@ -85,9 +90,8 @@ func NewSecure(master string, secure *Secure) (*Client, error) {
 		return nil, &Error{Message: fmt.Sprintf("master %q: a certificate is named, and http has no use for it", given), Hint: "give the master's address with https://"}
 	}
 	u.Path = ""
-	dial := &net.Dialer{Timeout: dialTimeout}
 	t := &http.Transport{
-		DialContext: dial.DialContext, // and no proxy, whatever the environment says
+		DialContext: dial(secure == nil), // and no proxy, whatever the environment says
 		// An answer may be long in coming: a log that is followed, a long poll.
 		TLSHandshakeTimeout: dialTimeout,
 	}
@@ -96,7 +100,41 @@ func NewSecure(master string, secure *Secure) (*Client, error) {
 			Host: u.Hostname(), Authorities: secure.Authorities, Certificate: secure.Certificate, Protocols: []string{"http/1.1"},
 		})
 	}
-	return &Client{u, &http.Client{Transport: t}, secure}, nil
+	return &Client{u, &http.Client{Transport: t}, secure, u.String()}, nil
+}
+
+// newUnix returns a client of the master at a unix socket. Its URL has a host for
+// the protocol's sake.
+func newUnix(path string, secure *Secure, hint string) (*Client, error) {
+	if !strings.HasPrefix(path, "/") {
+		return nil, &Error{Message: fmt.Sprintf("master %q: want unix:/PATH, the whole path of a socket", "unix:"+path), Hint: hint}
+	}
+	if secure != nil {
+		return nil, &Error{Message: fmt.Sprintf("master %q: a certificate is named, and a unix socket has no use for it", "unix:"+path), Hint: "leave --cert, --key and --ca out: the kernel says who you are"}
+	}
+	connect := dial(true)
+	t := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return connect(ctx, "unix", path) }}
+	return &Client{&url.URL{Scheme: "http", Host: "localhost"}, &http.Client{Transport: t}, nil, "unix:" + path}, nil
+}
+
+// errTask says that a task listens where a master should.
+var errTask = errors.New("it is a task that answers there")
+
+// dial returns what connects. Without TLS it is not to a task, which may have taken
+// the port of a master that is away.
+func dial(plain bool) func(ctx context.Context, network, address string) (net.Conn, error) {
+	d := &net.Dialer{Timeout: dialTimeout}
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := d.DialContext(ctx, network, address)
+		if err != nil || !plain {
+			return c, err
+		}
+		// Who has accepted is not known before that has happened: who listens is.
+		if uid, err := local.ServerOf(c); err == nil && uid >= schema.FirstTaskUser && uid <= schema.LastTaskUser {
+			return nil, errors.Join(fmt.Errorf("%w, of uid %d", errTask, uid), c.Close())
+		}
+		return c, nil
+	}
 }
 
 // Close closes idle connections.
@@ -368,6 +406,27 @@ func (c *Client) restart(ctx context.Context, v url.Values) (*schema.Restarting,
 	return answer, c.decode(resp.Body, answer)
 }
 
+// Page returns an address at which a browser of any user of the master's machine
+// sees the status page.
+func (c *Client) Page(ctx context.Context) (*PageAddress, error) {
+	if c.secure != nil {
+		return nil, &Error{Message: fmt.Sprintf("the page at %s is shown to whoever has a certificate", c.name), Hint: "import one of `muster pki issue --role read-only` into the browser, and open that address"}
+	}
+	resp, err := c.do(ctx, http.MethodPost, "/v1/page", nil)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	a := new(PageAddress)
+	return a, c.decode(resp.Body, a)
+}
+
+// PageAddress is where a browser sees the status page.
+type PageAddress struct {
+	URL   string    `json:"url"` // with a password
+	Until time.Time `json:"until"`
+}
+
 // Exec runs a command beside a task, user/job/index, and returns what carries
 // its frames, to be closed. The task's name in r is not used.
 func (c *Client) Exec(ctx context.Context, task string, r schema.ExecRequest) (io.ReadWriteCloser, error) {
@@ -438,15 +497,17 @@ func (c *Client) unreachable(ctx context.Context, err error) error {
 	hint := "is it running? muster dev and muster master print their address; --master or MUSTER_MASTER names another"
 	var network *net.OpError
 	switch {
+	case errors.Is(err, errTask):
+		return c.foreign(err)
 	case errors.As(err, &network) && network.Op == tlsRefused:
 		return &Error{
-			Message: fmt.Sprintf("the master at %s does not take the certificate%s: %v", c.base, c.shown(), network.Err), Err: err,
+			Message: fmt.Sprintf("the master at %s does not take the certificate%s: %v", c.name, c.shown(), network.Err), Err: err,
 			Hint: "issue a new one with `muster pki issue`, with the authority of this cell",
 		}
 	case c.base.Scheme == "https" && !errors.As(err, &network):
 		hint = "is it the right master, and --ca its authority?"
 	}
-	return &Error{Message: fmt.Sprintf("no answer from the master at %s: %v", c.base, err), Err: err, Hint: hint}
+	return &Error{Message: fmt.Sprintf("no answer from the master at %s: %v", c.name, err), Err: err, Hint: hint}
 }
 
 // tlsRefused is the Op of an error by which the other side ends a handshake, as
@@ -472,7 +533,7 @@ const plainToTLS = "Client sent an HTTP request to an HTTPS server"
 // foreign says that the answer is not a master's.
 func (c *Client) foreign(err error) error {
 	return &Error{
-		Message: fmt.Sprintf("what answers at %s is no muster master: %v", c.base, err), Err: err,
+		Message: fmt.Sprintf("what answers at %s is no muster master: %v", c.name, err), Err: err,
 		Hint: "check --master and MUSTER_MASTER: the port may be another program's now",
 	}
 }
@@ -483,7 +544,7 @@ func (c *Client) cut(err error) error {
 		return err
 	}
 	return &Error{
-		Message: fmt.Sprintf("the master at %s broke off: %v", c.base, err), Err: err,
+		Message: fmt.Sprintf("the master at %s broke off: %v", c.name, err), Err: err,
 		Hint: "it may have been stopped; try again",
 	}
 }

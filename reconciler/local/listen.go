@@ -1,4 +1,4 @@
-package link
+package local
 
 import (
 	"errors"
@@ -21,11 +21,24 @@ const maxSocketPath = 107
 // ErrAnswered says that a process serves the socket already.
 var ErrAnswered = errors.New("a running process answers on it")
 
-// ListenUnix listens on a unix socket that only this user (and root) can
-// reach. The directory of path is created with mode 0700; one that exists must
-// be this user's and closed to all others. A socket that a dead process left
-// is removed; the error is ErrAnswered when somebody answers on it.
-func ListenUnix(path string) (net.Listener, error) {
+// The modes of sockets.
+const (
+	private fs.FileMode = 0o600
+	open    fs.FileMode = 0o666
+)
+
+// Listen listens on a unix socket that only this user (and root) can reach. The
+// directory of path is created with mode 0700; one that exists must be this
+// user's and closed to all others. A socket that a dead process left is removed;
+// the error is ErrAnswered when somebody answers on it.
+func Listen(path string) (net.Listener, error) { return listen(path, private) }
+
+// ListenOpen is Listen for a socket that any user may connect to, so whoever
+// serves it must ask who that is. Its directory must be one in which no other user
+// can put a socket in its place; one that is made has mode 0755.
+func ListenOpen(path string) (net.Listener, error) { return listen(path, open) }
+
+func listen(path string, mode fs.FileMode) (net.Listener, error) {
 	if path == "" || strings.HasPrefix(path, "@") || strings.ContainsRune(path, 0) {
 		return nil, fmt.Errorf("socket %q: want the path of a file", path)
 	}
@@ -33,13 +46,18 @@ func ListenUnix(path string) (net.Listener, error) {
 		return nil, fmt.Errorf("socket %s: the path has %d bytes and the system takes at most %d: choose a shorter directory",
 			path, len(path), maxSocketPath)
 	}
-	dir, err := privateDir(filepath.Dir(path))
+	dir, err := directory(filepath.Dir(path), mode)
 	if err != nil {
 		return nil, fmt.Errorf("socket %s: %w", path, err)
 	}
 	defer dir.Close() // releases the lock
-	// Two processes that start at once must not remove each other's socket.
-	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
+	// Two processes that start at once must not remove each other's socket. Where
+	// other users can open the directory they could hold the lock for ever.
+	err = nil
+	if mode == private {
+		err = unix.Flock(int(dir.Fd()), unix.LOCK_EX)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("socket %s: lock its directory: %w", path, err)
 	}
 	if err := removeStale(path); err != nil {
@@ -49,15 +67,20 @@ func ListenUnix(path string) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("socket %s: %w", path, err)
 	}
-	if err := os.Chmod(path, 0o600); err != nil {
+	if err := os.Chmod(path, mode); err != nil {
 		return nil, errors.Join(fmt.Errorf("socket %s: %w", path, err), l.Close())
 	}
 	return l, nil
 }
 
-// privateDir creates and opens a directory that is closed to other users.
-func privateDir(path string) (*os.File, error) {
-	if err := os.MkdirAll(path, 0o700); err != nil {
+// directory creates and opens the directory of a socket of a mode. One that exists
+// is closed to other users, or for an open socket to what they could change.
+func directory(path string, socket fs.FileMode) (*os.File, error) {
+	made := fs.FileMode(0o700)
+	if socket == open {
+		made = 0o755
+	}
+	if err := os.MkdirAll(path, made); err != nil {
 		return nil, err
 	}
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
@@ -69,11 +92,14 @@ func privateDir(path string) (*os.File, error) {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return nil, errors.Join(fmt.Errorf("directory %s: %w", path, err), dir.Close())
 	}
-	if int(st.Uid) != os.Geteuid() {
+	if int(st.Uid) != os.Geteuid() && (socket == private || st.Uid != 0) {
 		return nil, errors.Join(fmt.Errorf("directory %s belongs to uid %d: want uid %d", path, st.Uid, os.Geteuid()), dir.Close())
 	}
-	if mode := st.Mode & 0o777; mode&0o077 != 0 {
+	switch mode := st.Mode & 0o777; {
+	case socket == private && mode&0o077 != 0:
 		return nil, errors.Join(fmt.Errorf("directory %s has mode %04o: want 0700, so that no other user can connect", path, mode), dir.Close())
+	case mode&0o022 != 0:
+		return nil, errors.Join(fmt.Errorf("directory %s has mode %04o: want 0755 or less, so that no other user can put a socket of its own there", path, mode), dir.Close())
 	}
 	return dir, nil
 }

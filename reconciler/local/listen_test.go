@@ -1,19 +1,14 @@
-package link
+package local
 
 import (
-	"bytes"
 	"errors"
 	"io/fs"
-	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
-
-	"golang.org/x/sys/unix"
 )
 
 // shortDir is a directory with a path that a socket's path may begin with.
@@ -27,9 +22,9 @@ func shortDir(t *testing.T) string {
 	return dir
 }
 
-func listen(t *testing.T, path string) net.Listener {
+func listenTo(t *testing.T, path string) net.Listener {
 	t.Helper()
-	l, err := ListenUnix(path)
+	l, err := Listen(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,11 +32,11 @@ func listen(t *testing.T, path string) net.Listener {
 	return l
 }
 
-func TestListenUnixIsPrivate(t *testing.T) {
+func TestListenIsPrivate(t *testing.T) {
 	t.Parallel()
 	dir := shortDir(t)
 	path := filepath.Join(dir, "a", "b", "s")
-	l := listen(t, path)
+	l := listenTo(t, path)
 	for name, want := range map[string]fs.FileMode{"a": 0o700, "a/b": 0o700, "a/b/s": 0o600} {
 		info, err := os.Stat(filepath.Join(dir, name))
 		if err != nil || info.Mode().Perm() != want {
@@ -56,7 +51,7 @@ func TestListenUnixIsPrivate(t *testing.T) {
 	}
 }
 
-func TestListenUnixRefuses(t *testing.T) {
+func TestListenRefuses(t *testing.T) {
 	t.Parallel()
 	dir := shortDir(t)
 	mkdir := func(name string, mode fs.FileMode) string {
@@ -90,7 +85,7 @@ func TestListenUnixRefuses(t *testing.T) {
 		filepath.Join(file, "s"):                 "not a directory",
 		filepath.Join(dir, strings.Repeat("x", 107-len(dir))): "the path has 108 bytes and the system takes at most 107",
 	} {
-		l, err := ListenUnix(path)
+		l, err := Listen(path)
 		if err == nil {
 			_ = l.Close()
 		}
@@ -102,10 +97,10 @@ func TestListenUnixRefuses(t *testing.T) {
 	if len(longest) != 107 {
 		t.Fatal(len(longest))
 	}
-	listen(t, longest)
+	listenTo(t, longest)
 }
 
-func TestListenUnixRemovesOnlyWhatIsStale(t *testing.T) {
+func TestListenRemovesOnlyWhatIsStale(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(shortDir(t), "s")
 	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
@@ -116,8 +111,8 @@ func TestListenUnixRemovesOnlyWhatIsStale(t *testing.T) {
 	if err := dead.Close(); err != nil {
 		t.Fatal(err)
 	}
-	l := listen(t, path) // although the file is there
-	if _, err := ListenUnix(path); !errors.Is(err, ErrAnswered) {
+	l := listenTo(t, path) // although the file is there
+	if _, err := Listen(path); !errors.Is(err, ErrAnswered) {
 		t.Errorf("while somebody listens: %v", err)
 	}
 	c, err := net.Dial("unix", path)
@@ -128,8 +123,8 @@ func TestListenUnixRemovesOnlyWhatIsStale(t *testing.T) {
 	_ = l.Close()
 }
 
-// TestListenUnixAtOnce starts many listeners: one wins, and it can be reached.
-func TestListenUnixAtOnce(t *testing.T) {
+// TestListenAtOnce starts many listeners: one wins, and it can be reached.
+func TestListenAtOnce(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(shortDir(t), "s")
 	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
@@ -142,7 +137,7 @@ func TestListenUnixAtOnce(t *testing.T) {
 	won := make(chan net.Listener, 16)
 	for range cap(won) {
 		wg.Go(func() {
-			l, err := ListenUnix(path)
+			l, err := Listen(path)
 			switch {
 			case err == nil:
 				won <- l
@@ -163,69 +158,4 @@ func TestListenUnixAtOnce(t *testing.T) {
 		_ = c.Close()
 	}
 	_ = l.Close()
-}
-
-func TestPeers(t *testing.T) {
-	t.Parallel()
-	for _, tc := range []struct {
-		peer uint32
-		uid  int
-		ok   bool
-	}{{0, 0, true}, {1000, 1000, true}, {0, 1000, true}, {1000, 0, false}, {1001, 1000, false}} {
-		err := allowed(&unix.Ucred{Pid: 7, Uid: tc.peer}, tc.uid)
-		if (err == nil) != tc.ok {
-			t.Errorf("peer %d, we %d: %v", tc.peer, tc.uid, err)
-		}
-	}
-	a, b := net.Pipe()
-	defer a.Close()
-	defer b.Close()
-	p := &peers{log: slog.New(slog.DiscardHandler)}
-	if _, _, err := p.ServerHandshake(a); err == nil || !strings.Contains(err.Error(), "this master has no certificate") {
-		t.Errorf("no unix socket: %v", err)
-	}
-}
-
-// TestForeignPeer connects as another user, where a mistake left the socket
-// open to all.
-func TestForeignPeer(t *testing.T) {
-	t.Parallel()
-	if os.Geteuid() != 0 {
-		t.Skip("only root can be another user")
-	}
-	dir := shortDir(t)
-	path := filepath.Join(dir, "s")
-	l := listen(t, path)
-	if err := errors.Join(os.Chmod(dir, 0o755), os.Chmod(path, 0o666)); err != nil {
-		t.Fatal(err)
-	}
-	dialled := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // and never unlock: the thread ends with its uid
-		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, ^uintptr(0), 65534, ^uintptr(0)); errno != 0 {
-			dialled <- errno
-			return
-		}
-		c, err := net.Dial("unix", path)
-		if err == nil {
-			defer c.Close()
-		}
-		dialled <- err
-	}()
-	if err := <-dialled; err != nil {
-		t.Fatal(err)
-	}
-	c, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	var said bytes.Buffer
-	p := &peers{log: slog.New(slog.NewTextHandler(&said, nil))}
-	if _, _, err := p.ServerHandshake(c); err == nil || !strings.Contains(err.Error(), "uid 65534: want uid 0 or root") {
-		t.Errorf("got %v", err)
-	}
-	if !strings.Contains(said.String(), "msg=refused") {
-		t.Errorf("said %q", said.String())
-	}
 }

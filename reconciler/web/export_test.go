@@ -1,0 +1,16 @@
+package web
+
+import (
+	"context"
+	"net/http"
+)
+
+// As returns a request that comes from a user of this machine, over TCP.
+func As(uid uint32, r *http.Request) *http.Request {
+	return r.WithContext(context.WithValue(r.Context(), peerKey{}, peer{uid: uid}))
+}
+
+// BySocket is As for the unix socket.
+func BySocket(uid uint32, r *http.Request) *http.Request {
+	return r.WithContext(context.WithValue(r.Context(), peerKey{}, peer{uid: uid, unix: true}))
+}
