@@ -14,6 +14,10 @@
 // orphans, and tells the keeper how the main process ended. All pids on disk are
 // the machine's.
 //
+// Commands beside a task are forked right into its namespaces and cgroups, see
+// enter.go. Health checks of all tasks are run by one process of the machine (Checker),
+// others by one each (StartExec).
+//
 // Main is the keeper; it uses its whole process. Start and Open are the agent's
 // side; they may be called from any goroutine, for one directory by one at a
 // time. The package links the standard library and golang.org/x/sys only: there

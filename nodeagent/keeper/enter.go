@@ -1,8 +1,6 @@
 package keeper
 
 import (
-	"errors"
-	"fmt"
 	"runtime"
 	"syscall"
 	"unsafe"
@@ -10,21 +8,71 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// entry is what a child needs from the fork to the exec of the stage. All of it
-// is made before: the child has this process's memory, and none of its threads.
+// entry is what a child needs from the fork to the exec of a command beside a task.
+// All of it is made before: the child has this process's memory, and none of its
+// threads. It runs no program of ours: the start of one takes longer than all that
+// is to be done, and could be looked into by a task with our user.
 type entry struct {
-	rooms   []uintptr // namespaces to enter
-	nested  bool      // a pid namespace is one of them: only a child of who enters is in it
-	fds     []uintptr // what shall be descriptors 0, 1, …
-	exe     uintptr
-	argv    **byte
-	envp    **byte
-	empty   *byte
-	tty     bool
+	task  uintptr // pidfd of the task, whose namespaces are to be entered
+	rooms uintptr // which: flags of setns
+	// home is this process's pid namespace, from which a child is forked right into
+	// that of the task. Where it is 0 and rooms has the pid namespace, only a child
+	// of who enters is in it.
+	home     uintptr
+	group    uintptr   // directory of the v2 cgroup to be forked in; 0: none
+	joins    []uintptr // files to write "0" to, to be in the cgroups
+	late     uintptr   // likewise for group, unless it was forked there; 0: none
+	std      [3]uintptr
+	tty      bool    // std[0] is a terminal, which becomes the controlling one
+	report   uintptr // where its records go
+	score    []byte  // oom_score_adj
+	dir      *byte
+	limits   []limit
+	switches bool // to another user and group
+	uid, gid uintptr
+	filter   *unix.SockFprog // nil: none
+	paths    []*byte         // of the command, tried in this order
+	argv     **byte
+	envp     **byte
+
+	// What the child needs room for. It writes no pointers: that could need the
+	// garbage collector.
+	placed  bool      // in group
+	at      [2]uint64 // a time of zero
 	signals [1]uint64 // blocked before
-	bare    bool      // the capabilities of the user namespace are given up before the exec
-	step    [2]byte   // how far the child is, of steps, and the error there
+	clone   cloneArgs
+	none    [2]unix.CapUserData
+	header  unix.CapUserHeader
+	poll    [1]unix.PollFd
+	refused syscall.Errno // of the first path that is there
+	record  record
 }
+
+// limit is a resource limit as the kernel takes it.
+type limit struct {
+	resource uintptr
+	value    [2]uint64
+}
+
+// cloneArgs are the kernel's struct clone_args.
+type cloneArgs struct {
+	flags, pidfd, childTID, parentTID, exitSignal, stack, stackSize, tls, setTID, setTIDSize, cgroup uint64
+}
+
+// record is what the child tells of itself, as it lies in memory: a step that has
+// failed, or begun if that is begun.
+type record struct {
+	step  byte
+	errno byte
+	path  uint16 // of the command, in entry.paths
+	pid   uint32 // as this process's pid namespace has it
+}
+
+// recordSize is the size of a record, in bytes.
+const recordSize = int(unsafe.Sizeof(record{}))
+
+// begun is the step of a record with the pid of a child in a pid namespace.
+const begun = 'p'
 
 // capabilities is how many there can be: their sets have 64 bits.
 const capabilities = 64
@@ -32,33 +80,17 @@ const capabilities = 64
 // aboveFD is where descriptors are put that must not be overwritten.
 const aboveFD = 200
 
-// forkInto forks the stage into the namespaces; as its standard descriptor 0 is a
-// terminal with tty, that is its controlling one. It returns its pid, 0 when
-// that is for the stage to tell. A process with threads cannot enter a user
-// namespace, nor can one leave its pid namespace: so it is a raw fork.
-func forkInto(rooms, fds []uintptr, tty bool) (int, error) {
-	exe, err := unix.Open("/proc/self/exe", unix.O_PATH|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return 0, fmt.Errorf("/proc/self/exe: %w", err)
-	}
-	defer unix.Close(exe)
-	argv, err := syscall.SlicePtrFromStrings([]string{"muster-keeper", stageArg, "/"})
-	if err != nil {
-		return 0, err
-	}
-	envp, err := syscall.SlicePtrFromStrings(environment)
-	if err != nil {
-		return 0, err
-	}
-	e := &entry{rooms: rooms, fds: fds, exe: uintptr(exe), argv: &argv[0], envp: &envp[0], empty: new(byte), tty: tty}
-	for _, fd := range rooms {
-		kind, err := unix.IoctlRetInt(int(fd), unix.NS_GET_NSTYPE)
-		if err != nil {
-			return 0, fmt.Errorf("kind of a namespace: %w", err)
-		}
-		e.nested = e.nested || kind == unix.CLONE_NEWPID
-		e.bare = e.bare || kind == unix.CLONE_NEWUSER && unix.Geteuid() != 0
-	}
+// scoreFile is one's own oom_score_adj.
+var scoreFile = append([]byte("/proc/self/oom_score_adj"), 0)
+
+// zero is what a process writes to be in a cgroup itself.
+var zero = []byte("0")
+
+// start forks the child and returns its pid, which is that of the command unless
+// it is nested. A process with threads cannot enter a user namespace, nor can one
+// leave its pid namespace: so it is a raw fork. The kernel kills the command with
+// the calling thread.
+func (e *entry) start() (int, error) {
 	// The runtime's handlers are of no use to the child.
 	var all unix.Sigset_t
 	for i := range all.Val {
@@ -71,17 +103,9 @@ func forkInto(rooms, fds []uintptr, tty bool) (int, error) {
 	_, _, _ = syscall.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&e.signals)), 0, unsafe.Sizeof(e.signals), 0, 0)
 	runtime.KeepAlive(e)
 	if errno != 0 {
-		return 0, fmt.Errorf("fork: %w", errno)
+		return 0, errno
 	}
-	if !e.nested {
-		return int(pid), nil
-	}
-	for {
-		_, err := unix.Wait4(int(pid), nil, 0, nil)
-		if !errors.Is(err, unix.EINTR) {
-			return 0, err
-		}
-	}
+	return int(pid), nil
 }
 
 // fork returns in this process alone. From the clone on, its code runs in a copy
@@ -92,10 +116,52 @@ func forkInto(rooms, fds []uintptr, tty bool) (int, error) {
 //go:norace
 //go:nosplit
 func (e *entry) fork() (uintptr, syscall.Errno) {
-	pid, _, errno := syscall.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
+	if e.home != 0 {
+		if _, _, errno := syscall.RawSyscall(unix.SYS_SETNS, e.task, unix.CLONE_NEWPID, 0); errno != 0 {
+			return 0, errno
+		}
+	}
+	var pid uintptr
+	var errno syscall.Errno
+	if e.nested() {
+		pid, _, errno = syscall.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
+	} else {
+		pid, errno = e.spawn(0)
+	}
 	if errno == 0 && pid == 0 {
 		e.child()
 	}
+	if e.home != 0 {
+		if _, _, failed := syscall.RawSyscall(unix.SYS_SETNS, e.home, unix.CLONE_NEWPID, 0); failed != 0 {
+			_, _, _ = syscall.RawSyscall(unix.SYS_EXIT_GROUP, 1, 0, 0) // else what it forks next would be there, too
+		}
+	}
+	return pid, errno
+}
+
+// nested reports whether the command is a child of the child.
+//
+//go:norace
+//go:nosplit
+func (e *entry) nested() bool { return e.rooms&unix.CLONE_NEWPID != 0 }
+
+// spawn forks, in the v2 cgroup if there is one and it can be.
+//
+//go:noinline
+//go:norace
+//go:nosplit
+func (e *entry) spawn(flags uint64) (uintptr, syscall.Errno) {
+	if e.group != 0 {
+		e.clone.flags, e.clone.exitSignal, e.clone.cgroup = flags|unix.CLONE_INTO_CGROUP, uint64(unix.SIGCHLD), uint64(e.group)
+		pid, _, errno := syscall.RawSyscall(unix.SYS_CLONE3, uintptr(unsafe.Pointer(&e.clone)), unsafe.Sizeof(e.clone), 0)
+		if errno == 0 {
+			e.placed = true // here and in the child
+			return pid, 0
+		}
+	}
+	// Older than Linux 5.7, or the cgroup has as many processes as it may: who joins
+	// it by itself is let in.
+	pid, _, errno := syscall.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD)|uintptr(flags), 0, 0, 0, 0, 0)
 	return pid, errno
 }
 
@@ -107,18 +173,30 @@ func (e *entry) fork() (uintptr, syscall.Errno) {
 func (e *entry) child() {
 	left, errno := e.enter()
 	if errno == 0 && !left {
-		if errno = e.handOn(); errno == 0 {
-			errno = e.execute()
+		if errno = e.join(); errno == 0 {
+			if errno = e.handOn(); errno == 0 {
+				if errno = e.disarm(); errno == 0 {
+					errno = e.execute()
+				}
+			}
 		}
 	}
 	if errno != 0 {
-		e.step[1] = byte(errno)
-		// By then it may be at its new place, with the old one still open.
-		_, _, _ = syscall.RawSyscall(unix.SYS_WRITE, e.fds[errorFD], uintptr(unsafe.Pointer(&e.step[0])), 2)
+		e.record.errno = byte(errno)
+		e.tell()
 	}
 	for {
 		_, _, _ = syscall.RawSyscall(unix.SYS_EXIT_GROUP, 0, 0, 0)
 	}
+}
+
+// tell writes the record.
+//
+//go:noinline
+//go:norace
+//go:nosplit
+func (e *entry) tell() {
+	_, _, _ = syscall.RawSyscall(unix.SYS_WRITE, e.report, uintptr(unsafe.Pointer(&e.record)), uintptr(recordSize))
 }
 
 // enter enters the namespaces. It has left the rest to a child of its own where
@@ -128,80 +206,187 @@ func (e *entry) child() {
 //go:norace
 //go:nosplit
 func (e *entry) enter() (left bool, errno syscall.Errno) {
-	e.step[0] = 'n'
-	for i := range e.rooms {
-		if _, _, errno = syscall.RawSyscall(unix.SYS_SETNS, e.rooms[i], 0, 0); errno != 0 {
+	// A task may be the first to go where memory runs out, never the last: an
+	// adjustment that is refused changes nothing that is promised.
+	fd, _, errno := syscall.RawSyscall6(unix.SYS_OPENAT, ^uintptr(99), uintptr(unsafe.Pointer(&scoreFile[0])), unix.O_WRONLY|unix.O_CLOEXEC, 0, 0, 0) // AT_FDCWD
+	if errno == 0 {
+		_, _, _ = syscall.RawSyscall(unix.SYS_WRITE, fd, uintptr(unsafe.Pointer(&e.score[0])), uintptr(len(e.score)))
+		_, _, _ = syscall.RawSyscall(unix.SYS_CLOSE, fd, 0, 0)
+	}
+	// From here on nobody looks into it before its exec, though it has the user of
+	// the task and is seen by it; by then it has its filter.
+	e.record.step = 'v'
+	if _, _, errno = syscall.RawSyscall6(unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 0, 0, 0, 0, 0); errno != 0 {
+		return false, errno
+	}
+	e.record.step = 'n'
+	if e.rooms != 0 {
+		if _, _, errno = syscall.RawSyscall(unix.SYS_SETNS, e.task, e.rooms, 0); errno != 0 {
 			return false, errno
 		}
 	}
-	if !e.nested {
+	if !e.nested() {
 		return false, 0
 	}
-	e.step[0] = 'f'
-	r, _, errno := syscall.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD)|unix.CLONE_PARENT, 0, 0, 0, 0, 0)
-	return r != 0, errno
+	e.record.step = 'f'
+	pid, errno := e.spawn(unix.CLONE_PARENT)
+	if errno != 0 || pid == 0 {
+		return false, errno
+	}
+	e.record.step, e.record.pid = begun, uint32(pid)
+	e.tell()
+	return true, 0
 }
 
-// handOn puts the descriptors where the stage looks for them.
+// join joins the cgroups and goes where the command is to run.
+//
+//go:noinline
+//go:norace
+//go:nosplit
+func (e *entry) join() syscall.Errno {
+	e.record.step = 'j'
+	for i := range e.joins {
+		if _, _, errno := syscall.RawSyscall(unix.SYS_WRITE, e.joins[i], uintptr(unsafe.Pointer(&zero[0])), 1); errno != 0 {
+			return errno
+		}
+	}
+	if e.late != 0 && !e.placed {
+		if _, _, errno := syscall.RawSyscall(unix.SYS_WRITE, e.late, uintptr(unsafe.Pointer(&zero[0])), 1); errno != 0 {
+			return errno
+		}
+	}
+	e.record.step = 'c' // as our user: a directory above may be closed to the task's
+	if _, _, errno := syscall.RawSyscall(unix.SYS_CHDIR, uintptr(unsafe.Pointer(e.dir)), 0, 0); errno != 0 {
+		return errno
+	}
+	_, _, _ = syscall.RawSyscall(unix.SYS_UMASK, 0o022, 0, 0)
+	return 0
+}
+
+// handOn gives it a session, and its descriptors.
 //
 //go:noinline
 //go:norace
 //go:nosplit
 func (e *entry) handOn() syscall.Errno {
-	e.step[0] = 'd'
-	for i := range e.fds {
-		r, _, errno := syscall.RawSyscall(unix.SYS_FCNTL, e.fds[i], unix.F_DUPFD_CLOEXEC, aboveFD)
+	e.record.step = 'd'
+	for i := range e.std {
+		fd, _, errno := syscall.RawSyscall(unix.SYS_FCNTL, e.std[i], unix.F_DUPFD_CLOEXEC, aboveFD)
 		if errno != 0 {
 			return errno
 		}
-		e.fds[i] = r
+		e.std[i] = fd
 	}
-	for i := range e.fds {
-		if _, _, errno := syscall.RawSyscall(unix.SYS_DUP3, e.fds[i], uintptr(i), 0); errno != 0 {
+	fd, _, errno := syscall.RawSyscall(unix.SYS_FCNTL, e.report, unix.F_DUPFD_CLOEXEC, aboveFD)
+	if errno != 0 {
+		return errno
+	}
+	e.report = fd
+	for i := range e.std {
+		if _, _, errno := syscall.RawSyscall(unix.SYS_DUP3, e.std[i], uintptr(i), 0); errno != 0 {
+			return errno
+		}
+	}
+	e.record.step = 's'
+	if _, _, errno := syscall.RawSyscall(unix.SYS_SETSID, 0, 0, 0); errno != 0 {
+		return errno
+	}
+	if e.tty {
+		e.record.step = 't'
+		if _, _, errno := syscall.RawSyscall(unix.SYS_IOCTL, 0, unix.TIOCSCTTY, 0); errno != 0 {
 			return errno
 		}
 	}
 	return 0
 }
 
-// execute becomes the stage, in a session of its own. It returns only when that
-// has failed.
+// disarm sets the limits, installs the filter, and gives up user, groups and capabilities, and all
+// ways to get any back. The filter is first: it allows what comes after it.
+//
+//go:noinline
+//go:norace
+//go:nosplit
+func (e *entry) disarm() syscall.Errno {
+	e.record.step = 'l'
+	for i := range e.limits {
+		if _, _, errno := syscall.RawSyscall6(unix.SYS_PRLIMIT64, 0, e.limits[i].resource, uintptr(unsafe.Pointer(&e.limits[i].value[0])), 0, 0, 0); errno != 0 {
+			return errno
+		}
+	}
+	for c := range uintptr(capabilities) { // see dropBounding
+		_, _, _ = syscall.RawSyscall(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, c, 0)
+	}
+	e.record.step = 'w'
+	if _, _, errno := syscall.RawSyscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0); errno != 0 {
+		return errno
+	}
+	if e.filter != nil {
+		e.record.step = 'm'
+		if _, _, errno := syscall.RawSyscall6(unix.SYS_PRCTL, unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(e.filter)), 0, 0, 0); errno != 0 {
+			return errno
+		}
+	}
+	e.record.step = 'u'
+	if e.switches {
+		if _, _, errno := syscall.RawSyscall(unix.SYS_SETGROUPS, 0, 0, 0); errno != 0 {
+			return errno
+		}
+		if _, _, errno := syscall.RawSyscall(unix.SYS_SETRESGID, e.gid, e.gid, e.gid); errno != 0 {
+			return errno
+		}
+		if _, _, errno := syscall.RawSyscall(unix.SYS_SETRESUID, e.uid, e.uid, e.uid); errno != 0 {
+			return errno
+		}
+	}
+	e.record.step = 'k'
+	_, _, errno := syscall.RawSyscall6(unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0, 0)
+	if errno != 0 && errno != unix.EINVAL { // EINVAL: older than they are
+		return errno
+	}
+	e.header.Version = unix.LINUX_CAPABILITY_VERSION_3
+	_, _, errno = syscall.RawSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&e.header)), uintptr(unsafe.Pointer(&e.none[0])), 0)
+	return errno
+}
+
+// execute becomes the command. It returns only when that has failed.
 //
 //go:noinline
 //go:norace
 //go:nosplit
 func (e *entry) execute() syscall.Errno {
-	e.step[0] = 's'
-	if _, _, errno := syscall.RawSyscall(unix.SYS_SETSID, 0, 0, 0); errno != 0 {
+	e.record.step = 'h' // after the change of user, which ends it
+	if _, _, errno := syscall.RawSyscall6(unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0, 0); errno != 0 {
 		return errno
 	}
-	if e.tty {
-		e.step[0] = 't'
-		if _, _, errno := syscall.RawSyscall(unix.SYS_IOCTL, 0, unix.TIOCSCTTY, 0); errno != 0 {
-			return errno
-		}
+	e.poll[0].Fd = int32(e.report)
+	if n, _, errno := syscall.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&e.poll[0])), 1, uintptr(unsafe.Pointer(&e.at)), 0, 0, 0); errno == 0 && n > 0 {
+		return unix.ESRCH // who has started it has died before
 	}
-	if e.bare { // the stage, no root's, has no right to it any more
-		for c := range uintptr(capabilities) {
-			_, _, _ = syscall.RawSyscall(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, c, 0)
-		}
-	}
-	e.step[0] = 'e'
 	_, _, _ = syscall.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&e.signals)), 0, unsafe.Sizeof(e.signals), 0, 0)
-	_, _, errno := syscall.RawSyscall6(unix.SYS_EXECVEAT, e.exe, uintptr(unsafe.Pointer(e.empty)), uintptr(unsafe.Pointer(e.argv)), uintptr(unsafe.Pointer(e.envp)), unix.AT_EMPTY_PATH, 0)
-	return errno
+	e.record.step = executing
+	var missing syscall.Errno
+	for i := range e.paths {
+		_, _, errno := syscall.RawSyscall(unix.SYS_EXECVE, uintptr(unsafe.Pointer(e.paths[i])), uintptr(unsafe.Pointer(e.argv)), uintptr(unsafe.Pointer(e.envp)))
+		if errno == unix.ENOENT || errno == unix.ENOTDIR {
+			missing = errno
+			continue
+		}
+		if e.refused == 0 {
+			e.refused, e.record.path = errno, uint16(i)
+		}
+	}
+	if e.refused != 0 {
+		return e.refused
+	}
+	return missing
 }
+
+// executing is the step of a record that is the command's fault.
+const executing = 'x'
 
 // steps names those of the child.
 var steps = map[byte]string{
-	'n': "enter a namespace", 'f': "fork in the pid namespace", 'd': "hand on a descriptor", 's': "begin a session",
-	't': "take the terminal", 'e': "execute the keeper",
-}
-
-// entryError returns the error that the child has written; nil if text is not one.
-func entryError(text string) error {
-	if len(text) != 2 || steps[text[0]] == "" {
-		return nil
-	}
-	return fmt.Errorf("%s: %w", steps[text[0]], syscall.Errno(text[1]))
+	'v': "not to be looked into", 'n': "enter a namespace", 'f': "fork in the pid namespace", 'j': "join the cgroup", 'c': "enter the working directory",
+	'l': "set a limit", 'd': "hand on a descriptor", 's': "begin a session", 't': "take the terminal", 'w': "no_new_privs", 'm': "seccomp",
+	'u': "become the task's user", 'k': "drop the capabilities", 'h': "follow the keeper", executing: "execute the command",
 }

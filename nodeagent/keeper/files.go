@@ -44,9 +44,6 @@ type Spec struct {
 	// Probe asks for everything but the command: the main process ends with
 	// status 0 in its place.
 	Probe bool `json:"probe,omitempty"`
-	// Session says that it is for a command beside the task's own, which ends
-	// with whoever started it.
-	Session bool `json:"session,omitempty"`
 	// Sandbox is what the task has instead of the machine's; nil: nothing.
 	Sandbox *Sandbox `json:"sandbox,omitempty"`
 	// Filter is a seccomp program in the kernel's form, installed as the last

@@ -66,8 +66,6 @@ func (f *files) executed() error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("wait for exec: %w", err)
-	case entryError(text) != nil: // of forkInto
-		return entryError(text)
 	case command:
 		return refused
 	case text != "":

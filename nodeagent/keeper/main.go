@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"syscall"
 	"time"
 
@@ -21,6 +22,9 @@ const (
 	stageArg = "stage" // what becomes the task's command
 	initArg  = "init"  // the first process of its pid namespace
 	execArg  = "exec"  // what holds a session; see session.go
+	// checksArg is of what runs checks, with the agent's state directory; see
+	// checks.go.
+	checksArg = "checks"
 )
 
 // readyFD is where a keeper answers its agent; see answer.
@@ -46,6 +50,8 @@ func Main(args []string) int {
 		return first(args[1])
 	case args[0] == execArg:
 		return hold(args[1])
+	case args[0] == checksArg:
+		return serveChecks()
 	}
 	return keep(args[0])
 }
@@ -57,7 +63,7 @@ func IsCall(args []string) bool {
 	case 1:
 		return filepath.IsAbs(args[0])
 	case 2:
-		return (args[0] == stageArg || args[0] == initArg || args[0] == execArg) && filepath.IsAbs(args[1])
+		return slices.Contains([]string{stageArg, initArg, execArg, checksArg}, args[0]) && filepath.IsAbs(args[1])
 	}
 	return false
 }
@@ -266,13 +272,8 @@ func (h *holder) finish(tries int) int {
 
 // judge takes the exit from the status of the main process.
 func (h *holder) judge() {
-	h.exit.Code = -1
-	if h.status.Exited() {
-		h.exit.Code = h.status.ExitStatus()
-	}
-	if h.status.Signaled() {
-		h.exit.Signal = signalName(h.status.Signal())
-	}
+	end := exitOf(h.status)
+	h.exit.Code, h.exit.Signal = end.Code, end.Signal
 	switch kills := h.groups.oomKills(); {
 	case kills == 0:
 	case h.status.Signaled() && h.status.Signal() == unix.SIGKILL && !h.exit.Kill:

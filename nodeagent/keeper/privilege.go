@@ -1,7 +1,6 @@
 package keeper
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"unsafe"
@@ -74,15 +73,9 @@ func confine(filter []byte) error {
 	if len(filter) == 0 {
 		return nil
 	}
-	if len(filter)%instruction != 0 {
-		return fmt.Errorf("seccomp: a program of %d bytes", len(filter))
-	}
-	program := make([]unix.SockFilter, len(filter)/instruction)
-	for i := range program {
-		b := filter[i*instruction:]
-		program[i] = unix.SockFilter{
-			Code: binary.NativeEndian.Uint16(b), Jt: b[2], Jf: b[3], K: binary.NativeEndian.Uint32(b[4:]),
-		}
+	program, err := program(filter)
+	if err != nil {
+		return err
 	}
 	f := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
 	if err := unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&f)), 0, 0); err != nil {

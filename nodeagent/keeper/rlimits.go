@@ -24,28 +24,33 @@ type Rlimits struct {
 // with a pipe), for which it knows no other bound.
 const noCore = 1
 
-// set sets them for the calling process, for good: hard limits, which only the
-// keeper's user may raise, and no task has its capabilities.
-func (l *Rlimits) set() error {
+// list returns them as the kernel takes them: hard limits, which only the keeper's
+// user may raise, and no task has its capabilities.
+func (l *Rlimits) list() []limit {
 	if l == nil {
 		return nil
 	}
-	for _, one := range []struct {
-		what     string
-		resource int
-		value    uint64
-	}{
-		{"open files", unix.RLIMIT_NOFILE, l.Files},
-		{"core files", unix.RLIMIT_CORE, max(l.CoreBytes, noCore)},
-		{"processes", unix.RLIMIT_NPROC, l.Processes},
+	var list []limit
+	for resource, value := range map[uintptr]uint64{
+		unix.RLIMIT_NOFILE: l.Files, unix.RLIMIT_CORE: max(l.CoreBytes, noCore), unix.RLIMIT_NPROC: l.Processes,
 	} {
-		if one.value == 0 {
-			continue
+		if value != 0 {
+			list = append(list, limit{resource, [2]uint64{value, value}})
 		}
+	}
+	return list
+}
+
+// limitNames say what a limit is of.
+var limitNames = map[uintptr]string{unix.RLIMIT_NOFILE: "open files", unix.RLIMIT_CORE: "core files", unix.RLIMIT_NPROC: "processes"}
+
+// set sets them for the calling process, for good.
+func (l *Rlimits) set() error {
+	for _, one := range l.list() {
 		// Of package syscall, which puts RLIMIT_NOFILE back before an exec unless it
 		// was set through it.
-		if err := syscall.Setrlimit(one.resource, &syscall.Rlimit{Cur: one.value, Max: one.value}); err != nil {
-			return fmt.Errorf("limit of %s, %d: %w", one.what, one.value, err)
+		if err := syscall.Setrlimit(int(one.resource), &syscall.Rlimit{Cur: one.value[0], Max: one.value[1]}); err != nil {
+			return fmt.Errorf("limit of %s, %d: %w", limitNames[one.resource], one.value[0], err)
 		}
 	}
 	return nil

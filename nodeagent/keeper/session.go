@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -56,13 +55,13 @@ type session struct {
 	control *os.File
 	calls   chan call // closed when the agent is gone
 	group   string    // the cgroup of the session alone; "" if there is none
-	mark    string    // without one: an entry of Env that only its processes have
-	task    int       // pidfd of the task's main process
+	mark    string    // without one: an entry of its environment that only its processes have
+	beside  *beside
 }
 
 // hold runs a session of the incarnation in dir to its end.
 func hold(dir string) int {
-	s := &session{holder: holder{dir: dir, ended: make(chan os.Signal, 1)}, calls: make(chan call), task: -1}
+	s := &session{holder: holder{dir: dir, ended: make(chan os.Signal, 1)}, calls: make(chan call)}
 	signal.Notify(s.ended, unix.SIGCHLD)
 	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGPIPE, unix.SIGTERM)
 	unix.CloseOnExec(controlFD)
@@ -121,61 +120,30 @@ func (s *session) listen() {
 
 // begin starts the command.
 func (s *session) begin(c call) error {
+	if len(c.Command) == 0 {
+		return errors.New("no command")
+	}
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("subreaper: %w", err)
 	}
-	var state State
-	for name, v := range map[string]any{SpecFile: &s.spec, StateFile: &state} {
-		if ok, err := read(s.dir, name, v); err != nil || !ok {
-			return fmt.Errorf("read %s: %w", name, errors.Join(err, errors.New("the task does not run")))
-		}
-	}
 	var err error
-	// The pidfd comes first: what is found by the pid is the task's if it is
-	// alive afterwards.
-	if s.task, err = openPID(state.Task); err != nil {
-		return fmt.Errorf("the task has ended: %w", err)
+	if s.beside, err = openBeside(s.dir); err != nil {
+		return err
 	}
-	s.spec.Command, s.spec.Probe, s.spec.Session = c.Command, false, true
-	s.spec.Env = replace(s.spec.Env, c.Env)
-	s.groups = s.spec.Cgroups
-	if s.group = s.makeGroup(); s.group == "" {
+	o := order{command: c.Command, env: replace(s.beside.spec.Env, c.Env), std: [3]uintptr{0, 1, 2}, tty: c.TTY}
+	if s.group = s.beside.makeGroup("exec-" + strconv.Itoa(os.Getpid())); s.group == "" {
 		s.mark = sessionMark + "=" + strconv.Itoa(os.Getpid())
-		s.spec.Env = append(s.spec.Env, s.mark)
+		o.env = append(o.env, s.mark)
 	}
-	files, err := s.open()
+	o.group = s.group
+	a, err := s.beside.start(&o)
 	if err != nil {
 		return err
 	}
-	defer files.close()
-	defer files.errors.Close()
-	rooms, err := namespaces(state.Task.PID)
-	if err != nil && s.over() {
-		return fmt.Errorf("the task has ended: %w", err)
+	for !a.take() {
 	}
-	if err != nil {
-		return err
-	}
-	defer closeAll(rooms)
-	if _, err := find(state.Task.PID); err != nil || s.over() {
-		return errors.New("the task has ended")
-	}
-	if s.main, err = forkInto(rooms, files.fds, c.TTY); err != nil {
-		return fmt.Errorf("enter the task's namespaces: %w", err)
-	}
-	return s.started(files)
-}
-
-// started returns when the command runs.
-func (s *session) started(f *files) error {
-	f.close()
-	defer f.link.Close() // nil without a sandbox
-	if err := f.executed(); err != nil || f.link == nil {
-		return err
-	}
-	var err error
-	s.main, err = hello(f.link)
-	return err
+	s.main = a.pid
+	return a.failed
 }
 
 // replace returns env with the variables of more.
@@ -192,68 +160,6 @@ func replace(env, more []string) []string {
 		}
 	}
 	return append(out, more...)
-}
-
-// over reports whether the task's main process has ended.
-func (s *session) over() bool {
-	p := []unix.PollFd{{Fd: int32(s.task), Events: unix.POLLIN}}
-	n, err := unix.Poll(p, 0)
-	return err == nil && n > 0
-}
-
-// open gathers what the stage needs: as that of the task, but for the standard
-// descriptors, which are ours, the Spec, which is of this command, and the
-// cgroup of the session alone.
-func (s *session) open() (*files, error) {
-	f := &files{fds: []uintptr{0, 1, 2}}
-	r, w, err := os.Pipe()
-	f.errors = r
-	errs := []error{f.add(w, err), f.add(inMemory(&s.spec)), f.addLink(s.spec.Sandbox), f.add(os.Open(os.DevNull))}
-	for _, dir := range s.groups {
-		if s.group != "" && filepath.Dir(s.group) == dir {
-			dir = s.group
-		}
-		errs = append(errs, f.addGroup(dir))
-	}
-	if err := errors.Join(errs...); err != nil {
-		f.close()
-		return nil, errors.Join(err, f.errors.Close())
-	}
-	return f, nil
-}
-
-// inMemory returns a file that holds spec.
-func inMemory(spec *Spec) (*os.File, error) {
-	b, err := json.Marshal(spec)
-	if err != nil {
-		return nil, err
-	}
-	fd, err := unix.MemfdCreate(SpecFile, unix.MFD_CLOEXEC)
-	if err != nil {
-		return nil, fmt.Errorf("memfd: %w", err)
-	}
-	f := os.NewFile(uintptr(fd), SpecFile)
-	if _, err := f.Write(b); err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return f, nil
-}
-
-// makeGroup makes a cgroup for the session alone, below the task's, where that
-// has one with which processes can be found and killed: so that nothing of the
-// session outlives it. Its limits are the task's.
-func (s *session) makeGroup() string {
-	for _, dir := range s.groups {
-		_, err := os.Stat(filepath.Join(dir, "freezer.state"))
-		if err != nil && !isUnified(dir) {
-			continue
-		}
-		group := filepath.Join(dir, "exec-"+strconv.Itoa(os.Getpid()))
-		if os.Mkdir(group, 0o755) == nil {
-			return group
-		}
-	}
-	return ""
 }
 
 // watch obeys the agent until the command has ended. When the agent or the task
@@ -287,21 +193,26 @@ func (s *session) watch() {
 // awaitTask returns what is closed when the task's main process has ended.
 func (s *session) awaitTask() <-chan struct{} {
 	over := make(chan struct{})
-	_ = unix.SetNonblock(s.task, true)
-	f := os.NewFile(uintptr(s.task), "pidfd")
+	f := os.NewFile(uintptr(s.beside.task), "pidfd") // non-blocking, see openPID
 	go func() {
 		defer close(over)
-		c, err := f.SyscallConn()
-		if err != nil {
-			return
-		}
-		_ = c.Read(func(fd uintptr) bool {
-			p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-			n, err := unix.Poll(p, 0)
-			return n > 0 || err != nil && !errors.Is(err, unix.EINTR)
-		})
+		awaitReadable(f)
 	}()
 	return over
+}
+
+// awaitReadable returns when a pidfd's process has ended, without a thread of its
+// own.
+func awaitReadable(pidfd *os.File) {
+	c, err := pidfd.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = c.Read(func(fd uintptr) bool {
+		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		n, err := unix.Poll(p, 0)
+		return n > 0 || err != nil && !errors.Is(err, unix.EINTR)
+	})
 }
 
 // clear kills all that is left of the session and removes its cgroup. Without one
@@ -329,29 +240,4 @@ func closeAll(fds []uintptr) {
 	for _, fd := range fds {
 		_ = unix.Close(int(fd))
 	}
-}
-
-// namespaces opens those of a process that are not ours, in the order in which
-// they must be entered: the user namespace first, since it gives the right to
-// enter the others, and the mount namespace last, since it hides /proc.
-func namespaces(pid int) ([]uintptr, error) {
-	var fds []uintptr
-	for _, name := range []string{"user", "cgroup", "ipc", "uts", "net", "pid", "mnt"} {
-		path := "/proc/" + strconv.Itoa(pid) + "/ns/" + name
-		theirs, err := os.Readlink(path)
-		if err != nil {
-			closeAll(fds)
-			return nil, err
-		}
-		if ours, err := os.Readlink("/proc/self/ns/" + name); err != nil || ours == theirs {
-			continue
-		}
-		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-		if err != nil {
-			closeAll(fds)
-			return nil, &os.PathError{Op: "open", Path: path, Err: err}
-		}
-		fds = append(fds, uintptr(fd))
-	}
-	return fds, nil
 }

@@ -91,7 +91,7 @@ func become() error {
 			return fmt.Errorf("hello: %w", err)
 		}
 	}
-	if spec.Sandbox == nil || spec.Session {
+	if spec.Sandbox == nil {
 		if err := followKeeper(); err != nil { // as the last: a change of user ends it
 			return err
 		}

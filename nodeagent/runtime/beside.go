@@ -30,6 +30,9 @@ func (p *Process) Run(ctx context.Context, command []string, timeout time.Durati
 	}
 	bounded, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
+	if p.handle.Spec.Sandbox != nil {
+		return p.check(ctx, bounded, command, timeout)
+	}
 	s, out, err := p.startBeside(bounded, command)
 	defer out.Close() // nil where there is none
 	switch {
@@ -52,6 +55,33 @@ func (p *Process) Run(ctx context.Context, command []string, timeout time.Durati
 	case err != nil || ctx.Err() != nil:
 		return output, fmt.Errorf("%w: %w", nodeagent.ErrNotRun, errors.Join(ctx.Err(), err))
 	case late:
+		return output, tooLong(timeout)
+	case exit.Code != 0 || exit.Signal != "":
+		return output, errors.New(report(0, exit).String())
+	}
+	return output, nil
+}
+
+// check is Run for a task with a pid namespace, whose commands take no process of
+// their own to hold them. bounded ends with the timeout.
+func (p *Process) check(ctx, bounded context.Context, command []string, timeout time.Duration) (output string, err error) {
+	out, in, err := os.Pipe()
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", nodeagent.ErrNotRun, err)
+	}
+	defer out.Close()
+	tail := make(chan string, 1)
+	go func() { tail <- readTail(out) }()
+	exit, err := p.runtime.checker.Run(bounded, p.dir, command, in)
+	_ = in.Close()
+	_ = out.SetReadDeadline(time.Now()) // who still holds it is not waited for
+	output = <-tail
+	switch {
+	case errors.Is(err, ErrCommand):
+		return "", err
+	case err != nil || ctx.Err() != nil:
+		return output, fmt.Errorf("%w: %w", nodeagent.ErrNotRun, errors.Join(ctx.Err(), err))
+	case bounded.Err() != nil:
 		return output, tooLong(timeout)
 	case exit.Code != 0 || exit.Signal != "":
 		return output, errors.New(report(0, exit).String())

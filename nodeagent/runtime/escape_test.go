@@ -103,6 +103,7 @@ var attempts = map[string]func(args []string) error{
 		}
 		return errors.New("there are none")
 	},
+	"trace": traceNew,
 	"keyring": func([]string) error {
 		_, err := unix.KeyctlGetKeyringID(unix.KEY_SPEC_PROCESS_KEYRING, true)
 		return err

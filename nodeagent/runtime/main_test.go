@@ -121,7 +121,7 @@ func processesOf(dir string) map[int]string {
 		}
 		command, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
 		environ, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "environ"))
-		if pid != os.Getpid() && bytes.Contains(append(command, environ...), []byte(dir+"/")) {
+		if pid != os.Getpid() && (bytes.Contains(append(command, environ...), []byte(dir+"/")) || bytes.HasSuffix(command, []byte("\x00"+dir+"\x00"))) {
 			found[pid] = strings.ReplaceAll(string(command), "\x00", " ")
 		}
 	}

@@ -55,8 +55,9 @@ type Runtime struct {
 	notes      []string
 	note       string        // on each task
 	done       chan struct{} // closed by Close
-	probes     string        // where New tries what there is
-	untried    error         // why it could not
+	checker    *keeper.Checker
+	probes     string // where New tries what there is
+	untried    error  // why it could not
 
 	mu       sync.Mutex // guards what follows
 	closed   bool
@@ -88,6 +89,7 @@ func New(cfg Config) (*Runtime, error) {
 		return nil, fmt.Errorf("keeper %s: not executable", cfg.Keeper)
 	}
 	r := &Runtime{cfg: cfg, live: map[*Process]bool{}, parents: map[string]bool{}, done: make(chan struct{})}
+	r.checker = keeper.NewChecker(cfg.Keeper, cfg.Dir)
 	if r.boot, err = keeper.Boot(); err != nil {
 		return nil, fmt.Errorf("boot id: %w", err)
 	}
@@ -212,6 +214,7 @@ func (r *Runtime) Close() error {
 		errs = append(errs, p.handle.Close())
 	}
 	r.mu.Unlock()
+	r.checker.Close()
 	r.watchers.Wait()
 	// Those of an agent before this one may be elsewhere.
 	errs = append(errs, removeGroups(slices.Collect(maps.Keys(r.parents))))

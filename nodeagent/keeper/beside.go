@@ -1,0 +1,345 @@
+package keeper
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// beside is a running task, beside which commands are started: in its namespaces
+// and cgroups, as its user, with its environment.
+type beside struct {
+	dir    string
+	spec   Spec
+	state  State
+	task   int // pidfd of the task's main process
+	rooms  int // its namespaces that are not ours, as flags of setns
+	filter []unix.SockFilter
+	// unified says of each of its cgroups whether it is of the v2 hierarchy.
+	unified []bool
+}
+
+// errEnded is the error of what needs a task that runs.
+var errEnded = errors.New("the task has ended")
+
+// openBeside opens the task of the incarnation in dir.
+func openBeside(dir string) (*beside, error) {
+	b := &beside{dir: dir, task: -1}
+	for name, v := range map[string]any{SpecFile: &b.spec, StateFile: &b.state} {
+		if ok, err := read(dir, name, v); err != nil || !ok {
+			return nil, fmt.Errorf("read %s: %w", name, errors.Join(err, errors.New("the task does not run")))
+		}
+	}
+	var err error
+	if b.filter, err = program(b.spec.Filter); err != nil {
+		return nil, err
+	}
+	// The pidfd comes first: what is found by the pid is the task's if it is
+	// alive afterwards.
+	if b.task, err = openPID(b.state.Task); err != nil {
+		return nil, fmt.Errorf("%w: %w", errEnded, err)
+	}
+	b.rooms, err = rooms(b.state.Task.PID)
+	switch {
+	case b.over():
+		err = errEnded
+	case err == nil:
+		for _, dir := range b.spec.Cgroups {
+			b.unified = append(b.unified, isUnified(dir))
+		}
+		return b, nil
+	}
+	b.close()
+	return nil, err
+}
+
+// namespaces are those that can be entered. What enters them by a pidfd does so in
+// the right order, for which Linux 5.8 is needed: less than for making them.
+var namespaces = map[string]int{
+	"user": unix.CLONE_NEWUSER, "cgroup": unix.CLONE_NEWCGROUP, "ipc": unix.CLONE_NEWIPC, "uts": unix.CLONE_NEWUTS,
+	"net": unix.CLONE_NEWNET, "pid": unix.CLONE_NEWPID, "mnt": unix.CLONE_NEWNS,
+}
+
+// rooms returns the namespaces of a process that are not ours, as flags of setns.
+func rooms(pid int) (int, error) {
+	flags := 0
+	for name, flag := range namespaces {
+		theirs, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/ns/" + name)
+		if err != nil {
+			return 0, err
+		}
+		if ours, err := os.Readlink("/proc/self/ns/" + name); err == nil && ours != theirs {
+			flags |= flag
+		}
+	}
+	return flags, nil
+}
+
+func (b *beside) close() { _ = unix.Close(b.task) }
+
+// over reports whether the task's main process has ended.
+func (b *beside) over() bool {
+	p := []unix.PollFd{{Fd: int32(b.task), Events: unix.POLLIN}}
+	n, err := unix.Poll(p, 0)
+	return err == nil && n > 0
+}
+
+// makeGroup makes a cgroup below the task's, where that has one with which
+// processes can be found and killed: so that nothing outlives what is started in
+// it. Its limits are the task's. It is "" where there is none.
+func (b *beside) makeGroup(name string) string {
+	for _, dir := range b.spec.Cgroups {
+		_, err := os.Stat(filepath.Join(dir, "freezer.state"))
+		if err != nil && !isUnified(dir) {
+			continue
+		}
+		group := filepath.Join(dir, name)
+		if os.Mkdir(group, 0o755) == nil {
+			return group
+		}
+	}
+	return ""
+}
+
+// order is a command to start beside a task.
+type order struct {
+	command []string
+	env     []string // all of it
+	std     [3]uintptr
+	tty     bool
+	group   string // a cgroup below one of the task's, in place of that; "": none
+}
+
+// attempt is a command that is being started.
+type attempt struct {
+	records int // a pipe's end; -1: closed
+	child   int // not reaped yet, if it is nested
+	nested  bool
+	name    string   // of the program, as it was asked for
+	paths   []string // where it is looked for
+	pid     int      // of the command, 0 while that is not known
+	failed  error
+}
+
+// start forks the command. All that it opens is closed when it returns, but the
+// attempt's records: no other child may get hold of them.
+func (b *beside) start(o *order) (*attempt, error) {
+	var open opened
+	defer open.close()
+	e, paths, err := b.entry(o, &open)
+	if err != nil {
+		return nil, err
+	}
+	if b.over() {
+		return nil, errEnded
+	}
+	var pipe [2]int
+	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
+		return nil, fmt.Errorf("pipe: %w", err)
+	}
+	e.report = uintptr(pipe[1])
+	child, err := e.start()
+	_ = unix.Close(pipe[1])
+	if err != nil {
+		_ = unix.Close(pipe[0])
+		return nil, fmt.Errorf("fork: %w", err)
+	}
+	a := &attempt{records: pipe[0], child: child, nested: e.nested(), name: o.command[0], paths: paths}
+	if !a.nested {
+		a.pid = child
+	}
+	return a, nil
+}
+
+// take takes what there is to read of the attempt, and reports whether that was all:
+// the command runs then, or failed says why not; the error is a commandError if it
+// is the command's fault.
+func (a *attempt) take() (done bool) {
+	b := make([]byte, recordSize)
+	n, err := unix.Read(a.records, b)
+	switch {
+	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
+		return false
+	case n == recordSize:
+		r := record{step: b[0], errno: b[1], path: binary.NativeEndian.Uint16(b[2:]), pid: binary.NativeEndian.Uint32(b[4:])}
+		if r.step == begun {
+			a.pid = int(r.pid)
+		} else {
+			a.failed = a.failure(r)
+		}
+		return false
+	}
+	_ = unix.Close(a.records)
+	a.records = -1
+	if a.nested {
+		reapOne(a.child)
+	}
+	switch {
+	case a.failed == nil && a.pid == 0:
+		a.failed = errors.New("it was killed before it ran the command")
+	case a.failed != nil && a.pid != 0:
+		reapOne(a.pid)
+		a.pid = 0
+	}
+	return true
+}
+
+// failure is the error that a record tells of.
+func (a *attempt) failure(r record) error {
+	errno := syscall.Errno(r.errno)
+	if r.step != executing {
+		return fmt.Errorf("%s: %w", steps[r.step], errno)
+	}
+	missing := errno == unix.ENOENT || errno == unix.ENOTDIR
+	if missing && !strings.Contains(a.name, "/") {
+		return commandError{fmt.Errorf("exec %s: not found in any of %s", a.name, strings.Join(a.paths, ", ")), true}
+	}
+	return commandError{&os.PathError{Op: "exec", Path: a.paths[min(int(r.path), len(a.paths)-1)], Err: errno}, missing}
+}
+
+// reapOne takes the end of a child.
+func reapOne(pid int) (status syscall.WaitStatus) {
+	for {
+		if _, err := syscall.Wait4(pid, &status, 0, nil); err != syscall.EINTR {
+			return status
+		}
+	}
+}
+
+// opened are descriptors to be closed.
+type opened struct{ fds []uintptr }
+
+func (o *opened) open(path string, flags int) (uintptr, error) {
+	fd, err := unix.Open(path, flags|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	o.fds = append(o.fds, uintptr(fd))
+	return uintptr(fd), nil
+}
+
+func (o *opened) close() { closeAll(o.fds) }
+
+// entry gathers what the child needs.
+func (b *beside) entry(o *order, open *opened) (*entry, []string, error) {
+	e := &entry{
+		task: uintptr(b.task), rooms: uintptr(b.rooms), std: o.std, tty: o.tty,
+		score: []byte(strconv.Itoa(b.spec.OOMScoreAdj)), limits: b.spec.Rlimits.list(),
+	}
+	if b.rooms&unix.CLONE_NEWPID != 0 && b.rooms&unix.CLONE_NEWUSER == 0 {
+		var err error
+		if e.home, err = open.open("/proc/self/ns/pid", unix.O_RDONLY); err != nil {
+			return nil, nil, err
+		}
+		e.rooms &^= unix.CLONE_NEWPID
+		// The child is seen by the task from its first moment.
+		if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+			return nil, nil, fmt.Errorf("not dumpable: %w", err)
+		}
+	}
+	if u := b.spec.User; u != nil {
+		e.switches, e.uid, e.gid = true, uintptr(u.UID), uintptr(u.GID)
+	}
+	if len(b.filter) > 0 {
+		e.filter = &unix.SockFprog{Len: uint16(len(b.filter)), Filter: &b.filter[0]}
+	}
+	paths := pathsOf(o.command[0], o.env)
+	for _, path := range paths {
+		p, err := unix.BytePtrFromString(path)
+		if err != nil {
+			return nil, nil, commandError{fmt.Errorf("exec %q: %w", path, err), false}
+		}
+		e.paths = append(e.paths, p)
+	}
+	if len(paths) == 0 {
+		return nil, nil, commandError{fmt.Errorf("exec %s: there is no PATH to find it in", o.command[0]), true}
+	}
+	return e, paths, errors.Join(e.strings(b.spec.Dir, o), b.groups(e, o.group, open))
+}
+
+// strings puts what the child is given as text in the kernel's form.
+func (e *entry) strings(dir string, o *order) error {
+	var errs [3]error
+	var argv, envp []*byte
+	e.dir, errs[0] = unix.BytePtrFromString(dir)
+	argv, errs[1] = syscall.SlicePtrFromStrings(o.command)
+	envp, errs[2] = syscall.SlicePtrFromStrings(o.env)
+	for _, err := range errs {
+		if err != nil {
+			return commandError{err, false}
+		}
+	}
+	e.argv, e.envp = &argv[0], &envp[0]
+	return nil
+}
+
+// groups opens what the child needs to be in the cgroups. They are opened here, for
+// a task does not see the cgroups, or sees them read-only.
+func (b *beside) groups(e *entry, own string, open *opened) error {
+	for i, dir := range b.spec.Cgroups {
+		if own != "" && filepath.Dir(own) == dir {
+			dir = own
+		}
+		if !b.unified[i] {
+			fd, err := open.open(filepath.Join(dir, "tasks"), unix.O_WRONLY) // see addGroup
+			if err != nil {
+				return err
+			}
+			e.joins = append(e.joins, fd)
+			continue
+		}
+		var err [2]error
+		e.group, err[0] = open.open(dir, unix.O_PATH|unix.O_DIRECTORY)
+		e.late, err[1] = open.open(filepath.Join(dir, "cgroup.procs"), unix.O_WRONLY)
+		if err := errors.Join(err[:]...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pathsOf returns where a program called name is looked for, as a shell would.
+func pathsOf(name string, env []string) []string {
+	if strings.Contains(name, "/") {
+		return []string{name}
+	}
+	path := ""
+	for _, entry := range env {
+		if v, ok := strings.CutPrefix(entry, "PATH="); ok {
+			path = v
+		}
+	}
+	var paths []string
+	for dir := range strings.SplitSeq(path, ":") {
+		if dir != "" { // unlike a shell: never what happens to lie in the working directory
+			paths = append(paths, dir+"/"+name)
+		}
+	}
+	return paths
+}
+
+// program puts a filter in the kernel's form.
+func program(filter []byte) ([]unix.SockFilter, error) {
+	if len(filter)%instruction != 0 {
+		return nil, fmt.Errorf("seccomp: a program of %d bytes", len(filter))
+	}
+	program := make([]unix.SockFilter, len(filter)/instruction)
+	for i := range program {
+		b := filter[i*instruction:]
+		program[i] = unix.SockFilter{
+			Code: binary.NativeEndian.Uint16(b), Jt: b[2], Jf: b[3], K: binary.NativeEndian.Uint32(b[4:]),
+		}
+	}
+	return program, nil
+}
+
+// A record is read as it lies in memory.
+var _ = [1]struct{}{}[unsafe.Sizeof(record{})-8]

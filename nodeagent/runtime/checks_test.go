@@ -1,0 +1,165 @@
+package runtime_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	goruntime "runtime"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/musterhq/muster/nodeagent"
+	"github.com/musterhq/muster/schema"
+)
+
+// traceNew attaches to each process that comes up in its pid namespace as soon as it
+// can, until there is a file "stop". It has escaped when one of them has no filter,
+// or has capabilities.
+func traceNew([]string) error {
+	goruntime.LockOSThread()
+	caught := 0
+	for next := os.Getpid() + 1; ; {
+		if _, err := os.Stat("stop"); err == nil {
+			return fmt.Errorf("caught %d", caught)
+		}
+		for range 10000 {
+			found := 0
+			for pid := next; pid < next+32 && found == 0; pid++ {
+				if unix.PtraceSeize(pid) == nil { // leaves no SIGSTOP behind
+					found = pid
+				}
+			}
+			if found == 0 {
+				continue
+			}
+			next = found + 1
+			_ = unix.PtraceInterrupt(found)
+			for errors.Is(waitFor(found), unix.EINTR) {
+			}
+			status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", found))
+			_ = unix.PtraceDetach(found)
+			if err != nil {
+				continue
+			}
+			caught++
+			if bytes.Contains(status, []byte("\nSeccomp:\t0\n")) || !bytes.Contains(status, []byte("\nCapPrm:\t0000000000000000\n")) {
+				fmt.Printf("%s\n", status)
+				return nil
+			}
+		}
+	}
+}
+
+func waitFor(pid int) error {
+	_, err := unix.Wait4(pid, nil, unix.WALL, nil)
+	return err
+}
+
+// putSelf puts the test binary into the work directory of the task in dir.
+func putSelf(t *testing.T, dir string) {
+	t.Helper()
+	b, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(filepath.Dir(dir), "work", "attempt")
+	if err := errors.Join(os.WriteFile(name+".new", b, 0o755), os.Chmod(name+".new", 0o755), os.Rename(name+".new", name)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestCommandsAreNotTraced: a task that attaches to each process that comes up
+// beside it gets hold of commands, which are its own, and never of what becomes one.
+func TestCommandsAreNotTraced(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	m.needNamespaces(t)
+	if m.Attributes()["isolation.seccomp"] != "true" {
+		t.Skip("NOT TESTED: there are no seccomp filters")
+	}
+	p, dir := m.start(shell(0, `until [ -x attempt ]; do sleep 0.01; done; echo up; exec ./attempt attempt trace`))
+	putSelf(t, dir)
+	says(t, dir, "up")
+	for i := range 120 {
+		if _, err := p.Run(t.Context(), []string{"sleep", "0.003"}, patience); err != nil {
+			t.Fatal(err)
+		}
+		if i%6 != 0 {
+			continue
+		}
+		c := newCaller()
+		go func() {
+			_ = p.Exec(t.Context(), schema.ExecRequest{Command: []string{"sleep", "0.003"}}, c)
+		}()
+		c.end(t)
+	}
+	if err := os.WriteFile(filepath.Join(filepath.Dir(dir), "work", "stop"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	wait(t, p)
+	if got := said(t, dir); !strings.Contains(got, "held: caught ") || strings.Contains(got, "caught 0\n") {
+		t.Errorf("the task said\n%s\nwant that it has caught some, and none without a filter", got)
+	}
+}
+
+// helperOf returns the process that runs the checks of m, 0 for none.
+func helperOf(m *machine) int {
+	for pid, command := range processesOf(m.dir) {
+		if strings.Contains(command, " checks "+m.dir) {
+			return pid
+		}
+	}
+	return 0
+}
+
+// TestCheckHelperKilled: what was to be run while the process that runs checks is
+// killed was not run, nothing of it is left, and soon there is another.
+func TestCheckHelperKilled(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	m.needNamespaces(t)
+	p, dir := m.start(shell(0, "echo up; exec sleep 1000"))
+	says(t, dir, "up")
+	ended := make(chan error, 1)
+	go func() {
+		_, err := p.Run(t.Context(), []string{"sh", "-c", `echo $$ >pid.new; mv pid.new pid; exec sleep 1000`}, patience)
+		ended <- err
+	}()
+	eventually(t, "a command", func() bool {
+		_, err := os.Stat(filepath.Join(filepath.Dir(dir), "work", "pid"))
+		return err == nil
+	})
+	first := helperOf(m)
+	if err := unix.Kill(first, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; !errors.Is(err, nodeagent.ErrNotRun) {
+		t.Errorf("a command whose keeper was killed: %v, want ErrNotRun", err)
+	}
+	eventually(t, "the end of the command", func() bool {
+		_, err := p.Run(t.Context(), []string{"sh", "-c", `! kill -0 $(cat pid)`}, patience)
+		return err == nil
+	})
+	if second := helperOf(m); second == 0 || second == first {
+		t.Errorf("process %d runs checks, after %d was killed", second, first)
+	}
+}
+
+// TestCheckAtLimit: a task that has as many processes as it may can be asked all the
+// same.
+func TestCheckAtLimit(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	m.needNamespaces(t)
+	a := shell(0, `for i in $(seq 19); do sleep 1000 & done; echo full; wait`)
+	a.Job.Task.Limits = &schema.Limits{Processes: 20}
+	p, dir := m.start(a)
+	says(t, dir, "full")
+	if _, err := p.Run(t.Context(), []string{"true"}, patience); err != nil {
+		t.Error(err)
+	}
+}
