@@ -323,7 +323,7 @@ func (d *decider) end(h *Held, job *schema.Job, stop *schema.Cause) *schema.Caus
 	case c != nil && evicts(c.Stop):
 		cause.Kind, cause.Message, cause.Resource = c.Stop.Kind, c.Stop.Message, c.Stop.Resource
 	case h.Refused != nil:
-		cause.Kind, cause.Message = h.Refused.Kind, h.Refused.Message
+		cause.Kind, cause.Message, cause.Resource = h.Refused.Kind, h.Refused.Message, h.Refused.Resource
 	case used != "":
 		cause.Kind, cause.Message = schema.CauseFailed, used
 		if c.Stop != nil && c.Stop.Kind == schema.CauseOutOfResources {

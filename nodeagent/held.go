@@ -29,13 +29,14 @@ type Held struct {
 	// disk, by rising Number. Only the last can be alive.
 	Incarnations []Incarnation
 	// Refused says why the last start was not even tried or did not work
-	// (CausePortInUse, CauseStartFailed). It is in memory until Decide has
+	// (CausePortInUse, CauseStartFailed, CauseOutOfResources where the machine's disk
+	// refuses it). It is in memory until Decide has
 	// it recorded as End.
 	Refused *schema.Cause
 	// Throttle bounds its CPU for now, in thousandths of a core; 0 does not.
 	// See Throttle.Next.
 	Throttle int64
-	// End is on disk: nothing of the generation runs, or ever will.
+	// End is on disk, if that takes it: nothing of the generation runs, or ever will.
 	End *schema.Cause
 	// Clearing says that its work directory is being removed.
 	Clearing bool
@@ -53,8 +54,8 @@ type Incarnation struct {
 	Busy      bool
 	PID       int       // of the task; 0 while it starts, and of an alloc
 	StartedAt time.Time // of the task; zero while it starts
-	// Stop says that the agent meant to end it, and why; it is on disk
-	// before the signal is sent.
+	// Stop says that the agent meant to end it, and why; it is on disk before the
+	// signal is sent, if that takes it.
 	Stop *schema.Cause
 	// TermAt and KilledAt are when this agent last sent SIGTERM and SIGKILL;
 	// an agent that was restarted has sent neither.

@@ -14,6 +14,9 @@ type Limits struct {
 	// RAMBytes and DiskBytes are the least that shall be left on the machine:
 	// of its memory, and of the file system of the state directory.
 	RAMBytes, DiskBytes int64
+	// Inodes is the least number of files for which that file system shall have
+	// room.
+	Inodes int64
 	// OverloadAfter is how long prod tasks wait for processors before the master
 	// is asked to move others away.
 	OverloadAfter time.Duration
@@ -26,7 +29,7 @@ type Limits struct {
 // of it is short. It is memory that an agent which is restarted does without.
 type Strain struct {
 	Room schema.MachineUsage // without tasks; zero At: not measured yet
-	// DiskShort is since when less disk is left than Limits say; zero: it is not.
+	// DiskShort is since when less disk, or inodes, is left than Limits say; zero: it is not.
 	DiskShort time.Time
 	// Starving is since when prod tasks wait for processors; zero: they do not.
 	Starving time.Time
@@ -40,25 +43,27 @@ const enough = 125
 // Pressure takes what a sample of the machine says of its memory and disk into
 // its conditions, and reports as Conditions.See does.
 func (l Limits) Pressure(c *Conditions, room *schema.MachineUsage, now time.Time) (changed bool) {
-	for _, p := range []struct {
-		kind               schema.ConditionKind
-		what               string
-		left, total, least int64
-	}{
-		{schema.MemoryPressure, "memory", room.RAMAvailable, room.RAMTotal, l.RAMBytes},
-		{schema.DiskPressure, "disk", room.DiskFree, room.DiskTotal, l.DiskBytes},
-	} {
-		level := Between
-		switch {
-		case p.left < p.least:
-			level = Bad
-		case p.left*100 >= p.least*enough:
-			level = Good
+	ram := fmt.Sprintf("%s of %s of memory are left, want %s", schema.Bytes(room.RAMAvailable), schema.Bytes(room.RAMTotal), schema.Bytes(l.RAMBytes))
+	disk := fmt.Sprintf("%s of %s of disk are left, want %s", schema.Bytes(room.DiskFree), schema.Bytes(room.DiskTotal), schema.Bytes(l.DiskBytes))
+	level := levelOf(room.DiskFree, l.DiskBytes)
+	if room.InodesTotal > 0 {
+		if few := levelOf(room.InodesFree, l.Inodes); few > level {
+			level, disk = few, fmt.Sprintf("%d of %s of the disk are left, want %d", room.InodesFree, inodes(room.InodesTotal), l.Inodes)
 		}
-		message := fmt.Sprintf("%s of %s of %s are left, want %s", schema.Bytes(p.left), schema.Bytes(p.total), p.what, schema.Bytes(p.least))
-		changed = c.See(p.kind, level, message, now) || changed
 	}
-	return changed
+	changed = c.See(schema.MemoryPressure, levelOf(room.RAMAvailable, l.RAMBytes), ram, now)
+	return c.See(schema.DiskPressure, level, disk, now) || changed
+}
+
+// levelOf says how good it is that so much is left.
+func levelOf(left, least int64) Level {
+	switch {
+	case left < least:
+		return Bad
+	case left*100 >= least*enough:
+		return Good
+	}
+	return Between
 }
 
 // Runner is a task that runs, as far as what it uses is concerned.
@@ -74,7 +79,7 @@ func (s Strain) Next(room schema.MachineUsage, run []Runner, limits Limits, now 
 	n := s
 	n.Room = room
 	switch {
-	case room.DiskFree >= limits.DiskBytes:
+	case !limits.shortOfDisk(&room):
 		n.DiskShort = time.Time{}
 	case s.DiskShort.IsZero():
 		n.DiskShort = now

@@ -75,25 +75,56 @@ func compareBool(a, b bool) int {
 	return 1
 }
 
-// worthwhile is the least that stopping a task must free.
-const worthwhile = 1 << 20
+// The least that stopping a task must free, of memory or disk in bytes, and in
+// inodes.
+const (
+	worthwhile       = 1 << 20
+	worthwhileInodes = 256
+)
+
+// shortage is what of one resource the machine lacks.
+type shortage struct {
+	what  schema.Resource
+	short int64 // by so much
+	least int64 // that a victim must have of it
+	// of says what a task uses of it, and what it may use.
+	of func(u *schema.Usage, ask *schema.Resources) (use, limit int64)
+}
+
+// shortages returns what the machine lacks, as of its last sample.
+func (d *decider) shortages() []shortage {
+	room, limits := &d.in.Strain.Room, &d.in.Limits
+	var list []shortage
+	if short := limits.RAMBytes - room.RAMAvailable; short > 0 {
+		list = append(list, shortage{schema.MachineRAM, short, worthwhile, func(u *schema.Usage, ask *schema.Resources) (use, limit int64) {
+			return u.RAMBytes, ask.RAMBytes
+		}})
+	}
+	if d.collecting || !limits.shortOfDisk(room) || !d.diskMeasured() {
+		return list
+	}
+	if short := limits.DiskBytes - room.DiskFree; short > 0 {
+		return append(list, shortage{schema.MachineDisk, short, worthwhile, func(u *schema.Usage, ask *schema.Resources) (use, limit int64) {
+			return u.DiskBytes, ask.DiskBytes
+		}})
+	}
+	return append(list, shortage{schema.MachineDisk, limits.Inodes - room.InodesFree, worthwhileInodes, func(u *schema.Usage, ask *schema.Resources) (use, limit int64) {
+		return u.DiskInodes, InodeLimit(ask.DiskBytes)
+	}})
+}
 
 // measureFor is how long a machine that is short of disk waits until all that runs
 // on it is measured anew: else who has just filled it could be taken for small.
 const measureFor = 10 * time.Second
 
-// evictions finds who has to stop since the machine is short of memory or disk.
+// evictions chooses the tasks that stop for the machine being short of memory or disk.
 // Nobody stops for disk while there are remains to remove.
 func (d *decider) evictions() {
-	room, limits := &d.in.Strain.Room, &d.in.Limits
-	if room.At.IsZero() || d.in.Shutdown {
+	if d.in.Strain.Room.At.IsZero() || d.in.Shutdown {
 		return
 	}
-	if short := limits.RAMBytes - room.RAMAvailable; short > 0 {
-		d.evict(schema.MachineRAM, short, func(u *schema.Usage, l schema.Resources) (use, limit int64) { return u.RAMBytes, l.RAMBytes })
-	}
-	if short := limits.DiskBytes - room.DiskFree; short > 0 && !d.collecting && d.diskMeasured() {
-		d.evict(schema.MachineDisk, short, func(u *schema.Usage, l schema.Resources) (use, limit int64) { return u.DiskBytes, l.DiskBytes })
+	for _, s := range d.shortages() {
+		d.evict(s)
 	}
 }
 
@@ -116,8 +147,9 @@ func (d *decider) diskMeasured() bool {
 }
 
 // evict chooses victims for one resource, unless some that were chosen before are
-// still leaving.
-func (d *decider) evict(what schema.Resource, short int64, of func(*schema.Usage, schema.Resources) (use, limit int64)) {
+// still leaving. For disk nobody stops who is within its limit while one is not:
+// that one goes by itself.
+func (d *decider) evict(s shortage) {
 	var tasks []Candidate
 	for i := range d.in.Held {
 		h := &d.in.Held[i]
@@ -125,19 +157,22 @@ func (d *decider) evict(what schema.Resource, short int64, of func(*schema.Usage
 		if c == nil || h.Assignment.Job == nil {
 			continue
 		}
-		if h.Clearing || c.Exit == nil && c.Stop != nil && c.Stop.Resource == what {
+		if h.Clearing || c.Exit == nil && c.Stop != nil && c.Stop.Resource == s.what {
 			return // until it has gone, it may take more, and nobody knows what will be left
 		}
 		job, ref := d.jobOf(h), h.ref()
-		use, limit := of(c.Usage, job.Task.Resources.Resources)
+		if s.what == schema.MachineDisk && c.Exit == nil && (c.Stop != nil && c.Stop.Resource == schema.OwnDisk || diskExcess(c.Usage, &job.Task.Resources.Resources) != "") {
+			return
+		}
+		use, limit := s.of(c.Usage, &job.Task.Resources.Resources)
 		tasks = append(tasks, Candidate{
 			TaskRef: ref, Priority: job.Priority, Use: use, Limit: limit, Leaving: c.Exit != nil || c.Stop != nil || d.evicted[ref] != nil,
 		})
 	}
-	for _, v := range Victims(short, worthwhile, tasks) {
+	for _, v := range Victims(s.short, s.least, tasks) {
 		d.evicted[v.TaskRef] = &schema.Cause{
-			Kind: schema.CauseOutOfResources, Resource: what, Machine: d.in.Machine, Generation: v.Generation, At: d.in.Now,
-			Message: d.evictionText(what, v),
+			Kind: schema.CauseOutOfResources, Resource: s.what, Machine: d.in.Machine, Generation: v.Generation, At: d.in.Now,
+			Message: d.evictionText(s, v),
 		}
 	}
 }
@@ -162,29 +197,31 @@ func (d *decider) used(h *Held) *Incarnation {
 }
 
 // evictionText says what is short and what the task has of it.
-func (d *decider) evictionText(what schema.Resource, v Candidate) string {
-	room := &d.in.Strain.Room
-	left, total, least := room.RAMAvailable, room.RAMTotal, d.in.Limits.RAMBytes
-	if what == schema.MachineDisk {
-		left, total, least = room.DiskFree, room.DiskTotal, d.in.Limits.DiskBytes
+func (d *decider) evictionText(s shortage, v Candidate) string {
+	room, limits := &d.in.Strain.Room, &d.in.Limits
+	left, total, least, amount := room.RAMAvailable, room.RAMTotal, limits.RAMBytes, schema.Bytes
+	switch {
+	case s.what == schema.MachineDisk && s.least == worthwhileInodes:
+		left, total, least, amount = room.InodesFree, room.InodesTotal, limits.Inodes, inodes
+	case s.what == schema.MachineDisk:
+		left, total, least = room.DiskFree, room.DiskTotal, limits.DiskBytes
 	}
 	limit := "without a limit"
 	if v.Limit > 0 {
-		limit = "limit " + schema.Bytes(v.Limit)
+		limit = "limit " + amount(v.Limit)
 	}
-	return fmt.Sprintf("%s: %s of %s left, want %s; the task used %s, %s",
-		what, schema.Bytes(left), schema.Bytes(total), schema.Bytes(least), schema.Bytes(v.Use), limit)
+	return fmt.Sprintf("%s: %s of %s left, want %s; the task used %s, %s", s.what, amount(left), amount(total), amount(least), amount(v.Use), limit)
 }
 
 // overDisk returns why a task has to stop that is over its own disk limit, nil if
 // it is not.
 func (d *decider) overDisk(it item, c *Incarnation) *schema.Cause {
-	limit := it.job().Task.Resources.DiskBytes
-	if c.Usage == nil || limit <= 0 || c.Usage.DiskBytes <= limit {
+	excess := diskExcess(c.Usage, &it.job().Task.Resources.Resources)
+	if excess == "" {
 		return nil
 	}
 	return &schema.Cause{
 		Kind: schema.CauseOutOfResources, Resource: schema.OwnDisk, Machine: d.in.Machine, Generation: it.generation, At: d.in.Now,
-		Message: fmt.Sprintf("disk: %s used, limit %s", schema.Bytes(c.Usage.DiskBytes), schema.Bytes(limit)),
+		Message: "disk: " + excess,
 	}
 }

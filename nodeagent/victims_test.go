@@ -210,6 +210,83 @@ func TestEvictions(t *testing.T) {
 	}
 }
 
+// TestEvictionForDisk: who is over its limit goes, and nobody else with it, whatever
+// its priority is; inodes count as bytes do.
+func TestEvictionForDisk(t *testing.T) {
+	t.Parallel()
+	low, prod := using("low", 1, 0, 0, 60*mib), using("prod", 2, 200, 0, 90*mib)
+	strain, limits := short(200*mib, 80*mib)
+	stop := func(h nodeagent.Held) nodeagent.Held {
+		last(&h).Stop = &schema.Cause{Kind: schema.CauseOutOfResources, Resource: schema.OwnDisk}
+		last(&h).TermAt = t0
+		return h
+	}
+	files := func(h nodeagent.Held, n int64) nodeagent.Held {
+		last(&h).Usage.DiskInodes = n
+		return h
+	}
+	few := strain
+	few.Room.DiskFree, few.Room.InodesTotal, few.Room.InodesFree = 500*mib, 100_000, 900
+	inodes := limits
+	inodes.Inodes = 1000
+	for name, tt := range map[string]struct {
+		strain nodeagent.Strain
+		limits nodeagent.Limits
+		held   []nodeagent.Held
+		want   []string
+	}{
+		"the one over its limit, though it is prod": {strain, limits, []nodeagent.Held{low, prod}, []string{"disk: 90 MiB used, limit 64 MiB"}},
+		"nobody else until it has gone":             {strain, limits, []nodeagent.Held{low, stop(using("gone", 3, 200, 0, 90*mib))}, nil},
+		"nobody is over it: the lowest priority": {
+			strain, limits,
+			[]nodeagent.Held{low, using("prod", 2, 200, 0, 63*mib)},
+			[]string{"machine disk: 80 MiB of 1 GiB left, want 100 MiB; the task used 60 MiB, limit 64 MiB"},
+		},
+		"more files than its disk limit stands for": {
+			few, inodes,
+			[]nodeagent.Held{files(using("low", 1, 0, 0, mib), 16_000), files(using("hog", 2, 200, 0, mib), 16_385)},
+			[]string{"disk: 16385 inodes used, limit 16384 inodes (by its disk limit of 64 MiB)"},
+		},
+		"no inodes left": {
+			few, inodes,
+			[]nodeagent.Held{files(using("low", 1, 0, 0, mib), 100), files(using("mid", 2, 100, 0, mib), 3000)},
+			[]string{"machine disk: 900 inodes of 100000 inodes left, want 1000 inodes; the task used 3000 inodes, limit 16384 inodes"},
+		},
+		"enough inodes": {strain, inodes, nil, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var got []string
+			for _, a := range decideOn(tt.strain, tt.limits, tt.held...).Actions {
+				got = append(got, a.Cause.Message)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("stopped for (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestInodePressure: a file system without inodes is a condition, and ends as one
+// without bytes does.
+func TestInodePressure(t *testing.T) {
+	t.Parallel()
+	var c nodeagent.Conditions
+	limits := nodeagent.Limits{DiskBytes: 100 * mib, Inodes: 1000}
+	room := schema.MachineUsage{DiskFree: 500 * mib, DiskTotal: 1024 * mib, InodesTotal: 65536, InodesFree: 900}
+	limits.Pressure(&c, &room, t0)
+	const want = "900 of 65536 inodes of the disk are left, want 1000"
+	if list := c.List(); len(list) != 1 || list[0].Kind != schema.DiskPressure || list[0].Message != want {
+		t.Fatalf("%+v, want %q", list, want)
+	}
+	room.InodesFree = 2000
+	limits.Pressure(&c, &room, t0.Add(time.Minute))
+	limits.Pressure(&c, &room, t0.Add(2*time.Minute))
+	if list := c.List(); len(list) != 0 {
+		t.Errorf("%+v, and there are inodes again", list)
+	}
+}
+
 func TestEvictionTellsTheNumbers(t *testing.T) {
 	t.Parallel()
 	strain, limits := short(80*mib, 100*mib)

@@ -21,9 +21,13 @@ type MachineUsage struct {
 	RAMAvailable int64 `json:"ramAvailableBytes"`
 	// DiskTotal is the size of the file system of the agent's state directory,
 	// and DiskFree what of it tasks can have, in bytes.
-	DiskTotal int64       `json:"diskTotalBytes"`
-	DiskFree  int64       `json:"diskFreeBytes"`
-	Tasks     []TaskUsage `json:"tasks"` // those that run, sorted by task
+	DiskTotal int64 `json:"diskTotalBytes"`
+	DiskFree  int64 `json:"diskFreeBytes"`
+	// InodesTotal and InodesFree count the files that this file system can hold,
+	// and those that it has room for; both are 0 where there is no such bound.
+	InodesTotal int64       `json:"inodesTotal,omitempty"`
+	InodesFree  int64       `json:"inodesFree,omitempty"`
+	Tasks       []TaskUsage `json:"tasks"` // those that run, sorted by task
 }
 
 // TaskUsage is the usage of one incarnation of a task.
@@ -45,12 +49,14 @@ type Usage struct {
 	// is charged to the task, so the two may overlap.
 	RAMBytes   int64 `json:"ramBytes"`
 	CacheBytes int64 `json:"cacheBytes"`
-	// DiskBytes is what the task's directories (work, logs, sticky) take of the
-	// file system, as of DiskAt, when counting began; zero DiskAt: not measured yet. DiskNote says
-	// when it is only a part.
-	DiskBytes int64     `json:"diskBytes"`
-	DiskAt    time.Time `json:"diskAt,omitzero"`
-	DiskNote  string    `json:"diskNote,omitempty"`
+	// DiskBytes is what the task's directories (work, logs, sticky), and files that it
+	// has deleted and still has open, take of the file system, and DiskInodes how many
+	// files and directories that are, as of DiskAt, when counting began; zero DiskAt:
+	// not measured yet. DiskNote says when it is only a part.
+	DiskBytes  int64     `json:"diskBytes"`
+	DiskInodes int64     `json:"diskInodes"`
+	DiskAt     time.Time `json:"diskAt,omitzero"`
+	DiskNote   string    `json:"diskNote,omitempty"`
 	// Processes counts processes and threads where there is a cgroup, else
 	// processes.
 	Processes int64 `json:"processes"`

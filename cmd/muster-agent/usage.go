@@ -17,6 +17,7 @@ import (
 type usageFlags struct {
 	sampleEvery, diskEvery time.Duration
 	evictRAM, evictDisk    int64 // unset: as large as the machine allows
+	evictInodes, ballast   int64 // likewise
 	overloadAfter          time.Duration
 	keep                   nodeagent.Keep
 }
@@ -31,6 +32,8 @@ const unset = math.MinInt64
 const (
 	evictRAM, evictRAMShare   = 100 << 20, 50 // 2%
 	evictDisk, evictDiskShare = 1 << 30, 20   // 5%
+	evictInodes               = 1 << 16       // or 5%, too: what ext4 has for 1 GiB
+	ballast, ballastShare     = 4 << 20, 100  // 1%
 )
 
 func (f *usageFlags) register(set *pflag.FlagSet) {
@@ -38,11 +41,13 @@ func (f *usageFlags) register(set *pflag.FlagSet) {
 	set.DurationVar(&f.diskEvery, "disk-every", 5*time.Second, "least time between two walks through a task's directories; 100 times what a walk takes, if that is more")
 	set.Int64Var(&f.evictRAM, "evict-ram-bytes", unset, "stop tasks when less memory is available; 0: never (default 100 MiB, at most 2% of the machine's)")
 	set.Int64Var(&f.evictDisk, "evict-disk-bytes", unset, "remove remains, then stop tasks, when the state directory's file system has less free; 0: never (default 1 GiB, at most 5% of it)")
+	set.Int64Var(&f.evictInodes, "evict-inodes", unset, "the same, when it has room for fewer files; 0: never (default 65536, at most 5% of its inodes)")
+	set.Int64Var(&f.ballast, "ballast-bytes", unset, "disk kept for what the agent has to write when it is full; 0: none (default 4 MiB, at most 1% of it)")
 	set.DurationVar(&f.overloadAfter, "overload-after", 30*time.Second, "ask the master to move tasks away when prod tasks have waited so long for processors; 0: never")
 	set.Int64Var(&f.keep.Bytes, "keep-bytes", nodeagent.DefaultKeepBytes, "disk for logs and directories of tasks that have ended")
 	set.DurationVar(&f.keep.Age, "keep-for", nodeagent.KeepFor, "how long they are kept")
 	set.DurationVar(&f.keep.FailedAge, "keep-failed-for", nodeagent.KeepFailedFor, "how long those of failures are kept")
-	for _, name := range []string{"evict-ram-bytes", "evict-disk-bytes"} {
+	for _, name := range []string{"evict-ram-bytes", "evict-disk-bytes", "evict-inodes", "ballast-bytes"} {
 		set.Lookup(name).DefValue = "0" // what it stands for is in the text
 	}
 }
@@ -63,6 +68,7 @@ func (f *usageFlags) check() error {
 		value int64
 	}{
 		{"overload-after", int64(f.overloadAfter)}, {"evict-ram-bytes", f.evictRAM}, {"evict-disk-bytes", f.evictDisk},
+		{"evict-inodes", f.evictInodes}, {"ballast-bytes", f.ballast},
 	} {
 		if d.value < 0 && d.value != unset {
 			return usageError{fmt.Errorf("--%s is negative: want at least 0", d.flag), "0 turns it off"}
@@ -91,7 +97,7 @@ func (f *usageFlags) configure(cfg *loop.Config, tasks *runtime.Runtime) error {
 	}
 	cfg.Meter, cfg.SampleEvery, cfg.DiskEvery = tasks, f.sampleEvery, f.diskEvery
 	cfg.Limits = nodeagent.Limits{
-		RAMBytes: f.evictRAM, DiskBytes: f.evictDisk, OverloadAfter: f.overloadAfter, Keep: f.keep,
+		RAMBytes: f.evictRAM, DiskBytes: f.evictDisk, Inodes: f.evictInodes, OverloadAfter: f.overloadAfter, Keep: f.keep,
 		Processors: tasks.Capacity().Of(schema.CPUMilli),
 	}
 	if f.evictRAM == unset {
@@ -99,6 +105,12 @@ func (f *usageFlags) configure(cfg *loop.Config, tasks *runtime.Runtime) error {
 	}
 	if f.evictDisk == unset {
 		cfg.Limits.DiskBytes = min(evictDisk, room.DiskTotal/evictDiskShare)
+	}
+	if f.evictInodes == unset {
+		cfg.Limits.Inodes = min(evictInodes, room.InodesTotal/evictDiskShare)
+	}
+	if cfg.BallastBytes = f.ballast; f.ballast == unset {
+		cfg.BallastBytes = min(ballast, room.DiskTotal/ballastShare)
 	}
 	return nil
 }

@@ -40,7 +40,12 @@ func Stage(name string, data []byte, mode fs.FileMode) error {
 // else fills the disk until then: as far as the file system lets it, which may
 // write each byte to a new place (btrfs).
 func Reserve(name string, bytes int64, mode fs.FileMode) error {
-	f, err := os.OpenFile(name+".new", os.O_WRONLY|os.O_CREATE, mode)
+	return Allocate(name+".new", bytes, mode)
+}
+
+// Allocate makes a file that has room for that many bytes, if it is not there.
+func Allocate(name string, bytes int64, mode fs.FileMode) error {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, mode)
 	if err != nil {
 		return err
 	}

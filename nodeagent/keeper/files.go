@@ -188,14 +188,14 @@ func read(dir, name string, v any) (bool, error) {
 	return json.Unmarshal(b, v) == nil, nil
 }
 
-// write writes v as the JSON file name in dir, durably and whole: after a crash
-// it is there with all of v, or not at all.
-func write(dir, name string, v any) error {
-	b, err := json.Marshal(v)
+// writeEnd writes the end of dir down, durably and whole: after a crash it is there
+// with all that it says, or not at all.
+func writeEnd(dir string, e Exit) error {
+	b, err := json.Marshal(e)
 	if err != nil {
-		return fmt.Errorf("write %s: %w", name, err)
+		return fmt.Errorf("write %s: %w", ExitFile, err)
 	}
-	return durable.Write(filepath.Join(dir, name), b, 0o600)
+	return durable.Write(filepath.Join(dir, ExitFile), b, 0o600)
 }
 
 // writeNow writes v as the JSON file name in dir, whole for every reader while the

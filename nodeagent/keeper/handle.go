@@ -288,6 +288,9 @@ func settle(dir, boot string, spec *Spec, why string) (Exit, error) {
 	if ok, err := read(dir, ExitFile, &exit); ok || err != nil {
 		return exit, err
 	}
+	if exit, ok := takeAside(dir); ok {
+		return exit, nil
+	}
 	exit, err = bury(dir, boot, spec, began)
 	if err != nil {
 		return Exit{}, err
@@ -295,7 +298,10 @@ func settle(dir, boot string, spec *Spec, why string) (Exit, error) {
 	if why != "" {
 		exit.Unseen, exit.Message = false, why
 	}
-	return exit, write(dir, ExitFile, exit)
+	if err = writeEnd(dir, exit); err != nil && putAside(dir, exit) == nil {
+		err = nil
+	}
+	return exit, err
 }
 
 // bury kills what is left of an incarnation that has no keeper, and judges it;

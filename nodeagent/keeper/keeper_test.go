@@ -165,7 +165,7 @@ func TestFiles(t *testing.T) {
 		t.Errorf("read of no file: %t, %v", ok, err)
 	}
 	want := Exit{Code: -1, Signal: "SIGKILL", OOM: true, Message: "m"}
-	if err := write(dir, ExitFile, want); err != nil {
+	if err := writeEnd(dir, want); err != nil {
 		t.Fatal(err)
 	}
 	if ok, err := read(dir, ExitFile, &got); !ok || err != nil || got != want {

@@ -17,6 +17,13 @@ var errHeld = errors.New("its lock is held")
 func claim(dir string) (*os.File, error) {
 	name := filepath.Join(dir, LockFile)
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+	if errors.Is(err, unix.EROFS) || errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		// Who has it has made it before the disk took nothing more; and no keeper
+		// begins where there is none.
+		if f, err = os.Open(name); errors.Is(err, os.ErrNotExist) {
+			f, err = os.Open(dir)
+		}
+	}
 	if err != nil {
 		return nil, err
 	}

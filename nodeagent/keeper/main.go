@@ -315,16 +315,19 @@ const exitRoom = 4 << 10
 // writeWait is the time between two attempts to write the end down.
 const writeWait = time.Second
 
-// writeExit writes the end down. Without exit.json the exit status is lost, so a
-// disk that refuses it is waited for, unless the directory is gone.
+// writeExit writes the end down. Without it the exit status is lost, so a disk that
+// refuses it twice is waited for only where it cannot be put aside, unless the
+// directory is gone.
 func (h *holder) writeExit(tries int) error {
 	for n := 1; ; n++ {
-		err := write(h.dir, ExitFile, h.exit)
+		err := writeEnd(h.dir, h.exit)
 		if err == nil || errors.Is(err, os.ErrNotExist) || n == tries {
 			return err
 		}
 		if n == 1 {
 			fmt.Fprintln(os.Stderr, "muster-keeper:", err, "(it goes on trying)")
+		} else if putAside(h.dir, h.exit) == nil {
+			return nil
 		}
 		time.Sleep(writeWait)
 	}

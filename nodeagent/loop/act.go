@@ -55,16 +55,19 @@ func (l *Loop) do(ctx context.Context, g *generation, a nodeagent.Action) error 
 		g.last().Exit = a.Exit
 		return nil
 	case nodeagent.End:
-		return l.end(ctx, g, a)
+		l.end(ctx, g, a)
+		return nil
 	case nodeagent.Prune:
 		g.Incarnations = slices.DeleteFunc(g.Incarnations, func(c nodeagent.Incarnation) bool { return c.Number == a.Incarnation })
 		if err := l.disk.remove(incarnationDir(g.dir, a.Incarnation)); err != nil {
 			return err
 		}
+		l.forget(incarnationDir(g.dir, a.Incarnation))
 	case nodeagent.Remove:
 		if err := l.disk.removeTask(g.dir); err != nil {
 			return err
 		}
+		l.forget(g.dir)
 		delete(l.held, key{a.Task, a.Generation})
 	default:
 		return fmt.Errorf("action %q of %s: unknown", a.Kind, a.Task)
@@ -86,14 +89,14 @@ func (g *generation) find(n int) *nodeagent.Incarnation {
 	return nil
 }
 
-// term makes the cause durable before the task can see the signal: its exit
-// must not be taken for its own will by an agent that comes after.
+// term makes the cause durable before the task can see the signal, so that an agent
+// which comes after knows it. It does not wait for a disk that refuses it: that the
+// exit was not the task's own will its keeper writes down, too.
 func (l *Loop) term(g *generation, a nodeagent.Action) error {
 	c := g.last()
 	if c.Stop == nil {
-		if err := l.disk.write(filepath.Join(incarnationDir(g.dir, c.Number), stopFile), a.Cause); err != nil {
-			return err
-		}
+		name := filepath.Join(incarnationDir(g.dir, c.Number), stopFile)
+		l.save(g, name, func() error { return l.disk.write(name, a.Cause) })
 		c.Stop = a.Cause
 		if a.Cause.Kind == schema.CauseOutOfResources {
 			l.metrics.evictions.WithLabelValues(string(a.Cause.Resource)).Inc()
@@ -103,17 +106,18 @@ func (l *Loop) term(g *generation, a nodeagent.Action) error {
 	return g.process.Signal(false)
 }
 
-// end makes the end durable; only then is it reported.
-func (l *Loop) end(ctx context.Context, g *generation, a nodeagent.Action) error {
-	if !g.written {
-		if err := l.disk.writeAssignment(&g.Assignment); err != nil {
-			return err
+// end makes the end durable; only where the disk refuses it, it is reported before.
+func (l *Loop) end(ctx context.Context, g *generation, a nodeagent.Action) {
+	name := filepath.Join(g.dir, endFile)
+	l.save(g, name, func() error {
+		if !g.written {
+			if err := l.disk.writeAssignment(&g.Assignment); err != nil {
+				return err
+			}
+			g.written = true
 		}
-		g.written = true
-	}
-	if err := l.disk.write(filepath.Join(g.dir, endFile), a.Cause); err != nil {
-		return err
-	}
+		return l.disk.write(name, a.Cause)
+	})
 	g.End = a.Cause
 	if a.Clear {
 		g.Clearing = true
@@ -124,7 +128,6 @@ func (l *Loop) end(ctx context.Context, g *generation, a nodeagent.Action) error
 			l.send(ctx, func() { l.cleared(g) })
 		})
 	}
-	return nil
 }
 
 // discard removes what the tasks of the generation whose directory dir is have made
@@ -157,8 +160,9 @@ type outcome struct {
 	written bool
 	process Process
 	refused *schema.Cause
-	tried   bool // the Runtime was asked
-	fault   bool // and failed for no fault of the task
+	tried   bool  // the Runtime was asked
+	fault   bool  // and failed for no fault of the task
+	disk    error // what the disk has refused
 }
 
 // start begins the next incarnation of g, which is Busy until launch is done.
@@ -200,6 +204,11 @@ func (l *Loop) launch(ctx context.Context, s starting) outcome {
 	out := outcome{written: s.written}
 	refuse := func(kind schema.CauseKind, err error) outcome {
 		out.refused = &schema.Cause{Kind: kind, Message: err.Error()}
+		if noRoom(err) || noWrite(err) { // on another machine there is a disk
+			out.disk, out.fault = err, false
+			out.refused.Kind, out.refused.Resource = schema.CauseOutOfResources, schema.MachineDisk
+			out.refused.Message = string(schema.MachineDisk) + ": " + out.refused.Message
+		}
 		return out
 	}
 	if !s.written {
@@ -240,6 +249,9 @@ func (l *Loop) launched(ctx context.Context, g *generation, n int, out outcome, 
 	g.written = out.written
 	if g.Clearing {
 		l.cleared(g)
+	}
+	if out.disk != nil {
+		l.refusedBy(out.disk)
 	}
 	if out.fault {
 		l.told(l.vitals.conditions.SeeStart(out.refused.Message, time.Now()))

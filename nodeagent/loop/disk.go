@@ -42,6 +42,8 @@ type disk struct {
 	root  string
 	lock  *Lock
 	trash *trash.Bin
+	// ballast is given up for what has to be written to a full disk.
+	ballast *ballast
 	// step is called before each change of the disk, and once after it.
 	// Tests kill the agent there.
 	step func(what string)
@@ -65,7 +67,7 @@ func (d *disk) write(name string, v any) error {
 	}
 	d.step("write " + filepath.Base(name))
 	temp := name + ".new"
-	if err := durable.Stage(temp, b, 0o600); err != nil {
+	if err := d.stage(temp, b); err != nil {
 		return err
 	}
 	d.step("rename " + filepath.Base(name))

@@ -215,6 +215,8 @@ func (g grip) Signal(kill bool) error {
 	return nil
 }
 
+func (grip) Processes() nodeagent.Processes { return nodeagent.Processes{} }
+
 func (g grip) Run(context.Context, []string, time.Duration) (string, error) { return g.p.kernel.run() }
 
 func (g grip) Line() string {

@@ -3,6 +3,7 @@ package loop
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -49,14 +50,23 @@ func (l *Lock) take() (err error) {
 	if err != nil {
 		return inUse(err, name)
 	}
-	if l.file, err = os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600); err != nil {
+	l.file, err = os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+	if noRoom(err) || noWrite(err) {
+		if l.file, err = os.Open(name); errors.Is(err, fs.ErrNotExist) && l.dir != nil {
+			return nil // the directory has to do
+		}
+	}
+	if err != nil {
 		return err
 	}
 	if err := takeLock(l.file); err != nil {
 		return inUse(err, name)
 	}
-	err = errors.Join(l.file.Truncate(0), second(l.file.WriteAt(fmt.Appendln(nil, os.Getpid()), 0)))
-	if err != nil {
+	// It only tells who has it: a disk that is full, or cannot be written to, is no
+	// reason not to start. What was there is written over before it is cut off.
+	pid := fmt.Appendln(nil, os.Getpid())
+	_, err = l.file.WriteAt(pid, 0)
+	if err = errors.Join(err, l.file.Truncate(int64(len(pid)))); err != nil && !noRoom(err) && !noWrite(err) && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.EBADF) {
 		return fmt.Errorf("write %s: %w", lockFile, err)
 	}
 	return nil
@@ -104,5 +114,3 @@ func takeLock(f *os.File) error {
 		}
 	}
 }
-
-func second(_ int, err error) error { return err }

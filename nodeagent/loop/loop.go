@@ -44,9 +44,10 @@ type Runtime interface {
 type Meter interface {
 	// Machine measures the machine as a whole, without its tasks.
 	Machine() (schema.MachineUsage, error)
-	// Disk measures what dir takes of the disk; note says when that is only a
-	// part. It may take seconds.
-	Disk(dir string) (bytes int64, note string, err error)
+	// Disk measures what directories take of their file system, with what the
+	// processes of a task have deleted there and still use. It may end early when
+	// that is more than a limit in bytes allows, and take seconds.
+	Disk(dirs []string, of nodeagent.Processes, limit int64) (nodeagent.DiskUse, error)
 }
 
 // Limited is the part of a Process that holds it to its limits.
@@ -65,6 +66,8 @@ type Telling interface {
 	// Usage measures what it uses, without its disk; false when nothing of it is
 	// left.
 	Usage() (schema.Usage, bool)
+	// Processes returns its processes now; none of an alloc.
+	Processes() nodeagent.Processes
 	// Line returns the beginning of what the task says of itself: any bytes,
 	// and few.
 	Line() string
@@ -109,6 +112,9 @@ type Config struct {
 	SampleEvery, DiskEvery time.Duration
 	// Limits say what is done when the machine runs short, and what is kept.
 	Limits nodeagent.Limits
+	// BallastBytes is how much of the disk is kept for what the agent has to write
+	// when others have filled it; 0: nothing.
+	BallastBytes int64
 	// NoExec refuses commands beside tasks.
 	NoExec bool
 	// LookEvery is the time between two looks at how the machine is; zero: it
@@ -187,6 +193,7 @@ type Loop struct {
 	strain     nodeagent.Strain
 	removed    bool // something was removed since the disk was measured
 	removing   bool // and may be on the disk still
+	unsaved    unsaved
 }
 
 // New takes the state directory's lock if it has not been taken, reads what is held there and finds its
@@ -204,7 +211,7 @@ func New(ctx context.Context, cfg Config) (*Loop, error) {
 			return nil, err
 		}
 	}
-	d := &disk{root: cfg.Dir, lock: cfg.Lock, step: cfg.Step}
+	d := &disk{root: cfg.Dir, lock: cfg.Lock, step: cfg.Step, ballast: openBallast(filepath.Join(cfg.Dir, ballastDir), cfg.BallastBytes)}
 	made := false
 	defer func() {
 		if !made {
@@ -310,6 +317,7 @@ func (l *Loop) Alive(ctx context.Context) error { return l.call(ctx, func() {}) 
 // has come of it, and returns when to wake.
 func (l *Loop) turn(ctx context.Context) time.Time {
 	l.reread(ctx)
+	l.saveAgain(time.Now())
 	look := l.look(ctx, time.Now())
 	var plan nodeagent.Plan
 	for {
@@ -367,6 +375,9 @@ func (l *Loop) wake(ctx context.Context, plan nodeagent.Plan, wake time.Time) ti
 	}
 	if at := l.throttle(ctx, now); !at.IsZero() && at.Before(wake) {
 		wake = at
+	}
+	if len(l.unsaved.files) > 0 && l.unsaved.retry.Before(wake) {
+		wake = l.unsaved.retry
 	}
 	for _, g := range l.held {
 		if (g.stuck != nil || g.unread) && g.retry.Before(wake) {
@@ -427,6 +438,8 @@ func (l *Loop) publish(plan nodeagent.Plan) {
 		case g == nil:
 		case g.stuck != nil:
 			s.Note = g.stuck.Error()
+		case l.unsavedOf(g) != nil:
+			s.Note = "not written down yet: " + l.unsavedOf(g).Error()
 		case g.logs != "" && s.Note != "":
 			s.Note += "; " + g.logs
 		case g.logs != "":
@@ -455,7 +468,8 @@ func (l *Loop) Describe(ctx context.Context, attributes map[string]string) error
 // Report returns the newest report: as of the last decision, and immutable.
 func (l *Loop) Report() schema.Report { return *l.report.Load() }
 
-// Welcome keeps the epoch that a master has given to the connection. It errs
+// Welcome keeps the epoch that a master has given to the connection, as Assign keeps a
+// view. It errs
 // when the agent was welcomed with a higher one before: then that master is not
 // the machine's any more.
 func (l *Loop) Welcome(epoch uint64) error {
@@ -471,10 +485,7 @@ func (l *Loop) welcome(epoch uint64) error {
 		return nil
 	}
 	m := memory{epoch: epoch, view: l.memory.view}
-	if err := l.disk.writeMemory(m); err != nil {
-		return err
-	}
-	l.memory = m
+	l.remember(m)
 	l.sees(epoch)
 	return nil
 }
@@ -486,8 +497,15 @@ func (l *Loop) sees(epoch uint64) {
 	l.info.Store(&info)
 }
 
+// remember makes m what the agent knows of its master, on disk too as soon as that
+// takes it.
+func (l *Loop) remember(m memory) {
+	l.memory = m
+	l.save(nil, filepath.Join(l.disk.root, viewFile), func() error { return l.disk.writeMemory(l.memory) })
+}
+
 // Assign makes view what the machine shall run. When it returns nil, the view
-// is on disk. It errs for a view that is older than the one there is, or that
+// is on disk, or is written as soon as the disk takes it. It errs for a view that is older than the one there is, or that
 // is not of this cell; then nothing has changed.
 func (l *Loop) Assign(epoch, version uint64, view []schema.Assignment) error {
 	if err := checkView(l.cfg.Cell, view); err != nil {
@@ -509,10 +527,7 @@ func (l *Loop) assign(v *nodeagent.View) error {
 		return fmt.Errorf("assignments of version %d: this agent has version %d", v.Version, old.Version)
 	}
 	m := memory{epoch: max(v.Epoch, l.memory.epoch), view: v}
-	if err := l.disk.writeMemory(m); err != nil {
-		return err
-	}
-	l.memory = m
+	l.remember(m)
 	l.confirm()
 	return nil
 }

@@ -222,26 +222,43 @@ func TestUnreadable(t *testing.T) {
 	})
 }
 
-// A disk that refuses an end keeps it from being reported.
+// A disk that refuses an end, or a view, does not keep it from being reported, or acted
+// on: it is said, and written when the disk takes it.
 func TestUnwritable(t *testing.T) {
 	bubble(t, func(s *story) {
-		s.assign(assignment("batch", 0, 1, schema.Batch))
-		s.until("u/batch/0 g1 running")
-		obstacle := filepath.Join(s.dir, "tasks/local/u/batch/0/1/end.json.new")
-		if err := os.Mkdir(obstacle, 0o700); err != nil {
-			s.t.Fatal(err)
+		s.assign(assignment("batch", 0, 1, schema.Batch), assignment("web", 0, 2, schema.Service))
+		s.until("u/batch/0 g1 running", "u/web/0 g2 running")
+		end, stop, view := "tasks/local/u/batch/0/1/end.json", "tasks/local/u/web/0/2/1/stop.json", "view.json"
+		for _, name := range []string{end, stop, view} {
+			if err := os.Mkdir(filepath.Join(s.dir, name+".new"), 0o700); err != nil {
+				s.t.Fatal(err)
+			}
 		}
 		s.kernel.exit("batch/0", schema.Exit{Code: 0})
-		s.until("u/batch/0 g1 waiting")
-		time.Sleep(time.Minute)
-		s.until("u/batch/0 g1 waiting")
-		if note := s.agent.Report().Tasks[0].Note; !strings.Contains(note, "is a directory") {
+		s.until("u/batch/0 g1 dead finished", "u/web/0 g2 running")
+		if note := s.agent.Report().Tasks[0].Note; !strings.Contains(note, "not written down yet: ") || !strings.Contains(note, "is a directory") {
 			s.t.Errorf("note %q, want why the end is not kept", note)
 		}
-		if err := os.Remove(obstacle); err != nil {
-			s.t.Fatal(err)
+		s.assign(stopped(assignment("web", 0, 2, schema.Service), schema.CauseUpdate))
+		s.until("u/batch/0 g1 dead finished", "u/web/0 g2 dead update")
+		if r := s.agent.Report(); r.View != s.version {
+			s.t.Errorf("report of view %d, want %d", r.View, s.version)
 		}
-		s.until("u/batch/0 g1 dead finished")
+		for _, name := range []string{end, stop, view} {
+			if err := os.Remove(filepath.Join(s.dir, name+".new")); err != nil {
+				s.t.Fatal(err)
+			}
+		}
+		time.Sleep(2 * time.Second)
+		rest()
+		for _, name := range []string{end, stop, view} {
+			if b, err := os.ReadFile(filepath.Join(s.dir, name)); err != nil || name == view && !strings.Contains(string(b), `"stop"`) {
+				s.t.Errorf("%s: %s, %v: want it to be written", name, b, err)
+			}
+		}
+		if note := s.agent.Report().Tasks[0].Note; strings.Contains(note, "not written") {
+			s.t.Errorf("note %q, and all is written", note)
+		}
 	})
 }
 

@@ -33,6 +33,7 @@ type metrics struct {
 	freed     *prometheus.CounterVec
 	spent     *prometheus.CounterVec
 	left      *prometheus.GaugeVec
+	inodes    prometheus.Gauge
 }
 
 func newMetrics(r prometheus.Registerer) (*metrics, error) {
@@ -46,12 +47,13 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		tasks: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: "muster", Subsystem: "agent", Name: "tasks", Help: "Task generations in the agent's report, by state.",
 		}, []string{"state"}),
-		view:  gauge("view_version", "Version of the assignments that the agent acts on."),
-		epoch: gauge("link_epoch", "Highest link epoch that the agent was welcomed with."),
-		busy:  gauge("busy_ports", "Ports of the machine's range that are in use by others than tasks."),
-		bound: gauge("batch_cpu_milli", "What batch tasks may use together, in thousandths of a core; 0: they are not bounded."),
-		clock: gauge("clock_offset_seconds", "By how much the master's clock is ahead of this machine's, at the last report."),
-		stuck: gauge("removals_stuck", "Directory trees that tasks have left and that cannot be removed; they are tried again."),
+		view:   gauge("view_version", "Version of the assignments that the agent acts on."),
+		epoch:  gauge("link_epoch", "Highest link epoch that the agent was welcomed with."),
+		busy:   gauge("busy_ports", "Ports of the machine's range that are in use by others than tasks."),
+		bound:  gauge("batch_cpu_milli", "What batch tasks may use together, in thousandths of a core; 0: they are not bounded."),
+		clock:  gauge("clock_offset_seconds", "By how much the master's clock is ahead of this machine's, at the last report."),
+		inodes: gauge("machine_left_inodes", "Files for which the state directory's file system has room."),
+		stuck:  gauge("removals_stuck", "Directory trees that tasks have left and that cannot be removed; they are tried again."),
 		troubles: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: "muster", Subsystem: "agent", Name: "condition", Help: "1 while the machine is in this condition.",
 		}, []string{"condition"}),
@@ -83,7 +85,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	var errs []error
 	for _, c := range []prometheus.Collector{
 		m.tasks, m.view, m.epoch, m.busy, m.bound, m.clock, m.stuck, m.troubles, m.starts, m.restarts, m.unhealthy, m.refused, m.exits, m.errors, m.latency,
-		m.evictions, m.oomKills, m.removals, m.freed, m.spent, m.left,
+		m.evictions, m.oomKills, m.removals, m.freed, m.spent, m.left, m.inodes,
 	} {
 		errs = append(errs, r.Register(c))
 	}

@@ -36,6 +36,12 @@ type measured struct {
 // all tests' tasks. Its tasks are stopped when the test ends.
 func startMeasured(t *testing.T, dir, parent string, limits nodeagent.Limits) *measured {
 	t.Helper()
+	return startMeasuredWith(t, dir, parent, limits, 0)
+}
+
+// startMeasuredWith is startMeasured, with so much ballast.
+func startMeasuredWith(t *testing.T, dir, parent string, limits nodeagent.Limits, ballast int64) *measured {
+	t.Helper()
 	openToAll(t, dir)
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	tasks, err := runtime.New(runtime.Config{Dir: dir, Keeper: linkKeeper(t), CgroupParent: cmp.Or(parent, os.Getenv("MUSTER_TEST_CGROUP_PARENT")), Log: log})
@@ -46,7 +52,7 @@ func startMeasured(t *testing.T, dir, parent string, limits nodeagent.Limits) *m
 	m.Loop, err = loop.New(t.Context(), loop.Config{
 		Cell: "local", Machine: schema.MachineInfo{Name: "m1", Boot: tasks.Boot(), Ports: schema.PortRange{First: 1}},
 		Dir: dir, Runtime: processes{tasks}, Log: log, Metrics: m.metrics, Meter: tasks,
-		SampleEvery: 100 * time.Millisecond, DiskEvery: 100 * time.Millisecond, Limits: limits,
+		SampleEvery: 100 * time.Millisecond, DiskEvery: 100 * time.Millisecond, Limits: limits, BallastBytes: ballast,
 	})
 	if err != nil {
 		t.Fatal(err)

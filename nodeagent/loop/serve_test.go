@@ -288,6 +288,9 @@ muster_agent_exits_total{how="signal"} 1
 # HELP muster_agent_link_epoch Highest link epoch that the agent was welcomed with.
 # TYPE muster_agent_link_epoch gauge
 muster_agent_link_epoch 1
+# HELP muster_agent_machine_left_inodes Files for which the state directory's file system has room.
+# TYPE muster_agent_machine_left_inodes gauge
+muster_agent_machine_left_inodes 0
 # HELP muster_agent_oom_kills_total Processes of tasks that the kernel was seen to kill for want of memory.
 # TYPE muster_agent_oom_kills_total counter
 muster_agent_oom_kills_total 0

@@ -1,10 +1,7 @@
 package loop
 
 import (
-	"cmp"
 	"context"
-	"errors"
-	"io/fs"
 	"slices"
 	"time"
 
@@ -24,10 +21,9 @@ const (
 
 // walk is what is known of a generation's disk.
 type walk struct {
-	due   time.Time
-	bytes int64
-	note  string
-	at    time.Time // zero: not measured yet
+	due time.Time
+	use nodeagent.DiskUse
+	at  time.Time // zero: not measured yet
 }
 
 // measure starts the goroutines that measure, which end with ctx.
@@ -40,6 +36,7 @@ func (l *Loop) measure(ctx context.Context) {
 		defer ticker.Stop()
 		for {
 			l.sample(ctx)
+			l.refill()
 			select {
 			case <-ctx.Done():
 				return
@@ -57,6 +54,17 @@ func (l *Loop) measure(ctx context.Context) {
 			}
 		}
 	})
+}
+
+// refill makes what is missing of the ballast, unless the disk is short.
+func (l *Loop) refill() {
+	room := l.Usage()
+	if room == nil || room.DiskFree < l.cfg.Limits.DiskBytes+l.cfg.BallastBytes || room.InodesTotal > 0 && room.InodesFree < l.cfg.Limits.Inodes {
+		return
+	}
+	if err := l.disk.ballast.fill(); err != nil && !noRoom(err) && !noWrite(err) {
+		l.cfg.Log.Warn("cannot keep room for what has to be written to a full disk", "err", err)
+	}
 }
 
 // sampled is an incarnation and what it uses.
@@ -134,6 +142,7 @@ func (l *Loop) sampled(room schema.MachineUsage, err error, live []sampled) {
 	l.told(l.cfg.Limits.Pressure(&l.vitals.conditions, &room, now))
 	l.metrics.left.WithLabelValues("memory").Set(float64(room.RAMAvailable))
 	l.metrics.left.WithLabelValues("disk").Set(float64(room.DiskFree))
+	l.metrics.inodes.Set(float64(room.InodesFree))
 }
 
 // oomKilled says which task had processes killed by the kernel; before is its
@@ -174,12 +183,14 @@ func (l *Loop) remeasure() {
 	}
 	l.removed = false
 	if room, err := l.cfg.Meter.Machine(); err == nil {
-		l.strain.Room.DiskFree = room.DiskFree
+		l.strain.Room.DiskFree, l.strain.Room.InodesFree = room.DiskFree, room.InodesFree
 	}
 }
 
 // into puts what is known of the disk into a sample.
-func (w *walk) into(u *schema.Usage) { u.DiskBytes, u.DiskAt, u.DiskNote = w.bytes, w.at, w.note }
+func (w *walk) into(u *schema.Usage) {
+	u.DiskBytes, u.DiskInodes, u.DiskAt, u.DiskNote = w.use.Bytes, w.use.Inodes, w.at, w.use.Note
+}
 
 // errand is what to walk, and who wants to know.
 type errand struct {
@@ -191,8 +202,7 @@ type errand struct {
 	process     Process // that ran when the walk began
 
 	// What came of it.
-	bytes       int64
-	note        string
+	use         nodeagent.DiskUse
 	began, done time.Time
 }
 
@@ -211,7 +221,7 @@ func (l *Loop) walkNext(ctx context.Context) time.Duration {
 	for i, e := range due {
 		l.walk(e)
 		pause = max(leastPause, pauseAfterWalk*e.done.Sub(e.began))
-		if e.limit > 0 && e.bytes > e.limit || i == len(due)-1 {
+		if e.use.Over(e.limit) || i == len(due)-1 {
 			due = due[:i+1]
 			break
 		}
@@ -229,18 +239,31 @@ func (l *Loop) walkNext(ctx context.Context) time.Duration {
 	return pause
 }
 
-// walk does an errand. What is not there takes nothing.
+// walk does an errand. Who is over its limit is measured again, and the smaller
+// counts: what was renamed, or written anew and the old removed, while the walk was
+// between the two has been counted twice.
 func (l *Loop) walk(e *errand) {
 	e.began = time.Now()
-	for _, dir := range e.dirs {
-		n, partly, err := l.cfg.Meter.Disk(dir)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			partly = "not measured: " + err.Error()
+	e.use = l.walkOnce(e)
+	if e.use.Over(e.limit) {
+		if again := l.walkOnce(e); !again.Over(e.limit) || again.Bytes < e.use.Bytes {
+			e.use = again
 		}
-		e.bytes, e.note = e.bytes+n, cmp.Or(e.note, partly)
 	}
 	e.done = time.Now()
 	l.metrics.spent.WithLabelValues("walk").Add(e.done.Sub(e.began).Seconds())
+}
+
+func (l *Loop) walkOnce(e *errand) nodeagent.DiskUse {
+	var of nodeagent.Processes
+	if e.process != nil && e.incarnation == 0 {
+		of = e.process.Processes()
+	}
+	use, err := l.cfg.Meter.Disk(e.dirs, of, e.limit)
+	if err != nil {
+		use.Note = "not measured: " + err.Error()
+	}
+	return use
 }
 
 // errands returns what is to be walked, the most due first.
@@ -276,7 +299,7 @@ const never = 100 * 365 * 24 * time.Hour
 func (l *Loop) walked(e *errand) {
 	if e.incarnation != 0 {
 		if c := e.g.find(e.incarnation); c != nil {
-			c.Bytes = max(e.bytes, 1) // it is measured, whatever it holds
+			c.Bytes = max(e.use.Bytes, 1) // it is measured, whatever it holds
 		}
 		return
 	}
@@ -285,10 +308,10 @@ func (l *Loop) walked(e *errand) {
 		return
 	}
 	w := &e.g.walk
-	w.bytes, w.note, w.at = e.bytes, e.note, e.began // what came later was not seen
+	w.use, w.at = e.use, e.began // what came later was not seen
 	w.due = e.done.Add(max(l.cfg.DiskEvery, restAfterWalk*e.done.Sub(e.began)))
 	if e.ended {
-		e.g.Bytes, w.due = max(e.bytes, 1), e.done.Add(never)
+		e.g.Bytes, w.due = max(e.use.Bytes, 1), e.done.Add(never)
 	}
 	if len(e.g.Incarnations) == 0 || e.g.process == nil {
 		return

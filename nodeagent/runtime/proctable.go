@@ -94,3 +94,14 @@ func (t processTable) below(pid int, c *counters, lack lacking) {
 		c.processes = count
 	}
 }
+
+// pids returns the processes below pid.
+func (t processTable) pids(pid int) []int {
+	var list []int
+	for todo := []int{pid}; len(todo) > 0; todo = todo[1:] {
+		for _, p := range t[todo[0]] {
+			list, todo = append(list, p.pid), append(todo, p.pid)
+		}
+	}
+	return list
+}

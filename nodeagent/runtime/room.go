@@ -48,6 +48,7 @@ func (r *room) measure(now time.Time) (schema.MachineUsage, error) {
 		return u, fmt.Errorf("measure disk: %s: %w", r.stateDir, err)
 	}
 	u.DiskTotal, u.DiskFree = int64(s.Blocks-s.Bfree+s.Bavail)*s.Bsize, int64(s.Bavail)*s.Bsize
+	u.InodesTotal, u.InodesFree = int64(s.Files), int64(s.Ffree) // no files at all: no such bound, as with btrfs
 	stat, err := os.ReadFile("/proc/stat")
 	if err != nil {
 		return u, fmt.Errorf("measure processors: %w", err)

@@ -135,10 +135,9 @@ func (r *Runtime) processes() processTable {
 	return r.table
 }
 
-// Disk measures what dir takes of the disk, see Measure.
-func (*Runtime) Disk(dir string) (bytes int64, note string, err error) {
-	use, err := Measure(dir)
-	return use.Bytes, use.Note, err
+// Disk measures directories and deleted files of a task, see Measure.
+func (*Runtime) Disk(dirs []string, of nodeagent.Processes, limit int64) (nodeagent.DiskUse, error) {
+	return Measure(dirs, of, limit)
 }
 
 // Machine measures the machine as a whole, without its tasks. Rates are over the

@@ -3,135 +3,314 @@ package runtime
 import (
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
+	"github.com/musterhq/muster/nodeagent"
 	"golang.org/x/sys/unix"
 )
 
 // The budget of one walk. What is beyond is left out, and said.
 const (
 	maxEntries = 500_000
-	maxDepth   = 256 // each level holds a descriptor
 	maxWalk    = 5 * time.Second
-	// readNames is how many names are read from a directory at once.
+	// maxOpen is how many levels hold a descriptor; those above are opened again
+	// from below, on the way back.
+	maxOpen = 32
+	// maxPending bounds the names of directories that are still to be walked, in
+	// bytes.
+	maxPending = 8 << 20
+	// readNames is how much is read from a directory at once, in bytes.
 	readNames = 1 << 16
+	// largeFile and maxLarge say which files are remembered, in bytes, and how many:
+	// one that is deleted while the walk goes on must not count as deleted and open,
+	// too.
+	largeFile = 16 << 10
+	maxLarge  = 1 << 16
 )
 
-// DiskUse is what a directory takes of the file system.
-type DiskUse struct {
-	Bytes int64
-	Note  string // says when Bytes is only a part
+// Measure walks dirs, which lie on one file system, and adds up the blocks and the
+// inodes of what is in them, and of files there that the processes of a task have
+// deleted and still use. A file with several names counts once, a file with holes by
+// its blocks. It follows no link and enters no other mount, and each step is taken
+// from the directory above it or, on the way back, is the one that it came from: so
+// whatever a task puts there or moves meanwhile, nothing else is counted, opened or
+// waited for. Counting ends early when the inodes are more than a limit of disk
+// allows; 0 is no limit. A directory that is not there takes nothing.
+func Measure(dirs []string, of nodeagent.Processes, limit int64) (nodeagent.DiskUse, error) {
+	w := walker{until: time.Now().Add(maxWalk), inodes: nodeagent.InodeLimit(limit), seen: map[uint64]bool{}}
+	var errs []error
+	for _, dir := range dirs {
+		if err := w.top(dir); err != nil && !errors.Is(err, unix.ENOENT) {
+			errs = append(errs, fmt.Errorf("measure %s: %w", dir, err))
+		}
+	}
+	if w.rooted {
+		w.deleted(of)
+	}
+	return w.use, errors.Join(errs...)
 }
 
-// Measure walks dir and adds up the blocks of what is in it; a file with several
-// names counts once. It follows no link and enters no other file system, so
-// whatever a task puts there, nothing else is counted or opened: each step is
-// taken from the directory above it. Files that are deleted and still open are
-// not seen.
-func Measure(dir string) (DiskUse, error) {
-	w := walker{until: time.Now().Add(maxWalk), seen: map[uint64]bool{}}
-	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return DiskUse{}, fmt.Errorf("measure %s: %w", dir, err)
-	}
-	var s unix.Stat_t
-	if err := unix.Fstat(fd, &s); err != nil {
-		return DiskUse{}, errors.Join(fmt.Errorf("measure %s: %w", dir, err), unix.Close(fd))
-	}
-	w.device = s.Dev
-	w.add(&s)
-	w.walk(fd, 1)
-	return DiskUse{Bytes: w.bytes, Note: w.note}, nil
-}
-
+// walker is one measurement.
 type walker struct {
-	device  uint64
+	use     nodeagent.DiskUse
+	rooted  bool   // device is known
+	device  uint64 // the file system that counts
 	until   time.Time
+	inodes  int64 // the most that the task may have; 0: no limit
 	entries int
-	bytes   int64
-	seen    map[uint64]bool // inodes with several names
-	note    string
+	pending int             // bytes
+	seen    map[uint64]bool // inodes with several names, and large ones
 	buffer  []byte
+	stack   []level
+	closed  int // levels without a descriptor: so many of those below the first
 }
 
-// statBlock is the unit of st_blocks, whatever the file system.
+// level is a directory that is being walked.
+type level struct {
+	fd     int // -1: closed, to be opened again from below
+	inode  uint64
+	offset int64    // where to read on, of one that is closed
+	names  []string // directories in it that are still to be walked
+	end    bool     // all of it was read
+}
+
+// statBlock is the unit of stx_blocks, whatever the file system.
 const statBlock = 512
 
-func (w *walker) add(s *unix.Stat_t) {
-	if s.Nlink > 1 && s.Mode&unix.S_IFMT != unix.S_IFDIR {
+// stat returns what is known of an entry, without following a link or asking
+// anybody but the kernel.
+func stat(dir int, name string, flags int) (s unix.Statx_t, err error) {
+	const want = unix.STATX_TYPE | unix.STATX_MODE | unix.STATX_NLINK | unix.STATX_UID | unix.STATX_INO | unix.STATX_BLOCKS
+	err = unix.Statx(dir, name, flags|unix.AT_NO_AUTOMOUNT|unix.AT_STATX_DONT_SYNC, want, &s)
+	return s, err
+}
+
+func deviceOf(s *unix.Statx_t) uint64 { return unix.Mkdev(s.Dev_major, s.Dev_minor) }
+
+func isDir(s *unix.Statx_t) bool { return s.Mode&unix.S_IFMT == unix.S_IFDIR }
+
+// add counts an inode, once.
+func (w *walker) add(s *unix.Statx_t) {
+	large := s.Blocks*statBlock >= largeFile && len(w.seen) < maxLarge
+	if !isDir(s) && (s.Nlink != 1 || large) {
 		if w.seen[s.Ino] {
 			return
 		}
 		w.seen[s.Ino] = true
 	}
-	w.bytes += s.Blocks * statBlock
+	w.use.Bytes += int64(s.Blocks) * statBlock
+	w.use.Inodes++
 }
 
-// partly notes why the walk has left something out.
+// partly notes why something is left out.
 func (w *walker) partly(format string, args ...any) {
-	if w.note == "" {
-		w.note = "at least: " + fmt.Sprintf(format, args...)
+	if w.use.Note == "" {
+		w.use.Note = "at least: " + fmt.Sprintf(format, args...)
 	}
 }
 
-// walk adds up what is in the directory fd, which it closes.
-func (w *walker) walk(fd, depth int) {
-	defer unix.Close(fd)
+// top walks one of the directories.
+func (w *walker) top(dir string) error {
+	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	s, err := stat(fd, "", unix.AT_EMPTY_PATH)
+	if err != nil {
+		return errors.Join(err, unix.Close(fd))
+	}
+	if w.rooted && deviceOf(&s) != w.device {
+		return errors.Join(errors.New("it is on another file system"), unix.Close(fd))
+	}
+	w.rooted, w.device = true, deviceOf(&s)
+	w.add(&s)
+	w.push(fd, s.Ino)
+	for len(w.stack) > 0 {
+		w.step()
+	}
+	return nil
+}
+
+// push begins a directory, and closes one far above it if too many are open: never
+// the first, from which the walk can always go on.
+func (w *walker) push(fd int, inode uint64) {
+	w.stack = append(w.stack, level{fd: fd, inode: inode})
+	if len(w.stack)-w.closed <= maxOpen {
+		return
+	}
+	w.closed++
+	l := &w.stack[w.closed]
+	var err error
+	if l.offset, err = unix.Seek(l.fd, 0, unix.SEEK_CUR); err != nil {
+		w.partly("a directory cannot be read: %v", err)
+		l.end = true
+	}
+	_ = unix.Close(l.fd)
+	l.fd = -1
+}
+
+// step does the next thing in the innermost directory.
+func (w *walker) step() {
+	l := &w.stack[len(w.stack)-1]
+	switch {
+	case w.over():
+		w.drop(0)
+	case len(l.names) > 0:
+		name := l.names[len(l.names)-1]
+		l.names = l.names[:len(l.names)-1]
+		w.pending -= len(name)
+		w.enter(l.fd, name)
+	case !l.end:
+		w.read(l)
+	default:
+		w.pop()
+	}
+}
+
+// over reports whether the budget is used up, and says so.
+func (w *walker) over() bool {
+	switch {
+	case w.inodes > 0 && w.use.Inodes > w.inodes:
+		w.partly("it was not counted beyond the limit of %d inodes", w.inodes)
+	case w.entries > maxEntries:
+		w.partly("there are more than %d files", maxEntries)
+	case time.Now().After(w.until):
+		w.partly("counting took more than %s", maxWalk)
+	default:
+		return false
+	}
+	return true
+}
+
+// read counts some of what is in l.
+func (w *walker) read(l *level) {
 	if w.buffer == nil {
 		w.buffer = make([]byte, readNames)
 	}
-	for {
-		n, err := unix.ReadDirent(fd, w.buffer)
-		if err != nil || n <= 0 {
-			if err != nil && !errors.Is(err, unix.ENOENT) {
-				w.partly("a directory cannot be read: %v", err)
-			}
-			return
+	n, err := unix.ReadDirent(l.fd, w.buffer)
+	if err != nil || n <= 0 {
+		if err != nil && !errors.Is(err, unix.ENOENT) {
+			w.partly("a directory cannot be read: %v", err)
 		}
-		// The names are taken out before the buffer is used again, below.
-		_, _, names := unix.ParseDirent(w.buffer[:n], -1, nil)
-		for _, name := range names {
-			if w.entries++; w.entries > maxEntries {
-				w.partly("there are more than %d files", maxEntries)
-				return
-			}
-			if w.entries%1024 == 0 && time.Now().After(w.until) {
-				w.partly("counting took more than %s", maxWalk)
-				w.entries = maxEntries
-				return
-			}
-			w.entry(fd, name, depth)
+		l.end = true
+		return
+	}
+	_, _, names := unix.ParseDirent(w.buffer[:n], -1, nil)
+	for _, name := range names {
+		w.entries++
+		s, err := stat(l.fd, name, unix.AT_SYMLINK_NOFOLLOW)
+		if err != nil || !w.inside(&s) {
+			continue // it is gone, or is not the task's
 		}
+		w.add(&s)
+		if !isDir(&s) {
+			continue
+		}
+		if w.pending += len(name); w.pending > maxPending {
+			w.pending -= len(name)
+			w.partly("there are too many directories")
+			continue
+		}
+		l.names = append(l.names, name)
 	}
 }
 
-func (w *walker) entry(parent int, name string, depth int) {
-	var s unix.Stat_t
-	if err := unix.Fstatat(parent, name, &s, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return // it is gone
-	}
-	if s.Dev != w.device {
-		return
-	}
-	w.add(&s)
-	if s.Mode&unix.S_IFMT != unix.S_IFDIR {
-		return
-	}
-	if depth == maxDepth {
-		w.partly("directories are nested more than %d deep", maxDepth)
-		return
-	}
-	fd, err := unix.Openat(parent, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+// inside reports whether an entry lies on the file system that counts, and nothing is
+// mounted on it.
+func (w *walker) inside(s *unix.Statx_t) bool {
+	return deviceOf(s) == w.device && s.Attributes&unix.STATX_ATTR_MOUNT_ROOT == 0
+}
+
+// enter begins the directory name in parent.
+func (w *walker) enter(parent int, name string) {
+	fd, err := openDir(parent, name)
 	if err != nil {
 		if !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ELOOP) && !errors.Is(err, unix.ENOTDIR) {
 			w.partly("a directory cannot be opened: %v", err)
 		}
 		return
 	}
-	var opened unix.Stat_t
-	if unix.Fstat(fd, &opened) != nil || opened.Dev != w.device {
-		_ = unix.Close(fd) // something was mounted in between
+	s, err := stat(fd, "", unix.AT_EMPTY_PATH)
+	if err != nil || !w.inside(&s) { // something was mounted in between
+		_ = unix.Close(fd)
 		return
 	}
-	w.walk(fd, depth+1)
+	w.push(fd, s.Ino)
+}
+
+const openDirFlags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
+
+// openDir opens a directory. One that its owner, who is the agent's own user, may not
+// read is given that permission for the moment: where the agent is no root, a task
+// could hide files behind it.
+func openDir(parent int, name string) (int, error) {
+	fd, err := unix.Openat(parent, name, openDirFlags, 0)
+	if !errors.Is(err, unix.EACCES) {
+		return fd, err
+	}
+	path, failed := unix.Openat(parent, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if failed != nil {
+		return -1, err
+	}
+	defer unix.Close(path)
+	s, failed := stat(path, "", unix.AT_EMPTY_PATH)
+	if failed != nil || int(s.Uid) != os.Geteuid() {
+		return -1, err
+	}
+	itself, mode := fmt.Sprintf("/proc/self/fd/%d", path), uint32(s.Mode)&0o7777
+	if unix.Chmod(itself, mode|0o500) != nil {
+		return -1, err
+	}
+	fd, err = unix.Openat(parent, name, openDirFlags, 0)
+	_ = unix.Chmod(itself, mode)
+	return fd, err
+}
+
+// pop ends the innermost directory, and opens the one above it again if that was
+// closed. If it is another one by now, the walk goes on with the next that is open.
+func (w *walker) pop() {
+	last := len(w.stack) - 1
+	fd := w.stack[last].fd
+	w.stack = w.stack[:last]
+	defer unix.Close(fd)
+	if last == 0 || w.stack[last-1].fd >= 0 {
+		return
+	}
+	if !w.climb(fd, &w.stack[last-1]) {
+		w.partly("directories were moved while they were counted")
+		w.drop(1)
+		return
+	}
+	w.closed--
+}
+
+// climb opens l, from the directory in it that the walk has been in.
+func (w *walker) climb(from int, l *level) bool {
+	fd, err := unix.Openat(from, "..", openDirFlags, 0)
+	if err != nil {
+		return false
+	}
+	s, err := stat(fd, "", unix.AT_EMPTY_PATH)
+	if err == nil && s.Ino == l.inode && deviceOf(&s) == w.device {
+		if _, err = unix.Seek(fd, l.offset, unix.SEEK_SET); err == nil {
+			l.fd = fd
+			return true
+		}
+	}
+	_ = unix.Close(fd)
+	return false
+}
+
+// drop gives up all levels from one on.
+func (w *walker) drop(from int) {
+	for _, l := range w.stack[from:] {
+		for _, name := range l.names {
+			w.pending -= len(name)
+		}
+		if l.fd >= 0 {
+			_ = unix.Close(l.fd)
+		}
+	}
+	w.stack, w.closed = w.stack[:from], 0
 }

@@ -1,10 +1,23 @@
 package runtime
 
 import (
+	"bufio"
+	"context"
+	"errors"
+	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
+	"time"
+
+	"github.com/musterhq/muster/nodeagent"
+	"github.com/musterhq/muster/nodeagent/trash"
+	"golang.org/x/sys/unix"
 )
 
 // fill writes n bytes that take room on the disk.
@@ -61,33 +74,230 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-func measure(t *testing.T, dir string) DiskUse {
+func measure(t *testing.T, dir string) nodeagent.DiskUse {
 	t.Helper()
-	use, err := Measure(dir)
+	use, err := Measure([]string{dir}, nodeagent.Processes{}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return use
 }
 
-func TestMeasureSaysWhatItLeavesOut(t *testing.T) {
+// What lies deeper than any path reaches, or than there are descriptors, counts.
+func TestMeasureDeep(t *testing.T) {
+	t.Parallel()
+	const levels, siblings = 1000, 3
+	dir := t.TempDir()
+	t.Cleanup(func() { removeDeep(t, dir) })
+	fd, err := unix.Open(dir, openDirFlags, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range levels {
+		name := []string{"a", "d", "z"}[i%3] // the next one is first, last, and between
+		for _, other := range []string{"a", "d", "z"} {
+			if err := unix.Mkdirat(fd, other, 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		next, err := unix.Openat(fd, name, openDirFlags, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = unix.Close(fd)
+		fd = next
+	}
+	file, err := unix.Openat(fd, "file", unix.O_WRONLY|unix.O_CREAT|unix.O_CLOEXEC, 0o600)
+	if err == nil {
+		err = unix.Fallocate(file, 0, 0, 1<<20)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = unix.Close(file), unix.Close(fd)
+	got := measure(t, dir)
+	if want := int64(1 + levels*siblings + 1); got.Inodes != want || got.Bytes < 1<<20 || got.Note != "" {
+		t.Errorf("%+v, want %d inodes, 1 MiB and more", got, want)
+	}
+}
+
+// removeDeep empties a directory that os.RemoveAll cannot hold open.
+func removeDeep(t *testing.T, dir string) {
+	bin, err := trash.Open(trash.Config{Dir: filepath.Join(t.TempDir(), "bin"), Log: slog.Default(), Emptied: func() {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { bin.Run(ctx); close(done) }()
+	for _, name := range []string{"a", "d", "z"} {
+		if err := bin.Put(filepath.Join(dir, name)); err != nil {
+			t.Error(err)
+		}
+	}
+	for busy, _ := bin.Status(); busy; busy, _ = bin.Status() {
+		time.Sleep(10 * time.Millisecond)
+	}
+	cancel()
+	<-done
+}
+
+// A task that moves its directories about while they are counted hides nothing that
+// stays where it is, leads the walk nowhere else, and does not stop it.
+func TestMeasureWhileMoved(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	deep := dir + strings.Repeat("/d", maxDepth+3)
+	deep := filepath.Join(dir, "x", strings.Repeat("d/", 3*maxOpen))
 	if err := os.MkdirAll(deep, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if got := measure(t, dir); !strings.HasPrefix(got.Note, "at least: directories are nested more than 256 deep") {
-		t.Errorf("note %q of directories that are too deep", got.Note)
+	fill(t, filepath.Join(dir, "still/file"), 1<<20)
+	outside := t.TempDir()
+	fill(t, filepath.Join(outside, "big"), 64<<20)
+	if err := unix.Mkfifo(filepath.Join(dir, "fifo"), 0o600); err != nil {
+		t.Fatal(err)
 	}
-	if _, err := Measure(filepath.Join(dir, "none")); err == nil {
-		t.Error("no error for a directory that is not there")
+	done := make(chan struct{})
+	var mover sync.WaitGroup
+	mover.Go(func() {
+		from, to := filepath.Join(dir, "x/d/d"), filepath.Join(dir, "y")
+		for {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			_ = os.Rename(from, to)
+			_ = os.Symlink(outside, from)
+			_ = os.Remove(from)
+			_ = os.Rename(to, from)
+		}
+	})
+	for range 50 {
+		if got := measure(t, dir); got.Bytes < 1<<20 || got.Bytes >= 64<<20 {
+			t.Errorf("%+v of what takes something above 1 MiB", got)
+		}
+	}
+	close(done)
+	mover.Wait()
+}
+
+// Files that are deleted and still open, or mapped, count once, whoever of the task
+// has them.
+func TestMeasureDeleted(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	before := measure(t, dir)
+	const text = `exec 3>held; head -c 1048576 /dev/zero >&3; sync held; rm held
+		head -c 2097152 /dev/zero >mapped; sync mapped
+		(sleep 1000; :) & echo up; wait`
+	c := exec.CommandContext(t.Context(), "/bin/sh", "-c", text)
+	c.Dir, c.SysProcAttr = dir, &syscall.SysProcAttr{Setpgid: true}
+	out, err := c.StdoutPipe()
+	if err == nil {
+		err = c.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = syscall.Kill(-c.Process.Pid, syscall.SIGKILL)
+		_ = c.Wait()
+	})
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "up\n" {
+		t.Fatalf("%q, %v", line, err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, "mapped"), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	memory, err := unix.Mmap(int(f.Fd()), 0, 2<<20, unix.PROT_READ, unix.MAP_SHARED)
+	if err := errors.Join(err, f.Close(), os.Remove(filepath.Join(dir, "mapped"))); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Munmap(memory) })
+	of := nodeagent.Processes{UID: os.Geteuid()}
+	for _, p := range readProcesses()[c.Process.Pid] {
+		of.PIDs = append(of.PIDs, p.pid)
+	}
+	if len(of.PIDs) == 0 {
+		t.Fatal("the shell has no child")
+	}
+	of.PIDs = append(of.PIDs, c.Process.Pid)
+	got, err := Measure([]string{dir}, of, 0)
+	if err != nil || got.Bytes-before.Bytes < 1<<20 || got.Bytes-before.Bytes > 1<<20+64<<10 || got.Inodes != before.Inodes+1 {
+		t.Errorf("%+v, %v: want one file of 1 MiB more than %+v", got, err, before)
+	}
+	of.UID++
+	if got, err := Measure([]string{dir}, of, 0); err != nil || got.Inodes != before.Inodes {
+		t.Errorf("%+v, %v with files of another user, want %+v", got, err, before)
+	}
+	of = nodeagent.Processes{UID: os.Geteuid(), PIDs: []int{os.Getpid()}}
+	if got, err := Measure([]string{dir}, of, 0); err != nil || got.Bytes-before.Bytes < 2<<20 {
+		t.Errorf("%+v, %v: want the mapped file of 2 MiB, more than %+v", got, err, before)
+	}
+}
+
+// Counting ends when the inodes are too many.
+func TestMeasureManyFiles(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for i := range 10 {
+		sub := filepath.Join(dir, strconv.Itoa(i))
+		if err := os.Mkdir(sub, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for j := range 450 {
+			if err := os.Symlink("x", filepath.Join(sub, strconv.Itoa(j))); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if got := measure(t, dir); got.Inodes != 1+10*451 || got.Note != "" {
+		t.Errorf("%+v, want %d inodes", got, 1+10*451)
+	}
+	got, err := Measure([]string{dir}, nodeagent.Processes{}, 1)
+	if err != nil || got.Inodes <= 4096 || got.Inodes > 4096+450 || got.Note == "" {
+		t.Errorf("%+v, %v: want a little more than the 4096 that a small limit allows, and a note", got, err)
+	}
+}
+
+func TestMeasureLeavesOut(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if got := measure(t, filepath.Join(dir, "none")); got != (nodeagent.DiskUse{}) {
+		t.Errorf("%+v of what is not there", got)
 	}
 	link := filepath.Join(t.TempDir(), "link")
 	if err := os.Symlink(dir, link); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Measure(link); err == nil {
+	if _, err := Measure([]string{link}, nodeagent.Processes{}, 0); err == nil {
 		t.Error("a link was followed")
+	}
+	hidden := filepath.Join(dir, "hidden")
+	fill(t, filepath.Join(hidden, "file"), 1<<20)
+	if err := os.Chmod(hidden, 0); err != nil {
+		t.Fatal(err)
+	}
+	got := measure(t, dir)
+	info, err := os.Stat(hidden)
+	if err != nil || got.Bytes < 1<<20 || got.Note != "" || info.Mode().Perm() != 0 {
+		t.Errorf("%+v, %v, mode %v: want the file behind a directory that cannot be read, and its mode as it was", got, err, info.Mode())
+	}
+	if err := os.Chmod(hidden, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount(dir, hidden, "", unix.MS_BIND, ""); err != nil {
+		t.Logf("NOT TESTED: a mount of the same file system: %v", err)
+		return
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(hidden, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	if got := measure(t, dir); got.Bytes >= 1<<20 {
+		t.Errorf("%+v: a mount was entered", got)
 	}
 }

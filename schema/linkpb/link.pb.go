@@ -988,6 +988,8 @@ type MachineUsage struct {
 	DiskTotal     int64                  `protobuf:"varint,5,opt,name=disk_total,json=diskTotal,proto3" json:"disk_total,omitempty"`
 	DiskFree      int64                  `protobuf:"varint,6,opt,name=disk_free,json=diskFree,proto3" json:"disk_free,omitempty"`
 	Tasks         []*TaskUsage           `protobuf:"bytes,7,rep,name=tasks,proto3" json:"tasks,omitempty"`
+	InodesTotal   int64                  `protobuf:"varint,8,opt,name=inodes_total,json=inodesTotal,proto3" json:"inodes_total,omitempty"`
+	InodesFree    int64                  `protobuf:"varint,9,opt,name=inodes_free,json=inodesFree,proto3" json:"inodes_free,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1071,6 +1073,20 @@ func (x *MachineUsage) GetTasks() []*TaskUsage {
 	return nil
 }
 
+func (x *MachineUsage) GetInodesTotal() int64 {
+	if x != nil {
+		return x.InodesTotal
+	}
+	return 0
+}
+
+func (x *MachineUsage) GetInodesFree() int64 {
+	if x != nil {
+		return x.InodesFree
+	}
+	return 0
+}
+
 // TaskUsage is what one incarnation of a task uses.
 type TaskUsage struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
@@ -1089,6 +1105,7 @@ type TaskUsage struct {
 	DelayMilli     int64                  `protobuf:"varint,13,opt,name=delay_milli,json=delayMilli,proto3" json:"delay_milli,omitempty"`
 	OomKills       int64                  `protobuf:"varint,14,opt,name=oom_kills,json=oomKills,proto3" json:"oom_kills,omitempty"`
 	Note           string                 `protobuf:"bytes,15,opt,name=note,proto3" json:"note,omitempty"`
+	DiskInodes     int64                  `protobuf:"varint,16,opt,name=disk_inodes,json=diskInodes,proto3" json:"disk_inodes,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -1226,6 +1243,13 @@ func (x *TaskUsage) GetNote() string {
 		return x.Note
 	}
 	return ""
+}
+
+func (x *TaskUsage) GetDiskInodes() int64 {
+	if x != nil {
+		return x.DiskInodes
+	}
+	return 0
 }
 
 // Overload says that a machine has too little CPU.
@@ -2874,7 +2898,7 @@ const file_link_proto_rawDesc = "" +
 	"\x04body\x18\x02 \x01(\fH\x00R\x04body\x88\x01\x01\x122\n" +
 	"\x05usage\x18F \x01(\v2\x1c.muster.link.v1.MachineUsageR\x05usage\x12.\n" +
 	"\x04sent\x18n \x01(\v2\x1a.google.protobuf.TimestampR\x04sentB\a\n" +
-	"\x05_body\"\x86\x02\n" +
+	"\x05_body\"\xca\x02\n" +
 	"\fMachineUsage\x12*\n" +
 	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x1b\n" +
 	"\tcpu_milli\x18\x02 \x01(\x03R\bcpuMilli\x12\x1b\n" +
@@ -2883,7 +2907,10 @@ const file_link_proto_rawDesc = "" +
 	"\n" +
 	"disk_total\x18\x05 \x01(\x03R\tdiskTotal\x12\x1b\n" +
 	"\tdisk_free\x18\x06 \x01(\x03R\bdiskFree\x12/\n" +
-	"\x05tasks\x18\a \x03(\v2\x19.muster.link.v1.TaskUsageR\x05tasks\"\xf2\x03\n" +
+	"\x05tasks\x18\a \x03(\v2\x19.muster.link.v1.TaskUsageR\x05tasks\x12!\n" +
+	"\finodes_total\x18\b \x01(\x03R\vinodesTotal\x12\x1f\n" +
+	"\vinodes_free\x18\t \x01(\x03R\n" +
+	"inodesFree\"\x93\x04\n" +
 	"\tTaskUsage\x12\x12\n" +
 	"\x04task\x18\x01 \x01(\tR\x04task\x12\x1e\n" +
 	"\n" +
@@ -2905,7 +2932,9 @@ const file_link_proto_rawDesc = "" +
 	"\vdelay_milli\x18\r \x01(\x03R\n" +
 	"delayMilli\x12\x1b\n" +
 	"\toom_kills\x18\x0e \x01(\x03R\boomKills\x12\x12\n" +
-	"\x04note\x18\x0f \x01(\tR\x04note\"\x87\x01\n" +
+	"\x04note\x18\x0f \x01(\tR\x04note\x12\x1f\n" +
+	"\vdisk_inodes\x18\x10 \x01(\x03R\n" +
+	"diskInodes\"\x87\x01\n" +
 	"\bOverload\x120\n" +
 	"\x05since\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12/\n" +

@@ -10,14 +10,15 @@ import (
 func EncodeUsage(u *schema.MachineUsage) *MachineUsage {
 	m := &MachineUsage{
 		At: encodeTime(u.At), CpuMilli: u.CPUMilli, RamTotal: u.RAMTotal, RamAvailable: u.RAMAvailable,
-		DiskTotal: u.DiskTotal, DiskFree: u.DiskFree, Tasks: make([]*TaskUsage, len(u.Tasks)),
+		DiskTotal: u.DiskTotal, DiskFree: u.DiskFree, InodesTotal: u.InodesTotal, InodesFree: u.InodesFree,
+		Tasks: make([]*TaskUsage, len(u.Tasks)),
 	}
 	for i := range u.Tasks {
 		t := &u.Tasks[i]
 		m.Tasks[i] = &TaskUsage{
 			Task: t.Task.String(), Generation: t.Generation, Incarnation: int32(t.Incarnation), At: encodeTime(t.At),
 			CpuMilli: t.CPUMilli, RamBytes: t.RAMBytes, CacheBytes: t.CacheBytes,
-			DiskBytes: t.DiskBytes, DiskAt: encodeTime(t.DiskAt), DiskNote: t.DiskNote, Processes: t.Processes,
+			DiskBytes: t.DiskBytes, DiskInodes: t.DiskInodes, DiskAt: encodeTime(t.DiskAt), DiskNote: t.DiskNote, Processes: t.Processes,
 			ThrottledMilli: t.ThrottledMilli, DelayMilli: t.DelayMilli, OomKills: t.OOMKills, Note: t.Note,
 		}
 	}
@@ -29,13 +30,14 @@ func EncodeUsage(u *schema.MachineUsage) *MachineUsage {
 func DecodeUsage(machine string, m *MachineUsage) (schema.MachineUsage, error) {
 	u := schema.MachineUsage{
 		Machine: machine, CPUMilli: m.GetCpuMilli(), RAMTotal: m.GetRamTotal(), RAMAvailable: m.GetRamAvailable(),
-		DiskTotal: m.GetDiskTotal(), DiskFree: m.GetDiskFree(), Tasks: make([]schema.TaskUsage, 0, len(m.GetTasks())),
+		DiskTotal: m.GetDiskTotal(), DiskFree: m.GetDiskFree(), InodesTotal: m.GetInodesTotal(), InodesFree: m.GetInodesFree(),
+		Tasks: make([]schema.TaskUsage, 0, len(m.GetTasks())),
 	}
 	var err error
 	if u.At, err = decodeTime(m.GetAt()); err != nil {
 		return u, fmt.Errorf("usage of machine %s: %w", machine, err)
 	}
-	if least := min(u.CPUMilli, u.RAMTotal, u.RAMAvailable, u.DiskTotal, u.DiskFree); least < 0 {
+	if least := min(u.CPUMilli, u.RAMTotal, u.RAMAvailable, u.DiskTotal, u.DiskFree, u.InodesTotal, u.InodesFree); least < 0 {
 		return u, fmt.Errorf("usage of machine %s: amount %d: want at least 0", machine, least)
 	}
 	for _, t := range m.GetTasks() {
@@ -57,11 +59,11 @@ func decodeTaskUsage(m *TaskUsage) (schema.TaskUsage, error) {
 		Task: task, Generation: m.GetGeneration(), Incarnation: int(m.GetIncarnation()),
 		Usage: schema.Usage{
 			CPUMilli: m.GetCpuMilli(), RAMBytes: m.GetRamBytes(), CacheBytes: m.GetCacheBytes(),
-			DiskBytes: m.GetDiskBytes(), DiskNote: m.GetDiskNote(), Processes: m.GetProcesses(),
+			DiskBytes: m.GetDiskBytes(), DiskInodes: m.GetDiskInodes(), DiskNote: m.GetDiskNote(), Processes: m.GetProcesses(),
 			ThrottledMilli: m.GetThrottledMilli(), DelayMilli: m.GetDelayMilli(), OOMKills: m.GetOomKills(), Note: m.GetNote(),
 		},
 	}
-	least := min(t.CPUMilli, t.RAMBytes, t.CacheBytes, t.DiskBytes, t.Processes, t.ThrottledMilli, t.DelayMilli, t.OOMKills)
+	least := min(t.CPUMilli, t.RAMBytes, t.CacheBytes, t.DiskBytes, t.DiskInodes, t.Processes, t.ThrottledMilli, t.DelayMilli, t.OOMKills)
 	if least < 0 {
 		return t, fmt.Errorf("task %s: amount %d: want at least 0", task, least)
 	}

@@ -1,0 +1,161 @@
+package runtime
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/musterhq/muster/nodeagent"
+	"golang.org/x/sys/unix"
+)
+
+// The budget of a look for files that a task has deleted and still uses. What is
+// beyond is left out, and said.
+const (
+	maxDescriptors = 200_000
+	maxMaps        = 4 << 20 // bytes that are read of what a process has mapped
+	maxDeleted     = 2 * time.Second
+)
+
+// Processes returns the processes of the task, those of commands beside it included,
+// and whose files are its own.
+func (p *Process) Processes() nodeagent.Processes {
+	if p.alloc != nil {
+		return nodeagent.Processes{} // what runs inside is measured for itself
+	}
+	of := nodeagent.Processes{UID: os.Geteuid()}
+	if u := p.handle.Spec.User; u != nil {
+		of.UID = u.UID
+	}
+	for _, dir := range p.handle.Spec.Cgroups {
+		of.PIDs = append(of.PIDs, groupPIDs(dir)...)
+		beside, _ := filepath.Glob(filepath.Join(dir, "exec-*"))
+		for _, dir := range beside {
+			of.PIDs = append(of.PIDs, groupPIDs(dir)...)
+		}
+	}
+	if len(of.PIDs) == 0 {
+		of.PIDs = p.table().pids(p.handle.State.Keeper.PID)
+	}
+	slices.Sort(of.PIDs)
+	of.PIDs = slices.Compact(of.PIDs)
+	return of
+}
+
+// groupPIDs returns the processes in a cgroup; none if there is no such.
+func groupPIDs(dir string) []int {
+	b, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	if err != nil {
+		return nil
+	}
+	var pids []int
+	for field := range strings.FieldsSeq(string(b)) {
+		if pid, err := strconv.Atoi(field); err == nil && pid > 0 {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// deleted counts the files of the file system that counts which the processes have
+// open or mapped and which have no name any more. Files of other users are not the
+// task's, such as a library that was replaced since. Where there is too much to look
+// at, it looks at some by chance, so that nothing can be hidden behind it for ever.
+func (w *walker) deleted(of nodeagent.Processes) {
+	until, left := time.Now().Add(maxDeleted), maxDescriptors
+	pids := slices.Clone(of.PIDs)
+	rand.Shuffle(len(pids), func(i, j int) { pids[i], pids[j] = pids[j], pids[i] })
+	for _, pid := range pids {
+		if left <= 0 || time.Now().After(until) {
+			w.partly("its processes have too many open files to look for deleted ones")
+			return
+		}
+		proc := "/proc/" + strconv.Itoa(pid)
+		left -= w.descriptors(proc+"/fd", of.UID, left)
+		left -= w.mapped(proc, of.UID)
+	}
+}
+
+// descriptors looks at what a process has open, up to most, and returns how much that
+// was.
+func (w *walker) descriptors(dir string, uid, most int) (looked int) {
+	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ESRCH) {
+			w.partly("what a process has open cannot be seen: %v", err)
+		}
+		return 0
+	}
+	defer unix.Close(fd)
+	buffer := make([]byte, 8<<10)
+	for looked < most {
+		n, err := unix.ReadDirent(fd, buffer)
+		if err != nil || n <= 0 {
+			break // it has ended
+		}
+		_, _, names := unix.ParseDirent(buffer[:n], -1, nil)
+		for _, name := range names {
+			w.nameless(fd, name, uid)
+		}
+		looked += len(names)
+	}
+	return looked
+}
+
+// nameless counts what a link in /proc leads to, if it is a file of the task's that has no
+// name.
+func (w *walker) nameless(dir int, link string, uid int) {
+	s, err := stat(dir, link, 0)
+	if err != nil || s.Nlink != 0 || int(s.Uid) != uid || deviceOf(&s) != w.device {
+		return
+	}
+	w.add(&s)
+}
+
+// mapped looks at the deleted files that a process has mapped, which need no
+// descriptor, and returns how many there were.
+func (w *walker) mapped(proc string, uid int) (looked int) {
+	f, err := os.Open(proc + "/maps")
+	if err != nil {
+		return 0
+	}
+	defer f.Close()
+	buffer := make([]byte, 64<<10)
+	var rest []byte
+	for total := 0; total < maxMaps; {
+		n, err := f.Read(buffer)
+		total += n
+		rest = append(rest, buffer[:n]...)
+		for {
+			line, after, ok := bytes.Cut(rest, []byte("\n"))
+			if !ok {
+				break
+			}
+			rest = after
+			if bytes.HasSuffix(line, []byte(" (deleted)")) {
+				looked++
+				w.nameless(unix.AT_FDCWD, proc+"/map_files/"+mapName(string(line)), uid)
+			}
+		}
+		if err != nil || n == 0 {
+			return looked
+		}
+		rest = slices.Clone(rest)
+	}
+	w.partly("a process has too much mapped to look for deleted files")
+	return looked
+}
+
+// mapName returns the name in map_files of a line of maps, which has zeros in front.
+func mapName(line string) string {
+	span, _, _ := strings.Cut(line, " ")
+	from, to, _ := strings.Cut(span, "-")
+	return strings.TrimLeft(from, "0") + "-" + strings.TrimLeft(to, "0")
+}
