@@ -48,6 +48,11 @@ func LimitsOf(job *schema.Job) TaskLimits {
 	return l
 }
 
+// SocketRoom returns how much the buffers of a task's sockets hold at most where the
+// kernel does not count them as its memory (cgroup v1): a quarter of its limit of
+// memory beside that, in bytes.
+func SocketRoom(ramBytes int64) int64 { return ramBytes / 4 }
+
 // LimitAgain is the time between two attempts at limits that could not be set:
 // a task that uses too much for its new limit may use less by then.
 const LimitAgain = 10 * time.Second

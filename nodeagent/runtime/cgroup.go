@@ -40,7 +40,7 @@ type groups interface {
 // support is what the machine's cgroups can do.
 type support struct {
 	kind string          // v1, v2 or hybrid; none
-	has  map[string]bool // which of cpu, cpuset, memory, pids and devices are limited
+	has  map[string]bool // which of cpu, cpuset, memory, pids, devices and sockets are limited
 	// memory is what the agent's surroundings may use; 0: no limit.
 	memory int64
 }
@@ -53,6 +53,8 @@ const (
 	cpusetController = "cpuset"
 	// devicesController is one of v1; with v2 it is a program of each cgroup.
 	devicesController = "devices"
+	// socketController bounds the buffers of sockets. With v2 they are memory.
+	socketController = "sockets"
 )
 
 // groupsName names the cgroup that holds the tasks of one state directory, so
@@ -77,6 +79,9 @@ func (r *Runtime) findGroups() {
 		if !can.has[c.name] {
 			r.lack(c.what, fmt.Sprintf("no %s controller for cgroups: tasks run without %s", c.name, c.what))
 		}
+	}
+	if can.kind != "v2" && can.has[memoryController] && !can.has[socketController] {
+		r.notes = append(r.notes, "the kernel has no bound on the buffers of sockets for cgroups (v1): a task can hold more memory in them than its limit")
 	}
 	if !can.has[devicesController] && os.Geteuid() == 0 {
 		r.lack("a filter of devices", "no filter of devices for cgroups: a task may open any device file that it sees and that its user may")

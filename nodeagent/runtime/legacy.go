@@ -53,6 +53,10 @@ func newLegacy(parent, name string, hybrid bool) (*legacy, error) {
 		g.subsystems, g.parents = append(g.subsystems, s), append(g.parents, dir)
 		g.has[string(s.Name())] = true
 	}
+	if d := g.memoryDir(); d != "" {
+		_, err := os.Stat(filepath.Join(filepath.Dir(d), socketLimit))
+		g.has[socketController] = err == nil
+	}
 	if hybrid {
 		if err := g.findUnified(parent); err != nil && refused == nil {
 			refused = err
@@ -125,7 +129,7 @@ func (g *legacy) dirs(name string) []string {
 }
 
 func (g *legacy) make(name string, limits *specs.LinuxResources) error {
-	limits = only(limits, g.has)
+	limits = g.only(limits)
 	if d := g.memoryDir(); d != "" {
 		if _, err := os.Stat(filepath.Join(d, "memory.memsw.limit_in_bytes")); err == nil {
 			limits = withoutSwap(limits)
@@ -143,7 +147,7 @@ func (g *legacy) make(name string, limits *specs.LinuxResources) error {
 }
 
 func (g *legacy) update(name string, limits *specs.LinuxResources) error {
-	limits = only(limits, g.has)
+	limits = g.only(limits)
 	path := func(n cgroup1.Name) (string, error) { return g.path(n, name) }
 	active := func() ([]cgroup1.Subsystem, error) { return g.subsystems, nil }
 	c, err := cgroup1.Load(path, cgroup1.WithHierarchy(active))
@@ -174,6 +178,22 @@ func (g *legacy) update(name string, limits *specs.LinuxResources) error {
 	}
 	return nil
 }
+
+// only keeps of limits those that there are here.
+func (g *legacy) only(limits *specs.LinuxResources) *specs.LinuxResources {
+	limits = only(limits, g.has)
+	if limits.Memory != nil && !g.has[socketController] {
+		m := *limits.Memory
+		m.KernelTCP = nil
+		limits.Memory = &m
+	}
+	return limits
+}
+
+// socketLimit is the file that bounds the buffers of sockets: of all kinds that
+// the kernel has a bound for at all (tcp_mem, udp_mem), whatever its name. As long
+// as nothing is written to it, nothing is counted.
+const socketLimit = "memory.kmem.tcp.limit_in_bytes"
 
 // memoryDir returns the group's directory in the memory controller's hierarchy,
 // "" without one.

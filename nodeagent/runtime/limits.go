@@ -52,7 +52,8 @@ func memoryLimits(l nodeagent.TaskLimits) *specs.LinuxMemory {
 	if l.SoftRAMBytes > 0 {
 		soft = max(l.SoftRAMBytes, smallest)
 	}
-	return &specs.LinuxMemory{Limit: &limit, Reservation: &soft}
+	sockets := nodeagent.SocketRoom(limit)
+	return &specs.LinuxMemory{Limit: &limit, Reservation: &soft, KernelTCP: &sockets}
 }
 
 // pidsLimit returns the limit on processes in the library's terms; nil for none.

@@ -36,6 +36,15 @@ var peeking = []string{"ptrace", "process_vm_readv", "process_vm_writev", "kcmp"
 const newNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC |
 	unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET
 
+// families are the kinds of socket that tasks can have: unix, the internet's and
+// netlink, with which libraries ask for addresses. Of others the buffers are not
+// counted as the task's, nor bounded (vsock), or they have faults more often than
+// users (alg, tipc, can).
+var families = []uint64{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6, unix.AF_NETLINK}
+
+// noFamily is what socket returns for a kind that the kernel has not.
+const noFamily = seccomp.ActionErrno | seccomp.Action(unix.EAFNOSUPPORT)
+
 // notThere is what a system call returns that the kernel has not.
 const notThere = seccomp.ActionErrno | seccomp.Action(unix.ENOSYS)
 
@@ -64,12 +73,24 @@ func seccompFilter(alone bool) ([]byte, error) {
 		// Its flags are behind a pointer, where no filter sees them: whoever
 		// calls it falls back to clone.
 		{Action: notThere, Names: []string{"clone3"}},
+		{Action: noFamily, NamesWithCondtions: []seccomp.NameWithConditions{
+			{Name: "socket", Conditions: otherFamilies()}, {Name: "socketpair", Conditions: otherFamilies()},
+		}},
 	}}
 	program, err := policy.Assemble()
 	if err != nil {
 		return nil, fmt.Errorf("seccomp: %w", err)
 	}
 	return encode(append(onlyNative(native), program...))
+}
+
+// otherFamilies holds when the first argument is none of families.
+func otherFamilies() seccomp.ArgumentConditions {
+	var all seccomp.ArgumentConditions
+	for _, f := range families {
+		all = append(all, seccomp.Condition{Operation: seccomp.NotEqual, Value: f})
+	}
+	return all
 }
 
 // archOffset is where struct seccomp_data has the architecture of the call.

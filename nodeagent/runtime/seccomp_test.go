@@ -16,6 +16,7 @@ const (
 	allow  = 0x7fff0000
 	refuse = 0x00050000 | int(unix.EPERM)
 	absent = 0x00050000 | int(unix.ENOSYS)
+	noKind = 0x00050000 | int(unix.EAFNOSUPPORT)
 )
 
 // answer runs a filter on a system call.
@@ -85,6 +86,14 @@ func TestFilter(t *testing.T) {
 		{"io_uring_setup", nil, refuse, refuse},
 		{"ptrace", nil, allow, refuse},
 		{"process_vm_readv", nil, allow, refuse},
+		{"socket", []uint64{unix.AF_UNIX}, allow, allow},
+		{"socket", []uint64{unix.AF_INET6, unix.SOCK_STREAM}, allow, allow},
+		{"socket", []uint64{unix.AF_NETLINK, unix.SOCK_RAW}, allow, allow},
+		{"socket", []uint64{unix.AF_VSOCK, unix.SOCK_STREAM}, noKind, noKind},
+		{"socket", []uint64{unix.AF_ALG}, noKind, noKind},
+		{"socket", []uint64{unix.AF_UNSPEC}, noKind, noKind},
+		{"socketpair", []uint64{unix.AF_UNIX}, allow, allow},
+		{"socketpair", []uint64{unix.AF_TIPC}, noKind, noKind},
 		{"clone3", nil, absent, absent},
 		{"clone", []uint64{uint64(unix.SIGCHLD)}, allow, allow},
 		{"clone", []uint64{unix.CLONE_VM | unix.CLONE_FS | unix.CLONE_FILES | unix.CLONE_SIGHAND | unix.CLONE_THREAD}, allow, allow},

@@ -69,6 +69,7 @@ func (m *meter) open(dirs []string) {
 			m.add(sampling, dir, "memory.usage_in_bytes", readCurrent, memory)
 		}
 		m.add(sampling, dir, "memory.stat", readMemoryStat, none) // after the sum that it is taken from
+		m.add(sampling, dir, "memory.kmem.tcp.usage_in_bytes", readSockets, none)
 		m.add(sampling, dir, "memory.events", readOOM, none)
 		m.add(sampling, dir, "memory.oom_control", readOOM, none)
 		m.add(sampling, dir, "pids.current", readPids, func(l *lacking) { l.processes = false })
@@ -238,6 +239,9 @@ func readMemoryStat(c *counters, text []byte) {
 	}
 	c.ram = max(0, c.ram-inactive)
 }
+
+// readSockets adds the buffers of sockets to the memory, which v1 leaves out.
+func readSockets(c *counters, text []byte) { c.ram += number(text) }
 
 func readOOM(c *counters, text []byte) {
 	fields(text, func(name string, n int64) {

@@ -1,0 +1,77 @@
+package runtime_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// hoard sends datagrams to many sockets of its own, which it does not read, and then
+// counts what the kernel has kept for it. It errs unless that is more than a[0]
+// bytes.
+func hoard(a []string) error {
+	const sockets, each, size = 300, 20, 60000
+	out, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	var all []int
+	message := make([]byte, size)
+	for range sockets {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK, 0)
+		if err != nil {
+			return err
+		}
+		all = append(all, fd)
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 1<<20); err != nil {
+			return err
+		}
+		if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+			return err
+		}
+		to, err := unix.Getsockname(fd)
+		if err != nil {
+			return err
+		}
+		for range each {
+			if err := unix.Sendto(out, message, 0, to); err != nil && !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.ENOBUFS) {
+				return err
+			}
+		}
+	}
+	kept := 0
+	for _, fd := range all {
+		for {
+			n, err := unix.Read(fd, message)
+			if err != nil {
+				break
+			}
+			kept += n
+		}
+	}
+	if kept == 0 {
+		return errors.New("nothing was kept at all")
+	}
+	if kept <= number(a[0]) {
+		return fmt.Errorf("%d bytes were kept", kept)
+	}
+	return nil
+}
+
+// TestSocketBuffers: what a task leaves in the buffers of its sockets stays within
+// its limit of memory, or the part beside it that there is for them.
+func TestSocketBuffers(t *testing.T) {
+	t.Parallel()
+	needRoot(t)
+	v := newVictims(t)
+	v.m.needGroups(t, "memory")
+	const limit = 64 << 20
+	p, dir := v.m.start(assignment(1, v.exe, attemptArg, "hoard", fmt.Sprint(limit)))
+	e := wait(t, p) // v2 may kill for it
+	if what := said(t, dir); !e.OOM && !strings.HasSuffix(what, " bytes were kept\n") {
+		t.Errorf("with a limit of %d bytes: %v, %q", limit, e, what)
+	}
+}
