@@ -387,7 +387,7 @@ func (s *State) holds(c schema.Compiled) bool {
 
 func applied(head schema.Head, now time.Time) schema.Event {
 	if len(head.Unread) > 0 {
-		return schema.Event{At: now, Kind: schema.EventStale, Commit: head.Commit, Message: told("nothing of the commit could be read: "+reasonOf(head.Unread), head.Whose())}
+		return schema.Event{At: now, Kind: schema.EventStale, Commit: head.Commit, Message: sentence("nothing of the commit could be read: "+reasonOf(head.Unread), head.Whose())}
 	}
 	message := "applied"
 	switch n := len(head.Stale); n {
@@ -397,7 +397,7 @@ func applied(head schema.Head, now time.Time) schema.Event {
 	default:
 		message = fmt.Sprintf("applied, %d directories stale", n)
 	}
-	return schema.Event{At: now, Kind: schema.EventApply, Commit: head.Commit, Message: told(message, head.Whose())}
+	return schema.Event{At: now, Kind: schema.EventApply, Commit: head.Commit, Message: sentence(message, head.Whose())}
 }
 
 // events returns what the history says of the next head. next is what it
@@ -437,7 +437,7 @@ func rejections(s *State, head schema.Head, desired *Desired, now time.Time) []s
 		if d := desired.Jobs[name]; len(d.Refused) == 0 { // else its names stand for nothing
 			changes = changesOf(s.runs(name), d.Job)
 		}
-		out = append(out, schema.Event{Kind: schema.EventReject, Job: name.Short(), Message: told(verdict.Rejected[name].Error(), changes, head.Whose())})
+		out = append(out, schema.Event{Kind: schema.EventReject, Job: name.Short(), Message: sentence(verdict.Rejected[name].Error(), changes, head.Whose())})
 	}
 	return out
 }

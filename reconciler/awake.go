@@ -9,11 +9,11 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// deafAfter is how late a master may be for its own Wake before it is taken that
+// stallThreshold is how late a master may be for its own Wake before it is taken that
 // it did not listen.
-const deafAfter = 5 * time.Second
+const stallThreshold = 5 * time.Second
 
-// Awake says that the master is about to step at now, and that the step before
+// OnResume says that the master is about to step at now, and that the step before
 // wanted this one at wake at the latest (Output.Wake). One that is late was
 // stopped, or waited for its store. What machines said meanwhile it has not heard,
 // and that is no fault of theirs: none is given up for it, and each gets new
@@ -21,10 +21,10 @@ const deafAfter = 5 * time.Second
 //
 // It returns by how much the clock was set forward since the step before, 0 if it
 // was not, for SetForward.
-func (o *Observed) Awake(wake, now time.Time) time.Duration {
-	leap := leapt(o.awake, now)
+func (o *Observed) OnResume(wake, now time.Time) time.Duration {
+	leap := clockJump(o.awake, now)
 	o.awake = now
-	if wake.IsZero() || now.Sub(wake) <= deafAfter {
+	if wake.IsZero() || now.Sub(wake) <= stallThreshold {
 		return leap
 	}
 	o.since, o.waitedBefore = now, o.waited
@@ -56,9 +56,9 @@ const leapFrom = time.Second
 // has reported since, or been silent for long.
 const joinedLately = 10 * time.Minute
 
-// leapt returns by how much a clock was set forward between two readings, 0 if it
+// clockJump returns by how much a clock was set forward between two readings, 0 if it
 // was not: by how much more the time of day went on than the monotonic reading.
-func leapt(was, now time.Time) time.Duration {
+func clockJump(was, now time.Time) time.Duration {
 	if leap := now.Round(0).Sub(was.Round(0)) - now.Sub(was); leap >= leapFrom {
 		return leap
 	}

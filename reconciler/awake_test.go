@@ -30,7 +30,7 @@ func TestAwake(t *testing.T) {
 		if c.wake > 0 {
 			wake = start.Add(c.wake)
 		}
-		o.Awake(wake, start.Add(c.at))
+		o.OnResume(wake, start.Add(c.at))
 		if got, _ := o.health(&schema.MachineRecord{MachineInfo: schema.MachineInfo{Name: "m1"}}, start.Add(c.at)); got != c.want {
 			t.Errorf("%s: the machine is %s, want %s", c.name, got, c.want)
 		}

@@ -19,16 +19,16 @@ import (
 // budgetSpan is the time that a stop counts towards a budget's PerHour.
 const budgetSpan = time.Hour
 
-// losses are what a job has lost, as the draft has it after so many changes.
-type losses struct {
+// disruptions are what a job has lost, as the draft has it after so many changes.
+type disruptions struct {
 	changes int
 	down    map[int]bool // indices that are wanted and do not serve
 }
 
 // disrupt stops a task by muster's choice, and reports whether it did: see
-// keptUp.
+// disruptionBlocked.
 func (s *step) disrupt(job schema.JobName, t schema.TaskRecord, cause schema.Cause) bool {
-	if s.keptUp(job, &t) != "" {
+	if s.disruptionBlocked(job, &t) != "" {
 		return false
 	}
 	s.disruptAnyway(job, t, cause)
@@ -48,12 +48,12 @@ func (s *step) disruptAnyway(job schema.JobName, t schema.TaskRecord, cause sche
 	}
 }
 
-// keptUp says why a task that is assigned is not to be stopped by muster's
+// disruptionBlocked says why a task that is assigned is not to be stopped by muster's
 // choice now, "" if it may be: as far as the budgets of its job and, of an
 // alloc, of the jobs inside go. A task that is known not to serve takes nothing
 // of them. One on a silent machine is left alone, since it could not be told,
 // and whether it serves is not known.
-func (s *step) keptUp(job schema.JobName, t *schema.TaskRecord) string {
+func (s *step) disruptionBlocked(job schema.JobName, t *schema.TaskRecord) string {
 	switch {
 	case t.Machine == "":
 		return "it has no machine"
@@ -76,21 +76,21 @@ func (s *step) keptUp(job schema.JobName, t *schema.TaskRecord) string {
 // muster's choice without the job's disruption budget being exceeded. None may of
 // a suspended job.
 func (s *step) mayDisrupt(job schema.JobName) bool {
-	return !s.frozen(job) && s.refusal(loss{job: job, serve: []int{-1}}) == ""
+	return !s.frozen(job) && s.refusal(disruption{job: job, serve: []int{-1}}) == ""
 }
 
-// loss is what a job loses by one stop: the indices of tasks that serve.
-type loss struct {
+// disruption is what a job loses by one stop: the indices of tasks that serve.
+type disruption struct {
 	job   schema.JobName
 	serve []int // sorted
 }
 
 // lostWith returns what jobs lose when a task, or an alloc with what runs
 // inside, is stopped. Jobs inside count if they have a budget of their own.
-func (s *step) lostWith(job schema.JobName, t *schema.TaskRecord) []loss {
-	var out []loss
+func (s *step) lostWith(job schema.JobName, t *schema.TaskRecord) []disruption {
+	var out []disruption
 	if s.serves(job, t) {
-		out = append(out, loss{job, []int{t.Index}})
+		out = append(out, disruption{job, []int{t.Index}})
 	}
 	if s.dataOf(t.Data).Kind != schema.Allocs {
 		return out
@@ -100,7 +100,7 @@ func (s *step) lostWith(job schema.JobName, t *schema.TaskRecord) []loss {
 		if set, inside := s.inside(name); !inside || set != job || s.dataOf(s.job(name).Admitted).Disruption == nil {
 			continue
 		}
-		l := loss{job: name}
+		l := disruption{job: name}
 		for _, u := range s.tasks(name) {
 			if u.Alloc != nil && u.Machine != "" && u.Stop == nil && u.Alloc.Of(name) == alloc && s.serves(name, &u) {
 				l.serve = append(l.serve, u.Index)
@@ -126,7 +126,7 @@ func (s *step) serves(job schema.JobName, t *schema.TaskRecord) bool {
 
 // refusal says why a job's budget does not allow a loss now, "" if it does. The
 // step comes back when the hour's bound would.
-func (s *step) refusal(l loss) string {
+func (s *step) refusal(l disruption) string {
 	r := s.job(l.job)
 	if r == nil || r.Admitted == "" {
 		return "" // its owner has given it up
@@ -185,7 +185,7 @@ func (s *step) overspend(job schema.JobName, t *schema.TaskRecord) (over string)
 const budgetSays = "disruption budget"
 
 // hourly is refusal for what a budget says of an hour.
-func (s *step) hourly(l loss, want *schema.Job) string {
+func (s *step) hourly(l disruption, want *schema.Job) string {
 	if want.Disruption == nil || want.Disruption.PerHour == 0 {
 		return ""
 	}
@@ -221,7 +221,7 @@ func (s *step) spent(job schema.JobName) (n int, next time.Time) {
 // spend takes a loss into the record of its job, which is stored before the
 // task's: a crash between the two counts a stop that was not, and never forgets
 // one.
-func (s *step) spend(l loss) {
+func (s *step) spend(l disruption) {
 	was := s.job(l.job)
 	if was == nil || was.Admitted == "" {
 		return
@@ -259,7 +259,7 @@ func (s *step) downOf(name schema.JobName, want *schema.Job) map[int]bool {
 	if b := s.budgets[name]; b != nil && b.changes == s.changes[name] {
 		return b.down
 	}
-	b := &losses{changes: s.changes[name], down: map[int]bool{}}
+	b := &disruptions{changes: s.changes[name], down: map[int]bool{}}
 	known := map[int]bool{}
 	for _, t := range s.tasks(name) {
 		known[t.Index] = true
@@ -275,7 +275,7 @@ func (s *step) downOf(name schema.JobName, want *schema.Job) map[int]bool {
 		}
 	}
 	if s.budgets == nil {
-		s.budgets = map[schema.JobName]*losses{}
+		s.budgets = map[schema.JobName]*disruptions{}
 	}
 	s.budgets[name] = b
 	return b.down

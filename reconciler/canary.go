@@ -97,20 +97,20 @@ func (s *step) hasBase(r *schema.JobRecord, want *schema.Job) bool {
 	return change == Restart // what applies in place would do so at once
 }
 
-// share is which tasks of a job run, or are to run, what.
-type share struct {
+// rolloutScope is which tasks of a job run, or are to run, what.
+type rolloutScope struct {
 	newest, base schema.Digest
 	// only are the tasks that have the newest version, or are the canary's; nil if
 	// all shall have it.
 	only map[int]bool
 }
 
-// gets reports whether a task shall have the newest version.
-func (sh *share) gets(index int) bool { return sh.only == nil || sh.only[index] }
+// includes reports whether a task shall have the newest version.
+func (sh *rolloutScope) includes(index int) bool { return sh.only == nil || sh.only[index] }
 
 // of returns the data that a task without a machine is given.
-func (sh *share) of(index int) schema.Digest {
-	if sh.gets(index) {
+func (sh *rolloutScope) of(index int) schema.Digest {
+	if sh.includes(index) {
 		return sh.newest
 	}
 	return sh.base
@@ -124,9 +124,9 @@ func noMore(base, next *schema.Job) bool {
 }
 
 // share returns which tasks of a job shall have its admitted data now.
-func (s *step) share(name schema.JobName, want *schema.Job) share {
+func (s *step) share(name schema.JobName, want *schema.Job) rolloutScope {
 	r := s.job(name)
-	sh := share{newest: r.Admitted, base: r.Good}
+	sh := rolloutScope{newest: r.Admitted, base: r.Good}
 	canary := s.canaryOf(r, want)
 	failed := r.Rollout != nil && r.Rollout.Failed != "" && r.Rollout.Returned == "" && s.hasBase(r, want)
 	if canary == nil && !failed {

@@ -45,8 +45,8 @@ func (m DesiredMachine) neverJoined() schema.Diagnostic {
 	return d
 }
 
-// orders are all that is declared of one machine that the cell knows.
-type orders struct {
+// machineSpec are all that is declared of one machine that the cell knows.
+type machineSpec struct {
 	attributes map[string]string // with the attribute machine
 	cordon     bool
 	// drain is what the object of its name says, or the first that matches it;
@@ -57,13 +57,13 @@ type orders struct {
 }
 
 // closed reports whether a machine shall get nothing new.
-func (o *orders) closed() bool { return o.cordon || o.drain != nil }
+func (o *machineSpec) closed() bool { return o.cordon || o.drain != nil }
 
 // declaredOf returns what is declared of a machine: by the object of its name,
 // and by those that match it, in the order of their names.
-func (d *Desired) declaredOf(info *schema.MachineInfo) orders {
+func (d *Desired) declaredOf(info *schema.MachineInfo) machineSpec {
 	own := d.Machines[info.Name]
-	out := orders{attributes: own.attributes(info)}
+	out := machineSpec{attributes: own.attributes(info)}
 	out.add(own)
 	if len(d.matching) == 0 {
 		return out
@@ -86,7 +86,7 @@ func selectable(attributes map[string]string, name string) map[string]string {
 	return out
 }
 
-func (o *orders) add(m DesiredMachine) {
+func (o *machineSpec) add(m DesiredMachine) {
 	o.cordon = o.cordon || m.Cordon
 	if o.drain == nil && m.Drain != nil {
 		o.drain, o.drainer = m.Drain, m
@@ -164,7 +164,7 @@ func machineOrders(s *State, was, is *Desired) []schema.Event {
 }
 
 // since says what of the orders for a machine is new.
-func (o *orders) since(was *orders) []string {
+func (o *machineSpec) since(was *machineSpec) []string {
 	var out []string
 	switch {
 	case o.drain != nil && was.drain == nil:

@@ -27,7 +27,7 @@ func Describe(in DescribeInput) Status {
 	d := describer{in: in, status: Status{
 		Cell: in.State.Cell, At: in.Now, Commit: in.Head, Applied: in.State.Head.Commit, By: in.State.Head.By, Source: in.Trouble, SourceAt: in.Source.At,
 		Waiting: []string{}, Waits: []Wait{}, Blocked: []Blocker{}, Stale: []StalePackage{}, Rejected: []Rejection{}, Held: holdsOf(in.State.Head.Held), Losses: []LossHold{}, Suspended: suspensionsOf(in.State), Warnings: []QuotaWarning{}, Machines: []MachineStatus{}, Jobs: []JobStatus{}, Tasks: []TaskStatus{}, Notes: []string{},
-	}, used: map[string]schema.Resources{}, held: map[string]int{}, inside: map[string][]string{}, notes: map[string]string{}, alone: map[string][]string{}, kept: map[string]string{}, spans: in.State.spans(), under: in.State.suspensions(), orders: map[string]*orders{}, health: map[string]Health{}, step: newStep(Input{State: in.State, Observed: in.Observed, Now: in.Now})}
+	}, used: map[string]schema.Resources{}, held: map[string]int{}, inside: map[string][]string{}, notes: map[string]string{}, alone: map[string][]string{}, kept: map[string]string{}, spans: in.State.spans(), under: in.State.suspensions(), orders: map[string]*machineSpec{}, health: map[string]Health{}, step: newStep(Input{State: in.State, Observed: in.Observed, Now: in.Now})}
 	d.repository()
 	d.lookAtMachines()
 	for _, name := range in.State.jobNames() {
@@ -54,12 +54,12 @@ type describer struct {
 	held   map[string]int
 	inside map[string][]string // tasks, by the alloc that they run in
 	spans  map[schema.JobName]int
-	orders map[string]*orders  // by machine
-	kept   map[string]string   // by job: the guard that holds its removal
-	alone  map[string][]string // by machine: jobs that crash there only
-	notes  map[string]string   // by task: what its agent remarks of one that is as desired
-	health map[string]Health   // of machines that the cell knows
-	step   *step               // one that decides nothing: it knows which machines are up
+	orders map[string]*machineSpec // by machine
+	kept   map[string]string       // by job: the guard that holds its removal
+	alone  map[string][]string     // by machine: jobs that crash there only
+	notes  map[string]string       // by task: what its agent remarks of one that is as desired
+	health map[string]Health       // of machines that the cell knows
+	step   *step                   // one that decides nothing: it knows which machines are up
 
 	under suspensions
 }
@@ -549,7 +549,7 @@ func (d *describer) goneNote(name string) []string {
 }
 
 // busyNote tells which ports of a machine's range are not to be had.
-func busyNote(h *heard) []string {
+func busyNote(h *lastReport) []string {
 	if h == nil || len(h.report.BusyPorts) == 0 {
 		return nil
 	}

@@ -51,13 +51,13 @@ func (d *Draining) String() string {
 // drained is a machine that is draining, and what it holds.
 type drained struct {
 	name   string
-	orders *orders
-	tasks  []drainee
+	orders *machineSpec
+	tasks  []drainTask
 	before int // that it held when the step began
 }
 
-// drainee is a task on a machine that is draining.
-type drainee struct {
+// drainTask is a task on a machine that is draining.
+type drainTask struct {
 	name   schema.TaskName
 	data   *schema.Job
 	inside bool // of an alloc, with which it goes
@@ -77,7 +77,7 @@ func (s *step) drain() {
 	turns := map[schema.ObjectKey]int{}
 	for i := range list {
 		m := &list[i]
-		d, key := s.told(m), m.orders.drainer.key()
+		d, key := s.describeDrain(m), m.orders.drainer.key()
 		s.out.Draining[m.name] = d
 		switch most := max(1, m.orders.drain.AtOnce); {
 		case len(m.tasks) == 0:
@@ -95,8 +95,8 @@ func (s *step) drain() {
 	}
 }
 
-// told begins to describe a machine that is draining.
-func (s *step) told(m *drained) *Draining {
+// describeDrain begins to describe a machine that is draining.
+func (s *step) describeDrain(m *drained) *Draining {
 	o := m.orders.drainer
 	d := &Draining{
 		Object: o.key().Field(), Origin: o.Origin, Left: len(m.tasks), Waits: []string{}, waits: map[schema.TaskName]string{},
@@ -118,7 +118,7 @@ func (s *step) draining() []drained {
 	var out []drained
 	at := map[string]int{}
 	for _, name := range s.names {
-		if o := s.orders(name); o.drain != nil {
+		if o := s.machineSpec(name); o.drain != nil {
 			at[name] = len(out)
 			out = append(out, drained{name: name, orders: o})
 		}
@@ -138,12 +138,12 @@ func (s *step) draining() []drained {
 		for i := range c.Tasks {
 			t := &c.Tasks[i]
 			if n, ok := at[t.Machine]; ok {
-				out[n].tasks = append(out[n].tasks, drainee{key.Job.Task(t.Index), s.dataOf(t.Data), t.Alloc != nil})
+				out[n].tasks = append(out[n].tasks, drainTask{key.Job.Task(t.Index), s.dataOf(t.Data), t.Alloc != nil})
 			}
 		}
 	}
 	for i := range out {
-		slices.SortStableFunc(out[i].tasks, func(a, b drainee) int {
+		slices.SortStableFunc(out[i].tasks, func(a, b drainTask) int {
 			return boolCompare(a.data.Kind == schema.System, b.data.Kind == schema.System)
 		})
 	}
@@ -153,8 +153,8 @@ func (s *step) draining() []drained {
 // drainMachine stops the tasks of a machine that may go now, and says what the
 // others wait for.
 func (s *step) drainMachine(m *drained, d *Draining) {
-	r := removal{machine: m.name, told: d, full: map[schema.JobName]string{}}
-	r.others = slices.ContainsFunc(m.tasks, func(t drainee) bool { return t.data.Kind != schema.System })
+	r := removal{machine: m.name, drain: d, full: map[schema.JobName]string{}}
+	r.others = slices.ContainsFunc(m.tasks, func(t drainTask) bool { return t.data.Kind != schema.System })
 	for i := range m.tasks {
 		t := &m.tasks[i]
 		why := s.moveAway(&r, t)
@@ -170,21 +170,21 @@ func (s *step) drainMachine(m *drained, d *Draining) {
 // removal is one step's work on one machine.
 type removal struct {
 	machine string
-	told    *Draining
+	drain   *Draining
 	others  bool                      // tasks of jobs that are no system jobs are left
 	full    map[schema.JobName]string // why no other machine takes tasks of a job
 }
 
 // moveAway stops a task on a machine that is draining, or says what it waits
 // for; "" of one that is stopping, or goes with its alloc.
-func (s *step) moveAway(r *removal, t *drainee) string {
+func (s *step) moveAway(r *removal, t *drainTask) string {
 	record := s.recordOf(t.name)
 	job := s.job(t.name.JobName)
 	if record.Stop != nil || t.inside || job == nil || job.Admitted == "" {
 		return ""
 	}
-	cause := schema.Cause{Kind: schema.CauseMaintenance, At: s.now, Message: fmt.Sprintf("%s drains its machine", r.told.Object)}
-	system, late := t.data.Kind == schema.System, r.told.stops()
+	cause := schema.Cause{Kind: schema.CauseMaintenance, At: s.now, Message: fmt.Sprintf("%s drains its machine", r.drain.Object)}
+	system, late := t.data.Kind == schema.System, r.drain.stops()
 	switch {
 	case s.frozen(t.name.JobName): // whatever a deadline says
 		return "it is " + s.suspended.of(t.name.JobName).String()
@@ -201,7 +201,7 @@ func (s *step) moveAway(r *removal, t *drainee) string {
 	if s.stays(s.dataOf(job.Admitted), record) != "" {
 		return fmt.Sprintf("it stays with its sticky directory (sticky: %q), and moves when the machine is declared gone", schema.StickyStay)
 	}
-	if why := s.keptUp(t.name.JobName, record); why != "" {
+	if why := s.disruptionBlocked(t.name.JobName, record); why != "" {
 		return why
 	}
 	if r.full[t.name.JobName] == "" {

@@ -17,13 +17,13 @@ type Group struct {
 	Selector schema.Selector
 }
 
-// NoneError says that a cell has nothing of what a group names.
-type NoneError struct {
+// NotFoundError says that a cell has nothing of what a group names.
+type NotFoundError struct {
 	Message string
 	Hint    string
 }
 
-func (e *NoneError) Error() string { return e.Message }
+func (e *NotFoundError) Error() string { return e.Message }
 
 // Of returns the part of s that g names: jobs with their tasks, and what of the
 // newest commit is not in force for them; of a machine, what it holds. Converged
@@ -113,17 +113,17 @@ func (g Group) jobs(s *Status) map[string]bool {
 func (g Group) check(s, n *Status) error {
 	switch jobs := len(n.Jobs) + len(n.Rejected); {
 	case g.machine() && len(n.Machines) == 0:
-		return &NoneError{fmt.Sprintf("cell %s has no machine %q", s.Cell, g.Name), "muster status lists the machines; a job is USER/JOB"}
+		return &NotFoundError{fmt.Sprintf("cell %s has no machine %q", s.Cell, g.Name), "muster status lists the machines; a job is USER/JOB"}
 	case g.task() && len(n.Tasks) == 0:
-		return &NoneError{fmt.Sprintf("cell %s has no task %q", s.Cell, g.Name), "muster status lists the jobs"}
+		return &NotFoundError{fmt.Sprintf("cell %s has no task %q", s.Cell, g.Name), "muster status lists the jobs"}
 	case jobs > 0 || g.machine() && g.Selector.Empty():
 		return nil
 	case g.Selector.Empty():
-		return &NoneError{fmt.Sprintf("cell %s has no job %q", s.Cell, g.Name), "muster status lists the jobs"}
+		return &NotFoundError{fmt.Sprintf("cell %s has no job %q", s.Cell, g.Name), "muster status lists the jobs"}
 	case g.Name != "":
-		return &NoneError{fmt.Sprintf("nothing of %s in cell %s has labels that match %s", g.Name, s.Cell, g.Selector), labelsInUse(s)}
+		return &NotFoundError{fmt.Sprintf("nothing of %s in cell %s has labels that match %s", g.Name, s.Cell, g.Selector), labelsInUse(s)}
 	}
-	return &NoneError{fmt.Sprintf("cell %s has no job with labels that match %s", s.Cell, g.Selector), labelsInUse(s)}
+	return &NotFoundError{fmt.Sprintf("cell %s has no job with labels that match %s", s.Cell, g.Selector), labelsInUse(s)}
 }
 
 // labelsInUse tells which labels jobs have that owners gave them.

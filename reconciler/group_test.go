@@ -136,7 +136,7 @@ func TestGroupOfNothing(t *testing.T) {
 		`nothing of m in cell c has labels that match t=z`: {Name: "m", Selector: b},
 	} {
 		_, err := g.Of(grouped())
-		var none *reconciler.NoneError
+		var none *reconciler.NotFoundError
 		if !errors.As(err, &none) || none.Message != want || none.Hint == "" {
 			t.Errorf("%+v: %v, want %s", g, err, want)
 		}

@@ -28,7 +28,7 @@ const (
 // not taken. A held job of before is judged
 // again with what is gone since: else a cell could be taken apart in small steps
 // while the first is being looked at.
-func (s *State) guard(next *Desired, c schema.Compiled, hides hiding) *schema.Held {
+func (s *State) guard(next *Desired, c schema.Compiled, hides pendingMoves) *schema.Held {
 	g := guarding{state: s, hides: hides, emptied: c.Empty, of: map[string]int{}, going: map[string]int{}}
 	if g.find(next); len(g.removed) == 0 {
 		return nil
@@ -48,7 +48,7 @@ func (s *State) guard(next *Desired, c schema.Compiled, hides hiding) *schema.He
 // guarding is State.guard at work.
 type guarding struct {
 	state   *State
-	hides   hiding
+	hides   pendingMoves
 	emptied bool // the repository has nothing left
 	removed []schema.HeldJob
 	of      map[string]int // tasks by guard

@@ -52,9 +52,9 @@ func goesBack(r *schema.JobRecord, was, next *schema.Job) bool {
 	return was != nil && was.Task.RunDigest() != run && slices.Contains(r.Proven, run)
 }
 
-// told joins what an event says with what changes, and whose commit that is; what
+// sentence joins what an event says with what changes, and whose commit that is; what
 // is "" is left out.
-func told(message string, more ...string) string {
+func sentence(message string, more ...string) string {
 	for _, s := range more {
 		if s != "" {
 			message += "; " + s

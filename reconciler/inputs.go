@@ -13,7 +13,7 @@ func (m *Master) Head(s Seen, now time.Time) {
 	m.tell(SourceEvents(m.source, s, now))
 	m.source = s
 	if s.Commit != "" && s.Commit != m.head {
-		m.head, m.headAt, m.settled, m.compileErr = s.Commit, now, false, nil
+		m.head, m.headAt, m.reported, m.compileErr = s.Commit, now, false, nil
 	}
 }
 

@@ -147,14 +147,14 @@ func (s *step) makesRoom(p placement.Ask) bool {
 	if p.Waited >= awaitAlloc {
 		return false
 	}
-	var leaving []leaver
+	var leaving []victim
 	for _, job := range s.insideOf(p.Alloc.JobName) {
 		for _, t := range s.tasks(job) {
 			if t.Machine == "" || t.Alloc == nil || t.Alloc.Of(job) != p.Alloc {
 				continue
 			}
 			if own, ok := s.ownAlloc(job.Task(t.Index)); t.Stop != nil || ok && own != p.Alloc {
-				leaving = append(leaving, leaver{job.Task(t.Index), t.Machine})
+				leaving = append(leaving, victim{job.Task(t.Index), t.Machine})
 			}
 		}
 	}
@@ -259,7 +259,7 @@ func (s *step) unsettled(set schema.JobName) string {
 
 // excess returns a task of a job in the alloc that has the most of its tasks, and
 // the alloc that it belongs in: one that has two fewer at least, and room for it. A job
-// for which there is only no room is not at rest: what gives room, such as a port of the
+// for which there is only no room is not idle: what gives room, such as a port of the
 // machine, may be no task of the set.
 func (s *step) excess(set, job schema.JobName) (t schema.TaskRecord, alloc schema.TaskName, ok bool) {
 	in := make([][]schema.TaskRecord, s.allocsOf(set))
@@ -298,7 +298,7 @@ func (s *step) refuses(job schema.JobName, t *schema.TaskRecord, alloc schema.Ta
 	p := s.placementAsk(ask{job.Task(t.Index), s.dataOf(s.job(job).Admitted), s.job(job).Admitted})
 	p.Alloc = alloc
 	s.snapshot().RemoveTask(p.Name, t.Machine, 0)
-	defer s.putBack([]leaver{{p.Name, t.Machine}})
+	defer s.putBack([]victim{{p.Name, t.Machine}})
 	v, _ := s.snapshot().Verdict(p, s.recordOf(alloc).Machine)
 	return v.Reason
 }
@@ -330,7 +330,7 @@ func (s *step) settleIn(r *rebalancing, job schema.JobName, t schema.TaskRecord,
 		}
 	}
 	s.memo.wakeUp(job)
-	s.asking[job] = true // it is not at rest
+	s.asking[job] = true // it is not idle
 	if s.out.Misplaced == nil {
 		s.out.Misplaced = map[schema.TaskName]Misplaced{}
 	}
@@ -340,7 +340,7 @@ func (s *step) settleIn(r *rebalancing, job schema.JobName, t schema.TaskRecord,
 // rebalance stops a task that serves so that it is placed where it belongs, within
 // the disruption budget; or it says why it may not be stopped now.
 func (s *step) rebalance(job schema.JobName, t schema.TaskRecord, message string) (kept string) {
-	if why := s.keptUp(job, &t); why != "" {
+	if why := s.disruptionBlocked(job, &t); why != "" {
 		return why
 	}
 	s.disrupt(job, t, schema.Cause{Kind: schema.CauseRebalance, Message: message, At: s.now})

@@ -26,7 +26,7 @@ func (s *step) progressOf(name schema.JobName, r *schema.JobRecord, want *schema
 			continue
 		}
 		newest := t.Data == r.Admitted
-		var said heardTask
+		var said reportedTask
 		if t.Machine != "" {
 			said = s.in.Observed.task(t.Machine, name.Task(t.Index), t.Generation)
 		}

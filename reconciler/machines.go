@@ -66,7 +66,7 @@ func (s *step) surveyMachines() {
 	if len(s.silent) == 0 && s.base.Loss.Empty() {
 		return
 	}
-	l := s.newRescue()
+	l := s.newRescheduler()
 	due := s.dueTasks()
 	l.hold(due)
 	for _, name := range slices.Sorted(maps.Keys(s.silent)) {
@@ -91,7 +91,7 @@ func (s *step) look(name string) {
 		s.returned(name)
 		return
 	}
-	d := s.orders(name)
+	d := s.machineSpec(name)
 	q := &silent{
 		record: r, domain: d.attributes[s.base.desired().Policy.Loss().Domain],
 		quiet: max(0, s.in.Observed.silence(r, s.now)), lost: health == HealthLost,
@@ -119,8 +119,8 @@ func (s *step) lossSetRight(name string) *schema.MachineRecord {
 	return &r
 }
 
-// orders returns what is declared of a machine.
-func (s *step) orders(name string) *orders {
+// machineSpec returns what is declared of a machine.
+func (s *step) machineSpec(name string) *machineSpec {
 	r, desired := s.base.Machines[name], s.base.desired()
 	m := s.memo.orders[name]
 	if m == nil || m.record != r || m.desired != desired {
@@ -135,7 +135,7 @@ func (s *step) orders(name string) *orders {
 
 // closed reports whether a machine shall get nothing new.
 func (s *step) closed(machine string) bool {
-	return s.base.Machines[machine] != nil && s.orders(machine).closed()
+	return s.base.Machines[machine] != nil && s.machineSpec(machine).closed()
 }
 
 // giveUp takes down that a machine is lost.
@@ -165,7 +165,7 @@ func (s *step) isUp(name string) bool {
 // that speaks though it is declared gone.
 func (s *step) returned(name string) {
 	r := *s.base.Machines[name]
-	d := s.orders(name)
+	d := s.machineSpec(name)
 	changed := !r.LostSince.IsZero()
 	if changed {
 		s.event(schema.Event{Kind: schema.EventMachine, Machine: name, Message: "returned"})

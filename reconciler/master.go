@@ -36,7 +36,7 @@ type Master struct {
 	source     Seen
 	head       string    // newest commit of the repository
 	headAt     time.Time // when it was seen
-	settled    bool      // it was said that head has converged
+	reported   bool      // it was said that head has converged
 	compileErr error     // what is wrong with the compilation of head
 	// kept is the newest commit that came while the cell was suspended.
 	kept *schema.Compiled
@@ -117,7 +117,7 @@ func NewMaster(cfg MasterConfig, docs map[string][]byte, now time.Time) (*Master
 		cfg.Step = Step
 	}
 	m := &Master{
-		cfg: cfg, state: state, observed: NewObserved(now), head: state.Head.Commit, settled: true,
+		cfg: cfg, state: state, observed: NewObserved(now), head: state.Head.Commit, reported: true,
 		epochs: map[string]uint64{}, pushed: map[string][]schema.Assignment{},
 	}
 	m.observed.LostAfter, m.observed.JoinWait = cmp.Or(cfg.LostAfter, DefaultLostAfter), cfg.JoinWait
@@ -200,7 +200,7 @@ func (m *Master) next(now time.Time) {
 			m.adopt(m.kept, now)
 		}
 	case stepping:
-		if leap := m.observed.Awake(m.last.Wake, now); leap > 0 {
+		if leap := m.observed.OnResume(m.last.Wake, now); leap > 0 {
 			m.change(SetForward(m.state, leap, now))
 			return
 		}
@@ -213,7 +213,7 @@ func (m *Master) next(now time.Time) {
 		m.version++
 		m.status = nil
 		m.out.Views = m.push()
-		m.out.Converged = m.settle(now)
+		m.out.Converged = m.convergence(now)
 	case idle:
 	}
 }
@@ -254,12 +254,12 @@ func sameView(a, b []schema.Assignment) bool {
 	})
 }
 
-// settle returns that the newest commit has converged, once.
-func (m *Master) settle(now time.Time) *Convergence {
-	if m.settled || m.state.Head.Commit != m.head || !m.Status(now).Converged {
+// convergence returns that the newest commit has converged, once.
+func (m *Master) convergence(now time.Time) *Convergence {
+	if m.reported || m.state.Head.Commit != m.head || !m.Status(now).Converged {
 		return nil
 	}
-	m.settled = true
+	m.reported = true
 	return &Convergence{m.head, now.Sub(m.headAt)}
 }
 

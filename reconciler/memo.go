@@ -10,7 +10,7 @@ import (
 )
 
 // Memo is what one step finds out that spares the next one work: which jobs are
-// at rest, the verdict of admission, and the cell as placement sees it. It is
+// idle, the verdict of admission, and the cell as placement sees it. It is
 // derived: documents and reports are replaced and never written to, so what was
 // found out holds for as long as it was of the same ones. A step without a Memo
 // decides the same, but for the choice between machines that are about as good.
@@ -20,7 +20,7 @@ type Memo struct {
 	mirror    *mirror
 	machines  map[string]machineMemo
 	names     []string                           // of machines, sorted
-	jobs      map[schema.JobName]*rest           // at rest
+	jobs      map[schema.JobName]*idleJob        // idle
 	on        map[string]map[schema.JobName]bool // of them, by machine
 	empty     map[string]bool                    // machines that get no tasks, and were found to have none
 	orders    map[string]*ordersMemo
@@ -32,7 +32,7 @@ type Memo struct {
 
 // machineMemo is how a machine was when a step last looked at it.
 type machineMemo struct {
-	heard *heard
+	heard *lastReport
 	up    bool
 }
 
@@ -40,16 +40,16 @@ type machineMemo struct {
 type ordersMemo struct {
 	record  *schema.MachineRecord
 	desired *Desired
-	orders  orders
+	orders  machineSpec
 }
 
-// rest is a job of which nothing has to be done before one of these changes or
+// idleJob is a job of which nothing has to be done before one of these changes or
 // until has come.
-type rest struct {
+type idleJob struct {
 	record   *schema.JobRecord
 	chunks   []*schema.Chunk
 	machines []string
-	until    due
+	until    deadline
 	left     time.Duration // until the time of day of until, when the job came to rest
 }
 
@@ -74,12 +74,12 @@ func (m *Memo) machineNames(s *State) []string {
 	return m.names
 }
 
-// stir finds the jobs that are not at rest any more since a machine that holds
+// invalidate finds the jobs that are not idle any more since a machine that holds
 // tasks of theirs has changed, or says other things of them.
-func (s *step) stir() {
+func (s *step) invalidate() {
 	m := s.memo
 	if m.machines == nil {
-		m.machines, m.jobs, m.on = map[string]machineMemo{}, map[schema.JobName]*rest{}, map[string]map[schema.JobName]bool{}
+		m.machines, m.jobs, m.on = map[string]machineMemo{}, map[schema.JobName]*idleJob{}, map[string]map[schema.JobName]bool{}
 	}
 	for task := range s.released {
 		m.wakeUp(task.JobName)
@@ -115,7 +115,7 @@ func (s *step) stir() {
 }
 
 // compare wakes up the jobs of which two reports say different things.
-func (m *Memo) compare(was, is *heard) {
+func (m *Memo) compare(was, is *lastReport) {
 	if was == nil || is == nil {
 		return // then its health has changed, too
 	}
@@ -170,27 +170,27 @@ func (s *step) atRest(name schema.JobName) bool {
 		s.memo.wakeUp(name)
 		return false
 	}
-	s.wake(r.until.timer)
-	s.wake(r.until.day)
+	s.wake(r.until.monotonic)
+	s.wake(r.until.wall)
 	return true
 }
 
 // lasts reports whether until is still to come. When more is left than there was,
 // the clock was set back: see ahead.
-func (r *rest) lasts(now time.Time) bool {
-	timer, day := r.until.timer, r.until.day
+func (r *idleJob) lasts(now time.Time) bool {
+	timer, day := r.until.monotonic, r.until.wall
 	return (timer.IsZero() || now.Before(timer)) && (day.IsZero() || now.Before(day) && day.Sub(now) <= r.left)
 }
 
-// settle remembers that a job is at rest, if the step has changed nothing of it
+// markIdle remembers that a job is idle, if the step has changed nothing of it
 // and nothing of it is under way.
-func (s *step) settle(name schema.JobName) {
+func (s *step) markIdle(name schema.JobName) {
 	record := s.base.Jobs[name]
 	if _, changed := s.jobs[name]; changed || record == nil || record.Admitted == "" || s.asking[name] || len(s.asked[name]) > 0 || s.base.Data[record.Admitted].Kind == schema.System {
 		return
 	}
-	r := &rest{record: record, until: s.wakes[name]}
-	r.left = r.until.day.Sub(s.now)
+	r := &idleJob{record: record, until: s.wakes[name]}
+	r.left = r.until.wall.Sub(s.now)
 	on := map[string]bool{}
 	for n := range s.spans[name] {
 		key := ChunkName{name, n}

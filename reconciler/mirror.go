@@ -21,7 +21,7 @@ type mirror struct {
 // seenMachine is a machine of the snapshot, and what it was made of.
 type seenMachine struct {
 	record  *schema.MachineRecord
-	heard   *heard
+	heard   *lastReport
 	desired *Desired
 	up      bool
 	again   time.Time // when a port of it may be tried again, zero if never
@@ -190,7 +190,7 @@ func (s *step) seen(name string) seenMachine {
 // tried again.
 func (s *step) machineOf(name string) (m placement.Machine, again time.Time) {
 	info := s.base.Machines[name].MachineInfo
-	declared := s.orders(name)
+	declared := s.machineSpec(name)
 	m = placement.Machine{
 		Name: name, Capacity: info.Capacity, Ports: info.Ports, Attributes: declared.attributes,
 		Up: s.isUp(name), Cordoned: declared.closed(),

@@ -13,21 +13,21 @@ import (
 // newest version is not taken. Then it is not gone, and is held until that directory
 // is corrected: a mistake in a move must not stop what runs.
 
-// hiding finds the directories that may declare what no other does any more.
-type hiding struct {
-	refused map[string]*schema.Package // not taken, by directory; nil for those that did not compile
-	anew    map[string]bool            // of the latter: those of which the commit before said something else
-	before  map[schema.JobName]string  // that held jobs were thought to be in
-	tenants tenants
+// pendingMoves finds the directories that may declare what no other does any more.
+type pendingMoves struct {
+	refused     map[string]*schema.Package // not taken, by directory; nil for those that did not compile
+	newlyBroken map[string]bool            // of the latter: those of which the commit before said something else
+	before      map[schema.JobName]string  // that held jobs were thought to be in
+	tenants     tenants
 }
 
 // hides returns the directories of a's commit that are not taken. stale is what
 // the next head says of them.
-func (a *adoption) hides(s *State, stale map[string][]schema.Diagnostic) hiding {
-	h := hiding{refused: a.refused, anew: map[string]bool{}, before: map[schema.JobName]string{}, tenants: tenantsOf(a.packages)}
+func (a *adoption) hides(s *State, stale map[string][]schema.Diagnostic) pendingMoves {
+	h := pendingMoves{refused: a.refused, newlyBroken: map[string]bool{}, before: map[schema.JobName]string{}, tenants: tenantsOf(a.packages)}
 	for dir := range a.refused {
 		was, too := s.Head.Stale[dir]
-		h.anew[dir] = !too || !bytes.Equal(schema.Canonical(was), schema.Canonical(stale[dir]))
+		h.newlyBroken[dir] = !too || !bytes.Equal(schema.Canonical(was), schema.Canonical(stale[dir]))
 	}
 	if held := s.Head.Held; held != nil {
 		for _, j := range held.Jobs {
@@ -42,7 +42,7 @@ func (a *adoption) hides(s *State, stale map[string][]schema.Diagnostic) hiding 
 // of returns the directory that may declare a job, or alloc set; "" if none may.
 // Of one that did not compile nothing is known but who may have jobs there. A
 // mistake that has been there for a while says nothing of what goes now.
-func (h hiding) of(name schema.JobName) string {
+func (h pendingMoves) of(name schema.JobName) string {
 	for _, dir := range slices.Sorted(maps.Keys(h.refused)) {
 		p := h.refused[dir]
 		if p != nil {
@@ -53,7 +53,7 @@ func (h hiding) of(name schema.JobName) string {
 		}
 		owner, _ := h.tenants.owner(dir)
 		may := owner == nil || slices.Contains(owner.Users, name.User)
-		if may && h.anew[dir] || h.before[name] == dir {
+		if may && h.newlyBroken[dir] || h.before[name] == dir {
 			return dir
 		}
 	}
@@ -62,7 +62,7 @@ func (h hiding) of(name schema.JobName) string {
 
 // guard returns the guard that holds a job which nothing declares, "" if it may
 // be in no such directory.
-func (h hiding) guard(name schema.JobName) string {
+func (h pendingMoves) guard(name schema.JobName) string {
 	if dir := h.of(name); dir != "" {
 		return guardDirectory + dir
 	}

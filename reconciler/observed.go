@@ -38,7 +38,7 @@ type Observed struct {
 	// waitedBefore that at since: nobody was heard then.
 	waited, waitedBefore time.Duration
 
-	machines map[string]*heard
+	machines map[string]*lastReport
 	usage    map[string]heardUsage
 	refused  map[string]string // why machines may not join
 	joins    map[string]joins  // of machines that were not heard since
@@ -76,16 +76,16 @@ func (o *Observed) Refuse(machine string, err error, now time.Time) []schema.Eve
 // to lead.
 func (o *Observed) Heard(machine string) bool { return o.machines[machine] != nil }
 
-// heard is what one machine said last.
-type heard struct {
+// lastReport is what one machine said last.
+type lastReport struct {
 	at     time.Time
 	waited time.Duration // of Observed, at that time
 	report schema.Report
-	tasks  map[uint64]heardTask // of report, by generation
+	tasks  map[uint64]reportedTask // of report, by generation
 }
 
-// heardTask is what a machine said last of a generation.
-type heardTask struct {
+// reportedTask is what a machine said last of a generation.
+type reportedTask struct {
 	*schema.TaskStatus
 	// since is when the master first heard that the incarnation runs, or that
 	// the generation has ended: by its own clock, since machines' clocks differ.
@@ -96,28 +96,28 @@ type heardTask struct {
 func NewObserved(now time.Time) *Observed {
 	return &Observed{
 		LostAfter: DefaultLostAfter, since: now, awake: now,
-		machines: map[string]*heard{}, usage: map[string]heardUsage{}, refused: map[string]string{}, joins: map[string]joins{},
+		machines: map[string]*lastReport{}, usage: map[string]heardUsage{}, refused: map[string]string{}, joins: map[string]joins{},
 	}
 }
 
 // Hear takes a report, and returns what is new in it as events.
 func (o *Observed) Hear(r schema.Report, now time.Time) []schema.Event {
 	was := o.machines[r.Machine.Name]
-	h := &heard{at: now, waited: o.waited, report: r, tasks: make(map[uint64]heardTask, len(r.Tasks))}
+	h := &lastReport{at: now, waited: o.waited, report: r, tasks: make(map[uint64]reportedTask, len(r.Tasks))}
 	o.machines[r.Machine.Name] = h
 	delete(o.refused, r.Machine.Name)
 	delete(o.joins, r.Machine.Name)
 	var events []schema.Event
 	if was != nil {
-		events = troubled(was.report.Conditions, r.Conditions, r.Machine.Name, now)
+		events = conditionEvents(was.report.Conditions, r.Conditions, r.Machine.Name, now)
 	}
 	if o := r.Overload; o != nil && (was == nil || was.report.Overload == nil) {
 		events = append(events, schema.Event{At: now, Kind: schema.EventMachine, Machine: r.Machine.Name, Message: "overloaded: " + o.Message})
 	}
 	unconfirmed := 0
 	for i := range r.Tasks {
-		t := heardTask{&r.Tasks[i], now}
-		var before heardTask
+		t := reportedTask{&r.Tasks[i], now}
+		var before reportedTask
 		if was != nil {
 			before = was.tasks[t.Generation]
 		}
@@ -130,8 +130,8 @@ func (o *Observed) Hear(r schema.Report, now time.Time) []schema.Event {
 			events = append(events, started(before, t.TaskStatus, r.Machine.Name, now)...)
 		}
 		if was != nil {
-			events = append(events, sickened(before, t.TaskStatus, r.Machine.Name, now)...)
-			events = append(events, bereft(before, t.TaskStatus, r.Machine.Name, now)...)
+			events = append(events, unhealthyEvents(before, t.TaskStatus, r.Machine.Name, now)...)
+			events = append(events, oomEvents(before, t.TaskStatus, r.Machine.Name, now)...)
 		}
 		if was == nil && t.Unconfirmed { // what no master saw happen
 			unconfirmed++
@@ -147,12 +147,12 @@ func (o *Observed) Hear(r schema.Report, now time.Time) []schema.Event {
 }
 
 // runs reports whether t, which may be empty, says that an incarnation runs.
-func runs(t heardTask, incarnation int) bool {
+func runs(t reportedTask, incarnation int) bool {
 	return t.TaskStatus != nil && t.State == schema.Running && t.Incarnation == incarnation
 }
 
 // started returns the event of an incarnation that runs and did not before.
-func started(was heardTask, t *schema.TaskStatus, machine string, now time.Time) []schema.Event {
+func started(was reportedTask, t *schema.TaskStatus, machine string, now time.Time) []schema.Event {
 	if runs(was, t.Incarnation) {
 		return nil
 	}
@@ -170,8 +170,8 @@ func started(was heardTask, t *schema.TaskStatus, machine string, now time.Time)
 	return []schema.Event{e}
 }
 
-// troubled returns the events of conditions that began and that are over.
-func troubled(was, is []schema.Condition, machine string, now time.Time) []schema.Event {
+// conditionEvents returns the events of conditions that began and that are over.
+func conditionEvents(was, is []schema.Condition, machine string, now time.Time) []schema.Event {
 	var events []schema.Event
 	event := func(format string, args ...any) {
 		events = append(events, schema.Event{At: now, Kind: schema.EventMachine, Machine: machine, Message: fmt.Sprintf(format, args...)})
@@ -205,8 +205,8 @@ func (o *Observed) letsIn(machine string, p schema.Priority) bool {
 	return !slices.ContainsFunc(o.conditions(machine), func(c schema.Condition) bool { return p < c.Kind.LetsIn() })
 }
 
-// sickened returns the event of an incarnation that is unhealthy and was not.
-func sickened(was heardTask, t *schema.TaskStatus, machine string, now time.Time) []schema.Event {
+// unhealthyEvents returns the event of an incarnation that is unhealthy and was not.
+func unhealthyEvents(was reportedTask, t *schema.TaskStatus, machine string, now time.Time) []schema.Event {
 	if t.Health != schema.Unhealthy || was.TaskStatus != nil && was.Health == schema.Unhealthy && was.Incarnation == t.Incarnation {
 		return nil
 	}
@@ -216,9 +216,9 @@ func sickened(was heardTask, t *schema.TaskStatus, machine string, now time.Time
 	}}
 }
 
-// bereft returns the event of an incarnation that has lost processes for want of
+// oomEvents returns the event of an incarnation that has lost processes for want of
 // memory, and lives.
-func bereft(was heardTask, t *schema.TaskStatus, machine string, now time.Time) []schema.Event {
+func oomEvents(was reportedTask, t *schema.TaskStatus, machine string, now time.Time) []schema.Event {
 	kills := t.OOMKills
 	if was.TaskStatus != nil && was.Incarnation == t.Incarnation {
 		kills -= was.OOMKills
@@ -234,13 +234,13 @@ func bereft(was heardTask, t *schema.TaskStatus, machine string, now time.Time) 
 
 // task returns what machine last said of a generation, which is unique in the
 // cell; it is empty if it said nothing.
-func (o *Observed) task(machine string, name schema.TaskName, generation uint64) heardTask {
+func (o *Observed) task(machine string, name schema.TaskName, generation uint64) reportedTask {
 	if h := o.machines[machine]; h != nil {
 		if t := h.tasks[generation]; t.TaskStatus != nil && t.Task == name {
 			return t
 		}
 	}
-	return heardTask{}
+	return reportedTask{}
 }
 
 // status returns what machine last said of a generation, nil if it said

@@ -17,8 +17,8 @@ import (
 // survives a master, and is given up when the preemptor wants no machine any
 // more, or when the machine goes.
 
-// leaver is a task that was preempted, and the machine that it leaves.
-type leaver struct {
+// victim is a task that was preempted, and the machine that it leaves.
+type victim struct {
 	task    schema.TaskName
 	machine string
 }
@@ -164,7 +164,7 @@ func (s *step) evict(by schema.TaskName, priority schema.Priority, d placement.D
 				message += ", and no others could: " + over
 			}
 			s.stop(v.Name.JobName, *r, schema.Cause{Kind: schema.CausePreempted, By: by.Short(), At: s.now, Message: message})
-			heirs = append(heirs, leaver{v.Name, d.Machine})
+			heirs = append(heirs, victim{v.Name, d.Machine})
 			continue
 		}
 		for _, left := range s.leaving(v.Name, d.Machine) {
@@ -173,7 +173,7 @@ func (s *step) evict(by schema.TaskName, priority schema.Priority, d placement.D
 			stop.By = by.Short()
 			t.Stop = &stop
 			s.set(left.Name.JobName, t)
-			heirs = append(heirs, leaver{left.Name, d.Machine})
+			heirs = append(heirs, victim{left.Name, d.Machine})
 		}
 	}
 	s.preempted[by.Short()] = heirs

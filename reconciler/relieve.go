@@ -77,7 +77,7 @@ func (s *step) mayMove(name schema.TaskName, t *schema.TaskRecord) bool {
 	if job.Priority.Prod() || job.Kind == schema.System || s.stays(job, t) != "" {
 		return false
 	}
-	return s.keptUp(name.JobName, t) == "" && s.noPlace(ask{name, job, record.Admitted}, t) == ""
+	return s.disruptionBlocked(name.JobName, t) == "" && s.noPlace(ask{name, job, record.Admitted}, t) == ""
 }
 
 // noPlace says why no machine other than its own would take a task now, "" if one

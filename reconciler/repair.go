@@ -62,7 +62,7 @@ func (s *step) repair(name schema.JobName) {
 		return
 	}
 	s.wake(began.Add(repairLooks))
-	s.asking[name] = true // it is not at rest
+	s.asking[name] = true // it is not idle
 	u, ok := s.uneven(name, want)
 	if !ok || s.repairWaits(name, &u) != "" {
 		return
@@ -157,7 +157,7 @@ func (s *step) domainOf(machine, attribute string) string {
 	if attribute == schema.AttributeMachine {
 		return machine
 	}
-	return s.orders(machine).attributes[attribute]
+	return s.machineSpec(machine).attributes[attribute]
 }
 
 // domains returns the values of an attribute that machines have which are up.
@@ -267,7 +267,7 @@ func (s *step) repairWaits(name schema.JobName, u *unevenTask) string {
 	if most := max(1, len(s.names)*repairShare/100); s.rebalancing >= most {
 		return "tasks of other jobs move first"
 	}
-	return s.keptUp(name, t)
+	return s.disruptionBlocked(name, t)
 }
 
 // stillMoves says which task of a job is not, or not for long enough, where it is.

@@ -73,7 +73,7 @@ func CancelRestart(s *State, name, by string, now time.Time) (RestartChange, err
 	job, _, isTask := splitName(s.Cell, name)
 	answer := schema.Restarting{Was: s.restartsNamed(name)}
 	if s.Jobs[job] == nil && len(answer.Was) == 0 {
-		return RestartChange{}, &NoneError{fmt.Sprintf("cell %s has no job %q", s.Cell, job.Short()), "muster status lists the jobs"}
+		return RestartChange{}, &NotFoundError{fmt.Sprintf("cell %s has no job %q", s.Cell, job.Short()), "muster status lists the jobs"}
 	}
 	var writes []Write
 	var events []schema.Event
@@ -92,19 +92,19 @@ func (s *State) restartable(name string) error {
 	r := s.Jobs[job]
 	if r == nil || r.Admitted == "" {
 		if _, ok := s.desired().Jobs[job]; ok {
-			return &NoneError{fmt.Sprintf("job %q is not admitted: nothing of it runs", job.Short()), "muster why " + job.Short() + " says why it is not"}
+			return &NotFoundError{fmt.Sprintf("job %q is not admitted: nothing of it runs", job.Short()), "muster why " + job.Short() + " says why it is not"}
 		}
-		return &NoneError{fmt.Sprintf("cell %s has no job %q", s.Cell, job.Short()), "muster status lists the jobs"}
+		return &NotFoundError{fmt.Sprintf("cell %s has no job %q", s.Cell, job.Short()), "muster status lists the jobs"}
 	}
 	want := s.Data[r.Admitted]
 	if x := s.suspensions().of(job); x != nil {
-		return &NoneError{fmt.Sprintf("job %q is %s", job.Short(), x), fmt.Sprintf("nothing of it is stopped until muster resume %s", x.Name)}
+		return &NotFoundError{fmt.Sprintf("job %q is %s", job.Short(), x), fmt.Sprintf("nothing of it is stopped until muster resume %s", x.Name)}
 	}
 	switch {
 	case want.Kind == schema.Allocs:
-		return &NoneError{fmt.Sprintf("%q is an alloc set, and runs no process of its own", job.Short()), "restart the jobs whose tasks run inside: muster status lists the jobs"}
+		return &NotFoundError{fmt.Sprintf("%q is an alloc set, and runs no process of its own", job.Short()), "restart the jobs whose tasks run inside: muster status lists the jobs"}
 	case isTask && s.record(job.Task(index)) == nil && (want.Kind == schema.System || index >= want.Tasks):
-		return &NoneError{fmt.Sprintf("job %q has no task %d", job.Short(), index), "muster status " + job.Short() + " lists its tasks"}
+		return &NotFoundError{fmt.Sprintf("job %q has no task %d", job.Short(), index), "muster status " + job.Short() + " lists its tasks"}
 	}
 	return nil
 }
@@ -193,7 +193,7 @@ func (s *step) restartProgressOf(job schema.JobName, x asked) restartProgress {
 		if !restartedFor(x.RestartRequest, &t) {
 			continue
 		}
-		var said heardTask
+		var said reportedTask
 		if t.Machine != "" {
 			said = s.in.Observed.task(t.Machine, job.Task(t.Index), t.Generation)
 		}

@@ -80,7 +80,7 @@ func (s *step) rollOut(job schema.JobName) {
 // why it is: the rollout has come to it, or it is to be restarted with what it has.
 // It returns "" if it shall run on.
 func (s *step) renewal(r *rollout, t *schema.TaskRecord) (schema.Digest, schema.Cause) {
-	if t.Data != r.digest && !r.paused && r.share.gets(t.Index) {
+	if t.Data != r.digest && !r.paused && r.share.includes(t.Index) {
 		return r.digest, s.updateCause(r.job, t)
 	}
 	if x := s.restartFor(r.job, t); x != nil && t.Data == r.share.of(t.Index) {
@@ -92,7 +92,7 @@ func (s *step) renewal(r *rollout, t *schema.TaskRecord) (schema.Digest, schema.
 // mayRenew reports whether a task that works may be stopped for one with the given
 // data: its budget allows that, and there is a place for what comes after.
 func (s *step) mayRenew(job schema.JobName, t *schema.TaskRecord, data schema.Digest) bool {
-	if why := s.keptUp(job, t); why != "" {
+	if why := s.disruptionBlocked(job, t); why != "" {
 		s.hold(job, why)
 		return false
 	}
@@ -111,7 +111,7 @@ func (s *step) mayRenew(job schema.JobName, t *schema.TaskRecord, data schema.Di
 	own.On = t.Machine
 	snapshot := s.snapshot()
 	inside := s.takeOut(job, t)
-	defer s.putBack(append(inside, leaver{name, t.Machine}))
+	defer s.putBack(append(inside, victim{name, t.Machine}))
 	if !grows(s.dataOf(t.Data), want) && (p.On == "" || p.On == t.Machine) && snapshot.Fits(own, false) {
 		return true
 	}
@@ -135,13 +135,13 @@ func (s *step) mayRenew(job schema.JobName, t *schema.TaskRecord, data schema.Di
 
 // takeOut removes a task, or an alloc with what runs inside, from the snapshot,
 // and returns what was inside.
-func (s *step) takeOut(job schema.JobName, t *schema.TaskRecord) (inside []leaver) {
+func (s *step) takeOut(job schema.JobName, t *schema.TaskRecord) (inside []victim) {
 	name := job.Task(t.Index)
 	if s.dataOf(t.Data).Kind == schema.Allocs {
 		for _, chunk := range s.chunkNames() {
 			for _, u := range s.chunk(chunk).Tasks {
 				if u.Alloc != nil && u.Machine == t.Machine && u.Alloc.Of(chunk.Job) == name {
-					inside = append(inside, leaver{chunk.Job.Task(u.Index), u.Machine})
+					inside = append(inside, victim{chunk.Job.Task(u.Index), u.Machine})
 					s.snapshot().RemoveTask(chunk.Job.Task(u.Index), u.Machine, 0)
 				}
 			}
@@ -153,7 +153,7 @@ func (s *step) takeOut(job schema.JobName, t *schema.TaskRecord) (inside []leave
 
 // putBack gives the snapshot back what was taken out of it, the last first: an
 // alloc goes before what runs inside.
-func (s *step) putBack(list []leaver) {
+func (s *step) putBack(list []victim) {
 	for _, l := range slices.Backward(list) {
 		s.snapshot().SetTask(taskOf(s.draft, l.task.JobName, s.recordOf(l.task)))
 	}
@@ -183,7 +183,7 @@ type rollout struct {
 	want       *schema.Job
 	digest     schema.Digest       // of want
 	paused     bool                // it has failed: only restarts go on
-	share      share               // which tasks shall have it
+	share      rolloutScope        // which tasks shall have it
 	sick, well []schema.TaskRecord // run old data, or are to be restarted
 	moving     int                 // are down, or between old and new
 }
@@ -321,13 +321,13 @@ func works(t *schema.TaskStatus) bool {
 
 // healthy reports whether a task works, and has run long enough for the update
 // policy.
-func (s *step) healthy(t heardTask, want *schema.Job) bool {
+func (s *step) healthy(t reportedTask, want *schema.Job) bool {
 	return s.worksFor(t, time.Duration(want.Update.MinHealthySeconds)*time.Second)
 }
 
 // worksFor reports whether a task works, and has run for so long; for a moment
 // at least if it was restarted by its agent.
-func (s *step) worksFor(t heardTask, need time.Duration) bool {
+func (s *step) worksFor(t reportedTask, need time.Duration) bool {
 	if !works(t.TaskStatus) {
 		return false
 	}

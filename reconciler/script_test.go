@@ -190,7 +190,7 @@ func (c *cell) glass(t *testing.T, d *datadriven.TestData, args []string) string
 	} else {
 		_, err = c.master.Resume(args[0], "bert", c.now)
 	}
-	if none := (*reconciler.NoneError)(nil); errors.As(err, &none) {
+	if none := (*reconciler.NotFoundError)(nil); errors.As(err, &none) {
 		return fmt.Sprintf("error: %s\nhint: %s\n", none.Message, none.Hint)
 	}
 	return lines(c.carryOut())
@@ -205,7 +205,7 @@ func (c *cell) restarts(t *testing.T, cmd string, args []string) string {
 		ask = func() (schema.Restarting, error) { return c.master.CancelRestart(args[0], "bert", c.now) }
 	}
 	answer, err := ask()
-	if none := (*reconciler.NoneError)(nil); errors.As(err, &none) {
+	if none := (*reconciler.NotFoundError)(nil); errors.As(err, &none) {
 		return fmt.Sprintf("error: %s\nhint: %s\n", none.Message, none.Hint)
 	}
 	events := c.carryOut()

@@ -188,7 +188,7 @@ func TestRefusedPort(t *testing.T) {
 	}
 }
 
-// BenchmarkStep is a step of a cell at rest, and one after a report.
+// BenchmarkStep is a step of an idle cell, and one after a report.
 func BenchmarkStep(b *testing.B) {
 	for _, size := range []struct{ machines, jobs, tasks int }{{100, 100, 10}, {1000, 1000, 20}} {
 		b.Run(fmt.Sprintf("machines=%d/tasks=%d", size.machines, size.jobs*size.tasks), func(b *testing.B) {

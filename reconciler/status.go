@@ -152,7 +152,7 @@ type MachineStatus struct {
 }
 
 // JobStatus is one job. Desired = Running + Pending + Failed + Unknown + Done once
-// the cell is at rest; tasks that are starting or stopping count as Pending.
+// the cell is idle; tasks that are starting or stopping count as Pending.
 type JobStatus struct {
 	Name string `json:"name"` // user/job
 	// Labels are its owner's and those that muster gives (schema.OwnLabels).

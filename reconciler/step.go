@@ -74,7 +74,7 @@ func Step(in Input) Output {
 	}
 	s.surveyMachines()
 	s.recover()
-	s.stir()
+	s.invalidate()
 	s.endSuspensions()
 	s.followAll()
 	s.followRestarts()
@@ -94,7 +94,7 @@ func Step(in Input) Output {
 	s.lookAtRestarts()
 	for _, name := range s.active {
 		if s.waking = name; s.job(name) != nil {
-			s.settle(name)
+			s.markIdle(name)
 		}
 	}
 	s.forgetMachines()
@@ -108,7 +108,7 @@ func Step(in Input) Output {
 func newStep(in Input) *step {
 	s := &step{
 		draft: newDraft(in.State, in.Now), in: in, memo: in.Memo,
-		preempted: map[string][]leaver{}, claimed: map[schema.TaskName]bool{}, asking: map[schema.JobName]bool{}, wakes: map[schema.JobName]due{},
+		preempted: map[string][]victim{}, claimed: map[schema.TaskName]bool{}, asking: map[schema.JobName]bool{}, wakes: map[schema.JobName]deadline{},
 		askOf: map[schema.TaskName]ask{},
 	}
 	if s.memo == nil {
@@ -127,10 +127,10 @@ type step struct {
 	memo *Memo
 
 	names  []string         // of machines, sorted
-	active []schema.JobName // jobs that are not at rest
+	active []schema.JobName // jobs that are not idle
 	asking map[schema.JobName]bool
 	waking schema.JobName // the job that is being looked at
-	wakes  map[schema.JobName]due
+	wakes  map[schema.JobName]deadline
 
 	up     []string           // machines that may get tasks, sorted
 	silent map[string]*silent // those that are not up
@@ -150,18 +150,18 @@ type step struct {
 	users       map[schema.JobName][]schema.JobName // see insideOf
 	inUse       map[schema.TaskName]bool            // see occupied
 	mayRun      map[*schema.Job][]string            // see eligible
-	budgets     map[schema.JobName]*losses
+	budgets     map[schema.JobName]*disruptions
 	moving      int                        // tasks of the cell that are stopping for a new version, or a restart
 	domainsUp   map[string]map[string]bool // see domains
 	rebalancing int                        // tasks of the cell that are stopping to be placed better
 	// preempted are the tasks that were told to stop when the step began, by
 	// the short name of the task that they were preempted for.
-	preempted map[string][]leaver
+	preempted map[string][]victim
 	// claimed are those for which the last of them have gone now.
 	claimed map[schema.TaskName]bool
 }
 
-// followAll takes what is known of the jobs that are not at rest into their
+// followAll takes what is known of the jobs that are not idle into their
 // records, and settles what has become of their rollouts: one that has failed
 // may ask for admission of other data.
 func (s *step) followAll() {
@@ -175,7 +175,7 @@ func (s *step) followAll() {
 		s.setJobRight(name)
 		for _, t := range s.tasks(name) {
 			if t.Stop != nil && t.Stop.By != "" {
-				s.preempted[t.Stop.By] = append(s.preempted[t.Stop.By], leaver{name.Task(t.Index), t.Machine})
+				s.preempted[t.Stop.By] = append(s.preempted[t.Stop.By], victim{name.Task(t.Index), t.Machine})
 			}
 			s.follow(name, t)
 		}
@@ -202,7 +202,7 @@ func (s *step) settleRollouts(names []schema.JobName) {
 	s.waking = schema.JobName{}
 }
 
-// stepJobs brings the jobs forward that are not at rest.
+// stepJobs brings the jobs forward that are not idle.
 func (s *step) stepJobs() {
 	var last []schema.JobName
 	for _, name := range s.allJobs() {
@@ -267,7 +267,7 @@ func (s *step) admit() {
 			r := *s.job(name)
 			r.Admitted, r.Since = "", s.now
 			s.setJob(name, &r)
-			s.event(schema.Event{Kind: schema.EventRemove, Job: name.Short(), Commit: s.base.Head.Commit, Message: told("gone from the repository", s.base.Head.Whose())})
+			s.event(schema.Event{Kind: schema.EventRemove, Job: name.Short(), Commit: s.base.Head.Commit, Message: sentence("gone from the repository", s.base.Head.Whose())})
 		}
 	}
 	var changed []schema.JobName
@@ -333,12 +333,12 @@ func (s *step) sayAdmitted(was, r *schema.JobRecord, d DesiredJob) {
 		e.Kind, changes = schema.EventUpdate, changesOf(s.dataOf(was.Admitted), d.Job)
 	}
 	if was != nil && goesBack(r, s.dataOf(was.Admitted), d.Job) {
-		message = told(earlierVersion, message)
+		message = sentence(earlierVersion, message)
 	}
 	if r.Rollout != nil && r.Rollout.Returned != "" {
-		e.Message = told("returns to the last healthy version", changes)
+		e.Message = sentence("returns to the last healthy version", changes)
 	} else {
-		e.Message = told(message, changes, s.base.Head.Whose())
+		e.Message = sentence(message, changes, s.base.Head.Whose())
 	}
 	s.event(e)
 }

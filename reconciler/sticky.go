@@ -104,7 +104,7 @@ func waitsForHome(machine string) string {
 func (s *step) noRoomAtHome(a *placement.Ask) string {
 	why := "it is silent"
 	switch {
-	case s.isUp(a.On) && s.orders(a.On).drain != nil:
+	case s.isUp(a.On) && s.machineSpec(a.On).drain != nil:
 		why = "it is being drained"
 	case s.isUp(a.On):
 		v, _ := s.snapshot().Verdict(*a, a.On)

@@ -79,12 +79,12 @@ func (s *State) suspendable(name string) error {
 	case r != nil && r.Admitted != "":
 		return nil
 	case r != nil:
-		return &NoneError{fmt.Sprintf("job %q was removed, and its tasks are stopping", name), "a commit that declares it again brings it back"}
+		return &NotFoundError{fmt.Sprintf("job %q was removed, and its tasks are stopping", name), "a commit that declares it again brings it back"}
 	}
 	if _, ok := s.desired().Jobs[job]; ok {
-		return &NoneError{fmt.Sprintf("job %q is not admitted: it runs nothing that could be left as it is", name), "muster why " + name + " says why it is not"}
+		return &NotFoundError{fmt.Sprintf("job %q is not admitted: it runs nothing that could be left as it is", name), "muster why " + name + " says why it is not"}
 	}
-	return &NoneError{fmt.Sprintf("cell %s has no job %q", s.Cell, name), hint}
+	return &NotFoundError{fmt.Sprintf("cell %s has no job %q", s.Cell, name), hint}
 }
 
 // Suspended reports whether the whole cell is.

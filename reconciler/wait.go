@@ -8,17 +8,17 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// due is the earliest of some times, in two parts that cannot be compared once the
+// deadline is the earliest of some times, in two parts that cannot be compared once the
 // clock was set: times since something that this master saw, which have a monotonic
 // reading, and times of day, as they are stored. Either is zero if there is none.
-type due struct {
-	timer, day time.Time
+type deadline struct {
+	monotonic, wall time.Time
 }
 
-func (d due) with(t time.Time) due {
-	part := &d.timer
+func (d deadline) with(t time.Time) deadline {
+	part := &d.monotonic
 	if t == t.Round(0) { //nolint:revive,staticcheck // all but the monotonic reading is the same
-		part = &d.day
+		part = &d.wall
 	}
 	if part.IsZero() || t.Before(*part) {
 		*part = t

@@ -78,7 +78,7 @@ func writeJSON(w io.Writer, v any) error {
 
 // notFound is the answer when a cell has nothing that was asked for.
 func notFound(err error) error {
-	var none *reconciler.NoneError
+	var none *reconciler.NotFoundError
 	if !errors.As(err, &none) {
 		return err
 	}

@@ -186,7 +186,7 @@ func (c *cell) Suspend(_ context.Context, x schema.Suspension, lasts time.Durati
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if x.Name == "search/none" {
-		return nil, &reconciler.NoneError{Message: `cell local has no job "search/none"`, Hint: "muster status lists the jobs"}
+		return nil, &reconciler.NotFoundError{Message: `cell local has no job "search/none"`, Hint: "muster status lists the jobs"}
 	}
 	if x.Since = at; lasts > 0 {
 		x.Until = at.Add(lasts)
@@ -207,7 +207,7 @@ func (c *cell) CancelRestart(_ context.Context, name, by string) (*schema.Restar
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if name == "search/none" {
-		return nil, &reconciler.NoneError{Message: `cell local has no job "search/none"`, Hint: "muster status lists the jobs"}
+		return nil, &reconciler.NotFoundError{Message: `cell local has no job "search/none"`, Hint: "muster status lists the jobs"}
 	}
 	return &schema.Restarting{Was: []schema.RestartRequest{{Name: name, By: by}}}, c.trouble
 }

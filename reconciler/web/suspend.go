@@ -67,7 +67,7 @@ func (s *Server) resume(w http.ResponseWriter, r *http.Request) error {
 
 // refused is the answer when the cell does not do what was asked for.
 func refused(err error) error {
-	var none *reconciler.NoneError
+	var none *reconciler.NotFoundError
 	if errors.As(err, &none) {
 		return notFound(err)
 	}

@@ -45,12 +45,12 @@ func TestLeap(t *testing.T) {
 		{time.Minute + time.Second + time.Second/2, 0},
 	} {
 		now = now.Add(time.Hour)
-		if c.ahead = step.ahead; o.Awake(time.Time{}, c.read(now)) != step.want {
+		if c.ahead = step.ahead; o.OnResume(time.Time{}, c.read(now)) != step.want {
 			t.Errorf("when the clock is set to be ahead by %s, it seems to be set forward by another time than %s", step.ahead, step.want)
 		}
 	}
 	c.ahead = 24 * time.Hour
-	if leap := reconciler.NewObserved(c.read(now)).Awake(time.Time{}, c.read(now.Add(time.Second))); leap != 0 {
+	if leap := reconciler.NewObserved(c.read(now)).OnResume(time.Time{}, c.read(now.Add(time.Second))); leap != 0 {
 		t.Errorf("a new master believes that the clock was set forward by %s", leap)
 	}
 }

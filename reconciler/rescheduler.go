@@ -27,39 +27,39 @@ func (h *LossHold) waiting() string {
 	return h.Reason + ": their tasks are left where they are"
 }
 
-// rescue is what a step decides of the tasks of silent machines.
-type rescue struct {
+// rescheduler is what a step decides of the tasks of silent machines.
+type rescheduler struct {
 	*step
 	policy schema.LossPolicy
 	next   schema.LossRecord
-	cell   census
-	parts  map[string]*census // by domain
+	cell   domainHealth
+	parts  map[string]*domainHealth // by domain
 }
 
-// census counts the machines of a cell, or of a domain.
-type census struct {
+// domainHealth counts the machines of a cell, or of a domain.
+type domainHealth struct {
 	all  int // that were not given up long ago, nor are declared gone
 	down int // of them: silent, or given up of late
 	due  bool
 }
 
 // over reports whether more are silent than may be.
-func (c *census) over(percent int) bool { return c.down > c.most(percent) }
+func (c *domainHealth) over(percent int) bool { return c.down > c.most(percent) }
 
 // most is how many may be silent at once.
-func (c *census) most(percent int) int { return max(1, c.all*percent/100) }
+func (c *domainHealth) most(percent int) int { return max(1, c.all*percent/100) }
 
-// newRescue counts the machines.
-func (s *step) newRescue() *rescue {
-	l := &rescue{step: s, policy: s.base.desired().Policy.Loss(), parts: map[string]*census{}}
+// newRescheduler counts the machines.
+func (s *step) newRescheduler() *rescheduler {
+	l := &rescheduler{step: s, policy: s.base.desired().Policy.Loss(), parts: map[string]*domainHealth{}}
 	l.next = schema.LossRecord{Full: maps.Clone(s.base.Loss.Full), Held: s.past(s.base.Loss.Held), HeldDomains: maps.Clone(s.base.Loss.HeldDomains)}
 	for domain, since := range l.next.HeldDomains {
 		l.next.HeldDomains[domain] = s.past(since)
 	}
 	for _, name := range s.names {
-		domain := s.orders(name).attributes[l.policy.Domain]
+		domain := s.machineSpec(name).attributes[l.policy.Domain]
 		if l.parts[domain] == nil {
-			l.parts[domain] = &census{}
+			l.parts[domain] = &domainHealth{}
 		}
 		l.count(&l.cell, name, l.next.Held)
 		l.count(l.parts[domain], name, l.next.HeldDomains[domain])
@@ -70,10 +70,10 @@ func (s *step) newRescue() *rescue {
 	return l
 }
 
-// count takes a machine into a census. While the tasks of a part are held since
+// count takes a machine into the health of a domain. While the tasks of a part are held since
 // a time, what was given up shortly before that goes on counting: time alone
 // does not end it.
-func (l *rescue) count(c *census, name string, held time.Time) {
+func (l *rescheduler) count(c *domainHealth, name string, held time.Time) {
 	q := l.silent[name]
 	switch {
 	case q == nil:
@@ -100,7 +100,7 @@ func (l *rescue) count(c *census, name string, held time.Time) {
 // hold finds in which parts of the cell tasks are left where they are. That
 // begins when there is something to give to others, and ends when machines
 // return or are declared gone.
-func (l *rescue) hold(due []dueTask) {
+func (l *rescheduler) hold(due []dueTask) {
 	for i := range due {
 		if t := &due[i]; t.why != "" && t.on.gone == nil {
 			l.cell.due = true
@@ -112,7 +112,7 @@ func (l *rescue) hold(due []dueTask) {
 	alone := len(l.up) == 0 && l.cell.down > 0
 	l.next.Held = l.turn(l.next.Held, &l.cell, alone, "")
 	if !l.next.Held.IsZero() {
-		l.out.Holding = append(l.out.Holding, l.told(&l.cell, "", l.next.Held))
+		l.out.Holding = append(l.out.Holding, l.lossHold(&l.cell, "", l.next.Held))
 	}
 	for _, domain := range slices.Sorted(maps.Keys(l.parts)) {
 		since := l.turn(l.next.HeldDomains[domain], l.parts[domain], false, l.name(domain))
@@ -124,13 +124,13 @@ func (l *rescue) hold(due []dueTask) {
 			l.next.HeldDomains = map[string]time.Time{}
 		}
 		l.next.HeldDomains[domain] = since
-		l.out.Holding = append(l.out.Holding, l.told(l.parts[domain], domain, since))
+		l.out.Holding = append(l.out.Holding, l.lossHold(l.parts[domain], domain, since))
 	}
 	maps.DeleteFunc(l.next.HeldDomains, func(domain string, _ time.Time) bool { return l.parts[domain] == nil })
 }
 
 // turn returns since when a part is held from now on, zero if it is not.
-func (l *rescue) turn(since time.Time, c *census, alone bool, name string) time.Time {
+func (l *rescheduler) turn(since time.Time, c *domainHealth, alone bool, name string) time.Time {
 	switch over := c.over(l.policy.MaxPercent) || alone; {
 	case !over && !since.IsZero():
 		l.event(schema.Event{Kind: schema.EventMachine, Message: "tasks of lost machines are rescheduled again" + in(name)})
@@ -150,22 +150,22 @@ func in(name string) string {
 }
 
 // name writes a domain as people do.
-func (l *rescue) name(domain string) string {
+func (l *rescheduler) name(domain string) string {
 	if domain == "" {
 		return "machines without " + l.policy.Domain
 	}
 	return l.policy.Domain + "=" + domain
 }
 
-func (l *rescue) reason(c *census) string {
+func (l *rescheduler) reason(c *domainHealth) string {
 	if c == &l.cell && len(l.up) == 0 {
 		return schema.Part(c.down, c.all, "machine", "is", "are") + " silent and none is up"
 	}
 	return fmt.Sprintf("%s silent, and more than %d at once is likely a fault of the network", schema.Part(c.down, c.all, "machine", "is", "are"), c.most(l.policy.MaxPercent))
 }
 
-// told describes a hold.
-func (l *rescue) told(c *census, domain string, since time.Time) LossHold {
+// lossHold describes a hold.
+func (l *rescheduler) lossHold(c *domainHealth, domain string, since time.Time) LossHold {
 	h := LossHold{
 		Since: since, Silent: c.down, Machines: c.all, Reason: l.reason(c),
 		Next: "bring machines back; or commit machine objects with gone: true for those that are gone for good",
@@ -178,7 +178,7 @@ func (l *rescue) told(c *census, domain string, since time.Time) LossHold {
 }
 
 // held reports whether the tasks of a domain are left where they are.
-func (l *rescue) held(domain string) bool {
+func (l *rescheduler) held(domain string) bool {
 	_, held := l.next.HeldDomains[domain]
 	return held || !l.next.Held.IsZero()
 }
@@ -288,7 +288,7 @@ func (s *step) leave(task schema.TaskName, why string) {
 }
 
 // release gives tasks of silent machines to others, as far as the buckets go.
-func (l *rescue) release(due []dueTask) {
+func (l *rescheduler) release(due []dueTask) {
 	for i := range due {
 		d := &due[i]
 		switch {
@@ -307,7 +307,7 @@ func (l *rescue) release(due []dueTask) {
 }
 
 // holder says why a domain is held.
-func (l *rescue) holder(domain string) string {
+func (l *rescheduler) holder(domain string) string {
 	if !l.next.Held.IsZero() {
 		return l.reason(&l.cell)
 	}
@@ -316,7 +316,7 @@ func (l *rescue) holder(domain string) string {
 
 // takeToken takes a token of a domain's bucket; if there is none it asks for a step
 // when there is.
-func (l *rescue) takeToken(domain string) bool {
+func (l *rescheduler) takeToken(domain string) bool {
 	b := bucket{every: time.Minute / time.Duration(l.policy.TasksPerMinute), burst: l.policy.Burst}
 	full, ready := b.take(l.next.Full[domain], l.now)
 	if l.next.Full == nil {
@@ -354,7 +354,7 @@ func (b bucket) take(full, now time.Time) (next, ready time.Time) {
 }
 
 // keep takes down what has changed.
-func (l *rescue) keep() {
+func (l *rescheduler) keep() {
 	was := &l.base.Loss
 	if maps.EqualFunc(l.next.Full, was.Full, time.Time.Equal) && l.next.Held.Equal(was.Held) && maps.EqualFunc(l.next.HeldDomains, was.HeldDomains, time.Time.Equal) {
 		return
