@@ -29,7 +29,7 @@ type flags struct {
 	usage                        usageFlags
 	cgroupParent                 string
 	metricsListen                string
-	hide                         []string
+	hide, writable               []string
 	noExec                       bool
 	logLevel                     string
 	level                        slog.Level
@@ -61,6 +61,7 @@ func (f *flags) register(cmd *cobra.Command) {
 	f.usage.register(set)
 	set.StringVar(&f.cgroupParent, "cgroup-parent", "", "cgroup below which tasks are put, such as /muster; made if it is not there (default the agent's own)")
 	set.StringVar(&f.metricsListen, "metrics-listen", "", "loopback address for /metrics, such as 127.0.0.1:9101 (default none)")
+	set.StringArrayVar(&f.writable, "writable", nil, "absolute path of a directory of the machine to which tasks may write, as far as their users may; all others are read-only for them; may be repeated")
 	set.StringArrayVar(&f.hide, "hide", nil, "absolute path of a directory or file that tasks shall not see, beside the state directory and the master's socket; may be repeated")
 	set.BoolVar(&f.noExec, "no-exec", false, "refuse muster exec: run no commands beside tasks on this machine")
 	set.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
@@ -79,7 +80,10 @@ func (f *flags) check() error {
 	if err := f.checkNames(); err != nil {
 		return err
 	}
-	if err := checkHide(f.hide); err != nil {
+	if err := checkPaths("--writable", f.writable); err != nil {
+		return err
+	}
+	if err := checkPaths("--hide", f.hide); err != nil {
 		return err
 	}
 	if err := f.checkShares(); err != nil {
@@ -94,11 +98,11 @@ func (f *flags) check() error {
 	return checkLoopback(f.metricsListen)
 }
 
-// checkHide errs for what cannot be hidden from tasks.
-func checkHide(paths []string) error {
+// checkPaths errs for what cannot be hidden from tasks, or be theirs to write to.
+func checkPaths(flag string, paths []string) error {
 	for _, p := range paths {
 		if !path.IsAbs(p) || path.Clean(p) == "/" {
-			return usageError{fmt.Errorf("--hide %q: want an absolute path below /", p), ""}
+			return usageError{fmt.Errorf("%s %q: want an absolute path below /", flag, p), ""}
 		}
 	}
 	return nil

@@ -80,6 +80,9 @@ type Sandbox struct {
 	// /proc/PID/ns/ipc), which the task joins in place of one of its own; "" for
 	// one of its own. Root is needed for it.
 	IPC string `json:"ipc,omitempty"`
+	// ReadOnly makes all that the machine has mounted read-only, but not Mounts: what
+	// anybody may write to there would be counted for nobody.
+	ReadOnly bool `json:"readOnly,omitempty"`
 	// Mounts are done in this order, in the mount namespace. All sources are
 	// looked up before the first.
 	Mounts []Mount `json:"mounts,omitempty"`

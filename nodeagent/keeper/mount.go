@@ -26,6 +26,11 @@ func (s *Sandbox) make() error {
 	if err != nil {
 		return err
 	}
+	if s.ReadOnly {
+		if err := readOnly(unix.AT_FDCWD, "/", unix.AT_RECURSIVE); err != nil {
+			return err
+		}
+	}
 	for i, m := range s.Mounts {
 		if err := m.do(s.Root, sources[i]); err != nil {
 			return fmt.Errorf("mount %s: %w", m.Target, err)

@@ -73,7 +73,7 @@ func (r *Runtime) findParts() {
 	if !can.capabilities {
 		r.lack("dropped capabilities", "root without CAP_SETPCAP: tasks keep what capabilities root has here")
 	}
-	base := keeper.Sandbox{UserNamespace: unprivileged, Mounts: []keeper.Mount{
+	base := keeper.Sandbox{UserNamespace: unprivileged, ReadOnly: true, Mounts: []keeper.Mount{
 		{Kind: keeper.Proc, Target: procDir},
 		{Kind: keeper.Tmpfs, Target: r.cfg.Dir, Data: hiddenSize, ReadOnly: true},
 	}}

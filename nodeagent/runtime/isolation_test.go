@@ -7,12 +7,14 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/musterhq/muster/nodeagent/keeper"
 	"github.com/musterhq/muster/nodeagent/runtime"
+	"github.com/musterhq/muster/schema"
 	"golang.org/x/sys/unix"
 )
 
@@ -213,5 +215,66 @@ func TestIsolationOnFullDisk(t *testing.T) {
 		if got := r.Attributes()[name]; got != want[name] {
 			t.Errorf("%s is %q on a full disk, want %q", name, got, want[name])
 		}
+	}
+}
+
+// TestWritablePlaces: a task writes to its own directories and nowhere else, however
+// open the machine's are, but for those that were given to tasks.
+func TestWritablePlaces(t *testing.T) {
+	t.Parallel()
+	needRoot(t)
+	open := func() string {
+		dir, err := os.MkdirTemp("/run", "muster-test-")
+		if err == nil {
+			err = os.Chmod(dir, 0o1777)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := os.RemoveAll(dir); err != nil {
+				t.Error(err)
+			}
+		})
+		return dir
+	}
+	closed, given := open(), open()
+	m := newMachine(t, func(c *runtime.Config) { c.Writable = []string{given} })
+	if m.Attributes()[schema.HasNamespaces] != "true" {
+		t.Skipf("NOT TESTED: no namespaces: %v", m.Notes())
+	}
+	script := `for d in ` + closed + ` /run/lock /var/crash /var/lib ` + given + ` /tmp /var/tmp /dev/shm .; do
+			(: >$d/left) 2>/dev/null && echo $d
+		done
+		echo x >/dev/null && echo null
+		find / -maxdepth 3 \( -path /proc -o -path /sys -o -path /dev \) -prune -o -type d -writable -print 2>/dev/null`
+	for _, user := range []bool{false, true} {
+		a := shell(map[bool]int{true: 1}[user], script)
+		if user {
+			a.Job.Task.Isolation = &schema.Isolation{User: true}
+			if m.Attributes()[schema.HasUser] != "true" {
+				t.Logf("NOT TESTED: no user namespaces: %v", m.Notes())
+				continue
+			}
+		}
+		p, dir := m.start(a)
+		wait(t, p)
+		lines := strings.Fields(said(t, dir))
+		want := []string{given, "/tmp", "/var/tmp", "/dev/shm", ".", "null"}
+		if len(lines) < len(want) || !slices.Equal(lines[:len(want)], want) {
+			t.Errorf("with user namespace %t, it writes to %v, want %v", user, lines, want)
+		}
+		for _, found := range lines[min(len(lines), len(want)):] {
+			if own := slices.ContainsFunc([]string{"/tmp", "/var/tmp", given, filepath.Dir(dir)}, func(top string) bool { return found == top || strings.HasPrefix(found, top+"/") }); !own {
+				t.Errorf("with user namespace %t, it can write to %s", user, found)
+			}
+		}
+		if names, err := os.ReadDir(closed); err != nil || len(names) > 0 {
+			t.Errorf("%v, %v is left in %s", names, err, closed)
+		}
+	}
+	_, err := runtime.New(runtime.Config{Dir: t.TempDir(), Keeper: keeperExe, Writable: []string{"/tmp"}, Log: slog.Default()})
+	if err == nil || !strings.Contains(err.Error(), "tasks do not see") {
+		t.Errorf("%v: the state directory is for tasks to write to", err)
 	}
 }

@@ -31,6 +31,10 @@ type Config struct {
 	// Hide are directories and sockets, beside Dir, that tasks shall not see:
 	// what the agent talks to the master through.
 	Hide []string
+	// Writable are directories of the machine to which tasks may write, as far as
+	// their users may; all others are read-only for them, where there are mount
+	// namespaces.
+	Writable []string
 	// Users are the numeric users that owners' tasks run as; zero is
 	// DefaultUsers.
 	Users UserRange
@@ -44,6 +48,7 @@ type Runtime struct {
 	cfg        Config
 	boot       string
 	hidden     []string // real paths, none below another
+	writable   []string // likewise, but for the latter
 	isolation  isolation
 	rlimits    rlimits
 	users      *users // nil: tasks run as the agent's own user
@@ -102,6 +107,9 @@ func New(cfg Config) (*Runtime, error) {
 		r.cores.groups = r.groups
 	}
 	if r.hidden, err = findHidden(append([]string{cfg.Dir}, cfg.Hide...)); err != nil {
+		return nil, err
+	}
+	if r.writable, err = r.findWritable(cfg.Writable); err != nil {
 		return nil, err
 	}
 	if err := r.findIsolation(); err != nil {

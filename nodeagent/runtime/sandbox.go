@@ -79,7 +79,7 @@ func (r *Runtime) sandbox(t *schema.TaskSpec, p places, u *keeper.User, given []
 	}
 	devices := r.ownDevices(p, s, u, given)
 	if p.root == "" {
-		s.Mounts = r.overMachine(p, hidden, devices)
+		s.ReadOnly, s.Mounts = true, r.overMachine(p, hidden, devices)
 		return s, nil
 	}
 	mounts, err := r.newRoot(p, hidden)
@@ -114,6 +114,9 @@ func (r *Runtime) overMachine(p places, hidden []string, devices []keeper.Mount)
 		if !slices.ContainsFunc(private, func(dir string) bool { return below(h, dir) }) {
 			mounts = append(mounts, hide(h))
 		}
+	}
+	for _, dir := range r.writable {
+		mounts = append(mounts, keeper.Mount{Kind: keeper.Bind, Source: dir, Target: dir})
 	}
 	mounts = append(mounts, keeper.Mount{Kind: keeper.Bind, Source: p.work, Target: p.work})
 	if p.sticky != "" {
@@ -196,6 +199,29 @@ func (r *Runtime) newRoot(p places, hidden []string) ([]keeper.Mount, error) {
 		mounts = append(mounts, keeper.Mount{Kind: keeper.Bind, Source: p.shared, Target: ownShared})
 	}
 	return mounts, nil
+}
+
+// findWritable returns the real paths of directories that tasks may write to. Those
+// that are covered for tasks cannot be among them.
+func (r *Runtime) findWritable(dirs []string) ([]string, error) {
+	var found []string
+	for _, dir := range dirs {
+		real, err := filepath.EvalSymlinks(dir)
+		if err != nil {
+			return nil, fmt.Errorf("directory that tasks may write to: %w", err)
+		}
+		for _, covered := range append([]string{tmpDir, varTmpDir, devDir, procDir, sysDir}, r.hidden...) {
+			if below(real, covered) || below(covered, real) {
+				return nil, fmt.Errorf("directory that tasks may write to: %s: tasks do not see the machine's %s", dir, covered)
+			}
+		}
+		if s, err := os.Stat(real); err != nil || !s.IsDir() {
+			return nil, errors.Join(fmt.Errorf("directory that tasks may write to: %s is not a directory", dir), err)
+		}
+		found = append(found, real)
+	}
+	slices.Sort(found)
+	return slices.Compact(found), nil
 }
 
 // findHidden returns the real paths of what tasks may not see.
