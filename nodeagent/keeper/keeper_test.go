@@ -16,6 +16,9 @@ func TestMain(m *testing.M) {
 	if IsCall(os.Args[1:]) {
 		os.Exit(Main(os.Args[1:]))
 	}
+	if len(os.Args) == 3 && os.Args[1] == trickleArg {
+		os.Exit(trickle(os.Args[2]))
+	}
 	os.Exit(m.Run())
 }
 

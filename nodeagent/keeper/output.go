@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -28,6 +27,13 @@ const (
 	// the disk's whole write-back.
 	floodRate  = 64 << 20
 	floodBurst = 64 << 20
+	// turnEvery is the time between two reads of an output in the long run, and
+	// turnBurst how much of it can be saved up: a read takes the machine's time, not
+	// the task's. One that finds all that a pipe holds costs none of it, so a pipe as
+	// tasks get it carries floodRate; one in packet mode (O_DIRECT), where a read takes
+	// one write, holds its writer up.
+	turnEvery = time.Millisecond
+	turnBurst = 1000 * turnEvery
 	// stallAfter is how long one write may take before it is told of.
 	stallAfter = 5 * time.Second
 	// retryAfter is the time between two attempts to tell of drops, while the
@@ -44,11 +50,12 @@ type outputs struct {
 // output is one of them.
 type output struct {
 	number int
-	read   *os.File // of the pipe
-	write  int      // the task's end of it, until the task has it
+	inlet  *inlet // of the pipe
+	write  int    // the task's end of it, until the task has it
 	log    *logfile.Writer
 	buffer [outputBuffer]byte
-	tokens int64 // what may be written at once
+	tokens int64         // how many bytes may be written at once
+	turns  time.Duration // saved up for reads
 	filled time.Time
 	stall  *time.Timer
 	ending chan struct{} // closed when all of the task is dead
@@ -75,23 +82,22 @@ func (h *holder) openOutputs() (*outputs, error) {
 }
 
 func (h *holder) openOutput(name string) (*output, error) {
-	o := &output{tokens: floodBurst, filled: time.Now(), ending: make(chan struct{})}
+	o := &output{tokens: floodBurst, turns: turnBurst, filled: time.Now(), ending: make(chan struct{})}
 	var p [2]int
 	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
 		return nil, fmt.Errorf("pipe of %s: %w", name, err)
 	}
 	o.write = p[1]
 	// Only this end: the other belongs to the task, which may expect to block.
-	if err := unix.SetNonblock(p[0], true); err != nil {
+	var err error
+	if o.inlet, err = newInlet(p[0]); err != nil {
 		return nil, fmt.Errorf("pipe of %s: %w", name, err)
 	}
-	o.read = os.NewFile(uintptr(p[0]), name)
 	if u := h.spec.User; u != nil { // so that it can open /dev/stdout
 		if err := unix.Fchown(o.write, u.UID, u.GID); err != nil {
 			return nil, fmt.Errorf("pipe of %s: %w", name, err)
 		}
 	}
-	var err error
 	o.log, err = logfile.NewWriter(h.dir, name, h.spec.Logs)
 	o.stall = time.AfterFunc(time.Hour, o.stalled)
 	o.stall.Stop()
@@ -111,7 +117,7 @@ func (o *outputs) begin() {
 func (o *outputs) end() {
 	for _, out := range o.list {
 		close(out.ending)
-		_ = out.read.SetReadDeadline(time.Unix(1, 0))
+		_ = out.inlet.ready.SetReadDeadline(time.Unix(1, 0))
 	}
 	o.copying.Wait()
 }
@@ -120,19 +126,19 @@ func (o *outputs) end() {
 func (o *output) copy() {
 	defer o.finish()
 	for {
-		n, err := o.read.Read(o.buffer[:])
+		n, err := o.inlet.read(o.buffer[:])
 		if n > 0 {
 			o.pace(n)
 			o.take(n)
 		}
+		select {
+		case <-o.ending:
+			o.drain()
+			return
+		default:
+		}
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
-			select {
-			case <-o.ending:
-				o.drain()
-				return
-			default:
-			}
 			o.log.Retry()
 			o.tell()
 		case err != nil:
@@ -150,10 +156,10 @@ func (o *output) wait() {
 	if o.log.Failing() {
 		deadline = time.Now().Add(retryAfter)
 	}
-	_ = o.read.SetReadDeadline(deadline)
+	_ = o.inlet.ready.SetReadDeadline(deadline)
 	select {
 	case <-o.ending: // whose deadline may have been the one replaced
-		_ = o.read.SetReadDeadline(time.Unix(1, 0))
+		_ = o.inlet.ready.SetReadDeadline(time.Unix(1, 0))
 	default:
 	}
 }
@@ -165,42 +171,42 @@ const maxPipe = 1 << 20
 // drain takes what is left in the pipe, without waiting for more. It ends even
 // if somebody outside of the task goes on writing.
 func (o *output) drain() {
-	c, err := o.read.SyscallConn()
-	if err != nil {
-		return
-	}
-	_ = c.Control(func(fd uintptr) {
-		for left := maxPipe; left > 0; {
-			n, err := syscall.Read(int(fd), o.buffer[:])
-			if errors.Is(err, syscall.EINTR) {
-				continue
-			}
-			if n <= 0 {
-				return
-			}
-			o.take(n)
-			left -= n
+	for left := maxPipe; left > 0; {
+		n, err := unix.Read(o.inlet.fd, o.buffer[:])
+		if errors.Is(err, unix.EINTR) {
+			continue
 		}
-	})
+		if n <= 0 {
+			return
+		}
+		o.take(n)
+		left -= n
+	}
 }
 
 func (o *output) finish() {
 	o.log.Close()
 	o.tell()
-	_ = o.read.Close()
+	o.inlet.close()
 }
 
-// pace waits until n bytes may be written.
+// pace waits until n bytes may be written, and a read be made after that.
 func (o *output) pace(n int) {
 	o.tokens -= int64(n)
-	if o.tokens > 0 {
+	o.turns -= turnEvery * time.Duration(outputBuffer-n) / outputBuffer // a full one is worth it
+	if o.tokens > 0 && o.turns > 0 {
 		return
 	}
 	now := time.Now()
-	o.tokens = min(o.tokens+int64(now.Sub(o.filled).Seconds()*floodRate), floodBurst)
+	passed := now.Sub(o.filled)
+	o.tokens = min(o.tokens+int64(passed.Seconds()*floodRate), floodBurst)
+	o.turns = min(o.turns+passed, turnBurst)
 	o.filled = now
 	if o.tokens < -floodRate/100 { // 10 ms: not for each chunk
 		time.Sleep(time.Duration(-o.tokens) * time.Second / floodRate)
+	}
+	if o.turns <= 0 {
+		time.Sleep(turnEvery)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -118,13 +119,13 @@ func TestCopyAllocatesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { o.log.Close(); _ = o.read.Close(); _ = unix.Close(o.write) }()
+	defer func() { o.log.Close(); o.inlet.close(); _ = unix.Close(o.write) }()
 	line := bytes.Repeat([]byte("x"), 1000)
 	n := testing.AllocsPerRun(500, func() {
 		if _, err := unix.Write(o.write, line); err != nil {
 			t.Fatal(err)
 		}
-		n, err := o.read.Read(o.buffer[:])
+		n, err := o.inlet.read(o.buffer[:])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -133,6 +134,103 @@ func TestCopyAllocatesNothing(t *testing.T) {
 	})
 	if n != 0 {
 		t.Errorf("%v allocations a chunk, want 0", n)
+	}
+}
+
+// trickleArg as the first argument makes the test binary a task that writes single
+// bytes to its stdout, in the way that the second names, until it is killed.
+const trickleArg = "trickle"
+
+func trickle(how string) int {
+	var err error
+	switch how {
+	case "packets":
+		_, err = unix.FcntlInt(1, unix.F_SETFL, unix.O_DIRECT)
+	case "small pipe":
+		_, err = unix.FcntlInt(1, unix.F_SETPIPE_SZ, 4096)
+	}
+	for err == nil {
+		_, err = unix.Write(1, []byte("x"))
+	}
+	return 1
+}
+
+// keeperCost returns the reads that a process has made, how often it was woken, and
+// its processor time in hundredths of a second.
+func keeperCost(t *testing.T, pid int) (reads, woken, ticks int) {
+	t.Helper()
+	for file, fields := range map[string]map[string]*int{
+		"io": {"syscr: %d": &reads}, "task/*/status": {"voluntary_ctxt_switches:\t%d": &woken},
+	} {
+		names, err := filepath.Glob(filepath.Join("/proc", strconv.Itoa(pid), file))
+		if err != nil || len(names) == 0 {
+			t.Fatalf("%s of process %d: %v", file, pid, err)
+		}
+		for _, name := range names {
+			b, err := os.ReadFile(name)
+			if err != nil {
+				continue // a thread that has ended
+			}
+			for line := range strings.Lines(string(b)) {
+				for format, sum := range fields {
+					var n int
+					if _, err := fmt.Sscanf(line, format, &n); err == nil {
+						*sum += n
+					}
+				}
+			}
+		}
+	}
+	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
+	for _, field := range f[11:13] {
+		n, err := strconv.Atoi(string(field))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ticks += n
+	}
+	return reads, woken, ticks
+}
+
+// TestTrickle: a task that writes single bytes costs its keeper so many reads in a
+// second and no more, whatever it makes of its pipe; and all that it could write is
+// kept.
+func TestTrickle(t *testing.T) {
+	t.Parallel()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, how := range []string{"bytes", "packets", "small pipe"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			spec := testSpec(t, "")
+			spec.Command = []string{exe, trickleArg, how}
+			began := time.Now()
+			h := start(t, dir, spec)
+			time.Sleep(2 * time.Second) // what is counted is what happens meanwhile
+			reads, woken, ticks := keeperCost(t, h.State.Keeper.PID)
+			most := int((turnBurst+time.Since(began))/turnEvery) + 500 // of its start
+			t.Logf("%d reads, woken %d times, %d ms of processor time", reads, woken, 10*ticks)
+			// A read may find nothing, and is made again when there is something.
+			if reads < 500 || reads > 2*most || woken > 3*most {
+				t.Errorf("%d reads, woken %d times, want at most %d and %d", reads, woken, 2*most, 3*most)
+			}
+			if err := h.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := h.Wait(); err != nil {
+				t.Fatal(err)
+			}
+			if got := readLog(t, dir, StdoutFile); len(got) < 500 || strings.Trim(got, "x") != "" {
+				t.Errorf("the log has %d bytes: %.20q…", len(got), got)
+			}
+		})
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strings"
 	"syscall"
@@ -30,56 +29,17 @@ func (p *Process) Run(ctx context.Context, command []string, timeout time.Durati
 	}
 	bounded, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	if p.handle.Spec.Sandbox != nil {
-		return p.check(ctx, bounded, command, timeout)
-	}
-	s, out, err := p.startBeside(bounded, command)
-	defer out.Close() // nil where there is none
-	switch {
-	case errors.Is(err, ErrCommand):
-		return "", err
-	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil: // while it was started
-		_ = out.SetReadDeadline(time.Now())
-		return readTail(out), tooLong(timeout)
-	case err != nil:
-		return "", fmt.Errorf("%w: %w", nodeagent.ErrNotRun, err)
-	}
-	stop := context.AfterFunc(bounded, func() { s.Signal(syscall.SIGKILL) }) // and all of it goes with its first process
-	tail := make(chan string, 1)
-	go func() { tail <- readTail(out) }()
-	exit, err := s.Wait()
-	late := !stop()
-	_ = out.SetReadDeadline(time.Now()) // who still holds it is not waited for
-	output = <-tail
-	switch {
-	case err != nil || ctx.Err() != nil:
-		return output, fmt.Errorf("%w: %w", nodeagent.ErrNotRun, errors.Join(ctx.Err(), err))
-	case late:
-		return output, tooLong(timeout)
-	case exit.Code != 0 || exit.Signal != "":
-		return output, errors.New(report(0, exit).String())
-	}
-	return output, nil
-}
-
-// check is Run for a task with a pid namespace, whose commands take no process of
-// their own to hold them. bounded ends with the timeout.
-func (p *Process) check(ctx, bounded context.Context, command []string, timeout time.Duration) (output string, err error) {
-	out, in, err := os.Pipe()
+	t, in, err := newTail()
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", nodeagent.ErrNotRun, err)
 	}
-	defer out.Close()
-	tail := make(chan string, 1)
-	go func() { tail <- readTail(out) }()
-	exit, err := p.runtime.checker.Run(bounded, p.dir, command, in)
+	exit, err := p.beside(bounded, command, in)
 	_ = in.Close()
-	_ = out.SetReadDeadline(time.Now()) // who still holds it is not waited for
-	output = <-tail
+	output = t.end() // who still holds it is not waited for
 	switch {
 	case errors.Is(err, ErrCommand):
 		return "", err
-	case err != nil || ctx.Err() != nil:
+	case ctx.Err() != nil || err != nil && !errors.Is(err, context.DeadlineExceeded):
 		return output, fmt.Errorf("%w: %w", nodeagent.ErrNotRun, errors.Join(ctx.Err(), err))
 	case bounded.Err() != nil:
 		return output, tooLong(timeout)
@@ -89,68 +49,98 @@ func (p *Process) check(ctx, bounded context.Context, command []string, timeout 
 	return output, nil
 }
 
+// beside runs a command that has no input, and returns how it ended. The end of ctx
+// kills it, with all that it has started.
+func (p *Process) beside(ctx context.Context, command []string, out *os.File) (keeper.Exit, error) {
+	if p.handle.Spec.Sandbox != nil {
+		return p.runtime.checker.Run(ctx, p.dir, command, out)
+	}
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return keeper.Exit{}, err
+	}
+	defer null.Close()
+	s, err := keeper.StartExec(ctx, p.keeper, p.dir, keeper.Exec{Command: command, Stdio: [3]*os.File{null, out, out}})
+	if err != nil {
+		return keeper.Exit{}, err
+	}
+	stop := context.AfterFunc(ctx, func() { s.Signal(syscall.SIGKILL) })
+	defer stop()
+	return s.Wait()
+}
+
 func tooLong(timeout time.Duration) error {
 	return fmt.Errorf("no end within %s: %w", timeout, context.DeadlineExceeded)
 }
 
-// startBeside starts a command that has no input, and returns the end of a pipe
-// with what it writes, also when it was killed as it started.
-func (p *Process) startBeside(ctx context.Context, command []string) (s *keeper.Session, out *os.File, err error) {
-	null, err := os.Open(os.DevNull)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer null.Close()
-	out, in, err := os.Pipe()
-	if err != nil {
-		return nil, nil, err
-	}
-	defer in.Close()
-	s, err = keeper.StartExec(ctx, p.keeper, p.dir, keeper.Exec{Command: command, Stdio: [3]*os.File{null, in, in}})
-	return s, out, err
+// tailEvery is the time between two looks at what a command has written. Only its
+// last words are wanted, and to be told of each write would cost the agent as much as
+// the command likes. A pipe holds 64 KiB, so that much can be written in this time.
+const tailEvery = 10 * time.Millisecond
+
+// tail takes what a command writes, and keeps the last outputTail bytes.
+type tail struct {
+	fd    int // of a pipe, which does not block
+	text  []byte
+	stop  chan struct{}
+	ended chan struct{}
 }
 
-// readTail reads to the end, or to its deadline and what is there then, and
-// returns the last outputTail bytes.
-func readTail(r *os.File) string {
-	var tail []byte
-	chunk := make([]byte, outputTail)
-	take := func(n int) {
-		tail = append(tail, chunk[:n]...)
-		tail = tail[max(0, len(tail)-outputTail):]
+// newTail also returns the other end of the pipe.
+func newTail() (*tail, *os.File, error) {
+	var p [2]int
+	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
+		return nil, nil, fmt.Errorf("pipe: %w", err)
 	}
+	in := os.NewFile(uintptr(p[1]), "pipe")
+	if err := unix.SetNonblock(p[0], true); err != nil {
+		return nil, nil, errors.Join(err, in.Close(), unix.Close(p[0]))
+	}
+	t := &tail{fd: p[0], stop: make(chan struct{}), ended: make(chan struct{})}
+	go t.follow()
+	return t, in, nil
+}
+
+// follow takes what is there now and then, and at the end.
+func (t *tail) follow() {
+	defer close(t.ended)
+	ticker := time.NewTicker(tailEvery)
+	defer ticker.Stop()
 	for {
-		n, err := r.Read(chunk)
-		take(n)
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			err = drain(r, chunk, take)
-		}
-		if err != nil {
-			return strings.ToValidUTF8(string(tail), "")
+		select {
+		case <-t.stop:
+			t.take(lastReads)
+			return
+		case <-ticker.C:
+			t.take(tailReads)
 		}
 	}
 }
 
-// drain takes what is in a pipe without waiting for more. It returns io.EOF.
-func drain(r *os.File, chunk []byte, take func(n int)) error {
-	c, err := r.SyscallConn()
-	if err != nil {
-		return err
-	}
-	if err := r.SetReadDeadline(time.Time{}); err != nil { // one that has passed ends each read
-		return err
-	}
-	for more := true; more; {
-		err := c.Read(func(fd uintptr) bool {
-			n, err := unix.Read(int(fd), chunk)
-			if more = err == nil && n > 0 || err == unix.EINTR; n > 0 {
-				take(n)
-			}
-			return true
-		})
-		if err != nil {
-			return err
+// How many reads there are at most, of outputTail bytes: those of a full pipe, also of
+// one in packet mode, where a read takes one write; and at the end those of the
+// largest that a pipe can be made.
+const (
+	tailReads = 16
+	lastReads = 256
+)
+
+func (t *tail) take(reads int) {
+	var chunk [outputTail]byte
+	for range reads {
+		n, err := unix.Read(t.fd, chunk[:])
+		if n <= 0 && err != unix.EINTR {
+			return
 		}
+		t.text = append(t.text, chunk[:max(n, 0)]...)
+		t.text = t.text[max(0, len(t.text)-outputTail):]
 	}
-	return io.EOF
+}
+
+// end returns what was written last.
+func (t *tail) end() string {
+	close(t.stop)
+	<-t.ended
+	_ = unix.Close(t.fd)
+	return strings.ToValidUTF8(string(t.text), "")
 }
