@@ -38,6 +38,7 @@ const (
 	HasCPU          = "isolation.cpu"          // CPU shares
 	HasMemory       = "isolation.memory"       // a memory limit
 	HasPIDs         = "isolation.pids"         // a limit on processes
+	HasPorts        = "isolation.ports"        // a task binds no port but its own
 	HasNetwork      = "isolation.network"      // network namespaces
 	HasUser         = "isolation.user"         // user namespaces
 )
@@ -49,7 +50,7 @@ func IsolationOf(s *TaskSpec) []string {
 	var need []string
 	i := s.Isolation
 	if i != nil && i.Require {
-		need = append(need, HasUsers, HasNamespaces, HasSeccomp, HasCapabilities, HasCPU, HasMemory, HasPIDs)
+		need = append(need, HasUsers, HasNamespaces, HasSeccomp, HasCapabilities, HasCPU, HasMemory, HasPIDs, HasPorts)
 	} else if s.Process.Root != "" || i != nil && (i.Network == NoNetwork || i.User) {
 		need = append(need, HasNamespaces)
 	}

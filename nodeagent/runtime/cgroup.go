@@ -45,6 +45,12 @@ type support struct {
 	memory int64
 }
 
+// The kinds of cgroups that have a v2 tree.
+const (
+	kindV2     = "v2"
+	kindHybrid = "hybrid"
+)
+
 // The controllers that muster sets limits with.
 const (
 	cpuController    = "cpu"
@@ -101,7 +107,7 @@ func openGroups(parent, name string) (groups, support, error) {
 		if err != nil {
 			return nil, support{}, err
 		}
-		return g, support{kind: "v2", has: g.has, memory: g.memoryLimit()}, nil
+		return g, support{kind: kindV2, has: g.has, memory: g.memoryLimit()}, nil
 	}
 	return nil, support{}, errors.New("none are mounted")
 }

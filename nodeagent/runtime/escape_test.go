@@ -68,6 +68,7 @@ var attempts = map[string]func(args []string) error{
 		}
 		return c.Close()
 	},
+	"bind": bindAttempt,
 	"unshare": func([]string) error {
 		goruntime.LockOSThread()
 		if err := unix.Unshare(unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_FS); !errors.Is(err, unix.EINVAL) { // EINVAL: several threads, but no guard

@@ -11,6 +11,7 @@ const (
 	Namespaces Guard = iota
 	Users
 	Seccomp
+	Ports
 )
 
 // Without takes guards away, so that it is seen what they are good for.
@@ -23,6 +24,8 @@ func (r *Runtime) Without(guards ...Guard) {
 			r.users = nil
 		case Seccomp:
 			r.isolation.filter = nil
+		case Ports:
+			r.can.has[portRules] = false
 		}
 	}
 }

@@ -221,7 +221,7 @@ func (g *legacy) around() []string {
 func (g *legacy) support() support {
 	can := support{kind: "v1", has: g.has, memory: g.memoryLimit()}
 	if g.unified != "" {
-		can.kind = "hybrid"
+		can.kind = kindHybrid
 	}
 	return can
 }

@@ -56,7 +56,7 @@ func (r *Runtime) describe() map[string]string {
 	a["isolation.seccomp"] = strconv.FormatBool(r.isolation.filter != nil)
 	a["isolation.capabilities"] = strconv.FormatBool(r.isolation.capabilities)
 	a["isolation.cgroups"] = r.can.kind
-	for _, c := range []string{cpuController, cpusetController, memoryController, pidsController, devicesController} {
+	for _, c := range []string{cpuController, cpusetController, memoryController, pidsController, devicesController, portRules} {
 		a["isolation."+c] = strconv.FormatBool(r.can.has[c])
 	}
 	if r.rlimits.processes {

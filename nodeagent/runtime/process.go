@@ -185,7 +185,10 @@ func (r *Runtime) group(dir string, a *schema.Assignment, spec *keeper.Spec, fil
 		return errors.Join(fmt.Errorf("%w: it wants %w", ErrCores, err), keeper.Abandon(dir, spec))
 	}
 	limits.CPU.Cpus, limits.Devices = own, deviceRules(files)
-	if err := r.groups.make(name, limits); err != nil {
+	if err = r.groups.make(name, limits); err == nil {
+		err = r.guardPorts(name, a)
+	}
+	if err != nil {
 		return errors.Join(fmt.Errorf("cgroup: %w", err), keeper.Abandon(dir, spec), r.cores.drop(name))
 	}
 	return nil

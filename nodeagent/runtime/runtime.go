@@ -102,6 +102,7 @@ func New(cfg Config) (*Runtime, error) {
 		return nil, err
 	}
 	r.findGroups()
+	r.findPortRules()
 	r.cores.uses = map[string]nodeagent.CoreUse{}
 	if r.can.has[cpusetController] {
 		r.cores.groups = r.groups

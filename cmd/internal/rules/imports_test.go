@@ -261,6 +261,12 @@ var owners = []owner{
 		"only the generator of schema/linkpb reads .proto files",
 	},
 	{
+		"github.com/cilium/ebpf",
+		[]string{"nodeagent/runtime"},
+		nil,
+		"one package knows how the kernel holds a task",
+	},
+	{
 		"github.com/containerd/cgroups/v3",
 		[]string{"nodeagent/runtime/..."},
 		nil,

@@ -1,0 +1,114 @@
+package runtime
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// portOffset is where struct bpf_sock_addr (linux/bpf.h) has the port, in network
+// order.
+const portOffset = 24
+
+// What a program of a cgroup returns.
+const (
+	refused   = 0 // the system call fails with EPERM
+	permitted = 1
+)
+
+// allowMulti is BPF_F_ALLOW_MULTI: the programs of cgroups above, such as
+// systemd's, are run as well.
+const allowMulti = 1 << 1
+
+// binds are the system calls by which a socket takes a port of its choice.
+var binds = []ebpf.AttachType{ebpf.AttachCGroupInet4Bind, ebpf.AttachCGroupInet6Bind}
+
+// bindRule lets sockets bind to ports, and to whatever port the kernel chooses.
+func bindRule(ports []int) asm.Instructions {
+	rule := asm.Instructions{
+		asm.LoadMem(asm.R2, asm.R1, portOffset, asm.Word),
+		asm.HostTo(asm.BE, asm.R2, asm.Half),
+		asm.JEq.Imm(asm.R2, 0, "permit"),
+	}
+	for _, p := range ports {
+		rule = append(rule, asm.JEq.Imm(asm.R2, int32(p), "permit")) //nolint:gosec // a port
+	}
+	return append(rule,
+		asm.Mov.Imm(asm.R0, refused), asm.Return(),
+		asm.Mov.Imm(asm.R0, permitted).WithSymbol("permit"), asm.Return())
+}
+
+// attachRule has the kernel run a rule for what sockets that are made in the cgroup
+// of dir do. It stays for as long as the cgroup does, whoever has attached it.
+func attachRule(dir string, rule asm.Instructions, on ...ebpf.AttachType) error {
+	group, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer group.Close()
+	for _, at := range on {
+		p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "muster", Type: ebpf.CGroupSockAddr, AttachType: at, Instructions: rule, License: "MIT"})
+		if err != nil {
+			return fmt.Errorf("rule for sockets: %w", err)
+		}
+		err = link.RawAttachProgram(link.RawAttachProgramOptions{Target: int(group.Fd()), Program: p, Attach: at, Flags: allowMulti})
+		if err := errors.Join(err, p.Close()); err != nil {
+			return fmt.Errorf("rule for sockets: %w", err)
+		}
+	}
+	return nil
+}
+
+// guardPorts keeps the task of a, in the cgroup name, from ports that are not its
+// own: those of other tasks, and of whatever else listens on the machine, also
+// while that is being restarted.
+func (r *Runtime) guardPorts(name string, a *schema.Assignment) error {
+	if i := a.Job.Task.Isolation; !r.can.has[portRules] || i != nil && i.Network == schema.NoNetwork {
+		return nil // all ports of a network of its own are its own
+	}
+	return attachRule(r.unifiedDir(name), bindRule(slices.Sorted(maps.Values(a.Ports))), binds...)
+}
+
+// unifiedDir returns the directory of the cgroup name in the v2 tree, "" without one.
+func (r *Runtime) unifiedDir(name string) string {
+	if r.can.kind != kindV2 && r.can.kind != kindHybrid {
+		return ""
+	}
+	dirs := r.groups.dirs(name)
+	return dirs[len(dirs)-1]
+}
+
+// portRules is among what a machine's cgroups can do, beside the controllers.
+const portRules = "ports"
+
+// findPortRules finds out by trying whether the kernel takes rules for ports.
+func (r *Runtime) findPortRules() {
+	if err := r.tryPortRules(); err != nil {
+		r.lack("rules for ports", fmt.Sprintf("no rules for ports (%s): tasks can bind each other's ports, and those of the machine's own programs while these are restarted", inLine(err)))
+		return
+	}
+	r.can.has[portRules] = true
+}
+
+func (r *Runtime) tryPortRules() error {
+	dir := r.unifiedDir("probe-ports")
+	if dir == "" {
+		return errors.New("no cgroups v2")
+	}
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	return errors.Join(attachRule(dir, bindRule(nil), binds...), os.Remove(dir))
+}
