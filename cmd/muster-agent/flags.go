@@ -30,6 +30,7 @@ type flags struct {
 	cgroupParent                 string
 	metricsListen                string
 	hide, writable               []string
+	closedPorts                  []int
 	noExec                       bool
 	logLevel                     string
 	level                        slog.Level
@@ -63,6 +64,7 @@ func (f *flags) register(cmd *cobra.Command) {
 	set.StringVar(&f.metricsListen, "metrics-listen", "", "loopback address for /metrics, such as 127.0.0.1:9101 (default none)")
 	set.StringArrayVar(&f.writable, "writable", nil, "absolute path of a directory of the machine to which tasks may write, as far as their users may; all others are read-only for them; may be repeated")
 	set.StringArrayVar(&f.hide, "hide", nil, "absolute path of a directory or file that tasks shall not see, beside the state directory and the master's socket; may be repeated")
+	set.IntSliceVar(&f.closedPorts, "close-port", nil, "port to which tasks with isolation.require cannot connect, at any address: that of the master's API; may be repeated. Those of --master always are")
 	set.BoolVar(&f.noExec, "no-exec", false, "refuse muster exec: run no commands beside tasks on this machine")
 	set.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 }
@@ -88,6 +90,11 @@ func (f *flags) check() error {
 	}
 	if err := f.checkShares(); err != nil {
 		return err
+	}
+	for _, p := range f.closedPorts {
+		if p < 1 || p > 65535 {
+			return usageError{fmt.Errorf("--close-port %d: want a port from 1 to 65535", p), "such as --close-port 7420"}
+		}
 	}
 	if err := f.level.UnmarshalText([]byte(f.logLevel)); err != nil {
 		return usageError{fmt.Errorf("--log-level %q: want debug, info, warn or error", f.logLevel), ""}
@@ -148,6 +155,21 @@ func (f *flags) checkMaster() error {
 		}
 	}
 	return nil
+}
+
+// closed returns the ports that are closed to tasks that require isolation.
+func (f *flags) closed() []int {
+	ports := slices.Clone(f.closedPorts)
+	if f.remote {
+		for _, address := range f.dial {
+			_, port, _ := net.SplitHostPort(address) // checked before
+			if n, err := strconv.Atoi(port); err == nil {
+				ports = append(ports, n)
+			}
+		}
+	}
+	slices.Sort(ports)
+	return slices.Compact(ports)
 }
 
 // checkShares errs when what is kept for the system cannot be, or has no place.

@@ -137,7 +137,7 @@ func newAgent(ctx context.Context, f *flags, dir string, cfg loop.Config) (*agen
 		return nil, err
 	}
 	if a.tasks, err = runtime.New(runtime.Config{
-		Dir: dir, Keeper: keeper, CgroupParent: f.cgroupParent, Hide: append(hidden(f.master), f.hide...), Writable: f.writable, Devices: files, Log: cfg.Log,
+		Dir: dir, Keeper: keeper, CgroupParent: f.cgroupParent, Hide: append(hidden(f.master), f.hide...), Writable: f.writable, ClosedPorts: f.closed(), Devices: files, Log: cfg.Log,
 	}); err != nil {
 		return nil, err
 	}

@@ -69,6 +69,7 @@ var attempts = map[string]func(args []string) error{
 		return c.Close()
 	},
 	"bind": bindAttempt,
+	"dial": dialAttempt,
 	"unshare": func([]string) error {
 		goruntime.LockOSThread()
 		if err := unix.Unshare(unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_FS); !errors.Is(err, unix.EINVAL) { // EINVAL: several threads, but no guard

@@ -32,13 +32,29 @@ const allowMulti = 1 << 1
 // binds are the system calls by which a socket takes a port of its choice.
 var binds = []ebpf.AttachType{ebpf.AttachCGroupInet4Bind, ebpf.AttachCGroupInet6Bind}
 
+// connects are the system calls by which a socket chooses its other end.
+var connects = []ebpf.AttachType{ebpf.AttachCGroupInet4Connect, ebpf.AttachCGroupInet6Connect}
+
+// loadPort puts the port of a call into R2.
+func loadPort() asm.Instructions {
+	return asm.Instructions{asm.LoadMem(asm.R2, asm.R1, portOffset, asm.Word), asm.HostTo(asm.BE, asm.R2, asm.Half)}
+}
+
+// connectRule lets sockets connect to all ports but those. Which address is meant
+// does not matter: a machine has many, and 0.0.0.0 is one more.
+func connectRule(closed []int) asm.Instructions {
+	rule := loadPort()
+	for _, p := range closed {
+		rule = append(rule, asm.JEq.Imm(asm.R2, int32(p), "refuse")) //nolint:gosec // a port
+	}
+	return append(rule,
+		asm.Mov.Imm(asm.R0, permitted), asm.Return(),
+		asm.Mov.Imm(asm.R0, refused).WithSymbol("refuse"), asm.Return())
+}
+
 // bindRule lets sockets bind to ports, and to whatever port the kernel chooses.
 func bindRule(ports []int) asm.Instructions {
-	rule := asm.Instructions{
-		asm.LoadMem(asm.R2, asm.R1, portOffset, asm.Word),
-		asm.HostTo(asm.BE, asm.R2, asm.Half),
-		asm.JEq.Imm(asm.R2, 0, "permit"),
-	}
+	rule := append(loadPort(), asm.JEq.Imm(asm.R2, 0, "permit"))
 	for _, p := range ports {
 		rule = append(rule, asm.JEq.Imm(asm.R2, int32(p), "permit")) //nolint:gosec // a port
 	}
@@ -70,12 +86,18 @@ func attachRule(dir string, rule asm.Instructions, on ...ebpf.AttachType) error 
 
 // guardPorts keeps the task of a, in the cgroup name, from ports that are not its
 // own: those of other tasks, and of whatever else listens on the machine, also
-// while that is being restarted.
+// while that is being restarted. From closed ports one that requires isolation is
+// kept altogether.
 func (r *Runtime) guardPorts(name string, a *schema.Assignment) error {
-	if i := a.Job.Task.Isolation; !r.can.has[portRules] || i != nil && i.Network == schema.NoNetwork {
+	i, dir := a.Job.Task.Isolation, r.unifiedDir(name)
+	if !r.can.has[portRules] || i != nil && i.Network == schema.NoNetwork {
 		return nil // all ports of a network of its own are its own
 	}
-	return attachRule(r.unifiedDir(name), bindRule(slices.Sorted(maps.Values(a.Ports))), binds...)
+	err := attachRule(dir, bindRule(slices.Sorted(maps.Values(a.Ports))), binds...)
+	if err == nil && i != nil && i.Require && len(r.cfg.ClosedPorts) > 0 {
+		err = attachRule(dir, connectRule(r.cfg.ClosedPorts), connects...)
+	}
+	return err
 }
 
 // unifiedDir returns the directory of the cgroup name in the v2 tree, "" without one.
@@ -110,5 +132,5 @@ func (r *Runtime) tryPortRules() error {
 	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 		return err
 	}
-	return errors.Join(attachRule(dir, bindRule(nil), binds...), os.Remove(dir))
+	return errors.Join(attachRule(dir, bindRule(nil), binds...), attachRule(dir, connectRule([]int{1}), connects...), os.Remove(dir))
 }

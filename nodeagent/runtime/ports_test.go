@@ -39,6 +39,22 @@ func bindAttempt(args []string) error {
 	return nil
 }
 
+// dialAttempt connects to one of addresses, and says of the last why it could not.
+func dialAttempt(args []string) error {
+	var err error
+	for _, address := range args {
+		for _, multipath := range []bool{false, true} {
+			var d net.Dialer
+			d.SetMultipathTCP(multipath)
+			var c net.Conn
+			if c, err = d.Dial("tcp", address); err == nil {
+				return c.Close()
+			}
+		}
+	}
+	return err
+}
+
 // freePorts are n ports that nobody has at the moment.
 func freePorts(t *testing.T, n int) []int {
 	t.Helper()
@@ -98,6 +114,63 @@ func TestPorts(t *testing.T) {
 			said := strings.TrimSpace(said(t, dir))
 			if may := said == escaped; may != (tt.may || on == open) || !may && !strings.Contains(said, "operation not permitted") {
 				t.Errorf("%s %s: %q, want it to be possible: %v", tt.network, at, said, tt.may || on == open)
+			}
+		}
+	}
+}
+
+// TestClosedPorts: a task that requires isolation reaches the master at no address
+// of the machine, and all that is not closed; another task reaches both.
+func TestClosedPorts(t *testing.T) {
+	t.Parallel()
+	needRoot(t)
+	l, err := net.Listen("tcp", ":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	exe := installSelf(t)
+	closed := newMachine(t, func(c *runtime.Config) { c.ClosedPorts = []int{1, l.Addr().(*net.TCPAddr).Port} })
+	open := newMachine(t, func(c *runtime.Config) { c.ClosedPorts = []int{1} })
+	for _, attribute := range schema.IsolationOf(&schema.TaskSpec{Isolation: &schema.Isolation{Require: true}}) {
+		if closed.Attributes()[attribute] != "true" {
+			t.Skipf("NOT TESTED: needs all isolation: %v", closed.Notes())
+		}
+	}
+	hosts := []string{"127.0.0.1", "127.0.0.7", "0.0.0.0", "[::1]", "[::]", "[::ffff:127.0.0.1]"}
+	own, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range own {
+		if ip := a.(*net.IPNet).IP; ip.IsGlobalUnicast() {
+			hosts = append(hosts, strings.Trim(net.JoinHostPort(ip.String(), ""), ":"))
+		}
+	}
+	index := 0
+	for _, host := range hosts {
+		for name, tt := range map[string]struct {
+			on      *machine
+			require bool
+			may     bool
+		}{
+			"closed": {closed, true, false}, "closed to others": {closed, false, true}, "not closed": {open, true, true},
+		} {
+			if c, err := net.Dial("tcp", host+":"+port); err != nil {
+				t.Logf("%s: %v", host, err) // a machine without IPv6
+				continue
+			} else if err := c.Close(); err != nil {
+				t.Fatal(err)
+			}
+			index++
+			a := assignment(index, exe, attemptArg, "dial", host+":"+port)
+			a.Job.Task.Isolation = &schema.Isolation{Require: tt.require, Network: schema.HostNetwork}
+			p, dir := tt.on.start(a)
+			wait(t, p)
+			said := strings.TrimSpace(said(t, dir))
+			if may := said == escaped; may != tt.may || !may && !strings.Contains(said, "operation not permitted") {
+				t.Errorf("%s, %s: %q, want it to be possible: %v", host, name, said, tt.may)
 			}
 		}
 	}

@@ -35,6 +35,9 @@ type Config struct {
 	// their users may; all others are read-only for them, where there are mount
 	// namespaces.
 	Writable []string
+	// ClosedPorts are ports, at any address, to which tasks that require isolation
+	// cannot connect: those of the master.
+	ClosedPorts []int
 	// Users are the numeric users that owners' tasks run as; zero is
 	// DefaultUsers.
 	Users UserRange

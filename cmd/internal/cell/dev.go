@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/musterhq/muster/reconciler/git"
@@ -99,7 +101,7 @@ func runDev(ctx context.Context, cfg DevConfig, dir string) error {
 	}()
 	a := agentProcess{exe: cfg.Agent, stderr: cfg.Stderr, log: cfg.Master.Log, args: append([]string{
 		"--cell", m.cell, "--master", "unix:" + cfg.Master.Link, "--state-dir", filepath.Join(dir, "agent"), "--log-level", "warn",
-		"--hide", cfg.Master.DataDir,
+		"--hide", cfg.Master.DataDir, "--close-port", strconv.Itoa(m.api.Addr().(*net.TCPAddr).Port),
 	}, cfg.AgentArgs...)}
 	err = a.run(agentCtx)
 	stopMaster()
