@@ -25,13 +25,16 @@ type TaskLimits struct {
 	// SoftRAMBytes is to how much memory it is pushed back when memory is
 	// short; 0 is RAMBytes.
 	SoftRAMBytes int64
+	// DiskBytes is to how much its directories are held where the file system can; 0
+	// is no bound.
+	DiskBytes int64
 }
 
 // LimitsOf returns the limits of a job's task on a machine of which nothing is
 // known: without what it may use beyond them.
 func LimitsOf(job *schema.Job) TaskLimits {
 	ask := &job.Task.Resources
-	l := TaskLimits{Class: job.Class(), CPUMilli: ask.CPUMilli, RAMBytes: ask.RAMBytes}
+	l := TaskLimits{Class: job.Class(), CPUMilli: ask.CPUMilli, RAMBytes: ask.RAMBytes, DiskBytes: ask.DiskBytes}
 	if ask.WholeCores {
 		l.Cores = int(ask.CPUMilli / schema.CoreMilli)
 	}

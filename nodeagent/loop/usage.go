@@ -268,14 +268,18 @@ func (l *Loop) walkOnce(e *errand) nodeagent.DiskUse {
 
 // errands returns what is to be walked, the most due first.
 func (l *Loop) errands(now time.Time) []*errand {
+	limits := l.diskLimits()
 	var list []*errand
-	for _, g := range l.held {
+	for k, g := range l.held {
 		if g.unread || !g.written || g.walk.due.After(now) {
 			continue
 		}
 		e := &errand{g: g, dirs: []string{g.dir}, ended: g.End != nil, process: g.process}
 		if g.process != nil {
 			e.limit = g.Assignment.Job.Task.Resources.DiskBytes
+			if limit, ok := limits[k]; ok {
+				e.limit = limit
+			}
 			if g.Assignment.Job.Task.Sticky.Has() {
 				e.dirs = append(e.dirs, l.disk.stickyDir(g.Assignment.Task))
 			}
@@ -290,6 +294,18 @@ func (l *Loop) errands(now time.Time) []*errand {
 	}
 	slices.SortFunc(list, func(a, b *errand) int { return a.g.walk.due.Compare(b.g.walk.due) })
 	return list[:min(len(list), mostErrands)]
+}
+
+// diskLimits returns what the view allows tasks: a new version applies in place.
+func (l *Loop) diskLimits() map[key]int64 {
+	limits := map[key]int64{}
+	if v := l.memory.view; v != nil {
+		for i := range v.Assignments {
+			a := &v.Assignments[i]
+			limits[key{a.Task, a.Generation}] = a.Job.Task.Resources.DiskBytes
+		}
+	}
+	return limits
 }
 
 // never is when what does not change is walked again.

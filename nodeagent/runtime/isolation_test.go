@@ -261,6 +261,9 @@ func TestWritablePlaces(t *testing.T) {
 		wait(t, p)
 		lines := strings.Fields(said(t, dir))
 		want := []string{given, "/tmp", "/var/tmp", "/dev/shm", ".", "null"}
+		if _, err := os.Stat("/var/tmp"); err != nil {
+			want = slices.Delete(want, 2, 3)
+		}
 		if len(lines) < len(want) || !slices.Equal(lines[:len(want)], want) {
 			t.Errorf("with user namespace %t, it writes to %v, want %v", user, lines, want)
 		}

@@ -84,6 +84,10 @@ func (p *Process) Limit(l nodeagent.TaskLimits) error {
 		now.Cores = was.Cores
 		errs = append(errs, fmt.Errorf("it keeps the cores that it has: it wants %w", err))
 	}
+	if err := p.runtime.holdDisk(p.dir, l.DiskBytes); err != nil {
+		now.DiskBytes = was.DiskBytes
+		errs = append(errs, fmt.Errorf("it keeps its old limit of disk: %w", err))
+	}
 	g := p.runtime.groups
 	if err := g.update(p.group, &specs.LinuxResources{CPU: cpuLimits(l)}); err != nil {
 		now.CPUMilli, now.QuotaMilli, now.Class = was.CPUMilli, was.QuotaMilli, was.Class

@@ -250,3 +250,39 @@ func TestParseCores(t *testing.T) {
 		}
 	}
 }
+
+// TestDiskQuota: where there are project quotas, a task gets no more of the disk than
+// its limit, which changes while it runs.
+func TestDiskQuota(t *testing.T) {
+	t.Parallel()
+	m := &machine{t: t, dir: runtime.QuotaDisk(t)}
+	m.open()
+	t.Cleanup(func() {
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if got := m.Attributes()["disk.quota"]; got != "true" {
+		t.Fatalf("disk.quota is %q: %v", got, m.Notes())
+	}
+	a := shell(0, `dd if=/dev/zero of=f bs=1048576 count=8 2>/dev/null || echo refused
+		until [ -e more ]; do sleep 0.05; done
+		dd if=/dev/zero of=f bs=1048576 count=8 2>/dev/null && echo done; sleep 1000`)
+	a.Job.Task.Resources.DiskBytes = 4 << 20
+	p, dir := m.start(a)
+	says(t, dir, "refused")
+	use, err := m.Disk([]string{filepath.Dir(dir)}, p.Processes(), 4<<20)
+	if err != nil || use.Bytes < 3<<20 || use.Bytes > 5<<20 {
+		t.Errorf("%+v, %v is measured of it", use, err)
+	}
+	limits := nodeagent.LimitsOf(a.Job)
+	limits.DiskBytes = 16 << 20
+	if err := p.Limit(limits); err != nil && p.Incarnation().Limits.DiskBytes != limits.DiskBytes {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(filepath.Dir(dir), "work", "more"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	says(t, dir, "refused\ndone")
+	end(t, p)
+}

@@ -49,6 +49,7 @@ func memTotal(meminfo string) (int64, error) {
 // describe returns the attributes that say how tasks are kept apart.
 func (r *Runtime) describe() map[string]string {
 	a := map[string]string{}
+	a["disk.quota"] = strconv.FormatBool(r.quotas != nil)
 	a["isolation.users"] = strconv.FormatBool(r.users != nil)
 	a["isolation.namespaces"] = strconv.FormatBool(r.isolation.namespaces)
 	a["isolation.network"] = strconv.FormatBool(r.isolation.network)

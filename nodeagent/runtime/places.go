@@ -89,11 +89,9 @@ func (r *Runtime) findRoot(root string) (string, error) {
 }
 
 // make makes the directories that are the task's own, for user u.
-func (p places) make(u *keeper.User) error {
-	for _, d := range []string{p.work, p.tmp} {
-		if err := own(d, u); err != nil {
-			return err
-		}
+func (p places) make(u *keeper.User, q *quotas, limit int64) error {
+	if err := errors.Join(own(p.work, u), q.hold(p.work, limit), own(p.tmp, u)); err != nil {
+		return err
 	}
 	if p.sticky == "" {
 		return nil
@@ -104,7 +102,7 @@ func (p places) make(u *keeper.User) error {
 			break
 		}
 	}
-	return err
+	return errors.Join(err, q.hold(p.sticky, limit))
 }
 
 // makeAbove makes the directories between top and dir. Other users pass through

@@ -150,7 +150,7 @@ func (r *Runtime) prepare(dir string, a *schema.Assignment) (*keeper.Spec, error
 	if spec.User, err = r.user(a.Task.User); err != nil {
 		return nil, err
 	}
-	if err := p.make(spec.User); err != nil {
+	if err := p.make(spec.User, r.quotas, a.Job.Task.Resources.DiskBytes); err != nil {
 		return nil, err
 	}
 	if err := putFiles(p.work, a, spec.User); err != nil {

@@ -54,8 +54,9 @@ type Runtime struct {
 	writable   []string // likewise, but for the latter
 	isolation  isolation
 	rlimits    rlimits
-	users      *users // nil: tasks run as the agent's own user
-	groups     groups // nil: no cgroups
+	users      *users  // nil: tasks run as the agent's own user
+	groups     groups  // nil: no cgroups
+	quotas     *quotas // nil: no project quotas
 	cores      cores
 	can        support
 	capacity   schema.Resources
@@ -122,6 +123,9 @@ func New(cfg Config) (*Runtime, error) {
 	if err := r.findRlimits(); err != nil {
 		return nil, err
 	}
+	if r.quotas, err = findQuotas(cfg.Dir); err != nil {
+		return nil, fmt.Errorf("find out whether there are quotas: %w", err)
+	}
 	if r.capacity, err = capacity(cfg.Dir, r.can.memory); err != nil {
 		return nil, err
 	}
@@ -147,9 +151,17 @@ func (r *Runtime) processes() processTable {
 	return r.table
 }
 
-// Disk measures directories and deleted files of a task, see Measure.
-func (*Runtime) Disk(dirs []string, of nodeagent.Processes, limit int64) (nodeagent.DiskUse, error) {
-	return Measure(dirs, of, limit)
+// Disk measures directories and deleted files of a task, see Measure, and asks the
+// kernel where that counts: the larger is true.
+func (r *Runtime) Disk(dirs []string, of nodeagent.Processes, limit int64) (nodeagent.DiskUse, error) {
+	use, err := Measure(dirs, of, limit)
+	var bytes, inodes int64
+	for _, dir := range written(dirs) {
+		b, i := r.quotas.use(dir)
+		bytes, inodes = bytes+b, inodes+i
+	}
+	use.Bytes, use.Inodes = max(use.Bytes, bytes), max(use.Inodes, inodes)
+	return use, err
 }
 
 // Machine measures the machine as a whole, without its tasks. Rates are over the

@@ -81,7 +81,7 @@ func seccompFilter(alone bool) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("seccomp: %w", err)
 	}
-	return encode(append(onlyNative(native), program...))
+	return encode(append(append(onlyNative(native), noProjects(native)...), program...))
 }
 
 // otherFamilies holds when the first argument is none of families.
@@ -103,6 +103,37 @@ func onlyNative(native *arch.Info) []bpf.Instruction {
 		bpf.LoadAbsolute{Off: archOffset, Size: 4},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(native.ID), SkipTrue: 1},
 		bpf.RetConstant{Val: uint32(notThere)},
+	}
+}
+
+// Where struct seccomp_data has the number of the call, and the lower half of its
+// second argument, by the byte order.
+const (
+	numberOffset = 0
+	secondLow    = 16 + 8
+)
+
+// fileSetattr is the number of file_setattr, one for all architectures, which the
+// library does not know yet.
+const fileSetattr = 469
+
+// noProjects keeps tasks from giving their files to another project, or to none, which
+// every owner of a file may: it would be counted no more. The kernel looks at half of
+// an ioctl's request only, which the library cannot.
+func noProjects(native *arch.Info) []bpf.Instruction {
+	second := uint32(secondLow)
+	if binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
+		second += 4
+	}
+	ioctl := uint32(native.SyscallNames["ioctl"])
+	return []bpf.Instruction{
+		bpf.LoadAbsolute{Off: numberOffset, Size: 4},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: fileSetattr, SkipTrue: 4},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: ioctl, SkipTrue: 4},
+		bpf.LoadAbsolute{Off: second, Size: 4},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: setAttributes, SkipTrue: 1},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: setFlags, SkipTrue: 1},
+		bpf.RetConstant{Val: uint32(seccomp.ActionErrno | seccomp.Action(unix.EPERM))},
 	}
 }
 

@@ -95,6 +95,11 @@ func TestFilter(t *testing.T) {
 		{"socketpair", []uint64{unix.AF_UNIX}, allow, allow},
 		{"socketpair", []uint64{unix.AF_TIPC}, noKind, noKind},
 		{"clone3", nil, absent, absent},
+		{"ioctl", []uint64{0, unix.TCGETS}, allow, allow},
+		{"ioctl", []uint64{0, 0x801c581f}, allow, allow},           // FS_IOC_FSGETXATTR
+		{"ioctl", []uint64{0, 0x401c5820}, refuse, refuse},         // FS_IOC_FSSETXATTR
+		{"ioctl", []uint64{0, 1<<40 | 0x401c5820}, refuse, refuse}, // the kernel looks at half of it
+		{"ioctl", []uint64{0, 0x40086602}, refuse, refuse},         // FS_IOC_SETFLAGS
 		{"clone", []uint64{uint64(unix.SIGCHLD)}, allow, allow},
 		{"clone", []uint64{unix.CLONE_VM | unix.CLONE_FS | unix.CLONE_FILES | unix.CLONE_SIGHAND | unix.CLONE_THREAD}, allow, allow},
 		{"clone", []uint64{unix.CLONE_NEWUSER | uint64(unix.SIGCHLD)}, refuse, refuse},
@@ -109,6 +114,9 @@ func TestFilter(t *testing.T) {
 		if got := answer(t, crowded, native.ID, number, c.args...); got != c.crowded {
 			t.Errorf("%s(%#x) without a pid namespace: %#x, want %#x", c.call, c.args, got, c.crowded)
 		}
+	}
+	if got := answer(t, alone, native.ID, 469); got != refuse {
+		t.Errorf("file_setattr: %#x, want %#x", got, refuse)
 	}
 	// No way around it by the numbers of another architecture, or of x32.
 	for _, other := range []*arch.Info{arch.I386, arch.ARM, arch.X86_64, arch.AARCH64} {

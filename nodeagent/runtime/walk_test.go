@@ -173,7 +173,7 @@ func TestMeasureWhileMoved(t *testing.T) {
 			_ = os.Rename(to, from)
 		}
 	})
-	for range 50 {
+	for range 20 {
 		if got := measure(t, dir); got.Bytes < 1<<20 || got.Bytes >= 64<<20 {
 			t.Errorf("%+v of what takes something above 1 MiB", got)
 		}
