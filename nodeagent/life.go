@@ -15,6 +15,9 @@ type Life struct {
 	// what the disk had. A master sends one only after its store, which takes
 	// writes of the leader alone, has taken the machine's join.
 	Confirmed time.Time
+	// Refused says that a master has another agent for this machine, and has not
+	// welcomed this one since: nothing that was assigned is this agent's to start.
+	Refused bool
 }
 
 // FirstView is how long an agent that has started waits for the first view before
@@ -30,6 +33,9 @@ func (d *decider) withheld(it item) string {
 	life := d.in.Life
 	if !life.Confirmed.IsZero() || it.held != nil && it.held.Alive() {
 		return ""
+	}
+	if life.Refused {
+		return "another agent has the name of this machine: nothing is started here"
 	}
 	if it.job().NeverTwice() {
 		return schema.Withheld

@@ -490,7 +490,7 @@ func (d *describer) machines() {
 		d.waitGone(name)
 		d.status.Machines = append(d.status.Machines, MachineStatus{
 			Name: name, Health: string(d.health[name]), Draining: d.drainingOf(name), Capacity: r.Capacity, Reserved: r.Reserved, Used: d.used[name], Tasks: d.held[name],
-			Cordoned: orders.closed(), Conditions: d.in.Observed.conditions(name), Devices: r.Devices, Attributes: orders.attributes, Notes: d.machineNotes(name),
+			Cordoned: orders.closed(), Conditions: append(slices.Clip(d.in.Observed.conditions(name)), d.in.Observed.nameConflict(name, d.in.Now)...), Devices: r.Devices, Attributes: orders.attributes, Notes: d.machineNotes(name), Place: placeOf(r),
 		})
 	}
 	for _, m := range d.in.State.desired().unmatched(d.in.State) {

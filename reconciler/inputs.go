@@ -1,6 +1,7 @@
 package reconciler
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -54,10 +55,14 @@ func (m *Master) adopt(c *schema.Compiled, now time.Time) {
 
 // Join gives a machine that connects its link epoch, which holds when what is
 // Ready is stored. It errs with a *schema.BehindError when the machine was told of
-// more than the store knows.
+// more than the store knows, with a *schema.TakenError when it is another agent's,
+// and with others when it shall ask again.
 func (m *Master) Join(info schema.MachineInfo, now time.Time) (uint64, error) {
 	if err := Behind(m.state, &info); err != nil {
 		m.tell(m.observed.Refuse(info.Name, err, now))
+		return 0, err
+	}
+	if err := m.contest(&info, now); err != nil {
 		return 0, err
 	}
 	epoch, writes, events := Join(m.state, info, now)
@@ -66,6 +71,40 @@ func (m *Master) Join(info schema.MachineInfo, now time.Time) (uint64, error) {
 	m.observed.join(info.Name, now)
 	delete(m.pushed, info.Name)
 	return epoch, nil
+}
+
+// contest errs unless an agent that connects may have the name that it gives now. If
+// it may when the machine that had it is forgotten, that is.
+func (m *Master) contest(info *schema.MachineInfo, now time.Time) error {
+	replaces, err := Contest(Input{State: m.state, Observed: m.observed, Now: now}, info)
+	if taken := (*schema.TakenError)(nil); errors.As(err, &taken) {
+		m.tell(m.observed.RefuseName(taken, now))
+	}
+	if err != nil || !replaces {
+		return err
+	}
+	reason := fmt.Sprintf("it is lost, and another agent has its name now (%s)", schema.PlaceOf(info))
+	if _, err := m.Forget(info.Name, schema.Forgotten{Reason: reason}, false, now); err != nil {
+		return err
+	}
+	return fmt.Errorf("machine %s: the tasks of the one that had this name are given up first", info.Name)
+}
+
+// Forget has a machine forgotten whose agent is not connected: the next decision
+// gives its tasks up, whatever they are, and then it is out of the state. With dry it
+// only says what that would be. It errs with a *NotFoundError if there is no such
+// machine, and with a *LinkedError if its agent is connected.
+func (m *Master) Forget(machine string, x schema.Forgotten, dry bool, now time.Time) (schema.Forgetting, error) {
+	_, linked := m.epochs[machine]
+	x.At = now
+	f, err := Forget(m.state, machine, x, linked)
+	if err != nil || dry {
+		return f.Answer, err
+	}
+	m.change(f.Writes, f.Events)
+	m.observed.Dismiss(machine)
+	f.Answer.Done = true
+	return f.Answer, nil
 }
 
 // Report takes an agent's report. It errs when epoch is not that of the machine's

@@ -29,7 +29,7 @@ func Behind(s *State, info *schema.MachineInfo) error {
 // messages of an older connection are refused from then on. The writes must be
 // stored before the machine is welcomed.
 func Join(s *State, info schema.MachineInfo, now time.Time) (epoch uint64, writes []Write, events []schema.Event) {
-	r := &schema.MachineRecord{MachineInfo: info, Epoch: max(s.Gone.Epoch, s.floor()) + 1, Joined: now}
+	r := &schema.MachineRecord{MachineInfo: info, Epoch: max(s.Gone.Epoch, s.floor()) + 1, Joined: now, From: info.Link.From}
 	message := "joined"
 	if was := s.Machines[info.Name]; was != nil {
 		r.Epoch = max(was.Epoch, s.floor()) + 1
@@ -56,6 +56,9 @@ type silent struct {
 	gone *DesiredMachine
 }
 
+// dead reports whether somebody has said that the machine is gone for good.
+func (q *silent) dead() bool { return q.gone != nil || q.record.Forgotten != nil }
+
 // surveyMachines finds which machines may get tasks, which are given up, and
 // which of the tasks of silent ones are rescheduled.
 func (s *step) surveyMachines() {
@@ -70,7 +73,7 @@ func (s *step) surveyMachines() {
 	due := s.dueTasks()
 	l.hold(due)
 	for _, name := range slices.Sorted(maps.Keys(s.silent)) {
-		if q := s.silent[name]; q.record.LostSince.IsZero() && (q.gone != nil || q.lost && !l.held(q.domain)) {
+		if q := s.silent[name]; q.record.LostSince.IsZero() && (q.dead() || q.lost && !l.held(q.domain)) {
 			s.giveUp(name, q)
 		}
 	}
@@ -85,7 +88,7 @@ func (s *step) look(name string) {
 	if !until.IsZero() {
 		s.wake(until)
 	}
-	if health == HealthUp {
+	if health == HealthUp && r.Forgotten == nil {
 		s.up = append(s.up, name)
 		delete(s.memo.empty, name)
 		s.returned(name)
@@ -144,12 +147,18 @@ func (s *step) giveUp(name string, q *silent) {
 	r.LostSince = s.now
 	s.machines[name] = &r
 	q.record = &r
+	if r.Forgotten != nil {
+		return // of which it was told
+	}
 	s.event(schema.Event{Kind: schema.EventMachine, Machine: name, Message: "lost: " + s.whyLost(q)})
 }
 
 // whyLost says why the tasks of a machine are rescheduled.
 func (s *step) whyLost(q *silent) string {
-	if q.gone != nil {
+	switch {
+	case q.record.Forgotten != nil:
+		return q.record.Forgotten.String()
+	case q.gone != nil:
 		return "declared gone at " + q.gone.Origin.String()
 	}
 	return "silent for " + s.in.Observed.LostAfter.String()
@@ -192,11 +201,11 @@ func (s *step) returned(name string) {
 	}
 }
 
-// forgetMachines removes machines that are declared gone, have spoken no more,
-// and hold nothing. Indices of system jobs go with their machines.
+// forgetMachines removes machines that are to be forgotten, or are declared gone and
+// have spoken no more, and hold nothing. Indices of system jobs go with their machines.
 func (s *step) forgetMachines() {
 	holds, homes := map[string]bool{}, map[string][]schema.TaskName{}
-	gone := slices.DeleteFunc(slices.Sorted(maps.Keys(s.silent)), func(name string) bool { return s.silent[name].gone == nil })
+	gone := slices.DeleteFunc(slices.Sorted(maps.Keys(s.silent)), func(name string) bool { return !s.silent[name].dead() })
 	if len(gone) == 0 {
 		return
 	}
@@ -218,6 +227,8 @@ func (s *step) forgetMachines() {
 				s.remove(home.JobName, home.Index)
 			}
 		}
-		s.event(schema.Event{Kind: schema.EventMachine, Machine: name, Message: "forgotten: declared gone at " + s.silent[name].gone.Origin.String()})
+		if q := s.silent[name]; q.record.Forgotten == nil { // else it was told when it began
+			s.event(schema.Event{Kind: schema.EventMachine, Machine: name, Message: "forgotten: " + s.whyLost(q)})
+		}
 	}
 }

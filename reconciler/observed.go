@@ -42,6 +42,8 @@ type Observed struct {
 	usage    map[string]heardUsage
 	refused  map[string]string // why machines may not join
 	joins    map[string]joins  // of machines that were not heard since
+	// contested are the agents that were refused last the names of machines.
+	contested map[string]contested
 }
 
 // joins are how often a machine has joined since it was heard last.
@@ -96,7 +98,7 @@ type reportedTask struct {
 func NewObserved(now time.Time) *Observed {
 	return &Observed{
 		LostAfter: DefaultLostAfter, since: now, awake: now,
-		machines: map[string]*lastReport{}, usage: map[string]heardUsage{}, refused: map[string]string{}, joins: map[string]joins{},
+		machines: map[string]*lastReport{}, usage: map[string]heardUsage{}, refused: map[string]string{}, joins: map[string]joins{}, contested: map[string]contested{},
 	}
 }
 
@@ -107,9 +109,9 @@ func (o *Observed) Hear(r schema.Report, now time.Time) []schema.Event {
 	o.machines[r.Machine.Name] = h
 	delete(o.refused, r.Machine.Name)
 	delete(o.joins, r.Machine.Name)
-	var events []schema.Event
+	events := o.uncontested(r.Machine.Name, now)
 	if was != nil {
-		events = conditionEvents(was.report.Conditions, r.Conditions, r.Machine.Name, now)
+		events = append(events, conditionEvents(was.report.Conditions, r.Conditions, r.Machine.Name, now)...)
 	}
 	if o := r.Overload; o != nil && (was == nil || was.report.Overload == nil) {
 		events = append(events, schema.Event{At: now, Kind: schema.EventMachine, Machine: r.Machine.Name, Message: "overloaded: " + o.Message})

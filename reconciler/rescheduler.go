@@ -79,7 +79,7 @@ func (l *rescheduler) count(c *domainHealth, name string, held time.Time) {
 	case q == nil:
 		c.all++
 		return
-	case q.gone != nil:
+	case q.dead():
 		return
 	case q.record.LostSince.IsZero():
 		c.due = c.due || q.lost
@@ -102,7 +102,7 @@ func (l *rescheduler) count(c *domainHealth, name string, held time.Time) {
 // return or are declared gone.
 func (l *rescheduler) hold(due []dueTask) {
 	for i := range due {
-		if t := &due[i]; t.why != "" && t.on.gone == nil {
+		if t := &due[i]; t.why != "" && !t.on.dead() {
 			l.cell.due = true
 			if part := l.parts[t.on.domain]; part != nil {
 				part.due = true
@@ -230,7 +230,7 @@ func (s *step) dueTask(job schema.JobName, t *schema.TaskRecord, q *silent) dueT
 	d := dueTask{name: job.Task(t.Index), on: q, data: s.dataOf(t.Data), free: true}
 	if r := s.job(job); r.Admitted != "" {
 		d.data = s.dataOf(r.Admitted)
-		d.own = d.data.Kind == schema.System && t.Stop == nil && q.gone == nil
+		d.own = d.data.Kind == schema.System && t.Stop == nil && !q.dead()
 		d.free = d.data.Kind == schema.System || t.Index >= d.data.Tasks
 	}
 	usual := s.in.Observed.LostAfter
@@ -239,15 +239,15 @@ func (s *step) dueTask(job schema.JobName, t *schema.TaskRecord, q *silent) dueT
 		quiet = max(quiet, s.now.Sub(since)+usual) // as the masters before it knew
 	}
 	switch {
-	case q.gone != nil:
+	case q.dead():
 		d.why = "the machine was " + s.whyLost(q)
 	case d.data.NeverTwice():
 		if q.lost {
-			s.leave(d.name, fmt.Sprintf("it must never run twice: it waits for %s, or for a commit that declares it gone", q.record.Name))
+			s.leave(d.name, fmt.Sprintf("it must never run twice: it waits for %s, for a commit that declares it gone, or for muster machine forget", q.record.Name))
 		}
 	case !d.free && s.stays(d.data, t) != "":
 		if q.lost {
-			s.leave(d.name, fmt.Sprintf("it %s, or for a commit that declares it gone", waitsForHome(q.record.Name)))
+			s.leave(d.name, fmt.Sprintf("it %s, for a commit that declares it gone, or for muster machine forget", waitsForHome(q.record.Name)))
 		}
 	case quiet >= tolerates && (tolerates < usual || q.lost):
 		d.why = "the machine has been silent for " + tolerates.String()
@@ -293,7 +293,9 @@ func (l *rescheduler) release(due []dueTask) {
 		d := &due[i]
 		switch {
 		case d.why == "":
-		case d.on.gone == nil && l.held(d.on.domain):
+		case d.on.record.Forgotten != nil: // by somebody who wants it now
+			l.released[d.name] = d.why
+		case !d.on.dead() && l.held(d.on.domain):
 			l.leave(d.name, "too many machines are silent: "+l.holder(d.on.domain))
 		case d.own:
 			l.kept[d.name] = d.why

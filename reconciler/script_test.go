@@ -38,6 +38,9 @@ func TestScripts(t *testing.T) {
 //	                 by=NAME subject=(TEXT) is whose it is
 //	join NAME …      machines of 4 cores and 8 GiB, or cores=N gib=N; gpus=N are
 //	                 devices, all else is an attribute
+//	                 id=ID is what their agents call themselves, with -NAME
+//	rival NAME ID [boot=B] [answers]  another agent connects that says it is NAME
+//	forget NAME REASON [linked]  by anna
 //	await DUR        how long more machines are waited for when one joins a cell
 //	                 in which nothing runs
 //	silent NAME …    cuts machines off; speak joins them again
@@ -83,6 +86,10 @@ func (c *cell) play(t *testing.T, d *datadriven.TestData) string {
 		return lines(c.commit(compiled))
 	case "join":
 		return c.joins(d, args)
+	case "rival":
+		return c.rivals(t, d, args)
+	case "forget":
+		return c.forgetting(d, args)
 	case "silent", "speak":
 		for _, name := range args {
 			c.agent(name).silent = d.Cmd == "silent"
@@ -225,6 +232,13 @@ func (c *cell) joins(d *datadriven.TestData, names []string) string {
 			cores, _ = strconv.Atoi(a.Vals[0])
 		case "gib":
 			gib, _ = strconv.Atoi(a.Vals[0])
+		case "id":
+			defer func() {
+				for _, name := range names {
+					c.agent(name).info.ID = a.Vals[0] + "-" + name
+					c.join(name, 4, 8)
+				}
+			}()
 		case "gpus":
 			n, _ := strconv.Atoi(a.Vals[0])
 			devices = append(devices, schema.DeviceGroup{Kind: "gpu", Count: n})

@@ -149,6 +149,8 @@ type MachineStatus struct {
 	// Attributes are what its agent reports, and over it the declared labels.
 	Attributes map[string]string `json:"attributes,omitempty"`
 	Notes      []string          `json:"notes,omitempty"`
+	// Place says which agent it is, and where that joined from.
+	Place schema.Place `json:"place,omitzero"`
 }
 
 // JobStatus is one job. Desired = Running + Pending + Failed + Unknown + Done once

@@ -89,7 +89,7 @@ func (s *step) stays(want *schema.Job, t *schema.TaskRecord) string {
 	if t.Machine != "" && s.dataOf(t.Data).Task.Sticky.Has() {
 		home = t.Machine
 	}
-	if s.base.Machines[home] == nil || s.silent[home] != nil && s.silent[home].gone != nil {
+	if s.base.Machines[home] == nil || s.silent[home] != nil && s.silent[home].dead() {
 		return ""
 	}
 	return home

@@ -15,9 +15,12 @@ const (
 	ClockSkew      ConditionKind = "clock-skew"      // its clock is not the master's
 	ReadOnlyFS     ConditionKind = "read-only-fs"    // its state directory cannot be written to
 	BrokenRuntime  ConditionKind = "broken-runtime"  // tasks cannot be started on it, whichever they are
+	// NameConflict is found by the master, not by an agent: another agent says that
+	// it is this machine, and is refused.
+	NameConflict ConditionKind = "name-conflict"
 )
 
-// ConditionKinds lists the conditions, in the order in which they are told.
+// ConditionKinds lists the conditions that agents find, in the order in which they are told.
 func ConditionKinds() []ConditionKind {
 	return []ConditionKind{ReadOnlyFS, BrokenRuntime, DiskPressure, MemoryPressure, ClockSkew}
 }
@@ -35,6 +38,8 @@ func (k ConditionKind) LetsIn() Priority {
 	case ClockSkew:
 		// Who finds out why the clock is wrong must get there.
 		return bandFloor(BandMonitoring)
+	case NameConflict:
+		return 0 // the machine is well
 	}
 	return MaxPriority + 1
 }

@@ -110,6 +110,11 @@ type MachineRecord struct {
 	Epoch uint64 `json:"epoch"`
 	// Joined is when the machine last connected.
 	Joined time.Time `json:"joined,omitzero"`
+	// From is where it connected from, see Connection.
+	From string `json:"from,omitempty"`
+	// Forgotten is set from when the machine is to be forgotten until its last
+	// task has been given up, which is when the record goes.
+	Forgotten *Forgotten `json:"forgotten,omitempty"`
 	// LostSince is when the master gave the machine up; zero while it has not.
 	LostSince time.Time `json:"lostSince,omitzero"`
 	// Spoke says that the machine has spoken since it was declared gone: the
@@ -162,6 +167,12 @@ type MachineInfo struct {
 	Notes []string `json:"notes,omitempty"`
 	// AgentVersion is the version of the agent's binary.
 	AgentVersion string `json:"agentVersion"`
+	// ID tells the machine from another one with its name: it was drawn when the
+	// agent's state directory was made, and is kept there. "" of an agent of an
+	// earlier release.
+	ID string `json:"id,omitempty"`
+	// Link is known when the machine connects, and not stored.
+	Link Connection `json:"-"`
 	// Seen is said when the machine connects, and not stored.
 	Seen Seen `json:"-"`
 }

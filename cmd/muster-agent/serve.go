@@ -59,7 +59,7 @@ func serve(ctx context.Context, f *flags, stderr io.Writer) error {
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	a, err := newAgent(ctx, f, dir, loop.Config{Lock: lock, Log: log, Metrics: registry})
 	if err != nil {
-		return errors.Join(err, closeListener(metrics))
+		return errors.Join(badState(err), closeListener(metrics))
 	}
 	info := a.loop.Info()
 	log.Info("agent runs", "cell", a.cell, "machine", info.Name, "version", version, "state", f.stateDir,
@@ -83,6 +83,9 @@ func serve(ctx context.Context, f *flags, stderr io.Writer) error {
 func badState(err error) error {
 	if path := (*fs.PathError)(nil); errors.As(err, &path) && path.Op == "mkdir" {
 		return usageError{err, "name another directory with --state-dir, or make this one"}
+	}
+	if errors.Is(err, loop.ErrCopied) {
+		return usageError{err, "start the agent on that one, or remove this one and start anew. If that one is gone, its tasks cannot be found: restart the machine"}
 	}
 	return err
 }
@@ -154,6 +157,7 @@ func newAgent(ctx context.Context, f *flags, dir string, cfg loop.Config) (*agen
 		info.Notes = append(info.Notes, "the share of the system is not enforced: "+err.Error())
 	}
 	cfg.Cell, cfg.Machine, cfg.Dir, cfg.Runtime = a.cell, info, dir, processes{a.tasks}
+	cfg.Hardware = facts.Hardware
 	cfg.NoExec, cfg.LookEvery, cfg.Hint = f.noExec, loop.LookEvery, func() { a.link.Hint() }
 	if err := f.usage.configure(&cfg, a.tasks); err != nil {
 		return nil, errors.Join(err, a.tasks.Close())

@@ -70,6 +70,9 @@ func completeNames(c *cobra.Command) {
 	if n, ok := operands[c.Name()]; ok && c.Parent() == c.Root() {
 		c.ValidArgsFunction = n.complete
 	}
+	if c.Name() == "forget" {
+		c.ValidArgsFunction = operandNames{machines: true}.complete
+	}
 	if c.Name() == "rollback" {
 		c.ValidArgsFunction = completeDeclared
 	}

@@ -5,9 +5,10 @@
 // calls of that Agent: epochs, views, and logs that are asked for.
 //
 // Messages of a lower epoch than one seen before are refused, so that a master
-// that was replaced cannot take the machine back. A client that is superseded
-// by another agent with its machine's name does not fight for it: it waits,
-// and from then on asks for the name only in case that nobody holds it.
+// that was replaced cannot take the machine back. A client that is told of
+// another agent with its machine's name does not fight for it: it tells its Agent,
+// and asks again every few seconds. With what it says of this process the master
+// knows it from another one with the same state directory.
 //
 // Over a unix socket the kernel says who is there. Over TCP there is TLS 1.3:
 // what the machine shows is its Identity's business; a join, and renewals over

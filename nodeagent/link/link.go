@@ -2,12 +2,13 @@ package link
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
+	mathrand "math/rand/v2"
 	"sync/atomic"
 	"time"
 
@@ -38,6 +39,9 @@ type Agent interface { //nolint:interfacebloat // it is all that a master can as
 	// Welcome takes the epoch of a new session and keeps it on disk. It errs
 	// when it has seen a higher one; the session is then closed.
 	Welcome(epoch uint64) error
+	// Refused says that the master has another agent for this machine. It errs
+	// when it could not be told.
+	Refused() error
 	// Assign replaces the view. It errs when the view could not be kept; the
 	// session is then closed, and the next one gets the view again.
 	Assign(epoch, version uint64, view []schema.Assignment) error
@@ -113,6 +117,7 @@ type Client struct {
 	linked atomic.Bool
 	epoch  uint64 // the highest welcome
 	yield  bool   // superseded: ask for the name only if it is free
+	life   string // tells this process from others
 	denied bool   // the master refuses our certificate
 }
 
@@ -134,7 +139,7 @@ func New(cfg Config) *Client {
 			*d.value = d.zero
 		}
 	}
-	return &Client{cfg: cfg, hints: make(chan struct{}, 1), again: make(chan struct{}, 1)}
+	return &Client{cfg: cfg, hints: make(chan struct{}, 1), again: make(chan struct{}, 1), life: rand.Text()}
 }
 
 // address returns the master to connect to.
@@ -213,7 +218,7 @@ func (c *Client) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(wait/2 + rand.N(wait/2+1)):
+		case <-time.After(wait/2 + mathrand.N(wait/2+1)):
 		}
 	}
 }
@@ -240,6 +245,9 @@ func (c *Client) refused(err error) bool {
 	switch status.Code(err) {
 	case codes.Aborted:
 		c.yield = true
+		if err := c.cfg.Agent.Refused(); err != nil {
+			c.cfg.Log.Error("not told that another agent has the machine's name", "err", err)
+		}
 		return true
 	case codes.PermissionDenied:
 		c.denied = true

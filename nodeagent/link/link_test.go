@@ -31,6 +31,8 @@ type fake struct {
 	assigned []uint64 // versions
 }
 
+func (f *fake) Refused() error { return nil }
+
 func (f *fake) Info() schema.MachineInfo { return schema.MachineInfo{Name: "m1"} }
 
 func (f *fake) Welcome(epoch uint64) error {

@@ -41,9 +41,11 @@ type kernel struct {
 	wait map[string]int64
 	// fault is why no task at all can be started; look is how often agents
 	// look at the machine.
-	fault  error
-	look   time.Duration
-	answer func() (output string, err error) // of a command beside a task
+	fault error
+	look  time.Duration
+	// hardware is what agents take the machine for.
+	hardware string
+	answer   func() (output string, err error) // of a command beside a task
 }
 
 // set changes what the kernel does while an agent uses it.
@@ -330,7 +332,7 @@ func startAgent(t *testing.T, k *kernel, dir string, c *crash) *agent {
 
 func config(k *kernel, dir string, c *crash, hint func()) loop.Config {
 	return loop.Config{
-		Cell: "local", Dir: dir, Runtime: hand{k, c.step}, Step: c.step, Hint: hint, LookEvery: k.look,
+		Cell: "local", Dir: dir, Runtime: hand{k, c.step}, Step: c.step, Hint: hint, LookEvery: k.look, Hardware: k.hardware,
 		Machine: schema.MachineInfo{Name: "m1", Boot: k.boot, Ports: schema.PortRange{First: 1, Last: 0}},
 		Log:     slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
 	}

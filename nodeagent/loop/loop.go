@@ -110,6 +110,9 @@ type Config struct {
 	// for disks every DiskEvery.
 	Meter                  Meter
 	SampleEvery, DiskEvery time.Duration
+	// Hardware tells the machine from others that were made of the same image; ""
+	// if that is not known.
+	Hardware string
 	// Limits say what is done when the machine runs short, and what is kept.
 	Limits nodeagent.Limits
 	// BallastBytes is how much of the disk is kept for what the agent has to write
@@ -177,6 +180,8 @@ type Loop struct {
 
 	// What follows belongs to Run's goroutine.
 	memory     memory
+	identity   identity
+	unkept     bool // the disk has refused identity
 	life       nodeagent.Life
 	withheld   map[schema.TaskRef]bool // of the last decision
 	held       map[key]*generation
@@ -197,7 +202,8 @@ type Loop struct {
 }
 
 // New takes the state directory's lock if it has not been taken, reads what is held there and finds its
-// processes. The error is ErrInUse when another agent has the directory.
+// processes. The error is ErrInUse when another agent has the directory, and ErrCopied
+// when it is a copy of one.
 func New(ctx context.Context, cfg Config) (*Loop, error) {
 	if cfg.Step == nil {
 		cfg.Step = func(string) {}
@@ -229,6 +235,9 @@ func New(ctx context.Context, cfg Config) (*Loop, error) {
 	var err error
 	d.trash, err = trash.Open(trash.Config{Dir: filepath.Join(cfg.Dir, trashDir), Log: cfg.Log, Emptied: l.noteEmptied})
 	if err != nil {
+		return nil, err
+	}
+	if err := l.identify(); err != nil {
 		return nil, err
 	}
 	if err := l.load(ctx); err != nil {
@@ -482,11 +491,13 @@ func (l *Loop) welcome(epoch uint64) error {
 	case epoch < l.memory.epoch:
 		return fmt.Errorf("epoch %d is lower than %d, which this agent has seen: the master is an old one, or has lost its data", epoch, l.memory.epoch)
 	case epoch == l.memory.epoch:
+		l.admitted()
 		return nil
 	}
 	m := memory{epoch: epoch, view: l.memory.view}
 	l.remember(m)
 	l.sees(epoch)
+	l.admitted()
 	return nil
 }
 

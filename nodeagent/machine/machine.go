@@ -27,6 +27,10 @@ type Facts struct {
 	Files  [][]string
 	Shared []string
 	Notes  []string
+	// Hardware tells the machine from others that were made of the same image, which
+	// have its /etc/machine-id too: what its firmware calls it. "" where there is
+	// none, or only root may know.
+	Hardware string
 }
 
 // Find looks at the machine whose files are below root, / but for tests; state
@@ -47,6 +51,7 @@ func Find(root, state string) Facts {
 		}
 	}
 	f.gpus(r)
+	f.Hardware = r.hardware()
 	return f
 }
 
@@ -82,6 +87,20 @@ func (r files) field(key string, name ...string) string {
 		}
 	}
 	return ""
+}
+
+// hardware returns the UUID of the firmware. Some makers give all their boards the
+// same, of few different digits.
+func (r files) hardware() string {
+	id := strings.ToLower(r.read("sys/class/dmi/id/product_uuid"))
+	digits := map[rune]bool{}
+	for _, c := range strings.ReplaceAll(id, "-", "") {
+		digits[c] = true
+	}
+	if len(digits) < 5 {
+		return ""
+	}
+	return id
 }
 
 // processors counts the processors that are on line, and the cores they are in.

@@ -6,11 +6,12 @@
 // join and leave, and what they report.
 //
 // A machine has one session at a time. The master gives each session an epoch,
-// which it stores before the machine is welcomed; a newer session supersedes
-// the older, which is closed and told why. An agent that was superseded asks
-// to yield when it dials again: it is let in only when nobody holds the name,
-// so two agents with one name do not take it from each other in turns. The
-// newer one keeps it for as long as it stays.
+// which it stores before the machine is welcomed. A newer session of the same
+// process supersedes the older, which may not have noticed yet that it is over. The
+// session of another process is asked first whether its agent is there: one that
+// answers keeps the name, and the newer agent is refused; one that does not, as
+// after a power cut, is closed. So two agents with one name do not take it from each
+// other. Which names are free beyond that is for the Master to say.
 //
 // Views are pushed at once, the latest wins, and Push never waits for an
 // agent. Reports are pulled: one at a time for each machine, every PullEvery,

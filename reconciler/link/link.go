@@ -23,6 +23,7 @@ const (
 	defaultPullEvery = 2 * time.Second
 	defaultUsage     = 5 * time.Second
 	helloTimeout     = 10 * time.Second // for the first message of a connection
+	answerTimeout    = 3 * time.Second  // for an agent to say something that was asked whether it is there
 	attachTimeout    = 10 * time.Second // for an agent to open a log
 	stopTimeout      = time.Second      // for sessions to end before they are cut
 	keepaliveEvery   = 10 * time.Second // silence after which a peer is asked
@@ -34,7 +35,9 @@ const (
 // sessions, at most one call at a time for each session.
 type Master interface {
 	// Join gives the machine its next epoch and returns when that is stored. A
-	// *schema.BehindError is final, as long as the store is the same.
+	// *schema.BehindError is final, as long as the store is the same. It errs with
+	// a *schema.TakenError when the name is another agent's: always when that one
+	// answers, as info.Link says.
 	Join(ctx context.Context, info schema.MachineInfo) (epoch uint64, err error)
 	// Report takes a report. The machine is alive even when the report is the
 	// one before; r is not to be written to. An epoch that is not the
@@ -215,6 +218,14 @@ func (s *Server) join(ctx context.Context, info schema.MachineInfo) (epoch uint6
 		return 0, nil, err
 	}
 	return epoch, done, nil
+}
+
+// answers returns whether another agent with a name is connected and answers. One
+// whose machine or network has died does not, and neither does the same agent in a
+// session that it has left.
+func (s *Server) answers(ctx context.Context, machine, life string) bool {
+	c := s.session(machine)
+	return c != nil && (life == "" || c.life != life) && c.answers(ctx)
 }
 
 // contested returns whether another session has the name of c, or is about to.

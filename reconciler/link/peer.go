@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
 
 	"github.com/musterhq/muster/reconciler/local"
 )
@@ -30,9 +31,11 @@ type peers struct {
 	unsaid  int               // refusals since
 }
 
-// peerInfo says that the peer was checked.
+// peerInfo says that the peer was checked, and which process it is.
 type peerInfo struct {
 	credentials.CommonAuthInfo
+	pid int
+	uid uint32
 }
 
 func (peerInfo) AuthType() string { return "unix-peer" }
@@ -47,11 +50,12 @@ func (p *peers) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, err
 		}
 		return secure, info, err
 	}
-	if err := checkPeer(u); err != nil {
+	pid, uid, err := checkPeer(u)
+	if err != nil {
 		p.refused(err)
 		return nil, nil, err
 	}
-	return c, peerInfo{credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}}, nil
+	return c, peerInfo{credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}, pid, uid}, nil
 }
 
 // refused logs a refusal, which gRPC tells nobody. Anyone can cause one, so not
@@ -83,13 +87,33 @@ func (p *peers) Clone() credentials.TransportCredentials { return p }
 // OverrideServerName does nothing: it is for clients.
 func (*peers) OverrideServerName(string) error { return nil }
 
-// checkPeer errs unless the process that connected is of this user or root.
-func checkPeer(u *net.UnixConn) error {
-	uid, err := local.UserOf(u)
-	if err != nil {
-		return fmt.Errorf("peer of a connection: %w", err)
+// from says where a call comes from.
+func from(ctx context.Context) string {
+	caller, ok := peer.FromContext(ctx)
+	if !ok {
+		return ""
 	}
-	return allowed(uid, os.Geteuid())
+	switch conn := caller.AuthInfo.(type) {
+	case peerInfo:
+		return fmt.Sprintf("process %d of uid %d on the master's machine", conn.pid, conn.uid)
+	case *secured:
+		return conn.raw.RemoteAddr().String()
+	}
+	return ""
+}
+
+// checkPeer returns the process that connected, and its user. It errs unless that is
+// of this user or root.
+func checkPeer(u *net.UnixConn) (pid int, uid uint32, err error) {
+	uid, err = local.UserOf(u)
+	if err != nil {
+		return 0, 0, fmt.Errorf("peer of a connection: %w", err)
+	}
+	pid, err = local.ProcessOf(u)
+	if err != nil {
+		return 0, 0, fmt.Errorf("peer of a connection: %w", err)
+	}
+	return pid, uid, allowed(uid, os.Geteuid())
 }
 
 // allowed errs unless the peer is of user uid or root.

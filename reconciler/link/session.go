@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -23,11 +24,14 @@ type session struct {
 	stream  linkpb.Link_SessionServer
 	machine string
 	epoch   uint64
-	exec    bool // the agent knows how
+	life    string // of the agent's process; "" of an earlier release
+	exec    bool   // the agent knows how
 
 	end  context.CancelCauseFunc    // anyone: ends the session, the agent is told the cause
 	wake chan struct{}              // anyone: the server has a newer view
 	open chan *linkpb.MasterMessage // anyone: to be sent to the agent
+	call chan chan<- struct{}       // anyone: to be told when the agent says something
+	busy atomic.Bool                // anyone: it hands something to the master
 	done chan struct{}              // closed when the session has ended
 
 	sent   map[schema.Digest]bool // data that the agent has
@@ -40,6 +44,8 @@ type session struct {
 	pulling bool        // asked, not answered
 	hinted  bool        // a hint came while asking
 	usageAt time.Time   // when usage was asked for last
+
+	callers []chan<- struct{} // of call, that were not told yet
 }
 
 // notify says that there is a newer view. It never blocks.
@@ -89,23 +95,17 @@ func (g service) Session(stream linkpb.Link_SessionServer) error {
 	if machine := caller(ctx); machine != "" && machine != info.Name {
 		return status.Errorf(codes.PermissionDenied, "the certificate is of machine %s, and the agent says that it is %s", machine, info.Name)
 	}
-	if h.GetYield() && s.session(info.Name) != nil {
-		return status.Errorf(codes.Aborted, "another agent holds the name of machine %s", info.Name)
-	}
+	info.Link = schema.Connection{From: from(ctx), Answers: s.answers(ctx, info.Name, h.GetLife())}
 	epoch, joined, err := s.join(ctx, info)
 	if err != nil {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if behind := new(schema.BehindError); errors.As(err, &behind) {
-			s.cfg.Log.Error("machine refused", "machine", info.Name, "err", err)
-			return status.Error(codes.FailedPrecondition, err.Error())
-		}
-		return status.Errorf(codes.Unavailable, "join machine %s: %v", info.Name, err)
+		return s.refused(info.Name, err)
 	}
 	c := &session{
-		server: s, stream: stream, machine: info.Name, epoch: epoch, exec: h.GetExec(), end: end,
-		wake: make(chan struct{}, 1), open: make(chan *linkpb.MasterMessage), done: make(chan struct{}),
+		server: s, stream: stream, machine: info.Name, epoch: epoch, life: h.GetLife(), exec: h.GetExec(), end: end,
+		wake: make(chan struct{}, 1), open: make(chan *linkpb.MasterMessage), call: make(chan chan<- struct{}), done: make(chan struct{}),
 	}
 	defer s.cfg.Master.Leave(c.machine, c.epoch)
 	defer close(c.done)
@@ -124,6 +124,41 @@ func (g service) Session(stream linkpb.Link_SessionServer) error {
 	err = c.run(ctx, in)
 	log.Info("machine left", "reason", reason(err))
 	return err
+}
+
+// refused is what an agent is told that may not join.
+func (s *Server) refused(machine string, err error) error {
+	if behind := new(schema.BehindError); errors.As(err, &behind) {
+		s.cfg.Log.Error("machine refused", "machine", machine, "err", err)
+		return status.Error(codes.FailedPrecondition, err.Error())
+	}
+	if taken := new(schema.TakenError); errors.As(err, &taken) {
+		s.cfg.Log.Debug("name refused", "machine", machine, "err", err) // the history has it, once
+		return status.Error(codes.Aborted, err.Error())
+	}
+	return status.Errorf(codes.Unavailable, "join machine %s: %v", machine, err)
+}
+
+// answers asks the agent for a report, and returns whether it says anything.
+func (c *session) answers(ctx context.Context) bool {
+	said := make(chan struct{})
+	timeout := time.NewTimer(answerTimeout)
+	defer timeout.Stop()
+	call := c.call
+	for {
+		select {
+		case call <- said:
+			call = nil
+		case <-said:
+			return true
+		case <-c.done:
+			return false
+		case <-ctx.Done():
+			return true // nobody wants to know any more
+		case <-timeout.C:
+			return c.busy.Load() // with what the agent has said
+		}
+	}
 }
 
 // reason says in words why a session ended.
@@ -194,6 +229,9 @@ func (c *session) run(ctx context.Context, in inbox) error {
 			err = c.ask()
 		case m := <-c.open:
 			err = c.stream.Send(m)
+		case said := <-c.call:
+			c.callers = append(c.callers, said)
+			err = c.ask()
 		}
 		if err != nil {
 			if ctx.Err() != nil {
@@ -206,6 +244,12 @@ func (c *session) run(ctx context.Context, in inbox) error {
 
 // take acts on a message of the agent.
 func (c *session) take(ctx context.Context, m *linkpb.AgentMessage) error {
+	for _, said := range c.callers {
+		close(said)
+	}
+	c.callers = nil
+	c.busy.Store(true)
+	defer c.busy.Store(false)
 	switch m := m.GetMessage().(type) {
 	case *linkpb.AgentMessage_Report:
 		return c.heard(ctx, m.Report)

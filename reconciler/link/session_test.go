@@ -132,7 +132,7 @@ func (d *dialled) join() {
 
 func hello(cell, machine string) *linkpb.AgentMessage {
 	return &linkpb.AgentMessage{Message: &linkpb.AgentMessage_Hello{Hello: &linkpb.Hello{
-		Cell: cell, Machine: &linkpb.MachineInfo{Name: machine},
+		Cell: cell, Machine: &linkpb.MachineInfo{Name: machine}, Life: "of one process",
 	}}}
 }
 

@@ -62,10 +62,28 @@ func ServerOf(c net.Conn) (uint32, error) {
 	return s.uid, nil
 }
 
+// ProcessOf returns the process that connected a unix socket, by its number here: 0 of
+// one in another pid namespace. It may have ended.
+func ProcessOf(c *net.UnixConn) (pid int, err error) {
+	cred, err := unixPeer(c)
+	if err != nil {
+		return 0, err
+	}
+	return int(cred.Pid), nil
+}
+
 func unixUser(c *net.UnixConn) (uint32, error) {
+	cred, err := unixPeer(c)
+	if err != nil {
+		return 0, err
+	}
+	return cred.Uid, nil
+}
+
+func unixPeer(c *net.UnixConn) (*unix.Ucred, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
-		return 0, fmt.Errorf("%w: %w", ErrUnknown, err)
+		return nil, fmt.Errorf("%w: %w", ErrUnknown, err)
 	}
 	var cred *unix.Ucred
 	var credErr error
@@ -73,9 +91,9 @@ func unixUser(c *net.UnixConn) (uint32, error) {
 		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
 	})
 	if err := errors.Join(err, credErr); err != nil {
-		return 0, fmt.Errorf("%w: %w", ErrUnknown, err)
+		return nil, fmt.Errorf("%w: %w", ErrUnknown, err)
 	}
-	return cred.Uid, nil
+	return cred, nil
 }
 
 // tcpUser asks the kernel for the socket at the other end. That answer is about a

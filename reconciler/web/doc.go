@@ -13,6 +13,7 @@
 //	POST /v1/reconcile     look at the repository now, and wait for what it finds
 //	POST /v1/suspend       ?name=user/job or all&reason=&for=2h: commits leave it as it is
 //	POST /v1/resume        ?name=user/job or all
+//	POST /v1/forget        ?machine=m1&reason=: it is gone for good; &dry=1 says what that would do
 //	POST /v1/restart       ?name=user/job[/index]&reason=, or &cancel=1 to end it
 //	POST /v1/page          an address of the page, with a password
 //	GET  /metrics          for Prometheus

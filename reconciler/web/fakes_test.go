@@ -108,6 +108,7 @@ type cell struct {
 
 	suspensions []schema.Suspension // that were asked for
 	restarts    []schema.RestartRequest
+	forgotten   []schema.Forgotten
 	resumed     []string // by whom
 
 	logs   func(ctx context.Context, w io.Writer) error // nil: no such machine
@@ -203,6 +204,21 @@ func (c *cell) Restart(_ context.Context, x schema.RestartRequest) (*schema.Rest
 	return &schema.Restarting{Now: &x, Was: []schema.RestartRequest{}, AtOnce: 1}, c.trouble
 }
 
+func (c *cell) Forget(_ context.Context, machine string, x schema.Forgotten, dry bool) (*schema.Forgetting, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch machine {
+	case "none":
+		return nil, &reconciler.NotFoundError{Message: `cell local has no machine "none"`, Hint: "muster status lists the machines"}
+	case "here":
+		return nil, &reconciler.LinkedError{Machine: machine, Place: schema.Place{Host: "h"}}
+	}
+	if !dry {
+		c.forgotten = append(c.forgotten, x)
+	}
+	return &schema.Forgetting{Machine: machine, Tasks: []string{"search/web/0"}, NeverTwice: []string{}, Done: !dry}, c.trouble
+}
+
 func (c *cell) CancelRestart(_ context.Context, name, by string) (*schema.Restarting, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -271,7 +287,7 @@ func config(c *cell) web.Config {
 	r := prometheus.NewPedanticRegistry()
 	r.MustRegister(web.NewMetrics(c))
 	return web.Config{
-		Name: "local", Cell: c, Glass: c, Restarts: c, Logs: c, Events: c, Metrics: r, Log: slog.New(slog.DiscardHandler),
+		Name: "local", Cell: c, Glass: c, Restarts: c, Machines: c, Logs: c, Events: c, Metrics: r, Log: slog.New(slog.DiscardHandler),
 		Repository: c,
 		// Whoever runs the test may ask.
 		Local: web.Local{Own: 990, Users: []web.LocalUser{{First: uint32(os.Geteuid()), Last: uint32(os.Geteuid()), Role: identity.Operator}}},

@@ -76,6 +76,7 @@ type Config struct {
 	Repository Repository
 	Glass      Glass
 	Restarts   Restarts
+	Machines   Machines
 	// Exec runs commands beside tasks, and NoExec refuses them. Audit is told of
 	// each before it is run.
 	Exec    Exec
@@ -207,6 +208,7 @@ func (s *Server) Handler() http.Handler {
 	handle(http.MethodPost, "/v1/resume", s.resume)
 	handle(http.MethodPost, "/v1/restart", s.restart)
 	handle(http.MethodPost, "/v1/page", s.pageAddress)
+	handle(http.MethodPost, "/v1/forget", s.forget)
 	metrics := promhttp.HandlerFor(s.cfg.Metrics, promhttp.HandlerOpts{
 		ErrorLog: slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelError),
 	})
@@ -215,7 +217,7 @@ func (s *Server) Handler() http.Handler {
 		return nil
 	})
 	handle("", "/", func(_ http.ResponseWriter, r *http.Request) error {
-		return &failure{http.StatusNotFound, fmt.Sprintf("there is no %s", r.URL.Path), "the API is /v1/status, usage, why, events, logs, commit, exec, reconcile, suspend, resume, restart and page"}
+		return &failure{http.StatusNotFound, fmt.Sprintf("there is no %s", r.URL.Path), "the API is /v1/status, usage, why, events, logs, commit, exec, reconcile, suspend, resume, restart, forget and page"}
 	})
 	secured, locally := s.secured(mux), s.locally(mux)
 	return s.guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -404,7 +404,10 @@ type Hello struct {
 	Machine *MachineInfo           `protobuf:"bytes,2,opt,name=machine,proto3" json:"machine,omitempty"`
 	// yield says that the agent was superseded by another agent of the same
 	// name: it may have the name back when nobody else holds it, and not before.
+	// A master that looks at life needs no such word.
 	Yield bool `protobuf:"varint,3,opt,name=yield,proto3" json:"yield,omitempty"`
+	// life tells this process of the agent from all others.
+	Life string `protobuf:"bytes,113,opt,name=life,proto3" json:"life,omitempty"`
 	// exec says that the agent knows OpenExec; whether it grants it is another
 	// question.
 	Exec          bool `protobuf:"varint,90,opt,name=exec,proto3" json:"exec,omitempty"`
@@ -461,6 +464,13 @@ func (x *Hello) GetYield() bool {
 		return x.Yield
 	}
 	return false
+}
+
+func (x *Hello) GetLife() string {
+	if x != nil {
+		return x.Life
+	}
+	return ""
 }
 
 func (x *Hello) GetExec() bool {
@@ -2093,6 +2103,7 @@ type MachineInfo struct {
 	// whose store knows of less has lost what it stored.
 	SeenEpoch      uint64 `protobuf:"varint,111,opt,name=seen_epoch,json=seenEpoch,proto3" json:"seen_epoch,omitempty"`
 	SeenGeneration uint64 `protobuf:"varint,112,opt,name=seen_generation,json=seenGeneration,proto3" json:"seen_generation,omitempty"`
+	Id             string `protobuf:"bytes,113,opt,name=id,proto3" json:"id,omitempty"` // of the agent's state directory
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -2202,6 +2213,13 @@ func (x *MachineInfo) GetSeenGeneration() uint64 {
 		return x.SeenGeneration
 	}
 	return 0
+}
+
+func (x *MachineInfo) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
 }
 
 // DeviceGroup is a number of equal devices of a machine.
@@ -2848,11 +2866,12 @@ const file_link_proto_rawDesc = "" +
 	"\x04pull\x18\x04 \x01(\v2\x14.muster.link.v1.PullH\x00R\x04pull\x127\n" +
 	"\topen_logs\x18\x05 \x01(\v2\x18.muster.link.v1.OpenLogsH\x00R\bopenLogs\x127\n" +
 	"\topen_exec\x18Z \x01(\v2\x18.muster.link.v1.OpenExecH\x00R\bopenExecB\t\n" +
-	"\amessage\"|\n" +
+	"\amessage\"\x90\x01\n" +
 	"\x05Hello\x12\x12\n" +
 	"\x04cell\x18\x01 \x01(\tR\x04cell\x125\n" +
 	"\amachine\x18\x02 \x01(\v2\x1b.muster.link.v1.MachineInfoR\amachine\x12\x14\n" +
 	"\x05yield\x18\x03 \x01(\bR\x05yield\x12\x12\n" +
+	"\x04life\x18q \x01(\tR\x04life\x12\x12\n" +
 	"\x04exec\x18Z \x01(\bR\x04exec\"\x1f\n" +
 	"\aWelcome\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\"2\n" +
@@ -3001,7 +3020,7 @@ const file_link_proto_rawDesc = "" +
 	"\x06LogEnd\x12\x14\n" +
 	"\x05error\x18\x01 \x01(\tR\x05error\x12\x1b\n" +
 	"\tnot_found\x18\x02 \x01(\bR\bnotFound\"\b\n" +
-	"\x06LogAck\"\x9a\x04\n" +
+	"\x06LogAck\"\xaa\x04\n" +
 	"\vMachineInfo\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04boot\x18\x02 \x01(\tR\x04boot\x125\n" +
@@ -3016,7 +3035,8 @@ const file_link_proto_rawDesc = "" +
 	"\breserved\x18n \x01(\v2\x19.muster.link.v1.ResourcesR\breserved\x12\x1d\n" +
 	"\n" +
 	"seen_epoch\x18o \x01(\x04R\tseenEpoch\x12'\n" +
-	"\x0fseen_generation\x18p \x01(\x04R\x0eseenGeneration\x1a=\n" +
+	"\x0fseen_generation\x18p \x01(\x04R\x0eseenGeneration\x12\x0e\n" +
+	"\x02id\x18q \x01(\tR\x02id\x1a=\n" +
 	"\x0fAttributesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"M\n" +

@@ -215,6 +215,11 @@ func (t *term) CancelRestart(ctx context.Context, name, by string) (*schema.Rest
 	return with(t, func(l *loop.Loop) (*schema.Restarting, error) { return l.CancelRestart(ctx, name, by) })
 }
 
+// Forget has a machine forgotten that is not connected.
+func (t *term) Forget(ctx context.Context, machine string, x schema.Forgotten, dry bool) (*schema.Forgetting, error) {
+	return with(t, func(l *loop.Loop) (*schema.Forgetting, error) { return l.Forget(ctx, machine, x, dry) })
+}
+
 // Join gives a machine its next epoch.
 func (t *term) Join(ctx context.Context, info schema.MachineInfo) (uint64, error) {
 	return with(t, func(l *loop.Loop) (uint64, error) { return l.Join(ctx, info) })

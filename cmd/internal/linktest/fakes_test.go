@@ -67,6 +67,7 @@ type master struct {
 	reports []schema.Report
 	left    []uint64 // epochs
 	refuse  error    // of Join
+	from    string   // of the last Join
 	usage   []*schema.MachineUsage
 	again   func() // pushes the view of m1 in its newest session
 }
@@ -78,6 +79,10 @@ func (m *master) Join(_ context.Context, info schema.MachineInfo) (uint64, error
 	defer m.mu.Unlock()
 	if m.refuse != nil {
 		return 0, m.refuse
+	}
+	m.from = info.Link.From
+	if info.Link.Answers {
+		return 0, &schema.TakenError{Machine: info.Name, Holder: info.Name, Here: schema.PlaceOf(&info), Why: "the other one is connected", Hint: "forget it"}
 	}
 	m.epochs[info.Name]++
 	if m.again != nil {
@@ -162,6 +167,14 @@ type agent struct {
 	view    []schema.Assignment
 	tasks   []schema.TaskStatus
 	fail    error // of Assign
+	refused int
+}
+
+func (a *agent) Refused() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.refused++
+	return nil
 }
 
 func newAgent(name string) *agent {

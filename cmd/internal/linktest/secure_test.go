@@ -239,23 +239,26 @@ func TestRevokedMachine(t *testing.T) {
 	})
 }
 
-// TestTwins runs two agents with one certificate: the newer has the name, and
-// the older waits for it.
+// TestTwins runs two agents with one certificate: the one that came first has the
+// name, and the other waits for it.
 func TestTwins(t *testing.T) {
 	t.Parallel()
 	c := newSecure(t, time.Hour)
 	c.serve()
-	dir := t.TempDir()
+	dir, second := t.TempDir(), newAgent("m1")
 	c.write(filepath.Join(dir, "token"), c.token("m1"))
-	said, _ := c.agent(dir, newAgent("m1"))
-	eventually(t, "m1 to join", func() bool { return c.m.epoch("m1") == 1 })
 	_, stop := c.agent(dir, newAgent("m1"))
-	eventually(t, "the older to be told", func() bool { return said.has("another agent holds the name of machine m1") })
-	if e := c.m.epoch("m1"); e != 2 {
+	eventually(t, "m1 to join", func() bool { return c.m.epoch("m1") == 1 })
+	said, _ := c.agent(dir, second)
+	eventually(t, "the second to be told", func() bool { return said.has("machine m1: this agent") && said.has("the other one is connected") })
+	if e := c.m.epoch("m1"); e != 1 {
 		t.Errorf("epoch %d: they fight for the name", e)
 	}
+	if !strings.HasPrefix(c.m.from, "127.0.0.1:") {
+		t.Errorf("it asks from %q", c.m.from)
+	}
 	stop()
-	eventually(t, "the older to have its name back", func() bool { return c.m.epoch("m1") == 3 })
+	eventually(t, "the second to have the name", func() bool { return second.seen() == 2 })
 }
 
 // lossy loses the master's first answers.

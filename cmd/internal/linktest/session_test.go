@@ -2,6 +2,8 @@ package linktest
 
 import (
 	"errors"
+	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -158,25 +160,57 @@ func TestEpochFencing(t *testing.T) {
 	stop()
 }
 
-func TestSupersededDoesNotFlap(t *testing.T) {
+// A second agent of a name that answers is refused however often it asks, and is told
+// so; when the first has gone it is let in.
+func TestSecondAgentIsRefused(t *testing.T) {
 	t.Parallel()
 	path, m := socket(t), newMaster()
 	first, second := newAgent("m1"), newAgent("m1")
 	var said journal
-	serve(t, path, masterlink.Config{Master: m, PullEvery: 5 * time.Millisecond})
+	serve(t, path, masterlink.Config{Master: m, PullEvery: never}) // it has to be asked
 	quick := agentlink.Backoff{Min: time.Millisecond, Refused: 5 * time.Millisecond}
-	run(t, path, agentlink.Config{Agent: first, Backoff: quick, Log: said.log()})
+	_, stop := run(t, path, agentlink.Config{Agent: first, Backoff: quick})
 	eventually(t, "the first agent joined", func() bool { return first.seen() == 1 })
-	_, stop := run(t, path, agentlink.Config{Agent: second, Backoff: quick})
-	eventually(t, "the second agent took over", func() bool { return second.seen() == 2 })
-	eventually(t, "the first agent is told", func() bool { return said.has("another agent holds the name of machine m1") })
-	n := m.count()
-	eventually(t, "a while", func() bool { return m.count() > n+40 }) // some 40 refusals long
-	if first.seen() != 1 || m.epoch("m1") != 2 {
-		t.Errorf("the name went back and forth: epoch %d", m.epoch("m1"))
+	if want := fmt.Sprintf("process %d of uid %d on the master's machine", os.Getpid(), os.Getuid()); m.from != want {
+		t.Errorf("joined from %q, want %q", m.from, want)
+	}
+	run(t, path, agentlink.Config{Agent: second, Backoff: quick, Log: said.log()})
+	refusals := func() (n int) { second.set(func() { n = second.refused }); return n }
+	eventually(t, "the second agent is refused, often", func() bool { return refusals() > 20 })
+	if !said.has("the other one is connected\\nhint: forget it") {
+		t.Error("the second agent does not say why")
+	}
+	if first.seen() != 1 || second.seen() != 0 || m.epoch("m1") != 1 {
+		t.Errorf("the name was given away: epoch %d", m.epoch("m1"))
 	}
 	stop()
-	eventually(t, "the first agent has the name back", func() bool { return first.seen() == 3 })
+	eventually(t, "the second agent has the name", func() bool { return second.seen() == 2 })
+}
+
+// An agent that connects anew is not its own rival, and one that does not answer is
+// none: its machine may have lost its power.
+func TestDeafAgentIsNoRival(t *testing.T) {
+	t.Parallel()
+	path, m := socket(t), newMaster()
+	first, second := newAgent("m1"), newAgent("m1")
+	s, _ := serve(t, path, masterlink.Config{Master: m, PullEvery: never})
+	quick := agentlink.Backoff{Min: time.Millisecond, Refused: 5 * time.Millisecond}
+	c, _ := run(t, path, agentlink.Config{Agent: first, Backoff: quick})
+	for i := range uint64(5) {
+		eventually(t, "the agent joined", func() bool { return first.seen() == i+1 && m.count() > int(i) })
+		if i < 4 {
+			c.Rejoin()
+		}
+	}
+	if n := first.refused; n > 0 {
+		t.Errorf("refused %d times beside itself", n)
+	}
+	m.push(s, 1, nil)
+	eventually(t, "a view", func() bool { v, _ := first.has(); return v == 1 })
+	first.mu.Lock() // it reports nothing from now on
+	defer first.mu.Unlock()
+	run(t, path, agentlink.Config{Agent: second, Backoff: quick})
+	eventually(t, "the second agent took over", func() bool { return second.seen() == 6 })
 }
 
 func TestOtherCell(t *testing.T) {

@@ -43,6 +43,9 @@ func (v *View) details(b *strings.Builder, s *reconciler.Status) {
 }
 
 func (v *View) machineDetails(b *strings.Builder, m *reconciler.MachineStatus) {
+	if !m.Place.Since.IsZero() {
+		v.para(b, "agent: ", "", m.Place.String())
+	}
 	if r := m.Reserved; r != (schema.Resources{}) {
 		v.para(b, "", "", fmt.Sprintf("kept for the system: %s of CPU, %s of RAM, %s of disk", schema.CPU(r.CPUMilli), schema.Bytes(r.RAMBytes), schema.Bytes(r.DiskBytes)))
 	}

@@ -62,7 +62,7 @@ func (m *machine) info() schema.MachineInfo {
 		size = 2
 	}
 	return schema.MachineInfo{
-		Name: m.name, Boot: m.bootID(), Capacity: schema.Resources{CPUMilli: 4000*size + 30, RAMBytes: size * 8 << 30, DiskBytes: size * 64 << 30},
+		Name: m.name, ID: m.name + "-id", Boot: m.bootID(), Capacity: schema.Resources{CPUMilli: 4000*size + 30, RAMBytes: size * 8 << 30, DiskBytes: size * 64 << 30},
 		Ports:      schema.PortRange{First: 20000, Last: 20099},
 		Devices:    []schema.DeviceGroup{{Kind: "gpu", Count: 2}},
 		Attributes: map[string]string{"rack": m.rack()},

@@ -368,11 +368,11 @@ func (w *World) hear(machine *machine, r *schema.Report) error {
 func (w *World) join(machine *machine) error {
 	m := w.master
 	epoch, err := m.Join(machine.info(), w.clock.read(w.now))
-	if err != nil {
+	if err != nil && !errors.Is(err, reconciler.ErrTooEarly) {
 		w.violate("%v", err)
 		return nil
 	}
-	if err := w.carryOut(); err != nil {
+	if err := w.carryOut(); err != nil || epoch == 0 {
 		return err
 	}
 	if epoch <= w.oracle.epochs[machine.name] {

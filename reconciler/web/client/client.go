@@ -427,6 +427,22 @@ type PageAddress struct {
 	Until time.Time `json:"until"`
 }
 
+// Forget has a machine forgotten that is not connected; with dry it only says what
+// that would do.
+func (c *Client) Forget(ctx context.Context, machine, reason string, dry bool) (*schema.Forgetting, error) {
+	v := url.Values{"machine": {machine}, "reason": {reason}}
+	if dry {
+		v.Set("dry", "1")
+	}
+	resp, err := c.do(ctx, http.MethodPost, "/v1/forget", v)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	answer := new(schema.Forgetting)
+	return answer, c.decode(resp.Body, answer)
+}
+
 // Exec runs a command beside a task, user/job/index, and returns what carries
 // its frames, to be closed. The task's name in r is not used.
 func (c *Client) Exec(ctx context.Context, task string, r schema.ExecRequest) (io.ReadWriteCloser, error) {

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/musterhq/muster/reconciler/web/client"
+	"github.com/musterhq/muster/schema"
+)
+
+func newMachine(std stdio) *cobra.Command {
+	c := &cobra.Command{
+		Use:        "machine",
+		SuggestFor: []string{"node", "host"},
+		Short:      "what only a person knows of a machine",
+		Example:    `  muster machine forget m7 --reason "its disk is broken"`,
+	}
+	c.AddCommand(newForget(std))
+	return c
+}
+
+func newForget(std stdio) *cobra.Command {
+	var m masterFlag
+	var out *outputFlag
+	var reason string
+	var yes bool
+	c := &cobra.Command{
+		Use:        "forget MACHINE",
+		SuggestFor: []string{"delete", "purge", "remove", "rm"},
+		Short:      "say that a machine is gone for good",
+		Long: `Say that a machine is gone for good, or that another one has its name from now on.
+Its tasks are rescheduled at once, all of them: also those that must never run twice,
+and those that stay with their sticky directory. So whoever says it answers for it
+that nothing of them runs any more. Where there are such tasks or others to be
+rescheduled, it says which, and does nothing without --yes.
+
+An agent that has another id than the machine had, or that joins for the first time,
+then gets the name. When the agent of before connects again, and nobody has the name,
+it joins as a new machine: what it still runs is stopped.
+
+A machine whose agent is connected is not forgotten: it would join again. A machine
+that a commit declares gone (gone: true in its machine object) is forgotten
+without this command, once it is silent. It takes the role operator.`,
+		Example: `  muster machine forget m7 --reason "its disk is broken"
+  muster machine forget m7 --reason "reinstalled" --yes`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name := args[0]
+			if err := schema.CheckName(name); err != nil {
+				return invalid("muster status lists the machines", "machine: %w", err)
+			}
+			if err := schema.CheckReason(reason); err != nil {
+				return invalid("say in one line why, for those who look for it: --reason TEXT", "muster machine forget %s: %w", name, err)
+			}
+			cl, err := m.client()
+			if err != nil {
+				return err
+			}
+			f, err := forgets(cmd.Context(), cl, name, reason, yes)
+			if err != nil {
+				return err
+			}
+			if out.value == "json" {
+				if err := printJSON(std.out, f); err != nil {
+					return err
+				}
+			} else {
+				sayForgetting(std, f)
+			}
+			if !f.Done {
+				return &failure{code: exitDiffers, err: fmt.Errorf("machine %s is not forgotten: its tasks would be started elsewhere", name), hint: "when it is certain that nothing of them runs on it any more, say --yes"}
+			}
+			return nil
+		},
+	}
+	m.add(c)
+	out = addOutput(c, "text", "json")
+	c.Flags().StringVar(&reason, "reason", "", "why, in one line, for those who look for it; it must be given")
+	c.Flags().BoolVar(&yes, "yes", false, "reschedule its tasks; without it, one that has any is not forgotten")
+	return c
+}
+
+// forgets asks what forgetting a machine would do, and for it unless that takes a
+// yes which was not given.
+func forgets(ctx context.Context, cl *client.Client, machine, reason string, yes bool) (*schema.Forgetting, error) {
+	if !yes {
+		would, err := cl.Forget(ctx, machine, reason, true)
+		if err != nil || len(would.Tasks) > 0 {
+			return would, err
+		}
+	}
+	return cl.Forget(ctx, machine, reason, false)
+}
+
+// sayForgetting tells what was done, or would be.
+func sayForgetting(std stdio, f *schema.Forgetting) {
+	is, are := "is forgotten", "are rescheduled"
+	if !f.Done {
+		is, are = "would be forgotten", "would be rescheduled"
+	}
+	fmt.Fprintf(std.out, "machine %s %s (%s)\n", f.Machine, is, f.Place)
+	if len(f.Tasks) == 0 {
+		return
+	}
+	fmt.Fprintf(std.out, "%s %s: %s\n", schema.Count(len(f.Tasks), "task"), are, someOf(f.Tasks))
+	if len(f.NeverTwice) > 0 {
+		fmt.Fprintf(std.out, "of these must never run twice: %s\n", someOf(f.NeverTwice))
+	}
+}
+
+// someOf lists the first of names.
+func someOf(names []string) string {
+	const most = 10
+	if n := len(names) - most; n > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), n)
+	}
+	return strings.Join(names, ", ")
+}
