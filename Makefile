@@ -84,7 +84,7 @@ user: ## run the node agent's tests as an ordinary user
 vm: ## run the node agent's tests as root in a virtual machine with cgroup v2 only
 	.ci/vm -test.v -test.short || [ $$? = 77 ]
 
-hogs: ## measure requests beside hogs of CPU, memory and processes, disk, and logs, in ROUNDS pairs
+hogs: ## measure requests beside hogs of CPU, memory and processes, disk, and logs, and syncs beside writers, in ROUNDS pairs
 	go test -count=1 -v -run '^TestHogs$$' ./nodeagent/loop -hogs.rounds $(ROUNDS)
 
 generate: ## write what is generated: protobuf code, references, golden lists

@@ -36,6 +36,9 @@ type Held struct {
 	// Throttle bounds its CPU for now, in thousandths of a core; 0 does not.
 	// See Throttle.Next.
 	Throttle int64
+	// IOBound bounds what it reads and writes for now, in bytes a second; 0 does
+	// not. See IOThrottle.Next.
+	IOBound int64
 	// End is on disk, if that takes it: nothing of the generation runs, or ever will.
 	End *schema.Cause
 	// Clearing says that its work directory is being removed.

@@ -22,6 +22,9 @@ type TaskLimits struct {
 	Processes int64
 	// RAMBytes is the most memory that it gets; 0 is no bound.
 	RAMBytes int64
+	// IOBytes is the most that it reads, and the most that it writes, on the disk of
+	// the state directory in a second; 0 is no bound.
+	IOBytes int64
 	// SoftRAMBytes is to how much memory it is pushed back when memory is
 	// short; 0 is RAMBytes.
 	SoftRAMBytes int64
@@ -96,6 +99,7 @@ func (d *decider) limit(it item, c *Incarnation) {
 	if t := it.held.Throttle; t > 0 && (want.QuotaMilli == 0 || t < want.QuotaMilli) {
 		want.QuotaMilli = t
 	}
+	want.IOBytes = it.held.IOBound
 	if c.Limits == want {
 		return
 	}
@@ -109,10 +113,13 @@ func (d *decider) limit(it item, c *Incarnation) {
 }
 
 // notes joins what is to be said of how an incarnation is held.
-func (c *Incarnation) notes(throttle int64) string {
+func (c *Incarnation) notes(throttle, io int64) string {
 	note := joined(c.Note, c.LimitsNote)
 	if throttle > 0 {
 		note = joined(note, ThrottleNote)
+	}
+	if io > 0 {
+		note = joined(note, IOThrottleNote)
 	}
 	return note
 }

@@ -34,7 +34,7 @@ func (d *decider) report(it item, newest uint64) {
 		s.Note = cmp.Or(d.withheld(it), d.blockedBy(it))
 	}
 	if c := h.last(); c != nil {
-		s.Incarnation, s.Note = c.Number, cmp.Or(s.Note, c.notes(h.Throttle))
+		s.Incarnation, s.Note = c.Number, cmp.Or(s.Note, c.notes(h.Throttle, h.IOBound))
 		if h.Alive() && c.Boot == d.in.Boot {
 			s.Unconfirmed = d.unconfirmed(c)
 			s.PID, s.StartedAt, s.Line = c.PID, c.StartedAt, c.Line

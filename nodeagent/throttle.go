@@ -47,6 +47,7 @@ const ThrottleNote = "its CPU is bounded for now: others on the machine wait for
 // CPUSample is what a running task did in the time since the sample before.
 type CPUSample struct {
 	Class    schema.AppClass
+	Free     bool  // of the free band, to which nothing was promised
 	CPUMilli int64 // its limit
 	// UsedMilli is what it used, in thousandths of a core.
 	UsedMilli int64
@@ -54,6 +55,9 @@ type CPUSample struct {
 	// run and had no processor, but for waits that its own bound is to blame
 	// for.
 	WaitedMilli int64
+	// IOWaitedMilli is the share of the time, in thousandths, in which one of its
+	// threads or more waited for a disk, its own bound to blame or not.
+	IOWaitedMilli int64
 	// Own says that it runs on cores of its own: it does not suffer from
 	// others, and others do not suffer from it.
 	Own bool
@@ -177,11 +181,13 @@ type CPUTime struct {
 	// Waited is how long it was ready to run and had no processor, Throttled
 	// how much of that its own bound is to blame for.
 	Waited, Throttled time.Duration
+	// IOWaited is how long one of its threads or more waited for a disk.
+	IOWaited time.Duration
 }
 
 // Sub returns t - o. Counts that went back, as threads ended, count as nothing.
 func (t CPUTime) Sub(o CPUTime) CPUTime {
-	return CPUTime{max(0, t.Used-o.Used), max(0, t.Waited-o.Waited), max(0, t.Throttled-o.Throttled)}
+	return CPUTime{max(0, t.Used-o.Used), max(0, t.Waited-o.Waited), max(0, t.Throttled-o.Throttled), max(0, t.IOWaited-o.IOWaited)}
 }
 
 // Sample returns the sample of a task that has such limits and has done what
@@ -191,6 +197,6 @@ func (l TaskLimits) Sample(spent CPUTime, took time.Duration) CPUSample {
 	return CPUSample{
 		Class: l.Class, CPUMilli: l.CPUMilli, Own: l.Cores > 0,
 		UsedMilli:   int64(spent.Used * 1000 / took),
-		WaitedMilli: min(1000, int64(waited*1000/took)),
+		WaitedMilli: min(1000, int64(waited*1000/took)), IOWaitedMilli: min(1000, int64(spent.IOWaited*1000/took)),
 	}
 }

@@ -58,6 +58,10 @@ func hogMain(what string) int {
 		}
 	case "disk":
 		return fill()
+	case "syncs":
+		return syncs()
+	case "flush":
+		return flush()
 	case "logs":
 		line := bytes.Repeat([]byte("x"), 1023)
 		line = append(line, '\n')
@@ -240,6 +244,17 @@ var hogKinds = map[string][]string{
 // p99 measures the requests of the task for a phase.
 func (h *hogs) p99(web schema.Assignment) time.Duration {
 	h.t.Helper()
+	took := h.took(web, phase)
+	if len(took) < 100 {
+		h.t.Fatalf("only %d requests in %v", len(took), phase)
+	}
+	return took[len(took)*99/100]
+}
+
+// took returns how long all took that the task began within a phase from now, the
+// shortest first.
+func (h *hogs) took(web schema.Assignment, phase time.Duration) []time.Duration {
+	h.t.Helper()
 	from := time.Now()
 	to := from.Add(phase)
 	time.Sleep(phase + 300*time.Millisecond) // what is printed lags
@@ -254,11 +269,8 @@ func (h *hogs) p99(web schema.Assignment) time.Duration {
 			took = append(took, time.Duration(ns))
 		}
 	}
-	if len(took) < 100 {
-		h.t.Fatalf("only %d requests in %v", len(took), phase)
-	}
 	slices.Sort(took)
-	return took[len(took)*99/100]
+	return took
 }
 
 // quiet is how many cores are idle, at least, while the task is alone, for a
@@ -281,7 +293,7 @@ func idleTime(t *testing.T) time.Duration {
 
 // TestHogs: beside hogs of processors, memory and processes, a task that fills
 // its disk, and one that floods its log, a latency-sensitive task answers nearly
-// as fast as alone. The pairs alternate, since other programs run on the machine
+// as fast as alone; and one that syncs has its writes on disk nearly as fast. The pairs alternate, since other programs run on the machine
 // too.
 func TestHogs(t *testing.T) {
 	if *hogRounds == 0 {
@@ -307,6 +319,9 @@ func TestHogs(t *testing.T) {
 				h.pairs(web, name, c.goal)
 			}
 		})
+	}
+	if *hogRounds > 0 {
+		t.Run("syncs", syncsBeside)
 	}
 }
 

@@ -38,7 +38,8 @@ type kernel struct {
 	limited, stiff bool
 	// wait is how much of the time, in thousandths, a task waits for a
 	// processor, by job; all tasks use one core.
-	wait map[string]int64
+	wait     map[string]int64
+	diskWait map[string]int64 // likewise, for the disk
 	// fault is why no task at all can be started; look is how often agents
 	// look at the machine.
 	fault error
@@ -235,6 +236,7 @@ func (g grip) CPU() nodeagent.CPUTime {
 	g.p.cpuAt = time.Now()
 	g.p.cpu.Used += d
 	g.p.cpu.Waited += d * time.Duration(g.p.kernel.wait[filepath.Base(filepath.Dir(taskDir(g.p.dir)))]) / 1000
+	g.p.cpu.IOWaited += d * time.Duration(g.p.kernel.diskWait[filepath.Base(filepath.Dir(taskDir(g.p.dir)))]) / 1000
 	return g.p.cpu
 }
 

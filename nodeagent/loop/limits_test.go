@@ -115,3 +115,46 @@ func TestBatchIsHeldBack(t *testing.T) {
 		}
 	})
 }
+
+// TestBatchLeavesTheDisk: when a latency-sensitive task waits for the disk, what
+// batch reads and writes is bounded, and it says so, until that is over.
+func TestBatchLeavesTheDisk(t *testing.T) {
+	bubble(t, func(s *story) {
+		s.kernel.limited = true
+		s.kernel.diskWait = map[string]int64{"crunch": 900}
+		web, crunch := limited("web", schema.Service, 2000), limited("crunch", schema.Batch, 2000)
+		s.assign(web, crunch)
+		s.until("u/crunch/0 g1 running", "u/web/0 g1 running")
+		time.Sleep(time.Minute)
+		rest()
+		if got := s.kernel.limitsOf("crunch").IOBytes; got != 0 || s.note("crunch") != "fake" {
+			s.t.Errorf("nobody waits: bound %d, note %q", got, s.note("crunch"))
+		}
+		wait := func(milli int64) {
+			s.kernel.set(func(k *kernel) { k.diskWait["web"] = milli })
+		}
+		wait(500)
+		time.Sleep(5 * nodeagent.ThrottleEvery)
+		rest()
+		if got := s.kernel.limitsOf("crunch").IOBytes; got != nodeagent.IOLeastBytes || !strings.Contains(s.note("crunch"), nodeagent.IOThrottleNote) {
+			s.t.Errorf("it waits: bound %d, note %q", got, s.note("crunch"))
+		}
+		if got := s.kernel.limitsOf("web").IOBytes; got != 0 {
+			s.t.Errorf("the one that waits is bounded to %d", got)
+		}
+		wait(0)
+		time.Sleep(5 * time.Minute)
+		rest()
+		if got := s.kernel.limitsOf("crunch").IOBytes; got != 0 || s.note("crunch") != "fake" {
+			s.t.Errorf("it does not wait any more: bound %d, note %q", got, s.note("crunch"))
+		}
+		wait(900)
+		time.Sleep(3 * nodeagent.ThrottleEvery)
+		s.assign(crunch)
+		time.Sleep(time.Minute)
+		rest()
+		if got := s.kernel.limitsOf("crunch").IOBytes; got != 0 {
+			s.t.Errorf("the other is gone: bound %d", got)
+		}
+	})
+}

@@ -16,6 +16,7 @@ type metrics struct {
 	epoch     prometheus.Gauge
 	busy      prometheus.Gauge
 	bound     prometheus.Gauge
+	ioBound   prometheus.Gauge
 	clock     prometheus.Gauge
 	stuck     prometheus.Gauge
 	troubles  *prometheus.GaugeVec
@@ -47,13 +48,14 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		tasks: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: "muster", Subsystem: "agent", Name: "tasks", Help: "Task generations in the agent's report, by state.",
 		}, []string{"state"}),
-		view:   gauge("view_version", "Version of the assignments that the agent acts on."),
-		epoch:  gauge("link_epoch", "Highest link epoch that the agent was welcomed with."),
-		busy:   gauge("busy_ports", "Ports of the machine's range that are in use by others than tasks."),
-		bound:  gauge("batch_cpu_milli", "What batch tasks may use together, in thousandths of a core; 0: they are not bounded."),
-		clock:  gauge("clock_offset_seconds", "By how much the master's clock is ahead of this machine's, at the last report."),
-		inodes: gauge("machine_left_inodes", "Files for which the state directory's file system has room."),
-		stuck:  gauge("removals_stuck", "Directory trees that tasks have left and that cannot be removed; they are tried again."),
+		view:    gauge("view_version", "Version of the assignments that the agent acts on."),
+		epoch:   gauge("link_epoch", "Highest link epoch that the agent was welcomed with."),
+		busy:    gauge("busy_ports", "Ports of the machine's range that are in use by others than tasks."),
+		bound:   gauge("batch_cpu_milli", "What batch tasks may use together, in thousandths of a core; 0: they are not bounded."),
+		ioBound: gauge("bounded_disk_bytes", "What tasks that give way to others may read, and what they may write, together in a second on the state directory's disk; 0: they are not bounded."),
+		clock:   gauge("clock_offset_seconds", "By how much the master's clock is ahead of this machine's, at the last report."),
+		inodes:  gauge("machine_left_inodes", "Files for which the state directory's file system has room."),
+		stuck:   gauge("removals_stuck", "Directory trees that tasks have left and that cannot be removed; they are tried again."),
 		troubles: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: "muster", Subsystem: "agent", Name: "condition", Help: "1 while the machine is in this condition.",
 		}, []string{"condition"}),
@@ -84,7 +86,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	}
 	var errs []error
 	for _, c := range []prometheus.Collector{
-		m.tasks, m.view, m.epoch, m.busy, m.bound, m.clock, m.stuck, m.troubles, m.starts, m.restarts, m.unhealthy, m.refused, m.exits, m.errors, m.latency,
+		m.tasks, m.view, m.epoch, m.busy, m.bound, m.ioBound, m.clock, m.stuck, m.troubles, m.starts, m.restarts, m.unhealthy, m.refused, m.exits, m.errors, m.latency,
 		m.evictions, m.oomKills, m.removals, m.freed, m.spent, m.left, m.inodes,
 	} {
 		errs = append(errs, r.Register(c))

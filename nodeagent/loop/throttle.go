@@ -11,6 +11,7 @@ import (
 // throttling is what the loop remembers of the CPU that tasks use.
 type throttling struct {
 	state  nodeagent.Throttle
+	io     nodeagent.IOThrottle
 	at     time.Time // of the last look, or of the one in flight
 	flying bool
 	last   map[runningTask]nodeagent.CPUTime
@@ -28,12 +29,12 @@ type looked struct {
 	runningTask
 	process Process
 	limits  nodeagent.TaskLimits
+	free    bool // of the free band
 	time    nodeagent.CPUTime
 }
 
 // throttle has a look at what tasks use every now and then, as long as there are
-// tasks of both classes that share processors. It returns when the next is due,
-// zero for never.
+// tasks that may have to give way to others. It returns when the next is due, zero for never.
 func (l *Loop) throttle(ctx context.Context, now time.Time) time.Time {
 	t := &l.throttling
 	if t.flying {
@@ -60,11 +61,11 @@ func (l *Loop) throttle(ctx context.Context, now time.Time) time.Time {
 	return time.Time{}
 }
 
-// sharers returns the running tasks whose limits can be set; nil unless some of
-// both classes share processors.
+// sharers returns the running tasks whose limits can be set; nil unless one may
+// have to give way to another.
 func (l *Loop) sharers() []looked {
 	var tasks []looked
-	classes := map[schema.AppClass]bool{}
+	ranks := map[nodeagent.Rank]bool{}
 	for k, g := range l.held {
 		if !g.Alive() || g.process == nil {
 			continue
@@ -73,12 +74,11 @@ func (l *Loop) sharers() []looked {
 		if !c.Limited || c.PID == 0 || c.Stop != nil || c.Limits == (nodeagent.TaskLimits{}) {
 			continue
 		}
-		tasks = append(tasks, looked{runningTask: runningTask{k, c.Number}, process: g.process, limits: c.Limits})
-		if c.Limits.Cores == 0 {
-			classes[c.Limits.Class] = true
-		}
+		free := g.Assignment.Job.Priority.Band() == schema.BandFree
+		tasks = append(tasks, looked{runningTask: runningTask{k, c.Number}, process: g.process, limits: c.Limits, free: free})
+		ranks[(&nodeagent.CPUSample{Class: c.Limits.Class, Free: free}).Rank()] = true
 	}
-	if len(classes) < 2 {
+	if len(ranks) < 2 {
 		return nil
 	}
 	return tasks
@@ -90,10 +90,11 @@ func (l *Loop) unthrottle() bool {
 		return false
 	}
 	for _, g := range l.held {
-		g.Throttle = 0
+		g.Throttle, g.IOBound = 0, 0
 	}
 	l.throttling = throttling{}
 	l.metrics.bound.Set(0)
+	l.metrics.ioBound.Set(0)
 	return true
 }
 
@@ -110,7 +111,9 @@ func (l *Loop) measured(at time.Time, tasks []looked) {
 		t.last[task.runningTask] = task.time
 		machine -= int64(task.limits.Cores) * schema.CoreMilli
 		if before, ok := last[task.runningTask]; ok && since > 0 {
-			samples = append(samples, task.limits.Sample(task.time.Sub(before), since))
+			sample := task.limits.Sample(task.time.Sub(before), since)
+			sample.Free = task.free
+			samples = append(samples, sample)
 			of = append(of, task)
 		}
 	}
@@ -121,9 +124,16 @@ func (l *Loop) measured(at time.Time, tasks []looked) {
 		l.cfg.Log.Info("CPU of batch tasks", "bound", t.state.BatchMilli)
 	}
 	l.metrics.bound.Set(float64(t.state.BatchMilli))
+	disk := t.io.Bytes
+	var ioBounds []int64
+	t.io, ioBounds = t.io.Next(at, samples)
+	if (disk == 0) != (t.io.Bytes == 0) {
+		l.cfg.Log.Info("disk of tasks that give way", "bound", t.io.Bytes)
+	}
+	l.metrics.ioBound.Set(float64(t.io.Bytes))
 	for i, task := range of {
 		if g := l.held[task.key]; g != nil && g.Alive() && g.last().Number == task.incarnation {
-			g.Throttle = bounds[i]
+			g.Throttle, g.IOBound = bounds[i], ioBounds[i]
 		}
 	}
 }

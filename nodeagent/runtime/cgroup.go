@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/containerd/cgroups/v3"
+	"github.com/musterhq/muster/nodeagent"
 	"github.com/musterhq/muster/schema"
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
@@ -19,6 +20,9 @@ import (
 type limiter interface {
 	// update changes limits of the cgroup name, those that are set in limits.
 	update(name string, limits *specs.LinuxResources) error
+	// share sets the weight of the cgroup name on disks, and the bound of limits on
+	// what it reads and writes on one, whose numbers disk is; "" for none.
+	share(name, disk string, l nodeagent.TaskLimits) error
 	// limit bounds what is in all of them together.
 	limit(b bounds) error
 }
@@ -57,6 +61,9 @@ const (
 	memoryController = "memory"
 	pidsController   = "pids"
 	cpusetController = "cpuset"
+	// ioController is that of v2, blkioController that of v1.
+	ioController    = "io"
+	blkioController = "blkio"
 	// devicesController is one of v1; with v2 it is a program of each cgroup.
 	devicesController = "devices"
 	// socketController bounds the buffers of sockets. With v2 they are memory.

@@ -1,5 +1,7 @@
 package runtime
 
+import "github.com/musterhq/muster/nodeagent"
+
 // GroupsName lets tests find what a Runtime may leave behind.
 var GroupsName = groupsName
 
@@ -38,3 +40,9 @@ func (p *Process) Cgroups() []string { return p.handle.Spec.Cgroups }
 
 // ParseCores lets tests read the kernel's lists of cores.
 var ParseCores = parseCores
+
+// ShareUnified has cgroups v2 in dir give a task its share of a disk.
+func ShareUnified(dir, disk string, l nodeagent.TaskLimits) error {
+	g := &unified{mount: dir, has: map[string]bool{ioController: true}}
+	return g.share("task", disk, l)
+}

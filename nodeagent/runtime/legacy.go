@@ -26,7 +26,7 @@ type legacy struct {
 
 // wanted are the v1 controllers that tasks are put in. The freezer holds still
 // what is killed.
-var wanted = map[cgroup1.Name]bool{cgroup1.Cpu: true, cgroup1.Cpuset: true, cgroup1.Memory: true, cgroup1.Pids: true, cgroup1.Devices: true, cgroup1.Freezer: true}
+var wanted = map[cgroup1.Name]bool{cgroup1.Cpu: true, cgroup1.Cpuset: true, cgroup1.Memory: true, cgroup1.Pids: true, cgroup1.Devices: true, cgroup1.Blkio: true, cgroup1.Freezer: true}
 
 // unifiedMount is where hybrid mode has its v2 tree.
 const unifiedMount = "/sys/fs/cgroup/unified"

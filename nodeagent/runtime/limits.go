@@ -104,6 +104,10 @@ func (p *Process) Limit(l nodeagent.TaskLimits) error {
 		now.Processes = was.Processes
 		errs = append(errs, fmt.Errorf("it keeps its old limit of processes: %w", err))
 	}
+	if err := g.share(p.group, p.runtime.disk, l); err != nil && (l.IOBytes > 0 || !errors.Is(err, unix.ENODEV)) { // ENODEV: a disk that knows no bounds
+		now.IOBytes = was.IOBytes
+		errs = append(errs, fmt.Errorf("it keeps its old bound on the disk: %w", err))
+	}
 	p.mu.Lock()
 	p.inc.Limits = now
 	p.mu.Unlock()

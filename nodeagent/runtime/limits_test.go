@@ -286,3 +286,61 @@ func TestDiskQuota(t *testing.T) {
 	says(t, dir, "refused\ndone")
 	end(t, p)
 }
+
+// TestDiskBound: what a task reads and writes in a second is bounded, and not any
+// more, while it runs.
+func TestDiskBound(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	if m.Attributes()["isolation.io"] != "true" {
+		t.Skipf("NOT TESTED: no bounds on a disk: %v", m.Attributes())
+	}
+	a := assignment(0, "sleep", "1000")
+	p, dir := m.start(a)
+	l := nodeagent.LimitsOf(a.Job)
+	l.IOBytes = 1 << 20
+	if err := p.Limit(l); err != nil || p.Incarnation().Limits != l {
+		t.Fatalf("limits %+v, %v, want %+v", p.Incarnation().Limits, err, l)
+	}
+	if got := inForce(t, dir, "blkio.throttle.write_bps_device", "io.max"); !strings.HasSuffix(got, " 1048576") && !strings.HasSuffix(got, " rbps=1048576 wbps=1048576 riops=32 wiops=32") {
+		t.Errorf("bound %q, want 1048576", got)
+	}
+	l.IOBytes = 0
+	if err := p.Limit(l); err != nil || inForce(t, dir, "blkio.throttle.write_bps_device", "io.max") != "" {
+		t.Errorf("still bounded: %q, %v", inForce(t, dir, "blkio.throttle.write_bps_device", "io.max"), err)
+	}
+}
+
+// TestDiskShares: what is written to cgroups v2, also where there is no disk.
+func TestDiskShares(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		l      nodeagent.TaskLimits
+		disk   string
+		weight string
+		bound  string
+	}{
+		{nodeagent.TaskLimits{Class: schema.ClassBatch, IOBytes: 1 << 20}, "8:0", "10", "8:0 rbps=1048576 wbps=1048576 riops=32 wiops=32"},
+		{nodeagent.TaskLimits{IOBytes: 100}, "8:0", "100", "8:0 rbps=100 wbps=100 riops=1 wiops=1"},
+		{nodeagent.TaskLimits{}, "8:0", "100", "8:0 rbps=max wbps=max riops=max wiops=max"},
+		{nodeagent.TaskLimits{IOBytes: 100}, "", "100", ""},
+	} {
+		dir := t.TempDir()
+		if err := os.Mkdir(filepath.Join(dir, "task"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"io.weight", "io.max"} { // and no io.bfq.weight
+			if err := os.WriteFile(filepath.Join(dir, "task", name), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := runtime.ShareUnified(dir, c.disk, c.l); err != nil {
+			t.Error(err)
+		}
+		for name, want := range map[string]string{"io.weight": c.weight, "io.max": c.bound} {
+			if b, err := os.ReadFile(filepath.Join(dir, "task", name)); err != nil || string(b) != want {
+				t.Errorf("%+v on %q: %s %q, %v, want %q", c.l, c.disk, name, b, err, want)
+			}
+		}
+	}
+}

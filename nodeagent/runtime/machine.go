@@ -60,6 +60,7 @@ func (r *Runtime) describe() map[string]string {
 	for _, c := range []string{cpuController, cpusetController, memoryController, pidsController, devicesController, portRules} {
 		a["isolation."+c] = strconv.FormatBool(r.can.has[c])
 	}
+	a["isolation.io"] = strconv.FormatBool(r.disk != "" && (r.can.has[ioController] || r.can.has[blkioController]))
 	if r.rlimits.processes {
 		a["isolation."+pidsController] = "true"
 	}

@@ -186,7 +186,7 @@ func (r *Runtime) group(dir string, a *schema.Assignment, spec *keeper.Spec, fil
 	}
 	limits.CPU.Cpus, limits.Devices = own, deviceRules(files)
 	if err = r.groups.make(name, limits); err == nil {
-		err = r.guardPorts(name, a)
+		err = errors.Join(r.guardPorts(name, a), r.groups.share(name, "", firstLimits(a)))
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("cgroup: %w", err), keeper.Abandon(dir, spec), r.cores.drop(name))
@@ -272,7 +272,7 @@ func (r *Runtime) hold(dir string, h *keeper.Handle) (*Process, error) {
 	number, _ := strconv.Atoi(filepath.Base(dir)) // 0 for a directory that is not ours
 	p := &Process{
 		handle: h, runtime: r, keeper: r.cfg.Keeper, dir: dir, ended: make(chan struct{}), gone: make(chan struct{}),
-		meter: meter{keeper: h.State.Keeper.PID}, table: r.processes,
+		meter: meter{keeper: h.State.Keeper.PID, disk: r.disk != ""}, table: r.processes,
 	}
 	p.inc = nodeagent.Incarnation{
 		Number: number, Boot: cmp.Or(h.State.Boot, h.Spec.Boot), PID: h.State.Task.PID,

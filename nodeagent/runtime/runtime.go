@@ -57,6 +57,7 @@ type Runtime struct {
 	users      *users  // nil: tasks run as the agent's own user
 	groups     groups  // nil: no cgroups
 	quotas     *quotas // nil: no project quotas
+	disk       string  // the numbers of the state directory's disk, "" for none
 	cores      cores
 	can        support
 	capacity   schema.Resources
@@ -120,6 +121,7 @@ func New(cfg Config) (*Runtime, error) {
 	if err := r.findIsolation(); err != nil {
 		return nil, err
 	}
+	r.disk = diskOf(cfg.Dir)
 	if err := r.findRlimits(); err != nil {
 		return nil, err
 	}

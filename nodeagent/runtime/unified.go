@@ -72,6 +72,9 @@ func newUnified(parent, name string) (*unified, error) {
 	if _, offered := g.has[cpusetController]; offered {
 		g.has[cpusetController] = g.group.ToggleControllers([]string{cpusetController}, cgroup2.Enable) == nil && g.below(cpusetController)
 	}
+	if _, offered := g.has[ioController]; offered {
+		g.has[ioController] = g.group.ToggleControllers([]string{ioController}, cgroup2.Enable) == nil && g.below(ioController)
+	}
 	g.has[devicesController] = g.filters()
 	return g, nil
 }

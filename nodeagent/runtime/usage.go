@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -20,6 +21,7 @@ type counters struct {
 	delay          map[int]time.Duration // of each thread, by its id
 	pressure       time.Duration         // in which one thread or more waited for a processor
 	pressed        bool                  // pressure is counted
+	io             time.Duration         // in which one thread or more waited for a disk
 	ram, cache     int64                 // bytes
 	processes      int64
 	oomKills       int64
@@ -37,7 +39,8 @@ const maxThreads = 64
 type meter struct {
 	sources []source
 	opened  bool
-	keeper  int // pid, above all processes of the task
+	keeper  int  // pid, above all processes of the task
+	disk    bool // its use of the disk can be bounded, so waits for that count
 	last    counters
 }
 
@@ -61,7 +64,7 @@ type source struct {
 // is told by its files, so v1, v2 and both together are one.
 func (m *meter) open(dirs []string) {
 	m.opened = true
-	cpu, pressure := false, false
+	cpu, pressure, io := false, false, !m.disk || !bounded(dirs)
 	none := func(*lacking) {}
 	for _, dir := range dirs {
 		memory := func(l *lacking) { l.memory = false }
@@ -82,6 +85,9 @@ func (m *meter) open(dirs []string) {
 		if !pressure && hasField(filepath.Join(dir, "cpu.pressure"), "some ") { // it is there, and fails, where nothing is counted
 			pressure = m.add(throttling, dir, "cpu.pressure", readPressure, none)
 		}
+		if !io && hasField(filepath.Join(dir, "io.pressure"), "some ") {
+			io = m.add(throttling, dir, "io.pressure", readIOPressure, none)
+		}
 	}
 	looks := sampling
 	if !pressure {
@@ -92,6 +98,13 @@ func (m *meter) open(dirs []string) {
 			break
 		}
 	}
+}
+
+// bounded reports whether one of a task's cgroups can bound its use of disks.
+func bounded(dirs []string) bool {
+	return slices.ContainsFunc(dirs, func(dir string) bool {
+		return !gone(filepath.Join(dir, "io.max")) || !gone(filepath.Join(dir, "blkio.throttle.write_bps_device"))
+	})
 }
 
 // add has a file read in looks; false if there is none.
@@ -133,7 +146,7 @@ func (m *meter) measure(why look, dirs []string, table func() processTable) coun
 // else for all threads that there are now, up to maxThreads, added up.
 func (m *meter) cpuTime(dirs []string, table func() processTable) nodeagent.CPUTime {
 	c := m.measure(throttling, dirs, table)
-	t := nodeagent.CPUTime{Used: c.cpu, Throttled: c.throttled, Waited: c.pressure}
+	t := nodeagent.CPUTime{Used: c.cpu, Throttled: c.throttled, Waited: c.pressure, IOWaited: c.io}
 	if !c.pressed {
 		for _, d := range c.delay {
 			t.Waited += d
@@ -274,16 +287,21 @@ func readThrottled(c *counters, text []byte) {
 	})
 }
 
-// readPressure takes the time in which one thread or more waited, from a line such
+func readPressure(c *counters, text []byte) { c.pressure, c.pressed = someTotal(text) }
+
+func readIOPressure(c *counters, text []byte) { c.io, _ = someTotal(text) }
+
+// someTotal takes the time in which one thread or more waited, from a line such
 // as "some avg10=0.00 avg60=0.00 avg300=0.00 total=1234", in microseconds.
-func readPressure(c *counters, text []byte) {
+func someTotal(text []byte) (waited time.Duration, counted bool) {
 	for line := range strings.Lines(string(text)) {
 		if rest, ok := strings.CutPrefix(line, "some "); ok {
 			_, total, _ := strings.Cut(rest, "total=")
 			n, err := strconv.ParseInt(strings.TrimSpace(total), 10, 64)
-			c.pressure, c.pressed = time.Duration(n)*time.Microsecond, err == nil
+			return time.Duration(n) * time.Microsecond, err == nil
 		}
 	}
+	return 0, false
 }
 
 // readThreads takes the time that each thread has waited for a processor: the
