@@ -151,10 +151,10 @@ func (r *Runtime) prepare(dir string, a *schema.Assignment) (*keeper.Spec, error
 		return nil, err
 	}
 	if err := p.make(spec.User, r.quotas, a.Job.Task.Resources.DiskBytes); err != nil {
-		return nil, err
+		return nil, r.beyondQuota(err)
 	}
 	if err := putFiles(p.work, a, spec.User); err != nil {
-		return nil, fmt.Errorf("task.files: %w", err)
+		return nil, fmt.Errorf("task.files: %w", r.beyondQuota(err))
 	}
 	if spec.Rlimits, err = r.bound(&a.Job.Task); err != nil {
 		return nil, err

@@ -236,6 +236,15 @@ func (r *Runtime) holdDisk(dir string, bytes int64) error {
 	return errors.Join(errs...)
 }
 
+// beyondQuota says of an error that its cause is the task's own limit, if it is: the
+// machine's disk has room.
+func (r *Runtime) beyondQuota(err error) error {
+	if r.quotas == nil || !errors.Is(err, unix.EDQUOT) {
+		return err
+	}
+	return fmt.Errorf("%w: what it is given does not fit into its diskBytes: %s", ErrCommand, err.Error())
+}
+
 // written returns the directories that the task of a generation writes to, of which
 // each is held, by those that are measured of it.
 func written(measured []string) []string {
