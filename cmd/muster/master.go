@@ -95,7 +95,9 @@ func (f *masterFlags) config(std stdio) (cell.MasterConfig, error) {
 		Exe: exe, Release: version, NoExec: f.noExec, Socket: f.socket, Users: f.users.users,
 		Ready: func(name, address, page string) {
 			fmt.Fprintf(std.out, "muster: cell %s at %s\n", name, address)
-			fmt.Fprintf(std.out, "muster: status page at %s (muster page prints an address with a password)\n", page)
+			if page != "" {
+				fmt.Fprintf(std.out, "muster: status page at %s (muster page prints an address with a password)\n", page)
+			}
 		},
 	}, nil
 }

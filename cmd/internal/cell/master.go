@@ -70,8 +70,8 @@ type MasterConfig struct {
 	// Exe is a muster binary, which is run as a compile child.
 	Exe string
 	Log *slog.Logger
-	// Ready is told the cell's name, the API's address, and where a browser finds the
-	// status page, once all listen.
+	// Ready is told the cell's name, the API's address, and where a browser without a
+	// certificate finds the status page, "" for nowhere, once all listen.
 	Ready func(cell, address, page string)
 }
 
@@ -230,7 +230,7 @@ func (m *master) run(ctx context.Context) error {
 	g.Go(func() error { return m.events.Run(ctx) })
 	g.Go(func() error { return m.watchCertificate(ctx) })
 	m.settle(ctx)
-	m.cfg.Ready(m.cell, m.address(), m.url()+"/")
+	m.cfg.Ready(m.cell, m.address(), m.page())
 	return g.Wait()
 }
 
