@@ -90,13 +90,16 @@ func (p processes) Adopt(ctx context.Context, dir string) (loop.Process, error) 
 	return process, nil
 }
 
+// writableEnv names the directory in which tasks write down that they run.
+const writableEnv = "MUSTER_TEST_WRITABLE"
+
 func agentProcess(dir string, step func(string), steps func() int) error {
 	exe, err := os.Executable()
 	if err != nil {
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	tasks, err := runtime.New(runtime.Config{Dir: dir, Keeper: filepath.Join(filepath.Dir(exe), "muster-keeper"), CgroupParent: os.Getenv("MUSTER_TEST_CGROUP_PARENT"), Log: log})
+	tasks, err := runtime.New(runtime.Config{Dir: dir, Keeper: filepath.Join(filepath.Dir(exe), "muster-keeper"), CgroupParent: os.Getenv("MUSTER_TEST_CGROUP_PARENT"), Writable: filepath.SplitList(os.Getenv(writableEnv)), Log: log})
 	if err != nil {
 		return err
 	}
@@ -245,6 +248,7 @@ func (s *realStory) start() {
 	if s.struck { // see package strike
 		s.agent = exec.Command("/bin/sh", "-c", `"$0" "$@"; exit $?`, s.agent.Path, s.dir, strconv.Itoa(s.at))
 	}
+	s.agent.Env = append(os.Environ(), writableEnv+"="+filepath.Dir(s.log))
 	s.at = 0
 	stdin, err := s.agent.StdinPipe()
 	if err != nil {

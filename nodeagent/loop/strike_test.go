@@ -89,7 +89,7 @@ func (s *realStory) run(job string, g *uint64, kind schema.JobKind, script strin
 		a := s.task(job, *g, kind, script)
 		s.assign(append(slices.Clone(others), a)...)
 		e := s.settled(*g, schema.Running, schema.Dead)
-		if e.State == schema.Running || e.End.Kind != schema.CauseStartFailed {
+		if e.State == schema.Running || e.End.Kind != schema.CauseStartFailed && e.End.Kind != schema.CauseOutOfResources {
 			return a, e
 		}
 	}
