@@ -122,6 +122,13 @@ func (o *output) String() string {
 
 func newCell(t testing.TB) *cell {
 	t.Helper()
+	return newCellPulling(t, 20*time.Millisecond)
+}
+
+// newCellPulling is newCell with a master that asks for reports so often; 0: as it
+// does by default.
+func newCellPulling(t testing.TB, every time.Duration) *cell {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "m") // short, for the socket
 	if err != nil {
 		t.Fatal(err)
@@ -144,7 +151,7 @@ func newCell(t testing.TB) *cell {
 		}
 	}
 	c := &cell{t: t, dir: dir, master: &master{}}
-	c.master.server = link.New(link.Config{Cell: "local", Master: c.master, PullEvery: 20 * time.Millisecond, Log: slog.New(slog.DiscardHandler)})
+	c.master.server = link.New(link.Config{Cell: "local", Master: c.master, PullEvery: every, Log: slog.New(slog.DiscardHandler)})
 	if err := os.Mkdir(c.path("link"), 0o700); err != nil {
 		t.Fatal(err)
 	}

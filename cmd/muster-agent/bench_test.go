@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -47,10 +48,7 @@ func BenchmarkTwoHundred(b *testing.B) {
 	var keepers []memory
 	for b.Loop() {
 		c := newCell(b)
-		out, err := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", c.dir, ".", "../muster-keeper").CombinedOutput()
-		if err != nil {
-			b.Fatalf("go build: %v\n%s", err, out)
-		}
+		c.buildReal(b)
 		c.start()
 		var view []schema.Assignment
 		add := func() { view = append(view, c.task(len(view), uint64(len(view)+1))) }
@@ -101,6 +99,94 @@ func BenchmarkTwoHundred(b *testing.B) {
 	b.ReportMetric(median(func(m memory) int { return m.resident }), "keeper-resident-KiB")
 	b.ReportMetric(median(func(m memory) int { return m.proportional }), "keeper-proportional-KiB")
 	b.ReportMetric(median(func(m memory) int { return m.private }), "keeper-private-KiB")
+}
+
+// buildReal puts the programs there as they are released.
+func (c *cell) buildReal(b *testing.B) {
+	b.Helper()
+	out, err := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", c.dir, ".", "../muster-keeper").CombinedOutput()
+	if err != nil {
+		b.Fatalf("go build: %v\n%s", err, out)
+	}
+}
+
+// BenchmarkAtRest is what an agent takes of a processor, and of memory, with 500
+// tasks that only wait; and with 60 more that each have a check by a command each
+// second. Beside it is what the commands alone take when a shell runs them.
+func BenchmarkAtRest(b *testing.B) {
+	const tasks, checked, look = 500, 60, 20 * time.Second
+	for b.Loop() {
+		c := newCellPulling(b, 0)
+		c.buildReal(b)
+		c.start()
+		var view []schema.Assignment
+		for i := range tasks {
+			view = append(view, c.task(i, uint64(i+1)))
+		}
+		c.push(view...)
+		c.until("all run", allRunning(tasks))
+		time.Sleep(look / 3) // what was started is measured for the first time
+		spent := func() time.Duration {
+			before := ticksOf(b, c.agent.Process.Pid)
+			time.Sleep(look)
+			return ticksOf(b, c.agent.Process.Pid) - before
+		}
+		b.ReportMetric(100*spent().Seconds()/look.Seconds(), "percent-at-rest")
+		b.ReportMetric(float64(memoryOf(b, c.agent.Process.Pid).resident)/1024, "agent-resident-MiB")
+		for i := range checked {
+			a := c.task(tasks+i, uint64(tasks+i+1))
+			a.Job.Task.Health = &schema.Health{
+				Exec: &schema.ExecCheck{Command: []string{"/bin/true"}}, IntervalSeconds: 1, TimeoutSeconds: 10, Failures: 3, Successes: 1,
+			}
+			a.Data = schema.DigestOf(a.Job)
+			view = append(view, a)
+		}
+		c.push(view...)
+		c.until("all run", allRunning(tasks+checked))
+		b.ReportMetric(100*spent().Seconds()/look.Seconds(), "percent-with-checks")
+		c.signal(syscall.SIGINT)
+	}
+}
+
+// ticksOf returns the processor time of a process and of its children, also of those
+// that still run.
+func ticksOf(b *testing.B, pid int) (spent time.Duration) {
+	b.Helper()
+	for _, name := range []string{strconv.Itoa(pid), checksOf(b, pid)} {
+		if name == "" {
+			continue
+		}
+		text, err := os.ReadFile("/proc/" + name + "/stat")
+		if err != nil {
+			b.Fatal(err)
+		}
+		for _, field := range strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))[11:15] {
+			n, err := strconv.Atoi(field)
+			if err != nil {
+				b.Fatal(err)
+			}
+			spent += time.Duration(n) * time.Second / 100
+		}
+	}
+	return spent
+}
+
+// checksOf returns the process that runs checks for an agent, "" if there is none.
+func checksOf(b *testing.B, agent int) string {
+	b.Helper()
+	children, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", agent))
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, name := range children {
+		text, _ := os.ReadFile(name)
+		for pid := range strings.FieldsSeq(string(text)) {
+			if command, _ := os.ReadFile("/proc/" + pid + "/cmdline"); strings.Contains(string(command), "\x00checks\x00") {
+				return pid
+			}
+		}
+	}
+	return ""
 }
 
 // keepers returns the memory of all keepers of the cell.

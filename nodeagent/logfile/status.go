@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 )
 
@@ -55,20 +56,35 @@ func WriteStatus(f *os.File, log int, s Status) error {
 // ReadStatus reads the file in dir: the Status of each log. It has none where
 // no file is, as of a run of an older version.
 func ReadStatus(dir string) ([]Status, error) {
-	b, err := os.ReadFile(filepath.Join(dir, StatusFile))
+	path := filepath.Join(dir, StatusFile)
+	b, err := readStatus(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, &fs.PathError{Op: "read", Path: path, Err: err}
 	}
 	var list []Status
 	for ; len(b) >= statusSize; b = b[statusSize:] {
 		var s Status
 		if err := json.Unmarshal(b[:statusSize], &s); err != nil {
-			return nil, fmt.Errorf("%s: %w", filepath.Join(dir, StatusFile), err)
+			return nil, fmt.Errorf("%s: %w", path, err)
 		}
 		list = append(list, s)
 	}
 	return list, nil
+}
+
+// readStatus reads the file at path, that of many logs at most. An agent does so of
+// each task again and again: os.ReadFile would ask its poller to watch the file, in
+// vain.
+func readStatus(path string) ([]byte, error) {
+	fd, err := syscall.Open(path, syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = syscall.Close(fd) }()
+	b := make([]byte, 4*statusSize)
+	n, err := syscall.Read(fd, b)
+	return b[:max(n, 0)], err
 }

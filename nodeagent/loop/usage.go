@@ -15,6 +15,9 @@ const (
 	pauseAfterWalk = 20  // times what the walk took, until the next one
 	restAfterWalk  = 100 // times that, until the same directory is walked again
 	leastPause     = 20 * time.Millisecond
+	// wakeWalker is how long a pause must be to be made: shorter ones are put
+	// together, for to wake up costs as much as a walk.
+	wakeWalker = 10 * leastPause
 	// idleWalker is how long the walker sleeps when nothing is due.
 	idleWalker = time.Second
 )
@@ -217,19 +220,23 @@ func (l *Loop) walkNext(ctx context.Context) time.Duration {
 	if l.call(ctx, func() { due = l.errands(time.Now()) }) != nil || len(due) == 0 {
 		return idleWalker
 	}
-	pause := leastPause
+	pause := time.Duration(0)
 	for i, e := range due {
 		l.walk(e)
-		pause = max(leastPause, pauseAfterWalk*e.done.Sub(e.began))
+		pause += max(leastPause, pauseAfterWalk*e.done.Sub(e.began))
 		if e.use.Over(e.limit) || i == len(due)-1 {
 			due = due[:i+1]
 			break
+		}
+		if pause < wakeWalker {
+			continue
 		}
 		select {
 		case <-ctx.Done():
 			return 0
 		case <-time.After(pause):
 		}
+		pause = 0
 	}
 	l.send(ctx, func() {
 		for _, e := range due {

@@ -34,11 +34,16 @@ func (p *Process) Processes() nodeagent.Processes {
 	if u := p.handle.Spec.User; u != nil {
 		of.UID = u.UID
 	}
-	for _, dir := range p.handle.Spec.Cgroups {
-		of.PIDs = append(of.PIDs, groupPIDs(dir)...)
-		beside, _ := filepath.Glob(filepath.Join(dir, "exec-*"))
-		for _, dir := range beside {
-			of.PIDs = append(of.PIDs, groupPIDs(dir)...)
+	for _, dir := range p.handle.Spec.Cgroups { // each has all of it
+		of.PIDs = groupPIDs(dir)
+		if s := (unix.Stat_t{}); unix.Stat(dir, &s) != nil || s.Nlink > 2 { // with some below
+			beside, _ := filepath.Glob(filepath.Join(dir, "exec-*"))
+			for _, dir := range beside {
+				of.PIDs = append(of.PIDs, groupPIDs(dir)...)
+			}
+		}
+		if len(of.PIDs) > 0 {
+			break
 		}
 	}
 	if len(of.PIDs) == 0 {

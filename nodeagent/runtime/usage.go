@@ -2,12 +2,15 @@ package runtime
 
 import (
 	"bytes"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/musterhq/muster/nodeagent"
 	"github.com/musterhq/muster/schema"
@@ -197,20 +200,24 @@ func milli(d, passed time.Duration) int64 {
 }
 
 // readInto reads a small file into buffer, without the questions that a file of
-// the kernel answers in vain. What is longer is cut off.
+// the kernel answers in vain: os.Open would ask the poller to watch it. What is longer
+// is cut off.
 func readInto(path string, buffer []byte) ([]byte, error) {
-	f, err := os.Open(path)
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
+	defer unix.Close(fd)
 	n := 0
 	for n < len(buffer) {
-		k, err := f.Read(buffer[n:])
-		n += k
-		if err != nil || k == 0 {
+		k, err := unix.Read(fd, buffer[n:])
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil || k <= 0 {
 			break
 		}
+		n += k
 	}
 	return buffer[:n], nil
 }
@@ -220,22 +227,35 @@ func hasField(path, field string) bool {
 	return err == nil && bytes.Contains(b, []byte(field))
 }
 
-// fields calls f with each "name number" line.
-func fields(text []byte, f func(name string, n int64)) {
-	for line := range strings.Lines(string(text)) {
-		name, value, ok := strings.Cut(strings.TrimSpace(line), " ")
+// fields calls f with each "name number" line. A name is good until f returns.
+func fields(text []byte, f func(name []byte, n int64)) {
+	for line := range bytes.Lines(text) {
+		name, value, ok := bytes.Cut(line, []byte(" "))
 		if !ok {
 			continue
 		}
-		if n, err := strconv.ParseInt(value, 10, 64); err == nil {
+		if n, ok := decimal(value); ok {
 			f(name, n)
 		}
 	}
 }
 
 func number(text []byte) int64 {
-	n, _ := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64) // 0 is as good as any
+	n, _ := decimal(text) // 0 is as good as any
 	return n
+}
+
+// decimal is strconv.ParseInt of what is no string yet, and is made none: so much is
+// read of each task that the collector would have most of the work.
+func decimal(text []byte) (n int64, ok bool) {
+	text = bytes.TrimSpace(text)
+	for _, c := range text {
+		if c < '0' || c > '9' || n > (math.MaxInt64-9)/10 {
+			return 0, false
+		}
+		n = 10*n + int64(c-'0')
+	}
+	return n, len(text) > 0
 }
 
 func readCurrent(c *counters, text []byte) { c.ram = number(text) }
@@ -243,22 +263,32 @@ func readCurrent(c *counters, text []byte) { c.ram = number(text) }
 // readMemoryStat takes what the kernel can take back at once out of the memory.
 // The v1 names with "total_" count cgroups below too, as those of v2 do.
 func readMemoryStat(c *counters, text []byte) {
-	stat := map[string]int64{}
-	fields(text, func(name string, n int64) { stat[name] = n })
-	inactive, v1 := stat["total_inactive_file"]
-	c.cache = stat["total_cache"]
-	if !v1 {
-		inactive, c.cache = stat["inactive_file"], stat["file"]
+	var inactive, v1Inactive, cache, v1Cache int64
+	v1 := false
+	fields(text, func(name []byte, n int64) {
+		switch string(name) {
+		case "total_inactive_file":
+			v1Inactive, v1 = n, true
+		case "total_cache":
+			v1Cache = n
+		case "inactive_file":
+			inactive = n
+		case "file":
+			cache = n
+		}
+	})
+	if v1 {
+		inactive, cache = v1Inactive, v1Cache
 	}
-	c.ram = max(0, c.ram-inactive)
+	c.cache, c.ram = cache, max(0, c.ram-inactive)
 }
 
 // readSockets adds the buffers of sockets to the memory, which v1 leaves out.
 func readSockets(c *counters, text []byte) { c.ram += number(text) }
 
 func readOOM(c *counters, text []byte) {
-	fields(text, func(name string, n int64) {
-		if name == "oom_kill" {
+	fields(text, func(name []byte, n int64) {
+		if string(name) == "oom_kill" {
 			c.oomKills = n
 		}
 	})
@@ -269,16 +299,16 @@ func readPids(c *counters, text []byte) { c.processes = number(text) }
 func readCPU(c *counters, text []byte) { c.cpu = time.Duration(number(text)) }
 
 func readCPUStat(c *counters, text []byte) {
-	fields(text, func(name string, n int64) {
-		if name == "usage_usec" {
+	fields(text, func(name []byte, n int64) {
+		if string(name) == "usage_usec" {
 			c.cpu = time.Duration(n) * time.Microsecond
 		}
 	})
 }
 
 func readThrottled(c *counters, text []byte) {
-	fields(text, func(name string, n int64) {
-		switch name {
+	fields(text, func(name []byte, n int64) {
+		switch string(name) {
 		case "throttled_time": // v1
 			c.throttled = time.Duration(n)
 		case "throttled_usec":
@@ -308,12 +338,12 @@ func someTotal(text []byte) (waited time.Duration, counted bool) {
 // second number of its schedstat, which needs no cgroup controller.
 func readThreads(c *counters, text []byte) {
 	var buffer [128]byte
-	for line := range strings.Lines(string(text)) {
-		id, err := strconv.Atoi(strings.TrimSpace(line))
-		if err != nil || len(c.delay) == maxThreads {
+	for line := range bytes.Lines(text) {
+		id, ok := decimal(line)
+		if !ok || len(c.delay) == maxThreads {
 			return
 		}
-		addDelay(c, "/proc/"+strconv.Itoa(id)+"/schedstat", id, buffer[:])
+		addDelay(c, "/proc/"+strconv.FormatInt(id, 10)+"/schedstat", int(id), buffer[:])
 	}
 }
 
@@ -322,9 +352,9 @@ func addDelay(c *counters, path string, id int, buffer []byte) {
 	if err != nil {
 		return // it has ended
 	}
-	if f := strings.Fields(string(b)); len(f) == 3 {
-		if n, err := strconv.ParseInt(f[1], 10, 64); err == nil {
-			c.delay[id] = time.Duration(n)
-		}
+	_, rest, _ := bytes.Cut(b, []byte(" "))
+	waited, _, ok := bytes.Cut(rest, []byte(" "))
+	if n, isNumber := decimal(waited); ok && isNumber {
+		c.delay[id] = time.Duration(n)
 	}
 }
