@@ -106,7 +106,7 @@ func TestRandomKills(t *testing.T) {
 		h.slots = append(h.slots, &slot{job: "service", index: 2 * i}, &slot{job: "service", index: 2*i + 1}, &slot{job: "batch", index: i})
 	}
 	h.slots = append(h.slots, &slot{job: "failing"})
-	h.start()
+	h.start("--writable", h.books)
 	h.tell()
 	for range *kills {
 		longest := 80
@@ -311,7 +311,7 @@ func (h *havoc) kill() {
 		h.master.mu.Lock()
 		h.epoch = h.master.epoch
 		h.master.mu.Unlock()
-		h.start()
+		h.start("--writable", h.books)
 	}
 }
 

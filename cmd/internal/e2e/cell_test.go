@@ -198,7 +198,7 @@ func (c *cell) connect() error {
 func (c *cell) startAgent() {
 	c.t.Helper()
 	a, err := launch(c.path("agent.log"), filepath.Join(c.bin, "muster-agent"),
-		"--cell", cellName, "--master", "unix:"+c.path("link", "agent.sock"), "--name", machine, "--state-dir", c.state)
+		"--cell", cellName, "--master", "unix:"+c.path("link", "agent.sock"), "--name", machine, "--state-dir", c.state, "--writable", c.path("books"))
 	c.must(err)
 	c.agent = a
 }
