@@ -112,18 +112,23 @@ func (s *State) decode(w Write, v any) error {
 	return err
 }
 
+// applyLoss takes the record of losses, which is deleted when it is empty.
+func (s *State) applyLoss(w Write) error {
+	s.Loss = schema.LossRecord{}
+	if w.Value == nil {
+		delete(s.unknown, w.Key)
+		return nil
+	}
+	return s.decode(w, &s.Loss)
+}
+
 func (s *State) apply(w Write) error {
 	kind, name, _ := strings.Cut(w.Key, "/")
 	switch kind + "/" {
 	case keyCounter + "/":
 		return s.decode(w, &s.Counter)
 	case keyLoss + "/":
-		s.Loss = schema.LossRecord{}
-		if w.Value == nil {
-			delete(s.unknown, w.Key)
-			return nil
-		}
-		return s.decode(w, &s.Loss)
+		return s.applyLoss(w)
 	case keyGone + "/":
 		return s.decode(w, &s.Gone)
 	case keyHead + "/":

@@ -67,8 +67,11 @@ func (f *usageFlags) check() error {
 		flag  string
 		value int64
 	}{
-		{"overload-after", int64(f.overloadAfter)}, {"evict-ram-bytes", f.evictRAM}, {"evict-disk-bytes", f.evictDisk},
-		{"evict-inodes", f.evictInodes}, {"ballast-bytes", f.ballast},
+		{"overload-after", int64(f.overloadAfter)},
+		{"evict-ram-bytes", f.evictRAM},
+		{"evict-disk-bytes", f.evictDisk},
+		{"evict-inodes", f.evictInodes},
+		{"ballast-bytes", f.ballast},
 	} {
 		if d.value < 0 && d.value != unset {
 			return usageError{fmt.Errorf("--%s is negative: want at least 0", d.flag), "0 turns it off"}

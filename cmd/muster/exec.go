@@ -119,17 +119,17 @@ func runExec(ctx context.Context, cl *client.Client, run client.ExecRun, std std
 // signalNumber returns the number of a signal by the name that an exit has for it.
 func signalNumber(name string) int {
 	const rtMin, rtMax = 34, 64 // as a C library has them
-	n, above := 0, strings.TrimPrefix(name, "SIGRTMIN+")
+	above := strings.TrimPrefix(name, "SIGRTMIN+")
 	switch {
 	case name == "SIGRTMIN":
 		return rtMin
 	case name == "SIGRTMAX":
 		return rtMax
 	case above != name:
-		n, _ = strconv.Atoi(above)
+		n, _ := strconv.Atoi(above)
 		return rtMin + n
 	case strings.HasPrefix(name, "signal "):
-		n, _ = strconv.Atoi(strings.TrimPrefix(name, "signal "))
+		n, _ := strconv.Atoi(strings.TrimPrefix(name, "signal "))
 		return n
 	}
 	return int(unix.SignalNum(name))
