@@ -73,6 +73,9 @@ func (c *Conditions) See(kind schema.ConditionKind, level Level, message string,
 	case level == Bad && t.told == nil && lasted >= tellAfter(kind):
 		t.told = &schema.Condition{Kind: kind, Since: now.UTC(), Message: message}
 		return true
+	case level == Bad && t.told != nil && kind == schema.DamagedState && t.told.Message != message: // more was found
+		t.told = &schema.Condition{Kind: kind, Since: now.UTC(), Message: message}
+		return true
 	case level == Good && t.told != nil && lasted >= ClearAfter:
 		t.told = nil
 		return true

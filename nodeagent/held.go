@@ -21,6 +21,20 @@ func (v *View) Newer(o *View) bool {
 	return o == nil || v.Epoch > o.Epoch || v.Epoch == o.Epoch && v.Version > o.Version
 }
 
+// Find returns the assignment of a generation of a task; nil if v, which may be nil,
+// has none.
+func (v *View) Find(task schema.TaskName, generation uint64) *schema.Assignment {
+	if v == nil {
+		return nil
+	}
+	for i := range v.Assignments {
+		if a := &v.Assignments[i]; a.Task == task && a.Generation == generation {
+			return a
+		}
+	}
+	return nil
+}
+
 // Held is a generation of a task that the machine has on its disk.
 type Held struct {
 	// Assignment is as it was written before the first start.
@@ -112,10 +126,11 @@ func (h *Held) Alive() bool {
 }
 
 // blameless reports whether the incarnation ended for a reason that is not the
-// task's: the agent shut down, or the machine did, or somebody killed its keeper.
+// task's: the agent shut down, or the machine did, or somebody killed its keeper or
+// damaged its files.
 func (c *Incarnation) blameless(boot string) bool {
-	if c.Stop != nil && c.Stop.Kind == schema.CauseShutdown {
-		return true
+	if c.Stop != nil && (c.Stop.Kind == schema.CauseShutdown || c.Stop.Kind == schema.CauseUnknown) {
+		return true // for the latter's reason was damaged
 	}
 	return c.keeperKilled() || c.Boot != boot && c.Exit.Code < 0 && c.Exit.Signal == ""
 }

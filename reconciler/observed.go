@@ -182,7 +182,9 @@ func conditionEvents(was, is []schema.Condition, machine string, now time.Time) 
 		return slices.ContainsFunc(list, func(c schema.Condition) bool { return c.Kind == kind })
 	}
 	for _, c := range is {
-		if !has(was, c.Kind) {
+		// More of the same kind is told too: each has a message of its own.
+		more := c.Kind == schema.DamagedState && !slices.Contains(was, c)
+		if !has(was, c.Kind) || more {
 			event("condition %s", c)
 		}
 	}

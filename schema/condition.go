@@ -14,6 +14,7 @@ const (
 	MemoryPressure ConditionKind = "memory-pressure" // its memory is nearly used up
 	ClockSkew      ConditionKind = "clock-skew"      // its clock is not the master's
 	ReadOnlyFS     ConditionKind = "read-only-fs"    // its state directory cannot be written to
+	DamagedState   ConditionKind = "damaged-state"   // files of its state directory were damaged or lost
 	BrokenRuntime  ConditionKind = "broken-runtime"  // tasks cannot be started on it, whichever they are
 	// NameConflict is found by the master, not by an agent: another agent says that
 	// it is this machine, and is refused.
@@ -22,7 +23,7 @@ const (
 
 // ConditionKinds lists the conditions that agents find, in the order in which they are told.
 func ConditionKinds() []ConditionKind {
-	return []ConditionKind{ReadOnlyFS, BrokenRuntime, DiskPressure, MemoryPressure, ClockSkew}
+	return []ConditionKind{ReadOnlyFS, BrokenRuntime, DiskPressure, MemoryPressure, ClockSkew, DamagedState}
 }
 
 // LetsIn returns the lowest priority of tasks that may still be put on a
@@ -38,8 +39,10 @@ func (k ConditionKind) LetsIn() Priority {
 	case ClockSkew:
 		// Who finds out why the clock is wrong must get there.
 		return bandFloor(BandMonitoring)
-	case NameConflict:
-		return 0 // the machine is well
+	case DamagedState, NameConflict:
+		// The machine is well: what was damaged is put right, or costs its own task a
+		// restart.
+		return 0
 	}
 	return MaxPriority + 1
 }

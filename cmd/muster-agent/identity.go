@@ -6,16 +6,17 @@ import (
 	"io/fs"
 
 	"github.com/musterhq/muster/nodeagent/credential"
+	"github.com/musterhq/muster/nodeagent/durable"
 	"github.com/musterhq/muster/schema/identity"
 )
 
 // identity returns what the machine shows a master elsewhere; nil for one on
 // this machine.
-func (f *flags) identity(dir string) (*credential.Store, error) {
+func (f *flags) identity(dir string, damaged func(durable.Damage)) (*credential.Store, error) {
 	if !f.remote {
 		return nil, nil
 	}
-	id, err := credential.Open(credential.Config{Dir: dir, TokenFile: f.tokenFile, Cell: f.cell, Machine: f.name})
+	id, err := credential.Open(credential.Config{Dir: dir, TokenFile: f.tokenFile, Cell: f.cell, Machine: f.name, Damaged: damaged})
 	switch {
 	case errors.Is(err, credential.ErrNone):
 		return nil, usageError{fmt.Errorf("--master %s: %w", f.master, err), "make a token with `muster pki token MACHINE`, and name its file with --token-file"}

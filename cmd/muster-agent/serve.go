@@ -124,7 +124,8 @@ func newAgent(ctx context.Context, f *flags, dir string, cfg loop.Config) (*agen
 		return nil, err
 	}
 	a := &agent{cell: f.cell}
-	id, err := f.identity(dir)
+	cfg.Damages = loop.NewDamages(dir, cfg.Log)
+	id, err := f.identity(dir, cfg.Damages.Tell)
 	if err != nil {
 		return nil, err
 	}
@@ -141,6 +142,7 @@ func newAgent(ctx context.Context, f *flags, dir string, cfg loop.Config) (*agen
 	}
 	if a.tasks, err = runtime.New(runtime.Config{
 		Dir: dir, Keeper: keeper, CgroupParent: f.cgroupParent, Hide: append(hidden(f.master), f.hide...), Writable: f.writable, ClosedPorts: f.closed(), Devices: files, Log: cfg.Log,
+		Damaged: cfg.Damages.Tell, Discard: func(path string) error { return a.loop.Discard(path) },
 	}); err != nil {
 		return nil, err
 	}

@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -45,6 +44,9 @@ type Config struct {
 	// certificate or else the token says.
 	Cell, Machine string
 	Now           func() time.Time // time.Now when nil
+	// Damaged, if set, is called with each file that was damaged. The certificate is
+	// kept twice; without either it is as if there had been none.
+	Damaged func(durable.Damage)
 }
 
 // held is what identity.json holds.
@@ -64,6 +66,7 @@ type pending struct {
 // Store is a machine's identity on disk.
 type Store struct {
 	cfg  Config
+	docs durable.Documents
 	name identity.Name
 
 	mu          sync.Mutex // guards what follows
@@ -82,8 +85,9 @@ func Open(cfg Config) (*Store, error) {
 		cfg.Now = time.Now
 	}
 	s := &Store{cfg: cfg, name: identity.Name{Cell: cfg.Cell, Role: identity.Machine, Name: cfg.Machine}}
+	s.docs = durable.Documents{Old: !durable.Current(cfg.Dir), Tell: cfg.Damaged}
 	file := filepath.Join(cfg.Dir, identityFile)
-	switch found, err := readJSON(file, &s.held); {
+	switch found, err := s.read(identityFile, s.docs.ReadTwice, &s.held); {
 	case err != nil:
 		return nil, err
 	case found:
@@ -267,9 +271,8 @@ func (s *Store) Unknown(host, token string) (*tls.Config, error) {
 // joinKey returns the key for a token: that of a join which did not get to its
 // end, or a new one, which is on disk before anyone hears of it.
 func (s *Store) joinKey(token string) (*ecdsa.PrivateKey, error) {
-	file := filepath.Join(s.cfg.Dir, joinFile)
 	var p pending
-	if _, err := readJSON(file, &p); err != nil {
+	if _, err := s.read(joinFile, s.docs.Read, &p); err != nil {
 		return nil, err
 	}
 	if p.Token == token {
@@ -285,7 +288,7 @@ func (s *Store) joinKey(token string) (*ecdsa.PrivateKey, error) {
 		return nil, err
 	}
 	s.join = pending{Key: der, Token: token}
-	return key, writeJSON(file, s.join)
+	return key, s.docs.Write(filepath.Join(s.cfg.Dir, joinFile), joinFile, s.join)
 }
 
 // Accept keeps a certificate that the master has given, for the join under way
@@ -316,7 +319,7 @@ func (s *Store) Accept(certificate []byte, authorities [][]byte) error {
 	if err := s.adopt(next); err != nil {
 		return err
 	}
-	if err := writeJSON(filepath.Join(s.cfg.Dir, identityFile), next); err != nil {
+	if err := s.docs.WriteTwice(filepath.Join(s.cfg.Dir, identityFile), identityFile, next); err != nil {
 		return err
 	}
 	s.join = pending{}
@@ -362,26 +365,12 @@ func parseKey(der []byte) (*ecdsa.PrivateKey, error) {
 	return k, nil
 }
 
-// readJSON reads a file into v; false when there is none.
-func readJSON(name string, v any) (bool, error) {
-	b, err := os.ReadFile(name)
-	if errors.Is(err, fs.ErrNotExist) {
+// read reads a document; false when there is none, or it is damaged.
+func (s *Store) read(name string, read func(file, id string, v any) error, v any) (bool, error) {
+	var damage *durable.Damage
+	err := read(filepath.Join(s.cfg.Dir, name), name, v)
+	if errors.Is(err, fs.ErrNotExist) || errors.As(err, &damage) {
 		return false, nil
 	}
-	if err == nil {
-		err = json.Unmarshal(b, v)
-	}
-	if err != nil {
-		return false, fmt.Errorf("%s: %w", name, err)
-	}
-	return true, nil
-}
-
-// writeJSON writes v durably and whole, for this user alone.
-func writeJSON(name string, v any) error {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	return durable.Write(name, b, 0o600)
+	return err == nil, err
 }

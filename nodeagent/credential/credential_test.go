@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/musterhq/muster/nodeagent/durable"
 	"github.com/musterhq/muster/schema/identity"
 )
 
@@ -168,12 +169,12 @@ func TestJoin(t *testing.T) {
 	if err := s.Accept(i.answer(request2, "m1", noon), [][]byte{i.ca.Raw}); err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]fs.FileMode{identityFile: 0o600} {
+	for name, want := range map[string]fs.FileMode{identityFile: 0o600, durable.Second(identityFile): 0o600} {
 		if info, err := os.Stat(filepath.Join(m.dir, name)); err != nil || info.Mode().Perm() != want {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if left, err := os.ReadDir(m.dir); err != nil || len(left) != 1 {
+	if left, err := os.ReadDir(m.dir); err != nil || len(left) != 2 {
 		t.Errorf("the directory holds %v, %v", left, err)
 	}
 	if err := os.Remove(m.file); err != nil {
@@ -304,4 +305,34 @@ func TestOpenErrors(t *testing.T) {
 	}
 	_, err = Open(Config{Dir: m.dir})
 	says(t, err, nil, identityFile+": key: ")
+}
+
+// TestDamagedIdentity: a certificate is kept twice, and either copy is enough.
+func TestDamagedIdentity(t *testing.T) {
+	t.Parallel()
+	i, m := newIssuer(t), newMachine(t)
+	m.join(i)
+	if err := os.WriteFile(filepath.Join(m.dir, durable.FormatFile), nil, 0o600); err != nil { // of this release
+		t.Fatal(err)
+	}
+	first, second := filepath.Join(m.dir, identityFile), filepath.Join(m.dir, durable.Second(identityFile))
+	for name, damage := range map[string]func() error{
+		"first emptied": func() error { return os.Truncate(first, 0) },
+		"first removed": func() error { return os.Remove(first) },
+		"second cut":    func() error { return os.Truncate(second, 40) },
+		"a directory":   func() error { return errors.Join(os.Remove(first), os.Mkdir(first, 0o700)) },
+	} {
+		if err := damage(); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		told := 0
+		if _, err := Open(Config{Dir: m.dir, Damaged: func(durable.Damage) { told++ }}); err != nil || told == 0 {
+			t.Errorf("%s: %v, told %d times", name, err, told)
+		}
+		for _, file := range []string{first, second} {
+			if !durable.Sealed(file) {
+				t.Errorf("%s: %s is not mended", name, file)
+			}
+		}
+	}
 }

@@ -26,7 +26,7 @@ func Write(name string, data []byte, mode fs.FileMode) error {
 // content; whether it has its name is for Rename. It takes the room that the file
 // has already before it asks for more.
 func Stage(name string, data []byte, mode fs.FileMode) error {
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, mode)
+	f, err := stage(name, mode)
 	if err != nil {
 		return err
 	}
@@ -34,6 +34,19 @@ func Stage(name string, data []byte, mode fs.FileMode) error {
 		err = f.Truncate(int64(len(data)))
 	}
 	return errors.Join(err, f.Sync(), f.Close())
+}
+
+// stage opens a file that is not in use, whatever is at its name.
+func stage(name string, mode fs.FileMode) (*os.File, error) {
+	if err := Aside(name); err != nil {
+		return nil, err
+	}
+	const flags = os.O_WRONLY | os.O_CREATE | syscall.O_NOFOLLOW | syscall.O_NONBLOCK
+	f, err := os.OpenFile(name, flags, mode)
+	if errors.Is(err, fs.ErrPermission) && os.Remove(name) == nil { // of an ordinary user, with another mode
+		f, err = os.OpenFile(name, flags, mode)
+	}
+	return f, err
 }
 
 // Reserve has a later Write to name find the room for that many bytes, whatever
@@ -45,7 +58,7 @@ func Reserve(name string, bytes int64, mode fs.FileMode) error {
 
 // Allocate makes a file that has room for that many bytes, if it is not there.
 func Allocate(name string, bytes int64, mode fs.FileMode) error {
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, mode)
+	f, err := stage(name, mode)
 	if err != nil {
 		return err
 	}
@@ -61,12 +74,25 @@ func Allocate(name string, bytes int64, mode fs.FileMode) error {
 	return errors.Join(err, f.Close())
 }
 
-// Rename renames within a directory, and waits until the disk has the new name.
+// Rename renames a file within a directory, and waits until the disk has the new
+// name. A directory in its place is moved aside.
 func Rename(from, to string) error {
-	if err := os.Rename(from, to); err != nil {
+	if err := Replace(from, to); err != nil {
 		return err
 	}
 	return SyncDir(filepath.Dir(to))
+}
+
+// Replace is Rename, but does not wait for the disk.
+func Replace(from, to string) error {
+	err := os.Rename(from, to)
+	if info, failed := os.Lstat(to); err != nil && failed == nil && info.IsDir() {
+		if err := MoveAside(to); err != nil {
+			return err
+		}
+		err = os.Rename(from, to)
+	}
+	return err
 }
 
 // SyncDir waits until the disk has the names of a directory as they are.

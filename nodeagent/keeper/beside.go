@@ -12,6 +12,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/musterhq/muster/nodeagent/durable"
 )
 
 // beside is a running task, beside which commands are started: in its namespaces
@@ -34,7 +36,7 @@ var errEnded = errors.New("the task has ended")
 func openBeside(dir string) (*beside, error) {
 	b := &beside{dir: dir, task: -1}
 	for name, v := range map[string]any{SpecFile: &b.spec, StateFile: &b.state} {
-		if ok, err := read(dir, name, v); err != nil || !ok {
+		if ok, err := read(durable.Documents{Old: true}, dir, name, v); err != nil || !ok {
 			return nil, fmt.Errorf("read %s: %w", name, errors.Join(err, errors.New("the task does not run")))
 		}
 	}

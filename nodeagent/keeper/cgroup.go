@@ -69,6 +69,24 @@ func (c cgroups) kill() bool {
 	return found
 }
 
+// KillGroup sends SIGKILL to all that is in the cgroup dir and below it.
+func KillGroup(dir string) { cgroups{dir}.kill() }
+
+// HasMembers reports whether there are processes in the cgroup dir itself.
+func HasMembers(dir string) bool { return len(members(dir)) > 0 }
+
+// UserOf returns the user of a process in the cgroup dir itself; 0 if there is none,
+// or it is root's.
+func UserOf(dir string) int {
+	for _, pid := range members(dir) {
+		var s unix.Stat_t
+		if unix.Stat("/proc/"+strconv.Itoa(pid), &s) == nil && s.Uid != 0 {
+			return int(s.Uid)
+		}
+	}
+	return 0
+}
+
 // killFrozen kills the members of dir, none of which can fork meanwhile where
 // dir can freeze. A process that was killed while frozen ends when it thaws.
 func killFrozen(dir string) {

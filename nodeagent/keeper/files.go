@@ -1,12 +1,12 @@
 package keeper
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/musterhq/muster/nodeagent/durable"
@@ -61,6 +61,9 @@ type Spec struct {
 	// Mark is an entry of Env that only this task's processes have. It finds
 	// them where the keeper was killed and there is no cgroup.
 	Mark string `json:"mark,omitempty"`
+	// Old says that its keeper is of an earlier release: what that writes has no
+	// checksum, and it mends nothing.
+	Old bool `json:"old,omitempty"`
 }
 
 // User is a numeric user and group.
@@ -177,41 +180,51 @@ type answer struct {
 	Command bool `json:"command,omitempty"`
 }
 
-// read reads the JSON file name in dir into v; false if there is none. A file
-// that is no JSON is none either: writes are whole, unless the machine went
-// down during one.
-func read(dir, name string, v any) (bool, error) {
-	b, err := os.ReadFile(filepath.Join(dir, name))
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
+// id names a document of the incarnation in dir: with its task, generation and
+// number, so that none counts in another's place.
+func id(dir, name string) string {
+	const parts = 6 // cell, user, job, index, generation, incarnation
+	path := strings.Split(filepath.Clean(dir), string(filepath.Separator))
+	return strings.Join(append(path[max(0, len(path)-parts):len(path):len(path)], name), "/")
+}
+
+// read reads the document name of dir into v; false if there is none. The error is a
+// *durable.Damage if it is not what was written.
+func read(docs durable.Documents, dir, name string, v any) (bool, error) {
+	err := docs.Read(filepath.Join(dir, name), id(dir, name), v)
+	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
-	case err != nil:
-		return false, err
 	}
-	return json.Unmarshal(b, v) == nil, nil
+	return err == nil, err
+}
+
+// damaged returns err if it is a *durable.Damage, nil if it is not.
+func damaged(err error) *durable.Damage {
+	var d *durable.Damage
+	errors.As(err, &d)
+	return d
 }
 
 // writeEnd writes the end of dir down, durably and whole: after a crash it is there
 // with all that it says, or not at all.
 func writeEnd(dir string, e Exit) error {
-	b, err := json.Marshal(e)
-	if err != nil {
-		return fmt.Errorf("write %s: %w", ExitFile, err)
-	}
-	return durable.Write(filepath.Join(dir, ExitFile), b, 0o600)
+	return durable.Documents{}.Write(filepath.Join(dir, ExitFile), id(dir, ExitFile), e)
 }
 
-// writeNow writes v as the JSON file name in dir, whole for every reader while the
+// writeNow makes v the document name of dir, whole for every reader while the
 // machine is up. It does not wait for the disk: that is for what says nothing any
 // more once the machine went down, and each start would wait twice.
 func writeNow(dir, name string, v any) error {
-	b, err := json.Marshal(v)
+	b, err := durable.Seal(id(dir, name), v)
 	if err != nil {
 		return fmt.Errorf("write %s: %w", name, err)
 	}
 	temp := filepath.Join(dir, name+".new")
+	if err := durable.Aside(temp); err != nil {
+		return err
+	}
 	if err := os.WriteFile(temp, b, 0o600); err != nil {
 		return err
 	}
-	return os.Rename(temp, filepath.Join(dir, name))
+	return durable.Replace(temp, filepath.Join(dir, name))
 }

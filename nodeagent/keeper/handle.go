@@ -1,6 +1,7 @@
 package keeper
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/musterhq/muster/nodeagent/durable"
 )
 
 // ErrCommand is in Start's error when the command cannot be executed: it is not
@@ -23,7 +26,7 @@ var ErrCommand = errors.New("the command cannot be executed")
 // any goroutine.
 type Handle struct {
 	dir   string
-	boot  string
+	known Known
 	Spec  Spec
 	State State // zero if it never ran
 	// Exit is set when it had ended already as the Handle was made.
@@ -31,6 +34,17 @@ type Handle struct {
 	// pid is a pidfd of the keeper; nil with Exit.
 	pid    *os.File
 	closed atomic.Bool
+	// seen is what was there at the last Verify; nil before.
+	seen map[string]seenFile
+}
+
+// Known is what an agent knows of an incarnation before it opens its directory.
+type Known struct {
+	Boot      string // the machine's boot id now
+	Documents durable.Documents
+	// Lost, if set, returns what can be known of the Spec of dir when that is
+	// damaged: Cgroups and Mark, by which the task is found.
+	Lost func(dir string) Spec
 }
 
 // Prepare writes spec to dir, which must be there and empty. It comes before
@@ -42,7 +56,7 @@ func Prepare(dir string, spec *Spec) error { return writeNow(dir, SpecFile, spec
 // task runs. After an error nothing of it runs or is left but the directory,
 // which holds its Exit.
 func Start(ctx context.Context, exe, dir string, spec *Spec) (*Handle, error) {
-	h := &Handle{dir: dir, boot: spec.Boot, Spec: *spec}
+	h := &Handle{dir: dir, known: Known{Boot: spec.Boot}, Spec: *spec}
 	ready, err := h.launch(exe)
 	if err != nil {
 		return nil, errors.Join(err, Abandon(dir, spec))
@@ -93,7 +107,7 @@ func (h *Handle) launch(exe string) (*os.File, error) {
 	fd := -1
 	pid, err := syscall.ForkExec(exe, []string{exe, h.dir}, &syscall.ProcAttr{
 		Dir:   "/",
-		Env:   []string{"GOMAXPROCS=1"}, // it waits: more would only cost memory
+		Env:   []string{"GOMAXPROCS=1", mendVariable}, // it waits: more threads would only cost memory
 		Files: []uintptr{null.Fd(), null.Fd(), log.Fd(), w.Fd()},
 		Sys:   &syscall.SysProcAttr{Setsid: true, PidFD: &fd},
 	})
@@ -121,7 +135,8 @@ func (h *Handle) abort(why string) error {
 // Abandon gives up dir, whose keeper was never started, and removes what spec
 // names.
 func Abandon(dir string, spec *Spec) error {
-	_, err := settle(dir, spec.Boot, spec, "")
+	h := &Handle{dir: dir, known: Known{Boot: spec.Boot}, Spec: *spec}
+	_, err := h.settle("")
 	return errors.Join(err, cgroups(spec.Cgroups).remove())
 }
 
@@ -173,7 +188,7 @@ func (h *Handle) end(why string) (Exit, error) {
 		return Exit{}, err
 	}
 	for since := time.Now(); ; time.Sleep(openEvery) {
-		exit, err := settle(h.dir, h.boot, &h.Spec, why)
+		exit, err := h.settle(why)
 		// A child that the keeper was just forking has the lock until its exec.
 		if !errors.Is(err, errHeld) || time.Since(since) > openFor {
 			return exit, err
@@ -207,128 +222,107 @@ func (h *Handle) await() error {
 	return err
 }
 
-// openEvery is the time between two looks at a keeper that is just starting or
-// ending, openFor how long that may take.
-const (
-	openEvery = 2 * time.Millisecond
-	openFor   = 10 * time.Second
-)
-
-// Open finds the incarnation in dir, which this or an earlier agent has begun;
-// boot is the machine's boot id now. What is left of a task without a keeper it
-// kills. It errs when the disk cannot be read or written, or when somebody has
-// the lock who is no keeper.
-func Open(ctx context.Context, dir, boot string) (*Handle, error) {
-	h := &Handle{dir: dir, boot: boot}
-	if _, err := os.Stat(dir); err != nil {
-		return nil, err
-	}
-	if _, err := read(dir, SpecFile, &h.Spec); err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, openFor, errors.New("its lock is held, but not by a keeper that answers"))
-	defer cancel()
-	for {
-		exit, err := settle(dir, boot, &h.Spec, "")
-		if err == nil {
-			h.Exit = &exit
-			_, err = read(dir, StateFile, &h.State)
-			return h, err
-		}
-		if !errors.Is(err, errHeld) {
-			return nil, err
-		}
-		ok, err := h.attach()
-		if err != nil {
-			return nil, err
-		}
-		if ok {
-			return h, nil
-		}
-		select {
-		case <-ctx.Done():
-			return nil, fmt.Errorf("%s: %w", dir, context.Cause(ctx))
-		case <-time.After(openEvery):
-		}
-	}
-}
-
-// attach opens the keeper that has the lock; false if it is just starting or
-// ending.
-func (h *Handle) attach() (bool, error) {
-	ok, err := read(h.dir, StateFile, &h.State)
-	if err != nil || !ok {
-		return false, err
-	}
-	fd, err := openPID(h.State.Keeper)
-	if errors.Is(err, unix.ESRCH) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	h.pid = os.NewFile(uintptr(fd), "pidfd")
-	return true, nil
-}
-
-// settle takes the lock of dir and returns its end. If there is none, nobody
-// saw it: then what is left is killed, and the verdict is written, with why as its
-// message unless that is "". The error is errHeld while a keeper lives.
-func settle(dir, boot string, spec *Spec, why string) (Exit, error) {
+// settle takes the lock of the directory and returns its end. If there is none,
+// nobody saw it: then what is left is killed, and the verdict is written, with why as
+// its message unless that is "". The error is errHeld while a keeper lives.
+func (h *Handle) settle(why string) (Exit, error) {
 	// A keeper takes the lock first of all, and one that comes too late for
 	// it runs nothing.
-	_, err := os.Lstat(filepath.Join(dir, LockFile))
+	_, err := os.Lstat(filepath.Join(h.dir, LockFile))
 	began := !errors.Is(err, os.ErrNotExist)
-	lock, err := claim(dir)
+	lock, err := claim(h.dir)
+	if lostDir(h.dir) {
+		return h.forget()
+	}
 	if err != nil {
 		return Exit{}, err
 	}
-	defer lock.Close()
+	defer func() { _ = lock.Close() }() // given back all the same
+	docs := h.known.Documents
+	docs.Old = docs.Old || h.Spec.Old
 	var exit Exit
-	if ok, err := read(dir, ExitFile, &exit); ok || err != nil {
+	ok, err := read(docs, h.dir, ExitFile, &exit)
+	lost := damaged(err)
+	if ok || err != nil && lost == nil {
 		return exit, err
 	}
-	if exit, ok := takeAside(dir); ok {
+	if exit, ok := takeAside(h.dir); ok {
 		return exit, nil
 	}
-	exit, err = bury(dir, boot, spec, began)
+	exit, err = h.bury(began, lost)
 	if err != nil {
 		return Exit{}, err
 	}
 	if why != "" {
 		exit.Unseen, exit.Message = false, why
 	}
-	if err = writeEnd(dir, exit); err != nil && putAside(dir, exit) == nil {
+	if err = writeEnd(h.dir, exit); err != nil && putAside(h.dir, exit) == nil {
 		err = nil
 	}
 	return exit, err
 }
 
+// lostDir reports whether there is no directory of that name any more.
+func lostDir(dir string) bool {
+	info, err := os.Lstat(dir)
+	return err == nil && !info.IsDir() || errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOTDIR)
+}
+
+// forget is settle for an incarnation whose directory was removed while it ran.
+func (h *Handle) forget() (Exit, error) {
+	exit, err := h.bury(true, nil)
+	exit.Unseen, exit.OOM, exit.Message = true, false, "its directory was lost, and with it how it ended"
+	return exit, err
+}
+
 // bury kills what is left of an incarnation that has no keeper, and judges it;
-// began is false if it never had one.
-func bury(dir, boot string, spec *Spec, began bool) (Exit, error) {
+// began is false if it never had one, and lost is what is wrong with its end.
+func (h *Handle) bury(began bool, lost *durable.Damage) (Exit, error) {
+	quiet := h.known.Documents
+	quiet.Tell = nil // who opens the directory tells
+	quiet.Old = quiet.Old || h.Spec.Old
 	var state State
-	ran, err := read(dir, StateFile, &state)
-	if err != nil {
+	ran, err := read(quiet, h.dir, StateFile, &state)
+	cut := damaged(err)
+	if err != nil && cut == nil {
 		return Exit{}, err
 	}
-	if spec.Boot == boot {
-		sweepOrphans(spec, state.Task)
+	if living(h.dir, h.known.Boot, &state) != nil {
+		return Exit{}, fmt.Errorf("%s: %w", h.dir, errHeld) // its lock was taken from it
+	}
+	lost, began = cmp.Or(lost, cut), began || ran || cut != nil
+	spec := h.Spec
+	if h.known.Lost != nil && len(spec.Command) == 0 && !spec.Probe && began {
+		spec, lost = h.known.Lost(h.dir), cmp.Or(h.lostSpec(quiet), lost)
+	}
+	if spec.Boot == "" || spec.Boot == h.known.Boot {
+		sweepOrphans(&spec, state.Task)
 	}
 	exit := Exit{Code: -1, At: time.Now(), OOM: cgroups(spec.Cgroups).oomKills() > 0}
+	restarted := cmp.Or(spec.Boot, state.Boot, h.known.Boot) != h.known.Boot
 	switch {
-	case len(spec.Command) == 0 && began: // only a machine that goes down loses it
-		exit.Message = "the machine was restarted"
-	case len(spec.Command) == 0, spec.Boot == boot && !ran && !began:
+	case !began && (spec.Boot == h.known.Boot || spec.Boot == ""):
 		exit.Never, exit.Message = true, "it was never started"
-	case spec.Boot != boot:
+	case restarted:
 		exit.Message = "the machine was restarted"
+	case lost != nil:
+		exit.Unseen, exit.OOM, exit.Message = true, false, lost.Error()
 	case !ran:
 		exit.Unseen, exit.Message = !exit.OOM, "its keeper was killed while it started"
 	default:
 		exit.Unseen, exit.Message = !exit.OOM, "its keeper was killed, and the task with it"
 	}
 	return exit, nil
+}
+
+// lostSpec says what is wrong with the Spec of an incarnation that had one.
+func (h *Handle) lostSpec(docs durable.Documents) *durable.Damage {
+	file := filepath.Join(h.dir, SpecFile)
+	_, err := read(docs, h.dir, SpecFile, &Spec{})
+	if d := damaged(err); d != nil {
+		return d
+	}
+	return &durable.Damage{File: file, Why: "it is missing"}
 }
 
 // sweepOrphans kills what is left of a task whose keeper is dead, and returns

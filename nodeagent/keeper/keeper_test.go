@@ -10,6 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/musterhq/muster/nodeagent/durable"
 )
 
 func TestMain(m *testing.M) {
@@ -102,7 +104,7 @@ func TestOneKeeperOfADirectory(t *testing.T) {
 		}
 	}
 	second()
-	again, err := Open(t.Context(), dir, h.Spec.Boot)
+	again, err := Open(t.Context(), dir, Known{Boot: h.Spec.Boot})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,21 +166,21 @@ func TestFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	var got Exit
-	if ok, err := read(dir, ExitFile, &got); ok || err != nil {
+	if ok, err := read(durable.Documents{}, dir, ExitFile, &got); ok || err != nil {
 		t.Errorf("read of no file: %t, %v", ok, err)
 	}
 	want := Exit{Code: -1, Signal: "SIGKILL", OOM: true, Message: "m"}
 	if err := writeEnd(dir, want); err != nil {
 		t.Fatal(err)
 	}
-	if ok, err := read(dir, ExitFile, &got); !ok || err != nil || got != want {
+	if ok, err := read(durable.Documents{}, dir, ExitFile, &got); !ok || err != nil || got != want {
 		t.Errorf("read %+v, %t, %v, want %+v", got, ok, err, want)
 	}
 	if err := os.Truncate(filepath.Join(dir, ExitFile), 5); err != nil {
 		t.Fatal(err)
 	}
-	if ok, err := read(dir, ExitFile, &got); ok || err != nil {
-		t.Errorf("read of half a file: %t, %v, want none", ok, err)
+	if ok, err := read(durable.Documents{}, dir, ExitFile, &got); ok || damaged(err) == nil {
+		t.Errorf("read of half a file: %t, %v, want it damaged", ok, err)
 	}
 }
 

@@ -75,10 +75,12 @@ type holder struct {
 	groups  cgroups
 	outputs *outputs       // nil before the fork
 	ended   chan os.Signal // SIGCHLD; one that is pending stands for all
-	control chan os.Signal // SIGTERM, SIGUSR1
-	main    int            // pid of the task's main process; 0 when it has ended
-	first   int            // pid of its pid namespace's first process; 0 without, and when it was reaped
-	word    chan word      // from the first process, once; nil without
+	control chan os.Signal // SIGTERM, SIGUSR1, SIGUSR2
+	lock    *lock
+	state   State
+	main    int       // pid of the task's main process; 0 when it has ended
+	first   int       // pid of its pid namespace's first process; 0 without, and when it was reaped
+	word    chan word // from the first process, once; nil without
 	status  syscall.WaitStatus
 	exit    Exit
 }
@@ -88,17 +90,16 @@ func keep(dir string) int {
 	h := &holder{dir: dir, ended: make(chan os.Signal, 1), control: make(chan os.Signal, 16)}
 	// Before the lock: who finds it held may send a signal.
 	signal.Notify(h.ended, unix.SIGCHLD)
-	signal.Notify(h.control, unix.SIGTERM, unix.SIGUSR1)
+	signal.Notify(h.control, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2)
 	// Not ignored, which the task would inherit.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGPIPE)
 	unix.CloseOnExec(readyFD)
 	ready := os.NewFile(readyFD, "ready")
-	lock, err := h.begin()
-	if err != nil {
+	if err := h.begin(); err != nil {
 		reply(ready, answer{Error: err.Error()})
 		return 1
 	}
-	defer runtime.KeepAlive(lock)
+	defer runtime.KeepAlive(h.lock)
 	state, err := h.start()
 	if err != nil {
 		a := answer{Error: err.Error()}
@@ -130,34 +131,34 @@ func reply(ready *os.File, a answer) {
 }
 
 // begin takes the lock and makes sure that nobody was here before.
-func (h *holder) begin() (*os.File, error) {
+func (h *holder) begin() (err error) {
 	if err := closeInherited(); err != nil {
-		return nil, err
+		return err
 	}
-	lock, err := claim(h.dir)
-	if err != nil {
-		return nil, err
+	if h.lock, err = claim(h.dir); err != nil {
+		return err
 	}
 	for _, name := range []string{StateFile, ExitFile} {
 		if _, err := os.Lstat(filepath.Join(h.dir, name)); err == nil {
-			return nil, fmt.Errorf("%s: %s is there: it was run or given up before", h.dir, name)
+			return fmt.Errorf("%s: %s is there: it was run or given up before", h.dir, name)
 		}
 	}
-	ok, err := read(h.dir, SpecFile, &h.spec)
+	// An agent of an earlier release writes no checksum.
+	ok, err := read(durable.Documents{Old: true}, h.dir, SpecFile, &h.spec)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if !ok {
-		return nil, fmt.Errorf("%s: no %s", h.dir, SpecFile)
+		return fmt.Errorf("%s: no %s", h.dir, SpecFile)
 	}
 	h.groups = h.spec.Cgroups
 	if err := durable.Reserve(filepath.Join(h.dir, ExitFile), exitRoom, 0o600); err != nil {
-		return nil, err
+		return err
 	}
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return nil, fmt.Errorf("subreaper: %w", err)
+		return fmt.Errorf("subreaper: %w", err)
 	}
-	return lock, nil
+	return nil
 }
 
 // start starts the task and returns when its command runs and that is on disk.
@@ -173,7 +174,19 @@ func (h *holder) start() (*State, error) {
 		}
 		*id = p.Identity
 	}
+	h.state = *state
 	return state, writeNow(h.dir, StateFile, state)
+}
+
+// mend writes anew what tells of the task, and takes the lock of what was put in the
+// place of the directory or of its lock: for an agent that has found them damaged or
+// lost. What it cannot write the agent sees.
+func (h *holder) mend() {
+	h.lock.retake(h.dir)
+	err := errors.Join(writeNow(h.dir, SpecFile, h.spec), writeNow(h.dir, StateFile, h.state))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "muster-keeper:", err)
+	}
 }
 
 // watch obeys signals until the task's main process has ended.
@@ -189,10 +202,14 @@ func (h *holder) watch() {
 			h.heed(w)
 			return
 		case s := <-h.control:
-			if s == unix.SIGUSR1 {
+			switch s {
+			case unix.SIGUSR1:
 				h.exit.Kill = true
 				h.sweep()
 				return
+			case unix.SIGUSR2:
+				h.mend()
+				continue
 			}
 			h.exit.Term = true
 			// Neither we nor the first process have reaped it yet, so

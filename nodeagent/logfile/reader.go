@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"syscall"
 	"time"
 )
 
@@ -62,7 +63,8 @@ func (r *Reader) first(from int64) error {
 
 // open goes to the beginning of a segment.
 func (r *Reader) open(start int64) error {
-	f, err := os.Open(segmentPath(r.dir, r.name, start))
+	// What was put in its place is not waited for.
+	f, err := os.OpenFile(segmentPath(r.dir, r.name, start), os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
 	if err != nil {
 		return err
 	}

@@ -3,11 +3,14 @@ package logfile
 import (
 	"cmp"
 	"encoding/binary"
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -33,6 +36,16 @@ func (l *Limits) fill() {
 
 // timesSuffix marks a segment's index of times: stamps, oldest first.
 const timesSuffix = ".times"
+
+// readFile reads a file. What was put in its place is not waited for.
+func readFile(name string) ([]byte, error) {
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	b, err := io.ReadAll(f)
+	return b, errors.Join(err, f.Close())
+}
 
 // segmentPath returns the path of the segment of a log that begins at a byte.
 func segmentPath(dir, name string, start int64) string {
@@ -89,7 +102,7 @@ func (s stamp) encode(b *[stampSize]byte) {
 // stamps reads the index of a segment; one that cannot be read is empty, and
 // half a stamp at the end is none.
 func stamps(path string) []stamp {
-	b, err := os.ReadFile(path + timesSuffix)
+	b, err := readFile(path + timesSuffix)
 	if err != nil {
 		return nil
 	}

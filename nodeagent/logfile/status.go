@@ -28,7 +28,7 @@ type Status struct {
 
 // CreateStatus makes the file for a number of logs.
 func CreateStatus(dir string, logs int) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(dir, StatusFile), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	f, err := os.OpenFile(filepath.Join(dir, StatusFile), os.O_WRONLY|os.O_CREATE|os.O_TRUNC|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +79,7 @@ func ReadStatus(dir string) ([]Status, error) {
 // each task again and again: os.ReadFile would ask its poller to watch the file, in
 // vain.
 func readStatus(path string) ([]byte, error) {
-	fd, err := syscall.Open(path, syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
+	fd, err := syscall.Open(path, syscall.O_RDONLY|syscall.O_CLOEXEC|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
 	if err != nil {
 		return nil, err
 	}

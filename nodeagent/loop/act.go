@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -130,6 +132,10 @@ func (l *Loop) end(ctx context.Context, g *generation, a nodeagent.Action) {
 	}
 }
 
+// Discard takes away the tree at path, which is below the state directory: at once as
+// far as a later reader is concerned. It may be called from any goroutine.
+func (l *Loop) Discard(path string) error { return l.disk.trash.Put(path) }
+
 // discard removes what the tasks of the generation whose directory dir is have made
 // for themselves. None of its incarnations runs.
 func (l *Loop) discard(dir string) error {
@@ -211,7 +217,8 @@ func (l *Loop) launch(ctx context.Context, s starting) outcome {
 		}
 		return out
 	}
-	if !s.written {
+	// It may have been lost since, with its directory.
+	if _, err := os.Lstat(filepath.Join(s.dir, assignmentFile)); !s.written || errors.Is(err, fs.ErrNotExist) {
 		if err := l.disk.writeAssignment(s.Assignment); err != nil {
 			return refuse(schema.CauseStartFailed, fmt.Errorf("keep the assignment: %w", err))
 		}

@@ -1,7 +1,6 @@
 package loop
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,8 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
-	"github.com/musterhq/muster/nodeagent"
 	"github.com/musterhq/muster/nodeagent/durable"
 	"github.com/musterhq/muster/nodeagent/trash"
 	"github.com/musterhq/muster/schema"
@@ -44,6 +43,7 @@ type disk struct {
 	trash *trash.Bin
 	// ballast is given up for what has to be written to a full disk.
 	ballast *ballast
+	docs    durable.Documents
 	// step is called before each change of the disk, and once after it.
 	// Tests kill the agent there.
 	step func(what string)
@@ -58,10 +58,14 @@ func (d *disk) dir(task schema.TaskName, generation uint64) string {
 
 func incarnationDir(dir string, n int) string { return filepath.Join(dir, strconv.Itoa(n)) }
 
-// write writes v to name as JSON, durably and whole: after a crash the file
-// holds either what it held before or v.
+// id names the document in the file name, by its place below root: none counts in
+// another's place, and all do when root is moved.
+func (d *disk) id(name string) string { return strings.TrimPrefix(name, d.root+"/") }
+
+// write makes v the document in the file name, durably and whole: after a crash the
+// file holds either what it held before or v.
 func (d *disk) write(name string, v any) error {
-	b, err := json.Marshal(v)
+	b, err := durable.Seal(d.id(name), v)
 	if err != nil {
 		return fmt.Errorf("write %s: %w", name, err)
 	}
@@ -78,22 +82,43 @@ func (d *disk) write(name string, v any) error {
 	return nil
 }
 
-// makeDir makes dir and its parents below root, durably.
+// makeDir makes dir and its parents below root, durably. What is no directory in
+// their place is moved aside.
 func (d *disk) makeDir(dir string) error {
 	if dir == d.root {
 		return nil
 	}
-	if _, err := os.Stat(dir); err == nil {
+	info, err := os.Lstat(dir)
+	if err == nil && info.IsDir() {
 		return nil
 	}
 	parent := filepath.Dir(dir)
 	if err := d.makeDir(parent); err != nil {
 		return err
 	}
+	if err := d.clear(dir); err != nil {
+		return err
+	}
 	if err := os.Mkdir(dir, dirMode); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	return durable.SyncDir(parent)
+}
+
+// clear moves aside what is at dir and no directory.
+func (d *disk) clear(dir string) error {
+	info, err := os.Lstat(dir)
+	if err != nil || info.IsDir() {
+		return gone(err)
+	}
+	d.tell(dir, "it is no directory", true)
+	return durable.MoveAside(dir)
+}
+
+func (d *disk) tell(file, why string, mended bool) {
+	if d.docs.Tell != nil {
+		d.docs.Tell(durable.Damage{File: file, Why: why, Mended: mended})
+	}
 }
 
 // writeAssignment makes the generation's directory: from then on it is held.
@@ -163,24 +188,42 @@ func (d *disk) below(top string, levels int) ([]string, error) {
 
 // entries lists the directories in dir; none if it does not exist.
 func (d *disk) entries(dir string) ([]string, error) {
-	list, err := os.ReadDir(dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	list, err := d.readDir(dir)
+	if err != nil {
 		return nil, err
 	}
 	var dirs []string
 	for _, e := range list {
 		name := filepath.Join(dir, e.Name())
 		switch {
-		case !e.IsDir():
+		case !e.IsDir() || strings.Contains(e.Name(), durable.AsideMark):
 		case strings.HasSuffix(name, removedSuffix):
 			if err := d.trash.Put(name); err != nil {
-				return nil, err
+				d.tell(name, "it cannot be removed: "+err.Error(), false)
 			}
 		default:
 			dirs = append(dirs, name)
 		}
 	}
 	return dirs, nil
+}
+
+// readDir lists dir, whatever has become of it: nothing that was done to one
+// directory hides the others.
+func (d *disk) readDir(dir string) ([]fs.DirEntry, error) {
+	list, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrPermission) && os.Chmod(dir, dirMode) == nil {
+		d.tell(dir, "its mode did not let the agent read it", true)
+		list, err = os.ReadDir(dir)
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.ELOOP), errors.Is(err, syscall.EIO), errors.Is(err, fs.ErrPermission):
+		d.tell(dir, err.Error(), false)
+		return list, nil
+	}
+	return list, err
 }
 
 // incarnations lists the numbers of the incarnations in a generation's
@@ -200,47 +243,15 @@ func (d *disk) incarnations(dir string) ([]int, error) {
 	return numbers, nil
 }
 
-// readGeneration reads what is on disk of a generation but its incarnations.
-// A directory without an assignment was never started: false.
-func (d *disk) readGeneration(dir string) (h nodeagent.Held, ok bool, err error) {
-	ok, err = read(filepath.Join(dir, assignmentFile), &h.Assignment)
-	if err != nil || !ok {
-		return h, false, err
+// read reads the document in the file name into v; false if there is none, or it is
+// damaged: damage says so, and has been told.
+func (d *disk) read(name string, v any) (ok bool, damage *durable.Damage, err error) {
+	err = d.docs.Read(name, d.id(name), v)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return false, nil, nil
+	case errors.As(err, &damage):
+		return false, damage, nil
 	}
-	a := &h.Assignment
-	if a.Job == nil || d.dir(a.Task, a.Generation) != dir {
-		return h, false, fmt.Errorf("%s in %s is of another task", assignmentFile, dir)
-	}
-	var end schema.Cause
-	if ok, err := read(filepath.Join(dir, endFile), &end); err != nil {
-		return h, false, err
-	} else if ok {
-		h.End = &end
-	}
-	return h, true, nil
-}
-
-// readStop reads why the incarnation in dir was told to stop; nil if it was not.
-func readStop(dir string) (*schema.Cause, error) {
-	var stop schema.Cause
-	ok, err := read(filepath.Join(dir, stopFile), &stop)
-	if err != nil || !ok {
-		return nil, err
-	}
-	return &stop, nil
-}
-
-// read reads JSON from name into v; false if there is no such file.
-func read(name string, v any) (bool, error) {
-	b, err := os.ReadFile(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	if err := json.Unmarshal(b, v); err != nil {
-		return false, fmt.Errorf("read %s: %w", name, err)
-	}
-	return true, nil
+	return err == nil, nil, err
 }

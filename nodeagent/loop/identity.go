@@ -114,7 +114,9 @@ func (d *disk) readIdentity() (found identity, whole bool, err error) {
 	var errs []error
 	for _, name := range []string{identityFile, identityCopy} {
 		var is identity
-		switch ok, err := read(filepath.Join(d.root, name), &is); {
+		switch ok, damage, err := d.read(filepath.Join(d.root, name), &is); {
+		case damage != nil:
+			errs = append(errs, damage)
 		case err != nil:
 			errs = append(errs, err)
 		case ok && is.ID == "":

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/musterhq/muster/nodeagent/durable"
 )
 
 // Lock is a state directory that is ours: of all agents, by whatever path they
@@ -50,7 +52,13 @@ func (l *Lock) take() (err error) {
 	if err != nil {
 		return inUse(err, name)
 	}
-	l.file, err = os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+	if err := durable.Aside(name); err != nil && !noRoom(err) && !noWrite(err) {
+		return err
+	}
+	l.file, err = os.OpenFile(name, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
+	if errors.Is(err, os.ErrPermission) && os.Chmod(name, 0o600) == nil {
+		l.file, err = os.OpenFile(name, os.O_RDWR, 0)
+	}
 	if noRoom(err) || noWrite(err) {
 		if l.file, err = os.Open(name); errors.Is(err, fs.ErrNotExist) && l.dir != nil {
 			return nil // the directory has to do
@@ -77,7 +85,7 @@ func inUse(err error, name string) error {
 	if !errors.Is(err, syscall.EWOULDBLOCK) {
 		return fmt.Errorf("lock: %w", err)
 	}
-	holder, _ := os.ReadFile(name) // empty while the holder has just begun
+	holder, _ := durable.ReadRegular(name) // empty while the holder has just begun
 	if pid := strings.TrimSpace(string(holder)); pid != "" {
 		return fmt.Errorf("%w (pid %s)", ErrInUse, pid)
 	}

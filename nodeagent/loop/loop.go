@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/nodeagent"
+	"github.com/musterhq/muster/nodeagent/durable"
 	"github.com/musterhq/muster/nodeagent/trash"
 	"github.com/musterhq/muster/schema"
 	"github.com/prometheus/client_golang/prometheus"
@@ -118,6 +119,8 @@ type Config struct {
 	// BallastBytes is how much of the disk is kept for what the agent has to write
 	// when others have filled it; 0: nothing.
 	BallastBytes int64
+	// Damages, if set, is told by the Runtime too; nil: by the Loop alone.
+	Damages *Damages
 	// NoExec refuses commands beside tasks.
 	NoExec bool
 	// LookEvery is the time between two looks at how the machine is; zero: it
@@ -158,9 +161,12 @@ type generation struct {
 	stuck  error
 	retry  time.Time
 	unread bool
-	walk   walk
-	logs   string // what is wrong with the logs of the last incarnation
-	execs  int    // commands that run beside the last incarnation
+	// guessed says that its assignment was damaged: what there is of it is what the
+	// directory's name says, until a view has it.
+	guessed bool
+	walk    walk
+	logs    string // what is wrong with the logs of the last incarnation
+	execs   int    // commands that run beside the last incarnation
 }
 
 // Loop is the agent of one machine.
@@ -182,6 +188,8 @@ type Loop struct {
 	memory     memory
 	identity   identity
 	unkept     bool // the disk has refused identity
+	damages    *Damages
+	scrubs     scrubs
 	life       nodeagent.Life
 	withheld   map[schema.TaskRef]bool // of the last decision
 	held       map[key]*generation
@@ -217,7 +225,11 @@ func New(ctx context.Context, cfg Config) (*Loop, error) {
 			return nil, err
 		}
 	}
-	d := &disk{root: cfg.Dir, lock: cfg.Lock, step: cfg.Step, ballast: openBallast(filepath.Join(cfg.Dir, ballastDir), cfg.BallastBytes)}
+	if cfg.Damages == nil {
+		cfg.Damages = NewDamages(cfg.Dir, cfg.Log)
+	}
+	docs := durable.Documents{Old: !durable.Current(cfg.Dir), Tell: cfg.Damages.Tell}
+	d := &disk{root: filepath.Clean(cfg.Dir), lock: cfg.Lock, docs: docs, step: cfg.Step, ballast: openBallast(filepath.Join(cfg.Dir, ballastDir), cfg.BallastBytes)}
 	made := false
 	defer func() {
 		if !made {
@@ -225,13 +237,16 @@ func New(ctx context.Context, cfg Config) (*Loop, error) {
 		}
 	}()
 	l := &Loop{
-		cfg: cfg, disk: d,
+		cfg: cfg, disk: d, damages: cfg.Damages,
 		events: make(chan func()), ended: make(chan struct{}), emptied: make(chan struct{}, 1),
 		starts: make(chan struct{}, parallelStarts),
 		held:   map[key]*generation{}, probes: map[asked]asking{},
 		life: nodeagent.Life{Began: time.Now()},
 	}
 	l.info.Store(&cfg.Machine)
+	if err := d.clear(filepath.Join(d.root, trashDir)); err != nil {
+		return nil, err
+	}
 	var err error
 	d.trash, err = trash.Open(trash.Config{Dir: filepath.Join(cfg.Dir, trashDir), Log: cfg.Log, Emptied: l.noteEmptied})
 	if err != nil {
@@ -278,6 +293,7 @@ func (l *Loop) Run(ctx context.Context) error {
 			f()
 		case <-l.emptied:
 			l.takeEmptied()
+		case <-l.damages.news:
 		case <-timer.C:
 		}
 		l.drain()
@@ -327,6 +343,7 @@ func (l *Loop) Alive(ctx context.Context) error { return l.call(ctx, func() {}) 
 func (l *Loop) turn(ctx context.Context) time.Time {
 	l.reread(ctx)
 	l.saveAgain(time.Now())
+	l.tellDamages()
 	look := l.look(ctx, time.Now())
 	var plan nodeagent.Plan
 	for {
@@ -512,7 +529,7 @@ func (l *Loop) sees(epoch uint64) {
 // takes it.
 func (l *Loop) remember(m memory) {
 	l.memory = m
-	l.save(nil, filepath.Join(l.disk.root, viewFile), func() error { return l.disk.writeMemory(l.memory) })
+	l.save(nil, filepath.Join(l.disk.root, viewFile), func() error { return l.disk.writeMemory(l.cfg.Machine.Name, l.memory) })
 }
 
 // Assign makes view what the machine shall run. When it returns nil, the view
@@ -540,6 +557,7 @@ func (l *Loop) assign(v *nodeagent.View) error {
 	m := memory{epoch: max(v.Epoch, l.memory.epoch), view: v}
 	l.remember(m)
 	l.confirm()
+	l.recall()
 	return nil
 }
 

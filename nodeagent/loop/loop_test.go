@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/musterhq/muster/nodeagent"
+	"github.com/musterhq/muster/nodeagent/durable"
 	"github.com/musterhq/muster/nodeagent/loop"
 	"github.com/musterhq/muster/schema"
 )
@@ -195,30 +197,31 @@ func TestUnreadable(t *testing.T) {
 		s.until("u/web/0 g1 running")
 		s.agent.stop()
 		file := filepath.Join(s.dir, "tasks/local/u/web/0/1/assignment.json")
-		good, err := os.ReadFile(file)
-		if err != nil {
-			s.t.Fatal(err)
-		}
-		write := func(name string, b []byte) {
-			s.t.Helper()
-			if err := os.WriteFile(name, b, 0o600); err != nil {
+		for _, name := range []string{file, filepath.Join(s.dir, "view.json")} {
+			if err := os.WriteFile(name, []byte("{"), 0o600); err != nil {
 				s.t.Fatal(err)
 			}
 		}
-		write(file, []byte("{"))
-		write(filepath.Join(s.dir, "view.json"), []byte("\x00\x00"))
 		s.agent = startAgent(s.t, s.kernel, s.dir, s.crash)
-		s.until("u/web/0 g1 starting")
-		s.assign(web)
-		s.until("u/web/0 g1 starting")
-		if note := s.agent.Report().Tasks[0].Note; !strings.Contains(note, "cannot read its directory") {
-			s.t.Errorf("note %q", note)
-		}
-		write(file, good)
 		s.until("u/web/0 g1 running")
+		time.Sleep(time.Minute)
+		s.until("u/web/0 g1 running") // until a master says what shall run
+		s.assign(web)
+		s.until("u/web/0 g1 running")
+		if !durable.Sealed(file) {
+			s.t.Error("the assignment was not written anew")
+		}
 		if n := s.kernel.starts[filepath.Join(s.dir, "tasks/local/u/web/0")]; n != 1 {
 			s.t.Errorf("%d starts, want 1", n)
 		}
+		s.agent.stop()
+		if err := os.Truncate(file, 0); err != nil {
+			s.t.Fatal(err)
+		}
+		s.agent = startAgent(s.t, s.kernel, s.dir, s.crash)
+		s.until("u/web/0 g1 running")
+		s.assign() // it is managed: what is not assigned stops
+		s.until("u/web/0 g1 dead superseded")
 	})
 }
 
@@ -230,13 +233,18 @@ func TestUnwritable(t *testing.T) {
 		s.until("u/batch/0 g1 running", "u/web/0 g2 running")
 		end, stop, view := "tasks/local/u/batch/0/1/end.json", "tasks/local/u/web/0/2/1/stop.json", "view.json"
 		for _, name := range []string{end, stop, view} {
+			for i := range 100 { // and no name is left to move the first to
+				if err := os.MkdirAll(filepath.Join(s.dir, name+".new"+durable.AsideMark+strconv.Itoa(i)), 0o700); err != nil {
+					s.t.Fatal(err)
+				}
+			}
 			if err := os.Mkdir(filepath.Join(s.dir, name+".new"), 0o700); err != nil {
 				s.t.Fatal(err)
 			}
 		}
 		s.kernel.exit("batch/0", schema.Exit{Code: 0})
 		s.until("u/batch/0 g1 dead finished", "u/web/0 g2 running")
-		if note := s.agent.Report().Tasks[0].Note; !strings.Contains(note, "not written down yet: ") || !strings.Contains(note, "is a directory") {
+		if note := s.agent.Report().Tasks[0].Note; !strings.Contains(note, "not written down yet: ") || !strings.Contains(note, "is in the way") {
 			s.t.Errorf("note %q, want why the end is not kept", note)
 		}
 		s.assign(stopped(assignment("web", 0, 2, schema.Service), schema.CauseUpdate))

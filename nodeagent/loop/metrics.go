@@ -26,6 +26,7 @@ type metrics struct {
 	refused   *prometheus.CounterVec
 	exits     *prometheus.CounterVec
 	errors    prometheus.Counter
+	damaged   prometheus.Counter
 	latency   prometheus.Histogram
 
 	evictions *prometheus.CounterVec
@@ -64,6 +65,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		unhealthy: prometheus.NewCounter(opts("unhealthy_total", "Incarnations whose health check found them unhealthy.")),
 		refused:   prometheus.NewCounterVec(opts("refused_total", "Starts that were refused or failed, by cause."), []string{"cause"}),
 		exits:     prometheus.NewCounterVec(opts("exits_total", "Ends of incarnations, by how they ended."), []string{"how"}),
+		damaged:   prometheus.NewCounter(opts("damaged_files_total", "Files of the state directory that were found damaged or lost.")),
 		errors:    prometheus.NewCounter(opts("errors_total", "Actions that the disk or the kernel refused; they are tried again.")),
 		latency: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: "muster", Subsystem: "agent", Name: "start_seconds", Help: "Time from the decision to start an incarnation until it runs.",
@@ -86,7 +88,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	}
 	var errs []error
 	for _, c := range []prometheus.Collector{
-		m.tasks, m.view, m.epoch, m.busy, m.bound, m.ioBound, m.clock, m.stuck, m.troubles, m.starts, m.restarts, m.unhealthy, m.refused, m.exits, m.errors, m.latency,
+		m.tasks, m.view, m.epoch, m.busy, m.bound, m.ioBound, m.clock, m.stuck, m.troubles, m.starts, m.restarts, m.unhealthy, m.refused, m.exits, m.errors, m.damaged, m.latency,
 		m.evictions, m.oomKills, m.removals, m.freed, m.spent, m.left, m.inodes,
 	} {
 		errs = append(errs, r.Register(c))

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/nodeagent"
+	"github.com/musterhq/muster/nodeagent/durable"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -138,10 +139,15 @@ func (l *Loop) keepHealth(g *generation, n int, p nodeagent.Probe) {
 
 // readHealth returns what an earlier agent knew of the health of the incarnation
 // in dir.
-func readHealth(dir string) nodeagent.Probe {
+func (d *disk) readHealth(dir string) nodeagent.Probe {
 	var k knownHealth
-	if ok, err := read(filepath.Join(dir, healthFile), &k); err != nil || !ok {
-		return nodeagent.Probe{} // it is asked anew
+	name := filepath.Join(dir, healthFile)
+	ok, damage, err := d.read(name, &k)
+	if err != nil || !ok { // it is asked anew
+		if damage != nil {
+			_ = durable.MoveAside(name) // or it is found again
+		}
+		return nodeagent.Probe{}
 	}
 	return nodeagent.Known(k.State, k.Message)
 }

@@ -260,6 +260,9 @@ func TestMetrics(t *testing.T) {
 # HELP muster_agent_batch_cpu_milli What batch tasks may use together, in thousandths of a core; 0: they are not bounded.
 # TYPE muster_agent_batch_cpu_milli gauge
 muster_agent_batch_cpu_milli 0
+# HELP muster_agent_bounded_disk_bytes What tasks that give way to others may read, and what they may write, together in a second on the state directory's disk; 0: they are not bounded.
+# TYPE muster_agent_bounded_disk_bytes gauge
+muster_agent_bounded_disk_bytes 0
 # HELP muster_agent_busy_ports Ports of the machine's range that are in use by others than tasks.
 # TYPE muster_agent_busy_ports gauge
 muster_agent_busy_ports 0
@@ -270,9 +273,13 @@ muster_agent_clock_offset_seconds 0
 # TYPE muster_agent_condition gauge
 muster_agent_condition{condition="broken-runtime"} 0
 muster_agent_condition{condition="clock-skew"} 0
+muster_agent_condition{condition="damaged-state"} 0
 muster_agent_condition{condition="disk-pressure"} 0
 muster_agent_condition{condition="memory-pressure"} 0
 muster_agent_condition{condition="read-only-fs"} 0
+# HELP muster_agent_damaged_files_total Files of the state directory that were found damaged or lost.
+# TYPE muster_agent_damaged_files_total counter
+muster_agent_damaged_files_total 0
 # HELP muster_agent_errors_total Actions that the disk or the kernel refused; they are tried again.
 # TYPE muster_agent_errors_total counter
 muster_agent_errors_total 0

@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/nodeagent"
+	"github.com/musterhq/muster/nodeagent/durable"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -36,13 +38,35 @@ func (d *disk) sticky() (map[schema.TaskName]time.Time, error) {
 		if err != nil {
 			continue // not ours: left alone
 		}
-		var idle time.Time
-		if _, err := read(filepath.Join(dir, idleFile), &idle); err != nil {
-			return nil, err
+		if found[task], err = d.readIdle(filepath.Join(dir, idleFile)); err != nil {
+			d.tell(dir, err.Error(), false) // and is kept
 		}
-		found[task] = idle
 	}
 	return found, nil
+}
+
+// idleDocument is what idleFile holds.
+type idleDocument struct {
+	Since time.Time `json:"since"`
+}
+
+// readIdle returns the time that a file of that kind has; zero if there is none. One
+// that is damaged says no more than that: its directory is kept as if it had been
+// left now.
+func (d *disk) readIdle(name string) (time.Time, error) {
+	if d.docs.Old { // of an earlier release
+		var since time.Time
+		if b, err := durable.ReadRegular(name); err == nil && json.Unmarshal(b, &since) == nil {
+			return since, d.write(name, idleDocument{since})
+		}
+	}
+	var idle idleDocument
+	_, damage, err := d.read(name, &idle)
+	if damage != nil {
+		idle.Since = time.Now()
+		err = d.write(name, idle)
+	}
+	return idle.Since, err
 }
 
 // stick does what the plan says of sticky directories, and reports whether
@@ -76,7 +100,7 @@ func (l *Loop) stickOne(a nodeagent.StickyAction) error {
 			return nil
 		}
 		now := time.Now()
-		if err := l.disk.write(filepath.Join(dir, idleFile), now); err != nil {
+		if err := l.disk.write(filepath.Join(dir, idleFile), idleDocument{now}); err != nil {
 			return err
 		}
 		l.sticky[a.Task] = now

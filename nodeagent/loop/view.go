@@ -18,13 +18,15 @@ type memory struct {
 // viewDocument is memory on disk. A job's data is there once, however many of
 // its tasks the machine has.
 type viewDocument struct {
-	Epoch uint64                        `json:"epoch"`
-	View  *nodeagent.View               `json:"view,omitempty"` // without Job
-	Jobs  map[schema.Digest]*schema.Job `json:"jobs,omitempty"`
+	Epoch uint64 `json:"epoch"`
+	// Machine is whose it is; "" in one of an earlier release.
+	Machine string                        `json:"machine,omitempty"`
+	View    *nodeagent.View               `json:"view,omitempty"` // without Job
+	Jobs    map[schema.Digest]*schema.Job `json:"jobs,omitempty"`
 }
 
-func (d *disk) writeMemory(m memory) error {
-	doc := viewDocument{Epoch: m.epoch}
+func (d *disk) writeMemory(machine string, m memory) error {
+	doc := viewDocument{Epoch: m.epoch, Machine: machine}
 	if m.view != nil {
 		doc.Jobs = map[schema.Digest]*schema.Job{}
 		doc.View = &nodeagent.View{Epoch: m.view.Epoch, Version: m.view.Version, Assignments: make([]schema.Assignment, len(m.view.Assignments))}
@@ -40,16 +42,21 @@ func (d *disk) writeMemory(m memory) error {
 	return nil
 }
 
-func (d *disk) readMemory() (memory, error) {
+// readMemory reads what was kept for the machine; nothing if it is damaged.
+func (d *disk) readMemory(machine string) (memory, error) {
 	var doc viewDocument
-	if _, err := read(filepath.Join(d.root, viewFile), &doc); err != nil {
+	name := filepath.Join(d.root, viewFile)
+	if ok, _, err := d.read(name, &doc); err != nil || !ok {
 		return memory{}, err
+	}
+	if doc.Machine != "" && doc.Machine != machine {
+		return memory{}, fmt.Errorf("%s is of machine %s", name, doc.Machine)
 	}
 	if doc.View != nil {
 		for i := range doc.View.Assignments {
 			a := &doc.View.Assignments[i]
 			if a.Job = doc.Jobs[a.Data]; a.Job == nil {
-				return memory{}, fmt.Errorf("%s lacks the data %s of %s", filepath.Join(d.root, viewFile), a.Data, a.Task)
+				return memory{}, fmt.Errorf("%s lacks the data %s of %s", name, a.Data, a.Task)
 			}
 		}
 	}

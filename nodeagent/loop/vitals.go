@@ -73,6 +73,7 @@ func (l *Loop) lookNow(ctx context.Context, now time.Time) {
 		}
 		return
 	}
+	l.scrub(ctx)
 	v.looked, v.writing = now, true
 	l.workers.Go(func() {
 		err := l.disk.try()

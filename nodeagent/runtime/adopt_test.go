@@ -329,7 +329,7 @@ func TestAdoptOddDirectories(t *testing.T) {
 	}{
 		{nil, "it was never started"},
 		{map[string]string{"spec.json": "{"}, "it was never started"},
-		{map[string]string{"spec.json": "", "lock": ""}, "the machine was restarted"},
+		{map[string]string{"spec.json": "", "lock": ""}, "its spec.json was damaged: it is empty"},
 		{map[string]string{"spec.json": `{"boot":"` + m.Boot() + `","command":["x"]}`}, "it was never started"},
 		{map[string]string{"spec.json": `{"boot":"` + m.Boot() + `","command":["x"]}`, "lock": ""}, "its keeper was killed while it started"},
 		{map[string]string{"spec.json": `{"boot":"old","command":["x"]}`}, "the machine was restarted"},

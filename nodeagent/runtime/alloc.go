@@ -2,7 +2,6 @@ package runtime
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/nodeagent"
+	"github.com/musterhq/muster/nodeagent/durable"
 	"github.com/musterhq/muster/nodeagent/keeper"
 	"github.com/musterhq/muster/schema"
 )
@@ -122,18 +122,18 @@ func (h *alloc) make(name string, a *schema.Assignment) error {
 // task.
 func (r *Runtime) adoptAlloc(dir string) (*Process, bool, error) {
 	h := &alloc{runtime: r, dir: dir}
-	b, err := os.ReadFile(filepath.Join(dir, allocFile))
+	err := r.documents.Read(filepath.Join(dir, allocFile), h.id(), &h.state)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, false, nil
 	}
-	if err == nil {
-		err = json.Unmarshal(b, &h.state)
-	}
-	if err != nil {
-		return nil, true, fmt.Errorf("%s: %w", dir, err)
-	}
 	why := ""
+	var damage *durable.Damage
 	switch {
+	case errors.As(err, &damage):
+		h.state = r.lostAlloc(dir)
+		why = damage.Error()
+	case err != nil:
+		return nil, true, fmt.Errorf("%s: %w", dir, err)
 	case h.state.Ended != nil:
 	case h.state.Boot != r.boot:
 		why = "the machine was restarted"
@@ -148,8 +148,15 @@ func (r *Runtime) adoptAlloc(dir string) (*Process, bool, error) {
 		if _, err := h.end(-1, why); err != nil {
 			return nil, true, err
 		}
+	} else if r.documents.Old {
+		if err := h.save(); err != nil {
+			return nil, true, err
+		}
 	}
 	p, err := r.holdAlloc(h)
+	if p != nil {
+		p.inc.Unseen = damage != nil
+	}
 	return p, true, err
 }
 
@@ -245,7 +252,55 @@ func (h *alloc) end(code int, why string) (*schema.Exit, error) {
 	return h.state.Ended, nil
 }
 
-func (h *alloc) save() error { return save(filepath.Join(h.dir, allocFile), h.state) }
+// lostAlloc returns what can be known of an alloc's incarnation whose state is
+// damaged: as if all that it may have had were there.
+func (r *Runtime) lostAlloc(dir string) allocState {
+	gen := filepath.Dir(dir)
+	return allocState{
+		Boot: r.boot, StartedAt: time.Now(), Cgroups: r.groupsOf(allocGroupOf(gen)),
+		Mounts: []string{filepath.Join(gen, shmShared), filepath.Join(gen, ipcShared)},
+	}
+}
+
+// allocGroupOf names the cgroup of the alloc's generation whose directory is gen.
+func allocGroupOf(gen string) string {
+	job := filepath.Dir(filepath.Dir(gen))
+	return strings.Join([]string{filepath.Base(filepath.Dir(job)), filepath.Base(job), filepath.Base(filepath.Dir(gen)), filepath.Base(gen)}, ".")
+}
+
+func (h *alloc) save() error {
+	return h.runtime.documents.Write(filepath.Join(h.dir, allocFile), h.id(), h.state)
+}
+
+// verify writes the state of a running alloc anew if it is damaged or lost.
+func (h *alloc) verify() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var state allocState
+	docs, name := h.runtime.documents, filepath.Join(h.dir, allocFile)
+	docs.Tell = nil
+	err := docs.Read(name, h.id(), &state)
+	var damage *durable.Damage
+	switch {
+	case errors.As(err, &damage):
+	case errors.Is(err, fs.ErrNotExist):
+		damage = &durable.Damage{File: name, Why: "it was missing"}
+	default:
+		return
+	}
+	if h.state.Ended != nil {
+		return
+	}
+	if err := errors.Join(os.MkdirAll(h.dir, 0o711), h.save()); err == nil && h.runtime.documents.Tell != nil {
+		damage.Mended = true
+		h.runtime.documents.Tell(*damage)
+	}
+}
+
+// id names the document of h by its generation and number.
+func (h *alloc) id() string {
+	return strings.Join([]string{allocGroupOf(filepath.Dir(h.dir)), filepath.Base(h.dir), allocFile}, "/")
+}
 
 // enter adds to the places of a task, whose incarnation is in dir, what it shares
 // with the others of its alloc, if it runs in one.

@@ -146,7 +146,7 @@ func own(dir string, u *keeper.User) error {
 // putFiles writes the files of the task of a into its work directory. An earlier
 // incarnation may have put anything there, links to elsewhere too: nothing is
 // written through them.
-func putFiles(work string, a *schema.Assignment, u *keeper.User) error {
+func (r *Runtime) putFiles(work string, a *schema.Assignment, u *keeper.User) error {
 	files := a.Job.Task.Files
 	if len(files) == 0 {
 		return nil
@@ -161,20 +161,49 @@ func putFiles(work string, a *schema.Assignment, u *keeper.User) error {
 		if f.Expand {
 			f.Content = schema.Expand(f.Content, env)
 		}
-		if err := putFile(root, name, f, u); err != nil {
+		err := putDir(root, path.Dir(name), u)
+		if err == nil {
+			err = r.clear(root, work, name)
+		}
+		if err == nil {
+			err = putFile(root, name, f, u)
+		}
+		if err != nil {
 			return errors.Join(err, root.Close())
 		}
 	}
 	return root.Close()
 }
 
+// staleName is what an earlier incarnation has put in the place of a file, on its way
+// out.
+const staleName = ".muster-stale"
+
+// clear takes away what is at name in the work directory. A tree that a task has made
+// may be of any size and depth: it is moved out, and removed beside all else.
+func (r *Runtime) clear(root *os.Root, work, name string) error {
+	info, err := root.Lstat(name)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case !info.IsDir() || r.cfg.Discard == nil:
+		return root.Remove(name)
+	}
+	// What has the name already goes first. Neither path has a part that a task has
+	// made but the last, which a rename does not follow.
+	stale := filepath.Join(work, staleName)
+	if err := r.cfg.Discard(stale); err != nil {
+		return err
+	}
+	if err := root.Rename(name, staleName); err != nil {
+		return err
+	}
+	return r.cfg.Discard(stale)
+}
+
 func putFile(root *os.Root, name string, file schema.TaskFile, u *keeper.User) error {
-	if err := putDir(root, path.Dir(name), u); err != nil {
-		return err
-	}
-	if err := root.RemoveAll(name); err != nil {
-		return err
-	}
 	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err

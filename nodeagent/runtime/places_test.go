@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/musterhq/muster/nodeagent/keeper"
@@ -195,10 +196,11 @@ func TestUserNamespace(t *testing.T) {
 	if e := wait(t, p); e.Code != 3 {
 		t.Errorf("exit %v, want status 3", e)
 	}
-	id := "70000"
-	if os.Geteuid() != 0 {
-		id = strconv.Itoa(os.Geteuid())
+	info, err := os.Stat(filepath.Join(filepath.Dir(dir), "work"))
+	if err != nil {
+		t.Fatal(err)
 	}
+	id := strconv.Itoa(int(info.Sys().(*syscall.Stat_t).Uid))
 	want := id + "\n " + id + " " + id + " 1\n65534\n" + id + "\nwork\n"
 	if got := said(t, dir); got != want {
 		t.Errorf("says %q, want %q", got, want)

@@ -113,7 +113,7 @@ func (r *Runtime) Adopt(ctx context.Context, dir string) (*Process, error) {
 		}
 		return p, nil
 	}
-	h, err := keeper.Open(ctx, dir, r.boot)
+	h, err := keeper.Open(ctx, dir, keeper.Known{Boot: r.boot, Documents: r.documents, Lost: r.lostSpec})
 	if err != nil {
 		return nil, fmt.Errorf("adopt: %w", err)
 	}
@@ -153,7 +153,7 @@ func (r *Runtime) prepare(dir string, a *schema.Assignment) (*keeper.Spec, error
 	if err := p.make(spec.User, r.quotas, a.Job.Task.Resources.DiskBytes); err != nil {
 		return nil, r.beyondQuota(err)
 	}
-	if err := putFiles(p.work, a, spec.User); err != nil {
+	if err := r.putFiles(p.work, a, spec.User); err != nil {
 		return nil, fmt.Errorf("task.files: %w", r.beyondQuota(err))
 	}
 	if spec.Rlimits, err = r.bound(&a.Job.Task); err != nil {
@@ -373,6 +373,16 @@ func report(number int, e keeper.Exit) *schema.Exit {
 	parts := slices.DeleteFunc([]string{e.Message, told}, func(s string) bool { return s == "" })
 	exit.Message = strings.Join(parts, "; ")
 	return exit
+}
+
+// Verify has what is damaged or lost of the files of a running incarnation written
+// anew. It is not for two goroutines at once.
+func (p *Process) Verify() {
+	if p.alloc != nil {
+		p.alloc.verify()
+		return
+	}
+	p.handle.Verify()
 }
 
 // Incarnation returns how it stands now.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/nodeagent"
+	"github.com/musterhq/muster/nodeagent/durable"
 	"github.com/musterhq/muster/nodeagent/keeper"
 	"github.com/musterhq/muster/schema"
 )
@@ -44,12 +45,19 @@ type Config struct {
 	// Devices are, by kind, the files of what tasks are given of that kind.
 	Devices map[string]DeviceFiles
 	Log     *slog.Logger
+	// Damaged, if set, is called with each file of Dir that was damaged, from any
+	// goroutine.
+	Damaged func(durable.Damage)
+	// Discard, if set, is called with what a task has left in the place of a file of
+	// its job: it takes the tree away, soon.
+	Discard func(path string) error
 }
 
 // Runtime runs tasks. See the package's comment.
 type Runtime struct {
 	cfg        Config
 	boot       string
+	documents  durable.Documents
 	hidden     []string // real paths, none below another
 	writable   []string // likewise, but for the latter
 	isolation  isolation
@@ -103,11 +111,15 @@ func New(cfg Config) (*Runtime, error) {
 	if r.boot, err = keeper.Boot(); err != nil {
 		return nil, fmt.Errorf("boot id: %w", err)
 	}
+	r.documents = durable.Documents{Old: !durable.Current(cfg.Dir), Tell: cfg.Damaged}
 	if r.users, err = r.findUsers(); err != nil {
 		return nil, err
 	}
 	r.findGroups()
 	r.findPortRules()
+	if r.users != nil {
+		r.users.learn(r.runningOwners())
+	}
 	r.cores.uses = map[string]nodeagent.CoreUse{}
 	if r.can.has[cpusetController] {
 		r.cores.groups = r.groups
@@ -174,6 +186,14 @@ func (r *Runtime) Machine() (schema.MachineUsage, error) {
 	return r.room.measure(time.Now())
 }
 
+// Verify has what is damaged or lost of the Runtime's own files written anew. It may
+// be called from any goroutine.
+func (r *Runtime) Verify() {
+	if r.users != nil {
+		r.users.verify()
+	}
+}
+
 // findUsers returns nil, with a note, where tasks cannot have users of their own.
 func (r *Runtime) findUsers() (*users, error) {
 	if missing := cannotSwitch(r.cfg.Users); missing != "" {
@@ -183,7 +203,7 @@ func (r *Runtime) findUsers() (*users, error) {
 	if closed := closedAbove(r.cfg.Dir); closed != "" {
 		r.notes = append(r.notes, fmt.Sprintf("%s lets no other user pass: tasks reach their own directory by relative paths only (chmod o+x %s)", closed, closed))
 	}
-	return openUsers(filepath.Join(r.cfg.Dir, usersFile), r.cfg.Users)
+	return openUsers(r.cfg.Dir, r.cfg.Users, r.documents)
 }
 
 // lack notes what the machine cannot do for a task.

@@ -4,14 +4,19 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io/fs"
+	"maps"
 	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/musterhq/muster/nodeagent"
 	"github.com/musterhq/muster/nodeagent/durable"
 	"github.com/musterhq/muster/schema"
 )
@@ -29,28 +34,159 @@ type UserRange struct {
 var DefaultUsers = UserRange{First: schema.FirstTaskUser, Last: schema.LastTaskUser}
 
 // users gives each owner a user of its own, for ever: files that a task left
-// behind never become another owner's.
+// behind never become another owner's. Which one follows from the owner's name, or
+// is the next that is free. It is on disk twice, and a third time as the user of the
+// owner's directories, which have the last word.
 type users struct {
 	file string
 	of   UserRange
+	docs durable.Documents
 
-	mu    sync.Mutex // guards given
+	mu    sync.Mutex // guards what follows
 	given map[string]int
+	used  map[int]bool // of files whose owner is not known
 }
 
-func openUsers(file string, of UserRange) (*users, error) {
-	u := &users{file: file, of: of, given: map[string]int{}}
-	b, err := os.ReadFile(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return u, nil
+// usersDocument is what usersFile holds.
+type usersDocument struct {
+	Given map[string]int `json:"given"`
+}
+
+// openUsers reads the users of the state directory dir. What is damaged or lost is
+// put together from what the tasks' directories say.
+func openUsers(dir string, of UserRange, docs durable.Documents) (*users, error) {
+	u := &users{file: filepath.Join(dir, usersFile), of: of, docs: docs, given: map[string]int{}}
+	changed := docs.Old && u.readOld()
+	if !changed {
+		var doc usersDocument
+		err := docs.ReadTwice(u.file, usersFile, &doc)
+		var damage *durable.Damage
+		if changed = errors.As(err, &damage); !changed && err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("users of tasks: %w", err)
+		}
+		if err == nil && doc.Given != nil {
+			u.given = doc.Given
+		}
 	}
-	if err == nil {
-		err = json.Unmarshal(b, &u.given)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("users of tasks: %s: %w", file, err)
+	var found map[string][]int
+	found, u.used = ownersOf(dir)
+	if u.agree(found) || changed {
+		u.saveOrTell()
 	}
 	return u, nil
+}
+
+// learn takes the users of what runs: of owners of which no file tells.
+func (u *users) learn(running map[string]int) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	news := false
+	for owner, id := range running {
+		if id < u.of.First || id > u.of.Last {
+			continue
+		}
+		u.used[id] = true
+		if _, ok := u.given[owner]; !ok && !slices.Contains(slices.Collect(maps.Values(u.given)), id) {
+			u.given[owner], news = id, true
+		}
+	}
+	if news {
+		u.saveOrTell()
+	}
+}
+
+// saveOrTell saves. A disk that refuses now is asked again by the next new owner.
+func (u *users) saveOrTell() {
+	if err := u.save(); err != nil && u.docs.Tell != nil {
+		u.docs.Tell(durable.Damage{File: u.file, Why: "it cannot be written anew: " + err.Error()})
+	}
+}
+
+// readOld reads the file of an earlier release, and reports whether there is one.
+func (u *users) readOld() bool {
+	b, err := durable.ReadRegular(u.file)
+	given := map[string]int{}
+	if err != nil || json.Unmarshal(b, &given) != nil {
+		return false
+	}
+	u.given = given
+	return true
+}
+
+// agree makes what is given what the owners' directories say, and reports whether
+// that has changed anything.
+func (u *users) agree(found map[string][]int) bool {
+	was := maps.Clone(u.given)
+	owner := map[int]string{} // by their directories
+	for _, name := range slices.Sorted(maps.Keys(found)) {
+		id, ok := u.given[name]
+		if !ok || !slices.Contains(found[name], id) {
+			id = slices.Min(found[name])
+		}
+		if _, taken := owner[id]; taken && was[name] != id {
+			continue
+		}
+		owner[id] = name
+	}
+	for name, id := range u.given {
+		if of, ok := owner[id]; id < u.of.First || id > u.of.Last || ok && of != name {
+			delete(u.given, name)
+		}
+	}
+	for id, name := range owner {
+		u.given[name] = id
+	}
+	if maps.Equal(was, u.given) {
+		return false
+	}
+	if len(was) > 0 && u.docs.Tell != nil {
+		u.docs.Tell(durable.Damage{File: u.file, Why: "it was not of this machine's tasks; their directories tell the users", Mended: true})
+	}
+	return true
+}
+
+// The directories below the state directory that are their owners', by the levels
+// from the cell's on.
+var owned = []string{"tasks/*/*/*/*/*/" + workDir, "tasks/*/*/*/*/*/" + sharedDir, "sticky/*/*/*/*/" + nodeagent.StickyData}
+
+// ownersOf finds the users of the owners' directories, and those of what is being
+// removed.
+func ownersOf(dir string) (found map[string][]int, used map[int]bool) {
+	found, used = map[string][]int{}, map[int]bool{}
+	user := func(path string) int {
+		var s unix.Stat_t
+		if unix.Lstat(path, &s) != nil {
+			return 0
+		}
+		return int(s.Uid)
+	}
+	for _, pattern := range owned {
+		paths, _ := filepath.Glob(filepath.Join(globbed(dir), pattern)) // the pattern is good
+		for _, path := range paths {
+			rel, err := filepath.Rel(dir, path)
+			if id := user(path); err == nil && id != 0 {
+				name := strings.Split(rel, "/")[2] // below tasks and the cell
+				if !slices.Contains(found[name], id) {
+					found[name] = append(found[name], id)
+				}
+			}
+		}
+	}
+	for _, ids := range found {
+		for _, id := range ids {
+			used[id] = true
+		}
+	}
+	removed, _ := filepath.Glob(filepath.Join(globbed(dir), "removed/*"))
+	for _, path := range removed {
+		used[user(path)] = true
+	}
+	return found, used
+}
+
+// globbed returns a pattern that matches dir alone.
+func globbed(dir string) string {
+	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(dir)
 }
 
 // id returns the user of owner. A new one is on disk before it is used.
@@ -60,30 +196,59 @@ func (u *users) id(owner string) (int, error) {
 	if id, ok := u.given[owner]; ok {
 		return id, nil
 	}
-	next := u.of.First
-	for _, id := range u.given {
-		next = max(next, id+1)
-	}
-	if next > u.of.Last {
+	id, ok := u.next(owner)
+	if !ok {
 		return 0, fmt.Errorf("user for the tasks of %s: all of %d to %d are given", owner, u.of.First, u.of.Last)
 	}
-	u.given[owner] = next
+	u.given[owner] = id
 	if err := u.save(); err != nil {
 		delete(u.given, owner)
 		return 0, fmt.Errorf("user for the tasks of %s: %w", owner, err)
 	}
-	return next, nil
+	return id, nil
 }
 
-func (u *users) save() error { return save(u.file, u.given) }
-
-// save writes v to file as JSON, whole and durably.
-func save(file string, v any) error {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return err
+// next returns the user of a new owner: the same on each machine, if it is free.
+func (u *users) next(owner string) (int, bool) {
+	taken := maps.Clone(u.used)
+	for _, id := range u.given {
+		taken[id] = true
 	}
-	return durable.Write(file, b, 0o600)
+	count := u.of.Last - u.of.First + 1
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(owner)) // never fails
+	first := int(h.Sum64() % uint64(count))
+	for i := range count {
+		if id := u.of.First + (first+i)%count; !taken[id] {
+			return id, true
+		}
+	}
+	return 0, false
+}
+
+// verify writes the files anew if one of them is damaged or lost.
+func (u *users) verify() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	quiet := durable.Documents{}
+	for name, id := range map[string]string{u.file: usersFile, durable.Second(u.file): durable.Second(usersFile)} {
+		var none struct{}
+		err := quiet.Read(name, id, &none)
+		var damage *durable.Damage
+		switch {
+		case errors.Is(err, fs.ErrNotExist) && len(u.given) > 0:
+			damage = &durable.Damage{File: name, Why: "it was missing"}
+		case !errors.As(err, &damage):
+			continue
+		}
+		if damage.Mended = u.save() == nil; u.docs.Tell != nil {
+			u.docs.Tell(*damage)
+		}
+	}
+}
+
+func (u *users) save() error {
+	return u.docs.WriteTwice(u.file, usersFile, usersDocument{u.given})
 }
 
 // The capabilities that changing the user takes.

@@ -1,0 +1,126 @@
+package runtime
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/musterhq/muster/nodeagent/durable"
+)
+
+// TestUsersDamaged: whatever becomes of the files, an owner keeps the user that its
+// directories have, and no other owner gets it.
+func TestUsersDamaged(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("NOT TESTED: needs root, to give directories away")
+	}
+	of := UserRange{First: 70_000, Last: 70_009} // few, so that hashes collide
+	owners := []string{"alice", "bob", "carol", "dave", "erin"}
+	foreign := func(dir string) error { // of another machine, with the checksum of such a file
+		return durable.Documents{}.WriteTwice(filepath.Join(dir, usersFile), usersFile, usersDocument{map[string]int{"alice": 70_001, "bob": 70_000, "zoe": 70_002}})
+	}
+	remove := func(name string) func(string) error {
+		return func(dir string) error { return os.Remove(filepath.Join(dir, name)) }
+	}
+	empty := func(names ...string) func(string) error {
+		return func(dir string) error {
+			for _, name := range names {
+				if err := os.Truncate(filepath.Join(dir, name), 0); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+	}
+	second := durable.Second(usersFile)
+	for name, tt := range map[string]struct {
+		damage func(dir string) error
+		told   bool
+	}{
+		"nothing":        {func(string) error { return nil }, false},
+		"first emptied":  {empty(usersFile), true},
+		"second emptied": {empty(second), true},
+		"both emptied":   {empty(usersFile, second), true},
+		"first lost":     {remove(usersFile), true},
+		"another's":      {foreign, true},
+		"of an old agent": {func(dir string) error {
+			return os.WriteFile(filepath.Join(dir, usersFile), []byte(`{"alice":70001}`), 0o600)
+		}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			u, err := openUsers(dir, of, durable.Documents{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			had, taken := map[string]int{}, map[int]string{}
+			for i, o := range owners {
+				id, err := u.id(o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if other, ok := taken[id]; ok {
+					t.Fatalf("%s and %s have %d", o, other, id)
+				}
+				work := filepath.Join(dir, "tasks/local", o, "job/0", fmt.Sprint(i+1), workDir)
+				if err := os.MkdirAll(work, 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.Chown(work, id, id); err != nil {
+					t.Fatal(err)
+				}
+				had[o], taken[id] = id, o
+			}
+			if err := tt.damage(dir); err != nil {
+				t.Fatal(err)
+			}
+			told := 0
+			u, err = openUsers(dir, of, durable.Documents{Tell: func(durable.Damage) { told++ }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if (told > 0) != tt.told {
+				t.Errorf("told %d times, want it told: %t", told, tt.told)
+			}
+			for _, o := range append([]string{"frank", "zoe"}, owners...) { // the new ones first
+				id, err := u.id(o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if want, ok := had[o]; ok && id != want {
+					t.Errorf("%s has %d, and its files %d", o, id, want)
+				}
+				if other, ok := taken[id]; ok && other != o {
+					t.Errorf("%s has %d, as the files of %s", o, id, other)
+				}
+				taken[id] = o
+			}
+			again, err := openUsers(dir, of, durable.Documents{Tell: func(d durable.Damage) { t.Errorf("told again: %v", d) }})
+			if err != nil || len(again.given) != len(u.given) {
+				t.Errorf("read again: %v, %v; want %v", again, err, u.given)
+			}
+		})
+	}
+}
+
+// TestUsersOfOldRelease: the file of an earlier release is taken once, and written
+// with its checksums.
+func TestUsersOfOldRelease(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, usersFile), []byte(`{"alice":70000,"bob":70001}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, old := range []bool{true, false} {
+		u, err := openUsers(dir, DefaultUsers, durable.Documents{Old: old, Tell: func(d durable.Damage) { t.Error(d) }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if id, err := u.id("bob"); err != nil || id != 70001 {
+			t.Errorf("bob has %d, %v; want 70001", id, err)
+		}
+	}
+}
