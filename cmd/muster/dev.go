@@ -1,7 +1,10 @@
 package main
 
 import (
+	"maps"
+	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -11,7 +14,7 @@ import (
 func newDev(std stdio) *cobra.Command {
 	var f masterFlags
 	var dataDir, ports, name string
-	var labels, devices []string
+	var labels, devices, nodes, writable []string
 	var worktree bool
 	c := &cobra.Command{
 		Use:   "dev [DIR]",
@@ -37,8 +40,12 @@ cell's state. After a SIGKILL the tasks run on, and the next start adopts them.`
 				cfg.Repo = args[0]
 			}
 			cfg.DataDir, cfg.Worktree = dataDir, worktree
+			agent, err := agentArgs(ports, name, map[string][]string{"label": labels, "device": devices, "device-node": nodes}, writable)
+			if err != nil {
+				return err
+			}
 			return cell.RunDev(cmd.Context(), cell.DevConfig{
-				Master: cfg, Agent: filepath.Join(filepath.Dir(cfg.Exe), "muster-agent"), AgentArgs: agentArgs(ports, name, labels, devices), Stderr: std.err,
+				Master: cfg, Agent: filepath.Join(filepath.Dir(cfg.Exe), "muster-agent"), AgentArgs: agent, Stderr: std.err,
 			})
 		},
 	}
@@ -48,12 +55,15 @@ cell's state. After a SIGKILL the tasks run on, and the next start adopts them.`
 	c.Flags().StringVar(&name, "name", "", "name of this machine in the cell (default: the host's)")
 	c.Flags().StringArrayVar(&labels, "label", nil, "label of this machine, KEY=VALUE; may be repeated")
 	c.Flags().StringArrayVar(&devices, "device", nil, "devices of this machine, KIND[:MODEL]=COUNT; may be repeated")
+	c.Flags().StringArrayVar(&nodes, "device-node", nil, "device file of this machine for tasks that were given devices of a kind, KIND=PATH; may be repeated")
+	c.Flags().StringArrayVar(&writable, "writable", nil, "directory of this machine to which tasks may write, as far as their users may; all others are read-only for them; may be repeated")
 	c.Flags().StringVar(&dataDir, "data-dir", "", "directory to keep the cell's state in (default: one for this repository, removed when the cell is stopped in order)")
 	return c
 }
 
-// agentArgs are the flags of dev that are the agent's.
-func agentArgs(ports, name string, labels, devices []string) []string {
+// agentArgs are the flags of dev that are the agent's: lists by their names, and
+// directories that may be given relative to the working directory.
+func agentArgs(ports, name string, lists map[string][]string, writable []string) ([]string, error) {
 	var args []string
 	if ports != "" {
 		args = append(args, "--ports", ports)
@@ -61,11 +71,20 @@ func agentArgs(ports, name string, labels, devices []string) []string {
 	if name != "" {
 		args = append(args, "--name", name)
 	}
-	for _, l := range labels {
-		args = append(args, "--label", l)
+	for _, flag := range slices.Sorted(maps.Keys(lists)) {
+		for _, value := range lists[flag] {
+			args = append(args, "--"+flag, value)
+		}
 	}
-	for _, d := range devices {
-		args = append(args, "--device", d)
+	for _, dir := range writable {
+		abs, err := filepath.Abs(dir)
+		if err != nil {
+			return nil, err
+		}
+		if info, err := os.Stat(abs); err != nil || !info.IsDir() || abs == "/" {
+			return nil, invalid("name a directory that is there, and not /", "--writable %s is no directory of which tasks can be given all", dir)
+		}
+		args = append(args, "--writable", abs)
 	}
-	return args
+	return args, nil
 }

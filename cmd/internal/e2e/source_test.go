@@ -45,7 +45,7 @@ func TestSaveToRunning(t *testing.T) {
 	c.initRepo()
 	c.must(os.RemoveAll(filepath.Join(c.repo, ".git"))) // it need not be one
 	c.state = c.path("dev", "agent")
-	dev, err := launch(c.path("master.log"), filepath.Join(c.bin, "muster"), "dev", c.repo, "--worktree", "--data-dir", c.path("dev"), "--name", machine)
+	dev, err := launch(c.path("master.log"), filepath.Join(c.bin, "muster"), "dev", c.repo, "--worktree", "--data-dir", c.path("dev"), "--name", machine, "--writable", c.path("books"))
 	c.must(err)
 	c.master = dev
 	c.joined()
