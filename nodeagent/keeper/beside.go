@@ -202,7 +202,11 @@ func (a *attempt) failure(r record) error {
 	}
 	missing := errno == unix.ENOENT || errno == unix.ENOTDIR
 	if missing && !strings.Contains(a.name, "/") {
-		return commandError{fmt.Errorf("exec %s: not found in any of %s", a.name, strings.Join(a.paths, ", ")), true}
+		dirs := make([]string, len(a.paths))
+		for i, p := range a.paths {
+			dirs[i] = filepath.Dir(p)
+		}
+		return commandError{fmt.Errorf("exec %s: not found in PATH %s", a.name, strings.Join(dirs, ":")), true}
 	}
 	return commandError{&os.PathError{Op: "exec", Path: a.paths[min(int(r.path), len(a.paths)-1)], Err: errno}, missing}
 }

@@ -76,6 +76,7 @@ type check struct {
 
 // serveChecks runs checks until the agent is gone.
 func serveChecks() int {
+	heedSignals() // the commands are forked right from here
 	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGPIPE, unix.SIGTERM)
 	if err := closeInherited(); err != nil {
 		return 1

@@ -1,6 +1,12 @@
 package keeper
 
-import "testing"
+import (
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
 
 // TestSignals: each signal that can end a task has a name, also those that the
 // library knows none for.
@@ -16,5 +22,19 @@ func TestSignals(t *testing.T) {
 				t.Errorf("%q ended with %+v, %v: want %s", script, exit, err, want)
 			}
 		})
+	}
+}
+
+// A task ignores no signal, whatever whoever started the agent had it ignore.
+func TestIgnoredSignals(t *testing.T) {
+	t.Parallel()
+	const reserved = 32 // for the C library, and no use to Go
+	ignored := sigaction{handler: sigIgnored}
+	if _, _, errno := syscall.RawSyscall6(unix.SYS_RT_SIGACTION, reserved, uintptr(unsafe.Pointer(&ignored)), 0, signals/8, 0, 0); errno != 0 {
+		t.Fatal(errno)
+	}
+	exit, err := start(t, t.TempDir(), testSpec(t, `grep -q "SigIgn:.0000000000000000" /proc/self/status`)).Wait()
+	if err != nil || exit.Code != 0 {
+		t.Errorf("ended with %+v, %v", exit, err)
 	}
 }

@@ -1,0 +1,39 @@
+package keeper
+
+import (
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// signals is how many there are (signal(7)).
+const signals = 64
+
+// sigaction is the kernel's, of which only the handler is looked at: what follows
+// differs between architectures, and is no longer than this anywhere.
+type sigaction struct {
+	handler uintptr
+	_       [4]uint64
+}
+
+// The handlers that are none (signal(7)).
+const (
+	sigDefault = 0
+	sigIgnored = 1
+)
+
+// heedSignals gives each signal that is ignored its default disposition: what is
+// ignored stays so across execve(2), and whoever started the agent may ignore some,
+// as nohup does, or a shell's background, or make by the C library's posix_spawn.
+func heedSignals() {
+	for n := uintptr(1); n <= signals; n++ {
+		var is sigaction
+		const setSize = signals / 8
+		if _, _, errno := syscall.RawSyscall6(unix.SYS_RT_SIGACTION, n, 0, uintptr(unsafe.Pointer(&is)), setSize, 0, 0); errno != 0 || is.handler != sigIgnored {
+			continue
+		}
+		is.handler = sigDefault
+		_, _, _ = syscall.RawSyscall6(unix.SYS_RT_SIGACTION, n, uintptr(unsafe.Pointer(&is)), 0, setSize, 0, 0) // but for those that nobody can
+	}
+}
