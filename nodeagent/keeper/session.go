@@ -215,6 +215,10 @@ func awaitReadable(pidfd *os.File) {
 	})
 }
 
+// clearLooks is how often in a row nothing marked must be seen: while a process calls
+// execve, it has no environment to be seen.
+const clearLooks = 3
+
 // clear kills all that is left of the session and removes its cgroup. Without one
 // it goes by the mark: orphans may be children of the task's pid namespace.
 func (s *session) clear() {
@@ -224,13 +228,17 @@ func (s *session) clear() {
 		s.groups = cgroups{s.group}
 	}
 	s.sweep()
-	for s.mark != "" {
-		list := func() ([]process, error) { return marked(s.mark, Identity{}) }
-		if found, err := list(); err != nil || len(found) == 0 {
+	list := func() ([]process, error) { return marked(s.mark, Identity{}) }
+	for unseen := 0; s.mark != "" && unseen < clearLooks; {
+		found, err := list()
+		if err != nil {
 			break
 		}
-		killAll(list)
-		s.sweep()
+		if unseen++; len(found) > 0 {
+			unseen = 0
+			killAll(list)
+			s.sweep()
+		}
 		time.Sleep(time.Millisecond) // they need not be children, whose end is told
 	}
 	_ = s.groups.remove() // the keeper does when the task ends

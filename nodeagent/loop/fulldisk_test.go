@@ -221,7 +221,16 @@ func TestDiskFillers(t *testing.T) {
 		"unread":    `mkdir d; head -c 6291456 /dev/zero >d/f; chmod 0 d; exec sleep 1000`,
 	}
 	limit := schema.Resources{CPUMilli: 1000, RAMBytes: 64 * mib, DiskBytes: 4 * mib}
-	m := startMeasured(t, t.TempDir(), "", nodeagent.Limits{})
+	dir := t.TempDir()
+	t.Cleanup(func() { // what an ordinary user may not remove as it is
+		shut, _ := filepath.Glob(filepath.Join(dir, "tasks/local/u/unread/0/*/work/d"))
+		for _, d := range shut {
+			if err := os.Chmod(d, 0o700); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	m := startMeasured(t, dir, "", nodeagent.Limits{})
 	view := []schema.Assignment{
 		script("good", 1, 0, limit, `head -c 2097152 /dev/zero >f; for i in $(seq 50); do ln f l$i; done; truncate -s 1G hole; exec sleep 1000`),
 	}

@@ -72,6 +72,7 @@ type level struct {
 	inode  uint64
 	offset int64    // where to read on, of one that is closed
 	names  []string // directories in it that are still to be walked
+	shut   bool     // its owner, the agent's own user, may not look into it: see unshut
 	end    bool     // all of it was read
 }
 
@@ -125,7 +126,7 @@ func (w *walker) top(dir string) error {
 	}
 	w.rooted, w.device = true, deviceOf(&s)
 	w.add(&s)
-	w.push(fd, s.Ino)
+	w.push(fd, s.Ino, false)
 	for len(w.stack) > 0 {
 		w.step()
 	}
@@ -134,8 +135,8 @@ func (w *walker) top(dir string) error {
 
 // push begins a directory, and closes one far above it if too many are open: never
 // the first, from which the walk can always go on.
-func (w *walker) push(fd int, inode uint64) {
-	w.stack = append(w.stack, level{fd: fd, inode: inode})
+func (w *walker) push(fd int, inode uint64, shut bool) {
+	w.stack = append(w.stack, level{fd: fd, inode: inode, shut: shut})
 	if len(w.stack)-w.closed <= maxOpen {
 		return
 	}
@@ -160,9 +161,13 @@ func (w *walker) step() {
 		name := l.names[len(l.names)-1]
 		l.names = l.names[:len(l.names)-1]
 		w.pending -= len(name)
-		w.enter(l.fd, name)
+		shut := l.unshut()
+		w.enter(l.fd, name) // which may move l
+		shut()
 	case !l.end:
+		shut := l.unshut()
 		w.read(l)
+		shut()
 	default:
 		w.pop()
 	}
@@ -224,7 +229,7 @@ func (w *walker) inside(s *unix.Statx_t) bool {
 
 // enter begins the directory name in parent.
 func (w *walker) enter(parent int, name string) {
-	fd, err := openDir(parent, name)
+	fd, shut, err := openDir(parent, name)
 	if err != nil {
 		if !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ELOOP) && !errors.Is(err, unix.ENOTDIR) {
 			w.partly("a directory cannot be opened: %v", err)
@@ -236,48 +241,72 @@ func (w *walker) enter(parent int, name string) {
 		_ = unix.Close(fd)
 		return
 	}
-	w.push(fd, s.Ino)
+	w.push(fd, s.Ino, shut)
 }
 
 const openDirFlags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
 
-// openDir opens a directory. One that its owner, who is the agent's own user, may not
-// read is given that permission for the moment: where the agent is no root, a task
-// could hide files behind it.
-func openDir(parent int, name string) (int, error) {
-	fd, err := unix.Openat(parent, name, openDirFlags, 0)
+// openDir opens a directory, and reports whether it is shut: its owner, who is the
+// agent's own user, may not look into it. Where the agent is no root, a task could
+// hide files behind it.
+func openDir(parent int, name string) (fd int, shut bool, err error) {
+	fd, err = unix.Openat(parent, name, openDirFlags, 0)
+	if err == nil {
+		s, err := stat(fd, "", unix.AT_EMPTY_PATH)
+		return fd, err == nil && s.Mode&ownerLooks != ownerLooks && int(s.Uid) == os.Geteuid() && s.Uid != 0, nil
+	}
 	if !errors.Is(err, unix.EACCES) {
-		return fd, err
+		return fd, false, err
 	}
 	path, failed := unix.Openat(parent, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if failed != nil {
-		return -1, err
+		return -1, false, err
 	}
 	defer unix.Close(path)
-	s, failed := stat(path, "", unix.AT_EMPTY_PATH)
-	if failed != nil || int(s.Uid) != os.Geteuid() {
-		return -1, err
-	}
-	itself, mode := fmt.Sprintf("/proc/self/fd/%d", path), uint32(s.Mode)&0o7777
-	if unix.Chmod(itself, mode|0o500) != nil {
-		return -1, err
-	}
+	defer unshut(path)()
 	fd, err = unix.Openat(parent, name, openDirFlags, 0)
-	_ = unix.Chmod(itself, mode)
-	return fd, err
+	return fd, true, err
+}
+
+// ownerLooks is what a directory's owner needs to look into it.
+const ownerLooks = 0o500
+
+// unshut lets the owner of a directory look into it, if that is the agent's own user,
+// until what it returns is called.
+func unshut(fd int) (shut func()) {
+	s, err := stat(fd, "", unix.AT_EMPTY_PATH)
+	if err != nil || int(s.Uid) != os.Geteuid() {
+		return func() {}
+	}
+	itself, mode := fmt.Sprintf("/proc/self/fd/%d", fd), uint32(s.Mode)&0o7777
+	if unix.Chmod(itself, mode|ownerLooks) != nil {
+		return func() {}
+	}
+	return func() { _ = unix.Chmod(itself, mode) }
+}
+
+// unshut is that of a level that is shut, and has a descriptor.
+func (l *level) unshut() (shut func()) {
+	if !l.shut || l.fd < 0 {
+		return func() {}
+	}
+	return unshut(l.fd)
 }
 
 // pop ends the innermost directory, and opens the one above it again if that was
 // closed. If it is another one by now, the walk goes on with the next that is open.
 func (w *walker) pop() {
 	last := len(w.stack) - 1
-	fd := w.stack[last].fd
+	from := w.stack[last]
 	w.stack = w.stack[:last]
-	defer unix.Close(fd)
+	defer unix.Close(from.fd)
 	if last == 0 || w.stack[last-1].fd >= 0 {
 		return
 	}
-	if !w.climb(fd, &w.stack[last-1]) {
+	shut := from.unshut()
+	climbed := w.climb(from.fd, &w.stack[last-1])
+	shut()
+	if !climbed {
 		w.partly("directories were moved while they were counted")
 		w.drop(1)
 		return
@@ -287,7 +316,7 @@ func (w *walker) pop() {
 
 // climb opens l, from the directory in it that the walk has been in.
 func (w *walker) climb(from int, l *level) bool {
-	fd, err := unix.Openat(from, "..", openDirFlags, 0)
+	fd, _, err := openDir(from, "..")
 	if err != nil {
 		return false
 	}

@@ -232,6 +232,10 @@ func TestMeasureDeleted(t *testing.T) {
 	if got, err := Measure([]string{dir}, of, 0); err != nil || got.Inodes != before.Inodes {
 		t.Errorf("%+v, %v with files of another user, want %+v", got, err, before)
 	}
+	if os.Geteuid() != 0 { // see proc_pid_map_files(5)
+		t.Log("NOT TESTED: files that are mapped, which the kernel shows to root only")
+		return
+	}
 	of = nodeagent.Processes{UID: os.Geteuid(), PIDs: []int{os.Getpid()}}
 	if got, err := Measure([]string{dir}, of, 0); err != nil || got.Bytes-before.Bytes < 2<<20 {
 		t.Errorf("%+v, %v: want the mapped file of 2 MiB, more than %+v", got, err, before)
