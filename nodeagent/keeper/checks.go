@@ -68,6 +68,7 @@ type check struct {
 	slot  int    // -1: it has no cgroup
 	group string // that of the slot
 	mark  string // without one: an entry of its environment that only its processes have
+	since uint64 // with a mark: when its processes may have begun, see startNow
 	*attempt
 	pidfd  int  // of the command; -1: it does not run yet, or has ended
 	killed bool // the agent wants it to end
@@ -202,7 +203,7 @@ func (c *checks) start(call *checkCall, output int) (*check, error) {
 		k.group = p.slots[k.slot].group
 	}
 	if o.group = k.group; o.group == "" {
-		k.mark = fmt.Sprintf("%s=%d-%d", sessionMark, os.Getpid(), call.ID)
+		k.mark, k.since = fmt.Sprintf("%s=%d-%d", sessionMark, os.Getpid(), call.ID), startNow()
 		o.env = append(o.env[:len(o.env):len(o.env)], k.mark)
 	}
 	if k.attempt, err = p.start(&o); err == nil {
@@ -343,12 +344,7 @@ func (k *check) left() bool {
 	if k.slot >= 0 {
 		return cgroups{k.group}.kill()
 	}
-	list := func() ([]process, error) { return marked(k.mark, Identity{}) }
-	if found, err := list(); err != nil || len(found) == 0 {
-		return false
-	}
-	killAll(list)
-	return true
+	return killMarked(k.mark, k.since)
 }
 
 // exitOf is the exit that a status tells of.

@@ -329,7 +329,7 @@ func (h *Handle) lostSpec(docs durable.Documents) *durable.Damage {
 // when it is gone.
 func sweepOrphans(spec *Spec, main Identity) {
 	groups := cgroups(spec.Cgroups)
-	list := func() ([]process, error) { return marked(spec.Mark, main) }
+	list := func() ([]process, error) { return marked(spec.Mark, main, main.Start) }
 	for pause := time.Millisecond; ; pause = min(2*pause, longestPause) {
 		left, err := list()
 		if len(left) > 0 {

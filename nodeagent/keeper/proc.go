@@ -2,10 +2,13 @@ package keeper
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -99,29 +102,60 @@ func descendants(pid int) ([]process, error) {
 	return list, nil
 }
 
-// marked returns the processes that are main or carry mark in their environment.
-// It sees only into processes of the caller's user, unless that is root.
-func marked(mark string, main Identity) ([]process, error) {
+// startTicks is how many of the units that the kernel tells of a process's start in
+// are in a second: USER_HZ, on all architectures that Go knows.
+const startTicks = 100
+
+// startNow returns what Identity.Start is of a process that begins now.
+func startNow() uint64 {
+	var t unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &t) != nil {
+		return 0
+	}
+	return uint64(t.Nano()) / (1_000_000_000 / startTicks)
+}
+
+// marked returns the processes that are main or carry mark in their environment; none
+// of them began before since, as Identity has it, 0 if that is not known. It sees only into processes of the
+// caller's user, unless that is root.
+func marked(mark string, main Identity, since uint64) ([]process, error) {
 	all, err := processes()
 	if err != nil {
 		return nil, err
 	}
 	var list []process
 	for _, p := range all {
-		if !p.zombie && p.PID != os.Getpid() && (p.Identity == main || carries(p.PID, mark)) {
+		if !p.zombie && p.PID != os.Getpid() && (p.Identity == main || carries(p, mark, since)) {
 			list = append(list, p)
 		}
 	}
 	return list, nil
 }
 
-func carries(pid int, mark string) bool {
+// A process that calls execve has no environment to be seen, or none that may be, for
+// as long as the new program is loaded.
+const (
+	loadLooks = 50
+	loadEvery = time.Millisecond
+)
+
+// carries reports whether a process has mark in its environment. One that began
+// since is looked at again while it has none.
+func carries(p process, mark string, since uint64) bool {
 	if mark == "" {
 		return false
 	}
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
-	if err != nil {
-		return false
+	var b []byte
+	for look := 1; ; look++ {
+		var err error
+		b, err = os.ReadFile("/proc/" + strconv.Itoa(p.PID) + "/environ")
+		if err != nil && (!errors.Is(err, fs.ErrPermission) || !ours(p.PID)) {
+			return false
+		}
+		if len(b) > 0 || since == 0 || p.Start < since || look == loadLooks {
+			break
+		}
+		time.Sleep(loadEvery)
 	}
 	for entry := range bytes.SplitSeq(b, []byte{0}) {
 		if string(entry) == mark {
@@ -129,6 +163,14 @@ func carries(pid int, mark string) bool {
 		}
 	}
 	return false
+}
+
+// ours reports whether a process is of the caller's user, whoever may look into it.
+func ours(pid int) bool {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	_, line, found := bytes.Cut(b, []byte("\nUid:"))
+	f := bytes.Fields(line)
+	return err == nil && found && len(f) > 0 && string(f[0]) == strconv.Itoa(os.Getuid())
 }
 
 // signalProcess sends sig to the process that id identifies, and to no other

@@ -56,6 +56,7 @@ type session struct {
 	calls   chan call // closed when the agent is gone
 	group   string    // the cgroup of the session alone; "" if there is none
 	mark    string    // without one: an entry of its environment that only its processes have
+	since   uint64    // with a mark: when its processes may have begun, see startNow
 	beside  *beside
 }
 
@@ -132,7 +133,7 @@ func (s *session) begin(c call) error {
 	}
 	o := order{command: c.Command, env: replace(s.beside.spec.Env, c.Env), std: [3]uintptr{0, 1, 2}, tty: c.TTY}
 	if s.group = s.beside.makeGroup("exec-" + strconv.Itoa(os.Getpid())); s.group == "" {
-		s.mark = sessionMark + "=" + strconv.Itoa(os.Getpid())
+		s.mark, s.since = sessionMark+"="+strconv.Itoa(os.Getpid()), startNow()
 		o.env = append(o.env, s.mark)
 	}
 	o.group = s.group
@@ -215,10 +216,6 @@ func awaitReadable(pidfd *os.File) {
 	})
 }
 
-// clearLooks is how often in a row nothing marked must be seen: while a process calls
-// execve, it has no environment to be seen.
-const clearLooks = 3
-
 // clear kills all that is left of the session and removes its cgroup. Without one
 // it goes by the mark: orphans may be children of the task's pid namespace.
 func (s *session) clear() {
@@ -228,17 +225,8 @@ func (s *session) clear() {
 		s.groups = cgroups{s.group}
 	}
 	s.sweep()
-	list := func() ([]process, error) { return marked(s.mark, Identity{}) }
-	for unseen := 0; s.mark != "" && unseen < clearLooks; {
-		found, err := list()
-		if err != nil {
-			break
-		}
-		if unseen++; len(found) > 0 {
-			unseen = 0
-			killAll(list)
-			s.sweep()
-		}
+	for s.mark != "" && killMarked(s.mark, s.since) {
+		s.sweep()
 		time.Sleep(time.Millisecond) // they need not be children, whose end is told
 	}
 	_ = s.groups.remove() // the keeper does when the task ends
