@@ -7,6 +7,7 @@ LINT_VERSION := v2.15.0
 LINT         := .tools/golangci-lint-$(LINT_VERSION)
 GOTEST       ?= go test
 FUZZTIME     ?= 30s
+FUZZ         ?= .
 SEEDS        ?= 200
 STEPS        ?= 5000
 FROM         ?=
@@ -49,8 +50,9 @@ $(LINT):
 	GOBIN=$(CURDIR)/.tools go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_VERSION)
 	mv .tools/golangci-lint $@
 
-fuzz: ## run each fuzz test for FUZZTIME
+fuzz: ## run each fuzz test whose name matches FUZZ for FUZZTIME
 	@git grep -oE '^func Fuzz[A-Za-z0-9_]*' -- '*_test.go' | while IFS=: read -r file name; do \
+		echo "$${name#func }" | grep -qE '$(FUZZ)' || continue; \
 		echo "$${name#func } in $$(dirname $$file)"; \
 		go test -run '^$$' -fuzz "^$${name#func }$$" -fuzztime $(FUZZTIME) ./$$(dirname $$file) || exit 1; \
 	done
