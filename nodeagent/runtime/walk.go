@@ -263,7 +263,8 @@ func openDir(parent int, name string) (fd int, shut bool, err error) {
 		return -1, false, err
 	}
 	defer unix.Close(path)
-	defer unshut(path)()
+	shutAgain := unshut(path)
+	defer shutAgain()
 	fd, err = unix.Openat(parent, name, openDirFlags, 0)
 	return fd, true, err
 }
