@@ -47,6 +47,9 @@ func putAside(dir string, exit Exit) error {
 	return errors.Join(err, f.Close())
 }
 
+// dropAside removes the end of dir that was put aside, if one was.
+func dropAside(dir string) { _ = os.Remove(asideFile(dir)) }
+
 // takeAside returns the end of dir that was put aside, and moves it to its place if
 // that takes it by now; false if there is none that this user has written.
 func takeAside(dir string) (Exit, bool) {

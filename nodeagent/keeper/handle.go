@@ -243,6 +243,9 @@ func (h *Handle) settle(why string) (Exit, error) {
 	var exit Exit
 	ok, err := read(docs, h.dir, ExitFile, &exit)
 	lost := damaged(err)
+	if ok {
+		dropAside(h.dir) // the disk took the end, and said that it did not
+	}
 	if ok || err != nil && lost == nil {
 		return exit, err
 	}
@@ -270,6 +273,7 @@ func lostDir(dir string) bool {
 
 // forget is settle for an incarnation whose directory was removed while it ran.
 func (h *Handle) forget() (Exit, error) {
+	dropAside(h.dir)
 	exit, err := h.bury(true, nil)
 	exit.Unseen, exit.OOM, exit.Message = true, false, "its directory was lost, and with it how it ended"
 	return exit, err

@@ -115,7 +115,13 @@ func New(cfg Config) (*Runtime, error) {
 	if r.users, err = r.findUsers(); err != nil {
 		return nil, err
 	}
-	r.findGroups()
+	if r.hidden, err = findHidden(append([]string{cfg.Dir}, cfg.Hide...)); err != nil {
+		return nil, err
+	}
+	if r.writable, err = r.findWritable(cfg.Writable); err != nil {
+		return nil, err
+	}
+	r.findGroups() // after what is refused: it makes cgroups
 	r.findPortRules()
 	if r.users != nil {
 		r.users.learn(r.runningOwners())
@@ -123,12 +129,6 @@ func New(cfg Config) (*Runtime, error) {
 	r.cores.uses = map[string]nodeagent.CoreUse{}
 	if r.can.has[cpusetController] {
 		r.cores.groups = r.groups
-	}
-	if r.hidden, err = findHidden(append([]string{cfg.Dir}, cfg.Hide...)); err != nil {
-		return nil, err
-	}
-	if r.writable, err = r.findWritable(cfg.Writable); err != nil {
-		return nil, err
 	}
 	if err := r.findIsolation(); err != nil {
 		return nil, err
