@@ -72,6 +72,9 @@ func RunDev(ctx context.Context, cfg DevConfig) error {
 	switch {
 	case ours && err == nil:
 		err = os.RemoveAll(dir)
+		for _, above := range []string{filepath.Dir(dir), filepath.Dir(filepath.Dir(dir))} {
+			_ = os.Remove(above) // if nothing else is in it
+		}
 	case missing != nil && err != nil:
 		_ = os.Remove(dir) // empty after a mistake; with something in it, it stays
 	}
