@@ -1,17 +1,12 @@
 package reconciler
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/musterhq/muster/schema"
 )
-
-// ErrTooEarly is the error of a Join that is to be asked again: within the first seconds
-// of a master it is not known yet whether another agent has the name.
-var ErrTooEarly = errors.New("the master has just begun to lead: it waits for the agent that had this name before")
 
 // Contest says whether an agent that connects may have the name that it gives, as
 // far as another one has it, or may still run what was assigned to that. The one
@@ -35,20 +30,9 @@ func Contest(in Input, info *schema.MachineInfo) (replaces bool, err error) {
 	case r.ID == "" || info.ID == "": // of an earlier release
 		return false, nil
 	case r.ID == info.ID:
-		return false, in.early(r, info)
+		return false, nil // also with another boot: it has restarted
 	}
 	return in.replaces(r, info)
-}
-
-// early errs while this master is too new to know whether the agent is there that
-// a machine had when it joined: one with the same id and another boot is the machine
-// after a restart, or a copy of its disk.
-func (in *Input) early(r *schema.MachineRecord, info *schema.MachineInfo) error {
-	led := in.Now.Sub(in.Observed.since)
-	if r.Boot != info.Boot && !in.Observed.Heard(r.Name) && r.Joined.Before(in.Observed.since) && led >= 0 && led < silentAfter {
-		return ErrTooEarly
-	}
-	return nil
 }
 
 // elsewhere returns the machine with another name that is up and has the id of an

@@ -368,7 +368,7 @@ func (w *World) hear(machine *machine, r *schema.Report) error {
 func (w *World) join(machine *machine) error {
 	m := w.master
 	epoch, err := m.Join(machine.info(), w.clock.read(w.now))
-	if err != nil && !errors.Is(err, reconciler.ErrTooEarly) {
+	if err != nil {
 		w.violate("%v", err)
 		return nil
 	}
