@@ -28,7 +28,7 @@ func (e *NotFoundError) Error() string { return e.Message }
 // Of returns the part of s that g names: jobs with their tasks, and what of the
 // newest commit is not in force for them; of a machine, what it holds. Converged
 // and Waiting are then told for these jobs alone, but of a machine for the cell.
-// It errs with NoneError if there is no such thing. s is not written to, and
+// It errs with NotFoundError if there is no such thing. s is not written to, and
 // shares its parts with the answer.
 func (g Group) Of(s *Status) (*Status, error) {
 	if g.Name == "" && g.Selector.Empty() {

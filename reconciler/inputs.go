@@ -134,7 +134,7 @@ func (m *Master) Leave(machine string, epoch uint64) {
 }
 
 // Suspend leaves a job as it is from now on, or all of them; lasts is how long, 0
-// for as long as nobody ends it. It errs with a *NoneError if the cell runs no such
+// for as long as nobody ends it. It errs with a *NotFoundError if the cell runs no such
 // job.
 func (m *Master) Suspend(x schema.Suspension, lasts time.Duration, now time.Time) error {
 	if lasts > 0 {
@@ -150,7 +150,7 @@ func (m *Master) Suspend(x schema.Suspension, lasts time.Duration, now time.Time
 
 // Resume ends the suspension of a job, or the one of all of them; by is who asks
 // for it. It returns the one that was, nil if there was none, and errs with a
-// *NoneError if the cell runs no such job.
+// *NotFoundError if the cell runs no such job.
 func (m *Master) Resume(name, by string, now time.Time) (*schema.Suspension, error) {
 	was := m.state.Suspensions[name]
 	writes, events, err := Resume(m.state, name, by, now)
@@ -162,13 +162,13 @@ func (m *Master) Resume(name, by string, now time.Time) (*schema.Suspension, err
 }
 
 // Restart restarts the tasks of a job that run, or one task. It errs with a
-// *NoneError if the cell runs no such job or task, or must not restart it.
+// *NotFoundError if the cell runs no such job or task, or must not restart it.
 func (m *Master) Restart(x schema.RestartRequest, now time.Time) (schema.Restarting, error) {
 	return m.restart(AskRestart(m.state, x, now))
 }
 
 // CancelRestart ends the restart of a job, with those of its tasks, or of one task;
-// by is who asks for it. It errs with a *NoneError if the cell has no such job.
+// by is who asks for it. It errs with a *NotFoundError if the cell has no such job.
 func (m *Master) CancelRestart(name, by string, now time.Time) (schema.Restarting, error) {
 	return m.restart(CancelRestart(m.state, name, by, now))
 }

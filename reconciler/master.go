@@ -137,9 +137,6 @@ func (m *Master) Last() *Output { return &m.last }
 // Wake is when Decide is to be called though there is no news, zero if never.
 func (m *Master) Wake() time.Time { return m.last.Wake }
 
-// Version counts the rounds: a status of an older version is out of date.
-func (m *Master) Version() uint64 { return m.version }
-
 // tell hands events out with what comes next.
 func (m *Master) tell(events []schema.Event) { m.out.Events = append(m.out.Events, events...) }
 

@@ -27,7 +27,7 @@ type RestartChange struct {
 // AskRestart returns what restarts the tasks of a job that run, or one of them. It
 // takes the place of a request of the same name, and of a job also of those of its
 // tasks. Where nothing runs, nothing is to be done, and the answer has no Now. At,
-// After and Tasks are not looked at. It errs with NoneError if the cell runs no
+// After and Tasks are not looked at. It errs with NotFoundError if the cell runs no
 // such job or task, or must not restart it.
 func AskRestart(s *State, x schema.RestartRequest, now time.Time) (RestartChange, error) {
 	job, index, isTask := splitName(s.Cell, x.Name)
@@ -68,7 +68,7 @@ func AskRestart(s *State, x schema.RestartRequest, now time.Time) (RestartChange
 
 // CancelRestart returns what ends a restart where it is, of a job also those of its
 // tasks, and nothing if there is none. by is who asks for it. It errs with
-// NoneError if the cell has no such job.
+// NotFoundError if the cell has no such job.
 func CancelRestart(s *State, name, by string, now time.Time) (RestartChange, error) {
 	job, _, isTask := splitName(s.Cell, name)
 	answer := schema.Restarting{Was: s.restartsNamed(name)}

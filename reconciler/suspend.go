@@ -22,7 +22,7 @@ import (
 // Suspend returns what suspends a job, or with schema.AllJobs the cell. One that
 // is suspended already gets another reason, and its time begins anew; it is
 // suspended since when it was first. Since is not looked at. It errs with
-// NoneError if the cell runs no such job.
+// NotFoundError if the cell runs no such job.
 func Suspend(s *State, x schema.Suspension, now time.Time) ([]Write, []schema.Event, error) {
 	if err := s.suspendable(x.Name); err != nil {
 		return nil, nil, err
@@ -41,7 +41,7 @@ func Suspend(s *State, x schema.Suspension, now time.Time) ([]Write, []schema.Ev
 
 // Resume returns what ends the suspension of that name, and nothing if there is
 // none. by is who asks for it. Those of single jobs outlast that of the cell. It
-// errs with NoneError if the cell runs no such job.
+// errs with NotFoundError if the cell runs no such job.
 func Resume(s *State, name, by string, now time.Time) ([]Write, []schema.Event, error) {
 	was := s.Suspensions[name]
 	if was == nil {

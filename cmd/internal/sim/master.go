@@ -372,7 +372,7 @@ func (w *World) join(machine *machine) error {
 		w.violate("%v", err)
 		return nil
 	}
-	if err := w.carryOut(); err != nil || epoch == 0 {
+	if err := w.carryOut(); err != nil {
 		return err
 	}
 	if epoch <= w.oracle.epochs[machine.name] {
