@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"github.com/musterhq/muster/schema/atomicfile"
 )
 
 // A document is a JSON object whose last member is a checksum over the name of the
@@ -158,13 +160,13 @@ func (d Documents) tell(damage *Damage) {
 	}
 }
 
-// Write makes v the document id in the file name, as the function Write does.
+// Write makes v the document id in the file name, as atomicfile.Write does.
 func (Documents) Write(name, id string, v any) error {
 	b, err := Seal(id, v)
 	if err != nil {
 		return fmt.Errorf("write %s: %w", name, err)
 	}
-	return Write(name, b, documentMode)
+	return atomicfile.Write(name, b, documentMode)
 }
 
 // ReadTwice reads a document that WriteTwice has written. If one of its copies is
@@ -254,31 +256,4 @@ func kind(mode fs.FileMode) string {
 		return "a device"
 	}
 	return "no regular file"
-}
-
-// AsideMark is in the names of what was moved aside.
-const AsideMark = ".damaged-"
-
-// asides bounds how often a name can be cleared of what is no file.
-const asides = 100
-
-// Aside moves what is at name, if it is no regular file, to a name beside it: a file
-// is written there next, and nothing that somebody has made is removed.
-func Aside(name string) error {
-	info, err := os.Lstat(name)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && info.Mode().IsRegular() {
-		return nil
-	}
-	return MoveAside(name)
-}
-
-// MoveAside moves what is at name, which is there, to a name beside it.
-func MoveAside(name string) error {
-	for i := range asides {
-		to := fmt.Sprintf("%s%s%d", name, AsideMark, i)
-		if _, err := os.Lstat(to); errors.Is(err, fs.ErrNotExist) {
-			return os.Rename(name, to)
-		}
-	}
-	return fmt.Errorf("%s is in the way, and so are %d moved aside before", name, asides)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/musterhq/muster/nodeagent/durable"
 	"github.com/musterhq/muster/nodeagent/logfile"
+	"github.com/musterhq/muster/schema/atomicfile"
 )
 
 // The files of an incarnation's directory.
@@ -220,11 +221,11 @@ func writeNow(dir, name string, v any) error {
 		return fmt.Errorf("write %s: %w", name, err)
 	}
 	temp := filepath.Join(dir, name+".new")
-	if err := durable.Aside(temp); err != nil {
+	if err := atomicfile.Aside(temp); err != nil {
 		return err
 	}
 	if err := os.WriteFile(temp, b, 0o600); err != nil {
 		return err
 	}
-	return durable.Replace(temp, filepath.Join(dir, name))
+	return atomicfile.Replace(temp, filepath.Join(dir, name))
 }

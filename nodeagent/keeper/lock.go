@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/musterhq/muster/nodeagent/durable"
+	"github.com/musterhq/muster/schema/atomicfile"
 )
 
 // errHeld says that a living keeper has the directory.
@@ -74,7 +74,7 @@ func (l *lock) take(dir string, open func(string) (*os.File, error)) error {
 // more, and no keeper begins there.
 func openLock(dir string) (*os.File, error) {
 	name := filepath.Join(dir, LockFile)
-	_ = durable.Aside(name) // or it cannot be opened
+	_ = atomicfile.Aside(name) // or it cannot be opened
 	const flags = os.O_RDWR | os.O_CREATE | unix.O_NOFOLLOW | unix.O_NONBLOCK
 	f, err := os.OpenFile(name, flags, 0o600)
 	if errors.Is(err, fs.ErrPermission) && os.Chmod(name, 0o600) == nil {

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/musterhq/muster/nodeagent/durable"
+	"github.com/musterhq/muster/schema/atomicfile"
 )
 
 // The first arguments that make Main another process of the incarnation.
@@ -152,7 +153,7 @@ func (h *holder) begin() (err error) {
 		return fmt.Errorf("%s: no %s", h.dir, SpecFile)
 	}
 	h.groups = h.spec.Cgroups
-	if err := durable.Reserve(filepath.Join(h.dir, ExitFile), exitRoom, 0o600); err != nil {
+	if err := atomicfile.Reserve(filepath.Join(h.dir, ExitFile), exitRoom, 0o600); err != nil {
 		return err
 	}
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/musterhq/muster/nodeagent/durable"
+	"github.com/musterhq/muster/schema/atomicfile"
 )
 
 // seenFile is what is at a name: it changes with each change of a file.
@@ -70,7 +71,7 @@ func (h *Handle) repairDir() bool {
 	if !lostDir(h.dir) {
 		return false
 	}
-	_ = durable.Aside(h.dir)
+	_ = atomicfile.Aside(h.dir)
 	if err := os.Mkdir(h.dir, 0o711); err != nil {
 		return false // its parent is to be made first: the next time
 	}

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/musterhq/muster/nodeagent/durable"
+	"github.com/musterhq/muster/schema/atomicfile"
 )
 
 // ballastDir has files that are kept to be given up: room, and inodes, that the agent
@@ -56,7 +56,7 @@ func (b *ballast) fill() error {
 	for len(b.left) < b.files {
 		b.last++
 		name := filepath.Join(b.dir, strconv.Itoa(b.last))
-		if err := durable.Allocate(name, ballastFile, 0o600); err != nil {
+		if err := atomicfile.Allocate(name, ballastFile, 0o600); err != nil {
 			return errors.Join(err, gone(os.Remove(name)))
 		}
 		b.left = append(b.left, name)
@@ -101,14 +101,14 @@ func (b *ballast) free() bool {
 	return freed
 }
 
-// stage is durable.Stage on a disk that may be full.
+// stage is atomicfile.Stage on a disk that may be full.
 func (d *disk) stage(name string, content []byte) error {
-	err := durable.Stage(name, content, 0o600)
+	err := atomicfile.Stage(name, content, 0o600)
 	if noRoom(err) && d.ballast.become(name) {
-		err = durable.Stage(name, content, 0o600)
+		err = atomicfile.Stage(name, content, 0o600)
 	}
 	for noRoom(err) && d.ballast.free() {
-		err = durable.Stage(name, content, 0o600)
+		err = atomicfile.Stage(name, content, 0o600)
 	}
 	return err
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/musterhq/muster/nodeagent/durable"
 	"github.com/musterhq/muster/nodeagent/trash"
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/atomicfile"
 )
 
 // The files of the state directory. A task's directory is
@@ -75,7 +76,7 @@ func (d *disk) write(name string, v any) error {
 		return err
 	}
 	d.step("rename " + filepath.Base(name))
-	if err := durable.Rename(temp, name); err != nil {
+	if err := atomicfile.Rename(temp, name); err != nil {
 		return err
 	}
 	d.step("after " + filepath.Base(name))
@@ -102,7 +103,7 @@ func (d *disk) makeDir(dir string) error {
 	if err := os.Mkdir(dir, dirMode); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return durable.SyncDir(parent)
+	return atomicfile.SyncDir(parent)
 }
 
 // clear moves aside what is at dir and no directory.
@@ -112,7 +113,7 @@ func (d *disk) clear(dir string) error {
 		return gone(err)
 	}
 	d.tell(dir, "it is no directory", true)
-	return durable.MoveAside(dir)
+	return atomicfile.MoveAside(dir)
 }
 
 func (d *disk) tell(file, why string, mended bool) {
@@ -196,7 +197,7 @@ func (d *disk) entries(dir string) ([]string, error) {
 	for _, e := range list {
 		name := filepath.Join(dir, e.Name())
 		switch {
-		case !e.IsDir() || strings.Contains(e.Name(), durable.AsideMark):
+		case !e.IsDir() || strings.Contains(e.Name(), atomicfile.AsideMark):
 		case strings.HasSuffix(name, removedSuffix):
 			if err := d.trash.Put(name); err != nil {
 				d.tell(name, "it cannot be removed: "+err.Error(), false)

@@ -12,6 +12,7 @@ import (
 	"github.com/musterhq/muster/nodeagent"
 	"github.com/musterhq/muster/nodeagent/durable"
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/atomicfile"
 )
 
 // load reads the state directory. What the disk says decides, and what runs: of a
@@ -243,7 +244,7 @@ func (l *Loop) recall() {
 // another, that it has ended, and nobody knows how.
 func (l *Loop) doubt(g *generation, lost *durable.Damage) error {
 	if g.process != nil {
-		return durable.MoveAside(lost.File)
+		return atomicfile.MoveAside(lost.File)
 	}
 	g.Refused = &schema.Cause{Kind: schema.CauseUnknown, Message: lost.Error() + ": how it ended is not known"}
 	return nil

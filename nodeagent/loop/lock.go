@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/nodeagent/durable"
+	"github.com/musterhq/muster/schema/atomicfile"
 )
 
 // Lock is a state directory that is ours: of all agents, by whatever path they
@@ -52,7 +53,7 @@ func (l *Lock) take() (err error) {
 	if err != nil {
 		return inUse(err, name)
 	}
-	if err := durable.Aside(name); err != nil && !noRoom(err) && !noWrite(err) {
+	if err := atomicfile.Aside(name); err != nil && !noRoom(err) && !noWrite(err) {
 		return err
 	}
 	l.file, err = os.OpenFile(name, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)

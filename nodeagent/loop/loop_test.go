@@ -19,6 +19,7 @@ import (
 	"github.com/musterhq/muster/nodeagent/durable"
 	"github.com/musterhq/muster/nodeagent/loop"
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/atomicfile"
 )
 
 // bubble runs f in a synctest bubble with a story whose agent is up.
@@ -234,7 +235,7 @@ func TestUnwritable(t *testing.T) {
 		end, stop, view := "tasks/local/u/batch/0/1/end.json", "tasks/local/u/web/0/2/1/stop.json", "view.json"
 		for _, name := range []string{end, stop, view} {
 			for i := range 100 { // and no name is left to move the first to
-				if err := os.MkdirAll(filepath.Join(s.dir, name+".new"+durable.AsideMark+strconv.Itoa(i)), 0o700); err != nil {
+				if err := os.MkdirAll(filepath.Join(s.dir, name+".new"+atomicfile.AsideMark+strconv.Itoa(i)), 0o700); err != nil {
 					s.t.Fatal(err)
 				}
 			}

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/nodeagent"
-	"github.com/musterhq/muster/nodeagent/durable"
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/atomicfile"
 )
 
 // healthFile is what is known of an incarnation's health, in its directory: an
@@ -145,7 +145,7 @@ func (d *disk) readHealth(dir string) nodeagent.Probe {
 	ok, damage, err := d.read(name, &k)
 	if err != nil || !ok { // it is asked anew
 		if damage != nil {
-			_ = durable.MoveAside(name) // or it is found again
+			_ = atomicfile.MoveAside(name) // or it is found again
 		}
 		return nodeagent.Probe{}
 	}

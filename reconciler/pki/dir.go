@@ -10,6 +10,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math/big"
 	"net/url"
@@ -18,6 +19,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/atomicfile"
 	"github.com/musterhq/muster/schema/identity"
 )
 
@@ -209,28 +211,10 @@ func decodeKey(b []byte) (*ecdsa.PrivateKey, error) {
 	return nil, errors.New("no key in it: want PEM, PKCS #8")
 }
 
-// writeFile writes a file whole and durably: after a crash it holds what it
-// held before, or data.
+// writeFile writes a file whole and durably. Two commands may write the same one.
 func writeFile(name string, data []byte, mode fs.FileMode) error {
-	dir := filepath.Dir(name)
-	f, err := os.CreateTemp(dir, filepath.Base(name)+".*.new") // mode 0600
-	if err != nil {
+	return atomicfile.WriteFrom(name, mode, func(w io.Writer) error {
+		_, err := w.Write(data)
 		return err
-	}
-	_, err = f.Write(data)
-	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), name)
-	}
-	if err != nil {
-		return errors.Join(fmt.Errorf("write %s: %w", name, err), os.Remove(f.Name()))
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return fmt.Errorf("write %s: %w", name, err)
-	}
-	if err := errors.Join(d.Sync(), d.Close()); err != nil {
-		return fmt.Errorf("write %s: %w", name, err)
-	}
-	return nil
+	})
 }

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/musterhq/muster/schema/atomicfile"
 )
 
 const (
@@ -154,40 +156,7 @@ func (d *dataDir) writeIdentity(id identity) error {
 	if err != nil {
 		return fmt.Errorf("identity of cell %q: %w", id.Cell, err)
 	}
-	name := filepath.Join(d.path, identityFile)
-	if err := writeSynced(name+".tmp", append(data, '\n')); err != nil {
-		return err
-	}
-	if err := os.Rename(name+".tmp", name); err != nil {
-		return fmt.Errorf("write %s: %w", name, err)
-	}
-	return syncDir(d.path)
-}
-
-func writeSynced(name string, data []byte) error {
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return fmt.Errorf("write %s: %w", name, err)
-	}
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("write %s: %w", name, err)
-	}
-	return nil
-}
-
-func syncDir(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return fmt.Errorf("sync %s: %w", path, err)
-	}
-	if err := errors.Join(f.Sync(), f.Close()); err != nil {
-		return fmt.Errorf("sync %s: %w", path, err)
-	}
-	return nil
+	return atomicfile.Write(filepath.Join(d.path, identityFile), append(data, '\n'), 0o600)
 }
 
 // close releases the lock. The file stays: removing it would let two

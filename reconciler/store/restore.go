@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/schema/atomicfile"
 )
 
 // RestoreConfig is what Restore needs.
@@ -57,7 +58,7 @@ func Restore(ctx context.Context, cfg RestoreConfig) (SnapshotInfo, error) {
 	if err != nil {
 		return info, fmt.Errorf("restore: %w", errors.Join(err, os.RemoveAll(work)))
 	}
-	return info, syncDir(filepath.Dir(filepath.Clean(cfg.Dir)))
+	return info, atomicfile.SyncDir(filepath.Dir(filepath.Clean(cfg.Dir)))
 }
 
 // vacant errs unless a data directory can be made at path.

@@ -18,6 +18,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/musterhq/muster/schema/atomicfile"
 )
 
 // A snapshot is a gzipped file of JSON lines: a header, a line for each document,
@@ -66,40 +68,21 @@ func (s *Store) Snapshot(ctx context.Context, dir string, keep int, now time.Tim
 	path := filepath.Join(dir, s.cell+"-"+now.UTC().Format(snapshotTime)+snapshotSuffix)
 	info := SnapshotInfo{Format: snapshotFormat, Cell: s.cell, Release: s.release, At: now.UTC(), Documents: len(docs)}
 	if err := writeSnapshot(path, info, docs); err != nil {
-		return "", fmt.Errorf("snapshot %s: %w", path, err)
+		return "", fmt.Errorf("snapshot: %w", err)
 	}
 	s.snapshotted = written
 	return path, thin(dir, s.cell, keep, now)
 }
 
 // writeSnapshot leaves the whole file or none.
-func writeSnapshot(path string, info SnapshotInfo, docs map[string][]byte) (err error) {
-	temp := path + ".tmp"
-	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(temp))
+func writeSnapshot(path string, info SnapshotInfo, docs map[string][]byte) error {
+	return atomicfile.WriteFrom(path, 0o600, func(w io.Writer) error {
+		buffer := bufio.NewWriter(w)
+		if err := encodeSnapshot(buffer, info, docs); err != nil {
+			return err
 		}
-	}()
-	buffer := bufio.NewWriter(f)
-	err = encodeSnapshot(buffer, info, docs)
-	if err == nil {
-		err = buffer.Flush()
-	}
-	if err == nil {
-		err = f.Sync()
-	}
-	err = errors.Join(err, f.Close())
-	if err != nil {
-		return err
-	}
-	if err := os.Rename(temp, path); err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(path))
+		return buffer.Flush()
+	})
 }
 
 func encodeSnapshot(w io.Writer, info SnapshotInfo, docs map[string][]byte) error {

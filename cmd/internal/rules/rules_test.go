@@ -17,6 +17,7 @@ var rules = []rule{
 	{"layers", checkLayers},
 	{"owners", checkOwners},
 	{"keeper", checkKeeper},
+	{"sync", checkSync},
 	{"dot imports", checkDotImports},
 	{"pure imports", checkPureImports},
 	{"pure code", checkPureCode},
@@ -91,6 +92,8 @@ var plants = []plant{
 
 	{"keeper imports gRPC", "keeper", "nodeagent/keeper/zz.go", "package keeper\nimport _ \"google.golang.org/grpc\"\n", "the keeper imports google.golang.org/grpc"},
 	{"keeper command imports cobra", "keeper", "cmd/muster-keeper/zz.go", "package main\nimport _ \"github.com/spf13/cobra\"\n", "the keeper imports github.com/spf13/cobra"},
+
+	{"fsync by hand", "sync", "reconciler/zz/zz.go", "package zz\nimport \"os\"\nfunc zz(f *os.File) error { return f.Sync() }\n", "reconciler/zz calls Sync"},
 
 	{"dot import", "dot imports", "cmd/muster/zz.go", "package main\nimport . \"fmt\"\n", "dot import of fmt"},
 

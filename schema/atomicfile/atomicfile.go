@@ -1,8 +1,9 @@
-package durable
+package atomicfile
 
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -10,9 +11,10 @@ import (
 )
 
 // Write makes data the content of the file name. After a crash at any time the
-// file holds data, or what it held before; once Write has returned nil, data.
+// file holds data, or what it held before; once Write has returned nil, data. One
+// process writes a file at a time; WriteFrom is for several.
 func Write(name string, data []byte, mode fs.FileMode) error {
-	temp := name + ".new"
+	temp := name + stagedSuffix
 	if err := Stage(temp, data, mode); err != nil {
 		return fmt.Errorf("write %s: %w", name, err)
 	}
@@ -21,6 +23,31 @@ func Write(name string, data []byte, mode fs.FileMode) error {
 	}
 	return nil
 }
+
+// WriteFrom is Write for what content writes, which may be long, and for files that
+// several processes may write at once: one of them wins. Nothing is left beside the
+// file after an error, and its mode is mode whatever the umask. What content writes is
+// not buffered.
+func WriteFrom(name string, mode fs.FileMode, content func(io.Writer) error) error {
+	f, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".*"+stagedSuffix) // mode 0600
+	if err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	err = errors.Join(content(f), f.Chmod(mode), f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), name)
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", name, errors.Join(err, os.Remove(f.Name())))
+	}
+	if err := SyncDir(filepath.Dir(name)); err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	return nil
+}
+
+// stagedSuffix ends the names of files that are being written.
+const stagedSuffix = ".new"
 
 // Stage writes a file that is not in use yet, and waits until the disk has its
 // content; whether it has its name is for Rename. It takes the room that the file
@@ -53,7 +80,7 @@ func stage(name string, mode fs.FileMode) (*os.File, error) {
 // else fills the disk until then: as far as the file system lets it, which may
 // write each byte to a new place (btrfs).
 func Reserve(name string, bytes int64, mode fs.FileMode) error {
-	return Allocate(name+".new", bytes, mode)
+	return Allocate(name+stagedSuffix, bytes, mode)
 }
 
 // Allocate makes a file that has room for that many bytes, if it is not there.

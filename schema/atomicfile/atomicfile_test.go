@@ -1,10 +1,13 @@
-package durable
+package atomicfile
 
 import (
+	"bytes"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"testing"
 )
@@ -62,5 +65,50 @@ func TestReserve(t *testing.T) {
 	}
 	if got, err := os.ReadFile(name); err != nil || string(got) != "short" {
 		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// TestWriteFrom: of several writers one wins whole, and an error leaves the file as it
+// was and nothing beside it.
+func TestWriteFrom(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	name := filepath.Join(dir, "state")
+	const size = 10_000
+	var writers sync.WaitGroup
+	for _, letter := range []byte("abcd") {
+		writers.Go(func() {
+			if err := WriteFrom(name, 0o666, func(w io.Writer) error {
+				for range size {
+					if _, err := w.Write([]byte{letter}); err != nil {
+						return err
+					}
+				}
+				return nil
+			}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	writers.Wait()
+	won, err := os.ReadFile(name)
+	if err != nil || len(won) != size || bytes.Count(won, won[:1]) != size {
+		t.Fatalf("%d bytes, %v: the writers were mixed", len(won), err)
+	}
+	if info, err := os.Stat(name); err != nil || info.Mode().Perm() != 0o666 {
+		t.Errorf("%v, %v: want mode 0666 whatever the umask", info.Mode(), err)
+	}
+	broken := errors.New("no more of it")
+	if err := WriteFrom(name, 0o600, func(w io.Writer) error {
+		_, err := w.Write([]byte("half"))
+		return errors.Join(err, broken)
+	}); !errors.Is(err, broken) {
+		t.Errorf("%v, want the error of the content", err)
+	}
+	if got, err := os.ReadFile(name); err != nil || !bytes.Equal(got, won) {
+		t.Errorf("%d bytes, %v: want what was there before", len(got), err)
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
+		t.Errorf("%v, %v: want the file alone", entries, err)
 	}
 }
