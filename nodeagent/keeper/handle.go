@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/musterhq/muster/nodeagent/durable"
+	"github.com/musterhq/muster/schema/filelock"
 )
 
 // ErrCommand is in Start's error when the command cannot be executed: it is not
@@ -190,7 +191,7 @@ func (h *Handle) end(why string) (Exit, error) {
 	for since := time.Now(); ; time.Sleep(openEvery) {
 		exit, err := h.settle(why)
 		// A child that the keeper was just forking has the lock until its exec.
-		if !errors.Is(err, errHeld) || time.Since(since) > openFor {
+		if !errors.Is(err, filelock.ErrHeld) || time.Since(since) > openFor {
 			return exit, err
 		}
 	}
@@ -224,7 +225,7 @@ func (h *Handle) await() error {
 
 // settle takes the lock of the directory and returns its end. If there is none,
 // nobody saw it: then what is left is killed, and the verdict is written, with why as
-// its message unless that is "". The error is errHeld while a keeper lives.
+// its message unless that is "". The error is filelock.ErrHeld while a keeper lives.
 func (h *Handle) settle(why string) (Exit, error) {
 	// A keeper takes the lock first of all, and one that comes too late for
 	// it runs nothing.
@@ -292,7 +293,7 @@ func (h *Handle) bury(began bool, lost *durable.Damage) (Exit, error) {
 		return Exit{}, err
 	}
 	if living(h.dir, h.known.Boot, &state) != nil {
-		return Exit{}, fmt.Errorf("%s: %w", h.dir, errHeld) // its lock was taken from it
+		return Exit{}, fmt.Errorf("%s: %w", h.dir, filelock.ErrHeld) // its lock was taken from it
 	}
 	lost, began = cmp.Or(lost, cut), began || ran || cut != nil
 	spec := h.Spec

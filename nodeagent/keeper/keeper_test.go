@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/musterhq/muster/nodeagent/durable"
+	"github.com/musterhq/muster/schema/filelock"
 )
 
 func TestMain(m *testing.M) {
@@ -94,8 +95,8 @@ func TestOneKeeperOfADirectory(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	h := start(t, dir, testSpec(t, "sleep 1000"))
-	if _, err := claim(dir); !errors.Is(err, errHeld) {
-		t.Errorf("claim beside a keeper: %v, want errHeld", err)
+	if _, err := claim(dir); !errors.Is(err, filelock.ErrHeld) {
+		t.Errorf("claim beside a keeper: %v, want filelock.ErrHeld", err)
 	}
 	second := func() {
 		t.Helper()

@@ -16,6 +16,7 @@ import (
 
 	"github.com/musterhq/muster/nodeagent/durable"
 	"github.com/musterhq/muster/schema/atomicfile"
+	"github.com/musterhq/muster/schema/filelock"
 )
 
 // The first arguments that make Main another process of the incarnation.
@@ -77,7 +78,7 @@ type holder struct {
 	outputs *outputs       // nil before the fork
 	ended   chan os.Signal // SIGCHLD; one that is pending stands for all
 	control chan os.Signal // SIGTERM, SIGUSR1, SIGUSR2
-	lock    *lock
+	lock    *filelock.Lock
 	state   State
 	main    int       // pid of the task's main process; 0 when it has ended
 	first   int       // pid of its pid namespace's first process; 0 without, and when it was reaped
@@ -183,7 +184,7 @@ func (h *holder) start() (*State, error) {
 // place of the directory or of its lock: for an agent that has found them damaged or
 // lost. What it cannot write the agent sees.
 func (h *holder) mend() {
-	h.lock.retake(h.dir)
+	h.lock.Retake()
 	err := errors.Join(writeNow(h.dir, SpecFile, h.spec), writeNow(h.dir, StateFile, h.state))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "muster-keeper:", err)

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/musterhq/muster/nodeagent/durable"
+	"github.com/musterhq/muster/schema/filelock"
 )
 
 // openEvery is the time between two looks at a keeper that is just starting or
@@ -88,7 +89,7 @@ func (o *opening) try() (bool, error) {
 		_, err = o.read(StateFile, &h.State)
 		return true, err
 	}
-	if !errors.Is(err, errHeld) {
+	if !errors.Is(err, filelock.ErrHeld) {
 		return false, err
 	}
 	state, err := o.read(StateFile, &h.State)

@@ -51,8 +51,10 @@ func listen(path string, mode fs.FileMode) (net.Listener, error) {
 		return nil, fmt.Errorf("socket %s: %w", path, err)
 	}
 	defer dir.Close() // releases the lock
-	// Two processes that start at once must not remove each other's socket. Where
-	// other users can open the directory they could hold the lock for ever.
+	// Two processes that start at once must not remove each other's socket. This lock
+	// says of nobody that the directory is its own: it is waited for, and given back
+	// once the socket is there, so it is no schema/filelock. Where other users can open
+	// the directory they could hold it for ever.
 	err = nil
 	if mode == private {
 		err = unix.Flock(int(dir.Fd()), unix.LOCK_EX)

@@ -9,12 +9,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
+	"strconv"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/musterhq/muster/schema/atomicfile"
+	"github.com/musterhq/muster/schema/filelock"
 )
 
 const (
@@ -25,7 +24,7 @@ const (
 // dataDir is a data directory that this process holds.
 type dataDir struct {
 	path string
-	lock *os.File
+	lock *filelock.Lock
 }
 
 // LockedError refuses a data directory that is in use.
@@ -74,22 +73,9 @@ func openDir(path, cell string) (_ *dataDir, _ identity, err error) {
 	return d, id, nil
 }
 
-// A child that a master was just forking when it was killed has the master's
-// lock until its exec.
-const (
-	lockFor   = 2 * time.Second // how long a held lock is waited for
-	lockEvery = 10 * time.Millisecond
-)
-
-// takeLock takes f's lock; the error is EWOULDBLOCK when somebody has it.
-func takeLock(f *os.File) error {
-	for since := time.Now(); ; time.Sleep(lockEvery) {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if !errors.Is(err, unix.EWOULDBLOCK) || time.Since(since) > lockFor {
-			return err
-		}
-	}
-}
+// lockFor is how long a held lock is waited for: a child that a master was just forking
+// when it was killed has the master's lock until its exec.
+const lockFor = 2 * time.Second
 
 // CellOf returns the cell whose data directory path is. It errs with
 // fs.ErrNotExist when path is no data directory yet.
@@ -106,34 +92,17 @@ func CellOf(path string) (string, error) {
 	return id.Cell, nil
 }
 
+// lockDir locks the file in it only: the directory itself may be locked for a socket
+// that a master has in it, by reconciler/local.
 func lockDir(path string) (*dataDir, error) {
-	name := filepath.Join(path, lockFile)
-	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+	lock, err := filelock.Take(filelock.Config{Dir: path, File: lockFile, Owner: strconv.Itoa(os.Getpid()), Wait: lockFor})
+	if by := (*filelock.HeldError)(nil); errors.As(err, &by) {
+		return nil, &LockedError{Dir: path, PID: by.Owner}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("data directory %s: %w", path, err)
 	}
-	if err := takeLock(f); err != nil {
-		defer f.Close()
-		if !errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("lock %s: %w", name, err)
-		}
-		// The file may be empty for a moment: the holder writes it after it
-		// has the lock.
-		pid, err := os.ReadFile(name)
-		if err != nil {
-			pid = nil
-		}
-		return nil, &LockedError{Dir: path, PID: strings.TrimSpace(string(pid))}
-	}
-	d := &dataDir{path: path, lock: f}
-	err = f.Truncate(0)
-	if err == nil {
-		_, err = f.WriteAt(fmt.Appendln(nil, os.Getpid()), 0)
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("write %s: %w", name, err), d.close())
-	}
-	return d, nil
+	return &dataDir{path: path, lock: lock}, nil
 }
 
 // readIdentity reads whose the directory is; found is false when that is not
@@ -159,8 +128,7 @@ func (d *dataDir) writeIdentity(id identity) error {
 	return atomicfile.Write(filepath.Join(d.path, identityFile), append(data, '\n'), 0o600)
 }
 
-// close releases the lock. The file stays: removing it would let two
-// processes lock two files of the same name.
+// close releases the lock.
 func (d *dataDir) close() error {
 	if err := d.lock.Close(); err != nil {
 		return fmt.Errorf("unlock %s: %w", d.path, err)

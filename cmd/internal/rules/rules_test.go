@@ -17,7 +17,7 @@ var rules = []rule{
 	{"layers", checkLayers},
 	{"owners", checkOwners},
 	{"keeper", checkKeeper},
-	{"sync", checkSync},
+	{"calls", checkCalls},
 	{"dot imports", checkDotImports},
 	{"pure imports", checkPureImports},
 	{"pure code", checkPureCode},
@@ -93,7 +93,8 @@ var plants = []plant{
 	{"keeper imports gRPC", "keeper", "nodeagent/keeper/zz.go", "package keeper\nimport _ \"google.golang.org/grpc\"\n", "the keeper imports google.golang.org/grpc"},
 	{"keeper command imports cobra", "keeper", "cmd/muster-keeper/zz.go", "package main\nimport _ \"github.com/spf13/cobra\"\n", "the keeper imports github.com/spf13/cobra"},
 
-	{"fsync by hand", "sync", "reconciler/zz/zz.go", "package zz\nimport \"os\"\nfunc zz(f *os.File) error { return f.Sync() }\n", "reconciler/zz calls Sync"},
+	{"fsync by hand", "calls", "reconciler/zz/zz.go", "package zz\nimport \"os\"\nfunc zz(f *os.File) error { return f.Sync() }\n", "reconciler/zz calls Sync"},
+	{"lock by hand", "calls", "nodeagent/zz/zz.go", "package zz\nimport \"golang.org/x/sys/unix\"\nvar _ = unix.Flock(0, 0)\n", "nodeagent/zz calls Flock"},
 
 	{"dot import", "dot imports", "cmd/muster/zz.go", "package main\nimport . \"fmt\"\n", "dot import of fmt"},
 
