@@ -97,7 +97,7 @@ func TestAdmitExplains(t *testing.T) {
 	in := admitInput(nil, quota("q", "a", 3), service("a", "web", 4, "v"))
 	got := reconciler.Admit(in).Rejected[schema.JobName{Cell: "c", User: "a", Job: "web"}]
 	want := &schema.Diagnostic{
-		Severity: schema.Error, Position: schema.Position{Path: "x.cue", Line: 2, Column: 1}, Field: "job.web",
+		Severity: schema.Error, Rule: schema.RuleQuota, Position: schema.Position{Path: "x.cue", Line: 2, Column: 1}, Field: "job.web",
 		Message: "over quota: owner a, production: tasks 4 of 3, over by 1; largest jobs: web 4", Expected: "together tasks at most 3",
 		Hint: `ask for less, or have quota "q" (x.cue:1:1) raised`,
 	}
@@ -139,7 +139,7 @@ func TestOversold(t *testing.T) {
 	}
 	in.Size = &reconciler.CellSize{Capacity: schema.Resources{CPUMilli: 1, RAMBytes: 1 << 60, DiskBytes: 1 << 60}, Machines: 1}
 	want := []reconciler.QuotaWarning{{User: "a", Band: schema.BandProduction, Diagnostic: schema.Diagnostic{
-		Severity: schema.Warning, Position: schema.Position{Path: "x.cue", Line: 1, Column: 1}, Field: "quota.q",
+		Severity: schema.Warning, Rule: schema.RuleQuota, Position: schema.Position{Path: "x.cue", Line: 1, Column: 1}, Field: "quota.q",
 		Message: "the machines of cell c back it in part only: CPU 1m of 1,000, short by 999,999m",
 		Hint:    "add machines, or lower quotas: a job that needs what is short is rejected",
 	}}}

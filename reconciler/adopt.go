@@ -66,15 +66,19 @@ type adoption struct {
 	packages map[string]*schema.Package // of the next, as far as is known
 	digests  map[string]schema.Digest   // of the compiled ones
 	stale    map[string][]schema.Diagnostic
-	refused  map[string]*schema.Package // not taken; nil for what did not compile
-	unread   []schema.Diagnostic        // why nothing of the commit could be read
-	brings   []string                   // jobs that the commit both changes and promotes
+	refused  map[string]*schema.Package             // not taken; nil for what did not compile
+	twice    map[schema.Diagnostic]schema.ObjectKey // of those in stale that say that a name is declared twice: which
+	unread   []schema.Diagnostic                    // why nothing of the commit could be read
+	brings   []string                               // jobs that the commit both changes and promotes
 }
 
 // newAdoption begins with the packages of the head so far, by directory; nil for
 // a cell that holds nothing.
 func newAdoption(held map[string]*schema.Package) adoption {
-	return adoption{held: held, packages: map[string]*schema.Package{}, digests: map[string]schema.Digest{}, stale: map[string][]schema.Diagnostic{}, refused: map[string]*schema.Package{}}
+	return adoption{
+		held: held, packages: map[string]*schema.Package{}, digests: map[string]schema.Digest{},
+		stale: map[string][]schema.Diagnostic{}, twice: map[schema.Diagnostic]schema.ObjectKey{}, refused: map[string]*schema.Package{},
+	}
 }
 
 // take finds the next head's packages. Ownership goes before duplicates: who
@@ -167,7 +171,9 @@ func (a *adoption) rejectDuplicates(wanted func(*schema.Package) bool) bool {
 			if holder >= 0 {
 				other = dirs[holder]
 			}
-			again[dir] = append(again[dir], duplicate(key, a.packages[dir], a.packages[other]))
+			d := duplicate(key, a.packages[dir], a.packages[other])
+			a.twice[d] = key
+			again[dir] = append(again[dir], d)
 		}
 	}
 	for dir, ds := range again {
@@ -204,7 +210,7 @@ func sharedNames(p *schema.Package) []schema.Diagnostic {
 		set := schema.ObjectKey{Kind: schema.KindAllocSet, Name: p.Objects.AllocSets[i].ID().String()}
 		if at, ok := p.Origins[shared(set)]; ok {
 			out = append(out, schema.Diagnostic{
-				Severity: schema.Error, Position: p.Origins[set], Field: set.Field(),
+				Severity: schema.Error, Rule: schema.RuleDuplicate, Position: p.Origins[set], Field: set.Field(),
 				Message:  fmt.Sprintf("%s has the name of a job, declared at %s", set, at),
 				Expected: "another name: tasks and allocs are addressed alike", Hint: "rename one of them",
 			})
@@ -220,28 +226,26 @@ func duplicate(name schema.ObjectKey, here, other *schema.Package) schema.Diagno
 	twin, _ := declaredAs(other, name)
 	there := other.Origins[twin]
 	d := schema.Diagnostic{
-		Severity: schema.Error, Position: here.Origins[key], Field: key.Field(),
-		Message:  fmt.Sprintf("%s%s, here and at %s", key, declaredTwice, there),
+		Severity: schema.Error, Rule: schema.RuleDuplicate, Position: here.Origins[key], Field: key.Field(),
+		Message:  fmt.Sprintf("%s is declared by two packages, here and at %s", key, there),
 		Expected: "one package that declares it",
 		Hint:     "rename one of them, or remove it",
 	}
 	if key.Kind != twin.Kind {
-		d.Message = fmt.Sprintf("name %s%s, here as %s and as %s at %s", key.Name, declaredTwice, key.Kind, twin.Kind, there)
+		d.Message = fmt.Sprintf("name %s is declared by two packages, here as %s and as %s at %s", key.Name, key.Kind, twin.Kind, there)
 		d.Expected = "one of them: tasks and allocs are addressed alike"
 	}
 	return d
 }
 
-const declaredTwice = " is declared by two packages"
-
-// duplicatesOnce leaves out the first place of each object that several packages
+// duplicatesOnce leaves out the first place of each name that several packages
 // declare: the others name it, and the mistake is one.
-func duplicatesOnce(ds []schema.Diagnostic) []schema.Diagnostic {
-	seen := map[string]bool{}
+func (a *adoption) duplicatesOnce(ds []schema.Diagnostic) []schema.Diagnostic {
+	seen := map[schema.ObjectKey]bool{}
 	return slices.DeleteFunc(ds, func(d schema.Diagnostic) bool {
-		object, _, twice := strings.Cut(d.Message, declaredTwice)
-		first := twice && !seen[object]
-		seen[object] = seen[object] || twice
+		name, twice := a.twice[d]
+		first := twice && !seen[name]
+		seen[name] = seen[name] || twice
 		return first
 	})
 }
@@ -271,7 +275,7 @@ func unknownCells(p *schema.Package, cells map[string]bool) []schema.Diagnostic 
 			hint = fmt.Sprintf("did you mean %q? Else declare the cell in cells/", near)
 		}
 		found.add(cell, key, schema.Diagnostic{
-			Position: p.Origins[key], Field: key.Field() + ".cell",
+			Rule: schema.RuleUndefined, Position: p.Origins[key], Field: key.Field() + ".cell",
 			Message: fmt.Sprintf("no cell %q is declared", cell), Expected: "one of " + strings.Join(names, ", "), Hint: hint,
 		})
 	}

@@ -252,21 +252,57 @@ func TestCheck(t *testing.T) {
 	web := service("a", "web", 3, "v")
 	objects, ds := reconciler.Check(compiled("",
 		good(pkg(".", quota("q", "a", 2))), good(pkg("x", web)), good(pkg("y", web)), bad("z"), good(pkg("ok", service("a", "api", 5, "v")))), epoch)
-	var got []string
-	for _, d := range ds {
-		got = append(got, fmt.Sprintf("%s %s", d.Severity, d.Error()))
-	}
+	got := said(ds)
 	want := []string{
-		"warning no tenant is declared, so every directory may declare everything",
-		"error ok/x.cue:1:1: job.api: over quota: owner a, production: tasks 5 of 2, over by 3; largest jobs: api 5: want together tasks at most 2",
-		"error y/x.cue:1:1: job.web: job c/a/web is declared by two packages, here and at x/x.cue:1:1: want one package that declares it",
-		"error z/x.cue:7:3: expected label or ':'",
+		"warning ownership no tenant is declared, so every directory may declare everything",
+		"error quota ok/x.cue:1:1: job.api: over quota: owner a, production: tasks 5 of 2, over by 3; largest jobs: api 5: want together tasks at most 2",
+		"error duplicate y/x.cue:1:1: job.web: job c/a/web is declared by two packages, here and at x/x.cue:1:1: want one package that declares it",
+		"error syntax z/x.cue:7:3: expected label or ':'",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("diagnostics (-want +got)\n%s", diff)
 	}
 	if n := len(objects.Jobs); n != 1 {
 		t.Errorf("%d jobs are taken, want 1", n)
+	}
+}
+
+// said writes diagnostics in one line each.
+func said(ds []schema.Diagnostic) []string {
+	var out []string
+	for _, d := range ds {
+		out = append(out, fmt.Sprintf("%s %s %s", d.Severity, d.Rule, d.Error()))
+	}
+	return out
+}
+
+// TestOneNameInThreePackages: a name that three packages declare is one mistake,
+// told at the second and the third place, also where its kinds are not the same.
+func TestOneNameInThreePackages(t *testing.T) {
+	t.Parallel()
+	web := service("a", "web", 3, "v")
+	set := schema.AllocSet{Cell: "c", Name: "web", User: "a", Allocs: 1}
+	for _, tt := range []struct {
+		name string
+		of   [3]any
+		want []string
+	}{
+		{"three jobs", [3]any{web, web, web}, []string{
+			"error duplicate y/x.cue:1:1: job.web: job c/a/web is declared by two packages, here and at z/x.cue:1:1: want one package that declares it",
+			"error duplicate z/x.cue:1:1: job.web: job c/a/web is declared by two packages, here and at x/x.cue:1:1: want one package that declares it",
+		}},
+		{"two jobs and an alloc set", [3]any{web, web, set}, []string{
+			"error duplicate y/x.cue:1:1: job.web: name c/a/web is declared by two packages, here as job and as allocset at z/x.cue:1:1: want one of them: tasks and allocs are addressed alike",
+			"error duplicate z/x.cue:1:1: allocset.web: name c/a/web is declared by two packages, here as allocset and as job at x/x.cue:1:1: want one of them: tasks and allocs are addressed alike",
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			_, ds := reconciler.Check(compiled("", good(pkg("x", tt.of[0])), good(pkg("y", tt.of[1])), good(pkg("z", tt.of[2]))), epoch)
+			if diff := cmp.Diff(tt.want, said(ds)); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+		})
 	}
 }
 

@@ -136,7 +136,7 @@ func (s *State) withRetained(retained map[schema.JobName][]string) Desired {
 		r := s.Jobs[name]
 		data := s.Data[r.Admitted]
 		d.Jobs[name] = DesiredJob{Job: data, Digest: r.Admitted, Origin: r.Origin, Refused: []schema.Diagnostic{{
-			Severity: schema.Error, Position: r.Origin, Field: keyOf(data).Field(),
+			Severity: schema.Error, Rule: schema.RuleNoEffect, Position: r.Origin, Field: keyOf(data).Field(),
 			Message:  fmt.Sprintf("alloc set %s is declared no more, and stays as it is for the jobs that run in it: %s", name.Short(), strings.Join(jobs, ", ")),
 			Expected: "an alloc set that no job names",
 			Hint:     "declare it again, or take allocset out of the job first",

@@ -307,7 +307,7 @@ func good(p *schema.Package) schema.CompiledPackage {
 
 func bad(dir string) schema.CompiledPackage {
 	return schema.CompiledPackage{Dir: dir, Diagnostics: []schema.Diagnostic{{
-		Severity: schema.Error, Position: schema.Position{Path: dir + "/x.cue", Line: 7, Column: 3}, Message: "expected label or ':'", Hint: "check the syntax",
+		Severity: schema.Error, Rule: schema.RuleSyntax, Position: schema.Position{Path: dir + "/x.cue", Line: 7, Column: 3}, Message: "expected label or ':'", Hint: "check the syntax",
 	}}}
 }
 

@@ -67,7 +67,7 @@ func take(c schema.Compiled) taken {
 			ds = append(ds, a.stale[dir]...)
 		}
 	}
-	ds = duplicatesOnce(ds)
+	ds = a.duplicatesOnce(ds)
 	for i := range c.Packages {
 		if c.Packages[i].Package != nil {
 			ds = append(ds, c.Packages[i].Diagnostics...) // warnings
@@ -115,9 +115,9 @@ func fold(ds []schema.Diagnostic) []schema.Diagnostic {
 
 // noTenants is what a repository is told that lets everybody do everything.
 var noTenants = schema.Diagnostic{
-	Severity: schema.Warning,
-	Message:  "no tenant is declared, so every directory may declare everything",
-	Hint:     "declare tenants, with their paths and users, in the root package",
+	Severity: schema.Warning, Rule: schema.RuleOwnership,
+	Message: "no tenant is declared, so every directory may declare everything",
+	Hint:    "declare tenants, with their paths and users, in the root package",
 }
 
 func cellsOf(o schema.Objects) []string {

@@ -36,7 +36,7 @@ func (m DesiredMachine) key() schema.ObjectKey {
 // is gone is not missed.
 func (m DesiredMachine) neverJoined() schema.Diagnostic {
 	d := schema.Diagnostic{
-		Severity: schema.Warning, Position: m.Origin, Field: m.key().Field(), Message: "no machine of this name has ever joined",
+		Severity: schema.Warning, Rule: schema.RuleUndefined, Position: m.Origin, Field: m.key().Field(), Message: "no machine of this name has ever joined",
 		Hint: "start its agent, or correct the name",
 	}
 	if m.Match != "" {

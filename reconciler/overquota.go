@@ -47,7 +47,7 @@ func (a *admission) explain(w *wish) {
 		return
 	}
 	k := accountOf(w.Job)
-	out := &schema.Diagnostic{Severity: schema.Error, Position: w.Origin, Field: keyOf(w.Job).Field()}
+	out := &schema.Diagnostic{Severity: schema.Error, Rule: schema.RuleQuota, Position: w.Origin, Field: keyOf(w.Job).Field()}
 	a.out.Rejected[w.name] = out
 	b := a.budgets[k]
 	if b == nil {
@@ -286,7 +286,7 @@ func (a *admission) unbacked() []QuotaWarning {
 			}
 			if len(parts) > 0 {
 				out = append(out, QuotaWarning{k.user, k.band, schema.Diagnostic{
-					Severity: schema.Warning, Position: g.origin, Field: "quota." + g.Name,
+					Severity: schema.Warning, Rule: schema.RuleQuota, Position: g.origin, Field: "quota." + g.Name,
 					Message: fmt.Sprintf("the machines of cell %s back it in part only: %s", g.Cell, strings.Join(parts, "; and ")),
 					Hint:    "add machines, or lower quotas: a job that needs what is short is rejected",
 				}})
@@ -309,9 +309,9 @@ func (a *admission) exceeded() []QuotaWarning {
 			continue
 		}
 		d := schema.Diagnostic{
-			Severity: schema.Warning,
-			Message:  fmt.Sprintf("owner %s, %s, has more than its quota: %s", k.user, k.band, a.describe(k, s)),
-			Hint:     "what runs is left alone, and what is new or grown is refused: " + a.wayOut(k, s),
+			Severity: schema.Warning, Rule: schema.RuleQuota,
+			Message: fmt.Sprintf("owner %s, %s, has more than its quota: %s", k.user, k.band, a.describe(k, s)),
+			Hint:    "what runs is left alone, and what is new or grown is refused: " + a.wayOut(k, s),
 		}
 		if !b.counts() {
 			d.Message = fmt.Sprintf("owner %s, %s, has no quota now, and jobs of %s", k.user, k.band, a.without(k, s))

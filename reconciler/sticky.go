@@ -34,7 +34,7 @@ func leavesSticky(m *schema.Machine, origin schema.Position, jobs []*schema.Job)
 	if m.Gone {
 		does, field = "giving up", "gone"
 	}
-	warning := schema.Diagnostic{Severity: schema.Warning, Position: origin, Field: schema.ObjectKey{Kind: schema.KindMachine, Name: m.Name}.Field() + "." + field}
+	warning := schema.Diagnostic{Severity: schema.Warning, Rule: schema.RuleSticky, Position: origin, Field: schema.ObjectKey{Kind: schema.KindMachine, Name: m.Name}.Field() + "." + field}
 	var out []schema.Diagnostic
 	if len(move) > 0 {
 		w := warning

@@ -158,7 +158,7 @@ func (s *State) keepSuspended(d *Desired) {
 	for name, job := range d.Jobs {
 		if r := s.Jobs[name]; r == nil || r.Admitted == "" {
 			job.Refused = []schema.Diagnostic{{
-				Severity: schema.Error, Position: job.Origin, Field: keyOf(job.Job).Field(),
+				Severity: schema.Error, Rule: schema.RuleSuspended, Position: job.Origin, Field: keyOf(job.Job).Field(),
 				Message:  "nothing is admitted while the cell is suspended",
 				Expected: "a cell that is not suspended", Hint: "muster resume all",
 			}}

@@ -98,7 +98,7 @@ func (t tenants) violations(p *schema.Package) []schema.Diagnostic {
 	for key, pos := range p.Origins {
 		if key.Kind.Admin() && !admin && (len(t) > 0 || key.Kind == schema.KindTenant) {
 			found.add("admin", key, schema.Diagnostic{
-				Position: pos, Field: key.Field(),
+				Rule: schema.RuleOwnership, Position: pos, Field: key.Field(),
 				Message:  fmt.Sprintf("directory %s may not declare a %s", p.Dir, key.Kind),
 				Expected: "the root package, cells/, or a path of a tenant with the capability admin",
 				Hint:     "move it there, where its owners see it",
@@ -135,7 +135,7 @@ func (t tenants) contested(p *schema.Package, found *findings) {
 			key := schema.ObjectKey{Kind: schema.KindTenant, Name: t[i].Name}
 			if pos, here := p.Origins[key]; here && pos == t[i].origin && other.Name != t[i].Name {
 				found.add("path "+path, key, schema.Diagnostic{
-					Position: pos, Field: key.Field() + ".paths",
+					Rule: schema.RuleOwnership, Position: pos, Field: key.Field() + ".paths",
 					Message:  fmt.Sprintf("path %s is claimed by %s, too", path, other),
 					Expected: "each path at one tenant", Hint: "remove it from one of them; a longer path may be another tenant's",
 				})
@@ -157,7 +157,7 @@ func (t tenants) job(p *schema.Package, j *schema.Job, owner *tenant, found *fin
 			hint = fmt.Sprintf("add %q to the paths of %s, which has the user %q, or move the file", p.Dir, &t[i], j.User)
 		}
 		found.add("nobody", key, schema.Diagnostic{
-			Position: pos, Field: field,
+			Rule: schema.RuleOwnership, Position: pos, Field: field,
 			Message:  fmt.Sprintf("directory %s belongs to no tenant, so no %s may be declared in it", p.Dir, key.Kind),
 			Expected: "a directory below the paths of a tenant", Hint: hint,
 		})
@@ -165,7 +165,7 @@ func (t tenants) job(p *schema.Package, j *schema.Job, owner *tenant, found *fin
 	}
 	if !slices.Contains(owner.Users, j.User) {
 		d := schema.Diagnostic{
-			Position: pos, Field: field + ".user",
+			Rule: schema.RuleOwnership, Position: pos, Field: field + ".user",
 			Message:  fmt.Sprintf("directory %s belongs to tenant %q, whose jobs may not name the user %q", p.Dir, owner.Name, j.User),
 			Expected: "one of " + strings.Join(owner.Users, ", "),
 			Hint:     fmt.Sprintf("correct the user, or add %q to the users of %s", j.User, owner),
@@ -197,7 +197,7 @@ func (t tenants) unmonitored(dir string, j *schema.Job) *schema.Diagnostic {
 	}
 	granted := fmt.Sprintf("%q", append(slices.Clone(owner.Capabilities), schema.CapabilityMonitoring))
 	return &schema.Diagnostic{
-		Severity: schema.Error,
+		Severity: schema.Error, Rule: schema.RuleOwnership,
 		Message:  fmt.Sprintf("directory %s belongs to tenant %q by its path %s, and the tenant may not have jobs at band monitoring", dir, owner.Name, path),
 		Expected: "a priority below 300, or a tenant with the capability monitoring",
 		Hint:     fmt.Sprintf("take priority: \"production\", or have the platform team grant it: capabilities: %s at %s", strings.ReplaceAll(granted, `" "`, `", "`), owner),

@@ -29,9 +29,13 @@ func TestOwnership(t *testing.T) {
 	}
 	mistake := func(path string, line int, field, message, expected, hint string) schema.Diagnostic {
 		return schema.Diagnostic{
-			Severity: schema.Error, Position: schema.Position{Path: path, Line: line, Column: 1},
+			Severity: schema.Error, Rule: schema.RuleOwnership, Position: schema.Position{Path: path, Line: line, Column: 1},
 			Field: field, Message: message, Expected: expected, Hint: hint,
 		}
+	}
+	of := func(r schema.Rule, d schema.Diagnostic) schema.Diagnostic {
+		d.Rule = r
+		return d
 	}
 	tests := []struct {
 		name string
@@ -52,7 +56,7 @@ func TestOwnership(t *testing.T) {
 			"a name of a priority is what it stands for",
 			pkg("teams/a/x", namedJob{job("a", "web", 0), "pager"}),
 			[]schema.Diagnostic{{
-				Severity: schema.Error, Position: schema.Position{Path: "teams/a/x/x.cue", Line: 1, Column: 40}, Field: "job.web.priority",
+				Severity: schema.Error, Rule: schema.RuleOwnership, Position: schema.Position{Path: "teams/a/x/x.cue", Line: 1, Column: 40}, Field: "job.web.priority",
 				Message:  `priority "pager" is 350: directory teams/a/x belongs to tenant "a" by its path teams/a, and the tenant may not have jobs at band monitoring`,
 				Expected: "a priority below 300, or a tenant with the capability monitoring",
 				Hint:     `take priority: "production", or have the platform team grant it: capabilities: ["admin", "monitoring"] at tenant "a" (x.cue:2:1)`,
@@ -90,8 +94,8 @@ func TestOwnership(t *testing.T) {
 				mistake("teams/a/x/x.cue", 1, "job.web.user",
 					`directory teams/a/x belongs to tenant "a", whose jobs may not name the user "a-bacth"`, "one of a, a-batch",
 					`did you mean "a-batch"? Else add "a-bacth" to the users of tenant "a" (x.cue:2:1)`),
-				mistake("teams/a/x/x.cue", 2, "job.z1.cell", `no cell "loacl" is declared (the same goes for job.z2)`, "one of c, local",
-					`did you mean "local"? Else declare the cell in cells/`),
+				of(schema.RuleUndefined, mistake("teams/a/x/x.cue", 2, "job.z1.cell", `no cell "loacl" is declared (the same goes for job.z2)`, "one of c, local",
+					`did you mean "local"? Else declare the cell in cells/`)),
 			},
 		},
 		{

@@ -55,7 +55,7 @@ func NotFollowed(entries map[string]string) (out []Diagnostic) {
 	paths := slices.Sorted(maps.Keys(entries))
 	for i, p := range paths {
 		d := Diagnostic{
-			Severity: Warning, Position: Position{Path: strings.ToValidUTF8(p, "\uFFFD"), Line: 1, Column: 1},
+			Severity: Warning, Rule: RuleRepository, Position: Position{Path: strings.ToValidUTF8(p, "\uFFFD"), Line: 1, Column: 1},
 			Message: entries[p] + ": not followed", Hint: "commit the files themselves",
 		}
 		if more := len(paths) - i; i == maxNotFollowed && more > 1 {

@@ -268,7 +268,7 @@ type flattener struct {
 // refuse says what is too much at a path.
 func (f *flattener) refuse(at, what string) {
 	f.tree.Diagnostics = append(f.tree.Diagnostics, schema.Diagnostic{
-		Severity: schema.Error, Position: schema.Position{Path: strings.ToValidUTF8(at, "\uFFFD"), Line: 1, Column: 1},
+		Severity: schema.Error, Rule: schema.RuleLimit, Position: schema.Position{Path: strings.ToValidUTF8(at, "\uFFFD"), Line: 1, Column: 1},
 		Message: what, Hint: "keep what is no configuration in a repository of its own",
 	})
 }

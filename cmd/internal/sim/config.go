@@ -18,7 +18,7 @@ func compiled(commit string, packages map[string]*schema.Package) schema.Compile
 		p := schema.CompiledPackage{Dir: dir, Package: packages[dir]}
 		if p.Package == nil {
 			p.Diagnostics = []schema.Diagnostic{{
-				Severity: schema.Error, Position: schema.Position{Path: dir + "/jobs.cue", Line: 3, Column: 1},
+				Severity: schema.Error, Rule: schema.RuleSyntax, Position: schema.Position{Path: dir + "/jobs.cue", Line: 3, Column: 1},
 				Message: "expected label or ':'", Hint: "check the syntax",
 			}}
 		} else {

@@ -1,0 +1,73 @@
+package schema
+
+// Rule is a kind of mistake: a stable id by which tools count, filter and
+// suppress diagnostics. Whoever makes a diagnostic sets it; nothing derives it from
+// the message. It is "" only in documents that a release without rules has stored.
+type Rule string
+
+// The rules. An id is never renamed.
+const (
+	RuleQuota        Rule = "quota"         // a job asks for more than its owner's quota, or has none
+	RuleOwnership    Rule = "ownership"     // something is declared where its owner may not declare it
+	RuleDuplicate    Rule = "duplicate"     // an object is declared twice
+	RuleInherited    Rule = "inherited"     // an object of a directory above is changed
+	RuleDependency   Rule = "dependency"    // a package that this one depends on does not compile
+	RuleUnsupported  Rule = "unsupported"   // a field or kind that the cell does not have yet
+	RuleUnknownField Rule = "unknown-field" // a field that does not exist
+	RuleMissingField Rule = "missing-field" // a required field is missing
+	RuleUnknownKind  Rule = "unknown-kind"  // a top-level field that is no kind of object
+	RuleOutOfRange   Rule = "out-of-range"  // a number or a length is out of bounds
+	RuleInvalidName  Rule = "invalid-name"  // a name or key that is not allowed
+	RuleInvalidValue Rule = "invalid-value" // a value that is not allowed
+	RuleNoEffect     Rule = "no-effect"     // fields that do not go together
+	RuleConflict     Rule = "conflict"      // a field has two values
+	RuleNotSet       Rule = "not-set"       // a field is constrained and not set
+	RuleWrongType    Rule = "wrong-type"    // a value of a wrong type
+	RuleUndefined    Rule = "undefined"     // a reference to what does not exist
+	RuleImport       Rule = "import"        // an import that does not work
+	RuleCycle        Rule = "cycle"         // a value depends on itself
+	RuleLimit        Rule = "limit"         // a package takes more than the compiler allows
+	RuleRepository   Rule = "repository"    // the repository cannot be read as one
+	RuleSyntax       Rule = "syntax"        // the file is not CUE
+	RuleSticky       Rule = "sticky"        // tasks would leave what they keep in sticky directories
+	RuleSuspended    Rule = "suspended"     // a cell that is suspended admits nothing
+	RuleTrailer      Rule = "trailer"       // a trailer of a commit's message that means nothing
+)
+
+// RuleText is a rule with what it stands for.
+type RuleText struct {
+	Rule  Rule
+	Short string // a phrase without capital and full stop
+}
+
+// Rules returns all rules with their short texts, in an order that never changes:
+// new ones are added at the end.
+func Rules() []RuleText {
+	return []RuleText{
+		{RuleQuota, "a job asks for more than its owner's quota, or has none"},
+		{RuleOwnership, "something is declared where its owner may not declare it"},
+		{RuleDuplicate, "an object is declared twice"},
+		{RuleInherited, "an object of a directory above is changed"},
+		{RuleDependency, "a package that this one depends on does not compile"},
+		{RuleUnsupported, "a field or kind that the cell does not have yet"},
+		{RuleUnknownField, "a field that does not exist"},
+		{RuleMissingField, "a required field is missing"},
+		{RuleUnknownKind, "a top-level field that is no kind of object"},
+		{RuleOutOfRange, "a number or a length is out of bounds"},
+		{RuleInvalidName, "a name or key that is not allowed"},
+		{RuleInvalidValue, "a value that is not allowed"},
+		{RuleNoEffect, "fields that do not go together"},
+		{RuleConflict, "a field has two values"},
+		{RuleNotSet, "a field is constrained and not set"},
+		{RuleWrongType, "a value of a wrong type"},
+		{RuleUndefined, "a reference to what does not exist"},
+		{RuleImport, "an import that does not work"},
+		{RuleCycle, "a value depends on itself"},
+		{RuleLimit, "a package takes more than the compiler allows"},
+		{RuleRepository, "the repository cannot be read as one"},
+		{RuleSyntax, "the file is not CUE"},
+		{RuleSticky, "tasks would leave what they keep in sticky directories"},
+		{RuleSuspended, "a cell that is suspended admits nothing"},
+		{RuleTrailer, "a trailer of a commit's message that means nothing"},
+	}
+}
