@@ -107,7 +107,7 @@ func (d *describer) repository() {
 		h := &d.status.Held[i]
 		d.waiting(h.waiting())
 		for _, job := range h.Jobs {
-			d.kept[job] = h.Name
+			d.kept[job] = h.Name.String()
 		}
 	}
 	rejected := d.in.Last.Admission.Rejected

@@ -15,13 +15,15 @@ const (
 	pruneShare = 5 // a fifth
 )
 
-// The names of guards in schema.Guard.
-const (
-	guardCell      = "cell"
-	guardTenant    = "tenant "
-	guardDirectory = "directory "
-	guardJob       = "job"
+// The guards of which a cell has one.
+var (
+	guardCell = schema.GuardName{Kind: schema.GuardCell}
+	guardJob  = schema.GuardName{Kind: schema.GuardJob}
 )
+
+func guardOfTenant(name string) schema.GuardName {
+	return schema.GuardName{Kind: schema.GuardTenant, Of: name}
+}
 
 // guard returns what of the removals that lead from the state's desired data to
 // next, that of c, is held, nil if nothing is. hides knows of directories that are
@@ -29,13 +31,13 @@ const (
 // again with what is gone since: else a cell could be taken apart in small steps
 // while the first is being looked at.
 func (s *State) guard(next *Desired, c schema.Compiled, hides pendingMoves) *schema.Held {
-	g := guarding{state: s, hides: hides, emptied: c.Empty, of: map[string]int{}, going: map[string]int{}}
+	g := guarding{state: s, hides: hides, emptied: c.Empty, of: map[schema.GuardName]int{}, going: map[schema.GuardName]int{}}
 	if g.find(next); len(g.removed) == 0 {
 		return nil
 	}
 	free := 0
 	for _, r := range g.removed {
-		if r.Guard == "" {
+		if r.Guard == (schema.GuardName{}) {
 			free += r.Tasks
 		}
 	}
@@ -51,8 +53,8 @@ type guarding struct {
 	hides   pendingMoves
 	emptied bool // the repository has nothing left
 	removed []schema.HeldJob
-	of      map[string]int // tasks by guard
-	going   map[string]int // of these, those that are to go
+	of      map[schema.GuardName]int // tasks by guard
+	going   map[schema.GuardName]int // of these, those that are to go
 }
 
 // find gathers what is to go, and counts.
@@ -80,20 +82,20 @@ func (g *guarding) find(next *Desired) {
 			tasks = done[name].records
 		}
 		r := schema.HeldJob{Job: name.Short(), Tasks: tasks, Tenant: tenantOf(name)}
-		guards := []string{guardCell}
+		guards := []schema.GuardName{guardCell}
 		if r.Tenant != "" {
-			guards = append(guards, guardTenant+r.Tenant)
+			guards = append(guards, guardOfTenant(r.Tenant))
 		}
 		if desired.Jobs[name].Job.Kept() {
 			r.Guard = guardJob
 		}
 		goes := gone(name, was)
-		if _, there := next.Jobs[name]; !there && r.Guard == "" {
+		if _, there := next.Jobs[name]; !there && r.Guard == (schema.GuardName{}) {
 			r.Guard = g.hides.guard(name)
 		}
 		for _, guard := range guards {
 			g.of[guard] += tasks
-			if goes && r.Guard == "" {
+			if goes && r.Guard == (schema.GuardName{}) {
 				g.going[guard] += tasks
 			}
 		}
@@ -163,20 +165,16 @@ func (s *State) tallies() map[schema.JobName]tally {
 func (g *guarding) hold() {
 	for i := range g.removed {
 		r := &g.removed[i]
-		for _, guard := range []string{guardCell, guardTenant + r.Tenant} {
-			if r.Guard == "" && g.going[guard] > g.most(guard) {
+		for _, guard := range []schema.GuardName{guardCell, guardOfTenant(r.Tenant)} {
+			if r.Guard == (schema.GuardName{}) && g.going[guard] > g.most(guard) {
 				r.Guard = guard
 			}
 		}
 	}
 }
 
-// counts reports whether a guard holds for the number of tasks, so that a trailer
-// lets them go.
-func counts(guard string) bool { return guard == guardCell || strings.HasPrefix(guard, guardTenant) }
-
 // most returns how many of a guard's tasks may go at once.
-func (g *guarding) most(guard string) int {
+func (g *guarding) most(guard schema.GuardName) int {
 	if g.emptied {
 		return 0
 	}
@@ -185,7 +183,7 @@ func (g *guarding) most(guard string) int {
 
 // held returns what is held, and by what.
 func (g *guarding) held(allowed int) *schema.Held {
-	h := schema.Held{Allowed: allowed, Jobs: keep(g.removed, func(r *schema.HeldJob) bool { return r.Guard != "" })}
+	h := schema.Held{Allowed: allowed, Jobs: keep(g.removed, func(r *schema.HeldJob) bool { return r.Guard != (schema.GuardName{}) })}
 	if len(h.Jobs) == 0 {
 		return nil
 	}
@@ -194,13 +192,13 @@ func (g *guarding) held(allowed int) *schema.Held {
 		if i < 0 {
 			i = len(h.Guards)
 			h.Guards = append(h.Guards, schema.Guard{Name: j.Guard})
-			if counts(j.Guard) {
+			if j.Guard.Counts() {
 				h.Guards[i].Of, h.Guards[i].Most = g.of[j.Guard], g.most(j.Guard)
 			}
 		}
 		h.Guards[i].Tasks += j.Tasks
 	}
-	slices.SortFunc(h.Guards, func(a, b schema.Guard) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(h.Guards, func(a, b schema.Guard) int { return a.Name.Compare(b.Name) })
 	return &h
 }
 
@@ -245,7 +243,7 @@ func holdsOf(held *schema.Held) []Hold {
 	}
 	meant := 0
 	for _, g := range held.Guards {
-		if counts(g.Name) {
+		if g.Name.Counts() {
 			meant += g.Tasks
 		}
 	}
@@ -264,11 +262,11 @@ func holdsOf(held *schema.Held) []Hold {
 
 func reasonOfGuard(g schema.Guard, jobs, allowed int) string {
 	what := fmt.Sprintf("the removal of %s of %s", schema.Count(g.Tasks, "task"), schema.Count(jobs, "job"))
-	if g.Name == guardJob {
+	switch g.Name.Kind {
+	case schema.GuardJob:
 		return what + ", for prune: false"
-	}
-	if dir, ok := strings.CutPrefix(g.Name, guardDirectory); ok {
-		return what + ", which may have been moved to " + dir + ", whose newest version is not taken"
+	case schema.GuardDirectory:
+		return what + ", which may have been moved to " + g.Name.Of + ", whose newest version is not taken"
 	}
 	reason := fmt.Sprintf("%s: %d of the %s of the %s, at most %d at once", what, g.Tasks, schema.Count(g.Of, "task"), g.Name, g.Most)
 	if g.Most == 0 {
@@ -281,11 +279,11 @@ func reasonOfGuard(g schema.Guard, jobs, allowed int) string {
 }
 
 func nextOfGuard(g schema.Guard, meant int) string {
-	if g.Name == guardJob {
+	switch g.Name.Kind {
+	case schema.GuardJob:
 		return "put them back, say prune: true, and remove them with another commit"
-	}
-	if dir, ok := strings.CutPrefix(g.Name, guardDirectory); ok {
-		return "correct " + dir + ", check with `muster validate`, and commit"
+	case schema.GuardDirectory:
+		return "correct " + g.Name.Of + ", check with `muster validate`, and commit"
 	}
 	return fmt.Sprintf("if it is meant, commit with the trailer %s: %d (git commit --allow-empty --trailer %q); else put them back",
 		schema.AllowPruneTrailer, meant, fmt.Sprintf("%s: %d", schema.AllowPruneTrailer, meant))

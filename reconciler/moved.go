@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/musterhq/muster/schema"
 )
@@ -31,8 +30,8 @@ func (a *adoption) hides(s *State, stale map[string][]schema.Diagnostic) pending
 	}
 	if held := s.Head.Held; held != nil {
 		for _, j := range held.Jobs {
-			if dir, ok := strings.CutPrefix(j.Guard, guardDirectory); ok {
-				h.before[s.jobName(j.Job)] = dir
+			if j.Guard.Kind == schema.GuardDirectory {
+				h.before[s.jobName(j.Job)] = j.Guard.Of
 			}
 		}
 	}
@@ -60,11 +59,11 @@ func (h pendingMoves) of(name schema.JobName) string {
 	return ""
 }
 
-// guard returns the guard that holds a job which nothing declares, "" if it may
+// guard returns the guard that holds a job which nothing declares, none if it may
 // be in no such directory.
-func (h pendingMoves) guard(name schema.JobName) string {
+func (h pendingMoves) guard(name schema.JobName) schema.GuardName {
 	if dir := h.of(name); dir != "" {
-		return guardDirectory + dir
+		return schema.GuardName{Kind: schema.GuardDirectory, Of: dir}
 	}
-	return ""
+	return schema.GuardName{}
 }

@@ -170,8 +170,7 @@ func (h *Head) Whose() string {
 // Held are jobs that run on with the data that was admitted last, though they
 // are gone from the repository, or scaled to 0: so much at once is rarely meant.
 type Held struct {
-	// Guards are what holds them, the cell's first, then the tenants' by name,
-	// then that of the jobs themselves.
+	// Guards are what holds them, sorted by name.
 	Guards []Guard `json:"guards"`
 	// Allowed is the number of tasks that trailers gave leave for: too few.
 	Allowed int       `json:"allowed,omitempty"`
@@ -180,12 +179,10 @@ type Held struct {
 
 // Guard holds removals: those of a cell, those of a tenant, or single jobs.
 type Guard struct {
-	// Name is "cell", "tenant NAME", "job" for jobs that say prune: false, or
-	// "directory DIR" for jobs that may have been moved to one that is not taken.
-	Name  string `json:"name"`
-	Tasks int    `json:"tasks"` // that it holds
+	Name  GuardName `json:"name"`
+	Tasks int       `json:"tasks"` // that it holds
 	// Of is the number of tasks that it counts in all, and Most how many of them
-	// may go at once, 0 when the repository was emptied; both are 0 for "job",
+	// may go at once, 0 when the repository was emptied; both are 0 for a guard
 	// for which no number counts.
 	Of   int `json:"of,omitempty"`
 	Most int `json:"most,omitempty"`
@@ -195,8 +192,8 @@ type Guard struct {
 type HeldJob struct {
 	Job   string `json:"job"` // user/job
 	Tasks int    `json:"tasks"`
-	// Guard is the name of the guard that holds it.
-	Guard string `json:"guard"`
+	// Guard is the one that holds it.
+	Guard GuardName `json:"guard"`
 	// Tenant owns the directory that declared it, "" if none does. It counts
 	// for as long as the job is held, also when the tenant is gone as well.
 	Tenant string `json:"tenant,omitempty"`

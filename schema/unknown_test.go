@@ -23,7 +23,7 @@ func stored() map[string]any {
 		"head": &schema.Head{
 			Commit: "c1", Packages: map[string]schema.Digest{"a": "sha256:1", "b": "sha256:2"},
 			Stale: map[string][]schema.Diagnostic{"b": {{Severity: schema.Error, Message: "no"}, {Severity: schema.Error, Message: "never"}}},
-			Held:  &schema.Held{Guards: []schema.Guard{{Name: "cell", Tasks: 3}}, Jobs: []schema.HeldJob{{Job: "u/web", Tasks: 3}, {Job: "u/api", Tasks: 1}}},
+			Held:  &schema.Held{Guards: []schema.Guard{{Name: schema.GuardName{Kind: schema.GuardCell}, Tasks: 3}}, Jobs: []schema.HeldJob{{Job: "u/web", Tasks: 3}, {Job: "u/api", Tasks: 1}}},
 		},
 		"job": &schema.JobRecord{Name: job, Admitted: "sha256:3", Origin: schema.Position{Path: "a/x.cue", Line: 3, Column: 1}, Since: at},
 		"chunk": &schema.Chunk{Job: job, Tasks: []schema.TaskRecord{
