@@ -19,29 +19,30 @@ import (
 // everything else of the commit goes ahead. A commit of which nothing can be
 // read (no module, say) leaves every package as it is. One that empties the
 // repository removes all there is, so a guard holds it, however little that is.
-// While the cell is suspended no commit changes anything.
+// While the cell is suspended no commit changes anything. desired is DesiredIn of s.
 //
 // The writes put packages first, then flip the head, then delete what it no
 // longer refers to.
 //
 // Rollouts that commits promote go on: see promote.
-func Adopt(s *State, c schema.Compiled, now time.Time) ([]Write, []schema.Event) {
+func Adopt(s *State, desired *Desired, c schema.Compiled, now time.Time) ([]Write, []schema.Event) {
 	if s.Suspended() {
 		return nil, nil
 	}
-	next, more, brings := adopt(s, c, now)
+	next, more, brings := adopt(s, desired, c, now)
 	writes, events := promote(s, c, brings, now)
 	return append(writes, next...), append(more, events...)
 }
 
 // adopt is Adopt but for rollouts that go on. It also returns the jobs that the
 // commit changes, of those that it promotes.
-func adopt(s *State, c schema.Compiled, now time.Time) (writes []Write, events []schema.Event, brings []string) {
+func adopt(s *State, desired *Desired, c schema.Compiled, now time.Time) (writes []Write, events []schema.Event, brings []string) {
 	if c.Commit != s.Head.Commit && s.holds(c) {
 		head := schema.Head{Commit: c.Commit, By: c.By, Others: c.Others, Packages: s.Head.Packages}
 		return []Write{s.document(keyHead, head)}, []schema.Event{applied(head, now)}, nil
 	}
 	a := newAdoption(s.head())
+	a.desired = desired
 	if hasError(c.Diagnostics) && !s.emptied(c) {
 		maps.Copy(a.packages, a.held)
 		a.unread = c.Diagnostics
@@ -63,6 +64,7 @@ func (s *State) emptied(c schema.Compiled) bool {
 // adoption is the packages of the next head while it is being found.
 type adoption struct {
 	held     map[string]*schema.Package // of the head so far
+	desired  *Desired                   // of the head so far
 	packages map[string]*schema.Package // of the next, as far as is known
 	digests  map[string]schema.Digest   // of the compiled ones
 	stale    map[string][]schema.Diagnostic
@@ -338,8 +340,8 @@ func (a *adoption) writes(s *State, c schema.Compiled, now time.Time) ([]Write, 
 	case same && (s.Head.Held == nil || head.Commit == s.Head.Commit):
 		head.Held = s.Head.Held
 	default:
-		d := desiredOf(s.Cell, inOrder(a.packages), undigested)
-		head.Held = s.guard(&d, c, a.hides(s, head.Stale))
+		d := desiredOf(s.Cell, inOrder(a.packages), s.digestIfReturned)
+		head.Held = a.guard(s, &d, c, a.hides(s, head.Stale))
 		s.keepHeld(&d, head.Held)
 		s.keepSuspended(&d)
 		next = &d
@@ -353,6 +355,15 @@ func (a *adoption) writes(s *State, c schema.Compiled, now time.Time) ([]Write, 
 		return nil, nil
 	}
 	return slices.Concat(puts, []Write{flip}, deletes), a.events(s, head, next, now)
+}
+
+// digestIfReturned is the digest of a job that runs its last healthy version in place
+// of another, since admission then asks which one is desired; "" of others.
+func (s *State) digestIfReturned(_ *schema.Package, _ int, j *schema.Job) schema.Digest {
+	if r := s.Jobs[j.ID()]; r == nil || r.Rollout == nil || r.Rollout.Returned == "" {
+		return ""
+	}
+	return schema.DigestOf(j)
 }
 
 // shortened returns the reasons of stale directories, so few of them that the
@@ -423,7 +434,7 @@ func (a *adoption) events(s *State, head schema.Head, next *Desired, now time.Ti
 	}
 	if next != nil {
 		add(holdEvents(s.Head.Held, head.Held)...)
-		add(machineOrders(s, s.desired(), next)...)
+		add(machineOrders(s, a.desired, next)...)
 		add(rejections(s, head, next, now)...)
 	}
 	return out
@@ -433,8 +444,8 @@ func (a *adoption) events(s *State, head schema.Head, next *Desired, now time.Ti
 // the verdict of the step that follows its adoption.
 func rejections(s *State, head schema.Head, desired *Desired, now time.Time) []schema.Event {
 	next := *s
-	next.Head, next.wanted = head, desired
-	verdict := newStep(Input{State: &next, Now: now}).admission()
+	next.Head = head
+	verdict := newStep(Input{State: &next, Desired: desired, Now: now}).admission()
 	var out []schema.Event
 	for _, name := range slices.SortedFunc(maps.Keys(verdict.Rejected), schema.JobName.Compare) {
 		changes := ""

@@ -198,7 +198,7 @@ func TestAdopt(t *testing.T) {
 			if diff := cmp.Diff(tt.want, adopted(c)); diff != "" {
 				t.Errorf("(-want +got)\n%s", diff)
 			}
-			if w, _ := reconciler.Adopt(c.state, tt.commits[len(tt.commits)-1], c.now); len(w) > 0 {
+			if w, _ := reconciler.Adopt(c.state, reconciler.DesiredIn(c.state), tt.commits[len(tt.commits)-1], c.now); len(w) > 0 {
 				t.Errorf("the same commit again writes %s", w[0].Key)
 			}
 			if n := len(c.state.Packages); n > len(c.state.Head.Packages) {
@@ -220,7 +220,7 @@ func TestAdoptHalf(t *testing.T) {
 		}
 		before := a.state.Head.Commit
 		next := a.randomCommit(t)
-		writes, _ := reconciler.Adopt(a.state, next, a.now)
+		writes, _ := reconciler.Adopt(a.state, reconciler.DesiredIn(a.state), next, a.now)
 		for _, w := range writes[:rapid.IntRange(0, len(writes)).Draw(t, "stored")] {
 			a.take([]reconciler.Write{w})
 			a.restart()
@@ -232,7 +232,7 @@ func TestAdoptHalf(t *testing.T) {
 		whole := newCell()
 		whole.docs = maps.Clone(a.docs)
 		whole.restart()
-		if again, _ := reconciler.Adopt(whole.state, next, a.now); len(again) > 0 && whole.state.Head.Commit == next.Commit {
+		if again, _ := reconciler.Adopt(whole.state, reconciler.DesiredIn(whole.state), next, a.now); len(again) > 0 && whole.state.Head.Commit == next.Commit {
 			t.Fatalf("the same commit again writes %s", again[0].Key)
 		}
 		held := map[schema.ObjectKey]string{}
@@ -351,7 +351,7 @@ func TestAdoptTheSame(t *testing.T) {
 	t.Parallel()
 	web, db := good(pkg("a", service("u", "web", 3, "v"))), good(pkg("b", service("u", "db", 1, "v")))
 	adopt := func(s *reconciler.State, c schema.Compiled) []string {
-		writes, events := reconciler.Adopt(s, c, time.Time{})
+		writes, events := reconciler.Adopt(s, reconciler.DesiredIn(s), c, time.Time{})
 		if err := s.Apply(writes); err != nil {
 			t.Fatal(err)
 		}

@@ -93,8 +93,7 @@ func (s *step) whereLeft(name schema.TaskName, a *schema.TaskRecord, machine str
 // alloc sets there any more, with the jobs that name them by the data that they
 // run, which runs says. Such a set stays: what runs is not stopped since its set
 // is missing.
-func (s *State) retained(runs func(schema.JobName) *schema.Job) map[schema.JobName][]string {
-	desired := s.desired()
+func (s *State) retained(desired *Desired, runs func(schema.JobName) *schema.Job) map[schema.JobName][]string {
 	var out map[schema.JobName][]string
 	for name, r := range s.Jobs {
 		if r.Admitted == "" || s.Data[r.Admitted].Kind != schema.Allocs {
@@ -126,8 +125,8 @@ func (s *State) retained(runs func(schema.JobName) *schema.Job) map[schema.JobNa
 
 // withRetained returns what is desired, and the alloc sets that jobs keep alive
 // as they are: refused, so that all are told, and charged to their quota.
-func (s *State) withRetained(retained map[schema.JobName][]string) Desired {
-	d := *s.desired()
+func (s *State) withRetained(desired *Desired, retained map[schema.JobName][]string) Desired {
+	d := *desired
 	if len(retained) == 0 {
 		return d
 	}
@@ -148,12 +147,12 @@ func (s *State) withRetained(retained map[schema.JobName][]string) Desired {
 // admission returns the verdict on the desired jobs, and on the alloc sets that
 // stay for those which the verdict leaves as they are.
 func (s *step) admission() Admission {
-	in := s.base.admitInput(*s.base.desired(), s.now)
+	in := s.base.admitInput(*s.desired, s.now)
 	admitted := in.Admitted
 	runs := func(name schema.JobName) *schema.Job { return admitted[name] }
-	retained := s.base.retained(runs)
+	retained := s.base.retained(s.desired, runs)
 	for {
-		in.Desired = s.withReturned(s.base.withRetained(retained))
+		in.Desired = s.withReturned(s.base.withRetained(s.desired, retained))
 		verdict := Admit(in)
 		if len(retained) == 0 {
 			return verdict
@@ -162,9 +161,9 @@ func (s *step) admission() Admission {
 		for _, name := range verdict.order {
 			anew[name] = true
 		}
-		still := s.base.retained(func(name schema.JobName) *schema.Job {
+		still := s.base.retained(s.desired, func(name schema.JobName) *schema.Job {
 			if anew[name] {
-				return s.base.desired().Jobs[name].Job
+				return s.desired.Jobs[name].Job
 			}
 			return admitted[name]
 		})

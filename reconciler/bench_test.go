@@ -82,9 +82,9 @@ func BenchmarkLargeCell(b *testing.B) {
 			n++
 			extra := service("v", "new", 10, fmt.Sprint(n))
 			c.commit(compiled(fmt.Sprint("c", n+1), good(pkg(".", schema.Cell{Name: "c", Quota: "off"})), good(pkg("u", largeJobs(500)...)), good(pkg("v", extra))))
-			reconciler.DesiredNow(c.state)
+			in := c.kept()
 			b.StartTimer()
-			if out := reconciler.Step(c.kept()); len(out.Writes) == 0 {
+			if out := reconciler.Step(in); len(out.Writes) == 0 {
 				b.Fatal("nothing was placed")
 			}
 		}

@@ -119,16 +119,14 @@ func (c *cell) step() reconciler.Output {
 	c.master.Decide()
 	c.carryOut()
 	c.last = *c.master.Last()
-	if err := c.in.Memo.Audit(c.in); err != nil {
+	if err := c.in.Memo.Audit(c.master.Input(c.now)); err != nil {
 		panic(err)
 	}
 	return c.last
 }
 
 // input is what a step without a memo would be given.
-func (c *cell) input() reconciler.Input {
-	return reconciler.Input{State: c.state, Observed: c.observed, Now: c.now, Seed: reconciler.Seed("c", c.state.Head.Commit)}
-}
+func (c *cell) input() reconciler.Input { return c.master.Input(c.now) }
 
 func (c *cell) described() reconciler.DescribeInput { return reconciler.Described(c.master, c.now) }
 

@@ -108,13 +108,13 @@ func Compare(base, head schema.Compiled) Comparison {
 func heldIn(cell string, base, head schema.Compiled) []Hold {
 	s := NewState(cell)
 	take := func(c schema.Compiled) bool {
-		writes, _, _ := adopt(s, c, time.Time{})
+		writes, _, _ := adopt(s, DesiredIn(s), c, time.Time{})
 		return s.Apply(writes) == nil // they were made for it
 	}
 	if !take(base) {
 		return nil
 	}
-	for name, j := range s.desired().Jobs {
+	for name, j := range DesiredIn(s).Jobs {
 		s.Data[j.Digest] = j.Job
 		s.Jobs[name] = &schema.JobRecord{Name: name, Admitted: j.Digest, Origin: j.Origin}
 	}

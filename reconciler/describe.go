@@ -14,6 +14,7 @@ import (
 // DescribeInput is what a status is a function of.
 type DescribeInput struct {
 	State    *State
+	Desired  *Desired // DesiredIn of State; nil to have it found out
 	Observed *Observed
 	Last     Output // of the newest step
 	Head     string // the repository's newest commit
@@ -22,12 +23,21 @@ type DescribeInput struct {
 	Now      time.Time
 }
 
+// desired returns what is desired of State.
+func (in *DescribeInput) desired() *Desired {
+	if in.Desired == nil {
+		return DesiredIn(in.State)
+	}
+	return in.Desired
+}
+
 // Describe returns the cell as its users see it.
 func Describe(in DescribeInput) Status {
 	d := describer{in: in, status: Status{
 		Cell: in.State.Cell, At: in.Now, Commit: in.Head, Applied: in.State.Head.Commit, By: in.State.Head.By, Source: in.Trouble, SourceAt: in.Source.At,
 		Waiting: []string{}, Waits: []Wait{}, Blocked: []Blocker{}, Stale: []StalePackage{}, Rejected: []Rejection{}, Held: holdsOf(in.State.Head.Held), Losses: []LossHold{}, Suspended: suspensionsOf(in.State), Warnings: []QuotaWarning{}, Machines: []MachineStatus{}, Jobs: []JobStatus{}, Tasks: []TaskStatus{}, Notes: []string{},
-	}, used: map[string]schema.Resources{}, held: map[string]int{}, inside: map[string][]string{}, notes: map[string]string{}, alone: map[string][]string{}, kept: map[string]string{}, spans: in.State.spans(), under: in.State.suspensions(), orders: map[string]*machineSpec{}, health: map[string]Health{}, step: newStep(Input{State: in.State, Observed: in.Observed, Now: in.Now})}
+	}, used: map[string]schema.Resources{}, held: map[string]int{}, inside: map[string][]string{}, notes: map[string]string{}, alone: map[string][]string{}, kept: map[string]string{}, spans: in.State.spans(), under: in.State.suspensions(), orders: map[string]*machineSpec{}, health: map[string]Health{}, desired: in.desired()}
+	d.step = newStep(Input{State: in.State, Desired: d.desired, Observed: in.Observed, Now: in.Now})
 	d.repository()
 	d.lookAtMachines()
 	for _, name := range in.State.jobNames() {
@@ -48,18 +58,19 @@ func Describe(in DescribeInput) Status {
 
 // describer is Describe at work.
 type describer struct {
-	in     DescribeInput
-	status Status
-	used   map[string]schema.Resources // by machine: limits of what it holds
-	held   map[string]int
-	inside map[string][]string // tasks, by the alloc that they run in
-	spans  map[schema.JobName]int
-	orders map[string]*machineSpec // by machine
-	kept   map[string]string       // by job: the guard that holds its removal
-	alone  map[string][]string     // by machine: jobs that crash there only
-	notes  map[string]string       // by task: what its agent remarks of one that is as desired
-	health map[string]Health       // of machines that the cell knows
-	step   *step                   // one that decides nothing: it knows which machines are up
+	in      DescribeInput
+	status  Status
+	used    map[string]schema.Resources // by machine: limits of what it holds
+	held    map[string]int
+	inside  map[string][]string // tasks, by the alloc that they run in
+	spans   map[schema.JobName]int
+	orders  map[string]*machineSpec // by machine
+	kept    map[string]string       // by job: the guard that holds its removal
+	alone   map[string][]string     // by machine: jobs that crash there only
+	notes   map[string]string       // by task: what its agent remarks of one that is as desired
+	health  map[string]Health       // of machines that the cell knows
+	step    *step                   // one that decides nothing: it knows which machines are up
+	desired *Desired
 
 	under suspensions
 }
@@ -68,7 +79,7 @@ type describer struct {
 func (d *describer) lookAtMachines() {
 	for _, name := range d.step.names {
 		r := d.in.State.Machines[name]
-		o := d.in.State.desired().declaredOf(&r.MachineInfo)
+		o := d.desired.declaredOf(&r.MachineInfo)
 		d.orders[name] = &o
 		d.health[name], _ = d.in.Observed.health(r, d.in.Now)
 		if d.health[name] == HealthUp {
@@ -113,7 +124,7 @@ func (d *describer) repository() {
 	rejected := d.in.Last.Admission.Rejected
 	for _, name := range slices.SortedFunc(maps.Keys(rejected), schema.JobName.Compare) {
 		diag := *rejected[name]
-		labels := labelsOf(name, s.desired().Jobs[name].Job)
+		labels := labelsOf(name, d.desired.Jobs[name].Job)
 		heals := d.in.Last.Admission.Heals[name]
 		r := Rejection{
 			User: name.User, Band: schema.Band(labels[schema.LabelBand]), Cause: d.in.Last.Admission.Causes[name],
@@ -141,7 +152,7 @@ func (d *describer) job(name schema.JobName) {
 	r := d.in.State.Jobs[name]
 	want := d.in.State.Data[r.Admitted]
 	j := JobStatus{Name: name.Short(), Origin: r.Origin, Since: r.Since, Commit: r.Commit, Labels: labelsOf(name, want), Held: d.kept[name.Short()]}
-	if newest, ok := d.in.State.desired().Jobs[name]; ok {
+	if newest, ok := d.desired.Jobs[name]; ok {
 		j.Origin = newest.Origin
 	}
 	if want != nil {
@@ -445,14 +456,6 @@ func said(status *schema.TaskStatus, job *schema.Job) string {
 	return status.Note
 }
 
-// saw adds what the last health check that failed has seen.
-func saw(what string, status *schema.TaskStatus) string {
-	if status.HealthMessage == "" {
-		return what
-	}
-	return what + ": " + status.HealthMessage
-}
-
 // restarts says which restart of its policy a task waits for, and until when.
 func restarts(status *schema.TaskStatus, job *schema.Job) string {
 	s := "its agent restarts it"
@@ -493,12 +496,10 @@ func (d *describer) machines() {
 			Cordoned: orders.closed(), Conditions: append(slices.Clip(d.in.Observed.conditions(name)), d.in.Observed.nameConflict(name, d.in.Now)...), Devices: r.Devices, Attributes: orders.attributes, Notes: d.machineNotes(name), Place: placeOf(r),
 		})
 	}
-	for _, m := range d.in.State.desired().unmatched(d.in.State) {
+	for _, m := range d.desired.unmatched(d.in.State) {
 		d.status.Notes = append(d.status.Notes, m.neverJoined().Error())
 	}
-	for _, machine := range slices.Sorted(maps.Keys(d.in.Observed.refused)) {
-		d.status.Notes = append(d.status.Notes, d.in.Observed.refused[machine])
-	}
+	d.status.Notes = append(d.status.Notes, d.in.Observed.refusals()...)
 	if len(d.status.Machines) == 0 && len(d.status.Jobs) > 0 {
 		d.wait(WaitNoMachine, "", "no machine has joined: start muster-agent on one")
 	}
@@ -506,7 +507,7 @@ func (d *describer) machines() {
 
 // machineNotes returns what is remarkable of a machine.
 func (d *describer) machineNotes(name string) []string {
-	h := d.in.Observed.machines[name]
+	h := d.in.Observed.last(name)
 	notes := append(slices.Clone(d.in.State.Machines[name].Notes), busyNote(h)...)
 	notes = append(notes, crashNote(d.alone[name])...)
 	notes = append(notes, d.goneNote(name)...)

@@ -95,11 +95,9 @@ func desiredOf(cell string, packages []*schema.Package, digest func(p *schema.Pa
 	return d
 }
 
-// audit errs when what is kept of what the head declares is not so.
-func (s *State) audit() error {
-	again := *s
-	again.wanted, again.digests = nil, nil
-	kept, want := s.desired(), again.desired()
+// audit errs when kept is not what is desired of s.
+func audit(s *State, kept *Desired) error {
+	want := DesiredIn(s)
 	if !maps.EqualFunc(kept.Jobs, want.Jobs, func(a, b DesiredJob) bool {
 		return a.Digest == b.Digest && a.Origin == b.Origin && a.Kept == b.Kept && len(a.Refused) == len(b.Refused)
 	}) {
@@ -137,23 +135,35 @@ type jobDigest struct {
 	digest   schema.Digest
 }
 
-// desired returns what the state's head declares for its cell, and what it keeps
-// though it is no longer declared. It is kept
-// until Apply brings other packages, and the digests of a package's jobs as long
-// as the head has the package: those of many jobs take their time.
-func (s *State) desired() *Desired {
-	if s.wanted != nil {
-		return s.wanted
+// DesiredIn returns what is desired of a cell: what the packages of its head declare,
+// with what stays as it is though they say otherwise.
+func DesiredIn(s *State) *Desired { return new(DesiredCache).Of(s) }
+
+// DesiredCache holds what is desired of one State from one version to the next. It
+// is a function of the state, and only spares work. The zero value is empty. It
+// belongs to one goroutine at a time.
+type DesiredCache struct {
+	version uint64   // of the state that desired is of
+	desired *Desired // nil until it is asked for
+	// digests are those of the jobs of the head's packages: those of many jobs take
+	// their time.
+	digests map[*schema.Package][]jobDigest
+}
+
+// Of returns DesiredIn of s. It is shared, and must not be written to.
+func (c *DesiredCache) Of(s *State) *Desired {
+	if c.desired != nil && c.version == s.desires {
+		return c.desired
 	}
-	known := s.digests
-	s.digests = make(map[*schema.Package][]jobDigest, len(s.Head.Packages))
+	known := c.digests
+	c.digests = make(map[*schema.Package][]jobDigest, len(s.Head.Packages))
 	d := desiredOf(s.Cell, s.packages(), func(p *schema.Package, i int, j *schema.Job) schema.Digest {
-		ds, ok := s.digests[p]
+		ds, ok := c.digests[p]
 		if !ok {
 			if ds, ok = known[p]; !ok {
 				ds = make([]jobDigest, len(p.Objects.Jobs))
 			}
-			s.digests[p] = ds
+			c.digests[p] = ds
 		}
 		if ds[i].digest == "" || ds[i].priority != j.Priority {
 			ds[i] = jobDigest{j.Priority, schema.DigestOf(j)}
@@ -162,59 +172,8 @@ func (s *State) desired() *Desired {
 	})
 	s.keepHeld(&d, s.Head.Held)
 	s.keepSuspended(&d)
-	s.wanted = &d
-	return s.wanted
-}
-
-// admitted returns the data that each job runs.
-func (s *State) admitted() map[schema.JobName]*schema.Job {
-	out := make(map[schema.JobName]*schema.Job, len(s.Jobs))
-	for name, r := range s.Jobs {
-		if r.Admitted != "" {
-			out[name] = s.Data[r.Admitted]
-		}
-	}
-	return out
-}
-
-// runs returns the data that a job runs, nil if none is admitted.
-func (s *State) runs(name schema.JobName) *schema.Job {
-	if r := s.Jobs[name]; r != nil && r.Admitted != "" {
-		return s.Data[r.Admitted]
-	}
-	return nil
-}
-
-// packages returns the packages of the head, sorted by directory.
-func (s *State) packages() []*schema.Package {
-	return inOrder(s.head())
-}
-
-// byDir returns packages by their directories.
-func byDir(packages []*schema.Package) map[string]*schema.Package {
-	out := make(map[string]*schema.Package, len(packages))
-	for _, p := range packages {
-		out[p.Dir] = p
-	}
-	return out
-}
-
-// inOrder returns packages sorted by directory.
-func inOrder(byDir map[string]*schema.Package) []*schema.Package {
-	out := make([]*schema.Package, 0, len(byDir))
-	for _, dir := range slices.Sorted(maps.Keys(byDir)) {
-		out = append(out, byDir[dir])
-	}
-	return out
-}
-
-// head returns the packages of the head, by directory.
-func (s *State) head() map[string]*schema.Package {
-	out := make(map[string]*schema.Package, len(s.Head.Packages))
-	for dir, digest := range s.Head.Packages {
-		out[dir] = s.Packages[digest]
-	}
-	return out
+	c.version, c.desired = s.desires, &d
+	return c.desired
 }
 
 // names returns the names of the desired jobs, sorted.

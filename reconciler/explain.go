@@ -52,7 +52,7 @@ func Explain(in DescribeInput, status *Status, name, machine string) (Explanatio
 		}
 		e.addRecords(in, r, index, isTask)
 	}
-	if d, ok := in.State.desired().Jobs[job]; ok {
+	if d, ok := in.desired().Jobs[job]; ok {
 		e.Origin = d.Origin
 	}
 	for i := range status.Stale {
@@ -100,20 +100,6 @@ func (e *Explanation) addStatus(status *Status, job schema.JobName) {
 			e.Rejection = &status.Rejected[i]
 		}
 	}
-}
-
-// splitName parses user/job or user/job/index.
-func splitName(cell, name string) (job schema.JobName, index int, isTask bool) {
-	parts := strings.Split(name, "/")
-	if len(parts) == 3 {
-		if i, err := schema.ParseIndex(parts[2]); err == nil {
-			index, isTask = i, true
-		}
-	}
-	if len(parts) < 2 {
-		return schema.JobName{}, 0, false
-	}
-	return schema.JobName{Cell: cell, User: parts[0], Job: parts[1]}, index, isTask
 }
 
 func dirOf(file string) string { return path.Dir(file) }

@@ -6,9 +6,6 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// DesiredNow has the state compute what its head declares, which it keeps.
-func DesiredNow(s *State) { s.desired() }
-
 // Jump sets the clock of a test, whose times have no monotonic reading, as one is
 // set whose times have: what was observed is as long ago as before.
 func (o *Observed) Jump(by time.Duration) {

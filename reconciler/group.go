@@ -234,9 +234,6 @@ func labelsOf(name schema.JobName, data *schema.Job) map[string]string {
 	return out
 }
 
-// jobOf returns the job, as user/job, of a task's user/job/index.
-func jobOf(task string) string { return task[:max(strings.LastIndexByte(task, '/'), 0)] }
-
 func keep[T any](list []T, want func(*T) bool) []T {
 	out := make([]T, 0, len(list))
 	for i := range list {

@@ -25,13 +25,13 @@ func guardOfTenant(name string) schema.GuardName {
 	return schema.GuardName{Kind: schema.GuardTenant, Of: name}
 }
 
-// guard returns what of the removals that lead from the state's desired data to
-// next, that of c, is held, nil if nothing is. hides knows of directories that are
+// guard returns what of the removals that lead from what was desired to next, which
+// is that of c, is held, nil if nothing is. hides knows of directories that are
 // not taken. A held job of before is judged
 // again with what is gone since: else a cell could be taken apart in small steps
 // while the first is being looked at.
-func (s *State) guard(next *Desired, c schema.Compiled, hides pendingMoves) *schema.Held {
-	g := guarding{state: s, hides: hides, emptied: c.Empty, of: map[schema.GuardName]int{}, going: map[schema.GuardName]int{}}
+func (a *adoption) guard(s *State, next *Desired, c schema.Compiled, hides pendingMoves) *schema.Held {
+	g := guarding{state: s, desired: a.desired, hides: hides, emptied: c.Empty, of: map[schema.GuardName]int{}, going: map[schema.GuardName]int{}}
 	if g.find(next); len(g.removed) == 0 {
 		return nil
 	}
@@ -47,9 +47,10 @@ func (s *State) guard(next *Desired, c schema.Compiled, hides pendingMoves) *sch
 	return g.held(c.AllowPrune)
 }
 
-// guarding is State.guard at work.
+// guarding is adoption.guard at work.
 type guarding struct {
 	state   *State
+	desired *Desired // of state
 	hides   pendingMoves
 	emptied bool // the repository has nothing left
 	removed []schema.HeldJob
@@ -59,7 +60,7 @@ type guarding struct {
 
 // find gathers what is to go, and counts.
 func (g *guarding) find(next *Desired) {
-	desired := g.state.desired()
+	desired := g.desired
 	gone := func(name schema.JobName, was *schema.Job) bool {
 		is, ok := next.Jobs[name]
 		return !ok || removes(was, is.Job)
@@ -125,7 +126,7 @@ func (g *guarding) tenants() func(schema.JobName) string {
 			held[j.Job] = j.Tenant
 		}
 	}
-	owners, desired := tenantsOf(g.state.head()), g.state.desired()
+	owners, desired := tenantsOf(g.state.head()), g.desired
 	byDir := map[string]string{} // of many jobs in one directory
 	return func(name schema.JobName) string {
 		if tenant, ok := held[name.Short()]; ok {
@@ -218,12 +219,6 @@ func (s *State) keepHeld(d *Desired, held *schema.Held) {
 // keptJob returns what a job runs as what is desired.
 func (s *State) keptJob(r *schema.JobRecord) DesiredJob {
 	return DesiredJob{Job: s.Data[r.Admitted], Digest: r.Admitted, Origin: r.Origin, Kept: true}
-}
-
-// jobName is the opposite of JobName.Short for jobs of the state's cell.
-func (s *State) jobName(short string) schema.JobName {
-	user, job, _ := strings.Cut(short, "/")
-	return schema.JobName{Cell: s.Cell, User: user, Job: job}
 }
 
 // Hold is a guard at work as the status tells of it.

@@ -49,7 +49,7 @@ func (m *Master) Compiled(c *schema.Compiled, now time.Time) {
 
 func (m *Master) adopt(c *schema.Compiled, now time.Time) {
 	m.kept = nil
-	m.change(Adopt(m.state, *c, now))
+	m.change(Adopt(m.state, m.desired(), *c, now))
 	m.out.Adopts = c.Commit
 }
 
@@ -65,7 +65,7 @@ func (m *Master) Join(info schema.MachineInfo, now time.Time) (uint64, error) {
 	if err := m.contest(&info, now); err != nil {
 		return 0, err
 	}
-	epoch, writes, events := Join(m.state, info, now)
+	epoch, writes, events := Join(m.state, m.desired(), info, now)
 	m.change(writes, events)
 	m.epochs[info.Name] = epoch
 	m.observed.join(info.Name, now)
@@ -76,7 +76,7 @@ func (m *Master) Join(info schema.MachineInfo, now time.Time) (uint64, error) {
 // contest errs unless an agent that connects may have the name that it gives now. If
 // it may when the machine that had it is forgotten, that is.
 func (m *Master) contest(info *schema.MachineInfo, now time.Time) error {
-	replaces, err := Contest(Input{State: m.state, Observed: m.observed, Now: now}, info)
+	replaces, err := Contest(m.Input(now), info)
 	if taken := (*schema.TakenError)(nil); errors.As(err, &taken) {
 		m.tell(m.observed.RefuseName(taken, now))
 	}
@@ -140,7 +140,7 @@ func (m *Master) Suspend(x schema.Suspension, lasts time.Duration, now time.Time
 	if lasts > 0 {
 		x.Until = now.Add(lasts)
 	}
-	writes, events, err := Suspend(m.state, x, now)
+	writes, events, err := Suspend(m.state, m.desired(), x, now)
 	if err != nil {
 		return err
 	}
@@ -153,7 +153,7 @@ func (m *Master) Suspend(x schema.Suspension, lasts time.Duration, now time.Time
 // *NotFoundError if the cell runs no such job.
 func (m *Master) Resume(name, by string, now time.Time) (*schema.Suspension, error) {
 	was := m.state.Suspensions[name]
-	writes, events, err := Resume(m.state, name, by, now)
+	writes, events, err := Resume(m.state, m.desired(), name, by, now)
 	if err != nil {
 		return nil, err
 	}
@@ -164,7 +164,7 @@ func (m *Master) Resume(name, by string, now time.Time) (*schema.Suspension, err
 // Restart restarts the tasks of a job that run, or one task. It errs with a
 // *NotFoundError if the cell runs no such job or task, or must not restart it.
 func (m *Master) Restart(x schema.RestartRequest, now time.Time) (schema.Restarting, error) {
-	return m.restart(AskRestart(m.state, x, now))
+	return m.restart(AskRestart(m.state, m.desired(), x, now))
 }
 
 // CancelRestart ends the restart of a job, with those of its tasks, or of one task;

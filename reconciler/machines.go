@@ -28,7 +28,7 @@ func Behind(s *State, info *schema.MachineInfo) error {
 // Join takes a machine that connects into the state, with an epoch of its own:
 // messages of an older connection are refused from then on. The writes must be
 // stored before the machine is welcomed.
-func Join(s *State, info schema.MachineInfo, now time.Time) (epoch uint64, writes []Write, events []schema.Event) {
+func Join(s *State, desired *Desired, info schema.MachineInfo, now time.Time) (epoch uint64, writes []Write, events []schema.Event) {
 	r := &schema.MachineRecord{MachineInfo: info, Epoch: max(s.Gone.Epoch, s.floor()) + 1, Joined: now, From: info.Link.From}
 	message := "joined"
 	if was := s.Machines[info.Name]; was != nil {
@@ -39,7 +39,7 @@ func Join(s *State, info schema.MachineInfo, now time.Time) (epoch uint64, write
 			message = "joined again after a restart of the machine"
 		}
 	}
-	d := s.desired().declaredOf(&info)
+	d := desired.declaredOf(&info)
 	r.Spoke = d.gone != nil
 	e := schema.Event{At: now, Kind: schema.EventMachine, Machine: info.Name, Message: message}
 	return r.Epoch, []Write{s.document(keyMachine+info.Name, r)}, []schema.Event{e}
@@ -96,7 +96,7 @@ func (s *step) look(name string) {
 	}
 	d := s.machineSpec(name)
 	q := &silent{
-		record: r, domain: d.attributes[s.base.desired().Policy.Loss().Domain],
+		record: r, domain: d.attributes[s.desired.Policy.Loss().Domain],
 		quiet: max(0, s.in.Observed.silence(r, s.now)), lost: health == HealthLost,
 	}
 	if d.gone != nil && !r.Spoke {
@@ -124,7 +124,7 @@ func (s *step) lossSetRight(name string) *schema.MachineRecord {
 
 // machineSpec returns what is declared of a machine.
 func (s *step) machineSpec(name string) *machineSpec {
-	r, desired := s.base.Machines[name], s.base.desired()
+	r, desired := s.base.Machines[name], s.desired
 	m := s.memo.orders[name]
 	if m == nil || m.record != r || m.desired != desired {
 		m = &ordersMemo{r, desired, desired.declaredOf(&r.MachineInfo)}

@@ -26,6 +26,7 @@ type Master struct {
 	cfg      MasterConfig
 	state    *State
 	observed *Observed
+	wanted   DesiredCache
 	memo     Memo
 	last     Output
 
@@ -202,7 +203,7 @@ func (m *Master) next(now time.Time) {
 			return
 		}
 		m.phase = telling
-		m.last = m.cfg.Step(Input{State: m.state, Observed: m.observed, Now: now, Seed: Seed(m.cfg.Cell, m.state.Head.Commit), Memo: &m.memo})
+		m.last = m.cfg.Step(m.input(now))
 		m.change(m.last.Writes, m.last.Events)
 		m.out.Step = true
 	case telling:
@@ -276,9 +277,25 @@ func (m *Master) Why(name, machine string, now time.Time) (Explanation, bool) {
 	return Explain(m.described(now), m.Status(now), name, machine)
 }
 
+// Input is what a step would be given at now that goes without what was found out
+// before.
+func (m *Master) Input(now time.Time) Input {
+	return Input{State: m.state, Desired: m.desired(), Observed: m.observed, Now: now, Seed: Seed(m.cfg.Cell, m.state.Head.Commit)}
+}
+
+// input is Input with what was found out before.
+func (m *Master) input(now time.Time) Input {
+	in := m.Input(now)
+	in.Memo = &m.memo
+	return in
+}
+
+// desired is what is desired by what is stored.
+func (m *Master) desired() *Desired { return m.wanted.Of(m.state) }
+
 // described is what a Status is a function of.
 func (m *Master) described(now time.Time) DescribeInput {
-	return DescribeInput{State: m.state, Observed: m.observed, Last: m.last, Head: m.head, Source: m.source, Trouble: m.trouble(), Now: now}
+	return DescribeInput{State: m.state, Desired: m.desired(), Observed: m.observed, Last: m.last, Head: m.head, Source: m.source, Trouble: m.trouble(), Now: now}
 }
 
 // trouble says what keeps the newest commit from being read, "" if nothing does.

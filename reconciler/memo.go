@@ -101,7 +101,7 @@ func (s *step) invalidate() {
 	}
 	for _, name := range s.names {
 		was, known := m.machines[name]
-		is := machineMemo{s.in.Observed.machines[name], s.isUp(name)}
+		is := machineMemo{s.in.Observed.last(name), s.isUp(name)}
 		switch {
 		case !known || is.up != was.up:
 			for job := range m.on[name] {
@@ -222,7 +222,7 @@ func (s *step) markIdle(name schema.JobName) {
 // verdict returns the verdict on the desired jobs; settled says that it changes
 // nothing.
 func (s *step) verdict() (a Admission, settled bool) {
-	desired := s.base.desired()
+	desired := s.desired
 	if m := s.memo.admission; m != nil && len(s.jobs) == 0 && m.desired == desired && maps.Equal(m.jobs, s.base.Jobs) && maps.Equal(m.machines, s.base.Machines) &&
 		(m.verdict.Next.IsZero() || s.now.Before(m.verdict.Next)) {
 		return m.verdict, true
@@ -234,13 +234,13 @@ func (s *step) verdict() (a Admission, settled bool) {
 // rememberVerdict keeps a verdict that changed nothing.
 func (s *step) rememberVerdict() {
 	if len(s.jobs) == 0 {
-		s.memo.admission = &admissionMemo{s.base.desired(), maps.Clone(s.base.Jobs), maps.Clone(s.base.Machines), s.out.Admission}
+		s.memo.admission = &admissionMemo{s.desired, maps.Clone(s.base.Jobs), maps.Clone(s.base.Machines), s.out.Admission}
 	}
 }
 
-// Audit holds a memo against what is found out from nothing, after the writes of
-// the step that filled it were stored. It errs with the first difference. Tests
-// and the simulation call it after each step.
+// Audit holds a memo, and what in says is desired, against what is found out from
+// nothing, after the writes of the step that filled it were stored. It errs with the
+// first difference. Tests and the simulation call it after each step.
 func (m *Memo) Audit(in Input) error {
 	in.Memo = nil
 	fresh := newStep(in)
@@ -254,5 +254,5 @@ func (m *Memo) Audit(in Input) error {
 			return fmt.Errorf("the kept snapshot says %q: want %q", line, want[min(i, len(want)-1)])
 		}
 	}
-	return in.State.audit()
+	return audit(in.State, kept.desired)
 }

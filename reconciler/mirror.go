@@ -91,8 +91,8 @@ func (s *step) newMirror() *mirror {
 // mirrorMachine takes over what changed of a machine.
 func (s *step) mirrorMachine(m *mirror, name string) {
 	was := m.machines[name]
-	if was.record == s.base.Machines[name] && was.heard == s.in.Observed.machines[name] && was.up == s.isUp(name) &&
-		was.desired == s.base.desired() && (was.again.IsZero() || s.now.Before(was.again)) {
+	if was.record == s.base.Machines[name] && was.heard == s.in.Observed.last(name) && was.up == s.isUp(name) &&
+		was.desired == s.desired && (was.again.IsZero() || s.now.Before(was.again)) {
 		s.wake(was.again)
 		return
 	}
@@ -180,7 +180,7 @@ func (s *step) chunkNames() []ChunkName {
 // seen looks at a machine.
 func (s *step) seen(name string) seenMachine {
 	out := seenMachine{
-		record: s.base.Machines[name], heard: s.in.Observed.machines[name], desired: s.base.desired(), up: s.isUp(name),
+		record: s.base.Machines[name], heard: s.in.Observed.last(name), desired: s.desired, up: s.isUp(name),
 	}
 	out.machine, out.again = s.machineOf(name)
 	return out

@@ -39,7 +39,7 @@ type Observed struct {
 	waited, waitedBefore time.Duration
 
 	machines map[string]*lastReport
-	usage    map[string]heardUsage
+	usage    map[string]sample
 	refused  map[string]string // why machines may not join
 	joins    map[string]joins  // of machines that were not heard since
 	// contested are the agents that were refused last the names of machines.
@@ -78,6 +78,19 @@ func (o *Observed) Refuse(machine string, err error, now time.Time) []schema.Eve
 // to lead.
 func (o *Observed) Heard(machine string) bool { return o.machines[machine] != nil }
 
+// last returns what a machine said last, nil if it has not reported to this master.
+// It is another value after each report.
+func (o *Observed) last(machine string) *lastReport { return o.machines[machine] }
+
+// refusals returns why machines may not join, by name of machine.
+func (o *Observed) refusals() []string {
+	out := make([]string, 0, len(o.refused))
+	for _, machine := range slices.Sorted(maps.Keys(o.refused)) {
+		out = append(out, o.refused[machine])
+	}
+	return out
+}
+
 // lastReport is what one machine said last.
 type lastReport struct {
 	at     time.Time
@@ -98,7 +111,7 @@ type reportedTask struct {
 func NewObserved(now time.Time) *Observed {
 	return &Observed{
 		LostAfter: DefaultLostAfter, since: now, awake: now,
-		machines: map[string]*lastReport{}, usage: map[string]heardUsage{}, refused: map[string]string{}, joins: map[string]joins{}, contested: map[string]contested{},
+		machines: map[string]*lastReport{}, usage: map[string]sample{}, refused: map[string]string{}, joins: map[string]joins{}, contested: map[string]contested{},
 	}
 }
 
@@ -337,4 +350,12 @@ func (o *Observed) lastHeard(machine string) time.Time {
 		return h.at
 	}
 	return o.since
+}
+
+// saw adds what the last health check that failed has seen.
+func saw(what string, status *schema.TaskStatus) string {
+	if status.HealthMessage == "" {
+		return what
+	}
+	return what + ": " + status.HealthMessage
 }

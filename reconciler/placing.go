@@ -35,7 +35,7 @@ func placing(in DescribeInput, task schema.TaskName, machine string) *Placing {
 	if r == nil || in.State.Data[r.Admitted] == nil {
 		return nil
 	}
-	s := newStep(Input{State: in.State, Observed: in.Observed, Now: in.Now})
+	s := newStep(Input{State: in.State, Desired: in.Desired, Observed: in.Observed, Now: in.Now})
 	s.surveyMachines()
 	t := s.recordOf(task)
 	if t != nil && t.Done != nil {

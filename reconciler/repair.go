@@ -322,7 +322,7 @@ func spreadOf(in DescribeInput, name schema.JobName) string {
 		return ""
 	}
 	want := in.State.Data[r.Admitted]
-	s := newStep(Input{State: in.State, Observed: in.Observed, Now: in.Now})
+	s := newStep(Input{State: in.State, Desired: in.Desired, Observed: in.Observed, Now: in.Now})
 	s.surveyMachines()
 	s.out.Holding, s.out.Draining = in.Last.Holding, in.Last.Draining
 	u, ok := s.uneven(name, want)

@@ -51,7 +51,7 @@ func (c *domainHealth) most(percent int) int { return max(1, c.all*percent/100) 
 
 // newRescheduler counts the machines.
 func (s *step) newRescheduler() *rescheduler {
-	l := &rescheduler{step: s, policy: s.base.desired().Policy.Loss(), parts: map[string]*domainHealth{}}
+	l := &rescheduler{step: s, policy: s.desired.Policy.Loss(), parts: map[string]*domainHealth{}}
 	l.next = schema.LossRecord{Full: maps.Clone(s.base.Loss.Full), Held: s.past(s.base.Loss.Held), HeldDomains: maps.Clone(s.base.Loss.HeldDomains)}
 	for domain, since := range l.next.HeldDomains {
 		l.next.HeldDomains[domain] = s.past(since)
@@ -235,7 +235,7 @@ func (s *step) dueTask(job schema.JobName, t *schema.TaskRecord, q *silent) dueT
 	}
 	usual := s.in.Observed.LostAfter
 	tolerates, quiet := d.data.After(usual), q.quiet
-	if since := q.record.LostSince; q.lost && !since.IsZero() && s.in.Observed.machines[q.record.Name] == nil {
+	if since := q.record.LostSince; q.lost && !since.IsZero() && !s.in.Observed.Heard(q.record.Name) {
 		quiet = max(quiet, s.now.Sub(since)+usual) // as the masters before it knew
 	}
 	switch {

@@ -29,9 +29,9 @@ type RestartChange struct {
 // tasks. Where nothing runs, nothing is to be done, and the answer has no Now. At,
 // After and Tasks are not looked at. It errs with NotFoundError if the cell runs no
 // such job or task, or must not restart it.
-func AskRestart(s *State, x schema.RestartRequest, now time.Time) (RestartChange, error) {
+func AskRestart(s *State, desired *Desired, x schema.RestartRequest, now time.Time) (RestartChange, error) {
 	job, index, isTask := splitName(s.Cell, x.Name)
-	if err := s.restartable(x.Name); err != nil {
+	if err := s.restartable(desired, x.Name); err != nil {
 		return RestartChange{}, err
 	}
 	if !isTask {
@@ -87,11 +87,11 @@ func CancelRestart(s *State, name, by string, now time.Time) (RestartChange, err
 
 // restartable errs unless name is a job that runs, or a task of one, and tasks of it
 // may be restarted.
-func (s *State) restartable(name string) error {
+func (s *State) restartable(desired *Desired, name string) error {
 	job, index, isTask := splitName(s.Cell, name)
 	r := s.Jobs[job]
 	if r == nil || r.Admitted == "" {
-		if _, ok := s.desired().Jobs[job]; ok {
+		if _, ok := desired.Jobs[job]; ok {
 			return &NotFoundError{fmt.Sprintf("job %q is not admitted: nothing of it runs", job.Short()), "muster why " + job.Short() + " says why it is not"}
 		}
 		return &NotFoundError{fmt.Sprintf("cell %s has no job %q", s.Cell, job.Short()), "muster status lists the jobs"}
@@ -109,51 +109,12 @@ func (s *State) restartable(name string) error {
 	return nil
 }
 
-// restartsNamed returns the restarts of that name, of a job also those of its tasks,
-// sorted by name.
-func (s *State) restartsNamed(name string) []schema.RestartRequest {
-	out := []schema.RestartRequest{}
-	job, _, isTask := splitName(s.Cell, name)
-	for _, other := range slices.Sorted(maps.Keys(s.Restarts)) {
-		if of, _, _ := splitName(s.Cell, other); other == name || !isTask && of == job {
-			out = append(out, *s.Restarts[other])
-		}
-	}
-	return out
-}
-
 func restartEvent(name string, isTask bool, now time.Time, message string) schema.Event {
 	e := schema.Event{At: now, Kind: schema.EventRestart, Job: name, Message: message}
 	if isTask {
 		e.Job, e.Task = jobOf(name), name
 	}
 	return e
-}
-
-// asked is a restart that is stored.
-type asked struct {
-	*schema.RestartRequest
-	index int // of the task; -1 for all of the job
-}
-
-// of reports whether it is of a task.
-func (x asked) of(t *schema.TaskRecord) bool { return x.index < 0 || x.index == t.Index }
-
-// restartsByJob returns the restarts of each job, sorted by name; nil if there are
-// none.
-func (s *State) restartsByJob() map[schema.JobName][]asked {
-	if len(s.Restarts) == 0 {
-		return nil
-	}
-	out := map[schema.JobName][]asked{}
-	for _, name := range slices.Sorted(maps.Keys(s.Restarts)) {
-		job, index, isTask := splitName(s.Cell, name)
-		if !isTask {
-			index = -1
-		}
-		out[job] = append(out[job], asked{s.Restarts[name], index})
-	}
-	return out
 }
 
 // restartFor returns the restart for which a task that runs has yet to be stopped,

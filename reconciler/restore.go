@@ -32,20 +32,6 @@ func Restore(s *State, snapshot, now time.Time) []Write {
 	return []Write{s.document(keyCounter, r.Floor), s.document(keyRestored, &r)}
 }
 
-// floor is the highest generation, and epoch, that may have been given by a
-// master whose store was lost; 0 in a cell that was never restored.
-func (s *State) floor() uint64 {
-	if s.Restored == nil {
-		return 0
-	}
-	return s.Restored.Floor
-}
-
-// Recovering reports whether the cell was restored and its machines have not been
-// heard for long enough. No machine may be told anything until that is over: it
-// would stop what the state does not know.
-func (s *State) Recovering() bool { return s.Restored != nil && s.Restored.Settled.IsZero() }
-
 // recovering holds all decisions while the machines of a restored cell are heard.
 // What they say is all that is left of what was decided since the snapshot.
 func (s *step) recovering() bool {
@@ -103,7 +89,7 @@ func (s *step) recover() {
 func (s *step) survivors(restored *schema.Restored) []survivor {
 	newest := map[schema.TaskName]survivor{}
 	for _, machine := range s.names {
-		h := s.in.Observed.machines[machine]
+		h := s.in.Observed.last(machine)
 		if h == nil || s.memo.combed[machine] {
 			continue
 		}
@@ -174,7 +160,7 @@ func (s *step) adoptSurvivor(found survivor) {
 // takeOver makes sure that the state has a job's data with a digest, and a record
 // of the job. It reports false when nobody has the data.
 func (s *step) takeOver(job schema.JobName, digest schema.Digest) bool {
-	wanted, declared := s.base.desired().Jobs[job]
+	wanted, declared := s.desired.Jobs[job]
 	if s.dataOf(digest) == nil {
 		if !declared || wanted.Digest != digest {
 			return false
@@ -192,7 +178,7 @@ func (s *step) takeOver(job schema.JobName, digest schema.Digest) bool {
 // does not hold any more: it has ended since, and is not run a second time under
 // its number.
 func (s *step) forgotten(job schema.JobName, t schema.TaskRecord) {
-	if t.Machine == "" || s.in.Observed.machines[t.Machine] == nil || s.in.Observed.status(t.Machine, job.Task(t.Index), t.Generation) != nil {
+	if t.Machine == "" || !s.in.Observed.Heard(t.Machine) || s.in.Observed.status(t.Machine, job.Task(t.Index), t.Generation) != nil {
 		return
 	}
 	s.end(job, t, schema.Cause{

@@ -52,8 +52,9 @@ type State struct {
 
 	unknown map[string]*schema.Unknown      // of documents, by key; those without are absent
 	known   map[schema.Digest]schema.Digest // of data with unknown fields: the digest of what is known of it
-	wanted  *Desired                        // of Head; nil until desired is called
-	digests map[*schema.Package][]jobDigest // of the jobs of wanted, by package and index
+	// desires counts the changes of what DesiredIn is a function of: it is the same for
+	// as long as this is.
+	desires uint64
 }
 
 // ChunkName identifies a chunk of a job's task records.
@@ -135,7 +136,7 @@ func (s *State) apply(w Write) error {
 		var h schema.Head
 		err := s.decode(w, &h)
 		if !maps.Equal(h.Packages, s.Head.Packages) || h.Held != nil || s.Head.Held != nil {
-			s.wanted = nil
+			s.desires++
 		}
 		s.Head = h
 		return err
@@ -143,14 +144,14 @@ func (s *State) apply(w Write) error {
 		s.Restored = new(schema.Restored)
 		return s.decode(w, s.Restored)
 	case keyPackage:
-		s.wanted = nil
+		s.desires++
 		return put(s, s.Packages, schema.Digest(name), w)
 	case keyData:
 		return s.applyData(schema.Digest(name), w)
 	case keyMachine:
 		return put(s, s.Machines, name, w)
 	case keySuspend:
-		s.wanted = nil
+		s.desires++
 		return put(s, s.Suspensions, name, w)
 	case keyRestart:
 		return put(s, s.Restarts, name, w)
@@ -160,7 +161,7 @@ func (s *State) apply(w Write) error {
 			return err
 		}
 		if s.Head.Held != nil || len(s.Suspensions) > 0 { // what a kept job runs is what is wanted
-			s.wanted = nil
+			s.desires++
 		}
 		return put(s, s.Jobs, job, w)
 	case keyChunk:

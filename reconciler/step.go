@@ -2,8 +2,6 @@ package reconciler
 
 import (
 	"hash/fnv"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/musterhq/muster/placement"
@@ -12,7 +10,9 @@ import (
 
 // Input is all that a step depends on.
 type Input struct {
-	State    *State
+	State *State
+	// Desired is what DesiredIn returns of State; nil to have it found out.
+	Desired  *Desired
 	Observed *Observed
 	Now      time.Time
 	Seed     uint64
@@ -114,6 +114,9 @@ func newStep(in Input) *step {
 	if s.memo == nil {
 		s.memo = &Memo{}
 	}
+	if s.desired = in.Desired; s.desired == nil {
+		s.desired = DesiredIn(in.State)
+	}
 	s.names = s.memo.machineNames(in.State)
 	s.suspended, s.asked = in.State.suspensions(), in.State.restartsByJob()
 	return s
@@ -122,9 +125,10 @@ func newStep(in Input) *step {
 // step is one Step at work.
 type step struct {
 	*draft
-	in   Input
-	out  Output
-	memo *Memo
+	in      Input
+	out     Output
+	memo    *Memo
+	desired *Desired
 
 	names  []string         // of machines, sorted
 	active []schema.JobName // jobs that are not idle
@@ -255,7 +259,7 @@ func (s *step) wakeAtOnce() { s.wake(s.now.Add(time.Millisecond)) }
 
 // admit makes the desired jobs that the cell takes on its job records.
 func (s *step) admit() {
-	desired := s.base.desired()
+	desired := s.desired
 	verdict, settled := s.verdict()
 	s.out.Admission = verdict
 	s.wake(verdict.Next)
@@ -417,6 +421,3 @@ func (s *step) stop(job schema.JobName, t schema.TaskRecord, cause schema.Cause)
 	}
 	s.event(schema.Event{Kind: kind, Job: job.Short(), Task: job.Task(t.Index).Short(), Machine: t.Machine, Generation: t.Generation, Cause: cause.Kind, Message: cause.Message})
 }
-
-// machineNames returns the names of all machines, sorted.
-func (s *State) machineNames() []string { return slices.Sorted(maps.Keys(s.Machines)) }

@@ -23,8 +23,8 @@ import (
 // is suspended already gets another reason, and its time begins anew; it is
 // suspended since when it was first. Since is not looked at. It errs with
 // NotFoundError if the cell runs no such job.
-func Suspend(s *State, x schema.Suspension, now time.Time) ([]Write, []schema.Event, error) {
-	if err := s.suspendable(x.Name); err != nil {
+func Suspend(s *State, desired *Desired, x schema.Suspension, now time.Time) ([]Write, []schema.Event, error) {
+	if err := s.suspendable(desired, x.Name); err != nil {
 		return nil, nil, err
 	}
 	x.Since = now
@@ -42,10 +42,10 @@ func Suspend(s *State, x schema.Suspension, now time.Time) ([]Write, []schema.Ev
 // Resume returns what ends the suspension of that name, and nothing if there is
 // none. by is who asks for it. Those of single jobs outlast that of the cell. It
 // errs with NotFoundError if the cell runs no such job.
-func Resume(s *State, name, by string, now time.Time) ([]Write, []schema.Event, error) {
+func Resume(s *State, desired *Desired, name, by string, now time.Time) ([]Write, []schema.Event, error) {
 	was := s.Suspensions[name]
 	if was == nil {
-		return nil, nil, s.suspendable(name)
+		return nil, nil, s.suspendable(desired, name)
 	}
 	e := schema.Event{At: now, Kind: schema.EventResume, Job: jobOfSuspension(name), Message: fmt.Sprintf("%sresumed by %s after %s; it was %s", theCell(name), by, now.Sub(was.Since).Round(time.Second), was)}
 	return []Write{{Key: keySuspend + name}}, []schema.Event{e}, nil
@@ -69,7 +69,7 @@ func jobOfSuspension(name string) string {
 }
 
 // suspendable errs unless name is that of a job that runs, or AllJobs.
-func (s *State) suspendable(name string) error {
+func (s *State) suspendable(desired *Desired, name string) error {
 	if name == schema.AllJobs {
 		return nil
 	}
@@ -81,52 +81,10 @@ func (s *State) suspendable(name string) error {
 	case r != nil:
 		return &NotFoundError{fmt.Sprintf("job %q was removed, and its tasks are stopping", name), "a commit that declares it again brings it back"}
 	}
-	if _, ok := s.desired().Jobs[job]; ok {
+	if _, ok := desired.Jobs[job]; ok {
 		return &NotFoundError{fmt.Sprintf("job %q is not admitted: it runs nothing that could be left as it is", name), "muster why " + name + " says why it is not"}
 	}
 	return &NotFoundError{fmt.Sprintf("cell %s has no job %q", s.Cell, name), hint}
-}
-
-// Suspended reports whether the whole cell is.
-func (s *State) Suspended() bool { return s.Suspensions[schema.AllJobs] != nil }
-
-// suspensions are the jobs that are left as they are.
-type suspensions struct {
-	all  *schema.Suspension // nil: not all
-	jobs map[schema.JobName]*schema.Suspension
-}
-
-// suspensions returns the jobs that are left as they are. An alloc set is among
-// them in which a suspended job runs: the job's tasks would go with their allocs.
-func (s *State) suspensions() suspensions {
-	x := suspensions{all: s.Suspensions[schema.AllJobs]}
-	if len(s.Suspensions) == 0 {
-		return x
-	}
-	x.jobs = map[schema.JobName]*schema.Suspension{}
-	for _, name := range slices.Sorted(maps.Keys(s.Suspensions)) {
-		if name != schema.AllJobs {
-			x.jobs[s.jobName(name)] = s.Suspensions[name]
-		}
-	}
-	for _, job := range slices.SortedFunc(maps.Keys(x.jobs), schema.JobName.Compare) {
-		r := s.Jobs[job]
-		if r == nil || s.Data[r.Admitted] == nil {
-			continue
-		}
-		if set, inside := s.Data[r.Admitted].HostSet(); inside && x.jobs[set] == nil {
-			x.jobs[set] = x.jobs[job]
-		}
-	}
-	return x
-}
-
-// of returns the suspension that a job is under, nil if it is under none.
-func (x suspensions) of(name schema.JobName) *schema.Suspension {
-	if own := x.jobs[name]; own != nil {
-		return own
-	}
-	return x.all
 }
 
 // keepSuspended puts the suspended jobs into d as they were admitted last. While
@@ -241,7 +199,7 @@ func suspensionsOf(s *State) []SuspensionStatus {
 func (d *describer) suspended() {
 	s := d.in.State
 	waits := map[string][]string{}
-	desired := s.desired()
+	desired := d.desired
 	for i := range d.status.Jobs {
 		j := &d.status.Jobs[i]
 		if j.Suspended == "" {

@@ -10,21 +10,6 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// usageFor is how long a sample counts that no newer one has followed: several
-// that did not come.
-const usageFor = time.Minute
-
-// heardUsage is what a machine said last of what it uses.
-type heardUsage struct {
-	at    time.Time // by the master's clock
-	usage *schema.MachineUsage
-}
-
-// HearUsage takes a sample. Nothing is decided by it.
-func (o *Observed) HearUsage(u *schema.MachineUsage, now time.Time) {
-	o.usage[u.Machine] = heardUsage{now, u}
-}
-
 // Usage is what `muster top -o json` prints: the newest samples beside the
 // limits. Field names are stable.
 type Usage struct {
@@ -64,10 +49,11 @@ type TaskUsageLine struct {
 // left out.
 func DescribeUsage(s *State, o *Observed, now time.Time) *Usage {
 	u := &Usage{Cell: s.Cell, At: now, Machines: []MachineUsageLine{}, Tasks: []TaskUsageLine{}}
-	for _, name := range slices.Sorted(maps.Keys(o.usage)) {
-		heard := o.usage[name]
+	samples := o.samples(now)
+	for _, name := range slices.Sorted(maps.Keys(samples)) {
+		heard := samples[name]
 		m := s.Machines[name]
-		if m == nil || now.Sub(heard.at) > usageFor {
+		if m == nil {
 			continue
 		}
 		said := heard.usage

@@ -106,7 +106,7 @@ func (s *step) devicesOf(machine string, uses []placement.DeviceUse) []schema.De
 // not assigned to it any more: a machine that was given up and has returned
 // stops them, and until it has, nobody else gets their devices.
 func (s *step) busyDevices(machine string) []placement.DeviceUse {
-	h := s.in.Observed.machines[machine]
+	h := s.in.Observed.last(machine)
 	if h == nil {
 		return nil
 	}

@@ -39,7 +39,7 @@ func (f *follower) take(b *testing.B, commit string) (writes int) {
 	if d := compile.Diagnostics(out); len(d) > 0 {
 		b.Fatal(d[0])
 	}
-	w, _ := reconciler.Adopt(f.state, out, time.Unix(0, 0))
+	w, _ := reconciler.Adopt(f.state, reconciler.DesiredIn(f.state), out, time.Unix(0, 0))
 	if err := f.state.Apply(w); err != nil {
 		b.Fatal(err)
 	}

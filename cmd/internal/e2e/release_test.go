@@ -47,7 +47,7 @@ func TestRelease(t *testing.T) {
 			}
 			return keys
 		}
-		writes, _ := reconciler.Adopt(state, out, now)
+		writes, _ := reconciler.Adopt(state, reconciler.DesiredIn(state), out, now)
 		adopted = apply(writes)
 		for range 10 {
 			step := reconciler.Step(reconciler.Input{State: state, Observed: reconciler.NewObserved(now), Now: now})

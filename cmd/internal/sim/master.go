@@ -88,9 +88,9 @@ func (w *World) thaw() {
 	}
 	w.frozen = nil
 	now := w.clock.read(w.now)
-	writes := reconciler.Step(m.input(now)).Writes
+	writes := reconciler.Step(m.Input(now)).Writes
 	if w.head.Commit != "" && w.head.Commit != m.state.Head.Commit { // it looks at git first
-		writes, _ = reconciler.Adopt(m.state, w.head, now)
+		writes, _ = reconciler.Adopt(m.state, reconciler.DesiredIn(m.state), w.head, now)
 	}
 	w.note("the frozen master wakes up and wants to write %d documents", len(writes))
 	if batches := reconciler.Batches(writes); len(batches) > 0 {
@@ -141,11 +141,6 @@ func (w *World) startMaster() error {
 	return nil
 }
 
-// input is what a step would see now that goes without what was found out before.
-func (m *master) input(now time.Time) reconciler.Input {
-	return reconciler.Input{State: m.state, Observed: m.Observed(), Now: now, Seed: reconciler.Seed(cellName, m.state.Head.Commit)}
-}
-
 // masterStep is what reconciler/loop does with a master, without its goroutines.
 // It has it decide only when there is news or its time has come: when it sleeps
 // though there is something to do, that is a bug.
@@ -175,8 +170,9 @@ func (w *World) checkAsleep() {
 	if w.turns%auditEvery != 0 {
 		return
 	}
-	in := w.master.input(w.clock.read(w.now))
+	in := w.master.Input(w.clock.read(w.now))
 	if f := w.cfg.Mutant.Input; f != nil {
+		in.Desired = nil
 		f(&in)
 	}
 	if out := reconciler.Step(in); len(out.Writes) > 0 {
@@ -188,7 +184,7 @@ func (w *World) checkAsleep() {
 // step is the master's, with the bugs that are planted around it.
 func (w *World) step(in reconciler.Input) reconciler.Output {
 	if f := w.cfg.Mutant.Input; f != nil {
-		in.Memo = nil // each step is shown another state
+		in.Desired, in.Memo = nil, nil // each step is shown another state
 		f(&in)
 	}
 	w.master.in = in
@@ -288,7 +284,7 @@ func (w *World) decides(ready *reconciler.Ready) error {
 		m.wake = w.now.Add(wake.Sub(in.Now))
 	}
 	if in.Memo != nil && w.turns%auditEvery == 0 {
-		if err := in.Memo.Audit(in); err != nil {
+		if err := in.Memo.Audit(m.Input(in.Now)); err != nil {
 			w.violate("%v", err)
 		}
 	}

@@ -175,8 +175,9 @@ func (w *World) Status() *reconciler.Status {
 	if w.master == nil {
 		return nil
 	}
+	in := w.master.Input(w.clock.read(w.now))
 	s := reconciler.Describe(reconciler.DescribeInput{
-		State: w.master.state, Observed: w.master.Observed(), Last: *w.master.last, Head: w.head.Commit, Now: w.clock.read(w.now),
+		State: in.State, Desired: in.Desired, Observed: in.Observed, Last: *w.master.last, Head: w.head.Commit, Now: in.Now,
 	})
 	return &s
 }

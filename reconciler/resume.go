@@ -1,0 +1,55 @@
+package reconciler
+
+import "time"
+
+// stallThreshold is how late a master may be for its own Wake before it is taken that
+// it did not listen.
+const stallThreshold = 5 * time.Second
+
+// OnResume says that the master is about to step at now, and that the step before
+// wanted this one at wake at the latest (Output.Wake). One that is late was
+// stopped, or waited for its store. What machines said meanwhile it has not heard,
+// and that is no fault of theirs: none is given up for it, and each gets new
+// tasks when it has spoken again.
+//
+// It returns by how much the clock was set forward since the step before, 0 if it
+// was not, for SetForward.
+func (o *Observed) OnResume(wake, now time.Time) time.Duration {
+	leap := clockJump(o.awake, now)
+	o.awake = now
+	if wake.IsZero() || now.Sub(wake) <= stallThreshold {
+		return leap
+	}
+	o.since, o.waitedBefore = now, o.waited
+	quiet := now.Add(-silentAfter)
+	for _, h := range o.machines {
+		if h.at.Before(quiet) {
+			h.at = quiet
+		}
+	}
+	return leap
+}
+
+// waitedFrom is how long a write to the store must take for that to matter.
+const waitedFrom = time.Second
+
+// Waited says that the master has waited for its store from began to now, and has
+// heard nobody meanwhile: no machine is given up for that time. Whether it is up
+// then is not known.
+func (o *Observed) Waited(began, now time.Time) {
+	if waited := now.Sub(began); waited >= waitedFrom {
+		o.waited += waited
+	}
+}
+
+// leapFrom is by how much a clock must have been set forward for that to matter.
+const leapFrom = time.Second
+
+// clockJump returns by how much a clock was set forward between two readings, 0 if it
+// was not: by how much more the time of day went on than the monotonic reading.
+func clockJump(was, now time.Time) time.Duration {
+	if leap := now.Round(0).Sub(was.Round(0)) - now.Sub(was); leap >= leapFrom {
+		return leap
+	}
+	return 0
+}
