@@ -150,7 +150,7 @@ func TestBlameless(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if got := said(tt.status, tt.job); got != tt.says {
+			if got, _ := said(tt.status, tt.job); got != tt.says {
 				t.Errorf("said %q, want %q", got, tt.says)
 			}
 			if got := failure(&schema.TaskRecord{Machine: "m1"}, tt.status); got != tt.failed {

@@ -36,7 +36,7 @@ func Describe(in DescribeInput) Status {
 	d := describer{in: in, status: Status{
 		Cell: in.State.Cell, At: in.Now, Commit: in.Head, Applied: in.State.Head.Commit, By: in.State.Head.By, Source: in.Trouble, SourceAt: in.Source.At,
 		Waiting: []string{}, Waits: []Wait{}, Blocked: []Blocker{}, Stale: []StalePackage{}, Rejected: []Rejection{}, Held: holdsOf(in.State.Head.Held), Losses: []LossHold{}, Suspended: suspensionsOf(in.State), Warnings: []QuotaWarning{}, Machines: []MachineStatus{}, Jobs: []JobStatus{}, Tasks: []TaskStatus{}, Notes: []string{},
-	}, used: map[string]schema.Resources{}, held: map[string]int{}, inside: map[string][]string{}, notes: map[string]string{}, alone: map[string][]string{}, kept: map[string]string{}, spans: in.State.spans(), under: in.State.suspensions(), orders: map[string]*machineSpec{}, health: map[string]Health{}, desired: in.desired()}
+	}, used: map[string]schema.Resources{}, held: map[string]int{}, inside: map[string][]string{}, remarks: map[string]bool{}, alone: map[string][]string{}, kept: map[string]string{}, spans: in.State.spans(), under: in.State.suspensions(), orders: map[string]*machineSpec{}, health: map[string]Health{}, desired: in.desired()}
 	d.step = newStep(Input{State: in.State, Desired: d.desired, Observed: in.Observed, Now: in.Now})
 	d.repository()
 	d.lookAtMachines()
@@ -58,18 +58,20 @@ func Describe(in DescribeInput) Status {
 
 // describer is Describe at work.
 type describer struct {
-	in      DescribeInput
-	status  Status
-	used    map[string]schema.Resources // by machine: limits of what it holds
-	held    map[string]int
-	inside  map[string][]string // tasks, by the alloc that they run in
-	spans   map[schema.JobName]int
-	orders  map[string]*machineSpec // by machine
-	kept    map[string]string       // by job: the guard that holds its removal
-	alone   map[string][]string     // by machine: jobs that crash there only
-	notes   map[string]string       // by task: what its agent remarks of one that is as desired
-	health  map[string]Health       // of machines that the cell knows
-	step    *step                   // one that decides nothing: it knows which machines are up
+	in     DescribeInput
+	status Status
+	used   map[string]schema.Resources // by machine: limits of what it holds
+	held   map[string]int
+	inside map[string][]string // tasks, by the alloc that they run in
+	spans  map[schema.JobName]int
+	orders map[string]*machineSpec // by machine
+	kept   map[string]string       // by job: the guard that holds its removal
+	alone  map[string][]string     // by machine: jobs that crash there only
+	health map[string]Health       // of machines that the cell knows
+	// remarks are the tasks that are as desired, and have a reason all the same: what
+	// there is to remark.
+	remarks map[string]bool
+	step    *step // one that decides nothing: it knows which machines are up
 	desired *Desired
 
 	under suspensions
@@ -228,7 +230,7 @@ func (d *describer) systemTasks(name schema.JobName, have []*schema.TaskRecord, 
 		case t.Machine != "" && t.Stop == nil && m != nil && !m.LostSince.IsZero(): // it is not missed
 			d.task(name, t, r, j, false)
 			last := d.status.Tasks[len(d.status.Tasks)-1]
-			d.notes[last.Name] = last.Reason
+			d.remarks[last.Name] = true
 		case m == nil || !m.LostSince.IsZero():
 			if t.Machine != "" {
 				others = append(others, t)
@@ -260,7 +262,7 @@ func (d *describer) records(name schema.JobName) []*schema.TaskRecord {
 // runs is as desired; so is one that is done.
 func (d *describer) jobReason(r *schema.JobRecord, j *JobStatus, tasks []TaskStatus) string {
 	stopping, unknown := 0, 0
-	example := ""
+	var example *TaskStatus // the first that is not as desired
 	for i := range tasks {
 		t := &tasks[i]
 		switch t.State {
@@ -269,14 +271,13 @@ func (d *describer) jobReason(r *schema.JobRecord, j *JobStatus, tasks []TaskSta
 		case TaskUnknown:
 			unknown++
 		}
-		if example == "" && t.Reason != "" && t.State != TaskDone && t.Reason != d.notes[t.Name] {
-			example = fmt.Sprintf(": %s is %s: %s", t.Name, t.State, t.Reason)
-			j.Cause = t.Reason
+		if example == nil && t.Reason != "" && t.State != TaskDone && !d.remarks[t.Name] {
+			example, j.Cause = t, t.Reason
 		}
 	}
 	switch {
 	case r.Admitted == "" && unknown > 0:
-		return fmt.Sprintf("removed; %s %s unknown", schema.Count(unknown, "task"), verb(unknown, "is", "are")) + unsaid(example)
+		return fmt.Sprintf("removed; %s %s unknown", schema.Count(unknown, "task"), verb(unknown, "is", "are")) + example.unknown()
 	case r.Admitted == "":
 		return fmt.Sprintf("removed; %s %s stopping", schema.Count(stopping, "task"), verb(stopping, "is", "are"))
 	case j.Running+j.Done+j.Unknown < j.Desired:
@@ -284,22 +285,34 @@ func (d *describer) jobReason(r *schema.JobRecord, j *JobStatus, tasks []TaskSta
 		if j.Unknown > 0 {
 			missing += fmt.Sprintf(", %d %s unknown", j.Unknown, verb(j.Unknown, "is", "are"))
 		}
-		return missing + example
+		return missing + example.example()
 	case j.Unknown > 0:
-		return schema.Part(j.Unknown, j.Desired, "task", "is unknown", "are unknown") + unsaid(example)
+		return schema.Part(j.Unknown, j.Desired, "task", "is unknown", "are unknown") + example.unknown()
 	case j.Updating > 0 && j.Suspended == "": // else its suspension tells
-		return schema.Part(j.Updating, j.Desired, "task", "is", "are") + " on the previous version" + example
+		return schema.Part(j.Updating, j.Desired, "task", "is", "are") + " on the previous version" + example.example()
 	case stopping > 0:
 		return fmt.Sprintf("%s %s stopping", schema.Count(stopping, "task"), verb(stopping, "is", "are"))
-	case example != "":
-		return example[2:]
+	case example != nil:
+		return example.example()[2:]
 	}
 	return ""
 }
 
-// unsaid leaves out of an example that the task is unknown, where that is said.
-func unsaid(example string) string {
-	return strings.Replace(example, " is "+string(TaskUnknown)+": ", ": ", 1)
+// example says behind a sentence on several tasks how t is and why; nothing if t is
+// nil.
+func (t *TaskStatus) example() string {
+	if t == nil {
+		return ""
+	}
+	return fmt.Sprintf(": %s is %s: %s", t.Name, t.State, t.Reason)
+}
+
+// unknown is example where it is said already that tasks are unknown.
+func (t *TaskStatus) unknown() string {
+	if t == nil || t.State != TaskUnknown {
+		return t.example()
+	}
+	return fmt.Sprintf(": %s: %s", t.Name, t.Reason)
 }
 
 // task adds the status of one task, and counts it in its job's if that wants
@@ -381,10 +394,8 @@ func (d *describer) state(name schema.TaskName, r *schema.TaskRecord, t *TaskSta
 	case absent != "":
 		return TaskUnknown, absent
 	}
-	reason = said(status, d.in.State.Data[r.Data])
-	if reason == status.Note && status.State == schema.Running {
-		d.notes[t.Name] = reason
-	}
+	reason, remark := said(status, d.in.State.Data[r.Data])
+	d.remarks[t.Name] = remark && status.State == schema.Running
 	return TaskState(status.State), reason
 }
 
@@ -392,16 +403,14 @@ func (d *describer) state(name schema.TaskName, r *schema.TaskRecord, t *TaskSta
 // alloc than it belongs in. It is not as desired if it is moved there.
 func (d *describer) misplaced(name schema.TaskName, t *TaskStatus) {
 	m, ok := d.in.Last.Misplaced[name]
-	note, noted := d.notes[t.Name]
-	if !ok || t.State != TaskRunning || t.Reason != note || t.Reason != "" && !noted {
+	if !ok || t.State != TaskRunning || t.Reason != "" && !d.remarks[t.Name] {
 		return
 	}
-	if t.Reason = m.Text; note != "" {
-		t.Reason += "; " + note
+	remark := t.Reason
+	if t.Reason = m.Text; remark != "" {
+		t.Reason += "; " + remark
 	}
-	if delete(d.notes, t.Name); !m.Due {
-		d.notes[t.Name] = t.Reason
-	}
+	d.remarks[t.Name] = !m.Due
 }
 
 // unplaced is state of a task that has no machine.
@@ -439,21 +448,22 @@ func (d *describer) absent(name schema.TaskName, machine string) string {
 	return s
 }
 
-// said returns what an agent says of a task that shall run, and may not yet.
-func said(status *schema.TaskStatus, job *schema.Job) string {
+// said returns what an agent says of a task that shall run, and may not yet; remark
+// is that it says nothing against the task, but notes how it runs.
+func said(status *schema.TaskStatus, job *schema.Job) (reason string, remark bool) {
 	switch {
 	case status.Health == schema.Unhealthy:
-		return saw("its health check fails", status)
+		return saw("its health check fails", status), false
 	case status.Health == schema.HealthUnknown && strings.HasPrefix(status.HealthMessage, schema.NotCounted):
-		return saw("its health is not known", status)
+		return saw("its health is not known", status), false
 	case status.Health == schema.HealthUnknown && status.State == schema.Running:
-		return saw("its health check has not passed yet", status)
+		return saw("its health check has not passed yet", status), false
 	case status.Note == schema.Withheld && len(status.Exits) > 0:
-		return status.Exits[len(status.Exits)-1].String() + "; " + status.Note
+		return status.Exits[len(status.Exits)-1].String() + "; " + status.Note, false
 	case status.State == schema.Waiting && len(status.Exits) > 0:
-		return status.Exits[len(status.Exits)-1].String() + "; " + restarts(status, job)
+		return status.Exits[len(status.Exits)-1].String() + "; " + restarts(status, job), false
 	}
-	return status.Note
+	return status.Note, true
 }
 
 // restarts says which restart of its policy a task waits for, and until when.
@@ -497,7 +507,9 @@ func (d *describer) machines() {
 		})
 	}
 	for _, m := range d.desired.unmatched(d.in.State) {
-		d.status.Notes = append(d.status.Notes, m.neverJoined().Error())
+		missing := m.neverJoined()
+		d.status.Unmatched = append(d.status.Unmatched, missing)
+		d.status.Notes = append(d.status.Notes, missing.Error())
 	}
 	d.status.Notes = append(d.status.Notes, d.in.Observed.refusals()...)
 	if len(d.status.Machines) == 0 && len(d.status.Jobs) > 0 {

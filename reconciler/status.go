@@ -53,6 +53,9 @@ type Status struct {
 	SourceAt time.Time `json:"sourceAt,omitzero"`
 	// Notes are plain words on how the cell runs (no cgroups, not root, …).
 	Notes []string `json:"notes"`
+	// Unmatched are the machine objects that speak of no machine of the cell, by
+	// name; Notes tell of them too.
+	Unmatched []schema.Diagnostic `json:"unmatched,omitempty"`
 	// Master says why the master that was asked does not lead the cell; it is left
 	// out while it does. All else is then as this master knew it last, and
 	// Converged is false.

@@ -274,9 +274,9 @@ func (w *waited) printDrained(std stdio, s *reconciler.Status, done bool) error 
 	}
 	if len(list) == 0 {
 		fmt.Fprintf(std.err, "muster: cell %s drains no machine by the name %s at %s\n", s.Cell, w.machine, short(s.Applied))
-		for _, n := range s.Notes { // such as that no machine of this name has ever joined
-			if strings.Contains(n, ": "+w.object()+": ") {
-				fmt.Fprintf(std.err, "muster: %s\n", n)
+		for _, d := range s.Unmatched { // such as that no machine of this name has ever joined
+			if w.speaksOf(d) {
+				fmt.Fprintf(std.err, "muster: %s\n", d.Error())
 			}
 		}
 		_, err := fmt.Fprintf(std.err, "hint: machine: %q: {drain: {}} in the repository does, when that machine has joined; muster status lists the machines\n", w.machine)

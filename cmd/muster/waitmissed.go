@@ -8,6 +8,7 @@ import (
 
 	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/web/client"
+	"github.com/musterhq/muster/schema"
 )
 
 // missed is asked when a cell has none of the jobs that are waited for, which is
@@ -70,9 +71,12 @@ func (w *waited) settled(s *reconciler.Status) bool {
 }
 
 // machineUnknown reports whether the machine that is waited for is neither known to
-// the cell nor declared by its head. Notes name what is declared and has not joined.
+// the cell nor declared by its head.
 func (w *waited) machineUnknown(s *reconciler.Status) bool {
 	return w.machine != "" && w.settled(s) && len(w.draining(s)) == 0 &&
 		!slices.ContainsFunc(s.Machines, func(m reconciler.MachineStatus) bool { return m.Name == w.machine }) &&
-		!slices.ContainsFunc(s.Notes, func(n string) bool { return strings.Contains(n, ": "+w.object()+": ") })
+		!slices.ContainsFunc(s.Unmatched, w.speaksOf)
 }
+
+// speaksOf reports whether a diagnostic is of the object that is waited for.
+func (w *waited) speaksOf(d schema.Diagnostic) bool { return d.Field == w.object() }
