@@ -229,7 +229,7 @@ func (w *walker) inside(s *unix.Statx_t) bool {
 
 // enter begins the directory name in parent.
 func (w *walker) enter(parent int, name string) {
-	fd, shut, err := openDir(parent, name)
+	fd, err := openDir(parent, name)
 	if err != nil {
 		if !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ELOOP) && !errors.Is(err, unix.ENOTDIR) {
 			w.partly("a directory cannot be opened: %v", err)
@@ -241,32 +241,28 @@ func (w *walker) enter(parent int, name string) {
 		_ = unix.Close(fd)
 		return
 	}
+	// Where the agent is no root, a task could hide files behind it.
+	shut := s.Mode&ownerLooks != ownerLooks && int(s.Uid) == os.Geteuid() && s.Uid != 0
 	w.push(fd, s.Ino, shut)
 }
 
 const openDirFlags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
 
-// openDir opens a directory, and reports whether it is shut: its owner, who is the
-// agent's own user, may not look into it. Where the agent is no root, a task could
-// hide files behind it.
-func openDir(parent int, name string) (fd int, shut bool, err error) {
+// openDir opens a directory, also one that its owner, who is the agent's own user, may
+// not look into.
+func openDir(parent int, name string) (fd int, err error) {
 	fd, err = unix.Openat(parent, name, openDirFlags, 0)
-	if err == nil {
-		s, err := stat(fd, "", unix.AT_EMPTY_PATH)
-		return fd, err == nil && s.Mode&ownerLooks != ownerLooks && int(s.Uid) == os.Geteuid() && s.Uid != 0, nil
-	}
 	if !errors.Is(err, unix.EACCES) {
-		return fd, false, err
+		return fd, err
 	}
 	path, failed := unix.Openat(parent, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if failed != nil {
-		return -1, false, err
+		return -1, err
 	}
 	defer unix.Close(path)
-	shutAgain := unshut(path)
-	defer shutAgain()
-	fd, err = unix.Openat(parent, name, openDirFlags, 0)
-	return fd, true, err
+	shut := unshut(path)
+	defer shut()
+	return unix.Openat(parent, name, openDirFlags, 0)
 }
 
 // ownerLooks is what a directory's owner needs to look into it.
@@ -317,7 +313,7 @@ func (w *walker) pop() {
 
 // climb opens l, from the directory in it that the walk has been in.
 func (w *walker) climb(from int, l *level) bool {
-	fd, _, err := openDir(from, "..")
+	fd, err := openDir(from, "..")
 	if err != nil {
 		return false
 	}
