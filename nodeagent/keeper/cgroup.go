@@ -37,8 +37,9 @@ func poke(dir, name, text string) error {
 	return nil
 }
 
-// members returns the pids in dir; none when it is gone.
-func members(dir string) []int {
+// Members returns the pids in the cgroup dir itself, in the order of the kernel; none if
+// there is no such cgroup.
+func Members(dir string) []int {
 	b, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
 	if err != nil {
 		return nil
@@ -57,7 +58,7 @@ func (c cgroups) kill() bool {
 	found := false
 	for _, dir := range c {
 		for _, d := range tree(dir) {
-			if len(members(d)) == 0 {
+			if len(Members(d)) == 0 {
 				continue
 			}
 			found = true
@@ -72,13 +73,10 @@ func (c cgroups) kill() bool {
 // KillGroup sends SIGKILL to all that is in the cgroup dir and below it.
 func KillGroup(dir string) { cgroups{dir}.kill() }
 
-// HasMembers reports whether there are processes in the cgroup dir itself.
-func HasMembers(dir string) bool { return len(members(dir)) > 0 }
-
 // UserOf returns the user of a process in the cgroup dir itself; 0 if there is none,
 // or it is root's.
 func UserOf(dir string) int {
-	for _, pid := range members(dir) {
+	for _, pid := range Members(dir) {
 		var s unix.Stat_t
 		if unix.Stat("/proc/"+strconv.Itoa(pid), &s) == nil && s.Uid != 0 {
 			return int(s.Uid)
@@ -97,12 +95,12 @@ func killFrozen(dir string) {
 		defer func() { _ = poke(dir, "cgroup.freeze", "0") }()
 	}
 	held := map[int]int{}
-	for _, pid := range members(dir) {
+	for _, pid := range Members(dir) {
 		if fd, err := unix.PidfdOpen(pid, 0); err == nil {
 			held[pid] = fd
 		}
 	}
-	for _, pid := range members(dir) { // still there: the pidfd is a member's
+	for _, pid := range Members(dir) { // still there: the pidfd is a member's
 		if fd, ok := held[pid]; ok {
 			_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
 		}

@@ -334,11 +334,11 @@ func (h *Handle) lostSpec(docs durable.Documents) *durable.Damage {
 // when it is gone.
 func sweepOrphans(spec *Spec, main Identity) {
 	groups := cgroups(spec.Cgroups)
-	list := func() ([]process, error) { return marked(spec.Mark, main, main.Start) }
+	orphans := carrying(spec.Mark, main, main.Start)
 	for pause := time.Millisecond; ; pause = min(2*pause, longestPause) {
-		left, err := list()
+		left, err := orphans.list()
 		if len(left) > 0 {
-			killAll(list)
+			killAll(orphans.list)
 		}
 		if !groups.kill() && len(left) == 0 || err != nil {
 			return

@@ -5,7 +5,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -143,6 +145,88 @@ func TestForeignPID(t *testing.T) {
 	}
 }
 
+// asleep starts a process that has only these variables in its environment.
+func asleep(t *testing.T, env ...string) *exec.Cmd {
+	t.Helper()
+	c := exec.Command("/bin/sleep", "1000")
+	c.Env = append([]string{}, env...)
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// ends wants that sig was the end of a process.
+func ends(t *testing.T, c *exec.Cmd, sig syscall.Signal) {
+	t.Helper()
+	err := c.Wait()
+	if got := c.ProcessState.Sys().(syscall.WaitStatus).Signal(); got != sig {
+		t.Errorf("%v, want an end by %v", err, sig)
+	}
+}
+
+// TestKillMarked: of the processes with a variable in their environment those are killed
+// and named that are to be; others live on.
+func TestKillMarked(t *testing.T) {
+	t.Parallel()
+	own := t.TempDir() // in nobody else's environment
+	stray := func(value string) bool { return strings.HasPrefix(value, own) && value != own+"/held" }
+	others := []*exec.Cmd{asleep(t, "MARK="+own+"/held"), asleep(t), asleep(t, "MARKED="+own+"/a")}
+	a, b := asleep(t, "A=1", "MARK="+own+"/a"), asleep(t, "MARK="+own+"/b", "Z=1")
+	if got, want := KillMarked("MARK", stray), []string{own + "/a", own + "/b"}; !slices.Equal(got, want) {
+		t.Errorf("killed %q, want %q", got, want)
+		_ = errors.Join(a.Process.Kill(), b.Process.Kill())
+	}
+	ends(t, a, unix.SIGKILL)
+	ends(t, b, unix.SIGKILL)
+	if got := KillMarked("MARK", stray); len(got) > 0 {
+		t.Errorf("killed %q, which are gone", got)
+	}
+	for _, c := range others {
+		if err := c.Process.Signal(unix.SIGTERM); err != nil {
+			t.Error(err)
+		}
+		ends(t, c, unix.SIGTERM)
+	}
+}
+
+// TestMarkingWhileLoading: a process whose environment cannot be seen yet is looked at
+// again. This one gets it once the first look has passed it: it is older than the one
+// that then says so.
+func TestMarkingWhileLoading(t *testing.T) {
+	t.Parallel()
+	own := t.TempDir()
+	for range 20 { // a busy machine may take longer than it is looked at
+		late := exec.Command("/bin/sh", "-c", "read go; exec env MARK="+own+"/late sleep 1000")
+		late.Env = []string{}
+		stdin, err := late.StdinPipe()
+		if err == nil {
+			err = late.Start()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		passed := asleep(t, "MARK="+own+"/passed")
+		m := marking{since: 1, entry: func(_ int, entry string) bool {
+			if entry == "MARK="+own+"/passed" {
+				_ = stdin.Close()
+			}
+			return entry == "MARK="+own+"/late"
+		}}
+		found, err := m.list()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = errors.Join(passed.Process.Kill(), late.Process.Kill())
+		ends(t, passed, unix.SIGKILL)
+		ends(t, late, unix.SIGKILL)
+		if len(found) == 1 && found[0].PID == late.Process.Pid {
+			return
+		}
+	}
+	t.Error("a process that was loaded meanwhile was never found")
+}
+
 func TestParseStat(t *testing.T) {
 	t.Parallel()
 	tail := " 5 7 8 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4321 9 10"
@@ -150,6 +234,7 @@ func TestParseStat(t *testing.T) {
 		"42 (sh) S" + tail:               {Identity: Identity{42, 4321}, parent: 5},
 		"42 (a) Z 1 (b) ) R" + tail:      {Identity: Identity{42, 4321}, parent: 5},
 		"42 (new\nline) Z" + tail + "\n": {Identity: Identity{42, 4321}, parent: 5, zombie: true},
+		"2 (kthreadd) S" + strings.Replace(tail, "4194560", "2129984", 1): {Identity: Identity{42, 4321}, parent: 5, kernel: true},
 	} {
 		got, err := parseStat(42, []byte(in))
 		if err != nil || got != want {

@@ -1,6 +1,9 @@
 package keeper
 
 import (
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -40,19 +43,39 @@ func killAll(list func() ([]process, error)) {
 const markedLooks = 3
 
 // killMarked kills the processes that carry mark, and reports whether there were any.
-// See marked for since.
-func killMarked(mark string, since uint64) bool {
-	list := func() ([]process, error) { return marked(mark, Identity{}, since) }
+// None of them began before since, as Identity has it; 0 if that is not known.
+func killMarked(mark string, since uint64) bool { return carrying(mark, Identity{}, since).kill() }
+
+// kill kills the processes that are looked for, and reports whether there were any.
+func (m *marking) kill() bool {
 	for range markedLooks {
-		found, err := list()
+		found, err := m.list()
 		if err != nil {
 			return false
 		}
 		if len(found) > 0 {
-			killAll(list)
+			killAll(m.list)
 			return true
 		}
 		time.Sleep(time.Millisecond)
 	}
 	return false
+}
+
+// KillMarked kills the processes of the caller's pid namespace that have the variable
+// in their environment, with a value of which stray is true, and returns these values,
+// sorted. Those of a task's pid namespace end with its first process, which ends with its
+// keeper; others may be of an agent in a container, which calls its directories the same.
+func KillMarked(variable string, stray func(value string) bool) []string {
+	found := map[string]bool{}
+	m := marking{since: 1, entry: func(pid int, entry string) bool {
+		value, ok := strings.CutPrefix(entry, variable+"=")
+		if !ok || !stray(value) || !inOurNamespace(pid) {
+			return false
+		}
+		found[value] = true
+		return true
+	}}
+	m.kill()
+	return slices.Sorted(maps.Keys(found))
 }

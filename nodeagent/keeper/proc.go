@@ -24,7 +24,11 @@ type process struct {
 	Identity
 	parent int
 	zombie bool
+	kernel bool // a thread of the kernel's, which has no environment
 }
+
+// kernelThread is the flag of a thread of the kernel's (PF_KTHREAD of linux/sched.h).
+const kernelThread = 0x0020_0000
 
 // find reads /proc/PID/stat.
 func find(pid int) (process, error) {
@@ -43,9 +47,11 @@ func parseStat(pid int, b []byte) (process, error) {
 		return process{}, fmt.Errorf("/proc/%d/stat: has %d fields after the command, want 20", pid, len(f))
 	}
 	p := process{Identity: Identity{PID: pid}, zombie: f[0][0] == 'Z' || f[0][0] == 'X'}
-	var err [2]error
+	var err [3]error
 	p.parent, err[0] = strconv.Atoi(string(f[1]))
 	p.Start, err[1] = strconv.ParseUint(string(f[19]), 10, 64)
+	flags, failed := strconv.ParseUint(string(f[6]), 10, 64)
+	p.kernel, err[2] = flags&kernelThread != 0, failed
 	for _, e := range err {
 		if e != nil {
 			return process{}, fmt.Errorf("/proc/%d/stat: %w", pid, e)
@@ -115,21 +121,24 @@ func startNow() uint64 {
 	return uint64(t.Nano()) / (1_000_000_000 / startTicks)
 }
 
-// marked returns the processes that are main or carry mark in their environment; none
-// of them began before since, as Identity has it, 0 if that is not known. It sees only into processes of the
-// caller's user, unless that is root.
-func marked(mark string, main Identity, since uint64) ([]process, error) {
-	all, err := processes()
-	if err != nil {
-		return nil, err
+// marking says which processes are looked for.
+type marking struct {
+	main Identity // one of them, whatever its environment
+	// entry reports whether an entry of the environment of process pid makes it one
+	// of them; nil: none does.
+	entry func(pid int, entry string) bool
+	// since is when the first of them began, as Identity has it; 0 if that is not
+	// known.
+	since uint64
+}
+
+// carrying is a marking of those that have mark in their environment; none if it is "".
+func carrying(mark string, main Identity, since uint64) *marking {
+	m := &marking{main: main, since: since}
+	if mark != "" {
+		m.entry = func(_ int, entry string) bool { return entry == mark }
 	}
-	var list []process
-	for _, p := range all {
-		if !p.zombie && p.PID != os.Getpid() && (p.Identity == main || carries(p, mark, since)) {
-			list = append(list, p)
-		}
-	}
-	return list, nil
+	return m
 }
 
 // A process that calls execve has no environment to be seen, or none that may be, for
@@ -139,30 +148,63 @@ const (
 	loadEvery = time.Millisecond
 )
 
-// carries reports whether a process has mark in its environment. One that began
-// since is looked at again while it has none.
-func carries(p process, mark string, since uint64) bool {
-	if mark == "" {
-		return false
+// list returns the processes that are looked for. It sees only into processes of the
+// caller's user, unless that is root. Those that have no environment are looked at
+// again, all together, if they began since the first.
+func (m *marking) list() ([]process, error) {
+	left, err := processes()
+	if err != nil {
+		return nil, err
 	}
-	var b []byte
-	for look := 1; ; look++ {
-		var err error
-		b, err = os.ReadFile("/proc/" + strconv.Itoa(p.PID) + "/environ")
-		if err != nil && (!errors.Is(err, fs.ErrPermission) || !ours(p.PID)) {
-			return false
+	var list []process
+	for look := 1; len(left) > 0 && look <= loadLooks; look++ {
+		if look > 1 {
+			time.Sleep(loadEvery)
 		}
-		if len(b) > 0 || since == 0 || p.Start < since || look == loadLooks {
-			break
+		var loading []process
+		for _, p := range left {
+			switch found, again := m.look(&p); {
+			case found:
+				list = append(list, p)
+			case again:
+				loading = append(loading, p)
+			}
 		}
-		time.Sleep(loadEvery)
+		left = loading
+	}
+	return list, nil
+}
+
+// look reports whether a process is looked for, or is to be looked at again.
+func (m *marking) look(p *process) (found, again bool) {
+	switch {
+	case p.zombie || p.PID == os.Getpid():
+		return false, false
+	case p.Identity == m.main:
+		return true, false
+	case m.entry == nil:
+		return false, false
+	}
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(p.PID) + "/environ")
+	if err != nil && (!errors.Is(err, fs.ErrPermission) || !ours(p.PID)) {
+		return false, false
+	}
+	if len(b) == 0 {
+		return false, m.since > 0 && p.Start >= m.since && !p.kernel
 	}
 	for entry := range bytes.SplitSeq(b, []byte{0}) {
-		if string(entry) == mark {
-			return true
+		if m.entry(p.PID, string(entry)) {
+			return true, false
 		}
 	}
-	return false
+	return false, false
+}
+
+// inOurNamespace reports whether a process is of the caller's pid namespace.
+func inOurNamespace(pid int) bool {
+	here, err := os.Readlink("/proc/self/ns/pid")
+	there, failed := os.Readlink("/proc/" + strconv.Itoa(pid) + "/ns/pid")
+	return err == nil && failed == nil && here == there
 }
 
 // ours reports whether a process is of the caller's user, whoever may look into it.

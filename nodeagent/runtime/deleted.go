@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/nodeagent"
+	"github.com/musterhq/muster/nodeagent/keeper"
 	"golang.org/x/sys/unix"
 )
 
@@ -35,11 +36,11 @@ func (p *Process) Processes() nodeagent.Processes {
 		of.UID = u.UID
 	}
 	for _, dir := range p.handle.Spec.Cgroups { // each has all of it
-		of.PIDs = groupPIDs(dir)
+		of.PIDs = keeper.Members(dir)
 		if s := (unix.Stat_t{}); unix.Stat(dir, &s) != nil || s.Nlink > 2 { // with some below
 			beside, _ := filepath.Glob(filepath.Join(dir, "exec-*"))
 			for _, dir := range beside {
-				of.PIDs = append(of.PIDs, groupPIDs(dir)...)
+				of.PIDs = append(of.PIDs, keeper.Members(dir)...)
 			}
 		}
 		if len(of.PIDs) > 0 {
@@ -52,21 +53,6 @@ func (p *Process) Processes() nodeagent.Processes {
 	slices.Sort(of.PIDs)
 	of.PIDs = slices.Compact(of.PIDs)
 	return of
-}
-
-// groupPIDs returns the processes in a cgroup; none if there is no such.
-func groupPIDs(dir string) []int {
-	b, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
-	if err != nil {
-		return nil
-	}
-	var pids []int
-	for field := range strings.FieldsSeq(string(b)) {
-		if pid, err := strconv.Atoi(field); err == nil && pid > 0 {
-			pids = append(pids, pid)
-		}
-	}
-	return pids
 }
 
 // deleted counts the files of the file system that counts which the processes have

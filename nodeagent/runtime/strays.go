@@ -2,15 +2,12 @@ package runtime
 
 import (
 	"context"
-	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/musterhq/muster/nodeagent/keeper"
 )
@@ -53,7 +50,9 @@ func (r *Runtime) Sweep(ctx context.Context, tasks string, held []string) (found
 			names = append(names, filepath.Base(dir))
 		}
 		if r.groups == nil {
-			names = append(names, killMarked(filepath.Clean(tasks), marks)...)
+			names = append(names, keeper.KillMarked(markVariable, func(mark string) bool {
+				return strings.HasPrefix(mark, filepath.Clean(tasks)+"/") && !marks[mark]
+			})...)
 		}
 		if len(names) == 0 {
 			return found, nil
@@ -84,7 +83,7 @@ func (r *Runtime) strayGroups(known map[string]bool) []string {
 			if known[name] || !isGroup(name) {
 				continue
 			}
-			if keeper.HasMembers(dir) {
+			if len(keeper.Members(dir)) > 0 {
 				stray = append(stray, dir)
 			} else {
 				_ = os.Remove(dir) // what is below it goes first, and it the next time
@@ -163,57 +162,4 @@ func (r *Runtime) lostSpec(dir string) keeper.Spec {
 	return keeper.Spec{
 		Boot: r.boot, Cgroups: r.groupsOf(groupOf(dir)), Mark: markVariable + "=" + filepath.Join(filepath.Dir(dir), workDir),
 	}
-}
-
-// killMarked kills the processes of this pid namespace that are marked as those of a
-// task below tasks, other than of the marks that are known. Those of a pid namespace
-// of their own end with its first process, which ends with its keeper.
-func killMarked(tasks string, known map[string]bool) []string {
-	entries, _ := os.ReadDir("/proc")
-	var killed []string
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil || pid == os.Getpid() {
-			continue
-		}
-		mark := markOf(pid)
-		if !strings.HasPrefix(mark, tasks+"/") || known[mark] || !ours(pid) {
-			continue
-		}
-		fd, err := unix.PidfdOpen(pid, 0)
-		if err != nil {
-			continue
-		}
-		if markOf(pid) == mark { // still the same: the pidfd is its
-			err = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
-		}
-		if err = errors.Join(err, unix.Close(fd)); err == nil {
-			killed = append(killed, mark)
-		}
-	}
-	return killed
-}
-
-// markOf returns the mark in the environment of a process, "" if it has none.
-func markOf(pid int) string {
-	env, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
-	for entry := range strings.SplitSeq(string(env), "\x00") {
-		if mark, ok := strings.CutPrefix(entry, markVariable+"="); ok {
-			return mark
-		}
-	}
-	return ""
-}
-
-// ours reports whether a process is of our pid namespace and, unless we are root, of
-// our user.
-func ours(pid int) bool {
-	proc := "/proc/" + strconv.Itoa(pid)
-	here, err := os.Readlink("/proc/self/ns/pid")
-	there, failed := os.Readlink(proc + "/ns/pid")
-	var s unix.Stat_t
-	if err != nil || failed != nil || here != there || unix.Stat(proc, &s) != nil {
-		return false
-	}
-	return os.Geteuid() == 0 || int(s.Uid) == os.Geteuid()
 }
