@@ -217,6 +217,16 @@ func (b *bench) begins(job string) int {
 	return strings.Count(string(text), "start "+job+"\n")
 }
 
+// begunOnce wants that no task of list has begun again; all is what is reported of them.
+func (b *bench) begunOnce(list []spoiled, all map[string]schema.TaskStatus) {
+	b.t.Helper()
+	for _, x := range list {
+		if n := b.begins(x.job); n != 1 {
+			b.t.Errorf("%s (%s: %s) has begun %d times, want 1: %+v", x.job, x.name, x.how, n, all[x.job].Exits)
+		}
+	}
+}
+
 // each starts a task for each of list and waits until all are in a state.
 func (b *bench) each(list []spoiled, kind schema.JobKind, rest string, ok func(schema.TaskStatus) bool) {
 	b.t.Helper()
@@ -227,9 +237,7 @@ func (b *bench) each(list []spoiled, kind schema.JobKind, rest string, ok func(s
 	b.assign()
 	b.until("begun", ok)
 	for _, x := range list { // what runs may not have said so yet
-		for end := time.Now().Add(30 * time.Second); b.begins(x.job) == 0 && time.Now().Before(end); {
-			time.Sleep(time.Millisecond)
-		}
+		eventually(b.t, x.job+" has begun", func() bool { return b.begins(x.job) > 0 })
 	}
 }
 
@@ -263,22 +271,9 @@ func TestDamagedWhileStopped(t *testing.T) {
 		}
 	}
 	b.begin()
-	if !hasDamage(b.loop.Report()) {
-		deadline := time.Now().Add(10 * time.Second)
-		for !hasDamage(b.loop.Report()) && time.Now().Before(deadline) {
-			time.Sleep(time.Millisecond)
-		}
-	}
-	if !hasDamage(b.loop.Report()) {
-		t.Errorf("no condition: %+v", b.loop.Report().Conditions)
-	}
+	eventually(t, "the machine has the condition", func() bool { return hasDamage(b.loop.Report()) })
 	b.assign()
-	all := b.until("running", runs)
-	for _, x := range list {
-		if n := b.begins(x.job); n != 1 {
-			t.Errorf("%s of which %s was damaged (%s) has begun %d times, want it to run on: %+v", x.job, x.name, x.how, n, all[x.job].Exits)
-		}
-	}
+	b.begunOnce(list, b.until("running", runs))
 	b.whole(list[:len(list)-2])
 }
 
@@ -294,12 +289,7 @@ func (b *bench) whole(list []spoiled) {
 			}
 			return durable.Sealed(path)
 		}
-		for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
-			if time.Now().After(end) {
-				b.t.Errorf("%s of %s (%s) is not mended", x.name, x.job, x.how)
-				break
-			}
-		}
+		eventually(b.t, fmt.Sprintf("%s of %s (%s) is written anew", x.name, x.job, x.how), ok)
 	}
 }
 
@@ -315,12 +305,7 @@ func TestDamagedWhileRunning(t *testing.T) {
 	b.halt()
 	b.begin()
 	b.assign()
-	b.until("running", runs)
-	for _, x := range list {
-		if n := b.begins(x.job); n != 1 {
-			t.Errorf("%s of which %s was damaged (%s) has begun %d times, want 1", x.job, x.name, x.how, n)
-		}
-	}
+	b.begunOnce(list, b.until("running", runs))
 }
 
 // TestDamagedAndKilled: a keeper is killed while no agent runs, and a file is damaged
@@ -369,12 +354,7 @@ func TestDamagedEnd(t *testing.T) {
 	b.do(list)
 	b.begin()
 	b.assign()
-	b.until("dead", dead)
-	for _, x := range list {
-		if n := b.begins(x.job); n != 1 {
-			t.Errorf("%s of which %s was damaged (%s) has begun %d times, want 1", x.job, x.name, x.how, n)
-		}
-	}
+	b.begunOnce(list, b.until("dead", dead))
 }
 
 // TestStateReplaced: the whole state directory is another, and empty. What ran is
@@ -411,12 +391,7 @@ func TestStateReplaced(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	b.until("running", runs)
-	for _, x := range list {
-		if n := b.begins(x.job); n != 1 {
-			t.Errorf("%s has begun %d times, want it to be adopted", x.job, n)
-		}
-	}
+	b.begunOnce(list, b.until("running", runs))
 }
 
 // TestDamagedMachineFiles: what is of the machine as a whole is damaged, each in each

@@ -72,89 +72,74 @@ func TestResizeInPlace(t *testing.T) {
 	})
 }
 
+// bounded is what a latency-sensitive task waits for, and how batch is bounded then.
+type bounded struct {
+	wait  func(k *kernel, milli int64) // sets for how much of the time it waits
+	after int                          // looks until batch is bounded
+	bound func(l nodeagent.TaskLimits) int64
+	least int64 // that it may be bounded to
+	most  int64
+	note  string
+}
+
+// play plays it: batch is bounded while the other waits, and says so; when that waits
+// no more, or is gone, all is well again.
+func (w bounded) play(s *story) {
+	s.kernel.limited = true
+	web, crunch := limited("web", schema.Service, 2000), limited("crunch", schema.Batch, 2000)
+	s.assign(web, crunch)
+	s.until("u/crunch/0 g1 running", "u/web/0 g1 running")
+	wait := func(milli int64, d time.Duration) {
+		s.kernel.set(func(k *kernel) { w.wait(k, milli) })
+		time.Sleep(d)
+		rest()
+	}
+	free := func(when string) {
+		s.t.Helper()
+		if got := w.bound(s.kernel.limitsOf("crunch")); got != 0 || s.note("crunch") != "fake" {
+			s.t.Errorf("%s: bound %d, note %q", when, got, s.note("crunch"))
+		}
+	}
+	wait(0, time.Minute)
+	free("nobody waits")
+	wait(500, time.Duration(w.after)*nodeagent.ThrottleEvery)
+	if got := w.bound(s.kernel.limitsOf("crunch")); got < w.least || got > w.most || !strings.Contains(s.note("crunch"), w.note) {
+		s.t.Errorf("it waits: bound %d, note %q", got, s.note("crunch"))
+	}
+	if got := w.bound(s.kernel.limitsOf("web")); got != 0 {
+		s.t.Errorf("the one that waits is bounded to %d", got)
+	}
+	wait(0, 5*time.Minute)
+	free("it does not wait any more")
+	wait(900, 3*nodeagent.ThrottleEvery)
+	s.assign(crunch)
+	time.Sleep(time.Minute)
+	rest()
+	free("the other is gone")
+}
+
 // TestBatchIsHeldBack: when a latency-sensitive task waits for processors, batch
-// is bounded, and says so; when it does not any more, or is gone, all is well
-// again.
+// is bounded.
 func TestBatchIsHeldBack(t *testing.T) {
 	bubble(t, func(s *story) {
-		s.kernel.limited = true
 		s.kernel.wait = map[string]int64{}
-		web, crunch := limited("web", schema.Service, 2000), limited("crunch", schema.Batch, 2000)
-		s.assign(web, crunch)
-		s.until("u/crunch/0 g1 running", "u/web/0 g1 running")
-		time.Sleep(time.Minute)
-		rest()
-		if got := s.kernel.limitsOf("crunch").QuotaMilli; got != 0 || s.note("crunch") != "fake" {
-			s.t.Errorf("nobody waits: bound %d, note %q", got, s.note("crunch"))
-		}
-		wait := func(milli int64) {
-			s.kernel.set(func(k *kernel) { k.wait["web"] = milli })
-		}
-		wait(500)
-		time.Sleep(3 * nodeagent.ThrottleEvery)
-		rest()
-		if got := s.kernel.limitsOf("crunch").QuotaMilli; got == 0 || got > 750 || !strings.Contains(s.note("crunch"), nodeagent.ThrottleNote) {
-			s.t.Errorf("it waits: bound %d, note %q", got, s.note("crunch"))
-		}
-		if got := s.kernel.limitsOf("web").QuotaMilli; got != 0 {
-			s.t.Errorf("the one that waits is bounded to %d", got)
-		}
-		wait(0)
-		time.Sleep(5 * time.Minute)
-		rest()
-		if got := s.kernel.limitsOf("crunch").QuotaMilli; got != 0 || s.note("crunch") != "fake" {
-			s.t.Errorf("it does not wait any more: bound %d, note %q", got, s.note("crunch"))
-		}
-		wait(900)
-		time.Sleep(3 * nodeagent.ThrottleEvery)
-		s.assign(crunch)
-		time.Sleep(time.Minute)
-		rest()
-		if got := s.kernel.limitsOf("crunch").QuotaMilli; got != 0 {
-			s.t.Errorf("the other is gone: bound %d", got)
-		}
+		bounded{
+			wait:  func(k *kernel, milli int64) { k.wait["web"] = milli },
+			after: 3, least: 1, most: 750, note: nodeagent.ThrottleNote,
+			bound: func(l nodeagent.TaskLimits) int64 { return l.QuotaMilli },
+		}.play(s)
 	})
 }
 
 // TestBatchLeavesTheDisk: when a latency-sensitive task waits for the disk, what
-// batch reads and writes is bounded, and it says so, until that is over.
+// batch reads and writes is bounded.
 func TestBatchLeavesTheDisk(t *testing.T) {
 	bubble(t, func(s *story) {
-		s.kernel.limited = true
 		s.kernel.diskWait = map[string]int64{"crunch": 900}
-		web, crunch := limited("web", schema.Service, 2000), limited("crunch", schema.Batch, 2000)
-		s.assign(web, crunch)
-		s.until("u/crunch/0 g1 running", "u/web/0 g1 running")
-		time.Sleep(time.Minute)
-		rest()
-		if got := s.kernel.limitsOf("crunch").IOBytes; got != 0 || s.note("crunch") != "fake" {
-			s.t.Errorf("nobody waits: bound %d, note %q", got, s.note("crunch"))
-		}
-		wait := func(milli int64) {
-			s.kernel.set(func(k *kernel) { k.diskWait["web"] = milli })
-		}
-		wait(500)
-		time.Sleep(5 * nodeagent.ThrottleEvery)
-		rest()
-		if got := s.kernel.limitsOf("crunch").IOBytes; got != nodeagent.IOLeastBytes || !strings.Contains(s.note("crunch"), nodeagent.IOThrottleNote) {
-			s.t.Errorf("it waits: bound %d, note %q", got, s.note("crunch"))
-		}
-		if got := s.kernel.limitsOf("web").IOBytes; got != 0 {
-			s.t.Errorf("the one that waits is bounded to %d", got)
-		}
-		wait(0)
-		time.Sleep(5 * time.Minute)
-		rest()
-		if got := s.kernel.limitsOf("crunch").IOBytes; got != 0 || s.note("crunch") != "fake" {
-			s.t.Errorf("it does not wait any more: bound %d, note %q", got, s.note("crunch"))
-		}
-		wait(900)
-		time.Sleep(3 * nodeagent.ThrottleEvery)
-		s.assign(crunch)
-		time.Sleep(time.Minute)
-		rest()
-		if got := s.kernel.limitsOf("crunch").IOBytes; got != 0 {
-			s.t.Errorf("the other is gone: bound %d", got)
-		}
+		bounded{
+			wait:  func(k *kernel, milli int64) { k.diskWait["web"] = milli },
+			after: 5, least: nodeagent.IOLeastBytes, most: nodeagent.IOLeastBytes, note: nodeagent.IOThrottleNote,
+			bound: func(l nodeagent.TaskLimits) int64 { return l.IOBytes },
+		}.play(s)
 	})
 }

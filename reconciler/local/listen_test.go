@@ -32,6 +32,21 @@ func listenTo(t *testing.T, path string) net.Listener {
 	return l
 }
 
+// stale is the path of a socket that a dead process has left.
+func stale(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(shortDir(t), "s")
+	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead.SetUnlinkOnClose(false)
+	if err := dead.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
 func TestListenIsPrivate(t *testing.T) {
 	t.Parallel()
 	dir := shortDir(t)
@@ -102,15 +117,7 @@ func TestListenRefuses(t *testing.T) {
 
 func TestListenRemovesOnlyWhatIsStale(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(shortDir(t), "s")
-	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	dead.SetUnlinkOnClose(false)
-	if err := dead.Close(); err != nil {
-		t.Fatal(err)
-	}
+	path := stale(t)
 	l := listenTo(t, path) // although the file is there
 	if _, err := Listen(path); !errors.Is(err, ErrAnswered) {
 		t.Errorf("while somebody listens: %v", err)
@@ -126,13 +133,7 @@ func TestListenRemovesOnlyWhatIsStale(t *testing.T) {
 // TestListenAtOnce starts many listeners: one wins, and it can be reached.
 func TestListenAtOnce(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(shortDir(t), "s")
-	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	dead.SetUnlinkOnClose(false)
-	_ = dead.Close()
+	path := stale(t)
 	var wg sync.WaitGroup
 	won := make(chan net.Listener, 16)
 	for range cap(won) {
