@@ -166,16 +166,7 @@ func groupValues(g reconciler.Group) url.Values {
 
 // Usage returns what the tasks and machines of a part of the cell use.
 func (c *Client) Usage(ctx context.Context, g reconciler.Group) (*reconciler.Usage, error) {
-	resp, err := c.do(ctx, http.MethodGet, "/v1/usage", groupValues(g))
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	u := new(reconciler.Usage)
-	if err := c.decode(resp.Body, u); err != nil {
-		return nil, err
-	}
-	return u, nil
+	return ask[reconciler.Usage](ctx, c, http.MethodGet, "/v1/usage", groupValues(g))
 }
 
 // Status returns the status of the cell, or of the part of it that q names, and
@@ -221,16 +212,7 @@ func (c *Client) Why(ctx context.Context, q WhyQuery) (*reconciler.Explanation, 
 	if q.Machine != "" {
 		v.Set("machine", q.Machine)
 	}
-	resp, err := c.do(ctx, http.MethodGet, "/v1/why", v)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	why := new(reconciler.Explanation)
-	if err := c.decode(resp.Body, why); err != nil {
-		return nil, err
-	}
-	return why, nil
+	return ask[reconciler.Explanation](ctx, c, http.MethodGet, "/v1/why", v)
 }
 
 // EventQuery says which events are wanted.
@@ -333,30 +315,12 @@ func (b *logBody) Close() error { return b.response.Body.Close() }
 // Reconcile has the master look at its repository now, and returns what it found. A
 // status that is asked for afterwards knows of it.
 func (c *Client) Reconcile(ctx context.Context) (*reconciler.Look, error) {
-	resp, err := c.do(ctx, http.MethodPost, "/v1/reconcile", nil)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	l := new(reconciler.Look)
-	if err := c.decode(resp.Body, l); err != nil {
-		return nil, err
-	}
-	return l, nil
+	return ask[reconciler.Look](ctx, c, http.MethodPost, "/v1/reconcile", nil)
 }
 
 // Standing returns how a commit, a hash or the beginning of one, stands to the head.
 func (c *Client) Standing(ctx context.Context, commit string) (*reconciler.Standing, error) {
-	resp, err := c.do(ctx, http.MethodGet, "/v1/commit", url.Values{"name": {commit}})
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	s := new(reconciler.Standing)
-	if err := c.decode(resp.Body, s); err != nil {
-		return nil, err
-	}
-	return s, nil
+	return ask[reconciler.Standing](ctx, c, http.MethodGet, "/v1/commit", url.Values{"name": {commit}})
 }
 
 // Suspend leaves a job, user/job, or with schema.AllJobs the cell, as it is; lasts
@@ -366,24 +330,12 @@ func (c *Client) Suspend(ctx context.Context, x schema.Suspension, lasts time.Du
 	if lasts > 0 {
 		v.Set("for", lasts.String())
 	}
-	resp, err := c.do(ctx, http.MethodPost, "/v1/suspend", v)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	is := new(schema.Suspension)
-	return is, c.decode(resp.Body, is)
+	return ask[schema.Suspension](ctx, c, http.MethodPost, "/v1/suspend", v)
 }
 
 // Resume ends the suspension of a job, user/job, or of schema.AllJobs.
 func (c *Client) Resume(ctx context.Context, name string) (*schema.Resumed, error) {
-	resp, err := c.do(ctx, http.MethodPost, "/v1/resume", url.Values{"name": {name}})
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	was := new(schema.Resumed)
-	return was, c.decode(resp.Body, was)
+	return ask[schema.Resumed](ctx, c, http.MethodPost, "/v1/resume", url.Values{"name": {name}})
 }
 
 // Restart restarts the tasks of a job, user/job, that run, or one, user/job/index.
@@ -397,13 +349,7 @@ func (c *Client) CancelRestart(ctx context.Context, name string) (*schema.Restar
 }
 
 func (c *Client) restart(ctx context.Context, v url.Values) (*schema.Restarting, error) {
-	resp, err := c.do(ctx, http.MethodPost, "/v1/restart", v)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	answer := new(schema.Restarting)
-	return answer, c.decode(resp.Body, answer)
+	return ask[schema.Restarting](ctx, c, http.MethodPost, "/v1/restart", v)
 }
 
 // Page returns an address at which a browser of any user of the master's machine
@@ -412,13 +358,7 @@ func (c *Client) Page(ctx context.Context) (*PageAddress, error) {
 	if c.secure != nil {
 		return nil, &Error{Message: fmt.Sprintf("the page at %s is shown to whoever has a certificate", c.name), Hint: "import one of `muster pki issue --role read-only` into the browser, and open that address"}
 	}
-	resp, err := c.do(ctx, http.MethodPost, "/v1/page", nil)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	a := new(PageAddress)
-	return a, c.decode(resp.Body, a)
+	return ask[PageAddress](ctx, c, http.MethodPost, "/v1/page", nil)
 }
 
 // PageAddress is where a browser sees the status page.
@@ -434,13 +374,7 @@ func (c *Client) Forget(ctx context.Context, machine, reason string, dry bool) (
 	if dry {
 		v.Set("dry", "1")
 	}
-	resp, err := c.do(ctx, http.MethodPost, "/v1/forget", v)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	answer := new(schema.Forgetting)
-	return answer, c.decode(resp.Body, answer)
+	return ask[schema.Forgetting](ctx, c, http.MethodPost, "/v1/forget", v)
 }
 
 // Exec runs a command beside a task, user/job/index, and returns what carries
@@ -462,6 +396,20 @@ func (c *Client) Exec(ctx context.Context, task string, r schema.ExecRequest) (i
 		return nil, errors.Join(c.foreign(fmt.Errorf("status %s to an upgrade", resp.Status)), resp.Body.Close())
 	}
 	return conn, nil
+}
+
+// ask sends a request and returns its answer, which is one JSON value.
+func ask[T any](ctx context.Context, c *Client, method, path string, v url.Values) (*T, error) {
+	resp, err := c.do(ctx, method, path, v)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	answer := new(T)
+	if err := c.decode(resp.Body, answer); err != nil {
+		return nil, err
+	}
+	return answer, nil
 }
 
 // do sends a request and returns the answer if it is a good one.
