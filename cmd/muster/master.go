@@ -102,23 +102,15 @@ func (f *masterFlags) config(std stdio) (cell.MasterConfig, error) {
 	}, nil
 }
 
-func newMaster(std stdio) *cobra.Command {
-	var f masterFlags
-	var repo, dataDir, linkSocket string
-	var etcd etcdFlags
-	var snapshotEvery time.Duration
-	var snapshotKeep int
-	c := &cobra.Command{
-		Use:   "master --repo URL --data-dir DIR",
-		Short: "run the master of a cell",
-		Long: `Run the master of a cell: follow a config repository and make the cell's
+const masterHelp = `Run the master of a cell: follow a config repository and make the cell's
 machines do what it says. The first line on stdout is the address of its API.
 
 Without --pki it serves this machine alone: the API on loopback and on a unix socket,
 to root, to the user that the master runs as (if that is not root by the socket
 alone, since tasks may run as that user) and to those that --allow-user names; and
-agents by a unix socket. Tasks are always refused. With --pki, any address may be bound, all speak TLS 1.3, and who
-comes shows a certificate of the cell's authority; see muster pki.
+agents by a unix socket. Tasks are always refused. With --pki, any address may be
+bound, all speak TLS 1.3, and who comes shows a certificate of the cell's authority;
+see muster pki.
 
 Tasks run on when the master stops, however it stops; a master that starts with
 the same data directory goes on where the last one was.
@@ -129,12 +121,25 @@ one leads, the others stand by and take over when it has said nothing for the ti
 of --etcd-lease. Give agents the addresses of all.
 
 The master writes snapshots of the store, which "muster master restore" makes a
-data directory of.`,
-		Example: `  muster master --repo /srv/fleet.git --data-dir /var/lib/muster --listen 127.0.0.1:7420
+data directory of.`
+
+const masterExample = `  muster master --repo /srv/fleet.git --data-dir /var/lib/muster --listen 127.0.0.1:7420
   muster master --repo URL --data-dir /var/lib/muster --pki /etc/muster/pki --listen :7420 --link-listen :7421 \
     --etcd https://etcd-1:2379,https://etcd-2:2379,https://etcd-3:2379 \
     --etcd-ca ca.pem --etcd-cert master.pem --etcd-key master-key.pem
-  muster-agent --cell local --master unix:/var/lib/muster/link/agent.sock --state-dir /var/lib/muster-agent`,
+  muster-agent --cell local --master unix:/var/lib/muster/link/agent.sock --state-dir /var/lib/muster-agent`
+
+func newMaster(std stdio) *cobra.Command {
+	var f masterFlags
+	var repo, dataDir, linkSocket string
+	var etcd etcdFlags
+	var snapshotEvery time.Duration
+	var snapshotKeep int
+	c := &cobra.Command{
+		Use:     "master --repo URL --data-dir DIR",
+		Short:   "run the master of a cell",
+		Long:    masterHelp,
+		Example: masterExample,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if repo == "" || dataDir == "" {
 				return invalid("usage: "+cmd.UseLine(), "muster master needs --repo and --data-dir")
