@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -32,8 +33,8 @@ type CellSize struct {
 
 // admitInput returns what admission of desired depends on: all who call Admit
 // have it from here, and so ask the same.
-func (s *State) admitInput(desired Desired, now time.Time) AdmitInput {
-	in := AdmitInput{Desired: desired, Admitted: s.admitted(), Now: now}
+func admitInput(s *model.State, desired Desired, now time.Time) AdmitInput {
+	in := AdmitInput{Desired: desired, Admitted: s.AdmittedData(), Now: now}
 	if len(s.Machines) > 0 {
 		in.Size = &CellSize{Machines: len(s.Machines)}
 		for _, m := range s.Machines {

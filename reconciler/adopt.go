@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/valid"
 )
@@ -25,7 +26,7 @@ import (
 // longer refers to.
 //
 // Rollouts that commits promote go on: see promote.
-func Adopt(s *State, desired *Desired, c schema.Compiled, now time.Time) ([]Write, []schema.Event) {
+func Adopt(s *model.State, desired *Desired, c schema.Compiled, now time.Time) ([]model.Write, []schema.Event) {
 	if s.Suspended() {
 		return nil, nil
 	}
@@ -36,14 +37,14 @@ func Adopt(s *State, desired *Desired, c schema.Compiled, now time.Time) ([]Writ
 
 // adopt is Adopt but for rollouts that go on. It also returns the jobs that the
 // commit changes, of those that it promotes.
-func adopt(s *State, desired *Desired, c schema.Compiled, now time.Time) (writes []Write, events []schema.Event, brings []string) {
-	if c.Commit != s.Head.Commit && s.holds(c) {
+func adopt(s *model.State, desired *Desired, c schema.Compiled, now time.Time) (writes []model.Write, events []schema.Event, brings []string) {
+	if c.Commit != s.Head.Commit && holds(s, c) {
 		head := schema.Head{Commit: c.Commit, By: c.By, Others: c.Others, Packages: s.Head.Packages}
-		return []Write{s.document(keyHead, head)}, []schema.Event{applied(head, now)}, nil
+		return []model.Write{s.Document(model.KeyHead, head)}, []schema.Event{applied(head, now)}, nil
 	}
-	a := newAdoption(s.head())
+	a := newAdoption(s.HeadPackages())
 	a.desired = desired
-	if hasError(c.Diagnostics) && !s.emptied(c) {
+	if hasError(c.Diagnostics) && !emptied(s, c) {
 		maps.Copy(a.packages, a.held)
 		a.unread = c.Diagnostics
 	} else {
@@ -56,7 +57,7 @@ func adopt(s *State, desired *Desired, c schema.Compiled, now time.Time) (writes
 // emptied reports whether c takes everything from a cell that has something, or
 // leaves it as empty as it was made before. A new cell's empty repository is a
 // mistake like any other.
-func (s *State) emptied(c schema.Compiled) bool {
+func emptied(s *model.State, c schema.Compiled) bool {
 	h := &s.Head
 	return c.Empty && (len(h.Packages) > 0 || h.Held != nil || h.Commit != "" && len(h.Stale)+len(h.Unread) == 0)
 }
@@ -305,7 +306,7 @@ func unknownCells(p *schema.Package, cells map[string]bool) []schema.Diagnostic 
 }
 
 // writes returns what makes the adoption the state's head.
-func (a *adoption) writes(s *State, c schema.Compiled, now time.Time) ([]Write, []schema.Event) {
+func (a *adoption) writes(s *model.State, c schema.Compiled, now time.Time) ([]model.Write, []schema.Event) {
 	head := schema.Head{Commit: c.Commit, By: c.By, Others: c.Others, Packages: map[string]schema.Digest{}}
 	if c.Commit == s.Head.Commit { // then the commits before it were not read
 		head.Others, head.Promote = s.Head.Others, s.Head.Promote
@@ -317,7 +318,7 @@ func (a *adoption) writes(s *State, c schema.Compiled, now time.Time) ([]Write, 
 		const all = "" // no directory
 		head.Unread = shortened(map[string][]schema.Diagnostic{all: a.unread})[all]
 	}
-	var puts, deletes []Write
+	var puts, deletes []model.Write
 	used := map[schema.Digest]bool{}
 	for _, dir := range slices.Sorted(maps.Keys(a.packages)) {
 		digest := a.digests[dir]
@@ -326,13 +327,13 @@ func (a *adoption) writes(s *State, c schema.Compiled, now time.Time) ([]Write, 
 		}
 		head.Packages[dir] = digest
 		if !used[digest] && s.Packages[digest] == nil {
-			puts = append(puts, s.document(keyPackage+string(digest), a.packages[dir]))
+			puts = append(puts, s.Document(model.KeyPackage+string(digest), a.packages[dir]))
 		}
 		used[digest] = true
 	}
 	for _, digest := range slices.Sorted(maps.Keys(s.Packages)) {
 		if !used[digest] {
-			deletes = append(deletes, Write{Key: keyPackage + string(digest)})
+			deletes = append(deletes, model.Write{Key: model.KeyPackage + string(digest)})
 		}
 	}
 	var next *Desired // nil: that of the head so far
@@ -340,26 +341,26 @@ func (a *adoption) writes(s *State, c schema.Compiled, now time.Time) ([]Write, 
 	case same && (s.Head.Held == nil || head.Commit == s.Head.Commit):
 		head.Held = s.Head.Held
 	default:
-		d := desiredOf(s.Cell, inOrder(a.packages), s.digestIfReturned)
+		d := desiredOf(s.Cell, model.InOrder(a.packages), func(_ *schema.Package, _ int, j *schema.Job) schema.Digest { return digestIfReturned(s, j) })
 		head.Held = a.guard(s, &d, c, a.hides(s, head.Stale))
-		s.keepHeld(&d, head.Held)
-		s.keepSuspended(&d)
+		keepHeld(s, &d, head.Held)
+		keepSuspended(s, &d)
 		next = &d
 		if head.Commit != s.Head.Commit {
 			a.brings = changed(s, next, c.PromoteNew)
 			head.Promote = a.brings
 		}
 	}
-	flip := s.document(keyHead, head)
-	if bytes.Equal(flip.Value, s.document(keyHead, s.Head).Value) {
+	flip := s.Document(model.KeyHead, head)
+	if bytes.Equal(flip.Value, s.Document(model.KeyHead, s.Head).Value) {
 		return nil, nil
 	}
-	return slices.Concat(puts, []Write{flip}, deletes), a.events(s, head, next, now)
+	return slices.Concat(puts, []model.Write{flip}, deletes), a.events(s, head, next, now)
 }
 
 // digestIfReturned is the digest of a job that runs its last healthy version in place
 // of another, since admission then asks which one is desired; "" of others.
-func (s *State) digestIfReturned(_ *schema.Package, _ int, j *schema.Job) schema.Digest {
+func digestIfReturned(s *model.State, j *schema.Job) schema.Digest {
 	if r := s.Jobs[j.ID()]; r == nil || r.Rollout == nil || r.Rollout.Returned == "" {
 		return ""
 	}
@@ -387,7 +388,7 @@ func shortened(stale map[string][]schema.Diagnostic) map[string][]schema.Diagnos
 // good: then they have been taken together before, and would be again. Most
 // commits of a large repository change few packages, and many none. What a crash
 // has left behind is for the long way.
-func (s *State) holds(c schema.Compiled) bool {
+func holds(s *model.State, c schema.Compiled) bool {
 	n := len(s.Head.Packages)
 	if hasError(c.Diagnostics) || len(s.Head.Stale)+len(s.Head.Unread) > 0 || s.Head.Held != nil || len(c.Packages) != n || len(s.Packages) != n {
 		return false
@@ -418,7 +419,7 @@ func applied(head schema.Head, now time.Time) schema.Event {
 // events returns what the history says of the next head. next is what it
 // declares; nil if that is what the head before did: then what is rejected was
 // said with the commit that brought it.
-func (a *adoption) events(s *State, head schema.Head, next *Desired, now time.Time) []schema.Event {
+func (a *adoption) events(s *model.State, head schema.Head, next *Desired, now time.Time) []schema.Event {
 	var out []schema.Event
 	if head.Commit != s.Head.Commit {
 		out = append(out, applied(head, now))
@@ -442,7 +443,7 @@ func (a *adoption) events(s *State, head schema.Head, next *Desired, now time.Ti
 
 // rejections returns an event for each job that is not admitted of a head: by
 // the verdict of the step that follows its adoption.
-func rejections(s *State, head schema.Head, desired *Desired, now time.Time) []schema.Event {
+func rejections(s *model.State, head schema.Head, desired *Desired, now time.Time) []schema.Event {
 	next := *s
 	next.Head = head
 	verdict := newStep(Input{State: &next, Desired: desired, Now: now}).admission()
@@ -450,7 +451,7 @@ func rejections(s *State, head schema.Head, desired *Desired, now time.Time) []s
 	for _, name := range slices.SortedFunc(maps.Keys(verdict.Rejected), schema.JobName.Compare) {
 		changes := ""
 		if d := desired.Jobs[name]; len(d.Refused) == 0 { // else its names stand for nothing
-			changes = changesOf(s.runs(name), d.Job)
+			changes = changesOf(s.Runs(name), d.Job)
 		}
 		out = append(out, schema.Event{Kind: schema.EventReject, Job: name.Short(), Message: sentence(verdict.Rejected[name].Error(), changes, head.Whose())})
 	}

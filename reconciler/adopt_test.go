@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -222,7 +223,7 @@ func TestAdoptHalf(t *testing.T) {
 		next := a.randomCommit(t)
 		writes, _ := reconciler.Adopt(a.state, reconciler.DesiredIn(a.state), next, a.now)
 		for _, w := range writes[:rapid.IntRange(0, len(writes)).Draw(t, "stored")] {
-			a.take([]reconciler.Write{w})
+			a.take([]model.Write{w})
 			a.restart()
 			if c := a.state.Head.Commit; c != before && c != next.Commit {
 				t.Fatalf("the head is at %s", c)
@@ -350,7 +351,7 @@ func TestCheckHeadless(t *testing.T) {
 func TestAdoptTheSame(t *testing.T) {
 	t.Parallel()
 	web, db := good(pkg("a", service("u", "web", 3, "v"))), good(pkg("b", service("u", "db", 1, "v")))
-	adopt := func(s *reconciler.State, c schema.Compiled) []string {
+	adopt := func(s *model.State, c schema.Compiled) []string {
 		writes, events := reconciler.Adopt(s, reconciler.DesiredIn(s), c, time.Time{})
 		if err := s.Apply(writes); err != nil {
 			t.Fatal(err)
@@ -362,7 +363,7 @@ func TestAdoptTheSame(t *testing.T) {
 		}
 		return keys
 	}
-	s := reconciler.NewState("c")
+	s := model.NewState("c")
 	for i, step := range []struct {
 		commit schema.Compiled
 		want   []string
@@ -383,7 +384,7 @@ func TestAdoptTheSame(t *testing.T) {
 		}
 	}
 	left := db.Package
-	if err := s.Apply([]reconciler.Write{{Key: "package/" + string(db.Digest), Value: schema.Canonical(left)}}); err != nil {
+	if err := s.Apply([]model.Write{{Key: "package/" + string(db.Digest), Value: schema.Canonical(left)}}); err != nil {
 		t.Fatal(err)
 	}
 	if got := adopt(s, compiled("7", web)); !slices.Equal(got, []string{"1 events", "head", "package"}) {

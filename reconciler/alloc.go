@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -89,11 +90,11 @@ func (s *step) whereLeft(name schema.TaskName, a *schema.TaskRecord, machine str
 	return fmt.Sprintf("its alloc %s has ended", name.Short())
 }
 
-// retained returns the alloc sets that are gone from the repository, or are no
+// retainedSets returns the alloc sets that are gone from the repository, or are no
 // alloc sets there any more, with the jobs that name them by the data that they
 // run, which runs says. Such a set stays: what runs is not stopped since its set
 // is missing.
-func (s *State) retained(desired *Desired, runs func(schema.JobName) *schema.Job) map[schema.JobName][]string {
+func retainedSets(s *model.State, desired *Desired, runs func(schema.JobName) *schema.Job) map[schema.JobName][]string {
 	var out map[schema.JobName][]string
 	for name, r := range s.Jobs {
 		if r.Admitted == "" || s.Data[r.Admitted].Kind != schema.Allocs {
@@ -125,7 +126,7 @@ func (s *State) retained(desired *Desired, runs func(schema.JobName) *schema.Job
 
 // withRetained returns what is desired, and the alloc sets that jobs keep alive
 // as they are: refused, so that all are told, and charged to their quota.
-func (s *State) withRetained(desired *Desired, retained map[schema.JobName][]string) Desired {
+func withRetained(s *model.State, desired *Desired, retained map[schema.JobName][]string) Desired {
 	d := *desired
 	if len(retained) == 0 {
 		return d
@@ -147,12 +148,12 @@ func (s *State) withRetained(desired *Desired, retained map[schema.JobName][]str
 // admission returns the verdict on the desired jobs, and on the alloc sets that
 // stay for those which the verdict leaves as they are.
 func (s *step) admission() Admission {
-	in := s.base.admitInput(*s.desired, s.now)
+	in := admitInput(s.base, *s.desired, s.now)
 	admitted := in.Admitted
 	runs := func(name schema.JobName) *schema.Job { return admitted[name] }
-	retained := s.base.retained(s.desired, runs)
+	retained := retainedSets(s.base, s.desired, runs)
 	for {
-		in.Desired = s.withReturned(s.base.withRetained(s.desired, retained))
+		in.Desired = s.withReturned(withRetained(s.base, s.desired, retained))
 		verdict := Admit(in)
 		if len(retained) == 0 {
 			return verdict
@@ -161,7 +162,7 @@ func (s *step) admission() Admission {
 		for _, name := range verdict.order {
 			anew[name] = true
 		}
-		still := s.base.retained(s.desired, func(name schema.JobName) *schema.Job {
+		still := retainedSets(s.base, s.desired, func(name schema.JobName) *schema.Job {
 			if anew[name] {
 				return s.desired.Jobs[name].Job
 			}

@@ -62,7 +62,7 @@ func (s *step) disruptionBlocked(job schema.JobName, t *schema.TaskRecord) strin
 	case !s.isUp(t.Machine):
 		return fmt.Sprintf("its machine %s is silent", t.Machine)
 	case s.frozen(job):
-		return "it is " + s.suspended.of(job).String()
+		return "it is " + s.suspended.Of(job).String()
 	}
 	for _, l := range s.lostWith(job, t) {
 		if why := s.refusal(l); why != "" {
@@ -120,7 +120,7 @@ func (s *step) serves(job schema.JobName, t *schema.TaskRecord) bool {
 	if r == nil || r.Admitted == "" || t.Done != nil || !s.wants(s.dataOf(r.Admitted), t) {
 		return false
 	}
-	said := s.in.Observed.task(t.Machine, job.Task(t.Index), t.Generation)
+	said := s.in.Observed.Task(t.Machine, job.Task(t.Index), t.Generation)
 	return !s.isUp(t.Machine) || works(said.TaskStatus)
 }
 
@@ -289,7 +289,7 @@ func (s *step) isDown(name schema.JobName, want *schema.Job, t *schema.TaskRecor
 	case t.Stop != nil || !s.isUp(t.Machine):
 		return true
 	}
-	said := s.in.Observed.task(t.Machine, name.Task(t.Index), t.Generation)
+	said := s.in.Observed.Task(t.Machine, name.Task(t.Index), t.Generation)
 	if t.Data != s.job(name).Admitted {
 		return !s.worksFor(said, 0) // what it waits for is not to be healthy for longer
 	}

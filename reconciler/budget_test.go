@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -115,7 +116,7 @@ func (a *anything) atOnce(t *rapid.T, task schema.TaskName, want *schema.Job, no
 
 // isDone reports whether the state has the end of a batch task.
 func (a *anything) isDone(task schema.TaskName) bool {
-	c := a.state.Chunks[reconciler.ChunkName{Job: task.JobName, Number: task.Index / schema.ChunkSize}]
+	c := a.state.Chunks[model.ChunkName{Job: task.JobName, Number: task.Index / schema.ChunkSize}]
 	return c != nil && slices.ContainsFunc(c.Tasks, func(r schema.TaskRecord) bool { return r.Index == task.Index && r.Done != nil })
 }
 

@@ -148,7 +148,7 @@ func (s *step) share(name schema.JobName, want *schema.Job) rolloutScope {
 			pending = append(pending, t.Index)
 		case t.Generation > r.Rollout.After: // it was given the base just now
 			kept = append(kept, t.Index)
-		case works(s.in.Observed.status(t.Machine, name.Task(t.Index), t.Generation)):
+		case works(s.in.Observed.Status(t.Machine, name.Task(t.Index), t.Generation)):
 			well = append(well, t.Index)
 		default:
 			sick = append(sick, t.Index)

@@ -6,6 +6,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -77,7 +78,7 @@ func (a *anything) hasCanary(r *schema.JobRecord, want *schema.Job) bool {
 
 // record returns the record of a task, which there is.
 func (a *anything) record(task schema.TaskName) *schema.TaskRecord {
-	c := a.state.Chunks[reconciler.ChunkName{Job: task.JobName, Number: task.Index / schema.ChunkSize}]
+	c := a.state.Chunks[model.ChunkName{Job: task.JobName, Number: task.Index / schema.ChunkSize}]
 	i := slices.IndexFunc(c.Tasks, func(r schema.TaskRecord) bool { return r.Index == task.Index })
 	return &c.Tasks[i]
 }

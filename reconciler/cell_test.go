@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -19,8 +20,8 @@ var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 type cell struct {
 	docs     map[string][]byte // the store
 	master   *reconciler.Master
-	state    *reconciler.State    // of the master
-	observed *reconciler.Observed // of the master
+	state    *model.State    // of the master
+	observed *model.Observed // of the master
 	now      time.Time
 	head     schema.Compiled // newest commit
 	last     reconciler.Output
@@ -86,8 +87,8 @@ func (c *cell) carryOut() []schema.Event {
 }
 
 // take stores writes, batch by batch.
-func (c *cell) take(writes []reconciler.Write) {
-	for _, batch := range reconciler.Batches(writes) {
+func (c *cell) take(writes []model.Write) {
+	for _, batch := range model.Batches(writes) {
 		for _, w := range batch {
 			if w.Value == nil {
 				delete(c.docs, w.Key)
@@ -103,7 +104,7 @@ func (c *cell) take(writes []reconciler.Write) {
 
 func (c *cell) commit(compiled schema.Compiled) []schema.Event {
 	c.head = compiled
-	c.master.Head(reconciler.Seen{Commit: compiled.Commit}, c.now)
+	c.master.Head(model.Seen{Commit: compiled.Commit}, c.now)
 	c.master.Compiled(&compiled, c.now)
 	events := c.carryOut()
 	for i := range events {
@@ -160,7 +161,7 @@ func (c *cell) agent(name string) *agent {
 
 // hear lets every machine that is not silent take its view and report.
 func (c *cell) hear() []schema.Event {
-	views := reconciler.Views(c.state)
+	views := model.Views(c.state)
 	var events []schema.Event
 	for _, a := range c.agents {
 		if !a.silent {

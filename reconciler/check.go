@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -29,7 +30,7 @@ func Check(c schema.Compiled, now time.Time) (schema.Objects, []schema.Diagnosti
 			break
 		}
 		d := desiredOf(cell, t.packages, undigested)
-		adm := Admit(NewState(cell).admitInput(d, now))
+		adm := Admit(admitInput(model.NewState(cell), d, now))
 		var found findings
 		for _, name := range d.names() {
 			if r := adm.Rejected[name]; r != nil && len(d.Jobs[name].Refused) == 0 { // or take has told it
@@ -73,7 +74,7 @@ func take(c schema.Compiled) taken {
 			ds = append(ds, c.Packages[i].Diagnostics...) // warnings
 		}
 	}
-	t := taken{packages: inOrder(a.packages)}
+	t := taken{packages: model.InOrder(a.packages)}
 	admin := tenantsOf(a.packages).admin
 	for dir := range a.stale {
 		t.headless = t.headless || admin(dir)

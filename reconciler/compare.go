@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -106,7 +107,7 @@ func Compare(base, head schema.Compiled) Comparison {
 // heldIn returns what guards hold in a cell that runs all that base declares, when
 // it takes head.
 func heldIn(cell string, base, head schema.Compiled) []Hold {
-	s := NewState(cell)
+	s := model.NewState(cell)
 	take := func(c schema.Compiled) bool {
 		writes, _, _ := adopt(s, DesiredIn(s), c, time.Time{})
 		return s.Apply(writes) == nil // they were made for it
@@ -169,7 +170,7 @@ func declaredBy(c schema.Compiled) declared {
 	for dir := range a.stale {
 		d.wrong[dir] = true
 	}
-	packages := inOrder(a.packages)
+	packages := model.InOrder(a.packages)
 	r := resolverOf(packages)
 	for _, p := range packages {
 		o, wrong := r.objects(p)

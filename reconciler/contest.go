@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -39,7 +40,7 @@ func Contest(in Input, info *schema.MachineInfo) (replaces bool, err error) {
 // agent that connects, nil if there is none.
 func (in *Input) elsewhere(info *schema.MachineInfo) *schema.MachineRecord {
 	for name, r := range in.State.Machines {
-		if health, _ := in.Observed.health(r, in.Now); r.ID == info.ID && name != info.Name && health == HealthUp {
+		if health, _ := in.Observed.HealthOf(r, in.Now); r.ID == info.ID && name != info.Name && health == model.HealthUp {
 			return r
 		}
 	}
@@ -52,14 +53,14 @@ const aCopy = "stop this agent, remove its state directory, and start it anew wi
 // copied says that an agent has the id of another machine.
 func copied(r *schema.MachineRecord, info *schema.MachineInfo) *schema.TakenError {
 	return &schema.TakenError{
-		Machine: info.Name, Holder: r.Name, Here: schema.PlaceOf(info), There: placeOf(r), Hint: aCopy,
+		Machine: info.Name, Holder: r.Name, Here: schema.PlaceOf(info), There: model.PlaceOf(r), Hint: aCopy,
 		Why: fmt.Sprintf("its id is that of machine %s, which is up: the state directory of one is a copy of the other's", r.Name),
 	}
 }
 
 // answers says that another agent has the name, is there, and answers.
 func answers(r *schema.MachineRecord, info *schema.MachineInfo) *schema.TakenError {
-	e := &schema.TakenError{Machine: r.Name, Holder: r.Name, Here: schema.PlaceOf(info), There: placeOf(r), Why: "the other one is connected"}
+	e := &schema.TakenError{Machine: r.Name, Holder: r.Name, Here: schema.PlaceOf(info), There: model.PlaceOf(r), Why: "the other one is connected"}
 	e.Hint = fmt.Sprintf("give one of the two another name with --name. If this one is the machine, stop the other agent: this one gets the name by itself once %[1]s is lost and its tasks may be rescheduled, or at once after `muster machine forget %[1]s --reason WHY`", r.Name)
 	if r.ID != "" && r.ID == info.ID {
 		e.Why = "the other one is connected, and has the same id: the state directory of one is a copy of the other's"
@@ -71,11 +72,11 @@ func answers(r *schema.MachineRecord, info *schema.MachineInfo) *schema.TakenErr
 // replaces reports whether the name of a machine is free for one with another id,
 // and errs if it is not.
 func (in *Input) replaces(r *schema.MachineRecord, info *schema.MachineInfo) (bool, error) {
-	e := &schema.TakenError{Machine: r.Name, Holder: r.Name, Here: schema.PlaceOf(info), There: placeOf(r)}
+	e := &schema.TakenError{Machine: r.Name, Holder: r.Name, Here: schema.PlaceOf(info), There: model.PlaceOf(r)}
 	forget := fmt.Sprintf("`muster machine forget %s --reason WHY`", r.Name)
-	health, lost := in.Observed.health(r, in.Now)
-	if health != HealthLost {
-		if health == HealthUp {
+	health, lost := in.Observed.HealthOf(r, in.Now)
+	if health != model.HealthLost {
+		if health == model.HealthUp {
 			lost = in.Now.Add(in.Observed.LostAfter)
 		}
 		e.Why = "the other one is not connected, and may still run tasks"
@@ -113,7 +114,7 @@ func (in *Input) waitingTasks(machine string) []string {
 // to store and report.
 type ForgetChange struct {
 	Answer schema.Forgetting
-	Writes []Write
+	Writes []model.Write
 	Events []schema.Event
 }
 
@@ -121,16 +122,16 @@ type ForgetChange struct {
 // step that follows its tasks are given up, whatever they are, and when it has none
 // any more it is out of the state. It errs with NotFoundError if there is no such
 // machine, and with an error that says what to do if linked says that it is there.
-func Forget(s *State, name string, x schema.Forgotten, linked bool) (ForgetChange, error) {
+func Forget(s *model.State, name string, x schema.Forgotten, linked bool) (ForgetChange, error) {
 	r := s.Machines[name]
 	if r == nil {
 		return ForgetChange{}, &NotFoundError{fmt.Sprintf("cell %s has no machine %q", s.Cell, name), "muster status lists the machines"}
 	}
 	if linked {
-		return ForgetChange{}, &LinkedError{name, placeOf(r)}
+		return ForgetChange{}, &LinkedError{name, model.PlaceOf(r)}
 	}
-	answer := schema.Forgetting{Machine: name, Place: placeOf(r), Tasks: []string{}, NeverTwice: []string{}}
-	for _, key := range s.chunkNames() {
+	answer := schema.Forgetting{Machine: name, Place: model.PlaceOf(r), Tasks: []string{}, NeverTwice: []string{}}
+	for _, key := range s.ChunkNames() {
 		for i := range s.Chunks[key].Tasks {
 			t := &s.Chunks[key].Tasks[i]
 			if t.Machine != name {
@@ -146,7 +147,7 @@ func Forget(s *State, name string, x schema.Forgotten, linked bool) (ForgetChang
 	next := *r
 	next.Forgotten = &x
 	e := schema.Event{At: x.At, Kind: schema.EventMachine, Machine: name, Message: fmt.Sprintf("%s; it was %s; %s given up", &x, answer.Place, schema.Count(len(answer.Tasks), "task"))}
-	return ForgetChange{answer, []Write{s.document(keyMachine+name, &next)}, []schema.Event{e}}, nil
+	return ForgetChange{answer, []model.Write{s.Document(model.KeyMachine+name, &next)}, []schema.Event{e}}, nil
 }
 
 // LinkedError refuses to forget a machine that is there.

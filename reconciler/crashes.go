@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -65,7 +66,7 @@ func some(names []string) string {
 
 // crashes counts how the tasks of a job fare on each machine, since it has the
 // data that it has: of what is stored, and of what agents say now.
-func crashes(o *Observed, job schema.JobName, since time.Time, records []*schema.TaskRecord, now time.Time) map[string]crashCount {
+func crashes(o *model.Observed, job schema.JobName, since time.Time, records []*schema.TaskRecord, now time.Time) map[string]crashCount {
 	by := map[string]crashCount{}
 	for _, r := range records {
 		for _, c := range r.Causes {
@@ -82,13 +83,13 @@ func crashes(o *Observed, job schema.JobName, since time.Time, records []*schema
 		if r.Machine == "" || r.Stop != nil {
 			continue
 		}
-		said := o.task(r.Machine, job.Task(r.Index), r.Generation)
+		said := o.Task(r.Machine, job.Task(r.Index), r.Generation)
 		if said.TaskStatus == nil || said.End != nil {
 			continue
 		}
 		n := by[r.Machine]
 		n.generations++
-		steady := works(said.TaskStatus) && (len(said.Exits) == 0 || now.Sub(said.since) >= steadyAfter)
+		steady := works(said.TaskStatus) && (len(said.Exits) == 0 || now.Sub(said.Since) >= steadyAfter)
 		n.healthy = n.healthy || steady
 		if !steady && max(schema.Crashes(said.Exits), said.Failures) >= crashesFrom {
 			n.failed++

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -56,7 +57,7 @@ func TestCrashes(t *testing.T) {
 	ended := func(machine string, kind schema.CauseKind, ago time.Duration) schema.Cause {
 		return schema.Cause{Kind: kind, Machine: machine, At: now.Add(-ago)}
 	}
-	o := NewObserved(now.Add(-time.Hour))
+	o := model.NewObserved(now.Add(-time.Hour))
 	hear := func(machine string, at time.Time, list ...schema.TaskStatus) {
 		o.Hear(schema.Report{Machine: schema.MachineInfo{Name: machine}, Tasks: list}, at)
 	}
@@ -96,7 +97,7 @@ func TestCrashes(t *testing.T) {
 func TestUnhealthyEvent(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	o := NewObserved(now)
+	o := model.NewObserved(now)
 	job := schema.JobName{Cell: "c", User: "u", Job: "web"}
 	hear := func(state schema.TaskState, incarnation int, health schema.HealthState) (got []string) {
 		for _, e := range o.Hear(schema.Report{Machine: schema.MachineInfo{Name: "m1"}, Tasks: []schema.TaskStatus{{

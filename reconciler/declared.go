@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -113,7 +114,7 @@ func (d *Desired) addMachine(m schema.Machine, origin schema.Position) {
 
 // unmatched returns the objects that speak of no machine of the cell, sorted by
 // name.
-func (d *Desired) unmatched(s *State) []DesiredMachine {
+func (d *Desired) unmatched(s *model.State) []DesiredMachine {
 	var out []DesiredMachine
 	for name, m := range d.Machines {
 		if s.Machines[name] == nil && !m.Gone {
@@ -136,7 +137,7 @@ func (d *Desired) unmatched(s *State) []DesiredMachine {
 // machineOrders returns an event for each machine of which a commit says other
 // things than the one before: whether it gets new tasks, is draining, or is
 // gone.
-func machineOrders(s *State, was, is *Desired) []schema.Event {
+func machineOrders(s *model.State, was, is *Desired) []schema.Event {
 	infos := map[string]*schema.MachineInfo{}
 	for _, d := range []*Desired{was, is} {
 		for name := range d.Machines {

@@ -8,18 +8,19 @@ import (
 	"strings"
 	"time"
 
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
 
 // DescribeInput is what a status is a function of.
 type DescribeInput struct {
-	State    *State
+	State    *model.State
 	Desired  *Desired // DesiredIn of State; nil to have it found out
-	Observed *Observed
-	Last     Output // of the newest step
-	Head     string // the repository's newest commit
-	Source   Seen   // how the repository was seen last
-	Trouble  string // what keeps Head from being read and compiled, "" if nothing does
+	Observed *model.Observed
+	Last     Output     // of the newest step
+	Head     string     // the repository's newest commit
+	Source   model.Seen // how the repository was seen last
+	Trouble  string     // what keeps Head from being read and compiled, "" if nothing does
 	Now      time.Time
 }
 
@@ -36,11 +37,11 @@ func Describe(in DescribeInput) Status {
 	d := describer{in: in, status: Status{
 		Cell: in.State.Cell, At: in.Now, Commit: in.Head, Applied: in.State.Head.Commit, By: in.State.Head.By, Source: in.Trouble, SourceAt: in.Source.At,
 		Waiting: []string{}, Waits: []Wait{}, Blocked: []Blocker{}, Stale: []StalePackage{}, Rejected: []Rejection{}, Held: holdsOf(in.State.Head.Held), Losses: []LossHold{}, Suspended: suspensionsOf(in.State), Warnings: []QuotaWarning{}, Machines: []MachineStatus{}, Jobs: []JobStatus{}, Tasks: []TaskStatus{}, Notes: []string{},
-	}, used: map[string]schema.Resources{}, held: map[string]int{}, inside: map[string][]string{}, remarks: map[string]bool{}, alone: map[string][]string{}, kept: map[string]string{}, spans: in.State.spans(), under: in.State.suspensions(), orders: map[string]*machineSpec{}, health: map[string]Health{}, desired: in.desired()}
+	}, used: map[string]schema.Resources{}, held: map[string]int{}, inside: map[string][]string{}, remarks: map[string]bool{}, alone: map[string][]string{}, kept: map[string]string{}, spans: in.State.Spans(), under: in.State.SuspendedJobs(), orders: map[string]*machineSpec{}, health: map[string]model.Health{}, desired: in.desired()}
 	d.step = newStep(Input{State: in.State, Desired: d.desired, Observed: in.Observed, Now: in.Now})
 	d.repository()
 	d.lookAtMachines()
-	for _, name := range in.State.jobNames() {
+	for _, name := range in.State.JobNames() {
 		d.job(name)
 	}
 	d.suspended()
@@ -67,14 +68,14 @@ type describer struct {
 	orders map[string]*machineSpec // by machine
 	kept   map[string]string       // by job: the guard that holds its removal
 	alone  map[string][]string     // by machine: jobs that crash there only
-	health map[string]Health       // of machines that the cell knows
+	health map[string]model.Health // of machines that the cell knows
 	// remarks are the tasks that are as desired, and have a reason all the same: what
 	// there is to remark.
 	remarks map[string]bool
 	step    *step // one that decides nothing: it knows which machines are up
 	desired *Desired
 
-	under suspensions
+	under model.SuspendedJobs
 }
 
 // lookAtMachines finds how the machines are, and what is declared of them.
@@ -83,8 +84,8 @@ func (d *describer) lookAtMachines() {
 		r := d.in.State.Machines[name]
 		o := d.desired.declaredOf(&r.MachineInfo)
 		d.orders[name] = &o
-		d.health[name], _ = d.in.Observed.health(r, d.in.Now)
-		if d.health[name] == HealthUp {
+		d.health[name], _ = d.in.Observed.HealthOf(r, d.in.Now)
+		if d.health[name] == model.HealthUp {
 			d.step.up = append(d.step.up, name)
 		}
 	}
@@ -136,7 +137,7 @@ func (d *describer) repository() {
 		d.status.Rejected = append(d.status.Rejected, r)
 		d.waiting(r.waiting())
 	}
-	if len(s.Head.Packages) > 0 && len(tenantsOf(s.head())) == 0 {
+	if len(s.Head.Packages) > 0 && len(tenantsOf(s.HeadPackages())) == 0 {
 		d.status.Notes = append(d.status.Notes, noTenants.Message)
 	}
 	d.status.Notes = append(d.status.Notes, d.in.Source.Notes...)
@@ -161,7 +162,7 @@ func (d *describer) job(name schema.JobName) {
 		j.Kind, j.Band, j.Priority, j.Desired = want.Kind, want.Priority.Band(), int(want.Priority), want.Tasks
 		j.AppClass = want.Class()
 	}
-	if x := d.under.of(name); x != nil {
+	if x := d.under.Of(name); x != nil {
 		j.Suspended = x.Name
 	}
 	first := len(d.status.Tasks)
@@ -249,7 +250,7 @@ func (d *describer) systemTasks(name schema.JobName, have []*schema.TaskRecord, 
 func (d *describer) records(name schema.JobName) []*schema.TaskRecord {
 	var out []*schema.TaskRecord
 	for n := range d.spans[name] {
-		if c := d.in.State.Chunks[ChunkName{name, n}]; c != nil {
+		if c := d.in.State.Chunks[model.ChunkName{Job: name, Number: n}]; c != nil {
 			for i := range c.Tasks {
 				out = append(out, &c.Tasks[i])
 			}
@@ -368,7 +369,7 @@ func (d *describer) state(name schema.TaskName, r *schema.TaskRecord, t *TaskSta
 	case r.Machine == "":
 		return d.unplaced(name, r)
 	}
-	status := d.in.Observed.status(r.Machine, name, r.Generation)
+	status := d.in.Observed.Status(r.Machine, name, r.Generation)
 	absent := d.absent(name, r.Machine)
 	switch {
 	case status == nil && absent != "":
@@ -437,8 +438,8 @@ func (d *describer) unplaced(name schema.TaskName, r *schema.TaskRecord) (state 
 // absent says why nothing is heard of a task's machine, and what the task waits
 // for; "" if the machine is up.
 func (d *describer) absent(name schema.TaskName, machine string) string {
-	health := cmp.Or(d.health[machine], HealthLost)
-	if health == HealthUp {
+	health := cmp.Or(d.health[machine], model.HealthLost)
+	if health == model.HealthUp {
 		return ""
 	}
 	s := fmt.Sprintf("machine %s is %s", machine, health)
@@ -453,11 +454,11 @@ func (d *describer) absent(name schema.TaskName, machine string) string {
 func said(status *schema.TaskStatus, job *schema.Job) (reason string, remark bool) {
 	switch {
 	case status.Health == schema.Unhealthy:
-		return saw("its health check fails", status), false
+		return model.Saw("its health check fails", status), false
 	case status.Health == schema.HealthUnknown && strings.HasPrefix(status.HealthMessage, schema.NotCounted):
-		return saw("its health is not known", status), false
+		return model.Saw("its health is not known", status), false
 	case status.Health == schema.HealthUnknown && status.State == schema.Running:
-		return saw("its health check has not passed yet", status), false
+		return model.Saw("its health check has not passed yet", status), false
 	case status.Note == schema.Withheld && len(status.Exits) > 0:
 		return status.Exits[len(status.Exits)-1].String() + "; " + status.Note, false
 	case status.State == schema.Waiting && len(status.Exits) > 0:
@@ -503,7 +504,7 @@ func (d *describer) machines() {
 		d.waitGone(name)
 		d.status.Machines = append(d.status.Machines, MachineStatus{
 			Name: name, Health: string(d.health[name]), Draining: d.drainingOf(name), Capacity: r.Capacity, Reserved: r.Reserved, Used: d.used[name], Tasks: d.held[name],
-			Cordoned: orders.closed(), Conditions: append(slices.Clip(d.in.Observed.conditions(name)), d.in.Observed.nameConflict(name, d.in.Now)...), Devices: r.Devices, Attributes: orders.attributes, Notes: d.machineNotes(name), Place: placeOf(r),
+			Cordoned: orders.closed(), Conditions: append(slices.Clip(d.in.Observed.Conditions(name)), d.in.Observed.NameConflict(name, d.in.Now)...), Devices: r.Devices, Attributes: orders.attributes, Notes: d.machineNotes(name), Place: model.PlaceOf(r),
 		})
 	}
 	for _, m := range d.desired.unmatched(d.in.State) {
@@ -511,7 +512,7 @@ func (d *describer) machines() {
 		d.status.Unmatched = append(d.status.Unmatched, missing)
 		d.status.Notes = append(d.status.Notes, missing.Error())
 	}
-	d.status.Notes = append(d.status.Notes, d.in.Observed.refusals()...)
+	d.status.Notes = append(d.status.Notes, d.in.Observed.Refusals()...)
 	if len(d.status.Machines) == 0 && len(d.status.Jobs) > 0 {
 		d.wait(WaitNoMachine, "", "no machine has joined: start muster-agent on one")
 	}
@@ -519,12 +520,12 @@ func (d *describer) machines() {
 
 // machineNotes returns what is remarkable of a machine.
 func (d *describer) machineNotes(name string) []string {
-	h := d.in.Observed.last(name)
+	h := d.in.Observed.Last(name)
 	notes := append(slices.Clone(d.in.State.Machines[name].Notes), busyNote(h)...)
 	notes = append(notes, crashNote(d.alone[name])...)
 	notes = append(notes, d.goneNote(name)...)
-	if h != nil && h.report.Overload != nil {
-		notes = append(notes, "overloaded: "+h.report.Overload.Message)
+	if h != nil && h.Report.Overload != nil {
+		notes = append(notes, "overloaded: "+h.Report.Overload.Message)
 	}
 	return notes
 }
@@ -543,7 +544,7 @@ func (d *describer) drainingOf(name string) *Draining {
 func (d *describer) waitGone(name string) {
 	r, gone := d.in.State.Machines[name], d.orders[name].gone
 	if gone != nil && !r.Spoke && r.LostSince.IsZero() && d.held[name] > 0 {
-		d.wait(WaitGone, name, fmt.Sprintf("machine %s is declared gone: its tasks are rescheduled when it has been silent for %s", name, silentAfter))
+		d.wait(WaitGone, name, fmt.Sprintf("machine %s is declared gone: its tasks are rescheduled when it has been silent for %s", name, model.SilentAfter))
 	}
 }
 
@@ -562,12 +563,12 @@ func (d *describer) goneNote(name string) []string {
 }
 
 // busyNote tells which ports of a machine's range are not to be had.
-func busyNote(h *lastReport) []string {
-	if h == nil || len(h.report.BusyPorts) == 0 {
+func busyNote(h *model.LastReport) []string {
+	if h == nil || len(h.Report.BusyPorts) == 0 {
 		return nil
 	}
 	const most = 5
-	ports := h.report.BusyPorts
+	ports := h.Report.BusyPorts
 	list := strings.Trim(fmt.Sprint(ports[:min(len(ports), most)]), "[]")
 	if len(ports) > most {
 		list += " …"

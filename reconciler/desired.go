@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/valid"
 )
@@ -96,7 +97,7 @@ func desiredOf(cell string, packages []*schema.Package, digest func(p *schema.Pa
 }
 
 // audit errs when kept is not what is desired of s.
-func audit(s *State, kept *Desired) error {
+func audit(s *model.State, kept *Desired) error {
 	want := DesiredIn(s)
 	if !maps.EqualFunc(kept.Jobs, want.Jobs, func(a, b DesiredJob) bool {
 		return a.Digest == b.Digest && a.Origin == b.Origin && a.Kept == b.Kept && len(a.Refused) == len(b.Refused)
@@ -117,7 +118,7 @@ type resolver struct {
 }
 
 func resolverOf(packages []*schema.Package) resolver {
-	return resolver{valid.NamesOf(packages), tenantsOf(byDir(packages))}
+	return resolver{valid.NamesOf(packages), tenantsOf(model.ByDir(packages))}
 }
 
 // objects returns the objects of a package with what their names stand for, and
@@ -137,7 +138,7 @@ type jobDigest struct {
 
 // DesiredIn returns what is desired of a cell: what the packages of its head declare,
 // with what stays as it is though they say otherwise.
-func DesiredIn(s *State) *Desired { return new(DesiredCache).Of(s) }
+func DesiredIn(s *model.State) *Desired { return new(DesiredCache).Of(s) }
 
 // DesiredCache holds what is desired of one State from one version to the next. It
 // is a function of the state, and only spares work. The zero value is empty. It
@@ -151,13 +152,13 @@ type DesiredCache struct {
 }
 
 // Of returns DesiredIn of s. It is shared, and must not be written to.
-func (c *DesiredCache) Of(s *State) *Desired {
-	if c.desired != nil && c.version == s.desires {
+func (c *DesiredCache) Of(s *model.State) *Desired {
+	if c.desired != nil && c.version == s.Desires {
 		return c.desired
 	}
 	known := c.digests
 	c.digests = make(map[*schema.Package][]jobDigest, len(s.Head.Packages))
-	d := desiredOf(s.Cell, s.packages(), func(p *schema.Package, i int, j *schema.Job) schema.Digest {
+	d := desiredOf(s.Cell, s.PackagesInOrder(), func(p *schema.Package, i int, j *schema.Job) schema.Digest {
 		ds, ok := c.digests[p]
 		if !ok {
 			if ds, ok = known[p]; !ok {
@@ -170,9 +171,9 @@ func (c *DesiredCache) Of(s *State) *Desired {
 		}
 		return ds[i].digest
 	})
-	s.keepHeld(&d, s.Head.Held)
-	s.keepSuspended(&d)
-	c.version, c.desired = s.desires, &d
+	keepHeld(s, &d, s.Head.Held)
+	keepSuspended(s, &d)
+	c.version, c.desired = s.Desires, &d
 	return c.desired
 }
 

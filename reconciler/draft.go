@@ -8,19 +8,20 @@ import (
 	"strings"
 	"time"
 
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
 
 // draft is a State with changes that are not stored yet: Step works on it, and
 // what differs in the end is written.
 type draft struct {
-	base     *State
+	base     *model.State
 	now      time.Time
 	counter  uint64
 	jobs     map[schema.JobName]*schema.JobRecord // changed; nil is deleted
 	order    []schema.JobName                     // of jobs, as they were admitted, or changed first
 	data     map[schema.Digest]*schema.Job        // added
-	chunks   map[ChunkName]*schema.Chunk          // copied to be changed
+	chunks   map[model.ChunkName]*schema.Chunk    // copied to be changed
 	spans    map[schema.JobName]int               // chunks that a job may have
 	machines map[string]*schema.MachineRecord     // changed; nil is forgotten
 	loss     *schema.LossRecord                   // changed; nil if it is not
@@ -33,10 +34,10 @@ type draft struct {
 	cell     *mirror // what placement sees of it; nil until it is asked for
 }
 
-func newDraft(s *State, now time.Time) *draft {
+func newDraft(s *model.State, now time.Time) *draft {
 	return &draft{
 		base: s, now: now, counter: s.Counter, jobs: map[schema.JobName]*schema.JobRecord{}, data: map[schema.Digest]*schema.Job{},
-		chunks: map[ChunkName]*schema.Chunk{}, machines: map[string]*schema.MachineRecord{}, spans: s.spans(),
+		chunks: map[model.ChunkName]*schema.Chunk{}, machines: map[string]*schema.MachineRecord{}, spans: s.Spans(),
 		changes: map[schema.JobName]int{}, restarts: map[string]*schema.RestartRequest{},
 	}
 }
@@ -88,14 +89,14 @@ func (d *draft) allJobs() []schema.JobName {
 func (d *draft) tasks(job schema.JobName) []schema.TaskRecord {
 	var out []schema.TaskRecord
 	for n := range d.spans[job] {
-		if c := d.chunk(ChunkName{job, n}); c != nil {
+		if c := d.chunk(model.ChunkName{Job: job, Number: n}); c != nil {
 			out = append(out, c.Tasks...)
 		}
 	}
 	return out
 }
 
-func (d *draft) chunk(name ChunkName) *schema.Chunk {
+func (d *draft) chunk(name model.ChunkName) *schema.Chunk {
 	if c := d.chunks[name]; c != nil {
 		return c
 	}
@@ -106,7 +107,7 @@ func (d *draft) chunk(name ChunkName) *schema.Chunk {
 // must not be shared with a record that is changed later.
 func (d *draft) set(job schema.JobName, r schema.TaskRecord) {
 	c := d.own(job, r.Index)
-	i, ok := search(c, r.Index)
+	i, ok := model.SearchTask(c, r.Index)
 	d.moved(job, c, i, ok, &r)
 	if ok {
 		c.Tasks[i] = r
@@ -118,7 +119,7 @@ func (d *draft) set(job schema.JobName, r schema.TaskRecord) {
 // remove deletes the record of one task.
 func (d *draft) remove(job schema.JobName, index int) {
 	c := d.own(job, index)
-	if i, ok := search(c, index); ok {
+	if i, ok := model.SearchTask(c, index); ok {
 		d.moved(job, c, i, ok, nil)
 		c.Tasks = slices.Delete(c.Tasks, i, i+1)
 	}
@@ -139,7 +140,7 @@ func (d *draft) moved(job schema.JobName, c *schema.Chunk, i int, there bool, ne
 
 // own returns the draft's own copy of the chunk that index lies in.
 func (d *draft) own(job schema.JobName, index int) *schema.Chunk {
-	name := ChunkName{job, index / schema.ChunkSize}
+	name := model.ChunkName{Job: job, Number: index / schema.ChunkSize}
 	d.changes[job]++ // who asks for it changes it
 	c := d.chunks[name]
 	if c == nil {
@@ -162,13 +163,13 @@ func (d *draft) event(e schema.Event) {
 // a master can go on from: a generation is counted before it is given, data is
 // there before what refers to it, and goes after it; jobs change in the order
 // in which they were admitted, so that no quota is exceeded in between.
-func (d *draft) writes() []Write {
-	var out []Write
+func (d *draft) writes() []model.Write {
+	var out []model.Write
 	if d.counter != d.base.Counter {
-		out = append(out, d.base.document(keyCounter, d.counter))
+		out = append(out, d.base.Document(model.KeyCounter, d.counter))
 	}
 	for _, digest := range slices.Sorted(maps.Keys(d.data)) {
-		out = append(out, d.base.document(keyData+string(digest), d.data[digest]))
+		out = append(out, d.base.Document(model.KeyData+string(digest), d.data[digest]))
 	}
 	out = append(out, d.machineWrites()...)
 	for _, name := range d.order {
@@ -179,42 +180,42 @@ func (d *draft) writes() []Write {
 			j = &gone
 		}
 		if j != nil {
-			out = append(out, d.base.document(keyJob+name.Short(), j))
+			out = append(out, d.base.Document(model.KeyJob+name.Short(), j))
 		}
 	}
 	out = append(out, d.chunkWrites()...)
 	for _, name := range d.order {
 		if d.jobs[name] == nil && d.base.Jobs[name] != nil {
-			out = append(out, Write{Key: keyJob + name.Short()})
+			out = append(out, model.Write{Key: model.KeyJob + name.Short()})
 		}
 	}
 	for _, x := range d.suspends {
-		out = append(out, d.base.document(keySuspend+x.Name, x))
+		out = append(out, d.base.Document(model.KeySuspend+x.Name, x))
 	}
 	for _, name := range d.over {
-		out = append(out, Write{Key: keySuspend + name})
+		out = append(out, model.Write{Key: model.KeySuspend + name})
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.restarts)) { // after the tasks that they are of
-		w := Write{Key: keyRestart + name}
+		w := model.Write{Key: model.KeyRestart + name}
 		if x := d.restarts[name]; x != nil {
-			w = d.base.document(keyRestart+name, x)
+			w = d.base.Document(model.KeyRestart+name, x)
 		}
 		out = append(out, w)
 	}
 	if d.restored != nil { // last: until then all is found out anew
-		out = append(out, d.base.document(keyRestored, d.restored))
+		out = append(out, d.base.Document(model.KeyRestored, d.restored))
 	}
 	return append(out, d.garbage()...)
 }
 
 // machineWrites returns what changed of machines. A machine is forgotten after
 // its epoch was noted, and what is spent on lost ones is counted before it is.
-func (d *draft) machineWrites() []Write {
-	var out []Write
+func (d *draft) machineWrites() []model.Write {
+	var out []model.Write
 	if d.loss != nil {
-		w := Write{Key: keyLoss}
+		w := model.Write{Key: model.KeyLoss}
 		if !d.loss.Empty() {
-			w = d.base.document(keyLoss, d.loss)
+			w = d.base.Document(model.KeyLoss, d.loss)
 		}
 		out = append(out, w)
 	}
@@ -225,12 +226,12 @@ func (d *draft) machineWrites() []Write {
 		}
 	}
 	if epoch != d.base.Gone.Epoch {
-		out = append(out, d.base.document(keyGone, schema.ForgottenRecord{Epoch: epoch}))
+		out = append(out, d.base.Document(model.KeyGone, schema.ForgottenRecord{Epoch: epoch}))
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.machines)) {
-		w := Write{Key: keyMachine + name}
+		w := model.Write{Key: model.KeyMachine + name}
 		if r := d.machines[name]; r != nil {
-			w = d.base.document(keyMachine+name, r)
+			w = d.base.Document(model.KeyMachine+name, r)
 		}
 		out = append(out, w)
 	}
@@ -238,19 +239,19 @@ func (d *draft) machineWrites() []Write {
 }
 
 // chunkWrites returns the chunks that differ from what is stored.
-func (d *draft) chunkWrites() []Write {
-	var out []Write
-	names := slices.SortedFunc(maps.Keys(d.chunks), ChunkName.compare)
+func (d *draft) chunkWrites() []model.Write {
+	var out []model.Write
+	names := slices.SortedFunc(maps.Keys(d.chunks), model.ChunkName.Compare)
 	for _, name := range names {
-		key := keyChunk + name.Job.Short() + "/" + strconv.Itoa(name.Number)
+		key := model.KeyChunk + name.Job.Short() + "/" + strconv.Itoa(name.Number)
 		was, is := d.base.Chunks[name], d.chunks[name]
 		switch {
 		case len(is.Tasks) == 0 && was != nil:
-			out = append(out, Write{Key: key})
+			out = append(out, model.Write{Key: key})
 		case len(is.Tasks) == 0:
 		default:
-			w := d.base.document(key, is)
-			if was == nil || !bytes.Equal(w.Value, d.base.document(key, was).Value) {
+			w := d.base.Document(key, is)
+			if was == nil || !bytes.Equal(w.Value, d.base.Document(key, was).Value) {
 				out = append(out, w)
 			}
 		}
@@ -261,7 +262,7 @@ func (d *draft) chunkWrites() []Write {
 // garbage returns deletions of job data that nothing refers to any more. Data has
 // its job's name in it, so none but the job's record and tasks refer to it: only
 // the jobs that have changed are looked at, and those that are gone.
-func (d *draft) garbage() []Write {
+func (d *draft) garbage() []model.Write {
 	changed := map[schema.JobName]bool{}
 	for name := range d.jobs {
 		changed[name] = true
@@ -278,19 +279,19 @@ func (d *draft) garbage() []Write {
 			used[j.Admitted], used[j.Good] = true, true
 		}
 		for n := range d.spans[name] {
-			if c := d.chunk(ChunkName{name, n}); c != nil {
+			if c := d.chunk(model.ChunkName{Job: name, Number: n}); c != nil {
 				for i := range c.Tasks {
 					used[c.Tasks[i].Data] = true
 				}
 			}
 		}
 	}
-	var out []Write
+	var out []model.Write
 	for digest, j := range d.base.Data {
 		if name := j.ID(); !used[digest] && (changed[name] || d.job(name) == nil && d.spans[name] == 0) {
-			out = append(out, Write{Key: keyData + string(digest)})
+			out = append(out, model.Write{Key: model.KeyData + string(digest)})
 		}
 	}
-	slices.SortFunc(out, func(a, b Write) int { return strings.Compare(a.Key, b.Key) })
+	slices.SortFunc(out, func(a, b model.Write) int { return strings.Compare(a.Key, b.Key) })
 	return out
 }

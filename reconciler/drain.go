@@ -187,7 +187,7 @@ func (s *step) moveAway(r *removal, t *drainTask) string {
 	system, late := t.data.Kind == schema.System, r.drain.stops()
 	switch {
 	case s.frozen(t.name.JobName): // whatever a deadline says
-		return "it is " + s.suspended.of(t.name.JobName).String()
+		return "it is " + s.suspended.Of(t.name.JobName).String()
 	case system && r.others:
 		return "it is of a system job, and leaves last"
 	case system:

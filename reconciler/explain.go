@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -41,7 +42,7 @@ type Avoided struct {
 // user/job/index) is as it is; false if the cell knows of no such thing. For a
 // task, machine may be one that it could run on, or is thought to.
 func Explain(in DescribeInput, status *Status, name, machine string) (Explanation, bool) {
-	job, index, isTask := splitName(in.State.Cell, name)
+	job, index, isTask := model.SplitName(in.State.Cell, name)
 	e := Explanation{Name: name, Unread: status.Unread}
 	e.addStatus(status, job)
 	e.Tasks = keep(status.Tasks, func(t *TaskStatus) bool { return t.Name == name || !isTask && jobOf(t.Name) == job.Short() })
@@ -106,7 +107,7 @@ func dirOf(file string) string { return path.Dir(file) }
 
 // addRecords tells what the records of a job's tasks hold beyond the status.
 func (e *Explanation) addRecords(in DescribeInput, r *schema.JobRecord, index int, isTask bool) {
-	for _, name := range in.State.chunkNames() {
+	for _, name := range in.State.ChunkNames() {
 		if name.Job != r.Name {
 			continue
 		}

@@ -3,21 +3,9 @@ package reconciler
 import (
 	"time"
 
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
-
-// Jump sets the clock of a test, whose times have no monotonic reading, as one is
-// set whose times have: what was observed is as long ago as before.
-func (o *Observed) Jump(by time.Duration) {
-	o.since = o.since.Add(by)
-	for _, h := range o.machines {
-		h.at = h.at.Add(by)
-		for generation, t := range h.tasks {
-			t.since = t.since.Add(by)
-			h.tasks[generation] = t
-		}
-	}
-}
 
 // MayDisrupt is what a step is told that wants to stop one more task.
 func MayDisrupt(in Input, job schema.JobName) bool {
@@ -28,7 +16,7 @@ func MayDisrupt(in Input, job schema.JobName) bool {
 
 // GarbageAfter is what a step deletes of job data that has changed a task of a
 // job and nothing else.
-func GarbageAfter(s *State, task schema.TaskName) []Write {
+func GarbageAfter(s *model.State, task schema.TaskName) []model.Write {
 	d := newDraft(s, time.Time{})
 	d.own(task.JobName, task.Index)
 	return d.garbage()

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -125,7 +126,7 @@ func documents(c *cell) map[string]string {
 }
 
 // records returns the names of the tasks that have a record.
-func records(s *reconciler.State) []string {
+func records(s *model.State) []string {
 	var out []string
 	for name, c := range s.Chunks {
 		for i := range c.Tasks {

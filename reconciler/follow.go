@@ -29,13 +29,13 @@ func (s *step) follow(job schema.JobName, t schema.TaskRecord) {
 		s.end(job, t, schema.Cause{Kind: schema.CauseMachineLost, Message: why, At: s.now})
 		return
 	}
-	said := s.in.Observed.task(t.Machine, job.Task(t.Index), t.Generation)
+	said := s.in.Observed.Task(t.Machine, job.Task(t.Index), t.Generation)
 	switch {
 	case said.TaskStatus == nil:
 	case said.State == schema.Dead && said.End != nil:
 		s.end(job, t, *said.End)
 	case said.State == schema.Running && t.Failures > 0:
-		if proven := said.since.Add(provenAfter); s.now.Before(proven) {
+		if proven := said.Since.Add(provenAfter); s.now.Before(proven) {
 			s.wake(proven)
 		} else {
 			t.Failures = 0

@@ -5,13 +5,14 @@ import (
 	"testing"
 
 	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
 
 // BenchmarkGarbage measures what it takes to find no garbage after one task of
 // one of 10,000 jobs has changed, each of which has 10 tasks.
 func BenchmarkGarbage(b *testing.B) {
-	s := reconciler.NewState("c")
+	s := model.NewState("c")
 	var task schema.TaskName
 	for i := range 10_000 {
 		j := service("u", fmt.Sprintf("j%05d", i), 10, "v")
@@ -22,7 +23,7 @@ func BenchmarkGarbage(b *testing.B) {
 		for k := range 10 {
 			c.Tasks = append(c.Tasks, schema.TaskRecord{Index: k, Generation: 1, Machine: "m", Data: digest})
 		}
-		s.Chunks[reconciler.ChunkName{Job: name}] = c
+		s.Chunks[model.ChunkName{Job: name}] = c
 		task = name.Task(3)
 	}
 	for b.Loop() {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -209,7 +210,7 @@ func (s *Status) JobNames() []string {
 	return slices.Compact(names)
 }
 
-func repositoryWaits(trouble string) string { return "the repository: " + sourceLine(trouble) }
+func repositoryWaits(trouble string) string { return "the repository: " + model.SourceLine(trouble) }
 
 func (u *UnreadCommit) waiting() string { return "nothing of the commit could be read: " + u.Reason }
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -30,7 +31,7 @@ func guardOfTenant(name string) schema.GuardName {
 // not taken. A held job of before is judged
 // again with what is gone since: else a cell could be taken apart in small steps
 // while the first is being looked at.
-func (a *adoption) guard(s *State, next *Desired, c schema.Compiled, hides pendingMoves) *schema.Held {
+func (a *adoption) guard(s *model.State, next *Desired, c schema.Compiled, hides pendingMoves) *schema.Held {
 	g := guarding{state: s, desired: a.desired, hides: hides, emptied: c.Empty, of: map[schema.GuardName]int{}, going: map[schema.GuardName]int{}}
 	if g.find(next); len(g.removed) == 0 {
 		return nil
@@ -49,7 +50,7 @@ func (a *adoption) guard(s *State, next *Desired, c schema.Compiled, hides pendi
 
 // guarding is adoption.guard at work.
 type guarding struct {
-	state   *State
+	state   *model.State
 	desired *Desired // of state
 	hides   pendingMoves
 	emptied bool // the repository has nothing left
@@ -76,7 +77,7 @@ func (g *guarding) find(next *Desired) {
 	if !some {
 		return
 	}
-	tenantOf, done := g.tenants(), g.state.tallies()
+	tenantOf, done := g.tenants(), tallies(g.state)
 	for name, was := range live {
 		tasks := was.Tasks - done[name].done
 		if was.Kind == schema.System {
@@ -126,7 +127,7 @@ func (g *guarding) tenants() func(schema.JobName) string {
 			held[j.Job] = j.Tenant
 		}
 	}
-	owners, desired := tenantsOf(g.state.head()), g.desired
+	owners, desired := tenantsOf(g.state.HeadPackages()), g.desired
 	byDir := map[string]string{} // of many jobs in one directory
 	return func(name schema.JobName) string {
 		if tenant, ok := held[name.Short()]; ok {
@@ -147,7 +148,7 @@ func (g *guarding) tenants() func(schema.JobName) string {
 // tally is what a job's records say of its number of tasks.
 type tally struct{ records, done int }
 
-func (s *State) tallies() map[schema.JobName]tally {
+func tallies(s *model.State) map[schema.JobName]tally {
 	out := make(map[schema.JobName]tally, len(s.Jobs))
 	for name, c := range s.Chunks {
 		t := out[name.Job]
@@ -204,20 +205,20 @@ func (g *guarding) held(allowed int) *schema.Held {
 }
 
 // keepHeld puts the held jobs into d, as they were admitted last.
-func (s *State) keepHeld(d *Desired, held *schema.Held) {
+func keepHeld(s *model.State, d *Desired, held *schema.Held) {
 	if held == nil {
 		return
 	}
 	for _, h := range held.Jobs {
-		name := s.jobName(h.Job)
+		name := s.JobName(h.Job)
 		if r := s.Jobs[name]; r != nil && r.Admitted != "" {
-			d.Jobs[name] = s.keptJob(r)
+			d.Jobs[name] = keptJob(s, r)
 		}
 	}
 }
 
 // keptJob returns what a job runs as what is desired.
-func (s *State) keptJob(r *schema.JobRecord) DesiredJob {
+func keptJob(s *model.State, r *schema.JobRecord) DesiredJob {
 	return DesiredJob{Job: s.Data[r.Admitted], Digest: r.Admitted, Origin: r.Origin, Kept: true}
 }
 

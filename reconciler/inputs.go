@@ -5,13 +5,14 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
 
 // Head says what is new about the repository: another head, or other trouble with
 // it.
-func (m *Master) Head(s Seen, now time.Time) {
-	m.tell(SourceEvents(m.source, s, now))
+func (m *Master) Head(s model.Seen, now time.Time) {
+	m.tell(model.SourceEvents(m.source, s, now))
 	m.source = s
 	if s.Commit != "" && s.Commit != m.head {
 		m.head, m.headAt, m.reported, m.compileErr = s.Commit, now, false, nil
@@ -68,7 +69,7 @@ func (m *Master) Join(info schema.MachineInfo, now time.Time) (uint64, error) {
 	epoch, writes, events := Join(m.state, m.desired(), info, now)
 	m.change(writes, events)
 	m.epochs[info.Name] = epoch
-	m.observed.join(info.Name, now)
+	m.observed.Join(info.Name, now)
 	delete(m.pushed, info.Name)
 	return epoch, nil
 }

@@ -243,7 +243,7 @@ func (s *step) unsettled(set schema.JobName) string {
 		if t.Stop != nil || t.Machine == "" && s.holdsUp(t, digest) || t.Machine != "" && t.Data != digest {
 			return fmt.Sprintf("alloc %s is being replaced", set.Task(t.Index).Short())
 		}
-		if s.isUp(t.Machine) && !works(s.in.Observed.status(t.Machine, set.Task(t.Index), t.Generation)) {
+		if s.isUp(t.Machine) && !works(s.in.Observed.Status(t.Machine, set.Task(t.Index), t.Generation)) {
 			return fmt.Sprintf("alloc %s is starting", set.Task(t.Index).Short())
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -26,9 +27,9 @@ func (s *step) progressOf(name schema.JobName, r *schema.JobRecord, want *schema
 			continue
 		}
 		newest := t.Data == r.Admitted
-		var said reportedTask
+		var said model.ReportedTask
 		if t.Machine != "" {
-			said = s.in.Observed.task(t.Machine, name.Task(t.Index), t.Generation)
+			said = s.in.Observed.Task(t.Machine, name.Task(t.Index), t.Generation)
 		}
 		switch {
 		case t.Machine == "" && s.holdsUp(t, r.Admitted):
@@ -69,7 +70,7 @@ func failure(t *schema.TaskRecord, said *schema.TaskStatus) string {
 	switch {
 	case said == nil || t.Stop != nil:
 	case said.State == schema.Running && said.Health == schema.Unhealthy:
-		return saw("is unhealthy: its health check fails", said)
+		return model.Saw("is unhealthy: its health check fails", said)
 	case schema.Crashes(said.Exits) >= crashesFrom:
 		return fmt.Sprintf("ended %s: %s", schema.Times(schema.Crashes(said.Exits)), lastCrash(said.Exits))
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -24,7 +25,7 @@ type Look struct {
 }
 
 // LookOf returns what a look found that was seen between two statuses.
-func LookOf(before, after *Status, seen Seen) *Look {
+func LookOf(before, after *Status, seen model.Seen) *Look {
 	l := &Look{Commit: seen.Commit, Was: before.Commit, Applied: after.Applied, Rewritten: seen.Rewritten != ""}
 	for i := range after.Suspended {
 		l.Suspended = l.Suspended || after.Suspended[i].All()
@@ -43,11 +44,11 @@ func (l *Look) String() string {
 	var s string
 	switch {
 	case l.Commit == l.Was:
-		s = "already at " + ShortCommit(l.Commit)
+		s = "already at " + model.ShortCommit(l.Commit)
 	case l.Was == "":
-		s = "found " + ShortCommit(l.Commit)
+		s = "found " + model.ShortCommit(l.Commit)
 	default:
-		s = fmt.Sprintf("found %s (was %s)", ShortCommit(l.Commit), ShortCommit(l.Was))
+		s = fmt.Sprintf("found %s (was %s)", model.ShortCommit(l.Commit), model.ShortCommit(l.Was))
 	}
 	if l.Rewritten {
 		s += ", which does not descend from it"

@@ -9,7 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -133,7 +133,7 @@ func (w *lossWorld) check(t *rapid.T, e schema.Event, before map[string]string) 
 	if strings.HasPrefix(e.Task, "u/once/") && !w.gone[machine] {
 		t.Fatalf("%s must never run twice, and is rescheduled", e.Task)
 	}
-	if w.now.Sub(w.quiet[machine]) < reconciler.DefaultLostAfter && !w.gone[machine] {
+	if w.now.Sub(w.quiet[machine]) < model.DefaultLostAfter && !w.gone[machine] {
 		t.Fatalf("%s is rescheduled after %s of silence", e.Task, w.now.Sub(w.quiet[machine]))
 	}
 	silent := 0

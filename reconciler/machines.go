@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -14,8 +15,8 @@ const atOnce = 10 * time.Minute
 
 // Behind errs with a *schema.BehindError when a machine that connects was told of
 // more than the state knows.
-func Behind(s *State, info *schema.MachineInfo) error {
-	known := schema.Seen{Epoch: max(s.Gone.Epoch, s.floor()), Generation: max(s.Counter, s.floor())}
+func Behind(s *model.State, info *schema.MachineInfo) error {
+	known := schema.Seen{Epoch: max(s.Gone.Epoch, s.Floor()), Generation: max(s.Counter, s.Floor())}
 	if was := s.Machines[info.Name]; was != nil {
 		known.Epoch = max(known.Epoch, was.Epoch)
 	}
@@ -28,11 +29,11 @@ func Behind(s *State, info *schema.MachineInfo) error {
 // Join takes a machine that connects into the state, with an epoch of its own:
 // messages of an older connection are refused from then on. The writes must be
 // stored before the machine is welcomed.
-func Join(s *State, desired *Desired, info schema.MachineInfo, now time.Time) (epoch uint64, writes []Write, events []schema.Event) {
-	r := &schema.MachineRecord{MachineInfo: info, Epoch: max(s.Gone.Epoch, s.floor()) + 1, Joined: now, From: info.Link.From}
+func Join(s *model.State, desired *Desired, info schema.MachineInfo, now time.Time) (epoch uint64, writes []model.Write, events []schema.Event) {
+	r := &schema.MachineRecord{MachineInfo: info, Epoch: max(s.Gone.Epoch, s.Floor()) + 1, Joined: now, From: info.Link.From}
 	message := "joined"
 	if was := s.Machines[info.Name]; was != nil {
-		r.Epoch = max(was.Epoch, s.floor()) + 1
+		r.Epoch = max(was.Epoch, s.Floor()) + 1
 		r.LostSince = was.LostSince // until its first report, see returned
 		message = "joined again"
 		if was.Boot != info.Boot {
@@ -42,7 +43,7 @@ func Join(s *State, desired *Desired, info schema.MachineInfo, now time.Time) (e
 	d := desired.declaredOf(&info)
 	r.Spoke = d.gone != nil
 	e := schema.Event{At: now, Kind: schema.EventMachine, Machine: info.Name, Message: message}
-	return r.Epoch, []Write{s.document(keyMachine+info.Name, r)}, []schema.Event{e}
+	return r.Epoch, []model.Write{s.Document(model.KeyMachine+info.Name, r)}, []schema.Event{e}
 }
 
 // silent is a machine that is not up.
@@ -84,11 +85,11 @@ func (s *step) surveyMachines() {
 // look takes one machine into the survey.
 func (s *step) look(name string) {
 	r := s.lossSetRight(name)
-	health, until := s.in.Observed.health(r, s.now)
+	health, until := s.in.Observed.HealthOf(r, s.now)
 	if !until.IsZero() {
 		s.wake(until)
 	}
-	if health == HealthUp && r.Forgotten == nil {
+	if health == model.HealthUp && r.Forgotten == nil {
 		s.up = append(s.up, name)
 		delete(s.memo.empty, name)
 		s.returned(name)
@@ -97,13 +98,13 @@ func (s *step) look(name string) {
 	d := s.machineSpec(name)
 	q := &silent{
 		record: r, domain: d.attributes[s.desired.Policy.Loss().Domain],
-		quiet: max(0, s.in.Observed.silence(r, s.now)), lost: health == HealthLost,
+		quiet: max(0, s.in.Observed.Silence(r, s.now)), lost: health == model.HealthLost,
 	}
 	if d.gone != nil && !r.Spoke {
-		if q.quiet >= silentAfter {
+		if q.quiet >= model.SilentAfter {
 			q.gone = d.gone
 		} else {
-			s.wake(s.now.Add(silentAfter - q.quiet))
+			s.wake(s.now.Add(model.SilentAfter - q.quiet))
 		}
 	}
 	s.silent[name] = q
@@ -181,7 +182,7 @@ func (s *step) returned(name string) {
 		r.LostSince = time.Time{}
 	}
 	seen := !r.GoneSince.IsZero() && !r.GoneSince.After(s.now) // else for the first time, or the clock was set
-	sure := r.GoneSince.Add(silentAfter)                       // one that is up then has spoken meanwhile
+	sure := r.GoneSince.Add(model.SilentAfter)                 // one that is up then has spoken meanwhile
 	switch {
 	case d.gone == nil:
 		changed = changed || r.Spoke || !r.GoneSince.IsZero()
@@ -189,9 +190,9 @@ func (s *step) returned(name string) {
 	case r.Spoke:
 	case seen && s.now.Before(sure):
 		s.wake(sure)
-	case !seen || !s.in.Observed.lastHeard(name).After(r.GoneSince):
+	case !seen || !s.in.Observed.LastHeard(name).After(r.GoneSince):
 		r.GoneSince, changed = s.now, true
-		s.wake(s.now.Add(silentAfter))
+		s.wake(s.now.Add(model.SilentAfter))
 	default:
 		r.Spoke, changed = true, true
 		s.event(schema.Event{Kind: schema.EventMachine, Machine: name, Message: "speaks, and is declared gone at " + d.gone.Origin.String() + ": it is not"})

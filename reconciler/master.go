@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -24,8 +25,8 @@ import (
 // go.etcd.io/raft.
 type Master struct {
 	cfg      MasterConfig
-	state    *State
-	observed *Observed
+	state    *model.State
+	observed *model.Observed
 	wanted   DesiredCache
 	memo     Memo
 	last     Output
@@ -34,7 +35,7 @@ type Master struct {
 	phase phase
 	began time.Time // when out was handed out; zero before
 
-	source     Seen
+	source     model.Seen
 	head       string    // newest commit of the repository
 	headAt     time.Time // when it was seen
 	reported   bool      // it was said that head has converged
@@ -65,7 +66,7 @@ type MasterConfig struct {
 // each batch of Batches at once, calling Stored for each; the events are of these
 // writes, and told when they are stored; then the views are pushed.
 type Ready struct {
-	Writes []Write
+	Writes []model.Write
 	Events []schema.Event
 	// Adopts is the commit that the writes bring into force, "" if they are of
 	// something else.
@@ -110,7 +111,7 @@ const (
 // NewMaster returns a master that begins to lead at now with what is stored. It
 // errs when a document cannot be read.
 func NewMaster(cfg MasterConfig, docs map[string][]byte, now time.Time) (*Master, error) {
-	state, err := Load(cfg.Cell, docs)
+	state, err := model.Load(cfg.Cell, docs)
 	if err != nil {
 		return nil, fmt.Errorf("load cell %s: %w", cfg.Cell, err)
 	}
@@ -118,19 +119,19 @@ func NewMaster(cfg MasterConfig, docs map[string][]byte, now time.Time) (*Master
 		cfg.Step = Step
 	}
 	m := &Master{
-		cfg: cfg, state: state, observed: NewObserved(now), head: state.Head.Commit, reported: true,
+		cfg: cfg, state: state, observed: model.NewObserved(now), head: state.Head.Commit, reported: true,
 		epochs: map[string]uint64{}, pushed: map[string][]schema.Assignment{},
 	}
-	m.observed.LostAfter, m.observed.JoinWait = cmp.Or(cfg.LostAfter, DefaultLostAfter), cfg.JoinWait
+	m.observed.LostAfter, m.observed.JoinWait = cmp.Or(cfg.LostAfter, model.DefaultLostAfter), cfg.JoinWait
 	m.tell([]schema.Event{{At: now, Kind: schema.EventMaster, Commit: state.Head.Commit, Message: "a master leads the cell"}})
 	return m, nil
 }
 
 // State is what is stored. It must not be written to.
-func (m *Master) State() *State { return m.state }
+func (m *Master) State() *model.State { return m.state }
 
 // Observed is what the cell's agents have said. It must not be written to.
-func (m *Master) Observed() *Observed { return m.observed }
+func (m *Master) Observed() *model.Observed { return m.observed }
 
 // Last is what the newest step decided.
 func (m *Master) Last() *Output { return &m.last }
@@ -142,7 +143,7 @@ func (m *Master) Wake() time.Time { return m.last.Wake }
 func (m *Master) tell(events []schema.Event) { m.out.Events = append(m.out.Events, events...) }
 
 // change hands a change out. What the change before wrote must be stored.
-func (m *Master) change(writes []Write, events []schema.Event) {
+func (m *Master) change(writes []model.Write, events []schema.Event) {
 	m.mustBeStored()
 	m.out.Writes = writes
 	m.tell(events)
@@ -172,7 +173,7 @@ func (m *Master) Ready(now time.Time) (Ready, bool) {
 
 // Stored says that the store has a batch of what was Ready. It errs when the
 // state does not take it, which is a bug.
-func (m *Master) Stored(batch []Write) error {
+func (m *Master) Stored(batch []model.Write) error {
 	m.views = nil
 	if err := m.state.Apply(batch); err != nil {
 		return fmt.Errorf("cell %s: %w", m.cfg.Cell, err)
@@ -222,7 +223,7 @@ func (m *Master) push() []View {
 		return nil
 	}
 	if m.views == nil {
-		m.views = Views(m.state)
+		m.views = model.Views(m.state)
 	}
 	var out []View
 	for machine, epoch := range m.epochs {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -32,7 +33,7 @@ type Memo struct {
 
 // machineMemo is how a machine was when a step last looked at it.
 type machineMemo struct {
-	heard *lastReport
+	heard *model.LastReport
 	up    bool
 }
 
@@ -63,13 +64,13 @@ type admissionMemo struct {
 }
 
 // machineNames returns the names of all machines, sorted.
-func (m *Memo) machineNames(s *State) []string {
+func (m *Memo) machineNames(s *model.State) []string {
 	same := len(m.names) == len(s.Machines)
 	for i := 0; same && i < len(m.names); i++ {
 		same = s.Machines[m.names[i]] != nil
 	}
 	if !same {
-		m.names = s.machineNames()
+		m.names = s.MachineNames()
 	}
 	return m.names
 }
@@ -101,7 +102,7 @@ func (s *step) invalidate() {
 	}
 	for _, name := range s.names {
 		was, known := m.machines[name]
-		is := machineMemo{s.in.Observed.last(name), s.isUp(name)}
+		is := machineMemo{s.in.Observed.Last(name), s.isUp(name)}
 		switch {
 		case !known || is.up != was.up:
 			for job := range m.on[name] {
@@ -115,22 +116,22 @@ func (s *step) invalidate() {
 }
 
 // compare wakes up the jobs of which two reports say different things.
-func (m *Memo) compare(was, is *lastReport) {
+func (m *Memo) compare(was, is *model.LastReport) {
 	if was == nil || is == nil {
 		return // then its health has changed, too
 	}
-	a, b := was.report.Tasks, is.report.Tasks
+	a, b := was.Report.Tasks, is.Report.Tasks
 	if len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) {
 		return
 	}
 	for i := range b {
-		before, ok := was.tasks[b[i].Generation]
-		if !ok || !before.since.Equal(is.tasks[b[i].Generation].since) || !sameStanding(before.TaskStatus, &b[i]) {
+		before, ok := was.Tasks[b[i].Generation]
+		if !ok || !before.Since.Equal(is.Tasks[b[i].Generation].Since) || !sameStanding(before.TaskStatus, &b[i]) {
 			m.wakeUp(b[i].Task.JobName)
 		}
 	}
 	for i := range a {
-		if _, ok := is.tasks[a[i].Generation]; !ok {
+		if _, ok := is.Tasks[a[i].Generation]; !ok {
 			m.wakeUp(a[i].Task.JobName)
 		}
 	}
@@ -164,7 +165,7 @@ func (s *step) atRest(name schema.JobName) bool {
 	_, changed := s.jobs[name]
 	same := !changed && r.record == s.base.Jobs[name] && len(r.chunks) == s.spans[name] && r.lasts(s.now) && !lastOf(r.record).After(s.now)
 	for n := 0; same && n < len(r.chunks); n++ {
-		same = r.chunks[n] == s.base.Chunks[ChunkName{name, n}]
+		same = r.chunks[n] == s.base.Chunks[model.ChunkName{Job: name, Number: n}]
 	}
 	if !same {
 		s.memo.wakeUp(name)
@@ -193,7 +194,7 @@ func (s *step) markIdle(name schema.JobName) {
 	r.left = r.until.wall.Sub(s.now)
 	on := map[string]bool{}
 	for n := range s.spans[name] {
-		key := ChunkName{name, n}
+		key := model.ChunkName{Job: name, Number: n}
 		if s.chunks[key] != nil {
 			return
 		}

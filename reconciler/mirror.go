@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/placement"
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -14,14 +15,14 @@ import (
 // within a step, its draft. It is kept from step to step, see Memo.
 type mirror struct {
 	snapshot *placement.Snapshot
-	chunks   map[ChunkName]*schema.Chunk // whose tasks the snapshot has
+	chunks   map[model.ChunkName]*schema.Chunk // whose tasks the snapshot has
 	machines map[string]seenMachine
 }
 
 // seenMachine is a machine of the snapshot, and what it was made of.
 type seenMachine struct {
 	record  *schema.MachineRecord
-	heard   *lastReport
+	heard   *model.LastReport
 	desired *Desired
 	up      bool
 	again   time.Time // when a port of it may be tried again, zero if never
@@ -66,7 +67,7 @@ func (s *step) sameMachines(m *mirror) bool {
 
 // newMirror makes a mirror from nothing.
 func (s *step) newMirror() *mirror {
-	m := &mirror{chunks: map[ChunkName]*schema.Chunk{}, machines: make(map[string]seenMachine, len(s.names))}
+	m := &mirror{chunks: map[model.ChunkName]*schema.Chunk{}, machines: make(map[string]seenMachine, len(s.names))}
 	machines := make([]placement.Machine, 0, len(s.names))
 	for _, name := range s.names {
 		seen := s.seen(name)
@@ -91,7 +92,7 @@ func (s *step) newMirror() *mirror {
 // mirrorMachine takes over what changed of a machine.
 func (s *step) mirrorMachine(m *mirror, name string) {
 	was := m.machines[name]
-	if was.record == s.base.Machines[name] && was.heard == s.in.Observed.last(name) && was.up == s.isUp(name) &&
+	if was.record == s.base.Machines[name] && was.heard == s.in.Observed.Last(name) && was.up == s.isUp(name) &&
 		was.desired == s.desired && (was.again.IsZero() || s.now.Before(was.again)) {
 		s.wake(was.again)
 		return
@@ -105,7 +106,7 @@ func (s *step) mirrorMachine(m *mirror, name string) {
 
 // mirrorTasks takes over what changed of tasks.
 func (s *step) mirrorTasks(m *mirror) {
-	var names []ChunkName
+	var names []model.ChunkName
 	for name, c := range s.base.Chunks {
 		if s.chunks[name] == nil && m.chunks[name] != c {
 			names = append(names, name)
@@ -119,14 +120,14 @@ func (s *step) mirrorTasks(m *mirror) {
 			names = append(names, name)
 		}
 	}
-	slices.SortFunc(names, ChunkName.compare)
+	slices.SortFunc(names, model.ChunkName.Compare)
 	for _, name := range names {
 		m.compare(s.draft, name, s.chunk(name))
 	}
 }
 
 // compare takes over a chunk, of which the mirror may have an older version.
-func (m *mirror) compare(d *draft, name ChunkName, is *schema.Chunk) {
+func (m *mirror) compare(d *draft, name model.ChunkName, is *schema.Chunk) {
 	var old, next []schema.TaskRecord
 	if was := m.chunks[name]; was != nil {
 		old = was.Tasks
@@ -166,21 +167,21 @@ func (s *step) remember() {
 }
 
 // chunkNames returns the names of all chunks as the draft has them, sorted.
-func (s *step) chunkNames() []ChunkName {
+func (s *step) chunkNames() []model.ChunkName {
 	names := slices.Collect(maps.Keys(s.base.Chunks))
 	for name := range s.chunks {
 		if s.base.Chunks[name] == nil {
 			names = append(names, name)
 		}
 	}
-	slices.SortFunc(names, ChunkName.compare)
+	slices.SortFunc(names, model.ChunkName.Compare)
 	return names
 }
 
 // seen looks at a machine.
 func (s *step) seen(name string) seenMachine {
 	out := seenMachine{
-		record: s.base.Machines[name], heard: s.in.Observed.last(name), desired: s.desired, up: s.isUp(name),
+		record: s.base.Machines[name], heard: s.in.Observed.Last(name), desired: s.desired, up: s.isUp(name),
 	}
 	out.machine, out.again = s.machineOf(name)
 	return out
@@ -198,10 +199,10 @@ func (s *step) machineOf(name string) (m placement.Machine, again time.Time) {
 	for _, g := range info.Devices {
 		m.Devices = append(m.Devices, placement.Device{Kind: g.Kind, Model: g.Model, Count: g.Count})
 	}
-	for _, c := range s.in.Observed.conditions(name) {
+	for _, c := range s.in.Observed.Conditions(name) {
 		m.Conditions = append(m.Conditions, c.Kind)
 	}
-	m.BusyPorts, again = s.in.Observed.busyPorts(name, s.now)
+	m.BusyPorts, again = s.in.Observed.BusyPorts(name, s.now)
 	s.wake(again)
 	m.BusyDevices = s.busyDevices(name)
 	return m, again

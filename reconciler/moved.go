@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -22,7 +23,7 @@ type pendingMoves struct {
 
 // hides returns the directories of a's commit that are not taken. stale is what
 // the next head says of them.
-func (a *adoption) hides(s *State, stale map[string][]schema.Diagnostic) pendingMoves {
+func (a *adoption) hides(s *model.State, stale map[string][]schema.Diagnostic) pendingMoves {
 	h := pendingMoves{refused: a.refused, newlyBroken: map[string]bool{}, before: map[schema.JobName]string{}, tenants: tenantsOf(a.packages)}
 	for dir := range a.refused {
 		was, too := s.Head.Stale[dir]
@@ -31,7 +32,7 @@ func (a *adoption) hides(s *State, stale map[string][]schema.Diagnostic) pending
 	if held := s.Head.Held; held != nil {
 		for _, j := range held.Jobs {
 			if j.Guard.Kind == schema.GuardDirectory {
-				h.before[s.jobName(j.Job)] = j.Guard.Of
+				h.before[s.JobName(j.Job)] = j.Guard.Of
 			}
 		}
 	}

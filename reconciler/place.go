@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/placement"
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -158,7 +159,7 @@ func (s *step) placementAsk(a ask) placement.Ask {
 	}
 	// Where every machine is to be avoided, avoiding helps nobody.
 	if !slices.ContainsFunc(s.mayHold(a), func(m string) bool {
-		return !s.closed(m) && s.in.Observed.letsIn(m, a.job.Priority) && !slices.Contains(p.Avoid, m)
+		return !s.closed(m) && s.in.Observed.Admits(m, a.job.Priority) && !slices.Contains(p.Avoid, m)
 	}) {
 		p.Avoid = nil
 	}
@@ -209,11 +210,11 @@ func (s *step) waited(a ask, t *schema.TaskRecord) time.Duration {
 // recordOf returns the record of a task as the draft has it, nil if there is
 // none.
 func (s *step) recordOf(t schema.TaskName) *schema.TaskRecord {
-	c := s.chunk(ChunkName{t.JobName, t.Index / schema.ChunkSize})
+	c := s.chunk(model.ChunkName{Job: t.JobName, Number: t.Index / schema.ChunkSize})
 	if c == nil {
 		return nil
 	}
-	if i, ok := search(c, t.Index); ok {
+	if i, ok := model.SearchTask(c, t.Index); ok {
 		return &c.Tasks[i]
 	}
 	return nil

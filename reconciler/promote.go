@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -14,7 +15,7 @@ import (
 // these are given, and the head remembers that their new version is meant.
 // The writes go before the head's, so that none is lost, and are the same when
 // they are made again.
-func promote(s *State, c schema.Compiled, brings []string, now time.Time) (writes []Write, events []schema.Event) {
+func promote(s *model.State, c schema.Compiled, brings []string, now time.Time) (writes []model.Write, events []schema.Event) {
 	for _, why := range c.Ignored {
 		events = append(events, schema.Event{At: now, Kind: schema.EventApply, Commit: c.Commit, Message: why})
 	}
@@ -46,7 +47,7 @@ func promote(s *State, c schema.Compiled, brings []string, now time.Time) (write
 			rollout.After, rollout.Passed = s.Counter, true
 		}
 		rollout.Promoted, next.Rollout = true, &rollout
-		writes = append(writes, s.document(keyJob+name.Short(), &next))
+		writes = append(writes, s.Document(model.KeyJob+name.Short(), &next))
 		events = append(events, e)
 	}
 	return writes, events
@@ -54,11 +55,11 @@ func promote(s *State, c schema.Compiled, brings []string, now time.Time) (write
 
 // changed returns which of the given jobs (user/job) have a canary, and run another
 // version than next declares, sorted.
-func changed(s *State, next *Desired, jobs []string) []string {
+func changed(s *model.State, next *Desired, jobs []string) []string {
 	var out []string
 	for _, short := range slices.Compact(slices.Sorted(slices.Values(jobs))) {
-		name := s.jobName(short)
-		if d, ok := next.Jobs[name]; ok && d.Job.Update.Canary != nil && differ(s.runs(name), d.Job) {
+		name := s.JobName(short)
+		if d, ok := next.Jobs[name]; ok && d.Job.Update.Canary != nil && differ(s.Runs(name), d.Job) {
 			out = append(out, short)
 		}
 	}
@@ -66,7 +67,7 @@ func changed(s *State, next *Desired, jobs []string) []string {
 }
 
 // notPromoted says why a job's rollout cannot be promoted, "" if it can.
-func notPromoted(s *State, r *schema.JobRecord) string {
+func notPromoted(s *model.State, r *schema.JobRecord) string {
 	switch {
 	case r == nil || r.Admitted == "":
 		return "the cell has no such job"

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -94,7 +95,7 @@ func (a *anything) half(t *rapid.T) {
 	served := a.serving()
 	writes := reconciler.Step(a.input()).Writes
 	for _, w := range writes[:rapid.IntRange(0, len(writes)).Draw(t, "stored")] {
-		a.take([]reconciler.Write{w})
+		a.take([]model.Write{w})
 		a.quotas(t, before)
 	}
 	a.disrupted(t, served)
@@ -239,11 +240,11 @@ func (a *anything) alike(t *rapid.T, fresh, kept reconciler.Output) {
 // unchanged: Step has changed nothing of the state, and it is what the store
 // holds.
 func (a *anything) unchanged(t *rapid.T) {
-	loaded, err := reconciler.Load("c", a.docs)
+	loaded, err := model.Load("c", a.docs)
 	if err != nil {
 		t.Fatal(err)
 	}
-	parts := func(s *reconciler.State) []any {
+	parts := func(s *model.State) []any {
 		return []any{s.Counter, s.Head, s.Packages, s.Data, s.Jobs, s.Chunks, s.Machines}
 	}
 	if x, y := parts(loaded), parts(a.state); !reflect.DeepEqual(x, y) {
@@ -251,7 +252,7 @@ func (a *anything) unchanged(t *rapid.T) {
 	}
 }
 
-func keys(writes []reconciler.Write) []string {
+func keys(writes []model.Write) []string {
 	var out []string
 	for _, w := range writes {
 		out = append(out, fmt.Sprintf("%s=%s", w.Key, w.Value))
@@ -418,7 +419,7 @@ func (a *anything) generations(t *rapid.T) {
 // records does not count: a crash came between its end and the use of its room.
 func (a *anything) room(t *rapid.T) {
 	used := map[string]schema.Resources{}
-	for machine, view := range reconciler.Views(a.state) {
+	for machine, view := range model.Views(a.state) {
 		for _, v := range view {
 			if s := a.agent(machine).tasks[v.Generation]; s == nil || s.State != schema.Dead {
 				used[machine] = used[machine].Add(v.Job.Task.Resources.Resources)
@@ -443,7 +444,7 @@ func (a *anything) invariants(t *rapid.T) {
 			t.Fatalf("job %s is not known to why", j.Name)
 		}
 	}
-	for machine, view := range reconciler.Views(a.state) {
+	for machine, view := range model.Views(a.state) {
 		if !slices.IsSortedFunc(view, func(x, y schema.Assignment) int { return x.Task.Compare(y.Task) }) {
 			t.Fatalf("the view of %s is not sorted", machine)
 		}

@@ -19,7 +19,7 @@ const relieveShare = 5
 func (s *step) relieve() {
 	var asking []string
 	for _, name := range s.up {
-		if h := s.in.Observed.last(name); h != nil && h.report.Overload != nil {
+		if h := s.in.Observed.Last(name); h != nil && h.Report.Overload != nil {
 			asking = append(asking, name)
 		}
 	}
@@ -28,7 +28,7 @@ func (s *step) relieve() {
 	}
 	moving := map[string]bool{} // machines that a task is leaving for that reason
 	for _, name := range asking {
-		for _, ref := range s.in.Observed.last(name).report.Overload.Relief {
+		for _, ref := range s.in.Observed.Last(name).Report.Overload.Relief {
 			if t := s.recordOf(ref.Task); t != nil && t.Stop != nil && t.Stop.Resource == schema.MachineCPU && t.Machine == name {
 				moving[name] = true
 			}
@@ -39,7 +39,7 @@ func (s *step) relieve() {
 		if len(moving) >= most {
 			return
 		}
-		if !moving[name] && s.moveOne(name, s.in.Observed.last(name).report.Overload) {
+		if !moving[name] && s.moveOne(name, s.in.Observed.Last(name).Report.Overload) {
 			moving[name] = true
 		}
 	}

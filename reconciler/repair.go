@@ -244,7 +244,7 @@ func (s *step) repairWaits(name schema.JobName, u *unevenTask) string {
 	t := s.recordOf(name.Task(u.index))
 	switch {
 	case s.frozen(name):
-		return "the job is " + s.suspended.of(name).String()
+		return "the job is " + s.suspended.Of(name).String()
 	case r.Rollout != nil || len(s.asked[name]) > 0:
 		return "a rollout is not complete"
 	case len(s.out.Holding) > 0:

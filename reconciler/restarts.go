@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -20,7 +21,7 @@ import (
 // report.
 type RestartChange struct {
 	Answer schema.Restarting
-	Writes []Write
+	Writes []model.Write
 	Events []schema.Event
 }
 
@@ -29,9 +30,9 @@ type RestartChange struct {
 // tasks. Where nothing runs, nothing is to be done, and the answer has no Now. At,
 // After and Tasks are not looked at. It errs with NotFoundError if the cell runs no
 // such job or task, or must not restart it.
-func AskRestart(s *State, desired *Desired, x schema.RestartRequest, now time.Time) (RestartChange, error) {
-	job, index, isTask := splitName(s.Cell, x.Name)
-	if err := s.restartable(desired, x.Name); err != nil {
+func AskRestart(s *model.State, desired *Desired, x schema.RestartRequest, now time.Time) (RestartChange, error) {
+	job, index, isTask := model.SplitName(s.Cell, x.Name)
+	if err := restartable(s, desired, x.Name); err != nil {
 		return RestartChange{}, err
 	}
 	if !isTask {
@@ -51,12 +52,12 @@ func AskRestart(s *State, desired *Desired, x schema.RestartRequest, now time.Ti
 	if x.Tasks == 0 {
 		return RestartChange{Answer: answer}, nil
 	}
-	writes := []Write{s.document(keyRestart+x.Name, x)}
+	writes := []model.Write{s.Document(model.KeyRestart+x.Name, x)}
 	answer.Now, answer.AtOnce = &x, min(max(1, want.Update.MaxParallel), want.MayBeDown())
-	answer.Was = s.restartsNamed(x.Name)
+	answer.Was = s.RestartsNamed(x.Name)
 	for i := range answer.Was {
 		if old := answer.Was[i].Name; old != x.Name {
-			writes = append(writes, Write{Key: keyRestart + old})
+			writes = append(writes, model.Write{Key: model.KeyRestart + old})
 		}
 	}
 	message := fmt.Sprintf("asked by %s: %s; %s, at most %d at once", x.By, x.Reason, schema.Count(x.Tasks, "task"), answer.AtOnce)
@@ -69,17 +70,17 @@ func AskRestart(s *State, desired *Desired, x schema.RestartRequest, now time.Ti
 // CancelRestart returns what ends a restart where it is, of a job also those of its
 // tasks, and nothing if there is none. by is who asks for it. It errs with
 // NotFoundError if the cell has no such job.
-func CancelRestart(s *State, name, by string, now time.Time) (RestartChange, error) {
-	job, _, isTask := splitName(s.Cell, name)
-	answer := schema.Restarting{Was: s.restartsNamed(name)}
+func CancelRestart(s *model.State, name, by string, now time.Time) (RestartChange, error) {
+	job, _, isTask := model.SplitName(s.Cell, name)
+	answer := schema.Restarting{Was: s.RestartsNamed(name)}
 	if s.Jobs[job] == nil && len(answer.Was) == 0 {
 		return RestartChange{}, &NotFoundError{fmt.Sprintf("cell %s has no job %q", s.Cell, job.Short()), "muster status lists the jobs"}
 	}
-	var writes []Write
+	var writes []model.Write
 	var events []schema.Event
 	for i := range answer.Was {
 		x := &answer.Was[i]
-		writes = append(writes, Write{Key: keyRestart + x.Name})
+		writes = append(writes, model.Write{Key: model.KeyRestart + x.Name})
 		events = append(events, restartEvent(x.Name, isTask, now, fmt.Sprintf("cancelled by %s: what is not restarted yet stays; it was a %s", by, x)))
 	}
 	return RestartChange{answer, writes, events}, nil
@@ -87,8 +88,8 @@ func CancelRestart(s *State, name, by string, now time.Time) (RestartChange, err
 
 // restartable errs unless name is a job that runs, or a task of one, and tasks of it
 // may be restarted.
-func (s *State) restartable(desired *Desired, name string) error {
-	job, index, isTask := splitName(s.Cell, name)
+func restartable(s *model.State, desired *Desired, name string) error {
+	job, index, isTask := model.SplitName(s.Cell, name)
 	r := s.Jobs[job]
 	if r == nil || r.Admitted == "" {
 		if _, ok := desired.Jobs[job]; ok {
@@ -97,13 +98,13 @@ func (s *State) restartable(desired *Desired, name string) error {
 		return &NotFoundError{fmt.Sprintf("cell %s has no job %q", s.Cell, job.Short()), "muster status lists the jobs"}
 	}
 	want := s.Data[r.Admitted]
-	if x := s.suspensions().of(job); x != nil {
+	if x := s.SuspendedJobs().Of(job); x != nil {
 		return &NotFoundError{fmt.Sprintf("job %q is %s", job.Short(), x), fmt.Sprintf("nothing of it is stopped until muster resume %s", x.Name)}
 	}
 	switch {
 	case want.Kind == schema.Allocs:
 		return &NotFoundError{fmt.Sprintf("%q is an alloc set, and runs no process of its own", job.Short()), "restart the jobs whose tasks run inside: muster status lists the jobs"}
-	case isTask && s.record(job.Task(index)) == nil && (want.Kind == schema.System || index >= want.Tasks):
+	case isTask && s.Record(job.Task(index)) == nil && (want.Kind == schema.System || index >= want.Tasks):
 		return &NotFoundError{fmt.Sprintf("job %q has no task %d", job.Short(), index), "muster status " + job.Short() + " lists its tasks"}
 	}
 	return nil
@@ -122,7 +123,7 @@ func restartEvent(name string, isTask bool, now time.Time, message string) schem
 func (s *step) restartFor(job schema.JobName, t *schema.TaskRecord) *schema.RestartRequest {
 	for _, x := range s.asked[job] {
 		_, changed := s.restarts[x.Name] // it is over, or has failed just now
-		if !changed && x.Failed == "" && x.of(t) && t.Machine != "" && t.Generation <= x.After {
+		if !changed && x.Failed == "" && x.Of(t) && t.Machine != "" && t.Generation <= x.After {
 			return x.RestartRequest
 		}
 	}
@@ -140,11 +141,11 @@ type restartProgress struct {
 func (p *restartProgress) done(x *schema.RestartRequest) int { return max(0, x.Tasks-p.left-p.waited) }
 
 // restartProgressOf looks at the tasks of a job that runs.
-func (s *step) restartProgressOf(job schema.JobName, x asked) restartProgress {
+func (s *step) restartProgressOf(job schema.JobName, x model.Restart) restartProgress {
 	var p restartProgress
 	want := s.dataOf(s.job(job).Admitted)
 	for _, t := range s.tasks(job) {
-		if !x.of(&t) || t.Done != nil || !s.wants(want, &t) {
+		if !x.Of(&t) || t.Done != nil || !s.wants(want, &t) {
 			continue
 		}
 		if t.Machine != "" && t.Generation <= x.After {
@@ -154,9 +155,9 @@ func (s *step) restartProgressOf(job schema.JobName, x asked) restartProgress {
 		if !restartedFor(x.RestartRequest, &t) {
 			continue
 		}
-		var said reportedTask
+		var said model.ReportedTask
 		if t.Machine != "" {
-			said = s.in.Observed.task(t.Machine, job.Task(t.Index), t.Generation)
+			said = s.in.Observed.Task(t.Machine, job.Task(t.Index), t.Generation)
 		}
 		why := failure(&t, said.TaskStatus)
 		switch {
@@ -190,7 +191,7 @@ func (s *step) followRestarts() {
 		r := s.job(job)
 		for _, x := range s.asked[job] {
 			say := func(message string) {
-				s.event(restartEvent(x.Name, x.index >= 0, s.now, message))
+				s.event(restartEvent(x.Name, x.Index >= 0, s.now, message))
 			}
 			if r == nil || r.Admitted == "" {
 				s.restarts[x.Name] = nil

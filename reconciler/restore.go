@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -16,20 +17,20 @@ const (
 	restoredAhead = 10_000_000_000
 	// recoverFor is how long the machines of a restored cell are heard before
 	// anything is decided: as long as one may be silent, as a rule.
-	recoverFor = DefaultLostAfter
+	recoverFor = model.DefaultLostAfter
 )
 
 // Restore returns what must be stored together with the documents of a snapshot
 // before a master may lead from them. Machines hold what was decided after the
 // snapshot: generations that the state does not know, under epochs that are
 // higher than the state's. Neither is ever given a second time.
-func Restore(s *State, snapshot, now time.Time) []Write {
-	r := schema.Restored{At: now.UTC(), Snapshot: snapshot.UTC(), Counter: s.Counter, Floor: max(s.Counter, s.floor())}
+func Restore(s *model.State, snapshot, now time.Time) []model.Write {
+	r := schema.Restored{At: now.UTC(), Snapshot: snapshot.UTC(), Counter: s.Counter, Floor: max(s.Counter, s.Floor())}
 	for _, m := range s.Machines {
 		r.Floor = max(r.Floor, m.Epoch)
 	}
 	r.Floor += restoredAhead
-	return []Write{s.document(keyCounter, r.Floor), s.document(keyRestored, &r)}
+	return []model.Write{s.Document(model.KeyCounter, r.Floor), s.Document(model.KeyRestored, &r)}
 }
 
 // recovering holds all decisions while the machines of a restored cell are heard.
@@ -38,7 +39,7 @@ func (s *step) recovering() bool {
 	if !s.base.Recovering() {
 		return false
 	}
-	until := s.in.Observed.since.Add(recoverFor)
+	until := s.in.Observed.ListeningSince().Add(recoverFor)
 	if !s.now.Before(until) {
 		return false
 	}
@@ -89,13 +90,13 @@ func (s *step) recover() {
 func (s *step) survivors(restored *schema.Restored) []survivor {
 	newest := map[schema.TaskName]survivor{}
 	for _, machine := range s.names {
-		h := s.in.Observed.last(machine)
+		h := s.in.Observed.Last(machine)
 		if h == nil || s.memo.combed[machine] {
 			continue
 		}
 		none := true
-		for i := range h.report.Tasks {
-			t := &h.report.Tasks[i]
+		for i := range h.Report.Tasks {
+			t := &h.Report.Tasks[i]
 			if r := s.recordOf(t.Task); !survives(restored, t) || r != nil && r.Generation >= t.Generation {
 				continue
 			}
@@ -178,7 +179,7 @@ func (s *step) takeOver(job schema.JobName, digest schema.Digest) bool {
 // does not hold any more: it has ended since, and is not run a second time under
 // its number.
 func (s *step) forgotten(job schema.JobName, t schema.TaskRecord) {
-	if t.Machine == "" || !s.in.Observed.Heard(t.Machine) || s.in.Observed.status(t.Machine, job.Task(t.Index), t.Generation) != nil {
+	if t.Machine == "" || !s.in.Observed.Heard(t.Machine) || s.in.Observed.Status(t.Machine, job.Task(t.Index), t.Generation) != nil {
 		return
 	}
 	s.end(job, t, schema.Cause{

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -191,7 +192,7 @@ type rollout struct {
 // rollAssigned counts a task with a machine.
 func (s *step) rollAssigned(r *rollout, t schema.TaskRecord) {
 	up := s.isUp(t.Machine)
-	said := s.in.Observed.task(t.Machine, r.job.Task(t.Index), t.Generation)
+	said := s.in.Observed.Task(t.Machine, r.job.Task(t.Index), t.Generation)
 	switch {
 	case t.Stop != nil:
 		r.moving++
@@ -321,20 +322,20 @@ func works(t *schema.TaskStatus) bool {
 
 // healthy reports whether a task works, and has run long enough for the update
 // policy.
-func (s *step) healthy(t reportedTask, want *schema.Job) bool {
+func (s *step) healthy(t model.ReportedTask, want *schema.Job) bool {
 	return s.worksFor(t, time.Duration(want.Update.MinHealthySeconds)*time.Second)
 }
 
 // worksFor reports whether a task works, and has run for so long; for a moment
 // at least if it was restarted by its agent.
-func (s *step) worksFor(t reportedTask, need time.Duration) bool {
+func (s *step) worksFor(t model.ReportedTask, need time.Duration) bool {
 	if !works(t.TaskStatus) {
 		return false
 	}
 	if schema.Crashes(t.Exits) > 0 {
 		need = max(need, shakyFor)
 	}
-	until := t.since.Add(need)
+	until := t.Since.Add(need)
 	s.wake(until)
 	return !s.now.Before(until)
 }

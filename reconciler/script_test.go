@@ -105,7 +105,7 @@ func (c *cell) play(t *testing.T, d *datadriven.TestData) string {
 			t.Fatal(err)
 		}
 		c.now = c.now.Add(by)
-		c.observed.Jump(by)
+		c.observed.Shift(by)
 		if len(args) == 1 {
 			return ""
 		}

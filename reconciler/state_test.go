@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -26,13 +27,13 @@ func TestLoadErrors(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			_, err := reconciler.Load("c", map[string][]byte{tt.key: []byte(tt.value)})
+			_, err := model.Load("c", map[string][]byte{tt.key: []byte(tt.value)})
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("%v: want one about %q", err, tt.want)
 			}
 		})
 	}
-	if _, err := reconciler.Load("c", map[string][]byte{"cell": []byte("?"), "later/x": []byte("?")}); err != nil {
+	if _, err := model.Load("c", map[string][]byte{"cell": []byte("?"), "later/x": []byte("?")}); err != nil {
 		t.Errorf("documents of other kinds are no trouble: %v", err)
 	}
 }
@@ -65,7 +66,7 @@ func TestHear(t *testing.T) {
 		return schema.Report{Machine: schema.MachineInfo{Name: "m"}, Tasks: []schema.TaskStatus{{Task: task, Generation: 7, State: state, Incarnation: incarnation, PID: 100 + incarnation, Exits: exits}}}
 	}
 	killed := schema.Exit{Incarnation: 1, Code: -1, Signal: "SIGKILL"}
-	o := reconciler.NewObserved(epoch)
+	o := model.NewObserved(epoch)
 	var got []string
 	for _, r := range []schema.Report{
 		report(schema.Running, 1), report(schema.Running, 1), report(schema.Waiting, 1, killed), report(schema.Running, 2, killed), report(schema.Running, 2, killed),
@@ -76,7 +77,7 @@ func TestHear(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
-	fresh := reconciler.NewObserved(epoch)
+	fresh := model.NewObserved(epoch)
 	fresh.Hear(schema.Report{Machine: schema.MachineInfo{Name: "m"}}, epoch)
 	if got := lines(fresh.Hear(report(schema.Running, 1), epoch)); got != "start u/web/0 m #7: runs as pid 101\n" {
 		t.Error(got)
@@ -111,8 +112,8 @@ func TestLocate(t *testing.T) {
 func TestLocateFrom(t *testing.T) {
 	t.Parallel()
 	task := schema.JobName{Cell: "c", User: "u", Job: "web"}.Task(1)
-	s := reconciler.NewState("c")
-	s.Chunks[reconciler.ChunkName{Job: task.JobName}] = &schema.Chunk{Tasks: []schema.TaskRecord{{
+	s := model.NewState("c")
+	s.Chunks[model.ChunkName{Job: task.JobName}] = &schema.Chunk{Tasks: []schema.TaskRecord{{
 		Index: 1, Machine: "m3", Generation: 9,
 		Causes: []schema.Cause{{Generation: 2, Machine: "m1"}, {Generation: 5, Machine: "m2"}, {Generation: 7, Machine: "m1"}},
 	}}}

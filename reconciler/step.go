@@ -5,15 +5,16 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/placement"
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
 
 // Input is all that a step depends on.
 type Input struct {
-	State *State
+	State *model.State
 	// Desired is what DesiredIn returns of State; nil to have it found out.
 	Desired  *Desired
-	Observed *Observed
+	Observed *model.Observed
 	Now      time.Time
 	Seed     uint64
 	// Memo is what the step before has found out; nil for none.
@@ -24,7 +25,7 @@ type Input struct {
 type Output struct {
 	// Writes are to be stored in order; the views of machines follow from the
 	// state that then is.
-	Writes []Write
+	Writes []model.Write
 	Events []schema.Event
 	// Wake is when a step would decide something new without any news; zero
 	// if never.
@@ -118,7 +119,7 @@ func newStep(in Input) *step {
 		s.desired = DesiredIn(in.State)
 	}
 	s.names = s.memo.machineNames(in.State)
-	s.suspended, s.asked = in.State.suspensions(), in.State.restartsByJob()
+	s.suspended, s.asked = in.State.SuspendedJobs(), in.State.RestartsByJob()
 	return s
 }
 
@@ -144,9 +145,9 @@ type step struct {
 	// other machine: see dropKept.
 	kept map[schema.TaskName]string
 	// suspended are the jobs that commits leave as they are.
-	suspended suspensions
+	suspended model.SuspendedJobs
 	// asked are the restarts that are stored, by job, and sorted by name.
-	asked map[schema.JobName][]asked
+	asked map[schema.JobName][]model.Restart
 	asks  []ask
 	// retained are the alloc sets that stay though they are not desired.
 	retained    map[schema.JobName][]string
@@ -266,7 +267,7 @@ func (s *step) admit() {
 	if settled {
 		return
 	}
-	for _, name := range s.base.jobNames() {
+	for _, name := range s.base.JobNames() {
 		if _, ok := desired.Jobs[name]; !ok && s.base.Jobs[name].Admitted != "" && !s.keeps(name) {
 			r := *s.job(name)
 			r.Admitted, r.Since = "", s.now

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -23,8 +24,8 @@ import (
 // is suspended already gets another reason, and its time begins anew; it is
 // suspended since when it was first. Since is not looked at. It errs with
 // NotFoundError if the cell runs no such job.
-func Suspend(s *State, desired *Desired, x schema.Suspension, now time.Time) ([]Write, []schema.Event, error) {
-	if err := s.suspendable(desired, x.Name); err != nil {
+func Suspend(s *model.State, desired *Desired, x schema.Suspension, now time.Time) ([]model.Write, []schema.Event, error) {
+	if err := suspendable(s, desired, x.Name); err != nil {
 		return nil, nil, err
 	}
 	x.Since = now
@@ -36,19 +37,19 @@ func Suspend(s *State, desired *Desired, x schema.Suspension, now time.Time) ([]
 		said += " until " + x.Until.UTC().Format(time.RFC3339)
 	}
 	e := schema.Event{At: now, Kind: schema.EventSuspend, Job: jobOfSuspension(x.Name), Message: fmt.Sprintf("%s%s by %s: %s", theCell(x.Name), said, x.By, x.Reason)}
-	return []Write{s.document(keySuspend+x.Name, x)}, []schema.Event{e}, nil
+	return []model.Write{s.Document(model.KeySuspend+x.Name, x)}, []schema.Event{e}, nil
 }
 
 // Resume returns what ends the suspension of that name, and nothing if there is
 // none. by is who asks for it. Those of single jobs outlast that of the cell. It
 // errs with NotFoundError if the cell runs no such job.
-func Resume(s *State, desired *Desired, name, by string, now time.Time) ([]Write, []schema.Event, error) {
+func Resume(s *model.State, desired *Desired, name, by string, now time.Time) ([]model.Write, []schema.Event, error) {
 	was := s.Suspensions[name]
 	if was == nil {
-		return nil, nil, s.suspendable(desired, name)
+		return nil, nil, suspendable(s, desired, name)
 	}
 	e := schema.Event{At: now, Kind: schema.EventResume, Job: jobOfSuspension(name), Message: fmt.Sprintf("%sresumed by %s after %s; it was %s", theCell(name), by, now.Sub(was.Since).Round(time.Second), was)}
-	return []Write{{Key: keySuspend + name}}, []schema.Event{e}, nil
+	return []model.Write{{Key: model.KeySuspend + name}}, []schema.Event{e}, nil
 }
 
 // theCell begins what is said of the cell's suspension: of a job's, the event
@@ -69,11 +70,11 @@ func jobOfSuspension(name string) string {
 }
 
 // suspendable errs unless name is that of a job that runs, or AllJobs.
-func (s *State) suspendable(desired *Desired, name string) error {
+func suspendable(s *model.State, desired *Desired, name string) error {
 	if name == schema.AllJobs {
 		return nil
 	}
-	job := s.jobName(name)
+	job := s.JobName(name)
 	hint := "muster status lists the jobs; all is every job of the cell"
 	switch r := s.Jobs[job]; {
 	case r != nil && r.Admitted != "":
@@ -89,14 +90,14 @@ func (s *State) suspendable(desired *Desired, name string) error {
 
 // keepSuspended puts the suspended jobs into d as they were admitted last. While
 // the cell is suspended, what was not admitted before is not admitted.
-func (s *State) keepSuspended(d *Desired) {
-	x := s.suspensions()
-	if x.all == nil && len(x.jobs) == 0 {
+func keepSuspended(s *model.State, d *Desired) {
+	x := s.SuspendedJobs()
+	if x.All == nil && len(x.Jobs) == 0 {
 		return
 	}
 	d.Waiting = map[schema.JobName]*DesiredJob{}
 	for name, r := range s.Jobs {
-		if x.of(name) == nil || r.Admitted == "" {
+		if x.Of(name) == nil || r.Admitted == "" {
 			continue
 		}
 		newest, declared := d.Jobs[name]
@@ -108,9 +109,9 @@ func (s *State) keepSuspended(d *Desired) {
 		default:
 			d.Waiting[name] = nil
 		}
-		d.Jobs[name] = s.keptJob(r)
+		d.Jobs[name] = keptJob(s, r)
 	}
-	if x.all == nil {
+	if x.All == nil {
 		return
 	}
 	for name, job := range d.Jobs {
@@ -126,7 +127,7 @@ func (s *State) keepSuspended(d *Desired) {
 }
 
 // frozen reports whether a job is left as it is.
-func (s *step) frozen(name schema.JobName) bool { return s.suspended.of(name) != nil }
+func (s *step) frozen(name schema.JobName) bool { return s.suspended.Of(name) != nil }
 
 // asBefore returns what to ask for a task, of a suspended job with the data that
 // the task had: in the middle of a rollout that is not always the admitted.
@@ -186,7 +187,7 @@ func subjectOf(name string) string {
 }
 
 // suspensionsOf returns what is suspended, sorted by name.
-func suspensionsOf(s *State) []SuspensionStatus {
+func suspensionsOf(s *model.State) []SuspensionStatus {
 	out := []SuspensionStatus{}
 	for _, name := range slices.Sorted(maps.Keys(s.Suspensions)) {
 		out = append(out, SuspensionStatus{Suspension: *s.Suspensions[name], Next: "muster resume " + name})
@@ -205,7 +206,7 @@ func (d *describer) suspended() {
 		if j.Suspended == "" {
 			continue
 		}
-		newest, waiting := desired.Waiting[s.jobName(j.Name)]
+		newest, waiting := desired.Waiting[s.JobName(j.Name)]
 		switch {
 		case waiting && newest == nil:
 			waits[j.Suspended] = append(waits[j.Suspended], "the removal of "+j.Name)
@@ -220,7 +221,7 @@ func (d *describer) suspended() {
 	for i := range d.status.Suspended {
 		x := &d.status.Suspended[i]
 		if x.All() && d.in.Head != s.Head.Commit && d.in.Trouble == "" {
-			waits[x.Name] = append([]string{"commit " + ShortCommit(d.in.Head)}, waits[x.Name]...)
+			waits[x.Name] = append([]string{"commit " + model.ShortCommit(d.in.Head)}, waits[x.Name]...)
 		}
 		if x.Waits = shortList(waits[x.Name]); x.Waits != "" {
 			x.Waits += verb(len(waits[x.Name]), " waits", " wait")

@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -153,7 +153,7 @@ func TestDataOfLaterRelease(t *testing.T) {
 	c.commit(compiled("c1", good(pkg(".", quota("q", "u", 10))), good(pkg("u", service("u", "web", 1, "v1")))))
 	c.hear()
 	c.step()
-	want := reconciler.Views(c.state)["m1"][0].Data
+	want := model.Views(c.state)["m1"][0].Data
 	// What refers to the data does so by its own digest.
 	docs := map[string][]byte{}
 	var old, its string
@@ -168,11 +168,11 @@ func TestDataOfLaterRelease(t *testing.T) {
 	for key := range docs {
 		docs[key] = bytes.ReplaceAll(docs[key], []byte(old), []byte(its))
 	}
-	s, err := reconciler.Load("c", docs)
+	s, err := model.Load("c", docs)
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := reconciler.Views(s)["m1"][0]
+	a := model.Views(s)["m1"][0]
 	if a.Data != want || schema.DigestOf(a.Job) != a.Data {
 		t.Errorf("the machine is told of data %s, whose digest is %s: want %s", a.Data, schema.DigestOf(a.Job), want)
 	}

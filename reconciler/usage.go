@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -47,26 +48,26 @@ type TaskUsageLine struct {
 // DescribeUsage returns what the cell's machines and tasks use, as far as they
 // said so of late. Samples of generations that the cell has moved on from are
 // left out.
-func DescribeUsage(s *State, o *Observed, now time.Time) *Usage {
+func DescribeUsage(s *model.State, o *model.Observed, now time.Time) *Usage {
 	u := &Usage{Cell: s.Cell, At: now, Machines: []MachineUsageLine{}, Tasks: []TaskUsageLine{}}
-	samples := o.samples(now)
+	samples := o.Samples(now)
 	for _, name := range slices.Sorted(maps.Keys(samples)) {
 		heard := samples[name]
 		m := s.Machines[name]
 		if m == nil {
 			continue
 		}
-		said := heard.usage
+		said := heard.Usage
 		u.Machines = append(u.Machines, MachineUsageLine{
-			Name: name, HeardAt: heard.at, Tasks: len(said.Tasks), Capacity: m.Capacity,
+			Name: name, HeardAt: heard.At, Tasks: len(said.Tasks), Capacity: m.Capacity,
 			Used: schema.Resources{
 				CPUMilli: said.CPUMilli, RAMBytes: said.RAMTotal - said.RAMAvailable, DiskBytes: said.DiskTotal - said.DiskFree,
 			},
 			RAMAvailable: said.RAMAvailable, DiskAvailable: said.DiskFree,
 		})
 		for i := range said.Tasks {
-			if line, ok := s.usageLine(name, &said.Tasks[i]); ok {
-				line.HeardAt = heard.at
+			if line, ok := usageLine(s, name, &said.Tasks[i]); ok {
+				line.HeardAt = heard.At
 				u.Tasks = append(u.Tasks, line)
 			}
 		}
@@ -77,8 +78,8 @@ func DescribeUsage(s *State, o *Observed, now time.Time) *Usage {
 
 // usageLine puts a sample beside the task's limits; false if the cell has no such
 // generation on that machine.
-func (s *State) usageLine(machine string, t *schema.TaskUsage) (TaskUsageLine, bool) {
-	r := s.record(t.Task)
+func usageLine(s *model.State, machine string, t *schema.TaskUsage) (TaskUsageLine, bool) {
+	r := s.Record(t.Task)
 	if r == nil || r.Machine != machine || r.Generation != t.Generation || s.Data[r.Data] == nil {
 		return TaskUsageLine{}, false
 	}

@@ -1,6 +1,10 @@
 package reconciler
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/musterhq/muster/reconciler/model"
+)
 
 // Wait is one thing that keeps the cell from Converged and that no other field of
 // the status has.
@@ -37,7 +41,7 @@ func (s *Status) unapplied() *Wait {
 	case s.Commit == "":
 		return &Wait{WaitNoCommit, "", "no commit has been seen yet"}
 	case s.Commit != s.Applied && !s.allSuspended():
-		return &Wait{WaitCompiling, s.Commit, fmt.Sprintf("commit %s is being compiled", ShortCommit(s.Commit))}
+		return &Wait{WaitCompiling, s.Commit, fmt.Sprintf("commit %s is being compiled", model.ShortCommit(s.Commit))}
 	}
 	return nil
 }

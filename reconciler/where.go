@@ -106,13 +106,13 @@ func (s *step) devicesOf(machine string, uses []placement.DeviceUse) []schema.De
 // not assigned to it any more: a machine that was given up and has returned
 // stops them, and until it has, nobody else gets their devices.
 func (s *step) busyDevices(machine string) []placement.DeviceUse {
-	h := s.in.Observed.last(machine)
+	h := s.in.Observed.Last(machine)
 	if h == nil {
 		return nil
 	}
 	var out []placement.DeviceUse
-	for i := range h.report.Tasks {
-		t := &h.report.Tasks[i]
+	for i := range h.Report.Tasks {
+		t := &h.Report.Tasks[i]
 		if t.State == schema.Dead || len(t.Devices) == 0 {
 			continue
 		}

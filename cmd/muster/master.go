@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/musterhq/muster/cmd/internal/cell"
-	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/git"
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/reconciler/pki"
 )
 
@@ -41,7 +41,7 @@ func (f *masterFlags) add(c *cobra.Command, logLevel string) {
 	c.Flags().StringVar(&f.linkListen, "link-listen", "", "address to which agents on other machines come, such as :7421; needs --pki (default: none)")
 	c.Flags().Var(&f.machineLife, "machine-life", "life of a machine's certificate, which its agent renews at two thirds of it, 5s to 90d")
 	c.Flags().DurationVar(&f.poll, "poll", 30*time.Second, "how often to look for new commits; those of a local repository are seen at once")
-	c.Flags().DurationVar(&f.lostAfter, "lost-after", reconciler.DefaultLostAfter, "how long a machine may be silent before its tasks are rescheduled, 15s to 24h; jobs may say otherwise of theirs")
+	c.Flags().DurationVar(&f.lostAfter, "lost-after", model.DefaultLostAfter, "how long a machine may be silent before its tasks are rescheduled, 15s to 24h; jobs may say otherwise of theirs")
 	c.Flags().BoolVar(&f.noExec, "no-exec", false, "refuse muster exec: run no commands beside tasks")
 	f.addAuth(c)
 	c.Flags().StringVar(&f.logLevel, "log-level", logLevel, "least level of what is logged to stderr: debug, info, warn, error")
@@ -86,7 +86,7 @@ func (f *masterFlags) config(std stdio) (cell.MasterConfig, error) {
 	if f.poll <= 0 {
 		return cell.MasterConfig{}, invalid("such as --poll 30s; those of a local repository are seen at once all the same", "--poll %s: want more than 0", f.poll)
 	}
-	if f.lostAfter < reconciler.MinLostAfter || f.lostAfter > maxLostAfter {
+	if f.lostAfter < model.MinLostAfter || f.lostAfter > maxLostAfter {
 		return cell.MasterConfig{}, invalid("a job says in its silence how long it tolerates", "--lost-after %s: want 15s to 24h", f.lostAfter)
 	}
 	return cell.MasterConfig{

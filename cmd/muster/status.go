@@ -12,6 +12,7 @@ import (
 
 	"github.com/musterhq/muster/cmd/internal/screen"
 	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/reconciler/web/client"
 )
 
@@ -243,5 +244,5 @@ func addUsage(ctx context.Context, cl *client.Client, s *reconciler.Status, args
 
 // short returns a commit as people name it, or "none".
 func short(commit string) string {
-	return cmp.Or(reconciler.ShortCommit(commit), "none")
+	return cmp.Or(model.ShortCommit(commit), "none")
 }

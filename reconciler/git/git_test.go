@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/git"
+	"github.com/musterhq/muster/reconciler/model"
 )
 
 // when is the time of all commits here.
@@ -96,15 +96,15 @@ func wantError(t *testing.T, err error, problem, hint string) {
 }
 
 // follow runs r and returns what it calls back with, when that is new.
-func follow(t *testing.T, r *git.Repo) <-chan reconciler.Seen {
+func follow(t *testing.T, r *git.Repo) <-chan model.Seen {
 	t.Helper()
-	heads, done := make(chan reconciler.Seen, 100), make(chan struct{})
+	heads, done := make(chan model.Seen, 100), make(chan struct{})
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(func() { cancel(); <-done })
 	go func() {
 		defer close(done)
-		var last *reconciler.Seen
-		err := r.Run(ctx, func(s reconciler.Seen) {
+		var last *model.Seen
+		err := r.Run(ctx, func(s model.Seen) {
 			if last == nil || s.Commit != last.Commit || fmt.Sprint(s.Trouble) != fmt.Sprint(last.Trouble) {
 				heads <- s
 			}
@@ -117,7 +117,7 @@ func follow(t *testing.T, r *git.Repo) <-chan reconciler.Seen {
 	return heads
 }
 
-func next(t *testing.T, heads <-chan reconciler.Seen) reconciler.Seen {
+func next(t *testing.T, heads <-chan model.Seen) model.Seen {
 	t.Helper()
 	select {
 	case h := <-heads:

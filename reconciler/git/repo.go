@@ -13,8 +13,8 @@ import (
 	gogit "github.com/go-git/go-git/v5"
 	"github.com/go-git/go-git/v5/plumbing"
 
-	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/look"
+	"github.com/musterhq/muster/reconciler/model"
 )
 
 // Config is what Open needs.
@@ -142,11 +142,11 @@ func (r *Repo) Poke() { r.looks.Poke() }
 // Look has Run look now, and returns what that found once it was told to whom Run
 // calls back: a look that began before does not count. It waits while Run does not
 // run.
-func (r *Repo) Look(ctx context.Context) (reconciler.Seen, error) { return r.looks.Look(ctx) }
+func (r *Repo) Look(ctx context.Context) (model.Seen, error) { return r.looks.Look(ctx) }
 
 // Run calls back on the goroutine that called it after each look, the first at
 // once. It returns ctx's error when that ends.
-func (r *Repo) Run(ctx context.Context, seen func(reconciler.Seen)) error {
+func (r *Repo) Run(ctx context.Context, seen func(model.Seen)) error {
 	w := r.watch()
 	defer w.close()
 	if r.remote != nil && r.remote.web != nil {
@@ -181,7 +181,7 @@ func (r *Repo) Run(ctx context.Context, seen func(reconciler.Seen)) error {
 }
 
 // tell logs what is new about the repository's trouble, and returns it.
-func (r *Repo) tell(s reconciler.Seen, last string) string {
+func (r *Repo) tell(s model.Seen, last string) string {
 	now := ""
 	if s.Trouble != nil {
 		now = s.Trouble.Error()
@@ -223,14 +223,14 @@ func (r *Repo) pause(failed int, trouble error) time.Duration {
 }
 
 // look finds the head and remembers it if it is good.
-func (r *Repo) look(ctx context.Context) reconciler.Seen {
+func (r *Repo) look(ctx context.Context) model.Seen {
 	commit, rewritten, err := r.find(ctx)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err == nil {
 		r.head, r.at = commit, time.Now()
 	}
-	return reconciler.Seen{Commit: r.head, Trouble: err, At: r.at, Rewritten: rewritten}
+	return model.Seen{Commit: r.head, Trouble: err, At: r.at, Rewritten: rewritten}
 }
 
 // find returns the head, and the head before if that is no ancestor of it.

@@ -13,6 +13,7 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/storer"
 
 	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/model"
 )
 
 // clockSkew is by how much the times of commits may be wrong where they end a walk
@@ -45,9 +46,9 @@ func (r *Repo) Standing(ctx context.Context, head, name string) reconciler.Stand
 		s.Is = reconciler.StandsUnknown
 		s.Message, _, _ = strings.Cut(err.Error(), "\n")
 	case s.Is == reconciler.StandsElsewhere && s.Branch == "":
-		s.Message = fmt.Sprintf("commit %s is not on the branch that is followed", reconciler.ShortCommit(name))
+		s.Message = fmt.Sprintf("commit %s is not on the branch that is followed", model.ShortCommit(name))
 	case s.Is == reconciler.StandsElsewhere:
-		s.Message = fmt.Sprintf("commit %s is not on branch %s", reconciler.ShortCommit(name), s.Branch)
+		s.Message = fmt.Sprintf("commit %s is not on branch %s", model.ShortCommit(name), s.Branch)
 	}
 	if err == nil && tip != head {
 		r.Poke()

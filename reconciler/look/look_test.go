@@ -6,8 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/look"
+	"github.com/musterhq/muster/reconciler/model"
 )
 
 // TestLook: those who ask before a look begins share it; who asks while it is under
@@ -42,7 +42,7 @@ func TestLook(t *testing.T) {
 		default:
 			t.Error("no look is due for who asked while one was under way")
 		}
-		first(reconciler.Seen{Commit: "one"})
+		first(model.Seen{Commit: "one"})
 		for range 2 {
 			if got := <-found; got != "one" {
 				t.Errorf("found %s", got)
@@ -52,7 +52,7 @@ func TestLook(t *testing.T) {
 		if len(found) > 0 {
 			t.Error("a look that had begun has answered a later request")
 		}
-		r.Begin()(reconciler.Seen{Commit: "two", Trouble: errors.New("away")})
+		r.Begin()(model.Seen{Commit: "two", Trouble: errors.New("away")})
 		if got := <-found; got != "two" {
 			t.Errorf("found %s", got)
 		}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"sync"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/model"
 )
 
 // Requests are those who wait for a look.
@@ -12,7 +12,7 @@ type Requests struct {
 	asked chan struct{} // holds one while a look is due
 
 	mu      sync.Mutex // guards what follows
-	waiting []chan reconciler.Seen
+	waiting []chan model.Seen
 }
 
 // New returns Requests of nobody.
@@ -27,8 +27,8 @@ func (r *Requests) Poke() {
 }
 
 // Look asks for a look and returns what it found. It errs when ctx ends first.
-func (r *Requests) Look(ctx context.Context) (reconciler.Seen, error) {
-	answer := make(chan reconciler.Seen, 1)
+func (r *Requests) Look(ctx context.Context) (model.Seen, error) {
+	answer := make(chan model.Seen, 1)
 	r.mu.Lock()
 	r.waiting = append(r.waiting, answer)
 	r.mu.Unlock()
@@ -38,12 +38,12 @@ func (r *Requests) Look(ctx context.Context) (reconciler.Seen, error) {
 		return s, nil
 	case <-ctx.Done():
 		r.forget(answer)
-		return reconciler.Seen{}, ctx.Err()
+		return model.Seen{}, ctx.Err()
 	}
 }
 
 // forget takes out a request that nobody waits for any more.
-func (r *Requests) forget(answer chan reconciler.Seen) {
+func (r *Requests) forget(answer chan model.Seen) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i, w := range r.waiting {
@@ -59,12 +59,12 @@ func (r *Requests) Asked() <-chan struct{} { return r.asked }
 
 // Begin is called before a look begins, and what it returns when all that it found
 // has been told: then those have their answer who had asked by now.
-func (r *Requests) Begin() (told func(reconciler.Seen)) {
+func (r *Requests) Begin() (told func(model.Seen)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	these := r.waiting
 	r.waiting = nil
-	return func(s reconciler.Seen) {
+	return func(s model.Seen) {
 		for _, answer := range these {
 			answer <- s
 		}

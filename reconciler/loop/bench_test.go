@@ -9,6 +9,7 @@ import (
 
 	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/loop"
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/reconciler/store"
 	"github.com/musterhq/muster/schema"
 )
@@ -19,7 +20,7 @@ type counted struct {
 	transactions, documents, bytes int
 }
 
-func (c *counted) Commit(ctx context.Context, writes []reconciler.Write) error {
+func (c *counted) Commit(ctx context.Context, writes []model.Write) error {
 	c.transactions++
 	c.documents += len(writes)
 	for _, w := range writes {
@@ -83,7 +84,7 @@ func BenchmarkThousandTasks(b *testing.B) {
 		}
 		*c = counted{Store: s}
 		b.StartTimer()
-		if err := l.HeadSeen(ctx, reconciler.Seen{Commit: "c1"}); err != nil {
+		if err := l.HeadSeen(ctx, model.Seen{Commit: "c1"}); err != nil {
 			b.Fatal(err)
 		}
 		if err := l.Adopt(ctx, tenJobs()); err != nil {

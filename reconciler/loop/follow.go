@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -20,7 +20,7 @@ const retryAfter = 5 * time.Second
 type Source interface {
 	// Run calls back after each look, until ctx ends. The callback returns
 	// fast.
-	Run(ctx context.Context, seen func(reconciler.Seen)) error
+	Run(ctx context.Context, seen func(model.Seen)) error
 	Tree(ctx context.Context, commit string) (schema.Tree, error)
 	// Trailers reads those of the commits that lead from applied, which is not
 	// counted, to commit. With "" for applied, or one that commit does not come
@@ -48,9 +48,9 @@ func (f Follower) Run(parent context.Context) error {
 	heads := make(chan string, 1)
 	compiled := make(chan error, 1)
 	go func() { compiled <- f.compileNewest(ctx, heads) }()
-	var last reconciler.Seen
+	var last model.Seen
 	begun := ""
-	err := f.Source.Run(ctx, func(s reconciler.Seen) {
+	err := f.Source.Run(ctx, func(s model.Seen) {
 		if same(s, last) {
 			last = s
 			_ = f.Loop.Looked(ctx, s.At) // it fails when the loop has ended, which says why itself
@@ -76,7 +76,7 @@ func (f Follower) Run(parent context.Context) error {
 }
 
 // same says whether a look found what the one before, last, did.
-func same(s, last reconciler.Seen) bool {
+func same(s, last model.Seen) bool {
 	return s.Commit == last.Commit && s.Rewritten == "" && textOf(s.Trouble) == textOf(last.Trouble) && slices.Equal(s.Notes, last.Notes)
 }
 

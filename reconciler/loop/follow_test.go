@@ -12,8 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/loop"
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/reconciler/store"
 	"github.com/musterhq/muster/schema"
 )
@@ -34,13 +34,13 @@ type head struct {
 	rewritten string
 }
 
-func (r *repo) Run(ctx context.Context, seen func(reconciler.Seen)) error {
+func (r *repo) Run(ctx context.Context, seen func(model.Seen)) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case h := <-r.heads:
-			seen(reconciler.Seen{Commit: h.commit, Trouble: h.trouble, At: h.at, Rewritten: h.rewritten})
+			seen(model.Seen{Commit: h.commit, Trouble: h.trouble, At: h.at, Rewritten: h.rewritten})
 		}
 	}
 }
@@ -136,7 +136,7 @@ func TestFailureOfAnOlderCommit(t *testing.T) {
 		r := start(t, store.NewMemory())
 		defer r.stop()
 		for _, err := range []error{
-			r.HeadSeen(t.Context(), reconciler.Seen{Commit: "a"}), r.HeadSeen(t.Context(), reconciler.Seen{Commit: "b"}),
+			r.HeadSeen(t.Context(), model.Seen{Commit: "a"}), r.HeadSeen(t.Context(), model.Seen{Commit: "b"}),
 			r.CompileFailed(t.Context(), "a", errors.New("too late")), r.Adopt(t.Context(), compiledOf("b")),
 		} {
 			if err != nil {

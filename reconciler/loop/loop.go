@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -17,7 +18,7 @@ var ErrStopped = errors.New("the master is stopping")
 // master leads.
 type Store interface {
 	Load(ctx context.Context) (map[string][]byte, error)
-	Commit(ctx context.Context, writes []reconciler.Write) error
+	Commit(ctx context.Context, writes []model.Write) error
 }
 
 // Pusher hands a machine its new view, in the session that has the epoch and in no
@@ -251,8 +252,8 @@ func (o *owner) record(ctx context.Context, ready *reconciler.Ready) error {
 }
 
 // store makes writes durable, batch by batch.
-func (o *owner) store(ctx context.Context, writes []reconciler.Write) error {
-	for _, batch := range reconciler.Batches(writes) {
+func (o *owner) store(ctx context.Context, writes []model.Write) error {
+	for _, batch := range model.Batches(writes) {
 		if err := o.cfg.Store.Commit(ctx, batch); err != nil {
 			return fmt.Errorf("write to the store of cell %s: %w", o.cfg.Cell, err)
 		}

@@ -13,8 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/loop"
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/reconciler/store"
 	"github.com/musterhq/muster/schema"
 )
@@ -60,7 +60,7 @@ func converge(r *rig) {
 	}
 	report()
 	if err == nil {
-		err = errors.Join(r.HeadSeen(ctx, reconciler.Seen{Commit: "c1"}), r.Adopt(ctx, compiledOf("c1", web(2))))
+		err = errors.Join(r.HeadSeen(ctx, model.Seen{Commit: "c1"}), r.Adopt(ctx, compiledOf("c1", web(2))))
 	}
 	report()
 	report()
@@ -370,7 +370,7 @@ func TestQuotaPeriod(t *testing.T) {
 			From: begin.Add(time.Hour), Until: begin.AddDate(0, 6, 0),
 		}}
 		c.Packages[0].Digest = schema.DigestOf(c.Packages[0].Package)
-		if err := errors.Join(r.HeadSeen(t.Context(), reconciler.Seen{Commit: "c1"}), r.Adopt(t.Context(), c)); err != nil {
+		if err := errors.Join(r.HeadSeen(t.Context(), model.Seen{Commit: "c1"}), r.Adopt(t.Context(), c)); err != nil {
 			t.Error(err)
 		}
 		var got []string
@@ -401,7 +401,7 @@ func TestSettled(t *testing.T) {
 		r := start(t, m)
 		epoch := r.join()
 		r.report(epoch)
-		r.HeadSeen(t.Context(), reconciler.Seen{Commit: "c1"})
+		r.HeadSeen(t.Context(), model.Seen{Commit: "c1"})
 		time.Sleep(2 * time.Second)
 		r.report(epoch)
 		r.Adopt(t.Context(), compiledOf("c0", web(5))) // not the head: dropped
@@ -409,7 +409,7 @@ func TestSettled(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		r.report(epoch)
 		r.report(epoch)
-		r.HeadSeen(t.Context(), reconciler.Seen{Commit: "c1"})
+		r.HeadSeen(t.Context(), model.Seen{Commit: "c1"})
 		r.apply("c2", web(1)) // changes nothing
 		synctest.Wait()
 		if diff := cmp.Diff([]string{"c1 5s", "c2 0s"}, r.settled); diff != "" {
@@ -418,7 +418,7 @@ func TestSettled(t *testing.T) {
 		r.stop()
 		// The next master did not see the head come.
 		next := start(t, m)
-		next.HeadSeen(t.Context(), reconciler.Seen{Commit: "c2"})
+		next.HeadSeen(t.Context(), model.Seen{Commit: "c2"})
 		epoch = next.join()
 		synctest.Wait()
 		next.report(epoch)
@@ -440,7 +440,7 @@ func TestCallEnds(t *testing.T) {
 			t.Errorf("Status: %v", err)
 		}
 		for range 1000 { // until the inbox is full
-			if err := r.HeadSeen(ctx, reconciler.Seen{Commit: "c"}); err != nil {
+			if err := r.HeadSeen(ctx, model.Seen{Commit: "c"}); err != nil {
 				if !errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("HeadSeen: %v", err)
 				}
@@ -465,7 +465,7 @@ func wantStopped(t *testing.T, l *loop.Loop) {
 	t.Helper()
 	ctx := t.Context()
 	for name, call := range map[string]func() error{
-		"HeadSeen": func() error { return l.HeadSeen(ctx, reconciler.Seen{Commit: "c"}) },
+		"HeadSeen": func() error { return l.HeadSeen(ctx, model.Seen{Commit: "c"}) },
 		"Adopt":    func() error { return l.Adopt(ctx, compiledOf("c")) },
 		"Join":     func() error { _, err := l.Join(ctx, machine()); return err },
 		"Report":   func() error { return l.Report(ctx, "m1", 1, schema.Report{Machine: machine()}) },

@@ -5,16 +5,17 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
 
 // HeadSeen tells the loop what is new about the repository: another head, or
 // other trouble with it.
-func (l *Loop) HeadSeen(ctx context.Context, s reconciler.Seen) error {
+func (l *Loop) HeadSeen(ctx context.Context, s model.Seen) error {
 	return l.send(ctx, headSeen{s})
 }
 
-type headSeen struct{ reconciler.Seen }
+type headSeen struct{ model.Seen }
 
 func (m headSeen) handle(ctx context.Context, o *owner) error {
 	o.master.Head(m.Seen, o.cfg.Now())

@@ -14,6 +14,7 @@ import (
 
 	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/loop"
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/reconciler/store"
 	"github.com/musterhq/muster/schema"
 )
@@ -120,7 +121,7 @@ func (r *rig) traced() []string {
 // Push implements loop.Pusher. Whatever a machine is told must be what the
 // store holds at that moment.
 func (r *rig) Push(machine string, epoch, version uint64, view []schema.Assignment) {
-	if stored := reconciler.Views(r.stored())[machine]; !cmp.Equal(stored, view) {
+	if stored := model.Views(r.stored())[machine]; !cmp.Equal(stored, view) {
 		r.t.Errorf("view %d of %s is not what is stored: %s", version, machine, cmp.Diff(stored, view))
 	}
 	names := []string{}
@@ -134,13 +135,13 @@ func (r *rig) Push(machine string, epoch, version uint64, view []schema.Assignme
 }
 
 // stored returns the state that the next master would load.
-func (r *rig) stored() *reconciler.State {
+func (r *rig) stored() *model.State {
 	r.t.Helper()
 	docs, err := r.reader.Load(context.Background())
 	if err != nil {
 		r.t.Error(err)
 	}
-	s, err := reconciler.Load("c", docs)
+	s, err := model.Load("c", docs)
 	if err != nil {
 		r.t.Error(err)
 	}
@@ -184,7 +185,7 @@ func (r *rig) burst(calls ...func()) {
 	r.mu.Unlock()
 	var wg sync.WaitGroup
 	// What is new of the repository is written to the log, where the owner waits.
-	calls = append([]func(){func() { _ = r.HeadSeen(r.t.Context(), reconciler.Seen{Rewritten: "c0"}) }}, calls...)
+	calls = append([]func(){func() { _ = r.HeadSeen(r.t.Context(), model.Seen{Rewritten: "c0"}) }}, calls...)
 	for _, call := range calls {
 		wg.Go(call)
 		synctest.Wait()
@@ -229,7 +230,7 @@ func (r *rig) running() schema.Report {
 // apply has the repository move to a commit that compiles to the given jobs.
 func (r *rig) apply(commit string, jobs ...schema.Job) {
 	r.t.Helper()
-	if err := r.HeadSeen(r.t.Context(), reconciler.Seen{Commit: commit}); err != nil {
+	if err := r.HeadSeen(r.t.Context(), model.Seen{Commit: commit}); err != nil {
 		r.t.Error(err)
 	}
 	if err := r.Adopt(r.t.Context(), compiledOf(commit, jobs...)); err != nil {

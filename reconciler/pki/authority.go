@@ -16,7 +16,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/identity"
 )
@@ -44,7 +44,7 @@ type Ledger interface {
 	// Documents returns the documents whose keys begin with prefix.
 	Documents(ctx context.Context, prefix string) (map[string][]byte, error)
 	// Commit stores all writes or none.
-	Commit(ctx context.Context, writes []reconciler.Write) error
+	Commit(ctx context.Context, writes []model.Write) error
 }
 
 // burnt is the document of a token that was used.
@@ -287,8 +287,8 @@ func (a *Authority) burn(ctx context.Context, t *identity.Token, key string, now
 	}
 	b, m := burnt{t.Machine, key, now.UTC(), t.Expires}, member{key, now.UTC(), t.Issued}
 	writes = append(writes,
-		reconciler.Write{Key: keyToken + id, Value: schema.Canonical(b)},
-		reconciler.Write{Key: keyMember + t.Machine, Value: unknown.Encode(m)})
+		model.Write{Key: keyToken + id, Value: schema.Canonical(b)},
+		model.Write{Key: keyMember + t.Machine, Value: unknown.Encode(m)})
 	// A machine that hangs up must not leave the outcome of a write unknown:
 	// the store would give up the cell.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
@@ -306,10 +306,10 @@ func (a *Authority) burn(ctx context.Context, t *identity.Token, key string, now
 }
 
 // sweep returns the writes that forget tokens which expired long ago.
-func (a *Authority) sweep(now time.Time) (writes []reconciler.Write, ids []string) {
+func (a *Authority) sweep(now time.Time) (writes []model.Write, ids []string) {
 	for id, b := range a.burnt {
 		if len(ids) < maxSweep && now.Sub(b.Expires) > keepToken {
-			writes = append(writes, reconciler.Write{Key: keyToken + id})
+			writes = append(writes, model.Write{Key: keyToken + id})
 			ids = append(ids, id)
 		}
 	}

@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/reconciler/store"
 	"github.com/musterhq/muster/schema/identity"
 )
@@ -431,7 +431,7 @@ func TestJoinHungUp(t *testing.T) {
 // unable is a ledger that stores nothing.
 type unable struct{ Ledger }
 
-func (unable) Commit(context.Context, []reconciler.Write) error { return errors.New("disk full") }
+func (unable) Commit(context.Context, []model.Write) error { return errors.New("disk full") }
 
 // TestJoinUnstored gives no certificate for a token that could not be burnt.
 func TestJoinUnstored(t *testing.T) {

@@ -5,7 +5,7 @@ import (
 	"log/slog"
 	"testing"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/model"
 )
 
 func benchStore(b *testing.B, dir string) *Store {
@@ -20,10 +20,10 @@ func benchStore(b *testing.B, dir string) *Store {
 	return s
 }
 
-func fullBatch(round int) []reconciler.Write {
-	writes := make([]reconciler.Write, maxOps)
+func fullBatch(round int) []model.Write {
+	writes := make([]model.Write, maxOps)
 	for i := range writes {
-		writes[i] = reconciler.Write{Key: fmt.Sprintf("chunk/u/j%d/%d", round, i), Value: noise(uint64(i), 1024)}
+		writes[i] = model.Write{Key: fmt.Sprintf("chunk/u/j%d/%d", round, i), Value: noise(uint64(i), 1024)}
 	}
 	return writes
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/reconciler/store/storetest"
 )
 
@@ -111,7 +111,7 @@ func TestStandby(t *testing.T) {
 	}
 	wantDocs(t, second, map[string]string{"a": "2"})
 	commit(t, second, put("a", "3"))
-	if err := first.Commit(t.Context(), []reconciler.Write{put("a", "4")}); !errors.Is(err, ErrNotLeader) {
+	if err := first.Commit(t.Context(), []model.Write{put("a", "4")}); !errors.Is(err, ErrNotLeader) {
 		t.Errorf("Commit of the one that resigned: %v", err)
 	}
 }
@@ -134,7 +134,7 @@ func TestFrozenLeader(t *testing.T) {
 	first.lostMu.Lock()
 	first.lost = make(chan struct{}) // it has not looked yet
 	first.lostMu.Unlock()
-	for _, writes := range [][]reconciler.Write{
+	for _, writes := range [][]model.Write{
 		{put("a", "2")}, {del("a")}, {put("b", "2"), del("a")}, {{Key: "big", Value: noise(1, 2<<20)}},
 	} {
 		first.lostMu.Lock()
@@ -162,7 +162,7 @@ func TestMembersGone(t *testing.T) {
 	c.Stop[0]()
 	for { // the lease may go with the member that led
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		err := s.Commit(ctx, []reconciler.Write{put("a", "2")})
+		err := s.Commit(ctx, []model.Write{put("a", "2")})
 		cancel()
 		if err == nil {
 			break
@@ -180,7 +180,7 @@ func TestMembersGone(t *testing.T) {
 	c.Stop[1]()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
-	if err := s.Commit(ctx, []reconciler.Write{put("a", "3")}); !errors.Is(err, ErrDown) || !isLost(s) {
+	if err := s.Commit(ctx, []model.Write{put("a", "3")}); !errors.Is(err, ErrDown) || !isLost(s) {
 		t.Errorf("Commit without a quorum: %v, want ErrDown", err)
 	}
 }

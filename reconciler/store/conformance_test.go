@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/model"
 )
 
 // medium is what documents survive on, under the conformance tests.
@@ -136,18 +136,18 @@ func load(t *testing.T, s *Store) map[string][]byte {
 	return docs
 }
 
-func commit(t *testing.T, s *Store, writes ...reconciler.Write) {
+func commit(t *testing.T, s *Store, writes ...model.Write) {
 	t.Helper()
 	if err := s.Commit(t.Context(), writes); err != nil {
 		t.Fatalf("Commit: %v", err)
 	}
 }
 
-func put(key, value string) reconciler.Write {
-	return reconciler.Write{Key: key, Value: []byte(value)}
+func put(key, value string) model.Write {
+	return model.Write{Key: key, Value: []byte(value)}
 }
 
-func del(key string) reconciler.Write { return reconciler.Write{Key: key} }
+func del(key string) model.Write { return model.Write{Key: key} }
 
 // wantDocs compares what s loads; values are given as strings.
 func wantDocs(t *testing.T, s *Store, want map[string]string) {
@@ -171,7 +171,7 @@ func testDocuments(t *testing.T, m medium) {
 	commit(t, s)
 	wantDocs(t, s, map[string]string{"a": "2", "ab": "3", "empty": ""})
 	value := []byte("mine")
-	commit(t, s, reconciler.Write{Key: "a", Value: value})
+	commit(t, s, model.Write{Key: "a", Value: value})
 	value[0] = 'M' // the store keeps no hold on what it was given
 	wantDocs(t, s, map[string]string{"a": "mine", "ab": "3", "empty": ""})
 }
@@ -188,7 +188,7 @@ func testByPrefix(t *testing.T, m medium) {
 		t.Fatal(err)
 	}
 	large := bytes.Repeat([]byte("x"), maxBytes+1)
-	if err := s.Commit(t.Context(), []reconciler.Write{
+	if err := s.Commit(t.Context(), []model.Write{
 		{Key: "token/a", Value: []byte("1")},
 		{Key: "token/b", Value: []byte("2")},
 		{Key: "tokens", Value: []byte("3")},
@@ -216,22 +216,22 @@ func testByPrefix(t *testing.T, m medium) {
 
 func testLimits(t *testing.T, m medium) {
 	s := leader(t, m, "one")
-	var many []reconciler.Write
+	var many []model.Write
 	for i := range maxOps + 1 {
 		many = append(many, put(fmt.Sprint(i), "x"))
 	}
 	half := string(make([]byte, maxBytes/2))
 	tests := []struct {
 		name   string
-		writes []reconciler.Write
+		writes []model.Write
 		want   string
 	}{
 		{"operations", many, "129 operations in one transaction: at most 128"},
-		{"bytes", []reconciler.Write{put("a", half), put("b", half)}, "1048578 bytes in one transaction: at most 1048576"},
-		{"no key", []reconciler.Write{put("a", ""), put("", "x")}, `key ""`},
-		{"long key", []reconciler.Write{put(strings.Repeat("k", maxKey+1), "x")}, "want 1 to 1024 bytes"},
-		{"absolute key", []reconciler.Write{put("/a", "x")}, `key "/a"`},
-		{"huge", []reconciler.Write{{Key: "a", Value: make([]byte, maxValue+1)}}, `document "a": 268435457 bytes`},
+		{"bytes", []model.Write{put("a", half), put("b", half)}, "1048578 bytes in one transaction: at most 1048576"},
+		{"no key", []model.Write{put("a", ""), put("", "x")}, `key ""`},
+		{"long key", []model.Write{put(strings.Repeat("k", maxKey+1), "x")}, "want 1 to 1024 bytes"},
+		{"absolute key", []model.Write{put("/a", "x")}, `key "/a"`},
+		{"huge", []model.Write{{Key: "a", Value: make([]byte, maxValue+1)}}, `document "a": 268435457 bytes`},
 	}
 	for _, tt := range tests {
 		err := s.Commit(t.Context(), tt.writes)
@@ -259,7 +259,7 @@ func testFencing(t *testing.T, m medium) {
 	if err != nil {
 		t.Fatalf("open: %v", err)
 	}
-	if err := reader.Commit(t.Context(), []reconciler.Write{put("a", "0")}); !errors.Is(err, ErrNotLeader) || !isLost(reader) {
+	if err := reader.Commit(t.Context(), []model.Write{put("a", "0")}); !errors.Is(err, ErrNotLeader) || !isLost(reader) {
 		t.Errorf("Commit without Campaign: %v, want ErrNotLeader", err)
 	}
 	first := leader(t, m, "same")
@@ -269,7 +269,7 @@ func testFencing(t *testing.T, m medium) {
 		t.Error("the first knows that it was fenced without having asked")
 	}
 	lost := first.Lost()
-	if err := first.Commit(t.Context(), []reconciler.Write{put("a", "2"), put("b", "2")}); !errors.Is(err, ErrNotLeader) {
+	if err := first.Commit(t.Context(), []model.Write{put("a", "2"), put("b", "2")}); !errors.Is(err, ErrNotLeader) {
 		t.Errorf("Commit of the fenced: %v, want ErrNotLeader", err)
 	}
 	<-lost
@@ -277,7 +277,7 @@ func testFencing(t *testing.T, m medium) {
 	commit(t, second, put("a", "3"))
 	lead(t, first, "same")
 	commit(t, first, put("b", "4"))
-	if err := second.Commit(t.Context(), []reconciler.Write{del("a")}); !errors.Is(err, ErrNotLeader) || !isLost(second) {
+	if err := second.Commit(t.Context(), []model.Write{del("a")}); !errors.Is(err, ErrNotLeader) || !isLost(second) {
 		t.Errorf("Commit of the fenced: %v, want ErrNotLeader", err)
 	}
 	wantDocs(t, reader, map[string]string{"a": "3", "b": "4"})
@@ -293,7 +293,7 @@ func testResign(t *testing.T, m medium) {
 		t.Fatalf("Resign: %v", err)
 	}
 	for _, s := range []*Store{first, second} {
-		if err := s.Commit(t.Context(), []reconciler.Write{put("a", "2")}); !errors.Is(err, ErrNotLeader) || !isLost(s) {
+		if err := s.Commit(t.Context(), []model.Write{put("a", "2")}); !errors.Is(err, ErrNotLeader) || !isLost(s) {
 			t.Errorf("Commit after Resign: %v, want ErrNotLeader", err)
 		}
 	}
@@ -305,13 +305,13 @@ func testCancelled(t *testing.T, m medium) {
 	s := leader(t, m, "one")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := s.Commit(ctx, []reconciler.Write{put("a", "1")}); !errors.Is(err, context.Canceled) {
+	if err := s.Commit(ctx, []model.Write{put("a", "1")}); !errors.Is(err, context.Canceled) {
 		t.Fatalf("Commit: %v, want context.Canceled", err)
 	}
 	if !isLost(s) {
 		t.Error("the outcome is unknown, and still it leads")
 	}
-	if err := s.Commit(t.Context(), []reconciler.Write{put("a", "1")}); !errors.Is(err, ErrNotLeader) {
+	if err := s.Commit(t.Context(), []model.Write{put("a", "1")}); !errors.Is(err, ErrNotLeader) {
 		t.Errorf("Commit: %v, want ErrNotLeader", err)
 	}
 	lead(t, s, "one")
@@ -321,13 +321,13 @@ func testCancelled(t *testing.T, m medium) {
 func testPaging(t *testing.T, m medium) {
 	s := leader(t, m, "one")
 	want := map[string]string{}
-	var writes []reconciler.Write
+	var writes []model.Write
 	for i := range 2*pageSize + 7 {
 		key, value := fmt.Sprintf("chunk/u/j%d/%d", i%10, i), strings.Repeat("v", i%50)
 		want[key] = value
 		writes = append(writes, put(key, value))
 	}
-	for _, batch := range reconciler.Batches(writes) {
+	for _, batch := range model.Batches(writes) {
 		commit(t, s, batch...)
 	}
 	wantDocs(t, s, want)
@@ -370,8 +370,8 @@ func wantLarge(t *testing.T, s *Store, want map[string][]byte) {
 func testLarge(t *testing.T, m medium) {
 	s := leader(t, m, "one")
 	big, bigger := noise(1, 2<<20+5), noise(1, 3<<20+1) // the first two pieces are the same
-	commit(t, s, reconciler.Write{Key: "a", Value: big}, put("small", "x"))
-	commit(t, s, reconciler.Write{Key: "b", Value: bigger})
+	commit(t, s, model.Write{Key: "a", Value: big}, put("small", "x"))
+	commit(t, s, model.Write{Key: "b", Value: bigger})
 	wantLarge(t, s, map[string][]byte{"a": big, "b": bigger, "small": []byte("x")})
 	if got := storedPieces(t, s); got != 5 {
 		t.Errorf("%d pieces stored, want 2 shared, 1 of a, 2 of b", got)
@@ -387,7 +387,7 @@ func testLarge(t *testing.T, m medium) {
 		t.Errorf("%d pieces after a is gone, want 0", got)
 	}
 	edge := noise(2, maxBytes-len("edge")) // the largest that is not split
-	commit(t, other, reconciler.Write{Key: "edge", Value: edge})
+	commit(t, other, model.Write{Key: "edge", Value: edge})
 	if got := storedPieces(t, other); got != 0 {
 		t.Errorf("a document at the limit was split")
 	}
@@ -396,7 +396,7 @@ func testLarge(t *testing.T, m medium) {
 
 func testLargeFenced(t *testing.T, m medium) {
 	first, second := leader(t, m, "one"), leader(t, m, "two")
-	err := first.Commit(t.Context(), []reconciler.Write{{Key: "a", Value: noise(1, 2<<20)}})
+	err := first.Commit(t.Context(), []model.Write{{Key: "a", Value: noise(1, 2<<20)}})
 	if !errors.Is(err, ErrNotLeader) {
 		t.Errorf("Commit of the fenced: %v, want ErrNotLeader", err)
 	}
@@ -407,7 +407,7 @@ func testLargeFenced(t *testing.T, m medium) {
 
 // What a leader knew of pieces ends with its term: another may have swept them.
 func testLargeNextTerm(t *testing.T, m medium) {
-	big := reconciler.Write{Key: "a", Value: noise(1, 2<<20)}
+	big := model.Write{Key: "a", Value: noise(1, 2<<20)}
 	first := leader(t, m, "one")
 	commit(t, first, big)
 	commit(t, leader(t, m, "two"), del("a"))
@@ -428,7 +428,7 @@ func testOrphans(t *testing.T, m medium) {
 	if got := storedPieces(t, next); got != 3 {
 		t.Fatalf("%d pieces, want 3", got)
 	}
-	commit(t, next, reconciler.Write{Key: "a", Value: noise(1, 2<<20)}) // takes two of them up
+	commit(t, next, model.Write{Key: "a", Value: noise(1, 2<<20)}) // takes two of them up
 	if got := storedPieces(t, next); got != 2 {
 		t.Errorf("%d pieces after a Commit, want 2", got)
 	}
@@ -437,7 +437,7 @@ func testOrphans(t *testing.T, m medium) {
 
 func testDamaged(t *testing.T, m medium) {
 	s := leader(t, m, "one")
-	commit(t, s, reconciler.Write{Key: "a", Value: noise(1, 2<<20)})
+	commit(t, s, model.Write{Key: "a", Value: noise(1, 2<<20)})
 	var key string
 	err := s.be.scan(t.Context(), s.piecePrefix(), func(k string, _ []byte) error { key = k; return nil })
 	if err != nil {
@@ -459,7 +459,7 @@ func testDamaged(t *testing.T, m medium) {
 func testRestart(t *testing.T, m medium) {
 	s := leader(t, m, "one")
 	big := noise(1, 2<<20)
-	commit(t, s, put("a", "1"), put("gone", "1"), reconciler.Write{Key: "big", Value: big})
+	commit(t, s, put("a", "1"), put("gone", "1"), model.Write{Key: "big", Value: big})
 	commit(t, s, del("gone"))
 	before, err := s.Load(t.Context())
 	if err != nil {
@@ -536,7 +536,7 @@ func testNewer(t *testing.T, m medium) {
 // with the name.
 func testOlder(t *testing.T, m medium) {
 	s := leader(t, m, "one")
-	commit(t, s, reconciler.Write{Key: "big", Value: noise(1, 2<<20)})
+	commit(t, s, model.Write{Key: "big", Value: noise(1, 2<<20)})
 	var old []op
 	err := s.be.scan(t.Context(), "/muster", func(key string, value []byte) error {
 		form, doc, err := decode(key, value)
@@ -575,7 +575,7 @@ func testClosed(t *testing.T, m medium) {
 	if !isLost(s) {
 		t.Error("leads after Close")
 	}
-	if err := s.Commit(t.Context(), []reconciler.Write{put("a", "1")}); !errors.Is(err, ErrNotLeader) {
+	if err := s.Commit(t.Context(), []model.Write{put("a", "1")}); !errors.Is(err, ErrNotLeader) {
 		t.Errorf("Commit after Close: %v, want ErrNotLeader", err)
 	}
 	if err := s.Campaign(t.Context(), "one"); !errors.Is(err, errClosed) {
@@ -588,8 +588,8 @@ func testClosed(t *testing.T, m medium) {
 
 func testIdentityFixed(t *testing.T, m medium) {
 	s := leader(t, m, "one")
-	for _, w := range []reconciler.Write{put(identityKey, "{}"), del(identityKey)} {
-		if err := s.Commit(t.Context(), []reconciler.Write{w}); err == nil || !strings.Contains(err.Error(), "identity") {
+	for _, w := range []model.Write{put(identityKey, "{}"), del(identityKey)} {
+		if err := s.Commit(t.Context(), []model.Write{w}); err == nil || !strings.Contains(err.Error(), "identity") {
 			t.Errorf("Commit of the identity: %v", err)
 		}
 	}

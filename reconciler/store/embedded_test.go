@@ -20,7 +20,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/model"
 )
 
 // childEnv makes the test binary a master that writes to the directory named
@@ -49,7 +49,7 @@ func writeForever(dir string) error {
 	}
 	for i := 0; ; i++ {
 		n := strconv.Itoa(i)
-		if err := s.Commit(ctx, []reconciler.Write{put("a", n), put("b/"+n, n)}); err != nil {
+		if err := s.Commit(ctx, []model.Write{put("a", n), put("b/"+n, n)}); err != nil {
 			return err
 		}
 		fmt.Println(n)
@@ -339,7 +339,7 @@ func TestServerGoesAway(t *testing.T) {
 	lead(t, s, "one")
 	s.be.(*etcdBackend).server.Server.Stop()
 	<-s.Lost()
-	if err := s.Commit(t.Context(), []reconciler.Write{put("a", "1")}); !errors.Is(err, ErrNotLeader) {
+	if err := s.Commit(t.Context(), []model.Write{put("a", "1")}); !errors.Is(err, ErrNotLeader) {
 		t.Errorf("Commit: %v, want ErrNotLeader", err)
 	}
 }
@@ -362,7 +362,7 @@ func TestCollapse(t *testing.T) {
 		be.end.OnWrite(&zapcore.CheckedEntry{Entry: zapcore.Entry{Message: "failed to commit tx"}}, []zapcore.Field{zap.Error(err)})
 	}()
 	<-s.Lost()
-	if err := s.Commit(t.Context(), []reconciler.Write{put("a", "2")}); !errors.Is(err, ErrNotLeader) {
+	if err := s.Commit(t.Context(), []model.Write{put("a", "2")}); !errors.Is(err, ErrNotLeader) {
 		t.Errorf("Commit: %v, want ErrNotLeader", err)
 	}
 	err = s.Campaign(t.Context(), "one")

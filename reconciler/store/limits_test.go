@@ -9,7 +9,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/model"
 )
 
 // watcher notes each transaction of a backend.
@@ -37,16 +37,16 @@ func testEveryWrite(t *testing.T, m medium) {
 	s := leader(t, m, "one")
 	w := &watcher{backend: s.be}
 	s.be = w
-	var many []reconciler.Write
+	var many []model.Write
 	for i := range 500 {
-		many = append(many, reconciler.Write{Key: fmt.Sprint("k/", i), Value: noise(uint64(i), 9<<10)}, put(fmt.Sprint("k/", i/2), "again"))
+		many = append(many, model.Write{Key: fmt.Sprint("k/", i), Value: noise(uint64(i), 9<<10)}, put(fmt.Sprint("k/", i/2), "again"))
 	}
-	for _, batch := range reconciler.Batches(many) {
+	for _, batch := range model.Batches(many) {
 		commit(t, s, batch...)
 	}
-	commit(t, s, reconciler.Write{Key: "big", Value: noise(1, 3<<20+7)}, put("beside", "x"))
+	commit(t, s, model.Write{Key: "big", Value: noise(1, 3<<20+7)}, put("beside", "x"))
 	if _, ok := m.(memoryMedium); ok { // on disks it takes long
-		commit(t, s, reconciler.Write{Key: "big", Value: noise(2, 140<<20)}) // more pieces than operations
+		commit(t, s, model.Write{Key: "big", Value: noise(2, 140<<20)}) // more pieces than operations
 	}
 	commit(t, s, del("big"), del("beside"), del("never"))
 	if err := s.Resign(t.Context()); err != nil {
@@ -95,11 +95,11 @@ func TestReadsArePaged(t *testing.T) {
 		t.Fatal(err)
 	}
 	lead(t, s, "one")
-	var writes []reconciler.Write
+	var writes []model.Write
 	for i := range 2*pageSize + 7 {
 		writes = append(writes, put(fmt.Sprint(i), "x"))
 	}
-	for _, batch := range reconciler.Batches(writes) {
+	for _, batch := range model.Batches(writes) {
 		commit(t, s, batch...)
 	}
 	client := s.be.(*etcdBackend).client

@@ -10,12 +10,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/model"
 )
 
 // script is a run of commits; the second has pieces, the third drops them.
-func script() [][]reconciler.Write {
-	return [][]reconciler.Write{
+func script() [][]model.Write {
+	return [][]model.Write{
 		{put("a", "1"), put("b", "1")},
 		{{Key: "big", Value: noise(1, 2<<20)}, put("a", "2")},
 		{put("big", "small"), del("b")},
@@ -139,7 +139,7 @@ func TestTwoMasters(t *testing.T) {
 				continue
 			}
 			key, value := fmt.Sprint(rapid.IntRange(0, 3).Draw(t, "key")), fmt.Sprint(rapid.Int().Draw(t, "value"))
-			err := stores[i].Commit(t.Context(), []reconciler.Write{put(key, value)})
+			err := stores[i].Commit(t.Context(), []model.Write{put(key, value)})
 			if (err == nil) != (leads == i && fate == Taken) {
 				t.Fatalf("Commit of %d while %d leads, fate %d: %v", i, leads, fate, err)
 			}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema/atomicfile"
 )
 
@@ -39,7 +40,7 @@ func Restore(ctx context.Context, cfg RestoreConfig) (SnapshotInfo, error) {
 		return info, fmt.Errorf("snapshot %s is of cell %q, not %q\nhint: leave --cell out, or name another snapshot", cfg.Snapshot, info.Cell, cfg.Cell)
 	}
 	delete(docs, identityKey)
-	state, err := reconciler.Load(info.Cell, docs)
+	state, err := model.Load(info.Cell, docs)
 	if err != nil {
 		return info, fmt.Errorf("snapshot %s: %w", cfg.Snapshot, err)
 	}
@@ -79,16 +80,16 @@ func vacant(path string) error {
 	return fmt.Errorf("restore to %s: it %s, and nothing is overwritten\nhint: stop its master and move the directory away, or name another one", path, what)
 }
 
-func writesOf(docs map[string][]byte) []reconciler.Write {
-	writes := make([]reconciler.Write, 0, len(docs))
+func writesOf(docs map[string][]byte) []model.Write {
+	writes := make([]model.Write, 0, len(docs))
 	for _, key := range slices.Sorted(maps.Keys(docs)) {
-		writes = append(writes, reconciler.Write{Key: key, Value: docs[key]})
+		writes = append(writes, model.Write{Key: key, Value: docs[key]})
 	}
 	return writes
 }
 
 // fill writes documents into a new version directory.
-func fill(ctx context.Context, cfg RestoreConfig, info SnapshotInfo, dir string, writes []reconciler.Write) (err error) {
+func fill(ctx context.Context, cfg RestoreConfig, info SnapshotInfo, dir string, writes []model.Write) (err error) {
 	s, err := OpenEmbedded(ctx, EmbeddedConfig{Dir: dir, Cell: info.Cell, Release: cfg.Release, Log: cfg.Log})
 	if err != nil {
 		return err
@@ -97,7 +98,7 @@ func fill(ctx context.Context, cfg RestoreConfig, info SnapshotInfo, dir string,
 	if err := s.Campaign(ctx, "restore"); err != nil {
 		return err
 	}
-	for _, batch := range reconciler.Batches(writes) {
+	for _, batch := range model.Batches(writes) {
 		if err := s.Commit(ctx, batch); err != nil {
 			return err
 		}

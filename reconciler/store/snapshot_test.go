@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/model"
 )
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -44,7 +44,7 @@ func TestSnapshotAndRestore(t *testing.T) {
 		t.Fatal(err)
 	}
 	lead(t, s, "one")
-	commit(t, s, put("counter", "17"), put("machine/m1", `{"name":"m1","epoch":40,"later":"x"}`), put("member/m1", "{}"), reconciler.Write{Key: "later/big", Value: noise(1, 2<<20)})
+	commit(t, s, put("counter", "17"), put("machine/m1", `{"name":"m1","epoch":40,"later":"x"}`), put("member/m1", "{}"), model.Write{Key: "later/big", Value: noise(1, 2<<20)})
 	snaps := filepath.Join(dir, "snaps")
 	file := snapshot(t, s, snaps, 3, noon)
 	if path, err := s.Snapshot(t.Context(), snaps, 3, noon.Add(time.Hour)); path != "" || err != nil {
@@ -172,7 +172,7 @@ func TestQuotaUsedUp(t *testing.T) {
 	commit(t, s, put("a", "1"))
 	next := uint64(0) // how far etcd gets before it notices depends on how busy the machine is
 	for ; next < 500 && err == nil; next++ {
-		err = s.Commit(t.Context(), []reconciler.Write{{Key: "big", Value: noise(next, 900<<10)}})
+		err = s.Commit(t.Context(), []model.Write{{Key: "big", Value: noise(next, 900<<10)}})
 	}
 	if !errors.Is(err, ErrDown) || !strings.Contains(err.Error(), "database space exceeded") || !isLost(s) {
 		t.Fatalf("Commit to a full store: %v", err)
@@ -189,7 +189,7 @@ func TestQuotaUsedUp(t *testing.T) {
 	// then leading again makes room, of what is past.
 	err = nil
 	for i := 0; i < 100 && err == nil; i++ {
-		if s.Commit(t.Context(), []reconciler.Write{{Key: fmt.Sprint("big/", i), Value: noise(uint64(i), 900<<10)}}) != nil {
+		if s.Commit(t.Context(), []model.Write{{Key: fmt.Sprint("big/", i), Value: noise(uint64(i), 900<<10)}}) != nil {
 			err = s.Campaign(t.Context(), "one")
 		}
 	}
@@ -211,7 +211,7 @@ func TestDefragment(t *testing.T) {
 	lead(t, s, "one")
 	be := s.be.(*etcdBackend)
 	for i := range 100 {
-		commit(t, s, reconciler.Write{Key: "big", Value: noise(uint64(i), 1000<<10)})
+		commit(t, s, model.Write{Key: "big", Value: noise(uint64(i), 1000<<10)})
 	}
 	resp, err := be.client.Get(t.Context(), "x")
 	if err == nil {

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/model"
 )
 
 // ErrNotLeader says that this Store does not lead the cell (any more): nothing
@@ -214,7 +214,7 @@ func (s *Store) Documents(ctx context.Context, prefix string) (map[string][]byte
 // been fenced; after any other error of the backend the outcome is unknown and
 // leadership is given up. What is over the limits of a transaction is refused
 // and changes nothing, leadership included.
-func (s *Store) Commit(ctx context.Context, writes []reconciler.Write) error {
+func (s *Store) Commit(ctx context.Context, writes []model.Write) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	writes, err := s.check(writes)
@@ -330,8 +330,8 @@ func end(lost chan struct{}) {
 }
 
 // check coalesces writes and holds them against the limits.
-func (s *Store) check(writes []reconciler.Write) ([]reconciler.Write, error) {
-	out := make([]reconciler.Write, 0, len(writes))
+func (s *Store) check(writes []model.Write) ([]model.Write, error) {
+	out := make([]model.Write, 0, len(writes))
 	at := make(map[string]int, len(writes))
 	for _, w := range writes {
 		if err := s.checkWrite(w); err != nil {
@@ -359,7 +359,7 @@ func (s *Store) check(writes []reconciler.Write) ([]reconciler.Write, error) {
 	return out, nil
 }
 
-func (s *Store) checkWrite(w reconciler.Write) error {
+func (s *Store) checkWrite(w model.Write) error {
 	switch {
 	case w.Key == "" || len(w.Key) > maxKey || strings.HasPrefix(w.Key, "/"):
 		return fmt.Errorf("key %q: want 1 to %d bytes and no / in front", w.Key, maxKey)
@@ -372,4 +372,4 @@ func (s *Store) checkWrite(w reconciler.Write) error {
 }
 
 // fits says whether w is stored as it is and not in pieces.
-func fits(w reconciler.Write) bool { return len(w.Key)+len(w.Value) <= maxBytes }
+func fits(w model.Write) bool { return len(w.Key)+len(w.Value) <= maxBytes }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/look"
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -100,7 +101,7 @@ func (d *Dir) Poke() { d.looks.Poke() }
 // Look has Run look now, and returns what that found once it was told to whom Run
 // calls back: a look that began before does not count. It waits while Run does not
 // run.
-func (d *Dir) Look(ctx context.Context) (reconciler.Seen, error) { return d.looks.Look(ctx) }
+func (d *Dir) Look(ctx context.Context) (model.Seen, error) { return d.looks.Look(ctx) }
 
 // Head reads the directory now and returns the name of what is there.
 func (d *Dir) Head(ctx context.Context) (string, error) {
@@ -138,7 +139,7 @@ func (d *Dir) Trailers(context.Context, string, string) (schema.Trailers, error)
 
 // Run calls back on the goroutine that called it after each look, the first at
 // once. It returns ctx's error when that ends.
-func (d *Dir) Run(ctx context.Context, seen func(reconciler.Seen)) error {
+func (d *Dir) Run(ctx context.Context, seen func(model.Seen)) error {
 	w := d.watch()
 	defer w.close()
 	last := ""
@@ -208,7 +209,7 @@ func (d *Dir) wait(ctx context.Context, w *watcher) {
 }
 
 // look reads the directory and remembers what it found if it could.
-func (d *Dir) look(ctx context.Context) reconciler.Seen {
+func (d *Dir) look(ctx context.Context) model.Seen {
 	tree, err := d.read(ctx)
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -218,7 +219,7 @@ func (d *Dir) look(ctx context.Context) reconciler.Seen {
 			d.tree, d.past = tree, d.tree
 		}
 	}
-	return reconciler.Seen{Commit: d.tree.Commit, Trouble: err, At: d.at}
+	return model.Seen{Commit: d.tree.Commit, Trouble: err, At: d.at}
 }
 
 // read reads the directory, again if it changes meanwhile.

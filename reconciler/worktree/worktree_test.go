@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/loop"
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/reconciler/worktree"
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile"
@@ -43,14 +43,14 @@ func open(t *testing.T, dir string) (*worktree.Dir, *reads) {
 }
 
 // follow runs d until the test ends and returns what it calls back with.
-func follow(t *testing.T, d *worktree.Dir) <-chan reconciler.Seen {
+func follow(t *testing.T, d *worktree.Dir) <-chan model.Seen {
 	t.Helper()
-	out, done := make(chan reconciler.Seen, 1000), make(chan struct{})
+	out, done := make(chan model.Seen, 1000), make(chan struct{})
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(func() { cancel(); <-done })
 	go func() {
 		defer close(done)
-		if err := d.Run(ctx, func(s reconciler.Seen) { out <- s }); !errors.Is(err, context.Canceled) {
+		if err := d.Run(ctx, func(s model.Seen) { out <- s }); !errors.Is(err, context.Canceled) {
 			t.Errorf("Run: %v", err)
 		}
 	}()
@@ -58,10 +58,10 @@ func follow(t *testing.T, d *worktree.Dir) <-chan reconciler.Seen {
 }
 
 // until waits for a sight of which ok holds.
-func until(t *testing.T, seen <-chan reconciler.Seen, what string, ok func(reconciler.Seen) bool) reconciler.Seen {
+func until(t *testing.T, seen <-chan model.Seen, what string, ok func(model.Seen) bool) model.Seen {
 	t.Helper()
 	end := time.After(20 * time.Second)
-	var last reconciler.Seen
+	var last model.Seen
 	for {
 		select {
 		case last = <-seen:
@@ -75,9 +75,9 @@ func until(t *testing.T, seen <-chan reconciler.Seen, what string, ok func(recon
 }
 
 // shows returns whether a sight's tree has the file with the content.
-func shows(t *testing.T, d *worktree.Dir, path, content string) func(reconciler.Seen) bool {
+func shows(t *testing.T, d *worktree.Dir, path, content string) func(model.Seen) bool {
 	t.Helper()
-	return func(s reconciler.Seen) bool {
+	return func(s model.Seen) bool {
 		tree, err := d.Tree(t.Context(), s.Commit)
 		f, there := tree.Files[path]
 		return err == nil && (there && string(f.Data) == content || !there && content == "")
@@ -245,7 +245,7 @@ func TestNoWatches(t *testing.T) {
 	write(t, dir+"/a.cue", "b")
 	until(t, seen, "a save", shows(t, d, "a.cue", "b"))
 	full.Store(false)
-	until(t, seen, "the end of the shortage", func(s reconciler.Seen) bool { return len(s.Notes) == 1 })
+	until(t, seen, "the end of the shortage", func(s model.Seen) bool { return len(s.Notes) == 1 })
 	write(t, dir+"/a.cue", "c")
 	until(t, seen, "a save afterwards", shows(t, d, "a.cue", "c"))
 	mu.Lock()
@@ -271,7 +271,7 @@ func TestAway(t *testing.T) {
 	first := until(t, seen, "the start", shows(t, d, "a.cue", "a"))
 	check(t, os.Rename(dir, dir+"-away"))
 	d.Poke()
-	s := until(t, seen, "the trouble", func(s reconciler.Seen) bool { return s.Trouble != nil })
+	s := until(t, seen, "the trouble", func(s model.Seen) bool { return s.Trouble != nil })
 	if s.Commit != first.Commit || !strings.Contains(s.Trouble.Error(), "no such file") || !strings.Contains(s.Trouble.Error(), "\nhint: ") {
 		t.Errorf("%+v", s)
 	}
@@ -280,7 +280,7 @@ func TestAway(t *testing.T) {
 	}
 	check(t, os.Rename(dir+"-away", dir))
 	d.Poke()
-	until(t, seen, "the end of the trouble", func(s reconciler.Seen) bool { return s.Trouble == nil })
+	until(t, seen, "the end of the trouble", func(s model.Seen) bool { return s.Trouble == nil })
 	write(t, dir+"/a.cue", "b")
 	until(t, seen, "a save afterwards", shows(t, d, "a.cue", "b"))
 }

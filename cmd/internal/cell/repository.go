@@ -6,6 +6,7 @@ import (
 	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/git"
 	"github.com/musterhq/muster/reconciler/loop"
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/reconciler/worktree"
 	"github.com/musterhq/muster/schema/compile"
 )
@@ -19,7 +20,7 @@ type repository interface {
 	// Name is what messages call it.
 	Name() string
 	// Look has Run look now, and returns what that found once it was told.
-	Look(ctx context.Context) (reconciler.Seen, error)
+	Look(ctx context.Context) (model.Seen, error)
 	// Standing says how a commit stands to a head.
 	Standing(ctx context.Context, head, name string) reconciler.Standing
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/events"
 	"github.com/musterhq/muster/reconciler/loop"
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/reconciler/store"
 	"github.com/musterhq/muster/schema"
 )
@@ -149,7 +150,7 @@ func (t *term) Status(ctx context.Context) (*reconciler.Status, <-chan struct{},
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	own := reconciler.Describe(reconciler.DescribeInput{State: reconciler.NewState(t.cell), Observed: reconciler.NewObserved(time.Now()), Now: time.Now()})
+	own := reconciler.Describe(reconciler.DescribeInput{State: model.NewState(t.cell), Observed: model.NewObserved(time.Now()), Now: time.Now()})
 	if t.last != nil {
 		own = *t.last
 	}

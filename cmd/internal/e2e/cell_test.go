@@ -17,6 +17,7 @@ import (
 	"github.com/musterhq/muster/cmd/internal/binaries"
 	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/git"
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/reconciler/web/client"
 	"github.com/musterhq/muster/schema/scaffold"
 )
@@ -114,7 +115,7 @@ func (c *cell) joined() {
 	c.t.Helper()
 	c.until("the agent joins", func(s *reconciler.Status) string {
 		for _, m := range s.Machines {
-			if m.Health == string(reconciler.HealthUp) {
+			if m.Health == string(model.HealthUp) {
 				return ""
 			}
 		}

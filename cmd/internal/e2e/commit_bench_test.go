@@ -14,6 +14,7 @@ import (
 	"github.com/musterhq/muster/cmd/internal/binaries"
 	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/git"
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema/compile"
 	"github.com/musterhq/muster/schema/compile/synthetic"
 )
@@ -23,7 +24,7 @@ import (
 type follower struct {
 	repo     *git.Repo
 	compiler *compile.Compiler
-	state    *reconciler.State
+	state    *model.State
 }
 
 func (f *follower) take(b *testing.B, commit string) (writes int) {
@@ -83,7 +84,7 @@ func benchCommits(b *testing.B, jobs int) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			f.repo, f.state = repo, reconciler.NewState("local")
+			f.repo, f.state = repo, model.NewState("local")
 			f.compiler = compile.New(compile.Config{Exe: exe, Args: []string{"compile-child"}})
 			f.take(b, first.commit)
 		}

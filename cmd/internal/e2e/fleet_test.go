@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/model"
 )
 
 // fleet is a cell of several agents on this host, each with a state directory,
@@ -37,7 +38,7 @@ func newFleet(t *testing.T, machines int, flags ...string) *fleet {
 	f.until("the agents join", func(s *reconciler.Status) string {
 		up := 0
 		for _, m := range s.Machines {
-			if m.Health == string(reconciler.HealthUp) {
+			if m.Health == string(model.HealthUp) {
 				up++
 			}
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/musterhq/muster/cmd/internal/binaries"
 	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile"
 	"github.com/musterhq/muster/schema/compile/synthetic"
@@ -22,7 +23,7 @@ import (
 func TestRelease(t *testing.T) {
 	t.Parallel()
 	compiler := compile.New(compile.Config{Exe: filepath.Join(binaries.Dir(t), "muster"), Args: []string{"compile-child"}})
-	state, now := reconciler.NewState("local"), time.Unix(1_000_000, 0)
+	state, now := model.NewState("local"), time.Unix(1_000_000, 0)
 	// settle takes a commit and steps until there is nothing to do; it returns
 	// the keys of what was written.
 	settle := func(commit string, files map[string]string) (adopted, stepped []string) {
@@ -38,7 +39,7 @@ func TestRelease(t *testing.T) {
 		if d := compile.Diagnostics(out); len(d) > 0 {
 			t.Fatal(d)
 		}
-		apply := func(writes []reconciler.Write) (keys []string) {
+		apply := func(writes []model.Write) (keys []string) {
 			for _, w := range writes {
 				keys = append(keys, w.Key)
 			}
@@ -50,7 +51,7 @@ func TestRelease(t *testing.T) {
 		writes, _ := reconciler.Adopt(state, reconciler.DesiredIn(state), out, now)
 		adopted = apply(writes)
 		for range 10 {
-			step := reconciler.Step(reconciler.Input{State: state, Observed: reconciler.NewObserved(now), Now: now})
+			step := reconciler.Step(reconciler.Input{State: state, Observed: model.NewObserved(now), Now: now})
 			if len(step.Writes) == 0 {
 				return adopted, stepped
 			}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/model"
 )
 
 var stopped = flag.Duration("e2e.stopped", 0, "how long TestAgentStopped stops an agent; 0: until its machine is given up and its tasks run elsewhere")
@@ -22,7 +23,7 @@ var stopped = flag.Duration("e2e.stopped", 0, "how long TestAgentStopped stops a
 func TestAgentStopped(t *testing.T) {
 	t.Parallel()
 	var flags []string
-	if *stopped < 2*reconciler.DefaultLostAfter {
+	if *stopped < 2*model.DefaultLostAfter {
 		flags = []string{"--lost-after", "15s"} // for a test that many wait for
 	}
 	f := newFleet(t, 3, flags...)

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/model"
 )
 
 // certificateLife is short, so that a test sees several certificates come and
@@ -149,7 +150,7 @@ func (s *spread) up(machines int) {
 		status := s.status()
 		n := 0
 		for _, m := range status.Machines {
-			if m.Health == string(reconciler.HealthUp) {
+			if m.Health == string(model.HealthUp) {
 				n++
 			}
 		}

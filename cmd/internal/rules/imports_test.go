@@ -61,8 +61,13 @@ var layers = []layer{
 		"what lies below placement serves placement",
 	},
 	{
+		"reconciler/model",
+		[]string{"schema"},
+		"what is stored and what is heard know nothing of what is decided by them",
+	},
+	{
 		"reconciler",
-		[]string{"placement", "schema", "schema/valid"},
+		[]string{"reconciler/model", "placement", "schema", "schema/valid"},
 		"a core that imports an adapter can no longer be simulated; what the names in a commit stand for is a rule of the schema",
 	},
 	{
@@ -71,22 +76,22 @@ var layers = []layer{
 	},
 	{
 		"reconciler/link",
-		[]string{"reconciler", "reconciler/local", "placement", "schema", "schema/identity", "schema/linkpb"},
+		[]string{"reconciler", "reconciler/model", "reconciler/local", "placement", "schema", "schema/identity", "schema/linkpb"},
 		"only the two ends of the link speak its protobuf",
 	},
 	{
 		"reconciler/pki",
-		[]string{"reconciler", "schema", "schema/atomicfile", "schema/identity"},
+		[]string{"reconciler/model", "schema", "schema/atomicfile", "schema/identity"},
 		"what a certificate and a token say is the same at both ends",
 	},
 	{
 		"reconciler/store",
-		[]string{"reconciler", "schema", "schema/atomicfile", "schema/filelock"},
+		[]string{"reconciler", "reconciler/model", "schema", "schema/atomicfile", "schema/filelock"},
 		"the store keeps what the core gives it, and its files are whole",
 	},
 	{
 		"reconciler/web/...",
-		[]string{"reconciler", "reconciler/local", "placement", "schema", "schema/identity", "reconciler/web/..."},
+		[]string{"reconciler", "reconciler/model", "reconciler/local", "placement", "schema", "schema/identity", "reconciler/web/..."},
 		"the API and its client share their requests, and know of the cell only its status",
 	},
 	{
@@ -95,17 +100,17 @@ var layers = []layer{
 	},
 	{
 		"reconciler/git",
-		[]string{"reconciler", "reconciler/fswatch", "reconciler/look", "schema"},
+		[]string{"reconciler", "reconciler/model", "reconciler/fswatch", "reconciler/look", "schema"},
 		"a source of commits sees at once that a file has changed, or that it is asked to look",
 	},
 	{
 		"reconciler/worktree",
-		[]string{"reconciler", "reconciler/fswatch", "reconciler/look", "schema"},
+		[]string{"reconciler", "reconciler/model", "reconciler/fswatch", "reconciler/look", "schema"},
 		"a source of commits sees at once that a file has changed, or that it is asked to look",
 	},
 	{
 		"reconciler/...",
-		[]string{"reconciler", "placement", "schema"},
+		[]string{"reconciler", "reconciler/model", "placement", "schema"},
 		"adapters meet through interfaces that their consumer declares, and are put together in cmd/internal/cell; " +
 			"the master and the agent share only the schema, or one could not be upgraded without the other",
 	},

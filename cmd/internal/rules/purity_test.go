@@ -8,9 +8,8 @@ import (
 
 // cores are the pure packages: no I/O, no clock, no goroutine, no global
 // randomness. So the simulator, `muster plan`, the tests and production run
-// the same functions. Their subpackages are adapters and not bound by this, but
-// for the rules of the schema, which the cores share.
-var cores = []string{"schema", "schema/valid", "placement", "reconciler", "nodeagent"}
+// the same functions. Their other subpackages are adapters and not bound by this.
+var cores = []string{"schema", "schema/valid", "placement", "reconciler", "reconciler/model", "nodeagent"}
 
 func isCore(dir string) bool { return slices.Contains(cores, dir) }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -109,14 +110,14 @@ func commitName(commit string) string {
 	if commit == "" {
 		return "none"
 	}
-	return reconciler.ShortCommit(commit)
+	return model.ShortCommit(commit)
 }
 
 // machines writes how many machines there are of each kind, and lists those that
 // are not plainly up, or all.
 func (v *View) machines(b *strings.Builder, s *reconciler.Status) {
 	plain := func(m *reconciler.MachineStatus) bool {
-		return m.Health == string(reconciler.HealthUp) && m.Draining == nil && !m.Cordoned && len(m.Conditions) == 0 && len(m.Notes) == 0
+		return m.Health == string(model.HealthUp) && m.Draining == nil && !m.Cordoned && len(m.Conditions) == 0 && len(m.Notes) == 0
 	}
 	count := map[string]int{}
 	t := Table{Columns: []Column{
@@ -137,7 +138,7 @@ func (v *View) machines(b *strings.Builder, s *reconciler.Status) {
 	}
 	if !v.machine() {
 		var parts []string
-		for _, h := range []reconciler.Health{reconciler.HealthUp, reconciler.HealthSilent, reconciler.HealthLost} {
+		for _, h := range []model.Health{model.HealthUp, model.HealthSilent, model.HealthLost} {
 			if n := count[string(h)]; n > 0 {
 				parts = append(parts, fmt.Sprintf("%d %s", n, h))
 			}
@@ -155,10 +156,10 @@ func (v *View) machines(b *strings.Builder, s *reconciler.Status) {
 
 func machineRow(m *reconciler.MachineStatus) []Cell {
 	health, colour := m.Health, ""
-	if m.Health != string(reconciler.HealthUp) {
+	if m.Health != string(model.HealthUp) {
 		colour = Yellow
 	}
-	if m.Health == string(reconciler.HealthLost) {
+	if m.Health == string(model.HealthLost) {
 		colour = Red
 	}
 	switch {

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/model"
 )
 
 // TestClock holds what package time makes of the readings of a clock that jumps:
@@ -35,7 +35,7 @@ func TestLeap(t *testing.T) {
 	t.Parallel()
 	var c clock
 	now := began
-	o := reconciler.NewObserved(c.read(now))
+	o := model.NewObserved(c.read(now))
 	for _, step := range []struct{ ahead, want time.Duration }{
 		{0, 0},
 		{time.Hour, time.Hour},
@@ -50,7 +50,7 @@ func TestLeap(t *testing.T) {
 		}
 	}
 	c.ahead = 24 * time.Hour
-	if leap := reconciler.NewObserved(c.read(now)).OnResume(time.Time{}, c.read(now.Add(time.Second))); leap != 0 {
+	if leap := model.NewObserved(c.read(now)).OnResume(time.Time{}, c.read(now.Add(time.Second))); leap != 0 {
 		t.Errorf("a new master believes that the clock was set forward by %s", leap)
 	}
 }

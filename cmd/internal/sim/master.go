@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/reconciler/store"
 	"github.com/musterhq/muster/schema"
 )
@@ -24,7 +25,7 @@ type master struct {
 	*reconciler.Master
 	since   time.Time // by the world's time
 	store   *store.Store
-	state   *reconciler.State         // of Master
+	state   *model.State              // of Master
 	last    *reconciler.Output        // of Master
 	in      reconciler.Input          // of the newest step
 	wake    time.Time                 // when last wants a step, zero if never
@@ -93,13 +94,13 @@ func (w *World) thaw() {
 		writes, _ = reconciler.Adopt(m.state, reconciler.DesiredIn(m.state), w.head, now)
 	}
 	w.note("the frozen master wakes up and wants to write %d documents", len(writes))
-	if batches := reconciler.Batches(writes); len(batches) > 0 {
+	if batches := model.Batches(writes); len(batches) > 0 {
 		if err := m.store.Commit(context.Background(), batches[0]); !errors.Is(err, store.ErrNotLeader) && !errors.Is(err, store.ErrInjected) {
 			w.violate("a master that was replaced writes: %v", err)
 		}
 		return
 	}
-	views := reconciler.Views(m.state)
+	views := model.Views(m.state)
 	for _, machine := range w.machines {
 		if epoch, ok := m.epochs[machine.name]; ok {
 			m.version++
@@ -207,7 +208,7 @@ func (w *World) adopt() error {
 		head = f(head)
 	}
 	now := w.clock.read(w.now)
-	m.Head(reconciler.Seen{Commit: head.Commit}, now)
+	m.Head(model.Seen{Commit: head.Commit}, now)
 	m.Compiled(&head, now)
 	m.news = m.news || !m.state.Suspended()
 	return w.carryOut()
@@ -301,19 +302,19 @@ func (w *World) decides(ready *reconciler.Ready) error {
 }
 
 // pushEarly is what no master does: it tells machines what is not stored yet.
-func (w *World) pushEarly(writes []reconciler.Write) error {
+func (w *World) pushEarly(writes []model.Write) error {
 	docs, err := w.master.store.Load(context.Background())
 	if err != nil {
 		return err
 	}
-	s, err := reconciler.Load(cellName, docs)
+	s, err := model.Load(cellName, docs)
 	if err != nil {
 		return err
 	}
 	if err := s.Apply(writes); err != nil {
 		return err
 	}
-	views := reconciler.Views(s)
+	views := model.Views(s)
 	for _, machine := range w.machines {
 		if epoch, ok := w.master.epochs[machine.name]; ok {
 			w.master.version++
@@ -383,7 +384,7 @@ func (w *World) join(machine *machine) error {
 
 // commit stores writes as the loop does, in transactions as small as the world
 // wants them; the memory's hook decides where the master dies.
-func (w *World) commit(writes []reconciler.Write) error {
+func (w *World) commit(writes []model.Write) error {
 	if f := w.cfg.Mutant.Writes; f != nil {
 		writes = f(writes)
 	}
@@ -395,7 +396,7 @@ func (w *World) commit(writes []reconciler.Write) error {
 		if w.cfg.Cut > 0 {
 			n = min(n, w.cfg.Cut)
 		}
-		for _, batch := range reconciler.Batches(writes[:n]) {
+		for _, batch := range model.Batches(writes[:n]) {
 			if err := w.master.store.Commit(context.Background(), batch); err != nil {
 				return err
 			}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -112,15 +113,15 @@ func caught(seed uint64, m *Mutant) error {
 }
 
 // without drops the writes of a kind of document once there is one.
-func without(prefix string) func([]reconciler.Write) []reconciler.Write {
-	return func(writes []reconciler.Write) []reconciler.Write {
-		return slices.DeleteFunc(slices.Clone(writes), func(w reconciler.Write) bool { return strings.HasPrefix(w.Key, prefix) })
+func without(prefix string) func([]model.Write) []model.Write {
+	return func(writes []model.Write) []model.Write {
+		return slices.DeleteFunc(slices.Clone(writes), func(w model.Write) bool { return strings.HasPrefix(w.Key, prefix) })
 	}
 }
 
 // sortFirst puts the writes that isFirst picks before all others.
-func sortFirst(writes []reconciler.Write, isFirst func(reconciler.Write) bool) []reconciler.Write {
-	var a, b []reconciler.Write
+func sortFirst(writes []model.Write, isFirst func(model.Write) bool) []model.Write {
+	var a, b []model.Write
 	for _, w := range writes {
 		if isFirst(w) {
 			a = append(a, w)
@@ -131,21 +132,21 @@ func sortFirst(writes []reconciler.Write, isFirst func(reconciler.Write) bool) [
 	return append(a, b...)
 }
 
-func putFirst(prefix string) func([]reconciler.Write) []reconciler.Write {
-	return func(writes []reconciler.Write) []reconciler.Write {
-		return sortFirst(writes, func(w reconciler.Write) bool { return strings.HasPrefix(w.Key, prefix) })
+func putFirst(prefix string) func([]model.Write) []model.Write {
+	return func(writes []model.Write) []model.Write {
+		return sortFirst(writes, func(w model.Write) bool { return strings.HasPrefix(w.Key, prefix) })
 	}
 }
 
-func deletesFirst(prefix string) func([]reconciler.Write) []reconciler.Write {
-	return func(writes []reconciler.Write) []reconciler.Write {
-		return sortFirst(writes, func(w reconciler.Write) bool { return strings.HasPrefix(w.Key, prefix) && w.Value == nil })
+func deletesFirst(prefix string) func([]model.Write) []model.Write {
+	return func(writes []model.Write) []model.Write {
+		return sortFirst(writes, func(w model.Write) bool { return strings.HasPrefix(w.Key, prefix) && w.Value == nil })
 	}
 }
 
 // tasks changes each record that is stored.
-func tasks(change func(*schema.TaskRecord)) func([]reconciler.Write) []reconciler.Write {
-	return func(writes []reconciler.Write) []reconciler.Write {
+func tasks(change func(*schema.TaskRecord)) func([]model.Write) []model.Write {
+	return func(writes []model.Write) []model.Write {
 		out := slices.Clone(writes)
 		for i, w := range out {
 			var c schema.Chunk
@@ -213,7 +214,7 @@ func leaving(in *reconciler.Input) {
 // packages shows the core other declarations than are stored.
 func packages(change func(*schema.Objects)) func(*reconciler.Input) {
 	return func(in *reconciler.Input) {
-		docs := reconciler.NewState(in.State.Cell)
+		docs := model.NewState(in.State.Cell)
 		for digest, p := range in.State.Packages {
 			c := *p
 			change(&c.Objects)

@@ -7,13 +7,13 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/nodeagent"
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
 
 // oracle is what the world knows and no master has to remember.
 type oracle struct {
-	durable  *reconciler.State          // what the newest master knows to be stored
+	durable  *model.State               // what the newest master knows to be stored
 	good     map[string]*schema.Package // last good version of each directory
 	next     map[string]*schema.Package // what good becomes when nextID is stored
 	nextID   string
@@ -46,7 +46,7 @@ type failure struct {
 
 func newOracle() oracle {
 	return oracle{
-		durable: &reconciler.State{}, good: map[string]*schema.Package{}, heard: map[string]time.Time{}, finished: map[schema.TaskName]uint64{}, failed: map[schema.TaskName]failure{},
+		durable: &model.State{}, good: map[string]*schema.Package{}, heard: map[string]time.Time{}, finished: map[schema.TaskName]uint64{}, failed: map[schema.TaskName]failure{},
 		trials: map[schema.JobName]*trial{}, proven: map[schema.JobName]map[string]bool{}, restarts: map[string]*restarted{}, written: map[uint64]time.Time{}, joined: map[string]time.Time{}, cordoned: map[string]uint64{}, stops: map[schema.JobName][]time.Time{}, epochs: map[string]uint64{}, packages: map[schema.Digest]bool{}, data: map[schema.Digest]*schema.Job{},
 	}
 }
@@ -108,7 +108,7 @@ func (o *oracle) adopted(commit string) {
 }
 
 // restarted takes what a new master has loaded.
-func (o *oracle) restarted(s *reconciler.State) {
+func (o *oracle) restarted(s *model.State) {
 	o.durable = s
 	o.adopted(s.Head.Commit)
 }
@@ -304,13 +304,13 @@ func (w *World) checkBackoff(task schema.TaskName, before snap) {
 }
 
 // snap is what was stored at a moment.
-type snap map[reconciler.ChunkName]*schema.Chunk
+type snap map[model.ChunkName]*schema.Chunk
 
 func (w *World) snap() snap { return maps.Clone(w.master.state.Chunks) }
 
 // record returns the task's record, nil if it has none.
 func (s snap) record(task schema.TaskName) *schema.TaskRecord {
-	c := s[reconciler.ChunkName{Job: task.JobName, Number: task.Index / schema.ChunkSize}]
+	c := s[model.ChunkName{Job: task.JobName, Number: task.Index / schema.ChunkSize}]
 	if c == nil {
 		return nil
 	}

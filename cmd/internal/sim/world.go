@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/reconciler/store"
 	"github.com/musterhq/muster/schema"
 )
@@ -50,7 +51,7 @@ type Mutant struct {
 	Name   string
 	Input  func(*reconciler.Input)
 	Output func(*reconciler.Output)
-	Writes func([]reconciler.Write) []reconciler.Write // of each commit
+	Writes func([]model.Write) []model.Write // of each commit
 	Commit func(schema.Compiled) schema.Compiled
 	Report func(*schema.Report)
 	Since  func(time.Time) time.Time // when a master believes to have begun

@@ -1,4 +1,4 @@
-package reconciler
+package model
 
 import (
 	"fmt"
@@ -7,8 +7,8 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// placeOf returns the place of the agent that has a name.
-func placeOf(r *schema.MachineRecord) schema.Place {
+// PlaceOf returns the place of the agent that has a name.
+func PlaceOf(r *schema.MachineRecord) schema.Place {
 	p := schema.PlaceOf(&r.MachineInfo)
 	p.From, p.Since = r.From, r.Joined
 	return p
@@ -51,9 +51,9 @@ func (o *Observed) uncontested(machine string, now time.Time) []schema.Event {
 	return []schema.Event{{At: now, Kind: schema.EventMachine, Machine: machine, Message: fmt.Sprintf("condition %s is over", schema.NameConflict)}}
 }
 
-// nameConflict returns the condition of a machine whose name another agent asks
+// NameConflict returns the condition of a machine whose name another agent asks
 // for, nil if none does.
-func (o *Observed) nameConflict(machine string, now time.Time) []schema.Condition {
+func (o *Observed) NameConflict(machine string, now time.Time) []schema.Condition {
 	c, ok := o.contested[machine]
 	if !ok || now.Sub(c.last) >= contestedFor {
 		return nil

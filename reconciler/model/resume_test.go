@@ -1,4 +1,4 @@
-package reconciler
+package model
 
 import (
 	"testing"
@@ -31,10 +31,10 @@ func TestAwake(t *testing.T) {
 			wake = start.Add(c.wake)
 		}
 		o.OnResume(wake, start.Add(c.at))
-		if got, _ := o.health(&schema.MachineRecord{MachineInfo: schema.MachineInfo{Name: "m1"}}, start.Add(c.at)); got != c.want {
+		if got, _ := o.HealthOf(&schema.MachineRecord{MachineInfo: schema.MachineInfo{Name: "m1"}}, start.Add(c.at)); got != c.want {
 			t.Errorf("%s: the machine is %s, want %s", c.name, got, c.want)
 		}
-		if got, _ := o.health(&schema.MachineRecord{MachineInfo: schema.MachineInfo{Name: "m2"}}, start.Add(c.at)); c.want == HealthSilent && got != HealthSilent {
+		if got, _ := o.HealthOf(&schema.MachineRecord{MachineInfo: schema.MachineInfo{Name: "m2"}}, start.Add(c.at)); c.want == HealthSilent && got != HealthSilent {
 			t.Errorf("%s: a machine that was never heard is %s, want %s", c.name, got, HealthSilent)
 		}
 	}

@@ -1,8 +1,8 @@
-package reconciler
+package model
 
-// floor is the highest generation, and epoch, that may have been given by a
+// Floor is the highest generation, and epoch, that may have been given by a
 // master whose store was lost; 0 in a cell that was never restored.
-func (s *State) floor() uint64 {
+func (s *State) Floor() uint64 {
 	if s.Restored == nil {
 		return 0
 	}

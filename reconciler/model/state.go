@@ -1,4 +1,4 @@
-package reconciler
+package model
 
 import (
 	"cmp"
@@ -15,19 +15,19 @@ import (
 // cell's prefix. Those of reconciler/pki, token/ and member/, are no part of the
 // State.
 const (
-	keyCounter = "counter"  // the last generation given
-	keyHead    = "head"     // schema.Head
-	keyPackage = "package/" // + digest: schema.Package
-	keyData    = "data/"    // + digest: schema.Job
-	keyJob     = "job/"     // + user/job: schema.JobRecord
-	keyChunk   = "chunk/"   // + user/job/number: schema.Chunk
-	keyMachine = "machine/" // + name: schema.MachineRecord
-	keyLoss    = "loss"     // schema.LossRecord
-	keyGone    = "gone"     // schema.ForgottenRecord
-	keySuspend = "suspend/" // + user/job, or all: schema.Suspension
-	keyRestart = "restart/" // + user/job or user/job/index: schema.RestartRequest
+	KeyCounter = "counter"  // the last generation given
+	KeyHead    = "head"     // schema.Head
+	KeyPackage = "package/" // + digest: schema.Package
+	KeyData    = "data/"    // + digest: schema.Job
+	KeyJob     = "job/"     // + user/job: schema.JobRecord
+	KeyChunk   = "chunk/"   // + user/job/number: schema.Chunk
+	KeyMachine = "machine/" // + name: schema.MachineRecord
+	KeyLoss    = "loss"     // schema.LossRecord
+	KeyGone    = "gone"     // schema.ForgottenRecord
+	KeySuspend = "suspend/" // + user/job, or all: schema.Suspension
+	KeyRestart = "restart/" // + user/job or user/job/index: schema.RestartRequest
 
-	keyRestored = "restored" // schema.Restored, of a cell that was restored from a snapshot
+	KeyRestored = "restored" // schema.Restored, of a cell that was restored from a snapshot
 )
 
 // State is what the store holds of a cell: desired, assigned and progress. Its
@@ -52,9 +52,9 @@ type State struct {
 
 	unknown map[string]*schema.Unknown      // of documents, by key; those without are absent
 	known   map[schema.Digest]schema.Digest // of data with unknown fields: the digest of what is known of it
-	// desires counts the changes of what DesiredIn is a function of: it is the same for
+	// Desires counts the changes of what DesiredIn is a function of: it is the same for
 	// as long as this is.
-	desires uint64
+	Desires uint64
 }
 
 // ChunkName identifies a chunk of a job's task records.
@@ -98,9 +98,9 @@ func (s *State) Apply(writes []Write) error {
 	return nil
 }
 
-// document returns the write that stores v at key. What a later release wrote
+// Document returns the write that stores v at key. What a later release wrote
 // there beyond what this one knows stays.
-func (s *State) document(key string, v any) Write { return Write{key, s.unknown[key].Encode(v)} }
+func (s *State) Document(key string, v any) Write { return Write{key, s.unknown[key].Encode(v)} }
 
 // decode reads the document of a write into v.
 func (s *State) decode(w Write, v any) error {
@@ -126,45 +126,45 @@ func (s *State) applyLoss(w Write) error {
 func (s *State) apply(w Write) error {
 	kind, name, _ := strings.Cut(w.Key, "/")
 	switch kind + "/" {
-	case keyCounter + "/":
+	case KeyCounter + "/":
 		return s.decode(w, &s.Counter)
-	case keyLoss + "/":
+	case KeyLoss + "/":
 		return s.applyLoss(w)
-	case keyGone + "/":
+	case KeyGone + "/":
 		return s.decode(w, &s.Gone)
-	case keyHead + "/":
+	case KeyHead + "/":
 		var h schema.Head
 		err := s.decode(w, &h)
 		if !maps.Equal(h.Packages, s.Head.Packages) || h.Held != nil || s.Head.Held != nil {
-			s.desires++
+			s.Desires++
 		}
 		s.Head = h
 		return err
-	case keyRestored + "/":
+	case KeyRestored + "/":
 		s.Restored = new(schema.Restored)
 		return s.decode(w, s.Restored)
-	case keyPackage:
-		s.desires++
+	case KeyPackage:
+		s.Desires++
 		return put(s, s.Packages, schema.Digest(name), w)
-	case keyData:
+	case KeyData:
 		return s.applyData(schema.Digest(name), w)
-	case keyMachine:
+	case KeyMachine:
 		return put(s, s.Machines, name, w)
-	case keySuspend:
-		s.desires++
+	case KeySuspend:
+		s.Desires++
 		return put(s, s.Suspensions, name, w)
-	case keyRestart:
+	case KeyRestart:
 		return put(s, s.Restarts, name, w)
-	case keyJob:
+	case KeyJob:
 		job, err := schema.ParseJobName(s.Cell + "/" + name)
 		if err != nil {
 			return err
 		}
 		if s.Head.Held != nil || len(s.Suspensions) > 0 { // what a kept job runs is what is wanted
-			s.desires++
+			s.Desires++
 		}
 		return put(s, s.Jobs, job, w)
-	case keyChunk:
+	case KeyChunk:
 		i := strings.LastIndexByte(name, '/')
 		job, err := schema.ParseJobName(s.Cell + "/" + name[:max(i, 0)])
 		if err != nil {
@@ -232,13 +232,13 @@ func (s *State) check() error {
 	return nil
 }
 
-// record returns the record of a task, nil if there is none.
-func (s *State) record(t schema.TaskName) *schema.TaskRecord {
+// Record returns the record of a task, nil if there is none.
+func (s *State) Record(t schema.TaskName) *schema.TaskRecord {
 	c := s.Chunks[ChunkName{t.JobName, t.Index / schema.ChunkSize}]
 	if c == nil {
 		return nil
 	}
-	i, ok := search(c, t.Index)
+	i, ok := SearchTask(c, t.Index)
 	if !ok {
 		return nil
 	}
@@ -249,7 +249,7 @@ func (s *State) record(t schema.TaskName) *schema.TaskRecord {
 // there is none: of the oldest generation from the given one on, or, with 0 or if
 // there is none of these, of the newest.
 func (s *State) Locate(t schema.TaskName, from uint64) string {
-	r := s.record(t)
+	r := s.Record(t)
 	if r == nil {
 		return ""
 	}
@@ -264,23 +264,23 @@ func (s *State) Locate(t schema.TaskName, from uint64) string {
 	return r.Causes[len(r.Causes)-1].Machine
 }
 
-// search returns where the record of index is in c, or belongs.
-func search(c *schema.Chunk, index int) (int, bool) {
+// SearchTask returns where the record of index is in c, or belongs.
+func SearchTask(c *schema.Chunk, index int) (int, bool) {
 	return slices.BinarySearchFunc(c.Tasks, index, func(r schema.TaskRecord, i int) int { return r.Index - i })
 }
 
-// chunkNames returns the names of all chunks, sorted.
-func (s *State) chunkNames() []ChunkName {
-	return slices.SortedFunc(maps.Keys(s.Chunks), ChunkName.compare)
+// ChunkNames returns the names of all chunks, sorted.
+func (s *State) ChunkNames() []ChunkName {
+	return slices.SortedFunc(maps.Keys(s.Chunks), ChunkName.Compare)
 }
 
-// compare orders chunks by job and number.
-func (n ChunkName) compare(o ChunkName) int {
+// Compare orders chunks by job and number.
+func (n ChunkName) Compare(o ChunkName) int {
 	return cmp.Or(n.Job.Compare(o.Job), cmp.Compare(n.Number, o.Number))
 }
 
-// spans returns how many chunks the records of each job span.
-func (s *State) spans() map[schema.JobName]int {
+// Spans returns how many chunks the records of each job span.
+func (s *State) Spans() map[schema.JobName]int {
 	out := make(map[schema.JobName]int, len(s.Jobs))
 	for name := range s.Chunks {
 		out[name.Job] = max(out[name.Job], name.Number+1)
@@ -288,8 +288,8 @@ func (s *State) spans() map[schema.JobName]int {
 	return out
 }
 
-// jobNames returns the names of all jobs that have a record, sorted.
-func (s *State) jobNames() []schema.JobName {
+// JobNames returns the names of all jobs that have a record, sorted.
+func (s *State) JobNames() []schema.JobName {
 	return slices.SortedFunc(maps.Keys(s.Jobs), schema.JobName.Compare)
 }
 
@@ -297,7 +297,7 @@ func (s *State) jobNames() []schema.JobName {
 // by task. A machine without any is absent.
 func Views(s *State) map[string][]schema.Assignment {
 	views := map[string][]schema.Assignment{}
-	for _, name := range s.chunkNames() {
+	for _, name := range s.ChunkNames() {
 		c := s.Chunks[name]
 		for i := range c.Tasks {
 			r := &c.Tasks[i]

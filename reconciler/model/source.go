@@ -1,4 +1,4 @@
-package reconciler
+package model
 
 import (
 	"fmt"
@@ -34,7 +34,7 @@ func SourceEvents(before, after Seen, now time.Time) []schema.Event {
 	}
 	switch {
 	case before.Trouble == nil && after.Trouble != nil:
-		add("the repository cannot be read: %s", sourceLine(after.Trouble.Error()))
+		add("the repository cannot be read: %s", SourceLine(after.Trouble.Error()))
 	case before.Trouble != nil && after.Trouble == nil:
 		add("the repository can be read again")
 	}
@@ -45,9 +45,9 @@ func SourceEvents(before, after Seen, now time.Time) []schema.Event {
 	return out
 }
 
-// sourceLine returns the first line of the repository's trouble, for where it has
+// SourceLine returns the first line of the repository's trouble, for where it has
 // been said already that it is the repository's.
-func sourceLine(trouble string) string {
+func SourceLine(trouble string) string {
 	line, _, _ := strings.Cut(trouble, "\n")
 	return strings.TrimPrefix(line, "repository ")
 }

@@ -1,11 +1,11 @@
-package reconciler_test
+package model_test
 
 import (
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -16,7 +16,7 @@ func TestOOMEvents(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2027, 1, 2, 3, 4, 5, 0, time.UTC)
 	task := schema.JobName{Cell: "c", User: "u", Job: "web"}.Task(0)
-	o := reconciler.NewObserved(now)
+	o := model.NewObserved(now)
 	hear := func(incarnation int, kills int64) []string {
 		got := []string{}
 		for _, e := range o.Hear(schema.Report{Machine: schema.MachineInfo{Name: "m1"}, Tasks: []schema.TaskStatus{{

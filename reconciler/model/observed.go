@@ -1,4 +1,4 @@
-package reconciler
+package model
 
 import (
 	"fmt"
@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// silentAfter is how long a machine may say nothing before it gets no new
+	// SilentAfter is how long a machine may say nothing before it gets no new
 	// tasks: a few missed reports.
-	silentAfter = 10 * time.Second
+	SilentAfter = 10 * time.Second
 	// DefaultLostAfter is how long a machine may say nothing before its tasks are
 	// given up, unless the master was told otherwise.
 	DefaultLostAfter = 60 * time.Second
@@ -38,8 +38,8 @@ type Observed struct {
 	// waitedBefore that at since: nobody was heard then.
 	waited, waitedBefore time.Duration
 
-	machines map[string]*lastReport
-	usage    map[string]sample
+	machines map[string]*LastReport
+	usage    map[string]Sample
 	refused  map[string]string // why machines may not join
 	joins    map[string]joins  // of machines that were not heard since
 	// contested are the agents that were refused last the names of machines.
@@ -52,10 +52,10 @@ type joins struct {
 	again bool
 }
 
-// join takes note that a machine has joined. The first time since it was heard is
+// Join takes note that a machine has joined. The first time since it was heard is
 // word from it; one that joins again and again and never reports is as silent as
 // one that does not.
-func (o *Observed) join(machine string, now time.Time) {
+func (o *Observed) Join(machine string, now time.Time) {
 	if j, ok := o.joins[machine]; ok {
 		j.again = true
 		o.joins[machine] = j
@@ -78,12 +78,29 @@ func (o *Observed) Refuse(machine string, err error, now time.Time) []schema.Eve
 // to lead.
 func (o *Observed) Heard(machine string) bool { return o.machines[machine] != nil }
 
-// last returns what a machine said last, nil if it has not reported to this master.
-// It is another value after each report.
-func (o *Observed) last(machine string) *lastReport { return o.machines[machine] }
+// ListeningSince is since when machines were listened to without a break.
+func (o *Observed) ListeningSince() time.Time { return o.since }
 
-// refusals returns why machines may not join, by name of machine.
-func (o *Observed) refusals() []string {
+// Shift moves the times of all that was observed by so much. A simulated clock, whose
+// times have no monotonic reading, has it when the clock is set: what was observed is
+// then as long ago as before.
+func (o *Observed) Shift(by time.Duration) {
+	o.since = o.since.Add(by)
+	for _, h := range o.machines {
+		h.at = h.at.Add(by)
+		for generation, t := range h.Tasks {
+			t.Since = t.Since.Add(by)
+			h.Tasks[generation] = t
+		}
+	}
+}
+
+// Last returns what a machine said last, nil if it has not reported to this master.
+// It is another value after each report.
+func (o *Observed) Last(machine string) *LastReport { return o.machines[machine] }
+
+// Refusals returns why machines may not join, by name of machine.
+func (o *Observed) Refusals() []string {
 	out := make([]string, 0, len(o.refused))
 	for _, machine := range slices.Sorted(maps.Keys(o.refused)) {
 		out = append(out, o.refused[machine])
@@ -91,55 +108,55 @@ func (o *Observed) refusals() []string {
 	return out
 }
 
-// lastReport is what one machine said last.
-type lastReport struct {
+// LastReport is what one machine said last.
+type LastReport struct {
 	at     time.Time
 	waited time.Duration // of Observed, at that time
-	report schema.Report
-	tasks  map[uint64]reportedTask // of report, by generation
+	Report schema.Report
+	Tasks  map[uint64]ReportedTask // of report, by generation
 }
 
-// reportedTask is what a machine said last of a generation.
-type reportedTask struct {
+// ReportedTask is what a machine said last of a generation.
+type ReportedTask struct {
 	*schema.TaskStatus
-	// since is when the master first heard that the incarnation runs, or that
+	// Since is when the master first heard that the incarnation runs, or that
 	// the generation has ended: by its own clock, since machines' clocks differ.
-	since time.Time
+	Since time.Time
 }
 
 // NewObserved returns what a master knows that begins to lead now: nothing.
 func NewObserved(now time.Time) *Observed {
 	return &Observed{
 		LostAfter: DefaultLostAfter, since: now, awake: now,
-		machines: map[string]*lastReport{}, usage: map[string]sample{}, refused: map[string]string{}, joins: map[string]joins{}, contested: map[string]contested{},
+		machines: map[string]*LastReport{}, usage: map[string]Sample{}, refused: map[string]string{}, joins: map[string]joins{}, contested: map[string]contested{},
 	}
 }
 
 // Hear takes a report, and returns what is new in it as events.
 func (o *Observed) Hear(r schema.Report, now time.Time) []schema.Event {
 	was := o.machines[r.Machine.Name]
-	h := &lastReport{at: now, waited: o.waited, report: r, tasks: make(map[uint64]reportedTask, len(r.Tasks))}
+	h := &LastReport{at: now, waited: o.waited, Report: r, Tasks: make(map[uint64]ReportedTask, len(r.Tasks))}
 	o.machines[r.Machine.Name] = h
 	delete(o.refused, r.Machine.Name)
 	delete(o.joins, r.Machine.Name)
 	events := o.uncontested(r.Machine.Name, now)
 	if was != nil {
-		events = append(events, conditionEvents(was.report.Conditions, r.Conditions, r.Machine.Name, now)...)
+		events = append(events, conditionEvents(was.Report.Conditions, r.Conditions, r.Machine.Name, now)...)
 	}
-	if o := r.Overload; o != nil && (was == nil || was.report.Overload == nil) {
+	if o := r.Overload; o != nil && (was == nil || was.Report.Overload == nil) {
 		events = append(events, schema.Event{At: now, Kind: schema.EventMachine, Machine: r.Machine.Name, Message: "overloaded: " + o.Message})
 	}
 	unconfirmed := 0
 	for i := range r.Tasks {
-		t := reportedTask{&r.Tasks[i], now}
-		var before reportedTask
+		t := ReportedTask{&r.Tasks[i], now}
+		var before ReportedTask
 		if was != nil {
-			before = was.tasks[t.Generation]
+			before = was.Tasks[t.Generation]
 		}
 		if runs(before, t.Incarnation) || before.TaskStatus != nil && before.End != nil {
-			t.since = before.since
+			t.Since = before.Since
 		}
-		h.tasks[t.Generation] = t
+		h.Tasks[t.Generation] = t
 		// The first report to a master is no news: another one saw it happen.
 		if was != nil && t.State == schema.Running {
 			events = append(events, started(before, t.TaskStatus, r.Machine.Name, now)...)
@@ -162,12 +179,12 @@ func (o *Observed) Hear(r schema.Report, now time.Time) []schema.Event {
 }
 
 // runs reports whether t, which may be empty, says that an incarnation runs.
-func runs(t reportedTask, incarnation int) bool {
+func runs(t ReportedTask, incarnation int) bool {
 	return t.TaskStatus != nil && t.State == schema.Running && t.Incarnation == incarnation
 }
 
 // started returns the event of an incarnation that runs and did not before.
-func started(was reportedTask, t *schema.TaskStatus, machine string, now time.Time) []schema.Event {
+func started(was ReportedTask, t *schema.TaskStatus, machine string, now time.Time) []schema.Event {
 	if runs(was, t.Incarnation) {
 		return nil
 	}
@@ -209,33 +226,33 @@ func conditionEvents(was, is []schema.Condition, machine string, now time.Time) 
 	return events
 }
 
-// conditions returns what machine last said is wrong with it.
-func (o *Observed) conditions(machine string) []schema.Condition {
+// Conditions returns what machine last said is wrong with it.
+func (o *Observed) Conditions(machine string) []schema.Condition {
 	if h := o.machines[machine]; h != nil {
-		return h.report.Conditions
+		return h.Report.Conditions
 	}
 	return nil
 }
 
-// letsIn reports whether no condition of machine keeps tasks of a priority away.
-func (o *Observed) letsIn(machine string, p schema.Priority) bool {
-	return !slices.ContainsFunc(o.conditions(machine), func(c schema.Condition) bool { return p < c.Kind.LetsIn() })
+// Admits reports whether no condition of machine keeps tasks of a priority away.
+func (o *Observed) Admits(machine string, p schema.Priority) bool {
+	return !slices.ContainsFunc(o.Conditions(machine), func(c schema.Condition) bool { return p < c.Kind.LetsIn() })
 }
 
 // unhealthyEvents returns the event of an incarnation that is unhealthy and was not.
-func unhealthyEvents(was reportedTask, t *schema.TaskStatus, machine string, now time.Time) []schema.Event {
+func unhealthyEvents(was ReportedTask, t *schema.TaskStatus, machine string, now time.Time) []schema.Event {
 	if t.Health != schema.Unhealthy || was.TaskStatus != nil && was.Health == schema.Unhealthy && was.Incarnation == t.Incarnation {
 		return nil
 	}
 	return []schema.Event{{
 		At: now, Kind: schema.EventUnhealthy, Job: t.Task.JobName.Short(), Task: t.Task.Short(), Machine: machine, Generation: t.Generation,
-		Message: saw("its health check fails", t),
+		Message: Saw("its health check fails", t),
 	}}
 }
 
 // oomEvents returns the event of an incarnation that has lost processes for want of
 // memory, and lives.
-func oomEvents(was reportedTask, t *schema.TaskStatus, machine string, now time.Time) []schema.Event {
+func oomEvents(was ReportedTask, t *schema.TaskStatus, machine string, now time.Time) []schema.Event {
 	kills := t.OOMKills
 	if was.TaskStatus != nil && was.Incarnation == t.Incarnation {
 		kills -= was.OOMKills
@@ -249,21 +266,21 @@ func oomEvents(was reportedTask, t *schema.TaskStatus, machine string, now time.
 	}}
 }
 
-// task returns what machine last said of a generation, which is unique in the
+// Task returns what machine last said of a generation, which is unique in the
 // cell; it is empty if it said nothing.
-func (o *Observed) task(machine string, name schema.TaskName, generation uint64) reportedTask {
+func (o *Observed) Task(machine string, name schema.TaskName, generation uint64) ReportedTask {
 	if h := o.machines[machine]; h != nil {
-		if t := h.tasks[generation]; t.TaskStatus != nil && t.Task == name {
+		if t := h.Tasks[generation]; t.TaskStatus != nil && t.Task == name {
 			return t
 		}
 	}
-	return reportedTask{}
+	return ReportedTask{}
 }
 
-// status returns what machine last said of a generation, nil if it said
+// Status returns what machine last said of a generation, nil if it said
 // nothing.
-func (o *Observed) status(machine string, name schema.TaskName, generation uint64) *schema.TaskStatus {
-	return o.task(machine, name, generation).TaskStatus
+func (o *Observed) Status(machine string, name schema.TaskName, generation uint64) *schema.TaskStatus {
+	return o.Task(machine, name, generation).TaskStatus
 }
 
 // refusedFor is how long a port counts as busy after a generation was refused
@@ -272,21 +289,21 @@ func (o *Observed) status(machine string, name schema.TaskName, generation uint6
 // are tried first. A port that was released must come back.
 const refusedFor = 12 * time.Second
 
-// busyPorts returns the ports of a machine that the cell shall not choose:
+// BusyPorts returns the ports of a machine that the cell shall not choose:
 // those that its agent saw in use, those of all that is alive there, superseded
 // generations included, and those of generations that were refused of late for
 // one that is in use. It also returns when the first of these may be tried
 // again, zero if there are none.
-func (o *Observed) busyPorts(machine string, now time.Time) (busy []int, until time.Time) {
+func (o *Observed) BusyPorts(machine string, now time.Time) (busy []int, until time.Time) {
 	h := o.machines[machine]
 	if h == nil {
 		return nil, time.Time{}
 	}
-	busy = h.report.BusyPorts
-	for i := range h.report.Tasks {
-		t := &h.report.Tasks[i]
+	busy = h.Report.BusyPorts
+	for i := range h.Report.Tasks {
+		t := &h.Report.Tasks[i]
 		if t.End != nil {
-			again := h.tasks[t.Generation].since.Add(refusedFor)
+			again := h.Tasks[t.Generation].Since.Add(refusedFor)
 			if t.End.Kind != schema.CausePortInUse || !now.Before(again) {
 				continue
 			}
@@ -309,29 +326,29 @@ const (
 	HealthLost   Health = "lost"
 )
 
-// health returns how a machine is, and when that will change if it goes on
+// HealthOf returns how a machine is, and when that will change if it goes on
 // saying nothing (zero if never). One that has joined and not reported yet is
 // silent since then.
-func (o *Observed) health(r *schema.MachineRecord, now time.Time) (Health, time.Time) {
-	unheard := now.Sub(o.lastHeard(r.Name))
-	if unheard < silentAfter && o.machines[r.Name] != nil {
-		return HealthUp, now.Add(silentAfter - unheard)
+func (o *Observed) HealthOf(r *schema.MachineRecord, now time.Time) (Health, time.Time) {
+	unheard := now.Sub(o.LastHeard(r.Name))
+	if unheard < SilentAfter && o.machines[r.Name] != nil {
+		return HealthUp, now.Add(SilentAfter - unheard)
 	}
-	silence := o.silence(r, now)
+	silence := o.Silence(r, now)
 	if silence >= o.LostAfter {
 		return HealthLost, time.Time{}
 	}
 	return HealthSilent, now.Add(o.LostAfter - silence)
 }
 
-// silence returns for how long a machine has said nothing: neither reported, nor
+// Silence returns for how long a machine has said nothing: neither reported, nor
 // joined, see join.
-func (o *Observed) silence(r *schema.MachineRecord, now time.Time) time.Duration {
+func (o *Observed) Silence(r *schema.MachineRecord, now time.Time) time.Duration {
 	waited := o.waited - o.waitedBefore
 	if h := o.machines[r.Name]; h != nil {
 		waited = o.waited - h.waited
 	}
-	silence := now.Sub(o.lastHeard(r.Name)) - waited
+	silence := now.Sub(o.LastHeard(r.Name)) - waited
 	// What is stored has the time of day only. Where the clock was set forward
 	// since, the other one is the shorter.
 	joined := now.Sub(r.Joined)
@@ -344,16 +361,16 @@ func (o *Observed) silence(r *schema.MachineRecord, now time.Time) time.Duration
 	return silence
 }
 
-// lastHeard returns when a machine last spoke, or since when it was listened for.
-func (o *Observed) lastHeard(machine string) time.Time {
+// LastHeard returns when a machine last spoke, or since when it was listened for.
+func (o *Observed) LastHeard(machine string) time.Time {
 	if h := o.machines[machine]; h != nil {
 		return h.at
 	}
 	return o.since
 }
 
-// saw adds what the last health check that failed has seen.
-func saw(what string, status *schema.TaskStatus) string {
+// Saw adds what the last health check that failed has seen.
+func Saw(what string, status *schema.TaskStatus) string {
 	if status.HealthMessage == "" {
 		return what
 	}

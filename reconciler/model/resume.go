@@ -1,4 +1,4 @@
-package reconciler
+package model
 
 import "time"
 
@@ -21,7 +21,7 @@ func (o *Observed) OnResume(wake, now time.Time) time.Duration {
 		return leap
 	}
 	o.since, o.waitedBefore = now, o.waited
-	quiet := now.Add(-silentAfter)
+	quiet := now.Add(-SilentAfter)
 	for _, h := range o.machines {
 		if h.at.Before(quiet) {
 			h.at = quiet

@@ -1,4 +1,4 @@
-package reconciler_test
+package model_test
 
 import (
 	"errors"
@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/model"
 )
 
 func TestShortCommit(t *testing.T) {
@@ -18,7 +18,7 @@ func TestShortCommit(t *testing.T) {
 		hash: "0123456789", hash + hash[:24]: "0123456789", "worktree-0123456789ab": "worktree-0123456789ab", "": "", "c1": "c1",
 		"worktree-" + hash: "worktree-" + hash,
 	} {
-		if got := reconciler.ShortCommit(commit); got != want {
+		if got := model.ShortCommit(commit); got != want {
 			t.Errorf("ShortCommit(%q): %q, want %q", commit, got, want)
 		}
 	}
@@ -29,25 +29,25 @@ func TestShortCommit(t *testing.T) {
 func TestSourceEvents(t *testing.T) {
 	t.Parallel()
 	away := errors.New("repository /srv/x: away\nhint: wait")
-	good, bad := reconciler.Seen{Commit: "c"}, reconciler.Seen{Commit: "c", Trouble: away}
+	good, bad := model.Seen{Commit: "c"}, model.Seen{Commit: "c", Trouble: away}
 	for _, tt := range []struct {
 		name          string
-		before, after reconciler.Seen
+		before, after model.Seen
 		want          []string
 	}{
-		{"the first look", reconciler.Seen{}, good, nil},
-		{"the first look fails", reconciler.Seen{}, reconciler.Seen{Trouble: away}, []string{"the repository cannot be read: /srv/x: away"}},
+		{"the first look", model.Seen{}, good, nil},
+		{"the first look fails", model.Seen{}, model.Seen{Trouble: away}, []string{"the repository cannot be read: /srv/x: away"}},
 		{"nothing new", good, good, nil},
 		{"trouble", good, bad, []string{"the repository cannot be read: /srv/x: away"}},
-		{"other trouble", bad, reconciler.Seen{Commit: "c", Trouble: errors.New("still")}, nil},
+		{"other trouble", bad, model.Seen{Commit: "c", Trouble: errors.New("still")}, nil},
 		{"mended", bad, good, []string{"the repository can be read again"}},
-		{"mended and rewritten", bad, reconciler.Seen{Commit: "d", Rewritten: "c"}, []string{
+		{"mended and rewritten", bad, model.Seen{Commit: "d", Rewritten: "c"}, []string{
 			"the repository can be read again",
 			"d does not descend from c, which was the head before: the history was rewritten, or another branch is followed; it is applied all the same",
 		}},
 	} {
 		var got []string
-		for _, e := range reconciler.SourceEvents(tt.before, tt.after, time.Unix(1, 0)) {
+		for _, e := range model.SourceEvents(tt.before, tt.after, time.Unix(1, 0)) {
 			if e.Kind != "source" || e.Commit != tt.after.Commit || !e.At.Equal(time.Unix(1, 0)) {
 				t.Errorf("%s: %+v", tt.name, e)
 			}

@@ -1,4 +1,4 @@
-package reconciler
+package model
 
 // Write is one change of the store: the document at Key becomes Value, or is
 // deleted when Value is nil. Keys are relative to the cell's prefix. An empty

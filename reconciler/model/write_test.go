@@ -1,4 +1,4 @@
-package reconciler_test
+package model_test
 
 import (
 	"bytes"
@@ -9,43 +9,43 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/model"
 )
 
-func write(key, value string) reconciler.Write {
-	return reconciler.Write{Key: key, Value: []byte(value)}
+func write(key, value string) model.Write {
+	return model.Write{Key: key, Value: []byte(value)}
 }
 
 func TestBatches(t *testing.T) {
 	t.Parallel()
-	big := reconciler.Write{Key: "big", Value: make([]byte, 3<<20)}
+	big := model.Write{Key: "big", Value: make([]byte, 3<<20)}
 	tests := []struct {
 		name string
-		in   []reconciler.Write
-		want [][]reconciler.Write
+		in   []model.Write
+		want [][]model.Write
 	}{
 		{"nothing", nil, nil},
-		{"one", []reconciler.Write{write("a", "1")}, [][]reconciler.Write{{write("a", "1")}}},
+		{"one", []model.Write{write("a", "1")}, [][]model.Write{{write("a", "1")}}},
 		{
 			"the last write of a key stays",
-			[]reconciler.Write{write("a", "1"), write("b", "1"), write("a", "2"), {Key: "b"}},
-			[][]reconciler.Write{{write("a", "2"), {Key: "b"}}},
+			[]model.Write{write("a", "1"), write("b", "1"), write("a", "2"), {Key: "b"}},
+			[][]model.Write{{write("a", "2"), {Key: "b"}}},
 		},
 		{
 			"what is over the limit is alone",
-			[]reconciler.Write{write("a", "1"), big, write("b", "1")},
-			[][]reconciler.Write{{write("a", "1")}, {big}, {write("b", "1")}},
+			[]model.Write{write("a", "1"), big, write("b", "1")},
+			[][]model.Write{{write("a", "1")}, {big}, {write("b", "1")}},
 		},
 		{
 			"a key comes again after its batch was closed",
-			[]reconciler.Write{write("a", "1"), big, write("a", "2")},
-			[][]reconciler.Write{{write("a", "1")}, {big}, {write("a", "2")}},
+			[]model.Write{write("a", "1"), big, write("a", "2")},
+			[][]model.Write{{write("a", "1")}, {big}, {write("a", "2")}},
 		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			if diff := cmp.Diff(tt.want, reconciler.Batches(tt.in), cmp.Comparer(same)); diff != "" {
+			if diff := cmp.Diff(tt.want, model.Batches(tt.in), cmp.Comparer(same)); diff != "" {
 				t.Errorf("Batches: (-want +got)\n%s", diff)
 			}
 		})
@@ -54,12 +54,12 @@ func TestBatches(t *testing.T) {
 
 func TestBatchesCountOperations(t *testing.T) {
 	t.Parallel()
-	var in []reconciler.Write
+	var in []model.Write
 	for i := range 300 {
 		in = append(in, write(fmt.Sprint(i), "x"))
 	}
 	var sizes []int
-	for _, b := range reconciler.Batches(in) {
+	for _, b := range model.Batches(in) {
 		sizes = append(sizes, len(b))
 	}
 	if diff := cmp.Diff([]int{128, 128, 44}, sizes); diff != "" {
@@ -75,15 +75,15 @@ func TestBatchesKeepOrder(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(0, 400).Draw(t, "n")
-		in := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) reconciler.Write {
-			w := reconciler.Write{Key: fmt.Sprint("k", rapid.IntRange(0, 150).Draw(t, "key"))}
+		in := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) model.Write {
+			w := model.Write{Key: fmt.Sprint("k", rapid.IntRange(0, 150).Draw(t, "key"))}
 			if rapid.Bool().Draw(t, "put") {
 				w.Value = zeros[:rapid.SampledFrom([]int{0, 1, 10, 400_000, 2_000_000}).Draw(t, "size")]
 			}
 			return w
 		}), n, n).Draw(t, "writes")
 		state, ref, next := map[string]int{}, map[string]int{}, 0
-		for i, batch := range reconciler.Batches(in) {
+		for i, batch := range model.Batches(in) {
 			bytes, keys := 0, map[string]bool{}
 			for _, w := range batch {
 				if keys[w.Key] {
@@ -118,7 +118,7 @@ func same(a, b []byte) bool {
 	return (a == nil) == (b == nil) && bytes.Equal(a, b)
 }
 
-func apply(state map[string]int, w reconciler.Write) {
+func apply(state map[string]int, w model.Write) {
 	if w.Value == nil {
 		delete(state, w.Key)
 		return

@@ -1,0 +1,62 @@
+package model
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// AdmittedData returns the data that each job runs.
+func (s *State) AdmittedData() map[schema.JobName]*schema.Job {
+	out := make(map[schema.JobName]*schema.Job, len(s.Jobs))
+	for name, r := range s.Jobs {
+		if r.Admitted != "" {
+			out[name] = s.Data[r.Admitted]
+		}
+	}
+	return out
+}
+
+// Runs returns the data that a job runs, nil if none is admitted.
+func (s *State) Runs(name schema.JobName) *schema.Job {
+	if r := s.Jobs[name]; r != nil && r.Admitted != "" {
+		return s.Data[r.Admitted]
+	}
+	return nil
+}
+
+// PackagesInOrder returns the packages of the head, sorted by directory.
+func (s *State) PackagesInOrder() []*schema.Package {
+	return InOrder(s.HeadPackages())
+}
+
+// ByDir returns packages by their directories.
+func ByDir(packages []*schema.Package) map[string]*schema.Package {
+	out := make(map[string]*schema.Package, len(packages))
+	for _, p := range packages {
+		out[p.Dir] = p
+	}
+	return out
+}
+
+// InOrder returns packages sorted by directory.
+func InOrder(byDir map[string]*schema.Package) []*schema.Package {
+	out := make([]*schema.Package, 0, len(byDir))
+	for _, dir := range slices.Sorted(maps.Keys(byDir)) {
+		out = append(out, byDir[dir])
+	}
+	return out
+}
+
+// HeadPackages returns the packages of the head, by directory.
+func (s *State) HeadPackages() map[string]*schema.Package {
+	out := make(map[string]*schema.Package, len(s.Head.Packages))
+	for dir, digest := range s.Head.Packages {
+		out[dir] = s.Packages[digest]
+	}
+	return out
+}
+
+// MachineNames returns the names of all machines, sorted.
+func (s *State) MachineNames() []string { return slices.Sorted(maps.Keys(s.Machines)) }
