@@ -32,6 +32,7 @@ const (
 	RuleSticky       Rule = "sticky"        // tasks would leave what they keep in sticky directories
 	RuleSuspended    Rule = "suspended"     // a cell that is suspended admits nothing
 	RuleTrailer      Rule = "trailer"       // a trailer of a commit's message that means nothing
+	RuleInternal     Rule = "internal"      // the compiler failed: a bug of it, not of the repository
 )
 
 // RuleText is a rule with what it stands for.
@@ -69,5 +70,6 @@ func Rules() []RuleText {
 		{RuleSticky, "tasks would leave what they keep in sticky directories"},
 		{RuleSuspended, "a cell that is suspended admits nothing"},
 		{RuleTrailer, "a trailer of a commit's message that means nothing"},
+		{RuleInternal, "the compiler failed: a bug of it, not of the repository"},
 	}
 }

@@ -23,7 +23,7 @@ func accept(u *unit, resp response) *entry {
 	for _, o := range resp.Objects {
 		if err := take(p, o); err != nil {
 			out.Diagnostics = append(out.Diagnostics, schema.Diagnostic{
-				Severity: schema.Error, Position: o.Origin, Field: fieldPath([]string{string(o.Kind), o.Name}), Message: err.Error(),
+				Severity: schema.Error, Rule: schema.RuleInternal, Position: o.Origin, Field: fieldPath([]string{string(o.Kind), o.Name}), Message: err.Error(),
 			})
 		}
 	}

@@ -125,7 +125,7 @@ func (b *batch) work(ctx context.Context) error {
 			w = nil
 			b.c.cfg.Log.Warn("compile child ended", "package", u.dir, "why", died.why)
 			certain := died.certain && req.Limits == b.c.cfg.Limits
-			b.done(u, &entry{pkg: failed(u, withHint(firstOf(u.first, died.why), died.hint)), again: !certain}, true)
+			b.done(u, &entry{pkg: failed(u, withHint(firstOf(u.first, died.rule, died.why), died.hint)), again: !certain}, true)
 		default:
 			b.done(u, accept(u, resp), false)
 			if resp.Heap > recycleHeap {
@@ -147,7 +147,7 @@ func (b *batch) request(u *unit) (request, *schema.Diagnostic) {
 	limits := b.c.cfg.Limits
 	files, ok := b.p.files(u.node)
 	if !ok {
-		d := firstOf(u.first, fmt.Sprintf("the package and what it imports or embeds are more than %d files, or more than %d MiB",
+		d := firstOf(u.first, schema.RuleLimit, fmt.Sprintf("the package and what it imports or embeds are more than %d files, or more than %d MiB",
 			limits.Files, limits.TreeBytes>>20))
 		d.Hint = "import and embed less"
 		return request{}, &d
@@ -197,7 +197,7 @@ func (b *batch) weigh(u *unit, e *entry) {
 		b.heavy = slices.DeleteFunc(b.heavy, func(u *unit) bool { return u == largest })
 		e := b.c.cache[largest.key]
 		b.bytes -= e.bytes
-		d := firstOf(largest.first, fmt.Sprintf("the commit declares more than %d MiB of data, and this package is among the largest, with %d bytes",
+		d := firstOf(largest.first, schema.RuleLimit, fmt.Sprintf("the commit declares more than %d MiB of data, and this package is among the largest, with %d bytes",
 			limit>>20, e.bytes))
 		*e = entry{pkg: failed(largest, withHint(d, "declare fewer objects")), round: e.round, tried: e.tried, again: true}
 	}

@@ -116,7 +116,7 @@ func blameOnce(packages []schema.CompiledPackage) {
 		// The slice is the cache's: it must not be changed.
 		p.Diagnostics = slices.DeleteFunc(slices.Clone(p.Diagnostics), elsewhere)
 		if len(p.Diagnostics) == 0 {
-			first.Message = fmt.Sprintf("depends on %s, which does not compile: %s", dirOf(first), first.Message)
+			first.Rule, first.Message = schema.RuleDependency, fmt.Sprintf("depends on %s, which does not compile: %s", dirOf(first), first.Message)
 			p.Diagnostics, p.Awaits = []schema.Diagnostic{first}, dirOf(first)
 		}
 	}

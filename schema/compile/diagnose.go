@@ -24,16 +24,43 @@ const (
 	maxFound = 1000
 )
 
-// diagnose turns CUE's errors into diagnostics: one for each data path, the
-// one that says most.
-func diagnose(l *loaded, errs []errors.Error) []schema.Diagnostic {
+// mistake is a diagnostic in the making, with what it takes to tell which mistake
+// follows from which.
+type mistake struct {
+	schema.Diagnostic
+	form form
+	// about is the import path of unusedImport and badImport, the name of
+	// undefinedName, and the other data path of selfCycle.
+	about string
+	// word is, of undefinedName, how many bytes of the line the text has that the name
+	// begins, where that is text without quotes; else 0.
+	word int
+}
+
+// form is a form of mistake that explains others, or is explained by them.
+type form int
+
+const (
+	plain           form = iota
+	unusedImport         // an import that nothing uses
+	badImport            // an import that cannot be resolved
+	undefinedName        // a name that stands for nothing
+	selfCycle            // a field that depends on itself
+	missingField         // a required field that is not there
+	closedField          // a field that a definition of the repository's own does not have
+	wrongDefinition      // an object that is joined with the definition of another kind
+)
+
+// diagnose turns CUE's errors into mistakes: one for each data path, the one that
+// says most.
+func diagnose(l *loaded, errs []errors.Error) []mistake {
 	type ranked struct {
 		rank int
-		schema.Diagnostic
+		mistake
 	}
 	best := map[string]ranked{}
 	syntax := map[string]bool{} // files with a syntax error: the first counts
-	var out []schema.Diagnostic
+	var out []mistake
 	for _, e := range errs {
 		d, rank := l.diagnostic(e)
 		if d.Field == "" {
@@ -60,15 +87,15 @@ func diagnose(l *loaded, errs []errors.Error) []schema.Diagnostic {
 			covered = covered || deeper(other)
 		}
 		if !covered {
-			out = append(out, d.Diagnostic)
+			out = append(out, d.mistake)
 		}
 	}
 	return out
 }
 
-// diagnostic turns one error into a diagnostic and says how well it explains:
-// lower ranks do better.
-func (l *loaded) diagnostic(e errors.Error) (d schema.Diagnostic, rank int) {
+// diagnostic turns one error into a mistake and says how well it explains: lower
+// ranks do better.
+func (l *loaded) diagnostic(e errors.Error) (d mistake, rank int) {
 	at := e.Path()
 	if !l.built {
 		at = nil // not data
@@ -76,7 +103,11 @@ func (l *loaded) diagnostic(e errors.Error) (d schema.Diagnostic, rank int) {
 			e = inner
 		}
 	}
-	d = schema.Diagnostic{Severity: schema.Error, Field: fieldPath(at), Message: errorText(e)}
+	text := errorText(e)
+	d.Diagnostic = schema.Diagnostic{Severity: schema.Error, Rule: ruleOf(text), Field: fieldPath(at), Message: text}
+	if target := unresolvable.FindStringSubmatch(text); target != nil {
+		d.form, d.about = badImport, target[1]
+	}
 	format, _ := e.Msg()
 	mine, theirs := l.where.ofError(e, at)
 	d.Position = mine
@@ -102,7 +133,7 @@ func (l *loaded) diagnostic(e errors.Error) (d schema.Diagnostic, rank int) {
 	}
 	if d.Message == "field is required but not present" && len(at) > 0 {
 		name := strings.Trim(at[len(at)-1], `"`)
-		d.Message = fmt.Sprintf("required field %q is missing", name)
+		d.form, d.Rule, d.Message = missingField, schema.RuleMissingField, fmt.Sprintf("required field %q is missing", name)
 		d.Hint = "it is required at " + d.Position.String()
 		if d.Position = l.where.enclosing(at); !l.where.mine(d.Path) {
 			d.Position = l.where.of(at[:min(len(at), 2)], true)
@@ -164,27 +195,27 @@ func errorText(e errors.Error) string {
 	return cmp.Or(s, "unknown error")
 }
 
-// tidy sorts diagnostics and folds those that say the same of the same place:
+// tidy sorts mistakes and folds those that say the same of the same place:
 // a mistake within a comprehension shows in every object that it makes.
-func tidy(diags []schema.Diagnostic) []schema.Diagnostic {
-	slices.SortStableFunc(diags, func(a, b schema.Diagnostic) int { return a.Compare(b) })
-	var out []schema.Diagnostic
-	for _, d := range diags {
-		same := func(o schema.Diagnostic) bool { return o.Position == d.Position && o.Message == d.Message }
-		circle := func(o schema.Diagnostic) bool {
-			return selfDepends(d) && selfDepends(o) && strings.HasSuffix(d.Message, " "+o.Field)
+func tidy(found []mistake) []schema.Diagnostic {
+	slices.SortStableFunc(found, func(a, b mistake) int { return a.Compare(b.Diagnostic) })
+	var kept []mistake
+	for _, d := range found {
+		same := func(o mistake) bool { return o.Position == d.Position && o.Message == d.Message }
+		circle := func(o mistake) bool { return d.form == selfCycle && o.form == selfCycle && d.about == o.Field }
+		if len(kept) < maxDiagnostics && !slices.ContainsFunc(kept, same) && !slices.ContainsFunc(kept, circle) {
+			kept = append(kept, d)
 		}
-		if len(out) < maxDiagnostics && !slices.ContainsFunc(out, same) && !slices.ContainsFunc(out, circle) {
-			out = append(out, d)
-		}
+	}
+	out := make([]schema.Diagnostic, len(kept))
+	for i := range kept {
+		out[i] = kept[i].Diagnostic
 	}
 	return out
 }
 
-func selfDepends(d schema.Diagnostic) bool { return strings.HasPrefix(d.Message, "depends on itself") }
-
 // covers reports whether a says what b says.
-func covers(a, b schema.Diagnostic) bool {
+func covers(a, b mistake) bool {
 	if b.Field == "" || a.Field == "" {
 		return a.Position == b.Position
 	}

@@ -26,7 +26,7 @@ import (
 func evaluate(req request) (resp response) {
 	defer func() {
 		if p := recover(); p != nil {
-			d := firstOf(ownFiles(req)[0], fmt.Sprintf("the CUE evaluator gave up on this package: %v", p))
+			d := firstOf(ownFiles(req)[0], schema.RuleInternal, fmt.Sprintf("the CUE evaluator gave up on this package: %v", p))
 			d.Hint = "this is a bug of the evaluator; simplify what changed last"
 			resp = response{Diagnostics: []schema.Diagnostic{d}}
 		}
@@ -48,41 +48,41 @@ func evaluate(req request) (resp response) {
 
 // with adds to the mistakes that only the syntax shows those that it does not
 // explain.
-func with(intents, found []schema.Diagnostic) []schema.Diagnostic {
-	return append(intents, slices.DeleteFunc(found, func(d schema.Diagnostic) bool { return covered(intents, d) })...)
+func with(intents, found []mistake) []mistake {
+	return append(intents, slices.DeleteFunc(found, func(d mistake) bool { return covered(intents, d) })...)
 }
 
 // mistakes returns what is wrong with a package that CUE finds errors in. It is
 // evaluated again with lax definitions and without what CUE stumbles over, so
 // that the strict pass can say the rest: each mistake in its own words where it
 // has any, else in those of CUE.
-func mistakes(req request, strict *loaded) []schema.Diagnostic {
+func mistakes(req request, strict *loaded) []mistake {
 	certain, lax, m := relaxed(req, strict)
 	if lax == nil {
 		return diagnose(strict, strict.errs)
 	}
 	c := collect(req, lax)
-	c.diags = slices.DeleteFunc(c.diags, func(d schema.Diagnostic) bool { return m.blanks[d.Position] })
-	theirs := slices.DeleteFunc(diagnose(lax, lax.errs), func(d schema.Diagnostic) bool {
-		if strings.HasSuffix(d.Message, notInDefinition) && !slices.ContainsFunc(strict.errs, notAllowedAt(d.Field)) {
+	c.diags = slices.DeleteFunc(c.diags, func(d mistake) bool { return m.blanks[d.Position] })
+	theirs := slices.DeleteFunc(diagnose(lax, lax.errs), func(d mistake) bool {
+		if d.form == closedField && !slices.ContainsFunc(strict.errs, notAllowedAt(d.Field)) {
 			return true // only since the definitions of the schema have no fields now
 		}
-		return m.blanks[d.Position] || slices.ContainsFunc(certain, func(m schema.Diagnostic) bool { return covers(m, d) })
+		return m.blanks[d.Position] || slices.ContainsFunc(certain, func(m mistake) bool { return covers(m, d) })
 	})
 	mine := slices.Concat(certain, c.diags)
 	if !m.open {
 		mine = append(mine, c.missingBeside(slices.Concat(theirs, certain))...)
 	}
 	for _, d := range theirs {
-		if !slices.ContainsFunc(mine, func(m schema.Diagnostic) bool { return m.Field == d.Field || m.Position == d.Position }) {
+		if !slices.ContainsFunc(mine, func(m mistake) bool { return m.Field == d.Field || m.Position == d.Position }) {
 			mine = append(mine, d)
 		}
 	}
 	for _, d := range diagnose(strict, strict.errs) {
-		if unusedImport.MatchString(d.Message) {
+		if d.form == unusedImport {
 			continue // among the certain, or explained by one of them
 		}
-		if !slices.ContainsFunc(mine, func(m schema.Diagnostic) bool { return covers(m, d) }) {
+		if !slices.ContainsFunc(mine, func(m mistake) bool { return covers(m, d) }) {
 			mine = append(mine, d)
 		}
 	}
@@ -100,7 +100,7 @@ func notAllowedAt(field string) func(errors.Error) bool {
 // relaxed evaluates a package until it holds no more names that CUE does not
 // know, and returns what these are. lax is nil if the package cannot be built
 // whatever is left out: a file does not parse.
-func relaxed(req request, strict *loaded) (certain []schema.Diagnostic, lax *loaded, m *mending) {
+func relaxed(req request, strict *loaded) (certain []mistake, lax *loaded, m *mending) {
 	m = newMending()
 	lax = strict
 	for range maxMends {
@@ -112,7 +112,7 @@ func relaxed(req request, strict *loaded) (certain []schema.Diagnostic, lax *loa
 			if strings.HasPrefix(errorText(e), "imported and not used") && used(req, position(e.Position())) {
 				continue // only since what used it is left out
 			}
-			if d, _ := lax.diagnostic(e); !m.told(e, d, certain) {
+			if d, _ := lax.diagnostic(e); !m.told(d, certain) {
 				certain = append(certain, d)
 			}
 		}
@@ -207,15 +207,15 @@ func patterns(req request, dir string) []string {
 type collection struct {
 	from    *loaded
 	objects []object
-	diags   []schema.Diagnostic
-	missing []schema.Diagnostic // required fields that are not there
+	diags   []mistake
+	missing []mistake // required fields that are not there
 }
 
 // missingBeside returns what is missing, without what is perhaps there but for
 // an error of the value that should hold it.
-func (c *collection) missingBeside(errs []schema.Diagnostic) (out []schema.Diagnostic) {
+func (c *collection) missingBeside(errs []mistake) (out []mistake) {
 	for _, m := range c.missing {
-		if !slices.ContainsFunc(errs, func(e schema.Diagnostic) bool { return e.Field != "" && within(m.Field, e.Field) }) {
+		if !slices.ContainsFunc(errs, func(e mistake) bool { return e.Field != "" && within(m.Field, e.Field) }) {
 			out = append(out, m)
 		}
 	}
@@ -262,12 +262,12 @@ func collect(req request, l *loaded) *collection {
 	}
 	c.definitions(x)
 	if what := x.trouble(req.Limits.OutputBytes); what != "" {
-		c.diags = append(c.diags, firstOf(ownFiles(req)[0], what))
+		c.diags = append(c.diags, mistake{Diagnostic: firstOf(ownFiles(req)[0], schema.RuleLimit, what)})
 	}
 	if len(c.objects) > req.Limits.Objects {
-		d := firstOf(ownFiles(req)[0], fmt.Sprintf("the package declares %d objects, more than %d", len(c.objects), req.Limits.Objects))
+		d := firstOf(ownFiles(req)[0], schema.RuleLimit, fmt.Sprintf("the package declares %d objects, more than %d", len(c.objects), req.Limits.Objects))
 		d.Hint = "split it into directories"
-		c.diags = append(c.diags, d)
+		c.diags = append(c.diags, mistake{Diagnostic: d})
 	}
 	return c
 }
@@ -344,22 +344,25 @@ func (c *collection) object(kind schema.Kind, name string, data any) {
 	c.objects = append(c.objects, o)
 }
 
-// add turns a problem of the value at a path into a diagnostic.
+// add turns a problem of the value at a path into a mistake.
 func (c *collection) add(at []string, p valid.Problem) {
 	if len(c.diags)+len(c.missing) >= maxFound {
 		return // enough, and each costs a search
 	}
 	full := slices.Concat(at, p.Path)
-	d := schema.Diagnostic{
-		Severity: schema.Error, Field: fieldPath(full), Message: p.Message, Expected: p.Expected, Hint: p.Hint,
-	}
+	d := mistake{Diagnostic: schema.Diagnostic{
+		Severity: schema.Error, Rule: p.Rule, Field: fieldPath(full), Message: p.Message, Expected: p.Expected, Hint: p.Hint,
+	}}
 	if p.Missing {
+		if p.Rule == schema.RuleMissingField {
+			d.form = missingField
+		}
 		d.Position = c.from.where.enclosing(full)
 		c.missing = append(c.missing, d)
 		return
 	}
 	d.Position = c.from.where.of(full, p.Key)
-	if home := c.from.where.enclosing(full); strings.HasPrefix(p.Message, "is only constrained") && !c.from.where.mine(d.Path) && c.from.where.mine(home.Path) {
+	if home := c.from.where.enclosing(full); p.Constrained && !c.from.where.mine(d.Path) && c.from.where.mine(home.Path) {
 		d.Message += ", at " + d.Position.String() // which may be as it should: the value belongs here
 		d.Position = home
 	}
@@ -385,11 +388,11 @@ func (c *collection) dropInherited(parent *collection) {
 			continue
 		}
 		d := schema.Diagnostic{
-			Severity: schema.Error, Position: c.from.where.of(at, true), Field: fieldPath(at),
+			Severity: schema.Error, Rule: schema.RuleInherited, Position: c.from.where.of(at, true), Field: fieldPath(at),
 			Message: fmt.Sprintf("changes an object of the directory above, declared at %s", theirs.Origin),
 			Hint:    "an object belongs to one directory: change it there, or give this package another name",
 		}
-		c.diags = append(c.diags, d)
+		c.diags = append(c.diags, mistake{Diagnostic: d})
 	}
 	c.objects = kept
 }

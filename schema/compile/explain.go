@@ -6,6 +6,7 @@ import (
 	"path"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 
@@ -38,14 +39,14 @@ var (
 	noRange    = regexp.MustCompile(`^cannot range over ([^ (]+)[^ ]* \((?:found ([a-z]+), want list or struct|incomplete.*)\)$`)
 	unusedLet  = regexp.MustCompile(`^unreferenced alias or let clause (.*)$`)
 	shadowed   = regexp.MustCompile(`^cannot have both alias and field with name "(.*)" in same scope$`)
-	selfCycle  = regexp.MustCompile(`^cycle with field: ([^ (]+)`)
+	cycle      = regexp.MustCompile(`^cycle with field: ([^ (]+)`)
 	qualifier  = regexp.MustCompile(`([#_a-zA-Z0-9.]+)\([^ ()]+@v[0-9]+\)`)
 )
 
 // explanation is how one of CUE's messages is said.
 type explanation struct {
 	form *regexp.Regexp
-	say  func(l *loaded, d *schema.Diagnostic, m []string, others []schema.Position)
+	say  func(l *loaded, d *mistake, m []string, others []schema.Position)
 }
 
 var explanations = []explanation{
@@ -54,40 +55,43 @@ var explanations = []explanation{
 	{twoTypes, sayTypes},
 	{twoValues, sayConflict},
 	{outOfBound, sayBound},
-	{unused, func(_ *loaded, d *schema.Diagnostic, m []string, _ []schema.Position) {
-		d.Message, d.Hint = fmt.Sprintf("the import %s is not used", m[1]), "remove the import"
+	{unused, func(_ *loaded, d *mistake, m []string, _ []schema.Position) {
+		if target, err := strconv.Unquote(m[1]); err == nil { // else it has another name here
+			d.form, d.about = unusedImport, target
+		}
+		d.Rule, d.Message, d.Hint = schema.RuleImport, fmt.Sprintf("the import %s is not used", m[1]), "remove the import"
 	}},
-	{redeclared, func(_ *loaded, d *schema.Diagnostic, m []string, _ []schema.Position) {
-		d.Message, d.Hint = fmt.Sprintf("%s is imported twice, first at %s", m[1], m[2]), "remove one, or give it another name: import other \"…\""
+	{redeclared, func(_ *loaded, d *mistake, m []string, _ []schema.Position) {
+		d.Rule, d.Message, d.Hint = schema.RuleImport, fmt.Sprintf("%s is imported twice, first at %s", m[1], m[2]), "remove one, or give it another name: import other \"…\""
 	}},
 	{noPackage, sayNoPackage},
-	{noBuiltin, func(l *loaded, d *schema.Diagnostic, m []string, _ []schema.Position) {
-		d.Message = fmt.Sprintf("CUE's standard library has no package %q", m[1])
+	{noBuiltin, func(l *loaded, d *mistake, m []string, _ []schema.Position) {
+		d.Rule, d.Message = schema.RuleImport, fmt.Sprintf("CUE's standard library has no package %q", m[1])
 		if near := valid.Nearest(m[1], standard); near != "" {
 			d.Hint = fmt.Sprintf("did you mean %q?", near)
 		} else {
 			d.Hint = fmt.Sprintf("a package of this repository is imported by its whole path: %q", l.modulePath(m[1]))
 		}
 	}},
-	{relative, func(l *loaded, d *schema.Diagnostic, m []string, _ []schema.Position) {
-		d.Message = fmt.Sprintf("the import %q is relative", m[1])
+	{relative, func(l *loaded, d *mistake, m []string, _ []schema.Position) {
+		d.Rule, d.Message = schema.RuleImport, fmt.Sprintf("the import %q is relative", m[1])
 		target := path.Join(l.dir, m[1])
 		if strings.HasPrefix(target, "..") || path.Base(m[1]) == SchemaDir {
 			target = path.Base(m[1])
 		}
 		d.Hint = fmt.Sprintf("a package is imported by its whole path: %q", l.modulePath(target))
 	}},
-	{notSet, func(_ *loaded, d *schema.Diagnostic, m []string, _ []schema.Position) {
-		d.Message, d.Expected = fmt.Sprintf("is only constrained (%s), not set", m[1]), "a concrete value"
+	{notSet, func(_ *loaded, d *mistake, m []string, _ []schema.Position) {
+		d.Rule, d.Message, d.Expected = schema.RuleNotSet, fmt.Sprintf("is only constrained (%s), not set", m[1]), "a concrete value"
 	}},
-	{wrongType, func(_ *loaded, d *schema.Diagnostic, m []string, _ []schema.Position) {
-		d.Message, d.Expected = "is "+literally(m[1], m[2]), strings.Trim(strings.ReplaceAll(m[3], "|", " or "), "()")
-		if strings.HasSuffix(d.Message, "struct") && m[3] == "bool" {
+	{wrongType, func(_ *loaded, d *mistake, m []string, _ []schema.Position) {
+		d.Rule, d.Message, d.Expected = schema.RuleWrongType, "is "+literally(m[1], m[2]), strings.Trim(strings.ReplaceAll(m[3], "|", " or "), "()")
+		if m[2] == "struct" && m[3] == "bool" {
 			d.Message, d.Expected, d.Hint = "&& does not join structs", "", "write a single &"
 		}
 	}},
-	{operands, func(_ *loaded, d *schema.Diagnostic, m []string, _ []schema.Position) {
-		d.Message = fmt.Sprintf("%s does not join %s and %s", m[3], literally(m[1], m[4]), literally(m[2], m[5]))
+	{operands, func(_ *loaded, d *mistake, m []string, _ []schema.Position) {
+		d.Rule, d.Message = schema.RuleWrongType, fmt.Sprintf("%s does not join %s and %s", m[3], literally(m[1], m[4]), literally(m[2], m[5]))
 		switch {
 		case m[4] == "struct":
 			d.Hint = "structs are joined with &"
@@ -95,31 +99,32 @@ var explanations = []explanation{
 			d.Hint = `a value within text is written \(NAME): "v\(x)"`
 		}
 	}},
-	{noFunction, func(_ *loaded, d *schema.Diagnostic, m []string, _ []schema.Position) {
-		d.Message, d.Hint = fmt.Sprintf("%s is not a function", m[1]), "see pkg.go.dev/cuelang.org/go/pkg for those of CUE's standard library"
+	{noFunction, func(_ *loaded, d *mistake, m []string, _ []schema.Position) {
+		d.Rule, d.Message, d.Hint = schema.RuleUndefined, fmt.Sprintf("%s is not a function", m[1]), "see pkg.go.dev/cuelang.org/go/pkg for those of CUE's standard library"
 	}},
-	{noRange, func(_ *loaded, d *schema.Diagnostic, m []string, _ []schema.Position) {
-		d.Message, d.Expected = fmt.Sprintf("for cannot go through %s, which is not set", m[1]), "a list or a struct"
+	{noRange, func(_ *loaded, d *mistake, m []string, _ []schema.Position) {
+		d.Rule, d.Message, d.Expected = schema.RuleNotSet, fmt.Sprintf("for cannot go through %s, which is not set", m[1]), "a list or a struct"
 		if m[2] != "" {
-			d.Message = fmt.Sprintf("for cannot go through %s, which is of type %s", m[1], m[2])
+			d.Rule, d.Message = schema.RuleWrongType, fmt.Sprintf("for cannot go through %s, which is of type %s", m[1], m[2])
 		}
 	}},
-	{unusedLet, func(l *loaded, d *schema.Diagnostic, m []string, _ []schema.Position) {
+	{unusedLet, func(l *loaded, d *mistake, m []string, _ []schema.Position) {
 		name := m[1]
-		d.Message, d.Hint = fmt.Sprintf("%s is defined and not used", name), "remove it"
+		d.Rule, d.Message, d.Hint = schema.RuleSyntax, fmt.Sprintf("%s is defined and not used", name), "remove it"
 		s := l.wording(d.Path)
-		_ = equalsSign(s, s.at(d.Line, d.Column)+1, d)
+		_ = equalsSign(s, s.at(d.Line, d.Column)+1, &d.Diagnostic)
 	}},
-	{shadowed, func(_ *loaded, d *schema.Diagnostic, m []string, _ []schema.Position) {
-		d.Message, d.Hint = fmt.Sprintf("%s is both a let clause and the field here, which hides it", m[1]), fmt.Sprintf("give the let clause another name, or write the field as %q", m[1])
+	{shadowed, func(_ *loaded, d *mistake, m []string, _ []schema.Position) {
+		d.Rule, d.Message, d.Hint = schema.RuleSyntax, fmt.Sprintf("%s is both a let clause and the field here, which hides it", m[1]), fmt.Sprintf("give the let clause another name, or write the field as %q", m[1])
 	}},
-	{selfCycle, func(_ *loaded, d *schema.Diagnostic, m []string, _ []schema.Position) {
-		d.Message, d.Hint = fmt.Sprintf("depends on itself, through %s", m[1]), "a field has one value; nothing is counted up"
+	{cycle, func(_ *loaded, d *mistake, m []string, _ []schema.Position) {
+		d.form, d.about = selfCycle, m[1]
+		d.Rule, d.Message, d.Hint = schema.RuleCycle, fmt.Sprintf("depends on itself, through %s", m[1]), "a field has one value; nothing is counted up"
 	}},
 }
 
 // explain says an error in the words of a user.
-func explain(l *loaded, d *schema.Diagnostic, others []schema.Position) {
+func explain(l *loaded, d *mistake, others []schema.Position) {
 	if m := nested.FindStringSubmatch(d.Message); m != nil {
 		d.Message = m[1]
 	}
@@ -135,20 +140,22 @@ func explain(l *loaded, d *schema.Diagnostic, others []schema.Position) {
 	case has("field not allowed"):
 		sayClosed(l, d, others)
 	case has("incompatible list lengths"):
+		d.Rule = schema.RuleConflict
 		d.Message = strings.Replace(d.Message, "incompatible list lengths", "is two lists of different lengths", 1)
 		d.Hint = "a list has one value: keep one of them"
 	case has("import cycle"):
-		d.Message, d.Hint = "packages import each other in a circle", "move what both need to a third package"
+		d.Rule, d.Message, d.Hint = schema.RuleImport, "packages import each other in a circle", "move what both need to a third package"
 	case has("Addition of lists"):
-		d.Message, d.Hint = "lists are not joined with +", `import "list" and write list.Concat([a, b])`
+		d.Rule, d.Message, d.Hint = schema.RuleWrongType, "lists are not joined with +", `import "list" and write list.Concat([a, b])`
 	case has("integer fields not supported"):
-		d.Message, d.Hint = "the name is a number", `a computed name is text: "\(i)"`
+		d.Rule, d.Message, d.Hint = schema.RuleInvalidName, "the name is a number", `a computed name is text: "\(i)"`
 	case has("preference mark not allowed"):
-		d.Message, d.Hint = "a * stands only before one of several values", "write *3 | int for a default, or the value alone"
+		d.Rule, d.Message, d.Hint = schema.RuleSyntax, "a * stands only before one of several values", "write *3 | int for a default, or the value alone"
 	case has("number cannot be represented as int"):
-		d.Message, d.Hint = "is not a whole number of bytes", "take a smaller unit: 300Mi in place of 0.3Gi"
+		d.Rule, d.Message, d.Hint = schema.RuleOutOfRange, "is not a whole number of bytes", "take a smaller unit: 300Mi in place of 0.3Gi"
 	case !l.built && isSyntax(d.Message):
-		syntaxError(l.wording(d.Path), d)
+		d.Rule = schema.RuleSyntax
+		syntaxError(l.wording(d.Path), &d.Diagnostic)
 	}
 }
 
@@ -186,9 +193,10 @@ var functions = map[string]string{
 	"sort": "list.SortStrings", "replace": "strings.Replace", "jsonencode": "json.Marshal", "yamlencode": "yaml.Marshal",
 }
 
-func sayUnresolved(l *loaded, d *schema.Diagnostic, m []string, _ []schema.Position) {
+func sayUnresolved(l *loaded, d *mistake, m []string, _ []schema.Position) {
 	name := m[1]
-	d.Message = fmt.Sprintf("%s is not defined", name)
+	d.form, d.about = undefinedName, name
+	d.Rule, d.Message = schema.RuleUndefined, fmt.Sprintf("%s is not defined", name)
 	text, called := l.wordAt(d.Position, name)
 	_, ours := definitions()[name]
 	near := valid.Nearest(name, slices.DeleteFunc(l.names(false), func(n string) bool { return n[0] != name[0] && strings.ContainsAny(n[:1]+name[:1], "_#$") }))
@@ -207,11 +215,11 @@ func sayUnresolved(l *loaded, d *schema.Diagnostic, m []string, _ []schema.Posit
 	case near != "" && len(name) > 2:
 		d.Hint = fmt.Sprintf("did you mean %s?", near)
 	case strings.HasPrefix(name, "$"):
-		d.Hint = fmt.Sprintf("nothing is taken from the environment here; text is written in quotes: %q", text)
+		d.word, d.Hint = len(text), fmt.Sprintf("nothing is taken from the environment here; text is written in quotes: %q", text)
 	case strings.ContainsAny(name, "#_"):
 		d.Hint = fmt.Sprintf("define it: %s: …", name)
 	case plainWord.MatchString(text):
-		d.Hint = fmt.Sprintf("text is written in quotes: %q", text)
+		d.word, d.Hint = len(text), fmt.Sprintf("text is written in quotes: %q", text)
 	}
 }
 
@@ -266,9 +274,9 @@ func (l *loaded) names(all bool) []string {
 	return slices.Sorted(maps.Keys(seen))
 }
 
-func sayUndefined(l *loaded, d *schema.Diagnostic, m []string, _ []schema.Position) {
+func sayUndefined(l *loaded, d *mistake, m []string, _ []schema.Position) {
 	name := strings.Trim(m[1], `"`)
-	d.Message = fmt.Sprintf("there is no %s here", name)
+	d.Rule, d.Message = schema.RuleUndefined, fmt.Sprintf("there is no %s here", name)
 	_, ours := definitions()["#"+name]
 	switch ours = ours && !strings.HasPrefix(name, "#"); {
 	case ours:
@@ -294,23 +302,23 @@ func isKind(definition string) bool {
 }
 
 // sayConflict names both places of two values.
-func sayConflict(l *loaded, d *schema.Diagnostic, m []string, others []schema.Position) {
+func sayConflict(l *loaded, d *mistake, m []string, others []schema.Position) {
 	a, b := m[1], m[2]
 	if l.textAt(d.Position) == b || len(others) > 0 && l.textAt(others[0]) == a {
 		a, b = b, a
 	}
-	d.Message = fmt.Sprintf("is both %s and %s", a, b)
+	d.Rule, d.Message = schema.RuleConflict, fmt.Sprintf("is both %s and %s", a, b)
 	if len(others) == 0 {
 		d.Hint = "a field has one value: keep one of them"
 		return
 	}
 	other := others[0]
 	if dir := path.Dir(other.Path); dir != l.dir && below(l.dir, dir) {
-		d.Message = fmt.Sprintf("changes an object of the directory above, declared at %s: %s", other, d.Message)
+		d.Rule, d.Message = schema.RuleInherited, fmt.Sprintf("changes an object of the directory above, declared at %s: %s", other, d.Message)
 		d.Hint = "an object belongs to one directory: change it there, or give this package another name"
 		return
 	}
-	d.Message = fmt.Sprintf("is %s here and %s at %s", a, b, other)
+	d.Rule, d.Message = schema.RuleConflict, fmt.Sprintf("is %s here and %s at %s", a, b, other)
 	d.Hint = "a field has one value: keep one of them"
 	if path.Dir(other.Path) != path.Dir(d.Path) {
 		d.Hint = fmt.Sprintf("keep one of them, or make the other a default that may be changed: *%s | %s", b, typeOf(b))
@@ -348,7 +356,7 @@ func (l *loaded) textAt(pos schema.Position) string {
 
 // sayTypes is of two values that cannot be one since they are of different
 // types; one is often the type itself.
-func sayTypes(l *loaded, d *schema.Diagnostic, m []string, others []schema.Position) {
+func sayTypes(l *loaded, d *mistake, m []string, others []schema.Position) {
 	a, b := m[1], m[2]
 	types := regexp.MustCompile(`^(int|string|bool|bytes|number|float|null|list|struct|\[.*|\{.*|[<>=!].*|.*\|.*)$`)
 	if types.MatchString(a) && !types.MatchString(b) {
@@ -358,7 +366,7 @@ func sayTypes(l *loaded, d *schema.Diagnostic, m []string, others []schema.Posit
 		sayConflict(l, d, []string{"", a, b}, others)
 		return
 	}
-	d.Message, d.Expected = "is "+literally(a, typeOf(a)), strings.ReplaceAll(b, "|", " or ")
+	d.Rule, d.Message, d.Expected = schema.RuleWrongType, "is "+literally(a, typeOf(a)), strings.ReplaceAll(b, "|", " or ")
 	if typeOf(a) == "int" {
 		d.Message = "is the number " + a
 	}
@@ -368,28 +376,28 @@ func sayTypes(l *loaded, d *schema.Diagnostic, m []string, others []schema.Posit
 }
 
 // sayBound is of a value outside of a bound that the repository's own CUE sets.
-func sayBound(_ *loaded, d *schema.Diagnostic, m []string, others []schema.Position) {
-	d.Message, d.Expected = fmt.Sprintf("%s is out of bounds", m[1]), m[2]
+func sayBound(_ *loaded, d *mistake, m []string, others []schema.Position) {
+	d.Rule, d.Message, d.Expected = schema.RuleOutOfRange, fmt.Sprintf("%s is out of bounds", m[1]), m[2]
 	if m[3] != "" {
-		d.Message = fmt.Sprintf("%s is not valid: %s", m[1], m[3])
+		d.Rule, d.Message = schema.RuleOutOfRange, fmt.Sprintf("%s is not valid: %s", m[1], m[3])
 	}
 	if len(others) > 0 {
 		d.Hint = "the bound is set at " + others[0].String()
 	}
 }
 
-func sayNoPackage(l *loaded, d *schema.Diagnostic, m []string, _ []schema.Position) {
+func sayNoPackage(l *loaded, d *mistake, m []string, _ []schema.Position) {
 	module, _, _ := strings.Cut(l.inst.Module, "@")
 	target := m[1]
 	if target != module && !strings.HasPrefix(target, module+"/") {
-		d.Message = fmt.Sprintf("%q is not a package of this repository, whose module is %q", target, module)
+		d.Rule, d.Message = schema.RuleImport, fmt.Sprintf("%q is not a package of this repository, whose module is %q", target, module)
 		d.Hint = "only packages of this repository and of CUE's standard library can be imported"
 		if base, _, _ := strings.Cut(path.Base(target), "@"); base == SchemaDir {
 			d.Hint = fmt.Sprintf("the definitions are imported as %q", l.modulePath(SchemaDir))
 		}
 		return
 	}
-	d.Message = fmt.Sprintf("there is no package %q", target)
+	d.Rule, d.Message = schema.RuleImport, fmt.Sprintf("there is no package %q", target)
 	switch base, version, _ := strings.Cut(target, "@"); {
 	case strings.Contains(m[2], "no files in package directory"):
 		d.Message = fmt.Sprintf("the directory of %q holds a package of another name", target)
@@ -405,13 +413,12 @@ func sayNoPackage(l *loaded, d *schema.Diagnostic, m []string, _ []schema.Positi
 	}
 }
 
-const notInDefinition = " is not in the definition that this is joined with"
-
 // sayClosed is of a field that a definition of the repository's own does not
 // have.
-func sayClosed(l *loaded, d *schema.Diagnostic, others []schema.Position) {
+func sayClosed(l *loaded, d *mistake, others []schema.Position) {
 	name := d.Field[strings.LastIndexByte(d.Field, '.')+1:]
-	d.Message = fmt.Sprintf("field %q%s", strings.Trim(name, `"`), notInDefinition)
+	d.form, d.Rule = closedField, schema.RuleUnknownField
+	d.Message = fmt.Sprintf("field %q is not in the definition that this is joined with", strings.Trim(name, `"`))
 	d.Hint = "add it to the definition, or end that with ... to allow any"
 	if i := slices.IndexFunc(others, func(o schema.Position) bool { return o.Line != d.Line || o.Path != d.Path }); i >= 0 {
 		d.Hint = fmt.Sprintf("add it to the definition at %s, or end that with ... to allow any", others[i])

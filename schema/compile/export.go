@@ -68,7 +68,7 @@ func (x *exporter) plain(v cue.Value, depth int) any {
 		if op, _ := v.Expr(); op == cue.OrOp {
 			return valid.Broken{Why: "is one of several values, and not decided", Hint: "name one, or mark one as the default with *: *A | B"}
 		}
-		return valid.Broken{Why: fmt.Sprintf("is only constrained (%v), not set", kind)}
+		return valid.Broken{Why: fmt.Sprintf("is only constrained (%v), not set", kind), Constrained: true}
 	}
 	// Perhaps it is in error only because of a field within. An erroneous list
 	// looks like a struct without fields.

@@ -85,19 +85,19 @@ func (p *planner) checkImport(spec importSpec) *schema.Diagnostic {
 	switch dir, ours := importDir(p.module, spec.path); {
 	case !proper(ip.Path):
 		return &schema.Diagnostic{
-			Message: fmt.Sprintf("import path %q is relative or absolute", clip(spec.path)), Expected: example,
+			Rule: schema.RuleImport, Message: fmt.Sprintf("import path %q is relative or absolute", clip(spec.path)), Expected: example,
 			Hint: "begin with the module's path, whichever directory the file is in",
 		}
 	case ours && slices.ContainsFunc(p.refused, func(u *unit) bool { return u.dir == dir || u.below && below(dir, u.dir) }):
-		return &schema.Diagnostic{Message: fmt.Sprintf("imports %s, which is not read", dir)}
+		return &schema.Diagnostic{Rule: schema.RuleImport, Message: fmt.Sprintf("imports %s, which is not read", dir)}
 	case ours:
 		return &schema.Diagnostic{
-			Message:  fmt.Sprintf("cannot find package %q: the repository has no CUE files in %s", clip(spec.path), clip(dir)),
+			Rule: schema.RuleImport, Message: fmt.Sprintf("cannot find package %q: the repository has no CUE files in %s", clip(spec.path), clip(dir)),
 			Expected: "a directory with CUE files", Hint: p.nearImport(ip.Path),
 		}
 	case strings.Contains(element, ".") && !p.replaces():
 		d := &schema.Diagnostic{
-			Message:  fmt.Sprintf("cannot find package %q: it is not of this repository, and nothing else is fetched", clip(spec.path)),
+			Rule: schema.RuleImport, Message: fmt.Sprintf("cannot find package %q: it is not of this repository, and nothing else is fetched", clip(spec.path)),
 			Expected: example, Hint: p.nearImport(ip.Path),
 		}
 		switch vendored := "cue.mod/pkg/" + ip.Path; {
@@ -110,7 +110,7 @@ func (p *planner) checkImport(spec importSpec) *schema.Diagnostic {
 		return d
 	case element != "" && !strings.Contains(element, ".") && element != p.module && !slices.Contains(standard, ip.Path):
 		d := &schema.Diagnostic{
-			Message: fmt.Sprintf("cannot find package %q: CUE's standard library does not have it", clip(spec.path)), Expected: example,
+			Rule: schema.RuleImport, Message: fmt.Sprintf("cannot find package %q: CUE's standard library does not have it", clip(spec.path)), Expected: example,
 		}
 		if near := valid.Nearest(ip.Path, standard); near != "" {
 			d.Hint = fmt.Sprintf("did you mean %q?", near)
@@ -180,7 +180,7 @@ func (p *planner) checkCycle(n *node, spec importSpec) *schema.Diagnostic {
 		}
 	}
 	return &schema.Diagnostic{
-		Message: "packages import each other: " + strings.Join(chain, ", "), Hint: "move what both need to a third package",
+		Rule: schema.RuleImport, Message: "packages import each other: " + strings.Join(chain, ", "), Hint: "move what both need to a third package",
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 // another kind; fields nested by indentation alone.
 
 // intent returns these mistakes in the package's own files.
-func intent(l *loaded) []schema.Diagnostic {
+func intent(l *loaded) []mistake {
 	w := &intents{from: l}
 	for _, f := range l.where.files {
 		if !l.where.mine(strings.TrimPrefix(f.Filename, "/")) {
@@ -36,15 +36,20 @@ func intent(l *loaded) []schema.Diagnostic {
 // intents gathers mistakes.
 type intents struct {
 	from  *loaded
-	diags []schema.Diagnostic
+	diags []mistake
 }
 
-func (w *intents) add(pos token.Pos, at []string, message, hint string) {
+// add completes what is said of the field at a data path.
+func (w *intents) add(pos token.Pos, at []string, m mistake) {
 	if len(w.diags) < maxDiagnostics {
-		w.diags = append(w.diags, schema.Diagnostic{
-			Severity: schema.Error, Position: position(pos), Field: fieldPath(at), Message: message, Hint: hint,
-		})
+		m.Severity, m.Position, m.Field = schema.Error, position(pos), fieldPath(at)
+		w.diags = append(w.diags, m)
 	}
+}
+
+// said is a mistake of which nothing but its words is known.
+func said(rule schema.Rule, message, hint string) mistake {
+	return mistake{Diagnostic: schema.Diagnostic{Rule: rule, Message: message, Hint: hint}}
 }
 
 // hidden reports whether a field is not data: hidden, or a definition.
@@ -60,7 +65,7 @@ func (w *intents) field(f *ast.Field, at []string) {
 		if f.Constraint == token.NOT {
 			mark, means = "!", "says that the field must be set, and does not set it"
 		}
-		w.add(f.Label.Pos(), at, fmt.Sprintf("the %s after %s %s", mark, at[len(at)-1], means), fmt.Sprintf("remove the %s: %s: …", mark, at[len(at)-1]))
+		w.add(f.Label.Pos(), at, said(schema.RuleNotSet, fmt.Sprintf("the %s after %s %s", mark, at[len(at)-1], means), fmt.Sprintf("remove the %s: %s: …", mark, at[len(at)-1])))
 		return
 	}
 	w.value(f.Value, at)
@@ -122,7 +127,9 @@ func (w *intents) definition(e *ast.SelectorExpr, at []string) {
 		return
 	}
 	if want := schema.Kind(at[0]).Definition(); sel != want {
-		w.add(e.Sel.Pos(), at, fmt.Sprintf("a %s is not a %s.%s", at[0], SchemaDir, sel), fmt.Sprintf("did you mean %s.%s?", SchemaDir, want))
+		m := said(schema.RuleWrongType, fmt.Sprintf("a %s is not a %s.%s", at[0], SchemaDir, sel), fmt.Sprintf("did you mean %s.%s?", SchemaDir, want))
+		m.form = wrongDefinition
+		w.add(e.Sel.Pos(), at, m)
 	}
 }
 
@@ -139,10 +146,10 @@ func (w *intents) nesting(decls []ast.Decl, depth int) {
 		switch {
 		case inner == nil:
 		case column(inner) == column(f):
-			w.add(f.Label.Pos(), nil, fmt.Sprintf("%s has no value: the field on the next line would be it", labelOf(f)), "write the value behind the colon")
+			w.add(f.Label.Pos(), nil, said(schema.RuleSyntax, fmt.Sprintf("%s has no value: the field on the next line would be it", labelOf(f)), "write the value behind the colon"))
 			return
 		case i+1 < len(decls) && column(decls[i+1]) == column(last(f)):
-			w.add(f.Label.Pos(), nil, "indentation does not nest fields", fmt.Sprintf("write braces: %s: {…}", labelOf(f)))
+			w.add(f.Label.Pos(), nil, said(schema.RuleSyntax, "indentation does not nest fields", fmt.Sprintf("write braces: %s: {…}", labelOf(f))))
 			return
 		}
 		value := f.Value
@@ -181,15 +188,15 @@ func column(n ast.Node) int { return n.Pos().Column() }
 
 // covered reports whether a mistake of nesting explains what else was found at
 // a place: all in its file from its line on, and what is missing.
-func covered(intents []schema.Diagnostic, d schema.Diagnostic) bool {
-	return slices.ContainsFunc(intents, func(n schema.Diagnostic) bool {
+func covered(intents []mistake, d mistake) bool {
+	return slices.ContainsFunc(intents, func(n mistake) bool {
 		switch {
 		case n.Path != d.Path:
 			return false
 		case n.Field == "":
-			return d.Line >= n.Line-1 && d.Line <= n.Line+20 || strings.Contains(d.Message, "is missing")
+			return d.Line >= n.Line-1 && d.Line <= n.Line+20 || d.form == missingField
 		}
-		other := strings.Contains(n.Message, "is not a "+SchemaDir)
-		return d.Field == n.Field && d.Position != n.Position && !other || other && within(d.Field, n.Field) && strings.Contains(d.Message, "is not in the definition")
+		other := n.form == wrongDefinition
+		return d.Field == n.Field && d.Position != n.Position && !other || other && within(d.Field, n.Field) && d.form == closedField
 	})
 }

@@ -38,7 +38,7 @@ func newMending() *mending {
 	return &mending{imports: map[schema.Position]bool{}, exprs: map[schema.Position]bool{}, blanks: map[schema.Position]bool{}}
 }
 
-var badImport = regexp.MustCompile(`^(imported and not used|cannot find package|builtin package .* undefined|relative import|invalid import path)`)
+var importTrouble = regexp.MustCompile(`^(imported and not used|cannot find package|builtin package .* undefined|relative import|invalid import path)`)
 
 // learn notes what errs blame, and returns those of them that name something
 // new to leave out.
@@ -50,7 +50,7 @@ func (m *mending) learn(errs []errors.Error) (fresh []errors.Error) {
 			continue
 		}
 		switch {
-		case badImport.MatchString(text):
+		case importTrouble.MatchString(text):
 			pos.Column = 0
 			if !m.imports[pos] {
 				m.imports[pos] = true
@@ -68,51 +68,46 @@ func (m *mending) learn(errs []errors.Error) (fresh []errors.Error) {
 
 // told reports whether one of the mistakes so far explains an error: the rest of
 // a word without quotes, or a name that a bad import would have brought.
-func (m *mending) told(e errors.Error, d schema.Diagnostic, certain []schema.Diagnostic) bool {
-	name := unresolved.FindStringSubmatch(errorText(e))
-	if name == nil {
+func (m *mending) told(d mistake, certain []mistake) bool {
+	if d.form != undefinedName {
 		return false
 	}
-	return slices.ContainsFunc(certain, func(c schema.Diagnostic) bool {
-		if c.Path != d.Path {
+	return slices.ContainsFunc(certain, func(c mistake) bool {
+		switch {
+		case c.Path != d.Path:
 			return false
+		case c.form == badImport && c.Field == "":
+			return slices.Contains(pathParts(c.about), d.about)
 		}
-		if target := quotedPath.FindString(c.Message); target != "" && c.Field == "" && !unusedImport.MatchString(c.Message) {
-			return slices.Contains(pathParts(target), name[1])
-		}
-		word := quotedPath.FindString(c.Hint)
-		return c.Line == d.Line && c.Column < d.Column && d.Column < c.Column+len(word)-2
+		return c.Line == d.Line && c.Column < d.Column && d.Column < c.Column+c.word
 	})
 }
 
-var (
-	quotedPath   = regexp.MustCompile(`"[^"]*"`)
-	unusedImport = regexp.MustCompile(`^the import (".*") is not used$`)
-	notDefined   = regexp.MustCompile(`^([^ ]+) is not defined$`)
-)
+// unresolvable has the import path of what CUE says of an import that it cannot
+// resolve.
+var unresolvable = regexp.MustCompile(`^(?:cannot find package|builtin package|relative import|invalid import path)[^"]*"([^"]*)"`)
 
-// pathParts returns the elements of an import path in quotes.
+// pathParts returns the elements of an import path.
 func pathParts(target string) []string {
-	return strings.FieldsFunc(strings.Trim(target, `"`), func(r rune) bool { return r == '/' || r == ':' || r == '@' })
+	return strings.FieldsFunc(target, func(r rune) bool { return r == '/' || r == ':' || r == '@' })
 }
 
 // misnamed folds an import that is not used with a name that is not defined and
 // is another one for it: an import is called by the name of its package.
-func misnamed(ds []schema.Diagnostic) []schema.Diagnostic {
-	return slices.DeleteFunc(ds, func(d schema.Diagnostic) bool {
-		target := unusedImport.FindStringSubmatch(d.Message)
-		if target == nil {
+func misnamed(found []mistake) []mistake {
+	return slices.DeleteFunc(found, func(d mistake) bool {
+		if d.form != unusedImport {
 			return false
 		}
-		found := false
-		for i := range ds {
-			o := &ds[i]
-			if name := notDefined.FindStringSubmatch(o.Message); name != nil && o.Path == d.Path && slices.Contains(pathParts(target[1]), name[1]) {
-				o.Hint = fmt.Sprintf("the import at line %d has another name; write: import %s %s", d.Line, name[1], target[1])
-				found = true
+		explained := false
+		for i := range found {
+			o := &found[i]
+			if o.form == undefinedName && o.Path == d.Path && slices.Contains(pathParts(d.about), o.about) {
+				o.Hint = fmt.Sprintf("the import at line %d has another name; write: import %s %q", d.Line, o.about, d.about)
+				explained = true
 			}
 		}
-		return found
+		return explained
 	})
 }
 

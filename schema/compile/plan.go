@@ -117,7 +117,7 @@ func plan(tree schema.Tree, k *known, limits Limits) (*planner, []*unit, []schem
 	diags := p.sameButCase()
 	if len(units) == 0 {
 		diags = append(diags, schema.Diagnostic{
-			Severity: schema.Warning, Position: schema.Position{Path: moduleFile, Line: 1, Column: 1},
+			Severity: schema.Warning, Rule: schema.RuleRepository, Position: schema.Position{Path: moduleFile, Line: 1, Column: 1},
 			Message: "the repository has no CUE files, so it declares nothing",
 		})
 	}
@@ -132,7 +132,7 @@ func (p *planner) sameButCase() (diags []schema.Diagnostic) {
 		low := path.Join(dir, strings.ToLower(name))
 		if other, ok := lower[low]; ok && len(diags) < maxDiagnostics {
 			diags = append(diags, schema.Diagnostic{
-				Severity: schema.Warning, Position: schema.Position{Path: at, Line: 1, Column: 1},
+				Severity: schema.Warning, Rule: schema.RuleRepository, Position: schema.Position{Path: at, Line: 1, Column: 1},
 				Message: fmt.Sprintf("the names %s and %s differ only in case: some systems cannot hold both", other, name),
 				Hint:    "rename one of them",
 			})
@@ -180,7 +180,7 @@ func isEmpty(tree schema.Tree) bool { return len(tree.Files) == 0 }
 // readModule finds the module's path.
 func (p *planner) readModule() *schema.Diagnostic {
 	d := &schema.Diagnostic{
-		Severity: schema.Error, Position: schema.Position{Path: moduleFile, Line: 1, Column: 1},
+		Severity: schema.Error, Rule: schema.RuleRepository, Position: schema.Position{Path: moduleFile, Line: 1, Column: 1},
 		Hint: "muster init writes a repository to begin with",
 	}
 	if isEmpty(p.tree) {
@@ -203,7 +203,7 @@ func (p *planner) readModule() *schema.Diagnostic {
 
 func parseModule(data []byte, limit int) module {
 	d := &schema.Diagnostic{
-		Severity: schema.Error, Position: schema.Position{Path: moduleFile, Line: 1, Column: 1},
+		Severity: schema.Error, Rule: schema.RuleRepository, Position: schema.Position{Path: moduleFile, Line: 1, Column: 1},
 		Expected: `module: "example.com/config@v0" and language: version: "v0.17.0"`,
 	}
 	if h := scanText(data, limit); h != nil {
@@ -232,10 +232,10 @@ func parseModule(data []byte, limit int) module {
 
 // badUnit is a directory with a file whose path is at fault: only that is
 // refused, since every team can commit such a file.
-func badUnit(name, what string) *unit {
+func badUnit(name string, rule schema.Rule, what string) *unit {
 	name = strings.ToValidUTF8(name, "\uFFFD")
 	d := schema.Diagnostic{
-		Severity: schema.Error, Position: schema.Position{Path: name, Line: 1, Column: 1}, Message: what, Hint: "rename it",
+		Severity: schema.Error, Rule: rule, Position: schema.Position{Path: name, Line: 1, Column: 1}, Message: what, Hint: "rename it",
 	}
 	return &unit{dir: path.Dir(name), diags: []schema.Diagnostic{d}}
 }
@@ -247,8 +247,8 @@ func (p *planner) sortFiles() (units []*unit) {
 		if !strings.HasSuffix(name, ".cue") {
 			continue
 		}
-		if what := badPath(name); what != "" {
-			units = append(units, badUnit(name, what))
+		if rule, what := badPath(name); what != "" {
+			units = append(units, badUnit(name, rule, what))
 			continue
 		}
 		if dir, ok := strings.CutSuffix(name, "/"+moduleFile); ok {
@@ -292,7 +292,7 @@ func (p *planner) refuse() {
 		weights[dir] = 1
 		if over := len(f.files) - p.limits.Files; over > 0 {
 			what := fmt.Sprintf("the directory has %d CUE files, more than %d", len(f.files), p.limits.Files)
-			p.refused = append(p.refused, &unit{dir: dir, diags: []schema.Diagnostic{withHint(firstOf(f.files[0].path, what), "split it")}})
+			p.refused = append(p.refused, &unit{dir: dir, diags: []schema.Diagnostic{withHint(firstOf(f.files[0].path, schema.RuleLimit, what), "split it")}})
 			delete(p.folders, dir)
 			delete(weights, dir)
 		}
@@ -308,7 +308,7 @@ func (p *planner) refuse() {
 			}
 			delete(p.folders, dir)
 		}
-		d := firstOf(first, fmt.Sprintf("the repository has %d packages, more than %d; the %d below %s are not read", len(weights), p.limits.Packages, n, top))
+		d := firstOf(first, schema.RuleLimit, fmt.Sprintf("the repository has %d packages, more than %d; the %d below %s are not read", len(weights), p.limits.Packages, n, top))
 		p.refused = append(p.refused, &unit{dir: top, below: true, diags: []schema.Diagnostic{withHint(d, "declare several jobs in a directory")}})
 	}
 }
@@ -339,7 +339,7 @@ func (p *planner) check(f *folder) (diags []schema.Diagnostic) {
 			first = s.path
 		case s.pkg != f.nodes[0].pkg:
 			diags = append(diags, schema.Diagnostic{
-				Severity: schema.Error, Position: schema.Position{Path: s.path, Line: 1, Column: 1},
+				Severity: schema.Error, Rule: schema.RuleRepository, Position: schema.Position{Path: s.path, Line: 1, Column: 1},
 				Message:  fmt.Sprintf("package %s, but %s in the same directory is package %s", s.pkg, first, f.nodes[0].pkg),
 				Expected: "one package in a directory", Hint: "move one of them to a directory of its own",
 			})
@@ -350,7 +350,7 @@ func (p *planner) check(f *folder) (diags []schema.Diagnostic) {
 	}
 	for _, dir := range p.nested {
 		if below(f.dir, dir) {
-			d := firstOf(f.files[0].path, fmt.Sprintf("%s makes this a module of its own, which muster does not read", path.Join(dir, moduleFile)))
+			d := firstOf(f.files[0].path, schema.RuleRepository, fmt.Sprintf("%s makes this a module of its own, which muster does not read", path.Join(dir, moduleFile)))
 			return append(diags, withHint(d, "remove that file, or keep the module in a repository of its own"))
 		}
 	}
@@ -372,8 +372,8 @@ func packageFor(dir string) string {
 }
 
 // firstOf is an error of a package as a whole; file is its first.
-func firstOf(file string, message string) schema.Diagnostic {
-	return schema.Diagnostic{Severity: schema.Error, Position: schema.Position{Path: file, Line: 1, Column: 1}, Message: message}
+func firstOf(file string, rule schema.Rule, message string) schema.Diagnostic {
+	return schema.Diagnostic{Severity: schema.Error, Rule: rule, Position: schema.Position{Path: file, Line: 1, Column: 1}, Message: message}
 }
 
 func withHint(d schema.Diagnostic, hint string) schema.Diagnostic {

@@ -31,12 +31,12 @@ func scan(data []byte, limit int) (h *header) {
 	}
 	defer func() {
 		if p := recover(); p != nil {
-			h = &header{err: fault(1, 1, fmt.Sprintf("the file cannot be read: %v", p), "")}
+			h = &header{err: fault(1, 1, schema.RuleRepository, fmt.Sprintf("the file cannot be read: %v", p))}
 		}
 	}()
 	f, err := parser.ParseFile("-", data, parser.ImportsOnly)
 	if f == nil {
-		return &header{err: fault(1, 1, fmt.Sprintf("the file cannot be read: %v", err), "")}
+		return &header{err: fault(1, 1, schema.RuleRepository, fmt.Sprintf("the file cannot be read: %v", err))}
 	}
 	h = &header{pkg: f.PackageName()}
 	for spec := range f.ImportSpecs() {
@@ -46,7 +46,8 @@ func scan(data []byte, limit int) (h *header) {
 	}
 	h.embeds = bytes.Contains(data, []byte("@embed")) || bytes.Contains(data, []byte("@extern"))
 	if h.pkg == "" && err == nil {
-		h.err = fault(1, 1, "the file has no package clause, so CUE would ignore it", "begin it with the line: package "+packageHint)
+		h.err = fault(1, 1, schema.RuleRepository, "the file has no package clause, so CUE would ignore it")
+		h.err.Hint = "begin it with the line: package " + packageHint
 	}
 	return h
 }
@@ -54,7 +55,9 @@ func scan(data []byte, limit int) (h *header) {
 // scanText returns what is wrong with the bytes of a file.
 func scanText(data []byte, limit int) *schema.Diagnostic {
 	if len(data) > limit {
-		return fault(1, 1, fmt.Sprintf("the file has %d bytes, more than %d", len(data), limit), "split it")
+		d := fault(1, 1, schema.RuleOutOfRange, fmt.Sprintf("the file has %d bytes, more than %d", len(data), limit))
+		d.Hint = "split it"
+		return d
 	}
 	line, start := 1, 0
 	for i := 0; i < len(data); {
@@ -67,38 +70,39 @@ func scanText(data []byte, limit int) *schema.Diagnostic {
 		}
 		r, n := utf8.DecodeRune(data[i:])
 		if r == utf8.RuneError && n == 1 {
-			return fault(line, i-start+1, "the file is not valid UTF-8", "save it as UTF-8")
+			d := fault(line, i-start+1, schema.RuleRepository, "the file is not valid UTF-8")
+			d.Hint = "save it as UTF-8"
+			return d
 		}
 		i += n
 	}
 	return nil
 }
 
-func fault(line, column int, message, hint string) *schema.Diagnostic {
-	return &schema.Diagnostic{
-		Severity: schema.Error, Position: schema.Position{Line: line, Column: column}, Message: message, Hint: hint,
-	}
+func fault(line, column int, rule schema.Rule, message string) *schema.Diagnostic {
+	return &schema.Diagnostic{Severity: schema.Error, Rule: rule, Position: schema.Position{Line: line, Column: column}, Message: message}
 }
 
 // packageHint is replaced by a name that suits the directory.
 const packageHint = "NAME"
 
 // badPath says what is wrong with the path of a file, "" if nothing is.
-func badPath(p string) string {
+func badPath(p string) (rule schema.Rule, what string) {
+	rule = schema.RuleRepository
 	switch {
 	case !utf8.ValidString(p):
-		return "the path is not valid UTF-8"
+		return rule, "the path is not valid UTF-8"
 	case path.IsAbs(p) || path.Clean(p) != p || p == ".." || strings.HasPrefix(p, "../"):
-		return "the path leads out of the repository"
+		return rule, "the path leads out of the repository"
 	case strings.ContainsFunc(p, func(r rune) bool { return !unicode.IsPrint(r) }):
-		return "the path has characters that cannot be printed"
+		return rule, "the path has characters that cannot be printed"
 	case p == moduleFile || ignored(p):
 	case strings.ContainsAny(p, `\:*?"<>|@`):
-		return `the path has one of \ : * ? " < > | @, which CUE cannot import`
+		return rule, `the path has one of \ : * ? " < > | @, which CUE cannot import`
 	case strings.Count(p, "/") > maxDirs:
-		return fmt.Sprintf("the path is more than %d directories deep", maxDirs)
+		return schema.RuleLimit, fmt.Sprintf("the path is more than %d directories deep", maxDirs)
 	}
-	return ""
+	return "", ""
 }
 
 // maxDirs is how deep directories may be nested.

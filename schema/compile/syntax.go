@@ -82,9 +82,9 @@ func badCharacter(s *wording, _ int, d *schema.Diagnostic) bool {
 	case unicode.IsDigit(r):
 		d.Message, d.Hint = fmt.Sprintf("%c (%U) is not a digit of CUE's", r, r), "write the digits 0 to 9"
 	case rest == "" || r == 0:
-		d.Message, d.Hint = "the file has a NUL character", "save it as plain text in UTF-8"
+		d.Rule, d.Message, d.Hint = schema.RuleRepository, "the file has a NUL character", "save it as plain text in UTF-8"
 	case !unicode.IsGraphic(r):
-		d.Message, d.Hint = fmt.Sprintf("the file has an invisible character (%U)", r), "remove it: it stands just before the mark"
+		d.Rule, d.Message, d.Hint = schema.RuleRepository, fmt.Sprintf("the file has an invisible character (%U)", r), "remove it: it stands just before the mark"
 	default:
 		d.Message, d.Hint = fmt.Sprintf("the character %c (%U) means nothing in CUE", r, r), ""
 	}
@@ -189,9 +189,11 @@ func importForm(s *wording, i int, d *schema.Diagnostic) bool {
 	first := s.first(d.Line)
 	switch w := s.word(first); {
 	case w.text == "import" && strings.HasPrefix(d.Message, "expected 'STRING'"):
+		d.Rule = schema.RuleInvalidName
 		target := strings.TrimSpace(strings.TrimPrefix(s.line(d.Line), "import"))
 		return s.say(d, s.word(first+1), "the path of an import is not in quotes", fmt.Sprintf("write: import %q", target))
 	case w.text == "import" && i == first+1 && isOperand(s.word(i)):
+		d.Rule = schema.RuleImport
 		return s.say(d, w, "an import stands below other fields", "imports stand at the top of the file, below the package clause")
 	case w.text == "from" && s.word(first+1).tok == token.STRING:
 		return s.say(d, w, "CUE has no from", fmt.Sprintf("write: import %s and then PACKAGE.#NAME", s.word(first+1).text))
@@ -284,6 +286,7 @@ func bareLabel(s *wording, i int, d *schema.Diagnostic) bool {
 	if from == i-1 && !isNumber(first) || !plainWord.MatchString(text) {
 		return false
 	}
+	d.Rule = schema.RuleInvalidName
 	return s.say(d, first, fmt.Sprintf("the name %s is not in quotes", text), fmt.Sprintf("names with other characters than letters, digits and _ need them: %q", text))
 }
 
@@ -301,18 +304,18 @@ func numberUnit(s *wording, i int, d *schema.Diagnostic) bool {
 	if m := bytesUnit.FindStringSubmatch(strings.TrimPrefix(n.text, digits) + unit.text); m != nil {
 		suffix = strings.ToUpper(m[1]) + strings.ToLower(m[2])
 	}
-	hint := "a number has no unit: the name of the field says it"
+	hint, seconds := "a number has no unit: the name of the field says it", false
 	switch unit.text {
 	case "m":
 		hint = "a number has no unit: cpuMilli is in thousandths of a core, seconds are in …Seconds"
 	case "s", "sec", "secs", "seconds":
-		hint = "a number of seconds is written without a unit: " + digits
+		hint, seconds = "a number of seconds is written without a unit: "+digits, true
 	default:
 		if suffix != "" {
 			hint = "a number of bytes is written 64Mi or 64M, without B: " + digits + suffix
 		}
 	}
-	if !s.joined(i-1) && suffix == "" && !strings.HasPrefix(hint, "a number of seconds") {
+	if !s.joined(i-1) && suffix == "" && !seconds {
 		return false
 	}
 	return s.say(d, n, written+" is not a number", hint)

@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/musterhq/muster/schema"
 )
 
 // errGreeting says that a child is another program.
@@ -87,13 +89,14 @@ func (w *worker) do(ctx context.Context, req request) (resp response, died *deat
 	}
 	if errors.Is(err, errTooLarge) {
 		w.kill()
-		return response{}, &death{why: fmt.Sprintf("the package exports more than %d MiB", req.Limits.OutputBytes>>20), certain: true}, nil
+		return response{}, &death{rule: schema.RuleLimit, why: fmt.Sprintf("the package exports more than %d MiB", req.Limits.OutputBytes>>20), certain: true}, nil
 	}
 	return response{}, w.autopsy(req.Limits), nil
 }
 
 // death is how a child ended while it had a package.
 type death struct {
+	rule schema.Rule
 	why  string
 	hint string
 	// certain says that the same package would end the next child too, so the
@@ -114,19 +117,20 @@ func (w *worker) autopsy(l Limits) *death {
 	slow := "look for nested comprehensions and large disjunctions"
 	switch code := st.ExitCode(); {
 	case w.killed.Load(), code == exitWall:
-		return &death{why: fmt.Sprintf("evaluation took longer than %v", l.Wall), hint: slow}
+		return &death{rule: schema.RuleLimit, why: fmt.Sprintf("evaluation took longer than %v", l.Wall), hint: slow}
 	case code == exitCPU, signal == syscall.SIGXCPU, strings.Contains(stderr, "SIGXCPU"):
-		return &death{why: fmt.Sprintf("evaluation took more than %v of processor time", l.CPU), hint: slow, certain: true}
+		return &death{rule: schema.RuleLimit, why: fmt.Sprintf("evaluation took more than %v of processor time", l.CPU), hint: slow, certain: true}
 	case code == exitMemory, strings.Contains(stderr, "out of memory"), strings.Contains(stderr, "cannot allocate"):
 		return &death{
+			rule: schema.RuleLimit,
 			why:  fmt.Sprintf("evaluation took more than %d MiB of memory", l.HeapBytes>>20),
 			hint: "look for strings and lists that double; split a directory of thousands of jobs", certain: true,
 		}
 	case strings.Contains(stderr, "stack exceeds"), strings.Contains(stderr, "stack overflow"):
-		return &death{why: "evaluation is nested too deeply", hint: "look for definitions that refer to themselves", certain: true}
+		return &death{rule: schema.RuleLimit, why: "evaluation is nested too deeply", hint: "look for definitions that refer to themselves", certain: true}
 	}
 	first, _, _ := strings.Cut(stderr, "\n")
-	return &death{why: strings.TrimSpace(fmt.Sprintf("the compiler ended unexpectedly (%v) %s", st, first))}
+	return &death{rule: schema.RuleInternal, why: strings.TrimSpace(fmt.Sprintf("the compiler ended unexpectedly (%v) %s", st, first))}
 }
 
 // killAfter kills the child when time is up, unless released. That ctx is done

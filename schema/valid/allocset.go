@@ -66,7 +66,7 @@ func (c *check) inSet(given, job map[string]any) {
 	}
 	if _, ok := given["priority"]; ok {
 		c.add(Problem{
-			Path: []string{"priority"}, Key: true, Message: "a job in an alloc set has the priority of the set",
+			Rule: schema.RuleNoEffect, Path: []string{"priority"}, Key: true, Message: "a job in an alloc set has the priority of the set",
 			Hint: "remove priority, or change that of the alloc set",
 		})
 	}
@@ -74,20 +74,20 @@ func (c *check) inSet(given, job map[string]any) {
 	for _, name := range []string{"preferences", "spread"} {
 		if _, ok := given[name]; ok {
 			c.add(Problem{
-				Path: []string{name}, Key: true, Message: fmt.Sprintf("the allocs decide where a job in an alloc set runs, so %s would have no effect", name),
+				Rule: schema.RuleNoEffect, Path: []string{name}, Key: true, Message: fmt.Sprintf("the allocs decide where a job in an alloc set runs, so %s would have no effect", name),
 				Hint: "write it in the alloc set: its allocs are what is placed, and a job's tasks are shared out among them",
 			})
 		}
 	}
 	if task, _ := job["task"].(map[string]any); task["sticky"] == string(schema.StickyStay) {
 		c.add(Problem{
-			Path: []string{"task", "sticky"}, Message: fmt.Sprintf("a task in an alloc goes where its alloc goes, so sticky: %q would have no effect", schema.StickyStay),
+			Rule: schema.RuleNoEffect, Path: []string{"task", "sticky"}, Message: fmt.Sprintf("a task in an alloc goes where its alloc goes, so sticky: %q would have no effect", schema.StickyStay),
 			Expected: "true or false", Hint: "take sticky: true, or remove allocset",
 		})
 	}
 	if job["kind"] == string(schema.System) {
 		c.add(Problem{
-			Path: []string{"allocset"}, Key: true, Message: fmt.Sprintf("a job of kind %q has one task on each machine, and runs in no alloc", schema.System),
+			Rule: schema.RuleNoEffect, Path: []string{"allocset"}, Key: true, Message: fmt.Sprintf("a job of kind %q has one task on each machine, and runs in no alloc", schema.System),
 			Hint: `remove allocset, or take kind: "service"`,
 		})
 	}

@@ -22,7 +22,11 @@ type Problem struct {
 	// Key says that the name of the field is at fault, not its value.
 	Key bool
 	// Missing says that there is no such value: Path ends where it should be.
-	Missing  bool
+	Missing bool
+	// Constrained says that the value is there and only constrained, not set.
+	Constrained bool
+
+	Rule     schema.Rule
 	Message  string
 	Expected string
 	Hint     string
@@ -30,7 +34,10 @@ type Problem struct {
 
 // Broken stands for a value that has no data. Why says what is wrong with it;
 // if that is "" another error is in its place and nothing more is said.
-type Broken struct{ Why, Hint string }
+type Broken struct {
+	Why, Hint   string
+	Constrained bool // see Problem
+}
 
 // maxProblems bounds what is reported of one object.
 const maxProblems = 20
@@ -46,7 +53,7 @@ func Object(kind schema.Kind, name string, data any) (map[string]any, []Problem)
 	c := &check{object: r}
 	if schema.CheckName(name) != nil {
 		c.add(Problem{
-			Key: true, Message: fmt.Sprintf("invalid name %q of a %s", short(name), kind), Expected: nameGrammar,
+			Rule: schema.RuleInvalidName, Key: true, Message: fmt.Sprintf("invalid name %q of a %s", short(name), kind), Expected: nameGrammar,
 			Hint: nameHint(name),
 		})
 	}
@@ -120,7 +127,7 @@ func (c *check) add(p Problem) {
 func (c *check) value(path []string, r *Rule, v any) any {
 	if b, broken := v.(Broken); broken {
 		if b.Why != "" && !c.partial {
-			c.add(Problem{Path: path, Message: b.Why, Expected: r.String(), Hint: b.Hint})
+			c.add(Problem{Rule: schema.RuleNotSet, Path: path, Message: b.Why, Expected: r.String(), Hint: b.Hint, Constrained: b.Constrained})
 		}
 		return v
 	}
@@ -166,7 +173,7 @@ func (c *check) value(path []string, r *Rule, v any) any {
 			return c.time(path, r, s)
 		}
 	}
-	c.add(Problem{Path: path, Message: "is " + describe(v), Expected: r.String(), Hint: typeHint(r, v)})
+	c.add(Problem{Rule: schema.RuleWrongType, Path: path, Message: "is " + describe(v), Expected: r.String(), Hint: typeHint(r, v)})
 	return Broken{} // what is told of it is told
 }
 
@@ -184,7 +191,7 @@ func (c *check) structure(path []string, r *Rule, m map[string]any) map[string]a
 		v, ok := m[f.Name]
 		switch {
 		case ok && v == nil && !f.Required:
-			c.add(Problem{Path: append(path, f.Name), Message: "is null", Expected: f.Rule.String(), Hint: "leave the field out, and its default is taken"})
+			c.add(Problem{Rule: schema.RuleWrongType, Path: append(path, f.Name), Message: "is null", Expected: f.Rule.String(), Hint: "leave the field out, and its default is taken"})
 			continue
 		case ok && misplaced[f.Name]:
 			continue
@@ -193,7 +200,7 @@ func (c *check) structure(path []string, r *Rule, m map[string]any) map[string]a
 			continue
 		case f.Required:
 			c.add(Problem{
-				Path: append(path, f.Name), Missing: true,
+				Rule: schema.RuleMissingField, Path: append(path, f.Name), Missing: true,
 				Message: fmt.Sprintf("required field %q is missing", f.Name), Expected: f.Rule.String(),
 			})
 			continue
@@ -213,12 +220,12 @@ func (c *check) unknown(path []string, r *Rule) (meant string) {
 	name := path[len(path)-1]
 	p := Problem{Path: path, Key: true}
 	if slices.Contains(r.Later, name) {
-		p.Message = fmt.Sprintf("field %q is not supported yet", name)
+		p.Rule, p.Message = schema.RuleUnsupported, fmt.Sprintf("field %q is not supported yet", name)
 		c.add(p)
 		return firstOf(r.Alias[name])
 	}
 	if why, ok := r.Never[name]; ok {
-		p.Message = why
+		p.Rule, p.Message = schema.RuleNoEffect, why
 		p.Hint = fmt.Sprintf("remove the field %q", name)
 		c.add(p)
 		return ""
@@ -227,7 +234,7 @@ func (c *check) unknown(path []string, r *Rule) (meant string) {
 	for i, f := range r.Fields {
 		names[i] = f.Name
 	}
-	p.Message = fmt.Sprintf("unknown field %q", short(name))
+	p.Rule, p.Message = schema.RuleUnknownField, fmt.Sprintf("unknown field %q", short(name))
 	p.Expected = "one of " + strings.Join(names, ", ")
 	p.Hint = didYouMean(name, names, r.Alias)
 	if name == "name" && len(path) == 1 {
@@ -245,7 +252,7 @@ func (c *check) unknown(path []string, r *Rule) (meant string) {
 
 func (c *check) mapping(path []string, r *Rule, m map[string]any) map[string]any {
 	if int64(len(m)) > r.Max {
-		c.add(Problem{Path: path, Message: fmt.Sprintf("has %d entries", len(m)), Expected: fmt.Sprintf("at most %d", r.Max)})
+		c.add(Problem{Rule: schema.RuleOutOfRange, Path: path, Message: fmt.Sprintf("has %d entries", len(m)), Expected: fmt.Sprintf("at most %d", r.Max)})
 	}
 	out := make(map[string]any, len(m))
 	var total int64
@@ -254,13 +261,13 @@ func (c *check) mapping(path []string, r *Rule, m map[string]any) map[string]any
 			total += int64(len(k) + len(s))
 		}
 		if want := r.Key(k); want != "" {
-			c.add(Problem{Path: append(path, k), Key: true, Message: fmt.Sprintf("invalid key %q", short(k)), Expected: want, Hint: keyHint(r, k)})
+			c.add(Problem{Rule: schema.RuleInvalidName, Path: append(path, k), Key: true, Message: fmt.Sprintf("invalid key %q", short(k)), Expected: want, Hint: keyHint(r, k)})
 		}
 		out[k] = c.value(append(path, k), r.Elem, m[k])
 	}
 	if r.Total > 0 && total > r.Total {
 		c.add(Problem{
-			Path: path, Message: fmt.Sprintf("keys and values have %d bytes together", total),
+			Rule: schema.RuleOutOfRange, Path: path, Message: fmt.Sprintf("keys and values have %d bytes together", total),
 			Expected: fmt.Sprintf("at most %d", r.Total), Hint: "keep long text elsewhere, and a link to it here",
 		})
 	}
@@ -269,7 +276,7 @@ func (c *check) mapping(path []string, r *Rule, m map[string]any) map[string]any
 
 func (c *check) list(path []string, r *Rule, l []any) []any {
 	if n := int64(len(l)); n < r.Min || n > r.Max {
-		c.add(Problem{Path: path, Message: fmt.Sprintf("has %d elements", n), Expected: r.String()})
+		c.add(Problem{Rule: schema.RuleOutOfRange, Path: path, Message: fmt.Sprintf("has %d elements", n), Expected: r.String()})
 	}
 	out := make([]any, len(l))
 	seen := map[string]int{}
@@ -278,7 +285,7 @@ func (c *check) list(path []string, r *Rule, l []any) []any {
 		out[i] = c.value(at, r.Elem, v)
 		s, ok := v.(string)
 		if first, again := seen[s]; ok && r.Unique && again {
-			c.add(Problem{Path: at, Message: fmt.Sprintf("%q is also element %d", short(s), first), Expected: "each element once"})
+			c.add(Problem{Rule: schema.RuleInvalidValue, Path: at, Message: fmt.Sprintf("%q is also element %d", short(s), first), Expected: "each element once"})
 		} else if ok {
 			seen[s] = i
 		}
@@ -290,14 +297,14 @@ var integerForm = regexp.MustCompile(`^-?(0|[1-9][0-9]*)$`)
 
 func (c *check) integer(path []string, r *Rule, n json.Number) {
 	if !integerForm.MatchString(n.String()) {
-		c.add(Problem{Path: path, Message: fmt.Sprintf("%s is not an integer", short(n.String())), Expected: r.String(), Hint: fractionHint(r, n)})
+		c.add(Problem{Rule: schema.RuleOutOfRange, Path: path, Message: fmt.Sprintf("%s is not an integer", short(n.String())), Expected: r.String(), Hint: fractionHint(r, n)})
 		return
 	}
 	i, err := n.Int64()
 	if err == nil && i >= r.Min && i <= r.Max {
 		return
 	}
-	p := Problem{Path: path, Message: fmt.Sprintf("%s is out of range", short(n.String())), Expected: r.String()}
+	p := Problem{Rule: schema.RuleOutOfRange, Path: path, Message: fmt.Sprintf("%s is out of range", short(n.String())), Expected: r.String()}
 	if r.Unit == Bytes && err == nil && i > 0 && i < r.Min {
 		p.Hint = fmt.Sprintf("the unit is bytes: did you mean %dMi?", i)
 	}
@@ -306,11 +313,11 @@ func (c *check) integer(path []string, r *Rule, n json.Number) {
 
 func (c *check) word(path []string, r *Rule, s string) {
 	if why, ok := r.Never[s]; ok {
-		c.add(Problem{Path: path, Message: why, Expected: r.String(), Hint: "take one of these, or leave the object out"})
+		c.add(Problem{Rule: schema.RuleNoEffect, Path: path, Message: why, Expected: r.String(), Hint: "take one of these, or leave the object out"})
 		return
 	}
 	if !slices.Contains(r.Words, s) {
-		c.add(Problem{Path: path, Message: fmt.Sprintf("unknown value %q", short(s)), Expected: r.String(), Hint: wordHint(s, r)})
+		c.add(Problem{Rule: schema.RuleInvalidValue, Path: path, Message: fmt.Sprintf("unknown value %q", short(s)), Expected: r.String(), Hint: wordHint(s, r)})
 	}
 }
 
@@ -320,7 +327,7 @@ func (c *check) priority(path []string, r *Rule, s string) {
 	if isPriorityName(s) {
 		return
 	}
-	p := Problem{Path: path, Message: fmt.Sprintf("invalid value %q", short(s)), Expected: r.String(), Hint: numberHint(r, s)}
+	p := Problem{Rule: schema.RuleInvalidValue, Path: path, Message: fmt.Sprintf("invalid value %q", short(s)), Expected: r.String(), Hint: numberHint(r, s)}
 	if p.Hint == "" {
 		p.Hint = didYouMean(strings.ToLower(s), r.Words, r.Alias)
 	}
@@ -339,12 +346,12 @@ func (c *check) priorityName(name string) {
 	switch {
 	case builtIn:
 		c.add(Problem{
-			Key: true, Message: fmt.Sprintf("priority %q is built in: it is %d", name, floor),
+			Rule: schema.RuleInvalidName, Key: true, Message: fmt.Sprintf("priority %q is built in: it is %d", name, floor),
 			Expected: "a name other than " + quoted(bandRule.Words), Hint: "give it another name, which jobs then use",
 		})
 	case schema.CheckName(name) == nil && !isPriorityName(name):
 		c.add(Problem{
-			Key: true, Message: fmt.Sprintf("priority %q has a number for a name", name), Expected: "a name with a letter",
+			Rule: schema.RuleInvalidName, Key: true, Message: fmt.Sprintf("priority %q has a number for a name", name), Expected: "a name with a letter",
 			Hint: fmt.Sprintf("jobs may say priority: %s without it", name),
 		})
 	}
@@ -362,10 +369,10 @@ func (c *check) text(path []string, r *Rule, s string) {
 	default:
 		return
 	}
-	p := Problem{Path: path, Message: fmt.Sprintf("invalid value %q", short(s)), Expected: want}
+	p := Problem{Rule: schema.RuleInvalidValue, Path: path, Message: fmt.Sprintf("invalid value %q", short(s)), Expected: want}
 	switch {
 	case want == nameGrammar && len(s) > schema.MaxNameLen:
-		p.Message = fmt.Sprintf("%q has %d bytes", short(s), len(s))
+		p.Rule, p.Message = schema.RuleOutOfRange, fmt.Sprintf("%q has %d bytes", short(s), len(s))
 	case want == nameGrammar:
 		p.Hint = nameHint(s)
 	case want == pathGrammar:

@@ -43,11 +43,11 @@ func (c *check) machine(given, machine map[string]any) {
 	match, matches := machine["match"].(string)
 	if matches {
 		if _, err := schema.ParseSelector(match); match != "" && err != nil {
-			c.add(Problem{Path: []string{"match"}, Message: fmt.Sprintf("invalid value: %s", err), Expected: `a selector, such as "rack=r3" or "rack in (r3,r4)"`})
+			c.add(Problem{Rule: schema.RuleInvalidValue, Path: []string{"match"}, Message: fmt.Sprintf("invalid value: %s", err), Expected: `a selector, such as "rack=r3" or "rack in (r3,r4)"`})
 		}
 		if _, labels := given["labels"]; labels {
 			c.add(Problem{
-				Path: []string{"labels"}, Key: true, Message: "beside match, labels would have no effect", Expected: "one of them",
+				Rule: schema.RuleNoEffect, Path: []string{"labels"}, Key: true, Message: "beside match, labels would have no effect", Expected: "one of them",
 				Hint: "labels are given to one machine, in the object of its name",
 			})
 		}
@@ -59,13 +59,13 @@ func (c *check) machine(given, machine map[string]any) {
 	// The default is there, too, when data is checked again that has all defaults.
 	if n, waves := drain["atOnce"]; waves && !matches && fmt.Sprint(n) != "1" {
 		c.add(Problem{
-			Path: []string{"drain", "atOnce"}, Key: true, Message: "without match, atOnce has no effect", Expected: "match beside drain, or no atOnce",
+			Rule: schema.RuleNoEffect, Path: []string{"drain", "atOnce"}, Key: true, Message: "without match, atOnce has no effect", Expected: "match beside drain, or no atOnce",
 			Hint: "an object without match drains the one machine of its name",
 		})
 	}
 	if _, deadline := drain["deadline"]; !deadline && drain["atDeadline"] == schema.DeadlineStop {
 		c.add(Problem{
-			Path: []string{"drain", "atDeadline"}, Key: true, Message: "without deadline, atDeadline has no effect", Expected: "a deadline beside it",
+			Rule: schema.RuleNoEffect, Path: []string{"drain", "atDeadline"}, Key: true, Message: "without deadline, atDeadline has no effect", Expected: "a deadline beside it",
 			Hint: `add one, such as deadline: "2027-03-31T06:00:00Z"; one in the past counts at once`,
 		})
 	}

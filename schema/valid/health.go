@@ -136,13 +136,13 @@ func (c *check) health(task map[string]any, v variables) {
 			return // how it is asked is misspelt
 		}
 		c.add(Problem{
-			Path: []string{"task", "health"}, Message: "says not how the task is asked", Expected: "one of " + strings.Join(checks, ", "),
+			Rule: schema.RuleMissingField, Path: []string{"task", "health"}, Message: "says not how the task is asked", Expected: "one of " + strings.Join(checks, ", "),
 			Hint: oneOf(v.ports),
 		})
 	case 1:
 	default:
 		c.add(Problem{
-			Path: []string{"task", "health", given[1]}, Key: true, Message: fmt.Sprintf("a health check with %q has no %q beside it", given[0], given[1]),
+			Rule: schema.RuleNoEffect, Path: []string{"task", "health", given[1]}, Key: true, Message: fmt.Sprintf("a health check with %q has no %q beside it", given[0], given[1]),
 			Expected: "one of " + strings.Join(checks, ", "), Hint: "remove all but one",
 		})
 	}
@@ -177,7 +177,7 @@ func (c *check) portOf(path []string, v any, ports []string) {
 
 // undeclared completes what is said of a port that is not declared.
 func undeclared(p Problem, port string, ports []string) Problem {
-	p.Message = fmt.Sprintf("no port %q is declared", short(port))
+	p.Rule, p.Message = schema.RuleUndefined, fmt.Sprintf("no port %q is declared", short(port))
 	p.Expected, p.Hint = "a name from task.resources.ports", didYouMean(port, ports, nil)
 	if len(ports) == 0 {
 		p.Hint = fmt.Sprintf("add ports: [%q] to task.resources", short(port))
@@ -199,7 +199,7 @@ func (c *check) numbers(task map[string]any, ports []string) {
 		}
 		n := intOf(asked[name])
 		if first, again := holder[n]; again && n > 0 {
-			c.add(Problem{Path: path, Message: fmt.Sprintf("%d is also the number of port %q", n, first), Expected: "each number once"})
+			c.add(Problem{Rule: schema.RuleNoEffect, Path: path, Message: fmt.Sprintf("%d is also the number of port %q", n, first), Expected: "each number once"})
 			continue
 		}
 		holder[n] = name
@@ -213,6 +213,6 @@ func (c *check) command(path []string, v any, vars variables) {
 		c.references(append(slices.Clone(path), strconv.Itoa(i)), word, vars)
 	}
 	if len(words) > 0 && words[0] == any("") {
-		c.add(Problem{Path: append(slices.Clone(path), "0"), Message: "is empty", Expected: "the name of a program"})
+		c.add(Problem{Rule: schema.RuleInvalidValue, Path: append(slices.Clone(path), "0"), Message: "is empty", Expected: "the name of a program"})
 	}
 }

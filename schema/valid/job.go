@@ -54,7 +54,7 @@ func (c *check) wholeCores(task map[string]any) {
 		hint = fmt.Sprintf("cpuMilli: %d or %d, or leave wholeCores out", down, up)
 	}
 	c.add(Problem{
-		Path:     []string{"task", "resources", "cpuMilli"},
+		Rule: schema.RuleNoEffect, Path: []string{"task", "resources", "cpuMilli"},
 		Message:  fmt.Sprintf("%d thousandths of a core are no whole cores", n),
 		Expected: fmt.Sprintf("a multiple of %d, since wholeCores is true", schema.CoreMilli), Hint: hint,
 	})
@@ -109,7 +109,7 @@ func (c *check) system(given, job map[string]any) {
 	}
 	if _, ok := given["tasks"]; ok {
 		c.add(Problem{
-			Path: []string{"tasks"}, Key: true,
+			Rule: schema.RuleNoEffect, Path: []string{"tasks"}, Key: true,
 			Message: `a job of kind "system" has one task on each machine, and "tasks" says how many`,
 			Hint:    `remove tasks, or take kind: "service"`,
 		})
@@ -127,7 +127,7 @@ func (c *check) batch(job map[string]any) {
 	for _, name := range []string{"canary", "onFailure", "progressSeconds"} {
 		if _, ok := update[name]; ok {
 			c.add(Problem{
-				Path: []string{"update", name}, Key: true,
+				Rule: schema.RuleNoEffect, Path: []string{"update", name}, Key: true,
 				Message: fmt.Sprintf("a job of kind %q runs each index until it is done, and %s is for tasks that serve", schema.Batch, name),
 				Hint:    fmt.Sprintf("remove %s, or take kind: \"service\"", name),
 			})
@@ -141,7 +141,7 @@ func (c *check) rollout(job map[string]any) {
 	progress, ok := wholeNumber(update["progressSeconds"])
 	if healthy, _ := wholeNumber(update["minHealthySeconds"]); ok && progress > 0 && progress <= healthy {
 		c.add(Problem{
-			Path: []string{"update", "progressSeconds"}, Message: fmt.Sprintf("%d is out of range", progress),
+			Rule: schema.RuleOutOfRange, Path: []string{"update", "progressSeconds"}, Message: fmt.Sprintf("%d is out of range", progress),
 			Expected: fmt.Sprintf("more than minHealthySeconds, which is %d", healthy),
 			Hint:     "before that no new task is healthy, and so every rollout would fail; it has to start, too",
 		})
@@ -150,7 +150,7 @@ func (c *check) rollout(job map[string]any) {
 	// The default is there, too.
 	if wait, ok := wholeNumber(canary["waitSeconds"]); ok && wait != defaultCanaryWait && canary["promote"] == string(schema.PromoteCommit) {
 		c.add(Problem{
-			Path: []string{"update", "canary", "waitSeconds"}, Key: true, Message: `waitSeconds has no effect with promote: "commit"`,
+			Rule: schema.RuleNoEffect, Path: []string{"update", "canary", "waitSeconds"}, Key: true, Message: `waitSeconds has no effect with promote: "commit"`,
 			Hint: "remove one: without waitSeconds the rollout waits for a commit, without promote it goes on after that time",
 		})
 	}
@@ -214,7 +214,7 @@ func (c *check) references(path []string, v any, vars variables) {
 			c.unset(path, m[1], vars)
 		case declared && vars.within != "":
 			c.add(Problem{
-				Path: path, Message: fmt.Sprintf("$(%s) is not replaced here: variables of env have no order", short(m[1])),
+				Rule: schema.RuleUndefined, Path: path, Message: fmt.Sprintf("$(%s) is not replaced here: variables of env have no order", short(m[1])),
 				Expected: "one of " + strings.Join(names, ", "), Hint: "write its value, or use it in the command",
 			})
 		case declared, len(m[1]) < 4, len(m[1]) > maxWord:
@@ -224,7 +224,7 @@ func (c *check) references(path []string, v any, vars variables) {
 			}
 			if near := Nearest(m[1], names); near != "" {
 				c.add(Problem{
-					Path: path, Message: fmt.Sprintf("$(%s) is not set for this task", short(m[1])), Expected: "one of " + strings.Join(names, ", "),
+					Rule: schema.RuleUndefined, Path: path, Message: fmt.Sprintf("$(%s) is not set for this task", short(m[1])), Expected: "one of " + strings.Join(names, ", "),
 					Hint: fmt.Sprintf("did you mean $(%s)? $$(%s) stands for the text itself", near, m[1]),
 				})
 			}
@@ -236,7 +236,7 @@ func (c *check) references(path []string, v any, vars variables) {
 func (c *check) unset(path []string, name string, vars variables) {
 	names := vars.names()
 	p := Problem{
-		Path: path, Message: fmt.Sprintf("$(%s) is not set for this task", short(name)),
+		Rule: schema.RuleUndefined, Path: path, Message: fmt.Sprintf("$(%s) is not set for this task", short(name)),
 		Expected: "one of " + strings.Join(names, ", "), Hint: didYouMean(name, names, nil),
 	}
 	if strings.HasPrefix(name, "MUSTER_PORT_") && len(vars.ports) == 0 {

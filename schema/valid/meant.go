@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/musterhq/muster/schema"
 )
 
 // One mistake is one Problem: a required field under another name is not also
@@ -45,7 +47,7 @@ func (c *check) misplaced(path []string, r *Rule, m map[string]any) map[string]b
 		g := r.Fields[i]
 		meant[f.Name], meant[g.Name] = true, true
 		c.add(Problem{
-			Path: append(path, f.Name), Key: true, Message: fmt.Sprintf("%q has the fields of %q", f.Name, g.Name), Expected: f.Rule.String(),
+			Rule: schema.RuleUnknownField, Path: append(path, f.Name), Key: true, Message: fmt.Sprintf("%q has the fields of %q", f.Name, g.Name), Expected: f.Rule.String(),
 			Hint: fmt.Sprintf("did you mean %s?", g.Name),
 		})
 	}

@@ -192,7 +192,7 @@ func (s allocSet) tooSmall(r *schema.Reference, j *schema.Job) []schema.Diagnost
 			unit = Bytes
 		}
 		return []schema.Diagnostic{{
-			Severity: schema.Error, Position: r.At, Field: r.From.Field() + "." + r.Field,
+			Severity: schema.Error, Rule: schema.RuleNoEffect, Position: r.At, Field: r.From.Field() + "." + r.Field,
 			Message:  fmt.Sprintf("each task has %s %s, more than an alloc of %q, which has %s", d, amount(unit, ask), r.To.Declared(), amount(unit, has)),
 			Expected: fmt.Sprintf("task.resources.%s of at most %s", d, amount(unit, has)),
 			Hint:     fmt.Sprintf("ask for less, or have more of it in resources of the alloc set (%s)", s.origin),
@@ -216,7 +216,7 @@ func (n Names) missing(r *schema.Reference, hints map[schema.ObjectKey]string) s
 		hints[r.To] = hint
 	}
 	return schema.Diagnostic{
-		Severity: schema.Error, Position: r.At, Field: r.From.Field() + "." + r.Field,
+		Severity: schema.Error, Rule: schema.RuleUndefined, Position: r.At, Field: r.From.Field() + "." + r.Field,
 		Message: fmt.Sprintf("no %s %q is declared", r.To.Kind, name), Expected: expected(rule, r.To.Kind, names), Hint: hint,
 	}
 }

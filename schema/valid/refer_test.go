@@ -58,7 +58,7 @@ func TestResolve(t *testing.T) {
 		2: `declare it in the root package or in cells/, as in priority: "silver": muster.#Priority & {value: 250}`,
 	} {
 		want[p.References[i].From] = []schema.Diagnostic{{
-			Severity: schema.Error, Position: p.References[i].At, Field: fmt.Sprintf("job.j%d.priority", i),
+			Severity: schema.Error, Rule: schema.RuleUndefined, Position: p.References[i].At, Field: fmt.Sprintf("job.j%d.priority", i),
 			Message:  fmt.Sprintf("no priority %q is declared", p.References[i].To.Name),
 			Expected: `"free", "batch", "production", "monitoring", a declared priority ("bronze", "gold"), or an integer from 0 to 399`, Hint: hint,
 		}}

@@ -42,7 +42,7 @@ func (c *check) silence(given map[string]any) {
 	}
 	if given["kind"] == string(schema.System) {
 		c.add(Problem{
-			Path: []string{"silence"}, Key: true, Message: `a job of kind "system" has a task on each machine, which is never given to another`,
+			Rule: schema.RuleNoEffect, Path: []string{"silence"}, Key: true, Message: `a job of kind "system" has a task on each machine, which is never given to another`,
 			Hint: "remove silence",
 		})
 		return
@@ -50,7 +50,7 @@ func (c *check) silence(given map[string]any) {
 	never, _ := s["neverTwice"].(bool)
 	if _, after := s["afterSeconds"]; never && after {
 		c.add(Problem{
-			Path: []string{"silence", "afterSeconds"}, Key: true, Message: "beside neverTwice: true, afterSeconds has no effect",
+			Rule: schema.RuleNoEffect, Path: []string{"silence", "afterSeconds"}, Key: true, Message: "beside neverTwice: true, afterSeconds has no effect",
 			Expected: "one of them", Hint: "remove afterSeconds, and the task waits for proof that the old one is gone; or neverTwice, and it is replaced after that time",
 		})
 	}

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/musterhq/muster/schema"
 )
 
 // time checks a time and returns it in UTC, so that the same moment is the same
@@ -13,12 +15,12 @@ import (
 func (c *check) time(path []string, r *Rule, s string) any {
 	t, ok := parseTime(s)
 	if !ok {
-		c.add(Problem{Path: path, Message: fmt.Sprintf("invalid value %q", short(s)), Expected: r.String(), Hint: timeHint(s)})
+		c.add(Problem{Rule: schema.RuleInvalidValue, Path: path, Message: fmt.Sprintf("invalid value %q", short(s)), Expected: r.String(), Hint: timeHint(s)})
 		return Broken{}
 	}
 	if y := int64(t.Year()); y < r.Min || y > r.Max {
 		c.add(Problem{
-			Path: path, Message: fmt.Sprintf("%s is out of range", short(s)),
+			Rule: schema.RuleOutOfRange, Path: path, Message: fmt.Sprintf("%s is out of range", short(s)),
 			Expected: fmt.Sprintf("a time of the years %d to %d, in UTC", r.Min, r.Max),
 		})
 		return Broken{}
@@ -95,7 +97,7 @@ func (c *check) quota(quota map[string]any) {
 		return
 	}
 	p := Problem{
-		Path: []string{"until"}, Message: fmt.Sprintf("%s is not after from, %s", until, from),
+		Rule: schema.RuleNoEffect, Path: []string{"until"}, Message: fmt.Sprintf("%s is not after from, %s", until, from),
 		Expected: "a later time than from", Hint: "the quota counts from the one up to, but without, the other",
 	}
 	if end.Before(begin) {

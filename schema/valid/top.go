@@ -78,10 +78,10 @@ func unknownKind(kind string) Problem {
 	}
 	p := Problem{Path: []string{kind}, Key: true, Expected: "one of " + strings.Join(kinds, ", ")}
 	if slices.Contains(LaterKinds(), kind) {
-		p.Message = fmt.Sprintf("kind %q is not supported yet", kind)
+		p.Rule, p.Message = schema.RuleUnsupported, fmt.Sprintf("kind %q is not supported yet", kind)
 		return p
 	}
-	p.Message = fmt.Sprintf("unknown kind %q", short(kind))
+	p.Rule, p.Message = schema.RuleUnknownKind, fmt.Sprintf("unknown kind %q", short(kind))
 	p.Hint = didYouMean(kind, kinds, kindAlias)
 	if p.Hint == "" {
 		p.Hint = noHint
@@ -105,7 +105,7 @@ func unnamed(kind schema.Kind, v any) (Problem, bool) {
 			case Broken, map[string]any:
 			default: // an object may be called tasks; its value is then a struct
 				return Problem{
-					Path: []string{string(kind)}, Key: true, Message: fmt.Sprintf("the %s has no name", kind), Expected: want,
+					Rule: schema.RuleUnknownKind, Path: []string{string(kind)}, Key: true, Message: fmt.Sprintf("the %s has no name", kind), Expected: want,
 					Hint: fmt.Sprintf("%q is a field of a %s: put a name before it", name, kind),
 				}, true
 			}
@@ -113,11 +113,11 @@ func unnamed(kind schema.Kind, v any) (Problem, bool) {
 		return Problem{}, false
 	case []any:
 		return Problem{
-			Path: []string{string(kind)}, Message: "is a list", Expected: want,
+			Rule: schema.RuleWrongType, Path: []string{string(kind)}, Message: "is a list", Expected: want,
 			Hint: "objects are not listed: each has its name as its key",
 		}, true
 	}
-	return Problem{Path: []string{string(kind)}, Message: "is " + describe(v), Expected: want}, true
+	return Problem{Rule: schema.RuleWrongType, Path: []string{string(kind)}, Message: "is " + describe(v), Expected: want}, true
 }
 
 // tooDeep reports an object that has other objects in place of fields, as in
@@ -149,7 +149,7 @@ func tooDeep(kind schema.Kind, r *Rule, data any) (Problem, bool) {
 		return Problem{}, false
 	}
 	return Problem{
-		Path: []string{inner}, Key: true, Message: fmt.Sprintf("%q stands one level too deep for a %s", short(inner), kind),
+		Rule: schema.RuleUnknownKind, Path: []string{inner}, Key: true, Message: fmt.Sprintf("%q stands one level too deep for a %s", short(inner), kind),
 		Expected: fmt.Sprintf("%s: NAME: {…}", kind), Hint: "the name is the only level; whose it is, and where, are fields within",
 	}, true
 }

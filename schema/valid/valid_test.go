@@ -158,7 +158,7 @@ func FuzzObject(f *testing.F) {
 		}
 		out, problems := valid.Object(schema.Kind(kind), name, v)
 		for _, p := range problems {
-			if p.Message == "" || len(p.Message) > 500 || !utf8.ValidString(p.Message+p.Hint+p.Expected) {
+			if p.Rule == "" || p.Message == "" || len(p.Message) > 500 || !utf8.ValidString(p.Message+p.Hint+p.Expected) {
 				t.Errorf("a problem that cannot be shown: %+v", p)
 			}
 		}

@@ -89,7 +89,7 @@ func (c *check) where(job map[string]any) {
 		for _, name := range []string{"preferences", "spread"} {
 			if _, ok := job[name]; ok {
 				c.add(Problem{
-					Path: []string{name}, Key: true,
+					Rule: schema.RuleNoEffect, Path: []string{name}, Key: true,
 					Message: fmt.Sprintf("a job of kind %q has one task on each machine, so %s would have no effect", schema.System, name),
 					Hint:    "remove it; constraints say which machines get a task",
 				})
@@ -107,7 +107,7 @@ func (c *check) where(job map[string]any) {
 		count, milli := intOf(d["count"]), intOf(d["milli"])
 		if count > 1 && milli > 0 && milli < schema.DeviceMilli {
 			c.add(Problem{
-				Path:    []string{"task", "resources", "devices", kind, "milli"},
+				Rule: schema.RuleNoEffect, Path: []string{"task", "resources", "devices", kind, "milli"},
 				Message: fmt.Sprintf("%d thousandths of each of %d devices", milli, count), Expected: "a share of one device, or whole devices",
 				Hint: "remove milli, or take count: 1",
 			})
@@ -155,33 +155,33 @@ func (c *check) condition(path []string, m map[string]any) {
 	}
 	switch {
 	case hasValue && want != "value":
-		p := Problem{Path: at("value"), Key: true, Message: fmt.Sprintf("the operator %q takes no value", operator)}
+		p := Problem{Rule: schema.RuleNoEffect, Path: at("value"), Key: true, Message: fmt.Sprintf("the operator %q takes no value", operator)}
 		if want == "values" {
 			p.Hint = fmt.Sprintf("write a list: values: [%q]", m["value"])
 		}
 		c.add(p)
 	case hasValues && want != "values":
-		p := Problem{Path: at("values"), Key: true, Message: fmt.Sprintf("the operator %q takes no list of values", operator)}
+		p := Problem{Rule: schema.RuleNoEffect, Path: at("values"), Key: true, Message: fmt.Sprintf("the operator %q takes no list of values", operator)}
 		if want == "value" {
 			p.Hint = `for several values take operator: "in" or "not-in"`
 		}
 		c.add(p)
 	case want == "value" && !hasValue:
-		c.add(Problem{Path: at("value"), Missing: true, Message: fmt.Sprintf("the operator %q wants a value", operator), Expected: "a string"})
+		c.add(Problem{Rule: schema.RuleNoEffect, Path: at("value"), Missing: true, Message: fmt.Sprintf("the operator %q wants a value", operator), Expected: "a string"})
 	case want == "values" && len(list) == 0:
-		c.add(Problem{Path: at("values"), Missing: !hasValues, Message: fmt.Sprintf("the operator %q wants values", operator), Expected: "a list of at least one string"})
+		c.add(Problem{Rule: schema.RuleNoEffect, Path: at("values"), Missing: !hasValues, Message: fmt.Sprintf("the operator %q wants values", operator), Expected: "a list of at least one string"})
 	}
 	if s, ok := m["value"].(string); ok && (operator == string(schema.AtLeast) || operator == string(schema.Below)) && !versionForm.MatchString(s) {
-		c.add(Problem{Path: at("value"), Message: fmt.Sprintf("%q is no version", short(s)), Expected: "numbers separated by dots, such as 5.10"})
+		c.add(Problem{Rule: schema.RuleNoEffect, Path: at("value"), Message: fmt.Sprintf("%q is no version", short(s)), Expected: "numbers separated by dots, such as 5.10"})
 	}
 	if n, ok := m["weight"].(json.Number); ok && n.String() == "0" {
-		c.add(Problem{Path: at("weight"), Message: "a weight of 0 has no effect", Expected: "1 to 100, or -100 to -1 for what is not wished"})
+		c.add(Problem{Rule: schema.RuleNoEffect, Path: at("weight"), Message: "a weight of 0 has no effect", Expected: "1 to 100, or -100 to -1 for what is not wished"})
 	}
 }
 
 // noRepair checks what is declared of the repair of a spread where there is none.
 func (c *check) noRepair(o map[string]any, why string) {
 	if spread, ok := o["spread"].(map[string]any); ok && spread["repair"] != nil {
-		c.add(Problem{Path: []string{"spread", "repair"}, Key: true, Message: why + ", so repair would have no effect", Hint: "remove it"})
+		c.add(Problem{Rule: schema.RuleNoEffect, Path: []string{"spread", "repair"}, Key: true, Message: why + ", so repair would have no effect", Hint: "remove it"})
 	}
 }

@@ -1,0 +1,34 @@
+package compile
+
+import (
+	"regexp"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// cueWords tells which rule an error of CUE's is of, where nothing here says it in
+// words of its own. CUE's errors have no types: their words are all there is. The
+// first that matches counts.
+var cueWords = []struct {
+	rule schema.Rule
+	form *regexp.Regexp
+}{
+	{schema.RuleMissingField, regexp.MustCompile(`^required field`)},
+	{schema.RuleInvalidValue, regexp.MustCompile(`^invalid value|invalid regexp`)},
+	{schema.RuleWrongType, regexp.MustCompile(`arithmetic`)},
+	{schema.RuleUndefined, regexp.MustCompile(`index out of range`)},
+	{schema.RuleImport, regexp.MustCompile(`import|no package|@embed`)},
+	{schema.RuleCycle, regexp.MustCompile(`structural cycle`)},
+	{schema.RuleRepository, regexp.MustCompile(`package clause|definitions in`)},
+}
+
+// ruleOf returns the rule of an error that CUE words as text: RuleSyntax if nothing
+// better is known.
+func ruleOf(text string) schema.Rule {
+	for _, w := range cueWords {
+		if w.form.MatchString(text) {
+			return w.rule
+		}
+	}
+	return schema.RuleSyntax
+}
