@@ -351,11 +351,30 @@ func (a *adoption) writes(s *model.State, c schema.Compiled, now time.Time) ([]m
 			head.Promote = a.brings
 		}
 	}
-	flip := s.Document(model.KeyHead, head)
-	if bytes.Equal(flip.Value, s.Document(model.KeyHead, s.Head).Value) {
+	if bytes.Equal(s.Document(model.KeyHead, headWithoutRules(head)).Value, s.Document(model.KeyHead, headWithoutRules(s.Head)).Value) {
 		return nil, nil
 	}
-	return slices.Concat(puts, []model.Write{flip}, deletes), a.events(s, head, next, now)
+	return slices.Concat(puts, []model.Write{s.Document(model.KeyHead, head)}, deletes), a.events(s, head, next, now)
+}
+
+// headWithoutRules returns a head to compare with another. A release may know a
+// mistake by another rule than the one that has stored it, or the first to know
+// rules at all: that alone is no news.
+func headWithoutRules(h schema.Head) schema.Head {
+	stale := make(map[string][]schema.Diagnostic, len(h.Stale))
+	for dir, ds := range h.Stale {
+		stale[dir] = withoutRules(ds)
+	}
+	h.Unread, h.Stale = withoutRules(h.Unread), stale
+	return h
+}
+
+func withoutRules(ds []schema.Diagnostic) []schema.Diagnostic {
+	out := slices.Clone(ds)
+	for i := range out {
+		out[i].Rule = ""
+	}
+	return out
 }
 
 // digestIfReturned is the digest of a job that runs its last healthy version in place

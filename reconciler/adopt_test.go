@@ -1,6 +1,7 @@
 package reconciler_test
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"slices"
@@ -304,6 +305,39 @@ func TestOneNameInThreePackages(t *testing.T) {
 				t.Errorf("(-want +got)\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestRulesAreNoNews: a head that a release without rules has stored says the same as
+// one with them. The same commit writes nothing and tells nothing; and a directory
+// that was broken before is not thought to hide a job that goes now.
+func TestRulesAreNoNews(t *testing.T) {
+	t.Parallel()
+	c := newCell()
+	first := compiled("1", good(pkg(".", schema.Cell{Name: "c", Quota: "off"})), good(pkg("x", service("a", "web", 3, "v"))), bad("y"))
+	c.commit(first)
+	c.step() // web is admitted
+	if rule := c.state.Head.Stale["y"][0].Rule; rule != schema.RuleSyntax {
+		t.Fatalf("y is stale by rule %q", rule)
+	}
+	const rule = `"rule":"syntax",`
+	if c.docs[model.KeyHead] = bytes.ReplaceAll(c.docs[model.KeyHead], []byte(rule), nil); bytes.Contains(c.docs[model.KeyHead], []byte("rule")) {
+		t.Fatalf("the head has rules: %s", c.docs[model.KeyHead])
+	}
+	c.restart()
+	if events := c.commit(first); len(events) > 0 || c.state.Head.Stale["y"][0].Rule != "" {
+		t.Errorf("the same commit tells %v, and the head is written again: %+v", events, c.state.Head)
+	}
+	c.step()
+	c.commit(compiled("2", first.Packages[0], bad("y")))
+	if len(c.state.Jobs) != 1 {
+		t.Errorf("jobs %v", c.state.Jobs)
+	}
+	if held := c.state.Head.Held; held != nil {
+		t.Errorf("held: %+v", held)
+	}
+	if got := c.state.Head.Stale["y"][0].Rule; got != schema.RuleSyntax {
+		t.Errorf("after the next commit y is stale by rule %q", got)
 	}
 }
 

@@ -1,7 +1,6 @@
 package reconciler
 
 import (
-	"bytes"
 	"maps"
 	"slices"
 
@@ -27,7 +26,7 @@ func (a *adoption) hides(s *model.State, stale map[string][]schema.Diagnostic) p
 	h := pendingMoves{refused: a.refused, newlyBroken: map[string]bool{}, before: map[schema.JobName]string{}, tenants: tenantsOf(a.packages)}
 	for dir := range a.refused {
 		was, too := s.Head.Stale[dir]
-		h.newlyBroken[dir] = !too || !bytes.Equal(schema.Canonical(was), schema.Canonical(stale[dir]))
+		h.newlyBroken[dir] = !too || !slices.Equal(withoutRules(was), withoutRules(stale[dir]))
 	}
 	if held := s.Head.Held; held != nil {
 		for _, j := range held.Jobs {

@@ -43,8 +43,8 @@ const (
 // what to do.
 type Diagnostic struct {
 	Severity Severity `json:"severity"`
-	// Rule is the kind of mistake.
-	Rule Rule `json:"-"`
+	// Rule is the kind of mistake; "" only of one that an older release has stored.
+	Rule Rule `json:"rule,omitempty"`
 	Position
 	// Field is the data path, such as job.web.task.resources.ramBytes.
 	Field    string `json:"field,omitempty"`
