@@ -60,10 +60,10 @@ func TestManyDirectories(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `evil/0/f.cue:1:1: error
+	want := `evil/0/f.cue:1:1: error limit
 	the repository has 100003 packages, more than 10000; the 100000 below evil are not read
 	hint: declare several jobs in a directory
-user/a.cue:3:8: error
+user/a.cue:3:8: error import
 	imports evil/7, which is not read
 evil: no data
 good: 1 objects

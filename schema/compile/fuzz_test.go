@@ -60,6 +60,7 @@ func FuzzCompile(f *testing.F) {
 		if !taken {
 			t.Errorf("the good package has no data: %v", compile.Diagnostics(out))
 		}
+		ruled(t, out)
 		for _, d := range compile.Diagnostics(out) {
 			if d.Path == "" || d.Line < 1 || d.Column < 1 || d.Message == "" || len(d.Error()) > 4000 || !utf8.ValidString(d.Error()+d.Hint) {
 				t.Errorf("a diagnostic that cannot be shown: %+v", d)

@@ -56,7 +56,7 @@ func compiler(t testing.TB, cfg compile.Config) *compile.Compiler {
 func show(c schema.Compiled) string {
 	var b strings.Builder
 	for _, d := range append(compile.Diagnostics(c), unresolved(c)...) {
-		fmt.Fprintf(&b, "%s: %s\n\t%s\n", d.Position, d.Severity, strings.TrimPrefix(d.Field+": "+d.Message, ": "))
+		fmt.Fprintf(&b, "%s: %s %s\n\t%s\n", d.Position, d.Severity, d.Rule, strings.TrimPrefix(d.Field+": "+d.Message, ": "))
 		if d.Expected != "" {
 			fmt.Fprintf(&b, "\twant %s\n", d.Expected)
 		}
@@ -78,6 +78,16 @@ func show(c schema.Compiled) string {
 		}
 	}
 	return b.String()
+}
+
+// ruled checks that each diagnostic of a commit is of a rule that there is.
+func ruled(t *testing.T, c schema.Compiled) {
+	t.Helper()
+	for _, d := range append(compile.Diagnostics(c), unresolved(c)...) {
+		if !slices.ContainsFunc(schema.Rules(), func(r schema.RuleText) bool { return r.Rule == d.Rule }) {
+			t.Errorf("%s is of rule %q", d.Error(), d.Rule)
+		}
+	}
 }
 
 // unresolved returns what is wrong with the names between a commit's packages.
@@ -130,6 +140,7 @@ func TestGolden(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			ruled(t, out)
 			got := map[string]string{"want": show(out)}
 			if strings.HasPrefix(file, "testdata/good/") {
 				var b bytes.Buffer

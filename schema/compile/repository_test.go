@@ -54,7 +54,7 @@ func TestHostileModule(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `bad/a.cue:3:8: error
+	want := `bad/a.cue:3:8: error import
 	cannot find package "github.com/evil/module@v1": it is not of this repository, and nothing else is fetched
 	want a path such as "example.com/config/muster"
 	hint: copy the package into a directory of this repository
@@ -85,23 +85,23 @@ func TestPlaces(t *testing.T) {
 		{"a vendored package", map[string]string{
 			"cue.mod/pkg/github.com/x/y/y.cue": "package y\n\n#Y: 1\n", "cue.mod/gen/z/z.cue": "package z\n", "cue.mod/usr/z/z.cue": "package z\n",
 			"v/v.cue": "package v\n\nimport \"github.com/x/y\"\n\n_y: y.#Y\n",
-		}, "v/v.cue:3:8: error\n\tcannot find package \"github.com/x/y\": cue.mod/pkg is not read\n\twant a path such as \"example.com/config/muster\"\n" +
+		}, "v/v.cue:3:8: error import\n\tcannot find package \"github.com/x/y\": cue.mod/pkg is not read\n\twant a path such as \"example.com/config/muster\"\n" +
 			"\thint: move it out of cue.mod, to a directory of the repository\n" + onlyGood + "v: no data\n"},
 		{"a byte order mark", map[string]string{"b/b.cue": "\ufeffpackage b\r\n\r\njob: api: {user: \"a\", cell: \"local\", task: process: command: [\"x\"]}\r\n"}, "b: 1 objects\n\tb/b.cue:3:6: job local/a/api\n" + onlyGood},
-		{"case", map[string]string{"Good/a.cue": "package good\n", "x/A.cue": "package x\n", "x/a.cue": "package x\n"}, "good/a.cue:1:1: warning\n\tthe names Good and good differ only in case: some systems cannot hold both\n\thint: rename one of them\n" +
-			"x/a.cue:1:1: warning\n\tthe names A.cue and a.cue differ only in case: some systems cannot hold both\n\thint: rename one of them\n" + onlyGood},
+		{"case", map[string]string{"Good/a.cue": "package good\n", "x/A.cue": "package x\n", "x/a.cue": "package x\n"}, "good/a.cue:1:1: warning repository\n\tthe names Good and good differ only in case: some systems cannot hold both\n\thint: rename one of them\n" +
+			"x/a.cue:1:1: warning repository\n\tthe names A.cue and a.cue differ only in case: some systems cannot hold both\n\thint: rename one of them\n" + onlyGood},
 		{"a standard name", map[string]string{"strings/strings.cue": "package strings\n", "s/s.cue": "package s\n\nimport \"strings\"\n\n_s: strings.ToUpper(\"x\")\n"}, onlyGood},
-		{"an import one directory too short", map[string]string{"lib/std/std.cue": "package std\n", "s/s.cue": "package s\n\nimport \"example.com/config/std\"\n\n_s: std\n"}, `s/s.cue:3:8: error
+		{"an import one directory too short", map[string]string{"lib/std/std.cue": "package std\n", "s/s.cue": "package s\n\nimport \"example.com/config/std\"\n\n_s: std\n"}, `s/s.cue:3:8: error import
 	cannot find package "example.com/config/std": the repository has no CUE files in std
 	want a directory with CUE files
 	hint: did you mean "example.com/config/lib/std"?
 ` + onlyGood + "s: no data\n"},
-		{"an import of another module path", map[string]string{"s/s.cue": "package s\n\nimport \"example.org/config/muster\"\n\n_s: muster\n"}, `s/s.cue:3:8: error
+		{"an import of another module path", map[string]string{"s/s.cue": "package s\n\nimport \"example.org/config/muster\"\n\n_s: muster\n"}, `s/s.cue:3:8: error import
 	cannot find package "example.org/config/muster": it is not of this repository, and nothing else is fetched
 	want a path such as "example.com/config/muster"
 	hint: did you mean "example.com/config/muster"?
 ` + onlyGood + "s: no data\n"},
-		{"an import without the module", map[string]string{"s/s.cue": "package s\n\nimport \"muster\"\n\n_s: muster\n"}, `s/s.cue:3:8: error
+		{"an import without the module", map[string]string{"s/s.cue": "package s\n\nimport \"muster\"\n\n_s: muster\n"}, `s/s.cue:3:8: error import
 	cannot find package "muster": CUE's standard library does not have it
 	want a path such as "example.com/config/muster"
 	hint: did you mean "example.com/config/muster"?
