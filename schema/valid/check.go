@@ -218,7 +218,7 @@ func (c *check) structure(path []string, r *Rule, m map[string]any) map[string]a
 // that was meant, "" if nobody can say.
 func (c *check) unknown(path []string, r *Rule) (meant string) {
 	name := path[len(path)-1]
-	p := Problem{Path: path, Key: true}
+	p := Problem{Rule: schema.RuleUnknownField, Path: path, Key: true}
 	if slices.Contains(r.Later, name) {
 		p.Rule, p.Message = schema.RuleUnsupported, fmt.Sprintf("field %q is not supported yet", name)
 		c.add(p)
@@ -234,7 +234,7 @@ func (c *check) unknown(path []string, r *Rule) (meant string) {
 	for i, f := range r.Fields {
 		names[i] = f.Name
 	}
-	p.Rule, p.Message = schema.RuleUnknownField, fmt.Sprintf("unknown field %q", short(name))
+	p.Message = fmt.Sprintf("unknown field %q", short(name))
 	p.Expected = "one of " + strings.Join(names, ", ")
 	p.Hint = didYouMean(name, names, r.Alias)
 	if name == "name" && len(path) == 1 {

@@ -172,12 +172,12 @@ func (c *check) portOf(path []string, v any, ports []string) {
 	if !ok || slices.Contains(ports, port) {
 		return
 	}
-	c.add(undeclared(Problem{Path: path}, port, ports))
+	c.add(undeclared(Problem{Rule: schema.RuleUndefined, Path: path}, port, ports))
 }
 
 // undeclared completes what is said of a port that is not declared.
 func undeclared(p Problem, port string, ports []string) Problem {
-	p.Rule, p.Message = schema.RuleUndefined, fmt.Sprintf("no port %q is declared", short(port))
+	p.Message = fmt.Sprintf("no port %q is declared", short(port))
 	p.Expected, p.Hint = "a name from task.resources.ports", didYouMean(port, ports, nil)
 	if len(ports) == 0 {
 		p.Hint = fmt.Sprintf("add ports: [%q] to task.resources", short(port))
@@ -194,7 +194,7 @@ func (c *check) numbers(task map[string]any, ports []string) {
 	for _, name := range slices.Sorted(maps.Keys(asked)) {
 		path := []string{"task", "resources", "portNumbers", name}
 		if !slices.Contains(ports, name) && matchName(name) == "" {
-			c.add(undeclared(Problem{Path: path, Key: true}, name, ports))
+			c.add(undeclared(Problem{Rule: schema.RuleUndefined, Path: path, Key: true}, name, ports))
 			continue
 		}
 		n := intOf(asked[name])

@@ -76,12 +76,12 @@ func unknownKind(kind string) Problem {
 	for _, k := range schema.Kinds() {
 		kinds = append(kinds, string(k))
 	}
-	p := Problem{Path: []string{kind}, Key: true, Expected: "one of " + strings.Join(kinds, ", ")}
+	p := Problem{Rule: schema.RuleUnknownKind, Path: []string{kind}, Key: true, Expected: "one of " + strings.Join(kinds, ", ")}
 	if slices.Contains(LaterKinds(), kind) {
 		p.Rule, p.Message = schema.RuleUnsupported, fmt.Sprintf("kind %q is not supported yet", kind)
 		return p
 	}
-	p.Rule, p.Message = schema.RuleUnknownKind, fmt.Sprintf("unknown kind %q", short(kind))
+	p.Message = fmt.Sprintf("unknown kind %q", short(kind))
 	p.Hint = didYouMean(kind, kinds, kindAlias)
 	if p.Hint == "" {
 		p.Hint = noHint
