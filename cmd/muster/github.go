@@ -35,7 +35,7 @@ func printGitHub(w io.Writer, c *compiledRepo) {
 				at = append(at, fmt.Sprintf("col=%d", col))
 			}
 		}
-		at = append(at, "title="+githubProperty.Replace("muster: "+ruleOf(d).ID))
+		at = append(at, "title="+githubProperty.Replace("muster: "+string(d.Rule)))
 		text := d.Message
 		if d.Field != "" {
 			text = d.Field + ": " + text

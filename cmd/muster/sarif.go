@@ -34,8 +34,8 @@ type (
 		Rules          []sarifRule `json:"rules"`
 	}
 	sarifRule struct {
-		ID               string    `json:"id"`
-		ShortDescription sarifText `json:"shortDescription"`
+		ID               schema.Rule `json:"id"`
+		ShortDescription sarifText   `json:"shortDescription"`
 	}
 	sarifText struct {
 		Text string `json:"text"`
@@ -44,7 +44,7 @@ type (
 		ExecutionSuccessful bool `json:"executionSuccessful"`
 	}
 	sarifResult struct {
-		RuleID              string            `json:"ruleId"`
+		RuleID              schema.Rule       `json:"ruleId"`
 		RuleIndex           int               `json:"ruleIndex"`
 		Level               string            `json:"level"`
 		Message             sarifText         `json:"message"`
@@ -83,11 +83,11 @@ func sarifOf(c *compiledRepo) sarifLog {
 		ColumnKind:  "utf16CodeUnits",
 		Results:     []sarifResult{},
 	}
-	for _, r := range ruleTable {
-		run.Tool.Driver.Rules = append(run.Tool.Driver.Rules, sarifRule{r.ID, sarifText{r.Short}})
+	rules := schema.Rules()
+	for _, r := range rules {
+		run.Tool.Driver.Rules = append(run.Tool.Driver.Rules, sarifRule{r.Rule, sarifText{r.Short}})
 	}
 	for _, d := range c.diagnostics {
-		id := ruleOf(d).ID
 		text := d.Message
 		loc := sarifLocation{Physical: sarifPhysical{Artifact: sarifArtifact{c.uri(d.Path)}}}
 		if d.Field != "" {
@@ -98,10 +98,10 @@ func sarifOf(c *compiledRepo) sarifLog {
 			loc.Physical.Region = &sarifRegion{StartLine: d.Line, StartColumn: c.column(d.Position, utf16Len)}
 		}
 		run.Results = append(run.Results, sarifResult{
-			RuleID: id, RuleIndex: slices.IndexFunc(ruleTable, func(r rule) bool { return r.ID == id }),
+			RuleID: d.Rule, RuleIndex: slices.IndexFunc(rules, func(r schema.RuleText) bool { return r.Rule == d.Rule }),
 			Level: string(d.Severity), Message: sarifText{withAdvice(text, d)}, Locations: []sarifLocation{loc},
 			// The line is left out: a mistake that moves is the same one.
-			PartialFingerprints: map[string]string{"muster/v1": string(schema.DigestOf([]string{id, d.Path, d.Field, d.Message}))},
+			PartialFingerprints: map[string]string{"muster/v1": string(schema.DigestOf([]string{string(d.Rule), d.Path, d.Field, d.Message}))},
 		})
 	}
 	return sarifLog{Schema: "https://json.schemastore.org/sarif-2.1.0.json", Version: "2.1.0", Runs: []sarifRun{run}}

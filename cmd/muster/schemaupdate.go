@@ -281,7 +281,7 @@ func staleDefinitions(dir string, files map[string]schema.File) []schema.Diagnos
 		return nil
 	}
 	d := schema.Diagnostic{
-		Severity: schema.Warning, Position: schema.Position{Path: "cue.mod/module.cue", Line: 1, Column: 1},
+		Severity: schema.Warning, Rule: schema.RuleRepository, Position: schema.Position{Path: "cue.mod/module.cue", Line: 1, Column: 1},
 		Message: "the definitions in " + scaffold.Dir + " are older than this muster", Hint: "muster schema update " + dir,
 	}
 	for _, c := range changes { // the first that is there to point at

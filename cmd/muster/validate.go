@@ -84,7 +84,7 @@ func ignoredTrailers(ctx context.Context, dir, rev string) (out []schema.Diagnos
 		return nil
 	}
 	for _, why := range t.Ignored {
-		out = append(out, schema.Diagnostic{Severity: schema.Warning, Message: why, Hint: "git commit --amend, before it is pushed"})
+		out = append(out, schema.Diagnostic{Severity: schema.Warning, Rule: schema.RuleTrailer, Message: why, Hint: "git commit --amend, before it is pushed"})
 	}
 	return out
 }
