@@ -156,8 +156,11 @@ func TestAgentRefusedAtEveryWrite(t *testing.T) {
 		step = 12
 	}
 	for from := 1; from <= whole.writes(); from += step {
-		refusals := []*refusal{{from: from, count: 1, errno: syscall.ENOSPC}}
-		if from%while == 1 {
+		var refusals []*refusal
+		if strike.Takes(from) {
+			refusals = append(refusals, &refusal{from: from, count: 1, errno: syscall.ENOSPC})
+		}
+		if from%while == 1 && strike.Takes(from/while) {
 			refusals = append(refusals, &refusal{from: from, count: while, errno: syscall.EIO})
 		}
 		for _, r := range refusals {
