@@ -61,8 +61,7 @@ bench: ## run the benchmarks
 	go test -run '^$$' -bench . -benchmem $$(git grep -lE '^func Benchmark' -- '*_test.go' | xargs -r -n1 dirname | sort -u | sed 's|^|./|')
 
 FRESH := $(shell date +%s)000
-# Half of its memory is garbage that never has to be looked at: less often is a tenth faster.
-SIM = GOGC=800 go test -count=1 -timeout 80m ./cmd/internal/sim -run '^TestRandom$$' -sim.steps $(STEPS)
+SIM = go test -count=1 -timeout 80m ./cmd/internal/sim -run '^TestRandom$$' -sim.steps $(STEPS)
 sim: ## play SEEDS histories of STEPS steps in the simulated cell: from seed FROM on, or half of them fresh ones
 ifneq ($(FROM),)
 	$(SIM) -sim.first $(FROM) -sim.seeds $(SEEDS)
