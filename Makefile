@@ -41,10 +41,10 @@ test: ## run the tests
 
 # The cores themselves have no goroutine and share nothing (cmd/internal/rules), and under
 # the detector their properties took most of the time; who calls them is here.
-RACE ?= $(shell go list ./reconciler/... ./nodeagent/... | grep -vE '/muster/(reconciler|nodeagent)$$')
+RACE ?= $(shell go list ./reconciler/... ./nodeagent/... | grep -vE '/muster/(nodeagent|reconciler(/(model|intent|quota|control|status))?)$$')
 # Walks through each system call or step of a keeper or agent, and what rests on sizes and
 # moments that the race detector changes: make test has them.
-NORACE := ^Test(FullDisk|QuotaUsedUp|Hogs|CrashAtEveryStep|KillRealAgentAtEveryStep|KeeperKilledAtEveryEffect|(Keeper|Agent)Refused.*)$$
+NORACE := ^Test(FullDisk|QuotaUsedUp|Hogs|CrashAtEveryStep|KillRealAgentAtEveryStep|KeeperKilledAtEveryEffect|DamagedMachineFiles|(Keeper|Agent)Refused.*)$$
 race: ## run the tests of what has goroutines under the race detector
 	CGO_ENABLED=1 $(GOTEST) -race -skip '$(NORACE)' $(RACE)
 
@@ -113,7 +113,7 @@ check: ## everything that CI checks, one after the other
 	done
 
 nightly: ## everything that takes long, in full: more than CI runs, some hours
-	@for target in check 'fuzz FUZZTIME=60s' 'sim SEEDS=400' 'mutants HUNTS=3' chaos hogs vm bench; do \
+	@for target in check 'race RACE=./reconciler' 'fuzz FUZZTIME=60s' 'sim SEEDS=400' 'mutants HUNTS=3' chaos hogs vm bench; do \
 		start=$$(date +%s); echo "== make $$target"; $(MAKE) --no-print-directory $$target || exit 1; \
 		echo "== make $$target: $$(($$(date +%s) - start)) s"; \
 	done

@@ -22,7 +22,7 @@ import (
 	"github.com/musterhq/muster/schema/linkpb"
 )
 
-const patience = 10 * time.Second
+const patience = time.Minute
 
 // fake is an agent that counts.
 type fake struct {

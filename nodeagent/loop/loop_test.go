@@ -315,7 +315,7 @@ func TestStrayFiles(t *testing.T) {
 
 // patience is how long a test waits in real time for what must come: longer where
 // each processor is emulated.
-var patience = map[bool]time.Duration{false: 20 * time.Second, true: 3 * time.Minute}[os.Getenv("MUSTER_TEST_SLOW") != ""]
+var patience = map[bool]time.Duration{false: time.Minute, true: 3 * time.Minute}[os.Getenv("MUSTER_TEST_SLOW") != ""]
 
 // eventually polls in real time.
 func eventually(t *testing.T, what string, ok func() bool) {

@@ -259,7 +259,7 @@ func wait(t testing.TB, p *runtime.Process) *schema.Exit {
 const slowEnv = "MUSTER_TEST_SLOW"
 
 // patience is how long a test waits for what must come.
-var patience = map[bool]time.Duration{true: 20 * time.Second, false: 2 * time.Minute}[os.Getenv(slowEnv) == ""]
+var patience = map[bool]time.Duration{true: time.Minute, false: 3 * time.Minute}[os.Getenv(slowEnv) == ""]
 
 // eventually waits until ok holds.
 func eventually(t testing.TB, what string, ok func() bool) {

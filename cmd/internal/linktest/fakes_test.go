@@ -22,7 +22,7 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-const patience = 10 * time.Second // far more than anything here takes
+const patience = time.Minute // far more than anything here takes
 
 // TestMain fails when a test leaves a goroutine of ours or of gRPC behind.
 func TestMain(m *testing.M) {
