@@ -69,7 +69,7 @@ func (d *decider) blockedBy(it item) string {
 	if c := a.held.last(); c.Busy || c.Boot != d.in.Boot || c.StartedAt.IsZero() || c.Stop != nil {
 		return fmt.Sprintf("its alloc %s is not there yet", key.name.Short())
 	}
-	return d.allocGone(it) // it is told so in this plan
+	return d.allocGone(it) // this plan stops it
 }
 
 // allocGone says why the alloc of a task is not there for it any more, "" if it

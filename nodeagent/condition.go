@@ -19,13 +19,13 @@ const (
 	Bad
 )
 
-// A condition is told when it was seen bad for longer than a moment, and is over
+// A condition is reported when it was seen bad for longer than a moment, and is over
 // when it was seen good for a while: tasks are not sent elsewhere and back for a
 // spike (Kubernetes' eviction-pressure-transition-period is 5 min; ours are
 // shorter since nothing is stopped by a condition alone).
 const (
-	TellAfter  = 30 * time.Second // ClockSkew; what tasks are stopped for is told at once
-	ClearAfter = time.Minute      // all but BrokenRuntime
+	ReportAfter = 30 * time.Second // ClockSkew; what tasks are stopped for is reported at once
+	ClearAfter  = time.Minute      // all but BrokenRuntime
 )
 
 // The runtime counts as broken after StartFailures starts in a row that failed
@@ -50,18 +50,18 @@ type Conditions struct {
 	trends  map[schema.ConditionKind]*trend
 	starts  int           // failed, in a row
 	hold    time.Duration // of the last time that the runtime was broken
-	holding time.Time     // BrokenRuntime is told until then
+	holding time.Time     // BrokenRuntime is reported until then
 }
 
 // trend is what was seen of one condition.
 type trend struct {
-	level Level
-	since time.Time         // of level
-	told  *schema.Condition // nil: it is not the case
+	level    Level
+	since    time.Time         // of level
+	reported *schema.Condition // nil: it is not the case
 }
 
 // See takes what a look at the machine says of a condition; message is what was
-// measured, and is kept as of when the condition begins to be told. It reports
+// measured, and is kept as of when the condition begins to be reported. It reports
 // whether the condition has begun, or is over.
 func (c *Conditions) See(kind schema.ConditionKind, level Level, message string, now time.Time) bool {
 	t := c.trend(kind)
@@ -70,22 +70,22 @@ func (c *Conditions) See(kind schema.ConditionKind, level Level, message string,
 	}
 	lasted := now.Sub(t.since)
 	switch {
-	case level == Bad && t.told == nil && lasted >= tellAfter(kind):
-		t.told = &schema.Condition{Kind: kind, Since: now.UTC(), Message: message}
+	case level == Bad && t.reported == nil && lasted >= reportAfter(kind):
+		t.reported = &schema.Condition{Kind: kind, Since: now.UTC(), Message: message}
 		return true
-	case level == Bad && t.told != nil && kind == schema.DamagedState && t.told.Message != message: // more was found
-		t.told = &schema.Condition{Kind: kind, Since: now.UTC(), Message: message}
+	case level == Bad && t.reported != nil && kind == schema.DamagedState && t.reported.Message != message: // more was found
+		t.reported = &schema.Condition{Kind: kind, Since: now.UTC(), Message: message}
 		return true
-	case level == Good && t.told != nil && lasted >= ClearAfter:
-		t.told = nil
+	case level == Good && t.reported != nil && lasted >= ClearAfter:
+		t.reported = nil
 		return true
 	}
 	return false
 }
 
-func tellAfter(kind schema.ConditionKind) time.Duration {
+func reportAfter(kind schema.ConditionKind) time.Duration {
 	if kind == schema.ClockSkew {
-		return TellAfter
+		return ReportAfter
 	}
 	return 0
 }
@@ -121,21 +121,21 @@ func (c *Conditions) SeeClock(ahead, within time.Duration, now time.Time) bool {
 }
 
 // SeeStart takes the outcome of a start: failure says what is wrong with the
-// machine, "" that the task runs. What is wrong with the task is not to be told
+// machine, "" that the task runs. What is wrong with the task is not to be reported
 // here. It reports as See does.
 func (c *Conditions) SeeStart(failure string, now time.Time) bool {
 	t := c.trend(schema.BrokenRuntime)
 	if failure == "" {
-		over := t.told != nil
-		c.starts, c.hold, t.told = 0, 0, nil
+		over := t.reported != nil
+		c.starts, c.hold, t.reported = 0, 0, nil
 		return over
 	}
-	if c.starts++; c.starts < StartFailures || t.told != nil {
+	if c.starts++; c.starts < StartFailures || t.reported != nil {
 		return false
 	}
 	c.hold = min(max(2*c.hold, FirstHold), MaxHold)
 	c.holding = now.Add(c.hold)
-	t.told = &schema.Condition{
+	t.reported = &schema.Condition{
 		Kind: schema.BrokenRuntime, Since: now.UTC(),
 		Message: fmt.Sprintf("%d starts in a row failed, retried in %v; the last: %s", c.starts, c.hold, failure),
 	}
@@ -147,12 +147,12 @@ func (c *Conditions) SeeStart(failure string, now time.Time) bool {
 func (c *Conditions) Turn(now time.Time) (changed bool, wake time.Time) {
 	t := c.trend(schema.BrokenRuntime)
 	switch {
-	case t.told == nil:
+	case t.reported == nil:
 		return false, time.Time{}
-	case now.Before(c.holding) && !now.Before(t.told.Since):
+	case now.Before(c.holding) && !now.Before(t.reported.Since):
 		return false, c.holding
 	}
-	t.told = nil
+	t.reported = nil
 	return true, time.Time{}
 }
 
@@ -160,8 +160,8 @@ func (c *Conditions) Turn(now time.Time) (changed bool, wake time.Time) {
 func (c *Conditions) List() []schema.Condition {
 	var list []schema.Condition
 	for _, kind := range schema.ConditionKinds() {
-		if t := c.trends[kind]; t != nil && t.told != nil {
-			list = append(list, *t.told)
+		if t := c.trends[kind]; t != nil && t.reported != nil {
+			list = append(list, *t.reported)
 		}
 	}
 	return list

@@ -72,7 +72,7 @@ func TestClockCondition(t *testing.T) {
 		var c nodeagent.Conditions
 		now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 		c.SeeClock(tc.ahead, tc.within, now)
-		c.SeeClock(tc.ahead, tc.within, now.Add(nodeagent.TellAfter))
+		c.SeeClock(tc.ahead, tc.within, now.Add(nodeagent.ReportAfter))
 		if got := fmt.Sprint(c.List()); tc.want == "" && got != "[]" || !strings.Contains(got, tc.want) {
 			t.Errorf("%v within %v: %s: want %q", tc.ahead, tc.within, got, tc.want)
 		}

@@ -25,9 +25,9 @@ type Input struct {
 	// Shutdown stops all tasks without ending their generations: the next
 	// agent starts them again.
 	Shutdown bool
-	// Strain is what was measured of the machine, Limits what follows from it.
-	Strain Strain
-	Limits Limits
+	// Pressure is what was measured of the machine, Limits what follows from it.
+	Pressure MachinePressure
+	Limits   Limits
 	// Removing says that what was removed is still being taken off the disk: what
 	// that gives is not known yet.
 	Removing bool
@@ -257,7 +257,7 @@ func (d *decider) alive(it item, stop *schema.Cause) {
 		return
 	}
 	if stop == nil {
-		stop = c.Stop // what was told to stop once, stops
+		stop = c.Stop // what was to stop once, stops
 	}
 	if stop == nil {
 		stop = cmp.Or(d.evicted[it.held.ref()], d.overDisk(it, c), d.unhealthy(it, c))

@@ -149,7 +149,7 @@ func TestDecide(t *testing.T) {
 		"batch that exited 0 before the signal of a stop that was written down": {
 			view: view(stopping(batch, schema.CausePreempted)),
 			held: []nodeagent.Held{held(batch, with(exited(1, 0, 0), func(c *nodeagent.Incarnation) {
-				c.Stop, c.Untold = &schema.Cause{Kind: schema.CausePreempted}, true
+				c.Stop, c.EndedItself = &schema.Cause{Kind: schema.CausePreempted}, true
 			}))},
 			actions: []string{"end u/batch/0 9 finished"}, states: []schema.TaskState{schema.Stopping},
 		},

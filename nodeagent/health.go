@@ -13,9 +13,9 @@ import (
 // task is known to be healthy quickly.
 const firstCheck = 50 * time.Millisecond
 
-// leastUntold is how long at least checks must have told nothing for a task that was
+// leastUnanswered is how long at least checks must have been void for a task that was
 // healthy to be so no longer: an upgrade of the agent takes less.
-const leastUntold = time.Minute
+const leastUnanswered = time.Minute
 
 // Check is the health check of an incarnation, which shall go on: after
 // Probe.Wait it is asked, and Probe.Next of the Result is the next Probe.
@@ -42,7 +42,7 @@ type Result struct {
 	OK bool
 	// Message says what was asked and seen: "GET http://…: connection refused".
 	Message string
-	// Void says that it tells nothing of the task: the check could not be run, or
+	// Void says that it is no evidence about the task: the check could not be run, or
 	// the agent itself did not run in time to see the answer. It counts neither way.
 	Void bool
 }
@@ -55,9 +55,9 @@ type Probe struct {
 	Answered bool
 	// Asked counts all checks, Passed and Failed those in a row that count.
 	Asked, Passed, Failed int
-	// UntoldSince is when the first of the checks began that were made since the
+	// UnansweredSince is when the first of the checks began that were made since the
 	// last that counts, and were void; zero for none.
-	UntoldSince time.Time
+	UnansweredSince time.Time `json:"UntoldSince"` // as it was called in files of earlier releases
 	// Message is of the last check that did not pass, or could not be run; "" after
 	// one that passed.
 	Message string
@@ -78,20 +78,20 @@ func (p Probe) Next(h *schema.Health, startedAt time.Time, r Result) Probe {
 		if p.State != schema.Unhealthy { // keep why it is
 			p.Message = r.Message
 		}
-		if p.UntoldSince.IsZero() || r.At.Before(p.UntoldSince) { // a clock that was set back
-			p.UntoldSince = r.At
+		if p.UnansweredSince.IsZero() || r.At.Before(p.UnansweredSince) { // a clock that was set back
+			p.UnansweredSince = r.At
 		}
-		if p.State == schema.Healthy && r.At.Sub(p.UntoldSince) >= max(leastUntold, time.Duration(h.Failures)*h.Interval()) {
+		if p.State == schema.Healthy && r.At.Sub(p.UnansweredSince) >= max(leastUnanswered, time.Duration(h.Failures)*h.Interval()) {
 			p.State, p.Passed = schema.HealthUnknown, 0
 		}
 	case r.OK:
-		p.Answered, p.Failed, p.Message, p.UntoldSince = true, 0, "", time.Time{}
+		p.Answered, p.Failed, p.Message, p.UnansweredSince = true, 0, "", time.Time{}
 		p.Passed = min(p.Passed+1, h.Successes)
 		if p.Passed >= h.Successes {
 			p.State = schema.Healthy
 		}
 	default:
-		p.Passed, p.Message, p.UntoldSince = 0, r.Message, time.Time{}
+		p.Passed, p.Message, p.UnansweredSince = 0, r.Message, time.Time{}
 		// A clock that was set back since ends the start period: waiting for
 		// it to catch up could take for ever.
 		if age := r.At.Sub(startedAt); p.Answered || age < 0 || age >= h.Start() {
@@ -146,7 +146,7 @@ func (d *decider) unhealthy(it item, c *Incarnation) *schema.Cause {
 	return &schema.Cause{Kind: schema.CauseUnhealthy, Message: message, Machine: d.in.Machine, Generation: it.generation, At: d.in.Now}
 }
 
-// health tells what to report of c's health: "" without a check.
+// health is what to report of c's health: "" without a check.
 func (d *decider) health(it item, c *Incarnation) (state schema.HealthState, message string) {
 	switch {
 	case it.job().Task.Health == nil:

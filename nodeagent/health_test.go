@@ -52,9 +52,9 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// TestProbeUntold: a healthy task whose checks cannot be made for long is not healthy
+// TestProbeUnanswered: a healthy task whose checks cannot be made for long is not healthy
 // any more, and neither unhealthy; one that is made counts as at first.
-func TestProbeUntold(t *testing.T) {
+func TestProbeUnanswered(t *testing.T) {
 	t.Parallel()
 	spec := schema.Health{IntervalSeconds: 30, TimeoutSeconds: 1, Failures: 3, Successes: 2}
 	p := nodeagent.Known(schema.Healthy, "")

@@ -6,7 +6,7 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// View is what the master told the machine: all its assignments, sorted by
+// View is what the master pushed to the machine: all its assignments, sorted by
 // task and generation.
 type View struct {
 	// Epoch is the connection's, Version counts within it. A View replaces
@@ -81,8 +81,8 @@ type Incarnation struct {
 	// Unconfirmed says that this agent started it from the last known assignment,
 	// before a master had confirmed that in the agent's life.
 	Unconfirmed bool
-	// Untold says that it had ended before any signal of the agent's reached it.
-	Untold bool
+	// EndedItself says that it had ended before any signal of the agent's reached it.
+	EndedItself bool
 	// Unseen says that it ended because its keeper was killed.
 	Unseen bool
 	// GoneAt is when this agent saw that nothing of it is left, later than Exit.At;
@@ -136,7 +136,7 @@ func (c *Incarnation) blameless(boot string) bool {
 }
 
 // keeperKilled reports whether that ended it, and nothing before: one that was
-// told to stop, for being unhealthy say, had its fault already.
+// stopped, for being unhealthy say, had its fault already.
 func (c *Incarnation) keeperKilled() bool { return c.Exit != nil && c.Unseen && c.Stop == nil }
 
 // failed reports whether h, which has ended, did so by a failure of its own or for

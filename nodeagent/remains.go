@@ -147,7 +147,7 @@ func (d *decider) collect(items []item) {
 		}
 	}
 	short := int64(0)
-	if room := &d.in.Strain.Room; !room.At.IsZero() {
+	if room := &d.in.Pressure.Room; !room.At.IsZero() {
 		short = d.in.Limits.DiskBytes - room.DiskFree
 		if d.in.Limits.shortOfInodes(room) {
 			short = max(short, 1) // one at a time: what it gives is seen at the next look

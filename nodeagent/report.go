@@ -105,7 +105,7 @@ func (d *decider) stuck(it item) bool {
 	return c.KilledAt.Sub(killed) >= stuckAfter
 }
 
-// reportWait tells when the next incarnation of it starts, and after how many
+// reportWait says when the next incarnation of it starts, and after how many
 // failures.
 func (d *decider) reportWait(it item, s *schema.TaskStatus) {
 	h := it.held
@@ -131,13 +131,13 @@ func exits(h *Held, boot string) []schema.Exit {
 	return list[max(0, len(list)-schema.MaxCauses):]
 }
 
-// exit returns how c, which has ended, did, and why it was told to.
+// exit returns how c, which has ended, did, and why it was stopped.
 func (h *Held) exit(c *Incarnation) schema.Exit {
 	e := *c.Exit
 	if c.Stop != nil {
-		told := e.Message
-		if e.Message = "stopped: " + c.Stop.String(); told != "" {
-			e.Message += "; " + told
+		said := e.Message
+		if e.Message = "stopped: " + c.Stop.String(); said != "" {
+			e.Message += "; " + said
 		}
 	}
 	return e

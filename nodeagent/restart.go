@@ -112,10 +112,10 @@ func due(now, from time.Time, d time.Duration) time.Time {
 }
 
 // finished reports whether h is a batch task that is done. An exit with 0 after
-// SIGTERM is not taken for that: many programs end so when they are told to. One
-// that was to be told, and had ended before, is.
+// SIGTERM is not taken for that: many programs end so when they are stopped. One
+// that was to be stopped, and had ended before, is.
 func finished(h *Held, kind schema.JobKind) bool {
 	c := h.last()
 	return kind == schema.Batch && c != nil && c.Exit != nil && c.Exit.Code == 0 &&
-		(c.Stop == nil || c.Untold || c.Exit.At.Before(c.Stop.At))
+		(c.Stop == nil || c.EndedItself || c.Exit.At.Before(c.Stop.At))
 }

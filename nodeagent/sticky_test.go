@@ -60,13 +60,13 @@ func TestStickyDirectories(t *testing.T) {
 // longest goes, before any task has to stop, and after what has ended.
 func TestStickyGoesForDisk(t *testing.T) {
 	t.Parallel()
-	strain, limits := short(500*mib, 50*mib)
+	pressure, limits := short(500*mib, 50*mib)
 	web := using("web", 1, 0, mib, 60*mib)
 	old := ended(held(assignment("old", 0, 9, schema.Service), exited(1, 0, 1)), schema.CauseUpdate, time.Minute)
 	old.Bytes = 10 * mib
 	name := func(job string) schema.TaskName { return assignment(job, 0, 1, schema.Service).Task }
 	in := nodeagent.Input{
-		Machine: "m1", Boot: "boot-1", Now: t0, Strain: strain, Limits: limits,
+		Machine: "m1", Boot: "boot-1", Now: t0, Pressure: pressure, Limits: limits,
 		View: &nodeagent.View{Assignments: []schema.Assignment{web.Assignment}},
 		Sticky: []nodeagent.Sticky{
 			{Task: name("new"), Idle: t0.Add(-time.Minute)}, {Task: name("long"), Idle: t0.Add(-time.Hour)}, {Task: name("middle"), Idle: t0.Add(-30 * time.Minute)},
@@ -88,7 +88,7 @@ func TestStickyGoesForDisk(t *testing.T) {
 	if plan := nodeagent.Decide(in); len(plan.Actions) != 1 || plan.Actions[0].Kind != nodeagent.Term {
 		t.Errorf("with nothing to remove: %v, want the task to stop", plan.Actions)
 	}
-	in.Strain.Room.DiskFree = 500 * mib
+	in.Pressure.Room.DiskFree = 500 * mib
 	in.Sticky = []nodeagent.Sticky{{Task: name("long"), Idle: t0.Add(-time.Hour)}}
 	if plan := nodeagent.Decide(in); len(plan.Sticky) != 0 {
 		t.Errorf("%v with room enough", plan.Sticky)

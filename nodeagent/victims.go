@@ -93,7 +93,7 @@ type shortage struct {
 
 // shortages returns what the machine lacks, as of its last sample.
 func (d *decider) shortages() []shortage {
-	room, limits := &d.in.Strain.Room, &d.in.Limits
+	room, limits := &d.in.Pressure.Room, &d.in.Limits
 	var list []shortage
 	if short := limits.RAMBytes - room.RAMAvailable; short > 0 {
 		list = append(list, shortage{schema.MachineRAM, short, worthwhile, func(u *schema.Usage, ask *schema.Resources) (use, limit int64) {
@@ -120,7 +120,7 @@ const measureFor = 10 * time.Second
 // evictions chooses the tasks that stop for the machine being short of memory or disk.
 // Nobody stops for disk while there are remains to remove.
 func (d *decider) evictions() {
-	if d.in.Strain.Room.At.IsZero() || d.in.Shutdown {
+	if d.in.Pressure.Room.At.IsZero() || d.in.Shutdown {
 		return
 	}
 	for _, s := range d.shortages() {
@@ -131,7 +131,7 @@ func (d *decider) evictions() {
 // diskMeasured reports whether all that runs was measured since the disk is short,
 // or whether that takes too long.
 func (d *decider) diskMeasured() bool {
-	since := d.in.Strain.DiskShort
+	since := d.in.Pressure.DiskShort
 	until := due(d.in.Now, since, measureFor)
 	if !until.After(d.in.Now) {
 		return true
@@ -188,7 +188,7 @@ func (d *decider) used(h *Held) *Incarnation {
 			return nil
 		case c.Usage == nil:
 			continue // it has just been started
-		case c.Exit == nil, h.Clearing, c.GoneAt.After(d.in.Strain.Room.At):
+		case c.Exit == nil, h.Clearing, c.GoneAt.After(d.in.Pressure.Room.At):
 			return c
 		}
 		return nil
@@ -198,7 +198,7 @@ func (d *decider) used(h *Held) *Incarnation {
 
 // evictionText says what is short and what the task has of it.
 func (d *decider) evictionText(s shortage, v Candidate) string {
-	room, limits := &d.in.Strain.Room, &d.in.Limits
+	room, limits := &d.in.Pressure.Room, &d.in.Limits
 	left, total, least, amount := room.RAMAvailable, room.RAMTotal, limits.RAMBytes, schema.Bytes
 	switch {
 	case s.what == schema.MachineDisk && s.least == worthwhileInodes:

@@ -99,9 +99,9 @@ func TestVictimsAreThoseOfTheRule(t *testing.T) {
 
 // short is a machine with the given memory and disk left, of 1 GiB each; 100 MiB
 // are to be left.
-func short(ram, disk int64) (nodeagent.Strain, nodeagent.Limits) {
+func short(ram, disk int64) (nodeagent.MachinePressure, nodeagent.Limits) {
 	room := schema.MachineUsage{At: t0, RAMTotal: 1024 * mib, RAMAvailable: ram, DiskTotal: 1024 * mib, DiskFree: disk}
-	return nodeagent.Strain{Room: room, DiskShort: t0}, nodeagent.Limits{RAMBytes: 100 * mib, DiskBytes: 100 * mib}
+	return nodeagent.MachinePressure{Room: room, DiskShort: t0}, nodeagent.Limits{RAMBytes: 100 * mib, DiskBytes: 100 * mib}
 }
 
 // using is a generation that runs and uses memory and disk; its limits are 64 MiB.
@@ -116,14 +116,14 @@ func using(name string, generation uint64, priority schema.Priority, ram, disk i
 	return held(a, c)
 }
 
-func decideOn(strain nodeagent.Strain, limits nodeagent.Limits, all ...nodeagent.Held) nodeagent.Plan {
+func decideOn(pressure nodeagent.MachinePressure, limits nodeagent.Limits, all ...nodeagent.Held) nodeagent.Plan {
 	v := &nodeagent.View{Epoch: 1, Version: 1}
 	for _, h := range all {
 		if h.End == nil || h.Clearing {
 			v.Assignments = append(v.Assignments, h.Assignment)
 		}
 	}
-	return nodeagent.Decide(nodeagent.Input{Machine: "m1", Boot: "boot-1", Now: t0, View: v, Held: all, Strain: strain, Limits: limits})
+	return nodeagent.Decide(nodeagent.Input{Machine: "m1", Boot: "boot-1", Now: t0, View: v, Held: all, Pressure: pressure, Limits: limits})
 }
 
 // What was removed may still be on the disk: until it is not, nothing more is removed
@@ -133,7 +133,7 @@ func TestShortDiskWhileRemoving(t *testing.T) {
 	old := ended(held(assignment("old", 0, 9, schema.Service), exited(1, 0, 1)), schema.CauseUpdate, time.Minute)
 	low := using("low", 1, 0, 30*mib, 20*mib)
 	in := nodeagent.Input{Machine: "m1", Boot: "boot-1", Now: t0, View: &nodeagent.View{Epoch: 1, Version: 1, Assignments: []schema.Assignment{low.Assignment}}, Held: []nodeagent.Held{old, low}}
-	in.Strain, in.Limits = short(100*mib, 80*mib)
+	in.Pressure, in.Limits = short(100*mib, 80*mib)
 	in.Removing = true
 	if got := nodeagent.Decide(in).Actions; len(got) != 0 {
 		t.Errorf("%v while remains are being removed, want nothing", describe(got))
@@ -202,8 +202,8 @@ func TestEvictions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			strain, limits := short(tt.ram, tt.disk)
-			if diff := cmp.Diff(tt.want, describe(decideOn(strain, limits, tt.held...).Actions)); diff != "" {
+			pressure, limits := short(tt.ram, tt.disk)
+			if diff := cmp.Diff(tt.want, describe(decideOn(pressure, limits, tt.held...).Actions)); diff != "" {
 				t.Errorf("actions (-want +got):\n%s", diff)
 			}
 		})
@@ -215,7 +215,7 @@ func TestEvictions(t *testing.T) {
 func TestEvictionForDisk(t *testing.T) {
 	t.Parallel()
 	low, prod := using("low", 1, 0, 0, 60*mib), using("prod", 2, 200, 0, 90*mib)
-	strain, limits := short(200*mib, 80*mib)
+	pressure, limits := short(200*mib, 80*mib)
 	stop := func(h nodeagent.Held) nodeagent.Held {
 		last(&h).Stop = &schema.Cause{Kind: schema.CauseOutOfResources, Resource: schema.OwnDisk}
 		last(&h).TermAt = t0
@@ -225,20 +225,20 @@ func TestEvictionForDisk(t *testing.T) {
 		last(&h).Usage.DiskInodes = n
 		return h
 	}
-	few := strain
+	few := pressure
 	few.Room.DiskFree, few.Room.InodesTotal, few.Room.InodesFree = 500*mib, 100_000, 900
 	inodes := limits
 	inodes.Inodes = 1000
 	for name, tt := range map[string]struct {
-		strain nodeagent.Strain
-		limits nodeagent.Limits
-		held   []nodeagent.Held
-		want   []string
+		pressure nodeagent.MachinePressure
+		limits   nodeagent.Limits
+		held     []nodeagent.Held
+		want     []string
 	}{
-		"the one over its limit, though it is prod": {strain, limits, []nodeagent.Held{low, prod}, []string{"disk: 90 MiB used, limit 64 MiB"}},
-		"nobody else until it has gone":             {strain, limits, []nodeagent.Held{low, stop(using("gone", 3, 200, 0, 90*mib))}, nil},
+		"the one over its limit, though it is prod": {pressure, limits, []nodeagent.Held{low, prod}, []string{"disk: 90 MiB used, limit 64 MiB"}},
+		"nobody else until it has gone":             {pressure, limits, []nodeagent.Held{low, stop(using("gone", 3, 200, 0, 90*mib))}, nil},
 		"nobody is over it: the lowest priority": {
-			strain, limits,
+			pressure, limits,
 			[]nodeagent.Held{low, using("prod", 2, 200, 0, 63*mib)},
 			[]string{"machine disk: 80 MiB of 1 GiB left, want 100 MiB; the task used 60 MiB, limit 64 MiB"},
 		},
@@ -252,12 +252,12 @@ func TestEvictionForDisk(t *testing.T) {
 			[]nodeagent.Held{files(using("low", 1, 0, 0, mib), 100), files(using("mid", 2, 100, 0, mib), 3000)},
 			[]string{"machine disk: 900 inodes of 100000 inodes left, want 1000 inodes; the task used 3000 inodes, limit 16384 inodes"},
 		},
-		"enough inodes": {strain, inodes, nil, nil},
+		"enough inodes": {pressure, inodes, nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var got []string
-			for _, a := range decideOn(tt.strain, tt.limits, tt.held...).Actions {
+			for _, a := range decideOn(tt.pressure, tt.limits, tt.held...).Actions {
 				got = append(got, a.Cause.Message)
 			}
 			if diff := cmp.Diff(tt.want, got); diff != "" {
@@ -289,12 +289,12 @@ func TestInodePressure(t *testing.T) {
 
 func TestEvictionTellsTheNumbers(t *testing.T) {
 	t.Parallel()
-	strain, limits := short(80*mib, 100*mib)
+	pressure, limits := short(80*mib, 100*mib)
 	for want, h := range map[string]nodeagent.Held{
 		"out of resources: disk: 73 MiB used, limit 64 MiB":                                                          using("a", 1, 0, 0, 73*mib),
 		"out of resources: machine memory: 80 MiB of 1 GiB left, want 100 MiB; the task used 30.5 MiB, limit 64 MiB": using("b", 2, 0, 30*mib+mib/2, 0),
 	} {
-		plan := decideOn(strain, limits, h)
+		plan := decideOn(pressure, limits, h)
 		if len(plan.Actions) != 1 || plan.Actions[0].Cause.String() != want {
 			t.Errorf("actions %v with cause %v: want %q", describe(plan.Actions), plan.Actions[0].Cause, want)
 		}
@@ -329,7 +329,7 @@ func TestAfterAnEviction(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			actions := decideOn(nodeagent.Strain{}, nodeagent.Limits{}, tt.held).Actions
+			actions := decideOn(nodeagent.MachinePressure{}, nodeagent.Limits{}, tt.held).Actions
 			if diff := cmp.Diff(tt.want, describe(actions)); diff != "" {
 				t.Fatalf("actions (-want +got):\n%s", diff)
 			}
@@ -345,8 +345,8 @@ func TestOOMKillsReported(t *testing.T) {
 	t.Parallel()
 	web := using("web", 1, 0, mib, mib)
 	last(&web).Usage.OOMKills = 3
-	strain, limits := short(500*mib, 500*mib)
-	if tasks := decideOn(strain, limits, web).Tasks; len(tasks) != 1 || tasks[0].OOMKills != 3 {
+	pressure, limits := short(500*mib, 500*mib)
+	if tasks := decideOn(pressure, limits, web).Tasks; len(tasks) != 1 || tasks[0].OOMKills != 3 {
 		t.Errorf("%+v, want 3 kills", tasks)
 	}
 }

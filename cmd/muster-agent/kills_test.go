@@ -62,8 +62,8 @@ func (s *slot) kind() schema.JobKind {
 	return schema.Service
 }
 
-// told is what the agents said of one generation, in all reports together.
-type told struct {
+// reportedEnd is what the agents said of one generation, in all reports together.
+type reportedEnd struct {
 	slot        string
 	dead        *schema.Cause
 	incarnation int                 // the newest
@@ -74,16 +74,16 @@ type told struct {
 // havoc is an agent and its master's memory.
 type havoc struct {
 	*cell
-	epoch   uint64 // the newest before the agent was started
-	books   string // directory
-	rng     *rand.Rand
-	slots   []*slot
-	next    uint64
-	told    map[uint64]*told
-	view    map[uint64]bool // generations of the newest view
-	ended   int             // generations
-	resting bool            // nothing new begins
-	killed  map[string]int
+	epoch    uint64 // the newest before the agent was started
+	journals string // directory
+	rng      *rand.Rand
+	slots    []*slot
+	next     uint64
+	reported map[uint64]*reportedEnd
+	view     map[uint64]bool // generations of the newest view
+	ended    int             // generations
+	resting  bool            // nothing new begins
+	killed   map[string]int
 }
 
 // Agent and keepers are killed at random moments while tasks of all kinds begin
@@ -95,10 +95,10 @@ func TestRandomKills(t *testing.T) {
 		*killSeed = uint64(time.Now().UnixNano())
 	}
 	t.Logf("again with: -run TestRandomKills -agent.seed %d -agent.kills %d", *killSeed, *kills)
-	h := &havoc{cell: newCell(t), rng: rand.New(rand.NewPCG(*killSeed, 0)), told: map[uint64]*told{}, killed: map[string]int{}}
-	h.books = seenByTasks(t)
-	script := filepath.Join(h.books, "task.sh")
-	if err := errors.Join(os.WriteFile(script, []byte(taskScript), 0o755), os.Chmod(script, 0o755), os.Chmod(h.books, 0o777)); err != nil {
+	h := &havoc{cell: newCell(t), rng: rand.New(rand.NewPCG(*killSeed, 0)), reported: map[uint64]*reportedEnd{}, killed: map[string]int{}}
+	h.journals = seenByTasks(t)
+	script := filepath.Join(h.journals, "task.sh")
+	if err := errors.Join(os.WriteFile(script, []byte(taskScript), 0o755), os.Chmod(script, 0o755), os.Chmod(h.journals, 0o777)); err != nil {
 		t.Fatal(err)
 	}
 	// Enough that some run although each waits after a kill of its keeper.
@@ -106,7 +106,7 @@ func TestRandomKills(t *testing.T) {
 		h.slots = append(h.slots, &slot{job: "service", index: 2 * i}, &slot{job: "service", index: 2*i + 1}, &slot{job: "batch", index: i})
 	}
 	h.slots = append(h.slots, &slot{job: "failing"})
-	h.start("--writable", h.books)
+	h.start("--writable", h.journals)
 	h.tell()
 	for range *kills {
 		longest := 80
@@ -158,7 +158,7 @@ func (h *havoc) rest() {
 	h.send()
 	for end := time.Now().Add(60 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		h.hear()
-		if !slices.ContainsFunc(h.slots, func(s *slot) bool { t := h.told[s.generation]; return t == nil || t.dead == nil }) {
+		if !slices.ContainsFunc(h.slots, func(s *slot) bool { t := h.reported[s.generation]; return t == nil || t.dead == nil }) {
 			break
 		}
 		if time.Now().After(end) || h.t.Failed() {
@@ -166,7 +166,7 @@ func (h *havoc) rest() {
 			break
 		}
 	}
-	h.checkBooks()
+	h.checkJournals()
 	if code := h.signal(syscall.SIGINT); code != 0 {
 		h.t.Errorf("SIGINT: exit %d\n%s", code, h.stderr)
 	}
@@ -178,7 +178,7 @@ func (h *havoc) rest() {
 // tell gives each slot that has none a generation, and tells the agent.
 func (h *havoc) tell() {
 	for _, s := range h.slots {
-		if t := h.told[s.generation]; s.generation == 0 || t != nil && t.dead != nil && !h.resting {
+		if t := h.reported[s.generation]; s.generation == 0 || t != nil && t.dead != nil && !h.resting {
 			h.next++
 			s.generation, s.stop = h.next, false
 		}
@@ -198,9 +198,9 @@ func (h *havoc) send() {
 	h.push(view...)
 }
 
-// book returns the path of a slot's book.
-func (h *havoc) book(s *slot) string {
-	return filepath.Join(h.books, fmt.Sprintf("%s.%d", s.job, s.index))
+// journal returns the path of a slot's journal.
+func (h *havoc) journal(s *slot) string {
+	return filepath.Join(h.journals, fmt.Sprintf("%s.%d", s.job, s.index))
 }
 
 func (h *havoc) assignment(s *slot) schema.Assignment {
@@ -208,7 +208,7 @@ func (h *havoc) assignment(s *slot) schema.Assignment {
 		Name: s.job, User: "u", Cell: "local", Kind: s.kind(), Tasks: 3,
 		Task: schema.TaskSpec{
 			Process: schema.Process{Command: []string{
-				filepath.Join(h.books, "task.sh"), h.book(s), fmt.Sprint(s.generation), s.job,
+				filepath.Join(h.journals, "task.sh"), h.journal(s), fmt.Sprint(s.generation), s.job,
 			}},
 			Resources:    schema.TaskResources{Resources: schema.Resources{CPUMilli: 10, RAMBytes: 64 << 20, DiskBytes: 1 << 20}},
 			GraceSeconds: 5,
@@ -253,10 +253,10 @@ func (h *havoc) hear() {
 // reports whether it has ended now.
 func (h *havoc) take(s *schema.TaskStatus) (ended bool) {
 	h.t.Helper()
-	k := h.told[s.Generation]
+	k := h.reported[s.Generation]
 	if k == nil {
-		k = &told{slot: fmt.Sprintf("%s.%d", s.Task.Job, s.Task.Index), exits: map[int]schema.Exit{}}
-		h.told[s.Generation] = k
+		k = &reportedEnd{slot: fmt.Sprintf("%s.%d", s.Task.Job, s.Task.Index), exits: map[int]schema.Exit{}}
+		h.reported[s.Generation] = k
 	}
 	if k.dead != nil && s.State != schema.Dead {
 		h.t.Errorf("%s generation %d is %s after it was called dead", k.slot, s.Generation, s.State)
@@ -311,7 +311,7 @@ func (h *havoc) kill() {
 		h.master.mu.Lock()
 		h.epoch = h.master.epoch
 		h.master.mu.Unlock()
-		h.start("--writable", h.books)
+		h.start("--writable", h.journals)
 	}
 }
 
@@ -350,12 +350,12 @@ func killOne(id keeper.Identity) bool {
 	return f[0] != "Z" && f[19] == fmt.Sprint(id.Start) && unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) == nil
 }
 
-// checkBooks compares what the agents told with what the tasks wrote.
-func (h *havoc) checkBooks() {
+// checkJournals compares what the agents told with what the tasks wrote.
+func (h *havoc) checkJournals() {
 	h.t.Helper()
 	starts, ends := map[string]int{}, map[string]int{}
 	for _, s := range h.slots {
-		b, err := os.ReadFile(h.book(s))
+		b, err := os.ReadFile(h.journal(s))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			h.t.Fatal(err)
 		}
@@ -370,8 +370,8 @@ func (h *havoc) checkBooks() {
 			}
 		}
 	}
-	for _, g := range slices.Sorted(maps.Keys(h.told)) {
-		k := h.told[g]
+	for _, g := range slices.Sorted(maps.Keys(h.reported)) {
+		k := h.reported[g]
 		if n := starts[fmt.Sprint(g)]; n > k.incarnation {
 			h.t.Errorf("%s generation %d was started %d times in %d incarnations", k.slot, g, n, k.incarnation)
 		}
@@ -387,7 +387,7 @@ func (h *havoc) checkBooks() {
 // checkEnd checks that a generation ended for a reason: what finished wrote so,
 // and what wrote so has finished, unless its keeper was killed before it could
 // tell, or it was told to stop between its last line and its exit.
-func (h *havoc) checkEnd(g uint64, k *told, ends map[string]int) {
+func (h *havoc) checkEnd(g uint64, k *reportedEnd, ends map[string]int) {
 	h.t.Helper()
 	if k.dead == nil {
 		return

@@ -4,7 +4,7 @@
 // In: flags, and the state directory that an agent before it may have left. Out:
 // running tasks, reports over the link, and /metrics on loopback if asked for.
 // It links no CUE, no etcd and no git: there are many agents. It never stops a
-// task because it ends itself, unless SIGINT tells it to.
+// task because it ends itself, unless it got SIGINT.
 package main
 
 import (

@@ -54,8 +54,8 @@ func openSupervisor(ctx context.Context, log *slog.Logger) (*supervisor, error) 
 	return s, nil
 }
 
-// tell sends assignments, one a line. That nobody takes them is no reason to end.
-func (s *supervisor) tell(lines ...string) {
+// notify sends assignments, one a line. That nobody takes them is no reason to end.
+func (s *supervisor) notify(lines ...string) {
 	if s.conn == nil {
 		return
 	}
@@ -64,7 +64,7 @@ func (s *supervisor) tell(lines ...string) {
 	}
 }
 
-// run tells how the agent does until ctx ends. The watchdog is fed as long as the
+// run reports how the agent does until ctx ends. The watchdog is fed as long as the
 // goroutine that owns the machine's state answers.
 func (s *supervisor) run(ctx context.Context, l *loop.Loop, c *link.Client) error {
 	every := statusEvery
@@ -75,11 +75,11 @@ func (s *supervisor) run(ctx context.Context, l *loop.Loop, c *link.Client) erro
 	defer tick.Stop()
 	for {
 		if l.Alive(ctx) == nil && s.watchdog > 0 {
-			s.tell("WATCHDOG=1")
+			s.notify("WATCHDOG=1")
 		}
 		if now := statusLine(l.Report(), c.Linked()); now != s.said {
 			s.said = now
-			s.tell("STATUS=" + now)
+			s.notify("STATUS=" + now)
 		}
 		select {
 		case <-ctx.Done():

@@ -31,16 +31,16 @@ import (
 // serve is the agent, until a signal ends it.
 func serve(ctx context.Context, f *flags, stderr io.Writer) error {
 	// From here on a signal is answered, so that none kills an agent which
-	// has just started its first task without the last word on it.
+	// has just started its first task before that is on disk.
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	defer signal.Stop(signals)
 	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: f.level}))
-	boss, err := openSupervisor(ctx, log)
+	manager, err := openSupervisor(ctx, log)
 	if err != nil {
 		return err
 	}
-	defer boss.close()
+	defer manager.close()
 	dir, err := filepath.Abs(f.stateDir)
 	if err != nil {
 		return fmt.Errorf("--state-dir %s: %w", f.stateDir, err)
@@ -64,19 +64,19 @@ func serve(ctx context.Context, f *flags, stderr io.Writer) error {
 	info := a.loop.Info()
 	log.Info("agent runs", "cell", a.cell, "machine", info.Name, "version", version, "state", f.stateDir,
 		"cpu_milli", info.Capacity.CPUMilli, "ram_bytes", info.Capacity.RAMBytes, "disk_bytes", info.Capacity.DiskBytes, "notes", info.Notes)
-	boss.tell("READY=1") // what ran before is in our hands again
+	manager.notify("READY=1") // what ran before is adopted
 	parts := []func(context.Context) error{a.loop.Run, a.link.Run}
 	if f.labelsFile != "" {
 		parts = append(parts, func(ctx context.Context) error { return a.watchLabels(ctx, f, log) })
 	}
-	if boss.conn != nil {
-		parts = append(parts, func(ctx context.Context) error { return boss.run(ctx, a.loop, a.link) })
+	if manager.conn != nil {
+		parts = append(parts, func(ctx context.Context) error { return manager.run(ctx, a.loop, a.link) })
 	}
 	if metrics != nil {
 		log.Info("metrics", "address", "http://"+metrics.Addr().String()+"/metrics")
 		parts = append(parts, func(ctx context.Context) error { return serveMetrics(ctx, metrics, registry) })
 	}
-	return errors.Join(a.run(ctx, parts, signals, boss), a.tasks.Close())
+	return errors.Join(a.run(ctx, parts, signals, manager), a.tasks.Close())
 }
 
 // badState says what to do when the state directory cannot be made.
@@ -101,14 +101,14 @@ type agent struct {
 
 // run runs the parts of the agent until a signal comes or one of them ends, and
 // returns when all have ended.
-func (a *agent) run(ctx context.Context, parts []func(context.Context) error, signals <-chan os.Signal, boss *supervisor) error {
+func (a *agent) run(ctx context.Context, parts []func(context.Context) error, signals <-chan os.Signal, manager *supervisor) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ended, left := make(chan error, len(parts)), len(parts)
 	for _, part := range parts {
 		go func() { ended <- part(ctx) }()
 	}
-	err := a.untilTold(signals, ended, &left, boss)
+	err := a.awaitStop(signals, ended, &left, manager)
 	cancel()
 	for range left {
 		err = errors.Join(err, <-ended)
@@ -125,7 +125,7 @@ func newAgent(ctx context.Context, f *flags, dir string, cfg loop.Config) (*agen
 	}
 	a := &agent{cell: f.cell}
 	cfg.Damages = loop.NewDamages(dir, cfg.Log)
-	id, err := f.identity(dir, cfg.Damages.Tell)
+	id, err := f.identity(dir, cfg.Damages.Report)
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +142,7 @@ func newAgent(ctx context.Context, f *flags, dir string, cfg loop.Config) (*agen
 	}
 	if a.tasks, err = runtime.New(runtime.Config{
 		Dir: dir, Keeper: keeper, CgroupParent: f.cgroupParent, Hide: append(hidden(f.master), f.hide...), Writable: f.writable, ClosedPorts: f.closed(), Devices: files, Log: cfg.Log,
-		Damaged: cfg.Damages.Tell, Discard: func(path string) error { return a.loop.Discard(path) },
+		Damaged: cfg.Damages.Report, Discard: func(path string) error { return a.loop.Discard(path) },
 	}); err != nil {
 		return nil, err
 	}
@@ -220,16 +220,16 @@ func (p processes) Adopt(ctx context.Context, dir string) (loop.Process, error) 
 	return process, nil
 }
 
-// untilTold waits for a signal, or for a part that ends by itself, and stops
+// awaitStop waits for a signal, or for a part that ends by itself, and stops
 // the tasks if the signal says so.
-func (a *agent) untilTold(signals <-chan os.Signal, ended <-chan error, parts *int, boss *supervisor) error {
-	log := boss.log
+func (a *agent) awaitStop(signals <-chan os.Signal, ended <-chan error, parts *int, manager *supervisor) error {
+	log := manager.log
 	select {
 	case err := <-ended:
 		*parts--
 		return err
 	case s := <-signals:
-		boss.tell("STOPPING=1")
+		manager.notify("STOPPING=1")
 		if s == syscall.SIGTERM {
 			log.Info("SIGTERM: the agent ends and leaves its tasks running")
 			return nil

@@ -33,14 +33,14 @@ const protocol = "h2"
 var ErrNone = errors.New("no certificate and no join token")
 
 // ErrOther says that a certificate or a token is of another cell or machine than
-// the agent was told to be.
+// the agent's flags say.
 var ErrOther = errors.New("of another cell or machine")
 
 // Config is what a Store needs.
 type Config struct {
 	Dir       string // the agent's state directory, which is there
 	TokenFile string // "" for none; it need not be there
-	// Cell and Machine are what the agent was told to be; "" for what the
+	// Cell and Machine are what the agent's flags say; "" for what the
 	// certificate or else the token says.
 	Cell, Machine string
 	Now           func() time.Time // time.Now when nil
@@ -79,13 +79,13 @@ type Store struct {
 
 // Open reads what the state directory holds. It errs with ErrNone when there is
 // neither a certificate nor a token, and with ErrOther when they are not of the
-// cell and machine that the agent was told to be.
+// cell and machine of the agent's flags.
 func Open(cfg Config) (*Store, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
 	s := &Store{cfg: cfg, name: identity.Name{Cell: cfg.Cell, Role: identity.Machine, Name: cfg.Machine}}
-	s.docs = durable.Documents{Old: !durable.Current(cfg.Dir), Tell: cfg.Damaged}
+	s.docs = durable.Documents{Old: !durable.Current(cfg.Dir), Report: cfg.Damaged}
 	file := filepath.Join(cfg.Dir, identityFile)
 	switch found, err := s.read(identityFile, s.docs.ReadTwice, &s.held); {
 	case err != nil:
@@ -110,8 +110,8 @@ func Open(cfg Config) (*Store, error) {
 	return s, s.is(t.Cell, t.Machine, "the join token in "+cfg.TokenFile)
 }
 
-// is takes a cell's and a machine's name, which must be what the agent was told
-// to be, if it was.
+// is takes a cell's and a machine's name, which must be those of the agent's
+// flags, where these say them.
 func (s *Store) is(cell, machine, whose string) error {
 	switch {
 	case s.name.Cell != "" && s.name.Cell != cell:

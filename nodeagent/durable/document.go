@@ -63,8 +63,8 @@ func Seal(id string, v any) ([]byte, error) {
 type Damage struct {
 	File string // its path
 	Why  string // such as "it is empty"
-	// Mended says that it was put right as it was found: nothing is lost.
-	Mended bool
+	// Repaired says that it was put right when it was found: nothing is lost.
+	Repaired bool
 }
 
 // Error implements error.
@@ -128,8 +128,8 @@ func Current(dir string) bool {
 type Documents struct {
 	// Old takes documents of an earlier release, which have no checksum.
 	Old bool
-	// Tell, if set, is called with each damage that is found.
-	Tell func(Damage)
+	// Report, if set, is called with each damage that is found.
+	Report func(Damage)
 }
 
 // Read reads the document id from the file name into v, if it is whole. The error is
@@ -140,7 +140,7 @@ func (d Documents) Read(name, id string, v any) error {
 	b, err := ReadRegular(name)
 	if errors.Is(err, fs.ErrPermission) && os.Chmod(name, documentMode) == nil {
 		if b, err = ReadRegular(name); err == nil {
-			d.tell(&Damage{File: name, Why: "its mode did not let the agent read it", Mended: true})
+			d.report(&Damage{File: name, Why: "its mode did not let the agent read it", Repaired: true})
 		}
 	}
 	if err == nil {
@@ -149,14 +149,14 @@ func (d Documents) Read(name, id string, v any) error {
 		}
 	}
 	if damage := (*Damage)(nil); errors.As(err, &damage) {
-		d.tell(damage)
+		d.report(damage)
 	}
 	return err
 }
 
-func (d Documents) tell(damage *Damage) {
-	if d.Tell != nil {
-		d.Tell(*damage)
+func (d Documents) report(damage *Damage) {
+	if d.Report != nil {
+		d.Report(*damage)
 	}
 }
 
@@ -189,7 +189,7 @@ func (d Documents) ReadTwice(name, id string, v any) error {
 		}
 	}
 	if errors.Is(err, fs.ErrNotExist) && !d.Old { // an earlier release has one only
-		d.tell(&Damage{File: to, Why: "it is missing; its other copy is there", Mended: true})
+		d.report(&Damage{File: to, Why: "it is missing; its other copy is there", Repaired: true})
 	}
 	return d.WriteTwice(name, id, v)
 }
@@ -234,7 +234,7 @@ func ReadRegular(name string) ([]byte, error) {
 	return b, nil
 }
 
-// failedRead makes a *Damage of what no other attempt would mend.
+// failedRead makes a *Damage of what no retry would cure.
 func failedRead(name string, err error) error {
 	if errors.Is(err, syscall.EIO) || errors.Is(err, syscall.ELOOP) || errors.Is(err, syscall.ENXIO) || errors.Is(err, syscall.EISDIR) {
 		return &Damage{File: name, Why: err.Error()}

@@ -194,7 +194,7 @@ func (a *attempt) take() (done bool) {
 	return true
 }
 
-// failure is the error that a record tells of.
+// failure is the error that a record reports.
 func (a *attempt) failure(r record) error {
 	errno := syscall.Errno(r.errno)
 	if r.step != executing {

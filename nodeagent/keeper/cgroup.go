@@ -23,8 +23,8 @@ func isUnified(dir string) bool {
 	return unix.Statfs(dir, &s) == nil && s.Type == unix.CGROUP2_SUPER_MAGIC
 }
 
-// poke writes text to an existing file of a cgroup.
-func poke(dir, name, text string) error {
+// writeControl writes text to an existing file of a cgroup.
+func writeControl(dir, name, text string) error {
 	path := filepath.Join(dir, name)
 	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -62,7 +62,7 @@ func (c cgroups) kill() bool {
 				continue
 			}
 			found = true
-			if poke(d, "cgroup.kill", "1") != nil { // not v2, or older than Linux 5.14
+			if writeControl(d, "cgroup.kill", "1") != nil { // not v2, or older than Linux 5.14
 				killFrozen(d)
 			}
 		}
@@ -89,10 +89,10 @@ func UserOf(dir string) int {
 // dir can freeze. A process that was killed while frozen ends when it thaws.
 func killFrozen(dir string) {
 	switch {
-	case poke(dir, "freezer.state", "FROZEN") == nil:
-		defer func() { _ = poke(dir, "freezer.state", "THAWED") }()
-	case poke(dir, "cgroup.freeze", "1") == nil:
-		defer func() { _ = poke(dir, "cgroup.freeze", "0") }()
+	case writeControl(dir, "freezer.state", "FROZEN") == nil:
+		defer func() { _ = writeControl(dir, "freezer.state", "THAWED") }()
+	case writeControl(dir, "cgroup.freeze", "1") == nil:
+		defer func() { _ = writeControl(dir, "cgroup.freeze", "0") }()
 	}
 	held := map[int]int{}
 	for _, pid := range Members(dir) {

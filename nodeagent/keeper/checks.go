@@ -77,7 +77,7 @@ type check struct {
 
 // serveChecks runs checks until the agent is gone.
 func serveChecks() int {
-	heedSignals() // the commands are forked right from here
+	unignoreSignals() // the commands are forked right from here
 	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGPIPE, unix.SIGTERM)
 	if err := closeInherited(); err != nil {
 		return 1
@@ -88,7 +88,7 @@ func serveChecks() int {
 		return 1
 	}
 	c := &checks{null: null, places: map[string]*place{}}
-	slim()
+	releaseProgramPages()
 	buffer := make([]byte, maxPacket)
 	var fds []unix.PollFd
 	for agent := true; agent || len(c.running) > 0; {
@@ -310,7 +310,7 @@ func (k *check) starting() bool {
 	}
 	var err error
 	if k.pidfd, err = unix.PidfdOpen(k.attempt.pid, 0); err != nil {
-		k.kill() // nothing would tell of its end
+		k.kill() // nothing would report its end
 		k.reap()
 		k.end = endOf(fmt.Errorf("pidfd: %w", err))
 	}
@@ -347,7 +347,7 @@ func (k *check) left() bool {
 	return killMarked(k.mark, k.since)
 }
 
-// exitOf is the exit that a status tells of.
+// exitOf is the exit that a status describes.
 func exitOf(status syscall.WaitStatus) Exit {
 	e := Exit{Code: -1}
 	if status.Exited() {

@@ -23,10 +23,10 @@ const (
 	sigIgnored = 1
 )
 
-// heedSignals gives each signal that is ignored its default disposition: what is
+// unignoreSignals gives each signal that is ignored its default disposition: what is
 // ignored stays so across execve(2), and whoever started the agent may ignore some,
 // as nohup does, or a shell's background, or make by the C library's posix_spawn.
-func heedSignals() {
+func unignoreSignals() {
 	for n := uintptr(1); n <= signals; n++ {
 		var is sigaction
 		const setSize = signals / 8

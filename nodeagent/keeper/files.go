@@ -63,7 +63,7 @@ type Spec struct {
 	// them where the keeper was killed and there is no cgroup.
 	Mark string `json:"mark,omitempty"`
 	// Old says that its keeper is of an earlier release: what that writes has no
-	// checksum, and it mends nothing.
+	// checksum, and it repairs nothing.
 	Old bool `json:"old,omitempty"`
 }
 
@@ -160,7 +160,7 @@ type Exit struct {
 	// OOM says that the kernel killed it for want of memory.
 	OOM bool `json:"oom,omitempty"`
 	// Term and Kill say that the keeper had passed on SIGTERM, or had killed
-	// all of it, because it was told to.
+	// all of it, because the agent asked for it.
 	Term bool `json:"term,omitempty"`
 	Kill bool `json:"kill,omitempty"`
 	// Never says that nothing of it ever ran.

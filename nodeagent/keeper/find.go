@@ -10,16 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mendVariable is in the environment of a keeper that writes its files anew when
-// it is told to.
-const mendVariable = "MUSTER_KEEPER=mends"
+// repairVariable is in the environment of a keeper that writes its files again when
+// it gets SIGUSR2.
+const repairVariable = "MUSTER_KEEPER=mends"
 
 // Running is a keeper that lives, as the process table has it.
 type Running struct {
 	Identity
 	Dir string // of the incarnation
-	// mends is false for one of an earlier release: it can only be killed.
-	mends bool
+	// repairs is false for a keeper of an earlier release: it can only be killed.
+	repairs bool
 }
 
 // Scan finds the keepers of the directories below root, there or not, by the
@@ -66,8 +66,8 @@ func (r *Running) read(root, namespace string) bool {
 		return false
 	}
 	r.Dir = filepath.Clean(list[1])
-	env, _ := os.ReadFile(proc + "/environ") // nothing read: it is told nothing
-	r.mends = bytes.Contains(append([]byte{0}, env...), []byte("\x00"+mendVariable+"\x00"))
+	env, _ := os.ReadFile(proc + "/environ") // nothing read: it is sent no SIGUSR2
+	r.repairs = bytes.Contains(append([]byte{0}, env...), []byte("\x00"+repairVariable+"\x00"))
 	return true
 }
 

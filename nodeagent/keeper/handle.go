@@ -108,7 +108,7 @@ func (h *Handle) launch(exe string) (*os.File, error) {
 	fd := -1
 	pid, err := syscall.ForkExec(exe, []string{exe, h.dir}, &syscall.ProcAttr{
 		Dir:   "/",
-		Env:   []string{"GOMAXPROCS=1", mendVariable}, // it waits: more threads would only cost memory
+		Env:   []string{"GOMAXPROCS=1", repairVariable}, // it waits: more threads would only cost memory
 		Files: []uintptr{null.Fd(), null.Fd(), log.Fd(), w.Fd()},
 		Sys:   &syscall.SysProcAttr{Setsid: true, PidFD: &fd},
 	})
@@ -253,7 +253,7 @@ func (h *Handle) settle(why string) (Exit, error) {
 	if exit, ok := takeAside(h.dir); ok {
 		return exit, nil
 	}
-	exit, err = h.bury(began, lost)
+	exit, err = h.endOrphan(began, lost)
 	if err != nil {
 		return Exit{}, err
 	}
@@ -275,16 +275,16 @@ func lostDir(dir string) bool {
 // forget is settle for an incarnation whose directory was removed while it ran.
 func (h *Handle) forget() (Exit, error) {
 	dropAside(h.dir)
-	exit, err := h.bury(true, nil)
+	exit, err := h.endOrphan(true, nil)
 	exit.Unseen, exit.OOM, exit.Message = true, false, "its directory was lost, and with it how it ended"
 	return exit, err
 }
 
-// bury kills what is left of an incarnation that has no keeper, and judges it;
+// endOrphan kills what is left of an incarnation that has no keeper, and makes its Exit;
 // began is false if it never had one, and lost is what is wrong with its end.
-func (h *Handle) bury(began bool, lost *durable.Damage) (Exit, error) {
+func (h *Handle) endOrphan(began bool, lost *durable.Damage) (Exit, error) {
 	quiet := h.known.Documents
-	quiet.Tell = nil // who opens the directory tells
+	quiet.Report = nil // who opens the directory reports
 	quiet.Old = quiet.Old || h.Spec.Old
 	var state State
 	ran, err := read(quiet, h.dir, StateFile, &state)

@@ -29,7 +29,7 @@ func first(dir string) int {
 		_, _ = unix.Write(errorFD, []byte(err.Error()))
 		return 1
 	}
-	slim()
+	releaseProgramPages()
 	if err := reapUntil(main); err != nil {
 		return 1 // the keeper sees the socket closed
 	}
@@ -131,7 +131,7 @@ type childEnd struct {
 }
 
 // reapUntil reaps orphans until main has ended, which it leaves to be reaped
-// and tells the keeper of.
+// and reports to the keeper.
 func reapUntil(main int) error {
 	for {
 		var info childEnd

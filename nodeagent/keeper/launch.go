@@ -16,7 +16,7 @@ import (
 const (
 	errorFD = 3 // what goes wrong is written here; closed by a good exec
 	specFD  = 4 // SpecFile
-	linkFD  = 5 // socket to the keeper: the stage's hello, the first process's word
+	linkFD  = 5 // socket to the keeper: the stage's hello, the first process's report
 	groupFD = 6 // directory of the v2 cgroup
 	joinFD  = 7 // and on: files to write "0" to, to be in the cgroups
 )
@@ -147,8 +147,8 @@ func (h *holder) fork() error {
 	if h.main, err = hello(f.link); err != nil {
 		return err
 	}
-	h.word = make(chan word, 1)
-	go listen(f.link, h.word)
+	h.mainEnds = make(chan mainEnd, 1)
+	go listen(f.link, h.mainEnds)
 	return nil
 }
 
@@ -215,7 +215,7 @@ func (h *holder) startFirst(fds []uintptr) (int, error) {
 	return syscall.ForkExec("/proc/self/exe", []string{"muster-keeper", initArg, h.dir}, attr)
 }
 
-// helloSize is the size of a hello, in bytes; a word has another.
+// helloSize is the size of a hello, in bytes; a report of the end has another.
 const helloSize = 1
 
 // hello takes the stage's hello and returns its pid as this namespace has it.
@@ -232,7 +232,7 @@ func hello(link *os.File) (int, error) {
 			return false
 		}
 		// A stage that was killed says nothing; then this is the first
-		// process's word on its end.
+		// process's report of its end.
 		if err = e; e != nil || n != helloSize {
 			return true
 		}
@@ -254,21 +254,21 @@ func hello(link *os.File) (int, error) {
 	return pid, nil
 }
 
-// word is the end of the main process as the first process tells it.
-type word struct {
+// mainEnd is the end of the main process as the first process reports it.
+type mainEnd struct {
 	status  syscall.WaitStatus
 	message string
 }
 
-// listen takes the first process's word. A first process that was killed leaves
+// listen takes the first process's report. A first process that was killed leaves
 // none, and with it the kernel has killed the task.
-func listen(link *os.File, to chan<- word) {
+func listen(link *os.File, to chan<- mainEnd) {
 	defer link.Close()
 	b := make([]byte, 8)
 	n, err := link.Read(b)
 	if err != nil || n != 4 {
-		to <- word{syscall.WaitStatus(unix.SIGKILL), "the first process of its pid namespace was killed, and the task with it"}
+		to <- mainEnd{syscall.WaitStatus(unix.SIGKILL), "the first process of its pid namespace was killed, and the task with it"}
 		return
 	}
-	to <- word{status: decodeStatus(b)}
+	to <- mainEnd{status: decodeStatus(b)}
 }

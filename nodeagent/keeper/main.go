@@ -72,19 +72,19 @@ func IsCall(args []string) bool {
 
 // holder is a running keeper.
 type holder struct {
-	dir     string
-	spec    Spec
-	groups  cgroups
-	outputs *outputs       // nil before the fork
-	ended   chan os.Signal // SIGCHLD; one that is pending stands for all
-	control chan os.Signal // SIGTERM, SIGUSR1, SIGUSR2
-	lock    *filelock.Lock
-	state   State
-	main    int       // pid of the task's main process; 0 when it has ended
-	first   int       // pid of its pid namespace's first process; 0 without, and when it was reaped
-	word    chan word // from the first process, once; nil without
-	status  syscall.WaitStatus
-	exit    Exit
+	dir      string
+	spec     Spec
+	groups   cgroups
+	outputs  *outputs       // nil before the fork
+	ended    chan os.Signal // SIGCHLD; one that is pending stands for all
+	control  chan os.Signal // SIGTERM, SIGUSR1, SIGUSR2
+	lock     *filelock.Lock
+	state    State
+	main     int          // pid of the task's main process; 0 when it has ended
+	first    int          // pid of its pid namespace's first process; 0 without, and when it was reaped
+	mainEnds chan mainEnd // from the first process, once; nil without
+	status   syscall.WaitStatus
+	exit     Exit
 }
 
 // keep runs the task of dir to its end.
@@ -113,11 +113,11 @@ func keep(dir string) int {
 		return status
 	}
 	reply(ready, answer{State: state})
-	slim()
+	releaseProgramPages()
 	h.watch()
 	h.sweep()
-	if h.main != 0 && h.word != nil { // it was killed before it had ended
-		h.heed(<-h.word)
+	if h.main != 0 && h.mainEnds != nil { // it was killed before it had ended
+		h.setMainEnd(<-h.mainEnds)
 	}
 	h.judge()
 	return h.finish(0)
@@ -180,10 +180,10 @@ func (h *holder) start() (*State, error) {
 	return state, writeNow(h.dir, StateFile, state)
 }
 
-// mend writes anew what tells of the task, and takes the lock of what was put in the
+// repair writes the task's documents again, and takes the lock of what was put in the
 // place of the directory or of its lock: for an agent that has found them damaged or
 // lost. What it cannot write the agent sees.
-func (h *holder) mend() {
+func (h *holder) repair() {
 	h.lock.Retake()
 	err := errors.Join(writeNow(h.dir, SpecFile, h.spec), writeNow(h.dir, StateFile, h.state))
 	if err != nil {
@@ -200,8 +200,8 @@ func (h *holder) watch() {
 			if h.main == 0 {
 				return
 			}
-		case w := <-h.word:
-			h.heed(w)
+		case e := <-h.mainEnds:
+			h.setMainEnd(e)
 			return
 		case s := <-h.control:
 			switch s {
@@ -210,7 +210,7 @@ func (h *holder) watch() {
 				h.sweep()
 				return
 			case unix.SIGUSR2:
-				h.mend()
+				h.repair()
 				continue
 			}
 			h.exit.Term = true
@@ -221,11 +221,11 @@ func (h *holder) watch() {
 	}
 }
 
-// heed takes the first process's word on the end of the main process.
-func (h *holder) heed(w word) {
-	h.main, h.status, h.exit.At = 0, w.status, time.Now()
+// setMainEnd takes the first process's report of the end of the main process.
+func (h *holder) setMainEnd(e mainEnd) {
+	h.main, h.status, h.exit.At = 0, e.status, time.Now()
 	if !h.exit.Kill {
-		h.exit.Message = w.message
+		h.exit.Message = e.message
 	}
 }
 

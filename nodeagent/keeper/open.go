@@ -68,11 +68,11 @@ func (h *Handle) seal() error {
 type opening struct {
 	*Handle
 	since time.Time
-	// damage is what was found, nil if all is well; told says that the keeper was
-	// told to mend it, killed that it could not.
+	// damage is what was found, nil if all is well; asked says that the keeper was
+	// asked to repair it, killed that it could not.
 	damage  *durable.Damage
 	missing string // a file that is not there
-	told    bool
+	asked   bool
 	killed  bool
 }
 
@@ -98,17 +98,17 @@ func (o *opening) try() (bool, error) {
 	}
 	if spec && state && !o.killed {
 		if ok, err := h.attach(); ok || err != nil {
-			o.mended()
+			o.reportRepaired()
 			return ok, err
 		}
 	}
-	return false, o.mend()
+	return false, o.repair()
 }
 
-// mended tells of what was missing and is there again.
-func (o *opening) mended() {
-	if tell := o.known.Documents.Tell; o.told && o.damage == nil && o.missing != "" && tell != nil {
-		tell(durable.Damage{File: filepath.Join(o.dir, o.missing), Why: "it was missing", Mended: true})
+// reportRepaired reports what was missing and is there again.
+func (o *opening) reportRepaired() {
+	if report := o.known.Documents.Report; o.asked && o.damage == nil && o.missing != "" && report != nil {
+		report(durable.Damage{File: filepath.Join(o.dir, o.missing), Why: "it was missing", Repaired: true})
 	}
 }
 
@@ -117,7 +117,7 @@ func (o *opening) mended() {
 func (o *opening) read(name string, v any) (bool, error) {
 	docs := o.known.Documents
 	if o.damage != nil {
-		docs.Tell = nil
+		docs.Report = nil
 	}
 	docs.Old = docs.Old || o.Spec.Old
 	ok, err := read(docs, o.dir, name, v)
@@ -136,8 +136,8 @@ func (o *opening) read(name string, v any) (bool, error) {
 // startsFor is how long a keeper that starts may be without its state.
 const startsFor = 200 * time.Millisecond
 
-// mend has the keeper write its files, or kills it if it does not.
-func (o *opening) mend() error {
+// repair has the keeper write its files again, or kills it if it does not.
+func (o *opening) repair() error {
 	waited := time.Since(o.since)
 	if o.damage == nil && waited < startsFor {
 		return nil // it is just starting, or ending
@@ -147,10 +147,10 @@ func (o *opening) mend() error {
 	case r == nil && waited > openFor:
 		return fmt.Errorf("%s: its lock is held, but not by a keeper", o.dir)
 	case r == nil:
-	case r.mends && !o.told:
-		o.told = true
+	case r.repairs && !o.asked:
+		o.asked = true
 		return gone(r.signal(unix.SIGUSR2))
-	case !o.killed && (o.damage != nil && !r.mends || waited > openFor):
+	case !o.killed && (o.damage != nil && !r.repairs || waited > openFor):
 		o.killed = true
 		return gone(r.signal(unix.SIGKILL))
 	}

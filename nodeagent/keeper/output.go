@@ -34,9 +34,9 @@ const (
 	// one write, holds its writer up.
 	turnEvery = time.Millisecond
 	turnBurst = 1000 * turnEvery
-	// stallAfter is how long one write may take before it is told of.
+	// stallAfter is how long one write may take before it is reported.
 	stallAfter = 5 * time.Second
-	// retryAfter is the time between two attempts to tell of drops, while the
+	// retryAfter is the time between two attempts to report drops, while the
 	// task writes nothing.
 	retryAfter = time.Second
 )
@@ -150,7 +150,7 @@ func (o *output) copy() {
 	}
 }
 
-// wait bounds the next read while there is something to tell of.
+// wait bounds the next read while there is something to report.
 func (o *output) wait() {
 	var deadline time.Time
 	if o.log.Failing() {
@@ -227,7 +227,7 @@ func (o *output) stalled() {
 	_ = logfile.WriteStatus(o.file, o.number, o.status) // the same disk: it may wait, too
 }
 
-// tell writes down how the log stands, if that is news.
+// tell writes the log's status, if it has changed.
 func (o *output) tell() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// slim gives back the pages of the program file that the start has touched: most
-// are never needed again, and a machine has thousands of keepers. A page that is
-// needed comes back from the kernel's cache. Nothing depends on its success.
-func slim() {
+// releaseProgramPages gives back the pages of the program file that the start has
+// touched: most are never needed again, and a machine has thousands of keepers. A page
+// that is needed comes back from the kernel's cache. Nothing depends on its success.
+func releaseProgramPages() {
 	exe, err := os.Readlink("/proc/self/exe")
 	if err != nil {
 		return

@@ -82,7 +82,7 @@ func hold(dir string) int {
 		return 1
 	}
 	s.send(ending{Started: true})
-	slim()
+	releaseProgramPages()
 	go s.listen()
 	s.watch()
 	s.clear()
@@ -227,7 +227,7 @@ func (s *session) clear() {
 	s.sweep()
 	for s.mark != "" && killMarked(s.mark, s.since) {
 		s.sweep()
-		time.Sleep(time.Millisecond) // they need not be children, whose end is told
+		time.Sleep(time.Millisecond) // they need not be children, whose end is reported
 	}
 	_ = s.groups.remove() // the keeper does when the task ends
 }

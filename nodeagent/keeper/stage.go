@@ -105,7 +105,7 @@ func become() error {
 // execute replaces the process by command, found as a shell would. It returns
 // only when that has failed.
 func execute(command, env []string) error {
-	heedSignals()
+	unignoreSignals()
 	name := command[0]
 	if strings.Contains(name, "/") {
 		err := syscall.Exec(name, command, env)

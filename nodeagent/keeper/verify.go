@@ -57,7 +57,7 @@ func (h *Handle) Verify() {
 		lost = true
 		h.tell(LockFile, "it is not the one that its keeper holds")
 	}
-	if r := living(h.dir, h.known.Boot, &h.State); lost && r != nil && r.mends {
+	if r := living(h.dir, h.known.Boot, &h.State); lost && r != nil && r.repairs {
 		_ = r.signal(unix.SIGUSR2) // gone: then it has ended
 	}
 	h.seen = nil
@@ -100,7 +100,7 @@ func (h *Handle) repair(name string, v any) bool {
 }
 
 func (h *Handle) tell(name, why string) {
-	if tell := h.known.Documents.Tell; tell != nil {
-		tell(durable.Damage{File: filepath.Join(h.dir, name), Why: why, Mended: true})
+	if report := h.known.Documents.Report; report != nil {
+		report(durable.Damage{File: filepath.Join(h.dir, name), Why: why, Repaired: true})
 	}
 }

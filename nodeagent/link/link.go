@@ -101,7 +101,7 @@ type Config struct {
 	Usage   func() *schema.MachineUsage
 	Log     *slog.Logger
 	Backoff Backoff
-	// Clock, if set, is told with each pull by how much the master's clock is
+	// Clock, if set, is called with each pull: by how much the master's clock is
 	// ahead, and how far that may be off. It must not block.
 	Clock func(ahead, within time.Duration)
 }
@@ -173,7 +173,7 @@ var errAgain = errors.New("the machine has changed")
 // Linked reports whether a master has welcomed the machine and is still there.
 func (c *Client) Linked() bool { return c.linked.Load() }
 
-// errRefused marks what only time or a person can mend.
+// errRefused marks what only time or an operator can resolve.
 var errRefused = errors.New("refused")
 
 // ErrNotJoined is returned by Run when the master refuses the token of a machine

@@ -36,10 +36,10 @@ type Writer struct {
 	midLine   bool // what was written last does not end a line
 	stamp     [stampSize]byte
 
-	drops   Drops
-	untold  Drops  // of drops, what no mark tells; without Reason
-	mark    []byte // what is still to be written of a mark
-	failing bool
+	drops    Drops
+	unmarked Drops  // of drops, what no mark in the log reports yet; without Reason
+	mark     []byte // what is still to be written of a mark
+	failing  bool
 }
 
 // NewWriter begins a log in dir, which has none of that name. It errs when its
@@ -71,14 +71,14 @@ func (w *Writer) Write(p []byte) {
 	}
 }
 
-// Retry tells of drops when there is room again, if there are any to tell of.
+// Retry writes the mark of drops when there is room again, if there are any.
 func (w *Writer) Retry() {
 	if w.failing {
 		w.tell()
 	}
 }
 
-// Close closes the files. What could not be told of drops is in Drops alone.
+// Close closes the files. Drops that could not be marked are in Drops alone.
 func (w *Writer) Close() {
 	w.Retry()
 	w.release()
@@ -93,8 +93,8 @@ func (w *Writer) drop(p []byte) {
 	lines := int64(bytes.Count(p, newline))
 	w.drops.Bytes += int64(len(p))
 	w.drops.Lines += lines
-	w.untold.Bytes += int64(len(p))
-	w.untold.Lines += lines
+	w.unmarked.Bytes += int64(len(p))
+	w.unmarked.Lines += lines
 }
 
 var newline = []byte{'\n'}
@@ -106,17 +106,17 @@ func (w *Writer) tell() bool {
 	for {
 		mark, told := w.mark, Drops{}
 		if len(mark) == 0 {
-			if w.untold == told {
+			if w.unmarked == told {
 				w.failing = false
 				return true
 			}
-			mark, told = w.compose(), w.untold
+			mark, told = w.compose(), w.unmarked
 		}
 		n, err := w.put(mark)
 		if n > 0 {
 			w.mark = mark[n:]
-			w.untold.Bytes -= told.Bytes
-			w.untold.Lines -= told.Lines
+			w.unmarked.Bytes -= told.Bytes
+			w.unmarked.Lines -= told.Lines
 		}
 		if err != nil {
 			w.drops.Reason = err.Error()
@@ -125,14 +125,14 @@ func (w *Writer) tell() bool {
 	}
 }
 
-// compose makes the mark that tells of what is untold.
+// compose makes the mark that reports what is unmarked.
 func (w *Writer) compose() []byte {
 	begin := ""
 	if w.midLine {
 		begin = "\n"
 	}
 	return fmt.Appendf(nil, "%s[muster: %d bytes, %d ends of lines among them, were dropped here: %s]\n",
-		begin, w.untold.Bytes, w.untold.Lines, w.drops.Reason)
+		begin, w.unmarked.Bytes, w.unmarked.Lines, w.drops.Reason)
 }
 
 // put writes p to the last segment, and to new ones when it is full. It returns

@@ -261,14 +261,14 @@ func (l *Loop) launched(ctx context.Context, g *generation, n int, out outcome, 
 		l.refusedBy(out.disk)
 	}
 	if out.fault {
-		l.told(l.vitals.conditions.SeeStart(out.refused.Message, time.Now()))
+		l.logConditions(l.machineState.conditions.SeeStart(out.refused.Message, time.Now()))
 	}
 	if out.refused != nil {
 		g.Refused = out.refused
 		l.metrics.refused.WithLabelValues(string(out.refused.Kind)).Inc()
 		l.cfg.Log.Warn("not started", "task", g.Assignment.Task.Short(), "generation", g.Assignment.Generation, "incarnation", n, "cause", out.refused.String())
 		if out.refused.Kind == schema.CausePortInUse {
-			l.scanned = time.Time{} // the master is told of it now, not at the next look
+			l.scanned = time.Time{} // it is reported to the master now, not at the next look
 		}
 		if !out.tried {
 			g.Incarnations = g.Incarnations[:len(g.Incarnations)-1]
@@ -282,7 +282,7 @@ func (l *Loop) launched(ctx context.Context, g *generation, n int, out outcome, 
 	c.Number, c.Unconfirmed = n, g.last().Unconfirmed
 	*g.last() = c
 	g.process, g.walk, g.logs = out.process, walk{}, ""
-	l.told(l.vitals.conditions.SeeStart("", time.Now()))
+	l.logConditions(l.machineState.conditions.SeeStart("", time.Now()))
 	l.metrics.started(time.Since(began))
 	log := l.cfg.Log.With("task", g.Assignment.Task.Short(), "generation", g.Assignment.Generation, "incarnation", n, "pid", c.PID)
 	if c.Unconfirmed {
@@ -292,7 +292,7 @@ func (l *Loop) launched(ctx context.Context, g *generation, n int, out outcome, 
 	l.await(ctx, g)
 }
 
-// await has the end of g's live incarnation told to the loop.
+// await has the end of g's live incarnation reported to the loop.
 func (l *Loop) await(ctx context.Context, g *generation) {
 	p := g.process
 	if p == nil {
@@ -323,7 +323,7 @@ func (l *Loop) exited(g *generation, n int, p Process) {
 		exit = *now.Exit
 		exit.Incarnation = n
 	}
-	c.Exit, c.Untold, c.Unseen = &exit, now.Untold, now.Unseen
+	c.Exit, c.EndedItself, c.Unseen = &exit, now.EndedItself, now.Unseen
 	c.PID, c.StartedAt, c.GoneAt = now.PID, now.StartedAt, time.Now()
 	g.process, g.walk.due = nil, time.Time{}
 	l.metrics.exited(exit)

@@ -28,9 +28,9 @@ func NewDamages(root string, log *slog.Logger) *Damages {
 	return &Damages{root: root, log: log, news: make(chan struct{}, 1)}
 }
 
-// Tell takes note of a damage.
-func (d *Damages) Tell(x durable.Damage) {
-	d.log.Error("a file of the state directory was damaged or lost", "file", x.File, "why", x.Why, "mended", x.Mended)
+// Report records a damage and logs it.
+func (d *Damages) Report(x durable.Damage) {
+	d.log.Error("a file of the state directory was damaged or lost", "file", x.File, "why", x.Why, "repaired", x.Repaired)
 	d.mu.Lock()
 	d.found = append(d.found, x)
 	d.mu.Unlock()
@@ -68,8 +68,8 @@ func (d *Damages) describe(found []durable.Damage) string {
 	return strings.Join(parts, "; ")
 }
 
-// tellDamages makes what was found since the last turn the machine's condition.
-func (l *Loop) tellDamages() {
+// reportDamages makes what was found since the last turn the machine's condition.
+func (l *Loop) reportDamages() {
 	if found := l.damages.take(); len(found) > 0 {
 		l.metrics.damaged.Add(float64(len(found)))
 		l.see(schema.DamagedState, nodeagent.Bad, l.damages.describe(found))

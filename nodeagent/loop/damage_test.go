@@ -108,7 +108,7 @@ func (b *bench) begin() {
 	began := time.Now()
 	var err error
 	b.tasks, err = runtime.New(runtime.Config{
-		Dir: b.dir, Keeper: filepath.Join(b.bin, "muster-keeper"), CgroupParent: os.Getenv("MUSTER_TEST_CGROUP_PARENT"), Log: log, Damaged: found.Tell,
+		Dir: b.dir, Keeper: filepath.Join(b.bin, "muster-keeper"), CgroupParent: os.Getenv("MUSTER_TEST_CGROUP_PARENT"), Log: log, Damaged: found.Report,
 		Writable: []string{filepath.Dir(b.log)},
 	})
 	if err != nil {

@@ -112,13 +112,13 @@ func (d *disk) clear(dir string) error {
 	if err != nil || info.IsDir() {
 		return gone(err)
 	}
-	d.tell(dir, "it is no directory", true)
+	d.reportDamage(dir, "it is no directory", true)
 	return atomicfile.MoveAside(dir)
 }
 
-func (d *disk) tell(file, why string, mended bool) {
-	if d.docs.Tell != nil {
-		d.docs.Tell(durable.Damage{File: file, Why: why, Mended: mended})
+func (d *disk) reportDamage(file, why string, repaired bool) {
+	if d.docs.Report != nil {
+		d.docs.Report(durable.Damage{File: file, Why: why, Repaired: repaired})
 	}
 }
 
@@ -200,7 +200,7 @@ func (d *disk) entries(dir string) ([]string, error) {
 		case !e.IsDir() || strings.Contains(e.Name(), atomicfile.AsideMark):
 		case strings.HasSuffix(name, removedSuffix):
 			if err := d.trash.Put(name); err != nil {
-				d.tell(name, "it cannot be removed: "+err.Error(), false)
+				d.reportDamage(name, "it cannot be removed: "+err.Error(), false)
 			}
 		default:
 			dirs = append(dirs, name)
@@ -214,14 +214,14 @@ func (d *disk) entries(dir string) ([]string, error) {
 func (d *disk) readDir(dir string) ([]fs.DirEntry, error) {
 	list, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrPermission) && os.Chmod(dir, dirMode) == nil {
-		d.tell(dir, "its mode did not let the agent read it", true)
+		d.reportDamage(dir, "its mode did not let the agent read it", true)
 		list, err = os.ReadDir(dir)
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, nil
 	case errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.ELOOP), errors.Is(err, syscall.EIO), errors.Is(err, fs.ErrPermission):
-		d.tell(dir, err.Error(), false)
+		d.reportDamage(dir, err.Error(), false)
 		return list, nil
 	}
 	return list, err
@@ -245,7 +245,7 @@ func (d *disk) incarnations(dir string) ([]int, error) {
 }
 
 // read reads the document in the file name into v; false if there is none, or it is
-// damaged: damage says so, and has been told.
+// damaged: damage says so, and has been reported.
 func (d *disk) read(name string, v any) (ok bool, damage *durable.Damage, err error) {
 	err = d.docs.Read(name, d.id(name), v)
 	switch {

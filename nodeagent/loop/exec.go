@@ -13,7 +13,7 @@ import (
 // limits; who needs more has lost sight of them.
 const maxExecs = 16
 
-// errNoExec is how an agent refuses that was told to.
+// errNoExec is the refusal of an agent with NoExec.
 var errNoExec = errors.New("this machine runs no commands beside tasks: its agent was started with --no-exec")
 
 // Exec runs a command beside the newest run of a task and speaks frames over

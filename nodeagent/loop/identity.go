@@ -101,7 +101,7 @@ func (l *Loop) keepIdentity() {
 	if err == nil {
 		err = l.disk.write(filepath.Join(l.disk.root, identityFile), l.identity)
 	}
-	l.unkept = err != nil
+	l.identityUnsaved = err != nil
 	if err != nil {
 		l.cfg.Log.Error("cannot keep the machine's id", "err", err)
 	}
@@ -156,7 +156,7 @@ func (l *Loop) admitted() {
 	if l.life.Refused {
 		l.life.Refused, l.life.Began, l.identity.Refused = false, time.Now(), false
 		l.keepIdentity()
-	} else if l.unkept {
+	} else if l.identityUnsaved {
 		l.keepIdentity()
 	}
 }

@@ -12,8 +12,8 @@ import (
 // task can make the agent report more often than that.
 const lineEvery = 3 * time.Second
 
-// speaker is a running incarnation that may say something.
-type speaker struct {
+// lineSource is a running incarnation whose status line is read.
+type lineSource struct {
 	key
 	incarnation int
 	process     Process
@@ -23,10 +23,10 @@ type speaker struct {
 // themselves.
 func (l *Loop) listen(ctx context.Context, now time.Time) {
 	l.listened = now
-	var list []speaker
+	var list []lineSource
 	for k, g := range l.held {
 		if g.process != nil && g.Alive() && !g.last().Busy {
-			list = append(list, speaker{k, g.last().Number, g.process})
+			list = append(list, lineSource{k, g.last().Number, g.process})
 		}
 	}
 	if len(list) == 0 || l.listening {

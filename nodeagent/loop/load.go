@@ -16,7 +16,7 @@ import (
 )
 
 // load reads the state directory. What the disk says decides, and what runs: of a
-// task whose files are damaged or lost the process table and the cgroups tell. What
+// task whose files are damaged or lost, the process table and the cgroups are read. What
 // cannot be read now is left as it is and read again later, for nothing that is not
 // understood may be killed, or started a second time. No damage keeps the agent from
 // its start.
@@ -80,14 +80,14 @@ func (l *Loop) findRunning() {
 			l.cfg.Log.Error("cannot make the directory of a task that runs", "dir", dir, "err", err)
 			continue
 		}
-		l.disk.tell(dir, "it was missing, and its task runs", true)
+		l.disk.reportDamage(dir, "it was missing, and its task runs", true)
 	}
 }
 
 // sweepFor bounds how long the end of strays is waited for.
 const sweepFor = 10 * time.Second
 
-// sweepStrays kills what runs for tasks that nothing on disk tells of.
+// sweepStrays kills what runs for tasks of which nothing is on disk.
 func (l *Loop) sweepStrays(ctx context.Context) {
 	f, ok := l.cfg.Runtime.(Finder)
 	if !ok {
@@ -106,7 +106,7 @@ func (l *Loop) sweepStrays(ctx context.Context) {
 	defer cancel()
 	found, err := f.Sweep(ctx, filepath.Join(l.disk.root, tasksDir), held)
 	for _, name := range found {
-		l.disk.tell(filepath.Join(l.disk.root, tasksDir, name), "it ran, and no file told of it: it was killed", err == nil)
+		l.disk.reportDamage(filepath.Join(l.disk.root, tasksDir, name), "it ran, and no file told of it: it was killed", err == nil)
 	}
 	if err != nil {
 		l.cfg.Log.Error("cannot end what runs for tasks that no file tells of", "err", err)
@@ -131,7 +131,7 @@ func (d *disk) parse(dir string) (key, error) {
 }
 
 // loadFor is how long the start of an agent waits, in all, for keepers that start, end
-// or mend their files. What takes longer is read again beside the loop.
+// or repair their files. What takes longer is read again beside the loop.
 const loadFor = 2 * time.Second
 
 // loadGenerations makes what is in dirs held.
@@ -187,7 +187,7 @@ func (l *Loop) readGeneration(ctx context.Context, k key, dir string, view *node
 	}
 	if !ok || g.Assignment.Job == nil {
 		if lost == nil {
-			l.disk.tell(filepath.Join(dir, assignmentFile), "it is missing", true)
+			l.disk.reportDamage(filepath.Join(dir, assignmentFile), "it is missing", true)
 		}
 		if err := l.guess(g, k, view); err != nil {
 			return nil, err
@@ -323,7 +323,7 @@ func (l *Loop) adopt(ctx context.Context, g *generation, n int) error {
 	return nil
 }
 
-// readStop reads why the incarnation in dir was told to stop; nil if it was not. Of
+// readStop reads why the incarnation in dir was to stop; nil if it was not. Of
 // one that is damaged it is known that there was a reason.
 func (d *disk) readStop(dir string) (*schema.Cause, error) {
 	var stop schema.Cause

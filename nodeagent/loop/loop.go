@@ -60,8 +60,8 @@ type Limited interface {
 	CPU() nodeagent.CPUTime
 }
 
-// Telling is the part of a Process that tells of it.
-type Telling interface {
+// Observable is the part of a Process that describes it.
+type Observable interface {
 	// Incarnation returns how it stands now: Boot, PID, StartedAt, Exit, Note.
 	Incarnation() nodeagent.Incarnation
 	// Usage measures what it uses, without its disk; false when nothing of it is
@@ -86,7 +86,7 @@ type Joined interface {
 
 // Process is an incarnation. Its methods may be called from any goroutine.
 type Process interface {
-	Telling
+	Observable
 	// Signal sends SIGTERM to its process group or, with kill, SIGKILL to
 	// all of it. It is no error if it has ended.
 	Signal(kill bool) error
@@ -119,7 +119,7 @@ type Config struct {
 	// BallastBytes is how much of the disk is kept for what the agent has to write
 	// when others have filled it; 0: nothing.
 	BallastBytes int64
-	// Damages, if set, is told by the Runtime too; nil: by the Loop alone.
+	// Damages, if set, gets the Runtime's reports too; nil: the Loop's alone.
 	Damages *Damages
 	// NoExec refuses commands beside tasks.
 	NoExec bool
@@ -185,28 +185,28 @@ type Loop struct {
 	workers sync.WaitGroup
 
 	// What follows belongs to Run's goroutine.
-	memory     memory
-	identity   identity
-	unkept     bool // the disk has refused identity
-	damages    *Damages
-	scrubs     scrubs
-	life       nodeagent.Life
-	withheld   map[schema.TaskRef]bool // of the last decision
-	held       map[key]*generation
-	sticky     map[schema.TaskName]time.Time // since when each directory is idle
-	probes     map[asked]asking
-	throttling throttling
-	busy       []int // ports in use by others
-	scanned    time.Time
-	listened   time.Time // when it was last read what tasks say of themselves
-	listening  bool
-	vitals     vitals
-	shutdown   bool
-	idle       []chan struct{} // closed when shutdown is done
-	strain     nodeagent.Strain
-	removed    bool // something was removed since the disk was measured
-	removing   bool // and may be on the disk still
-	unsaved    unsaved
+	memory          memory
+	identity        identity
+	identityUnsaved bool // the disk has refused identity
+	damages         *Damages
+	scrubs          scrubs
+	life            nodeagent.Life
+	withheld        map[schema.TaskRef]bool // of the last decision
+	held            map[key]*generation
+	sticky          map[schema.TaskName]time.Time // since when each directory is idle
+	probes          map[asked]asking
+	throttling      throttling
+	busy            []int // ports in use by others
+	scanned         time.Time
+	listened        time.Time // when it was last read what tasks say of themselves
+	listening       bool
+	machineState    machineState
+	shutdown        bool
+	idle            []chan struct{} // closed when shutdown is done
+	pressure        nodeagent.MachinePressure
+	removed         bool // something was removed since the disk was measured
+	removing        bool // and may be on the disk still
+	unsaved         unsaved
 }
 
 // New takes the state directory's lock if it has not been taken, reads what is held there and finds its
@@ -228,7 +228,7 @@ func New(ctx context.Context, cfg Config) (*Loop, error) {
 	if cfg.Damages == nil {
 		cfg.Damages = NewDamages(cfg.Dir, cfg.Log)
 	}
-	docs := durable.Documents{Old: !durable.Current(cfg.Dir), Tell: cfg.Damages.Tell}
+	docs := durable.Documents{Old: !durable.Current(cfg.Dir), Report: cfg.Damages.Report}
 	d := &disk{root: filepath.Clean(cfg.Dir), lock: cfg.Lock, docs: docs, step: cfg.Step, ballast: openBallast(filepath.Join(cfg.Dir, ballastDir), cfg.BallastBytes)}
 	made := false
 	defer func() {
@@ -343,7 +343,7 @@ func (l *Loop) Alive(ctx context.Context) error { return l.call(ctx, func() {}) 
 func (l *Loop) turn(ctx context.Context) time.Time {
 	l.reread(ctx)
 	l.saveAgain(time.Now())
-	l.tellDamages()
+	l.reportDamages()
 	look := l.look(ctx, time.Now())
 	var plan nodeagent.Plan
 	for {
@@ -428,7 +428,7 @@ func (l *Loop) input(now time.Time) nodeagent.Input {
 	return nodeagent.Input{
 		Machine: l.cfg.Machine.Name, Boot: l.cfg.Machine.Boot, Now: now, Life: l.life,
 		View: l.memory.view, Held: held, Sticky: sticky, Shutdown: l.shutdown, Capacity: l.cfg.Machine.Capacity,
-		Strain: l.strain, Limits: l.cfg.Limits, Removing: l.removing,
+		Pressure: l.pressure, Limits: l.cfg.Limits, Removing: l.removing,
 	}
 }
 
@@ -453,7 +453,7 @@ func (l *Loop) takeEmptied() {
 // news. A report is never written to afterwards.
 func (l *Loop) publish(plan nodeagent.Plan) {
 	r := &schema.Report{
-		Machine: l.Info(), BusyPorts: l.busyPorts(), Conditions: l.vitals.conditions.List(), Tasks: plan.Tasks, Overload: plan.Overload,
+		Machine: l.Info(), BusyPorts: l.busyPorts(), Conditions: l.machineState.conditions.List(), Tasks: plan.Tasks, Overload: plan.Overload,
 	}
 	if l.memory.view != nil {
 		r.View = l.memory.view.Version

@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics are what the agent tells of itself on /metrics.
+// metrics are the agent's own metrics on /metrics.
 type metrics struct {
 	tasks     *prometheus.GaugeVec
 	view      prometheus.Gauge

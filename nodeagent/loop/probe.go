@@ -74,7 +74,7 @@ func same(a, b *schema.Health) bool { return *a == *b || schema.DigestOf(a) == s
 // change nothing else: what a command says may differ each time.
 const tellAgain = 10 * time.Second
 
-// probe checks one incarnation until ctx ends, and tells the loop what is new.
+// probe checks one incarnation until ctx ends, and reports changes to the loop.
 func (l *Loop) probe(ctx context.Context, k asked, c nodeagent.Check, process Process) {
 	asker := newAsker(&c, process)
 	defer asker.close()

@@ -19,9 +19,9 @@ import (
 
 // scrubs is how that goes on. It belongs to Run's goroutine.
 type scrubs struct {
-	running bool
-	seen    map[string]stamp  // of files that were whole, by path
-	told    map[string]string // what is wrong with those that were not
+	running  bool
+	seen     map[string]stamp  // of files that were whole, by path
+	reported map[string]string // what is wrong with those that were not
 }
 
 // stamp changes with each change of a file.
@@ -42,7 +42,7 @@ type document struct {
 
 // Verified is the part of a Process, or of the Runtime, that keeps files of its own.
 type Verified interface {
-	// Verify has what is damaged or lost of them written anew, and tells of it.
+	// Verify has what is damaged or lost of them written again, and reports it.
 	Verify()
 }
 
@@ -69,7 +69,7 @@ func (l *Loop) scrub(ctx context.Context) {
 		}
 		l.send(ctx, func() {
 			l.scrubs.running, l.scrubs.seen = false, whole
-			l.mend(bad)
+			l.rewriteDamaged(bad)
 		})
 	})
 }
@@ -83,7 +83,7 @@ func (l *Loop) documents() []document {
 	if l.memory.view != nil || l.memory.epoch > 0 {
 		list = append(list, document{path: filepath.Join(l.disk.root, viewFile)})
 	}
-	if !l.unkept {
+	if !l.identityUnsaved {
 		for _, name := range []string{identityFile, identityCopy} {
 			list = append(list, document{path: filepath.Join(l.disk.root, name)})
 		}
@@ -126,8 +126,8 @@ type damagedDocument struct {
 // returns which are whole, and which are not.
 func (d *disk) verify(list []document, seen map[string]stamp) (whole map[string]stamp, bad []damagedDocument) {
 	whole = make(map[string]stamp, len(list))
-	quiet := d.docs // who takes the result tells, if it is still so then
-	quiet.Tell = nil
+	quiet := d.docs // who takes the result reports it, if it is still so then
+	quiet.Report = nil
 	for _, x := range list {
 		s, err := stampOf(x.path)
 		if err == nil && s == seen[x.path] {
@@ -160,26 +160,26 @@ func stampOf(name string) (stamp, error) {
 	return stamp{inode: s.Ino, size: s.Size, changed: s.Ctim, mode: s.Mode}, nil
 }
 
-// mend writes anew what was found damaged and is still to be there, and makes it the
+// rewriteDamaged writes again what was found damaged and is still to be there, and makes it the
 // machine's condition until a look finds nothing.
-func (l *Loop) mend(bad []damagedDocument) {
-	told := map[string]string{}
+func (l *Loop) rewriteDamaged(bad []damagedDocument) {
+	reported := map[string]string{}
 	for _, x := range bad {
 		write := l.rewrite(x.document)
 		if _, never := l.unsaved.files[x.path]; write == nil || never {
 			continue // it went meanwhile, or the disk has not had it yet
 		}
 		err := write()
-		told[x.path] = x.why
-		if err == nil || l.scrubs.told[x.path] != x.why {
-			l.disk.tell(x.path, x.why, err == nil)
+		reported[x.path] = x.why
+		if err == nil || l.scrubs.reported[x.path] != x.why {
+			l.disk.reportDamage(x.path, x.why, err == nil)
 		}
 		if err != nil {
 			l.metrics.errors.Inc()
 			l.cfg.Log.Error("cannot write a damaged file anew", "file", x.path, "err", err)
 		}
 	}
-	if l.scrubs.told = told; len(told) == 0 {
+	if l.scrubs.reported = reported; len(reported) == 0 {
 		l.see(schema.DamagedState, nodeagent.Good, "")
 	}
 }

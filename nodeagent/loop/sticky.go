@@ -39,7 +39,7 @@ func (d *disk) sticky() (map[schema.TaskName]time.Time, error) {
 			continue // not ours: left alone
 		}
 		if found[task], err = d.readIdle(filepath.Join(dir, idleFile)); err != nil {
-			d.tell(dir, err.Error(), false) // and is kept
+			d.reportDamage(dir, err.Error(), false) // and is kept
 		}
 	}
 	return found, nil

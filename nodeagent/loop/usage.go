@@ -133,16 +133,16 @@ func (l *Loop) sampled(room schema.MachineUsage, err error, live []sampled) {
 	schema.SortUsage(all.Tasks)
 	l.usage.Store(&all)
 	now := time.Now()
-	was := l.strain.DiskShort
-	l.strain = l.strain.Next(room, run, l.cfg.Limits, now)
-	if was.IsZero() && !l.strain.DiskShort.IsZero() {
+	was := l.pressure.DiskShort
+	l.pressure = l.pressure.Next(room, run, l.cfg.Limits, now)
+	if was.IsZero() && !l.pressure.DiskShort.IsZero() {
 		for _, g := range l.held { // who has to go is decided by what is there now
 			if g.Alive() {
 				g.walk.due = time.Time{}
 			}
 		}
 	}
-	l.told(l.cfg.Limits.Pressure(&l.vitals.conditions, &room, now))
+	l.logConditions(l.cfg.Limits.Pressure(&l.machineState.conditions, &room, now))
 	l.metrics.left.WithLabelValues("memory").Set(float64(room.RAMAvailable))
 	l.metrics.left.WithLabelValues("disk").Set(float64(room.DiskFree))
 	l.metrics.inodes.Set(float64(room.InodesFree))
@@ -181,12 +181,12 @@ func (l *Loop) Usage() *schema.MachineUsage { return l.usage.Load() }
 // remeasure looks how much disk there is after something was removed: the next
 // decision must not count on what was before.
 func (l *Loop) remeasure() {
-	if !l.removed || l.cfg.Meter == nil || l.strain.Room.At.IsZero() {
+	if !l.removed || l.cfg.Meter == nil || l.pressure.Room.At.IsZero() {
 		return
 	}
 	l.removed = false
 	if room, err := l.cfg.Meter.Machine(); err == nil {
-		l.strain.Room.DiskFree, l.strain.Room.InodesFree = room.DiskFree, room.InodesFree
+		l.pressure.Room.DiskFree, l.pressure.Room.InodesFree = room.DiskFree, room.InodesFree
 	}
 }
 
@@ -195,8 +195,8 @@ func (w *walk) into(u *schema.Usage) {
 	u.DiskBytes, u.DiskInodes, u.DiskAt, u.DiskNote = w.use.Bytes, w.use.Inodes, w.at, w.use.Note
 }
 
-// errand is what to walk, and who wants to know.
-type errand struct {
+// diskWalk is one measurement of a generation's directories, or of an incarnation's.
+type diskWalk struct {
 	g           *generation
 	incarnation int // that has ended; 0: the whole generation
 	dirs        []string
@@ -209,15 +209,15 @@ type errand struct {
 	began, done time.Time
 }
 
-// mostErrands is how many walks have their results told together: each telling is
-// a decision.
-const mostErrands = 64
+// maxWalks is how many walks have their results reported together: each report
+// causes a decision.
+const maxWalks = 64
 
-// walkNext walks what is due, and returns how long to pause. What it finds is told
+// walkNext walks what is due, and returns how long to pause. What it finds is reported
 // at the end, or at once when a task is over its limit.
 func (l *Loop) walkNext(ctx context.Context) time.Duration {
-	var due []*errand
-	if l.call(ctx, func() { due = l.errands(time.Now()) }) != nil || len(due) == 0 {
+	var due []*diskWalk
+	if l.call(ctx, func() { due = l.diskWalks(time.Now()) }) != nil || len(due) == 0 {
 		return idleWalker
 	}
 	pause := time.Duration(0)
@@ -249,7 +249,7 @@ func (l *Loop) walkNext(ctx context.Context) time.Duration {
 // walk does an errand. Who is over its limit is measured again, and the smaller
 // counts: what was renamed, or written anew and the old removed, while the walk was
 // between the two has been counted twice.
-func (l *Loop) walk(e *errand) {
+func (l *Loop) walk(e *diskWalk) {
 	e.began = time.Now()
 	e.use = l.walkOnce(e)
 	if e.use.Over(e.limit) {
@@ -261,7 +261,7 @@ func (l *Loop) walk(e *errand) {
 	l.metrics.spent.WithLabelValues("walk").Add(e.done.Sub(e.began).Seconds())
 }
 
-func (l *Loop) walkOnce(e *errand) nodeagent.DiskUse {
+func (l *Loop) walkOnce(e *diskWalk) nodeagent.DiskUse {
 	var of nodeagent.Processes
 	if e.process != nil && e.incarnation == 0 {
 		of = e.process.Processes()
@@ -273,15 +273,15 @@ func (l *Loop) walkOnce(e *errand) nodeagent.DiskUse {
 	return use
 }
 
-// errands returns what is to be walked, the most due first.
-func (l *Loop) errands(now time.Time) []*errand {
+// diskWalks returns what is to be walked, the most due first.
+func (l *Loop) diskWalks(now time.Time) []*diskWalk {
 	limits := l.diskLimits()
-	var list []*errand
+	var list []*diskWalk
 	for k, g := range l.held {
 		if g.unread || !g.written || g.walk.due.After(now) {
 			continue
 		}
-		e := &errand{g: g, dirs: []string{g.dir}, ended: g.End != nil, process: g.process}
+		e := &diskWalk{g: g, dirs: []string{g.dir}, ended: g.End != nil, process: g.process}
 		if g.process != nil {
 			e.limit = g.Assignment.Job.Task.Resources.DiskBytes
 			if limit, ok := limits[k]; ok {
@@ -299,8 +299,8 @@ func (l *Loop) errands(now time.Time) []*errand {
 		}
 		list = append(list, e)
 	}
-	slices.SortFunc(list, func(a, b *errand) int { return a.g.walk.due.Compare(b.g.walk.due) })
-	return list[:min(len(list), mostErrands)]
+	slices.SortFunc(list, func(a, b *diskWalk) int { return a.g.walk.due.Compare(b.g.walk.due) })
+	return list[:min(len(list), maxWalks)]
 }
 
 // diskLimits returns what the view allows tasks: a new version applies in place.
@@ -319,7 +319,7 @@ func (l *Loop) diskLimits() map[key]int64 {
 const never = 100 * 365 * 24 * time.Hour
 
 // walked takes what a walk has found.
-func (l *Loop) walked(e *errand) {
+func (l *Loop) walked(e *diskWalk) {
 	if e.incarnation != 0 {
 		if c := e.g.find(e.incarnation); c != nil {
 			c.Bytes = max(e.use.Bytes, 1) // it is measured, whatever it holds

@@ -278,7 +278,7 @@ func (h *alloc) verify() {
 	defer h.mu.Unlock()
 	var state allocState
 	docs, name := h.runtime.documents, filepath.Join(h.dir, allocFile)
-	docs.Tell = nil
+	docs.Report = nil
 	err := docs.Read(name, h.id(), &state)
 	var damage *durable.Damage
 	switch {
@@ -291,9 +291,9 @@ func (h *alloc) verify() {
 	if h.state.Ended != nil {
 		return
 	}
-	if err := errors.Join(os.MkdirAll(h.dir, 0o711), h.save()); err == nil && h.runtime.documents.Tell != nil {
-		damage.Mended = true
-		h.runtime.documents.Tell(*damage)
+	if err := errors.Join(os.MkdirAll(h.dir, 0o711), h.save()); err == nil && h.runtime.documents.Report != nil {
+		damage.Repaired = true
+		h.runtime.documents.Report(*damage)
 	}
 }
 

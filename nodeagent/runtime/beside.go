@@ -74,7 +74,7 @@ func tooLong(timeout time.Duration) error {
 }
 
 // tailEvery is the time between two looks at what a command has written. Only its
-// last words are wanted, and to be told of each write would cost the agent as much as
+// end of the output is wanted, and a wake-up for each write would cost the agent as much as
 // the command likes. A pipe holds 64 KiB, so that much can be written in this time.
 const tailEvery = 10 * time.Millisecond
 

@@ -65,7 +65,7 @@ func pidsLimit(l nodeagent.TaskLimits) *specs.LinuxPids {
 }
 
 // Limit sets limits on the running task. What cannot be set now leaves the old
-// limit in force, and the error says why; Incarnation tells what is in force.
+// limit in force, and the error says why; Incarnation says what is in force.
 func (p *Process) Limit(l nodeagent.TaskLimits) error {
 	if p.group == "" {
 		return errors.New("there are no cgroups: no limits are enforced")

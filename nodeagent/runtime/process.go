@@ -279,7 +279,7 @@ func (r *Runtime) hold(dir string, h *keeper.Handle) (*Process, error) {
 		StartedAt: h.State.StartedAt, Note: r.note,
 	}
 	if h.Exit != nil { // known from the start, so that none decides as if it lived
-		p.inc.Exit, p.inc.Untold, p.inc.Unseen = report(number, *h.Exit), !h.Exit.Term && !h.Exit.Kill, h.Exit.Unseen
+		p.inc.Exit, p.inc.EndedItself, p.inc.Unseen = report(number, *h.Exit), !h.Exit.Term && !h.Exit.Kill, h.Exit.Unseen
 		if h.Exit.Never {
 			p.inc.Boot = "" // it belongs to none: an end without blame
 		}
@@ -353,7 +353,7 @@ func (r *Runtime) watch(p *Process) {
 		r.cfg.Log.Warn("cannot give the cores of a task that ended to others", "pid", p.inc.PID, "err", err)
 	}
 	p.mu.Lock()
-	p.inc.Exit, p.inc.Untold, p.inc.Unseen = report(p.inc.Number, exit), !exit.Term && !exit.Kill, exit.Unseen
+	p.inc.Exit, p.inc.EndedItself, p.inc.Unseen = report(p.inc.Number, exit), !exit.Term && !exit.Kill, exit.Unseen
 	p.mu.Unlock()
 	close(p.ended)
 }
@@ -361,16 +361,16 @@ func (r *Runtime) watch(p *Process) {
 // report puts a keeper's word in the master's terms.
 func report(number int, e keeper.Exit) *schema.Exit {
 	exit := &schema.Exit{Incarnation: number, Code: e.Code, Signal: e.Signal, OOM: e.OOM, At: e.At}
-	var told string
+	var sent string
 	switch {
 	case e.Term && e.Kill:
-		told = "the agent had sent SIGTERM, then SIGKILL"
+		sent = "the agent had sent SIGTERM, then SIGKILL"
 	case e.Term:
-		told = "the agent had sent SIGTERM"
+		sent = "the agent had sent SIGTERM"
 	case e.Kill:
-		told = "the agent had sent SIGKILL"
+		sent = "the agent had sent SIGKILL"
 	}
-	parts := slices.DeleteFunc([]string{e.Message, told}, func(s string) bool { return s == "" })
+	parts := slices.DeleteFunc([]string{e.Message, sent}, func(s string) bool { return s == "" })
 	exit.Message = strings.Join(parts, "; ")
 	return exit
 }

@@ -111,7 +111,7 @@ func New(cfg Config) (*Runtime, error) {
 	if r.boot, err = keeper.Boot(); err != nil {
 		return nil, fmt.Errorf("boot id: %w", err)
 	}
-	r.documents = durable.Documents{Old: !durable.Current(cfg.Dir), Tell: cfg.Damaged}
+	r.documents = durable.Documents{Old: !durable.Current(cfg.Dir), Report: cfg.Damaged}
 	if r.users, err = r.findUsers(); err != nil {
 		return nil, err
 	}

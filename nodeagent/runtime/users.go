@@ -71,12 +71,12 @@ func openUsers(dir string, of UserRange, docs durable.Documents) (*users, error)
 	var found map[string][]int
 	found, u.used = ownersOf(dir)
 	if u.agree(found) || changed {
-		u.saveOrTell()
+		u.saveOrReport()
 	}
 	return u, nil
 }
 
-// learn takes the users of what runs: of owners of which no file tells.
+// learn takes the users of what runs: of owners that are in no file.
 func (u *users) learn(running map[string]int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -91,14 +91,14 @@ func (u *users) learn(running map[string]int) {
 		}
 	}
 	if news {
-		u.saveOrTell()
+		u.saveOrReport()
 	}
 }
 
-// saveOrTell saves. A disk that refuses now is asked again by the next new owner.
-func (u *users) saveOrTell() {
-	if err := u.save(); err != nil && u.docs.Tell != nil {
-		u.docs.Tell(durable.Damage{File: u.file, Why: "it cannot be written anew: " + err.Error()})
+// saveOrReport saves. A disk that refuses now is asked again by the next new owner.
+func (u *users) saveOrReport() {
+	if err := u.save(); err != nil && u.docs.Report != nil {
+		u.docs.Report(durable.Damage{File: u.file, Why: "it cannot be written anew: " + err.Error()})
 	}
 }
 
@@ -139,8 +139,8 @@ func (u *users) agree(found map[string][]int) bool {
 	if maps.Equal(was, u.given) {
 		return false
 	}
-	if len(was) > 0 && u.docs.Tell != nil {
-		u.docs.Tell(durable.Damage{File: u.file, Why: "it was not of this machine's tasks; their directories tell the users", Mended: true})
+	if len(was) > 0 && u.docs.Report != nil {
+		u.docs.Report(durable.Damage{File: u.file, Why: "it was not of this machine's tasks; their directories tell the users", Repaired: true})
 	}
 	return true
 }
@@ -241,8 +241,8 @@ func (u *users) verify() {
 		case !errors.As(err, &damage):
 			continue
 		}
-		if damage.Mended = u.save() == nil; u.docs.Tell != nil {
-			u.docs.Tell(*damage)
+		if damage.Repaired = u.save() == nil; u.docs.Report != nil {
+			u.docs.Report(*damage)
 		}
 	}
 }

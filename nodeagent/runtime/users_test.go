@@ -78,7 +78,7 @@ func TestUsersDamaged(t *testing.T) {
 				t.Fatal(err)
 			}
 			told := 0
-			u, err = openUsers(dir, of, durable.Documents{Tell: func(durable.Damage) { told++ }})
+			u, err = openUsers(dir, of, durable.Documents{Report: func(durable.Damage) { told++ }})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -98,7 +98,7 @@ func TestUsersDamaged(t *testing.T) {
 				}
 				taken[id] = o
 			}
-			again, err := openUsers(dir, of, durable.Documents{Tell: func(d durable.Damage) { t.Errorf("told again: %v", d) }})
+			again, err := openUsers(dir, of, durable.Documents{Report: func(d durable.Damage) { t.Errorf("told again: %v", d) }})
 			if err != nil || len(again.given) != len(u.given) {
 				t.Errorf("read again: %v, %v; want %v", again, err, u.given)
 			}
@@ -115,7 +115,7 @@ func TestUsersOfOldRelease(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, old := range []bool{true, false} {
-		u, err := openUsers(dir, DefaultUsers, durable.Documents{Old: old, Tell: func(d durable.Damage) { t.Error(d) }})
+		u, err := openUsers(dir, DefaultUsers, durable.Documents{Old: old, Report: func(d durable.Damage) { t.Error(d) }})
 		if err != nil {
 			t.Fatal(err)
 		}

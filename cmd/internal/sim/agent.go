@@ -131,7 +131,7 @@ func (w *World) learn(m *machine) {
 			continue
 		}
 		if r := m.run(h, c.Number); r != nil && r.exit != nil {
-			c.Exit, c.Untold, c.GoneAt, m.agent.news = r.exit, r.untold, m.clock.read(w.now), true
+			c.Exit, c.EndedItself, c.GoneAt, m.agent.news = r.exit, r.endedItself, m.clock.read(w.now), true
 		}
 	}
 }

@@ -134,7 +134,7 @@ func (w *World) drains() map[string]*schema.Machine {
 // checkDrains holds what a step at now has stopped for drains, and what it has
 // left, against what the objects say; before is what was stored, and suspended what it
 // was to leave as it was.
-func (w *World) checkDrains(before snap, suspended map[schema.JobName]glass, now time.Time) {
+func (w *World) checkDrains(before snap, suspended map[schema.JobName]suspendedJob, now time.Time) {
 	drains := w.drains()
 	if len(drains) == 0 {
 		return
@@ -179,7 +179,7 @@ func due(o *schema.Machine, now time.Time) bool {
 
 // mayNotStop reports whether nothing of a job is stopped by choice: it is
 // suspended, or not wanted and on its way out.
-func (w *World) mayNotStop(job schema.JobName, suspended map[schema.JobName]glass) bool {
+func (w *World) mayNotStop(job schema.JobName, suspended map[schema.JobName]suspendedJob) bool {
 	r := w.master.state.Jobs[job]
 	_, left := suspended[job]
 	return left || r == nil || r.Admitted == ""

@@ -32,18 +32,18 @@ type generation struct {
 
 // run is the directory of an incarnation, and its process.
 type run struct {
-	of      *generation
-	number  int
-	boot    string
-	pid     int
-	started time.Time // by the machine's clock
-	stop    *schema.Cause
-	exit    *schema.Exit
-	untold  bool                 // it ended before it was signalled
-	unseen  bool                 // its keeper was killed
-	halted  bool                 // it ended with its agent
-	probe   nodeagent.Probe      // as it was last written down
-	limits  nodeagent.TaskLimits // in force
+	of          *generation
+	number      int
+	boot        string
+	pid         int
+	started     time.Time // by the machine's clock
+	stop        *schema.Cause
+	exit        *schema.Exit
+	endedItself bool                 // it ended before it was signalled
+	unseen      bool                 // its keeper was killed
+	halted      bool                 // it ended with its agent
+	probe       nodeagent.Probe      // as it was last written down
+	limits      nodeagent.TaskLimits // in force
 
 	// What the world knows of the process.
 	alive  bool
@@ -148,7 +148,7 @@ func (g *generation) held() *nodeagent.Held {
 
 func (r *run) incarnation() nodeagent.Incarnation {
 	return nodeagent.Incarnation{
-		Number: r.number, Boot: r.boot, PID: r.pid, StartedAt: r.started, Stop: r.stop, Exit: r.exit, Untold: r.untold, Unseen: r.unseen,
+		Number: r.number, Boot: r.boot, PID: r.pid, StartedAt: r.started, Stop: r.stop, Exit: r.exit, EndedItself: r.endedItself, Unseen: r.unseen,
 		Probe: nodeagent.Known(r.probe.State, r.probe.Message), Limited: true,
 	}
 }

@@ -144,7 +144,7 @@ func (w *World) Halt(name string, d time.Duration, inOrder bool) bool {
 				r.stop = &schema.Cause{Kind: schema.CauseShutdown, Machine: name, Generation: r.of.assignment.Generation, At: told(m.clock.read(w.now))}
 			}
 			w.exit(m, r, schema.Exit{Code: -1, Signal: "SIGTERM"})
-			r.untold, r.halted = false, true
+			r.endedItself, r.halted = false, true
 		case r.of.assignment.Job.Kind != schema.Allocs: // that has no process
 			w.exit(m, r, schema.Exit{Code: -1, Message: "its keeper was killed"})
 			r.unseen, r.halted = true, true
@@ -214,13 +214,13 @@ func (w *World) exit(m *machine, r *run, e schema.Exit) {
 	}
 	e.Incarnation, e.At = r.number, told(m.clock.read(w.now))
 	r.ended = w.now
-	r.exit, r.alive, r.untold = &e, false, r.termed.IsZero()
+	r.exit, r.alive, r.endedItself = &e, false, r.termed.IsZero()
 	m.alive = slices.DeleteFunc(m.alive, func(x *run) bool { return x == r })
 	m.poke(w.now)
 	m.moved, m.ended = true, true
 	a := &r.of.assignment
 	w.note("pid %d of %s ends: %s", r.pid, a.Task.Short(), e)
-	if a.Job.Kind == schema.Batch && e.Code == 0 && r.untold {
+	if a.Job.Kind == schema.Batch && e.Code == 0 && r.endedItself {
 		w.oracle.finish(a.Task, a.Generation)
 	}
 }

@@ -294,7 +294,7 @@ func (w *World) decides(ready *reconciler.Ready) error {
 	w.checkOnce(before)
 	w.oracle.halfway = nil
 	w.checkTrials(before, suspended)
-	w.checkGlass(suspended)
+	w.checkSuspended(suspended)
 	w.checkRestarts(before)
 	w.checkWake(in)
 	w.checkWaits(in.Now)

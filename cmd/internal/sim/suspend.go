@@ -10,8 +10,8 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// suspend breaks the glass: of a job that runs, or of all when N is a multiple
-// of 8; for up to 5 minutes, or without an end.
+// suspend suspends a job that runs, or all when N is a multiple of 8, for up to 5 minutes, or
+// without an end.
 func (w *World) suspend(a Action) bool {
 	if w.master == nil {
 		return false
@@ -57,24 +57,24 @@ func (w *World) asked() {
 	w.master.news = true
 }
 
-// glass is a suspended job as it was before a step.
-type glass struct {
+// suspendedJob is a suspended job as it was before a step.
+type suspendedJob struct {
 	admitted schema.Digest
-	stopping map[uint64]bool // generations that were told to stop
+	stopping map[uint64]bool // generations that were stopping
 }
 
 // suspended returns the jobs that a step must leave as they are: those that are
 // suspended, and the alloc sets that such run in.
-func (w *World) suspended() map[schema.JobName]glass {
+func (w *World) suspended() map[schema.JobName]suspendedJob {
 	s := w.master.state
-	out := map[schema.JobName]glass{}
+	out := map[schema.JobName]suspendedJob{}
 	for name, r := range s.Jobs {
 		if r.Admitted == "" || s.Suspensions[name.Short()] == nil && !s.Suspended() {
 			continue
 		}
-		out[name] = glass{admitted: r.Admitted}
+		out[name] = suspendedJob{admitted: r.Admitted}
 		if set, inside := s.Data[r.Admitted].HostSet(); inside && s.Jobs[set] != nil {
-			out[set] = glass{admitted: s.Jobs[set].Admitted}
+			out[set] = suspendedJob{admitted: s.Jobs[set].Admitted}
 		}
 	}
 	for name, g := range out {
@@ -85,9 +85,9 @@ func (w *World) suspended() map[schema.JobName]glass {
 	return out
 }
 
-// checkGlass: a step leaves suspended jobs as they were. Their tasks may be
+// checkSuspended: a step leaves suspended jobs as they were. Their tasks may be
 // preempted, and lost; nothing else is a reason to stop one.
-func (w *World) checkGlass(before map[schema.JobName]glass) {
+func (w *World) checkSuspended(before map[schema.JobName]suspendedJob) {
 	for name, was := range before {
 		r := w.master.state.Jobs[name]
 		if r == nil || r.Admitted != was.admitted {

@@ -2,8 +2,8 @@ package sim
 
 import "testing"
 
-// TestSuspended breaks the glass in the middle of random histories: see
-// checkGlass. It does so more often than those do.
+// TestSuspended suspends jobs in the middle of random histories: see
+// checkSuspended. It does so more often than those do.
 func TestSuspended(t *testing.T) {
 	t.Parallel()
 	seeds, steps := uint64(3), 400

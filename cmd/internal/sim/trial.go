@@ -65,7 +65,7 @@ func (w *World) promoting() {
 // checkTrials: until it has passed its canary, new version is given to no more tasks
 // than that has; and data to which a job has said goodbye to none. before is what
 // was stored, and suspended are the jobs that were then.
-func (w *World) checkTrials(before snap, suspended map[schema.JobName]glass) {
+func (w *World) checkTrials(before snap, suspended map[schema.JobName]suspendedJob) {
 	s := w.master.state
 	for name := range w.oracle.trials {
 		if s.Jobs[name] == nil {

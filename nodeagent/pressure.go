@@ -8,7 +8,7 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// Limits are what an agent was told to do when its machine runs short. A zero
+// Limits are what an agent is configured to do when its machine runs short. A zero
 // field turns off what depends on it.
 type Limits struct {
 	// RAMBytes and DiskBytes are the least that shall be left on the machine:
@@ -25,9 +25,9 @@ type Limits struct {
 	Keep       Keep
 }
 
-// Strain is what an agent has seen of its machine: the newest sample, and what
-// of it is short. It is memory that an agent which is restarted does without.
-type Strain struct {
+// MachinePressure is what an agent has seen of its machine: the newest sample, and what
+// of it is short. It is in memory only: an agent that is restarted begins anew.
+type MachinePressure struct {
 	Room schema.MachineUsage // without tasks; zero At: not measured yet
 	// DiskShort is since when less disk, or inodes, is left than Limits say; zero: it is not.
 	DiskShort time.Time
@@ -73,9 +73,9 @@ type Runner struct {
 	Usage    *schema.Usage // nil: not measured yet
 }
 
-// Next returns the strain after a sample of the machine and of what runs on it.
+// Next returns the pressure after a sample of the machine and of what runs on it.
 // Neither s nor its arguments are written to.
-func (s Strain) Next(room schema.MachineUsage, run []Runner, limits Limits, now time.Time) Strain {
+func (s MachinePressure) Next(room schema.MachineUsage, run []Runner, limits Limits, now time.Time) MachinePressure {
 	n := s
 	n.Room = room
 	switch {
@@ -106,7 +106,7 @@ func waits(u *schema.Usage) bool {
 // overload keeps account of prod tasks that wait, and asks for help when they
 // have for long. What it asks for stays as it is until something of it is gone;
 // then the time begins anew, since what is left may be enough.
-func (s Strain) overload(run []Runner, limits Limits, now time.Time) (since time.Time, asks *schema.Overload) {
+func (s MachinePressure) overload(run []Runner, limits Limits, now time.Time) (since time.Time, asks *schema.Overload) {
 	var suffers *Runner
 	lack, alive := int64(0), map[schema.TaskRef]bool{}
 	for i := range run {
@@ -140,7 +140,7 @@ func (s Strain) overload(run []Runner, limits Limits, now time.Time) (since time
 // overload returns what the report says of it: nothing while a task that was
 // asked to be moved is leaving, since what is left may be enough.
 func (d *decider) overload() *schema.Overload {
-	o := d.in.Strain.Overload
+	o := d.in.Pressure.Overload
 	if o == nil {
 		return nil
 	}

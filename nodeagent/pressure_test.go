@@ -18,7 +18,7 @@ func runner(name string, priority schema.Priority, cpu, delay, throttled int64) 
 }
 
 // busy looks at a machine of two cores every five seconds, as long as it takes.
-func busy(s nodeagent.Strain, cpu int64, from, looks int, run ...nodeagent.Runner) nodeagent.Strain {
+func busy(s nodeagent.MachinePressure, cpu int64, from, looks int, run ...nodeagent.Runner) nodeagent.MachinePressure {
 	limits := nodeagent.Limits{Processors: 2000, OverloadAfter: 30 * time.Second}
 	for i := from; i < from+looks; i++ {
 		now := t0.Add(time.Duration(i) * 5 * time.Second)
@@ -49,7 +49,7 @@ func TestOverload(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := busy(nodeagent.Strain{}, tt.cpu, 0, tt.looks, tt.run...)
+			s := busy(nodeagent.MachinePressure{}, tt.cpu, 0, tt.looks, tt.run...)
 			if (s.Overload != nil) != tt.asks {
 				t.Fatalf("asks for help: %+v, want %t", s.Overload, tt.asks)
 			}
@@ -67,7 +67,7 @@ func TestOverload(t *testing.T) {
 func TestOverloadIsSteady(t *testing.T) {
 	t.Parallel()
 	prod, low, mid := runner("web", 200, 500, 400, 0), runner("low", 0, 300, 900, 0), runner("mid", 100, 900, 0, 0)
-	s := busy(nodeagent.Strain{}, 1990, 0, 7, prod, low, mid)
+	s := busy(nodeagent.MachinePressure{}, 1990, 0, 7, prod, low, mid)
 	asked := s.Overload
 	worse := runner("web", 200, 400, 700, 0)
 	if s = busy(s, 2000, 7, 10, worse, low, mid); s.Overload != asked {
@@ -88,7 +88,7 @@ func TestOverloadIsSteady(t *testing.T) {
 func TestOverloadWaitsForWhoLeaves(t *testing.T) {
 	t.Parallel()
 	low := using("low", 1, 0, 0, 0)
-	asks := nodeagent.Strain{Overload: &schema.Overload{Relief: []schema.TaskRef{{Task: task("low", 0), Generation: 1}}}}
+	asks := nodeagent.MachinePressure{Overload: &schema.Overload{Relief: []schema.TaskRef{{Task: task("low", 0), Generation: 1}}}}
 	if got := decideOn(asks, nodeagent.Limits{}, low).Overload; got != asks.Overload {
 		t.Errorf("reports %+v, want what it asks for", got)
 	}

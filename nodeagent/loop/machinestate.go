@@ -26,8 +26,9 @@ const stuckAfter = 30 * time.Second
 // other machine would refuse it too. All other errors are the machine's.
 var ErrTask = errors.New("it is the task's own fault")
 
-// vitals is how the machine is. It belongs to Run's goroutine.
-type vitals struct {
+// machineState is what the looks at the machine have found. It belongs to Run's
+// goroutine.
+type machineState struct {
 	conditions nodeagent.Conditions
 	looked     time.Time
 	writing    bool // a look at the disk is under way
@@ -46,11 +47,11 @@ func (l *Loop) Clock(ahead, within time.Duration) {
 // look looks at the machine when that is due, and returns when it is to be
 // called again.
 func (l *Loop) look(ctx context.Context, now time.Time) time.Time {
-	changed, wake := l.vitals.conditions.Turn(now)
-	l.told(changed)
+	changed, wake := l.machineState.conditions.Turn(now)
+	l.logConditions(changed)
 	every := cmp.Or(l.cfg.LookEvery, longSleep)
-	next := l.vitals.looked.Add(every)
-	if since := now.Sub(l.vitals.looked); since >= every || since < 0 {
+	next := l.machineState.looked.Add(every)
+	if since := now.Sub(l.machineState.looked); since >= every || since < 0 {
 		next = now.Add(every)
 		if l.cfg.LookEvery > 0 {
 			l.lookNow(ctx, now)
@@ -63,9 +64,9 @@ func (l *Loop) look(ctx context.Context, now time.Time) time.Time {
 }
 
 func (l *Loop) lookNow(ctx context.Context, now time.Time) {
-	v := &l.vitals
+	v := &l.machineState
 	if c := l.clock.Swap(nil); c != nil {
-		l.told(v.conditions.SeeClock(c.ahead, c.within, now))
+		l.logConditions(v.conditions.SeeClock(c.ahead, c.within, now))
 	}
 	if v.writing { // the last look has not come to an end
 		if took := now.Sub(v.looked); took >= stuckAfter {
@@ -91,15 +92,15 @@ func (l *Loop) lookNow(ctx context.Context, now time.Time) {
 // see takes what a look at the machine says of a condition, see
 // nodeagent.Conditions.
 func (l *Loop) see(kind schema.ConditionKind, level nodeagent.Level, message string) {
-	l.told(l.vitals.conditions.See(kind, level, message, time.Now()))
+	l.logConditions(l.machineState.conditions.See(kind, level, message, time.Now()))
 }
 
-// told logs the conditions if they have changed.
-func (l *Loop) told(changed bool) {
+// logConditions logs the conditions if they have changed.
+func (l *Loop) logConditions(changed bool) {
 	if !changed {
 		return
 	}
-	list := l.vitals.conditions.List()
+	list := l.machineState.conditions.List()
 	if len(list) == 0 {
 		l.cfg.Log.Info("nothing is wrong with the machine any more")
 	}
