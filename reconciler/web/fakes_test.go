@@ -287,7 +287,7 @@ func config(c *cell) web.Config {
 	r := prometheus.NewPedanticRegistry()
 	r.MustRegister(web.NewMetrics(c))
 	return web.Config{
-		Name: "local", Cell: c, Glass: c, Restarts: c, Machines: c, Logs: c, Events: c, Metrics: r, Log: slog.New(slog.DiscardHandler),
+		Name: "local", Cell: c, Suspensions: c, Restarts: c, Machines: c, Logs: c, Events: c, Metrics: r, Log: slog.New(slog.DiscardHandler),
 		Repository: c,
 		// Whoever runs the test may ask.
 		Local: web.Local{Own: 990, Users: []web.LocalUser{{First: uint32(os.Geteuid()), Last: uint32(os.Geteuid()), Role: identity.Operator}}},

@@ -10,9 +10,9 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// Glass is what is broken in an emergency: it keeps commits from what runs. It
-// does not change what is desired.
-type Glass interface {
+// Suspensions keep commits from changing what runs, in an emergency. They do not
+// change what is desired.
+type Suspensions interface {
 	// Suspend leaves a job, or all, as it is; lasts is for how long, 0 without
 	// an end. It errs with reconciler.NotFoundError if the cell runs no such job.
 	Suspend(ctx context.Context, x schema.Suspension, lasts time.Duration) (*schema.Suspension, error)
@@ -34,7 +34,7 @@ func (s *Server) suspend(w http.ResponseWriter, r *http.Request) error {
 	if err := schema.CheckReason(reason); err != nil {
 		return badRequest("say in one line why, for those who find it suspended", "suspend %s: %v", name, err)
 	}
-	x, err := s.cfg.Glass.Suspend(r.Context(), schema.Suspension{Name: name, Reason: reason, By: s.caller(r)}, lasts)
+	x, err := s.cfg.Suspensions.Suspend(r.Context(), schema.Suspension{Name: name, Reason: reason, By: s.caller(r)}, lasts)
 	if err != nil {
 		return refused(err)
 	}
@@ -47,7 +47,7 @@ func (s *Server) resume(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	was, err := s.cfg.Glass.Resume(r.Context(), name, s.caller(r))
+	was, err := s.cfg.Suspensions.Resume(r.Context(), name, s.caller(r))
 	if err != nil {
 		return refused(err)
 	}

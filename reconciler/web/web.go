@@ -69,14 +69,14 @@ type Events interface {
 
 // Config is what a Server needs; all of it.
 type Config struct {
-	Name       string // of the cell
-	Cell       Cell
-	Logs       Logs
-	Events     Events
-	Repository Repository
-	Glass      Glass
-	Restarts   Restarts
-	Machines   Machines
+	Name        string // of the cell
+	Cell        Cell
+	Logs        Logs
+	Events      Events
+	Repository  Repository
+	Suspensions Suspensions
+	Restarts    Restarts
+	Machines    Machines
 	// Exec runs commands beside tasks, and NoExec refuses them. Audit is told of
 	// each before it is run.
 	Exec    Exec

@@ -58,7 +58,7 @@ func (m *master) stands(leader string) {
 // store is back.
 func (m *master) lead(ctx context.Context) error {
 	for {
-		err := m.reign(ctx)
+		err := m.leadOneTerm(ctx)
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // what ended it is ctx
 		}
@@ -92,8 +92,8 @@ func (m *master) leadsNoMore(err error) {
 	}
 }
 
-// reign campaigns, and leads the cell until the store says that it does no more.
-func (m *master) reign(ctx context.Context) error {
+// leadOneTerm campaigns, and leads the cell until the store says that it does no more.
+func (m *master) leadOneTerm(ctx context.Context) error {
 	select {
 	case <-m.store.Lost():
 		if err := m.store.Campaign(ctx, m.candidate()); err != nil {
