@@ -10,7 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/quota"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -22,7 +22,7 @@ type world struct {
 	now      time.Time
 }
 
-func (w *world) input() reconciler.AdmitInput {
+func (w *world) input() quota.Input {
 	in := admitInput(w.admitted, w.objects...)
 	in.Size, in.Now = sizeOf(w.capacity), w.now
 	return in
@@ -30,11 +30,11 @@ func (w *world) input() reconciler.AdmitInput {
 
 // sizeOf returns the size of a cell with one machine; nil if its capacity is not
 // known.
-func sizeOf(capacity *schema.Resources) *reconciler.CellSize {
+func sizeOf(capacity *schema.Resources) *quota.CellSize {
 	if capacity == nil {
 		return nil
 	}
-	return &reconciler.CellSize{Capacity: *capacity, Machines: 1}
+	return &quota.CellSize{Capacity: *capacity, Machines: 1}
 }
 
 // drawAmount is small, or so large that two of them overflow 64 bits.
@@ -114,7 +114,7 @@ func dims(j *schema.Job) []*big.Int {
 }
 
 // limit returns what an account may use of a dimension, nil for any amount.
-func limit(in reconciler.AdmitInput, user string, band schema.Band, dim int) *big.Int {
+func limit(in quota.Input, user string, band schema.Band, dim int) *big.Int {
 	total := new(big.Int)
 	pools := map[schema.Band]*big.Int{}
 	if in.Size != nil && dim < 3 {
@@ -169,7 +169,7 @@ func usage(jobs map[schema.JobName]*schema.Job, user string, band schema.Band, d
 	return total
 }
 
-func grew(in reconciler.AdmitInput, name schema.JobName, dim int) bool {
+func grew(in quota.Input, name schema.JobName, dim int) bool {
 	was, is := in.Admitted[name], in.Desired.Jobs[name].Job
 	if was != nil && was.Priority.Band() != is.Priority.Band() {
 		was = nil
@@ -178,7 +178,7 @@ func grew(in reconciler.AdmitInput, name schema.JobName, dim int) bool {
 }
 
 // oracle returns the jobs that the cell runs after an admission.
-func oracle(in reconciler.AdmitInput) map[schema.JobName]*schema.Job {
+func oracle(in quota.Input) map[schema.JobName]*schema.Job {
 	runs := map[schema.JobName]*schema.Job{}
 	left := slices.SortedFunc(maps.Keys(in.Desired.Jobs), schema.JobName.Compare)
 	grows := func(n schema.JobName) bool {
@@ -216,7 +216,7 @@ func oracle(in reconciler.AdmitInput) map[schema.JobName]*schema.Job {
 }
 
 // result returns the jobs that the cell runs after a verdict.
-func result(in reconciler.AdmitInput, verdict reconciler.Admission) map[schema.JobName]*schema.Job {
+func result(in quota.Input, verdict quota.Admission) map[schema.JobName]*schema.Job {
 	runs := map[schema.JobName]*schema.Job{}
 	for name, d := range in.Desired.Jobs {
 		if verdict.Rejected[name] == nil {
@@ -228,7 +228,7 @@ func result(in reconciler.AdmitInput, verdict reconciler.Admission) map[schema.J
 	return runs
 }
 
-func names(a reconciler.Admission) []schema.JobName {
+func names(a quota.Admission) []schema.JobName {
 	return slices.SortedFunc(maps.Keys(a.Rejected), schema.JobName.Compare)
 }
 
@@ -238,7 +238,7 @@ func TestAdmitOracle(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		in := drawWorld(t).input()
-		want, got := oracle(in), result(in, reconciler.Admit(in))
+		want, got := oracle(in), result(in, quota.Admit(in))
 		for name := range in.Desired.Jobs {
 			if want[name] != got[name] {
 				t.Fatalf("%s: want %+v, got %+v", name, want[name], got[name])
@@ -255,7 +255,7 @@ func TestAdmitProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := drawWorld(t)
 		in := w.input()
-		verdict := reconciler.Admit(in)
+		verdict := quota.Admit(in)
 		runs := result(in, verdict)
 		before := map[schema.JobName]*schema.Job{}
 		for name := range in.Desired.Jobs {
@@ -276,11 +276,11 @@ func TestAdmitProperties(t *testing.T) {
 		}
 		shuffled := *w
 		shuffled.objects = rapid.Permutation(w.objects).Draw(t, "objects")
-		if again := reconciler.Admit(shuffled.input()); !slices.Equal(names(verdict), names(again)) {
+		if again := quota.Admit(shuffled.input()); !slices.Equal(names(verdict), names(again)) {
 			t.Fatalf("the order of declaration matters: %v, %v", names(verdict), names(again))
 		}
 		in.Admitted = runs
-		if again := reconciler.Admit(in); !slices.Equal(names(verdict), names(again)) {
+		if again := quota.Admit(in); !slices.Equal(names(verdict), names(again)) {
 			t.Fatalf("asked again, other jobs are rejected: %v, then %v", names(verdict), names(again))
 		}
 		settled := *w
@@ -289,7 +289,7 @@ func TestAdmitProperties(t *testing.T) {
 		for _, j := range runs {
 			settled.admitted, settled.objects = append(settled.admitted, *j), append(settled.objects, *j)
 		}
-		if again := reconciler.Admit(settled.input()); len(again.Rejected) > 0 {
+		if again := quota.Admit(settled.input()); len(again.Rejected) > 0 {
 			t.Fatalf("what was admitted is rejected: %v", names(again))
 		}
 	})
@@ -301,7 +301,7 @@ func TestAdmitMonotone(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		w := drawWorld(t)
-		if len(reconciler.Admit(w.input()).Rejected) > 0 {
+		if len(quota.Admit(w.input()).Rejected) > 0 {
 			return
 		}
 		if w.capacity != nil {
@@ -309,12 +309,12 @@ func TestAdmitMonotone(t *testing.T) {
 			more.CPUMilli += rapid.Int64Range(0, 9).Draw(t, "cores")
 			more.DiskBytes += rapid.Int64Range(0, 9).Draw(t, "space")
 			w.capacity = &more
-			if got := reconciler.Admit(w.input()).Rejected; len(got) > 0 {
+			if got := quota.Admit(w.input()).Rejected; len(got) > 0 {
 				t.Fatalf("more machines, and these are rejected: %v", got)
 			}
 			w.capacity = nil
 		}
-		if got := reconciler.Admit(w.input()).Rejected; len(got) > 0 {
+		if got := quota.Admit(w.input()).Rejected; len(got) > 0 {
 			t.Fatalf("capacity is unknown, and these are rejected: %v", got)
 		}
 		for i, o := range w.objects {
@@ -332,7 +332,7 @@ func TestAdmitMonotone(t *testing.T) {
 			extra.Jobs = new(int)
 		}
 		w.objects = append(w.objects, extra)
-		if got := reconciler.Admit(w.input()).Rejected; len(got) > 0 {
+		if got := quota.Admit(w.input()).Rejected; len(got) > 0 {
 			t.Fatalf("more quota, and these are rejected: %v", got)
 		}
 	})
@@ -343,7 +343,7 @@ func TestAdmitNext(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		w := drawWorld(t)
-		verdict := reconciler.Admit(w.input())
+		verdict := quota.Admit(w.input())
 		switch {
 		case verdict.Next.IsZero():
 			w.now = w.now.AddDate(100, 0, 0)
@@ -352,7 +352,7 @@ func TestAdmitNext(t *testing.T) {
 		default:
 			w.now = verdict.Next.Add(-1)
 		}
-		later := reconciler.Admit(w.input())
+		later := quota.Admit(w.input())
 		if fmt.Sprint(verdict.Rejected) != fmt.Sprint(later.Rejected) || !slices.Equal(verdict.Warnings, later.Warnings) || verdict.Next != later.Next {
 			t.Fatalf("at %s: %+v\nwas %+v", w.now, later, verdict)
 		}

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/intent"
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
@@ -154,7 +155,7 @@ func TestAdopt(t *testing.T) {
 		},
 		{
 			"a team grants itself nothing",
-			[]schema.Compiled{compiled("1", good(root), good(pkg("teams/a", quota("q", "a", 9), web)))},
+			[]schema.Compiled{compiled("1", good(root), good(pkg("teams/a", newQuota("q", "a", 9), web)))},
 			[]string{
 				".: cell c, tenant a, tenant b",
 				"stale teams/a: teams/a/x.cue:1:1: quota.q: directory teams/a may not declare a quota: want the root package, cells/, or a path of a tenant with the capability admin",
@@ -180,7 +181,7 @@ func TestAdopt(t *testing.T) {
 		},
 		{
 			"without tenants all is allowed, but to declare one in a corner",
-			[]schema.Compiled{compiled("1", good(pkg("a", web, quota("q", "a", 1))), good(pkg("b", tenant("b", "b"))))},
+			[]schema.Compiled{compiled("1", good(pkg("a", web, newQuota("q", "a", 1))), good(pkg("b", tenant("b", "b"))))},
 			[]string{
 				"a: job c/a/web, quota q",
 				"stale b: b/x.cue:1:1: tenant.b: directory b may not declare a tenant: want the root package, cells/, or a path of a tenant with the capability admin",
@@ -200,7 +201,7 @@ func TestAdopt(t *testing.T) {
 			if diff := cmp.Diff(tt.want, adopted(c)); diff != "" {
 				t.Errorf("(-want +got)\n%s", diff)
 			}
-			if w, _ := reconciler.Adopt(c.state, reconciler.DesiredIn(c.state), tt.commits[len(tt.commits)-1], c.now); len(w) > 0 {
+			if w, _ := reconciler.Adopt(c.state, intent.Of(c.state), tt.commits[len(tt.commits)-1], c.now); len(w) > 0 {
 				t.Errorf("the same commit again writes %s", w[0].Key)
 			}
 			if n := len(c.state.Packages); n > len(c.state.Head.Packages) {
@@ -222,7 +223,7 @@ func TestAdoptHalf(t *testing.T) {
 		}
 		before := a.state.Head.Commit
 		next := a.randomCommit(t)
-		writes, _ := reconciler.Adopt(a.state, reconciler.DesiredIn(a.state), next, a.now)
+		writes, _ := reconciler.Adopt(a.state, intent.Of(a.state), next, a.now)
 		for _, w := range writes[:rapid.IntRange(0, len(writes)).Draw(t, "stored")] {
 			a.take([]model.Write{w})
 			a.restart()
@@ -234,7 +235,7 @@ func TestAdoptHalf(t *testing.T) {
 		whole := newCell()
 		whole.docs = maps.Clone(a.docs)
 		whole.restart()
-		if again, _ := reconciler.Adopt(whole.state, reconciler.DesiredIn(whole.state), next, a.now); len(again) > 0 && whole.state.Head.Commit == next.Commit {
+		if again, _ := reconciler.Adopt(whole.state, intent.Of(whole.state), next, a.now); len(again) > 0 && whole.state.Head.Commit == next.Commit {
 			t.Fatalf("the same commit again writes %s", again[0].Key)
 		}
 		held := map[schema.ObjectKey]string{}
@@ -253,7 +254,7 @@ func TestCheck(t *testing.T) {
 	t.Parallel()
 	web := service("a", "web", 3, "v")
 	objects, ds := reconciler.Check(compiled("",
-		good(pkg(".", quota("q", "a", 2))), good(pkg("x", web)), good(pkg("y", web)), bad("z"), good(pkg("ok", service("a", "api", 5, "v")))), epoch)
+		good(pkg(".", newQuota("q", "a", 2))), good(pkg("x", web)), good(pkg("y", web)), bad("z"), good(pkg("ok", service("a", "api", 5, "v")))), epoch)
 	got := said(ds)
 	want := []string{
 		"warning ownership no tenant is declared, so every directory may declare everything",
@@ -386,7 +387,7 @@ func TestAdoptTheSame(t *testing.T) {
 	t.Parallel()
 	web, db := good(pkg("a", service("u", "web", 3, "v"))), good(pkg("b", service("u", "db", 1, "v")))
 	adopt := func(s *model.State, c schema.Compiled) []string {
-		writes, events := reconciler.Adopt(s, reconciler.DesiredIn(s), c, time.Time{})
+		writes, events := reconciler.Adopt(s, intent.Of(s), c, time.Time{})
 		if err := s.Apply(writes); err != nil {
 			t.Fatal(err)
 		}

@@ -2,11 +2,8 @@ package reconciler
 
 import (
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
 
-	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -88,92 +85,6 @@ func (s *step) whereLeft(name schema.TaskName, a *schema.TaskRecord, machine str
 		return fmt.Sprintf("its alloc %s has ended: %s", name.Short(), last)
 	}
 	return fmt.Sprintf("its alloc %s has ended", name.Short())
-}
-
-// retainedSets returns the alloc sets that are gone from the repository, or are no
-// alloc sets there any more, with the jobs that name them by the data that they
-// run, which runs says. Such a set stays: what runs is not stopped since its set
-// is missing.
-func retainedSets(s *model.State, desired *Desired, runs func(schema.JobName) *schema.Job) map[schema.JobName][]string {
-	var out map[schema.JobName][]string
-	for name, r := range s.Jobs {
-		if r.Admitted == "" || s.Data[r.Admitted].Kind != schema.Allocs {
-			continue
-		}
-		if d, ok := desired.Jobs[name]; ok && d.Job.Kind == schema.Allocs {
-			continue
-		}
-		if out == nil {
-			out = map[schema.JobName][]string{}
-		}
-		out[name] = nil
-	}
-	if out == nil {
-		return nil
-	}
-	for name := range desired.Jobs {
-		if data := runs(name); data != nil {
-			if host, inside := data.HostSet(); inside {
-				if jobs, gone := out[host]; gone {
-					out[host] = append(jobs, name.Short())
-				}
-			}
-		}
-	}
-	maps.DeleteFunc(out, func(_ schema.JobName, jobs []string) bool { slices.Sort(jobs); return len(jobs) == 0 })
-	return out
-}
-
-// withRetained returns what is desired, and the alloc sets that jobs keep alive
-// as they are: refused, so that all are told, and charged to their quota.
-func withRetained(s *model.State, desired *Desired, retained map[schema.JobName][]string) Desired {
-	d := *desired
-	if len(retained) == 0 {
-		return d
-	}
-	d.Jobs = maps.Clone(d.Jobs)
-	for name, jobs := range retained {
-		r := s.Jobs[name]
-		data := s.Data[r.Admitted]
-		d.Jobs[name] = DesiredJob{Job: data, Digest: r.Admitted, Origin: r.Origin, Refused: []schema.Diagnostic{{
-			Severity: schema.Error, Rule: schema.RuleNoEffect, Position: r.Origin, Field: keyOf(data).Field(),
-			Message:  fmt.Sprintf("alloc set %s is declared no more, and stays as it is for the jobs that run in it: %s", name.Short(), strings.Join(jobs, ", ")),
-			Expected: "an alloc set that no job names",
-			Hint:     "declare it again, or take allocset out of the job first",
-		}}}
-	}
-	return d
-}
-
-// admission returns the verdict on the desired jobs, and on the alloc sets that
-// stay for those which the verdict leaves as they are.
-func (s *step) admission() Admission {
-	in := admitInput(s.base, *s.desired, s.now)
-	admitted := in.Admitted
-	runs := func(name schema.JobName) *schema.Job { return admitted[name] }
-	retained := retainedSets(s.base, s.desired, runs)
-	for {
-		in.Desired = s.withReturned(withRetained(s.base, s.desired, retained))
-		verdict := Admit(in)
-		if len(retained) == 0 {
-			return verdict
-		}
-		anew := map[schema.JobName]bool{}
-		for _, name := range verdict.order {
-			anew[name] = true
-		}
-		still := retainedSets(s.base, s.desired, func(name schema.JobName) *schema.Job {
-			if anew[name] {
-				return s.desired.Jobs[name].Job
-			}
-			return admitted[name]
-		})
-		if len(still) == len(retained) {
-			s.retained = retained
-			return verdict
-		}
-		retained = still // what goes makes room
-	}
 }
 
 // last reports whether a job is an alloc set that is going. Its allocs go when

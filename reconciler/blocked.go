@@ -49,7 +49,7 @@ func (s *Status) blockers(counts func(dir string) bool) []Blocker {
 	}
 	for i := range s.Held {
 		h := &s.Held[i]
-		out = append(out, Blocker{Kind: BlockedHeld, Name: h.Name.String(), Message: h.waiting(), Next: h.Next})
+		out = append(out, Blocker{Kind: BlockedHeld, Name: h.Name.String(), Message: h.Waiting(), Next: h.Next})
 	}
 	for i := range s.Rejected {
 		if r := &s.Rejected[i]; !r.Machines {

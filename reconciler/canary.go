@@ -1,10 +1,10 @@
 package reconciler
 
 import (
-	"maps"
 	"slices"
 	"time"
 
+	"github.com/musterhq/muster/reconciler/intent"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -47,33 +47,6 @@ func proven(known []schema.Digest, version *schema.Job, works bool) []schema.Dig
 	return out[:min(len(out), schema.MaxProven)]
 }
 
-// insteadOf returns what a job runs in place of the data with the given digest,
-// which failed and is what is desired; false if it runs what is desired.
-func (s *step) insteadOf(name schema.JobName, desired schema.Digest) (DesiredJob, bool) {
-	r := s.job(name)
-	if r == nil || r.Rollout == nil || r.Rollout.Returned == "" || r.Rollout.Returned != desired {
-		return DesiredJob{}, false
-	}
-	return DesiredJob{Job: s.dataOf(r.Good), Digest: r.Good, Origin: r.Origin}, true
-}
-
-// withReturned returns what is desired, with jobs that return to their last
-// healthy data at that: it is admitted as any other.
-func (s *step) withReturned(d Desired) Desired {
-	owned := false
-	for name, job := range d.Jobs {
-		base, ok := s.insteadOf(name, job.Digest)
-		if !ok {
-			continue
-		}
-		if !owned {
-			d.Jobs, owned = maps.Clone(d.Jobs), true
-		}
-		d.Jobs[name] = base
-	}
-	return d
-}
-
 // canaryOf returns the canary that a job's newest version has yet to pass, nil if
 // there is none: it has no base, or returns to it.
 func (s *step) canaryOf(r *schema.JobRecord, want *schema.Job) *schema.Canary {
@@ -93,8 +66,8 @@ func (s *step) hasBase(r *schema.JobRecord, want *schema.Job) bool {
 	if base == nil || base.Kind != want.Kind || base.AllocSet != want.AllocSet {
 		return false
 	}
-	change, _ := Diff(base, want)
-	return change == Restart // what applies in place would do so at once
+	change, _ := intent.Diff(base, want)
+	return change == intent.Restart // what applies in place would do so at once
 }
 
 // rolloutScope is which tasks of a job run, or are to run, what.

@@ -5,7 +5,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/intent"
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
@@ -46,7 +46,7 @@ func (a *anything) canary(t *rapid.T, before map[schema.TaskName]*schema.Job) {
 		if !known {
 			had := 0
 			for task, data := range before {
-				if change, _ := reconciler.Diff(data, want); task.JobName == name && a.wants(want, task) && change != reconciler.Restart {
+				if change, _ := intent.Diff(data, want); task.JobName == name && a.wants(want, task) && change != intent.Restart {
 					had++
 				}
 			}
@@ -72,8 +72,8 @@ func (a *anything) hasCanary(r *schema.JobRecord, want *schema.Job) bool {
 		return false
 	}
 	base := a.state.Data[r.Good]
-	change, _ := reconciler.Diff(base, want)
-	return base.Kind == want.Kind && change == reconciler.Restart && base.Priority <= want.Priority && base.Priority.Band() == want.Priority.Band()
+	change, _ := intent.Diff(base, want)
+	return base.Kind == want.Kind && change == intent.Restart && base.Priority <= want.Priority && base.Priority.Band() == want.Priority.Band()
 }
 
 // record returns the record of a task, which there is.

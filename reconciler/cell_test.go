@@ -327,7 +327,7 @@ func service(user, name string, tasks int, v string) schema.Job {
 }
 
 // quota is a quota of tasks at production, and ample of all else.
-func quota(name, user string, tasks int) schema.Quota {
+func newQuota(name, user string, tasks int) schema.Quota {
 	return schema.Quota{
 		Name: name, User: user, Cell: "c", Band: schema.BandProduction, Tasks: tasks,
 		Resources: schema.Resources{CPUMilli: 1000_000, RAMBytes: 1 << 50, DiskBytes: 1 << 50},

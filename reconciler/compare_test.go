@@ -8,12 +8,12 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/intent"
 	"github.com/musterhq/muster/schema"
 )
 
 // told writes a comparison as lines.
-func told(c reconciler.Comparison) string {
+func told(c intent.Comparison) string {
 	var b strings.Builder
 	for i := range c.Objects {
 		o := &c.Objects[i]
@@ -167,7 +167,7 @@ skipped [], +0 -30 ~0
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			if got := told(reconciler.Compare(tt.base, tt.head)); got != tt.want {
+			if got := told(intent.Compare(tt.base, tt.head)); got != tt.want {
 				t.Errorf("got:\n%s\nwant:\n%s", got, tt.want)
 			}
 		})
@@ -189,12 +189,12 @@ func TestCompareProperties(t *testing.T) {
 			return compiled(label, good(pkg("a", jobs...)))
 		}
 		one, other := draw("one"), draw("other")
-		if c := reconciler.Compare(one, one); len(c.Objects) != 0 {
+		if c := intent.Compare(one, one); len(c.Objects) != 0 {
 			t.Fatalf("a commit differs from itself:\n%s", told(c))
 		}
-		there, back := reconciler.Compare(one, other), reconciler.Compare(other, one)
-		turned := map[string]string{reconciler.Added: reconciler.Removed, reconciler.Removed: reconciler.Added, reconciler.Changed: reconciler.Changed}
-		same := slices.EqualFunc(there.Objects, back.Objects, func(a, b reconciler.ObjectChange) bool {
+		there, back := intent.Compare(one, other), intent.Compare(other, one)
+		turned := map[string]string{intent.Added: intent.Removed, intent.Removed: intent.Added, intent.Changed: intent.Changed}
+		same := slices.EqualFunc(there.Objects, back.Objects, func(a, b intent.ObjectChange) bool {
 			return a.Name == b.Name && a.Action == turned[b.Action] && a.Start == b.Stop && a.Stop == b.Start && a.Restart == b.Restart && len(a.Fields) == len(b.Fields)
 		})
 		if !same {

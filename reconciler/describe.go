@@ -8,14 +8,16 @@ import (
 	"strings"
 	"time"
 
+	"github.com/musterhq/muster/reconciler/intent"
 	"github.com/musterhq/muster/reconciler/model"
+	"github.com/musterhq/muster/reconciler/quota"
 	"github.com/musterhq/muster/schema"
 )
 
 // DescribeInput is what a status is a function of.
 type DescribeInput struct {
 	State    *model.State
-	Desired  *Desired // DesiredIn of State; nil to have it found out
+	Desired  *intent.Desired // DesiredIn of State; nil to have it found out
 	Observed *model.Observed
 	Last     Output     // of the newest step
 	Head     string     // the repository's newest commit
@@ -25,9 +27,9 @@ type DescribeInput struct {
 }
 
 // desired returns what is desired of State.
-func (in *DescribeInput) desired() *Desired {
+func (in *DescribeInput) desired() *intent.Desired {
 	if in.Desired == nil {
-		return DesiredIn(in.State)
+		return intent.Of(in.State)
 	}
 	return in.Desired
 }
@@ -36,8 +38,8 @@ func (in *DescribeInput) desired() *Desired {
 func Describe(in DescribeInput) Status {
 	d := describer{in: in, status: Status{
 		Cell: in.State.Cell, At: in.Now, Commit: in.Head, Applied: in.State.Head.Commit, By: in.State.Head.By, Source: in.Trouble, SourceAt: in.Source.At,
-		Waiting: []string{}, Waits: []Wait{}, Blocked: []Blocker{}, Stale: []StalePackage{}, Rejected: []Rejection{}, Held: holdsOf(in.State.Head.Held), Losses: []LossHold{}, Suspended: suspensionsOf(in.State), Warnings: []QuotaWarning{}, Machines: []MachineStatus{}, Jobs: []JobStatus{}, Tasks: []TaskStatus{}, Notes: []string{},
-	}, used: map[string]schema.Resources{}, held: map[string]int{}, inside: map[string][]string{}, remarks: map[string]bool{}, alone: map[string][]string{}, kept: map[string]string{}, spans: in.State.Spans(), under: in.State.SuspendedJobs(), orders: map[string]*machineSpec{}, health: map[string]model.Health{}, desired: in.desired()}
+		Waiting: []string{}, Waits: []Wait{}, Blocked: []Blocker{}, Stale: []StalePackage{}, Rejected: []Rejection{}, Held: intent.HoldsOf(in.State.Head.Held), Losses: []LossHold{}, Suspended: suspensionsOf(in.State), Warnings: []quota.Warning{}, Machines: []MachineStatus{}, Jobs: []JobStatus{}, Tasks: []TaskStatus{}, Notes: []string{},
+	}, used: map[string]schema.Resources{}, held: map[string]int{}, inside: map[string][]string{}, remarks: map[string]bool{}, alone: map[string][]string{}, kept: map[string]string{}, spans: in.State.Spans(), under: in.State.SuspendedJobs(), orders: map[string]*intent.MachineSpec{}, health: map[string]model.Health{}, desired: in.desired()}
 	d.step = newStep(Input{State: in.State, Desired: d.desired, Observed: in.Observed, Now: in.Now})
 	d.repository()
 	d.lookAtMachines()
@@ -65,15 +67,15 @@ type describer struct {
 	held   map[string]int
 	inside map[string][]string // tasks, by the alloc that they run in
 	spans  map[schema.JobName]int
-	orders map[string]*machineSpec // by machine
-	kept   map[string]string       // by job: the guard that holds its removal
-	alone  map[string][]string     // by machine: jobs that crash there only
-	health map[string]model.Health // of machines that the cell knows
+	orders map[string]*intent.MachineSpec // by machine
+	kept   map[string]string              // by job: the guard that holds its removal
+	alone  map[string][]string            // by machine: jobs that crash there only
+	health map[string]model.Health        // of machines that the cell knows
 	// remarks are the tasks that are as desired, and have a reason all the same: what
 	// there is to remark.
 	remarks map[string]bool
 	step    *step // one that decides nothing: it knows which machines are up
-	desired *Desired
+	desired *intent.Desired
 
 	under model.SuspendedJobs
 }
@@ -82,7 +84,7 @@ type describer struct {
 func (d *describer) lookAtMachines() {
 	for _, name := range d.step.names {
 		r := d.in.State.Machines[name]
-		o := d.desired.declaredOf(&r.MachineInfo)
+		o := d.desired.DeclaredOf(&r.MachineInfo)
 		d.orders[name] = &o
 		d.health[name], _ = d.in.Observed.HealthOf(r, d.in.Now)
 		if d.health[name] == model.HealthUp {
@@ -105,13 +107,13 @@ func (d *describer) repository() {
 		d.wait(w.Kind, w.Name, w.Message)
 	}
 	if ds := s.Head.Unread; len(ds) > 0 {
-		d.status.Unread = &UnreadCommit{reasonOf(ds), ds, "correct it, check with `muster validate`, and commit; all runs on with the data of the commit before until then"}
+		d.status.Unread = &UnreadCommit{intent.ReasonOf(ds), ds, "correct it, check with `muster validate`, and commit; all runs on with the data of the commit before until then"}
 		d.waiting(d.status.Unread.waiting())
 	}
 	for _, dir := range slices.Sorted(maps.Keys(s.Head.Stale)) {
 		ds := s.Head.Stale[dir]
 		p := StalePackage{
-			Dir: dir, Reason: reasonOf(ds), Diagnostics: ds,
+			Dir: dir, Reason: intent.ReasonOf(ds), Diagnostics: ds,
 			Next: fmt.Sprintf("correct it, check with `muster validate`, and commit; %s runs its last good version until then", dir),
 		}
 		d.status.Stale = append(d.status.Stale, p)
@@ -119,7 +121,7 @@ func (d *describer) repository() {
 	}
 	for i := range d.status.Held {
 		h := &d.status.Held[i]
-		d.waiting(h.waiting())
+		d.waiting(h.Waiting())
 		for _, job := range h.Jobs {
 			d.kept[job] = h.Name.String()
 		}
@@ -137,8 +139,8 @@ func (d *describer) repository() {
 		d.status.Rejected = append(d.status.Rejected, r)
 		d.waiting(r.waiting())
 	}
-	if len(s.Head.Packages) > 0 && len(tenantsOf(s.HeadPackages())) == 0 {
-		d.status.Notes = append(d.status.Notes, noTenants.Message)
+	if len(s.Head.Packages) > 0 && len(intent.TenantsOf(s.HeadPackages())) == 0 {
+		d.status.Notes = append(d.status.Notes, intent.NoTenants.Message)
 	}
 	d.status.Notes = append(d.status.Notes, d.in.Source.Notes...)
 	d.status.Warnings = append(d.status.Warnings, d.in.Last.Admission.Warnings...)
@@ -227,7 +229,7 @@ func (d *describer) systemTasks(name schema.JobName, have []*schema.TaskRecord, 
 	for _, t := range have {
 		m := d.in.State.Machines[t.On]
 		switch {
-		case t.Machine == "" && d.orders[t.On] != nil && d.orders[t.On].closed(): // it gets nothing new
+		case t.Machine == "" && d.orders[t.On] != nil && d.orders[t.On].Closed(): // it gets nothing new
 		case t.Machine != "" && t.Stop == nil && m != nil && !m.LostSince.IsZero(): // it is not missed
 			d.task(name, t, r, j, false)
 			last := d.status.Tasks[len(d.status.Tasks)-1]
@@ -504,11 +506,11 @@ func (d *describer) machines() {
 		d.waitGone(name)
 		d.status.Machines = append(d.status.Machines, MachineStatus{
 			Name: name, Health: string(d.health[name]), Draining: d.drainingOf(name), Capacity: r.Capacity, Reserved: r.Reserved, Used: d.used[name], Tasks: d.held[name],
-			Cordoned: orders.closed(), Conditions: append(slices.Clip(d.in.Observed.Conditions(name)), d.in.Observed.NameConflict(name, d.in.Now)...), Devices: r.Devices, Attributes: orders.attributes, Notes: d.machineNotes(name), Place: model.PlaceOf(r),
+			Cordoned: orders.Closed(), Conditions: append(slices.Clip(d.in.Observed.Conditions(name)), d.in.Observed.NameConflict(name, d.in.Now)...), Devices: r.Devices, Attributes: orders.Attributes, Notes: d.machineNotes(name), Place: model.PlaceOf(r),
 		})
 	}
-	for _, m := range d.desired.unmatched(d.in.State) {
-		missing := m.neverJoined()
+	for _, m := range d.desired.Unmatched(d.in.State) {
+		missing := m.NeverJoined()
 		d.status.Unmatched = append(d.status.Unmatched, missing)
 		d.status.Notes = append(d.status.Notes, missing.Error())
 	}
@@ -542,7 +544,7 @@ func (d *describer) drainingOf(name string) *Draining {
 // waitGone says that the tasks of a machine which is declared gone have yet to be
 // rescheduled, until it is silent or has spoken since.
 func (d *describer) waitGone(name string) {
-	r, gone := d.in.State.Machines[name], d.orders[name].gone
+	r, gone := d.in.State.Machines[name], d.orders[name].Gone
 	if gone != nil && !r.Spoke && r.LostSince.IsZero() && d.held[name] > 0 {
 		d.wait(WaitGone, name, fmt.Sprintf("machine %s is declared gone: its tasks are rescheduled when it has been silent for %s", name, model.SilentAfter))
 	}
@@ -550,7 +552,7 @@ func (d *describer) waitGone(name string) {
 
 // goneNote tells of a machine that is declared gone.
 func (d *describer) goneNote(name string) []string {
-	r, gone := d.in.State.Machines[name], d.orders[name].gone
+	r, gone := d.in.State.Machines[name], d.orders[name].Gone
 	switch {
 	case gone == nil:
 		return nil

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/intent"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -22,51 +22,51 @@ func TestDiff(t *testing.T) {
 	tests := []struct {
 		name   string
 		change func(*schema.Job)
-		want   reconciler.Change
+		want   intent.Change
 		fields []string
 	}{
-		{"nothing", func(*schema.Job) {}, reconciler.Unchanged, nil},
-		{"nil and empty are the same", func(j *schema.Job) { j.Labels, j.Task.Env = map[string]string{}, map[string]string{} }, reconciler.Unchanged, nil},
-		{"tasks", func(j *schema.Job) { j.Tasks++ }, reconciler.InPlace, []string{"tasks: in place"}},
-		{"priority", func(j *schema.Job) { j.Priority++ }, reconciler.InPlace, []string{"priority: in place"}},
-		{"labels", func(j *schema.Job) { j.Labels = map[string]string{"a": "b"} }, reconciler.InPlace, []string{"labels: in place"}},
-		{"update", func(j *schema.Job) { j.Update.MaxParallel++ }, reconciler.InPlace, []string{"update: in place"}},
-		{"grace", func(j *schema.Job) { j.Task.GraceSeconds++ }, reconciler.InPlace, []string{"task.graceSeconds: in place"}},
-		{"health", func(j *schema.Job) { j.Task.Health = health("/new") }, reconciler.InPlace, []string{"task.health: in place"}},
-		{"logs", func(j *schema.Job) { j.Task.Logs = &schema.Logs{MaxBytes: 1 << 20, Files: 2} }, reconciler.InPlace, []string{"task.logs: in place"}},
-		{"processes", func(j *schema.Job) { j.Task.Limits = &schema.Limits{Processes: 10} }, reconciler.InPlace, []string{"task.limits.processes: in place"}},
-		{"the limits that are the default", func(j *schema.Job) { j.Task.Limits = &schema.Limits{Processes: schema.DefaultProcesses} }, reconciler.Unchanged, nil},
-		{"files", func(j *schema.Job) { j.Task.Limits = &schema.Limits{Processes: schema.DefaultProcesses, Files: 64} }, reconciler.Restart, []string{"task.limits.files: restart"}},
-		{"core files", func(j *schema.Job) { j.Task.Limits = &schema.Limits{Processes: schema.DefaultProcesses, CoreBytes: 1} }, reconciler.Restart, []string{"task.limits.coreBytes: restart"}},
-		{"command", func(j *schema.Job) { j.Task.Process.Command = []string{"other"} }, reconciler.Restart, []string{"task.process.command: restart"}},
-		{"env", func(j *schema.Job) { j.Task.Env = map[string]string{"A": "b"} }, reconciler.Restart, []string{"task.env: restart"}},
-		{"a requirement of isolation", func(j *schema.Job) { j.Task.Isolation = &schema.Isolation{Require: true, Network: "host"} }, reconciler.Move, []string{"task.isolation.require: move"}},
-		{"the isolation that is the default", func(j *schema.Job) { j.Task.Isolation = &schema.Isolation{Network: "host"} }, reconciler.Unchanged, nil},
-		{"network", func(j *schema.Job) { j.Task.Isolation = &schema.Isolation{Network: "none"} }, reconciler.Restart, []string{"task.isolation.network: restart"}},
-		{"files", func(j *schema.Job) { j.Task.Files = map[string]schema.TaskFile{"f": {}} }, reconciler.Restart, []string{"task.files: restart"}},
-		{"sticky", func(j *schema.Job) { j.Task.Sticky = schema.StickyHere }, reconciler.Restart, []string{"task.sticky: restart"}},
-		{"root", func(j *schema.Job) { j.Task.Process.Root = "/x" }, reconciler.Restart, []string{"task.process.root: restart"}},
-		{"kind", func(j *schema.Job) { j.Kind = schema.Batch }, reconciler.Restart, []string{"kind: restart"}},
-		{"more memory", func(j *schema.Job) { j.Task.Resources.RAMBytes++ }, reconciler.Resize, []string{"task.resources.ramBytes: resize"}},
-		{"less memory", func(j *schema.Job) { j.Task.Resources.RAMBytes-- }, reconciler.InPlace, []string{"task.resources.ramBytes: in place"}},
+		{"nothing", func(*schema.Job) {}, intent.Unchanged, nil},
+		{"nil and empty are the same", func(j *schema.Job) { j.Labels, j.Task.Env = map[string]string{}, map[string]string{} }, intent.Unchanged, nil},
+		{"tasks", func(j *schema.Job) { j.Tasks++ }, intent.InPlace, []string{"tasks: in place"}},
+		{"priority", func(j *schema.Job) { j.Priority++ }, intent.InPlace, []string{"priority: in place"}},
+		{"labels", func(j *schema.Job) { j.Labels = map[string]string{"a": "b"} }, intent.InPlace, []string{"labels: in place"}},
+		{"update", func(j *schema.Job) { j.Update.MaxParallel++ }, intent.InPlace, []string{"update: in place"}},
+		{"grace", func(j *schema.Job) { j.Task.GraceSeconds++ }, intent.InPlace, []string{"task.graceSeconds: in place"}},
+		{"health", func(j *schema.Job) { j.Task.Health = health("/new") }, intent.InPlace, []string{"task.health: in place"}},
+		{"logs", func(j *schema.Job) { j.Task.Logs = &schema.Logs{MaxBytes: 1 << 20, Files: 2} }, intent.InPlace, []string{"task.logs: in place"}},
+		{"processes", func(j *schema.Job) { j.Task.Limits = &schema.Limits{Processes: 10} }, intent.InPlace, []string{"task.limits.processes: in place"}},
+		{"the limits that are the default", func(j *schema.Job) { j.Task.Limits = &schema.Limits{Processes: schema.DefaultProcesses} }, intent.Unchanged, nil},
+		{"files", func(j *schema.Job) { j.Task.Limits = &schema.Limits{Processes: schema.DefaultProcesses, Files: 64} }, intent.Restart, []string{"task.limits.files: restart"}},
+		{"core files", func(j *schema.Job) { j.Task.Limits = &schema.Limits{Processes: schema.DefaultProcesses, CoreBytes: 1} }, intent.Restart, []string{"task.limits.coreBytes: restart"}},
+		{"command", func(j *schema.Job) { j.Task.Process.Command = []string{"other"} }, intent.Restart, []string{"task.process.command: restart"}},
+		{"env", func(j *schema.Job) { j.Task.Env = map[string]string{"A": "b"} }, intent.Restart, []string{"task.env: restart"}},
+		{"a requirement of isolation", func(j *schema.Job) { j.Task.Isolation = &schema.Isolation{Require: true, Network: "host"} }, intent.Move, []string{"task.isolation.require: move"}},
+		{"the isolation that is the default", func(j *schema.Job) { j.Task.Isolation = &schema.Isolation{Network: "host"} }, intent.Unchanged, nil},
+		{"network", func(j *schema.Job) { j.Task.Isolation = &schema.Isolation{Network: "none"} }, intent.Restart, []string{"task.isolation.network: restart"}},
+		{"files", func(j *schema.Job) { j.Task.Files = map[string]schema.TaskFile{"f": {}} }, intent.Restart, []string{"task.files: restart"}},
+		{"sticky", func(j *schema.Job) { j.Task.Sticky = schema.StickyHere }, intent.Restart, []string{"task.sticky: restart"}},
+		{"root", func(j *schema.Job) { j.Task.Process.Root = "/x" }, intent.Restart, []string{"task.process.root: restart"}},
+		{"kind", func(j *schema.Job) { j.Kind = schema.Batch }, intent.Restart, []string{"kind: restart"}},
+		{"more memory", func(j *schema.Job) { j.Task.Resources.RAMBytes++ }, intent.Resize, []string{"task.resources.ramBytes: resize"}},
+		{"less memory", func(j *schema.Job) { j.Task.Resources.RAMBytes-- }, intent.InPlace, []string{"task.resources.ramBytes: in place"}},
 		{
-			"more CPU, less disk", func(j *schema.Job) { j.Task.Resources.CPUMilli++; j.Task.Resources.DiskBytes-- }, reconciler.Resize,
+			"more CPU, less disk", func(j *schema.Job) { j.Task.Resources.CPUMilli++; j.Task.Resources.DiskBytes-- }, intent.Resize,
 			[]string{"task.resources.cpuMilli: resize", "task.resources.diskBytes: in place"},
 		},
-		{"whole cores", func(j *schema.Job) { j.Task.Resources.WholeCores = true }, reconciler.Restart, []string{"task.resources.wholeCores: restart"}},
-		{"class", func(j *schema.Job) { j.AppClass = schema.ClassBatch }, reconciler.InPlace, []string{"appclass: in place"}},
-		{"the class that it had anyway", func(j *schema.Job) { j.AppClass = schema.ClassLatencySensitive }, reconciler.Unchanged, nil},
-		{"exceed", func(j *schema.Job) { j.Task.Exceed = &schema.Exceed{RAM: true} }, reconciler.InPlace, []string{"task.exceed: in place"}},
-		{"what it might exceed anyway", func(j *schema.Job) { j.Task.Exceed = &schema.Exceed{CPU: true} }, reconciler.Unchanged, nil},
-		{"ports", func(j *schema.Job) { j.Task.Resources.Ports = nil }, reconciler.Restart, []string{"task.resources.ports: restart"}},
-		{"constraints", func(j *schema.Job) { j.Constraints = []schema.Constraint{{Attribute: "a", Operator: "exists"}} }, reconciler.Move, []string{"constraints: move"}},
-		{"preferences", func(j *schema.Job) { j.Preferences = []schema.Preference{{Weight: 3}} }, reconciler.InPlace, []string{"preferences: in place"}},
-		{"spread", func(j *schema.Job) { j.Spread = &schema.Spread{By: "zone"} }, reconciler.InPlace, []string{"spread: in place"}},
-		{"devices", func(j *schema.Job) { j.Task.Resources.Devices = map[string]schema.DeviceAsk{"gpu": {Count: 1}} }, reconciler.Restart, []string{"task.resources.devices: restart"}},
+		{"whole cores", func(j *schema.Job) { j.Task.Resources.WholeCores = true }, intent.Restart, []string{"task.resources.wholeCores: restart"}},
+		{"class", func(j *schema.Job) { j.AppClass = schema.ClassBatch }, intent.InPlace, []string{"appclass: in place"}},
+		{"the class that it had anyway", func(j *schema.Job) { j.AppClass = schema.ClassLatencySensitive }, intent.Unchanged, nil},
+		{"exceed", func(j *schema.Job) { j.Task.Exceed = &schema.Exceed{RAM: true} }, intent.InPlace, []string{"task.exceed: in place"}},
+		{"what it might exceed anyway", func(j *schema.Job) { j.Task.Exceed = &schema.Exceed{CPU: true} }, intent.Unchanged, nil},
+		{"ports", func(j *schema.Job) { j.Task.Resources.Ports = nil }, intent.Restart, []string{"task.resources.ports: restart"}},
+		{"constraints", func(j *schema.Job) { j.Constraints = []schema.Constraint{{Attribute: "a", Operator: "exists"}} }, intent.Move, []string{"constraints: move"}},
+		{"preferences", func(j *schema.Job) { j.Preferences = []schema.Preference{{Weight: 3}} }, intent.InPlace, []string{"preferences: in place"}},
+		{"spread", func(j *schema.Job) { j.Spread = &schema.Spread{By: "zone"} }, intent.InPlace, []string{"spread: in place"}},
+		{"devices", func(j *schema.Job) { j.Task.Resources.Devices = map[string]schema.DeviceAsk{"gpu": {Count: 1}} }, intent.Restart, []string{"task.resources.devices: restart"}},
 		{
 			"the greatest counts, and all are told",
 			func(j *schema.Job) { j.Tasks, j.Task.Process.Command, j.Priority = 9, []string{"other"}, 3 },
-			reconciler.Restart,
+			intent.Restart,
 			[]string{"priority: in place", "task.process.command: restart", "tasks: in place"},
 		},
 	}
@@ -76,7 +76,7 @@ func TestDiff(t *testing.T) {
 			old, next := service("u", "web", 3, "v"), service("u", "web", 3, "v")
 			old.Task.Health, next.Task.Health = health("/"), health("/")
 			tt.change(&next)
-			got, changes := reconciler.Diff(&old, &next)
+			got, changes := intent.Diff(&old, &next)
 			var fields []string
 			for _, c := range changes {
 				fields = append(fields, fmt.Sprintf("%s: %s", c.Field, c.Change))
@@ -143,9 +143,9 @@ func TestDiffKnowsAllFields(t *testing.T) {
 	}
 	old, next := full(), full()
 	walk(reflect.ValueOf(&next), "", func(path string) {
-		change, _ := reconciler.Diff(&old, &next)
+		change, _ := intent.Diff(&old, &next)
 		identity := slices.Contains([]string{".Name", ".User", ".Cell"}, path)
-		if (change == reconciler.Unchanged) != identity {
+		if (change == intent.Unchanged) != identity {
 			t.Errorf("a change of job%s is %q", path, change)
 		}
 	})
@@ -176,8 +176,8 @@ func TestDiffAgreesWithRunDigest(t *testing.T) {
 			return j
 		}
 		old, next := draw(), draw()
-		change, _ := reconciler.Diff(&old, &next)
-		if same := old.Task.RunDigest() == next.Task.RunDigest(); same != (change != reconciler.Restart) {
+		change, _ := intent.Diff(&old, &next)
+		if same := old.Task.RunDigest() == next.Task.RunDigest(); same != (change != intent.Restart) {
 			t.Fatalf("Diff says %q, the run digests are the same: %t", change, same)
 		}
 	})

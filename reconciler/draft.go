@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/musterhq/muster/reconciler/intent"
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
@@ -70,6 +71,9 @@ func (d *draft) dataOf(digest schema.Digest) *schema.Job {
 	}
 	return d.base.Data[digest]
 }
+
+// records are those of the draft.
+func (d *draft) records() intent.Records { return intent.Records{Job: d.job, Data: d.dataOf} }
 
 // allJobs returns the names of all jobs that have a record, sorted.
 func (d *draft) allJobs() []schema.JobName {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/musterhq/muster/reconciler/intent"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -51,7 +52,7 @@ func (d *Draining) String() string {
 // drained is a machine that is draining, and what it holds.
 type drained struct {
 	name   string
-	orders *machineSpec
+	orders *intent.MachineSpec
 	tasks  []drainTask
 	before int // that it held when the step began
 }
@@ -77,9 +78,9 @@ func (s *step) drain() {
 	turns := map[schema.ObjectKey]int{}
 	for i := range list {
 		m := &list[i]
-		d, key := s.describeDrain(m), m.orders.drainer.key()
+		d, key := s.describeDrain(m), m.orders.Drainer.Key()
 		s.out.Draining[m.name] = d
-		switch most := max(1, m.orders.drain.AtOnce); {
+		switch most := max(1, m.orders.Drain.AtOnce); {
 		case len(m.tasks) == 0:
 			if m.before > 0 {
 				s.event(schema.Event{Kind: schema.EventMachine, Machine: m.name, Message: "drained: nothing runs on it any more"})
@@ -97,9 +98,9 @@ func (s *step) drain() {
 
 // describeDrain begins to describe a machine that is draining.
 func (s *step) describeDrain(m *drained) *Draining {
-	o := m.orders.drainer
+	o := m.orders.Drainer
 	d := &Draining{
-		Object: o.key().Field(), Origin: o.Origin, Left: len(m.tasks), Waits: []string{}, waits: map[schema.TaskName]string{},
+		Object: o.Key().Field(), Origin: o.Origin, Left: len(m.tasks), Waits: []string{}, waits: map[schema.TaskName]string{},
 		Deadline: o.Drain.Deadline, AtDeadline: cmp.Or(o.Drain.AtDeadline, schema.DeadlineBudget),
 	}
 	if !d.Deadline.IsZero() && d.Left > 0 {
@@ -118,7 +119,7 @@ func (s *step) draining() []drained {
 	var out []drained
 	at := map[string]int{}
 	for _, name := range s.names {
-		if o := s.machineSpec(name); o.drain != nil {
+		if o := s.machineSpec(name); o.Drain != nil {
 			at[name] = len(out)
 			out = append(out, drained{name: name, orders: o})
 		}
@@ -144,7 +145,13 @@ func (s *step) draining() []drained {
 	}
 	for i := range out {
 		slices.SortStableFunc(out[i].tasks, func(a, b drainTask) int {
-			return boolCompare(a.data.Kind == schema.System, b.data.Kind == schema.System)
+			switch system := a.data.Kind == schema.System; {
+			case system == (b.data.Kind == schema.System):
+				return 0
+			case system: // after the others
+				return 1
+			}
+			return -1
 		})
 	}
 	return out

@@ -8,7 +8,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/musterhq/muster/reconciler/intent"
 	"github.com/musterhq/muster/reconciler/model"
+	"github.com/musterhq/muster/reconciler/quota"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -21,11 +23,11 @@ type Explanation struct {
 	Rejection *Rejection           `json:"rejection,omitempty"`
 	Stale     *StalePackage        `json:"stale,omitempty"` // of the directory that declares it
 	Unread    *UnreadCommit        `json:"unread,omitempty"`
-	Hold      *Hold                `json:"hold,omitempty"` // of its removal
+	Hold      *intent.Hold         `json:"hold,omitempty"` // of its removal
 	Suspended *SuspensionStatus    `json:"suspended,omitempty"`
-	Warnings  []QuotaWarning       `json:"warnings,omitempty"` // of its owner, at its band
+	Warnings  []quota.Warning      `json:"warnings,omitempty"` // of its owner, at its band
 	Origin    schema.Position      `json:"origin"`
-	Updated   []FieldChange        `json:"updated,omitempty"`   // by the newest version, where tasks run older
+	Updated   []intent.FieldChange `json:"updated,omitempty"`   // by the newest version, where tasks run older
 	Avoid     map[string][]Avoided `json:"avoid,omitempty"`     // by task
 	Placement *Placing             `json:"placement,omitempty"` // of one task
 	Spread    string               `json:"spread,omitempty"`    // what is wrong with it
@@ -57,7 +59,7 @@ func Explain(in DescribeInput, status *Status, name, machine string) (Explanatio
 		e.Origin = d.Origin
 	}
 	for i := range status.Stale {
-		if status.Stale[i].Dir == dirOf(e.Origin.Path) {
+		if status.Stale[i].Dir == path.Dir(e.Origin.Path) {
 			e.Stale = &status.Stale[i]
 		}
 	}
@@ -85,7 +87,7 @@ func (e *Explanation) addStatus(status *Status, job schema.JobName) {
 			e.Job = &j
 		}
 	}
-	e.Warnings = keep(status.Warnings, func(w *QuotaWarning) bool { return e.Job != nil && w.User == job.User && w.Band == e.Job.Band })
+	e.Warnings = keep(status.Warnings, func(w *quota.Warning) bool { return e.Job != nil && w.User == job.User && w.Band == e.Job.Band })
 	for i := range status.Held {
 		if _, ok := slices.BinarySearch(status.Held[i].Jobs, job.Short()); ok {
 			e.Hold = &status.Held[i]
@@ -103,8 +105,6 @@ func (e *Explanation) addStatus(status *Status, job schema.JobName) {
 	}
 }
 
-func dirOf(file string) string { return path.Dir(file) }
-
 // addRecords tells what the records of a job's tasks hold beyond the status.
 func (e *Explanation) addRecords(in DescribeInput, r *schema.JobRecord, index int, isTask bool) {
 	for _, name := range in.State.ChunkNames() {
@@ -118,7 +118,7 @@ func (e *Explanation) addRecords(in DescribeInput, r *schema.JobRecord, index in
 				continue
 			}
 			if t.Machine != "" && r.Admitted != "" && t.Data != r.Admitted && e.Updated == nil {
-				_, e.Updated = Diff(in.State.Data[t.Data], in.State.Data[r.Admitted])
+				_, e.Updated = intent.Diff(in.State.Data[t.Data], in.State.Data[r.Admitted])
 			}
 			for _, m := range slices.Sorted(maps.Keys(t.Avoid)) {
 				if ahead(in.Now, t.Avoid[m], avoidFor) {

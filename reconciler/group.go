@@ -3,10 +3,13 @@ package reconciler
 import (
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 
+	"github.com/musterhq/muster/reconciler/intent"
 	"github.com/musterhq/muster/reconciler/model"
+	"github.com/musterhq/muster/reconciler/quota"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -39,18 +42,24 @@ func (g Group) Of(s *Status) (*Status, error) {
 	picked := g.jobs(s)
 	n.Jobs = keep(s.Jobs, func(j *JobStatus) bool { return picked[j.Name] })
 	n.Rejected = keep(s.Rejected, func(r *Rejection) bool { return picked[r.Job] })
-	n.Held = keep(s.Held, func(h *Hold) bool { return slices.ContainsFunc(h.Jobs, func(job string) bool { return picked[job] }) })
+	n.Held = keep(s.Held, func(h *intent.Hold) bool {
+		return slices.ContainsFunc(h.Jobs, func(job string) bool { return picked[job] })
+	})
 	under := map[string]bool{schema.AllJobs: true}
 	for i := range n.Jobs {
 		under[n.Jobs[i].Suspended] = true
 	}
 	n.Suspended = keep(s.Suspended, func(x *SuspensionStatus) bool { return under[x.Name] })
+	type account struct {
+		user string
+		band schema.Band
+	}
 	owners := map[account]bool{}
 	for i := range n.Jobs {
 		user, _, _ := strings.Cut(n.Jobs[i].Name, "/")
 		owners[account{user, n.Jobs[i].Band}] = true
 	}
-	n.Warnings = keep(s.Warnings, func(w *QuotaWarning) bool { return owners[account{w.User, w.Band}] })
+	n.Warnings = keep(s.Warnings, func(w *quota.Warning) bool { return owners[account{w.User, w.Band}] })
 	n.Tasks = keep(s.Tasks, func(t *TaskStatus) bool { return picked[jobOf(t.Name)] && g.holds(t) })
 	if g.machine() {
 		n.Machines = keep(s.Machines, func(m *MachineStatus) bool { return m.Name == g.Name })
@@ -168,7 +177,7 @@ func waitingFor(n *Status) []string {
 		}
 	}
 	for i := range n.Held {
-		out = append(out, n.Held[i].waiting())
+		out = append(out, n.Held[i].Waiting())
 	}
 	for i := range n.Suspended {
 		if x := &n.Suspended[i]; x.Waits != "" {
@@ -191,7 +200,7 @@ func waitingFor(n *Status) []string {
 func dirsOf(n *Status) map[string]bool {
 	dirs := map[string]bool{}
 	for i := range n.Jobs {
-		dirs[dirOf(n.Jobs[i].Origin.Path)] = true
+		dirs[path.Dir(n.Jobs[i].Origin.Path)] = true
 	}
 	return dirs
 }

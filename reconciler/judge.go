@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/musterhq/muster/reconciler/intent"
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
@@ -115,7 +116,7 @@ func (s *step) judge(name schema.JobName) {
 	default:
 		s.keepPace(name, &r, want, &p)
 	}
-	if differ(&r, was) {
+	if intent.Differ(&r, was) {
 		s.setJob(name, &r)
 	}
 }

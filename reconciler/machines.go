@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/musterhq/muster/reconciler/intent"
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
@@ -29,7 +30,7 @@ func Behind(s *model.State, info *schema.MachineInfo) error {
 // Join takes a machine that connects into the state, with an epoch of its own:
 // messages of an older connection are refused from then on. The writes must be
 // stored before the machine is welcomed.
-func Join(s *model.State, desired *Desired, info schema.MachineInfo, now time.Time) (epoch uint64, writes []model.Write, events []schema.Event) {
+func Join(s *model.State, desired *intent.Desired, info schema.MachineInfo, now time.Time) (epoch uint64, writes []model.Write, events []schema.Event) {
 	r := &schema.MachineRecord{MachineInfo: info, Epoch: max(s.Gone.Epoch, s.Floor()) + 1, Joined: now, From: info.Link.From}
 	message := "joined"
 	if was := s.Machines[info.Name]; was != nil {
@@ -40,8 +41,8 @@ func Join(s *model.State, desired *Desired, info schema.MachineInfo, now time.Ti
 			message = "joined again after a restart of the machine"
 		}
 	}
-	d := desired.declaredOf(&info)
-	r.Spoke = d.gone != nil
+	d := desired.DeclaredOf(&info)
+	r.Spoke = d.Gone != nil
 	e := schema.Event{At: now, Kind: schema.EventMachine, Machine: info.Name, Message: message}
 	return r.Epoch, []model.Write{s.Document(model.KeyMachine+info.Name, r)}, []schema.Event{e}
 }
@@ -54,7 +55,7 @@ type silent struct {
 	lost   bool          // for longer than the cell waits
 	// gone is the object that declares it gone; nil if none does, or it has
 	// spoken since.
-	gone *DesiredMachine
+	gone *intent.DesiredMachine
 }
 
 // dead reports whether somebody has said that the machine is gone for good.
@@ -97,12 +98,12 @@ func (s *step) look(name string) {
 	}
 	d := s.machineSpec(name)
 	q := &silent{
-		record: r, domain: d.attributes[s.desired.Policy.Loss().Domain],
+		record: r, domain: d.Attributes[s.desired.Policy.Loss().Domain],
 		quiet: max(0, s.in.Observed.Silence(r, s.now)), lost: health == model.HealthLost,
 	}
-	if d.gone != nil && !r.Spoke {
+	if d.Gone != nil && !r.Spoke {
 		if q.quiet >= model.SilentAfter {
-			q.gone = d.gone
+			q.gone = d.Gone
 		} else {
 			s.wake(s.now.Add(model.SilentAfter - q.quiet))
 		}
@@ -124,11 +125,11 @@ func (s *step) lossSetRight(name string) *schema.MachineRecord {
 }
 
 // machineSpec returns what is declared of a machine.
-func (s *step) machineSpec(name string) *machineSpec {
+func (s *step) machineSpec(name string) *intent.MachineSpec {
 	r, desired := s.base.Machines[name], s.desired
 	m := s.memo.orders[name]
 	if m == nil || m.record != r || m.desired != desired {
-		m = &ordersMemo{r, desired, desired.declaredOf(&r.MachineInfo)}
+		m = &ordersMemo{r, desired, desired.DeclaredOf(&r.MachineInfo)}
 		if s.memo.orders == nil {
 			s.memo.orders = map[string]*ordersMemo{}
 		}
@@ -139,7 +140,7 @@ func (s *step) machineSpec(name string) *machineSpec {
 
 // closed reports whether a machine shall get nothing new.
 func (s *step) closed(machine string) bool {
-	return s.base.Machines[machine] != nil && s.machineSpec(machine).closed()
+	return s.base.Machines[machine] != nil && s.machineSpec(machine).Closed()
 }
 
 // giveUp takes down that a machine is lost.
@@ -184,7 +185,7 @@ func (s *step) returned(name string) {
 	seen := !r.GoneSince.IsZero() && !r.GoneSince.After(s.now) // else for the first time, or the clock was set
 	sure := r.GoneSince.Add(model.SilentAfter)                 // one that is up then has spoken meanwhile
 	switch {
-	case d.gone == nil:
+	case d.Gone == nil:
 		changed = changed || r.Spoke || !r.GoneSince.IsZero()
 		r.Spoke, r.GoneSince = false, time.Time{}
 	case r.Spoke:
@@ -195,7 +196,7 @@ func (s *step) returned(name string) {
 		s.wake(s.now.Add(model.SilentAfter))
 	default:
 		r.Spoke, changed = true, true
-		s.event(schema.Event{Kind: schema.EventMachine, Machine: name, Message: "speaks, and is declared gone at " + d.gone.Origin.String() + ": it is not"})
+		s.event(schema.Event{Kind: schema.EventMachine, Machine: name, Message: "speaks, and is declared gone at " + d.Gone.Origin.String() + ": it is not"})
 	}
 	if changed {
 		s.machines[name] = &r

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/musterhq/muster/reconciler/intent"
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
@@ -27,7 +28,7 @@ type Master struct {
 	cfg      MasterConfig
 	state    *model.State
 	observed *model.Observed
-	wanted   DesiredCache
+	wanted   intent.Cache
 	memo     Memo
 	last     Output
 
@@ -292,7 +293,7 @@ func (m *Master) input(now time.Time) Input {
 }
 
 // desired is what is desired by what is stored.
-func (m *Master) desired() *Desired { return m.wanted.Of(m.state) }
+func (m *Master) desired() *intent.Desired { return m.wanted.Of(m.state) }
 
 // described is what a Status is a function of.
 func (m *Master) described(now time.Time) DescribeInput {

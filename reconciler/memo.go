@@ -6,7 +6,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/musterhq/muster/reconciler/intent"
 	"github.com/musterhq/muster/reconciler/model"
+	"github.com/musterhq/muster/reconciler/quota"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -40,8 +42,8 @@ type machineMemo struct {
 // ordersMemo is what is declared of a machine, and what that was a function of.
 type ordersMemo struct {
 	record  *schema.MachineRecord
-	desired *Desired
-	orders  machineSpec
+	desired *intent.Desired
+	orders  intent.MachineSpec
 }
 
 // idleJob is a job of which nothing has to be done before one of these changes or
@@ -57,10 +59,10 @@ type idleJob struct {
 // admissionMemo is a verdict that changed nothing, and what it was a function
 // of.
 type admissionMemo struct {
-	desired  *Desired
+	desired  *intent.Desired
 	jobs     map[schema.JobName]*schema.JobRecord
 	machines map[string]*schema.MachineRecord
-	verdict  Admission
+	verdict  quota.Admission
 }
 
 // machineNames returns the names of all machines, sorted.
@@ -222,14 +224,15 @@ func (s *step) markIdle(name schema.JobName) {
 
 // verdict returns the verdict on the desired jobs; settled says that it changes
 // nothing.
-func (s *step) verdict() (a Admission, settled bool) {
+func (s *step) verdict() (a quota.Admission, settled bool) {
 	desired := s.desired
 	if m := s.memo.admission; m != nil && len(s.jobs) == 0 && m.desired == desired && maps.Equal(m.jobs, s.base.Jobs) && maps.Equal(m.machines, s.base.Machines) &&
 		(m.verdict.Next.IsZero() || s.now.Before(m.verdict.Next)) {
 		return m.verdict, true
 	}
 	s.memo.admission = nil
-	return s.admission(), false
+	a, s.retained = quota.Question{State: s.base, Desired: desired, Records: s.records(), Now: s.now}.Verdict()
+	return a, false
 }
 
 // rememberVerdict keeps a verdict that changed nothing.
@@ -255,5 +258,5 @@ func (m *Memo) Audit(in Input) error {
 			return fmt.Errorf("the kept snapshot says %q: want %q", line, want[min(i, len(want)-1)])
 		}
 	}
-	return audit(in.State, kept.desired)
+	return intent.Audit(in.State, kept.desired)
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/placement"
+	"github.com/musterhq/muster/reconciler/intent"
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
@@ -23,7 +24,7 @@ type mirror struct {
 type seenMachine struct {
 	record  *schema.MachineRecord
 	heard   *model.LastReport
-	desired *Desired
+	desired *intent.Desired
 	up      bool
 	again   time.Time // when a port of it may be tried again, zero if never
 	machine placement.Machine
@@ -193,8 +194,8 @@ func (s *step) machineOf(name string) (m placement.Machine, again time.Time) {
 	info := s.base.Machines[name].MachineInfo
 	declared := s.machineSpec(name)
 	m = placement.Machine{
-		Name: name, Capacity: info.Capacity, Ports: info.Ports, Attributes: declared.attributes,
-		Up: s.isUp(name), Cordoned: declared.closed(),
+		Name: name, Capacity: info.Capacity, Ports: info.Ports, Attributes: declared.Attributes,
+		Up: s.isUp(name), Cordoned: declared.Closed(),
 	}
 	for _, g := range info.Devices {
 		m.Devices = append(m.Devices, placement.Device{Kind: g.Kind, Model: g.Model, Count: g.Count})

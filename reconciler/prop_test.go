@@ -133,7 +133,7 @@ func (a *anything) randomCommit(t *rapid.T) schema.Compiled {
 
 // randomQuota may begin or end soon.
 func (a *anything) randomQuota(t *rapid.T) schema.Quota {
-	q := quota("q", "u", rapid.IntRange(0, 6).Draw(t, "quota"))
+	q := newQuota("q", "u", rapid.IntRange(0, 6).Draw(t, "quota"))
 	if rapid.Bool().Draw(t, "period") {
 		q.From = a.now.Add(time.Duration(rapid.IntRange(-10, 10).Draw(t, "from")) * time.Second)
 		q.Until = q.From.Add(time.Duration(rapid.IntRange(1, 100).Draw(t, "length")) * time.Second)

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/quota"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -162,7 +163,7 @@ func TestQuotaMessages(t *testing.T) {
 			t.Parallel()
 			in := admitInput(tt.admitted, tt.objects...)
 			in.Now, in.Size = epoch, sizeOf(tt.capacity)
-			verdict := reconciler.Admit(in)
+			verdict := quota.Admit(in)
 			var got []string
 			for _, name := range slices.SortedFunc(maps.Keys(verdict.Rejected), schema.JobName.Compare) {
 				d := verdict.Rejected[name]
@@ -184,7 +185,7 @@ func TestStepWakesForQuota(t *testing.T) {
 	t.Parallel()
 	c := newCell()
 	begin, end := epoch.Add(time.Hour), epoch.AddDate(1, 0, 0)
-	c.commit(compiled("1", good(pkg(".", schema.Cell{Name: "c", Quota: "on"}, period(quota("q", "a", 3), begin, end), service("a", "web", 3, "v")))))
+	c.commit(compiled("1", good(pkg(".", schema.Cell{Name: "c", Quota: "on"}, period(newQuota("q", "a", 3), begin, end), service("a", "web", 3, "v")))))
 	if out := c.step(); out.Wake != begin || len(c.state.Jobs) > 0 {
 		t.Errorf("wake at %s, want %s; %d jobs are admitted", out.Wake, begin, len(c.state.Jobs))
 	}
@@ -205,7 +206,7 @@ func BenchmarkAdmit(b *testing.B) {
 	var objects []any
 	for u := range 100 {
 		user := fmt.Sprintf("u%d", u)
-		objects = append(objects, quota(user, user, 300))
+		objects = append(objects, newQuota(user, user, 300))
 		for i := range 100 {
 			j := service(user, fmt.Sprintf("j%d", i), 3, "v")
 			admitted = append(admitted, j)
@@ -217,7 +218,7 @@ func BenchmarkAdmit(b *testing.B) {
 	}
 	in := admitInput(admitted, objects...)
 	for b.Loop() {
-		if n := len(reconciler.Admit(in).Rejected); n != 100 {
+		if n := len(quota.Admit(in).Rejected); n != 100 {
 			b.Fatalf("%d are rejected", n)
 		}
 	}
@@ -228,7 +229,7 @@ func BenchmarkAdmit(b *testing.B) {
 func TestWarningsOfAGroup(t *testing.T) {
 	t.Parallel()
 	c := newCell()
-	objects := []any{schema.Cell{Name: "c", Quota: "on"}, quota("q", "a", 1), quota("r", "b", 1), service("a", "web", 1, "v"), service("b", "web", 1, "v")}
+	objects := []any{schema.Cell{Name: "c", Quota: "on"}, newQuota("q", "a", 1), newQuota("r", "b", 1), service("a", "web", 1, "v"), service("b", "web", 1, "v")}
 	c.commit(compiled("1", good(pkg(".", objects...))))
 	c.step()
 	c.commit(compiled("2", good(pkg(".", slices.Delete(objects, 1, 2)...))))

@@ -157,7 +157,7 @@ func (s *step) domainOf(machine, attribute string) string {
 	if attribute == schema.AttributeMachine {
 		return machine
 	}
-	return s.machineSpec(machine).attributes[attribute]
+	return s.machineSpec(machine).Attributes[attribute]
 }
 
 // domains returns the values of an attribute that machines have which are up.

@@ -57,7 +57,7 @@ func (s *step) newRescheduler() *rescheduler {
 		l.next.HeldDomains[domain] = s.past(since)
 	}
 	for _, name := range s.names {
-		domain := s.machineSpec(name).attributes[l.policy.Domain]
+		domain := s.machineSpec(name).Attributes[l.policy.Domain]
 		if l.parts[domain] == nil {
 			l.parts[domain] = &domainHealth{}
 		}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/musterhq/muster/reconciler/intent"
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
@@ -30,7 +31,7 @@ type RestartChange struct {
 // tasks. Where nothing runs, nothing is to be done, and the answer has no Now. At,
 // After and Tasks are not looked at. It errs with NotFoundError if the cell runs no
 // such job or task, or must not restart it.
-func AskRestart(s *model.State, desired *Desired, x schema.RestartRequest, now time.Time) (RestartChange, error) {
+func AskRestart(s *model.State, desired *intent.Desired, x schema.RestartRequest, now time.Time) (RestartChange, error) {
 	job, index, isTask := model.SplitName(s.Cell, x.Name)
 	if err := restartable(s, desired, x.Name); err != nil {
 		return RestartChange{}, err
@@ -88,7 +89,7 @@ func CancelRestart(s *model.State, name, by string, now time.Time) (RestartChang
 
 // restartable errs unless name is a job that runs, or a task of one, and tasks of it
 // may be restarted.
-func restartable(s *model.State, desired *Desired, name string) error {
+func restartable(s *model.State, desired *intent.Desired, name string) error {
 	job, index, isTask := model.SplitName(s.Cell, name)
 	r := s.Jobs[job]
 	if r == nil || r.Admitted == "" {

@@ -47,7 +47,7 @@ func (c *cell) lose(docs map[string][]byte, taken time.Time) {
 }
 
 func crew(jobs ...any) []schema.CompiledPackage {
-	return []schema.CompiledPackage{good(pkg(".", quota("q", "u", 50))), good(pkg("u", jobs...))}
+	return []schema.CompiledPackage{good(pkg(".", newQuota("q", "u", 50))), good(pkg("u", jobs...))}
 }
 
 // After a restore the machines hold what the store never heard of. All of it

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/musterhq/muster/reconciler/intent"
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
@@ -165,7 +166,7 @@ func grows(old, next *schema.Job) bool {
 	o, n := old.Task.Resources, next.Task.Resources
 	fits := n.Resources.Fits(o.Resources)
 	o.Resources, n.Resources = schema.Resources{}, schema.Resources{}
-	return !fits || differ(o, n)
+	return !fits || intent.Differ(o, n)
 }
 
 // hold takes down why a rollout does not go on, the first reason of a step.
@@ -226,17 +227,17 @@ func (s *step) holdsUp(t schema.TaskRecord, digest schema.Digest) bool {
 func (s *step) updateCause(job schema.JobName, t *schema.TaskRecord) schema.Cause {
 	record := s.job(job)
 	message := "restarts with the new version"
-	change, _ := Diff(s.dataOf(t.Data), s.dataOf(record.Admitted))
+	change, _ := intent.Diff(s.dataOf(t.Data), s.dataOf(record.Admitted))
 	switch {
 	case s.dataOf(t.Data).Kind == schema.Allocs:
 		message = "replaced by an alloc of the new version"
 	case record.Rollout != nil && record.Rollout.Returned != "":
 		message = "returns to the last healthy version"
-	case goesBack(record, s.dataOf(t.Data), s.dataOf(record.Admitted)):
-		message = earlierVersion
-	case change == Resize:
+	case intent.GoesBack(record, s.dataOf(t.Data), s.dataOf(record.Admitted)):
+		message = intent.EarlierVersion
+	case change == intent.Resize:
 		message = "its machine has no room for its new limits"
-	case change == Move:
+	case change == intent.Move:
 		message = "its machine does not meet the job's new constraints"
 	}
 	return schema.Cause{Kind: schema.CauseUpdate, Message: message, At: s.now}
@@ -277,19 +278,19 @@ func (s *step) forget(job schema.JobName, t schema.TaskRecord, want *schema.Job)
 // a machine can go on as it is when want is its data. For a task without one
 // only what a new process would change counts.
 func (s *step) inPlace(digest schema.Digest, want *schema.Job, at place) bool {
-	change, fields := Diff(s.dataOf(digest), want)
-	if change == Restart {
+	change, fields := intent.Diff(s.dataOf(digest), want)
+	if change == intent.Restart {
 		return false
 	}
-	does := func(c Change) bool {
-		return slices.ContainsFunc(fields, func(f FieldChange) bool { return f.Change == c })
+	does := func(c intent.Change) bool {
+		return slices.ContainsFunc(fields, func(f intent.FieldChange) bool { return f.Change == c })
 	}
 	switch {
-	case does(Resize) && at.machine == "":
+	case does(intent.Resize) && at.machine == "":
 		return false // it may do better with more
-	case does(Resize) && !s.snapshot().HasRoom(at.task, at.machine, want.Task.Resources.Resources):
+	case does(intent.Resize) && !s.snapshot().HasRoom(at.task, at.machine, want.Task.Resources.Resources):
 		return false
-	case does(Move) && at.machine != "":
+	case does(intent.Move) && at.machine != "":
 		_, ok := slices.BinarySearch(s.eligible(want), at.machine)
 		return ok
 	}

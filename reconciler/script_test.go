@@ -471,7 +471,7 @@ func object(t *testing.T, kind, name string, fields []string) any {
 		filled(&o)
 		return o
 	case "quota":
-		q := quota(strings.ReplaceAll(name, "/", "-"), user, 0)
+		q := newQuota(strings.ReplaceAll(name, "/", "-"), user, 0)
 		filled(&q)
 		return q
 	case "tenant":

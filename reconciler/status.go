@@ -3,6 +3,8 @@ package reconciler
 import (
 	"time"
 
+	"github.com/musterhq/muster/reconciler/intent"
+	"github.com/musterhq/muster/reconciler/quota"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -30,7 +32,7 @@ type Status struct {
 	Unread   *UnreadCommit `json:"unread,omitempty"`
 	Rejected []Rejection   `json:"rejected"`
 	// Held are removals that the newest commit asks for and that wait for leave.
-	Held []Hold `json:"held"`
+	Held []intent.Hold `json:"held"`
 	// Losses are parts of the cell in which the tasks of silent machines are left
 	// where they are, since too many are silent.
 	Losses []LossHold `json:"losses"`
@@ -39,7 +41,7 @@ type Status struct {
 	Suspended []SuspensionStatus `json:"suspended"`
 	// Warnings are of quotas: those that the machines do not back, and owners
 	// that have more than theirs is now. They keep nothing from Converged.
-	Warnings []QuotaWarning  `json:"warnings"`
+	Warnings []quota.Warning `json:"warnings"`
 	Machines []MachineStatus `json:"machines"`
 	Jobs     []JobStatus     `json:"jobs"`
 	Tasks    []TaskStatus    `json:"tasks"`
@@ -102,36 +104,17 @@ type Rejection struct {
 	Job string `json:"job"` // user/job
 	// User and Band name the quota that it counts in; Band is left out of a job
 	// whose priority has a name that stands for nothing.
-	User       string            `json:"user"`
-	Band       schema.Band       `json:"band,omitempty"`
-	Cause      RejectionCause    `json:"cause"`
-	Labels     map[string]string `json:"labels,omitempty"` // of its newest version, as in JobStatus
-	Diagnostic schema.Diagnostic `json:"diagnostic"`
-	Next       string            `json:"next"`
+	User       string               `json:"user"`
+	Band       schema.Band          `json:"band,omitempty"`
+	Cause      quota.RejectionCause `json:"cause"`
+	Labels     map[string]string    `json:"labels,omitempty"` // of its newest version, as in JobStatus
+	Diagnostic schema.Diagnostic    `json:"diagnostic"`
+	Next       string               `json:"next"`
 	// Machines says that machines that join may have it admitted: its quota is
 	// large enough, and the machines do not back it.
 	Machines bool `json:"machines,omitempty"`
 	// Until is when a quota begins that may have it admitted; zero: none does.
 	Until time.Time `json:"until,omitzero"`
-}
-
-// RejectionCause is a word for why a job is not admitted.
-type RejectionCause string
-
-// The causes.
-const (
-	RejectedRefused   RejectionCause = "refused"    // it names what there is not, or what it may not use
-	RejectedNoQuota   RejectionCause = "no-quota"   // its owner has none at its band
-	RejectedNotNow    RejectionCause = "not-now"    // none of them counts at this time
-	RejectedOverQuota RejectionCause = "over-quota" // it asks for more than there is left
-)
-
-// QuotaWarning is that a quota is less than it says, or than what its owner has
-// admitted.
-type QuotaWarning struct {
-	User       string            `json:"user"`
-	Band       schema.Band       `json:"band"`
-	Diagnostic schema.Diagnostic `json:"diagnostic"`
 }
 
 // MachineStatus is one machine.

@@ -5,7 +5,9 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/placement"
+	"github.com/musterhq/muster/reconciler/intent"
 	"github.com/musterhq/muster/reconciler/model"
+	"github.com/musterhq/muster/reconciler/quota"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -13,7 +15,7 @@ import (
 type Input struct {
 	State *model.State
 	// Desired is what DesiredIn returns of State; nil to have it found out.
-	Desired  *Desired
+	Desired  *intent.Desired
 	Observed *model.Observed
 	Now      time.Time
 	Seed     uint64
@@ -31,7 +33,7 @@ type Output struct {
 	// if never.
 	Wake time.Time
 	// Admission is the verdict on the desired jobs.
-	Admission Admission
+	Admission quota.Admission
 	// Why tells, for each task that asked for a machine and got none, why.
 	Why map[schema.TaskName]placement.Why
 	// Claims tells, for each task that wants a machine, which one it waits for:
@@ -116,7 +118,7 @@ func newStep(in Input) *step {
 		s.memo = &Memo{}
 	}
 	if s.desired = in.Desired; s.desired == nil {
-		s.desired = DesiredIn(in.State)
+		s.desired = intent.Of(in.State)
 	}
 	s.names = s.memo.machineNames(in.State)
 	s.suspended, s.asked = in.State.SuspendedJobs(), in.State.RestartsByJob()
@@ -129,7 +131,7 @@ type step struct {
 	in      Input
 	out     Output
 	memo    *Memo
-	desired *Desired
+	desired *intent.Desired
 
 	names  []string         // of machines, sorted
 	active []schema.JobName // jobs that are not idle
@@ -272,13 +274,13 @@ func (s *step) admit() {
 			r := *s.job(name)
 			r.Admitted, r.Since = "", s.now
 			s.setJob(name, &r)
-			s.event(schema.Event{Kind: schema.EventRemove, Job: name.Short(), Commit: s.base.Head.Commit, Message: sentence("gone from the repository", s.base.Head.Whose())})
+			s.event(schema.Event{Kind: schema.EventRemove, Job: name.Short(), Commit: s.base.Head.Commit, Message: intent.Sentence("gone from the repository", s.base.Head.Whose())})
 		}
 	}
 	var changed []schema.JobName
-	for _, name := range s.out.Admission.order {
+	for _, name := range s.out.Admission.Order {
 		d := desired.Jobs[name]
-		if base, ok := s.insteadOf(name, d.Digest); ok {
+		if base, ok := s.records().InsteadOf(name, d.Digest); ok {
 			d = base
 		}
 		if s.admitJob(name, d, desired.Jobs[name].Digest) {
@@ -298,9 +300,9 @@ func (s *step) keeps(name schema.JobName) bool {
 
 // admitJob makes data the one that a job runs: what is desired, whose digest is
 // given, or what is run in its place. It reports whether that is news.
-func (s *step) admitJob(name schema.JobName, d DesiredJob, desired schema.Digest) bool {
+func (s *step) admitJob(name schema.JobName, d intent.DesiredJob, desired schema.Digest) bool {
 	was := s.job(name)
-	over := was != nil && was.Rollout != nil && was.Rollout.Returned != "" && was.Rollout.Returned != desired && !d.Kept && !s.frozen(name)
+	over := was != nil && was.Rollout != nil && was.Rollout.Returned != "" && was.Rollout.Returned != desired && d.By != intent.Held && d.By != intent.Suspended && !s.frozen(name)
 	if was != nil && was.Admitted == d.Digest && was.Origin == d.Origin && !over {
 		return false
 	}
@@ -331,19 +333,19 @@ func (s *step) admitJob(name schema.JobName, d DesiredJob, desired schema.Digest
 
 // sayAdmitted tells of a job that has got other data: whose commit that is of, and
 // what it changes.
-func (s *step) sayAdmitted(was, r *schema.JobRecord, d DesiredJob) {
+func (s *step) sayAdmitted(was, r *schema.JobRecord, d intent.DesiredJob) {
 	e := schema.Event{Kind: schema.EventSubmit, Job: r.Name.Short(), Commit: s.base.Head.Commit}
 	message, changes := "admitted at "+d.Origin.String(), ""
 	if was != nil && was.Admitted != "" {
-		e.Kind, changes = schema.EventUpdate, changesOf(s.dataOf(was.Admitted), d.Job)
+		e.Kind, changes = schema.EventUpdate, intent.ChangesOf(s.dataOf(was.Admitted), d.Job)
 	}
-	if was != nil && goesBack(r, s.dataOf(was.Admitted), d.Job) {
-		message = sentence(earlierVersion, message)
+	if was != nil && intent.GoesBack(r, s.dataOf(was.Admitted), d.Job) {
+		message = intent.Sentence(intent.EarlierVersion, message)
 	}
 	if r.Rollout != nil && r.Rollout.Returned != "" {
-		e.Message = sentence("returns to the last healthy version", changes)
+		e.Message = intent.Sentence("returns to the last healthy version", changes)
 	} else {
-		e.Message = sentence(message, changes, s.base.Head.Whose())
+		e.Message = intent.Sentence(message, changes, s.base.Head.Whose())
 	}
 	s.event(e)
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/musterhq/muster/reconciler/intent"
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
@@ -24,7 +25,7 @@ import (
 // is suspended already gets another reason, and its time begins anew; it is
 // suspended since when it was first. Since is not looked at. It errs with
 // NotFoundError if the cell runs no such job.
-func Suspend(s *model.State, desired *Desired, x schema.Suspension, now time.Time) ([]model.Write, []schema.Event, error) {
+func Suspend(s *model.State, desired *intent.Desired, x schema.Suspension, now time.Time) ([]model.Write, []schema.Event, error) {
 	if err := suspendable(s, desired, x.Name); err != nil {
 		return nil, nil, err
 	}
@@ -43,7 +44,7 @@ func Suspend(s *model.State, desired *Desired, x schema.Suspension, now time.Tim
 // Resume returns what ends the suspension of that name, and nothing if there is
 // none. by is who asks for it. Those of single jobs outlast that of the cell. It
 // errs with NotFoundError if the cell runs no such job.
-func Resume(s *model.State, desired *Desired, name, by string, now time.Time) ([]model.Write, []schema.Event, error) {
+func Resume(s *model.State, desired *intent.Desired, name, by string, now time.Time) ([]model.Write, []schema.Event, error) {
 	was := s.Suspensions[name]
 	if was == nil {
 		return nil, nil, suspendable(s, desired, name)
@@ -70,7 +71,7 @@ func jobOfSuspension(name string) string {
 }
 
 // suspendable errs unless name is that of a job that runs, or AllJobs.
-func suspendable(s *model.State, desired *Desired, name string) error {
+func suspendable(s *model.State, desired *intent.Desired, name string) error {
 	if name == schema.AllJobs {
 		return nil
 	}
@@ -86,44 +87,6 @@ func suspendable(s *model.State, desired *Desired, name string) error {
 		return &NotFoundError{fmt.Sprintf("job %q is not admitted: it runs nothing that could be left as it is", name), "muster why " + name + " says why it is not"}
 	}
 	return &NotFoundError{fmt.Sprintf("cell %s has no job %q", s.Cell, name), hint}
-}
-
-// keepSuspended puts the suspended jobs into d as they were admitted last. While
-// the cell is suspended, what was not admitted before is not admitted.
-func keepSuspended(s *model.State, d *Desired) {
-	x := s.SuspendedJobs()
-	if x.All == nil && len(x.Jobs) == 0 {
-		return
-	}
-	d.Waiting = map[schema.JobName]*DesiredJob{}
-	for name, r := range s.Jobs {
-		if x.Of(name) == nil || r.Admitted == "" {
-			continue
-		}
-		newest, declared := d.Jobs[name]
-		switch {
-		case declared && newest.Digest == r.Admitted && len(newest.Refused) == 0:
-			continue
-		case declared:
-			d.Waiting[name] = &newest
-		default:
-			d.Waiting[name] = nil
-		}
-		d.Jobs[name] = keptJob(s, r)
-	}
-	if x.All == nil {
-		return
-	}
-	for name, job := range d.Jobs {
-		if r := s.Jobs[name]; r == nil || r.Admitted == "" {
-			job.Refused = []schema.Diagnostic{{
-				Severity: schema.Error, Rule: schema.RuleSuspended, Position: job.Origin, Field: keyOf(job.Job).Field(),
-				Message:  "nothing is admitted while the cell is suspended",
-				Expected: "a cell that is not suspended", Hint: "muster resume all",
-			}}
-			d.Jobs[name] = job
-		}
-	}
 }
 
 // frozen reports whether a job is left as it is.

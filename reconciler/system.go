@@ -59,7 +59,7 @@ func (s *step) dropKept() {
 // returns.
 func (s *step) goesOn(job schema.JobName, t *schema.TaskRecord) bool {
 	r := s.job(job)
-	if r == nil || r.Admitted == "" || t.On != t.Machine || s.machineSpec(t.Machine).drain != nil {
+	if r == nil || r.Admitted == "" || t.On != t.Machine || s.machineSpec(t.Machine).Drain != nil {
 		return false
 	}
 	want := s.dataOf(r.Admitted)

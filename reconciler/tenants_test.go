@@ -42,7 +42,7 @@ func TestOwnership(t *testing.T) {
 		p    *schema.Package
 		want []schema.Diagnostic
 	}{
-		{"in its place", pkg("teams/a/x", job("a", "web", 200), job("a-batch", "sum", 100), quota("q", "a", 1)), nil},
+		{"in its place", pkg("teams/a/x", job("a", "web", 200), job("a-batch", "sum", 100), newQuota("q", "a", 1)), nil},
 		{"monitoring where it is granted", pkg("obs/prom", job("obs", "prom", 300), job("obs", "alerts", 399)), nil},
 		{
 			"monitoring where it is not granted, twice",
@@ -114,7 +114,7 @@ func TestOwnership(t *testing.T) {
 		},
 		{
 			"kinds of the platform team",
-			pkg("obs", quota("q", "a", 1), tenant("x", "x"), quota("r", "a", 1)),
+			pkg("obs", newQuota("q", "a", 1), tenant("x", "x"), newQuota("r", "a", 1)),
 			[]schema.Diagnostic{mistake("obs/x.cue", 1, "quota.q",
 				"directory obs may not declare a quota (the same goes for tenant.x, quota.r)",
 				"the root package, cells/, or a path of a tenant with the capability admin", "move it there, where its owners see it")},

@@ -76,7 +76,7 @@ func TestAfterLaterRelease(t *testing.T) {
 		}
 		c.join("m1", 8, 16)
 		c.join("m2", 8, 16)
-		c.commit(compiled("c1", good(pkg(".", quota("q", "u", 10))), good(pkg("u", service("u", "web", 3, "v1"), service("u", "api", 2, "v1")))))
+		c.commit(compiled("c1", good(pkg(".", newQuota("q", "u", 10))), good(pkg("u", service("u", "web", 3, "v1"), service("u", "api", 2, "v1")))))
 		settle()
 		upgrade(c)
 		settle()
@@ -89,7 +89,7 @@ func TestAfterLaterRelease(t *testing.T) {
 			}
 		}
 		settle()
-		c.commit(compiled("c2", good(pkg(".", quota("q", "u", 10))), good(pkg("u", service("u", "web", 4, "v2"), service("u", "api", 2, "v1"))), bad("v")))
+		c.commit(compiled("c2", good(pkg(".", newQuota("q", "u", 10))), good(pkg("u", service("u", "web", 4, "v2"), service("u", "api", 2, "v1"))), bad("v")))
 		settle()
 	}
 	plain, upgraded := newCell(), newCell()
@@ -150,7 +150,7 @@ func TestDataOfLaterRelease(t *testing.T) {
 	t.Parallel()
 	c := newCell()
 	c.join("m1", 8, 16)
-	c.commit(compiled("c1", good(pkg(".", quota("q", "u", 10))), good(pkg("u", service("u", "web", 1, "v1")))))
+	c.commit(compiled("c1", good(pkg(".", newQuota("q", "u", 10))), good(pkg("u", service("u", "web", 1, "v1")))))
 	c.hear()
 	c.step()
 	want := model.Views(c.state)["m1"][0].Data

@@ -15,6 +15,7 @@ import (
 	"github.com/musterhq/muster/cmd/internal/screen"
 	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/git"
+	"github.com/musterhq/muster/reconciler/intent"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -102,7 +103,7 @@ func parseRevs(args []string) (revisions, error) {
 type difference struct {
 	Base string `json:"base"`           // commit
 	Head string `json:"head,omitempty"` // commit, absent for the work tree
-	reconciler.Comparison
+	intent.Comparison
 	// Ignored are lines of messages that were meant as trailers, and why they
 	// have no effect.
 	Ignored    []string `json:"ignored,omitempty"`
@@ -143,7 +144,7 @@ func diffRepo(ctx context.Context, dir string, revs revisions) (*difference, err
 		}
 	}
 	d.Ignored = d.head.compiled.Ignored
-	d.Comparison = reconciler.Compare(d.base.compiled, d.head.compiled)
+	d.Comparison = intent.Compare(d.base.compiled, d.head.compiled)
 	return d, nil
 }
 
@@ -170,17 +171,17 @@ func printComparison(w io.Writer, d *difference) {
 		o := &d.Objects[i]
 		sign, colour := "~", screen.Yellow
 		switch o.Action {
-		case reconciler.Added:
+		case intent.Added:
 			sign, colour = "+", screen.Green
-		case reconciler.Removed:
+		case intent.Removed:
 			sign, colour = "-", screen.Red
 		}
 		line := p.Paint(colour, sign+" "+string(o.Kind)+" "+o.Name)
 		if does := doesToTasks(o.Start, o.Stop, o.Restart); does != "" {
 			line += ": " + does
-		} else if o.Change == reconciler.Move && o.Kind == schema.KindMachine {
+		} else if o.Change == intent.Move && o.Kind == schema.KindMachine {
 			line += ": the tasks on it move"
-		} else if o.Action == reconciler.Added && o.Change != reconciler.Unchanged {
+		} else if o.Action == intent.Added && o.Change != intent.Unchanged {
 			line += ": " + string(o.Change)
 		}
 		fmt.Fprintf(w, "%s  (%s)\n", line, o.Origin)
@@ -215,7 +216,7 @@ func printComparison(w io.Writer, d *difference) {
 		}
 		does += "those on the machines above move"
 	}
-	fmt.Fprintf(w, "%d added, %d removed, %d changed; tasks: %s\n", n[reconciler.Added], n[reconciler.Removed], n[reconciler.Changed], cmp.Or(does, "none is touched"))
+	fmt.Fprintf(w, "%d added, %d removed, %d changed; tasks: %s\n", n[intent.Added], n[intent.Removed], n[intent.Changed], cmp.Or(does, "none is touched"))
 }
 
 // doesToTasks says in words what happens to how many tasks, "" if to none.

@@ -16,6 +16,7 @@ import (
 	"github.com/musterhq/muster/cmd/internal/screen"
 	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/git"
+	"github.com/musterhq/muster/reconciler/intent"
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile"
 )
@@ -77,7 +78,7 @@ type rollback struct {
 	DryRun  bool   `json:"dryRun"`
 	Next    string `json:"next"`
 	// What the new commit changes of HEAD.
-	reconciler.Comparison
+	intent.Comparison
 
 	all      bool
 	dir      string
@@ -171,8 +172,8 @@ func (r *rollback) find(ctx context.Context, name string) (string, error) {
 // those between the two that do not compile: where there are any, nobody can say
 // which of them all has changed it, and it errs.
 func (r *rollback) changed(c, next *compiledRepo, commits []string, name string) (bool, error) {
-	others := reconciler.Compare(c.compiled, next.compiled).Objects
-	found := slices.IndexFunc(others, func(o reconciler.ObjectChange) bool { return strings.HasSuffix(o.Name, "/"+name) && tasked(o.Kind) })
+	others := intent.Compare(c.compiled, next.compiled).Objects
+	found := slices.IndexFunc(others, func(o intent.ObjectChange) bool { return strings.HasSuffix(o.Name, "/"+name) && tasked(o.Kind) })
 	switch {
 	case found < 0:
 		return false, nil
@@ -202,7 +203,7 @@ func declares(c *compiledRepo, is func(string) bool) bool {
 
 // alone errs if the commit that changed a job changed other objects, and --all is
 // not given.
-func (r *rollback) alone(commit, job string, others []reconciler.ObjectChange) error {
+func (r *rollback) alone(commit, job string, others []intent.ObjectChange) error {
 	if len(others) == 0 || r.all {
 		return nil
 	}
@@ -249,7 +250,7 @@ func (r *rollback) revert(ctx context.Context, head string) error {
 	if err != nil {
 		return err
 	}
-	r.Comparison = reconciler.Compare(was.compiled, is.compiled)
+	r.Comparison = intent.Compare(was.compiled, is.compiled)
 	if r.mistakes = newMistakes(was.diagnostics, is.diagnostics); len(r.mistakes) > 0 {
 		r.files = is.tree.Files
 		return invalid("take back with it what has come to depend on it, or change the files by hand",

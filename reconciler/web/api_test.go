@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/quota"
 	"github.com/musterhq/muster/reconciler/web"
 	"github.com/musterhq/muster/schema"
 )
@@ -50,7 +51,7 @@ func TestAPI(t *testing.T) {
 	t.Parallel()
 	c := newCell(&reconciler.Status{
 		Cell: "local", At: at, Commit: head, Applied: head, Converged: true,
-		Waiting: []string{}, Waits: []reconciler.Wait{}, Stale: []reconciler.StalePackage{}, Rejected: []reconciler.Rejection{}, Warnings: []reconciler.QuotaWarning{},
+		Waiting: []string{}, Waits: []reconciler.Wait{}, Stale: []reconciler.StalePackage{}, Rejected: []reconciler.Rejection{}, Warnings: []quota.Warning{},
 		Machines: []reconciler.MachineStatus{}, Jobs: []reconciler.JobStatus{}, Tasks: []reconciler.TaskStatus{}, Notes: []string{},
 	})
 	c.record(schema.Event{At: at, Kind: schema.EventApply, Commit: head, Message: "applied <all>"})

@@ -16,6 +16,7 @@ import (
 
 	"github.com/musterhq/muster/placement"
 	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/quota"
 	"github.com/musterhq/muster/reconciler/web"
 	"github.com/musterhq/muster/reconciler/web/client"
 	"github.com/musterhq/muster/schema"
@@ -35,7 +36,7 @@ func busy() *reconciler.Status {
 		Severity: schema.Error, Position: schema.Position{Path: "teams/search/web.cue", Line: 7, Column: 3},
 		Field: "job.web.tasks", Message: "invalid value -1", Expected: ">=0", Hint: "tasks counts from 0",
 	}
-	quota := schema.Diagnostic{
+	over := schema.Diagnostic{
 		Severity: schema.Error, Position: schema.Position{Path: "teams/ads/db.cue", Line: 4, Column: 1},
 		Message: "over quota of band production by 500m CPU", Hint: "ask for less, or raise quota ads-prod",
 	}
@@ -45,12 +46,12 @@ func busy() *reconciler.Status {
 		Waiting:  []string{"1 package is stale", "1 task of search/web is starting"},
 		Stale:    []reconciler.StalePackage{{Dir: "teams/search", Reason: "it does not compile", Diagnostics: []schema.Diagnostic{broken}, Next: "muster validate teams/search"}},
 		Unread:   &reconciler.UnreadCommit{Reason: "cue.mod: no module", Diagnostics: []schema.Diagnostic{{Severity: schema.Error, Position: schema.Position{Path: "cue.mod"}, Message: "no module", Hint: "muster init writes one"}}, Next: "muster validate"},
-		Rejected: []reconciler.Rejection{{Job: "ads/db", User: "ads", Band: schema.BandProduction, Cause: reconciler.RejectedOverQuota, Diagnostic: quota, Next: "muster why ads/db"}},
+		Rejected: []reconciler.Rejection{{Job: "ads/db", User: "ads", Band: schema.BandProduction, Cause: quota.RejectedOverQuota, Diagnostic: over, Next: "muster why ads/db"}},
 		Suspended: []reconciler.SuspensionStatus{
 			{Suspension: schema.Suspension{Name: "all", Reason: "the repository is being repaired", By: "root", Since: at.Add(-time.Hour), Until: at.Add(time.Hour)}, Waits: "commit 0123456789 waits", Next: "muster resume all"},
 			{Suspension: schema.Suspension{Name: "search/web", Reason: "<i>incident</i> 4711", By: "operator/anna", Since: at.Add(-time.Minute)}, Next: "muster resume search/web"},
 		},
-		Warnings: []reconciler.QuotaWarning{{User: "ads", Band: schema.BandProduction, Diagnostic: schema.Diagnostic{
+		Warnings: []quota.Warning{{User: "ads", Band: schema.BandProduction, Diagnostic: schema.Diagnostic{
 			Severity: schema.Warning, Position: schema.Position{Path: "tenants.cue", Line: 12, Column: 8}, Field: "quota.ads-spring",
 			Message: "owner ads, production, has more than its quota: tasks 3 of 0, over by 3", Hint: "have it prolonged",
 		}}},

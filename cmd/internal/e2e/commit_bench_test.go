@@ -14,6 +14,7 @@ import (
 	"github.com/musterhq/muster/cmd/internal/binaries"
 	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/git"
+	"github.com/musterhq/muster/reconciler/intent"
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema/compile"
 	"github.com/musterhq/muster/schema/compile/synthetic"
@@ -40,7 +41,7 @@ func (f *follower) take(b *testing.B, commit string) (writes int) {
 	if d := compile.Diagnostics(out); len(d) > 0 {
 		b.Fatal(d[0])
 	}
-	w, _ := reconciler.Adopt(f.state, reconciler.DesiredIn(f.state), out, time.Unix(0, 0))
+	w, _ := reconciler.Adopt(f.state, intent.Of(f.state), out, time.Unix(0, 0))
 	if err := f.state.Apply(w); err != nil {
 		b.Fatal(err)
 	}

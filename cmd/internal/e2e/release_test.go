@@ -10,6 +10,7 @@ import (
 
 	"github.com/musterhq/muster/cmd/internal/binaries"
 	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/intent"
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/compile"
@@ -48,7 +49,7 @@ func TestRelease(t *testing.T) {
 			}
 			return keys
 		}
-		writes, _ := reconciler.Adopt(state, reconciler.DesiredIn(state), out, now)
+		writes, _ := reconciler.Adopt(state, intent.Of(state), out, now)
 		adopted = apply(writes)
 		for range 10 {
 			step := reconciler.Step(reconciler.Input{State: state, Observed: model.NewObserved(now), Now: now})

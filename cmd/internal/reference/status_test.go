@@ -11,6 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/intent"
+	"github.com/musterhq/muster/reconciler/quota"
 )
 
 var rowName = regexp.MustCompile("(?m)^\\| `([^`]+)` \\|")
@@ -26,7 +28,7 @@ func TestStatus(t *testing.T) {
 	parts := strings.Split(string(b), "\n## ")
 	types := []reflect.Type{
 		reflect.TypeFor[reconciler.Status](), reflect.TypeFor[reconciler.Absence](), reflect.TypeFor[reconciler.Wait](), reflect.TypeFor[reconciler.Blocker](), reflect.TypeFor[reconciler.StalePackage](), reflect.TypeFor[reconciler.Rejection](),
-		reflect.TypeFor[reconciler.Hold](), reflect.TypeFor[reconciler.LossHold](), reflect.TypeFor[reconciler.SuspensionStatus](), reflect.TypeFor[reconciler.QuotaWarning](),
+		reflect.TypeFor[intent.Hold](), reflect.TypeFor[reconciler.LossHold](), reflect.TypeFor[reconciler.SuspensionStatus](), reflect.TypeFor[quota.Warning](),
 		reflect.TypeFor[reconciler.MachineStatus](), reflect.TypeFor[reconciler.Draining](), reflect.TypeFor[reconciler.JobStatus](), reflect.TypeFor[reconciler.TaskStatus](),
 	}
 	if len(parts) != len(types) {

@@ -66,8 +66,18 @@ var layers = []layer{
 		"what is stored and what is heard know nothing of what is decided by them",
 	},
 	{
+		"reconciler/intent",
+		[]string{"reconciler/model", "schema", "schema/valid"},
+		"what is wanted depends on commits and on what is stored, and not on what there is room for",
+	},
+	{
+		"reconciler/quota",
+		[]string{"reconciler/intent", "reconciler/model", "schema"},
+		"a job is admitted by what is wanted and by what runs, and not by where there is room",
+	},
+	{
 		"reconciler",
-		[]string{"reconciler/model", "placement", "schema", "schema/valid"},
+		[]string{"reconciler/intent", "reconciler/model", "reconciler/quota", "placement", "schema", "schema/valid"},
 		"a core that imports an adapter can no longer be simulated; what the names in a commit stand for is a rule of the schema",
 	},
 	{

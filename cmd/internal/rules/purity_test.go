@@ -9,7 +9,10 @@ import (
 // cores are the pure packages: no I/O, no clock, no goroutine, no global
 // randomness. So the simulator, `muster plan`, the tests and production run
 // the same functions. Their other subpackages are adapters and not bound by this.
-var cores = []string{"schema", "schema/valid", "placement", "reconciler", "reconciler/model", "nodeagent"}
+var cores = []string{
+	"schema", "schema/valid", "placement", "reconciler", "reconciler/intent", "reconciler/model",
+	"reconciler/quota", "nodeagent",
+}
 
 func isCore(dir string) bool { return slices.Contains(cores, dir) }
 

@@ -220,7 +220,7 @@ func checkArchitecture(t *tree) []fault {
 }
 
 // named is what a page names of a core, as in `reconciler.Step`.
-var named = regexp.MustCompile("`(schema|placement|reconciler|nodeagent)\\.([A-Z][A-Za-z]*)`")
+var named = regexp.MustCompile("`((?:schema|placement|reconciler|nodeagent)(?:/[a-z]+)*)\\.([A-Z][A-Za-z]*)`")
 
 func checkNamed(t *tree) []fault {
 	declared := map[[2]string]bool{}

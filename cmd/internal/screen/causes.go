@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/quota"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -80,7 +81,7 @@ func suspensions(list []reconciler.SuspensionStatus) []cause {
 
 // refusal is what rejections have in common that are told as one.
 type refusal struct {
-	cause    reconciler.RejectionCause
+	cause    quota.RejectionCause
 	user     string
 	band     schema.Band
 	want     string
@@ -95,7 +96,7 @@ func rejections(list []reconciler.Rejection) []cause {
 	for i := range list {
 		r := &list[i]
 		key := refusal{r.Cause, r.User, r.Band, r.Diagnostic.Expected, r.Machines, r.Until}
-		if n, ok := at[key]; ok && r.Cause != reconciler.RejectedRefused {
+		if n, ok := at[key]; ok && r.Cause != quota.RejectedRefused {
 			out[n].names = append(out[n].names, r.Job)
 			continue
 		}

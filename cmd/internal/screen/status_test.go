@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/quota"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -73,7 +74,7 @@ func sixty() *reconciler.Status {
 	for _, job := range []string{"auction", "billing", "clicks", "a-job-whose-name-is-as-long-as-names-may-be-or-nearly-so"} {
 		name := "ads/" + job
 		d := schema.Diagnostic{Severity: schema.Error, Position: schema.Position{Path: "teams/ads/ads.cue", Line: 9, Column: 6}, Field: "job." + job, Message: long + "; the job asks for tasks 2", Hint: "ask for less"}
-		s.Rejected = append(s.Rejected, reconciler.Rejection{Job: name, User: "ads", Band: schema.BandProduction, Cause: reconciler.RejectedOverQuota, Diagnostic: d, Next: "muster why " + name})
+		s.Rejected = append(s.Rejected, reconciler.Rejection{Job: name, User: "ads", Band: schema.BandProduction, Cause: quota.RejectedOverQuota, Diagnostic: d, Next: "muster why " + name})
 	}
 	cause := "0 of 12 machines fit: 12 lack CPU; 10m less would fit on 1"
 	for _, job := range []string{"api", "crawl", "front", "suggest", "spell"} {

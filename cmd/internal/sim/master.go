@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/intent"
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/reconciler/store"
 	"github.com/musterhq/muster/schema"
@@ -91,7 +92,7 @@ func (w *World) thaw() {
 	now := w.clock.read(w.now)
 	writes := reconciler.Step(m.Input(now)).Writes
 	if w.head.Commit != "" && w.head.Commit != m.state.Head.Commit { // it looks at git first
-		writes, _ = reconciler.Adopt(m.state, reconciler.DesiredIn(m.state), w.head, now)
+		writes, _ = reconciler.Adopt(m.state, intent.Of(m.state), w.head, now)
 	}
 	w.note("the frozen master wakes up and wants to write %d documents", len(writes))
 	if batches := model.Batches(writes); len(batches) > 0 {

@@ -1,4 +1,4 @@
-package reconciler
+package intent
 
 import (
 	"fmt"
@@ -28,16 +28,16 @@ func (m DesiredMachine) attributes(info *schema.MachineInfo) map[string]string {
 	return out
 }
 
-// key returns the key of the object.
-func (m DesiredMachine) key() schema.ObjectKey {
+// Key returns the key of the object.
+func (m DesiredMachine) Key() schema.ObjectKey {
 	return schema.ObjectKey{Kind: schema.KindMachine, Name: m.Cell + "/" + m.Name}
 }
 
-// neverJoined warns of a machine that is declared and unknown to the cell. What
+// NeverJoined warns of a machine that is declared and unknown to the cell. What
 // is gone is not missed.
-func (m DesiredMachine) neverJoined() schema.Diagnostic {
+func (m DesiredMachine) NeverJoined() schema.Diagnostic {
 	d := schema.Diagnostic{
-		Severity: schema.Warning, Rule: schema.RuleUndefined, Position: m.Origin, Field: m.key().Field(), Message: "no machine of this name has ever joined",
+		Severity: schema.Warning, Rule: schema.RuleUndefined, Position: m.Origin, Field: m.Key().Field(), Message: "no machine of this name has ever joined",
 		Hint: "start its agent, or correct the name",
 	}
 	if m.Match != "" {
@@ -46,30 +46,30 @@ func (m DesiredMachine) neverJoined() schema.Diagnostic {
 	return d
 }
 
-// machineSpec are all that is declared of one machine that the cell knows.
-type machineSpec struct {
-	attributes map[string]string // with the attribute machine
+// MachineSpec are all that is declared of one machine that the cell knows.
+type MachineSpec struct {
+	Attributes map[string]string // with the attribute machine
 	cordon     bool
-	// drain is what the object of its name says, or the first that matches it;
+	// Drain is what the object of its name says, or the first that matches it;
 	// nil if none does. drainer is that object.
-	drain   *schema.Drain
-	drainer DesiredMachine
-	gone    *DesiredMachine // the first that says so; nil if none does
+	Drain   *schema.Drain
+	Drainer DesiredMachine
+	Gone    *DesiredMachine // the first that says so; nil if none does
 }
 
-// closed reports whether a machine shall get nothing new.
-func (o *machineSpec) closed() bool { return o.cordon || o.drain != nil }
+// Closed reports whether a machine shall get nothing new.
+func (o *MachineSpec) Closed() bool { return o.cordon || o.Drain != nil }
 
-// declaredOf returns what is declared of a machine: by the object of its name,
+// DeclaredOf returns what is declared of a machine: by the object of its name,
 // and by those that match it, in the order of their names.
-func (d *Desired) declaredOf(info *schema.MachineInfo) machineSpec {
+func (d *Desired) DeclaredOf(info *schema.MachineInfo) MachineSpec {
 	own := d.Machines[info.Name]
-	out := machineSpec{attributes: own.attributes(info)}
+	out := MachineSpec{Attributes: own.attributes(info)}
 	out.add(own)
 	if len(d.matching) == 0 {
 		return out
 	}
-	attributes := selectable(out.attributes, info.Name)
+	attributes := selectable(out.Attributes, info.Name)
 	for i := range d.matching {
 		if m := &d.matching[i]; m.picks.Matches(attributes) {
 			out.add(*m)
@@ -87,13 +87,13 @@ func selectable(attributes map[string]string, name string) map[string]string {
 	return out
 }
 
-func (o *machineSpec) add(m DesiredMachine) {
+func (o *MachineSpec) add(m DesiredMachine) {
 	o.cordon = o.cordon || m.Cordon
-	if o.drain == nil && m.Drain != nil {
-		o.drain, o.drainer = m.Drain, m
+	if o.Drain == nil && m.Drain != nil {
+		o.Drain, o.Drainer = m.Drain, m
 	}
-	if o.gone == nil && m.Gone {
-		o.gone = &m
+	if o.Gone == nil && m.Gone {
+		o.Gone = &m
 	}
 }
 
@@ -112,9 +112,9 @@ func (d *Desired) addMachine(m schema.Machine, origin schema.Position) {
 	d.matching = append(d.matching, o)
 }
 
-// unmatched returns the objects that speak of no machine of the cell, sorted by
+// Unmatched returns the objects that speak of no machine of the cell, sorted by
 // name.
-func (d *Desired) unmatched(s *model.State) []DesiredMachine {
+func (d *Desired) Unmatched(s *model.State) []DesiredMachine {
 	var out []DesiredMachine
 	for name, m := range d.Machines {
 		if s.Machines[name] == nil && !m.Gone {
@@ -130,7 +130,7 @@ func (d *Desired) unmatched(s *model.State) []DesiredMachine {
 		left = slices.DeleteFunc(left, func(m DesiredMachine) bool { return m.picks.Matches(attributes) })
 	}
 	out = append(out, left...)
-	slices.SortFunc(out, func(a, b DesiredMachine) int { return a.key().Compare(b.key()) })
+	slices.SortFunc(out, func(a, b DesiredMachine) int { return a.Key().Compare(b.Key()) })
 	return out
 }
 
@@ -156,7 +156,7 @@ func machineOrders(s *model.State, was, is *Desired) []schema.Event {
 	}
 	var out []schema.Event
 	for _, name := range slices.Sorted(maps.Keys(infos)) {
-		before, after := was.declaredOf(infos[name]), is.declaredOf(infos[name])
+		before, after := was.DeclaredOf(infos[name]), is.DeclaredOf(infos[name])
 		for _, message := range after.since(&before) {
 			out = append(out, schema.Event{Kind: schema.EventMachine, Machine: name, Message: message})
 		}
@@ -165,19 +165,19 @@ func machineOrders(s *model.State, was, is *Desired) []schema.Event {
 }
 
 // since says what of the orders for a machine is new.
-func (o *machineSpec) since(was *machineSpec) []string {
+func (o *MachineSpec) since(was *MachineSpec) []string {
 	var out []string
 	switch {
-	case o.drain != nil && was.drain == nil:
-		out = append(out, fmt.Sprintf("to be drained, by %s: it gets no new tasks, and those that it has move", o.drainer.key().Field()))
-	case o.drain == nil && was.drain != nil && !o.cordon:
+	case o.Drain != nil && was.Drain == nil:
+		out = append(out, fmt.Sprintf("to be drained, by %s: it gets no new tasks, and those that it has move", o.Drainer.Key().Field()))
+	case o.Drain == nil && was.Drain != nil && !o.cordon:
 		out = append(out, "no longer drained")
-	case o.drain == nil && o.cordon && !was.cordon:
+	case o.Drain == nil && o.cordon && !was.cordon:
 		out = append(out, "cordoned: it gets no new tasks")
-	case !o.closed() && was.closed():
+	case !o.Closed() && was.Closed():
 		out = append(out, "no longer cordoned")
 	}
-	if o.gone != nil && was.gone == nil {
+	if o.Gone != nil && was.Gone == nil {
 		out = append(out, "declared gone: when it is silent, its tasks are rescheduled and it is forgotten")
 	}
 	return out

@@ -1,7 +1,6 @@
-package reconciler
+package intent
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -38,21 +37,20 @@ type DesiredJob struct {
 	// Refused says which names in the job stand for nothing, or for what it may
 	// not have: it is rejected.
 	Refused []schema.Diagnostic
-	// Kept says that this is what the job runs, and not what is declared: its
-	// removal is held, or it is suspended.
-	Kept bool
+	// By is the overlay that says so; "" if it is what is declared.
+	By Overlay
 }
 
-// DesiredOf returns what the given packages declare for a cell. Names that
+// Declared returns what the given packages declare for a cell. Names that
 // stand for objects of other packages are resolved here, and so alike for the
 // master and for who checks a commit.
-func DesiredOf(cell string, packages []*schema.Package) Desired {
-	return desiredOf(cell, packages, func(_ *schema.Package, _ int, j *schema.Job) schema.Digest { return schema.DigestOf(j) })
+func Declared(cell string, packages []*schema.Package) Desired {
+	return DeclaredWith(cell, packages, func(_ *schema.Package, _ int, j *schema.Job) schema.Digest { return schema.DigestOf(j) })
 }
 
-// desiredOf is DesiredOf with another way to get the digest of a package's job
+// DeclaredWith is DeclaredWith with another way to get the digest of a package's job
 // as it is with its names resolved.
-func desiredOf(cell string, packages []*schema.Package, digest func(p *schema.Package, i int, j *schema.Job) schema.Digest) Desired {
+func DeclaredWith(cell string, packages []*schema.Package, digest func(p *schema.Package, i int, j *schema.Job) schema.Digest) Desired {
 	d := Desired{
 		Jobs: map[schema.JobName]DesiredJob{}, Policy: schema.Cell{Name: cell, Quota: "on"},
 		QuotaOrigins: map[string]schema.Position{}, Machines: map[string]DesiredMachine{},
@@ -62,7 +60,7 @@ func desiredOf(cell string, packages []*schema.Package, digest func(p *schema.Pa
 		objects, refused := r.objects(p)
 		add := func(j *schema.Job, digest func() schema.Digest) {
 			if j.Cell == cell {
-				key := keyOf(j)
+				key := KeyOf(j)
 				d.Jobs[j.ID()] = DesiredJob{Job: j, Digest: digest(), Origin: p.Origins[key], Refused: refused[key]}
 			}
 		}
@@ -96,29 +94,18 @@ func desiredOf(cell string, packages []*schema.Package, digest func(p *schema.Pa
 	return d
 }
 
-// audit errs when kept is not what is desired of s.
-func audit(s *model.State, kept *Desired) error {
-	want := DesiredIn(s)
-	if !maps.EqualFunc(kept.Jobs, want.Jobs, func(a, b DesiredJob) bool {
-		return a.Digest == b.Digest && a.Origin == b.Origin && a.Kept == b.Kept && len(a.Refused) == len(b.Refused)
-	}) {
-		return fmt.Errorf("the kept jobs of %s are %v: want %v", s.Head.Commit, kept.names(), want.names())
-	}
-	return nil
-}
-
-// undigested is for who does not look at digests.
-func undigested(*schema.Package, int, *schema.Job) schema.Digest { return "" }
+// Undigested is for who does not look at digests.
+func Undigested(*schema.Package, int, *schema.Job) schema.Digest { return "" }
 
 // resolver knows what the names in the packages of a commit, or of a head, stand
 // for.
 type resolver struct {
 	names   valid.Names
-	tenants tenants
+	tenants Tenants
 }
 
 func resolverOf(packages []*schema.Package) resolver {
-	return resolver{valid.NamesOf(packages), tenantsOf(model.ByDir(packages))}
+	return resolver{valid.NamesOf(packages), TenantsOf(model.ByDir(packages))}
 }
 
 // objects returns the objects of a package with what their names stand for, and
@@ -129,61 +116,13 @@ func (r resolver) objects(p *schema.Package) (schema.Objects, map[schema.ObjectK
 	return objects, wrong
 }
 
-// jobDigest is the digest of a job of a package with its names resolved. All
-// that the names of other packages put into it is its priority.
-type jobDigest struct {
-	priority schema.Priority
-	digest   schema.Digest
-}
-
-// DesiredIn returns what is desired of a cell: what the packages of its head declare,
-// with what stays as it is though they say otherwise.
-func DesiredIn(s *model.State) *Desired { return new(DesiredCache).Of(s) }
-
-// DesiredCache holds what is desired of one State from one version to the next. It
-// is a function of the state, and only spares work. The zero value is empty. It
-// belongs to one goroutine at a time.
-type DesiredCache struct {
-	version uint64   // of the state that desired is of
-	desired *Desired // nil until it is asked for
-	// digests are those of the jobs of the head's packages: those of many jobs take
-	// their time.
-	digests map[*schema.Package][]jobDigest
-}
-
-// Of returns DesiredIn of s. It is shared, and must not be written to.
-func (c *DesiredCache) Of(s *model.State) *Desired {
-	if c.desired != nil && c.version == s.Desires {
-		return c.desired
-	}
-	known := c.digests
-	c.digests = make(map[*schema.Package][]jobDigest, len(s.Head.Packages))
-	d := desiredOf(s.Cell, s.PackagesInOrder(), func(p *schema.Package, i int, j *schema.Job) schema.Digest {
-		ds, ok := c.digests[p]
-		if !ok {
-			if ds, ok = known[p]; !ok {
-				ds = make([]jobDigest, len(p.Objects.Jobs))
-			}
-			c.digests[p] = ds
-		}
-		if ds[i].digest == "" || ds[i].priority != j.Priority {
-			ds[i] = jobDigest{j.Priority, schema.DigestOf(j)}
-		}
-		return ds[i].digest
-	})
-	keepHeld(s, &d, s.Head.Held)
-	keepSuspended(s, &d)
-	c.version, c.desired = s.Desires, &d
-	return c.desired
-}
-
-// names returns the names of the desired jobs, sorted.
-func (d *Desired) names() []schema.JobName {
+// Names returns the names of the desired jobs, sorted.
+func (d *Desired) Names() []schema.JobName {
 	return slices.SortedFunc(maps.Keys(d.Jobs), schema.JobName.Compare)
 }
 
-// keyOf returns the key of the object that a desired job is.
-func keyOf(j *schema.Job) schema.ObjectKey {
+// KeyOf returns the key of the object that a desired job is.
+func KeyOf(j *schema.Job) schema.ObjectKey {
 	kind := schema.KindJob
 	if j.Kind == schema.Allocs {
 		kind = schema.KindAllocSet

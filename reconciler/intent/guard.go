@@ -1,7 +1,8 @@
-package reconciler
+package intent
 
 import (
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
@@ -127,13 +128,13 @@ func (g *guarding) tenants() func(schema.JobName) string {
 			held[j.Job] = j.Tenant
 		}
 	}
-	owners, desired := tenantsOf(g.state.HeadPackages()), g.desired
+	owners, desired := TenantsOf(g.state.HeadPackages()), g.desired
 	byDir := map[string]string{} // of many jobs in one directory
 	return func(name schema.JobName) string {
 		if tenant, ok := held[name.Short()]; ok {
 			return tenant
 		}
-		dir := dirOf(desired.Jobs[name].Origin.Path)
+		dir := path.Dir(desired.Jobs[name].Origin.Path)
 		tenant, ok := byDir[dir]
 		if !ok {
 			if o, _ := owners.owner(dir); o != nil {
@@ -185,7 +186,7 @@ func (g *guarding) most(guard schema.GuardName) int {
 
 // held returns what is held, and by what.
 func (g *guarding) held(allowed int) *schema.Held {
-	h := schema.Held{Allowed: allowed, Jobs: keep(g.removed, func(r *schema.HeldJob) bool { return r.Guard != (schema.GuardName{}) })}
+	h := schema.Held{Allowed: allowed, Jobs: slices.DeleteFunc(slices.Clone(g.removed), func(r schema.HeldJob) bool { return r.Guard == (schema.GuardName{}) })}
 	if len(h.Jobs) == 0 {
 		return nil
 	}
@@ -204,24 +205,6 @@ func (g *guarding) held(allowed int) *schema.Held {
 	return &h
 }
 
-// keepHeld puts the held jobs into d, as they were admitted last.
-func keepHeld(s *model.State, d *Desired, held *schema.Held) {
-	if held == nil {
-		return
-	}
-	for _, h := range held.Jobs {
-		name := s.JobName(h.Job)
-		if r := s.Jobs[name]; r != nil && r.Admitted != "" {
-			d.Jobs[name] = keptJob(s, r)
-		}
-	}
-}
-
-// keptJob returns what a job runs as what is desired.
-func keptJob(s *model.State, r *schema.JobRecord) DesiredJob {
-	return DesiredJob{Job: s.Data[r.Admitted], Digest: r.Admitted, Origin: r.Origin, Kept: true}
-}
-
 // Hold is a guard at work as the status tells of it.
 type Hold struct {
 	schema.Guard
@@ -231,8 +214,8 @@ type Hold struct {
 	Next   string `json:"next"`
 }
 
-// holdsOf returns what is held, a Hold for each guard.
-func holdsOf(held *schema.Held) []Hold {
+// HoldsOf returns what is held, a Hold for each guard.
+func HoldsOf(held *schema.Held) []Hold {
 	out := []Hold{}
 	if held == nil {
 		return out
@@ -285,13 +268,14 @@ func nextOfGuard(g schema.Guard, meant int) string {
 		schema.AllowPruneTrailer, meant, fmt.Sprintf("%s: %d", schema.AllowPruneTrailer, meant))
 }
 
-func (h *Hold) waiting() string { return "held: " + h.Reason }
+// Waiting says it in one line, as what keeps the cell from Converged.
+func (h *Hold) Waiting() string { return "held: " + h.Reason }
 
 // holdEvents returns what the history says of a hold that was and is now.
 func holdEvents(was, is *schema.Held) []schema.Event {
 	var out []schema.Event
-	before := holdsOf(was)
-	for _, h := range holdsOf(is) {
+	before := HoldsOf(was)
+	for _, h := range HoldsOf(is) {
 		same := func(o Hold) bool { return o.Reason == h.Reason }
 		if !slices.ContainsFunc(before, same) {
 			out = append(out, schema.Event{Kind: schema.EventHold, Message: h.Reason + "; " + h.Next})

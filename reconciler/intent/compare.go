@@ -1,9 +1,10 @@
-package reconciler
+package intent
 
 import (
 	"bytes"
 	"encoding/json"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -83,7 +84,7 @@ func Compare(base, head schema.Compiled) Comparison {
 	keys := map[schema.ObjectKey]bool{}
 	for _, side := range []declared{was, is} {
 		for key, o := range side.objects {
-			keys[key] = keys[key] || skip[key.String()] || skip[dirOf(o.origin.Path)]
+			keys[key] = keys[key] || skip[key.String()] || skip[path.Dir(o.origin.Path)]
 		}
 	}
 	for _, key := range slices.SortedFunc(maps.Keys(keys), schema.ObjectKey.Compare) {
@@ -109,20 +110,20 @@ func Compare(base, head schema.Compiled) Comparison {
 func heldIn(cell string, base, head schema.Compiled) []Hold {
 	s := model.NewState(cell)
 	take := func(c schema.Compiled) bool {
-		writes, _, _ := adopt(s, DesiredIn(s), c, time.Time{})
-		return s.Apply(writes) == nil // they were made for it
+		a, _ := adopt(s, Of(s), c, time.Time{})
+		return s.Apply(a.Writes) == nil // they were made for it
 	}
 	if !take(base) {
 		return nil
 	}
-	for name, j := range DesiredIn(s).Jobs {
+	for name, j := range Of(s).Jobs {
 		s.Data[j.Digest] = j.Job
 		s.Jobs[name] = &schema.JobRecord{Name: name, Admitted: j.Digest, Origin: j.Origin}
 	}
 	if !take(head) {
 		return nil
 	}
-	return holdsOf(s.Head.Held)
+	return HoldsOf(s.Head.Held)
 }
 
 // declared is what one commit declares by itself.
@@ -233,7 +234,7 @@ func machineWords(was *schema.Machine, is any) []FieldChange {
 		return nil
 	}
 	var d differences
-	d.field(next.Drain != nil && differ(was.Drain, next.Drain), "drain", Move)
+	d.field(next.Drain != nil && Differ(was.Drain, next.Drain), "drain", Move)
 	d.field(next.Gone && !was.Gone, "gone", Move)
 	return d
 }

@@ -1,17 +1,17 @@
-package reconciler
+package quota
 
 import (
 	"cmp"
 	"slices"
 	"time"
 
-	"github.com/musterhq/muster/reconciler/model"
+	"github.com/musterhq/muster/reconciler/intent"
 	"github.com/musterhq/muster/schema"
 )
 
-// AdmitInput is what admission depends on.
-type AdmitInput struct {
-	Desired Desired
+// Input is what admission depends on.
+type Input struct {
+	Desired intent.Desired
 	// Admitted is the data that each job runs now.
 	Admitted map[schema.JobName]*schema.Job
 	// Size is that of the cell; nil if unknown, as it is offline and before the
@@ -31,22 +31,9 @@ type CellSize struct {
 	Machines int
 }
 
-// admitInput returns what admission of desired depends on: all who call Admit
-// have it from here, and so ask the same.
-func admitInput(s *model.State, desired Desired, now time.Time) AdmitInput {
-	in := AdmitInput{Desired: desired, Admitted: s.AdmittedData(), Now: now}
-	if len(s.Machines) > 0 {
-		in.Size = &CellSize{Machines: len(s.Machines)}
-		for _, m := range s.Machines {
-			in.Size.Capacity = in.Size.Capacity.Add(m.Capacity)
-		}
-	}
-	return in
-}
-
 // counted returns the input with the number of tasks that each system job
 // counts with.
-func (in AdmitInput) counted() AdmitInput {
+func (in Input) counted() Input {
 	n := 1
 	if in.Size != nil {
 		n = min(in.Size.Machines, schema.MaxTasks)
@@ -59,7 +46,7 @@ func (in AdmitInput) counted() AdmitInput {
 		c.Tasks = n
 		return &c
 	}
-	jobs := make(map[schema.JobName]DesiredJob, len(in.Desired.Jobs))
+	jobs := make(map[schema.JobName]intent.DesiredJob, len(in.Desired.Jobs))
 	for name, d := range in.Desired.Jobs {
 		d.Job = count(d.Job)
 		jobs[name] = d
@@ -83,12 +70,12 @@ type Admission struct {
 	Heals map[schema.JobName]Heal
 	// Warnings are of quotas that the cell cannot back, and of owners that have
 	// more admitted than their quota is now.
-	Warnings []QuotaWarning
+	Warnings []Warning
 	// Next is when the verdict may change with nothing but time; zero if never.
 	Next time.Time
-	// order is that of the admitted jobs: with those up to any of them at their
+	// Order is that of the admitted jobs: with those up to any of them at their
 	// new version and the rest at their old, growth is within the quotas.
-	order []schema.JobName
+	Order []schema.JobName
 }
 
 // Heal is what may have a rejected job admitted.
@@ -102,7 +89,7 @@ type Heal struct {
 // became of its quota. Growth is admitted by priority, high to low, then by
 // name, as long as the quotas of its user at its band hold in what grows. Band
 // free needs none (Borg §2.5: infinite quota at priority zero).
-func Admit(in AdmitInput) Admission {
+func Admit(in Input) Admission {
 	in = in.counted()
 	a := admission{
 		in: in, out: Admission{Rejected: map[schema.JobName]*schema.Diagnostic{}, Causes: map[schema.JobName]RejectionCause{}, Heals: map[schema.JobName]Heal{}},
@@ -130,7 +117,7 @@ func Admit(in AdmitInput) Admission {
 	if !a.free() {
 		a.out.Next = nextChange(in.Desired.Quotas, in.Now)
 		a.out.Warnings = append(a.unbacked(), a.exceeded()...)
-		slices.SortStableFunc(a.out.Warnings, func(x, y QuotaWarning) int { return x.Diagnostic.Compare(y.Diagnostic) })
+		slices.SortStableFunc(a.out.Warnings, func(x, y Warning) int { return x.Diagnostic.Compare(y.Diagnostic) })
 	}
 	return a.out
 }
@@ -206,7 +193,7 @@ func (m amounts) above(o amounts) []int {
 
 // wish is one desired job.
 type wish struct {
-	DesiredJob
+	intent.DesiredJob
 	name schema.JobName
 	was  *schema.Job // that it runs now, nil if nothing
 	runs *schema.Job // that its account is charged for: was, or Job once it is admitted
@@ -220,7 +207,7 @@ type wish struct {
 
 // admission is Admit at work.
 type admission struct {
-	in      AdmitInput
+	in      Input
 	out     Admission
 	wishes  []*wish // in the order in which they are asked
 	budgets map[account]*budget
@@ -236,7 +223,7 @@ func (a *admission) free() bool { return a.in.Desired.Policy.Quota == "off" }
 // nothing, since they may make room for those that do.
 func (a *admission) ask() {
 	a.wishes = make([]*wish, 0, len(a.in.Desired.Jobs))
-	for _, name := range a.in.Desired.names() {
+	for _, name := range a.in.Desired.Names() {
 		d := a.in.Desired.Jobs[name]
 		w := &wish{DesiredJob: d, name: name, was: a.in.Admitted[name], ask: askOf(d.Job), moves: true}
 		var had amounts
@@ -279,7 +266,7 @@ func (a *admission) decide(w *wish) (ok, freed bool) {
 	used := a.usedBy(w.Job)
 	*used = used.plus(w.ask)
 	w.runs = w.Job
-	a.out.order = append(a.out.order, w.name)
+	a.out.Order = append(a.out.Order, w.name)
 	return true, freed
 }
 

@@ -1,4 +1,4 @@
-package reconciler
+package intent
 
 import (
 	"maps"
@@ -66,13 +66,13 @@ func (d *differences) job(old, next *schema.Job) {
 	d.field(old.Tasks != next.Tasks, tasks, InPlace)
 	d.field(!maps.Equal(old.Labels, next.Labels), "labels", InPlace)
 	d.field(!maps.Equal(old.Annotations, next.Annotations), "annotations", InPlace)
-	d.field(differ(old.Update, next.Update), "update", InPlace)
-	d.field(differ(old.Silence, next.Silence), "silence", InPlace)
-	d.field(differ(old.Disruption, next.Disruption), "disruption", InPlace)
+	d.field(Differ(old.Update, next.Update), "update", InPlace)
+	d.field(Differ(old.Silence, next.Silence), "silence", InPlace)
+	d.field(Differ(old.Disruption, next.Disruption), "disruption", InPlace)
 	d.field(old.Kept() != next.Kept(), "prune", InPlace)
-	d.field(differ(old.Preferences, next.Preferences), "preferences", InPlace)
-	d.field(differ(old.Spread, next.Spread), "spread", InPlace)
-	d.field(differ(old.Constraints, next.Constraints), "constraints", Move)
+	d.field(Differ(old.Preferences, next.Preferences), "preferences", InPlace)
+	d.field(Differ(old.Spread, next.Spread), "spread", InPlace)
+	d.field(Differ(old.Constraints, next.Constraints), "constraints", Move)
 	d.field(old.Kind != next.Kind, "kind", Restart)
 	d.field(old.AllocSet != next.AllocSet, "allocset", Restart)
 }
@@ -80,10 +80,10 @@ func (d *differences) job(old, next *schema.Job) {
 // task finds the fields that differ of what each task runs.
 func (d *differences) task(o, n *schema.TaskSpec) {
 	d.field(o.GraceSeconds != n.GraceSeconds, "task.graceSeconds", InPlace)
-	d.field(differ(o.Health, n.Health), "task.health", InPlace)
+	d.field(Differ(o.Health, n.Health), "task.health", InPlace)
 	d.field(o.Exceeds() != n.Exceeds(), "task.exceed", InPlace)
-	d.field(differ(o.Logs, n.Logs), "task.logs", InPlace)
-	d.field(differ(o.Restart, n.Restart), "task.restart", InPlace)
+	d.field(Differ(o.Logs, n.Logs), "task.logs", InPlace)
+	d.field(Differ(o.Restart, n.Restart), "task.restart", InPlace)
 	d.field(o.Bounds().Processes != n.Bounds().Processes, "task.limits.processes", InPlace)
 	d.field(o.Bounds().Files != n.Bounds().Files, "task.limits.files", Restart)
 	d.field(o.Bounds().CoreBytes != n.Bounds().CoreBytes, "task.limits.coreBytes", Restart)
@@ -120,13 +120,13 @@ func (d *differences) resources(kind schema.JobKind, o, n *schema.TaskResources)
 	}
 	d.field(!slices.Equal(o.Ports, n.Ports), path+"ports", Restart)
 	d.field(!maps.Equal(o.PortNumbers, n.PortNumbers), path+"portNumbers", Restart)
-	d.field(differ(o.Devices, n.Devices), path+"devices", Restart)
+	d.field(Differ(o.Devices, n.Devices), path+"devices", Restart)
 	d.field(o.WholeCores != n.WholeCores, path+"wholeCores", Restart)
 }
 
-// differ compares by what is stored. What is the same in memory, as it is nearly
+// Differ compares by what is stored. What is the same in memory, as it is nearly
 // always, is stored the same.
-func differ(a, b any) bool {
+func Differ(a, b any) bool {
 	return !reflect.DeepEqual(a, b) && schema.DigestOf(a) != schema.DigestOf(b)
 }
 

@@ -1,4 +1,4 @@
-package reconciler
+package intent
 
 import (
 	"maps"
@@ -17,13 +17,13 @@ type pendingMoves struct {
 	refused     map[string]*schema.Package // not taken, by directory; nil for those that did not compile
 	newlyBroken map[string]bool            // of the latter: those of which the commit before said something else
 	before      map[schema.JobName]string  // that held jobs were thought to be in
-	tenants     tenants
+	tenants     Tenants
 }
 
 // hides returns the directories of a's commit that are not taken. stale is what
 // the next head says of them.
 func (a *adoption) hides(s *model.State, stale map[string][]schema.Diagnostic) pendingMoves {
-	h := pendingMoves{refused: a.refused, newlyBroken: map[string]bool{}, before: map[schema.JobName]string{}, tenants: tenantsOf(a.packages)}
+	h := pendingMoves{refused: a.refused, newlyBroken: map[string]bool{}, before: map[schema.JobName]string{}, tenants: TenantsOf(a.packages)}
 	for dir := range a.refused {
 		was, too := s.Head.Stale[dir]
 		h.newlyBroken[dir] = !too || !slices.Equal(withoutRules(was), withoutRules(stale[dir]))

@@ -1,4 +1,4 @@
-package reconciler
+package quota
 
 import (
 	"cmp"
@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/musterhq/muster/reconciler/intent"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -72,7 +73,7 @@ func (b *budget) exceeded(used amounts) []int {
 // at monitoring and production together, monitoring first, and those at batch
 // for themselves, as far as the cell lets batch be oversold; within a band it
 // goes by name. Tasks and jobs are not bounded by machines.
-func sell(in AdmitInput) map[account]*budget {
+func sell(in Input) map[account]*budget {
 	out := map[account]*budget{}
 	pools := map[schema.Band]*pool{}
 	if in.Size != nil {
@@ -104,7 +105,7 @@ func sell(in AdmitInput) map[account]*budget {
 }
 
 // grantsOf returns the quotas in the order in which they are backed.
-func grantsOf(d Desired, now time.Time) []*grant {
+func grantsOf(d intent.Desired, now time.Time) []*grant {
 	out := make([]*grant, 0, len(d.Quotas))
 	for i := range d.Quotas {
 		q := &d.Quotas[i]

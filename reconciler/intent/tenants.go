@@ -1,4 +1,4 @@
-package reconciler
+package intent
 
 import (
 	"fmt"
@@ -22,14 +22,14 @@ type tenant struct {
 // String names t as messages do.
 func (t *tenant) String() string { return fmt.Sprintf("tenant %q (%s)", t.Name, t.origin) }
 
-// tenants are the tenants that count: those that packages declare which may.
-type tenants []tenant
+// Tenants are the tenants that count: those that packages declare which may.
+type Tenants []tenant
 
-// tenantsOf returns the tenants of a set of packages. A tenant with the
+// TenantsOf returns the tenants of a set of packages. A tenant with the
 // capability admin may declare further ones in its paths, and so on.
-func tenantsOf(packages map[string]*schema.Package) tenants {
+func TenantsOf(packages map[string]*schema.Package) Tenants {
 	dirs := slices.Sorted(maps.Keys(packages))
-	var t tenants
+	var t Tenants
 	for {
 		next := gather(packages, dirs, t.admin)
 		if len(next) == len(t) {
@@ -39,8 +39,8 @@ func tenantsOf(packages map[string]*schema.Package) tenants {
 	}
 }
 
-func gather(packages map[string]*schema.Package, dirs []string, may func(dir string) bool) tenants {
-	var out tenants
+func gather(packages map[string]*schema.Package, dirs []string, may func(dir string) bool) Tenants {
+	var out Tenants
 	for _, dir := range dirs {
 		if !may(dir) {
 			continue
@@ -56,7 +56,7 @@ func gather(packages map[string]*schema.Package, dirs []string, may func(dir str
 
 // owner returns the tenant whose path covers dir most closely, and that path;
 // nil if none does.
-func (t tenants) owner(dir string) (best *tenant, path string) {
+func (t Tenants) owner(dir string) (best *tenant, path string) {
 	length := -1
 	for i := range t {
 		for _, p := range t[i].Paths {
@@ -78,7 +78,7 @@ func covers(path, dir string) bool {
 }
 
 // admin reports whether a package in dir may declare every kind.
-func (t tenants) admin(dir string) bool {
+func (t Tenants) admin(dir string) bool {
 	for _, a := range adminDirs {
 		if dir == a || a != "." && covers(a, dir) {
 			return true
@@ -92,12 +92,12 @@ func (t tenants) admin(dir string) bool {
 // diagnostic for one mistake, however many objects show it. With no tenant at
 // all everything is allowed but to declare the first one outside the admin
 // directories: it would count for nobody.
-func (t tenants) violations(p *schema.Package) []schema.Diagnostic {
-	var found findings
+func (t Tenants) violations(p *schema.Package) []schema.Diagnostic {
+	var found Findings
 	admin := t.admin(p.Dir)
 	for key, pos := range p.Origins {
 		if key.Kind.Admin() && !admin && (len(t) > 0 || key.Kind == schema.KindTenant) {
-			found.add("admin", key, schema.Diagnostic{
+			found.Add("admin", key, schema.Diagnostic{
 				Rule: schema.RuleOwnership, Position: pos, Field: key.Field(),
 				Message:  fmt.Sprintf("directory %s may not declare a %s", p.Dir, key.Kind),
 				Expected: "the root package, cells/, or a path of a tenant with the capability admin",
@@ -118,12 +118,12 @@ func (t tenants) violations(p *schema.Package) []schema.Diagnostic {
 			t.job(p, p.Objects.AllocSets[i].Job(), owner, &found)
 		}
 	}
-	return found.fold()
+	return found.Fold()
 }
 
 // contested finds the tenants of p that claim a path which another tenant
 // claims, too.
-func (t tenants) contested(p *schema.Package, found *findings) {
+func (t Tenants) contested(p *schema.Package, found *Findings) {
 	first := map[string]*tenant{}
 	for i := range t {
 		for _, path := range t[i].Paths {
@@ -134,7 +134,7 @@ func (t tenants) contested(p *schema.Package, found *findings) {
 			}
 			key := schema.ObjectKey{Kind: schema.KindTenant, Name: t[i].Name}
 			if pos, here := p.Origins[key]; here && pos == t[i].origin && other.Name != t[i].Name {
-				found.add("path "+path, key, schema.Diagnostic{
+				found.Add("path "+path, key, schema.Diagnostic{
 					Rule: schema.RuleOwnership, Position: pos, Field: key.Field() + ".paths",
 					Message:  fmt.Sprintf("path %s is claimed by %s, too", path, other),
 					Expected: "each path at one tenant", Hint: "remove it from one of them; a longer path may be another tenant's",
@@ -145,18 +145,18 @@ func (t tenants) contested(p *schema.Package, found *findings) {
 }
 
 // job finds what a job, or alloc set, of p may not be where it is, below owner's paths.
-func (t tenants) job(p *schema.Package, j *schema.Job, owner *tenant, found *findings) {
+func (t Tenants) job(p *schema.Package, j *schema.Job, owner *tenant, found *Findings) {
 	if owner != nil && slices.Contains(owner.Users, j.User) && j.Priority.Band() != schema.BandMonitoring {
 		return // as nearly all do; of many jobs, their names alone take long to make
 	}
-	key := keyOf(j)
+	key := KeyOf(j)
 	pos, field := p.Origins[key], key.Field()
 	if owner == nil {
 		hint := "declare a tenant with this directory, or move the file"
 		if i := slices.IndexFunc(t, func(o tenant) bool { return slices.Contains(o.Users, j.User) }); i >= 0 {
 			hint = fmt.Sprintf("add %q to the paths of %s, which has the user %q, or move the file", p.Dir, &t[i], j.User)
 		}
-		found.add("nobody", key, schema.Diagnostic{
+		found.Add("nobody", key, schema.Diagnostic{
 			Rule: schema.RuleOwnership, Position: pos, Field: field,
 			Message:  fmt.Sprintf("directory %s belongs to no tenant, so no %s may be declared in it", p.Dir, key.Kind),
 			Expected: "a directory below the paths of a tenant", Hint: hint,
@@ -176,18 +176,18 @@ func (t tenants) job(p *schema.Package, j *schema.Job, owner *tenant, found *fin
 		if len(owner.Users) == 0 {
 			d.Expected = "a user of the tenant, which has none"
 		}
-		found.add("user "+j.User, key, d)
+		found.Add("user "+j.User, key, d)
 	}
 	if d := t.unmonitored(p.Dir, j); d != nil {
 		d.Position, d.Field = pos, field+".priority"
-		found.add("monitoring", key, *d)
+		found.Add("monitoring", key, *d)
 	}
 }
 
 // unmonitored says why a job that dir declares may not be at band monitoring,
 // nil if it is not or may be. A priority that it has by name must be known: who
 // changes what a name stands for does not change the job's package.
-func (t tenants) unmonitored(dir string, j *schema.Job) *schema.Diagnostic {
+func (t Tenants) unmonitored(dir string, j *schema.Job) *schema.Diagnostic {
 	if j.Priority.Band() != schema.BandMonitoring {
 		return nil
 	}
@@ -207,7 +207,7 @@ func (t tenants) unmonitored(dir string, j *schema.Job) *schema.Diagnostic {
 // refuse adds to what is wrong with the jobs of p those whose priority has a
 // name that stands for one that they may not have. objects are p's, resolved.
 // That is not the package's fault, which may be older than the name's meaning.
-func (t tenants) refuse(p *schema.Package, objects schema.Objects, wrong map[schema.ObjectKey][]schema.Diagnostic) {
+func (t Tenants) refuse(p *schema.Package, objects schema.Objects, wrong map[schema.ObjectKey][]schema.Diagnostic) {
 	if len(p.References) == 0 {
 		return
 	}
@@ -225,7 +225,7 @@ func (t tenants) refuse(p *schema.Package, objects schema.Objects, wrong map[sch
 		jobs = append(jobs, objects.AllocSets[i].Job())
 	}
 	for _, j := range jobs {
-		r := names[keyOf(j)]
+		r := names[KeyOf(j)]
 		if r == nil {
 			continue
 		}
@@ -237,8 +237,8 @@ func (t tenants) refuse(p *schema.Package, objects schema.Objects, wrong map[sch
 	}
 }
 
-// findings are mistakes that objects of one package show.
-type findings []finding
+// Findings are mistakes that objects of one package show.
+type Findings []finding
 
 // finding is a mistake in one object. Those with the same mistake are one.
 type finding struct {
@@ -247,7 +247,8 @@ type finding struct {
 	key     schema.ObjectKey
 }
 
-func (f *findings) add(mistake string, key schema.ObjectKey, d schema.Diagnostic) {
+// Add adds a mistake of an object; mistakes with the same word are folded.
+func (f *Findings) Add(mistake string, key schema.ObjectKey, d schema.Diagnostic) {
 	d.Severity = schema.Error
 	*f = append(*f, finding{d, mistake, key})
 }
@@ -255,9 +256,9 @@ func (f *findings) add(mistake string, key schema.ObjectKey, d schema.Diagnostic
 // shownObjects is how many further objects a diagnostic names.
 const shownObjects = 3
 
-// fold returns one diagnostic for each mistake, at the first object that shows
+// Fold returns one diagnostic for each mistake, at the first object that shows
 // it; it names others.
-func (f *findings) fold() []schema.Diagnostic {
+func (f *Findings) Fold() []schema.Diagnostic {
 	slices.SortFunc(*f, func(a, b finding) int { return a.Compare(b.Diagnostic) })
 	var out []schema.Diagnostic
 	at := map[string]int{}

@@ -1,4 +1,4 @@
-package reconciler
+package quota
 
 import (
 	"cmp"
@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/musterhq/muster/reconciler/intent"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -47,7 +48,7 @@ func (a *admission) explain(w *wish) {
 		return
 	}
 	k := accountOf(w.Job)
-	out := &schema.Diagnostic{Severity: schema.Error, Rule: schema.RuleQuota, Position: w.Origin, Field: keyOf(w.Job).Field()}
+	out := &schema.Diagnostic{Severity: schema.Error, Rule: schema.RuleQuota, Position: w.Origin, Field: intent.KeyOf(w.Job).Field()}
 	a.out.Rejected[w.name] = out
 	b := a.budgets[k]
 	if b == nil {
@@ -269,8 +270,8 @@ func (s shortage) fits(limit amounts) bool {
 }
 
 // unbacked warns of each quota that says more than the cell has machines for.
-func (a *admission) unbacked() []QuotaWarning {
-	var out []QuotaWarning
+func (a *admission) unbacked() []Warning {
+	var out []Warning
 	for k, b := range a.budgets {
 		for _, g := range b.grants {
 			var parts []string
@@ -285,7 +286,7 @@ func (a *admission) unbacked() []QuotaWarning {
 				}
 			}
 			if len(parts) > 0 {
-				out = append(out, QuotaWarning{k.user, k.band, schema.Diagnostic{
+				out = append(out, Warning{k.user, k.band, schema.Diagnostic{
 					Severity: schema.Warning, Rule: schema.RuleQuota, Position: g.origin, Field: "quota." + g.Name,
 					Message: fmt.Sprintf("the machines of cell %s back it in part only: %s", g.Cell, strings.Join(parts, "; and ")),
 					Hint:    "add machines, or lower quotas: a job that needs what is short is rejected",
@@ -297,8 +298,8 @@ func (a *admission) unbacked() []QuotaWarning {
 }
 
 // exceeded warns of each account whose jobs have more than its quota is now.
-func (a *admission) exceeded() []QuotaWarning {
-	var out []QuotaWarning
+func (a *admission) exceeded() []Warning {
+	var out []Warning
 	for k, used := range a.used {
 		b := a.budgets[k]
 		if b == nil {
@@ -320,9 +321,9 @@ func (a *admission) exceeded() []QuotaWarning {
 			d.Position, d.Field = g.origin, "quota."+g.Name
 		} else {
 			j := a.top(k, s.over[0])[0]
-			d.Position, d.Field = a.in.Desired.Jobs[j.ID()].Origin, keyOf(j).Field()
+			d.Position, d.Field = a.in.Desired.Jobs[j.ID()].Origin, intent.KeyOf(j).Field()
 		}
-		out = append(out, QuotaWarning{k.user, k.band, d})
+		out = append(out, Warning{k.user, k.band, d})
 	}
 	return out
 }

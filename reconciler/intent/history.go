@@ -1,4 +1,4 @@
-package reconciler
+package intent
 
 import (
 	"fmt"
@@ -13,10 +13,10 @@ import (
 // shownFields is how many of the fields that a commit changes an event names.
 const shownFields = 4
 
-// changesOf says which fields of a job differ, by what that does to its tasks, most
+// ChangesOf says which fields of a job differ, by what that does to its tasks, most
 // first: "changes task.env (restart), labels, tasks (in place)"; "" if none does, or
 // the job is new.
-func changesOf(was, next *schema.Job) string {
+func ChangesOf(was, next *schema.Job) string {
 	if was == nil || next == nil {
 		return ""
 	}
@@ -42,19 +42,19 @@ func changesOf(was, next *schema.Job) string {
 	return "changes " + b.String() + more
 }
 
-// earlierVersion begins what is said of a job that gets again what it once ran.
-const earlierVersion = "returns to a version that was rolled out before"
+// EarlierVersion begins what is said of a job that gets again what it once ran.
+const EarlierVersion = "returns to a version that was rolled out before"
 
-// goesBack reports whether the step from one version of a job to the next is one to
+// GoesBack reports whether the step from one version of a job to the next is one to
 // what was rolled out to completion before.
-func goesBack(r *schema.JobRecord, was, next *schema.Job) bool {
+func GoesBack(r *schema.JobRecord, was, next *schema.Job) bool {
 	run := next.Task.RunDigest()
 	return was != nil && was.Task.RunDigest() != run && slices.Contains(r.Proven, run)
 }
 
-// sentence joins what an event says with what changes, and whose commit that is; what
+// Sentence joins what an event says with what changes, and whose commit that is; what
 // is "" is left out.
-func sentence(message string, more ...string) string {
+func Sentence(message string, more ...string) string {
 	for _, s := range more {
 		if s != "" {
 			message += "; " + s

@@ -1,9 +1,10 @@
-package reconciler
+package quota
 
 import (
 	"math"
 	"testing"
 
+	"github.com/musterhq/muster/reconciler/intent"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -11,14 +12,14 @@ import (
 // up to little.
 func TestAdmitDoesNotOverflow(t *testing.T) {
 	t.Parallel()
-	job := func(name string) DesiredJob {
-		return DesiredJob{Job: &schema.Job{
+	job := func(name string) intent.DesiredJob {
+		return intent.DesiredJob{Job: &schema.Job{
 			Name: name, User: "u", Cell: "c", Kind: schema.Service, Priority: 200, Tasks: 1,
 			Task: schema.TaskSpec{Resources: schema.TaskResources{Resources: schema.Resources{RAMBytes: math.MaxInt64/2 + 10}}},
 		}}
 	}
-	d := Desired{
-		Jobs:   map[schema.JobName]DesiredJob{},
+	d := intent.Desired{
+		Jobs:   map[schema.JobName]intent.DesiredJob{},
 		Quotas: []schema.Quota{{Name: "q", User: "u", Cell: "c", Band: schema.BandProduction, Resources: schema.Resources{RAMBytes: math.MaxInt64}, Tasks: 10}},
 		Policy: schema.Cell{Name: "c", Quota: "on"},
 	}
@@ -26,7 +27,7 @@ func TestAdmitDoesNotOverflow(t *testing.T) {
 		j := job(name)
 		d.Jobs[j.Job.ID()] = j
 	}
-	out := Admit(AdmitInput{Desired: d})
+	out := Admit(Input{Desired: d})
 	if len(out.Rejected) != 1 || out.Rejected[schema.JobName{Cell: "c", User: "u", Job: "b"}] == nil {
 		t.Errorf("rejected: %v, want b alone", out.Rejected)
 	}

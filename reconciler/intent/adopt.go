@@ -1,4 +1,4 @@
-package reconciler
+package intent
 
 import (
 	"bytes"
@@ -14,6 +14,19 @@ import (
 	"github.com/musterhq/muster/schema/valid"
 )
 
+// Adoption is what becomes of a commit.
+type Adoption struct {
+	Writes []model.Write
+	Events []schema.Event // in the order of what they tell of
+	// Promoted are the events of rollouts that the commit lets go on: they come after
+	// what is told of the head.
+	Promoted []schema.Event
+	Head     schema.Head
+	// Next is what the head declares; nil if that is what the head before did, or the
+	// head is as it was.
+	Next *Desired
+}
+
 // Adopt takes a compiled commit into the desired data. A package applies whole
 // or not at all: one that does not compile, that declares what its path may
 // not, or that another already holds, keeps its last good version and is stale;
@@ -26,21 +39,22 @@ import (
 // longer refers to.
 //
 // Rollouts that commits promote go on: see promote.
-func Adopt(s *model.State, desired *Desired, c schema.Compiled, now time.Time) ([]model.Write, []schema.Event) {
+func Adopt(s *model.State, desired *Desired, c schema.Compiled, now time.Time) Adoption {
 	if s.Suspended() {
-		return nil, nil
+		return Adoption{}
 	}
-	next, more, brings := adopt(s, desired, c, now)
+	out, brings := adopt(s, desired, c, now)
 	writes, events := promote(s, c, brings, now)
-	return append(writes, next...), append(more, events...)
+	out.Writes, out.Promoted = append(writes, out.Writes...), events
+	return out
 }
 
-// adopt is Adopt but for rollouts that go on. It also returns the jobs that the
+// adopt is AdoptCommit but for rollouts that go on. It also returns the jobs that the
 // commit changes, of those that it promotes.
-func adopt(s *model.State, desired *Desired, c schema.Compiled, now time.Time) (writes []model.Write, events []schema.Event, brings []string) {
+func adopt(s *model.State, desired *Desired, c schema.Compiled, now time.Time) (out Adoption, brings []string) {
 	if c.Commit != s.Head.Commit && holds(s, c) {
 		head := schema.Head{Commit: c.Commit, By: c.By, Others: c.Others, Packages: s.Head.Packages}
-		return []model.Write{s.Document(model.KeyHead, head)}, []schema.Event{applied(head, now)}, nil
+		return Adoption{Writes: []model.Write{s.Document(model.KeyHead, head)}, Events: []schema.Event{applied(head, now)}, Head: head}, nil
 	}
 	a := newAdoption(s.HeadPackages())
 	a.desired = desired
@@ -50,8 +64,7 @@ func adopt(s *model.State, desired *Desired, c schema.Compiled, now time.Time) (
 	} else {
 		a.take(c.Packages)
 	}
-	writes, events = a.writes(s, c, now)
-	return writes, events, a.brings
+	return a.result(s, c, now), a.brings
 }
 
 // emptied reports whether c takes everything from a cell that has something, or
@@ -114,7 +127,7 @@ func governs(p *schema.Package) bool { return len(p.Objects.Tenants)+len(p.Objec
 // rejectViolations finds the packages among those wanted that declare what
 // they may not. It reports whether one was rejected.
 func (a *adoption) rejectViolations(wanted func(*schema.Package) bool) bool {
-	t := tenantsOf(a.packages)
+	t := TenantsOf(a.packages)
 	cells := a.cells()
 	found := false
 	for _, dir := range slices.Sorted(maps.Keys(a.packages)) {
@@ -270,14 +283,14 @@ func unknownCells(p *schema.Package, cells map[string]bool) []schema.Diagnostic 
 	if len(cells) == 0 {
 		return nil
 	}
-	var found findings
+	var found Findings
 	names := slices.Sorted(maps.Keys(cells))
 	report := func(key schema.ObjectKey, cell string) {
 		hint := "correct the name, or declare the cell in cells/"
 		if near := valid.Nearest(cell, names); near != "" {
 			hint = fmt.Sprintf("did you mean %q? Else declare the cell in cells/", near)
 		}
-		found.add(cell, key, schema.Diagnostic{
+		found.Add(cell, key, schema.Diagnostic{
 			Rule: schema.RuleUndefined, Position: p.Origins[key], Field: key.Field() + ".cell",
 			Message: fmt.Sprintf("no cell %q is declared", cell), Expected: "one of " + strings.Join(names, ", "), Hint: hint,
 		})
@@ -302,11 +315,11 @@ func unknownCells(p *schema.Package, cells map[string]bool) []schema.Diagnostic 
 			report(schema.ObjectKey{Kind: schema.KindMachine, Name: m.Cell + "/" + m.Name}, m.Cell)
 		}
 	}
-	return found.fold()
+	return found.Fold()
 }
 
-// writes returns what makes the adoption the state's head.
-func (a *adoption) writes(s *model.State, c schema.Compiled, now time.Time) ([]model.Write, []schema.Event) {
+// result returns what makes the adoption the state's head.
+func (a *adoption) result(s *model.State, c schema.Compiled, now time.Time) Adoption {
 	head := schema.Head{Commit: c.Commit, By: c.By, Others: c.Others, Packages: map[string]schema.Digest{}}
 	if c.Commit == s.Head.Commit { // then the commits before it were not read
 		head.Others, head.Promote = s.Head.Others, s.Head.Promote
@@ -341,7 +354,7 @@ func (a *adoption) writes(s *model.State, c schema.Compiled, now time.Time) ([]m
 	case same && (s.Head.Held == nil || head.Commit == s.Head.Commit):
 		head.Held = s.Head.Held
 	default:
-		d := desiredOf(s.Cell, model.InOrder(a.packages), func(_ *schema.Package, _ int, j *schema.Job) schema.Digest { return digestIfReturned(s, j) })
+		d := DeclaredWith(s.Cell, model.InOrder(a.packages), func(_ *schema.Package, _ int, j *schema.Job) schema.Digest { return digestIfReturned(s, j) })
 		head.Held = a.guard(s, &d, c, a.hides(s, head.Stale))
 		keepHeld(s, &d, head.Held)
 		keepSuspended(s, &d)
@@ -352,9 +365,10 @@ func (a *adoption) writes(s *model.State, c schema.Compiled, now time.Time) ([]m
 		}
 	}
 	if bytes.Equal(s.Document(model.KeyHead, headWithoutRules(head)).Value, s.Document(model.KeyHead, headWithoutRules(s.Head)).Value) {
-		return nil, nil
+		return Adoption{}
 	}
-	return slices.Concat(puts, []model.Write{s.Document(model.KeyHead, head)}, deletes), a.events(s, head, next, now)
+	flip := s.Document(model.KeyHead, head)
+	return Adoption{Writes: slices.Concat(puts, []model.Write{flip}, deletes), Events: a.events(s, head, next, now), Head: head, Next: next}
 }
 
 // headWithoutRules returns a head to compare with another. A release may know a
@@ -422,7 +436,7 @@ func holds(s *model.State, c schema.Compiled) bool {
 
 func applied(head schema.Head, now time.Time) schema.Event {
 	if len(head.Unread) > 0 {
-		return schema.Event{At: now, Kind: schema.EventStale, Commit: head.Commit, Message: sentence("nothing of the commit could be read: "+reasonOf(head.Unread), head.Whose())}
+		return schema.Event{At: now, Kind: schema.EventStale, Commit: head.Commit, Message: Sentence("nothing of the commit could be read: "+ReasonOf(head.Unread), head.Whose())}
 	}
 	message := "applied"
 	switch n := len(head.Stale); n {
@@ -432,7 +446,7 @@ func applied(head schema.Head, now time.Time) schema.Event {
 	default:
 		message = fmt.Sprintf("applied, %d directories stale", n)
 	}
-	return schema.Event{At: now, Kind: schema.EventApply, Commit: head.Commit, Message: sentence(message, head.Whose())}
+	return schema.Event{At: now, Kind: schema.EventApply, Commit: head.Commit, Message: Sentence(message, head.Whose())}
 }
 
 // events returns what the history says of the next head. next is what it
@@ -450,35 +464,17 @@ func (a *adoption) events(s *model.State, head schema.Head, next *Desired, now t
 		}
 	}
 	for _, dir := range slices.Sorted(maps.Keys(a.stale)) {
-		add(schema.Event{Kind: schema.EventStale, Message: dir + ": " + reasonOf(a.stale[dir])})
+		add(schema.Event{Kind: schema.EventStale, Message: dir + ": " + ReasonOf(a.stale[dir])})
 	}
 	if next != nil {
 		add(holdEvents(s.Head.Held, head.Held)...)
 		add(machineOrders(s, a.desired, next)...)
-		add(rejections(s, head, next, now)...)
 	}
 	return out
 }
 
-// rejections returns an event for each job that is not admitted of a head: by
-// the verdict of the step that follows its adoption.
-func rejections(s *model.State, head schema.Head, desired *Desired, now time.Time) []schema.Event {
-	next := *s
-	next.Head = head
-	verdict := newStep(Input{State: &next, Desired: desired, Now: now}).admission()
-	var out []schema.Event
-	for _, name := range slices.SortedFunc(maps.Keys(verdict.Rejected), schema.JobName.Compare) {
-		changes := ""
-		if d := desired.Jobs[name]; len(d.Refused) == 0 { // else its names stand for nothing
-			changes = changesOf(s.Runs(name), d.Job)
-		}
-		out = append(out, schema.Event{Kind: schema.EventReject, Job: name.Short(), Message: sentence(verdict.Rejected[name].Error(), changes, head.Whose())})
-	}
-	return out
-}
-
-// reasonOf says in one line what the first of ds says.
-func reasonOf(ds []schema.Diagnostic) string {
+// ReasonOf says in one line what the first of ds says.
+func ReasonOf(ds []schema.Diagnostic) string {
 	if len(ds) == 0 {
 		return "unknown"
 	}

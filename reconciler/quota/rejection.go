@@ -1,0 +1,22 @@
+package quota
+
+import "github.com/musterhq/muster/schema"
+
+// RejectionCause is a word for why a job is not admitted.
+type RejectionCause string
+
+// The causes.
+const (
+	RejectedRefused   RejectionCause = "refused"    // it names what there is not, or what it may not use
+	RejectedNoQuota   RejectionCause = "no-quota"   // its owner has none at its band
+	RejectedNotNow    RejectionCause = "not-now"    // none of them counts at this time
+	RejectedOverQuota RejectionCause = "over-quota" // it asks for more than there is left
+)
+
+// Warning is that a quota is less than it says, or than what its owner has
+// admitted.
+type Warning struct {
+	User       string            `json:"user"`
+	Band       schema.Band       `json:"band"`
+	Diagnostic schema.Diagnostic `json:"diagnostic"`
+}

@@ -1,0 +1,80 @@
+package quota
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/musterhq/muster/reconciler/intent"
+	"github.com/musterhq/muster/reconciler/model"
+	"github.com/musterhq/muster/schema"
+)
+
+// Question is what is asked of admission.
+type Question struct {
+	State   *model.State
+	Desired *intent.Desired
+	Records intent.Records
+	Now     time.Time
+}
+
+// Verdict returns the verdict on the desired jobs, and on the alloc sets that stay for
+// those which it leaves as they are: these, with the jobs that run inside. It is what
+// the master goes by, and what a commit is told.
+func (q Question) Verdict() (Admission, map[schema.JobName][]string) {
+	in := AdmitInput(q.State, *q.Desired, q.Now)
+	admitted := in.Admitted
+	runs := func(name schema.JobName) *schema.Job { return admitted[name] }
+	retained := intent.RetainedSets(q.State, q.Desired, runs)
+	for {
+		in.Desired = intent.WithReturned(intent.WithRetained(q.State, q.Desired, retained), q.Records)
+		verdict := Admit(in)
+		if len(retained) == 0 {
+			return verdict, nil
+		}
+		anew := map[schema.JobName]bool{}
+		for _, name := range verdict.Order {
+			anew[name] = true
+		}
+		still := intent.RetainedSets(q.State, q.Desired, func(name schema.JobName) *schema.Job {
+			if anew[name] {
+				return q.Desired.Jobs[name].Job
+			}
+			return admitted[name]
+		})
+		if len(still) == len(retained) {
+			return verdict, retained
+		}
+		retained = still // what goes makes room
+	}
+}
+
+// AdmitInput returns what admission of desired depends on: all who call Admit
+// have it from here, and so ask the same.
+func AdmitInput(s *model.State, desired intent.Desired, now time.Time) Input {
+	in := Input{Desired: desired, Admitted: s.AdmittedData(), Now: now}
+	if len(s.Machines) > 0 {
+		in.Size = &CellSize{Machines: len(s.Machines)}
+		for _, m := range s.Machines {
+			in.Size.Capacity = in.Size.Capacity.Add(m.Capacity)
+		}
+	}
+	return in
+}
+
+// Rejections returns an event for each job that is not admitted of a head which declares
+// desired: by the verdict of the step that follows its adoption.
+func Rejections(s *model.State, head *schema.Head, desired *intent.Desired, now time.Time) []schema.Event {
+	next := *s
+	next.Head = *head
+	verdict, _ := Question{&next, desired, intent.Stored(&next), now}.Verdict()
+	var out []schema.Event
+	for _, name := range slices.SortedFunc(maps.Keys(verdict.Rejected), schema.JobName.Compare) {
+		changes := ""
+		if d := desired.Jobs[name]; len(d.Refused) == 0 { // else its names stand for nothing
+			changes = intent.ChangesOf(s.Runs(name), d.Job)
+		}
+		out = append(out, schema.Event{At: now, Commit: head.Commit, Kind: schema.EventReject, Job: name.Short(), Message: intent.Sentence(verdict.Rejected[name].Error(), changes, head.Whose())})
+	}
+	return out
+}
