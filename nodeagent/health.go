@@ -1,6 +1,7 @@
 package nodeagent
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -146,13 +147,10 @@ func (d *decider) unhealthy(it item, c *Incarnation) *schema.Cause {
 	return &schema.Cause{Kind: schema.CauseUnhealthy, Message: message, Machine: d.in.Machine, Generation: it.generation, At: d.in.Now}
 }
 
-// health is what to report of c's health: "" without a check.
-func (d *decider) health(it item, c *Incarnation) (state schema.HealthState, message string) {
-	switch {
-	case it.job().Task.Health == nil:
-		return "", ""
-	case c.Probe.State == "":
-		return schema.HealthUnknown, c.Probe.Message
+// reportHealth reports c's health: nothing without a check.
+func (d *decider) reportHealth(it item, c *Incarnation, s *schema.TaskStatus) {
+	if it.job().Task.Health == nil {
+		return
 	}
-	return c.Probe.State, c.Probe.Message
+	s.Health, s.HealthMessage, s.Unchecked = cmp.Or(c.Probe.State, schema.HealthUnknown), c.Probe.Message, !c.Probe.UnansweredSince.IsZero()
 }

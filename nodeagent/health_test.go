@@ -138,8 +138,12 @@ func TestUnhealthy(t *testing.T) {
 	bad := nodeagent.Result{Message: "GET http://127.0.0.1:20007/: connection refused"}
 	for n := 1; n <= 2; n++ {
 		m.settle()
+		m.checked(nodeagent.Result{At: m.now, Void: true, Message: "no keeper"})
+		if got := m.status(7); got.Health != schema.HealthUnknown || !got.Unchecked {
+			t.Fatalf("status %+v, want that it could not be checked", got)
+		}
 		m.checked(nodeagent.Result{At: m.now, OK: true})
-		if got := m.status(7); got.State != schema.Running || got.Health != schema.Healthy || got.Incarnation != n {
+		if got := m.status(7); got.State != schema.Running || got.Health != schema.Healthy || got.Unchecked || got.Incarnation != n {
 			t.Fatalf("status %+v, want running and healthy, incarnation %d", got, n)
 		}
 		for range schema.DefaultFailures {
@@ -215,7 +219,7 @@ func TestStuck(t *testing.T) {
 	c := last(m.find(a.Task, 7))
 	for kills := range 4 {
 		plan := nodeagent.Decide(m.input())
-		if want := kills >= 3; (plan.Tasks[0].Note == schema.Stuck) != want || plan.Tasks[0].State != schema.Stopping {
+		if want := kills >= 3; plan.Tasks[0].Stuck != want || (plan.Tasks[0].Note == schema.NoteStuck) != want || plan.Tasks[0].State != schema.Stopping {
 			t.Errorf("after %d kills: %s, note %q", kills, plan.Tasks[0].State, plan.Tasks[0].Note)
 		}
 		if len(plan.Actions) > 0 {
@@ -229,7 +233,7 @@ func TestStuck(t *testing.T) {
 	}
 	m.exit(a.Task, schema.Exit{Code: -1, Signal: "SIGKILL"})
 	m.settle()
-	if got := m.status(7); got.State != schema.Dead || got.Note == schema.Stuck {
+	if got := m.status(7); got.State != schema.Dead || got.Stuck || got.Note == schema.NoteStuck {
 		t.Errorf("status %+v, want dead", got)
 	}
 }

@@ -27,24 +27,24 @@ type Life struct {
 const FirstView = 3 * time.Second
 
 // withheld says why a generation that holds no process is not started yet, ""
-// if it may be. Tasks that must never run twice wait for a master however long that
+// if it may be; twice is that it must never run twice. Tasks that must never run twice wait for a master however long that
 // takes; all others go on without one after a moment.
-func (d *decider) withheld(it item) string {
+func (d *decider) withheld(it item) (why string, twice bool) {
 	life := d.in.Life
 	if !life.Confirmed.IsZero() || it.held != nil && it.held.Alive() {
-		return ""
+		return "", false
 	}
 	if life.Refused {
-		return "another agent has the name of this machine: nothing is started here"
+		return "another agent has the name of this machine: nothing is started here", false
 	}
 	if it.job().NeverTwice() {
-		return schema.Withheld
+		return schema.NoteWithheld, true
 	}
 	if until := due(d.in.Now, life.Began, FirstView); !life.Began.IsZero() && until.After(d.in.Now) {
 		d.wake(until)
-		return "its agent has just started, and waits a moment for its master"
+		return "its agent has just started, and waits a moment for its master", false
 	}
-	return ""
+	return "", false
 }
 
 // unconfirmed reports whether it is still to be said of an incarnation that no

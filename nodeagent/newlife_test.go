@@ -114,7 +114,7 @@ func (m *machine) checkNotes(plan nodeagent.Plan) {
 	m.t.Helper()
 	for _, s := range plan.Tasks {
 		waits := slices.Contains([]string{"u/inside/0", "u/job/0", "u/ledger/0"}, s.Task.Short())
-		if waits != (s.Note == schema.Withheld) || waits == s.Unconfirmed {
+		if waits != s.Withheld || waits != (s.Note == schema.NoteWithheld) || waits == s.Unconfirmed {
 			m.t.Fatalf("%s is %s, unconfirmed %t, with note %q", s.Task.Short(), s.State, s.Unconfirmed, s.Note)
 		}
 		ref := schema.TaskRef{Task: s.Task, Generation: s.Generation}

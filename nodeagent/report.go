@@ -31,14 +31,14 @@ func (d *decider) report(it item, newest uint64) {
 	s.State = d.state(it, newest)
 	s.Exits = exits(h, d.in.Boot)
 	if s.State == schema.Starting || s.State == schema.Waiting {
-		s.Note = cmp.Or(d.withheld(it), d.blockedBy(it))
+		d.noteWait(it, &s)
 	}
 	if c := h.last(); c != nil {
 		s.Incarnation, s.Note = c.Number, cmp.Or(s.Note, c.notes(h.Throttle, h.IOBound))
 		if h.Alive() && c.Boot == d.in.Boot {
 			s.Unconfirmed = d.unconfirmed(c)
 			s.PID, s.StartedAt, s.Line = c.PID, c.StartedAt, c.Line
-			s.Health, s.HealthMessage = d.health(it, c)
+			d.reportHealth(it, c, &s)
 			if c.Usage != nil {
 				s.OOMKills = c.Usage.OOMKills
 			}
@@ -50,8 +50,8 @@ func (d *decider) report(it item, newest uint64) {
 	if s.Unconfirmed {
 		s.Note = joined(s.Note, schema.Unconfirmed)
 	}
-	if d.stuck(it) {
-		s.Note = schema.Stuck
+	if s.Stuck = d.stuck(it); s.Stuck {
+		s.Note = schema.NoteStuck
 	}
 	if s.State == schema.Waiting && h.End == nil {
 		d.reportWait(it, &s)
@@ -69,9 +69,15 @@ func (d *decider) reportUnheld(it item, newest uint64, s schema.TaskStatus) {
 	} else if it.generation != newest {
 		s.State, s.Note = schema.Waiting, "a newer generation is assigned to this machine"
 	} else {
-		s.Note = cmp.Or(d.withheld(it), d.blockedBy(it))
+		d.noteWait(it, &s)
 	}
 	d.plan.Tasks = append(d.plan.Tasks, s)
+}
+
+// noteWait notes what the next start of it waits for.
+func (d *decider) noteWait(it item, s *schema.TaskStatus) {
+	s.Note, s.Withheld = d.withheld(it)
+	s.Note = cmp.Or(s.Note, d.blockedBy(it))
 }
 
 // state returns where a held generation stands.

@@ -127,6 +127,35 @@ func TestUnhealthyEvent(t *testing.T) {
 	}
 }
 
+// What an agent says of a task is put in words by what its fields say, and only what
+// is no trouble is a remark.
+func TestSaid(t *testing.T) {
+	t.Parallel()
+	own := []schema.Exit{{Code: 3}}
+	for name, tt := range map[string]struct {
+		status schema.TaskStatus
+		says   string
+		remark bool
+	}{
+		"not checked yet": {schema.TaskStatus{State: schema.Running, Health: schema.HealthUnknown}, "its health check has not passed yet", false},
+		"checks that cannot be made": {
+			schema.TaskStatus{State: schema.Running, Health: schema.HealthUnknown, Unchecked: true, HealthMessage: "no keeper"},
+			"its health is not known: no keeper", false,
+		},
+		"withheld after an end":   {schema.TaskStatus{State: schema.Waiting, Withheld: true, Exits: own, Note: "not yet"}, "exited with status 3; not yet", false},
+		"waits after an end":      {schema.TaskStatus{State: schema.Waiting, Exits: own, Note: "not yet"}, "exited with status 3; its agent restarts it", false},
+		"withheld from its start": {schema.TaskStatus{State: schema.Waiting, Withheld: true, Note: "not yet"}, "not yet", true},
+		"a remark":                {schema.TaskStatus{State: schema.Running, Note: "no cgroups"}, "no cgroups", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got, remark := said(&tt.status, nil); got != tt.says || remark != tt.remark {
+				t.Errorf("said %q, a remark %t; want %q, %t", got, remark, tt.says, tt.remark)
+			}
+		})
+	}
+}
+
 // What others did to a task is no crash of it: not of its job, not of a rollout, and
 // no restart of its policy.
 func TestBlameless(t *testing.T) {

@@ -386,8 +386,8 @@ func (d *describer) state(name schema.TaskName, r *schema.TaskRecord, t *TaskSta
 		t.History = append(t.History, fmt.Sprintf("%s generation %d incarnation %d on %s: %s", e.At.UTC().Format(time.RFC3339), r.Generation, e.Incarnation, r.Machine, e))
 	}
 	switch {
-	case r.Stop != nil && status.Note == schema.Stuck:
-		return TaskStopping, r.Stop.String() + "; " + schema.Stuck
+	case r.Stop != nil && status.Stuck:
+		return TaskStopping, r.Stop.String() + "; " + schema.NoteStuck
 	case r.Stop != nil && absent != "" && r.Stop.Kind == schema.CauseAllocGone: // which its machine may not know
 		return TaskUnknown, r.Stop.Message + "; " + absent
 	case r.Stop != nil && absent != "":
@@ -457,11 +457,11 @@ func said(status *schema.TaskStatus, job *schema.Job) (reason string, remark boo
 	switch {
 	case status.Health == schema.Unhealthy:
 		return model.Saw("its health check fails", status), false
-	case status.Health == schema.HealthUnknown && strings.HasPrefix(status.HealthMessage, schema.NotCounted):
+	case status.Health == schema.HealthUnknown && status.Unchecked:
 		return model.Saw("its health is not known", status), false
 	case status.Health == schema.HealthUnknown && status.State == schema.Running:
 		return model.Saw("its health check has not passed yet", status), false
-	case status.Note == schema.Withheld && len(status.Exits) > 0:
+	case status.Withheld && len(status.Exits) > 0:
 		return status.Exits[len(status.Exits)-1].String() + "; " + status.Note, false
 	case status.State == schema.Waiting && len(status.Exits) > 0:
 		return status.Exits[len(status.Exits)-1].String() + "; " + restarts(status, job), false

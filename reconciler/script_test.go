@@ -330,8 +330,8 @@ func (c *cell) happen(t *testing.T, name, what string) {
 		s.StartedAt = c.now
 	case "anew", "withheld": // its agent has started, with the task gone, and no master
 		s.Exits = append(s.Exits, schema.Exit{Incarnation: s.Incarnation, Code: -1, Signal: "SIGKILL", At: c.now})
-		if s.State, s.Note = schema.Waiting, schema.Withheld; what == "anew" {
-			s.State, s.Note, s.Unconfirmed = schema.Running, schema.Unconfirmed, true
+		if s.State, s.Note, s.Withheld = schema.Waiting, schema.NoteWithheld, true; what == "anew" {
+			s.State, s.Note, s.Withheld, s.Unconfirmed = schema.Running, schema.Unconfirmed, false, true
 			s.Incarnation, s.StartedAt = s.Incarnation+1, c.now
 		}
 	default:

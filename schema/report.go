@@ -52,6 +52,9 @@ type TaskStatus struct {
 	// HealthMessage is what the last health check that failed has seen; ""
 	// after one that passed.
 	HealthMessage string `json:"healthMessage,omitempty"`
+	// Unchecked says that the last checks told nothing of the task: they could not be
+	// made, for the reason in HealthMessage.
+	Unchecked bool `json:"unchecked,omitempty"`
 	// Line is what the task says of itself, at most MaxLine bytes of printable
 	// text; it changes at most every few seconds.
 	Line string `json:"line,omitempty"`
@@ -68,6 +71,11 @@ type TaskStatus struct {
 	End *Cause `json:"end,omitempty"`
 	// Note is a plain word on how the task is held (no cgroup, …).
 	Note string `json:"note,omitempty"`
+	// Withheld says that it must never run twice and its agent has started anew: it is
+	// not started until a master has confirmed its assignment.
+	Withheld bool `json:"withheld,omitempty"`
+	// Stuck says that SIGKILL does not end it.
+	Stuck bool `json:"stuck,omitempty"`
 	// Unconfirmed says that the agent started the running incarnation from the last
 	// assignment it knew, before a master had confirmed that. It is said until some
 	// minutes after one has.
@@ -78,12 +86,12 @@ type TaskStatus struct {
 	Alloc *AllocUse `json:"alloc,omitempty"`
 }
 
-// Stuck is the Note of a task that SIGKILL does not end.
-const Stuck = "it has not ended 10 s after SIGKILL: a process of it hangs in the kernel, as on a disk or a network file system that does not answer"
+// NoteStuck is the Note of a task that is Stuck.
+const NoteStuck = "it has not ended 10 s after SIGKILL: a process of it hangs in the kernel, as on a disk or a network file system that does not answer"
 
-// Withheld is the Note of a task that must never run twice and whose agent has
-// started anew: it may have been given to another machine meanwhile.
-const Withheld = "it must never run twice: it is started when a master has confirmed its assignment, which none has since the agent started"
+// NoteWithheld is the Note of a task that is Withheld: it may have been given to
+// another machine meanwhile.
+const NoteWithheld = "it must never run twice: it is started when a master has confirmed its assignment, which none has since the agent started"
 
 // Unconfirmed is in the Note of a task of which TaskStatus.Unconfirmed is said.
 const Unconfirmed = "started from the last known assignment: no master had confirmed it since the agent started"
@@ -100,9 +108,6 @@ const (
 	Healthy       HealthState = "healthy"
 	Unhealthy     HealthState = "unhealthy"
 )
-
-// NotCounted begins the message of a check that could not be made.
-const NotCounted = "not counted: "
 
 // Exit is the end of one incarnation.
 type Exit struct {

@@ -72,7 +72,7 @@ func (s *story) neverTwice(stop, link string) {
 		for _, e := range s.agent.Report().Tasks {
 			want := schema.Unconfirmed
 			if e.State != schema.Running {
-				want = schema.Withheld
+				want = schema.NoteWithheld
 			}
 			if !strings.Contains(e.Note, want) {
 				s.t.Errorf("%s: note %q, want %q", line(e), e.Note, want)

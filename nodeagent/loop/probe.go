@@ -202,7 +202,7 @@ func (a *asker) ask(ctx context.Context) nodeagent.Result {
 	if err != nil {
 		r.Message = what + ": " + reason(err)
 		if r.Void {
-			r.Message = schema.NotCounted + r.Message
+			r.Message = "not counted: " + r.Message
 		}
 		r.Message = printable(r.Message, messageMax)
 	}

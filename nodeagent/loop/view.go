@@ -101,7 +101,7 @@ func (l *Loop) withhold(tasks []schema.TaskRef) {
 	now := make(map[schema.TaskRef]bool, len(tasks))
 	for _, t := range tasks {
 		if now[t] = true; !l.withheld[t] {
-			l.cfg.Log.Warn("not started yet", "task", t.Task.Short(), "generation", t.Generation, "why", schema.Withheld)
+			l.cfg.Log.Warn("not started yet", "task", t.Task.Short(), "generation", t.Generation, "why", schema.NoteWithheld)
 		}
 	}
 	l.withheld = now

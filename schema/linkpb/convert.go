@@ -256,7 +256,7 @@ func encodeTask(t *schema.TaskStatus) *TaskStatus {
 		Exits:   make([]*Exit, len(t.Exits)), End: encodeCause(t.End), Note: t.Note,
 		HealthMessage: t.HealthMessage, Line: t.Line, Failures: int32(t.Failures), RestartAt: encodeTime(t.RestartAt),
 		Data: string(t.Data), Alloc: encodeAlloc(t.Alloc),
-		OomKills: t.OOMKills, Unconfirmed: t.Unconfirmed,
+		OomKills: t.OOMKills, Unconfirmed: t.Unconfirmed, Withheld: t.Withheld, Stuck: t.Stuck, Unchecked: t.Unchecked,
 	}
 	for i := range t.Exits {
 		m.Exits[i] = encodeExit(&t.Exits[i])
@@ -274,7 +274,7 @@ func decodeTask(m *TaskStatus) (schema.TaskStatus, error) {
 		Incarnation: int(m.GetIncarnation()), PID: int(m.GetPid()),
 		Health: schema.HealthState(m.GetHealth()), Note: m.GetNote(),
 		HealthMessage: m.GetHealthMessage(), Line: m.GetLine(), Failures: int(m.GetFailures()), OOMKills: max(0, m.GetOomKills()),
-		Data: schema.Digest(m.GetData()), Alloc: decodeAlloc(m.GetAlloc()), Unconfirmed: m.GetUnconfirmed(),
+		Data: schema.Digest(m.GetData()), Alloc: decodeAlloc(m.GetAlloc()), Unconfirmed: m.GetUnconfirmed(), Withheld: m.GetWithheld(), Stuck: m.GetStuck(), Unchecked: m.GetUnchecked(),
 	}
 	switch t.State {
 	case schema.Starting, schema.Running, schema.Waiting, schema.Stopping, schema.Dead:

@@ -2481,6 +2481,9 @@ type TaskStatus struct {
 	Alloc         *AllocUse              `protobuf:"bytes,85,opt,name=alloc,proto3" json:"alloc,omitempty"`                        // that it runs in
 	OomKills      int64                  `protobuf:"varint,86,opt,name=oom_kills,json=oomKills,proto3" json:"oom_kills,omitempty"` // of its processes, while it lives
 	Unconfirmed   bool                   `protobuf:"varint,87,opt,name=unconfirmed,proto3" json:"unconfirmed,omitempty"`           // started before a master had confirmed its assignment
+	Withheld      bool                   `protobuf:"varint,88,opt,name=withheld,proto3" json:"withheld,omitempty"`                 // not started until one has, since it must never run twice
+	Stuck         bool                   `protobuf:"varint,89,opt,name=stuck,proto3" json:"stuck,omitempty"`                       // SIGKILL does not end it
+	Unchecked     bool                   `protobuf:"varint,90,opt,name=unchecked,proto3" json:"unchecked,omitempty"`               // the last health checks could not be made
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2651,6 +2654,27 @@ func (x *TaskStatus) GetOomKills() int64 {
 func (x *TaskStatus) GetUnconfirmed() bool {
 	if x != nil {
 		return x.Unconfirmed
+	}
+	return false
+}
+
+func (x *TaskStatus) GetWithheld() bool {
+	if x != nil {
+		return x.Withheld
+	}
+	return false
+}
+
+func (x *TaskStatus) GetStuck() bool {
+	if x != nil {
+		return x.Stuck
+	}
+	return false
+}
+
+func (x *TaskStatus) GetUnchecked() bool {
+	if x != nil {
+		return x.Unchecked
 	}
 	return false
 }
@@ -3055,7 +3079,7 @@ const file_link_proto_rawDesc = "" +
 	"disk_bytes\x18\x03 \x01(\x03R\tdiskBytes\"5\n" +
 	"\tPortRange\x12\x14\n" +
 	"\x05first\x18\x01 \x01(\rR\x05first\x12\x12\n" +
-	"\x04last\x18\x02 \x01(\rR\x04last\"\x87\x06\n" +
+	"\x04last\x18\x02 \x01(\rR\x04last\"\xd7\x06\n" +
 	"\n" +
 	"TaskStatus\x12\x12\n" +
 	"\x04task\x18\x01 \x01(\tR\x04task\x12\x1e\n" +
@@ -3082,7 +3106,10 @@ const file_link_proto_rawDesc = "" +
 	"\x04data\x18T \x01(\tR\x04data\x12.\n" +
 	"\x05alloc\x18U \x01(\v2\x18.muster.link.v1.AllocUseR\x05alloc\x12\x1b\n" +
 	"\toom_kills\x18V \x01(\x03R\boomKills\x12 \n" +
-	"\vunconfirmed\x18W \x01(\bR\vunconfirmed\x1a8\n" +
+	"\vunconfirmed\x18W \x01(\bR\vunconfirmed\x12\x1a\n" +
+	"\bwithheld\x18X \x01(\bR\bwithheld\x12\x14\n" +
+	"\x05stuck\x18Y \x01(\bR\x05stuck\x12\x1c\n" +
+	"\tunchecked\x18Z \x01(\bR\tunchecked\x1a8\n" +
 	"\n" +
 	"PortsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
