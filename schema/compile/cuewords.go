@@ -14,7 +14,7 @@ var cueWords = []struct {
 	form *regexp.Regexp
 }{
 	{schema.RuleMissingField, regexp.MustCompile(`^required field`)},
-	{schema.RuleInvalidValue, regexp.MustCompile(`^invalid value|invalid regexp`)},
+	{schema.RuleInvalidValue, regexp.MustCompile(`^(?:invalid value|.*invalid regexp)`)},
 	{schema.RuleWrongType, regexp.MustCompile(`arithmetic`)},
 	{schema.RuleUndefined, regexp.MustCompile(`index out of range`)},
 	{schema.RuleImport, regexp.MustCompile(`import|no package|@embed`)},
