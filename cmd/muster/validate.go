@@ -34,7 +34,8 @@ or at the time of --at. Exits 2 when something is wrong.
 
 The formats: text is for people, json has the same with stable names of fields,
 github makes annotations of a GitHub workflow, and sarif (2.1.0) is what code
-scanning takes. Lines and columns count from 1, columns in bytes for text and
+scanning takes. All but text have the rule of each mistake: a stable id to count,
+filter and suppress by. Lines and columns count from 1, columns in bytes for text and
 json, in characters for github, in UTF-16 code units for sarif.`,
 		Example: "  muster validate fleet\n  muster validate -o github          in a workflow of a pull request\n" +
 			"  muster validate -o sarif > muster.sarif\n" +

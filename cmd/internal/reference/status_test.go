@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/reconciler/intent"
 	"github.com/musterhq/muster/reconciler/quota"
 )
@@ -35,19 +36,36 @@ func TestStatus(t *testing.T) {
 		t.Fatalf("%d parts, want %d", len(parts), len(types))
 	}
 	for i, typ := range types {
-		var want, got []string
-		for _, f := range reflect.VisibleFields(typ) {
-			if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "-" && !f.Anonymous && f.IsExported() {
-				want = append(want, name)
-			}
+		fieldsOf(t, typ, parts[i])
+	}
+}
+
+// TestDiagnostics holds the fields of docs/reference/diagnostics.md to the code.
+func TestDiagnostics(t *testing.T) {
+	t.Parallel()
+	b, err := os.ReadFile("../../../docs/reference/diagnostics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fields, _, _ := strings.Cut(string(b), "\n## ")
+	fieldsOf(t, reflect.TypeFor[schema.Diagnostic](), fields)
+}
+
+// fieldsOf holds the rows of a table to the JSON fields of a type.
+func fieldsOf(t *testing.T, typ reflect.Type, table string) {
+	t.Helper()
+	var want, got []string
+	for _, f := range reflect.VisibleFields(typ) {
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "-" && !f.Anonymous && f.IsExported() {
+			want = append(want, name)
 		}
-		for _, m := range rowName.FindAllStringSubmatch(parts[i], -1) {
-			got = append(got, m[1])
-		}
-		slices.Sort(want)
-		slices.Sort(got)
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s (-code +page):\n%s", typ.Name(), diff)
-		}
+	}
+	for _, m := range rowName.FindAllStringSubmatch(table, -1) {
+		got = append(got, m[1])
+	}
+	slices.Sort(want)
+	slices.Sort(got)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-code +page):\n%s", typ.Name(), diff)
 	}
 }
