@@ -11,9 +11,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/musterhq/muster/reconciler"
-	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/reconciler/intent"
 	"github.com/musterhq/muster/reconciler/quota"
+	"github.com/musterhq/muster/schema"
 )
 
 var rowName = regexp.MustCompile("(?m)^\\| `([^`]+)` \\|")
