@@ -20,7 +20,7 @@ type batch struct {
 	dir   string // where children run: empty, and stays so
 	queue chan *unit
 
-	mu     sync.Mutex // guards what follows, and c.cache and c.feared
+	mu     sync.Mutex // guards what follows, and c.cache and c.crashed
 	deaths int        // of children
 	bytes  int        // of data that the tree's packages have so far
 	heavy  []*unit    // the packages that these are of
@@ -83,7 +83,7 @@ func (b *batch) todo(units []*unit) (todo []*unit) {
 	}
 	slices.SortStableFunc(doubtful, func(x, y *unit) int { return cmp.Compare(c.cache[x.key].tried, c.cache[y.key].tried) })
 	todo = append(todo, doubtful[:min(len(doubtful), retries)]...)
-	slices.SortStableFunc(todo, func(x, y *unit) int { return cmp.Compare(rank(c.feared[x.dir]), rank(c.feared[y.dir])) })
+	slices.SortStableFunc(todo, func(x, y *unit) int { return cmp.Compare(rank(c.crashed[x.dir]), rank(c.crashed[y.dir])) })
 	return todo
 }
 
@@ -175,9 +175,9 @@ func (b *batch) done(u *unit, e *entry, died bool) {
 	b.c.cache[u.key] = e
 	if died {
 		b.deaths++
-		b.c.feared[u.dir] = true
+		b.c.crashed[u.dir] = true
 	} else {
-		delete(b.c.feared, u.dir)
+		delete(b.c.crashed, u.dir)
 	}
 	b.weigh(u, e)
 }

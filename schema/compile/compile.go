@@ -24,11 +24,11 @@ type Config struct {
 // Compiler compiles trees and remembers what it has compiled. One goroutine
 // uses it at a time.
 type Compiler struct {
-	cfg    Config
-	known  *known            // of files
-	cache  map[string]*entry // by unit key
-	feared map[string]bool   // directories that a child died of: compiled last
-	round  int               // counts the calls of Compile
+	cfg     Config
+	known   *known            // of files
+	cache   map[string]*entry // by unit key
+	crashed map[string]bool   // directories whose compilation a child did not survive: compiled last
+	round   int               // counts the calls of Compile
 }
 
 // entry is a compiled package in the cache.
@@ -58,7 +58,7 @@ func New(cfg Config) *Compiler {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	cfg.Limits = cfg.Limits.withDefaults()
-	return &Compiler{cfg: cfg, known: newKnown(), cache: map[string]*entry{}, feared: map[string]bool{}}
+	return &Compiler{cfg: cfg, known: newKnown(), cache: map[string]*entry{}, crashed: map[string]bool{}}
 }
 
 // Compile compiles a tree: each package to its data or to what is wrong with

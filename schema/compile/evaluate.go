@@ -100,10 +100,10 @@ func notAllowedAt(field string) func(errors.Error) bool {
 // relaxed evaluates a package until it holds no more names that CUE does not
 // know, and returns what these are. lax is nil if the package cannot be built
 // whatever is left out: a file does not parse.
-func relaxed(req request, strict *loaded) (certain []mistake, lax *loaded, m *mending) {
-	m = newMending()
+func relaxed(req request, strict *loaded) (certain []mistake, lax *loaded, m *recovery) {
+	m = newRecovery()
 	lax = strict
-	for range maxMends {
+	for range maxRecoveries {
 		fresh := m.learn(lax.errs)
 		if len(fresh) == 0 && lax != strict || len(fresh) == 0 && !strict.built {
 			break
@@ -112,7 +112,7 @@ func relaxed(req request, strict *loaded) (certain []mistake, lax *loaded, m *me
 			if strings.HasPrefix(errorText(e), "imported and not used") && used(req, position(e.Position())) {
 				continue // only since what used it is left out
 			}
-			if d, _ := lax.diagnostic(e); !m.told(d, certain) {
+			if d, _ := lax.diagnostic(e); !m.explained(d, certain) {
 				certain = append(certain, d)
 			}
 		}
@@ -154,7 +154,7 @@ func (l *loaded) wording(path string) *wording {
 // loadPackage loads and evaluates the package in dir, in a context of its own:
 // contexts keep all that they ever saw. With lax it has lax definitions and
 // lacks what that leaves out.
-func loadPackage(req request, dir string, lax *mending) *loaded {
+func loadPackage(req request, dir string, lax *recovery) *loaded {
 	cfg := &load.Config{
 		FS: newMemFS(req.Files), Dir: "/" + dir, ModuleRoot: "/",
 		Env: []string{"CUE_REGISTRY=none", "CUE_CACHE_DIR=/nonexistent", "HOME=/nonexistent"},

@@ -17,8 +17,8 @@ func WriteRequest(w io.Writer, dir, name, text string) error {
 // ExitOrphan is how a child ends whose parent is gone.
 const ExitOrphan = exitOrphan
 
-// Crowd is crowd.
-var Crowd = crowd
+// Exclude is exclude.
+var Exclude = exclude
 
 // Order returns the directories of a tree that are to be evaluated, in order.
 func (c *Compiler) Order(tree schema.Tree) (dirs []string) {

@@ -20,7 +20,7 @@ func doubling(n int, first, each string) string {
 
 const runs = "job: web: {user: \"a\", cell: \"local\", task: process: command: [%s]}\n"
 
-// hostile are packages that are to be feared, by directory. Each must end
+// hostile are packages that attack the compiler, by directory. Each must end
 // within the limits, with an error, and do no harm to the package beside it.
 func hostile() map[string]map[string]string {
 	all := map[string]map[string]string{}

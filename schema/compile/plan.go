@@ -297,7 +297,7 @@ func (p *planner) refuse() {
 			delete(weights, dir)
 		}
 	}
-	for _, top := range crowd(weights, p.limits.Packages) {
+	for _, top := range exclude(weights, p.limits.Packages) {
 		n, first := 0, ""
 		for dir, f := range p.folders {
 			if !below(dir, top) {

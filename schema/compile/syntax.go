@@ -14,14 +14,14 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// slip recognises one way of writing what is not CUE. It looks at the word with
+// syntaxRule recognises one way of writing what is not CUE. It looks at the word with
 // index i, where the parser gave up, and changes the diagnostic if it knows
 // better: where the mistake is, what it is, and how it is written.
-type slip func(s *wording, i int, d *schema.Diagnostic) bool
+type syntaxRule func(s *wording, i int, d *schema.Diagnostic) bool
 
-// slips are tried in this order; the first that knows better is taken. The
+// syntaxRules are tried in this order; the first that knows better is taken. The
 // order is from what cannot be mistaken to what is likely.
-var slips = []slip{
+var syntaxRules = []syntaxRule{
 	mergeMarker, badCharacter, badText, hashComment, blockComment, yamlDocument, yamlList, yamlBlock,
 	packageName, importForm, letForm, elseForm, equalsSign, loopForm, missingBraces, bareLabel, numberUnit, strayQuote,
 	ternary, spread, blockForm, missingAnd, twice, brackets, missingComma,
@@ -30,7 +30,7 @@ var slips = []slip{
 // syntaxError says what a message of the parser is about.
 func syntaxError(s *wording, d *schema.Diagnostic) {
 	i := s.at(d.Line, d.Column)
-	for _, known := range slips {
+	for _, known := range syntaxRules {
 		if known(s, i, d) {
 			return
 		}

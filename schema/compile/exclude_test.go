@@ -13,8 +13,8 @@ import (
 	"github.com/musterhq/muster/schema/compile"
 )
 
-// TestCrowd checks whom it is that has too much.
-func TestCrowd(t *testing.T) {
+// TestExclude checks whose directories are left out.
+func TestExclude(t *testing.T) {
 	t.Parallel()
 	weights := func(counts map[string]int) map[string]int {
 		m := map[string]int{}
@@ -39,7 +39,7 @@ func TestCrowd(t *testing.T) {
 		{"one heavy directory", map[string]int{".": 3, "a": 7, "b": 90, "c": 3}, 15, []string{"b"}},
 		{"the root itself", map[string]int{".": 90, "a": 7}, 15, []string{"."}},
 	} {
-		if diff := cmp.Diff(test.want, compile.Crowd(test.weights, test.limit)); diff != "" {
+		if diff := cmp.Diff(test.want, compile.Exclude(test.weights, test.limit)); diff != "" {
 			t.Errorf("%s: -want +got\n%s", test.name, diff)
 		}
 	}

@@ -17,15 +17,15 @@ import (
 
 // CUE stops at an import that it cannot resolve and gives up an object for one
 // name in it that it does not know. So that whoever wrote that also learns what
-// else is wrong, the package is evaluated again without these: a mending says
+// else is wrong, the package is evaluated again without these: a recovery says
 // which imports and expressions to leave out.
 
-// maxMends bounds how often a package is evaluated again: each time brings to
+// maxRecoveries bounds how often a package is evaluated again: each time brings to
 // light what the names left out before have hidden.
-const maxMends = 4
+const maxRecoveries = 4
 
-// mending is what is left out of the files of a package.
-type mending struct {
+// recovery is what is left out of the files of a package.
+type recovery struct {
 	imports map[schema.Position]bool // lines with an import, Column 0
 	exprs   map[schema.Position]bool // names and selectors
 	blanks  map[schema.Position]bool // what now stands in their place
@@ -34,15 +34,15 @@ type mending struct {
 	open bool
 }
 
-func newMending() *mending {
-	return &mending{imports: map[schema.Position]bool{}, exprs: map[schema.Position]bool{}, blanks: map[schema.Position]bool{}}
+func newRecovery() *recovery {
+	return &recovery{imports: map[schema.Position]bool{}, exprs: map[schema.Position]bool{}, blanks: map[schema.Position]bool{}}
 }
 
 var importTrouble = regexp.MustCompile(`^(imported and not used|cannot find package|builtin package .* undefined|relative import|invalid import path)`)
 
 // learn notes what errs blame, and returns those of them that name something
 // new to leave out.
-func (m *mending) learn(errs []errors.Error) (fresh []errors.Error) {
+func (m *recovery) learn(errs []errors.Error) (fresh []errors.Error) {
 	for _, e := range errs {
 		text := errorText(e)
 		pos := position(e.Position())
@@ -66,9 +66,9 @@ func (m *mending) learn(errs []errors.Error) (fresh []errors.Error) {
 	return fresh
 }
 
-// told reports whether one of the mistakes so far explains an error: the rest of
+// explained reports whether one of the mistakes so far explains an error: the rest of
 // a word without quotes, or a name that a bad import would have brought.
-func (m *mending) told(d mistake, certain []mistake) bool {
+func (m *recovery) explained(d mistake, certain []mistake) bool {
 	if d.form != undefinedName {
 		return false
 	}
@@ -113,7 +113,7 @@ func misnamed(found []mistake) []mistake {
 
 // parse parses a file of the package with lax definitions, and without what is
 // left out.
-func (m *mending) parse(name string, src any, cfg parser.Config) (*ast.File, error) {
+func (m *recovery) parse(name string, src any, cfg parser.Config) (*ast.File, error) {
 	f, err := parseLax(name, src, cfg)
 	if err != nil || len(m.imports)+len(m.exprs) == 0 {
 		return f, err
@@ -139,7 +139,7 @@ func (m *mending) parse(name string, src any, cfg parser.Config) (*ast.File, err
 }
 
 // leaveOut replaces the node at c if it is to be left out.
-func (m *mending) leaveOut(c astutil.Cursor, dropped map[ast.Node]bool) bool {
+func (m *recovery) leaveOut(c astutil.Cursor, dropped map[ast.Node]bool) bool {
 	switch n := c.Node().(type) {
 	case *ast.Comprehension:
 		for _, clause := range n.Clauses {
@@ -186,7 +186,7 @@ func isDecl(c astutil.Cursor) bool {
 }
 
 // without returns e, or anything at all in its place if it is to be left out.
-func (m *mending) without(e ast.Expr, dropped map[ast.Node]bool) ast.Expr {
+func (m *recovery) without(e ast.Expr, dropped map[ast.Node]bool) ast.Expr {
 	if !m.names(e, dropped) {
 		return e
 	}
@@ -196,13 +196,13 @@ func (m *mending) without(e ast.Expr, dropped map[ast.Node]bool) ast.Expr {
 
 // blank returns what stands for any value, and notes where: nothing is said of
 // that place again.
-func (m *mending) blank(e ast.Expr) ast.Expr {
+func (m *recovery) blank(e ast.Expr) ast.Expr {
 	m.blanks[position(e.Pos())] = true
 	return &ast.Ident{NamePos: e.Pos(), Name: "_"}
 }
 
 // opened notes that the fields of a definition are gone.
-func (m *mending) opened(e ast.Expr) {
+func (m *recovery) opened(e ast.Expr) {
 	if s, ok := e.(*ast.SelectorExpr); ok {
 		if x, ok := s.X.(*ast.Ident); ok && x.Name == SchemaDir {
 			return // the strict pass has its fields
@@ -217,7 +217,7 @@ func (m *mending) opened(e ast.Expr) {
 }
 
 // names reports whether e is a name or a selector that is to be left out.
-func (m *mending) names(e ast.Expr, dropped map[ast.Node]bool) bool {
+func (m *recovery) names(e ast.Expr, dropped map[ast.Node]bool) bool {
 	switch e := e.(type) {
 	case *ast.Ident:
 		return m.exprs[position(e.Pos())] || e.Node != nil && dropped[e.Node]
@@ -234,7 +234,7 @@ func (m *mending) names(e ast.Expr, dropped map[ast.Node]bool) bool {
 }
 
 // within reports whether anything in n is to be left out.
-func (m *mending) within(n ast.Node, dropped map[ast.Node]bool) bool {
+func (m *recovery) within(n ast.Node, dropped map[ast.Node]bool) bool {
 	found := false
 	ast.Walk(n, func(n ast.Node) bool {
 		if e, ok := n.(ast.Expr); ok && m.names(e, dropped) {

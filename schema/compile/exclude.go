@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// crowd returns the directories to leave out, each with all below it, so that
+// exclude returns the directories to leave out, each with all below it, so that
 // the weights of the rest are at most limit together. It takes the most that
 // one directory has, as deep as it can: of a team that commits a hundred
 // thousand directories, those of the team and not those of its neighbours.
-func crowd(weights map[string]int, limit int) (out []string) {
+func exclude(weights map[string]int, limit int) (out []string) {
 	total := 0
 	for _, w := range weights {
 		total += w
