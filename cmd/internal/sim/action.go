@@ -34,25 +34,25 @@ const Wait Deed = "wait"
 // stands beside each.
 func changes() map[Deed]func(*World, Action) bool {
 	return map[Deed]func(*World, Action) bool{
-		Wait:       func(*World, Action) bool { return false },
-		"scale":    (*World).scale,    // Job has N tasks
-		"version":  (*World).version,  // Job has the N-th of the versions
-		"priority": (*World).priority, // Job has the N-th of the priorities of its band
-		"remove":   (*World).remove,   // Job is gone
-		"break":    (*World).breaks,   // the package of Job does not compile
-		"mend":     (*World).mend,     // the package of Job compiles, and is there
-		"delete":   (*World).deletes,  // the directory of Job is gone
-		"cordon":   (*World).cordon,   // Machine is cordoned, or not any more
-		"drain":    (*World).drain,    // Machine, or its rack, is drained, or not any more
-		"gone":     (*World).givesUp,  // Machine, or one that is silent, is declared gone, or not any more
-		"promote":  (*World).promote,  // the rollout of Job, or of all with a canary, goes on
-		"suspend":  (*World).suspend,  // a job that runs, or all, for a while or without an end
-		"resume":   (*World).resume,   // the N-th that is suspended
-		"restart":  (*World).restarts, // a job that runs, or a task of it; or the end of one
-		"steal":    (*World).steals,   // the package of Job declares what it may not
-		"slip":     (*World).slips,    // all is gone but the directory of Job, and that is not meant
-		"storm":    (*World).storm,    // N commits at once
-		"rewind":   (*World).rewind,   // the head is the N-th of the last commits (a forced push)
+		Wait:          func(*World, Action) bool { return false },
+		"scale":       (*World).scale,       // Job has N tasks
+		"version":     (*World).version,     // Job has the N-th of the versions
+		"priority":    (*World).priority,    // Job has the N-th of the priorities of its band
+		"remove":      (*World).remove,      // Job is gone
+		"break":       (*World).breaks,      // the package of Job does not compile
+		"fix":         (*World).fix,         // the package of Job compiles, and is there
+		"delete":      (*World).deletes,     // the directory of Job is gone
+		"cordon":      (*World).cordon,      // Machine is cordoned, or not any more
+		"drain":       (*World).drain,       // Machine, or its rack, is drained, or not any more
+		"gone":        (*World).givesUp,     // Machine, or one that is silent, is declared gone, or not any more
+		"promote":     (*World).promote,     // the rollout of Job, or of all with a canary, goes on
+		"suspend":     (*World).suspend,     // a job that runs, or all, for a while or without an end
+		"resume":      (*World).resume,      // the N-th that is suspended
+		"restart":     (*World).restarts,    // a job that runs, or a task of it; or the end of one
+		"steal":       (*World).steals,      // the package of Job declares what it may not
+		"delete-rest": (*World).deletesRest, // all is gone but the directory of Job, and that is not meant
+		"storm":       (*World).storm,       // N commits at once
+		"rewind":      (*World).rewind,      // the head is the N-th of the last commits (a forced push)
 	}
 }
 
@@ -134,7 +134,7 @@ func (w *World) deletes(a Action) bool {
 	return w.change(user, func() { w.repo.gone[user] = true })
 }
 
-func (w *World) mend(a Action) bool {
+func (w *World) fix(a Action) bool {
 	user, _, _ := w.repo.job(a.Job)
 	return w.change(user, func() { w.repo.broken[user], w.repo.gone[user] = false, false })
 }
@@ -181,7 +181,7 @@ func (w *World) Calm() error {
 		if turn%8 != 0 {
 			continue
 		}
-		w.mendRestarts()
+		w.cancelFailedRestarts()
 		if s := w.Status(); s != nil {
 			if why = converged(s); why == "" {
 				return w.settledDown()

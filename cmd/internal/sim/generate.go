@@ -19,7 +19,7 @@ type share struct {
 // wanted is what the owners of a cell do, and nature what happens to them.
 var (
 	wanted = []share{
-		{"scale", 16}, {"version", 16}, {"priority", 6}, {"remove", 4}, {"break", 4}, {"mend", 8}, {"delete", 2}, {"cordon", 4}, {"drain", 10}, {"gone", 6}, {"promote", 6}, {"suspend", 3}, {"resume", 4}, {"restart", 8}, {"steal", 3}, {"slip", 2}, {"rewind", 3}, {"storm", 3},
+		{"scale", 16}, {"version", 16}, {"priority", 6}, {"remove", 4}, {"break", 4}, {"fix", 8}, {"delete", 2}, {"cordon", 4}, {"drain", 10}, {"gone", 6}, {"promote", 6}, {"suspend", 3}, {"resume", 4}, {"restart", 8}, {"steal", 3}, {"delete-rest", 2}, {"rewind", 3}, {"storm", 3},
 	}
 	nature = []share{
 		{"kill-master", 4},

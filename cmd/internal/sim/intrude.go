@@ -45,9 +45,9 @@ func (w *World) checkOwners() {
 	}
 }
 
-// slips commits the directory of a job's owner alone, and does not say that the
+// deletesRest commits the directory of a job's owner alone, and does not say that the
 // removal of all others is meant: the guard holds them.
-func (w *World) slips(a Action) bool {
+func (w *World) deletesRest(a Action) bool {
 	user, _, _ := w.repo.job(a.Job)
 	packages := maps.Clone(w.repo.packages)
 	for _, u := range users {

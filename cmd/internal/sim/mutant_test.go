@@ -102,9 +102,9 @@ func TestMutants(t *testing.T) {
 }
 
 // caught plays a seed with a bug: a world of all there is, then one of services that
-// are crowded.
+// of which half of the racks are drained.
 func caught(seed uint64, m *Mutant) error {
-	for _, s := range []Script{Seeded(seed, *steps), Crowded(seed, crowdSteps)} {
+	for _, s := range []Script{Seeded(seed, *steps), HalfDrained(seed, drainSteps)} {
 		if _, err := s.Play(m); err != nil {
 			return err
 		}

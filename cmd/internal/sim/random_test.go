@@ -117,7 +117,7 @@ func shorten(t *testing.T, s Script, name string) {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Error(err)
 	}
-	t.Logf("of %d actions, these suffice; they are in cmd/internal/sim/%s, for the commit that mends it\n%s", len(s.Actions), path, short.Tell(nil))
+	t.Logf("of %d actions, these suffice; they are in cmd/internal/sim/%s, for the commit that fixes it\n%s", len(s.Actions), path, short.Tell(nil))
 }
 
 // histories are scripts of what was wrong once.

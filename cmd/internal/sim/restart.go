@@ -70,8 +70,8 @@ func (w *World) endRestart(name string) bool {
 	return true
 }
 
-// mendRestarts cancels those that have failed.
-func (w *World) mendRestarts() {
+// cancelFailedRestarts cancels those that have failed.
+func (w *World) cancelFailedRestarts() {
 	for w.master != nil {
 		name := ""
 		for _, n := range slices.Sorted(maps.Keys(w.master.state.Restarts)) {

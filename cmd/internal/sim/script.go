@@ -40,11 +40,11 @@ func (s *Script) Play(mutant *Mutant) (w *World, err error) {
 	}
 	if s.Calm {
 		w.chapterOf("the faults end, and the repository holds again what it did at first")
-		if err := w.Calm(); err != nil || !s.World.Crowd {
+		if err := w.Calm(); err != nil || !s.World.DrainHalf {
 			return w, err
 		}
 		w.chapterOf("half of the racks are drained, and no longer; then some jobs are updated")
-		return w, w.Crowd()
+		return w, w.DrainHalf()
 	}
 	return w, nil
 }

@@ -17,10 +17,10 @@ const (
 	moveTime = 2 * time.Minute
 )
 
-// Crowd drains half of the racks for a while, so that all tasks are on the others, and
+// DrainHalf drains half of the racks for a while, so that all tasks are on the others, and
 // errs unless those of each service are spread again as evenly as there is room: at
 // once when the job is updated, else when nothing has moved for a while.
-func (w *World) Crowd() error {
+func (w *World) DrainHalf() error {
 	empty := modulo(int(w.cfg.Seed), racks) //nolint:gosec // seeds are small
 	w.repo.machines = map[string]schema.Machine{}
 	for _, m := range w.machines {
@@ -207,13 +207,13 @@ func (m *machine) devicesFor(want *schema.Job, held map[string]int) bool {
 	return true
 }
 
-// Crowded returns the script of a seed in which racks are lost and return: services
+// HalfDrained returns the script of a seed in which racks are lost and return: services
 // alone, in a cell that converges often.
-func Crowded(seed uint64, steps int) Script {
+func HalfDrained(seed uint64, steps int) Script {
 	s := Seeded(seed, steps)
-	s.World.Machines, s.World.Crowd, s.World.Jobs = 6+int(seed%5), true, strings.Join(crowd, ",")
+	s.World.Machines, s.World.DrainHalf, s.World.Jobs = 6+int(seed%5), true, strings.Join(spreadJobs, ",")
 	return s
 }
 
-// crowd are the jobs of a world in which racks are lost.
-var crowd = []string{"a/web", "b/low", "a/api", "b/api", "c/api", "d/bulk", "e/once"}
+// spreadJobs are the jobs of a world in which racks are lost.
+var spreadJobs = []string{"a/web", "b/low", "a/api", "b/api", "c/api", "d/bulk", "e/once"}

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// crowdSteps are the steps of a world in which half of the racks are drained.
-const crowdSteps = 200
+// drainSteps are the steps of a world in which half of the racks are drained.
+const drainSteps = 200
 
 // TestSpread lets anything happen to a cell of services, then drains half of it for a
 // while, and wants the tasks to be spread evenly again, by updates and else by repair.
@@ -16,7 +16,7 @@ func TestSpread(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
-			s := Crowded(seed, crowdSteps)
+			s := HalfDrained(seed, drainSteps)
 			w, err := s.Play(nil)
 			if err != nil {
 				t.Fatal(s.Tell(nil))

@@ -39,8 +39,9 @@ type Config struct {
 	// Jobs are those that a random repository holds at first, as user/job with
 	// commas between them, "": all that there are.
 	Jobs string
-	// Crowd has racks go and return after the calm: see World.Crowd.
-	Crowd bool
+	// DrainHalf has half of the racks drained and return after the calm: see
+	// World.DrainHalf.
+	DrainHalf bool
 	// Mutant plants a bug, nil: none.
 	Mutant *Mutant
 }
