@@ -26,7 +26,7 @@ const (
 )
 
 // IOThrottleNote is on a task whose reads and writes are bounded.
-const IOThrottleNote = "its use of the disk is bounded for now: others on the machine wait for theirs"
+const IOThrottleNote = "its disk I/O is throttled while other tasks on the machine wait for the disk"
 
 // IOThrottle is what is remembered from sample to sample. The zero value bounds
 // nobody.

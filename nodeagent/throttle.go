@@ -42,7 +42,7 @@ const (
 )
 
 // ThrottleNote is on a task that is held back.
-const ThrottleNote = "its CPU is bounded for now: others on the machine wait for theirs"
+const ThrottleNote = "its CPU is throttled while latency-sensitive tasks on the machine wait for CPU"
 
 // CPUSample is what a running task did in the time since the sample before.
 type CPUSample struct {

@@ -157,7 +157,7 @@ type Exit struct {
 	// or its status is unknown.
 	Code   int    `json:"code"`
 	Signal string `json:"signal,omitempty"` // such as SIGKILL
-	// OOM says that the kernel killed it for want of memory.
+	// OOM says that the kernel killed it when it was out of memory.
 	OOM bool `json:"oom,omitempty"`
 	// Term and Kill say that the keeper had passed on SIGTERM, or had killed
 	// all of it, because the agent asked for it.

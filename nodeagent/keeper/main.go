@@ -298,7 +298,7 @@ func (h *holder) judge() {
 	case h.status.Signaled() && h.status.Signal() == unix.SIGKILL && !h.exit.Kill:
 		h.exit.OOM = true
 	default:
-		h.exit.Message = fmt.Sprintf("the kernel killed %d of its processes for want of memory", kills)
+		h.exit.Message = fmt.Sprintf("out of memory: the kernel killed %d of its processes", kills)
 	}
 }
 

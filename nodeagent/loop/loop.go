@@ -465,7 +465,7 @@ func (l *Loop) publish(plan nodeagent.Plan) {
 		case g.stuck != nil:
 			s.Note = g.stuck.Error()
 		case l.unsavedOf(g) != nil:
-			s.Note = "not written down yet: " + l.unsavedOf(g).Error()
+			s.Note = "not on disk yet: " + l.unsavedOf(g).Error()
 		case g.logs != "" && s.Note != "":
 			s.Note += "; " + g.logs
 		case g.logs != "":

@@ -102,10 +102,10 @@ func (l *Loop) logConditions(changed bool) {
 	}
 	list := l.machineState.conditions.List()
 	if len(list) == 0 {
-		l.cfg.Log.Info("nothing is wrong with the machine any more")
+		l.cfg.Log.Info("the machine has no conditions any more")
 	}
 	for _, c := range list {
-		l.cfg.Log.Warn("the machine is in trouble", "condition", string(c.Kind), "message", c.Message)
+		l.cfg.Log.Warn("the machine has a condition", "condition", string(c.Kind), "message", c.Message)
 	}
 }
 

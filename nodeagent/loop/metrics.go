@@ -73,7 +73,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		}),
 	}
 	m.evictions = prometheus.NewCounterVec(opts("evictions_total", "Incarnations that were stopped for want of a resource, by what ran out: disk is the task's own limit."), []string{"resource"})
-	m.oomKills = prometheus.NewCounter(opts("oom_kills_total", "Processes of tasks that the kernel was seen to kill for want of memory."))
+	m.oomKills = prometheus.NewCounter(opts("oom_kills_total", "Processes of tasks that the kernel was seen to kill when they were out of memory."))
 	m.removals = prometheus.NewCounterVec(opts("removed_total", "Remains of what has ended that were removed: directories of generations and of incarnations, by reason."), []string{"what", "reason"})
 	m.freed = prometheus.NewCounterVec(opts("removed_bytes_total", "Bytes of disk that were measured of what was removed, by reason."), []string{"reason"})
 	m.spent = prometheus.NewCounterVec(opts("measuring_seconds_total", "Time spent on measuring what tasks use: samples, and walks through their directories."), []string{"what"})

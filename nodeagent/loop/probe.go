@@ -122,7 +122,7 @@ func (l *Loop) probed(k asked, p nodeagent.Probe) {
 		case schema.Healthy:
 			log.Info("healthy")
 		case schema.HealthUnknown:
-			log.Warn("nothing is known of its health any more", "saw", p.Message)
+			log.Warn("its health is unknown", "saw", p.Message)
 		}
 	}
 	i.Probe = p

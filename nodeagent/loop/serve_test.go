@@ -298,7 +298,7 @@ muster_agent_link_epoch 1
 # HELP muster_agent_machine_left_inodes Files for which the state directory's file system has room.
 # TYPE muster_agent_machine_left_inodes gauge
 muster_agent_machine_left_inodes 0
-# HELP muster_agent_oom_kills_total Processes of tasks that the kernel was seen to kill for want of memory.
+# HELP muster_agent_oom_kills_total Processes of tasks that the kernel was seen to kill when they were out of memory.
 # TYPE muster_agent_oom_kills_total counter
 muster_agent_oom_kills_total 0
 # HELP muster_agent_removals_stuck Directory trees that tasks have left and that cannot be removed; they are tried again.

@@ -38,7 +38,7 @@ func (l *Loop) save(of *generation, name string, write func() error) {
 		delete(l.unsaved.files, name)
 		return
 	}
-	l.cfg.Log.Error("cannot be written, and holds all the same; it is tried again", "file", name, "err", err)
+	l.cfg.Log.Error("cannot write a file; it is in force from memory, and the write is retried", "file", name, "err", err)
 	if l.unsaved.files == nil {
 		l.unsaved.files = map[string]*unsavedFile{}
 	}
@@ -72,7 +72,7 @@ func (l *Loop) saveAgain(now time.Time) {
 		err := f.write()
 		switch {
 		case err == nil:
-			l.cfg.Log.Info("written, at last", "file", name)
+			l.cfg.Log.Info("written after failed attempts", "file", name)
 		case errors.Is(err, fs.ErrNotExist) && f.of != nil: // its directory is gone
 		default:
 			f.err = err

@@ -159,7 +159,7 @@ func (l *Loop) oomKilled(s sampled, before *schema.Usage) {
 		return
 	}
 	l.metrics.oomKills.Add(float64(n))
-	l.cfg.Log.Warn("the kernel has killed processes of a task for want of memory", "task", s.g.Assignment.Task.Short(),
+	l.cfg.Log.Warn("the kernel has killed processes of a task that was out of memory", "task", s.g.Assignment.Task.Short(),
 		"generation", s.g.Assignment.Generation, "incarnation", s.number, "processes", n)
 }
 

@@ -127,7 +127,7 @@ func TestAllocMemory(t *testing.T) {
 	second, _ := m.start(inside(host, hold(1)))
 	eventually(t, "the kernel kills one of two that hold 30 MB each in an alloc of 48 MiB", func() bool {
 		for _, p := range []*runtime.Process{first, second} {
-			if e := p.Incarnation().Exit; e != nil && (e.OOM || strings.Contains(e.Message, "for want of memory")) {
+			if e := p.Incarnation().Exit; e != nil && (e.OOM || strings.Contains(e.Message, "out of memory")) {
 				return true
 			}
 		}

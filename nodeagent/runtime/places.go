@@ -31,7 +31,7 @@ type places struct {
 func (r *Runtime) able(t *schema.TaskSpec) error {
 	for _, attribute := range schema.IsolationOf(t) {
 		if r.attributes[attribute] != "true" {
-			return fmt.Errorf("the task needs %s, which this machine has not", attribute)
+			return fmt.Errorf("the task needs %s, which this machine does not have", attribute)
 		}
 	}
 	return nil

@@ -278,7 +278,7 @@ func TestUnable(t *testing.T) {
 	if err == nil {
 		wait(t, p)
 	}
-	if able != (err == nil) || err != nil && !strings.Contains(err.Error(), "which this machine has not") {
+	if able != (err == nil) || err != nil && !strings.Contains(err.Error(), "which this machine does not have") {
 		t.Errorf("started with attributes %v: %v", m.Attributes(), err)
 	}
 }

@@ -138,7 +138,7 @@ func TestOutOfMemory(t *testing.T) {
 		t.Errorf("exit (-want +got)\n%s", d)
 	}
 	p, _ = m.start(shell(1, "dd if=/dev/zero of=/dev/null bs=512M count=1; exit 9"))
-	want = &schema.Exit{Incarnation: 1, Code: 9, Message: "the kernel killed 1 of its processes for want of memory"}
+	want = &schema.Exit{Incarnation: 1, Code: 9, Message: "out of memory: the kernel killed 1 of its processes"}
 	if d := cmp.Diff(want, wait(t, p), compareExit); d != "" {
 		t.Errorf("exit of a task whose child was killed (-want +got)\n%s", d)
 	}
