@@ -353,8 +353,8 @@ func (d *decider) start(it item) {
 	if d.in.Shutdown {
 		return
 	}
-	why, twice := d.withheld(it)
-	if twice {
+	why, neverTwice := d.withheld(it)
+	if neverTwice {
 		d.plan.Withheld = append(d.plan.Withheld, schema.TaskRef{Task: it.task, Generation: it.generation})
 	}
 	if why != "" || d.blockedBy(it) != "" {

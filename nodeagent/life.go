@@ -27,9 +27,10 @@ type Life struct {
 const FirstView = 3 * time.Second
 
 // withheld says why a generation that holds no process is not started yet, ""
-// if it may be; twice is that it must never run twice. Tasks that must never run twice wait for a master however long that
-// takes; all others go on without one after a moment.
-func (d *decider) withheld(it item) (why string, twice bool) {
+// if it may be. Tasks that must never run twice, of which it then is one by neverTwice,
+// wait for a master however long that takes; all others go on without one after a
+// moment.
+func (d *decider) withheld(it item) (why string, neverTwice bool) {
 	life := d.in.Life
 	if !life.Confirmed.IsZero() || it.held != nil && it.held.Alive() {
 		return "", false
