@@ -97,8 +97,8 @@ func (l *Loop) Logs(ctx context.Context, req schema.LogRequest, w io.Writer) err
 	switch {
 	case err == nil:
 		err = l.copyRun(ctx, at, req, out)
-	case req.Follow && h.more && req.From != nil:
-		at, err = run{task: req.Task, generation: req.From.Generation, incarnation: req.From.Incarnation}, nil
+	case req.Follow && h.more && req.From != nil: // its run may be about to start: wait for that, or one after it
+		at, err = run{task: req.Task, generation: req.From.Generation, incarnation: req.From.Incarnation - 1}, nil
 	case req.Follow && h.more && req.Generation == 0 && req.Incarnation == 0 && !req.Previous:
 		at, err = run{task: req.Task}, nil // wait for its first run
 	}

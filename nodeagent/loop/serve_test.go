@@ -244,6 +244,29 @@ func TestLogFollow(t *testing.T) {
 	}
 }
 
+// TestLogFollowFromNext: a reader that has read a generation to its end asks for the
+// first run of the next, which may not have started yet.
+func TestLogFollowFromNext(t *testing.T) {
+	t.Parallel()
+	l := startLive(t)
+	l.assign(t, assignment("batch", 0, 7, schema.Batch))
+	l.until(t, "u/batch/0 g7 running")
+	var w locked
+	done := make(chan error, 1)
+	go func() {
+		done <- l.Logs(context.Background(), schema.LogRequest{
+			Task: name("batch", 0), Follow: true, Framed: true, Tail: -1, From: &schema.LogPosition{Generation: 8, Incarnation: 1},
+		}, &w)
+	}()
+	eventually(t, "it waits", func() bool { return w.String() == schema.LogMagic })
+	l.assign(t, assignment("batch", 0, 8, schema.Batch))
+	eventually(t, "the log of generation 8", func() bool { return strings.HasSuffix(w.String(), "out of 1\n") })
+	l.kernel.exit("batch/0", schema.Exit{Code: 0})
+	if err := <-done; err != nil {
+		t.Errorf("Logs: %v", err)
+	}
+}
+
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	l := startLive(t)

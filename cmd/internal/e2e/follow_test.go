@@ -35,32 +35,38 @@ echo "$generation $i" >>"$1/counter"
 type logReader struct {
 	cmd  *exec.Cmd
 	done chan error
+	said lockedBuffer // on stderr
+	out  lockedBuffer
+}
 
-	mu  sync.Mutex // guards out
-	out bytes.Buffer
+// lockedBuffer is what a command writes while it is read.
+type lockedBuffer struct {
+	mu sync.Mutex // guards b
+	b  bytes.Buffer
 }
 
 // Write takes what the command prints.
-func (f *logReader) Write(b []byte) (int, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.out.Write(b)
+func (l *lockedBuffer) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(b)
 }
 
-func (f *logReader) text() string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.out.String()
+// String returns what has been written.
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
 }
 
 // reads waits until a line of a generation has come.
 func (c *cell) reads(f *logReader, generation uint64) {
 	c.t.Helper()
 	c.must(within(bound, func() error {
-		if strings.Contains("\n"+f.text(), fmt.Sprintf("\n%d ", generation)) {
+		if strings.Contains("\n"+f.out.String(), fmt.Sprintf("\n%d ", generation)) {
 			return nil
 		}
-		return fmt.Errorf("nothing of generation %d in the log that is followed", generation)
+		return fmt.Errorf("nothing of generation %d in the log that is followed, whose stderr is %q", generation, &f.said)
 	}))
 }
 
@@ -100,10 +106,9 @@ job: counter: muster.#Job & {
 	}
 	generations := []uint64{running("m1", "one")}
 	follow := &logReader{done: make(chan error, 1)}
-	var said bytes.Buffer
 	follow.cmd = exec.CommandContext(t.Context(), filepath.Join(f.bin, "muster"), "logs", "-f", "crew/counter/0")
 	follow.cmd.Env = append(os.Environ(), "MUSTER_MASTER="+f.url)
-	follow.cmd.Stdout, follow.cmd.Stderr = follow, &said
+	follow.cmd.Stdout, follow.cmd.Stderr = &follow.out, &follow.said
 	f.must(follow.cmd.Start())
 	go func() { follow.done <- follow.cmd.Wait() }()
 	f.reads(follow, generations[0])
@@ -124,14 +129,14 @@ job: counter: muster.#Job & {
 	select {
 	case err := <-follow.done:
 		if err != nil {
-			t.Errorf("muster logs -f: %v\n%s", err, &said)
+			t.Errorf("muster logs -f: %v\n%s", err, &follow.said)
 		}
 	case <-time.After(bound):
 		f.must(follow.cmd.Process.Kill())
-		t.Fatalf("muster logs -f has not ended with its task:\n%s", &said)
+		t.Fatalf("muster logs -f has not ended with its task:\n%s", &follow.said)
 	}
-	f.checkFollowed(generations, follow.text())
-	t.Logf("%d lines of %d generations; stderr:\n%s", strings.Count(follow.text(), "\n"), len(generations), &said)
+	f.checkFollowed(generations, follow.out.String())
+	t.Logf("%d lines of %d generations; stderr:\n%s", strings.Count(follow.out.String(), "\n"), len(generations), &follow.said)
 }
 
 // idle waits until the cell has nothing to do.
