@@ -201,7 +201,7 @@ func (c *cell) push(view ...schema.Assignment) {
 // until waits for a report of the newest view that satisfies ok.
 func (c *cell) until(what string, ok func([]schema.TaskStatus) bool) []schema.TaskStatus {
 	c.t.Helper()
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		c.master.mu.Lock()
 		r := c.master.report
 		c.master.mu.Unlock()
@@ -302,7 +302,7 @@ func TestAgentLives(t *testing.T) {
 // it yet.
 func (c *cell) checkLogs() {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(c.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
 	defer cancel()
 	r, err := c.master.server.Logs(ctx, "m1", schema.LogRequest{Task: c.task(1, 2).Task, Tail: -1, Follow: true})
 	if err != nil {
@@ -369,7 +369,7 @@ func TestAgentIsKilledAtRandom(t *testing.T) {
 	}
 	// The kernel shows a command a moment after its exec has begun.
 	n := c.sleepers()
-	for end := time.Now().Add(10 * time.Second); n != 3 && time.Now().Before(end); n = c.sleepers() {
+	for end := time.Now().Add(time.Minute); n != 3 && time.Now().Before(end); n = c.sleepers() {
 		time.Sleep(10 * time.Millisecond)
 	}
 	if n != 3 {

@@ -285,7 +285,7 @@ func (h *havoc) take(s *schema.TaskStatus) (ended bool) {
 // linked waits until the agent that was started last has joined.
 func (h *havoc) linked() {
 	h.t.Helper()
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		h.master.mu.Lock()
 		now := h.master.epoch
 		h.master.mu.Unlock()
@@ -414,7 +414,7 @@ func (h *havoc) checkEnd(g uint64, k *reportedEnd, ends map[string]int) {
 // processes lists what is alive of this cell but the agent: by the directory in
 // its command line or its environment.
 func (h *havoc) processes() (left []string) {
-	for end := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		left = nil
 		dirs, _ := filepath.Glob("/proc/[0-9]*")
 		for _, d := range dirs {

@@ -90,7 +90,7 @@ func (c *cell) heldBack(tasks []schema.Assignment) {
 // says waits until the agent has said something so many times.
 func (c *cell) says(what string, times int) {
 	c.t.Helper()
-	for end := time.Now().Add(30 * time.Second); strings.Count(c.stderr.String(), what) < times; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); strings.Count(c.stderr.String(), what) < times; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			c.t.Fatalf("%q is not said %d times within 30 s: %s", what, times, c.stderr)
 		}

@@ -59,7 +59,7 @@ func (m *manager) heard(line string) bool {
 
 func (m *manager) wait(t *testing.T, c *cell, line string) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !m.heard(line); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !m.heard(line); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			m.mu.Lock()
 			defer m.mu.Unlock()
@@ -245,7 +245,7 @@ func TestLabelsAreReadAgain(t *testing.T) {
 	before := c.until("one runs", allRunning(1))
 	until := func(what string, ok func() bool) {
 		t.Helper()
-		for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
+		for end := time.Now().Add(time.Minute); !ok(); time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatalf("not within 30 s: %s\n%s", what, c.stderr)
 			}

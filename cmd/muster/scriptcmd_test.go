@@ -300,7 +300,7 @@ func cmdNothingLeft(ts *testscript.TestScript, neg bool, args []string) {
 	state := len(args) == 1 && args[0] == "-state"
 	need(ts, !neg && (len(args) == 0 || state), "nothingleft [-state]")
 	w := worldOf(ts)
-	for end := time.Now().Add(5 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		left, err := w.left(state)
 		ts.Check(err)
 		if len(left) == 0 {

@@ -66,7 +66,7 @@ func (d *daemon) kill() {
 	_ = d.cmd.Process.Signal(os.Interrupt)
 	select {
 	case <-d.done:
-	case <-time.After(10 * time.Second):
+	case <-time.After(patience):
 		_ = d.cmd.Process.Kill()
 		<-d.done
 	}

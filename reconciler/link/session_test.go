@@ -20,7 +20,7 @@ import (
 	"github.com/musterhq/muster/schema/linkpb"
 )
 
-const patience = 10 * time.Second
+const patience = time.Minute
 
 // counter is a master that counts.
 type counter struct {

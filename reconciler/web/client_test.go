@@ -20,7 +20,7 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-const patience = 10 * time.Second
+const patience = 30 * time.Second
 
 func TestStatusLongPoll(t *testing.T) {
 	t.Parallel()
