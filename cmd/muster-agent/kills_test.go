@@ -29,21 +29,21 @@ var (
 
 // taskScript is what every task runs. It takes the lock of its index, which no
 // other process of that index may have, whatever its generation, and writes into
-// the index's book what it does: each entry is one write to a file opened for
+// the index's journal what it does: each entry is one write to a file opened for
 // appending. A failing task ends with another status at each start.
 const taskScript = `#!/bin/sh
-# usage: task.sh BOOK GENERATION service|batch|failing
-book=$1 generation=$2
-exec 9>>"$book.lock"
-flock -n 9 || echo "double $generation" >>"$book"
-n=$(grep -c "^start $generation " "$book")
-echo "start $generation $n" >>"$book"
+# usage: task.sh JOURNAL GENERATION service|batch|failing
+journal=$1 generation=$2
+exec 9>>"$journal.lock"
+flock -n 9 || echo "double $generation" >>"$journal"
+n=$(grep -c "^start $generation " "$journal")
+echo "start $generation $n" >>"$journal"
 case $3 in
 service) exec sleep 1000 ;;
 batch) sleep 0.2; code=0 ;;
 failing) sleep 0.3; code=$((n + 1)) ;;
 esac
-echo "end $generation $code" >>"$book"
+echo "end $generation $code" >>"$journal"
 exit $code
 `
 

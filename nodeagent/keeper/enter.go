@@ -183,19 +183,19 @@ func (e *entry) child() {
 	}
 	if errno != 0 {
 		e.record.errno = byte(errno)
-		e.tell()
+		e.writeRecord()
 	}
 	for {
 		_, _, _ = syscall.RawSyscall(unix.SYS_EXIT_GROUP, 0, 0, 0)
 	}
 }
 
-// tell writes the record.
+// writeRecord writes the record.
 //
 //go:noinline
 //go:norace
 //go:nosplit
-func (e *entry) tell() {
+func (e *entry) writeRecord() {
 	_, _, _ = syscall.RawSyscall(unix.SYS_WRITE, e.report, uintptr(unsafe.Pointer(&e.record)), uintptr(recordSize))
 }
 
@@ -234,7 +234,7 @@ func (e *entry) enter() (left bool, errno syscall.Errno) {
 		return false, errno
 	}
 	e.record.step, e.record.pid = begun, uint32(pid)
-	e.tell()
+	e.writeRecord()
 	return true, 0
 }
 

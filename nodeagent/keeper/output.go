@@ -140,7 +140,7 @@ func (o *output) copy() {
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			o.log.Retry()
-			o.tell()
+			o.writeStatus()
 		case err != nil:
 			return
 		}
@@ -186,7 +186,7 @@ func (o *output) drain() {
 
 func (o *output) finish() {
 	o.log.Close()
-	o.tell()
+	o.writeStatus()
 	o.inlet.close()
 }
 
@@ -215,7 +215,7 @@ func (o *output) take(n int) {
 	o.stall.Reset(stallAfter)
 	o.log.Write(o.buffer[:n])
 	if !o.stall.Stop() || o.log.Failing() {
-		o.tell()
+		o.writeStatus()
 	}
 }
 
@@ -227,8 +227,8 @@ func (o *output) stalled() {
 	_ = logfile.WriteStatus(o.file, o.number, o.status) // the same disk: it may wait, too
 }
 
-// tell writes the log's status, if it has changed.
-func (o *output) tell() {
+// writeStatus writes the log's status, if it has changed.
+func (o *output) writeStatus() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	s := logfile.Status{Drops: o.log.Drops()}

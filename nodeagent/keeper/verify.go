@@ -55,7 +55,7 @@ func (h *Handle) Verify() {
 	was := h.seen[LockFile]
 	if is, ok := now[LockFile]; !ok || h.seen != nil && is != was || is.mode&unix.S_IFMT != unix.S_IFREG {
 		lost = true
-		h.tell(LockFile, "it is not the one that its keeper holds")
+		h.reportDamage(LockFile, "it is not the one that its keeper holds")
 	}
 	if r := living(h.dir, h.known.Boot, &h.State); lost && r != nil && r.repairs {
 		_ = r.signal(unix.SIGUSR2) // gone: then it has ended
@@ -76,7 +76,7 @@ func (h *Handle) repairDir() bool {
 		return false // its parent is to be made first: the next time
 	}
 	_ = os.Chmod(h.dir, 0o711) // whatever the umask
-	h.tell(".", "it was missing")
+	h.reportDamage(".", "it was missing")
 	return true
 }
 
@@ -95,11 +95,11 @@ func (h *Handle) repair(name string, v any) bool {
 	if err := writeNow(h.dir, name, v); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false // the next time
 	}
-	h.tell(name, d.Why)
+	h.reportDamage(name, d.Why)
 	return true
 }
 
-func (h *Handle) tell(name, why string) {
+func (h *Handle) reportDamage(name, why string) {
 	if report := h.known.Documents.Report; report != nil {
 		report(durable.Damage{File: filepath.Join(h.dir, name), Why: why, Repaired: true})
 	}

@@ -61,7 +61,7 @@ func (w *Writer) Failing() bool { return w.failing }
 
 // Write writes p, or drops what the disk does not take.
 func (w *Writer) Write(p []byte) {
-	if w.failing && !w.tell() {
+	if w.failing && !w.writeMark() {
 		w.drop(p)
 		return
 	}
@@ -74,7 +74,7 @@ func (w *Writer) Write(p []byte) {
 // Retry writes the mark of drops when there is room again, if there are any.
 func (w *Writer) Retry() {
 	if w.failing {
-		w.tell()
+		w.writeMark()
 	}
 }
 
@@ -99,24 +99,24 @@ func (w *Writer) drop(p []byte) {
 
 var newline = []byte{'\n'}
 
-// tell writes what was dropped into the log, and reports whether all of that is
-// told. What a reader may have seen of a mark is not taken back: the rest of it
+// writeMark writes what was dropped into the log, and reports whether all of that is
+// marked. What a reader may have seen of a mark is not taken back: the rest of it
 // follows.
-func (w *Writer) tell() bool {
+func (w *Writer) writeMark() bool {
 	for {
-		mark, told := w.mark, Drops{}
+		mark, covered := w.mark, Drops{}
 		if len(mark) == 0 {
-			if w.unmarked == told {
+			if w.unmarked == covered {
 				w.failing = false
 				return true
 			}
-			mark, told = w.compose(), w.unmarked
+			mark, covered = w.compose(), w.unmarked
 		}
 		n, err := w.put(mark)
 		if n > 0 {
 			w.mark = mark[n:]
-			w.unmarked.Bytes -= told.Bytes
-			w.unmarked.Lines -= told.Lines
+			w.unmarked.Bytes -= covered.Bytes
+			w.unmarked.Lines -= covered.Lines
 		}
 		if err != nil {
 			w.drops.Reason = err.Error()

@@ -19,15 +19,15 @@ const logStatusEvery = 5 * time.Second
 func (l *Loop) watchLogs(ctx context.Context, g *generation, n int) {
 	ticker := time.NewTicker(logStatusEvery)
 	defer ticker.Stop()
-	told := ""
+	reported := ""
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
 		}
-		if note := logNote(incarnationDir(g.dir, n), time.Now()); note != told {
-			told = note
+		if note := logNote(incarnationDir(g.dir, n), time.Now()); note != reported {
+			reported = note
 			l.send(ctx, func() {
 				if g.last().Number == n {
 					g.logs = note

@@ -70,9 +70,9 @@ func (l *Loop) check(ctx context.Context, checks []nodeagent.Check) {
 // it changes, so that they are rarely looked into.
 func same(a, b *schema.Health) bool { return *a == *b || schema.DigestOf(a) == schema.DigestOf(b) }
 
-// tellAgain is the shortest time between two messages of a task's checks that
+// repeatMessageAfter is the shortest time between two messages of a task's checks that
 // change nothing else: what a command says may differ each time.
-const tellAgain = 10 * time.Second
+const repeatMessageAfter = 10 * time.Second
 
 // probe checks one incarnation until ctx ends, and reports changes to the loop.
 func (l *Loop) probe(ctx context.Context, k asked, c nodeagent.Check, process Process) {
@@ -80,7 +80,7 @@ func (l *Loop) probe(ctx context.Context, k asked, c nodeagent.Check, process Pr
 	defer asker.close()
 	timer := time.NewTimer(c.Probe.Wait(&c.Health))
 	defer timer.Stop()
-	told, p := time.Time{}, c.Probe
+	reported, p := time.Time{}, c.Probe
 	for {
 		select {
 		case <-ctx.Done():
@@ -94,8 +94,8 @@ func (l *Loop) probe(ctx context.Context, k asked, c nodeagent.Check, process Pr
 		}
 		old := p
 		p = p.Next(&c.Health, c.StartedAt, r)
-		if p.State != old.State || p.Message != old.Message && time.Since(told) >= tellAgain {
-			told = time.Now()
+		if p.State != old.State || p.Message != old.Message && time.Since(reported) >= repeatMessageAfter {
+			reported = time.Now()
 			l.send(ctx, func() { l.probed(k, p) })
 		}
 		timer.Reset(max(p.Wait(&c.Health)-time.Since(began), 0))

@@ -161,7 +161,7 @@ func (w *World) actTerm(m *machine, h *nodeagent.Held, a nodeagent.Action) error
 	w.checkTerm(m, a)
 	w.checkUnhealthy(h, r, a.Cause)
 	if c.Stop == nil {
-		cause := toldCause(a.Cause)
+		cause := serializedCause(a.Cause)
 		if err := w.write(m, file(h, "stop.json"), func() { r.stop = cause }, func() { r.stop = nil }); err != nil {
 			return err
 		}
@@ -178,7 +178,7 @@ func (w *World) end(m *machine, h *nodeagent.Held, a nodeagent.Action) error {
 	if err != nil {
 		return err
 	}
-	cause := toldCause(a.Cause)
+	cause := serializedCause(a.Cause)
 	if err := w.write(m, file(h, "end.json"), func() { g.end = cause }, func() { g.end = nil }); err != nil {
 		return err
 	}

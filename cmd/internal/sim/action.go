@@ -17,23 +17,23 @@ import (
 // number, modulo how many there are, and to nothing that it remembers; so any
 // part of a list is a list, too.
 type Action struct {
-	Do      Deed `json:"do"`
-	Machine int  `json:"machine,omitempty"` // of those that there are, from 0
-	Job     int  `json:"job,omitempty"`     // of all users' catalogues, from 0
-	N       int  `json:"n,omitempty"`       // how many, which, or for how long: see the deeds
-	Turns   int  `json:"turns,omitempty"`   // that pass after it
+	Do      ActionKind `json:"do"`
+	Machine int        `json:"machine,omitempty"` // of those that there are, from 0
+	Job     int        `json:"job,omitempty"`     // of all users' catalogues, from 0
+	N       int        `json:"n,omitempty"`       // how many, which, or for how long: see the actions
+	Turns   int        `json:"turns,omitempty"`   // that pass after it
 }
 
-// Deed is what an Action does.
-type Deed string
+// ActionKind is what an Action does, such as "kill-master".
+type ActionKind string
 
-// Wait is the deed that does nothing.
-const Wait Deed = "wait"
+// Wait is the action that does nothing.
+const Wait ActionKind = "wait"
 
-// changes are the deeds that somebody wants, nearly all of them commits. What N is
+// changes are the actions that somebody wants, nearly all of them commits. What N is
 // stands beside each.
-func changes() map[Deed]func(*World, Action) bool {
-	return map[Deed]func(*World, Action) bool{
+func changes() map[ActionKind]func(*World, Action) bool {
+	return map[ActionKind]func(*World, Action) bool{
 		Wait:          func(*World, Action) bool { return false },
 		"scale":       (*World).scale,       // Job has N tasks
 		"version":     (*World).version,     // Job has the N-th of the versions

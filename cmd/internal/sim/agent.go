@@ -42,7 +42,7 @@ type agent struct {
 // startAgent starts an agent on what the disk has.
 func (w *World) startAgent(m *machine) {
 	w.note("the agent of %s starts", m.name)
-	m.link.in = slices.DeleteFunc(m.link.in, func(l letter) bool { return l.hello }) // of a connection that ended with who asked
+	m.link.in = slices.DeleteFunc(m.link.in, func(l message) bool { return l.hello }) // of a connection that ended with who asked
 	m.began = w.now
 	m.agent = &agent{epoch: m.disk.epoch, view: m.disk.view, life: nodeagent.Life{Began: m.clock.read(w.now)}, stuck: map[*nodeagent.Held]time.Time{}, news: true}
 	for _, g := range m.disk.generations {
@@ -87,12 +87,12 @@ func (w *World) crashes(m *machine) bool {
 // rest takes down when the agent has something to do again.
 func (w *World) rest(m *machine) {
 	a := m.agent
-	m.poke(a.wake)
+	m.wakeBy(a.wake)
 	if a.session == 0 {
-		m.poke(a.dial)
+		m.wakeBy(a.dial)
 	}
-	m.poke(a.scanned.Add(a.scanPeriod()))
-	m.poke(a.looked.Add(lookEvery))
+	m.wakeBy(a.scanned.Add(a.scanPeriod()))
+	m.wakeBy(a.looked.Add(lookEvery))
 }
 
 // plan has the agent decide.
@@ -182,27 +182,27 @@ func (w *World) reportOf(m *machine) *schema.Report {
 		r.View = a.view.Version
 	}
 	for i := range r.Conditions {
-		r.Conditions[i].Since = told(r.Conditions[i].Since)
+		r.Conditions[i].Since = serialized(r.Conditions[i].Since)
 	}
 	for i := range r.Tasks {
 		t := &r.Tasks[i]
 		if !t.RestartAt.IsZero() {
-			t.RestartAt = told(t.RestartAt)
+			t.RestartAt = serialized(t.RestartAt)
 		}
-		t.End = toldCause(t.End)
+		t.End = serializedCause(t.End)
 		for i := range t.Exits {
-			t.Exits[i].At = told(t.Exits[i].At)
+			t.Exits[i].At = serialized(t.Exits[i].At)
 		}
 	}
 	return r
 }
 
-// toldCause returns c as another program gets it.
-func toldCause(c *schema.Cause) *schema.Cause {
+// serializedCause returns c as another process gets it.
+func serializedCause(c *schema.Cause) *schema.Cause {
 	if c == nil {
 		return nil
 	}
 	t := *c
-	t.At = told(t.At)
+	t.At = serialized(t.At)
 	return &t
 }

@@ -67,5 +67,6 @@ func (o *oracle) seesClock(m *master) {
 	}
 }
 
-// told returns t as another host gets it, or the next program on this one.
-func told(t time.Time) time.Time { return t.Round(0).UTC() }
+// serialized returns t as another host gets it, or the next process on this one:
+// without its monotonic reading.
+func serialized(t time.Time) time.Time { return t.Round(0).UTC() }

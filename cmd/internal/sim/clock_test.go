@@ -18,13 +18,13 @@ func TestClock(t *testing.T) {
 	if got := second.Sub(first); got != time.Minute {
 		t.Errorf("a minute passed while the clock jumped, and it reads %s", got)
 	}
-	if got := told(second).Sub(told(first)); got != -59*time.Minute {
+	if got := serialized(second).Sub(serialized(first)); got != -59*time.Minute {
 		t.Errorf("the times of day are %s apart, want -59m", got)
 	}
 	if got, want := second.UTC().Format(time.RFC3339Nano), "2025-12-31T23:02:00Z"; got != want {
 		t.Errorf("the clock reads %s, want %s", got, want)
 	}
-	if second.Before(first) || !told(second).Before(told(first)) {
+	if second.Before(first) || !serialized(second).Before(serialized(first)) {
 		t.Error("which of two readings is the earlier is not told by how long the host is up")
 	}
 }

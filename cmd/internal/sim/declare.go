@@ -79,7 +79,7 @@ func (w *World) drain(a Action) bool {
 			o.Drain.AtDeadline = schema.DeadlineBudget
 		}
 		if n/24%8 != 0 {
-			o.Drain.Deadline = told(w.now.Add(between(n/192, 1, 40)).Truncate(time.Second))
+			o.Drain.Deadline = serialized(w.now.Add(between(n/192, 1, 40)).Truncate(time.Second))
 		}
 	})
 }

@@ -16,9 +16,9 @@ type disk struct {
 	view        *nodeagent.View
 	generations []*generation
 
-	writes int          // so far
-	fates  map[int]fate // of writes to come
-	full   time.Time    // until then nothing can be written
+	writes int                  // so far
+	fates  map[int]writeOutcome // of writes to come
+	full   time.Time            // until then nothing can be written
 	// unsynced undoes, by file, what a power cut would.
 	unsynced map[string]func()
 }
@@ -56,20 +56,20 @@ type run struct {
 	failed int       // of these in a row
 }
 
-// fate is what becomes of one durable write of an agent.
-type fate int
+// writeOutcome is what becomes of one durable write of an agent.
+type writeOutcome int
 
 // The fates. A write is one of a new file, a sync, a rename over the old one and
 // a sync of the directory: it is whole or not there.
 const (
-	taken    fate = iota
-	refused       // an error, and nothing is written
-	unsynced      // an error, and it is there unless the power goes before it is written again
-	before        // the agent is killed, and nothing is written
-	after         // the agent is killed, and it is written
-	outage        // the machine restarts, and nothing is written
-	late          // the machine restarts, and it is written
-	fates         // how many there are
+	taken    writeOutcome = iota
+	refused               // an error, and nothing is written
+	unsynced              // an error, and it is there unless the power goes before it is written again
+	before                // the agent is killed, and nothing is written
+	after                 // the agent is killed, and it is written
+	outage                // the machine restarts, and nothing is written
+	late                  // the machine restarts, and it is written
+	fates                 // how many there are
 )
 
 var (

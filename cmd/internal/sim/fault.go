@@ -7,10 +7,10 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// faults are the deeds that nobody wants. What N is stands beside each; those
+// faults are the actions that nobody wants. What N is stands beside each; those
 // that last for a while end by themselves.
-func faults() map[Deed]func(*World, Action) bool {
-	return map[Deed]func(*World, Action) bool{
+func faults() map[ActionKind]func(*World, Action) bool {
+	return map[ActionKind]func(*World, Action) bool{
 		"kill-master":   func(w *World, _ Action) bool { return w.KillMaster() },
 		"freeze-master": (*World).freezes,     // for N seconds, and another takes its place
 		"stop-master":   (*World).stopsMaster, // for N seconds, and nobody takes its place
@@ -87,7 +87,7 @@ func (w *World) setsMachineClock(a Action) bool {
 	m := w.machine(a)
 	m.clock.ahead, m.clockSet = jump(a.N), w.now
 	w.note("the clock of %s is ahead by %s", m.name, m.clock.ahead)
-	m.poke(w.now)
+	m.wakeBy(w.now)
 	return true
 }
 
@@ -154,7 +154,7 @@ func (w *World) failsDisk(a Action) bool {
 	if m.disk.fates[n] != taken {
 		return false
 	}
-	m.disk.fates[n] = refused + fate(modulo(a.N, int(fates)-1))
+	m.disk.fates[n] = refused + writeOutcome(modulo(a.N, int(fates)-1))
 	return true
 }
 
@@ -243,7 +243,7 @@ func (w *World) replays(a Action) bool {
 	}
 	l.due = w.now
 	*box = append(*box, l)
-	m.poke(w.now)
+	m.wakeBy(w.now)
 	return true
 }
 
@@ -266,6 +266,6 @@ func (w *World) heal() {
 		for kind := range m.troubles {
 			m.troubles[kind] = w.now
 		}
-		m.poke(w.now)
+		m.wakeBy(w.now)
 	}
 }

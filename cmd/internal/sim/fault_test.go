@@ -6,12 +6,12 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// TestEffects wants every deed of a random history to have an effect now and
+// TestEffects wants every action of a random history to have an effect now and
 // then, every fate of a write to be met, and the cell to be as large as it
 // shall be.
 func TestEffects(t *testing.T) {
 	t.Parallel()
-	effects := map[Deed]int{}
+	effects := map[ActionKind]int{}
 	for seed := uint64(4); seed < 8; seed++ {
 		s := Seeded(seed, 800)
 		w, err := s.Play(nil)
@@ -37,7 +37,7 @@ func TestEffects(t *testing.T) {
 			t.Errorf("seed %d ends with %d tasks of the bands %v, the kinds %v and the owners %v", seed, tasks, bands, kinds, owners)
 		}
 	}
-	for _, do := range deeds() {
+	for _, do := range actionKinds() {
 		if do == "suspend" || do == "resume" {
 			continue // TestSuspended does them: a cell that stays suspended never is as its head says
 		}

@@ -10,9 +10,9 @@ func Seeded(seed uint64, steps int) Script {
 	}
 }
 
-// share is a deed and how often it is done, against all others.
+// share is an action and how often it is done, against all others.
 type share struct {
-	do    Deed
+	do    ActionKind
 	often int
 }
 
@@ -73,7 +73,7 @@ func Generate(seed uint64, steps int) []Action {
 	return actions
 }
 
-func pick(rng *rand.Rand, from []share) Deed {
+func pick(rng *rand.Rand, from []share) ActionKind {
 	sum := 0
 	for _, s := range from {
 		sum += s.often

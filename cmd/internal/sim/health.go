@@ -22,7 +22,7 @@ func (w *World) ask(m *machine) {
 			continue
 		}
 		if next := maxTime(r.asked, r.began).Add(inc.Probe.Wait(&c.Health)); w.now.Before(next) {
-			m.poke(next)
+			m.wakeBy(next)
 			continue
 		}
 		argument := strings.Join(h.Assignment.Job.Task.Process.Command, " ")
@@ -36,7 +36,7 @@ func (w *World) ask(m *machine) {
 		inc.Probe = inc.Probe.Next(&c.Health, inc.StartedAt, nodeagent.Result{At: m.clock.read(w.now), OK: ok, Message: "GET /: no answer"})
 		r.probe = inc.Probe
 		m.agent.news = m.agent.news || was.State != inc.Probe.State || was.Message != inc.Probe.Message
-		m.poke(w.now.Add(inc.Probe.Wait(&c.Health)))
+		m.wakeBy(w.now.Add(inc.Probe.Wait(&c.Health)))
 	}
 }
 

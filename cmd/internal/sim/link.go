@@ -21,19 +21,19 @@ const (
 
 // link is what lies between a machine and the master.
 type link struct {
-	in  []letter // under way to the machine
-	out []letter // under way to the master
+	in  []message // under way to the machine
+	out []message // under way to the master
 
 	cutIn, cutOut time.Time // until when nothing gets through
 	lost          bool      // it was cut for so long that its session is over
 	late          time.Duration
 	twice         bool // the next message comes twice
 
-	oldIn, oldOut []letter // the last ones
+	oldIn, oldOut []message // the last ones
 }
 
-// letter is a message under way.
-type letter struct {
+// message is a message on the link that has not arrived yet.
+type message struct {
 	sent, due time.Time
 	epoch     uint64 // of the session
 
@@ -54,7 +54,7 @@ func (w *World) cut(m *machine, in, out bool, d time.Duration) {
 	}
 	m.link.lost = m.link.lost || d > broken
 	w.note("the link of %s is cut for %s (to it: %t, from it: %t)", m.name, d, in, out)
-	m.poke(until)
+	m.wakeBy(until)
 }
 
 // open reports whether a message gets through in both ways.
@@ -63,7 +63,7 @@ func (m *machine) open(now time.Time) bool {
 }
 
 // toMachine puts a message on its way to a machine.
-func (w *World) toMachine(m *machine, l letter) {
+func (w *World) toMachine(m *machine, l message) {
 	l.sent = w.now
 	if w.master != nil && w.master.busy.After(w.now) {
 		l.sent = w.master.busy // it waits for the store before it says anything
@@ -72,20 +72,20 @@ func (w *World) toMachine(m *machine, l letter) {
 }
 
 // toMaster puts a message of an agent on its way.
-func (w *World) toMaster(m *machine, l letter) {
+func (w *World) toMaster(m *machine, l message) {
 	l.sent = w.now
 	w.post(m, &m.link.out, &m.link.oldOut, l)
 }
 
-func (w *World) post(m *machine, box, old *[]letter, l letter) {
+func (w *World) post(m *machine, box, old *[]message, l message) {
 	l.due = l.sent.Add(w.underway(m) + m.link.late)
 	*box = append(*box, l)
-	m.poke(l.due)
+	m.wakeBy(l.due)
 	if m.link.twice {
 		again := l
 		again.due = l.due.Add(3 * slowest)
 		*box = append(*box, again)
-		m.poke(again.due)
+		m.wakeBy(again.due)
 	}
 	m.link.late, m.link.twice = 0, false
 	if *old = append(*old, l); len(*old) > remembers {
@@ -118,8 +118,8 @@ func (w *World) hash(of ...uint64) uint64 {
 
 // arrived takes the messages out of a box that get through now, the first first.
 // A short cut holds them up, a long one loses them.
-func (w *World) arrived(m *machine, box *[]letter, cut time.Time) []letter {
-	var now, later []letter
+func (w *World) arrived(m *machine, box *[]message, cut time.Time) []message {
+	var now, later []message
 	for _, l := range *box {
 		switch {
 		case w.now.Before(l.due):
@@ -132,18 +132,18 @@ func (w *World) arrived(m *machine, box *[]letter, cut time.Time) []letter {
 		}
 	}
 	*box = later
-	slices.SortStableFunc(now, func(a, b letter) int { return cmp.Compare(a.due.UnixNano(), b.due.UnixNano()) })
+	slices.SortStableFunc(now, func(a, b message) int { return cmp.Compare(a.due.UnixNano(), b.due.UnixNano()) })
 	return now
 }
 
-// hangUp ends all sessions: the master is gone. What it has not said yet, since
+// endSessions ends all sessions: the master is gone. What it has not said yet, since
 // it waited for the store, it does not say.
-func (w *World) hangUp() {
+func (w *World) endSessions() {
 	for _, m := range w.machines {
-		m.link.in = slices.DeleteFunc(m.link.in, func(l letter) bool { return l.hello || l.sent.After(w.now) })
+		m.link.in = slices.DeleteFunc(m.link.in, func(l message) bool { return l.hello || l.sent.After(w.now) })
 		if m.agent != nil && m.agent.session != 0 {
 			m.agent.session, m.agent.dial = 0, w.now.Add(redial)
-			m.poke(m.agent.dial)
+			m.wakeBy(m.agent.dial)
 		}
 	}
 }
@@ -218,7 +218,7 @@ func (w *World) send(m *machine) {
 	case a.session == 0:
 		if !w.now.Before(a.dial) && m.open(w.now) && w.master != nil {
 			a.dial = w.now.Add(redial + slowest)
-			w.toMaster(m, letter{hello: true})
+			w.toMaster(m, message{hello: true})
 		}
 		return
 	case w.now.Sub(a.said) < tick:
@@ -234,5 +234,5 @@ func (w *World) send(m *machine) {
 		return
 	}
 	a.said = w.now
-	w.toMaster(m, letter{epoch: a.session, report: a.report})
+	w.toMaster(m, message{epoch: a.session, report: a.report})
 }

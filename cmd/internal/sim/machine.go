@@ -48,7 +48,7 @@ type machine struct {
 func newMachine(index int) *machine {
 	return &machine{
 		index: index, name: fmt.Sprintf("m%d", index), boot: 1, foreign: map[int]bool{}, troubles: map[schema.ConditionKind]time.Time{},
-		disk: disk{fates: map[int]fate{}, unsynced: map[string]func(){}},
+		disk: disk{fates: map[int]writeOutcome{}, unsynced: map[string]func(){}},
 	}
 }
 
@@ -72,8 +72,8 @@ func (m *machine) info() schema.MachineInfo {
 // rack is the machine's failure domain.
 func (m *machine) rack() string { return fmt.Sprintf("r%d", m.index%racks) }
 
-// poke has the machine look at t at the latest whether there is something to do.
-func (m *machine) poke(t time.Time) {
+// wakeBy has the machine look at t at the latest whether there is something to do.
+func (m *machine) wakeBy(t time.Time) {
 	if t.Before(m.next) {
 		m.next = t
 	}
@@ -97,21 +97,21 @@ func (w *World) turnMachine(m *machine) {
 	}
 	for _, r := range m.alive {
 		if !r.due.IsZero() {
-			m.poke(r.due)
+			m.wakeBy(r.due)
 		}
 	}
 	switch {
 	case m.agent == nil && w.now.Before(m.agentAt):
-		m.poke(m.agentAt)
+		m.wakeBy(m.agentAt)
 	case m.agent == nil:
 		w.startAgent(m)
 		w.turnAgent(m)
 	case w.now.Before(m.stopped):
-		m.poke(m.stopped)
+		m.wakeBy(m.stopped)
 	default:
 		w.turnAgent(m)
 	}
-	m.poke(w.now.Add(pullEvery))
+	m.wakeBy(w.now.Add(pullEvery))
 }
 
 // KillAgent ends a machine's agent; its tasks run on. It returns false if there
@@ -124,7 +124,7 @@ func (w *World) KillAgent(name string) bool {
 	w.note("the agent of %s is killed", name)
 	m.agent, m.agentAt = nil, w.now.Add(agentDown)
 	m.link.out = nil // what a dead process has not sent
-	m.poke(w.now)
+	m.wakeBy(w.now)
 	return true
 }
 
@@ -141,7 +141,7 @@ func (w *World) Halt(name string, d time.Duration, inOrder bool) bool {
 		switch {
 		case inOrder:
 			if r.stop == nil {
-				r.stop = &schema.Cause{Kind: schema.CauseShutdown, Machine: name, Generation: r.of.assignment.Generation, At: told(m.clock.read(w.now))}
+				r.stop = &schema.Cause{Kind: schema.CauseShutdown, Machine: name, Generation: r.of.assignment.Generation, At: serialized(m.clock.read(w.now))}
 			}
 			w.exit(m, r, schema.Exit{Code: -1, Signal: "SIGTERM"})
 			r.endedItself, r.halted = false, true
@@ -165,7 +165,7 @@ func (w *World) Reboot(name string) bool {
 	m.boot++
 	m.alive, m.agent, m.agentAt, m.stopped = nil, nil, w.now.Add(5*agentDown), time.Time{}
 	m.link.in, m.link.out = nil, nil
-	m.poke(w.now)
+	m.wakeBy(w.now)
 	w.moved = true
 	return true
 }
@@ -173,7 +173,7 @@ func (w *World) Reboot(name string) bool {
 // begin makes a process of an incarnation.
 func (w *World) begin(m *machine, r *run) {
 	w.pids++
-	r.pid, r.alive, r.began, r.started = w.pids, true, w.now, told(m.clock.read(w.now))
+	r.pid, r.alive, r.began, r.started = w.pids, true, w.now, serialized(m.clock.read(w.now))
 	a := &r.of.assignment
 	argument := strings.Join(a.Job.Task.Process.Command, " ")
 	switch {
@@ -183,7 +183,7 @@ func (w *World) begin(m *machine, r *run) {
 		r.due, r.ends = w.now.Add(batchTime), schema.Exit{Code: 0}
 	}
 	m.alive = append(m.alive, r)
-	m.poke(cmp.Or(r.due, m.next))
+	m.wakeBy(cmp.Or(r.due, m.next))
 	m.moved = true
 	w.checkTwice(r)
 	w.checkTwin(m, r)
@@ -204,7 +204,7 @@ func (w *World) term(m *machine, r *run) {
 	if at := w.now.Add(takes); r.due.IsZero() || at.Before(r.due) {
 		r.due, r.ends = at, schema.Exit{Code: -1, Signal: "SIGTERM"}
 	}
-	m.poke(r.due)
+	m.wakeBy(r.due)
 }
 
 // exit ends a process, which its keeper writes down.
@@ -212,11 +212,11 @@ func (w *World) exit(m *machine, r *run, e schema.Exit) {
 	if !r.alive {
 		return
 	}
-	e.Incarnation, e.At = r.number, told(m.clock.read(w.now))
+	e.Incarnation, e.At = r.number, serialized(m.clock.read(w.now))
 	r.ended = w.now
 	r.exit, r.alive, r.endedItself = &e, false, r.termed.IsZero()
 	m.alive = slices.DeleteFunc(m.alive, func(x *run) bool { return x == r })
-	m.poke(w.now)
+	m.wakeBy(w.now)
 	m.moved, m.ended = true, true
 	a := &r.of.assignment
 	w.note("pid %d of %s ends: %s", r.pid, a.Task.Short(), e)

@@ -64,7 +64,7 @@ func (w *World) turnMaster() {
 
 // endMaster leaves the cell without a master for a while.
 func (w *World) endMaster() {
-	w.hangUp()
+	w.endSessions()
 	w.master, w.masterAt = nil, w.now.Add(masterDown)
 }
 
@@ -105,7 +105,7 @@ func (w *World) thaw() {
 	for _, machine := range w.machines {
 		if epoch, ok := m.epochs[machine.name]; ok {
 			m.version++
-			w.toMachine(machine, letter{epoch: epoch, version: m.version, view: views[machine.name]})
+			w.toMachine(machine, message{epoch: epoch, version: m.version, view: views[machine.name]})
 		}
 	}
 }
@@ -251,7 +251,7 @@ func (w *World) does(ready *reconciler.Ready) error {
 	w.noteEvents(ready.Events)
 	for _, v := range ready.Views {
 		w.master.version = v.Version
-		w.toMachine(w.named(v.Machine), letter{epoch: v.Epoch, version: v.Version, view: v.Assignments})
+		w.toMachine(w.named(v.Machine), message{epoch: v.Epoch, version: v.Version, view: v.Assignments})
 	}
 	return nil
 }
@@ -319,7 +319,7 @@ func (w *World) pushEarly(writes []model.Write) error {
 	for _, machine := range w.machines {
 		if epoch, ok := w.master.epochs[machine.name]; ok {
 			w.master.version++
-			w.toMachine(machine, letter{epoch: epoch, version: w.master.version, view: views[machine.name]})
+			w.toMachine(machine, message{epoch: epoch, version: w.master.version, view: views[machine.name]})
 		}
 	}
 	return nil
@@ -379,7 +379,7 @@ func (w *World) join(machine *machine) error {
 	w.oracle.epochs[machine.name], m.epochs[machine.name] = epoch, epoch
 	w.oracle.joined[machine.name] = w.now
 	m.news = true
-	w.toMachine(machine, letter{hello: true, epoch: epoch})
+	w.toMachine(machine, message{hello: true, epoch: epoch})
 	return nil
 }
 

@@ -98,8 +98,8 @@ func ParseScript(text string) (*Script, error) {
 		case words[0] == calmWord:
 			s.Calm = true
 		default:
-			a := Action{Do: Deed(words[0])}
-			if known := deeds(); !slices.Contains(known, a.Do) {
+			a := Action{Do: ActionKind(words[0])}
+			if known := actionKinds(); !slices.Contains(known, a.Do) {
 				err = fmt.Errorf("%q: want one of %s", a.Do, known)
 			} else {
 				err = setFields(&a, words[1:])
@@ -116,8 +116,8 @@ func ParseScript(text string) (*Script, error) {
 	return s, lines.Err()
 }
 
-// deeds returns all that there are: changes, then faults.
-func deeds() []Deed {
+// actionKinds returns all that there are: changes, then faults.
+func actionKinds() []ActionKind {
 	return slices.Concat(slices.Sorted(maps.Keys(changes())), slices.Sorted(maps.Keys(faults())))
 }
 

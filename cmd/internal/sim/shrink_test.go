@@ -146,10 +146,10 @@ func TestParseScript(t *testing.T) {
 	}
 }
 
-// TestPhrases wants a sentence for each deed.
+// TestPhrases wants a sentence for each kind of action.
 func TestPhrases(t *testing.T) {
 	t.Parallel()
-	for _, d := range deeds() {
+	for _, d := range actionKinds() {
 		w := New(Config{Machines: 1})
 		w.chapter(Action{Do: d})
 		if said := w.History(); strings.Contains(said, "%") || phrases[d] == "" {
@@ -157,8 +157,8 @@ func TestPhrases(t *testing.T) {
 		}
 	}
 	for d := range phrases {
-		if !slices.Contains(deeds(), d) {
-			t.Error(fmt.Sprint(d, " has a phrase and is no deed"))
+		if !slices.Contains(actionKinds(), d) {
+			t.Error(fmt.Sprint(d, " has a phrase and is no action"))
 		}
 	}
 }

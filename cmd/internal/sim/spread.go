@@ -25,7 +25,7 @@ func (w *World) DrainHalf() error {
 	w.repo.machines = map[string]schema.Machine{}
 	for _, m := range w.machines {
 		if modulo(m.index-empty, racks) < racks/2 {
-			w.repo.machines[m.name] = schema.Machine{Drain: &schema.Drain{AtOnce: 1, Deadline: told(w.now.Truncate(time.Second)), AtDeadline: schema.DeadlineStop}}
+			w.repo.machines[m.name] = schema.Machine{Drain: &schema.Drain{AtOnce: 1, Deadline: serialized(w.now.Truncate(time.Second)), AtDeadline: schema.DeadlineStop}}
 		}
 	}
 	for _, machines := range []map[string]schema.Machine{w.repo.machines, {}} {

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// phrases say what an action does, by its deed: %m is its machine, %j its job, %n
+// phrases say what an action does, by its kind: %m is its machine, %j its job, %n
 // its number. What has none is told by its name.
-var phrases = map[Deed]string{
+var phrases = map[ActionKind]string{
 	Wait:          "nothing is done",
 	"scale":       "somebody commits that %j has another number of tasks (%n)",
 	"version":     "somebody commits another version of %j (%n)",
@@ -133,7 +133,7 @@ func (s *Script) Tell(mutant *Mutant) string {
 	w, err := s.Play(mutant)
 	subject := subjects(err)
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d actions on %d machines%s\n", len(s.Actions), s.World.Machines, s.World.told())
+	fmt.Fprintf(&b, "%d actions on %d machines%s\n", len(s.Actions), s.World.Machines, s.World.describe())
 	chapters := strings.Split("\n"+w.History(), chapterMark)
 	if n := len(s.Actions) - last; n > 0 {
 		fmt.Fprintf(&b, "       (and %d actions before these)\n", n)
@@ -195,8 +195,8 @@ func (w *World) chapterOf(what string) {
 	fmt.Fprintf(&w.history, "# %s %s\n", w.now.Format("15:04:05.000"), what)
 }
 
-// told says what is particular about a world.
-func (c Config) told() string {
+// describe says what is particular about a world.
+func (c Config) describe() string {
 	out := fmt.Sprintf(", seed %d", c.Seed)
 	if c.Cut > 0 {
 		out += fmt.Sprintf(", at most %d writes in a transaction", c.Cut)

@@ -86,10 +86,10 @@ type World struct {
 	violated []string // in this turn
 	moved    bool     // the store has changed, or a generation was written down as ended, since the last check
 	pids     int
-	changes  map[Deed]func(*World, Action) bool
-	doFault  map[Deed]func(*World, Action) bool
+	changes  map[ActionKind]func(*World, Action) bool
+	doFault  map[ActionKind]func(*World, Action) bool
 	txns     map[int]store.Fate // of transactions to come
-	effects  map[Deed]int       // how many actions had one
+	effects  map[ActionKind]int // how many actions had one
 	faults   int                // of them, faults
 	oracle   oracle
 }
@@ -100,7 +100,7 @@ func New(cfg Config) *World {
 		cfg.Mutant = &Mutant{}
 	}
 	w := &World{
-		cfg: cfg, now: began, memory: store.NewMemory(), oracle: newOracle(), repo: newRepository(cfg.Jobs), changes: changes(), byName: map[string]*machine{}, doFault: faults(), txns: map[int]store.Fate{}, effects: map[Deed]int{},
+		cfg: cfg, now: began, memory: store.NewMemory(), oracle: newOracle(), repo: newRepository(cfg.Jobs), changes: changes(), byName: map[string]*machine{}, doFault: faults(), txns: map[int]store.Fate{}, effects: map[ActionKind]int{},
 	}
 	w.memory.Hook(w.transaction)
 	for i := range cfg.Machines {
