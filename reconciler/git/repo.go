@@ -251,9 +251,10 @@ func (r *Repo) find(ctx context.Context) (commit, rewritten string, err error) {
 }
 
 // A writer that is not the git program (go-git is one) empties a file before
-// it fills it: what looks broken is looked at again before it is believed.
+// it fills it: what looks broken is looked at again before it is believed, after pauses
+// that double. On a busy machine the writer may not go on for some hundredths of a second.
 const (
-	attempts = 3
+	attempts = 5
 	settle   = 10 * time.Millisecond
 )
 
@@ -266,7 +267,7 @@ func (r *Repo) again(ctx context.Context, f func() error) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(settle):
+		case <-time.After(settle << (i - 1)):
 		}
 		r.repo = nil
 		err = r.ready(f)
