@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/control"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -49,7 +49,7 @@ func largeJobs(n int) []any {
 // out.
 var memo = flag.Bool("memo", true, "steps have a memo")
 
-func (c *cell) kept() reconciler.Input {
+func (c *cell) kept() control.Input {
 	in := c.input()
 	if *memo {
 		in.Memo = c.in.Memo
@@ -70,7 +70,7 @@ func BenchmarkLargeCell(b *testing.B) {
 	c := large(b)
 	b.Run("rest", func(b *testing.B) {
 		for b.Loop() {
-			if out := reconciler.Step(c.kept()); len(out.Writes) > 0 {
+			if out := control.Step(c.kept()); len(out.Writes) > 0 {
 				b.Fatal("there is something to do")
 			}
 		}
@@ -84,7 +84,7 @@ func BenchmarkLargeCell(b *testing.B) {
 			c.commit(compiled(fmt.Sprint("c", n+1), good(pkg(".", schema.Cell{Name: "c", Quota: "off"})), good(pkg("u", largeJobs(500)...)), good(pkg("v", extra))))
 			in := c.kept()
 			b.StartTimer()
-			if out := reconciler.Step(in); len(out.Writes) == 0 {
+			if out := control.Step(in); len(out.Writes) == 0 {
 				b.Fatal("nothing was placed")
 			}
 		}
@@ -98,7 +98,7 @@ func BenchmarkLargeCell(b *testing.B) {
 			}
 		}
 		for b.Loop() {
-			if out := reconciler.Step(in); len(out.Writes) == 0 {
+			if out := control.Step(in); len(out.Writes) == 0 {
 				b.Fatal("nobody moved")
 			}
 		}

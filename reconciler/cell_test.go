@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/control"
 	"github.com/musterhq/muster/reconciler/model"
+	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -24,8 +26,8 @@ type cell struct {
 	observed *model.Observed // of the master
 	now      time.Time
 	head     schema.Compiled // newest commit
-	last     reconciler.Output
-	in       reconciler.Input               // of the newest step
+	last     control.Output
+	in       control.Input                  // of the newest step
 	forgets  bool                           // each step goes without what the one before has found out
 	heard    map[string][]schema.TaskStatus // by this master, by machine
 	agents   []*agent                       // sorted by name
@@ -63,12 +65,12 @@ func (c *cell) restart() {
 
 // stepOf is a step of the master, whose input is looked at again when what it
 // decided is stored.
-func (c *cell) stepOf(in reconciler.Input) reconciler.Output {
+func (c *cell) stepOf(in control.Input) control.Output {
 	if c.forgets { // which may choose between machines that are about as good
-		in.Memo = &reconciler.Memo{}
+		in.Memo = &control.Memo{}
 	}
 	c.in = in
-	return reconciler.Step(in)
+	return control.Step(in)
 }
 
 // carryOut does what the master wants done but for its views, which agents take
@@ -115,7 +117,7 @@ func (c *cell) commit(compiled schema.Compiled) []schema.Event {
 	return events
 }
 
-func (c *cell) step() reconciler.Output {
+func (c *cell) step() control.Output {
 	reconciler.OnTime(c.master, c.now)
 	c.master.Decide()
 	c.carryOut()
@@ -127,11 +129,11 @@ func (c *cell) step() reconciler.Output {
 }
 
 // input is what a step without a memo would be given.
-func (c *cell) input() reconciler.Input { return c.master.Input(c.now) }
+func (c *cell) input() control.Input { return c.master.Input(c.now) }
 
-func (c *cell) described() reconciler.DescribeInput { return reconciler.Described(c.master, c.now) }
+func (c *cell) described() status.DescribeInput { return reconciler.Described(c.master, c.now) }
 
-func (c *cell) status() reconciler.Status { return reconciler.Describe(c.described()) }
+func (c *cell) status() status.Status { return status.Describe(c.described()) }
 
 // join adds a machine with the given number of cores and GiB of memory.
 func (c *cell) join(name string, cores, gib int64) []schema.Event {

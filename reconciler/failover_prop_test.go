@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/model"
+	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -140,7 +140,7 @@ func records(s *model.State) []string {
 // why returns what users are told of a task, but for its score.
 func why(c *cell, task string) []string {
 	s := c.status()
-	e, _ := reconciler.Explain(c.described(), &s, task, "")
+	e, _ := status.Explain(c.described(), &s, task, "")
 	e.Placement = nil
 	return e.Lines()
 }

@@ -8,12 +8,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/model"
+	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/schema"
 )
 
 // grouped is a cell whose parts fare differently.
-func grouped() *reconciler.Status {
+func grouped() *status.Status {
 	labels := func(own ...string) map[string]string {
 		out := map[string]string{schema.LabelUser: "u"}
 		for _, kv := range own {
@@ -23,17 +24,17 @@ func grouped() *reconciler.Status {
 		return out
 	}
 	at := func(dir string) schema.Position { return schema.Position{Path: dir + "/a.cue", Line: 1, Column: 1} }
-	return &reconciler.Status{
+	return &status.Status{
 		Cell: "c", Commit: "1", Applied: "1", Waiting: []string{"everything"},
-		Stale:    []reconciler.StalePackage{{Dir: "y", Reason: "broken"}},
-		Rejected: []reconciler.Rejection{{Job: "u/new", Labels: labels("t=b"), Diagnostic: schema.Diagnostic{Message: "no quota"}}},
-		Machines: []reconciler.MachineStatus{{Name: "m"}, {Name: "n"}},
-		Jobs: []reconciler.JobStatus{
+		Stale:    []status.StalePackage{{Dir: "y", Reason: "broken"}},
+		Rejected: []status.Rejection{{Job: "u/new", Labels: labels("t=b"), Diagnostic: schema.Diagnostic{Message: "no quota"}}},
+		Machines: []status.MachineStatus{{Name: "m"}, {Name: "n"}},
+		Jobs: []status.JobStatus{
 			{Name: "u/fine", Labels: labels("t=a"), Origin: at("x")},
 			{Name: "u/slow", Labels: labels("t=b"), Origin: at("x"), Reason: "1 of 2 tasks do not run"},
 			{Name: "u/stale", Labels: labels("t=c"), Origin: at("y")},
 		},
-		Tasks: []reconciler.TaskStatus{{Name: "u/fine/0", Machine: "m"}, {Name: "u/slow/0", Machine: "m"}, {Name: "u/slow/1"}, {Name: "u/stale/0", Machine: "n"}},
+		Tasks: []status.TaskStatus{{Name: "u/fine/0", Machine: "m"}, {Name: "u/slow/0", Machine: "m"}, {Name: "u/slow/1"}, {Name: "u/stale/0", Machine: "n"}},
 	}
 }
 
@@ -53,7 +54,7 @@ func TestGroup(t *testing.T) {
 		{"", "t in (a,c)", "u/fine/0 u/stale/0", "y is stale: broken"},
 		{"u/slow", "t=b", "u/slow/0 u/slow/1", "job u/slow: 1 of 2 tasks do not run"},
 	} {
-		g := reconciler.Group{Name: c.name}
+		g := status.Group{Name: c.name}
 		if c.selector != "" {
 			var err error
 			if g.Selector, err = schema.ParseSelector(c.selector); err != nil {
@@ -101,17 +102,17 @@ func TestGroup(t *testing.T) {
 // applied, or when the repository as a whole is in trouble.
 func TestGroupWaitsForTheCommit(t *testing.T) {
 	t.Parallel()
-	for want, change := range map[string]func(*reconciler.Status){
-		"commit 2 is being compiled":  func(s *reconciler.Status) { s.Commit = "2" },
-		"the repository: gone":        func(s *reconciler.Status) { s.Source = "gone" },
-		"no commit has been seen yet": func(s *reconciler.Status) { s.Commit = "" },
-		"nothing of the commit could be read: no module was found": func(s *reconciler.Status) {
-			s.Unread = &reconciler.UnreadCommit{Reason: "no module was found"}
+	for want, change := range map[string]func(*status.Status){
+		"commit 2 is being compiled":  func(s *status.Status) { s.Commit = "2" },
+		"the repository: gone":        func(s *status.Status) { s.Source = "gone" },
+		"no commit has been seen yet": func(s *status.Status) { s.Commit = "" },
+		"nothing of the commit could be read: no module was found": func(s *status.Status) {
+			s.Unread = &status.UnreadCommit{Reason: "no module was found"}
 		},
 	} {
 		s := grouped()
 		change(s)
-		part, err := reconciler.Group{Name: "u/fine"}.Of(s)
+		part, err := status.Group{Name: "u/fine"}.Of(s)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -127,7 +128,7 @@ func TestGroupOfNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for want, g := range map[string]reconciler.Group{
+	for want, g := range map[string]status.Group{
 		`cell c has no machine "x"`:                        {Name: "x"},
 		`cell c has no job "u/x"`:                          {Name: "u/x"},
 		`cell c has no task "u/fine/1"`:                    {Name: "u/fine/1"},
@@ -136,7 +137,7 @@ func TestGroupOfNothing(t *testing.T) {
 		`nothing of m in cell c has labels that match t=z`: {Name: "m", Selector: b},
 	} {
 		_, err := g.Of(grouped())
-		var none *reconciler.NotFoundError
+		var none *model.NotFoundError
 		if !errors.As(err, &none) || none.Message != want || none.Hint == "" {
 			t.Errorf("%+v: %v, want %s", g, err, want)
 		}

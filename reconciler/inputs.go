@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/musterhq/muster/reconciler/control"
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
@@ -59,14 +60,14 @@ func (m *Master) adopt(c *schema.Compiled, now time.Time) {
 // more than the store knows, with a *schema.TakenError when it is another agent's,
 // and with others when it shall ask again.
 func (m *Master) Join(info schema.MachineInfo, now time.Time) (uint64, error) {
-	if err := Behind(m.state, &info); err != nil {
+	if err := control.Behind(m.state, &info); err != nil {
 		m.tell(m.observed.Refuse(info.Name, err, now))
 		return 0, err
 	}
 	if err := m.contest(&info, now); err != nil {
 		return 0, err
 	}
-	epoch, writes, events := Join(m.state, m.desired(), info, now)
+	epoch, writes, events := control.Join(m.state, m.desired(), info, now)
 	m.change(writes, events)
 	m.epochs[info.Name] = epoch
 	m.observed.Join(info.Name, now)
@@ -77,7 +78,7 @@ func (m *Master) Join(info schema.MachineInfo, now time.Time) (uint64, error) {
 // contest errs unless an agent that connects may have the name that it gives now. If
 // it may when the machine that had it is forgotten, that is.
 func (m *Master) contest(info *schema.MachineInfo, now time.Time) error {
-	replaces, err := Contest(m.Input(now), info)
+	replaces, err := control.Contest(m.Input(now), info)
 	if taken := (*schema.TakenError)(nil); errors.As(err, &taken) {
 		m.tell(m.observed.RefuseName(taken, now))
 	}
@@ -98,7 +99,7 @@ func (m *Master) contest(info *schema.MachineInfo, now time.Time) error {
 func (m *Master) Forget(machine string, x schema.Forgotten, dry bool, now time.Time) (schema.Forgetting, error) {
 	_, linked := m.epochs[machine]
 	x.At = now
-	f, err := Forget(m.state, machine, x, linked)
+	f, err := control.Forget(m.state, machine, x, linked)
 	if err != nil || dry {
 		return f.Answer, err
 	}
@@ -141,7 +142,7 @@ func (m *Master) Suspend(x schema.Suspension, lasts time.Duration, now time.Time
 	if lasts > 0 {
 		x.Until = now.Add(lasts)
 	}
-	writes, events, err := Suspend(m.state, m.desired(), x, now)
+	writes, events, err := control.Suspend(m.state, m.desired(), x, now)
 	if err != nil {
 		return err
 	}
@@ -154,7 +155,7 @@ func (m *Master) Suspend(x schema.Suspension, lasts time.Duration, now time.Time
 // *NotFoundError if the cell runs no such job.
 func (m *Master) Resume(name, by string, now time.Time) (*schema.Suspension, error) {
 	was := m.state.Suspensions[name]
-	writes, events, err := Resume(m.state, m.desired(), name, by, now)
+	writes, events, err := control.Resume(m.state, m.desired(), name, by, now)
 	if err != nil {
 		return nil, err
 	}
@@ -165,16 +166,16 @@ func (m *Master) Resume(name, by string, now time.Time) (*schema.Suspension, err
 // Restart restarts the tasks of a job that run, or one task. It errs with a
 // *NotFoundError if the cell runs no such job or task, or must not restart it.
 func (m *Master) Restart(x schema.RestartRequest, now time.Time) (schema.Restarting, error) {
-	return m.restart(AskRestart(m.state, m.desired(), x, now))
+	return m.restart(control.AskRestart(m.state, m.desired(), x, now))
 }
 
 // CancelRestart ends the restart of a job, with those of its tasks, or of one task;
 // by is who asks for it. It errs with a *NotFoundError if the cell has no such job.
 func (m *Master) CancelRestart(name, by string, now time.Time) (schema.Restarting, error) {
-	return m.restart(CancelRestart(m.state, name, by, now))
+	return m.restart(control.CancelRestart(m.state, name, by, now))
 }
 
-func (m *Master) restart(c RestartChange, err error) (schema.Restarting, error) {
+func (m *Master) restart(c control.RestartChange, err error) (schema.Restarting, error) {
 	if err != nil {
 		return schema.Restarting{}, err
 	}

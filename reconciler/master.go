@@ -7,8 +7,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/musterhq/muster/reconciler/control"
 	"github.com/musterhq/muster/reconciler/intent"
 	"github.com/musterhq/muster/reconciler/model"
+	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -29,8 +31,8 @@ type Master struct {
 	state    *model.State
 	observed *model.Observed
 	wanted   intent.Cache
-	memo     Memo
-	last     Output
+	memo     control.Memo
+	last     control.Output
 
 	out   Ready // handed out, or to be: see pending
 	phase phase
@@ -50,7 +52,7 @@ type Master struct {
 	viewSeq uint64
 
 	version uint64 // counts rounds: what a Status is a function of
-	status  *Status
+	status  *status.Status
 }
 
 // MasterConfig is what a Master is made with.
@@ -60,7 +62,7 @@ type MasterConfig struct {
 	// at all.
 	LostAfter, JoinWait time.Duration
 	// Step decides; nil is the package's own. The simulation plants bugs here.
-	Step func(Input) Output
+	Step func(control.Input) control.Output
 }
 
 // Ready is what a Master wants done: first the writes are stored, in order and
@@ -117,7 +119,7 @@ func NewMaster(cfg MasterConfig, docs map[string][]byte, now time.Time) (*Master
 		return nil, fmt.Errorf("load cell %s: %w", cfg.Cell, err)
 	}
 	if cfg.Step == nil {
-		cfg.Step = Step
+		cfg.Step = control.Step
 	}
 	m := &Master{
 		cfg: cfg, state: state, observed: model.NewObserved(now), head: state.Head.Commit, reported: true,
@@ -135,7 +137,7 @@ func (m *Master) State() *model.State { return m.state }
 func (m *Master) Observed() *model.Observed { return m.observed }
 
 // Last is what the newest step decided.
-func (m *Master) Last() *Output { return &m.last }
+func (m *Master) Last() *control.Output { return &m.last }
 
 // Wake is when Decide is to be called though there is no news, zero if never.
 func (m *Master) Wake() time.Time { return m.last.Wake }
@@ -201,7 +203,7 @@ func (m *Master) next(now time.Time) {
 		}
 	case stepping:
 		if leap := m.observed.OnResume(m.last.Wake, now); leap > 0 {
-			m.change(SetForward(m.state, leap, now))
+			m.change(control.SetForward(m.state, leap, now))
 			return
 		}
 		m.phase = telling
@@ -265,9 +267,9 @@ func (m *Master) convergence(now time.Time) *Convergence {
 
 // Status returns the cell as its users see it, made at most once a version. It is
 // shared, and must not be written to.
-func (m *Master) Status(now time.Time) *Status {
+func (m *Master) Status(now time.Time) *status.Status {
 	if m.status == nil {
-		s := Describe(m.described(now))
+		s := status.Describe(m.described(now))
 		s.Version = m.version
 		m.status = &s
 	}
@@ -275,18 +277,18 @@ func (m *Master) Status(now time.Time) *Status {
 }
 
 // Why explains a job or task by its name, see Explain.
-func (m *Master) Why(name, machine string, now time.Time) (Explanation, bool) {
-	return Explain(m.described(now), m.Status(now), name, machine)
+func (m *Master) Why(name, machine string, now time.Time) (status.Explanation, bool) {
+	return status.Explain(m.described(now), m.Status(now), name, machine)
 }
 
 // Input is what a step would be given at now that goes without what was found out
 // before.
-func (m *Master) Input(now time.Time) Input {
-	return Input{State: m.state, Desired: m.desired(), Observed: m.observed, Now: now, Seed: Seed(m.cfg.Cell, m.state.Head.Commit)}
+func (m *Master) Input(now time.Time) control.Input {
+	return control.Input{State: m.state, Desired: m.desired(), Observed: m.observed, Now: now, Seed: control.Seed(m.cfg.Cell, m.state.Head.Commit)}
 }
 
 // input is Input with what was found out before.
-func (m *Master) input(now time.Time) Input {
+func (m *Master) input(now time.Time) control.Input {
 	in := m.Input(now)
 	in.Memo = &m.memo
 	return in
@@ -296,8 +298,8 @@ func (m *Master) input(now time.Time) Input {
 func (m *Master) desired() *intent.Desired { return m.wanted.Of(m.state) }
 
 // described is what a Status is a function of.
-func (m *Master) described(now time.Time) DescribeInput {
-	return DescribeInput{State: m.state, Desired: m.desired(), Observed: m.observed, Last: m.last, Head: m.head, Source: m.source, Trouble: m.trouble(), Now: now}
+func (m *Master) described(now time.Time) status.DescribeInput {
+	return status.DescribeInput{State: m.state, Desired: m.desired(), Observed: m.observed, Last: m.last, Head: m.head, Source: m.source, Trouble: m.trouble(), Now: now}
 }
 
 // trouble says what keeps the newest commit from being read, "" if nothing does.

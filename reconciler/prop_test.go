@@ -11,8 +11,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/control"
 	"github.com/musterhq/muster/reconciler/model"
+	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -93,7 +94,7 @@ func (a *anything) half(t *rapid.T) {
 	a.hear()
 	before := a.admitted()
 	served := a.serving()
-	writes := reconciler.Step(a.input()).Writes
+	writes := control.Step(a.input()).Writes
 	for _, w := range writes[:rapid.IntRange(0, len(writes)).Draw(t, "stored")] {
 		a.take([]model.Write{w})
 		a.quotas(t, before)
@@ -187,8 +188,8 @@ func (a *anything) stepChecked(t *rapid.T) {
 	down := a.down()
 	served, running := a.serving(), a.running()
 	in := a.input()
-	out := reconciler.Step(in)
-	if again := reconciler.Step(in); !reflect.DeepEqual(out, again) {
+	out := control.Step(in)
+	if again := control.Step(in); !reflect.DeepEqual(out, again) {
 		t.Fatalf("same input, other decision:\n%s", cmp.Diff(out, again))
 	}
 	a.unchanged(t)
@@ -196,8 +197,8 @@ func (a *anything) stepChecked(t *rapid.T) {
 	a.alike(t, out, kept)
 	out = kept
 	in = a.input()
-	for _, in.Memo = range []*reconciler.Memo{nil, a.in.Memo} {
-		if again := reconciler.Step(in); len(again.Writes) > 0 || len(again.Events) > 0 {
+	for _, in.Memo = range []*control.Memo{nil, a.in.Memo} {
+		if again := control.Step(in); len(again.Writes) > 0 || len(again.Events) > 0 {
 			t.Fatalf("a second step at the same moment writes %s, says %s, after %s: %v", keys(again.Writes), lines(again.Events), lines(out.Events), out.Why)
 		}
 	}
@@ -211,8 +212,8 @@ func (a *anything) stepChecked(t *rapid.T) {
 
 // alike: a step that goes on from what the last one found out decides what one
 // does that begins from nothing, but for the choice of machines.
-func (a *anything) alike(t *rapid.T, fresh, kept reconciler.Output) {
-	places := func(o reconciler.Output) (others []schema.Event, n int) {
+func (a *anything) alike(t *rapid.T, fresh, kept control.Output) {
+	places := func(o control.Output) (others []schema.Event, n int) {
 		for _, e := range o.Events {
 			if e.Kind == schema.EventSchedule || e.Cause == schema.CausePreempted {
 				n++
@@ -261,7 +262,7 @@ func keys(writes []model.Write) []string {
 }
 
 // wakesHonestly: before Wake there is nothing to do without news.
-func (a *anything) wakesHonestly(t *rapid.T, out reconciler.Output) {
+func (a *anything) wakesHonestly(t *rapid.T, out control.Output) {
 	if !out.Wake.IsZero() && !out.Wake.After(a.now) {
 		t.Fatalf("wake at %s, which is not after %s", out.Wake, a.now)
 	}
@@ -270,7 +271,7 @@ func (a *anything) wakesHonestly(t *rapid.T, out reconciler.Output) {
 	if !out.Wake.IsZero() {
 		in.Now = out.Wake.Add(-1)
 	}
-	if early := reconciler.Step(in); len(early.Writes) > 0 {
+	if early := control.Step(in); len(early.Writes) > 0 {
 		t.Fatalf("at %s, wake %s: there is something to do at %s: %s", a.now, out.Wake, in.Now, keys(early.Writes))
 	}
 }
@@ -298,7 +299,7 @@ func (a *anything) down() map[schema.TaskName]bool {
 
 // budget: a rollout that stops a task that works leaves no more than
 // MaxParallel down, of those that were there before.
-func (a *anything) budget(t *rapid.T, out reconciler.Output, before map[schema.TaskName]bool) {
+func (a *anything) budget(t *rapid.T, out control.Output, before map[schema.TaskName]bool) {
 	after := a.down()
 	for _, e := range out.Events {
 		task, err := schema.ParseTaskName("c/" + e.Task)
@@ -440,7 +441,7 @@ func (a *anything) invariants(t *rapid.T) {
 		if j.Running+j.Pending+j.Failed+j.Unknown+j.Done != j.Desired {
 			t.Fatalf("job %s does not add up: %+v", j.Name, j)
 		}
-		if _, known := reconciler.Explain(a.described(), &s, j.Name, ""); !known {
+		if _, known := status.Explain(a.described(), &s, j.Name, ""); !known {
 			t.Fatalf("job %s is not known to why", j.Name)
 		}
 	}

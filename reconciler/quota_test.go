@@ -9,8 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/quota"
+	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -236,11 +236,11 @@ func TestWarningsOfAGroup(t *testing.T) {
 	c.step()
 	s := c.status()
 	for name, want := range map[string]int{"": 1, "a/web": 1, "b/web": 0} {
-		n, err := reconciler.Group{Name: name}.Of(&s)
+		n, err := status.Group{Name: name}.Of(&s)
 		if err != nil || len(n.Warnings) != want {
 			t.Errorf("%q: %d warnings, %v, want %d", name, len(n.Warnings), err, want)
 		}
-		if e, _ := reconciler.Explain(c.described(), &s, name, ""); name != "" && len(e.Warnings) != want {
+		if e, _ := status.Explain(c.described(), &s, name, ""); name != "" && len(e.Warnings) != want {
 			t.Errorf("why %q: %d warnings, want %d", name, len(e.Warnings), want)
 		}
 	}

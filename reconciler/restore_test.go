@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -42,7 +42,7 @@ func (c *cell) lives() map[string]string {
 func (c *cell) lose(docs map[string][]byte, taken time.Time) {
 	c.docs = maps.Clone(docs)
 	c.restart()
-	c.take(reconciler.Restore(c.state, taken, c.now))
+	c.take(model.Restore(c.state, taken, c.now))
 	c.restart()
 }
 

@@ -13,7 +13,9 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/control"
+	"github.com/musterhq/muster/reconciler/model"
+	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -109,7 +111,7 @@ func (c *cell) play(t *testing.T, d *datadriven.TestData) string {
 		if len(args) == 1 {
 			return ""
 		}
-		writes, events := reconciler.SetForward(c.state, by, c.now)
+		writes, events := control.SetForward(c.state, by, c.now)
 		c.take(writes)
 		return lines(events)
 	case "task":
@@ -151,7 +153,7 @@ func (c *cell) play(t *testing.T, d *datadriven.TestData) string {
 		if len(args) > 1 {
 			machine = args[1]
 		}
-		e, known := reconciler.Explain(c.described(), &s, args[0], machine)
+		e, known := status.Explain(c.described(), &s, args[0], machine)
 		return fmt.Sprintln(strings.Join(append(e.Lines(), fmt.Sprintf("known: %t", known)), "\n"))
 	case "data":
 		job, _ := schema.ParseJobName("c/" + args[0])
@@ -165,7 +167,7 @@ func (c *cell) play(t *testing.T, d *datadriven.TestData) string {
 }
 
 // blocked returns what of a status a person has to act on.
-func blocked(s reconciler.Status) string {
+func blocked(s status.Status) string {
 	var b strings.Builder
 	for _, x := range s.Blocked {
 		fmt.Fprintf(&b, "%s %s: %s", x.Kind, x.Name, x.Next)
@@ -197,7 +199,7 @@ func (c *cell) glass(t *testing.T, d *datadriven.TestData, args []string) string
 	} else {
 		_, err = c.master.Resume(args[0], "bert", c.now)
 	}
-	if none := (*reconciler.NotFoundError)(nil); errors.As(err, &none) {
+	if none := (*model.NotFoundError)(nil); errors.As(err, &none) {
 		return fmt.Sprintf("error: %s\nhint: %s\n", none.Message, none.Hint)
 	}
 	return lines(c.carryOut())
@@ -212,7 +214,7 @@ func (c *cell) restarts(t *testing.T, cmd string, args []string) string {
 		ask = func() (schema.Restarting, error) { return c.master.CancelRestart(args[0], "bert", c.now) }
 	}
 	answer, err := ask()
-	if none := (*reconciler.NotFoundError)(nil); errors.As(err, &none) {
+	if none := (*model.NotFoundError)(nil); errors.As(err, &none) {
 		return fmt.Sprintf("error: %s\nhint: %s\n", none.Message, none.Hint)
 	}
 	events := c.carryOut()
@@ -363,7 +365,7 @@ func lines(events []schema.Event) string {
 }
 
 // summary prints a status, a line for each thing.
-func summary(s reconciler.Status) string {
+func summary(s status.Status) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "commit %s applied %s converged %t\n", s.Commit, s.Applied, s.Converged)
 	for _, w := range s.Waiting {

@@ -8,7 +8,8 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/control"
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -57,10 +58,10 @@ func (c *cell) forgetting(d *datadriven.TestData, args []string) string {
 		c.left(args[0])
 	}
 	f, err := c.master.Forget(args[0], schema.Forgotten{By: "anna", Reason: strings.Join(args[1:], " ")}, false, c.now)
-	if none := (*reconciler.NotFoundError)(nil); errors.As(err, &none) {
+	if none := (*model.NotFoundError)(nil); errors.As(err, &none) {
 		return fmt.Sprintf("error: %s\nhint: %s\n", none.Message, none.Hint)
 	}
-	if linked := (*reconciler.LinkedError)(nil); errors.As(err, &linked) {
+	if linked := (*control.LinkedError)(nil); errors.As(err, &linked) {
 		return fmt.Sprintf("error: %s\nhint: %s\n", linked, linked.Hint())
 	}
 	said := fmt.Sprintf("tasks %v, never twice %v\n", f.Tasks, f.NeverTwice) + lines(c.carryOut()) + c.stepped()

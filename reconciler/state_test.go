@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/control"
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
@@ -212,7 +212,7 @@ func BenchmarkStep(b *testing.B) {
 			}
 			b.ReportAllocs()
 			for b.Loop() {
-				if out := reconciler.Step(c.input()); len(out.Writes) > 0 {
+				if out := control.Step(c.input()); len(out.Writes) > 0 {
 					b.Fatalf("%d writes at rest", len(out.Writes))
 				}
 			}

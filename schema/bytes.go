@@ -2,6 +2,7 @@ package schema
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -23,6 +24,24 @@ func Count(n int, noun string) string {
 		noun += "s"
 	}
 	return fmt.Sprintf("%d %s", n, noun)
+}
+
+// Verb is the verb for one thing, or that for many.
+func Verb(n int, one, many string) string {
+	if n == 1 {
+		return one
+	}
+	return many
+}
+
+// ShortList joins the first three of a list, for people, and says how many more there
+// are.
+func ShortList(list []string) string {
+	const most = 3
+	if more := len(list) - most; more > 0 {
+		list = append(slices.Clone(list[:most]), fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(list, ", ")
 }
 
 // Times writes how often something happened, for people: "once", "twice", "3 times".

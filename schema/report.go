@@ -126,6 +126,9 @@ type Exit struct {
 	Blameless bool `json:"blameless,omitempty"`
 }
 
+// CrashLoop is how many failures make a crash loop: one is bad luck.
+const CrashLoop = 2
+
 // Crashes counts the exits that are the task's own.
 func Crashes(exits []Exit) int {
 	n := 0

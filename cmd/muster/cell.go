@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/pki"
+	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/reconciler/web/client"
 	"github.com/musterhq/muster/schema"
 )
@@ -35,8 +35,8 @@ func (f *labelFlag) Set(s string) (err error) {
 }
 
 // group returns what the flag and the operand, if there is one, name together.
-func (f *labelFlag) group(args []string) reconciler.Group {
-	g := reconciler.Group{Selector: f.selector}
+func (f *labelFlag) group(args []string) status.Group {
+	g := status.Group{Selector: f.selector}
 	if len(args) > 0 {
 		g.Name = args[0]
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/reconciler/web/client"
 	"github.com/musterhq/muster/schema"
 )
@@ -157,7 +158,7 @@ func (n operandNames) complete(cmd *cobra.Command, args []string, typed string) 
 
 // lookFor returns the status of the cell, or of the job that was typed; nil if the
 // master does not answer.
-func lookFor(cmd *cobra.Command, typed string) *reconciler.Status {
+func lookFor(cmd *cobra.Command, typed string) *status.Status {
 	flag := func(name string) string {
 		s, _ := cmd.Flags().GetString(name) // "" if the command has no such flag
 		return s
@@ -186,7 +187,7 @@ func lookFor(cmd *cobra.Command, typed string) *reconciler.Status {
 // matching returns the names that begin with what was typed, sorted. A job is
 // offered without its tasks until its name is complete; more says that a task of
 // one of them is wanted.
-func (n operandNames) matching(s *reconciler.Status, typed string) (found []string, more bool) {
+func (n operandNames) matching(s *status.Status, typed string) (found []string, more bool) {
 	add := func(name string) {
 		if strings.HasPrefix(name, typed) {
 			found = append(found, name)

@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/reconciler/web/client"
 	"github.com/musterhq/muster/schema"
 )
@@ -138,7 +138,7 @@ func (f *logFlags) parse(now time.Time) ([]schema.LogStream, error) {
 }
 
 // placed returns the tasks that have been on a machine.
-func placed(s *reconciler.Status) []string {
+func placed(s *status.Status) []string {
 	var tasks []string
 	for i := range s.Tasks {
 		if s.Tasks[i].Generation > 0 {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/reconciler/web/client"
 	"github.com/musterhq/muster/schema"
 )
@@ -144,7 +144,7 @@ func (r *restartCommand) ends(ctx context.Context, cl *client.Client) error {
 func (r *restartCommand) waits(ctx context.Context, cl *client.Client, x *schema.RestartRequest) error {
 	waiting, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
-	q := client.StatusQuery{Group: reconciler.Group{Name: r.job}, Wait: 10 * time.Second}
+	q := client.StatusQuery{Group: status.Group{Name: r.job}, Wait: 10 * time.Second}
 	last := fmt.Sprintf("no answer from the master within %s", r.timeout)
 	for {
 		s, version, err := cl.Status(waiting, q)
@@ -174,7 +174,7 @@ func (r *restartCommand) waits(ctx context.Context, cl *client.Client, x *schema
 }
 
 // restartIn returns what a status says of a restart, nil if it is over.
-func restartIn(s *reconciler.Status, x *schema.RestartRequest) *reconciler.RestartStatus {
+func restartIn(s *status.Status, x *schema.RestartRequest) *status.RestartStatus {
 	for i := range s.Jobs {
 		for k := range s.Jobs[i].Restarting {
 			if is := &s.Jobs[i].Restarting[k]; is.Name == x.Name && is.After == x.After {
@@ -186,9 +186,9 @@ func restartIn(s *reconciler.Status, x *schema.RestartRequest) *reconciler.Resta
 }
 
 // beforeRestart reports whether a task runs that the restart was to stop.
-func beforeRestart(s *reconciler.Status, x *schema.RestartRequest) bool {
-	isOfJob := slices.ContainsFunc(s.Jobs, func(j reconciler.JobStatus) bool { return j.Name == x.Name })
-	return slices.ContainsFunc(s.Tasks, func(t reconciler.TaskStatus) bool {
+func beforeRestart(s *status.Status, x *schema.RestartRequest) bool {
+	isOfJob := slices.ContainsFunc(s.Jobs, func(j status.JobStatus) bool { return j.Name == x.Name })
+	return slices.ContainsFunc(s.Tasks, func(t status.TaskStatus) bool {
 		return (isOfJob || t.Name == x.Name) && t.Machine != "" && t.Generation <= x.After
 	})
 }

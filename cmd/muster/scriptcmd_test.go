@@ -17,7 +17,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/status"
 )
 
 // need ends the script unless a command of its own was written as it must be.
@@ -226,7 +226,7 @@ func dig(doc any, path string) (any, error) {
 func cmdTasks(ts *testscript.TestScript, neg bool, args []string) {
 	need(ts, !neg && len(args) == 1, "tasks FILE")
 	ts.Check(ts.Exec("muster", "status", "-o", "json"))
-	var s reconciler.Status
+	var s status.Status
 	ts.Check(json.Unmarshal([]byte(ts.ReadFile("stdout")), &s))
 	var b strings.Builder
 	for _, t := range s.Tasks {

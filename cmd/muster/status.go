@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/musterhq/muster/cmd/internal/screen"
-	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/model"
+	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/reconciler/web/client"
 )
 
@@ -24,7 +24,7 @@ type statusFlags struct {
 	wide, tasks, machines, watch bool
 	state                        string
 
-	states []reconciler.TaskState // of state
+	states []status.TaskState // of state
 	args   []string
 }
 
@@ -83,7 +83,7 @@ what has no room is cut or left out, and -o wide tells all.`,
 
 func stateNames() []string {
 	var out []string
-	for _, s := range reconciler.TaskStates() {
+	for _, s := range status.TaskStates() {
 		out = append(out, string(s))
 	}
 	return out
@@ -95,8 +95,8 @@ func (f *statusFlags) parse(args []string) (err error) {
 		return err
 	}
 	for name := range strings.SplitSeq(f.state, ",") {
-		state := reconciler.TaskState(strings.TrimSpace(name))
-		if f.state != "" && !slices.Contains(reconciler.TaskStates(), state) {
+		state := status.TaskState(strings.TrimSpace(name))
+		if f.state != "" && !slices.Contains(status.TaskStates(), state) {
 			return invalid("one or more of "+strings.Join(stateNames(), ", "), "--state %q: no task is ever %q", f.state, state)
 		}
 		f.states = append(f.states, state)
@@ -126,7 +126,7 @@ func (f *statusFlags) text(ctx context.Context, std stdio, cl *client.Client, q 
 	}
 	if f.out.value == "json" {
 		if len(f.states) > 0 {
-			s.Tasks = slices.DeleteFunc(s.Tasks, func(t reconciler.TaskStatus) bool { return !slices.Contains(f.states, t.State) })
+			s.Tasks = slices.DeleteFunc(s.Tasks, func(t status.TaskStatus) bool { return !slices.Contains(f.states, t.State) })
 		}
 		var b strings.Builder
 		err := printJSON(&b, s)
@@ -219,7 +219,7 @@ func machineArg(args []string) ([]string, error) {
 
 // annotate adds the annotations of the job that was asked for by name, if one
 // was.
-func annotate(ctx context.Context, cl *client.Client, s *reconciler.Status, args []string) error {
+func annotate(ctx context.Context, cl *client.Client, s *status.Status, args []string) error {
 	if len(args) == 0 || !strings.Contains(args[0], "/") || len(s.Jobs) != 1 {
 		return nil
 	}
@@ -231,11 +231,11 @@ func annotate(ctx context.Context, cl *client.Client, s *reconciler.Status, args
 }
 
 // addUsage adds what tasks use that were asked for by name.
-func addUsage(ctx context.Context, cl *client.Client, s *reconciler.Status, args []string) error {
+func addUsage(ctx context.Context, cl *client.Client, s *status.Status, args []string) error {
 	if len(args) == 0 || strings.Count(args[0], "/") < 2 {
 		return nil
 	}
-	u, err := cl.Usage(ctx, reconciler.Group{Name: args[0]})
+	u, err := cl.Usage(ctx, status.Group{Name: args[0]})
 	if err == nil {
 		s.Usage = u.Tasks
 	}

@@ -9,17 +9,17 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/musterhq/muster/cmd/internal/screen"
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/status"
 )
 
 // topOrders are what tasks can be sorted by: most first, but for names.
-var topOrders = map[string]func(a, b *reconciler.TaskUsageLine) int{
-	"cpu":       func(a, b *reconciler.TaskUsageLine) int { return cmp.Compare(b.CPUMilli, a.CPUMilli) },
-	"ram":       func(a, b *reconciler.TaskUsageLine) int { return cmp.Compare(b.RAMBytes, a.RAMBytes) },
-	"disk":      func(a, b *reconciler.TaskUsageLine) int { return cmp.Compare(b.DiskBytes, a.DiskBytes) },
-	"throttled": func(a, b *reconciler.TaskUsageLine) int { return cmp.Compare(b.ThrottledMilli, a.ThrottledMilli) },
-	"delay":     func(a, b *reconciler.TaskUsageLine) int { return cmp.Compare(b.DelayMilli, a.DelayMilli) },
-	"name":      func(a, b *reconciler.TaskUsageLine) int { return cmp.Compare(a.Name, b.Name) },
+var topOrders = map[string]func(a, b *status.TaskUsageLine) int{
+	"cpu":       func(a, b *status.TaskUsageLine) int { return cmp.Compare(b.CPUMilli, a.CPUMilli) },
+	"ram":       func(a, b *status.TaskUsageLine) int { return cmp.Compare(b.RAMBytes, a.RAMBytes) },
+	"disk":      func(a, b *status.TaskUsageLine) int { return cmp.Compare(b.DiskBytes, a.DiskBytes) },
+	"throttled": func(a, b *status.TaskUsageLine) int { return cmp.Compare(b.ThrottledMilli, a.ThrottledMilli) },
+	"delay":     func(a, b *status.TaskUsageLine) int { return cmp.Compare(b.DelayMilli, a.DelayMilli) },
+	"name":      func(a, b *status.TaskUsageLine) int { return cmp.Compare(a.Name, b.Name) },
 }
 
 func newTop(std stdio) *cobra.Command {
@@ -59,7 +59,7 @@ for are left out; --wide tells all.`,
 			if err != nil {
 				return err
 			}
-			slices.SortStableFunc(u.Tasks, func(a, b reconciler.TaskUsageLine) int { return topOrders[order.value](&a, &b) })
+			slices.SortStableFunc(u.Tasks, func(a, b status.TaskUsageLine) int { return topOrders[order.value](&a, &b) })
 			if limit > 0 {
 				u.Tasks = u.Tasks[:min(limit, len(u.Tasks))]
 			}

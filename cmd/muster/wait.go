@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/reconciler/web/client"
 )
 
@@ -85,7 +85,7 @@ func runWait(parent context.Context, std stdio, m *masterFlag, until waited, for
 		return &failure{code: exitDiffers, err: errors.New("no answer from the master within --timeout")}
 	case format == "json":
 		err = printJSON(std.out, struct {
-			*reconciler.Status
+			*status.Status
 			Wait waitResult `json:"wait"`
 		}{s, until.result(s, done)})
 	default:
@@ -136,7 +136,7 @@ func waitArgs(args []string) (machine string, job []string, err error) {
 // is waited for has come. While the cell has nothing of the group it goes on as long
 // as a commit may bring it, and else it errs. When only a person can end what stands
 // in the way, waiting ends.
-func waitFor(ctx context.Context, cl *client.Client, w *waited) (s *reconciler.Status, done bool, err error) {
+func waitFor(ctx context.Context, cl *client.Client, w *waited) (s *status.Status, done bool, err error) {
 	q := client.StatusQuery{Group: w.group, Wait: 10 * time.Second}
 	var none *client.Error
 	for {

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/reconciler/web/client"
 )
 
@@ -14,24 +14,24 @@ import (
 func TestWaitAbsence(t *testing.T) {
 	t.Parallel()
 	end := time.Now().Add(time.Minute)
-	stale := reconciler.Blocker{Kind: reconciler.BlockedStale, Name: "t", Message: "t is stale: it does not compile", Next: "fix it"}
-	other := reconciler.Blocker{Kind: reconciler.BlockedSuspended, Name: "u/other", Message: "u/other is suspended", Next: "resume it"}
+	stale := status.Blocker{Kind: status.BlockedStale, Name: "t", Message: "t is stale: it does not compile", Next: "fix it"}
+	other := status.Blocker{Kind: status.BlockedSuspended, Name: "u/other", Message: "u/other is suspended", Next: "resume it"}
 	for _, test := range []struct {
 		name string
 		w    waited
-		s    reconciler.Status
+		s    status.Status
 		want string // of the error; "" if the wait goes on
 		hint string
 	}{
-		{"converged", waited{}, reconciler.Status{Commit: "aa", Applied: "aa"}, "no job at aa", "--commit"},
-		{"another is suspended", waited{}, reconciler.Status{Commit: "aa", Applied: "aa", Blocked: []reconciler.Blocker{other}}, "no job at aa", "--commit"},
-		{"no fail fast", waited{on: true}, reconciler.Status{Commit: "aa", Applied: "aa", Blocked: []reconciler.Blocker{stale}}, "", ""},
-		{"no commit yet", waited{}, reconciler.Status{}, "", ""},
-		{"not applied", waited{}, reconciler.Status{Commit: "bb", Applied: "aa"}, "", ""},
-		{"commit to come", waited{commit: "bb"}, reconciler.Status{Commit: "aa", Applied: "aa", Blocked: []reconciler.Blocker{stale}}, "", ""},
-		{"stale", waited{}, reconciler.Status{Commit: "aa", Applied: "aa", Blocked: []reconciler.Blocker{other, stale}}, "t is stale: it does not compile", "fix it"},
-		{"stale at the commit", waited{commit: "aa"}, reconciler.Status{Commit: "aa", Applied: "aa", Blocked: []reconciler.Blocker{stale}}, "t is stale", "fix it"},
-		{"a standby", waited{}, reconciler.Status{Commit: "aa", Applied: "aa", Master: &reconciler.Absence{}}, "", ""},
+		{"converged", waited{}, status.Status{Commit: "aa", Applied: "aa"}, "no job at aa", "--commit"},
+		{"another is suspended", waited{}, status.Status{Commit: "aa", Applied: "aa", Blocked: []status.Blocker{other}}, "no job at aa", "--commit"},
+		{"no fail fast", waited{on: true}, status.Status{Commit: "aa", Applied: "aa", Blocked: []status.Blocker{stale}}, "", ""},
+		{"no commit yet", waited{}, status.Status{}, "", ""},
+		{"not applied", waited{}, status.Status{Commit: "bb", Applied: "aa"}, "", ""},
+		{"commit to come", waited{commit: "bb"}, status.Status{Commit: "aa", Applied: "aa", Blocked: []status.Blocker{stale}}, "", ""},
+		{"stale", waited{}, status.Status{Commit: "aa", Applied: "aa", Blocked: []status.Blocker{other, stale}}, "t is stale: it does not compile", "fix it"},
+		{"stale at the commit", waited{commit: "aa"}, status.Status{Commit: "aa", Applied: "aa", Blocked: []status.Blocker{stale}}, "t is stale", "fix it"},
+		{"a standby", waited{}, status.Status{Commit: "aa", Applied: "aa", Master: &status.Absence{}}, "", ""},
 	} {
 		test.w.end = end
 		err := test.w.absence(&test.s, &client.Error{Message: "no job", Hint: "list them"})

@@ -9,36 +9,36 @@ import (
 	"strings"
 	"time"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/reconciler/web/client"
 	"github.com/musterhq/muster/schema"
 )
 
 // waited is what is waited for.
 type waited struct {
-	group   reconciler.Group
+	group   status.Group
 	machine string    // or an object that matches some; "" for none
 	commit  string    // that it shall be at; "" is any
 	end     time.Time // when the wait is over
 	on      bool      // until then, also where only a person can help
 	// standing is how commit stands to the head of the newest status.
-	standing reconciler.Standing
+	standing status.Standing
 }
 
 // stands finds out how the commit that is waited for stands to the head of s.
-func (w *waited) stands(ctx context.Context, cl *client.Client, s *reconciler.Status) error {
+func (w *waited) stands(ctx context.Context, cl *client.Client, s *status.Status) error {
 	switch {
 	case w.commit == "" || s.Commit == "" || s.Master != nil || w.standing.Head == s.Commit:
 		return nil
 	case strings.HasPrefix(s.Commit, w.commit):
-		w.standing = reconciler.Standing{Name: w.commit, Head: s.Commit, Is: reconciler.StandsAtHead}
+		w.standing = status.Standing{Name: w.commit, Head: s.Commit, Is: status.StandsAtHead}
 		return nil
 	}
 	found, err := cl.Standing(ctx, w.commit)
 	var answer *client.Error
 	switch {
 	case errors.As(err, &answer) && answer.Code >= 400 && answer.Code != http.StatusForbidden: // a master that is older, or leads no more
-		w.standing = reconciler.Standing{Name: w.commit, Head: s.Commit, Is: reconciler.StandsUnknown, Message: answer.Message}
+		w.standing = status.Standing{Name: w.commit, Head: s.Commit, Is: status.StandsUnknown, Message: answer.Message}
 	case err != nil:
 		return err
 	default:
@@ -49,17 +49,17 @@ func (w *waited) stands(ctx context.Context, cl *client.Client, s *reconciler.St
 
 // at reports whether what is waited for is at a commit, or at one that contains it.
 func (w *waited) at(commit string) bool {
-	return strings.HasPrefix(commit, w.commit) || w.standing.Is == reconciler.StandsContained && w.standing.Head == commit
+	return strings.HasPrefix(commit, w.commit) || w.standing.Is == status.StandsContained && w.standing.Head == commit
 }
 
 // superseded reports whether s is at a commit that contains the one waited for.
-func (w *waited) superseded(s *reconciler.Status) bool {
+func (w *waited) superseded(s *status.Status) bool {
 	return w.commit != "" && w.at(s.Applied) && !strings.HasPrefix(s.Applied, w.commit)
 }
 
 // elsewhere reports whether the commit that is waited for is not on the branch.
-func (w *waited) elsewhere(s *reconciler.Status) bool {
-	return w.standing.Is == reconciler.StandsElsewhere && w.standing.Head == s.Commit && !w.on
+func (w *waited) elsewhere(s *status.Status) bool {
+	return w.standing.Is == status.StandsElsewhere && w.standing.Head == s.Commit && !w.on
 }
 
 // waitResult says how a wait has ended, beside the status at its end.
@@ -84,7 +84,7 @@ const (
 )
 
 // result says how a wait has ended at s.
-func (w *waited) result(s *reconciler.Status, done bool) waitResult {
+func (w *waited) result(s *status.Status, done bool) waitResult {
 	r := waitResult{Outcome: waitTimeout, Commit: w.commit}
 	switch {
 	case done && w.machine != "":
@@ -105,14 +105,14 @@ func (w *waited) result(s *reconciler.Status, done bool) waitResult {
 
 // absent says why the commit that is waited for has not come.
 func (w *waited) absent() string {
-	if w.standing.Is == reconciler.StandsUnknown && w.standing.Message != "" {
+	if w.standing.Is == status.StandsUnknown && w.standing.Message != "" {
 		return fmt.Sprintf("whether the head contains commit %s is not known: %s", short(w.commit), w.standing.Message)
 	}
 	return fmt.Sprintf("commit %s has not been seen on the branch", short(w.commit))
 }
 
 // has reports whether a status has what is waited for.
-func (w *waited) has(s *reconciler.Status) bool {
+func (w *waited) has(s *status.Status) bool {
 	if !w.at(s.Applied) {
 		return false
 	}
@@ -120,7 +120,7 @@ func (w *waited) has(s *reconciler.Status) bool {
 		return s.Converged && len(w.unfinished(s)) == 0
 	}
 	list := w.draining(s)
-	return len(list) > 0 && !slices.ContainsFunc(list, func(m reconciler.MachineStatus) bool { return m.Draining.Left > 0 })
+	return len(list) > 0 && !slices.ContainsFunc(list, func(m status.MachineStatus) bool { return m.Draining.Left > 0 })
 }
 
 // jobs reports whether w is for jobs that are named, or picked by their labels.
@@ -128,7 +128,7 @@ func (w *waited) jobs() bool { return w.group.Name != "" || !w.group.Selector.Em
 
 // unfinished says of each batch job that is waited for by itself how far it is, if
 // it is not done.
-func (w *waited) unfinished(s *reconciler.Status) []string {
+func (w *waited) unfinished(s *status.Status) []string {
 	var out []string
 	for i := range s.Jobs {
 		if j := &s.Jobs[i]; w.jobs() && j.Kind == schema.Batch && j.Done < j.Desired {
@@ -140,16 +140,16 @@ func (w *waited) unfinished(s *reconciler.Status) []string {
 
 // blockers returns what only a person can end of what keeps s from being what is
 // waited for.
-func (w *waited) blockers(s *reconciler.Status) []reconciler.Blocker {
+func (w *waited) blockers(s *status.Status) []status.Blocker {
 	switch {
 	case w.on || w.machine != "" || s.Master != nil:
 		return nil
 	case !w.at(s.Commit):
 		return nil // that commit may change it
-	case s.Applied != s.Commit && !slices.ContainsFunc(s.Suspended, func(x reconciler.SuspensionStatus) bool { return x.All() }):
+	case s.Applied != s.Commit && !slices.ContainsFunc(s.Suspended, func(x status.SuspensionStatus) bool { return x.All() }):
 		return nil // so may the newest
 	}
-	var out []reconciler.Blocker
+	var out []status.Blocker
 	for _, b := range s.Blocked {
 		if b.Until.IsZero() || b.Until.After(w.end) {
 			out = append(out, b)
@@ -164,14 +164,14 @@ func (w *waited) object() string {
 }
 
 // draining returns the machines that w.machine drains.
-func (w *waited) draining(s *reconciler.Status) []reconciler.MachineStatus {
-	return slices.DeleteFunc(slices.Clone(s.Machines), func(m reconciler.MachineStatus) bool {
+func (w *waited) draining(s *status.Status) []status.MachineStatus {
+	return slices.DeleteFunc(slices.Clone(s.Machines), func(m status.MachineStatus) bool {
 		return m.Draining == nil || m.Name != w.machine && m.Draining.Object != w.object()
 	})
 }
 
 // subject names what is waited for in a cell.
-func (w *waited) subject(s *reconciler.Status) string {
+func (w *waited) subject(s *status.Status) string {
 	of := "cell " + s.Cell
 	switch {
 	case !w.jobs():
@@ -188,8 +188,8 @@ func (w *waited) subject(s *reconciler.Status) string {
 func (w *waited) many() bool { return w.group.Name == "" && !w.group.Selector.Empty() }
 
 // reached says in which way what is waited for is as it shall be.
-func (w *waited) reached(s *reconciler.Status) string {
-	done := w.jobs() && !slices.ContainsFunc(s.Jobs, func(j reconciler.JobStatus) bool { return j.Kind != schema.Batch })
+func (w *waited) reached(s *status.Status) string {
+	done := w.jobs() && !slices.ContainsFunc(s.Jobs, func(j status.JobStatus) bool { return j.Kind != schema.Batch })
 	switch {
 	case done && w.many():
 		return "are done"
@@ -204,7 +204,7 @@ func (w *waited) reached(s *reconciler.Status) string {
 }
 
 // print says how the wait has ended.
-func (w *waited) print(std stdio, s *reconciler.Status, done bool) error {
+func (w *waited) print(std stdio, s *status.Status, done bool) error {
 	blockers := w.blockers(s)
 	switch {
 	case w.elsewhere(s):
@@ -237,7 +237,7 @@ func (w *waited) print(std stdio, s *reconciler.Status, done bool) error {
 }
 
 // missing says that the commit which is waited for has not come.
-func (w *waited) missing(s *reconciler.Status) []string {
+func (w *waited) missing(s *status.Status) []string {
 	if w.commit == "" || w.at(s.Commit) {
 		return nil
 	}
@@ -248,7 +248,7 @@ func (w *waited) missing(s *reconciler.Status) []string {
 const mostBlockers = 5
 
 // printBlocked says what a person has to act on, and what to type.
-func (w *waited) printBlocked(std stdio, s *reconciler.Status, blockers []reconciler.Blocker) error {
+func (w *waited) printBlocked(std stdio, s *status.Status, blockers []status.Blocker) error {
 	var said, next []string
 	for i, b := range blockers {
 		if i == mostBlockers {
@@ -266,7 +266,7 @@ func (w *waited) printBlocked(std stdio, s *reconciler.Status, blockers []reconc
 }
 
 // printDrained says whether the machines of w are drained.
-func (w *waited) printDrained(std stdio, s *reconciler.Status, done bool) error {
+func (w *waited) printDrained(std stdio, s *status.Status, done bool) error {
 	list := w.draining(s)
 	if done {
 		_, err := fmt.Fprintf(std.out, "cell %s: %s drained\n", s.Cell, machines(list))
@@ -292,7 +292,7 @@ func (w *waited) printDrained(std stdio, s *reconciler.Status, done bool) error 
 }
 
 // machines says how many machines are meant.
-func machines(list []reconciler.MachineStatus) string {
+func machines(list []status.MachineStatus) string {
 	if len(list) == 1 {
 		return "machine " + list[0].Name + " is"
 	}

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/reconciler/web/client"
 	"github.com/musterhq/muster/schema"
 )
@@ -15,7 +15,7 @@ import (
 // what none says. It returns nothing while a commit may bring them, the status if
 // the commit that is waited for is not on the branch, and else an error that says
 // why none will come.
-func (w *waited) missed(ctx context.Context, cl *client.Client, none *client.Error) (*reconciler.Status, error) {
+func (w *waited) missed(ctx context.Context, cl *client.Client, none *client.Error) (*status.Status, error) {
 	s, _, err := cl.Status(ctx, client.StatusQuery{Brief: true})
 	if err != nil {
 		return nil, err
@@ -31,10 +31,10 @@ func (w *waited) missed(ctx context.Context, cl *client.Client, none *client.Err
 
 // absence says why no job of those that are waited for comes, given the status of
 // the whole cell; nil if one may.
-func (w *waited) absence(s *reconciler.Status, none *client.Error) error {
-	var hidden []reconciler.Blocker // what may hide a job that the newest commit declares
+func (w *waited) absence(s *status.Status, none *client.Error) error {
+	var hidden []status.Blocker // what may hide a job that the newest commit declares
 	for _, b := range w.blockers(s) {
-		if b.Kind == reconciler.BlockedUnread || b.Kind == reconciler.BlockedStale || b.Kind == reconciler.BlockedSuspended && s.Applied != s.Commit {
+		if b.Kind == status.BlockedUnread || b.Kind == status.BlockedStale || b.Kind == status.BlockedSuspended && s.Applied != s.Commit {
 			hidden = append(hidden, b)
 		}
 	}
@@ -66,15 +66,15 @@ func (w *waited) absence(s *reconciler.Status, none *client.Error) error {
 
 // settled reports whether no commit is to come, as far as is known: the head is
 // applied, and it is or contains the commit that is waited for.
-func (w *waited) settled(s *reconciler.Status) bool {
+func (w *waited) settled(s *status.Status) bool {
 	return !w.on && s.Master == nil && s.Commit != "" && s.Applied == s.Commit && w.at(s.Commit)
 }
 
 // machineUnknown reports whether the machine that is waited for is neither known to
 // the cell nor declared by its head.
-func (w *waited) machineUnknown(s *reconciler.Status) bool {
+func (w *waited) machineUnknown(s *status.Status) bool {
 	return w.machine != "" && w.settled(s) && len(w.draining(s)) == 0 &&
-		!slices.ContainsFunc(s.Machines, func(m reconciler.MachineStatus) bool { return m.Name == w.machine }) &&
+		!slices.ContainsFunc(s.Machines, func(m status.MachineStatus) bool { return m.Name == w.machine }) &&
 		!slices.ContainsFunc(s.Unmatched, w.speaksOf)
 }
 

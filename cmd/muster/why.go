@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/musterhq/muster/cmd/internal/screen"
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/reconciler/web/client"
 	"github.com/musterhq/muster/schema"
 )
@@ -81,13 +81,13 @@ func whyOne(ctx context.Context, cl *client.Client, what whyWhat, to explainTo) 
 	return printWhy(to, why)
 }
 
-func whyMany(ctx context.Context, cl *client.Client, g reconciler.Group, to explainTo) error {
+func whyMany(ctx context.Context, cl *client.Client, g status.Group, to explainTo) error {
 	s, _, err := cl.Status(ctx, client.StatusQuery{Group: g})
 	if err != nil {
 		return err
 	}
 	names := s.JobNames()
-	all := make([]*reconciler.Explanation, 0, len(names))
+	all := make([]*status.Explanation, 0, len(names))
 	for _, name := range names {
 		why, err := cl.Why(ctx, client.WhyQuery{Job: name, Index: -1})
 		if err != nil {
@@ -106,7 +106,7 @@ func whyMany(ctx context.Context, cl *client.Client, g reconciler.Group, to expl
 	return nil
 }
 
-func printWhy(to explainTo, why *reconciler.Explanation) error {
+func printWhy(to explainTo, why *status.Explanation) error {
 	var b strings.Builder
 	width := lineCells(to.w, to.format == "wide")
 	for line := range strings.SplitSeq(strings.Join(why.Lines(), "\n"), "\n") {

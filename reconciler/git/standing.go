@@ -12,8 +12,8 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/object"
 	"github.com/go-git/go-git/v5/plumbing/storer"
 
-	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/model"
+	"github.com/musterhq/muster/reconciler/status"
 )
 
 // clockSkew is by how much the times of commits may be wrong where they end a walk
@@ -27,10 +27,10 @@ const fullName = 40
 // stands to a head that was seen before. When that is not the newest any more, a
 // look is due, and what only the newest contains is unseen. A walk through the
 // history, and what a remote sends of it, are bounded: beyond, it is unknown.
-func (r *Repo) Standing(ctx context.Context, head, name string) reconciler.Standing {
-	s := reconciler.Standing{Name: name, Head: head, Is: reconciler.StandsUnknown}
+func (r *Repo) Standing(ctx context.Context, head, name string) status.Standing {
+	s := status.Standing{Name: name, Head: head, Is: status.StandsUnknown}
 	if head != "" && strings.HasPrefix(head, name) {
-		s.Is = reconciler.StandsAtHead
+		s.Is = status.StandsAtHead
 		return s
 	}
 	var tip string
@@ -43,11 +43,11 @@ func (r *Repo) Standing(ctx context.Context, head, name string) reconciler.Stand
 	s.Branch = r.branch()
 	switch {
 	case err != nil:
-		s.Is = reconciler.StandsUnknown
+		s.Is = status.StandsUnknown
 		s.Message, _, _ = strings.Cut(err.Error(), "\n")
-	case s.Is == reconciler.StandsElsewhere && s.Branch == "":
+	case s.Is == status.StandsElsewhere && s.Branch == "":
 		s.Message = fmt.Sprintf("commit %s is not on the branch that is followed", model.ShortCommit(name))
-	case s.Is == reconciler.StandsElsewhere:
+	case s.Is == status.StandsElsewhere:
 		s.Message = fmt.Sprintf("commit %s is not on branch %s", model.ShortCommit(name), s.Branch)
 	}
 	if err == nil && tip != head {
@@ -77,7 +77,7 @@ func (r *Repo) branch() string {
 
 // standsHere finds where a commit stands in a local repository, and returns the
 // newest head.
-func (r *Repo) standsHere(ctx context.Context, s *reconciler.Standing) (tip string, err error) {
+func (r *Repo) standsHere(ctx context.Context, s *status.Standing) (tip string, err error) {
 	err = r.reading(ctx, func() error {
 		ref, err := r.headReference()
 		if err != nil {
@@ -93,9 +93,9 @@ func (r *Repo) standsHere(ctx context.Context, s *reconciler.Standing) (tip stri
 			return err
 		}
 		s.Is, err = r.stands(s.Head, c)
-		if err == nil && s.Is == reconciler.StandsElsewhere && tip != s.Head {
-			if s.Is, err = r.stands(tip, c); s.Is == reconciler.StandsContained {
-				s.Is = reconciler.StandsUnseen
+		if err == nil && s.Is == status.StandsElsewhere && tip != s.Head {
+			if s.Is, err = r.stands(tip, c); s.Is == status.StandsContained {
+				s.Is = status.StandsUnseen
 			}
 		}
 		if errors.Is(err, errFar) { // to look again would cost as much, and find no more
@@ -105,7 +105,7 @@ func (r *Repo) standsHere(ctx context.Context, s *reconciler.Standing) (tip stri
 		return err
 	})
 	if err != nil && missing(err) && tip != "" {
-		s.Is = reconciler.StandsUnseen
+		s.Is = status.StandsUnseen
 		return tip, nil
 	}
 	return tip, err
@@ -125,10 +125,10 @@ var errFar = fmt.Errorf("it is not among the newest %d commits, and older ones a
 
 // stands reports whether head is c, descends from it, or does neither. r.mu is
 // held.
-func (r *Repo) stands(head string, c *object.Commit) (reconciler.Stand, error) {
+func (r *Repo) stands(head string, c *object.Commit) (status.Stand, error) {
 	first, err := r.commit(plumbing.NewHash(head))
 	if err != nil {
-		return reconciler.StandsUnknown, errors.New("the history of the head is not there")
+		return status.StandsUnknown, errors.New("the history of the head is not there")
 	}
 	queue, seen := &newestFirst{first}, map[plumbing.Hash]bool{first.Hash: true}
 	for queue.Len() > 0 {
@@ -136,15 +136,15 @@ func (r *Repo) stands(head string, c *object.Commit) (reconciler.Stand, error) {
 			if (*queue)[0].Committer.When.Before(c.Committer.When.Add(-clockSkew)) {
 				break // what is left is older than c
 			}
-			return reconciler.StandsUnknown, errFar
+			return status.StandsUnknown, errFar
 		}
 		at := heap.Pop(queue).(*object.Commit)
 		if at.Hash == c.Hash {
-			return reconciler.StandsContained, nil
+			return status.StandsContained, nil
 		}
 		for _, p := range at.ParentHashes {
 			if p == c.Hash {
-				return reconciler.StandsContained, nil
+				return status.StandsContained, nil
 			}
 			if seen[p] {
 				continue
@@ -152,12 +152,12 @@ func (r *Repo) stands(head string, c *object.Commit) (reconciler.Stand, error) {
 			seen[p] = true
 			parent, err := r.commit(p)
 			if err != nil {
-				return reconciler.StandsUnknown, errors.New("the history ends before it, as in a shallow clone")
+				return status.StandsUnknown, errors.New("the history ends before it, as in a shallow clone")
 			}
 			heap.Push(queue, parent)
 		}
 	}
-	return reconciler.StandsElsewhere, nil
+	return status.StandsElsewhere, nil
 }
 
 // newestFirst is a heap of commits.
@@ -180,7 +180,7 @@ func (q *newestFirst) Pop() any {
 
 // standsFar finds where a commit stands in a remote, of which the store here has
 // heads alone: the remote is asked for what its head has beyond that commit.
-func (r *Repo) standsFar(ctx context.Context, s *reconciler.Standing) (tip string, err error) {
+func (r *Repo) standsFar(ctx context.Context, s *status.Standing) (tip string, err error) {
 	if len(s.Name) != fullName {
 		return s.Head, errors.New("give the full hash: abbreviations cannot be looked up in a remote")
 	}
@@ -191,7 +191,7 @@ func (r *Repo) standsFar(ctx context.Context, s *reconciler.Standing) (tip strin
 		parent = err == nil && follows([]*object.Commit{c}, have)
 		return err
 	}) == nil && parent { // which needs no question
-		s.Is = reconciler.StandsContained
+		s.Is = status.StandsContained
 		return s.Head, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
@@ -203,15 +203,15 @@ func (r *Repo) standsFar(ctx context.Context, s *reconciler.Standing) (tip strin
 	case err != nil:
 		return "", r.remote.explain(w.why(err))
 	case a.want == have:
-		s.Is = reconciler.StandsUnseen
+		s.Is = status.StandsUnseen
 	case !a.known:
-		s.Is = reconciler.StandsUnseen
+		s.Is = status.StandsUnseen
 	case !follows(a.between, have):
-		s.Is = reconciler.StandsElsewhere
+		s.Is = status.StandsElsewhere
 	case a.want.String() != s.Head: // the head that was seen has it, or the newest alone
-		s.Is = reconciler.StandsUnseen
+		s.Is = status.StandsUnseen
 	default:
-		s.Is = reconciler.StandsContained
+		s.Is = status.StandsContained
 	}
 	return a.want.String(), nil
 }

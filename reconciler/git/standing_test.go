@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/git"
+	"github.com/musterhq/muster/reconciler/status"
 )
 
 // TestStanding: a commit beside the head, merged later, on another branch, forced
@@ -33,34 +33,34 @@ func TestStanding(t *testing.T) {
 			}
 			r := open(t, cfg)
 			wantHead(t, r, second)
-			want := func(head, name string, is reconciler.Stand, message string) {
+			want := func(head, name string, is status.Stand, message string) {
 				t.Helper()
 				s := r.Standing(t.Context(), head, name)
 				if s.Is != is || !strings.Contains(s.Message, message) || s.Head != head {
 					t.Errorf("%s at %s: %+v, want %s: %s", name, head, s, is, message)
 				}
 			}
-			want(second, second, reconciler.StandsAtHead, "")
-			want(second, second[:7], reconciler.StandsAtHead, "")
-			want(second, first, reconciler.StandsContained, "")
-			want(second, one, reconciler.StandsContained, "")
-			want(second, other, reconciler.StandsElsewhere, "is not on branch main")
-			want(second, strings.Repeat("0", 40), reconciler.StandsUnseen, "")
+			want(second, second, status.StandsAtHead, "")
+			want(second, second[:7], status.StandsAtHead, "")
+			want(second, first, status.StandsContained, "")
+			want(second, one, status.StandsContained, "")
+			want(second, other, status.StandsElsewhere, "is not on branch main")
+			want(second, strings.Repeat("0", 40), status.StandsUnseen, "")
 			if kind == "local" {
-				want(second, one[:12], reconciler.StandsContained, "")
+				want(second, one[:12], status.StandsContained, "")
 			} else {
-				want(second, one[:12], reconciler.StandsUnknown, "give the full hash")
+				want(second, one[:12], status.StandsUnknown, "give the full hash")
 			}
 			// The master has not looked yet.
 			third := push(t, dir, "c.cue", "package a\n")
-			want(second, third, reconciler.StandsUnseen, "")
+			want(second, third, status.StandsUnseen, "")
 			wantHead(t, r, third)
-			want(third, second, reconciler.StandsContained, "")
+			want(third, second, status.StandsContained, "")
 			// Forced away.
 			run(t, dir, "reset", "-q", "--hard", first)
 			fourth := push(t, dir, "d.cue", "package a\n")
 			wantHead(t, r, fourth)
-			want(fourth, second, reconciler.StandsElsewhere, "is not on branch main")
+			want(fourth, second, status.StandsElsewhere, "is not on branch main")
 		})
 	}
 }

@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/loop"
 	"github.com/musterhq/muster/reconciler/model"
+	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/reconciler/store"
 	"github.com/musterhq/muster/schema"
 )
@@ -46,7 +46,7 @@ func tenJobs() schema.Compiled {
 	return compiledOf("c1", jobs...)
 }
 
-func placed(s *reconciler.Status) (n int) {
+func placed(s *status.Status) (n int) {
 	for i := range s.Tasks {
 		if s.Tasks[i].Machine != "" {
 			n++

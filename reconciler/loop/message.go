@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
-	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/model"
+	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -141,17 +141,17 @@ func (m usage) handle(_ context.Context, o *owner) error {
 
 // Usages returns what the cell's machines and tasks use, as they said last. The
 // value is the caller's.
-func (l *Loop) Usages(ctx context.Context) (*reconciler.Usage, error) {
-	reply := make(chan *reconciler.Usage, 1)
+func (l *Loop) Usages(ctx context.Context) (*status.Usage, error) {
+	reply := make(chan *status.Usage, 1)
 	return ask(ctx, l, usageQuestion{reply}, reply)
 }
 
-type usageQuestion struct{ reply chan<- *reconciler.Usage }
+type usageQuestion struct{ reply chan<- *status.Usage }
 
 func (usageQuestion) question() {}
 
 func (m usageQuestion) handle(_ context.Context, o *owner) error {
-	m.reply <- reconciler.DescribeUsage(o.master.State(), o.master.Observed(), o.cfg.Now())
+	m.reply <- status.DescribeUsage(o.master.State(), o.master.Observed(), o.cfg.Now())
 	return nil
 }
 
@@ -174,14 +174,14 @@ func (m leave) handle(_ context.Context, o *owner) error {
 
 // Status returns the cell at this moment, and a channel that is closed when there
 // is a newer version. The value is shared and must not be written to.
-func (l *Loop) Status(ctx context.Context) (s *reconciler.Status, newer <-chan struct{}, err error) {
+func (l *Loop) Status(ctx context.Context) (s *status.Status, newer <-chan struct{}, err error) {
 	reply := make(chan statusAnswer, 1)
 	a, err := ask(ctx, l, statusQuestion{reply: reply}, reply)
 	return a.status, a.newer, err
 }
 
 type statusAnswer struct {
-	status *reconciler.Status
+	status *status.Status
 	newer  <-chan struct{}
 }
 
@@ -196,14 +196,14 @@ func (m statusQuestion) handle(_ context.Context, o *owner) error {
 
 // Why explains a job or task by its name, user/job or user/job/index; false if
 // the cell knows of no such thing. For a task, machine may be one to ask about.
-func (l *Loop) Why(ctx context.Context, name, machine string) (reconciler.Explanation, bool, error) {
+func (l *Loop) Why(ctx context.Context, name, machine string) (status.Explanation, bool, error) {
 	reply := make(chan whyAnswer, 1)
 	a, err := ask(ctx, l, whyQuestion{name, machine, reply}, reply)
 	return a.explanation, a.known, err
 }
 
 type whyAnswer struct {
-	explanation reconciler.Explanation
+	explanation status.Explanation
 	known       bool
 }
 

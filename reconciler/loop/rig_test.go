@@ -12,9 +12,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/loop"
 	"github.com/musterhq/muster/reconciler/model"
+	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/reconciler/store"
 	"github.com/musterhq/muster/schema"
 )
@@ -238,18 +238,18 @@ func (r *rig) apply(commit string, jobs ...schema.Job) {
 	}
 }
 
-func (r *rig) status() *reconciler.Status {
+func (r *rig) status() *status.Status {
 	r.t.Helper()
 	s, _ := r.statusAndNewer()
 	return s
 }
 
-func (r *rig) statusAndNewer() (*reconciler.Status, <-chan struct{}) {
+func (r *rig) statusAndNewer() (*status.Status, <-chan struct{}) {
 	r.t.Helper()
 	s, newer, err := r.Status(r.t.Context())
 	if err != nil {
 		r.t.Error(err)
-		return &reconciler.Status{}, nil
+		return &status.Status{}, nil
 	}
 	return s, newer
 }

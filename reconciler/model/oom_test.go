@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )

@@ -12,7 +12,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema/atomicfile"
 )
@@ -30,7 +29,7 @@ type RestoreConfig struct {
 
 // Restore makes a data directory of a snapshot, whole or not at all, and says
 // what of. A cell that is led from there gives no generation and no epoch that
-// was given since the snapshot: see reconciler.Restore.
+// was given since the snapshot: see model.Restore.
 func Restore(ctx context.Context, cfg RestoreConfig) (SnapshotInfo, error) {
 	info, docs, err := ReadSnapshot(cfg.Snapshot)
 	if err != nil {
@@ -52,7 +51,7 @@ func Restore(ctx context.Context, cfg RestoreConfig) (SnapshotInfo, error) {
 	if err != nil {
 		return info, fmt.Errorf("restore: %w", err)
 	}
-	err = fill(ctx, cfg, info, work, slices.Concat(writesOf(docs), reconciler.Restore(state, info.At, cfg.Now)))
+	err = fill(ctx, cfg, info, work, slices.Concat(writesOf(docs), model.Restore(state, info.At, cfg.Now)))
 	if err == nil {
 		err = os.Rename(work, filepath.Clean(cfg.Dir)) // over an empty directory, too
 	}

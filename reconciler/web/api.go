@@ -14,7 +14,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/model"
+	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -78,7 +79,7 @@ func writeJSON(w io.Writer, v any) error {
 
 // notFound is the answer when a cell has nothing that was asked for.
 func notFound(err error) error {
-	var none *reconciler.NotFoundError
+	var none *model.NotFoundError
 	if !errors.As(err, &none) {
 		return err
 	}
@@ -90,31 +91,31 @@ func notFound(err error) error {
 func (s *Server) status(w http.ResponseWriter, r *http.Request) error {
 	q := query{r.URL.Query(), nil}
 	after, wait, brief := q.id("after"), q.duration("wait"), q.Get("tasks") != "" && !q.flag("tasks")
-	group := reconciler.Group{Name: q.Get("name"), Selector: q.selector("selector")}
+	group := status.Group{Name: q.Get("name"), Selector: q.selector("selector")}
 	if q.err != nil {
 		return q.err
 	}
-	status, err := s.snapshot(r.Context(), after, wait)
+	cell, err := s.snapshot(r.Context(), after, wait)
 	if err != nil {
 		return stopped(err)
 	}
-	if status, err = group.Of(status); err != nil {
+	if cell, err = group.Of(cell); err != nil {
 		return notFound(err)
 	}
 	if brief {
-		without := *status
-		without.Tasks, status = []reconciler.TaskStatus{}, &without
+		without := *cell
+		without.Tasks, cell = []status.TaskStatus{}, &without
 	}
 	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Muster-Status-Version", strconv.FormatUint(status.Version, 10))
-	return writeJSON(w, status)
+	w.Header().Set("Muster-Status-Version", strconv.FormatUint(cell.Version, 10))
+	return writeJSON(w, cell)
 }
 
 // usage answers with what the tasks and machines use that name and selector
 // pick.
 func (s *Server) usage(w http.ResponseWriter, r *http.Request) error {
 	q := query{r.URL.Query(), nil}
-	group := reconciler.Group{Name: q.Get("name"), Selector: q.selector("selector")}
+	group := status.Group{Name: q.Get("name"), Selector: q.selector("selector")}
 	if q.err != nil {
 		return q.err
 	}
@@ -138,7 +139,7 @@ func (s *Server) usage(w http.ResponseWriter, r *http.Request) error {
 
 // snapshot returns the newest snapshot; when that is the one of version after,
 // it waits for another. A version that is not ours is one of another process.
-func (s *Server) snapshot(ctx context.Context, after uint64, wait time.Duration) (*reconciler.Status, error) {
+func (s *Server) snapshot(ctx context.Context, after uint64, wait time.Duration) (*status.Status, error) {
 	timeout := time.NewTimer(wait)
 	defer timeout.Stop()
 	for {
@@ -207,11 +208,11 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
 		return q.err
 	}
 	if !selector.Empty() {
-		status, _, err := s.cfg.Cell.Status(r.Context())
+		cell, _, err := s.cfg.Cell.Status(r.Context())
 		if err != nil {
 			return stopped(err)
 		}
-		picked, err := reconciler.Group{Selector: selector}.Of(status)
+		picked, err := status.Group{Selector: selector}.Of(cell)
 		if err != nil {
 			return notFound(err)
 		}

@@ -19,8 +19,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
-	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/quota"
+	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/reconciler/web"
 	"github.com/musterhq/muster/schema"
 )
@@ -49,10 +49,10 @@ func golden(t *testing.T, name string, got []byte) {
 // the Host.
 func TestAPI(t *testing.T) {
 	t.Parallel()
-	c := newCell(&reconciler.Status{
+	c := newCell(&status.Status{
 		Cell: "local", At: at, Commit: head, Applied: head, Converged: true,
-		Waiting: []string{}, Waits: []reconciler.Wait{}, Stale: []reconciler.StalePackage{}, Rejected: []reconciler.Rejection{}, Warnings: []quota.Warning{},
-		Machines: []reconciler.MachineStatus{}, Jobs: []reconciler.JobStatus{}, Tasks: []reconciler.TaskStatus{}, Notes: []string{},
+		Waiting: []string{}, Waits: []status.Wait{}, Stale: []status.StalePackage{}, Rejected: []status.Rejection{}, Warnings: []quota.Warning{},
+		Machines: []status.MachineStatus{}, Jobs: []status.JobStatus{}, Tasks: []status.TaskStatus{}, Notes: []string{},
 	})
 	c.record(schema.Event{At: at, Kind: schema.EventApply, Commit: head, Message: "applied <all>"})
 	c.record(schema.Event{At: at, Kind: schema.EventStart, Job: "search/web", Task: "search/web/1", Machine: "m1", Message: "started"})
@@ -81,7 +81,7 @@ func TestAPI(t *testing.T) {
 
 func TestStatusPage(t *testing.T) {
 	t.Parallel()
-	for name, s := range map[string]*reconciler.Status{
+	for name, s := range map[string]*status.Status{
 		"page.golden.html":       busy(),
 		"page.empty.golden.html": {Cell: "local", At: at, Converged: true},
 	} {
@@ -96,9 +96,9 @@ func TestStatusPage(t *testing.T) {
 
 func TestStatusPageIsBounded(t *testing.T) {
 	t.Parallel()
-	s := &reconciler.Status{Cell: "local"}
+	s := &status.Status{Cell: "local"}
 	for i := range 5000 {
-		s.Tasks = append(s.Tasks, reconciler.TaskStatus{Name: fmt.Sprintf("u/web/%d", i), State: "running"})
+		s.Tasks = append(s.Tasks, status.TaskStatus{Name: fmt.Sprintf("u/web/%d", i), State: "running"})
 	}
 	s.Tasks[4321].State = "failed"
 	w := httptest.NewRecorder()

@@ -15,7 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/reconciler/web/client"
 	"github.com/musterhq/muster/schema"
 )
@@ -49,7 +49,7 @@ func TestStatusLongPoll(t *testing.T) {
 		t.Fatal("answered before there was anything new")
 	case <-time.After(20 * time.Millisecond): // it is likely to wait by now
 	}
-	c.publish(&reconciler.Status{Cell: "local"})
+	c.publish(&status.Status{Cell: "local"})
 	if v := <-got; v != 2 {
 		t.Errorf("version %d: want 2", v)
 	}
@@ -229,10 +229,10 @@ func TestWhyAndReconcileThroughClient(t *testing.T) {
 	if l, err := cl.Reconcile(t.Context()); err != nil || c.looked != 1 || l.String() != "found 2 (was 1), applying" {
 		t.Errorf("looked %d times: %v, %v", c.looked, l, err)
 	}
-	c.away = &reconciler.SourceError{Message: "it is away", Hint: "wait"}
+	c.away = &status.SourceError{Message: "it is away", Hint: "wait"}
 	_, err := cl.Reconcile(t.Context())
 	wantClientError(t, err, http.StatusBadGateway, "it is away")
-	if s, err := cl.Standing(t.Context(), "0"); err != nil || s.Is != reconciler.StandsContained {
+	if s, err := cl.Standing(t.Context(), "0"); err != nil || s.Is != status.StandsContained {
 		t.Errorf("%+v, %v", s, err)
 	}
 	if _, err := cl.Standing(t.Context(), "main"); err == nil {

@@ -15,8 +15,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/musterhq/muster/placement"
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/control"
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/reconciler/quota"
+	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/reconciler/web"
 	"github.com/musterhq/muster/reconciler/web/client"
 	"github.com/musterhq/muster/schema"
@@ -31,7 +33,7 @@ const (
 )
 
 // busy is a cell in which everything happens that a status can show.
-func busy() *reconciler.Status {
+func busy() *status.Status {
 	broken := schema.Diagnostic{
 		Severity: schema.Error, Position: schema.Position{Path: "teams/search/web.cue", Line: 7, Column: 3},
 		Field: "job.web.tasks", Message: "invalid value -1", Expected: ">=0", Hint: "tasks counts from 0",
@@ -41,13 +43,13 @@ func busy() *reconciler.Status {
 		Message: "over quota of band production by 500m CPU", Hint: "ask for less, or raise quota ads-prod",
 	}
 	gib := int64(1) << 30
-	return &reconciler.Status{
+	return &status.Status{
 		Cell: "local", At: at, Commit: head, Applied: applied,
 		Waiting:  []string{"1 package is stale", "1 task of search/web is starting"},
-		Stale:    []reconciler.StalePackage{{Dir: "teams/search", Reason: "it does not compile", Diagnostics: []schema.Diagnostic{broken}, Next: "muster validate teams/search"}},
-		Unread:   &reconciler.UnreadCommit{Reason: "cue.mod: no module", Diagnostics: []schema.Diagnostic{{Severity: schema.Error, Position: schema.Position{Path: "cue.mod"}, Message: "no module", Hint: "muster init writes one"}}, Next: "muster validate"},
-		Rejected: []reconciler.Rejection{{Job: "ads/db", User: "ads", Band: schema.BandProduction, Cause: quota.RejectedOverQuota, Diagnostic: over, Next: "muster why ads/db"}},
-		Suspended: []reconciler.SuspensionStatus{
+		Stale:    []status.StalePackage{{Dir: "teams/search", Reason: "it does not compile", Diagnostics: []schema.Diagnostic{broken}, Next: "muster validate teams/search"}},
+		Unread:   &status.UnreadCommit{Reason: "cue.mod: no module", Diagnostics: []schema.Diagnostic{{Severity: schema.Error, Position: schema.Position{Path: "cue.mod"}, Message: "no module", Hint: "muster init writes one"}}, Next: "muster validate"},
+		Rejected: []status.Rejection{{Job: "ads/db", User: "ads", Band: schema.BandProduction, Cause: quota.RejectedOverQuota, Diagnostic: over, Next: "muster why ads/db"}},
+		Suspended: []status.SuspensionStatus{
 			{Suspension: schema.Suspension{Name: "all", Reason: "the repository is being repaired", By: "root", Since: at.Add(-time.Hour), Until: at.Add(time.Hour)}, Waits: "commit 0123456789 waits", Next: "muster resume all"},
 			{Suspension: schema.Suspension{Name: "search/web", Reason: "<i>incident</i> 4711", By: "operator/anna", Since: at.Add(-time.Minute)}, Next: "muster resume search/web"},
 		},
@@ -55,15 +57,15 @@ func busy() *reconciler.Status {
 			Severity: schema.Warning, Position: schema.Position{Path: "tenants.cue", Line: 12, Column: 8}, Field: "quota.ads-spring",
 			Message: "owner ads, production, has more than its quota: tasks 3 of 0, over by 3", Hint: "have it prolonged",
 		}}},
-		Machines: []reconciler.MachineStatus{
+		Machines: []status.MachineStatus{
 			{Name: "m1", Health: "up", Capacity: schema.Resources{CPUMilli: 4000, RAMBytes: 8 * gib, DiskBytes: 100 * gib}, Used: schema.Resources{CPUMilli: 1500, RAMBytes: gib, DiskBytes: 512}, Tasks: 2, Notes: []string{"no cgroups"}},
 			{Name: "m2", Health: "lost", Capacity: schema.Resources{CPUMilli: 9000}},
 		},
-		Jobs: []reconciler.JobStatus{
+		Jobs: []status.JobStatus{
 			{Name: "search/index", Kind: schema.Batch, Band: schema.BandBatch, Desired: 1, Done: 1},
 			{Name: "search/web", Kind: schema.Service, Band: schema.BandProduction, Desired: 2, Running: 1, Pending: 1, Reason: "<b>1 task</b> is starting"},
 		},
-		Tasks: []reconciler.TaskStatus{
+		Tasks: []status.TaskStatus{
 			{Name: "search/index/0", State: "done", Restarts: 1, History: []string{"exited with status 3", "exited with status 0"}},
 			{Name: "search/web/0", State: "running", Machine: "m1", PID: 4711, StartedAt: at.Add(-time.Hour), Ports: map[string]int{"http": 20001, "admin": 20002}, Generation: 3},
 			{Name: "search/web/1", State: "starting", Machine: "m1", Generation: 4, Reason: "it starts"},
@@ -73,17 +75,17 @@ func busy() *reconciler.Status {
 }
 
 // using is what the tasks of busy use.
-func using() *reconciler.Usage {
+func using() *status.Usage {
 	mib := int64(1) << 20
 	limit := schema.Resources{CPUMilli: 500, RAMBytes: 64 * mib, DiskBytes: 64 * mib}
-	return &reconciler.Usage{
+	return &status.Usage{
 		Cell: "local", At: at,
-		Machines: []reconciler.MachineUsageLine{{
+		Machines: []status.MachineUsageLine{{
 			Name: "m1", HeardAt: at.Add(-2 * time.Second), Tasks: 2,
 			Used:     schema.Resources{CPUMilli: 1200, RAMBytes: 2 << 30, DiskBytes: 40 << 30},
 			Capacity: schema.Resources{CPUMilli: 4000, RAMBytes: 8 << 30, DiskBytes: 100 << 30}, RAMAvailable: 6 << 30, DiskAvailable: 60 << 30,
 		}},
-		Tasks: []reconciler.TaskUsageLine{
+		Tasks: []status.TaskUsageLine{
 			{Name: "search/web/0", Machine: "m1", Band: schema.BandProduction, Generation: 3, Incarnation: 1, HeardAt: at, Limit: limit, Usage: schema.Usage{
 				At: at, CPUMilli: 250, RAMBytes: 32 * mib, CacheBytes: 4 * mib, DiskBytes: mib, DiskAt: at, Processes: 7, ThrottledMilli: 20, DelayMilli: 5, OOMKills: 1,
 			}},
@@ -97,7 +99,7 @@ func using() *reconciler.Usage {
 // cell is a fake of everything behind the API.
 type cell struct {
 	mu      sync.Mutex
-	status  *reconciler.Status
+	status  *status.Status
 	version uint64
 	newer   chan struct{}
 	looked  int
@@ -116,11 +118,11 @@ type cell struct {
 	opened []string
 }
 
-func newCell(s *reconciler.Status) *cell {
+func newCell(s *status.Status) *cell {
 	return &cell{status: s, version: 1, newer: make(chan struct{}), more: make(chan struct{})}
 }
 
-func (c *cell) publish(s *reconciler.Status) {
+func (c *cell) publish(s *status.Status) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.status = s
@@ -129,7 +131,7 @@ func (c *cell) publish(s *reconciler.Status) {
 	c.newer = make(chan struct{})
 }
 
-func (c *cell) Status(context.Context) (*reconciler.Status, <-chan struct{}, error) {
+func (c *cell) Status(context.Context) (*status.Status, <-chan struct{}, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.trouble != nil {
@@ -140,7 +142,7 @@ func (c *cell) Status(context.Context) (*reconciler.Status, <-chan struct{}, err
 	return &s, c.newer, nil
 }
 
-func (c *cell) Usages(context.Context) (*reconciler.Usage, error) {
+func (c *cell) Usages(context.Context) (*status.Usage, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.trouble != nil {
@@ -150,12 +152,12 @@ func (c *cell) Usages(context.Context) (*reconciler.Usage, error) {
 	return &u, nil
 }
 
-func (c *cell) Why(_ context.Context, name, machine string) (reconciler.Explanation, bool, error) {
-	e := reconciler.Explanation{Name: name, Tasks: []reconciler.TaskStatus{}}
+func (c *cell) Why(_ context.Context, name, machine string) (status.Explanation, bool, error) {
+	e := status.Explanation{Name: name, Tasks: []status.TaskStatus{}}
 	if machine != "" {
-		e.Placement = &reconciler.Placing{}
+		e.Placement = &control.Placing{}
 		if machine == "m1" {
-			e.Placement.Verdict = &reconciler.MachineVerdict{Verdict: placement.Verdict{Machine: machine, Reason: placement.ReasonCPU}}
+			e.Placement.Verdict = &control.MachineVerdict{Verdict: placement.Verdict{Machine: machine, Reason: placement.ReasonCPU}}
 		}
 	}
 	return e, strings.HasPrefix(name, "search/web"), c.trouble
@@ -188,7 +190,7 @@ func (c *cell) Suspend(_ context.Context, x schema.Suspension, lasts time.Durati
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if x.Name == "search/none" {
-		return nil, &reconciler.NotFoundError{Message: `cell local has no job "search/none"`, Hint: "muster status lists the jobs"}
+		return nil, &model.NotFoundError{Message: `cell local has no job "search/none"`, Hint: "muster status lists the jobs"}
 	}
 	if x.Since = at; lasts > 0 {
 		x.Until = at.Add(lasts)
@@ -210,9 +212,9 @@ func (c *cell) Forget(_ context.Context, machine string, x schema.Forgotten, dry
 	defer c.mu.Unlock()
 	switch machine {
 	case "none":
-		return nil, &reconciler.NotFoundError{Message: `cell local has no machine "none"`, Hint: "muster status lists the machines"}
+		return nil, &model.NotFoundError{Message: `cell local has no machine "none"`, Hint: "muster status lists the machines"}
 	case "here":
-		return nil, &reconciler.LinkedError{Machine: machine, Place: schema.Place{Host: "h"}}
+		return nil, &control.LinkedError{Machine: machine, Place: schema.Place{Host: "h"}}
 	}
 	if !dry {
 		c.forgotten = append(c.forgotten, x)
@@ -224,7 +226,7 @@ func (c *cell) CancelRestart(_ context.Context, name, by string) (*schema.Restar
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if name == "search/none" {
-		return nil, &reconciler.NotFoundError{Message: `cell local has no job "search/none"`, Hint: "muster status lists the jobs"}
+		return nil, &model.NotFoundError{Message: `cell local has no job "search/none"`, Hint: "muster status lists the jobs"}
 	}
 	return &schema.Restarting{Was: []schema.RestartRequest{{Name: name, By: by}}}, c.trouble
 }
@@ -322,14 +324,14 @@ func serve(t *testing.T, c *cell) (cl *client.Client, url string, stop func()) {
 }
 
 // Look finds the commit 2.
-func (c *cell) Look(context.Context) (*reconciler.Look, error) {
+func (c *cell) Look(context.Context) (*status.Look, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.looked++
-	return &reconciler.Look{Commit: "2", Was: "1", Applied: "1"}, c.away
+	return &status.Look{Commit: "2", Was: "1", Applied: "1"}, c.away
 }
 
 // Standing says that the head contains each commit.
-func (c *cell) Standing(_ context.Context, name string) (*reconciler.Standing, error) {
-	return &reconciler.Standing{Name: name, Head: "1", Is: reconciler.StandsContained}, nil
+func (c *cell) Standing(_ context.Context, name string) (*status.Standing, error) {
+	return &status.Standing{Name: name, Head: "1", Is: status.StandsContained}, nil
 }

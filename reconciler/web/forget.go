@@ -5,7 +5,7 @@ import (
 	"errors"
 	"net/http"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/control"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -31,7 +31,7 @@ func (s *Server) forget(w http.ResponseWriter, r *http.Request) error {
 		return badRequest("say in one line why, for those who look for it", "forget %s: %v", name, err)
 	}
 	answer, err := s.cfg.Machines.Forget(r.Context(), name, schema.Forgotten{Reason: reason, By: s.caller(r)}, dry)
-	if linked := (*reconciler.LinkedError)(nil); errors.As(err, &linked) {
+	if linked := (*control.LinkedError)(nil); errors.As(err, &linked) {
 		return &failure{http.StatusConflict, err.Error(), linked.Hint()}
 	}
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -147,7 +147,7 @@ func (m *Metrics) Collect(out chan<- prometheus.Metric) {
 	m.commitRunning.Collect(out)
 }
 
-func (m *Metrics) collect(s *reconciler.Status, out chan<- prometheus.Metric) {
+func (m *Metrics) collect(s *status.Status, out chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
@@ -173,14 +173,14 @@ func (m *Metrics) collect(s *reconciler.Status, out chan<- prometheus.Metric) {
 		gauge(m.suspendedAt, seconds(s.Suspended[i].Since), user, job)
 	}
 	gauge(m.at, seconds(s.At))
-	for kind, n := range count(s.Jobs, []string{"service", "batch", "system", "allocset"}, func(j *reconciler.JobStatus) string { return string(j.Kind) }) {
+	for kind, n := range count(s.Jobs, []string{"service", "batch", "system", "allocset"}, func(j *status.JobStatus) string { return string(j.Kind) }) {
 		gauge(m.jobs, n, kind)
 	}
 	m.collectRollouts(s, gauge)
-	for state, n := range count(s.Tasks, reconciler.TaskStates(), func(t *reconciler.TaskStatus) reconciler.TaskState { return t.State }) {
+	for state, n := range count(s.Tasks, status.TaskStates(), func(t *status.TaskStatus) status.TaskState { return t.State }) {
 		gauge(m.tasks, n, string(state))
 	}
-	for health, n := range count(s.Machines, []string{"up", "silent", "lost"}, func(x *reconciler.MachineStatus) string { return x.Health }) {
+	for health, n := range count(s.Machines, []string{"up", "silent", "lost"}, func(x *status.MachineStatus) string { return x.Health }) {
 		gauge(m.machines, n, health)
 	}
 	gauge(m.losses, float64(len(s.Losses)))
@@ -209,7 +209,7 @@ func (m *Metrics) collect(s *reconciler.Status, out chan<- prometheus.Metric) {
 }
 
 // collectDrains tells of machines that are draining.
-func (m *Metrics) collectDrains(machines []reconciler.MachineStatus, gauge func(d *prometheus.Desc, v float64, labels ...string)) {
+func (m *Metrics) collectDrains(machines []status.MachineStatus, gauge func(d *prometheus.Desc, v float64, labels ...string)) {
 	left, states := 0, map[string]float64{"draining": 0, "waiting": 0, "drained": 0}
 	for i := range machines {
 		d := machines[i].Draining
@@ -232,9 +232,9 @@ func (m *Metrics) collectDrains(machines []reconciler.MachineStatus, gauge func(
 }
 
 // collectRollouts counts the jobs whose newest version is on its way.
-func (m *Metrics) collectRollouts(s *reconciler.Status, gauge func(*prometheus.Desc, float64, ...string)) {
+func (m *Metrics) collectRollouts(s *status.Status, gauge func(*prometheus.Desc, float64, ...string)) {
 	rolling := []string{"canary", "waiting", "rolling", "held", "paused", "returned"}
-	for state, n := range count(s.Jobs, rolling, func(j *reconciler.JobStatus) string { return j.Rollout.Word() }) {
+	for state, n := range count(s.Jobs, rolling, func(j *status.JobStatus) string { return j.Rollout.Word() }) {
 		if state != "" {
 			gauge(m.rollouts, n, state)
 		}

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/status"
 )
 
 // maxRows bounds each table of the page; the API has all.
@@ -30,21 +30,21 @@ var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 
 // pageData is what the page shows.
 type pageData struct {
-	*reconciler.Status
-	Jobs  []reconciler.JobStatus
-	Tasks []reconciler.TaskStatus // what needs attention first
-	More  int                     // tasks and jobs that are left out
+	*status.Status
+	Jobs  []status.JobStatus
+	Tasks []status.TaskStatus // what needs attention first
+	More  int                 // tasks and jobs that are left out
 }
 
 // page shows the status to people. It has no script and loads nothing.
 func (s *Server) page(w http.ResponseWriter, r *http.Request) error {
-	status, _, err := s.cfg.Cell.Status(r.Context())
+	cell, _, err := s.cfg.Cell.Status(r.Context())
 	if err != nil {
 		return stopped(err)
 	}
-	d := pageData{Status: status, Jobs: slices.Clone(status.Jobs), Tasks: slices.Clone(status.Tasks)}
-	slices.SortStableFunc(d.Jobs, func(a, b reconciler.JobStatus) int { return calm(a.Reason == "") - calm(b.Reason == "") })
-	slices.SortStableFunc(d.Tasks, func(a, b reconciler.TaskStatus) int { return calmTask(&a) - calmTask(&b) })
+	d := pageData{Status: cell, Jobs: slices.Clone(cell.Jobs), Tasks: slices.Clone(cell.Tasks)}
+	slices.SortStableFunc(d.Jobs, func(a, b status.JobStatus) int { return calm(a.Reason == "") - calm(b.Reason == "") })
+	slices.SortStableFunc(d.Tasks, func(a, b status.TaskStatus) int { return calmTask(&a) - calmTask(&b) })
 	d.More = max(0, len(d.Jobs)-maxRows) + max(0, len(d.Tasks)-maxRows)
 	d.Jobs, d.Tasks = d.Jobs[:min(len(d.Jobs), maxRows)], d.Tasks[:min(len(d.Tasks), maxRows)]
 	var b bytes.Buffer
@@ -65,7 +65,7 @@ func calm(b bool) int {
 	return 0
 }
 
-func calmTask(t *reconciler.TaskStatus) int { return calm(t.State == "running" || t.State == "done") }
+func calmTask(t *status.TaskStatus) int { return calm(t.State == "running" || t.State == "done") }
 
 // bytesText returns "1.5 GiB".
 func bytesText(n int64) string {

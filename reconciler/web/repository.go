@@ -6,23 +6,23 @@ import (
 	"net/http"
 	"regexp"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/status"
 )
 
 // Repository is the cell's config repository, as the master that leads follows it.
 type Repository interface {
 	// Look has it looked at now, and returns what that found once a Status tells
 	// of it. It errs with *reconciler.SourceError if it cannot be read.
-	Look(ctx context.Context) (*reconciler.Look, error)
+	Look(ctx context.Context) (*status.Look, error)
 	// Standing says how a commit, a hash or the beginning of one, stands to the
 	// head that a Status tells of.
-	Standing(ctx context.Context, name string) (*reconciler.Standing, error)
+	Standing(ctx context.Context, name string) (*status.Standing, error)
 }
 
 // reconcile has the cell look now, and answers when it has.
 func (s *Server) reconcile(w http.ResponseWriter, r *http.Request) error {
 	l, err := s.cfg.Repository.Look(r.Context())
-	var source *reconciler.SourceError
+	var source *status.SourceError
 	switch {
 	case errors.As(err, &source):
 		return &failure{http.StatusBadGateway, source.Message, source.Hint}

@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -67,7 +67,7 @@ func (s *Server) resume(w http.ResponseWriter, r *http.Request) error {
 
 // refused is the answer when the cell does not do what was asked for.
 func refused(err error) error {
-	var none *reconciler.NotFoundError
+	var none *model.NotFoundError
 	if errors.As(err, &none) {
 		return notFound(err)
 	}

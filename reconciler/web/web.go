@@ -17,7 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -33,13 +33,13 @@ const (
 type Cell interface {
 	// Status returns the cell at this moment, which is not to be written to,
 	// and a channel that is closed when there is a newer version.
-	Status(ctx context.Context) (s *reconciler.Status, newer <-chan struct{}, err error)
+	Status(ctx context.Context) (s *status.Status, newer <-chan struct{}, err error)
 	// Why explains user/job or user/job/index; false when there is none. machine
 	// is one to ask about a task, or "".
-	Why(ctx context.Context, name, machine string) (why reconciler.Explanation, known bool, err error)
+	Why(ctx context.Context, name, machine string) (why status.Explanation, known bool, err error)
 	// Usages returns what machines and tasks use, as they said last; it is the
 	// caller's.
-	Usages(ctx context.Context) (*reconciler.Usage, error)
+	Usages(ctx context.Context) (*status.Usage, error)
 	// Locate returns the machine that ran a task last, also when that run has
 	// ended; "" when it was never on one. If from is not 0, it is the machine that
 	// ran the oldest generation from that one on.

@@ -16,9 +16,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/look"
 	"github.com/musterhq/muster/reconciler/model"
+	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -113,8 +113,8 @@ func (d *Dir) Head(ctx context.Context) (string, error) {
 }
 
 // Standing says that no commit stands anywhere: there is none.
-func (d *Dir) Standing(_ context.Context, head, name string) reconciler.Standing {
-	return reconciler.Standing{Name: name, Head: head, Is: reconciler.StandsElsewhere, Message: "the cell follows the files of a work tree, and no commits"}
+func (d *Dir) Standing(_ context.Context, head, name string) status.Standing {
+	return status.Standing{Name: name, Head: head, Is: status.StandsElsewhere, Message: "the cell follows the files of a work tree, and no commits"}
 }
 
 // Tree returns what Head or Run named last, or before that. The result is shared

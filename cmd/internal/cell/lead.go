@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/loop"
+	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/reconciler/store"
 	"github.com/musterhq/muster/schema"
 )
@@ -79,10 +79,10 @@ func (m *master) lead(ctx context.Context) error {
 
 // leadsNoMore says why this master leads no more, if it is for now.
 func (m *master) leadsNoMore(err error) {
-	a := reconciler.Absence{Role: reconciler.Starting, Since: time.Now(), Message: "this master led the cell until another one took over"}
+	a := status.Absence{Role: status.Starting, Since: time.Now(), Message: "this master led the cell until another one took over"}
 	switch {
 	case errors.Is(err, store.ErrDown):
-		a.Role, a.Message = reconciler.NoStore, "the master cannot write to its store: "+err.Error()
+		a.Role, a.Message = status.NoStore, "the master cannot write to its store: "+err.Error()
 	case !errors.Is(err, store.ErrNotLeader):
 		return
 	}

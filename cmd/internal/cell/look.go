@@ -3,8 +3,8 @@ package cell
 import (
 	"context"
 
-	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/loop"
+	"github.com/musterhq/muster/reconciler/status"
 )
 
 // followed is the repository of a cell as the API sees it: while this master leads,
@@ -15,8 +15,8 @@ type followed struct {
 }
 
 // Look has the repository looked at now.
-func (f followed) Look(ctx context.Context) (*reconciler.Look, error) {
-	return with(f.term, func(l *loop.Loop) (*reconciler.Look, error) {
+func (f followed) Look(ctx context.Context) (*status.Look, error) {
+	return with(f.term, func(l *loop.Loop) (*status.Look, error) {
 		before, _, err := l.Status(ctx)
 		if err != nil {
 			return nil, err
@@ -37,19 +37,19 @@ func (f followed) Look(ctx context.Context) (*reconciler.Look, error) {
 		case err != nil:
 			return nil, err
 		case seen.Trouble != nil:
-			return nil, reconciler.SourceErrorOf(seen.Trouble)
+			return nil, status.SourceErrorOf(seen.Trouble)
 		}
 		after, _, err := l.Status(ctx)
 		if err != nil {
 			return nil, err
 		}
-		return reconciler.LookOf(before, after, seen), nil
+		return status.LookOf(before, after, seen), nil
 	})
 }
 
 // Standing says how a commit stands to the head.
-func (f followed) Standing(ctx context.Context, name string) (*reconciler.Standing, error) {
-	return with(f.term, func(l *loop.Loop) (*reconciler.Standing, error) {
+func (f followed) Standing(ctx context.Context, name string) (*status.Standing, error) {
+	return with(f.term, func(l *loop.Loop) (*status.Standing, error) {
 		s, _, err := l.Status(ctx)
 		if err != nil {
 			return nil, err

@@ -13,7 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/control"
 	"github.com/musterhq/muster/reconciler/events"
 	"github.com/musterhq/muster/reconciler/git"
 	"github.com/musterhq/muster/reconciler/link"
@@ -81,7 +81,7 @@ func (cfg *MasterConfig) joinWait() time.Duration {
 	if cfg.LinkListen == "" {
 		return 0
 	}
-	return reconciler.DefaultJoinWait
+	return control.DefaultJoinWait
 }
 
 // master is the parts of one master.

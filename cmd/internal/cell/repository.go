@@ -3,10 +3,10 @@ package cell
 import (
 	"context"
 
-	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/git"
 	"github.com/musterhq/muster/reconciler/loop"
 	"github.com/musterhq/muster/reconciler/model"
+	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/reconciler/worktree"
 	"github.com/musterhq/muster/schema/compile"
 )
@@ -22,7 +22,7 @@ type repository interface {
 	// Look has Run look now, and returns what that found once it was told.
 	Look(ctx context.Context) (model.Seen, error)
 	// Standing says how a commit stands to a head.
-	Standing(ctx context.Context, head, name string) reconciler.Standing
+	Standing(ctx context.Context, head, name string) status.Standing
 }
 
 // openRepository opens what cfg names; dir is for the store of a remote, and away

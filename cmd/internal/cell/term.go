@@ -9,10 +9,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/events"
 	"github.com/musterhq/muster/reconciler/loop"
 	"github.com/musterhq/muster/reconciler/model"
+	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/reconciler/store"
 	"github.com/musterhq/muster/schema"
 )
@@ -25,14 +25,14 @@ type term struct {
 	events *events.Log
 	known  <-chan struct{} // closed with the first change
 
-	mu           sync.Mutex          // guards what follows
-	loop         *loop.Loop          // nil while this master does not lead
-	absence      *reconciler.Absence // why, while it does not
-	last         *reconciler.Status  // the newest that was asked for
-	number       uint64              // counts changes of the above
-	changed      chan struct{}       // closed with the next
-	done, undone map[string]float64  // when each kind of upkeep was done last, in seconds since 1970, and how often it failed
-	outages      int                 // times without a store so far
+	mu           sync.Mutex         // guards what follows
+	loop         *loop.Loop         // nil while this master does not lead
+	absence      *status.Absence    // why, while it does not
+	last         *status.Status     // the newest that was asked for
+	number       uint64             // counts changes of the above
+	changed      chan struct{}      // closed with the next
+	done, undone map[string]float64 // when each kind of upkeep was done last, in seconds since 1970, and how often it failed
+	outages      int                // times without a store so far
 }
 
 // termShift leaves a loop's versions room below the number of its term: the
@@ -47,7 +47,7 @@ func newTerm(cell string) *term {
 	return &term{
 		done: map[string]float64{store.NoteSnapshot: 0, store.NoteDefrag: 0}, undone: map[string]float64{store.NoteSnapshot: 0, store.NoteDefrag: 0},
 		cell: cell, changed: changed, known: changed,
-		absence: &reconciler.Absence{Role: reconciler.Starting, Since: time.Now(), Message: "the master is starting"},
+		absence: &status.Absence{Role: status.Starting, Since: time.Now(), Message: "the master is starting"},
 	}
 }
 
@@ -56,7 +56,7 @@ func (t *term) begin(l *loop.Loop) { t.change(l, nil) }
 
 // end says that nothing leads the cell here, and why. The same as before is no
 // change; it returns whether it was one.
-func (t *term) end(a reconciler.Absence) bool {
+func (t *term) end(a status.Absence) bool {
 	t.mu.Lock()
 	was := t.absence
 	t.mu.Unlock()
@@ -70,10 +70,10 @@ func (t *term) end(a reconciler.Absence) bool {
 	return was == nil || was.Role != a.Role || was.Leader != a.Leader
 }
 
-func (t *term) change(l *loop.Loop, a *reconciler.Absence) {
+func (t *term) change(l *loop.Loop, a *status.Absence) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if a != nil && a.Role == reconciler.NoStore && (t.absence == nil || t.absence.Role != a.Role) {
+	if a != nil && a.Role == status.NoStore && (t.absence == nil || t.absence.Role != a.Role) {
 		t.outages++
 	}
 	t.loop, t.absence = l, a
@@ -83,7 +83,7 @@ func (t *term) change(l *loop.Loop, a *reconciler.Absence) {
 }
 
 // absentError is the answer of a master that does not lead.
-type absentError struct{ reconciler.Absence }
+type absentError struct{ status.Absence }
 
 func (e absentError) Error() string { return e.Message }
 
@@ -123,7 +123,7 @@ func with[T any](t *term, f func(*loop.Loop) (T, error)) (T, error) {
 
 // Status returns the cell as the loop describes it, or, while none leads, as it
 // was described last, with the reason.
-func (t *term) Status(ctx context.Context) (*reconciler.Status, <-chan struct{}, error) {
+func (t *term) Status(ctx context.Context) (*status.Status, <-chan struct{}, error) {
 	t.mu.Lock()
 	l, number, changed := t.loop, t.number, t.changed
 	t.mu.Unlock()
@@ -150,7 +150,7 @@ func (t *term) Status(ctx context.Context) (*reconciler.Status, <-chan struct{},
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	own := reconciler.Describe(reconciler.DescribeInput{State: model.NewState(t.cell), Observed: model.NewObserved(time.Now()), Now: time.Now()})
+	own := status.Describe(status.DescribeInput{State: model.NewState(t.cell), Observed: model.NewObserved(time.Now()), Now: time.Now()})
 	if t.last != nil {
 		own = *t.last
 	}
@@ -159,18 +159,18 @@ func (t *term) Status(ctx context.Context) (*reconciler.Status, <-chan struct{},
 }
 
 // Why explains a job or task.
-func (t *term) Why(ctx context.Context, name, machine string) (reconciler.Explanation, bool, error) {
+func (t *term) Why(ctx context.Context, name, machine string) (status.Explanation, bool, error) {
 	l, err := t.leading()
 	if err != nil {
-		return reconciler.Explanation{}, false, err
+		return status.Explanation{}, false, err
 	}
 	return l.Why(ctx, name, machine)
 }
 
 // Usages returns what the cell's machines and tasks use; nothing while nobody
 // leads here.
-func (t *term) Usages(ctx context.Context) (*reconciler.Usage, error) {
-	return with(t, func(l *loop.Loop) (*reconciler.Usage, error) { return l.Usages(ctx) })
+func (t *term) Usages(ctx context.Context) (*status.Usage, error) {
+	return with(t, func(l *loop.Loop) (*status.Usage, error) { return l.Usages(ctx) })
 }
 
 // Locate returns the machine that ran a task last, or first from a generation on:
@@ -279,11 +279,11 @@ func (*term) Describe(out chan<- *prometheus.Desc) {
 func (t *term) Collect(out chan<- prometheus.Metric) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	is := reconciler.Leader
+	is := status.Leader
 	if t.absence != nil {
 		is = t.absence.Role
 	}
-	for _, role := range []reconciler.Role{reconciler.Leader, reconciler.Standby, reconciler.Starting, reconciler.NoStore} {
+	for _, role := range []status.Role{status.Leader, status.Standby, status.Starting, status.NoStore} {
 		v := 0.0
 		if role == is {
 			v = 1
@@ -299,7 +299,7 @@ func (t *term) Collect(out chan<- prometheus.Metric) {
 
 // standby is told by the store who leads while this master waits.
 func (t *term) standby(leader string) {
-	a := reconciler.Absence{Role: reconciler.Standby, Since: time.Now(), Leader: leader, Message: "this master stands by: another one is about to lead"}
+	a := status.Absence{Role: status.Standby, Since: time.Now(), Leader: leader, Message: "this master stands by: another one is about to lead"}
 	if leader != "" {
 		a.Message = fmt.Sprintf("this master stands by: %s leads", leader)
 	}

@@ -16,14 +16,14 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/reconciler/store"
 	"github.com/musterhq/muster/schema"
 )
 
 // converge waits until the cell is as commit says.
 func (w *world) converge(ctx context.Context, commit string) error {
-	return w.until(ctx, "the cell converges", func(s *reconciler.Status) string {
+	return w.until(ctx, "the cell converges", func(s *status.Status) string {
 		if s.Commit == commit && s.Applied == commit && s.Converged {
 			return ""
 		}
@@ -36,7 +36,7 @@ func (w *world) converge(ctx context.Context, commit string) error {
 
 // convergeAgain waits until the cell is as the commit says that it is at.
 func (w *world) convergeAgain(ctx context.Context) error {
-	return w.until(ctx, "the cell converges", func(s *reconciler.Status) string {
+	return w.until(ctx, "the cell converges", func(s *status.Status) string {
 		if s.Converged && s.Commit != "" {
 			return ""
 		}

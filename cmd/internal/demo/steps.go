@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -42,7 +42,7 @@ func firstCommit(ctx context.Context, w *world) error {
 	}
 	// Tasks of a batch that run are as desired, so the cell may have converged
 	// before they are done.
-	err = w.until(ctx, "the batch is done", func(s *reconciler.Status) string {
+	err = w.until(ctx, "the batch is done", func(s *status.Status) string {
 		for _, j := range s.Jobs {
 			if j.Name == "shop/report" && j.Done == j.Desired {
 				return ""
@@ -93,7 +93,7 @@ func killTask(ctx context.Context, w *world) error {
 		return fmt.Errorf("kill %s (pid %d): %w", victim, was.pid, err)
 	}
 	var history string
-	err := w.until(ctx, victim+" runs again", func(s *reconciler.Status) string {
+	err := w.until(ctx, victim+" runs again", func(s *status.Status) string {
 		for _, t := range s.Tasks {
 			if t.Name == victim {
 				history = strings.Join(t.History, "; ")
@@ -131,7 +131,7 @@ func badCommits(ctx context.Context, w *world) error {
 	for _, bad := range []struct {
 		what   string
 		commit func() (string, error)
-		says   func(s *reconciler.Status) string // what the status tells, "" while it does not
+		says   func(s *status.Status) string // what the status tells, "" while it does not
 	}{
 		{"does not compile", func() (string, error) {
 			w.shop = good
@@ -156,7 +156,7 @@ func badCommits(ctx context.Context, w *world) error {
 			return err
 		}
 		var says string
-		err = w.until(ctx, "the status tells what is wrong", func(s *reconciler.Status) string {
+		err = w.until(ctx, "the status tells what is wrong", func(s *status.Status) string {
 			if says = bad.says(s); s.Commit != hash || says == "" {
 				return fmt.Sprintf("head %.10s, stale %d, rejected %d", s.Commit, len(s.Stale), len(s.Rejected))
 			}
@@ -251,7 +251,7 @@ func removeAll(ctx context.Context, w *world) error {
 		return err
 	}
 	held := 0
-	err = w.until(ctx, "the cell holds what is gone", func(s *reconciler.Status) string {
+	err = w.until(ctx, "the cell holds what is gone", func(s *status.Status) string {
 		if held = 0; len(s.Held) == 0 {
 			return "nothing is held"
 		}
@@ -293,8 +293,8 @@ func removeAll(ctx context.Context, w *world) error {
 
 // staleSays returns what the status tells of a stale directory: where, what,
 // and the way out.
-func staleSays(dir string) func(*reconciler.Status) string {
-	return func(s *reconciler.Status) string {
+func staleSays(dir string) func(*status.Status) string {
+	return func(s *status.Status) string {
 		for _, p := range s.Stale {
 			for _, d := range p.Diagnostics {
 				if p.Dir == dir && d.Line > 0 && d.Column > 0 && (d.Hint != "" || d.Expected != "") {
@@ -307,8 +307,8 @@ func staleSays(dir string) func(*reconciler.Status) string {
 }
 
 // rejectedSays is staleSays for a job that was not admitted.
-func rejectedSays(job string) func(*reconciler.Status) string {
-	return func(s *reconciler.Status) string {
+func rejectedSays(job string) func(*status.Status) string {
+	return func(s *status.Status) string {
 		for _, r := range s.Rejected {
 			if d := r.Diagnostic; r.Job == job && d.Line > 0 && d.Column > 0 && d.Hint != "" {
 				return d.Error() + "\nhint: " + d.Hint + "\nnext: " + r.Next

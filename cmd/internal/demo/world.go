@@ -11,8 +11,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/git"
+	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/reconciler/web/client"
 	"github.com/musterhq/muster/schema/scaffold"
 )
@@ -71,7 +71,7 @@ func (w *world) setUp(ctx context.Context) error {
 		return err
 	}
 	w.agent = a
-	err = w.until(ctx, "the agent joins", func(s *reconciler.Status) string {
+	err = w.until(ctx, "the agent joins", func(s *status.Status) string {
 		for _, m := range s.Machines {
 			if m.Health == "up" {
 				return ""
@@ -155,14 +155,14 @@ func (w *world) startMaster(ctx context.Context) error {
 }
 
 // status asks the master.
-func (w *world) status(ctx context.Context) (*reconciler.Status, error) {
+func (w *world) status(ctx context.Context) (*status.Status, error) {
 	s, _, err := w.api.Status(ctx, client.StatusQuery{})
 	return s, err
 }
 
 // until waits until missing returns "" for the cell's status; what it returns
 // otherwise is shown as progress, and is the error when patience ends.
-func (w *world) until(ctx context.Context, what string, missing func(*reconciler.Status) string) error {
+func (w *world) until(ctx context.Context, what string, missing func(*status.Status) string) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	var version uint64

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/status"
 )
 
 // script is what every task runs: it takes the lock of its index, which no other
@@ -97,7 +97,7 @@ func readBooks(t *testing.T, dir string) map[string]book {
 // booksOf returns the books once each task that runs has written into its own: a
 // process runs a moment before its script has written its first line. What is
 // missing for good is for the caller to see.
-func (c *cell) booksOf(s *reconciler.Status) map[string]book {
+func (c *cell) booksOf(s *status.Status) map[string]book {
 	c.t.Helper()
 	var books map[string]book
 	_ = eventually(func() error {

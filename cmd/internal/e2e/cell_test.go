@@ -15,9 +15,9 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/cmd/internal/binaries"
-	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/git"
 	"github.com/musterhq/muster/reconciler/model"
+	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/reconciler/web/client"
 	"github.com/musterhq/muster/schema/scaffold"
 )
@@ -113,7 +113,7 @@ func (c *cell) begin() {
 // joined waits for the agent.
 func (c *cell) joined() {
 	c.t.Helper()
-	c.until("the agent joins", func(s *reconciler.Status) string {
+	c.until("the agent joins", func(s *status.Status) string {
 		for _, m := range s.Machines {
 			if m.Health == string(model.HealthUp) {
 				return ""
@@ -205,7 +205,7 @@ func (c *cell) startAgent() {
 }
 
 // until waits until missing returns "" for the status of the cell.
-func (c *cell) until(what string, missing func(*reconciler.Status) string) *reconciler.Status {
+func (c *cell) until(what string, missing func(*status.Status) string) *status.Status {
 	c.t.Helper()
 	if c.api == nil || len(c.master.said) > 0 {
 		c.must(c.connect())
@@ -227,9 +227,9 @@ func (c *cell) until(what string, missing func(*reconciler.Status) string) *reco
 }
 
 // converge waits until the cell is as commit says.
-func (c *cell) converge(commit string) *reconciler.Status {
+func (c *cell) converge(commit string) *status.Status {
 	c.t.Helper()
-	return c.until("the cell converges at "+commit, func(s *reconciler.Status) string {
+	return c.until("the cell converges at "+commit, func(s *status.Status) string {
 		if s.Commit == commit && s.Applied == commit && s.Converged {
 			return ""
 		}

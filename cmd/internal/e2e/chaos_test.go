@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/reconciler/web/client"
 	"github.com/musterhq/muster/schema"
 )
@@ -178,7 +178,7 @@ func (x *chaos) round(who victims, delay time.Duration) time.Duration {
 	c.converge(hash)
 	took := time.Since(killed)
 	// A batch task that runs is as desired; the next commit shall find it done.
-	s := c.until("the batch job is done", func(s *reconciler.Status) string {
+	s := c.until("the batch job is done", func(s *status.Status) string {
 		for _, j := range s.Jobs {
 			if j.Name == "crew/"+(crew{x.n}.batch()) && j.Done != j.Desired {
 				return fmt.Sprintf("%d of %d are done", j.Done, j.Desired)
@@ -223,7 +223,7 @@ func (x *chaos) kill(who victims) {
 
 // checkBooks compares what the tasks themselves wrote, the process table and
 // the status with what must have happened.
-func (x *chaos) checkBooks(s *reconciler.Status) {
+func (x *chaos) checkBooks(s *status.Status) {
 	t := x.cell.t
 	t.Helper()
 	books := x.cell.booksOf(s)
@@ -271,7 +271,7 @@ func bookOf(task string) string {
 
 // checkCauses wants the cause of each task that a commit made at begin has
 // ended, in its own history or, when it is gone, in the cell's.
-func (x *chaos) checkCauses(s *reconciler.Status, ended map[string]schema.CauseKind, begin time.Time) {
+func (x *chaos) checkCauses(s *status.Status, ended map[string]schema.CauseKind, begin time.Time) {
 	t := x.cell.t
 	t.Helper()
 	records, err := x.cell.api.Events(t.Context(), client.EventQuery{EventQuery: schema.EventQuery{Newest: true, Limit: 500}}, 0)

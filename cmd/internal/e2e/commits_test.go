@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/reconciler/web/client"
 	"github.com/musterhq/muster/schema"
 )
@@ -43,14 +43,14 @@ func TestBadPackage(t *testing.T) {
 	change[badFile] = []byte(strings.Replace(string(change[badFile]), "tasks: 1", `tasks: "many"`, 1))
 	begin = time.Now()
 	hash := c.commit("one is bad", change)
-	c.until("the commit is applied", func(s *reconciler.Status) string {
+	c.until("the commit is applied", func(s *status.Status) string {
 		if s.Applied == hash {
 			return ""
 		}
 		return fmt.Sprintf("applied is %.10s", s.Applied)
 	})
 	applied := time.Since(begin)
-	s := c.until("the good packages are as the commit says", func(s *reconciler.Status) string {
+	s := c.until("the good packages are as the commit says", func(s *status.Status) string {
 		n := 0
 		for _, j := range s.Jobs {
 			if j.Running == 1 && j.Updating == 0 {
@@ -167,7 +167,7 @@ func TestStorm(t *testing.T) {
 
 // checkStorm wants the tasks as the last commit of the storm says, and no start
 // that was for nothing.
-func (c *cell) checkStorm(s *reconciler.Status, adopted []int) {
+func (c *cell) checkStorm(s *status.Status, adopted []int) {
 	t := c.t
 	t.Helper()
 	books := c.booksOf(s)

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/reconciler/web/client"
 )
 
@@ -169,14 +169,14 @@ func TestDrainEach(t *testing.T) {
 		name := fmt.Sprintf("m%d", i+1)
 		begin := time.Now()
 		asked, failed := c.count()
-		had := len(tasksOn(f.until("look", func(*reconciler.Status) string { return "" }), name))
+		had := len(tasksOn(f.until("look", func(*status.Status) string { return "" }), name))
 		f.commit("drain "+name, map[string][]byte{"cells/" + cellName + "/machines.cue": fmt.Appendf(nil, `package cells
 
 import "%s/muster"
 
 machine: %q: muster.#Machine & {cell: %q, drain: {}}
 `, module, name, cellName)})
-		f.until(name+" is empty and the job runs elsewhere", func(s *reconciler.Status) string {
+		f.until(name+" is empty and the job runs elsewhere", func(s *status.Status) string {
 			if n := len(tasksOn(s, name)); n > 0 {
 				return fmt.Sprintf("it has %d tasks: %s", n, strings.Join(s.Waiting, "; "))
 			}

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/model"
+	"github.com/musterhq/muster/reconciler/status"
 )
 
 // fleet is a cell of several agents on this host, each with a state directory,
@@ -35,7 +35,7 @@ func newFleet(t *testing.T, machines int, flags ...string) *fleet {
 		f.ports[name] = freePorts(t)
 		f.start(name)
 	}
-	f.until("the agents join", func(s *reconciler.Status) string {
+	f.until("the agents join", func(s *status.Status) string {
 		up := 0
 		for _, m := range s.Machines {
 			if m.Health == string(model.HealthUp) {
@@ -114,7 +114,7 @@ func free(t *testing.T, first int) bool {
 }
 
 // health returns how the master finds a machine.
-func health(s *reconciler.Status, machine string) string {
+func health(s *status.Status, machine string) string {
 	for _, m := range s.Machines {
 		if m.Name == machine {
 			return m.Health
@@ -124,8 +124,8 @@ func health(s *reconciler.Status, machine string) string {
 }
 
 // tasksOn returns the tasks that a machine holds, by name.
-func tasksOn(s *reconciler.Status, machine string) map[string]reconciler.TaskStatus {
-	out := map[string]reconciler.TaskStatus{}
+func tasksOn(s *status.Status, machine string) map[string]status.TaskStatus {
+	out := map[string]status.TaskStatus{}
 	for _, t := range s.Tasks {
 		if t.Machine == machine {
 			out[t.Name] = t

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/status"
 )
 
 // counterScript counts aloud, and when it is told to end it writes down how far
@@ -142,7 +142,7 @@ job: counter: muster.#Job & {
 // idle waits until the cell has nothing to do.
 func (c *cell) idle() {
 	c.t.Helper()
-	c.until("the cell has nothing to do", func(s *reconciler.Status) string { return strings.Join(s.Waiting, "; ") })
+	c.until("the cell has nothing to do", func(s *status.Status) string { return strings.Join(s.Waiting, "; ") })
 }
 
 // checkFollowed wants of each generation the lines that it says it has written,

@@ -6,7 +6,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/reconciler/web/client"
 	"github.com/musterhq/muster/schema"
 )
@@ -94,8 +94,8 @@ func testKeeperKilled(t *testing.T, c *cell) {
 	if err := syscall.Kill(task.parent, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	var told reconciler.TaskStatus
-	s := c.until("the task runs again", func(s *reconciler.Status) string {
+	var told status.TaskStatus
+	s := c.until("the task runs again", func(s *status.Status) string {
 		for _, ts := range s.Tasks {
 			if ts.Name == "crew/web/0" {
 				told = ts

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/reconciler/web/client"
 	"github.com/musterhq/muster/schema"
 )
@@ -146,7 +146,7 @@ func (x *orphaned) settle(commit string) {
 	c := x.cell
 	c.t.Helper()
 	x.unsettled = 0
-	s := c.until("the cell settles at "+commit, func(s *reconciler.Status) string {
+	s := c.until("the cell settles at "+commit, func(s *status.Status) string {
 		if s.Applied != commit {
 			return fmt.Sprintf("applied is %.10s", s.Applied)
 		}
@@ -179,7 +179,7 @@ var generationInHistory = regexp.MustCompile(`generation ([0-9]+) on (.*)`)
 
 // hear gathers the recorded causes of ended generations, from the histories of
 // tasks and of the cell.
-func (x *orphaned) hear(s *reconciler.Status) {
+func (x *orphaned) hear(s *status.Status) {
 	c := x.cell
 	c.t.Helper()
 	for _, t := range s.Tasks {
@@ -201,7 +201,7 @@ func (x *orphaned) hear(s *reconciler.Status) {
 }
 
 // checkBooks holds the books against the causes and the status.
-func (x *orphaned) checkBooks(s *reconciler.Status, books map[string]book) {
+func (x *orphaned) checkBooks(s *status.Status, books map[string]book) {
 	t := x.cell.t
 	t.Helper()
 	x.starts = 0

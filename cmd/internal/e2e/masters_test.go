@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/reconciler/store/storetest"
 )
 
@@ -107,33 +107,33 @@ func (p *pair) command(url string, args ...string) *exec.Cmd {
 }
 
 // await waits until the status of master i is as wanted.
-func (p *pair) await(i int, what string, missing func(*reconciler.Status) string) *reconciler.Status {
+func (p *pair) await(i int, what string, missing func(*status.Status) string) *status.Status {
 	p.t.Helper()
-	status := new(reconciler.Status)
+	seen := new(status.Status)
 	if err := within(bound, func() error {
 		out, err := p.command(p.urls[i], "status", "-o", "json").CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("%w: %s", err, out)
 		}
-		*status = reconciler.Status{}
-		if err := json.Unmarshal(out, status); err != nil {
+		*seen = status.Status{}
+		if err := json.Unmarshal(out, seen); err != nil {
 			return err
 		}
-		if why := missing(status); why != "" {
-			return fmt.Errorf("%s, master %+v", why, status.Master)
+		if why := missing(seen); why != "" {
+			return fmt.Errorf("%s, master %+v", why, seen.Master)
 		}
 		return nil
 	}); err != nil {
 		p.t.Fatalf("master %d, %s: %v", i, what, err)
 	}
-	return status
+	return seen
 }
 
 // leader waits until a master leads, and returns it and the other one.
 func (p *pair) leader() (a, b int) {
 	p.t.Helper()
 	b = 1
-	p.await(a, "somebody leads", func(s *reconciler.Status) string {
+	p.await(a, "somebody leads", func(s *status.Status) string {
 		if s.Master != nil && s.Master.Leader == p.urls[b] {
 			a, b = 1, 0
 		}
@@ -148,7 +148,7 @@ func (p *pair) leader() (a, b int) {
 // leads waits until master i leads and the cell is as commit says.
 func (p *pair) leads(i int, commit string) map[string]int {
 	p.t.Helper()
-	s := p.await(i, "leads", func(s *reconciler.Status) string {
+	s := p.await(i, "leads", func(s *status.Status) string {
 		if s.Master != nil || s.Applied != commit || !s.Converged {
 			return fmt.Sprintf("applied %.10s, want %.10s: %s", s.Applied, commit, strings.Join(s.Waiting, "; "))
 		}
@@ -163,8 +163,8 @@ func (p *pair) leads(i int, commit string) map[string]int {
 
 func (p *pair) standsBy(i int, leader string) {
 	p.t.Helper()
-	p.await(i, "stands by", func(s *reconciler.Status) string {
-		if s.Master == nil || s.Master.Role != reconciler.Standby || s.Master.Leader != leader {
+	p.await(i, "stands by", func(s *status.Status) string {
+		if s.Master == nil || s.Master.Role != status.Standby || s.Master.Leader != leader {
 			return "it is no standby of " + leader
 		}
 		return ""
@@ -219,8 +219,8 @@ job: sleep: muster.#Job & {
 	}
 
 	p.etcd.Stop[0]()
-	p.await(a, "has no store", func(s *reconciler.Status) string {
-		if s.Master == nil || s.Master.Role != reconciler.NoStore || len(s.Tasks) != 3 || s.Converged {
+	p.await(a, "has no store", func(s *status.Status) string {
+		if s.Master == nil || s.Master.Role != status.NoStore || len(s.Tasks) != 3 || s.Converged {
 			return fmt.Sprintf("%d tasks, converged %v", len(s.Tasks), s.Converged)
 		}
 		return ""

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/reconciler/web/client"
 	"github.com/musterhq/muster/schema"
 )
@@ -45,7 +45,7 @@ job: big: muster.#Job & {
 	if len(records) != 1 || records[0].Task != "crew/big/0" || !strings.Contains(records[0].Message, "the kernel has killed processes of it for want of memory: 1; it runs on") {
 		t.Fatalf("events %+v, want one of crew/big/0, with 1 process", records)
 	}
-	c.until("the task runs on", func(s *reconciler.Status) string {
+	c.until("the task runs on", func(s *status.Status) string {
 		for _, ts := range s.Tasks {
 			if ts.Name == "crew/big/0" && ts.State == "running" && ts.Restarts == 0 {
 				return ""

@@ -10,6 +10,7 @@ import (
 
 	"github.com/musterhq/muster/cmd/internal/binaries"
 	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/control"
 	"github.com/musterhq/muster/reconciler/intent"
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
@@ -52,7 +53,7 @@ func TestRelease(t *testing.T) {
 		writes, _ := reconciler.Adopt(state, intent.Of(state), out, now)
 		adopted = apply(writes)
 		for range 10 {
-			step := reconciler.Step(reconciler.Input{State: state, Observed: model.NewObserved(now), Now: now})
+			step := control.Step(control.Input{State: state, Observed: model.NewObserved(now), Now: now})
 			if len(step.Writes) == 0 {
 				return adopted, stepped
 			}

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/reconciler/web/client"
 	"github.com/musterhq/muster/schema"
 )
@@ -34,7 +34,7 @@ func TestRestore(t *testing.T) {
 			job{name: "count", kind: "batch", mode: "batch", tasks: 2})...)})
 	}
 	first := pack("before")
-	c.until("the batch is done", func(s *reconciler.Status) string {
+	c.until("the batch is done", func(s *status.Status) string {
 		for _, j := range s.Jobs {
 			if j.Name == "crew/count" && j.Done == 2 && s.Applied == first && s.Converged {
 				return ""
@@ -45,7 +45,7 @@ func TestRestore(t *testing.T) {
 	snapshot := c.nextSnapshot()
 	last := pack("after", job{name: "later", tasks: 2})
 	s := c.converge(last)
-	before, status := c.booksOf(s), tasksOf(s)
+	before, tasks := c.booksOf(s), tasksOf(s)
 
 	lost := func() {
 		c.must(c.master.end(syscall.SIGKILL, bound))
@@ -64,14 +64,14 @@ func TestRestore(t *testing.T) {
 		}
 		return nil
 	}))
-	c.until("the empty master has applied the head", func(s *reconciler.Status) string { return unless(s.Applied, last) })
+	c.until("the empty master has applied the head", func(s *status.Status) string { return unless(s.Applied, last) })
 	lost()
 	out, err := exec.CommandContext(t.Context(), filepath.Join(c.bin, "muster"), "master", "restore", snapshot, "--data-dir", c.path("master")).CombinedOutput()
 	if err != nil || !strings.HasPrefix(string(out), "restored cell e2e as of ") {
 		t.Fatalf("restore: %v: %s", err, out)
 	}
 	c.startMaster()
-	c.until("the machines are heard", func(s *reconciler.Status) string {
+	c.until("the machines are heard", func(s *status.Status) string {
 		if strings.Contains(strings.Join(s.Waiting, " "), "the store was restored from a snapshot of") {
 			return ""
 		}
@@ -79,7 +79,7 @@ func TestRestore(t *testing.T) {
 	})
 	c.heardAll()
 	s = c.converge(last)
-	for name, was := range status {
+	for name, was := range tasks {
 		is := tasksOf(s)[name]
 		if is.Generation != was.Generation || is.PID != was.PID || is.State != was.State {
 			t.Errorf("task %s was %s as pid %d, generation %d; it is %s as pid %d, generation %d",
@@ -142,8 +142,8 @@ func (c *cell) heardAll() {
 	}))
 }
 
-func tasksOf(s *reconciler.Status) map[string]reconciler.TaskStatus {
-	tasks := map[string]reconciler.TaskStatus{}
+func tasksOf(s *status.Status) map[string]status.TaskStatus {
+	tasks := map[string]status.TaskStatus{}
 	for _, t := range s.Tasks {
 		tasks[t.Name] = t
 	}

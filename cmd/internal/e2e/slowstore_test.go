@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/status"
 )
 
 // TestSlowStore holds up, and cuts, what goes between two masters and their etcd.
@@ -46,8 +46,8 @@ func TestSlowStore(t *testing.T) {
 	hash := next()
 	p.ways[a].cut()
 	p.leads(b, hash)
-	p.await(a, "has no store", func(s *reconciler.Status) string {
-		if s.Master == nil || s.Master.Role != reconciler.NoStore {
+	p.await(a, "has no store", func(s *status.Status) string {
+		if s.Master == nil || s.Master.Role != status.NoStore {
 			return "it does not say so"
 		}
 		return ""

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/reconciler/web/client"
 )
 
@@ -65,7 +65,7 @@ func TestSaveToRunning(t *testing.T) {
 			time.Sleep(time.Millisecond) // what is measured
 		}
 		took = append(took, time.Since(begin))
-		c.until("the cell converges", func(s *reconciler.Status) string { return strings.Join(s.Waiting, "; ") })
+		c.until("the cell converges", func(s *status.Status) string { return strings.Join(s.Waiting, "; ") })
 	}
 	first := took[0]
 	slices.Sort(took)
@@ -126,7 +126,7 @@ func TestOverTheNetwork(t *testing.T) {
 	now()
 	trouble := func(what string) {
 		t.Helper()
-		s := c.until(what, func(s *reconciler.Status) string {
+		s := c.until(what, func(s *status.Status) string {
 			if !strings.Contains(s.Source, what) {
 				return "the repository's trouble is " + s.Source
 			}

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/model"
+	"github.com/musterhq/muster/reconciler/status"
 )
 
 var stopped = flag.Duration("e2e.stopped", 0, "how long TestAgentStopped stops an agent; 0: until its machine is given up and its tasks run elsewhere")
@@ -43,7 +43,7 @@ func TestAgentStopped(t *testing.T) {
 	agent := f.agents[victim]
 	f.must(agent.cmd.Process.Signal(syscall.SIGSTOP))
 	begin := time.Now()
-	s = f.until("the machine is silent", func(s *reconciler.Status) string { return unless(health(s, victim), "silent") })
+	s = f.until("the machine is silent", func(s *status.Status) string { return unless(health(s, victim), "silent") })
 	for name, was := range theirs {
 		if is := tasksOn(s, victim)[name]; is.Generation != was.Generation {
 			t.Errorf("task %s was moved although its machine is only silent", name)
@@ -51,7 +51,7 @@ func TestAgentStopped(t *testing.T) {
 	}
 	// A machine that does not listen holds up nobody else.
 	hash := f.commit("while it is silent", jobs("second"))
-	f.until("another job is updated", func(s *reconciler.Status) string {
+	f.until("another job is updated", func(s *status.Status) string {
 		for _, j := range s.Jobs {
 			if j.Name == "crew/other" && j.Updating == 0 && j.Running == 1 && s.Applied == hash {
 				return ""
@@ -59,7 +59,7 @@ func TestAgentStopped(t *testing.T) {
 		}
 		return "it is not"
 	})
-	f.until("its tasks run elsewhere", func(s *reconciler.Status) string {
+	f.until("its tasks run elsewhere", func(s *status.Status) string {
 		for _, t := range s.Tasks {
 			if strings.HasPrefix(t.Name, "crew/web/") && (t.State != "running" || t.Machine == victim) {
 				return fmt.Sprintf("task %s is %s on %s", t.Name, t.State, t.Machine)
@@ -105,7 +105,7 @@ func unless(is, want string) string {
 
 // checkReturned wants that of the tasks of a machine that came back those that
 // were moved have run twice, once in each of two generations, and no other.
-func (f *fleet) checkReturned(s *reconciler.Status, before map[string]book, theirs map[string]reconciler.TaskStatus) {
+func (f *fleet) checkReturned(s *status.Status, before map[string]book, theirs map[string]status.TaskStatus) {
 	t := f.t
 	t.Helper()
 	after := f.booksOf(s)

@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/model"
+	"github.com/musterhq/muster/reconciler/status"
 )
 
 // certificateLife is short, so that a test sees several certificates come and
@@ -136,9 +136,9 @@ func (s *spread) log(name string) string {
 	return string(b)
 }
 
-func (s *spread) status() *reconciler.Status {
+func (s *spread) status() *status.Status {
 	s.t.Helper()
-	status := new(reconciler.Status)
+	status := new(status.Status)
 	s.must(json.Unmarshal(s.muster("status", "-o", "json"), status))
 	return status
 }

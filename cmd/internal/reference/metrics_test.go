@@ -17,8 +17,8 @@ import (
 	wired "github.com/musterhq/muster/cmd/internal/cell"
 	"github.com/musterhq/muster/nodeagent/credential"
 	"github.com/musterhq/muster/nodeagent/loop"
-	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/pki"
+	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/reconciler/web"
 	"github.com/musterhq/muster/schema"
 )
@@ -55,15 +55,15 @@ func TestMetrics(t *testing.T) {
 // emptyCell is a cell in which nothing is.
 type emptyCell struct{ web.Cell }
 
-func (emptyCell) Status(context.Context) (*reconciler.Status, <-chan struct{}, error) {
+func (emptyCell) Status(context.Context) (*status.Status, <-chan struct{}, error) {
 	// What is told by name is told of what there is.
-	suspended := reconciler.SuspensionStatus{Suspension: schema.Suspension{Name: "u/j"}}
-	return &reconciler.Status{Cell: "local", Suspended: []reconciler.SuspensionStatus{suspended}}, nil, nil
+	suspended := status.SuspensionStatus{Suspension: schema.Suspension{Name: "u/j"}}
+	return &status.Status{Cell: "local", Suspended: []status.SuspensionStatus{suspended}}, nil, nil
 }
 
-func (emptyCell) Usages(context.Context) (*reconciler.Usage, error) {
+func (emptyCell) Usages(context.Context) (*status.Usage, error) {
 	// One task, since what is told by job is told of jobs that run.
-	return &reconciler.Usage{Tasks: []reconciler.TaskUsageLine{{Name: "u/j/0"}}}, nil
+	return &status.Usage{Tasks: []status.TaskUsageLine{{Name: "u/j/0"}}}, nil
 }
 
 // gathered returns the type of each metric of a collector, by name.

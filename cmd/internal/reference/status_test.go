@@ -10,9 +10,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/control"
 	"github.com/musterhq/muster/reconciler/intent"
 	"github.com/musterhq/muster/reconciler/quota"
+	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -28,9 +29,9 @@ func TestStatus(t *testing.T) {
 	}
 	parts := strings.Split(string(b), "\n## ")
 	types := []reflect.Type{
-		reflect.TypeFor[reconciler.Status](), reflect.TypeFor[reconciler.Absence](), reflect.TypeFor[reconciler.Wait](), reflect.TypeFor[reconciler.Blocker](), reflect.TypeFor[reconciler.StalePackage](), reflect.TypeFor[reconciler.Rejection](),
-		reflect.TypeFor[intent.Hold](), reflect.TypeFor[reconciler.LossHold](), reflect.TypeFor[reconciler.SuspensionStatus](), reflect.TypeFor[quota.Warning](),
-		reflect.TypeFor[reconciler.MachineStatus](), reflect.TypeFor[reconciler.Draining](), reflect.TypeFor[reconciler.JobStatus](), reflect.TypeFor[reconciler.TaskStatus](),
+		reflect.TypeFor[status.Status](), reflect.TypeFor[status.Absence](), reflect.TypeFor[status.Wait](), reflect.TypeFor[status.Blocker](), reflect.TypeFor[status.StalePackage](), reflect.TypeFor[status.Rejection](),
+		reflect.TypeFor[intent.Hold](), reflect.TypeFor[control.LossHold](), reflect.TypeFor[status.SuspensionStatus](), reflect.TypeFor[quota.Warning](),
+		reflect.TypeFor[status.MachineStatus](), reflect.TypeFor[control.Draining](), reflect.TypeFor[status.JobStatus](), reflect.TypeFor[status.TaskStatus](),
 	}
 	if len(parts) != len(types) {
 		t.Fatalf("%d parts, want %d", len(parts), len(types))

@@ -76,8 +76,18 @@ var layers = []layer{
 		"a job is admitted by what is wanted and by what runs, and not by where there is room",
 	},
 	{
+		"reconciler/control",
+		[]string{"reconciler/intent", "reconciler/model", "reconciler/quota", "placement", "schema"},
+		"what is decided does not depend on how it is told",
+	},
+	{
+		"reconciler/status",
+		[]string{"reconciler/control", "reconciler/intent", "reconciler/model", "reconciler/quota", "placement", "schema"},
+		"what users see follows from what is stored, heard and decided",
+	},
+	{
 		"reconciler",
-		[]string{"reconciler/intent", "reconciler/model", "reconciler/quota", "placement", "schema", "schema/valid"},
+		[]string{"reconciler/control", "reconciler/intent", "reconciler/model", "reconciler/quota", "reconciler/status", "schema"},
 		"a core that imports an adapter can no longer be simulated; what the names in a commit stand for is a rule of the schema",
 	},
 	{
@@ -86,7 +96,7 @@ var layers = []layer{
 	},
 	{
 		"reconciler/link",
-		[]string{"reconciler", "reconciler/model", "reconciler/local", "placement", "schema", "schema/identity", "schema/linkpb"},
+		[]string{"reconciler/model", "reconciler/local", "schema", "schema/identity", "schema/linkpb"},
 		"only the two ends of the link speak its protobuf",
 	},
 	{
@@ -96,12 +106,12 @@ var layers = []layer{
 	},
 	{
 		"reconciler/store",
-		[]string{"reconciler", "reconciler/model", "schema", "schema/atomicfile", "schema/filelock"},
+		[]string{"reconciler/model", "schema", "schema/atomicfile", "schema/filelock"},
 		"the store keeps what the core gives it, and its files are whole",
 	},
 	{
 		"reconciler/web/...",
-		[]string{"reconciler", "reconciler/model", "reconciler/local", "placement", "schema", "schema/identity", "reconciler/web/..."},
+		[]string{"reconciler", "reconciler/control", "reconciler/model", "reconciler/status", "reconciler/local", "schema", "schema/identity", "reconciler/web/..."},
 		"the API and its client share their requests, and know of the cell only its status",
 	},
 	{
@@ -110,17 +120,17 @@ var layers = []layer{
 	},
 	{
 		"reconciler/git",
-		[]string{"reconciler", "reconciler/model", "reconciler/fswatch", "reconciler/look", "schema"},
+		[]string{"reconciler/model", "reconciler/status", "reconciler/fswatch", "reconciler/look", "schema"},
 		"a source of commits sees at once that a file has changed, or that it is asked to look",
 	},
 	{
 		"reconciler/worktree",
-		[]string{"reconciler", "reconciler/model", "reconciler/fswatch", "reconciler/look", "schema"},
+		[]string{"reconciler/model", "reconciler/status", "reconciler/fswatch", "reconciler/look", "schema"},
 		"a source of commits sees at once that a file has changed, or that it is asked to look",
 	},
 	{
 		"reconciler/...",
-		[]string{"reconciler", "reconciler/model", "placement", "schema"},
+		[]string{"reconciler", "reconciler/control", "reconciler/model", "reconciler/status", "schema"},
 		"adapters meet through interfaces that their consumer declares, and are put together in cmd/internal/cell; " +
 			"the master and the agent share only the schema, or one could not be upgraded without the other",
 	},

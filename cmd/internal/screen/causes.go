@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/quota"
+	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -29,7 +29,7 @@ type cause struct {
 // causes returns what of s is not as desired, each cause once: what is wrong with
 // the repository, what of the newest commit is not in force, and then what jobs
 // wait for.
-func causes(s *reconciler.Status) []cause {
+func causes(s *status.Status) []cause {
 	var out []cause
 	if s.Source != "" {
 		what, hint, _ := strings.Cut(s.Source, "\nhint: ")
@@ -63,7 +63,7 @@ func causes(s *reconciler.Status) []cause {
 	return out
 }
 
-func suspensions(list []reconciler.SuspensionStatus) []cause {
+func suspensions(list []status.SuspensionStatus) []cause {
 	var out []cause
 	for i := range list {
 		x := &list[i]
@@ -90,7 +90,7 @@ type refusal struct {
 }
 
 // rejections joins those that have one cause in one quota.
-func rejections(list []reconciler.Rejection) []cause {
+func rejections(list []status.Rejection) []cause {
 	var out []cause
 	at := map[refusal]int{}
 	for i := range list {
@@ -116,7 +116,7 @@ func rejections(list []reconciler.Rejection) []cause {
 }
 
 // jobCauses groups the jobs that are not as desired by what their tasks wait for.
-func jobCauses(s *reconciler.Status) []cause {
+func jobCauses(s *status.Status) []cause {
 	rejected := map[string]bool{}
 	for i := range s.Rejected {
 		rejected[s.Rejected[i].Job] = true
@@ -151,8 +151,8 @@ func jobCauses(s *reconciler.Status) []cause {
 // shared returns why j is not as desired, as far as other jobs may say the same, and
 // its name with how many of its tasks are not; "" if it is as desired, or if its
 // rejection is all there is to tell.
-func shared(j *reconciler.JobStatus, rejected bool) (why, name string) {
-	goesOn := j.Rollout == nil || j.Rollout.State == reconciler.RolloutGoing
+func shared(j *status.JobStatus, rejected bool) (why, name string) {
+	goesOn := j.Rollout == nil || j.Rollout.State == status.RolloutGoing
 	if how := missingOf(j); j.Cause != "" && how != "" && goesOn && len(j.Restarting) == 0 {
 		return j.Cause, fmt.Sprintf("%s (%s)", j.Name, how)
 	}
@@ -166,7 +166,7 @@ func shared(j *reconciler.JobStatus, rejected bool) (why, name string) {
 }
 
 // missingOf says how many tasks of a job are not as desired, "" if none is.
-func missingOf(j *reconciler.JobStatus) string {
+func missingOf(j *status.JobStatus) string {
 	switch missing := j.Desired - j.Running - j.Done - j.Unknown; {
 	case j.Desired == 0:
 		return ""

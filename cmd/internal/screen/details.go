@@ -7,13 +7,14 @@ import (
 	"strings"
 	"time"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/control"
+	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/schema"
 )
 
 // details writes what is told only of what was asked for by name: the attributes of
 // a machine, the labels and annotations of a job, the history of tasks.
-func (v *View) details(b *strings.Builder, s *reconciler.Status) {
+func (v *View) details(b *strings.Builder, s *status.Status) {
 	if v.machine() && len(s.Machines) == 1 {
 		v.machineDetails(b, &s.Machines[0])
 	}
@@ -42,7 +43,7 @@ func (v *View) details(b *strings.Builder, s *reconciler.Status) {
 	}
 }
 
-func (v *View) machineDetails(b *strings.Builder, m *reconciler.MachineStatus) {
+func (v *View) machineDetails(b *strings.Builder, m *status.MachineStatus) {
 	if !m.Place.Since.IsZero() {
 		v.para(b, "agent: ", "", m.Place.String())
 	}
@@ -59,7 +60,7 @@ func (v *View) machineDetails(b *strings.Builder, m *reconciler.MachineStatus) {
 }
 
 // draining writes how far a machine is emptied, if it is to be.
-func (v *View) draining(b *strings.Builder, d *reconciler.Draining) {
+func (v *View) draining(b *strings.Builder, d *control.Draining) {
 	if d == nil {
 		return
 	}

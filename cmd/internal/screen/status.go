@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/model"
+	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -23,7 +23,7 @@ type View struct {
 	Rows int
 	// States are those of the tasks that are listed; empty: all but those that
 	// are done.
-	States []reconciler.TaskState
+	States []status.TaskState
 }
 
 // machine reports whether a machine was asked for.
@@ -31,7 +31,7 @@ func (v *View) machine() bool { return v.Name != "" && !strings.Contains(v.Name,
 
 // Status returns a status: the verdict, what is not as desired, and the machines
 // and jobs.
-func Status(s *reconciler.Status, v View) string {
+func Status(s *status.Status, v View) string {
 	var b strings.Builder
 	all := causes(s)
 	b.WriteString(v.verdict(s, all) + "\n")
@@ -68,7 +68,7 @@ func Status(s *reconciler.Status, v View) string {
 }
 
 // verdict is the first line: whether all is as the commit says, and which one.
-func (v *View) verdict(s *reconciler.Status, all []cause) string {
+func (v *View) verdict(s *status.Status, all []cause) string {
 	subject := "cell " + s.Cell + ": "
 	if strings.Contains(v.Name, "/") {
 		subject += v.Name + ": "
@@ -115,8 +115,8 @@ func commitName(commit string) string {
 
 // machines writes how many machines there are of each kind, and lists those that
 // are not plainly up, or all.
-func (v *View) machines(b *strings.Builder, s *reconciler.Status) {
-	plain := func(m *reconciler.MachineStatus) bool {
+func (v *View) machines(b *strings.Builder, s *status.Status) {
+	plain := func(m *status.MachineStatus) bool {
 		return m.Health == string(model.HealthUp) && m.Draining == nil && !m.Cordoned && len(m.Conditions) == 0 && len(m.Notes) == 0
 	}
 	count := map[string]int{}
@@ -154,7 +154,7 @@ func (v *View) machines(b *strings.Builder, s *reconciler.Status) {
 	}
 }
 
-func machineRow(m *reconciler.MachineStatus) []Cell {
+func machineRow(m *status.MachineStatus) []Cell {
 	health, colour := m.Health, ""
 	if m.Health != string(model.HealthUp) {
 		colour = Yellow
@@ -185,7 +185,7 @@ func machineRow(m *reconciler.MachineStatus) []Cell {
 }
 
 // jobs returns the table of jobs.
-func (v *View) jobs(s *reconciler.Status) string {
+func (v *View) jobs(s *status.Status) string {
 	t := Table{Columns: []Column{
 		{Head: "JOB", Least: 12, Always: true},
 		{Head: "KIND", Always: true, Rank: 6},
@@ -235,7 +235,7 @@ func (v *View) jobs(s *reconciler.Status) string {
 
 // listed returns the table of jobs, of which few are told where Rows says so: first
 // those that are not as desired.
-func (v *View) listed(s *reconciler.Status, t *Table) string {
+func (v *View) listed(s *status.Status, t *Table) string {
 	if v.Rows == 0 || len(t.Rows) <= v.Rows {
 		return t.Text(v.Width, v.Painter)
 	}
@@ -258,7 +258,7 @@ func brief(commit string) string {
 }
 
 // tasks lists tasks, and says how many are left out since they are done.
-func (v *View) tasks(b *strings.Builder, s *reconciler.Status) {
+func (v *View) tasks(b *strings.Builder, s *status.Status) {
 	t := Table{Columns: []Column{
 		{Head: "TASK", Least: 20, Always: true},
 		{Head: "STATE", Always: true},
@@ -275,7 +275,7 @@ func (v *View) tasks(b *strings.Builder, s *reconciler.Status) {
 		switch {
 		case len(v.States) > 0 && !slices.Contains(v.States, task.State):
 			continue
-		case len(v.States) == 0 && task.State == reconciler.TaskDone && strings.Count(v.Name, "/") < 2 && v.Width > 0:
+		case len(v.States) == 0 && task.State == status.TaskDone && strings.Count(v.Name, "/") < 2 && v.Width > 0:
 			done++
 			continue
 		}
@@ -292,12 +292,12 @@ func (v *View) tasks(b *strings.Builder, s *reconciler.Status) {
 	}
 }
 
-func taskRow(s *reconciler.Status, t *reconciler.TaskStatus) []Cell {
+func taskRow(s *status.Status, t *status.TaskStatus) []Cell {
 	pid, age, machine, state, reason := "", "", t.Machine, string(t.State), t.Reason
 	if t.PID != 0 {
 		pid = strconv.Itoa(t.PID)
 	}
-	if !t.StartedAt.IsZero() && t.State == reconciler.TaskRunning {
+	if !t.StartedAt.IsZero() && t.State == status.TaskRunning {
 		age = Age(s.At.Sub(t.StartedAt))
 	}
 	if t.Health == schema.Unhealthy {
@@ -313,11 +313,11 @@ func taskRow(s *reconciler.Status, t *reconciler.TaskStatus) []Cell {
 }
 
 // colourOf returns the colour of a task's state, "" if it is as it should be.
-func colourOf(t *reconciler.TaskStatus) string {
+func colourOf(t *status.TaskStatus) string {
 	switch {
-	case t.State == reconciler.TaskFailed, t.State == reconciler.TaskDead, t.Health == schema.Unhealthy:
+	case t.State == status.TaskFailed, t.State == status.TaskDead, t.Health == schema.Unhealthy:
 		return Red
-	case t.State == reconciler.TaskRunning, t.State == reconciler.TaskDone:
+	case t.State == status.TaskRunning, t.State == status.TaskDone:
 		return ""
 	}
 	return Yellow

@@ -11,8 +11,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/control"
 	"github.com/musterhq/muster/reconciler/quota"
+	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -21,21 +22,21 @@ var update = flag.Bool("update", false, "write the golden files")
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 // five is a cell at rest.
-func five() *reconciler.Status {
+func five() *status.Status {
 	const commit = "db48b42f00112233445566778899aabbccddeeff"
-	s := &reconciler.Status{
+	s := &status.Status{
 		Cell: "local", At: noon, Commit: commit, Applied: commit, Converged: true,
 		By:       schema.NewAuthorship("Ada", "web: three tasks", noon.Add(-2*time.Minute-time.Second)),
 		Machines: machines(3),
-		Jobs: []reconciler.JobStatus{
+		Jobs: []status.JobStatus{
 			{Name: "search/web", Kind: schema.Service, Band: schema.BandProduction, Desired: 3, Running: 3, Since: noon.Add(-2 * time.Minute), Commit: commit},
 			{Name: "search/index", Kind: schema.Batch, Band: schema.BandBatch, Desired: 2, Running: 2, Since: noon.Add(-50 * time.Hour), Commit: "0123456789abcdef"},
 		},
 	}
 	for i := range s.Jobs {
 		for n := range s.Jobs[i].Desired {
-			s.Tasks = append(s.Tasks, reconciler.TaskStatus{
-				Name: fmt.Sprintf("%s/%d", s.Jobs[i].Name, n), State: reconciler.TaskRunning, Machine: fmt.Sprintf("m-%02d", n), PID: 1000 + n,
+			s.Tasks = append(s.Tasks, status.TaskStatus{
+				Name: fmt.Sprintf("%s/%d", s.Jobs[i].Name, n), State: status.TaskRunning, Machine: fmt.Sprintf("m-%02d", n), PID: 1000 + n,
 				StartedAt: noon.Add(-90 * time.Second), Ports: map[string]int{"http": 20000 + n},
 			})
 		}
@@ -43,10 +44,10 @@ func five() *reconciler.Status {
 	return s
 }
 
-func machines(n int) []reconciler.MachineStatus {
-	var out []reconciler.MachineStatus
+func machines(n int) []status.MachineStatus {
+	var out []status.MachineStatus
 	for i := range n {
-		out = append(out, reconciler.MachineStatus{
+		out = append(out, status.MachineStatus{
 			Name: fmt.Sprintf("m-%02d", i), Health: "up", Tasks: 2,
 			Capacity: schema.Resources{CPUMilli: 4000, RAMBytes: 8 << 30, DiskBytes: 100 << 30}, Used: schema.Resources{CPUMilli: 1500, RAMBytes: 512 << 20, DiskBytes: 1 << 30},
 		})
@@ -56,53 +57,53 @@ func machines(n int) []reconciler.MachineStatus {
 
 // sixty has 52 tasks that are done, four jobs that are rejected for one quota, three
 // that wait for one cause, a machine that is silent, and one that is drained.
-func sixty() *reconciler.Status {
+func sixty() *status.Status {
 	s := five()
 	s.Commit, s.Converged, s.Machines = "1234567890abcdef1234567890abcdef12345678", false, machines(12)
 	s.Machines[4].Health = "silent"
-	s.Machines[7].Cordoned, s.Machines[7].Draining = true, &reconciler.Draining{Object: `machine."m-07"`, Left: 2}
+	s.Machines[7].Cordoned, s.Machines[7].Draining = true, &control.Draining{Object: `machine."m-07"`, Left: 2}
 	s.Machines[9].Notes = []string{"3 of its ports in use by others than tasks: 20001 20002 20003"}
-	s.Waits = []reconciler.Wait{
-		{Kind: reconciler.WaitCompiling, Name: s.Commit, Message: "commit 1234567890 is being compiled"},
-		{Kind: reconciler.WaitDrain, Name: "m-07", Message: "machine m-07 is draining: 2 tasks left"},
+	s.Waits = []status.Wait{
+		{Kind: status.WaitCompiling, Name: s.Commit, Message: "commit 1234567890 is being compiled"},
+		{Kind: status.WaitDrain, Name: "m-07", Message: "machine m-07 is draining: 2 tasks left"},
 	}
-	s.Jobs = append(s.Jobs, reconciler.JobStatus{Name: "research/primes", Kind: schema.Batch, Band: schema.BandFree, Desired: 52, Done: 52, Since: noon.Add(-3 * time.Hour), Commit: "aaaabbbbccccdddd"})
+	s.Jobs = append(s.Jobs, status.JobStatus{Name: "research/primes", Kind: schema.Batch, Band: schema.BandFree, Desired: 52, Done: 52, Since: noon.Add(-3 * time.Hour), Commit: "aaaabbbbccccdddd"})
 	for i := range 52 {
-		s.Tasks = append(s.Tasks, reconciler.TaskStatus{Name: fmt.Sprintf("research/primes/%d", i), State: reconciler.TaskDone, Reason: "finished: exited with status 0"})
+		s.Tasks = append(s.Tasks, status.TaskStatus{Name: fmt.Sprintf("research/primes/%d", i), State: status.TaskDone, Reason: "finished: exited with status 0"})
 	}
 	long := "owner ads has more than its quota at band production in cell local: " + strings.Repeat("ramBytes 2,147,483,648 (2 GiB) of 1,073,741,824 (1 GiB), short by 1,073,741,824 (1 GiB); ", 7) + "largest jobs by ramBytes: auction 2 GiB"
 	for _, job := range []string{"auction", "billing", "clicks", "a-job-whose-name-is-as-long-as-names-may-be-or-nearly-so"} {
 		name := "ads/" + job
 		d := schema.Diagnostic{Severity: schema.Error, Position: schema.Position{Path: "teams/ads/ads.cue", Line: 9, Column: 6}, Field: "job." + job, Message: long + "; the job asks for tasks 2", Hint: "ask for less"}
-		s.Rejected = append(s.Rejected, reconciler.Rejection{Job: name, User: "ads", Band: schema.BandProduction, Cause: quota.RejectedOverQuota, Diagnostic: d, Next: "muster why " + name})
+		s.Rejected = append(s.Rejected, status.Rejection{Job: name, User: "ads", Band: schema.BandProduction, Cause: quota.RejectedOverQuota, Diagnostic: d, Next: "muster why " + name})
 	}
 	cause := "0 of 12 machines fit: 12 lack CPU; 10m less would fit on 1"
 	for _, job := range []string{"api", "crawl", "front", "suggest", "spell"} {
-		j := reconciler.JobStatus{Name: "search/" + job, Kind: schema.Service, Band: schema.BandProduction, Desired: 2, Running: 1, Pending: 1, Cause: cause, Since: noon, Commit: s.Applied}
+		j := status.JobStatus{Name: "search/" + job, Kind: schema.Service, Band: schema.BandProduction, Desired: 2, Running: 1, Pending: 1, Cause: cause, Since: noon, Commit: s.Applied}
 		j.Reason = "1 of 2 tasks does not run: " + j.Name + "/1 is pending: " + cause
 		s.Jobs = append(s.Jobs, j)
-		s.Tasks = append(s.Tasks, reconciler.TaskStatus{Name: j.Name + "/1", State: reconciler.TaskPending, Reason: cause})
+		s.Tasks = append(s.Tasks, status.TaskStatus{Name: j.Name + "/1", State: status.TaskPending, Reason: cause})
 	}
 	silent := "machine m-04 is silent"
 	s.Jobs[0].Running, s.Jobs[0].Unknown, s.Jobs[0].Cause = 2, 1, silent
 	s.Jobs[0].Reason = "1 of 3 tasks is unknown: search/web/0: " + silent
-	s.Tasks[0].State, s.Tasks[0].Reason = reconciler.TaskUnknown, silent
+	s.Tasks[0].State, s.Tasks[0].Reason = status.TaskUnknown, silent
 	return s
 }
 
 // thousands has 5,000 tasks in 500 jobs, of which 400 wait.
-func thousands() *reconciler.Status {
+func thousands() *status.Status {
 	s := five()
 	s.Converged, s.Machines, s.Jobs, s.Tasks = false, machines(300), nil, nil
 	for i := range 500 {
-		j := reconciler.JobStatus{Name: fmt.Sprintf("team-%d/job-%03d", i%7, i), Kind: schema.Service, Band: schema.BandFree, Desired: 10, Running: 10, Since: noon.Add(-time.Hour), Commit: s.Applied}
+		j := status.JobStatus{Name: fmt.Sprintf("team-%d/job-%03d", i%7, i), Kind: schema.Service, Band: schema.BandFree, Desired: 10, Running: 10, Since: noon.Add(-time.Hour), Commit: s.Applied}
 		if i >= 100 {
 			j.Running, j.Pending, j.Cause = 4, 6, fmt.Sprintf("0 of 300 machines fit: %d lack RAM", 299+i%2)
 			j.Reason = fmt.Sprintf("6 of 10 tasks do not run: %s/4 is pending: %s", j.Name, j.Cause)
 		}
 		s.Jobs = append(s.Jobs, j)
 		for n := range 10 {
-			s.Tasks = append(s.Tasks, reconciler.TaskStatus{Name: fmt.Sprintf("%s/%d", j.Name, n), State: reconciler.TaskRunning, Machine: "m-01"})
+			s.Tasks = append(s.Tasks, status.TaskStatus{Name: fmt.Sprintf("%s/%d", j.Name, n), State: status.TaskRunning, Machine: "m-01"})
 		}
 	}
 	return s
@@ -112,10 +113,10 @@ func TestStatus(t *testing.T) {
 	t.Parallel()
 	broken := sixty()
 	broken.Source, broken.SourceAt = "repository https://git.example/fleet.git: connection refused\nhint: is it running?", noon.Add(-5*time.Minute)
-	broken.Master = &reconciler.Absence{Message: "another master leads", Since: noon}
-	broken.Stale = []reconciler.StalePackage{{Dir: "teams/x", Reason: "it does not compile", Next: "correct it", Diagnostics: []schema.Diagnostic{{Severity: schema.Error, Message: "typo", Field: "job.x"}}}}
+	broken.Master = &status.Absence{Message: "another master leads", Since: noon}
+	broken.Stale = []status.StalePackage{{Dir: "teams/x", Reason: "it does not compile", Next: "correct it", Diagnostics: []schema.Diagnostic{{Severity: schema.Error, Message: "typo", Field: "job.x"}}}}
 	for name, tt := range map[string]struct {
-		s *reconciler.Status
+		s *status.Status
 		v View
 	}{
 		"five":            {five(), View{Width: 80}},
@@ -123,12 +124,12 @@ func TestStatus(t *testing.T) {
 		"sixty":           {sixty(), View{Width: 80}},
 		"sixty-narrow":    {sixty(), View{Width: 40, Tasks: true}},
 		"sixty-tasks":     {sixty(), View{Width: 80, Tasks: true}},
-		"sixty-state":     {sixty(), View{Width: 120, Tasks: true, States: []reconciler.TaskState{reconciler.TaskUnknown, reconciler.TaskPending}}},
+		"sixty-state":     {sixty(), View{Width: 120, Tasks: true, States: []status.TaskState{status.TaskUnknown, status.TaskPending}}},
 		"sixty-wide":      {sixty(), View{}},
 		"sixty-colours":   {sixty(), View{Width: 80, Painter: true}},
 		"broken":          {broken, View{Width: 80}},
 		"thousands":       {thousands(), View{Width: 80, Rows: 10}},
-		"nothing-applied": {&reconciler.Status{Cell: "local", At: noon, Waits: []reconciler.Wait{{Kind: reconciler.WaitNoCommit, Message: "no commit has been seen yet"}}}, View{Width: 80}},
+		"nothing-applied": {&status.Status{Cell: "local", At: noon, Waits: []status.Wait{{Kind: status.WaitNoCommit, Message: "no commit has been seen yet"}}}, View{Width: 80}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

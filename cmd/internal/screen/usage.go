@@ -6,13 +6,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/schema"
 )
 
 // Usage returns what machines and tasks use, for a screen of so many cells, 0 for one
 // without end.
-func Usage(u *reconciler.Usage, width int) string {
+func Usage(u *status.Usage, width int) string {
 	var b strings.Builder
 	if len(u.Machines) > 0 {
 		t := Table{Columns: []Column{
@@ -88,7 +88,7 @@ func diskOf(u *schema.Usage) string {
 func sampleAge(now, at time.Time) string { return max(0, now.Sub(at)).Round(time.Second).String() }
 
 // usageOf writes what tasks use that were asked for by name.
-func (v *View) usageOf(b *strings.Builder, list []reconciler.TaskUsageLine) {
+func (v *View) usageOf(b *strings.Builder, list []status.TaskUsageLine) {
 	for i := range list {
 		t := &list[i]
 		v.para(b, "", "", fmt.Sprintf("%s uses %s of CPU, %s of memory, %s of disk, in %s; throttled %d ms, delayed %d ms of each second; %s",

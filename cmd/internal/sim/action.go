@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -234,7 +234,7 @@ func (w *World) settledDown() error {
 	return w.quiet()
 }
 
-func converged(s *reconciler.Status) string {
+func converged(s *status.Status) string {
 	if s.Converged {
 		return ""
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/control"
 	"github.com/musterhq/muster/reconciler/intent"
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/reconciler/store"
@@ -27,8 +28,8 @@ type master struct {
 	since   time.Time // by the world's time
 	store   *store.Store
 	state   *model.State              // of Master
-	last    *reconciler.Output        // of Master
-	in      reconciler.Input          // of the newest step
+	last    *control.Output           // of Master
+	in      control.Input             // of the newest step
 	wake    time.Time                 // when last wants a step, zero if never
 	busy    time.Time                 // until then it waits for the store, or is stopped
 	news    bool                      // something happened since the last step
@@ -90,7 +91,7 @@ func (w *World) thaw() {
 	}
 	w.frozen = nil
 	now := w.clock.read(w.now)
-	writes := reconciler.Step(m.Input(now)).Writes
+	writes := control.Step(m.Input(now)).Writes
 	if w.head.Commit != "" && w.head.Commit != m.state.Head.Commit { // it looks at git first
 		writes, _ = reconciler.Adopt(m.state, intent.Of(m.state), w.head, now)
 	}
@@ -127,7 +128,7 @@ func (w *World) startMaster() error {
 	if f := w.cfg.Mutant.Since; f != nil {
 		since = f(since)
 	}
-	m, err := reconciler.NewMaster(reconciler.MasterConfig{Cell: cellName, JoinWait: reconciler.DefaultJoinWait, Step: w.step}, docs, since)
+	m, err := reconciler.NewMaster(reconciler.MasterConfig{Cell: cellName, JoinWait: control.DefaultJoinWait, Step: w.step}, docs, since)
 	if err != nil {
 		return err
 	}
@@ -177,20 +178,20 @@ func (w *World) checkAsleep() {
 		in.Desired = nil
 		f(&in)
 	}
-	if out := reconciler.Step(in); len(out.Writes) > 0 {
+	if out := control.Step(in); len(out.Writes) > 0 {
 		w.noteEvents(out.Events)
 		w.violate("the master sleeps until %s, and has to write %s", w.master.wake.Format(time.DateTime), out.Writes[0].Key)
 	}
 }
 
 // step is the master's, with the bugs that are planted around it.
-func (w *World) step(in reconciler.Input) reconciler.Output {
+func (w *World) step(in control.Input) control.Output {
 	if f := w.cfg.Mutant.Input; f != nil {
 		in.Desired, in.Memo = nil, nil // each step is shown another state
 		f(&in)
 	}
 	w.master.in = in
-	out := reconciler.Step(in)
+	out := control.Step(in)
 	if f := w.cfg.Mutant.Output; f != nil {
 		f(&out)
 	}

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/control"
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
@@ -51,7 +51,7 @@ func mutants() []*Mutant {
 			}
 		})},
 		{Name: "cordons are not seen", Input: packages(func(o *schema.Objects) { o.Machines = nil })},
-		{Name: "the master never wakes", Output: func(o *reconciler.Output) { o.Wake = time.Time{} }},
+		{Name: "the master never wakes", Output: func(o *control.Output) { o.Wake = time.Time{} }},
 		{Name: "an index forgets its machine", Writes: tasks(func(r *schema.TaskRecord) {
 			if r.Machine == "" {
 				r.On = ""
@@ -186,8 +186,8 @@ func emptied(c schema.Compiled) schema.Compiled {
 }
 
 // jobs shows the core other data than is stored.
-func jobs(change func(*schema.Job)) func(*reconciler.Input) {
-	return func(in *reconciler.Input) {
+func jobs(change func(*schema.Job)) func(*control.Input) {
+	return func(in *control.Input) {
 		s := *in.State
 		s.Data = maps.Clone(s.Data)
 		for digest, j := range s.Data {
@@ -200,7 +200,7 @@ func jobs(change func(*schema.Job)) func(*reconciler.Input) {
 }
 
 // leaving shows the core a cell without the tasks that were told to make room.
-func leaving(in *reconciler.Input) {
+func leaving(in *control.Input) {
 	s := *in.State
 	s.Chunks = maps.Clone(s.Chunks)
 	for name, c := range s.Chunks {
@@ -212,8 +212,8 @@ func leaving(in *reconciler.Input) {
 }
 
 // packages shows the core other declarations than are stored.
-func packages(change func(*schema.Objects)) func(*reconciler.Input) {
-	return func(in *reconciler.Input) {
+func packages(change func(*schema.Objects)) func(*control.Input) {
+	return func(in *control.Input) {
 		docs := model.NewState(in.State.Cell)
 		for digest, p := range in.State.Packages {
 			c := *p

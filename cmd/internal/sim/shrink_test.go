@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/control"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -18,7 +18,7 @@ import (
 // seen any more.
 func forgetful(after time.Duration) *Mutant {
 	blind := packages(func(o *schema.Objects) { o.Machines = nil })
-	return &Mutant{Name: "cordons are forgotten after a while", Input: func(in *reconciler.Input) {
+	return &Mutant{Name: "cordons are forgotten after a while", Input: func(in *control.Input) {
 		if in.Now.Sub(began) > after {
 			blind(in)
 		}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/reconciler/store"
 	"github.com/musterhq/muster/schema"
 )
@@ -17,7 +17,7 @@ import (
 const patience = 200
 
 // play takes turns until done says "", and fails with the history otherwise.
-func play(w *World, what string, done func(*reconciler.Status) string) error {
+func play(w *World, what string, done func(*status.Status) string) error {
 	why := ""
 	for range patience {
 		if err := w.Turn(); err != nil {
@@ -40,7 +40,7 @@ func demoSteps(w *World) error {
 	web := schema.JobName{Cell: cellName, User: "shop", Job: "web"}
 	good := Team("shop", Service("web", 5, "good-day"), Service("clock", 1, "tick"))
 	w.Commit(map[string]*schema.Package{".": root, "teams/shop": Team("shop", Service("web", 3, "hello"), Service("clock", 1, "tick"), Batch("report", 5))})
-	err := play(w, "first commit", func(s *reconciler.Status) string {
+	err := play(w, "first commit", func(s *status.Status) string {
 		if j := job(s, "shop/report"); j == nil || j.Done != 5 {
 			return "the batch is not done"
 		}
@@ -61,7 +61,7 @@ func demoSteps(w *World) error {
 	if !w.KillTask(web.Task(1)) {
 		return fmt.Errorf("%s does not run", web.Task(1))
 	}
-	if err := play(w, "killed task", func(s *reconciler.Status) string {
+	if err := play(w, "killed task", func(s *status.Status) string {
 		for _, t := range s.Tasks {
 			if t.Name == "shop/web/1" && t.State == "running" && strings.Contains(strings.Join(t.History, " "), "SIGKILL") {
 				return converged(s)
@@ -78,7 +78,7 @@ func demoSteps(w *World) error {
 func (w *World) demoEnd(root, good *schema.Package) error {
 	before := w.pidsOf()
 	w.Commit(map[string]*schema.Package{".": root, "teams/shop": nil})
-	if err := play(w, "a package that does not compile", func(s *reconciler.Status) string {
+	if err := play(w, "a package that does not compile", func(s *status.Status) string {
 		if len(s.Stale) != 1 || s.Stale[0].Diagnostics[0].Line != 3 {
 			return "it is not stale"
 		}
@@ -87,7 +87,7 @@ func (w *World) demoEnd(root, good *schema.Package) error {
 		return err
 	}
 	w.Commit(map[string]*schema.Package{".": root, "teams/shop": Team("shop", Service("web", 50, "good-day"), Service("clock", 1, "tick"), Batch("report", 5))})
-	if err := play(w, "more than the quota", func(s *reconciler.Status) string {
+	if err := play(w, "more than the quota", func(s *status.Status) string {
 		if len(s.Rejected) != 1 || s.Rejected[0].Job != "shop/web" {
 			return "it is not rejected"
 		}
@@ -113,7 +113,7 @@ func (w *World) demoEnd(root, good *schema.Package) error {
 	return w.quiet()
 }
 
-func job(s *reconciler.Status, name string) *reconciler.JobStatus {
+func job(s *status.Status, name string) *status.JobStatus {
 	for i := range s.Jobs {
 		if s.Jobs[i].Name == name {
 			return &s.Jobs[i]

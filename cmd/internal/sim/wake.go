@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/control"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -25,7 +25,7 @@ const (
 // just before, though no news should come: in is what the step saw that has been
 // stored. What has come due by then would still be, so one look suffices. A step
 // without a memo looks at all there is.
-func (w *World) checkWake(in reconciler.Input) {
+func (w *World) checkWake(in control.Input) {
 	m := w.master
 	if w.turns%wakeEvery != 0 {
 		return
@@ -38,7 +38,7 @@ func (w *World) checkWake(in reconciler.Input) {
 		return // it goes on at once
 	}
 	in.State, in.Memo, in.Now = m.state, nil, w.clock.read(w.now.Add(sleeps))
-	if out := reconciler.Step(in); len(out.Writes) > 0 {
+	if out := control.Step(in); len(out.Writes) > 0 {
 		w.noteEvents(out.Events)
 		w.violate("the master wants to sleep for %s, and has to write %s before", sleeps, out.Writes[0].Key)
 	} else if len(m.last.Writes) == 0 && verdictOf(&out) != verdictOf(m.last) {
@@ -65,7 +65,7 @@ func (w *World) checkWaits(now time.Time) {
 }
 
 // verdictOf says in words what a step says of admission.
-func verdictOf(out *reconciler.Output) string {
+func verdictOf(out *control.Output) string {
 	var words []string
 	for _, name := range slices.SortedFunc(maps.Keys(out.Admission.Rejected), schema.JobName.Compare) {
 		words = append(words, out.Admission.Rejected[name].Error())

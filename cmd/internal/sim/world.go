@@ -7,8 +7,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/control"
 	"github.com/musterhq/muster/reconciler/model"
+	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/reconciler/store"
 	"github.com/musterhq/muster/schema"
 )
@@ -50,8 +51,8 @@ type Config struct {
 // stand in. What is nil is as it should be.
 type Mutant struct {
 	Name   string
-	Input  func(*reconciler.Input)
-	Output func(*reconciler.Output)
+	Input  func(*control.Input)
+	Output func(*control.Output)
 	Writes func([]model.Write) []model.Write // of each commit
 	Commit func(schema.Compiled) schema.Compiled
 	Report func(*schema.Report)
@@ -173,12 +174,12 @@ func (w *World) Turn() error {
 }
 
 // Status returns the cell as the master describes it, nil if there is none.
-func (w *World) Status() *reconciler.Status {
+func (w *World) Status() *status.Status {
 	if w.master == nil {
 		return nil
 	}
 	in := w.master.Input(w.clock.read(w.now))
-	s := reconciler.Describe(reconciler.DescribeInput{
+	s := status.Describe(status.DescribeInput{
 		State: in.State, Desired: in.Desired, Observed: in.Observed, Last: *w.master.last, Head: w.head.Commit, Now: in.Now,
 	})
 	return &s

@@ -17,8 +17,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/local"
+	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/identity"
 )
@@ -147,13 +147,13 @@ type StatusQuery struct {
 	// another.
 	After uint64
 	Wait  time.Duration
-	Group reconciler.Group
+	Group status.Group
 	// Brief leaves the tasks out, which are most of the status of a large cell.
 	Brief bool
 }
 
 // groupValues returns what names a group in a request.
-func groupValues(g reconciler.Group) url.Values {
+func groupValues(g status.Group) url.Values {
 	v := url.Values{}
 	if g.Name != "" {
 		v.Set("name", g.Name)
@@ -165,13 +165,13 @@ func groupValues(g reconciler.Group) url.Values {
 }
 
 // Usage returns what the tasks and machines of a part of the cell use.
-func (c *Client) Usage(ctx context.Context, g reconciler.Group) (*reconciler.Usage, error) {
-	return ask[reconciler.Usage](ctx, c, http.MethodGet, "/v1/usage", groupValues(g))
+func (c *Client) Usage(ctx context.Context, g status.Group) (*status.Usage, error) {
+	return ask[status.Usage](ctx, c, http.MethodGet, "/v1/usage", groupValues(g))
 }
 
 // Status returns the status of the cell, or of the part of it that q names, and
 // its version, which is the cell's.
-func (c *Client) Status(ctx context.Context, q StatusQuery) (*reconciler.Status, uint64, error) {
+func (c *Client) Status(ctx context.Context, q StatusQuery) (*status.Status, uint64, error) {
 	v := groupValues(q.Group)
 	if q.Wait > 0 {
 		v.Set("after", strconv.FormatUint(q.After, 10))
@@ -189,7 +189,7 @@ func (c *Client) Status(ctx context.Context, q StatusQuery) (*reconciler.Status,
 	if err != nil {
 		return nil, 0, c.foreign(err)
 	}
-	s := new(reconciler.Status)
+	s := new(status.Status)
 	if err := c.decode(resp.Body, s); err != nil {
 		return nil, 0, err
 	}
@@ -204,7 +204,7 @@ type WhyQuery struct {
 }
 
 // Why returns why a job or one of its tasks is as it is.
-func (c *Client) Why(ctx context.Context, q WhyQuery) (*reconciler.Explanation, error) {
+func (c *Client) Why(ctx context.Context, q WhyQuery) (*status.Explanation, error) {
 	v := url.Values{"job": {q.Job}}
 	if q.Index >= 0 {
 		v.Set("index", strconv.Itoa(q.Index))
@@ -212,7 +212,7 @@ func (c *Client) Why(ctx context.Context, q WhyQuery) (*reconciler.Explanation, 
 	if q.Machine != "" {
 		v.Set("machine", q.Machine)
 	}
-	return ask[reconciler.Explanation](ctx, c, http.MethodGet, "/v1/why", v)
+	return ask[status.Explanation](ctx, c, http.MethodGet, "/v1/why", v)
 }
 
 // EventQuery says which events are wanted.
@@ -314,13 +314,13 @@ func (b *logBody) Close() error { return b.response.Body.Close() }
 
 // Reconcile has the master look at its repository now, and returns what it found. A
 // status that is asked for afterwards knows of it.
-func (c *Client) Reconcile(ctx context.Context) (*reconciler.Look, error) {
-	return ask[reconciler.Look](ctx, c, http.MethodPost, "/v1/reconcile", nil)
+func (c *Client) Reconcile(ctx context.Context) (*status.Look, error) {
+	return ask[status.Look](ctx, c, http.MethodPost, "/v1/reconcile", nil)
 }
 
 // Standing returns how a commit, a hash or the beginning of one, stands to the head.
-func (c *Client) Standing(ctx context.Context, commit string) (*reconciler.Standing, error) {
-	return ask[reconciler.Standing](ctx, c, http.MethodGet, "/v1/commit", url.Values{"name": {commit}})
+func (c *Client) Standing(ctx context.Context, commit string) (*status.Standing, error) {
+	return ask[status.Standing](ctx, c, http.MethodGet, "/v1/commit", url.Values{"name": {commit}})
 }
 
 // Suspend leaves a job, user/job, or with schema.AllJobs the cell, as it is; lasts

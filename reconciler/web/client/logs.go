@@ -8,7 +8,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/musterhq/muster/reconciler"
+	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -142,7 +142,7 @@ func (c *Client) copyOnce(ctx context.Context, l *LogCopy) error {
 
 // skip gives up the rest of a generation if there is a later one, and says so.
 func (c *Client) skip(ctx context.Context, l *LogCopy, why error) bool {
-	s, _, err := c.Status(ctx, StatusQuery{Group: reconciler.Group{Name: l.Task}})
+	s, _, err := c.Status(ctx, StatusQuery{Group: status.Group{Name: l.Task}})
 	if err != nil {
 		return false
 	}
@@ -159,7 +159,7 @@ func (c *Client) skip(ctx context.Context, l *LogCopy, why error) bool {
 // awaitNext waits for a generation after the one that was read to its end. It
 // returns true, and has said so, when there will be none.
 func (c *Client) awaitNext(ctx context.Context, l *LogCopy) (ended bool) {
-	q := StatusQuery{Group: reconciler.Group{Name: l.Task}}
+	q := StatusQuery{Group: status.Group{Name: l.Task}}
 	for {
 		s, version, err := c.Status(ctx, q)
 		var e *Error

@@ -1,0 +1,225 @@
+package control
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/musterhq/muster/reconciler/intent"
+	"github.com/musterhq/muster/schema"
+)
+
+// Draining is how far a machine is emptied.
+type Draining struct {
+	// Object is what declares it, such as machine.rack-r3, and Origin where.
+	Object string          `json:"object"`
+	Origin schema.Position `json:"origin"`
+	// Deadline is when AtDeadline counts; zero is never.
+	Deadline   time.Time `json:"deadline,omitzero"`
+	AtDeadline string    `json:"atDeadline"`
+	Late       bool      `json:"late"` // Deadline has come, and something is left
+	// Turn says that other machines of the object are emptied first.
+	Turn bool `json:"turn"`
+	Left int  `json:"left"` // tasks that it holds; 0: it is drained
+	// Waits say what tasks wait for that are left: of up to shownWaits of them.
+	Waits []string `json:"waits"`
+
+	waits map[schema.TaskName]string // of all tasks that wait
+}
+
+// Wait says what a task waits for that has yet to leave, "" if for nothing.
+func (d *Draining) Wait(task schema.TaskName) string { return d.waits[task] }
+
+// shownWaits is how many tasks a Draining tells of.
+const shownWaits = 5
+
+// String says it in words.
+func (d *Draining) String() string {
+	if d.Left == 0 {
+		return "drained"
+	}
+	s := fmt.Sprintf("draining: %s left", schema.Count(d.Left, "task"))
+	if d.Turn {
+		s = fmt.Sprintf("to be drained after others of %s: %s left", d.Object, schema.Count(d.Left, "task"))
+	}
+	if d.Late {
+		s += ", after its deadline"
+	}
+	if len(d.Waits) > 0 {
+		s += ": " + d.Waits[0]
+	}
+	return s
+}
+
+// drained is a machine that is draining, and what it holds.
+type drained struct {
+	name   string
+	orders *intent.MachineSpec
+	tasks  []drainTask
+	before int // that it held when the step began
+}
+
+// drainTask is a task on a machine that is draining.
+type drainTask struct {
+	name   schema.TaskName
+	data   *schema.Job
+	inside bool // of an alloc, with which it goes
+}
+
+// drain moves tasks away from machines that are draining, as the disruption
+// budgets of their jobs allow and where others have room. Of the machines that
+// one object names no more are emptied at a time than it says: those that hold
+// nothing any more make way for the next, until a deadline stops all that is left.
+// One that is silent cannot be told anything, and is nobody's turn.
+func (s *step) drain() {
+	list := s.draining()
+	if len(list) == 0 {
+		return
+	}
+	s.out.Draining = make(map[string]*Draining, len(list))
+	turns := map[schema.ObjectKey]int{}
+	for i := range list {
+		m := &list[i]
+		d, key := s.describeDrain(m), m.orders.Drainer.Key()
+		s.out.Draining[m.name] = d
+		switch most := max(1, m.orders.Drain.AtOnce); {
+		case len(m.tasks) == 0:
+			if m.before > 0 {
+				s.event(schema.Event{Kind: schema.EventMachine, Machine: m.name, Message: "drained: nothing runs on it any more"})
+			}
+		case !s.isUp(m.name):
+			d.Waits = append(d.Waits, "it is silent")
+		case turns[key] >= most && !d.stops():
+			d.Turn = true
+		default:
+			turns[key]++
+			s.drainMachine(m, d)
+		}
+	}
+}
+
+// describeDrain begins to describe a machine that is draining.
+func (s *step) describeDrain(m *drained) *Draining {
+	o := m.orders.Drainer
+	d := &Draining{
+		Object: o.Key().Field(), Origin: o.Origin, Left: len(m.tasks), Waits: []string{}, waits: map[schema.TaskName]string{},
+		Deadline: o.Drain.Deadline, AtDeadline: cmp.Or(o.Drain.AtDeadline, schema.DeadlineBudget),
+	}
+	if !d.Deadline.IsZero() && d.Left > 0 {
+		d.Late = !s.now.Before(d.Deadline)
+		s.wake(d.Deadline)
+	}
+	return d
+}
+
+// stops reports whether all that is left is stopped, since the deadline has come.
+func (d *Draining) stops() bool { return d.Late && d.AtDeadline == schema.DeadlineStop }
+
+// draining returns the machines that are draining, sorted by name, with
+// what they hold: tasks before those of system jobs, and else by name.
+func (s *step) draining() []drained {
+	var out []drained
+	at := map[string]int{}
+	for _, name := range s.names {
+		if o := s.machineSpec(name); o.Drain != nil {
+			at[name] = len(out)
+			out = append(out, drained{name: name, orders: o})
+		}
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	for _, key := range s.chunkNames() {
+		if base := s.base.Chunks[key]; base != nil {
+			for i := range base.Tasks {
+				if n, ok := at[base.Tasks[i].Machine]; ok {
+					out[n].before++
+				}
+			}
+		}
+		c := s.chunk(key)
+		for i := range c.Tasks {
+			t := &c.Tasks[i]
+			if n, ok := at[t.Machine]; ok {
+				out[n].tasks = append(out[n].tasks, drainTask{key.Job.Task(t.Index), s.dataOf(t.Data), t.Alloc != nil})
+			}
+		}
+	}
+	for i := range out {
+		slices.SortStableFunc(out[i].tasks, func(a, b drainTask) int {
+			switch system := a.data.Kind == schema.System; {
+			case system == (b.data.Kind == schema.System):
+				return 0
+			case system: // after the others
+				return 1
+			}
+			return -1
+		})
+	}
+	return out
+}
+
+// drainMachine stops the tasks of a machine that may go now, and says what the
+// others wait for.
+func (s *step) drainMachine(m *drained, d *Draining) {
+	r := removal{machine: m.name, drain: d, full: map[schema.JobName]string{}}
+	r.others = slices.ContainsFunc(m.tasks, func(t drainTask) bool { return t.data.Kind != schema.System })
+	for i := range m.tasks {
+		t := &m.tasks[i]
+		why := s.moveAway(&r, t)
+		if why == "" {
+			continue
+		}
+		if d.waits[t.name] = why; len(d.Waits) < shownWaits {
+			d.Waits = append(d.Waits, t.name.Short()+": "+why)
+		}
+	}
+}
+
+// removal is one step's work on one machine.
+type removal struct {
+	machine string
+	drain   *Draining
+	others  bool                      // tasks of jobs that are no system jobs are left
+	full    map[schema.JobName]string // why no other machine takes tasks of a job
+}
+
+// moveAway stops a task on a machine that is draining, or says what it waits
+// for; "" of one that is stopping, or goes with its alloc.
+func (s *step) moveAway(r *removal, t *drainTask) string {
+	record := s.recordOf(t.name)
+	job := s.job(t.name.JobName)
+	if record.Stop != nil || t.inside || job == nil || job.Admitted == "" {
+		return ""
+	}
+	cause := schema.Cause{Kind: schema.CauseMaintenance, At: s.now, Message: fmt.Sprintf("%s drains its machine", r.drain.Object)}
+	system, late := t.data.Kind == schema.System, r.drain.stops()
+	switch {
+	case s.frozen(t.name.JobName): // whatever a deadline says
+		return "it is " + s.suspended.Of(t.name.JobName).String()
+	case system && r.others:
+		return "it is of a system job, and leaves last"
+	case system:
+		s.disruptAnyway(t.name.JobName, *record, cause)
+		return ""
+	case late:
+		cause.Message += ", and its deadline has come"
+		s.disruptAnyway(t.name.JobName, *record, cause)
+		return ""
+	}
+	if s.stays(s.dataOf(job.Admitted), record) != "" {
+		return fmt.Sprintf("it stays with its sticky directory (sticky: %q), and moves when the machine is declared gone", schema.StickyStay)
+	}
+	if why := s.disruptionBlocked(t.name.JobName, record); why != "" {
+		return why
+	}
+	if r.full[t.name.JobName] == "" {
+		r.full[t.name.JobName] = s.noPlace(ask{t.name, s.dataOf(job.Admitted), job.Admitted}, record)
+	}
+	if why := r.full[t.name.JobName]; why != "" {
+		return "no other machine takes it: " + why
+	}
+	s.disrupt(t.name.JobName, *record, cause)
+	return ""
+}

@@ -1,0 +1,137 @@
+package control
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/musterhq/muster/placement"
+	"github.com/musterhq/muster/schema"
+)
+
+// Placing is what placement says of a task, as if it were to be placed now.
+type Placing struct {
+	// Score is that of the machine that the task is on, nil if it is on none
+	// or would not get it again.
+	Score *placement.Score `json:"score,omitempty"`
+	// RunnerUp is the best of the other machines that have room. Among racks the
+	// job is spread first, so it may score higher.
+	RunnerUp *placement.Score `json:"runnerUp,omitempty"`
+	// Verdict is that of the machine that was asked about.
+	Verdict *MachineVerdict `json:"verdict,omitempty"`
+}
+
+// MachineVerdict is what one machine says to a task.
+type MachineVerdict struct {
+	placement.Verdict
+	// Victims would have to stop for the task to get the machine, as
+	// user/job/index; none if that would not help, or is not needed.
+	Victims []string `json:"victims,omitempty"`
+}
+
+// Placing asks placement about one task, and about a machine if that is not "";
+// nil if the task wants no machine.
+func (f *Facts) Placing(task schema.TaskName, machine string) *Placing {
+	r := f.in.State.Jobs[task.JobName]
+	if r == nil || f.in.State.Data[r.Admitted] == nil {
+		return nil
+	}
+	s := f.surveyed()
+	t := s.recordOf(task)
+	if t != nil && t.Done != nil {
+		return nil
+	}
+	a := s.placementAsk(ask{task, f.in.State.Data[r.Admitted], r.Admitted})
+	a.Prefer, a.Last = "", ""
+	snapshot := s.snapshot()
+	snapshot.Configure(placement.Options{})
+	if t != nil && t.Machine != "" {
+		snapshot.RemoveTask(task, t.Machine, 0)
+	}
+	p := &Placing{}
+	best := placement.Place(snapshot, []placement.Ask{a}, f.in.Seed)[0] // it also learns what scores depend on
+	snapshot.RemoveTask(task, best.Machine, 0)
+	if t != nil && t.Machine != "" {
+		if v, ok := snapshot.Verdict(a, t.Machine); ok {
+			p.Score = v.Score
+		}
+		for _, score := range []*placement.Score{best.Why.RunnerUp, best.Why.Score} {
+			if score != nil && score.Machine != t.Machine {
+				p.RunnerUp = score
+			}
+		}
+	}
+	if v, ok := snapshot.Verdict(a, machine); ok {
+		p.Verdict = &MachineVerdict{Verdict: v}
+		if v.Reason != "" {
+			snapshot.SetBudgets(s.spare)
+			p.Verdict.Victims = victimsOn(snapshot, a, machine)
+		}
+	}
+	return p
+}
+
+// victimsOn returns who would have to stop for an ask to get a machine.
+func victimsOn(snapshot *placement.Snapshot, a placement.Ask, machine string) []string {
+	if a.On != "" && a.On != machine {
+		return nil
+	}
+	a.On = machine
+	snapshot.Configure(placement.Options{Preempt: true})
+	d := placement.Place(snapshot, []placement.Ask{a}, 0)[0]
+	var out []string
+	for _, v := range d.Victims {
+		out = append(out, v.Name.Short())
+	}
+	return out
+}
+
+// Lines tells it in words.
+func (p *Placing) Lines() []string {
+	var out []string
+	if p.Score != nil {
+		out = append(out, "score, if placed now (higher is better): "+scoreText(p.Score))
+	}
+	if p.RunnerUp != nil {
+		out = append(out, "best other machine: "+scoreText(p.RunnerUp))
+	}
+	if v := p.Verdict; v != nil {
+		s := fmt.Sprintf("machine %s %s", v.Machine, v.Reason.One())
+		if v.Reason == "" {
+			s = "machine " + scoreText(v.Score) + " has room"
+		}
+		if len(v.Victims) > 0 {
+			s += "; it could take the place of " + strings.Join(v.Victims, ", ")
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// scoreText says a score and its terms: "m1 0.93 (shape 0.98, mix -0.05)".
+func scoreText(s *placement.Score) string {
+	var terms []string
+	for _, t := range []struct {
+		name  string
+		value float32
+	}{
+		{"stranded", s.Terms.Stranded},
+		{"shape", s.Terms.Shape},
+		{"tight", s.Terms.Tight},
+		{"open", s.Terms.Open},
+		{"headroom", s.Terms.Headroom},
+		{"mix", s.Terms.Mix},
+		{"machine", s.Terms.Machine},
+		{"packages", s.Terms.Packages},
+		{"wish", s.Terms.Wish},
+		{"fit", s.Terms.Fit},
+	} {
+		if t.value != 0 {
+			terms = append(terms, fmt.Sprintf("%s %.3f", t.name, t.value))
+		}
+	}
+	text := fmt.Sprintf("%s %.3f", s.Machine, s.Total)
+	if len(terms) > 0 {
+		text += " (" + strings.Join(terms, ", ") + ")"
+	}
+	return text
+}

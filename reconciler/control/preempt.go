@@ -1,0 +1,189 @@
+package control
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/musterhq/muster/placement"
+	"github.com/musterhq/muster/schema"
+)
+
+// Preemption takes several steps: victims are told to stop, and the task that
+// they make room for gets the machine only when all of them are known to be
+// dead. Who stops for whom is in the record of the victim (Stop.By) and nowhere
+// else. What a preemptor waits for follows from that in each step, so it
+// survives a master, and is given up when the preemptor wants no machine any
+// more, or when the machine goes.
+
+// victim is a task that was preempted, and the machine that it leaves.
+type victim struct {
+	task    schema.TaskName
+	machine string
+}
+
+// Claim is what a task waits for that has preempted others.
+type Claim struct {
+	Machine string            `json:"machine"`
+	Victims []schema.TaskName `json:"victims"`
+}
+
+// String says it in words: "takes the place of u/a/0 on m1 once it has stopped".
+func (c Claim) String() string {
+	const most = 3
+	names := make([]string, 0, most)
+	for _, v := range c.Victims[:min(len(c.Victims), most)] {
+		names = append(names, v.Short())
+	}
+	if n := len(c.Victims) - most; n > 0 {
+		names = append(names, fmt.Sprintf("%d more", n))
+	}
+	return fmt.Sprintf("takes the place of %s on %s once they have stopped", strings.Join(names, ", "), c.Machine)
+}
+
+// claim holds, for each ask that others were preempted for, the room that they
+// leave, and returns the asks that are to be decided now: all but those whose
+// victims are still there.
+func (s *step) claim(asks []placement.Ask) []placement.Ask {
+	if len(s.preempted) == 0 {
+		return asks
+	}
+	var claims []int
+	for i := range asks {
+		if s.preempted[asks[i].Name.Short()] != nil {
+			claims = append(claims, i)
+		}
+	}
+	slices.SortFunc(claims, func(a, b int) int {
+		return cmp.Or(cmp.Compare(asks[b].Priority, asks[a].Priority), asks[a].Name.Compare(asks[b].Name))
+	})
+	waits := map[int]bool{}
+	for _, i := range claims {
+		waits[i] = s.claimFor(&asks[i])
+	}
+	out := make([]placement.Ask, 0, len(asks))
+	for i := range asks {
+		if !waits[i] {
+			out = append(out, asks[i])
+		}
+	}
+	return out
+}
+
+// claimFor holds a machine for an ask and reports whether the ask has to wait
+// for those that are leaving it. Victims may be left on several machines, when
+// one of them was silent meanwhile: one where nobody else has to go is taken.
+func (s *step) claimFor(a *placement.Ask) (waits bool) {
+	machines := s.leftBy(a.Name)
+	for _, machine := range machines {
+		leaving := s.leaving(a.Name, machine)
+		if !s.snapshot().Claim(*a, machine, leaving, len(leaving) > 0) {
+			continue
+		}
+		if len(leaving) > 0 {
+			s.out.Claims[a.Name] = claimOn(machine, leaving)
+			return true
+		}
+		if a.On == "" { // it is decided now, and has the room
+			a.Prefer = machine
+		}
+		s.claimed[a.Name] = true
+		return false
+	}
+	return len(machines) > 0 && s.retake(a, machines[0])
+}
+
+// leftBy returns the machines that are up and on which others were preempted
+// for a task, sorted.
+func (s *step) leftBy(task schema.TaskName) []string {
+	var out []string
+	for _, l := range s.preempted[task.Short()] {
+		if s.isUp(l.machine) {
+			out = append(out, l.machine)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// leaving returns those that were preempted for a task and are still on machine.
+func (s *step) leaving(task schema.TaskName, machine string) (out []placement.Victim) {
+	for _, l := range s.preempted[task.Short()] {
+		if r := s.recordOf(l.task); l.machine == machine && r != nil && r.Machine == machine && r.Stop != nil {
+			out = append(out, placement.Victim{Name: l.task})
+		}
+	}
+	return out
+}
+
+// retake preempts more tasks on a machine where those that are leaving do not
+// suffice: a crash came between the records of one decision, or the ask has
+// grown. It reports false when there is nothing to wait for.
+func (s *step) retake(a *placement.Ask, machine string) bool {
+	leaving := s.leaving(a.Name, machine)
+	if len(leaving) == 0 {
+		return false
+	}
+	snapshot := s.snapshot()
+	for _, v := range leaving {
+		snapshot.RemoveTask(v.Name, machine, 0)
+	}
+	on := *a
+	on.On = machine
+	d := placement.Place(snapshot, []placement.Ask{on}, s.in.Seed)[0]
+	snapshot.RemoveTask(a.Name, machine, 0) // it is not placed
+	for _, v := range leaving {
+		snapshot.SetTask(taskOf(s.draft, v.Name.JobName, s.recordOf(v.Name)))
+	}
+	if d.Machine == "" {
+		return false
+	}
+	s.evict(a.Name, a.Priority, d)
+	leaving = s.leaving(a.Name, machine)
+	s.out.Claims[a.Name] = claimOn(machine, leaving)
+	return snapshot.Claim(*a, machine, leaving, true)
+}
+
+// preempt tells the victims of a decision to stop. The task stays pending until
+// they have.
+func (s *step) preempt(a ask, d placement.Decision) {
+	s.evict(a.task, a.job.Priority, d)
+	s.out.Claims[a.task] = claimOn(d.Machine, s.leaving(a.task, d.Machine))
+}
+
+// evict stops the victims of a decision. A victim may also be a claim: then
+// those that are leaving for it leave for the new task.
+func (s *step) evict(by schema.TaskName, priority schema.Priority, d placement.Decision) {
+	heirs := s.preempted[by.Short()]
+	for _, v := range d.Victims {
+		r := s.recordOf(v.Name)
+		if r != nil && r.Machine == d.Machine && r.Stop == nil {
+			message := fmt.Sprintf("makes room for %s, of priority %d", by.Short(), priority)
+			if over := s.overspend(v.Name.JobName, r); over != "" {
+				message += ", and no others could: " + over
+			}
+			s.stop(v.Name.JobName, *r, schema.Cause{Kind: schema.CausePreempted, By: by.Short(), At: s.now, Message: message})
+			heirs = append(heirs, victim{v.Name, d.Machine})
+			continue
+		}
+		for _, left := range s.leaving(v.Name, d.Machine) {
+			t := *s.recordOf(left.Name)
+			stop := *t.Stop
+			stop.By = by.Short()
+			t.Stop = &stop
+			s.set(left.Name.JobName, t)
+			heirs = append(heirs, victim{left.Name, d.Machine})
+		}
+	}
+	s.preempted[by.Short()] = heirs
+}
+
+func claimOn(machine string, victims []placement.Victim) Claim {
+	c := Claim{Machine: machine}
+	for _, v := range victims {
+		c.Victims = append(c.Victims, v.Name)
+	}
+	slices.SortFunc(c.Victims, schema.TaskName.Compare)
+	return c
+}

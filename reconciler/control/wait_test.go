@@ -1,0 +1,23 @@
+package control
+
+import (
+	"testing"
+	"time"
+)
+
+// TestAhead: a wait is over at its end, and when the clock was set back behind
+// its beginning.
+func TestAhead(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for left, want := range map[time.Duration]bool{
+		-time.Second: false, 0: false, time.Nanosecond: true, RetryCap: true, 2 * RetryCap: true, 2*RetryCap + 1: false, 24 * time.Hour: false,
+	} {
+		if got := Ahead(now, now.Add(left), RetryCap); got != want {
+			t.Errorf("a wait of at most %s with %s left goes on: %t, want %t", RetryCap, left, got, want)
+		}
+	}
+	if Ahead(now, time.Time{}, RetryCap) {
+		t.Error("a wait that was never begun goes on")
+	}
+}

@@ -1,0 +1,124 @@
+package control
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/musterhq/muster/placement"
+	"github.com/musterhq/muster/schema"
+)
+
+// where adds to an ask what its job says of the machines that it wants.
+func where(a *placement.Ask, job *schema.Job) {
+	for i := range job.Constraints {
+		a.Constraints = append(a.Constraints, constraintOf(&job.Constraints[i]))
+	}
+	for _, attribute := range schema.IsolationOf(&job.Task) {
+		a.Constraints = append(a.Constraints, placement.Constraint{Attribute: attribute, Op: placement.OpIn, Values: []string{"true"}})
+	}
+	for i := range job.Preferences {
+		p := &job.Preferences[i]
+		a.Preferences = append(a.Preferences, placement.Preference{Constraint: constraintOf(&p.Constraint), Weight: p.Weight})
+	}
+	if s := job.Spread; s != nil {
+		if a.Spread = s.By; s.By == schema.NoSpread {
+			a.Spread = placement.NoSpread
+		}
+		for _, attribute := range slices.Sorted(maps.Keys(s.Max)) {
+			a.PerDomain = append(a.PerDomain, placement.DomainLimit{Attribute: attribute, Max: s.Max[attribute]})
+		}
+	}
+	if job.Task.Resources.WholeCores {
+		a.Constraints = append(a.Constraints, placement.Constraint{Attribute: schema.AttributeCPUSet, Op: placement.OpIn, Values: []string{"true"}})
+	}
+	devices := job.Task.Resources.Devices
+	for _, kind := range slices.Sorted(maps.Keys(devices)) {
+		d := devices[kind]
+		a.Devices = append(a.Devices, placement.DeviceAsk{Kind: kind, Models: d.Models, Count: d.Count, Milli: d.Milli})
+	}
+}
+
+func constraintOf(c *schema.Constraint) placement.Constraint {
+	out := placement.Constraint{Attribute: c.Attribute, Values: []string{c.Value}}
+	switch c.Operator {
+	case schema.Equal:
+		out.Op = placement.OpIn
+	case schema.NotEqual:
+		out.Op = placement.OpNotIn
+	case schema.In:
+		out.Op, out.Values = placement.OpIn, c.Values
+	case schema.NotIn:
+		out.Op, out.Values = placement.OpNotIn, c.Values
+	case schema.Exists:
+		out.Op, out.Values = placement.OpExists, nil
+	case schema.Absent:
+		out.Op, out.Values = placement.OpAbsent, nil
+	case schema.AtLeast:
+		out.Op = placement.OpAtLeast
+	case schema.Below:
+		out.Op = placement.OpBelow
+	}
+	return out
+}
+
+// usesOf returns devices as placement counts them: through all groups of the
+// machine. Those that the machine does not have any more are left out.
+func usesOf(m *schema.MachineRecord, devices []schema.DeviceUse) []placement.DeviceUse {
+	var out []placement.DeviceUse
+	for _, d := range devices {
+		if m == nil {
+			break
+		}
+		first, left := 0, d.Index
+		for _, g := range m.Devices {
+			if g.Kind == d.Kind && left < g.Count {
+				out = append(out, placement.DeviceUse{Kind: d.Kind, Index: first + left, Milli: d.Milli})
+				break
+			}
+			if g.Kind == d.Kind {
+				left -= g.Count
+			}
+			first += g.Count
+		}
+	}
+	return out
+}
+
+// devicesOf returns devices as they are recorded: counted by kind, so that the
+// task finds the numbers that the kind's own tools use.
+func (s *step) devicesOf(machine string, uses []placement.DeviceUse) []schema.DeviceUse {
+	var out []schema.DeviceUse
+	for _, u := range uses {
+		left, before := u.Index, map[string]int{}
+		for _, g := range s.base.Machines[machine].Devices {
+			if left < g.Count {
+				out = append(out, schema.DeviceUse{Kind: g.Kind, Index: before[g.Kind] + left, Milli: u.Milli})
+				break
+			}
+			left -= g.Count
+			before[g.Kind] += g.Count
+		}
+	}
+	return out
+}
+
+// busyDevices returns what generations hold that are alive on a machine and are
+// not assigned to it any more: a machine that was given up and has returned
+// stops them, and until it has, nobody else gets their devices.
+func (s *step) busyDevices(machine string) []placement.DeviceUse {
+	h := s.in.Observed.Last(machine)
+	if h == nil {
+		return nil
+	}
+	var out []placement.DeviceUse
+	for i := range h.Report.Tasks {
+		t := &h.Report.Tasks[i]
+		if t.State == schema.Dead || len(t.Devices) == 0 {
+			continue
+		}
+		if r := s.recordOf(t.Task); r == nil || r.Generation != t.Generation || r.Machine != machine {
+			out = append(out, usesOf(s.base.Machines[machine], t.Devices)...)
+		}
+	}
+	return out
+}

@@ -1,0 +1,582 @@
+package status
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/musterhq/muster/reconciler/control"
+	"github.com/musterhq/muster/reconciler/intent"
+	"github.com/musterhq/muster/reconciler/model"
+	"github.com/musterhq/muster/reconciler/quota"
+	"github.com/musterhq/muster/schema"
+)
+
+// DescribeInput is what a status is a function of.
+type DescribeInput struct {
+	State    *model.State
+	Desired  *intent.Desired // DesiredIn of State; nil to have it found out
+	Observed *model.Observed
+	Last     control.Output // of the newest step
+	Head     string         // the repository's newest commit
+	Source   model.Seen     // how the repository was seen last
+	Trouble  string         // what keeps Head from being read and compiled, "" if nothing does
+	Now      time.Time
+}
+
+// desired returns what is desired of State.
+func (in *DescribeInput) facts() *control.Facts {
+	return control.NewFacts(control.Input{State: in.State, Desired: in.Desired, Observed: in.Observed, Now: in.Now, Seed: control.Seed(in.State.Cell, in.State.Head.Commit)}, &in.Last)
+}
+
+func (in *DescribeInput) desired() *intent.Desired {
+	if in.Desired == nil {
+		return intent.Of(in.State)
+	}
+	return in.Desired
+}
+
+// Describe returns the cell as its users see it.
+func Describe(in DescribeInput) Status {
+	d := describer{in: in, status: Status{
+		Cell: in.State.Cell, At: in.Now, Commit: in.Head, Applied: in.State.Head.Commit, By: in.State.Head.By, Source: in.Trouble, SourceAt: in.Source.At,
+		Waiting: []string{}, Waits: []Wait{}, Blocked: []Blocker{}, Stale: []StalePackage{}, Rejected: []Rejection{}, Held: intent.HoldsOf(in.State.Head.Held), Losses: []control.LossHold{}, Suspended: suspensionsOf(in.State), Warnings: []quota.Warning{}, Machines: []MachineStatus{}, Jobs: []JobStatus{}, Tasks: []TaskStatus{}, Notes: []string{},
+	}, used: map[string]schema.Resources{}, held: map[string]int{}, inside: map[string][]string{}, remarks: map[string]bool{}, alone: map[string][]string{}, kept: map[string]string{}, spans: in.State.Spans(), under: in.State.SuspendedJobs(), orders: map[string]*intent.MachineSpec{}, health: map[string]model.Health{}, desired: in.desired()}
+	d.in.Desired = d.desired
+	d.facts = d.in.facts()
+	d.repository()
+	d.lookAtMachines()
+	for _, name := range in.State.JobNames() {
+		d.job(name)
+	}
+	d.suspended()
+	for i := range d.status.Tasks {
+		if inside := d.inside[d.status.Tasks[i].Name]; len(inside) > 0 {
+			slices.Sort(inside)
+			d.status.Tasks[i].Inside = inside
+		}
+	}
+	d.machines()
+	d.status.Converged = len(d.status.Waiting) == 0
+	d.status.Blocked = d.status.blockers(func(string) bool { return true })
+	return d.status
+}
+
+// describer is Describe at work.
+type describer struct {
+	in     DescribeInput
+	status Status
+	used   map[string]schema.Resources // by machine: limits of what it holds
+	held   map[string]int
+	inside map[string][]string // tasks, by the alloc that they run in
+	spans  map[schema.JobName]int
+	orders map[string]*intent.MachineSpec // by machine
+	kept   map[string]string              // by job: the guard that holds its removal
+	alone  map[string][]string            // by machine: jobs that crash there only
+	health map[string]model.Health        // of machines that the cell knows
+	// remarks are the tasks that are as desired, and have a reason all the same: what
+	// there is to remark.
+	remarks map[string]bool
+	facts   *control.Facts
+	desired *intent.Desired
+
+	under model.SuspendedJobs
+}
+
+// lookAtMachines finds how the machines are, and what is declared of them.
+func (d *describer) lookAtMachines() {
+	for _, name := range d.facts.Machines() {
+		r := d.in.State.Machines[name]
+		o := d.desired.DeclaredOf(&r.MachineInfo)
+		d.orders[name] = &o
+		d.health[name], _ = d.in.Observed.HealthOf(r, d.in.Now)
+	}
+}
+
+func (d *describer) waiting(message string) {
+	d.status.Waiting = append(d.status.Waiting, message)
+}
+
+// repository tells what of the repository is not in force.
+func (d *describer) repository() {
+	s := d.in.State
+	if d.status.Source != "" {
+		d.waiting(repositoryWaits(d.status.Source))
+	}
+	if w := d.status.unapplied(); w != nil {
+		d.wait(w.Kind, w.Name, w.Message)
+	}
+	if ds := s.Head.Unread; len(ds) > 0 {
+		d.status.Unread = &UnreadCommit{intent.ReasonOf(ds), ds, "correct it, check with `muster validate`, and commit; all runs on with the data of the commit before until then"}
+		d.waiting(d.status.Unread.waiting())
+	}
+	for _, dir := range slices.Sorted(maps.Keys(s.Head.Stale)) {
+		ds := s.Head.Stale[dir]
+		p := StalePackage{
+			Dir: dir, Reason: intent.ReasonOf(ds), Diagnostics: ds,
+			Next: fmt.Sprintf("correct it, check with `muster validate`, and commit; %s runs its last good version until then", dir),
+		}
+		d.status.Stale = append(d.status.Stale, p)
+		d.waiting(p.waiting())
+	}
+	for i := range d.status.Held {
+		h := &d.status.Held[i]
+		d.waiting(h.Waiting())
+		for _, job := range h.Jobs {
+			d.kept[job] = h.Name.String()
+		}
+	}
+	rejected := d.in.Last.Admission.Rejected
+	for _, name := range slices.SortedFunc(maps.Keys(rejected), schema.JobName.Compare) {
+		diag := *rejected[name]
+		labels := labelsOf(name, d.desired.Jobs[name].Job)
+		heals := d.in.Last.Admission.Heals[name]
+		r := Rejection{
+			User: name.User, Band: schema.Band(labels[schema.LabelBand]), Cause: d.in.Last.Admission.Causes[name],
+			Job: name.Short(), Labels: labels, Diagnostic: diag, Next: "muster why " + name.Short(),
+			Machines: heals.Machines, Until: heals.At,
+		}
+		d.status.Rejected = append(d.status.Rejected, r)
+		d.waiting(r.waiting())
+	}
+	if len(s.Head.Packages) > 0 && len(intent.TenantsOf(s.HeadPackages())) == 0 {
+		d.status.Notes = append(d.status.Notes, intent.NoTenants.Message)
+	}
+	d.status.Notes = append(d.status.Notes, d.in.Source.Notes...)
+	d.status.Warnings = append(d.status.Warnings, d.in.Last.Admission.Warnings...)
+	if text := d.in.Last.Recovering; text != "" {
+		d.wait(WaitRestore, "", text)
+	}
+	d.status.Losses = append(d.status.Losses, d.in.Last.Holding...)
+	for i := range d.status.Losses {
+		d.waiting(d.status.Losses[i].Waiting())
+	}
+}
+
+func (d *describer) job(name schema.JobName) {
+	r := d.in.State.Jobs[name]
+	want := d.in.State.Data[r.Admitted]
+	j := JobStatus{Name: name.Short(), Origin: r.Origin, Since: r.Since, Commit: r.Commit, Labels: labelsOf(name, want), Held: d.kept[name.Short()]}
+	if newest, ok := d.desired.Jobs[name]; ok {
+		j.Origin = newest.Origin
+	}
+	if want != nil {
+		j.Kind, j.Band, j.Priority, j.Desired = want.Kind, want.Priority.Band(), int(want.Priority), want.Tasks
+		j.AppClass = want.Class()
+	}
+	if x := d.under.Of(name); x != nil {
+		j.Suspended = x.Name
+	}
+	first := len(d.status.Tasks)
+	have := d.records(name)
+	if want != nil && want.Kind == schema.System {
+		j.Desired = 0 // counted as they are told of
+		have = d.systemTasks(name, have, r, &j)
+	} else {
+		have = d.indexedTasks(name, have, r, &j)
+	}
+	for _, t := range have { // beyond the count: on their way out, or done
+		if t.Done == nil {
+			d.task(name, t, r, &j, false)
+		}
+	}
+	if want != nil {
+		d.crashes(name, r, &j)
+	}
+	j.Rollout = d.rollout(name, j.Desired)
+	j.Reason = d.jobReason(r, &j, d.status.Tasks[first:])
+	switch {
+	case j.Reason == "" && j.Updating == 0 && r.Rollout != nil && r.Rollout.Returned == "" && r.Rollout.Failed == "" && (j.Rollout == nil || j.Rollout.State == RolloutGoing):
+		j.Reason = "its tasks are not yet healthy for as long as its update policy wants"
+	case j.Rollout == nil || j.Rollout.State == RolloutGoing:
+	case j.Reason == "" || j.Rollout.Failed():
+		j.Reason = j.Rollout.Message
+	default:
+		j.Reason += "; " + j.Rollout.Message
+	}
+	for _, x := range d.restartsOf(name) {
+		j.Restarting = append(j.Restarting, x)
+		if j.Suspended == "" { // else its suspension tells
+			j.Reason = strings.TrimPrefix(j.Reason+"; "+x.Message, "; ")
+		}
+	}
+	if j.Reason != "" {
+		d.waiting(j.waiting())
+	}
+	if rejection := d.in.Last.Admission.Rejected[name]; rejection != nil {
+		j.Reason = "runs its last admitted version: " + rejection.Message
+	}
+	d.status.Jobs = append(d.status.Jobs, j)
+}
+
+// indexedTasks adds the tasks of a job that has a count, and returns the records
+// of the others.
+func (d *describer) indexedTasks(name schema.JobName, have []*schema.TaskRecord, r *schema.JobRecord, j *JobStatus) (others []*schema.TaskRecord) {
+	for index := range j.Desired {
+		if len(have) > 0 && have[0].Index == index {
+			d.task(name, have[0], r, j, true)
+			have = have[1:]
+			continue
+		}
+		d.task(name, &schema.TaskRecord{Index: index}, r, j, true)
+	}
+	return have
+}
+
+// systemTasks adds the tasks of a system job, whose count is that of the
+// machines that shall have one, and returns the records of the others.
+func (d *describer) systemTasks(name schema.JobName, have []*schema.TaskRecord, r *schema.JobRecord, j *JobStatus) (others []*schema.TaskRecord) {
+	for _, t := range have {
+		m := d.in.State.Machines[t.On]
+		switch {
+		case t.Machine == "" && d.orders[t.On] != nil && d.orders[t.On].Closed(): // it gets nothing new
+		case t.Machine != "" && t.Stop == nil && m != nil && !m.LostSince.IsZero(): // it is not missed
+			d.task(name, t, r, j, false)
+			last := d.status.Tasks[len(d.status.Tasks)-1]
+			d.remarks[last.Name] = true
+		case m == nil || !m.LostSince.IsZero():
+			if t.Machine != "" {
+				others = append(others, t)
+			}
+		case t.Stop != nil && (t.Stop.Kind == schema.CauseScaledDown || t.Stop.Kind == schema.CauseRemoved):
+			others = append(others, t)
+		default:
+			j.Desired++
+			d.task(name, t, r, j, true)
+		}
+	}
+	return others
+}
+
+// records returns the records of a job's tasks, sorted by index.
+func (d *describer) records(name schema.JobName) []*schema.TaskRecord {
+	var out []*schema.TaskRecord
+	for n := range d.spans[name] {
+		if c := d.in.State.Chunks[model.ChunkName{Job: name, Number: n}]; c != nil {
+			for i := range c.Tasks {
+				out = append(out, &c.Tasks[i])
+			}
+		}
+	}
+	return out
+}
+
+// jobReason says why a job is not as desired, "" if it is. A batch task that
+// runs is as desired; so is one that is done.
+func (d *describer) jobReason(r *schema.JobRecord, j *JobStatus, tasks []TaskStatus) string {
+	stopping, unknown := 0, 0
+	var example *TaskStatus // the first that is not as desired
+	for i := range tasks {
+		t := &tasks[i]
+		switch t.State {
+		case TaskStopping:
+			stopping++
+		case TaskUnknown:
+			unknown++
+		}
+		if example == nil && t.Reason != "" && t.State != TaskDone && !d.remarks[t.Name] {
+			example, j.Cause = t, t.Reason
+		}
+	}
+	switch {
+	case r.Admitted == "" && unknown > 0:
+		return fmt.Sprintf("removed; %s %s unknown", schema.Count(unknown, "task"), schema.Verb(unknown, "is", "are")) + example.unknown()
+	case r.Admitted == "":
+		return fmt.Sprintf("removed; %s %s stopping", schema.Count(stopping, "task"), schema.Verb(stopping, "is", "are"))
+	case j.Running+j.Done+j.Unknown < j.Desired:
+		missing := schema.Part(j.Desired-j.Running-j.Done-j.Unknown, j.Desired, "task", "does not run", "do not run")
+		if j.Unknown > 0 {
+			missing += fmt.Sprintf(", %d %s unknown", j.Unknown, schema.Verb(j.Unknown, "is", "are"))
+		}
+		return missing + example.example()
+	case j.Unknown > 0:
+		return schema.Part(j.Unknown, j.Desired, "task", "is unknown", "are unknown") + example.unknown()
+	case j.Updating > 0 && j.Suspended == "": // else its suspension tells
+		return schema.Part(j.Updating, j.Desired, "task", "is", "are") + " on the previous version" + example.example()
+	case stopping > 0:
+		return fmt.Sprintf("%s %s stopping", schema.Count(stopping, "task"), schema.Verb(stopping, "is", "are"))
+	case example != nil:
+		return example.example()[2:]
+	}
+	return ""
+}
+
+// example says behind a sentence on several tasks how t is and why; nothing if t is
+// nil.
+func (t *TaskStatus) example() string {
+	if t == nil {
+		return ""
+	}
+	return fmt.Sprintf(": %s is %s: %s", t.Name, t.State, t.Reason)
+}
+
+// unknown is example where it is said already that tasks are unknown.
+func (t *TaskStatus) unknown() string {
+	if t == nil || t.State != TaskUnknown {
+		return t.example()
+	}
+	return fmt.Sprintf(": %s: %s", t.Name, t.Reason)
+}
+
+// task adds the status of one task, and counts it in its job's if that wants
+// it.
+func (d *describer) task(job schema.JobName, r *schema.TaskRecord, record *schema.JobRecord, j *JobStatus, wanted bool) {
+	t := TaskStatus{Name: job.Task(r.Index).Short(), Machine: r.Machine, Ports: r.Ports, Devices: r.Devices, Generation: r.Generation, Restarts: r.Failures, History: []string{}}
+	if t.Ports == nil {
+		t.Ports = map[string]int{}
+	}
+	for _, c := range r.Causes {
+		t.History = append(t.History, fmt.Sprintf("%s generation %d on %s: %s", c.At.UTC().Format(time.RFC3339), c.Generation, c.Machine, c))
+	}
+	if r.Machine != "" {
+		data := d.in.State.Data[r.Data]
+		if d.held[r.Machine]++; r.Alloc != nil {
+			t.Alloc = r.Alloc.Of(job).Short()
+			d.inside[t.Alloc] = append(d.inside[t.Alloc], t.Name)
+		} else {
+			d.used[r.Machine] = d.used[r.Machine].Add(data.Task.Resources.Resources)
+		}
+		if r.Data != record.Admitted && r.Stop == nil && (wanted || j.Kind != schema.System) {
+			j.Updating++
+		}
+	}
+	t.State, t.Reason = d.state(job.Task(r.Index), r, &t)
+	d.misplaced(job.Task(r.Index), &t)
+	if m := d.in.Last.Draining[r.Machine]; m != nil && r.Machine != "" {
+		t.Drain = m.Wait(job.Task(r.Index))
+	}
+	if wanted {
+		switch t.State {
+		case TaskRunning:
+			j.Running++
+		case TaskDone:
+			j.Done++
+		case TaskFailed:
+			j.Failed++
+		case TaskUnknown:
+			j.Unknown++
+		default:
+			j.Pending++
+		}
+	}
+	d.status.Tasks = append(d.status.Tasks, t)
+}
+
+// state returns the word for a task's state and why it is not running, and
+// fills what its agent said of it into t.
+func (d *describer) state(name schema.TaskName, r *schema.TaskRecord, t *TaskStatus) (state TaskState, reason string) {
+	switch {
+	case r.Done != nil:
+		return TaskDone, r.Done.String()
+	case r.Machine == "":
+		return d.unplaced(name, r)
+	}
+	status := d.in.Observed.Status(r.Machine, name, r.Generation)
+	absent := d.absent(name, r.Machine)
+	switch {
+	case status == nil && absent != "":
+		return TaskUnknown, absent
+	case status == nil:
+		return TaskStarting, "its machine has not taken it yet"
+	}
+	t.PID, t.StartedAt, t.Incarnation, t.Health = status.PID, status.StartedAt, status.Incarnation, status.Health
+	t.HealthMessage, t.Line, t.RestartAt = status.HealthMessage, status.Line, status.RestartAt
+	t.Restarts += max(0, status.Incarnation-1)
+	for _, e := range status.Exits {
+		t.History = append(t.History, fmt.Sprintf("%s generation %d incarnation %d on %s: %s", e.At.UTC().Format(time.RFC3339), r.Generation, e.Incarnation, r.Machine, e))
+	}
+	switch {
+	case r.Stop != nil && status.Stuck:
+		return TaskStopping, r.Stop.String() + "; " + schema.NoteStuck
+	case r.Stop != nil && absent != "" && r.Stop.Kind == schema.CauseAllocGone: // which its machine may not know
+		return TaskUnknown, r.Stop.Message + "; " + absent
+	case r.Stop != nil && absent != "":
+		return TaskStopping, r.Stop.String() + "; " + absent
+	case r.Stop != nil:
+		return TaskStopping, r.Stop.String()
+	case absent != "":
+		return TaskUnknown, absent
+	}
+	reason, remark := said(status, d.in.State.Data[r.Data])
+	d.remarks[t.Name] = remark && status.State == schema.Running
+	return TaskState(status.State), reason
+}
+
+// misplaced says of a task that is as desired otherwise that it runs in another
+// alloc than it belongs in. It is not as desired if it is moved there.
+func (d *describer) misplaced(name schema.TaskName, t *TaskStatus) {
+	m, ok := d.in.Last.Misplaced[name]
+	if !ok || t.State != TaskRunning || t.Reason != "" && !d.remarks[t.Name] {
+		return
+	}
+	remark := t.Reason
+	if t.Reason = m.Text; remark != "" {
+		t.Reason += "; " + remark
+	}
+	d.remarks[t.Name] = !m.Due
+}
+
+// unplaced is state of a task that has no machine.
+func (d *describer) unplaced(name schema.TaskName, r *schema.TaskRecord) (state TaskState, reason string) {
+	if control.Ahead(d.in.Now, r.NotBefore, control.RetryCap) {
+		again := fmt.Sprintf("next try in %s", r.NotBefore.Sub(d.in.Now).Round(time.Second))
+		if r.Failures == 0 {
+			return TaskPending, fmt.Sprintf("%s; %s", r.Causes[len(r.Causes)-1], again)
+		}
+		return TaskFailed, fmt.Sprintf("failed %s; %s", schema.Times(r.Failures), again)
+	}
+	if claim, ok := d.in.Last.Claims[name]; ok {
+		return TaskPending, claim.String()
+	}
+	if why, ok := d.in.Last.Why[name]; ok {
+		return TaskPending, why.String()
+	}
+	if text := d.in.Last.Joining; text != "" {
+		return TaskPending, text
+	}
+	return TaskPending, "not evaluated yet"
+}
+
+// absent says why nothing is heard of a task's machine, and what the task waits
+// for; "" if the machine is up.
+func (d *describer) absent(name schema.TaskName, machine string) string {
+	health := cmp.Or(d.health[machine], model.HealthLost)
+	if health == model.HealthUp {
+		return ""
+	}
+	s := fmt.Sprintf("machine %s is %s", machine, health)
+	if left := d.in.Last.Left[name]; left != "" {
+		s += ": " + left
+	}
+	return s
+}
+
+// said returns what an agent says of a task that shall run, and may not yet; remark
+// is that it says nothing against the task, but notes how it runs.
+func said(status *schema.TaskStatus, job *schema.Job) (reason string, remark bool) {
+	switch {
+	case status.Health == schema.Unhealthy:
+		return model.Saw("its health check fails", status), false
+	case status.Health == schema.HealthUnknown && status.Unchecked:
+		return model.Saw("its health is not known", status), false
+	case status.Health == schema.HealthUnknown && status.State == schema.Running:
+		return model.Saw("its health check has not passed yet", status), false
+	case status.Withheld && len(status.Exits) > 0:
+		return status.Exits[len(status.Exits)-1].String() + "; " + status.Note, false
+	case status.State == schema.Waiting && len(status.Exits) > 0:
+		return status.Exits[len(status.Exits)-1].String() + "; " + restarts(status, job), false
+	}
+	return status.Note, true
+}
+
+// restarts says which restart of its policy a task waits for, and until when.
+func restarts(status *schema.TaskStatus, job *schema.Job) string {
+	s := "its agent restarts it"
+	if !status.RestartAt.IsZero() {
+		s += " at " + status.RestartAt.UTC().Format("15:04:05") + " UTC"
+	}
+	if n := len(status.Exits); n > 0 && status.Exits[n-1].Blameless {
+		return s + " (which does not count as a restart of its policy)"
+	}
+	attempts := 0
+	if job != nil {
+		attempts = job.Task.RestartPolicy().Attempts
+	}
+	switch {
+	case status.Failures > 0 && status.Failures <= attempts:
+		s += fmt.Sprintf(" (restart %d of %d)", status.Failures, attempts)
+	case status.Failures > 0 && job != nil: // its agent is about to say so
+		return "its restarts are used up"
+	}
+	return s
+}
+
+// crashes tells where the tasks of a job crash.
+func (d *describer) crashes(name schema.JobName, r *schema.JobRecord, j *JobStatus) {
+	var only string
+	j.Crashes, only = crashPattern(crashes(d.in.Observed, name, r.Since, d.records(name), d.in.Now))
+	if only != "" {
+		d.alone[only] = append(d.alone[only], name.Short())
+	}
+}
+
+func (d *describer) machines() {
+	for _, name := range d.facts.Machines() {
+		r, orders := d.in.State.Machines[name], d.orders[name]
+		d.waitGone(name)
+		d.status.Machines = append(d.status.Machines, MachineStatus{
+			Name: name, Health: string(d.health[name]), Draining: d.drainingOf(name), Capacity: r.Capacity, Reserved: r.Reserved, Used: d.used[name], Tasks: d.held[name],
+			Cordoned: orders.Closed(), Conditions: append(slices.Clip(d.in.Observed.Conditions(name)), d.in.Observed.NameConflict(name, d.in.Now)...), Devices: r.Devices, Attributes: orders.Attributes, Notes: d.machineNotes(name), Place: model.PlaceOf(r),
+		})
+	}
+	for _, m := range d.desired.Unmatched(d.in.State) {
+		missing := m.NeverJoined()
+		d.status.Unmatched = append(d.status.Unmatched, missing)
+		d.status.Notes = append(d.status.Notes, missing.Error())
+	}
+	d.status.Notes = append(d.status.Notes, d.in.Observed.Refusals()...)
+	if len(d.status.Machines) == 0 && len(d.status.Jobs) > 0 {
+		d.wait(WaitNoMachine, "", "no machine has joined: start muster-agent on one")
+	}
+}
+
+// machineNotes returns what is remarkable of a machine.
+func (d *describer) machineNotes(name string) []string {
+	h := d.in.Observed.Last(name)
+	notes := append(slices.Clone(d.in.State.Machines[name].Notes), busyNote(h)...)
+	notes = append(notes, crashNote(d.alone[name])...)
+	notes = append(notes, d.goneNote(name)...)
+	if h != nil && h.Report.Overload != nil {
+		notes = append(notes, "overloaded: "+h.Report.Overload.Message)
+	}
+	return notes
+}
+
+// drainingOf tells how far a machine is emptied, nil if it is not to be.
+func (d *describer) drainingOf(name string) *control.Draining {
+	m := d.in.Last.Draining[name]
+	if m != nil && m.Left > 0 {
+		d.wait(WaitDrain, name, fmt.Sprintf("machine %s is %s", name, m))
+	}
+	return m
+}
+
+// waitGone says that the tasks of a machine which is declared gone have yet to be
+// rescheduled, until it is silent or has spoken since.
+func (d *describer) waitGone(name string) {
+	r, gone := d.in.State.Machines[name], d.orders[name].Gone
+	if gone != nil && !r.Spoke && r.LostSince.IsZero() && d.held[name] > 0 {
+		d.wait(WaitGone, name, fmt.Sprintf("machine %s is declared gone: its tasks are rescheduled when it has been silent for %s", name, model.SilentAfter))
+	}
+}
+
+// goneNote tells of a machine that is declared gone.
+func (d *describer) goneNote(name string) []string {
+	r, gone := d.in.State.Machines[name], d.orders[name].Gone
+	switch {
+	case gone == nil:
+		return nil
+	case r.Spoke:
+		return []string{fmt.Sprintf("declared gone at %s, and has spoken since: remove that", gone.Origin)}
+	case d.held[name] > 0:
+		return []string{fmt.Sprintf("declared gone at %s: it is forgotten when it holds nothing more", gone.Origin)}
+	}
+	return []string{fmt.Sprintf("declared gone at %s", gone.Origin)}
+}
+
+// busyNote tells which ports of a machine's range are not to be had.
+func busyNote(h *model.LastReport) []string {
+	if h == nil || len(h.Report.BusyPorts) == 0 {
+		return nil
+	}
+	const most = 5
+	ports := h.Report.BusyPorts
+	list := strings.Trim(fmt.Sprint(ports[:min(len(ports), most)]), "[]")
+	if len(ports) > most {
+		list += " …"
+	}
+	return []string{fmt.Sprintf("%d of its ports in use by others than tasks: %s", len(ports), list)}
+}

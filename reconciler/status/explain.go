@@ -1,0 +1,225 @@
+package status
+
+import (
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/musterhq/muster/reconciler/control"
+	"github.com/musterhq/muster/reconciler/intent"
+	"github.com/musterhq/muster/reconciler/model"
+	"github.com/musterhq/muster/reconciler/quota"
+	"github.com/musterhq/muster/schema"
+)
+
+// Explanation is what `muster why` prints: a job or a task, and everything
+// that made it as it is.
+type Explanation struct {
+	Name      string               `json:"name"`
+	Job       *JobStatus           `json:"job,omitempty"` // nil if nothing of it is admitted
+	Tasks     []TaskStatus         `json:"tasks"`
+	Rejection *Rejection           `json:"rejection,omitempty"`
+	Stale     *StalePackage        `json:"stale,omitempty"` // of the directory that declares it
+	Unread    *UnreadCommit        `json:"unread,omitempty"`
+	Hold      *intent.Hold         `json:"hold,omitempty"` // of its removal
+	Suspended *SuspensionStatus    `json:"suspended,omitempty"`
+	Warnings  []quota.Warning      `json:"warnings,omitempty"` // of its owner, at its band
+	Origin    schema.Position      `json:"origin"`
+	Updated   []intent.FieldChange `json:"updated,omitempty"`   // by the newest version, where tasks run older
+	Avoid     map[string][]Avoided `json:"avoid,omitempty"`     // by task
+	Placement *control.Placing     `json:"placement,omitempty"` // of one task
+	Spread    string               `json:"spread,omitempty"`    // what is wrong with it
+}
+
+// Avoided is a machine that a task is kept off for a while, since it failed or was
+// evicted there. Where all machines are, none is.
+type Avoided struct {
+	Machine string    `json:"machine"`
+	Until   time.Time `json:"until"`
+}
+
+// Explain returns why the job or task of the given name (user/job or
+// user/job/index) is as it is; false if the cell knows of no such thing. For a
+// task, machine may be one that it could run on, or is thought to.
+func Explain(in DescribeInput, status *Status, name, machine string) (Explanation, bool) {
+	job, index, isTask := model.SplitName(in.State.Cell, name)
+	e := Explanation{Name: name, Unread: status.Unread}
+	e.addStatus(status, job)
+	e.Tasks = keep(status.Tasks, func(t *TaskStatus) bool { return t.Name == name || !isTask && model.JobOf(t.Name) == job.Short() })
+	if r := in.State.Jobs[job]; r != nil {
+		e.Origin = r.Origin
+		if data := in.State.Data[r.Admitted]; data != nil && e.Job != nil {
+			e.Job.Annotations = data.Annotations
+		}
+		e.addRecords(in, r, index, isTask)
+	}
+	if d, ok := in.desired().Jobs[job]; ok {
+		e.Origin = d.Origin
+	}
+	for i := range status.Stale {
+		if status.Stale[i].Dir == path.Dir(e.Origin.Path) {
+			e.Stale = &status.Stale[i]
+		}
+	}
+	return e, e.place(in, job.Task(index), machine, isTask)
+}
+
+// place adds what placement says of one task, and reports whether the cell knows
+// of what is explained.
+func (e *Explanation) place(in DescribeInput, task schema.TaskName, machine string, isTask bool) (known bool) {
+	if e.Job == nil && e.Rejection == nil {
+		return false
+	}
+	e.Spread = in.facts().Spread(task.JobName)
+	if isTask && len(e.Tasks) > 0 {
+		e.Placement = in.facts().Placing(task, machine)
+	}
+	return !isTask || len(e.Tasks) > 0
+}
+
+// addStatus tells what the status has of a job.
+func (e *Explanation) addStatus(status *Status, job schema.JobName) {
+	for i := range status.Jobs {
+		if status.Jobs[i].Name == job.Short() {
+			j := status.Jobs[i]
+			e.Job = &j
+		}
+	}
+	e.Warnings = keep(status.Warnings, func(w *quota.Warning) bool { return e.Job != nil && w.User == job.User && w.Band == e.Job.Band })
+	for i := range status.Held {
+		if _, ok := slices.BinarySearch(status.Held[i].Jobs, job.Short()); ok {
+			e.Hold = &status.Held[i]
+		}
+	}
+	for i := range status.Suspended {
+		if x := &status.Suspended[i]; e.Job != nil && x.Name == e.Job.Suspended {
+			e.Suspended = x
+		}
+	}
+	for i := range status.Rejected {
+		if status.Rejected[i].Job == job.Short() {
+			e.Rejection = &status.Rejected[i]
+		}
+	}
+}
+
+// addRecords tells what the records of a job's tasks hold beyond the status.
+func (e *Explanation) addRecords(in DescribeInput, r *schema.JobRecord, index int, isTask bool) {
+	for _, name := range in.State.ChunkNames() {
+		if name.Job != r.Name {
+			continue
+		}
+		c := in.State.Chunks[name]
+		for i := range c.Tasks {
+			t := &c.Tasks[i]
+			if isTask && t.Index != index {
+				continue
+			}
+			if t.Machine != "" && r.Admitted != "" && t.Data != r.Admitted && e.Updated == nil {
+				_, e.Updated = intent.Diff(in.State.Data[t.Data], in.State.Data[r.Admitted])
+			}
+			for _, m := range slices.Sorted(maps.Keys(t.Avoid)) {
+				if control.Ahead(in.Now, t.Avoid[m], control.AvoidFor) {
+					if e.Avoid == nil {
+						e.Avoid = map[string][]Avoided{}
+					}
+					short := r.Name.Task(t.Index).Short()
+					e.Avoid[short] = append(e.Avoid[short], Avoided{m, t.Avoid[m]})
+				}
+			}
+		}
+	}
+}
+
+// Lines tells the explanation in words, one fact a line.
+func (e *Explanation) Lines() []string {
+	var l lines
+	if e.Job != nil {
+		unknown := ""
+		if e.Job.Unknown > 0 {
+			unknown = fmt.Sprintf(", %d unknown", e.Job.Unknown)
+		}
+		l.say("job %s: %d desired, %d running, %d pending, %d failed%s, %d done", e.Job.Name, e.Job.Desired, e.Job.Running, e.Job.Pending, e.Job.Failed, unknown, e.Job.Done)
+		l.sayIf("  because: %s", e.Job.Reason)
+		l.sayIf("  it %s", e.Job.Crashes)
+	}
+	l.sayIf("  declared at %s", e.Origin.String())
+	l.sayIf("  spread: %s", e.Spread)
+	if r := e.Rejection; r != nil {
+		l.say("  its newest version is rejected: %s", r.Diagnostic.Error())
+		l.say("  hint: %s", r.Diagnostic.Hint)
+	}
+	for _, w := range e.Warnings {
+		l.say("  warning: %s", w.Diagnostic.Error())
+	}
+	if u := e.Unread; u != nil {
+		l.say("  %s", u.waiting())
+		l.say("  next: %s", u.Next)
+	}
+	if s := e.Stale; s != nil {
+		l.say("  its directory is stale: %s", s.Reason)
+		l.say("  next: %s", s.Next)
+	}
+	if h := e.Hold; h != nil {
+		l.say("  it is gone from the repository, or has no tasks there, and runs on: held: %s", h.Reason)
+		l.say("  next: %s", h.Next)
+	}
+	if x := e.Suspended; x != nil {
+		l.say("  %s is %s", subjectOf(x.Name), x.Suspension.String())
+		l.sayIf("  %s for that to end", x.Waits)
+		l.say("  next: %s", x.Next)
+	}
+	if e.Job != nil {
+		for i := range e.Job.Restarting {
+			l.say("  %s", e.Job.Restarting[i].Message)
+			l.say("  next: %s ends it", e.Job.Restarting[i].Next)
+		}
+	}
+	for _, f := range e.Updated {
+		l.say("  the newest version changes %s: %s", f.Field, f.Change)
+	}
+	for i := range e.Tasks {
+		l.task(&e.Tasks[i], e.Avoid[e.Tasks[i].Name])
+	}
+	if e.Placement != nil {
+		for _, line := range e.Placement.Lines() {
+			l.say("  %s", line)
+		}
+	}
+	return l
+}
+
+// lines are what an explanation says.
+type lines []string
+
+func (l *lines) say(format string, args ...any) { *l = append(*l, fmt.Sprintf(format, args...)) }
+
+// sayIf says text, unless there is none.
+func (l *lines) sayIf(format, text string) {
+	if text != "" {
+		l.say(format, text)
+	}
+}
+
+// task tells of one task and the machines that it avoids.
+func (l *lines) task(t *TaskStatus, avoided []Avoided) {
+	where := ""
+	if t.Machine != "" {
+		where = fmt.Sprintf(" on %s (generation %d, incarnation %d, pid %d)", t.Machine, t.Generation, t.Incarnation, t.PID)
+	}
+	l.say("task %s is %s%s", t.Name, t.State, where)
+	l.sayIf("  in alloc %s", t.Alloc)
+	l.sayIf("  inside run: %s", strings.Join(t.Inside, ", "))
+	l.sayIf("  because: %s", t.Reason)
+	l.sayIf("  its machine is draining, and it waits: %s", t.Drain)
+	l.sayIf("  says: %s", t.Line)
+	for _, m := range avoided {
+		l.say("  avoids machine %s until %s: it failed or was evicted there recently", m.Machine, m.Until.UTC().Format(time.RFC3339))
+	}
+	for _, h := range t.History {
+		l.say("  %s", h)
+	}
+}

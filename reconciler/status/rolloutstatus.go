@@ -1,0 +1,101 @@
+package status
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/musterhq/muster/reconciler/control"
+	"github.com/musterhq/muster/schema"
+)
+
+// RolloutStatus is how far a job's newest version has come.
+type RolloutStatus struct {
+	State   RolloutState `json:"state"`
+	Message string       `json:"message"` // the state in words
+	Healthy int          `json:"healthy"` // tasks that run the newest version, and well
+	Of      int          `json:"of"`      // tasks that are desired
+	Since   time.Time    `json:"since"`   // when the data was admitted
+	// Until is when a canary's wait is over, of one that waits for that.
+	Until time.Time `json:"until,omitzero"`
+	// Next is what to type about one that does not go on by itself.
+	Next string `json:"next,omitempty"`
+}
+
+// RolloutState is a word for where a rollout stands.
+type RolloutState string
+
+// The states. The last two end when a commit changes the job, or promotes one
+// that is paused.
+const (
+	RolloutCanary   RolloutState = "canary"   // the canary is not healthy yet
+	RolloutWaiting  RolloutState = "waiting"  // the canary is, and the rest waits
+	RolloutGoing    RolloutState = "rolling"  // the rest gets the data
+	RolloutHeld     RolloutState = "held"     // it would go on, and stops no task: a budget, or no room
+	RolloutPaused   RolloutState = "paused"   // it has failed
+	RolloutReturned RolloutState = "returned" // it has failed, and the job has the previous version
+)
+
+// Failed reports whether a rollout does not go on by itself: somebody has to look.
+func (r *RolloutStatus) Failed() bool {
+	return r != nil && (r.State == RolloutPaused || r.State == RolloutReturned)
+}
+
+// Word returns the state, "" if there is no rollout.
+func (r *RolloutStatus) Word() string {
+	if r == nil {
+		return ""
+	}
+	return string(r.State)
+}
+
+// rollout tells of the rollout of a job of so many tasks, nil if none is under way,
+// or all that there is to it is that a first version starts.
+func (d *describer) rollout(name schema.JobName, desired int) *RolloutStatus {
+	r := d.in.State.Jobs[name]
+	if r == nil || r.Rollout == nil || r.Admitted == "" {
+		return nil
+	}
+	f := d.facts.Rollout(name, r)
+	if !f.Protects && r.Rollout.Failed == "" {
+		return nil
+	}
+	out := &RolloutStatus{State: RolloutGoing, Healthy: f.Healthy, Of: desired, Since: r.Rollout.Since}
+	out.Message = schema.Part(f.Healthy, desired, "task", "is", "are") + " healthy with the new version"
+	switch {
+	case r.Rollout.Returned != "":
+		out.State, out.Next = RolloutReturned, nextOfRollout(name, RolloutReturned)
+		out.Message = "returned to the last healthy version, since the newest has failed: " + r.Rollout.Failed
+		if r.Admitted == r.Rollout.Returned {
+			out.Message = "returns to the last healthy version when that is admitted, since the newest has failed: " + r.Rollout.Failed
+		}
+	case r.Rollout.Failed != "":
+		out.State, out.Next = RolloutPaused, nextOfRollout(name, RolloutPaused)
+		out.Message = fmt.Sprintf("paused: %s; %s", r.Rollout.Failed, out.Message)
+	case f.Canary != nil:
+		out.canary(name, r.Rollout, &f, d.in.Now)
+	case d.in.Last.Holds[name] != "":
+		out.State = RolloutHeld
+		out.Message = fmt.Sprintf("held: %s; %s", d.in.Last.Holds[name], out.Message)
+	}
+	return out
+}
+
+// canary tells of a rollout that has a canary to pass.
+func (r *RolloutStatus) canary(name schema.JobName, rollout *schema.Rollout, f *control.RolloutFacts, now time.Time) {
+	r.State, r.Message = RolloutCanary, fmt.Sprintf("canary %d of %d healthy", f.CanaryPassed, f.CanaryTasks)
+	if f.CanaryPassed < f.CanaryTasks || rollout.Canary.IsZero() {
+		return
+	}
+	r.State = RolloutWaiting
+	if rollout.Promoted { // and the job is suspended, or it would have passed
+		r.Message += ", promoted by a commit"
+		return
+	}
+	if f.Canary.Promote == schema.PromoteCommit {
+		r.Message += ", " + control.WaitsFor(name, f.Canary)
+		r.Next = nextOfRollout(name, RolloutWaiting)
+		return
+	}
+	r.Until = rollout.Canary.Add(time.Duration(f.Canary.WaitSeconds) * time.Second)
+	r.Message += fmt.Sprintf(", waits %s", max(0, r.Until.Sub(now)).Round(time.Second))
+}

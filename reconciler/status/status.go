@@ -1,0 +1,237 @@
+package status
+
+import (
+	"time"
+
+	"github.com/musterhq/muster/reconciler/control"
+	"github.com/musterhq/muster/reconciler/intent"
+	"github.com/musterhq/muster/reconciler/quota"
+	"github.com/musterhq/muster/schema"
+)
+
+// Status is what `muster status -o json` prints: the cell at one moment. Field
+// names are stable.
+type Status struct {
+	Cell string    `json:"cell"`
+	At   time.Time `json:"at"`
+	// Version tells statuses of one master apart; it travels in a header.
+	Version uint64 `json:"-"`
+	Commit  string `json:"commit"`  // head seen in the repository
+	Applied string `json:"applied"` // last commit whose data is in the store
+	// By is who made Applied; it is left out if that is not known, as of a work tree.
+	By        schema.Authorship `json:"by,omitzero"`
+	Converged bool              `json:"converged"` // Applied is Commit, nothing stale, rejected or held, all runs as desired
+	// Waiting says in words what stands between the cell and Converged.
+	Waiting []string `json:"waiting"`
+	// Waits is what of Waiting no other field has.
+	Waits []Wait `json:"waits"`
+	// Blocked is what of Waiting does not end by itself: a person has to act.
+	Blocked []Blocker      `json:"blocked"`
+	Stale   []StalePackage `json:"stale"`
+	// Unread is told when nothing of the newest commit could be read, and all runs
+	// on with the data of the one before.
+	Unread   *UnreadCommit `json:"unread,omitempty"`
+	Rejected []Rejection   `json:"rejected"`
+	// Held are removals that the newest commit asks for and that wait for leave.
+	Held []intent.Hold `json:"held"`
+	// Losses are parts of the cell in which the tasks of silent machines are left
+	// where they are, since too many are silent.
+	Losses []control.LossHold `json:"losses"`
+	// Suspended are the jobs that commits leave as they are, or all of them,
+	// since a person has said so.
+	Suspended []SuspensionStatus `json:"suspended"`
+	// Warnings are of quotas: those that the machines do not back, and owners
+	// that have more than theirs is now. They keep nothing from Converged.
+	Warnings []quota.Warning `json:"warnings"`
+	Machines []MachineStatus `json:"machines"`
+	Jobs     []JobStatus     `json:"jobs"`
+	Tasks    []TaskStatus    `json:"tasks"`
+	// Usage is told only of a task that is asked for by name; `muster top` has it
+	// of all.
+	Usage []TaskUsageLine `json:"usage,omitempty"`
+	// Source is the trouble with the repository, if there is one.
+	Source string `json:"source,omitempty"`
+	// SourceAt is when Commit was last known to be the repository's head; it is
+	// left out if that was never since the master started.
+	SourceAt time.Time `json:"sourceAt,omitzero"`
+	// Notes are plain words on how the cell runs (no cgroups, not root, …).
+	Notes []string `json:"notes"`
+	// Unmatched are the machine objects that speak of no machine of the cell, by
+	// name; Notes tell of them too.
+	Unmatched []schema.Diagnostic `json:"unmatched,omitempty"`
+	// Master says why the master that was asked does not lead the cell; it is left
+	// out while it does. All else is then as this master knew it last, and
+	// Converged is false.
+	Master *Absence `json:"master,omitempty"`
+}
+
+// Absence is why a master does not lead its cell. Tasks run on meanwhile.
+type Absence struct {
+	Role    Role      `json:"role"`
+	Since   time.Time `json:"since"`
+	Message string    `json:"message"`
+	// Leader is the API of the master that leads; "" if it is not known.
+	Leader string `json:"leader,omitempty"`
+}
+
+// Role is what a master is.
+type Role string
+
+// The roles.
+const (
+	Leader   Role = "leader"
+	Standby  Role = "standby"  // another master leads, and this one would take over
+	Starting Role = "starting" // it has not led yet
+	NoStore  Role = "no-store" // the store does not answer, or takes no writes
+)
+
+// StalePackage is a directory that still runs its last good version.
+type StalePackage struct {
+	Dir         string              `json:"dir"`
+	Reason      string              `json:"reason"`
+	Diagnostics []schema.Diagnostic `json:"diagnostics"`
+	Next        string              `json:"next"` // the command to type
+}
+
+// UnreadCommit is a commit of which nothing could be read: it has no module, say.
+type UnreadCommit struct {
+	Reason      string              `json:"reason"`
+	Diagnostics []schema.Diagnostic `json:"diagnostics"`
+	Next        string              `json:"next"` // what to do
+}
+
+// Rejection is a job whose newest version was not admitted.
+type Rejection struct {
+	Job string `json:"job"` // user/job
+	// User and Band name the quota that it counts in; Band is left out of a job
+	// whose priority has a name that stands for nothing.
+	User       string               `json:"user"`
+	Band       schema.Band          `json:"band,omitempty"`
+	Cause      quota.RejectionCause `json:"cause"`
+	Labels     map[string]string    `json:"labels,omitempty"` // of its newest version, as in JobStatus
+	Diagnostic schema.Diagnostic    `json:"diagnostic"`
+	Next       string               `json:"next"`
+	// Machines says that machines that join may have it admitted: its quota is
+	// large enough, and the machines do not back it.
+	Machines bool `json:"machines,omitempty"`
+	// Until is when a quota begins that may have it admitted; zero: none does.
+	Until time.Time `json:"until,omitzero"`
+}
+
+// MachineStatus is one machine.
+type MachineStatus struct {
+	Name     string           `json:"name"`
+	Health   string           `json:"health"`   // up, silent, lost
+	Capacity schema.Resources `json:"capacity"` // for tasks
+	// Reserved is kept for the system, beside Capacity.
+	Reserved schema.Resources     `json:"reserved,omitzero"`
+	Used     schema.Resources     `json:"used"` // limits of what it holds
+	Tasks    int                  `json:"tasks"`
+	Devices  []schema.DeviceGroup `json:"devices,omitempty"`
+	Cordoned bool                 `json:"cordoned"` // gets no new tasks
+	// Draining is how far the machine is emptied, if it is to be.
+	Draining *control.Draining `json:"draining,omitempty"`
+	// Conditions are what is wrong with it, as its agent last said.
+	Conditions []schema.Condition `json:"conditions,omitempty"`
+	// Attributes are what its agent reports, and over it the declared labels.
+	Attributes map[string]string `json:"attributes,omitempty"`
+	Notes      []string          `json:"notes,omitempty"`
+	// Place says which agent it is, and where that joined from.
+	Place schema.Place `json:"place,omitzero"`
+}
+
+// JobStatus is one job. Desired = Running + Pending + Failed + Unknown + Done once
+// the cell is idle; tasks that are starting or stopping count as Pending.
+type JobStatus struct {
+	Name string `json:"name"` // user/job
+	// Labels are its owner's and those that muster gives (schema.OwnLabels).
+	Labels map[string]string `json:"labels,omitempty"`
+	Origin schema.Position   `json:"origin"` // where the newest version is declared
+	Since  time.Time         `json:"since"`  // when the version that it runs was admitted
+	// Commit is the one with which that version came; it is left out of a job that
+	// has returned to its previous version.
+	Commit   string          `json:"commit,omitempty"`
+	Kind     schema.JobKind  `json:"kind"`
+	Band     schema.Band     `json:"band"`
+	Priority int             `json:"priority"`
+	AppClass schema.AppClass `json:"appclass,omitempty"` // left out of a job that was removed
+	Desired  int             `json:"desired"`
+	Running  int             `json:"running"`
+	Pending  int             `json:"pending"`
+	Failed   int             `json:"failed"`  // waiting to be tried again after a failure
+	Unknown  int             `json:"unknown"` // on machines that are silent or lost
+	Done     int             `json:"done"`
+	Updating int             `json:"updating"` // run data older than admitted
+	Reason   string          `json:"reason"`   // why it is not as desired, "" if it is
+	// Cause is why the first of its tasks that is not as desired is so: the part
+	// of Reason that other jobs may share. It is left out if no task says.
+	Cause string `json:"cause,omitempty"`
+	// Rollout is how far its newest version has come; nil once all tasks have it.
+	Rollout *RolloutStatus `json:"rollout,omitempty"`
+	// Restarting are the restarts that somebody has asked for and that are under way, or
+	// have failed.
+	Restarting []RestartStatus `json:"restarting,omitempty"`
+	// Crashes says where its tasks crash, and whether on one machine only; it is
+	// left out if they do not.
+	Crashes string `json:"crashes,omitempty"`
+	// Held is the guard that holds its removal, or its scaling to 0; "" if none
+	// does.
+	Held string `json:"held,omitempty"`
+	// Suspended is the name of the suspension that it is under: its own, "all",
+	// or, of an alloc set, that of a job inside; "" if it is under none.
+	Suspended string `json:"suspended,omitempty"`
+	// Annotations are told only of a job that is asked for by name: those of all
+	// jobs may be larger than all else.
+	Annotations map[string]string `json:"annotations,omitempty"`
+}
+
+// TaskStatus is one task that exists or should.
+type TaskStatus struct {
+	Name      string             `json:"name"` // user/job/index
+	State     TaskState          `json:"state"`
+	Machine   string             `json:"machine"`
+	PID       int                `json:"pid"`
+	StartedAt time.Time          `json:"startedAt,omitzero"`
+	Restarts  int                `json:"restarts"` // incarnations beyond the first, and generations that failed
+	Ports     map[string]int     `json:"ports"`
+	Devices   []schema.DeviceUse `json:"devices,omitempty"`
+	// Alloc is the alloc that the task runs in, as user/set/index; it then uses
+	// nothing of its machine's beyond what the alloc reserves.
+	Alloc string `json:"alloc,omitempty"`
+	// Drain is what keeps the task on a machine that is draining.
+	Drain string `json:"drain,omitempty"`
+	// Inside are the tasks that run in the alloc, of a task that is one, sorted.
+	Inside      []string           `json:"inside,omitempty"`
+	Generation  uint64             `json:"generation"`
+	Incarnation int                `json:"incarnation"`
+	Health      schema.HealthState `json:"health,omitempty"`
+	// HealthMessage is what its last health check that failed has seen.
+	HealthMessage string `json:"healthMessage,omitempty"`
+	// Line is what the task says of itself.
+	Line string `json:"line,omitempty"`
+	// RestartAt is when its agent starts it again.
+	RestartAt time.Time `json:"restartAt,omitzero"`
+	Reason    string    `json:"reason"`
+	History   []string  `json:"history"` // last ends of incarnations and generations, oldest first
+}
+
+// TaskState is a word for how a task is.
+type TaskState string
+
+// The states.
+const (
+	TaskPending  TaskState = "pending"  // on no machine
+	TaskStarting TaskState = "starting" // its machine has not said yet that it runs
+	TaskRunning  TaskState = "running"
+	TaskWaiting  TaskState = "waiting"  // its agent restarts it after a back-off
+	TaskStopping TaskState = "stopping" // it is on its way out
+	TaskFailed   TaskState = "failed"   // on no machine, and tried again after a back-off
+	TaskUnknown  TaskState = "unknown"  // its machine is silent or lost: it may run, and it may not
+	TaskDead     TaskState = "dead"     // it has ended, and the master has not decided what follows
+	TaskDone     TaskState = "done"     // of a batch job: it has finished
+)
+
+// TaskStates returns all states, in the order of a task's life.
+func TaskStates() []TaskState {
+	return []TaskState{TaskPending, TaskStarting, TaskRunning, TaskWaiting, TaskStopping, TaskFailed, TaskUnknown, TaskDead, TaskDone}
+}

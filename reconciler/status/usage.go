@@ -1,0 +1,160 @@
+package status
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/musterhq/muster/reconciler/model"
+	"github.com/musterhq/muster/schema"
+)
+
+// Usage is what `muster top -o json` prints: the newest samples beside the
+// limits. Field names are stable.
+type Usage struct {
+	Cell     string             `json:"cell"`
+	At       time.Time          `json:"at"`
+	Machines []MachineUsageLine `json:"machines"` // sorted by name
+	Tasks    []TaskUsageLine    `json:"tasks"`    // sorted by name
+}
+
+// MachineUsageLine is one machine. Used is of everything on it, tasks or not.
+type MachineUsageLine struct {
+	Name string `json:"name"`
+	// HeardAt is when the master got the sample; one without any is left out.
+	HeardAt  time.Time        `json:"heardAt"`
+	Tasks    int              `json:"tasks"` // that run
+	Used     schema.Resources `json:"used"`
+	Capacity schema.Resources `json:"capacity"` // for tasks
+	// Available is what memory and disk are left, whatever the capacity is.
+	RAMAvailable  int64 `json:"ramAvailableBytes"`
+	DiskAvailable int64 `json:"diskAvailableBytes"`
+}
+
+// TaskUsageLine is one task that runs.
+type TaskUsageLine struct {
+	Name        string           `json:"name"` // user/job/index
+	Machine     string           `json:"machine"`
+	Band        schema.Band      `json:"band"`
+	Generation  uint64           `json:"generation"`
+	Incarnation int              `json:"incarnation"`
+	HeardAt     time.Time        `json:"heardAt"`
+	Limit       schema.Resources `json:"limit"`
+	schema.Usage
+}
+
+// DescribeUsage returns what the cell's machines and tasks use, as far as they
+// said so of late. Samples of generations that the cell has moved on from are
+// left out.
+func DescribeUsage(s *model.State, o *model.Observed, now time.Time) *Usage {
+	u := &Usage{Cell: s.Cell, At: now, Machines: []MachineUsageLine{}, Tasks: []TaskUsageLine{}}
+	samples := o.Samples(now)
+	for _, name := range slices.Sorted(maps.Keys(samples)) {
+		heard := samples[name]
+		m := s.Machines[name]
+		if m == nil {
+			continue
+		}
+		said := heard.Usage
+		u.Machines = append(u.Machines, MachineUsageLine{
+			Name: name, HeardAt: heard.At, Tasks: len(said.Tasks), Capacity: m.Capacity,
+			Used: schema.Resources{
+				CPUMilli: said.CPUMilli, RAMBytes: said.RAMTotal - said.RAMAvailable, DiskBytes: said.DiskTotal - said.DiskFree,
+			},
+			RAMAvailable: said.RAMAvailable, DiskAvailable: said.DiskFree,
+		})
+		for i := range said.Tasks {
+			if line, ok := usageLine(s, name, &said.Tasks[i]); ok {
+				line.HeardAt = heard.At
+				u.Tasks = append(u.Tasks, line)
+			}
+		}
+	}
+	slices.SortFunc(u.Tasks, func(a, b TaskUsageLine) int { return cmp.Compare(a.Name, b.Name) })
+	return u
+}
+
+// usageLine puts a sample beside the task's limits; false if the cell has no such
+// generation on that machine.
+func usageLine(s *model.State, machine string, t *schema.TaskUsage) (TaskUsageLine, bool) {
+	r := s.Record(t.Task)
+	if r == nil || r.Machine != machine || r.Generation != t.Generation || s.Data[r.Data] == nil {
+		return TaskUsageLine{}, false
+	}
+	data := s.Data[r.Data]
+	return TaskUsageLine{
+		Name: t.Task.Short(), Machine: machine, Band: data.Priority.Band(), Generation: t.Generation, Incarnation: t.Incarnation,
+		Limit: data.Task.Resources.Resources, Usage: t.Usage,
+	}, true
+}
+
+// Of returns the part of u that is of the jobs, tasks and machines in status, a
+// part of the cell's.
+func (u *Usage) Of(status *Status) *Usage {
+	tasks, machines := map[string]bool{}, map[string]bool{}
+	for i := range status.Tasks {
+		tasks[status.Tasks[i].Name] = true
+	}
+	for i := range status.Machines {
+		machines[status.Machines[i].Name] = true
+	}
+	n := *u
+	n.Tasks = keep(u.Tasks, func(t *TaskUsageLine) bool { return tasks[t.Name] })
+	n.Machines = keep(u.Machines, func(m *MachineUsageLine) bool { return machines[m.Name] })
+	return &n
+}
+
+// JobUsage is the sum over a job's tasks, or over those of several jobs.
+type JobUsage struct {
+	User, Job string // "*": all of them
+	schema.Usage
+}
+
+// MaxJobUsage is how many sums are told at most.
+const MaxJobUsage = 1000
+
+// ByJob sums up by job, sorted by name. With more jobs than MaxJobUsage it sums
+// up by user, and with more users than that it is one sum: so nobody's jobs take
+// the room of another's, and a series does not come and go with what others use.
+func (u *Usage) ByJob() []JobUsage {
+	type key struct{ user, job string }
+	names := []func(k key) key{
+		func(k key) key { return k }, func(k key) key { return key{k.user, "*"} }, func(key) key { return key{"*", "*"} },
+	}
+	for _, name := range names {
+		sums := map[key]*JobUsage{}
+		for i := range u.Tasks {
+			user, rest, _ := strings.Cut(model.JobOf(u.Tasks[i].Name), "/")
+			k := name(key{user, rest})
+			if sums[k] == nil {
+				sums[k] = &JobUsage{User: k.user, Job: k.job}
+			}
+			sums[k].add(&u.Tasks[i].Usage)
+		}
+		if len(sums) > MaxJobUsage {
+			continue
+		}
+		out := make([]JobUsage, 0, len(sums))
+		for _, s := range sums {
+			out = append(out, *s)
+		}
+		slices.SortFunc(out, func(a, b JobUsage) int {
+			return cmp.Or(cmp.Compare(a.User, b.User), cmp.Compare(a.Job, b.Job))
+		})
+		return out
+	}
+	return nil // not reached: the last way gives one
+}
+
+func (s *JobUsage) add(u *schema.Usage) {
+	s.CPUMilli += u.CPUMilli
+	s.RAMBytes += u.RAMBytes
+	s.CacheBytes += u.CacheBytes
+	s.DiskBytes += u.DiskBytes
+	s.Processes += u.Processes
+	s.ThrottledMilli += u.ThrottledMilli
+	s.DelayMilli += u.DelayMilli
+	s.OOMKills += u.OOMKills
+}
