@@ -46,7 +46,7 @@ RACE ?= $(shell go list ./reconciler/... ./nodeagent/... | grep -vE '/muster/(no
 # moments that the race detector changes: make test has them.
 NORACE := ^Test(FullDisk|QuotaUsedUp|Hogs|CrashAtEveryStep|KillRealAgentAtEveryStep|KeeperKilledAtEveryEffect|DamagedMachineFiles|(Keeper|Agent)Refused.*)$$
 race: ## run the tests of what has goroutines under the race detector
-	CGO_ENABLED=1 $(GOTEST) -race -skip '$(NORACE)' $(RACE)
+	CGO_ENABLED=1 $(GOTEST) -race -skip '$(NORACE)' $(filter %/loop %/runtime %/git %/store,$(RACE)) $(RACE)
 
 lint: $(LINT) ## golangci-lint, go vet, and the rules of the tree
 	$(LINT) run ./...
