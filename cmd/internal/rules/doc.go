@@ -1,6 +1,7 @@
 // Package rules holds the tests that keep the tree in shape: which package may
 // import which, what the pure cores must not touch, what is documented, how
-// long files and functions may be, and which packages the small binaries link.
+// long files and functions may be, how many files of a package may need each other
+// (rooms), and which packages the small binaries link.
 //
 // In: the source files of this module, read and parsed once, and go list. Out:
 // test failures that name the file, the line, the rule and the reason for it.

@@ -392,6 +392,12 @@ var owners = []owner{
 		"a form of test data",
 	},
 	{
+		"golang.org/x/tools/go/packages",
+		nil,
+		[]string{"cmd/internal/rules"},
+		"the rules of the tree measure how the files of a package need each other",
+	},
+	{
 		"golang.org/x/crypto/ssh",
 		[]string{"reconciler/git"},
 		nil,
