@@ -158,6 +158,7 @@ var plants = []plant{
 
 	{"package without a paragraph", "architecture", "reconciler/zz/zz.go", "package zz\n", "has no paragraph"},
 
+	{"file that is not there", "named", architecturePage, "`reconciler/zz.go`", "names the file reconciler/zz.go, which is not there"},
 	{"name of nothing", "named", architecturePage, "`reconciler.Zz`", "names `reconciler.Zz`, which is not declared"},
 
 	{"dependency without a line", "dependencies", "go.mod", "module " + mod + "\nrequire (\n\texample.com/zz v1.0.0\n)\n", "no line for the direct dependency example.com/zz"},

@@ -222,6 +222,9 @@ func checkArchitecture(t *tree) []fault {
 // named is what a page names of a core, as in `reconciler.Step`.
 var named = regexp.MustCompile("`((?:schema|placement|reconciler|nodeagent)(?:/[a-z]+)*)\\.([A-Z][A-Za-z]*)`")
 
+// namedFile matches a Go file that the page names by its path.
+var namedFile = regexp.MustCompile("`([a-z]+/[a-zA-Z/-]+\\.go)`")
+
 func checkNamed(t *tree) []fault {
 	declared := map[[2]string]bool{}
 	for _, f := range t.files {
@@ -245,6 +248,11 @@ func checkNamed(t *tree) []fault {
 	for _, m := range named.FindAllStringSubmatch(t.arch, -1) {
 		if !declared[[2]string{m[1], m[2]}] {
 			out = append(out, fault{architecturePage, "names " + m[0] + ", which is not declared"})
+		}
+	}
+	for _, m := range namedFile.FindAllStringSubmatch(t.arch, -1) {
+		if !slices.ContainsFunc(t.files, func(f *file) bool { return f.path == m[1] }) && path.Base(m[1]) != "NAME.go" { // which is to be made
+			out = append(out, fault{architecturePage, "names the file " + m[1] + ", which is not there"})
 		}
 	}
 	return out
