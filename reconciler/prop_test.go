@@ -198,7 +198,11 @@ func (a *anything) stepChecked(t *rapid.T) {
 	out = kept
 	in = a.input()
 	for _, in.Memo = range []*control.Memo{nil, a.in.Memo} {
-		if again := control.Step(in); len(again.Writes) > 0 || len(again.Events) > 0 {
+		again := control.Step(in)
+		if onlyRebalances(out, again) {
+			continue
+		}
+		if len(again.Writes) > 0 || len(again.Events) > 0 {
 			t.Fatalf("a second step at the same moment writes %s, says %s, after %s: %v", keys(again.Writes), lines(again.Events), lines(out.Events), out.Why)
 		}
 	}
@@ -208,6 +212,15 @@ func (a *anything) stepChecked(t *rapid.T) {
 	a.quotas(t, before)
 	a.generations(t)
 	a.canary(t, running)
+}
+
+// onlyRebalances reports whether a step, after one that has placed tasks, does nothing but
+// move others for their spread: where they are better depends on scores, and these on what
+// has been placed.
+func onlyRebalances(before, next control.Output) bool {
+	placed := slices.ContainsFunc(before.Events, func(e schema.Event) bool { return e.Kind == schema.EventSchedule })
+	other := slices.ContainsFunc(next.Events, func(e schema.Event) bool { return e.Cause != schema.CauseRebalance })
+	return placed && len(next.Events) > 0 && !other
 }
 
 // alike: a step that goes on from what the last one found out decides what one
@@ -271,7 +284,7 @@ func (a *anything) wakesHonestly(t *rapid.T, out control.Output) {
 	if !out.Wake.IsZero() {
 		in.Now = out.Wake.Add(-1)
 	}
-	if early := control.Step(in); len(early.Writes) > 0 {
+	if early := control.Step(in); len(early.Writes) > 0 && !onlyRebalances(out, early) {
 		t.Fatalf("at %s, wake %s: there is something to do at %s: %s", a.now, out.Wake, in.Now, keys(early.Writes))
 	}
 }
