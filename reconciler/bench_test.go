@@ -64,14 +64,23 @@ func (c *cell) turn() {
 }
 
 // BenchmarkLargeCell measures one step of a cell of 1,000 machines and 50,000 tasks:
-// with nothing to do, when a job of ten tasks is new, and when a machine is
-// lost.
+// with nothing to do, when a machine repeats what it has said, which makes none, when a
+// job of ten tasks is new, and when a machine is lost.
 func BenchmarkLargeCell(b *testing.B) {
 	c := large(b)
 	b.Run("rest", func(b *testing.B) {
 		for b.Loop() {
 			if out := control.Step(c.kept()); len(out.Writes) > 0 {
 				b.Fatal("there is something to do")
+			}
+		}
+	})
+	b.Run("repeat", func(b *testing.B) {
+		said := c.agents[0].report()
+		c.observed.Hear(said, c.now)
+		for b.Loop() {
+			if !c.observed.Repeats(&said, c.now) {
+				b.Fatal("it is news")
 			}
 		}
 	})

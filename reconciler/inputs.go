@@ -109,14 +109,18 @@ func (m *Master) Forget(machine string, x schema.Forgotten, dry bool, now time.T
 	return f.Answer, nil
 }
 
-// Report takes an agent's report. It errs when epoch is not that of the machine's
+// Report takes an agent's report, and reports whether there is anything to decide by it:
+// one that repeats the last is only heard. It errs when epoch is not that of the machine's
 // newest connection.
-func (m *Master) Report(machine string, epoch uint64, r schema.Report, now time.Time) error {
+func (m *Master) Report(machine string, epoch uint64, r schema.Report, now time.Time) (news bool, err error) {
 	if have, ok := m.epochs[machine]; !ok || have != epoch {
-		return fmt.Errorf("machine %s: report of epoch %d, but %d is connected", machine, epoch, have)
+		return false, fmt.Errorf("machine %s: report of epoch %d, but %d is connected", machine, epoch, have)
+	}
+	if m.observed.Repeats(&r, now) {
+		return false, nil
 	}
 	m.tell(m.observed.Hear(r, now))
-	return nil
+	return true, nil
 }
 
 // Usage takes what a machine uses, unless epoch is not that of its newest

@@ -192,11 +192,10 @@ func (o *owner) take(ctx context.Context, m message, inbox <-chan message) (news
 	for {
 		if _, ok := m.(question); ok {
 			questions = append(questions, m)
-		} else {
+		} else if err := m.handle(ctx, o); err != nil {
+			return true, questions, err
+		} else if r, ok := m.(*report); !ok || r.news {
 			news = true
-			if err := m.handle(ctx, o); err != nil {
-				return news, questions, err
-			}
 		}
 		select {
 		case m = <-inbox:

@@ -245,6 +245,44 @@ func TestBurstCostsOneRound(t *testing.T) {
 	})
 }
 
+// A machine that says what it has said costs no round; it is up all the same, and one
+// that says other things is decided upon at once.
+func TestRepeatedReportsCostNoRound(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, store.NewMemory())
+		epoch := r.join()
+		r.report(epoch)
+		r.apply("c1", web(1))
+		synctest.Wait()
+		said := r.running()
+		again := func(times int) uint64 {
+			before := r.status().Version
+			for range times {
+				time.Sleep(2 * time.Second) // of the bubble's clock
+				if err := r.Report(t.Context(), "m1", epoch, said); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return r.status().Version - before
+		}
+		again(1)
+		// Now and then it is looked whether machines are silent.
+		if rounds := again(100); rounds > 100*2/5 {
+			t.Errorf("100 reports that say the same in 200 s cost %d rounds", rounds)
+		}
+		if s := r.status(); s.Machines[0].Health != string(model.HealthUp) || !s.Converged {
+			t.Errorf("the machine is %s, waiting for %q", s.Machines[0].Health, s.Waiting)
+		}
+		said.Tasks = slices.Clone(said.Tasks)
+		said.Tasks[0].Incarnation++
+		if rounds := again(1); rounds == 0 {
+			t.Error("a report that says other things costs no round")
+		}
+		r.stop()
+	})
+}
+
 // A status that is asked for right after news once said that all runs as
 // desired, because nothing had been decided about the news yet.
 func TestQuestionsSeeTheDecision(t *testing.T) {

@@ -102,7 +102,7 @@ func (m join) handle(ctx context.Context, o *owner) error {
 // machine's newest connection.
 func (l *Loop) Report(ctx context.Context, machine string, epoch uint64, r schema.Report) error {
 	reply := make(chan error, 1)
-	err, askErr := ask(ctx, l, report{machine, epoch, r, reply}, reply)
+	err, askErr := ask(ctx, l, &report{machine: machine, epoch: epoch, report: r, reply: reply}, reply)
 	if askErr != nil {
 		return askErr
 	}
@@ -114,10 +114,13 @@ type report struct {
 	epoch   uint64
 	report  schema.Report
 	reply   chan<- error
+	news    bool // there is something to decide
 }
 
-func (m report) handle(ctx context.Context, o *owner) error {
-	m.reply <- o.master.Report(m.machine, m.epoch, m.report, o.cfg.Now())
+func (m *report) handle(ctx context.Context, o *owner) error {
+	var err error
+	m.news, err = o.master.Report(m.machine, m.epoch, m.report, o.cfg.Now())
+	m.reply <- err
 	return o.carryOut(ctx)
 }
 

@@ -96,7 +96,7 @@ func (o *Observed) Shift(by time.Duration) {
 }
 
 // Last returns what a machine said last, nil if it has not reported to this master.
-// It is another value after each report.
+// It is another value after each report that does not only repeat the one before.
 func (o *Observed) Last(machine string) *LastReport { return o.machines[machine] }
 
 // Refusals returns why machines may not join, by name of machine.
@@ -130,6 +130,30 @@ func NewObserved(now time.Time) *Observed {
 		LostAfter: DefaultLostAfter, since: now, awake: now,
 		machines: map[string]*LastReport{}, usage: map[string]Sample{}, refused: map[string]string{}, joins: map[string]joins{}, contested: map[string]contested{},
 	}
+}
+
+// Repeats takes a report that says no more than that all is as the machine's last one
+// said, and reports whether it is one: there is nothing to decide then, and Hear need not
+// have it. The machine must be up, and nothing in doubt of it.
+func (o *Observed) Repeats(r *schema.Report, now time.Time) bool {
+	name := r.Machine.Name
+	was := o.machines[name]
+	_, joined := o.joins[name]
+	_, refused := o.refused[name]
+	_, contested := o.contested[name]
+	if was == nil || joined || refused || contested || now.Sub(was.at) >= SilentAfter || !sameReport(&was.Report, r) {
+		return false
+	}
+	was.at, was.waited = now, o.waited
+	return true
+}
+
+// sameReport reports whether b is a, as it is when an agent has sent but its digest. Two
+// that were sent whole are not looked through for whether they say the same.
+func sameReport(a, b *schema.Report) bool {
+	same := len(a.Tasks) == len(b.Tasks) && (len(a.Tasks) == 0 || &a.Tasks[0] == &b.Tasks[0])
+	return same && a.View == b.View && a.Overload == b.Overload && a.Machine.Boot == b.Machine.Boot && a.Machine.ID == b.Machine.ID &&
+		slices.Equal(a.BusyPorts, b.BusyPorts) && slices.Equal(a.Conditions, b.Conditions)
 }
 
 // Hear takes a report, and returns what is new in it as events.

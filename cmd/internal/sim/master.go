@@ -348,8 +348,6 @@ func (w *World) listen(machine *machine) error {
 
 func (w *World) hear(machine *machine, r *schema.Report) error {
 	m := w.master
-	// A machine that is heard again after a while is news by itself.
-	m.news = m.news || m.heard[machine.name] != r || w.now.Sub(m.heardAt[machine.name]) > 2*slowest+pullEvery
 	m.heard[machine.name], m.heardAt[machine.name] = r, w.now
 	w.oracle.heard[machine.name] = w.now
 	w.checkEnds(machine, r)
@@ -357,9 +355,11 @@ func (w *World) hear(machine *machine, r *schema.Report) error {
 	if f := w.cfg.Mutant.Report; f != nil {
 		f(&said)
 	}
-	if err := m.Report(machine.name, m.epochs[machine.name], said, w.clock.read(w.now)); err != nil {
+	news, err := m.Report(machine.name, m.epochs[machine.name], said, w.clock.read(w.now))
+	if err != nil {
 		w.violate("%v", err)
 	}
+	m.news = m.news || news
 	return w.carryOut()
 }
 
