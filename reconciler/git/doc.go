@@ -2,7 +2,7 @@
 // repository, and what is in it. It is the only importer of go-git.
 //
 // In: a repository (a path or file:// URL, or a remote by https, ssh, http or
-// git) and a branch. Out: reconciler.Seen values from Run, and schema.Tree
+// git) and a branch. Out: model.Seen values from Run, and schema.Tree
 // values, which share their data with the cache here and must not be changed.
 //
 // A local repository is read where it is, its object store directly: ordinary

@@ -1,6 +1,6 @@
 // Package look lets callers ask a source for a look and wait for what it found.
 //
-// In: requests, from any goroutine. Out: to each of them, the reconciler.Seen of a
+// In: requests, from any goroutine. Out: to each of them, the model.Seen of a
 // look that began after the request did, once it has been told to whom the source
 // tells of its looks. Requests that come before a look begins share it; one that is
 // under way answers none that came since, for what they ask about may have happened

@@ -8,8 +8,8 @@ import (
 
 // Forget has a machine forgotten that is not connected, and returns when that is
 // stored; its tasks are then given up at once. With dry it only says what that would
-// be. The time of x is not looked at. It errs with reconciler.NotFoundError if the cell
-// has no such machine, and with reconciler.LinkedError if its agent is connected.
+// be. The time of x is not looked at. It errs with model.NotFoundError if the cell
+// has no such machine, and with control.LinkedError if its agent is connected.
 func (l *Loop) Forget(ctx context.Context, machine string, x schema.Forgotten, dry bool) (*schema.Forgetting, error) {
 	reply := make(chan forgetAnswer, 1)
 	a, err := ask(ctx, l, forget{machine, x, dry, reply}, reply)

@@ -46,9 +46,9 @@ type Config struct {
 	Events EventLog
 	Now    func() time.Time
 	// LostAfter is how long a machine may be silent before it is given up; 0 is
-	// reconciler.DefaultLostAfter.
+	// model.DefaultLostAfter.
 	LostAfter time.Duration
-	// JoinWait is that of reconciler.Observed.
+	// JoinWait is that of model.Observed.
 	JoinWait time.Duration
 	// Settled is told how long a commit took from when its head was seen
 	// until all ran as it says. It must not block.

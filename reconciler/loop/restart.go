@@ -7,14 +7,14 @@ import (
 )
 
 // Restart restarts the tasks of a job that run, or one task, and returns when that
-// is stored. It errs with reconciler.NotFoundError if the cell runs no such job or task,
+// is stored. It errs with model.NotFoundError if the cell runs no such job or task,
 // or must not restart it.
 func (l *Loop) Restart(ctx context.Context, x schema.RestartRequest) (*schema.Restarting, error) {
 	return l.restarts(ctx, restart{RestartRequest: x})
 }
 
 // CancelRestart ends the restart of a job, with those of its tasks, or of one task;
-// by is who asks for it. It errs with reconciler.NotFoundError if the cell has no such
+// by is who asks for it. It errs with model.NotFoundError if the cell has no such
 // job.
 func (l *Loop) CancelRestart(ctx context.Context, name, by string) (*schema.Restarting, error) {
 	return l.restarts(ctx, restart{RestartRequest: schema.RestartRequest{Name: name, By: by}, cancel: true})

@@ -9,7 +9,7 @@ import (
 
 // Suspend leaves a job as it is from now on, or all of them, and returns the
 // suspension when it is stored; lasts is how long it lasts, 0 for as long as
-// nobody ends it. It errs with reconciler.NotFoundError if the cell runs no such job.
+// nobody ends it. It errs with model.NotFoundError if the cell runs no such job.
 func (l *Loop) Suspend(ctx context.Context, x schema.Suspension, lasts time.Duration) (*schema.Suspension, error) {
 	reply := make(chan suspendAnswer, 1)
 	a, err := ask(ctx, l, suspend{x, lasts, reply}, reply)
@@ -45,7 +45,7 @@ func (m suspend) handle(ctx context.Context, o *owner) error {
 
 // Resume ends the suspension of a job, or the one of all of them, and returns the
 // one that was; nil if there was none. by is who asks for it. It errs with
-// reconciler.NotFoundError if the cell runs no such job.
+// model.NotFoundError if the cell runs no such job.
 func (l *Loop) Resume(ctx context.Context, name, by string) (*schema.Suspension, error) {
 	reply := make(chan suspendAnswer, 1)
 	a, err := ask(ctx, l, resume{name, by, reply}, reply)

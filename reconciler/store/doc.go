@@ -1,7 +1,7 @@
 // Package store keeps a cell's documents at rest. It knows nothing of what is
 // in them: a document is bytes under a key relative to the cell.
 //
-// In: batches of reconciler.Write, each one transaction. Out: all documents,
+// In: batches of model.Write, each one transaction. Out: all documents,
 // on Load. There is one type, Store, over three backends that pass the same
 // tests: an etcd server inside this process (OpenEmbedded), a cluster of them
 // outside (OpenCluster), and a twin in memory for tests and the simulation

@@ -14,7 +14,7 @@ import (
 // of the refused write was stored.
 var ErrNotLeader = errors.New("not the leader of the cell")
 
-// Limits of one Commit. reconciler.Batches keeps within them.
+// Limits of one Commit. model.Batches keeps within them.
 const (
 	maxOps   = 128       // etcd's max-txn-ops
 	maxBytes = 1 << 20   // keys and values that are not split

@@ -5,7 +5,7 @@
 // declares what it needs of each. Out, all under one address:
 //
 //	GET  /                 a page for people
-//	GET  /v1/status        reconciler.Status; ?after=VERSION&wait=30s waits for a newer one, tasks=0 leaves the tasks out
+//	GET  /v1/status        status.Status; ?after=VERSION&wait=30s waits for a newer one, tasks=0 leaves the tasks out
 //	GET  /v1/why           ?job=user/job[&index=N]
 //	GET  /v1/events        JSON lines; ?after=ID&newest=1&limit=&job=&task=&machine=&kind=&wait=
 //	GET  /v1/logs          ?task=user/job/index&stream=&follow=1&tail=&generation=&incarnation=

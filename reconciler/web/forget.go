@@ -12,8 +12,8 @@ import (
 // Machines forgets machines. It does not change what is desired.
 type Machines interface {
 	// Forget has a machine forgotten; with dry it only says what that would do. It
-	// errs with reconciler.NotFoundError if there is no such machine, and with
-	// reconciler.LinkedError if its agent is connected.
+	// errs with model.NotFoundError if there is no such machine, and with
+	// control.LinkedError if its agent is connected.
 	Forget(ctx context.Context, machine string, x schema.Forgotten, dry bool) (*schema.Forgetting, error)
 }
 

@@ -12,7 +12,7 @@ import (
 // Repository is the cell's config repository, as the master that leads follows it.
 type Repository interface {
 	// Look has it looked at now, and returns what that found once a Status tells
-	// of it. It errs with *reconciler.SourceError if it cannot be read.
+	// of it. It errs with *status.SourceError if it cannot be read.
 	Look(ctx context.Context) (*status.Look, error)
 	// Standing says how a commit, a hash or the beginning of one, stands to the
 	// head that a Status tells of.

@@ -11,7 +11,7 @@ import (
 // Restarts restarts tasks. It does not change what is desired.
 type Restarts interface {
 	// Restart restarts the tasks of a job that run, or one. It errs with
-	// reconciler.NotFoundError if the cell runs no such job or task, or must not.
+	// model.NotFoundError if the cell runs no such job or task, or must not.
 	Restart(ctx context.Context, x schema.RestartRequest) (*schema.Restarting, error)
 	// CancelRestart ends that where it is.
 	CancelRestart(ctx context.Context, name, by string) (*schema.Restarting, error)

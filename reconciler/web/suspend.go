@@ -14,7 +14,7 @@ import (
 // change what is desired.
 type Suspensions interface {
 	// Suspend leaves a job, or all, as it is; lasts is for how long, 0 without
-	// an end. It errs with reconciler.NotFoundError if the cell runs no such job.
+	// an end. It errs with model.NotFoundError if the cell runs no such job.
 	Suspend(ctx context.Context, x schema.Suspension, lasts time.Duration) (*schema.Suspension, error)
 	// Resume ends that, and returns what it was; nil if it was not suspended.
 	Resume(ctx context.Context, name, by string) (*schema.Suspension, error)

@@ -2,7 +2,7 @@
 // directory as they are, commit or not: every save counts. The directory need
 // not be a git repository.
 //
-// In: a directory, and how to read it. Out: reconciler.Seen values, whose
+// In: a directory, and how to read it. Out: model.Seen values, whose
 // commit is the digest of what matters of the files, and the schema.Tree of the
 // newest of them. A change of a file that does not matter is none.
 //

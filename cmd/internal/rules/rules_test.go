@@ -28,6 +28,7 @@ var rules = []rule{
 	{"doc comments", checkDocComments},
 	{"architecture", checkArchitecture},
 	{"named", checkNamed},
+	{"mentioned", checkMentioned},
 	{"dependencies", checkDependencies},
 	{"words", checkWords},
 	{"ruled", checkRuled},
@@ -158,6 +159,7 @@ var plants = []plant{
 
 	{"package without a paragraph", "architecture", "reconciler/zz/zz.go", "package zz\n", "has no paragraph"},
 
+	{"comment that names nothing", "mentioned", "reconciler/zz.go", "package reconciler\n\n// see model.Zz\n", "names model.Zz, which is not declared"},
 	{"file that is not there", "named", architecturePage, "`reconciler/zz.go`", "names the file reconciler/zz.go, which is not there"},
 	{"name of nothing", "named", architecturePage, "`reconciler.Zz`", "names `reconciler.Zz`, which is not declared"},
 

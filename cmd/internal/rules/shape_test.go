@@ -219,13 +219,17 @@ func checkArchitecture(t *tree) []fault {
 	return out
 }
 
-// named is what a page names of a core, as in `reconciler.Step`.
+// named is what a page names of a core, as in `reconciler.Master`.
 var named = regexp.MustCompile("`((?:schema|placement|reconciler|nodeagent)(?:/[a-z]+)*)\\.([A-Z][A-Za-z]*)`")
 
 // namedFile matches a Go file that the page names by its path.
 var namedFile = regexp.MustCompile("`([a-z]+/[a-zA-Z/-]+\\.go)`")
 
-func checkNamed(t *tree) []fault {
+// mentioned is what a comment names of a core, as in "see intent.Adopt".
+var mentioned = regexp.MustCompile(`\b(schema|placement|reconciler|model|intent|quota|control|nodeagent)\.([A-Z][A-Za-z]*)`)
+
+// declarations returns the names that packages declare, by directory.
+func (t *tree) declarations() map[[2]string]bool {
 	declared := map[[2]string]bool{}
 	for _, f := range t.files {
 		if f.test {
@@ -237,13 +241,44 @@ func checkNamed(t *tree) []fault {
 				declared[[2]string{f.dir, d.Name.Name}] = true
 			case *ast.GenDecl:
 				for _, spec := range d.Specs {
-					if s, ok := spec.(*ast.TypeSpec); ok {
+					switch s := spec.(type) {
+					case *ast.TypeSpec:
 						declared[[2]string{f.dir, s.Name.Name}] = true
+					case *ast.ValueSpec:
+						for _, n := range s.Names {
+							declared[[2]string{f.dir, n.Name}] = true
+						}
 					}
 				}
 			}
 		}
 	}
+	return declared
+}
+
+// checkMentioned: what a comment names of a core is there, also after it has moved.
+func checkMentioned(t *tree) []fault {
+	known := map[string]bool{}
+	for d := range t.declarations() {
+		known[path.Base(d[0])+"."+d[1]] = true
+	}
+	var out []fault
+	for _, f := range t.files {
+		for _, group := range f.ast.Comments {
+			for _, c := range group.List {
+				for _, m := range mentioned.FindAllString(c.Text, -1) {
+					if !known[m] {
+						out = append(out, t.fault(c, "a comment names %s, which is not declared", m))
+					}
+				}
+			}
+		}
+	}
+	return out
+}
+
+func checkNamed(t *tree) []fault {
+	declared := t.declarations()
 	var out []fault
 	for _, m := range named.FindAllStringSubmatch(t.arch, -1) {
 		if !declared[[2]string{m[1], m[2]}] {
