@@ -20,6 +20,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/musterhq/muster/nodeagent/strike"
+
 	"github.com/musterhq/muster/nodeagent/keeper"
 	"github.com/musterhq/muster/reconciler/link"
 	"github.com/musterhq/muster/reconciler/local"
@@ -147,7 +149,7 @@ func newCellPulling(t testing.TB, every time.Duration) *cell {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"muster-agent", keeperName} {
-		if err := os.WriteFile(filepath.Join(dir, name), b, 0o755); err != nil {
+		if err := strike.Program(t.Context(), filepath.Join(dir, name), b); err != nil {
 			t.Fatal(err)
 		}
 	}

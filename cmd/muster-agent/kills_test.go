@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/musterhq/muster/nodeagent/strike"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/musterhq/muster/nodeagent/keeper"
@@ -98,7 +100,7 @@ func TestRandomKills(t *testing.T) {
 	h := &havoc{cell: newCell(t), rng: rand.New(rand.NewPCG(*killSeed, 0)), reported: map[uint64]*reportedEnd{}, killed: map[string]int{}}
 	h.journals = seenByTasks(t)
 	script := filepath.Join(h.journals, "task.sh")
-	if err := errors.Join(os.WriteFile(script, []byte(taskScript), 0o755), os.Chmod(script, 0o755), os.Chmod(h.journals, 0o777)); err != nil {
+	if err := errors.Join(strike.Program(t.Context(), script, []byte(taskScript)), os.Chmod(h.journals, 0o777)); err != nil {
 		t.Fatal(err)
 	}
 	// Enough that some run although each waits after a kill of its keeper.

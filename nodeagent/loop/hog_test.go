@@ -21,10 +21,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/musterhq/muster/nodeagent/strike"
+
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/musterhq/muster/nodeagent/loop"
 	"github.com/musterhq/muster/nodeagent/runtime"
 	"github.com/musterhq/muster/schema"
-	"github.com/prometheus/client_golang/prometheus"
 )
 
 var hogRounds = flag.Int("hogs.rounds", 0, "pairs of TestHogs, each with and without hogs; 0: only that hogs are held")
@@ -177,7 +180,7 @@ func newHogs(t *testing.T) *hogs {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(exe, b, 0o755); err != nil {
+	if err := strike.Program(t.Context(), exe, b); err != nil {
 		t.Fatal(err)
 	}
 	return &hogs{t: t, loop: l, dir: dir, exe: exe}

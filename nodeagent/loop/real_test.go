@@ -18,12 +18,13 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/musterhq/muster/nodeagent/keeper"
 	"github.com/musterhq/muster/nodeagent/loop"
 	"github.com/musterhq/muster/nodeagent/runtime"
 	"github.com/musterhq/muster/nodeagent/strike"
 	"github.com/musterhq/muster/schema"
-	"github.com/prometheus/client_golang/prometheus"
 )
 
 // The test binary is also the agent and the keeper, under those names.
@@ -174,7 +175,7 @@ func installBinaries(t *testing.T) string {
 	}
 	dir := t.TempDir()
 	for _, name := range []string{"agent", "muster-keeper"} {
-		if err := os.WriteFile(filepath.Join(dir, name), b, 0o755); err != nil {
+		if err := strike.Program(t.Context(), filepath.Join(dir, name), b); err != nil {
 			t.Fatal(err)
 		}
 	}

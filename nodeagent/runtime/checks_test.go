@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/musterhq/muster/nodeagent/strike"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/musterhq/muster/nodeagent"
@@ -67,7 +69,7 @@ func putSelf(t *testing.T, dir string) {
 		t.Fatal(err)
 	}
 	name := filepath.Join(filepath.Dir(dir), "work", "attempt")
-	if err := errors.Join(os.WriteFile(name+".new", b, 0o755), os.Chmod(name+".new", 0o755), os.Rename(name+".new", name)); err != nil {
+	if err := errors.Join(strike.Program(t.Context(), name+".new", b), os.Rename(name+".new", name)); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/musterhq/muster/nodeagent/strike"
+
 	"github.com/musterhq/muster/nodeagent/keeper"
 	"github.com/musterhq/muster/nodeagent/runtime"
 	"github.com/musterhq/muster/schema"
@@ -129,7 +131,7 @@ func TestRoot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(root, "program"), program, 0o755); err != nil {
+	if err := strike.Program(t.Context(), filepath.Join(root, "program"), program); err != nil {
 		t.Fatal(err)
 	}
 	a = assignment(1, "/program")

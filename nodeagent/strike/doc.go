@@ -11,6 +11,8 @@
 // traced from here. So whoever starts what is struck polls a pidfd before it waits,
 // as the agent's side of a keeper does, or has a shell in between.
 //
+// Program, beside that, writes a program that a test starts.
+//
 // It rests on ptrace(2), whose way to change a system call differs by
 // architecture: it is there for linux/amd64, and Supported says so.
 package strike

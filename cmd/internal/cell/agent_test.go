@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/musterhq/muster/nodeagent/strike"
 )
 
 // program writes a shell script that stands in for an agent; $0 is in a
@@ -19,7 +21,7 @@ func program(t *testing.T, script string) (a agentProcess, dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	path := filepath.Join(dir, "agent")
-	if err := os.WriteFile(path, []byte("#!/bin/sh\ncd "+dir+"\n"+script), 0o755); err != nil {
+	if err := strike.Program(t.Context(), path, []byte("#!/bin/sh\ncd "+dir+"\n"+script)); err != nil {
 		t.Fatal(err)
 	}
 	return agentProcess{exe: path, stderr: t.Output(), log: slog.New(slog.DiscardHandler)}, dir

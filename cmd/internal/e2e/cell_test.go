@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/musterhq/muster/nodeagent/strike"
+
 	"github.com/musterhq/muster/cmd/internal/binaries"
 	"github.com/musterhq/muster/reconciler/git"
 	"github.com/musterhq/muster/reconciler/model"
@@ -82,7 +84,7 @@ func prepare(t *testing.T) *cell {
 	c.follows = []string{"--repo", c.repo}
 	t.Cleanup(c.close)
 	c.must(os.Chmod(dir, 0o711))
-	c.must(os.WriteFile(c.path("task.sh"), []byte(script), 0o755))
+	c.must(strike.Program(t.Context(), c.path("task.sh"), []byte(script)))
 	c.must(os.Mkdir(c.path("books"), 0o755))
 	c.must(os.Chmod(c.path("books"), 0o777)) // tasks of any user write there, whatever the umask
 	return c

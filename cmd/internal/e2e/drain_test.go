@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/musterhq/muster/nodeagent/strike"
+
 	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/reconciler/web/client"
 )
@@ -157,7 +159,7 @@ func TestDrainEach(t *testing.T) {
 	f.must(err)
 	program, err := os.ReadFile(exe)
 	f.must(err)
-	f.must(os.WriteFile(f.path("server"), program, 0o755))
+	f.must(strike.Program(t.Context(), f.path("server"), program))
 	f.converge(f.commit("a service", map[string][]byte{teamFile: fmt.Appendf(nil, served, f.path("server"), serveWord)}))
 	c := &caller{api: f.api}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/musterhq/muster/nodeagent/strike"
+
 	"github.com/musterhq/muster/reconciler/status"
 )
 
@@ -79,7 +81,7 @@ func TestFollowedLog(t *testing.T) {
 	first, _, _ := strings.Cut(freePorts(t), "-")
 	f := newFleet(t, 2, "--listen", net.JoinHostPort("127.0.0.1", first))
 	script := f.path("counter.sh")
-	f.must(os.WriteFile(script, []byte(counterScript), 0o755))
+	f.must(strike.Program(t.Context(), script, []byte(counterScript)))
 	counter := func(machine, word string) []byte {
 		return fmt.Appendf(nil, `package crew
 
