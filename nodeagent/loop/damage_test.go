@@ -13,12 +13,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sys/unix"
+
 	"github.com/musterhq/muster/nodeagent/durable"
 	"github.com/musterhq/muster/nodeagent/keeper"
 	"github.com/musterhq/muster/nodeagent/loop"
 	"github.com/musterhq/muster/nodeagent/runtime"
 	"github.com/musterhq/muster/schema"
-	"github.com/prometheus/client_golang/prometheus"
 )
 
 // damages are ways to spoil a file; other is one of the same kind of another task.
@@ -31,19 +33,33 @@ var damages = map[string]func(path, other string) error{
 	"a list":     func(path, _ string) error { return os.WriteFile(path, []byte("[1,2]"), 0o600) },
 	"deleted":    func(path, _ string) error { return os.Remove(path) },
 	"directory": func(path, _ string) error {
-		return instead(path, func() error { return os.MkdirAll(path+"/sub", 0o755) })
+		return instead(path, func(at string) error { return os.MkdirAll(at+"/sub", 0o755) })
 	},
-	"link":    func(path, other string) error { return instead(path, func() error { return os.Symlink(other, path) }) },
-	"pipe":    func(path, _ string) error { return instead(path, func() error { return syscall.Mkfifo(path, 0o600) }) },
-	"swapped": func(path, other string) error { return instead(path, func() error { return copyFile(other, path) }) },
-	"mode 0":  func(path, _ string) error { return os.Chmod(path, 0) },
+	"link": func(path, other string) error {
+		return instead(path, func(at string) error { return os.Symlink(other, at) })
+	},
+	"pipe": func(path, _ string) error {
+		return instead(path, func(at string) error { return syscall.Mkfifo(at, 0o600) })
+	},
+	"swapped": func(path, other string) error {
+		return instead(path, func(at string) error { return copyFile(other, at) })
+	},
+	"mode 0": func(path, _ string) error { return os.Chmod(path, 0) },
 }
 
-func instead(path string, put func() error) error {
-	if err := os.Remove(path); err != nil {
+// instead has at path, at once, what put makes: an agent that runs puts back what is not
+// there.
+func instead(path string, put func(at string) error) error {
+	dir, err := os.MkdirTemp("", "damage-")
+	if err != nil {
 		return err
 	}
-	return put()
+	defer os.RemoveAll(dir)
+	at := filepath.Join(dir, "new")
+	if err := put(at); err != nil {
+		return err
+	}
+	return unix.Renameat2(unix.AT_FDCWD, at, unix.AT_FDCWD, path, unix.RENAME_EXCHANGE)
 }
 
 func flip(path string) error {
