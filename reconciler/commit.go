@@ -11,8 +11,8 @@ import (
 )
 
 // Adopt returns what takes a compiled commit into the desired data, and what is told of
-// it: see AdoptCommit, with what admission says of the jobs that it brings. desired is
-// DesiredIn of s.
+// it: see intent.Adopt, with what admission says of the jobs that it brings. desired is
+// intent.Of s.
 func Adopt(s *model.State, desired *intent.Desired, c schema.Compiled, now time.Time) ([]model.Write, []schema.Event) {
 	a := intent.Adopt(s, desired, c, now)
 	var rejected []schema.Event

@@ -14,7 +14,7 @@ import (
 // Input is all that a step depends on.
 type Input struct {
 	State *model.State
-	// Desired is what DesiredIn returns of State; nil to have it found out.
+	// Desired is what intent.Of returns of State; nil to have it found out.
 	Desired  *intent.Desired
 	Observed *model.Observed
 	Now      time.Time

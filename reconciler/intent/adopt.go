@@ -33,7 +33,7 @@ type Adoption struct {
 // everything else of the commit goes ahead. A commit of which nothing can be
 // read (no module, say) leaves every package as it is. One that empties the
 // repository removes all there is, so a guard holds it, however little that is.
-// While the cell is suspended no commit changes anything. desired is DesiredIn of s.
+// While the cell is suspended no commit changes anything. desired is Of s.
 //
 // The writes put packages first, then flip the head, then delete what it no
 // longer refers to.
@@ -49,7 +49,7 @@ func Adopt(s *model.State, desired *Desired, c schema.Compiled, now time.Time) A
 	return out
 }
 
-// adopt is AdoptCommit but for rollouts that go on. It also returns the jobs that the
+// adopt is Adopt but for rollouts that go on. It also returns the jobs that the
 // commit changes, of those that it promotes.
 func adopt(s *model.State, desired *Desired, c schema.Compiled, now time.Time) (out Adoption, brings []string) {
 	if c.Commit != s.Head.Commit && holds(s, c) {

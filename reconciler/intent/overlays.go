@@ -221,7 +221,7 @@ type Cache struct {
 	digests map[*schema.Package][]jobDigest
 }
 
-// Of returns DesiredIn of s. It is shared, and must not be written to.
+// Of returns what intent.Of returns. It is shared, and must not be written to.
 func (c *Cache) Of(s *model.State) *Desired {
 	if c.desired != nil && c.version == s.Desires {
 		return c.desired

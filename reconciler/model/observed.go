@@ -16,7 +16,7 @@ const (
 	// DefaultLostAfter is how long a machine may say nothing before its tasks are
 	// given up, unless the master was told otherwise.
 	DefaultLostAfter = 60 * time.Second
-	// MinLostAfter is the least that it may be told: longer than silentAfter.
+	// MinLostAfter is the least that it may be told: longer than SilentAfter.
 	MinLostAfter = 15 * time.Second
 )
 

@@ -52,7 +52,7 @@ type State struct {
 
 	unknown map[string]*schema.Unknown      // of documents, by key; those without are absent
 	known   map[schema.Digest]schema.Digest // of data with unknown fields: the digest of what is known of it
-	// Desires counts the changes of what DesiredIn is a function of: it is the same for
+	// Desires counts the changes of what intent.Of is a function of: that is the same for
 	// as long as this is.
 	Desires uint64
 }

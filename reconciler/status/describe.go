@@ -18,7 +18,7 @@ import (
 // DescribeInput is what a status is a function of.
 type DescribeInput struct {
 	State    *model.State
-	Desired  *intent.Desired // DesiredIn of State; nil to have it found out
+	Desired  *intent.Desired // intent.Of State; nil to have it found out
 	Observed *model.Observed
 	Last     control.Output // of the newest step
 	Head     string         // the repository's newest commit
