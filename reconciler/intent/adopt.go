@@ -356,8 +356,7 @@ func (a *adoption) result(s *model.State, c schema.Compiled, now time.Time) Adop
 	default:
 		d := DeclaredWith(s.Cell, model.InOrder(a.packages), func(_ *schema.Package, _ int, j *schema.Job) schema.Digest { return digestIfReturned(s, j) })
 		head.Held = a.guard(s, &d, c, a.hides(s, head.Stale))
-		keepHeld(s, &d, head.Held)
-		keepSuspended(s, &d)
+		lay(s, &d, head.Held)
 		next = &d
 		if head.Commit != s.Head.Commit {
 			a.brings = changed(s, next, c.PromoteNew)

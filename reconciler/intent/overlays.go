@@ -30,14 +30,18 @@ const (
 
 // overlays are those that depend on what is stored alone. Retained and Returned depend
 // on what is admitted in the same step, see retainedSets and withReturned.
-var overlays = []func(*model.State, *Desired){
-	func(s *model.State, d *Desired) { keepHeld(s, d, s.Head.Held) },
-	keepSuspended,
+var overlays = []func(s *model.State, d *Desired, held *schema.Held){keepHeld, keepSuspended}
+
+// lay lays them over what the packages of a head declare, which holds what held says.
+func lay(s *model.State, d *Desired, held *schema.Held) {
+	for _, over := range overlays {
+		over(s, d, held)
+	}
 }
 
 // keepSuspended puts the suspended jobs into d as they were admitted last. While
 // the cell is suspended, what was not admitted before is not admitted.
-func keepSuspended(s *model.State, d *Desired) {
+func keepSuspended(s *model.State, d *Desired, _ *schema.Held) {
 	x := s.SuspendedJobs()
 	if x.All == nil && len(x.Jobs) == 0 {
 		return
@@ -241,9 +245,7 @@ func (c *Cache) Of(s *model.State) *Desired {
 		}
 		return ds[i].digest
 	})
-	for _, over := range overlays {
-		over(s, &d)
-	}
+	lay(s, &d, s.Head.Held)
 	c.version, c.desired = s.Desires, &d
 	return c.desired
 }
