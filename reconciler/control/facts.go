@@ -46,13 +46,7 @@ func (f *Facts) Rollout(name schema.JobName, r *schema.JobRecord) RolloutFacts {
 	p := f.step.progressOf(name, r, want)
 	out := RolloutFacts{Protects: f.step.protects(r, &p), Healthy: p.healthy, Canary: f.step.canaryOf(r, want)}
 	if out.Canary != nil {
-		only := f.step.share(name, want).only
-		out.CanaryTasks = len(only)
-		for index := range only {
-			if p.well[index] {
-				out.CanaryPassed++
-			}
-		}
+		out.CanaryPassed, out.CanaryTasks = f.step.canaryTasks(name, want, &p)
 	}
 	return out
 }

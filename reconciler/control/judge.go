@@ -149,9 +149,9 @@ func (s *step) passCanary(name schema.JobName, r *schema.JobRecord, want *schema
 	if canary == nil || r.Rollout.Failed != "" {
 		return false
 	}
-	tasks, all := s.canaryTasks(name, want, p)
+	well, tasks := s.canaryTasks(name, want, p)
 	switch {
-	case !all || p.failing != "":
+	case tasks == 0 || well < tasks || p.failing != "":
 		return false
 	case r.Rollout.Canary.IsZero():
 		r.Rollout.Canary = s.now
@@ -176,20 +176,18 @@ func (s *step) passCanary(name schema.JobName, r *schema.JobRecord, want *schema
 	return true
 }
 
-// canaryTasks returns how many tasks the canary has, and whether all of them are
-// healthy.
-func (s *step) canaryTasks(name schema.JobName, want *schema.Job, p *progress) (n int, all bool) {
-	was := s.job(name)
-	if was.Rollout == nil {
-		return 0, false
+// canaryTasks returns how many tasks the canary has, and how many of them are healthy.
+func (s *step) canaryTasks(name schema.JobName, want *schema.Job, p *progress) (well, n int) {
+	if s.job(name).Rollout == nil {
+		return 0, 0
 	}
 	only := s.share(name, want).only
 	for index := range only {
-		if !p.well[index] {
-			return len(only), false
+		if p.well[index] {
+			well++
 		}
 	}
-	return len(only), len(only) > 0
+	return well, len(only)
 }
 
 // WaitsFor says what a canary that is healthy waits for.
