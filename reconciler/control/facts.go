@@ -9,24 +9,37 @@ import (
 // see it. It decides nothing, and what it is made of is not written to. It is of one
 // moment, and belongs to one goroutine.
 type Facts struct {
-	in   Input
-	last *Output
-	step *step // on a draft without changes, which is thrown away
+	in     Input
+	last   *Output
+	health map[string]model.Health // by machine; made with step
+	step   *step                   // see plain; nil until it is needed
 }
 
 // NewFacts returns the facts of what in has; last is what the newest step decided.
-func NewFacts(in Input, last *Output) *Facts {
-	f := &Facts{in: in, last: last, step: newStep(in)}
-	for _, name := range f.step.names {
-		if health, _ := in.Observed.HealthOf(in.State.Machines[name], in.Now); health == model.HealthUp {
-			f.step.up = append(f.step.up, name)
+func NewFacts(in Input, last *Output) *Facts { return &Facts{in: in, last: last} }
+
+// plain returns a step on a draft without changes, which is thrown away: it knows of
+// machines which are up, and no more.
+func (f *Facts) plain() *step {
+	if f.step == nil {
+		f.step, f.health = newStep(f.in), map[string]model.Health{}
+		for _, name := range f.step.names {
+			if f.health[name], _ = f.in.Observed.HealthOf(f.in.State.Machines[name], f.in.Now); f.health[name] == model.HealthUp {
+				f.step.up = append(f.step.up, name)
+			}
 		}
 	}
-	return f
+	return f.step
 }
 
 // Machines returns the names of all machines, sorted.
-func (f *Facts) Machines() []string { return f.step.names }
+func (f *Facts) Machines() []string { return f.plain().names }
+
+// Health returns how a machine is, "" of one that the cell does not know.
+func (f *Facts) Health(machine string) model.Health {
+	f.plain()
+	return f.health[machine]
+}
 
 // RolloutFacts is how far the rollout of a job has come.
 type RolloutFacts struct {
@@ -43,10 +56,11 @@ type RolloutFacts struct {
 // Rollout returns how far the rollout of an admitted job has come.
 func (f *Facts) Rollout(name schema.JobName, r *schema.JobRecord) RolloutFacts {
 	want := f.in.State.Data[r.Admitted]
-	p := f.step.progressOf(name, r, want)
-	out := RolloutFacts{Protects: f.step.protects(r, &p), Healthy: p.healthy, Canary: f.step.canaryOf(r, want)}
+	s := f.plain()
+	p := s.progressOf(name, r, want)
+	out := RolloutFacts{Protects: s.protects(r, &p), Healthy: p.healthy, Canary: s.canaryOf(r, want)}
 	if out.Canary != nil {
-		out.CanaryPassed, out.CanaryTasks = f.step.canaryTasks(name, want, &p)
+		out.CanaryPassed, out.CanaryTasks = s.canaryTasks(name, want, &p)
 	}
 	return out
 }
@@ -59,10 +73,11 @@ type RestartFacts struct {
 
 // Restarts returns the restarts of a job, sorted by name.
 func (f *Facts) Restarts(name schema.JobName) []RestartFacts {
-	asked := f.step.asked[name]
+	s := f.plain()
+	asked := s.asked[name]
 	out := make([]RestartFacts, 0, len(asked))
 	for _, x := range asked {
-		p := f.step.restartProgressOf(name, x)
+		p := s.restartProgressOf(name, x)
 		out = append(out, RestartFacts{x.RestartRequest, p.done(x.RestartRequest)})
 	}
 	return out

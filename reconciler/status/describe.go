@@ -44,7 +44,7 @@ func Describe(in DescribeInput) Status {
 	d := describer{in: in, status: Status{
 		Cell: in.State.Cell, At: in.Now, Commit: in.Head, Applied: in.State.Head.Commit, By: in.State.Head.By, Source: in.Trouble, SourceAt: in.Source.At,
 		Waiting: []string{}, Waits: []Wait{}, Blocked: []Blocker{}, Stale: []StalePackage{}, Rejected: []Rejection{}, Held: intent.HoldsOf(in.State.Head.Held), Losses: []control.LossHold{}, Suspended: suspensionsOf(in.State), Warnings: []quota.Warning{}, Machines: []MachineStatus{}, Jobs: []JobStatus{}, Tasks: []TaskStatus{}, Notes: []string{},
-	}, used: map[string]schema.Resources{}, held: map[string]int{}, inside: map[string][]string{}, remarks: map[string]bool{}, alone: map[string][]string{}, kept: map[string]string{}, spans: in.State.Spans(), under: in.State.SuspendedJobs(), orders: map[string]*intent.MachineSpec{}, health: map[string]model.Health{}, desired: in.desired()}
+	}, used: map[string]schema.Resources{}, held: map[string]int{}, inside: map[string][]string{}, remarks: map[string]bool{}, alone: map[string][]string{}, kept: map[string]string{}, spans: in.State.Spans(), under: in.State.SuspendedJobs(), orders: map[string]*intent.MachineSpec{}, desired: in.desired()}
 	d.in.Desired = d.desired
 	d.facts = d.in.facts()
 	d.repository()
@@ -76,7 +76,6 @@ type describer struct {
 	orders map[string]*intent.MachineSpec // by machine
 	kept   map[string]string              // by job: the guard that holds its removal
 	alone  map[string][]string            // by machine: jobs that crash there only
-	health map[string]model.Health        // of machines that the cell knows
 	// remarks are the tasks that are as desired, and have a reason all the same: what
 	// there is to remark.
 	remarks map[string]bool
@@ -86,13 +85,12 @@ type describer struct {
 	under model.SuspendedJobs
 }
 
-// lookAtMachines finds how the machines are, and what is declared of them.
+// lookAtMachines finds what is declared of the machines.
 func (d *describer) lookAtMachines() {
 	for _, name := range d.facts.Machines() {
 		r := d.in.State.Machines[name]
 		o := d.desired.DeclaredOf(&r.MachineInfo)
 		d.orders[name] = &o
-		d.health[name], _ = d.in.Observed.HealthOf(r, d.in.Now)
 	}
 }
 
@@ -443,7 +441,7 @@ func (d *describer) unplaced(name schema.TaskName, r *schema.TaskRecord) (state 
 // absent says why nothing is heard of a task's machine, and what the task waits
 // for; "" if the machine is up.
 func (d *describer) absent(name schema.TaskName, machine string) string {
-	health := cmp.Or(d.health[machine], model.HealthLost)
+	health := cmp.Or(d.facts.Health(machine), model.HealthLost)
 	if health == model.HealthUp {
 		return ""
 	}
@@ -508,7 +506,7 @@ func (d *describer) machines() {
 		r, orders := d.in.State.Machines[name], d.orders[name]
 		d.waitGone(name)
 		d.status.Machines = append(d.status.Machines, MachineStatus{
-			Name: name, Health: string(d.health[name]), Draining: d.drainingOf(name), Capacity: r.Capacity, Reserved: r.Reserved, Used: d.used[name], Tasks: d.held[name],
+			Name: name, Health: string(d.facts.Health(name)), Draining: d.drainingOf(name), Capacity: r.Capacity, Reserved: r.Reserved, Used: d.used[name], Tasks: d.held[name],
 			Cordoned: orders.Closed(), Conditions: append(slices.Clip(d.in.Observed.Conditions(name)), d.in.Observed.NameConflict(name, d.in.Now)...), Devices: r.Devices, Attributes: orders.Attributes, Notes: d.machineNotes(name), Place: model.PlaceOf(r),
 		})
 	}

@@ -73,9 +73,10 @@ func (e *Explanation) place(in DescribeInput, task schema.TaskName, machine stri
 	if e.Job == nil && e.Rejection == nil {
 		return false
 	}
-	e.Spread = in.facts().Spread(task.JobName)
+	facts := in.facts()
+	e.Spread = facts.Spread(task.JobName)
 	if isTask && len(e.Tasks) > 0 {
-		e.Placement = in.facts().Placing(task, machine)
+		e.Placement = facts.Placing(task, machine)
 	}
 	return !isTask || len(e.Tasks) > 0
 }
