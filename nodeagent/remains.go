@@ -68,7 +68,7 @@ func Collect(remains []Remains, keep Keep, short int64, now time.Time) (gone []R
 	keep = keep.orDefault()
 	list := slices.Clone(remains)
 	slices.SortFunc(list, func(a, b Remains) int {
-		return cmp.Or(compareBool(a.Failed, b.Failed), a.Ended.Compare(b.Ended), a.TaskRef.Compare(b.TaskRef), cmp.Compare(a.Incarnation, b.Incarnation))
+		return cmp.Or(schema.CompareBool(a.Failed, b.Failed), a.Ended.Compare(b.Ended), a.TaskRef.Compare(b.TaskRef), cmp.Compare(a.Incarnation, b.Incarnation))
 	})
 	total := int64(0)
 	for _, r := range list {

@@ -48,8 +48,8 @@ func Victims(short, least int64, tasks []Candidate) []Candidate {
 	}
 	slices.SortFunc(may, func(a, b Candidate) int {
 		return cmp.Or(
-			compareBool(a.Priority.Prod(), b.Priority.Prod()),
-			compareBool(a.over() == 0, b.over() == 0),
+			schema.CompareBool(a.Priority.Prod(), b.Priority.Prod()),
+			schema.CompareBool(a.over() == 0, b.over() == 0),
 			cmp.Compare(b.over(), a.over()),
 			cmp.Compare(a.Priority, b.Priority),
 			cmp.Compare(b.Use, a.Use),
@@ -62,17 +62,6 @@ func Victims(short, least int64, tasks []Candidate) []Candidate {
 		n++
 	}
 	return may[:n]
-}
-
-// compareBool orders false before true.
-func compareBool(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case b:
-		return -1
-	}
-	return 1
 }
 
 // The least that stopping a task must free, of memory or disk in bytes, and in

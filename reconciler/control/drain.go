@@ -148,13 +148,7 @@ func (s *step) draining() []drained {
 	}
 	for i := range out {
 		slices.SortStableFunc(out[i].tasks, func(a, b drainTask) int {
-			switch system := a.data.Kind == schema.System; {
-			case system == (b.data.Kind == schema.System):
-				return 0
-			case system: // after the others
-				return 1
-			}
-			return -1
+			return schema.CompareBool(a.data.Kind == schema.System, b.data.Kind == schema.System)
 		})
 	}
 	return out

@@ -239,7 +239,7 @@ func (a *admission) ask() {
 		a.wishes = append(a.wishes, w)
 	}
 	slices.SortStableFunc(a.wishes, func(x, y *wish) int {
-		return cmp.Or(boolCompare(len(x.grows) > 0, len(y.grows) > 0), cmp.Compare(y.Job.Priority, x.Job.Priority))
+		return cmp.Or(schema.CompareBool(len(x.grows) > 0, len(y.grows) > 0), cmp.Compare(y.Job.Priority, x.Job.Priority))
 	})
 }
 
@@ -287,14 +287,4 @@ func (a *admission) over(w *wish) []int {
 		return nil
 	}
 	return slices.DeleteFunc(a.budgets[k].exceeded(a.with(w)), func(d int) bool { return !slices.Contains(w.grows, d) })
-}
-
-func boolCompare(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case b:
-		return -1
-	}
-	return 1
 }

@@ -169,7 +169,7 @@ func (a *admission) top(k account, d int) []*schema.Job {
 func byAsk(d int) func(x, y *schema.Job) int {
 	return func(x, y *schema.Job) int {
 		m, n := askOf(x)[d], askOf(y)[d]
-		return cmp.Or(boolCompare(n.over(m), m.over(n)), strings.Compare(x.Name, y.Name))
+		return cmp.Or(schema.CompareBool(n.over(m), m.over(n)), strings.Compare(x.Name, y.Name))
 	}
 }
 
@@ -208,7 +208,7 @@ func (a *admission) absent(s shortage) []*grant {
 		ended := !a.in.Now.Before(x.From)
 		switch {
 		case ended != !a.in.Now.Before(y.From):
-			return boolCompare(ended, !ended)
+			return schema.CompareBool(ended, !ended)
 		case ended:
 			return y.Until.Compare(x.Until)
 		}

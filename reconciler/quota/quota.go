@@ -120,7 +120,7 @@ func grantsOf(d intent.Desired, now time.Time) []*grant {
 		out = append(out, g)
 	}
 	slices.SortStableFunc(out, func(x, y *grant) int {
-		return cmp.Or(boolCompare(x.Band != schema.BandMonitoring, y.Band != schema.BandMonitoring), strings.Compare(x.Name, y.Name))
+		return cmp.Or(schema.CompareBool(x.Band != schema.BandMonitoring, y.Band != schema.BandMonitoring), strings.Compare(x.Name, y.Name))
 	})
 	return out
 }
