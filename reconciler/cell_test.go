@@ -30,6 +30,7 @@ type cell struct {
 	in       control.Input                  // of the newest step
 	forgets  bool                           // each step goes without what the one before has found out
 	heard    map[string][]schema.TaskStatus // by this master, by machine
+	views    map[string][]schema.Assignment // last that this master pushed, by machine
 	agents   []*agent                       // sorted by name
 	rejected map[string]bool                // jobs of which an event has said so
 	pids     int
@@ -59,7 +60,7 @@ func (c *cell) restart() {
 		panic(err)
 	}
 	c.master, c.state, c.observed = m, m.State(), m.Observed()
-	c.heard = map[string][]schema.TaskStatus{}
+	c.heard, c.views = map[string][]schema.TaskStatus{}, map[string][]schema.Assignment{}
 	c.carryOut() // that it leads
 }
 
@@ -73,8 +74,8 @@ func (c *cell) stepOf(in control.Input) control.Output {
 	return control.Step(in)
 }
 
-// carryOut does what the master wants done but for its views, which agents take
-// when they are heard, and returns what it tells.
+// carryOut does what the master wants done, and returns what it tells. Agents take
+// their views when they are heard.
 func (c *cell) carryOut() []schema.Event {
 	var events []schema.Event
 	for {
@@ -84,6 +85,9 @@ func (c *cell) carryOut() []schema.Event {
 		}
 		c.take(ready.Writes)
 		events = append(events, ready.Events...)
+		for _, v := range ready.Views {
+			c.views[v.Machine] = v.Assignments
+		}
 		c.master.Advance(c.now)
 	}
 }
@@ -125,7 +129,31 @@ func (c *cell) step() control.Output {
 	if err := c.in.Memo.Audit(c.master.Input(c.now)); err != nil {
 		panic(err)
 	}
+	c.auditViews()
 	return c.last
+}
+
+// auditViews panics when a machine was pushed another view than what is stored makes of
+// all task records, or none.
+func (c *cell) auditViews() {
+	if c.state.Recovering() {
+		return
+	}
+	want := map[string][]string{}
+	for _, name := range c.state.ChunkNames() {
+		for _, r := range c.state.Chunks[name].Tasks {
+			want[r.Machine] = append(want[r.Machine], fmt.Sprintf("%s %d %s stop=%t", name.Job.Task(r.Index), r.Generation, r.Data, r.Stop != nil))
+		}
+	}
+	for machine, view := range c.views {
+		var have []string
+		for _, a := range view {
+			have = append(have, fmt.Sprintf("%s %d %s stop=%t", a.Task, a.Generation, schema.DigestOf(a.Job), a.Stop != nil))
+		}
+		if !slices.Equal(have, want[machine]) {
+			panic(fmt.Sprintf("machine %s was pushed %v, and is to have %v", machine, have, want[machine]))
+		}
+	}
 }
 
 // input is what a step without a memo would be given.
@@ -163,7 +191,7 @@ func (c *cell) agent(name string) *agent {
 
 // hear lets every machine that is not silent take its view and report.
 func (c *cell) hear() []schema.Event {
-	views := model.Views(c.state)
+	views := c.state.Views()
 	var events []schema.Event
 	for _, a := range c.agents {
 		if !a.silent {

@@ -72,6 +72,7 @@ func (m *Master) Join(info schema.MachineInfo, now time.Time) (uint64, error) {
 	m.epochs[info.Name] = epoch
 	m.observed.Join(info.Name, now)
 	delete(m.pushed, info.Name)
+	m.unsent[info.Name] = struct{}{}
 	return epoch, nil
 }
 

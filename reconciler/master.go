@@ -3,8 +3,8 @@ package reconciler
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/musterhq/muster/reconciler/control"
@@ -47,8 +47,8 @@ type Master struct {
 	kept *schema.Compiled
 
 	epochs  map[string]uint64              // machines that are connected
-	views   map[string][]schema.Assignment // of the state; nil when it has changed since
 	pushed  map[string][]schema.Assignment // last view that each was sent
+	unsent  map[string]struct{}            // machines whose view may be another than they were sent
 	viewSeq uint64
 
 	version uint64 // counts rounds: what a Status is a function of
@@ -123,7 +123,7 @@ func NewMaster(cfg MasterConfig, docs map[string][]byte, now time.Time) (*Master
 	}
 	m := &Master{
 		cfg: cfg, state: state, observed: model.NewObserved(now), head: state.Head.Commit, reported: true,
-		epochs: map[string]uint64{}, pushed: map[string][]schema.Assignment{},
+		epochs: map[string]uint64{}, pushed: map[string][]schema.Assignment{}, unsent: map[string]struct{}{},
 	}
 	m.observed.LostAfter, m.observed.JoinWait = cmp.Or(cfg.LostAfter, model.DefaultLostAfter), cfg.JoinWait
 	m.tell([]schema.Event{{At: now, Kind: schema.EventMaster, Commit: state.Head.Commit, Message: "a master leads the cell"}})
@@ -177,10 +177,11 @@ func (m *Master) Ready(now time.Time) (Ready, bool) {
 // Stored says that the store has a batch of what was Ready. It errs when the
 // state does not take it, which is a bug.
 func (m *Master) Stored(batch []model.Write) error {
-	m.views = nil
+	m.state.Affected(batch, m.unsent)
 	if err := m.state.Apply(batch); err != nil {
 		return fmt.Errorf("cell %s: %w", m.cfg.Cell, err)
 	}
+	m.state.Affected(batch, m.unsent)
 	return nil
 }
 
@@ -221,29 +222,28 @@ func (m *Master) next(now time.Time) {
 }
 
 // push returns the views of the connected machines that do not have theirs, by name.
+// It looks only at machines that have joined, or of which a chunk was written.
 func (m *Master) push() []View {
 	if m.state.Recovering() {
 		return nil
 	}
-	if m.views == nil {
-		m.views = model.Views(m.state)
-	}
 	var out []View
-	for machine, epoch := range m.epochs {
+	for _, machine := range slices.Sorted(maps.Keys(m.unsent)) {
 		if m.state.Restored != nil && !m.observed.Heard(machine) {
 			continue // it may hold what must be taken over first
 		}
-		view := m.views[machine]
+		delete(m.unsent, machine)
+		epoch, connected := m.epochs[machine]
+		if !connected {
+			continue // it gets its view when it joins
+		}
+		view := m.state.View(machine)
 		if had, ok := m.pushed[machine]; ok && sameView(had, view) {
 			continue
 		}
 		m.pushed[machine] = view
-		out = append(out, View{Machine: machine, Epoch: epoch, Assignments: view})
-	}
-	slices.SortFunc(out, func(a, b View) int { return strings.Compare(a.Machine, b.Machine) })
-	for i := range out {
 		m.viewSeq++
-		out[i].Version = m.viewSeq
+		out = append(out, View{Machine: machine, Epoch: epoch, Version: m.viewSeq, Assignments: view})
 	}
 	return out
 }

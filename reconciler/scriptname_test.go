@@ -72,5 +72,6 @@ func (c *cell) forgetting(d *datadriven.TestData, args []string) string {
 func (c *cell) left(machine string) {
 	if r := c.state.Machines[machine]; r != nil {
 		c.master.Leave(machine, r.Epoch)
+		delete(c.views, machine)
 	}
 }

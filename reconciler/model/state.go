@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/musterhq/muster/schema"
@@ -55,6 +54,9 @@ type State struct {
 	// Desires counts the changes of what intent.Of is a function of: that is the same for
 	// as long as this is.
 	Desires uint64
+
+	// holds is an index of Chunks: by machine, those with a task assigned to it.
+	holds map[string]map[ChunkName]struct{}
 }
 
 // ChunkName identifies a chunk of a job's task records.
@@ -70,6 +72,7 @@ func NewState(cell string) *State {
 		Jobs: map[schema.JobName]*schema.JobRecord{}, Chunks: map[ChunkName]*schema.Chunk{}, Machines: map[string]*schema.MachineRecord{},
 		Suspensions: map[string]*schema.Suspension{}, Restarts: map[string]*schema.RestartRequest{},
 		unknown: map[string]*schema.Unknown{}, known: map[schema.Digest]schema.Digest{},
+		holds: map[string]map[ChunkName]struct{}{},
 	}
 }
 
@@ -165,16 +168,11 @@ func (s *State) apply(w Write) error {
 		}
 		return put(s, s.Jobs, job, w)
 	case KeyChunk:
-		i := strings.LastIndexByte(name, '/')
-		job, err := schema.ParseJobName(s.Cell + "/" + name[:max(i, 0)])
+		key, err := s.parseChunkName(name)
 		if err != nil {
 			return err
 		}
-		number, err := strconv.Atoi(name[i+1:])
-		if err != nil {
-			return err
-		}
-		return put(s, s.Chunks, ChunkName{job, number}, w)
+		return s.applyChunk(key, w)
 	}
 	return nil
 }
@@ -291,27 +289,4 @@ func (s *State) Spans() map[schema.JobName]int {
 // JobNames returns the names of all jobs that have a record, sorted.
 func (s *State) JobNames() []schema.JobName {
 	return slices.SortedFunc(maps.Keys(s.Jobs), schema.JobName.Compare)
-}
-
-// Views returns what each machine shall be told: all its assignments, sorted
-// by task. A machine without any is absent.
-func Views(s *State) map[string][]schema.Assignment {
-	views := map[string][]schema.Assignment{}
-	for _, name := range s.ChunkNames() {
-		c := s.Chunks[name]
-		for i := range c.Tasks {
-			r := &c.Tasks[i]
-			if r.Machine == "" {
-				continue
-			}
-			data := r.Data
-			if known, ok := s.known[data]; ok {
-				data = known
-			}
-			views[r.Machine] = append(views[r.Machine], schema.Assignment{
-				Task: c.Job.Task(r.Index), Generation: r.Generation, Data: data, Job: s.Data[r.Data], Ports: r.Ports, Devices: r.Devices, Alloc: r.Alloc, Stop: r.Stop,
-			})
-		}
-	}
-	return views
 }
