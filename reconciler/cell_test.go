@@ -191,7 +191,7 @@ func (c *cell) agent(name string) *agent {
 
 // hear lets every machine that is not silent take its view and report.
 func (c *cell) hear() []schema.Event {
-	views := c.state.Views()
+	views := model.Views(c.state)
 	var events []schema.Event
 	for _, a := range c.agents {
 		if !a.silent {

@@ -177,11 +177,11 @@ func (m *Master) Ready(now time.Time) (Ready, bool) {
 // Stored says that the store has a batch of what was Ready. It errs when the
 // state does not take it, which is a bug.
 func (m *Master) Stored(batch []model.Write) error {
-	m.state.Affected(batch, m.unsent)
+	model.Affected(m.state, batch, m.unsent)
 	if err := m.state.Apply(batch); err != nil {
 		return fmt.Errorf("cell %s: %w", m.cfg.Cell, err)
 	}
-	m.state.Affected(batch, m.unsent)
+	model.Affected(m.state, batch, m.unsent)
 	return nil
 }
 
@@ -237,7 +237,7 @@ func (m *Master) push() []View {
 		if !connected {
 			continue // it gets its view when it joins
 		}
-		view := m.state.View(machine)
+		view := model.View(m.state, machine)
 		if had, ok := m.pushed[machine]; ok && sameView(had, view) {
 			continue
 		}

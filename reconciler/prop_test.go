@@ -433,7 +433,7 @@ func (a *anything) generations(t *rapid.T) {
 // records does not count: a crash came between its end and the use of its room.
 func (a *anything) room(t *rapid.T) {
 	used := map[string]schema.Resources{}
-	for machine, view := range a.state.Views() {
+	for machine, view := range model.Views(a.state) {
 		for _, v := range view {
 			if s := a.agent(machine).tasks[v.Generation]; s == nil || s.State != schema.Dead {
 				used[machine] = used[machine].Add(v.Job.Task.Resources.Resources)
@@ -458,7 +458,7 @@ func (a *anything) invariants(t *rapid.T) {
 			t.Fatalf("job %s is not known to why", j.Name)
 		}
 	}
-	for machine, view := range a.state.Views() {
+	for machine, view := range model.Views(a.state) {
 		if !slices.IsSortedFunc(view, func(x, y schema.Assignment) int { return x.Task.Compare(y.Task) }) {
 			t.Fatalf("the view of %s is not sorted", machine)
 		}

@@ -121,7 +121,7 @@ func (r *rig) traced() []string {
 // Push implements loop.Pusher. Whatever a machine is told must be what the
 // store holds at that moment.
 func (r *rig) Push(machine string, epoch, version uint64, view []schema.Assignment) {
-	if stored := r.stored().View(machine); !cmp.Equal(stored, view) {
+	if stored := model.View(r.stored(), machine); !cmp.Equal(stored, view) {
 		r.t.Errorf("view %d of %s is not what is stored: %s", version, machine, cmp.Diff(stored, view))
 	}
 	names := []string{}

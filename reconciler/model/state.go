@@ -55,8 +55,7 @@ type State struct {
 	// as long as this is.
 	Desires uint64
 
-	// holds is an index of Chunks: by machine, those with a task assigned to it.
-	holds map[string]map[ChunkName]struct{}
+	holders holders // of Chunks
 }
 
 // ChunkName identifies a chunk of a job's task records.
@@ -72,7 +71,7 @@ func NewState(cell string) *State {
 		Jobs: map[schema.JobName]*schema.JobRecord{}, Chunks: map[ChunkName]*schema.Chunk{}, Machines: map[string]*schema.MachineRecord{},
 		Suspensions: map[string]*schema.Suspension{}, Restarts: map[string]*schema.RestartRequest{},
 		unknown: map[string]*schema.Unknown{}, known: map[schema.Digest]schema.Digest{},
-		holds: map[string]map[ChunkName]struct{}{},
+		holders: holders{},
 	}
 }
 
@@ -168,11 +167,14 @@ func (s *State) apply(w Write) error {
 		}
 		return put(s, s.Jobs, job, w)
 	case KeyChunk:
-		key, err := s.parseChunkName(name)
+		key, err := parseChunkName(s.Cell, name)
 		if err != nil {
 			return err
 		}
-		return s.applyChunk(key, w)
+		was := s.Chunks[key]
+		err = put(s, s.Chunks, key, w)
+		s.holders.replace(key, was, s.Chunks[key])
+		return err
 	}
 	return nil
 }

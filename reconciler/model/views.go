@@ -10,9 +10,9 @@ import (
 )
 
 // parseChunkName reads the key of a chunk without its kind.
-func (s *State) parseChunkName(key string) (ChunkName, error) {
+func parseChunkName(cell, key string) (ChunkName, error) {
 	i := strings.LastIndexByte(key, '/')
-	job, err := schema.ParseJobName(s.Cell + "/" + key[:max(i, 0)])
+	job, err := schema.ParseJobName(cell + "/" + key[:max(i, 0)])
 	if err != nil {
 		return ChunkName{}, err
 	}
@@ -20,22 +20,23 @@ func (s *State) parseChunkName(key string) (ChunkName, error) {
 	return ChunkName{job, number}, err
 }
 
-// applyChunk takes a chunk of task records, and keeps the index of machines.
-func (s *State) applyChunk(name ChunkName, w Write) error {
-	for machine := range assigned(s.Chunks[name]) {
-		delete(s.holds[machine], name)
-		if len(s.holds[machine]) == 0 {
-			delete(s.holds, machine)
+// holders is an index of chunks: by machine, those with a task assigned to it.
+type holders map[string]map[ChunkName]struct{}
+
+// replace takes that the chunk of a name was one and is another; each may be nil.
+func (h holders) replace(name ChunkName, was, is *schema.Chunk) {
+	for machine := range assigned(was) {
+		delete(h[machine], name)
+		if len(h[machine]) == 0 {
+			delete(h, machine)
 		}
 	}
-	err := put(s, s.Chunks, name, w)
-	for machine := range assigned(s.Chunks[name]) {
-		if s.holds[machine] == nil {
-			s.holds[machine] = map[ChunkName]struct{}{}
+	for machine := range assigned(is) {
+		if h[machine] == nil {
+			h[machine] = map[ChunkName]struct{}{}
 		}
-		s.holds[machine][name] = struct{}{}
+		h[machine][name] = struct{}{}
 	}
-	return err
 }
 
 // assigned returns the machines to which the tasks of a chunk are assigned; c may be
@@ -55,10 +56,10 @@ func assigned(c *schema.Chunk) map[string]struct{} {
 
 // Affected adds to machines those that have a task in a chunk that is written. Called
 // before and after the writes are applied, it finds all whose view they change.
-func (s *State) Affected(writes []Write, machines map[string]struct{}) {
+func Affected(s *State, writes []Write, machines map[string]struct{}) {
 	for _, w := range writes {
 		if name, ok := strings.CutPrefix(w.Key, KeyChunk); ok {
-			if key, err := s.parseChunkName(name); err == nil {
+			if key, err := parseChunkName(s.Cell, name); err == nil {
 				maps.Copy(machines, assigned(s.Chunks[key]))
 			}
 		}
@@ -67,13 +68,13 @@ func (s *State) Affected(writes []Write, machines map[string]struct{}) {
 
 // View returns what a machine shall be told: all its assignments, sorted by task; nil
 // if it has none. It costs what the machine holds, and not what the cell does.
-func (s *State) View(machine string) []schema.Assignment {
+func View(s *State, machine string) []schema.Assignment {
 	var view []schema.Assignment
-	for _, name := range slices.SortedFunc(maps.Keys(s.holds[machine]), ChunkName.Compare) {
+	for _, name := range slices.SortedFunc(maps.Keys(s.holders[machine]), ChunkName.Compare) {
 		c := s.Chunks[name]
 		for i := range c.Tasks {
 			if c.Tasks[i].Machine == machine {
-				view = append(view, s.assignment(c, &c.Tasks[i]))
+				view = append(view, assignment(s, c, &c.Tasks[i]))
 			}
 		}
 	}
@@ -81,15 +82,15 @@ func (s *State) View(machine string) []schema.Assignment {
 }
 
 // Views returns the view of each machine that has one.
-func (s *State) Views() map[string][]schema.Assignment {
-	views := make(map[string][]schema.Assignment, len(s.holds))
-	for machine := range s.holds {
-		views[machine] = s.View(machine)
+func Views(s *State) map[string][]schema.Assignment {
+	views := make(map[string][]schema.Assignment, len(s.holders))
+	for machine := range s.holders {
+		views[machine] = View(s, machine)
 	}
 	return views
 }
 
-func (s *State) assignment(c *schema.Chunk, r *schema.TaskRecord) schema.Assignment {
+func assignment(s *State, c *schema.Chunk, r *schema.TaskRecord) schema.Assignment {
 	data := r.Data
 	if known, ok := s.known[data]; ok {
 		data = known

@@ -102,7 +102,7 @@ func (w *World) thaw() {
 		}
 		return
 	}
-	views := m.state.Views()
+	views := model.Views(m.state)
 	for _, machine := range w.machines {
 		if epoch, ok := m.epochs[machine.name]; ok {
 			m.version++
@@ -316,7 +316,7 @@ func (w *World) pushEarly(writes []model.Write) error {
 	if err := s.Apply(writes); err != nil {
 		return err
 	}
-	views := s.Views()
+	views := model.Views(s)
 	for _, machine := range w.machines {
 		if epoch, ok := w.master.epochs[machine.name]; ok {
 			w.master.version++
