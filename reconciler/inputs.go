@@ -1,7 +1,6 @@
 package reconciler
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 // Head says what is new about the repository: another head, or other trouble with
 // it.
 func (m *Master) Head(s model.Seen, now time.Time) {
+	m.news = true
 	m.tell(model.SourceEvents(m.source, s, now))
 	m.source = s
 	if s.Commit != "" && s.Commit != m.head {
@@ -31,7 +31,7 @@ func (m *Master) Looked(at time.Time) {
 // in the commit. It is shown until the commit is adopted, or another is the head.
 func (m *Master) CompileFailed(commit string, err error) {
 	if commit == m.head {
-		m.compileErr = err
+		m.compileErr, m.news = err, true
 	}
 }
 
@@ -41,7 +41,7 @@ func (m *Master) Compiled(c *schema.Compiled, now time.Time) {
 	if c.Commit != m.head {
 		return // a newer commit has been seen meanwhile
 	}
-	m.compileErr = nil
+	m.compileErr, m.news = nil, true
 	if m.state.Suspended() {
 		m.kept = c
 		return
@@ -55,73 +55,17 @@ func (m *Master) adopt(c *schema.Compiled, now time.Time) {
 	m.out.Adopts = c.Commit
 }
 
-// Join gives a machine that connects its link epoch, which holds when what is
-// Ready is stored. It errs with a *schema.BehindError when the machine was told of
-// more than the store knows, with a *schema.TakenError when it is another agent's,
-// and with others when it shall ask again.
-func (m *Master) Join(info schema.MachineInfo, now time.Time) (uint64, error) {
-	if err := control.Behind(m.state, &info); err != nil {
-		m.tell(m.observed.Refuse(info.Name, err, now))
-		return 0, err
-	}
-	if err := m.contest(&info, now); err != nil {
-		return 0, err
-	}
-	epoch, writes, events := control.Join(m.state, m.desired(), info, now)
-	m.change(writes, events)
-	m.epochs[info.Name] = epoch
-	m.observed.Join(info.Name, now)
-	delete(m.pushed, info.Name)
-	m.unsent[info.Name] = struct{}{}
-	return epoch, nil
-}
-
-// contest errs unless an agent that connects may have the name that it gives now. If
-// it may when the machine that had it is forgotten, that is.
-func (m *Master) contest(info *schema.MachineInfo, now time.Time) error {
-	replaces, err := control.Contest(m.Input(now), info)
-	if taken := (*schema.TakenError)(nil); errors.As(err, &taken) {
-		m.tell(m.observed.RefuseName(taken, now))
-	}
-	if err != nil || !replaces {
-		return err
-	}
-	reason := fmt.Sprintf("it is lost, and another agent has its name now (%s)", schema.PlaceOf(info))
-	if _, err := m.Forget(info.Name, schema.Forgotten{Reason: reason}, false, now); err != nil {
-		return err
-	}
-	return fmt.Errorf("machine %s: the tasks of the one that had this name are given up first", info.Name)
-}
-
-// Forget has a machine forgotten whose agent is not connected: the next decision
-// gives its tasks up, whatever they are, and then it is out of the state. With dry it
-// only says what that would be. It errs with a *NotFoundError if there is no such
-// machine, and with a *LinkedError if its agent is connected.
-func (m *Master) Forget(machine string, x schema.Forgotten, dry bool, now time.Time) (schema.Forgetting, error) {
-	_, linked := m.epochs[machine]
-	x.At = now
-	f, err := control.Forget(m.state, machine, x, linked)
-	if err != nil || dry {
-		return f.Answer, err
-	}
-	m.change(f.Writes, f.Events)
-	m.observed.Dismiss(machine)
-	f.Answer.Done = true
-	return f.Answer, nil
-}
-
-// Report takes an agent's report, and reports whether there is anything to decide by it:
-// one that repeats the last is only heard. It errs when epoch is not that of the machine's
-// newest connection.
-func (m *Master) Report(machine string, epoch uint64, r schema.Report, now time.Time) (news bool, err error) {
+// Report takes an agent's report. One that repeats the last is only heard: it is no news.
+// It errs when epoch is not that of the machine's newest connection.
+func (m *Master) Report(machine string, epoch uint64, r schema.Report, now time.Time) error {
 	if have, ok := m.epochs[machine]; !ok || have != epoch {
-		return false, fmt.Errorf("machine %s: report of epoch %d, but %d is connected", machine, epoch, have)
+		return fmt.Errorf("machine %s: report of epoch %d, but %d is connected", machine, epoch, have)
 	}
-	if m.observed.Repeats(&r, now) {
-		return false, nil
+	if !m.observed.Repeats(&r, now) {
+		m.news = true
+		m.tell(m.observed.Hear(r, now))
 	}
-	m.tell(m.observed.Hear(r, now))
-	return true, nil
+	return nil
 }
 
 // Usage takes what a machine uses, unless epoch is not that of its newest
@@ -135,6 +79,7 @@ func (m *Master) Usage(epoch uint64, u *schema.MachineUsage, now time.Time) {
 // Leave says that a machine's connection of the given epoch has ended.
 func (m *Master) Leave(machine string, epoch uint64) {
 	if m.epochs[machine] == epoch {
+		m.news = true
 		delete(m.epochs, machine)
 		delete(m.pushed, machine)
 	}

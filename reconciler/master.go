@@ -22,7 +22,7 @@ import (
 // news or Wake has come, Decide. After each of these it takes Ready until there is
 // nothing more, carries each out in the order that Ready says, and calls Advance.
 // An input that is given before panics: its decision would rest on a state that is
-// not stored yet.
+// not stored yet. Joins of several machines may be given together, see MayJoin.
 //
 // A Master belongs to one goroutine. Its shape is that of RawNode in
 // go.etcd.io/raft.
@@ -36,7 +36,11 @@ type Master struct {
 
 	out   Ready // handed out, or to be: see pending
 	phase phase
+	news  bool      // something happened that was not decided upon
 	began time.Time // when out was handed out; zero before
+	// joining are the names and ids of the machines whose joins are in out, with nothing
+	// else being written.
+	joining map[string]struct{}
 
 	source     model.Seen
 	head       string    // newest commit of the repository
@@ -123,7 +127,7 @@ func NewMaster(cfg MasterConfig, docs map[string][]byte, now time.Time) (*Master
 	}
 	m := &Master{
 		cfg: cfg, state: state, observed: model.NewObserved(now), head: state.Head.Commit, reported: true,
-		epochs: map[string]uint64{}, pushed: map[string][]schema.Assignment{}, unsent: map[string]struct{}{},
+		epochs: map[string]uint64{}, pushed: map[string][]schema.Assignment{}, unsent: map[string]struct{}{}, joining: map[string]struct{}{},
 	}
 	m.observed.LostAfter, m.observed.JoinWait = cmp.Or(cfg.LostAfter, model.DefaultLostAfter), cfg.JoinWait
 	m.tell([]schema.Event{{At: now, Kind: schema.EventMaster, Commit: state.Head.Commit, Message: "a master leads the cell"}})
@@ -148,6 +152,7 @@ func (m *Master) tell(events []schema.Event) { m.out.Events = append(m.out.Event
 // change hands a change out. What the change before wrote must be stored.
 func (m *Master) change(writes []model.Write, events []schema.Event) {
 	m.mustBeStored()
+	m.news = true
 	m.out.Writes = writes
 	m.tell(events)
 }
@@ -158,6 +163,10 @@ func (m *Master) mustBeStored() {
 		panic("reconciler: an input before what was Ready is stored")
 	}
 }
+
+// News reports whether something has happened since Decide that there may be anything to
+// decide by.
+func (m *Master) News() bool { return m.news }
 
 // Decide begins a round.
 func (m *Master) Decide() {
@@ -191,6 +200,7 @@ func (m *Master) Advance(now time.Time) {
 		m.observed.Waited(m.began, now)
 	}
 	m.out = Ready{}
+	clear(m.joining)
 }
 
 // next goes one step on in a round: it adopts what waited, decides, and tells the
@@ -212,7 +222,7 @@ func (m *Master) next(now time.Time) {
 		m.change(m.last.Writes, m.last.Events)
 		m.out.Step = true
 	case telling:
-		m.phase = idle
+		m.phase, m.news = idle, false
 		m.version++
 		m.status = nil
 		m.out.Views = m.push()

@@ -40,7 +40,10 @@ func Contest(in Input, info *schema.MachineInfo) (replaces bool, err error) {
 // agent that connects, nil if there is none.
 func (in *Input) elsewhere(info *schema.MachineInfo) *schema.MachineRecord {
 	for name, r := range in.State.Machines {
-		if health, _ := in.Observed.HealthOf(r, in.Now); r.ID == info.ID && name != info.Name && health == model.HealthUp {
+		if r.ID != info.ID || name == info.Name {
+			continue
+		}
+		if health, _ := in.Observed.HealthOf(r, in.Now); health == model.HealthUp {
 			return r
 		}
 	}

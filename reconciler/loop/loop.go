@@ -62,14 +62,16 @@ type Loop struct {
 	done  chan struct{} // closed when Run has ended
 }
 
-// message is something that happened, or a question; handle runs on the
-// owner's goroutine.
-type message interface {
+// message is something that happened, an event, or a question.
+type message any
+
+// event has the owner's goroutine tell the master what happened.
+type event interface {
 	handle(ctx context.Context, o *owner) error
 }
 
-// question is a message after which there is nothing to decide.
-type question interface{ question() }
+// question has the owner's goroutine answer it. There is nothing to decide.
+type question interface{ answer(o *owner) }
 
 // New returns a Loop that waits for Run.
 func New(cfg Config) *Loop {
@@ -92,23 +94,24 @@ func (l *Loop) Run(ctx context.Context) error {
 	defer timer.Stop()
 	resetTo(timer, o.master.Wake(), l.cfg.Now())
 	for {
-		news, questions := true, []message(nil)
+		due, questions := false, []question(nil)
 		select {
 		case <-ctx.Done():
 			return nil
 		case m := <-l.inbox:
-			news, questions, err = o.take(ctx, m, l.inbox)
+			questions, err = o.take(ctx, m, l.inbox)
 		case <-timer.C:
+			due = true
 		}
-		if err == nil && news {
+		if err == nil && (due || o.master.News()) {
 			err = o.round(ctx)
 			resetTo(timer, o.master.Wake(), l.cfg.Now())
 		}
-		for i := 0; i < len(questions) && err == nil; i++ {
-			err = questions[i].handle(ctx, o)
-		}
 		if err != nil {
 			return unlessDone(ctx, err)
+		}
+		for _, q := range questions {
+			q.answer(o)
 		}
 	}
 }
@@ -171,6 +174,7 @@ type owner struct {
 	cfg     Config
 	master  *reconciler.Master
 	changed chan struct{} // closed when the master's version moves on
+	joins   []joined      // that are not stored yet
 }
 
 func newOwner(ctx context.Context, cfg Config) (*owner, error) {
@@ -186,23 +190,36 @@ func newOwner(ctx context.Context, cfg Config) (*owner, error) {
 }
 
 // take handles m and whatever else is waiting, so that a burst of reports costs
-// one round. Questions are handed back: they are to be answered after the round,
-// from a state in which the news has been decided upon.
-func (o *owner) take(ctx context.Context, m message, inbox <-chan message) (news bool, questions []message, err error) {
+// one round, and one of joins a few transactions. Questions are handed back: they are
+// to be answered after the round, from a state in which the news has been decided upon.
+func (o *owner) take(ctx context.Context, m message, inbox <-chan message) (questions []question, err error) {
 	for {
-		if _, ok := m.(question); ok {
+		switch m := m.(type) {
+		case question:
 			questions = append(questions, m)
-		} else if err := m.handle(ctx, o); err != nil {
-			return true, questions, err
-		} else if r, ok := m.(*report); !ok || r.news {
-			news = true
+		case event:
+			if err := o.handle(ctx, m); err != nil {
+				return questions, err
+			}
+		default:
+			panic(fmt.Sprintf("loop: %T is neither an event nor a question", m))
 		}
 		select {
 		case m = <-inbox:
 		default:
-			return news, questions, nil
+			return questions, o.welcome(ctx)
 		}
 	}
+}
+
+// handle takes an event; joins before it are stored unless it is another one.
+func (o *owner) handle(ctx context.Context, e event) error {
+	if _, ok := e.(join); !ok {
+		if err := o.welcome(ctx); err != nil {
+			return err
+		}
+	}
+	return e.handle(ctx, o)
 }
 
 // round has the master decide, and carries that out.

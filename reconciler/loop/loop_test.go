@@ -47,6 +47,39 @@ func TestPushFollowsStore(t *testing.T) {
 	})
 }
 
+// TestJoinsStoredTogether: machines that join at the same time cost a transaction for
+// many, not one each, and each knows its epoch when that is stored.
+func TestJoinsStoredTogether(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, store.NewMemory())
+		const machines = 100
+		var joins []func()
+		for i := range machines {
+			info := machine()
+			info.Name = fmt.Sprintf("m%03d", i)
+			joins = append(joins, func() {
+				if epoch, err := r.Join(t.Context(), info); err != nil || epoch != 1 {
+					t.Errorf("%s joins with epoch %d, %v", info.Name, epoch, err)
+				}
+				if r.stored().Machines[info.Name] == nil {
+					t.Errorf("%s has joined and is not stored", info.Name)
+				}
+			})
+		}
+		before := r.memory.Transactions()
+		r.burst(append(joins, func() { // whose connection was lost meanwhile
+			if epoch, err := r.Join(t.Context(), schema.MachineInfo{Name: "m007"}); err != nil || epoch != 2 {
+				t.Errorf("m007 joins again with epoch %d, %v", epoch, err)
+			}
+		})...)
+		if took := r.memory.Transactions() - before; took > 2 {
+			t.Errorf("%d machines joined in %d transactions", machines, took)
+		}
+		r.stop()
+	})
+}
+
 // converge brings a cell to run two tasks, whatever it held before. It returns
 // early once the loop has ended.
 func converge(r *rig) {

@@ -28,14 +28,11 @@ func (l *Loop) Looked(ctx context.Context, at time.Time) error {
 	return l.send(ctx, looked{at})
 }
 
-// looked is handled as a question is: there is nothing to decide.
+// looked is a question: there is nothing to decide.
 type looked struct{ at time.Time }
 
-func (looked) question() {}
-
-func (m looked) handle(_ context.Context, o *owner) error {
+func (m looked) answer(o *owner) {
 	o.master.Looked(m.at)
-	return nil
 }
 
 // CompileFailed tells the loop that a commit could not be compiled for a reason
@@ -50,9 +47,9 @@ type compileFailed struct {
 	err    error
 }
 
-func (m compileFailed) handle(_ context.Context, o *owner) error {
+func (m compileFailed) handle(ctx context.Context, o *owner) error {
 	o.master.CompileFailed(m.commit, m.err)
-	return nil
+	return o.carryOut(ctx)
 }
 
 // Adopt hands the loop a compiled commit.
@@ -90,11 +87,34 @@ type join struct {
 }
 
 func (m join) handle(ctx context.Context, o *owner) error {
+	if !o.master.MayJoin(&m.info) {
+		if err := o.welcome(ctx); err != nil {
+			return err
+		}
+	}
 	epoch, refused := o.master.Join(m.info, o.cfg.Now())
+	o.joins = append(o.joins, joined{joinAnswer{epoch, refused}, m.reply})
+	return nil
+}
+
+// joined is the answer to a join, which waits until that is stored.
+type joined struct {
+	answer joinAnswer
+	reply  chan<- joinAnswer
+}
+
+// welcome stores the joins that were taken, together, and answers them.
+func (o *owner) welcome(ctx context.Context) error {
+	if len(o.joins) == 0 {
+		return nil
+	}
 	if err := o.carryOut(ctx); err != nil {
 		return err
 	}
-	m.reply <- joinAnswer{epoch, refused}
+	for _, j := range o.joins {
+		j.reply <- j.answer
+	}
+	o.joins = nil
 	return nil
 }
 
@@ -102,7 +122,7 @@ func (m join) handle(ctx context.Context, o *owner) error {
 // machine's newest connection.
 func (l *Loop) Report(ctx context.Context, machine string, epoch uint64, r schema.Report) error {
 	reply := make(chan error, 1)
-	err, askErr := ask(ctx, l, &report{machine: machine, epoch: epoch, report: r, reply: reply}, reply)
+	err, askErr := ask(ctx, l, report{machine, epoch, r, reply}, reply)
 	if askErr != nil {
 		return askErr
 	}
@@ -114,13 +134,10 @@ type report struct {
 	epoch   uint64
 	report  schema.Report
 	reply   chan<- error
-	news    bool // there is something to decide
 }
 
-func (m *report) handle(ctx context.Context, o *owner) error {
-	var err error
-	m.news, err = o.master.Report(m.machine, m.epoch, m.report, o.cfg.Now())
-	m.reply <- err
+func (m report) handle(ctx context.Context, o *owner) error {
+	m.reply <- o.master.Report(m.machine, m.epoch, m.report, o.cfg.Now())
 	return o.carryOut(ctx)
 }
 
@@ -135,11 +152,8 @@ type usage struct {
 	usage *schema.MachineUsage
 }
 
-func (usage) question() {}
-
-func (m usage) handle(_ context.Context, o *owner) error {
+func (m usage) answer(o *owner) {
 	o.master.Usage(m.epoch, m.usage, o.cfg.Now())
-	return nil
 }
 
 // Usages returns what the cell's machines and tasks use, as they said last. The
@@ -151,11 +165,8 @@ func (l *Loop) Usages(ctx context.Context) (*status.Usage, error) {
 
 type usageQuestion struct{ reply chan<- *status.Usage }
 
-func (usageQuestion) question() {}
-
-func (m usageQuestion) handle(_ context.Context, o *owner) error {
+func (m usageQuestion) answer(o *owner) {
 	m.reply <- status.DescribeUsage(o.master.State(), o.master.Observed(), o.cfg.Now())
-	return nil
 }
 
 // Leave says that a machine's connection of the given epoch has ended.
@@ -170,9 +181,9 @@ type leave struct {
 	epoch   uint64
 }
 
-func (m leave) handle(_ context.Context, o *owner) error {
+func (m leave) handle(ctx context.Context, o *owner) error {
 	o.master.Leave(m.machine, m.epoch)
-	return nil
+	return o.carryOut(ctx)
 }
 
 // Status returns the cell at this moment, and a channel that is closed when there
@@ -190,11 +201,8 @@ type statusAnswer struct {
 
 type statusQuestion struct{ reply chan<- statusAnswer }
 
-func (statusQuestion) question() {}
-
-func (m statusQuestion) handle(_ context.Context, o *owner) error {
+func (m statusQuestion) answer(o *owner) {
 	m.reply <- statusAnswer{o.master.Status(o.cfg.Now()), o.changed}
-	return nil
 }
 
 // Why explains a job or task by its name, user/job or user/job/index; false if
@@ -215,12 +223,9 @@ type whyQuestion struct {
 	reply         chan<- whyAnswer
 }
 
-func (whyQuestion) question() {}
-
-func (m whyQuestion) handle(_ context.Context, o *owner) error {
+func (m whyQuestion) answer(o *owner) {
 	e, known := o.master.Why(m.name, m.machine, o.cfg.Now())
 	m.reply <- whyAnswer{e, known}
-	return nil
 }
 
 // Locate returns the machine of a task's newest run that the state knows of, ""
@@ -236,11 +241,8 @@ type locateQuestion struct {
 	reply chan<- string
 }
 
-func (locateQuestion) question() {}
-
-func (m locateQuestion) handle(_ context.Context, o *owner) error {
+func (m locateQuestion) answer(o *owner) {
 	m.reply <- o.master.State().Locate(m.task, m.from)
-	return nil
 }
 
 // Applied returns the commit whose data is in the store, "" before the first.
@@ -251,9 +253,6 @@ func (l *Loop) Applied(ctx context.Context) (commit string, err error) {
 
 type appliedQuestion struct{ reply chan<- string }
 
-func (appliedQuestion) question() {}
-
-func (m appliedQuestion) handle(_ context.Context, o *owner) error {
+func (m appliedQuestion) answer(o *owner) {
 	m.reply <- o.master.State().Head.Commit
-	return nil
 }

@@ -355,11 +355,11 @@ func (w *World) hear(machine *machine, r *schema.Report) error {
 	if f := w.cfg.Mutant.Report; f != nil {
 		f(&said)
 	}
-	news, err := m.Report(machine.name, m.epochs[machine.name], said, w.clock.read(w.now))
+	err := m.Report(machine.name, m.epochs[machine.name], said, w.clock.read(w.now))
 	if err != nil {
 		w.violate("%v", err)
 	}
-	m.news = m.news || news
+	m.news = m.news || m.News()
 	return w.carryOut()
 }
 
