@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/musterhq/muster/nodeagent/cgroup"
 	"github.com/musterhq/muster/nodeagent/durable"
 )
 
@@ -55,7 +56,7 @@ func openBeside(dir string) (*beside, error) {
 		err = errEnded
 	case err == nil:
 		for _, dir := range b.spec.Cgroups {
-			b.unified = append(b.unified, isUnified(dir))
+			b.unified = append(b.unified, cgroup.IsUnified(dir))
 		}
 		return b, nil
 	}
@@ -100,7 +101,7 @@ func (b *beside) over() bool {
 func (b *beside) makeGroup(name string) string {
 	for _, dir := range b.spec.Cgroups {
 		_, err := os.Stat(filepath.Join(dir, "freezer.state"))
-		if err != nil && !isUnified(dir) {
+		if err != nil && !cgroup.IsUnified(dir) {
 			continue
 		}
 		group := filepath.Join(dir, name)

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/musterhq/muster/nodeagent/cgroup"
 	"golang.org/x/sys/unix"
 )
 
@@ -342,7 +343,7 @@ func (k *check) reap() syscall.WaitStatus {
 // anything.
 func (k *check) left() bool {
 	if k.slot >= 0 {
-		return cgroups{k.group}.kill()
+		return cgroup.Dirs{k.group}.Kill()
 	}
 	return killMarked(k.mark, k.since)
 }

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/musterhq/muster/nodeagent/cgroup"
 	"github.com/musterhq/muster/nodeagent/durable"
 	"github.com/musterhq/muster/schema/filelock"
 )
@@ -138,7 +139,7 @@ func (h *Handle) abort(why string) error {
 func Abandon(dir string, spec *Spec) error {
 	h := &Handle{dir: dir, known: Known{Boot: spec.Boot}, Spec: *spec}
 	_, err := h.settle("")
-	return errors.Join(err, cgroups(spec.Cgroups).remove())
+	return errors.Join(err, cgroup.Dirs(spec.Cgroups).Remove())
 }
 
 // Close gives up the Handle and ends its calls of Wait. The incarnation goes on.
@@ -199,7 +200,7 @@ func (h *Handle) end(why string) (Exit, error) {
 
 // Clean removes the task's cgroups, once it has ended: a keeper does so itself
 // unless it was killed.
-func (h *Handle) Clean() error { return cgroups(h.Spec.Cgroups).remove() }
+func (h *Handle) Clean() error { return cgroup.Dirs(h.Spec.Cgroups).Remove() }
 
 // await waits for the end of the keeper, without a thread of its own: a pidfd
 // becomes readable then.
@@ -303,7 +304,7 @@ func (h *Handle) endOrphan(began bool, lost *durable.Damage) (Exit, error) {
 	if spec.Boot == "" || spec.Boot == h.known.Boot {
 		sweepOrphans(&spec, state.Task)
 	}
-	exit := Exit{Code: -1, At: time.Now(), OOM: cgroups(spec.Cgroups).oomKills() > 0}
+	exit := Exit{Code: -1, At: time.Now(), OOM: cgroup.Dirs(spec.Cgroups).OOMKills() > 0}
 	restarted := cmp.Or(spec.Boot, state.Boot, h.known.Boot) != h.known.Boot
 	switch {
 	case !began && (spec.Boot == h.known.Boot || spec.Boot == ""):
@@ -333,14 +334,14 @@ func (h *Handle) lostSpec(docs durable.Documents) *durable.Damage {
 // sweepOrphans kills what is left of a task whose keeper is dead, and returns
 // when it is gone.
 func sweepOrphans(spec *Spec, main Identity) {
-	groups := cgroups(spec.Cgroups)
+	groups := cgroup.Dirs(spec.Cgroups)
 	orphans := carrying(spec.Mark, main, main.Start)
 	for pause := time.Millisecond; ; pause = min(2*pause, longestPause) {
 		left, err := orphans.list()
 		if len(left) > 0 {
 			killAll(orphans.list)
 		}
-		if !groups.kill() && len(left) == 0 || err != nil {
+		if !groups.Kill() && len(left) == 0 || err != nil {
 			return
 		}
 		time.Sleep(pause)

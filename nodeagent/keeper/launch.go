@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"github.com/musterhq/muster/nodeagent/cgroup"
 	"golang.org/x/sys/unix"
 )
 
@@ -40,7 +41,7 @@ func (f *files) add(file *os.File, err error) error {
 // here, for a task does not see the cgroups, or sees them read-only.
 func (f *files) addGroup(dir string) error {
 	name := "tasks" // of the thread alone: to move a process, the kernel stops all forks of the machine for milliseconds
-	if isUnified(dir) {
+	if cgroup.IsUnified(dir) {
 		name = "cgroup.procs"
 	}
 	return f.add(os.OpenFile(filepath.Join(dir, name), os.O_WRONLY, 0))
@@ -96,7 +97,7 @@ func (h *holder) gather() (*files, error) {
 	errs = append(errs, f.add(w, err), f.add(os.Open(filepath.Join(h.dir, SpecFile))), f.addLink(h.spec.Sandbox))
 	group := os.DevNull
 	for _, dir := range h.groups {
-		if isUnified(dir) {
+		if cgroup.IsUnified(dir) {
 			group = dir
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/musterhq/muster/nodeagent/cgroup"
 	"github.com/musterhq/muster/nodeagent/durable"
 	"github.com/musterhq/muster/schema/atomicfile"
 	"github.com/musterhq/muster/schema/filelock"
@@ -74,7 +75,7 @@ func IsCall(args []string) bool {
 type holder struct {
 	dir      string
 	spec     Spec
-	groups   cgroups
+	groups   cgroup.Dirs
 	outputs  *outputs       // nil before the fork
 	ended    chan os.Signal // SIGCHLD; one that is pending stands for all
 	control  chan os.Signal // SIGTERM, SIGUSR1, SIGUSR2
@@ -260,7 +261,7 @@ func (h *holder) sweep() {
 		_ = unix.Kill(h.first, unix.SIGKILL)
 	}
 	for pause := time.Millisecond; ; pause = min(2*pause, longestPause) {
-		grouped := h.groups.kill()
+		grouped := h.groups.Kill()
 		left := h.reap()
 		if !grouped && !left {
 			return
@@ -281,7 +282,7 @@ func (h *holder) finish(tries int) int {
 	if h.outputs != nil {
 		h.outputs.end()
 	}
-	err := errors.Join(h.writeExit(tries), h.groups.remove())
+	err := errors.Join(h.writeExit(tries), h.groups.Remove())
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "muster-keeper:", err)
 		return 1
@@ -293,7 +294,7 @@ func (h *holder) finish(tries int) int {
 func (h *holder) judge() {
 	end := exitOf(h.status)
 	h.exit.Code, h.exit.Signal = end.Code, end.Signal
-	switch kills := h.groups.oomKills(); {
+	switch kills := h.groups.OOMKills(); {
 	case kills == 0:
 	case h.status.Signaled() && h.status.Signal() == unix.SIGKILL && !h.exit.Kill:
 		h.exit.OOM = true

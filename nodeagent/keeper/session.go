@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/musterhq/muster/nodeagent/cgroup"
 	"golang.org/x/sys/unix"
 )
 
@@ -222,14 +223,14 @@ func (s *session) clear() {
 	if s.group == "" {
 		s.groups = nil
 	} else {
-		s.groups = cgroups{s.group}
+		s.groups = cgroup.Dirs{s.group}
 	}
 	s.sweep()
 	for s.mark != "" && killMarked(s.mark, s.since) {
 		s.sweep()
 		time.Sleep(time.Millisecond) // they need not be children, whose end is reported
 	}
-	_ = s.groups.remove() // the keeper does when the task ends
+	_ = s.groups.Remove() // the keeper does when the task ends
 }
 
 func closeAll(fds []uintptr) {

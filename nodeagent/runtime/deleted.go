@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/nodeagent"
-	"github.com/musterhq/muster/nodeagent/keeper"
+	"github.com/musterhq/muster/nodeagent/cgroup"
 	"golang.org/x/sys/unix"
 )
 
@@ -36,11 +36,11 @@ func (p *Process) Processes() nodeagent.Processes {
 		of.UID = u.UID
 	}
 	for _, dir := range p.handle.Spec.Cgroups { // each has all of it
-		of.PIDs = keeper.Members(dir)
+		of.PIDs = cgroup.Members(dir)
 		if s := (unix.Stat_t{}); unix.Stat(dir, &s) != nil || s.Nlink > 2 { // with some below
 			beside, _ := filepath.Glob(filepath.Join(dir, "exec-*"))
 			for _, dir := range beside {
-				of.PIDs = append(of.PIDs, keeper.Members(dir)...)
+				of.PIDs = append(of.PIDs, cgroup.Members(dir)...)
 			}
 		}
 		if len(of.PIDs) > 0 {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/musterhq/muster/nodeagent/cgroup"
 	"github.com/musterhq/muster/nodeagent/keeper"
 )
 
@@ -46,7 +47,7 @@ func (r *Runtime) Sweep(ctx context.Context, tasks string, held []string) (found
 		stray := r.strayGroups(groups)
 		names := make([]string, 0, len(stray))
 		for _, dir := range stray {
-			keeper.KillGroup(dir)
+			cgroup.Dirs{dir}.Kill()
 			names = append(names, filepath.Base(dir))
 		}
 		if r.groups == nil {
@@ -83,7 +84,7 @@ func (r *Runtime) strayGroups(known map[string]bool) []string {
 			if known[name] || !isGroup(name) {
 				continue
 			}
-			if len(keeper.Members(dir)) > 0 {
+			if len(cgroup.Members(dir)) > 0 {
 				stray = append(stray, dir)
 			} else {
 				_ = os.Remove(dir) // what is below it goes first, and it the next time
@@ -118,7 +119,7 @@ func (r *Runtime) runningOwners() map[string]int {
 			if _, known := owners[owner]; known || !isGroup(filepath.Base(dir)) {
 				continue
 			}
-			if id := keeper.UserOf(dir); id != 0 {
+			if id := cgroup.UserOf(dir); id != 0 {
 				owners[owner] = id
 			}
 		}

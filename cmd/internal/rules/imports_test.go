@@ -153,8 +153,12 @@ var layers = []layer{
 		"it removes trees and knows nothing of tasks",
 	},
 	{
+		"nodeagent/cgroup", nil,
+		"it is part of each keeper, and of all who look into cgroups",
+	},
+	{
 		"nodeagent/keeper",
-		[]string{"nodeagent/durable", "nodeagent/logfile", "schema/atomicfile", "schema/filelock"},
+		[]string{"nodeagent/cgroup", "nodeagent/durable", "nodeagent/logfile", "schema/atomicfile", "schema/filelock"},
 		"one keeper runs per task: each package it links costs memory a hundred times per machine",
 	},
 	{
@@ -169,7 +173,7 @@ var layers = []layer{
 	},
 	{
 		"nodeagent/runtime/...",
-		[]string{"nodeagent", "nodeagent/durable", "nodeagent/keeper", "nodeagent/logfile", "nodeagent/runtime/...", "schema"},
+		[]string{"nodeagent", "nodeagent/cgroup", "nodeagent/durable", "nodeagent/keeper", "nodeagent/logfile", "nodeagent/runtime/...", "schema"},
 		"a runtime starts keepers; it does not know who asked",
 	},
 	{

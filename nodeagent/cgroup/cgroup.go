@@ -1,4 +1,4 @@
-package keeper
+package cgroup
 
 import (
 	"errors"
@@ -13,12 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cgroups are the directories of one task, one in each hierarchy. What each can
-// do is told by the files in it, so v1, v2 and both together are one.
-type cgroups []string
+// Dirs are the directories of one cgroup, one in each hierarchy. What each can do is
+// told by the files in it, so v1, v2 and both together are one.
+type Dirs []string
 
-// isUnified reports whether dir is of the v2 hierarchy.
-func isUnified(dir string) bool {
+// IsUnified reports whether dir is of the v2 hierarchy.
+func IsUnified(dir string) bool {
 	var s unix.Statfs_t
 	return unix.Statfs(dir, &s) == nil && s.Type == unix.CGROUP2_SUPER_MAGIC
 }
@@ -53,8 +53,9 @@ func Members(dir string) []int {
 	return pids
 }
 
-// kill sends SIGKILL to all members and reports whether there were any.
-func (c cgroups) kill() bool {
+// Kill sends SIGKILL to all that is in the cgroup and below it, and reports whether
+// there was anything.
+func (c Dirs) Kill() bool {
 	found := false
 	for _, dir := range c {
 		for _, d := range tree(dir) {
@@ -69,9 +70,6 @@ func (c cgroups) kill() bool {
 	}
 	return found
 }
-
-// KillGroup sends SIGKILL to all that is in the cgroup dir and below it.
-func KillGroup(dir string) { cgroups{dir}.kill() }
 
 // UserOf returns the user of a process in the cgroup dir itself; 0 if there is none,
 // or it is root's.
@@ -110,9 +108,9 @@ func killFrozen(dir string) {
 	}
 }
 
-// oomKills returns how many of the members the kernel has killed for want of
+// OOMKills returns how many of the members the kernel has killed for want of
 // memory.
-func (c cgroups) oomKills() int {
+func (c Dirs) OOMKills() int {
 	kills := 0
 	for _, dir := range c {
 		for _, name := range []string{"memory.oom_control", "memory.events"} {
@@ -138,9 +136,9 @@ const (
 	removeWait  = 5 * time.Millisecond
 )
 
-// remove removes them and what a task has made below. It is no error if they
-// are gone.
-func (c cgroups) remove() error {
+// Remove removes the cgroup and what a task has made below, and waits a second for
+// what is still ending in it. It is no error if it is gone.
+func (c Dirs) Remove() error {
 	var errs []error
 	for _, dir := range c {
 		for _, d := range tree(dir) {
