@@ -6,8 +6,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/musterhq/muster/nodeagent/host"
 	"github.com/musterhq/muster/nodeagent/machine"
-	"github.com/musterhq/muster/nodeagent/runtime"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -41,7 +41,7 @@ func (d *deviceNodes) Set(s string) error {
 // deviceFiles returns the device files of what this machine offers: those that
 // were typed for a kind, else those that were found, where what is offered of the
 // kind is as many as was found.
-func (f *flags) deviceFiles(found *machine.Facts) (map[string]runtime.DeviceFiles, error) {
+func (f *flags) deviceFiles(found *machine.Facts) (map[string]host.DeviceFiles, error) {
 	offered, err := f.offered(found.Devices)
 	if err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func (f *flags) deviceFiles(found *machine.Facts) (map[string]runtime.DeviceFile
 	for _, g := range offered {
 		count[g.Kind] += g.Count
 	}
-	files := map[string]runtime.DeviceFiles{}
+	files := map[string]host.DeviceFiles{}
 	for _, n := range f.deviceNodes {
 		if count[n.kind] == 0 {
 			return nil, usageError{fmt.Errorf("--device-node %s=%s: this machine offers no %s", n.kind, n.path, n.kind), fmt.Sprintf("add --device %s=COUNT", n.kind)}
@@ -69,7 +69,7 @@ func (f *flags) deviceFiles(found *machine.Facts) (map[string]runtime.DeviceFile
 		files[n.kind] = of
 	}
 	if _, typed := files[machine.GPUKind]; !typed && count[machine.GPUKind] == len(found.Files) {
-		files[machine.GPUKind] = runtime.DeviceFiles{Each: found.Files, All: found.Shared}
+		files[machine.GPUKind] = host.DeviceFiles{Each: found.Files, All: found.Shared}
 	}
 	return files, nil
 }

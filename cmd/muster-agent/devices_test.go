@@ -6,8 +6,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/musterhq/muster/nodeagent/host"
 	"github.com/musterhq/muster/nodeagent/machine"
-	"github.com/musterhq/muster/nodeagent/runtime"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -18,19 +18,19 @@ func TestDeviceFiles(t *testing.T) {
 	found := machine.Facts{
 		Devices: []schema.DeviceGroup{{Kind: "gpu", Count: 2}}, Files: [][]string{{"/dev/nvidia0"}, {"/dev/nvidia1"}}, Shared: []string{"/dev/nvidiactl"},
 	}
-	gpus := runtime.DeviceFiles{Each: found.Files, All: found.Shared}
+	gpus := host.DeviceFiles{Each: found.Files, All: found.Shared}
 	for _, c := range []struct {
 		devices devices
 		nodes   string
-		want    map[string]runtime.DeviceFiles
+		want    map[string]host.DeviceFiles
 		err     string
 	}{
-		{want: map[string]runtime.DeviceFiles{"gpu": gpus}},
-		{devices: devices{{Kind: "gpu", Model: "T4", Count: 2}}, want: map[string]runtime.DeviceFiles{"gpu": gpus}},
-		{devices: devices{{Kind: "gpu", Count: 1}}, want: map[string]runtime.DeviceFiles{}},
+		{want: map[string]host.DeviceFiles{"gpu": gpus}},
+		{devices: devices{{Kind: "gpu", Model: "T4", Count: 2}}, want: map[string]host.DeviceFiles{"gpu": gpus}},
+		{devices: devices{{Kind: "gpu", Count: 1}}, want: map[string]host.DeviceFiles{}},
 		{
 			devices: devices{{Kind: "kvm", Count: 9}}, nodes: "kvm=/dev/kvm gpu=/dev/dri/card* gpu=/dev/dri/renderD*",
-			want: map[string]runtime.DeviceFiles{
+			want: map[string]host.DeviceFiles{
 				"kvm": {All: []string{"/dev/kvm"}}, "gpu": {Each: [][]string{{"/dev/dri/card0", "/dev/dri/renderD0"}, {"/dev/dri/card1", "/dev/dri/renderD1"}}},
 			},
 		},
@@ -46,7 +46,7 @@ func TestDeviceFiles(t *testing.T) {
 				err = f.deviceNodes.Set(n)
 			}
 		}
-		var got map[string]runtime.DeviceFiles
+		var got map[string]host.DeviceFiles
 		if err == nil {
 			got, err = f.deviceFiles(&found)
 		}

@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
-	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -18,6 +17,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/nodeagent/credential"
+	"github.com/musterhq/muster/nodeagent/host"
 	"github.com/musterhq/muster/nodeagent/link"
 	"github.com/musterhq/muster/nodeagent/loop"
 	"github.com/musterhq/muster/nodeagent/machine"
@@ -93,7 +93,7 @@ func badState(err error) error {
 // agent is a machine's tasks, the loop that owns them, and its link.
 type agent struct {
 	cell  string
-	tasks *runtime.Runtime
+	tasks *runtimes
 	found schema.MachineInfo // before what was typed is put in
 	loop  *loop.Loop
 	link  *link.Client
@@ -140,28 +140,26 @@ func newAgent(ctx context.Context, f *flags, dir string, cfg loop.Config) (*agen
 	if err != nil {
 		return nil, err
 	}
-	if a.tasks, err = runtime.New(runtime.Config{
-		Dir: dir, Keeper: keeper, CgroupParent: f.cgroupParent, Hide: append(hidden(f.master), f.hide...), Writable: f.writable, ClosedPorts: f.closed(), Devices: files, Log: cfg.Log,
+	if a.tasks, err = openRuntimes(host.Config{
+		Dir: dir, CgroupParent: f.cgroupParent, ClosedPorts: f.closed(), Devices: files,
 		Damaged: cfg.Damages.Report, Discard: func(path string) error { return a.loop.Discard(path) },
+	}, runtime.Config{
+		Keeper: keeper, Hide: append(hidden(f.master), f.hide...), Writable: f.writable, Log: cfg.Log,
 	}); err != nil {
 		return nil, err
 	}
-	maps.Copy(facts.Attributes, a.tasks.Attributes())
-	a.found = schema.MachineInfo{
-		Boot: a.tasks.Boot(), Capacity: a.tasks.Capacity(), Devices: facts.Devices,
-		Attributes: facts.Attributes, Notes: append(a.tasks.Notes(), facts.Notes...),
-	}
+	a.found = a.tasks.machine(&facts)
 	info, err := f.machine(a.found)
 	if err != nil {
 		return nil, errors.Join(err, a.tasks.Close())
 	}
-	if err := a.tasks.Limit(info.Capacity); err != nil {
+	if err := a.tasks.Cgroups().LimitAll(info.Capacity); err != nil {
 		info.Notes = append(info.Notes, "the share of the system is not enforced: "+err.Error())
 	}
-	cfg.Cell, cfg.Machine, cfg.Dir, cfg.Runtime = a.cell, info, dir, processes{a.tasks}
+	cfg.Cell, cfg.Machine, cfg.Dir, cfg.Runtime = a.cell, info, dir, a.tasks
 	cfg.Hardware = facts.Hardware
 	cfg.NoExec, cfg.LookEvery, cfg.Hint = f.noExec, loop.LookEvery, func() { a.link.Hint() }
-	if err := f.usage.configure(&cfg, a.tasks); err != nil {
+	if err := f.usage.configure(&cfg, a.tasks.Host); err != nil {
 		return nil, errors.Join(err, a.tasks.Close())
 	}
 	if a.loop, err = loop.New(ctx, cfg); err != nil {
@@ -188,36 +186,6 @@ func hidden(master string) []string {
 		return []string{filepath.Dir(path)}
 	}
 	return []string{path}
-}
-
-// processes is a runtime.Runtime in the loop's words.
-type processes struct{ *runtime.Runtime }
-
-func (p processes) Start(ctx context.Context, dir string, a *schema.Assignment) (loop.Process, error) {
-	process, err := p.Runtime.Start(ctx, dir, a)
-	if err != nil {
-		if errors.Is(err, runtime.ErrCommand) {
-			err = tasksFault{err}
-		}
-		return nil, err // not a nil *Process in an interface
-	}
-	return process, nil
-}
-
-// tasksFault is an error of the runtime that is no fault of the machine.
-type tasksFault struct{ error }
-
-// Is makes it loop.ErrTask.
-func (tasksFault) Is(target error) bool { return target == loop.ErrTask }
-
-func (e tasksFault) Unwrap() error { return e.error }
-
-func (p processes) Adopt(ctx context.Context, dir string) (loop.Process, error) {
-	process, err := p.Runtime.Adopt(ctx, dir)
-	if err != nil {
-		return nil, err
-	}
-	return process, nil
 }
 
 // awaitStop waits for a signal, or for a part that ends by itself, and stops

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/nodeagent"
+	"github.com/musterhq/muster/nodeagent/host"
 	"github.com/musterhq/muster/nodeagent/loop"
-	"github.com/musterhq/muster/nodeagent/runtime"
 	"github.com/musterhq/muster/schema"
 	"github.com/spf13/pflag"
 )
@@ -93,15 +93,15 @@ func (f *usageFlags) check() error {
 
 // configure puts what was typed, or follows from the machine, into the loop's
 // configuration.
-func (f *usageFlags) configure(cfg *loop.Config, tasks *runtime.Runtime) error {
-	room, err := tasks.Machine()
+func (f *usageFlags) configure(cfg *loop.Config, machine *host.Host) error {
+	room, err := machine.Machine()
 	if err != nil {
 		return err
 	}
-	cfg.Meter, cfg.SampleEvery, cfg.DiskEvery = tasks, f.sampleEvery, f.diskEvery
+	cfg.Meter, cfg.SampleEvery, cfg.DiskEvery = machine, f.sampleEvery, f.diskEvery
 	cfg.Limits = nodeagent.Limits{
 		RAMBytes: f.evictRAM, DiskBytes: f.evictDisk, Inodes: f.evictInodes, OverloadAfter: f.overloadAfter, Keep: f.keep,
-		Processors: tasks.Capacity().Of(schema.CPUMilli),
+		Processors: machine.Capacity().Of(schema.CPUMilli),
 	}
 	if f.evictRAM == unset {
 		cfg.Limits.RAMBytes = min(evictRAM, room.RAMTotal/evictRAMShare)

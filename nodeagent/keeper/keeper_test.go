@@ -27,13 +27,12 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// boot stands for the boot id, which is the agent's to find out.
+const boot = "this"
+
 // testSpec runs a script as the caller's own user, with no cgroup.
 func testSpec(t *testing.T, script string) *Spec {
 	t.Helper()
-	boot, err := Boot()
-	if err != nil {
-		t.Fatal(err)
-	}
 	dir := t.TempDir()
 	mark := "MARK=" + dir
 	return &Spec{

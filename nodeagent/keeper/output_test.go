@@ -243,10 +243,6 @@ func BenchmarkFlood(b *testing.B) {
 			b.SetBytes(size)
 			for range b.N {
 				dir := b.TempDir()
-				boot, err := Boot()
-				if err != nil {
-					b.Fatal(err)
-				}
 				spec := &Spec{
 					Boot: boot, Dir: dir, Env: []string{"PATH=" + os.Getenv("PATH")}, Mark: "MARK=" + dir,
 					Command: []string{"sh", "-c", fmt.Sprintf("yes 'a line of a log that is as long as lines are, more or less' | head -c %d%s", size, way.to)},

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/musterhq/muster/nodeagent/durable"
+	"github.com/musterhq/muster/nodeagent/host"
 	"github.com/musterhq/muster/nodeagent/keeper"
 	"github.com/musterhq/muster/nodeagent/loop"
 	"github.com/musterhq/muster/nodeagent/runtime"
@@ -84,7 +85,7 @@ func copyFile(from, to string) error {
 // bench is a machine whose agent, in this process, is stopped and started.
 type bench struct {
 	*realStory
-	tasks *runtime.Runtime
+	tasks processes
 	loop  *loop.Loop
 	stop  func()
 }
@@ -123,16 +124,15 @@ func (b *bench) begin() {
 	found := loop.NewDamages(b.dir, log)
 	began := time.Now()
 	var err error
-	b.tasks, err = runtime.New(runtime.Config{
-		Dir: b.dir, Keeper: filepath.Join(b.bin, "muster-keeper"), CgroupParent: os.Getenv("MUSTER_TEST_CGROUP_PARENT"), Log: log, Damaged: found.Report,
-		Writable: []string{filepath.Dir(b.log)},
+	b.tasks, err = openProcesses(host.Config{Dir: b.dir, Damaged: found.Report}, runtime.Config{
+		Keeper: filepath.Join(b.bin, "muster-keeper"), Log: log, Writable: []string{filepath.Dir(b.log)},
 	})
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	b.loop, err = loop.New(b.t.Context(), loop.Config{
 		Cell: "local", Machine: schema.MachineInfo{Name: "m1", Boot: b.tasks.Boot(), Ports: schema.PortRange{First: 1}},
-		Dir: b.dir, Runtime: processes{b.tasks}, Log: log, Metrics: prometheus.NewRegistry(), Damages: found, LookEvery: 50 * time.Millisecond,
+		Dir: b.dir, Runtime: b.tasks, Log: log, Metrics: prometheus.NewRegistry(), Damages: found, LookEvery: 50 * time.Millisecond,
 	})
 	if err != nil {
 		b.t.Fatal(err)

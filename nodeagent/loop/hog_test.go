@@ -21,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/musterhq/muster/nodeagent/host"
 	"github.com/musterhq/muster/nodeagent/strike"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -141,20 +142,20 @@ func newHogs(t *testing.T) *hogs {
 	bin, dir := installBinaries(t), t.TempDir()
 	openToAll(t, dir)
 	log := slog.New(slog.DiscardHandler)
-	tasks, err := runtime.New(runtime.Config{Dir: dir, Keeper: filepath.Join(bin, "muster-keeper"), CgroupParent: os.Getenv("MUSTER_TEST_CGROUP_PARENT"), Log: log})
+	tasks, err := openProcesses(host.Config{Dir: dir}, runtime.Config{Keeper: filepath.Join(bin, "muster-keeper"), Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, controller := range []string{"cpu", "memory", "pids", "cpuset"} {
-		if tasks.Attributes()["isolation."+controller] != "true" {
-			t.Skipf("NOT TESTED: needs the cgroup controller %s: %v", controller, tasks.Notes())
+		if tasks.Runtime.Attributes()["isolation."+controller] != "true" {
+			t.Skipf("NOT TESTED: needs the cgroup controller %s: %v", controller, tasks.Lacks().Notes())
 		}
 	}
 	if tasks.Capacity().CPUMilli < 2000 {
 		t.Skip("NOT TESTED: needs two cores")
 	}
 	l, err := loop.New(t.Context(), loop.Config{
-		Cell: "local", Dir: dir, Runtime: processes{tasks}, Log: log, Metrics: prometheus.NewRegistry(),
+		Cell: "local", Dir: dir, Runtime: tasks, Log: log, Metrics: prometheus.NewRegistry(),
 		Machine: schema.MachineInfo{Name: "m1", Boot: tasks.Boot(), Ports: schema.PortRange{First: 1}, Capacity: tasks.Capacity()},
 	})
 	if err != nil {

@@ -1,7 +1,6 @@
 package loop_test
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/nodeagent"
+	"github.com/musterhq/muster/nodeagent/host"
 	"github.com/musterhq/muster/nodeagent/loop"
 	"github.com/musterhq/muster/nodeagent/runtime"
 	"github.com/musterhq/muster/schema"
@@ -27,7 +27,7 @@ const mib = 1 << 20
 // measured is an agent with real processes that measures often.
 type measured struct {
 	*loop.Loop
-	tasks   *runtime.Runtime
+	tasks   processes
 	metrics *prometheus.Registry
 	dir     string
 }
@@ -44,14 +44,14 @@ func startMeasuredWith(t *testing.T, dir, parent string, limits nodeagent.Limits
 	t.Helper()
 	openToAll(t, dir)
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	tasks, err := runtime.New(runtime.Config{Dir: dir, Keeper: linkKeeper(t), CgroupParent: cmp.Or(parent, os.Getenv("MUSTER_TEST_CGROUP_PARENT")), Log: log})
+	tasks, err := openProcesses(host.Config{Dir: dir, CgroupParent: parent}, runtime.Config{Keeper: linkKeeper(t), Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}
 	m := &measured{tasks: tasks, metrics: prometheus.NewRegistry(), dir: dir}
 	m.Loop, err = loop.New(t.Context(), loop.Config{
 		Cell: "local", Machine: schema.MachineInfo{Name: "m1", Boot: tasks.Boot(), Ports: schema.PortRange{First: 1}},
-		Dir: dir, Runtime: processes{tasks}, Log: log, Metrics: m.metrics, Meter: tasks,
+		Dir: dir, Runtime: tasks, Log: log, Metrics: m.metrics, Meter: tasks,
 		SampleEvery: 100 * time.Millisecond, DiskEvery: 100 * time.Millisecond, Limits: limits, BallastBytes: ballast,
 	})
 	if err != nil {
@@ -168,8 +168,8 @@ func TestDiskFiller(t *testing.T) {
 func TestOOMOfAChild(t *testing.T) {
 	t.Parallel()
 	m := startMeasured(t, t.TempDir(), "", nodeagent.Limits{})
-	if m.tasks.Attributes()[schema.HasMemory] != "true" {
-		t.Skipf("NOT TESTED: needs the cgroup controller memory: %v", m.tasks.Notes())
+	if m.tasks.Runtime.Attributes()[schema.HasMemory] != "true" {
+		t.Skipf("NOT TESTED: needs the cgroup controller memory: %v", m.tasks.Lacks().Notes())
 	}
 	limit := schema.Resources{CPUMilli: 100, RAMBytes: 32 * mib, DiskBytes: mib}
 	hog := `(setsid sh -c 'dd if=/dev/zero of=/dev/null bs=256M count=1' &);`

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -20,6 +21,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/musterhq/muster/nodeagent/host"
 	"github.com/musterhq/muster/nodeagent/keeper"
 	"github.com/musterhq/muster/nodeagent/loop"
 	"github.com/musterhq/muster/nodeagent/runtime"
@@ -72,8 +74,27 @@ func agentMain(dir, at string) int {
 	return 1
 }
 
-// processes is a runtime.Runtime in the loop's words.
-type processes struct{ *runtime.Runtime }
+// processes is a machine whose tasks are processes, in the loop's words.
+type processes struct {
+	*host.Host
+	*runtime.Runtime
+}
+
+// openProcesses makes one whose cgroups are beside those of all tests' tasks, unless
+// of says otherwise.
+func openProcesses(of host.Config, how runtime.Config) (p processes, err error) {
+	if of.CgroupParent == "" {
+		of.CgroupParent = os.Getenv("MUSTER_TEST_CGROUP_PARENT")
+	}
+	if p.Host, err = host.New(of); err != nil {
+		return p, err
+	}
+	how.Host = p.Host
+	if p.Runtime, err = runtime.New(how); err != nil {
+		err = errors.Join(err, p.Host.Close())
+	}
+	return p, err
+}
 
 func (p processes) Start(ctx context.Context, dir string, a *schema.Assignment) (loop.Process, error) {
 	process, err := p.Runtime.Start(ctx, dir, a)
@@ -91,6 +112,8 @@ func (p processes) Adopt(ctx context.Context, dir string) (loop.Process, error) 
 	return process, nil
 }
 
+func (p processes) Close() error { return errors.Join(p.Runtime.Close(), p.Host.Close()) }
+
 // writableEnv names the directory in which tasks write down that they run.
 const writableEnv = "MUSTER_TEST_WRITABLE"
 
@@ -100,13 +123,13 @@ func agentProcess(dir string, step func(string), steps func() int) error {
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	tasks, err := runtime.New(runtime.Config{Dir: dir, Keeper: filepath.Join(filepath.Dir(exe), "muster-keeper"), CgroupParent: os.Getenv("MUSTER_TEST_CGROUP_PARENT"), Writable: filepath.SplitList(os.Getenv(writableEnv)), Log: log})
+	tasks, err := openProcesses(host.Config{Dir: dir}, runtime.Config{Keeper: filepath.Join(filepath.Dir(exe), "muster-keeper"), Writable: filepath.SplitList(os.Getenv(writableEnv)), Log: log})
 	if err != nil {
 		return err
 	}
 	l, err := loop.New(context.Background(), loop.Config{
 		Cell: "local", Machine: schema.MachineInfo{Name: "m1", Boot: tasks.Boot(), Ports: schema.PortRange{First: 1}},
-		Dir: dir, Runtime: processes{tasks}, Log: log, Metrics: prometheus.NewRegistry(), Step: step,
+		Dir: dir, Runtime: tasks, Log: log, Metrics: prometheus.NewRegistry(), Step: step,
 	})
 	if err != nil {
 		return err

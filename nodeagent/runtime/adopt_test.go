@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"fmt"
-	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -39,7 +38,7 @@ func agent(dir string) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	r, err := runtime.New(runtime.Config{Dir: dir, Keeper: os.Getenv(keeperEnv), CgroupParent: os.Getenv(parentEnv), Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})
+	_, r, err := openDir(dir, func(c *config) { c.Keeper = os.Getenv(keeperEnv) })
 	if err != nil {
 		return fail(err)
 	}
@@ -162,7 +161,7 @@ func TestAgentKilled(t *testing.T) {
 	for i := 1; i < tasks; i++ {
 		p, dir := m.adopt(i)
 		says(t, dir, "up")
-		if got := p.Incarnation(); got.PID != pids[i] || got.Boot != m.Boot() || got.Number != 1 || got.Exit != nil {
+		if got := p.Incarnation(); got.PID != pids[i] || got.Boot != m.host.Boot() || got.Number != 1 || got.Exit != nil {
 			t.Errorf("task %d: adopted %+v, want pid %d", i, got, pids[i])
 		}
 		if err := p.Signal(false); err != nil {
@@ -342,8 +341,8 @@ func TestAdoptOddDirectories(t *testing.T) {
 		{nil, "it was never started"},
 		{map[string]string{"spec.json": "{"}, "it was never started"},
 		{map[string]string{"spec.json": "", "lock": ""}, "its spec.json was damaged: it is empty"},
-		{map[string]string{"spec.json": `{"boot":"` + m.Boot() + `","command":["x"]}`}, "it was never started"},
-		{map[string]string{"spec.json": `{"boot":"` + m.Boot() + `","command":["x"]}`, "lock": ""}, "its keeper was killed while it started"},
+		{map[string]string{"spec.json": `{"boot":"` + m.host.Boot() + `","command":["x"]}`}, "it was never started"},
+		{map[string]string{"spec.json": `{"boot":"` + m.host.Boot() + `","command":["x"]}`, "lock": ""}, "its keeper was killed while it started"},
 		{map[string]string{"spec.json": `{"boot":"old","command":["x"]}`}, "the machine was restarted"},
 		{map[string]string{
 			"spec.json":  `{"boot":"old","command":["x"]}`,

@@ -1,7 +1,6 @@
 package runtime
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/musterhq/muster/nodeagent"
 	"github.com/musterhq/muster/nodeagent/durable"
+	"github.com/musterhq/muster/nodeagent/host"
 	"github.com/musterhq/muster/nodeagent/keeper"
 	"github.com/musterhq/muster/schema"
 )
@@ -23,17 +23,8 @@ import (
 // the directory that they share. It has no keeper, since nothing of it can die:
 // what holds it is in the kernel and on disk.
 
-const (
-	// sharedDir is what the tasks of an alloc share, in its generation's
-	// directory: it is the same in each incarnation.
-	sharedDir = "shared"
-	// shmShared and ipcShared are mounted beside it: what /dev/shm is inside, and
-	// the ipc namespace.
-	shmShared = "shm"
-	ipcShared = "ipc"
-	// allocFile is in an alloc's incarnation directory, and in no other.
-	allocFile = "alloc.json"
-)
+// allocFile is in an alloc's incarnation directory, and in no other.
+const allocFile = "alloc.json"
 
 // allocState is what is known of an alloc's incarnation.
 type allocState struct {
@@ -55,25 +46,16 @@ type alloc struct {
 	state allocState
 }
 
-// allocGroup names the cgroup of an alloc's generation.
-func allocGroup(name schema.TaskName, generation uint64) string {
-	return strings.Join([]string{name.User, name.Job, strconv.Itoa(name.Index), strconv.FormatUint(generation, 10)}, ".")
-}
-
 // startAlloc makes what holds the tasks of the alloc of a. After an error
 // nothing of it is left but the directory, which says so.
 func (r *Runtime) startAlloc(dir string, a *schema.Assignment) (*Process, error) {
 	if err := os.Mkdir(dir, 0o711); err != nil {
 		return nil, err
 	}
-	h := &alloc{runtime: r, dir: dir, state: allocState{Boot: r.boot}}
-	name := allocGroup(a.Task, a.Generation)
-	if r.groups != nil {
-		h.state.Cgroups = r.groups.dirs(name)
-	}
-	if r.sharesIPC() {
-		gen := filepath.Dir(dir)
-		h.state.Mounts = []string{filepath.Join(gen, shmShared), filepath.Join(gen, ipcShared)}
+	name := host.AllocGroup(a.Task, a.Generation)
+	h := &alloc{runtime: r, dir: dir, state: allocState{Boot: r.host.Boot(), Cgroups: r.host.Cgroups().Dirs(name)}}
+	if r.sees.sharesIPC() {
+		h.state.Mounts = allocMounts(dir)
 	}
 	if err := h.save(); err != nil { // first, so that it is known what to look for
 		return nil, err
@@ -101,7 +83,7 @@ func (h *alloc) make(name string, a *schema.Assignment) error {
 	if err != nil {
 		return err
 	}
-	if err := own(filepath.Join(filepath.Dir(h.dir), sharedDir), user); err != nil {
+	if err := host.Own(filepath.Join(filepath.Dir(h.dir), host.SharedDir), user); err != nil {
 		return fmt.Errorf("shared directory: %w", err)
 	}
 	if len(h.state.Mounts) > 0 {
@@ -109,20 +91,21 @@ func (h *alloc) make(name string, a *schema.Assignment) error {
 			return fmt.Errorf("shared ipc: %w", err)
 		}
 	}
-	if r.groups == nil {
-		return nil
-	}
-	if err := r.groups.make(name, limits(a)); err != nil {
-		return fmt.Errorf("cgroup: %w", err)
-	}
-	return nil
+	return r.host.Cgroups().MakeAlloc(name, a)
+}
+
+// allocMounts returns where what the tasks of an alloc share is mounted; dir is that of
+// its incarnation.
+func allocMounts(dir string) []string {
+	shared := host.IPCIn(filepath.Dir(dir))
+	return []string{shared.SHM, shared.Namespace}
 }
 
 // adoptAlloc finds the alloc that was started in dir; false if that is of a
 // task.
 func (r *Runtime) adoptAlloc(dir string) (*Process, bool, error) {
 	h := &alloc{runtime: r, dir: dir}
-	err := r.documents.Read(filepath.Join(dir, allocFile), h.id(), &h.state)
+	err := r.host.Documents().Read(filepath.Join(dir, allocFile), h.id(), &h.state)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, false, nil
 	}
@@ -135,7 +118,7 @@ func (r *Runtime) adoptAlloc(dir string) (*Process, bool, error) {
 	case err != nil:
 		return nil, true, fmt.Errorf("%s: %w", dir, err)
 	case h.state.Ended != nil:
-	case h.state.Boot != r.boot:
+	case h.state.Boot != r.host.Boot():
 		why = "the machine was restarted"
 	case h.state.StartedAt.IsZero():
 		why = "it was never there as a whole"
@@ -148,7 +131,7 @@ func (r *Runtime) adoptAlloc(dir string) (*Process, bool, error) {
 		if _, err := h.end(-1, why); err != nil {
 			return nil, true, err
 		}
-	} else if r.documents.Old {
+	} else if r.host.Documents().Old {
 		if err := h.save(); err != nil {
 			return nil, true, err
 		}
@@ -163,7 +146,7 @@ func (r *Runtime) adoptAlloc(dir string) (*Process, bool, error) {
 // missing returns the first of dirs that is not there, "" if all are.
 func missing(dirs []string) string {
 	for _, d := range dirs {
-		if gone(d) {
+		if _, err := os.Stat(d); errors.Is(err, fs.ErrNotExist) {
 			return d
 		}
 	}
@@ -189,20 +172,18 @@ func (r *Runtime) holdAlloc(h *alloc) (*Process, error) {
 		return nil, ErrClosed
 	}
 	r.live[p] = true
-	for _, dir := range h.state.Cgroups {
-		r.parents[filepath.Dir(dir)] = true
-	}
+	r.host.Cgroups().Hold(h.state.Cgroups)
 	return p, nil
 }
 
 // allocNote says in words what an alloc is without here.
 func (r *Runtime) allocNote() string {
 	switch {
-	case r.groups == nil:
+	case !r.host.Cgroups().Found():
 		return "without cgroups and shared IPC: its tasks share a directory, and no limit"
-	case !r.sharesIPC():
+	case !r.sees.sharesIPC():
 		return "without shared IPC"
-	case !r.can.has[memoryController]:
+	case !r.host.Cgroups().Has(host.Memory):
 		return "without a memory limit"
 	}
 	return ""
@@ -255,21 +236,14 @@ func (h *alloc) end(code int, why string) (*schema.Exit, error) {
 // lostAlloc returns what can be known of an alloc's incarnation whose state is
 // damaged: as if all that it may have had were there.
 func (r *Runtime) lostAlloc(dir string) allocState {
-	gen := filepath.Dir(dir)
 	return allocState{
-		Boot: r.boot, StartedAt: time.Now(), Cgroups: r.groupsOf(allocGroupOf(gen)),
-		Mounts: []string{filepath.Join(gen, shmShared), filepath.Join(gen, ipcShared)},
+		Boot: r.host.Boot(), StartedAt: time.Now(), Cgroups: r.host.Cgroups().Find(host.AllocGroupIn(filepath.Dir(dir))),
+		Mounts: allocMounts(dir),
 	}
 }
 
-// allocGroupOf names the cgroup of the alloc's generation whose directory is gen.
-func allocGroupOf(gen string) string {
-	job := filepath.Dir(filepath.Dir(gen))
-	return strings.Join([]string{filepath.Base(filepath.Dir(job)), filepath.Base(job), filepath.Base(filepath.Dir(gen)), filepath.Base(gen)}, ".")
-}
-
 func (h *alloc) save() error {
-	return h.runtime.documents.Write(filepath.Join(h.dir, allocFile), h.id(), h.state)
+	return h.runtime.host.Documents().Write(filepath.Join(h.dir, allocFile), h.id(), h.state)
 }
 
 // verify writes the state of a running alloc anew if it is damaged or lost.
@@ -277,7 +251,7 @@ func (h *alloc) verify() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var state allocState
-	docs, name := h.runtime.documents, filepath.Join(h.dir, allocFile)
+	docs, name := h.runtime.host.Documents(), filepath.Join(h.dir, allocFile)
 	docs.Report = nil
 	err := docs.Read(name, h.id(), &state)
 	var damage *durable.Damage
@@ -291,35 +265,13 @@ func (h *alloc) verify() {
 	if h.state.Ended != nil {
 		return
 	}
-	if err := errors.Join(os.MkdirAll(h.dir, 0o711), h.save()); err == nil && h.runtime.documents.Report != nil {
+	if err := errors.Join(os.MkdirAll(h.dir, 0o711), h.save()); err == nil && h.runtime.host.Documents().Report != nil {
 		damage.Repaired = true
-		h.runtime.documents.Report(*damage)
+		h.runtime.host.Documents().Report(*damage)
 	}
 }
 
 // id names the document of h by its generation and number.
 func (h *alloc) id() string {
-	return strings.Join([]string{allocGroupOf(filepath.Dir(h.dir)), filepath.Base(h.dir), allocFile}, "/")
-}
-
-// enter adds to the places of a task, whose incarnation is in dir, what it shares
-// with the others of its alloc, if it runs in one.
-func (r *Runtime) enter(dir string, a *schema.Assignment, p *places) error {
-	if a.Alloc == nil {
-		return nil
-	}
-	host := a.Alloc.Of(a.Task.JobName)
-	user := dir // the directory of the owner's tasks
-	for range 4 {
-		user = filepath.Dir(user)
-	}
-	gen := filepath.Join(user, host.Job, strconv.Itoa(host.Index), strconv.FormatUint(a.Alloc.Generation, 10))
-	p.shared = filepath.Join(gen, sharedDir)
-	if s, err := os.Stat(p.shared); err != nil || !s.IsDir() {
-		return fmt.Errorf("alloc %s generation %d: %w", host.Short(), a.Alloc.Generation, cmp.Or(err, errors.New("its directory is none")))
-	}
-	if r.sharesIPC() {
-		p.shm, p.ipc = filepath.Join(gen, shmShared), filepath.Join(gen, ipcShared)
-	}
-	return nil
+	return strings.Join([]string{host.AllocGroupIn(filepath.Dir(h.dir)), filepath.Base(h.dir), allocFile}, "/")
 }

@@ -60,7 +60,7 @@ func (p *Process) beside(ctx context.Context, command []string, out *os.File) (k
 		return keeper.Exit{}, err
 	}
 	defer null.Close()
-	s, err := keeper.StartExec(ctx, p.keeper, p.dir, keeper.Exec{Command: command, Stdio: [3]*os.File{null, out, out}})
+	s, err := keeper.StartExec(ctx, p.runtime.cfg.Keeper, p.dir, keeper.Exec{Command: command, Stdio: [3]*os.File{null, out, out}})
 	if err != nil {
 		return keeper.Exit{}, err
 	}

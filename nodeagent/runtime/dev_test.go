@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/musterhq/muster/nodeagent/runtime"
+	"github.com/musterhq/muster/nodeagent/host"
 	"github.com/musterhq/muster/schema"
 	"golang.org/x/sys/unix"
 )
@@ -76,8 +76,8 @@ func TestExecTerminalName(t *testing.T) {
 // makes none.
 func TestGivenDevices(t *testing.T) {
 	t.Parallel()
-	m := newMachine(t, func(c *runtime.Config) {
-		c.Devices = map[string]runtime.DeviceFiles{
+	m := newMachine(t, func(c *config) {
+		c.host.Devices = map[string]host.DeviceFiles{
 			"log":  {Each: [][]string{{"/dev/none-there"}, {"/dev/kmsg"}}},
 			"many": {All: []string{"/dev/kmsg"}},
 		}

@@ -1,12 +1,12 @@
 // Package runtime runs incarnations of tasks on this machine: as processes under
 // keepers (see nodeagent/keeper), each with a user, a cgroup, namespaces and a
-// filter of system calls of its own where the machine gives them.
+// filter of system calls of its own where the machine gives them. Users, cgroups and
+// directories are those of nodeagent/host.
 //
-// In: assignments, and the directories they shall run in. Out: processes that
-// can be signalled and awaited, what the machine has (Capacity, Attributes), and
-// in words what it has not (Notes). On disk: users.json, which user each owner's
-// tasks run as; in each generation's directory work, the tasks' home; and the
-// tasks' sticky directories (see nodeagent.StickyPath).
+// In: a Host, assignments, and the directories they shall run in. Out: processes that
+// can be signalled and awaited, how they are kept apart (Attributes), and in words what
+// the machine has not (Notes). On disk: what the keeper writes, and alloc.json, what is
+// known of an alloc.
 //
 // All methods may be called from any goroutine, for one directory by one at a
 // time. A Runtime that is closed, or dies, leaves its tasks running; the next

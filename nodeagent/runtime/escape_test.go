@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/musterhq/muster/nodeagent/host"
 	"github.com/musterhq/muster/nodeagent/keeper"
 	"github.com/musterhq/muster/nodeagent/runtime"
 	"golang.org/x/sys/unix"
@@ -161,7 +162,7 @@ func newVictims(t *testing.T, without ...runtime.Guard) *victims {
 	if err := os.Chmod(v.socket, 0o777); err != nil { // that it is hidden must do
 		t.Fatal(err)
 	}
-	v.m = newMachine(t, func(c *runtime.Config) { c.Hide = []string{sockets} })
+	v.m = newMachine(t, func(c *config) { c.Hide = []string{sockets} })
 	v.m.needNamespaces(t)
 	v.m.Without(without...)
 	p, dir := v.m.start(shell(100, "echo secret >secret; chmod 644 secret; chmod 711 .; echo up; sleep 1000"))
@@ -286,7 +287,7 @@ func TestOwnCgroup(t *testing.T) {
 		v := newVictims(t, without...)
 		v.m.needGroups(t, "pids")
 		script := `for f in $(find /sys/fs/cgroup -path "*$1*" -name "$2" 2>/dev/null); do (exec 9>$f) 2>/dev/null && echo ` + escaped + `; done; echo end`
-		name := runtime.GroupsName(v.m.dir)
+		name := host.GroupsName(v.m.dir)
 		p, dir := v.m.start(assignment(3, "/bin/sh", "-c", strings.ReplaceAll(script, "$", "$$"), "sh", name, "pids.max"))
 		wait(t, p)
 		if out := said(t, dir); strings.Contains(out, escaped) != (without != nil) || !strings.Contains(out, "end") {

@@ -40,7 +40,7 @@ func (p *Process) Exec(ctx context.Context, r schema.ExecRequest, conn io.ReadWr
 	if r.TTY && r.Term != "" {
 		e.Env = []string{"TERM=" + r.Term}
 	}
-	s, err := keeper.StartExec(ctx, p.keeper, p.dir, e)
+	s, err := keeper.StartExec(ctx, p.runtime.cfg.Keeper, p.dir, e)
 	if errors.Is(err, ErrCommand) {
 		return refuse(conn, err)
 	}

@@ -12,7 +12,7 @@ import (
 
 // sharesIPC reports whether the tasks of an alloc can share System V IPC, POSIX
 // message queues and /dev/shm: to join a namespace takes root.
-func (r *Runtime) sharesIPC() bool { return r.isolation.namespaces && os.Geteuid() == 0 }
+func (s *surroundings) sharesIPC() bool { return s.isolation.namespaces && os.Geteuid() == 0 }
 
 // shareIPC mounts a new file system on shm, for /dev/shm, and a new ipc namespace
 // on the file ipc. Each lasts until it is unmounted, whatever runs inside.

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
+	"github.com/musterhq/muster/nodeagent/host"
 	"github.com/musterhq/muster/nodeagent/keeper"
 	"golang.org/x/sys/unix"
 )
@@ -24,21 +24,31 @@ type isolation struct {
 	filter       []byte // nil: no seccomp
 }
 
+// prober finds out by trying what isolation there is.
+type prober struct {
+	cfg     *Config
+	lacks   *host.Lacks
+	can     isolation
+	place   string // where it tries
+	untried error  // why it could not
+}
+
 // probeFor bounds one probe: a keeper answers within milliseconds.
 const probeFor = 10 * time.Second
 
 // findIsolation finds out by trying, and notes what is missing. It errs when it
 // cannot try: tasks must not lose their isolation to a full disk.
-func (r *Runtime) findIsolation() error {
+func findIsolation(cfg *Config, lacks *host.Lacks) (isolation, error) {
+	p := prober{cfg: cfg, lacks: lacks}
 	var err error
-	if r.probes, err = r.probePlace(); err == nil {
-		r.findParts()
-		err = errors.Join(r.untried, os.RemoveAll(r.probes))
+	if p.place, err = probePlace(cfg); err == nil {
+		p.findParts()
+		err = errors.Join(p.untried, os.RemoveAll(p.place))
 	}
 	if err != nil {
-		return fmt.Errorf("find out what isolation there is: %w", err)
+		return isolation{}, fmt.Errorf("find out what isolation there is: %w", err)
 	}
-	return nil
+	return p.can, nil
 }
 
 // memoryDir is on no disk.
@@ -49,9 +59,9 @@ const probeRoom = 256 << 10
 
 // probePlace makes a directory for probes: on the agent's disk or, where that is
 // full or broken, in memory.
-func (r *Runtime) probePlace() (string, error) {
+func probePlace(cfg *Config) (string, error) {
 	var errs []error
-	for _, parent := range []string{r.cfg.Dir, memoryDir} {
+	for _, parent := range []string{cfg.Host.Dir(), memoryDir} {
 		place, err := os.MkdirTemp(parent, "muster-probe-")
 		if err == nil {
 			test := filepath.Join(place, "room")
@@ -60,96 +70,94 @@ func (r *Runtime) probePlace() (string, error) {
 			}
 			err = errors.Join(err, os.RemoveAll(place))
 		}
-		r.cfg.Log.Warn("no room to try out isolation", "dir", parent, "err", err)
+		cfg.Log.Warn("no room to try out isolation", "dir", parent, "err", err)
 		errs = append(errs, err)
 	}
 	return "", errors.Join(errs...)
 }
 
-func (r *Runtime) findParts() {
-	can := &r.isolation
+func (p *prober) findParts() {
+	can := &p.can
 	unprivileged := os.Geteuid() != 0
-	can.capabilities = unprivileged || r.users != nil || holds(unix.CAP_SETPCAP)
+	can.capabilities = unprivileged || p.cfg.Host.SeparateUsers() || host.Holds(unix.CAP_SETPCAP)
 	if !can.capabilities {
-		r.lack("dropped capabilities", "root without CAP_SETPCAP: tasks keep what capabilities root has here")
+		p.lacks.Task("dropped capabilities", "root without CAP_SETPCAP: tasks keep what capabilities root has here")
 	}
 	base := keeper.Sandbox{UserNamespace: unprivileged, ReadOnly: true, Mounts: []keeper.Mount{
 		{Kind: keeper.Proc, Target: procDir},
-		{Kind: keeper.Tmpfs, Target: r.cfg.Dir, Data: hiddenSize, ReadOnly: true},
+		{Kind: keeper.Tmpfs, Target: p.cfg.Host.Dir(), Data: hiddenSize, ReadOnly: true},
 	}}
 	network, user := base, base
 	network.Network, user.UserNamespace = true, true
 	filter, unfiltered := seccompFilter(true)
-	if unfiltered == nil && r.try(&network, filter) == nil { // nearly always
+	if unfiltered == nil && p.try(&network, filter) == nil { // nearly always
 		can.namespaces, can.network, can.filter = true, true, filter
 	} else {
-		r.findSingly(&base, &network)
+		p.findSingly(&base, &network)
 	}
 	if can.namespaces {
-		r.findDevices(&base)
+		p.findDevices(&base)
 	}
 	if can.user = unprivileged && can.namespaces; can.user || !can.namespaces {
 		return
 	}
-	if err := r.try(&user, nil); err != nil {
-		r.notes = append(r.notes, fmt.Sprintf("no user namespaces (%s): tasks with isolation.user do not run here", inLine(err)))
+	if err := p.try(&user, nil); err != nil {
+		p.lacks.Machine(fmt.Sprintf("no user namespaces (%v): tasks with isolation.user do not run here", err))
 		return
 	}
 	can.user = true
 }
 
 // findSingly finds out which parts can be had where not all can.
-func (r *Runtime) findSingly(base, network *keeper.Sandbox) {
-	can := &r.isolation
-	if err := r.try(base, nil); err != nil {
-		r.lack("namespaces", fmt.Sprintf("no namespaces (%s): tasks see each other's processes, /tmp, the machine's /dev with all its terminals, and the agent's files, as far as their users may", inLine(err)))
+func (p *prober) findSingly(base, network *keeper.Sandbox) {
+	can := &p.can
+	if err := p.try(base, nil); err != nil {
+		p.lacks.Task("namespaces", fmt.Sprintf("no namespaces (%v): tasks see each other's processes, /tmp, the machine's /dev with all its terminals, and the agent's files, as far as their users may", err))
 	} else {
 		can.namespaces = true
-		if err := r.try(network, nil); err != nil {
-			r.notes = append(r.notes, fmt.Sprintf("no network namespaces (%s): tasks with isolation.network none do not run here", inLine(err)))
+		if err := p.try(network, nil); err != nil {
+			p.lacks.Machine(fmt.Sprintf("no network namespaces (%v): tasks with isolation.network none do not run here", err))
 		} else {
 			can.network = true
 		}
 	}
 	filter, err := seccompFilter(can.namespaces)
 	if err == nil {
-		err = r.try(nil, filter)
+		err = p.try(nil, filter)
 	}
 	if err != nil {
-		r.lack("seccomp", fmt.Sprintf("no seccomp (%s): tasks may make all system calls", inLine(err)))
+		p.lacks.Task("seccomp", fmt.Sprintf("no seccomp (%v): tasks may make all system calls", err))
 		return
 	}
 	can.filter = filter
 }
 
-func inLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
-
 // try starts an incarnation of nothing in s, under filter.
-func (r *Runtime) try(s *keeper.Sandbox, filter []byte) error {
-	err := r.probe(s, filter)
+func (p *prober) try(s *keeper.Sandbox, filter []byte) error {
+	err := p.probe(s, filter)
 	for _, fault := range []error{unix.ENOSPC, unix.EDQUOT, unix.EIO, unix.EROFS} {
 		if errors.Is(err, fault) { // of the disk: it says nothing about the kernel
-			r.untried = err
+			p.untried = err
 		}
 	}
 	return err
 }
 
-func (r *Runtime) probe(s *keeper.Sandbox, filter []byte) (err error) {
-	dir, err := os.MkdirTemp(r.probes, "")
+func (p *prober) probe(s *keeper.Sandbox, filter []byte) (err error) {
+	dir, err := os.MkdirTemp(p.place, "")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	spec := &keeper.Spec{
-		Boot: r.boot, Dir: "/", Probe: true, Sandbox: s, Filter: filter, Mark: markVariable + "=" + dir,
+		Boot: p.cfg.Host.Boot(), Dir: "/", Probe: true, Sandbox: s, Filter: filter, Mark: markVariable + "=" + dir,
 	}
 	if err := keeper.Prepare(dir, spec); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), probeFor)
 	defer cancel()
-	h, err := keeper.Start(ctx, r.cfg.Keeper, dir, spec)
+	h, err := keeper.Start(ctx, p.cfg.Keeper, dir, spec)
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/nodeagent/keeper"
-	"github.com/musterhq/muster/nodeagent/runtime"
 	"github.com/musterhq/muster/schema"
 	"golang.org/x/sys/unix"
 )
@@ -183,7 +182,7 @@ func TestNotes(t *testing.T) {
 	if none := a["isolation.cgroups"] == "none"; none != strings.Contains(notes, "no cgroups") {
 		t.Errorf("isolation.cgroups %s, notes %q", a["isolation.cgroups"], notes)
 	}
-	if c := m.Capacity(); c.CPUMilli < 1000 || c.RAMBytes < 64<<20 || c.DiskBytes <= 0 {
+	if c := m.host.Capacity(); c.CPUMilli < 1000 || c.RAMBytes < 64<<20 || c.DiskBytes <= 0 {
 		t.Errorf("capacity %+v", c)
 	}
 	p, _ := m.start(shell(0, "exit"))
@@ -206,10 +205,11 @@ func TestIsolationOnFullDisk(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	r, err := runtime.New(runtime.Config{Dir: dir, Keeper: keeperExe, CgroupParent: os.Getenv(parentEnv), Log: slog.New(slog.DiscardHandler)})
+	h, r, err := openDir(dir, func(c *config) { c.Log = slog.New(slog.DiscardHandler) })
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer h.Close()
 	defer r.Close()
 	for _, name := range []string{"isolation.namespaces", "isolation.network", "isolation.seccomp"} {
 		if got := r.Attributes()[name]; got != want[name] {
@@ -239,7 +239,7 @@ func TestWritablePlaces(t *testing.T) {
 		return dir
 	}
 	closed, given := open(), open()
-	m := newMachine(t, func(c *runtime.Config) { c.Writable = []string{given} })
+	m := newMachine(t, func(c *config) { c.Writable = []string{given} })
 	if m.Attributes()[schema.HasNamespaces] != "true" {
 		t.Skipf("NOT TESTED: no namespaces: %v", m.Notes())
 	}
@@ -276,7 +276,7 @@ func TestWritablePlaces(t *testing.T) {
 			t.Errorf("%v, %v is left in %s", names, err, closed)
 		}
 	}
-	_, err := runtime.New(runtime.Config{Dir: t.TempDir(), Keeper: keeperExe, Writable: []string{"/tmp"}, Log: slog.Default()})
+	_, _, err := openDir(t.TempDir(), func(c *config) { c.Writable = []string{"/tmp"} })
 	if err == nil || !strings.Contains(err.Error(), "tasks do not see") {
 		t.Errorf("%v: the state directory is for tasks to write to", err)
 	}

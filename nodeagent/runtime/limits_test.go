@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/musterhq/muster/nodeagent"
+	"github.com/musterhq/muster/nodeagent/host"
+	"github.com/musterhq/muster/nodeagent/host/hosttest"
 	"github.com/musterhq/muster/nodeagent/keeper"
 	"github.com/musterhq/muster/nodeagent/runtime"
 	"github.com/musterhq/muster/schema"
@@ -192,8 +194,8 @@ func TestWholeCores(t *testing.T) {
 	for _, cores := range []int{1 << 14, len(coresOf(t, all)) - 1} {
 		a := whole(2, cores)
 		_, err := m.Start(t.Context(), place(t, m.dir, a, cores), a)
-		if !errors.Is(err, runtime.ErrCores) {
-			t.Errorf("start of one that wants %d cores: %v, want %v", cores, err, runtime.ErrCores)
+		if !errors.Is(err, host.ErrCores) {
+			t.Errorf("start of one that wants %d cores: %v, want %v", cores, err, host.ErrCores)
 		}
 	}
 	if runsOn(t, own) != core || overlap(runsOn(t, shared), core) {
@@ -224,7 +226,7 @@ func TestWholeCores(t *testing.T) {
 // coresOf expands the kernel's list of cores.
 func coresOf(t *testing.T, list string) []int {
 	t.Helper()
-	cores, err := runtime.ParseCores(list)
+	cores, err := host.ParseCores(list)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,30 +234,16 @@ func coresOf(t *testing.T, list string) []int {
 }
 
 func overlap(a, b string) bool {
-	one, errA := runtime.ParseCores(a)
-	two, errB := runtime.ParseCores(b)
+	one, errA := host.ParseCores(a)
+	two, errB := host.ParseCores(b)
 	return errA != nil || errB != nil || slices.ContainsFunc(one, func(c int) bool { return slices.Contains(two, c) })
-}
-
-func TestParseCores(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string][]int{"0": {0}, "0-2,5": {0, 1, 2, 5}, "3,1-2,2": {1, 2, 3}} {
-		if got, err := runtime.ParseCores(text); err != nil || !slices.Equal(got, want) {
-			t.Errorf("%q: %v, %v, want %v", text, got, err, want)
-		}
-	}
-	for _, text := range []string{"", "a", "1-", "-1", "2-1", "0-99999999", "1,,2"} {
-		if got, err := runtime.ParseCores(text); err == nil {
-			t.Errorf("%q: %v, want an error", text, got)
-		}
-	}
 }
 
 // TestDiskQuota: where there are project quotas, a task gets no more of the disk than
 // its limit, which changes while it runs.
 func TestDiskQuota(t *testing.T) {
 	t.Parallel()
-	m := &machine{t: t, dir: runtime.QuotaDisk(t)}
+	m := &machine{t: t, dir: hosttest.QuotaDisk(t)}
 	m.open()
 	t.Cleanup(func() {
 		if err := m.Close(); err != nil {
@@ -271,7 +259,7 @@ func TestDiskQuota(t *testing.T) {
 	a.Job.Task.Resources.DiskBytes = 4 << 20
 	p, dir := m.start(a)
 	says(t, dir, "refused")
-	use, err := m.Disk([]string{filepath.Dir(dir)}, p.Processes(), 4<<20)
+	use, err := m.host.Disk([]string{filepath.Dir(dir)}, p.Processes(), 4<<20)
 	if err != nil || use.Bytes < 3<<20 || use.Bytes > 5<<20 {
 		t.Errorf("%+v, %v is measured of it", use, err)
 	}
@@ -308,39 +296,5 @@ func TestDiskBound(t *testing.T) {
 	l.IOBytes = 0
 	if err := p.Limit(l); err != nil || inForce(t, dir, "blkio.throttle.write_bps_device", "io.max") != "" {
 		t.Errorf("still bounded: %q, %v", inForce(t, dir, "blkio.throttle.write_bps_device", "io.max"), err)
-	}
-}
-
-// TestDiskShares: what is written to cgroups v2, also where there is no disk.
-func TestDiskShares(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		l      nodeagent.TaskLimits
-		disk   string
-		weight string
-		bound  string
-	}{
-		{nodeagent.TaskLimits{Class: schema.ClassBatch, IOBytes: 1 << 20}, "8:0", "10", "8:0 rbps=1048576 wbps=1048576 riops=32 wiops=32"},
-		{nodeagent.TaskLimits{IOBytes: 100}, "8:0", "100", "8:0 rbps=100 wbps=100 riops=1 wiops=1"},
-		{nodeagent.TaskLimits{}, "8:0", "100", "8:0 rbps=max wbps=max riops=max wiops=max"},
-		{nodeagent.TaskLimits{IOBytes: 100}, "", "100", ""},
-	} {
-		dir := t.TempDir()
-		if err := os.Mkdir(filepath.Join(dir, "task"), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		for _, name := range []string{"io.weight", "io.max"} { // and no io.bfq.weight
-			if err := os.WriteFile(filepath.Join(dir, "task", name), nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := runtime.ShareUnified(dir, c.disk, c.l); err != nil {
-			t.Error(err)
-		}
-		for name, want := range map[string]string{"io.weight": c.weight, "io.max": c.bound} {
-			if b, err := os.ReadFile(filepath.Join(dir, "task", name)); err != nil || string(b) != want {
-				t.Errorf("%+v on %q: %s %q, %v, want %q", c.l, c.disk, name, b, err, want)
-			}
-		}
 	}
 }

@@ -5,14 +5,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/musterhq/muster/nodeagent/host"
 	"golang.org/x/sys/unix"
-)
-
-// lineVariable names the file, in the environment of a task, in which it may say
-// in one line how it is.
-const (
-	lineVariable = "MUSTER_STATUS_FILE"
-	lineFile     = ".muster-status" // in its home
 )
 
 // lineBytes is how much of the file is read.
@@ -29,7 +23,7 @@ func (p *Process) Line() string {
 	if p.alloc != nil {
 		return ""
 	}
-	path := filepath.Join(filepath.Dir(p.dir), workDir, lineFile)
+	path := filepath.Join(filepath.Dir(p.dir), host.WorkDir, lineFile)
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return ""

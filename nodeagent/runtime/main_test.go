@@ -3,6 +3,7 @@ package runtime_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -15,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/musterhq/muster/nodeagent/host"
 	"github.com/musterhq/muster/nodeagent/keeper"
 	"github.com/musterhq/muster/nodeagent/runtime"
 	"github.com/musterhq/muster/nodeagent/strike"
@@ -96,7 +98,7 @@ func leaks() []string {
 		for pid, what := range processesOf(dir) {
 			left = append(left, fmt.Sprintf("process %d: %s", pid, what))
 		}
-		name := runtime.GroupsName(dir)
+		name := host.GroupsName(dir)
 		_ = filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
 			if err == nil && d.IsDir() && strings.HasPrefix(d.Name(), name) {
 				left = append(left, path)
@@ -128,14 +130,42 @@ func processesOf(dir string) map[int]string {
 	return found
 }
 
-// machine is a state directory and the Runtime on it.
+// machine is a state directory, and the Host and the Runtime on it.
 type machine struct {
 	*runtime.Runtime
-	t   testing.TB
-	dir string
+	host *host.Host
+	t    testing.TB
+	dir  string
 }
 
-func newMachine(t testing.TB, change ...func(*runtime.Config)) *machine {
+// config is that of a machine.
+type config struct {
+	host host.Config
+	runtime.Config
+}
+
+// openDir makes a Host and a Runtime on dir.
+func openDir(dir string, change ...func(*config)) (*host.Host, *runtime.Runtime, error) {
+	cfg := config{
+		host.Config{Dir: dir, CgroupParent: os.Getenv(parentEnv)},
+		runtime.Config{Keeper: keeperExe, Log: slog.New(slog.NewTextHandler(os.Stderr, nil))},
+	}
+	for _, c := range change {
+		c(&cfg)
+	}
+	h, err := host.New(cfg.host)
+	if err != nil {
+		return nil, nil, err
+	}
+	cfg.Host = h
+	r, err := runtime.New(cfg.Config)
+	if err != nil {
+		return nil, nil, errors.Join(err, h.Close())
+	}
+	return h, r, nil
+}
+
+func newMachine(t testing.TB, change ...func(*config)) *machine {
 	t.Helper()
 	dir := t.TempDir()
 	if err := os.Chmod(filepath.Dir(dir), 0o711); err != nil { // tasks pass through it
@@ -154,15 +184,17 @@ func newMachine(t testing.TB, change ...func(*runtime.Config)) *machine {
 	return m
 }
 
+// Close closes both.
+func (m *machine) Close() error { return errors.Join(m.Runtime.Close(), m.host.Close()) }
+
+// Notes says what the machine cannot do.
+func (m *machine) Notes() []string { return append(m.host.Lacks().Notes(), m.Runtime.Notes()...) }
+
 // open makes a new Runtime on m's directory, as the next agent does.
-func (m *machine) open(change ...func(*runtime.Config)) {
+func (m *machine) open(change ...func(*config)) {
 	m.t.Helper()
-	cfg := runtime.Config{Dir: m.dir, Keeper: keeperExe, CgroupParent: os.Getenv(parentEnv), Log: slog.New(slog.NewTextHandler(os.Stderr, nil))}
-	for _, c := range change {
-		c(&cfg)
-	}
 	var err error
-	if m.Runtime, err = runtime.New(cfg); err != nil {
+	if m.host, m.Runtime, err = openDir(m.dir, change...); err != nil {
 		m.t.Fatal(err)
 	}
 }

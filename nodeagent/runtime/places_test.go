@@ -11,7 +11,6 @@ import (
 	"github.com/musterhq/muster/nodeagent/strike"
 
 	"github.com/musterhq/muster/nodeagent/keeper"
-	"github.com/musterhq/muster/nodeagent/runtime"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -230,7 +229,7 @@ func TestUserNamespaceHides(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(master, "link", "socket"), nil, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	m := newMachine(t, func(c *runtime.Config) {
+	m := newMachine(t, func(c *config) {
 		c.Hide = []string{filepath.Join(master, "link"), filepath.Join(master, "other")}
 	})
 	if m.Attributes()[schema.HasUser] != "true" {

@@ -131,8 +131,8 @@ func TestClosedPorts(t *testing.T) {
 	defer l.Close()
 	_, port, _ := net.SplitHostPort(l.Addr().String())
 	exe := installSelf(t)
-	closed := newMachine(t, func(c *runtime.Config) { c.ClosedPorts = []int{1, l.Addr().(*net.TCPAddr).Port} })
-	open := newMachine(t, func(c *runtime.Config) { c.ClosedPorts = []int{1} })
+	closed := newMachine(t, func(c *config) { c.host.ClosedPorts = []int{1, l.Addr().(*net.TCPAddr).Port} })
+	open := newMachine(t, func(c *config) { c.host.ClosedPorts = []int{1} })
 	for _, attribute := range schema.IsolationOf(&schema.TaskSpec{Isolation: &schema.Isolation{Require: true}}) {
 		if closed.Attributes()[attribute] != "true" {
 			t.Skipf("NOT TESTED: needs all isolation: %v", closed.Notes())

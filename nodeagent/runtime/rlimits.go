@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/musterhq/muster/nodeagent/host"
 	"github.com/musterhq/muster/nodeagent/keeper"
 	"github.com/musterhq/muster/schema"
 	"golang.org/x/sys/unix"
@@ -14,37 +15,38 @@ import (
 // rlimits are the most that this machine gives each process.
 type rlimits struct {
 	files, core uint64
-	// processes says that they can be limited without a cgroup: for each user
-	// namespace.
+	// processes says that they are limited for each user namespace, in place of by
+	// a cgroup.
 	processes bool
 }
 
-// findRlimits finds out what limits there can be.
-func (r *Runtime) findRlimits() error {
-	can := &r.rlimits
+// findRlimits finds out what limits there can be. namespaces says that tasks have
+// some of their own.
+func findRlimits(h *host.Host, namespaces bool, lacks *host.Lacks) (can rlimits, err error) {
 	for resource, most := range map[int]*uint64{unix.RLIMIT_NOFILE: &can.files, unix.RLIMIT_CORE: &can.core} {
 		var own unix.Rlimit
 		if err := unix.Getrlimit(resource, &own); err != nil {
-			return fmt.Errorf("find out what a process may have: %w", err)
+			return can, fmt.Errorf("find out what a process may have: %w", err)
 		}
-		if *most = own.Max; holds(unix.CAP_SYS_RESOURCE) {
+		if *most = own.Max; host.Holds(unix.CAP_SYS_RESOURCE) {
 			*most = unix.RLIM_INFINITY
 		}
 	}
 	b, err := os.ReadFile("/proc/sys/fs/nr_open")
 	if err != nil {
-		return err
+		return can, err
 	}
 	n, err := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64)
 	if err != nil {
-		return fmt.Errorf("fs.nr_open: %w", err)
+		return can, fmt.Errorf("fs.nr_open: %w", err)
 	}
 	can.files = min(can.files, n)
-	can.processes = os.Geteuid() != 0 && r.isolation.namespaces && since(5, 14)
-	if !r.can.has[pidsController] && !can.processes {
-		r.lack("a limit on processes", "no pids controller for cgroups, and no user namespaces that count processes (Linux 5.14, muster-agent without root): tasks run without a limit on processes")
+	counted := h.Cgroups().Has(host.Processes)
+	can.processes = !counted && os.Geteuid() != 0 && namespaces && since(5, 14)
+	if !counted && !can.processes {
+		lacks.Task("a limit on processes", "no pids controller for cgroups, and no user namespaces that count processes (Linux 5.14, muster-agent without root): tasks run without a limit on processes")
 	}
-	return nil
+	return can, nil
 }
 
 // since reports whether the kernel is at least as new as a version.
@@ -64,22 +66,22 @@ const spareProcesses = 16
 
 // bound returns the limits of the task's processes, one by one. What it does not
 // ask for may be less than usual; what it asks for is given, or it does not start.
-func (r *Runtime) bound(t *schema.TaskSpec) (*keeper.Rlimits, error) {
+func (can *rlimits) bound(t *schema.TaskSpec) (*keeper.Rlimits, error) {
 	ask := t.Bounds()
 	l := &keeper.Rlimits{Files: uint64(ask.Files), CoreBytes: uint64(ask.CoreBytes)}
 	for _, one := range []struct {
 		field    string
 		ask, has uint64
 		hint     string
-	}{{"files", l.Files, r.rlimits.files, "LimitNOFILE"}, {"coreBytes", l.CoreBytes, r.rlimits.core, "LimitCORE"}} {
+	}{{"files", l.Files, can.files, "LimitNOFILE"}, {"coreBytes", l.CoreBytes, can.core, "LimitCORE"}} {
 		if one.ask > one.has {
 			return nil, fmt.Errorf("task.limits.%s: the task asks for %d, and this machine gives %d: raise it for muster-agent (%s of its unit)", one.field, one.ask, one.has, one.hint)
 		}
 	}
 	if l.Files == 0 {
-		l.Files = min(schema.DefaultFiles, r.rlimits.files)
+		l.Files = min(schema.DefaultFiles, can.files)
 	}
-	if !r.can.has[pidsController] && r.rlimits.processes {
+	if can.processes {
 		l.Processes = uint64(ask.Processes) + spareProcesses
 	}
 	return l, nil

@@ -246,7 +246,7 @@ func TestConfig(t *testing.T) {
 		plain:                      "not executable",
 		dir:                        "not executable",
 	} {
-		if _, err := runtime.New(runtime.Config{Dir: dir, Keeper: keeper}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, _, err := openDir(dir, func(c *config) { c.Keeper = keeper }); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("keeper %s: %v, want %q", keeper, err, want)
 		}
 	}

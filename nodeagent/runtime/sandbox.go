@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/musterhq/muster/nodeagent/host"
 	"github.com/musterhq/muster/nodeagent/keeper"
 	"github.com/musterhq/muster/schema"
 )
@@ -32,29 +33,36 @@ const (
 	ownShared = "/muster/alloc"
 )
 
+// surroundings are what tasks can see of the machine.
+type surroundings struct {
+	isolation isolation
+	hidden    []string // real paths, none below another
+	writable  []string // likewise, but for the latter
+}
+
 // hiddenSize bounds what hides a directory: room for targets of mounts only.
 const hiddenSize = "size=64k,nr_inodes=256"
 
 // inside returns where the task itself finds its work directory, its sticky
 // directory and its directory for temporary files.
-func (r *Runtime) inside(p places) (work, sticky, tmp string) {
+func (s *surroundings) inside(p places) (work, sticky, tmp string) {
 	switch {
 	case p.root != "":
 		work, sticky, tmp = ownWork, "", tmpDir
-		if p.sticky != "" {
+		if p.Sticky != "" {
 			sticky = ownSticky
 		}
-	case r.isolation.namespaces && !r.within(tmpDir):
-		work, sticky, tmp = p.work, p.sticky, tmpDir
+	case s.isolation.namespaces && !s.within(tmpDir):
+		work, sticky, tmp = p.Work, p.Sticky, tmpDir
 	default:
-		work, sticky, tmp = p.work, p.sticky, p.tmp
+		work, sticky, tmp = p.Work, p.Sticky, p.Tmp
 	}
 	return work, sticky, tmp
 }
 
 // within reports whether something that tasks may not see lies in dir.
-func (r *Runtime) within(dir string) bool {
-	return slices.ContainsFunc(r.hidden, func(h string) bool { return below(h, dir) })
+func (s *surroundings) within(dir string) bool {
+	return slices.ContainsFunc(s.hidden, func(h string) bool { return below(h, dir) })
 }
 
 // below reports whether path is dir or lies in it.
@@ -63,46 +71,45 @@ func below(path, dir string) bool {
 }
 
 // sandbox plans what a task sees; nil where the machine has no namespaces.
-func (r *Runtime) sandbox(t *schema.TaskSpec, p places, u *keeper.User, given []given) (*keeper.Sandbox, error) {
-	if !r.isolation.namespaces {
+func (s *surroundings) sandbox(t *schema.TaskSpec, p places, u *keeper.User, given []host.Device) (*keeper.Sandbox, error) {
+	if !s.isolation.namespaces {
 		return nil, nil
 	}
-	s := &keeper.Sandbox{UserNamespace: os.Geteuid() != 0}
-	s.IPC = p.ipc
+	box := &keeper.Sandbox{UserNamespace: os.Geteuid() != 0, IPC: p.IPC.Namespace}
 	if i := t.Isolation; i != nil {
-		s.Network = i.Network == schema.NoNetwork
-		s.UserNamespace = s.UserNamespace || i.User
+		box.Network = i.Network == schema.NoNetwork
+		box.UserNamespace = box.UserNamespace || i.User
 	}
-	hidden := r.hidden
-	if s.UserNamespace && os.Geteuid() == 0 {
+	hidden := s.hidden
+	if box.UserNamespace && os.Geteuid() == 0 {
 		hidden = whereReached(hidden)
 	}
-	devices := r.ownDevices(p, s, u, given)
+	devices := s.isolation.ownDevices(p, box, u, given)
 	if p.root == "" {
-		s.ReadOnly, s.Mounts = true, r.overMachine(p, hidden, devices)
-		return s, nil
+		box.ReadOnly, box.Mounts = true, s.overMachine(p, hidden, devices)
+		return box, nil
 	}
-	mounts, err := r.newRoot(p, hidden)
+	mounts, err := s.newRoot(p, hidden)
 	if err != nil {
 		return nil, fmt.Errorf("task.process.root: %w", err)
 	}
-	s.Root, s.Mounts = p.work, slices.Concat(mounts, devices)
-	return s, nil
+	box.Root, box.Mounts = p.Work, slices.Concat(mounts, devices)
+	return box, nil
 }
 
 // overMachine hides parts of the machine's own tree and puts others in place.
-func (r *Runtime) overMachine(p places, hidden []string, devices []keeper.Mount) []keeper.Mount {
+func (s *surroundings) overMachine(p places, hidden []string, devices []keeper.Mount) []keeper.Mount {
 	mounts := append([]keeper.Mount{{Kind: keeper.Proc, Target: procDir}}, devices...)
 	private := []string{devDir}
 	for _, dir := range []string{tmpDir, varTmpDir} {
-		if s, err := os.Lstat(dir); err != nil || !s.IsDir() {
+		if info, err := os.Lstat(dir); err != nil || !info.IsDir() {
 			continue
 		}
 		private = append(private, dir)
-		m := keeper.Mount{Kind: keeper.Bind, Source: p.tmp, Target: dir}
+		m := keeper.Mount{Kind: keeper.Bind, Source: p.Tmp, Target: dir}
 		// The path of the work directory must not be made in what the task
 		// can write to: it would lead that anywhere.
-		if r.within(dir) {
+		if s.within(dir) {
 			m = keeper.Mount{Kind: keeper.Tmpfs, Target: dir, Data: "mode=1777"}
 		}
 		mounts = append(mounts, m)
@@ -115,15 +122,15 @@ func (r *Runtime) overMachine(p places, hidden []string, devices []keeper.Mount)
 			mounts = append(mounts, hide(h))
 		}
 	}
-	for _, dir := range r.writable {
+	for _, dir := range s.writable {
 		mounts = append(mounts, keeper.Mount{Kind: keeper.Bind, Source: dir, Target: dir})
 	}
-	mounts = append(mounts, keeper.Mount{Kind: keeper.Bind, Source: p.work, Target: p.work})
-	if p.sticky != "" {
-		mounts = append(mounts, keeper.Mount{Kind: keeper.Bind, Source: p.sticky, Target: p.sticky})
+	mounts = append(mounts, keeper.Mount{Kind: keeper.Bind, Source: p.Work, Target: p.Work})
+	if p.Sticky != "" {
+		mounts = append(mounts, keeper.Mount{Kind: keeper.Bind, Source: p.Sticky, Target: p.Sticky})
 	}
-	if p.shared != "" {
-		mounts = append(mounts, keeper.Mount{Kind: keeper.Bind, Source: p.shared, Target: p.shared})
+	if p.Shared != "" {
+		mounts = append(mounts, keeper.Mount{Kind: keeper.Bind, Source: p.Shared, Target: p.Shared})
 	}
 	return mounts
 }
@@ -134,7 +141,7 @@ func (r *Runtime) overMachine(p places, hidden []string, devices []keeper.Mount)
 func whereReached(hidden []string) []string {
 	var out []string
 	for _, h := range hidden {
-		if closed := closedAbove(filepath.Dir(h)); closed != "" {
+		if closed := host.ClosedAbove(filepath.Dir(h)); closed != "" {
 			h = closed
 		}
 		out = append(out, h)
@@ -157,7 +164,7 @@ var replaced = []string{procDir, sysDir, tmpDir, ownDir, devDir}
 // newRoot puts a root directory together: the entries of the task's own, read-
 // only, and beside them what each task needs. So nothing is ever made in the
 // task's own, and what is not there is no fault.
-func (r *Runtime) newRoot(p places, hidden []string) ([]keeper.Mount, error) {
+func (s *surroundings) newRoot(p places, hidden []string) ([]keeper.Mount, error) {
 	entries, err := os.ReadDir(p.root)
 	if err != nil {
 		return nil, err
@@ -190,32 +197,32 @@ func (r *Runtime) newRoot(p places, hidden []string) ([]keeper.Mount, error) {
 	mounts = append(mounts,
 		keeper.Mount{Kind: keeper.Proc, Target: procDir},
 		keeper.Mount{Kind: keeper.Bind, Source: sysDir, Target: sysDir, ReadOnly: true},
-		keeper.Mount{Kind: keeper.Bind, Source: p.tmp, Target: tmpDir},
-		keeper.Mount{Kind: keeper.Bind, Source: p.work, Target: ownWork})
-	if p.sticky != "" {
-		mounts = append(mounts, keeper.Mount{Kind: keeper.Bind, Source: p.sticky, Target: ownSticky})
+		keeper.Mount{Kind: keeper.Bind, Source: p.Tmp, Target: tmpDir},
+		keeper.Mount{Kind: keeper.Bind, Source: p.Work, Target: ownWork})
+	if p.Sticky != "" {
+		mounts = append(mounts, keeper.Mount{Kind: keeper.Bind, Source: p.Sticky, Target: ownSticky})
 	}
-	if p.shared != "" {
-		mounts = append(mounts, keeper.Mount{Kind: keeper.Bind, Source: p.shared, Target: ownShared})
+	if p.Shared != "" {
+		mounts = append(mounts, keeper.Mount{Kind: keeper.Bind, Source: p.Shared, Target: ownShared})
 	}
 	return mounts, nil
 }
 
 // findWritable returns the real paths of directories that tasks may write to. Those
 // that are covered for tasks cannot be among them.
-func (r *Runtime) findWritable(dirs []string) ([]string, error) {
+func (s *surroundings) findWritable(dirs []string) ([]string, error) {
 	var found []string
 	for _, dir := range dirs {
 		real, err := filepath.EvalSymlinks(dir)
 		if err != nil {
 			return nil, fmt.Errorf("directory that tasks may write to: %w", err)
 		}
-		for _, covered := range append([]string{tmpDir, varTmpDir, devDir, procDir, sysDir}, r.hidden...) {
+		for _, covered := range append([]string{tmpDir, varTmpDir, devDir, procDir, sysDir}, s.hidden...) {
 			if below(real, covered) || below(covered, real) {
 				return nil, fmt.Errorf("directory that tasks may write to: %s: tasks do not see the machine's %s", dir, covered)
 			}
 		}
-		if s, err := os.Stat(real); err != nil || !s.IsDir() {
+		if info, err := os.Stat(real); err != nil || !info.IsDir() {
 			return nil, errors.Join(fmt.Errorf("directory that tasks may write to: %s is not a directory", dir), err)
 		}
 		found = append(found, real)

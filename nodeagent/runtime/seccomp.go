@@ -6,6 +6,7 @@ import (
 
 	"github.com/elastic/go-seccomp-bpf"
 	"github.com/elastic/go-seccomp-bpf/arch"
+	"github.com/musterhq/muster/nodeagent/host"
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 )
@@ -131,8 +132,8 @@ func noProjects(native *arch.Info) []bpf.Instruction {
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: fileSetattr, SkipTrue: 4},
 		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: ioctl, SkipTrue: 4},
 		bpf.LoadAbsolute{Off: second, Size: 4},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: setAttributes, SkipTrue: 1},
-		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: setFlags, SkipTrue: 1},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: host.SetAttributes, SkipTrue: 1},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: host.SetFlags, SkipTrue: 1},
 		bpf.RetConstant{Val: uint32(seccomp.ActionErrno | seccomp.Action(unix.EPERM))},
 	}
 }

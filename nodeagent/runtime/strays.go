@@ -2,14 +2,13 @@ package runtime
 
 import (
 	"context"
-	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/musterhq/muster/nodeagent/cgroup"
+	"github.com/musterhq/muster/nodeagent/host"
 	"github.com/musterhq/muster/nodeagent/keeper"
 )
 
@@ -40,17 +39,17 @@ func (r *Runtime) Sweep(ctx context.Context, tasks string, held []string) (found
 	marks := map[string]bool{}
 	groups := map[string]bool{}
 	for _, dir := range held {
-		marks[filepath.Join(filepath.Dir(dir), workDir)] = true
-		groups[groupOf(dir)], groups[allocGroupOf(filepath.Dir(dir))] = true, true
+		marks[filepath.Join(filepath.Dir(dir), host.WorkDir)] = true
+		groups[host.TaskGroupIn(dir)], groups[host.AllocGroupIn(filepath.Dir(dir))] = true, true
 	}
 	for {
-		stray := r.strayGroups(groups)
+		stray := r.host.Cgroups().Strays(groups)
 		names := make([]string, 0, len(stray))
 		for _, dir := range stray {
 			cgroup.Dirs{dir}.Kill()
 			names = append(names, filepath.Base(dir))
 		}
-		if r.groups == nil {
+		if !r.host.Cgroups().Found() {
 			names = append(names, keeper.KillMarked(markVariable, func(mark string) bool {
 				return strings.HasPrefix(mark, filepath.Clean(tasks)+"/") && !marks[mark]
 			})...)
@@ -71,96 +70,10 @@ func (r *Runtime) Sweep(ctx context.Context, tasks string, held []string) (found
 	}
 }
 
-// strayGroups returns the cgroups of tasks, other than those named, that have
-// processes; empty ones it removes.
-func (r *Runtime) strayGroups(known map[string]bool) []string {
-	if r.groups == nil {
-		return nil
-	}
-	var stray []string
-	for _, top := range r.groups.dirs("") {
-		for _, dir := range groupsBelow(top) {
-			name := filepath.Base(dir)
-			if known[name] || !isGroup(name) {
-				continue
-			}
-			if len(cgroup.Members(dir)) > 0 {
-				stray = append(stray, dir)
-			} else {
-				_ = os.Remove(dir) // what is below it goes first, and it the next time
-			}
-		}
-	}
-	return stray
-}
-
-// groupsBelow lists the cgroups of tasks and allocs below top, the deepest first.
-func groupsBelow(top string) []string {
-	var dirs []string
-	for _, pattern := range []string{"*/*", "*"} {
-		paths, _ := filepath.Glob(filepath.Join(globbed(top), pattern))
-		dirs = append(dirs, slices.DeleteFunc(paths, func(p string) bool {
-			info, err := os.Lstat(p)
-			return err != nil || !info.IsDir()
-		})...)
-	}
-	return dirs
-}
-
-// runningOwners returns the users of the processes in tasks' cgroups, by owner.
-func (r *Runtime) runningOwners() map[string]int {
-	owners := map[string]int{}
-	if r.groups == nil {
-		return owners
-	}
-	for _, top := range r.groups.dirs("") {
-		for _, dir := range groupsBelow(top) {
-			owner, _, _ := strings.Cut(filepath.Base(dir), ".")
-			if _, known := owners[owner]; known || !isGroup(filepath.Base(dir)) {
-				continue
-			}
-			if id := cgroup.UserOf(dir); id != 0 {
-				owners[owner] = id
-			}
-		}
-	}
-	return owners
-}
-
-// isGroup reports whether name is that of a task's cgroup, or of an alloc's: user,
-// job, index, generation and, of a task, incarnation.
-func isGroup(name string) bool {
-	parts := strings.Split(name, ".")
-	if len(parts) < 4 {
-		return false
-	}
-	_, err := strconv.ParseUint(parts[len(parts)-1], 10, 64)
-	return err == nil
-}
-
-// groupOf names the cgroup of the incarnation in dir.
-func groupOf(dir string) string { return allocGroupOf(filepath.Dir(dir)) + "." + filepath.Base(dir) }
-
-// groupsOf returns the cgroups of that name, whether in an alloc's or not.
-func (r *Runtime) groupsOf(name string) []string {
-	if r.groups == nil {
-		return nil
-	}
-	var dirs []string
-	for _, top := range r.groups.dirs("") {
-		for _, dir := range groupsBelow(top) {
-			if filepath.Base(dir) == name {
-				dirs = append(dirs, dir)
-			}
-		}
-	}
-	return dirs
-}
-
 // lostSpec returns what can be known of the task in dir without its Spec: how its
 // processes are found.
 func (r *Runtime) lostSpec(dir string) keeper.Spec {
 	return keeper.Spec{
-		Boot: r.boot, Cgroups: r.groupsOf(groupOf(dir)), Mark: markVariable + "=" + filepath.Join(filepath.Dir(dir), workDir),
+		Boot: r.host.Boot(), Cgroups: r.host.Cgroups().Find(host.TaskGroupIn(dir)), Mark: markVariable + "=" + filepath.Join(filepath.Dir(dir), host.WorkDir),
 	}
 }

@@ -55,7 +55,7 @@ func newStruck(t *testing.T, at func(strike.Effect) strike.Verdict) *struck {
 	}
 	t.Cleanup(func() { _ = tracer.Close() })
 	s.exe = tracer.Program
-	s.machine = newMachine(t, func(c *runtime.Config) { c.Keeper = tracer.Program })
+	s.machine = newMachine(t, func(c *config) { c.Keeper = tracer.Program })
 	return s
 }
 

@@ -20,7 +20,7 @@ func TestLimitOfAllTasks(t *testing.T) {
 	m.needGroups(t, "memory")
 	p, dir := m.start(shell(0, "exec sleep 1000"))
 	const limit = 512 << 20
-	if err := m.Limit(schema.Resources{CPUMilli: 2000, RAMBytes: limit}); err != nil {
+	if err := m.host.Cgroups().LimitAll(schema.Resources{CPUMilli: 2000, RAMBytes: limit}); err != nil {
 		t.Fatal(err)
 	}
 	parents := map[string]bool{}
@@ -51,7 +51,7 @@ func TestLimitOfAllTasks(t *testing.T) {
 	if len(got) < 2 {
 		t.Errorf("only %v of %v are bounded", got, parents)
 	}
-	if err := m.Limit(schema.Resources{RAMBytes: 1}); err == nil || !strings.Contains(err.Error(), "tasks use") {
+	if err := m.host.Cgroups().LimitAll(schema.Resources{RAMBytes: 1}); err == nil || !strings.Contains(err.Error(), "tasks use") {
 		t.Errorf("a limit below what is used: %v", err)
 	}
 	end(t, p)

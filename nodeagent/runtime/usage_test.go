@@ -55,7 +55,7 @@ func TestUsageCountsOOMKills(t *testing.T) {
 func TestMachineUsage(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
-	u, err := m.Machine()
+	u, err := m.host.Machine()
 	if err != nil {
 		t.Fatal(err)
 	}

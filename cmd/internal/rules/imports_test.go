@@ -172,9 +172,18 @@ var layers = []layer{
 		"what a certificate and a token say is the same at both ends",
 	},
 	{
+		"nodeagent/host",
+		[]string{"nodeagent", "nodeagent/cgroup", "nodeagent/durable", "schema"},
+		"it is below each way of running a task, of processes as of containers, and knows none of them",
+	},
+	{
+		"nodeagent/host/hosttest", nil,
+		"it makes what tests of tasks need of a machine, such as a disk, and knows no task",
+	},
+	{
 		"nodeagent/runtime/...",
-		[]string{"nodeagent", "nodeagent/cgroup", "nodeagent/durable", "nodeagent/keeper", "nodeagent/logfile", "nodeagent/runtime/...", "schema"},
-		"a runtime starts keepers; it does not know who asked",
+		[]string{"nodeagent", "nodeagent/cgroup", "nodeagent/durable", "nodeagent/host", "nodeagent/keeper", "nodeagent/logfile", "nodeagent/runtime/...", "schema"},
+		"a runtime starts keepers, on what the host gives to all; it does not know who asked",
 	},
 	{
 		"nodeagent/loop",
@@ -307,19 +316,19 @@ var owners = []owner{
 	},
 	{
 		"github.com/cilium/ebpf",
-		[]string{"nodeagent/runtime"},
+		[]string{"nodeagent/host"},
 		nil,
 		"one package knows how the kernel holds a task",
 	},
 	{
 		"github.com/containerd/cgroups/v3",
-		[]string{"nodeagent/runtime/..."},
+		[]string{"nodeagent/host"},
 		nil,
 		"one package knows how the kernel holds a task",
 	},
 	{
 		"github.com/opencontainers/runtime-spec",
-		[]string{"nodeagent/runtime/..."},
+		[]string{"nodeagent/host"},
 		nil,
 		"the cgroups module takes its types",
 	},

@@ -60,11 +60,6 @@ var largeRooms = []largeRoom{
 		"Loop is the round and what it does: the round belongs to Agent, as the master's does to Master",
 	},
 	{
-		"nodeagent/runtime",
-		room{circle: 28, fields: 30, spread: 15},
-		"users, cores, cgroups, devices and disk are what each way of running a task needs: a package below this one",
-	},
-	{
 		"nodeagent/keeper",
 		room{fields: 28},
 		"entry is what a keeper hands to the process that becomes the task, at once, before anything else can be read",

@@ -1,4 +1,4 @@
-package runtime
+package host
 
 import (
 	"errors"
@@ -48,7 +48,7 @@ func newUnified(parent, name string) (*unified, error) {
 		return nil, err
 	}
 	for _, c := range strings.Fields(string(b)) {
-		g.has[c] = c == cpuController || c == memoryController || c == pidsController // cpuset: below
+		g.has[c] = c == cpuController || c == Memory || c == Processes // cpuset: below
 	}
 	limits := cgroup2.ToResources(only(probe(), g.has))
 	g.group, err = cgroup2.NewManager(g.mount, g.path(""), limits)
@@ -69,8 +69,8 @@ func newUnified(parent, name string) (*unified, error) {
 			return nil, errors.Join(err, g.close())
 		}
 	}
-	if _, offered := g.has[cpusetController]; offered {
-		g.has[cpusetController] = g.group.ToggleControllers([]string{cpusetController}, cgroup2.Enable) == nil && g.below(cpusetController)
+	if _, offered := g.has[CPUSet]; offered {
+		g.has[CPUSet] = g.group.ToggleControllers([]string{CPUSet}, cgroup2.Enable) == nil && g.below(CPUSet)
 	}
 	if _, offered := g.has[ioController]; offered {
 		g.has[ioController] = g.group.ToggleControllers([]string{ioController}, cgroup2.Enable) == nil && g.below(ioController)
@@ -98,7 +98,7 @@ func (g *unified) below(controller string) bool {
 func (g *unified) lead(parent string) error {
 	dir := g.mount
 	for part := range strings.SplitSeq(strings.Trim(parent, "/"), "/") {
-		for _, c := range []string{cpuController, memoryController, pidsController} {
+		for _, c := range []string{cpuController, Memory, Processes} {
 			_ = os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+c), 0)
 		}
 		dir = filepath.Join(dir, part)

@@ -1,4 +1,4 @@
-package runtime
+package host
 
 import (
 	"errors"
@@ -215,7 +215,7 @@ func (g *legacy) around() []string {
 	if d == "" {
 		return nil
 	}
-	return above(d, filepath.Join(v2Mount, memoryController))
+	return above(d, filepath.Join(v2Mount, Memory))
 }
 
 func (g *legacy) support() support {

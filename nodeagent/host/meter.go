@@ -1,4 +1,4 @@
-package runtime
+package host
 
 import (
 	"bytes"
@@ -8,11 +8,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/musterhq/muster/nodeagent"
+	"github.com/musterhq/muster/nodeagent/cgroup"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -37,13 +39,17 @@ type lacking struct{ cpu, memory, processes bool }
 // each takes a read of its own.
 const maxThreads = 64
 
-// meter measures one incarnation. Its methods are called by one goroutine at a
-// time.
-type meter struct {
+// Meter measures one incarnation: by its cgroups, and from the process table as far as
+// it has none that count.
+type Meter struct {
+	dirs  []string // of its cgroup
+	above int      // a process above all of the task's
+	disk  bool     // its use of the disk can be bounded, so waits for that count
+	table func() processTable
+
+	mu      sync.Mutex // guards what follows
 	sources []source
 	opened  bool
-	keeper  int  // pid, above all processes of the task
-	disk    bool // its use of the disk can be bounded, so waits for that count
 	last    counters
 }
 
@@ -65,8 +71,9 @@ type source struct {
 
 // open finds out which files the task's cgroups have. What a directory can tell
 // is told by its files, so v1, v2 and both together are one.
-func (m *meter) open(dirs []string) {
+func (m *Meter) open() {
 	m.opened = true
+	dirs := m.dirs
 	cpu, pressure, io := false, false, !m.disk || !bounded(dirs)
 	none := func(*lacking) {}
 	for _, dir := range dirs {
@@ -111,7 +118,7 @@ func bounded(dirs []string) bool {
 }
 
 // add has a file read in looks; false if there is none.
-func (m *meter) add(looks look, dir, name string, read func(*counters, []byte), has func(*lacking)) bool {
+func (m *Meter) add(looks look, dir, name string, read func(*counters, []byte), has func(*lacking)) bool {
 	path := filepath.Join(dir, name)
 	if _, err := os.Stat(path); err != nil {
 		return false
@@ -122,9 +129,9 @@ func (m *meter) add(looks look, dir, name string, read func(*counters, []byte), 
 
 // measure reads the counters that a look is about, from /proc as far as there is
 // no cgroup that has them.
-func (m *meter) measure(why look, dirs []string, table func() processTable) counters {
+func (m *Meter) measure(why look) counters {
 	if !m.opened {
-		m.open(dirs)
+		m.open()
 	}
 	c := counters{at: time.Now(), delay: map[int]time.Duration{}}
 	lack := lacking{cpu: true, memory: why == sampling, processes: why == sampling}
@@ -138,17 +145,19 @@ func (m *meter) measure(why look, dirs []string, table func() processTable) coun
 			s.has(&lack)
 		}
 	}
-	if lack != (lacking{}) && m.keeper > 0 {
-		table().below(m.keeper, &c, lack)
+	if lack != (lacking{}) && m.above > 0 {
+		m.table().below(m.above, &c, lack)
 	}
 	return c
 }
 
-// cpuTime returns what it has used of processors and how long it has waited for
+// CPU returns what it has used of processors and how long it has waited for
 // them: for that one of its threads or more waited, where the kernel counts it, and
 // else for all threads that there are now, up to maxThreads, added up.
-func (m *meter) cpuTime(dirs []string, table func() processTable) nodeagent.CPUTime {
-	c := m.measure(throttling, dirs, table)
+func (m *Meter) CPU() nodeagent.CPUTime {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c := m.measure(throttling)
 	t := nodeagent.CPUTime{Used: c.cpu, Throttled: c.throttled, Waited: c.pressure, IOWaited: c.io}
 	if !c.pressed {
 		for _, d := range c.delay {
@@ -158,10 +167,12 @@ func (m *meter) cpuTime(dirs []string, table func() processTable) nodeagent.CPUT
 	return t
 }
 
-// usage returns the use since the last call; the first has no rates yet. It is
-// false for a task of which nothing is left.
-func (m *meter) usage(dirs []string, table func() processTable) (schema.Usage, bool) {
-	c := m.measure(sampling, dirs, table)
+// Usage returns the use since the last call, but for its disk; the first has no rates
+// yet. It is false for a task of which nothing is left.
+func (m *Meter) Usage() (schema.Usage, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c := m.measure(sampling)
 	if c.processes == 0 {
 		return schema.Usage{}, false
 	}
@@ -186,8 +197,30 @@ func (m *meter) usage(dirs []string, table func() processTable) (schema.Usage, b
 	return u, true
 }
 
+// PIDs returns its processes now, those of commands beside it included, sorted.
+func (m *Meter) PIDs() []int {
+	var pids []int
+	for _, dir := range m.dirs { // each has all of it
+		pids = cgroup.Members(dir)
+		if s := (unix.Stat_t{}); unix.Stat(dir, &s) != nil || s.Nlink > 2 { // with some below
+			beside, _ := filepath.Glob(filepath.Join(dir, "exec-*"))
+			for _, dir := range beside {
+				pids = append(pids, cgroup.Members(dir)...)
+			}
+		}
+		if len(pids) > 0 {
+			break
+		}
+	}
+	if len(pids) == 0 {
+		pids = m.table().pids(m.above)
+	}
+	slices.Sort(pids)
+	return slices.Compact(pids)
+}
+
 // note says what cannot be measured without a cgroup.
-func (m *meter) note() string {
+func (m *Meter) note() string {
 	if len(m.sources) > 0 {
 		return ""
 	}

@@ -1,4 +1,4 @@
-package runtime
+package host
 
 import (
 	"fmt"
@@ -65,7 +65,7 @@ func TestUsersDamaged(t *testing.T) {
 				if other, ok := taken[id]; ok {
 					t.Fatalf("%s and %s have %d", o, other, id)
 				}
-				work := filepath.Join(dir, "tasks/local", o, "job/0", fmt.Sprint(i+1), workDir)
+				work := filepath.Join(dir, "tasks/local", o, "job/0", fmt.Sprint(i+1), WorkDir)
 				if err := os.MkdirAll(work, 0o755); err != nil {
 					t.Fatal(err)
 				}

@@ -1,4 +1,4 @@
-package runtime
+package host
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/musterhq/muster/schema"
@@ -17,8 +18,10 @@ type room struct {
 	stateDir string
 	memory   []string // cgroups around the agent that limit memory, innermost first
 	total    int64    // memory, as in the machine's capacity
-	last     cpuTime
-	rated    int64 // at last
+
+	mu    sync.Mutex // guards what follows
+	last  cpuTime
+	rated int64 // at last
 }
 
 // cpuTime is how long the machine's processors were busy.
@@ -29,6 +32,8 @@ type cpuTime struct {
 
 // measure returns the machine's use and what is left, without tasks.
 func (r *room) measure(now time.Time) (schema.MachineUsage, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	u := schema.MachineUsage{At: now, RAMTotal: r.total}
 	info, err := os.ReadFile("/proc/meminfo")
 	if err != nil {

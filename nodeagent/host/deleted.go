@@ -1,4 +1,4 @@
-package runtime
+package host
 
 import (
 	"bytes"
@@ -6,14 +6,12 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/musterhq/muster/nodeagent"
-	"github.com/musterhq/muster/nodeagent/cgroup"
 	"golang.org/x/sys/unix"
 )
 
@@ -24,36 +22,6 @@ const (
 	maxMaps        = 4 << 20 // bytes that are read of what a process has mapped
 	maxDeleted     = 2 * time.Second
 )
-
-// Processes returns the processes of the task, those of commands beside it included,
-// and whose files are its own.
-func (p *Process) Processes() nodeagent.Processes {
-	if p.alloc != nil {
-		return nodeagent.Processes{} // what runs inside is measured for itself
-	}
-	of := nodeagent.Processes{UID: os.Geteuid()}
-	if u := p.handle.Spec.User; u != nil {
-		of.UID = u.UID
-	}
-	for _, dir := range p.handle.Spec.Cgroups { // each has all of it
-		of.PIDs = cgroup.Members(dir)
-		if s := (unix.Stat_t{}); unix.Stat(dir, &s) != nil || s.Nlink > 2 { // with some below
-			beside, _ := filepath.Glob(filepath.Join(dir, "exec-*"))
-			for _, dir := range beside {
-				of.PIDs = append(of.PIDs, cgroup.Members(dir)...)
-			}
-		}
-		if len(of.PIDs) > 0 {
-			break
-		}
-	}
-	if len(of.PIDs) == 0 {
-		of.PIDs = p.table().pids(p.handle.State.Keeper.PID)
-	}
-	slices.Sort(of.PIDs)
-	of.PIDs = slices.Compact(of.PIDs)
-	return of
-}
 
 // deleted counts the files of the file system that counts which the processes have
 // open or mapped and which have no name any more. Files of other users are not the

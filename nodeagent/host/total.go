@@ -1,4 +1,4 @@
-package runtime
+package host
 
 import (
 	"errors"
@@ -11,17 +11,17 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// Limit bounds what all tasks use together, so that the agent, its keepers and
+// LimitAll bounds what all tasks use together, so that the agent, its keepers and
 // the system keep their share: memory by a limit, processors by weight (what is
 // idle may be used), processes by nine tenths of what the kernel can count. It
 // does nothing where there are no cgroups. What tasks hold already is never
 // taken from them: while they use more memory than total, the limit stays as it
 // was and that is the error.
-func (r *Runtime) Limit(total schema.Resources) error {
-	if r.groups == nil {
+func (c *Cgroups) LimitAll(total schema.Resources) error {
+	if c.groups == nil {
 		return nil
 	}
-	return r.groups.limit(bounds{
+	return c.groups.limit(bounds{
 		memory: total.RAMBytes, shares: max(total.CPUMilli*1024/1000, 2), processes: countable() * 9 / 10,
 	})
 }
@@ -63,13 +63,13 @@ func (g *legacy) limit(b bounds) error {
 	for i, s := range g.subsystems {
 		dir := g.parents[i]
 		switch string(s.Name()) {
-		case memoryController:
+		case Memory:
 			// Before Linux 5.11 a limit did not bound the groups below it.
 			_ = set(filepath.Join(dir, "memory.use_hierarchy"), 1)
 			errs = append(errs, limitMemory(filepath.Join(dir, "memory.limit_in_bytes"), filepath.Join(dir, "memory.usage_in_bytes"), b.memory))
 		case cpuController:
 			errs = append(errs, set(filepath.Join(dir, "cpu.shares"), b.shares))
-		case pidsController:
+		case Processes:
 			errs = append(errs, set(filepath.Join(dir, "pids.max"), b.processes))
 		}
 	}

@@ -1,8 +1,7 @@
-package runtime
+package host
 
 import (
 	"errors"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,58 +10,9 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/musterhq/muster/nodeagent/host/hosttest"
 	"golang.org/x/sys/unix"
 )
-
-// quotaImage names the variable with a file system that has project quotas, for where
-// none can be made.
-const quotaImage = "MUSTER_TEST_QUOTA_IMAGE"
-
-// QuotaDisk is for tests from outside.
-var QuotaDisk = quotaDisk
-
-// quotaDisk mounts a file system with project quotas.
-func quotaDisk(t *testing.T) string {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("NOT TESTED: needs root to mount a disk")
-	}
-	top := t.TempDir()
-	image, disk := filepath.Join(top, "image"), filepath.Join(top, "disk")
-	f, err := os.Create(image)
-	if err := errors.Join(err, os.Mkdir(disk, 0o755)); err != nil {
-		t.Fatal(err)
-	}
-	if ready := os.Getenv(quotaImage); ready != "" {
-		from, err := os.Open(ready)
-		if err == nil {
-			_, err = io.Copy(f, from)
-		}
-		if err := errors.Join(err, from.Close(), f.Close()); err != nil {
-			t.Fatal(err)
-		}
-	} else {
-		err := errors.Join(f.Truncate(48<<20), f.Close())
-		out, failed := exec.CommandContext(t.Context(), "mkfs.ext4", "-q", "-O", "quota,project", "-E", "quotatype=prjquota", image).CombinedOutput()
-		if err = errors.Join(err, failed); err != nil {
-			t.Skipf("NOT TESTED: no file system with project quotas can be made: %v\n%s", err, out)
-		}
-	}
-	if out, err := exec.CommandContext(t.Context(), "mount", "-o", "loop,prjquota", image, disk).CombinedOutput(); err != nil {
-		t.Skipf("NOT TESTED: project quotas, which this kernel has not: %v\n%s", err, out)
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(disk, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
-	for _, dir := range []string{filepath.Dir(top), top, disk} {
-		if err := os.Chmod(dir, 0o711); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return disk
-}
 
 // as runs a script in dir as a user to whom quotas apply, and returns what it says.
 func as(t *testing.T, dir, script string) string {
@@ -78,7 +28,7 @@ func as(t *testing.T, dir, script string) string {
 // directory is gone is used again.
 func TestQuotas(t *testing.T) {
 	t.Parallel()
-	disk := quotaDisk(t)
+	disk := hosttest.QuotaDisk(t)
 	q, err := findQuotas(disk)
 	if err != nil || q == nil {
 		t.Fatalf("%v, %v: the disk has quotas", q, err)

@@ -1,4 +1,4 @@
-package runtime
+package host
 
 import (
 	"encoding/json"
@@ -32,6 +32,9 @@ type UserRange struct {
 
 // DefaultUsers are those that the master knows as tasks'.
 var DefaultUsers = UserRange{First: schema.FirstTaskUser, Last: schema.LastTaskUser}
+
+// User is a numeric user, and the group of its own.
+type User struct{ UID, GID int }
 
 // users gives each owner a user of its own, for ever: files that a task left
 // behind never become another owner's. Which one follows from the owner's name, or
@@ -147,7 +150,7 @@ func (u *users) agree(found map[string][]int) bool {
 
 // The directories below the state directory that are their owners', by the levels
 // from the cell's on.
-var owned = []string{"tasks/*/*/*/*/*/" + workDir, "tasks/*/*/*/*/*/" + sharedDir, "sticky/*/*/*/*/" + nodeagent.StickyData}
+var owned = []string{"tasks/*/*/*/*/*/" + WorkDir, "tasks/*/*/*/*/*/" + SharedDir, "sticky/*/*/*/*/" + nodeagent.StickyData}
 
 // ownersOf finds the users of the owners' directories, and those of what is being
 // removed.
@@ -257,8 +260,8 @@ var needed = []struct {
 	name string
 }{{unix.CAP_CHOWN, "CAP_CHOWN"}, {unix.CAP_KILL, "CAP_KILL"}, {unix.CAP_SETGID, "CAP_SETGID"}, {unix.CAP_SETUID, "CAP_SETUID"}}
 
-// holds reports whether the agent has a capability.
-func holds(bit uint) bool {
+// Holds reports whether the agent has a capability, such as unix.CAP_CHOWN.
+func Holds(bit uint) bool {
 	status, _ := os.ReadFile("/proc/self/status") // nothing read: nothing may be done
 	for line := range strings.Lines(string(status)) {
 		if v, ok := strings.CutPrefix(line, "CapEff:"); ok {
@@ -275,7 +278,7 @@ func cannotSwitch(of UserRange) string {
 		return "not root"
 	}
 	for _, c := range needed {
-		if !holds(c.bit) {
+		if !Holds(c.bit) {
 			return "root without " + c.name
 		}
 	}

@@ -1,4 +1,4 @@
-package runtime
+package host
 
 import (
 	"errors"
@@ -84,45 +84,40 @@ func attachRule(dir string, rule asm.Instructions, on ...ebpf.AttachType) error 
 	return nil
 }
 
-// guardPorts keeps the task of a, in the cgroup name, from ports that are not its
+// GuardPorts keeps the task of a, in the cgroup name, from ports that are not its
 // own: those of other tasks, and of whatever else listens on the machine, also
 // while that is being restarted. From closed ports one that requires isolation is
-// kept altogether.
-func (r *Runtime) guardPorts(name string, a *schema.Assignment) error {
-	i, dir := a.Job.Task.Isolation, r.unifiedDir(name)
-	if !r.can.has[portRules] || i != nil && i.Network == schema.NoNetwork {
+// kept altogether. It does nothing where the kernel has no rules for ports.
+func (c *Cgroups) GuardPorts(name string, a *schema.Assignment) error {
+	i, dir := a.Job.Task.Isolation, c.unifiedDir(name)
+	if !c.Has(portRules) || i != nil && i.Network == schema.NoNetwork {
 		return nil // all ports of a network of its own are its own
 	}
 	err := attachRule(dir, bindRule(slices.Sorted(maps.Values(a.Ports))), binds...)
-	if err == nil && i != nil && i.Require && len(r.cfg.ClosedPorts) > 0 {
-		err = attachRule(dir, connectRule(r.cfg.ClosedPorts), connects...)
+	if err == nil && i != nil && i.Require && len(c.closed) > 0 {
+		err = attachRule(dir, connectRule(c.closed), connects...)
 	}
-	return err
+	if err != nil {
+		return fmt.Errorf("cgroup: %w", err)
+	}
+	return nil
 }
 
 // unifiedDir returns the directory of the cgroup name in the v2 tree, "" without one.
-func (r *Runtime) unifiedDir(name string) string {
-	if r.can.kind != kindV2 && r.can.kind != kindHybrid {
+func (c *Cgroups) unifiedDir(name string) string {
+	if c.can.kind != kindV2 && c.can.kind != kindHybrid {
 		return ""
 	}
-	dirs := r.groups.dirs(name)
+	dirs := c.groups.dirs(name)
 	return dirs[len(dirs)-1]
 }
 
 // portRules is among what a machine's cgroups can do, beside the controllers.
 const portRules = "ports"
 
-// findPortRules finds out by trying whether the kernel takes rules for ports.
-func (r *Runtime) findPortRules() {
-	if err := r.tryPortRules(); err != nil {
-		r.lack("rules for ports", fmt.Sprintf("no rules for ports (%s): tasks can bind each other's ports, and those of the machine's own programs while these are restarted", inLine(err)))
-		return
-	}
-	r.can.has[portRules] = true
-}
-
-func (r *Runtime) tryPortRules() error {
-	dir := r.unifiedDir("probe-ports")
+// tryPortRules finds out by trying whether the kernel takes rules for ports.
+func (c *Cgroups) tryPortRules() error {
+	dir := c.unifiedDir("probe-ports")
 	if dir == "" {
 		return errors.New("no cgroups v2")
 	}

@@ -1,4 +1,4 @@
-package runtime
+package host
 
 import (
 	"fmt"
@@ -44,25 +44,4 @@ func memTotal(meminfo string) (int64, error) {
 		}
 	}
 	return 0, fmt.Errorf("/proc/meminfo: no MemTotal")
-}
-
-// describe returns the attributes that say how tasks are kept apart.
-func (r *Runtime) describe() map[string]string {
-	a := map[string]string{}
-	a["disk.quota"] = strconv.FormatBool(r.quotas != nil)
-	a["isolation.users"] = strconv.FormatBool(r.users != nil)
-	a["isolation.namespaces"] = strconv.FormatBool(r.isolation.namespaces)
-	a["isolation.network"] = strconv.FormatBool(r.isolation.network)
-	a["isolation.user"] = strconv.FormatBool(r.isolation.user)
-	a["isolation.seccomp"] = strconv.FormatBool(r.isolation.filter != nil)
-	a["isolation.capabilities"] = strconv.FormatBool(r.isolation.capabilities)
-	a["isolation.cgroups"] = r.can.kind
-	for _, c := range []string{cpuController, cpusetController, memoryController, pidsController, devicesController, portRules} {
-		a["isolation."+c] = strconv.FormatBool(r.can.has[c])
-	}
-	a["isolation.io"] = strconv.FormatBool(r.disk != "" && (r.can.has[ioController] || r.can.has[blkioController]))
-	if r.rlimits.processes {
-		a["isolation."+pidsController] = "true"
-	}
-	return a
 }

@@ -1,10 +1,7 @@
-package runtime
+package host
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -12,7 +9,6 @@ import (
 
 	"github.com/containerd/cgroups/v3"
 	"github.com/musterhq/muster/nodeagent"
-	"github.com/musterhq/muster/schema"
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
@@ -55,12 +51,15 @@ const (
 	kindHybrid = "hybrid"
 )
 
-// The controllers that muster sets limits with.
+// The controllers that muster sets limits with, of which others ask.
 const (
-	cpuController    = "cpu"
-	memoryController = "memory"
-	pidsController   = "pids"
-	cpusetController = "cpuset"
+	Memory    = "memory"
+	Processes = "pids"
+	CPUSet    = "cpuset"
+)
+
+const (
+	cpuController = "cpu"
 	// ioController is that of v2, blkioController that of v1.
 	ioController    = "io"
 	blkioController = "blkio"
@@ -69,37 +68,6 @@ const (
 	// socketController bounds the buffers of sockets. With v2 they are memory.
 	socketController = "sockets"
 )
-
-// groupsName names the cgroup that holds the tasks of one state directory, so
-// that several agents can live in one cgroup.
-func groupsName(dir string) string {
-	sum := sha256.Sum256([]byte(dir))
-	return "muster-" + hex.EncodeToString(sum[:4])
-}
-
-// findGroups finds out which cgroups there are, and notes what is missing.
-func (r *Runtime) findGroups() {
-	g, can, err := openGroups(r.cfg.CgroupParent, groupsName(r.cfg.Dir))
-	if err != nil {
-		r.can = support{kind: "none"}
-		r.lack("cgroups", fmt.Sprintf("no cgroups (%s): limits on memory and CPU are not enforced", strings.ReplaceAll(err.Error(), "\n", "; ")))
-		return
-	}
-	r.groups, r.can = g, can
-	for _, c := range []struct{ name, what string }{
-		{memoryController, "a memory limit"}, {cpuController, "CPU shares"},
-	} {
-		if !can.has[c.name] {
-			r.lack(c.what, fmt.Sprintf("no %s controller for cgroups: tasks run without %s", c.name, c.what))
-		}
-	}
-	if can.kind != "v2" && can.has[memoryController] && !can.has[socketController] {
-		r.notes = append(r.notes, "the kernel has no bound on the buffers of sockets for cgroups (v1): a task can hold more memory in them than its limit")
-	}
-	if !can.has[devicesController] && os.Geteuid() == 0 {
-		r.lack("a filter of devices", "no filter of devices for cgroups: a task may open any device file that it sees and that its user may")
-	}
-}
 
 func openGroups(parent, name string) (groups, support, error) {
 	switch mode := cgroups.Mode(); mode {
@@ -119,13 +87,6 @@ func openGroups(parent, name string) (groups, support, error) {
 	return nil, support{}, errors.New("none are mounted")
 }
 
-// limits returns what the task of a may use at most as it starts, in the
-// library's terms.
-func limits(a *schema.Assignment) *specs.LinuxResources {
-	l := firstLimits(a)
-	return &specs.LinuxResources{Pids: pidsLimit(l), CPU: cpuLimits(l), Memory: memoryLimits(l)}
-}
-
 // only keeps of l what has is true for.
 func only(l *specs.LinuxResources, has map[string]bool) *specs.LinuxResources {
 	kept := &specs.LinuxResources{}
@@ -133,7 +94,7 @@ func only(l *specs.LinuxResources, has map[string]bool) *specs.LinuxResources {
 		cpu := *l.CPU
 		kept.CPU = &cpu
 	}
-	if l.CPU != nil && l.CPU.Cpus != "" && has[cpusetController] {
+	if l.CPU != nil && l.CPU.Cpus != "" && has[CPUSet] {
 		if kept.CPU == nil {
 			kept.CPU = &specs.LinuxCPU{}
 		}
@@ -141,10 +102,10 @@ func only(l *specs.LinuxResources, has map[string]bool) *specs.LinuxResources {
 	} else if kept.CPU != nil {
 		kept.CPU.Cpus = ""
 	}
-	if has[memoryController] {
+	if has[Memory] {
 		kept.Memory = l.Memory
 	}
-	if has[pidsController] {
+	if has[Processes] {
 		kept.Pids = l.Pids
 	}
 	if has[devicesController] {

@@ -1,4 +1,4 @@
-package runtime
+package host
 
 import (
 	"errors"
@@ -163,11 +163,11 @@ func readCores(file string) ([]int, error) {
 	if text == "" && filepath.Base(file) == cpusetFile {
 		return nil, nil
 	}
-	return parseCores(text)
+	return ParseCores(text)
 }
 
-// parseCores reads a list of cores as the kernel writes it, such as 0-2,5.
-func parseCores(text string) ([]int, error) {
+// ParseCores reads a list of cores as the kernel writes it, such as 0-2,5.
+func ParseCores(text string) ([]int, error) {
 	var list []int
 	for part := range strings.SplitSeq(text, ",") {
 		from, to, isRange := strings.Cut(part, "-")

@@ -1,4 +1,4 @@
-package runtime
+package host
 
 import (
 	"errors"
@@ -27,11 +27,15 @@ const (
 	quotaBlock   = 1024  // the unit of limits, in bytes
 
 	getAttributes  = 0x801c581f // FS_IOC_FSGETXATTR
-	setAttributes  = 0x401c5820 // FS_IOC_FSSETXATTR
-	setFlags       = 0x40086602 // FS_IOC_SETFLAGS, of a kernel of 64 bits
 	inheritProject = 0x200      // FS_XFLAG_PROJINHERIT
 
 	projectsEnforced = 1 << 5 // FS_QUOTA_PDQ_ENFD
+)
+
+// The requests of ioctl by which the owner of a file gives it to another project.
+const (
+	SetAttributes = 0x401c5820 // FS_IOC_FSSETXATTR
+	SetFlags      = 0x40086602 // FS_IOC_SETFLAGS, of a kernel of 64 bits
 )
 
 // attributes is struct fsxattr.
@@ -192,7 +196,7 @@ func setProject(fd int, project uint32) error {
 		return err
 	}
 	a.project, a.flags = project, a.flags|inheritProject
-	return ioctl(fd, setAttributes, &a)
+	return ioctl(fd, SetAttributes, &a)
 }
 
 func attributesOf(fd int) (a attributes, err error) {
@@ -217,40 +221,12 @@ func quotactl(fd, command int, project uint32, data unsafe.Pointer) error {
 	return nil
 }
 
-// holdDisk holds the directories of the incarnation in dir to another limit.
-func (r *Runtime) holdDisk(dir string, bytes int64) error {
-	generation := filepath.Dir(dir)
-	if r.quotas == nil {
-		return nil
-	}
-	dirs := []string{generation}
-	if task, err := filepath.Rel(filepath.Join(r.cfg.Dir, "tasks"), filepath.Dir(generation)); err == nil {
-		dirs = append(dirs, filepath.Join(r.cfg.Dir, "sticky", task))
-	}
-	var errs []error
-	for _, dir := range written(dirs) {
-		if err := r.quotas.hold(dir, bytes); err != nil && !errors.Is(err, os.ErrNotExist) {
-			errs = append(errs, err)
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// beyondQuota says of an error that its cause is the task's own limit, if it is: the
-// machine's disk has room.
-func (r *Runtime) beyondQuota(err error) error {
-	if r.quotas == nil || !errors.Is(err, unix.EDQUOT) {
-		return err
-	}
-	return fmt.Errorf("%w: what it is given does not fit into its diskBytes: %s", ErrCommand, err.Error())
-}
-
 // written returns the directories that the task of a generation writes to, of which
 // each is held, by those that are measured of it.
 func written(measured []string) []string {
 	dirs := make([]string, 0, len(measured))
 	for i, dir := range measured {
-		name := workDir
+		name := WorkDir
 		if i > 0 {
 			name = nodeagent.StickyData
 		}

@@ -1,9 +1,10 @@
-package runtime
+package host
 
 import (
 	"bytes"
 	"os"
 	"strconv"
+	"sync"
 	"time"
 )
 
@@ -21,6 +22,26 @@ type procStat struct {
 // clockTick is the unit of times in /proc/PID/stat: USER_HZ, 100 on every
 // architecture that Go runs on.
 const clockTick = 10 * time.Millisecond
+
+// tableFor is how long a process table is good for: tasks are measured one after
+// the other, and each asks for it.
+const tableFor = time.Second
+
+// processTables gives the process table as of a moment ago.
+type processTables struct {
+	mu sync.Mutex // guards what follows
+	t  processTable
+	at time.Time
+}
+
+func (c *processTables) now() processTable {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.t == nil || time.Since(c.at) > tableFor {
+		c.t, c.at = readProcesses(), time.Now()
+	}
+	return c.t
+}
 
 // readProcesses reads the process table. What ends meanwhile is left out.
 func readProcesses() processTable {

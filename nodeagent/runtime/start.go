@@ -1,0 +1,234 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/musterhq/muster/nodeagent/host"
+	"github.com/musterhq/muster/nodeagent/keeper"
+	"github.com/musterhq/muster/nodeagent/logfile"
+	"github.com/musterhq/muster/schema"
+)
+
+// ErrCommand is in Start's error when the task's command cannot be executed: it
+// is not there, or its user may not.
+var ErrCommand = keeper.ErrCommand
+
+// markVariable is in the environment of each process of a task; the keeper's
+// way to find what is left of one where there is no cgroup.
+const markVariable = "MUSTER_TASK_DIR"
+
+// lineVariable names the file, in the environment of a task, in which it may say
+// in one line how it is.
+const (
+	lineVariable = "MUSTER_STATUS_FILE"
+	lineFile     = ".muster-status" // in its home
+)
+
+// Start starts the task of a, or makes its alloc, in dir, which it makes: its
+// name is the number of the incarnation, its parent the generation's directory.
+// It returns when the command runs. After an error nothing of it runs; the error
+// is ErrCommand if it is the command's fault.
+func (r *Runtime) Start(ctx context.Context, dir string, a *schema.Assignment) (*Process, error) {
+	if a.Job.Kind == schema.Allocs {
+		p, err := r.startAlloc(dir, a)
+		if err != nil {
+			return nil, fmt.Errorf("start alloc %s: %w", a.Task, err)
+		}
+		return p, nil
+	}
+	spec, err := r.prepare(dir, a)
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", a.Task, err)
+	}
+	h, err := keeper.Start(ctx, r.cfg.Keeper, dir, spec)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("start %s: %w%s", a.Task, err, r.explain(spec)), r.host.Cgroups().Drop(host.TaskGroup(dir, a)))
+	}
+	p, err := r.hold(dir, h)
+	if err == nil && p.group != "" {
+		p.mu.Lock()
+		p.inc.Limits = host.FirstLimits(a)
+		p.mu.Unlock()
+	}
+	return p, err
+}
+
+// explain says why a command that is on the machine may not be there for the
+// task; "" if that cannot be.
+func (r *Runtime) explain(spec *keeper.Spec) string {
+	if spec.Sandbox == nil || spec.Sandbox.Root != "" {
+		return ""
+	}
+	for _, dir := range append([]string{tmpDir, varTmpDir, shmDir}, r.sees.hidden...) {
+		if below(spec.Command[0], dir) {
+			return fmt.Sprintf(" (tasks do not see the machine's %s)", dir)
+		}
+	}
+	return ""
+}
+
+// Adopt finds the incarnation that was started in dir, by this agent or one
+// before it. What is left of one without a keeper it kills, and calls ended.
+func (r *Runtime) Adopt(ctx context.Context, dir string) (*Process, error) {
+	if p, ok, err := r.adoptAlloc(dir); ok || err != nil {
+		if err != nil {
+			return nil, fmt.Errorf("adopt: %w", err)
+		}
+		return p, nil
+	}
+	h, err := keeper.Open(ctx, dir, keeper.Known{Boot: r.host.Boot(), Documents: r.host.Documents(), Lost: r.lostSpec})
+	if err != nil {
+		return nil, fmt.Errorf("adopt: %w", err)
+	}
+	return r.hold(dir, h)
+}
+
+// prepare makes all that the keeper needs to be there.
+func (r *Runtime) prepare(dir string, a *schema.Assignment) (*keeper.Spec, error) {
+	if len(a.Job.Task.Process.Command) == 0 {
+		return nil, fmt.Errorf("%w: it is empty", ErrCommand)
+	}
+	if err := r.able(&a.Job.Task); err != nil {
+		return nil, err
+	}
+	if err := os.Mkdir(dir, 0o711); err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(dir, 0o711); err != nil { // whatever the umask
+		return nil, err
+	}
+	p, err := r.places(dir, a)
+	if err != nil {
+		return nil, err
+	}
+	work, _, tmp := r.sees.inside(p)
+	a = r.sees.local(a, p)
+	spec := &keeper.Spec{
+		Boot: r.host.Boot(), Command: a.Command(), Env: environment(a, p.Work, work, tmp), Dir: work,
+		Mark: markVariable + "=" + p.Work, OOMScoreAdj: oomScore(a.Job), WholeCores: a.Job.Task.Resources.WholeCores, Filter: r.sees.isolation.filter,
+	}
+	if l := a.Job.Task.Logs; l != nil {
+		spec.Logs = logfile.Limits{MaxBytes: l.MaxBytes, Files: l.Files}
+	}
+	user, err := r.user(a.Task.User)
+	if err != nil {
+		return nil, err
+	}
+	spec.User = (*keeper.User)(user)
+	if err := r.host.MakePlaces(p.Places, user, a.Job.Task.Resources.DiskBytes); err != nil {
+		return nil, r.beyondQuota(err)
+	}
+	if err := r.host.PutFiles(p.Work, a, user); err != nil {
+		return nil, fmt.Errorf("task.files: %w", r.beyondQuota(err))
+	}
+	if spec.Rlimits, err = r.rlimits.bound(&a.Job.Task); err != nil {
+		return nil, err
+	}
+	files, note := r.host.Devices(a.Devices)
+	spec.Note = note
+	if spec.Sandbox, err = r.sees.sandbox(&a.Job.Task, p, spec.User, files); err != nil {
+		return nil, err
+	}
+	return spec, r.group(dir, a, spec, files)
+}
+
+// able says what this machine lacks that the task cannot be run without. The
+// cell knows, and asks only machines that say they have it.
+func (r *Runtime) able(t *schema.TaskSpec) error {
+	for _, attribute := range schema.IsolationOf(t) {
+		if r.attributes[attribute] != "true" {
+			return fmt.Errorf("the task needs %s, which this machine does not have", attribute)
+		}
+	}
+	return nil
+}
+
+// places finds the directories of the task of a, whose incarnation is in dir.
+func (r *Runtime) places(dir string, a *schema.Assignment) (places, error) {
+	found, err := r.host.Places(dir, a)
+	if !r.sees.sharesIPC() {
+		found.IPC = host.SharedIPC{}
+	}
+	p := places{Places: found}
+	if root := a.Job.Task.Process.Root; root != "" && err == nil {
+		p.root, err = r.sees.findRoot(root)
+	}
+	return p, err
+}
+
+// group makes the cgroup of spec, once spec is on disk.
+func (r *Runtime) group(dir string, a *schema.Assignment, spec *keeper.Spec, devices []host.Device) error {
+	name, cgroups := host.TaskGroup(dir, a), r.host.Cgroups()
+	spec.Cgroups = cgroups.Dirs(name)
+	if err := keeper.Prepare(dir, spec); err != nil {
+		return err
+	}
+	err := cgroups.Make(name, a, devices)
+	if err == nil && r.ports {
+		err = cgroups.GuardPorts(name, a)
+	}
+	if err != nil {
+		return errors.Join(err, keeper.Abandon(dir, spec), cgroups.Drop(name))
+	}
+	return nil
+}
+
+// user returns the user that an owner's tasks run as; nil is the agent's own.
+func (r *Runtime) user(owner string) (*host.User, error) {
+	if !r.users {
+		return nil, nil
+	}
+	return r.host.User(owner)
+}
+
+// beyondQuota says of an error that its cause is the task's own limit, if it is: the
+// machine's disk has room.
+func (r *Runtime) beyondQuota(err error) error {
+	if !r.host.BeyondQuota(err) {
+		return err
+	}
+	return fmt.Errorf("%w: what it is given does not fit into its diskBytes: %s", ErrCommand, err.Error())
+}
+
+// Remains lists the directories that hold what the tasks of the generation whose
+// directory is dir have made for themselves, and what those of its alloc share.
+func (r *Runtime) Remains(dir string) []string { return host.Remains(dir) }
+
+// environment returns what the task finds in its environment, sorted. HOME and
+// TMPDIR can be set by its job.
+func environment(a *schema.Assignment, mark, work, tmp string) []string {
+	env := map[string]string{"HOME": work, "TMPDIR": tmp}
+	maps.Copy(env, a.Environment())
+	env[markVariable] = mark
+	env[lineVariable] = filepath.Join(work, lineFile)
+	list := make([]string, 0, len(env))
+	for k, v := range env {
+		list = append(list, k+"="+v)
+	}
+	slices.Sort(list)
+	return list
+}
+
+// oomScore says which tasks the kernel takes first when the whole machine has no
+// memory left: lower bands before higher ones, any task before the agent.
+// One that uses more memory than its limit goes first of all.
+func oomScore(job *schema.Job) int {
+	if job.Task.Exceeds().RAM {
+		return 1000
+	}
+	switch job.Priority.Band() {
+	case schema.BandMonitoring:
+		return 100
+	case schema.BandProduction:
+		return 200
+	case schema.BandBatch:
+		return 500
+	}
+	return 800
+}
