@@ -43,10 +43,11 @@ type Master struct {
 	joining map[string]struct{}
 
 	source     model.Seen
-	head       string    // newest commit of the repository
-	headAt     time.Time // when it was seen
-	reported   bool      // it was said that head has converged
-	compileErr error     // what is wrong with the compilation of head
+	head       string         // newest commit of the repository
+	headAt     time.Time      // when it was seen
+	reported   bool           // it was said that head has converged
+	waits      schema.JobName // that kept it from having converged when that was last looked at
+	compileErr error          // what is wrong with the compilation of head
 	// kept is the newest commit that came while the cell was suspended.
 	kept *schema.Compiled
 
@@ -268,10 +269,12 @@ func sameView(a, b []schema.Assignment) bool {
 
 // convergence returns that the newest commit has converged, once.
 func (m *Master) convergence(now time.Time) *Convergence {
-	if m.reported || m.state.Head.Commit != m.head || !m.Status(now).Converged {
+	if m.reported || m.state.Head.Commit != m.head {
 		return nil
 	}
-	m.reported = true
+	if m.reported, m.waits = status.Converged(m.described(now), m.waits); !m.reported {
+		return nil
+	}
 	return &Convergence{m.head, now.Sub(m.headAt)}
 }
 

@@ -449,6 +449,11 @@ func (a *anything) room(t *rapid.T) {
 func (a *anything) invariants(t *rapid.T) {
 	a.room(t)
 	s := a.status()
+	for first := range a.state.Jobs {
+		if yes, _ := status.Converged(a.described(), first); yes != s.Converged {
+			t.Fatalf("converged is %t, and %t when %s is looked at first", s.Converged, yes, first)
+		}
+	}
 	for i := range s.Jobs {
 		j := &s.Jobs[i]
 		if j.Running+j.Pending+j.Failed+j.Unknown+j.Done != j.Desired {

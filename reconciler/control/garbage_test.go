@@ -23,7 +23,9 @@ func BenchmarkGarbage(b *testing.B) {
 		for k := range 10 {
 			c.Tasks = append(c.Tasks, schema.TaskRecord{Index: k, Generation: 1, Machine: "m", Data: digest})
 		}
-		s.Chunks[model.ChunkName{Job: name}] = c
+		if err := s.Apply([]model.Write{s.Document(model.KeyChunk+name.Short()+"/0", c)}); err != nil {
+			b.Fatal(err)
+		}
 		task = name.Task(3)
 	}
 	for b.Loop() {

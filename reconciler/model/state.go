@@ -55,7 +55,9 @@ type State struct {
 	// as long as this is.
 	Desires uint64
 
-	holders holders // of Chunks
+	// Indexes of Chunks: by machine, and by job how many chunks its records span.
+	holders holders
+	spans   map[schema.JobName]int
 }
 
 // ChunkName identifies a chunk of a job's task records.
@@ -71,7 +73,7 @@ func NewState(cell string) *State {
 		Jobs: map[schema.JobName]*schema.JobRecord{}, Chunks: map[ChunkName]*schema.Chunk{}, Machines: map[string]*schema.MachineRecord{},
 		Suspensions: map[string]*schema.Suspension{}, Restarts: map[string]*schema.RestartRequest{},
 		unknown: map[string]*schema.Unknown{}, known: map[schema.Digest]schema.Digest{},
-		holders: holders{},
+		holders: holders{}, spans: map[schema.JobName]int{},
 	}
 }
 
@@ -174,6 +176,7 @@ func (s *State) apply(w Write) error {
 		was := s.Chunks[key]
 		err = put(s, s.Chunks, key, w)
 		s.holders.replace(key, was, s.Chunks[key])
+		s.measure(key.Job, key.Number)
 		return err
 	}
 	return nil
@@ -279,13 +282,24 @@ func (n ChunkName) Compare(o ChunkName) int {
 	return cmp.Or(n.Job.Compare(o.Job), cmp.Compare(n.Number, o.Number))
 }
 
-// Spans returns how many chunks the records of each job span.
-func (s *State) Spans() map[schema.JobName]int {
-	out := make(map[schema.JobName]int, len(s.Jobs))
-	for name := range s.Chunks {
-		out[name.Job] = max(out[name.Job], name.Number+1)
+// Span returns how many chunks the records of a job span: one more than the greatest
+// number of one that is there.
+func (s *State) Span(job schema.JobName) int { return s.spans[job] }
+
+// Spans returns the span of each job that has records. The map is the caller's.
+func (s *State) Spans() map[schema.JobName]int { return maps.Clone(s.spans) }
+
+// measure finds the span of a job, of which the chunk of a number has been written.
+func (s *State) measure(job schema.JobName, number int) {
+	span := max(s.spans[job], number+1)
+	for span > 0 && s.Chunks[ChunkName{job, span - 1}] == nil {
+		span--
 	}
-	return out
+	if span == 0 {
+		delete(s.spans, job)
+		return
+	}
+	s.spans[job] = span
 }
 
 // JobNames returns the names of all jobs that have a record, sorted.

@@ -27,11 +27,12 @@ type DescribeInput struct {
 	Now      time.Time
 }
 
-// desired returns what is desired of State.
+// facts are those of the cell now.
 func (in *DescribeInput) facts() *control.Facts {
 	return control.NewFacts(control.Input{State: in.State, Desired: in.Desired, Observed: in.Observed, Now: in.Now, Seed: control.Seed(in.State.Cell, in.State.Head.Commit)}, &in.Last)
 }
 
+// desired returns what is desired of State.
 func (in *DescribeInput) desired() *intent.Desired {
 	if in.Desired == nil {
 		return intent.Of(in.State)
@@ -41,14 +42,8 @@ func (in *DescribeInput) desired() *intent.Desired {
 
 // Describe returns the cell as its users see it.
 func Describe(in DescribeInput) Status {
-	d := describer{in: in, status: Status{
-		Cell: in.State.Cell, At: in.Now, Commit: in.Head, Applied: in.State.Head.Commit, By: in.State.Head.By, Source: in.Trouble, SourceAt: in.Source.At,
-		Waiting: []string{}, Waits: []Wait{}, Blocked: []Blocker{}, Stale: []StalePackage{}, Rejected: []Rejection{}, Held: intent.HoldsOf(in.State.Head.Held), Losses: []control.LossHold{}, Suspended: suspensionsOf(in.State), Warnings: []quota.Warning{}, Machines: []MachineStatus{}, Jobs: []JobStatus{}, Tasks: []TaskStatus{}, Notes: []string{},
-	}, used: map[string]schema.Resources{}, held: map[string]int{}, inside: map[string][]string{}, remarks: map[string]bool{}, alone: map[string][]string{}, kept: map[string]string{}, spans: in.State.Spans(), under: in.State.SuspendedJobs(), orders: map[string]*intent.MachineSpec{}, desired: in.desired()}
-	d.in.Desired = d.desired
-	d.facts = d.in.facts()
+	d := newDescriber(in)
 	d.repository()
-	d.lookAtMachines()
 	for _, name := range in.State.JobNames() {
 		d.job(name)
 	}
@@ -60,9 +55,17 @@ func Describe(in DescribeInput) Status {
 		}
 	}
 	d.machines()
-	d.status.Converged = len(d.status.Waiting) == 0
+	d.status.Converged = !d.waits()
 	d.status.Blocked = d.status.blockers(func(string) bool { return true })
 	return d.status
+}
+
+func newDescriber(in DescribeInput) *describer {
+	in.Desired = in.desired()
+	return &describer{in: in, status: Status{
+		Cell: in.State.Cell, At: in.Now, Commit: in.Head, Applied: in.State.Head.Commit, By: in.State.Head.By, Source: in.Trouble, SourceAt: in.Source.At,
+		Waiting: []string{}, Waits: []Wait{}, Blocked: []Blocker{}, Stale: []StalePackage{}, Rejected: []Rejection{}, Held: intent.HoldsOf(in.State.Head.Held), Losses: []control.LossHold{}, Suspended: suspensionsOf(in.State), Warnings: []quota.Warning{}, Machines: []MachineStatus{}, Jobs: []JobStatus{}, Tasks: []TaskStatus{}, Notes: []string{},
+	}, used: map[string]schema.Resources{}, held: map[string]int{}, inside: map[string][]string{}, remarks: map[string]bool{}, alone: map[string][]string{}, kept: map[string]string{}, under: in.State.SuspendedJobs(), specs: map[string]*intent.MachineSpec{}, facts: in.facts(), desired: in.Desired}
 }
 
 // describer is Describe at work.
@@ -71,9 +74,8 @@ type describer struct {
 	status Status
 	used   map[string]schema.Resources // by machine: limits of what it holds
 	held   map[string]int
-	inside map[string][]string // tasks, by the alloc that they run in
-	spans  map[schema.JobName]int
-	orders map[string]*intent.MachineSpec // by machine
+	inside map[string][]string            // tasks, by the alloc that they run in
+	specs  map[string]*intent.MachineSpec // by machine, see spec
 	kept   map[string]string              // by job: the guard that holds its removal
 	alone  map[string][]string            // by machine: jobs that crash there only
 	// remarks are the tasks that are as desired, and have a reason all the same: what
@@ -85,14 +87,22 @@ type describer struct {
 	under model.SuspendedJobs
 }
 
-// lookAtMachines finds what is declared of the machines.
-func (d *describer) lookAtMachines() {
-	for _, name := range d.facts.Machines() {
-		r := d.in.State.Machines[name]
-		o := d.desired.DeclaredOf(&r.MachineInfo)
-		d.orders[name] = &o
+// spec returns what is declared of a machine, nil if the cell has no such machine.
+func (d *describer) spec(name string) *intent.MachineSpec {
+	if s, ok := d.specs[name]; ok {
+		return s
 	}
+	r := d.in.State.Machines[name]
+	if r == nil {
+		return nil
+	}
+	s := d.desired.DeclaredOf(&r.MachineInfo)
+	d.specs[name] = &s
+	return &s
 }
+
+// waits reports whether anything was found that waits.
+func (d *describer) waits() bool { return len(d.status.Waiting) > 0 }
 
 func (d *describer) waiting(message string) {
 	d.status.Waiting = append(d.status.Waiting, message)
@@ -230,7 +240,7 @@ func (d *describer) systemTasks(name schema.JobName, have []*schema.TaskRecord, 
 	for _, t := range have {
 		m := d.in.State.Machines[t.On]
 		switch {
-		case t.Machine == "" && d.orders[t.On] != nil && d.orders[t.On].Closed(): // it gets nothing new
+		case t.Machine == "" && d.spec(t.On) != nil && d.spec(t.On).Closed(): // it gets nothing new
 		case t.Machine != "" && t.Stop == nil && m != nil && !m.LostSince.IsZero(): // it is not missed
 			d.task(name, t, r, j, false)
 			last := d.status.Tasks[len(d.status.Tasks)-1]
@@ -252,7 +262,7 @@ func (d *describer) systemTasks(name schema.JobName, have []*schema.TaskRecord, 
 // records returns the records of a job's tasks, sorted by index.
 func (d *describer) records(name schema.JobName) []*schema.TaskRecord {
 	var out []*schema.TaskRecord
-	for n := range d.spans[name] {
+	for n := range d.in.State.Span(name) {
 		if c := d.in.State.Chunks[model.ChunkName{Job: name, Number: n}]; c != nil {
 			for i := range c.Tasks {
 				out = append(out, &c.Tasks[i])
@@ -503,11 +513,11 @@ func (d *describer) crashes(name schema.JobName, r *schema.JobRecord, j *JobStat
 
 func (d *describer) machines() {
 	for _, name := range d.facts.Machines() {
-		r, orders := d.in.State.Machines[name], d.orders[name]
+		r, spec := d.in.State.Machines[name], d.spec(name)
 		d.waitGone(name)
 		d.status.Machines = append(d.status.Machines, MachineStatus{
 			Name: name, Health: string(d.facts.Health(name)), Draining: d.drainingOf(name), Capacity: r.Capacity, Reserved: r.Reserved, Used: d.used[name], Tasks: d.held[name],
-			Cordoned: orders.Closed(), Conditions: append(slices.Clip(d.in.Observed.Conditions(name)), d.in.Observed.NameConflict(name, d.in.Now)...), Devices: r.Devices, Attributes: orders.Attributes, Notes: d.machineNotes(name), Place: model.PlaceOf(r),
+			Cordoned: spec.Closed(), Conditions: append(slices.Clip(d.in.Observed.Conditions(name)), d.in.Observed.NameConflict(name, d.in.Now)...), Devices: r.Devices, Attributes: spec.Attributes, Notes: d.machineNotes(name), Place: model.PlaceOf(r),
 		})
 	}
 	for _, m := range d.desired.Unmatched(d.in.State) {
@@ -545,7 +555,7 @@ func (d *describer) drainingOf(name string) *control.Draining {
 // waitGone says that the tasks of a machine which is declared gone have yet to be
 // rescheduled, until it is silent or has spoken since.
 func (d *describer) waitGone(name string) {
-	r, gone := d.in.State.Machines[name], d.orders[name].Gone
+	r, gone := d.in.State.Machines[name], d.spec(name).Gone
 	if gone != nil && !r.Spoke && r.LostSince.IsZero() && d.held[name] > 0 {
 		d.wait(WaitGone, name, fmt.Sprintf("machine %s is declared gone: its tasks are rescheduled when it has been silent for %s", name, model.SilentAfter))
 	}
@@ -553,7 +563,7 @@ func (d *describer) waitGone(name string) {
 
 // goneNote tells of a machine that is declared gone.
 func (d *describer) goneNote(name string) []string {
-	r, gone := d.in.State.Machines[name], d.orders[name].Gone
+	r, gone := d.in.State.Machines[name], d.spec(name).Gone
 	switch {
 	case gone == nil:
 		return nil

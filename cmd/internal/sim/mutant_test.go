@@ -214,14 +214,13 @@ func leaving(in *control.Input) {
 // packages shows the core other declarations than are stored.
 func packages(change func(*schema.Objects)) func(*control.Input) {
 	return func(in *control.Input) {
-		docs := model.NewState(in.State.Cell)
+		docs := *in.State
+		docs.Packages = map[schema.Digest]*schema.Package{}
 		for digest, p := range in.State.Packages {
 			c := *p
 			change(&c.Objects)
 			docs.Packages[digest] = &c
 		}
-		docs.Counter, docs.Head = in.State.Counter, in.State.Head
-		docs.Data, docs.Jobs, docs.Chunks, docs.Machines = in.State.Data, in.State.Jobs, in.State.Chunks, in.State.Machines
-		in.State = docs
+		in.State = &docs
 	}
 }
