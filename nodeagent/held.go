@@ -111,6 +111,14 @@ func (h *Held) ref() schema.TaskRef {
 	return schema.TaskRef{Task: h.Assignment.Task, Generation: h.Assignment.Generation}
 }
 
+// PID is the process of a task that runs, 0 if there is none.
+func (h *Held) PID() int {
+	if !h.Alive() {
+		return 0
+	}
+	return h.last().PID
+}
+
 // last returns the newest incarnation, nil before the first start.
 func (h *Held) last() *Incarnation {
 	if len(h.Incarnations) == 0 {

@@ -7,9 +7,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/musterhq/muster/nodeagent"
 	"github.com/musterhq/muster/nodeagent/durable"
-	"github.com/musterhq/muster/schema"
 )
 
 // Damages gathers what is found damaged in the state directory, by whoever reads it.
@@ -66,12 +64,4 @@ func (d *Damages) describe(found []durable.Damage) string {
 		parts = append(parts, fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(parts, "; ")
-}
-
-// reportDamages makes what was found since the last turn the machine's condition.
-func (l *Loop) reportDamages() {
-	if found := l.damages.take(); len(found) > 0 {
-		l.metrics.damaged.Add(float64(len(found)))
-		l.see(schema.DamagedState, nodeagent.Bad, l.damages.describe(found))
-	}
 }

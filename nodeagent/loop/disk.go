@@ -57,6 +57,23 @@ func (d *disk) dir(task schema.TaskName, generation uint64) string {
 	return filepath.Join(d.root, tasksDir, task.Cell, task.User, task.Job, strconv.Itoa(task.Index), strconv.FormatUint(generation, 10))
 }
 
+// parse returns the generation whose directory is dir.
+func (d *disk) parse(dir string) (schema.TaskRef, error) {
+	rel, err := filepath.Rel(filepath.Join(d.root, tasksDir), filepath.Dir(dir))
+	if err != nil {
+		return schema.TaskRef{}, err
+	}
+	task, err := schema.ParseTaskName(filepath.ToSlash(rel))
+	if err != nil {
+		return schema.TaskRef{}, fmt.Errorf("%s: %w", dir, err)
+	}
+	generation, err := strconv.ParseUint(filepath.Base(dir), 10, 64)
+	if err != nil || generation == 0 {
+		return schema.TaskRef{}, fmt.Errorf("%s: want the number of a generation at its end", dir)
+	}
+	return schema.TaskRef{Task: task, Generation: generation}, nil
+}
+
 func incarnationDir(dir string, n int) string { return filepath.Join(dir, strconv.Itoa(n)) }
 
 // id names the document in the file name, by its place below root: none counts in
@@ -255,4 +272,26 @@ func (d *disk) read(name string, v any) (ok bool, damage *durable.Damage, err er
 		return false, damage, nil
 	}
 	return err == nil, nil, err
+}
+
+// tryFile is written to find out whether the state directory can be.
+const tryFile = "writable"
+
+// try errs when the state directory cannot be written to. A full disk is
+// another matter.
+func (d *disk) try() error {
+	name := filepath.Join(d.root, tryFile)
+	err := os.WriteFile(name, []byte("x"), 0o600)
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		err = nil
+	}
+	return errors.Join(err, gone(os.Remove(name)))
+}
+
+// gone returns err unless it says that there is no such file.
+func gone(err error) error {
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
 }

@@ -21,11 +21,15 @@ var errNoExec = errors.New("this machine runs no commands beside tasks: its agen
 // written, which says how it ended or why it was not run.
 func (l *Loop) Exec(ctx context.Context, r schema.ExecRequest, conn io.ReadWriter) {
 	log := l.cfg.Log.With("task", r.Task.Short(), "command", r.Command)
-	g, p, err := l.beginExec(ctx, r)
+	of, p, err := l.beginExec(ctx, r)
 	if err == nil {
 		log.Info("exec")
 		err = p.Exec(ctx, r, conn)
-		_ = l.call(context.WithoutCancel(ctx), func() { g.execs-- }) // or the loop has ended
+		_ = l.call(context.WithoutCancel(ctx), func() { // or the loop has ended
+			if l.owner.execs[of]--; l.owner.execs[of] == 0 {
+				delete(l.owner.execs, of)
+			}
+		})
 	}
 	if err != nil {
 		log.Info("exec refused", "err", err)
@@ -34,36 +38,32 @@ func (l *Loop) Exec(ctx context.Context, r schema.ExecRequest, conn io.ReadWrite
 }
 
 // beginExec finds the process of a task, and counts one more command beside it.
-func (l *Loop) beginExec(ctx context.Context, r schema.ExecRequest) (*generation, Process, error) {
+func (l *Loop) beginExec(ctx context.Context, r schema.ExecRequest) (of schema.TaskRef, p Process, err error) {
 	if l.cfg.NoExec {
-		return nil, nil, errNoExec
+		return of, nil, errNoExec
 	}
 	if err := r.Check(); err != nil {
-		return nil, nil, err
+		return of, nil, err
 	}
-	var found *generation
-	var process Process
 	full := false
-	err := l.call(ctx, func() {
-		for k, g := range l.held {
-			if k.task == r.Task && !g.unread && g.process != nil && g.Alive() && g.last().PID > 0 {
-				found, process = g, g.process // only one generation of a task is alive
+	err = l.call(ctx, func() {
+		o := l.owner
+		for _, x := range o.agent.Alive() {
+			if x.Task == r.Task && o.agent.Held(x.TaskRef).PID() > 0 {
+				of, p = x.TaskRef, o.processes[x.TaskRef] // only one generation of a task is alive
 			}
 		}
-		if found == nil {
-			return
-		}
-		if full = found.execs >= maxExecs; !full {
-			found.execs++
+		if full = o.execs[of] >= maxExecs; p != nil && !full {
+			o.execs[of]++
 		}
 	})
 	switch {
 	case err != nil:
-		return nil, nil, err
-	case found == nil:
-		return nil, nil, fmt.Errorf("task %s does not run here", r.Task.Short())
+		return of, nil, err
+	case p == nil:
+		return of, nil, fmt.Errorf("task %s does not run here", r.Task.Short())
 	case full:
-		return nil, nil, fmt.Errorf("%d commands run beside task %s already", maxExecs, r.Task.Short())
+		return of, nil, fmt.Errorf("%d commands run beside task %s already", maxExecs, r.Task.Short())
 	}
-	return found, process, nil
+	return of, p, nil
 }

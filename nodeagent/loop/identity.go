@@ -1,14 +1,14 @@
 package loop
 
 import (
-	"context"
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"path/filepath"
 	"syscall"
-	"time"
 )
 
 // The machine's id is in two files, since it cannot be found out again.
@@ -58,53 +58,34 @@ func (i identity) copied(now identity) bool {
 	return i.Boot != "" && i.Boot == now.Boot && i.Path != now.Path && (i.Device != now.Device || i.Inode != now.Inode)
 }
 
-// identify reads who the machine is, or makes it somebody. A directory that was
-// copied from another machine makes it somebody else than that.
-func (l *Loop) identify() error {
-	found, whole, err := l.disk.readIdentity()
-	log := l.cfg.Log.With("machine", l.cfg.Machine.Name)
-	now, statErr := found.at(l.cfg.Dir, l.cfg.Machine.Boot)
+// identify reads who the machine is, or makes it somebody; now is where the directory
+// is, and on which hardware. A directory that was copied from another machine makes it
+// somebody else than that. It is whole if that is on disk as it is.
+func (d *disk) identify(log *slog.Logger, now identity) (is identity, whole bool, err error) {
+	found, whole, err := d.readIdentity()
+	is = identity{ID: rand.Text(), Hardware: now.Hardware}
 	switch {
-	case statErr != nil:
-		return statErr
 	case err == nil && found.copied(now):
-		return fmt.Errorf("state directory %s: %w, %s, whose tasks may run", l.cfg.Dir, ErrCopied, found.Path)
-	case err == nil && found.Hardware != "" && l.cfg.Hardware != "" && found.Hardware != l.cfg.Hardware:
-		l.identity = identity{ID: rand.Text(), Hardware: l.cfg.Hardware, Refused: true}
-		log.Warn("the state directory was copied from another machine: this one gets an id of its own, and starts nothing before a master has welcomed it", "dir", l.cfg.Dir, "was", found.ID, "is", l.identity.ID)
+		return is, false, fmt.Errorf("state directory %s: %w, %s, whose tasks may run", now.Path, ErrCopied, found.Path)
+	case err == nil && found.Hardware != "" && now.Hardware != "" && found.Hardware != now.Hardware:
+		is.Refused = true
+		log.Warn("the state directory was copied from another machine: this one gets an id of its own, and starts nothing before a master has welcomed it", "dir", now.Path, "was", found.ID, "is", is.ID)
 	case err == nil:
-		l.identity = found
-		if found.Hardware == "" {
-			l.identity.Hardware = l.cfg.Hardware
-		}
-	default:
-		l.identity = identity{ID: rand.Text(), Hardware: l.cfg.Hardware}
-		if !errors.Is(err, fs.ErrNotExist) {
-			log.Error("the machine's id cannot be read, and it gets another: its master takes it for another machine until the name is free", "is", l.identity.ID, "err", err)
-		}
+		is = found
+		is.Hardware = cmp.Or(found.Hardware, now.Hardware)
+	case !errors.Is(err, fs.ErrNotExist):
+		log.Error("the machine's id cannot be read, and it gets another: its master takes it for another machine until the name is free", "is", is.ID, "err", err)
 	}
-	l.identity.Boot, l.identity.Path, l.identity.Device, l.identity.Inode = now.Boot, now.Path, now.Device, now.Inode
-	l.life.Refused = l.identity.Refused
-	if !whole || l.identity != found {
-		l.keepIdentity()
-	}
-	info := l.Info()
-	info.ID = l.identity.ID
-	l.info.Store(&info)
-	return nil
+	is.Boot, is.Path, is.Device, is.Inode = now.Boot, now.Path, now.Device, now.Inode
+	return is, whole && is == found, nil
 }
 
-// keepIdentity writes down who the machine is. What the disk refuses is tried again
-// with the next connection.
-func (l *Loop) keepIdentity() {
-	err := l.disk.write(filepath.Join(l.disk.root, identityCopy), l.identity)
-	if err == nil {
-		err = l.disk.write(filepath.Join(l.disk.root, identityFile), l.identity)
+// writeIdentity writes down who the machine is.
+func (d *disk) writeIdentity(is identity) error {
+	if err := d.write(filepath.Join(d.root, identityCopy), is); err != nil {
+		return err
 	}
-	l.identityUnsaved = err != nil
-	if err != nil {
-		l.cfg.Log.Error("cannot keep the machine's id", "err", err)
-	}
+	return d.write(filepath.Join(d.root, identityFile), is)
 }
 
 // readIdentity errs with fs.ErrNotExist in a directory that has none yet. It is whole
@@ -135,28 +116,4 @@ func (d *disk) readIdentity() (found identity, whole bool, err error) {
 		return identity{}, false, errors.Join(errs...)
 	}
 	return identity{}, false, fs.ErrNotExist
-}
-
-// Refused takes note that a master has another agent for this machine: nothing is
-// started until one has welcomed this agent. What runs goes on.
-func (l *Loop) Refused() error {
-	return l.call(context.Background(), func() {
-		if l.life.Refused {
-			return
-		}
-		l.cfg.Log.Warn("another agent has the name of this machine: nothing is started here, and what runs goes on", "machine", l.cfg.Machine.Name, "id", l.identity.ID)
-		l.life.Refused, l.life.Confirmed, l.identity.Refused = true, time.Time{}, true
-		l.keepIdentity()
-	})
-}
-
-// admitted takes note that a master has welcomed this agent. One that was refused
-// knows nothing any more of what it was assigned before.
-func (l *Loop) admitted() {
-	if l.life.Refused {
-		l.life.Refused, l.life.Began, l.identity.Refused = false, time.Now(), false
-		l.keepIdentity()
-	} else if l.identityUnsaved {
-		l.keepIdentity()
-	}
 }

@@ -10,6 +10,9 @@ import (
 	"github.com/musterhq/muster/schema/filelock"
 )
 
+// ErrInUse is in New's error when another agent has the state directory.
+var ErrInUse = errors.New("another agent runs on it")
+
 // Lock is a state directory that is ours: of all agents, by whatever path they
 // name it, one has it at a time. The kernel gives it back when its process ends,
 // however it ends.

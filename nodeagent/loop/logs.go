@@ -117,31 +117,34 @@ func (l *Loop) Logs(ctx context.Context, req schema.LogRequest, w io.Writer) err
 	return err
 }
 
-// history asks the loop what there is of a task.
+// history asks the agent what there is of a task.
 func (l *Loop) history(ctx context.Context, task schema.TaskName) (history, error) {
 	var h history
 	err := l.call(ctx, func() {
 		newest := uint64(0)
-		for k, g := range l.held {
-			if k.task != task || g.unread {
+		for _, g := range l.owner.agent.All() {
+			if g.Assignment.Task != task {
 				continue
 			}
-			for _, c := range g.Incarnations {
+			generation := g.Assignment.Generation
+			for i := range g.Incarnations {
+				c := &g.Incarnations[i]
 				if c.Busy {
 					h.more = true
 					continue
 				}
-				r := run{task, k.generation, c.Number, incarnationDir(g.dir, c.Number)}
+				r := run{task, generation, c.Number, incarnationDir(l.owner.disk.dir(task, generation), c.Number)}
 				h.runs = append(h.runs, r)
 				if c.Exit == nil {
 					h.live = r
 				}
 			}
-			newest = max(newest, k.generation)
+			newest = max(newest, generation)
 			h.more = h.more || g.End == nil
 		}
-		if v := l.memory.view; v != nil {
-			for _, a := range v.Assignments {
+		if v := l.owner.agent.Memory().View; v != nil {
+			for i := range v.Assignments {
+				a := &v.Assignments[i]
 				h.more = h.more || a.Task == task && a.Stop == nil && a.Generation > newest
 			}
 		}

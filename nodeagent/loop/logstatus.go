@@ -14,9 +14,9 @@ import (
 // wrong with one is in the log itself too, as far as the disk takes it.
 const logStatusEvery = 5 * time.Second
 
-// watchLogs keeps the note on what is wrong with the logs of incarnation n of g,
-// until ctx ends. It reads in the caller's goroutine: the disk may be slow.
-func (l *Loop) watchLogs(ctx context.Context, g *generation, n int) {
+// watchLogs reports what is wrong with the logs in dir when that changes, until ctx
+// ends. It reads in the caller's goroutine: the disk may be slow.
+func watchLogs(ctx context.Context, dir string, report func(note string)) {
 	ticker := time.NewTicker(logStatusEvery)
 	defer ticker.Stop()
 	reported := ""
@@ -26,13 +26,9 @@ func (l *Loop) watchLogs(ctx context.Context, g *generation, n int) {
 			return
 		case <-ticker.C:
 		}
-		if note := logNote(incarnationDir(g.dir, n), time.Now()); note != reported {
+		if note := logNote(dir, time.Now()); note != reported {
 			reported = note
-			l.send(ctx, func() {
-				if g.last().Number == n {
-					g.logs = note
-				}
-			})
+			report(note)
 		}
 	}
 }

@@ -101,7 +101,7 @@ func taskStates() []schema.TaskState {
 }
 
 // observe sets the gauges to what a report says.
-func (m *metrics) observe(r *schema.Report, mem memory) {
+func (m *metrics) observe(r *schema.Report, epoch uint64) {
 	count := map[schema.TaskState]int{}
 	for i := range r.Tasks {
 		count[r.Tasks[i].State]++
@@ -116,7 +116,7 @@ func (m *metrics) observe(r *schema.Report, mem memory) {
 		m.troubles.WithLabelValues(string(c.Kind)).Set(1)
 	}
 	m.view.Set(float64(r.View))
-	m.epoch.Set(float64(mem.epoch))
+	m.epoch.Set(float64(epoch))
 	m.busy.Set(float64(len(r.BusyPorts)))
 }
 

@@ -3,7 +3,6 @@ package loop
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,19 +11,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/musterhq/muster/schema"
 	"golang.org/x/sys/unix"
 )
-
-// scanEvery is the time between two looks at who listens on the machine's
-// range: often enough that the cell chooses few ports in vain, and one read of
-// two files.
-const scanEvery = 30 * time.Second
-
-// scanBusy is scanEvery while others hold some of them: a task may wait for one.
-const scanBusy = 3 * time.Second
 
 // checkPorts errs when one of ports is taken. It binds and does not listen, so
 // that nobody can connect to the agent by mistake.
@@ -78,71 +68,6 @@ func bind(family, kind int, addr unix.Sockaddr) error {
 		}
 	}
 	return unix.Bind(fd, addr)
-}
-
-// holder errs when another generation that may have a process was given one of
-// the ports of g: it need not listen yet.
-func (l *Loop) holder(g *generation) error {
-	for _, name := range slices.Sorted(maps.Keys(g.Assignment.Ports)) {
-		port := g.Assignment.Ports[name]
-		for _, o := range l.held {
-			if o == g || !o.Alive() {
-				continue
-			}
-			for _, p := range o.Assignment.Ports {
-				if p == port {
-					return fmt.Errorf("port %s (%d): address already in use: %s generation %d has it", name, port, o.Assignment.Task.Short(), o.Assignment.Generation)
-				}
-			}
-		}
-	}
-	return nil
-}
-
-// scan looks in a goroutine of its own who listens on the machine's range.
-func (l *Loop) scan(ctx context.Context, now time.Time) {
-	l.scanned = now
-	before := l.ownPorts()
-	l.workers.Go(func() {
-		busy, err := listeners(l.cfg.Machine.Ports)
-		l.send(ctx, func() {
-			if err != nil {
-				l.cfg.Log.Warn("cannot see which ports are in use", "err", err)
-				return
-			}
-			// A port that a task held at either end of the scan is not
-			// known to be another's.
-			l.busy = slices.DeleteFunc(busy, func(p int) bool { return before[p] })
-		})
-	})
-}
-
-// ownPorts returns the ports that generations with a process were given.
-func (l *Loop) ownPorts() map[int]bool {
-	own := map[int]bool{}
-	for _, g := range l.held {
-		if g.Alive() {
-			for _, p := range g.Assignment.Ports {
-				own[p] = true
-			}
-		}
-	}
-	return own
-}
-
-// busyPorts returns the ports for the report: in use, and not by a task.
-func (l *Loop) busyPorts() []int {
-	if len(l.busy) == 0 {
-		return nil
-	}
-	own := l.ownPorts()
-	var busy []int
-	for _, p := range l.busy {
-		if !own[p] {
-			busy = append(busy, p)
-		}
-	}
-	return busy
 }
 
 // listeners returns the ports of r, sorted, on which something listens.

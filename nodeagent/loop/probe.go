@@ -4,44 +4,34 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"time"
 
 	"github.com/musterhq/muster/nodeagent"
 	"github.com/musterhq/muster/schema"
-	"github.com/musterhq/muster/schema/atomicfile"
 )
 
-// healthFile is what is known of an incarnation's health, in its directory: an
-// agent that was restarted has not asked yet.
-const healthFile = "health.json"
-
-// knownHealth is the content of healthFile.
-type knownHealth struct {
-	State   schema.HealthState `json:"state"`
-	Message string             `json:"message,omitempty"`
+// prober has health checks go on. It belongs to Run's goroutine.
+type prober struct {
+	loop *Loop
+	on   map[nodeagent.Running]probing
 }
 
-// asked is an incarnation whose health is checked.
-type asked struct {
-	key
-	incarnation int
-}
-
-// asking is a health check that goes on.
-type asking struct {
+// probing is a health check that goes on.
+type probing struct {
 	cancel context.CancelFunc
 	health schema.Health // what is asked, and when
 }
 
-// check makes the running health checks those of the plan.
-func (l *Loop) check(ctx context.Context, checks []nodeagent.Check) {
-	wanted := make(map[asked]bool, len(checks))
+func newProber(l *Loop) *prober { return &prober{l, map[nodeagent.Running]probing{}} }
+
+// set makes the checks that go on those that shall.
+func (b *prober) set(ctx context.Context, checks []nodeagent.Check, processes map[schema.TaskRef]Process) {
+	wanted := make(map[nodeagent.Running]bool, len(checks))
 	for i := range checks {
 		c := &checks[i]
-		k := asked{key{c.Task, c.Generation}, c.Incarnation}
-		wanted[k] = true
-		old, on := l.probes[k]
+		r := nodeagent.Running{TaskRef: schema.TaskRef{Task: c.Task, Generation: c.Generation}, Incarnation: c.Incarnation}
+		wanted[r] = true
+		old, on := b.on[r]
 		switch {
 		case on && same(&old.health, &c.Health):
 			continue
@@ -49,21 +39,31 @@ func (l *Loop) check(ctx context.Context, checks []nodeagent.Check) {
 			old.cancel()
 			c.Probe = nodeagent.Known(c.Probe.State, c.Probe.Message)
 		}
-		g := l.held[k.key]
-		if g == nil || g.process == nil {
-			continue
-		}
-		ctx, cancel := context.WithCancel(ctx)
-		l.probes[k] = asking{cancel, c.Health}
-		process, asked := g.process, *c
-		l.workers.Go(func() { l.probe(ctx, k, asked, process) })
-	}
-	for k, a := range l.probes {
-		if !wanted[k] {
-			a.cancel()
-			delete(l.probes, k)
+		if process := processes[r.TaskRef]; process != nil {
+			b.begin(ctx, r, c, process)
 		}
 	}
+	for r, p := range b.on {
+		if !wanted[r] {
+			p.cancel()
+			delete(b.on, r)
+		}
+	}
+}
+
+func (b *prober) begin(ctx context.Context, r nodeagent.Running, c *nodeagent.Check, process Process) {
+	ctx, cancel := context.WithCancel(ctx)
+	b.on[r] = probing{cancel, c.Health}
+	check := *c
+	b.loop.workers.Go(func() {
+		probe(ctx, check, process, func(p nodeagent.Probe) {
+			b.loop.send(ctx, func() {
+				if _, on := b.on[r]; on {
+					b.loop.owner.agent.Probed(r, p)
+				}
+			})
+		})
+	})
 }
 
 // same reports whether two checks ask the same. A job's data is one object until
@@ -74,8 +74,8 @@ func same(a, b *schema.Health) bool { return *a == *b || schema.DigestOf(a) == s
 // change nothing else: what a command says may differ each time.
 const repeatMessageAfter = 10 * time.Second
 
-// probe checks one incarnation until ctx ends, and reports changes to the loop.
-func (l *Loop) probe(ctx context.Context, k asked, c nodeagent.Check, process Process) {
+// probe checks one incarnation until ctx ends, and reports changes.
+func probe(ctx context.Context, c nodeagent.Check, process Process, report func(nodeagent.Probe)) {
 	asker := newAsker(&c, process)
 	defer asker.close()
 	timer := time.NewTimer(c.Probe.Wait(&c.Health))
@@ -96,60 +96,10 @@ func (l *Loop) probe(ctx context.Context, k asked, c nodeagent.Check, process Pr
 		p = p.Next(&c.Health, c.StartedAt, r)
 		if p.State != old.State || p.Message != old.Message && time.Since(reported) >= repeatMessageAfter {
 			reported = time.Now()
-			l.send(ctx, func() { l.probed(k, p) })
+			report(p)
 		}
 		timer.Reset(max(p.Wait(&c.Health)-time.Since(began), 0))
 	}
-}
-
-// probed takes the news of a check, unless its incarnation is past.
-func (l *Loop) probed(k asked, p nodeagent.Probe) {
-	g := l.held[k.key]
-	if _, on := l.probes[k]; g == nil || !on {
-		return
-	}
-	i := g.find(k.incarnation)
-	if i == nil || i.Exit != nil {
-		return
-	}
-	if i.Probe.State != p.State {
-		l.keepHealth(g, k.incarnation, p)
-		log := l.cfg.Log.With("task", k.task.Short(), "generation", k.generation, "incarnation", k.incarnation)
-		switch p.State {
-		case schema.Unhealthy:
-			l.metrics.unhealthy.Inc()
-			log.Warn("unhealthy", "saw", p.Message, "failures", p.Failed)
-		case schema.Healthy:
-			log.Info("healthy")
-		case schema.HealthUnknown:
-			log.Warn("its health is unknown", "saw", p.Message)
-		}
-	}
-	i.Probe = p
-}
-
-// keepHealth writes down what is known of an incarnation's health. Without it
-// the next agent asks anew, so a disk that refuses does no other harm.
-func (l *Loop) keepHealth(g *generation, n int, p nodeagent.Probe) {
-	err := l.disk.write(filepath.Join(incarnationDir(g.dir, n), healthFile), knownHealth{p.State, p.Message})
-	if err != nil {
-		l.cfg.Log.Warn("cannot keep what is known of a task's health", "task", g.Assignment.Task.Short(), "err", err)
-	}
-}
-
-// readHealth returns what an earlier agent knew of the health of the incarnation
-// in dir.
-func (d *disk) readHealth(dir string) nodeagent.Probe {
-	var k knownHealth
-	name := filepath.Join(dir, healthFile)
-	ok, damage, err := d.read(name, &k)
-	if err != nil || !ok { // it is asked anew
-		if damage != nil {
-			_ = atomicfile.MoveAside(name) // or it is found again
-		}
-		return nodeagent.Probe{}
-	}
-	return nodeagent.Known(k.State, k.Message)
 }
 
 // asker asks one task how it is.

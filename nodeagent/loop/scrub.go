@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"github.com/musterhq/muster/nodeagent"
 	"github.com/musterhq/muster/nodeagent/durable"
@@ -35,83 +36,52 @@ type stamp struct {
 // document is one that must be there.
 type document struct {
 	path string
-	of   key // zero: of the machine
+	of   nodeagent.Document // zero: the format of all
 	// optional is one that need not be there.
 	optional bool
 }
 
-// Verified is the part of a Process, or of the Runtime, that keeps files of its own.
-type Verified interface {
-	// Verify has what is damaged or lost of them written again, and reports it.
-	Verify()
-}
-
 // scrub begins to look at the files of what is held.
-func (l *Loop) scrub(ctx context.Context) {
-	if l.scrubs.running {
+func (o *owner) scrub(ctx context.Context) {
+	if o.scrubs.running {
 		return
 	}
-	l.scrubs.running = true
-	documents, seen := l.documents(), l.scrubs.seen
+	o.scrubs.running = true
+	documents, seen := o.documents(), o.scrubs.seen
 	var processes []Verified
-	if r, ok := l.cfg.Runtime.(Verified); ok {
+	if r, ok := o.cfg.Runtime.(Verified); ok {
 		processes = append(processes, r)
 	}
-	for _, g := range l.held {
-		if p, ok := g.process.(Verified); ok && !g.unread {
-			processes = append(processes, p)
+	for _, p := range o.processes {
+		if v, ok := p.(Verified); ok {
+			processes = append(processes, v)
 		}
 	}
-	l.workers.Go(func() {
-		whole, bad := l.disk.verify(documents, seen)
+	o.workers.Go(func() {
+		whole, bad := verify(o.disk, documents, seen)
 		for _, p := range processes {
 			p.Verify()
 		}
-		l.send(ctx, func() {
-			l.scrubs.running, l.scrubs.seen = false, whole
-			l.rewriteDamaged(bad)
+		o.send(ctx, func() {
+			o.scrubs.running, o.scrubs.seen = false, whole
+			o.rewriteDamaged(bad)
 		})
 	})
 }
 
 // documents lists what must be on disk.
-func (l *Loop) documents() []document {
+func (o *owner) documents() []document {
 	var list []document
-	if !l.disk.docs.Old {
-		list = append(list, document{path: filepath.Join(l.disk.root, durable.FormatFile)})
+	if !o.disk.docs.Old {
+		list = append(list, document{path: filepath.Join(o.disk.root, durable.FormatFile)})
 	}
-	if l.memory.view != nil || l.memory.epoch > 0 {
-		list = append(list, document{path: filepath.Join(l.disk.root, viewFile)})
-	}
-	if !l.identityUnsaved {
+	if !o.idUnsaved {
 		for _, name := range []string{identityFile, identityCopy} {
-			list = append(list, document{path: filepath.Join(l.disk.root, name)})
+			list = append(list, document{path: filepath.Join(o.disk.root, name), of: nodeagent.Document{Kind: nodeagent.IdentityDocument}})
 		}
 	}
-	for task, idle := range l.sticky {
-		if !idle.IsZero() {
-			list = append(list, document{path: filepath.Join(l.disk.stickyDir(task), idleFile), of: key{task: task}})
-		}
-	}
-	for k, g := range l.held {
-		if g.unread {
-			continue
-		}
-		if g.written {
-			list = append(list, document{path: filepath.Join(g.dir, assignmentFile), of: k})
-		}
-		if g.End != nil {
-			list = append(list, document{path: filepath.Join(g.dir, endFile), of: k})
-		}
-		for i := range g.Incarnations {
-			c, dir := &g.Incarnations[i], incarnationDir(g.dir, g.Incarnations[i].Number)
-			if c.Stop != nil {
-				list = append(list, document{path: filepath.Join(dir, stopFile), of: k})
-			}
-			if c.Exit == nil && c.Probe.State != "" {
-				list = append(list, document{path: filepath.Join(dir, healthFile), of: k, optional: true})
-			}
-		}
+	for _, d := range o.agent.Documents() {
+		list = append(list, document{o.disk.path(d), d, d.Kind == nodeagent.HealthDocument})
 	}
 	return list
 }
@@ -124,7 +94,7 @@ type damagedDocument struct {
 
 // verify looks at documents but those that have not changed since they were seen. It
 // returns which are whole, and which are not.
-func (d *disk) verify(list []document, seen map[string]stamp) (whole map[string]stamp, bad []damagedDocument) {
+func verify(d *disk, list []document, seen map[string]stamp) (whole map[string]stamp, bad []damagedDocument) {
 	whole = make(map[string]stamp, len(list))
 	quiet := d.docs // who takes the result reports it, if it is still so then
 	quiet.Report = nil
@@ -162,66 +132,41 @@ func stampOf(name string) (stamp, error) {
 
 // rewriteDamaged writes again what was found damaged and is still to be there, and makes it the
 // machine's condition until a look finds nothing.
-func (l *Loop) rewriteDamaged(bad []damagedDocument) {
+func (o *owner) rewriteDamaged(bad []damagedDocument) {
 	reported := map[string]string{}
 	for _, x := range bad {
-		write := l.rewrite(x.document)
-		if _, never := l.unsaved.files[x.path]; write == nil || never {
+		write := o.rewrite(x.document)
+		if write == nil || o.agent.Unsaved(x.of) {
 			continue // it went meanwhile, or the disk has not had it yet
 		}
 		err := write()
 		reported[x.path] = x.why
-		if err == nil || l.scrubs.reported[x.path] != x.why {
-			l.disk.reportDamage(x.path, x.why, err == nil)
+		if err == nil || o.scrubs.reported[x.path] != x.why {
+			o.disk.reportDamage(x.path, x.why, err == nil)
 		}
 		if err != nil {
-			l.metrics.errors.Inc()
-			l.cfg.Log.Error("cannot write a damaged file anew", "file", x.path, "err", err)
+			o.metrics.errors.Inc()
+			o.cfg.Log.Error("cannot write a damaged file anew", "file", x.path, "err", err)
 		}
 	}
-	if l.scrubs.reported = reported; len(reported) == 0 {
-		l.see(schema.DamagedState, nodeagent.Good, "")
+	if o.scrubs.reported = reported; len(reported) == 0 {
+		o.agent.Condition(schema.DamagedState, nodeagent.Good, "", time.Now())
 	}
 }
 
 // rewrite returns what writes a document anew, nil if it need not be there.
-func (l *Loop) rewrite(x document) func() error {
-	name := filepath.Base(x.path)
-	switch name {
-	case durable.FormatFile:
-		return func() error { return l.disk.write(x.path, format{formatNow}) }
-	case identityFile, identityCopy:
-		return func() error { return l.disk.write(x.path, l.identity) }
-	case viewFile:
-		return func() error { return l.disk.writeMemory(l.cfg.Machine.Name, l.memory) }
-	case idleFile:
-		idle, ok := l.sticky[x.of.task]
-		if !ok || idle.IsZero() {
-			return nil
-		}
-		return func() error { return l.disk.write(x.path, idleDocument{idle}) }
+func (o *owner) rewrite(x document) func() error {
+	switch x.of.Kind {
+	case "":
+		return func() error { return o.disk.write(x.path, format{formatNow}) }
+	case nodeagent.IdentityDocument:
+		return func() error { return o.disk.write(x.path, o.identity) }
 	}
-	g := l.held[x.of]
-	if g == nil || g.unread {
+	content := o.agent.Content(x.of)
+	if content == nil {
 		return nil
 	}
-	switch {
-	case name == assignmentFile && g.written:
-		return func() error { return l.disk.writeAssignment(&g.Assignment) }
-	case name == endFile && g.End != nil:
-		return func() error { return l.disk.write(x.path, g.End) }
-	}
-	for i := range g.Incarnations {
-		c := &g.Incarnations[i]
-		switch {
-		case incarnationDir(g.dir, c.Number) != filepath.Dir(x.path):
-		case name == stopFile && c.Stop != nil:
-			return func() error { return l.disk.write(x.path, c.Stop) }
-		case name == healthFile && c.Exit == nil:
-			return func() error { return l.disk.write(x.path, knownHealth{c.Probe.State, c.Probe.Message}) }
-		}
-	}
-	return nil
+	return func() error { return o.disk.store(o.cfg.Machine.Name, x.of, content) }
 }
 
 // format is what durable.FormatFile holds.
@@ -234,24 +179,22 @@ const formatNow = 1
 
 // finishUpgrade gives the documents of an earlier release their checksums, once, and
 // says so on disk. What could not be read or written yet is left to the next start.
-func (l *Loop) finishUpgrade() error {
-	d := l.disk
+func (o *owner) finishUpgrade() error {
+	d := o.disk
 	name := filepath.Join(d.root, durable.FormatFile)
 	var f format
 	if ok, _, err := d.read(name, &f); ok && f.Format == formatNow || err != nil {
 		return err
 	}
-	for _, g := range l.held {
-		if d.docs.Old && g.unread {
-			return nil
-		}
+	if d.docs.Old && o.agent.Unreadable() {
+		return nil
 	}
 	if d.docs.Old {
-		for _, x := range l.documents() {
+		for _, x := range o.documents() {
 			if durable.Sealed(x.path) || x.optional {
 				continue
 			}
-			if write := l.rewrite(x); write != nil {
+			if write := o.rewrite(x); write != nil {
 				if err := write(); err != nil {
 					return err
 				}

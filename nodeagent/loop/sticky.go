@@ -3,6 +3,7 @@ package loop
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -69,52 +70,20 @@ func (d *disk) readIdle(name string) (time.Time, error) {
 	return idle.Since, err
 }
 
-// stick does what the plan says of sticky directories, and reports whether
-// anything has changed.
-func (l *Loop) stick(plan nodeagent.Plan) bool {
-	acted := false
-	for _, a := range plan.Sticky {
-		log := l.cfg.Log.With("task", a.Task.Short())
-		if err := l.stickOne(a); err != nil {
-			l.metrics.errors.Inc()
-			log.Error("cannot "+string(a.Kind)+" a sticky directory", "err", err)
-			continue
-		}
-		acted = true
-		switch a.Kind {
-		case nodeagent.Leave:
-			log.Info("its sticky directory stays for a while", "until", l.sticky[a.Task].Add(nodeagent.KeepSticky))
-		case nodeagent.Drop:
-			log.Info("its sticky directory was removed: the task has left this machine")
-		}
-	}
-	return acted
-}
-
-func (l *Loop) stickOne(a nodeagent.StickyAction) error {
-	dir := l.disk.stickyDir(a.Task)
+// keepSticky does what is to be done to a sticky directory at now. It reports whether
+// there is one.
+func (d *disk) keepSticky(a nodeagent.StickyAction, now time.Time) (there bool, err error) {
+	dir := d.stickyDir(a.Task)
 	switch a.Kind {
 	case nodeagent.Leave:
 		if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) { // its start has failed before
-			delete(l.sticky, a.Task)
-			return nil
+			return false, nil
 		}
-		now := time.Now()
-		if err := l.disk.write(filepath.Join(dir, idleFile), idleDocument{now}); err != nil {
-			return err
-		}
-		l.sticky[a.Task] = now
+		return true, d.write(filepath.Join(dir, idleFile), idleDocument{now})
 	case nodeagent.Return:
-		if err := os.Remove(filepath.Join(dir, idleFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		l.sticky[a.Task] = time.Time{}
+		return true, gone(os.Remove(filepath.Join(dir, idleFile)))
 	case nodeagent.Drop:
-		if err := l.disk.removeEmptied(dir, filepath.Join(l.disk.root, "sticky")); err != nil {
-			return err
-		}
-		delete(l.sticky, a.Task)
-		l.removed = true
+		return true, d.removeEmptied(dir, filepath.Join(d.root, "sticky"))
 	}
-	return nil
+	return false, fmt.Errorf("%q of a sticky directory: unknown", a.Kind)
 }

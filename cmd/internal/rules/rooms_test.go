@@ -55,11 +55,6 @@ var largeRooms = []largeRoom{
 		"a decision about a task depends on its health, its end, its restarts and the machine's pressure, and these on each other",
 	},
 	{
-		"nodeagent/loop",
-		room{circle: 22, fields: 34, spread: 19},
-		"Loop is the round and what it does: the round belongs to Agent, as the master's does to Master",
-	},
-	{
 		"nodeagent/keeper",
 		room{fields: 28},
 		"entry is what a keeper hands to the process that becomes the task, at once, before anything else can be read",

@@ -1,0 +1,260 @@
+package nodeagent_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/musterhq/muster/nodeagent"
+	"github.com/musterhq/muster/schema"
+)
+
+// driver carries out what an Agent wants done, and writes down in which order.
+type driver struct {
+	agent *nodeagent.Agent
+	now   time.Time
+	did   []string
+	// refuse is what the disk has to say to a write of such a document.
+	refuse map[nodeagent.DocumentKind]error
+	turn   *nodeagent.Turn // the last
+}
+
+func newDriver(found nodeagent.Found) *driver {
+	cfg := nodeagent.AgentConfig{Cell: "local", Machine: schema.MachineInfo{Name: "m1", Boot: "boot-1"}}
+	return &driver{agent: nodeagent.NewAgent(cfg, found, t0), now: t0, refuse: map[nodeagent.DocumentKind]error{}}
+}
+
+// assign welcomes the agent and gives it a view.
+func (d *driver) assign(t *testing.T, version uint64, list ...schema.Assignment) {
+	t.Helper()
+	err := errors.Join(d.agent.Welcome(1, d.now), d.agent.Assign(&nodeagent.View{Epoch: 1, Version: version, Assignments: list}, d.now))
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// decide makes a turn, and returns what was done in it.
+func (d *driver) decide() []string {
+	d.did = nil
+	d.agent.Decide()
+	for {
+		r, more := d.agent.Ready(d.now)
+		if !more {
+			return d.did
+		}
+		for _, e := range r.Events {
+			d.note("tell %s", e.Kind)
+		}
+		for _, ref := range r.Reread {
+			d.note("reread %s", ref.Task.Short())
+		}
+		for _, w := range r.Writes {
+			err := d.refuse[w.Kind]
+			d.note("write %s%s", w.Kind, map[bool]string{true: " again"}[w.Again])
+			if !d.agent.Stored(w, err, d.now) {
+				break
+			}
+		}
+		if r.Action != nil {
+			d.act(r.Action)
+		}
+		if r.Turn != nil {
+			d.turn = r.Turn
+		}
+	}
+}
+
+func (d *driver) act(x *nodeagent.Act) {
+	d.note("%s %s", x.Kind, x.Task.Short())
+	d.agent.Done(x, nil, d.now)
+	if x.Kind == nodeagent.Start {
+		process := nodeagent.Incarnation{Boot: "boot-1", PID: 7, StartedAt: d.now}
+		d.agent.Started(incarnationOf(x.Task, x.Generation, x.Incarnation), &nodeagent.StartOutcome{Written: true, Process: process}, d.now)
+	}
+}
+
+func (d *driver) exit(task schema.TaskName, code int) {
+	d.agent.Exited(incarnationOf(task, 1, 1), &nodeagent.Incarnation{PID: 7, Exit: &schema.Exit{Code: code, At: d.now}}, d.now)
+}
+
+func incarnationOf(task schema.TaskName, generation uint64, n int) nodeagent.Running {
+	return nodeagent.Running{TaskRef: schema.TaskRef{Task: task, Generation: generation}, Incarnation: n}
+}
+
+func (d *driver) note(format string, args ...any) {
+	d.did = append(d.did, fmt.Sprintf(format, args...))
+}
+
+func (d *driver) want(t *testing.T, what string, want ...string) {
+	t.Helper()
+	if diff := cmp.Diff(want, d.decide()); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+// TestAgentWritesBeforeItActs: what must not be forgotten is handed out before what is
+// done by it.
+func TestAgentWritesBeforeItActs(t *testing.T) {
+	t.Parallel()
+	d := newDriver(nodeagent.Found{})
+	web := assignment("web", 0, 1, schema.Service)
+	d.assign(t, 1, web)
+	d.want(t, "a view", "tell confirmed", "write view", "write view", "start u/web/0")
+	d.want(t, "nothing new")
+	d.assign(t, 2, stopping(web, schema.CauseUpdate))
+	d.want(t, "a stop", "write view", "write stop", "term u/web/0")
+	d.exit(web.Task, 0)
+	d.want(t, "its end", "write end", "end u/web/0")
+	if got := d.turn.Report.Tasks[0]; got.State != schema.Dead || !d.turn.News {
+		t.Errorf("report %+v, news %t, want it dead", got, d.turn.News)
+	}
+	d.want(t, "nothing new")
+	if d.turn.News {
+		t.Error("a report that says the same is news")
+	}
+}
+
+// TestAgentOnBadDisk: what the disk refuses holds all the same, is said, and is written
+// again.
+func TestAgentOnBadDisk(t *testing.T) {
+	t.Parallel()
+	d := newDriver(nodeagent.Found{})
+	web := assignment("web", 0, 1, schema.Service)
+	d.assign(t, 1, web)
+	d.decide()
+	full := &nodeagent.DiskError{Err: errors.New("no space left on device"), Trouble: nodeagent.DiskFull}
+	d.refuse = map[nodeagent.DocumentKind]error{nodeagent.ViewDocument: full, nodeagent.StopDocument: full, nodeagent.EndDocument: full}
+	d.assign(t, 2, stopping(web, schema.CauseUpdate))
+	d.want(t, "a stop", "write view", "tell conditions", "write stop", "term u/web/0")
+	d.exit(web.Task, 0)
+	d.want(t, "its end", "write end", "end u/web/0")
+	got := d.turn.Report
+	if len(got.Conditions) != 1 || got.Conditions[0].Kind != schema.DiskPressure {
+		t.Errorf("conditions %v, want the disk's", got.Conditions)
+	}
+	if s := got.Tasks[0]; s.State != schema.Dead || !strings.HasPrefix(s.Note, "not on disk yet: no space left") {
+		t.Errorf("%+v, want it dead, and that this is not on disk", s)
+	}
+	d.want(t, "too early to write again")
+	d.now = d.agent.Wake()
+	d.want(t, "the first is refused again, and the others are not tried", "write view again")
+	clear(d.refuse)
+	d.now = d.agent.Wake()
+	d.want(t, "the disk is back", "write view again", "write stop again", "write end again")
+	if s := d.turn.Report.Tasks[0]; s.Note != "" {
+		t.Errorf("note %q, want none", s.Note)
+	}
+	d.want(t, "all is written")
+}
+
+// TestAgentGoneDirectory: what was to be kept of a task whose directory has gone is given
+// up, and what is refused for a reason of its own does not keep the others from being
+// written.
+func TestAgentGoneDirectory(t *testing.T) {
+	t.Parallel()
+	d := newDriver(nodeagent.Found{})
+	web := assignment("web", 0, 1, schema.Service)
+	d.assign(t, 1, web)
+	d.decide()
+	d.refuse = map[nodeagent.DocumentKind]error{
+		nodeagent.ViewDocument: errors.New("bad name"),
+		nodeagent.StopDocument: &nodeagent.DiskError{Err: errors.New("no such file"), Trouble: nodeagent.Vanished},
+	}
+	d.assign(t, 2, stopping(web, schema.CauseUpdate))
+	d.want(t, "a stop", "write view", "write stop", "term u/web/0")
+	d.now = d.now.Add(time.Second)
+	d.want(t, "both again", "write view again", "write stop again")
+	d.now = d.now.Add(time.Second)
+	d.want(t, "one is gone", "write view again")
+}
+
+// TestAgentFailedAction: what cannot be done is said, and tried again after a while.
+func TestAgentFailedAction(t *testing.T) {
+	t.Parallel()
+	d := newDriver(nodeagent.Found{})
+	web := assignment("web", 0, 1, schema.Service)
+	d.assign(t, 1, web)
+	d.decide()
+	d.assign(t, 2, stopping(web, schema.CauseUpdate))
+	var tried []string
+	for len(tried) < 2 {
+		before := d.now
+		d.agent.Decide()
+		for r, more := d.agent.Ready(d.now); more; r, more = d.agent.Ready(d.now) {
+			for _, w := range r.Writes {
+				d.agent.Stored(w, nil, d.now)
+			}
+			if r.Action != nil {
+				tried = append(tried, string(r.Action.Kind))
+				d.agent.Done(r.Action, errors.New("operation not permitted"), d.now)
+			}
+			if r.Turn != nil {
+				d.turn = r.Turn
+			}
+		}
+		if s := d.turn.Report.Tasks[0]; s.Note != "operation not permitted" {
+			t.Errorf("note %q, want what went wrong", s.Note)
+		}
+		if d.now = d.agent.Wake(); !d.now.After(before) {
+			t.Fatalf("after %v: wake at %v, which is not after %v", tried, d.now, before)
+		}
+	}
+	// SIGTERM was sent, for all that is known: SIGKILL follows after the grace period.
+	if !slices.Equal(tried, []string{"term", "kill"}) {
+		t.Errorf("tried %v", tried)
+	}
+}
+
+// TestAgentUnreadable: what cannot be read is left alone and read again until it is.
+func TestAgentUnreadable(t *testing.T) {
+	t.Parallel()
+	web := assignment("web", 0, 1, schema.Service)
+	ref := schema.TaskRef{Task: web.Task, Generation: 1}
+	unreadable := nodeagent.FoundTask{Unreadable: "input/output error", Held: nodeagent.Held{Assignment: schema.Assignment{Task: web.Task, Generation: 1}}}
+	d := newDriver(nodeagent.Found{Tasks: []nodeagent.FoundTask{unreadable}})
+	d.assign(t, 1, web)
+	d.want(t, "the first turn", "tell confirmed", "write view", "write view", "reread u/web/0")
+	if s := d.turn.Report.Tasks[0]; s.State != schema.Starting || !strings.Contains(s.Note, "input/output error") {
+		t.Errorf("%+v, want what is wrong with it", s)
+	}
+	d.want(t, "while it is read")
+	d.agent.Reread(ref, &unreadable, d.now)
+	d.want(t, "too early to read again")
+	d.now = d.now.Add(10 * time.Second)
+	d.want(t, "later", "reread u/web/0")
+	found := nodeagent.FoundTask{Written: true, Held: nodeagent.Held{Assignment: web, Incarnations: []nodeagent.Incarnation{{Number: 1, Boot: "boot-1", PID: 7, StartedAt: t0}}}}
+	if !d.agent.Reread(ref, &found, d.now) {
+		t.Error("what was found does not count")
+	}
+	d.want(t, "when it is read")
+	if s := d.turn.Report.Tasks[0]; s.State != schema.Running {
+		t.Errorf("%+v, want it to run", s)
+	}
+	if d.agent.Reread(ref, nil, d.now) {
+		t.Error("what is known is given up")
+	}
+}
+
+// TestAgentLostAssignment: an assignment that was damaged is that of the next view, and
+// written again.
+func TestAgentLostAssignment(t *testing.T) {
+	t.Parallel()
+	web := assignment("web", 0, 1, schema.Service)
+	guessed := schema.Assignment{Task: web.Task, Generation: 1, Job: &schema.Job{}}
+	d := newDriver(nodeagent.Found{Tasks: []nodeagent.FoundTask{{
+		Guessed: true, Held: nodeagent.Held{Assignment: guessed, Incarnations: []nodeagent.Incarnation{{Number: 1, Boot: "boot-1", PID: 7, StartedAt: t0}}},
+	}}})
+	d.assign(t, 1, web)
+	d.want(t, "a view", "tell confirmed", "write view", "write view", "write assignment")
+	document := nodeagent.Document{Kind: nodeagent.AssignmentDocument, TaskRef: schema.TaskRef{Task: web.Task, Generation: 1}}
+	if diff := cmp.Diff(&web, d.agent.Content(document)); diff != "" {
+		t.Errorf("what is written (-want +got):\n%s", diff)
+	}
+	if !slices.Contains(d.agent.Documents(), document) {
+		t.Error("the assignment is not among what must be on disk")
+	}
+}

@@ -1,0 +1,154 @@
+package loop
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"time"
+
+	"github.com/musterhq/muster/nodeagent"
+	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/atomicfile"
+)
+
+// path returns where a document is. A machine's identity is in two places: see
+// identity.
+func (d *disk) path(x nodeagent.Document) string {
+	switch dir := d.dir(x.Task, x.Generation); x.Kind {
+	case nodeagent.AssignmentDocument:
+		return filepath.Join(dir, assignmentFile)
+	case nodeagent.EndDocument:
+		return filepath.Join(dir, endFile)
+	case nodeagent.StopDocument:
+		return filepath.Join(incarnationDir(dir, x.Incarnation), stopFile)
+	case nodeagent.HealthDocument:
+		return filepath.Join(incarnationDir(dir, x.Incarnation), healthFile)
+	case nodeagent.IdleDocument:
+		return filepath.Join(d.stickyDir(x.Task), idleFile)
+	case nodeagent.ViewDocument:
+		return filepath.Join(d.root, viewFile)
+	case nodeagent.IdentityDocument:
+	}
+	return filepath.Join(d.root, identityFile)
+}
+
+// store makes a document of the machine durable, with what nodeagent.Agent says is its
+// content.
+func (d *disk) store(machine string, x nodeagent.Document, content any) error {
+	switch c := content.(type) {
+	case nodeagent.Memory:
+		return d.writeMemory(machine, c)
+	case *schema.Assignment:
+		return d.writeAssignment(c)
+	case nodeagent.Probe:
+		return d.write(d.path(x), knownHealth{c.State, c.Message})
+	case time.Time:
+		return d.write(d.path(x), idleDocument{c})
+	}
+	return d.write(d.path(x), content)
+}
+
+// trouble returns err as a *nodeagent.DiskError if it is the disk's.
+func trouble(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case noRoom(err):
+		return &nodeagent.DiskError{Err: err, Trouble: nodeagent.DiskFull}
+	case noWrite(err):
+		return &nodeagent.DiskError{Err: err, Trouble: nodeagent.DiskReadOnly}
+	case errors.Is(err, fs.ErrNotExist):
+		return &nodeagent.DiskError{Err: err, Trouble: nodeagent.Vanished}
+	}
+	return err
+}
+
+// viewDocument is a nodeagent.Memory on disk. A job's data is there once, however many of
+// its tasks the machine has.
+type viewDocument struct {
+	Epoch uint64 `json:"epoch"`
+	// Machine is whose it is; "" in one of an earlier release.
+	Machine string                        `json:"machine,omitempty"`
+	View    *nodeagent.View               `json:"view,omitempty"` // without Job
+	Jobs    map[schema.Digest]*schema.Job `json:"jobs,omitempty"`
+}
+
+func (d *disk) writeMemory(machine string, m nodeagent.Memory) error {
+	doc := viewDocument{Epoch: m.Epoch, Machine: machine}
+	if m.View != nil {
+		doc.Jobs = map[schema.Digest]*schema.Job{}
+		doc.View = &nodeagent.View{Epoch: m.View.Epoch, Version: m.View.Version, Assignments: make([]schema.Assignment, len(m.View.Assignments))}
+		for i, a := range m.View.Assignments {
+			doc.Jobs[a.Data] = a.Job
+			a.Job = nil
+			doc.View.Assignments[i] = a
+		}
+	}
+	if err := d.write(filepath.Join(d.root, viewFile), doc); err != nil {
+		return fmt.Errorf("keep the view: %w", err)
+	}
+	return nil
+}
+
+// readMemory reads what was kept for the machine; nothing if it is damaged.
+func (d *disk) readMemory(machine string) (nodeagent.Memory, error) {
+	var doc viewDocument
+	name := filepath.Join(d.root, viewFile)
+	if ok, _, err := d.read(name, &doc); err != nil || !ok {
+		return nodeagent.Memory{}, err
+	}
+	if doc.Machine != "" && doc.Machine != machine {
+		return nodeagent.Memory{}, fmt.Errorf("%s is of machine %s", name, doc.Machine)
+	}
+	if doc.View != nil {
+		for i := range doc.View.Assignments {
+			a := &doc.View.Assignments[i]
+			if a.Job = doc.Jobs[a.Data]; a.Job == nil {
+				return nodeagent.Memory{}, fmt.Errorf("%s lacks the data %s of %s", name, a.Data, a.Task)
+			}
+		}
+	}
+	return nodeagent.Memory{Epoch: doc.Epoch, View: doc.View}, nil
+}
+
+// healthFile is what is known of an incarnation's health, in its directory: an
+// agent that was restarted has not asked yet.
+const healthFile = "health.json"
+
+// knownHealth is the content of healthFile.
+type knownHealth struct {
+	State   schema.HealthState `json:"state"`
+	Message string             `json:"message,omitempty"`
+}
+
+// readHealth returns what an earlier agent knew of the health of the incarnation
+// in dir.
+func (d *disk) readHealth(dir string) nodeagent.Probe {
+	var k knownHealth
+	name := filepath.Join(dir, healthFile)
+	ok, damage, err := d.read(name, &k)
+	if err != nil || !ok { // it is asked anew
+		if damage != nil {
+			_ = atomicfile.MoveAside(name) // or it is found again
+		}
+		return nodeagent.Probe{}
+	}
+	return nodeagent.Known(k.State, k.Message)
+}
+
+// readStop reads why the incarnation in dir was to stop; nil if it was not. Of
+// one that is damaged it is known that there was a reason.
+func (d *disk) readStop(dir string) (*schema.Cause, error) {
+	var stop schema.Cause
+	name := filepath.Join(dir, stopFile)
+	ok, lost, err := d.read(name, &stop)
+	switch {
+	case lost != nil:
+		stop = schema.Cause{Kind: schema.CauseUnknown, Message: lost.Error(), At: time.Now()}
+		return &stop, d.write(name, &stop)
+	case err != nil || !ok:
+		return nil, err
+	}
+	return &stop, nil
+}
