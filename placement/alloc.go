@@ -15,8 +15,8 @@ type alloc struct {
 // allocNamed returns the alloc of that name on a machine, or -1. A task whose
 // alloc is not there is charged to the machine, which is the safe side.
 func (s *Snapshot) allocNamed(key allocKey, slot int32) int32 {
-	for t := s.nodes[slot].first; t >= 0; t = s.tasks[t].nextHere {
-		if h := &s.tasks[t]; h.isAlloc && key == (allocKey{h.job + 1, h.index}) {
+	for t := s.nodes.at(slot).first; t >= 0; t = s.tasks.at(t).nextHere {
+		if h := s.tasks.at(t); h.isAlloc && key == (allocKey{h.job + 1, h.index}) {
 			return t
 		}
 	}
@@ -26,39 +26,46 @@ func (s *Snapshot) allocNamed(key allocKey, slot int32) int32 {
 // open makes room in an alloc that has come, and moves what already runs inside
 // from the machine to it.
 func (s *Snapshot) open(id int32) {
-	h := &s.tasks[id]
-	s.allocs[id] = &alloc{free: h.limit}
+	h := s.tasks.edit(id)
 	key := allocKey{h.job + 1, h.index}
-	for t := s.nodes[h.slot].first; t >= 0; t = s.tasks[t].nextHere {
-		if s.tasks[t].wants == key && s.tasks[t].inAlloc < 0 {
-			s.charge(t, -1)
-			s.tasks[t].inAlloc = id
-			s.charge(t, 1)
+	h.alloc = &alloc{free: h.limit}
+	for t := s.nodes.at(h.slot).first; t >= 0; t = s.tasks.at(t).nextHere {
+		if s.tasks.at(t).wants == key && s.tasks.at(t).inAlloc < 0 {
+			s.move(t, id)
 		}
 	}
 }
 
 // orphan moves the tasks of an alloc that is going to the machine itself.
 func (s *Snapshot) orphan(id int32) {
-	for t := s.nodes[s.tasks[id].slot].first; t >= 0; t = s.tasks[t].nextHere {
-		if s.tasks[t].inAlloc == id {
-			s.charge(t, -1)
-			s.tasks[t].inAlloc = -1
-			s.charge(t, 1)
+	for t := s.nodes.at(s.tasks.at(id).slot).first; t >= 0; t = s.tasks.at(t).nextHere {
+		if s.tasks.at(t).inAlloc == id {
+			s.move(t, -1)
 		}
 	}
+	s.tasks.edit(id).alloc = nil
+}
+
+// move charges a task that a machine holds to an alloc there, or to the machine
+// itself for -1.
+func (s *Snapshot) move(id, to int32) {
+	s.charge(id, -1)
+	s.tasks.edit(id).inAlloc = to
+	s.charge(id, 1)
 }
 
 // refill computes what is left in an alloc whose limit changed.
-func (s *Snapshot) refill(id int32, a *alloc) {
-	a.free = s.tasks[id].limit
-	for t := s.nodes[s.tasks[id].slot].first; t >= 0; t = s.tasks[t].nextHere {
-		if h := &s.tasks[t]; h.inAlloc == id {
+func (s *Snapshot) refill(id int32) {
+	host := s.tasks.edit(id)
+	left := alloc{free: host.limit}
+	for t := s.nodes.at(host.slot).first; t >= 0; t = s.tasks.at(t).nextHere {
+		if h := s.tasks.at(t); h.inAlloc == id {
 			for d := range dims {
-				a.free[d] -= h.limit[d]
+				left.free[d] -= h.limit[d]
 			}
 		}
 	}
+	host.alloc = &left
 }
 
 // decideInSet decides an ask that wants to run inside an alloc of a set: the one
@@ -70,14 +77,13 @@ func (p *pass) decideInSet(c *class, a *Ask, job int32, d *Decision) {
 		p.explainInSet(c, a, &d.Why)
 		return
 	}
-	host := s.tasks[best]
+	host := *s.tasks.at(best)
 	d.Why.Feasible = 1
 	d.Alloc = schema.TaskName{JobName: a.AllocSet, Index: int(host.index)}
 	p.commit(c, a, job, host.slot, d)
-	id := s.nodes[host.slot].first // what commit put there
-	s.charge(id, -1)
-	s.tasks[id].inAlloc, s.tasks[id].wants = best, allocKey{host.job + 1, host.index}
-	s.charge(id, 1)
+	id := s.nodes.at(host.slot).first // what commit put there
+	s.tasks.edit(id).wants = allocKey{host.job + 1, host.index}
+	s.move(id, best)
 	s.touch(host.slot)
 }
 
@@ -92,17 +98,17 @@ type suits [3]int
 // room later.
 func (s *Snapshot) bestInSet(c *class, a *Ask, job int32) int32 {
 	best, fewest := int32(-1), suits{}
-	set, ok := s.jobIDs[a.AllocSet]
+	set, ok := s.jobIDs.get(a.AllocSet)
 	if !ok {
 		return best
 	}
-	for t := s.jobs[set].first; t >= 0; t = s.tasks[t].nextOfJob {
-		if s.takes(c, a, job, t) != fine || a.On != "" && a.On != s.nodes[s.tasks[t].slot].Name {
+	for t := s.jobs.at(set).first; t >= 0; t = s.tasks.at(t).nextOfJob {
+		if s.takes(c, a, job, t) != fine || a.On != "" && a.On != s.nodes.at(s.tasks.at(t).slot).Name {
 			continue
 		}
 		own, all := s.countInAlloc(t, job)
 		n := suits{own, all, 1}
-		if int(s.tasks[t].index) == a.Name.Index {
+		if int(s.tasks.at(t).index) == a.Name.Index {
 			n[2] = 0
 		}
 		if order := slices.Compare(n[:], fewest[:]); best < 0 || order < 0 || order == 0 && s.tighter(t, best) {
@@ -114,7 +120,7 @@ func (s *Snapshot) bestInSet(c *class, a *Ask, job int32) int32 {
 
 // takes says why an alloc of its set cannot take an ask.
 func (s *Snapshot) takes(c *class, a *Ask, job, id int32) answer {
-	if a.Alloc != (schema.TaskName{}) && a.Alloc.Index != int(s.tasks[id].index) {
+	if a.Alloc != (schema.TaskName{}) && a.Alloc.Index != int(s.tasks.at(id).index) {
 		return hasNoAlloc
 	}
 	r := s.checkAlloc(c, id)
@@ -128,8 +134,8 @@ func (s *Snapshot) takes(c *class, a *Ask, job, id int32) answer {
 
 // countInAlloc returns how many tasks of a job run in an alloc, and how many of all.
 func (s *Snapshot) countInAlloc(id, job int32) (own, all int) {
-	for t := s.nodes[s.tasks[id].slot].first; t >= 0; t = s.tasks[t].nextHere {
-		if h := &s.tasks[t]; h.inAlloc == id {
+	for t := s.nodes.at(s.tasks.at(id).slot).first; t >= 0; t = s.tasks.at(t).nextHere {
+		if h := s.tasks.at(t); h.inAlloc == id {
 			if all++; h.job == job {
 				own++
 			}
@@ -140,23 +146,23 @@ func (s *Snapshot) countInAlloc(id, job int32) (own, all int) {
 
 // tighter reports whether alloc t has less room than u.
 func (s *Snapshot) tighter(t, u int32) bool {
-	a, b := s.allocs[t].free, s.allocs[u].free
+	a, b := s.tasks.at(t).alloc.free, s.tasks.at(u).alloc.free
 	for _, d := range []int{1, 0, 2} { // RAM first: it is what runs out for good
 		if a[d] != b[d] {
 			return a[d] < b[d]
 		}
 	}
-	return s.tasks[t].index < s.tasks[u].index
+	return s.tasks.at(t).index < s.tasks.at(u).index
 }
 
 // checkAlloc says why an alloc cannot take an ask.
 func (s *Snapshot) checkAlloc(c *class, id int32) answer {
-	t := &s.tasks[id]
-	a := s.allocs[id]
+	t := s.tasks.at(id)
+	a := t.alloc
 	if a == nil || t.stopping {
 		return hasNoAlloc
 	}
-	if r := s.admits(c, t.slot); r != fine {
+	if r := s.admits(c, t.slot, s.rows.at(t.slot)); r != fine {
 		return r
 	}
 	switch {
@@ -168,7 +174,7 @@ func (s *Snapshot) checkAlloc(c *class, id int32) answer {
 		return lacksDisk
 	case c.numbers != nil && !s.hasNumbers(c, t.slot):
 		return lacksNumber
-	case s.portsOf(c, t.slot) > s.ports[t.slot]:
+	case s.portsOf(c, t.slot) > s.rows.at(t.slot).ports:
 		return lacksPorts
 	case c.needs != nil && !s.hasDevices(c, t.slot):
 		return lacksDevices
@@ -179,13 +185,13 @@ func (s *Snapshot) checkAlloc(c *class, id int32) answer {
 // checkSet says why no alloc of a set on a machine can take an ask: by the one
 // that says it last in the order of the reasons.
 func (s *Snapshot) checkSet(c *class, a *Ask, slot int32) answer {
-	set, ok := s.jobIDs[a.AllocSet]
+	set, ok := s.jobIDs.get(a.AllocSet)
 	if !ok {
 		return hasNoAlloc
 	}
 	worst := fine
-	for t := s.nodes[slot].first; t >= 0; t = s.tasks[t].nextHere {
-		if s.tasks[t].job != set || a.Alloc != (schema.TaskName{}) && a.Alloc.Index != int(s.tasks[t].index) {
+	for t := s.nodes.at(slot).first; t >= 0; t = s.tasks.at(t).nextHere {
+		if s.tasks.at(t).job != set || a.Alloc != (schema.TaskName{}) && a.Alloc.Index != int(s.tasks.at(t).index) {
 			continue
 		}
 		r := s.takes(c, a, s.jobID(a.Name.JobName), t)
@@ -206,9 +212,9 @@ func (s *Snapshot) checkSet(c *class, a *Ask, slot int32) answer {
 func (p *pass) explainInSet(c *class, a *Ask, w *Why) {
 	s := p.snapshot
 	by := map[int32]answer{}
-	if set, ok := s.jobIDs[a.AllocSet]; ok {
-		for t := s.jobs[set].first; t >= 0; t = s.tasks[t].nextOfJob {
-			slot := s.tasks[t].slot
+	if set, ok := s.jobIDs.get(a.AllocSet); ok {
+		for t := s.jobs.at(set).first; t >= 0; t = s.tasks.at(t).nextOfJob {
+			slot := s.tasks.at(t).slot
 			by[slot] = max(by[slot], s.takes(c, a, s.jobID(a.Name.JobName), t))
 		}
 	}
@@ -216,14 +222,14 @@ func (p *pass) explainInSet(c *class, a *Ask, w *Why) {
 	for _, r := range by {
 		counts[r]++
 	}
-	counts[hasNoAlloc] += len(s.slots) - len(by)
-	w.Machines, w.Examined, w.Refused = len(s.slots), len(s.slots), countReasons(&counts)
+	counts[hasNoAlloc] += s.slots.len() - len(by)
+	w.Machines, w.Examined, w.Refused = s.slots.len(), s.slots.len(), countReasons(&counts)
 }
 
 // decideOn decides an ask that wants one certain machine.
 func (p *pass) decideOn(c *class, a *Ask, job int32, d *Decision) {
 	s := p.snapshot
-	slot, ok := s.slots[a.On]
+	slot, ok := s.slots.get(a.On)
 	if ok && s.check(c, slot) == fine {
 		d.Why.Examined, d.Why.Feasible = 1, 1
 		d.Why.Score = s.scoreOf(c, slot)

@@ -1,6 +1,7 @@
 package placement
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,6 +12,7 @@ type column struct {
 	values []string // the first is "", which stands for none
 	ids    map[string]int32
 	at     []int32 // value by slot
+	shared bool    // with a fork, once: nobody writes to it
 }
 
 // column returns the column of an attribute, made when first asked for.
@@ -19,16 +21,31 @@ func (s *Snapshot) column(name string) *column {
 	if c == nil {
 		c = &column{values: []string{""}, ids: map[string]int32{"": 0}}
 		s.attributes[name] = c
-		for slot := range s.nodes {
-			if s.state[slot] != stateGone {
-				c.set(int32(slot), attributeOf(&s.nodes[slot].Machine, name))
+		c.at = make([]int32, s.nodes.len())
+		for slot := range s.nodes.len() {
+			if s.rows.at(slot).state != stateGone {
+				c.set(slot, attributeOf(&s.nodes.at(slot).Machine, name))
 			}
 		}
 	}
-	for len(c.at) < len(s.nodes) {
-		c.at = append(c.at, 0)
-	}
 	return c
+}
+
+// setAttribute takes over the value that a machine has of an attribute for which
+// there is a column.
+func (s *Snapshot) setAttribute(name string, slot int32, value string) {
+	c := s.attributes[name]
+	if int(slot) < len(c.at) && c.values[c.at[slot]] == value {
+		return
+	}
+	if c.shared { // layouts and classes were made of it
+		c = &column{values: slices.Clone(c.values), ids: maps.Clone(c.ids), at: slices.Clone(c.at)}
+		s.attributes[name] = c
+		clear(s.layouts)
+		s.forget()
+		s.reshapes++
+	}
+	c.set(slot, value)
 }
 
 func (c *column) set(slot int32, value string) {
@@ -127,17 +144,17 @@ func compareVersions(a, b string) int {
 
 // setPackages numbers the packages of a machine.
 func (s *Snapshot) setPackages(slot int32) {
-	n := &s.nodes[slot]
+	n := s.nodes.edit(slot)
 	n.holds = s.packageIDs(n.Packages)
 }
 
 func (s *Snapshot) packageIDs(names []string) []int32 {
 	var ids []int32
 	for _, name := range names {
-		id, ok := s.packages[name]
+		id, ok := s.packages.get(name)
 		if !ok {
-			id = int32(len(s.packages))
-			s.packages[name] = id
+			id = int32(s.packages.len())
+			s.packages.set(name, id)
 		}
 		ids = append(ids, id)
 	}

@@ -26,7 +26,7 @@ func (s *Snapshot) budget(job int32) int {
 	n, known := s.budgets[job]
 	if !known {
 		n = unbounded
-		if left, bound := s.budgetOf(s.jobs[job].name); bound {
+		if left, bound := s.budgetOf(s.jobs.at(job).name); bound {
 			n, s.bounded = left, true
 		}
 		s.budgets[job] = n
@@ -36,7 +36,7 @@ func (s *Snapshot) budget(job int32) int {
 
 // victim tells of a task that is evicted, and takes it off its job's budget.
 func (s *Snapshot) victim(t *task) Victim {
-	v := Victim{Name: s.jobs[t.job].name.Task(int(t.index)), Generation: t.generation, Priority: schema.Priority(t.priority)}
+	v := Victim{Name: s.jobs.at(t.job).name.Task(int(t.index)), Generation: t.generation, Priority: schema.Priority(t.priority)}
 	if left := s.budget(t.job); left != unbounded && !t.claim {
 		s.budgets[t.job] = left - 1
 	}
@@ -63,11 +63,11 @@ func (s *Snapshot) overruns(victims []int32) (n int16) {
 		}
 	}
 	for _, id := range victims {
-		t := &s.tasks[id]
+		t := s.tasks.at(id)
 		take(t)
-		for i := s.nodes[t.slot].first; t.isAlloc && i >= 0; i = s.tasks[i].nextHere {
-			if s.tasks[i].inAlloc == id {
-				take(&s.tasks[i])
+		for i := s.nodes.at(t.slot).first; t.isAlloc && i >= 0; i = s.tasks.at(i).nextHere {
+			if s.tasks.at(i).inAlloc == id {
+				take(s.tasks.at(i))
 			}
 		}
 	}

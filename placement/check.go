@@ -2,74 +2,34 @@ package placement
 
 import "slices"
 
-// answer is what a machine says to an ask: fine, or the index of a reason.
-type answer uint8
-
-// fine is the answer of a machine that has room.
-const fine answer = 0
-
-// The answers, in the order in which they are looked for.
-const (
-	isDown answer = iota + 1
-	isDraining
-	isCordoned
-	hasReadOnlyFS
-	hasBrokenRuntime
-	hasDiskPressure
-	hasMemoryPressure
-	hasClockSkew
-	hasCondition
-	isOther
-	isAvoided
-	isConstrained
-	hasNoDevice
-	hasNoAlloc
-	hasShare
-	isFullDomain
-	isHeld
-	lacksCPU
-	lacksRAM
-	lacksDisk
-	lacksNumber
-	lacksPorts
-	lacksDevices
-	answers
-)
-
-var reasons = [answers]Reason{
-	"", ReasonDown, ReasonDraining, ReasonCordoned,
-	ReasonReadOnlyFS, ReasonRuntime, ReasonDiskFull, ReasonMemoryFull, ReasonClock, ReasonCondition,
-	ReasonOther, ReasonAvoided, ReasonConstraint, ReasonNoDevice, ReasonNoAlloc, ReasonShare,
-	ReasonDomain, ReasonHeld, ReasonCPU, ReasonRAM, ReasonDisk, ReasonPortTaken, ReasonPorts, ReasonDevices,
-}
-
-// free returns what the ask may count on: for prod what the limits of all
-// tasks leave, for others what their reservations do (Borg §5.5).
-func (s *Snapshot) free(c *class) *[dims][]int64 {
+// free returns what the ask may count on of a machine: for prod what the limits of
+// all tasks leave, for others what their reservations do (Borg §5.5).
+func (c *class) free(r *row) *vector {
 	if c.prod {
-		return &s.byLimit
+		return &r.byLimit
 	}
-	return &s.byReserv
+	return &r.byReserv
 }
 
 // check returns why a machine cannot take the asks of a class.
 func (s *Snapshot) check(c *class, slot int32) answer {
-	if a := s.admits(c, slot); a != fine {
+	r := s.rows.at(slot)
+	if a := s.admits(c, slot, r); a != fine {
 		return a
 	}
-	free := s.free(c)
+	free := c.free(r)
 	switch {
-	case s.heldAt[slot] >= c.priority:
+	case r.heldAt >= c.priority:
 		return isHeld
-	case c.limit[0] > free[0][slot]:
+	case c.limit[0] > free[0]:
 		return lacksCPU
-	case c.limit[1] > free[1][slot]:
+	case c.limit[1] > free[1]:
 		return lacksRAM
-	case c.limit[2] > free[2][slot]:
+	case c.limit[2] > free[2]:
 		return lacksDisk
 	case c.numbers != nil && !s.hasNumbers(c, slot):
 		return lacksNumber
-	case s.portsOf(c, slot) > s.ports[slot]:
+	case s.portsOf(c, slot) > r.ports:
 		return lacksPorts
 	case c.needs != nil && !s.hasDevices(c, slot):
 		return lacksDevices
@@ -78,8 +38,8 @@ func (s *Snapshot) check(c *class, slot int32) answer {
 }
 
 // admits returns what speaks against a machine that no room on it would mend.
-func (s *Snapshot) admits(c *class, slot int32) answer {
-	switch s.state[slot] {
+func (s *Snapshot) admits(c *class, slot int32, r *row) answer {
+	switch r.state {
 	case stateDown, stateGone:
 		return isDown
 	case stateDraining:
@@ -87,13 +47,15 @@ func (s *Snapshot) admits(c *class, slot int32) answer {
 	case stateCordoned:
 		return isCordoned
 	}
-	if a := s.condition(slot, c.priority); a != fine {
-		return a
+	if c.priority < r.letsIn {
+		if a := conditionOf(s.nodes.at(slot).Conditions, c.priority); a != fine {
+			return a
+		}
 	}
-	if c.ask.On != "" && c.ask.On != s.nodes[slot].Name {
+	if c.ask.On != "" && c.ask.On != s.nodes.at(slot).Name {
 		return isOther
 	}
-	if c.avoid != nil && slices.Contains(c.avoid, s.nodes[slot].Name) {
+	if c.avoid != nil && slices.Contains(c.avoid, s.nodes.at(slot).Name) {
 		return isAvoided
 	}
 	for i := range c.rules {
@@ -101,7 +63,7 @@ func (s *Snapshot) admits(c *class, slot int32) answer {
 			return isConstrained
 		}
 	}
-	if c.needs != nil && !s.nodes[slot].exist(c.needs) {
+	if c.needs != nil && !s.nodes.at(slot).exist(c.needs) {
 		return hasNoDevice
 	}
 	if c.bounds != nil && !s.withinBounds(c, slot) {
@@ -132,6 +94,6 @@ func (s *Snapshot) withinBounds(c *class, slot int32) bool {
 
 func (s *Snapshot) hasDevices(c *class, slot int32) bool {
 	var room [16]deviceUse
-	_, ok := pick(s.nodes[slot].devices, c.needs, room[:0])
+	_, ok := pick(s.nodes.at(slot).devices, c.needs, room[:0])
 	return ok
 }

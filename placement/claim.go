@@ -10,7 +10,8 @@ import "slices"
 // without, the caller asks for it anyway. It reports false, and holds nothing,
 // if the ask does not fit where they have gone.
 func (s *Snapshot) Claim(a Ask, machine string, leaving []Victim, again bool) bool {
-	slot, ok := s.slots[machine]
+	s.settle()
+	slot, ok := s.slots.get(machine)
 	if !ok {
 		return false
 	}
@@ -35,13 +36,14 @@ func (s *Snapshot) Claim(a Ask, machine string, leaving []Victim, again bool) bo
 
 // ClearClaims gives up all claims.
 func (s *Snapshot) ClearClaims() {
-	ids := make([]int32, 0, len(s.claims))
-	for _, id := range s.claims {
+	s.settle()
+	ids := make([]int32, 0, s.claims.len())
+	for _, id := range s.claims.all() {
 		ids = append(ids, id)
 	}
 	slices.Sort(ids)
 	for _, id := range ids {
-		slot := s.tasks[id].slot
+		slot := s.tasks.at(id).slot
 		s.drop(id)
 		s.touch(slot)
 	}
@@ -49,12 +51,12 @@ func (s *Snapshot) ClearClaims() {
 
 // fitsWithout reports whether the class fits where the given tasks have gone.
 func (s *Snapshot) fitsWithout(c *class, slot int32, leaving []int32) bool {
-	if s.admits(c, slot) != fine {
+	if s.admits(c, slot, s.rows.at(slot)) != fine {
 		return false
 	}
 	lack, ports := s.deficit(c, slot)
 	for _, id := range leaving {
-		t := &s.tasks[id]
+		t := s.tasks.at(id)
 		gain := s.gain(c, t)
 		for d := range dims {
 			if t.inAlloc < 0 { // else its alloc has it
@@ -69,9 +71,9 @@ func (s *Snapshot) fitsWithout(c *class, slot int32, leaving []int32) bool {
 
 // devicesWithout picks the class's devices where the given tasks have gone.
 func (s *Snapshot) devicesWithout(c *class, slot int32, leaving []int32) ([]deviceUse, bool) {
-	after := slices.Clone(s.nodes[slot].devices)
+	after := slices.Clone(s.nodes.at(slot).devices)
 	for _, id := range leaving {
-		giveDevices(after, s.tasks[id].devices)
+		giveDevices(after, s.tasks.at(id).devices)
 	}
 	return pick(after, c.needs, nil)
 }
@@ -81,7 +83,7 @@ func (s *Snapshot) claim(c *class, ask *Ask, key taskKey, leaving []int32) {
 	h := task{taskKey: key, priority: c.priority, limit: c.limit, reserv: c.limit, inAlloc: -1, ask: ask, claim: true}
 	h.devices, _ = s.devicesWithout(c, key.slot, leaving)
 	for _, id := range leaving {
-		t := &s.tasks[id]
+		t := s.tasks.at(id)
 		for d := range dims {
 			if t.inAlloc < 0 {
 				h.limit[d] -= t.limit[d]
@@ -100,14 +102,14 @@ func (s *Snapshot) claim(c *class, ask *Ask, key taskKey, leaving []int32) {
 		h.limit[d], h.reserv[d] = max(0, h.limit[d]), max(0, h.reserv[d])
 	}
 	s.hold(h)
-	s.claims[together(key.job, key.index)] = s.nodes[key.slot].first // what hold put there
+	s.claims.set(together(key.job, key.index), s.nodes.at(key.slot).first) // what hold put there
 	s.touch(key.slot)
 }
 
 // release gives up the claim of a task that is about to be decided.
 func (s *Snapshot) release(job int32, index int) {
-	if id, ok := s.claims[together(job, int32(index))]; ok {
-		slot := s.tasks[id].slot
+	if id, ok := s.claims.get(together(job, int32(index))); ok {
+		slot := s.tasks.at(id).slot
 		s.drop(id)
 		s.touch(slot)
 	}
@@ -119,19 +121,19 @@ func (p *pass) evictLater(c *class, a *Ask, job int32, plan eviction, d *Decisio
 	s := p.snapshot
 	var leaving []int32
 	for _, id := range plan.victims {
-		if s.tasks[id].claim { // there is nobody to wait for
+		if s.tasks.at(id).claim { // there is nobody to wait for
 			p.remove(id, d)
 			continue
 		}
-		for t := s.nodes[plan.slot].first; s.tasks[id].isAlloc && t >= 0; t = s.tasks[t].nextHere {
-			if s.tasks[t].inAlloc == id {
+		for t := s.nodes.at(plan.slot).first; s.tasks.at(id).isAlloc && t >= 0; t = s.tasks.at(t).nextHere {
+			if s.tasks.at(t).inAlloc == id {
 				leaving = append(leaving, t)
 			}
 		}
 		leaving = append(leaving, id)
 	}
 	for _, id := range leaving {
-		t := &s.tasks[id]
+		t := s.tasks.edit(id)
 		t.stopping = true
 		s.countStopping(t.job, t.slot, true)
 		d.Victims = append(d.Victims, s.victim(t))
@@ -142,6 +144,6 @@ func (p *pass) evictLater(c *class, a *Ask, job int32, plan eviction, d *Decisio
 		p.commit(c, a, job, plan.slot, d)
 		return
 	}
-	d.Machine, d.Later = s.nodes[plan.slot].Name, true
+	d.Machine, d.Later = s.nodes.at(plan.slot).Name, true
 	s.claim(c, nil, taskKey{job, int32(a.Name.Index), plan.slot, a.Generation}, leaving)
 }

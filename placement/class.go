@@ -74,12 +74,12 @@ type bound struct {
 // classOf returns the class of an ask.
 func (p *pass) classOf(a *Ask, job int32) *class {
 	s := p.snapshot
-	j := &s.jobs[job]
+	j := s.jobs.at(job)
 	if c := j.recent; c != nil && c.pass == s.passes && alike(a, j.recentAsk) && !s.options.NoClasses && s.options.Policy != Random {
 		return c
 	}
 	c := p.find(a, job)
-	j = &s.jobs[job]
+	j = s.jobs.edit(job)
 	j.recent, j.recentAsk = c, a
 	return c
 }
@@ -124,7 +124,7 @@ func (p *pass) find(a *Ask, job int32) *class {
 // social reports whether the job has other tasks, held or asked for, so that
 // it matters where these are.
 func (p *pass) social(job int32) bool {
-	return p.asked[job] > 1 || p.snapshot.jobs[job].held > 0
+	return p.asked[job] > 1 || p.snapshot.jobs.at(job).held > 0
 }
 
 // appendKey appends all that makes machines treat an ask in its own way.
@@ -235,7 +235,7 @@ func (s *Snapshot) newClass(a *Ask, key string) *class {
 // stale reports whether what is known of the class is void.
 func (s *Snapshot) stale(c *class, epoch, position int) bool {
 	return epoch != s.epoch || position < s.trimmed ||
-		c.job >= 0 && c.bounds != nil && s.jobs[c.job].changes != c.changes
+		c.job >= 0 && c.bounds != nil && s.jobs.at(c.job).changes != c.changes
 }
 
 // update brings the scores of a class up to date with what changed.
@@ -251,7 +251,7 @@ func (s *Snapshot) update(c *class) {
 		}
 	default:
 		for i, slot := range c.slots {
-			if c.seen[i] != s.version[slot] {
+			if c.seen[i] != s.rows.at(slot).version {
 				s.rescore(c, int32(i))
 			}
 		}
@@ -272,7 +272,7 @@ func (s *Snapshot) examine(c *class) {
 	c.epoch, c.position = s.epoch, s.now()
 	c.tally = nil
 	if c.job >= 0 {
-		c.changes = s.jobs[c.job].changes
+		c.changes = s.jobs.at(c.job).changes
 		if len(c.layout.column.values) > 1 {
 			c.tally = s.tallyOf(c.job, c.layout.column)
 		}
@@ -304,7 +304,7 @@ func (s *Snapshot) examine(c *class) {
 	c.score, c.seen = slices.Grow(c.score[:0], c.feasible)[:c.feasible], slices.Grow(c.seen[:0], c.feasible)[:c.feasible]
 	for i, at := range c.slots {
 		slot := c.layout.slots[at]
-		c.slots[i], c.score[i], c.seen[i] = slot, s.worth(c, slot), s.version[slot]
+		c.slots[i], c.score[i], c.seen[i] = slot, s.worth(c, slot), s.rows.at(slot).version
 	}
 	c.blocks = c.layout.cut(c.slots, c.blocks)
 	for b := range c.blocks {
@@ -354,7 +354,7 @@ func (s *Snapshot) examineAll(c *class) {
 	c.examined = n
 	c.score, c.seen = slices.Grow(c.score[:0], n)[:n], slices.Grow(c.seen[:0], n)[:n]
 	for i, slot := range c.slots {
-		c.seen[i] = s.version[slot]
+		c.seen[i] = s.rows.at(slot).version
 		c.score[i] = infeasible
 		if s.check(c, slot) == fine {
 			c.score[i] = s.worth(c, slot)
@@ -371,10 +371,10 @@ func (s *Snapshot) examineAll(c *class) {
 // rescore scores one candidate again and settles its block.
 func (s *Snapshot) rescore(c *class, i int32) {
 	slot := c.slots[i]
-	if c.seen[i] == s.version[slot] {
+	if c.seen[i] == s.rows.at(slot).version {
 		return
 	}
-	c.seen[i] = s.version[slot]
+	c.seen[i] = s.rows.at(slot).version
 	was, now := c.score[i], infeasible
 	if s.check(c, slot) == fine {
 		now = s.worth(c, slot)

@@ -11,13 +11,10 @@ func letsIn(conditions []schema.ConditionKind) int16 {
 	return int16(lowest)
 }
 
-// condition returns which of the machine's conditions keeps asks of a priority
+// conditionOf returns which of a machine's conditions keeps asks of a priority
 // away, if one does.
-func (s *Snapshot) condition(slot int32, priority int16) answer {
-	if priority >= s.letsIn[slot] {
-		return fine
-	}
-	for _, k := range s.nodes[slot].Conditions {
+func conditionOf(conditions []schema.ConditionKind, priority int16) answer {
+	for _, k := range conditions {
 		if schema.Priority(priority) >= k.LetsIn() {
 			continue
 		}

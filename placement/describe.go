@@ -13,22 +13,22 @@ import (
 // came about. What was learnt of the cell's asks is no part of it.
 func (s *Snapshot) Describe() []string {
 	var out []string
-	for _, name := range slices.Sorted(maps.Keys(s.slots)) {
-		slot := s.slots[name]
-		n := &s.nodes[slot]
+	for _, name := range slices.Sorted(maps.Keys(s.slots.all())) {
+		slot, _ := s.slots.get(name)
+		n, r := s.nodes.at(slot), s.rows.at(slot)
 		free := make([]int16, 0, len(n.devices))
 		for _, d := range n.devices {
 			free = append(free, d.free)
 		}
 		out = append(out, fmt.Sprintf("machine %s: state %d, free by limits %d %d %d, by reservations %d %d %d, %d ports, taken %v, devices %v, prod %d, attributes %v",
-			name, s.state[slot], s.byLimit[0][slot], s.byLimit[1][slot], s.byLimit[2][slot],
-			s.byReserv[0][slot], s.byReserv[1][slot], s.byReserv[2][slot], s.ports[slot], n.taken, free, s.prodCPU[slot], n.Attributes))
+			name, r.state, r.byLimit[0], r.byLimit[1], r.byLimit[2],
+			r.byReserv[0], r.byReserv[1], r.byReserv[2], r.ports, n.taken, free, r.prodCPU, n.Attributes))
 		var tasks []string
-		for id := n.first; id >= 0; id = s.tasks[id].nextHere {
-			t := &s.tasks[id]
-			slices.Sort(t.ports)
+		for id := n.first; id >= 0; id = s.tasks.at(id).nextHere {
+			t := s.tasks.at(id)
+			ports := slices.Sorted(slices.Values(t.ports))
 			tasks = append(tasks, fmt.Sprintf("  task %s generation %d: priority %d, limit %v, reservation %v, ports %v, devices %v, stopping %t, claim %t%s",
-				schema.TaskName{JobName: s.jobs[t.job].name, Index: int(t.index)}, t.generation, t.priority, t.limit, t.reserv, t.ports, t.devices, t.stopping, t.claim, s.describeAlloc(id)))
+				schema.TaskName{JobName: s.jobs.at(t.job).name, Index: int(t.index)}, t.generation, t.priority, t.limit, t.reserv, ports, t.devices, t.stopping, t.claim, s.describeAlloc(id)))
 		}
 		slices.Sort(tasks)
 		out = append(out, tasks...)
@@ -38,13 +38,13 @@ func (s *Snapshot) Describe() []string {
 
 // describeAlloc says what is left in an alloc, or which one a task runs in.
 func (s *Snapshot) describeAlloc(id int32) string {
-	t := &s.tasks[id]
-	switch a := s.allocs[id]; {
-	case a != nil:
-		return fmt.Sprintf(", alloc with %v free", a.free)
+	t := s.tasks.at(id)
+	switch {
+	case t.alloc != nil:
+		return fmt.Sprintf(", alloc with %v free", t.alloc.free)
 	case t.inAlloc >= 0:
-		host := &s.tasks[t.inAlloc]
-		return fmt.Sprintf(", in %s", schema.TaskName{JobName: s.jobs[host.job].name, Index: int(host.index)})
+		host := s.tasks.at(t.inAlloc)
+		return fmt.Sprintf(", in %s", schema.TaskName{JobName: s.jobs.at(host.job).name, Index: int(host.index)})
 	}
 	return ""
 }

@@ -26,14 +26,14 @@ const within answer = 0x80
 // refuse brings the refusals of a class up to date and returns the number of
 // machines that have room after all.
 func (s *Snapshot) refuse(c *class) int {
-	r := &c.refusal
+	r, n := &c.refusal, int(s.nodes.len())
 	switch {
-	case len(r.by) != len(s.nodes) || s.stale(c, r.epoch, r.position):
-		r.by = slices.Grow(r.by[:0], len(s.nodes))[:len(s.nodes)]
+	case len(r.by) != n || s.stale(c, r.epoch, r.position):
+		r.by = slices.Grow(r.by[:0], n)[:n]
 		r.counts = [answers]int{}
-		for slot := range s.nodes {
-			if s.state[slot] != stateGone {
-				r.by[slot] = s.check(c, int32(slot))
+		for slot := range s.nodes.len() {
+			if s.rows.at(slot).state != stateGone {
+				r.by[slot] = s.check(c, slot)
 				r.counts[r.by[slot]]++
 			}
 		}
@@ -45,7 +45,7 @@ func (s *Snapshot) refuse(c *class) int {
 	}
 	r.epoch, r.position = s.epoch, s.now()
 	if c.job >= 0 {
-		c.changes = s.jobs[c.job].changes
+		c.changes = s.jobs.at(c.job).changes
 	}
 	return r.counts[fine]
 }
@@ -88,7 +88,7 @@ func (s *Snapshot) explain(c *class, w *Why) {
 	if r.stale {
 		r.change, r.stale = s.smallestChange(c), false
 	}
-	w.Machines, w.Examined, w.Feasible = len(s.slots), len(s.slots), r.counts[fine]
+	w.Machines, w.Examined, w.Feasible = s.slots.len(), s.slots.len(), r.counts[fine]
 	w.Refused, w.Change = countReasons(&r.counts), r.change
 }
 
@@ -121,7 +121,6 @@ func (s *Snapshot) smallestChange(c *class) *Change {
 	r := &c.refusal
 	r.best = lack{}
 	var at []int32 // machines that lack as much as the best
-	free := s.free(c)
 	var share [dims]float32
 	for d, v := range c.limit {
 		if v > 0 {
@@ -135,7 +134,8 @@ func (s *Snapshot) smallestChange(c *class) *Change {
 			continue
 		}
 		// Most machines lack more than the best so far, as a rough sum tells.
-		cpu, ram, disk := c.limit[0]-free[0][slot], c.limit[1]-free[1][slot], c.limit[2]-free[2][slot]
+		free := c.free(s.rows.at(int32(slot)))
+		cpu, ram, disk := c.limit[0]-free[0], c.limit[1]-free[1], c.limit[2]-free[2]
 		rough := float32(max(cpu, 0))*share[0] + float32(max(ram, 0))*share[1] + float32(max(disk, 0))*share[2]
 		if r.best.weight > 0 && rough > 1.0001*r.best.weight {
 			continue
@@ -160,20 +160,20 @@ func (s *Snapshot) smallestChange(c *class) *Change {
 
 // lacks returns what a machine is short of, if that is all that is in the way.
 func (s *Snapshot) lacks(c *class, slot int32) (l lack, ok bool) {
-	if by := c.refusal.by[slot] &^ within; by < lacksCPU || by > lacksDisk || s.state[slot] == stateGone {
+	if by := c.refusal.by[slot] &^ within; by < lacksCPU || by > lacksDisk || s.rows.at(slot).state == stateGone {
 		return l, false
 	}
-	free := s.free(c)
+	free := c.free(s.rows.at(slot))
 	for d := range dims {
-		if short := c.limit[d] - free[d][slot]; short > 0 {
-			if free[d][slot] <= 0 {
+		if short := c.limit[d] - free[d]; short > 0 {
+			if free[d] <= 0 {
 				return l, false // to ask for nothing is no change of an ask
 			}
 			l.less[d] = short
 			l.weight += float32(short) / float32(c.limit[d])
 		}
 	}
-	return l, s.portsOf(c, slot) <= s.ports[slot] && s.hasNumbers(c, slot) && (c.needs == nil || s.hasDevices(c, slot))
+	return l, s.portsOf(c, slot) <= s.rows.at(slot).ports && s.hasNumbers(c, slot) && (c.needs == nil || s.hasDevices(c, slot))
 }
 
 // withoutOne looks for the requirement without which most machines have room.
@@ -181,8 +181,8 @@ func (s *Snapshot) withoutOne(c *class) *Change {
 	var best *Change
 	try := func(what string, without class) {
 		n := 0
-		for slot := range s.nodes {
-			if s.state[slot] != stateGone && s.check(&without, int32(slot)) == fine {
+		for slot := range s.nodes.len() {
+			if s.rows.at(slot).state != stateGone && s.check(&without, slot) == fine {
 				n++
 			}
 		}
@@ -240,7 +240,7 @@ func (s *Snapshot) Explain(a Ask) Why {
 // Verdict says how one machine answers an ask; false if there is no such
 // machine.
 func (s *Snapshot) Verdict(a Ask, machine string) (Verdict, bool) {
-	slot, ok := s.slots[machine]
+	slot, ok := s.slots.get(machine)
 	if !ok {
 		return Verdict{}, false
 	}
@@ -263,15 +263,15 @@ func (s *Snapshot) Verdict(a Ask, machine string) (Verdict, bool) {
 func (s *Snapshot) Eligible(a Ask) []string {
 	c := s.single(&a)
 	var names []string
-	for slot := range s.nodes {
-		if s.state[slot] == stateGone {
+	for slot := range s.nodes.len() {
+		if s.rows.at(slot).state == stateGone {
 			continue
 		}
-		switch s.admits(c, int32(slot)) {
+		switch s.admits(c, slot, s.rows.at(slot)) {
 		case fine, isDown, isDraining, isCordoned, isFullDomain,
 			hasReadOnlyFS, hasBrokenRuntime, hasDiskPressure, hasMemoryPressure, hasClockSkew, hasCondition:
-			if s.eligible(c, int32(slot)) {
-				names = append(names, s.nodes[slot].Name)
+			if s.eligible(c, slot) {
+				names = append(names, s.nodes.at(slot).Name)
 			}
 		}
 	}
@@ -287,5 +287,5 @@ func (s *Snapshot) eligible(c *class, slot int32) bool {
 		}
 	}
 	limit := schema.Resources{CPUMilli: c.limit[0], RAMBytes: c.limit[1], DiskBytes: c.limit[2]}
-	return limit.Fits(s.nodes[slot].Capacity) && (c.needs == nil || s.nodes[slot].exist(c.needs))
+	return limit.Fits(s.nodes.at(slot).Capacity) && (c.needs == nil || s.nodes.at(slot).exist(c.needs))
 }

@@ -18,7 +18,8 @@ type task struct {
 	ports     []uint16
 	devices   []deviceUse
 	ask       *Ask
-	nextHere  int32 // of its machine
+	alloc     *alloc // of an alloc, what is left in it; else nil
+	nextHere  int32  // of its machine
 	prevHere  int32
 	nextOfJob int32
 	prevOfJob int32
@@ -52,14 +53,21 @@ type job struct {
 	// maybe has a bit for each machine that holds a task of the job, shared
 	// with other machines: most machines are known to hold none by a look.
 	maybe [4]uint64
-	// recent is the class of recentAsk, the job's last.
+	// recent is the class of recentAsk, the job's last in this pass.
 	recent    *class
 	recentAsk *Ask
 	// changes counts the changes of the job's tasks.
 	changes int
-	// domains counts the job's tasks by domain, for the attributes that a
-	// class of the job asked about.
-	domains map[*column]*tally
+	domains *domains
+}
+
+// domains counts the tasks of a job by domain, for the attributes that a class of
+// the job asked about. Only the snapshot that made it uses it, and writes to it: the
+// others that share the job count anew.
+type domains struct {
+	of       *Snapshot
+	reshapes int // of the snapshot, for which it holds
+	tallies  map[*column]*tally
 }
 
 // tally counts the tasks of a job by value of an attribute.
@@ -81,26 +89,26 @@ func (t *tally) grow(to int) {
 }
 
 func (s *Snapshot) jobID(name schema.JobName) int32 {
-	if id, ok := s.jobIDs[name]; ok {
+	if id, ok := s.jobIDs.get(name); ok {
 		return id
 	}
-	id := int32(len(s.jobs))
-	s.jobIDs[name] = id
-	s.jobs = append(s.jobs, job{name: name, first: -1})
+	id := s.jobs.add(job{name: name, first: -1})
+	s.jobIDs.set(name, id)
 	return id
 }
 
 // SetTask adds a task to the machine that holds it, or takes over what changed
 // of it. It is left out when the machine is not known.
 func (s *Snapshot) SetTask(t Task) {
-	slot, ok := s.slots[t.Machine]
+	s.settle()
+	slot, ok := s.slots.get(t.Machine)
 	if !ok {
 		return
 	}
 	h := s.taskOf(t, slot)
 	if old := s.find(h.taskKey); old >= 0 {
 		if h.ask == nil {
-			h.ask, h.placed = s.tasks[old].ask, s.tasks[old].placed
+			h.ask, h.placed = s.tasks.at(old).ask, s.tasks.at(old).placed
 		}
 		s.exchange(old, h)
 	} else {
@@ -133,8 +141,9 @@ func (s *Snapshot) taskOf(t Task, slot int32) task {
 
 // RemoveTask forgets a task. Unknown ones are none of its business.
 func (s *Snapshot) RemoveTask(name schema.TaskName, machine string, generation uint64) {
-	slot, ok := s.slots[machine]
-	id, known := s.jobIDs[name.JobName]
+	s.settle()
+	slot, ok := s.slots.get(machine)
+	id, known := s.jobIDs.get(name.JobName)
 	if !ok || !known {
 		return
 	}
@@ -147,8 +156,8 @@ func (s *Snapshot) RemoveTask(name schema.TaskName, machine string, generation u
 // find returns a task that a machine holds, or -1. Machines hold dozens of tasks:
 // looking through them costs less than a map of all.
 func (s *Snapshot) find(key taskKey) int32 {
-	for t := s.nodes[key.slot].first; t >= 0; t = s.tasks[t].nextHere {
-		if s.tasks[t].taskKey == key {
+	for t := s.nodes.at(key.slot).first; t >= 0; t = s.tasks.at(t).nextHere {
+		if s.tasks.at(t).taskKey == key {
 			return t
 		}
 	}
@@ -159,22 +168,22 @@ func (s *Snapshot) find(key taskKey) int32 {
 // keeps its tasks.
 func (s *Snapshot) exchange(id int32, h task) {
 	s.charge(id, -1)
-	old := &s.tasks[id]
+	old := s.tasks.edit(id)
 	s.ofPriority[bounded(old.priority)]--
 	s.ofPriority[bounded(h.priority)]++
 	h.nextHere, h.prevHere, h.nextOfJob, h.prevOfJob = old.nextHere, old.prevHere, old.nextOfJob, old.prevOfJob
+	h.alloc = old.alloc
 	if old.stopping != h.stopping {
 		s.countStopping(h.job, h.slot, h.stopping)
 	}
 	*old = h
 	s.typical.stale++
 	s.charge(id, 1)
-	switch a := s.allocs[id]; {
-	case a != nil && h.isAlloc:
-		s.refill(id, a)
-	case a != nil:
+	switch {
+	case h.alloc != nil && h.isAlloc:
+		s.refill(id)
+	case h.alloc != nil:
 		s.orphan(id)
-		delete(s.allocs, id)
 	case h.isAlloc:
 		s.open(id)
 	}
@@ -182,24 +191,23 @@ func (s *Snapshot) exchange(id int32, h task) {
 
 // hold links a task to its machine and job and charges the machine.
 func (s *Snapshot) hold(h task) {
+	n, j := s.nodes.edit(h.slot), s.jobs.edit(h.job)
+	h.nextHere, h.prevHere, h.nextOfJob, h.prevOfJob = n.first, -1, j.first, -1
 	var id int32
 	if k := len(s.unused); k > 0 {
 		id = s.unused[k-1]
 		s.unused = s.unused[:k-1]
+		*s.tasks.edit(id) = h
 	} else {
-		id = int32(len(s.tasks))
-		s.tasks = append(s.tasks, task{})
+		id = s.tasks.add(h)
 	}
-	n, j := &s.nodes[h.slot], &s.jobs[h.job]
-	h.nextHere, h.prevHere, h.nextOfJob, h.prevOfJob = n.first, -1, j.first, -1
 	if n.first >= 0 {
-		s.tasks[n.first].prevHere = id
+		s.tasks.edit(n.first).prevHere = id
 	}
 	if j.first >= 0 {
-		s.tasks[j.first].prevOfJob = id
+		s.tasks.edit(j.first).prevOfJob = id
 	}
 	n.first, j.first = id, id
-	s.tasks[id] = h
 	s.typical.stale++
 	s.ofPriority[bounded(h.priority)]++
 	s.countDomain(h.job, h.slot, 1)
@@ -214,14 +222,13 @@ func (s *Snapshot) hold(h task) {
 
 // drop forgets a task; the caller touches its machine.
 func (s *Snapshot) drop(id int32) {
-	if a := s.allocs[id]; a != nil {
+	t := s.tasks.edit(id)
+	if t.alloc != nil {
 		s.orphan(id)
-		delete(s.allocs, id)
 	}
 	s.charge(id, -1)
-	t := &s.tasks[id]
 	if t.claim {
-		delete(s.claims, together(t.job, t.index))
+		s.claims.remove(together(t.job, t.index))
 	}
 	s.typical.stale++
 	s.ofPriority[bounded(t.priority)]--
@@ -230,20 +237,20 @@ func (s *Snapshot) drop(id int32) {
 	}
 	s.countDomain(t.job, t.slot, -1)
 	if t.prevHere >= 0 {
-		s.tasks[t.prevHere].nextHere = t.nextHere
+		s.tasks.edit(t.prevHere).nextHere = t.nextHere
 	} else {
-		s.nodes[t.slot].first = t.nextHere
+		s.nodes.edit(t.slot).first = t.nextHere
 	}
 	if t.nextHere >= 0 {
-		s.tasks[t.nextHere].prevHere = t.prevHere
+		s.tasks.edit(t.nextHere).prevHere = t.prevHere
 	}
 	if t.prevOfJob >= 0 {
-		s.tasks[t.prevOfJob].nextOfJob = t.nextOfJob
+		s.tasks.edit(t.prevOfJob).nextOfJob = t.nextOfJob
 	} else {
-		s.jobs[t.job].first = t.nextOfJob
+		s.jobs.edit(t.job).first = t.nextOfJob
 	}
 	if t.nextOfJob >= 0 {
-		s.tasks[t.nextOfJob].prevOfJob = t.prevOfJob
+		s.tasks.edit(t.nextOfJob).prevOfJob = t.prevOfJob
 	}
 	*t = task{taskKey: taskKey{job: -1}}
 	s.unused = append(s.unused, id)
@@ -255,22 +262,28 @@ func bounded(p int16) int { return min(max(int(p), 0), schema.MaxPriority) }
 // charge takes what a task holds from its machine or alloc (sign 1), or gives
 // it back (sign -1).
 func (s *Snapshot) charge(id int32, sign int64) {
-	t := &s.tasks[id]
-	n := &s.nodes[t.slot]
+	t := s.tasks.at(id)
 	if t.inAlloc >= 0 {
-		a := s.allocs[t.inAlloc]
+		host := s.tasks.edit(t.inAlloc)
+		left := *host.alloc
 		for d := range dims {
-			a.free[d] -= sign * t.limit[d]
+			left.free[d] -= sign * t.limit[d]
 		}
+		host.alloc = &left
 	} else {
+		r := s.rows.edit(t.slot)
 		for d := range dims {
-			s.byLimit[d][t.slot] -= sign * t.limit[d]
-			s.byReserv[d][t.slot] -= sign * t.reserv[d]
+			r.byLimit[d] -= sign * t.limit[d]
+			r.byReserv[d] -= sign * t.reserv[d]
 		}
 		if schema.Priority(t.priority).Prod() {
-			s.prodCPU[t.slot] += sign * t.limit[0]
+			r.prodCPU += sign * t.limit[0]
 		}
 	}
+	if len(t.ports)+len(t.devices) == 0 {
+		return
+	}
+	n := s.nodes.edit(t.slot)
 	for _, p := range t.ports {
 		if sign > 0 {
 			n.takePort(int(p))
@@ -288,12 +301,12 @@ func (s *Snapshot) charge(id int32, sign int64) {
 // portElsewhere reports whether somebody else on the machine has the task's
 // port too: another program, or a task that should not.
 func (s *Snapshot) portElsewhere(id int32, port int) bool {
-	n := &s.nodes[s.tasks[id].slot]
+	n := s.nodes.at(s.tasks.at(id).slot)
 	if slices.Contains(n.BusyPorts, port) {
 		return true
 	}
-	for t := n.first; t >= 0; t = s.tasks[t].nextHere {
-		if t != id && slices.Contains(s.tasks[t].ports, uint16(port)) {
+	for t := n.first; t >= 0; t = s.tasks.at(t).nextHere {
+		if t != id && slices.Contains(s.tasks.at(t).ports, uint16(port)) {
 			return true
 		}
 	}
@@ -302,7 +315,7 @@ func (s *Snapshot) portElsewhere(id int32, port int) bool {
 
 // countDomain keeps the counts of a job's tasks by domain.
 func (s *Snapshot) countDomain(id, slot int32, by int32) {
-	j := &s.jobs[id]
+	j := s.jobs.edit(id)
 	j.held += by
 	j.changes++
 	if by < 0 {
@@ -314,12 +327,8 @@ func (s *Snapshot) countDomain(id, slot int32, by int32) {
 		j.maybe = [4]uint64{}
 	}
 	key := together(id, slot)
-	if n := s.here[key] + by; n > 0 {
-		s.here[key] = n
-	} else {
-		delete(s.here, key)
-	}
-	for c, counts := range j.domains {
+	count(&s.here, key, by)
+	for c, counts := range s.tallies(j) {
 		counts.add(c.at[slot], by, by)
 	}
 }
@@ -333,12 +342,8 @@ func (s *Snapshot) countStopping(id, slot int32, stopping bool) {
 		s.losses++
 	}
 	key := together(id, slot)
-	if n := s.stopping[key] - by; n > 0 {
-		s.stopping[key] = n
-	} else {
-		delete(s.stopping, key)
-	}
-	for c, counts := range s.jobs[id].domains {
+	count(&s.stopping, key, -by)
+	for c, counts := range s.tallies(s.jobs.at(id)) {
 		counts.add(c.at[slot], 0, by)
 	}
 }
@@ -346,21 +351,22 @@ func (s *Snapshot) countStopping(id, slot int32, stopping bool) {
 // tallyOf returns how many tasks of the job are in each domain, which is kept
 // up to date from then on.
 func (s *Snapshot) tallyOf(id int32, c *column) *tally {
-	j := &s.jobs[id]
-	counts, ok := j.domains[c]
+	j := s.jobs.at(id)
+	counts, ok := s.tallies(j)[c]
 	if !ok {
-		if j.domains == nil {
-			j.domains = map[*column]*tally{}
+		if s.tallies(j) == nil {
+			j = s.jobs.edit(id)
+			j.domains = &domains{s, s.reshapes, map[*column]*tally{}}
 		}
 		counts = &tally{}
-		for t := j.first; t >= 0; t = s.tasks[t].nextOfJob {
+		for t := j.first; t >= 0; t = s.tasks.at(t).nextOfJob {
 			stay := int32(1)
-			if s.tasks[t].stopping {
+			if s.tasks.at(t).stopping {
 				stay = 0
 			}
-			counts.add(c.at[s.tasks[t].slot], 1, stay)
+			counts.add(c.at[s.tasks.at(t).slot], 1, stay)
 		}
-		j.domains[c] = counts
+		j.domains.tallies[c] = counts
 	}
 	counts.grow(len(c.values))
 	return counts
@@ -368,19 +374,21 @@ func (s *Snapshot) tallyOf(id int32, c *column) *tally {
 
 // onMachine returns how many tasks of a job a machine holds.
 func (s *Snapshot) onMachine(job, slot int32) int32 {
-	if word, bit := maybeBit(slot); s.jobs[job].maybe[word]&bit == 0 {
+	if word, bit := maybeBit(slot); s.jobs.at(job).maybe[word]&bit == 0 {
 		return 0
 	}
-	return s.here[together(job, slot)]
+	n, _ := s.here.get(together(job, slot))
+	return n
 }
 
 // staysOnMachine returns how many of them are not stopping.
 func (s *Snapshot) staysOnMachine(job, slot int32) int32 {
 	n := s.onMachine(job, slot)
-	if n == 0 || len(s.stopping) == 0 {
+	if n == 0 || s.stopping.len() == 0 {
 		return n
 	}
-	return n - s.stopping[together(job, slot)]
+	stopping, _ := s.stopping.get(together(job, slot))
+	return n - stopping
 }
 
 // maybeBit returns the bit of a machine in job.maybe.
@@ -391,10 +399,10 @@ func maybeBit(slot int32) (word int, bit uint64) {
 
 func together(job, slot int32) uint64 { return uint64(job)<<32 | uint64(slot) }
 
-// recountDomains forgets the counts by domain after attributes changed.
-func (s *Snapshot) recountDomains() {
-	for i := range s.jobs {
-		s.jobs[i].domains = nil
-		s.jobs[i].changes++
+// tallies returns the counts of a job's tasks by domain that the snapshot keeps.
+func (s *Snapshot) tallies(j *job) map[*column]*tally {
+	if d := j.domains; d != nil && d.of == s && d.reshapes == s.reshapes {
+		return d.tallies
 	}
+	return nil
 }

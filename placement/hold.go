@@ -31,13 +31,13 @@ func (s *Snapshot) reserves(waited time.Duration) bool {
 // same in the next pass, but for a machine that does even better by then.
 func (p *pass) hold(c *class, a *Ask, d *Decision) {
 	s := p.snapshot
-	if !s.reserves(a.Waited) || len(s.holds) >= 1+len(s.slots)/holdShare {
+	if !s.reserves(a.Waited) || len(s.holds) >= 1+s.slots.len()/holdShare {
 		return
 	}
 	best, least := int32(-1), float32(0)
-	for slot := range s.nodes {
-		i := int32(slot)
-		if s.state[slot] != stateUp || s.heldAt[slot] >= c.priority || s.admits(c, i) != fine || !s.fitsEmpty(c, i) {
+	for i := range s.nodes.len() {
+		r := s.rows.at(i)
+		if r.state != stateUp || r.heldAt >= c.priority || s.admits(c, i, r) != fine || !s.fitsEmpty(c, i) {
 			continue
 		}
 		if short := s.shortOf(c, i); best < 0 || short < least || short == least && s.compareSlots(i, best) < 0 {
@@ -47,15 +47,15 @@ func (p *pass) hold(c *class, a *Ask, d *Decision) {
 	if best < 0 {
 		return
 	}
-	s.heldAt[best] = c.priority
+	s.rows.edit(best).heldAt = c.priority
 	s.holds = append(s.holds, best)
 	s.touch(best)
-	d.Why.Held = s.nodes[best].Name
+	d.Why.Held = s.nodes.at(best).Name
 }
 
 // fitsEmpty reports whether the ask would fit if the machine were empty.
 func (s *Snapshot) fitsEmpty(c *class, slot int32) bool {
-	n := &s.nodes[slot]
+	n := s.nodes.at(slot)
 	capacity := vectorOf(n.Capacity)
 	for d := range dims {
 		if c.limit[d] > capacity[d] {
@@ -73,16 +73,17 @@ func (s *Snapshot) fitsEmpty(c *class, slot int32) bool {
 
 // shortOf returns what the machine lacks for the ask, as a share of it.
 func (s *Snapshot) shortOf(c *class, slot int32) (short float32) {
-	free := s.free(c)
+	r := s.rows.at(slot)
+	free := c.free(r)
 	for d := range dims {
-		if lack := c.limit[d] - free[d][slot]; lack > 0 {
+		if lack := c.limit[d] - free[d]; lack > 0 {
 			short += float32(lack) / float32(c.limit[d])
 		}
 	}
 	if c.needs != nil && !s.hasDevices(c, slot) {
 		short++
 	}
-	if s.portsOf(c, slot) > s.ports[slot] || !s.hasNumbers(c, slot) {
+	if s.portsOf(c, slot) > r.ports || !s.hasNumbers(c, slot) {
 		short++
 	}
 	return short

@@ -35,10 +35,10 @@ func (s *Snapshot) layoutFor(attribute string) *layout {
 	if l := s.layouts[attribute]; l != nil {
 		return l
 	}
-	l := &layout{column: s.column(attribute), at: make([]int32, len(s.nodes))}
-	for slot := range s.nodes {
-		if s.state[slot] != stateGone {
-			l.slots = append(l.slots, int32(slot))
+	l := &layout{column: s.column(attribute), at: make([]int32, s.nodes.len())}
+	for slot := range s.nodes.len() {
+		if s.rows.at(slot).state != stateGone {
+			l.slots = append(l.slots, slot)
 		}
 	}
 	order := l.domainOrder()
@@ -55,7 +55,7 @@ func (s *Snapshot) layoutFor(attribute string) *layout {
 }
 
 func (s *Snapshot) compareSlots(a, b int32) int {
-	return cmp.Compare(s.nodes[a].Name, s.nodes[b].Name)
+	return cmp.Compare(s.nodes.at(a).Name, s.nodes.at(b).Name)
 }
 
 // domainOrder ranks the domains by name; machines in none come first.
@@ -97,7 +97,7 @@ func (l *layout) setRing(s *Snapshot) {
 	var round int32
 	dealt := slices.Clone(l.slots)
 	slices.SortStableFunc(dealt, func(a, b int32) int {
-		return cmp.Or(cmp.Compare(l.column.at[a], l.column.at[b]), cmp.Compare(s.nodes[a].hash, s.nodes[b].hash))
+		return cmp.Or(cmp.Compare(l.column.at[a], l.column.at[b]), cmp.Compare(s.nodes.at(a).hash, s.nodes.at(b).hash))
 	})
 	for i, slot := range dealt {
 		domain := l.column.at[slot]
@@ -107,7 +107,7 @@ func (l *layout) setRing(s *Snapshot) {
 			round = 0
 		}
 		// A salt, since within a domain the hash alone is the order of rounds.
-		cards[i] = card{slot, round, mix(s.nodes[slot].hash + 1)}
+		cards[i] = card{slot, round, mix(s.nodes.at(slot).hash + 1)}
 	}
 	slices.SortFunc(cards, func(a, b card) int {
 		return cmp.Or(cmp.Compare(a.round, b.round), cmp.Compare(a.order, b.order))

@@ -168,11 +168,32 @@ func (o *oracle) feasible(a placement.Ask) []string {
 }
 
 // victims is what an eviction costs, in the order of the rule.
-type victims struct{ highest, count, sum, overruns int }
+type victims struct{ highest, count, sum, overruns, inDomain, onMachine int }
 
 func (v victims) compare(w victims) int {
-	return cmp.Or(cmp.Compare(min(v.overruns, 1), min(w.overruns, 1)), cmp.Compare(v.highest, w.highest), cmp.Compare(v.count, w.count),
-		cmp.Compare(v.sum, w.sum), cmp.Compare(v.overruns, w.overruns))
+	return cmp.Or(cmp.Compare(min(v.overruns, 1), min(w.overruns, 1)), cmp.Compare(v.inDomain, w.inDomain), cmp.Compare(v.highest, w.highest),
+		cmp.Compare(v.count, w.count), cmp.Compare(v.sum, w.sum), cmp.Compare(v.overruns, w.overruns), cmp.Compare(v.onMachine, w.onMachine))
+}
+
+// company counts the tasks of an ask's job that stay, in the rack of a machine, if
+// any machine is in one, and on the machine.
+func (o *oracle) company(m placement.Machine, a placement.Ask) (inDomain, onMachine int) {
+	racks := false
+	for _, other := range o.machines {
+		racks = racks || attribute(other, placement.DefaultSpread) != ""
+	}
+	for _, t := range o.tasks {
+		if t.Name.JobName != a.Name.JobName || t.Stopping {
+			continue
+		}
+		if racks && attribute(o.machines[t.Machine], placement.DefaultSpread) == attribute(m, placement.DefaultSpread) {
+			inDomain++
+		}
+		if t.Machine == m.Name {
+			onMachine++
+		}
+	}
+	return inDomain, onMachine
 }
 
 // cost is the cost of a set of victims.
@@ -213,7 +234,8 @@ func (o *oracle) cheapest(a placement.Ask, budgets map[schema.JobName]int) (vict
 			if !allowed || !o.fits(m, left, a) {
 				continue
 			}
-			if c := cost(gone, budgets); !found || c.compare(best) < 0 {
+			c := cost(gone, budgets)
+			if c.inDomain, c.onMachine = o.company(m, a); !found || c.compare(best) < 0 {
 				best, found = c, true
 			}
 		}

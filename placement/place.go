@@ -40,11 +40,10 @@ func Place(s *Snapshot, asks []Ask, seed uint64) []Decision {
 		snapshot: s, seed: seed, asked: map[int32]int32{}, returning: map[int32][]int32{}, levels: map[schema.Priority][]entry{},
 		out: make([]Decision, 0, len(asks)),
 	}
+	s.settle()
 	s.passes++
-	s.tasks = slices.Grow(s.tasks, max(len(asks)-len(s.unused), 0))
-	if len(s.here) == 0 { // it need not grow step by step
-		s.here = make(map[uint64]int32, len(asks))
-	}
+	s.tasks.reserve(len(asks) - len(s.unused))
+	s.here.reserve(len(asks))
 	p.enter(asks)
 	for len(p.levels) > 0 {
 		top := schema.Priority(-1)
@@ -56,12 +55,13 @@ func Place(s *Snapshot, asks []Ask, seed uint64) []Decision {
 		p.decideLevel(level)
 	}
 	for _, slot := range s.holds {
-		s.heldAt[slot] = -1
+		s.rows.edit(slot).heldAt = -1
 		s.touch(slot)
 	}
 	s.holds = s.holds[:0]
 	for job := range p.asked { // the asks are the caller's again
-		s.jobs[job].recent, s.jobs[job].recentAsk = nil, nil
+		j := s.jobs.edit(job)
+		j.recent, j.recentAsk = nil, nil
 	}
 	p.prune()
 	return p.out
@@ -80,7 +80,7 @@ func (p *pass) enter(asks []Ask) {
 			job, last = s.jobID(a.Name.JobName), a.Name.JobName
 		}
 		p.asked[job]++
-		if slot, ok := s.slots[a.Last]; ok {
+		if slot, ok := s.slots.get(a.Last); ok {
 			p.returning[job] = append(p.returning[job], slot)
 		}
 		p.levels[a.Priority] = append(p.levels[a.Priority], entry{ask: a, job: job})
@@ -167,14 +167,16 @@ func (p *pass) ample(level []entry) bool {
 			asked[d] += float64(v)
 		}
 	}
-	columns := &s.byReserv
-	if level[0].ask.Priority.Prod() {
-		columns = &s.byLimit
-	}
-	for slot, state := range s.state {
+	prod := level[0].ask.Priority.Prod()
+	for slot := range s.rows.len() {
+		r := s.rows.at(slot)
+		left := &r.byReserv
+		if prod {
+			left = &r.byLimit
+		}
 		for d := range dims {
-			if state == stateUp {
-				free[d] += float64(max(columns[d][slot], 0))
+			if r.state == stateUp {
+				free[d] += float64(max(left[d], 0))
 			}
 		}
 	}
@@ -227,8 +229,8 @@ func (p *pass) sort(level []entry) {
 			ids = append(ids, e.job)
 		}
 	}
-	jobs := p.snapshot.jobs
-	slices.SortFunc(ids, func(a, b int32) int { return jobs[a].name.Compare(jobs[b].name) })
+	jobs := &p.snapshot.jobs
+	slices.SortFunc(ids, func(a, b int32) int { return jobs.at(a).name.Compare(jobs.at(b).name) })
 	for i, id := range ids {
 		rank[id] = i
 	}
@@ -244,13 +246,13 @@ func (p *pass) sort(level []entry) {
 func (p *pass) decide(e entry) {
 	s, a := p.snapshot, e.ask
 	s.release(e.job, a.Name.Index)
-	if slot, ok := s.slots[a.Last]; ok {
+	if slot, ok := s.slots.get(a.Last); ok {
 		at := slices.Index(p.returning[e.job], slot)
 		p.returning[e.job] = slices.Delete(p.returning[e.job], at, at+1)
 	}
 	p.out = append(p.out, Decision{Name: a.Name, Evicted: e.evicted})
 	d := &p.out[len(p.out)-1]
-	d.Why.Machines = len(s.slots)
+	d.Why.Machines = s.slots.len()
 	c := p.ready(a, e.job)
 	c.waiting--
 	switch {
@@ -380,7 +382,7 @@ func (s *Snapshot) top(c *class) (first, second int32) {
 	var best rank
 	for n := 0; ; n++ {
 		first, second = s.best(c)
-		if first < 0 || c.seen[first] == s.version[c.slots[first]] {
+		if first < 0 || c.seen[first] == s.rows.at(c.slots[first]).version {
 			break
 		}
 		if n >= enoughTried && tried >= 0 {
@@ -394,7 +396,7 @@ func (s *Snapshot) top(c *class) (first, second int32) {
 			}
 		}
 	}
-	if second >= 0 && c.seen[second] != s.version[c.slots[second]] && s.check(c, c.slots[second]) != fine {
+	if second >= 0 && c.seen[second] != s.rows.at(c.slots[second]).version && s.check(c, c.slots[second]) != fine {
 		second = -1
 	}
 	return first, second
@@ -403,7 +405,7 @@ func (s *Snapshot) top(c *class) (first, second int32) {
 // commit puts a task on a machine that has room.
 func (p *pass) commit(c *class, a *Ask, job, slot int32, d *Decision) {
 	s := p.snapshot
-	n := &s.nodes[slot]
+	n := s.nodes.at(slot)
 	h := task{
 		taskKey: taskKey{job, int32(a.Name.Index), slot, a.Generation}, priority: c.priority,
 		limit: c.limit, reserv: c.limit, inAlloc: -1, ask: c.ask, isAlloc: a.IsAlloc, placed: true,
@@ -423,7 +425,7 @@ func (p *pass) commit(c *class, a *Ask, job, slot int32, d *Decision) {
 	s.hold(h)
 	s.touch(slot)
 	if c.job >= 0 && !stale && !s.filled(c, slot) {
-		c.changes = s.jobs[job].changes
+		c.changes = s.jobs.at(job).changes
 	}
 }
 

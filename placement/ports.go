@@ -21,7 +21,10 @@ func numbersOf(a *Ask) []uint16 {
 // portsOf returns how many ports of the machine's range the class takes.
 func (s *Snapshot) portsOf(c *class, slot int32) int32 {
 	n := c.ports
-	r := s.nodes[slot].Ports
+	if len(c.numbers) == 0 {
+		return n
+	}
+	r := s.nodes.at(slot).Ports
 	for _, p := range c.numbers {
 		if int(p) >= r.First && int(p) <= r.Last {
 			n++
@@ -34,7 +37,7 @@ func (s *Snapshot) portsOf(c *class, slot int32) int32 {
 // class asks for.
 func (s *Snapshot) hasNumbers(c *class, slot int32) bool {
 	for _, p := range c.numbers {
-		if _, taken := slices.BinarySearch(s.nodes[slot].taken, p); taken {
+		if _, taken := slices.BinarySearch(s.nodes.at(slot).taken, p); taken {
 			return false
 		}
 	}
@@ -46,13 +49,13 @@ func (s *Snapshot) numbersWithout(c *class, slot int32, gone []int32) bool {
 	if len(c.numbers) == 0 || s.hasNumbers(c, slot) {
 		return true
 	}
-	n := &s.nodes[slot]
+	n := s.nodes.at(slot)
 	for _, p := range c.numbers {
 		if slices.Contains(n.BusyPorts, int(p)) {
 			return false
 		}
-		for id := n.first; id >= 0; id = s.tasks[id].nextHere {
-			if slices.Contains(s.tasks[id].ports, p) && !slices.Contains(gone, id) {
+		for id := n.first; id >= 0; id = s.tasks.at(id).nextHere {
+			if slices.Contains(s.tasks.at(id).ports, p) && !slices.Contains(gone, id) {
 				return false
 			}
 		}

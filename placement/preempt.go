@@ -99,7 +99,7 @@ func (s *Snapshot) sparing(c *class) (eviction, bool) {
 	}
 	plan, ok := s.cheapest(c, true)
 	if !ok && s.bounded && !c.evict.circled {
-		s.extend(c, len(s.nodes)+1)
+		s.extend(c, int(s.nodes.len())+1)
 		plan, ok = s.cheapest(c, true)
 	}
 	return plan, ok
@@ -141,7 +141,7 @@ func (s *Snapshot) extend(c *class, enough int) {
 		slot := l.ring[e.cursor]
 		e.cursor = (e.cursor + 1) % total
 		if level := s.level(c, slot); level != impossible {
-			e.pool = append(e.pool, candidate{slot: slot, version: s.version[slot], level: level})
+			e.pool = append(e.pool, candidate{slot: slot, version: s.rows.at(slot).version, level: level})
 		}
 		if len(e.pool) >= enough && !s.options.NoRelaxed {
 			e.circled = false
@@ -159,7 +159,7 @@ func (s *Snapshot) reconsider(c *class) {
 			continue
 		}
 		if level := s.level(c, slot); level != impossible {
-			e.pool = append(e.pool, candidate{slot: slot, version: s.version[slot], level: level})
+			e.pool = append(e.pool, candidate{slot: slot, version: s.rows.at(slot).version, level: level})
 		}
 	}
 	e.position = s.now()
@@ -211,8 +211,8 @@ func (s *Snapshot) cheapest(c *class, sparing bool) (eviction, bool) {
 
 // refresh finds the level of a candidate anew if its machine has changed.
 func (s *Snapshot) refresh(c *class, k *candidate) {
-	if k.version != s.version[k.slot] {
-		*k = candidate{slot: k.slot, version: s.version[k.slot], level: s.level(c, k.slot)}
+	if k.version != s.rows.at(k.slot).version {
+		*k = candidate{slot: k.slot, version: s.rows.at(k.slot).version, level: s.level(c, k.slot)}
 	}
 }
 
@@ -246,12 +246,12 @@ func (s *Snapshot) mayEvict(c *class, t *task) bool {
 
 // level returns the lowest priority up to which tasks must be evicted.
 func (s *Snapshot) level(c *class, slot int32) int16 { //nolint:gocognit // one loop with its exits; parts of it would need all of its state
-	if s.state[slot] != stateUp || s.heldAt[slot] >= c.priority || s.admits(c, slot) != fine {
+	if r := s.rows.at(slot); r.state != stateUp || r.heldAt >= c.priority || s.admits(c, slot, r) != fine {
 		return impossible
 	}
 	var after []device
 	if c.needs != nil {
-		after = slices.Clone(s.nodes[slot].devices)
+		after = slices.Clone(s.nodes.at(slot).devices)
 	}
 	lack, ports := s.deficit(c, slot)
 	var gone []int32
@@ -263,8 +263,8 @@ func (s *Snapshot) level(c *class, slot int32) int16 { //nolint:gocognit // one 
 		}
 		// The next priority up, and all that goes with it.
 		next := int16(schema.MaxPriority + 1)
-		for id := s.nodes[slot].first; id >= 0; id = s.tasks[id].nextHere {
-			if t := &s.tasks[id]; t.priority > level && t.priority < next && s.mayEvict(c, t) && s.insidersMayGo(c, id) {
+		for id := s.nodes.at(slot).first; id >= 0; id = s.tasks.at(id).nextHere {
+			if t := s.tasks.at(id); t.priority > level && t.priority < next && s.mayEvict(c, t) && s.insidersMayGo(c, id) {
 				next = t.priority
 			}
 		}
@@ -272,8 +272,8 @@ func (s *Snapshot) level(c *class, slot int32) int16 { //nolint:gocognit // one 
 			return impossible
 		}
 		level = next
-		for id := s.nodes[slot].first; id >= 0; id = s.tasks[id].nextHere {
-			t := &s.tasks[id]
+		for id := s.nodes.at(slot).first; id >= 0; id = s.tasks.at(id).nextHere {
+			t := s.tasks.at(id)
 			if t.priority != level || !s.mayEvict(c, t) || !s.insidersMayGo(c, id) {
 				continue
 			}
@@ -292,8 +292,8 @@ func (s *Snapshot) level(c *class, slot int32) int16 { //nolint:gocognit // one 
 
 // evictable appends the tasks that the class may evict, lowest priority first.
 func (s *Snapshot) evictable(c *class, slot int32, list []int32) []int32 {
-	for id := s.nodes[slot].first; id >= 0; id = s.tasks[id].nextHere {
-		if s.mayEvict(c, &s.tasks[id]) && s.insidersMayGo(c, id) {
+	for id := s.nodes.at(slot).first; id >= 0; id = s.tasks.at(id).nextHere {
+		if s.mayEvict(c, s.tasks.at(id)) && s.insidersMayGo(c, id) {
 			list = append(list, id)
 		}
 	}
@@ -304,11 +304,11 @@ func (s *Snapshot) evictable(c *class, slot int32, list []int32) []int32 {
 // insidersMayGo reports whether all tasks inside an alloc could be evicted
 // with it.
 func (s *Snapshot) insidersMayGo(c *class, id int32) bool {
-	if !s.tasks[id].isAlloc {
+	if !s.tasks.at(id).isAlloc {
 		return true
 	}
-	for t := s.nodes[s.tasks[id].slot].first; t >= 0; t = s.tasks[t].nextHere {
-		h := &s.tasks[t]
+	for t := s.nodes.at(s.tasks.at(id).slot).first; t >= 0; t = s.tasks.at(t).nextHere {
+		h := s.tasks.at(t)
 		if h.inAlloc == id && (h.priority >= c.priority || c.prod && schema.Priority(h.priority).Prod()) {
 			return false
 		}
@@ -319,12 +319,12 @@ func (s *Snapshot) insidersMayGo(c *class, id int32) bool {
 // compareVictims orders tasks by priority, and then in any order that is
 // always the same.
 func (s *Snapshot) compareVictims(a, b int32) int {
-	t, u := &s.tasks[a], &s.tasks[b]
+	t, u := s.tasks.at(a), s.tasks.at(b)
 	if r := cmp.Compare(t.priority, u.priority); r != 0 {
 		return r
 	}
 	if t.job != u.job {
-		return s.jobs[t.job].name.Compare(s.jobs[u.job].name)
+		return s.jobs.at(t.job).name.Compare(s.jobs.at(u.job).name)
 	}
 	return cmp.Or(cmp.Compare(t.index, u.index), cmp.Compare(t.generation, u.generation))
 }
@@ -339,7 +339,7 @@ func (s *Snapshot) gain(c *class, t *task) vector {
 
 // portGain returns how many ports that the cell may give t has.
 func (s *Snapshot) portGain(t *task) int {
-	r := s.nodes[t.slot].Ports
+	r := s.nodes.at(t.slot).Ports
 	n := 0
 	for _, p := range t.ports {
 		if int(p) >= r.First && int(p) <= r.Last {
@@ -351,11 +351,12 @@ func (s *Snapshot) portGain(t *task) int {
 
 // deficit returns what the machine lacks for the class.
 func (s *Snapshot) deficit(c *class, slot int32) (lack vector, ports int) {
-	free := s.free(c)
+	r := s.rows.at(slot)
+	free := c.free(r)
 	for d := range dims {
-		lack[d] = c.limit[d] - free[d][slot]
+		lack[d] = c.limit[d] - free[d]
 	}
-	return lack, int(s.portsOf(c, slot) - s.ports[slot])
+	return lack, int(s.portsOf(c, slot) - r.ports)
 }
 
 func giveDevices(devices []device, uses []deviceUse) {
@@ -375,9 +376,9 @@ func (p *pass) evict(c *class, a *Ask, job int32, plan eviction, d *Decision) {
 		return
 	}
 	for _, id := range plan.victims {
-		for t := s.nodes[plan.slot].first; s.tasks[id].isAlloc && t >= 0; {
-			next := s.tasks[t].nextHere
-			if s.tasks[t].inAlloc == id {
+		for t := s.nodes.at(plan.slot).first; s.tasks.at(id).isAlloc && t >= 0; {
+			next := s.tasks.at(t).nextHere
+			if s.tasks.at(t).inAlloc == id {
 				p.remove(t, d)
 			}
 			t = next
@@ -392,7 +393,7 @@ func (p *pass) evict(c *class, a *Ask, job int32, plan eviction, d *Decision) {
 // remove takes a victim off its machine and puts its ask in the queue.
 func (p *pass) remove(id int32, d *Decision) {
 	s := p.snapshot
-	t := s.tasks[id]
+	t := *s.tasks.at(id)
 	v := s.victim(&t)
 	d.Victims = append(d.Victims, v)
 	s.drop(id)

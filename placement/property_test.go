@@ -19,12 +19,13 @@ type cell struct {
 	tasks    []placement.Task
 	asks     []placement.Ask
 	budgets  map[schema.JobName]int
+	forked   bool // decisions are made on forks
 }
 
 var priorities = []schema.Priority{0, 25, 100, 110, 200, 210, 300}
 
 func drawCell(t *rapid.T) cell {
-	var c cell
+	c := cell{forked: rapid.Bool().Draw(t, "forked")}
 	for i := range rapid.IntRange(1, 6).Draw(t, "machines") {
 		m := placement.Machine{
 			Name: fmt.Sprint("m", i), Up: rapid.IntRange(0, 9).Draw(t, "up") > 0, Draining: rapid.IntRange(0, 9).Draw(t, "drain") == 0, Cordoned: rapid.IntRange(0, 9).Draw(t, "cordon") == 0,
@@ -128,6 +129,9 @@ func (c *cell) snapshot(o placement.Options) *placement.Snapshot {
 	s := placement.NewSnapshot(c.machines, c.tasks)
 	s.Configure(o)
 	s.SetBudgets(budgetsOf(c.budgets))
+	if c.forked {
+		return s.Fork()
+	}
 	return s
 }
 
@@ -185,15 +189,18 @@ func (f *follower) follow(t *rapid.T, decisions []placement.Decision) {
 			f.checkChange(t, a, d.Why.Change)
 			continue
 		}
+		inDomain, onMachine := f.company(f.machines[d.Machine], a)
 		gone := f.remove(t, d)
+		is := cost(gone, f.budgets)
+		is.inDomain, is.onMachine = inDomain, onMachine
 		switch {
 		case len(gone) == 0 && !slices.Contains(feasible, d.Machine):
 			t.Fatalf("%v is on %s, but fits on %v only", d.Name, d.Machine, feasible)
 		case len(gone) > 0 && len(feasible) > 0:
 			t.Fatalf("%v evicts %v, but fits on %v", d.Name, d.Victims, feasible)
-		case len(gone) > 0 && !f.relaxed && cost(gone, f.budgets) != want:
-			t.Fatalf("%v evicts %v at %v, cheapest is %v", d.Name, d.Victims, cost(gone, f.budgets), want)
-		case want.overruns == 0 && cost(gone, f.budgets).overruns > 0:
+		case len(gone) > 0 && !f.relaxed && is != want:
+			t.Fatalf("%v evicts %v at %v, cheapest is %v", d.Name, d.Victims, is, want)
+		case want.overruns == 0 && is.overruns > 0:
 			t.Fatalf("%v evicts %v beyond budgets %v, and would have room at %v", d.Name, d.Victims, f.budgets, want)
 		}
 		m := f.machines[d.Machine]

@@ -16,7 +16,7 @@ func (s *Snapshot) worth(c *class, slot int32) float32 {
 func (s *Snapshot) terms(c *class, slot int32) (t Terms) {
 	switch s.options.Policy {
 	case Random:
-		t.Fit = float32(mix(s.nodes[slot].hash^c.id)>>40) / (1 << 24)
+		t.Fit = float32(mix(s.nodes.at(slot).hash^c.id)>>40) / (1 << 24)
 		return t
 	case BestFit:
 		t.Fit = -s.leftover(c, slot)
@@ -25,16 +25,16 @@ func (s *Snapshot) terms(c *class, slot int32) (t Terms) {
 		t.Fit = -s.marginalCost(c, slot)
 		return t
 	}
-	w := &s.weights
-	t.Stranded = -w.Stranded * s.strands(c, slot)
-	u := &s.unit[slot]
+	w, r := &s.weights, s.rows.at(slot)
+	t.Stranded = -w.Stranded * s.strands(c, s.nodes.at(slot), r)
+	u := &r.unit
 	t.Shape = w.Shape * (u[0]*c.shape[0] + u[1]*c.shape[1] + u[2]*c.shape[2] + u[3]*c.shape[3])
-	t.Tight = -w.Tight * s.left(c, slot)
-	if s.idle[slot] {
+	t.Tight = -w.Tight * s.left(c, r)
+	if r.idle {
 		t.Open = -w.Open
 	}
-	if cpu := s.nodes[slot].Capacity.CPUMilli; cpu > 0 && c.limit[0] > 0 {
-		share := float32(s.prodCPU[slot]) / float32(cpu)
+	if cpu := s.nodes.at(slot).Capacity.CPUMilli; cpu > 0 && c.limit[0] > 0 {
+		share := float32(r.prodCPU) / float32(cpu)
 		if c.prod {
 			after := share + float32(c.limit[0])/float32(cpu)
 			t.Mix = -w.Mix * share
@@ -43,13 +43,13 @@ func (s *Snapshot) terms(c *class, slot int32) (t Terms) {
 			t.Mix = w.Mix * share
 		}
 	}
-	if c.job >= 0 && s.jobs[c.job].held > 0 {
+	if c.job >= 0 && s.jobs.at(c.job).held > 0 {
 		if n := s.staysOnMachine(c.job, slot); n > 0 {
 			t.Machine = -w.Machine * float32(n) / float32(n+1)
 		}
 	}
 	if len(c.packages) > 0 {
-		t.Packages = -w.Packages * s.nodes[slot].lacking(c.packages)
+		t.Packages = -w.Packages * s.nodes.at(slot).lacking(c.packages)
 	}
 	for i := range c.wishes {
 		if v := &c.wishes[i]; v.holds(slot) != (v.weight > 0) {
@@ -62,11 +62,9 @@ func (s *Snapshot) terms(c *class, slot int32) (t Terms) {
 func abs(x float32) float32 { return max(x, -x) }
 
 // strands returns what a placement adds to what is stranded on the machine.
-func (s *Snapshot) strands(c *class, slot int32) float32 {
-	free := vector{
-		max(s.byReserv[0][slot]-c.limit[0], 0), max(s.byReserv[1][slot]-c.limit[1], 0), max(s.byReserv[2][slot]-c.limit[2], 0),
-	}
-	devices, whole := s.nodes[slot].devices, s.devices[slot]
+func (s *Snapshot) strands(c *class, n *node, r *row) float32 {
+	free := vector{max(r.byReserv[0]-c.limit[0], 0), max(r.byReserv[1]-c.limit[1], 0), max(r.byReserv[2]-c.limit[2], 0)}
+	devices, whole := n.devices, r.devices
 	var after [16]device
 	if c.needs != nil && len(devices) <= len(after) {
 		var room [16]deviceUse
@@ -77,16 +75,16 @@ func (s *Snapshot) strands(c *class, slot int32) float32 {
 			whole -= int32(u.milli)
 		}
 	}
-	useless, _ := s.typical.strand(&free, devices, whole, s.fits[slot])
-	return useless - s.stranded[slot]
+	useless, _ := s.typical.strand(&free, devices, whole, r.fits)
+	return useless - r.stranded
 }
 
 // left returns what is left after the placement, in multiples of the typical
 // ask, summed over the dimensions.
-func (s *Snapshot) left(c *class, slot int32) float32 {
+func (s *Snapshot) left(c *class, r *row) float32 {
 	scale := &s.typical.scale
-	return float32(s.byReserv[0][slot]-c.limit[0])*scale[0] + float32(s.byReserv[1][slot]-c.limit[1])*scale[1] +
-		float32(s.byReserv[2][slot]-c.limit[2])*scale[2] + float32(s.devices[slot])*scale[dims]
+	return float32(r.byReserv[0]-c.limit[0])*scale[0] + float32(r.byReserv[1]-c.limit[1])*scale[1] +
+		float32(r.byReserv[2]-c.limit[2])*scale[2] + float32(r.devices)*scale[dims]
 }
 
 // leftover returns what is left of the machine after the placement: the sum
@@ -97,11 +95,11 @@ func (s *Snapshot) leftover(c *class, slot int32) float32 {
 	var left float32
 	for d := range dims {
 		if s.largest[d] > 0 && (d != 1 || s.largest[dims] == 0) {
-			left += float32(s.byReserv[d][slot]-c.limit[d]) / float32(s.largest[d])
+			left += float32(s.rows.at(slot).byReserv[d]-c.limit[d]) / float32(s.largest[d])
 		}
 	}
 	if s.largest[dims] > 0 {
-		whole := s.devices[slot]
+		whole := s.rows.at(slot).devices
 		for _, n := range c.needs {
 			whole -= int32(n.milli) * int32(n.count)
 		}
@@ -113,7 +111,7 @@ func (s *Snapshot) leftover(c *class, slot int32) float32 {
 // marginalCost returns what a placement adds to the machine's cost, where the
 // cost of a dimension grows tenfold from empty to full (E-PVM, Amir et al.).
 func (s *Snapshot) marginalCost(c *class, slot int32) float32 {
-	capacity := vectorOf(s.nodes[slot].Capacity)
+	capacity := vectorOf(s.nodes.at(slot).Capacity)
 	var cost float64
 	add := func(free, ask, capacity float64) {
 		if capacity > 0 && ask > 0 {
@@ -122,13 +120,13 @@ func (s *Snapshot) marginalCost(c *class, slot int32) float32 {
 		}
 	}
 	for d := range dims {
-		add(float64(s.byReserv[d][slot]), float64(c.limit[d]), float64(capacity[d]))
+		add(float64(s.rows.at(slot).byReserv[d]), float64(c.limit[d]), float64(capacity[d]))
 	}
 	var ask int
 	for _, n := range c.needs {
 		ask += int(n.milli) * n.count
 	}
-	add(float64(s.devices[slot]), float64(ask), float64(DeviceMilli*len(s.nodes[slot].devices)))
+	add(float64(s.rows.at(slot).devices), float64(ask), float64(DeviceMilli*len(s.nodes.at(slot).devices)))
 	return float32(cost)
 }
 
@@ -148,12 +146,13 @@ func normalise(v *[dims + 1]float32) {
 // scoreOf returns the score of a machine in words, from a slab, since every
 // decision carries two.
 func (s *Snapshot) scoreOf(c *class, slot int32) *Score {
-	if len(s.scored) == 0 {
-		s.scored = make([]Score, 256)
+	if len(s.scored) == 0 { // twice as many as before: a fork asks for few
+		s.slab = min(max(2*s.slab, 2), 256)
+		s.scored = make([]Score, s.slab)
 	}
 	out := &s.scored[0]
 	s.scored = s.scored[1:]
 	t := s.terms(c, slot)
-	*out = Score{Machine: s.nodes[slot].Name, Total: t.total(), Terms: t}
+	*out = Score{Machine: s.nodes.at(slot).Name, Total: t.total(), Terms: t}
 	return out
 }

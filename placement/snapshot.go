@@ -25,30 +25,16 @@ func (v vector) resources() schema.Resources {
 type Snapshot struct {
 	options Options
 	weights Weights
+	content
+	learnt
 
-	slots map[string]int32 // machine name → slot
-	nodes []node           // by slot
-	spare []int32          // slots of removed machines
-	columns
-	largest [dims + 1]int64 // of any machine there was, devices last
-
-	jobIDs map[schema.JobName]int32
-	jobs   []job
-	tasks  []task
-	unused []int32          // of tasks
-	here   map[uint64]int32 // tasks of a job on a machine, see together
-	// stopping is how many of them are.
-	stopping map[uint64]int32
-	allocs   map[int32]*alloc // by task
-	budgets  map[int32]int    // by job, as far as they were asked for
+	spare   []int32       // slots of removed machines
+	unused  []int32       // of tasks
+	budgets map[int32]int // by job, as far as they were asked for
 	// budgetOf tells the budget of a job; nil for none. See SetBudgets.
 	budgetOf func(schema.JobName) (int, bool)
-	bounded  bool             // any job has one, as far as they were asked for
-	claims   map[uint64]int32 // tasks by job and index, see Claim
-
-	attributes map[string]*column
-	packages   map[string]int32
-	kinds      map[string]int16 // device kinds and models
+	bounded  bool            // any job has one, as far as they were asked for
+	largest  [dims + 1]int64 // of any machine there was, devices last
 
 	// log lists the slots that changed, oldest first; entry i has the
 	// absolute position trimmed+i. Scores are brought up to date from it.
@@ -58,36 +44,66 @@ type Snapshot struct {
 	ofPriority [schema.MaxPriority + 1]int // tasks held, by priority
 	losses     int                         // counts the tasks that went
 	passes     int
+	holds      []int32 // slots held for long waiters in this pass
+}
 
-	layouts map[string]*layout
-	typical typical
-	classes map[string]*class
-	rests   map[string]*Ask // see restOf
+// content is what a snapshot holds. It shares it with its forks, see Fork.
+type content struct {
+	slots  index[string, int32] // machine name → slot
+	nodes  table[node]          // by slot
+	rows   table[row]           // by slot
+	jobIDs index[schema.JobName, int32]
+	jobs   table[job]
+	tasks  table[task]
+	here   index[uint64, int32] // tasks of a job on a machine, see together
+	// stopping is how many of them are.
+	stopping index[uint64, int32]
+	claims   index[uint64, int32] // tasks by job and index, see Claim
+	packages index[string, int32]
+	kinds    index[string, int16] // device kinds and models
+	sharing  *sharing             // nil if there is no fork
+	copied   *sharing             // what it shared before it took a copy
+}
+
+// learnt is what a snapshot has found out of its content, to be found out again
+// when it is lost. Nothing of it is shared that is written to.
+type learnt struct {
+	attributes map[string]*column
+	// reshapes counts what makes all tallies void.
+	reshapes int
+	layouts  map[string]*layout
+	typical  typical
+	classes  map[string]*class
+	rests    map[string]*Ask // see restOf
 	// remembered is what the classes keep, in candidates; see classBudget.
 	remembered int
-	holds      []int32 // slots held for long waiters in this pass
 	scratch    []byte
 	scored     []Score // to be given out
+	slab       int     // how many were made at once, see scoreOf
 }
 
-// columns is what a scan over the machines reads, one array per fact.
-type columns struct {
-	state    []uint8
-	byLimit  [dims][]int64       // capacity less the limits of all tasks
-	byReserv [dims][]int64       // capacity less their reservations
-	ports    []int32             // free ports
-	version  []uint32            // counts the changes of a machine
-	heldAt   []int16             // priority for which a machine is held, or -1
-	letsIn   []int16             // lowest priority that its conditions let in
-	unit     [][dims + 1]float32 // direction of what is free, length 1; devices last
-	stranded []float32           // of what is free
-	fits     []uint32            // typical asks that fit, as bits
-	devices  []int32             // free thousandths of all devices
-	idle     []bool              // next to nothing of it is used
-	prodCPU  []int64             // limits of prod tasks
+// row is what a scan over the machines reads of one. It fills two cache lines: what
+// check reads is in the first, what only the score does in the second.
+type row struct {
+	byLimit  vector // capacity less the limits of all tasks
+	byReserv vector // capacity less their reservations
+	ports    int32  // free ports
+	version  uint32 // counts the changes of a machine
+	heldAt   int16  // priority for which a machine is held, or -1
+	letsIn   int16  // lowest priority that its conditions let in
+	state    uint8
+	idle     bool // next to nothing of it is used
+	_        [2]byte
+
+	prodCPU  int64             // limits of prod tasks
+	unit     [dims + 1]float32 // direction of what is free, length 1; devices last
+	stranded float32           // of what is free
+	fits     uint32            // typical asks that fit, as bits
+	devices  int32             // free thousandths of all devices
+	_        [28]byte
 }
 
-// What stands in columns.state.
+// What stands in row.state.
 const (
 	stateUp uint8 = iota
 	stateDraining
@@ -117,12 +133,15 @@ type device struct {
 func NewSnapshot(machines []Machine, tasks []Task) *Snapshot {
 	s := &Snapshot{
 		weights: DefaultWeights(),
-		slots:   make(map[string]int32, len(machines)),
-		jobIDs:  map[schema.JobName]int32{},
-		here:    make(map[uint64]int32, len(tasks)), stopping: map[uint64]int32{},
-		allocs: map[int32]*alloc{}, budgets: map[int32]int{}, claims: map[uint64]int32{},
-		attributes: map[string]*column{}, packages: map[string]int32{}, kinds: map[string]int16{},
-		layouts: map[string]*layout{}, rests: map[string]*Ask{}, classes: map[string]*class{},
+		content: content{
+			slots: newIndex[string, int32](len(machines)), nodes: table[node]{detach: (*node).detach},
+			jobIDs: newIndex[schema.JobName, int32](0), here: newIndex[uint64, int32](len(tasks)), stopping: newIndex[uint64, int32](0),
+			claims: newIndex[uint64, int32](0), packages: newIndex[string, int32](0), kinds: newIndex[string, int16](0),
+		},
+		learnt: learnt{
+			attributes: map[string]*column{}, layouts: map[string]*layout{}, rests: map[string]*Ask{}, classes: map[string]*class{},
+		},
+		budgets: map[int32]int{},
 	}
 	// Slots follow the layout of the usual class, so that a scan reads memory
 	// in order.
@@ -135,13 +154,13 @@ func NewSnapshot(machines []Machine, tasks []Task) *Snapshot {
 	}
 	for _, allocs := range []bool{true, false} { // a task needs its alloc to be there
 		for _, t := range tasks {
-			if slot, ok := s.slots[t.Machine]; ok && t.IsAlloc == allocs {
+			if slot, ok := s.slots.get(t.Machine); ok && t.IsAlloc == allocs {
 				s.hold(s.taskOf(t, slot))
 			}
 		}
 	}
-	for slot := range s.nodes {
-		s.touch(int32(slot))
+	for slot := range s.nodes.len() {
+		s.touch(slot)
 	}
 	return s
 }
@@ -164,37 +183,37 @@ func (s *Snapshot) forget() {
 }
 
 // Len returns the number of machines.
-func (s *Snapshot) Len() int { return len(s.slots) }
+func (s *Snapshot) Len() int { return s.slots.len() }
 
 // SetMachine adds a machine or takes over what changed of it. What the
 // machine holds stays.
 func (s *Snapshot) SetMachine(m Machine) {
-	slot, known := s.slots[m.Name]
+	s.settle()
+	slot, known := s.slots.get(m.Name)
 	if !known {
 		slot = s.newSlot()
-		s.slots[m.Name] = slot
-		s.nodes[slot].hash = hash(m.Name)
+		s.slots.set(m.Name, slot)
+		s.nodes.edit(slot).hash = hash(m.Name)
 		clear(s.layouts)
 		s.forget()
 	}
-	n := &s.nodes[slot]
+	n, r := s.nodes.edit(slot), s.rows.edit(slot)
 	reshaped := known && !sameAttributes(n.Machine, m)
 	n.Machine = m
-	s.state[slot] = stateOf(m)
-	s.letsIn[slot] = letsIn(m.Conditions)
+	r.state, r.letsIn = stateOf(m), letsIn(m.Conditions)
 	s.setDevices(slot)
 	s.setPackages(slot)
 	for d, v := range vectorOf(m.Capacity) {
 		s.largest[d] = max(s.largest[d], v)
 	}
 	s.largest[dims] = max(s.largest[dims], int64(DeviceMilli*len(n.devices)))
-	for name, c := range s.attributes {
-		c.set(slot, attributeOf(&m, name))
+	for name := range s.attributes {
+		s.setAttribute(name, slot, attributeOf(&m, name))
 	}
 	if reshaped {
 		clear(s.layouts)
 		s.forget()
-		s.recountDomains()
+		s.reshapes++
 	}
 	s.recharge(slot)
 }
@@ -225,18 +244,19 @@ func sameAttributes(a, b Machine) bool {
 
 // RemoveMachine forgets a machine and what it holds.
 func (s *Snapshot) RemoveMachine(name string) {
-	slot, ok := s.slots[name]
+	s.settle()
+	slot, ok := s.slots.get(name)
 	if !ok {
 		return
 	}
-	for s.nodes[slot].first >= 0 {
-		s.drop(s.nodes[slot].first)
+	for s.nodes.at(slot).first >= 0 {
+		s.drop(s.nodes.at(slot).first)
 	}
-	delete(s.slots, name)
-	s.nodes[slot] = node{first: -1}
-	s.state[slot] = stateGone
-	for _, c := range s.attributes {
-		c.set(slot, "")
+	s.slots.remove(name)
+	*s.nodes.edit(slot) = node{first: -1}
+	s.rows.edit(slot).state = stateGone
+	for attribute := range s.attributes {
+		s.setAttribute(attribute, slot, "")
 	}
 	s.spare = append(s.spare, slot)
 	clear(s.layouts)
@@ -249,35 +269,15 @@ func (s *Snapshot) newSlot() int32 {
 		s.spare = s.spare[:k-1]
 		return slot
 	}
-	slot := int32(len(s.nodes))
-	s.nodes = append(s.nodes, node{first: -1})
-	c := &s.columns
-	c.state = append(c.state, stateGone)
-	for d := range dims {
-		c.byLimit[d] = append(c.byLimit[d], 0)
-		c.byReserv[d] = append(c.byReserv[d], 0)
-	}
-	c.ports = append(c.ports, 0)
-	c.unit = append(c.unit, [dims + 1]float32{})
-	c.version = append(c.version, 0)
-	c.heldAt = append(c.heldAt, -1)
-	c.letsIn = append(c.letsIn, 0)
-	c.stranded = append(c.stranded, 0)
-	c.fits = append(c.fits, 0)
-	c.devices = append(c.devices, 0)
-	c.idle = append(c.idle, false)
-	c.prodCPU = append(c.prodCPU, 0)
-	return slot
+	s.rows.add(row{state: stateGone, heldAt: -1})
+	return s.nodes.add(node{first: -1})
 }
 
 // recharge computes what is free on a machine from its capacity and tasks.
 func (s *Snapshot) recharge(slot int32) {
-	n := &s.nodes[slot]
-	cap := vectorOf(n.Capacity)
-	for d := range dims {
-		s.byLimit[d][slot], s.byReserv[d][slot] = cap[d], cap[d]
-	}
-	s.prodCPU[slot] = 0
+	n, r := s.nodes.edit(slot), s.rows.edit(slot)
+	r.byLimit = vectorOf(n.Capacity)
+	r.byReserv, r.prodCPU = r.byLimit, 0
 	n.taken = n.taken[:0]
 	for _, p := range n.BusyPorts {
 		n.takePort(p)
@@ -290,12 +290,12 @@ func (s *Snapshot) recharge(slot int32) {
 			n.devices[u.Index].free -= int16(u.Milli)
 		}
 	}
-	for t := n.first; t >= 0; t = s.tasks[t].nextHere {
-		if a := s.allocs[t]; a != nil {
-			a.free = s.tasks[t].limit
+	for t := n.first; t >= 0; t = s.tasks.at(t).nextHere {
+		if h := s.tasks.at(t); h.alloc != nil {
+			s.tasks.edit(t).alloc = &alloc{free: h.limit}
 		}
 	}
-	for t := n.first; t >= 0; t = s.tasks[t].nextHere {
+	for t := n.first; t >= 0; t = s.tasks.at(t).nextHere {
 		s.charge(t, 1)
 	}
 	s.touch(slot)
@@ -304,13 +304,13 @@ func (s *Snapshot) recharge(slot int32) {
 // touch notes that a machine changed and brings up to date what depends on
 // what is free.
 func (s *Snapshot) touch(slot int32) {
-	n := &s.nodes[slot]
-	s.ports[slot] = n.freePorts()
-	s.version[slot]++
+	n, r := s.nodes.at(slot), s.rows.edit(slot)
+	r.ports = n.freePorts()
+	r.version++
 	s.log = append(s.log, slot)
-	s.typical.derive(s, slot)
-	if len(s.log) > 8*len(s.nodes)+1024 {
-		cut := len(s.log) - 4*len(s.nodes)
+	s.typical.derive(n, r)
+	if len(s.log) > 8*int(s.nodes.len())+1024 {
+		cut := len(s.log) - 4*int(s.nodes.len())
 		s.trimmed += cut
 		s.log = append(s.log[:0], s.log[cut:]...)
 	}

@@ -36,8 +36,8 @@ func (s *Snapshot) solve(c *class, slot int32, sparing bool) (eviction, bool) {
 		list = slices.DeleteFunc(list, func(id int32) bool { return s.overruns([]int32{id}) > 0 })
 	}
 	for n, id := range list { // each is the last of those up to its priority, or is not
-		p := s.tasks[id].priority
-		if p < level || n+1 < len(list) && s.tasks[list[n+1]].priority == p {
+		p := s.tasks.at(id).priority
+		if p < level || n+1 < len(list) && s.tasks.at(list[n+1]).priority == p {
 			continue
 		}
 		if f.find(list[:n+1]) {
@@ -57,7 +57,7 @@ func (f *search) find(list []int32) bool {
 	}
 	f.gains = f.gains[:0]
 	for _, id := range list {
-		f.gains = append(f.gains, f.s.gain(f.c, &f.s.tasks[id]))
+		f.gains = append(f.gains, f.s.gain(f.c, f.s.tasks.at(id)))
 	}
 	lack, ports := f.s.deficit(f.c, f.slot)
 	for size := 0; size <= len(list) && f.best == nil; size++ {
@@ -94,7 +94,7 @@ func (f *search) canReach(size int, lack vector, ports int) bool {
 			return false
 		}
 	}
-	return reach(int64(ports), func(i int) int64 { return int64(f.s.portGain(&f.s.tasks[f.list[i]])) })
+	return reach(int64(ports), func(i int) int64 { return int64(f.s.portGain(f.s.tasks.at(f.list[i]))) })
 }
 
 // try extends the chosen victims by size more from the list, from an index on.
@@ -126,14 +126,14 @@ func (f *search) try(from, size int, lack vector, ports int) {
 			less[d] -= f.gains[i][d]
 		}
 		f.chosen = append(f.chosen, f.list[i])
-		f.try(i+1, size-1, less, ports-f.s.portGain(&f.s.tasks[f.list[i]]))
+		f.try(i+1, size-1, less, ports-f.s.portGain(f.s.tasks.at(f.list[i])))
 		f.chosen = f.chosen[:len(f.chosen)-1]
 	}
 }
 
 // alike reports whether it is no matter which of two tasks goes.
 func (f *search) alike(i, k int) bool {
-	t, u := &f.s.tasks[f.list[i]], &f.s.tasks[f.list[k]]
+	t, u := f.s.tasks.at(f.list[i]), f.s.tasks.at(f.list[k])
 	return t.priority == u.priority && f.gains[i] == f.gains[k] && len(t.ports)+len(u.ports) == 0 &&
 		len(t.devices)+len(u.devices) == 0 && (t.job == u.job || !f.s.bounded)
 }
@@ -142,9 +142,9 @@ func (f *search) devicesFit(without []int32) bool {
 	if f.c.needs == nil {
 		return true
 	}
-	f.devices = append(f.devices[:0], f.s.nodes[f.slot].devices...)
+	f.devices = append(f.devices[:0], f.s.nodes.at(f.slot).devices...)
 	for _, id := range without {
-		giveDevices(f.devices, f.s.tasks[id].devices)
+		giveDevices(f.devices, f.s.tasks.at(id).devices)
 	}
 	_, ok := pick(f.devices, f.c.needs, nil)
 	return ok
@@ -175,11 +175,11 @@ func (f *search) greedy() []int32 {
 func (f *search) enough(victims []int32) bool {
 	lack, ports := f.s.deficit(f.c, f.slot)
 	for _, id := range victims {
-		gain := f.s.gain(f.c, &f.s.tasks[id])
+		gain := f.s.gain(f.c, f.s.tasks.at(id))
 		for d := range dims {
 			lack[d] -= gain[d]
 		}
-		ports -= f.s.portGain(&f.s.tasks[id])
+		ports -= f.s.portGain(f.s.tasks.at(id))
 	}
 	return lack[0] <= 0 && lack[1] <= 0 && lack[2] <= 0 && ports <= 0 && f.devicesFit(victims) && f.s.numbersWithout(f.c, f.slot, victims)
 }
@@ -188,7 +188,7 @@ func (f *search) enough(victims []int32) bool {
 func (s *Snapshot) costOf(victims []int32) evictionCost {
 	cost := evictionCost{victims: int16(len(victims)), overruns: s.overruns(victims)}
 	for _, id := range victims {
-		p := s.tasks[id].priority
+		p := s.tasks.at(id).priority
 		cost.highest = max(cost.highest, p)
 		cost.sum += int32(p)
 	}

@@ -19,7 +19,7 @@ func (a company) less(b company) bool {
 // companyOf returns what a task of a class would find on a machine. A job that
 // does not mind how it is spread finds the same on all.
 func (s *Snapshot) companyOf(c *class, slot int32) (out company) {
-	if c.job < 0 || s.jobs[c.job].held == 0 || s.spreadOf(c.ask) == NoSpread {
+	if c.job < 0 || s.jobs.at(c.job).held == 0 || s.spreadOf(c.ask) == NoSpread {
 		return company{}
 	}
 	l := s.layoutFor(s.spreadOf(c.ask))
@@ -34,10 +34,10 @@ func (s *Snapshot) companyOf(c *class, slot int32) (out company) {
 // or where it ran last, unless the best there is would be better for its spread.
 func (p *pass) keeps(c *class, a *Ask) (slot int32, ok bool) {
 	s := p.snapshot
-	if slot, ok = s.slots[a.Prefer]; ok && s.check(c, slot) == fine {
+	if slot, ok = s.slots.get(a.Prefer); ok && s.check(c, slot) == fine {
 		return slot, true
 	}
-	if slot, ok = s.slots[a.Last]; !ok || s.check(c, slot) != fine {
+	if slot, ok = s.slots.get(a.Last); !ok || s.check(c, slot) != fine {
 		return 0, false
 	}
 	if c.lone || c.job < 0 {
@@ -92,7 +92,7 @@ type Uneven struct {
 // were placed now, that is better for the spread of its job. The ask is the task's,
 // whom the caller has removed from the snapshot. Nobody is evicted for that.
 func (s *Snapshot) Uneven(a Ask, machine string) (Uneven, bool) {
-	from, ok := s.slots[machine]
+	from, ok := s.slots.get(machine)
 	if !ok {
 		return Uneven{}, false
 	}
@@ -109,7 +109,7 @@ func (s *Snapshot) Uneven(a Ask, machine string) (Uneven, bool) {
 		return Uneven{}, false
 	}
 	out := Uneven{
-		Attribute: MachineAttribute, From: machine, To: s.nodes[to].Name, Machine: s.nodes[to].Name,
+		Attribute: MachineAttribute, From: machine, To: s.nodes.at(to).Name, Machine: s.nodes.at(to).Name,
 		FromTasks: int(was.onMachine) + 1, ToTasks: int(is.onMachine),
 	}
 	if is.inDomain < was.inDomain {

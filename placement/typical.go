@@ -51,7 +51,7 @@ func (s *Snapshot) shapeOf(t *task) shape {
 		return sh
 	}
 	sh := shape{limit: t.limit}
-	for _, u := range s.nodes[t.slot].uses(t.devices) {
+	for _, u := range s.nodes.at(t.slot).uses(t.devices) {
 		sh.kind, sh.milli, sh.count = u.Kind, int16(u.Milli), sh.count+1
 	}
 	return sh
@@ -83,8 +83,8 @@ func (s *Snapshot) learn(asks map[shape]int, n int) {
 		return
 	}
 	counts, total := asks, n
-	for id := range s.tasks {
-		if h := &s.tasks[id]; h.job >= 0 && !h.claim {
+	for id := range s.tasks.len() {
+		if h := s.tasks.at(id); h.job >= 0 && !h.claim {
 			counts[s.shapeOf(h)]++
 			total++
 		}
@@ -110,8 +110,9 @@ func (s *Snapshot) learn(asks map[shape]int, n int) {
 		return
 	}
 	t.asks, t.scale = next.asks, next.scale
-	for slot := range s.nodes {
-		t.derive(s, int32(slot))
+	s.flatten() // each machine changes
+	for slot := range s.nodes.len() {
+		t.derive(s.nodes.at(slot), s.rows.edit(slot))
 	}
 	s.forget()
 }
@@ -256,19 +257,18 @@ func heaviest(all []shapeCount) []shapeCount {
 }
 
 // derive brings up to date what the score reads of a machine.
-func (t *typical) derive(s *Snapshot, slot int32) {
+func (t *typical) derive(n *node, r *row) {
 	var free vector
 	for d := range dims {
-		free[d] = max(s.byReserv[d][slot], 0)
+		free[d] = max(r.byReserv[d], 0)
 	}
-	n := &s.nodes[slot]
 	var whole int32
 	for _, d := range n.devices {
 		whole += int32(max(d.free, 0))
 	}
-	s.devices[slot] = whole
-	s.idle[slot] = n.isIdle(&free, whole)
-	u := &s.unit[slot]
+	r.devices = whole
+	r.idle = n.isIdle(&free, whole)
+	u := &r.unit
 	var square float32
 	for d := range dims {
 		u[d] = float32(free[d]) * t.scale[d]
@@ -282,7 +282,7 @@ func (t *typical) derive(s *Snapshot, slot int32) {
 			u[d] *= inv
 		}
 	}
-	s.stranded[slot], s.fits[slot] = t.strand(&free, n.devices, whole, 1<<len(t.asks)-1)
+	r.stranded, r.fits = t.strand(&free, n.devices, whole, 1<<len(t.asks)-1)
 }
 
 // idleShare is how much of a machine, as a part of it, may be used of one that

@@ -1,0 +1,41 @@
+package placement
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// Difference compares all that two snapshots are made of, what they have remembered
+// included. Functions, and which columns were shared once, are left out.
+func Difference(a, b *Snapshot) string {
+	a.settle()
+	b.settle()
+	return cmp.Diff(a, b,
+		cmp.Exporter(func(reflect.Type) bool { return true }),
+		cmp.FilterPath(func(p cmp.Path) bool {
+			_, isField := p.Last().(cmp.StructField)
+			return p.Last().Type().Kind() == reflect.Func || isField && p.Last().String() == ".shared"
+		}, cmp.Ignore()),
+		cmp.Comparer(func(x, y []uint16) bool {
+			return slices.Equal(slices.Sorted(slices.Values(x)), slices.Sorted(slices.Values(y)))
+		}),
+		cmp.Transformer("byValues", func(m map[*column]*tally) map[string]*tally {
+			out := map[string]*tally{}
+			for c, t := range m {
+				out[strings.Join(c.values, ",")] = t
+			}
+			return out
+		}),
+	)
+}
+
+// Depth returns how deep a snapshot shares its content.
+func (s *Snapshot) Depth() (n int) {
+	for b := s.sharing; b != nil; b = b.below {
+		n++
+	}
+	return n
+}
