@@ -161,11 +161,9 @@ func (s *step) makesRoom(p placement.Ask) bool {
 	if len(leaving) == 0 {
 		return false
 	}
-	for _, l := range leaving {
-		s.snapshot().RemoveTask(l.task, l.machine, 0)
-	}
-	defer s.putBack(leaving)
-	if !s.snapshot().Fits(p, false) {
+	fork := s.without(leaving...)
+	defer fork.Release()
+	if !fork.Fits(p, false) {
 		return false
 	}
 	s.wake(s.now.Add(awaitAlloc - p.Waited))
@@ -297,9 +295,9 @@ func (s *step) excess(set, job schema.JobName) (t schema.TaskRecord, alloc schem
 func (s *step) refuses(job schema.JobName, t *schema.TaskRecord, alloc schema.TaskName) placement.Reason {
 	p := s.placementAsk(ask{job.Task(t.Index), s.dataOf(s.job(job).Admitted), s.job(job).Admitted})
 	p.Alloc = alloc
-	s.snapshot().RemoveTask(p.Name, t.Machine, 0)
-	defer s.putBack([]victim{{p.Name, t.Machine}})
-	v, _ := s.snapshot().Verdict(p, s.recordOf(alloc).Machine)
+	fork := s.without(victim{p.Name, t.Machine})
+	defer fork.Release()
+	v, _ := fork.Verdict(p, s.recordOf(alloc).Machine)
 	return v.Reason
 }
 

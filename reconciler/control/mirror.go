@@ -51,6 +51,16 @@ func (s *step) snapshot() *placement.Snapshot {
 	return m.snapshot
 }
 
+// without returns a fork of the cell as placement sees it that tasks have left. The
+// caller releases it.
+func (s *step) without(tasks ...victim) *placement.Snapshot {
+	fork := s.snapshot().Fork()
+	for _, t := range tasks {
+		fork.RemoveTask(t.task, t.machine, 0)
+	}
+	return fork
+}
+
 // sameMachines reports whether the mirror has the machines of the cell, with
 // the devices by which tasks' devices are counted.
 func (s *step) sameMachines(m *mirror) bool {

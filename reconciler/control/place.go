@@ -100,7 +100,7 @@ func (s *step) decide(asks []placement.Ask) (refused []placement.Ask) {
 		case d.Machine == "":
 			i, ok := byName[d.Name]
 			if ok && asks[i].On != "" && a.job.Kind != schema.System {
-				d.Why.Waits = s.noRoomAtHome(&asks[i])
+				d.Why.Waits = s.noRoomAtHome(&asks[i], s.snapshot())
 			}
 			s.out.Why[d.Name] = d.Why
 			if ok {

@@ -125,24 +125,23 @@ func (s *step) retake(a *placement.Ask, machine string) bool {
 	if len(leaving) == 0 {
 		return false
 	}
-	snapshot := s.snapshot()
+	var gone []victim
 	for _, v := range leaving {
-		snapshot.RemoveTask(v.Name, machine, 0)
+		gone = append(gone, victim{v.Name, machine})
 	}
+	fork := s.without(gone...)
+	defer fork.Release()
 	on := *a
 	on.On = machine
-	d := placement.Place(snapshot, []placement.Ask{on}, s.in.Seed)[0]
-	snapshot.RemoveTask(a.Name, machine, 0) // it is not placed
-	for _, v := range leaving {
-		snapshot.SetTask(taskOf(s.draft, v.Name.JobName, s.recordOf(v.Name)))
-	}
+	d := placement.Place(fork, []placement.Ask{on}, s.in.Seed)[0]
 	if d.Machine == "" {
 		return false
 	}
 	s.evict(a.Name, a.Priority, d)
+	s.snapshot().SetBudgets(s.spare) // they are less by who goes now
 	leaving = s.leaving(a.Name, machine)
 	s.out.Claims[a.Name] = claimOn(machine, leaving)
-	return snapshot.Claim(*a, machine, leaving, true)
+	return s.snapshot().Claim(*a, machine, leaving, true)
 }
 
 // preempt tells the victims of a decision to stop. The task stays pending until

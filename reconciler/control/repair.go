@@ -206,23 +206,22 @@ func (s *step) uneven(name schema.JobName, want *schema.Job) (unevenTask, bool) 
 }
 
 // betterFor asks placement where a task would be better: on a machine that has been
-// there for long enough if there is one, else on any. The snapshot is as it was before.
+// there for long enough if there is one, else on any.
 func (s *step) betterFor(name schema.JobName, want *schema.Job, t *schema.TaskRecord) (placement.Uneven, bool) {
 	task := name.Task(t.Index)
 	a := s.placementAsk(ask{task, want, s.job(name).Admitted})
-	snapshot := s.snapshot()
-	snapshot.RemoveTask(task, t.Machine, 0)
-	defer func() { snapshot.SetTask(taskOf(s.draft, name, t)) }()
+	fork := s.without(victim{task, t.Machine})
+	defer fork.Release()
 	recent := s.joinedRecently()
 	if len(recent) == 0 {
-		return snapshot.Uneven(a, t.Machine)
+		return fork.Uneven(a, t.Machine)
 	}
 	settled := a
 	settled.Avoid = slices.Concat(a.Avoid, recent)
-	if u, ok := snapshot.Uneven(settled, t.Machine); ok {
+	if u, ok := fork.Uneven(settled, t.Machine); ok {
 		return u, true
 	}
-	return snapshot.Uneven(a, t.Machine)
+	return fork.Uneven(a, t.Machine)
 }
 
 // joinedRecently returns the machines that have not been there for long enough to have

@@ -111,9 +111,8 @@ func (s *step) mayRenew(job schema.JobName, t *schema.TaskRecord, data schema.Di
 	p.Waited = 0
 	own := p
 	own.On = t.Machine
-	snapshot := s.snapshot()
-	inside := s.takeOut(job, t)
-	defer s.putBack(append(inside, victim{name, t.Machine}))
+	snapshot := s.without(s.goesWith(job, t)...)
+	defer snapshot.Release()
 	if !grows(s.dataOf(t.Data), want) && (p.On == "" || p.On == t.Machine) && snapshot.Fits(own, false) {
 		return true
 	}
@@ -126,7 +125,7 @@ func (s *step) mayRenew(job schema.JobName, t *schema.TaskRecord, data schema.Di
 		s.hold(job, "other tasks are starting on the machines with room for "+next)
 		return false
 	case p.On != "" && want.Kind != schema.System:
-		s.hold(job, fmt.Sprintf("%s %s", name.Short(), s.noRoomAtHome(&p)))
+		s.hold(job, fmt.Sprintf("%s %s", name.Short(), s.noRoomAtHome(&p, snapshot)))
 		return false
 	default:
 		s.hold(job, fmt.Sprintf("no machine has room for %s of %s: %s", next, name.Short(), snapshot.Explain(p)))
@@ -135,30 +134,20 @@ func (s *step) mayRenew(job schema.JobName, t *schema.TaskRecord, data schema.Di
 	return true
 }
 
-// takeOut removes a task, or an alloc with what runs inside, from the snapshot,
-// and returns what was inside.
-func (s *step) takeOut(job schema.JobName, t *schema.TaskRecord) (inside []victim) {
+// goesWith returns a task and, of an alloc, what runs inside.
+func (s *step) goesWith(job schema.JobName, t *schema.TaskRecord) []victim {
 	name := job.Task(t.Index)
+	out := []victim{{name, t.Machine}}
 	if s.dataOf(t.Data).Kind == schema.Allocs {
 		for _, chunk := range s.chunkNames() {
 			for _, u := range s.chunk(chunk).Tasks {
 				if u.Alloc != nil && u.Machine == t.Machine && u.Alloc.Of(chunk.Job) == name {
-					inside = append(inside, victim{chunk.Job.Task(u.Index), u.Machine})
-					s.snapshot().RemoveTask(chunk.Job.Task(u.Index), u.Machine, 0)
+					out = append(out, victim{chunk.Job.Task(u.Index), u.Machine})
 				}
 			}
 		}
 	}
-	s.snapshot().RemoveTask(name, t.Machine, 0)
-	return inside
-}
-
-// putBack gives the snapshot back what was taken out of it, the last first: an
-// alloc goes before what runs inside.
-func (s *step) putBack(list []victim) {
-	for _, l := range slices.Backward(list) {
-		s.snapshot().SetTask(taskOf(s.draft, l.task.JobName, s.recordOf(l.task)))
-	}
+	return out
 }
 
 // grows reports whether a task takes anything of a machine that it has not now.

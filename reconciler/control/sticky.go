@@ -29,13 +29,13 @@ func waitsForHome(machine string) string {
 }
 
 // noRoomAtHome says why a task that stays on a machine does not get it.
-func (s *step) noRoomAtHome(a *placement.Ask) string {
+func (s *step) noRoomAtHome(a *placement.Ask, snapshot *placement.Snapshot) string {
 	why := "it is silent"
 	switch {
 	case s.isUp(a.On) && s.machineSpec(a.On).Drain != nil:
 		why = "it is being drained"
 	case s.isUp(a.On):
-		v, _ := s.snapshot().Verdict(*a, a.On)
+		v, _ := snapshot.Verdict(*a, a.On)
 		why = "it has no room yet"
 		if v.Reason != "" {
 			why = "it " + v.Reason.One()
