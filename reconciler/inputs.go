@@ -24,7 +24,6 @@ func (m *Master) Head(s model.Seen, now time.Time) {
 // so at the given time. There is nothing to decide.
 func (m *Master) Looked(at time.Time) {
 	m.source.At = at
-	m.status = nil
 }
 
 // CompileFailed says that a commit could not be compiled for a reason that is not

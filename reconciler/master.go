@@ -57,7 +57,6 @@ type Master struct {
 	viewSeq uint64
 
 	version uint64 // counts rounds: what a Status is a function of
-	status  *status.Status
 }
 
 // MasterConfig is what a Master is made with.
@@ -225,7 +224,6 @@ func (m *Master) next(now time.Time) {
 	case telling:
 		m.phase, m.news = idle, false
 		m.version++
-		m.status = nil
 		m.out.Views = m.push()
 		m.out.Converged = m.convergence(now)
 	case idle:
@@ -278,20 +276,12 @@ func (m *Master) convergence(now time.Time) *Convergence {
 	return &Convergence{m.head, now.Sub(m.headAt)}
 }
 
-// Status returns the cell as its users see it, made at most once a version. It is
-// shared, and must not be written to.
-func (m *Master) Status(now time.Time) *status.Status {
-	if m.status == nil {
-		s := status.Describe(m.described(now))
-		s.Version = m.version
-		m.status = &s
-	}
-	return m.status
-}
-
-// Why explains a job or task by its name, see Explain.
-func (m *Master) Why(name, machine string, now time.Time) (status.Explanation, bool) {
-	return status.Explain(m.described(now), m.Status(now), name, machine)
+// Snapshot returns what a status of the cell at now is a function of. It is the caller's,
+// also in another goroutine: no input changes it.
+func (m *Master) Snapshot(now time.Time) status.DescribeInput {
+	in := m.described(now)
+	in.State, in.Observed = in.State.Snapshot(), in.Observed.Snapshot()
+	return in
 }
 
 // Input is what a step would be given at now that goes without what was found out
@@ -312,7 +302,7 @@ func (m *Master) desired() *intent.Desired { return m.wanted.Of(m.state) }
 
 // described is what a Status is a function of.
 func (m *Master) described(now time.Time) status.DescribeInput {
-	return status.DescribeInput{State: m.state, Desired: m.desired(), Observed: m.observed, Last: m.last, Head: m.head, Source: m.source, Trouble: m.trouble(), Now: now}
+	return status.DescribeInput{State: m.state, Desired: m.desired(), Observed: m.observed, Last: m.last, Head: m.head, Source: m.source, Trouble: m.trouble(), Now: now, Version: m.version}
 }
 
 // trouble says what keeps the newest commit from being read, "" if nothing does.

@@ -175,6 +175,7 @@ type owner struct {
 	master  *reconciler.Master
 	changed chan struct{} // closed when the master's version moves on
 	joins   []joined      // that are not stored yet
+	reading *reading      // of now; nil until somebody asks
 }
 
 func newOwner(ctx context.Context, cfg Config) (*owner, error) {
@@ -229,7 +230,7 @@ func (o *owner) round(ctx context.Context) error {
 		return err
 	}
 	close(o.changed)
-	o.changed = make(chan struct{})
+	o.changed, o.reading = make(chan struct{}), nil
 	return nil
 }
 

@@ -316,54 +316,6 @@ func TestRepeatedReportsCostNoRound(t *testing.T) {
 	})
 }
 
-// A status that is asked for right after news once said that all runs as
-// desired, because nothing had been decided about the news yet.
-func TestQuestionsSeeTheDecision(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := start(t, store.NewMemory())
-		epoch := r.join()
-		r.report(epoch)
-		name := web(1)
-		task := name.ID().Task(0)
-		r.burst(
-			func() {
-				if _, _, err := r.Status(t.Context()); err != nil {
-					t.Error(err)
-				}
-			},
-			func() {
-				if at, err := r.Locate(t.Context(), task, 0); at != "m1" || err != nil {
-					t.Errorf("Locate: %q, %v", at, err)
-				}
-			},
-			func() {
-				if e, known, err := r.Why(t.Context(), "u/web", ""); !known || err != nil {
-					t.Errorf("Why: %+v, %v, %v", e, known, err)
-				}
-			},
-			func() { r.apply("c1", web(1)) },
-			func() {
-				s := r.status()
-				if s.Converged || s.Applied != "c1" || len(s.Tasks) != 1 || s.Tasks[0].Machine != "m1" {
-					t.Errorf("status after news: converged %v, applied %q, tasks %+v", s.Converged, s.Applied, s.Tasks)
-				}
-			},
-		)
-		r.report(epoch)
-		if s := r.status(); !s.Converged {
-			t.Errorf("waiting for %q", s.Waiting)
-		}
-		if at, err := r.Locate(t.Context(), schema.JobName{Cell: "c", User: "u", Job: "none"}.Task(0), 0); at != "" || err != nil {
-			t.Errorf("Locate of an unknown task: %q, %v", at, err)
-		}
-		if _, known, err := r.Why(t.Context(), "u/none", ""); known || err != nil {
-			t.Errorf("Why of an unknown job: %v, %v", known, err)
-		}
-		r.stop()
-	})
-}
-
 func TestNewerStatus(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/reconciler/model"
-	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -33,6 +32,7 @@ type looked struct{ at time.Time }
 
 func (m looked) answer(o *owner) {
 	o.master.Looked(m.at)
+	o.reading = nil
 }
 
 // CompileFailed tells the loop that a commit could not be compiled for a reason
@@ -156,19 +156,6 @@ func (m usage) answer(o *owner) {
 	o.master.Usage(m.epoch, m.usage, o.cfg.Now())
 }
 
-// Usages returns what the cell's machines and tasks use, as they said last. The
-// value is the caller's.
-func (l *Loop) Usages(ctx context.Context) (*status.Usage, error) {
-	reply := make(chan *status.Usage, 1)
-	return ask(ctx, l, usageQuestion{reply}, reply)
-}
-
-type usageQuestion struct{ reply chan<- *status.Usage }
-
-func (m usageQuestion) answer(o *owner) {
-	m.reply <- status.DescribeUsage(o.master.State(), o.master.Observed(), o.cfg.Now())
-}
-
 // Leave says that a machine's connection of the given epoch has ended.
 func (l *Loop) Leave(machine string, epoch uint64) {
 	// The link ends its sessions after ctx has ended, so none is passed:
@@ -184,48 +171,6 @@ type leave struct {
 func (m leave) handle(ctx context.Context, o *owner) error {
 	o.master.Leave(m.machine, m.epoch)
 	return o.carryOut(ctx)
-}
-
-// Status returns the cell at this moment, and a channel that is closed when there
-// is a newer version. The value is shared and must not be written to.
-func (l *Loop) Status(ctx context.Context) (s *status.Status, newer <-chan struct{}, err error) {
-	reply := make(chan statusAnswer, 1)
-	a, err := ask(ctx, l, statusQuestion{reply: reply}, reply)
-	return a.status, a.newer, err
-}
-
-type statusAnswer struct {
-	status *status.Status
-	newer  <-chan struct{}
-}
-
-type statusQuestion struct{ reply chan<- statusAnswer }
-
-func (m statusQuestion) answer(o *owner) {
-	m.reply <- statusAnswer{o.master.Status(o.cfg.Now()), o.changed}
-}
-
-// Why explains a job or task by its name, user/job or user/job/index; false if
-// the cell knows of no such thing. For a task, machine may be one to ask about.
-func (l *Loop) Why(ctx context.Context, name, machine string) (status.Explanation, bool, error) {
-	reply := make(chan whyAnswer, 1)
-	a, err := ask(ctx, l, whyQuestion{name, machine, reply}, reply)
-	return a.explanation, a.known, err
-}
-
-type whyAnswer struct {
-	explanation status.Explanation
-	known       bool
-}
-
-type whyQuestion struct {
-	name, machine string
-	reply         chan<- whyAnswer
-}
-
-func (m whyQuestion) answer(o *owner) {
-	e, known := o.master.Why(m.name, m.machine, o.cfg.Now())
-	m.reply <- whyAnswer{e, known}
 }
 
 // Locate returns the machine of a task's newest run that the state knows of, ""

@@ -46,6 +46,20 @@ type Observed struct {
 	contested map[string]contested
 }
 
+// Snapshot returns what is observed now, for readers in other goroutines: what is heard
+// later does not change it. It costs what the number of machines does.
+func (o *Observed) Snapshot() *Observed {
+	out := *o
+	reports := make([]LastReport, 0, len(o.machines))
+	out.machines = make(map[string]*LastReport, len(o.machines))
+	for name, h := range o.machines {
+		reports = append(reports, *h)
+		out.machines[name] = &reports[len(reports)-1]
+	}
+	out.usage, out.refused, out.joins, out.contested = maps.Clone(o.usage), maps.Clone(o.refused), maps.Clone(o.joins), maps.Clone(o.contested)
+	return &out
+}
+
 // joins are how often a machine has joined since it was heard last.
 type joins struct {
 	first time.Time

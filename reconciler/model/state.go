@@ -66,6 +66,16 @@ type ChunkName struct {
 	Number int
 }
 
+// Snapshot returns the state as it is now, for readers in other goroutines: Apply does
+// not change it. It costs what the number of documents does.
+func (s *State) Snapshot() *State {
+	out := *s
+	out.Packages, out.Data, out.Jobs, out.Chunks = maps.Clone(s.Packages), maps.Clone(s.Data), maps.Clone(s.Jobs), maps.Clone(s.Chunks)
+	out.Machines, out.Suspensions, out.Restarts = maps.Clone(s.Machines), maps.Clone(s.Suspensions), maps.Clone(s.Restarts)
+	out.unknown, out.known, out.holders, out.spans = maps.Clone(s.unknown), maps.Clone(s.known), maps.Clone(s.holders), maps.Clone(s.spans)
+	return &out
+}
+
 // NewState returns the state of a cell of which nothing is stored.
 func NewState(cell string) *State {
 	return &State{

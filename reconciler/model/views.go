@@ -20,22 +20,27 @@ func parseChunkName(cell, key string) (ChunkName, error) {
 	return ChunkName{job, number}, err
 }
 
-// holders is an index of chunks: by machine, those with a task assigned to it.
-type holders map[string]map[ChunkName]struct{}
+// holders is an index of chunks: by machine, the names of those with a task assigned to
+// it, sorted. The lists are never written to.
+type holders map[string][]ChunkName
 
 // replace takes that the chunk of a name was one and is another; each may be nil.
 func (h holders) replace(name ChunkName, was, is *schema.Chunk) {
-	for machine := range assigned(was) {
-		delete(h[machine], name)
-		if len(h[machine]) == 0 {
+	before, after := assigned(was), assigned(is)
+	for machine := range before {
+		if _, still := after[machine]; still {
+			continue
+		}
+		if left := slices.DeleteFunc(slices.Clone(h[machine]), func(n ChunkName) bool { return n == name }); len(left) > 0 {
+			h[machine] = left
+		} else {
 			delete(h, machine)
 		}
 	}
-	for machine := range assigned(is) {
-		if h[machine] == nil {
-			h[machine] = map[ChunkName]struct{}{}
+	for machine := range after {
+		if at, ok := slices.BinarySearchFunc(h[machine], name, ChunkName.Compare); !ok {
+			h[machine] = slices.Insert(slices.Clone(h[machine]), at, name)
 		}
-		h[machine][name] = struct{}{}
 	}
 }
 
@@ -70,7 +75,7 @@ func Affected(s *State, writes []Write, machines map[string]struct{}) {
 // if it has none. It costs what the machine holds, and not what the cell does.
 func View(s *State, machine string) []schema.Assignment {
 	var view []schema.Assignment
-	for _, name := range slices.SortedFunc(maps.Keys(s.holders[machine]), ChunkName.Compare) {
+	for _, name := range s.holders[machine] {
 		c := s.Chunks[name]
 		for i := range c.Tasks {
 			if c.Tasks[i].Machine == machine {
