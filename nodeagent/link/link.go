@@ -95,7 +95,10 @@ type Config struct {
 	// in turn when there is no session, over TCP like the first.
 	Others   []string
 	Identity Identity
-	Agent    Agent
+	// Shared, if set, is the connection to use, over a unix socket; it goes with no
+	// Identity.
+	Shared *Shared
+	Agent  Agent
 	// Usage, if set, returns the newest sample of what machine and tasks use, nil
 	// before the first. It must not block; what it returns is not written to.
 	Usage   func() *schema.MachineUsage

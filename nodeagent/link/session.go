@@ -47,11 +47,11 @@ func (c *Client) connect(ctx context.Context) (held time.Duration, err error) {
 	if err != nil {
 		return 0, err
 	}
-	conn, shake, err := dial(c.address(), cfg)
+	conn, release, err := c.dial(cfg)
 	if err != nil {
-		return 0, fmt.Errorf("connect to %s: %w", c.address(), err)
+		return 0, err
 	}
-	defer func() { _ = conn.Close() }() // it errs only when closed before
+	defer release()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	s := &session{
@@ -60,7 +60,7 @@ func (c *Client) connect(ctx context.Context) (held time.Duration, err error) {
 		jobs: map[schema.Digest]*schema.Job{}, reading: make(chan struct{}, maxLogs), running: make(chan struct{}, maxExecs),
 	}
 	if s.stream, err = s.link.Session(ctx); err != nil {
-		return 0, shake.explain(c.address(), fmt.Errorf("connect to %s: %w", c.address(), err))
+		return 0, conn.handshakes.explain(c.address(), fmt.Errorf("connect to %s: %w", c.address(), err))
 	}
 	received := make(chan struct{})
 	go func() {
@@ -74,7 +74,7 @@ func (c *Client) connect(ctx context.Context) (held time.Duration, err error) {
 	cancel()
 	<-received
 	s.logs.Wait()
-	return held, shake.explain(c.address(), err)
+	return held, conn.handshakes.explain(c.address(), err)
 }
 
 // receive reads the stream until it ends, and always says how it did: send waits
@@ -240,7 +240,11 @@ func (s *session) report(m *linkpb.Pull) error {
 	}
 	message := &linkpb.AgentMessage{Message: &linkpb.AgentMessage_Report{Report: answer}}
 	n := proto.Size(message)
-	if u := s.client.cfg.Usage(); m.GetUsage() && u != nil {
+	var u *schema.MachineUsage
+	if m.GetUsage() {
+		u = s.client.cfg.Usage()
+	}
+	if u != nil {
 		// The report comes first: where both have no room, usage is left out.
 		if usage := linkpb.EncodeUsage(u); n+proto.Size(usage)+usageHeader <= linkpb.MaxMessage {
 			answer.Usage = usage

@@ -65,11 +65,17 @@ type master struct {
 	mu      sync.Mutex
 	epochs  map[string]uint64
 	reports []schema.Report
-	left    []uint64 // epochs
-	refuse  error    // of Join
-	from    string   // of the last Join
+	left    []departure
+	refuse  error  // of Join
+	from    string // of the last Join
 	usage   []*schema.MachineUsage
 	again   func() // pushes the view of m1 in its newest session
+}
+
+// departure is the end of a machine's session.
+type departure struct {
+	machine string
+	epoch   uint64
 }
 
 func newMaster() *master { return &master{epochs: map[string]uint64{}} }
@@ -102,7 +108,7 @@ func (m *master) push(s *masterlink.Server, version uint64, view []schema.Assign
 func (m *master) Report(_ context.Context, machine string, epoch uint64, r schema.Report) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if slices.Contains(m.left, epoch) {
+	if slices.Contains(m.left, departure{machine, epoch}) {
 		return fmt.Errorf("report of machine %s after it left epoch %d", machine, epoch)
 	}
 	m.reports = append(m.reports, r)
@@ -122,10 +128,10 @@ func (m *master) samples() []*schema.MachineUsage {
 	return slices.Clone(m.usage)
 }
 
-func (m *master) Leave(_ string, epoch uint64) {
+func (m *master) Leave(machine string, epoch uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.left = append(m.left, epoch)
+	m.left = append(m.left, departure{machine, epoch})
 }
 
 func (m *master) epoch(machine string) uint64 {
@@ -149,10 +155,26 @@ func (m *master) last() schema.Report {
 	return m.reports[len(m.reports)-1]
 }
 
+// of returns the last report of a machine.
+func (m *master) of(machine string) schema.Report {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, r := range slices.Backward(m.reports) {
+		if r.Machine.Name == machine {
+			return r
+		}
+	}
+	return schema.Report{}
+}
+
 func (m *master) gone() []uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return slices.Clone(m.left)
+	var epochs []uint64
+	for _, d := range m.left {
+		epochs = append(epochs, d.epoch)
+	}
+	return epochs
 }
 
 // agent is a fake node agent.
