@@ -16,6 +16,7 @@ func newDev(std stdio) *cobra.Command {
 	var dataDir, ports, name string
 	var labels, devices, nodes, writable []string
 	var worktree bool
+	var machines int
 	c := &cobra.Command{
 		Use:   "dev [DIR]",
 		Short: "run a whole cell on this machine for the config repository at DIR",
@@ -25,9 +26,13 @@ with --worktree every save of a file in it. DIR may be a URL too. The first line
 on stdout is the address of its API.
 
 An interrupt stops its tasks and leaves nothing behind but, with --data-dir, the
-cell's state. After a SIGKILL the tasks run on, and the next start adopts them.`,
+cell's state. After a SIGKILL the tasks run on, and the next start adopts them.
+
+With --hollow N the cell has N hollow machines instead of this one: they behave as
+machines do, and their tasks are no processes. See muster hollow.`,
 		Example: `  muster dev fleet
   muster dev fleet --worktree
+  muster dev fleet --hollow 1000
   muster dev fleet --data-dir ~/.local/state/fleet --listen 127.0.0.1:7420`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -44,8 +49,11 @@ cell's state. After a SIGKILL the tasks run on, and the next start adopts them.`
 			if err != nil {
 				return err
 			}
+			if err := checkHollow(cmd, machines); err != nil {
+				return err
+			}
 			return cell.RunDev(cmd.Context(), cell.DevConfig{
-				Master: cfg, Agent: filepath.Join(filepath.Dir(cfg.Exe), "muster-agent"), AgentArgs: agent, Stderr: std.err,
+				Hollow: machines, Master: cfg, Agent: filepath.Join(filepath.Dir(cfg.Exe), "muster-agent"), AgentArgs: agent, Stderr: std.err,
 			})
 		},
 	}
@@ -57,8 +65,23 @@ cell's state. After a SIGKILL the tasks run on, and the next start adopts them.`
 	c.Flags().StringArrayVar(&devices, "device", nil, "devices of this machine, KIND[:MODEL]=COUNT; may be repeated")
 	c.Flags().StringArrayVar(&nodes, "device-node", nil, "device file of this machine for tasks that were given devices of a kind, KIND=PATH; may be repeated")
 	c.Flags().StringArrayVar(&writable, "writable", nil, "directory of this machine to which tasks may write, as far as their users may; all others are read-only for them; may be repeated")
+	c.Flags().IntVar(&machines, "hollow", 0, "number of hollow machines to run instead of this one (default: none)")
 	c.Flags().StringVar(&dataDir, "data-dir", "", "directory to keep the cell's state in (default: one for this repository, removed when the cell is stopped in order)")
 	return c
+}
+
+// checkHollow errs for a number of hollow machines that cannot be, and for flags of a
+// machine that is not there then.
+func checkHollow(cmd *cobra.Command, machines int) error {
+	if !cmd.Flags().Changed("hollow") {
+		return nil
+	}
+	for _, flag := range []string{"ports", "name", "label", "device", "device-node", "writable"} {
+		if cmd.Flags().Changed(flag) {
+			return invalid("leave one of the two out", "--%s is of this machine, and with --hollow that is not in the cell", flag)
+		}
+	}
+	return checkCount("--hollow", machines)
 }
 
 // agentArgs are the flags of dev that are the agent's: lists by their names, and

@@ -131,7 +131,7 @@ const masterExample = `  muster master --repo /srv/fleet.git --data-dir /var/lib
 
 func newMaster(std stdio) *cobra.Command {
 	var f masterFlags
-	var repo, dataDir, linkSocket string
+	var repo, dataDir, linkSocket, profiles string
 	var etcd etcdFlags
 	var snapshotEvery time.Duration
 	var snapshotKeep int
@@ -152,7 +152,7 @@ func newMaster(std stdio) *cobra.Command {
 			if cfg.Etcd, err = etcd.config(); err != nil {
 				return err
 			}
-			cfg.SnapshotEvery, cfg.SnapshotKeep = snapshotEvery, snapshotKeep
+			cfg.SnapshotEvery, cfg.SnapshotKeep, cfg.Profiles = snapshotEvery, snapshotKeep, profiles
 			if err := checkSnapshots(snapshotEvery, snapshotKeep); err != nil {
 				return err
 			}
@@ -166,6 +166,7 @@ func newMaster(std stdio) *cobra.Command {
 	c.Flags().DurationVar(&snapshotEvery, "snapshot-every", time.Hour, "how often the store's documents are written to the directory snapshots in the data directory, if they have changed; 0 for never")
 	c.Flags().IntVar(&snapshotKeep, "snapshot-keep", 24, "how many snapshots stay")
 	c.Flags().StringVar(&linkSocket, "link", "", "unix socket that agents dial (default: link/agent.sock in the data directory)")
+	c.Flags().StringVar(&profiles, "pprof", "", "loopback address of profiles of this process, for go tool pprof, such as 127.0.0.1:6060; every user of this machine can ask for them (default: none)")
 	c.AddCommand(newRestore(std))
 	return c
 }

@@ -113,7 +113,7 @@ master unreachable).`,
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(
 		newInit(std), newValidate(std), newRender(std), newDiff(std), newSchema(std),
-		newDev(std), newMaster(std), newPKI(std), newDemo(std),
+		newDev(std), newMaster(std), newHollow(std), newPKI(std), newDemo(std),
 		newStatus(std), newTop(std), newWhy(std), newEvents(std), newPage(std), newLogs(std), newExec(std), newWait(std), newReconcile(std), newSuspend(std), newResume(std), newRestart(std), newRollback(std), newMachine(std),
 		newSimulate(std),
 		newVersion(std), newCompletion(std), newCompileChild(std), newServe(),

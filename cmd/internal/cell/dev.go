@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/musterhq/muster/nodeagent/hollow"
 	"github.com/musterhq/muster/reconciler/git"
 )
 
@@ -22,6 +23,9 @@ const apiSocket = "api.sock"
 // maxSocketPath is the longest path of a unix socket, in bytes (unix(7):
 // sun_path is 108 with its final zero).
 const maxSocketPath = 107
+
+// hollowSeed makes the hollow machines of one dev cell those of the next.
+const hollowSeed = 1
 
 // DevConfig says how a whole cell runs on this machine.
 type DevConfig struct {
@@ -33,6 +37,8 @@ type DevConfig struct {
 	Agent     string
 	AgentArgs []string
 	Stderr    io.Writer // of the agent
+	// Hollow is a number of hollow machines to run in place of the agent; 0: none.
+	Hollow int
 }
 
 // RunDev runs a master and an agent until ctx ends; then it stops all tasks.
@@ -82,7 +88,7 @@ func RunDev(ctx context.Context, cfg DevConfig) error {
 }
 
 func runDev(ctx context.Context, cfg DevConfig, dir string) error {
-	cfg.Master.DataDir = filepath.Join(dir, "master")
+	cfg.Master.DataDir, cfg.Master.hollow = filepath.Join(dir, "master"), cfg.Hollow > 0
 	cfg.Master.Link = socketPath(dir)
 	if cfg.Master.Socket == "" && cfg.Master.PKI == "" {
 		cfg.Master.Socket = filepath.Join(filepath.Dir(cfg.Master.Link), apiSocket)
@@ -102,14 +108,24 @@ func runDev(ctx context.Context, cfg DevConfig, dir string) error {
 		masterDone <- m.run(masterCtx)
 		stopAgent()
 	}()
-	a := agentProcess{exe: cfg.Agent, stderr: cfg.Stderr, log: cfg.Master.Log, args: append([]string{
-		"--cell", m.cell, "--master", "unix:" + cfg.Master.Link, "--state-dir", filepath.Join(dir, "agent"), "--log-level", "warn",
-		"--hide", cfg.Master.DataDir, "--close-port", strconv.Itoa(m.api.Addr().(*net.TCPAddr).Port),
-	}, cfg.AgentArgs...)}
-	err = a.run(agentCtx)
+	err = cfg.machines(m, dir)(agentCtx)
 	stopMaster()
 	err = errors.Join(err, <-masterDone, m.close())
 	return errors.Join(err, removeSocketDir(cfg.Master.Link))
+}
+
+// machines returns what runs the machines of the cell until its context ends.
+func (cfg *DevConfig) machines(m *master, dir string) func(context.Context) error {
+	if cfg.Hollow > 0 {
+		return hollow.New(hollow.Config{
+			Cell: m.cell, Masters: []string{cfg.Master.Link}, Count: cfg.Hollow, Seed: hollowSeed, Version: cfg.Master.Release, Log: cfg.Master.Log,
+			Pattern: hollow.DefaultPattern,
+		}).Run
+	}
+	return agentProcess{exe: cfg.Agent, stderr: cfg.Stderr, log: cfg.Master.Log, args: append([]string{
+		"--cell", m.cell, "--master", "unix:" + cfg.Master.Link, "--state-dir", filepath.Join(dir, "agent"), "--log-level", "warn",
+		"--hide", cfg.Master.DataDir, "--close-port", strconv.Itoa(m.api.Addr().(*net.TCPAddr).Port),
+	}, cfg.AgentArgs...)}.run
 }
 
 // checkApart errs when the state's directory is among the files that a work tree

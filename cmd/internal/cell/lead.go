@@ -108,7 +108,7 @@ func (m *master) leadOneTerm(ctx context.Context) error {
 		}
 	}
 	l := loop.New(loop.Config{
-		Cell: m.cell, Store: m.store, Pusher: m.pusher, Events: m.events, Now: time.Now, LostAfter: m.cfg.LostAfter, JoinWait: m.cfg.joinWait(),
+		Cell: m.cell, Store: countedStore{m.store, &m.term.writes}, Pusher: m.pusher, Events: m.events, Now: time.Now, LostAfter: m.cfg.LostAfter, JoinWait: m.cfg.joinWait(),
 		Settled: func(_ string, took time.Duration) { m.metrics.CommitRunning(took) },
 	})
 	m.term.begin(l)

@@ -65,6 +65,10 @@ type MasterConfig struct {
 	SnapshotKeep  int
 	// NoExec refuses commands beside tasks.
 	NoExec bool
+	// Profiles is the loopback address of net/http/pprof; "" is none.
+	Profiles string
+	// hollow says that the machines of the cell are many that join at once.
+	hollow bool
 	// Release is the version of this program; it stands beside what is stored.
 	Release string
 	// Exe is a muster binary, which is run as a compile child.
@@ -76,9 +80,9 @@ type MasterConfig struct {
 }
 
 // joinWait returns how long more machines are waited for when the first of a cell
-// joins: one to which none come over the network has but this one.
+// joins: one to which none come over the network has but this one, or hollow ones.
 func (cfg *MasterConfig) joinWait() time.Duration {
-	if cfg.LinkListen == "" {
+	if cfg.LinkListen == "" && !cfg.hollow {
 		return 0
 	}
 	return control.DefaultJoinWait
@@ -103,6 +107,7 @@ type master struct {
 	api, agents net.Listener
 	socket      net.Listener // of the API; nil for none
 	machines    net.Listener // over TCP; nil for none
+	profiles    net.Listener // nil for none
 }
 
 // RunMaster runs a master until ctx ends. Tasks run on when it has ended.
@@ -137,6 +142,9 @@ func (m *master) open(ctx context.Context) error {
 	// The addresses first: a mistake in them must leave nothing on the disk.
 	directory, err := m.listen()
 	if err != nil {
+		return err
+	}
+	if err := m.listenProfiles(); err != nil {
 		return err
 	}
 	_, fresh := store.CellOf(cfg.DataDir) // one that was there before goes on from its store
@@ -228,6 +236,7 @@ func (m *master) run(ctx context.Context) error {
 	g.Go(func() error { return m.link.Serve(ctx, m.listeners()...) })
 	g.Go(func() error { return m.web.Serve(ctx, m.apis()...) })
 	g.Go(func() error { return m.events.Run(ctx) })
+	g.Go(func() error { return m.serveProfiles(ctx) })
 	g.Go(func() error { return m.watchCertificate(ctx) })
 	m.settle(ctx)
 	m.cfg.Ready(m.cell, m.address(), m.page())
@@ -244,7 +253,7 @@ func (m *master) close() error {
 		m.resign()
 		errs = append(errs, m.store.Close())
 	}
-	for _, l := range m.apis() {
+	for _, l := range append(m.apis(), opened(m.profiles)...) {
 		errs = append(errs, ignoreClosed(l.Close()))
 	}
 	return errors.Join(errs...)

@@ -33,6 +33,8 @@ type term struct {
 	changed      chan struct{}      // closed with the next
 	done, undone map[string]float64 // when each kind of upkeep was done last, in seconds since 1970, and how often it failed
 	outages      int                // times without a store so far
+
+	writes writes // anyone
 }
 
 // termShift leaves a loop's versions room below the number of its term: the
@@ -271,12 +273,15 @@ var (
 func (*term) Describe(out chan<- *prometheus.Desc) {
 	out <- roleDesc
 	out <- outagesDesc
+	out <- writesDesc
+	out <- documentsDesc
 	out <- upkeepDesc
 	out <- failedDesc
 }
 
 // Collect implements prometheus.Collector.
 func (t *term) Collect(out chan<- prometheus.Metric) {
+	t.writes.collect(out)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	is := status.Leader
