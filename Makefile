@@ -41,7 +41,7 @@ test: ## run the tests
 
 # The cores themselves have no goroutine and share nothing (cmd/internal/rules), and under
 # the detector their properties took most of the time; who calls them is here.
-RACE ?= $(shell go list ./reconciler/... ./nodeagent/... | grep -vE '/muster/(nodeagent|reconciler(/(model|intent|quota|control|status))?)$$')
+RACE ?= $(shell go list ./reconciler/... ./nodeagent/... | grep -vE '/muster/(nodeagent|reconciler(/(model|intent|quota|control(/draft|/facts|/snapshot)?|status))?)$$')
 # Walks through each system call or step of a keeper or agent, and what rests on sizes and
 # moments that the race detector changes: make test has them.
 NORACE := ^Test(FullDisk|QuotaUsedUp|Hogs|CrashAtEveryStep|KillRealAgentAtEveryStep|KeeperKilledAtEveryEffect|DamagedMachineFiles|(Keeper|Agent)Refused.*)$$

@@ -7,7 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/musterhq/muster/reconciler/control"
+	"github.com/musterhq/muster/reconciler/control/facts"
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
@@ -131,7 +131,7 @@ func TestMayDisrupt(t *testing.T) {
 	c.commit(compiled("1", good(pkg(".", j))))
 	may := func(want bool, when string) {
 		t.Helper()
-		if got := control.NewFacts(c.input(), &control.Output{}).MayDisrupt(j.ID()); got != want {
+		if got := facts.New(facts.Stored(c.state), c.input().Desired, c.observed, c.now, nil).MayDisrupt(j.ID()); got != want {
 			t.Errorf("%s: one more task may be stopped: %t, want %t", when, got, want)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/musterhq/muster/reconciler/control/facts"
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
@@ -98,15 +99,11 @@ func (in *Input) replaces(r *schema.MachineRecord, info *schema.MachineInfo) (bo
 // waitingTasks returns the tasks of a lost machine that may not be given to others
 // yet, by what their jobs say of silence.
 func (in *Input) waitingTasks(machine string) []string {
-	own := *in
-	own.Memo = nil // it is the decisions', which know of all machines
-	s := newStep(own)
-	s.silent = map[string]*silent{}
-	s.look(machine)
+	due, _ := facts.New(facts.Stored(in.State), in.desired(), in.Observed, in.Now, nil).DueTasks()
 	var waits []string
-	for _, d := range s.dueTasks() {
-		if d.why == "" && !d.free {
-			waits = append(waits, d.name.Short())
+	for i := range due {
+		if d := &due[i]; d.On.Name == machine && d.Why == "" && !d.Free {
+			waits = append(waits, d.Name.Short())
 		}
 	}
 	slices.Sort(waits)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/musterhq/muster/reconciler/control/snapshot"
 	"github.com/musterhq/muster/reconciler/intent"
 	"github.com/musterhq/muster/schema"
 )
@@ -67,28 +68,36 @@ type drainTask struct {
 	inside bool // of an alloc, with which it goes
 }
 
+// drains empties machines.
+type drains struct {
+	pass
+	cell    *snapshot.Cell
+	budget  disruption
+	drained map[string]*Draining // by name of the machine
+}
+
 // drain moves tasks away from machines that are draining, as the disruption
 // budgets of their jobs allow and where others have room. Of the machines that
 // one object names no more are emptied at a time than it says: those that hold
 // nothing any more make way for the next, until a deadline stops all that is left.
 // One that is silent cannot be told anything, and is nobody's turn.
-func (s *step) drain() {
+func (s *drains) drain() {
 	list := s.draining()
 	if len(list) == 0 {
 		return
 	}
-	s.out.Draining = make(map[string]*Draining, len(list))
+	s.drained = make(map[string]*Draining, len(list))
 	turns := map[schema.ObjectKey]int{}
 	for i := range list {
 		m := &list[i]
 		d, key := s.describeDrain(m), m.orders.Drainer.Key()
-		s.out.Draining[m.name] = d
+		s.drained[m.name] = d
 		switch most := max(1, m.orders.Drain.AtOnce); {
 		case len(m.tasks) == 0:
 			if m.before > 0 {
-				s.event(schema.Event{Kind: schema.EventMachine, Machine: m.name, Message: "drained: nothing runs on it any more"})
+				s.Event(schema.Event{Kind: schema.EventMachine, Machine: m.name, Message: "drained: nothing runs on it any more"})
 			}
-		case !s.isUp(m.name):
+		case !s.IsUp(m.name):
 			d.Waits = append(d.Waits, "it is silent")
 		case turns[key] >= most && !d.stops():
 			d.Turn = true
@@ -100,15 +109,15 @@ func (s *step) drain() {
 }
 
 // describeDrain begins to describe a machine that is draining.
-func (s *step) describeDrain(m *drained) *Draining {
+func (s *drains) describeDrain(m *drained) *Draining {
 	o := m.orders.Drainer
 	d := &Draining{
 		Object: o.Key().Field(), Origin: o.Origin, Left: len(m.tasks), Waits: []string{}, waits: map[schema.TaskName]string{},
 		Deadline: o.Drain.Deadline, AtDeadline: cmp.Or(o.Drain.AtDeadline, schema.DeadlineBudget),
 	}
 	if !d.Deadline.IsZero() && d.Left > 0 {
-		d.Late = !s.now.Before(d.Deadline)
-		s.wake(d.Deadline)
+		d.Late = !s.Now.Before(d.Deadline)
+		s.bookCell(s.At(d.Deadline))
 	}
 	return d
 }
@@ -118,11 +127,11 @@ func (d *Draining) stops() bool { return d.Late && d.AtDeadline == schema.Deadli
 
 // draining returns the machines that are draining, sorted by name, with
 // what they hold: tasks before those of system jobs, and else by name.
-func (s *step) draining() []drained {
+func (s *drains) draining() []drained {
 	var out []drained
 	at := map[string]int{}
-	for _, name := range s.names {
-		if o := s.machineSpec(name); o.Drain != nil {
+	for _, name := range s.Machines() {
+		if o := s.MachineSpec(name); o.Drain != nil {
 			at[name] = len(out)
 			out = append(out, drained{name: name, orders: o})
 		}
@@ -130,19 +139,19 @@ func (s *step) draining() []drained {
 	if len(out) == 0 {
 		return nil
 	}
-	for _, key := range s.chunkNames() {
-		if base := s.base.Chunks[key]; base != nil {
+	for _, key := range s.ChunkNames() {
+		if base := s.Base.Chunks[key]; base != nil {
 			for i := range base.Tasks {
 				if n, ok := at[base.Tasks[i].Machine]; ok {
 					out[n].before++
 				}
 			}
 		}
-		c := s.chunk(key)
+		c := s.Chunk(key)
 		for i := range c.Tasks {
 			t := &c.Tasks[i]
 			if n, ok := at[t.Machine]; ok {
-				out[n].tasks = append(out[n].tasks, drainTask{key.Job.Task(t.Index), s.dataOf(t.Data), t.Alloc != nil})
+				out[n].tasks = append(out[n].tasks, drainTask{key.Job.Task(t.Index), s.Data(t.Data), t.Alloc != nil})
 			}
 		}
 	}
@@ -156,7 +165,7 @@ func (s *step) draining() []drained {
 
 // drainMachine stops the tasks of a machine that may go now, and says what the
 // others wait for.
-func (s *step) drainMachine(m *drained, d *Draining) {
+func (s *drains) drainMachine(m *drained, d *Draining) {
 	r := removal{machine: m.name, drain: d, full: map[schema.JobName]string{}}
 	r.others = slices.ContainsFunc(m.tasks, func(t drainTask) bool { return t.data.Kind != schema.System })
 	for i := range m.tasks {
@@ -181,39 +190,41 @@ type removal struct {
 
 // moveAway stops a task on a machine that is draining, or says what it waits
 // for; "" of one that is stopping, or goes with its alloc.
-func (s *step) moveAway(r *removal, t *drainTask) string {
-	record := s.recordOf(t.name)
-	job := s.job(t.name.JobName)
+func (s *drains) moveAway(r *removal, t *drainTask) string {
+	record := s.Task(t.name)
+	job := s.Job(t.name.JobName)
 	if record.Stop != nil || t.inside || job == nil || job.Admitted == "" {
 		return ""
 	}
-	cause := schema.Cause{Kind: schema.CauseMaintenance, At: s.now, Message: fmt.Sprintf("%s drains its machine", r.drain.Object)}
+	cause := schema.Cause{Kind: schema.CauseMaintenance, At: s.Now, Message: fmt.Sprintf("%s drains its machine", r.drain.Object)}
 	system, late := t.data.Kind == schema.System, r.drain.stops()
 	switch {
-	case s.frozen(t.name.JobName): // whatever a deadline says
-		return "it is " + s.suspended.Of(t.name.JobName).String()
+	case s.Frozen(t.name.JobName): // whatever a deadline says
+		return "it is " + s.Suspended.Of(t.name.JobName).String()
 	case system && r.others:
 		return "it is of a system job, and leaves last"
 	case system:
-		s.disruptAnyway(t.name.JobName, *record, cause)
+		s.budget.disruptAnyway(t.name.JobName, *record, cause)
 		return ""
 	case late:
 		cause.Message += ", and its deadline has come"
-		s.disruptAnyway(t.name.JobName, *record, cause)
+		s.budget.disruptAnyway(t.name.JobName, *record, cause)
 		return ""
 	}
-	if s.stays(s.dataOf(job.Admitted), record) != "" {
+	if s.Stays(s.Data(job.Admitted), record) != "" {
 		return fmt.Sprintf("it stays with its sticky directory (sticky: %q), and moves when the machine is declared gone", schema.StickyStay)
 	}
-	if why := s.disruptionBlocked(t.name.JobName, record); why != "" {
+	why, until := s.Blocked(t.name.JobName, record)
+	if s.bookCell(until); why != "" {
 		return why
 	}
 	if r.full[t.name.JobName] == "" {
-		r.full[t.name.JobName] = s.noPlace(ask{t.name, s.dataOf(job.Admitted), job.Admitted}, record)
+		full, until := s.cell.NoPlace(snapshot.Ask{Task: t.name, Job: s.Data(job.Admitted), Data: job.Admitted}, record)
+		s.bookCell(until)
+		r.full[t.name.JobName] = full
 	}
 	if why := r.full[t.name.JobName]; why != "" {
 		return "no other machine takes it: " + why
 	}
-	s.disrupt(t.name.JobName, *record, cause)
-	return ""
+	return s.budget.disrupt(t.name.JobName, *record, cause)
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/musterhq/muster/reconciler/control/facts"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -17,45 +18,45 @@ const (
 	mostJoinWait = 5 * time.Second
 )
 
-// joining reports whether machines have just begun to join a cell in which nothing
-// runs yet. What is placed then would all be on the first of them. Once a task runs
+// joining says that machines have just begun to join a cell in which nothing runs yet, ""
+// if that is not so, and until when tasks are held for it. What is placed then would all be on the first of them. Once a task runs
 // there is no wait: neither for a new master, nor when machines join later. Tasks of
 // system jobs do not count, and are not held: they have one place each.
-func (s *step) joining() bool {
-	wait := s.in.Observed.JoinWait
-	if wait == 0 || len(s.names) == 0 {
-		return false
+func joining(s *facts.Facts) (why string, until facts.Until) {
+	wait := s.Observed.JoinWait
+	if wait == 0 || len(s.Machines()) == 0 {
+		return "", facts.Until{}
 	}
-	joined := make([]time.Time, 0, len(s.names))
-	for _, name := range s.names {
-		joined = append(joined, s.base.Machines[name].Joined)
+	joined := make([]time.Time, 0, len(s.Machines()))
+	for _, name := range s.Machines() {
+		joined = append(joined, s.Base.Machines[name].Joined)
 	}
 	slices.SortFunc(joined, time.Time.Compare)
 	last := len(joined) - 1
-	if !Ahead(s.now, joined[last].Add(wait), wait) {
-		return false
+	if !facts.Ahead(s.Now, joined[last].Add(wait), wait) {
+		return "", facts.Until{}
 	}
 	first := last
 	for first > 0 && joined[first].Sub(joined[first-1]) <= wait {
 		first--
 	}
-	until := joined[last].Add(wait)
-	if most := joined[first].Add(mostJoinWait); most.Before(until) {
-		until = most
+	end := joined[last].Add(wait)
+	if most := joined[first].Add(mostJoinWait); most.Before(end) {
+		end = most
 	}
-	if s.anyAssigned() || !s.waits(until, mostJoinWait) {
-		return false
+	waits, until := s.Waits(end, mostJoinWait)
+	if !waits || anyAssigned(s) {
+		return "", facts.Until{}
 	}
-	s.out.Joining = fmt.Sprintf("machines are joining: the first tasks of the cell are placed at %s", until.UTC().Format(time.TimeOnly))
-	return true
+	return fmt.Sprintf("machines are joining: the first tasks of the cell are placed at %s", end.UTC().Format(time.TimeOnly)), until
 }
 
 // anyAssigned reports whether a task has a machine that could be on another one.
-func (s *step) anyAssigned() bool {
-	for _, key := range s.chunkNames() {
-		c := s.chunk(key)
+func anyAssigned(s *facts.Facts) bool {
+	for _, key := range s.ChunkNames() {
+		c := s.Chunk(key)
 		if slices.ContainsFunc(c.Tasks, func(t schema.TaskRecord) bool {
-			return t.Machine != "" && s.dataOf(t.Data).Kind != schema.System
+			return t.Machine != "" && s.Data(t.Data).Kind != schema.System
 		}) {
 			return true
 		}

@@ -5,156 +5,123 @@ import (
 	"slices"
 	"time"
 
+	"github.com/musterhq/muster/reconciler/control/facts"
+	"github.com/musterhq/muster/reconciler/control/snapshot"
 	"github.com/musterhq/muster/reconciler/intent"
-	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
 
-// progress is how far a job's tasks have come with its admitted data.
-type progress struct {
-	old     int    // run other data
-	healthy int    // run the data, and well for long enough
-	waited  int    // are to run it, and are waited for
-	pending int    // have no place, for longer than is waited for
-	failing string // says which task has failed with it and why, "" if none has
-	well    map[int]bool
+// judge says what has become of rollouts, by what the tasks of jobs tell.
+type judge struct {
+	pass
+	cell   *snapshot.Cell
+	judged map[schema.JobName]judged
 }
 
-// progressOf looks at the tasks of a job.
-func (s *step) progressOf(name schema.JobName, r *schema.JobRecord, want *schema.Job) progress {
-	p := progress{well: map[int]bool{}}
-	for _, t := range s.tasks(name) {
-		if !s.wants(want, &t) || t.Done != nil {
-			continue
-		}
-		newest := t.Data == r.Admitted
-		var said model.ReportedTask
-		if t.Machine != "" {
-			said = s.in.Observed.Task(t.Machine, name.Task(t.Index), t.Generation)
-		}
-		switch {
-		case t.Machine == "" && s.holdsUp(t, r.Admitted):
-			p.waited++
-		case t.Machine == "":
-			p.pending++
-		case !newest:
-			p.old++
-		case t.Stop == nil && s.isUp(t.Machine) && s.healthy(said, want):
-			p.healthy++
-			p.well[t.Index] = true
-		default:
-			p.waited++
-		}
-		if newest && p.failing == "" && r.Rollout != nil && t.Generation > r.Rollout.After {
-			if why := failure(&t, said.TaskStatus); why != "" {
-				p.failing = fmt.Sprintf("%s %s", name.Task(t.Index).Short(), why)
-			}
-		}
-	}
-	return p
+// judged is what a verdict on a rollout was of.
+type judged struct {
+	record  *schema.JobRecord
+	changes int // of the job's tasks
 }
 
-// failure says how a generation shows that its data does not work, "" if it does
-// not: it has used up its restarts, or could not be started, and not for the first
-// time; it is restarted again and again; or its health check fails beyond what that
-// allows after a start. What the cell did to it, one crash, and what one machine
-// could not start, as when its disk fails, are no failures.
-func failure(t *schema.TaskRecord, said *schema.TaskStatus) string {
-	if t.Machine == "" {
-		if n := len(t.Causes); n > 0 && t.Causes[n-1].Generation == t.Generation {
-			if c := t.Causes[n-1]; c.Kind == schema.CauseFailed || c.Kind == schema.CauseStartFailed && t.Failures >= schema.CrashLoop {
-				return c.String()
-			}
-		}
-		return ""
+// settle changes in place what can be, and says what has become of the rollouts then.
+func (s *judge) settle(names []schema.JobName) {
+	for _, name := range names {
+		s.changeInPlace(name)
+		s.judge(name)
 	}
-	switch {
-	case said == nil || t.Stop != nil:
-	case said.State == schema.Running && said.Health == schema.Unhealthy:
-		return model.Saw("is unhealthy: its health check fails", said)
-	case schema.Crashes(said.Exits) >= schema.CrashLoop:
-		return fmt.Sprintf("ended %s: %s", schema.Times(schema.Crashes(said.Exits)), lastCrash(said.Exits))
-	}
-	return ""
 }
 
-// lastCrash returns the last exit that is the task's own; there is one.
-func lastCrash(exits []schema.Exit) schema.Exit {
-	own := slices.DeleteFunc(slices.Clone(exits), func(e schema.Exit) bool { return e.Blameless })
-	return own[len(own)-1]
+// changeInPlace gives the job's running tasks that can go on with the admitted
+// data as they are that data, and with it, say, its priority.
+func (s *judge) changeInPlace(job schema.JobName) {
+	digest := s.Job(job).Admitted
+	if digest == "" || s.Frozen(job) {
+		return
+	}
+	want := s.Data(digest)
+	for _, t := range s.Tasks(job) {
+		if t.Machine != "" && t.Stop == nil && t.Data != digest && s.Wants(want, &t) && s.cell.InPlace(t.Data, want, snapshot.On{Task: job.Task(t.Index), Machine: t.Machine}) {
+			t.Data = digest
+			s.Set(job, t)
+		}
+	}
 }
 
 // judge settles what has become of a job's rollout: it is done, passes its
-// canary, makes progress, or has failed.
-func (s *step) judge(name schema.JobName) {
-	was := s.job(name)
-	if was == nil || was.Admitted == "" || s.frozen(name) {
+// canary, makes progress, or has failed. It has been, if the job and its tasks are as
+// they were when it was judged last in this step.
+func (s *judge) judge(name schema.JobName) {
+	if now := (judged{s.Job(name), s.Changes(name)}); s.judged[name] != now {
+		s.decide(name)
+		s.judged[name] = judged{s.Job(name), now.changes}
+	}
+}
+
+func (s *judge) decide(name schema.JobName) {
+	was := s.Job(name)
+	if was == nil || was.Admitted == "" || s.Frozen(name) {
 		return
 	}
-	want := s.dataOf(was.Admitted)
-	if !rolls(want) || was.Rollout == nil && was.Good == was.Admitted {
+	want := s.Data(was.Admitted)
+	if !facts.Rolls(want) || was.Rollout == nil && was.Good == was.Admitted {
 		return
 	}
 	r := *was
 	if r.Rollout == nil { // of a version that kept none
-		r.Rollout = &schema.Rollout{After: s.base.Counter, Since: r.Since}
+		r.Rollout = &schema.Rollout{After: s.Base.Counter, Since: r.Since}
 	} else {
 		copied := *r.Rollout
 		r.Rollout = &copied
 	}
-	p := s.progressOf(name, &r, want)
-	if want.Update.ProgressSeconds > 0 && p.healthy > r.Rollout.Healthy {
-		r.Rollout.Healthy, r.Rollout.Progress = p.healthy, s.now
+	p, until := s.Progress(name, &r, want)
+	s.book(name, until)
+	if want.Update.ProgressSeconds > 0 && p.Healthy > r.Rollout.Healthy {
+		r.Rollout.Healthy, r.Rollout.Progress = p.Healthy, s.Now
 	}
 	switch {
 	case s.passCanary(name, &r, want, &p):
-	case p.old == 0 && p.waited == 0 && (p.healthy > 0 || want.Tasks == 0 && want.Kind != schema.System):
+	case p.Old == 0 && p.Waited == 0 && (p.Healthy > 0 || want.Tasks == 0 && want.Kind != schema.System):
 		s.rolledOut(name, &r)
-	case r.Rollout.Failed != "" || !s.protects(&r, &p):
-	case p.failing != "":
-		s.failRollout(name, &r, want, p.failing)
+	case r.Rollout.Failed != "" || !facts.Protects(&r, &p):
+	case p.Failing != "":
+		s.failRollout(name, &r, want, p.Failing)
 	default:
 		s.keepPace(name, &r, want, &p)
 	}
 	if intent.Differ(&r, was) {
-		s.setJob(name, &r)
+		s.SetJob(name, &r)
 	}
-}
-
-// protects reports whether anything is to be kept from data that fails: older
-// data that runs, or ran well. Otherwise there is but to go on trying.
-func (s *step) protects(r *schema.JobRecord, p *progress) bool {
-	return p.old > 0 || r.Good != "" && r.Good != r.Admitted
 }
 
 // rolledOut takes down that all tasks run the admitted data, and well.
-func (s *step) rolledOut(name schema.JobName, r *schema.JobRecord) {
+func (s *judge) rolledOut(name schema.JobName, r *schema.JobRecord) {
 	if r.Rollout.Returned != "" { // what failed is not to be forgotten
 		return
 	}
-	if u := s.dataOf(r.Admitted).Update; r.Good != "" && (u.Canary != nil || u.ProgressSeconds > 0 || u.OnFailure != "") {
+	if u := s.Data(r.Admitted).Update; r.Good != "" && (u.Canary != nil || u.ProgressSeconds > 0 || u.OnFailure != "") {
 		s.rolloutEvent(name, "rollout complete")
 	}
-	if good := s.dataOf(r.Good); good != nil && len(r.Proven) == 0 { // of a release that did not remember
+	if good := s.Data(r.Good); good != nil && len(r.Proven) == 0 { // of a release that did not remember
 		r.Proven = proven(nil, good, true)
 	}
-	r.Proven = proven(r.Proven, s.dataOf(r.Admitted), true)
+	r.Proven = proven(r.Proven, s.Data(r.Admitted), true)
 	r.Good, r.Rollout = r.Admitted, nil
 }
 
 // passCanary brings a job forward whose newest version has to pass a canary, and
 // reports whether that is all that there is to say of it now.
-func (s *step) passCanary(name schema.JobName, r *schema.JobRecord, want *schema.Job, p *progress) bool {
-	canary := s.canaryOf(r, want)
+func (s *judge) passCanary(name schema.JobName, r *schema.JobRecord, want *schema.Job, p *facts.Progress) bool {
+	canary := s.Canary(r, want)
 	if canary == nil || r.Rollout.Failed != "" {
 		return false
 	}
-	well, tasks := s.canaryTasks(name, want, p)
+	well, tasks := s.CanaryTasks(name, want, p)
 	switch {
-	case tasks == 0 || well < tasks || p.failing != "":
+	case tasks == 0 || well < tasks || p.Failing != "":
 		return false
 	case r.Rollout.Canary.IsZero():
-		r.Rollout.Canary = s.now
+		r.Rollout.Canary = s.Now
 		next := "promoted already"
 		if !r.Rollout.Promoted {
 			next = WaitsFor(name, canary)
@@ -163,31 +130,17 @@ func (s *step) passCanary(name schema.JobName, r *schema.JobRecord, want *schema
 	}
 	over := r.Rollout.Canary.Add(time.Duration(canary.WaitSeconds) * time.Second)
 	if canary.Promote == schema.PromoteAuto {
-		s.wake(over)
+		s.book(name, s.At(over))
 	}
-	if r.Rollout.Promoted || canary.Promote == schema.PromoteAuto && !s.now.Before(over) {
-		r.Rollout.Passed, r.Rollout.Progress = true, s.now
+	if r.Rollout.Promoted || canary.Promote == schema.PromoteAuto && !s.Now.Before(over) {
+		r.Rollout.Passed, r.Rollout.Progress = true, s.Now
 		s.rolloutEvent(name, fmt.Sprintf("goes on after the canary of %d: %s", tasks, passedBy(r.Rollout)))
-		if p.old > 0 {
+		if p.Old > 0 {
 			s.keepPace(name, r, want, p)
 		}
-		return p.old > 0
+		return p.Old > 0
 	}
 	return true
-}
-
-// canaryTasks returns how many tasks the canary has, and how many of them are healthy.
-func (s *step) canaryTasks(name schema.JobName, want *schema.Job, p *progress) (well, n int) {
-	if s.job(name).Rollout == nil {
-		return 0, 0
-	}
-	only := s.share(name, want).only
-	for index := range only {
-		if p.well[index] {
-			well++
-		}
-	}
-	return well, len(only)
 }
 
 // WaitsFor says what a canary that is healthy waits for.
@@ -208,9 +161,9 @@ func passedBy(r *schema.Rollout) string {
 // keepPace fails a rollout of which no further task has got healthy within the
 // policy's time. The wait for a healthy canary does not count, and neither does
 // that for the hour of a disruption budget.
-func (s *step) keepPace(name schema.JobName, r *schema.JobRecord, want *schema.Job, p *progress) {
+func (s *judge) keepPace(name schema.JobName, r *schema.JobRecord, want *schema.Job, p *facts.Progress) {
 	within := time.Duration(want.Update.ProgressSeconds) * time.Second
-	if within == 0 || s.canaryOf(r, want) != nil && !r.Rollout.Canary.IsZero() {
+	if within == 0 || s.Canary(r, want) != nil && !r.Rollout.Canary.IsZero() {
 		return
 	}
 	since := r.Rollout.Since
@@ -218,11 +171,11 @@ func (s *step) keepPace(name schema.JobName, r *schema.JobRecord, want *schema.J
 		since = r.Rollout.Progress
 	}
 	switch until := since.Add(within); {
-	case s.now.Before(until):
-		s.wake(until)
-	case p.waited == 0 && p.old > 0 && spentAfter(r, want, since):
-		r.Rollout.Progress = s.now
-		s.wake(s.now.Add(within))
+	case s.Now.Before(until):
+		s.book(name, s.At(until))
+	case p.Waited == 0 && p.Old > 0 && spentAfter(r, want, since):
+		r.Rollout.Progress = s.Now
+		s.book(name, s.In(within))
 	default:
 		s.failRollout(name, r, want, fmt.Sprintf("no further task got healthy within %d s", want.Update.ProgressSeconds))
 	}
@@ -232,26 +185,37 @@ func (s *step) keepPace(name schema.JobName, r *schema.JobRecord, want *schema.J
 // back after a time.
 func spentAfter(r *schema.JobRecord, want *schema.Job, t time.Time) bool {
 	return want.Disruption != nil && want.Disruption.PerHour > 0 &&
-		slices.ContainsFunc(r.Disrupted, func(d schema.Disrupted) bool { return d.At.Add(budgetSpan).After(t) })
+		slices.ContainsFunc(r.Disrupted, func(d schema.Disrupted) bool { return d.At.Add(facts.BudgetSpan).After(t) })
 }
 
 // failRollout ends a rollout: the tasks that it has not reached keep their data,
 // and where the policy says so the others get that which was healthy last.
-func (s *step) failRollout(name schema.JobName, r *schema.JobRecord, want *schema.Job, why string) {
-	r.Rollout.Failed, r.Rollout.FailedAt = why, s.now
+func (s *judge) failRollout(name schema.JobName, r *schema.JobRecord, want *schema.Job, why string) {
+	r.Rollout.Failed, r.Rollout.FailedAt = why, s.Now
 	r.Proven = proven(r.Proven, want, false)
 	next := "paused"
 	if want.Update.OnFailure == schema.Return {
 		next = "paused: there is no earlier version that was healthy"
-		if r.Good != "" && r.Good != r.Admitted && s.dataOf(r.Good) != nil {
+		if r.Good != "" && r.Good != r.Admitted && s.Data(r.Good) != nil {
 			next, r.Rollout.Returned = "returns to the last healthy version", r.Admitted
 		}
 	}
-	s.event(schema.Event{
-		Kind: schema.EventRollout, Job: name.Short(), Commit: s.base.Head.Commit, Cause: schema.CauseFailed, Message: fmt.Sprintf("failed: %s; %s", why, next),
+	s.Event(schema.Event{
+		Kind: schema.EventRollout, Job: name.Short(), Commit: s.Base.Head.Commit, Cause: schema.CauseFailed, Message: fmt.Sprintf("failed: %s; %s", why, next),
 	})
 }
 
-func (s *step) rolloutEvent(name schema.JobName, message string) {
-	s.event(schema.Event{Kind: schema.EventRollout, Job: name.Short(), Message: message})
+func (s *judge) rolloutEvent(name schema.JobName, message string) {
+	s.Event(schema.Event{Kind: schema.EventRollout, Job: name.Short(), Message: message})
+}
+
+// proven puts what the tasks of a version run before what is known to work; with
+// works false it is taken out.
+func proven(known []schema.Digest, version *schema.Job, works bool) []schema.Digest {
+	run := version.Task.RunDigest()
+	out := slices.DeleteFunc(slices.Clone(known), func(d schema.Digest) bool { return d == run })
+	if works {
+		out = slices.Insert(out, 0, run)
+	}
+	return out[:min(len(out), schema.MaxProven)]
 }

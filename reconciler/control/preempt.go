@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/musterhq/muster/placement"
+	"github.com/musterhq/muster/reconciler/control/snapshot"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -16,12 +17,6 @@ import (
 // else. What a preemptor waits for follows from that in each step, so it
 // survives a master, and is given up when the preemptor wants no machine any
 // more, or when the machine goes.
-
-// victim is a task that was preempted, and the machine that it leaves.
-type victim struct {
-	task    schema.TaskName
-	machine string
-}
 
 // Claim is what a task waits for that has preempted others.
 type Claim struct {
@@ -45,7 +40,7 @@ func (c Claim) String() string {
 // claim holds, for each ask that others were preempted for, the room that they
 // leave, and returns the asks that are to be decided now: all but those whose
 // victims are still there.
-func (s *step) claim(asks []placement.Ask) []placement.Ask {
+func (s *scheduler) claim(asks []placement.Ask) []placement.Ask {
 	if len(s.preempted) == 0 {
 		return asks
 	}
@@ -74,15 +69,15 @@ func (s *step) claim(asks []placement.Ask) []placement.Ask {
 // claimFor holds a machine for an ask and reports whether the ask has to wait
 // for those that are leaving it. Victims may be left on several machines, when
 // one of them was silent meanwhile: one where nobody else has to go is taken.
-func (s *step) claimFor(a *placement.Ask) (waits bool) {
+func (s *scheduler) claimFor(a *placement.Ask) (waits bool) {
 	machines := s.leftBy(a.Name)
 	for _, machine := range machines {
 		leaving := s.leaving(a.Name, machine)
-		if !s.snapshot().Claim(*a, machine, leaving, len(leaving) > 0) {
+		if !s.cell.Snapshot().Claim(*a, machine, leaving, len(leaving) > 0) {
 			continue
 		}
 		if len(leaving) > 0 {
-			s.out.Claims[a.Name] = claimOn(machine, leaving)
+			s.claims[a.Name] = claimOn(machine, leaving)
 			return true
 		}
 		if a.On == "" { // it is decided now, and has the room
@@ -96,11 +91,11 @@ func (s *step) claimFor(a *placement.Ask) (waits bool) {
 
 // leftBy returns the machines that are up and on which others were preempted
 // for a task, sorted.
-func (s *step) leftBy(task schema.TaskName) []string {
+func (s *scheduler) leftBy(task schema.TaskName) []string {
 	var out []string
 	for _, l := range s.preempted[task.Short()] {
-		if s.isUp(l.machine) {
-			out = append(out, l.machine)
+		if s.IsUp(l.Machine) {
+			out = append(out, l.Machine)
 		}
 	}
 	slices.Sort(out)
@@ -108,10 +103,10 @@ func (s *step) leftBy(task schema.TaskName) []string {
 }
 
 // leaving returns those that were preempted for a task and are still on machine.
-func (s *step) leaving(task schema.TaskName, machine string) (out []placement.Victim) {
+func (s *scheduler) leaving(task schema.TaskName, machine string) (out []placement.Victim) {
 	for _, l := range s.preempted[task.Short()] {
-		if r := s.recordOf(l.task); l.machine == machine && r != nil && r.Machine == machine && r.Stop != nil {
-			out = append(out, placement.Victim{Name: l.task})
+		if r := s.Task(l.Task); l.Machine == machine && r != nil && r.Machine == machine && r.Stop != nil {
+			out = append(out, placement.Victim{Name: l.Task})
 		}
 	}
 	return out
@@ -120,59 +115,59 @@ func (s *step) leaving(task schema.TaskName, machine string) (out []placement.Vi
 // retake preempts more tasks on a machine where those that are leaving do not
 // suffice: a crash came between the records of one decision, or the ask has
 // grown. It reports false when there is nothing to wait for.
-func (s *step) retake(a *placement.Ask, machine string) bool {
+func (s *scheduler) retake(a *placement.Ask, machine string) bool {
 	leaving := s.leaving(a.Name, machine)
 	if len(leaving) == 0 {
 		return false
 	}
-	var gone []victim
+	out := make([]snapshot.On, 0, len(leaving))
 	for _, v := range leaving {
-		gone = append(gone, victim{v.Name, machine})
+		out = append(out, snapshot.On{Task: v.Name, Machine: machine})
 	}
-	fork := s.without(gone...)
+	fork := s.cell.Without(out...)
 	defer fork.Release()
 	on := *a
 	on.On = machine
-	d := placement.Place(fork, []placement.Ask{on}, s.in.Seed)[0]
+	d := placement.Place(fork, []placement.Ask{on}, s.seed)[0]
 	if d.Machine == "" {
 		return false
 	}
 	s.evict(a.Name, a.Priority, d)
-	s.snapshot().SetBudgets(s.spare) // they are less by who goes now
+	s.cell.Snapshot().SetBudgets(s.spare) // they are less by who goes now
 	leaving = s.leaving(a.Name, machine)
-	s.out.Claims[a.Name] = claimOn(machine, leaving)
-	return s.snapshot().Claim(*a, machine, leaving, true)
+	s.claims[a.Name] = claimOn(machine, leaving)
+	return s.cell.Snapshot().Claim(*a, machine, leaving, true)
 }
 
 // preempt tells the victims of a decision to stop. The task stays pending until
 // they have.
-func (s *step) preempt(a ask, d placement.Decision) {
-	s.evict(a.task, a.job.Priority, d)
-	s.out.Claims[a.task] = claimOn(d.Machine, s.leaving(a.task, d.Machine))
+func (s *scheduler) preempt(a snapshot.Ask, d placement.Decision) {
+	s.evict(a.Task, a.Job.Priority, d)
+	s.claims[a.Task] = claimOn(d.Machine, s.leaving(a.Task, d.Machine))
 }
 
 // evict stops the victims of a decision. A victim may also be a claim: then
 // those that are leaving for it leave for the new task.
-func (s *step) evict(by schema.TaskName, priority schema.Priority, d placement.Decision) {
+func (s *scheduler) evict(by schema.TaskName, priority schema.Priority, d placement.Decision) {
 	heirs := s.preempted[by.Short()]
 	for _, v := range d.Victims {
-		r := s.recordOf(v.Name)
+		r := s.Task(v.Name)
 		if r != nil && r.Machine == d.Machine && r.Stop == nil {
 			message := fmt.Sprintf("makes room for %s, of priority %d", by.Short(), priority)
-			if over := s.overspend(v.Name.JobName, r); over != "" {
+			if over := s.budget.overspend(v.Name.JobName, r); over != "" {
 				message += ", and no others could: " + over
 			}
-			s.stop(v.Name.JobName, *r, schema.Cause{Kind: schema.CausePreempted, By: by.Short(), At: s.now, Message: message})
-			heirs = append(heirs, victim{v.Name, d.Machine})
+			s.stop(v.Name.JobName, *r, schema.Cause{Kind: schema.CausePreempted, By: by.Short(), At: s.Now, Message: message})
+			heirs = append(heirs, snapshot.On{Task: v.Name, Machine: d.Machine})
 			continue
 		}
 		for _, left := range s.leaving(v.Name, d.Machine) {
-			t := *s.recordOf(left.Name)
+			t := *s.Task(left.Name)
 			stop := *t.Stop
 			stop.By = by.Short()
 			t.Stop = &stop
-			s.set(left.Name.JobName, t)
-			heirs = append(heirs, victim{left.Name, d.Machine})
+			s.Set(left.Name.JobName, t)
+			heirs = append(heirs, snapshot.On{Task: left.Name, Machine: d.Machine})
 		}
 	}
 	s.preempted[by.Short()] = heirs

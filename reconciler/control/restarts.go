@@ -119,117 +119,53 @@ func restartEvent(name string, isTask bool, now time.Time, message string) schem
 	return e
 }
 
-// restartFor returns the restart for which a task that runs has yet to be stopped,
-// nil if there is none, or it has failed.
-func (s *step) restartFor(job schema.JobName, t *schema.TaskRecord) *schema.RestartRequest {
-	for _, x := range s.asked[job] {
-		_, changed := s.restarts[x.Name] // it is over, or has failed just now
-		if !changed && x.Failed == "" && x.Of(t) && t.Machine != "" && t.Generation <= x.After {
-			return x.RestartRequest
-		}
-	}
-	return nil
-}
+// restarts end requests to restart tasks.
+type restarts struct{ pass }
 
-// restartProgress is how far a restart has come.
-type restartProgress struct {
-	left    int    // tasks that run a generation from before
-	waited  int    // that were restarted, and are not healthy yet
-	failing string // says which restarted task has failed and why, "" if none has
-}
-
-// done returns how many tasks of a restart are.
-func (p *restartProgress) done(x *schema.RestartRequest) int { return max(0, x.Tasks-p.left-p.waited) }
-
-// restartProgressOf looks at the tasks of a job that runs.
-func (s *step) restartProgressOf(job schema.JobName, x model.Restart) restartProgress {
-	var p restartProgress
-	want := s.dataOf(s.job(job).Admitted)
-	for _, t := range s.tasks(job) {
-		if !x.Of(&t) || t.Done != nil || !s.wants(want, &t) {
-			continue
-		}
-		if t.Machine != "" && t.Generation <= x.After {
-			p.left++
-			continue
-		}
-		if !restartedFor(x.RestartRequest, &t) {
-			continue
-		}
-		var said model.ReportedTask
-		if t.Machine != "" {
-			said = s.in.Observed.Task(t.Machine, job.Task(t.Index), t.Generation)
-		}
-		why := failure(&t, said.TaskStatus)
-		switch {
-		case why != "" && t.Generation > x.After:
-			p.waited++
-			p.failing = fmt.Sprintf("%s %s", job.Task(t.Index).Short(), why)
-		case t.Machine == "" && t.Causes[len(t.Causes)-1].Kind != schema.CauseRestart: // it has no place for another reason
-		case t.Machine == "" || t.Stop != nil || !s.isUp(t.Machine) || !s.healthy(said, want):
-			p.waited++
-		}
-	}
-	return p
-}
-
-// restartedFor reports whether the last generation of a task from before a restart
-// was stopped for one.
-func restartedFor(x *schema.RestartRequest, t *schema.TaskRecord) bool {
-	for _, c := range slices.Backward(t.Causes) {
-		if c.Generation <= x.After {
-			return c.Kind == schema.CauseRestart
-		}
-	}
-	return false
-}
-
-// followRestarts settles what has become of restarts: they are over, or fail with
-// the first restarted task that does.
-func (s *step) followRestarts() {
-	for _, job := range slices.SortedFunc(maps.Keys(s.asked), schema.JobName.Compare) {
-		s.waking = job
-		r := s.job(job)
-		for _, x := range s.asked[job] {
-			say := func(message string) {
-				s.event(restartEvent(x.Name, x.Index >= 0, s.now, message))
-			}
-			if r == nil || r.Admitted == "" {
-				s.restarts[x.Name] = nil
-				say("over: the job was removed")
+// follow settles what has become of restarts: they are over, or fail with the first
+// restarted task that does.
+func (s *restarts) follow() {
+	for _, job := range slices.SortedFunc(maps.Keys(s.Asked), schema.JobName.Compare) {
+		for _, x := range s.Asked[job] {
+			became, message := s.became(job, x)
+			if message == "" {
 				continue
 			}
-			p := s.restartProgressOf(job, x)
-			switch {
-			case p.failing != "" && x.Failed == "":
-				failed := *x.RestartRequest
-				failed.Failed, failed.FailedAt = p.failing, s.now
-				s.restarts[x.Name] = &failed
-				say(fmt.Sprintf("paused: %s; %s", p.failing, schema.Part(p.done(x.RestartRequest), x.Tasks, "task", "is", "are")+" done"))
-			case p.failing == "" && p.left+p.waited == 0:
-				s.restarts[x.Name] = nil
-				say(fmt.Sprintf("done: %s", schema.Count(x.Tasks, "task")))
-			}
+			s.SetRestart(x.Name, became)
+			s.Event(restartEvent(x.Name, x.Index >= 0, s.Now, message))
 		}
 	}
-	s.waking = schema.JobName{}
 }
 
-// lookAtRestarts has another step follow this one where what it has decided, as that
-// a job is gone, is the end of a restart.
-func (s *step) lookAtRestarts() {
-	for job, asked := range s.asked {
-		r := s.job(job)
+// became says what has become of a restart, with the request as it is to be stored from
+// now on, nil if it is over; "" if it goes on as it is.
+func (s *restarts) became(job schema.JobName, x model.Restart) (*schema.RestartRequest, string) {
+	if s.Admitted(job) == nil {
+		return nil, "over: the job was removed"
+	}
+	p, until := s.RestartProgress(job, x)
+	s.book(job, until)
+	switch {
+	case p.Failing != "" && x.Failed == "":
+		failed := *x.RestartRequest
+		failed.Failed, failed.FailedAt = p.Failing, s.Now
+		return &failed, fmt.Sprintf("paused: %s; %s", p.Failing, schema.Part(p.Done(x.RestartRequest), x.Tasks, "task", "is", "are")+" done")
+	case p.Failing == "" && p.Left+p.Waited == 0:
+		return nil, fmt.Sprintf("done: %s", schema.Count(x.Tasks, "task"))
+	}
+	return x.RestartRequest, ""
+}
+
+// lookAgain has another step follow this one where what it has decided, as that a job is
+// gone, is the end of a restart.
+func (s *restarts) lookAgain() {
+	for job, asked := range s.Asked {
 		for _, x := range asked {
-			if _, settled := s.restarts[x.Name]; settled {
+			if s.RestartChanged(x.Name) {
 				continue
 			}
-			if r == nil || r.Admitted == "" {
-				s.wakeAtOnce()
-				return
-			}
-			if p := s.restartProgressOf(job, x); p.failing != "" && x.Failed == "" || p.failing == "" && p.left+p.waited == 0 {
-				s.wakeAtOnce()
+			if _, message := s.became(job, x); message != "" {
+				s.another()
 				return
 			}
 		}

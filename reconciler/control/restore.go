@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/musterhq/muster/reconciler/control/facts"
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
@@ -13,21 +14,25 @@ import (
 // decided: as long as one may be silent, as a rule.
 const recoverFor = model.DefaultLostAfter
 
-// recovering holds all decisions while the machines of a restored cell are heard.
-// What they say is all that is left of what was decided since the snapshot.
-func (s *step) recovering() bool {
-	if !s.base.Recovering() {
-		return false
+// recovering says why nothing is decided while the machines of a restored cell are heard,
+// "" once they are, and until when. What they say is all that is left of what was decided
+// since the snapshot.
+func recovering(f *facts.Facts) (why string, until facts.Until) {
+	if !f.Base.Recovering() {
+		return "", facts.Until{}
 	}
-	until := s.in.Observed.ListeningSince().Add(recoverFor)
-	if !s.now.Before(until) {
-		return false
+	heard := f.Observed.ListeningSince().Add(recoverFor)
+	if !f.Now.Before(heard) {
+		return "", facts.Until{}
 	}
-	s.wake(until)
-	s.out.Admission, _ = s.verdict()
-	s.out.Recovering = fmt.Sprintf("the store was restored from a snapshot of %s: waiting until %s for machines to report before anything is decided",
-		s.base.Restored.Snapshot.Format(time.RFC3339), until.UTC().Format(time.TimeOnly))
-	return true
+	return fmt.Sprintf("the store was restored from a snapshot of %s: waiting until %s for machines to report before anything is decided",
+		f.Base.Restored.Snapshot.Format(time.RFC3339), heard.UTC().Format(time.TimeOnly)), f.At(heard)
+}
+
+// restore takes what machines hold into a state that was restored.
+type restore struct {
+	pass
+	combed map[string]bool // machines without generations of before the restore, see survivors
 }
 
 // survivor is a generation that a machine holds and the state does not know.
@@ -42,8 +47,8 @@ type survivor struct {
 // were silent meanwhile, unless their task has been decided upon since. A
 // generation whose data nobody has any more cannot be taken over; its machine
 // stops it, and says so.
-func (s *step) recover() {
-	restored := s.base.Restored
+func (s *restore) recover() {
+	restored := s.Base.Restored
 	if restored == nil {
 		return
 	}
@@ -53,31 +58,31 @@ func (s *step) recover() {
 	if !restored.Settled.IsZero() {
 		return
 	}
-	for _, job := range s.allJobs() {
-		for _, t := range s.tasks(job) {
+	for _, job := range s.Jobs() {
+		for _, t := range s.Tasks(job) {
 			s.forgotten(job, t)
 		}
 	}
 	settled := *restored
-	settled.Settled = s.now
-	s.restored = &settled
-	s.event(schema.Event{Kind: schema.EventMaster, Message: "the machines of the restored cell have been heard"})
+	settled.Settled = s.Now
+	s.SetRestored(&settled)
+	s.Event(schema.Event{Kind: schema.EventMaster, Message: "the machines of the restored cell have been heard"})
 }
 
 // survivors returns the newest of the unknown generations of each task, sorted by
 // task. A machine that holds none once the cell has settled will never: none are
 // given any more. It is not looked at again.
-func (s *step) survivors(restored *schema.Restored) []survivor {
+func (s *restore) survivors(restored *schema.Restored) []survivor {
 	newest := map[schema.TaskName]survivor{}
-	for _, machine := range s.names {
-		h := s.in.Observed.Last(machine)
-		if h == nil || s.memo.combed[machine] {
+	for _, machine := range s.Machines() {
+		h := s.Observed.Last(machine)
+		if h == nil || s.combed[machine] {
 			continue
 		}
 		none := true
 		for i := range h.Report.Tasks {
 			t := &h.Report.Tasks[i]
-			if r := s.recordOf(t.Task); !survives(restored, t) || r != nil && r.Generation >= t.Generation {
+			if r := s.Task(t.Task); !survives(restored, t) || r != nil && r.Generation >= t.Generation {
 				continue
 			}
 			none = false
@@ -86,10 +91,7 @@ func (s *step) survivors(restored *schema.Restored) []survivor {
 			}
 		}
 		if none && !restored.Settled.IsZero() {
-			if s.memo.combed == nil {
-				s.memo.combed = map[string]bool{}
-			}
-			s.memo.combed[machine] = true
+			s.combed[machine] = true
 		}
 	}
 	out := make([]survivor, 0, len(newest))
@@ -116,23 +118,23 @@ func (f survivor) generation() uint64 {
 
 // adoptSurvivor makes what a machine holds the task's generation, if the task has
 // none that is newer, or that was decided upon since the restore.
-func (s *step) adoptSurvivor(found survivor) {
+func (s *restore) adoptSurvivor(found survivor) {
 	job, index := found.Task.JobName, found.Task.Index
 	t := schema.TaskRecord{Index: index}
-	if r := s.recordOf(found.Task); r != nil {
+	if r := s.Task(found.Task); r != nil {
 		t = *r
 	}
-	if !s.base.Recovering() && t.Machine != "" || !s.takeOver(job, found.Data) {
+	if !s.Base.Recovering() && t.Machine != "" || !s.takeOver(job, found.Data) {
 		return
 	}
 	was := t.Generation
-	t.Generation, t.Machine, t.Data, t.At = found.Generation, found.machine, found.Data, s.now
+	t.Generation, t.Machine, t.Data, t.At = found.Generation, found.machine, found.Data, s.Now
 	t.Ports, t.Devices, t.Alloc, t.Stop, t.Done = found.Ports, found.Devices, found.Alloc, nil, nil
-	if s.dataOf(found.Data).Kind == schema.System {
+	if s.Data(found.Data).Kind == schema.System {
 		t.On = found.machine
 	}
-	s.set(job, t)
-	s.event(schema.Event{
+	s.Set(job, t)
+	s.Event(schema.Event{
 		Kind: schema.EventSchedule, Job: job.Short(), Task: found.Task.Short(), Machine: found.machine, Generation: found.Generation,
 		Message: fmt.Sprintf("taken over as it is: the store was restored, and knew of generation %d", was),
 	})
@@ -140,17 +142,17 @@ func (s *step) adoptSurvivor(found survivor) {
 
 // takeOver makes sure that the state has a job's data with a digest, and a record
 // of the job. It reports false when nobody has the data.
-func (s *step) takeOver(job schema.JobName, digest schema.Digest) bool {
-	wanted, declared := s.desired.Jobs[job]
-	if s.dataOf(digest) == nil {
+func (s *restore) takeOver(job schema.JobName, digest schema.Digest) bool {
+	wanted, declared := s.Desired.Jobs[job]
+	if s.Data(digest) == nil {
 		if !declared || wanted.Digest != digest {
 			return false
 		}
-		s.data[digest] = wanted.Job
+		s.AddData(digest, wanted.Job)
 	}
-	if s.job(job) == nil {
+	if s.Job(job) == nil {
 		// Not admitted: it is stopped, or admitted, as any other.
-		s.setJob(job, &schema.JobRecord{Name: job, Since: s.now})
+		s.SetJob(job, &schema.JobRecord{Name: job, Since: s.Now})
 	}
 	return true
 }
@@ -158,8 +160,8 @@ func (s *step) takeOver(job schema.JobName, digest schema.Digest) bool {
 // forgotten ends a generation of the snapshot that its machine, which was heard,
 // does not hold any more: it has ended since, and is not run a second time under
 // its number.
-func (s *step) forgotten(job schema.JobName, t schema.TaskRecord) {
-	if t.Machine == "" || !s.in.Observed.Heard(t.Machine) || s.in.Observed.Status(t.Machine, job.Task(t.Index), t.Generation) != nil {
+func (s *restore) forgotten(job schema.JobName, t schema.TaskRecord) {
+	if t.Machine == "" || !s.Observed.Heard(t.Machine) || s.Said(job, &t).TaskStatus != nil {
 		return
 	}
 	s.end(job, t, schema.Cause{

@@ -3,63 +3,53 @@ package control
 import (
 	"fmt"
 	"slices"
-	"time"
 
+	"github.com/musterhq/muster/reconciler/control/facts"
+	"github.com/musterhq/muster/reconciler/control/snapshot"
 	"github.com/musterhq/muster/reconciler/intent"
-	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
 
-// shakyFor is how long a task must have run to count as healthy after it was
-// restarted by its agent: one that crashes again and again runs now and then.
-const shakyFor = 10 * time.Second
-
-// comesBackWithin is how long a task that lost its machine holds up a rollout:
-// one that finds no room would do so for ever, even where the rollout is what
-// makes room.
-const comesBackWithin = time.Minute
-
-// changeInPlace gives the job's running tasks that can go on with the admitted
-// data as they are that data, and with it, say, its priority.
-func (s *step) changeInPlace(job schema.JobName) {
-	digest := s.job(job).Admitted
-	if digest == "" || s.frozen(job) {
-		return
-	}
-	want := s.dataOf(digest)
-	for _, t := range s.tasks(job) {
-		if t.Machine != "" && t.Stop == nil && t.Data != digest && s.wants(want, &t) && s.inPlace(t.Data, want, place{job.Task(t.Index), t.Machine}) {
-			t.Data = digest
-			s.set(job, t)
-		}
-	}
+// rollouts bring running tasks to the data that their jobs are to run, and restart those
+// that somebody has asked to be restarted.
+type rollouts struct {
+	pass
+	cell   *snapshot.Cell
+	budget disruption
+	away   func(alloc schema.TaskName) string // see scheduler.away
+	moving int                                // tasks of the cell that are stopping for a new version, or a restart
+	// holds says, for each job whose rollout could go on and does not stop a task that
+	// works, why.
+	holds map[schema.JobName]string
 }
 
-// rollOut brings the job's running tasks to the admitted data, where that takes
-// a new process, and restarts those that somebody has asked to be restarted. At most as many tasks are stopped at once as the update policy
-// allows; tasks that do not work anyway go first, those on silent machines
-// stay. A task that works is stopped only if there is a place for the new version.
-// Beyond a canary, and when the data has failed, the others keep what they have.
-func (s *step) rollOut(job schema.JobName) {
-	record := s.job(job)
-	if record.Admitted == "" || s.frozen(job) {
+// rollOut brings the job's running tasks to the admitted data, where that takes a new
+// process. At most as many tasks are stopped at once as the update policy allows; tasks
+// that do not work anyway go first, those on silent machines stay. A task that works is
+// stopped only if there is a place for the new version. Beyond a canary, and when the
+// data has failed, the others keep what they have.
+func (s *rollouts) rollOut(job schema.JobName) {
+	record := s.Job(job)
+	if record.Admitted == "" || s.Frozen(job) {
 		return
 	}
-	r := rollout{job: job, want: s.dataOf(record.Admitted), digest: record.Admitted}
+	r := rollout{job: job, want: s.Data(record.Admitted), digest: record.Admitted}
 	r.paused = record.Rollout != nil && record.Rollout.Failed != "" && record.Rollout.Returned == ""
-	tasks := s.tasks(job)
+	tasks := s.Tasks(job)
 	if !slices.ContainsFunc(tasks, func(t schema.TaskRecord) bool {
-		return t.Machine != "" && (t.Data != r.digest && !r.paused || s.restartFor(job, &t) != nil)
+		return t.Machine != "" && (t.Data != r.digest && !r.paused || s.RestartFor(job, &t) != nil)
 	}) {
 		return // there is nothing to bring forward
 	}
-	r.share = s.share(job, r.want)
+	r.scope = s.Scope(job, r.want)
 	for _, t := range tasks {
 		switch {
-		case !s.wants(r.want, &t) || t.Done != nil:
-		case t.Machine == "" && s.holdsUp(t, r.digest):
-			r.moving++
+		case !s.Wants(r.want, &t) || t.Done != nil:
 		case t.Machine == "":
+			moves, until := s.HoldsUp(&t, r.digest)
+			if s.book(job, until); moves {
+				r.moving++
+			}
 		default:
 			s.rollAssigned(&r, t)
 		}
@@ -72,82 +62,103 @@ func (s *step) rollOut(job schema.JobName) {
 		r.moving++ // one that stays is down all the same, and takes its part of the budget
 	}
 	for _, t := range r.well {
-		if data, cause := s.renewal(&r, &t); r.moving < parallel && data != "" && s.mayRenew(job, &t, data) && s.renew(job, t, cause) {
+		data, cause := s.renewal(&r, &t)
+		if r.moving >= parallel || data == "" {
+			continue
+		}
+		why, until := s.waitsFor(job, &t, data)
+		if s.book(job, until); why != "" {
+			s.hold(job, why)
+		} else if s.renew(job, t, cause) {
 			r.moving++
 		}
+	}
+}
+
+// rollout is a job on its way to its admitted data.
+type rollout struct {
+	job        schema.JobName
+	want       *schema.Job
+	digest     schema.Digest       // of want
+	paused     bool                // it has failed: only restarts go on
+	scope      facts.Scope         // which tasks shall have it
+	sick, well []schema.TaskRecord // run old data, or are to be restarted
+	moving     int                 // are down, or between old and new
+}
+
+// rollAssigned counts a task with a machine.
+func (s *rollouts) rollAssigned(r *rollout, t schema.TaskRecord) {
+	up := s.IsUp(t.Machine)
+	said := s.Said(r.job, &t)
+	switch {
+	case t.Stop != nil:
+		r.moving++
+	case t.Data == r.digest && s.RestartFor(r.job, &t) == nil:
+		healthy, until := s.Healthy(said, r.want)
+		s.book(r.job, until)
+		if !up || !healthy {
+			r.moving++
+		}
+	case !up:
+		r.moving++ // as far as is known it is down, and it cannot be told
+	case facts.Works(said.TaskStatus):
+		r.well = append(r.well, t)
+	default:
+		r.sick = append(r.sick, t)
 	}
 }
 
 // renewal returns the data that a task which is to be stopped will have next, and
 // why it is: the rollout has come to it, or it is to be restarted with what it has.
 // It returns "" if it shall run on.
-func (s *step) renewal(r *rollout, t *schema.TaskRecord) (schema.Digest, schema.Cause) {
-	if t.Data != r.digest && !r.paused && r.share.includes(t.Index) {
-		return r.digest, s.updateCause(r.job, t)
+func (s *rollouts) renewal(r *rollout, t *schema.TaskRecord) (schema.Digest, schema.Cause) {
+	if t.Data != r.digest && !r.paused && r.scope.Includes(t.Index) {
+		return r.digest, s.UpdateCause(r.job, t)
 	}
-	if x := s.restartFor(r.job, t); x != nil && t.Data == r.share.of(t.Index) {
-		return t.Data, schema.Cause{Kind: schema.CauseRestart, Message: fmt.Sprintf("asked by %s: %s", x.By, x.Reason), At: s.now}
+	if x := s.RestartFor(r.job, t); x != nil && t.Data == r.scope.Of(t.Index) {
+		return t.Data, schema.Cause{Kind: schema.CauseRestart, Message: fmt.Sprintf("asked by %s: %s", x.By, x.Reason), At: s.Now}
 	}
 	return "", schema.Cause{}
 }
 
-// mayRenew reports whether a task that works may be stopped for one with the given
-// data: its budget allows that, and there is a place for what comes after.
-func (s *step) mayRenew(job schema.JobName, t *schema.TaskRecord, data schema.Digest) bool {
-	if why := s.disruptionBlocked(job, t); why != "" {
-		s.hold(job, why)
-		return false
+// waitsFor says why a task that works may not be stopped for one with the given data
+// now, "" if it may: its budget allows that, and there is a place for what comes after.
+func (s *rollouts) waitsFor(job schema.JobName, t *schema.TaskRecord, data schema.Digest) (why string, until facts.Until) {
+	if why, until = s.Blocked(job, t); why != "" {
+		return why, until
 	}
-	name, want := job.Task(t.Index), s.dataOf(data)
-	if alloc, ok := s.ownAlloc(name); ok && s.away(alloc) != "" {
-		s.hold(job, fmt.Sprintf("%s waits for alloc %s, %s", name.Short(), alloc.Short(), s.away(alloc)))
-		return false
+	name, want := job.Task(t.Index), s.Data(data)
+	if alloc, ok := s.OwnAlloc(name); ok {
+		if away := s.away(alloc); away != "" {
+			return fmt.Sprintf("%s waits for alloc %s, %s", name.Short(), alloc.Short(), away), until
+		}
 	}
 	next := "the new version"
 	if data == t.Data {
 		next = "a new process"
 	}
-	p := s.placementAsk(ask{name, want, data})
-	p.Waited = 0
+	p, changes := s.cell.Placement(snapshot.Ask{Task: name, Job: want, Data: data})
+	until, p.Waited = until.Or(changes), 0
 	own := p
 	own.On = t.Machine
-	snapshot := s.without(s.goesWith(job, t)...)
-	defer snapshot.Release()
-	if !grows(s.dataOf(t.Data), want) && (p.On == "" || p.On == t.Machine) && snapshot.Fits(own, false) {
-		return true
+	machines := s.cell.Without(s.cell.GoesWith(job, t)...)
+	defer machines.Release()
+	if !grows(s.Data(t.Data), want) && (p.On == "" || p.On == t.Machine) && machines.Fits(own, false) {
+		return "", until
 	}
 	// It takes room that others on their way count on, too. Each of them takes
 	// one machine at most.
 	switch {
-	case s.moving == 0 && snapshot.Fits(p, true):
-	case p.AllocSet == (schema.JobName{}) && p.On == "" && snapshot.Explain(p).Feasible > s.moving:
-	case s.moving > 0 && snapshot.Fits(p, true):
-		s.hold(job, "other tasks are starting on the machines with room for "+next)
-		return false
+	case s.moving == 0 && machines.Fits(p, true):
+	case p.AllocSet == (schema.JobName{}) && p.On == "" && machines.Explain(p).Feasible > s.moving:
+	case s.moving > 0 && machines.Fits(p, true):
+		why = "other tasks are starting on the machines with room for " + next
 	case p.On != "" && want.Kind != schema.System:
-		s.hold(job, fmt.Sprintf("%s %s", name.Short(), s.noRoomAtHome(&p, snapshot)))
-		return false
+		why = fmt.Sprintf("%s %s", name.Short(), s.cell.NoRoomAtHome(&p, machines))
 	default:
-		s.hold(job, fmt.Sprintf("no machine has room for %s of %s: %s", next, name.Short(), snapshot.Explain(p)))
-		return false
+		why = fmt.Sprintf("no machine has room for %s of %s: %s", next, name.Short(), machines.Explain(p))
 	}
-	return true
-}
-
-// goesWith returns a task and, of an alloc, what runs inside.
-func (s *step) goesWith(job schema.JobName, t *schema.TaskRecord) []victim {
-	name := job.Task(t.Index)
-	out := []victim{{name, t.Machine}}
-	if s.dataOf(t.Data).Kind == schema.Allocs {
-		for _, chunk := range s.chunkNames() {
-			for _, u := range s.chunk(chunk).Tasks {
-				if u.Alloc != nil && u.Machine == t.Machine && u.Alloc.Of(chunk.Job) == name {
-					out = append(out, victim{chunk.Job.Task(u.Index), u.Machine})
-				}
-			}
-		}
-	}
-	return out
+	return why, until
 }
 
 // grows reports whether a task takes anything of a machine that it has not now.
@@ -159,181 +170,20 @@ func grows(old, next *schema.Job) bool {
 }
 
 // hold takes down why a rollout does not go on, the first reason of a step.
-func (s *step) hold(job schema.JobName, why string) {
-	if s.out.Holds == nil {
-		s.out.Holds = map[schema.JobName]string{}
+func (s *rollouts) hold(job schema.JobName, why string) {
+	if s.holds == nil {
+		s.holds = map[schema.JobName]string{}
 	}
-	if s.out.Holds[job] == "" {
-		s.out.Holds[job] = why
+	if s.holds[job] == "" {
+		s.holds[job] = why
 	}
-}
-
-// rollout is a job on its way to its admitted data.
-type rollout struct {
-	job        schema.JobName
-	want       *schema.Job
-	digest     schema.Digest       // of want
-	paused     bool                // it has failed: only restarts go on
-	share      rolloutScope        // which tasks shall have it
-	sick, well []schema.TaskRecord // run old data, or are to be restarted
-	moving     int                 // are down, or between old and new
-}
-
-// rollAssigned counts a task with a machine.
-func (s *step) rollAssigned(r *rollout, t schema.TaskRecord) {
-	up := s.isUp(t.Machine)
-	said := s.in.Observed.Task(t.Machine, r.job.Task(t.Index), t.Generation)
-	switch {
-	case t.Stop != nil:
-		r.moving++
-	case t.Data == r.digest && s.restartFor(r.job, &t) == nil:
-		if !up || !s.healthy(said, r.want) {
-			r.moving++
-		}
-	case !up:
-		r.moving++ // as far as is known it is down, and it cannot be told
-	case Works(said.TaskStatus):
-		r.well = append(r.well, t)
-	default:
-		r.sick = append(r.sick, t)
-	}
-}
-
-// holdsUp reports whether a task without a machine counts as on its way from
-// old data to new: always when the rollout itself, or the new version, is why.
-func (s *step) holdsUp(t schema.TaskRecord, digest schema.Digest) bool {
-	if len(t.Causes) == 0 {
-		return false // it never ran
-	}
-	last := t.Causes[len(t.Causes)-1]
-	if last.Kind == schema.CauseUpdate || last.Kind == schema.CauseRestart || t.Data == digest && t.Failures > 0 {
-		return true
-	}
-	return s.waits(last.At.Add(comesBackWithin), comesBackWithin)
-}
-
-// updateCause returns why a task is stopped for the admitted version.
-func (s *step) updateCause(job schema.JobName, t *schema.TaskRecord) schema.Cause {
-	record := s.job(job)
-	message := "restarts with the new version"
-	change, _ := intent.Diff(s.dataOf(t.Data), s.dataOf(record.Admitted))
-	switch {
-	case s.dataOf(t.Data).Kind == schema.Allocs:
-		message = "replaced by an alloc of the new version"
-	case record.Rollout != nil && record.Rollout.Returned != "":
-		message = "returns to the last healthy version"
-	case intent.GoesBack(record, s.dataOf(t.Data), s.dataOf(record.Admitted)):
-		message = intent.EarlierVersion
-	case change == intent.Resize:
-		message = "its machine has no room for its new limits"
-	case change == intent.Move:
-		message = "its machine does not meet the job's new constraints"
-	}
-	return schema.Cause{Kind: schema.CauseUpdate, Message: message, At: s.now}
 }
 
 // renew stops a task for its next generation, and reports whether it did.
-func (s *step) renew(job schema.JobName, t schema.TaskRecord, cause schema.Cause) bool {
-	stopped := s.disrupt(job, t, cause)
-	if stopped {
-		s.moving++
-	}
-	return stopped
-}
-
-// forget returns the record of a pending task without what the previous version has
-// earned: that it was done, when the job is no batch now, and its back-off, when
-// a new process may do better. A machine that was short of something is so for
-// new version, too.
-func (s *step) forget(job schema.JobName, t schema.TaskRecord, want *schema.Job) schema.TaskRecord {
-	switch {
-	case t.Done != nil && want.Kind == schema.Batch:
-		return t
-	case t.Done == nil && (t.Failures == 0 && t.NotBefore.IsZero() && len(t.Avoid) == 0 || s.inPlace(t.Data, want, place{})):
-		return t
-	}
-	avoid := t.Avoid
-	t.Done, t.Failures, t.NotBefore, t.Avoid = nil, 0, time.Time{}, nil
-	if n := len(t.Causes); n > 0 && t.Causes[n-1].Kind == schema.CauseOutOfResources {
-		if until, ok := avoid[t.Causes[n-1].Machine]; ok {
-			t.Avoid = map[string]time.Time{t.Causes[n-1].Machine: until}
-		}
-	}
-	s.set(job, t)
-	return t
-}
-
-// inPlace reports whether a task that runs the data with the given digest on
-// a machine can go on as it is when want is its data. For a task without one
-// only what a new process would change counts.
-func (s *step) inPlace(digest schema.Digest, want *schema.Job, at place) bool {
-	change, fields := intent.Diff(s.dataOf(digest), want)
-	if change == intent.Restart {
+func (s *rollouts) renew(job schema.JobName, t schema.TaskRecord, cause schema.Cause) bool {
+	if s.budget.disrupt(job, t, cause) != "" {
 		return false
 	}
-	does := func(c intent.Change) bool {
-		return slices.ContainsFunc(fields, func(f intent.FieldChange) bool { return f.Change == c })
-	}
-	switch {
-	case does(intent.Resize) && at.machine == "":
-		return false // it may do better with more
-	case does(intent.Resize) && !s.snapshot().HasRoom(at.task, at.machine, want.Task.Resources.Resources):
-		return false
-	case does(intent.Move) && at.machine != "":
-		_, ok := slices.BinarySearch(s.eligible(want), at.machine)
-		return ok
-	}
+	s.moving++
 	return true
-}
-
-// place is a task, and the machine that it is on or "".
-type place struct {
-	task    schema.TaskName
-	machine string
-}
-
-// eligible returns the machines that tasks of a job may be on, sorted.
-func (s *step) eligible(want *schema.Job) []string {
-	if s.mayRun == nil {
-		s.mayRun = map[*schema.Job][]string{}
-	}
-	names, ok := s.mayRun[want]
-	if !ok {
-		names = s.snapshot().Eligible(bareAsk(want.ID().Task(0), want))
-		s.mayRun[want] = names
-	}
-	return names
-}
-
-// Works reports whether a task runs and does its work.
-func Works(t *schema.TaskStatus) bool {
-	return t != nil && t.State == schema.Running && t.Health != schema.Unhealthy && t.Health != schema.HealthUnknown
-}
-
-// healthy reports whether a task works, and has run long enough for the update
-// policy.
-func (s *step) healthy(t model.ReportedTask, want *schema.Job) bool {
-	return s.worksFor(t, time.Duration(want.Update.MinHealthySeconds)*time.Second)
-}
-
-// worksFor reports whether a task works, and has run for so long; for a moment
-// at least if it was restarted by its agent.
-func (s *step) worksFor(t model.ReportedTask, need time.Duration) bool {
-	if !Works(t.TaskStatus) {
-		return false
-	}
-	if schema.Crashes(t.Exits) > 0 {
-		need = max(need, shakyFor)
-	}
-	until := t.Since.Add(need)
-	s.wake(until)
-	return !s.now.Before(until)
-}
-
-// wants reports whether a job has a task of this index now.
-func (s *step) wants(want *schema.Job, t *schema.TaskRecord) bool {
-	if want.Kind == schema.System {
-		return t.On != "" && !s.gone(t.On) && (t.Machine != "" || !s.closed(t.On))
-	}
-	return t.Index < want.Tasks
 }

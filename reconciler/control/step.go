@@ -5,6 +5,9 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/placement"
+	"github.com/musterhq/muster/reconciler/control/draft"
+	"github.com/musterhq/muster/reconciler/control/facts"
+	"github.com/musterhq/muster/reconciler/control/snapshot"
 	"github.com/musterhq/muster/reconciler/intent"
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/reconciler/quota"
@@ -59,6 +62,14 @@ type Output struct {
 	Draining map[string]*Draining
 }
 
+// desired is what is wanted of the cell.
+func (in *Input) desired() *intent.Desired {
+	if in.Desired != nil {
+		return in.Desired
+	}
+	return intent.Of(in.State)
+}
+
 // Seed returns the seed of a cell at a commit: nothing that counts or ticks is
 // in it, so the same decision is made again after a crash.
 func Seed(cell, commit string) uint64 {
@@ -71,356 +82,184 @@ func Seed(cell, commit string) uint64 {
 // decides what to do next: admit, stop, give up, update, place. It changes
 // neither State nor Observed. A cell that is as desired gets no writes.
 func Step(in Input) Output {
-	s := newStep(in)
-	if s.recovering() {
-		return s.out
+	if in.Memo == nil {
+		in.Memo = &Memo{}
 	}
-	s.surveyMachines()
-	s.recover()
-	s.invalidate()
-	s.endSuspensions()
-	s.followAll()
-	s.followRestarts()
-	s.admit()
-	s.dropKept()
-	s.stepJobs()
-	s.place(false)
-	s.relieve()
-	s.drain()
-	s.rollOutAll(false) // last, since what was just placed counts against its budget
-	s.followAllocs()    // now that it is settled what becomes of allocs, the tasks inside
-	s.place(true)
-	s.rollOutAll(true)
-	s.rebalanceAll() // what else moves tasks goes first
-	s.repairAll()
-	s.lookAgain()
-	s.lookAtRestarts()
-	for _, name := range s.active {
-		if s.waking = name; s.job(name) != nil {
-			s.markIdle(name)
-		}
+	p := newPass(&in)
+	admission := &admission{pass: p, kept: &in.Memo.admission}
+	if why, until := recovering(p.Facts); why != "" {
+		p.bookCell(until)
+		admission.decide()
+		return Output{Wake: p.wake, Admission: admission.verdict, Recovering: why}
 	}
-	s.forgetMachines()
-	s.remember()
-	s.out.Writes = s.writes()
-	s.out.Events = s.events
-	return s.out
+	p.bookCell(p.Surveyed())
+	s := newStep(p, &in)
+	s.admission = admission
+	s.run()
+	s.cell.Leave()
+	p.bookCell(s.cell.Until())
+	return s.output()
 }
 
-// newStep returns a step that has decided nothing.
-func newStep(in Input) *step {
+// newPass returns what a step begins with.
+func newPass(in *Input) pass {
+	d := draft.New(in.State, in.Now)
+	setMachinesRight(d, in.State, in.Now)
+	return pass{facts.New(d.View(), in.desired(), in.Observed, in.Now, &in.Memo.known), d, newTimers(in.Now)}
+}
+
+// step is one Step at work: the controllers, put together. What one of them needs of
+// another it is given here.
+type step struct {
+	pass
+	cell      *snapshot.Cell
+	activity  *activity
+	lost      *rescheduler
+	restore   *restore
+	follower  *follower
+	restarts  *restarts
+	judge     *judge
+	admission *admission
+	scaling   *scaling
+	systems   *systems
+	scheduler *scheduler
+	overload  *overload
+	drains    *drains
+	rollouts  *rollouts
+	rebalance *rebalancer
+	repair    *repair
+	active    []schema.JobName // jobs that are not idle
+}
+
+func newStep(p pass, in *Input) *step {
+	memo := in.Memo
+	cell := snapshot.New(p.Facts, &memo.cell)
+	p.Watch(cell.Changed)
+	if memo.combed == nil {
+		memo.combed = map[string]bool{}
+	}
+	activity, budget := newActivity(p, &memo.idle), disruption{p}
 	s := &step{
-		draft: newDraft(in.State, in.Now), in: in, memo: in.Memo,
-		preempted: map[string][]victim{}, claimed: map[schema.TaskName]bool{}, asking: map[schema.JobName]bool{}, wakes: map[schema.JobName]deadline{},
-		askOf: map[schema.TaskName]ask{},
+		pass: p, cell: cell, activity: activity,
+		lost:     newRescheduler(p),
+		restore:  &restore{p, memo.combed},
+		restarts: &restarts{p},
+		judge:    &judge{p, cell, map[schema.JobName]judged{}},
+		overload: &overload{p, cell, budget},
+		drains:   &drains{pass: p, cell: cell, budget: budget},
 	}
-	if s.memo == nil {
-		s.memo = &Memo{}
+	s.follower = &follower{pass: p, released: s.lost.released, stops: stops{preempted: map[string][]snapshot.On{}}}
+	wanted := &asks{pass: p, cell: cell, activity: activity, of: map[schema.TaskName]snapshot.Ask{}}
+	s.scaling = &scaling{pass: p, asks: wanted}
+	s.systems = &systems{p, cell, s.judge, wanted}
+	s.scheduler = &scheduler{
+		pass: p, cell: cell, asks: wanted, budget: budget, seed: in.Seed,
+		preempted: s.follower.stops.preempted, claimed: map[schema.TaskName]bool{},
 	}
-	if s.desired = in.Desired; s.desired == nil {
-		s.desired = intent.Of(in.State)
-	}
-	s.names = s.memo.machineNames(in.State)
-	s.suspended, s.asked = in.State.SuspendedJobs(), in.State.RestartsByJob()
+	s.rollouts = &rollouts{pass: p, cell: cell, budget: budget, away: s.scheduler.away}
+	s.rebalance = &rebalancer{pass: p, cell: cell, activity: activity, budget: budget, away: s.scheduler.away}
+	s.repair = &repair{pass: p, activity: activity, budget: budget, uneven: uneven{Facts: p.Facts, cell: cell}}
 	return s
 }
 
-// step is one Step at work.
-type step struct {
-	*draft
-	in      Input
-	out     Output
-	memo    *Memo
-	desired *intent.Desired
-
-	names  []string         // of machines, sorted
-	active []schema.JobName // jobs that are not idle
-	asking map[schema.JobName]bool
-	waking schema.JobName // the job that is being looked at
-	wakes  map[schema.JobName]deadline
-
-	up     []string           // machines that may get tasks, sorted
-	silent map[string]*silent // those that are not up
-	// released are the tasks of silent machines that are rescheduled, and why.
-	released map[schema.TaskName]string
-	// kept are the tasks of system jobs that would be, but for that they have no
-	// other machine: see dropKept.
-	kept map[schema.TaskName]string
-	// suspended are the jobs that commits leave as they are.
-	suspended model.SuspendedJobs
-	// asked are the restarts that are stored, by job, and sorted by name.
-	asked map[schema.JobName][]model.Restart
-	asks  []ask
-	// retained are the alloc sets that stay though they are not desired.
-	retained    map[schema.JobName][]string
-	askOf       map[schema.TaskName]ask
-	users       map[schema.JobName][]schema.JobName // see insideOf
-	inUse       map[schema.TaskName]bool            // see occupied
-	mayRun      map[*schema.Job][]string            // see eligible
-	budgets     map[schema.JobName]*disruptions
-	moving      int                        // tasks of the cell that are stopping for a new version, or a restart
-	domainsUp   map[string]map[string]bool // see domains
-	rebalancing int                        // tasks of the cell that are stopping to be placed better
-	// preempted are the tasks that were told to stop when the step began, by
-	// the short name of the task that they were preempted for.
-	preempted map[string][]victim
-	// claimed are those for which the last of them have gone now.
-	claimed map[schema.TaskName]bool
+// run is the order of a pass. What a controller does depends on what those before it have
+// done, as is said beside it; none of them calls one that comes later.
+func (s *step) run() {
+	s.lost.decide()     // what may be told to a task, and what is known of it, depends on its machine
+	s.restore.recover() // what machines hold is known before any of it is missed
+	s.activity.invalidate(s.lost.released)
+	endSuspensions(s.pass) // what they kept back is done by the next step
+	s.follow()
+	s.restarts.follow()
+	s.judge.settle(s.admission.admit()) // a rollout that has failed asks for admission of other data
+	s.systems.dropKept(s.lost.kept)     // what goes on where it is follows from what is admitted
+	s.scale()
+	s.scheduler.place(false) // what runs nowhere gets its place before others are moved to it
+	s.overload.relieve()
+	s.drains.drain()
+	s.rollOut(false) // what was just placed, or told to leave, counts against its budget
+	// The tasks inside allocs, now that it is settled what becomes of these.
+	followAllocs(s.pass, s.active)
+	s.scheduler.place(true)
+	s.rollOut(true)
+	// What makes nothing work that does not goes last, with what is left of the budgets.
+	s.rebalance.all(s.active)
+	s.spread()
+	// What was decided may be news to those that were asked before it.
+	s.lost.lookAgain()
+	s.restarts.lookAgain()
+	s.rest()
+	machines{s.pass}.forgetMachines() // nothing is on them any more
 }
 
-// followAll takes what is known of the jobs that are not idle into their
-// records, and settles what has become of their rollouts: one that has failed
-// may ask for admission of other data.
-func (s *step) followAll() {
+// follow takes what is known of the jobs that are not idle into their records, and
+// settles what has become of their rollouts.
+func (s *step) follow() {
 	var active []schema.JobName
-	for _, name := range s.allJobs() {
-		if s.atRest(name) {
-			continue
-		}
-		s.waking = name
-		active = append(active, name)
-		s.setJobRight(name)
-		for _, t := range s.tasks(name) {
-			if t.Stop != nil && t.Stop.By != "" {
-				s.preempted[t.Stop.By] = append(s.preempted[t.Stop.By], victim{name.Task(t.Index), t.Machine})
-			}
-			s.follow(name, t)
-		}
-		for _, t := range s.tasks(name) {
-			if t.Stop != nil && (t.Stop.Kind == schema.CauseUpdate || t.Stop.Kind == schema.CauseRestart) {
-				s.moving++
-			}
-			if t.Stop != nil && t.Stop.Kind == schema.CauseRebalance {
-				s.rebalancing++
-			}
+	for _, name := range s.Jobs() {
+		if !s.activity.atRest(name) {
+			active = append(active, name)
+			s.follower.followJob(name)
 		}
 	}
-	s.settleRollouts(active)
+	s.rollouts.moving, s.repair.uneven.moving = s.follower.stops.moving, s.follower.stops.rebalancing
+	s.judge.settle(active)
 }
 
-// settleRollouts changes in place what can be, and says what the tasks of jobs
-// then tell of their rollouts.
-func (s *step) settleRollouts(names []schema.JobName) {
-	for _, name := range names {
-		s.waking = name
-		s.changeInPlace(name)
-		s.judge(name)
-	}
-	s.waking = schema.JobName{}
-}
-
-// stepJobs brings the jobs forward that are not idle.
-func (s *step) stepJobs() {
+// scale brings the jobs that are not idle to as many tasks as they are to have: alloc sets
+// that are going last, since their allocs go when nothing runs inside any more.
+func (s *step) scale() {
 	var last []schema.JobName
-	for _, name := range s.allJobs() {
-		if s.atRest(name) {
+	for _, name := range s.Jobs() {
+		if s.activity.atRest(name) {
 			continue
 		}
 		s.active = append(s.active, name)
-		if s.last(name) {
+		if s.Goes(name) {
 			last = append(last, name)
 			continue
 		}
-		s.waking = name
-		s.stepJob(name)
+		if want := s.Admitted(name); want != nil && want.Kind == schema.System {
+			s.systems.scale(name, want)
+		} else {
+			s.scaling.scale(name)
+		}
 	}
 	for _, name := range last {
-		s.waking = name
-		s.stepJob(name)
+		s.scaling.scale(name)
 	}
-	s.waking = schema.JobName{}
 }
 
-// rollOutAll rolls out the jobs whose tasks run in allocs, or the others.
-func (s *step) rollOutAll(inside bool) {
+// rollOut rolls out the jobs whose tasks run in allocs, or the others.
+func (s *step) rollOut(inside bool) {
 	for _, name := range s.active {
-		if _, in := s.inside(name); in == inside && s.job(name) != nil {
-			s.waking = name
-			s.rollOut(name)
+		if _, in := s.Inside(name); in == inside && s.Job(name) != nil {
+			s.rollouts.rollOut(name)
 		}
 	}
-	s.waking = schema.JobName{}
 }
 
-// wake asks for a step at t at the latest.
-func (s *step) wake(t time.Time) {
-	if !t.After(s.now) {
-		return
-	}
-	if s.waking != (schema.JobName{}) {
-		s.wakes[s.waking] = s.wakes[s.waking].with(t)
-	}
-	t = s.now.Add(t.Sub(s.now)) // comparable, see due
-	if s.out.Wake.IsZero() || t.Before(s.out.Wake) {
-		s.out.Wake = t
-	}
+// spread moves tasks for the spread of their jobs, unless something else moves.
+func (s *step) spread() {
+	s.repair.uneven.holding, s.repair.uneven.draining = s.lost.holding, s.drains.drained
+	s.repair.all(s.active)
 }
 
-// wakeAtOnce has another step follow this one, for what it has changed too late to
-// act on.
-func (s *step) wakeAtOnce() { s.wake(s.now.Add(time.Millisecond)) }
-
-// admit makes the desired jobs that the cell takes on its job records.
-func (s *step) admit() {
-	desired := s.desired
-	verdict, settled := s.verdict()
-	s.out.Admission = verdict
-	s.wake(verdict.Next)
-	if settled {
-		return
-	}
-	for _, name := range s.base.JobNames() {
-		if _, ok := desired.Jobs[name]; !ok && s.base.Jobs[name].Admitted != "" && !s.keeps(name) {
-			r := *s.job(name)
-			r.Admitted, r.Since = "", s.now
-			s.setJob(name, &r)
-			s.event(schema.Event{Kind: schema.EventRemove, Job: name.Short(), Commit: s.base.Head.Commit, Message: intent.Sentence("gone from the repository", s.base.Head.Whose())})
+// rest takes down which jobs are idle.
+func (s *step) rest() {
+	for _, name := range s.active {
+		if s.Job(name) != nil {
+			s.activity.markIdle(name)
 		}
 	}
-	var changed []schema.JobName
-	for _, name := range s.out.Admission.Order {
-		d := desired.Jobs[name]
-		if base, ok := s.records().InsteadOf(name, d.Digest); ok {
-			d = base
-		}
-		if s.admitJob(name, d, desired.Jobs[name].Digest) {
-			changed = append(changed, name)
-		}
-	}
-	s.settleRollouts(changed)
-	s.rememberVerdict()
 }
 
-// keeps reports whether a job that is not desired stays, as an alloc set does
-// that is in use.
-func (s *step) keeps(name schema.JobName) bool {
-	_, ok := s.retained[name]
-	return ok
-}
-
-// admitJob makes data the one that a job runs: what is desired, whose digest is
-// given, or what is run in its place. It reports whether that is news.
-func (s *step) admitJob(name schema.JobName, d intent.DesiredJob, desired schema.Digest) bool {
-	was := s.job(name)
-	over := was != nil && was.Rollout != nil && was.Rollout.Returned != "" && was.Rollout.Returned != desired && d.By != intent.Held && d.By != intent.Suspended && !s.frozen(name)
-	if was != nil && was.Admitted == d.Digest && was.Origin == d.Origin && !over {
-		return false
+// output returns what the controllers have decided.
+func (s *step) output() Output {
+	return Output{
+		Writes: s.Writes(), Events: s.Events(), Wake: s.wake, Admission: s.admission.verdict,
+		Why: s.scheduler.why, Claims: s.scheduler.claims, Joining: s.scheduler.joining,
+		Misplaced: s.rebalance.misplaced, Holds: s.rollouts.holds, Draining: s.drains.drained,
+		Holding: s.lost.holding, Left: s.lost.left,
 	}
-	r := &schema.JobRecord{Name: name, Admitted: d.Digest, Origin: d.Origin, Since: s.now}
-	if d.Digest == desired {
-		r.Commit = s.base.Head.Commit
-	}
-	if was != nil {
-		r.Disrupted, r.Good, r.Proven, r.Rollout = was.Disrupted, was.Good, was.Proven, was.Rollout
-	}
-	if over {
-		r.Rollout = nil // another commit has changed the job: what failed may be tried again
-	}
-	if was == nil || was.Admitted != d.Digest {
-		s.beginRollout(r, d.Job, d.Digest != desired)
-	}
-	s.setJob(name, r)
-	if was != nil && was.Admitted == d.Digest {
-		r.Since, r.Commit = was.Since, was.Commit // only its place in the repository changed
-		return true
-	}
-	if s.base.Data[d.Digest] == nil {
-		s.data[d.Digest] = d.Job
-	}
-	s.sayAdmitted(was, r, d)
-	return true
-}
-
-// sayAdmitted tells of a job that has got other data: whose commit that is of, and
-// what it changes.
-func (s *step) sayAdmitted(was, r *schema.JobRecord, d intent.DesiredJob) {
-	e := schema.Event{Kind: schema.EventSubmit, Job: r.Name.Short(), Commit: s.base.Head.Commit}
-	message, changes := "admitted at "+d.Origin.String(), ""
-	if was != nil && was.Admitted != "" {
-		e.Kind, changes = schema.EventUpdate, intent.ChangesOf(s.dataOf(was.Admitted), d.Job)
-	}
-	if was != nil && intent.GoesBack(r, s.dataOf(was.Admitted), d.Job) {
-		message = intent.Sentence(intent.EarlierVersion, message)
-	}
-	if r.Rollout != nil && r.Rollout.Returned != "" {
-		e.Message = intent.Sentence("returns to the last healthy version", changes)
-	} else {
-		e.Message = intent.Sentence(message, changes, s.base.Head.Whose())
-	}
-	s.event(e)
-}
-
-// stepJob brings the tasks of one job forward: what agents say of them, what
-// is to be stopped, and what wants a machine.
-func (s *step) stepJob(name schema.JobName) {
-	r := s.job(name)
-	var want *schema.Job
-	count := 0
-	if r.Admitted != "" {
-		want = s.dataOf(r.Admitted)
-		count = want.Tasks
-	}
-	if want != nil && want.Kind == schema.System {
-		s.stepSystem(name, want)
-		return
-	}
-	tasks := s.tasks(name)
-	for i := range tasks {
-		if !s.frozen(name) {
-			s.stopUnwanted(name, tasks[i], count)
-		}
-	}
-	if want != nil {
-		s.askFor(name, want)
-	} else if len(s.tasks(name)) == 0 {
-		s.setJob(name, nil)
-	}
-}
-
-// stopUnwanted stops a task whose index is not desired any more.
-func (s *step) stopUnwanted(job schema.JobName, t schema.TaskRecord, count int) {
-	switch {
-	case t.Index < count:
-	case t.Done != nil && s.keepsDone(job):
-	case t.Machine == "":
-		s.remove(job, t.Index)
-	case t.Stop == nil && s.job(job).Admitted == "" && s.dataOf(t.Data).Kind == schema.Allocs && s.occupied(job.Task(t.Index)):
-	case t.Stop == nil:
-		s.stop(job, t, s.unwanted(job, t))
-	}
-}
-
-// unwanted returns why a task has to go whose index is not desired any more.
-func (s *step) unwanted(job schema.JobName, t schema.TaskRecord) schema.Cause {
-	removed, isAlloc := s.job(job).Admitted == "", s.dataOf(t.Data).Kind == schema.Allocs
-	c := schema.Cause{Kind: schema.CauseScaledDown, Message: "the job has fewer tasks now", At: s.now}
-	switch {
-	case removed && isAlloc:
-		c.Kind, c.Message = schema.CauseRemoved, "the alloc set is gone from the repository"
-	case removed:
-		c.Kind, c.Message = schema.CauseRemoved, "the job is gone from the repository"
-	case isAlloc:
-		c.Message = "the alloc set has fewer allocs now"
-	}
-	return c
-}
-
-// keepsDone reports whether a job's finished tasks are remembered beyond its
-// count: they are not run again when it grows back.
-func (s *step) keepsDone(job schema.JobName) bool {
-	admitted := s.job(job).Admitted
-	return admitted != "" && s.dataOf(admitted).Kind == schema.Batch
-}
-
-// stop tells a task's machine to end its generation.
-func (s *step) stop(job schema.JobName, t schema.TaskRecord, cause schema.Cause) {
-	cause.Machine, cause.Generation = t.Machine, t.Generation
-	t.Stop = &cause
-	s.set(job, t)
-	kind := schema.EventKill
-	switch cause.Kind {
-	case schema.CauseUpdate, schema.CausePreempted, schema.CauseMaintenance, schema.CauseOutOfResources, schema.CauseAllocGone, schema.CauseRebalance:
-		kind = schema.EventEvict
-	}
-	s.event(schema.Event{Kind: kind, Job: job.Short(), Task: job.Task(t.Index).Short(), Machine: t.Machine, Generation: t.Generation, Cause: cause.Kind, Message: cause.Message})
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/musterhq/muster/reconciler/control/facts"
+	"github.com/musterhq/muster/reconciler/control/snapshot"
 	"github.com/musterhq/muster/reconciler/intent"
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
@@ -88,17 +90,14 @@ func suspendable(s *model.State, desired *intent.Desired, name string) error {
 	return model.NotFound(fmt.Sprintf("cell %s has no job %q", s.Cell, name), hint)
 }
 
-// frozen reports whether a job is left as it is.
-func (s *step) frozen(name schema.JobName) bool { return s.suspended.Of(name) != nil }
-
 // asBefore returns what to ask for a task, of a suspended job with the data that
 // the task had: in the middle of a rollout that is not always the admitted.
-func (s *step) asBefore(a ask, t *schema.TaskRecord) ask {
-	if t.Data == "" || t.Data == a.data || !s.frozen(a.task.JobName) {
+func asBefore(s *facts.Facts, a snapshot.Ask, t *schema.TaskRecord) snapshot.Ask {
+	if t.Data == "" || t.Data == a.Data || !s.Frozen(a.Task.JobName) {
 		return a
 	}
-	if had := s.dataOf(t.Data); had != nil && had.Kind == a.job.Kind && had.AllocSet == a.job.AllocSet {
-		a.job, a.data = had, t.Data
+	if had := s.Data(t.Data); had != nil && had.Kind == a.Job.Kind && had.AllocSet == a.Job.AllocSet {
+		a.Job, a.Data = had, t.Data
 	}
 	return a
 }
@@ -106,23 +105,23 @@ func (s *step) asBefore(a ask, t *schema.TaskRecord) ask {
 // endSuspensions ends those whose time is over. What they kept back is done by
 // the next step. One that a clock began which was ahead lasts as long as was said,
 // from now.
-func (s *step) endSuspensions() {
-	for _, name := range slices.Sorted(maps.Keys(s.base.Suspensions)) {
-		x := s.base.Suspensions[name]
-		if early := x.Since.Sub(s.now); early > 0 && !x.Until.IsZero() {
+func endSuspensions(s pass) {
+	for _, name := range slices.Sorted(maps.Keys(s.Base.Suspensions)) {
+		x := s.Base.Suspensions[name]
+		if early := x.Since.Sub(s.Now); early > 0 && !x.Until.IsZero() {
 			right := *x
-			right.Since, right.Until = s.now, x.Until.Add(-early)
-			s.suspends = append(s.suspends, &right)
+			right.Since, right.Until = s.Now, x.Until.Add(-early)
+			s.SetSuspension(&right)
 			x = &right
 		}
 		switch {
 		case x.Until.IsZero():
-		case s.now.Before(x.Until):
-			s.wake(x.Until)
+		case s.Now.Before(x.Until):
+			s.bookCell(s.At(x.Until))
 		default:
-			s.over = append(s.over, name)
-			s.event(schema.Event{Kind: schema.EventResume, Job: jobOfSuspension(name), Message: theCell(name) + "resumed, since its time is over; it was " + x.String()})
-			s.wakeAtOnce()
+			s.EndSuspension(name)
+			s.Event(schema.Event{Kind: schema.EventResume, Job: jobOfSuspension(name), Message: theCell(name) + "resumed, since its time is over; it was " + x.String()})
+			s.another()
 		}
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/musterhq/muster/reconciler/control"
+	"github.com/musterhq/muster/reconciler/control/facts"
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
@@ -86,7 +86,7 @@ func crashes(o *model.Observed, job schema.JobName, since time.Time, records []*
 		}
 		n := by[r.Machine]
 		n.generations++
-		steady := control.Works(said.TaskStatus) && (len(said.Exits) == 0 || now.Sub(said.Since) >= steadyAfter)
+		steady := facts.Works(said.TaskStatus) && (len(said.Exits) == 0 || now.Sub(said.Since) >= steadyAfter)
 		n.healthy = n.healthy || steady
 		if !steady && max(schema.Crashes(said.Exits), said.Failures) >= schema.CrashLoop {
 			n.failed++

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/reconciler/control"
+	"github.com/musterhq/muster/reconciler/control/facts"
 	"github.com/musterhq/muster/reconciler/intent"
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/reconciler/quota"
@@ -28,9 +29,9 @@ type DescribeInput struct {
 	Version  uint64 // of what is described, see Status
 }
 
-// facts are those of the cell now.
-func (in *DescribeInput) facts() *control.Facts {
-	return control.NewFacts(control.Input{State: in.State, Desired: in.Desired, Observed: in.Observed, Now: in.Now, Seed: control.Seed(in.State.Cell, in.State.Head.Commit)}, &in.Last)
+// facts returns what is so in the cell.
+func (in *DescribeInput) facts() *facts.Facts {
+	return facts.New(facts.Stored(in.State), in.desired(), in.Observed, in.Now, nil)
 }
 
 // desired returns what is desired of State.
@@ -66,7 +67,7 @@ func newDescriber(in DescribeInput) *describer {
 	return &describer{in: in, status: Status{
 		Version: in.Version, Cell: in.State.Cell, At: in.Now, Commit: in.Head, Applied: in.State.Head.Commit, By: in.State.Head.By, Source: in.Trouble, SourceAt: in.Source.At,
 		Waiting: []string{}, Waits: []Wait{}, Blocked: []Blocker{}, Stale: []StalePackage{}, Rejected: []Rejection{}, Held: intent.HoldsOf(in.State.Head.Held), Losses: []control.LossHold{}, Suspended: suspensionsOf(in.State), Warnings: []quota.Warning{}, Machines: []MachineStatus{}, Jobs: []JobStatus{}, Tasks: []TaskStatus{}, Notes: []string{},
-	}, used: map[string]schema.Resources{}, held: map[string]int{}, inside: map[string][]string{}, remarks: map[string]bool{}, alone: map[string][]string{}, kept: map[string]string{}, under: in.State.SuspendedJobs(), specs: map[string]*intent.MachineSpec{}, facts: in.facts(), desired: in.Desired}
+	}, used: map[string]schema.Resources{}, held: map[string]int{}, inside: map[string][]string{}, remarks: map[string]bool{}, alone: map[string][]string{}, kept: map[string]string{}, under: in.State.SuspendedJobs(), specs: map[string]*intent.MachineSpec{}, desired: in.Desired}
 }
 
 // describer is Describe at work.
@@ -82,10 +83,18 @@ type describer struct {
 	// remarks are the tasks that are as desired, and have a reason all the same: what
 	// there is to remark.
 	remarks map[string]bool
-	facts   *control.Facts
+	asked   *facts.Facts // nil until it is
 	desired *intent.Desired
 
 	under model.SuspendedJobs
+}
+
+// facts returns what is so in the cell.
+func (d *describer) facts() *facts.Facts {
+	if d.asked == nil {
+		d.asked = d.in.facts()
+	}
+	return d.asked
 }
 
 // spec returns what is declared of a machine, nil if the cell has no such machine.
@@ -430,7 +439,7 @@ func (d *describer) misplaced(name schema.TaskName, t *TaskStatus) {
 
 // unplaced is state of a task that has no machine.
 func (d *describer) unplaced(name schema.TaskName, r *schema.TaskRecord) (state TaskState, reason string) {
-	if control.Ahead(d.in.Now, r.NotBefore, control.RetryCap) {
+	if facts.Ahead(d.in.Now, r.NotBefore, facts.RetryCap) {
 		again := fmt.Sprintf("next try in %s", r.NotBefore.Sub(d.in.Now).Round(time.Second))
 		if r.Failures == 0 {
 			return TaskPending, fmt.Sprintf("%s; %s", r.Causes[len(r.Causes)-1], again)
@@ -452,7 +461,7 @@ func (d *describer) unplaced(name schema.TaskName, r *schema.TaskRecord) (state 
 // absent says why nothing is heard of a task's machine, and what the task waits
 // for; "" if the machine is up.
 func (d *describer) absent(name schema.TaskName, machine string) string {
-	health := cmp.Or(d.facts.Health(machine), model.HealthLost)
+	health := cmp.Or(d.facts().Health(machine), model.HealthLost)
 	if health == model.HealthUp {
 		return ""
 	}
@@ -513,11 +522,11 @@ func (d *describer) crashes(name schema.JobName, r *schema.JobRecord, j *JobStat
 }
 
 func (d *describer) machines() {
-	for _, name := range d.facts.Machines() {
+	for _, name := range d.facts().Machines() {
 		r, spec := d.in.State.Machines[name], d.spec(name)
 		d.waitGone(name)
 		d.status.Machines = append(d.status.Machines, MachineStatus{
-			Name: name, Health: string(d.facts.Health(name)), Draining: d.drainingOf(name), Capacity: r.Capacity, Reserved: r.Reserved, Used: d.used[name], Tasks: d.held[name],
+			Name: name, Health: string(d.facts().Health(name)), Draining: d.drainingOf(name), Capacity: r.Capacity, Reserved: r.Reserved, Used: d.used[name], Tasks: d.held[name],
 			Cordoned: spec.Closed(), Conditions: append(slices.Clip(d.in.Observed.Conditions(name)), d.in.Observed.NameConflict(name, d.in.Now)...), Devices: r.Devices, Attributes: spec.Attributes, Notes: d.machineNotes(name), Place: model.PlaceOf(r),
 		})
 	}

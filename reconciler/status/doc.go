@@ -2,7 +2,7 @@
 // job or task, Group for a part of it, and DescribeUsage.
 //
 // In: the State, what is desired, the Observed, what the newest step decided, and
-// control.Facts. Out: values with stable field names, which the API serves. It reads
+// facts.Facts. Out: values with stable field names, which the API serves. It reads
 // reasons where they were made, and decides nothing.
 //
 // It is pure. A Status is shared, and must not be written to.

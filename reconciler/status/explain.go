@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/reconciler/control"
+	"github.com/musterhq/muster/reconciler/control/facts"
+	"github.com/musterhq/muster/reconciler/control/snapshot"
 	"github.com/musterhq/muster/reconciler/intent"
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/reconciler/quota"
@@ -30,7 +32,7 @@ type Explanation struct {
 	Origin    schema.Position      `json:"origin"`
 	Updated   []intent.FieldChange `json:"updated,omitempty"`   // by the newest version, where tasks run older
 	Avoid     map[string][]Avoided `json:"avoid,omitempty"`     // by task
-	Placement *control.Placing     `json:"placement,omitempty"` // of one task
+	Placement *snapshot.Placing    `json:"placement,omitempty"` // of one task
 	Spread    string               `json:"spread,omitempty"`    // what is wrong with it
 }
 
@@ -73,10 +75,10 @@ func (e *Explanation) place(in DescribeInput, task schema.TaskName, machine stri
 	if e.Job == nil && e.Rejection == nil {
 		return false
 	}
-	facts := in.facts()
-	e.Spread = facts.Spread(task.JobName)
+	f := in.facts()
+	e.Spread = control.Spread(f, &in.Last, task.JobName)
 	if isTask && len(e.Tasks) > 0 {
-		e.Placement = facts.Placing(task, machine)
+		e.Placement = snapshot.PlacingOf(f, task, machine, control.Seed(in.State.Cell, in.State.Head.Commit))
 	}
 	return !isTask || len(e.Tasks) > 0
 }
@@ -123,7 +125,7 @@ func (e *Explanation) addRecords(in DescribeInput, r *schema.JobRecord, index in
 				_, e.Updated = intent.Diff(in.State.Data[t.Data], in.State.Data[r.Admitted])
 			}
 			for _, m := range slices.Sorted(maps.Keys(t.Avoid)) {
-				if control.Ahead(in.Now, t.Avoid[m], control.AvoidFor) {
+				if facts.Ahead(in.Now, t.Avoid[m], facts.AvoidFor) {
 					if e.Avoid == nil {
 						e.Avoid = map[string][]Avoided{}
 					}

@@ -21,15 +21,17 @@ func (d *describer) restartsOf(name schema.JobName) []RestartStatus {
 		return nil
 	}
 	var out []RestartStatus
-	for _, x := range d.facts.Restarts(name) {
-		message := fmt.Sprintf("%s: %d of %s done", x, x.Done, schema.Count(x.Tasks, "task"))
+	for _, x := range d.facts().Asked[name] {
+		p, _ := d.facts().RestartProgress(name, x)
+		done := p.Done(x.RestartRequest)
+		message := fmt.Sprintf("%s: %d of %s done", x, done, schema.Count(x.Tasks, "task"))
 		switch {
 		case x.Failed != "":
 			message += "; paused: " + x.Failed
 		case d.in.Last.Holds[name] != "":
 			message += "; held: " + d.in.Last.Holds[name]
 		}
-		out = append(out, RestartStatus{RestartRequest: *x.RestartRequest, Done: x.Done, Message: message, Next: "muster restart --cancel " + x.Name})
+		out = append(out, RestartStatus{RestartRequest: *x.RestartRequest, Done: done, Message: message, Next: "muster restart --cancel " + x.Name})
 	}
 	return out
 }

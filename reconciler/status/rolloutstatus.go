@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/reconciler/control"
+	"github.com/musterhq/muster/reconciler/control/facts"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -55,12 +56,14 @@ func (d *describer) rollout(name schema.JobName, desired int) *RolloutStatus {
 	if r == nil || r.Rollout == nil || r.Admitted == "" {
 		return nil
 	}
-	f := d.facts.Rollout(name, r)
-	if !f.Protects && r.Rollout.Failed == "" {
+	want := d.in.State.Data[r.Admitted]
+	p, _ := d.facts().Progress(name, r, want)
+	if !facts.Protects(r, &p) && r.Rollout.Failed == "" {
 		return nil
 	}
-	out := &RolloutStatus{State: RolloutGoing, Healthy: f.Healthy, Of: desired, Since: r.Rollout.Since}
-	out.Message = schema.Part(f.Healthy, desired, "task", "is", "are") + " healthy with the new version"
+	canary := d.facts().Canary(r, want)
+	out := &RolloutStatus{State: RolloutGoing, Healthy: p.Healthy, Of: desired, Since: r.Rollout.Since}
+	out.Message = schema.Part(p.Healthy, desired, "task", "is", "are") + " healthy with the new version"
 	switch {
 	case r.Rollout.Returned != "":
 		out.State, out.Next = RolloutReturned, nextOfRollout(name, RolloutReturned)
@@ -71,8 +74,12 @@ func (d *describer) rollout(name schema.JobName, desired int) *RolloutStatus {
 	case r.Rollout.Failed != "":
 		out.State, out.Next = RolloutPaused, nextOfRollout(name, RolloutPaused)
 		out.Message = fmt.Sprintf("paused: %s; %s", r.Rollout.Failed, out.Message)
-	case f.Canary != nil:
-		out.canary(name, r.Rollout, &f, d.in.Now)
+	case canary != nil:
+		healthy, tasks := d.facts().CanaryTasks(name, want, &p)
+		out.State, out.Message = RolloutCanary, fmt.Sprintf("canary %d of %d healthy", healthy, tasks)
+		if healthy == tasks && !r.Rollout.Canary.IsZero() {
+			out.passes(name, r.Rollout, canary, d.in.Now)
+		}
 	case d.in.Last.Holds[name] != "":
 		out.State = RolloutHeld
 		out.Message = fmt.Sprintf("held: %s; %s", d.in.Last.Holds[name], out.Message)
@@ -80,22 +87,18 @@ func (d *describer) rollout(name schema.JobName, desired int) *RolloutStatus {
 	return out
 }
 
-// canary tells of a rollout that has a canary to pass.
-func (r *RolloutStatus) canary(name schema.JobName, rollout *schema.Rollout, f *control.RolloutFacts, now time.Time) {
-	r.State, r.Message = RolloutCanary, fmt.Sprintf("canary %d of %d healthy", f.CanaryPassed, f.CanaryTasks)
-	if f.CanaryPassed < f.CanaryTasks || rollout.Canary.IsZero() {
-		return
-	}
+// passes tells what a rollout waits for whose canary is healthy.
+func (r *RolloutStatus) passes(name schema.JobName, rollout *schema.Rollout, canary *schema.Canary, now time.Time) {
 	r.State = RolloutWaiting
 	if rollout.Promoted { // and the job is suspended, or it would have passed
 		r.Message += ", promoted by a commit"
 		return
 	}
-	if f.Canary.Promote == schema.PromoteCommit {
-		r.Message += ", " + control.WaitsFor(name, f.Canary)
+	if canary.Promote == schema.PromoteCommit {
+		r.Message += ", " + control.WaitsFor(name, canary)
 		r.Next = nextOfRollout(name, RolloutWaiting)
 		return
 	}
-	r.Until = rollout.Canary.Add(time.Duration(f.Canary.WaitSeconds) * time.Second)
+	r.Until = rollout.Canary.Add(time.Duration(canary.WaitSeconds) * time.Second)
 	r.Message += fmt.Sprintf(", waits %s", max(0, r.Until.Sub(now)).Round(time.Second))
 }

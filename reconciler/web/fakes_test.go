@@ -16,6 +16,7 @@ import (
 
 	"github.com/musterhq/muster/placement"
 	"github.com/musterhq/muster/reconciler/control"
+	"github.com/musterhq/muster/reconciler/control/snapshot"
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/reconciler/quota"
 	"github.com/musterhq/muster/reconciler/status"
@@ -155,9 +156,9 @@ func (c *cell) Usages(context.Context) (*status.Usage, error) {
 func (c *cell) Why(_ context.Context, name, machine string) (status.Explanation, bool, error) {
 	e := status.Explanation{Name: name, Tasks: []status.TaskStatus{}}
 	if machine != "" {
-		e.Placement = &control.Placing{}
+		e.Placement = &snapshot.Placing{}
 		if machine == "m1" {
-			e.Placement.Verdict = &control.MachineVerdict{Verdict: placement.Verdict{Machine: machine, Reason: placement.ReasonCPU}}
+			e.Placement.Verdict = &snapshot.MachineVerdict{Verdict: placement.Verdict{Machine: machine, Reason: placement.ReasonCPU}}
 		}
 	}
 	return e, strings.HasPrefix(name, "search/web"), c.trouble

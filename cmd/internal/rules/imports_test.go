@@ -76,14 +76,29 @@ var layers = []layer{
 		"a job is admitted by what is wanted and by what runs, and not by where there is room",
 	},
 	{
+		"reconciler/control/facts",
+		[]string{"reconciler/intent", "reconciler/model", "schema"},
+		"a question can neither write nor book what it does not know: the draft and the controllers lie above it",
+	},
+	{
+		"reconciler/control/draft",
+		[]string{"reconciler/control/facts", "reconciler/model", "schema"},
+		"what is changed does not depend on why: nothing decides in it",
+	},
+	{
+		"reconciler/control/snapshot",
+		[]string{"reconciler/control/facts", "reconciler/intent", "reconciler/model", "placement", "schema"},
+		"whether a task fits does not depend on who asks",
+	},
+	{
 		"reconciler/control",
-		[]string{"reconciler/intent", "reconciler/model", "reconciler/quota", "placement", "schema"},
+		[]string{"reconciler/control/draft", "reconciler/control/facts", "reconciler/control/snapshot", "reconciler/intent", "reconciler/model", "reconciler/quota", "placement", "schema"},
 		"what is decided does not depend on how it is told",
 	},
 	{
 		"reconciler/status",
-		[]string{"reconciler/control", "reconciler/intent", "reconciler/model", "reconciler/quota", "placement", "schema"},
-		"what users see follows from what is stored, heard and decided",
+		[]string{"reconciler/control", "reconciler/control/facts", "reconciler/control/snapshot", "reconciler/intent", "reconciler/model", "reconciler/quota", "placement", "schema"},
+		"what users see follows from what is stored, heard and decided, and never from a draft",
 	},
 	{
 		"reconciler",

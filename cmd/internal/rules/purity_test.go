@@ -10,8 +10,8 @@ import (
 // randomness. So the simulator, `muster plan`, the tests and production run
 // the same functions. Their other subpackages are adapters and not bound by this.
 var cores = []string{
-	"schema", "schema/valid", "placement", "reconciler", "reconciler/control", "reconciler/intent",
-	"reconciler/model", "reconciler/quota", "reconciler/status", "nodeagent",
+	"schema", "schema/valid", "placement", "reconciler", "reconciler/control", "reconciler/control/draft",
+	"reconciler/control/facts", "reconciler/control/snapshot", "reconciler/intent", "reconciler/model", "reconciler/quota", "reconciler/status", "nodeagent",
 }
 
 func isCore(dir string) bool { return slices.Contains(cores, dir) }

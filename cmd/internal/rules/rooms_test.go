@@ -45,11 +45,6 @@ type largeRoom struct {
 
 var largeRooms = []largeRoom{
 	{
-		"reconciler/control",
-		room{circle: 27, fields: 28, spread: 25},
-		"each controller is a part of step, which they change and ask: what they only ask goes to Facts, and their timers to a type of their own",
-	},
-	{
 		"nodeagent",
 		room{circle: 15, spread: 10},
 		"a decision about a task depends on its health, its end, its restarts and the machine's pressure, and these on each other",

@@ -226,7 +226,7 @@ var named = regexp.MustCompile("`((?:schema|placement|reconciler|nodeagent)(?:/[
 var namedFile = regexp.MustCompile("`([a-z]+/[a-zA-Z/-]+\\.go)`")
 
 // mentioned is what a comment names of a core, as in "see intent.Adopt".
-var mentioned = regexp.MustCompile(`\b(schema|placement|reconciler|model|intent|quota|control|nodeagent)\.([A-Z][A-Za-z]*)`)
+var mentioned = regexp.MustCompile(`\b(schema|placement|reconciler|model|intent|quota|control|facts|draft|snapshot|nodeagent)\.([A-Z][A-Za-z]*)`)
 
 // declarations returns the names that packages declare, by directory.
 func (t *tree) declarations() map[[2]string]bool {

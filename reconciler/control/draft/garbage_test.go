@@ -1,4 +1,4 @@
-package control
+package draft
 
 import (
 	"fmt"
@@ -29,7 +29,7 @@ func BenchmarkGarbage(b *testing.B) {
 		task = name.Task(3)
 	}
 	for b.Loop() {
-		d := newDraft(s, time.Time{})
+		d := New(s, time.Time{})
 		d.own(task.JobName, task.Index)
 		if g := d.garbage(); len(g) > 0 {
 			b.Fatal(g)

@@ -1,4 +1,4 @@
-package control
+package snapshot
 
 import (
 	"maps"
@@ -84,13 +84,13 @@ func usesOf(m *schema.MachineRecord, devices []schema.DeviceUse) []placement.Dev
 	return out
 }
 
-// devicesOf returns devices as they are recorded: counted by kind, so that the
+// DevicesOf returns devices as they are recorded: counted by kind, so that the
 // task finds the numbers that the kind's own tools use.
-func (s *step) devicesOf(machine string, uses []placement.DeviceUse) []schema.DeviceUse {
+func (c *Cell) DevicesOf(machine string, uses []placement.DeviceUse) []schema.DeviceUse {
 	var out []schema.DeviceUse
 	for _, u := range uses {
 		left, before := u.Index, map[string]int{}
-		for _, g := range s.base.Machines[machine].Devices {
+		for _, g := range c.facts.Base.Machines[machine].Devices {
 			if left < g.Count {
 				out = append(out, schema.DeviceUse{Kind: g.Kind, Index: before[g.Kind] + left, Milli: u.Milli})
 				break
@@ -105,8 +105,8 @@ func (s *step) devicesOf(machine string, uses []placement.DeviceUse) []schema.De
 // busyDevices returns what generations hold that are alive on a machine and are
 // not assigned to it any more: a machine that was given up and has returned
 // stops them, and until it has, nobody else gets their devices.
-func (s *step) busyDevices(machine string) []placement.DeviceUse {
-	h := s.in.Observed.Last(machine)
+func (c *Cell) busyDevices(machine string) []placement.DeviceUse {
+	h := c.facts.Observed.Last(machine)
 	if h == nil {
 		return nil
 	}
@@ -116,8 +116,8 @@ func (s *step) busyDevices(machine string) []placement.DeviceUse {
 		if t.State == schema.Dead || len(t.Devices) == 0 {
 			continue
 		}
-		if r := s.recordOf(t.Task); r == nil || r.Generation != t.Generation || r.Machine != machine {
-			out = append(out, usesOf(s.base.Machines[machine], t.Devices)...)
+		if r := c.facts.Task(t.Task); r == nil || r.Generation != t.Generation || r.Machine != machine {
+			out = append(out, usesOf(c.facts.Base.Machines[machine], t.Devices)...)
 		}
 	}
 	return out

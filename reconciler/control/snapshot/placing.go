@@ -1,10 +1,11 @@
-package control
+package snapshot
 
 import (
 	"fmt"
 	"strings"
 
 	"github.com/musterhq/muster/placement"
+	"github.com/musterhq/muster/reconciler/control/facts"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -28,27 +29,27 @@ type MachineVerdict struct {
 	Victims []string `json:"victims,omitempty"`
 }
 
-// Placing asks placement about one task, and about a machine if that is not "";
+// PlacingOf asks placement about one task, and about a machine if that is not "";
 // nil if the task wants no machine.
-func (f *Facts) Placing(task schema.TaskName, machine string) *Placing {
-	r := f.in.State.Jobs[task.JobName]
-	if r == nil || f.in.State.Data[r.Admitted] == nil {
+func PlacingOf(f *facts.Facts, task schema.TaskName, machine string, seed uint64) *Placing {
+	c := New(f, nil)
+	want := c.facts.Admitted(task.JobName)
+	if want == nil {
 		return nil
 	}
-	s := f.surveyed()
-	t := s.recordOf(task)
+	t := c.facts.Task(task)
 	if t != nil && t.Done != nil {
 		return nil
 	}
-	a := s.placementAsk(ask{task, f.in.State.Data[r.Admitted], r.Admitted})
+	a, _ := c.Placement(Ask{task, want, c.facts.Job(task.JobName).Admitted})
 	a.Prefer, a.Last = "", ""
-	snapshot := s.snapshot()
+	snapshot := c.Snapshot()
 	snapshot.Configure(placement.Options{})
 	if t != nil && t.Machine != "" {
 		snapshot.RemoveTask(task, t.Machine, 0)
 	}
 	p := &Placing{}
-	best := placement.Place(snapshot, []placement.Ask{a}, f.in.Seed)[0] // it also learns what scores depend on
+	best := placement.Place(snapshot, []placement.Ask{a}, seed)[0] // it also learns what scores depend on
 	snapshot.RemoveTask(task, best.Machine, 0)
 	if t != nil && t.Machine != "" {
 		if v, ok := snapshot.Verdict(a, t.Machine); ok {
@@ -63,7 +64,10 @@ func (f *Facts) Placing(task schema.TaskName, machine string) *Placing {
 	if v, ok := snapshot.Verdict(a, machine); ok {
 		p.Verdict = &MachineVerdict{Verdict: v}
 		if v.Reason != "" {
-			snapshot.SetBudgets(s.spare)
+			snapshot.SetBudgets(func(job schema.JobName) (int, bool) {
+				left, bound, _ := c.facts.Spare(job)
+				return left, bound
+			})
 			p.Verdict.Victims = victimsOn(snapshot, a, machine)
 		}
 	}

@@ -1,0 +1,157 @@
+package control
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/musterhq/muster/reconciler/control/facts"
+	"github.com/musterhq/muster/reconciler/intent"
+	"github.com/musterhq/muster/reconciler/quota"
+	"github.com/musterhq/muster/schema"
+)
+
+// admissionMemo is a verdict that changed nothing, and what it was a function
+// of.
+type admissionMemo struct {
+	desired  *intent.Desired
+	jobs     map[schema.JobName]*schema.JobRecord
+	machines map[string]*schema.MachineRecord
+	verdict  quota.Admission
+}
+
+// admission admits jobs.
+type admission struct {
+	pass
+	kept    **admissionMemo
+	verdict quota.Admission
+	// retained are the alloc sets that stay though they are not desired.
+	retained map[schema.JobName][]string
+}
+
+// admit makes the desired jobs that the cell takes on its job records, and returns those
+// that have got other data.
+func (s *admission) admit() (changed []schema.JobName) {
+	desired := s.Desired
+	settled := s.decide()
+	s.bookCell(s.At(s.verdict.Next))
+	if settled {
+		return nil
+	}
+	for _, name := range s.Base.JobNames() {
+		if _, ok := desired.Jobs[name]; !ok && s.Base.Jobs[name].Admitted != "" && !s.keeps(name) {
+			r := *s.Job(name)
+			r.Admitted, r.Since = "", s.Now
+			s.SetJob(name, &r)
+			s.Event(schema.Event{Kind: schema.EventRemove, Job: name.Short(), Commit: s.Base.Head.Commit, Message: intent.Sentence("gone from the repository", s.Base.Head.Whose())})
+		}
+	}
+	for _, name := range s.verdict.Order {
+		d := desired.Jobs[name]
+		if base, ok := s.Records().InsteadOf(name, d.Digest); ok {
+			d = base
+		}
+		if s.admitJob(name, d, desired.Jobs[name].Digest) {
+			changed = append(changed, name)
+		}
+	}
+	s.remember()
+	return changed
+}
+
+// keeps reports whether a job that is not desired stays, as an alloc set does
+// that is in use.
+func (s *admission) keeps(name schema.JobName) bool {
+	_, ok := s.retained[name]
+	return ok
+}
+
+// admitJob makes data the one that a job runs: what is desired, whose digest is
+// given, or what is run in its place. It reports whether that is news.
+func (s *admission) admitJob(name schema.JobName, d intent.DesiredJob, desired schema.Digest) bool {
+	was := s.Job(name)
+	over := was != nil && was.Rollout != nil && was.Rollout.Returned != "" && was.Rollout.Returned != desired && d.By != intent.Held && d.By != intent.Suspended && !s.Frozen(name)
+	if was != nil && was.Admitted == d.Digest && was.Origin == d.Origin && !over {
+		return false
+	}
+	r := &schema.JobRecord{Name: name, Admitted: d.Digest, Origin: d.Origin, Since: s.Now}
+	if d.Digest == desired {
+		r.Commit = s.Base.Head.Commit
+	}
+	if was != nil {
+		r.Disrupted, r.Good, r.Proven, r.Rollout = was.Disrupted, was.Good, was.Proven, was.Rollout
+	}
+	if over {
+		r.Rollout = nil // another commit has changed the job: what failed may be tried again
+	}
+	if was == nil || was.Admitted != d.Digest {
+		s.beginRollout(r, d.Job, d.Digest != desired)
+	}
+	s.SetJob(name, r)
+	if was != nil && was.Admitted == d.Digest {
+		r.Since, r.Commit = was.Since, was.Commit // only its place in the repository changed
+		return true
+	}
+	s.AddData(d.Digest, d.Job)
+	s.sayAdmitted(was, r, d)
+	return true
+}
+
+// sayAdmitted tells of a job that has got other data: whose commit that is of, and
+// what it changes.
+func (s *admission) sayAdmitted(was, r *schema.JobRecord, d intent.DesiredJob) {
+	e := schema.Event{Kind: schema.EventSubmit, Job: r.Name.Short(), Commit: s.Base.Head.Commit}
+	message, changes := "admitted at "+d.Origin.String(), ""
+	if was != nil && was.Admitted != "" {
+		e.Kind, changes = schema.EventUpdate, intent.ChangesOf(s.Data(was.Admitted), d.Job)
+	}
+	if was != nil && intent.GoesBack(r, s.Data(was.Admitted), d.Job) {
+		message = intent.Sentence(intent.EarlierVersion, message)
+	}
+	if r.Rollout != nil && r.Rollout.Returned != "" {
+		e.Message = intent.Sentence("returns to the last healthy version", changes)
+	} else {
+		e.Message = intent.Sentence(message, changes, s.Base.Head.Whose())
+	}
+	s.Event(e)
+}
+
+// decide finds the verdict on the desired jobs; settled says that it changes nothing.
+func (s *admission) decide() (settled bool) {
+	desired := s.Desired
+	if m := *s.kept; m != nil && len(s.ChangedJobs()) == 0 && m.desired == desired && maps.Equal(m.jobs, s.Base.Jobs) && maps.Equal(m.machines, s.Base.Machines) &&
+		(m.verdict.Next.IsZero() || s.Now.Before(m.verdict.Next)) {
+		s.verdict = m.verdict
+		return true
+	}
+	*s.kept = nil
+	s.verdict, s.retained = quota.Question{State: s.Base, Desired: desired, Records: s.Records(), Now: s.Now}.Verdict()
+	return false
+}
+
+// remember keeps a verdict that changed nothing.
+func (s *admission) remember() {
+	if len(s.ChangedJobs()) == 0 {
+		*s.kept = &admissionMemo{s.Desired, maps.Clone(s.Base.Jobs), maps.Clone(s.Base.Machines), s.verdict}
+	}
+}
+
+// beginRollout begins the rollout of data that a job has got just now. Where it
+// is that to which the job returns, what has failed stays in the record.
+func (s *admission) beginRollout(r *schema.JobRecord, data *schema.Job, returns bool) {
+	was := r.Rollout
+	if r.Rollout = nil; !facts.Rolls(data) {
+		r.Good = ""
+		return
+	}
+	r.Rollout = &schema.Rollout{After: s.Generation(), Since: s.Now}
+	if n := data.Update.ProgressSeconds; n > 0 {
+		s.book(r.Name, s.In(time.Duration(n)*time.Second))
+	}
+	if returns && was != nil {
+		r.Rollout.Failed, r.Rollout.FailedAt, r.Rollout.Returned = was.Failed, was.FailedAt, was.Returned
+		return
+	}
+	r.Rollout.Passed = slices.Contains(r.Proven, data.Task.RunDigest())
+	r.Rollout.Promoted = slices.Contains(s.Base.Head.Promote, r.Name.Short())
+}

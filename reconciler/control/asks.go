@@ -1,0 +1,96 @@
+package control
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/musterhq/muster/reconciler/control/facts"
+	"github.com/musterhq/muster/reconciler/control/snapshot"
+	"github.com/musterhq/muster/schema"
+)
+
+// asks are the tasks that want a machine, in the order in which they have asked.
+type asks struct {
+	pass
+	cell     *snapshot.Cell
+	activity *activity
+	list     []snapshot.Ask
+	of       map[schema.TaskName]snapshot.Ask
+}
+
+// consider asks for a machine for a task that has none and wants one now; t is its record,
+// nil if it has none.
+func (s *asks) consider(a snapshot.Ask, t *schema.TaskRecord) {
+	if t != nil {
+		a = asBefore(s.Facts, a, t)
+		if t.Machine != "" {
+			return
+		}
+		pending := s.renew(a.Task.JobName, *t, a.Job)
+		waits, until := s.Waits(pending.NotBefore, facts.RetryCap)
+		if pending.Done != nil {
+			return
+		}
+		if s.book(a.Task.JobName, until); waits {
+			return
+		}
+	}
+	s.of[a.Task] = a
+	s.list = append(s.list, a)
+	s.activity.keep(a.Task.JobName)
+}
+
+// renew stores the record of a pending task without what holds it up no more, and returns
+// it: what the previous version has earned, and waits that are over.
+func (s *asks) renew(job schema.JobName, t schema.TaskRecord, want *schema.Job) schema.TaskRecord {
+	if t = s.forget(job, t, want); t.Done != nil {
+		return t
+	}
+	return s.setRight(job, t)
+}
+
+// forget returns the record of a pending task without what the previous version has
+// earned: that it was done, when the job is no batch now, and its back-off, when
+// a new process may do better. A machine that was short of something is so for
+// the new version, too.
+func (s *asks) forget(job schema.JobName, t schema.TaskRecord, want *schema.Job) schema.TaskRecord {
+	switch {
+	case t.Done != nil && want.Kind == schema.Batch:
+		return t
+	case t.Done == nil && (t.Failures == 0 && t.NotBefore.IsZero() && len(t.Avoid) == 0 || s.cell.InPlace(t.Data, want, snapshot.On{})):
+		return t
+	}
+	avoid := t.Avoid
+	t.Done, t.Failures, t.NotBefore, t.Avoid = nil, 0, time.Time{}, nil
+	if n := len(t.Causes); n > 0 && t.Causes[n-1].Kind == schema.CauseOutOfResources {
+		if until, ok := avoid[t.Causes[n-1].Machine]; ok {
+			t.Avoid = map[string]time.Time{t.Causes[n-1].Machine: until}
+		}
+	}
+	s.Set(job, t)
+	return t
+}
+
+// setRight returns the record of a pending task without the waits that are over
+// since the clock was set back, and has them stored so: as time passes, less is
+// left of them, and they would begin again.
+func (s pass) setRight(job schema.JobName, t schema.TaskRecord) schema.TaskRecord {
+	changed := false
+	if t.NotBefore.Sub(s.Now) > 2*facts.RetryCap {
+		t.NotBefore, changed = time.Time{}, true
+	}
+	tooLong := func(_ string, until time.Time) bool { return until.Sub(s.Now) > 2*facts.AvoidFor }
+	avoid := maps.Clone(t.Avoid)
+	if maps.DeleteFunc(avoid, tooLong); len(avoid) < len(t.Avoid) {
+		t.Avoid, changed = avoid, true
+	}
+	if n := len(t.Causes); n > 0 && t.Causes[n-1].At.After(s.Now) { // what it waits for is counted from there
+		t.Causes = slices.Clone(t.Causes)
+		t.Causes[n-1].At, changed = s.Now, true
+	}
+	if changed {
+		s.Set(job, t)
+	}
+	return t
+}

@@ -1,0 +1,286 @@
+package facts
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/musterhq/muster/reconciler/intent"
+	"github.com/musterhq/muster/reconciler/model"
+	"github.com/musterhq/muster/schema"
+)
+
+// Facts answers what is so in a cell at a time.
+type Facts struct {
+	View
+	Clock
+	Desired  *intent.Desired
+	Observed *model.Observed
+	// Suspended are the jobs that commits leave as they are.
+	Suspended model.SuspendedJobs
+	// Asked are the restarts that are stored, by job, and sorted by name.
+	Asked map[schema.JobName][]model.Restart
+
+	known    *Known
+	names    []string // of machines, sorted
+	up       []string // those that may get tasks, sorted
+	silent   map[string]*Silent
+	surveyed Until
+
+	down    map[schema.JobName]*downTasks // see Down
+	hosted  map[schema.JobName][]schema.JobName
+	asOf    int // of the records of jobs that hosted is of
+	domains map[string]map[string]bool
+}
+
+// Known is what was found out for one Facts and spares the next one work. It goes with
+// one State and one Observed. The zero value is empty.
+type Known struct {
+	names []string
+	specs map[string]*knownSpec
+	empty map[string]bool // machines that get no tasks, and were found to have none
+}
+
+// knownSpec is what is declared of a machine, and what that was a function of.
+type knownSpec struct {
+	record  *schema.MachineRecord
+	desired *intent.Desired
+	spec    intent.MachineSpec
+}
+
+// Silent is a machine that gets no tasks, since it says nothing, or is being forgotten.
+type Silent struct {
+	Name   string
+	Domain string        // of failures, by the policy of the cell
+	Quiet  time.Duration // that it has said nothing
+	Lost   bool          // for longer than the cell waits
+	// Gone is the object that declares it gone; nil if none does, or it has spoken
+	// since.
+	Gone      *intent.DesiredMachine
+	Forgotten *schema.Forgotten
+}
+
+// Dead reports whether somebody has said that the machine is gone for good.
+func (q *Silent) Dead() bool { return q.Gone != nil || q.Forgotten != nil }
+
+// New returns the facts of a view at a time, and looks at each machine. known may be nil.
+func New(v View, desired *intent.Desired, observed *model.Observed, now time.Time, known *Known) *Facts {
+	if known == nil {
+		known = &Known{}
+	}
+	f := &Facts{
+		View: v, Clock: Clock{now}, Desired: desired, Observed: observed, known: known,
+		Suspended: v.Base.SuspendedJobs(), Asked: v.Base.RestartsByJob(),
+		names: known.machineNames(v.Base), silent: map[string]*Silent{},
+		down: map[schema.JobName]*downTasks{}, domains: map[string]map[string]bool{},
+	}
+	for _, name := range f.names {
+		f.survey(name)
+	}
+	return f
+}
+
+// machineNames returns the names of all machines, sorted.
+func (k *Known) machineNames(s *model.State) []string {
+	same := len(k.names) == len(s.Machines)
+	for i := 0; same && i < len(k.names); i++ {
+		same = s.Machines[k.names[i]] != nil
+	}
+	if !same {
+		k.names = s.MachineNames()
+	}
+	return k.names
+}
+
+// survey finds out how one machine is.
+func (f *Facts) survey(name string) {
+	r := f.Machine(name)
+	health, until := f.Observed.HealthOf(r, f.Now)
+	f.surveyed = f.surveyed.Or(f.At(until))
+	if health == model.HealthUp && r.Forgotten == nil {
+		f.up = append(f.up, name)
+		delete(f.known.empty, name)
+		return
+	}
+	d := f.MachineSpec(name)
+	q := &Silent{
+		Name: name, Domain: d.Attributes[f.Desired.Policy.Loss().Domain], Forgotten: r.Forgotten,
+		Quiet: max(0, f.Observed.Silence(r, f.Now)), Lost: health == model.HealthLost,
+	}
+	if d.Gone != nil && !r.Spoke {
+		if q.Quiet >= model.SilentAfter {
+			q.Gone = d.Gone
+		} else {
+			f.surveyed = f.surveyed.Or(f.In(model.SilentAfter - q.Quiet))
+		}
+	}
+	f.silent[name] = q
+}
+
+// Surveyed returns until when the machines are as they are.
+func (f *Facts) Surveyed() Until { return f.surveyed }
+
+// Machines returns the names of all machines, sorted.
+func (f *Facts) Machines() []string { return f.names }
+
+// Up returns the names of the machines that may get tasks, sorted.
+func (f *Facts) Up() []string { return f.up }
+
+// IsUp reports whether a machine may get tasks.
+func (f *Facts) IsUp(name string) bool {
+	_, ok := slices.BinarySearch(f.up, name)
+	return ok
+}
+
+// SilentMachines returns those that are not up, by name.
+func (f *Facts) SilentMachines() map[string]*Silent { return f.silent }
+
+// Health returns how a machine is, "" of one that the cell does not know.
+func (f *Facts) Health(machine string) model.Health {
+	r := f.Machine(machine)
+	if r == nil {
+		return ""
+	}
+	health, _ := f.Observed.HealthOf(r, f.Now)
+	return health
+}
+
+// MachineSpec returns what is declared of a machine that the cell knows.
+func (f *Facts) MachineSpec(name string) *intent.MachineSpec {
+	r := f.Base.Machines[name]
+	k := f.known.specs[name]
+	if k == nil || k.record != r || k.desired != f.Desired {
+		k = &knownSpec{r, f.Desired, f.Desired.DeclaredOf(&r.MachineInfo)}
+		if f.known.specs == nil {
+			f.known.specs = map[string]*knownSpec{}
+		}
+		f.known.specs[name] = k
+	}
+	return &k.spec
+}
+
+// Closed reports whether a machine shall get nothing new.
+func (f *Facts) Closed(machine string) bool {
+	return f.Base.Machines[machine] != nil && f.MachineSpec(machine).Closed()
+}
+
+// GivenUp reports whether a machine was given up and has not returned.
+func (f *Facts) GivenUp(machine string) bool {
+	r := f.Machine(machine)
+	return r == nil || !r.LostSince.IsZero()
+}
+
+// WhyLost says why the tasks of a machine are rescheduled.
+func (f *Facts) WhyLost(q *Silent) string {
+	switch {
+	case q.Forgotten != nil:
+		return q.Forgotten.String()
+	case q.Gone != nil:
+		return "declared gone at " + q.Gone.Origin.String()
+	}
+	return "silent for " + f.Observed.LostAfter.String()
+}
+
+// DomainOf returns the value that a machine has of an attribute.
+func (f *Facts) DomainOf(machine, attribute string) string {
+	if attribute == schema.AttributeMachine {
+		return machine
+	}
+	return f.MachineSpec(machine).Attributes[attribute]
+}
+
+// Domains returns the values of an attribute that machines have which are up.
+func (f *Facts) Domains(attribute string) map[string]bool {
+	out := f.domains[attribute]
+	if out == nil {
+		out = map[string]bool{}
+		for _, m := range f.up {
+			out[f.DomainOf(m, attribute)] = true
+		}
+		f.domains[attribute] = out
+	}
+	return out
+}
+
+// DueTask is a task on a silent machine.
+type DueTask struct {
+	Name schema.TaskName
+	On   *Silent
+	Data *schema.Job // that its owner wants now, or that it runs
+	Why  string      // it is to be rescheduled; "" if it is not yet
+	Free bool        // nobody gets it: that costs the others nothing
+	Own  bool        // it is of a system job: nobody else can have it
+	// Left says what it waits for, of one that stays on a machine which is lost.
+	Left string
+}
+
+// DueTasks returns the tasks on silent machines: those of higher priority first,
+// then by name.
+func (f *Facts) DueTasks() ([]DueTask, Until) {
+	empty := f.known.empty
+	if empty == nil {
+		empty = map[string]bool{}
+		f.known.empty = empty
+	}
+	anything := false
+	for name := range f.silent {
+		anything = anything || !empty[name]
+	}
+	if !anything {
+		return nil, Until{}
+	}
+	for name := range f.silent {
+		empty[name] = true
+	}
+	var out []DueTask
+	var until Until
+	for _, key := range f.ChunkNames() {
+		c := f.Chunk(key)
+		for i := range c.Tasks {
+			if q := f.silent[c.Tasks[i].Machine]; q != nil {
+				empty[q.Name] = false
+				due, changes := f.DueTask(key.Job, &c.Tasks[i], q)
+				out, until = append(out, due), until.Or(changes)
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b DueTask) int {
+		return cmp.Or(cmp.Compare(b.Data.Priority, a.Data.Priority), a.Name.Compare(b.Name))
+	})
+	return out, until
+}
+
+// DueTask says whether a task on a silent machine is to be rescheduled.
+func (f *Facts) DueTask(job schema.JobName, t *schema.TaskRecord, q *Silent) (DueTask, Until) {
+	d := DueTask{Name: job.Task(t.Index), On: q, Data: f.Data(t.Data), Free: true}
+	if want := f.Admitted(job); want != nil {
+		d.Data = want
+		d.Own = want.Kind == schema.System && t.Stop == nil && !q.Dead()
+		d.Free = want.Kind == schema.System || t.Index >= want.Tasks
+	}
+	usual := f.Observed.LostAfter
+	tolerates, quiet := d.Data.After(usual), q.Quiet
+	if since := f.Machine(q.Name).LostSince; q.Lost && !since.IsZero() && !f.Observed.Heard(q.Name) {
+		quiet = max(quiet, f.Now.Sub(since)+usual) // as the masters before it knew
+	}
+	var until Until
+	var left string
+	switch {
+	case q.Dead():
+		d.Why = "the machine was " + f.WhyLost(q)
+	case d.Data.NeverTwice():
+		left = fmt.Sprintf("it must never run twice: it waits for %s, for a commit that declares it gone, or for muster machine forget", q.Name)
+	case !d.Free && f.Stays(d.Data, t) != "":
+		left = fmt.Sprintf("it %s, for a commit that declares it gone, or for muster machine forget", WaitsForHome(q.Name))
+	case quiet >= tolerates && (tolerates < usual || q.Lost):
+		d.Why = "the machine has been silent for " + tolerates.String()
+	default:
+		until = f.In(tolerates - quiet)
+		left = fmt.Sprintf("its job tolerates %s of silence, until %s", tolerates, f.Now.Add(tolerates-quiet).UTC().Format(time.RFC3339))
+	}
+	if q.Lost {
+		d.Left = left
+	}
+	return d, until
+}

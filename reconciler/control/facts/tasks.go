@@ -1,0 +1,130 @@
+package facts
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/musterhq/muster/reconciler/intent"
+	"github.com/musterhq/muster/reconciler/model"
+	"github.com/musterhq/muster/schema"
+)
+
+const (
+	// shakyFor is how long a task must have run to count as healthy after it was
+	// restarted by its agent: one that crashes again and again runs now and then.
+	shakyFor = 10 * time.Second
+	// comesBackWithin is how long a task that lost its machine holds up a rollout:
+	// one that finds no room would do so for ever, even where the rollout is what
+	// makes room.
+	comesBackWithin = time.Minute
+	// RetryCap is the longest wait after failed generations of a task.
+	RetryCap = 5 * time.Minute
+	// AvoidFor is how long a machine is avoided on which the task failed: the
+	// pairing may be what is wrong (Borg §4).
+	AvoidFor = 10 * time.Minute
+)
+
+// Works reports whether a task runs and does its work.
+func Works(t *schema.TaskStatus) bool {
+	return t != nil && t.State == schema.Running && t.Health != schema.Unhealthy && t.Health != schema.HealthUnknown
+}
+
+// Frozen reports whether a job is left as it is.
+func (f *Facts) Frozen(name schema.JobName) bool { return f.Suspended.Of(name) != nil }
+
+// Said returns what is known of the generation of a task that has a machine.
+func (f *Facts) Said(job schema.JobName, t *schema.TaskRecord) model.ReportedTask {
+	return f.Observed.Task(t.Machine, job.Task(t.Index), t.Generation)
+}
+
+// Healthy reports whether a task works, and has run long enough for the update
+// policy.
+func (f *Facts) Healthy(t model.ReportedTask, want *schema.Job) (bool, Until) {
+	return f.worksFor(t, time.Duration(want.Update.MinHealthySeconds)*time.Second)
+}
+
+// worksFor reports whether a task works, and has run for so long; for a moment
+// at least if it was restarted by its agent.
+func (f *Facts) worksFor(t model.ReportedTask, need time.Duration) (bool, Until) {
+	if !Works(t.TaskStatus) {
+		return false, Until{}
+	}
+	if schema.Crashes(t.Exits) > 0 {
+		need = max(need, shakyFor)
+	}
+	until := t.Since.Add(need)
+	return !f.Now.Before(until), f.At(until)
+}
+
+// Wants reports whether a job has a task of this index now.
+func (f *Facts) Wants(want *schema.Job, t *schema.TaskRecord) bool {
+	if want.Kind == schema.System {
+		return t.On != "" && !f.GivenUp(t.On) && (t.Machine != "" || !f.Closed(t.On))
+	}
+	return t.Index < want.Tasks
+}
+
+// Serves reports whether a task that is assigned may do its work, as far as is
+// known; one that is not wanted any more is no loss.
+func (f *Facts) Serves(job schema.JobName, t *schema.TaskRecord) bool {
+	want := f.Admitted(job)
+	if want == nil || t.Done != nil || !f.Wants(want, t) {
+		return false
+	}
+	return !f.IsUp(t.Machine) || Works(f.Said(job, t).TaskStatus)
+}
+
+// HoldsUp reports whether a task without a machine counts as on its way from
+// old data to new: always when the rollout itself, or the new version, is why.
+func (f *Facts) HoldsUp(t *schema.TaskRecord, digest schema.Digest) (bool, Until) {
+	if len(t.Causes) == 0 {
+		return false, Until{} // it never ran
+	}
+	last := t.Causes[len(t.Causes)-1]
+	if last.Kind == schema.CauseUpdate || last.Kind == schema.CauseRestart || t.Data == digest && t.Failures > 0 {
+		return true, Until{}
+	}
+	return f.Waits(last.At.Add(comesBackWithin), comesBackWithin)
+}
+
+// Stays returns the machine that a task stays on, since it has its sticky
+// directory: "" of one that may be elsewhere, or whose machine is gone for good.
+func (f *Facts) Stays(want *schema.Job, t *schema.TaskRecord) string {
+	if want.Task.Sticky != schema.StickyStay || want.Kind == schema.System {
+		return ""
+	}
+	home := t.On
+	if t.Machine != "" && f.Data(t.Data).Task.Sticky.Has() {
+		home = t.Machine
+	}
+	if f.Base.Machines[home] == nil || f.silent[home] != nil && f.silent[home].Dead() {
+		return ""
+	}
+	return home
+}
+
+// WaitsForHome says what a task waits for that stays on a machine.
+func WaitsForHome(machine string) string {
+	return fmt.Sprintf("waits for machine %s, which has its sticky directory", machine)
+}
+
+// UpdateCause returns why a task is stopped for the admitted version.
+func (f *Facts) UpdateCause(job schema.JobName, t *schema.TaskRecord) schema.Cause {
+	record := f.Job(job)
+	was, is := f.Data(t.Data), f.Data(record.Admitted)
+	message := "restarts with the new version"
+	change, _ := intent.Diff(was, is)
+	switch {
+	case was.Kind == schema.Allocs:
+		message = "replaced by an alloc of the new version"
+	case record.Rollout != nil && record.Rollout.Returned != "":
+		message = "returns to the last healthy version"
+	case intent.GoesBack(record, was, is):
+		message = intent.EarlierVersion
+	case change == intent.Resize:
+		message = "its machine has no room for its new limits"
+	case change == intent.Move:
+		message = "its machine does not meet the job's new constraints"
+	}
+	return schema.Cause{Kind: schema.CauseUpdate, Message: message, At: f.Now}
+}

@@ -1,0 +1,161 @@
+package facts
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/musterhq/muster/reconciler/intent"
+	"github.com/musterhq/muster/reconciler/model"
+	"github.com/musterhq/muster/schema"
+)
+
+// Changes are the documents of a State that are about to be others. Only the draft
+// writes to them; all else reads them through a View.
+type Changes struct {
+	Jobs     map[schema.JobName]*schema.JobRecord // nil is deleted
+	Data     map[schema.Digest]*schema.Job        // added
+	Chunks   map[model.ChunkName]*schema.Chunk
+	Spans    map[schema.JobName]int            // chunks that a job may have, of all jobs
+	Machines map[string]*schema.MachineRecord  // nil is forgotten
+	Restarts map[string]*schema.RestartRequest // nil is over
+	// Log has the indices of tasks whose records have changed, by job, in order.
+	Log map[schema.JobName][]int
+	// Records counts the changes of jobs' records.
+	Records int
+}
+
+// View is a State as it will be with some changes.
+type View struct {
+	Base    *model.State
+	changes *Changes
+}
+
+// ViewOf returns a view of a state with changes, which may go on.
+func ViewOf(base *model.State, changes *Changes) View { return View{base, changes} }
+
+// Stored returns a view of a state as it is.
+func Stored(base *model.State) View { return View{base, &Changes{Spans: base.Spans()}} }
+
+// Job returns the record of a job, nil if there is none.
+func (v View) Job(name schema.JobName) *schema.JobRecord {
+	if j, ok := v.changes.Jobs[name]; ok {
+		return j
+	}
+	return v.Base.Jobs[name]
+}
+
+// Data returns job data by its digest.
+func (v View) Data(digest schema.Digest) *schema.Job {
+	if j := v.changes.Data[digest]; j != nil {
+		return j
+	}
+	return v.Base.Data[digest]
+}
+
+// Admitted returns the data that a job runs, nil if it is not admitted.
+func (v View) Admitted(name schema.JobName) *schema.Job {
+	r := v.Job(name)
+	if r == nil || r.Admitted == "" {
+		return nil
+	}
+	return v.Data(r.Admitted)
+}
+
+// Records are those of the view.
+func (v View) Records() intent.Records { return intent.Records{Job: v.Job, Data: v.Data} }
+
+// Jobs returns the names of all jobs that have a record, sorted.
+func (v View) Jobs() []schema.JobName {
+	names := map[schema.JobName]bool{}
+	for n := range v.Base.Jobs {
+		names[n] = true
+	}
+	for n, j := range v.changes.Jobs {
+		names[n] = j != nil
+	}
+	maps.DeleteFunc(names, func(_ schema.JobName, there bool) bool { return !there })
+	return slices.SortedFunc(maps.Keys(names), schema.JobName.Compare)
+}
+
+// Tasks returns the records of a job's tasks, sorted by index. They are not to be
+// written to.
+func (v View) Tasks(job schema.JobName) []schema.TaskRecord {
+	var out []schema.TaskRecord
+	for n := range v.changes.Spans[job] {
+		if c := v.Chunk(model.ChunkName{Job: job, Number: n}); c != nil {
+			out = append(out, c.Tasks...)
+		}
+	}
+	return out
+}
+
+// Changes counts the changes of a job's tasks.
+func (v View) Changes(job schema.JobName) int { return len(v.changes.Log[job]) }
+
+// Span returns how many chunks a job may have.
+func (v View) Span(job schema.JobName) int { return v.changes.Spans[job] }
+
+// Task returns the record of a task, nil if there is none. It is not to be written to.
+func (v View) Task(t schema.TaskName) *schema.TaskRecord {
+	c := v.Chunk(model.ChunkName{Job: t.JobName, Number: t.Index / schema.ChunkSize})
+	if c == nil {
+		return nil
+	}
+	if i, ok := model.SearchTask(c, t.Index); ok {
+		return &c.Tasks[i]
+	}
+	return nil
+}
+
+// Chunk returns a chunk, nil if there is none.
+func (v View) Chunk(name model.ChunkName) *schema.Chunk {
+	if c := v.changes.Chunks[name]; c != nil {
+		return c
+	}
+	return v.Base.Chunks[name]
+}
+
+// ChunkNames returns the names of all chunks, sorted.
+func (v View) ChunkNames() []model.ChunkName {
+	names := slices.Collect(maps.Keys(v.Base.Chunks))
+	for name := range v.changes.Chunks {
+		if v.Base.Chunks[name] == nil {
+			names = append(names, name)
+		}
+	}
+	slices.SortFunc(names, model.ChunkName.Compare)
+	return names
+}
+
+// Machine returns the record of a machine, nil if there is none, or it is forgotten.
+func (v View) Machine(name string) *schema.MachineRecord {
+	if r, ok := v.changes.Machines[name]; ok {
+		return r
+	}
+	return v.Base.Machines[name]
+}
+
+// ChangedJobs returns the jobs whose records are changed, sorted.
+func (v View) ChangedJobs() []schema.JobName {
+	return slices.SortedFunc(maps.Keys(v.changes.Jobs), schema.JobName.Compare)
+}
+
+// JobChanged reports whether the record of a job is changed.
+func (v View) JobChanged(name schema.JobName) bool {
+	_, changed := v.changes.Jobs[name]
+	return changed
+}
+
+// ChangedChunks returns the chunks that are changed, sorted.
+func (v View) ChangedChunks() []model.ChunkName {
+	return slices.SortedFunc(maps.Keys(v.changes.Chunks), model.ChunkName.Compare)
+}
+
+// ChunkChanged reports whether a chunk is changed.
+func (v View) ChunkChanged(name model.ChunkName) bool { return v.changes.Chunks[name] != nil }
+
+// RestartChanged reports whether a restart is over, or has failed, since it was stored.
+func (v View) RestartChanged(name string) bool {
+	_, changed := v.changes.Restarts[name]
+	return changed
+}

@@ -1,0 +1,197 @@
+package control
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/musterhq/muster/reconciler/control/facts"
+	"github.com/musterhq/muster/reconciler/model"
+	"github.com/musterhq/muster/schema"
+)
+
+// idleJobs are the jobs of which nothing has to be done, as a step leaves them to the
+// next one. The zero value has none.
+type idleJobs struct {
+	machines  map[string]machineMemo
+	jobs      map[schema.JobName]*idleJob
+	on        map[string]map[schema.JobName]bool // of them, by machine
+	suspended map[string]*schema.Suspension
+	several   bool // machines were up, so that tasks could be spread
+}
+
+// machineMemo is how a machine was when a step last looked at it.
+type machineMemo struct {
+	heard *model.LastReport
+	up    bool
+}
+
+// idleJob is a job of which nothing has to be done before one of these changes or
+// until has come.
+type idleJob struct {
+	record   *schema.JobRecord
+	chunks   []*schema.Chunk
+	machines []string
+	until    facts.Until
+	left     time.Duration // until the time of day of until, when the job came to rest
+}
+
+// activity says which jobs have to be looked at.
+type activity struct {
+	pass
+	kept *idleJobs
+	busy map[schema.JobName]bool // jobs that are not idle, whatever their records say
+}
+
+func newActivity(p pass, kept *idleJobs) *activity {
+	return &activity{p, kept, map[schema.JobName]bool{}}
+}
+
+// keep has a job looked at in the next step, too.
+func (s *activity) keep(job schema.JobName) {
+	s.kept.wakeUp(job)
+	s.busy[job] = true
+}
+
+// invalidate finds the jobs that are not idle any more since a machine that holds
+// tasks of theirs has changed, or says other things of them.
+func (s *activity) invalidate(released map[schema.TaskName]string) {
+	m := s.kept
+	if m.machines == nil {
+		m.machines, m.jobs, m.on = map[string]machineMemo{}, map[schema.JobName]*idleJob{}, map[string]map[schema.JobName]bool{}
+	}
+	for task := range released {
+		m.wakeUp(task.JobName)
+	}
+	if !maps.Equal(m.suspended, s.Base.Suspensions) {
+		m.suspended = maps.Clone(s.Base.Suspensions)
+		for name := range m.jobs { // what had no leave may have it now
+			m.wakeUp(name)
+		}
+	}
+	for job := range s.Asked {
+		m.wakeUp(job)
+	}
+	if several := len(s.Up()) > 1; several != m.several {
+		m.several = several
+		for name := range m.jobs { // when it is to be looked at for repair depends on it
+			m.wakeUp(name)
+		}
+	}
+	for _, name := range s.Machines() {
+		was, known := m.machines[name]
+		is := machineMemo{s.Observed.Last(name), s.IsUp(name)}
+		switch {
+		case !known || is.up != was.up:
+			for job := range m.on[name] {
+				m.wakeUp(job)
+			}
+		case is.heard != was.heard:
+			m.compare(was.heard, is.heard)
+		}
+		m.machines[name] = is
+	}
+}
+
+// compare wakes up the jobs of which two reports say different things.
+func (m *idleJobs) compare(was, is *model.LastReport) {
+	if was == nil || is == nil {
+		return // then its health has changed, too
+	}
+	a, b := was.Report.Tasks, is.Report.Tasks
+	if len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) {
+		return
+	}
+	for i := range b {
+		before, ok := was.Tasks[b[i].Generation]
+		if !ok || !before.Since.Equal(is.Tasks[b[i].Generation].Since) || !sameStanding(before.TaskStatus, &b[i]) {
+			m.wakeUp(b[i].Task.JobName)
+		}
+	}
+	for i := range a {
+		if _, ok := is.Tasks[a[i].Generation]; !ok {
+			m.wakeUp(a[i].Task.JobName)
+		}
+	}
+}
+
+// sameStanding reports whether two statuses of a generation are the same to a
+// step.
+func sameStanding(a, b *schema.TaskStatus) bool {
+	return a.Task == b.Task && a.State == b.State && a.Incarnation == b.Incarnation && a.Health == b.Health &&
+		(a.End == nil) == (b.End == nil) && len(a.Exits) == len(b.Exits)
+}
+
+// wakeUp says that a job has to be looked at.
+func (m *idleJobs) wakeUp(job schema.JobName) {
+	r := m.jobs[job]
+	if r == nil {
+		return
+	}
+	delete(m.jobs, job)
+	for _, name := range r.machines {
+		delete(m.on[name], job)
+	}
+}
+
+// atRest reports whether nothing has to be done of a job.
+func (s *activity) atRest(name schema.JobName) bool {
+	r := s.kept.jobs[name]
+	if r == nil {
+		return false
+	}
+	same := !s.JobChanged(name) && r.record == s.Base.Jobs[name] && len(r.chunks) == s.Span(name) && r.lasts(s.Now) && !lastOf(r.record).After(s.Now)
+	for n := 0; same && n < len(r.chunks); n++ {
+		same = r.chunks[n] == s.Base.Chunks[model.ChunkName{Job: name, Number: n}]
+	}
+	if !same {
+		s.kept.wakeUp(name)
+		return false
+	}
+	s.bookCell(r.until)
+	return true
+}
+
+// lasts reports whether until is still to come. When more is left than there was,
+// the clock was set back: see ahead.
+func (r *idleJob) lasts(now time.Time) bool {
+	timer, day := r.until.Monotonic, r.until.Wall
+	return (timer.IsZero() || now.Before(timer)) && (day.IsZero() || now.Before(day) && day.Sub(now) <= r.left)
+}
+
+// markIdle remembers that a job is idle, if the step has changed nothing of it
+// and nothing of it is under way.
+func (s *activity) markIdle(name schema.JobName) {
+	record := s.Base.Jobs[name]
+	if s.JobChanged(name) || record == nil || record.Admitted == "" || s.busy[name] || len(s.Asked[name]) > 0 || s.Base.Data[record.Admitted].Kind == schema.System {
+		return
+	}
+	r := &idleJob{record: record, until: s.timers.jobs[name]}
+	r.left = r.until.Wall.Sub(s.Now)
+	on := map[string]bool{}
+	for n := range s.Span(name) {
+		key := model.ChunkName{Job: name, Number: n}
+		if s.ChunkChanged(key) {
+			return
+		}
+		c := s.Base.Chunks[key]
+		r.chunks = append(r.chunks, c)
+		for i := 0; c != nil && i < len(c.Tasks); i++ {
+			t := &c.Tasks[i]
+			if t.Stop != nil || t.Machine != "" && t.Data != record.Admitted {
+				return
+			}
+			if t.Machine != "" {
+				on[t.Machine] = true
+			}
+		}
+	}
+	r.machines = slices.Collect(maps.Keys(on))
+	s.kept.jobs[name] = r
+	for _, machine := range r.machines {
+		if s.kept.on[machine] == nil {
+			s.kept.on[machine] = map[schema.JobName]bool{}
+		}
+		s.kept.on[machine][name] = true
+	}
+}

@@ -1,0 +1,108 @@
+package snapshot
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/musterhq/muster/placement"
+	"github.com/musterhq/muster/reconciler/control/facts"
+	"github.com/musterhq/muster/schema"
+)
+
+// Ask is a task that wants a machine, and the data that it will run.
+type Ask struct {
+	Task schema.TaskName
+	Job  *schema.Job
+	Data schema.Digest
+}
+
+// bareAsk returns what placement is asked for a task by its job's data alone.
+func bareAsk(task schema.TaskName, job *schema.Job) placement.Ask {
+	a := placement.Ask{
+		Name: task, Priority: job.Priority, Limit: job.Task.Resources.Resources, Ports: job.Task.Resources.Ports, PortNumbers: job.Task.Resources.PortNumbers,
+		IsAlloc: job.Kind == schema.Allocs,
+	}
+	if set, inside := job.HostSet(); inside {
+		a.AllocSet = set
+	}
+	where(&a, job)
+	return a
+}
+
+// Placement returns what placement is asked for a task.
+func (c *Cell) Placement(a Ask) (placement.Ask, facts.Until) {
+	p := bareAsk(a.Task, a.Job)
+	t := c.facts.Task(a.Task)
+	waited, until := c.waited(a, t)
+	p.Waited = waited
+	if t == nil {
+		return p, until
+	}
+	if a.Job.Kind == schema.System { // there is no other place, so none to avoid or prefer
+		p.On = t.On
+		return p, until
+	}
+	if p.On = c.facts.Stays(a.Job, t); p.On != "" {
+		return p, until
+	}
+	if n := len(t.Causes); n > 0 && (t.Causes[n-1].Kind == schema.CauseUpdate || t.Causes[n-1].Kind == schema.CauseRestart) {
+		if p.Last = t.Causes[n-1].Machine; a.Job.Task.Sticky.Has() { // its directory is there
+			p.Prefer = p.Last
+		}
+	}
+	for _, m := range slices.Sorted(maps.Keys(t.Avoid)) {
+		avoided, changes := c.facts.Waits(t.Avoid[m], facts.AvoidFor)
+		if until = until.Or(changes); avoided {
+			p.Avoid = append(p.Avoid, m)
+		}
+	}
+	// Where every machine is to be avoided, avoiding helps nobody.
+	if !slices.ContainsFunc(c.mayHold(a), func(m string) bool {
+		return !c.facts.Closed(m) && c.facts.Observed.Admits(m, a.Job.Priority) && !slices.Contains(p.Avoid, m)
+	}) {
+		p.Avoid = nil
+	}
+	return p, until
+}
+
+// mayHold returns the machines that are up and, for a task that runs in an
+// alloc, have one: the one that it belongs in, if it does in a certain one.
+func (c *Cell) mayHold(a Ask) []string {
+	set, inside := a.Job.HostSet()
+	if !inside {
+		return c.facts.Up()
+	}
+	var out []string
+	own, certain := c.facts.OwnAlloc(a.Task)
+	for _, t := range c.facts.Tasks(set) {
+		if certain && t.Index != own.Index {
+			continue
+		}
+		if c.facts.IsUp(t.Machine) {
+			out = append(out, t.Machine)
+		}
+	}
+	return out
+}
+
+// waited returns how long a task without a machine has been able to have one: a
+// function of what is stored, so that a new master does not begin to count
+// anew. Placement may decide otherwise for it when the answer ends.
+func (c *Cell) waited(a Ask, t *schema.TaskRecord) (time.Duration, facts.Until) {
+	since := c.facts.Job(a.Task.JobName).Since
+	if t != nil {
+		if n := len(t.Causes); n > 0 && t.Causes[n-1].At.After(since) {
+			since = t.Causes[n-1].At
+		}
+		if t.NotBefore.After(since) {
+			since = t.NotBefore
+		}
+	}
+	waited := max(0, c.facts.Now.Sub(since))
+	const turn = placement.DefaultReserveAfter
+	if len(c.facts.Up()) == 0 {
+		return waited, facts.Until{}
+	}
+	return waited, c.facts.In(turn - waited%turn)
+}

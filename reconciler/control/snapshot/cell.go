@@ -1,0 +1,245 @@
+package snapshot
+
+import (
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/musterhq/muster/placement"
+	"github.com/musterhq/muster/reconciler/control/facts"
+	"github.com/musterhq/muster/reconciler/intent"
+	"github.com/musterhq/muster/reconciler/model"
+	"github.com/musterhq/muster/schema"
+)
+
+// Kept is the snapshot that one step leaves to the next one, and what it was made of. It
+// goes with one State and one Observed. The zero value is empty.
+type Kept struct {
+	snapshot *placement.Snapshot
+	chunks   map[model.ChunkName]*schema.Chunk // whose tasks the snapshot has
+	machines map[string]seenMachine
+}
+
+// Cell is a cell as placement sees it. Its snapshot follows what a draft changes.
+type Cell struct {
+	facts  *facts.Facts
+	kept   *Kept
+	ready  bool // kept is as the facts are
+	until  facts.Until
+	mayRun map[*schema.Job][]string // see Eligible
+}
+
+// New returns the cell of some facts. kept may be nil.
+func New(f *facts.Facts, kept *Kept) *Cell {
+	if kept == nil {
+		kept = &Kept{}
+	}
+	return &Cell{facts: f, kept: kept, mayRun: map[*schema.Job][]string{}}
+}
+
+// seenMachine is a machine of the snapshot, and what it was made of.
+type seenMachine struct {
+	record  *schema.MachineRecord
+	heard   *model.LastReport
+	desired *intent.Desired
+	up      bool
+	again   time.Time // when a port of it may be tried again, zero if never
+	machine placement.Machine
+}
+
+// Snapshot returns the cell as placement sees it, with what is about to be stored. A task
+// that is being stopped holds what it has until its machine has said that it is dead.
+func (c *Cell) Snapshot() *placement.Snapshot {
+	if c.ready {
+		return c.kept.snapshot
+	}
+	if !c.sameMachines() {
+		c.build()
+	} else {
+		for _, name := range c.facts.Machines() {
+			c.updateMachine(name)
+		}
+		c.updateTasks()
+	}
+	c.ready = true
+	return c.kept.snapshot
+}
+
+// Until returns until when the machines of the snapshot are as they are.
+func (c *Cell) Until() facts.Until { return c.until }
+
+// sameMachines reports whether the snapshot has the machines of the cell, with
+// the devices by which tasks' devices are counted.
+func (c *Cell) sameMachines() bool {
+	if c.kept.snapshot == nil || len(c.kept.machines) != len(c.facts.Machines()) {
+		return false
+	}
+	for _, name := range c.facts.Machines() {
+		seen, ok := c.kept.machines[name]
+		if !ok || !slices.Equal(seen.record.Devices, c.facts.Base.Machines[name].Devices) {
+			return false
+		}
+	}
+	return true
+}
+
+// build makes the snapshot from nothing.
+func (c *Cell) build() {
+	names := c.facts.Machines()
+	m := Kept{chunks: map[model.ChunkName]*schema.Chunk{}, machines: make(map[string]seenMachine, len(names))}
+	machines := make([]placement.Machine, 0, len(names))
+	for _, name := range c.facts.Machines() {
+		seen := c.seen(name)
+		m.machines[name] = seen
+		machines = append(machines, seen.machine)
+	}
+	var tasks []placement.Task
+	for _, name := range c.facts.ChunkNames() {
+		chunk := c.facts.Chunk(name)
+		m.chunks[name] = chunk
+		for i := range chunk.Tasks {
+			if chunk.Tasks[i].Machine != "" {
+				tasks = append(tasks, c.taskOf(name.Job, &chunk.Tasks[i]))
+			}
+		}
+	}
+	m.snapshot = placement.NewSnapshot(machines, tasks)
+	m.snapshot.Configure(placement.Options{Preempt: true, Graceful: true})
+	*c.kept = m
+}
+
+// updateMachine takes over what changed of a machine.
+func (c *Cell) updateMachine(name string) {
+	was := c.kept.machines[name]
+	if was.record == c.facts.Base.Machines[name] && was.heard == c.facts.Observed.Last(name) && was.up == c.facts.IsUp(name) &&
+		was.desired == c.facts.Desired && (was.again.IsZero() || c.facts.Now.Before(was.again)) {
+		c.until = c.until.Or(c.facts.At(was.again))
+		return
+	}
+	is := c.seen(name)
+	c.kept.machines[name] = is
+	if !reflect.DeepEqual(was.machine, is.machine) {
+		c.kept.snapshot.SetMachine(is.machine)
+	}
+}
+
+// updateTasks takes over what changed of tasks.
+func (c *Cell) updateTasks() {
+	var names []model.ChunkName
+	for name, chunk := range c.facts.Base.Chunks {
+		if !c.facts.ChunkChanged(name) && c.kept.chunks[name] != chunk {
+			names = append(names, name)
+		}
+	}
+	names = append(names, c.facts.ChangedChunks()...)
+	for name := range c.kept.chunks {
+		if c.facts.Chunk(name) == nil {
+			names = append(names, name)
+		}
+	}
+	slices.SortFunc(names, model.ChunkName.Compare)
+	for _, name := range names {
+		c.compare(name, c.facts.Chunk(name))
+	}
+}
+
+// compare takes over a chunk, of which the snapshot may have an older version.
+func (c *Cell) compare(name model.ChunkName, is *schema.Chunk) {
+	var old, next []schema.TaskRecord
+	if was := c.kept.chunks[name]; was != nil {
+		old = was.Tasks
+	}
+	if is != nil {
+		next = is.Tasks
+		c.kept.chunks[name] = is
+	} else {
+		delete(c.kept.chunks, name)
+	}
+	for len(old) > 0 || len(next) > 0 {
+		switch {
+		case len(next) == 0 || len(old) > 0 && old[0].Index < next[0].Index:
+			c.change(name.Job, &old[0], nil)
+			old = old[1:]
+		case len(old) == 0 || next[0].Index < old[0].Index:
+			c.change(name.Job, nil, &next[0])
+			next = next[1:]
+		default:
+			c.change(name.Job, &old[0], &next[0])
+			old, next = old[1:], next[1:]
+		}
+	}
+}
+
+// Leave has the snapshot kept for the next step: as it is now, without what was only
+// claimed.
+func (c *Cell) Leave() {
+	if !c.ready {
+		return
+	}
+	c.kept.snapshot.ClearClaims()
+	c.kept.snapshot.SetBudgets(nil)
+	for _, name := range c.facts.ChangedChunks() {
+		c.kept.chunks[name] = c.facts.Chunk(name)
+	}
+}
+
+// seen looks at a machine.
+func (c *Cell) seen(name string) seenMachine {
+	out := seenMachine{
+		record: c.facts.Base.Machines[name], heard: c.facts.Observed.Last(name), desired: c.facts.Desired, up: c.facts.IsUp(name),
+	}
+	out.machine, out.again = c.machineOf(name)
+	return out
+}
+
+// machineOf returns a machine as placement sees it, and when a port of it may be
+// tried again.
+func (c *Cell) machineOf(name string) (m placement.Machine, again time.Time) {
+	info := c.facts.Base.Machines[name].MachineInfo
+	declared := c.facts.MachineSpec(name)
+	m = placement.Machine{
+		Name: name, Capacity: info.Capacity, Ports: info.Ports, Attributes: declared.Attributes,
+		Up: c.facts.IsUp(name), Cordoned: declared.Closed(),
+	}
+	for _, g := range info.Devices {
+		m.Devices = append(m.Devices, placement.Device{Kind: g.Kind, Model: g.Model, Count: g.Count})
+	}
+	for _, condition := range c.facts.Observed.Conditions(name) {
+		m.Conditions = append(m.Conditions, condition.Kind)
+	}
+	m.BusyPorts, again = c.facts.Observed.BusyPorts(name, c.facts.Now)
+	c.until = c.until.Or(c.facts.At(again))
+	m.BusyDevices = c.busyDevices(name)
+	return m, again
+}
+
+// taskOf returns a task that has a machine as placement sees it.
+func (c *Cell) taskOf(job schema.JobName, t *schema.TaskRecord) placement.Task {
+	data := c.facts.Data(t.Data)
+	a := bareAsk(job.Task(t.Index), data)
+	p := placement.Task{
+		Name: a.Name, Machine: t.Machine, Priority: data.Priority, Limit: a.Limit, Ports: t.Ports,
+		Stopping: t.Stop != nil, Ask: &a, Devices: usesOf(c.facts.Base.Machines[t.Machine], t.Devices), IsAlloc: a.IsAlloc,
+	}
+	if t.Alloc != nil {
+		p.Alloc = t.Alloc.Of(job)
+	}
+	return p
+}
+
+// Changed takes over that the record of a task is about to change; nil stands for none.
+func (c *Cell) Changed(job schema.JobName, was, is *schema.TaskRecord) {
+	if c.ready {
+		c.change(job, was, is)
+	}
+}
+
+// change takes over the change of a task's record.
+func (c *Cell) change(job schema.JobName, was, is *schema.TaskRecord) {
+	if was != nil && was.Machine != "" && (is == nil || is.Machine != was.Machine) {
+		c.kept.snapshot.RemoveTask(job.Task(was.Index), was.Machine, 0)
+	}
+	if is != nil && is.Machine != "" && (was == nil || was.Machine != is.Machine || was.Generation != is.Generation || was.Data != is.Data || (was.Stop == nil) != (is.Stop == nil)) {
+		c.kept.snapshot.SetTask(c.taskOf(job, is))
+	}
+}

@@ -1,0 +1,116 @@
+package snapshot
+
+import (
+	"slices"
+
+	"github.com/musterhq/muster/placement"
+	"github.com/musterhq/muster/reconciler/control/facts"
+	"github.com/musterhq/muster/reconciler/intent"
+	"github.com/musterhq/muster/schema"
+)
+
+// On is a task, and the machine that it is on or "".
+type On struct {
+	Task    schema.TaskName
+	Machine string
+}
+
+// Eligible returns the machines that tasks of a job may be on, sorted.
+func (c *Cell) Eligible(want *schema.Job) []string {
+	names, ok := c.mayRun[want]
+	if !ok {
+		names = c.Snapshot().Eligible(bareAsk(want.ID().Task(0), want))
+		c.mayRun[want] = names
+	}
+	return names
+}
+
+// InPlace reports whether a task that runs the data with the given digest on
+// a machine can go on as it is when want is its data. For a task without one
+// only what a new process would change counts.
+func (c *Cell) InPlace(digest schema.Digest, want *schema.Job, at On) bool {
+	change, fields := intent.Diff(c.facts.Data(digest), want)
+	if change == intent.Restart {
+		return false
+	}
+	does := func(c intent.Change) bool {
+		return slices.ContainsFunc(fields, func(f intent.FieldChange) bool { return f.Change == c })
+	}
+	switch {
+	case does(intent.Resize) && at.Machine == "":
+		return false // it may do better with more
+	case does(intent.Resize) && !c.Snapshot().HasRoom(at.Task, at.Machine, want.Task.Resources.Resources):
+		return false
+	case does(intent.Move) && at.Machine != "":
+		_, ok := slices.BinarySearch(c.Eligible(want), at.Machine)
+		return ok
+	}
+	return true
+}
+
+// NoPlace says why no machine other than its own would take a task now, "" if one
+// would.
+func (c *Cell) NoPlace(a Ask, t *schema.TaskRecord) (why string, until facts.Until) {
+	p, until := c.Placement(a)
+	p.Avoid = append(slices.Clip(p.Avoid), t.Machine)
+	slices.Sort(p.Avoid)
+	p.Avoid = slices.Compact(p.Avoid)
+	fork := c.Without(On{a.Task, t.Machine})
+	defer fork.Release()
+	if !fork.Fits(p, false) {
+		why = fork.Explain(p).String()
+	}
+	return why, until
+}
+
+// NoRoomAtHome says why a task that stays on a machine does not get it, by a snapshot.
+func (c *Cell) NoRoomAtHome(a *placement.Ask, machines *placement.Snapshot) string {
+	why := "it is silent"
+	switch {
+	case c.facts.IsUp(a.On) && c.facts.MachineSpec(a.On).Drain != nil:
+		why = "it is being drained"
+	case c.facts.IsUp(a.On):
+		v, _ := machines.Verdict(*a, a.On)
+		why = "it has no room yet"
+		if v.Reason != "" {
+			why = "it " + v.Reason.One()
+		}
+	}
+	return facts.WaitsForHome(a.On) + ": " + why
+}
+
+// Refuses says why an alloc that is there would not take a task that runs in
+// another, "" if it would.
+func (c *Cell) Refuses(job schema.JobName, t *schema.TaskRecord, alloc schema.TaskName) (placement.Reason, facts.Until) {
+	p, until := c.Placement(Ask{job.Task(t.Index), c.facts.Admitted(job), c.facts.Job(job).Admitted})
+	p.Alloc = alloc
+	fork := c.Without(On{p.Name, t.Machine})
+	defer fork.Release()
+	v, _ := fork.Verdict(p, c.facts.Task(alloc).Machine)
+	return v.Reason, until
+}
+
+// Without returns a fork of the snapshot that tasks have left. The caller releases it.
+func (c *Cell) Without(tasks ...On) *placement.Snapshot {
+	fork := c.Snapshot().Fork()
+	for _, t := range tasks {
+		fork.RemoveTask(t.Task, t.Machine, 0)
+	}
+	return fork
+}
+
+// GoesWith returns a task and, of an alloc, what runs inside.
+func (c *Cell) GoesWith(job schema.JobName, t *schema.TaskRecord) []On {
+	name := job.Task(t.Index)
+	out := []On{{name, t.Machine}}
+	if c.facts.Data(t.Data).Kind == schema.Allocs {
+		for _, key := range c.facts.ChunkNames() {
+			for _, u := range c.facts.Chunk(key).Tasks {
+				if u.Alloc != nil && u.Machine == t.Machine && u.Alloc.Of(key.Job) == name {
+					out = append(out, On{key.Job.Task(u.Index), u.Machine})
+				}
+			}
+		}
+	}
+	return out
+}

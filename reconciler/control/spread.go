@@ -1,0 +1,33 @@
+package control
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/musterhq/muster/reconciler/control/facts"
+	"github.com/musterhq/muster/reconciler/control/snapshot"
+	"github.com/musterhq/muster/schema"
+)
+
+// Spread says what is wrong with how a job is spread and what becomes of that, "" if
+// nothing is. last is what the newest step decided.
+func Spread(f *facts.Facts, last *Output, name schema.JobName) string {
+	want := f.Admitted(name)
+	if want == nil || !mayBeUneven(want) {
+		return ""
+	}
+	s := uneven{Facts: f, cell: snapshot.New(f, nil), holding: last.Holding, draining: last.Draining}
+	u, ok, _ := s.cell.Uneven(name, want)
+	if !ok {
+		return ""
+	}
+	text := u.String()
+	if why := neverMoved(want); why != "" {
+		return text + "; its tasks are not moved for that: " + why
+	}
+	task := name.Task(u.Index).Short()
+	if why, _ := s.waitsFor(name, &u); why != "" {
+		return fmt.Sprintf("%s; %s is to move there, and waits: %s", text, task, why)
+	}
+	return fmt.Sprintf("%s; %s is to move there at %s", text, task, lookedAt(name, f.Now).Add(repairEvery).UTC().Format(time.TimeOnly))
+}
