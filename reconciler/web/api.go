@@ -91,7 +91,7 @@ func notFound(err error) error {
 func (s *Server) status(w http.ResponseWriter, r *http.Request) error {
 	q := query{r.URL.Query(), nil}
 	after, wait, brief := q.id("after"), q.duration("wait"), q.Get("tasks") != "" && !q.flag("tasks")
-	group := status.Group{Name: q.Get("name"), Selector: q.selector("selector")}
+	group := status.Group{Name: q.Get("name"), Selector: q.selector()}
 	if q.err != nil {
 		return q.err
 	}
@@ -115,7 +115,7 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) error {
 // pick.
 func (s *Server) usage(w http.ResponseWriter, r *http.Request) error {
 	q := query{r.URL.Query(), nil}
-	group := status.Group{Name: q.Get("name"), Selector: q.selector("selector")}
+	group := status.Group{Name: q.Get("name"), Selector: q.selector()}
 	if q.err != nil {
 		return q.err
 	}
@@ -203,7 +203,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
 	if q.err == nil && (want.Limit == 0 || want.Limit > maxEvents) {
 		q.err = badRequest("", "limit %d: want 1 to %d", want.Limit, maxEvents)
 	}
-	selector := q.selector("selector")
+	selector := q.selector()
 	if q.err != nil {
 		return q.err
 	}
@@ -438,12 +438,13 @@ func (q *query) number(name string, none int) int {
 	return n
 }
 
-// selector returns a label selector; the one that picks all when it is absent.
-func (q *query) selector(name string) schema.Selector {
-	if q.Get(name) == "" {
+// selector returns the label selector; the one that picks all when it is absent.
+func (q *query) selector() schema.Selector {
+	text := q.Get("selector")
+	if text == "" {
 		return schema.Selector{}
 	}
-	s, err := schema.ParseSelector(q.Get(name))
+	s, err := schema.ParseSelector(text)
 	if err != nil && q.err == nil {
 		q.err = badRequest("such as tier=front,env in (prod,test)", "%v", err)
 	}

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/klauspost/compress/gzhttp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
@@ -185,8 +186,8 @@ func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
 // Handler returns the API, for a server of the caller's.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
-	handle := func(method, path string, f func(http.ResponseWriter, *http.Request) error) {
-		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+	handler := func(method string, f func(http.ResponseWriter, *http.Request) error) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if err := allow(method, w, r); err != nil {
 				s.fail(w, err)
 			} else if err := f(w, r); err != nil {
@@ -194,10 +195,20 @@ func (s *Server) Handler() http.Handler {
 			}
 		})
 	}
+	handle := func(method, path string, f func(http.ResponseWriter, *http.Request) error) {
+		mux.Handle(path, handler(method, f))
+	}
+	// read handles what answers at once, and may be large.
+	read := func(path string, f func(http.ResponseWriter, *http.Request) error) {
+		mux.Handle(path, gzhttp.GzipHandler(handler(http.MethodGet, f)))
+	}
 	handle(http.MethodGet, "/{$}", s.page)
 	handle(http.MethodGet, "/healthz", healthz)
-	handle(http.MethodGet, "/v1/status", s.status)
-	handle(http.MethodGet, "/v1/usage", s.usage)
+	read("/v1/status", s.status)
+	read("/v1/usage", s.usage)
+	for path, f := range s.lists() {
+		read(path, f)
+	}
 	handle(http.MethodGet, "/v1/why", s.why)
 	handle(http.MethodGet, "/v1/events", s.events)
 	handle(http.MethodGet, "/v1/logs", s.logs)
@@ -217,7 +228,7 @@ func (s *Server) Handler() http.Handler {
 		return nil
 	})
 	handle("", "/", func(_ http.ResponseWriter, r *http.Request) error {
-		return &failure{http.StatusNotFound, fmt.Sprintf("there is no %s", r.URL.Path), "the API is /v1/status, usage, why, events, logs, commit, exec, reconcile, suspend, resume, restart, forget and page"}
+		return &failure{http.StatusNotFound, fmt.Sprintf("there is no %s", r.URL.Path), "the API is /v1/status, jobs, tasks, machines, usage, why, events, logs, commit, exec, reconcile, suspend, resume, restart, forget and page"}
 	})
 	secured, locally := s.secured(mux), s.locally(mux)
 	return s.guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -378,6 +378,12 @@ var owners = []owner{
 		"adapters and loops count; the cores return data",
 	},
 	{
+		"github.com/klauspost/compress/gzhttp",
+		[]string{"reconciler/web"},
+		nil,
+		"only the API has answers to compress",
+	},
+	{
 		"github.com/google/go-cmp",
 		nil,
 		anywhere,
