@@ -2,6 +2,7 @@ package web
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -36,9 +37,15 @@ type listing[T any] struct {
 	filter func(*query) func(*T) bool
 }
 
-// lists are the handlers of all lists, by path.
-func (s *Server) lists() map[string]func(http.ResponseWriter, *http.Request) error {
-	return map[string]func(http.ResponseWriter, *http.Request) error{
+// handler answers a request, or errs with what the answer is to say.
+type handler = func(http.ResponseWriter, *http.Request) error
+
+// describe returns the cell, as Cell.Status does.
+type describe = func(context.Context) (*status.Status, <-chan struct{}, error)
+
+// lists are the handlers of all lists of a cell, by path.
+func lists(cell describe) map[string]handler {
+	return map[string]handler{
 		"/v1/jobs": listing[status.JobStatus]{
 			func(s *status.Status) []status.JobStatus { return s.Jobs },
 			func(j *status.JobStatus) string { return j.Name },
@@ -46,7 +53,7 @@ func (s *Server) lists() map[string]func(http.ResponseWriter, *http.Request) err
 				waiting := q.flag("waiting")
 				return func(j *status.JobStatus) bool { return !waiting || j.Reason != "" }
 			},
-		}.handler(s),
+		}.handler(cell),
 		"/v1/tasks": listing[status.TaskStatus]{
 			func(s *status.Status) []status.TaskStatus { return s.Tasks },
 			func(t *status.TaskStatus) string { return t.Name },
@@ -54,7 +61,7 @@ func (s *Server) lists() map[string]func(http.ResponseWriter, *http.Request) err
 				states := anyOf(q, "state", status.TaskStates())
 				return func(t *status.TaskStatus) bool { return len(states) == 0 || slices.Contains(states, t.State) }
 			},
-		}.handler(s),
+		}.handler(cell),
 		"/v1/machines": listing[status.MachineStatus]{
 			func(s *status.Status) []status.MachineStatus { return s.Machines },
 			func(m *status.MachineStatus) string { return m.Name },
@@ -64,13 +71,13 @@ func (s *Server) lists() map[string]func(http.ResponseWriter, *http.Request) err
 					return len(words) == 0 || slices.Contains(words, model.Health(m.Health))
 				}
 			},
-		}.handler(s),
+		}.handler(cell),
 	}
 }
 
 // handler answers with a page of what name, selector and the filter pick, from the item
 // after continue on: so none is left out or told twice when others come and go meanwhile.
-func (l listing[T]) handler(s *Server) func(http.ResponseWriter, *http.Request) error {
+func (l listing[T]) handler(describe describe) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		q := &query{r.URL.Query(), nil}
 		group := status.Group{Name: q.Get("name"), Selector: q.selector()}
@@ -81,7 +88,7 @@ func (l listing[T]) handler(s *Server) func(http.ResponseWriter, *http.Request) 
 		if q.err != nil {
 			return q.err
 		}
-		cell, _, err := s.cfg.Cell.Status(r.Context())
+		cell, _, err := describe(r.Context())
 		if err != nil {
 			return stopped(err)
 		}

@@ -206,7 +206,7 @@ func (s *Server) Handler() http.Handler {
 	handle(http.MethodGet, "/healthz", healthz)
 	read("/v1/status", s.status)
 	read("/v1/usage", s.usage)
-	for path, f := range s.lists() {
+	for path, f := range lists(s.cfg.Cell.Status) {
 		read(path, f)
 	}
 	handle(http.MethodGet, "/v1/why", s.why)
