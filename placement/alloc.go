@@ -81,10 +81,15 @@ func (p *pass) decideInSet(c *class, a *Ask, job int32, d *Decision) {
 	d.Why.Feasible = 1
 	d.Alloc = schema.TaskName{JobName: a.AllocSet, Index: int(host.index)}
 	p.commit(c, a, job, host.slot, d)
-	id := s.nodes.at(host.slot).first // what commit put there
-	s.tasks.edit(id).wants = allocKey{host.job + 1, host.index}
-	s.move(id, best)
-	s.touch(host.slot)
+	s.enter(host.slot, best)
+}
+
+// enter charges the task that was put on a machine last to an alloc there.
+func (s *Snapshot) enter(slot, host int32) {
+	id, h := s.nodes.at(slot).first, s.tasks.at(host)
+	s.tasks.edit(id).wants = allocKey{h.job + 1, h.index}
+	s.move(id, host)
+	s.touch(slot)
 }
 
 // suits is how well an alloc suits an ask: the less the better, the first number

@@ -379,3 +379,50 @@ func BenchmarkMemory(b *testing.B) {
 		s = nil //nolint:ineffassign,wastedassign // or the next round counts it as used
 	}
 }
+
+// What a fork costs, with one task taken out and asked whether it would fit as its
+// machine is, beside taking it out of the snapshot and putting it back; and what it
+// costs to make and to verify a plan, by decision. Each at two sizes of the cell: the
+// cost goes with what changes.
+func BenchmarkFork(b *testing.B) {
+	for _, machines := range []int{1000, 10_000} {
+		s := full(fleet(machines), 50)
+		placement.Place(s, distinct(1), 1)
+		victim := placement.Task{
+			Name: schema.JobName{Cell: "c", User: "old", Job: "j0100"}.Task(100 * 20), Machine: "m00100", Priority: 110, Limit: schema.Resources{CPUMilli: 1},
+		}
+		name := func(kind string) string { return fmt.Sprintf("%s/machines=%d", kind, machines) }
+		b.Run(name("fork"), func(b *testing.B) {
+			for b.Loop() {
+				s.Fork().Release()
+			}
+		})
+		b.Run(name("change"), func(b *testing.B) {
+			for b.Loop() {
+				f := s.Fork()
+				f.RemoveTask(victim.Name, victim.Machine, 0)
+				f.Release()
+			}
+		})
+		b.Run(name("undo"), func(b *testing.B) {
+			for b.Loop() {
+				s.RemoveTask(victim.Name, victim.Machine, 0)
+				s.SetTask(victim)
+			}
+		})
+		asks := distinct(100)
+		b.Run(name("plan"), func(b *testing.B) {
+			for b.Loop() {
+				placement.NewPlan(s, asks, nil, 1)
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(asks)), "ns/decision")
+		})
+		p := placement.NewPlan(s, asks, nil, 1)
+		b.Run(name("verify"), func(b *testing.B) {
+			for b.Loop() {
+				placement.Verify(p, s)
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(asks)), "ns/decision")
+		})
+	}
+}

@@ -115,6 +115,16 @@ func (s *Snapshot) release(job int32, index int) {
 	}
 }
 
+// stop marks tasks of a machine as stopping.
+func (s *Snapshot) stop(slot int32, tasks []int32) {
+	for _, id := range tasks {
+		t := s.tasks.edit(id)
+		t.stopping = true
+		s.countStopping(t.job, t.slot, true)
+	}
+	s.touch(slot)
+}
+
 // evictLater carries out an eviction whose victims take their time: they hold
 // what they have until the caller removes them, and the ask has a claim on it.
 func (p *pass) evictLater(c *class, a *Ask, job int32, plan eviction, d *Decision) {
@@ -133,12 +143,9 @@ func (p *pass) evictLater(c *class, a *Ask, job int32, plan eviction, d *Decisio
 		leaving = append(leaving, id)
 	}
 	for _, id := range leaving {
-		t := s.tasks.edit(id)
-		t.stopping = true
-		s.countStopping(t.job, t.slot, true)
-		d.Victims = append(d.Victims, s.victim(t))
+		d.Victims = append(d.Victims, s.victim(s.tasks.at(id)))
 	}
-	s.touch(plan.slot)
+	s.stop(plan.slot, leaving)
 	d.Why.Score = s.scoreOf(c, plan.slot)
 	if len(leaving) == 0 {
 		p.commit(c, a, job, plan.slot, d)

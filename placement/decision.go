@@ -37,6 +37,16 @@ const (
 	ReasonDevices    Reason = "lack free devices"
 )
 
+// The reasons why a step of a plan does not hold any more, beside those above.
+const (
+	ReasonGone     Reason = "are gone"
+	ReasonVictims  Reason = "hold other tasks than those that were to be evicted"
+	ReasonNeedless Reason = "have room without eviction"
+	ReasonSpread   Reason = "have more tasks of the job nearby than when it was decided"
+	ReasonStays    Reason = "hold the task still, which was to be evicted first"
+	ReasonGroup    Reason = "have room, but not all of the group's machines do"
+)
+
 // One says r of one machine: "lacks CPU".
 func (r Reason) One() string {
 	verb, rest, _ := strings.Cut(string(r), " ")

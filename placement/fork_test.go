@@ -3,6 +3,7 @@ package placement_test
 import (
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -188,5 +189,30 @@ func TestForksThatAreNotReleased(t *testing.T) {
 	}
 	if s.Fork().Release(); s.Len() != 100 {
 		t.Fatalf("%d of 100 machines are left", s.Len())
+	}
+}
+
+// A snapshot and its forks are used at a time, and each decides as if it were alone.
+func TestForksAtATime(t *testing.T) {
+	t.Parallel()
+	asks := jobs(300, 30, 3)
+	s := placement.NewSnapshot(fleet(50), nil)
+	s.Configure(placement.Options{Preempt: true})
+	placement.Place(s, jobs(600, 60, 6), 1)
+	all := []*placement.Snapshot{s, s.Fork(), s.Fork(), s.Fork()}
+	decisions := make([][]placement.Decision, len(all))
+	var done sync.WaitGroup
+	for i, x := range all {
+		done.Go(func() {
+			x.Configure(placement.Options{Preempt: true})
+			x.SetMachine(placement.Machine{Name: fmt.Sprint("more", i), Attributes: map[string]string{"rack": "x"}})
+			decisions[i] = placement.Place(x, asks, 7)
+		})
+	}
+	done.Wait()
+	for i := range all {
+		if diff := cmp.Diff(where(decisions[0]), where(decisions[i])); diff != "" {
+			t.Fatalf("fork %d decides otherwise (-snapshot +fork):\n%s", i, diff)
+		}
 	}
 }

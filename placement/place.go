@@ -406,27 +406,35 @@ func (s *Snapshot) top(c *class) (first, second int32) {
 func (p *pass) commit(c *class, a *Ask, job, slot int32, d *Decision) {
 	s := p.snapshot
 	n := s.nodes.at(slot)
+	d.Machine = n.Name
+	if len(a.Ports) > 0 {
+		d.Ports = n.choosePorts(a, p.seed)
+	}
+	if c.needs != nil {
+		devices, _ := pick(n.devices, c.needs, nil)
+		d.Devices = n.uses(devices)
+	}
+	stale := c.bounds != nil && s.stale(c, c.epoch, c.position)
+	s.put(c, a, job, slot, d)
+	if c.job >= 0 && !stale && !s.filled(c, slot) {
+		c.changes = s.jobs.at(job).changes
+	}
+}
+
+// put has a machine hold the task of an ask, with what was chosen for it.
+func (s *Snapshot) put(c *class, a *Ask, job, slot int32, d *Decision) {
 	h := task{
 		taskKey: taskKey{job, int32(a.Name.Index), slot, a.Generation}, priority: c.priority,
 		limit: c.limit, reserv: c.limit, inAlloc: -1, ask: c.ask, isAlloc: a.IsAlloc, placed: true,
 	}
-	d.Machine = n.Name
-	if len(a.Ports) > 0 {
-		d.Ports = n.choosePorts(a, p.seed)
-		for _, port := range d.Ports {
-			h.ports = append(h.ports, uint16(port))
-		}
+	for _, port := range d.Ports {
+		h.ports = append(h.ports, uint16(port))
 	}
-	if c.needs != nil {
-		h.devices, _ = pick(n.devices, c.needs, nil)
-		d.Devices = n.uses(h.devices)
+	for _, u := range d.Devices {
+		h.devices = append(h.devices, deviceUse{int16(u.Index), int16(u.Milli)})
 	}
-	stale := c.bounds != nil && s.stale(c, c.epoch, c.position)
 	s.hold(h)
 	s.touch(slot)
-	if c.job >= 0 && !stale && !s.filled(c, slot) {
-		c.changes = s.jobs.at(job).changes
-	}
 }
 
 // filled reports whether a domain of the machine has as many of the job's

@@ -400,11 +400,17 @@ func (p *pass) remove(id int32, d *Decision) {
 	if t.ask == nil {
 		return
 	}
-	again := *t.ask
-	again.Name, again.Generation, again.Priority, again.Prefer, again.Last = v.Name, t.generation, schema.Priority(t.priority), "", ""
-	if t.placed {
-		again.Limit = t.limit.resources()
-	}
+	again := t.again(s)
 	p.asked[t.job]++
 	p.levels[again.Priority] = append(p.levels[again.Priority], entry{ask: &again, job: t.job, evicted: true})
+}
+
+// again returns the ask of a task that asks again, since it is evicted.
+func (t *task) again(s *Snapshot) Ask {
+	out := *t.ask
+	out.Name, out.Generation, out.Priority = s.jobs.at(t.job).name.Task(int(t.index)), t.generation, schema.Priority(t.priority)
+	if out.Prefer, out.Last = "", ""; t.placed {
+		out.Limit = t.limit.resources()
+	}
+	return out
 }
