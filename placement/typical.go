@@ -324,8 +324,8 @@ func (t *typical) strand(free *vector, devices []device, whole int32, set uint32
 	return useless, fits
 }
 
-// crumbs returns what is free on devices that the ask cannot use for want of
-// room or because of their model, and whether it fits on the others.
+// crumbs returns what is free on devices that the ask cannot use, since too
+// little of them is free or they are of another model, and whether it fits on the others.
 func (a *typicalAsk) crumbs(devices []device) (small int32, enough bool) {
 	n := 0
 	for _, d := range devices {
