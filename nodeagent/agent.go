@@ -66,6 +66,8 @@ type AgentConfig struct {
 	// LookEvery is the time between two looks at how the machine is; 0: it is not
 	// looked at.
 	LookEvery time.Duration
+	// NoLines says that tasks say nothing of themselves, and are not read.
+	NoLines bool
 	// DiskEvery is the least time between two walks through the same directories.
 	DiskEvery time.Duration
 }

@@ -79,7 +79,7 @@ func (a *Agent) measure(t *Turn, now time.Time) {
 		}
 		a.wakeBy(a.ports.at.Add(a.ports.every()))
 	}
-	if a.plan.Alive > 0 {
+	if a.plan.Alive > 0 && !a.cfg.NoLines {
 		if now.Sub(a.lines.at) >= lineEvery {
 			t.Lines = a.readLines(now)
 		}

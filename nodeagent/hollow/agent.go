@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"reflect"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -14,9 +14,6 @@ import (
 	"github.com/musterhq/muster/nodeagent/link"
 	"github.com/musterhq/muster/schema"
 )
-
-// leastWait is the least time between two decisions by which nothing has changed.
-const leastWait = time.Millisecond
 
 // errEnded says that this agent runs no more.
 var errEnded = errors.New("the agent has ended")
@@ -31,9 +28,9 @@ type agent struct {
 	stop    context.CancelFunc
 	client  *link.Client
 
-	life nodeagent.Life
-	news bool      // something has happened since the last decision
-	wake time.Time // when the next is due; zero: never
+	core    *nodeagent.Agent
+	news    bool // something has happened since its last turn
+	refused bool // another agent has the machine's name
 
 	info   atomic.Pointer[schema.MachineInfo] // anyone
 	report atomic.Pointer[schema.Report]      // anyone
@@ -61,70 +58,84 @@ func (m *machine) startAgent(parent context.Context, now time.Time) {
 
 // prepare makes a the machine's agent: it adopts what runs, and makes its first report.
 func (m *machine) prepare(a *agent, now time.Time) {
-	a.life, a.news = nodeagent.Life{Began: now}, true
-	for _, h := range m.held {
-		for i := range h.Incarnations {
-			h.Incarnations[i].TermAt, h.Incarnations[i].KilledAt = time.Time{}, time.Time{}
-		}
+	cfg := nodeagent.AgentConfig{
+		Cell: m.group.fleet.cfg.Cell, Machine: m.info, NoLines: true,
+		// Nobody reads logs here: what has ended goes as soon as it is not reported.
+		Limits: nodeagent.Limits{Keep: nodeagent.Keep{Age: nodeagent.ReportFor, FailedAge: nodeagent.ReportFor}},
 	}
-	info := m.info
-	info.Seen.Epoch = m.memory.epoch
-	a.info.Store(&info)
+	var found nodeagent.Found
+	if old := m.agent.Load(); old != nil {
+		found, a.refused = old.left(), old.refused
+	}
+	a.core, a.news = nodeagent.NewAgent(cfg, found, now), true
+	a.publish()
 	m.agent.Store(a)
 	m.turn(now)
 }
 
-// turn decides and acts until there is nothing to do, publishes what has come of it,
-// and returns when the next decision is due.
-func (a *agent) turn(now time.Time) time.Time {
-	if !a.due(now) {
-		return a.wake
-	}
-	m := a.machine
-	var plan nodeagent.Plan
-	for a.due(now) {
-		plan = nodeagent.Decide(m.input(a.life, now))
-		a.news, a.wake = len(plan.Actions) > 0, plan.Wake
-		for _, act := range plan.Actions {
-			m.act(act, now)
+// left returns what the agent leaves on the machine's disk. All that it has decided is
+// there, since no write of it was refused.
+func (a *agent) left() nodeagent.Found {
+	found := nodeagent.Found{Memory: a.core.Memory(), Refused: a.refused}
+	for _, h := range a.core.All() {
+		t := nodeagent.FoundTask{Held: *h, Written: true}
+		starting := a.machine.find(schema.TaskRef{Task: h.Assignment.Task, Generation: h.Assignment.Generation}) != nil
+		t.Incarnations = slices.Clone(h.Incarnations)
+		for i := range t.Incarnations {
+			c := &t.Incarnations[i]
+			c.Busy, c.TermAt, c.KilledAt = c.Busy && starting, time.Time{}, time.Time{}
 		}
-		if !a.wake.IsZero() && a.wake.Before(now.Add(leastWait)) {
-			a.wake = now.Add(leastWait)
+		found.Tasks = append(found.Tasks, t)
+	}
+	return found
+}
+
+// due reports whether a turn is.
+func (a *agent) due(now time.Time) bool { return a.news || !a.core.Wake().After(now) }
+
+// turn has the agent decide, and does what it wants done.
+func (a *agent) turn(now time.Time) {
+	a.news = false
+	a.core.Decide()
+	for {
+		r, more := a.core.Ready(now)
+		if !more {
+			return
+		}
+		for _, w := range r.Writes {
+			a.core.Stored(w, nil, now)
+		}
+		if r.Action != nil {
+			a.machine.act(r.Action, now)
+			a.core.Done(r.Action, nil, now)
+		}
+		if r.Sticky != nil {
+			a.core.StickyDone(*r.Sticky, true, nil, now)
+		}
+		if r.Turn != nil {
+			a.finish(r.Turn)
 		}
 	}
-	m.check(plan.Checks)
-	a.publish(&plan)
-	return a.wake
 }
 
-func (a *agent) due(now time.Time) bool {
-	return a.news || !a.wake.IsZero() && !a.wake.After(now)
-}
-
-// input is what a decision depends on.
-func (m *machine) input(life nodeagent.Life, now time.Time) nodeagent.Input {
-	held := make([]nodeagent.Held, len(m.held))
-	for i, h := range m.held {
-		held[i] = *h
+// finish takes what the agent says at the end of a turn.
+func (a *agent) finish(t *nodeagent.Turn) {
+	if t.Ports {
+		a.core.Scanned(nil) // nothing but tasks has any
 	}
-	return nodeagent.Input{
-		Machine: m.name, Boot: m.info.Boot, Now: now, Life: life, View: m.memory.view, Held: held, Capacity: m.info.Capacity,
-		// Nobody reads logs here: what has ended goes as soon as it is not reported.
-		Limits: nodeagent.Limits{Keep: nodeagent.Keep{Age: nodeagent.ReportFor, FailedAge: nodeagent.ReportFor}},
-	}
-}
-
-// publish makes what a plan says the report, and hints if it is news.
-func (a *agent) publish(plan *nodeagent.Plan) {
-	r := &schema.Report{Machine: *a.info.Load(), Tasks: plan.Tasks, Overload: plan.Overload}
-	if v := a.machine.memory.view; v != nil {
-		r.View = v.Version
-	}
-	tasks := a.machine.consumers()
-	a.tasks.Store(&tasks)
-	if old := a.report.Swap(r); old != nil && !reflect.DeepEqual(old, r) {
+	a.machine.check(t.Checks)
+	a.publish()
+	if t.News {
 		a.client.Hint()
 	}
+}
+
+// publish has the link see what the agent says now.
+func (a *agent) publish() {
+	info, tasks := a.core.Info(), a.machine.consumers()
+	a.info.Store(&info)
+	a.report.Store(a.core.Report())
+	a.tasks.Store(&tasks)
 }
 
 // call has f run by the group's goroutine if this agent runs still.
@@ -164,44 +175,26 @@ func (a *agent) Info() schema.MachineInfo {
 // Welcome takes the epoch of a new session.
 func (a *agent) Welcome(epoch uint64) error {
 	return a.call(func(now time.Time) error {
-		m := a.machine
-		if epoch < m.memory.epoch {
-			return fmt.Errorf("epoch %d is lower than %d, which this machine has seen", epoch, m.memory.epoch)
-		}
-		m.memory.epoch = epoch
-		if a.life.Refused {
-			a.life.Refused, a.life.Began = false, now
-		}
-		info := *a.info.Load()
-		info.Seen.Epoch = epoch
-		a.info.Store(&info)
-		return nil
+		err := a.core.Welcome(epoch, now)
+		a.refused = a.refused && err != nil
+		return err
 	})
 }
 
 // Refused says that another agent has the machine's name.
 func (a *agent) Refused() error {
 	return a.call(func(time.Time) error {
-		a.life.Refused, a.life.Confirmed = true, time.Time{}
+		a.refused = true
+		a.core.Refuse()
 		return nil
 	})
 }
 
 // Assign replaces the view.
 func (a *agent) Assign(epoch, version uint64, view []schema.Assignment) error {
-	return a.call(func(now time.Time) error { return a.take(epoch, version, view, now) })
-}
-
-func (a *agent) take(epoch, version uint64, view []schema.Assignment, now time.Time) error {
-	next := &nodeagent.View{Epoch: epoch, Version: version, Assignments: view}
-	if !next.Newer(a.machine.memory.view) {
-		return fmt.Errorf("view %d of epoch %d is older than the machine's", version, epoch)
-	}
-	a.machine.memory.view, a.news = next, true
-	if a.life.Confirmed.IsZero() {
-		a.life.Confirmed = now
-	}
-	return nil
+	return a.call(func(now time.Time) error {
+		return a.core.Assign(&nodeagent.View{Epoch: epoch, Version: version, Assignments: view}, now)
+	})
 }
 
 // Report says all that the agent knows, once its machine is heard.

@@ -12,7 +12,7 @@
 // rebooted, with nothing on their disks. What happens is drawn from the seed, too, but
 // at times that depend on the master.
 //
-// Hundred machines share a connection, a goroutine and a heap of what is due: a machine
+// A hundred machines share a connection, a goroutine and a heap of what is due: a machine
 // to which nothing happens costs its answers to the master. A real loop (nodeagent/loop)
 // for each would cost a state directory with synced files for each task, and
 // some goroutines and timers each second.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/musterhq/muster/nodeagent"
 	"github.com/musterhq/muster/nodeagent/link"
 	"github.com/musterhq/muster/schema"
 )
@@ -48,9 +49,10 @@ func (b *bench) begin() {
 func (b *bench) assign(list ...schema.Assignment) {
 	b.task++
 	a := b.m.agent.Load()
-	if err := a.take(1, b.task, list, b.now); err != nil {
+	if err := a.core.Assign(&nodeagent.View{Epoch: 1, Version: b.task, Assignments: list}, b.now); err != nil {
 		b.Fatal(err)
 	}
+	a.news = true
 	b.m.turn(b.now)
 }
 

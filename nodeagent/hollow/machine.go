@@ -7,15 +7,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/musterhq/muster/nodeagent"
 	"github.com/musterhq/muster/schema"
 )
 
-// longest is the longest time between two turns of a machine.
-const longest = time.Hour
-
-// machine is one hollow machine: its disk, which is in memory, its processes, and the
-// agent that runs on it now. It belongs to the goroutine of its group, but for what
+// machine is one hollow machine: its processes, and the agent that runs on it now, which
+// leaves what a disk would have to the next. It belongs to the goroutine of its group, but for what
 // others are said to use.
 type machine struct {
 	group *group
@@ -25,21 +21,13 @@ type machine struct {
 	pids  int
 
 	info     schema.MachineInfo
-	held     []*nodeagent.Held
 	runs     []*run
-	memory   memory
 	agent    atomic.Pointer[agent]  // anyone; nil before the first
 	isolated atomic.Pointer[silent] // anyone; nil: its master hears it
 	faults   faults
 
 	wake  time.Time // when there is something to do
 	place int       // in the timetable
-}
-
-// memory is what an agent keeps on disk of its master.
-type memory struct {
-	epoch uint64
-	view  *nodeagent.View
 }
 
 // silent is a time in which no message of a machine passes.
@@ -95,7 +83,11 @@ func (m *machine) turn(now time.Time) {
 	m.fail(now)
 	m.advance(now)
 	a := m.agent.Load()
-	wake := a.turn(now)
+	for a.due(now) {
+		a.turn(now)
+		m.advance(now) // what takes no time
+	}
+	wake := a.core.Wake()
 	for _, r := range m.runs {
 		wake = earliest(wake, r.due)
 	}
@@ -103,7 +95,7 @@ func (m *machine) turn(now time.Time) {
 	if s := m.isolated.Load(); s != nil {
 		wake = earliest(wake, s.until)
 	}
-	m.wake = earliest(now.Add(longest), wake)
+	m.wake = wake
 }
 
 // earliest returns the first of times that is not zero, a zero t being never.
@@ -147,8 +139,7 @@ func (m *machine) fail(now time.Time) {
 func (m *machine) fall(now time.Time) {
 	m.group.fleet.counts.rebooted.Add(1)
 	for _, r := range m.runs {
-		r.incarnation().Busy = false
-		m.observeEnd(r, schema.Exit{Incarnation: r.number, Code: -1, At: now, Message: "the machine was rebooted"})
+		m.observeEnd(r, schema.Exit{Incarnation: r.Incarnation, Code: -1, At: now, Message: "the machine was rebooted"})
 	}
 	m.runs = nil
 	m.boot()

@@ -11,85 +11,48 @@ import (
 
 // run is the process of an incarnation that is alive.
 type run struct {
-	held   *nodeagent.Held
-	number int
+	nodeagent.Running
+	assignment schema.Assignment
+	pid        int // 0 while it starts, and of an alloc
+	started    time.Time
+	stopping   bool // it has got a signal
+
 	starts time.Time // zero once it has started
 	ends   time.Time // zero: never by itself
 	exit   schema.Exit
 	asks   time.Time // when its health is checked next; zero: it need not be
 	health schema.Health
+	probe  nodeagent.Probe
 	due    time.Time // the first of these
 }
 
-// incarnation returns what the agent knows of it: one that is alive is the last.
-func (r *run) incarnation() *nodeagent.Incarnation {
-	return &r.held.Incarnations[len(r.held.Incarnations)-1]
-}
-
-// find returns what the machine has of a generation, nil if nothing.
-func (m *machine) find(task schema.TaskName, generation uint64) *nodeagent.Held {
-	for _, h := range m.held {
-		if h.Assignment.Generation == generation && h.Assignment.Task == task {
-			return h
+// find returns what runs of a generation, nil if nothing.
+func (m *machine) find(r schema.TaskRef) *run {
+	for _, x := range m.runs {
+		if x.TaskRef == r {
+			return x
 		}
 	}
 	return nil
 }
 
-// process returns what runs of h, nil if nothing.
-func (m *machine) process(h *nodeagent.Held) *run {
-	for _, r := range m.runs {
-		if r.held == h {
-			return r
-		}
-	}
-	return nil
-}
-
-// act does what the agent has decided, as nodeagent/loop does with a disk and keepers.
-func (m *machine) act(a nodeagent.Action, now time.Time) {
-	h := m.find(a.Task, a.Generation)
-	if h == nil { // one that was never started, and starts or ends now
-		h = &nodeagent.Held{Assignment: schema.Assignment{Task: a.Task, Generation: a.Generation}}
-		if assigned := m.memory.view.Find(a.Task, a.Generation); assigned != nil {
-			h.Assignment = *assigned
-		}
-		m.held = append(m.held, h)
-	}
-	switch a.Kind {
-	case nodeagent.Start:
-		h.Incarnations = append(h.Incarnations, nodeagent.Incarnation{Number: a.Incarnation, Boot: m.info.Boot, Busy: true, Unconfirmed: a.Unconfirmed})
-		r := &run{held: h, number: a.Incarnation, starts: now.Add(m.about(m.group.fleet.cfg.Pattern.Start))}
+// act does what the agent has decided, or begins it.
+func (m *machine) act(a *nodeagent.Act, now time.Time) {
+	ref := schema.TaskRef{Task: a.Task, Generation: a.Generation}
+	r := m.find(ref)
+	switch {
+	case a.Kind == nodeagent.Start:
+		r = &run{Running: nodeagent.Running{TaskRef: ref, Incarnation: a.Incarnation}, assignment: *a.Assignment}
+		r.starts = now.Add(m.about(m.group.fleet.cfg.Pattern.Start))
 		r.due = r.starts
 		m.runs = append(m.runs, r)
-		m.proceed(r, now)
-	case nodeagent.Term:
-		c := &h.Incarnations[len(h.Incarnations)-1]
-		if c.Stop == nil {
-			c.Stop = a.Cause
-		}
-		c.TermAt = now
-		if r := m.process(h); r != nil {
-			r.end(now.Add(m.about(m.group.fleet.cfg.Pattern.Stop)), schema.Exit{Code: -1, Signal: "SIGTERM"})
-			m.proceed(r, now)
-		}
-	case nodeagent.Kill:
-		h.Incarnations[len(h.Incarnations)-1].KilledAt = now
-		if r := m.process(h); r != nil {
-			r.end(now, schema.Exit{Code: -1, Signal: "SIGKILL"})
-			m.proceed(r, now)
-		}
-	case nodeagent.Limit:
-		c := &h.Incarnations[len(h.Incarnations)-1]
-		c.Limits, c.LimitsTried, c.LimitsAt = a.Limits, a.Limits, now
-	case nodeagent.Reap:
-		h.Incarnations[len(h.Incarnations)-1].Exit = a.Exit
-	case nodeagent.End:
-		h.End = a.Cause
-	case nodeagent.Prune:
-		h.Incarnations = slices.DeleteFunc(h.Incarnations, func(c nodeagent.Incarnation) bool { return c.Number == a.Incarnation })
-	case nodeagent.Remove:
-		m.held = slices.DeleteFunc(m.held, func(x *nodeagent.Held) bool { return x == h })
+	case r == nil: // for what has ended there is nothing to do
+	case a.Kind == nodeagent.Term:
+		r.stopping = true
+		r.end(now.Add(m.about(m.group.fleet.cfg.Pattern.Stop)), schema.Exit{Code: -1, Signal: "SIGTERM"})
+	case a.Kind == nodeagent.Kill:
+		r.stopping = true
+		r.end(now, schema.Exit{Code: -1, Signal: "SIGKILL"})
 	}
 }
 
@@ -104,47 +67,48 @@ func (r *run) end(at time.Time, exit schema.Exit) {
 // advance lets what runs do what is due.
 func (m *machine) advance(now time.Time) {
 	for _, r := range slices.Clone(m.runs) {
-		m.proceed(r, now)
+		for !r.due.IsZero() && !r.due.After(now) {
+			m.proceed(r, now)
+			r.due = earliest(r.starts, r.ends, r.asks)
+		}
 	}
 }
 
-// proceed lets a process do what is due.
+// proceed lets a process do what is due first, and tells the agent of it.
 func (m *machine) proceed(r *run, now time.Time) {
-	for !r.due.IsZero() && !r.due.After(now) {
-		switch r.due {
-		case r.starts:
-			m.started(r, now)
-		case r.ends:
-			m.exited(r, now)
-			return
-		default:
-			m.ask(r, now)
-		}
-		r.due = earliest(r.starts, r.ends, r.asks)
+	switch r.due {
+	case r.starts:
+		m.started(r, now)
+	case r.ends:
+		m.exited(r, now)
+		r.ends = time.Time{}
+	default:
+		m.ask(r, now)
 	}
 }
 
 // started has a start come to its end, and plans how the task will end by itself.
 func (m *machine) started(r *run, now time.Time) {
-	job, p := r.held.Assignment.Job, &m.group.fleet.cfg.Pattern
-	r.starts = time.Time{}
-	c := r.incarnation()
-	c.Busy, c.StartedAt, c.Limited, c.Limits = false, now, true, nodeagent.LimitsOf(job)
-	m.agent.Load().news = true
-	if job.Kind == schema.Allocs {
-		return // it has no process
+	r.starts, r.started = time.Time{}, now
+	job, p := r.assignment.Job, &m.group.fleet.cfg.Pattern
+	if job.Kind != schema.Allocs { // which has no process
+		m.pids++
+		r.pid = m.pids
+		m.group.fleet.counts.running.Add(1)
+		m.group.fleet.counts.started.Add(1)
+		m.observe(Event{At: now, Assignment: &r.assignment})
+		if at := m.after(now, p.CrashEvery); !at.IsZero() {
+			r.end(at, schema.Exit{Code: 1})
+		}
 	}
-	m.pids++
-	c.PID = m.pids
 	if job.Kind == schema.Batch {
 		r.end(now.Add(m.about(p.Batch)), schema.Exit{Code: 0})
 	}
-	if at := m.after(now, p.CrashEvery); !at.IsZero() {
-		r.end(at, schema.Exit{Code: 1})
-	}
-	m.group.fleet.counts.running.Add(1)
-	m.group.fleet.counts.started.Add(1)
-	m.observe(Event{At: now, Assignment: &r.held.Assignment})
+	a := m.agent.Load()
+	a.core.Started(r.Running, &nodeagent.StartOutcome{
+		Written: true, Tried: true, Process: nodeagent.Incarnation{Boot: m.info.Boot, PID: r.pid, StartedAt: now},
+	}, now)
+	a.news = true
 }
 
 func (m *machine) observe(e Event) {
@@ -155,16 +119,16 @@ func (m *machine) observe(e Event) {
 // exited has a process end, which the agent sees at once.
 func (m *machine) exited(r *run, now time.Time) {
 	m.runs = slices.DeleteFunc(m.runs, func(x *run) bool { return x == r })
-	r.exit.Incarnation, r.exit.At = r.number, now
-	c := r.incarnation()
-	c.Busy, c.Exit, c.EndedItself, c.GoneAt = false, &r.exit, c.TermAt.IsZero(), now
-	m.agent.Load().news = true
+	r.exit.Incarnation, r.exit.At = r.Incarnation, now
+	a := m.agent.Load()
+	a.core.Exited(r.Running, &nodeagent.Incarnation{Exit: &r.exit, EndedItself: !r.stopping, PID: r.pid, StartedAt: r.started}, now)
+	a.news = true
 	m.observeEnd(r, r.exit)
 }
 
 // observeEnd counts the end of what has started.
 func (m *machine) observeEnd(r *run, exit schema.Exit) {
-	if r.incarnation().PID == 0 {
+	if r.pid == 0 {
 		return
 	}
 	c := &m.group.fleet.counts
@@ -177,7 +141,7 @@ func (m *machine) observeEnd(r *run, exit schema.Exit) {
 	default:
 		c.stopped.Add(1)
 	}
-	m.observe(Event{At: exit.At, Assignment: &r.held.Assignment, Exit: &exit})
+	m.observe(Event{At: exit.At, Assignment: &r.assignment, Exit: &exit})
 }
 
 // check plans the health checks that the agent wants to go on. All pass, so that a task
@@ -185,48 +149,46 @@ func (m *machine) observeEnd(r *run, exit schema.Exit) {
 func (m *machine) check(checks []nodeagent.Check) {
 	for i := range checks {
 		c := &checks[i]
-		r := m.process(m.find(c.Task, c.Generation))
-		if r == nil || r.number != c.Incarnation || c.Probe.State == schema.Healthy || !r.asks.IsZero() {
+		r := m.find(schema.TaskRef{Task: c.Task, Generation: c.Generation})
+		if r == nil || r.Incarnation != c.Incarnation || c.Probe.State == schema.Healthy || !r.asks.IsZero() {
 			continue
 		}
-		r.health, r.asks = c.Health, c.StartedAt.Add(c.Probe.Wait(&c.Health))
+		r.health, r.probe, r.asks = c.Health, c.Probe, c.StartedAt.Add(c.Probe.Wait(&c.Health))
 		r.due = earliest(r.starts, r.ends, r.asks)
 	}
 }
 
 // ask checks a task's health.
 func (m *machine) ask(r *run, now time.Time) {
-	c := r.incarnation()
-	was := c.Probe.State
-	c.Probe = c.Probe.Next(&r.health, c.StartedAt, nodeagent.Result{At: now, OK: true})
-	r.asks = time.Time{}
-	if c.Probe.State != schema.Healthy {
-		r.asks = now.Add(c.Probe.Wait(&r.health))
+	was := r.probe.State
+	r.probe = r.probe.Next(&r.health, r.started, nodeagent.Result{At: now, OK: true})
+	if r.asks = (time.Time{}); r.probe.State != schema.Healthy {
+		r.asks = now.Add(r.probe.Wait(&r.health))
 	}
-	if c.Probe.State != was {
-		m.agent.Load().news = true
+	if r.probe.State != was {
+		a := m.agent.Load()
+		a.core.Probed(r.Running, r.probe)
+		a.news = true
 	}
 }
 
 // consumer is a task that runs, for what it uses.
 type consumer struct {
-	ref         schema.TaskRef
-	incarnation int
-	since       time.Time
-	limit       schema.Resources
-	phase       float64 // where in its wave the task is, from 0 to 1
+	nodeagent.Running
+	since time.Time
+	limit schema.Resources
+	phase float64 // where in its wave the task is, from 0 to 1
 }
 
 // consumers returns the tasks that run, sorted.
 func (m *machine) consumers() []consumer {
 	list := make([]consumer, 0, len(m.runs))
 	for _, r := range m.runs {
-		if c := r.incarnation(); c.PID != 0 {
-			ref := schema.TaskRef{Task: r.held.Assignment.Task, Generation: r.held.Assignment.Generation}
-			list = append(list, consumer{ref, c.Number, c.StartedAt, r.held.Assignment.Job.Task.Resources.Resources, float64(c.PID%97) / 97})
+		if r.pid != 0 {
+			list = append(list, consumer{r.Running, r.started, r.assignment.Job.Task.Resources.Resources, float64(r.pid%97) / 97})
 		}
 	}
-	slices.SortFunc(list, func(a, b consumer) int { return a.ref.Compare(b.ref) })
+	slices.SortFunc(list, func(a, b consumer) int { return a.TaskRef.Compare(b.TaskRef) })
 	return list
 }
 
@@ -250,7 +212,7 @@ func (a *agent) usage() *schema.MachineUsage {
 		age := max(now.Sub(c.since), 0)
 		cpu := 0.4 + 0.2*math.Sin(2*math.Pi*(c.phase+age.Seconds()/wave.Seconds()))
 		ram := 0.3 + 0.4*min(age.Seconds()/grow.Seconds(), 1)
-		t := schema.TaskUsage{Task: c.ref.Task, Generation: c.ref.Generation, Incarnation: c.incarnation, Usage: schema.Usage{
+		t := schema.TaskUsage{Task: c.Task, Generation: c.Generation, Incarnation: c.Incarnation, Usage: schema.Usage{
 			At: now, DiskAt: now, Processes: 3,
 			CPUMilli: int64(cpu * float64(c.limit.CPUMilli)), RAMBytes: int64(ram * float64(c.limit.RAMBytes)), DiskBytes: c.limit.DiskBytes / 4,
 		}}

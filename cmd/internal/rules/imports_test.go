@@ -207,7 +207,7 @@ var layers = []layer{
 	},
 	{
 		"nodeagent/hollow",
-		[]string{"nodeagent", "nodeagent/link", "nodeagent/loop", "schema"},
+		[]string{"nodeagent", "nodeagent/link", "schema"},
 		"a hollow machine is the real agent over the real link with nothing below",
 	},
 	{
