@@ -28,14 +28,17 @@ type beside struct {
 	filter []unix.SockFilter
 	// unified says of each of its cgroups whether it is of the v2 hierarchy.
 	unified []bool
+	room    *forkRoom
+	unbound bool // the bounding set of who forks is empty
 }
 
 // errEnded is the error of what needs a task that runs.
 var errEnded = errors.New("the task has ended")
 
-// openBeside opens the task of the incarnation in dir.
-func openBeside(dir string) (*beside, error) {
-	b := &beside{dir: dir, task: -1}
+// openBeside opens the task of the incarnation in dir. What is started beside it is
+// handed its things in room.
+func openBeside(dir string, room *forkRoom) (*beside, error) {
+	b := &beside{dir: dir, task: -1, room: room}
 	for name, v := range map[string]any{SpecFile: &b.spec, StateFile: &b.state} {
 		if ok, err := read(durable.Documents{Old: true}, dir, name, v); err != nil || !ok {
 			return nil, fmt.Errorf("read %s: %w", name, errors.Join(err, errors.New("the task does not run")))
@@ -237,10 +240,20 @@ func (o *opened) close() { closeAll(o.fds) }
 
 // entry gathers what the child needs.
 func (b *beside) entry(o *order, open *opened) (*entry, []string, error) {
-	e := &entry{
-		task: uintptr(b.task), rooms: uintptr(b.rooms), std: o.std, tty: o.tty,
-		score: []byte(strconv.Itoa(b.spec.OOMScoreAdj)), limits: b.spec.Rlimits.list(),
+	paths := pathsOf(o.command[0], o.env)
+	if len(paths) == 0 {
+		return nil, nil, commandError{fmt.Errorf("exec %s: there is no PATH to find it in", o.command[0]), true}
 	}
+	score, limits := strconv.Itoa(b.spec.OOMScoreAdj), b.spec.Rlimits.list()
+	size := roomOf(entryRoom+len(limits)*int(unsafe.Sizeof(limit{}))+len(b.filter)*instruction+len(b.spec.Cgroups)*int(unsafe.Sizeof(uintptr(0))),
+		[]string{score, scoreFile, b.spec.Dir}, paths, o.command, o.env)
+	if err := b.room.reset(size); err != nil {
+		return nil, nil, err
+	}
+	e := &put(b.room, []entry{{
+		task: uintptr(b.task), rooms: uintptr(b.rooms), std: o.std, tty: o.tty, unbound: b.unbound && b.rooms&unix.CLONE_NEWUSER == 0,
+		score: put(b.room, []byte(score)), limits: put(b.room, limits), scratch: scratch{zero: [1]byte{'0'}, page: uintptr(os.Getpagesize() - 1)},
+	}})[0]
 	if b.rooms&unix.CLONE_NEWPID != 0 && b.rooms&unix.CLONE_NEWUSER == 0 {
 		var err error
 		if e.home, err = open.open("/proc/self/ns/pid", unix.O_RDONLY); err != nil {
@@ -256,41 +269,38 @@ func (b *beside) entry(o *order, open *opened) (*entry, []string, error) {
 		e.switches, e.uid, e.gid = true, uintptr(u.UID), uintptr(u.GID)
 	}
 	if len(b.filter) > 0 {
-		e.filter = &unix.SockFprog{Len: uint16(len(b.filter)), Filter: &b.filter[0]}
+		filter := put(b.room, b.filter)
+		e.filter = &put(b.room, []unix.SockFprog{{Len: uint16(len(filter)), Filter: &filter[0]}})[0]
 	}
-	paths := pathsOf(o.command[0], o.env)
-	for _, path := range paths {
-		p, err := unix.BytePtrFromString(path)
-		if err != nil {
-			return nil, nil, commandError{fmt.Errorf("exec %q: %w", path, err), false}
-		}
-		e.paths = append(e.paths, p)
-	}
-	if len(paths) == 0 {
-		return nil, nil, commandError{fmt.Errorf("exec %s: there is no PATH to find it in", o.command[0]), true}
-	}
-	return e, paths, errors.Join(e.strings(b.spec.Dir, o), b.groups(e, o.group, open))
+	return e, paths, errors.Join(e.strings(b, paths, o), b.groups(e, o.group, open))
 }
 
+// entryRoom is what an entry takes without its lists and strings, with a filter's head
+// and what each of them may be moved by.
+const entryRoom = int(unsafe.Sizeof(entry{})+unsafe.Sizeof(unix.SockFprog{})) + 8*roomAlign
+
 // strings puts what the child is given as text in the kernel's form.
-func (e *entry) strings(dir string, o *order) error {
-	var errs [3]error
+func (e *entry) strings(b *beside, paths []string, o *order) error {
+	var errs [5]error
 	var argv, envp []*byte
-	e.dir, errs[0] = unix.BytePtrFromString(dir)
-	argv, errs[1] = syscall.SlicePtrFromStrings(o.command)
-	envp, errs[2] = syscall.SlicePtrFromStrings(o.env)
+	e.scoreFile, errs[0] = b.room.text(scoreFile)
+	e.dir, errs[1] = b.room.text(b.spec.Dir)
+	argv, errs[2] = b.room.texts(o.command)
+	envp, errs[3] = b.room.texts(o.env)
+	e.paths, errs[4] = b.room.texts(paths)
 	for _, err := range errs {
 		if err != nil {
-			return commandError{err, false}
+			return commandError{fmt.Errorf("exec %q: %w", o.command[0], err), false}
 		}
 	}
-	e.argv, e.envp = &argv[0], &envp[0]
+	e.argv, e.envp, e.paths = &argv[0], &envp[0], e.paths[:len(paths)]
 	return nil
 }
 
 // groups opens what the child needs to be in the cgroups. They are opened here, for
 // a task does not see the cgroups, or sees them read-only.
 func (b *beside) groups(e *entry, own string, open *opened) error {
+	var joins []uintptr
 	for i, dir := range b.spec.Cgroups {
 		if own != "" && filepath.Dir(own) == dir {
 			dir = own
@@ -300,7 +310,7 @@ func (b *beside) groups(e *entry, own string, open *opened) error {
 			if err != nil {
 				return err
 			}
-			e.joins = append(e.joins, fd)
+			joins = append(joins, fd)
 			continue
 		}
 		var err [2]error
@@ -310,6 +320,7 @@ func (b *beside) groups(e *entry, own string, open *opened) error {
 			return err
 		}
 	}
+	e.joins = put(b.room, joins)
 	return nil
 }
 

@@ -40,11 +40,17 @@ type checkEnd struct {
 // it makes room for others.
 const keepPlace = time.Minute
 
+// hideEvery is after how many checks the heap is hidden again, for it may have grown:
+// so many that it takes no time that counts.
+const hideEvery = 256
+
 // checks is the process. It has one goroutine: to hand work from one to another takes
 // longer than a fork.
 type checks struct {
 	null    *os.File
 	places  map[string]*place // by directory
+	room    forkRoom
+	started int // checks
 	running []*check
 }
 
@@ -88,7 +94,13 @@ func serveChecks() int {
 	if err != nil {
 		return 1
 	}
+	if err := dropBounding(); err != nil { // of this thread, which forks
+		return 1
+	}
 	c := &checks{null: null, places: map[string]*place{}}
+	if err := c.room.reset(os.Getpagesize()); err != nil {
+		return 1
+	}
 	releaseProgramPages()
 	buffer := make([]byte, maxPacket)
 	var fds []unix.PollFd
@@ -198,6 +210,9 @@ func (c *checks) start(call *checkCall, output int) (*check, error) {
 	if err != nil {
 		return nil, err
 	}
+	if c.started++; c.started%hideEvery == 1 {
+		c.room.hideHeap()
+	}
 	k := &check{id: call.ID, place: p, pidfd: -1}
 	o := order{command: call.Command, env: p.spec.Env, std: [3]uintptr{c.null.Fd(), uintptr(output), uintptr(output)}}
 	if k.slot = p.take(); k.slot >= 0 {
@@ -230,10 +245,11 @@ func (c *checks) place(dir string) (*place, error) {
 			delete(c.places, dir)
 		}
 	}
-	b, err := openBeside(dir)
+	b, err := openBeside(dir, &c.room)
 	if err != nil {
 		return nil, err
 	}
+	b.unbound = true
 	if b.spec.Sandbox == nil {
 		b.close()
 		return nil, errors.New("the task has no pid namespace")

@@ -9,8 +9,8 @@ import (
 )
 
 // entry is what a child needs from the fork to the exec of a command beside a task.
-// All of it is made before: the child has this process's memory, and none of its
-// threads. It runs no program of ours: the start of one takes longer than all that
+// All of it is made before, in a forkRoom: the child has that, and none of this
+// process's threads. It runs no program of ours: the start of one takes longer than all that
 // is to be done, and could be looked into by a task with our user.
 type entry struct {
 	task  uintptr // pidfd of the task, whose namespaces are to be entered
@@ -18,25 +18,34 @@ type entry struct {
 	// home is this process's pid namespace, from which a child is forked right into
 	// that of the task. Where it is 0 and rooms has the pid namespace, only a child
 	// of who enters is in it.
-	home     uintptr
-	group    uintptr   // directory of the v2 cgroup to be forked in; 0: none
-	joins    []uintptr // files to write "0" to, to be in the cgroups
-	late     uintptr   // likewise for group, unless it was forked there; 0: none
-	std      [3]uintptr
-	tty      bool    // std[0] is a terminal, which becomes the controlling one
-	report   uintptr // where its records go
-	score    []byte  // oom_score_adj
-	dir      *byte
-	limits   []limit
-	switches bool // to another user and group
-	uid, gid uintptr
-	filter   *unix.SockFprog // nil: none
-	paths    []*byte         // of the command, tried in this order
-	argv     **byte
-	envp     **byte
+	home   uintptr
+	group  uintptr   // directory of the v2 cgroup to be forked in; 0: none
+	joins  []uintptr // files to write "0" to, to be in the cgroups
+	late   uintptr   // likewise for group, unless it was forked there; 0: none
+	std    [3]uintptr
+	tty    bool    // std[0] is a terminal, which becomes the controlling one
+	report uintptr // where its records go
+	// What is written to its oom_score_adj, and where that is.
+	score     []byte
+	scoreFile *byte
+	dir       *byte
+	limits    []limit
+	unbound   bool // its bounding set is empty from the fork on
+	switches  bool // to another user and group
+	uid, gid  uintptr
+	filter    *unix.SockFprog // nil: none
+	paths     []*byte         // of the command, tried in this order
+	argv      **byte
+	envp      **byte
 
-	// What the child needs room for. It writes no pointers: that could need the
-	// garbage collector.
+	scratch
+}
+
+// scratch is what the child needs room for. It writes no pointers: that could need the
+// garbage collector.
+type scratch struct {
+	page    uintptr   // the size of one, less 1
+	zero    [1]byte   // what a process writes to be in a cgroup itself
 	placed  bool      // in group
 	at      [2]uint64 // a time of zero
 	signals [1]uint64 // blocked before
@@ -81,10 +90,7 @@ const capabilities = 64
 const aboveFD = 200
 
 // scoreFile is one's own oom_score_adj.
-var scoreFile = append([]byte("/proc/self/oom_score_adj"), 0)
-
-// zero is what a process writes to be in a cgroup itself.
-var zero = []byte("0")
+const scoreFile = "/proc/self/oom_score_adj"
 
 // start forks the child and returns its pid, which is that of the command unless
 // it is nested. A process with threads cannot enter a user namespace, nor can one
@@ -116,6 +122,10 @@ func (e *entry) start() (int, error) {
 //go:norace
 //go:nosplit
 func (e *entry) fork() (uintptr, syscall.Errno) {
+	// The child goes on with this stack, of which it needs what is about here: what it
+	// calls takes less than a page, since it does not grow, and it does not return.
+	here := uintptr(unsafe.Pointer(&e)) &^ e.page
+	_, _, _ = syscall.RawSyscall(unix.SYS_MADVISE, here-e.page-1, 3*(e.page+1), unix.MADV_DOFORK)
 	if e.home != 0 {
 		if _, _, errno := syscall.RawSyscall(unix.SYS_SETNS, e.task, unix.CLONE_NEWPID, 0); errno != 0 {
 			return 0, errno
@@ -208,7 +218,7 @@ func (e *entry) writeRecord() {
 func (e *entry) enter() (left bool, errno syscall.Errno) {
 	// A task may be the first to go where memory runs out, never the last: an
 	// adjustment that is refused changes nothing that is promised.
-	fd, _, errno := syscall.RawSyscall6(unix.SYS_OPENAT, ^uintptr(99), uintptr(unsafe.Pointer(&scoreFile[0])), unix.O_WRONLY|unix.O_CLOEXEC, 0, 0, 0) // AT_FDCWD
+	fd, _, errno := syscall.RawSyscall6(unix.SYS_OPENAT, ^uintptr(99), uintptr(unsafe.Pointer(e.scoreFile)), unix.O_WRONLY|unix.O_CLOEXEC, 0, 0, 0) // AT_FDCWD
 	if errno == 0 {
 		_, _, _ = syscall.RawSyscall(unix.SYS_WRITE, fd, uintptr(unsafe.Pointer(&e.score[0])), uintptr(len(e.score)))
 		_, _, _ = syscall.RawSyscall(unix.SYS_CLOSE, fd, 0, 0)
@@ -246,12 +256,12 @@ func (e *entry) enter() (left bool, errno syscall.Errno) {
 func (e *entry) join() syscall.Errno {
 	e.record.step = 'j'
 	for i := range e.joins {
-		if _, _, errno := syscall.RawSyscall(unix.SYS_WRITE, e.joins[i], uintptr(unsafe.Pointer(&zero[0])), 1); errno != 0 {
+		if _, _, errno := syscall.RawSyscall(unix.SYS_WRITE, e.joins[i], uintptr(unsafe.Pointer(&e.zero[0])), 1); errno != 0 {
 			return errno
 		}
 	}
 	if e.late != 0 && !e.placed {
-		if _, _, errno := syscall.RawSyscall(unix.SYS_WRITE, e.late, uintptr(unsafe.Pointer(&zero[0])), 1); errno != 0 {
+		if _, _, errno := syscall.RawSyscall(unix.SYS_WRITE, e.late, uintptr(unsafe.Pointer(&e.zero[0])), 1); errno != 0 {
 			return errno
 		}
 	}
@@ -313,8 +323,10 @@ func (e *entry) disarm() syscall.Errno {
 			return errno
 		}
 	}
-	for c := range uintptr(capabilities) { // see dropBounding
-		_, _, _ = syscall.RawSyscall(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, c, 0)
+	if !e.unbound {
+		for c := range uintptr(capabilities) { // see dropBounding
+			_, _, _ = syscall.RawSyscall(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, c, 0)
+		}
 	}
 	e.record.step = 'w'
 	if _, _, errno := syscall.RawSyscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0); errno != 0 {

@@ -2,8 +2,6 @@ package keeper
 
 import (
 	"os"
-	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -16,25 +14,13 @@ func releaseProgramPages() {
 	if err != nil {
 		return
 	}
-	maps, err := os.ReadFile("/proc/self/maps")
+	list, err := mappings()
 	if err != nil {
 		return
 	}
-	for line := range strings.Lines(string(maps)) {
-		// 00400000-00500000 r-xp 00000000 fe:00 1234 /path/of/program
-		f := strings.Fields(line)
-		if len(f) < 6 || f[5] != exe || f[1][1] == 'w' {
-			continue
+	for _, m := range list {
+		if m.path == exe && m.access[1] != 'w' {
+			_, _, _ = unix.RawSyscall(unix.SYS_MADVISE, m.from, m.to-m.from, unix.MADV_DONTNEED)
 		}
-		low, high, _ := strings.Cut(f[0], "-")
-		from, err := strconv.ParseUint(low, 16, 64)
-		if err != nil {
-			continue
-		}
-		to, err := strconv.ParseUint(high, 16, 64)
-		if err != nil {
-			continue
-		}
-		_, _, _ = unix.RawSyscall(unix.SYS_MADVISE, uintptr(from), uintptr(to-from), unix.MADV_DONTNEED)
 	}
 }

@@ -129,7 +129,7 @@ func (s *session) begin(c call) error {
 		return fmt.Errorf("subreaper: %w", err)
 	}
 	var err error
-	if s.beside, err = openBeside(s.dir); err != nil {
+	if s.beside, err = openBeside(s.dir, &forkRoom{}); err != nil {
 		return err
 	}
 	o := order{command: c.Command, env: replace(s.beside.spec.Env, c.Env), std: [3]uintptr{0, 1, 2}, tty: c.TTY}

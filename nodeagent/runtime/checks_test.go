@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	goruntime "runtime"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -163,5 +165,40 @@ func TestCheckAtLimit(t *testing.T) {
 	says(t, dir, "full")
 	if _, err := p.Run(t.Context(), []string{"true"}, patience); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestCheckHelperHidesHeap: what a check costs does not grow with what the process that
+// runs checks holds: its memory is not copied into the children.
+func TestCheckHelperHidesHeap(t *testing.T) {
+	t.Parallel()
+	needRoot(t)
+	m := newMachine(t)
+	m.needNamespaces(t)
+	p, dir := m.start(shell(0, "echo up; exec sleep 1000"))
+	says(t, dir, "up")
+	if _, err := p.Run(t.Context(), []string{"true"}, patience); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps", helperOf(m)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	copied, hidden, anonymous := 0, 0, 0 // KiB
+	for line := range strings.Lines(string(b)) {
+		f := strings.Fields(line)
+		switch {
+		case f[0] == "Anonymous:":
+			if anonymous, err = strconv.Atoi(f[1]); err != nil {
+				t.Fatal(err)
+			}
+		case f[0] == "VmFlags:" && slices.Contains(f, "dc"): // do not copy
+			hidden += anonymous
+		case f[0] == "VmFlags:":
+			copied += anonymous
+		}
+	}
+	if copied > 512 || hidden < copied {
+		t.Errorf("%d KiB are copied into each child, and %d are not", copied, hidden)
 	}
 }

@@ -50,11 +50,6 @@ var largeRooms = []largeRoom{
 		"a decision about a task depends on its health, its end, its restarts and the machine's pressure, and these on each other",
 	},
 	{
-		"nodeagent/keeper",
-		room{fields: 28},
-		"entry is what a keeper hands to the process that becomes the task, at once, before anything else can be read",
-	},
-	{
 		"placement",
 		room{circle: 21, fields: 39, spread: 23},
 		"one object for speed: a decision reads and changes the snapshot's caches of scores and classes with each step",
