@@ -77,7 +77,7 @@ type check struct {
 	mark  string // without one: an entry of its environment that only its processes have
 	since uint64 // with a mark: when its processes may have begun, see startNow
 	*attempt
-	pidfd  int  // of the command; -1: it does not run yet, or has ended
+	pidfd  int  // of the command; -1: it is not known yet, or has ended
 	killed bool // the agent wants it to end
 	end    ending
 }
@@ -133,7 +133,11 @@ func (c *checks) waitFor(fds []unix.PollFd, agent bool) []unix.PollFd {
 	}
 	fds = append(fds, control)
 	for _, k := range c.running {
-		fds = append(fds, unix.PollFd{Fd: int32(max(k.records, k.pidfd)), Events: unix.POLLIN})
+		fd := k.pidfd
+		if fd < 0 {
+			fd = k.records
+		}
+		fds = append(fds, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
 	}
 	return fds
 }
@@ -229,6 +233,9 @@ func (c *checks) start(call *checkCall, output int) (*check, error) {
 		k.release()
 		return nil, err
 	}
+	if !k.nested { // what it says of itself is looked at when it has ended
+		k.watch()
+	}
 	return k, nil
 }
 
@@ -304,7 +311,7 @@ func (k *check) kill() {
 // over takes a check further, and reports whether nothing of it is left, which it
 // tells.
 func (c *checks) over(k *check) bool {
-	if k.records >= 0 && k.starting() || k.pidfd >= 0 && k.runs() || k.left() {
+	if k.pidfd < 0 && k.records >= 0 && k.starting() || k.pidfd >= 0 && k.runs() || k.left() {
 		return false
 	}
 	k.release()
@@ -325,13 +332,30 @@ func (k *check) starting() bool {
 		k.end = endOf(k.failed)
 		return false
 	}
+	k.watch()
+	return false
+}
+
+// watch has the end of the command reported.
+func (k *check) watch() {
 	var err error
 	if k.pidfd, err = unix.PidfdOpen(k.attempt.pid, 0); err != nil {
 		k.kill() // nothing would report its end
 		k.reap()
+		k.drain()
 		k.end = endOf(fmt.Errorf("pidfd: %w", err))
 	}
-	return false
+}
+
+// drain takes what a command that has ended has said of itself, and closes that.
+func (k *check) drain() {
+	for range 2 { // at most a failure, and the end
+		if k.records < 0 || k.take() {
+			return
+		}
+	}
+	_ = unix.Close(k.records)
+	k.records = -1
 }
 
 // runs reports whether the command does.
@@ -342,6 +366,10 @@ func (k *check) runs() bool {
 	}
 	_ = unix.Close(k.pidfd)
 	k.pidfd = -1
+	if k.drain(); k.failed != nil {
+		k.end = endOf(k.failed)
+		return false
+	}
 	exit := exitOf(k.reap())
 	exit.At = time.Now()
 	k.end.Exit = &exit
