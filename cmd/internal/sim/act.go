@@ -9,93 +9,57 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// act does one action of an agent, as nodeagent/loop does, and reports whether
-// that changed anything. What the disk refuses is tried again after a while.
-func (w *World) act(m *machine, a nodeagent.Action) bool {
-	h := m.agent.find(a)
-	if at, stuck := m.agent.stuck[h]; stuck && h != nil && w.now.Before(at) {
-		return false
+// store writes documents of an agent down, until it says to leave the others. It
+// returns false when the agent died of it.
+func (w *World) store(m *machine, writes []nodeagent.Write) bool {
+	a := m.agent
+	for _, x := range writes {
+		err := w.storeOne(m, x.Document)
+		if m.agent != a {
+			return false
+		}
+		if !a.core.Stored(x, err, m.clock.read(w.now)) {
+			return true
+		}
 	}
-	if h == nil { // one that was never started, and starts or ends now
-		h = &nodeagent.Held{Assignment: *m.agent.assignment(a)}
-		m.agent.held = append(m.agent.held, h)
-	}
-	err := w.do(m, h, a)
-	switch {
-	case m.agent == nil:
-		return false
-	case err != nil:
-		m.agent.stuck[h] = w.now.Add(retryAfter)
-		return false
-	}
-	delete(m.agent.stuck, h)
 	return true
 }
 
-func (w *World) do(m *machine, h *nodeagent.Held, a nodeagent.Action) error {
-	now := m.clock.read(w.now)
-	var c *nodeagent.Incarnation
-	if len(h.Incarnations) > 0 {
-		c = &h.Incarnations[len(h.Incarnations)-1]
-	}
-	switch a.Kind {
-	case nodeagent.Start:
-		return w.start(m, h, a)
-	case nodeagent.Term:
-		return w.actTerm(m, h, a)
-	case nodeagent.Kill:
-		c.KilledAt = now
-		r := m.run(h, c.Number)
-		if r.alive && (r.termed.IsZero() || r.stop == nil) {
-			w.violate("task %s generation %d is killed on %s before it was told to stop, with a cause", a.Task, a.Generation, m.name)
+// storeOne writes a document of an agent down.
+func (w *World) storeOne(m *machine, x nodeagent.Document) error {
+	d, r := &m.disk, m.run(x.TaskRef, x.Incarnation)
+	switch c := m.agent.core.Content(x).(type) {
+	case nodeagent.Memory:
+		wasEpoch, wasView := d.epoch, d.view
+		d.refusedView = c.View
+		return w.write(m, "view.json", func() { d.epoch, d.view, d.refusedView = c.Epoch, c.View, nil }, func() { d.epoch, d.view = wasEpoch, wasView })
+	case *schema.Assignment:
+		_, err := w.keep(m, c)
+		return err
+	case *schema.Cause:
+		cause := serializedCause(c)
+		if x.Kind == nodeagent.StopDocument {
+			return w.write(m, file(x.TaskRef, "stop.json"), func() { r.stop = cause }, func() { r.stop = nil })
 		}
-		w.checkGrace(m, h, r)
-		w.exit(m, r, schema.Exit{Code: -1, Signal: "SIGKILL"})
-	case nodeagent.Limit:
-		c.Limits, c.LimitsTried, c.LimitsAt = a.Limits, a.Limits, now
-		m.run(h, c.Number).limits = a.Limits
-	case nodeagent.Reap:
-		c.Exit = a.Exit
-	case nodeagent.End:
-		return w.end(m, h, a)
-	case nodeagent.Prune:
-		return w.prune(m, h, a)
-	case nodeagent.Remove:
-		return w.removes(m, h)
+		g := d.find(x.Task, x.Generation)
+		err := w.write(m, file(x.TaskRef, "end.json"), func() { g.end = cause }, func() { g.end = nil })
+		w.moved = w.moved || err == nil
+		return err
+	case nodeagent.Probe:
+		r.probe = c
 	}
 	return nil
-}
-
-func (a *agent) find(of nodeagent.Action) *nodeagent.Held {
-	for _, h := range a.held {
-		if h.Assignment.Generation == of.Generation && h.Assignment.Task == of.Task {
-			return h
-		}
-	}
-	return nil
-}
-
-func (a *agent) assignment(of nodeagent.Action) *schema.Assignment {
-	if of.Assignment != nil {
-		return of.Assignment
-	}
-	for i := range a.view.Assignments {
-		if v := &a.view.Assignments[i]; v.Task == of.Task && v.Generation == of.Generation {
-			return v
-		}
-	}
-	return &schema.Assignment{Task: of.Task, Generation: of.Generation}
 }
 
 // keep writes the assignment of a generation down, if that is not done.
-func (w *World) keep(m *machine, h *nodeagent.Held) (*generation, error) {
-	name := file(h, "assignment.json")
-	g := m.disk.find(h.Assignment.Task, h.Assignment.Generation)
+func (w *World) keep(m *machine, a *schema.Assignment) (*generation, error) {
+	name := file(schema.TaskRef{Task: a.Task, Generation: a.Generation}, "assignment.json")
+	g := m.disk.find(a.Task, a.Generation)
 	if g != nil && m.disk.unsynced[name] == nil {
 		return g, nil
 	}
 	if g == nil {
-		g = &generation{assignment: h.Assignment}
+		g = &generation{assignment: *a}
 	}
 	return g, w.write(m, name, func() {
 		m.disk.remove(g)
@@ -103,107 +67,124 @@ func (w *World) keep(m *machine, h *nodeagent.Held) (*generation, error) {
 	}, func() { m.disk.remove(g) })
 }
 
-func file(h *nodeagent.Held, name string) string {
-	return fmt.Sprintf("%s/%d/%s", h.Assignment.Task.Short(), h.Assignment.Generation, name)
+func file(of schema.TaskRef, name string) string {
+	return fmt.Sprintf("%s/%d/%s", of.Task.Short(), of.Generation, name)
 }
 
-// start starts an incarnation, or says why it cannot be.
-func (w *World) start(m *machine, h *nodeagent.Held, a nodeagent.Action) error {
-	w.checkStart(a)
-	refuse := func(kind schema.CauseKind, message string) error {
-		h.Refused = &schema.Cause{Kind: kind, Message: message}
-		w.note("%s refuses %s generation %d: %s", m.name, a.Task.Short(), a.Generation, message)
-		return nil
+// act does one action of an agent, as nodeagent/loop does.
+func (w *World) act(m *machine, x *nodeagent.Act) {
+	a := m.agent
+	err := w.do(m, x)
+	if m.agent != a {
+		return
 	}
 	now := m.clock.read(w.now)
-	g, err := w.keep(m, h)
+	a.core.Done(x, err, now)
+	if x.Kind == nodeagent.Start {
+		if out, died := w.start(m, x); !died {
+			a.core.Started(runningOf(x), &out, now)
+			a.news = true
+		}
+	}
+}
+
+func runningOf(x *nodeagent.Act) nodeagent.Running {
+	return nodeagent.Running{TaskRef: schema.TaskRef{Task: x.Task, Generation: x.Generation}, Incarnation: x.Incarnation}
+}
+
+func (w *World) do(m *machine, x *nodeagent.Act) error {
+	of := runningOf(x)
+	r := m.run(of.TaskRef, x.Incarnation)
+	switch x.Kind {
+	case nodeagent.Term:
+		w.checkTerm(m, x.Action)
+		w.checkUnhealthy(r, x.Cause)
+		w.term(m, r)
+	case nodeagent.Kill:
+		if r.alive && (r.termed.IsZero() || w.stopOf(m, of) == nil) {
+			w.violate("task %s generation %d is killed on %s before it was told to stop, with a cause", x.Task, x.Generation, m.name)
+		}
+		w.checkGrace(m, r)
+		w.exit(m, r, schema.Exit{Code: -1, Signal: "SIGKILL"})
+	case nodeagent.Limit:
+		r.limits = x.Limits
+		m.agent.core.Limited(of, x.Limits, nil)
+	case nodeagent.End:
+		if x.Clear {
+			m.agent.core.Cleared(of.TaskRef)
+		}
+	case nodeagent.Prune:
+		g := m.disk.find(x.Task, x.Generation)
+		if r == nil {
+			return nil
+		}
+		return w.write(m, file(of.TaskRef, fmt.Sprint(x.Incarnation)),
+			func() { g.runs = slices.DeleteFunc(g.runs, func(x *run) bool { return x == r }) },
+			func() { g.runs = append([]*run{r}, g.runs...) })
+	case nodeagent.Remove:
+		g := m.disk.find(x.Task, x.Generation)
+		return w.write(m, file(of.TaskRef, ""), func() { m.disk.remove(g) }, func() { m.disk.generations = append(m.disk.generations, g) })
+	case nodeagent.Start, nodeagent.Reap:
+	}
+	return nil
+}
+
+// stopOf returns why an agent has told an incarnation to stop, nil if it has not.
+func (w *World) stopOf(m *machine, of nodeagent.Running) *schema.Cause {
+	for _, c := range m.agent.core.Held(of.TaskRef).Incarnations {
+		if c.Number == of.Incarnation {
+			return c.Stop
+		}
+	}
+	return nil
+}
+
+// start starts an incarnation, or says why it cannot be. It reports whether the agent
+// has died of that.
+func (w *World) start(m *machine, x *nodeagent.Act) (out nodeagent.StartOutcome, died bool) {
+	w.checkStart(x.Action)
+	refuse := func(kind schema.CauseKind, message string) (nodeagent.StartOutcome, bool) {
+		out.Refused = &schema.Cause{Kind: kind, Message: message}
+		w.note("%s refuses %s generation %d: %s", m.name, x.Task.Short(), x.Generation, message)
+		return out, false
+	}
+	g, err := w.keep(m, x.Assignment)
 	switch {
 	case errors.Is(err, errDied):
-		return err
+		return out, true
 	case err != nil:
-		return refuse(schema.CauseStartFailed, "keep the assignment: "+err.Error())
+		out.Err = err
+		out, _ = refuse(schema.CauseOutOfResources, "disk: keep the assignment: "+err.Error())
+		out.Refused.Resource = schema.MachineDisk
+		return out, false
 	}
-	for _, p := range a.Assignment.Ports {
+	out.Written = true
+	if x.InUse != nil {
+		return refuse(schema.CausePortInUse, x.InUse.Error())
+	}
+	for _, p := range x.Assignment.Ports {
 		if m.foreign[p] || m.listens(p) {
-			m.agent.scanned = w.now.Add(-scanEvery)
 			return refuse(schema.CausePortInUse, "a port is in use")
 		}
 	}
-	r := &run{of: g, number: a.Incarnation, boot: m.bootID(), limits: nodeagent.LimitsOf(a.Assignment.Job)}
-	err = w.write(m, file(h, "state.json"), func() { g.runs = append(g.runs, r); w.begin(m, r) }, func() {
+	out.Tried = true
+	of := schema.TaskRef{Task: x.Task, Generation: x.Generation}
+	r := &run{of: g, number: x.Incarnation, boot: m.bootID(), limits: nodeagent.LimitsOf(x.Assignment.Job)}
+	err = w.write(m, file(of, "state.json"), func() { g.runs = append(g.runs, r); w.begin(m, r) }, func() {
 		g.runs = slices.DeleteFunc(g.runs, func(x *run) bool { return x == r })
 	})
 	if errors.Is(err, errDied) {
-		return err
+		return out, true
 	}
 	if err != nil { // its keeper gives up, and kills what it may have started
 		if r.alive {
 			w.exit(m, r, schema.Exit{Code: -1, Signal: "SIGKILL"})
 			g.runs = slices.DeleteFunc(g.runs, func(x *run) bool { return x == r })
 		}
-		m.agent.conditions.SeeStart(err.Error(), now)
-		h.Incarnations = append(h.Incarnations, nodeagent.Incarnation{
-			Number: a.Incarnation, Boot: m.bootID(), Exit: &schema.Exit{Incarnation: a.Incarnation, Code: -1, At: now, Message: "could not be started"},
-		})
+		out.Fault = true
 		return refuse(schema.CauseStartFailed, err.Error())
 	}
-	m.agent.conditions.SeeStart("", now)
-	c := r.incarnation()
-	c.Limits, c.Unconfirmed = r.limits, a.Unconfirmed
-	h.Incarnations = append(h.Incarnations, c)
-	return nil
-}
-
-// actTerm writes the cause down before the process can see the signal.
-func (w *World) actTerm(m *machine, h *nodeagent.Held, a nodeagent.Action) error {
-	c := &h.Incarnations[len(h.Incarnations)-1]
-	r := m.run(h, c.Number)
-	w.checkTerm(m, a)
-	w.checkUnhealthy(h, r, a.Cause)
-	if c.Stop == nil {
-		cause := serializedCause(a.Cause)
-		if err := w.write(m, file(h, "stop.json"), func() { r.stop = cause }, func() { r.stop = nil }); err != nil {
-			return err
-		}
-		c.Stop = a.Cause
-	}
-	c.TermAt = m.clock.read(w.now)
-	w.term(m, r)
-	return nil
-}
-
-// end writes the end of a generation down; only then is it reported.
-func (w *World) end(m *machine, h *nodeagent.Held, a nodeagent.Action) error {
-	g, err := w.keep(m, h)
-	if err != nil {
-		return err
-	}
-	cause := serializedCause(a.Cause)
-	if err := w.write(m, file(h, "end.json"), func() { g.end = cause }, func() { g.end = nil }); err != nil {
-		return err
-	}
-	h.End = a.Cause
-	w.moved = true
-	return nil
-}
-
-func (w *World) prune(m *machine, h *nodeagent.Held, a nodeagent.Action) error {
-	h.Incarnations = slices.DeleteFunc(h.Incarnations, func(c nodeagent.Incarnation) bool { return c.Number == a.Incarnation })
-	g, r := m.disk.find(a.Task, a.Generation), m.run(h, a.Incarnation)
-	if r == nil {
-		return nil
-	}
-	return w.write(m, file(h, fmt.Sprint(a.Incarnation)),
-		func() { g.runs = slices.DeleteFunc(g.runs, func(x *run) bool { return x == r }) },
-		func() { g.runs = append([]*run{r}, g.runs...) })
-}
-
-func (w *World) removes(m *machine, h *nodeagent.Held) error {
-	g := m.disk.find(h.Assignment.Task, h.Assignment.Generation)
-	err := w.write(m, file(h, ""), func() { m.disk.remove(g) }, func() { m.disk.generations = append(m.disk.generations, g) })
-	if err != nil {
-		return err
-	}
-	m.agent.held = slices.DeleteFunc(m.agent.held, func(x *nodeagent.Held) bool { return x == h })
-	return nil
+	out.Process = r.incarnation()
+	out.Process.Limits = r.limits
+	return out, false
 }

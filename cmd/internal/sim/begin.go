@@ -3,7 +3,6 @@ package sim
 import (
 	"time"
 
-	"github.com/musterhq/muster/nodeagent"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -29,13 +28,14 @@ func (w *World) checkBegin(m *machine, r *run) {
 // checkGrace: a process is killed when its grace period is over, not before, as
 // far as the machine's clock goes right. Nothing here runs out of resources, for
 // which a period is cut short.
-func (w *World) checkGrace(m *machine, h *nodeagent.Held, r *run) {
-	grace := time.Duration(h.Assignment.Job.Task.GraceSeconds) * time.Second
+func (w *World) checkGrace(m *machine, r *run) {
+	a := &r.of.assignment
+	grace := time.Duration(a.Job.Task.GraceSeconds) * time.Second
 	if !r.alive || !m.clockSet.Before(r.termed) {
 		return
 	}
 	if had := w.now.Sub(r.termed); had < grace {
-		w.violate("task %s generation %d is killed on %s %s after it was told to stop, want %s at least", h.Assignment.Task, h.Assignment.Generation, m.name, had, grace)
+		w.violate("task %s generation %d is killed on %s %s after it was told to stop, want %s at least", a.Task, a.Generation, m.name, had, grace)
 	}
 }
 

@@ -301,11 +301,13 @@ func (w *World) checkCordons() {
 	}
 }
 
-// dead reports whether a machine has written down that a generation has ended.
+// dead reports whether a machine has written down that a generation has ended, or
+// knows so and its disk refuses that.
 func (w *World) dead(machine string, generation uint64) bool {
-	for _, g := range w.named(machine).disk.generations {
+	d := &w.named(machine).disk
+	for _, g := range d.generations {
 		if g.assignment.Generation == generation {
-			return g.end != nil
+			return g.end != nil || d.refused[file(g.ref(), "end.json")]
 		}
 	}
 	return false

@@ -21,6 +21,9 @@ type disk struct {
 	full   time.Time            // until then nothing can be written
 	// unsynced undoes, by file, what a power cut would.
 	unsynced map[string]func()
+	// refused are the files of which the last write met an error.
+	refused     map[string]bool
+	refusedView *nodeagent.View // the last that was, nil if it is written
 }
 
 // generation is the directory of a generation of a task.
@@ -53,7 +56,10 @@ type run struct {
 	due    time.Time // when it ends by itself; zero: never
 	ends   schema.Exit
 	asked  time.Time // its last health check
-	failed int       // of these in a row
+	// checked is what asker, an agent, knows of its health by its checks.
+	checked nodeagent.Probe
+	asker   *nodeagent.Agent
+	failed  int // of these in a row
 }
 
 // writeOutcome is what becomes of one durable write of an agent.
@@ -73,8 +79,8 @@ const (
 )
 
 var (
-	errDisk = errors.New("input/output error")
-	errDied = errors.New("the agent is dead")
+	errDisk error = &nodeagent.DiskError{Err: errors.New("input/output error"), Trouble: nodeagent.DiskReadOnly}
+	errDied       = errors.New("the agent is dead")
 )
 
 // write makes a durable change of a machine's disk, or not. It returns errDied
@@ -90,6 +96,7 @@ func (w *World) write(m *machine, file string, change, undo func()) error {
 	if f != taken {
 		w.note("%s: the write of %s meets fate %d", m.name, file, f)
 	}
+	d.refused[file] = f == refused || f == unsynced
 	switch f {
 	case refused:
 		return errDisk
@@ -137,9 +144,13 @@ func (d *disk) remove(g *generation) {
 	d.generations = slices.DeleteFunc(d.generations, func(x *generation) bool { return x == g })
 }
 
+func (g *generation) ref() schema.TaskRef {
+	return schema.TaskRef{Task: g.assignment.Task, Generation: g.assignment.Generation}
+}
+
 // held returns what an agent that starts finds of g.
-func (g *generation) held() *nodeagent.Held {
-	h := &nodeagent.Held{Assignment: g.assignment, End: g.end}
+func (g *generation) held() nodeagent.Held {
+	h := nodeagent.Held{Assignment: g.assignment, End: g.end}
 	for _, r := range g.runs {
 		h.Incarnations = append(h.Incarnations, r.incarnation())
 	}

@@ -3,14 +3,15 @@ package sim
 import "github.com/musterhq/muster/schema"
 
 // checkEnds: what a machine says has ended, it has written down, if there is
-// anything of it: the master gives its place to others on that word.
+// anything of it and its disk does not refuse that: the master gives its place to
+// others on that word.
 func (w *World) checkEnds(m *machine, r *schema.Report) {
 	for i := range r.Tasks {
 		t := &r.Tasks[i]
 		if t.End == nil {
 			continue
 		}
-		if g := m.disk.find(t.Task, t.Generation); g != nil && g.end == nil {
+		if g := m.disk.find(t.Task, t.Generation); g != nil && g.end == nil && !m.disk.refused[file(g.ref(), "end.json")] {
 			w.violate("%s says that task %s generation %d has ended (%s), and has not written down that it did", m.name, t.Task, t.Generation, t.End)
 		}
 	}

@@ -2,7 +2,6 @@ package sim
 
 import (
 	"cmp"
-	"reflect"
 	"slices"
 	"time"
 
@@ -151,64 +150,37 @@ func (w *World) endSessions() {
 // receive takes what has arrived at a machine. It returns false when the agent
 // died of it.
 func (w *World) receive(m *machine) bool {
+	a := m.agent
 	for _, l := range w.arrived(m, &m.link.in, m.link.cutIn) {
-		var err error
-		if l.hello {
-			err = w.welcome(m, l.epoch)
-		} else {
-			err = w.assign(m, &nodeagent.View{Epoch: l.epoch, Version: l.version, Assignments: l.view})
+		now := m.clock.read(w.now)
+		switch {
+		case l.epoch < a.core.Memory().Epoch, l.epoch < a.session:
+			continue // of a session that is over
+		case l.hello:
+			if a.core.Welcome(l.epoch, now) == nil {
+				a.session, a.report, a.news = l.epoch, nil, true
+			}
+		case l.epoch != a.session:
+			l.due = w.now.Add(tick) // what a session says comes after its welcome
+			m.link.in = append(m.link.in, l)
+			m.wakeBy(l.due)
+			continue
+		default: // of two the older may come later here: it is refused
+			if a.core.Assign(&nodeagent.View{Epoch: l.epoch, Version: l.version, Assignments: l.view}, now) == nil {
+				a.news = true
+			}
 		}
-		if m.agent == nil {
+		if !w.keepInput(m) {
 			return false
-		}
-		if err != nil { // it refuses the message, and with it the session
-			m.agent.session, m.agent.dial = 0, w.now.Add(redial)
 		}
 	}
 	return true
 }
 
-// welcome is what nodeagent/loop does with the epoch of a session.
-func (w *World) welcome(m *machine, epoch uint64) error {
-	a := m.agent
-	if epoch < a.epoch {
-		return nil // of a session that is over
-	}
-	if err := w.remember(m, epoch, a.view); err != nil {
-		return err
-	}
-	a.session, a.report = epoch, nil
-	return nil
-}
-
-// assign is what nodeagent/loop does with a view.
-func (w *World) assign(m *machine, v *nodeagent.View) error {
-	a := m.agent
-	if !w.cfg.Mutant.Stale && (v.Epoch < a.epoch || !v.Newer(a.view)) {
-		return nil
-	}
-	if err := w.remember(m, max(v.Epoch, a.epoch), v); err != nil {
-		return err
-	}
-	if a.life.Confirmed.IsZero() && v.Epoch == a.session {
-		a.life.Confirmed, a.news = m.clock.read(w.now), true
-	}
-	return nil
-}
-
-// remember writes down what the agent knows of its master, and then knows it.
-func (w *World) remember(m *machine, epoch uint64, v *nodeagent.View) error {
-	a, d := m.agent, &m.disk
-	if epoch == a.epoch && v == a.view {
-		return nil
-	}
-	wasEpoch, wasView := d.epoch, d.view
-	err := w.write(m, "view.json", func() { d.epoch, d.view = epoch, v }, func() { d.epoch, d.view = wasEpoch, wasView })
-	if err != nil {
-		return err
-	}
-	a.epoch, a.view, a.news = epoch, v, true
-	return nil
+// keepInput writes down what an input has changed, before it is answered.
+func (w *World) keepInput(m *machine) bool {
+	ready, more := m.agent.core.Ready(m.clock.read(w.now))
+	return !more || w.store(m, ready.Writes)
 }
 
 // send dials, or says what is new, and every now and then what is not.
@@ -226,9 +198,7 @@ func (w *World) send(m *machine) {
 	}
 	if a.fresh || a.report == nil {
 		a.fresh = false
-		if r := w.reportOf(m); a.report == nil || !reflect.DeepEqual(a.report, r) {
-			a.report, a.said = r, time.Time{}
-		}
+		a.report, a.said = w.reportOf(m), time.Time{}
 	}
 	if w.now.Sub(a.said) < pullEvery {
 		return

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/musterhq/muster/nodeagent"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -48,7 +47,7 @@ type machine struct {
 func newMachine(index int) *machine {
 	return &machine{
 		index: index, name: fmt.Sprintf("m%d", index), boot: 1, foreign: map[int]bool{}, troubles: map[schema.ConditionKind]time.Time{},
-		disk: disk{fates: map[int]writeOutcome{}, unsynced: map[string]func(){}},
+		disk: disk{fates: map[int]writeOutcome{}, unsynced: map[string]func(){}, refused: map[string]bool{}},
 	}
 }
 
@@ -246,8 +245,8 @@ func (m *machine) listens(p int) bool {
 }
 
 // run returns what a machine has of an incarnation, nil if nothing.
-func (m *machine) run(h *nodeagent.Held, number int) *run {
-	g := m.disk.find(h.Assignment.Task, h.Assignment.Generation)
+func (m *machine) run(of schema.TaskRef, number int) *run {
+	g := m.disk.find(of.Task, of.Generation)
 	if g == nil {
 		return nil
 	}

@@ -26,7 +26,6 @@ func mutants() []*Mutant {
 		{Name: "the head flips before its packages are there", Writes: putFirst("head")},
 		{Name: "old packages go before the head flips", Writes: deletesFirst("package/")},
 		{Name: "views are pushed before they are stored", Early: true},
-		{Name: "agents take old views", Stale: true},
 		{Name: "what is done is forgotten", Writes: tasks(func(r *schema.TaskRecord) { r.Done = nil })},
 		{Name: "back-off is not stored", Writes: tasks(func(r *schema.TaskRecord) { r.NotBefore, r.Failures = time.Time{}, 0 })},
 		{Name: "generations are given twice", Writes: tasks(func(r *schema.TaskRecord) { r.Generation -= r.Generation % 2 })},

@@ -31,7 +31,7 @@ func TestShrink(t *testing.T) {
 	t.Parallel()
 	const turns = 100
 	bug := forgetful(turns * tick)
-	long := Script{World: Config{Seed: 9, Machines: 3, Cut: 2, Slow: true, Jobs: "a/web,b/count"}, Actions: Generate(9, 3000)}
+	long := Script{World: Config{Seed: 10, Machines: 3, Cut: 2, Slow: true, Jobs: "a/web,b/count"}, Actions: Generate(10, 3000)}
 	tries := 0
 	fails := func(s *Script) error { tries++; _, err := s.Play(bug); return err }
 	err := fails(&long)

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/musterhq/muster/nodeagent"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -93,7 +94,7 @@ func (w *World) checkOnce(before snap) {
 		}
 		for i := range c.Tasks {
 			was, task := &c.Tasks[i], name.Job.Task(c.Tasks[i].Index)
-			if was.Machine == "" || !w.oracle.data[was.Data].NeverTwice() || w.over(was.Machine, was.Generation) {
+			if was.Machine == "" || !w.oracle.data[was.Data].NeverTwice() || w.over(was.Machine, schema.TaskRef{Task: task, Generation: was.Generation}) {
 				continue
 			}
 			r := w.oracle.record(task)
@@ -109,16 +110,17 @@ func (w *World) checkOnce(before snap) {
 }
 
 // over reports whether a generation never runs again: its machine has written
-// down that it has ended, or that it is to stop before it was ever started.
-func (w *World) over(machine string, generation uint64) bool {
+// down that it has ended, or that it is to stop before it was ever started; or it knows
+// so, and its disk refuses that. Nothing is started whose assignment it refuses.
+func (w *World) over(machine string, of schema.TaskRef) bool {
 	d := &w.named(machine).disk
-	for _, g := range d.generations {
-		if g.assignment.Generation == generation {
-			return g.end != nil
-		}
+	if d.find(of.Task, of.Generation) != nil {
+		return w.dead(machine, of.Generation)
 	}
-	return d.view != nil && slices.ContainsFunc(d.view.Assignments, func(a schema.Assignment) bool {
-		return a.Generation == generation && a.Stop != nil
+	return d.refused[file(of, "assignment.json")] || slices.ContainsFunc([]*nodeagent.View{d.view, d.refusedView}, func(v *nodeagent.View) bool {
+		return v != nil && slices.ContainsFunc(v.Assignments, func(a schema.Assignment) bool {
+			return a.Generation == of.Generation && a.Stop != nil
+		})
 	})
 }
 

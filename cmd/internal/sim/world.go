@@ -58,7 +58,6 @@ type Mutant struct {
 	Report func(*schema.Report)
 	Since  func(time.Time) time.Time // when a master believes to have begun
 	Early  bool                      // views are pushed before they are stored
-	Stale  bool                      // agents take views that are older than what they have
 }
 
 // World is one cell and everything around it.
