@@ -18,7 +18,7 @@ const (
 	EventStart     EventKind = "start"     // an incarnation runs
 	EventRestart   EventKind = "restart"   // an incarnation ended and the agent starts another; of a job, see RestartRequest
 	EventUnhealthy EventKind = "unhealthy" // an incarnation fails its health check; the agent restarts it
-	EventOOM       EventKind = "oom"       // processes of an incarnation that lives were killed for want of memory
+	EventOOM       EventKind = "oom"       // processes of an incarnation that lives were killed for lack of memory
 	EventUpdate    EventKind = "update"    // new version reached the job
 	EventRemove    EventKind = "remove"    // a job was removed; its tasks, if it has any, are stopped
 	EventRollout   EventKind = "rollout"   // a rollout has passed its canary, has failed, or is done

@@ -59,7 +59,7 @@ type TaskStatus struct {
 	// text; it changes at most every few seconds.
 	Line string `json:"line,omitempty"`
 	// OOMKills counts the processes of the running incarnation that the kernel has
-	// killed for want of memory, which the incarnation outlives.
+	// killed for lack of memory, which the incarnation outlives.
 	OOMKills int64 `json:"oomKills,omitempty"`
 	// Failures counts the failures in a row, and RestartAt is when the next
 	// incarnation starts (zero: at once), of one that is Waiting.
@@ -116,7 +116,7 @@ type Exit struct {
 	// status is unknown.
 	Code   int       `json:"code"`
 	Signal string    `json:"signal,omitempty"` // such as SIGKILL
-	OOM    bool      `json:"oom,omitempty"`    // the kernel killed it for want of memory
+	OOM    bool      `json:"oom,omitempty"`    // the kernel killed it for lack of memory
 	At     time.Time `json:"at"`
 	// Message says what is known beyond that, such as who sent the signal.
 	Message string `json:"message,omitempty"`

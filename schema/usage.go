@@ -68,7 +68,7 @@ type Usage struct {
 	// task's threads, all together, were ready and had no processor.
 	DelayMilli int64 `json:"delayMilli"`
 	// OOMKills counts the processes of the incarnation that the kernel killed
-	// for want of memory.
+	// for lack of memory.
 	OOMKills int64 `json:"oomKills"`
 	// Note says what is not measured, "" if all is.
 	Note string `json:"note,omitempty"`

@@ -367,7 +367,7 @@ func (h *hogs) held(web schema.Assignment) {
 	h.t.Helper()
 	hogs := h.beside("hogs")
 	h.assign(append(hogs, web)...)
-	h.until("the memory hog is killed for want of memory", hogs[1].Generation, func(s schema.TaskStatus) bool {
+	h.until("the memory hog is killed for lack of memory", hogs[1].Generation, func(s schema.TaskStatus) bool {
 		return len(s.Exits) > 0 && s.Exits[0].OOM
 	})
 	h.until("the fork bomb runs", hogs[2].Generation, func(s schema.TaskStatus) bool { return isRunning(s) || len(s.Exits) > 0 })

@@ -163,7 +163,7 @@ func TestDiskFiller(t *testing.T) {
 	}
 }
 
-// A process that the kernel kills for want of memory, in a session of its own and
+// A process that the kernel kills for lack of memory, in a session of its own and
 // with another parent than the task's, is counted for the task, which lives.
 func TestOOMOfAChild(t *testing.T) {
 	t.Parallel()

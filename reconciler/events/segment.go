@@ -58,7 +58,7 @@ func (l *Log) load() error {
 	if err := l.fill(); err != nil {
 		return err
 	}
-	return l.mend()
+	return l.dropPartial()
 }
 
 // fill reads segments, newest first, until the ring is full.
@@ -82,9 +82,9 @@ func (l *Log) fill() error {
 	return nil
 }
 
-// mend cuts off what follows the last newline of the last segment, so that the
+// dropPartial cuts off what follows the last newline of the last segment, so that the
 // next line begins where a line ends.
-func (l *Log) mend() error {
+func (l *Log) dropPartial() error {
 	if len(l.segments) == 0 {
 		return nil
 	}

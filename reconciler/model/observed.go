@@ -288,7 +288,7 @@ func unhealthyEvents(was ReportedTask, t *schema.TaskStatus, machine string, now
 	}}
 }
 
-// oomEvents returns the event of an incarnation that has lost processes for want of
+// oomEvents returns the event of an incarnation that has lost processes for lack of
 // memory, and lives.
 func oomEvents(was ReportedTask, t *schema.TaskStatus, machine string, now time.Time) []schema.Event {
 	kills := t.OOMKills
@@ -300,7 +300,7 @@ func oomEvents(was ReportedTask, t *schema.TaskStatus, machine string, now time.
 	}
 	return []schema.Event{{
 		At: now, Kind: schema.EventOOM, Job: t.Task.JobName.Short(), Task: t.Task.Short(), Machine: machine, Generation: t.Generation,
-		Message: fmt.Sprintf("the kernel has killed processes of it for want of memory: %d; it runs on", kills),
+		Message: fmt.Sprintf("out of memory: the kernel killed processes of the task (%d); the task keeps running", kills),
 	}}
 }
 

@@ -30,7 +30,7 @@ func TestOOMEvents(t *testing.T) {
 		return got
 	}
 	said := func(n string) []string {
-		return []string{"u/web/0 on m1: the kernel has killed processes of it for want of memory: " + n + "; it runs on"}
+		return []string{"u/web/0 on m1: out of memory: the kernel killed processes of the task (" + n + "); the task keeps running"}
 	}
 	for i, step := range []struct {
 		incarnation int

@@ -58,7 +58,7 @@ func newUsage(d func(name, help string, labels ...string) *prometheus.Desc) []us
 		{"processes", "Processes and threads of a job.", whole(func(u *schema.Usage) int64 { return u.Processes })},
 		{"throttled_ratio", "Time in which CPU limits held a job back, per second.", milli(func(u *schema.Usage) int64 { return u.ThrottledMilli })},
 		{"delay_ratio", "Time in which threads of a job were ready and had no processor, per second.", milli(func(u *schema.Usage) int64 { return u.DelayMilli })},
-		{"oom_kills", "Processes of a job's running incarnations that the kernel has killed for want of memory.", whole(func(u *schema.Usage) int64 { return u.OOMKills })},
+		{"oom_kills", "Processes of a job's running incarnations that the kernel has killed because they were out of memory.", whole(func(u *schema.Usage) int64 { return u.OOMKills })},
 	} {
 		out = append(out, usageMetric{d("job_"+m.name, m.help+more, "user", "job"), m.of})
 	}

@@ -85,8 +85,8 @@ func prepare(t *testing.T) *cell {
 	t.Cleanup(c.close)
 	c.must(os.Chmod(dir, 0o711))
 	c.must(strike.Program(t.Context(), c.path("task.sh"), []byte(script)))
-	c.must(os.Mkdir(c.path("books"), 0o755))
-	c.must(os.Chmod(c.path("books"), 0o777)) // tasks of any user write there, whatever the umask
+	c.must(os.Mkdir(c.path("journals"), 0o755))
+	c.must(os.Chmod(c.path("journals"), 0o777)) // tasks of any user write there, whatever the umask
 	return c
 }
 
@@ -201,7 +201,7 @@ func (c *cell) connect() error {
 func (c *cell) startAgent() {
 	c.t.Helper()
 	a, err := launch(c.path("agent.log"), filepath.Join(c.bin, "muster-agent"),
-		"--cell", cellName, "--master", "unix:"+c.path("link", "agent.sock"), "--name", machine, "--state-dir", c.state, "--writable", c.path("books"))
+		"--cell", cellName, "--master", "unix:"+c.path("link", "agent.sock"), "--name", machine, "--state-dir", c.state, "--writable", c.path("journals"))
 	c.must(err)
 	c.agent = a
 }

@@ -97,7 +97,7 @@ func (c crew) scaled() int    { return 1 + c.n%3 }
 func (c crew) stubborn() bool { return c.n%2 == 1 }
 func (c crew) batch() string  { return fmt.Sprintf("count-%d", c.n) }
 
-func (c crew) cue(script, books string) []byte {
+func (c crew) cue(script, journals string) []byte {
 	var b strings.Builder
 	fmt.Fprintf(&b, "package crew\n\nimport \"%s/muster\"\n", module)
 	job := func(name, kind, mode, word string, tasks, parallel int) {
@@ -109,7 +109,7 @@ job: %q: muster.#Job & {
 		resources: {cpuMilli: 10, ramBytes: 32Mi, diskBytes: 1Mi}
 		graceSeconds: 1
 	}
-`, name, cellName, kind, tasks, script, books, mode, word)
+`, name, cellName, kind, tasks, script, journals, mode, word)
 		if parallel > 0 {
 			fmt.Fprintf(&b, "\tupdate: maxParallel: %d\n", parallel)
 		}
@@ -167,7 +167,7 @@ func (x *chaos) round(who victims, delay time.Duration) time.Duration {
 	c := x.cell
 	c.t.Helper()
 	begin := time.Now()
-	hash := c.commit(fmt.Sprintf("commit %d", x.n), map[string][]byte{teamFile: crew{x.n}.cue(c.path("task.sh"), c.path("books"))})
+	hash := c.commit(fmt.Sprintf("commit %d", x.n), map[string][]byte{teamFile: crew{x.n}.cue(c.path("task.sh"), c.path("journals"))})
 	if who != (victims{}) {
 		// The moment is the scenario, not a wait for something.
 		timer := time.NewTimer(delay)
@@ -188,7 +188,7 @@ func (x *chaos) round(who victims, delay time.Duration) time.Duration {
 	})
 	c.t.Logf("commit %d: %s killed after %s, converged %s later", x.n, who, delay.Round(time.Millisecond), took.Round(time.Millisecond))
 	ended := x.expect(x.n)
-	x.checkBooks(s)
+	x.checkJournals(s)
 	x.checkCauses(s, ended, begin)
 	x.n++
 	return took
@@ -221,19 +221,19 @@ func (x *chaos) kill(who victims) {
 	}
 }
 
-// checkBooks compares what the tasks themselves wrote, the process table and
+// checkJournals compares what the tasks themselves wrote, the process table and
 // the status with what must have happened.
-func (x *chaos) checkBooks(s *status.Status) {
+func (x *chaos) checkJournals(s *status.Status) {
 	t := x.cell.t
 	t.Helper()
-	books := x.cell.booksOf(s)
+	journals := x.cell.journalsOf(s)
 	for _, name := range slices.Sorted(maps.Keys(x.want)) {
-		b := books[name]
+		b := journals[name]
 		if len(b.starts) != x.want[name] {
 			t.Errorf("%s was started %d times, want %d: %v %v", name, len(b.starts), x.want[name], b.words, b.starts)
 		}
 	}
-	for name, b := range books {
+	for name, b := range journals {
 		if x.want[name] == 0 {
 			t.Errorf("%s was started, and never should", name)
 		}
@@ -245,11 +245,11 @@ func (x *chaos) checkBooks(s *status.Status) {
 		}
 	}
 	for _, task := range s.Tasks {
-		b := books[bookOf(task.Name)]
+		b := journals[journalOf(task.Name)]
 		switch task.State {
 		case "running":
 			if p := b.last(); p.pid != task.PID || !p.same() {
-				t.Errorf("task %s runs as pid %d, says the status; its book says %d, alive: %t", task.Name, task.PID, p.pid, p.same())
+				t.Errorf("task %s runs as pid %d, says the status; its journal says %d, alive: %t", task.Name, task.PID, p.pid, p.same())
 			}
 			// An agent can be killed between two steps of a start; then the
 			// next one starts again, and says so.
@@ -263,8 +263,8 @@ func (x *chaos) checkBooks(s *status.Status) {
 	}
 }
 
-// bookOf returns the name of a task's book.
-func bookOf(task string) string {
+// journalOf returns the name of a task's journal.
+func journalOf(task string) string {
 	f := strings.Split(task, "/")
 	return f[1] + "." + f[2]
 }

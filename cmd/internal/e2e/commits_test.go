@@ -36,7 +36,7 @@ func TestBadPackage(t *testing.T) {
 	badDir := fmt.Sprintf("teams/crew/p%d", bad)
 	badFile := fmt.Sprintf("%s/p%d.cue", badDir, bad)
 	begin := time.Now()
-	before := c.booksOf(c.converge(c.commit("all good", files("first"))))
+	before := c.journalsOf(c.converge(c.commit("all good", files("first"))))
 	t.Logf("%d packages of one task: first commit to converged in %s", packages, time.Since(begin).Round(time.Millisecond))
 
 	change := files("second")
@@ -73,7 +73,7 @@ func TestBadPackage(t *testing.T) {
 	if !strings.Contains(s.Waiting[0], badFile) {
 		t.Errorf("it waits for %q, want the place", s.Waiting[0])
 	}
-	for name, b := range c.booksOf(s) {
+	for name, b := range c.journalsOf(s) {
 		want := []string{"first", "second"}
 		if name == fmt.Sprintf("p%d.0", bad) {
 			want = want[:1]
@@ -86,7 +86,7 @@ func TestBadPackage(t *testing.T) {
 		}
 	}
 	s = c.converge(c.commit("mended", map[string][]byte{badFile: files("second")[badFile]}))
-	for name, b := range c.booksOf(s) {
+	for name, b := range c.journalsOf(s) {
 		if !slices.Equal(b.words, []string{"first", "second"}) || b.doubles > 0 {
 			t.Errorf("after the bad one was mended %s has been started with %v (%d doubled)", name, b.words, b.doubles)
 		}
@@ -170,9 +170,9 @@ func TestStorm(t *testing.T) {
 func (c *cell) checkStorm(s *status.Status, adopted []int) {
 	t := c.t
 	t.Helper()
-	books := c.booksOf(s)
+	journals := c.journalsOf(s)
 	for i := range 3 {
-		b := books[fmt.Sprintf("web.%d", i)]
+		b := journals[fmt.Sprintf("web.%d", i)]
 		if b.doubles > 0 || len(b.starts) > len(adopted)+1 || b.words[len(b.words)-1] != stormWord(*storm) {
 			t.Errorf("web/%d was started %d times (%d doubled), with %d commits taken; last with %s", i, len(b.starts), b.doubles, len(adopted), b.words[len(b.words)-1])
 		}
@@ -189,7 +189,7 @@ func (c *cell) checkStorm(s *status.Status, adopted []int) {
 		t.Logf("web/%d was started %d times", i, len(b.starts))
 	}
 	for i := range 2 {
-		if b := books[fmt.Sprintf("steady.%d", i)]; len(b.starts) != 1 || !b.last().same() {
+		if b := journals[fmt.Sprintf("steady.%d", i)]; len(b.starts) != 1 || !b.last().same() {
 			t.Errorf("steady/%d was touched: %+v", i, b)
 		}
 	}

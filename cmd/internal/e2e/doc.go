@@ -4,6 +4,6 @@
 //
 // In: the three binaries (see package binaries) and a seed. Out: nothing but
 // failed tests; the package is for tests alone. Every task of these cells keeps
-// a book of its own life (see book_test.go), so that what happened is known from
+// a journal of its own life (see journal_test.go), so that what happened is known from
 // the tasks themselves, whatever the cell says.
 package e2e

@@ -54,7 +54,7 @@ func newFleet(t *testing.T, machines int, flags ...string) *fleet {
 func (f *fleet) start(machine string) {
 	f.t.Helper()
 	a, err := launch(f.path(machine+".log"), filepath.Join(f.bin, "muster-agent"), "--cell", cellName, "--master", "unix:"+f.path("link", "agent.sock"),
-		"--name", machine, "--state-dir", f.path("state-"+machine), "--ports", f.ports[machine], "--writable", f.path("books"))
+		"--name", machine, "--state-dir", f.path("state-"+machine), "--ports", f.ports[machine], "--writable", f.path("journals"))
 	f.must(err)
 	f.agents[machine] = a
 }

@@ -19,7 +19,7 @@ import (
 )
 
 // counterScript counts aloud, and when it is told to end it writes down how far
-// it has come: usage: counter.sh BOOKS
+// it has come: usage: counter.sh JOURNALS
 const counterScript = `#!/bin/sh
 generation=${MUSTER_TASK_DIR%/work}
 generation=${generation##*/}
@@ -96,7 +96,7 @@ job: counter: muster.#Job & {
 		graceSeconds: 10
 	}
 }
-`, module, cellName, machine, script, f.path("books"), word)
+`, module, cellName, machine, script, f.path("journals"), word)
 	}
 	running := func(machine, word string) uint64 {
 		t.Helper()
@@ -152,14 +152,14 @@ func (c *cell) idle() {
 func (f *fleet) checkFollowed(generations []uint64, got string) {
 	t := f.t
 	t.Helper()
-	b, err := os.ReadFile(f.path("books", "counter"))
+	b, err := os.ReadFile(f.path("journals", "counter"))
 	f.must(err)
 	var want strings.Builder
 	for i, line := range strings.Split(strings.TrimSpace(string(b)), "\n") {
 		var generation uint64
 		var last int
 		if n, err := fmt.Sscan(line, &generation, &last); n != 2 || i >= len(generations) || generation != generations[i] {
-			t.Fatalf("the task's book says %q (%v), want a line of each of %v", b, err, generations)
+			t.Fatalf("the task's journal says %q (%v), want a line of each of %v", b, err, generations)
 		}
 		for n := 1; n <= last; n++ {
 			fmt.Fprintf(&want, "%d %d\n", generation, n)

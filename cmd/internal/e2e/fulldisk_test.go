@@ -35,7 +35,7 @@ func TestFullDisk(t *testing.T) {
 	}
 	next()
 	s := c.converge(next())
-	before := c.booksOf(s)
+	before := c.journalsOf(s)
 
 	filler := c.path("master", "filler")
 	c.must(fill(filler))
@@ -55,7 +55,7 @@ func TestFullDisk(t *testing.T) {
 	c.must(os.Remove(filler))
 	c.startMaster()
 	s = c.converge(hash)
-	for name, b := range c.booksOf(s) {
+	for name, b := range c.journalsOf(s) {
 		job, _, _ := strings.Cut(name, ".")
 		switch {
 		case b.doubles > 0 || b.dones > commits:

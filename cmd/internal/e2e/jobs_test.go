@@ -38,7 +38,7 @@ job: %q: muster.#Job & {
 	}
 	%s
 }
-`, j.name, cellName, cmp.Or(j.kind, "service"), tasks, c.path("task.sh"), c.path("books"), cmp.Or(j.mode, "polite"), cmp.Or(j.word, "same"), j.task, j.more)
+`, j.name, cellName, cmp.Or(j.kind, "service"), tasks, c.path("task.sh"), c.path("journals"), cmp.Or(j.mode, "polite"), cmp.Or(j.word, "same"), j.task, j.more)
 	}
 	return []byte(b.String())
 }

@@ -27,7 +27,7 @@ job: web: muster.#Job & {
 		graceSeconds: 1
 	}
 }
-`, module, remark, cellName, c.path("task.sh"), c.path("books"))
+`, module, remark, cellName, c.path("task.sh"), c.path("journals"))
 }
 
 // TestCell looks at one running cell from several sides, one after the other.
@@ -79,7 +79,7 @@ func testMemory(t *testing.T, c *cell) {
 // testKeeperKilled kills the keeper of a task with SIGKILL: the task goes with
 // it, and is started again by its agent, which says why.
 func testKeeperKilled(t *testing.T, c *cell) {
-	before := readBooks(t, c.path("books"))
+	before := readJournals(t, c.path("journals"))
 	victim, other := before["web.0"].last(), before["web.1"].last()
 	task, err := look(victim.pid)
 	if err != nil {
@@ -119,9 +119,9 @@ func testKeeperKilled(t *testing.T, c *cell) {
 	if len(records) != 1 || !strings.Contains(records[0].Message, "its keeper was killed") {
 		t.Errorf("events %+v, want one restart that says why", records)
 	}
-	after := c.booksOf(s)
+	after := c.journalsOf(s)
 	if b := after["web.0"]; len(b.starts) != len(before["web.0"].starts)+1 || b.doubles != 0 || b.last().pid != told.PID {
-		t.Errorf("book of web.0 %+v, want one more start, alone, as pid %d", b, told.PID)
+		t.Errorf("journal of web.0 %+v, want one more start, alone, as pid %d", b, told.PID)
 	}
 	if b := after["web.1"]; b.last() != other || b.doubles != 0 || !other.same() {
 		t.Errorf("web.1 was touched: %+v, alive %t", b, other.same())

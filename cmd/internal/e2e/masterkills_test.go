@@ -27,7 +27,7 @@ const unhurried = 700 * time.Millisecond
 
 // TestMasterKilled kills the master with SIGKILL again and again, while commits
 // come, rollouts are under way, tasks crash and are killed. By the tasks' own
-// books no index is doubled, each that should run does, and none has ended but
+// journals no index is doubled, each that should run does, and none has ended but
 // by itself, by the test, or for a reason that is recorded.
 func TestMasterKilled(t *testing.T) {
 	t.Parallel()
@@ -63,7 +63,7 @@ func TestMasterKilled(t *testing.T) {
 	if !t.Failed() {
 		x.settle(x.next())
 	}
-	t.Logf("%d kills of the master, %d of tasks, %d commits; the tasks' books have %d starts, and %d ends of generations with their causes", x.kills, len(x.shot), x.n, x.starts, len(x.causes))
+	t.Logf("%d kills of the master, %d of tasks, %d commits; the tasks' journals have %d starts, and %d ends of generations with their causes", x.kills, len(x.shot), x.n, x.starts, len(x.causes))
 }
 
 // orphaned is a cell whose master is killed.
@@ -73,12 +73,12 @@ type orphaned struct {
 	n         int // commits
 	kills     int
 	unsettled int // commits since the last check
-	starts    int // in the books at the last check
+	starts    int // in the journals at the last check
 	shot      map[start]bool
 	causes    map[ended]string
 }
 
-// start is one start of a task, in its book; ended a generation of which a cause
+// start is one start of a task, in its journal; ended a generation of which a cause
 // is known.
 type (
 	start struct {
@@ -126,16 +126,16 @@ func (x *orphaned) killMaster() {
 // shoot kills a task that runs, and that would not end by itself.
 func (x *orphaned) shoot() {
 	x.cell.t.Helper()
-	books := readBooks(x.cell.t, x.cell.path("books"))
-	names := slices.DeleteFunc(slices.Sorted(maps.Keys(books)), func(name string) bool {
+	journals := readJournals(x.cell.t, x.cell.path("journals"))
+	names := slices.DeleteFunc(slices.Sorted(maps.Keys(journals)), func(name string) bool {
 		job, _, _ := strings.Cut(name, ".")
-		return job != "web" && job != "steady" || !books[name].last().same()
+		return job != "web" && job != "steady" || !journals[name].last().same()
 	})
 	if len(names) == 0 {
 		return
 	}
 	name := names[x.rng.IntN(len(names))]
-	if b := books[name]; syscall.Kill(b.last().pid, syscall.SIGKILL) == nil {
+	if b := journals[name]; syscall.Kill(b.last().pid, syscall.SIGKILL) == nil {
 		x.shot[start{name, len(b.starts) - 1}] = true
 	}
 }
@@ -167,7 +167,7 @@ func (x *orphaned) settle(commit string) {
 		return ""
 	})
 	x.hear(s)
-	x.checkBooks(s, c.booksOf(s))
+	x.checkJournals(s, c.journalsOf(s))
 	if c.t.Failed() {
 		for _, t := range s.Tasks {
 			c.t.Logf("%s: %s as pid %d, generation %d; history %q", t.Name, t.State, t.PID, t.Generation, t.History)
@@ -187,7 +187,7 @@ func (x *orphaned) hear(s *status.Status) {
 			if m := generationInHistory.FindStringSubmatch(h); m != nil {
 				n, err := strconv.ParseUint(m[1], 10, 64)
 				c.must(err)
-				x.causes[ended{bookOf(t.Name), n}] = m[2]
+				x.causes[ended{journalOf(t.Name), n}] = m[2]
 			}
 		}
 	}
@@ -195,17 +195,17 @@ func (x *orphaned) hear(s *status.Status) {
 	c.must(err)
 	for _, r := range records {
 		if r.Task != "" && r.Cause != "" {
-			x.causes[ended{bookOf(r.Task), r.Generation}] = string(r.Cause) + ": " + r.Message
+			x.causes[ended{journalOf(r.Task), r.Generation}] = string(r.Cause) + ": " + r.Message
 		}
 	}
 }
 
-// checkBooks holds the books against the causes and the status.
-func (x *orphaned) checkBooks(s *status.Status, books map[string]book) {
+// checkJournals holds the journals against the causes and the status.
+func (x *orphaned) checkJournals(s *status.Status, journals map[string]journal) {
 	t := x.cell.t
 	t.Helper()
 	x.starts = 0
-	for name, b := range books {
+	for name, b := range journals {
 		x.starts += len(b.starts)
 		if b.doubles > 0 {
 			t.Errorf("%s was started %d times while another process of it ran", name, b.doubles)
@@ -218,18 +218,18 @@ func (x *orphaned) checkBooks(s *status.Status, books map[string]book) {
 		}
 	}
 	for _, task := range s.Tasks {
-		b := books[bookOf(task.Name)]
+		b := journals[journalOf(task.Name)]
 		if strings.HasPrefix(task.Name, "crew/doomed/") {
 			continue // it has ended since, or not
 		}
 		if task.State == "running" && (b.last().pid != task.PID || !b.last().same()) {
-			t.Errorf("task %s runs as pid %d, says the status; its book says %d, alive: %t", task.Name, task.PID, b.last().pid, b.last().same())
+			t.Errorf("task %s runs as pid %d, says the status; its journal says %d, alive: %t", task.Name, task.PID, b.last().pid, b.last().same())
 		}
 	}
 }
 
 // checkStart checks how one start of a task came to its end, if it has.
-func (x *orphaned) checkStart(name string, i int, b book) {
+func (x *orphaned) checkStart(name string, i int, b journal) {
 	t := x.cell.t
 	t.Helper()
 	last := i == len(b.starts)-1

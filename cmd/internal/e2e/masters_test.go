@@ -54,7 +54,7 @@ func newPair(t *testing.T, lease time.Duration) *pair {
 	token := p.path("token")
 	p.must(os.WriteFile(token, p.muster("", "pki", "token", machine, "--dir", p.path("pki")), 0o600))
 	a, err := launch(p.path("agent.log"), filepath.Join(p.bin, "muster-agent"),
-		"--master", p.links[0]+","+p.links[1], "--token-file", token, "--state-dir", p.state, "--writable", p.path("books"))
+		"--master", p.links[0]+","+p.links[1], "--token-file", token, "--state-dir", p.state, "--writable", p.path("journals"))
 	p.must(err)
 	p.agent = a
 	return p

@@ -12,7 +12,7 @@ import (
 )
 
 // TestOOMOfAChild: a process that its task has put far from itself, in a session of
-// its own and with another parent, and that the kernel kills for want of memory, is
+// its own and with another parent, and that the kernel kills for lack of memory, is
 // an event that names the task, once; the task runs on.
 func TestOOMOfAChild(t *testing.T) {
 	t.Parallel()
@@ -42,7 +42,7 @@ job: big: muster.#Job & {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(records) != 1 || records[0].Task != "crew/big/0" || !strings.Contains(records[0].Message, "the kernel has killed processes of it for want of memory: 1; it runs on") {
+	if len(records) != 1 || records[0].Task != "crew/big/0" || !strings.Contains(records[0].Message, "out of memory: the kernel killed processes of the task (1); the task keeps running") {
 		t.Fatalf("events %+v, want one of crew/big/0, with 1 process", records)
 	}
 	c.until("the task runs on", func(s *status.Status) string {

@@ -45,7 +45,7 @@ func TestRestore(t *testing.T) {
 	snapshot := c.nextSnapshot()
 	last := pack("after", job{name: "later", tasks: 2})
 	s := c.converge(last)
-	before, tasks := c.booksOf(s), tasksOf(s)
+	before, tasks := c.journalsOf(s), tasksOf(s)
 
 	lost := func() {
 		c.must(c.master.end(syscall.SIGKILL, bound))
@@ -86,14 +86,14 @@ func TestRestore(t *testing.T) {
 				name, was.State, was.PID, was.Generation, is.State, is.PID, is.Generation)
 		}
 	}
-	for name, b := range c.booksOf(s) {
+	for name, b := range c.journalsOf(s) {
 		if len(b.starts) != len(before[name].starts) || b.terms != before[name].terms {
 			t.Errorf("%s: %+v, before %+v", name, b, before[name])
 		}
 	}
 	// And the cell goes on, with numbers that were never given.
 	s = c.converge(pack("again", job{name: "later", tasks: 2}))
-	for name, b := range c.booksOf(s) {
+	for name, b := range c.journalsOf(s) {
 		job, _, _ := strings.Cut(name, ".")
 		if n := len(b.generations); job == "web" && (n < 2 || b.generations[n-1] < 10_000_000_000 || b.doubles > 0) || job != "web" && n != 1 {
 			t.Errorf("%s: %+v", name, b)

@@ -28,7 +28,7 @@ func TestSlowDisk(t *testing.T) {
 		commits++
 		return c.commitVersion(commits, commits, "update: {maxParallel: 2, minHealthySeconds: 0}")
 	}
-	before := c.booksOf(c.converge(next()))
+	before := c.journalsOf(c.converge(next()))
 
 	b := slowDown(t, disk, c.master.cmd.Process.Pid)
 	for range 3 {
@@ -36,14 +36,14 @@ func TestSlowDisk(t *testing.T) {
 		time.Sleep(5 * time.Second) // the length is the scenario
 	}
 	c.must(b.release())
-	books := c.booksOf(c.converge(next()))
+	journals := c.journalsOf(c.converge(next()))
 
 	log, err := os.ReadFile(c.path("master.log"))
 	c.must(err)
 	if !strings.Contains(string(log), "slow fdatasync") {
 		t.Errorf("the disk was not slow:\n%s", log)
 	}
-	for name, b := range books {
+	for name, b := range journals {
 		if b.doubles > 0 || b.dones > 1 {
 			t.Errorf("%s: %+v", name, b)
 		}

@@ -68,11 +68,11 @@ func TestSlowStore(t *testing.T) {
 			t.Errorf("task %s was pid %d, is %d", name, pid, last[name])
 		}
 	}
-	for name, book := range readBooks(t, p.path("books")) {
-		if book.doubles > 0 || book.dones > 1 {
-			t.Errorf("%s: %+v", name, book)
+	for name, journal := range readJournals(t, p.path("journals")) {
+		if journal.doubles > 0 || journal.dones > 1 {
+			t.Errorf("%s: %+v", name, journal)
 		}
-		book.checkRise(t, name)
+		journal.checkRise(t, name)
 	}
 }
 

@@ -20,7 +20,7 @@ import (
 	"github.com/musterhq/muster/reconciler/web/client"
 )
 
-// saying is a repository with one task, which writes word into its book.
+// saying is a repository with one task, which writes word into its journal.
 func saying(c *cell, word string) []byte {
 	return fmt.Appendf(nil, `package crew
 
@@ -34,7 +34,7 @@ job: web: muster.#Job & {
 		graceSeconds: 1
 	}
 }
-`, module, cellName, c.path("task.sh"), c.path("books"), word)
+`, module, cellName, c.path("task.sh"), c.path("journals"), word)
 }
 
 // TestSaveToRunning measures how long it takes from a save in a work tree to a
@@ -45,7 +45,7 @@ func TestSaveToRunning(t *testing.T) {
 	c.initRepo()
 	c.must(os.RemoveAll(filepath.Join(c.repo, ".git"))) // it need not be one
 	c.state = c.path("dev", "agent")
-	dev, err := launch(c.path("master.log"), filepath.Join(c.bin, "muster"), "dev", c.repo, "--worktree", "--data-dir", c.path("dev"), "--name", machine, "--writable", c.path("books"))
+	dev, err := launch(c.path("master.log"), filepath.Join(c.bin, "muster"), "dev", c.repo, "--worktree", "--data-dir", c.path("dev"), "--name", machine, "--writable", c.path("journals"))
 	c.must(err)
 	c.master = dev
 	c.joined()
@@ -58,7 +58,7 @@ func TestSaveToRunning(t *testing.T) {
 		c.must(os.WriteFile(file+".tmp", saying(c, word), 0o600))
 		begin := time.Now()
 		c.must(os.Rename(file+".tmp", file))
-		for !slices.Contains(readBooks(t, c.path("books"))["web.0"].words, word) {
+		for !slices.Contains(readJournals(t, c.path("journals"))["web.0"].words, word) {
 			if time.Since(begin) > bound {
 				t.Fatalf("no task says %s within %s", word, bound)
 			}
@@ -115,7 +115,7 @@ func TestOverTheNetwork(t *testing.T) {
 	running := func(commit, word string) {
 		t.Helper()
 		now()
-		if got := c.booksOf(c.converge(commit))["web.0"].words; got[len(got)-1] != word {
+		if got := c.journalsOf(c.converge(commit))["web.0"].words; got[len(got)-1] != word {
 			t.Errorf("the task says %s, want %s", got, word)
 		}
 	}

@@ -36,7 +36,7 @@ func TestAgentStopped(t *testing.T) {
 	if _, ok := tasksOn(s, victim)["crew/other/0"]; ok {
 		victim = "m3" // the other job shall be updated meanwhile
 	}
-	before, theirs := f.booksOf(s), tasksOn(s, victim)
+	before, theirs := f.journalsOf(s), tasksOn(s, victim)
 	if len(theirs) < 2 {
 		t.Fatalf("machine %s has only %v", victim, slices.Sorted(maps.Keys(theirs)))
 	}
@@ -69,7 +69,7 @@ func TestAgentStopped(t *testing.T) {
 	})
 	lost := time.Since(begin)
 	for name := range theirs {
-		if p := before[bookOf(name)].last(); !p.same() {
+		if p := before[journalOf(name)].last(); !p.same() {
 			t.Errorf("task %s has ended while its agent stood still", name)
 		}
 	}
@@ -80,7 +80,7 @@ func TestAgentStopped(t *testing.T) {
 	back := time.Now()
 	f.must(within(bound, func() error {
 		for name := range theirs {
-			if strings.HasPrefix(name, "crew/web/") && before[bookOf(name)].last().same() {
+			if strings.HasPrefix(name, "crew/web/") && before[journalOf(name)].last().same() {
 				return fmt.Errorf("the superseded generation of %s still runs", name)
 			}
 		}
@@ -105,17 +105,17 @@ func unless(is, want string) string {
 
 // checkReturned wants that of the tasks of a machine that came back those that
 // were moved have run twice, once in each of two generations, and no other.
-func (f *fleet) checkReturned(s *status.Status, before map[string]book, theirs map[string]status.TaskStatus) {
+func (f *fleet) checkReturned(s *status.Status, before map[string]journal, theirs map[string]status.TaskStatus) {
 	t := f.t
 	t.Helper()
-	after := f.booksOf(s)
+	after := f.journalsOf(s)
 	for name, b := range after {
 		if seen := slices.Compact(slices.Sorted(slices.Values(b.generations))); len(seen) != len(b.generations) {
 			t.Errorf("%s: a generation was started twice: %v", name, b.generations)
 		}
 	}
 	for _, task := range s.Tasks {
-		name := bookOf(task.Name)
+		name := journalOf(task.Name)
 		_, moved := theirs[task.Name]
 		moved = moved && strings.HasPrefix(task.Name, "crew/web/")
 		b := after[name]

@@ -15,51 +15,51 @@ import (
 
 // script is what every task runs: it takes the lock of its index, which no other
 // process of that index may have, and writes each turn of its life into the
-// index's book. Its children inherit the lock, so what outlives a task counts.
+// index's journal. Its children inherit the lock, so what outlives a task counts.
 // Each entry is one write to a file opened for appending.
 const script = `#!/bin/sh
-# usage: task.sh BOOKS polite|stubborn|batch|flaky|doomed WORD
+# usage: task.sh JOURNALS polite|stubborn|batch|flaky|doomed WORD
 # The first process of a namespace that has no trap yet would not hear of a stop;
 # its children do, and are started again.
 trap early=y TERM
-book=$1/$MUSTER_JOB.$MUSTER_TASK_INDEX
+journal=$1/$MUSTER_JOB.$MUSTER_TASK_INDEX
 generation=${MUSTER_TASK_DIR%/work}
 generation=${generation##*/}
-exec 9>>"$book.lock"
+exec 9>>"$journal.lock"
 until flock -n -E 7 9; do
-	[ $? != 7 ] || { echo "double $$" >>"$book"; break; }
+	[ $? != 7 ] || { echo "double $$" >>"$journal"; break; }
 done
 namespace=
 until [ "$namespace" ]; do namespace=$(readlink /proc/$$/ns/pid); done
 read -r stat </proc/$$/stat
 set -- "$2" "$3" $stat
-echo "start $$ ${24} $2 $namespace $generation" >>"$book"
+echo "start $$ ${24} $2 $namespace $generation" >>"$journal"
 case $1 in
 flaky)
 	# Once in each generation, whose directory this is.
 	if mkdir crashed 2>/dev/null; then
 		sleep 0.3
-		echo "crash $$" >>"$book"
+		echo "crash $$" >>"$journal"
 		exit 1
 	fi
-	trap 'echo "term $$" >>"$book"; exit 0' TERM ;;
+	trap 'echo "term $$" >>"$journal"; exit 0' TERM ;;
 doomed)
 	sleep 0.3
-	echo "crash $$" >>"$book"
+	echo "crash $$" >>"$journal"
 	exit 1 ;;
 batch)
 	sleep 0.7
-	echo "done $$" >>"$book"
+	echo "done $$" >>"$journal"
 	exit 0 ;;
-polite) trap 'echo "term $$" >>"$book"; exit 0' TERM ;;
-stubborn) trap 'echo "term $$" >>"$book"' TERM ;;
+polite) trap 'echo "term $$" >>"$journal"; exit 0' TERM ;;
+stubborn) trap 'echo "term $$" >>"$journal"' TERM ;;
 esac
 [ -z "$early" ] || kill -TERM $$
 while :; do sleep 3600 & wait $!; done
 `
 
-// book is what the processes of one task index have written.
-type book struct {
+// journal is what the processes of one task index have written.
+type journal struct {
 	starts      []process // in the order of their starts; pid and start alone
 	words       []string  // what each was given
 	generations []uint64  // of which each was
@@ -69,14 +69,14 @@ type book struct {
 	terms       int
 }
 
-// read reads the books in dir, by job and index as in "web.0".
-func readBooks(t *testing.T, dir string) map[string]book {
+// read reads the journals in dir, by job and index as in "web.0".
+func readJournals(t *testing.T, dir string) map[string]journal {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	books, pids := map[string]book{}, pidsOutside(t)
+	journals, pids := map[string]journal{}, pidsOutside(t)
 	for _, e := range entries {
 		if strings.HasSuffix(e.Name(), ".lock") {
 			continue
@@ -87,29 +87,29 @@ func readBooks(t *testing.T, dir string) map[string]book {
 		}
 		b, err := parseBook(string(text), pids)
 		if err != nil {
-			t.Fatalf("book of %s: %v", e.Name(), err)
+			t.Fatalf("journal of %s: %v", e.Name(), err)
 		}
-		books[e.Name()] = b
+		journals[e.Name()] = b
 	}
-	return books
+	return journals
 }
 
-// booksOf returns the books once each task that runs has written into its own: a
+// journalsOf returns the journals once each task that runs has written into its own: a
 // process runs a moment before its script has written its first line. What is
 // missing for good is for the caller to see.
-func (c *cell) booksOf(s *status.Status) map[string]book {
+func (c *cell) journalsOf(s *status.Status) map[string]journal {
 	c.t.Helper()
-	var books map[string]book
+	var journals map[string]journal
 	_ = eventually(func() error {
-		books = readBooks(c.t, c.path("books"))
+		journals = readJournals(c.t, c.path("journals"))
 		for i := range s.Tasks {
-			if task := &s.Tasks[i]; task.State == "running" && books[bookOf(task.Name)].last().pid != task.PID {
+			if task := &s.Tasks[i]; task.State == "running" && journals[journalOf(task.Name)].last().pid != task.PID {
 				return fmt.Errorf("task %s has not written yet", task.Name)
 			}
 		}
 		return nil
 	})
-	return books
+	return journals
 }
 
 // inside is a process as its own pid namespace has it. Numbers of namespaces are
@@ -140,8 +140,8 @@ func pidsOutside(t *testing.T) map[inside]int {
 }
 
 // parseBook gives a process that has ended no pid.
-func parseBook(text string, pids map[inside]int) (book, error) {
-	var b book
+func parseBook(text string, pids map[inside]int) (journal, error) {
+	var b journal
 	for line := range strings.Lines(text) {
 		f := strings.Fields(line)
 		switch {
@@ -170,8 +170,8 @@ func parseBook(text string, pids map[inside]int) (book, error) {
 	return b, nil
 }
 
-// last returns the newest process of the book.
-func (b book) last() process {
+// last returns the newest process of the journal.
+func (b journal) last() process {
 	if len(b.starts) == 0 {
 		return process{}
 	}
@@ -180,7 +180,7 @@ func (b book) last() process {
 
 // checkRise fails the test unless each start was of a newer generation than those
 // before.
-func (b book) checkRise(t *testing.T, name string) {
+func (b journal) checkRise(t *testing.T, name string) {
 	t.Helper()
 	for i := 1; i < len(b.generations); i++ {
 		if b.generations[i] <= b.generations[i-1] {
