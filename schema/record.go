@@ -13,6 +13,9 @@ type JobRecord struct {
 	// job was removed and its tasks are being stopped. The data itself is in
 	// the store under that digest.
 	Admitted Digest `json:"admitted,omitempty"`
+	// Count is how many tasks the job has, where something else than its data says so;
+	// nil if nothing does. It is no part of a version.
+	Count *int `json:"count,omitempty"`
 	// Origin is where the admitted data is declared, in the commit that
 	// declared it.
 	Origin Position  `json:"origin"`
@@ -34,6 +37,17 @@ type JobRecord struct {
 	// choice while they served, by the minute of the master's clock and oldest
 	// first: at most 62.
 	Disrupted []Disrupted `json:"disrupted,omitempty"`
+}
+
+// With returns the data of a job with another number of tasks, itself if count is nil or
+// what it has. The digest of the job stays that of the data.
+func (j *Job) With(count *int) *Job {
+	if j == nil || count == nil || j.Tasks == *count {
+		return j
+	}
+	sized := *j
+	sized.Tasks = *count
+	return &sized
 }
 
 // MaxProven is how many versions of a job are known to have worked.

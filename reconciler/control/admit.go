@@ -1,6 +1,7 @@
 package control
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -48,7 +49,7 @@ func (s *admission) admit() (changed []schema.JobName) {
 	}
 	for _, name := range s.verdict.Order {
 		d := desired.Jobs[name]
-		if base, ok := s.Records().InsteadOf(name, d.Digest); ok {
+		if base, ok := s.Records().InsteadOf(name, &d); ok {
 			d = base
 		}
 		if s.admitJob(name, d, desired.Jobs[name].Digest) {
@@ -71,10 +72,11 @@ func (s *admission) keeps(name schema.JobName) bool {
 func (s *admission) admitJob(name schema.JobName, d intent.DesiredJob, desired schema.Digest) bool {
 	was := s.Job(name)
 	over := was != nil && was.Rollout != nil && was.Rollout.Returned != "" && was.Rollout.Returned != desired && d.By != intent.Held && d.By != intent.Suspended && !s.Frozen(name)
-	if was != nil && was.Admitted == d.Digest && was.Origin == d.Origin && !over {
+	same := was != nil && was.Admitted == d.Digest
+	if same && was.Origin == d.Origin && sameCount(was.Count, d.Count) && !over {
 		return false
 	}
-	r := &schema.JobRecord{Name: name, Admitted: d.Digest, Origin: d.Origin, Since: s.Now}
+	r := &schema.JobRecord{Name: name, Admitted: d.Digest, Origin: d.Origin, Count: d.Count, Since: s.Now}
 	if d.Digest == desired {
 		r.Commit = s.Base.Head.Commit
 	}
@@ -84,18 +86,23 @@ func (s *admission) admitJob(name schema.JobName, d intent.DesiredJob, desired s
 	if over {
 		r.Rollout = nil // another commit has changed the job: what failed may be tried again
 	}
-	if was == nil || was.Admitted != d.Digest {
+	if !same {
 		s.beginRollout(r, d.Job, d.Digest != desired)
 	}
 	s.SetJob(name, r)
-	if was != nil && was.Admitted == d.Digest {
-		r.Since, r.Commit = was.Since, was.Commit // only its place in the repository changed
+	if same {
+		r.Since, r.Commit = was.Since, was.Commit // only its place in the repository changed, or its count
+		if before, now := d.Job.With(was.Count).Tasks, d.Job.With(d.Count).Tasks; before != now {
+			s.Event(schema.Event{Kind: schema.EventUpdate, Job: name.Short(), Message: fmt.Sprintf("scaled from %d to %s", before, schema.Count(now, "task"))})
+		}
 		return true
 	}
 	s.AddData(d.Digest, d.Job)
 	s.sayAdmitted(was, r, d)
 	return true
 }
+
+func sameCount(a, b *int) bool { return a == b || a != nil && b != nil && *a == *b }
 
 // sayAdmitted tells of a job that has got other data: whose commit that is of, and
 // what it changes.

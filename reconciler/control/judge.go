@@ -39,7 +39,7 @@ func (s *judge) changeInPlace(job schema.JobName) {
 	if digest == "" || s.Frozen(job) {
 		return
 	}
-	want := s.Data(digest)
+	want := s.Admitted(job)
 	for _, t := range s.Tasks(job) {
 		if t.Machine != "" && t.Stop == nil && t.Data != digest && s.Wants(want, &t) && s.cell.InPlace(t.Data, want, snapshot.On{Task: job.Task(t.Index), Machine: t.Machine}) {
 			t.Data = digest
@@ -63,7 +63,7 @@ func (s *judge) decide(name schema.JobName) {
 	if was == nil || was.Admitted == "" || s.Frozen(name) {
 		return
 	}
-	want := s.Data(was.Admitted)
+	want := s.Admitted(name)
 	if !facts.Rolls(want) || was.Rollout == nil && was.Good == was.Admitted {
 		return
 	}

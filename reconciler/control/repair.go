@@ -159,7 +159,7 @@ func (s *uneven) settles(machine string) time.Time {
 
 // stillMoves says which task of a job is not, or not for long enough, where it is.
 func (s *uneven) stillMoves(name schema.JobName, r *schema.JobRecord) (why string, until facts.Until) {
-	want := s.Data(r.Admitted)
+	want := s.Admitted(name)
 	tasks := s.Tasks(name)
 	if len(tasks) != want.Tasks {
 		return "not all of its tasks are placed", until

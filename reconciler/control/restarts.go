@@ -39,7 +39,7 @@ func AskRestart(s *model.State, desired *intent.Desired, x schema.RestartRequest
 	if !isTask {
 		index = -1
 	}
-	want := s.Data[s.Jobs[job].Admitted]
+	want := s.Runs(job)
 	x.At, x.After, x.Tasks, x.Failed, x.FailedAt = now, s.Counter, 0, "", time.Time{}
 	for name, c := range s.Chunks {
 		for i := range c.Tasks {
@@ -98,7 +98,7 @@ func restartable(s *model.State, desired *intent.Desired, name string) error {
 		}
 		return model.NotFound(fmt.Sprintf("cell %s has no job %q", s.Cell, job.Short()), "muster status lists the jobs")
 	}
-	want := s.Data[r.Admitted]
+	want := s.Runs(job)
 	if x := s.SuspendedJobs().Of(job); x != nil {
 		return model.NotFound(fmt.Sprintf("job %q is %s", job.Short(), x), fmt.Sprintf("nothing of it is stopped until muster resume %s", x.Name))
 	}

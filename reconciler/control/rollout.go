@@ -33,7 +33,7 @@ func (s *rollouts) rollOut(job schema.JobName) {
 	if record.Admitted == "" || s.Frozen(job) {
 		return
 	}
-	r := rollout{job: job, want: s.Data(record.Admitted), digest: record.Admitted}
+	r := rollout{job: job, want: s.Admitted(job), digest: record.Admitted}
 	r.paused = record.Rollout != nil && record.Rollout.Failed != "" && record.Rollout.Returned == ""
 	tasks := s.Tasks(job)
 	if !slices.ContainsFunc(tasks, func(t schema.TaskRecord) bool {

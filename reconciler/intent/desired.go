@@ -37,6 +37,10 @@ type DesiredJob struct {
 	// Refused says which names in the job stand for nothing, or for what it may
 	// not have: it is rejected.
 	Refused []schema.Diagnostic
+	// Count is how many tasks the job is to have, where an overlay says so; nil if Job
+	// does. It is no part of the data: another count is no other version. Job, with it, is
+	// Job.With(Count).
+	Count *int
 	// By is the overlay that says so; "" if it is what is declared.
 	By Overlay
 }

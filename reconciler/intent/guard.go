@@ -71,7 +71,7 @@ func (g *guarding) find(next *Desired) {
 	some := false
 	for name := range desired.Jobs {
 		if r := g.state.Jobs[name]; r != nil && r.Admitted != "" {
-			live[name] = g.state.Data[r.Admitted]
+			live[name] = g.state.Runs(name)
 			some = some || gone(name, live[name])
 		}
 	}

@@ -92,7 +92,7 @@ func keepHeld(s *model.State, d *Desired, held *schema.Held) {
 
 // keptJob returns what a job runs as what is desired, by an overlay.
 func keptJob(s *model.State, r *schema.JobRecord, by Overlay) DesiredJob {
-	return DesiredJob{Job: s.Data[r.Admitted], Digest: r.Admitted, Origin: r.Origin, By: by}
+	return DesiredJob{Job: s.Data[r.Admitted], Digest: r.Admitted, Origin: r.Origin, Count: r.Count, By: by}
 }
 
 // RetainedSets returns the alloc sets that are gone from the repository, or are no
@@ -140,7 +140,7 @@ func WithRetained(s *model.State, desired *Desired, retained map[schema.JobName]
 	for name, jobs := range retained {
 		r := s.Jobs[name]
 		data := s.Data[r.Admitted]
-		d.Jobs[name] = DesiredJob{Job: data, Digest: r.Admitted, Origin: r.Origin, By: Retained, Refused: []schema.Diagnostic{{
+		d.Jobs[name] = DesiredJob{Job: data, Digest: r.Admitted, Origin: r.Origin, Count: r.Count, By: Retained, Refused: []schema.Diagnostic{{
 			Severity: schema.Error, Rule: schema.RuleNoEffect, Position: r.Origin, Field: KeyOf(data).Field(),
 			Message:  fmt.Sprintf("alloc set %s is declared no more, and stays as it is for the jobs that run in it: %s", name.Short(), strings.Join(jobs, ", ")),
 			Expected: "an alloc set that no job names",
@@ -165,14 +165,14 @@ func Stored(s *model.State) Records {
 	}
 }
 
-// InsteadOf returns what a job runs in place of the data with the given digest,
-// which failed and is what is desired; false if it runs what is desired.
-func (x Records) InsteadOf(name schema.JobName, desired schema.Digest) (DesiredJob, bool) {
+// InsteadOf returns what a job runs in place of what is desired, whose data failed; false
+// if it runs what is desired.
+func (x Records) InsteadOf(name schema.JobName, desired *DesiredJob) (DesiredJob, bool) {
 	r := x.Job(name)
-	if r == nil || r.Rollout == nil || r.Rollout.Returned == "" || r.Rollout.Returned != desired {
+	if r == nil || r.Rollout == nil || r.Rollout.Returned == "" || r.Rollout.Returned != desired.Digest {
 		return DesiredJob{}, false
 	}
-	return DesiredJob{Job: x.Data(r.Good), Digest: r.Good, Origin: r.Origin, By: Returned}, true
+	return DesiredJob{Job: x.Data(r.Good), Digest: r.Good, Origin: r.Origin, Count: desired.Count, By: Returned}, true
 }
 
 // WithReturned returns what is desired, with jobs that return to their last
@@ -180,7 +180,7 @@ func (x Records) InsteadOf(name schema.JobName, desired schema.Digest) (DesiredJ
 func WithReturned(d Desired, records Records) Desired {
 	owned := false
 	for name, job := range d.Jobs {
-		base, ok := records.InsteadOf(name, job.Digest)
+		base, ok := records.InsteadOf(name, &job)
 		if !ok {
 			continue
 		}
@@ -196,7 +196,7 @@ func WithReturned(d Desired, records Records) Desired {
 func Audit(s *model.State, kept *Desired) error {
 	want := Of(s)
 	if !maps.EqualFunc(kept.Jobs, want.Jobs, func(a, b DesiredJob) bool {
-		return a.Digest == b.Digest && a.Origin == b.Origin && a.By == b.By && len(a.Refused) == len(b.Refused)
+		return a.Digest == b.Digest && a.Origin == b.Origin && a.By == b.By && a.Job.With(a.Count).Tasks == b.Job.With(b.Count).Tasks && len(a.Refused) == len(b.Refused)
 	}) {
 		return fmt.Errorf("the kept jobs of %s are %v: want %v", s.Head.Commit, kept.Names(), want.Names())
 	}

@@ -59,7 +59,7 @@ func changed(s *model.State, next *Desired, jobs []string) []string {
 	var out []string
 	for _, short := range slices.Compact(slices.Sorted(slices.Values(jobs))) {
 		name := s.JobName(short)
-		if d, ok := next.Jobs[name]; ok && d.Job.Update.Canary != nil && Differ(s.Runs(name), d.Job) {
+		if d, ok := next.Jobs[name]; ok && d.Job.Update.Canary != nil && Differ(s.Runs(name), d.Job.With(d.Count)) {
 			out = append(out, short)
 		}
 	}

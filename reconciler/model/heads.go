@@ -12,16 +12,17 @@ func (s *State) AdmittedData() map[schema.JobName]*schema.Job {
 	out := make(map[schema.JobName]*schema.Job, len(s.Jobs))
 	for name, r := range s.Jobs {
 		if r.Admitted != "" {
-			out[name] = s.Data[r.Admitted]
+			out[name] = s.Data[r.Admitted].With(r.Count)
 		}
 	}
 	return out
 }
 
-// Runs returns the data that a job runs, nil if none is admitted.
+// Runs returns the data that a job runs, with as many tasks as it has, nil if none is
+// admitted.
 func (s *State) Runs(name schema.JobName) *schema.Job {
 	if r := s.Jobs[name]; r != nil && r.Admitted != "" {
-		return s.Data[r.Admitted]
+		return s.Data[r.Admitted].With(r.Count)
 	}
 	return nil
 }

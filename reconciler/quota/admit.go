@@ -31,8 +31,8 @@ type CellSize struct {
 	Machines int
 }
 
-// counted returns the input with the number of tasks that each system job
-// counts with.
+// counted returns the input with the number of tasks that each job counts with: that
+// which an overlay says, and of a system job that of machines.
 func (in Input) counted() Input {
 	n := 1
 	if in.Size != nil {
@@ -48,7 +48,7 @@ func (in Input) counted() Input {
 	}
 	jobs := make(map[schema.JobName]intent.DesiredJob, len(in.Desired.Jobs))
 	for name, d := range in.Desired.Jobs {
-		d.Job = count(d.Job)
+		d.Job = count(d.Job.With(d.Count))
 		jobs[name] = d
 	}
 	admitted := make(map[schema.JobName]*schema.Job, len(in.Admitted))

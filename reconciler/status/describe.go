@@ -176,7 +176,7 @@ func (d *describer) repository() {
 
 func (d *describer) job(name schema.JobName) {
 	r := d.in.State.Jobs[name]
-	want := d.in.State.Data[r.Admitted]
+	want := d.in.State.Runs(name)
 	j := JobStatus{Name: name.Short(), Origin: r.Origin, Since: r.Since, Commit: r.Commit, Labels: labelsOf(name, want), Held: d.kept[name.Short()]}
 	if newest, ok := d.desired.Jobs[name]; ok {
 		j.Origin = newest.Origin

@@ -56,7 +56,7 @@ func (d *describer) rollout(name schema.JobName, desired int) *RolloutStatus {
 	if r == nil || r.Rollout == nil || r.Admitted == "" {
 		return nil
 	}
-	want := d.in.State.Data[r.Admitted]
+	want := d.in.State.Runs(name)
 	p, _ := d.facts().Progress(name, r, want)
 	if !facts.Protects(r, &p) && r.Rollout.Failed == "" {
 		return nil

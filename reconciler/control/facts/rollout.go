@@ -245,7 +245,7 @@ func (p *RestartProgress) Done(x *schema.RestartRequest) int { return max(0, x.T
 func (f *Facts) RestartProgress(job schema.JobName, x model.Restart) (RestartProgress, Until) {
 	var p RestartProgress
 	var until Until
-	want := f.Data(f.Job(job).Admitted)
+	want := f.Admitted(job)
 	for _, t := range f.Tasks(job) {
 		if !x.Of(&t) || t.Done != nil || !f.Wants(want, &t) {
 			continue

@@ -28,13 +28,22 @@ type Changes struct {
 type View struct {
 	Base    *model.State
 	changes *Changes
+	sized   map[sizedJob]*schema.Job // see Admitted
+}
+
+// sizedJob is the data of a job with another number of tasks.
+type sizedJob struct {
+	data  *schema.Job
+	count int
 }
 
 // ViewOf returns a view of a state with changes, which may go on.
-func ViewOf(base *model.State, changes *Changes) View { return View{base, changes} }
+func ViewOf(base *model.State, changes *Changes) View {
+	return View{base, changes, map[sizedJob]*schema.Job{}}
+}
 
 // Stored returns a view of a state as it is.
-func Stored(base *model.State) View { return View{base, &Changes{Spans: base.Spans()}} }
+func Stored(base *model.State) View { return ViewOf(base, &Changes{Spans: base.Spans()}) }
 
 // Job returns the record of a job, nil if there is none.
 func (v View) Job(name schema.JobName) *schema.JobRecord {
@@ -52,13 +61,22 @@ func (v View) Data(digest schema.Digest) *schema.Job {
 	return v.Base.Data[digest]
 }
 
-// Admitted returns the data that a job runs, nil if it is not admitted.
+// Admitted returns the data that a job runs, with as many tasks as it is to have; nil if
+// it is not admitted. It is the same for the same data and count.
 func (v View) Admitted(name schema.JobName) *schema.Job {
 	r := v.Job(name)
 	if r == nil || r.Admitted == "" {
 		return nil
 	}
-	return v.Data(r.Admitted)
+	data := v.Data(r.Admitted)
+	if data == nil || r.Count == nil {
+		return data
+	}
+	key := sizedJob{data, *r.Count}
+	if v.sized[key] == nil {
+		v.sized[key] = data.With(r.Count)
+	}
+	return v.sized[key]
 }
 
 // Records are those of the view.
