@@ -19,12 +19,15 @@ AGENTKILLS   ?= 100
 STORM        ?= 200
 MASTERKILLS  ?= 100
 STOPPED      ?= 2m
+MACHINES     ?= 1000
+RESULTS      ?=
+PROFILES     ?=
 LATER        ?=
 
-.PHONY: help build demo test race lint fuzz bench sim mutants chaos chaos-cell chaos-agent hogs user vm generate generated check nightly clean
+.PHONY: help build demo test race lint fuzz bench bench-cell sim mutants chaos chaos-cell chaos-agent hogs user vm generate generated check nightly clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
 build: ## build bin/muster, bin/muster-agent and bin/muster-keeper (static)
 	go build -ldflags '-s -w -X main.version=$(VERSION)' -o bin/ ./cmd/muster ./cmd/muster-agent ./cmd/muster-keeper
@@ -66,6 +69,10 @@ fuzz: ## run each fuzz test whose name matches FUZZ for FUZZTIME
 
 bench: ## run the benchmarks
 	go test -run '^$$' -bench . -benchmem $$(git grep -lE '^func Benchmark' -- '*_test.go' | xargs -r -n1 dirname | sort -u | sed 's|^|./|')
+
+# The paths are made absolute, since a test runs in the directory of its package.
+bench-cell: ## measure a master with MACHINES hollow machines, against the budgets for that many; RESULTS is a file for JSON, PROFILES a directory
+	go test -count=1 -v -timeout 60m -run '^TestCell$$' ./cmd/internal/bench -cell.machines $(MACHINES) -cell.json '$(abspath $(RESULTS))' -cell.profiles '$(abspath $(PROFILES))'
 
 FRESH := $(shell date +%s)000
 SIM = go test -count=1 -timeout 80m ./cmd/internal/sim -run '^TestRandom$$' -sim.steps $(STEPS)

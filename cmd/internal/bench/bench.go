@@ -1,0 +1,317 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/musterhq/muster/nodeagent/hollow"
+	"github.com/musterhq/muster/schema"
+)
+
+// Config says what is measured.
+type Config struct {
+	Muster   string // the binary
+	Dir      string // where repository and state are kept meanwhile; its path is short
+	Machines int
+	// Steady is how long the cell is watched while nothing changes, and Edits how many
+	// commits change one line.
+	Steady time.Duration
+	Edits  int
+	// LostAfter is how long a machine is silent before it is lost.
+	LostAfter time.Duration
+	// Profiles is a directory for profiles of the master; "" takes none.
+	Profiles string
+	// Progress is told what is being done.
+	Progress io.Writer
+}
+
+const (
+	tasksPerMachine = 10
+	tasksPerJob     = 100
+	editedTasks     = 5    // of the job that one line is changed of
+	rolledTasks     = 1000 // of the job that is updated, if the cell has so many machines
+	rolledAtOnce    = 50
+	lostShare       = 10                     // one machine in so many is lost
+	reads           = 5                      // of each kind
+	lossLook        = 100 * time.Millisecond // between two looks at all that runs
+	// patience is how long each load may take.
+	patience = 5 * time.Minute
+)
+
+// cell is the cell that is measured.
+type cell struct {
+	cfg    Config
+	repo   *repository
+	master *master
+	fleet  *hollow.Fleet
+	tracks tracker
+	rows   []Row
+	sock   string
+}
+
+// Run measures. The rows that it has measured before an error are in the Result.
+func Run(ctx context.Context, cfg Config) (*Result, error) {
+	c := &cell{
+		cfg: cfg, sock: filepath.Join(cfg.Dir, "link", "agent.sock"),
+		tracks: tracker{running: map[schema.TaskRef]string{}, versions: map[version]*tally{}},
+	}
+	var err error
+	if c.repo, err = newRepository(ctx, filepath.Join(cfg.Dir, "repo"), cfg.Machines); err != nil {
+		return nil, err
+	}
+	if err := c.startMaster(ctx); err != nil {
+		return nil, err
+	}
+	defer func() { c.master.kill() }()
+	ctx, cancel := context.WithCancel(ctx)
+	c.fleet = hollow.New(hollow.Config{
+		Cell: cellName, Masters: []string{c.sock}, Count: cfg.Machines, Seed: 1, Pattern: hollow.Pattern{SilentFor: time.Hour},
+		Version: "bench", Log: slog.New(slog.DiscardHandler), Observe: c.tracks.observe,
+	})
+	ended := make(chan error, 1)
+	defer func() { cancel(); _ = <-ended }() // it never errs
+	begin, err := c.master.sample()
+	if err != nil {
+		return nil, err
+	}
+	go func() { ended <- c.fleet.Run(ctx) }()
+	for _, load := range []struct {
+		name string
+		run  func(context.Context, *load) error
+	}{
+		{"join", c.join},
+		{"commit", c.commit},
+		{"steady", c.steady},
+		{"edit", c.edit},
+		{"rollout", c.rollOut},
+		{"read", c.read},
+		{"loss", c.lose},
+		{"restart", c.restart},
+		{"memory", c.memory},
+	} {
+		fmt.Fprintln(cfg.Progress, time.Now().Format(time.TimeOnly), load.name)
+		l, err := c.newLoad(load.name, begin)
+		if err == nil {
+			within, cancel := context.WithTimeout(ctx, patience)
+			err = load.run(within, l)
+			cancel()
+		}
+		if err != nil {
+			return c.result(), fmt.Errorf("%s: %w", load.name, errors.Join(err, c.master.said()))
+		}
+		begin = sample{}
+	}
+	return c.result(), nil
+}
+
+func (c *cell) startMaster(ctx context.Context) (err error) {
+	c.master, err = startMaster(ctx, c.cfg.Muster, filepath.Join(c.cfg.Dir, "log"),
+		"master", "--repo", c.repo.dir, "--data-dir", filepath.Join(c.cfg.Dir, "master"), "--link", c.sock,
+		"--socket", filepath.Join(c.cfg.Dir, "api", "api.sock"), "--pprof", "127.0.0.1:0", "--log-level", "info",
+		"--lost-after", c.cfg.LostAfter.String(), "--snapshot-every", "0")
+	return err
+}
+
+// load is one thing that happens to the cell, and what it costs.
+type load struct {
+	cell   *cell
+	name   string
+	began  time.Time
+	before sample
+}
+
+// newLoad begins a load at begin, or now if that is zero.
+func (c *cell) newLoad(name string, begin sample) (*load, error) {
+	var err error
+	if begin.answered.at.IsZero() {
+		begin, err = c.master.sample()
+	}
+	return &load{c, name, begin.answered.at, begin}, err
+}
+
+// row adds what was measured.
+func (l *load) row(measure, unit string, value float64) {
+	l.cell.rows = append(l.cell.rows, Row{Load: l.name, Measure: measure, Unit: unit, Value: value})
+}
+
+// took adds the time since the load began, and what the master has used.
+func (l *load) took() error {
+	l.row("time", "s", time.Since(l.began).Seconds())
+	return l.used()
+}
+
+// used adds what the master has used since the load began.
+func (l *load) used() error {
+	now, err := l.cell.master.sample()
+	if err != nil {
+		return err
+	}
+	l.row("master's processor time", "s", (now.asked.cpu - l.before.answered.cpu).Seconds())
+	l.row("store writes", "", now.writes-l.before.writes)
+	return nil
+}
+
+// join waits until all machines have joined.
+func (c *cell) join(ctx context.Context, l *load) error {
+	if err := until(ctx, func() bool { return c.fleet.Stats().Linked == c.cfg.Machines }); err != nil {
+		return fmt.Errorf("%d of %d machines: %w", c.fleet.Stats().Linked, c.cfg.Machines, err)
+	}
+	return l.took()
+}
+
+// commit has all tasks of the cell declared in one commit, and waits until they run.
+func (c *cell) commit(ctx context.Context, l *load) error {
+	stop := c.profile(ctx, l.name)
+	defer stop()
+	next, err := c.repo.declare(ctx)
+	if err != nil {
+		return err
+	}
+	if l.began, err = next.publish(ctx); err != nil {
+		return err
+	}
+	want := c.repo.tasks()
+	if err := until(ctx, func() bool { return c.fleet.Stats().Running >= want }); err != nil {
+		return fmt.Errorf("%d of %d tasks run: %w", c.fleet.Stats().Running, want, err)
+	}
+	if err := l.took(); err != nil {
+		return err
+	}
+	return c.converge(ctx)
+}
+
+// steady watches the cell while nothing changes.
+func (c *cell) steady(ctx context.Context, l *load) error {
+	if err := sleep(ctx, min(c.cfg.Steady, 5*time.Second)); err != nil { // what the commit has left to do
+		return err
+	}
+	stop := c.profile(ctx, l.name)
+	defer stop()
+	before, err := c.master.sample()
+	if err != nil {
+		return err
+	}
+	own, err := processorTime(os.Getpid())
+	if err != nil {
+		return err
+	}
+	if err := sleep(ctx, c.cfg.Steady); err != nil {
+		return err
+	}
+	after, err := c.master.sample()
+	if err != nil {
+		return err
+	}
+	ownAfter, err := processorTime(os.Getpid())
+	if err != nil {
+		return err
+	}
+	took := after.asked.at.Sub(before.answered.at)
+	l.row("master's share of a core", "", (after.asked.cpu-before.answered.cpu).Seconds()/took.Seconds())
+	l.row("the machines' share of a core", "", (ownAfter-own).Seconds()/took.Seconds())
+	l.row("store writes a minute", "", (after.writes-before.writes)/took.Minutes())
+	return nil
+}
+
+// edit changes one line again and again, and waits each time until the tasks of that job
+// run with it.
+func (c *cell) edit(ctx context.Context, l *load) error {
+	stop := c.profile(ctx, l.name)
+	defer stop()
+	var times []time.Duration
+	for n := range c.cfg.Edits {
+		version := fmt.Sprint("edit-", n)
+		next, err := c.repo.edit(ctx, version)
+		if err != nil {
+			return err
+		}
+		began, err := next.publish(ctx)
+		if err != nil {
+			return err
+		}
+		at, err := c.tracks.wait(ctx, editedJob, version, editedTasks)
+		if err != nil {
+			return err
+		}
+		times = append(times, at.Sub(began))
+	}
+	l.row("one line to its tasks running, median", "s", percentile(times, 50).Seconds())
+	l.row("one line to its tasks running, 99th percentile", "s", percentile(times, 99).Seconds())
+	return l.used()
+}
+
+// rollOut updates one large job.
+func (c *cell) rollOut(ctx context.Context, l *load) error {
+	stop := c.profile(ctx, l.name)
+	defer stop()
+	next, err := c.repo.rollOut(ctx, "next")
+	if err != nil {
+		return err
+	}
+	if l.began, err = next.publish(ctx); err != nil {
+		return err
+	}
+	if _, err := c.tracks.wait(ctx, rolledJob, "next", c.repo.rolled); err != nil {
+		return err
+	}
+	return l.took()
+}
+
+// lose cuts machines off, and waits until all that ran on them runs elsewhere.
+func (c *cell) lose(ctx context.Context, l *load) error {
+	names, heard := c.fleet.Silence(c.cfg.Machines / lostShare)
+	lost := map[string]bool{}
+	for _, name := range names {
+		lost[name] = true
+	}
+	moved := c.tracks.watch(lost)
+	for left := c.tracks.left(moved); left > 0; left = c.tracks.left(moved) {
+		if err := sleep(ctx, lossLook); err != nil {
+			return fmt.Errorf("%d tasks were not replaced: %w", left, err)
+		}
+	}
+	l.row("time, beyond that of a machine's silence", "s", (time.Since(l.began) - c.cfg.LostAfter).Seconds())
+	if err := l.used(); err != nil {
+		return err
+	}
+	heard()
+	return c.converge(ctx)
+}
+
+// restart kills the master, and starts another on what it has left.
+func (c *cell) restart(ctx context.Context, l *load) error {
+	running := c.fleet.Stats()
+	c.master.kill()
+	l.began = time.Now()
+	if err := c.startMaster(ctx); err != nil {
+		return err
+	}
+	l.row("leads", "s", time.Since(l.began).Seconds())
+	if err := until(ctx, func() bool { return c.fleet.Stats().Linked == c.cfg.Machines }); err != nil {
+		return err
+	}
+	if err := c.converge(ctx); err != nil {
+		return err
+	}
+	l.row("converged", "s", time.Since(l.began).Seconds())
+	l.row("tasks that ended", "", float64(c.fleet.Stats().Stopped-running.Stopped))
+	l.before = sample{}
+	return l.used()
+}
+
+// memory adds what the master has had at most.
+func (c *cell) memory(_ context.Context, l *load) error {
+	resident, peak, err := residentBytes(c.master.pid())
+	if err != nil {
+		return err
+	}
+	l.row("resident", "MiB", float64(resident)/(1<<20))
+	l.row("peak", "MiB", float64(peak)/(1<<20))
+	return nil
+}

@@ -1,0 +1,127 @@
+package bench
+
+import (
+	"encoding/json"
+	"flag"
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/musterhq/muster/cmd/internal/binaries"
+)
+
+var (
+	machines = flag.Int("cell.machines", 0, "measure a cell of so many machines, against its budgets")
+	results  = flag.String("cell.json", "", "file to write the results to")
+	profiles = flag.String("cell.profiles", "", "directory to write profiles of the master to")
+)
+
+func TestMain(m *testing.M) { os.Exit(binaries.Main(m)) }
+
+// config measures a small cell as quickly as it can.
+func config(t *testing.T) Config {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "mb-") // short, for sockets
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return Config{
+		Muster: filepath.Join(binaries.Dir(t), "muster"), Dir: dir, Machines: 50,
+		Steady: 2 * time.Second, Edits: 3, LostAfter: 15 * time.Second, Progress: t.Output(),
+	}
+}
+
+// TestSmallCell puts each load on a small cell, and holds that all of it is measured.
+// What it takes is no matter: other tests run beside it.
+func TestSmallCell(t *testing.T) {
+	t.Parallel()
+	if *machines != 0 {
+		t.Skip("a large cell is measured")
+	}
+	r, err := Run(t.Context(), config(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, row := range r.Rows {
+		if math.IsNaN(row.Value) || row.Value < 0 && row.Load != "loss" || r.find(row.Load, row.Measure) != &r.Rows[i] {
+			t.Errorf("row %d: %+v", i, row)
+		}
+	}
+	var sizes map[string][]budget
+	if err := json.Unmarshal(budgetFile, &sizes); err != nil {
+		t.Fatal(err)
+	}
+	for size, list := range sizes {
+		for _, b := range list {
+			if r.find(b.Load, b.Measure) == nil || b.Expected < 0 || b.Margin < 1 {
+				t.Errorf("%s machines: %+v is of no row, or no bound", size, b)
+			}
+		}
+	}
+	if ended := r.find("restart", "tasks that ended"); ended.Value != 0 {
+		t.Errorf("%v tasks ended with the master", ended.Value)
+	}
+}
+
+// TestCell is make bench-cell.
+func TestCell(t *testing.T) {
+	if *machines == 0 {
+		t.Skip("no -cell.machines: see make bench-cell")
+	}
+	cfg := config(t)
+	cfg.Machines, cfg.Steady, cfg.Edits, cfg.LostAfter, cfg.Profiles = *machines, 30*time.Second, 20, time.Minute, *profiles
+	r, err := Run(t.Context(), cfg)
+	if r == nil {
+		t.Fatal(err)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	if err := r.Check(); err != nil {
+		t.Error(err)
+	}
+	if err := r.Table(t.Output()); err != nil {
+		t.Error(err)
+	}
+	if *results == "" {
+		return
+	}
+	b, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(*results, append(b, '\n'), 0o600); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestCheck holds a result to its budgets.
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	list, err := budgets(1000)
+	if err != nil || len(list) == 0 {
+		t.Fatal(list, err)
+	}
+	r := &Result{Machines: 1000}
+	for _, b := range list {
+		r.Rows = append(r.Rows, Row{Load: b.Load, Measure: b.Measure, Value: b.Expected * b.Margin})
+	}
+	if err := r.Check(); err != nil {
+		t.Error(err)
+	}
+	r.Rows[0].Value++
+	if r.Check() == nil {
+		t.Error("over the budget, and it holds")
+	}
+	r.Rows = r.Rows[1:]
+	if r.Check() == nil {
+		t.Error("a budget without a row, and it holds")
+	}
+}
