@@ -146,6 +146,9 @@ func (w *World) checkTerm(m *machine, a nodeagent.Action) {
 	if r != nil && a.Cause.Kind == schema.CauseAllocGone && !w.stands(a.Task.JobName, r) {
 		return // what the store says of the task is still on its way
 	}
+	if a.Cause.Kind == schema.CauseSuperseded && m.disk.refused["view.json"] {
+		return // its agent goes by the view that an earlier one could write down last
+	}
 	if r != nil && r.Generation == a.Generation && r.Machine == m.name && r.Stop == nil && a.Cause.Kind != schema.CauseUnhealthy {
 		w.violate("task %s generation %d is told to stop on %s (%s), where the store says it shall run", a.Task, a.Generation, m.name, a.Cause)
 	}
