@@ -26,6 +26,11 @@ func (s *State) Recovering() bool { return s.Restored != nil && s.Restored.Settl
 // (2^53).
 const restoredAhead = 10_000_000_000
 
+// restoredRate is how many a cell gives in a second at most. A restored cell begins
+// after as many for each second since 1970: so after what was given since another
+// restore, from whichever snapshot, of which this one does not tell.
+const restoredRate = 4000
+
 // Restore returns what must be stored together with the documents of a snapshot
 // before a master may lead from them. Machines hold what was decided after the
 // snapshot: generations that the state does not know, under epochs that are
@@ -35,6 +40,10 @@ func Restore(s *State, snapshot, now time.Time) []Write {
 	for _, m := range s.Machines {
 		r.Floor = max(r.Floor, m.Epoch)
 	}
-	r.Floor += restoredAhead
+	if floor := restoredAhead + restoredRate*uint64(max(0, now.Unix())); r.Floor < floor { //nolint:gosec // it is not negative
+		r.Floor = floor
+	} else { // the clock is behind what it was
+		r.Floor += restoredAhead
+	}
 	return []Write{s.Document(KeyCounter, r.Floor), s.Document(KeyRestored, &r)}
 }
