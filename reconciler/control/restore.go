@@ -32,6 +32,7 @@ func recovering(f *facts.Facts) (why string, until facts.Until) {
 // restore takes what machines hold into a state that was restored.
 type restore struct {
 	pass
+	lost   *rescheduler
 	combed map[string]bool // machines without generations of before the restore, see survivors
 }
 
@@ -134,6 +135,8 @@ func (s *restore) adoptSurvivor(found survivor) {
 		t.On = found.machine
 	}
 	s.Set(job, t)
+	delete(s.lost.released, found.Task) // that was of the machine on which the snapshot has it
+	delete(s.lost.kept, found.Task)
 	s.Event(schema.Event{
 		Kind: schema.EventSchedule, Job: job.Short(), Task: found.Task.Short(), Machine: found.machine, Generation: found.Generation,
 		Message: fmt.Sprintf("taken over as it is: the store was restored, and knew of generation %d", was),

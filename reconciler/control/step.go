@@ -142,12 +142,12 @@ func newStep(p pass, in *Input) *step {
 	s := &step{
 		pass: p, cell: cell, activity: activity,
 		lost:     newRescheduler(p),
-		restore:  &restore{p, memo.combed},
 		restarts: &restarts{p},
 		judge:    &judge{p, cell, map[schema.JobName]judged{}},
 		overload: &overload{p, cell, budget},
 		drains:   &drains{pass: p, cell: cell, budget: budget},
 	}
+	s.restore = &restore{p, s.lost, memo.combed}
 	s.follower = &follower{pass: p, released: s.lost.released, stops: stops{preempted: map[string][]snapshot.On{}}}
 	wanted := &asks{pass: p, cell: cell, activity: activity, of: map[schema.TaskName]snapshot.Ask{}}
 	s.scaling = &scaling{pass: p, asks: wanted}

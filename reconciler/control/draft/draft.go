@@ -179,6 +179,11 @@ func (d *Draft) Writes() []model.Write {
 		}
 	}
 	out = append(out, d.chunkWrites()...)
+	for _, name := range slices.Sorted(maps.Keys(d.changed.Machines)) { // now nothing is on it
+		if d.changed.Machines[name] == nil {
+			out = append(out, model.Write{Key: model.KeyMachine + name})
+		}
+	}
 	for _, name := range d.order {
 		if d.changed.Jobs[name] == nil && d.view.Base.Jobs[name] != nil {
 			out = append(out, model.Write{Key: model.KeyJob + name.Short()})
@@ -203,8 +208,9 @@ func (d *Draft) Writes() []model.Write {
 	return append(out, d.garbage()...)
 }
 
-// machineWrites returns what changed of machines. A machine is forgotten after
-// its epoch was noted, and what is spent on lost ones is counted before it is.
+// machineWrites returns what changed of machines that stay, before which what is spent
+// on lost ones is counted; and the epochs of those that are to be forgotten, which are
+// kept before the machines go.
 func (d *Draft) machineWrites() []model.Write {
 	var out []model.Write
 	if d.loss != nil {
@@ -224,11 +230,9 @@ func (d *Draft) machineWrites() []model.Write {
 		out = append(out, d.view.Base.Document(model.KeyGone, schema.ForgottenRecord{Epoch: epoch}))
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.changed.Machines)) {
-		w := model.Write{Key: model.KeyMachine + name}
 		if r := d.changed.Machines[name]; r != nil {
-			w = d.view.Base.Document(model.KeyMachine+name, r)
+			out = append(out, d.view.Base.Document(model.KeyMachine+name, r))
 		}
-		out = append(out, w)
 	}
 	return out
 }
