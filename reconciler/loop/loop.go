@@ -242,39 +242,49 @@ func (o *owner) carryOut(ctx context.Context) error {
 		if !more {
 			return nil
 		}
-		if err := o.record(ctx, &ready); err != nil {
+		if err := CarryOut(ctx, &o.cfg, o.master, &ready); err != nil {
 			return err
 		}
-		o.master.Advance(o.cfg.Now())
-		for _, v := range ready.Views {
-			o.cfg.Pusher.Push(v.Machine, v.Epoch, v.Version, v.Assignments)
-		}
-		if c := ready.Converged; c != nil {
-			o.cfg.Settled(c.Commit, c.Took)
-		}
 	}
+}
+
+// CarryOut does what a master has handed out, and tells it so. Run does; it is also
+// for whoever drives a master without it, as the simulation does. An error is that of
+// the store, or a bug of the master, which must not be driven any further.
+func CarryOut(ctx context.Context, cfg *Config, m *reconciler.Master, ready *reconciler.Ready) error {
+	if err := record(ctx, cfg, m, ready); err != nil {
+		return err
+	}
+	m.Advance(cfg.Now())
+	for _, v := range ready.Views {
+		cfg.Pusher.Push(v.Machine, v.Epoch, v.Version, v.Assignments)
+	}
+	if c := ready.Converged; c != nil {
+		cfg.Settled(c.Commit, c.Took)
+	}
+	return nil
 }
 
 // record makes decisions durable, and then tells the history. That is on disk
 // before: what ends with its record has no cause anywhere else.
-func (o *owner) record(ctx context.Context, ready *reconciler.Ready) error {
+func record(ctx context.Context, cfg *Config, m *reconciler.Master, ready *reconciler.Ready) error {
 	if len(ready.Writes) == 0 || len(ready.Events) == 0 {
-		o.cfg.Events.Append(ready.Events)
-		return o.store(ctx, ready.Writes)
+		cfg.Events.Append(ready.Events)
+		return store(ctx, cfg, m, ready.Writes)
 	}
-	o.cfg.Events.Intend(ready.Events)
-	err := o.store(ctx, ready.Writes)
-	o.cfg.Events.Settle(err)
+	cfg.Events.Intend(ready.Events)
+	err := store(ctx, cfg, m, ready.Writes)
+	cfg.Events.Settle(err)
 	return err
 }
 
 // store makes writes durable, batch by batch.
-func (o *owner) store(ctx context.Context, writes []model.Write) error {
+func store(ctx context.Context, cfg *Config, m *reconciler.Master, writes []model.Write) error {
 	for _, batch := range model.Batches(writes) {
-		if err := o.cfg.Store.Commit(ctx, batch); err != nil {
-			return fmt.Errorf("write to the store of cell %s: %w", o.cfg.Cell, err)
+		if err := cfg.Store.Commit(ctx, batch); err != nil {
+			return fmt.Errorf("write to the store of cell %s: %w", cfg.Cell, err)
 		}
-		if err := o.master.Stored(batch); err != nil {
+		if err := m.Stored(batch); err != nil {
 			return err
 		}
 	}
