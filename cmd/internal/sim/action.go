@@ -51,6 +51,11 @@ func changes() map[ActionKind]func(*World, Action) bool {
 		"restart":     (*World).restarts,    // a job that runs, or a task of it; or the end of one
 		"steal":       (*World).steals,      // the package of Job declares what it may not
 		"delete-rest": (*World).deletesRest, // all is gone but the directory of Job, and that is not meant
+		"quota":       (*World).quota,       // the owner of Job has the N-th of the quotas
+		"transfer":    (*World).transfer,    // one of the owner of Job's jobs makes room for another
+		"relabel":     (*World).relabel,     // Machine has the N-th of the labels
+		"remove-set":  (*World).removesSet,  // the alloc set of the owner of Job is gone, or what runs in it
+		"forget":      (*World).forgets,     // Machine, or one that is silent, is forgotten
 		"storm":       (*World).storm,       // N commits at once
 		"rewind":      (*World).rewind,      // the head is the N-th of the last commits (a forced push)
 	}
@@ -182,13 +187,19 @@ func (w *World) Calm() error {
 			continue
 		}
 		w.cancelFailedRestarts()
+		w.forgetReplaced()
 		if s := w.Status(); s != nil {
-			if why = converged(s); why == "" {
+			if why = converged(s); why == "" && w.allSettled() {
 				return w.settledDown()
 			}
 		}
 	}
 	return fmt.Errorf("left alone, the cell does not converge: %s", why)
+}
+
+// allSettled reports whether each machine has had the time to stop what was superseded.
+func (w *World) allSettled() bool {
+	return !slices.ContainsFunc(w.machines, func(m *machine) bool { return !w.settled(m) })
 }
 
 // spared returns a machine that the others have room for in any case, nil if there

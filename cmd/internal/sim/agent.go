@@ -167,6 +167,7 @@ func (w *World) room(m *machine) *schema.MachineUsage {
 // reportOf returns what the agent says now, as another host gets it.
 func (w *World) reportOf(m *machine) *schema.Report {
 	r := *m.agent.core.Report()
+	r.Overload = w.asks(m) // no clock of a simulated processor says so
 	r.Tasks, r.Conditions = slices.Clone(r.Tasks), slices.Clone(r.Conditions)
 	for i := range r.Conditions {
 		r.Conditions[i].Since = serialized(r.Conditions[i].Since)

@@ -62,8 +62,7 @@ func (w *World) check() {
 		w.checkPackages()
 		w.checkCordons()
 		w.checkGone()
-		w.checkQuota()
-		w.checkHomes()
+		w.checkSystemIndices()
 	}
 }
 
@@ -82,12 +81,12 @@ func (w *World) checkTwice(r *run) {
 // master hear each other.
 func (w *World) reach() {
 	for _, m := range w.machines {
-		fit := m.agent != nil && !w.now.Before(m.stopped) && m.open(w.now) && !m.link.lost && !w.now.Before(m.disk.full)
+		fit := !w.contested(m) && m.agent != nil && !w.now.Before(m.stopped) && m.open(w.now) && !m.link.lost && !w.now.Before(m.disk.full)
 		if !fit {
 			m.fit = w.now
 		}
 		master := w.master
-		if !fit || master == nil || w.now.Before(master.busy) || m.agent.session == 0 || master.epochs[m.name] != m.agent.session {
+		if !fit || master == nil || master.state.Recovering() || w.now.Before(master.busy) || m.agent.session == 0 || master.epochs[m.name] != m.agent.session {
 			m.reached = w.now
 		}
 	}
@@ -233,41 +232,44 @@ func (w *World) checkRooms(r rooms, given map[uint64]schema.TaskName) {
 	}
 }
 
-// home is a machine as a system job sees it.
-type home struct {
+// jobMachine is a machine of a system job.
+type jobMachine struct {
 	job     schema.JobName
 	machine string
 }
 
-// checkHomes: a system job has one task on each machine, whose index stays what
+// checkSystemIndices: a system job has one task on each machine, whose index stays what
 // it is for as long as the job is there.
-func (w *World) checkHomes() {
+func (w *World) checkSystemIndices() {
 	s := w.master.state
-	now := map[home]int{}
+	now := map[jobMachine]int{}
 	for name, c := range s.Chunks {
 		data := s.Data[s.Jobs[name.Job].Admitted]
 		for i := range c.Tasks {
 			t := &c.Tasks[i]
-			if data != nil && data.Kind == schema.System && t.On != "" {
-				w.checkHome(name.Job, t, now)
+			if data != nil && data.Kind == schema.System && t.On != "" && !w.survived(t.Generation) {
+				w.checkSystemIndex(name.Job, t, now)
 			}
 		}
 	}
-	for h, index := range w.oracle.homes { // also while its record is on its way
+	for h, index := range w.oracle.indexOn { // also while its record is on its way
 		r := s.Jobs[h.job]
 		if _, ok := now[h]; !ok && s.Machines[h.machine] != nil && r != nil && r.Admitted != "" && s.Data[r.Admitted].Kind == schema.System {
 			now[h] = index
 		}
 	}
-	w.oracle.homes = now
+	if w.master.state.Restored == nil { // else nobody knows which index was free
+		w.checkLowest(now)
+	}
+	w.oracle.indexOn = now
 }
 
-func (w *World) checkHome(job schema.JobName, t *schema.TaskRecord, now map[home]int) {
-	h := home{job, t.On}
+func (w *World) checkSystemIndex(job schema.JobName, t *schema.TaskRecord, now map[jobMachine]int) {
+	h := jobMachine{job, t.On}
 	if other, ok := now[h]; ok {
 		w.violate("system job %s has the indices %d and %d on machine %s", job, other, t.Index, t.On)
 	}
-	if was, ok := w.oracle.homes[h]; ok && was != t.Index {
+	if was, ok := w.oracle.indexOn[h]; ok && was != t.Index {
 		w.violate("system job %s has index %d on machine %s, where it had %d", job, t.Index, t.On, was)
 	}
 	if now[h] = t.Index; t.Machine != "" && t.Machine != t.On {
@@ -325,46 +327,6 @@ func (w *World) checkPackages() {
 	for name, j := range s.Jobs {
 		if j.Admitted != "" && (s.Data[j.Admitted] == nil || w.oracle.data[j.Admitted] == nil) {
 			w.violate("job %s is admitted with data %s, which is not stored or was never committed", name, j.Admitted)
-		}
-	}
-}
-
-// account is whose quota it is.
-type account struct {
-	user string
-	band schema.Band
-}
-
-// checkQuota: what is admitted at a band above free is within its quota, which
-// is the same in all commits.
-func (w *World) checkQuota() {
-	s := w.master.state
-	used, tasks := map[account]schema.Resources{}, map[account]int{}
-	for _, j := range s.Jobs {
-		d := s.Data[j.Admitted]
-		if d == nil || d.AllocSet != "" || d.Kind == schema.System { // in a set, which is counted; by machines, which come
-			continue
-		}
-		k := account{d.User, d.Priority.Band()}
-		tasks[k] += d.Tasks
-		for range d.Tasks {
-			used[k] = used[k].Add(d.Task.Resources.Resources)
-		}
-	}
-	for k, sum := range used {
-		if k.band == schema.BandFree {
-			continue
-		}
-		have, count := schema.Resources{}, 0
-		for _, digest := range s.Head.Packages {
-			for _, q := range s.Packages[digest].Objects.Quotas {
-				if q.User == k.user && q.Band == k.band {
-					have, count = have.Add(q.Resources), count+q.Tasks
-				}
-			}
-		}
-		if !sum.Fits(have) || tasks[k] > count {
-			w.violate("%s at %s: %d tasks with %+v are admitted, quota is %d with %+v", k.user, k.band, tasks[k], sum, count, have)
 		}
 	}
 }

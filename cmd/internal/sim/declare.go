@@ -38,7 +38,7 @@ func Cordoned(machines ...string) *schema.Package {
 // declare commits what f makes of the object of a name.
 func (w *World) declare(name string, f func(*schema.Machine)) bool {
 	m := w.repo.machines[name]
-	if f(&m); m.Cordon || m.Drain != nil || m.Gone {
+	if f(&m); m.Cordon || m.Drain != nil || m.Gone || len(m.Labels) > 0 {
 		w.repo.machines[name] = m
 	} else {
 		delete(w.repo.machines, name)

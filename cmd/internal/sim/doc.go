@@ -6,9 +6,11 @@
 // good and bad, kills, writes that fail or are lost at every durable write of a
 // master and of an agent, links that are cut, delay, repeat and reorder, clocks
 // that jump, stores and repositories that are slow, gone or set back, masters
-// that are stopped, or replaced without their knowledge, and machines that
-// restart, fill up or are in trouble. Out: what happened, and an error for the
-// first invariant that does not hold (see check.go and oracle.go). The same seed
+// that are stopped, or replaced without their knowledge and go on, releases that
+// follow each other, and machines that restart, fill up, are in trouble, overloaded,
+// lost, forgotten, replaced or asked for their name. Out: what happened, and an error for the
+// first invariant that does not hold (see check.go, oracle.go and, for which promise of the
+// pages each holds, promises_test.go). The same seed
 // gives the same history, byte for byte. A World belongs to one goroutine.
 //
 // A master here steps only when there is news or its time has come, and is held

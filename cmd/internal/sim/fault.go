@@ -19,12 +19,20 @@ func faults() map[ActionKind]func(*World, Action) bool {
 		"slow-store":    (*World).slowsStore,  // for N seconds
 		"lose-store":    (*World).losesStore,  // for N seconds
 		"lose-git":      (*World).losesGit,    // for N seconds
+		"split-master":  (*World).splits,      // another leads, and the old one goes on for N/2 seconds, with half of the machines
+		"move-master":   (*World).movesMaster, // to a host whose clock is set otherwise by N seconds
+		"restore":       (*World).restores,    // the store, to the N-th of the last snapshots
+		"go-back":       (*World).goesBack,    // to this release, after a later one has led for N seconds
 
 		"kill-agent":        func(w *World, a Action) bool { return w.KillAgent(w.machine(a).name) },
 		"crash-agent":       (*World).crashesAgent, // after N more actions of it
 		"stop-agent":        (*World).stopsAgent,   // for N seconds
 		"halt":              (*World).halts,        // agent and tasks for N/2 seconds, in order when N is odd
 		"reboot":            func(w *World, a Action) bool { return w.Reboot(w.machine(a).name) },
+		"lose-machine":      (*World).losesMachine,     // its link is cut for a minute and N/2 seconds; with its tasks when N is odd
+		"lose-disk":         (*World).losesDisk,        // Machine restarts, with an empty state directory
+		"ask-for-name":      (*World).asksForName,      // another machine asks for the name of Machine, for N seconds
+		"overload":          (*World).overloads,        // Machine, for N seconds
 		"set-machine-clock": (*World).setsMachineClock, // by N seconds
 		"fail-disk":         (*World).failsDisk,        // the write after N/6 more meets the fate N
 		"fill-disk":         (*World).fillsDisk,        // for N seconds
@@ -250,6 +258,8 @@ func (w *World) replays(a Action) bool {
 // heal ends all faults.
 func (w *World) heal() {
 	w.frozen = nil
+	w.endRival("all is well")
+	w.laterUntil = time.Time{}
 	w.memory.Hook(nil)
 	clear(w.txns)
 	w.oracle.clockSet(w.now, w.master)
@@ -260,7 +270,7 @@ func (w *World) heal() {
 		}
 		m.crashIn, m.stopped, m.clock.ahead, m.disk.full = 0, time.Time{}, 0, time.Time{}
 		m.link.cutIn, m.link.cutOut, m.link.late, m.link.twice = time.Time{}, time.Time{}, 0, false
-		m.clockSet = w.now
+		m.clockSet, m.stranger, m.overloaded = w.now, time.Time{}, time.Time{}
 		clear(m.foreign)
 		clear(m.disk.fates)
 		for kind := range m.troubles {

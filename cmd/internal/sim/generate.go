@@ -19,7 +19,7 @@ type share struct {
 // wanted is what the owners of a cell do, and nature what happens to them.
 var (
 	wanted = []share{
-		{"scale", 16}, {"version", 16}, {"priority", 6}, {"remove", 4}, {"break", 4}, {"fix", 8}, {"delete", 2}, {"cordon", 4}, {"drain", 10}, {"gone", 6}, {"promote", 6}, {"suspend", 3}, {"resume", 4}, {"restart", 8}, {"steal", 3}, {"delete-rest", 2}, {"rewind", 3}, {"storm", 3},
+		{"scale", 16}, {"version", 16}, {"priority", 6}, {"remove", 4}, {"break", 4}, {"fix", 8}, {"delete", 2}, {"cordon", 7}, {"drain", 10}, {"gone", 6}, {"promote", 6}, {"suspend", 3}, {"resume", 4}, {"restart", 8}, {"steal", 6}, {"delete-rest", 2}, {"rewind", 3}, {"storm", 3}, {"quota", 4}, {"transfer", 8}, {"relabel", 5}, {"remove-set", 5}, {"forget", 6},
 	}
 	nature = []share{
 		{"kill-master", 4},
@@ -30,6 +30,14 @@ var (
 		{"slow-store", 2},
 		{"lose-store", 2},
 		{"lose-git", 3},
+		{"split-master", 3},
+		{"move-master", 2},
+		{"restore", 1},
+		{"go-back", 2},
+		{"lose-machine", 2},
+		{"lose-disk", 1},
+		{"ask-for-name", 3},
+		{"overload", 5},
 		{"kill-agent", 15},
 		{"crash-agent", 15},
 		{"stop-agent", 10},
@@ -65,7 +73,7 @@ func Generate(seed uint64, steps int) []Action {
 		case n < 44:
 			a.Do = pick(rng, nature)
 		}
-		if a.Do == "set-clock" && seed%2 == 0 {
+		if (a.Do == "set-clock" || a.Do == "move-master") && seed%2 == 0 {
 			a.Do = "set-machine-clock" // so that what an hour is can be said in some worlds
 		}
 		actions = append(actions, a)

@@ -8,8 +8,8 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// tiredAfter is how long a task whose argument is "tired" answers its checks.
-const tiredAfter = 5 * time.Second
+// degradesAfter is how long a task whose argument is "degrade" answers its checks.
+const degradesAfter = 5 * time.Second
 
 // ask does the health checks that are due, as nodeagent/loop does.
 func (w *World) ask(m *machine) {
@@ -30,7 +30,7 @@ func (w *World) ask(m *machine) {
 			continue
 		}
 		argument := strings.Join(c.Assignment.Job.Task.Process.Command, " ")
-		ok := !strings.Contains(argument, "sick") && (!strings.Contains(argument, "tired") || w.now.Sub(r.began) < tiredAfter)
+		ok := !strings.Contains(argument, "sick") && (!strings.Contains(argument, "degrade") || w.now.Sub(r.began) < degradesAfter)
 		if r.asked = w.now; ok {
 			r.failed = 0
 		} else {

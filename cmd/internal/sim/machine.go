@@ -23,6 +23,8 @@ type machine struct {
 	index int
 	name  string
 	boot  int
+	drawn int    // how often its state directory was made anew
+	named string // the id that it got when it took the name of another, "" if it has not
 	clock clock
 	disk  disk
 	alive []*run // processes, in the order in which they started
@@ -33,6 +35,10 @@ type machine struct {
 	agentAt time.Time // when it starts again
 	stopped time.Time // until then the agent is stopped (SIGSTOP)
 	crashIn int       // the agent dies after this many actions; 0 never
+
+	stranger   time.Time // until then another machine says that it is this one
+	strange    int       // how many have
+	overloaded time.Time // until then its prod tasks wait for processors
 
 	moved    bool                               // a process began or ended since the last check
 	ended    bool                               // a process ended since the agent last looked
@@ -61,7 +67,7 @@ func (m *machine) info() schema.MachineInfo {
 		size = 2
 	}
 	return schema.MachineInfo{
-		Name: m.name, ID: m.name + "-id", Boot: m.bootID(), Capacity: schema.Resources{CPUMilli: 4000*size + 30, RAMBytes: size * 8 << 30, DiskBytes: size * 64 << 30},
+		Name: m.name, ID: m.id(), Boot: m.bootID(), Capacity: schema.Resources{CPUMilli: 4000*size + 30, RAMBytes: size * 8 << 30, DiskBytes: size * 64 << 30},
 		Ports:      schema.PortRange{First: 20000, Last: 20099},
 		Devices:    []schema.DeviceGroup{{Kind: "gpu", Count: 2}},
 		Attributes: map[string]string{"rack": m.rack()},

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/control"
 	"github.com/musterhq/muster/reconciler/intent"
+	"github.com/musterhq/muster/reconciler/loop"
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/reconciler/store"
 	"github.com/musterhq/muster/schema"
@@ -37,6 +39,7 @@ type master struct {
 	epochs  map[string]uint64         // of the connected machines
 	heard   map[string]*schema.Report // the last of each
 	heardAt map[string]time.Time      // and when
+	told    map[string]told           // what each was sent last
 }
 
 // turnMaster starts a master if there is none, or lets it hear, decide and
@@ -135,12 +138,14 @@ func (w *World) startMaster() error {
 	w.note("a master starts")
 	w.master = &master{
 		Master: m, since: w.now, store: s, state: m.State(), last: m.Last(), news: true,
-		epochs: map[string]uint64{}, heard: map[string]*schema.Report{}, heardAt: map[string]time.Time{},
+		epochs: map[string]uint64{}, heard: map[string]*schema.Report{}, heardAt: map[string]time.Time{}, told: map[string]told{},
 	}
 	w.moved = true
 	w.oracle.restarted(m.State())
 	w.checkOnce(w.oracle.halfway)
 	w.oracle.halfway = nil
+	w.oracle.losses.load(m.State(), w.now)
+	w.oracle.findLater(docs)
 	return nil
 }
 
@@ -150,6 +155,10 @@ func (w *World) startMaster() error {
 func (w *World) masterStep() error {
 	m := w.master
 	for _, machine := range w.machines {
+		w.hangUp(machine)
+		if err := w.turnStranger(machine); err != nil {
+			return err
+		}
 		if err := w.listen(machine); err != nil {
 			return err
 		}
@@ -165,7 +174,24 @@ func (w *World) masterStep() error {
 		return nil
 	}
 	m.Decide()
-	return w.carryOut()
+	if err := w.carryOut(); err != nil {
+		return err
+	}
+	if w.moved || w.turns%auditEvery == 0 {
+		w.checkTold()
+	}
+	return nil
+}
+
+// hangUp tells the master of a connection that has ended.
+func (w *World) hangUp(machine *machine) {
+	m := w.master
+	if epoch, ok := m.epochs[machine.name]; ok && (machine.link.lost || machine.agent == nil && machine.open(w.now)) {
+		m.Leave(machine.name, epoch)
+		delete(m.epochs, machine.name)
+		delete(m.told, machine.name)
+		machine.link.in = slices.DeleteFunc(machine.link.in, func(l message) bool { return l.hello }) // its answer went with it
+	}
 }
 
 // checkAsleep looks now and then whether a master that sleeps has something to do.
@@ -236,25 +262,24 @@ func (w *World) carryOut() error {
 		if err != nil {
 			return err
 		}
-		done := w.now
-		if done.Before(m.busy) {
-			done = m.busy
-		}
-		m.Advance(w.clock.read(done))
 	}
 }
 
-// does stores, tells and pushes.
+// does stores, tells and pushes, as reconciler/loop does it.
 func (w *World) does(ready *reconciler.Ready) error {
-	if err := w.commit(ready.Writes); err != nil {
+	if f := w.cfg.Mutant.Writes; f != nil {
+		ready.Writes = f(ready.Writes)
+	}
+	w.checkPrefixes(ready.Writes)
+	ready.Writes = w.later(ready.Writes)
+	io := &masterIO{World: w}
+	var err error
+	if ready.Writes, err = io.cut(context.Background(), ready.Writes); err != nil {
 		return err
 	}
-	w.noteEvents(ready.Events)
-	for _, v := range ready.Views {
-		w.master.version = v.Version
-		w.toMachine(w.named(v.Machine), message{epoch: v.Epoch, version: v.Version, view: v.Assignments})
-	}
-	return nil
+	return loop.CarryOut(context.Background(), &loop.Config{
+		Cell: cellName, Store: io, Pusher: io, Events: io, Now: io.now, Settled: func(string, time.Duration) {},
+	}, w.master.Master, ready)
 }
 
 // adopts has the repository's head come into force.
@@ -293,11 +318,17 @@ func (w *World) decides(ready *reconciler.Ready) error {
 	}
 	w.checkEvents(ready.Events, before, in.Now)
 	w.checkDrains(before, suspended, in.Now)
+	w.checkWaves(before, w.drains())
+	w.checkRelief(before, suspended)
+	w.checkSets(before)
+	w.checkConstraints(before)
 	w.checkOnce(before)
 	w.oracle.halfway = nil
-	w.checkTrials(before, suspended)
+	w.checkRollouts(before, suspended)
 	w.checkSuspended(suspended)
 	w.checkRestarts(before)
+	w.checkShares()
+	w.checkForgotten(in.Now)
 	w.checkWake(in)
 	w.checkWaits(in.Now)
 	return nil
@@ -336,7 +367,7 @@ func (w *World) listen(machine *machine) error {
 			}
 			continue
 		}
-		if l.epoch != m.epochs[machine.name] {
+		if w.rivalHears(machine, l) || l.epoch != m.epochs[machine.name] {
 			continue // of a session that is over
 		}
 		if err := w.hear(machine, l.report); err != nil {
@@ -366,49 +397,26 @@ func (w *World) hear(machine *machine, r *schema.Report) error {
 // join connects a machine anew.
 func (w *World) join(machine *machine) error {
 	m := w.master
-	epoch, err := m.Join(machine.info(), w.clock.read(w.now))
-	if err != nil {
-		w.violate("%v", err)
-		return nil
+	info := machine.info()
+	info.Seen = machine.seen()
+	epoch, err := m.Join(info, w.clock.read(w.now))
+	if stored := w.carryOut(); stored != nil {
+		return stored
 	}
-	if err := w.carryOut(); err != nil {
-		return err
+	m.news = true
+	w.unhear(machine.name)
+	if err != nil {
+		if !w.contested(machine) {
+			w.violate("%v", err)
+		}
+		return nil
 	}
 	if epoch <= w.oracle.epochs[machine.name] {
 		w.violate("machine %s was given epoch %d after %d", machine.name, epoch, w.oracle.epochs[machine.name])
 	}
 	w.oracle.epochs[machine.name], m.epochs[machine.name] = epoch, epoch
 	w.oracle.joined[machine.name] = w.now
-	m.news = true
 	w.toMachine(machine, message{hello: true, epoch: epoch})
-	return nil
-}
-
-// commit stores writes as the loop does, in transactions as small as the world
-// wants them; the memory's hook decides where the master dies.
-func (w *World) commit(writes []model.Write) error {
-	if f := w.cfg.Mutant.Writes; f != nil {
-		writes = f(writes)
-	}
-	if len(writes) > 0 && w.now.Before(w.slow) {
-		w.master.busy = w.now.Add(slowCommit)
-	}
-	for len(writes) > 0 {
-		n := len(writes)
-		if w.cfg.Cut > 0 {
-			n = min(n, w.cfg.Cut)
-		}
-		for _, batch := range model.Batches(writes[:n]) {
-			if err := w.master.store.Commit(context.Background(), batch); err != nil {
-				return err
-			}
-			if err := w.master.Stored(batch); err != nil {
-				return err
-			}
-		}
-		writes = writes[n:]
-		w.moved = true
-	}
 	return nil
 }
 

@@ -100,10 +100,10 @@ func TestMutants(t *testing.T) {
 	}
 }
 
-// caught plays a seed with a bug: a world of all there is, then one of services that
-// of which half of the racks are drained.
+// caught plays a seed with a bug: a world of all there is, one of services of which half
+// of the racks are drained, and one in which machines come and go.
 func caught(seed uint64, m *Mutant) error {
-	for _, s := range []Script{Seeded(seed, *steps), HalfDrained(seed, drainSteps)} {
+	for _, s := range []Script{Seeded(seed, *steps), HalfDrained(seed, drainSteps), Rough(seed, *steps/roughShare)} {
 		if _, err := s.Play(m); err != nil {
 			return err
 		}

@@ -21,8 +21,9 @@ type oracle struct {
 	finished map[schema.TaskName]uint64 // generation of the run that exited 0
 	failed   map[schema.TaskName]failure
 	counter  uint64
-	homes    map[home]int // index of a system job on a machine
-	trials   map[schema.JobName]*trial
+	indexOn  map[jobMachine]int // index of a system job on a machine
+	indices  map[schema.JobName][]int
+	rollouts map[schema.JobName]*rollout
 	proven   map[schema.JobName]map[string]bool // commands that need no canary
 	gone     map[string]time.Time               // machine → when it was first seen to be declared gone
 	restarts map[string]*restarted              // that were asked for and are not known to be over
@@ -33,7 +34,12 @@ type oracle struct {
 	stops    map[schema.JobName][]time.Time     // that were chosen, of tasks that worked
 	jumped   time.Time                          // when the clock of the master's host was last set
 	unseen   unseen
-	epochs   map[string]uint64 // the last that each machine was given
+	losses   losses
+	epochs   map[string]uint64        // the last that each machine was given
+	ended    map[uint64]bool          // generations of batch tasks whose run has exited with 0
+	again    map[schema.TaskName]bool // finished after the snapshot that the store was put back to
+	unknown  map[uint64]bool          // generations that ran then, which the store may never hear of: true if it was not told of them
+	later    map[string][]byte        // documents with what a later release wrote, as they were stored last
 	packages map[schema.Digest]bool
 	data     map[schema.Digest]*schema.Job // of jobs, as they were ever committed
 }
@@ -47,7 +53,7 @@ type failure struct {
 func newOracle() oracle {
 	return oracle{
 		durable: &model.State{}, good: map[string]*schema.Package{}, heard: map[string]time.Time{}, finished: map[schema.TaskName]uint64{}, failed: map[schema.TaskName]failure{},
-		trials: map[schema.JobName]*trial{}, proven: map[schema.JobName]map[string]bool{}, restarts: map[string]*restarted{}, written: map[uint64]time.Time{}, joined: map[string]time.Time{}, cordoned: map[string]uint64{}, stops: map[schema.JobName][]time.Time{}, epochs: map[string]uint64{}, packages: map[schema.Digest]bool{}, data: map[schema.Digest]*schema.Job{},
+		rollouts: map[schema.JobName]*rollout{}, proven: map[schema.JobName]map[string]bool{}, restarts: map[string]*restarted{}, written: map[uint64]time.Time{}, ended: map[uint64]bool{}, again: map[schema.TaskName]bool{}, unknown: map[uint64]bool{}, later: map[string][]byte{}, losses: losses{since: map[string]time.Time{}, held: map[string]time.Time{}}, joined: map[string]time.Time{}, cordoned: map[string]uint64{}, stops: map[schema.JobName][]time.Time{}, epochs: map[string]uint64{}, packages: map[schema.Digest]bool{}, data: map[schema.Digest]*schema.Job{},
 	}
 }
 
@@ -77,6 +83,7 @@ func (o *oracle) committed(c schema.Compiled) {
 // finish takes down that a batch task's run has exited with 0. One that the
 // store has given up already does not count.
 func (o *oracle) finish(task schema.TaskName, generation uint64) {
+	o.ended[generation] = true
 	if r := o.record(task); r != nil && r.Generation == generation {
 		o.finished[task] = generation
 	}
@@ -171,7 +178,7 @@ func (w *World) checkStart(a nodeagent.Action) {
 		w.violate("task %s is started after it was stored that it is done", a.Task)
 	}
 	g, finished := w.oracle.finished[a.Task]
-	if !finished || g >= a.Generation {
+	if !finished || g >= a.Generation || w.oracle.again[a.Task] {
 		return
 	}
 	lost := r != nil && slices.ContainsFunc(r.Causes, func(c schema.Cause) bool {
@@ -228,7 +235,7 @@ func (w *World) checkCauses(before snap) {
 		for i := range c.Tasks {
 			r := &c.Tasks[i]
 			was := before.record(name.Job.Task(r.Index))
-			if was == nil || was.Machine == "" || was.Generation == r.Generation && r.Machine != "" {
+			if was == nil || was.Machine == "" || was.Generation == r.Generation && r.Machine != "" || w.restoredBefore(was.Generation) {
 				continue
 			}
 			if n := len(r.Causes); n == 0 || r.Causes[n-1].Generation != was.Generation || r.Causes[n-1].Kind == "" {
@@ -272,13 +279,14 @@ func (w *World) checkPreempted(task schema.TaskName, stopped bool, before snap) 
 // to.
 func (w *World) checkLost(e schema.Event, task schema.TaskName, before snap) {
 	last := w.oracle.heard[e.Machine]
-	if since := w.master.since; since.After(last) {
-		last = since
+	if _, lost := w.oracle.losses.since[e.Machine]; !lost && w.master.since.After(last) { // else it was lost to the one before
+		last = w.master.since
 	}
 	least, ever := w.tolerated(task, e.Machine, before)
 	if silence := w.now.Sub(last); silence < least || !ever {
 		w.violate("machine %s is given up after %s, with task %s", e.Machine, silence, task)
 	}
+	w.checkShare(task, e.Machine)
 	if fit := w.now.Sub(w.named(e.Machine).fit); fit > time.Minute {
 		w.violate("machine %s is given up, and nothing has been wrong with it for %s", e.Machine, fit)
 	}

@@ -27,11 +27,12 @@ type declared struct {
 	tasks   int
 	version int
 	shift   int // of its priority, within its band
+	without int // of an alloc set and its jobs: 1 without the set, 2 without the jobs
 }
 
 // versions are the arguments of a service; "crash" and "sick" do what they say,
-// and "tired" becomes sick.
-var versions = []string{"v1", "v2", "v3", "v4", "crash", "sick", "tired"}
+// and "degrade" becomes sick.
+var versions = []string{"v1", "v2", "v3", "v4", "crash", "sick", "degrade"}
 
 func (d declared) argument() string { return versions[d.version%len(versions)] }
 
@@ -64,6 +65,9 @@ var templates = []template{
 		j.Priority, j.Task.Health = d.priority(100), nil
 		if after := []int{0, 15, 90}[d.shift/3%3]; after > 0 {
 			j.Silence = &schema.Silence{AfterSeconds: after}
+		}
+		if d.shift%6 == 5 {
+			j.Constraints = []schema.Constraint{{Attribute: "tier", Operator: schema.Equal, Value: "a"}}
 		}
 		addJob(p, j)
 	}},
@@ -99,6 +103,7 @@ var templates = []template{
 		inner := max(d.tasks, 1) * 2
 		Within(p, Pair("pair", d.tasks, int64(300+100*(d.shift%3))),
 			Service("inner", inner, d.argument()), careful(Service("saver", d.tasks, versions[d.version%2]), d.shift%3))
+		part(p, d.without)
 	}},
 }
 
@@ -120,6 +125,7 @@ type repository struct {
 	jobs     map[string][]declared      // of each user, by template
 	broken   map[string]bool            // users whose package does not compile
 	gone     map[string]bool            // users whose directory is not there
+	quotas   map[string]int             // of each user, in percent of what it is at first
 	machines map[string]schema.Machine  // what is declared of them, by the names of the objects
 	packages map[string]*schema.Package // as committed last; nil: does not compile
 }
@@ -128,9 +134,10 @@ type repository struct {
 // between them, or all of the catalogue for each user.
 func newRepository(jobs string) *repository {
 	r := &repository{
-		jobs: map[string][]declared{}, broken: map[string]bool{}, gone: map[string]bool{}, machines: map[string]schema.Machine{},
-		packages: map[string]*schema.Package{".": randomRoot()},
+		jobs: map[string][]declared{}, broken: map[string]bool{}, gone: map[string]bool{}, quotas: map[string]int{}, machines: map[string]schema.Machine{},
+		packages: map[string]*schema.Package{},
 	}
+	r.packages["."] = randomRoot(r.quotas)
 	for _, u := range users {
 		for _, t := range templates {
 			there := jobs == "" || slices.Contains(strings.Split(jobs, ","), u+"/"+t.name)
@@ -143,8 +150,8 @@ func newRepository(jobs string) *repository {
 }
 
 // randomRoot grants each user a little more than the catalogue asks for at
-// first, so that growth meets a quota.
-func randomRoot() *schema.Package {
+// first, so that growth meets a quota; or so many percent of that.
+func randomRoot(percent map[string]int) *schema.Package {
 	p := Root(20, users...)
 	for _, u := range users {
 		p.Objects.Quotas = append(p.Objects.Quotas, schema.Quota{
@@ -152,6 +159,12 @@ func randomRoot() *schema.Package {
 			Resources: schema.Resources{CPUMilli: 3200, RAMBytes: 1 << 40, DiskBytes: 1 << 40}, Tasks: 100,
 		})
 		p.Origins[schema.ObjectKey{Kind: schema.KindQuota, Name: u + "-batch"}] = schema.Position{Path: "batch.cue", Line: 1, Column: 1}
+	}
+	for i := range p.Objects.Quotas {
+		q := &p.Objects.Quotas[i]
+		if share := percent[q.User]; share > 0 {
+			q.CPUMilli, q.Tasks = q.CPUMilli*int64(share)/100, q.Tasks*share/100
+		}
 	}
 	return p
 }

@@ -120,6 +120,9 @@ func (w *World) checkRestarts(before snap) {
 
 // wasAsked reports whether a restart goes on that is to stop a generation.
 func (w *World) wasAsked(task schema.TaskName, generation uint64) bool {
+	if w.master.state.Restored != nil {
+		return true // what was asked for is as old as the snapshot
+	}
 	for name, x := range w.oracle.restarts {
 		r := w.master.state.Restarts[name]
 		if r != nil && r.Failed == "" && x.ran[task] == generation {

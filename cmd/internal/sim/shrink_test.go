@@ -43,7 +43,7 @@ func TestShrink(t *testing.T) {
 	if err := fails(&early); err != nil {
 		t.Fatalf("it is found before it is there: %v", err)
 	}
-	x := Shrinking{Fails: fails, Tries: 150}
+	x := Shrinking{Fails: fails, Tries: 200}
 	short := x.Shrink(long)
 	t.Logf("%d actions of %d, after %d tries:\n%s\n%s", len(short.Actions), len(long.Actions), tries, short.String(), short.Tell(bug))
 	again := fails(&short)

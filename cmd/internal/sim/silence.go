@@ -76,7 +76,8 @@ func (w *World) checkTwin(on *machine, r *run) {
 	}
 	for _, m := range w.machines {
 		for _, x := range m.alive {
-			if _, gone := w.oracle.written[x.of.assignment.Generation]; x != r && x.of.assignment.Task == a.Task && !gone {
+			_, gone := w.oracle.written[x.of.assignment.Generation]
+			if gone = gone || w.oracle.unknown[x.of.assignment.Generation]; x != r && x.of.assignment.Task == a.Task && !gone {
 				w.violate("task %s generation %d starts while generation %d lives on %s: it must never run twice", a.Task, a.Generation, x.of.assignment.Generation, m.name)
 			}
 		}
@@ -100,7 +101,8 @@ func (w *World) checkOnce(before snap) {
 			r := w.oracle.record(task)
 			switch {
 			case r != nil && r.Generation == was.Generation && r.Machine != "":
-			case w.isGone(was.Machine):
+			case r != nil && w.survived(r.Generation): // what was decided after the snapshot
+			case w.isGone(was.Machine) || w.isForgotten(was.Machine):
 				w.oracle.written[was.Generation] = w.now
 			default:
 				w.violate("task %s generation %d on %s is given up, which has not said that it ended: it must never run twice", task, was.Generation, was.Machine)
@@ -117,7 +119,7 @@ func (w *World) over(machine string, of schema.TaskRef) bool {
 	if d.find(of.Task, of.Generation) != nil {
 		return w.dead(machine, of.Generation)
 	}
-	return d.refused[file(of, "assignment.json")] || slices.ContainsFunc([]*nodeagent.View{d.view, d.refusedView}, func(v *nodeagent.View) bool {
+	return w.restoredBefore(of.Generation) || d.refused[file(of, "assignment.json")] || slices.ContainsFunc([]*nodeagent.View{d.view, d.refusedView}, func(v *nodeagent.View) bool {
 		return v != nil && slices.ContainsFunc(v.Assignments, func(a schema.Assignment) bool {
 			return a.Generation == of.Generation && a.Stop != nil
 		})
@@ -130,6 +132,8 @@ func (w *World) over(machine string, of schema.TaskRef) bool {
 func (w *World) tolerated(task schema.TaskName, machine string, before snap) (time.Duration, bool) {
 	r, j := before.record(task), w.master.state.Jobs[task.JobName]
 	switch {
+	case w.isForgotten(machine):
+		return 0, true
 	case w.isGone(machine):
 		return silentAfter, true
 	case r == nil:

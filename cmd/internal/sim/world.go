@@ -70,6 +70,10 @@ type World struct {
 	master     *master   // nil while there is none
 	frozen     *master   // one that does not know that it was replaced
 	thawAt     time.Time // when frozen wakes up
+	rival      *master   // one that was replaced, does not know it, and goes on
+	rivalEnd   time.Time // when it sees that its lease has ended
+	snapshots  []snapshot
+	laterUntil time.Time // until then a later release leads
 	masterAt   time.Time // when there is one again
 	slow       time.Time // until then commits take slowCommit
 	gone       time.Time // until then the store refuses all
@@ -165,6 +169,9 @@ func (w *World) Turn() error {
 	w.turns++
 	w.turnMaster()
 	w.thaw()
+	w.turnRival()
+	w.turnRelease()
+	w.keepSnapshot()
 	for _, m := range w.machines {
 		w.turnMachine(m)
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// trial is data that a job with a canary was admitted with, as the world sees it.
-type trial struct {
+// rollout is data that a job with a canary was admitted with, as the world sees it.
+type rollout struct {
 	data     schema.Digest
 	since    time.Time
 	well     time.Time // when so many tasks as the canary has first worked with it
@@ -55,21 +55,21 @@ func (w *World) promote(a Action) bool {
 func (w *World) promoting() {
 	for _, short := range w.head.Promote {
 		name, err := schema.ParseJobName(cellName + "/" + short)
-		t := w.oracle.trials[name]
+		t := w.oracle.rollouts[name]
 		if r := w.master.state.Jobs[name]; err == nil && t != nil && r != nil && t.data == r.Admitted {
 			t.promoted = true
 		}
 	}
 }
 
-// checkTrials: until it has passed its canary, new version is given to no more tasks
+// checkRollouts: until it has passed its canary, new version is given to no more tasks
 // than that has; and data to which a job has said goodbye to none. before is what
 // was stored, and suspended are the jobs that were then.
-func (w *World) checkTrials(before snap, suspended map[schema.JobName]suspendedJob) {
+func (w *World) checkRollouts(before snap, suspended map[schema.JobName]suspendedJob) {
 	s := w.master.state
-	for name := range w.oracle.trials {
+	for name := range w.oracle.rollouts {
 		if s.Jobs[name] == nil {
-			delete(w.oracle.trials, name)
+			delete(w.oracle.rollouts, name)
 			delete(w.oracle.proven, name)
 		}
 	}
@@ -78,10 +78,10 @@ func (w *World) checkTrials(before snap, suspended map[schema.JobName]suspendedJ
 		if want == nil || want.Kind != schema.Service {
 			continue
 		}
-		t := w.oracle.trials[name]
+		t := w.oracle.rollouts[name]
 		if t == nil || t.data != r.Admitted {
-			t = &trial{data: r.Admitted, since: w.now}
-			w.oracle.trials[name] = t
+			t = &rollout{data: r.Admitted, since: w.now}
+			w.oracle.rollouts[name] = t
 		}
 		if r.Rollout != nil && r.Rollout.Returned != "" {
 			_, held := suspended[name]
@@ -114,7 +114,7 @@ func (w *World) prove(name schema.JobName, r *schema.JobRecord) {
 
 // checkCanary counts the tasks that a step gave data to which has not passed its
 // canary. What runs by the same command keeps its process, and does not count.
-func (w *World) checkCanary(name schema.JobName, want *schema.Job, t *trial, before snap) {
+func (w *World) checkCanary(name schema.JobName, want *schema.Job, t *rollout, before snap) {
 	base := w.oracle.data[w.master.state.Jobs[name].Good]
 	if base == nil || command(base) == command(want) || base.Priority > want.Priority || base.AllocSet != want.AllocSet {
 		return // nothing that others could be left with

@@ -1,0 +1,172 @@
+package sim
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// promise is a sentence of a page, or a part of one, that a user may rely on. Either
+// oracles hold it, each by a planted bug in mutants/ that it finds, or it says why none
+// does.
+type promise struct {
+	sentence string
+	oracles  []string // functions of this package
+	mutants  []string // of which each is a way to break it
+	none     string
+}
+
+const (
+	outside  = "it is about what is outside of the cores: "
+	measured = "a simulated machine measures nothing: "
+)
+
+// promises are those of the pages. A page says more that is no promise: how to type it,
+// what it looks like.
+var promises = map[string][]promise{
+	"README.md": {
+		{sentence: "A crash, a lost machine and a new commit are the same work: what is observed is not what is desired, so act.", oracles: []string{"Calm", "checkAsleep"}, mutants: []string{"wake-skipped", "wake-of-rest"}},
+		{sentence: "a bad commit hurts only itself: a package that does not compile, or a job that is not admitted, keeps its last good version", oracles: []string{"checkEvents"}, mutants: []string{"stale-empties"}},
+		{sentence: "a newer commit takes over in the middle of a rollout", oracles: []string{"Calm"}, mutants: []string{"superseded-runs"}},
+		{sentence: "What crashes or is unhealthy stops there, the rest serves on with what it has", oracles: []string{"checkCanary"}, mutants: []string{"canary-count", "canary-proven"}},
+		{sentence: "for updates, drains and all else that muster chooses to do, together", oracles: []string{"checkBudget", "checkHour"}, mutants: []string{"budget-forgotten", "down-by-one", "drain-budget"}},
+		{sentence: "after a minute of silence its tasks start elsewhere, unless too many are silent at once", oracles: []string{"checkLost", "checkShare"}, mutants: []string{"lost-early", "lost-lately"}},
+		{sentence: "until then it is held, and runs on", oracles: []string{"checkEvents"}, mutants: []string{"guard-ignored"}},
+		{sentence: "as many at once as its budget allows", oracles: []string{"checkRestarts", "checkBudget"}, mutants: []string{"restart-uncounted", "restart-again"}},
+		{sentence: "muster suspend all", oracles: []string{"checkSuspended"}, mutants: []string{"suspended-ignored"}},
+		{sentence: "It checks each thing that it says, and leaves nothing behind.", none: outside + "cmd/internal/demo does, as a test"},
+	},
+	"docs/concepts.md": {
+		{sentence: "a cordoned machine gets no new tasks, and what runs on it goes on", oracles: []string{"checkCordons"}, mutants: []string{"cordon-ignored"}},
+		{sentence: "a machine has the same index for as long as the cell knows it", oracles: []string{"checkSystemIndices", "checkForgotten"}, mutants: []string{"system-index", "forgotten-index"}},
+		{sentence: "a new machine gets the lowest that is free", oracles: []string{"checkLowest"}, mutants: []string{"forgotten-index", "system-highest"}},
+		{sentence: "A batch index that has finished is never run again, also when the job's data changes.", oracles: []string{"checkStart", "checkDone"}, mutants: []string{"batch-again", "batch-shrinks", "batch-terminated"}},
+		{sentence: "has task i in alloc i, so that a helper stands beside each server; the tasks of any other job are shared out evenly", oracles: []string{"checkBeside"}, mutants: []string{"alloc-apart"}},
+		{sentence: "It is checked when a job is admitted, not when its tasks are placed.", oracles: []string{"checkPrefixes"}, mutants: []string{"quota-by-one", "quota-growth", "admission-by-name"}},
+		{sentence: "The cell never gives away more of a device than there is", oracles: []string{"checkDevices"}, mutants: []string{"room-of-stopping"}},
+		{sentence: "Its number is unique in the cell for ever.", oracles: []string{"checkState", "checkTwice"}, mutants: []string{"generation-reused", "counter-last", "restore-floor"}},
+		{sentence: "prod never takes the place of prod", oracles: []string{"checkPreempted"}, mutants: []string{"prod-by-prod"}},
+		{sentence: "Only when all of them are known to be dead is the machine assigned to the preemptor", oracles: []string{"checkState"}, mutants: []string{"room-of-stopping", "stop-not-awaited"}},
+		{sentence: "Where a service has come to be spread worse than it could be, as when a rack was lost and has returned, or machines joined later, a running task is moved", oracles: []string{"DrainHalf"}, mutants: []string{"spread-repair", "spread-update"}},
+		{sentence: "It keeps its last good version.", oracles: []string{"checkEvents"}, mutants: []string{"stale-empties", "ownership-ignored"}},
+		{sentence: "A commit that leaves nothing of the repository is held whatever the number.", none: "deletesRest leaves one directory; reconciler/testdata/script has it"},
+		{sentence: "either side refuses messages of a lower one", oracles: []string{"join", "checkTask"}, mutants: []string{"epoch-reused", "epoch-ignored", "forgotten-epoch"}},
+		{sentence: "placement never promises more than a machine has", oracles: []string{"checkRooms"}, mutants: []string{"resources-of-new-data", "alloc-room"}},
+		{sentence: "A change of `cpuMilli`, `ramBytes` or `diskBytes` does not restart tasks", none: "no process is told apart from its successor by the limits; reconciler/testdata/script has it"},
+		{sentence: "A task that works is stopped only when the new version has a place", oracles: []string{"checkBudget"}, mutants: []string{"budget-sick"}},
+		{sentence: "That means the version that is the canary when the commit is applied.", oracles: []string{"checkCanary"}, mutants: []string{"canary-wait"}},
+		{sentence: "all tasks get that data again, and what failed is not tried again until a commit changes the job", oracles: []string{"checkReturned"}, mutants: []string{"return-forgotten", "held-forgets"}},
+		{sentence: "This one is started elsewhere only when it is known not to run any more", oracles: []string{"checkTwin", "checkOnce"}, mutants: []string{"never-twice", "never-twice-restart"}},
+		{sentence: "Each task is stopped when its job's budget allows it and another machine has room.", oracles: []string{"checkBudget"}, mutants: []string{"drain-budget"}},
+		{sentence: "The tasks are stopped first, with the cause `alloc-gone`, and the alloc ends when the last of them has.", oracles: []string{"checkAllocs"}, mutants: []string{"alloc-first"}},
+		{sentence: "A set that is removed while a job names it stays as it is", oracles: []string{"checkSets"}, mutants: []string{"set-removed"}},
+		{sentence: "After `failures` failed checks in a row the task is unhealthy.", oracles: []string{"checkUnhealthy"}, mutants: []string{"unhealthy-at-once"}},
+		{sentence: "The wait doubles with each restart up to `maxDelaySeconds`", oracles: []string{"checkBegin", "checkBackoff"}, mutants: []string{"rest-undisturbed", "backoff-failover", "backoff-forgotten"}},
+		{sentence: "no other task on the machine was given them", oracles: []string{"checkPorts"}, mutants: []string{"ports-twice"}},
+		{sentence: "What is admitted stays, and asking for less is always allowed.", oracles: []string{"checkPrefixes", "checkEvents"}, mutants: []string{"quota-growth"}},
+		{sentence: "it cannot signal or trace the agent, a keeper, or a task of another owner, or touch their files", none: outside + "nodeagent/runtime tries it with real processes"},
+		{sentence: "Nobody starves.", none: measured + "nodeagent's tests of pressure do"},
+		{sentence: "comes back with the task; then the agent removes it", none: "no job here has a sticky directory: nodeagent/loop has the tests"},
+	},
+	"docs/operations.md": {
+		{sentence: "a token is used a second time", none: outside + "reconciler/pki and the tests of both ends of the link do"},
+		{sentence: "Set back, what waits begins its wait anew at worst.", oracles: []string{"checkWaits", "checkBackoff"}, mutants: []string{"clock-backoff"}},
+		{sentence: "canaries, rollouts, suspensions and the hour of a disruption budget go on for as long as before", oracles: []string{"checkHour", "checkCanary"}, mutants: []string{"budget-forgotten"}},
+		{sentence: "the new master hears them for 60 s before it decides or tells them anything", oracles: []string{"checkTells"}, mutants: []string{"restore-tells"}},
+		{sentence: "what the snapshot has on a machine that does not hold it any more is pending", oracles: []string{"Calm"}, mutants: []string{"restore-forgets"}},
+		{sentence: "what runs goes on, as the same process, if its job's data is in the snapshot or in the repository's head", oracles: []string{"checkLost", "checkTerm"}, mutants: []string{"restore-lost"}},
+		{sentence: "No number is given twice, also when a snapshot is restored again", oracles: []string{"checkState", "join", "checkTwice"}, mutants: []string{"restore-floor"}},
+		{sentence: "a batch task that finished less than 10 minutes before its machine reports stays finished", none: "what finished after the snapshot may run again or not: nobody tells here which of the two it was; reconciler/restore_test.go has it"},
+		{sentence: "A leader that wakes up after its lease finds each of its writes refused, and stands by.", oracles: []string{"turnRival", "thaw"}, mutants: []string{"fence"}},
+		{sentence: "The master tries again every second and goes on without a restart.", none: outside + "cmd/internal/cell does that; here a master that loses its store is replaced"},
+		{sentence: "nothing is preempted for a drain", none: "a preemption names the task that it is for, which wants a place in any case"},
+		{sentence: "with `atDeadline: \"stop\"` all that is left is stopped", oracles: []string{"checkDrains"}, mutants: []string{"drain-deadline"}},
+		{sentence: "the next begins when one is empty", oracles: []string{"checkWaves"}, mutants: []string{"drain-waves", "wave-one-more", "wave-empty"}},
+		{sentence: "A machine that is silent cannot stop anything, and has no turn.", oracles: []string{"checkWaves", "checkSilentDrains"}, mutants: []string{"wave-silent", "wave-silent-told"}},
+		{sentence: "What was spent is stored: a new master goes on with it.", none: "no machine here has more than the 100 tasks that a bucket has at once; reconciler/control/bucket_test.go has it"},
+		{sentence: "machines given up within the last 10 minutes count", oracles: []string{"checkShare", "checkShares"}, mutants: []string{"lost-lately", "lost-minutes", "lost-for-ever"}},
+		{sentence: "Time does not end it, nor a new master: machines that return do, or a person does.", oracles: []string{"checkShares"}, mutants: []string{"lost-hold-ends", "lost-returned"}},
+		{sentence: "it is not counted among the silent", oracles: []string{"checkShares"}, mutants: []string{"lost-gone-counts"}},
+		{sentence: "stops the others within 10 s", oracles: []string{"checkTask"}, mutants: []string{"superseded-runs"}},
+		{sentence: "A job may say how long it tolerates silence", oracles: []string{"checkLost"}, mutants: []string{"silence-ignored"}},
+		{sentence: "a task is given to another machine only when it is known not to run any more", oracles: []string{"checkOnce"}, mutants: []string{"never-twice"}},
+		{sentence: "A machine that speaks is not gone, whatever is declared", oracles: []string{"checkOnce", "checkLost"}, mutants: []string{"gone-at-once"}},
+		{sentence: "Its link epoch goes on from the highest that any forgotten machine had", oracles: []string{"checkPrefixes", "join"}, mutants: []string{"forgotten-epoch", "forgotten-epoch-last"}},
+		{sentence: "all of them, past the bucket and past a hold, also those that must never run twice", oracles: []string{"checkForgotten"}, mutants: []string{"forgotten-bucket", "forgotten-stays", "forgotten-first"}},
+		{sentence: "A machine whose agent is connected is not forgotten.", oracles: []string{"forget"}, mutants: []string{"forget-connected"}},
+		{sentence: "is refused until it is lost", oracles: []string{"turnStranger"}, mutants: []string{"name-of-silent"}},
+		{sentence: "is refused until somebody says that it is gone, as above", oracles: []string{"turnStranger"}, mutants: []string{"name-of-waiting"}},
+		{sentence: "A condition itself stops nothing", none: "what a machine in trouble may not get is placement's, which has its own tests"},
+		{sentence: "The master moves the first of those that the agent names which is not prod, is not of a system job", oracles: []string{"checkRelief"}, mutants: []string{"relief-prod", "relief-many"}},
+		{sentence: "A task over its `diskBytes` is stopped", none: measured + "nodeagent's tests of pressure do"},
+		{sentence: "Nothing is dropped for being slow", none: outside + "nodeagent/logfile and nodeagent/keeper do"},
+		{sentence: "It is still healed", oracles: []string{"Calm"}, mutants: []string{"wake-skipped"}},
+		{sentence: "its admitted version stays, a rollout stops where it is", oracles: []string{"checkSuspended"}, mutants: []string{"suspended-ignored"}},
+		{sentence: "one that was decided after the request is new enough, whatever for", oracles: []string{"checkRestarts"}, mutants: []string{"restart-again", "restart-forgotten"}},
+		{sentence: "any file of a task, while its agent runs", none: outside + "the disk here is whole or lost; nodeagent/loop damages each file"},
+		{sentence: "a new one reads the store and hears the agents", oracles: []string{"checkState", "checkTold"}, mutants: []string{"push-session", "push-unheard", "push-data"}},
+		{sentence: "a new one adopts them by their directories", oracles: []string{"checkTwice"}, mutants: []string{"push-empty"}},
+		{sentence: "new generations elsewhere; if it returns, it stops the old ones", oracles: []string{"checkTask"}, mutants: []string{"superseded-runs"}},
+	},
+}
+
+// TestPromises: each sentence stands in its page, each function that holds it is there,
+// and so is each bug that shows it.
+func TestPromises(t *testing.T) {
+	t.Parallel()
+	functions := map[string]bool{}
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	declared := regexp.MustCompile(`(?m)^func \(\w+ \*?\w+\) (\w+)\(`)
+	for _, path := range files {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range declared.FindAllStringSubmatch(string(text), -1) {
+			functions[m[1]] = true
+		}
+	}
+	var planted []string
+	for _, p := range readPlanted(t) {
+		planted = append(planted, p.name)
+	}
+	for page, list := range promises {
+		text, err := os.ReadFile(filepath.Join(tree, page))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range list {
+			p.check(t, page, plain(string(text)), functions, planted)
+		}
+	}
+}
+
+func (p *promise) check(t *testing.T, page, text string, functions map[string]bool, planted []string) {
+	if !strings.Contains(text, plain(p.sentence)) {
+		t.Errorf("%s does not say %q any more: say what it promises now", page, p.sentence)
+	}
+	if (len(p.oracles) > 0) == (p.none != "") || (len(p.oracles) > 0) != (len(p.mutants) > 0) {
+		t.Errorf("%s: %q: want oracles with planted bugs, or why there are none", page, p.sentence)
+	}
+	for _, f := range p.oracles {
+		if !functions[f] {
+			t.Errorf("%s: %q: there is no function %s", page, p.sentence, f)
+		}
+	}
+	for _, m := range p.mutants {
+		if *only == "" && !slices.Contains(planted, m) {
+			t.Errorf("%s: %q: there is no mutants/%s", page, p.sentence, m)
+		}
+	}
+}
+
+// plain is text without the marks of Markdown, in one line.
+func plain(text string) string {
+	return strings.Join(strings.Fields(strings.NewReplacer("*", "", "`", "").Replace(text)), " ")
+}
