@@ -112,6 +112,7 @@ func (c *Cell) build() {
 func (c *Cell) updateMachine(name string) {
 	was := c.kept.machines[name]
 	if was.record == c.facts.Base.Machines[name] && was.heard == c.facts.Observed.Last(name) && was.up == c.facts.IsUp(name) &&
+		len(was.machine.BusyDevices) == 0 && // which are free, or a task's, by what becomes of records
 		was.desired == c.facts.Desired && (was.again.IsZero() || c.facts.Now.Before(was.again)) {
 		c.until = c.until.Or(c.facts.At(was.again))
 		return
