@@ -309,7 +309,7 @@ func (w *World) checkBackoff(task schema.TaskName, before snap) {
 	if !w.oracle.jumped.Before(f.at) {
 		return // the time of day, by which a master must go that has just started, says nothing
 	}
-	if failed && was != nil && was.Data == f.data && is != nil && is.Data == f.data && w.now.Sub(f.at) < 10*time.Second {
+	if failed && was != nil && was.Data == f.data && is != nil && !w.survived(is.Generation) && is.Data == f.data && w.now.Sub(f.at) < 10*time.Second {
 		w.violate("task %s failed %s ago and is scheduled again", task, w.now.Sub(f.at))
 	}
 }

@@ -61,7 +61,7 @@ func (w *World) checkRelief(before snap, suspended map[schema.JobName]suspendedJ
 	asking := 0
 	for machine, refs := range leaving {
 		named := w.relief(machine)
-		if len(named) > 0 {
+		if w.hears(machine) && slices.ContainsFunc(refs, func(r schema.TaskRef) bool { return slices.Contains(named, r) }) {
 			asking++
 		}
 		unnamed := func(r schema.TaskRef) bool { return !slices.Contains(named, r) } // what was named before may have been enough
