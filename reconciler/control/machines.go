@@ -128,6 +128,7 @@ func (s machines) forgetMachines() {
 			continue
 		}
 		s.SetMachine(name, nil)
+		s.another() // what the cell has is less, by which jobs are admitted
 		for _, home := range homes[name] {
 			if r := s.Job(home.JobName); r.Admitted != "" && s.Data(r.Admitted).Kind == schema.System {
 				s.Remove(home.JobName, home.Index)
