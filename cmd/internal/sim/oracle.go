@@ -38,7 +38,7 @@ type oracle struct {
 	epochs   map[string]uint64        // the last that each machine was given
 	ended    map[uint64]bool          // generations of batch tasks whose run has exited with 0
 	again    map[schema.TaskName]bool // finished after the snapshot that the store was put back to
-	unknown  map[uint64]bool          // generations that ran then, which the store may never hear of: true if it was not told of them
+	unknown  map[uint64]bool          // generations that ran then, which the store may know nothing of
 	later    map[string][]byte        // documents with what a later release wrote, as they were stored last
 	packages map[schema.Digest]bool
 	data     map[schema.Digest]*schema.Job // of jobs, as they were ever committed
@@ -287,7 +287,7 @@ func (w *World) checkLost(e schema.Event, task schema.TaskName, before snap) {
 		w.violate("machine %s is given up after %s, with task %s", e.Machine, silence, task)
 	}
 	w.checkShare(task, e.Machine)
-	if fit := w.now.Sub(w.named(e.Machine).fit); fit > time.Minute {
+	if fit := w.now.Sub(w.named(e.Machine).fit); fit > time.Minute && !w.isForgotten(e.Machine) {
 		w.violate("machine %s is given up, and nothing has been wrong with it for %s", e.Machine, fit)
 	}
 }

@@ -128,7 +128,7 @@ func (o *oracle) putBack(s *snapshot, w *World) {
 	clear(o.later)
 	for _, m := range w.machines { // what a store does not know of, it cannot wait for
 		for _, r := range m.alive {
-			o.unknown[r.of.assignment.Generation] = r.of.assignment.Generation > s.counter
+			o.unknown[r.of.assignment.Generation] = true
 		}
 	}
 }

@@ -31,7 +31,7 @@ func TestShrink(t *testing.T) {
 	t.Parallel()
 	const turns = 100
 	bug := forgetful(turns * tick)
-	long := Script{World: Config{Seed: 10, Machines: 3, Cut: 2, Slow: true, Jobs: "a/web,b/count"}, Actions: Generate(10, 3000)}
+	long := Script{World: Config{Seed: 9, Machines: 3, Cut: 2, Slow: true, Jobs: "a/web,b/count"}, Actions: Generate(25, 3000)}
 	tries := 0
 	fails := func(s *Script) error { tries++; _, err := s.Play(bug); return err }
 	err := fails(&long)
@@ -43,7 +43,7 @@ func TestShrink(t *testing.T) {
 	if err := fails(&early); err != nil {
 		t.Fatalf("it is found before it is there: %v", err)
 	}
-	x := Shrinking{Fails: fails, Tries: 200}
+	x := Shrinking{Fails: fails, Tries: 150}
 	short := x.Shrink(long)
 	t.Logf("%d actions of %d, after %d tries:\n%s\n%s", len(short.Actions), len(long.Actions), tries, short.String(), short.Tell(bug))
 	again := fails(&short)

@@ -56,6 +56,9 @@ func onlyRebalances(out *control.Output) bool {
 // once a master has decided.
 func (w *World) checkWaits(now time.Time) {
 	s := w.master.state
+	if s.Recovering() {
+		return // nothing is decided
+	}
 	for name, c := range s.Chunks {
 		j := s.Jobs[name.Job]
 		if j == nil || j.Admitted == "" || w.turns%wakeEvery != 0 {
