@@ -204,7 +204,7 @@ func (w *World) checkAsleep() {
 		in.Desired = nil
 		f(&in)
 	}
-	if out := control.Step(in); len(out.Writes) > 0 {
+	if out := control.Step(in); len(out.Writes) > 0 && !w.takesOver(&out) {
 		w.noteEvents(out.Events)
 		w.violate("the master sleeps until %s, and has to write %s", w.master.wake.Format(time.DateTime), out.Writes[0].Key)
 	}

@@ -38,7 +38,7 @@ func (w *World) checkWake(in control.Input) {
 		return // it goes on at once
 	}
 	in.State, in.Memo, in.Now = m.state, nil, w.clock.read(w.now.Add(sleeps))
-	if out := control.Step(in); len(out.Writes) > 0 && !onlyRebalances(&out) {
+	if out := control.Step(in); len(out.Writes) > 0 && !onlyRebalances(&out) && !w.takesOver(&out) {
 		w.noteEvents(out.Events)
 		w.violate("the master wants to sleep for %s, and has to write %s before", sleeps, out.Writes[0].Key)
 	} else if len(m.last.Writes) == 0 && verdictOf(&out) != verdictOf(m.last) {
@@ -50,6 +50,14 @@ func (w *World) checkWake(in control.Input) {
 // spread better, for which a job is looked at once in a minute.
 func onlyRebalances(out *control.Output) bool {
 	return len(out.Events) > 0 && !slices.ContainsFunc(out.Events, func(e schema.Event) bool { return e.Cause != schema.CauseRebalance })
+}
+
+// takesOver reports whether a step takes over what a machine of a restored cell holds. A
+// master that has combed it looks there no more, for what was removed since.
+func (w *World) takesOver(out *control.Output) bool {
+	return slices.ContainsFunc(out.Events, func(e schema.Event) bool {
+		return e.Kind == schema.EventSchedule && w.survived(e.Generation)
+	})
 }
 
 // checkWaits: no task that is wanted has to wait for longer than back-off lasts,
