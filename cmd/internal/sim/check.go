@@ -68,6 +68,9 @@ func (w *World) check() {
 
 // checkTwice: a generation has one process at most, at any time.
 func (w *World) checkTwice(r *run) {
+	if w.oracle.closed[r.of.assignment.Generation] {
+		w.violate("task %s generation %d runs again, and its machine has said that it has ended", r.of.assignment.Task, r.of.assignment.Generation)
+	}
 	for _, m := range w.machines {
 		for _, x := range m.alive {
 			if x != r && x.of.assignment.Generation == r.of.assignment.Generation {

@@ -11,6 +11,7 @@ func (w *World) checkEnds(m *machine, r *schema.Report) {
 		if t.End == nil {
 			continue
 		}
+		w.oracle.closed[t.Generation] = true
 		if g := m.disk.find(t.Task, t.Generation); g != nil && g.end == nil && !m.disk.refused[file(g.ref(), "end.json")] {
 			w.violate("%s says that task %s generation %d has ended (%s), and has not written down that it did", m.name, t.Task, t.Generation, t.End)
 		}

@@ -29,7 +29,7 @@ func faults() map[ActionKind]func(*World, Action) bool {
 		"stop-agent":        (*World).stopsAgent,   // for N seconds
 		"halt":              (*World).halts,        // agent and tasks for N/2 seconds, in order when N is odd
 		"reboot":            func(w *World, a Action) bool { return w.Reboot(w.machine(a).name) },
-		"lose-machine":      (*World).losesMachine,     // its link is cut for a minute and N/2 seconds; with its tasks when N is odd
+		"lose-machine":      (*World).losesMachine,     // its link is cut for N/2 seconds, a minute at least; with its tasks when N is odd
 		"lose-disk":         (*World).losesDisk,        // Machine restarts, with an empty state directory
 		"ask-for-name":      (*World).asksForName,      // another machine asks for the name of Machine, for N seconds
 		"overload":          (*World).overloads,        // Machine, for N seconds

@@ -28,10 +28,17 @@ func (m *machine) seen() schema.Seen {
 	return s
 }
 
-// losesMachine has a machine be silent for so long that it is lost.
+// losesMachine has a machine be silent for so long that it is lost, mostly one of a rack
+// in which another one is silent.
 func (w *World) losesMachine(a Action) bool {
 	m := w.machine(a)
-	d := between(a.N/2, 62, 200)
+	for _, x := range w.machines {
+		if y := w.machines[(x.index+racks)%len(w.machines)]; a.N%3 != 0 && !x.open(w.now) && y.open(w.now) && y.rack() == x.rack() {
+			m = y
+			break
+		}
+	}
+	d := between(a.N/2, 62, 1500)
 	if modulo(a.N, 2) == 1 {
 		w.Halt(m.name, d, false)
 	}
