@@ -17,7 +17,9 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/reconciler/status"
+	"github.com/musterhq/muster/schema"
 )
 
 // need ends the script unless a command of its own was written as it must be.
@@ -222,14 +224,22 @@ func dig(doc any, path string) (any, error) {
 }
 
 // cmdTasks writes the running tasks of the cell to a file, each as NAME PID
-// START RESTARTS, after it has seen that each is a live process.
+// START RESTARTS, after it has seen that each is a live process; but for those of batch
+// jobs, which may end at any time.
 func cmdTasks(ts *testscript.TestScript, neg bool, args []string) {
 	need(ts, !neg && len(args) == 1, "tasks FILE")
 	ts.Check(ts.Exec("muster", "status", "-o", "json"))
 	var s status.Status
 	ts.Check(json.Unmarshal([]byte(ts.ReadFile("stdout")), &s))
+	batch := map[string]bool{}
+	for i := range s.Jobs {
+		batch[s.Jobs[i].Name] = s.Jobs[i].Kind == schema.Batch
+	}
 	var b strings.Builder
 	for _, t := range s.Tasks {
+		if batch[model.JobOf(t.Name)] {
+			continue
+		}
 		if t.State != "running" || t.PID == 0 { // or an alloc, which has no process
 			continue
 		}
