@@ -38,51 +38,34 @@ func config(t *testing.T) Config {
 	}
 }
 
-// TestSmallCell puts each load on a small cell, and holds that all of it is measured.
-// What it takes is no matter: other tests run beside it.
-func TestSmallCell(t *testing.T) {
-	t.Parallel()
-	if *machines != 0 {
-		t.Skip("a large cell is measured")
-	}
-	r, err := Run(t.Context(), config(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, row := range r.Rows {
-		if math.IsNaN(row.Value) || row.Value < 0 && row.Load != "loss" || r.find(row.Load, row.Measure) != &r.Rows[i] {
-			t.Errorf("row %d: %+v", i, row)
-		}
-	}
-	var sizes map[string][]budget
-	if err := json.Unmarshal(budgetFile, &sizes); err != nil {
-		t.Fatal(err)
-	}
-	for size, list := range sizes {
-		for _, b := range list {
-			if r.find(b.Load, b.Measure) == nil || b.Expected < 0 || b.Margin < 1 {
-				t.Errorf("%s machines: %+v is of no row, or no bound", size, b)
-			}
-		}
-	}
-	if ended := r.find("restart", "tasks that ended"); ended.Value != 0 {
-		t.Errorf("%v tasks ended with the master", ended.Value)
-	}
-}
-
-// TestCell is make bench-cell.
+// TestCell puts each load on a cell, and holds that all of it is measured: on a small one,
+// for which it is no matter what it takes, since other tests run beside it; or, as
+// make bench-cell does, on one of -cell.machines, held to its budgets.
 func TestCell(t *testing.T) {
-	if *machines == 0 {
-		t.Skip("no -cell.machines: see make bench-cell")
-	}
 	cfg := config(t)
-	cfg.Machines, cfg.Steady, cfg.Edits, cfg.LostAfter, cfg.Profiles = *machines, 30*time.Second, 20, time.Minute, *profiles
+	if *machines == 0 {
+		t.Parallel()
+	} else {
+		cfg.Machines, cfg.Steady, cfg.Edits, cfg.LostAfter, cfg.Profiles = *machines, 30*time.Second, 20, time.Minute, *profiles
+	}
 	r, err := Run(t.Context(), cfg)
 	if r == nil {
 		t.Fatal(err)
 	}
 	if err != nil {
 		t.Error(err)
+	}
+	for i, row := range r.Rows {
+		if math.IsNaN(row.Value) || row.Value < 0 && row.Load != "loss" || r.find(row.Load, row.Measure) != &r.Rows[i] {
+			t.Errorf("row %d: %+v", i, row)
+		}
+	}
+	if ended := r.find("restart", "tasks that ended"); ended == nil || ended.Value != 0 {
+		t.Errorf("tasks that ended with the master: %+v", ended)
+	}
+	if *machines == 0 {
+		holdsBudgetsOf(t, r)
+		return
 	}
 	if err := r.Check(); err != nil {
 		t.Error(err)
@@ -99,6 +82,22 @@ func TestCell(t *testing.T) {
 	}
 	if err := os.WriteFile(*results, append(b, '\n'), 0o600); err != nil {
 		t.Error(err)
+	}
+}
+
+// holdsBudgetsOf holds that each budget, of any size of cell, is of a row that is measured.
+func holdsBudgetsOf(t *testing.T, r *Result) {
+	t.Helper()
+	var sizes map[string][]budget
+	if err := json.Unmarshal(budgetFile, &sizes); err != nil {
+		t.Fatal(err)
+	}
+	for size, list := range sizes {
+		for _, b := range list {
+			if r.find(b.Load, b.Measure) == nil || b.Expected < 0 || b.Margin < 1 {
+				t.Errorf("%s machines: %+v is of no row, or no bound", size, b)
+			}
+		}
 	}
 }
 
