@@ -139,8 +139,8 @@ type DeviceNode struct {
 type State struct {
 	Boot      string    `json:"boot"`
 	Keeper    Identity  `json:"keeper"`
-	Task      Identity  `json:"task"` // the main process, leader of its session
-	StartedAt time.Time `json:"startedAt"`
+	Task      Identity  `json:"task"`      // the main process, leader of its session
+	StartedAt time.Time `json:"startedAt"` // just before its command runs
 }
 
 // Identity identifies a process within one boot.

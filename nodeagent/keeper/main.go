@@ -166,10 +166,11 @@ func (h *holder) begin() (err error) {
 
 // start starts the task and returns when its command runs and that is on disk.
 func (h *holder) start() (*State, error) {
+	// From before its command runs: what the task writes is never older than it.
+	state := &State{Boot: h.spec.Boot, StartedAt: time.Now()}
 	if err := h.fork(); err != nil {
 		return nil, err
 	}
-	state := &State{Boot: h.spec.Boot, StartedAt: time.Now()}
 	for pid, id := range map[int]*Identity{os.Getpid(): &state.Keeper, h.main: &state.Task} {
 		p, err := find(pid)
 		if err != nil {
