@@ -1,7 +1,5 @@
 package placement
 
-import "slices"
-
 // free returns what the ask may count on of a machine: for prod what the limits of
 // all tasks leave, for others what their reservations do (Borg §5.5).
 func (c *class) free(r *row) *vector {
@@ -55,7 +53,7 @@ func (s *Snapshot) admits(c *class, slot int32, r *row) answer {
 	if c.ask.On != "" && c.ask.On != s.nodes.at(slot).Name {
 		return isOther
 	}
-	if c.avoid != nil && slices.Contains(c.avoid, s.nodes.at(slot).Name) {
+	if c.avoid != nil && c.avoid[s.nodes.at(slot).Name] {
 		return isAvoided
 	}
 	for i := range c.rules {

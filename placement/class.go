@@ -23,7 +23,7 @@ type class struct {
 	rules    []rule
 	wishes   []wish
 	bounds   []bound
-	avoid    []string
+	avoid    map[string]bool // by machine
 	packages []int32
 	shape    [dims + 1]float32 // direction of what is asked, length 1
 	id       uint64            // hash of the key
@@ -205,12 +205,24 @@ func appendStrings(b []byte, list ...string) []byte {
 	return b
 }
 
+// avoidedBy returns the machines that an ask avoids, nil for none: there may be many.
+func avoidedBy(a *Ask) map[string]bool {
+	if len(a.Avoid) == 0 {
+		return nil
+	}
+	out := make(map[string]bool, len(a.Avoid))
+	for _, name := range a.Avoid {
+		out[name] = true
+	}
+	return out
+}
+
 func (s *Snapshot) newClass(a *Ask, key string) *class {
 	numbers := numbersOf(a)
 	c := &class{
 		key: key, id: hash(key), ask: s.restOf(a), prod: a.Priority.Prod(), priority: int16(a.Priority),
 		limit: vectorOf(a.Limit), ports: int32(len(a.Ports) - len(numbers)), numbers: numbers, needs: s.needs(a.Devices),
-		avoid: a.Avoid, packages: s.packageIDs(a.Packages), epoch: -1,
+		avoid: avoidedBy(a), packages: s.packageIDs(a.Packages), epoch: -1,
 		inSet: a.AllocSet != (schema.JobName{}),
 	}
 	for _, k := range a.Constraints {

@@ -56,14 +56,19 @@ func (s *rollouts) rollOut(job schema.JobName) {
 	}
 	parallel := max(1, r.want.Update.MaxParallel)
 	for _, t := range r.sick {
-		if data, cause := s.renewal(&r, &t); r.moving < parallel && data != "" {
-			s.renew(job, t, cause)
+		if r.moving < parallel {
+			if data, cause := s.renewal(&r, &t); data != "" {
+				s.renew(job, t, cause)
+			}
 		}
 		r.moving++ // one that stays is down all the same, and takes its part of the budget
 	}
 	for _, t := range r.well {
+		if r.moving >= parallel {
+			return
+		}
 		data, cause := s.renewal(&r, &t)
-		if r.moving >= parallel || data == "" {
+		if data == "" {
 			continue
 		}
 		why, until := s.waitsFor(job, &t, data)

@@ -48,6 +48,9 @@ const EarlierVersion = "returns to a version that was rolled out before"
 // GoesBack reports whether the step from one version of a job to the next is one to
 // what was rolled out to completion before.
 func GoesBack(r *schema.JobRecord, was, next *schema.Job) bool {
+	if len(r.Proven) == 0 {
+		return false
+	}
 	run := next.Task.RunDigest()
 	return was != nil && was.Task.RunDigest() != run && slices.Contains(r.Proven, run)
 }

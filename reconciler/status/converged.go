@@ -8,11 +8,13 @@ import "github.com/musterhq/muster/schema"
 func Converged(in DescribeInput, first schema.JobName) (yes bool, waits schema.JobName) {
 	if in.State.Jobs[first] != nil {
 		d := newDescriber(in)
+		d.brief = true
 		if d.job(first); d.waits() {
 			return false, first
 		}
 	}
 	d := newDescriber(in)
+	d.brief = true
 	if d.repository(); d.waits() {
 		return false, schema.JobName{}
 	}

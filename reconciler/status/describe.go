@@ -87,6 +87,10 @@ type describer struct {
 	desired *intent.Desired
 
 	under model.SuspendedJobs
+
+	// brief has a job end at the first of its tasks that does not run and should, which
+	// missing says: all that is asked is whether something waits.
+	brief, missing bool
 }
 
 // facts returns what is so in the cell.
@@ -196,6 +200,10 @@ func (d *describer) job(name schema.JobName) {
 	} else {
 		have = d.indexedTasks(name, have, r, &j)
 	}
+	if d.missing {
+		d.waiting("not all of its tasks run")
+		return
+	}
 	for _, t := range have { // beyond the count: on their way out, or done
 		if t.Done == nil {
 			d.task(name, t, r, &j, false)
@@ -234,6 +242,9 @@ func (d *describer) job(name schema.JobName) {
 // of the others.
 func (d *describer) indexedTasks(name schema.JobName, have []*schema.TaskRecord, r *schema.JobRecord, j *JobStatus) (others []*schema.TaskRecord) {
 	for index := range j.Desired {
+		if d.missing {
+			return nil
+		}
 		if len(have) > 0 && have[0].Index == index {
 			d.task(name, have[0], r, j, true)
 			have = have[1:]
@@ -250,6 +261,8 @@ func (d *describer) systemTasks(name schema.JobName, have []*schema.TaskRecord, 
 	for _, t := range have {
 		m := d.in.State.Machines[t.On]
 		switch {
+		case d.missing:
+			return nil
 		case t.Machine == "" && d.spec(t.On) != nil && d.spec(t.On).Closed(): // it gets nothing new
 		case t.Machine != "" && t.Stop == nil && m != nil && !m.LostSince.IsZero(): // it is not missed
 			d.task(name, t, r, j, false)
@@ -362,6 +375,7 @@ func (d *describer) task(job schema.JobName, r *schema.TaskRecord, record *schem
 		}
 	}
 	t.State, t.Reason = d.state(job.Task(r.Index), r, &t)
+	d.missing = d.brief && wanted && t.State != TaskRunning && t.State != TaskDone
 	d.misplaced(job.Task(r.Index), &t)
 	if m := d.in.Last.Draining[r.Machine]; m != nil && r.Machine != "" {
 		t.Drain = m.Wait(job.Task(r.Index))

@@ -28,7 +28,14 @@ type Changes struct {
 type View struct {
 	Base    *model.State
 	changes *Changes
-	sized   map[sizedJob]*schema.Job // see Admitted
+	sized   map[sizedJob]*schema.Job       // see Admitted
+	tasks   map[schema.JobName]taskRecords // see Tasks
+}
+
+// taskRecords are the records of a job's tasks after so many changes of them.
+type taskRecords struct {
+	changes int
+	records []schema.TaskRecord
 }
 
 // sizedJob is the data of a job with another number of tasks.
@@ -39,7 +46,7 @@ type sizedJob struct {
 
 // ViewOf returns a view of a state with changes, which may go on.
 func ViewOf(base *model.State, changes *Changes) View {
-	return View{base, changes, map[sizedJob]*schema.Job{}}
+	return View{base, changes, map[sizedJob]*schema.Job{}, map[schema.JobName]taskRecords{}}
 }
 
 // Stored returns a view of a state as it is.
@@ -96,14 +103,26 @@ func (v View) Jobs() []schema.JobName {
 }
 
 // Tasks returns the records of a job's tasks, sorted by index. They are not to be
-// written to.
+// written to, and are not written to when the draft changes.
 func (v View) Tasks(job schema.JobName) []schema.TaskRecord {
+	changes := v.Changes(job)
+	if changes == 0 && v.changes.Spans[job] == 1 { // documents that are stored are never written to
+		if c := v.Base.Chunks[model.ChunkName{Job: job}]; c != nil {
+			return slices.Clip(c.Tasks)
+		}
+		return nil
+	}
+	if kept, ok := v.tasks[job]; ok && kept.changes == changes {
+		return kept.records
+	}
 	var out []schema.TaskRecord
 	for n := range v.changes.Spans[job] {
 		if c := v.Chunk(model.ChunkName{Job: job, Number: n}); c != nil {
 			out = append(out, c.Tasks...)
 		}
 	}
+	out = slices.Clip(out)
+	v.tasks[job] = taskRecords{changes, out}
 	return out
 }
 

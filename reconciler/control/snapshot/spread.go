@@ -107,16 +107,19 @@ func (c *Cell) betterFor(name schema.JobName, want *schema.Job, t *schema.TaskRe
 	a, until := c.Placement(Ask{task, want, c.facts.Job(name).Admitted})
 	fork := c.Without(On{task, t.Machine})
 	defer fork.Release()
-	recent := c.JoinedRecently()
-	if len(recent) > 0 {
+	u, better = fork.Uneven(a, t.Machine)
+	if !better {
+		return u, false, until
+	}
+	// Most jobs need not be asked about with all the machines that have just joined.
+	if recent := c.JoinedRecently(); len(recent) > 0 {
 		settled := a
 		settled.Avoid = slices.Concat(a.Avoid, recent)
-		if u, better = fork.Uneven(settled, t.Machine); better {
-			return u, true, until
+		if on, ok := fork.Uneven(settled, t.Machine); ok {
+			u = on
 		}
 	}
-	u, better = fork.Uneven(a, t.Machine)
-	return u, better, until
+	return u, true, until
 }
 
 // JoinedRecently returns the machines that have not been there for long enough to have
