@@ -268,9 +268,12 @@ func (w *World) heal() {
 		if m.agent == nil {
 			m.agentAt = w.now
 		}
-		m.crashIn, m.stopped, m.clock.ahead, m.disk.full = 0, time.Time{}, 0, time.Time{}
+		if m.clock.ahead != 0 {
+			m.clock.ahead, m.clockSet = 0, w.now
+		}
+		m.crashIn, m.stopped, m.disk.full = 0, time.Time{}, time.Time{}
 		m.link.cutIn, m.link.cutOut, m.link.late, m.link.twice = time.Time{}, time.Time{}, 0, false
-		m.clockSet, m.stranger, m.overloaded = w.now, time.Time{}, time.Time{}
+		m.stranger, m.overloaded = time.Time{}, time.Time{}
 		clear(m.foreign)
 		clear(m.disk.fates)
 		for kind := range m.troubles {

@@ -185,9 +185,16 @@ func (w *World) checkStart(a nodeagent.Action) {
 	lost := r != nil && slices.ContainsFunc(r.Causes, func(c schema.Cause) bool {
 		return c.Generation == g && c.Kind == schema.CauseMachineLost
 	})
-	if !lost {
+	if !lost && !w.forgotEnds() {
 		w.violate("task %s is started after it has finished", a.Task)
 	}
+}
+
+// forgotEnds reports whether a machine may have taken an end for an old one since its
+// clock was set, and the store, which was put back, knows nothing of it.
+func (w *World) forgotEnds() bool {
+	r := w.master.state.Restored
+	return r != nil && slices.ContainsFunc(w.machines, func(m *machine) bool { return m.clockSet.After(r.At.Add(-nodeagent.ReportFor)) })
 }
 
 // checkEvents holds what the master says it has decided against what the world
