@@ -54,11 +54,16 @@ func (s *rollouts) rollOut(job schema.JobName) {
 			s.rollAssigned(&r, t)
 		}
 	}
+	s.renewAll(&r)
+}
+
+// renewAll stops as many of a job's tasks as may be at once.
+func (s *rollouts) renewAll(r *rollout) {
 	parallel := max(1, r.want.Update.MaxParallel)
 	for _, t := range r.sick {
 		if r.moving < parallel {
-			if data, cause := s.renewal(&r, &t); data != "" {
-				s.renew(job, t, cause)
+			if data, cause := s.renewal(r, &t); data != "" {
+				s.renew(r.job, t, cause)
 			}
 		}
 		r.moving++ // one that stays is down all the same, and takes its part of the budget
@@ -67,14 +72,14 @@ func (s *rollouts) rollOut(job schema.JobName) {
 		if r.moving >= parallel {
 			return
 		}
-		data, cause := s.renewal(&r, &t)
+		data, cause := s.renewal(r, &t)
 		if data == "" {
 			continue
 		}
-		why, until := s.waitsFor(job, &t, data)
-		if s.book(job, until); why != "" {
-			s.hold(job, why)
-		} else if s.renew(job, t, cause) {
+		why, until := s.waitsFor(r.job, &t, data)
+		if s.book(r.job, until); why != "" {
+			s.hold(r.job, why)
+		} else if s.renew(r.job, t, cause) {
 			r.moving++
 		}
 	}
