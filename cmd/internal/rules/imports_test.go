@@ -164,6 +164,10 @@ var layers = []layer{
 		"it is part of each keeper, and of all who read what keepers write",
 	},
 	{
+		"nodeagent/dial", nil,
+		"it connects, and knows neither master nor task",
+	},
+	{
 		"nodeagent/trash", nil,
 		"it removes trees and knows nothing of tasks",
 	},
@@ -178,7 +182,7 @@ var layers = []layer{
 	},
 	{
 		"nodeagent/link",
-		[]string{"nodeagent", "schema", "schema/identity", "schema/linkpb"},
+		[]string{"nodeagent", "nodeagent/dial", "schema", "schema/identity", "schema/linkpb"},
 		"only the two ends of the link speak its protobuf",
 	},
 	{
@@ -202,7 +206,7 @@ var layers = []layer{
 	},
 	{
 		"nodeagent/loop",
-		[]string{"nodeagent", "nodeagent/durable", "nodeagent/logfile", "nodeagent/trash", "schema", "schema/atomicfile", "schema/filelock"},
+		[]string{"nodeagent", "nodeagent/dial", "nodeagent/durable", "nodeagent/logfile", "nodeagent/trash", "schema", "schema/atomicfile", "schema/filelock"},
 		"the loop owns the state directory, and meets its adapters through interfaces that it declares",
 	},
 	{
