@@ -276,7 +276,9 @@ func holdEvents(was, is *schema.Held) []schema.Event {
 	var out []schema.Event
 	before := HoldsOf(was)
 	for _, h := range HoldsOf(is) {
-		same := func(o Hold) bool { return o.Reason == h.Reason }
+		same := func(o Hold) bool {
+			return o.Guard == h.Guard && slices.Equal(o.Jobs, h.Jobs) && (!h.Name.Counts() || was.Allowed == is.Allowed)
+		}
 		if !slices.ContainsFunc(before, same) {
 			out = append(out, schema.Event{Kind: schema.EventHold, Message: h.Reason + "; " + h.Next})
 		}
