@@ -305,10 +305,5 @@ func (m *Master) described(now time.Time) status.DescribeInput {
 	return status.DescribeInput{State: m.state, Desired: m.desired(), Observed: m.observed, Last: m.last, Head: m.head, Source: m.source, Trouble: m.trouble(), Now: now, Version: m.version}
 }
 
-// trouble says what keeps the newest commit from being read, "" if nothing does.
-func (m *Master) trouble() string {
-	if err := cmp.Or(m.source.Trouble, m.compileErr); err != nil {
-		return err.Error()
-	}
-	return ""
-}
+// trouble says what keeps the newest commit from being read, nil if nothing does.
+func (m *Master) trouble() error { return cmp.Or(m.source.Trouble, m.compileErr) }

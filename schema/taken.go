@@ -61,12 +61,12 @@ type TakenError struct {
 
 // Error tells both places, and on a second line what to do.
 func (e *TakenError) Error() string {
-	return fmt.Sprintf("machine %s: this agent (%s) is refused for another one (%s): %s\nhint: %s", e.Machine, e.Here, e.There, e.Why, e.Hint)
+	return WithHint(fmt.Sprintf("machine %s: this agent (%s) is refused for another one (%s): %s", e.Machine, e.Here, e.There, e.Why), e.Hint)
 }
 
 // Told tells of the refusal in the history of the machine that the other one is.
 func (e *TakenError) Told() string {
-	return fmt.Sprintf("another agent (%s) is refused the name %s, for the one of this machine (%s): %s\nhint: %s", e.Here, e.Machine, e.There, e.Why, e.Hint)
+	return WithHint(fmt.Sprintf("another agent (%s) is refused the name %s, for the one of this machine (%s): %s", e.Here, e.Machine, e.There, e.Why), e.Hint)
 }
 
 // Forgotten says that a machine is gone for good.

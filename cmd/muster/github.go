@@ -52,7 +52,7 @@ func withAdvice(text string, d schema.Diagnostic) string {
 		text += "\nwant: " + screen.Printable(d.Expected)
 	}
 	if d.Hint != "" {
-		text += "\nhint: " + screen.Printable(d.Hint)
+		text = schema.WithHint(text, screen.Printable(d.Hint))
 	}
 	return text
 }

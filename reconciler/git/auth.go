@@ -10,6 +10,8 @@ import (
 	"unicode"
 
 	"golang.org/x/crypto/ssh"
+
+	"github.com/musterhq/muster/schema"
 )
 
 // Auth says who a master is to a remote, and whom it trusts. What is secret is
@@ -38,20 +40,6 @@ const (
 	maxSecret = 1 << 20
 )
 
-// fault is a mistake with what to do about it.
-type fault struct {
-	what, hint string
-	err        error // what it is about, or nil
-}
-
-func (f *fault) Error() string { return f.what + "\nhint: " + f.hint }
-
-func (f *fault) Unwrap() error { return f.err }
-
-func faultf(hint, format string, args ...any) *fault {
-	return &fault{what: fmt.Sprintf(format, args...), hint: hint}
-}
-
 // check finds what is wrong with a, for a remote of a protocol, before it is
 // asked.
 func (a Auth) check(m *remote) error {
@@ -71,11 +59,11 @@ func (a Auth) check(m *remote) error {
 		{"known hosts", a.KnownHosts != "", shell, "ssh"},
 	} {
 		if f.set && !f.fits {
-			return faultf("leave it out, or give a URL that begins with "+f.want, "a %s is given, but it is of no use with %s", f.flag, m.protocol)
+			return schema.Hintf("leave it out, or give a URL that begins with "+f.want, "a %s is given, but it is of no use with %s", f.flag, m.protocol)
 		}
 	}
 	if m.user != "" && a.User != "" && m.user != a.User {
-		return faultf("give one of them", "the URL and --git-user name different users")
+		return schema.Hintf("give one of them", "the URL and --git-user name different users")
 	}
 	if shell {
 		return a.checkShell(m)
@@ -85,13 +73,13 @@ func (a Auth) check(m *remote) error {
 	}
 	switch {
 	case m.user+a.User != "" && a.TokenFile == "":
-		return faultf("put the password or token into a file that only you can read and give --git-token-file FILE", "a user is named, but nothing that proves it")
+		return schema.Hintf("put the password or token into a file that only you can read and give --git-token-file FILE", "a user is named, but nothing that proves it")
 	case a.Bearer && a.TokenFile == "":
-		return faultf("give --git-token-file FILE", "a bearer token is to be sent, but none is named")
+		return schema.Hintf("give --git-token-file FILE", "a bearer token is to be sent, but none is named")
 	case a.Bearer && m.user+a.User != "":
-		return faultf("leave out the user: a bearer token names its owner itself", "a user is named beside a bearer token")
+		return schema.Hintf("leave out the user: a bearer token names its owner itself", "a user is named beside a bearer token")
 	case a.TokenFile != "" && m.protocol == "http" && !loopback(m.host):
-		return faultf("give an https URL; --git-ca-file names the certificate of an authority of your own", "the token would cross the network in clear text")
+		return schema.Hintf("give an https URL; --git-ca-file names the certificate of an authority of your own", "the token would cross the network in clear text")
 	}
 	if _, err := a.token(); err != nil {
 		return err
@@ -102,10 +90,10 @@ func (a Auth) check(m *remote) error {
 
 func (a Auth) checkShell(m *remote) error {
 	if a.KnownHosts == "" {
-		return faultf(fmt.Sprintf("write the server's key with `%s > FILE`, compare its fingerprint with what the server's administrator says, and give --git-known-hosts FILE", m.keyscan()), "no file says which key the server has")
+		return schema.Hintf(fmt.Sprintf("write the server's key with `%s > FILE`, compare its fingerprint with what the server's administrator says, and give --git-known-hosts FILE", m.keyscan()), "no file says which key the server has")
 	}
 	if a.KeyFile == "" {
-		return faultf("make one with `ssh-keygen -t ed25519 -N '' -f FILE`, let FILE.pub read the repository, and give --git-key-file FILE", "no key to log in with is named")
+		return schema.Hintf("make one with `ssh-keygen -t ed25519 -N '' -f FILE`, let FILE.pub read the repository, and give --git-key-file FILE", "no key to log in with is named")
 	}
 	if _, err := a.signer(); err != nil {
 		return err
@@ -120,17 +108,17 @@ func readFile(flag, path string, closed fs.FileMode) ([]byte, error) {
 	info, err := os.Stat(path)
 	switch {
 	case err != nil:
-		return nil, &fault{fmt.Sprintf("%s: %v", flag, err), "name a file that the master can read", err}
+		return nil, schema.Hintf("name a file that the master can read", "%s: %w", flag, err)
 	case !info.Mode().IsRegular():
-		return nil, faultf("name a file", "%s: %s is not a file", flag, path)
+		return nil, schema.Hintf("name a file", "%s: %s is not a file", flag, path)
 	case info.Size() > maxSecret:
-		return nil, faultf("name a file that holds nothing else", "%s: %s has %d bytes, at most %d", flag, path, info.Size(), maxSecret)
+		return nil, schema.Hintf("name a file that holds nothing else", "%s: %s has %d bytes, at most %d", flag, path, info.Size(), maxSecret)
 	case info.Mode().Perm()&closed != 0:
-		return nil, faultf(fmt.Sprintf("chmod 600 %s", path), "%s: %s has mode %04o: others than its owner can use it", flag, path, info.Mode().Perm())
+		return nil, schema.Hintf(fmt.Sprintf("chmod 600 %s", path), "%s: %s has mode %04o: others than its owner can use it", flag, path, info.Mode().Perm())
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return nil, &fault{fmt.Sprintf("%s: %v", flag, err), "name a file that the master can read", err}
+		return nil, schema.Hintf("name a file that the master can read", "%s: %w", flag, err)
 	}
 	return data, nil
 }
@@ -143,10 +131,10 @@ func secret(flag, path string) (string, error) {
 	}
 	text := strings.TrimRight(string(data), "\r\n")
 	if text == "" {
-		return "", faultf("write it there, on one line", "%s: %s is empty", flag, path)
+		return "", schema.Hintf("write it there, on one line", "%s: %s is empty", flag, path)
 	}
 	if strings.ContainsFunc(text, unicode.IsControl) {
-		return "", faultf("write it there alone, on one line", "%s: %s has more than one line, or control characters", flag, path)
+		return "", schema.Hintf("write it there alone, on one line", "%s: %s has more than one line, or control characters", flag, path)
 	}
 	return text, nil
 }
@@ -169,7 +157,7 @@ func (a Auth) roots() ([]byte, error) {
 		return nil, err
 	}
 	if !x509.NewCertPool().AppendCertsFromPEM(data) {
-		return nil, faultf("it begins with -----BEGIN CERTIFICATE-----", "--git-ca-file: %s has no certificate in PEM", a.CAFile)
+		return nil, schema.Hintf("it begins with -----BEGIN CERTIFICATE-----", "--git-ca-file: %s has no certificate in PEM", a.CAFile)
 	}
 	return data, nil
 }
@@ -188,9 +176,9 @@ func (a Auth) signer() (ssh.Signer, error) {
 		s, err := ssh.ParsePrivateKeyWithPassphrase(data, []byte(pass))
 		switch {
 		case errors.Is(err, x509.IncorrectPasswordError):
-			return nil, faultf("the file holds the passphrase on one line", "--git-key-passphrase-file: %s does not open the key in %s", a.PassphraseFile, a.KeyFile)
+			return nil, schema.Hintf("the file holds the passphrase on one line", "--git-key-passphrase-file: %s does not open the key in %s", a.PassphraseFile, a.KeyFile)
 		case err != nil && strings.Contains(err.Error(), "not password protected"), err != nil && strings.Contains(err.Error(), "not an encrypted key"):
-			return nil, faultf("leave out --git-key-passphrase-file", "--git-key-file: the key in %s is not encrypted", a.KeyFile)
+			return nil, schema.Hintf("leave out --git-key-passphrase-file", "--git-key-file: the key in %s is not encrypted", a.KeyFile)
 		case err != nil:
 			return nil, badKey(a.KeyFile, err)
 		}
@@ -199,7 +187,7 @@ func (a Auth) signer() (ssh.Signer, error) {
 	s, err := ssh.ParsePrivateKey(data)
 	var locked *ssh.PassphraseMissingError
 	if errors.As(err, &locked) {
-		return nil, faultf("give --git-key-passphrase-file FILE, or a key without a passphrase", "--git-key-file: the key in %s is encrypted", a.KeyFile)
+		return nil, schema.Hintf("give --git-key-passphrase-file FILE, or a key without a passphrase", "--git-key-file: the key in %s is encrypted", a.KeyFile)
 	}
 	if err != nil {
 		return nil, badKey(a.KeyFile, err)
@@ -208,5 +196,5 @@ func (a Auth) signer() (ssh.Signer, error) {
 }
 
 func badKey(path string, err error) error {
-	return &fault{fmt.Sprintf("--git-key-file: %s holds no private key: %v", path, err), "name the private key that ssh-keygen wrote, not the .pub beside it", err}
+	return schema.Hintf("name the private key that ssh-keygen wrote, not the .pub beside it", "--git-key-file: %s holds no private key: %w", path, err)
 }

@@ -15,6 +15,8 @@ import (
 
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/transport"
+
+	"github.com/musterhq/muster/schema"
 )
 
 // explain says of a remote's error what it is and what to do about it. The text
@@ -33,16 +35,16 @@ func (m *remote) explain(err error) error {
 	if strings.HasPrefix(err.Error(), "repository "+m.name) {
 		return err // it says all that there is to say
 	}
-	var f *fault
+	var f *schema.HintedError
 	if !errors.As(err, &f) {
 		f = m.fault(err)
-		f.err = err
+		f.Err = err
 	}
 	return fmt.Errorf("repository %s: %w", m.name, f)
 }
 
 // fault returns what there is to say of an error.
-func (m *remote) fault(err error) *fault {
+func (m *remote) fault(err error) *schema.HintedError {
 	var status *statusError
 	var redirect *redirectError
 	var content *contentError
@@ -50,19 +52,19 @@ func (m *remote) fault(err error) *fault {
 	var disk *storeError
 	switch {
 	case errors.As(err, &disk):
-		return faultf("check the disk below --data-dir: space, and who owns it", "%v", disk)
+		return schema.Hintf("check the disk below --data-dir: space, and who owns it", "%v", disk)
 	case errors.As(err, &status):
 		return m.statusFault(status)
 	case errors.As(err, &redirect):
-		return faultf("credentials do not follow to another address; if the repository has moved, give its new URL", "%v", redirect)
+		return schema.Hintf("credentials do not follow to another address; if the repository has moved, give its new URL", "%v", redirect)
 	case errors.As(err, &content):
-		return faultf("check the URL: it may be that of a web page, or a page to log in on", "%v", content)
+		return schema.Hintf("check the URL: it may be that of a web page, or a page to log in on", "%v", content)
 	case errors.As(err, &large):
-		return faultf("keep the config in a repository of its own", "the server sends %v", large)
+		return schema.Hintf("keep the config in a repository of its own", "the server sends %v", large)
 	case errors.Is(err, errNoRepository):
-		return faultf("check the URL; a private repository is reported like this too", "%s", oneLine(err.Error()))
+		return schema.Hintf("check the URL; a private repository is reported like this too", "%s", oneLine(err.Error()))
 	case errors.Is(err, errStalled), errors.Is(err, context.DeadlineExceeded):
-		return faultf("check the server and the network; it is tried again", "no answer within %s", m.stall)
+		return schema.Hintf("check the server and the network; it is tried again", "no answer within %s", m.stall)
 	}
 	if f := m.trustFault(err); f != nil {
 		return f
@@ -70,28 +72,28 @@ func (m *remote) fault(err error) *fault {
 	return networkFault(err)
 }
 
-func (m *remote) statusFault(e *statusError) *fault {
+func (m *remote) statusFault(e *statusError) *schema.HintedError {
 	switch {
 	case e.code == http.StatusUnauthorized && m.auth.TokenFile == "":
-		return faultf("give --git-token-file FILE", "%v: it wants to know who asks", e)
+		return schema.Hintf("give --git-token-file FILE", "%v: it wants to know who asks", e)
 	case e.code == http.StatusUnauthorized:
-		return faultf(fmt.Sprintf("check that the token in %s has not expired, and the user; a new token there is used at the next look", m.auth.TokenFile),
+		return schema.Hintf(fmt.Sprintf("check that the token in %s has not expired, and the user; a new token there is used at the next look", m.auth.TokenFile),
 			"%v: it does not accept the token", e)
 	case e.code == http.StatusForbidden:
-		return faultf("let the owner of the token read the repository", "%v: the token does not suffice", e)
+		return schema.Hintf("let the owner of the token read the repository", "%v: the token does not suffice", e)
 	case e.code == http.StatusNotFound:
-		return faultf("check the URL; a private repository is reported like this too", "%v: %v", e, errNoRepository)
+		return schema.Hintf("check the URL; a private repository is reported like this too", "%v: %v", e, errNoRepository)
 	case e.code == http.StatusTooManyRequests:
-		return faultf("it is tried again less often; give a longer --poll", "%v", e)
+		return schema.Hintf("it is tried again less often; give a longer --poll", "%v", e)
 	case e.code >= http.StatusInternalServerError:
-		return faultf("the server's log says more; it is tried again", "%v", e)
+		return schema.Hintf("the server's log says more; it is tried again", "%v", e)
 	}
-	return faultf("check the URL", "%v", e)
+	return schema.Hintf("check the URL", "%v", e)
 }
 
 // trustFault returns what there is to say when a server could not prove who it
 // is, else nil.
-func (m *remote) trustFault(err error) *fault {
+func (m *remote) trustFault(err error) *schema.HintedError {
 	var authority x509.UnknownAuthorityError
 	var invalid x509.CertificateInvalidError
 	var host x509.HostnameError
@@ -99,40 +101,40 @@ func (m *remote) trustFault(err error) *fault {
 	switch {
 	case errors.As(err, &authority):
 		if m.auth.CAFile != "" {
-			return faultf("put the certificate of the authority that signed the server's there", "the server's certificate is not signed by an authority in %s", m.auth.CAFile)
+			return schema.Hintf("put the certificate of the authority that signed the server's there", "the server's certificate is not signed by an authority in %s", m.auth.CAFile)
 		}
-		return faultf("if it is an authority of your own, give its certificate with --git-ca-file FILE", "the server's certificate is signed by an authority that this machine does not know")
+		return schema.Hintf("if it is an authority of your own, give its certificate with --git-ca-file FILE", "the server's certificate is signed by an authority that this machine does not know")
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired && invalid.Cert != nil:
 		if time.Now().Before(invalid.Cert.NotBefore) {
-			return faultf("check the clock of this machine", "the server's certificate is not valid before %s", invalid.Cert.NotBefore.UTC().Format(time.RFC3339))
+			return schema.Hintf("check the clock of this machine", "the server's certificate is not valid before %s", invalid.Cert.NotBefore.UTC().Format(time.RFC3339))
 		}
-		return faultf("have the server's certificate renewed; if it is not that old, check the clock of this machine", "the server's certificate expired at %s", invalid.Cert.NotAfter.UTC().Format(time.RFC3339))
+		return schema.Hintf("have the server's certificate renewed; if it is not that old, check the clock of this machine", "the server's certificate expired at %s", invalid.Cert.NotAfter.UTC().Format(time.RFC3339))
 	case errors.As(err, &invalid):
-		return faultf("have the server's certificate replaced", "%v", invalid)
+		return schema.Hintf("have the server's certificate replaced", "%v", invalid)
 	case errors.As(err, &host):
-		return faultf("give the URL with a name that is in the certificate, or have the certificate replaced", "%s", oneLine(strings.TrimPrefix(host.Error(), "x509: ")))
+		return schema.Hintf("give the URL with a name that is in the certificate, or have the certificate replaced", "%s", oneLine(strings.TrimPrefix(host.Error(), "x509: ")))
 	case errors.As(err, &plain), errors.Is(err, http.ErrSchemeMismatch):
-		return faultf("check port and scheme of the URL", "the server does not speak TLS")
+		return schema.Hintf("check port and scheme of the URL", "the server does not speak TLS")
 	}
 	return nil
 }
 
 // networkFault returns what there is to say of what is left.
-func networkFault(err error) *fault {
+func networkFault(err error) *schema.HintedError {
 	const again = "check the URL and the network; it is tried again"
 	var op *net.OpError
 	var name *net.DNSError
 	switch {
 	case errors.As(err, &name) && name.IsNotFound:
-		return faultf("check the host in the URL; it is tried again", "no address is known of host %s", name.Name)
+		return schema.Hintf("check the host in the URL; it is tried again", "no address is known of host %s", name.Name)
 	case errors.As(err, &name):
-		return faultf("check the DNS of this machine; it is tried again", "the address of host %s cannot be found out: %s", name.Name, name.Err)
+		return schema.Hintf("check the DNS of this machine; it is tried again", "the address of host %s cannot be found out: %s", name.Name, name.Err)
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return faultf(again, "connection refused")
+		return schema.Hintf(again, "connection refused")
 	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF), errors.Is(err, net.ErrClosed), errors.Is(err, syscall.EPIPE):
-		return faultf(again, "the connection was cut off")
+		return schema.Hintf(again, "the connection was cut off")
 	case errors.As(err, &op): // without its addresses: a port of ours is another each time
-		return faultf(again, "%s: %v", op.Op, op.Err)
+		return schema.Hintf(again, "%s: %v", op.Op, op.Err)
 	}
 	var odd *plumbing.UnexpectedError
 	if errors.As(err, &odd) {
@@ -143,7 +145,7 @@ func networkFault(err error) *fault {
 		text = "the connection was cut off"
 	}
 	if said, ok := strings.CutPrefix(text, "unexpected error: "); ok { // go-git's words for what the other side says
-		return faultf("`git fsck` in the repository on the server says more; a partial clone cannot serve others", "the server says: %s", said)
+		return schema.Hintf("`git fsck` in the repository on the server says more; a partial clone cannot serve others", "the server says: %s", said)
 	}
-	return faultf(again, "%s", text)
+	return schema.Hintf(again, "%s", text)
 }

@@ -9,6 +9,8 @@ import (
 
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/knownhosts"
+
+	"github.com/musterhq/muster/schema"
 )
 
 // hosts is what a known_hosts file says of one server.
@@ -30,7 +32,7 @@ func (a Auth) hosts(m *remote) (*hosts, error) {
 	}
 	check, err := knownhosts.New(a.KnownHosts)
 	if err != nil {
-		return nil, &fault{fmt.Sprintf("--git-known-hosts: %v", err), "each line is as ssh-keyscan prints it: HOST TYPE KEY", err}
+		return nil, schema.Hintf("each line is as ssh-keyscan prints it: HOST TYPE KEY", "--git-known-hosts: %w", err)
 	}
 	h := &hosts{file: a.KnownHosts, server: m, check: check}
 	lines := strings.Split(string(text), "\n")
@@ -78,9 +80,9 @@ func (h *hosts) verify(address string, from net.Addr, key ssh.PublicKey) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &revoked):
-		return faultf("do not connect: ask the server's administrator for its new key", "the server's key %s is revoked by %s:%d", fingerprint(key), h.file, revoked.Revoked.Line)
+		return schema.Hintf("do not connect: ask the server's administrator for its new key", "the server's key %s is revoked by %s:%d", fingerprint(key), h.file, revoked.Revoked.Line)
 	case errors.As(err, &mismatch) && len(mismatch.Want) == 0:
-		return faultf(
+		return schema.Hintf(
 			fmt.Sprintf("compare the fingerprint with what the server's administrator says; if it is right, `%s >> %s`", h.server.keyscan(), h.file),
 			"%s has no key of the server, whose key is %s", h.file, fingerprint(key))
 	case errors.As(err, &mismatch):
@@ -89,13 +91,13 @@ func (h *hosts) verify(address string, from net.Addr, key ssh.PublicKey) error {
 			want = append(want, fmt.Sprintf("%s (line %d)", fingerprint(k.Key), k.Line))
 		}
 		slices.Sort(want)
-		return faultf(
+		return schema.Hintf(
 			"someone may be between you and the server; only if its administrator says that the key was changed, replace the line",
 			"the server's key is %s, but %s says %s", fingerprint(key), h.file, strings.Join(want, ", "))
 	}
-	return &fault{
-		fmt.Sprintf("the server's key %s is not accepted: %s", fingerprint(key), oneLine(strings.TrimPrefix(err.Error(), "ssh: "))),
-		"have its certificate renewed, or ask its administrator by which authority it is signed", err,
+	return &schema.HintedError{
+		Message: fmt.Sprintf("the server's key %s is not accepted: %s", fingerprint(key), oneLine(strings.TrimPrefix(err.Error(), "ssh: "))),
+		Hint:    "have its certificate renewed, or ask its administrator by which authority it is signed", Err: err,
 	}
 }
 

@@ -16,6 +16,8 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/storer"
 	"github.com/go-git/go-git/v5/storage/filesystem"
 	"github.com/go-git/go-git/v5/storage/filesystem/dotgit"
+
+	"github.com/musterhq/muster/schema"
 )
 
 // layout is where the parts of a local repository are. Of a linked work tree
@@ -30,7 +32,7 @@ const objectCache = 16 * cache.MiByte
 // discover finds the repository at path, and not above it.
 func discover(path string) (*layout, error) {
 	if _, err := os.Stat(path); err != nil {
-		return nil, fmt.Errorf("repository %s: %w\nhint: name the directory of a git repository", path, err)
+		return nil, schema.Hintf("name the directory of a git repository", "repository %s: %w", path, err)
 	}
 	l := &layout{path: path, gitDir: filepath.Join(path, ".git")}
 	info, err := os.Stat(l.gitDir)
@@ -86,7 +88,7 @@ func notRepository(path string) error {
 			break
 		}
 	}
-	return fmt.Errorf("%s is not a git repository\nhint: %s", path, hint)
+	return schema.Hintf(hint, "%s is not a git repository", path)
 }
 
 // open opens the object store, which nobody here writes to.
@@ -101,12 +103,15 @@ func (l *layout) open() (repo *gogit.Repository, err error) {
 	repo, err = gogit.Open(s, nil)
 	switch {
 	case errors.Is(err, gogit.ErrUnknownExtension), errors.Is(err, gogit.ErrUnsupportedExtensionRepositoryFormatVersion):
-		return nil, fmt.Errorf("repository %s: %w: not supported\nhint: make it with SHA-1 objects and plain references, as `git init` does by default", l.path, err)
+		return nil, schema.Hintf("make it with SHA-1 objects and plain references, as `git init` does by default", "repository %s: %w: not supported", l.path, err)
 	case err != nil:
-		return nil, fmt.Errorf("repository %s: %w\nhint: `git -C %s fsck` says more", l.path, err, l.path)
+		return nil, schema.Hintf(fsckHint(l.path), "repository %s: %w", l.path, err)
 	}
 	return repo, nil
 }
+
+// fsckHint is what to do about a repository that is there and cannot be read.
+func fsckHint(path string) string { return fmt.Sprintf("`git -C %s fsck` says more", path) }
 
 // localHead resolves the branch and reads its commit.
 func (r *Repo) localHead() (commit string, err error) {
@@ -120,7 +125,7 @@ func (r *Repo) localHead() (commit string, err error) {
 		return "", r.noBranch()
 	}
 	if err != nil {
-		return "", fmt.Errorf("repository %s: read %s: %w\nhint: `git -C %s fsck` says more", r.name, name.Short(), err, r.name)
+		return "", schema.Hintf(fsckHint(r.name), "repository %s: read %s: %w", r.name, name.Short(), err)
 	}
 	if _, err := r.commit(ref.Hash()); err != nil {
 		return "", err
@@ -150,15 +155,15 @@ func (r *Repo) noBranch() error {
 
 func noBranch(repo, branch string, names []string) error {
 	if len(names) == 0 {
-		return fmt.Errorf("repository %s is empty: it has no commit\nhint: commit to branch %q: git add -A && git commit -m 'a cell'", repo, branch)
+		return schema.Hintf(fmt.Sprintf("commit to branch %q: git add -A && git commit -m 'a cell'", branch), "repository %s is empty: it has no commit", repo)
 	}
 	slices.Sort(names)
 	if branch == "" {
-		return fmt.Errorf("repository %s: its HEAD names no branch that it has\nhint: its branches: %s; choose one with --branch", repo, strings.Join(names[:min(len(names), 10)], ", "))
+		return schema.Hintf(fmt.Sprintf("its branches: %s; choose one with --branch", strings.Join(names[:min(len(names), 10)], ", ")), "repository %s: its HEAD names no branch that it has", repo)
 	}
 	more := ""
 	if n := len(names) - 10; n > 0 {
 		names, more = names[:10], fmt.Sprintf(" and %d more", n)
 	}
-	return fmt.Errorf("repository %s has no branch %q\nhint: its branches: %s%s", repo, branch, strings.Join(names, ", "), more)
+	return schema.Hintf("its branches: "+strings.Join(names, ", ")+more, "repository %s has no branch %q", repo, branch)
 }

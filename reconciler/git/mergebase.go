@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/go-git/go-git/v5/plumbing"
+
+	"github.com/musterhq/muster/schema"
 )
 
 // MergeBase returns a newest commit that both given commits come from. It errs
@@ -30,7 +32,7 @@ func (r *Repo) MergeBase(ctx context.Context, one, other string) (string, error)
 		return err
 	})
 	if err == nil && base == "" {
-		err = fmt.Errorf("they have no common history\nhint: a shallow clone may end before it; git fetch --unshallow, or in a workflow fetch-depth: 0")
+		err = schema.Hintf("a shallow clone may end before it; git fetch --unshallow, or in a workflow fetch-depth: 0", "they have no common history")
 	}
 	if err != nil {
 		return "", fmt.Errorf("repository %s: where %.10s and %.10s part: %w", r.name, one, other, err)

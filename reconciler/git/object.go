@@ -7,6 +7,8 @@ import (
 
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/object"
+
+	"github.com/musterhq/muster/schema"
 )
 
 // maxObject bounds commits and directories.
@@ -23,7 +25,7 @@ func (r *Repo) read(hash plumbing.Hash, kind plumbing.ObjectType, limit int64) (
 			if missing(err) {
 				what = "is missing"
 			}
-			err = fmt.Errorf("%s %s %s: %w\nhint: `git fsck` in the repository says more; push or fetch it again from a good clone", kind, hash, what, err)
+			err = schema.Hintf("`git fsck` in the repository says more; push or fetch it again from a good clone", "%s %s %s: %w", kind, hash, what, err)
 		}
 	}()
 	defer func() { err = recovered(recover(), err) }()

@@ -19,6 +19,8 @@ import (
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
 	"github.com/go-git/go-git/v5/plumbing/transport"
+
+	"github.com/musterhq/muster/schema"
 )
 
 const (
@@ -71,7 +73,7 @@ func hangUp(c io.Closer) { _ = c.Close() }
 // parseURL tells local paths from remotes.
 func parseURL(raw string) (path string, far *remote, err error) {
 	if raw == "" {
-		return "", nil, errors.New("no repository is named\nhint: give a path or a URL")
+		return "", nil, schema.Hintf("give a path or a URL", "no repository is named")
 	}
 	if path := (Config{URL: raw}).path(); path != "" {
 		abs, err := filepath.Abs(path)
@@ -80,7 +82,7 @@ func parseURL(raw string) (path string, far *remote, err error) {
 	name := Redact(raw)
 	ep, err := transport.NewEndpoint(raw)
 	if err != nil || !isHost(ep.Host) {
-		return "", nil, fmt.Errorf("repository %s: it is not a URL\nhint: give a path or a URL such as https://host/path", name)
+		return "", nil, schema.Hintf("give a path or a URL such as https://host/path", "repository %s: it is not a URL", name)
 	}
 	m := &remote{
 		name: name, protocol: ep.Protocol, user: ep.User, host: strings.ToLower(strings.Trim(ep.Host, "[]")), port: defaultPorts[ep.Protocol], path: ep.Path,
@@ -90,12 +92,12 @@ func parseURL(raw string) (path string, far *remote, err error) {
 	}
 	switch {
 	case defaultPorts[m.protocol] == "":
-		return "", nil, fmt.Errorf("repository %s: %s is not supported\nhint: use a path, or a URL with https, http, ssh or git", name, ep.Protocol)
+		return "", nil, schema.Hintf("use a path, or a URL with https, http, ssh or git", "repository %s: %s is not supported", name, ep.Protocol)
 	case ep.Password != "":
-		return "", nil, fmt.Errorf("repository %s: the URL holds a password, which all users of the machine can see\nhint: %s",
-			name, "take it out of the URL and put it into a file that only you can read: --git-token-file FILE; with ssh, use a key")
+		return "", nil, schema.Hintf("take it out of the URL and put it into a file that only you can read: --git-token-file FILE; with ssh, use a key",
+			"repository %s: the URL holds a password, which all users of the machine can see", name)
 	case m.host == "" || strings.Trim(m.path, "/") == "" || strings.HasPrefix(m.path, "-"):
-		return "", nil, fmt.Errorf("repository %s: no host, or no path on it\nhint: give a URL such as https://host/path", name)
+		return "", nil, schema.Hintf("give a URL such as https://host/path", "repository %s: no host, or no path on it", name)
 	}
 	if m.protocol == "http" || m.protocol == "https" {
 		m.web = &web{remote: m}

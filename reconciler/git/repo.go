@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"strings"
 	"sync"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 
 	"github.com/musterhq/muster/reconciler/look"
 	"github.com/musterhq/muster/reconciler/model"
+	"github.com/musterhq/muster/schema"
 )
 
 // Config is what Open needs.
@@ -85,7 +85,7 @@ func Open(ctx context.Context, cfg Config) (*Repo, error) {
 	}
 	r.name = path
 	if cfg.Auth != (Auth{}) {
-		return nil, fmt.Errorf("repository %s: credentials are given, but it is a directory of this machine\nhint: leave them out, or give a URL", r.name)
+		return nil, schema.Hintf("leave them out, or give a URL", "repository %s: credentials are given, but it is a directory of this machine", r.name)
 	}
 	if err := r.reopen(); err != nil && !cfg.Away {
 		return nil, err
@@ -133,7 +133,7 @@ func (r *Repo) Resolve(ctx context.Context, rev string) (string, error) {
 	if r.remote != nil {
 		hint = "of a remote only the head is fetched; name a local clone to see more"
 	}
-	return "", fmt.Errorf("repository %s: no commit is named %q: %w\nhint: %s", r.name, rev, err, hint)
+	return "", schema.Hintf(hint, "repository %s: no commit is named %q: %w", r.name, rev, err)
 }
 
 // Poke has Run look now.
@@ -191,7 +191,7 @@ func (r *Repo) tell(s model.Seen, last string) string {
 	case "":
 		r.cfg.Log.Info("the repository can be read again", "repository", r.name, "commit", s.Commit)
 	default:
-		what, hint, _ := strings.Cut(now, "\nhint: ")
+		what, hint := schema.HintOf(s.Trouble)
 		r.cfg.Log.Warn("the repository cannot be read", "commit", s.Commit, "err", what, "hint", hint)
 	}
 	if s.Rewritten != "" {

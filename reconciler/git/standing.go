@@ -14,6 +14,7 @@ import (
 
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/reconciler/status"
+	"github.com/musterhq/muster/schema"
 )
 
 // clockSkew is by how much the times of commits may be wrong where they end a walk
@@ -44,7 +45,7 @@ func (r *Repo) Standing(ctx context.Context, head, name string) status.Standing 
 	switch {
 	case err != nil:
 		s.Is = status.StandsUnknown
-		s.Message, _, _ = strings.Cut(err.Error(), "\n")
+		s.Message, _ = schema.HintOf(err)
 	case s.Is == status.StandsElsewhere && s.Branch == "":
 		s.Message = fmt.Sprintf("commit %s is not on the branch that is followed", model.ShortCommit(name))
 	case s.Is == status.StandsElsewhere:

@@ -14,6 +14,8 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
 	"github.com/go-git/go-git/v5/plumbing/transport"
 	"golang.org/x/crypto/ssh"
+
+	"github.com/musterhq/muster/schema"
 )
 
 // errNoRepository says that the server has no such repository, or does not show
@@ -108,10 +110,10 @@ func (m *remote) shellError(err error, h *hosts, key ssh.PublicKey) error {
 	var kinds *ssh.AlgorithmNegotiationError
 	switch {
 	case errors.As(err, &kinds) && len(h.algorithms) > 0 && strings.Contains(err.Error(), "host key"):
-		return faultf("compare the keys that it has with what its administrator says, and add one: "+m.keyscan(),
+		return schema.Hintf("compare the keys that it has with what its administrator says, and add one: "+m.keyscan(),
 			"the server has no key of the kinds that %s lists for it (%s)", h.file, strings.Join(h.algorithms, ", "))
 	case strings.Contains(err.Error(), "unable to authenticate"): // it has no type
-		return faultf(fmt.Sprintf("let the public key (%s.pub) read the repository, as a deploy key; check the user too", m.auth.KeyFile),
+		return schema.Hintf(fmt.Sprintf("let the public key (%s.pub) read the repository, as a deploy key; check the user too", m.auth.KeyFile),
 			"the server does not let %s in with the key %s", m.login(), fingerprint(key))
 	}
 	return err

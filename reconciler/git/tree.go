@@ -137,7 +137,7 @@ func (r *Repo) dir(ctx context.Context, key dirKey, at string) (*dir, error) {
 		return d, nil
 	}
 	if len(r.tree.dirs) >= maxDirs*keepTrees {
-		return nil, fmt.Errorf("more than %d directories\nhint: keep the config in a repository of its own", maxDirs)
+		return nil, schema.Hintf("keep the config in a repository of its own", "more than %d directories", maxDirs)
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -244,7 +244,7 @@ func (r *Repo) flatten(root *dir) (*schema.Tree, error) {
 		n += root.nRest
 	}
 	if n > maxFiles || root.nOdd > maxFiles {
-		return nil, fmt.Errorf("more than %d files that matter\nhint: keep the config in a repository of its own", maxFiles)
+		return nil, schema.Hintf("keep the config in a repository of its own", "more than %d files that matter", maxFiles)
 	}
 	f := flattener{
 		repo: r, embeds: root.embeds, odd: map[string]string{},
@@ -319,7 +319,7 @@ func (f *flattener) add(d *dir, at string) error {
 
 func (f *flattener) put(file file, at string) error {
 	if f.bytes += len(file.data); f.bytes > maxBytes {
-		return fmt.Errorf("more than %d bytes in files that matter\nhint: keep the config in a repository of its own", maxBytes)
+		return schema.Hintf("keep the config in a repository of its own", "more than %d bytes in files that matter", maxBytes)
 	}
 	f.tree.Files[at+file.name] = schema.File{Hash: file.hash, Data: file.data}
 	return nil

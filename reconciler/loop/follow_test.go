@@ -195,11 +195,11 @@ func TestLookThatFindsNothingNew(t *testing.T) {
 			t.Errorf("read at %s, version %d, compiled %d times", s.SourceAt, s.Version, compiled)
 		}
 		// In trouble the time stays, and so does the commit.
-		source.heads <- head{commit: "a", trouble: errors.New("away\nhint: wait"), at: at.Add(time.Minute)}
-		source.heads <- head{commit: "a", trouble: errors.New("away\nhint: wait"), at: at.Add(time.Minute)}
+		source.heads <- head{commit: "a", trouble: schema.Hintf("wait", "away"), at: at.Add(time.Minute)}
+		source.heads <- head{commit: "a", trouble: schema.Hintf("wait", "away"), at: at.Add(time.Minute)}
 		synctest.Wait()
 		s = r.status()
-		if !s.SourceAt.Equal(at.Add(time.Minute)) || s.Applied != "a" || s.Source != "away\nhint: wait" || !slices.Contains(s.Waiting, "the repository: away") {
+		if !s.SourceAt.Equal(at.Add(time.Minute)) || s.Applied != "a" || s.Source != "away" || s.SourceHint != "wait" || !slices.Contains(s.Waiting, "the repository: away") {
 			t.Errorf("%+v", s)
 		}
 	})
@@ -213,8 +213,8 @@ func TestRepositoryInTheHistory(t *testing.T) {
 		r, source := follow(t, func(context.Context, string) error { return nil })
 		old, young := strings.Repeat("a", 40), strings.Repeat("b", 40)
 		source.heads <- head{commit: old}
-		source.heads <- head{commit: old, trouble: errors.New("away\nhint: wait")}
-		source.heads <- head{commit: old, trouble: errors.New("far away\nhint: wait")}
+		source.heads <- head{commit: old, trouble: schema.Hintf("wait", "away")}
+		source.heads <- head{commit: old, trouble: schema.Hintf("wait", "far away")}
 		source.heads <- head{commit: old}
 		source.heads <- head{commit: young, rewritten: old}
 		source.heads <- head{commit: young}

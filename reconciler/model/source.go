@@ -13,8 +13,8 @@ type Seen struct {
 	// Commit is the head as it was last read, "" before the first: it stays
 	// while there is trouble.
 	Commit string
-	// Trouble says what keeps the head from being read now, with a hint on a
-	// line of its own; nil if nothing does.
+	// Trouble says what keeps the head from being read now, and has a
+	// schema.HintedError for what to do about it; nil if nothing does.
 	Trouble error
 	// At is when Commit was last known to be the head; zero: never.
 	At time.Time
@@ -34,7 +34,8 @@ func SourceEvents(before, after Seen, now time.Time) []schema.Event {
 	}
 	switch {
 	case before.Trouble == nil && after.Trouble != nil:
-		add("the repository cannot be read: %s", SourceLine(after.Trouble.Error()))
+		message, _ := schema.HintOf(after.Trouble)
+		add("the repository cannot be read: %s", SourceLine(message))
 	case before.Trouble != nil && after.Trouble == nil:
 		add("the repository can be read again")
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/musterhq/muster/reconciler/model"
+	"github.com/musterhq/muster/schema"
 )
 
 func TestShortCommit(t *testing.T) {
@@ -28,7 +29,7 @@ func TestShortCommit(t *testing.T) {
 // that found what was expected.
 func TestSourceEvents(t *testing.T) {
 	t.Parallel()
-	away := errors.New("repository /srv/x: away\nhint: wait")
+	away := schema.Hintf("wait", "repository /srv/x: away")
 	good, bad := model.Seen{Commit: "c"}, model.Seen{Commit: "c", Trouble: away}
 	for _, tt := range []struct {
 		name          string

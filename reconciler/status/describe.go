@@ -24,7 +24,7 @@ type DescribeInput struct {
 	Last     control.Output // of the newest step
 	Head     string         // the repository's newest commit
 	Source   model.Seen     // how the repository was seen last
-	Trouble  string         // what keeps Head from being read and compiled, "" if nothing does
+	Trouble  error          // what keeps Head from being read and compiled, nil if nothing does
 	Now      time.Time
 	Version  uint64 // of what is described, see Status
 }
@@ -65,7 +65,7 @@ func Describe(in DescribeInput) Status {
 func newDescriber(in DescribeInput) *describer {
 	in.Desired = in.desired()
 	return &describer{in: in, status: Status{
-		Version: in.Version, Cell: in.State.Cell, At: in.Now, Commit: in.Head, Applied: in.State.Head.Commit, By: in.State.Head.By, Source: in.Trouble, SourceAt: in.Source.At,
+		Version: in.Version, Cell: in.State.Cell, At: in.Now, Commit: in.Head, Applied: in.State.Head.Commit, By: in.State.Head.By, SourceStatus: sourceOf(in.Source, in.Trouble),
 		Waiting: []string{}, Waits: []Wait{}, Blocked: []Blocker{}, Stale: []StalePackage{}, Rejected: []Rejection{}, Held: intent.HoldsOf(in.State.Head.Held), Losses: []control.LossHold{}, Suspended: suspensionsOf(in.State), Warnings: []quota.Warning{}, Machines: []MachineStatus{}, Jobs: []JobStatus{}, Tasks: []TaskStatus{}, Notes: []string{},
 	}, used: map[string]schema.Resources{}, held: map[string]int{}, inside: map[string][]string{}, remarks: map[string]bool{}, alone: map[string][]string{}, kept: map[string]string{}, under: in.State.SuspendedJobs(), specs: map[string]*intent.MachineSpec{}, desired: in.Desired}
 }

@@ -2,7 +2,7 @@ package status
 
 import (
 	"fmt"
-	"strings"
+	"time"
 
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
@@ -68,6 +68,27 @@ func (l *Look) String() string {
 	return s
 }
 
+// SourceStatus is how the repository is.
+type SourceStatus struct {
+	// Source is the trouble with the repository, if there is one.
+	Source string `json:"source,omitempty"`
+	// SourceHint says what to do about it, if that is known.
+	SourceHint string `json:"sourceHint,omitempty"`
+	// SourceAt is when Commit was last known to be the repository's head; it is
+	// left out if that was never since the master started.
+	SourceAt time.Time `json:"sourceAt,omitzero"`
+}
+
+// sourceOf returns how the repository was seen last, and what keeps its newest commit
+// from being read and compiled.
+func sourceOf(seen model.Seen, trouble error) SourceStatus {
+	s := SourceStatus{SourceAt: seen.At}
+	if trouble != nil {
+		s.Source, s.SourceHint = schema.HintOf(trouble)
+	}
+	return s
+}
+
 // SourceError says why the repository cannot be read.
 type SourceError struct {
 	Message string
@@ -76,9 +97,9 @@ type SourceError struct {
 
 func (e *SourceError) Error() string { return e.Message }
 
-// SourceErrorOf takes the hint off the trouble of a look.
+// SourceErrorOf returns the trouble of a look and its hint.
 func SourceErrorOf(trouble error) *SourceError {
-	message, hint, _ := strings.Cut(trouble.Error(), "\nhint: ")
+	message, hint := schema.HintOf(trouble)
 	return &SourceError{message, hint}
 }
 

@@ -49,11 +49,7 @@ type Status struct {
 	// Usage is told only of a task that is asked for by name; `muster top` has it
 	// of all.
 	Usage []TaskUsageLine `json:"usage,omitempty"`
-	// Source is the trouble with the repository, if there is one.
-	Source string `json:"source,omitempty"`
-	// SourceAt is when Commit was last known to be the repository's head; it is
-	// left out if that was never since the master started.
-	SourceAt time.Time `json:"sourceAt,omitzero"`
+	SourceStatus
 	// Notes are plain words on how the cell runs (no cgroups, not root, …).
 	Notes []string `json:"notes"`
 	// Unmatched are the machine objects that speak of no machine of the cell, by

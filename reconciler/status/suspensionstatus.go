@@ -64,7 +64,7 @@ func (d *describer) suspended() {
 	}
 	for i := range d.status.Suspended {
 		x := &d.status.Suspended[i]
-		if x.All() && d.in.Head != s.Head.Commit && d.in.Trouble == "" {
+		if x.All() && d.in.Head != s.Head.Commit && d.in.Trouble == nil {
 			waits[x.Name] = append([]string{"commit " + model.ShortCommit(d.in.Head)}, waits[x.Name]...)
 		}
 		if x.Waits = schema.ShortList(waits[x.Name]); x.Waits != "" {

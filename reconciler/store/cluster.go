@@ -14,6 +14,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+
+	"github.com/musterhq/muster/schema"
 )
 
 // ClusterConfig is what OpenCluster needs.
@@ -92,11 +94,11 @@ func (c *ClusterConfig) secure() (*tls.Config, error) {
 	case err != nil:
 		return nil, err
 	case plain && c.CAFile+c.CertFile+c.KeyFile != "":
-		return nil, fmt.Errorf("etcd at %s: certificates are for https\nhint: write https://", c.Endpoints[0])
+		return nil, schema.Hintf("write https://", "etcd at %s: certificates are for https", c.Endpoints[0])
 	case plain:
 		return nil, nil
 	case (c.CertFile == "") != (c.KeyFile == ""):
-		return nil, errors.New("etcd: a certificate needs its key, and a key its certificate\nhint: give --etcd-cert and --etcd-key together")
+		return nil, schema.Hintf("give --etcd-cert and --etcd-key together", "etcd: a certificate needs its key, and a key its certificate")
 	}
 	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
 	if c.CAFile != "" {
@@ -135,17 +137,17 @@ func (c *ClusterConfig) plain() (bool, error) {
 	for _, e := range c.Endpoints {
 		u, err := url.Parse(e)
 		if err != nil || u.Port() == "" || u.Hostname() == "" || u.Scheme != "https" && u.Scheme != "http" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.User != nil {
-			return false, fmt.Errorf("etcd: endpoint %q: %s\nhint: such as https://etcd-1.example.com:2379", e, want)
+			return false, schema.Hintf("such as https://etcd-1.example.com:2379", "etcd: endpoint %q: %s", e, want)
 		}
 		if u.Scheme == "http" {
 			plain++
 			if h := u.Hostname(); h != "127.0.0.1" && h != "::1" && h != "localhost" {
-				return false, fmt.Errorf("etcd: endpoint %q: without TLS only on loopback: whoever can write there commands the cell\nhint: write https://", e)
+				return false, schema.Hintf("write https://", "etcd: endpoint %q: without TLS only on loopback: whoever can write there commands the cell", e)
 			}
 		}
 	}
 	if plain > 0 && plain < len(c.Endpoints) {
-		return false, errors.New("etcd: some endpoints are https and some http\nhint: write https:// for all")
+		return false, schema.Hintf("write https:// for all", "etcd: some endpoints are https and some http")
 	}
 	return plain > 0, nil
 }

@@ -10,6 +10,8 @@ import (
 
 	"go.uber.org/zap/zapcore"
 	"golang.org/x/sys/unix"
+
+	"github.com/musterhq/muster/schema"
 )
 
 // collapse is the end of an embedded server that cannot go on, as one whose log
@@ -40,7 +42,7 @@ func (c *collapse) OnWrite(e *zapcore.CheckedEntry, fields []zapcore.Field) {
 		what = "the store has failed in data directory"
 	}
 	c.once.Do(func() {
-		c.err = fmt.Errorf("%s %s: %w\n%s", what, c.dir, err, hint(c.dir, err))
+		c.err = schema.Hintf(hint(c.dir, err), "%s %s: %w", what, c.dir, err)
 		close(c.done)
 	})
 	if running {
@@ -98,9 +100,9 @@ func isFull(err error) bool {
 // hint says what to do about files that cannot be read or written.
 func hint(dir string, err error) string {
 	if !isFull(err) {
-		return "hint: if its files are damaged, move the directory away, then restore it from a backup or start empty"
+		return "if its files are damaged, move the directory away, then restore it from a backup or start empty"
 	}
-	return fmt.Sprintf("hint: make room in the file system %s, then start the master again; nothing that was stored is lost, and tasks run on", room(dir))
+	return fmt.Sprintf("make room in the file system %s, then start the master again; nothing that was stored is lost, and tasks run on", room(dir))
 }
 
 // room names the file system of a directory, and how full it is.

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/atomicfile"
 	"github.com/musterhq/muster/schema/filelock"
 )
@@ -39,14 +40,14 @@ func (e *LockedError) Error() string {
 	if e.PID != "" {
 		holder = "process " + e.PID
 	}
-	return fmt.Sprintf("data directory %s is in use by %s\nhint: stop that process first, or name another directory", e.Dir, holder)
+	return schema.WithHint(fmt.Sprintf("data directory %s is in use by %s", e.Dir, holder), "stop that process first, or name another directory")
 }
 
 // openDir makes the directory if needed, checks whose it is and locks it.
 func openDir(path, cell string) (_ *dataDir, _ identity, err error) {
 	defer func() {
 		if err != nil && isFull(err) {
-			err = fmt.Errorf("%w\n%s", err, hint(path, err))
+			err = schema.Hintf(hint(path, err), "%w", err)
 		}
 	}()
 	where := "data directory " + path

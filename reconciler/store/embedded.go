@@ -13,6 +13,8 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
 	"go.uber.org/zap"
+
+	"github.com/musterhq/muster/schema"
 )
 
 // EmbeddedConfig is what OpenEmbedded needs.
@@ -82,7 +84,7 @@ func startEtcd(ctx context.Context, dir *dataDir, quota int64, log *slog.Logger)
 		if gone := end.happened(); gone != nil {
 			return nil, gone
 		}
-		return nil, fmt.Errorf("start etcd on %s: %w\n%s", dir.path, err, hint(dir.path, err))
+		return nil, schema.Hintf(hint(dir.path, err), "start etcd on %s: %w", dir.path, err)
 	}
 	server, err := startServer(etcdConfig(dir.path, quota, newZap(log, end)))
 	if err != nil || server == nil {

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+
+	"github.com/musterhq/muster/schema"
 )
 
 // identityKey is the document that says whose store this is.
@@ -31,8 +33,8 @@ type ForeignError struct {
 
 // Error says whose the store is, and on a second line what to do.
 func (e *ForeignError) Error() string {
-	return fmt.Sprintf("%s belongs to cell %q, not %q\nhint: name another directory for cell %q, or start cell %q here",
-		e.Where, e.Owner, e.Cell, e.Cell, e.Owner)
+	return schema.WithHint(fmt.Sprintf("%s belongs to cell %q, not %q", e.Where, e.Owner, e.Cell),
+		fmt.Sprintf("name another directory for cell %q, or start cell %q here", e.Cell, e.Owner))
 }
 
 // parseIdentity reads data and holds it against the cell that was asked for.
@@ -42,7 +44,7 @@ func parseIdentity(data []byte, where, cell string) (identity, error) {
 		return identity{}, fmt.Errorf("%s: the identity of its cell cannot be read: %w", where, err)
 	}
 	if id.Format > layout {
-		return identity{}, fmt.Errorf("%s was written by a newer release (layout %d, this one knows %d)\nhint: start the newer release",
+		return identity{}, schema.Hintf("start the newer release", "%s was written by a newer release (layout %d, this one knows %d)",
 			where, id.Format, layout)
 	}
 	if id.Cell != cell {

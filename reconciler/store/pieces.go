@@ -10,6 +10,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/musterhq/muster/schema"
 )
 
 // The envelope of a stored value: its format, its form, and the release that
@@ -57,8 +59,8 @@ func (e *NewerError) Error() string {
 	if e.Release != "" {
 		by, start = "muster "+e.Release, "muster "+e.Release
 	}
-	return fmt.Sprintf("%s was written by %s in format %d, and this release reads formats up to %d\nhint: start %s or a later one, or restore a snapshot of before",
-		e.What, by, e.Format, format-'0', start)
+	return schema.WithHint(fmt.Sprintf("%s was written by %s in format %d, and this release reads formats up to %d", e.What, by, e.Format, format-'0'),
+		fmt.Sprintf("start %s or a later one, or restore a snapshot of before", start))
 }
 
 // decode takes the envelope off; what is for errors.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/reconciler/model"
+	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/atomicfile"
 )
 
@@ -36,7 +37,7 @@ func Restore(ctx context.Context, cfg RestoreConfig) (SnapshotInfo, error) {
 		return info, err
 	}
 	if cfg.Cell != "" && cfg.Cell != info.Cell {
-		return info, fmt.Errorf("snapshot %s is of cell %q, not %q\nhint: leave --cell out, or name another snapshot", cfg.Snapshot, info.Cell, cfg.Cell)
+		return info, schema.Hintf("leave --cell out, or name another snapshot", "snapshot %s is of cell %q, not %q", cfg.Snapshot, info.Cell, cfg.Cell)
 	}
 	delete(docs, identityKey)
 	state, err := model.Load(info.Cell, docs)
@@ -76,7 +77,7 @@ func vacant(path string) error {
 	if cell, err := CellOf(path); err == nil {
 		what = fmt.Sprintf("holds the state of cell %q", cell)
 	}
-	return fmt.Errorf("restore to %s: it %s, and nothing is overwritten\nhint: stop its master and move the directory away, or name another one", path, what)
+	return schema.Hintf("stop its master and move the directory away, or name another one", "restore to %s: it %s, and nothing is overwritten", path, what)
 }
 
 func writesOf(docs map[string][]byte) []model.Write {

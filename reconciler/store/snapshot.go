@@ -19,6 +19,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/atomicfile"
 )
 
@@ -161,14 +162,14 @@ func ReadSnapshot(path string) (info SnapshotInfo, docs map[string][]byte, err e
 	return info, docs, nil
 }
 
-const damagedSnapshot = "hint: take another snapshot; each is complete by itself"
+const damagedSnapshot = "take another snapshot; each is complete by itself"
 
 var errNameless = errors.New("it does not say what it is")
 
 func decodeSnapshot(r io.Reader) (info SnapshotInfo, docs map[string][]byte, err error) {
 	zip, err := gzip.NewReader(r)
 	if err != nil {
-		return info, nil, fmt.Errorf("it is none of muster's: %w\nhint: they are in the directory snapshots of a master's data directory, and end in %s", err, snapshotSuffix)
+		return info, nil, schema.Hintf("they are in the directory snapshots of a master's data directory, and end in "+snapshotSuffix, "it is none of muster's: %w", err)
 	}
 	sum := sha256.New()
 	lines := bufio.NewReader(zip)
@@ -178,16 +179,16 @@ func decodeSnapshot(r io.Reader) (info SnapshotInfo, docs map[string][]byte, err
 	}
 	switch {
 	case err != nil || info.Format == 0:
-		return info, nil, fmt.Errorf("it is none of muster's, or damaged at its first line: %w\n%s", cmp.Or(err, errNameless), damagedSnapshot)
+		return info, nil, schema.Hintf(damagedSnapshot, "it is none of muster's, or damaged at its first line: %w", cmp.Or(err, errNameless))
 	case info.Format > snapshotFormat:
 		return info, nil, &NewerError{"the snapshot", info.Format, info.Release}
 	}
 	sum.Write(line)
 	if docs, err = snapshotDocuments(lines, sum); err != nil {
-		return info, nil, fmt.Errorf("damaged after %d of %d documents: %w\n%s", len(docs), info.Documents, err, damagedSnapshot)
+		return info, nil, schema.Hintf(damagedSnapshot, "damaged after %d of %d documents: %w", len(docs), info.Documents, err)
 	}
 	if len(docs) != info.Documents {
-		return info, nil, fmt.Errorf("damaged: it has %d documents, and says %d\n%s", len(docs), info.Documents, damagedSnapshot)
+		return info, nil, schema.Hintf(damagedSnapshot, "damaged: it has %d documents, and says %d", len(docs), info.Documents)
 	}
 	return info, docs, nil
 }

@@ -71,7 +71,7 @@ func busy() *status.Status {
 			{Name: "search/web/0", State: "running", Machine: "m1", PID: 4711, StartedAt: at.Add(-time.Hour), Ports: map[string]int{"http": 20001, "admin": 20002}, Generation: 3},
 			{Name: "search/web/1", State: "starting", Machine: "m1", Generation: 4, Reason: "it starts"},
 		},
-		Source: "fetch: connection refused", SourceAt: at.Add(-time.Minute), Notes: []string{"not root: tasks run as this user"},
+		SourceStatus: status.SourceStatus{Source: "fetch: connection refused", SourceAt: at.Add(-time.Minute)}, Notes: []string{"not root: tasks run as this user"},
 	}
 }
 

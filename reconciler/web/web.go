@@ -115,20 +115,20 @@ func ListenSecure(addr string) (net.Listener, error) { return listen(addr, true)
 func listen(addr string, secure bool) (net.Listener, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
-		return nil, fmt.Errorf("listen on %q: want HOST:PORT: %w\nhint: such as 127.0.0.1:0", addr, err)
+		return nil, schema.Hintf("such as 127.0.0.1:0", "listen on %q: want HOST:PORT: %w", addr, err)
 	}
 	if !secure && !loopback(host) {
-		return nil, fmt.Errorf("listen on %q: other addresses than loopback need TLS\nhint: give a loopback address such as 127.0.0.1:%s, or set TLS up with `muster pki init` and --pki", addr, port)
+		return nil, schema.Hintf(fmt.Sprintf("give a loopback address such as 127.0.0.1:%s, or set TLS up with `muster pki init` and --pki", port), "listen on %q: other addresses than loopback need TLS", addr)
 	}
 	l, err := net.Listen("tcp", addr)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, fmt.Errorf("listen on %q: the port is taken: %w\nhint: choose another, or 0 for any that is free", addr, err)
+		return nil, schema.Hintf("choose another, or 0 for any that is free", "listen on %q: the port is taken: %w", addr, err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("listen on %q: %w\nhint: give an address of this machine, such as 127.0.0.1:0", addr, err)
+		return nil, schema.Hintf("give an address of this machine, such as 127.0.0.1:0", "listen on %q: %w", addr, err)
 	}
 	if !secure && !loopback(l.Addr().(*net.TCPAddr).IP.String()) { // "localhost" is what the host's files say
-		return nil, errors.Join(fmt.Errorf("listen on %q: it is %s, which is not loopback\nhint: give a loopback address such as 127.0.0.1:%s", addr, l.Addr(), port), l.Close())
+		return nil, errors.Join(schema.Hintf("give a loopback address such as 127.0.0.1:"+port, "listen on %q: it is %s, which is not loopback", addr, l.Addr()), l.Close())
 	}
 	return l, nil
 }

@@ -84,10 +84,10 @@ func Open(cfg Config) (*Dir, error) {
 func (d *Dir) root() (string, error) {
 	root, err := filepath.EvalSymlinks(d.cfg.Dir)
 	if err != nil {
-		return "", fmt.Errorf("work tree %s: %w\nhint: name the directory of a config repository", d.cfg.Dir, err)
+		return "", schema.Hintf("name the directory of a config repository", "work tree %s: %w", d.cfg.Dir, err)
 	}
 	if info, err := os.Stat(root); err != nil || !info.IsDir() {
-		return "", fmt.Errorf("work tree %s is not a directory\nhint: name the directory of a config repository", d.cfg.Dir)
+		return "", schema.Hintf("name the directory of a config repository", "work tree %s is not a directory", d.cfg.Dir)
 	}
 	return root, nil
 }
@@ -154,7 +154,8 @@ func (d *Dir) Run(ctx context.Context, seen func(model.Seen)) error {
 		if now := text(s.Trouble); now != last {
 			last = now
 			if s.Trouble != nil {
-				d.cfg.Log.Warn("the work tree cannot be read", "commit", s.Commit, "err", s.Trouble)
+				message, hint := schema.HintOf(s.Trouble)
+				d.cfg.Log.Warn("the work tree cannot be read", "commit", s.Commit, "err", message, "hint", hint)
 			}
 		}
 		seen(s)
@@ -242,7 +243,7 @@ func (d *Dir) read(ctx context.Context) (tree schema.Tree, err error) {
 		case <-time.After(settle):
 		}
 	}
-	return schema.Tree{}, fmt.Errorf("%w\nhint: make all that is below it readable for the master, or name a directory that holds the config alone", err)
+	return schema.Tree{}, schema.Hintf("make all that is below it readable for the master, or name a directory that holds the config alone", "%w", err)
 }
 
 // name returns the name of a tree, which is a function of its files.

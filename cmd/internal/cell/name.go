@@ -3,7 +3,6 @@ package cell
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"slices"
 	"strings"
@@ -22,7 +21,7 @@ func (e *InputError) Error() string { return e.err.Error() }
 func (e *InputError) Unwrap() error { return e.err }
 
 func inputError(hint, format string, args ...any) error {
-	return &InputError{fmt.Errorf(format+"\nhint: "+hint, args...)}
+	return &InputError{schema.Hintf(hint, format, args...)}
 }
 
 // findCell returns the name of the cell that the master is to lead.

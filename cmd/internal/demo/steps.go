@@ -298,7 +298,7 @@ func staleSays(dir string) func(*status.Status) string {
 		for _, p := range s.Stale {
 			for _, d := range p.Diagnostics {
 				if p.Dir == dir && d.Line > 0 && d.Column > 0 && (d.Hint != "" || d.Expected != "") {
-					return d.Error() + "\nhint: " + d.Hint + "\nnext: " + p.Next
+					return schema.WithHint(d.Error(), d.Hint) + "\nnext: " + p.Next
 				}
 			}
 		}
@@ -311,7 +311,7 @@ func rejectedSays(job string) func(*status.Status) string {
 	return func(s *status.Status) string {
 		for _, r := range s.Rejected {
 			if d := r.Diagnostic; r.Job == job && d.Line > 0 && d.Column > 0 && d.Hint != "" {
-				return d.Error() + "\nhint: " + d.Hint + "\nnext: " + r.Next
+				return schema.WithHint(d.Error(), d.Hint) + "\nnext: " + r.Next
 			}
 		}
 		return ""

@@ -5,6 +5,7 @@ import (
 	"go/token"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -92,6 +93,32 @@ func hasKey(lit *ast.CompositeLit, name string) bool {
 		key, ok := kv.Key.(*ast.Ident)
 		return ok && key.Name == name
 	})
+}
+
+// hintFile is where a message and its hint become one text.
+const hintFile = "schema/hint.go"
+
+// checkHints finds texts that have a hint in them: it is a field of its own, of an
+// error (schema.Hintf) or an answer, until it is printed. Commands print.
+func checkHints(t *tree) []fault {
+	var out []fault
+	for _, f := range t.files {
+		if f.test || f.generated || f.path == hintFile {
+			continue
+		}
+		command := strings.HasPrefix(f.path, "cmd/")
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			lit, ok := n.(*ast.BasicLit)
+			if !ok || lit.Kind != token.STRING {
+				return true
+			}
+			if text, err := strconv.Unquote(lit.Value); err == nil && (strings.Contains(text, "\nhint:") || !command && strings.HasPrefix(text, "hint:")) {
+				out = append(out, t.fault(lit, "a hint within a text: make it a field, with schema.Hintf, or print it with schema.WithHint"))
+			}
+			return true
+		})
+	}
+	return out
 }
 
 // sentences are the fields that hold words for people.

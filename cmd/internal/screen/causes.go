@@ -32,8 +32,7 @@ type cause struct {
 func causes(s *status.Status) []cause {
 	var out []cause
 	if s.Source != "" {
-		what, hint, _ := strings.Cut(s.Source, "\nhint: ")
-		c := cause{label: "repository", colour: Red, text: strings.TrimPrefix(what, "repository "), hint: hint}
+		c := cause{label: "repository", colour: Red, text: strings.TrimPrefix(s.Source, "repository "), hint: s.SourceHint}
 		if !s.SourceAt.IsZero() {
 			c.lines = []string{fmt.Sprintf("the repository was last read %s", ago(s.At.Sub(s.SourceAt)))}
 		}

@@ -112,7 +112,7 @@ func thousands() *status.Status {
 func TestStatus(t *testing.T) {
 	t.Parallel()
 	broken := sixty()
-	broken.Source, broken.SourceAt = "repository https://git.example/fleet.git: connection refused\nhint: is it running?", noon.Add(-5*time.Minute)
+	broken.Source, broken.SourceHint, broken.SourceAt = "repository https://git.example/fleet.git: connection refused", "is it running?", noon.Add(-5*time.Minute)
 	broken.Master = &status.Absence{Message: "another master leads", Since: noon}
 	broken.Stale = []status.StalePackage{{Dir: "teams/x", Reason: "it does not compile", Next: "correct it", Diagnostics: []schema.Diagnostic{{Severity: schema.Error, Message: "typo", Field: "job.x"}}}}
 	for name, tt := range map[string]struct {

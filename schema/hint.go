@@ -1,0 +1,40 @@
+package schema
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// HintedError is an error that says what to do about it.
+type HintedError struct {
+	Message string
+	Hint    string
+	Err     error // the cause, or nil
+}
+
+// Error returns the message, and the hint on a line of its own.
+func (e *HintedError) Error() string { return WithHint(e.Message, e.Hint) }
+
+// Unwrap returns the cause.
+func (e *HintedError) Unwrap() error { return e.Err }
+
+// Hintf returns an error with a hint. The format may have %w, as that of fmt.Errorf.
+func Hintf(hint, format string, args ...any) *HintedError {
+	err := fmt.Errorf(format, args...)
+	return &HintedError{Message: err.Error(), Hint: hint, Err: err}
+}
+
+// HintOf returns the text of err without its hint, and the hint: that of the first
+// HintedError which err is or wraps, "" if there is none.
+func HintOf(err error) (message, hint string) {
+	e, ok := errors.AsType[*HintedError](err)
+	if !ok {
+		return err.Error(), ""
+	}
+	return strings.Replace(err.Error(), e.Error(), e.Message, 1), e.Hint
+}
+
+// WithHint returns how a message and its hint are written where there is one text for
+// both. Nothing takes them apart again: who needs the hint alone asks HintOf.
+func WithHint(message, hint string) string { return message + "\nhint: " + hint }
