@@ -12,12 +12,6 @@ import (
 // is started when its alloc is there, and stops when that stops; the alloc ends
 // when nothing inside is alive.
 
-// allocKey identifies a generation of an alloc.
-type allocKey struct {
-	name       schema.TaskName
-	generation uint64
-}
-
 // allocs is what tasks and allocs of one machine need to know of each other.
 type allocs struct {
 	known  map[allocKey]item
@@ -39,20 +33,6 @@ func allocsOf(items []item) allocs {
 		}
 	}
 	return a
-}
-
-func (it item) isAlloc() bool { return it.job() != nil && it.job().Kind == schema.Allocs }
-
-// host returns the alloc that a task runs in; false if it runs in none.
-func (it item) host() (allocKey, bool) {
-	a := it.assigned
-	if it.held != nil {
-		a = &it.held.Assignment
-	}
-	if a.Alloc == nil {
-		return allocKey{}, false
-	}
-	return allocKey{a.Alloc.Of(a.Task.JobName), a.Alloc.Generation}, true
 }
 
 // blockedBy says what a task that runs in an alloc waits for before it can be

@@ -8,104 +8,7 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// Input is everything that a decision depends on.
-type Input struct {
-	Machine string
-	Boot    string // the machine's boot id now
-	Now     time.Time
-	Life    Life
-	// View is nil until the agent has had one: then nothing is started and
-	// nothing is stopped.
-	View *View
-	Held []Held // in any order
-	// Capacity is what the machine has for tasks.
-	Capacity schema.Resources
-	// Sticky are the sticky directories that are here, in any order.
-	Sticky []Sticky
-	// Shutdown stops all tasks without ending their generations: the next
-	// agent starts them again.
-	Shutdown bool
-	// Pressure is what was measured of the machine, Limits what follows from it.
-	Pressure MachinePressure
-	Limits   Limits
-	// Removing says that what was removed is still being taken off the disk: what
-	// that gives is not known yet.
-	Removing bool
-}
-
-// Plan is what to do now and what to say.
-type Plan struct {
-	// Actions are to be done in this order, each as its Kind says.
-	Actions []Action
-	// Sticky are to be done as their Kind says, in any order.
-	Sticky []StickyAction
-	// Checks are the health checks that shall go on; all others end.
-	Checks []Check
-	// Tasks are the report's entries, by task and generation. They tell the
-	// input's state, not that after Actions.
-	Tasks []schema.TaskStatus
-	// Wake is when to decide again if nothing happens before; zero: never.
-	Wake time.Time
-	// Alive counts the generations that may have a process.
-	Alive int
-	// Overload is for the report.
-	Overload *schema.Overload
-	// Withheld are the generations that must never run twice and are not started
-	// since no master has confirmed them in this life, sorted as Tasks are.
-	Withheld []schema.TaskRef
-}
-
-// ActionKind is what an Action does.
-type ActionKind string
-
-// The kinds of action.
 const (
-	// Start writes the assignment to disk if it is not there, verifies its
-	// ports, and starts Incarnation; of an alloc it makes what holds its tasks.
-	Start ActionKind = "start"
-	// Term records Cause as the incarnation's Stop if it has none, and then
-	// sends SIGTERM, or removes what was made for an alloc.
-	Term ActionKind = "term"
-	// Kill sends SIGKILL to all of the incarnation.
-	Kill ActionKind = "kill"
-	// Limit sets Limits on a running incarnation; what cannot be set now is
-	// noted.
-	Limit ActionKind = "limit"
-	// Reap records Exit as the incarnation's: it ended with the machine's
-	// last boot, and nobody saw how.
-	Reap ActionKind = "reap"
-	// End records Cause as the generation's End.
-	End ActionKind = "end"
-	// Prune removes the directory of an old incarnation.
-	Prune ActionKind = "prune"
-	// Remove removes the generation's directory.
-	Remove ActionKind = "remove"
-)
-
-// Action is one thing to do to one generation.
-type Action struct {
-	Kind        ActionKind
-	Task        schema.TaskName
-	Generation  uint64
-	Incarnation int                // for Start, Term, Kill, Limit, Reap, Prune
-	Assignment  *schema.Assignment // for Start
-	Cause       *schema.Cause      // for Term, End
-	Exit        *schema.Exit       // for Reap
-	Unconfirmed bool               // for Start: see Incarnation.Unconfirmed
-	Limits      TaskLimits         // for Limit
-	// Clear says, for Start and End, that the files in the task's work directory
-	// are to be removed first: they are what was too much.
-	Clear bool
-	// Reason and Bytes say, for Prune and Remove, why, and what was measured of
-	// what goes.
-	Reason Reason
-	Bytes  int64
-}
-
-const (
-	// ReportFor is how long an ended generation that is out of the view is
-	// still reported, so that whoever asks finds its end there.
-	ReportFor = 10 * time.Minute
 	// killAgain is the time between two SIGKILLs: one can meet a task that
 	// is just being started by its keeper.
 	killAgain = 5 * time.Second
@@ -117,44 +20,25 @@ const (
 	stuckAfter = 2 * killAgain
 )
 
-// item is a generation of a task: in the view, on the machine, or both.
-type item struct {
-	task       schema.TaskName
-	generation uint64
-	assigned   *schema.Assignment // nil: not in the view
-	held       *Held              // nil: never started here
-}
-
 // decider gathers the plan of one call of Decide.
 type decider struct {
 	in   Input
 	plan Plan
-	// newest is the data that the view has of a generation.
-	newest map[schema.TaskRef]*schema.Job
 	// evicted says why generations stop that the machine has no room for.
 	evicted map[schema.TaskRef]*schema.Cause
-	// collecting says that remains are being removed for want of disk.
-	collecting bool
-	idlest     *Sticky // of those whose tasks are not here, the one for longest
-	slack      int64   // memory that each task that exceeds its limit gets above it
-	allocs     allocs
+	slack   int64 // memory that each task that exceeds its limit gets above it
+	allocs  allocs
 }
 
 // Decide compares what the machine shall run with what it holds.
 func Decide(in Input) Plan {
-	d := &decider{in: in, newest: map[schema.TaskRef]*schema.Job{}, evicted: map[schema.TaskRef]*schema.Cause{}}
-	items := join(in)
-	d.slack = slack(in.Capacity.RAMBytes, items)
-	d.allocs = allocsOf(items)
-	for _, it := range items {
-		if it.assigned != nil {
-			d.newest[schema.TaskRef{Task: it.task, Generation: it.generation}] = it.assigned.Job
-		}
-	}
-	d.sticky(items)
-	d.collect(items)
-	d.evictions()
-	d.plan.Overload = d.overload()
+	items := join(in.View, in.Held)
+	d := &decider{in: in, slack: slack(in.Capacity.RAMBytes, items), allocs: allocsOf(items)}
+	collecting := in.View != nil && d.collect(items)
+	e := evict(&in, items, collecting)
+	d.evicted = e.causes
+	d.wake(e.wake)
+	d.plan.Overload = in.Pressure.asks(in.Held)
 	for len(items) > 0 {
 		n := 1
 		for n < len(items) && items[n].task == items[0].task {
@@ -166,32 +50,26 @@ func Decide(in Input) Plan {
 	return d.plan
 }
 
-// join returns what is in the view, held or both, by task and generation.
-func join(in Input) []item {
-	var items []item
-	if in.View != nil {
-		for i := range in.View.Assignments {
-			a := &in.View.Assignments[i]
-			items = append(items, item{task: a.Task, generation: a.Generation, assigned: a})
-		}
-	}
-	for i := range in.Held {
-		h := &in.Held[i]
-		items = append(items, item{task: h.Assignment.Task, generation: h.Assignment.Generation, held: h})
-	}
-	slices.SortStableFunc(items, func(a, b item) int {
-		return cmp.Or(a.task.Compare(b.task), cmp.Compare(a.generation, b.generation))
+// collect plans what is removed from the disk: sticky directories, and what is left of
+// what has ended. It reports whether that is for want of disk: then what it gives is
+// seen before a task has to stop.
+func (d *decider) collect(items []item) bool {
+	dirs := planSticky(d.in.Sticky, items, d.in.Now)
+	c := collectNow(collecting{
+		remains: remainsOf(items, d.in.Boot), idlest: dirs.idlest, keep: d.in.Limits.Keep,
+		short: d.in.Limits.lackOfDisk(&d.in.Pressure.Room), removing: d.in.Removing, now: d.in.Now,
 	})
-	joined := items[:0]
-	for _, it := range items {
-		if n := len(joined); n > 0 && joined[n-1].task == it.task && joined[n-1].generation == it.generation {
-			joined[n-1].assigned = cmp.Or(joined[n-1].assigned, it.assigned)
-			joined[n-1].held = cmp.Or(joined[n-1].held, it.held)
-			continue
+	for _, r := range c.gone {
+		a := Action{Kind: Remove, Task: r.Task, Generation: r.Generation, Reason: r.Reason, Bytes: r.Bytes}
+		if r.Incarnation != 0 {
+			a.Kind, a.Incarnation = Prune, r.Incarnation
 		}
-		joined = append(joined, it)
+		d.plan.Actions = append(d.plan.Actions, a)
 	}
-	return joined
+	d.plan.Sticky = slices.Concat(dirs.actions, c.sticky)
+	d.wake(dirs.wake)
+	d.wake(c.wake)
+	return c.forDisk
 }
 
 // task decides for all generations of one task, oldest first.
@@ -224,7 +102,7 @@ func (d *decider) task(generations []item) {
 
 // stopCause returns why it shall not run, nil if it shall.
 func (d *decider) stopCause(it item, newest uint64) *schema.Cause {
-	cause := schema.Cause{Machine: d.in.Machine, Generation: it.generation, At: d.in.Now}
+	cause := d.in.cause(it.generation)
 	switch {
 	case it.assigned != nil && it.assigned.Stop != nil:
 		cause.Kind, cause.Message, cause.Resource = it.assigned.Stop.Kind, it.assigned.Stop.Message, it.assigned.Stop.Resource
@@ -263,7 +141,9 @@ func (d *decider) alive(it item, stop *schema.Cause) {
 		stop = cmp.Or(d.evicted[it.held.ref()], d.overDisk(it, c), d.unhealthy(it, c))
 	}
 	if stop == nil {
-		d.check(it, c)
+		if check := it.check(c); check != nil {
+			d.plan.Checks = append(d.plan.Checks, *check)
+		}
 		d.limit(it, c)
 		return
 	}
@@ -289,6 +169,48 @@ func (d *decider) alive(it item, stop *schema.Cause) {
 	d.act(it, Action{Kind: Kill, Incarnation: c.Number})
 }
 
+// overDisk returns why a task has to stop that is over its own disk limit, nil if
+// it is not.
+func (d *decider) overDisk(it item, c *Incarnation) *schema.Cause {
+	excess := diskExcess(c.Usage, &it.job().Task.Resources.Resources)
+	if excess == "" {
+		return nil
+	}
+	cause := d.in.cause(it.generation)
+	cause.Kind, cause.Resource, cause.Message = schema.CauseOutOfResources, schema.OwnDisk, "disk: "+excess
+	return &cause
+}
+
+// unhealthy returns why a running incarnation is to be stopped that fails its
+// check, nil if it does not.
+func (d *decider) unhealthy(it item, c *Incarnation) *schema.Cause {
+	failure := it.unhealthy(c)
+	if failure == "" {
+		return nil
+	}
+	cause := d.in.cause(it.generation)
+	cause.Kind, cause.Message = schema.CauseUnhealthy, failure
+	return &cause
+}
+
+// limit keeps a running incarnation at the limits that it shall have.
+func (d *decider) limit(it item, c *Incarnation) {
+	if c.PID == 0 || !c.Limited {
+		return
+	}
+	want := it.limits(d.slack)
+	if c.Limits == want {
+		return
+	}
+	if c.LimitsTried == want {
+		if at := due(d.in.Now, c.LimitsAt, LimitAgain); at.After(d.in.Now) {
+			d.wake(at)
+			return
+		}
+	}
+	d.act(it, Action{Kind: Limit, Incarnation: c.Number, Limits: want})
+}
+
 // down decides for a generation that has no process and has not ended: whether
 // it ends now, starts again, or waits.
 func (d *decider) down(it item, stop *schema.Cause, blocked bool) {
@@ -309,7 +231,7 @@ func (d *decider) down(it item, stop *schema.Cause, blocked bool) {
 
 // end returns how h ends, nil if it goes on.
 func (d *decider) end(h *Held, job *schema.Job, stop *schema.Cause) *schema.Cause {
-	cause := schema.Cause{Machine: d.in.Machine, Generation: h.Assignment.Generation, At: d.in.Now}
+	cause := d.in.cause(h.Assignment.Generation)
 	c := h.last()
 	if c != nil {
 		cause.Exit = c.Exit
@@ -353,7 +275,8 @@ func (d *decider) start(it item) {
 	if d.in.Shutdown {
 		return
 	}
-	why, neverTwice := d.withheld(it)
+	why, neverTwice, until := d.in.Life.withholds(it, d.in.Now)
+	d.wake(until)
 	if neverTwice {
 		d.plan.Withheld = append(d.plan.Withheld, schema.TaskRef{Task: it.task, Generation: it.generation})
 	}
@@ -376,22 +299,5 @@ func (d *decider) act(it item, a Action) {
 	d.plan.Actions = append(d.plan.Actions, a)
 }
 
-// wake makes sure that the next decision is not later than at.
-func (d *decider) wake(at time.Time) {
-	if d.plan.Wake.IsZero() || at.Before(d.plan.Wake) {
-		d.plan.Wake = at
-	}
-}
-
-// jobOf returns the newest version of h.
-func (d *decider) jobOf(h *Held) *schema.Job {
-	return cmp.Or(d.newest[h.ref()], h.Assignment.Job)
-}
-
-// job returns the newest version of it: that of the view applies in place.
-func (it item) job() *schema.Job {
-	if it.assigned != nil {
-		return it.assigned.Job
-	}
-	return it.held.Assignment.Job
-}
+// wake makes sure that the next decision is not later than at, if that is not zero.
+func (d *decider) wake(at time.Time) { d.plan.Wake = earlier(d.plan.Wake, at) }

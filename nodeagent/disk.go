@@ -68,3 +68,16 @@ func (l Limits) shortOfDisk(room *schema.MachineUsage) bool {
 func (l Limits) shortOfInodes(room *schema.MachineUsage) bool {
 	return room.InodesTotal > 0 && room.InodesFree < l.Inodes
 }
+
+// lackOfDisk returns how many bytes more of disk a machine needs to have what it shall
+// have: one if only inodes are short, of which nobody knows how many each removal gives.
+func (l Limits) lackOfDisk(room *schema.MachineUsage) int64 {
+	if room.At.IsZero() { // not measured yet
+		return 0
+	}
+	short := l.DiskBytes - room.DiskFree
+	if l.shortOfInodes(room) {
+		short = max(short, 1)
+	}
+	return short
+}

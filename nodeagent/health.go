@@ -118,37 +118,34 @@ func (p Probe) Wait(h *schema.Health) time.Duration {
 	return min(firstCheck<<min(p.Asked, 16), h.Interval())
 }
 
-// check keeps the health check of a running incarnation going.
-func (d *decider) check(it item, c *Incarnation) {
+// check returns the health check of a running incarnation, nil if it has none.
+func (it item) check(c *Incarnation) *Check {
 	health := it.job().Task.Health
 	if c.PID == 0 || health == nil {
-		return
-	}
-	if _, ok := it.held.Assignment.Ports[health.Port()]; health.Port() != "" && !ok {
-		return // newer version names a port that this process was not given
-	}
-	d.plan.Checks = append(d.plan.Checks, Check{
-		Task: it.task, Generation: it.generation, Incarnation: c.Number, Health: health.Timed(),
-		Assignment: it.held.Assignment, StartedAt: c.StartedAt, Probe: c.Probe,
-	})
-}
-
-// unhealthy returns why a running incarnation is to be stopped that fails its
-// check, nil if it does not.
-func (d *decider) unhealthy(it item, c *Incarnation) *schema.Cause {
-	health := it.job().Task.Health
-	if health == nil || c.PID == 0 || c.Probe.State != schema.Unhealthy {
 		return nil
 	}
-	message := c.Probe.Message
-	if n := c.Probe.Failed; n > 1 {
-		message = fmt.Sprintf("%s, %s", message, schema.Times(n))
+	if _, ok := it.held.Assignment.Ports[health.Port()]; health.Port() != "" && !ok {
+		return nil // newer version names a port that this process was not given
 	}
-	return &schema.Cause{Kind: schema.CauseUnhealthy, Message: message, Machine: d.in.Machine, Generation: it.generation, At: d.in.Now}
+	return &Check{
+		Task: it.task, Generation: it.generation, Incarnation: c.Number, Health: health.Timed(),
+		Assignment: it.held.Assignment, StartedAt: c.StartedAt, Probe: c.Probe,
+	}
+}
+
+// unhealthy says how a running incarnation fails its check, "" if it does not.
+func (it item) unhealthy(c *Incarnation) string {
+	if it.job().Task.Health == nil || c.PID == 0 || c.Probe.State != schema.Unhealthy {
+		return ""
+	}
+	if n := c.Probe.Failed; n > 1 {
+		return fmt.Sprintf("%s, %s", c.Probe.Message, schema.Times(n))
+	}
+	return c.Probe.Message
 }
 
 // reportHealth reports c's health: nothing without a check.
-func (d *decider) reportHealth(it item, c *Incarnation, s *schema.TaskStatus) {
+func (it item) reportHealth(c *Incarnation, s *schema.TaskStatus) {
 	if it.job().Task.Health == nil {
 		return
 	}

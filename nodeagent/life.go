@@ -26,39 +26,39 @@ type Life struct {
 // a moment.
 const FirstView = 3 * time.Second
 
-// withheld says why a generation that holds no process is not started yet, ""
+// ReportFor is how long an ended generation that is out of the view is still
+// reported, so that whoever asks finds its end there.
+const ReportFor = 10 * time.Minute
+
+// withholds says why a generation that holds no process is not started yet, ""
 // if it may be. Tasks that must never run twice, of which it then is one by neverTwice,
 // wait for a master however long that takes; all others go on without one after a
-// moment.
-func (d *decider) withheld(it item) (why string, neverTwice bool) {
-	life := d.in.Life
+// moment, at until.
+func (life *Life) withholds(it item, now time.Time) (why string, neverTwice bool, until time.Time) {
 	if !life.Confirmed.IsZero() || it.held != nil && it.held.Alive() {
-		return "", false
+		return "", false, time.Time{}
 	}
 	if life.Refused {
-		return "another agent has the name of this machine: nothing is started here", false
+		return "another agent has the name of this machine: nothing is started here", false, time.Time{}
 	}
 	if it.job().NeverTwice() {
-		return schema.NoteWithheld, true
+		return schema.NoteWithheld, true, time.Time{}
 	}
-	if until := due(d.in.Now, life.Began, FirstView); !life.Began.IsZero() && until.After(d.in.Now) {
-		d.wake(until)
-		return "its agent has just started, and waits a moment for its master", false
+	if until := due(now, life.Began, FirstView); !life.Began.IsZero() && until.After(now) {
+		return "its agent has just started, and waits a moment for its master", false, until
 	}
-	return "", false
+	return "", false, time.Time{}
 }
 
 // unconfirmed reports whether it is still to be said of an incarnation that no
 // master had confirmed its assignment when it started: until ReportFor after one
-// has.
-func (d *decider) unconfirmed(c *Incarnation) bool {
-	if !c.Unconfirmed || d.in.Life.Confirmed.IsZero() {
-		return c.Unconfirmed
+// has, which is until.
+func (life *Life) unconfirmed(c *Incarnation, now time.Time) (still bool, until time.Time) {
+	if !c.Unconfirmed || life.Confirmed.IsZero() {
+		return c.Unconfirmed, time.Time{}
 	}
-	until := due(d.in.Now, d.in.Life.Confirmed, ReportFor)
-	if !until.After(d.in.Now) {
-		return false
+	if until = due(now, life.Confirmed, ReportFor); !until.After(now) {
+		return false, time.Time{}
 	}
-	d.wake(until)
-	return true
+	return true, until
 }

@@ -87,29 +87,18 @@ func slack(capacity int64, items []item) int64 {
 	return left / sharers / slackUnit * slackUnit
 }
 
-// limit keeps a running incarnation at the limits that it shall have.
-func (d *decider) limit(it item, c *Incarnation) {
-	if c.PID == 0 || !c.Limited {
-		return
-	}
+// limits returns the limits that a running incarnation of it shall have now; slack is
+// what it gets above that of its memory if it may exceed it.
+func (it item) limits(slack int64) TaskLimits {
 	want := LimitsOf(it.job())
 	if want.SoftRAMBytes > 0 {
-		want.RAMBytes += d.slack
+		want.RAMBytes += slack
 	}
 	if t := it.held.Throttle; t > 0 && (want.QuotaMilli == 0 || t < want.QuotaMilli) {
 		want.QuotaMilli = t
 	}
 	want.IOBytes = it.held.IOBound
-	if c.Limits == want {
-		return
-	}
-	if c.LimitsTried == want {
-		if at := due(d.in.Now, c.LimitsAt, LimitAgain); at.After(d.in.Now) {
-			d.wake(at)
-			return
-		}
-	}
-	d.act(it, Action{Kind: Limit, Incarnation: c.Number, Limits: want})
+	return want
 }
 
 // notes joins what is to be said of how an incarnation is held.

@@ -137,16 +137,16 @@ func (s MachinePressure) overload(run []Runner, limits Limits, now time.Time) (s
 	}
 }
 
-// overload returns what the report says of it: nothing while a task that was
+// asks returns what the report says of an overload: nothing while a task that was
 // asked to be moved is leaving, since what is left may be enough.
-func (d *decider) overload() *schema.Overload {
-	o := d.in.Pressure.Overload
+func (s MachinePressure) asks(held []Held) *schema.Overload {
+	o := s.Overload
 	if o == nil {
 		return nil
 	}
 	stay := 0
-	for i := range d.in.Held {
-		if h := &d.in.Held[i]; h.Alive() && h.last().Stop == nil && slices.Contains(o.Relief, h.ref()) {
+	for i := range held {
+		if h := &held[i]; h.Alive() && h.last().Stop == nil && slices.Contains(o.Relief, h.ref()) {
 			stay++
 		}
 	}

@@ -129,50 +129,56 @@ func tooMany(list []Remains) map[int]bool {
 	return out
 }
 
-// collect finds which remains go. What is in the view, or runs, is none.
-func (d *decider) collect(items []item) {
-	if d.in.View == nil {
-		return
-	}
+// remainsOf returns what is left of what has ended. What is assigned, or runs, is none.
+func remainsOf(items []item, boot string) []Remains {
 	var all []Remains
 	for _, it := range items {
 		h := it.held
-		if h == nil {
-			continue
-		}
-		if h.End == nil {
+		switch {
+		case h == nil:
+		case h.End == nil:
 			all = append(all, spent(h, it.job().Task.RestartPolicy())...)
-		} else if it.assigned == nil {
-			all = append(all, Remains{TaskRef: h.ref(), Ended: h.End.At, Failed: h.failed(d.in.Boot), Bytes: h.Bytes})
+		case it.assigned == nil:
+			all = append(all, Remains{TaskRef: h.ref(), Ended: h.End.At, Failed: h.failed(boot), Bytes: h.Bytes})
 		}
 	}
-	short := int64(0)
-	if room := &d.in.Pressure.Room; !room.At.IsZero() {
-		short = d.in.Limits.DiskBytes - room.DiskFree
-		if d.in.Limits.shortOfInodes(room) {
-			short = max(short, 1) // one at a time: what it gives is seen at the next look
-		}
+	return all
+}
+
+// collecting is what it depends on what is removed from the disk.
+type collecting struct {
+	remains  []Remains
+	idlest   *Sticky // as in stickyPlan
+	keep     Keep
+	short    int64 // the bytes of disk that the machine lacks
+	removing bool  // see Input.Removing
+	now      time.Time
+}
+
+// collection is what is to be removed from the disk now.
+type collection struct {
+	gone    []Removal
+	sticky  []StickyAction
+	forDisk bool      // something goes, or is still going, for want of disk
+	wake    time.Time // when the next remains get too old; zero: never
+}
+
+// collectNow decides which remains go, and for want of disk the sticky directory whose
+// task has been away for longest. What goes for that, goes one at a time where it is
+// not measured: what it gives is seen at the next look.
+func collectNow(in collecting) collection {
+	var c collection
+	short := in.short
+	if short > 0 && in.removing {
+		short, c.forDisk = 0, true
 	}
-	if short > 0 && d.in.Removing {
-		short, d.collecting = 0, true
+	c.gone, c.wake = Collect(in.remains, in.keep, short, in.now)
+	c.forDisk = c.forDisk || slices.ContainsFunc(c.gone, func(r Removal) bool { return r.Reason == ShortDisk })
+	if short > 0 && !c.forDisk && in.idlest != nil {
+		c.forDisk = true
+		c.sticky = []StickyAction{{Drop, in.idlest.Task}}
 	}
-	gone, next := Collect(all, d.in.Limits.Keep, short, d.in.Now)
-	for _, r := range gone {
-		d.collecting = d.collecting || r.Reason == ShortDisk
-		a := Action{Kind: Remove, Task: r.Task, Generation: r.Generation, Reason: r.Reason, Bytes: r.Bytes}
-		if r.Incarnation != 0 {
-			a.Kind, a.Incarnation = Prune, r.Incarnation
-		}
-		d.plan.Actions = append(d.plan.Actions, a)
-	}
-	if !next.IsZero() {
-		d.wake(next)
-	}
-	// One at a time: what it gives is seen at the next look.
-	if short > 0 && !d.collecting && d.idlest != nil {
-		d.collecting = true
-		d.plan.Sticky = append(d.plan.Sticky, StickyAction{Drop, d.idlest.Task})
-	}
+	return c
 }
 
 // spent returns the remains of incarnations of a generation that goes on: all

@@ -36,9 +36,11 @@ func (d *decider) report(it item, newest uint64) {
 	if c := h.last(); c != nil {
 		s.Incarnation, s.Note = c.Number, cmp.Or(s.Note, c.notes(h.Throttle, h.IOBound))
 		if h.Alive() && c.Boot == d.in.Boot {
-			s.Unconfirmed = d.unconfirmed(c)
+			still, until := d.in.Life.unconfirmed(c, d.in.Now)
+			s.Unconfirmed = still
+			d.wake(until)
 			s.PID, s.StartedAt, s.Line = c.PID, c.StartedAt, c.Line
-			d.reportHealth(it, c, &s)
+			it.reportHealth(c, &s)
 			if c.Usage != nil {
 				s.OOMKills = c.Usage.OOMKills
 			}
@@ -76,7 +78,9 @@ func (d *decider) reportUnheld(it item, newest uint64, s schema.TaskStatus) {
 
 // noteWait notes what the next start of it waits for.
 func (d *decider) noteWait(it item, s *schema.TaskStatus) {
-	s.Note, s.Withheld = d.withheld(it)
+	var until time.Time
+	s.Note, s.Withheld, until = d.in.Life.withholds(it, d.in.Now)
+	d.wake(until)
 	s.Note = cmp.Or(s.Note, d.blockedBy(it))
 }
 
@@ -122,29 +126,4 @@ func (d *decider) reportWait(it item, s *schema.TaskStatus) {
 	if at := nextStart(h, it.job(), d.in.Now, d.in.Boot); at.After(d.in.Now) {
 		s.RestartAt = at
 	}
-}
-
-// exits returns the last ends of h's incarnations.
-func exits(h *Held, boot string) []schema.Exit {
-	var list []schema.Exit
-	for i := range h.Incarnations {
-		if c := &h.Incarnations[i]; c.Exit != nil {
-			e := h.exit(c)
-			e.Blameless = c.blameless(boot)
-			list = append(list, e)
-		}
-	}
-	return list[max(0, len(list)-schema.MaxCauses):]
-}
-
-// exit returns how c, which has ended, did, and why it was stopped.
-func (h *Held) exit(c *Incarnation) schema.Exit {
-	e := *c.Exit
-	if c.Stop != nil {
-		said := e.Message
-		if e.Message = "stopped: " + c.Stop.String(); said != "" {
-			e.Message += "; " + said
-		}
-	}
-	return e
 }

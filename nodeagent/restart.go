@@ -111,6 +111,14 @@ func due(now, from time.Time, d time.Duration) time.Time {
 	return from.Add(d)
 }
 
+// earlier returns the earlier of two times, of which zero is never.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
 // finished reports whether h is a batch task that is done. An exit with 0 after
 // SIGTERM is not taken for that: many programs end so when they are stopped. One
 // that was to be stopped, and had ended before, is.
@@ -118,4 +126,29 @@ func finished(h *Held, kind schema.JobKind) bool {
 	c := h.last()
 	return kind == schema.Batch && c != nil && c.Exit != nil && c.Exit.Code == 0 &&
 		(c.Stop == nil || c.EndedItself || c.Exit.At.Before(c.Stop.At))
+}
+
+// exits returns the last ends of h's incarnations.
+func exits(h *Held, boot string) []schema.Exit {
+	var list []schema.Exit
+	for i := range h.Incarnations {
+		if c := &h.Incarnations[i]; c.Exit != nil {
+			e := h.exit(c)
+			e.Blameless = c.blameless(boot)
+			list = append(list, e)
+		}
+	}
+	return list[max(0, len(list)-schema.MaxCauses):]
+}
+
+// exit returns how c, which has ended, did, and why it was stopped.
+func (h *Held) exit(c *Incarnation) schema.Exit {
+	e := *c.Exit
+	if c.Stop != nil {
+		said := e.Message
+		if e.Message = "stopped: " + c.Stop.String(); said != "" {
+			e.Message += "; " + said
+		}
+	}
+	return e
 }

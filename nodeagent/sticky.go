@@ -47,10 +47,20 @@ type StickyAction struct {
 	Task schema.TaskName
 }
 
-// sticky decides for the sticky directories; items are all that there are.
-func (d *decider) sticky(items []item) {
-	if d.in.View == nil || len(d.in.Sticky) == 0 {
-		return
+// stickyPlan is what becomes of the sticky directories.
+type stickyPlan struct {
+	actions []StickyAction
+	// idlest is, of those that stay though their tasks are not here, the one that has
+	// for longest; nil: none does.
+	idlest *Sticky
+	wake   time.Time // when the next is to be dropped; zero: never
+}
+
+// planSticky decides for the sticky directories; items are all that there are.
+func planSticky(dirs []Sticky, items []item, now time.Time) stickyPlan {
+	var p stickyPlan
+	if len(dirs) == 0 {
+		return p
 	}
 	here := map[schema.TaskName]bool{}
 	for _, it := range items {
@@ -58,21 +68,22 @@ func (d *decider) sticky(items []item) {
 			here[it.task] = true
 		}
 	}
-	for _, s := range d.in.Sticky {
-		act := func(kind StickyKind) { d.plan.Sticky = append(d.plan.Sticky, StickyAction{kind, s.Task}) }
+	for _, s := range dirs {
+		act := func(kind StickyKind) { p.actions = append(p.actions, StickyAction{kind, s.Task}) }
 		switch {
 		case here[s.Task] && !s.Idle.IsZero():
 			act(Return)
 		case here[s.Task]:
-		case s.Idle.IsZero(), s.Idle.After(d.in.Now): // the clock was set back: count anew
+		case s.Idle.IsZero(), s.Idle.After(now): // the clock was set back: count anew
 			act(Leave)
-		case due(d.in.Now, s.Idle, KeepSticky).After(d.in.Now):
-			d.wake(due(d.in.Now, s.Idle, KeepSticky))
-			if d.idlest == nil || s.Idle.Before(d.idlest.Idle) {
-				d.idlest = &s
+		case due(now, s.Idle, KeepSticky).After(now):
+			p.wake = earlier(p.wake, due(now, s.Idle, KeepSticky))
+			if p.idlest == nil || s.Idle.Before(p.idlest.Idle) {
+				p.idlest = &s
 			}
 		default:
 			act(Drop)
 		}
 	}
+	return p
 }

@@ -45,11 +45,6 @@ type largeRoom struct {
 
 var largeRooms = []largeRoom{
 	{
-		"nodeagent",
-		room{circle: 15, spread: 10},
-		"a decision about a task depends on its health, its end, its restarts and the machine's pressure, and these on each other",
-	},
-	{
 		"placement",
 		room{circle: 21, fields: 39, spread: 23},
 		"one object for speed: a decision reads and changes the snapshot's caches of scores and classes with each step",

@@ -1,0 +1,106 @@
+package nodeagent
+
+import (
+	"time"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// Input is everything that a decision depends on.
+type Input struct {
+	Machine string
+	Boot    string // the machine's boot id now
+	Now     time.Time
+	Life    Life
+	// View is nil until the agent has had one: then nothing is started and
+	// nothing is stopped.
+	View *View
+	Held []Held // in any order
+	// Capacity is what the machine has for tasks.
+	Capacity schema.Resources
+	// Sticky are the sticky directories that are here, in any order.
+	Sticky []Sticky
+	// Shutdown stops all tasks without ending their generations: the next
+	// agent starts them again.
+	Shutdown bool
+	// Pressure is what was measured of the machine, Limits what follows from it.
+	Pressure MachinePressure
+	Limits   Limits
+	// Removing says that what was removed is still being taken off the disk: what
+	// that gives is not known yet.
+	Removing bool
+}
+
+// cause returns what all causes have in common that are found now of a generation.
+func (in *Input) cause(generation uint64) schema.Cause {
+	return schema.Cause{Machine: in.Machine, Generation: generation, At: in.Now}
+}
+
+// Plan is what to do now and what to say.
+type Plan struct {
+	// Actions are to be done in this order, each as its Kind says.
+	Actions []Action
+	// Sticky are to be done as their Kind says, in any order.
+	Sticky []StickyAction
+	// Checks are the health checks that shall go on; all others end.
+	Checks []Check
+	// Tasks are the report's entries, by task and generation. They tell the
+	// input's state, not that after Actions.
+	Tasks []schema.TaskStatus
+	// Wake is when to decide again if nothing happens before; zero: never.
+	Wake time.Time
+	// Alive counts the generations that may have a process.
+	Alive int
+	// Overload is for the report.
+	Overload *schema.Overload
+	// Withheld are the generations that must never run twice and are not started
+	// since no master has confirmed them in this life, sorted as Tasks are.
+	Withheld []schema.TaskRef
+}
+
+// ActionKind is what an Action does.
+type ActionKind string
+
+// The kinds of action.
+const (
+	// Start writes the assignment to disk if it is not there, verifies its
+	// ports, and starts Incarnation; of an alloc it makes what holds its tasks.
+	Start ActionKind = "start"
+	// Term records Cause as the incarnation's Stop if it has none, and then
+	// sends SIGTERM, or removes what was made for an alloc.
+	Term ActionKind = "term"
+	// Kill sends SIGKILL to all of the incarnation.
+	Kill ActionKind = "kill"
+	// Limit sets Limits on a running incarnation; what cannot be set now is
+	// noted.
+	Limit ActionKind = "limit"
+	// Reap records Exit as the incarnation's: it ended with the machine's
+	// last boot, and nobody saw how.
+	Reap ActionKind = "reap"
+	// End records Cause as the generation's End.
+	End ActionKind = "end"
+	// Prune removes the directory of an old incarnation.
+	Prune ActionKind = "prune"
+	// Remove removes the generation's directory.
+	Remove ActionKind = "remove"
+)
+
+// Action is one thing to do to one generation.
+type Action struct {
+	Kind        ActionKind
+	Task        schema.TaskName
+	Generation  uint64
+	Incarnation int                // for Start, Term, Kill, Limit, Reap, Prune
+	Assignment  *schema.Assignment // for Start
+	Cause       *schema.Cause      // for Term, End
+	Exit        *schema.Exit       // for Reap
+	Unconfirmed bool               // for Start: see Incarnation.Unconfirmed
+	Limits      TaskLimits         // for Limit
+	// Clear says, for Start and End, that the files in the task's work directory
+	// are to be removed first: they are what was too much.
+	Clear bool
+	// Reason and Bytes say, for Prune and Remove, why, and what was measured of
+	// what goes.
+	Reason Reason
+	Bytes  int64
+}
