@@ -2,7 +2,7 @@ package placement
 
 // free returns what the ask may count on of a machine: for prod what the limits of
 // all tasks leave, for others what their reservations do (Borg §5.5).
-func (c *class) free(r *row) *vector {
+func (c *wants) free(r *row) *vector {
 	if c.prod {
 		return &r.byLimit
 	}

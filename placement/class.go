@@ -11,12 +11,25 @@ import (
 // class is a set of asks that any machine treats alike, and what is known of
 // how machines treat them.
 type class struct {
-	key      string
+	key string
+	id  uint64 // hash of the key
+	job int32  // or -1 when what the job has elsewhere is no matter
+	wants
+	scores
+	progress
+
+	refusal refusal
+	evict   evictions
+}
+
+// wants is what the asks of a class want of a machine, made ready to be asked of many.
+// It stays as it is.
+type wants struct {
 	ask      *Ask // see restOf
 	prod     bool
+	inSet    bool
 	priority int16
 	limit    vector
-	job      int32    // or -1 when what the job has elsewhere is no matter
 	ports    int32    // that may have any number
 	numbers  []uint16 // of ports that ask for one; nil if none does
 	needs    []need
@@ -26,11 +39,11 @@ type class struct {
 	avoid    map[string]bool // by machine
 	packages []int32
 	shape    [dims + 1]float32 // direction of what is asked, length 1
-	id       uint64            // hash of the key
-	pass     int               // the last for which it was brought up to date
-	lone     bool              // one ask so far, for which nothing is kept
-	inSet    bool
+}
 
+// scores is what is known of the machines for a class, as of an epoch and a position in
+// the snapshot's log.
+type scores struct {
 	layout *layout
 	// slots are the candidates, in the layout's order: all machines, or those
 	// that were found to have room.
@@ -46,16 +59,19 @@ type class struct {
 	epoch    int // of the snapshot, for which all this holds
 	position int // in the log, up to which it holds
 	changes  int // of the job
+	// remembered is how much of Snapshot.remembered is the class's.
+	remembered int
+}
+
+// progress is how far the decisions about the asks of a class have come.
+type progress struct {
+	pass     int  // the last for which the scores were brought up to date
+	lone     bool // one ask so far, for which nothing is kept
 	examined int
 	feasible int // of them
 	cursor   int // in the ring, where to go on
 	all      bool
 	waiting  int // asks of the class not yet decided in this pass
-	// remembered is how much of Snapshot.remembered is the class's.
-	remembered int
-
-	refusal refusal
-	evict   evictions
 }
 
 // wish is a preference made ready to be asked of many machines.
@@ -220,10 +236,12 @@ func avoidedBy(a *Ask) map[string]bool {
 func (s *Snapshot) newClass(a *Ask, key string) *class {
 	numbers := numbersOf(a)
 	c := &class{
-		key: key, id: hash(key), ask: s.restOf(a), prod: a.Priority.Prod(), priority: int16(a.Priority),
-		limit: vectorOf(a.Limit), ports: int32(len(a.Ports) - len(numbers)), numbers: numbers, needs: s.needs(a.Devices),
-		avoid: avoidedBy(a), packages: s.packageIDs(a.Packages), epoch: -1,
-		inSet: a.AllocSet != (schema.JobName{}),
+		key: key, id: hash(key), scores: scores{epoch: -1},
+		wants: wants{
+			ask: s.restOf(a), prod: a.Priority.Prod(), inSet: a.AllocSet != (schema.JobName{}), priority: int16(a.Priority),
+			limit: vectorOf(a.Limit), ports: int32(len(a.Ports) - len(numbers)), numbers: numbers, needs: s.needs(a.Devices),
+			avoid: avoidedBy(a), packages: s.packageIDs(a.Packages),
+		},
 	}
 	for _, k := range a.Constraints {
 		c.rules = append(c.rules, s.rule(k))
@@ -415,7 +433,7 @@ func (s *Snapshot) rescore(c *class, i int32) {
 }
 
 // blockOf returns the block of a candidate.
-func (c *class) blockOf(i int32) int {
+func (c *scores) blockOf(i int32) int {
 	lo, hi := 0, len(c.blocks)
 	for hi-lo > 1 {
 		if mid := (lo + hi) / 2; c.blocks[mid].from <= i {
@@ -428,7 +446,7 @@ func (c *class) blockOf(i int32) int {
 }
 
 // settle finds the best candidate of a block; of equal ones the first.
-func (c *class) settle(b *block) {
+func (c *scores) settle(b *block) {
 	b.best = -1
 	best := infeasible
 	for i, v := range c.score[b.from:b.to] {

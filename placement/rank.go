@@ -20,7 +20,7 @@ func (r rank) before(o rank) bool {
 }
 
 // rankOf returns the rank of a block as it is now.
-func (c *class) rankOf(block int32) rank {
+func (c *scores) rankOf(block int32) rank {
 	b := &c.blocks[block]
 	r := rank{score: infeasible, block: block}
 	if b.best >= 0 {
@@ -33,7 +33,7 @@ func (c *class) rankOf(block int32) rank {
 }
 
 // rankAs returns the rank that a candidate's block had if it were the best.
-func (c *class) rankAs(i int32) rank {
+func (c *scores) rankAs(i int32) rank {
 	r := rank{score: c.score[i], block: int32(c.blockOf(i))}
 	if c.tally != nil {
 		r.inDomain = c.tally.stay[c.blocks[r.block].domain]
@@ -113,14 +113,14 @@ func (s *Snapshot) best(c *class) (first, second int32) {
 	return first, second
 }
 
-func (c *class) up(i int) {
+func (c *scores) up(i int) {
 	for i > 0 && c.order[i].before(c.order[(i-1)/2]) {
 		c.swap(i, (i-1)/2)
 		i = (i - 1) / 2
 	}
 }
 
-func (c *class) down(i int) {
+func (c *scores) down(i int) {
 	for {
 		least := i
 		for k := 2*i + 1; k <= 2*i+2 && k < len(c.order); k++ {
@@ -136,7 +136,7 @@ func (c *class) down(i int) {
 	}
 }
 
-func (c *class) swap(i, k int) {
+func (c *scores) swap(i, k int) {
 	c.order[i], c.order[k] = c.order[k], c.order[i]
 	c.queued[c.order[i].block], c.queued[c.order[k].block] = int32(i), int32(k)
 }
