@@ -9,8 +9,8 @@ import (
 // Plan is what a scheduler has decided on a fork, as data: each decision with what
 // it relied on. It is committed to the cell as that is by then, see Verify. A
 // scheduler that decides beside others needs no lock on the cell for that, as in
-// Omega (Schwarzkopf et al., EuroSys 2013). The reconciler's own, which decides and
-// commits in one step, needs no plan.
+// Omega (Schwarzkopf et al., EuroSys 2013): those of `muster simulate pack` do so. The
+// reconciler's own, which decides and commits in one step, needs no plan.
 type Plan struct {
 	Steps []Planned // in the order in which they were decided
 }

@@ -30,7 +30,11 @@ columns of Alibaba's openb. docs/traces.md says what the columns mean, so that
 you can bring a trace of your own.
 
 compaction: how many machines the work needs (Borg's measure, 90th percentile).
-gpu-at-130: how much of the GPUs is allocated when 130% of them are asked for.`,
+gpu-at-130: how much of the GPUs is allocated when 130% of them are asked for.
+
+With --schedulers, several schedulers share the tasks. Each plans on a copy of the
+cell, and its decisions are verified when they are committed: those that conflict
+with another scheduler's are counted and made again.`,
 		Example: "  muster simulate pack --nodes nodes.csv --tasks tasks.csv --policy best-fit --measure compaction --seeds 11 -o json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if nodes == "" || tasks == "" {
@@ -63,6 +67,7 @@ gpu-at-130: how much of the GPUs is allocated when 130% of them are asked for.`,
 	c.Flags().StringVar(&r.Measure, "measure", "compaction", "compaction, gpu-at-130")
 	c.Flags().StringVar(&r.GPUs, "gpus", "devices", "how GPUs are counted: devices, scalar, ignored")
 	c.Flags().IntVar(&r.Seeds, "seeds", 0, "orders that are tried; 0 for the measure's own")
+	c.Flags().IntVar(&r.Schedulers, "schedulers", 1, "schedulers that share the tasks, 1 to 64")
 	c.Flags().BoolVar(&r.AllPhases, "all-phases", false, "compaction takes tasks whose pod_phase is Failed too")
 	c.Flags().BoolVar(&r.Relaxed, "relaxed", false, "look at some machines for each task, as a large cell does")
 	out = addOutput(c, "text", "json")

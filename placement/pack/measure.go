@@ -28,7 +28,8 @@ func compaction(c Config) (Result, error) {
 	r := Result{Tasks: len(work), Pending: len(work) * pendingShare / 1000}
 	for seed := range c.Seeds {
 		order := shuffled(all, uint64(seed))
-		n := compact(c.Options, order, work, r.Pending)
+		n, conflicts := compact(c, order, work, r.Pending)
+		r.Conflicts += conflicts
 		if n > len(order) {
 			r.Overflowed++
 		}
@@ -41,12 +42,20 @@ func compaction(c Config) (Result, error) {
 var errAllFailed = errors.New("no task is left but those whose phase is Failed")
 
 // compact returns the least number of machines, taken from the front of the
-// list, that hold the work. It halves the interval, since one more machine
-// hardly ever does harm.
-func compact(o placement.Options, order []placement.Machine, work []placement.Ask, pending int) int {
-	fits := func(n int) bool { return n > 0 && unplaced(o, order[:n], work) <= pending }
+// list, that hold the work, and how many decisions conflicted on all of them. It halves
+// the interval, since one more machine hardly ever does harm.
+func compact(c Config, order []placement.Machine, work []placement.Ask, pending int) (least, conflicts int) {
+	fits := func(n int) bool {
+		s := placement.NewSnapshot(order[:n], nil)
+		s.Configure(c.Options)
+		p := place(s, work, c.Schedulers, 0)
+		if n == len(order) {
+			conflicts = p.conflicts
+		}
+		return len(work)-len(p.on) <= pending
+	}
 	if !fits(len(order)) {
-		return len(order) + 1
+		return len(order) + 1, conflicts
 	}
 	lo, hi := 0, len(order) // lo does not fit, hi does
 	for hi-lo > 1 {
@@ -56,20 +65,7 @@ func compact(o placement.Options, order []placement.Machine, work []placement.As
 			lo = mid
 		}
 	}
-	return hi
-}
-
-// unplaced returns how many asks stay pending.
-func unplaced(o placement.Options, machines []placement.Machine, work []placement.Ask) int {
-	s := placement.NewSnapshot(machines, nil)
-	s.Configure(o)
-	n := 0
-	for _, d := range placement.Place(s, work, 0) {
-		if d.Machine == "" {
-			n++
-		}
-	}
-	return n
+	return hi, conflicts
 }
 
 // mostInflated bounds the tasks of one run of gpu-at-130.
@@ -100,8 +96,11 @@ func gpuAt130(c Config) (Result, error) {
 		s := placement.NewSnapshot(machines(c.Nodes, c.GPUs), nil)
 		s.Configure(c.Options)
 		var got int64
-		for i, d := range placement.Place(s, asks(tasks, c.GPUs), uint64(seed)) {
-			if d.Machine != "" {
+		work := asks(tasks, c.GPUs)
+		p := place(s, work, c.Schedulers, uint64(seed))
+		r.Conflicts += p.conflicts
+		for i := range tasks {
+			if p.on[work[i].Name] {
 				got += tasks[i].gpuMilli()
 			}
 		}

@@ -43,6 +43,8 @@ type Config struct {
 	Measure Measure
 	GPUs    GPUs // "" means GPUDevices
 	Seeds   int  // 0 means 11 for compaction, as Borg did, and 10 for gpu-at-130
+	// Schedulers is how many share the tasks, each planning on a fork; 0 means 1.
+	Schedulers int
 	// Options are those of placement; Policy is set from the field above.
 	Options placement.Options
 	// AllPhases takes tasks whose phase is Failed into compaction too.
@@ -63,6 +65,11 @@ type Result struct {
 	Value     float64          `json:"value"`
 	Deviation float64          `json:"deviation"` // standard, over the seeds
 	PerSeed   []float64        `json:"perSeed"`
+	// Schedulers shared the tasks, and so many of their decisions, over all seeds, did
+	// not hold when they were committed and were made again; of compaction those on
+	// all machines count.
+	Schedulers int `json:"schedulers"`
+	Conflicts  int `json:"conflicts"`
 	// Overflowed counts the seeds of compaction for which all machines were
 	// too few; they stand in PerSeed as one machine more than there are.
 	Overflowed int `json:"overflowed"`
@@ -85,7 +92,10 @@ func Run(c Config) (Result, error) {
 		return Result{}, fmt.Errorf("%d nodes and %d tasks: want at least one of each", len(c.Nodes), len(c.Tasks))
 	case c.Seeds < 0:
 		return Result{}, fmt.Errorf("seeds %d: want at least 1", c.Seeds)
+	case c.Schedulers < 0 || c.Schedulers > maxSchedulers:
+		return Result{}, fmt.Errorf("schedulers %d: want 1 to %d", c.Schedulers, maxSchedulers)
 	}
+	c.Schedulers = orElse(c.Schedulers, 1)
 	c.Options.Policy = c.Policy
 	var r Result
 	var err error
@@ -107,7 +117,7 @@ func Run(c Config) (Result, error) {
 		return Result{}, err
 	}
 	r.Measure, r.Policy, r.GPUs, r.Machines, r.Seeds = c.Measure, c.Policy, c.GPUs, len(c.Nodes), c.Seeds
-	r.Deviation = deviation(r.PerSeed)
+	r.Schedulers, r.Deviation = c.Schedulers, deviation(r.PerSeed)
 	return r, nil
 }
 
@@ -117,6 +127,9 @@ func orElse(n, otherwise int) int {
 	}
 	return n
 }
+
+// maxSchedulers bounds Config.Schedulers: each plans on a fork of its own.
+const maxSchedulers = 64
 
 const mebibyte = 1 << 20
 

@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"github.com/musterhq/muster/placement"
+	"github.com/musterhq/muster/schema"
 )
 
 // Request is what `muster simulate pack` is asked, in the words of its flags.
@@ -17,6 +18,8 @@ type Request struct {
 	Measure              string // --measure: compaction (default), gpu-at-130
 	GPUs                 string // --gpus: devices (default), scalar, ignored
 	Seeds                int    // --seeds; 0 means the measure's own
+	// Schedulers share the tasks, and plan beside each other; 0 means 1.
+	Schedulers int // --schedulers
 	// Relaxed looks at some machines for each task, as a large cell does, and
 	// not at all of them.
 	Relaxed bool // --relaxed
@@ -37,7 +40,7 @@ func Simulate(q Request) (Result, error) {
 	}
 	c := Config{
 		Nodes: nodes, Tasks: tasks, Policy: placement.Policy(q.Policy), Measure: Measure(q.Measure),
-		GPUs: GPUs(q.GPUs), Seeds: q.Seeds, AllPhases: q.AllPhases,
+		GPUs: GPUs(q.GPUs), Seeds: q.Seeds, Schedulers: q.Schedulers, AllPhases: q.AllPhases,
 	}
 	if c.Measure == "" {
 		c.Measure = Compaction
@@ -51,6 +54,9 @@ func (r Result) WriteText(w io.Writer) error {
 	unit, how := "machines", fmt.Sprintf("90th percentile of %d seeds, at most %d tasks pending", r.Seeds, r.Pending)
 	if r.Measure == GPUAt130 {
 		unit, how = "% of GPU", fmt.Sprintf("mean of %d seeds", r.Seeds)
+	}
+	if r.Schedulers > 1 {
+		how += fmt.Sprintf("; %d schedulers, %s", r.Schedulers, schema.Count(r.Conflicts, "conflict"))
 	}
 	if r.Overflowed > 0 {
 		how += fmt.Sprintf("; for %d of them all machines were too few, counted as one more", r.Overflowed)

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/musterhq/muster/placement"
 )
 
 const (
@@ -74,6 +76,12 @@ func TestSimulate(t *testing.T) {
 			want:  "random gpu-at-130, GPUs as devices: 100.00 % of GPU (mean of 2 seeds; deviation 0.00; 2 machines, 11 tasks)\n",
 		},
 		{
+			// Both plan on the same machine first.
+			name: "two schedulers that conflict", nodes: threeNodes, q: Request{Seeds: 1, Schedulers: 2},
+			tasks: "name,cpu_milli,memory_mib\nu,2000,1\nv,2000,1\nw,2000,1\n",
+			want:  "hybrid compaction, GPUs as devices: 3.00 machines (90th percentile of 1 seeds, at most 0 tasks pending; 2 schedulers, 1 conflict; deviation 0.00; 3 machines, 3 tasks)\n",
+		},
+		{
 			name: "the largest amounts", q: Request{Seeds: 1},
 			nodes: "sn,cpu_milli,memory_mib,gpu\na,1073741824,1073741824,1024\n", tasks: "name,cpu_milli,memory_mib,num_gpu\nx,1073741824,1073741824,1024\n",
 			want: "hybrid compaction, GPUs as devices: 1.00 machines (90th percentile of 1 seeds, at most 0 tasks pending; deviation 0.00; 1 machines, 1 tasks)\n",
@@ -123,6 +131,7 @@ func TestSimulateRefuses(t *testing.T) {
 		{name: "measure", q: Request{Measure: "size"}, want: `measure "size": want compaction or gpu-at-130`},
 		{name: "gpus", q: Request{GPUs: "some"}, want: `gpus "some": want devices, scalar or ignored`},
 		{name: "seeds", q: Request{Seeds: -1}, want: `seeds -1: want at least 1`},
+		{name: "schedulers", q: Request{Schedulers: 65}, want: `schedulers 65: want 1 to 64`},
 		{name: "no GPU", q: Request{Measure: "gpu-at-130"}, want: "the trace has no GPUs, or nothing asks for one"},
 		{
 			name: "crumbs of very many GPUs", q: Request{Measure: "gpu-at-130"}, want: "130% of the GPUs takes 6656000 tasks like these: want at most 5000000",
@@ -147,6 +156,23 @@ func TestSimulateRefuses(t *testing.T) {
 	}
 }
 
+// TestSchedulers: several schedulers that plan beside each other place as many tasks
+// as one does, and never more than the machines hold.
+func TestSchedulers(t *testing.T) {
+	t.Parallel()
+	nodes := []Node{{Name: "a", CPUMilli: 64_000, RAMMiB: 1 << 20}, {Name: "b", CPUMilli: 64_000, RAMMiB: 1 << 20}, {Name: "c", CPUMilli: 64_000, RAMMiB: 1 << 20}}
+	tasks := make([]Task, 200) // 8 more than there is room for
+	for i := range tasks {
+		tasks[i] = Task{CPUMilli: 1000}
+	}
+	for _, n := range []int{1, 2, 5} {
+		s := placement.NewSnapshot(machines(nodes, GPUDevices), nil)
+		if p := place(s, asks(tasks, GPUDevices), n, 1); len(p.on) != 192 || (n == 1) != (p.conflicts == 0) {
+			t.Errorf("%d schedulers: %d tasks are placed, want 192, with %d conflicts", n, len(p.on), p.conflicts)
+		}
+	}
+}
+
 func TestResultAsJSON(t *testing.T) {
 	t.Parallel()
 	r, err := Simulate(Request{Nodes: strings.NewReader(threeNodes), Tasks: strings.NewReader(threeTasks), Seeds: 3})
@@ -158,7 +184,7 @@ func TestResultAsJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	const want = `{"measure":"compaction","policy":"hybrid","gpus":"devices","machines":3,"tasks":3,"pendingAllowed":0,` +
-		`"seeds":3,"value":2,"deviation":0,"perSeed":[2,2,2],"overflowed":0}` + "\n"
+		`"seeds":3,"value":2,"deviation":0,"perSeed":[2,2,2],"schedulers":1,"conflicts":0,"overflowed":0}` + "\n"
 	if diff := cmp.Diff(want, b.String()); diff != "" {
 		t.Errorf("the JSON changed, which others read (-want +got):\n%s", diff)
 	}
