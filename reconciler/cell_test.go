@@ -1,11 +1,15 @@
 package reconciler_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/musterhq/muster/reconciler"
 	"github.com/musterhq/muster/reconciler/control"
@@ -20,21 +24,22 @@ var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 // cell is a master without goroutines and the machines that it hears: agents
 // that do at once what they are told.
 type cell struct {
-	docs     map[string][]byte // the store
-	master   *reconciler.Master
-	state    *model.State    // of the master
-	observed *model.Observed // of the master
-	now      time.Time
-	head     schema.Compiled // newest commit
-	last     control.Output
-	in       control.Input                  // of the newest step
-	forgets  bool                           // each step goes without what the one before has found out
-	heard    map[string][]schema.TaskStatus // by this master, by machine
-	views    map[string][]schema.Assignment // last that this master pushed, by machine
-	agents   []*agent                       // sorted by name
-	rejected map[string]bool                // jobs of which an event has said so
-	pids     int
-	joinWait time.Duration
+	docs      map[string][]byte // the store
+	master    *reconciler.Master
+	state     *model.State    // of the master
+	observed  *model.Observed // of the master
+	now       time.Time
+	head      schema.Compiled // newest commit
+	last      control.Output
+	in        control.Input                  // of the newest step
+	forgets   bool                           // each step goes without what the one before has found out
+	heard     map[string][]schema.TaskStatus // by this master, by machine
+	views     map[string][]schema.Assignment // last that this master pushed, by machine
+	agents    []*agent                       // sorted by name
+	rejected  map[string]bool                // jobs of which an event has said so
+	describer status.Describer               // of the master
+	pids      int
+	joinWait  time.Duration
 }
 
 // agent is one machine.
@@ -59,7 +64,7 @@ func (c *cell) restart() {
 	if err != nil {
 		panic(err)
 	}
-	c.master, c.state, c.observed = m, m.State(), m.Observed()
+	c.master, c.state, c.observed, c.describer = m, m.State(), m.Observed(), status.Describer{}
 	c.heard, c.views = map[string][]schema.TaskStatus{}, map[string][]schema.Assignment{}
 	c.carryOut() // that it leads
 }
@@ -161,7 +166,19 @@ func (c *cell) input() control.Input { return c.master.Input(c.now) }
 
 func (c *cell) described() status.DescribeInput { return reconciler.Described(c.master, c.now) }
 
-func (c *cell) status() status.Status { return status.Describe(c.described()) }
+func (c *cell) status() status.Status { return *c.snapshot().Whole() }
+
+// snapshot describes the cell with what was found out when it was described before, and
+// holds that against what is found out anew.
+func (c *cell) snapshot() *status.Snapshot {
+	s := c.describer.Describe(c.described())
+	if anew := status.Describe(c.described()); !reflect.DeepEqual(&anew, s.Whole()) {
+		want, _ := json.MarshalIndent(anew, "", " ")
+		got, _ := json.MarshalIndent(s.Whole(), "", " ")
+		panic("what was described before has changed what is described:\n" + cmp.Diff(string(want), string(got)))
+	}
+	return s
+}
 
 // join adds a machine with the given number of cores and GiB of memory.
 func (c *cell) join(name string, cores, gib int64) []schema.Event {

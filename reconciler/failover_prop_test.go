@@ -139,8 +139,7 @@ func records(s *model.State) []string {
 
 // why returns what users are told of a task, but for its score.
 func why(c *cell, task string) []string {
-	s := c.status()
-	e, _ := status.Explain(c.described(), &s, task, "")
+	e, _ := status.Explain(c.described(), c.snapshot(), task, "")
 	e.Placement = nil
 	return e.Lines()
 }

@@ -62,11 +62,12 @@ func TestGroup(t *testing.T) {
 			}
 		}
 		whole := grouped()
-		part, err := g.Of(whole)
+		picked, err := g.Of(status.SnapshotOf(whole))
 		if err != nil {
 			t.Errorf("%+v: %v", c, err)
 			continue
 		}
+		part := picked.Whole()
 		tasks := []string{}
 		for i := range part.Tasks {
 			tasks = append(tasks, part.Tasks[i].Name)
@@ -112,10 +113,11 @@ func TestGroupWaitsForTheCommit(t *testing.T) {
 	} {
 		s := grouped()
 		change(s)
-		part, err := status.Group{Name: "u/fine"}.Of(s)
+		picked, err := status.Group{Name: "u/fine"}.Of(status.SnapshotOf(s))
 		if err != nil {
 			t.Fatal(err)
 		}
+		part := picked.Brief()
 		if part.Converged || !slices.Equal(part.Waiting, []string{want}) {
 			t.Errorf("%s: converged %v, waiting for %q", want, part.Converged, part.Waiting)
 		}
@@ -136,7 +138,7 @@ func TestGroupOfNothing(t *testing.T) {
 		`cell c has no job with labels that match t=z`:     {Selector: b},
 		`nothing of m in cell c has labels that match t=z`: {Name: "m", Selector: b},
 	} {
-		_, err := g.Of(grouped())
+		_, err := g.Of(status.SnapshotOf(grouped()))
 		var none *model.NotFoundError
 		if !errors.As(err, &none) || none.Message != want || none.Hint == "" {
 			t.Errorf("%+v: %v, want %s", g, err, want)

@@ -448,7 +448,8 @@ func (a *anything) room(t *rapid.T) {
 // invariants hold at any time, and a status can be told.
 func (a *anything) invariants(t *rapid.T) {
 	a.room(t)
-	s := a.status()
+	told := a.snapshot()
+	s := told.Brief()
 	for first := range a.state.Jobs {
 		if yes, _ := status.Converged(a.described(), first); yes != s.Converged {
 			t.Fatalf("converged is %t, and %t when %s is looked at first", s.Converged, yes, first)
@@ -459,7 +460,7 @@ func (a *anything) invariants(t *rapid.T) {
 		if j.Running+j.Pending+j.Failed+j.Unknown+j.Done != j.Desired {
 			t.Fatalf("job %s does not add up: %+v", j.Name, j)
 		}
-		if _, known := status.Explain(a.described(), &s, j.Name, ""); !known {
+		if _, known := status.Explain(a.described(), told, j.Name, ""); !known {
 			t.Fatalf("job %s is not known to why", j.Name)
 		}
 	}

@@ -234,13 +234,13 @@ func TestWarningsOfAGroup(t *testing.T) {
 	c.step()
 	c.commit(compiled("2", good(pkg(".", slices.Delete(objects, 1, 2)...))))
 	c.step()
-	s := c.status()
+	s := c.snapshot()
 	for name, want := range map[string]int{"": 1, "a/web": 1, "b/web": 0} {
-		n, err := status.Group{Name: name}.Of(&s)
-		if err != nil || len(n.Warnings) != want {
-			t.Errorf("%q: %d warnings, %v, want %d", name, len(n.Warnings), err, want)
+		n, err := status.Group{Name: name}.Of(s)
+		if err != nil || len(n.Brief().Warnings) != want {
+			t.Errorf("%q: %d warnings, %v, want %d", name, len(n.Brief().Warnings), err, want)
 		}
-		if e, _ := status.Explain(c.described(), &s, name, ""); name != "" && len(e.Warnings) != want {
+		if e, _ := status.Explain(c.described(), s, name, ""); name != "" && len(e.Warnings) != want {
 			t.Errorf("why %q: %d warnings, want %d", name, len(e.Warnings), want)
 		}
 	}

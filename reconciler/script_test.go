@@ -148,12 +148,11 @@ func (c *cell) play(t *testing.T, d *datadriven.TestData) string {
 	case "blocked":
 		return blocked(c.status())
 	case "why":
-		s := c.status()
 		machine := ""
 		if len(args) > 1 {
 			machine = args[1]
 		}
-		e, known := status.Explain(c.described(), &s, args[0], machine)
+		e, known := status.Explain(c.described(), c.snapshot(), args[0], machine)
 		return fmt.Sprintln(strings.Join(append(e.Lines(), fmt.Sprintf("known: %t", known)), "\n"))
 	case "data":
 		job, _ := schema.ParseJobName("c/" + args[0])

@@ -90,13 +90,13 @@ func BenchmarkThousandTasks(b *testing.B) {
 		if err := l.Adopt(ctx, tenJobs()); err != nil {
 			b.Fatal(err)
 		}
-		status, _, err := l.Status(ctx)
+		status, _, err := l.Snapshot(ctx)
 		b.StopTimer()
 		cancel()
 		if runErr := <-ended; err != nil || runErr != nil {
 			b.Fatal(err, runErr)
 		}
-		if n := placed(status); n != 1000 {
+		if n := placed(status.Whole()); n != 1000 {
 			b.Fatalf("%d tasks are placed", n)
 		}
 		if err := s.Close(); err != nil {

@@ -176,6 +176,8 @@ type owner struct {
 	changed chan struct{} // closed when the master's version moves on
 	joins   []joined      // that are not stored yet
 	reading *reading      // of now; nil until somebody asks
+	// describer is what readings are described by.
+	describer *describer
 }
 
 func newOwner(ctx context.Context, cfg Config) (*owner, error) {
@@ -187,7 +189,7 @@ func newOwner(ctx context.Context, cfg Config) (*owner, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &owner{cfg: cfg, master: m, changed: make(chan struct{})}, nil
+	return &owner{cfg: cfg, master: m, changed: make(chan struct{}), describer: &describer{}}, nil
 }
 
 // take handles m and whatever else is waiting, so that a burst of reports costs

@@ -186,8 +186,8 @@ func TestLoadFails(t *testing.T) {
 		if err := failing.Run(t.Context()); !errors.Is(err, errNoStore) || !strings.Contains(err.Error(), "cell c") {
 			t.Errorf("Run: %v", err)
 		}
-		if _, _, err := failing.Status(t.Context()); !errors.Is(err, loop.ErrStopped) {
-			t.Errorf("Status: %v", err)
+		if _, _, err := failing.Snapshot(t.Context()); !errors.Is(err, loop.ErrStopped) {
+			t.Errorf("Snapshot: %v", err)
 		}
 	})
 }
@@ -322,8 +322,12 @@ func TestNewerStatus(t *testing.T) {
 		r := start(t, store.NewMemory())
 		synctest.Wait()
 		first, newer := r.statusAndNewer()
-		if same, again := r.statusAndNewer(); same != first || again != newer {
+		if same, again := r.statusAndNewer(); same.Version != first.Version || again != newer {
 			t.Error("a question made a new version")
+		}
+		one, _, err := r.Snapshot(t.Context())
+		if two, _, again := r.Snapshot(t.Context()); err != nil || again != nil || one != two {
+			t.Errorf("the same moment was described twice: %v, %v", err, again)
 		}
 		synctest.Wait()
 		if isClosed(newer) {
@@ -459,8 +463,8 @@ func TestCallEnds(t *testing.T) {
 		r := prepare(t, store.NewMemory())
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, _, err := r.Status(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Status: %v", err)
+		if _, _, err := r.Snapshot(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Snapshot: %v", err)
 		}
 		for range 1000 { // until the inbox is full
 			if err := r.HeadSeen(ctx, model.Seen{Commit: "c"}); err != nil {
@@ -492,7 +496,7 @@ func wantStopped(t *testing.T, l *loop.Loop) {
 		"Adopt":    func() error { return l.Adopt(ctx, compiledOf("c")) },
 		"Join":     func() error { _, err := l.Join(ctx, machine()); return err },
 		"Report":   func() error { return l.Report(ctx, "m1", 1, schema.Report{Machine: machine()}) },
-		"Status":   func() error { _, _, err := l.Status(ctx); return err },
+		"Snapshot": func() error { _, _, err := l.Snapshot(ctx); return err },
 		"Why":      func() error { _, _, err := l.Why(ctx, "u/web", ""); return err },
 		"Locate":   func() error { _, err := l.Locate(ctx, schema.TaskName{}, 0); return err },
 		"Leave":    func() error { l.Leave("m1", 1); return loop.ErrStopped },

@@ -11,17 +11,25 @@ import (
 // in its own goroutine, so that readers of a large cell do not hold up the owner; what
 // several want is made once.
 type reading struct {
-	in     status.DescribeInput // which nobody writes to
-	once   sync.Once
-	status *status.Status
+	in        status.DescribeInput // which nobody writes to
+	by        *describer
+	once      sync.Once
+	described *status.Snapshot
 }
 
-func (r *reading) describe() *status.Status {
+// describer describes one reading after the other, and makes again what is new in them.
+type describer struct {
+	mu sync.Mutex // guards status, which one reading at a time is described by
+	status.Describer
+}
+
+func (r *reading) describe() *status.Snapshot {
 	r.once.Do(func() {
-		s := status.Describe(r.in)
-		r.status = &s
+		r.by.mu.Lock()
+		defer r.by.mu.Unlock()
+		r.described = r.by.Describe(r.in)
 	})
-	return r.status
+	return r.described
 }
 
 // readingQuestion asks for the cell as it is after the newest round.
@@ -34,7 +42,7 @@ type readingAnswer struct {
 
 func (m readingQuestion) answer(o *owner) {
 	if o.reading == nil {
-		o.reading = &reading{in: o.master.Snapshot(o.cfg.Now())}
+		o.reading = &reading{in: o.master.Snapshot(o.cfg.Now()), by: o.describer}
 	}
 	m.reply <- readingAnswer{o.reading, o.changed}
 }
@@ -44,9 +52,9 @@ func (l *Loop) read(ctx context.Context) (readingAnswer, error) {
 	return ask(ctx, l, readingQuestion{reply}, reply)
 }
 
-// Status returns the cell at this moment, and a channel that is closed when there
-// is a newer version. The value is shared and must not be written to.
-func (l *Loop) Status(ctx context.Context) (s *status.Status, newer <-chan struct{}, err error) {
+// Snapshot returns the cell at this moment, and a channel that is closed when there
+// is a newer version.
+func (l *Loop) Snapshot(ctx context.Context) (s *status.Snapshot, newer <-chan struct{}, err error) {
 	a, err := l.read(ctx)
 	if err != nil {
 		return nil, nil, err

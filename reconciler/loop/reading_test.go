@@ -24,7 +24,7 @@ func TestQuestionsSeeTheDecision(t *testing.T) {
 		task := name.ID().Task(0)
 		r.burst(
 			func() {
-				if _, _, err := r.Status(t.Context()); err != nil {
+				if _, _, err := r.Snapshot(t.Context()); err != nil {
 					t.Error(err)
 				}
 			},
@@ -72,10 +72,11 @@ func TestReadersBesideRounds(t *testing.T) {
 		for range 3 {
 			readers.Go(func() {
 				for ctx.Err() == nil {
-					s, newer, err := r.Status(ctx)
+					snapshot, newer, err := r.Snapshot(ctx)
 					if err != nil {
 						return
 					}
+					s := snapshot.Whole()
 					for i := range s.Tasks {
 						_, _, _ = r.Why(ctx, s.Tasks[i].Name, "m1")
 					}

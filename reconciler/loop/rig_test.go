@@ -246,12 +246,12 @@ func (r *rig) status() *status.Status {
 
 func (r *rig) statusAndNewer() (*status.Status, <-chan struct{}) {
 	r.t.Helper()
-	s, newer, err := r.Status(r.t.Context())
+	s, newer, err := r.Snapshot(r.t.Context())
 	if err != nil {
 		r.t.Error(err)
 		return &status.Status{}, nil
 	}
-	return s, newer
+	return s.Whole(), newer
 }
 
 func machine() schema.MachineInfo {

@@ -39,6 +39,7 @@ type Observed struct {
 	waited, waitedBefore time.Duration
 
 	machines map[string]*LastReport
+	news     uint64 // counts the reports that did not only repeat
 	usage    map[string]Sample
 	refused  map[string]string // why machines may not join
 	joins    map[string]joins  // of machines that were not heard since
@@ -126,6 +127,8 @@ func (o *Observed) Refusals() []string {
 type LastReport struct {
 	at     time.Time
 	waited time.Duration // of Observed, at that time
+	// Number is another for each report that does not only repeat the one before.
+	Number uint64
 	Report schema.Report
 	Tasks  map[uint64]ReportedTask // of report, by generation
 }
@@ -173,7 +176,8 @@ func sameReport(a, b *schema.Report) bool {
 // Hear takes a report, and returns what is new in it as events.
 func (o *Observed) Hear(r schema.Report, now time.Time) []schema.Event {
 	was := o.machines[r.Machine.Name]
-	h := &LastReport{at: now, waited: o.waited, Report: r, Tasks: make(map[uint64]ReportedTask, len(r.Tasks))}
+	o.news++
+	h := &LastReport{at: now, waited: o.waited, Number: o.news, Report: r, Tasks: make(map[uint64]ReportedTask, len(r.Tasks))}
 	o.machines[r.Machine.Name] = h
 	delete(o.refused, r.Machine.Name)
 	delete(o.joins, r.Machine.Name)

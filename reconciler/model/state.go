@@ -3,6 +3,7 @@ package model
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -295,6 +296,17 @@ func (n ChunkName) Compare(o ChunkName) int {
 // Span returns how many chunks the records of a job span: one more than the greatest
 // number of one that is there.
 func (s *State) Span(job schema.JobName) int { return s.spans[job] }
+
+// JobsOn returns the jobs that have a task on a machine; one may be told more than once.
+func (s *State) JobsOn(machine string) iter.Seq[schema.JobName] {
+	return func(yield func(schema.JobName) bool) {
+		for _, name := range s.holders[machine] {
+			if !yield(name.Job) {
+				return
+			}
+		}
+	}
+}
 
 // Spans returns the span of each job that has records. The map is the caller's.
 func (s *State) Spans() map[schema.JobName]int { return maps.Clone(s.spans) }

@@ -6,22 +6,21 @@ import "github.com/musterhq/muster/schema"
 // that waits. If that is a job, it is returned, and looked at first when it is given
 // again: it is likely to wait still.
 func Converged(in DescribeInput, first schema.JobName) (yes bool, waits schema.JobName) {
-	if in.State.Jobs[first] != nil {
-		d := newDescriber(in)
-		d.brief = true
-		if d.job(first); d.waits() {
-			return false, first
-		}
-	}
-	d := newDescriber(in)
+	d := newDescriber(in, &Describer{})
 	d.brief = true
+	if in.State.Jobs[first] != nil && d.describe(first).waits != "" {
+		return false, first
+	}
 	if d.repository(); d.waits() {
 		return false, schema.JobName{}
 	}
 	for _, name := range in.State.JobNames() {
-		if d.job(name); d.waits() {
+		p := d.describe(name)
+		if p.waits != "" {
 			return false, name
 		}
+		d.described.replace(name, p)
+		d.add(p)
 	}
 	d.suspended()
 	d.machines()

@@ -29,9 +29,9 @@ type DescribeInput struct {
 	Version  uint64 // of what is described, see Status
 }
 
-// facts returns what is so in the cell.
-func (in *DescribeInput) facts() *facts.Facts {
-	return facts.New(facts.Stored(in.State), in.desired(), in.Observed, in.Now, nil)
+// facts returns what is so in the cell; known may be nil.
+func (in *DescribeInput) facts(known *facts.Known) *facts.Facts {
+	return facts.New(facts.Stored(in.State), in.desired(), in.Observed, in.Now, known)
 }
 
 // desired returns what is desired of State.
@@ -43,48 +43,33 @@ func (in *DescribeInput) desired() *intent.Desired {
 }
 
 // Describe returns the cell as its users see it.
-func Describe(in DescribeInput) Status {
-	d := newDescriber(in)
-	d.repository()
-	for _, name := range in.State.JobNames() {
-		d.job(name)
-	}
-	d.suspended()
-	for i := range d.status.Tasks {
-		if inside := d.inside[d.status.Tasks[i].Name]; len(inside) > 0 {
-			slices.Sort(inside)
-			d.status.Tasks[i].Inside = inside
-		}
-	}
-	d.machines()
-	d.status.Converged = !d.waits()
-	d.status.Blocked = d.status.blockers(func(string) bool { return true })
-	return d.status
-}
+func Describe(in DescribeInput) Status { return *new(Describer).Describe(in).Whole() }
 
-func newDescriber(in DescribeInput) *describer {
+func newDescriber(in DescribeInput, kept *Describer) *describer {
 	in.Desired = in.desired()
-	return &describer{in: in, status: Status{
+	if kept.jobs == nil {
+		kept.jobs, kept.machines = map[schema.JobName]*jobPart{}, map[string]*machinePart{}
+		kept.states, kept.loads = map[string]machineState{}, map[string]load{}
+	}
+	return &describer{in: in, described: kept, status: Status{
 		Version: in.Version, Cell: in.State.Cell, At: in.Now, Commit: in.Head, Applied: in.State.Head.Commit, By: in.State.Head.By, SourceStatus: sourceOf(in.Source, in.Trouble),
 		Waiting: []string{}, Waits: []Wait{}, Blocked: []Blocker{}, Stale: []StalePackage{}, Rejected: []Rejection{}, Held: intent.HoldsOf(in.State.Head.Held), Losses: []control.LossHold{}, Suspended: suspensionsOf(in.State), Warnings: []quota.Warning{}, Machines: []MachineStatus{}, Jobs: []JobStatus{}, Tasks: []TaskStatus{}, Notes: []string{},
-	}, used: map[string]schema.Resources{}, held: map[string]int{}, inside: map[string][]string{}, remarks: map[string]bool{}, alone: map[string][]string{}, kept: map[string]string{}, under: in.State.SuspendedJobs(), specs: map[string]*intent.MachineSpec{}, desired: in.Desired}
+	}, inside: map[string][]string{}, alone: map[string][]string{}, kept: map[string]string{}, under: in.State.SuspendedJobs(), desired: in.Desired}
 }
 
 // describer is Describe at work.
 type describer struct {
-	in     DescribeInput
-	status Status
-	used   map[string]schema.Resources // by machine: limits of what it holds
-	held   map[string]int
-	inside map[string][]string            // tasks, by the alloc that they run in
-	specs  map[string]*intent.MachineSpec // by machine, see spec
-	kept   map[string]string              // by job: the guard that holds its removal
-	alone  map[string][]string            // by machine: jobs that crash there only
-	// remarks are the tasks that are as desired, and have a reason all the same: what
-	// there is to remark.
-	remarks map[string]bool
-	asked   *facts.Facts // nil until it is
-	desired *intent.Desired
+	in        DescribeInput
+	described *Describer
+	status    Status // without tasks
+	parts     []*Part
+	machine   []*MachineStatus
+	job       *jobPart            // that is being described
+	inside    map[string][]string // tasks, by the alloc that they run in
+	kept      map[string]string   // by job: the guard that holds its removal
+	alone     map[string][]string // by machine: jobs that crash there only
+	asked     *facts.Facts        // nil until it is
+	desired   *intent.Desired
 
 	under model.SuspendedJobs
 
@@ -96,23 +81,9 @@ type describer struct {
 // facts returns what is so in the cell.
 func (d *describer) facts() *facts.Facts {
 	if d.asked == nil {
-		d.asked = d.in.facts()
+		d.asked = d.in.facts(&d.described.facts)
 	}
 	return d.asked
-}
-
-// spec returns what is declared of a machine, nil if the cell has no such machine.
-func (d *describer) spec(name string) *intent.MachineSpec {
-	if s, ok := d.specs[name]; ok {
-		return s
-	}
-	r := d.in.State.Machines[name]
-	if r == nil {
-		return nil
-	}
-	s := d.desired.DeclaredOf(&r.MachineInfo)
-	d.specs[name] = &s
-	return &s
 }
 
 // waits reports whether anything was found that waits.
@@ -120,6 +91,12 @@ func (d *describer) waits() bool { return len(d.status.Waiting) > 0 }
 
 func (d *describer) waiting(message string) {
 	d.status.Waiting = append(d.status.Waiting, message)
+}
+
+// wait adds to what the cell waits for.
+func (d *describer) wait(kind WaitKind, name, message string) {
+	d.status.Waits = append(d.status.Waits, Wait{kind, name, message})
+	d.waiting(message)
 }
 
 // repository tells what of the repository is not in force.
@@ -178,9 +155,11 @@ func (d *describer) repository() {
 	}
 }
 
-func (d *describer) job(name schema.JobName) {
+// describe tells of a job and its tasks.
+func (d *describer) describe(name schema.JobName) *jobPart {
 	r := d.in.State.Jobs[name]
 	want := d.in.State.Runs(name)
+	d.job = &jobPart{basis: d.basisOf(name), calm: d.mayBeCalm(name, r, want), remarks: map[string]bool{}}
 	j := JobStatus{Name: name.Short(), Origin: r.Origin, Since: r.Since, Commit: r.Commit, Labels: labelsOf(name, want), Held: d.kept[name.Short()]}
 	if newest, ok := d.desired.Jobs[name]; ok {
 		j.Origin = newest.Origin
@@ -192,7 +171,6 @@ func (d *describer) job(name schema.JobName) {
 	if x := d.under.Of(name); x != nil {
 		j.Suspended = x.Name
 	}
-	first := len(d.status.Tasks)
 	have := d.records(name)
 	if want != nil && want.Kind == schema.System {
 		j.Desired = 0 // counted as they are told of
@@ -201,8 +179,8 @@ func (d *describer) job(name schema.JobName) {
 		have = d.indexedTasks(name, have, r, &j)
 	}
 	if d.missing {
-		d.waiting("not all of its tasks run")
-		return
+		d.job.waits = "not all of its tasks run"
+		return d.job
 	}
 	for _, t := range have { // beyond the count: on their way out, or done
 		if t.Done == nil {
@@ -213,7 +191,7 @@ func (d *describer) job(name schema.JobName) {
 		d.crashes(name, r, &j)
 	}
 	j.Rollout = d.rollout(name, j.Desired)
-	j.Reason = d.jobReason(r, &j, d.status.Tasks[first:])
+	j.Reason = d.jobReason(r, &j, d.job.Tasks)
 	switch {
 	case j.Reason == "" && j.Updating == 0 && r.Rollout != nil && r.Rollout.Returned == "" && r.Rollout.Failed == "" && (j.Rollout == nil || j.Rollout.State == RolloutGoing):
 		j.Reason = "its tasks are not yet healthy for as long as its update policy wants"
@@ -230,12 +208,14 @@ func (d *describer) job(name schema.JobName) {
 		}
 	}
 	if j.Reason != "" {
-		d.waiting(j.waiting())
+		d.job.waits = j.waiting()
 	}
+	d.job.calm = d.job.calm && j.Reason == "" && j.Crashes == "" && j.Rollout == nil && j.Updating == 0
 	if rejection := d.in.Last.Admission.Rejected[name]; rejection != nil {
 		j.Reason = "runs its last admitted version: " + rejection.Message
 	}
-	d.status.Jobs = append(d.status.Jobs, j)
+	d.job.Job = &j
+	return d.job
 }
 
 // indexedTasks adds the tasks of a job that has a count, and returns the records
@@ -263,11 +243,10 @@ func (d *describer) systemTasks(name schema.JobName, have []*schema.TaskRecord, 
 		switch {
 		case d.missing:
 			return nil
-		case t.Machine == "" && d.spec(t.On) != nil && d.spec(t.On).Closed(): // it gets nothing new
+		case t.Machine == "" && d.facts().Closed(t.On): // it gets nothing new
 		case t.Machine != "" && t.Stop == nil && m != nil && !m.LostSince.IsZero(): // it is not missed
 			d.task(name, t, r, j, false)
-			last := d.status.Tasks[len(d.status.Tasks)-1]
-			d.remarks[last.Name] = true
+			d.job.remarks[d.job.Tasks[len(d.job.Tasks)-1].Name] = true
 		case m == nil || !m.LostSince.IsZero():
 			if t.Machine != "" {
 				others = append(others, t)
@@ -308,7 +287,7 @@ func (d *describer) jobReason(r *schema.JobRecord, j *JobStatus, tasks []TaskSta
 		case TaskUnknown:
 			unknown++
 		}
-		if example == nil && t.Reason != "" && t.State != TaskDone && !d.remarks[t.Name] {
+		if example == nil && t.Reason != "" && t.State != TaskDone && !d.job.remarks[t.Name] {
 			example, j.Cause = t, t.Reason
 		}
 	}
@@ -347,12 +326,13 @@ func (d *describer) task(job schema.JobName, r *schema.TaskRecord, record *schem
 	}
 	if r.Machine != "" {
 		data := d.in.State.Data[r.Data]
-		if d.held[r.Machine]++; r.Alloc != nil {
+		uses := schema.Resources{}
+		if r.Alloc != nil {
 			t.Alloc = r.Alloc.Of(job).Short()
-			d.inside[t.Alloc] = append(d.inside[t.Alloc], t.Name)
 		} else {
-			d.used[r.Machine] = d.used[r.Machine].Add(data.Task.Resources.Resources)
+			uses = data.Task.Resources.Resources
 		}
+		d.job.loads = append(d.job.loads, machineLoad{r.Machine, load{uses, 1}})
 		if r.Data != record.Admitted && r.Stop == nil && (wanted || j.Kind != schema.System) {
 			j.Updating++
 		}
@@ -360,6 +340,7 @@ func (d *describer) task(job schema.JobName, r *schema.TaskRecord, record *schem
 	t.State, t.Reason = d.state(job.Task(r.Index), r, &t)
 	d.missing = d.brief && wanted && t.State != TaskRunning && t.State != TaskDone
 	d.misplaced(job.Task(r.Index), &t)
+	d.job.calm = d.job.calm && d.settled(job.Task(r.Index), r, &t)
 	if m := d.in.Last.Draining[r.Machine]; m != nil && r.Machine != "" {
 		t.Drain = m.Wait(job.Task(r.Index))
 	}
@@ -377,7 +358,7 @@ func (d *describer) task(job schema.JobName, r *schema.TaskRecord, record *schem
 			j.Pending++
 		}
 	}
-	d.status.Tasks = append(d.status.Tasks, t)
+	d.job.Tasks = append(d.job.Tasks, t)
 }
 
 // state returns the word for a task's state and why it is not running, and
@@ -416,7 +397,7 @@ func (d *describer) state(name schema.TaskName, r *schema.TaskRecord, t *TaskSta
 		return TaskUnknown, absent
 	}
 	reason, remark := said(status, d.in.State.Data[r.Data])
-	d.remarks[t.Name] = remark && status.State == schema.Running
+	d.job.remarks[t.Name] = remark && status.State == schema.Running
 	return TaskState(status.State), reason
 }
 
@@ -424,14 +405,14 @@ func (d *describer) state(name schema.TaskName, r *schema.TaskRecord, t *TaskSta
 // alloc than it belongs in. It is not as desired if it is moved there.
 func (d *describer) misplaced(name schema.TaskName, t *TaskStatus) {
 	m, ok := d.in.Last.Misplaced[name]
-	if !ok || t.State != TaskRunning || t.Reason != "" && !d.remarks[t.Name] {
+	if !ok || t.State != TaskRunning || t.Reason != "" && !d.job.remarks[t.Name] {
 		return
 	}
 	remark := t.Reason
 	if t.Reason = m.Text; remark != "" {
 		t.Reason += "; " + remark
 	}
-	d.remarks[t.Name] = !m.Due
+	d.job.remarks[t.Name] = !m.Due
 }
 
 // unplaced is state of a task that has no machine.
@@ -474,18 +455,19 @@ func (d *describer) crashes(name schema.JobName, r *schema.JobRecord, j *JobStat
 	var only string
 	j.Crashes, only = crashPattern(crashes(d.in.Observed, name, r.Since, d.records(name), d.in.Now))
 	if only != "" {
-		d.alone[only] = append(d.alone[only], name.Short())
+		d.job.only = only
 	}
 }
 
 func (d *describer) machines() {
 	for _, name := range d.facts().Machines() {
-		r, spec := d.in.State.Machines[name], d.spec(name)
-		d.waitGone(name)
-		d.status.Machines = append(d.status.Machines, MachineStatus{
-			Name: name, Health: string(d.facts().Health(name)), Draining: d.drainingOf(name), Capacity: r.Capacity, Reserved: r.Reserved, Used: d.used[name], Tasks: d.held[name],
-			Cordoned: spec.Closed(), Conditions: append(slices.Clip(d.in.Observed.Conditions(name)), d.in.Observed.NameConflict(name, d.in.Now)...), Devices: r.Devices, Attributes: spec.Attributes, Notes: d.machineNotes(name), Place: model.PlaceOf(r),
-		})
+		m := d.described.machines[name]
+		if basis := d.basisOfMachine(name); m == nil || !m.calm || m.basis != basis || len(d.alone[name]) > 0 {
+			m = d.describeMachine(name, basis)
+			d.described.machines[name] = m
+		}
+		d.machine = append(d.machine, &m.MachineStatus)
+		d.status.Machines = append(d.status.Machines, m.MachineStatus)
 	}
 	for _, m := range d.desired.Unmatched(d.in.State) {
 		missing := m.NeverJoined()
@@ -496,6 +478,19 @@ func (d *describer) machines() {
 	if len(d.status.Machines) == 0 && len(d.status.Jobs) > 0 {
 		d.wait(WaitNoMachine, "", "no machine has joined: start muster-agent on one")
 	}
+}
+
+// describeMachine tells of a machine, and of what is waited for there.
+func (d *describer) describeMachine(name string, basis machineBasis) *machinePart {
+	r, spec := basis.record, d.facts().MachineSpec(name)
+	d.waitGone(name)
+	conflict := d.in.Observed.NameConflict(name, d.in.Now)
+	m := &machinePart{basis: basis, MachineStatus: MachineStatus{
+		Name: name, Health: string(basis.health), Draining: d.drainingOf(name), Capacity: r.Capacity, Reserved: r.Reserved, Used: basis.load.used, Tasks: basis.load.tasks,
+		Cordoned: spec.Closed(), Conditions: append(slices.Clip(d.in.Observed.Conditions(name)), conflict...), Devices: r.Devices, Attributes: spec.Attributes, Notes: d.machineNotes(name), Place: model.PlaceOf(r),
+	}}
+	m.calm = m.Draining == nil && spec.Gone == nil && len(conflict) == 0 && len(d.alone[name]) == 0
+	return m
 }
 
 // machineNotes returns what is remarkable of a machine.
@@ -522,21 +517,21 @@ func (d *describer) drainingOf(name string) *control.Draining {
 // waitGone says that the tasks of a machine which is declared gone have yet to be
 // rescheduled, until it is silent or has spoken since.
 func (d *describer) waitGone(name string) {
-	r, gone := d.in.State.Machines[name], d.spec(name).Gone
-	if gone != nil && !r.Spoke && r.LostSince.IsZero() && d.held[name] > 0 {
+	r, gone := d.in.State.Machines[name], d.facts().MachineSpec(name).Gone
+	if gone != nil && !r.Spoke && r.LostSince.IsZero() && d.described.loads[name].tasks > 0 {
 		d.wait(WaitGone, name, fmt.Sprintf("machine %s is declared gone: its tasks are rescheduled when it has been silent for %s", name, model.SilentAfter))
 	}
 }
 
 // goneNote tells of a machine that is declared gone.
 func (d *describer) goneNote(name string) []string {
-	r, gone := d.in.State.Machines[name], d.spec(name).Gone
+	r, gone := d.in.State.Machines[name], d.facts().MachineSpec(name).Gone
 	switch {
 	case gone == nil:
 		return nil
 	case r.Spoke:
 		return []string{fmt.Sprintf("declared gone at %s, and has spoken since: remove that", gone.Origin)}
-	case d.held[name] > 0:
+	case d.described.loads[name].tasks > 0:
 		return []string{fmt.Sprintf("declared gone at %s: it is forgotten when it holds nothing more", gone.Origin)}
 	}
 	return []string{fmt.Sprintf("declared gone at %s", gone.Origin)}

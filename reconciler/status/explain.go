@@ -46,11 +46,15 @@ type Avoided struct {
 // Explain returns why the job or task of the given name (user/job or
 // user/job/index) is as it is; false if the cell knows of no such thing. For a
 // task, machine may be one that it could run on, or is thought to.
-func Explain(in DescribeInput, status *Status, name, machine string) (Explanation, bool) {
+func Explain(in DescribeInput, of *Snapshot, name, machine string) (Explanation, bool) {
 	job, index, isTask := model.SplitName(in.State.Cell, name)
-	e := Explanation{Name: name, Unread: status.Unread}
+	status := of.Brief()
+	e := Explanation{Name: name, Unread: status.Unread, Tasks: []TaskStatus{}}
+	if p := of.Part(job.Short()); p != nil {
+		j := *p.Job
+		e.Job, e.Tasks = &j, keep(p.Tasks, func(t *TaskStatus) bool { return t.Name == name || !isTask })
+	}
 	e.addStatus(status, job)
-	e.Tasks = keep(status.Tasks, func(t *TaskStatus) bool { return t.Name == name || !isTask && model.JobOf(t.Name) == job.Short() })
 	if r := in.State.Jobs[job]; r != nil {
 		e.Origin = r.Origin
 		if data := in.State.Data[r.Admitted]; data != nil && e.Job != nil {
@@ -75,7 +79,7 @@ func (e *Explanation) place(in DescribeInput, task schema.TaskName, machine stri
 	if e.Job == nil && e.Rejection == nil {
 		return false
 	}
-	f := in.facts()
+	f := in.facts(nil)
 	e.Spread = control.Spread(f, &in.Last, task.JobName)
 	if isTask && len(e.Tasks) > 0 {
 		e.Placement = snapshot.PlacingOf(f, task, machine, control.Seed(in.State.Cell, in.State.Head.Commit))
@@ -85,12 +89,6 @@ func (e *Explanation) place(in DescribeInput, task schema.TaskName, machine stri
 
 // addStatus tells what the status has of a job.
 func (e *Explanation) addStatus(status *Status, job schema.JobName) {
-	for i := range status.Jobs {
-		if status.Jobs[i].Name == job.Short() {
-			j := status.Jobs[i]
-			e.Job = &j
-		}
-	}
 	e.Warnings = keep(status.Warnings, func(w *quota.Warning) bool { return e.Job != nil && w.User == job.User && w.Band == e.Job.Band })
 	for i := range status.Held {
 		if _, ok := slices.BinarySearch(status.Held[i].Jobs, job.Short()); ok {
@@ -111,11 +109,11 @@ func (e *Explanation) addStatus(status *Status, job schema.JobName) {
 
 // addRecords tells what the records of a job's tasks hold beyond the status.
 func (e *Explanation) addRecords(in DescribeInput, r *schema.JobRecord, index int, isTask bool) {
-	for _, name := range in.State.ChunkNames() {
-		if name.Job != r.Name {
+	for n := range in.State.Span(r.Name) {
+		c := in.State.Chunks[model.ChunkName{Job: r.Name, Number: n}]
+		if c == nil {
 			continue
 		}
-		c := in.State.Chunks[name]
 		for i := range c.Tasks {
 			t := &c.Tasks[i]
 			if isTask && t.Index != index {

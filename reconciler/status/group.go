@@ -24,24 +24,36 @@ type Group struct {
 // Of returns the part of s that g names: jobs with their tasks, and what of the
 // newest commit is not in force for them; of a machine, what it holds. Converged
 // and Waiting are then told for these jobs alone, but of a machine for the cell.
-// It errs with NotFoundError if there is no such thing. s is not written to, and
-// shares its parts with the answer.
-func (g Group) Of(s *Status) (*Status, error) {
+// It errs with NotFoundError if there is no such thing. Nothing of s is written to, and
+// the answer shares its parts with it.
+func (g Group) Of(s *Snapshot) (*Snapshot, error) {
 	if g.Name == "" && g.Selector.Empty() {
 		return s, nil
 	}
-	n := *s
-	picked := g.jobs(s)
-	n.Jobs = keep(s.Jobs, func(j *JobStatus) bool { return picked[j.Name] })
-	n.Rejected = keep(s.Rejected, func(r *Rejection) bool { return picked[r.Job] })
-	n.Held = keep(s.Held, func(h *intent.Hold) bool {
+	n, out := *s.brief, &Snapshot{machines: s.machines}
+	picked, rejected := map[string]bool{}, map[string]bool{}
+	for i := range n.Rejected { // whose newest version may have other labels
+		r := &n.Rejected[i]
+		rejected[r.Job] = g.Selector.Matches(r.Labels)
+		picked[r.Job] = rejected[r.Job] && g.names(r.Job)
+	}
+	n.Jobs = []JobStatus{}
+	for _, p := range g.candidates(s) {
+		if g.Picks(p) || rejected[p.Job.Name] && g.namesPart(p) {
+			picked[p.Job.Name] = true
+			out.parts = append(out.parts, &Part{p.Job, keep(p.Tasks, g.holds)})
+			n.Jobs = append(n.Jobs, *p.Job)
+		}
+	}
+	n.Rejected = keep(n.Rejected, func(r *Rejection) bool { return picked[r.Job] })
+	n.Held = keep(n.Held, func(h *intent.Hold) bool {
 		return slices.ContainsFunc(h.Jobs, func(job string) bool { return picked[job] })
 	})
 	under := map[string]bool{schema.AllJobs: true}
 	for i := range n.Jobs {
 		under[n.Jobs[i].Suspended] = true
 	}
-	n.Suspended = keep(s.Suspended, func(x *SuspensionStatus) bool { return under[x.Name] })
+	n.Suspended = keep(n.Suspended, func(x *SuspensionStatus) bool { return under[x.Name] })
 	type account struct {
 		user string
 		band schema.Band
@@ -51,10 +63,13 @@ func (g Group) Of(s *Status) (*Status, error) {
 		user, _, _ := strings.Cut(n.Jobs[i].Name, "/")
 		owners[account{user, n.Jobs[i].Band}] = true
 	}
-	n.Warnings = keep(s.Warnings, func(w *quota.Warning) bool { return owners[account{w.User, w.Band}] })
-	n.Tasks = keep(s.Tasks, func(t *TaskStatus) bool { return picked[model.JobOf(t.Name)] && g.holds(t) })
-	if g.machine() {
-		n.Machines = keep(s.Machines, func(m *MachineStatus) bool { return m.Name == g.Name })
+	n.Warnings = keep(n.Warnings, func(w *quota.Warning) bool { return owners[account{w.User, w.Band}] })
+	if g.OfMachine() {
+		n.Machines = []MachineStatus{}
+		out.machines = slices.DeleteFunc(slices.Clone(s.machines), func(m *MachineStatus) bool { return !g.PicksMachine(m) })
+		for _, m := range out.machines {
+			n.Machines = append(n.Machines, *m)
+		}
 	} else {
 		n.Waits = []Wait{}
 		if w := n.unapplied(); w != nil {
@@ -65,60 +80,85 @@ func (g Group) Of(s *Status) (*Status, error) {
 		dirs := dirsOf(&n)
 		n.Blocked = n.blockers(func(dir string) bool { return dirs[dir] })
 	}
-	return &n, g.check(s, &n)
+	out.brief = &n
+	return out, g.check(s.brief, out)
 }
 
-func (g Group) machine() bool { return g.Name != "" && !strings.Contains(g.Name, "/") }
+// OfMachine reports whether g is what a machine holds.
+func (g Group) OfMachine() bool { return g.Name != "" && !strings.Contains(g.Name, "/") }
 
 func (g Group) task() bool { return strings.Count(g.Name, "/") > 1 }
 
-// holds reports whether g.Name names a task of it.
-func (g Group) holds(t *TaskStatus) bool {
-	switch {
-	case g.Name == "":
-		return true
-	case g.machine():
-		return t.Machine == g.Name
+// job returns the job that g.Name names, or that the task is of; "" if it names none.
+func (g Group) job() string {
+	if g.task() {
+		return model.JobOf(g.Name)
 	}
-	return t.Name == g.Name || model.JobOf(t.Name) == g.Name
+	if g.OfMachine() {
+		return ""
+	}
+	return g.Name
 }
 
-// jobs returns the names of the jobs that g picks.
-func (g Group) jobs(s *Status) map[string]bool {
-	held := map[string]bool{}
-	for i := range s.Tasks {
-		if g.machine() && g.holds(&s.Tasks[i]) {
-			held[model.JobOf(s.Tasks[i].Name)] = true
+// candidates returns the parts of which g may pick any.
+func (g Group) candidates(s *Snapshot) []*Part {
+	if g.job() == "" {
+		return s.parts
+	}
+	if p := s.Part(g.job()); p != nil {
+		return []*Part{p}
+	}
+	return nil
+}
+
+// names reports whether g picks a job by its name.
+func (g Group) names(job string) bool { return !g.OfMachine() && (g.Name == "" || g.job() == job) }
+
+// Picks reports whether g picks a job: by its name, or since it has a task on the machine
+// that g names; and by its labels.
+func (g Group) Picks(p *Part) bool { return g.Selector.Matches(p.Job.Labels) && g.namesPart(p) }
+
+func (g Group) namesPart(p *Part) bool {
+	if g.OfMachine() {
+		for i := range p.Tasks {
+			if g.holds(&p.Tasks[i]) {
+				return true
+			}
 		}
 	}
-	named := func(job string) bool {
-		if g.machine() {
-			return held[job]
-		}
-		return g.Name == "" || g.Name == job || model.JobOf(g.Name) == job
+	return g.names(p.Job.Name)
+}
+
+// PicksJob reports whether g, which is not of a machine, picks a job.
+func (g Group) PicksJob(j *JobStatus) bool { return g.Selector.Matches(j.Labels) && g.names(j.Name) }
+
+// PicksTask reports whether g picks a task of a job.
+func (g Group) PicksTask(j *JobStatus, t *TaskStatus) bool {
+	return g.Selector.Matches(j.Labels) && (g.OfMachine() || g.names(j.Name)) && g.holds(t)
+}
+
+// PicksMachine reports whether g picks a machine: of a group of jobs, each is.
+func (g Group) PicksMachine(m *MachineStatus) bool { return !g.OfMachine() || m.Name == g.Name }
+
+// holds reports whether g.Name names a task of a job that g picks.
+func (g Group) holds(t *TaskStatus) bool {
+	switch {
+	case g.OfMachine():
+		return t.Machine == g.Name
+	case g.task():
+		return t.Name == g.Name
 	}
-	picked := map[string]bool{}
-	for i := range s.Jobs {
-		if j := &s.Jobs[i]; named(j.Name) && g.Selector.Matches(j.Labels) {
-			picked[j.Name] = true
-		}
-	}
-	for i := range s.Rejected {
-		if r := &s.Rejected[i]; named(r.Job) && g.Selector.Matches(r.Labels) {
-			picked[r.Job] = true
-		}
-	}
-	return picked
+	return true
 }
 
 // check errs when nothing of s is left in n.
-func (g Group) check(s, n *Status) error {
-	switch jobs := len(n.Jobs) + len(n.Rejected); {
-	case g.machine() && len(n.Machines) == 0:
+func (g Group) check(s *Status, n *Snapshot) error {
+	switch jobs := len(n.brief.Jobs) + len(n.brief.Rejected); {
+	case g.OfMachine() && len(n.machines) == 0:
 		return model.NotFound(fmt.Sprintf("cell %s has no machine %q", s.Cell, g.Name), "muster status lists the machines; a job is USER/JOB")
-	case g.task() && len(n.Tasks) == 0:
+	case g.task() && n.tasks() == 0:
 		return model.NotFound(fmt.Sprintf("cell %s has no task %q", s.Cell, g.Name), "muster status lists the jobs")
-	case jobs > 0 || g.machine() && g.Selector.Empty():
+	case jobs > 0 || g.OfMachine() && g.Selector.Empty():
 		return nil
 	case g.Selector.Empty():
 		return model.NotFound(fmt.Sprintf("cell %s has no job %q", s.Cell, g.Name), "muster status lists the jobs")

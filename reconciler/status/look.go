@@ -2,7 +2,6 @@ package status
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
@@ -64,27 +63,6 @@ func (l *Look) String() string {
 		s += ", 1 directory of it is stale"
 	case l.Stale > 1:
 		s += fmt.Sprintf(", %d directories of it are stale", l.Stale)
-	}
-	return s
-}
-
-// SourceStatus is how the repository is.
-type SourceStatus struct {
-	// Source is the trouble with the repository, if there is one.
-	Source string `json:"source,omitempty"`
-	// SourceHint says what to do about it, if that is known.
-	SourceHint string `json:"sourceHint,omitempty"`
-	// SourceAt is when Commit was last known to be the repository's head; it is
-	// left out if that was never since the master started.
-	SourceAt time.Time `json:"sourceAt,omitzero"`
-}
-
-// sourceOf returns how the repository was seen last, and what keeps its newest commit
-// from being read and compiled.
-func sourceOf(seen model.Seen, trouble error) SourceStatus {
-	s := SourceStatus{SourceAt: seen.At}
-	if trouble != nil {
-		s.Source, s.SourceHint = schema.HintOf(trouble)
 	}
 	return s
 }

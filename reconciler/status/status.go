@@ -5,6 +5,7 @@ import (
 
 	"github.com/musterhq/muster/reconciler/control"
 	"github.com/musterhq/muster/reconciler/intent"
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/reconciler/quota"
 	"github.com/musterhq/muster/schema"
 )
@@ -46,6 +47,9 @@ type Status struct {
 	Machines []MachineStatus `json:"machines"`
 	Jobs     []JobStatus     `json:"jobs"`
 	Tasks    []TaskStatus    `json:"tasks"`
+	// Totals are told where Jobs and Machines leave out those of which there is nothing to
+	// say.
+	Totals *Totals `json:"totals,omitempty"`
 	// Usage is told only of a task that is asked for by name; `muster top` has it
 	// of all.
 	Usage []TaskUsageLine `json:"usage,omitempty"`
@@ -59,6 +63,58 @@ type Status struct {
 	// out while it does. All else is then as this master knew it last, and
 	// Converged is false.
 	Master *Absence `json:"master,omitempty"`
+}
+
+// SourceStatus is how the repository is.
+type SourceStatus struct {
+	// Source is the trouble with the repository, if there is one.
+	Source string `json:"source,omitempty"`
+	// SourceHint says what to do about it, if that is known.
+	SourceHint string `json:"sourceHint,omitempty"`
+	// SourceAt is when Commit was last known to be the repository's head; it is
+	// left out if that was never since the master started.
+	SourceAt time.Time `json:"sourceAt,omitzero"`
+}
+
+// sourceOf returns how the repository was seen last, and what keeps its newest commit
+// from being read and compiled.
+func sourceOf(seen model.Seen, trouble error) SourceStatus {
+	s := SourceStatus{SourceAt: seen.At}
+	if trouble != nil {
+		s.Source, s.SourceHint = schema.HintOf(trouble)
+	}
+	return s
+}
+
+// Totals are how much there is in a cell, or the part of it that a status is of.
+type Totals struct {
+	Machines MachineTotals `json:"machines"`
+	Jobs     JobTotals     `json:"jobs"`
+	Tasks    TaskTotals    `json:"tasks"`
+}
+
+// MachineTotals counts machines, by health.
+type MachineTotals struct {
+	Total  int `json:"total"`
+	Up     int `json:"up"`
+	Silent int `json:"silent"`
+	Lost   int `json:"lost"`
+}
+
+// JobTotals counts jobs.
+type JobTotals struct {
+	Total     int `json:"total"`
+	AsDesired int `json:"asDesired"`
+}
+
+// TaskTotals are the sums of what jobs say of their tasks.
+type TaskTotals struct {
+	Desired int `json:"desired"`
+	Running int `json:"running"`
+	Pending int `json:"pending"`
+	Failed  int `json:"failed"`
+	Unknown int `json:"unknown"`
+	Done    int `json:"done"`
 }
 
 // Absence is why a master does not lead its cell. Tasks run on meanwhile.

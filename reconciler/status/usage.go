@@ -90,20 +90,25 @@ func usageLine(s *model.State, machine string, t *schema.TaskUsage) (TaskUsageLi
 	}, true
 }
 
-// Of returns the part of u that is of the jobs, tasks and machines in status, a
-// part of the cell's.
-func (u *Usage) Of(status *Status) *Usage {
-	tasks, machines := map[string]bool{}, map[string]bool{}
-	for i := range status.Tasks {
-		tasks[status.Tasks[i].Name] = true
+// Of returns the part of u that is of the tasks and machines that a group has of a cell.
+func (u *Usage) Of(g Group, s *Snapshot) (*Usage, error) {
+	part, err := g.Of(s)
+	if err != nil || part == s {
+		return u, err
 	}
-	for i := range status.Machines {
-		machines[status.Machines[i].Name] = true
+	tasks, machines := map[string]bool{}, map[string]bool{}
+	for _, p := range part.parts {
+		for i := range p.Tasks {
+			tasks[p.Tasks[i].Name] = true
+		}
+	}
+	for _, m := range part.machines {
+		machines[m.Name] = true
 	}
 	n := *u
 	n.Tasks = keep(u.Tasks, func(t *TaskUsageLine) bool { return tasks[t.Name] })
 	n.Machines = keep(u.Machines, func(m *MachineUsageLine) bool { return machines[m.Name] })
-	return &n
+	return &n, nil
 }
 
 // JobUsage is the sum over a job's tasks, or over those of several jobs.

@@ -27,12 +27,6 @@ const (
 	WaitGone      WaitKind = "gone"       // a machine that is declared gone has tasks yet
 )
 
-// wait adds to what the cell waits for.
-func (d *describer) wait(kind WaitKind, name, message string) {
-	d.status.Waits = append(d.status.Waits, Wait{kind, name, message})
-	d.waiting(message)
-}
-
 // unapplied says why the newest commit is not the one applied, nil if it is, or if
 // the repository or a suspension tells.
 func (s *Status) unapplied() *Wait {

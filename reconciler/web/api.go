@@ -33,35 +33,33 @@ func (s *Server) fail(w http.ResponseWriter, err error) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(f.code)
-	_ = writeJSON(w, struct {
-		Error string `json:"error"`
-		Hint  string `json:"hint"`
-	}{f.message, f.hint}) // a client that has left needs no answer
+	_ = writeJSON(w, answerOf{f.message, f.hint}) // a client that has left needs no answer
 }
 
 // status answers with the snapshot, or the part of it that name and selector
 // pick; its version is in a header.
 func (s *Server) status(w http.ResponseWriter, r *http.Request) error {
-	q := query{r.URL.Query(), nil}
-	after, wait, brief := q.id("after"), q.duration("wait"), q.Get("tasks") != "" && !q.flag("tasks")
-	group := status.Group{Name: q.Get("name"), Selector: q.selector()}
+	q := &query{r.URL.Query(), nil}
+	after, wait, watch, want := q.id("after"), q.duration("wait"), q.flag("watch"), statusQueryOf(q)
 	if q.err != nil {
 		return q.err
+	}
+	if watch {
+		return s.watches.status(w, r, want)
 	}
 	cell, err := s.snapshot(r.Context(), after, wait)
 	if err != nil {
 		return stopped(err)
 	}
-	if cell, err = group.Of(cell); err != nil {
-		return notFound(err)
-	}
-	if brief {
-		without := *cell
-		without.Tasks, cell = []status.TaskStatus{}, &without
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Muster-Status-Version", strconv.FormatUint(cell.Version, 10))
-	return writeJSON(w, cell)
+	return s.whole.with(w, r, want.whole(), func() error {
+		v, err := want.of(cell)
+		if err != nil {
+			return err
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Muster-Status-Version", strconv.FormatUint(cell.Brief().Version, 10))
+		return writeJSON(w, v)
+	})
 }
 
 // usage answers with what the tasks and machines use that name and selector
@@ -72,40 +70,41 @@ func (s *Server) usage(w http.ResponseWriter, r *http.Request) error {
 	if q.err != nil {
 		return q.err
 	}
-	usage, err := s.cfg.Cell.Usages(r.Context())
-	if err != nil {
-		return stopped(err)
-	}
-	if group.Name != "" || !group.Selector.Empty() {
-		status, _, err := s.cfg.Cell.Status(r.Context())
+	return s.whole.with(w, r, true, func() error {
+		usage, err := s.cfg.Cell.Usages(r.Context())
 		if err != nil {
 			return stopped(err)
 		}
-		if status, err = group.Of(status); err != nil {
-			return notFound(err)
+		if group.Name != "" || !group.Selector.Empty() {
+			cell, _, err := s.cfg.Cell.Snapshot(r.Context())
+			if err != nil {
+				return stopped(err)
+			}
+			if usage, err = usage.Of(group, cell); err != nil {
+				return notFound(err)
+			}
 		}
-		usage = usage.Of(status)
-	}
-	w.Header().Set("Content-Type", "application/json")
-	return writeJSON(w, usage)
+		w.Header().Set("Content-Type", "application/json")
+		return writeJSON(w, usage)
+	})
 }
 
 // snapshot returns the newest snapshot; when that is the one of version after,
 // it waits for another. A version that is not ours is one of another process.
-func (s *Server) snapshot(ctx context.Context, after uint64, wait time.Duration) (*status.Status, error) {
+func (s *Server) snapshot(ctx context.Context, after uint64, wait time.Duration) (*status.Snapshot, error) {
 	timeout := time.NewTimer(wait)
 	defer timeout.Stop()
 	for {
-		status, newer, err := s.cfg.Cell.Status(ctx)
-		if err != nil || status.Version != after || wait == 0 {
-			return status, err
+		cell, newer, err := s.cfg.Cell.Snapshot(ctx)
+		if err != nil || cell.Brief().Version != after || wait == 0 {
+			return cell, err
 		}
 		select {
 		case <-newer:
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-timeout.C:
-			return status, nil
+			return cell, nil
 		}
 	}
 }
@@ -156,20 +155,15 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
 	if q.err == nil && (want.Limit == 0 || want.Limit > maxEvents) {
 		q.err = badRequest("", "limit %d: want 1 to %d", want.Limit, maxEvents)
 	}
-	selector := q.selector()
+	selector, watch := q.selector(), q.flag("watch")
 	if q.err != nil {
 		return q.err
 	}
-	if !selector.Empty() {
-		cell, _, err := s.cfg.Cell.Status(r.Context())
-		if err != nil {
-			return stopped(err)
-		}
-		picked, err := status.Group{Selector: selector}.Of(cell)
-		if err != nil {
-			return notFound(err)
-		}
-		want.AnyJob = picked.JobNames()
+	if watch {
+		return s.watchEvents(w, r, want, selector)
+	}
+	if err := s.ofJobs(r.Context(), &want, selector); err != nil {
+		return err
 	}
 	records, err := s.recorded(r.Context(), want, wait)
 	if err != nil {
@@ -181,6 +175,69 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
 			return nil //nolint:nilerr // the client has left
 		}
 	}
+	return nil
+}
+
+// watchEvents answers with the events that match, and with those that follow.
+func (s *Server) watchEvents(w http.ResponseWriter, r *http.Request, want schema.EventQuery, selector schema.Selector) error {
+	version, resumed, err := versionOf(r)
+	if err != nil {
+		return err
+	}
+	if resumed {
+		want.After, want.Newest = version, false
+	}
+	leave, err := s.watches.begin(r)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	var out *eventStream
+	for {
+		if err := s.ofJobs(r.Context(), &want, selector); err != nil && out == nil {
+			return err
+		}
+		wait := keepAlive
+		if out == nil {
+			wait = 0
+		}
+		records, err := s.recorded(r.Context(), want, wait)
+		if out == nil {
+			if err != nil {
+				return err
+			}
+			out, err = newEventStream(w)
+		}
+		for i := range records {
+			if err == nil {
+				want.After = records[i].ID
+				err = out.event("", want.After, &records[i])
+			}
+		}
+		if err == nil && len(records) == 0 {
+			err = out.alive()
+		}
+		if err != nil || out.flush() != nil || r.Context().Err() != nil {
+			return nil
+		}
+		want.Newest, want.Limit = false, defaultEvents
+	}
+}
+
+// ofJobs narrows a query to the jobs that have labels now; an empty selector does not.
+func (s *Server) ofJobs(ctx context.Context, want *schema.EventQuery, selector schema.Selector) error {
+	if selector.Empty() {
+		return nil
+	}
+	cell, _, err := s.cfg.Cell.Snapshot(ctx)
+	if err != nil {
+		return stopped(err)
+	}
+	picked, err := status.Group{Selector: selector}.Of(cell)
+	if err != nil {
+		return notFound(err)
+	}
+	want.AnyJob = picked.Brief().JobNames()
 	return nil
 }
 

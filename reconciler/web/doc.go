@@ -5,7 +5,8 @@
 // declares what it needs of each. Out, all under one address:
 //
 //	GET  /                 a page for people
-//	GET  /v1/status        status.Status; ?after=VERSION&wait=30s waits for a newer one, tasks=0 leaves the tasks out
+//	GET  /v1/status        status.Status; ?after=VERSION&wait=30s waits for a newer one, tasks=0 leaves the tasks out, most=N what is as desired
+//	GET  /v1/jobs          a list in pages, as are tasks and machines; ?limit=&continue=&name=&selector=&fields=
 //	GET  /v1/why           ?job=user/job[&index=N]
 //	GET  /v1/events        JSON lines; ?after=ID&newest=1&limit=&job=&task=&machine=&kind=&wait=
 //	GET  /v1/logs          ?task=user/job/index&stream=&follow=1&tail=&generation=&incarnation=
@@ -19,6 +20,8 @@
 //	GET  /metrics          for Prometheus
 //	GET  /healthz          200 while it serves
 //
+// Status, lists and events take ?watch=1, and are then streams of server-sent events.
+//
 // An error is {"error", "hint"} with a status code that says whose it is. An
 // error in the middle of a log is in the trailer Muster-Error.
 //
@@ -31,5 +34,5 @@
 // changes what is desired.
 //
 // The handlers only read snapshots and may run at any time; the package keeps no
-// state but the passwords of the page.
+// state but the passwords of the page, and what has changed lately for those who watch.
 package web

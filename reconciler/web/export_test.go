@@ -2,6 +2,7 @@ package web
 
 import (
 	"context"
+	"net"
 	"net/http"
 )
 
@@ -14,3 +15,9 @@ func As(uid uint32, r *http.Request) *http.Request {
 func BySocket(uid uint32, r *http.Request) *http.Request {
 	return r.WithContext(context.WithValue(r.Context(), peerKey{}, peer{uid: uid, unix: true}))
 }
+
+// WithPeer is withPeer.
+func WithPeer(ctx context.Context, c net.Conn) context.Context { return withPeer(ctx, c) }
+
+// MaxWatches is maxWatches.
+const MaxWatches = maxWatches

@@ -132,7 +132,7 @@ func (c *cell) publish(s *status.Status) {
 	c.newer = make(chan struct{})
 }
 
-func (c *cell) Status(context.Context) (*status.Status, <-chan struct{}, error) {
+func (c *cell) Snapshot(context.Context) (*status.Snapshot, <-chan struct{}, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.trouble != nil {
@@ -140,7 +140,7 @@ func (c *cell) Status(context.Context) (*status.Status, <-chan struct{}, error) 
 	}
 	s := *c.status
 	s.Version = c.version
-	return &s, c.newer, nil
+	return status.SnapshotOf(&s), c.newer, nil
 }
 
 func (c *cell) Usages(context.Context) (*status.Usage, error) {

@@ -1,10 +1,9 @@
 package web
 
 import (
-	"cmp"
-	"context"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"net/http"
 	"reflect"
 	"slices"
@@ -29,41 +28,56 @@ type page struct {
 	Continue string `json:"continue"`
 }
 
-// listing is a list of the status. Its filter reads the parameters of a request, and
-// says which items pass.
+// listing is a list of the cell, each of whose items has a name.
 type listing[T any] struct {
-	items  func(*status.Status) []T
-	name   func(*T) string
+	items func(*status.Snapshot) iter.Seq[*T]
+	name  func(*T) string
+	// filter reads the parameters of a request, and says which items pass.
 	filter func(*query) func(*T) bool
+	// changes are those of the list in a delta, and picks says whether a group has an
+	// item, of the given job.
+	changes func(*delta) []change[T]
+	picks   func(status.Group, *status.JobStatus, *T) bool
+	// watchable errs with what is wrong about watching the list for a group.
+	watchable func(status.Group) error
 }
 
 // handler answers a request, or errs with what the answer is to say.
 type handler = func(http.ResponseWriter, *http.Request) error
 
-// describe returns the cell, as Cell.Status does.
-type describe = func(context.Context) (*status.Status, <-chan struct{}, error)
+func always(status.Group) error { return nil }
 
 // lists are the handlers of all lists of a cell, by path.
-func lists(cell describe) map[string]handler {
+func lists(x *watches) map[string]handler {
 	return map[string]handler{
 		"/v1/jobs": listing[status.JobStatus]{
-			func(s *status.Status) []status.JobStatus { return s.Jobs },
+			(*status.Snapshot).Jobs,
 			func(j *status.JobStatus) string { return j.Name },
 			func(q *query) func(*status.JobStatus) bool {
 				waiting := q.flag("waiting")
 				return func(j *status.JobStatus) bool { return !waiting || j.Reason != "" }
 			},
-		}.handler(cell),
+			func(d *delta) []change[status.JobStatus] { return d.jobs },
+			func(g status.Group, _, j *status.JobStatus) bool { return g.PicksJob(j) },
+			func(g status.Group) error {
+				if g.OfMachine() {
+					return badRequest("watch /v1/tasks of the machine", "the jobs of a machine cannot be watched")
+				}
+				return nil
+			},
+		}.handler(x),
 		"/v1/tasks": listing[status.TaskStatus]{
-			func(s *status.Status) []status.TaskStatus { return s.Tasks },
+			(*status.Snapshot).Tasks,
 			func(t *status.TaskStatus) string { return t.Name },
 			func(q *query) func(*status.TaskStatus) bool {
 				states := anyOf(q, "state", status.TaskStates())
 				return func(t *status.TaskStatus) bool { return len(states) == 0 || slices.Contains(states, t.State) }
 			},
-		}.handler(cell),
+			func(d *delta) []change[status.TaskStatus] { return d.tasks },
+			status.Group.PicksTask, always,
+		}.handler(x),
 		"/v1/machines": listing[status.MachineStatus]{
-			func(s *status.Status) []status.MachineStatus { return s.Machines },
+			func(s *status.Snapshot) iter.Seq[*status.MachineStatus] { return slices.Values(s.Machines()) },
 			func(m *status.MachineStatus) string { return m.Name },
 			func(q *query) func(*status.MachineStatus) bool {
 				words := anyOf(q, "health", []model.Health{model.HealthUp, model.HealthSilent, model.HealthLost})
@@ -71,54 +85,77 @@ func lists(cell describe) map[string]handler {
 					return len(words) == 0 || slices.Contains(words, model.Health(m.Health))
 				}
 			},
-		}.handler(cell),
+			func(d *delta) []change[status.MachineStatus] { return d.machines },
+			func(g status.Group, _ *status.JobStatus, m *status.MachineStatus) bool { return g.PicksMachine(m) },
+			always,
+		}.handler(x),
 	}
 }
 
-// handler answers with a page of what name, selector and the filter pick, from the item
-// after continue on: so none is left out or told twice when others come and go meanwhile.
-func (l listing[T]) handler(describe describe) handler {
+// wanted is what a request wants of a list.
+type wanted[T any] struct {
+	listing[T]
+	group  status.Group
+	passes func(*T) bool
+	fields []string // empty: all
+}
+
+// handler answers with a page of the list, or with what changes in it.
+func (l listing[T]) handler(x *watches) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		q := &query{r.URL.Query(), nil}
-		group := status.Group{Name: q.Get("name"), Selector: q.selector()}
-		limit, after, passes, fields := q.number("limit", defaultList), q.Get("continue"), l.filter(q), anyOf(q, "fields", fieldsOf[T]())
+		want := wanted[T]{l, status.Group{Name: q.Get("name"), Selector: q.selector()}, l.filter(q), anyOf(q, "fields", fieldsOf[T]())}
+		limit, after, watch := q.number("limit", defaultList), q.Get("continue"), q.flag("watch")
 		if limit < 1 || limit > maxList {
 			q.fail("limit", "a number from 1 to "+strconv.Itoa(maxList))
 		}
 		if q.err != nil {
 			return q.err
 		}
-		cell, _, err := describe(r.Context())
+		if watch {
+			return want.watch(x, w, r)
+		}
+		cell, _, err := x.feed.look(r.Context())
 		if err != nil {
 			return stopped(err)
 		}
-		if cell, err = group.Of(cell); err != nil {
-			return notFound(err)
-		}
-		p := page{Version: cell.Version, Items: []any{}}
-		last, items := "", l.items(cell)
-		for i := range items {
-			x := &items[i]
-			if !passes(x) {
-				continue
-			}
-			p.Total++
-			switch {
-			case after != "" && compareNames(l.name(x), after) <= 0: // on an earlier page
-			case len(p.Items) < limit:
-				p.Items, last = append(p.Items, x), l.name(x)
-			default:
-				p.Continue = last
-			}
-		}
-		if len(fields) > 0 {
-			if err := p.only(fields); err != nil {
-				return err
-			}
+		p, err := want.page(cell, limit, after)
+		if err != nil {
+			return err
 		}
 		w.Header().Set("Content-Type", "application/json")
 		return writeJSON(w, p)
 	}
+}
+
+// page returns the page of so many items from the one after a name on: so none is left
+// out or told twice when others come and go meanwhile.
+func (l *wanted[T]) page(cell *status.Snapshot, limit int, after string) (*page, error) {
+	part, err := l.group.Of(cell)
+	if err != nil {
+		return nil, notFound(err)
+	}
+	p := &page{Version: cell.Brief().Version, Items: []any{}}
+	last, begun := "", after == ""
+	for x := range l.items(part) {
+		if !l.passes(x) {
+			continue
+		}
+		p.Total++
+		begun = begun || model.CompareNames(l.name(x), after) > 0
+		switch {
+		case !begun: // on an earlier page
+		case len(p.Items) < limit:
+			item, err := l.some(x)
+			if err != nil {
+				return nil, err
+			}
+			p.Items, last = append(p.Items, item), l.name(x)
+		default:
+			p.Continue = last
+		}
+	}
+	return p, nil
 }
 
 // fieldsOf returns the names that the fields of T have in JSON.
@@ -131,26 +168,26 @@ func fieldsOf[T any]() []string {
 	return out
 }
 
-// only leaves the items the given fields, as far as they have them.
-func (p *page) only(fields []string) error {
-	for i, x := range p.Items {
-		whole, err := json.Marshal(x)
-		if err != nil {
-			return fmt.Errorf("encode an item: %w", err)
-		}
-		var have map[string]json.RawMessage
-		if err := json.Unmarshal(whole, &have); err != nil {
-			return fmt.Errorf("decode an item: %w", err)
-		}
-		some := map[string]json.RawMessage{}
-		for _, f := range fields {
-			if v, ok := have[f]; ok {
-				some[f] = v
-			}
-		}
-		p.Items[i] = some
+// some returns an item with the fields that are wanted, as far as it has them.
+func (l *wanted[T]) some(x *T) (any, error) {
+	if len(l.fields) == 0 {
+		return x, nil
 	}
-	return nil
+	whole, err := json.Marshal(x)
+	if err != nil {
+		return nil, fmt.Errorf("encode an item: %w", err)
+	}
+	var have map[string]json.RawMessage
+	if err := json.Unmarshal(whole, &have); err != nil {
+		return nil, fmt.Errorf("decode an item: %w", err)
+	}
+	some := map[string]json.RawMessage{}
+	for _, f := range l.fields {
+		if v, ok := have[f]; ok {
+			some[f] = v
+		}
+	}
+	return some, nil
 }
 
 // anyOf returns the words of a parameter with commas between them, each one of known.
@@ -166,18 +203,4 @@ func anyOf[T ~string](q *query, name string, known []T) []T {
 		out = append(out, T(word))
 	}
 	return out
-}
-
-// compareNames orders names as lists have them: of a user, then of a job, then by the
-// number of a task.
-func compareNames(a, b string) int {
-	x, y := strings.Split(a, "/"), strings.Split(b, "/")
-	return slices.CompareFunc(x, y, func(p, q string) int {
-		m, errM := strconv.Atoi(p)
-		n, errN := strconv.Atoi(q)
-		if errM == nil && errN == nil {
-			return cmp.Compare(m, n)
-		}
-		return cmp.Compare(p, q)
-	})
 }

@@ -2,6 +2,8 @@ package web
 
 import (
 	"context"
+	"iter"
+	"slices"
 	"strings"
 	"time"
 
@@ -135,19 +137,20 @@ func (m *Metrics) Describe(out chan<- *prometheus.Desc) {
 func (m *Metrics) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), collectTimeout)
 	defer cancel()
-	s, _, err := m.cell.Status(ctx)
+	cell, _, err := m.cell.Snapshot(ctx)
 	if err != nil {
 		out <- prometheus.NewInvalidMetric(m.converged, err)
 		return
 	}
-	m.collect(s, out)
-	if s.Master == nil { // who does not lead knows of no usage
+	m.collect(cell, out)
+	if cell.Brief().Master == nil { // who does not lead knows of no usage
 		m.collectUsage(ctx, out)
 	}
 	m.commitRunning.Collect(out)
 }
 
-func (m *Metrics) collect(s *status.Status, out chan<- prometheus.Metric) {
+func (m *Metrics) collect(cell *status.Snapshot, out chan<- prometheus.Metric) {
+	s := cell.Brief()
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
@@ -173,14 +176,14 @@ func (m *Metrics) collect(s *status.Status, out chan<- prometheus.Metric) {
 		gauge(m.suspendedAt, seconds(s.Suspended[i].Since), user, job)
 	}
 	gauge(m.at, seconds(s.At))
-	for kind, n := range count(s.Jobs, []string{"service", "batch", "system", "allocset"}, func(j *status.JobStatus) string { return string(j.Kind) }) {
+	for kind, n := range count(cell.Jobs(), []string{"service", "batch", "system", "allocset"}, func(j *status.JobStatus) string { return string(j.Kind) }) {
 		gauge(m.jobs, n, kind)
 	}
-	m.collectRollouts(s, gauge)
-	for state, n := range count(s.Tasks, status.TaskStates(), func(t *status.TaskStatus) status.TaskState { return t.State }) {
+	m.collectRollouts(cell, gauge)
+	for state, n := range count(cell.Tasks(), status.TaskStates(), func(t *status.TaskStatus) status.TaskState { return t.State }) {
 		gauge(m.tasks, n, string(state))
 	}
-	for health, n := range count(s.Machines, []string{"up", "silent", "lost"}, func(x *status.MachineStatus) string { return x.Health }) {
+	for health, n := range count(slices.Values(cell.Machines()), []string{"up", "silent", "lost"}, func(x *status.MachineStatus) string { return x.Health }) {
 		gauge(m.machines, n, health)
 	}
 	gauge(m.losses, float64(len(s.Losses)))
@@ -232,9 +235,9 @@ func (m *Metrics) collectDrains(machines []status.MachineStatus, gauge func(d *p
 }
 
 // collectRollouts counts the jobs whose newest version is on its way.
-func (m *Metrics) collectRollouts(s *status.Status, gauge func(*prometheus.Desc, float64, ...string)) {
+func (m *Metrics) collectRollouts(cell *status.Snapshot, gauge func(*prometheus.Desc, float64, ...string)) {
 	rolling := []string{"canary", "waiting", "rolling", "held", "paused", "returned"}
-	for state, n := range count(s.Jobs, rolling, func(j *status.JobStatus) string { return j.Rollout.Word() }) {
+	for state, n := range count(cell.Jobs(), rolling, func(j *status.JobStatus) string { return j.Rollout.Word() }) {
 		if state != "" {
 			gauge(m.rollouts, n, state)
 		}
@@ -273,13 +276,13 @@ func truth(b bool) float64 {
 
 // count counts by key; those that are known are there with 0 too, so that a
 // series does not come and go.
-func count[T any, K comparable](list []T, known []K, key func(*T) K) map[K]float64 {
+func count[T any, K comparable](list iter.Seq[*T], known []K, key func(*T) K) map[K]float64 {
 	n := make(map[K]float64, len(known))
 	for _, k := range known {
 		n[k] = 0
 	}
-	for i := range list {
-		n[key(&list[i])]++
+	for x := range list {
+		n[key(x)]++
 	}
 	return n
 }

@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"fmt"
 	"html/template"
+	"iter"
 	"net/http"
 	"slices"
 	"strings"
@@ -38,15 +39,17 @@ type pageData struct {
 
 // page shows the status to people. It has no script and loads nothing.
 func (s *Server) page(w http.ResponseWriter, r *http.Request) error {
-	cell, _, err := s.cfg.Cell.Status(r.Context())
+	cell, _, err := s.cfg.Cell.Snapshot(r.Context())
 	if err != nil {
 		return stopped(err)
 	}
-	d := pageData{Status: cell, Jobs: slices.Clone(cell.Jobs), Tasks: slices.Clone(cell.Tasks)}
-	slices.SortStableFunc(d.Jobs, func(a, b status.JobStatus) int { return calm(a.Reason == "") - calm(b.Reason == "") })
-	slices.SortStableFunc(d.Tasks, func(a, b status.TaskStatus) int { return calmTask(&a) - calmTask(&b) })
-	d.More = max(0, len(d.Jobs)-maxRows) + max(0, len(d.Tasks)-maxRows)
-	d.Jobs, d.Tasks = d.Jobs[:min(len(d.Jobs), maxRows)], d.Tasks[:min(len(d.Tasks), maxRows)]
+	d := pageData{Status: cell.Brief()}
+	var moreJobs, moreTasks int
+	d.Jobs, moreJobs = first(cell.Jobs(), func(j *status.JobStatus) bool { return j.Reason != "" })
+	d.Tasks, moreTasks = first(cell.Tasks(), func(t *status.TaskStatus) bool {
+		return t.State != status.TaskRunning && t.State != status.TaskDone
+	})
+	d.More = moreJobs + moreTasks
 	var b bytes.Buffer
 	if err := pageTemplate.Execute(&b, d); err != nil {
 		return fmt.Errorf("status page: %w", err)
@@ -57,15 +60,24 @@ func (s *Server) page(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// calm orders what needs attention before the rest.
-func calm(b bool) int {
-	if b {
-		return 1
+// first returns as many as the page has room for, those that need attention first, and
+// how many more there are.
+func first[T any](all iter.Seq[*T], attention func(*T) bool) (out []T, more int) {
+	var calm []T
+	n := 0
+	for x := range all {
+		n++
+		list := &calm
+		if attention(x) {
+			list = &out
+		}
+		if len(*list) < maxRows {
+			*list = append(*list, *x)
+		}
 	}
-	return 0
+	out = append(out, calm[:min(len(calm), maxRows-len(out))]...)
+	return out, n - len(out)
 }
-
-func calmTask(t *status.TaskStatus) int { return calm(t.State == "running" || t.State == "done") }
 
 // bytesText returns "1.5 GiB".
 func bytesText(n int64) string {

@@ -28,6 +28,12 @@ type failure struct {
 
 func (f *failure) Error() string { return f.message }
 
+// answerOf is what a failure is told as.
+type answerOf struct {
+	Error string `json:"error"`
+	Hint  string `json:"hint"`
+}
+
 // stopped is the answer of a master that leads no more.
 func stopped(err error) error {
 	if errors.Is(err, context.Canceled) {

@@ -51,13 +51,13 @@ func (s *Server) resume(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return refused(err)
 	}
-	status, _, err := s.cfg.Cell.Status(r.Context())
+	cell, _, err := s.cfg.Cell.Snapshot(r.Context())
 	if err != nil {
 		return stopped(err)
 	}
 	answer := schema.Resumed{Was: was, Still: []string{}}
-	for i := range status.Suspended {
-		if x := &status.Suspended[i]; name == schema.AllJobs || x.All() || x.Name == name {
+	for i := range cell.Brief().Suspended {
+		if x := &cell.Brief().Suspended[i]; name == schema.AllJobs || x.All() || x.Name == name {
 			answer.Still = append(answer.Still, x.Name)
 		}
 	}

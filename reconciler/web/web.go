@@ -32,9 +32,9 @@ const (
 // Cell is the state of the cell. Errors mean that its owner has stopped, or
 // ctx.
 type Cell interface {
-	// Status returns the cell at this moment, which is not to be written to,
-	// and a channel that is closed when there is a newer version.
-	Status(ctx context.Context) (s *status.Status, newer <-chan struct{}, err error)
+	// Snapshot returns the cell at this moment, and a channel that is closed when
+	// there is a newer version.
+	Snapshot(ctx context.Context) (s *status.Snapshot, newer <-chan struct{}, err error)
 	// Why explains user/job or user/job/index; false when there is none. machine
 	// is one to ask about a task, or "".
 	Why(ctx context.Context, name, machine string) (why status.Explanation, known bool, err error)
@@ -97,10 +97,17 @@ type Server struct {
 	counts counts
 	quiet  quiet
 	pages  pages
+	whole  slots
+
+	watches *watches
 }
 
 // New returns a server.
-func New(cfg Config) *Server { return &Server{cfg: cfg, counts: newCounts()} }
+func New(cfg Config) *Server {
+	s := &Server{cfg: cfg, counts: newCounts(), whole: make(slots, maxWhole)}
+	s.watches = newWatches(func(ctx context.Context) (*status.Snapshot, <-chan struct{}, error) { return cfg.Cell.Snapshot(ctx) }, s.whole)
+	return s
+}
 
 // Refusals counts requests that were refused, to be registered once.
 func (s *Server) Refusals() prometheus.Collector { return s.counts }
@@ -198,15 +205,15 @@ func (s *Server) Handler() http.Handler {
 	handle := func(method, path string, f func(http.ResponseWriter, *http.Request) error) {
 		mux.Handle(path, handler(method, f))
 	}
-	// read handles what answers at once, and may be large.
+	// read handles what may be large.
 	read := func(path string, f func(http.ResponseWriter, *http.Request) error) {
-		mux.Handle(path, gzhttp.GzipHandler(handler(http.MethodGet, f)))
+		mux.Handle(path, compressed(handler(http.MethodGet, f)))
 	}
 	handle(http.MethodGet, "/{$}", s.page)
 	handle(http.MethodGet, "/healthz", healthz)
 	read("/v1/status", s.status)
 	read("/v1/usage", s.usage)
-	for path, f := range lists(s.cfg.Cell.Status) {
+	for path, f := range lists(s.watches) {
 		read(path, f)
 	}
 	handle(http.MethodGet, "/v1/why", s.why)
@@ -238,6 +245,18 @@ func (s *Server) Handler() http.Handler {
 			locally.ServeHTTP(w, r)
 		}
 	}))
+}
+
+// compressed compresses answers, but for the streams of those who watch.
+func compressed(plain http.Handler) http.Handler {
+	small := gzhttp.GzipHandler(plain)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Has("watch") {
+			plain.ServeHTTP(w, r)
+		} else {
+			small.ServeHTTP(w, r)
+		}
+	})
 }
 
 // guard refuses requests that a page on the web may have caused.

@@ -17,7 +17,7 @@ type followed struct {
 // Look has the repository looked at now.
 func (f followed) Look(ctx context.Context) (*status.Look, error) {
 	return with(f.term, func(l *loop.Loop) (*status.Look, error) {
-		before, _, err := l.Status(ctx)
+		before, _, err := l.Snapshot(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -39,22 +39,22 @@ func (f followed) Look(ctx context.Context) (*status.Look, error) {
 		case seen.Trouble != nil:
 			return nil, status.SourceErrorOf(seen.Trouble)
 		}
-		after, _, err := l.Status(ctx)
+		after, _, err := l.Snapshot(ctx)
 		if err != nil {
 			return nil, err
 		}
-		return status.LookOf(before, after, seen), nil
+		return status.LookOf(before.Brief(), after.Brief(), seen), nil
 	})
 }
 
 // Standing says how a commit stands to the head.
 func (f followed) Standing(ctx context.Context, name string) (*status.Standing, error) {
 	return with(f.term, func(l *loop.Loop) (*status.Standing, error) {
-		s, _, err := l.Status(ctx)
+		s, _, err := l.Snapshot(ctx)
 		if err != nil {
 			return nil, err
 		}
-		standing := f.repo.Standing(ctx, s.Commit, name)
+		standing := f.repo.Standing(ctx, s.Brief().Commit, name)
 		return &standing, ctx.Err()
 	})
 }

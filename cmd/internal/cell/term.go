@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -28,7 +29,7 @@ type term struct {
 	mu           sync.Mutex         // guards what follows
 	loop         *loop.Loop         // nil while this master does not lead
 	absence      *status.Absence    // why, while it does not
-	last         *status.Status     // the newest that was asked for
+	last         *status.Snapshot   // the newest that was asked for
 	number       uint64             // counts changes of the above
 	changed      chan struct{}      // closed with the next
 	done, undone map[string]float64 // when each kind of upkeep was done last, in seconds since 1970, and how often it failed
@@ -38,8 +39,13 @@ type term struct {
 }
 
 // termShift leaves a loop's versions room below the number of its term: the
-// versions of two terms are never the same.
-const termShift = 32
+// versions of two terms are never the same. Numbers of terms begin somewhere below
+// maxFirst, so that those of two processes hardly ever are; and a version stays below
+// 2^53, which each reader of JSON keeps exactly.
+const (
+	termShift = 32
+	maxFirst  = 1 << 20
+)
 
 // Metrics returns the collector of a master that has not led yet.
 func Metrics() prometheus.Collector { return newTerm("") }
@@ -48,7 +54,7 @@ func newTerm(cell string) *term {
 	changed := make(chan struct{})
 	return &term{
 		done: map[string]float64{store.NoteSnapshot: 0, store.NoteDefrag: 0}, undone: map[string]float64{store.NoteSnapshot: 0, store.NoteDefrag: 0},
-		cell: cell, changed: changed, known: changed,
+		cell: cell, changed: changed, known: changed, number: rand.Uint64N(maxFirst),
 		absence: &status.Absence{Role: status.Starting, Since: time.Now(), Message: "the master is starting"},
 	}
 }
@@ -123,21 +129,20 @@ func with[T any](t *term, f func(*loop.Loop) (T, error)) (T, error) {
 	return v, err
 }
 
-// Status returns the cell as the loop describes it, or, while none leads, as it
+// Snapshot returns the cell as the loop describes it, or, while none leads, as it
 // was described last, with the reason.
-func (t *term) Status(ctx context.Context) (*status.Status, <-chan struct{}, error) {
+func (t *term) Snapshot(ctx context.Context) (*status.Snapshot, <-chan struct{}, error) {
 	t.mu.Lock()
 	l, number, changed := t.loop, t.number, t.changed
 	t.mu.Unlock()
 	if l != nil {
-		s, newer, err := l.Status(ctx)
+		s, newer, err := l.Snapshot(ctx)
 		if err == nil {
-			own := *s
-			own.Version += number << termShift
+			own := s.With(func(s *status.Status) { s.Version += number << termShift })
 			t.mu.Lock()
-			t.last = &own
+			t.last = own
 			t.mu.Unlock()
-			return &own, newer, nil
+			return own, newer, nil
 		}
 		if !errors.Is(err, loop.ErrStopped) {
 			return nil, nil, err
@@ -152,12 +157,14 @@ func (t *term) Status(ctx context.Context) (*status.Status, <-chan struct{}, err
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	own := status.Describe(status.DescribeInput{State: model.NewState(t.cell), Observed: model.NewObserved(time.Now()), Now: time.Now()})
-	if t.last != nil {
-		own = *t.last
+	last := t.last
+	if last == nil {
+		last = new(status.Describer).Describe(status.DescribeInput{State: model.NewState(t.cell), Observed: model.NewObserved(time.Now()), Now: time.Now()})
 	}
-	own.Version, own.Converged, own.Master = number<<termShift, false, t.absence
-	return &own, changed, nil
+	absence := t.absence
+	return last.With(func(s *status.Status) {
+		s.Version, s.Converged, s.Master = number<<termShift, false, absence
+	}), changed, nil
 }
 
 // Why explains a job or task.

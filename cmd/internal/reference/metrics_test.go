@@ -55,10 +55,10 @@ func TestMetrics(t *testing.T) {
 // emptyCell is a cell in which nothing is.
 type emptyCell struct{ web.Cell }
 
-func (emptyCell) Status(context.Context) (*status.Status, <-chan struct{}, error) {
+func (emptyCell) Snapshot(context.Context) (*status.Snapshot, <-chan struct{}, error) {
 	// What is told by name is told of what there is.
 	suspended := status.SuspensionStatus{Suspension: schema.Suspension{Name: "u/j"}}
-	return &status.Status{Cell: "local", Suspended: []status.SuspensionStatus{suspended}}, nil, nil
+	return status.SnapshotOf(&status.Status{Cell: "local", Suspended: []status.SuspensionStatus{suspended}}), nil, nil
 }
 
 func (emptyCell) Usages(context.Context) (*status.Usage, error) {

@@ -153,6 +153,25 @@ type StatusQuery struct {
 	Group status.Group
 	// Brief leaves the tasks out, which are most of the status of a large cell.
 	Brief bool
+	// Short leaves jobs and machines out of which there is nothing to say, but for the
+	// first Most of each, and tells totals.
+	Short bool
+	Most  int
+}
+
+func (q *StatusQuery) values() url.Values {
+	v := groupValues(q.Group)
+	if q.Wait > 0 {
+		v.Set("after", strconv.FormatUint(q.After, 10))
+		v.Set("wait", q.Wait.String())
+	}
+	if q.Brief {
+		v.Set("tasks", "0")
+	}
+	if q.Short {
+		v.Set("most", strconv.Itoa(q.Most))
+	}
+	return v
 }
 
 // groupValues returns what names a group in a request.
@@ -175,15 +194,7 @@ func (c *Client) Usage(ctx context.Context, g status.Group) (*status.Usage, erro
 // Status returns the status of the cell, or of the part of it that q names, and
 // its version, which is the cell's.
 func (c *Client) Status(ctx context.Context, q StatusQuery) (*status.Status, uint64, error) {
-	v := groupValues(q.Group)
-	if q.Wait > 0 {
-		v.Set("after", strconv.FormatUint(q.After, 10))
-		v.Set("wait", q.Wait.String())
-	}
-	if q.Brief {
-		v.Set("tasks", "0")
-	}
-	resp, err := c.do(ctx, http.MethodGet, "/v1/status", v)
+	resp, err := c.do(ctx, http.MethodGet, "/v1/status", q.values())
 	if err != nil {
 		return nil, 0, err
 	}
@@ -225,10 +236,8 @@ type EventQuery struct {
 	Selector schema.Selector
 }
 
-// Events returns the events that match; with none, the master waits up to wait
-// for the first. The ID of the last is the cursor to go on from.
-func (c *Client) Events(ctx context.Context, q EventQuery, wait time.Duration) ([]schema.EventRecord, error) {
-	v := url.Values{"after": {strconv.FormatUint(q.After, 10)}, "newest": {strconv.FormatBool(q.Newest)}, "wait": {wait.String()}}
+func (q *EventQuery) values() url.Values {
+	v := url.Values{"after": {strconv.FormatUint(q.After, 10)}, "newest": {strconv.FormatBool(q.Newest)}}
 	if q.Limit > 0 {
 		v.Set("limit", strconv.Itoa(q.Limit))
 	}
@@ -237,6 +246,14 @@ func (c *Client) Events(ctx context.Context, q EventQuery, wait time.Duration) (
 			v.Set(name, value)
 		}
 	}
+	return v
+}
+
+// Events returns the events that match; with none, the master waits up to wait
+// for the first. The ID of the last is the cursor to go on from.
+func (c *Client) Events(ctx context.Context, q EventQuery, wait time.Duration) ([]schema.EventRecord, error) {
+	v := q.values()
+	v.Set("wait", wait.String())
 	resp, err := c.do(ctx, http.MethodGet, "/v1/events", v)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,275 @@
+package status
+
+import (
+	"slices"
+	"time"
+
+	"github.com/musterhq/muster/reconciler/control/facts"
+	"github.com/musterhq/muster/reconciler/intent"
+	"github.com/musterhq/muster/reconciler/model"
+	"github.com/musterhq/muster/schema"
+)
+
+// Describer describes a cell at one moment after the other. It makes again only what may
+// be another than at the moment before: what is told of a job whose documents are the
+// same, whose machines have said nothing new, and in which nothing depends on the time,
+// is that of the Snapshot before. What it returns is the same as that of a new one. The
+// zero value has described nothing. A Describer belongs to one goroutine at a time, and
+// to the State and Observed of one master.
+type Describer struct {
+	facts    facts.Known
+	names    []schema.JobName // of jobs, sorted
+	jobs     map[schema.JobName]*jobPart
+	machines map[string]*machinePart
+	states   map[string]machineState // of machines, at the moment before
+	loads    map[string]load         // of machines that hold any tasks
+}
+
+// jobPart is what is told of a job, and what that is a function of.
+type jobPart struct {
+	Part
+	basis jobBasis
+	// calm says that it is a function of its basis, and of what its machines said.
+	calm  bool
+	waits string // what it adds to Waiting; "" if it is as desired
+	loads []machineLoad
+	only  string // the machine on which alone it crashes; "" if there is none
+	// remarks are the tasks that are as desired, and have a reason all the same: what
+	// there is to remark.
+	remarks map[string]bool
+}
+
+// jobBasis are the documents that what is told of a job is a function of.
+type jobBasis struct {
+	record *schema.JobRecord
+	chunks []*schema.Chunk
+	origin schema.Position // of the newest version
+}
+
+func (b *jobBasis) equal(o *jobBasis) bool {
+	return b.record == o.record && b.origin == o.origin && slices.Equal(b.chunks, o.chunks)
+}
+
+// load is what tasks take of a machine.
+type load struct {
+	used  schema.Resources // limits
+	tasks int
+}
+
+type machineLoad struct {
+	machine string
+	load
+}
+
+// machineState is what the tasks on a machine are a function of.
+type machineState struct {
+	report   uint64 // 0: none
+	health   model.Health
+	draining bool
+}
+
+// machinePart is what is told of a machine.
+type machinePart struct {
+	MachineStatus
+	basis machineBasis
+	calm  bool // it is a function of its basis
+}
+
+type machineBasis struct {
+	machineState
+	record  *schema.MachineRecord
+	desired *intent.Desired
+	load    load
+}
+
+// Describe returns the cell as its users see it.
+func (k *Describer) Describe(in DescribeInput) *Snapshot {
+	d := newDescriber(in, k)
+	d.repository()
+	touched := d.touched()
+	k.forget(in.State)
+	for _, name := range k.names {
+		p := k.jobs[name]
+		if p == nil || !p.calm || touched[name] || !d.stands(name, p) {
+			p = d.describe(name)
+			k.replace(name, p)
+		}
+		d.add(p)
+	}
+	d.suspended()
+	for _, p := range d.parts {
+		if p.Job.Kind == schema.Allocs { // never calm, so nobody has it yet
+			d.addInside(p)
+		}
+	}
+	d.machines()
+	d.status.Converged = !d.waits()
+	d.status.Blocked = d.status.blockers(func(string) bool { return true })
+	return &Snapshot{brief: &d.status, parts: d.parts, machines: d.machine}
+}
+
+// forget drops jobs and machines that are gone, and keeps the names of the jobs.
+func (k *Describer) forget(s *model.State) {
+	same := len(k.names) == len(s.Jobs)
+	for i := 0; same && i < len(k.names); i++ {
+		same = s.Jobs[k.names[i]] != nil
+	}
+	if !same {
+		k.names = s.JobNames()
+		for name := range k.jobs {
+			if s.Jobs[name] == nil {
+				k.replace(name, nil)
+			}
+		}
+	}
+	for name := range k.machines {
+		if s.Machines[name] == nil {
+			delete(k.machines, name)
+		}
+	}
+}
+
+// replace keeps what is told of a job, nil of one that is gone.
+func (k *Describer) replace(name schema.JobName, p *jobPart) {
+	if was := k.jobs[name]; was != nil {
+		for _, x := range was.loads {
+			l := k.loads[x.machine]
+			if l.used, l.tasks = l.used.Sub(x.used), l.tasks-x.tasks; l == (load{}) {
+				delete(k.loads, x.machine)
+			} else {
+				k.loads[x.machine] = l
+			}
+		}
+	}
+	if p == nil {
+		delete(k.jobs, name)
+		return
+	}
+	k.jobs[name] = p
+	for _, x := range p.loads {
+		l := k.loads[x.machine]
+		k.loads[x.machine] = load{l.used.Add(x.used), l.tasks + x.tasks}
+	}
+}
+
+// touched returns the jobs of which other things may be told though their documents are
+// the same: since a machine of theirs has said something or is another way, or since the
+// newest step, a guard or a person says something of them.
+func (d *describer) touched() map[schema.JobName]bool {
+	out, k := map[schema.JobName]bool{}, d.described
+	for _, name := range d.facts().Machines() {
+		now := d.stateOf(name)
+		if k.states[name] == now {
+			continue
+		}
+		k.states[name] = now
+		for job := range d.in.State.JobsOn(name) {
+			out[job] = true
+		}
+	}
+	for name := range k.states {
+		if d.in.State.Machines[name] == nil {
+			delete(k.states, name)
+			for job := range d.in.State.JobsOn(name) {
+				out[job] = true
+			}
+		}
+	}
+	for task := range d.in.Last.Misplaced {
+		out[task.JobName] = true
+	}
+	for job := range d.in.Last.Admission.Rejected {
+		out[job] = true
+	}
+	for job := range d.facts().Asked {
+		out[job] = true
+	}
+	for job := range d.kept {
+		out[d.in.State.JobName(job)] = true
+	}
+	for job := range d.under.Jobs {
+		out[job] = true
+	}
+	return out
+}
+
+// stateOf returns how a machine is.
+func (d *describer) stateOf(name string) machineState {
+	s := machineState{health: d.facts().Health(name), draining: d.in.Last.Draining[name] != nil}
+	if h := d.in.Observed.Last(name); h != nil {
+		s.report = h.Number
+	}
+	return s
+}
+
+// basisOf returns what is told of a job is a function of.
+func (d *describer) basisOf(name schema.JobName) jobBasis {
+	b := jobBasis{record: d.in.State.Jobs[name], origin: d.desired.Jobs[name].Origin}
+	for n := range d.in.State.Span(name) {
+		b.chunks = append(b.chunks, d.in.State.Chunks[model.ChunkName{Job: name, Number: n}])
+	}
+	return b
+}
+
+// stands reports whether a job's documents are those that p is of.
+func (d *describer) stands(name schema.JobName, p *jobPart) bool {
+	b := d.basisOf(name)
+	return d.under.All == nil && p.basis.equal(&b)
+}
+
+// mayBeCalm reports whether what is told of a job may be a function of its basis and its
+// machines alone: nobody says anything of it, and it is of a kind that needs to know of
+// nothing else.
+func (d *describer) mayBeCalm(name schema.JobName, r *schema.JobRecord, want *schema.Job) bool {
+	return want != nil && want.Kind != schema.System && want.Kind != schema.Allocs && r.Rollout == nil &&
+		d.under.Of(name) == nil && d.kept[name.Short()] == "" && len(d.facts().Asked[name]) == 0 && d.in.Last.Admission.Rejected[name] == nil
+}
+
+// settled reports whether what is told of a task is a function of its record and of what
+// its machine said.
+func (d *describer) settled(name schema.TaskName, r *schema.TaskRecord, t *TaskStatus) bool {
+	switch {
+	case t.State == TaskDone:
+		return true
+	case t.State != TaskRunning || d.in.Last.Draining[r.Machine] != nil:
+		return false
+	}
+	said := d.in.Observed.Task(r.Machine, name, r.Generation)
+	if _, misplaced := d.in.Last.Misplaced[name]; misplaced || said.TaskStatus == nil {
+		return false
+	}
+	// Whether an incarnation counts as one that crashes depends on how long it runs.
+	return len(said.Exits) == 0 || d.in.Now.Sub(said.Since) >= steadyAfter+time.Second
+}
+
+// basisOfMachine returns what is told of a machine is a function of.
+func (d *describer) basisOfMachine(name string) machineBasis {
+	return machineBasis{d.stateOf(name), d.in.State.Machines[name], d.desired, d.described.loads[name]}
+}
+
+// add adds what is told of a job to the status of the cell.
+func (d *describer) add(p *jobPart) {
+	d.parts = append(d.parts, &p.Part)
+	d.status.Jobs = append(d.status.Jobs, *p.Job)
+	if p.waits != "" {
+		d.waiting(p.waits)
+	}
+	if p.only != "" {
+		d.alone[p.only] = append(d.alone[p.only], p.Job.Name)
+	}
+	for i := range p.Tasks {
+		if t := &p.Tasks[i]; t.Alloc != "" {
+			d.inside[t.Alloc] = append(d.inside[t.Alloc], t.Name)
+		}
+	}
+}
+
+// addInside tells of allocs which tasks run in them.
+func (d *describer) addInside(p *Part) {
+	for i := range p.Tasks {
+		if inside := d.inside[p.Tasks[i].Name]; len(inside) > 0 {
+			slices.Sort(inside)
+			p.Tasks[i].Inside = inside
+		}
+	}
+}

@@ -1,0 +1,121 @@
+package status
+
+import (
+	"iter"
+	"slices"
+
+	"github.com/musterhq/muster/reconciler/model"
+)
+
+// Snapshot is a cell at one moment, as its users see it. It is never written to, and
+// shares what has not changed with those of other moments: so two are compared by what
+// they do not share. Any goroutine may read it.
+type Snapshot struct {
+	brief    *Status // without tasks
+	parts    []*Part
+	machines []*MachineStatus
+}
+
+// Part is what a Snapshot tells of one job.
+type Part struct {
+	Job   *JobStatus
+	Tasks []TaskStatus
+}
+
+// SnapshotOf returns the snapshot that tells what s does. Tasks of a job that s does not
+// tell of are told of a job that has a name alone.
+func SnapshotOf(s *Status) *Snapshot {
+	brief := *s
+	brief.Tasks = []TaskStatus{}
+	out := &Snapshot{brief: &brief}
+	left := s.Tasks
+	part := func(j *JobStatus) {
+		n := 0
+		for n < len(left) && model.JobOf(left[n].Name) == j.Name {
+			n++
+		}
+		out.parts, left = append(out.parts, &Part{j, left[:n:n]}), left[n:]
+	}
+	for i := range s.Jobs {
+		for len(left) > 0 && model.CompareNames(model.JobOf(left[0].Name), s.Jobs[i].Name) < 0 {
+			part(&JobStatus{Name: model.JobOf(left[0].Name)})
+		}
+		part(&s.Jobs[i])
+	}
+	for len(left) > 0 {
+		part(&JobStatus{Name: model.JobOf(left[0].Name)})
+	}
+	for i := range s.Machines {
+		out.machines = append(out.machines, &s.Machines[i])
+	}
+	return out
+}
+
+// Brief returns the status without tasks, which are most of that of a large cell. It is
+// shared.
+func (s *Snapshot) Brief() *Status { return s.brief }
+
+// Whole returns the status with all tasks. It costs what their number does, and shares its
+// parts.
+func (s *Snapshot) Whole() *Status {
+	out := *s.brief
+	out.Tasks = make([]TaskStatus, 0, s.tasks())
+	for _, p := range s.parts {
+		out.Tasks = append(out.Tasks, p.Tasks...)
+	}
+	return &out
+}
+
+// tasks returns how many tasks there are.
+func (s *Snapshot) tasks() (n int) {
+	for _, p := range s.parts {
+		n += len(p.Tasks)
+	}
+	return n
+}
+
+// With returns the snapshot in which f has changed what no job and no machine is told of.
+func (s *Snapshot) With(f func(*Status)) *Snapshot {
+	brief := *s.brief
+	f(&brief)
+	return &Snapshot{&brief, s.parts, s.machines}
+}
+
+// Parts are those of all jobs, by name.
+func (s *Snapshot) Parts() []*Part { return s.parts }
+
+// Jobs are all jobs, by name.
+func (s *Snapshot) Jobs() iter.Seq[*JobStatus] {
+	return func(yield func(*JobStatus) bool) {
+		for _, p := range s.parts {
+			if !yield(p.Job) {
+				return
+			}
+		}
+	}
+}
+
+// Tasks are all tasks, by name.
+func (s *Snapshot) Tasks() iter.Seq[*TaskStatus] {
+	return func(yield func(*TaskStatus) bool) {
+		for _, p := range s.parts {
+			for i := range p.Tasks {
+				if !yield(&p.Tasks[i]) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Machines are all machines, by name. The list is shared.
+func (s *Snapshot) Machines() []*MachineStatus { return s.machines }
+
+// Part returns what is told of a job, nil if there is none.
+func (s *Snapshot) Part(job string) *Part {
+	i, ok := slices.BinarySearchFunc(s.parts, job, func(p *Part, name string) int { return model.CompareNames(p.Job.Name, name) })
+	if !ok {
+		return nil
+	}
+	return s.parts[i]
+}

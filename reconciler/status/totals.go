@@ -1,0 +1,66 @@
+package status
+
+import "github.com/musterhq/muster/reconciler/model"
+
+// Counted returns the totals of what s is of: those that it tells, or what its lists have.
+func (s *Status) Counted() Totals {
+	if s.Totals != nil {
+		return *s.Totals
+	}
+	var t Totals
+	t.Machines.Total, t.Jobs.Total = len(s.Machines), len(s.Jobs)
+	for i := range s.Machines {
+		switch model.Health(s.Machines[i].Health) {
+		case model.HealthUp:
+			t.Machines.Up++
+		case model.HealthSilent:
+			t.Machines.Silent++
+		case model.HealthLost:
+			t.Machines.Lost++
+		}
+	}
+	for i := range s.Jobs {
+		j := &s.Jobs[i]
+		if j.Reason == "" {
+			t.Jobs.AsDesired++
+		}
+		t.Tasks.Desired += j.Desired
+		t.Tasks.Running += j.Running
+		t.Tasks.Pending += j.Pending
+		t.Tasks.Failed += j.Failed
+		t.Tasks.Unknown += j.Unknown
+		t.Tasks.Done += j.Done
+	}
+	return t
+}
+
+// Shortened returns s with its totals, and of the jobs and the machines of which there is
+// nothing to say the first so many only.
+func (s *Status) Shortened(most int) *Status {
+	out, totals := *s, s.Counted()
+	out.Totals = &totals
+	jobs, machines := most, most
+	out.Jobs = keep(s.Jobs, func(j *JobStatus) bool {
+		if j.plain() {
+			jobs--
+		}
+		return !j.plain() || jobs >= 0
+	})
+	out.Machines = keep(s.Machines, func(m *MachineStatus) bool {
+		if m.Plain() {
+			machines--
+		}
+		return !m.Plain() || machines >= 0
+	})
+	return &out
+}
+
+// plain reports whether there is nothing to say of a job but that it is as desired.
+func (j *JobStatus) plain() bool {
+	return j.Reason == "" && j.Crashes == "" && j.Suspended == "" && j.Held == ""
+}
+
+// Plain reports whether there is nothing to say of a machine but that it is up.
+func (m *MachineStatus) Plain() bool {
+	return m.Health == string(model.HealthUp) && m.Draining == nil && !m.Cordoned && len(m.Conditions) == 0 && len(m.Notes) == 0
+}
