@@ -16,9 +16,6 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// followWait is how long one question for further events waits.
-const followWait = 20 * time.Second
-
 func newEvents(std stdio) *cobra.Command {
 	var m masterFlag
 	var out *outputFlag
@@ -97,26 +94,34 @@ type eventOutput struct {
 // printEvents prints the events there are, and with follow those that come until
 // ctx ends.
 func printEvents(ctx context.Context, std stdio, cl *client.Client, o eventOutput) error {
-	wait := time.Duration(0)
-	for {
-		records, err := cl.Events(ctx, o.query, wait)
-		if err != nil {
-			if ctx.Err() != nil {
-				return nil //nolint:nilerr // the user has seen enough
-			}
-			return err
-		}
-		for i := range records {
-			if err := printEvent(std, o.format, &records[i]); err != nil {
+	if o.follow {
+		for e, err := range cl.EventChanges(ctx, o.query, patient(std)) {
+			if err != nil {
 				return err
 			}
-			o.query.After = records[i].ID
+			if err := printEvent(std, o.format, e); err != nil {
+				return err
+			}
 		}
-		if !o.follow {
-			return nil
-		}
-		o.query.Newest, o.query.Limit, wait = false, 0, followWait
+		return nil
 	}
+	records, err := cl.Events(ctx, o.query, 0)
+	for i := range records {
+		if err == nil {
+			err = printEvent(std, o.format, &records[i])
+		}
+	}
+	return err
+}
+
+// retryFor is for how long a command that watches tries a master again that does not
+// answer any more: another one leads long before.
+const retryFor = 10 * time.Minute
+
+// patient returns how a watch goes on that is interrupted: until somebody ends it, or for
+// long, and what keeps it is said beside what it prints.
+func patient(std stdio) client.Watch {
+	return client.Watch{Patience: retryFor, Say: func(text string) { fmt.Fprintln(std.err, "muster: "+text) }}
 }
 
 // printEvent writes one event: a line of text, or of JSON.

@@ -63,7 +63,11 @@ what has no room is cut or left out, and -o wide tells all.`,
 			if f.watch {
 				return watchStatus(cmd.Context(), std, cl, &f)
 			}
-			text, _, err := f.text(cmd.Context(), std, cl, client.StatusQuery{})
+			s, _, err := cl.Status(cmd.Context(), f.query())
+			if err != nil {
+				return err
+			}
+			text, err := f.text(cmd.Context(), std, cl, s)
 			if err == nil {
 				_, err = io.WriteString(std.out, text)
 			}
@@ -111,18 +115,18 @@ func (f *statusFlags) parse(args []string) (err error) {
 	return nil
 }
 
-// text asks for the status, and returns it as it is printed, with its version.
-func (f *statusFlags) text(ctx context.Context, std stdio, cl *client.Client, q client.StatusQuery) (string, uint64, error) {
-	q.Group, q.Brief = f.label.group(f.args), !f.tasks && f.out.value != "json"
-	s, version, err := cl.Status(ctx, q)
-	if err != nil {
-		return "", 0, err
-	}
+// query returns what of the status is to be asked for.
+func (f *statusFlags) query() client.StatusQuery {
+	return client.StatusQuery{Group: f.label.group(f.args), Brief: !f.tasks && f.out.value != "json"}
+}
+
+// text returns a status as it is printed.
+func (f *statusFlags) text(ctx context.Context, std stdio, cl *client.Client, s *status.Status) (string, error) {
 	if err := annotate(ctx, cl, s, f.args); err != nil {
-		return "", 0, err
+		return "", err
 	}
 	if err := addUsage(ctx, cl, s, f.args); err != nil {
-		return "", 0, err
+		return "", err
 	}
 	if f.out.value == "json" {
 		if len(f.states) > 0 {
@@ -130,7 +134,7 @@ func (f *statusFlags) text(ctx context.Context, std stdio, cl *client.Client, q 
 		}
 		var b strings.Builder
 		err := printJSON(&b, s)
-		return b.String(), version, err
+		return b.String(), err
 	}
 	rows := 0
 	if height(std.out) > 0 && f.out.value == "text" && !f.wide {
@@ -140,49 +144,54 @@ func (f *statusFlags) text(ctx context.Context, std stdio, cl *client.Client, q 
 		Rows:  rows,
 		Width: columns(std.out, f.wide || f.out.value == "wide"), Painter: screen.Painter(isTerminal(std.out)), Name: strings.Join(f.args, ""),
 		Tasks: f.tasks, Machines: f.machines, States: f.states,
-	}), version, nil
+	}), nil
 }
 
 // mostRows is how many jobs are listed on a terminal, from which more would push the
 // verdict.
 const mostRows = 40
 
-// watchEvery is the least time between two statuses of --watch, and pollFor how long
-// the master is asked to wait for another.
-const (
-	watchEvery = 200 * time.Millisecond
-	pollFor    = 30 * time.Second
-)
-
 // watchStatus shows the status whenever it changes, until ctx ends: on a terminal in
 // its place, else below the one before. While the master does not answer, that is
 // what is shown.
 func watchStatus(ctx context.Context, std stdio, cl *client.Client, f *statusFlags) error {
 	var last string
-	q := client.StatusQuery{}
-	for begun := false; ; begun = true {
-		text, version, err := f.text(ctx, std, cl, q)
-		switch {
-		case ctx.Err() != nil:
-			return nil //nolint:nilerr // the user has seen enough
-		case err != nil && !begun:
-			return err
-		case err != nil:
-			text, version = "muster: "+err.Error()+"\n", 0
+	begun := false
+	show := func(text string) error {
+		if text == last {
+			return nil
 		}
-		if text != last {
-			last = text
-			if err := redraw(std.out, text, begun); err != nil {
+		again := begun
+		last, begun = text, true
+		return redraw(std.out, text, again)
+	}
+	for ctx.Err() == nil {
+		var failed error
+		// What interrupts the watch is shown in the status' place, and ends nothing.
+		say := client.Watch{Patience: retryFor, Say: func(text string) { failed = cmp.Or(failed, show("muster: "+text+"\n")) }}
+		for s, err := range cl.StatusChanges(ctx, f.query(), say) {
+			var text string
+			if err == nil {
+				text, err = f.text(ctx, std, cl, s)
+			}
+			switch {
+			case ctx.Err() != nil:
+				return nil
+			case err != nil && !begun:
+				return err
+			case err != nil:
+				text = "muster: " + err.Error() + "\n"
+			}
+			if err := cmp.Or(failed, show(text)); err != nil {
 				return err
 			}
 		}
-		q.After, q.Wait = version, pollFor
-		select {
+		select { // such as until the cell has the job again
 		case <-ctx.Done():
-			return nil
-		case <-time.After(watchEvery):
+		case <-time.After(appearEvery):
 		}
 	}
+	return nil
 }
 
 // redraw writes text over what is on a terminal, as far as it has room, line by line

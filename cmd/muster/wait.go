@@ -54,7 +54,7 @@ is not on the branch that is followed, or no more, fails at once.`,
 			if err := cmp.Or(err, checkWait(timeout, until.commit, cmd.Flags().Changed("commit"))); err != nil {
 				return err
 			}
-			until.group, until.machine, until.end = l.group(args), machine, time.Now().Add(timeout)
+			until.group, until.machine, until.end, until.whole = l.group(args), machine, time.Now().Add(timeout), out.value == "json"
 			return runWait(cmd.Context(), std, &m, until, out.value)
 		},
 	}
@@ -75,7 +75,7 @@ func runWait(parent context.Context, std stdio, m *masterFlag, until waited, for
 	}
 	ctx, cancel := context.WithDeadline(parent, until.end)
 	defer cancel()
-	s, done, err := waitFor(ctx, cl, &until)
+	s, done, err := waitFor(ctx, std, cl, &until)
 	switch {
 	case parent.Err() != nil:
 		return parent.Err()
@@ -136,39 +136,48 @@ func waitArgs(args []string) (machine string, job []string, err error) {
 // is waited for has come. While the cell has nothing of the group it goes on as long
 // as a commit may bring it, and else it errs. When only a person can end what stands
 // in the way, waiting ends.
-func waitFor(ctx context.Context, cl *client.Client, w *waited) (s *status.Status, done bool, err error) {
-	q := client.StatusQuery{Group: w.group, Wait: 10 * time.Second}
+func waitFor(ctx context.Context, std stdio, cl *client.Client, w *waited) (s *status.Status, done bool, err error) {
 	var none *client.Error
-	for {
-		next, version, err := cl.Status(ctx, q)
-		switch {
-		case ctx.Err() != nil:
-			if s == nil && none != nil {
-				return nil, false, &failure{code: exitDiffers, err: none, hint: none.Hint}
+	for ctx.Err() == nil {
+		for next, err := range cl.StatusChanges(ctx, w.query(), patient(std)) {
+			switch {
+			case errors.As(err, &none) && none.Code == http.StatusNotFound:
+				if s, err = w.missed(ctx, cl, none); (s != nil || err != nil) && ctx.Err() == nil {
+					return s, false, err
+				}
+				s = nil
+				continue
+			case err != nil:
+				return nil, false, err
 			}
-			return s, false, nil
-		case errors.As(err, &none) && none.Code == http.StatusNotFound:
-			if s, err = w.missed(ctx, cl, none); (s != nil || err != nil) && ctx.Err() == nil {
-				return s, false, err
+			s = next
+			if done, over, err := w.look(ctx, cl, s); over || err != nil {
+				return s, done, err
 			}
-			s = nil
-			select {
-			case <-time.After(appearEvery):
-			case <-ctx.Done():
-			}
-			continue
-		case err != nil:
-			return nil, false, err
 		}
-		s, q.After = next, version
-		if err := w.stands(ctx, cl, s); err != nil && ctx.Err() == nil {
-			return nil, false, err
-		}
-		if w.has(s) {
-			return s, true, nil
-		}
-		if w.elsewhere(s) || len(w.blockers(s)) > 0 || w.machineUnknown(s) {
-			return s, false, nil
+		select {
+		case <-time.After(appearEvery):
+		case <-ctx.Done():
 		}
 	}
+	if s == nil && none != nil {
+		return nil, false, &failure{code: exitDiffers, err: none, hint: none.Hint}
+	}
+	return s, false, nil
+}
+
+// look reports whether what is waited for has come, and whether waiting is over, be it
+// since only a person can help.
+func (w *waited) look(ctx context.Context, cl *client.Client, s *status.Status) (done, over bool, err error) {
+	if err := w.stands(ctx, cl, s); err != nil && ctx.Err() == nil {
+		return false, true, err
+	}
+	done = w.has(s)
+	return done, done || w.elsewhere(s) || len(w.blockers(s)) > 0 || w.machineUnknown(s), nil
+}
+
+// query returns what of the status is to be asked for. Of a whole cell, what is as
+// desired does not matter.
+func (w *waited) query() client.StatusQuery {
+	return client.StatusQuery{Group: w.group, Brief: !w.whole, Short: !w.whole && !w.jobs() && w.machine == ""}
 }

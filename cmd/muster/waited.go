@@ -21,6 +21,7 @@ type waited struct {
 	commit  string    // that it shall be at; "" is any
 	end     time.Time // when the wait is over
 	on      bool      // until then, also where only a person can help
+	whole   bool      // the status at its end is told, with all that it has
 	// standing is how commit stands to the head of the newest status.
 	standing status.Standing
 }
