@@ -52,13 +52,26 @@ func (c *Client) secure(ctx context.Context) (*tls.Config, error) {
 	return id.Connect(host)
 }
 
+// configOf returns the configuration of a connection to a master with the certificate
+// that there is; nil over a unix socket.
+func (c *Client) configOf(address string) (*tls.Config, error) {
+	if c.cfg.Identity == nil {
+		return nil, nil
+	}
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, fmt.Errorf("connect to %q: %w", address, err)
+	}
+	return c.cfg.Identity.Connect(host)
+}
+
 // join gets the machine's first certificate.
 func (c *Client) join(ctx context.Context, host string, r *linkpb.CertifyRequest) error {
 	cfg, err := c.cfg.Identity.Unknown(host, r.GetToken())
 	if err != nil {
 		return err
 	}
-	conn, shake, err := newConn(c.address(), cfg)
+	conn, shake, err := dial(c.address(), cfg)
 	if err != nil {
 		return fmt.Errorf("connect to %s: %w", c.address(), err)
 	}

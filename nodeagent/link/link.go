@@ -83,6 +83,10 @@ type Backoff struct {
 	Max time.Duration
 	// Refused is for a master that does not want this agent; 5 s when 0.
 	Refused time.Duration
+	// Return is how long a session lasts with a master that is not the machine's first
+	// choice before that one is looked for, half of it random; 10 min when 0. Machines
+	// whose master was away come back to it in that time, and not all at once.
+	Return time.Duration
 }
 
 // Config is what a Client needs.
@@ -91,8 +95,8 @@ type Config struct {
 	// Dial is the path of the master's unix socket or, with an Identity,
 	// HOST:PORT.
 	Dial string
-	// Others are further masters of the cell, of which one leads: they are tried
-	// in turn when there is no session, over TCP like the first.
+	// Others are further masters of the cell. The machine's name says in which order
+	// they are tried when there is no session: see rank.
 	Others   []string
 	Identity Identity
 	// Shared, if set, is the connection to use, over a unix socket; it goes with no
@@ -115,7 +119,8 @@ type Client struct {
 	hints chan struct{}
 	again chan struct{} // the session is to end and another to begin
 
-	at int // index of the master to try next, Dial being the first
+	masters []string // in the order in which they are tried
+	at      int      // index of the one to try next
 
 	linked atomic.Bool
 	epoch  uint64 // the highest welcome
@@ -137,7 +142,7 @@ func New(cfg Config) *Client {
 	for _, d := range []struct {
 		value *time.Duration
 		zero  time.Duration
-	}{{&b.Min, 50 * time.Millisecond}, {&b.Max, most}, {&b.Refused, 5 * time.Second}} {
+	}{{&b.Min, 50 * time.Millisecond}, {&b.Max, most}, {&b.Refused, 5 * time.Second}, {&b.Return, 10 * time.Minute}} {
 		if *d.value == 0 {
 			*d.value = d.zero
 		}
@@ -146,12 +151,7 @@ func New(cfg Config) *Client {
 }
 
 // address returns the master to connect to.
-func (c *Client) address() string {
-	if c.at == 0 {
-		return c.cfg.Dial
-	}
-	return c.cfg.Others[c.at-1]
-}
+func (c *Client) address() string { return c.masters[c.at] }
 
 // Hint asks the master to pull a report soon. Many hints become one.
 func (c *Client) Hint() {
@@ -170,8 +170,12 @@ func (c *Client) Rejoin() {
 	}
 }
 
-// errAgain ends a session for Rejoin.
-var errAgain = errors.New("the machine has changed")
+// errAgain ends a session for Rejoin, and errReturn one for another with the master that
+// is the machine's first choice.
+var (
+	errAgain  = errors.New("the machine has changed")
+	errReturn = errors.New("the machine's first choice of a master is there")
+)
 
 // Linked reports whether a master has welcomed the machine and is still there.
 func (c *Client) Linked() bool { return c.linked.Load() }
@@ -186,6 +190,7 @@ var ErrNotJoined = errors.New("this machine has not joined the cell")
 // Run keeps the machine linked until ctx ends; then it returns nil. It returns
 // before only with ErrNotJoined.
 func (c *Client) Run(ctx context.Context) error {
+	c.masters = rank(c.cfg.Agent.Info().Name, append([]string{c.cfg.Dial}, c.cfg.Others...))
 	var trouble outage
 	delay, failed := c.cfg.Backoff.Min, 0
 	for {
@@ -196,12 +201,16 @@ func (c *Client) Run(ctx context.Context) error {
 		if errors.Is(err, ErrNotJoined) {
 			return err
 		}
-		if held > 0 {
+		switch {
+		case held == 0:
+			c.at, failed = (c.at+1)%len(c.masters), failed+1
+		case !errors.Is(err, errAgain):
+			c.at = 0 // whichever it was: the machine's own order is what spreads machines
+			fallthrough
+		default:
 			trouble, failed = outage{}, 0
-		} else {
-			c.at, failed = (c.at+1)%(1+len(c.cfg.Others)), failed+1
 		}
-		more := failed%(1+len(c.cfg.Others)) != 0 // masters that were not asked yet
+		more := failed%len(c.masters) != 0 // masters that were not asked yet
 		switch {
 		case more:
 		case c.refused(err):
@@ -211,7 +220,7 @@ func (c *Client) Run(ctx context.Context) error {
 		default:
 			delay = min(2*delay, c.cfg.Backoff.Max)
 		}
-		if !errors.Is(err, errAgain) && trouble.news(err, time.Now()) {
+		if !errors.Is(err, errAgain) && !errors.Is(err, errReturn) && trouble.news(err, time.Now()) {
 			c.cfg.Log.Warn("no link to the master", "machine", c.cfg.Agent.Info().Name, "err", err)
 		}
 		wait := delay

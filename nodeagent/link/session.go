@@ -35,7 +35,7 @@ type session struct {
 	hinted bool      // the timer runs
 	last   time.Time // when a hint was sent
 
-	logs    sync.WaitGroup // and what renews the certificate
+	logs    sync.WaitGroup // and what renews the certificate, and looks for the first choice
 	reading chan struct{}  // holds one for each open log
 	running chan struct{}  // holds one for each open session of exec
 }
@@ -108,6 +108,10 @@ func (s *session) run(ctx context.Context) (welcomed time.Time, err error) {
 	if s.client.cfg.Identity != nil {
 		s.logs.Go(func() { s.renew(ctx) })
 	}
+	moved := make(chan struct{})
+	if s.client.at > 0 {
+		s.logs.Go(func() { s.awaitFirst(ctx, moved) })
+	}
 	s.hint = time.NewTimer(time.Hour)
 	s.hint.Stop()
 	defer s.hint.Stop()
@@ -122,6 +126,8 @@ func (s *session) run(ctx context.Context) (welcomed time.Time, err error) {
 			err = s.take(ctx, m)
 		case <-s.client.again:
 			return welcomed, errAgain
+		case <-moved:
+			return welcomed, errReturn
 		case <-s.client.hints:
 			s.planHint()
 		case <-s.hint.C:

@@ -15,8 +15,8 @@ import (
 // It is over a unix socket: a certificate is one machine's. The zero Shared is ready
 // for use, from any goroutine.
 type Shared struct {
-	mu   sync.Mutex  // guards what follows
-	open *connection // that the next session is on; nil when there is none
+	mu   sync.Mutex             // guards what follows
+	open map[string]*connection // by address: that the next session is on
 }
 
 // connection is one connection to a master.
@@ -38,7 +38,7 @@ func (c *Client) dial(cfg *tls.Config) (conn *connection, release func(), err er
 }
 
 func connectTo(address string, cfg *tls.Config) (*connection, error) {
-	conn, shake, err := newConn(address, cfg)
+	conn, shake, err := dial(address, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", address, err)
 	}
@@ -48,12 +48,15 @@ func connectTo(address string, cfg *tls.Config) (*connection, error) {
 func (s *Shared) take(address string) (conn *connection, release func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.open == nil || s.open.address != address {
-		if s.open, err = connectTo(address, nil); err != nil {
+	if conn = s.open[address]; conn == nil {
+		if conn, err = connectTo(address, nil); err != nil {
 			return nil, nil, err
 		}
+		if s.open == nil {
+			s.open = map[string]*connection{}
+		}
+		s.open[address] = conn
 	}
-	conn = s.open
 	conn.users++
 	return conn, func() { s.release(conn) }, nil
 }
@@ -66,7 +69,7 @@ func (s *Shared) release(conn *connection) {
 	if conn.users--; conn.users == 0 {
 		_ = conn.Close() // it errs only when closed before
 	}
-	if s.open == conn && (conn.users == 0 || conn.GetState() != connectivity.Ready) {
-		s.open = nil
+	if s.open[conn.address] == conn && (conn.users == 0 || conn.GetState() != connectivity.Ready) {
+		delete(s.open, conn.address)
 	}
 }

@@ -17,7 +17,6 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/musterhq/muster/nodeagent/dial"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -27,9 +26,10 @@ var loopbacks = []string{"127.0.0.1", "::1"}
 
 // dialTask connects to a port of a task.
 func dialTask(ctx context.Context, port int) (net.Conn, error) {
+	var d net.Dialer
 	var first error
 	for _, host := range loopbacks {
-		c, err := dial.TCP(ctx, net.Dialer{}, net.JoinHostPort(host, strconv.Itoa(port)))
+		c, err := d.DialContext(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(port)))
 		if err == nil {
 			return c, nil
 		}
