@@ -67,6 +67,34 @@ func (m *Master) Report(machine string, epoch uint64, r schema.Report, now time.
 	return nil
 }
 
+// Word takes what a link shard has of one of its sessions. It errs when the session is
+// not the machine's newest, or cannot go on with this master: it is to end then, and the
+// machine to join again.
+func (m *Master) Word(w *model.Word, now time.Time) error {
+	if w.Left {
+		m.Leave(w.Machine, w.Epoch)
+		return nil
+	}
+	if w.Resume != nil {
+		if err := m.resume(w); err != nil {
+			return err
+		}
+	}
+	if w.Report != nil {
+		if err := m.Report(w.Machine, w.Epoch, *w.Report, now); err != nil {
+			return err
+		}
+	} else if last := m.observed.Last(w.Machine); w.Heard && last != nil {
+		if err := m.Report(w.Machine, w.Epoch, last.Report, now); err != nil {
+			return err
+		}
+	}
+	if w.Usage != nil {
+		m.Usage(w.Epoch, w.Usage, now)
+	}
+	return nil
+}
+
 // Usage takes what a machine uses, unless epoch is not that of its newest
 // connection. There is nothing to decide.
 func (m *Master) Usage(epoch uint64, u *schema.MachineUsage, now time.Time) {

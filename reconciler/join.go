@@ -56,6 +56,40 @@ func (m *Master) Join(info schema.MachineInfo, now time.Time) (uint64, error) {
 	return epoch, nil
 }
 
+// resume takes over a session that another master welcomed. The epoch is in the store
+// since before that, and was given to no other session: nothing has to be stored. A
+// machine that joined again meanwhile has another epoch there. In a store that was put
+// back an epoch may be given twice, and what is not in it must be heard before anything
+// is told: all machines join a restored cell anew, and so does one that was told of more
+// than the store knows.
+func (m *Master) resume(w *model.Word) error {
+	r := m.state.Machines[w.Machine]
+	switch {
+	case r == nil || r.Epoch != w.Epoch:
+		return fmt.Errorf("machine %s: its connection %d is not its newest", w.Machine, w.Epoch)
+	case r.Forgotten != nil:
+		return fmt.Errorf("machine %s is %s", w.Machine, r.Forgotten)
+	case w.Epoch <= m.state.Floor():
+		return fmt.Errorf("machine %s: the store was restored since it joined", w.Machine)
+	}
+	info := schema.MachineInfo{Name: w.Machine, Seen: schema.Seen{Epoch: w.Epoch}}
+	if w.Report != nil {
+		for i := range w.Report.Tasks {
+			info.Seen.Generation = max(info.Seen.Generation, w.Report.Tasks[i].Generation)
+		}
+	}
+	if err := control.Behind(m.state, &info); err != nil {
+		return err
+	}
+	if have, ok := m.epochs[w.Machine]; ok && have == w.Epoch {
+		return nil // the shard has attached again
+	}
+	m.epochs[w.Machine], m.news = w.Epoch, true
+	delete(m.pushed, w.Machine)
+	m.unsent[w.Machine] = struct{}{}
+	return nil
+}
+
 // join hands out what the join of a machine writes, with that of others.
 func (m *Master) join(info *schema.MachineInfo, writes []model.Write, events []schema.Event) {
 	m.joining[info.Name], m.joining[idKey(info)] = struct{}{}, struct{}{}

@@ -247,7 +247,7 @@ func (m *Master) push() []View {
 			continue // it gets its view when it joins
 		}
 		view := model.View(m.state, machine)
-		if had, ok := m.pushed[machine]; ok && sameView(had, view) {
+		if had, ok := m.pushed[machine]; ok && model.SameView(had, view) {
 			continue
 		}
 		m.pushed[machine] = view
@@ -255,14 +255,6 @@ func (m *Master) push() []View {
 		out = append(out, View{Machine: machine, Epoch: epoch, Version: m.viewSeq, Assignments: view})
 	}
 	return out
-}
-
-// sameView compares what a view says; Job is a function of Data, and ports are
-// chosen once per generation.
-func sameView(a, b []schema.Assignment) bool {
-	return slices.EqualFunc(a, b, func(x, y schema.Assignment) bool {
-		return x.Generation == y.Generation && x.Data == y.Data && (x.Stop == nil) == (y.Stop == nil)
-	})
 }
 
 // convergence returns that the newest commit has converged, once.

@@ -13,6 +13,12 @@ type Connection struct {
 	From string
 	// Answers says that another agent with the same name is connected, and answers.
 	Answers bool
+	// Life tells the agent's process from others; "" of an earlier release.
+	Life string
+	// Key is the digest of the key that the agent has shown a certificate for, and
+	// Issued when that was issued; "" where the kernel says who it is.
+	Key    string
+	Issued time.Time
 }
 
 // Place says which agent has the name of a machine, and where that is.

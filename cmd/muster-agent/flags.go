@@ -43,7 +43,7 @@ func (f *flags) register(cmd *cobra.Command) {
 	set := cmd.Flags()
 	set.SortFlags = false
 	set.StringVar(&f.cell, "cell", "", "name of the cell (default what the join token or the certificate says)")
-	set.StringVar(&f.master, "master", "", "where the master listens for agents: unix:PATH, or HOST:PORT[,HOST:PORT…] over TLS, of all the masters of which one leads")
+	set.StringVar(&f.master, "master", "", "where the master listens for agents: unix:PATH, or HOST:PORT[,HOST:PORT…] over TLS, of all the masters; the machine's name says with which it is first")
 	set.StringVar(&f.tokenFile, "token-file", "", "file with the join token of muster pki token, for a machine that has no certificate yet or lost it")
 	set.StringVar(&f.stateDir, "state-dir", "", "directory that holds the tasks and what the agent must remember")
 	set.StringVar(&f.name, "name", "", "name of this machine (default what the join token or the certificate says, else the host's name)")

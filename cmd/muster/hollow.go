@@ -73,7 +73,7 @@ func newHollow(std stdio) *cobra.Command {
 func (f *hollowFlags) add(c *cobra.Command) {
 	s, p := c.Flags(), &f.pattern
 	s.IntVar(&f.count, "count", 0, "number of machines")
-	s.StringVar(&f.master, "master", "", "where the master listens for agents: unix:PATH[,unix:PATH…], of all the masters of which one leads")
+	s.StringVar(&f.master, "master", "", "where the master listens for agents: unix:PATH[,unix:PATH…], of all the masters; a machine's name says with which it is first")
 	s.StringVar(&f.cell, "cell", "", "name of the cell")
 	s.StringVar(&f.prefix, "name-prefix", hollow.DefaultPrefix, "what the machines' names begin with")
 	s.Uint64Var(&f.seed, "seed", 1, "what the machines' sizes and all that happens to them is drawn from")

@@ -118,7 +118,7 @@ the same data directory goes on where the last one was.
 With --etcd the cell's documents are in an etcd cluster, which holds this cell and
 nothing else. Several masters may use it, each with a data directory of its own:
 one leads, the others stand by and take over when it has said nothing for the time
-of --etcd-lease. Give agents the addresses of all.
+of --etcd-lease. Agents are with all of them: give them the addresses of all.
 
 The master writes snapshots of the store, which "muster master restore" makes a
 data directory of.`

@@ -62,6 +62,8 @@ type Config struct {
 	Log        *slog.Logger
 	// Secure is what a connection over TCP needs; nil when there is none.
 	Secure *Secure
+	// Relay, if set, is served to other masters, and to nobody else.
+	Relay linkpb.RelayServer
 }
 
 // Secure is how machines elsewhere are known.
@@ -166,6 +168,9 @@ func (s *Server) rpc(running context.Context) *grpc.Server {
 		grpc.WaitForHandlers(true),
 	)
 	linkpb.RegisterLinkServer(g, service{server: s, peers: who})
+	if s.cfg.Relay != nil {
+		linkpb.RegisterRelayServer(g, s.cfg.Relay)
+	}
 	return g
 }
 
@@ -220,10 +225,17 @@ func (s *Server) join(ctx context.Context, info schema.MachineInfo) (epoch uint6
 	return epoch, done, nil
 }
 
-// answers returns whether another agent with a name is connected and answers. One
+// End ends the session of an epoch, if there is one; the agent is told why.
+func (s *Server) End(machine string, epoch uint64, why error) {
+	if c := s.session(machine); c != nil && c.epoch == epoch {
+		c.end(why)
+	}
+}
+
+// Answers returns whether another agent with a name is connected and answers. One
 // whose machine or network has died does not, and neither does the same agent in a
 // session that it has left.
-func (s *Server) answers(ctx context.Context, machine, life string) bool {
+func (s *Server) Answers(ctx context.Context, machine, life string) bool {
 	c := s.session(machine)
 	return c != nil && (life == "" || c.life != life) && c.answers(ctx)
 }

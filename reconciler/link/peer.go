@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/peer"
 
 	"github.com/musterhq/muster/reconciler/local"
+	"github.com/musterhq/muster/schema"
 )
 
 // peers checks who connects. Over a unix socket it lets in processes of the
@@ -87,19 +88,23 @@ func (p *peers) Clone() credentials.TransportCredentials { return p }
 // OverrideServerName does nothing: it is for clients.
 func (*peers) OverrideServerName(string) error { return nil }
 
-// from says where a call comes from.
-func from(ctx context.Context) string {
+// connection says where a call comes from, and what it has shown.
+func connection(ctx context.Context) schema.Connection {
 	caller, ok := peer.FromContext(ctx)
 	if !ok {
-		return ""
+		return schema.Connection{}
 	}
 	switch conn := caller.AuthInfo.(type) {
 	case peerInfo:
-		return fmt.Sprintf("process %d of uid %d on the master's machine", conn.pid, conn.uid)
+		return schema.Connection{From: fmt.Sprintf("process %d of uid %d on the master's machine", conn.pid, conn.uid)}
 	case *secured:
-		return conn.raw.RemoteAddr().String()
+		c := schema.Connection{From: conn.raw.RemoteAddr().String()}
+		if p := conn.current(); p != nil {
+			c.Key, c.Issued = p.Key, p.Issued
+		}
+		return c
 	}
-	return ""
+	return schema.Connection{}
 }
 
 // checkPeer returns the process that connected, and its user. It errs unless that is

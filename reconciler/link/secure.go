@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 	"time"
 
@@ -191,9 +192,9 @@ func (p *peers) certified() []*secured {
 	return out
 }
 
-// machineOf returns the machine that calls. It is "" for a process of this user
-// or root on this machine, which may speak for any.
-func (s *Server) machineOf(ctx context.Context) (machine string, err error) {
+// callerOf returns who calls, if that has the role: the name in its certificate. It is ""
+// for a process of this user or root on this machine, which may speak for any.
+func (s *Server) callerOf(ctx context.Context, role identity.Role) (name string, err error) {
 	from, ok := peer.FromContext(ctx)
 	if !ok {
 		return "", status.Error(codes.Unauthenticated, "a call without a connection")
@@ -209,8 +210,8 @@ func (s *Server) machineOf(ctx context.Context) (machine string, err error) {
 	if err := s.cfg.Secure.Authority.Admit(p); err != nil {
 		return "", status.Error(codes.PermissionDenied, err.Error())
 	}
-	if p.Role != identity.Machine {
-		return "", status.Errorf(codes.PermissionDenied, "%s is no machine: the link is for machines", p)
+	if p.Role != role {
+		return "", status.Errorf(codes.PermissionDenied, "%s is no %s: this is for a %[2]s", p, role)
 	}
 	return p.Name.Name, nil
 }
@@ -226,15 +227,26 @@ func caller(ctx context.Context) string {
 }
 
 // checkStream refuses streams of peers that are no machine of the cell; all
-// others know their caller. No stream of this service is open to anyone else.
+// others know their caller. What is served to masters is for masters in the same way,
+// and ends with Serve.
 func (s *Server) checkStream(who *peers) grpc.StreamServerInterceptor {
-	return func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-		machine, err := s.machineOf(stream.Context())
+	return func(srv any, stream grpc.ServerStream, call *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+		role := identity.Master
+		if strings.HasPrefix(call.FullMethod, "/"+linkpb.Link_ServiceDesc.ServiceName+"/") {
+			role = identity.Machine
+		}
+		name, err := s.callerOf(stream.Context(), role)
 		if err != nil {
 			who.refused(err)
 			return err
 		}
-		return next(srv, &calledStream{stream, context.WithValue(stream.Context(), callerKey{}, machine)})
+		ctx := stream.Context()
+		if role == identity.Master {
+			var end context.CancelCauseFunc
+			ctx, end = s.lifetime(ctx)
+			defer end(nil)
+		}
+		return next(srv, &calledStream{stream, context.WithValue(ctx, callerKey{}, name)})
 	}
 }
 

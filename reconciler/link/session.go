@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/identity"
 	"github.com/musterhq/muster/schema/linkpb"
 )
 
@@ -95,7 +96,8 @@ func (g service) Session(stream linkpb.Link_SessionServer) error {
 	if machine := caller(ctx); machine != "" && machine != info.Name {
 		return status.Errorf(codes.PermissionDenied, "the certificate is of machine %s, and the agent says that it is %s", machine, info.Name)
 	}
-	info.Link = schema.Connection{From: from(ctx), Answers: s.answers(ctx, info.Name, h.GetLife())}
+	info.Link = connection(ctx)
+	info.Link.Life, info.Link.Answers = h.GetLife(), s.Answers(ctx, info.Name, h.GetLife())
 	epoch, joined, err := s.join(ctx, info)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -135,6 +137,9 @@ func (s *Server) refused(machine string, err error) error {
 	if taken := new(schema.TakenError); errors.As(err, &taken) {
 		s.cfg.Log.Debug("name refused", "machine", machine, "err", err) // the history has it, once
 		return status.Error(codes.Aborted, err.Error())
+	}
+	if errors.Is(err, identity.ErrRefused) {
+		return status.Error(codes.PermissionDenied, err.Error())
 	}
 	return status.Errorf(codes.Unavailable, "join machine %s: %v", machine, err)
 }

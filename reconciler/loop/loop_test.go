@@ -495,11 +495,10 @@ func wantStopped(t *testing.T, l *loop.Loop) {
 		"HeadSeen": func() error { return l.HeadSeen(ctx, model.Seen{Commit: "c"}) },
 		"Adopt":    func() error { return l.Adopt(ctx, compiledOf("c")) },
 		"Join":     func() error { _, err := l.Join(ctx, machine()); return err },
-		"Report":   func() error { return l.Report(ctx, "m1", 1, schema.Report{Machine: machine()}) },
+		"Words":    func() error { return said(ctx, l, model.Word{Machine: "m1", Epoch: 1, Heard: true}) },
 		"Snapshot": func() error { _, _, err := l.Snapshot(ctx); return err },
 		"Why":      func() error { _, _, err := l.Why(ctx, "u/web", ""); return err },
 		"Locate":   func() error { _, err := l.Locate(ctx, schema.TaskName{}, 0); return err },
-		"Leave":    func() error { l.Leave("m1", 1); return loop.ErrStopped },
 	} {
 		for range 100 { // the inbox has room still
 			if err := call(); !errors.Is(err, loop.ErrStopped) {

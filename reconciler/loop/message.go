@@ -118,58 +118,24 @@ func (o *owner) welcome(ctx context.Context) error {
 	return nil
 }
 
-// Report takes an agent's report. It errs when epoch is not that of the
-// machine's newest connection.
-func (l *Loop) Report(ctx context.Context, machine string, epoch uint64, r schema.Report) error {
-	reply := make(chan error, 1)
-	err, askErr := ask(ctx, l, report{machine, epoch, r, reply}, reply)
-	if askErr != nil {
-		return askErr
+// Words takes what a link shard has of its sessions, and returns for each why the session
+// is to end: nil for most.
+func (l *Loop) Words(ctx context.Context, all []model.Word) ([]error, error) {
+	reply := make(chan []error, 1)
+	return ask(ctx, l, words{all, reply}, reply)
+}
+
+type words struct {
+	all   []model.Word
+	reply chan<- []error
+}
+
+func (m words) handle(ctx context.Context, o *owner) error {
+	refused := make([]error, len(m.all))
+	for i := range m.all {
+		refused[i] = o.master.Word(&m.all[i], o.cfg.Now())
 	}
-	return err
-}
-
-type report struct {
-	machine string
-	epoch   uint64
-	report  schema.Report
-	reply   chan<- error
-}
-
-func (m report) handle(ctx context.Context, o *owner) error {
-	m.reply <- o.master.Report(m.machine, m.epoch, m.report, o.cfg.Now())
-	return o.carryOut(ctx)
-}
-
-// Usage takes what a machine uses, unless epoch is not that of its newest
-// connection. It waits for the owner, and decides nothing.
-func (l *Loop) Usage(ctx context.Context, epoch uint64, u *schema.MachineUsage) error {
-	return l.send(ctx, usage{epoch, u})
-}
-
-type usage struct {
-	epoch uint64
-	usage *schema.MachineUsage
-}
-
-func (m usage) answer(o *owner) {
-	o.master.Usage(m.epoch, m.usage, o.cfg.Now())
-}
-
-// Leave says that a machine's connection of the given epoch has ended.
-func (l *Loop) Leave(machine string, epoch uint64) {
-	// The link ends its sessions after ctx has ended, so none is passed:
-	// send returns when Run has ended at the latest.
-	_ = l.send(context.Background(), leave{machine, epoch})
-}
-
-type leave struct {
-	machine string
-	epoch   uint64
-}
-
-func (m leave) handle(ctx context.Context, o *owner) error {
-	o.master.Leave(m.machine, m.epoch)
+	m.reply <- refused
 	return o.carryOut(ctx)
 }
 

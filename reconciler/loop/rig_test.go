@@ -207,6 +207,28 @@ func (r *rig) join() uint64 {
 	return epoch
 }
 
+// said hands a loop one word of a machine.
+func said(ctx context.Context, l *loop.Loop, w model.Word) error {
+	refused, err := l.Words(ctx, []model.Word{w})
+	if err != nil {
+		return err
+	}
+	return refused[0]
+}
+
+// Report hands in a report.
+func (r *rig) Report(ctx context.Context, machine string, epoch uint64, report schema.Report) error {
+	return said(ctx, r.Loop, model.Word{Machine: machine, Epoch: epoch, Report: &report})
+}
+
+// Leave says that a session has ended.
+func (r *rig) Leave(machine string, epoch uint64) {
+	r.t.Helper()
+	if err := said(r.t.Context(), r.Loop, model.Word{Machine: machine, Epoch: epoch, Left: true}); err != nil {
+		r.t.Error(err)
+	}
+}
+
 // report reports all that m1 was told to run as running.
 func (r *rig) report(epoch uint64) {
 	r.t.Helper()

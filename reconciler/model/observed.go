@@ -158,16 +158,16 @@ func (o *Observed) Repeats(r *schema.Report, now time.Time) bool {
 	_, joined := o.joins[name]
 	_, refused := o.refused[name]
 	_, contested := o.contested[name]
-	if was == nil || joined || refused || contested || now.Sub(was.at) >= SilentAfter || !sameReport(&was.Report, r) {
+	if was == nil || joined || refused || contested || now.Sub(was.at) >= SilentAfter || !SameReport(&was.Report, r) {
 		return false
 	}
 	was.at, was.waited = now, o.waited
 	return true
 }
 
-// sameReport reports whether b is a, as it is when an agent has sent but its digest. Two
+// SameReport reports whether b is a, as it is when an agent has sent but its digest. Two
 // that were sent whole are not looked through for whether they say the same.
-func sameReport(a, b *schema.Report) bool {
+func SameReport(a, b *schema.Report) bool {
 	same := len(a.Tasks) == len(b.Tasks) && (len(a.Tasks) == 0 || &a.Tasks[0] == &b.Tasks[0])
 	return same && a.View == b.View && a.Overload == b.Overload && a.Machine.Boot == b.Machine.Boot && a.Machine.ID == b.Machine.ID &&
 		slices.Equal(a.BusyPorts, b.BusyPorts) && slices.Equal(a.Conditions, b.Conditions)

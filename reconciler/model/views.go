@@ -104,3 +104,11 @@ func assignment(s *State, c *schema.Chunk, r *schema.TaskRecord) schema.Assignme
 		Task: c.Job.Task(r.Index), Generation: r.Generation, Data: data, Job: s.Data[r.Data], Ports: r.Ports, Devices: r.Devices, Alloc: r.Alloc, Stop: r.Stop,
 	}
 }
+
+// SameView compares what two views say; Job is a function of Data, and ports are
+// chosen once per generation.
+func SameView(a, b []schema.Assignment) bool {
+	return slices.EqualFunc(a, b, func(x, y schema.Assignment) bool {
+		return x.Generation == y.Generation && x.Data == y.Data && (x.Stop == nil) == (y.Stop == nil)
+	})
+}

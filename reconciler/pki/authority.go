@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
@@ -140,6 +141,14 @@ func (a *Authority) Load(ctx context.Context) error {
 	return nil
 }
 
+// Unload forgets them: a master that does not lead does not know who joins anew. It lets
+// in whose certificate is good, and the one that leads has the last word.
+func (a *Authority) Unload() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.burnt, a.members, a.unknown = nil, nil, nil
+}
+
 func load[T any](ctx context.Context, l Ledger, prefix string, into map[string]T, beyond map[string]*schema.Unknown) error {
 	docs, err := l.Documents(ctx, prefix)
 	if err != nil {
@@ -165,6 +174,28 @@ func (a *Authority) TLS(anonymous bool, protocols ...string) *tls.Config {
 		Authorities: func() ([]*x509.Certificate, error) { return []*x509.Certificate{a.cfg.Dir.CA}, nil },
 		Anonymous:   anonymous, Protocols: protocols, Now: a.cfg.Now,
 	})
+}
+
+// Client returns the configuration of a connection to another master of the cell, at a
+// host. What it shows is made for this connection, and is kept nowhere.
+func (a *Authority) Client(host string) (*tls.Config, error) {
+	name, err := identity.Of(a.master.get().Leaf)
+	if err != nil {
+		return nil, err
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("key of %s: %w", name, err)
+	}
+	c, err := a.cfg.Dir.certificate(Request{Name: name, Life: MaxLife, Now: a.cfg.Now(), Client: true}, key.Public())
+	if err != nil {
+		return nil, fmt.Errorf("certificate of %s: %w", name, err)
+	}
+	pair := &tls.Certificate{Certificate: [][]byte{c.Raw}, PrivateKey: key, Leaf: c}
+	return identity.ClientTLS(identity.Client{
+		Cell: a.cfg.Dir.Cell, Host: host, Authorities: a.Authorities, Protocols: []string{"h2"}, Now: a.cfg.Now,
+		Certificate: func() (*tls.Certificate, error) { return pair, nil },
+	}), nil
 }
 
 // Hosts returns the names and addresses that the master's certificate is for.

@@ -26,6 +26,8 @@ type Request struct {
 	Hosts []string // names and addresses, for a master; none for others
 	Life  time.Duration
 	Now   time.Time
+	// Client is a master's certificate for connections that it makes to other masters.
+	Client bool
 }
 
 // certificate signs a certificate for a public key.
@@ -53,7 +55,7 @@ func (d *Directory) certificate(r Request, public crypto.PublicKey) (*x509.Certi
 	if template.NotAfter.After(d.CA.NotAfter) {
 		template.NotAfter = d.CA.NotAfter // what outlives it would be worth nothing
 	}
-	if r.Name.Role == identity.Master {
+	if r.Name.Role == identity.Master && !r.Client {
 		template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 		if err := addHosts(template, r.Hosts); err != nil {
 			return nil, err

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
@@ -35,9 +36,19 @@ type ClusterConfig struct {
 	// Lease is how long a leader may say nothing before another takes over;
 	// LeaseDefault when 0, and not less than 2 s.
 	Lease time.Duration
-	// Standby is told who leads, "" when nobody does, while Campaign waits; once
-	// for each change. It must not block.
-	Standby func(leader string)
+	// Link is where other masters reach this one when it leads; "" for nowhere. They
+	// learn of it with the leader's name.
+	Link string
+	// Standby is told who leads, a zero Leader when nobody does, while Campaign waits;
+	// once for each change. It must not block.
+	Standby func(Leader)
+}
+
+// Leader is who leads a cell.
+type Leader struct {
+	ID   string // that it has campaigned as
+	Link string // where other masters reach it; "" for one of a release before
+	Term uint64 // grows with each election
 }
 
 // LeaseDefault is long enough for a collection of garbage, a slow disk and an
@@ -182,7 +193,11 @@ func (b *clusterBackend) campaign(ctx context.Context, key string, value []byte)
 		for range alive {
 		}
 	}()
-	rev, err := b.await(ctx, lost, key, clientv3.OpPut(key, string(value), clientv3.WithLease(lease)))
+	puts := []clientv3.Op{
+		clientv3.OpPut(key, string(value), clientv3.WithLease(lease)),
+		clientv3.OpPut(linkKey(key), string(encode(b.cfg.Release, formData, []byte(b.cfg.Link))), clientv3.WithLease(lease)),
+	}
+	rev, err := b.await(ctx, lost, key, puts)
 	if err != nil {
 		b.revoke(context.WithoutCancel(ctx))
 		return 0, nil, err
@@ -218,11 +233,15 @@ func (b *clusterBackend) revoke(ctx context.Context) {
 	}
 }
 
-// await puts the key as soon as nobody has it.
-func (b *clusterBackend) await(ctx context.Context, lost <-chan struct{}, key string, put clientv3.Op) (int64, error) {
-	told, leader := false, ""
+// linkKey is the key beside the leader's where the address is that other masters reach
+// it at. A release before that writes none, and reads only the leader's.
+func linkKey(key string) string { return key + "-link" }
+
+// await puts the keys as soon as nobody has the first.
+func (b *clusterBackend) await(ctx context.Context, lost <-chan struct{}, key string, puts []clientv3.Op) (int64, error) {
+	told, leader := false, Leader{}
 	for {
-		rev, found, err := b.claim(ctx, key, put)
+		rev, found, err := b.claim(ctx, key, puts)
 		if err != nil || rev != 0 {
 			return rev, err
 		}
@@ -240,23 +259,44 @@ func (b *clusterBackend) await(ctx context.Context, lost <-chan struct{}, key st
 	}
 }
 
-// claim puts the key and returns the revision of that; 0, and who has the key, if
+// claim puts the keys and returns the revision of that; 0, and who has the first, if
 // somebody has.
-func (b *clusterBackend) claim(ctx context.Context, key string, put clientv3.Op) (rev int64, leader string, err error) {
+func (b *clusterBackend) claim(ctx context.Context, key string, puts []clientv3.Op) (rev int64, leader Leader, err error) {
 	ctx, cancel := b.request(ctx)
 	defer cancel()
-	resp, err := b.client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", 0)).Then(put).Else(clientv3.OpGet(key)).Commit()
+	resp, err := b.client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", 0)).Then(puts...).
+		Else(clientv3.OpGet(key), clientv3.OpGet(linkKey(key))).Commit()
 	if err != nil {
-		return 0, "", b.down(err)
+		return 0, Leader{}, b.down(err)
 	}
 	if resp.Succeeded {
-		return resp.Header.Revision, "", nil
+		return resp.Header.Revision, Leader{}, nil
 	}
-	for _, kv := range resp.Responses[0].GetResponseRange().GetKvs() {
-		_, doc, err := decode("the leader's key", kv.GetValue())
-		return 0, string(doc), err
+	leader, err = leaderOf(resp.Responses[0].GetResponseRange().GetKvs(), resp.Responses[1].GetResponseRange().GetKvs())
+	return 0, leader, err
+}
+
+// leaderOf reads the two keys, of which there is one each or none.
+func leaderOf(keys, links []*mvccpb.KeyValue) (Leader, error) {
+	var leader Leader
+	for _, kv := range keys {
+		_, id, err := decode("the leader's key", kv.GetValue())
+		if err != nil {
+			return Leader{}, err
+		}
+		leader.ID, leader.Term = string(id), uint64(kv.GetModRevision()) //nolint:gosec // a number from 1
+		for _, l := range links {
+			if l.GetLease() != kv.GetLease() {
+				continue // of an election before
+			}
+			_, link, err := decode("the leader's address", l.GetValue())
+			if err != nil {
+				return Leader{}, err
+			}
+			leader.Link = string(link)
+		}
 	}
-	return 0, "", nil
+	return leader, nil
 }
 
 func (b *clusterBackend) close() error {

@@ -86,16 +86,18 @@ func campaign(t *testing.T, s *Store, id string) <-chan error {
 func TestStandby(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 1)
-	first := c.open(t, c.config(t, "c"))
+	leads := c.config(t, "c")
+	leads.Link = "one:7421"
+	first := c.open(t, leads)
 	lead(t, first, "https://one")
 	commit(t, first, put("a", "1"))
 	cfg := c.config(t, "c")
-	told := make(chan string, 10)
-	cfg.Standby = func(leader string) { told <- leader }
+	told := make(chan Leader, 10)
+	cfg.Standby = func(leader Leader) { told <- leader }
 	second := c.open(t, cfg)
 	done := campaign(t, second, "https://two")
-	if got := <-told; got != "https://one" {
-		t.Fatalf("the standby is told that %q leads", got)
+	if got, want := <-told, (Leader{"https://one", "one:7421", first.Term()}); got != want {
+		t.Fatalf("the standby is told that %+v leads: want %+v", got, want)
 	}
 	commit(t, first, put("a", "2"))
 	select {

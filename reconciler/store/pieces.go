@@ -33,8 +33,10 @@ type piece struct {
 	Size   int    `json:"size"`
 }
 
-func (s *Store) encode(form byte, doc []byte) []byte {
-	return slices.Concat([]byte{format, form}, []byte(s.release), []byte{'\n'}, doc)
+func (s *Store) encode(form byte, doc []byte) []byte { return encode(s.release, form, doc) }
+
+func encode(release string, form byte, doc []byte) []byte {
+	return slices.Concat([]byte{format, form}, []byte(release), []byte{'\n'}, doc)
 }
 
 func (s *Store) encodePieces(parts []piece) []byte {

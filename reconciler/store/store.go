@@ -148,6 +148,14 @@ func (s *Store) Lost() <-chan struct{} {
 	return s.lost
 }
 
+// Term returns a number that grows with each election of the cell; that of this Store
+// while it leads.
+func (s *Store) Term() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return uint64(s.fence.rev) //nolint:gosec // a number from 0
+}
+
 // Resign gives up leadership if it is held. Nothing can be written until the
 // next Campaign.
 func (s *Store) Resign(ctx context.Context) error {

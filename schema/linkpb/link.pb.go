@@ -2865,6 +2865,1294 @@ func (x *Cause) GetResource() string {
 	return ""
 }
 
+// ShardMessage is what a replica says to the leader.
+type ShardMessage struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Message:
+	//
+	//	*ShardMessage_Hello
+	//	*ShardMessage_Join
+	//	*ShardMessage_Words
+	//	*ShardMessage_Answer
+	Message       isShardMessage_Message `protobuf_oneof:"message"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ShardMessage) Reset() {
+	*x = ShardMessage{}
+	mi := &file_link_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ShardMessage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ShardMessage) ProtoMessage() {}
+
+func (x *ShardMessage) ProtoReflect() protoreflect.Message {
+	mi := &file_link_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ShardMessage.ProtoReflect.Descriptor instead.
+func (*ShardMessage) Descriptor() ([]byte, []int) {
+	return file_link_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *ShardMessage) GetMessage() isShardMessage_Message {
+	if x != nil {
+		return x.Message
+	}
+	return nil
+}
+
+func (x *ShardMessage) GetHello() *ShardHello {
+	if x != nil {
+		if x, ok := x.Message.(*ShardMessage_Hello); ok {
+			return x.Hello
+		}
+	}
+	return nil
+}
+
+func (x *ShardMessage) GetJoin() *ShardJoin {
+	if x != nil {
+		if x, ok := x.Message.(*ShardMessage_Join); ok {
+			return x.Join
+		}
+	}
+	return nil
+}
+
+func (x *ShardMessage) GetWords() *Words {
+	if x != nil {
+		if x, ok := x.Message.(*ShardMessage_Words); ok {
+			return x.Words
+		}
+	}
+	return nil
+}
+
+func (x *ShardMessage) GetAnswer() *Answer {
+	if x != nil {
+		if x, ok := x.Message.(*ShardMessage_Answer); ok {
+			return x.Answer
+		}
+	}
+	return nil
+}
+
+type isShardMessage_Message interface {
+	isShardMessage_Message()
+}
+
+type ShardMessage_Hello struct {
+	Hello *ShardHello `protobuf:"bytes,1,opt,name=hello,proto3,oneof"`
+}
+
+type ShardMessage_Join struct {
+	Join *ShardJoin `protobuf:"bytes,2,opt,name=join,proto3,oneof"`
+}
+
+type ShardMessage_Words struct {
+	Words *Words `protobuf:"bytes,3,opt,name=words,proto3,oneof"`
+}
+
+type ShardMessage_Answer struct {
+	Answer *Answer `protobuf:"bytes,4,opt,name=answer,proto3,oneof"`
+}
+
+func (*ShardMessage_Hello) isShardMessage_Message() {}
+
+func (*ShardMessage_Join) isShardMessage_Message() {}
+
+func (*ShardMessage_Words) isShardMessage_Message() {}
+
+func (*ShardMessage_Answer) isShardMessage_Message() {}
+
+// LeaderMessage is what the leader says to a replica.
+type LeaderMessage struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Message:
+	//
+	//	*LeaderMessage_Attached
+	//	*LeaderMessage_Joined
+	//	*LeaderMessage_Taken
+	//	*LeaderMessage_Views
+	//	*LeaderMessage_Ask
+	//	*LeaderMessage_Open
+	//	*LeaderMessage_Drop
+	Message       isLeaderMessage_Message `protobuf_oneof:"message"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LeaderMessage) Reset() {
+	*x = LeaderMessage{}
+	mi := &file_link_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LeaderMessage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LeaderMessage) ProtoMessage() {}
+
+func (x *LeaderMessage) ProtoReflect() protoreflect.Message {
+	mi := &file_link_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LeaderMessage.ProtoReflect.Descriptor instead.
+func (*LeaderMessage) Descriptor() ([]byte, []int) {
+	return file_link_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *LeaderMessage) GetMessage() isLeaderMessage_Message {
+	if x != nil {
+		return x.Message
+	}
+	return nil
+}
+
+func (x *LeaderMessage) GetAttached() *Attached {
+	if x != nil {
+		if x, ok := x.Message.(*LeaderMessage_Attached); ok {
+			return x.Attached
+		}
+	}
+	return nil
+}
+
+func (x *LeaderMessage) GetJoined() *Joined {
+	if x != nil {
+		if x, ok := x.Message.(*LeaderMessage_Joined); ok {
+			return x.Joined
+		}
+	}
+	return nil
+}
+
+func (x *LeaderMessage) GetTaken() *Taken {
+	if x != nil {
+		if x, ok := x.Message.(*LeaderMessage_Taken); ok {
+			return x.Taken
+		}
+	}
+	return nil
+}
+
+func (x *LeaderMessage) GetViews() *Views {
+	if x != nil {
+		if x, ok := x.Message.(*LeaderMessage_Views); ok {
+			return x.Views
+		}
+	}
+	return nil
+}
+
+func (x *LeaderMessage) GetAsk() *Ask {
+	if x != nil {
+		if x, ok := x.Message.(*LeaderMessage_Ask); ok {
+			return x.Ask
+		}
+	}
+	return nil
+}
+
+func (x *LeaderMessage) GetOpen() *Open {
+	if x != nil {
+		if x, ok := x.Message.(*LeaderMessage_Open); ok {
+			return x.Open
+		}
+	}
+	return nil
+}
+
+func (x *LeaderMessage) GetDrop() *Drop {
+	if x != nil {
+		if x, ok := x.Message.(*LeaderMessage_Drop); ok {
+			return x.Drop
+		}
+	}
+	return nil
+}
+
+type isLeaderMessage_Message interface {
+	isLeaderMessage_Message()
+}
+
+type LeaderMessage_Attached struct {
+	Attached *Attached `protobuf:"bytes,1,opt,name=attached,proto3,oneof"`
+}
+
+type LeaderMessage_Joined struct {
+	Joined *Joined `protobuf:"bytes,2,opt,name=joined,proto3,oneof"`
+}
+
+type LeaderMessage_Taken struct {
+	Taken *Taken `protobuf:"bytes,3,opt,name=taken,proto3,oneof"`
+}
+
+type LeaderMessage_Views struct {
+	Views *Views `protobuf:"bytes,4,opt,name=views,proto3,oneof"`
+}
+
+type LeaderMessage_Ask struct {
+	Ask *Ask `protobuf:"bytes,5,opt,name=ask,proto3,oneof"`
+}
+
+type LeaderMessage_Open struct {
+	Open *Open `protobuf:"bytes,6,opt,name=open,proto3,oneof"`
+}
+
+type LeaderMessage_Drop struct {
+	Drop *Drop `protobuf:"bytes,7,opt,name=drop,proto3,oneof"`
+}
+
+func (*LeaderMessage_Attached) isLeaderMessage_Message() {}
+
+func (*LeaderMessage_Joined) isLeaderMessage_Message() {}
+
+func (*LeaderMessage_Taken) isLeaderMessage_Message() {}
+
+func (*LeaderMessage_Views) isLeaderMessage_Message() {}
+
+func (*LeaderMessage_Ask) isLeaderMessage_Message() {}
+
+func (*LeaderMessage_Open) isLeaderMessage_Message() {}
+
+func (*LeaderMessage_Drop) isLeaderMessage_Message() {}
+
+// ShardHello is a replica's first message.
+type ShardHello struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cell          string                 `protobuf:"bytes,1,opt,name=cell,proto3" json:"cell,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ShardHello) Reset() {
+	*x = ShardHello{}
+	mi := &file_link_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ShardHello) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ShardHello) ProtoMessage() {}
+
+func (x *ShardHello) ProtoReflect() protoreflect.Message {
+	mi := &file_link_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ShardHello.ProtoReflect.Descriptor instead.
+func (*ShardHello) Descriptor() ([]byte, []int) {
+	return file_link_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *ShardHello) GetCell() string {
+	if x != nil {
+		return x.Cell
+	}
+	return ""
+}
+
+// Attached accepts a replica. The term is that of the election: a replica never
+// goes back to an earlier one.
+type Attached struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Term          uint64                 `protobuf:"varint,1,opt,name=term,proto3" json:"term,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Attached) Reset() {
+	*x = Attached{}
+	mi := &file_link_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Attached) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Attached) ProtoMessage() {}
+
+func (x *Attached) ProtoReflect() protoreflect.Message {
+	mi := &file_link_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Attached.ProtoReflect.Descriptor instead.
+func (*Attached) Descriptor() ([]byte, []int) {
+	return file_link_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *Attached) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+// ShardJoin asks for the next epoch of a machine that connects to the replica.
+type ShardJoin struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"` // of the answer
+	Machine       *MachineInfo           `protobuf:"bytes,2,opt,name=machine,proto3" json:"machine,omitempty"`
+	Link          *Connection            `protobuf:"bytes,3,opt,name=link,proto3" json:"link,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ShardJoin) Reset() {
+	*x = ShardJoin{}
+	mi := &file_link_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ShardJoin) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ShardJoin) ProtoMessage() {}
+
+func (x *ShardJoin) ProtoReflect() protoreflect.Message {
+	mi := &file_link_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ShardJoin.ProtoReflect.Descriptor instead.
+func (*ShardJoin) Descriptor() ([]byte, []int) {
+	return file_link_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *ShardJoin) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *ShardJoin) GetMachine() *MachineInfo {
+	if x != nil {
+		return x.Machine
+	}
+	return nil
+}
+
+func (x *ShardJoin) GetLink() *Connection {
+	if x != nil {
+		return x.Link
+	}
+	return nil
+}
+
+// Connection is what a replica knows of an agent's connection.
+type Connection struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	From          string                 `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
+	Answers       bool                   `protobuf:"varint,2,opt,name=answers,proto3" json:"answers,omitempty"` // another agent of the name is connected there, and answers
+	Life          string                 `protobuf:"bytes,3,opt,name=life,proto3" json:"life,omitempty"`        // of the agent's process
+	Key           string                 `protobuf:"bytes,4,opt,name=key,proto3" json:"key,omitempty"`          // digest of its certificate's key; empty without TLS
+	Issued        *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=issued,proto3" json:"issued,omitempty"`    // when that certificate was
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Connection) Reset() {
+	*x = Connection{}
+	mi := &file_link_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Connection) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Connection) ProtoMessage() {}
+
+func (x *Connection) ProtoReflect() protoreflect.Message {
+	mi := &file_link_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Connection.ProtoReflect.Descriptor instead.
+func (*Connection) Descriptor() ([]byte, []int) {
+	return file_link_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *Connection) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+func (x *Connection) GetAnswers() bool {
+	if x != nil {
+		return x.Answers
+	}
+	return false
+}
+
+func (x *Connection) GetLife() string {
+	if x != nil {
+		return x.Life
+	}
+	return ""
+}
+
+func (x *Connection) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *Connection) GetIssued() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Issued
+	}
+	return nil
+}
+
+// Joined answers a ShardJoin.
+type Joined struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	Epoch         uint64                 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`   // 0 when it is refused
+	Behind        []byte                 `protobuf:"bytes,3,opt,name=behind,proto3" json:"behind,omitempty"`  // JSON of a schema.BehindError
+	Taken         []byte                 `protobuf:"bytes,4,opt,name=taken,proto3" json:"taken,omitempty"`    // JSON of a schema.TakenError
+	Error         string                 `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`    // another reason
+	Denied        bool                   `protobuf:"varint,6,opt,name=denied,proto3" json:"denied,omitempty"` // to ask the same again does not help
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Joined) Reset() {
+	*x = Joined{}
+	mi := &file_link_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Joined) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Joined) ProtoMessage() {}
+
+func (x *Joined) ProtoReflect() protoreflect.Message {
+	mi := &file_link_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Joined.ProtoReflect.Descriptor instead.
+func (*Joined) Descriptor() ([]byte, []int) {
+	return file_link_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *Joined) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *Joined) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *Joined) GetBehind() []byte {
+	if x != nil {
+		return x.Behind
+	}
+	return nil
+}
+
+func (x *Joined) GetTaken() []byte {
+	if x != nil {
+		return x.Taken
+	}
+	return nil
+}
+
+func (x *Joined) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *Joined) GetDenied() bool {
+	if x != nil {
+		return x.Denied
+	}
+	return false
+}
+
+// Words are what is new of the replica's sessions; each is answered with Taken
+// before the next.
+type Words struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Words         []*Word                `protobuf:"bytes,1,rep,name=words,proto3" json:"words,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Words) Reset() {
+	*x = Words{}
+	mi := &file_link_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Words) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Words) ProtoMessage() {}
+
+func (x *Words) ProtoReflect() protoreflect.Message {
+	mi := &file_link_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Words.ProtoReflect.Descriptor instead.
+func (*Words) Descriptor() ([]byte, []int) {
+	return file_link_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *Words) GetWords() []*Word {
+	if x != nil {
+		return x.Words
+	}
+	return nil
+}
+
+// Word is what is new of one session.
+type Word struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Machine       string                 `protobuf:"bytes,1,opt,name=machine,proto3" json:"machine,omitempty"`
+	Epoch         uint64                 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Resume        *Connection            `protobuf:"bytes,3,opt,name=resume,proto3" json:"resume,omitempty"` // it goes on from before this replica attached
+	Report        *Report                `protobuf:"bytes,4,opt,name=report,proto3" json:"report,omitempty"` // with its body
+	Heard         bool                   `protobuf:"varint,5,opt,name=heard,proto3" json:"heard,omitempty"`  // the machine has reported the same as last
+	Usage         *MachineUsage          `protobuf:"bytes,6,opt,name=usage,proto3" json:"usage,omitempty"`
+	Left          bool                   `protobuf:"varint,7,opt,name=left,proto3" json:"left,omitempty"` // the session has ended
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Word) Reset() {
+	*x = Word{}
+	mi := &file_link_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Word) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Word) ProtoMessage() {}
+
+func (x *Word) ProtoReflect() protoreflect.Message {
+	mi := &file_link_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Word.ProtoReflect.Descriptor instead.
+func (*Word) Descriptor() ([]byte, []int) {
+	return file_link_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *Word) GetMachine() string {
+	if x != nil {
+		return x.Machine
+	}
+	return ""
+}
+
+func (x *Word) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *Word) GetResume() *Connection {
+	if x != nil {
+		return x.Resume
+	}
+	return nil
+}
+
+func (x *Word) GetReport() *Report {
+	if x != nil {
+		return x.Report
+	}
+	return nil
+}
+
+func (x *Word) GetHeard() bool {
+	if x != nil {
+		return x.Heard
+	}
+	return false
+}
+
+func (x *Word) GetUsage() *MachineUsage {
+	if x != nil {
+		return x.Usage
+	}
+	return nil
+}
+
+func (x *Word) GetLeft() bool {
+	if x != nil {
+		return x.Left
+	}
+	return false
+}
+
+// Taken answers Words.
+type Taken struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Refused       []*Refusal             `protobuf:"bytes,1,rep,name=refused,proto3" json:"refused,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Taken) Reset() {
+	*x = Taken{}
+	mi := &file_link_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Taken) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Taken) ProtoMessage() {}
+
+func (x *Taken) ProtoReflect() protoreflect.Message {
+	mi := &file_link_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Taken.ProtoReflect.Descriptor instead.
+func (*Taken) Descriptor() ([]byte, []int) {
+	return file_link_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *Taken) GetRefused() []*Refusal {
+	if x != nil {
+		return x.Refused
+	}
+	return nil
+}
+
+// Refusal says that a session is to end.
+type Refusal struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Index         uint32                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"` // of the word
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Refusal) Reset() {
+	*x = Refusal{}
+	mi := &file_link_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Refusal) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Refusal) ProtoMessage() {}
+
+func (x *Refusal) ProtoReflect() protoreflect.Message {
+	mi := &file_link_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
+func (*Refusal) Descriptor() ([]byte, []int) {
+	return file_link_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *Refusal) GetIndex() uint32 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *Refusal) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+// Views are for machines of the replica. Both ends keep the data that was sent,
+// until forget.
+type Views struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Forget        bool                   `protobuf:"varint,1,opt,name=forget,proto3" json:"forget,omitempty"`
+	Data          []*Data                `protobuf:"bytes,2,rep,name=data,proto3" json:"data,omitempty"`
+	Views         []*MachineView         `protobuf:"bytes,3,rep,name=views,proto3" json:"views,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Views) Reset() {
+	*x = Views{}
+	mi := &file_link_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Views) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Views) ProtoMessage() {}
+
+func (x *Views) ProtoReflect() protoreflect.Message {
+	mi := &file_link_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Views.ProtoReflect.Descriptor instead.
+func (*Views) Descriptor() ([]byte, []int) {
+	return file_link_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *Views) GetForget() bool {
+	if x != nil {
+		return x.Forget
+	}
+	return false
+}
+
+func (x *Views) GetData() []*Data {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *Views) GetViews() []*MachineView {
+	if x != nil {
+		return x.Views
+	}
+	return nil
+}
+
+// MachineView is the whole view of a machine; the replica counts versions.
+type MachineView struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Machine       string                 `protobuf:"bytes,1,opt,name=machine,proto3" json:"machine,omitempty"`
+	Assignments   *Assignments           `protobuf:"bytes,2,opt,name=assignments,proto3" json:"assignments,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MachineView) Reset() {
+	*x = MachineView{}
+	mi := &file_link_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MachineView) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MachineView) ProtoMessage() {}
+
+func (x *MachineView) ProtoReflect() protoreflect.Message {
+	mi := &file_link_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MachineView.ProtoReflect.Descriptor instead.
+func (*MachineView) Descriptor() ([]byte, []int) {
+	return file_link_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *MachineView) GetMachine() string {
+	if x != nil {
+		return x.Machine
+	}
+	return ""
+}
+
+func (x *MachineView) GetAssignments() *Assignments {
+	if x != nil {
+		return x.Assignments
+	}
+	return nil
+}
+
+// Ask asks whether the agent of a machine is there and answers; another process
+// than life.
+type Ask struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	Machine       string                 `protobuf:"bytes,2,opt,name=machine,proto3" json:"machine,omitempty"`
+	Life          string                 `protobuf:"bytes,3,opt,name=life,proto3" json:"life,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Ask) Reset() {
+	*x = Ask{}
+	mi := &file_link_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Ask) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Ask) ProtoMessage() {}
+
+func (x *Ask) ProtoReflect() protoreflect.Message {
+	mi := &file_link_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Ask.ProtoReflect.Descriptor instead.
+func (*Ask) Descriptor() ([]byte, []int) {
+	return file_link_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *Ask) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *Ask) GetMachine() string {
+	if x != nil {
+		return x.Machine
+	}
+	return ""
+}
+
+func (x *Ask) GetLife() string {
+	if x != nil {
+		return x.Life
+	}
+	return ""
+}
+
+// Answer answers an Ask.
+type Answer struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	Answers       bool                   `protobuf:"varint,2,opt,name=answers,proto3" json:"answers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Answer) Reset() {
+	*x = Answer{}
+	mi := &file_link_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Answer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Answer) ProtoMessage() {}
+
+func (x *Answer) ProtoReflect() protoreflect.Message {
+	mi := &file_link_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Answer.ProtoReflect.Descriptor instead.
+func (*Answer) Descriptor() ([]byte, []int) {
+	return file_link_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *Answer) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *Answer) GetAnswers() bool {
+	if x != nil {
+		return x.Answers
+	}
+	return false
+}
+
+// Open asks the replica to call Tunnel.
+type Open struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Id      string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Machine string                 `protobuf:"bytes,2,opt,name=machine,proto3" json:"machine,omitempty"`
+	// Types that are valid to be assigned to What:
+	//
+	//	*Open_Logs
+	//	*Open_Exec
+	What          isOpen_What `protobuf_oneof:"what"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Open) Reset() {
+	*x = Open{}
+	mi := &file_link_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Open) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Open) ProtoMessage() {}
+
+func (x *Open) ProtoReflect() protoreflect.Message {
+	mi := &file_link_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Open.ProtoReflect.Descriptor instead.
+func (*Open) Descriptor() ([]byte, []int) {
+	return file_link_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *Open) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Open) GetMachine() string {
+	if x != nil {
+		return x.Machine
+	}
+	return ""
+}
+
+func (x *Open) GetWhat() isOpen_What {
+	if x != nil {
+		return x.What
+	}
+	return nil
+}
+
+func (x *Open) GetLogs() *OpenLogs {
+	if x != nil {
+		if x, ok := x.What.(*Open_Logs); ok {
+			return x.Logs
+		}
+	}
+	return nil
+}
+
+func (x *Open) GetExec() *OpenExec {
+	if x != nil {
+		if x, ok := x.What.(*Open_Exec); ok {
+			return x.Exec
+		}
+	}
+	return nil
+}
+
+type isOpen_What interface {
+	isOpen_What()
+}
+
+type Open_Logs struct {
+	Logs *OpenLogs `protobuf:"bytes,3,opt,name=logs,proto3,oneof"`
+}
+
+type Open_Exec struct {
+	Exec *OpenExec `protobuf:"bytes,4,opt,name=exec,proto3,oneof"`
+}
+
+func (*Open_Logs) isOpen_What() {}
+
+func (*Open_Exec) isOpen_What() {}
+
+// Drop says that a session is to end.
+type Drop struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Machine       string                 `protobuf:"bytes,1,opt,name=machine,proto3" json:"machine,omitempty"`
+	Epoch         uint64                 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	Code          uint32                 `protobuf:"varint,4,opt,name=code,proto3" json:"code,omitempty"` // of gRPC, which the agent is told
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Drop) Reset() {
+	*x = Drop{}
+	mi := &file_link_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Drop) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Drop) ProtoMessage() {}
+
+func (x *Drop) ProtoReflect() protoreflect.Message {
+	mi := &file_link_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Drop.ProtoReflect.Descriptor instead.
+func (*Drop) Descriptor() ([]byte, []int) {
+	return file_link_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *Drop) GetMachine() string {
+	if x != nil {
+		return x.Machine
+	}
+	return ""
+}
+
+func (x *Drop) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *Drop) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Drop) GetCode() uint32 {
+	if x != nil {
+		return x.Code
+	}
+	return 0
+}
+
+// TunnelChunk is a piece of a log or of an exec session.
+type TunnelChunk struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"` // in the replica's first chunk, and only there
+	Data          []byte                 `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
+	End           *LogEnd                `protobuf:"bytes,3,opt,name=end,proto3" json:"end,omitempty"` // in the replica's last chunk
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TunnelChunk) Reset() {
+	*x = TunnelChunk{}
+	mi := &file_link_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TunnelChunk) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TunnelChunk) ProtoMessage() {}
+
+func (x *TunnelChunk) ProtoReflect() protoreflect.Message {
+	mi := &file_link_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TunnelChunk.ProtoReflect.Descriptor instead.
+func (*TunnelChunk) Descriptor() ([]byte, []int) {
+	return file_link_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *TunnelChunk) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *TunnelChunk) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *TunnelChunk) GetEnd() *LogEnd {
+	if x != nil {
+		return x.End
+	}
+	return nil
+}
+
 var File_link_proto protoreflect.FileDescriptor
 
 const file_link_proto_rawDesc = "" +
@@ -3131,12 +4419,97 @@ const file_link_proto_rawDesc = "" +
 	"generation\x12(\n" +
 	"\x04exit\x18\x05 \x01(\v2\x14.muster.link.v1.ExitR\x04exit\x12*\n" +
 	"\x02at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x1a\n" +
-	"\bresource\x18F \x01(\tR\bresource2\x9e\x02\n" +
+	"\bresource\x18F \x01(\tR\bresource\"\xdf\x01\n" +
+	"\fShardMessage\x122\n" +
+	"\x05hello\x18\x01 \x01(\v2\x1a.muster.link.v1.ShardHelloH\x00R\x05hello\x12/\n" +
+	"\x04join\x18\x02 \x01(\v2\x19.muster.link.v1.ShardJoinH\x00R\x04join\x12-\n" +
+	"\x05words\x18\x03 \x01(\v2\x15.muster.link.v1.WordsH\x00R\x05words\x120\n" +
+	"\x06answer\x18\x04 \x01(\v2\x16.muster.link.v1.AnswerH\x00R\x06answerB\t\n" +
+	"\amessage\"\xe3\x02\n" +
+	"\rLeaderMessage\x126\n" +
+	"\battached\x18\x01 \x01(\v2\x18.muster.link.v1.AttachedH\x00R\battached\x120\n" +
+	"\x06joined\x18\x02 \x01(\v2\x16.muster.link.v1.JoinedH\x00R\x06joined\x12-\n" +
+	"\x05taken\x18\x03 \x01(\v2\x15.muster.link.v1.TakenH\x00R\x05taken\x12-\n" +
+	"\x05views\x18\x04 \x01(\v2\x15.muster.link.v1.ViewsH\x00R\x05views\x12'\n" +
+	"\x03ask\x18\x05 \x01(\v2\x13.muster.link.v1.AskH\x00R\x03ask\x12*\n" +
+	"\x04open\x18\x06 \x01(\v2\x14.muster.link.v1.OpenH\x00R\x04open\x12*\n" +
+	"\x04drop\x18\a \x01(\v2\x14.muster.link.v1.DropH\x00R\x04dropB\t\n" +
+	"\amessage\" \n" +
+	"\n" +
+	"ShardHello\x12\x12\n" +
+	"\x04cell\x18\x01 \x01(\tR\x04cell\"\x1e\n" +
+	"\bAttached\x12\x12\n" +
+	"\x04term\x18\x01 \x01(\x04R\x04term\"\x82\x01\n" +
+	"\tShardJoin\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\x125\n" +
+	"\amachine\x18\x02 \x01(\v2\x1b.muster.link.v1.MachineInfoR\amachine\x12.\n" +
+	"\x04link\x18\x03 \x01(\v2\x1a.muster.link.v1.ConnectionR\x04link\"\x94\x01\n" +
+	"\n" +
+	"Connection\x12\x12\n" +
+	"\x04from\x18\x01 \x01(\tR\x04from\x12\x18\n" +
+	"\aanswers\x18\x02 \x01(\bR\aanswers\x12\x12\n" +
+	"\x04life\x18\x03 \x01(\tR\x04life\x12\x10\n" +
+	"\x03key\x18\x04 \x01(\tR\x03key\x122\n" +
+	"\x06issued\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x06issued\"\x8a\x01\n" +
+	"\x06Joined\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x16\n" +
+	"\x06behind\x18\x03 \x01(\fR\x06behind\x12\x14\n" +
+	"\x05taken\x18\x04 \x01(\fR\x05taken\x12\x14\n" +
+	"\x05error\x18\x05 \x01(\tR\x05error\x12\x16\n" +
+	"\x06denied\x18\x06 \x01(\bR\x06denied\"3\n" +
+	"\x05Words\x12*\n" +
+	"\x05words\x18\x01 \x03(\v2\x14.muster.link.v1.WordR\x05words\"\xf8\x01\n" +
+	"\x04Word\x12\x18\n" +
+	"\amachine\x18\x01 \x01(\tR\amachine\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x122\n" +
+	"\x06resume\x18\x03 \x01(\v2\x1a.muster.link.v1.ConnectionR\x06resume\x12.\n" +
+	"\x06report\x18\x04 \x01(\v2\x16.muster.link.v1.ReportR\x06report\x12\x14\n" +
+	"\x05heard\x18\x05 \x01(\bR\x05heard\x122\n" +
+	"\x05usage\x18\x06 \x01(\v2\x1c.muster.link.v1.MachineUsageR\x05usage\x12\x12\n" +
+	"\x04left\x18\a \x01(\bR\x04left\":\n" +
+	"\x05Taken\x121\n" +
+	"\arefused\x18\x01 \x03(\v2\x17.muster.link.v1.RefusalR\arefused\"7\n" +
+	"\aRefusal\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\rR\x05index\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"|\n" +
+	"\x05Views\x12\x16\n" +
+	"\x06forget\x18\x01 \x01(\bR\x06forget\x12(\n" +
+	"\x04data\x18\x02 \x03(\v2\x14.muster.link.v1.DataR\x04data\x121\n" +
+	"\x05views\x18\x03 \x03(\v2\x1b.muster.link.v1.MachineViewR\x05views\"f\n" +
+	"\vMachineView\x12\x18\n" +
+	"\amachine\x18\x01 \x01(\tR\amachine\x12=\n" +
+	"\vassignments\x18\x02 \x01(\v2\x1b.muster.link.v1.AssignmentsR\vassignments\"C\n" +
+	"\x03Ask\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x18\n" +
+	"\amachine\x18\x02 \x01(\tR\amachine\x12\x12\n" +
+	"\x04life\x18\x03 \x01(\tR\x04life\"2\n" +
+	"\x06Answer\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x18\n" +
+	"\aanswers\x18\x02 \x01(\bR\aanswers\"\x98\x01\n" +
+	"\x04Open\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
+	"\amachine\x18\x02 \x01(\tR\amachine\x12.\n" +
+	"\x04logs\x18\x03 \x01(\v2\x18.muster.link.v1.OpenLogsH\x00R\x04logs\x12.\n" +
+	"\x04exec\x18\x04 \x01(\v2\x18.muster.link.v1.OpenExecH\x00R\x04execB\x06\n" +
+	"\x04what\"b\n" +
+	"\x04Drop\x12\x18\n" +
+	"\amachine\x18\x01 \x01(\tR\amachine\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x12\n" +
+	"\x04code\x18\x04 \x01(\rR\x04code\"[\n" +
+	"\vTunnelChunk\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04data\x18\x02 \x01(\fR\x04data\x12(\n" +
+	"\x03end\x18\x03 \x01(\v2\x16.muster.link.v1.LogEndR\x03end2\x9e\x02\n" +
 	"\x04Link\x12J\n" +
 	"\aSession\x12\x1c.muster.link.v1.AgentMessage\x1a\x1d.muster.link.v1.MasterMessage(\x010\x01\x12<\n" +
 	"\x04Logs\x12\x18.muster.link.v1.LogChunk\x1a\x16.muster.link.v1.LogAck(\x010\x01\x12@\n" +
 	"\x04Exec\x12\x19.muster.link.v1.ExecChunk\x1a\x19.muster.link.v1.ExecChunk(\x010\x01\x12J\n" +
-	"\aCertify\x12\x1e.muster.link.v1.CertifyRequest\x1a\x1f.muster.link.v1.CertifyResponseB*Z(github.com/musterhq/muster/schema/linkpbb\x06proto3"
+	"\aCertify\x12\x1e.muster.link.v1.CertifyRequest\x1a\x1f.muster.link.v1.CertifyResponse2\x9a\x01\n" +
+	"\x05Relay\x12I\n" +
+	"\x06Attach\x12\x1c.muster.link.v1.ShardMessage\x1a\x1d.muster.link.v1.LeaderMessage(\x010\x01\x12F\n" +
+	"\x06Tunnel\x12\x1b.muster.link.v1.TunnelChunk\x1a\x1b.muster.link.v1.TunnelChunk(\x010\x01B*Z(github.com/musterhq/muster/schema/linkpbb\x06proto3"
 
 var (
 	file_link_proto_rawDescOnce sync.Once
@@ -3150,7 +4523,7 @@ func file_link_proto_rawDescGZIP() []byte {
 	return file_link_proto_rawDescData
 }
 
-var file_link_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
+var file_link_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
 var file_link_proto_goTypes = []any{
 	(*CertifyRequest)(nil),        // 0: muster.link.v1.CertifyRequest
 	(*CertifyResponse)(nil),       // 1: muster.link.v1.CertifyResponse
@@ -3188,11 +4561,29 @@ var file_link_proto_goTypes = []any{
 	(*TaskStatus)(nil),            // 33: muster.link.v1.TaskStatus
 	(*Exit)(nil),                  // 34: muster.link.v1.Exit
 	(*Cause)(nil),                 // 35: muster.link.v1.Cause
-	nil,                           // 36: muster.link.v1.Assignment.PortsEntry
-	nil,                           // 37: muster.link.v1.MachineInfo.AttributesEntry
-	nil,                           // 38: muster.link.v1.TaskStatus.PortsEntry
-	(*timestamppb.Timestamp)(nil), // 39: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 40: google.protobuf.Duration
+	(*ShardMessage)(nil),          // 36: muster.link.v1.ShardMessage
+	(*LeaderMessage)(nil),         // 37: muster.link.v1.LeaderMessage
+	(*ShardHello)(nil),            // 38: muster.link.v1.ShardHello
+	(*Attached)(nil),              // 39: muster.link.v1.Attached
+	(*ShardJoin)(nil),             // 40: muster.link.v1.ShardJoin
+	(*Connection)(nil),            // 41: muster.link.v1.Connection
+	(*Joined)(nil),                // 42: muster.link.v1.Joined
+	(*Words)(nil),                 // 43: muster.link.v1.Words
+	(*Word)(nil),                  // 44: muster.link.v1.Word
+	(*Taken)(nil),                 // 45: muster.link.v1.Taken
+	(*Refusal)(nil),               // 46: muster.link.v1.Refusal
+	(*Views)(nil),                 // 47: muster.link.v1.Views
+	(*MachineView)(nil),           // 48: muster.link.v1.MachineView
+	(*Ask)(nil),                   // 49: muster.link.v1.Ask
+	(*Answer)(nil),                // 50: muster.link.v1.Answer
+	(*Open)(nil),                  // 51: muster.link.v1.Open
+	(*Drop)(nil),                  // 52: muster.link.v1.Drop
+	(*TunnelChunk)(nil),           // 53: muster.link.v1.TunnelChunk
+	nil,                           // 54: muster.link.v1.Assignment.PortsEntry
+	nil,                           // 55: muster.link.v1.MachineInfo.AttributesEntry
+	nil,                           // 56: muster.link.v1.TaskStatus.PortsEntry
+	(*timestamppb.Timestamp)(nil), // 57: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 58: google.protobuf.Duration
 }
 var file_link_proto_depIdxs = []int32{
 	4,  // 0: muster.link.v1.AgentMessage.hello:type_name -> muster.link.v1.Hello
@@ -3207,58 +4598,87 @@ var file_link_proto_depIdxs = []int32{
 	23, // 9: muster.link.v1.MasterMessage.open_exec:type_name -> muster.link.v1.OpenExec
 	28, // 10: muster.link.v1.Hello.machine:type_name -> muster.link.v1.MachineInfo
 	8,  // 11: muster.link.v1.Assignments.assignments:type_name -> muster.link.v1.Assignment
-	36, // 12: muster.link.v1.Assignment.ports:type_name -> muster.link.v1.Assignment.PortsEntry
+	54, // 12: muster.link.v1.Assignment.ports:type_name -> muster.link.v1.Assignment.PortsEntry
 	35, // 13: muster.link.v1.Assignment.stop:type_name -> muster.link.v1.Cause
 	30, // 14: muster.link.v1.Assignment.devices:type_name -> muster.link.v1.DeviceUse
 	9,  // 15: muster.link.v1.Assignment.alloc:type_name -> muster.link.v1.AllocUse
 	11, // 16: muster.link.v1.Pull.clock:type_name -> muster.link.v1.MasterClock
-	39, // 17: muster.link.v1.MasterClock.report_sent:type_name -> google.protobuf.Timestamp
-	40, // 18: muster.link.v1.MasterClock.held:type_name -> google.protobuf.Duration
-	39, // 19: muster.link.v1.MasterClock.now:type_name -> google.protobuf.Timestamp
+	57, // 17: muster.link.v1.MasterClock.report_sent:type_name -> google.protobuf.Timestamp
+	58, // 18: muster.link.v1.MasterClock.held:type_name -> google.protobuf.Duration
+	57, // 19: muster.link.v1.MasterClock.now:type_name -> google.protobuf.Timestamp
 	13, // 20: muster.link.v1.Report.usage:type_name -> muster.link.v1.MachineUsage
-	39, // 21: muster.link.v1.Report.sent:type_name -> google.protobuf.Timestamp
-	39, // 22: muster.link.v1.MachineUsage.at:type_name -> google.protobuf.Timestamp
+	57, // 21: muster.link.v1.Report.sent:type_name -> google.protobuf.Timestamp
+	57, // 22: muster.link.v1.MachineUsage.at:type_name -> google.protobuf.Timestamp
 	14, // 23: muster.link.v1.MachineUsage.tasks:type_name -> muster.link.v1.TaskUsage
-	39, // 24: muster.link.v1.TaskUsage.at:type_name -> google.protobuf.Timestamp
-	39, // 25: muster.link.v1.TaskUsage.disk_at:type_name -> google.protobuf.Timestamp
-	39, // 26: muster.link.v1.Overload.since:type_name -> google.protobuf.Timestamp
+	57, // 24: muster.link.v1.TaskUsage.at:type_name -> google.protobuf.Timestamp
+	57, // 25: muster.link.v1.TaskUsage.disk_at:type_name -> google.protobuf.Timestamp
+	57, // 26: muster.link.v1.Overload.since:type_name -> google.protobuf.Timestamp
 	16, // 27: muster.link.v1.Overload.relief:type_name -> muster.link.v1.TaskRef
 	28, // 28: muster.link.v1.ReportBody.machine:type_name -> muster.link.v1.MachineInfo
 	33, // 29: muster.link.v1.ReportBody.tasks:type_name -> muster.link.v1.TaskStatus
 	15, // 30: muster.link.v1.ReportBody.overload:type_name -> muster.link.v1.Overload
 	18, // 31: muster.link.v1.ReportBody.conditions:type_name -> muster.link.v1.Condition
-	39, // 32: muster.link.v1.Condition.since:type_name -> google.protobuf.Timestamp
-	39, // 33: muster.link.v1.OpenLogs.since:type_name -> google.protobuf.Timestamp
+	57, // 32: muster.link.v1.Condition.since:type_name -> google.protobuf.Timestamp
+	57, // 33: muster.link.v1.OpenLogs.since:type_name -> google.protobuf.Timestamp
 	22, // 34: muster.link.v1.OpenLogs.from:type_name -> muster.link.v1.LogPosition
 	26, // 35: muster.link.v1.LogChunk.end:type_name -> muster.link.v1.LogEnd
 	31, // 36: muster.link.v1.MachineInfo.capacity:type_name -> muster.link.v1.Resources
 	32, // 37: muster.link.v1.MachineInfo.ports:type_name -> muster.link.v1.PortRange
-	37, // 38: muster.link.v1.MachineInfo.attributes:type_name -> muster.link.v1.MachineInfo.AttributesEntry
+	55, // 38: muster.link.v1.MachineInfo.attributes:type_name -> muster.link.v1.MachineInfo.AttributesEntry
 	29, // 39: muster.link.v1.MachineInfo.devices:type_name -> muster.link.v1.DeviceGroup
 	31, // 40: muster.link.v1.MachineInfo.reserved:type_name -> muster.link.v1.Resources
-	39, // 41: muster.link.v1.TaskStatus.started_at:type_name -> google.protobuf.Timestamp
-	38, // 42: muster.link.v1.TaskStatus.ports:type_name -> muster.link.v1.TaskStatus.PortsEntry
+	57, // 41: muster.link.v1.TaskStatus.started_at:type_name -> google.protobuf.Timestamp
+	56, // 42: muster.link.v1.TaskStatus.ports:type_name -> muster.link.v1.TaskStatus.PortsEntry
 	34, // 43: muster.link.v1.TaskStatus.exits:type_name -> muster.link.v1.Exit
 	35, // 44: muster.link.v1.TaskStatus.end:type_name -> muster.link.v1.Cause
 	30, // 45: muster.link.v1.TaskStatus.devices:type_name -> muster.link.v1.DeviceUse
-	39, // 46: muster.link.v1.TaskStatus.restart_at:type_name -> google.protobuf.Timestamp
+	57, // 46: muster.link.v1.TaskStatus.restart_at:type_name -> google.protobuf.Timestamp
 	9,  // 47: muster.link.v1.TaskStatus.alloc:type_name -> muster.link.v1.AllocUse
-	39, // 48: muster.link.v1.Exit.at:type_name -> google.protobuf.Timestamp
+	57, // 48: muster.link.v1.Exit.at:type_name -> google.protobuf.Timestamp
 	34, // 49: muster.link.v1.Cause.exit:type_name -> muster.link.v1.Exit
-	39, // 50: muster.link.v1.Cause.at:type_name -> google.protobuf.Timestamp
-	2,  // 51: muster.link.v1.Link.Session:input_type -> muster.link.v1.AgentMessage
-	25, // 52: muster.link.v1.Link.Logs:input_type -> muster.link.v1.LogChunk
-	24, // 53: muster.link.v1.Link.Exec:input_type -> muster.link.v1.ExecChunk
-	0,  // 54: muster.link.v1.Link.Certify:input_type -> muster.link.v1.CertifyRequest
-	3,  // 55: muster.link.v1.Link.Session:output_type -> muster.link.v1.MasterMessage
-	27, // 56: muster.link.v1.Link.Logs:output_type -> muster.link.v1.LogAck
-	24, // 57: muster.link.v1.Link.Exec:output_type -> muster.link.v1.ExecChunk
-	1,  // 58: muster.link.v1.Link.Certify:output_type -> muster.link.v1.CertifyResponse
-	55, // [55:59] is the sub-list for method output_type
-	51, // [51:55] is the sub-list for method input_type
-	51, // [51:51] is the sub-list for extension type_name
-	51, // [51:51] is the sub-list for extension extendee
-	0,  // [0:51] is the sub-list for field type_name
+	57, // 50: muster.link.v1.Cause.at:type_name -> google.protobuf.Timestamp
+	38, // 51: muster.link.v1.ShardMessage.hello:type_name -> muster.link.v1.ShardHello
+	40, // 52: muster.link.v1.ShardMessage.join:type_name -> muster.link.v1.ShardJoin
+	43, // 53: muster.link.v1.ShardMessage.words:type_name -> muster.link.v1.Words
+	50, // 54: muster.link.v1.ShardMessage.answer:type_name -> muster.link.v1.Answer
+	39, // 55: muster.link.v1.LeaderMessage.attached:type_name -> muster.link.v1.Attached
+	42, // 56: muster.link.v1.LeaderMessage.joined:type_name -> muster.link.v1.Joined
+	45, // 57: muster.link.v1.LeaderMessage.taken:type_name -> muster.link.v1.Taken
+	47, // 58: muster.link.v1.LeaderMessage.views:type_name -> muster.link.v1.Views
+	49, // 59: muster.link.v1.LeaderMessage.ask:type_name -> muster.link.v1.Ask
+	51, // 60: muster.link.v1.LeaderMessage.open:type_name -> muster.link.v1.Open
+	52, // 61: muster.link.v1.LeaderMessage.drop:type_name -> muster.link.v1.Drop
+	28, // 62: muster.link.v1.ShardJoin.machine:type_name -> muster.link.v1.MachineInfo
+	41, // 63: muster.link.v1.ShardJoin.link:type_name -> muster.link.v1.Connection
+	57, // 64: muster.link.v1.Connection.issued:type_name -> google.protobuf.Timestamp
+	44, // 65: muster.link.v1.Words.words:type_name -> muster.link.v1.Word
+	41, // 66: muster.link.v1.Word.resume:type_name -> muster.link.v1.Connection
+	12, // 67: muster.link.v1.Word.report:type_name -> muster.link.v1.Report
+	13, // 68: muster.link.v1.Word.usage:type_name -> muster.link.v1.MachineUsage
+	46, // 69: muster.link.v1.Taken.refused:type_name -> muster.link.v1.Refusal
+	6,  // 70: muster.link.v1.Views.data:type_name -> muster.link.v1.Data
+	48, // 71: muster.link.v1.Views.views:type_name -> muster.link.v1.MachineView
+	7,  // 72: muster.link.v1.MachineView.assignments:type_name -> muster.link.v1.Assignments
+	21, // 73: muster.link.v1.Open.logs:type_name -> muster.link.v1.OpenLogs
+	23, // 74: muster.link.v1.Open.exec:type_name -> muster.link.v1.OpenExec
+	26, // 75: muster.link.v1.TunnelChunk.end:type_name -> muster.link.v1.LogEnd
+	2,  // 76: muster.link.v1.Link.Session:input_type -> muster.link.v1.AgentMessage
+	25, // 77: muster.link.v1.Link.Logs:input_type -> muster.link.v1.LogChunk
+	24, // 78: muster.link.v1.Link.Exec:input_type -> muster.link.v1.ExecChunk
+	0,  // 79: muster.link.v1.Link.Certify:input_type -> muster.link.v1.CertifyRequest
+	36, // 80: muster.link.v1.Relay.Attach:input_type -> muster.link.v1.ShardMessage
+	53, // 81: muster.link.v1.Relay.Tunnel:input_type -> muster.link.v1.TunnelChunk
+	3,  // 82: muster.link.v1.Link.Session:output_type -> muster.link.v1.MasterMessage
+	27, // 83: muster.link.v1.Link.Logs:output_type -> muster.link.v1.LogAck
+	24, // 84: muster.link.v1.Link.Exec:output_type -> muster.link.v1.ExecChunk
+	1,  // 85: muster.link.v1.Link.Certify:output_type -> muster.link.v1.CertifyResponse
+	37, // 86: muster.link.v1.Relay.Attach:output_type -> muster.link.v1.LeaderMessage
+	53, // 87: muster.link.v1.Relay.Tunnel:output_type -> muster.link.v1.TunnelChunk
+	82, // [82:88] is the sub-list for method output_type
+	76, // [76:82] is the sub-list for method input_type
+	76, // [76:76] is the sub-list for extension type_name
+	76, // [76:76] is the sub-list for extension extendee
+	0,  // [0:76] is the sub-list for field type_name
 }
 
 func init() { file_link_proto_init() }
@@ -3282,15 +4702,34 @@ func file_link_proto_init() {
 	}
 	file_link_proto_msgTypes[12].OneofWrappers = []any{}
 	file_link_proto_msgTypes[21].OneofWrappers = []any{}
+	file_link_proto_msgTypes[36].OneofWrappers = []any{
+		(*ShardMessage_Hello)(nil),
+		(*ShardMessage_Join)(nil),
+		(*ShardMessage_Words)(nil),
+		(*ShardMessage_Answer)(nil),
+	}
+	file_link_proto_msgTypes[37].OneofWrappers = []any{
+		(*LeaderMessage_Attached)(nil),
+		(*LeaderMessage_Joined)(nil),
+		(*LeaderMessage_Taken)(nil),
+		(*LeaderMessage_Views)(nil),
+		(*LeaderMessage_Ask)(nil),
+		(*LeaderMessage_Open)(nil),
+		(*LeaderMessage_Drop)(nil),
+	}
+	file_link_proto_msgTypes[51].OneofWrappers = []any{
+		(*Open_Logs)(nil),
+		(*Open_Exec)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_link_proto_rawDesc), len(file_link_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   39,
+			NumMessages:   57,
 			NumExtensions: 0,
-			NumServices:   1,
+			NumServices:   2,
 		},
 		GoTypes:           file_link_proto_goTypes,
 		DependencyIndexes: file_link_proto_depIdxs,

@@ -256,3 +256,149 @@ var Link_ServiceDesc = grpc.ServiceDesc{
 	},
 	Metadata: "link.proto",
 }
+
+const (
+	Relay_Attach_FullMethodName = "/muster.link.v1.Relay/Attach"
+	Relay_Tunnel_FullMethodName = "/muster.link.v1.Relay/Tunnel"
+)
+
+// RelayClient is the client API for Relay service.
+//
+// For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
+//
+// Relay is served by the master that leads and called by the other masters of
+// the cell, for the agents that are connected to them.
+type RelayClient interface {
+	// Attach is one replica's link shard at the leader, for as long as both are
+	// there. The replica sends ShardHello first; the leader answers with Attached,
+	// or ends the call: UNAVAILABLE when it does not lead.
+	Attach(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ShardMessage, LeaderMessage], error)
+	// Tunnel carries what an Open asked for, a log or an exec session. The replica
+	// sends a chunk with the id alone, then either what there is or the end. The end
+	// of the call tells the replica that nobody is there any more.
+	Tunnel(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[TunnelChunk, TunnelChunk], error)
+}
+
+type relayClient struct {
+	cc grpc.ClientConnInterface
+}
+
+func NewRelayClient(cc grpc.ClientConnInterface) RelayClient {
+	return &relayClient{cc}
+}
+
+func (c *relayClient) Attach(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ShardMessage, LeaderMessage], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Relay_ServiceDesc.Streams[0], Relay_Attach_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ShardMessage, LeaderMessage]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Relay_AttachClient = grpc.BidiStreamingClient[ShardMessage, LeaderMessage]
+
+func (c *relayClient) Tunnel(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[TunnelChunk, TunnelChunk], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Relay_ServiceDesc.Streams[1], Relay_Tunnel_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[TunnelChunk, TunnelChunk]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Relay_TunnelClient = grpc.BidiStreamingClient[TunnelChunk, TunnelChunk]
+
+// RelayServer is the server API for Relay service.
+// All implementations must embed UnimplementedRelayServer
+// for forward compatibility.
+//
+// Relay is served by the master that leads and called by the other masters of
+// the cell, for the agents that are connected to them.
+type RelayServer interface {
+	// Attach is one replica's link shard at the leader, for as long as both are
+	// there. The replica sends ShardHello first; the leader answers with Attached,
+	// or ends the call: UNAVAILABLE when it does not lead.
+	Attach(grpc.BidiStreamingServer[ShardMessage, LeaderMessage]) error
+	// Tunnel carries what an Open asked for, a log or an exec session. The replica
+	// sends a chunk with the id alone, then either what there is or the end. The end
+	// of the call tells the replica that nobody is there any more.
+	Tunnel(grpc.BidiStreamingServer[TunnelChunk, TunnelChunk]) error
+	mustEmbedUnimplementedRelayServer()
+}
+
+// UnimplementedRelayServer must be embedded to have
+// forward compatible implementations.
+//
+// NOTE: this should be embedded by value instead of pointer to avoid a nil
+// pointer dereference when methods are called.
+type UnimplementedRelayServer struct{}
+
+func (UnimplementedRelayServer) Attach(grpc.BidiStreamingServer[ShardMessage, LeaderMessage]) error {
+	return status.Error(codes.Unimplemented, "method Attach not implemented")
+}
+func (UnimplementedRelayServer) Tunnel(grpc.BidiStreamingServer[TunnelChunk, TunnelChunk]) error {
+	return status.Error(codes.Unimplemented, "method Tunnel not implemented")
+}
+func (UnimplementedRelayServer) mustEmbedUnimplementedRelayServer() {}
+func (UnimplementedRelayServer) testEmbeddedByValue()               {}
+
+// UnsafeRelayServer may be embedded to opt out of forward compatibility for this service.
+// Use of this interface is not recommended, as added methods to RelayServer will
+// result in compilation errors.
+type UnsafeRelayServer interface {
+	mustEmbedUnimplementedRelayServer()
+}
+
+func RegisterRelayServer(s grpc.ServiceRegistrar, srv RelayServer) {
+	// If the following call panics, it indicates UnimplementedRelayServer was
+	// embedded by pointer and is nil.  This will cause panics if an
+	// unimplemented method is ever invoked, so we test this at initialization
+	// time to prevent it from happening at runtime later due to I/O.
+	if t, ok := srv.(interface{ testEmbeddedByValue() }); ok {
+		t.testEmbeddedByValue()
+	}
+	s.RegisterService(&Relay_ServiceDesc, srv)
+}
+
+func _Relay_Attach_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(RelayServer).Attach(&grpc.GenericServerStream[ShardMessage, LeaderMessage]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Relay_AttachServer = grpc.BidiStreamingServer[ShardMessage, LeaderMessage]
+
+func _Relay_Tunnel_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(RelayServer).Tunnel(&grpc.GenericServerStream[TunnelChunk, TunnelChunk]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Relay_TunnelServer = grpc.BidiStreamingServer[TunnelChunk, TunnelChunk]
+
+// Relay_ServiceDesc is the grpc.ServiceDesc for Relay service.
+// It's only intended for direct use with grpc.RegisterService,
+// and not to be introspected or modified (even as a copy)
+var Relay_ServiceDesc = grpc.ServiceDesc{
+	ServiceName: "muster.link.v1.Relay",
+	HandlerType: (*RelayServer)(nil),
+	Methods:     []grpc.MethodDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "Attach",
+			Handler:       _Relay_Attach_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
+		{
+			StreamName:    "Tunnel",
+			Handler:       _Relay_Tunnel_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
+	},
+	Metadata: "link.proto",
+}

@@ -1,7 +1,15 @@
 package cell
 
-import "github.com/musterhq/muster/reconciler/link"
+import (
+	"time"
 
-// pusher breaks the circle between the loop, which pushes views, and the link,
-// which reports to the loop.
-type pusher struct{ *link.Server }
+	"github.com/musterhq/muster/reconciler/link"
+)
+
+// agents breaks the circle between the link, which hands on what agents say, and the
+// shard, which has them told what to do.
+type agents struct{ *link.Server }
+
+// partedFor is for how long beyond its lease a leader may be out of reach for one of the
+// masters before the agents there look for another one.
+const partedFor = 3 * time.Second

@@ -11,6 +11,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/musterhq/muster/reconciler/loop"
+	"github.com/musterhq/muster/reconciler/pki"
+	"github.com/musterhq/muster/reconciler/relay"
 	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/reconciler/store"
 	"github.com/musterhq/muster/schema"
@@ -24,7 +26,7 @@ const (
 
 // openStore opens the cell's store, and leads at once if it is ours alone: then
 // what is wrong with it is an error of the start.
-func (m *master) openStore(ctx context.Context) (err error) {
+func (m *master) openStore(ctx context.Context, d *pki.Directory) (err error) {
 	cfg := &m.cfg
 	if len(cfg.Etcd.Endpoints) == 0 {
 		m.store, err = store.OpenEmbedded(ctx, store.EmbeddedConfig{Dir: cfg.DataDir, Cell: m.cell, Release: cfg.Release, Log: cfg.Log})
@@ -35,6 +37,9 @@ func (m *master) openStore(ctx context.Context) (err error) {
 	}
 	c := cfg.Etcd
 	c.Dir, c.Cell, c.Release, c.Standby = cfg.DataDir, m.cell, cfg.Release, m.stands
+	if c.Link, err = m.linkAddress(d); err != nil {
+		return err
+	}
 	m.store, err = store.OpenCluster(c)
 	return err
 }
@@ -47,10 +52,20 @@ func (m *master) candidate() string {
 	return m.url()
 }
 
-// stands is told who leads while this master waits.
-func (m *master) stands(leader string) {
-	m.cfg.Log.Info("standing by", "cell", m.cell, "leader", leader)
-	m.term.standby(leader)
+// stands is told who leads while this master waits. Its own agents stay: what they say
+// goes to the one that leads.
+func (m *master) stands(l store.Leader) {
+	m.cfg.Log.Info("standing by", "cell", m.cell, "leader", l.ID)
+	m.term.standby(l.ID)
+	switch {
+	case l == store.Leader{}:
+		m.shard.Wait()
+	case l.Link == "": // of a release before
+		_, why := m.term.leading()
+		m.shard.Refuse(why)
+	default:
+		m.shard.Follow(l.Link, l.Term)
+	}
 }
 
 // lead leads the cell whenever it can, until ctx ends. A store that goes away
@@ -86,6 +101,11 @@ func (m *master) leadsNoMore(err error) {
 	case !errors.Is(err, store.ErrNotLeader):
 		return
 	}
+	m.relay.Lead(nil)
+	m.shard.Wait()
+	if m.authority != nil {
+		m.authority.Unload()
+	}
 	if m.term.end(a) {
 		m.cfg.Log.Warn("not leading: tasks run on", "cell", m.cell, "role", a.Role, "err", err)
 		m.events.Append([]schema.Event{{At: a.Since, Kind: schema.EventStore, Message: a.Message}})
@@ -107,12 +127,20 @@ func (m *master) leadOneTerm(ctx context.Context) error {
 			return err
 		}
 	}
+	hub := relay.NewHub(relay.HubConfig{Term: m.store.Term(), Admit: m.admit})
 	l := loop.New(loop.Config{
-		Cell: m.cell, Store: countedStore{m.store, &m.term.writes}, Pusher: m.pusher, Events: m.events, Now: time.Now, LostAfter: m.cfg.LostAfter, JoinWait: m.cfg.joinWait(),
+		Cell: m.cell, Store: countedStore{m.store, &m.term.writes}, Pusher: hub, Events: m.events, Now: time.Now, LostAfter: m.cfg.LostAfter, JoinWait: m.cfg.joinWait(),
 		Settled: func(_ string, took time.Duration) { m.metrics.CommitRunning(took) },
 	})
-	m.term.begin(l)
+	hub.Begin(l)
+	m.term.begin(l, hub)
+	m.relay.Lead(hub)
+	m.shard.Lead(hub)
 	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		hub.Run(ctx)
+		return nil
+	})
 	var led error
 	g.Go(func() error {
 		led = l.Run(ctx)

@@ -1,6 +1,7 @@
 package cell
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -19,6 +20,7 @@ import (
 	"github.com/musterhq/muster/reconciler/link"
 	"github.com/musterhq/muster/reconciler/local"
 	"github.com/musterhq/muster/reconciler/pki"
+	"github.com/musterhq/muster/reconciler/relay"
 	"github.com/musterhq/muster/reconciler/store"
 	"github.com/musterhq/muster/reconciler/web"
 	"github.com/musterhq/muster/schema"
@@ -97,8 +99,9 @@ type master struct {
 	store    *store.Store
 	events   *events.Log
 	term     *term
-	pusher   *pusher
 	link     *link.Server
+	shard    *relay.Shard   // of the link's sessions
+	relay    *relay.Service // for the shards of other masters
 	web      *web.Server
 	metrics  *web.Metrics
 
@@ -165,7 +168,7 @@ func (m *master) open(ctx context.Context) error {
 		return err
 	}
 	m.term = newTerm(m.cell)
-	if err := m.openStore(ctx); err != nil {
+	if err := m.openStore(ctx, directory); err != nil {
 		return err
 	}
 	if err := m.openAuthority(directory); err != nil {
@@ -209,10 +212,15 @@ func (m *master) listenSocket() error {
 
 // wire puts the parts together.
 func (m *master) wire() {
-	m.pusher, m.term.events = &pusher{}, m.events
+	m.term.events = m.events
 	linkSecure, webSecure := m.secure()
-	m.link = link.New(link.Config{Cell: m.cell, Master: m.term, Log: m.cfg.Log, Secure: linkSecure})
-	m.pusher.Server = m.link
+	agents := &agents{}
+	m.shard = relay.NewShard(relay.ShardConfig{
+		Cell: m.cell, Agents: agents, Parted: cmp.Or(m.cfg.Etcd.Lease, store.LeaseDefault) + partedFor, Security: m.security(), Log: m.cfg.Log,
+	})
+	m.relay = relay.NewService(relay.ServiceConfig{Cell: m.cell, Log: m.cfg.Log})
+	m.link = link.New(link.Config{Cell: m.cell, Master: m.shard, Log: m.cfg.Log, Secure: linkSecure, Relay: m.relay})
+	agents.Server = m.link
 	m.metrics = web.NewMetrics(m.term)
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(m.metrics, m.term, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -220,7 +228,7 @@ func (m *master) wire() {
 		registry.MustRegister(pki.NewMetrics(m.authority.Expires, m.authority.AuthorityExpires)...)
 	}
 	m.web = web.New(web.Config{
-		Name: m.cell, Cell: m.term, Suspensions: m.term, Restarts: m.term, Machines: m.term, Logs: m.link, Exec: m.link, NoExec: m.cfg.NoExec, Audit: func(e schema.Event) { m.events.Append([]schema.Event{e}) }, Events: m.events, Repository: followed{m.term, m.repo}, Metrics: registry, Log: m.cfg.Log,
+		Name: m.cell, Cell: m.term, Suspensions: m.term, Restarts: m.term, Machines: m.term, Logs: m.term, Exec: m.term, NoExec: m.cfg.NoExec, Audit: func(e schema.Event) { m.events.Append([]schema.Event{e}) }, Events: m.events, Repository: followed{m.term, m.repo}, Metrics: registry, Log: m.cfg.Log,
 		Secure: webSecure,
 		Local:  web.Local{Own: uint32(os.Geteuid()), Users: m.cfg.Users, Socket: m.cfg.Socket, Page: m.page()}, //nolint:gosec // a number from 0
 	})
@@ -233,6 +241,10 @@ func (m *master) run(ctx context.Context) error {
 	defer cancel()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return m.lead(ctx) })
+	g.Go(func() error {
+		m.shard.Run(ctx)
+		return nil
+	})
 	g.Go(func() error { return m.link.Serve(ctx, m.listeners()...) })
 	g.Go(func() error { return m.web.Serve(ctx, m.apis()...) })
 	g.Go(func() error { return m.events.Run(ctx) })

@@ -5,13 +5,17 @@ import (
 	"errors"
 	"io/fs"
 	"net"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"time"
 
 	"github.com/musterhq/muster/reconciler/link"
 	"github.com/musterhq/muster/reconciler/pki"
+	"github.com/musterhq/muster/reconciler/relay"
 	"github.com/musterhq/muster/reconciler/web"
+	"github.com/musterhq/muster/schema"
+	"github.com/musterhq/muster/schema/identity"
 )
 
 // expiresSoon is when the log begins to say that the master's certificate will
@@ -81,6 +85,25 @@ func (m *master) secure() (*link.Secure, *web.Secure) {
 		&web.Secure{TLS: a.TLS(false, "h2", "http/1.1"), Admit: a.Admit}
 }
 
+// admit errs when a machine is not welcome with what it has shown another master.
+func (m *master) admit(machine string, c *schema.Connection) error {
+	if m.authority == nil {
+		return nil
+	}
+	// Whether its certificate has expired is for the master to say that it was shown to.
+	return m.authority.Admit(&identity.Peer{
+		Name: identity.Name{Cell: m.cell, Role: identity.Machine, Name: machine}, Key: c.Key, Issued: c.Issued, Expires: m.authority.AuthorityExpires(),
+	})
+}
+
+// security is how this master shows another one who it is.
+func (m *master) security() relay.Security {
+	if m.authority == nil {
+		return nil
+	}
+	return m.authority
+}
+
 // listeners returns what agents connect to and is open.
 func (m *master) listeners() []net.Listener { return opened(m.agents, m.machines) }
 
@@ -109,19 +132,40 @@ func (m *master) page() string {
 	return m.url() + "/"
 }
 
-// url returns where the API is over TCP. An address that means all of this machine's is
-// none that a client could dial.
+// url returns where the API is over TCP.
 func (m *master) url() string {
 	if m.authority == nil {
 		return "http://" + m.api.Addr().String()
 	}
-	addr := m.api.Addr().(*net.TCPAddr)
+	return "https://" + reachable(m.api, m.authority.Hosts)
+}
+
+// linkAddress returns where other masters reach this one's link: over TLS, or on this
+// machine. What is wrong with the certificate is for openAuthority to say.
+func (m *master) linkAddress(d *pki.Directory) (string, error) {
+	if m.machines != nil {
+		return reachable(m.machines, func() []string {
+			hosts, err := d.MasterHosts()
+			if err != nil || len(hosts) == 0 {
+				return []string{"localhost"}
+			}
+			return hosts
+		}), nil
+	}
+	path, err := filepath.Abs(m.cfg.Link)
+	return "unix:" + path, err
+}
+
+// reachable returns the address of a listener. One that means all of this machine's is
+// none that a client could dial: then it is one of the hosts.
+func reachable(l net.Listener, hosts func() []string) string {
+	addr := l.Addr().(*net.TCPAddr)
 	host := addr.IP.String()
 	if addr.IP.IsUnspecified() {
-		hosts := m.authority.Hosts()
-		host = hosts[max(0, slices.IndexFunc(hosts, elsewhere))]
+		all := hosts()
+		host = all[max(0, slices.IndexFunc(all, elsewhere))]
 	}
-	return "https://" + net.JoinHostPort(host, strconv.Itoa(addr.Port))
+	return net.JoinHostPort(host, strconv.Itoa(addr.Port))
 }
 
 // elsewhere returns whether a host can be dialled from other machines too.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/musterhq/muster/reconciler/events"
 	"github.com/musterhq/muster/reconciler/loop"
 	"github.com/musterhq/muster/reconciler/model"
+	"github.com/musterhq/muster/reconciler/relay"
 	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/reconciler/store"
 	"github.com/musterhq/muster/schema"
@@ -20,7 +22,7 @@ import (
 
 // term is a master's time at the head of its cell, as the API and the link see
 // it: they live as long as the process, and a loop as long as the store takes its
-// writes. It is the Cell of the API, and the Master of the link.
+// writes. It is the Cell of the API, and where that finds logs and sessions beside tasks.
 type term struct {
 	cell   string
 	events *events.Log
@@ -28,6 +30,7 @@ type term struct {
 
 	mu           sync.Mutex         // guards what follows
 	loop         *loop.Loop         // nil while this master does not lead
+	hub          *relay.Hub         // likewise
 	absence      *status.Absence    // why, while it does not
 	last         *status.Snapshot   // the newest that was asked for
 	number       uint64             // counts changes of the above
@@ -59,8 +62,8 @@ func newTerm(cell string) *term {
 	}
 }
 
-// begin says that l leads the cell from now on.
-func (t *term) begin(l *loop.Loop) { t.change(l, nil) }
+// begin says that l leads the cell from now on, and h reaches its machines.
+func (t *term) begin(l *loop.Loop, h *relay.Hub) { t.change(l, h, nil) }
 
 // end says that nothing leads the cell here, and why. The same as before is no
 // change; it returns whether it was one.
@@ -74,17 +77,17 @@ func (t *term) end(a status.Absence) bool {
 		}
 		a.Since = was.Since
 	}
-	t.change(nil, &a)
+	t.change(nil, nil, &a)
 	return was == nil || was.Role != a.Role || was.Leader != a.Leader
 }
 
-func (t *term) change(l *loop.Loop, a *status.Absence) {
+func (t *term) change(l *loop.Loop, h *relay.Hub, a *status.Absence) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if a != nil && a.Role == status.NoStore && (t.absence == nil || t.absence.Role != a.Role) {
 		t.outages++
 	}
-	t.loop, t.absence = l, a
+	t.loop, t.hub, t.absence = l, h, a
 	t.number++
 	close(t.changed)
 	t.changed = make(chan struct{})
@@ -230,28 +233,32 @@ func (t *term) Forget(ctx context.Context, machine string, x schema.Forgotten, d
 	return with(t, func(l *loop.Loop) (*schema.Forgetting, error) { return l.Forget(ctx, machine, x, dry) })
 }
 
-// Join gives a machine its next epoch.
-func (t *term) Join(ctx context.Context, info schema.MachineInfo) (uint64, error) {
-	return with(t, func(l *loop.Loop) (uint64, error) { return l.Join(ctx, info) })
-}
-
-// Report takes a machine's report.
-func (t *term) Report(ctx context.Context, machine string, epoch uint64, r schema.Report) error {
-	_, err := with(t, func(l *loop.Loop) (struct{}, error) { return struct{}{}, l.Report(ctx, machine, epoch, r) })
-	return err
-}
-
-// Usage takes what a machine uses.
-func (t *term) Usage(ctx context.Context, epoch uint64, u *schema.MachineUsage) error {
-	_, err := with(t, func(l *loop.Loop) (struct{}, error) { return struct{}{}, l.Usage(ctx, epoch, u) })
-	return err
-}
-
-// Leave says that a machine's session has ended.
-func (t *term) Leave(machine string, epoch uint64) {
-	if l, err := t.leading(); err == nil {
-		l.Leave(machine, epoch)
+// Logs asks the agent of a machine for a log, whichever master it is connected to.
+func (t *term) Logs(ctx context.Context, machine string, r schema.LogRequest) (io.ReadCloser, error) {
+	h, err := t.machines()
+	if err != nil {
+		return nil, err
 	}
+	return h.Logs(ctx, machine, r)
+}
+
+// Exec asks the agent of a machine for a session beside a task, likewise.
+func (t *term) Exec(ctx context.Context, machine string, r schema.ExecRequest) (io.ReadWriteCloser, error) {
+	h, err := t.machines()
+	if err != nil {
+		return nil, err
+	}
+	return h.Exec(ctx, machine, r)
+}
+
+// machines returns what reaches the cell's machines, or why this master does not.
+func (t *term) machines() (*relay.Hub, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.hub == nil {
+		return nil, absentError{*t.absence}
+	}
+	return t.hub, nil
 }
 
 // Is makes it loop.ErrStopped, too.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -17,15 +18,15 @@ import (
 	"github.com/musterhq/muster/reconciler/store/storetest"
 )
 
-// pair is a cell whose documents are in an etcd cluster, with two masters.
-type pair struct {
+// several is a cell whose documents are in an etcd cluster, with several masters.
+type several struct {
 	*cell
 	etcd    *storetest.Cluster
 	lease   time.Duration
-	ways    [2]*proxy // from each master to the cluster
-	masters [2]*daemon
-	urls    [2]string
-	links   [2]string
+	ways    []*proxy // from each master to the cluster
+	masters []*daemon
+	urls    []string
+	links   []string
 }
 
 func freeAddress(t *testing.T) string {
@@ -38,29 +39,41 @@ func freeAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-func newPair(t *testing.T, lease time.Duration) *pair {
+// newSeveral starts n masters.
+func newSeveral(t *testing.T, n int, lease time.Duration) *several {
 	t.Helper()
-	p := &pair{cell: prepare(t), etcd: storetest.Start(t, 1), lease: lease}
+	p := &several{
+		cell: prepare(t), etcd: storetest.Start(t, 1), lease: lease,
+		ways: make([]*proxy, n), masters: make([]*daemon, n), urls: make([]string, n), links: make([]string, n),
+	}
 	t.Cleanup(p.stop)
 	p.initRepo()
 	p.muster("", "pki", "init", "--dir", p.path("pki"), "--cell", cellName, "--host", "127.0.0.1")
 	p.muster("", "pki", "issue", "ada", "--dir", p.path("pki"), "--role", "operator", "--out", p.path("ada.pem"))
 	for i := range p.masters {
 		p.ways[i] = newProxy(t, strings.TrimPrefix(p.etcd.URLs[0], "https://"))
-		api := freeAddress(t)
-		p.urls[i], p.links[i] = "https://"+api, freeAddress(t)
+		p.urls[i], p.links[i] = "https://"+freeAddress(t), freeAddress(t)
 		p.startMaster(i)
+	}
+	return p
+}
+
+// startAgentOf starts the agent, which knows of some of the masters.
+func (p *several) startAgentOf(masters ...int) {
+	p.t.Helper()
+	var links []string
+	for _, i := range masters {
+		links = append(links, p.links[i])
 	}
 	token := p.path("token")
 	p.must(os.WriteFile(token, p.muster("", "pki", "token", machine, "--dir", p.path("pki")), 0o600))
 	a, err := launch(p.path("agent.log"), filepath.Join(p.bin, "muster-agent"),
-		"--master", p.links[0]+","+p.links[1], "--token-file", token, "--state-dir", p.state, "--writable", p.path("journals"))
+		"--master", strings.Join(links, ","), "--token-file", token, "--state-dir", p.state, "--writable", p.path("journals"))
 	p.must(err)
 	p.agent = a
-	return p
 }
 
-func (p *pair) startMaster(i int) {
+func (p *several) startMaster(i int) {
 	p.t.Helper()
 	file := func(name string) string { return filepath.Join(p.etcd.Certs, name) }
 	m, err := launch(p.path(fmt.Sprintf("master%d.log", i)), filepath.Join(p.bin, "muster"), append([]string{
@@ -77,7 +90,7 @@ func (p *pair) startMaster(i int) {
 	}
 }
 
-func (p *pair) stop() {
+func (p *several) stop() {
 	for i, m := range p.masters {
 		if m == nil {
 			continue
@@ -91,7 +104,7 @@ func (p *pair) stop() {
 }
 
 // muster runs a command, of the master at url if there is one.
-func (p *pair) muster(url string, args ...string) []byte {
+func (p *several) muster(url string, args ...string) []byte {
 	p.t.Helper()
 	out, err := p.command(url, args...).CombinedOutput()
 	if err != nil {
@@ -100,14 +113,14 @@ func (p *pair) muster(url string, args ...string) []byte {
 	return out
 }
 
-func (p *pair) command(url string, args ...string) *exec.Cmd {
+func (p *several) command(url string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(p.t.Context(), filepath.Join(p.bin, "muster"), args...)
 	cmd.Env = append(os.Environ(), "MUSTER_MASTER="+url, "MUSTER_CERT="+p.path("ada.pem"))
 	return cmd
 }
 
 // await waits until the status of master i is as wanted.
-func (p *pair) await(i int, what string, missing func(*status.Status) string) *status.Status {
+func (p *several) await(i int, what string, missing func(*status.Status) string) *status.Status {
 	p.t.Helper()
 	seen := new(status.Status)
 	if err := within(bound, func() error {
@@ -129,24 +142,31 @@ func (p *pair) await(i int, what string, missing func(*status.Status) string) *s
 	return seen
 }
 
-// leader waits until a master leads, and returns it and the other one.
-func (p *pair) leader() (a, b int) {
+// leader waits until a master leads, and returns which; the others stand by.
+func (p *several) leader() (leads int, others []int) {
 	p.t.Helper()
-	b = 1
-	p.await(a, "somebody leads", func(s *status.Status) string {
-		if s.Master != nil && s.Master.Leader == p.urls[b] {
-			a, b = 1, 0
+	alive := slices.IndexFunc(p.masters, func(d *daemon) bool { return d != nil })
+	leads = alive
+	p.await(alive, "somebody leads", func(s *status.Status) string {
+		if s.Master == nil {
+			leads = alive
+			return ""
 		}
-		if s.Master != nil && s.Master.Leader == "" {
+		if leads = slices.Index(p.urls, s.Master.Leader); leads < 0 || p.masters[leads] == nil {
 			return "nobody leads"
 		}
 		return ""
 	})
-	return a, b
+	for i, d := range p.masters {
+		if i != leads && d != nil {
+			others = append(others, i)
+		}
+	}
+	return leads, others
 }
 
 // leads waits until master i leads and the cell is as commit says.
-func (p *pair) leads(i int, commit string) map[string]int {
+func (p *several) leads(i int, commit string) map[string]int {
 	p.t.Helper()
 	s := p.await(i, "leads", func(s *status.Status) string {
 		if s.Master != nil || s.Applied != commit || !s.Converged {
@@ -161,7 +181,7 @@ func (p *pair) leads(i int, commit string) map[string]int {
 	return pids
 }
 
-func (p *pair) standsBy(i int, leader string) {
+func (p *several) standsBy(i int, leader string) {
 	p.t.Helper()
 	p.await(i, "stands by", func(s *status.Status) string {
 		if s.Master == nil || s.Master.Role != status.Standby || s.Master.Leader != leader {
@@ -171,26 +191,30 @@ func (p *pair) standsBy(i int, leader string) {
 	})
 }
 
+// sleeper is a job of n tasks.
+func sleeper(n int) map[string][]byte {
+	return map[string][]byte{teamFile: fmt.Appendf(nil, `package crew
+
+import "%s/muster"
+
+job: sleep: muster.#Job & {
+	user: "crew", cell: "%s", tasks: %d
+	task: {process: command: ["/bin/sh", "-c", "echo up; exec sleep 1000"], resources: {cpuMilli: 10, ramBytes: 16Mi, diskBytes: 8Mi}, graceSeconds: 1}
+}
+`, module, cellName, n)}
+}
+
 // TestTwoMasters: one leads, and says so, the other one stands by for it. A
 // leader that is frozen is replaced, and is a standby when it wakes up; one that
 // is killed is replaced, too. A store that goes away stops nobody. No task notices
 // any of it.
 func TestTwoMasters(t *testing.T) {
 	t.Parallel()
-	p := newPair(t, 2*time.Second)
-	sleeper := func(n int) map[string][]byte {
-		return map[string][]byte{teamFile: fmt.Appendf(nil, `package crew
-
-import "%s/muster"
-
-job: sleep: muster.#Job & {
-	user: "crew", cell: "%s", tasks: %d
-	task: {process: command: ["/bin/sleep", "1000"], resources: {cpuMilli: 10, ramBytes: 16Mi, diskBytes: 8Mi}, graceSeconds: 1}
-}
-`, module, cellName, n)}
-	}
+	p := newSeveral(t, 2, 2*time.Second)
+	p.startAgentOf(0, 1)
 	first := p.commit("two", sleeper(2))
-	a, b := p.leader()
+	a, others := p.leader()
+	b := others[0]
 	before := p.leads(a, first)
 	p.standsBy(b, p.urls[a])
 	if out, err := p.command(p.urls[b], "why", "crew/sleep").CombinedOutput(); err == nil || !strings.Contains(string(out), "hint: ask the master that leads, at "+p.urls[a]) {

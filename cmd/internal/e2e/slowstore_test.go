@@ -15,14 +15,16 @@ import (
 // notices, and no generation is given, or started, twice.
 func TestSlowStore(t *testing.T) {
 	t.Parallel()
-	p := newPair(t, 8*time.Second)
+	p := newSeveral(t, 2, 8*time.Second)
+	p.startAgentOf(0, 1)
 	commits := 0
 	next := func() string {
 		commits++
 		return p.commitVersion(commits, commits, "")
 	}
 	first := next()
-	a, b := p.leader()
+	a, others := p.leader()
+	b := others[0]
 	steady := p.leads(a, first)
 
 	const slow = 5 * time.Second
@@ -77,7 +79,7 @@ func TestSlowStore(t *testing.T) {
 }
 
 // terms returns how often master i has begun to lead.
-func (p *pair) terms(i int) int {
+func (p *several) terms(i int) int {
 	p.t.Helper()
 	return strings.Count(string(p.muster(p.urls[i], "events", "-o", "json")), "a master leads the cell")
 }

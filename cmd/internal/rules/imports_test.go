@@ -110,6 +110,16 @@ var layers = []layer{
 		"who is at the other end of a connection within this machine is nothing of ours",
 	},
 	{
+		"reconciler/shard",
+		[]string{"reconciler/model", "schema"},
+		"which sessions there are, and what the leader is to hear of them, depends on no connection",
+	},
+	{
+		"reconciler/relay",
+		[]string{"reconciler/local", "reconciler/model", "reconciler/shard", "schema", "schema/identity", "schema/linkpb"},
+		"masters speak the same protobuf with each other as with agents, and nothing else of ours",
+	},
+	{
 		"reconciler/link",
 		[]string{"reconciler/model", "reconciler/local", "schema", "schema/identity", "schema/linkpb"},
 		"only the two ends of the link speak its protobuf",
@@ -164,10 +174,6 @@ var layers = []layer{
 		"it is part of each keeper, and of all who read what keepers write",
 	},
 	{
-		"nodeagent/dial", nil,
-		"it connects, and knows neither master nor task",
-	},
-	{
 		"nodeagent/trash", nil,
 		"it removes trees and knows nothing of tasks",
 	},
@@ -182,7 +188,7 @@ var layers = []layer{
 	},
 	{
 		"nodeagent/link",
-		[]string{"nodeagent", "nodeagent/dial", "schema", "schema/identity", "schema/linkpb"},
+		[]string{"nodeagent", "schema", "schema/identity", "schema/linkpb"},
 		"only the two ends of the link speak its protobuf",
 	},
 	{
@@ -206,7 +212,7 @@ var layers = []layer{
 	},
 	{
 		"nodeagent/loop",
-		[]string{"nodeagent", "nodeagent/dial", "nodeagent/durable", "nodeagent/logfile", "nodeagent/trash", "schema", "schema/atomicfile", "schema/filelock"},
+		[]string{"nodeagent", "nodeagent/durable", "nodeagent/logfile", "nodeagent/trash", "schema", "schema/atomicfile", "schema/filelock"},
 		"the loop owns the state directory, and meets its adapters through interfaces that it declares",
 	},
 	{
@@ -317,13 +323,13 @@ var owners = []owner{
 	},
 	{
 		"google.golang.org/grpc",
-		[]string{"schema/linkpb", "reconciler/link", "nodeagent/link"},
+		[]string{"schema/linkpb", "reconciler/link", "reconciler/relay", "nodeagent/link"},
 		nil,
-		"the link is the only RPC",
+		"the link is the only RPC, between masters as with agents",
 	},
 	{
 		"google.golang.org/protobuf",
-		[]string{"schema/linkpb/...", "reconciler/link", "nodeagent/link"},
+		[]string{"schema/linkpb/...", "reconciler/link", "reconciler/relay", "nodeagent/link"},
 		nil,
 		"protobuf is the link's form of the schema and no one else's",
 	},

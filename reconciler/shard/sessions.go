@@ -1,0 +1,186 @@
+package shard
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/musterhq/muster/reconciler/model"
+	"github.com/musterhq/muster/schema"
+)
+
+// Sessions are the sessions of one link shard.
+type Sessions struct {
+	all    map[string]*session // by machine: the newest
+	closed []model.Word        // of sessions that the leader knows
+	queue  []*session          // of which there is something to say, in this order
+	urgent bool                // the leader should hear of it at once
+}
+
+// session is one machine's.
+type session struct {
+	machine string
+	epoch   uint64
+	link    schema.Connection
+
+	known  bool // to the present leader
+	told   bool // it has the last report
+	heard  bool // there was one since the last word
+	queued bool
+
+	report *schema.Report // the last; nil before the first
+	usage  *schema.MachineUsage
+
+	version uint64 // of the newest view
+	view    []schema.Assignment
+}
+
+// New returns no sessions.
+func New() *Sessions { return &Sessions{all: map[string]*session{}} }
+
+// Len returns how many sessions there are.
+func (s *Sessions) Len() int { return len(s.all) }
+
+// ID names a session.
+type ID struct {
+	Machine string
+	Epoch   uint64
+}
+
+// All returns which sessions there are, by machine.
+func (s *Sessions) All() []ID {
+	out := make([]ID, 0, len(s.all))
+	for _, machine := range slices.Sorted(maps.Keys(s.all)) {
+		out = append(out, ID{machine, s.all[machine].epoch})
+	}
+	return out
+}
+
+// Attach says that another leader is to hear of the sessions, or the same one anew: it
+// knows none of them.
+func (s *Sessions) Attach() {
+	s.closed = nil
+	for _, machine := range slices.Sorted(maps.Keys(s.all)) {
+		x := s.all[machine]
+		x.known, x.told = false, false
+		s.enqueue(x, true)
+	}
+}
+
+// Open adds a session that a leader has welcomed; known says that this is the present
+// one. One of the same machine before it is over.
+func (s *Sessions) Open(machine string, epoch uint64, link schema.Connection, known bool) {
+	if old := s.all[machine]; old != nil && old.epoch >= epoch {
+		return
+	}
+	x := &session{machine: machine, epoch: epoch, link: link, known: known}
+	s.all[machine] = x
+	if !known {
+		s.enqueue(x, true)
+	}
+}
+
+// Close says that a session has ended.
+func (s *Sessions) Close(machine string, epoch uint64) {
+	x := s.find(machine, epoch)
+	if x == nil {
+		return // a newer one has its place
+	}
+	delete(s.all, machine)
+	if x.known {
+		s.closed = append(s.closed, model.Word{Machine: machine, Epoch: epoch, Left: true})
+		s.urgent = true
+	}
+}
+
+// Heard takes a report. It returns false when there is no such session any more.
+func (s *Sessions) Heard(machine string, epoch uint64, r schema.Report) bool {
+	x := s.find(machine, epoch)
+	if x == nil {
+		return false
+	}
+	again := x.report != nil && model.SameReport(x.report, &r)
+	if !again {
+		x.report, x.told = &r, false
+	}
+	x.heard = true
+	s.enqueue(x, !again)
+	return true
+}
+
+// Used takes what a machine uses.
+func (s *Sessions) Used(epoch uint64, u *schema.MachineUsage) {
+	if x := s.find(u.Machine, epoch); x != nil {
+		x.usage = u
+		s.enqueue(x, false)
+	}
+}
+
+// View takes what the leader has a machine told, and returns the version that the view
+// has in its session; false if the machine is told that already, or has no such session.
+// Leaders count versions of their own, and a machine compares them within its session.
+func (s *Sessions) View(machine string, epoch uint64, view []schema.Assignment) (version uint64, news bool) {
+	x := s.find(machine, epoch)
+	if x == nil || x.version > 0 && model.SameView(x.view, view) {
+		return 0, false
+	}
+	x.version++
+	x.view = view
+	return x.version, true
+}
+
+// Urgent reports whether the leader should hear at once what is new: more than that all
+// is as it was.
+func (s *Sessions) Urgent() bool { return s.urgent }
+
+// Next returns what is new, of at most so many sessions; the leader has it then, unless
+// another Attach says otherwise.
+func (s *Sessions) Next(most int) []model.Word {
+	n := min(most, len(s.closed))
+	words := slices.Clone(s.closed[:n])
+	s.closed = slices.Delete(s.closed, 0, n)
+	taken := 0
+	for _, x := range s.queue {
+		if len(words) == most {
+			break
+		}
+		taken++
+		x.queued = false
+		if s.all[x.machine] == x {
+			words = append(words, x.word())
+		}
+	}
+	s.queue = slices.Delete(s.queue, 0, taken)
+	if len(s.queue)+len(s.closed) == 0 {
+		s.urgent = false
+	}
+	return words
+}
+
+// word says what the leader does not know of a session.
+func (x *session) word() model.Word {
+	w := model.Word{Machine: x.machine, Epoch: x.epoch, Heard: x.heard, Usage: x.usage}
+	if !x.known {
+		w.Resume = &x.link
+	}
+	if !x.told {
+		w.Report = x.report
+	}
+	x.known, x.told, x.heard, x.usage = true, x.report != nil, false, nil
+	return w
+}
+
+func (s *Sessions) enqueue(x *session, urgent bool) {
+	if !x.queued {
+		x.queued = true
+		s.queue = append(s.queue, x)
+	}
+	s.urgent = s.urgent || urgent
+}
+
+// find returns the session with an epoch, nil if it is not the machine's newest.
+func (s *Sessions) find(machine string, epoch uint64) *session {
+	if x := s.all[machine]; x != nil && x.epoch == epoch {
+		return x
+	}
+	return nil
+}
