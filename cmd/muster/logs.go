@@ -49,6 +49,9 @@ Of each run the newest output is kept, as much as the job's task.logs says. A
 task that ended keeps its logs for a day, one that failed for a week. Where a
 full disk lost output, the log says so.
 
+On a terminal, control sequences other than colours are shown and not carried out;
+elsewhere all bytes are as they were written.
+
 Of a job, or of the jobs that --selector picks, it is the logs of all tasks that
 have been on a machine, each line after the name of its task; with --follow, of
 those that exist when the command starts, at most 100.`,
@@ -75,6 +78,7 @@ those that exist when the command starts, at most 100.`,
 			if err != nil {
 				return err
 			}
+			std.out, std.err = tamed(std.out), tamed(std.err)
 			if index >= 0 && l.selector.Empty() {
 				return copyTask(cmd.Context(), cl, f.logs(args, streams), std)
 			}

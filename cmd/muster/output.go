@@ -10,6 +10,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/musterhq/muster/cmd/internal/screen"
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 )
@@ -61,12 +62,25 @@ func table(w io.Writer, rows [][]string) error {
 // isTerminal reports whether w is a terminal that wants colour and a line that
 // is written over.
 func isTerminal(w io.Writer) bool {
+	return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && onTerminal(w)
+}
+
+// onTerminal reports whether w is a terminal.
+func onTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
-	if !ok || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
+	if !ok {
 		return false
 	}
 	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
 	return err == nil
+}
+
+// tamed returns w for what tasks have written: a terminal is not theirs to control.
+func tamed(w io.Writer) io.Writer {
+	if !onTerminal(w) {
+		return w
+	}
+	return &screen.Tame{Out: w}
 }
 
 // columns returns how many cells the lines that are written to w may have: 0 without
