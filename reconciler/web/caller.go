@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/musterhq/muster/reconciler/local"
 	"github.com/musterhq/muster/schema"
@@ -53,6 +54,44 @@ func withPeer(ctx context.Context, c net.Conn) context.Context {
 	_, unix := c.(*net.UnixConn)
 	uid, err := local.UserOf(c)
 	return context.WithValue(ctx, peerKey{}, peer{uid, unix, err})
+}
+
+// maxTaskConns is how many connections all tasks of the machine may have at once. What
+// they ask is refused, and what they have open would be the master's memory.
+const maxTaskConns = 64
+
+// taskConns are the connections of tasks.
+type taskConns struct {
+	mu   sync.Mutex // guards open
+	open map[net.Conn]bool
+}
+
+// accept takes a new connection, and closes one too many of tasks.
+func (t *taskConns) accept(ctx context.Context, c net.Conn) context.Context {
+	ctx = withPeer(ctx, c)
+	if p := ctx.Value(peerKey{}).(peer); p.err != nil || !IsTask(p.uid) {
+		return ctx
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.open) >= maxTaskConns {
+		_ = c.Close()
+		return ctx
+	}
+	if t.open == nil {
+		t.open = map[net.Conn]bool{}
+	}
+	t.open[c] = true
+	return ctx
+}
+
+// changed forgets a connection that has ended.
+func (t *taskConns) changed(c net.Conn, s http.ConnState) {
+	if s == http.StateClosed || s == http.StateHijacked {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		delete(t.open, c)
+	}
 }
 
 // peerOf returns who has made the connection of a request.

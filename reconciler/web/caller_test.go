@@ -1,16 +1,26 @@
 package web_test
 
 import (
+	"errors"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
+	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sys/unix"
 
 	"github.com/musterhq/muster/reconciler/web"
+	"github.com/musterhq/muster/reconciler/web/client"
+	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/identity"
 )
 
@@ -169,5 +179,57 @@ func TestOrigin(t *testing.T) {
 		if w.Code != want {
 			t.Errorf("%q: %d, want %d", origin, w.Code, want)
 		}
+	}
+}
+
+// TestTasksConnections: however many connections tasks make and leave open, few are
+// kept, and others are served.
+func TestTasksConnections(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: the user of a task")
+	}
+	cl, url, _ := serve(t, newCell(busy()))
+	address := strings.TrimPrefix(url, "http://")
+	const many = web.MaxTaskConns + 20
+	dialed, end := make(chan []net.Conn), make(chan struct{})
+	defer close(end)
+	go func() {
+		runtime.LockOSThread() // for good: the thread ends with its user
+		var all []net.Conn
+		// Of this thread alone, which package syscall would not do.
+		_, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, schema.FirstTaskUser, schema.FirstTaskUser, schema.FirstTaskUser)
+		for range many {
+			if c, err := net.Dial("tcp", address); err == nil && errno == 0 {
+				all = append(all, c)
+			}
+		}
+		dialed <- all
+		<-end
+	}()
+	all := <-dialed
+	if len(all) != many {
+		t.Fatalf("%d connections, want %d", len(all), many)
+	}
+	if _, _, err := cl.Status(t.Context(), client.StatusQuery{}); err != nil {
+		t.Errorf("meanwhile: %v", err)
+	}
+	var closed sync.WaitGroup
+	var n atomic.Int64
+	for _, c := range all {
+		closed.Go(func() {
+			if _, err := c.Read(make([]byte, 1)); errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) {
+				n.Add(1)
+			}
+			if n.Load() == many-web.MaxTaskConns { // the others wait for us
+				for _, c := range all {
+					_ = c.Close()
+				}
+			}
+		})
+	}
+	closed.Wait()
+	if n.Load() != many-web.MaxTaskConns {
+		t.Errorf("%d were closed by the server, want %d", n.Load(), many-web.MaxTaskConns)
 	}
 }

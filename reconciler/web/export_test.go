@@ -21,3 +21,6 @@ func WithPeer(ctx context.Context, c net.Conn) context.Context { return withPeer
 
 // MaxWatches is maxWatches.
 const MaxWatches = maxWatches
+
+// MaxTaskConns is how many connections of tasks are kept.
+const MaxTaskConns = maxTaskConns

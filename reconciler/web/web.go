@@ -98,6 +98,7 @@ type Server struct {
 	quiet  quiet
 	pages  pages
 	whole  slots
+	tasks  taskConns
 
 	watches *watches
 }
@@ -158,7 +159,8 @@ func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
 		Handler:           s.Handler(),
 		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 		BaseContext: func(net.Listener) context.Context { return requests },
-		ConnContext: withPeer,
+		ConnContext: s.tasks.accept,
+		ConnState:   s.tasks.changed,
 		ErrorLog:    slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelDebug),
 	}
 	if s.cfg.Secure != nil {
