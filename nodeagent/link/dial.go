@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -72,20 +73,21 @@ func (h *handshakes) explain(address string, err error) error {
 	return err
 }
 
-// connectUnix connects, and errs unless this user or root serves the socket.
+// connectUnix connects, and errs unless this user or root serves the socket, or, to an
+// agent that is root, the user whose directory it is in.
 func connectUnix(ctx context.Context, path string) (net.Conn, error) {
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "unix", path)
 	if err != nil {
 		return nil, err
 	}
-	if err := checkPeer(c.(*net.UnixConn)); err != nil { // it is one: the network is "unix"
+	if err := checkPeer(c.(*net.UnixConn), path); err != nil { // it is one: the network is "unix"
 		return nil, errors.Join(fmt.Errorf("socket %s: %w", path, err), c.Close())
 	}
 	return c, nil
 }
 
-func checkPeer(c *net.UnixConn) error {
+func checkPeer(c *net.UnixConn, path string) error {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return err
@@ -98,8 +100,38 @@ func checkPeer(c *net.UnixConn) error {
 	if err := errors.Join(err, credErr); err != nil {
 		return err
 	}
-	if cred.Uid != 0 && int(cred.Uid) != os.Geteuid() {
-		return fmt.Errorf("served by process %d of uid %d: want uid %d or root", cred.Pid, cred.Uid, os.Geteuid())
+	switch own := os.Geteuid(); {
+	case cred.Uid == 0 || int(cred.Uid) == own:
+		return nil
+	case own != 0:
+		return fmt.Errorf("served by process %d of uid %d: want uid %d or root", cred.Pid, cred.Uid, own)
+	}
+	if err := only(cred.Uid, path); err != nil {
+		return fmt.Errorf("served by process %d of uid %d: %w", cred.Pid, cred.Uid, err)
 	}
 	return nil
+}
+
+// only errs if another user than root and the one named can have put what is at path:
+// none of the directories above it may be theirs to write.
+func only(uid uint32, path string) error {
+	path, err := filepath.Abs(path)
+	if err == nil {
+		path, err = filepath.EvalSymlinks(path)
+	}
+	if err != nil {
+		return err
+	}
+	for dir := filepath.Dir(path); ; dir = filepath.Dir(dir) {
+		var s unix.Stat_t
+		if err := unix.Lstat(dir, &s); err != nil {
+			return &os.PathError{Op: "lstat", Path: dir, Err: err}
+		}
+		if s.Uid != 0 && s.Uid != uid || s.Mode&0o022 != 0 {
+			return fmt.Errorf("want root: others than that user and root can write to %s", dir)
+		}
+		if dir == "/" {
+			return nil
+		}
+	}
 }
