@@ -128,6 +128,26 @@ func (c *Cgroups) MakeAlloc(name string, a *schema.Assignment) error {
 	return nil
 }
 
+// Own lets user alone, beside the agent's own, look into the cgroup name: which tasks of
+// other owners there are, and what they use, is not a task's business. A nil user is the
+// agent's own, from whom nothing is kept.
+func (c *Cgroups) Own(name string, user *User) error {
+	if c.groups == nil || user == nil {
+		return nil
+	}
+	var errs []error
+	for _, dir := range c.groups.dirs(name) {
+		errs = append(errs, os.Chown(dir, -1, user.GID), os.Chmod(dir, 0o750))
+		if parent := filepath.Dir(dir); filepath.Base(parent) == c.name {
+			errs = append(errs, os.Chmod(parent, 0o711))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("cgroup: %w", err)
+	}
+	return nil
+}
+
 // Adopt takes over the cgroup that has the given directories, which an agent before
 // this one may have made, and returns its name; "" if there is none. whole says that
 // its cores are its own.

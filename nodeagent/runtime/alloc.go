@@ -91,7 +91,10 @@ func (h *alloc) make(name string, a *schema.Assignment) error {
 			return fmt.Errorf("shared ipc: %w", err)
 		}
 	}
-	return r.host.Cgroups().MakeAlloc(name, a)
+	if err := r.host.Cgroups().MakeAlloc(name, a); err != nil {
+		return err
+	}
+	return r.host.Cgroups().Own(name, user)
 }
 
 // allocMounts returns where what the tasks of an alloc share is mounted; dir is that of

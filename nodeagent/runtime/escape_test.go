@@ -296,6 +296,32 @@ func TestOwnCgroup(t *testing.T) {
 	}
 }
 
+// TestCgroupsOfOthers: a task sees its own cgroup, and neither the names of other
+// owners' tasks nor what they use.
+func TestCgroupsOfOthers(t *testing.T) {
+	t.Parallel()
+	needRoot(t)
+	m := newMachine(t)
+	m.needGroups(t, "memory")
+	hers := shell(1, "echo up; sleep 1000")
+	hers.Task.User, hers.Job.User = "alice", "alice"
+	_, dir := m.start(hers)
+	says(t, dir, "up")
+	script := `for d in $(find /sys/fs/cgroup -path "*/$1" 2>/dev/null); do
+		ls $d/ 2>/dev/null | grep -q alice && echo listed $d
+		for f in $d/` + host.TaskGroup(dir, hers) + `/*; do cat $f >/dev/null 2>&1 && echo read $f; done
+		ls -d $d/$2/cgroup.procs >/dev/null 2>&1 && echo own
+	done; echo end`
+	a := assignment(3)
+	own := host.TaskGroup(place(t, m.dir, a, 1), a)
+	a.Job.Task.Process.Command = []string{"/bin/sh", "-c", strings.ReplaceAll(script, "$", "$$"), "sh", host.GroupsName(m.dir), own}
+	p, dir := m.start(a)
+	wait(t, p)
+	if out := said(t, dir); strings.Contains(out, "listed") || strings.Contains(out, "read") || !strings.Contains(out, "own\n") || !strings.HasSuffix(out, "end\n") {
+		t.Errorf("%q", out)
+	}
+}
+
 // TestNoCapabilities: none is left in any set, and a program with set-user-ID
 // gives none.
 func TestNoCapabilities(t *testing.T) {

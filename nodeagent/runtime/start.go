@@ -170,6 +170,9 @@ func (r *Runtime) group(dir string, a *schema.Assignment, spec *keeper.Spec, dev
 		return err
 	}
 	err := cgroups.Make(name, a, devices)
+	if err == nil {
+		err = cgroups.Own(name, (*host.User)(spec.User))
+	}
 	if err == nil && r.ports {
 		err = cgroups.GuardPorts(name, a)
 	}
