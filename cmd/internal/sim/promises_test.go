@@ -79,7 +79,7 @@ var promises = map[string][]promise{
 		{sentence: "what the snapshot has on a machine that does not hold it any more is pending", oracles: []string{"checkTwice"}, mutants: []string{"restore-forgets"}},
 		{sentence: "what runs goes on, as the same process, if its job's data is in the snapshot or in the repository's head", oracles: []string{"checkLost", "checkTerm"}, mutants: []string{"restore-lost"}},
 		{sentence: "No number is given twice, also when a snapshot is restored again", oracles: []string{"checkState", "join", "checkTwice"}, mutants: []string{"restore-floor"}},
-		{sentence: "a batch task that finished less than 10 minutes before its machine reports stays finished", none: "what finished after the snapshot may run again or not: nobody tells here which of the two it was; reconciler/restore_test.go has it"},
+		{sentence: "a batch task that finished less than 10 minutes before its machine reports, by the clock of the machine, stays finished", none: "what finished after the snapshot may run again or not: nobody tells here which of the two it was; reconciler/restore_test.go has it"},
 		{sentence: "A leader that wakes up after its lease finds each of its writes refused, and stands by.", oracles: []string{"turnRival", "thaw"}, mutants: []string{"fence"}},
 		{sentence: "The master tries again every second and goes on without a restart.", none: outside + "cmd/internal/cell does that; here a master that loses its store is replaced"},
 		{sentence: "nothing is preempted for a drain", none: "a preemption names the task that it is for, which wants a place in any case"},
