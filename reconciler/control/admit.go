@@ -2,7 +2,6 @@ package control
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -15,10 +14,9 @@ import (
 // admissionMemo is a verdict that changed nothing, and what it was a function
 // of.
 type admissionMemo struct {
-	desired  *intent.Desired
-	jobs     map[schema.JobName]*schema.JobRecord
-	machines map[string]*schema.MachineRecord
-	verdict  quota.Admission
+	desired *intent.Desired
+	records uint64 // see model.State
+	verdict quota.Admission
 }
 
 // admission admits jobs.
@@ -126,7 +124,7 @@ func (s *admission) sayAdmitted(was, r *schema.JobRecord, d intent.DesiredJob) {
 // decide finds the verdict on the desired jobs; settled says that it changes nothing.
 func (s *admission) decide() (settled bool) {
 	desired := s.Desired
-	if m := *s.kept; m != nil && len(s.ChangedJobs()) == 0 && m.desired == desired && maps.Equal(m.jobs, s.Base.Jobs) && maps.Equal(m.machines, s.Base.Machines) &&
+	if m := *s.kept; m != nil && len(s.ChangedJobs()) == 0 && m.desired == desired && m.records == s.Base.Records &&
 		(m.verdict.Next.IsZero() || s.Now.Before(m.verdict.Next)) {
 		s.verdict = m.verdict
 		return true
@@ -139,7 +137,7 @@ func (s *admission) decide() (settled bool) {
 // remember keeps a verdict that changed nothing.
 func (s *admission) remember() {
 	if len(s.ChangedJobs()) == 0 {
-		*s.kept = &admissionMemo{s.Desired, maps.Clone(s.Base.Jobs), maps.Clone(s.Base.Machines), s.verdict}
+		*s.kept = &admissionMemo{s.Desired, s.Base.Records, s.verdict}
 	}
 }
 

@@ -1,23 +1,29 @@
 package control
 
 import (
+	"maps"
+	"slices"
+
 	"github.com/musterhq/muster/schema"
 )
 
 // followAllocs stops the tasks whose alloc has ended, or is to. Jobs that are at
 // rest are looked at only when the step has changed something of their set.
 func followAllocs(s pass, jobs []schema.JobName) {
-	changed := map[schema.JobName]bool{}
-	for _, name := range s.ChangedChunks() {
-		changed[name.Job] = true
-	}
-	active := map[schema.JobName]bool{}
+	follow := map[schema.JobName]bool{}
 	for _, name := range jobs {
-		active[name] = true
+		follow[name] = true
 	}
-	for _, name := range s.Jobs() {
-		set, inside := s.Inside(name)
-		if !active[name] && !(inside && changed[set]) {
+	for _, chunk := range s.ChangedChunks() {
+		if !s.hasAllocs(s.Base.Chunks[chunk]) && !s.hasAllocs(s.Chunk(chunk)) {
+			continue
+		}
+		for _, name := range s.InsideOf(chunk.Job) {
+			follow[name] = true
+		}
+	}
+	for _, name := range slices.SortedFunc(maps.Keys(follow), schema.JobName.Compare) {
+		if s.Job(name) == nil {
 			continue
 		}
 		for _, t := range s.Tasks(name) {
@@ -29,4 +35,12 @@ func followAllocs(s pass, jobs []schema.JobName) {
 			}
 		}
 	}
+}
+
+// hasAllocs reports whether any record of a chunk is of an alloc. c may be nil.
+func (s pass) hasAllocs(c *schema.Chunk) bool {
+	return c != nil && slices.ContainsFunc(c.Tasks, func(t schema.TaskRecord) bool {
+		data := s.Data(t.Data)
+		return data != nil && data.Kind == schema.Allocs
+	})
 }

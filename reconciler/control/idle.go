@@ -16,8 +16,12 @@ type idleJobs struct {
 	machines  map[string]machineMemo
 	jobs      map[schema.JobName]*idleJob
 	on        map[string]map[schema.JobName]bool // of them, by machine
+	active    map[schema.JobName]bool            // all others; some may be gone
+	due       dueJobs
 	suspended map[string]*schema.Suspension
 	several   bool // machines were up, so that tasks could be spread
+	written   int  // see model.State.WrittenSince
+	now       time.Time
 }
 
 // machineMemo is how a machine was when a step last looked at it.
@@ -29,11 +33,8 @@ type machineMemo struct {
 // idleJob is a job of which nothing has to be done before one of these changes or
 // until has come.
 type idleJob struct {
-	record   *schema.JobRecord
-	chunks   []*schema.Chunk
 	machines []string
 	until    facts.Until
-	left     time.Duration // until the time of day of until, when the job came to rest
 }
 
 // activity says which jobs have to be looked at.
@@ -57,26 +58,20 @@ func (s *activity) keep(job schema.JobName) {
 // tasks of theirs has changed, or says other things of them.
 func (s *activity) invalidate(released map[schema.TaskName]string) {
 	m := s.kept
-	if m.machines == nil {
-		m.machines, m.jobs, m.on = map[string]machineMemo{}, map[schema.JobName]*idleJob{}, map[string]map[schema.JobName]bool{}
-	}
+	s.begin()
 	for task := range released {
 		m.wakeUp(task.JobName)
 	}
 	if !maps.Equal(m.suspended, s.Base.Suspensions) {
 		m.suspended = maps.Clone(s.Base.Suspensions)
-		for name := range m.jobs { // what had no leave may have it now
-			m.wakeUp(name)
-		}
+		m.wakeAll() // what had no leave may have it now
 	}
 	for job := range s.Asked {
 		m.wakeUp(job)
 	}
 	if several := len(s.Up()) > 1; several != m.several {
 		m.several = several
-		for name := range m.jobs { // when it is to be looked at for repair depends on it
-			m.wakeUp(name)
-		}
+		m.wakeAll() // when a job is to be looked at for repair depends on it
 	}
 	for _, name := range s.Machines() {
 		was, known := m.machines[name]
@@ -129,45 +124,74 @@ func (m *idleJobs) wakeUp(job schema.JobName) {
 		return
 	}
 	delete(m.jobs, job)
+	m.active[job] = true
 	for _, name := range r.machines {
 		delete(m.on[name], job)
 	}
 }
 
-// atRest reports whether nothing has to be done of a job.
-func (s *activity) atRest(name schema.JobName) bool {
-	r := s.kept.jobs[name]
-	if r == nil {
-		return false
+// wakeAll says that each job has to be looked at.
+func (m *idleJobs) wakeAll() {
+	for name := range m.jobs {
+		m.wakeUp(name)
 	}
-	same := !s.JobChanged(name) && r.record == s.Base.Jobs[name] && len(r.chunks) == s.Span(name) && r.lasts(s.Now) && !lastOf(r.record).After(s.Now)
-	for n := 0; same && n < len(r.chunks); n++ {
-		same = r.chunks[n] == s.Base.Chunks[model.ChunkName{Job: name, Number: n}]
-	}
-	if !same {
-		s.kept.wakeUp(name)
-		return false
-	}
-	s.bookCell(r.until)
-	return true
 }
 
-// lasts reports whether until is still to come. When more is left than there was,
-// the clock was set back: see ahead.
-func (r *idleJob) lasts(now time.Time) bool {
-	timer, day := r.until.Monotonic, r.until.Wall
-	return (timer.IsZero() || now.Before(timer)) && (day.IsZero() || now.Before(day) && day.Sub(now) <= r.left)
+// begin has the jobs looked at of which something was stored since the last step, and
+// those whose time has come.
+func (s *activity) begin() {
+	m := s.kept
+	names, next, ok := s.Base.WrittenSince(m.written)
+	if !ok || m.jobs == nil {
+		*m = idleJobs{machines: map[string]machineMemo{}, jobs: map[schema.JobName]*idleJob{}, on: map[string]map[schema.JobName]bool{}, active: map[schema.JobName]bool{}}
+		for name := range s.Base.Jobs {
+			m.active[name] = true
+		}
+		names = nil
+	}
+	m.written = next
+	for _, name := range names {
+		m.wakeUp(name)
+		m.active[name] = true
+	}
+	// What was to come at a time of day may be over when the clock was set back.
+	if s.Now.Round(0).Before(m.now) {
+		m.wakeAll()
+	}
+	m.now = s.Now.Round(0)
+	for _, name := range m.due.pop(s.Now, m.jobs) {
+		m.wakeUp(name)
+	}
+}
+
+// notIdle returns the jobs that have to be looked at now, sorted.
+func (s *activity) notIdle() []schema.JobName {
+	for _, name := range s.ChangedJobs() {
+		s.kept.wakeUp(name)
+		s.kept.active[name] = true
+	}
+	names := make([]schema.JobName, 0, len(s.kept.active))
+	for name := range s.kept.active {
+		switch {
+		case s.Job(name) != nil:
+			names = append(names, name)
+		case s.Base.Jobs[name] == nil:
+			delete(s.kept.active, name)
+		}
+	}
+	slices.SortFunc(names, schema.JobName.Compare)
+	s.bookCell(s.kept.due.first(s.kept.jobs))
+	return names
 }
 
 // markIdle remembers that a job is idle, if the step has changed nothing of it
 // and nothing of it is under way.
 func (s *activity) markIdle(name schema.JobName) {
 	record := s.Base.Jobs[name]
-	if s.JobChanged(name) || record == nil || record.Admitted == "" || s.busy[name] || len(s.Asked[name]) > 0 || s.Base.Data[record.Admitted].Kind == schema.System {
+	if s.JobChanged(name) || record == nil || record.Admitted == "" || s.busy[name] || len(s.Asked[name]) > 0 || s.Base.Data[record.Admitted].Kind == schema.System || lastOf(record).After(s.Now) {
 		return
 	}
-	r := &idleJob{record: record, until: s.timers.jobs[name]}
-	r.left = r.until.Wall.Sub(s.Now)
+	r := &idleJob{until: s.timers.jobs[name]}
 	on := map[string]bool{}
 	for n := range s.Span(name) {
 		key := model.ChunkName{Job: name, Number: n}
@@ -175,7 +199,6 @@ func (s *activity) markIdle(name schema.JobName) {
 			return
 		}
 		c := s.Base.Chunks[key]
-		r.chunks = append(r.chunks, c)
 		for i := 0; c != nil && i < len(c.Tasks); i++ {
 			t := &c.Tasks[i]
 			if t.Stop != nil || t.Machine != "" && t.Data != record.Admitted {
@@ -188,6 +211,8 @@ func (s *activity) markIdle(name schema.JobName) {
 	}
 	r.machines = slices.Collect(maps.Keys(on))
 	s.kept.jobs[name] = r
+	delete(s.kept.active, name)
+	s.kept.due.add(name, r, s.kept.jobs)
 	for _, machine := range r.machines {
 		if s.kept.on[machine] == nil {
 			s.kept.on[machine] = map[schema.JobName]bool{}

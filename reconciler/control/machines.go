@@ -79,8 +79,11 @@ func (s machines) giveUp(q *facts.Silent) {
 // returned takes note of a machine that was given up and speaks again, and of one
 // that speaks though it is declared gone.
 func (s machines) returned(name string) {
-	r := *s.Machine(name)
-	d := s.MachineSpec(name)
+	d, was := s.MachineSpec(name), s.Machine(name)
+	if d.Gone == nil && was.LostSince.IsZero() && !was.Spoke && was.GoneSince.IsZero() {
+		return
+	}
+	r := *was
 	changed := !r.LostSince.IsZero()
 	if changed {
 		s.Event(schema.Event{Kind: schema.EventMachine, Machine: name, Message: "returned"})

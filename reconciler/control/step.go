@@ -195,12 +195,9 @@ func (s *step) run() {
 // follow takes what is known of the jobs that are not idle into their records, and
 // settles what has become of their rollouts.
 func (s *step) follow() {
-	var active []schema.JobName
-	for _, name := range s.Jobs() {
-		if !s.activity.atRest(name) {
-			active = append(active, name)
-			s.follower.followJob(name)
-		}
+	active := s.activity.notIdle()
+	for _, name := range active {
+		s.follower.followJob(name)
 	}
 	s.rollouts.moving, s.repair.uneven.moving = s.follower.stops.moving, s.follower.stops.rebalancing
 	s.judge.settle(active)
@@ -210,11 +207,8 @@ func (s *step) follow() {
 // that are going last, since their allocs go when nothing runs inside any more.
 func (s *step) scale() {
 	var last []schema.JobName
-	for _, name := range s.Jobs() {
-		if s.activity.atRest(name) {
-			continue
-		}
-		s.active = append(s.active, name)
+	s.active = s.activity.notIdle()
+	for _, name := range s.active {
 		if s.Goes(name) {
 			last = append(last, name)
 			continue

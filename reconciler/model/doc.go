@@ -4,8 +4,8 @@
 // In: writes that the store has taken, reports, and the time. Out: the documents, what
 // machines are to be told (Views), how machines are, and events of what is new.
 // Documents are never written to; Apply replaces them. There are no caches: what is
-// found out from a State is kept by who asks for it, for as long as State.Desires, or
-// the documents that it is of, are the same.
+// found out from a State is kept by who asks for it, for as long as the documents that it
+// is of are the same, as the counters of State and WrittenSince say.
 //
 // It is pure. A State and an Observed belong to one goroutine.
 package model

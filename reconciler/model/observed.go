@@ -372,9 +372,10 @@ const (
 // saying nothing (zero if never). One that has joined and not reported yet is
 // silent since then.
 func (o *Observed) HealthOf(r *schema.MachineRecord, now time.Time) (Health, time.Time) {
-	unheard := now.Sub(o.LastHeard(r.Name))
-	if unheard < SilentAfter && o.machines[r.Name] != nil {
-		return HealthUp, now.Add(SilentAfter - unheard)
+	if h := o.machines[r.Name]; h != nil {
+		if unheard := now.Sub(h.at); unheard < SilentAfter {
+			return HealthUp, now.Add(SilentAfter - unheard)
+		}
 	}
 	silence := o.Silence(r, now)
 	if silence >= o.LostAfter {

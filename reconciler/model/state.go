@@ -55,10 +55,14 @@ type State struct {
 	// Desires counts the changes of what intent.Of is a function of: that is the same for
 	// as long as this is.
 	Desires uint64
+	// Records counts the writes of the records of jobs and of machines.
+	Records uint64
 
 	// Indexes of Chunks: by machine, and by job how many chunks its records span.
 	holders holders
 	spans   map[schema.JobName]int
+
+	written jobLog
 }
 
 // ChunkName identifies a chunk of a job's task records.
@@ -164,6 +168,7 @@ func (s *State) apply(w Write) error {
 	case KeyData:
 		return s.applyData(schema.Digest(name), w)
 	case KeyMachine:
+		s.Records++
 		return put(s, s.Machines, name, w)
 	case KeySuspend:
 		s.Desires++
@@ -171,19 +176,13 @@ func (s *State) apply(w Write) error {
 	case KeyRestart:
 		return put(s, s.Restarts, name, w)
 	case KeyJob:
-		job, err := schema.ParseJobName(s.Cell + "/" + name)
-		if err != nil {
-			return err
-		}
-		if s.Head.Held != nil || len(s.Suspensions) > 0 { // what a kept job runs is what is wanted
-			s.Desires++
-		}
-		return put(s, s.Jobs, job, w)
+		return s.applyJob(name, w)
 	case KeyChunk:
 		key, err := parseChunkName(s.Cell, name)
 		if err != nil {
 			return err
 		}
+		s.written.add(key.Job, len(s.Jobs))
 		was := s.Chunks[key]
 		err = put(s, s.Chunks, key, w)
 		s.holders.replace(key, was, s.Chunks[key])
@@ -191,6 +190,20 @@ func (s *State) apply(w Write) error {
 		return err
 	}
 	return nil
+}
+
+// applyJob takes the record of the job with the given short name.
+func (s *State) applyJob(name string, w Write) error {
+	job, err := schema.ParseJobName(s.Cell + "/" + name)
+	if err != nil {
+		return err
+	}
+	if s.Head.Held != nil || len(s.Suspensions) > 0 { // what a kept job runs is what is wanted
+		s.Desires++
+	}
+	s.Records++
+	s.written.add(job, len(s.Jobs))
+	return put(s, s.Jobs, job, w)
 }
 
 // applyData takes job data. Machines get what this release knows of it, which
@@ -293,6 +306,13 @@ func (n ChunkName) Compare(o ChunkName) int {
 	return cmp.Or(n.Job.Compare(o.Job), cmp.Compare(n.Number, o.Number))
 }
 
+// WrittenSince returns the jobs of which documents were written since an earlier call
+// returned next, 0 for the first; some may be there more than once. It is not ok if that
+// is too long ago: any may have been.
+func (s *State) WrittenSince(last int) (names []schema.JobName, next int, ok bool) {
+	return s.written.since(last)
+}
+
 // Span returns how many chunks the records of a job span: one more than the greatest
 // number of one that is there.
 func (s *State) Span(job schema.JobName) int { return s.spans[job] }
@@ -307,9 +327,6 @@ func (s *State) JobsOn(machine string) iter.Seq[schema.JobName] {
 		}
 	}
 }
-
-// Spans returns the span of each job that has records. The map is the caller's.
-func (s *State) Spans() map[schema.JobName]int { return maps.Clone(s.spans) }
 
 // measure finds the span of a job, of which the chunk of a number has been written.
 func (s *State) measure(job schema.JobName, number int) {

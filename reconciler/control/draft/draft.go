@@ -32,7 +32,7 @@ type Draft struct {
 func New(s *model.State, now time.Time) *Draft {
 	d := &Draft{now: now, counter: s.Counter, changed: facts.Changes{
 		Jobs: map[schema.JobName]*schema.JobRecord{}, Data: map[schema.Digest]*schema.Job{}, Chunks: map[model.ChunkName]*schema.Chunk{},
-		Spans: s.Spans(), Machines: map[string]*schema.MachineRecord{}, Restarts: map[string]*schema.RestartRequest{}, Log: map[schema.JobName][]int{},
+		Spans: map[schema.JobName]int{}, Machines: map[string]*schema.MachineRecord{}, Restarts: map[string]*schema.RestartRequest{}, Log: map[schema.JobName][]int{},
 	}}
 	d.view = facts.ViewOf(s, &d.changed)
 	return d
@@ -277,7 +277,7 @@ func (d *Draft) garbage() []model.Write {
 		if j := d.view.Job(name); j != nil {
 			used[j.Admitted], used[j.Good] = true, true
 		}
-		for n := range d.changed.Spans[name] {
+		for n := range d.view.Span(name) {
 			if c := d.view.Chunk(model.ChunkName{Job: name, Number: n}); c != nil {
 				for i := range c.Tasks {
 					used[c.Tasks[i].Data] = true
@@ -287,7 +287,7 @@ func (d *Draft) garbage() []model.Write {
 	}
 	var out []model.Write
 	for digest, j := range d.view.Base.Data {
-		if name := j.ID(); !used[digest] && (changed[name] || d.view.Job(name) == nil && d.changed.Spans[name] == 0) {
+		if name := j.ID(); !used[digest] && (changed[name] || d.view.Job(name) == nil && d.view.Span(name) == 0) {
 			out = append(out, model.Write{Key: model.KeyData + string(digest)})
 		}
 	}

@@ -129,8 +129,7 @@ func (f *Facts) Up() []string { return f.up }
 
 // IsUp reports whether a machine may get tasks.
 func (f *Facts) IsUp(name string) bool {
-	_, ok := slices.BinarySearch(f.up, name)
-	return ok
+	return f.silent[name] == nil && f.Base.Machines[name] != nil
 }
 
 // SilentMachines returns those that are not up, by name.

@@ -15,7 +15,7 @@ type Changes struct {
 	Jobs     map[schema.JobName]*schema.JobRecord // nil is deleted
 	Data     map[schema.Digest]*schema.Job        // added
 	Chunks   map[model.ChunkName]*schema.Chunk
-	Spans    map[schema.JobName]int            // chunks that a job may have, of all jobs
+	Spans    map[schema.JobName]int            // chunks that a job may have
 	Machines map[string]*schema.MachineRecord  // nil is forgotten
 	Restarts map[string]*schema.RestartRequest // nil is over
 	// Log has the indices of tasks whose records have changed, by job, in order.
@@ -50,7 +50,7 @@ func ViewOf(base *model.State, changes *Changes) View {
 }
 
 // Stored returns a view of a state as it is.
-func Stored(base *model.State) View { return ViewOf(base, &Changes{Spans: base.Spans()}) }
+func Stored(base *model.State) View { return ViewOf(base, &Changes{}) }
 
 // Job returns the record of a job, nil if there is none.
 func (v View) Job(name schema.JobName) *schema.JobRecord {
@@ -106,7 +106,7 @@ func (v View) Jobs() []schema.JobName {
 // written to, and are not written to when the draft changes.
 func (v View) Tasks(job schema.JobName) []schema.TaskRecord {
 	changes := v.Changes(job)
-	if changes == 0 && v.changes.Spans[job] == 1 { // documents that are stored are never written to
+	if changes == 0 && v.Base.Span(job) <= 1 { // documents that are stored are never written to
 		if c := v.Base.Chunks[model.ChunkName{Job: job}]; c != nil {
 			return slices.Clip(c.Tasks)
 		}
@@ -116,7 +116,7 @@ func (v View) Tasks(job schema.JobName) []schema.TaskRecord {
 		return kept.records
 	}
 	var out []schema.TaskRecord
-	for n := range v.changes.Spans[job] {
+	for n := range v.Span(job) {
 		if c := v.Chunk(model.ChunkName{Job: job, Number: n}); c != nil {
 			out = append(out, c.Tasks...)
 		}
@@ -130,7 +130,9 @@ func (v View) Tasks(job schema.JobName) []schema.TaskRecord {
 func (v View) Changes(job schema.JobName) int { return len(v.changes.Log[job]) }
 
 // Span returns how many chunks a job may have.
-func (v View) Span(job schema.JobName) int { return v.changes.Spans[job] }
+func (v View) Span(job schema.JobName) int {
+	return max(v.changes.Spans[job], v.Base.Span(job))
+}
 
 // Task returns the record of a task, nil if there is none. It is not to be written to.
 func (v View) Task(t schema.TaskName) *schema.TaskRecord {

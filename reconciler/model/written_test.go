@@ -1,0 +1,39 @@
+package model
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/musterhq/muster/schema"
+)
+
+// TestWrittenSince: who asks often gets each job that was written since, and who asks
+// seldom is told so; what is kept is bounded.
+func TestWrittenSince(t *testing.T) {
+	t.Parallel()
+	s := NewState("c")
+	_, often, _ := s.WrittenSince(0)
+	seldom := often
+	for i := range 20_000 {
+		name := schema.JobName{Cell: "c", User: "u", Job: fmt.Sprint("j", i%7)}
+		w := s.Document(KeyJob+name.Short(), &schema.JobRecord{Name: name})
+		if i%2 == 0 {
+			w = s.Document(KeyChunk+name.Short()+"/0", &schema.Chunk{Job: name})
+		}
+		if err := s.Apply([]Write{w}); err != nil {
+			t.Fatal(err)
+		}
+		names, next, ok := s.WrittenSince(often)
+		if !ok || !slices.Equal(names, []schema.JobName{name}) {
+			t.Fatalf("write %d: %v, %t", i, names, ok)
+		}
+		often = next
+	}
+	if n := len(s.written.names); n > 4*keptWrites {
+		t.Errorf("it keeps %d names of 7 jobs", n)
+	}
+	if _, next, ok := s.WrittenSince(seldom); ok || next != often {
+		t.Errorf("20,000 writes ago is known: %d, %t", next, ok)
+	}
+}
