@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/reconciler/control"
+	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -73,6 +74,29 @@ func BenchmarkLargeCell(b *testing.B) {
 			if out := control.Step(c.kept()); len(out.Writes) > 0 {
 				b.Fatal("there is something to do")
 			}
+		}
+	})
+	// What a reader costs: of a cell that nobody has described, of one in which nothing
+	// has changed since, and when a machine has said something.
+	b.Run("describe", func(b *testing.B) {
+		for b.Loop() {
+			_ = new(status.Describer).Describe(c.described())
+		}
+	})
+	b.Run("describe-again", func(b *testing.B) {
+		for b.Loop() {
+			_ = c.describer.Describe(c.described())
+		}
+	})
+	b.Run("describe-report", func(b *testing.B) {
+		for b.Loop() {
+			c.observed.Hear(c.agents[0].report(), c.now)
+			_ = c.describer.Describe(c.described())
+		}
+	})
+	b.Run("snapshot", func(b *testing.B) {
+		for b.Loop() {
+			_ = c.master.Snapshot(c.now)
 		}
 	})
 	b.Run("repeat", func(b *testing.B) {

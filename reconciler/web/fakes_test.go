@@ -287,11 +287,15 @@ func (c *cell) Wait(ctx context.Context, after uint64) error {
 	}
 }
 
-func config(c *cell) web.Config {
+func newRegistry(c prometheus.Collector) *prometheus.Registry {
 	r := prometheus.NewPedanticRegistry()
-	r.MustRegister(web.NewMetrics(c))
+	r.MustRegister(c)
+	return r
+}
+
+func config(c *cell) web.Config {
 	return web.Config{
-		Name: "local", Cell: c, Suspensions: c, Restarts: c, Machines: c, Logs: c, Events: c, Metrics: r, Log: slog.New(slog.DiscardHandler),
+		Name: "local", Cell: c, Suspensions: c, Restarts: c, Machines: c, Logs: c, Events: c, Metrics: newRegistry(web.NewMetrics(c)), Log: slog.New(slog.DiscardHandler),
 		Repository: c,
 		// Whoever runs the test may ask.
 		Local: web.Local{Own: 990, Users: []web.LocalUser{{First: uint32(os.Geteuid()), Last: uint32(os.Geteuid()), Role: identity.Operator}}},

@@ -32,9 +32,10 @@ var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 // pageData is what the page shows.
 type pageData struct {
 	*status.Status
-	Jobs  []status.JobStatus
-	Tasks []status.TaskStatus // what needs attention first
-	More  int                 // tasks and jobs that are left out
+	Machines []status.MachineStatus
+	Jobs     []status.JobStatus
+	Tasks    []status.TaskStatus // what needs attention first, of each
+	More     int                 // tasks, jobs and machines that are left out
 }
 
 // page shows the status to people. It has no script and loads nothing.
@@ -44,12 +45,13 @@ func (s *Server) page(w http.ResponseWriter, r *http.Request) error {
 		return stopped(err)
 	}
 	d := pageData{Status: cell.Brief()}
-	var moreJobs, moreTasks int
+	var moreMachines, moreJobs, moreTasks int
+	d.Machines, moreMachines = first(slices.Values(cell.Machines()), func(m *status.MachineStatus) bool { return !m.Plain() })
 	d.Jobs, moreJobs = first(cell.Jobs(), func(j *status.JobStatus) bool { return j.Reason != "" })
 	d.Tasks, moreTasks = first(cell.Tasks(), func(t *status.TaskStatus) bool {
 		return t.State != status.TaskRunning && t.State != status.TaskDone
 	})
-	d.More = moreJobs + moreTasks
+	d.More = moreMachines + moreJobs + moreTasks
 	var b bytes.Buffer
 	if err := pageTemplate.Execute(&b, d); err != nil {
 		return fmt.Errorf("status page: %w", err)
