@@ -18,11 +18,11 @@ import (
 
 // statusFlags are what of the status is wanted, and how.
 type statusFlags struct {
-	master                       masterFlag
-	label                        labelFlag
-	out                          *outputFlag
-	wide, tasks, machines, watch bool
-	state                        string
+	master                            masterFlag
+	label                             labelFlag
+	out                               *outputFlag
+	all, wide, tasks, machines, watch bool
+	state                             string
 
 	states []status.TaskState // of state
 	args   []string
@@ -43,8 +43,10 @@ are of the version that a job runs. Tasks are listed of what is asked for by nam
 with --tasks, and with --state; those that are done only with --state done. CPU is in
 cores: 500m is half of one.
 
-Lines are as long as the screen is wide, COLUMNS says, or 80 where neither is known;
-what has no room is cut or left out, and -o wide tells all.`,
+A cell has at most 30 lines, whatever its size: what is wrong, the worst first, and how
+much there is in all. --all tells of everything, and so do lists that are asked for.
+Lines are as long as the screen is wide, or COLUMNS says: what has no room is cut or left
+out, and -o wide tells all. Elsewhere than on a screen nothing is cut.`,
 		Example: `  muster status
   muster status search/web
   muster status machine m-17
@@ -77,6 +79,7 @@ what has no room is cut or left out, and -o wide tells all.`,
 	f.master.add(c)
 	f.label.add(c)
 	f.out = addOutput(c, "text", "wide", "json")
+	c.Flags().BoolVar(&f.all, "all", false, "tell of all jobs, machines and causes, however many lines that takes")
 	c.Flags().BoolVar(&f.wide, "wide", false, "tell all, in lines of any length: -o wide")
 	c.Flags().BoolVar(&f.tasks, "tasks", false, "list tasks")
 	c.Flags().BoolVar(&f.machines, "machines", false, "list all machines, not only those that are not plainly up")
@@ -117,7 +120,7 @@ func (f *statusFlags) parse(args []string) (err error) {
 
 // query returns what of the status is to be asked for.
 func (f *statusFlags) query() client.StatusQuery {
-	return client.StatusQuery{Group: f.label.group(f.args), Brief: !f.tasks && f.out.value != "json"}
+	return client.StatusQuery{Group: f.label.group(f.args), Brief: !f.tasks && f.out.value != "json", Short: f.bounded(), Most: mostLines}
 }
 
 // text returns a status as it is printed.
@@ -136,20 +139,25 @@ func (f *statusFlags) text(ctx context.Context, std stdio, cl *client.Client, s 
 		err := printJSON(&b, s)
 		return b.String(), err
 	}
-	rows := 0
-	if height(std.out) > 0 && f.out.value == "text" && !f.wide {
-		rows = mostRows
+	lines := 0
+	if f.bounded() {
+		lines = mostLines
 	}
+	wide := f.wide || f.out.value == "wide"
 	return screen.Status(s, screen.View{
-		Rows:  rows,
-		Width: columns(std.out, f.wide || f.out.value == "wide"), Painter: screen.Painter(isTerminal(std.out)), Name: strings.Join(f.args, ""),
+		Lines: lines, All: f.all || wide,
+		Width: lineCells(std.out, wide), Painter: screen.Painter(isTerminal(std.out)), Name: strings.Join(f.args, ""),
 		Tasks: f.tasks, Machines: f.machines, States: f.states,
 	}), nil
 }
 
-// mostRows is how many jobs are listed on a terminal, from which more would push the
-// verdict.
-const mostRows = 40
+// mostLines is how many lines a cell has whatever its size: a screen of them.
+const mostLines = 30
+
+// bounded reports whether the cell is told in mostLines.
+func (f *statusFlags) bounded() bool {
+	return f.out.value == "text" && !f.wide && !f.all && !f.machines && len(f.args) == 0
+}
 
 // watchStatus shows the status whenever it changes, until ctx ends: on a terminal in
 // its place, else below the one before. While the master does not answer, that is

@@ -35,11 +35,11 @@ func (s *Status) Counted() Totals {
 }
 
 // Shortened returns s with its totals, and of the jobs and the machines of which there is
-// nothing to say the first so many only.
+// nothing to say, and of the machines with nothing but notes, the first so many only.
 func (s *Status) Shortened(most int) *Status {
 	out, totals := *s, s.Counted()
 	out.Totals = &totals
-	jobs, machines := most, most
+	jobs, machines, noted := most, most, most
 	out.Jobs = keep(s.Jobs, func(j *JobStatus) bool {
 		if j.plain() {
 			jobs--
@@ -47,10 +47,12 @@ func (s *Status) Shortened(most int) *Status {
 		return !j.plain() || jobs >= 0
 	})
 	out.Machines = keep(s.Machines, func(m *MachineStatus) bool {
+		left := &noted
 		if m.Plain() {
-			machines--
+			left = &machines
 		}
-		return !m.Plain() || machines >= 0
+		*left--
+		return m.Troubled() || *left >= 0
 	})
 	return &out
 }
@@ -61,6 +63,9 @@ func (j *JobStatus) plain() bool {
 }
 
 // Plain reports whether there is nothing to say of a machine but that it is up.
-func (m *MachineStatus) Plain() bool {
-	return m.Health == string(model.HealthUp) && m.Draining == nil && !m.Cordoned && len(m.Conditions) == 0 && len(m.Notes) == 0
+func (m *MachineStatus) Plain() bool { return !m.Troubled() && len(m.Notes) == 0 }
+
+// Troubled reports whether a machine does not take tasks as others do.
+func (m *MachineStatus) Troubled() bool {
+	return m.Health != string(model.HealthUp) || m.Draining != nil || m.Cordoned || len(m.Conditions) > 0
 }

@@ -189,7 +189,7 @@ const lines = 4
 // and diagnostics are told.
 func (c *cause) write(b *strings.Builder, v *View) {
 	most := 0
-	if v.Width > 0 {
+	if !v.All {
 		most = named
 	}
 	b.WriteByte('\n')
@@ -202,7 +202,7 @@ func (c *cause) write(b *strings.Builder, v *View) {
 	}
 	for i, d := range c.ds {
 		if most > 0 && i == most {
-			v.para(b, "  ", "", fmt.Sprintf("and %d more; `muster status --wide` tells all", len(c.ds)-i))
+			v.para(b, "  ", "", fmt.Sprintf("and %d more; `muster status --all` tells all", len(c.ds)-i))
 			break
 		}
 		v.diagnostic(b, "  ", &d)
@@ -229,7 +229,7 @@ func (v *View) diagnostic(b *strings.Builder, indent string, d *schema.Diagnosti
 	if field != "" {
 		field += ": "
 	}
-	v.para(b, indent+where+string(d.Severity)+": ", colour, field+v.short(d.Message))
+	v.para(b, indent+where+string(d.Severity)+": ", colour, field+v.bounded(d.Message))
 	if d.Expected != "" {
 		v.para(b, indent+"  want: ", "", d.Expected)
 	}
@@ -238,9 +238,9 @@ func (v *View) diagnostic(b *strings.Builder, indent string, d *schema.Diagnosti
 	}
 }
 
-// short returns a text as far as it is told on a screen with an end.
-func (v *View) short(s string) string {
-	if v.Width == 0 {
+// bounded returns a text as far as it is told on a screen with an end.
+func (v *View) bounded(s string) string {
+	if v.All {
 		return s
 	}
 	return Elide(exact.ReplaceAllString(s, "$1"), lines*v.Width)
@@ -250,7 +250,7 @@ func (v *View) short(s string) string {
 // more than the label does.
 func (v *View) para(b *strings.Builder, label, colour, text string) {
 	in := len(label) - len(strings.TrimLeft(label, " "))
-	out := Wrap(label, strings.Repeat(" ", in+2), v.short(text), v.Width)
+	out := Wrap(label, strings.Repeat(" ", in+2), v.bounded(text), v.Width)
 	if word := strings.TrimSpace(label); colour != "" && strings.HasPrefix(out, label) {
 		out = strings.Repeat(" ", in) + v.Painter.Paint(colour, word) + out[in+len(word):]
 	}

@@ -14,13 +14,15 @@ import (
 
 // View is what of a status is wanted, and for which screen.
 type View struct {
-	Width    int // in cells; 0 tells everything, in lines of any length
+	Width    int  // in cells; 0: lines of any length
+	All      bool // tell everything: all names, machines, jobs and diagnostics
 	Painter  Painter
 	Name     string // the job, task or machine that was asked for; "" for the cell
 	Tasks    bool   // list tasks
 	Machines bool   // list all machines
-	// Rows is how many jobs are listed at most; 0: all.
-	Rows int
+	// Lines is how many lines the cell has at most, without the tasks that are listed; 0:
+	// any number. What has no room is counted.
+	Lines int
 	// States are those of the tasks that are listed; empty: all but those that
 	// are done.
 	States []status.TaskState
@@ -32,18 +34,41 @@ func (v *View) machine() bool { return v.Name != "" && !strings.Contains(v.Name,
 // Status returns a status: the verdict, what is not as desired, and the machines
 // and jobs.
 func Status(s *status.Status, v View) string {
-	var b strings.Builder
-	all := causes(s)
+	text := v.cell(s)
+	if v.Lines > 0 && strings.Count(text, "\n") > v.Lines {
+		text = v.short(s)
+	}
+	b := strings.Builder{}
+	b.WriteString(text)
+	if v.Tasks {
+		b.WriteByte('\n')
+		v.tasks(&b, s)
+	}
+	if v.Name != "" {
+		v.details(&b, s)
+	}
+	return b.String()
+}
+
+// head writes whether all is as the commit says, and what is to be known of the cell.
+func (v *View) head(b *strings.Builder, s *status.Status, all []cause) {
 	b.WriteString(v.verdict(s, all) + "\n")
 	if a := s.Master; a != nil {
 		what, _, _ := strings.Cut(a.Message, "\n")
-		v.para(&b, "master: ", Red, fmt.Sprintf("%s (since %s); tasks run on, and what follows is as this master knew it last", what, a.Since.Format("15:04:05")))
+		v.para(b, "master: ", Red, fmt.Sprintf("%s (since %s); tasks run on, and what follows is as this master knew it last", what, a.Since.Format("15:04:05")))
 	}
 	for _, n := range s.Notes {
-		v.para(&b, "  note: ", "", n)
+		v.para(b, "  note: ", "", n)
 	}
+}
+
+// cell returns all that there is to tell of a cell, or a part of it, but its tasks.
+func (v *View) cell(s *status.Status) string {
+	var b strings.Builder
+	all := causes(s)
+	v.head(&b, s, all)
 	for i := range all {
-		all[i].write(&b, &v)
+		all[i].write(&b, v)
 	}
 	for i := range s.Warnings {
 		if i == 0 {
@@ -55,14 +80,11 @@ func Status(s *status.Status, v View) string {
 	v.machines(&b, s)
 	if len(s.Jobs) > 0 {
 		b.WriteByte('\n')
-		b.WriteString(v.jobs(s))
-	}
-	if v.Tasks {
-		b.WriteByte('\n')
-		v.tasks(&b, s)
-	}
-	if v.Name != "" {
-		v.details(&b, s)
+		t := v.jobs(s, worstFirst(s.Jobs, v.All))
+		b.WriteString(t.Text(v.Width, v.Painter))
+		if left := s.Counted().Jobs.Total - len(s.Jobs); left > 0 {
+			fmt.Fprintf(&b, "%d more, which are as desired; --all lists them\n", left)
+		}
 	}
 	return b.String()
 }
@@ -116,11 +138,37 @@ func commitName(commit string) string {
 // machines writes how many machines there are of each kind, and lists those that
 // are not plainly up, or all.
 func (v *View) machines(b *strings.Builder, s *status.Status) {
-	plain := func(m *status.MachineStatus) bool {
-		return m.Health == string(model.HealthUp) && m.Draining == nil && !m.Cordoned && len(m.Conditions) == 0 && len(m.Notes) == 0
+	if !v.machine() {
+		b.WriteString(machineCount(s) + "\n")
 	}
-	count := map[string]int{}
-	t := Table{Columns: []Column{
+	listed := func(m *status.MachineStatus) bool { return v.Machines || v.machine() || v.All || !m.Plain() }
+	if t := v.machineTable(s, listed); len(t.Rows) > 0 {
+		b.WriteString(t.Text(v.Width, v.Painter))
+	}
+}
+
+// machineCount says how many machines there are of each kind.
+func machineCount(s *status.Status) string {
+	n := s.Counted().Machines
+	var parts []string
+	for _, x := range []struct {
+		n int
+		h model.Health
+	}{{n.Up, model.HealthUp}, {n.Silent, model.HealthSilent}, {n.Lost, model.HealthLost}} {
+		if x.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", x.n, x.h))
+		}
+	}
+	line := schema.Count(n.Total, "machine")
+	if len(parts) > 0 {
+		line += ": " + strings.Join(parts, ", ")
+	}
+	return line
+}
+
+// machineTable returns the machines that are listed.
+func (v *View) machineTable(s *status.Status, listed func(*status.MachineStatus) bool) *Table {
+	t := &Table{Columns: []Column{
 		{Head: "MACHINE", Least: 12, Always: true},
 		{Head: "HEALTH", Least: 12, Always: true},
 		{Head: "TASKS", Always: true, Rank: 1},
@@ -131,27 +179,11 @@ func (v *View) machines(b *strings.Builder, s *status.Status) {
 	}}
 	for i := range s.Machines {
 		m := &s.Machines[i]
-		count[m.Health]++
-		if v.Machines || v.machine() || v.Width == 0 || !plain(m) {
+		if listed(m) {
 			t.Rows = append(t.Rows, machineRow(m))
 		}
 	}
-	if !v.machine() {
-		var parts []string
-		for _, h := range []model.Health{model.HealthUp, model.HealthSilent, model.HealthLost} {
-			if n := count[string(h)]; n > 0 {
-				parts = append(parts, fmt.Sprintf("%d %s", n, h))
-			}
-		}
-		line := schema.Count(len(s.Machines), "machine")
-		if len(parts) > 0 {
-			line += ": " + strings.Join(parts, ", ")
-		}
-		b.WriteString(line + "\n")
-	}
-	if len(t.Rows) > 0 {
-		b.WriteString(t.Text(v.Width, v.Painter))
-	}
+	return t
 }
 
 func machineRow(m *status.MachineStatus) []Cell {
@@ -184,9 +216,9 @@ func machineRow(m *status.MachineStatus) []Cell {
 	}
 }
 
-// jobs returns the table of jobs.
-func (v *View) jobs(s *status.Status) string {
-	t := Table{Columns: []Column{
+// jobs returns the table of some jobs of s.
+func (v *View) jobs(s *status.Status, jobs []*status.JobStatus) *Table {
+	t := &Table{Columns: []Column{
 		{Head: "JOB", Least: 12, Always: true},
 		{Head: "KIND", Always: true, Rank: 6},
 		{Head: "BAND", Always: true, Rank: 7},
@@ -200,8 +232,7 @@ func (v *View) jobs(s *status.Status) string {
 		{Head: "COMMIT", Always: true, Rank: 4},
 		{Head: "REASON", Least: 16, Rank: 8},
 	}}
-	for i := range s.Jobs {
-		j := &s.Jobs[i]
+	for _, j := range jobs {
 		reason := j.Reason
 		if j.Crashes != "" {
 			reason = strings.TrimPrefix(reason+"; it "+j.Crashes, "; ")
@@ -230,25 +261,7 @@ func (v *View) jobs(s *status.Status) string {
 			{Text: reason},
 		})
 	}
-	return v.listed(s, &t)
-}
-
-// listed returns the table of jobs, of which few are told where Rows says so: first
-// those that are not as desired.
-func (v *View) listed(s *status.Status, t *Table) string {
-	if v.Rows == 0 || len(t.Rows) <= v.Rows {
-		return t.Text(v.Width, v.Painter)
-	}
-	var troubled, fine [][]Cell
-	for i, r := range t.Rows {
-		if s.Jobs[i].Reason != "" {
-			troubled = append(troubled, r)
-		} else {
-			fine = append(fine, r)
-		}
-	}
-	t.Rows = append(troubled, fine...)[:v.Rows]
-	return t.Text(v.Width, v.Painter) + fmt.Sprintf("%d more (%d of all %d are as desired); -o wide lists all\n", len(s.Jobs)-v.Rows, len(fine), len(s.Jobs))
+	return t
 }
 
 // brief returns the beginning of a commit that is unique enough beside a job.
@@ -275,7 +288,7 @@ func (v *View) tasks(b *strings.Builder, s *status.Status) {
 		switch {
 		case len(v.States) > 0 && !slices.Contains(v.States, task.State):
 			continue
-		case len(v.States) == 0 && task.State == status.TaskDone && strings.Count(v.Name, "/") < 2 && v.Width > 0:
+		case len(v.States) == 0 && task.State == status.TaskDone && strings.Count(v.Name, "/") < 2 && !v.All:
 			done++
 			continue
 		}

@@ -125,10 +125,12 @@ func TestStatus(t *testing.T) {
 		"sixty-narrow":    {sixty(), View{Width: 40, Tasks: true}},
 		"sixty-tasks":     {sixty(), View{Width: 80, Tasks: true}},
 		"sixty-state":     {sixty(), View{Width: 120, Tasks: true, States: []status.TaskState{status.TaskUnknown, status.TaskPending}}},
-		"sixty-wide":      {sixty(), View{}},
+		"sixty-wide":      {sixty(), View{All: true}},
+		"sixty-short":     {sixty(), View{Width: 80, Lines: 30}},
+		"sixty-pipe":      {sixty(), View{Lines: 30}},
 		"sixty-colours":   {sixty(), View{Width: 80, Painter: true}},
 		"broken":          {broken, View{Width: 80}},
-		"thousands":       {thousands(), View{Width: 80, Rows: 10}},
+		"thousands":       {thousands(), View{Width: 80, Lines: 30}},
 		"nothing-applied": {&status.Status{Cell: "local", At: noon, Waits: []status.Wait{{Kind: status.WaitNoCommit, Message: "no commit has been seen yet"}}}, View{Width: 80}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -138,6 +140,9 @@ func TestStatus(t *testing.T) {
 				if n := Cells(strings.TrimSuffix(line, "\n")); tt.v.Width > 0 && n > tt.v.Width && !bool(tt.v.Painter) {
 					t.Errorf("%d cells, want %d: %s", n, tt.v.Width, line)
 				}
+			}
+			if n := strings.Count(got, "\n"); tt.v.Lines > 0 && n > tt.v.Lines {
+				t.Errorf("%d lines, want %d", n, tt.v.Lines)
 			}
 			file := filepath.Join("testdata", name+".golden")
 			if *update {
