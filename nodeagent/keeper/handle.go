@@ -232,7 +232,7 @@ func (h *Handle) settle(why string) (Exit, error) {
 	// it runs nothing.
 	_, err := os.Lstat(filepath.Join(h.dir, LockFile))
 	began := !errors.Is(err, os.ErrNotExist)
-	lock, err := claim(h.dir)
+	lock, err := look(h.dir)
 	if lostDir(h.dir) {
 		return h.forget()
 	}

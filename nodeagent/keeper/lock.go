@@ -11,3 +11,9 @@ import "github.com/musterhq/muster/schema/filelock"
 func claim(dir string) (*filelock.Lock, error) {
 	return filelock.Take(filelock.Config{Dir: dir, File: LockFile, Whole: true})
 }
+
+// look is claim for an agent, which makes no LockFile: that there is one says that a
+// keeper has had the lock.
+func look(dir string) (*filelock.Lock, error) {
+	return filelock.Take(filelock.Config{Dir: dir, File: LockFile, Whole: true, Look: true})
+}

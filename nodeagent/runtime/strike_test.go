@@ -1,6 +1,7 @@
 package runtime_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -194,6 +195,31 @@ func TestKeeperKilledAtEveryEffect(t *testing.T) {
 		})
 	}
 }
+
+// TestKeeperKilledBesideAgent: an agent that has looked into the directory of a keeper
+// which had not begun leaves nothing there by which the next one takes it for begun.
+func TestKeeperKilledBesideAgent(t *testing.T) {
+	t.Parallel()
+	var dir string
+	var looked error
+	var s *struck
+	s = newStruck(t, func(strike.Effect) strike.Verdict { // the first: it lives, and has no lock yet
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(errLooked)
+		_, looked = s.Adopt(ctx, dir)
+		return strike.Verdict{Kill: true}
+	})
+	dir = place(t, s.dir, shell(0, ""), 1)
+	if _, err := s.Start(t.Context(), dir, struckTask()); err == nil {
+		t.Fatal("a keeper that was killed has started the task")
+	}
+	if !errors.Is(looked, errLooked) {
+		t.Errorf("while it lived: %v, want that it was waited for", looked)
+	}
+	s.check(t, dir)
+}
+
+var errLooked = errors.New("it was looked at once")
 
 // TestKeeperRefusedAtEveryEffect has the disk refuse each thing that a keeper
 // writes, once: a task either does not start, and it is said why, or its exit

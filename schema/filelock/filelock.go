@@ -40,6 +40,10 @@ type Config struct {
 	// another. A disk that is full or read-only is then no obstacle, since the file
 	// need not be made or written to. Nothing else may lock the directory.
 	Whole bool
+	// Look leaves a file that is not there unmade where Whole has locked the directory:
+	// whoever comes after sees from the file whether others than those that look have
+	// had the lock.
+	Look bool
 	// Owner is written to the file for who is refused; "" writes nothing.
 	Owner string
 	// Wait is how long a lock that is held is waited for; 0: not at all.
@@ -76,6 +80,11 @@ func (l *Lock) take() error {
 		}
 	}
 	name := filepath.Join(l.cfg.Dir, l.cfg.File)
+	if l.cfg.Look && len(l.files) > 0 {
+		if _, err := os.Lstat(name); errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+	}
 	if err := l.lock(name, l.open, l.cfg.Wait); err != nil {
 		if len(l.files) > 0 && unwritable(err) {
 			return nil // the directory has to do

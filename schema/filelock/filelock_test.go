@@ -91,6 +91,25 @@ func TestWhole(t *testing.T) {
 	refused(t, cfg, "")
 }
 
+// TestLook: who only looks makes no file, and keeps others from the lock all the same.
+func TestLook(t *testing.T) {
+	t.Parallel()
+	cfg := config(t)
+	cfg.Whole = true
+	looks := cfg
+	looks.Look = true
+	l := take(t, looks)
+	if entries, err := os.ReadDir(cfg.Dir); err != nil || len(entries) != 0 {
+		t.Errorf("in the directory: %v, %v; want nothing", entries, err)
+	}
+	refused(t, cfg, "")
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	take(t, cfg)
+	refused(t, looks, "me")
+}
+
 // TestReplaced: what is locked is what the name leads to, even if that was replaced
 // between its opening and its locking.
 func TestReplaced(t *testing.T) {
