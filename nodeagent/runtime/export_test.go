@@ -32,3 +32,6 @@ var Filter = seccompFilter
 
 // Cgroups returns the cgroups of p.
 func (p *Process) Cgroups() []string { return p.handle.Spec.Cgroups }
+
+// Denied are the system calls that no task may make, whatever the arguments.
+var Denied = denied

@@ -6,7 +6,6 @@ import (
 
 	"github.com/elastic/go-seccomp-bpf"
 	"github.com/elastic/go-seccomp-bpf/arch"
-	"github.com/musterhq/muster/nodeagent/host"
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 )
@@ -41,16 +40,30 @@ const newNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUT
 // netlink, with which libraries ask for addresses. Of others the buffers are not
 // counted as the task's, nor bounded (vsock), or they have faults more often than
 // users (alg, tipc, can).
-var families = []uint64{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6, unix.AF_NETLINK}
+var families = []uint32{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6, unix.AF_NETLINK}
 
-// noFamily is what socket returns for a kind that the kernel has not.
-const noFamily = seccomp.ActionErrno | seccomp.Action(unix.EAFNOSUPPORT)
+// What is answered to a call that is refused: by EPERM, as a kind of socket that the
+// kernel has not, and as a system call that the kernel has not.
+const (
+	refused  = seccomp.ActionErrno | seccomp.Action(unix.EPERM)
+	noFamily = seccomp.ActionErrno | seccomp.Action(unix.EAFNOSUPPORT)
+	notThere = seccomp.ActionErrno | seccomp.Action(unix.ENOSYS)
+)
 
-// notThere is what a system call returns that the kernel has not.
-const notThere = seccomp.ActionErrno | seccomp.Action(unix.ENOSYS)
+// Where struct seccomp_data has the number of the call, its architecture, and its
+// arguments, eight bytes each.
+const (
+	numberOffset   = 0
+	archOffset     = 4
+	argumentOffset = 16
+)
 
-// seccompFilter assembles the filter of tasks, in the keeper's form. alone says
-// that a task has a pid namespace of its own.
+// fileSetattr is the number of file_setattr, one for all architectures, which the
+// library does not know yet.
+const fileSetattr = 469
+
+// seccompFilter makes the filter of tasks, in the keeper's form. alone says that a
+// task has a pid namespace of its own.
 func seccompFilter(alone bool) ([]byte, error) {
 	native, err := arch.GetInfo("")
 	if err != nil {
@@ -60,82 +73,36 @@ func seccompFilter(alone bool) ([]byte, error) {
 	if !alone {
 		names = append(names[:len(names):len(names)], peeking...)
 	}
-	group := seccomp.SyscallGroup{
-		Action:             seccomp.ActionErrno, // with EPERM
-		NamesWithCondtions: []seccomp.NameWithConditions{{Name: "clone", Conditions: seccomp.ArgumentConditions{{Operation: seccomp.BitsSet, Value: newNamespaces}}}},
-	}
+	rules := map[uint32]verdict{fileSetattr: returns(refused)}
 	for _, name := range names {
-		if _, ok := native.SyscallNames[name]; ok {
-			group.Names = append(group.Names, name)
+		if n, ok := native.SyscallNames[name]; ok {
+			rules[uint32(n)] = returns(refused)
 		}
 	}
-	policy := seccomp.Policy{DefaultAction: seccomp.ActionAllow, Syscalls: []seccomp.SyscallGroup{
-		group,
+	for name, v := range map[string]verdict{
+		"clone": judged(0, bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: newNamespaces}, seccomp.ActionAllow, refused),
 		// Its flags are behind a pointer, where no filter sees them: whoever
 		// calls it falls back to clone.
-		{Action: notThere, Names: []string{"clone3"}},
-		{Action: noFamily, NamesWithCondtions: []seccomp.NameWithConditions{
-			{Name: "socket", Conditions: otherFamilies()}, {Name: "socketpair", Conditions: otherFamilies()},
-		}},
-	}}
-	program, err := policy.Assemble()
-	if err != nil {
-		return nil, fmt.Errorf("seccomp: %w", err)
+		"clone3": returns(notThere),
+		"socket": only(families), "socketpair": only(families),
+		"ioctl": noProjects(),
+	} {
+		if n, ok := native.SyscallNames[name]; ok {
+			rules[uint32(n)] = v
+		}
 	}
-	return encode(append(append(onlyNative(native), noProjects(native)...), program...))
-}
-
-// otherFamilies holds when the first argument is none of families.
-func otherFamilies() seccomp.ArgumentConditions {
-	var all seccomp.ArgumentConditions
-	for _, f := range families {
-		all = append(all, seccomp.Condition{Operation: seccomp.NotEqual, Value: f})
-	}
-	return all
-}
-
-// archOffset is where struct seccomp_data has the architecture of the call.
-const archOffset = 4
-
-// onlyNative goes before a program of which the library would allow all calls
-// of another architecture, such as of 32-bit programs.
-func onlyNative(native *arch.Info) []bpf.Instruction {
-	return []bpf.Instruction{
+	// All calls of another architecture, such as of 32-bit programs, go by other numbers.
+	program := []bpf.Instruction{
 		bpf.LoadAbsolute{Off: archOffset, Size: 4},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(native.ID), SkipTrue: 1},
 		bpf.RetConstant{Val: uint32(notThere)},
-	}
-}
-
-// Where struct seccomp_data has the number of the call, and the lower half of its
-// second argument, by the byte order.
-const (
-	numberOffset = 0
-	secondLow    = 16 + 8
-)
-
-// fileSetattr is the number of file_setattr, one for all architectures, which the
-// library does not know yet.
-const fileSetattr = 469
-
-// noProjects keeps tasks from giving their files to another project, or to none, which
-// every owner of a file may: it would be counted no more. The kernel looks at half of
-// an ioctl's request only, which the library cannot.
-func noProjects(native *arch.Info) []bpf.Instruction {
-	second := uint32(secondLow)
-	if binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
-		second += 4
-	}
-	ioctl := uint32(native.SyscallNames["ioctl"])
-	return []bpf.Instruction{
 		bpf.LoadAbsolute{Off: numberOffset, Size: 4},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: fileSetattr, SkipTrue: 4},
-		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: ioctl, SkipTrue: 4},
-		bpf.LoadAbsolute{Off: second, Size: 4},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: host.SetAttributes, SkipTrue: 1},
-		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: host.SetFlags, SkipTrue: 1},
-		bpf.RetConstant{Val: uint32(seccomp.ActionErrno | seccomp.Action(unix.EPERM))},
 	}
+	tree, err := searchTree(rules)
+	if err != nil {
+		return nil, err
+	}
+	return encode(append(program, tree...))
 }
 
 func encode(program []bpf.Instruction) ([]byte, error) {
