@@ -70,6 +70,7 @@ func openUsers(dir string, of UserRange, docs durable.Documents) (*users, error)
 		if err == nil && doc.Given != nil {
 			u.given = doc.Given
 		}
+		changed = u.addSecond() || changed
 	}
 	var found map[string][]int
 	found, u.used = ownersOf(dir)
@@ -77,6 +78,30 @@ func openUsers(dir string, of UserRange, docs durable.Documents) (*users, error)
 		u.saveOrReport()
 	}
 	return u, nil
+}
+
+// addSecond takes the users that only the second copy has, for one that was given is
+// never given again: the first was put there by somebody, or written last when an agent
+// was killed. It reports whether there are any.
+func (u *users) addSecond() bool {
+	var doc usersDocument
+	if (durable.Documents{}).Read(durable.Second(u.file), durable.Second(usersFile), &doc) != nil {
+		return false // it is written again
+	}
+	had := len(u.given)
+	for _, owner := range slices.Sorted(maps.Keys(doc.Given)) {
+		id := doc.Given[owner]
+		if _, ok := u.given[owner]; !ok && !slices.Contains(slices.Collect(maps.Values(u.given)), id) {
+			u.given[owner] = id
+		}
+	}
+	if len(u.given) == had {
+		return false
+	}
+	if u.docs.Report != nil {
+		u.docs.Report(durable.Damage{File: u.file, Why: "it is older than its other copy", Repaired: true})
+	}
+	return true
 }
 
 // learn takes the users of what runs: of owners that are in no file.

@@ -106,6 +106,48 @@ func TestUsersDamaged(t *testing.T) {
 	}
 }
 
+// TestUsersOlder: who was given a user keeps it, though the file is an older copy that does
+// not know, and there is no directory of his any more.
+func TestUsersOlder(t *testing.T) {
+	t.Parallel()
+	dir, of := t.TempDir(), UserRange{First: 70_000, Last: 70_001}
+	told := 0
+	open := func() *users {
+		u, err := openUsers(dir, of, durable.Documents{Report: func(durable.Damage) { told++ }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return u
+	}
+	id := func(u *users, owner string) int {
+		id, err := u.id(owner)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return id
+	}
+	u := open()
+	id(u, "alice")
+	older, err := os.ReadFile(u.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bob := id(u, "bob")
+	if err := os.WriteFile(u.file, older, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	u = open()
+	if _, err := u.id("carol"); err == nil {
+		t.Error("carol was given a user that is another's")
+	}
+	if got := id(u, "bob"); got != bob {
+		t.Errorf("bob has %d, and had %d", got, bob)
+	}
+	if open(); told != 1 {
+		t.Errorf("told %d times, want once", told)
+	}
+}
+
 // TestUsersOfOldRelease: the file of an earlier release is taken once, and written
 // with its checksums.
 func TestUsersOfOldRelease(t *testing.T) {
