@@ -53,6 +53,7 @@ type Agent struct {
 	pending  Ready // to be handed out
 	plan     Plan  // the newest, without what of it has been handed out
 	acted    bool  // something was done since the plan was made
+	insisted bool  // the view was handed out again in this turn, for a start
 	wake     time.Time
 	withheld map[schema.TaskRef]bool // as of the newest plan
 	report   *schema.Report          // the newest
@@ -170,6 +171,10 @@ type Act struct {
 	// InUse says, for Start, that another generation has one of its ports, nil if
 	// none has: then it is refused before it is tried.
 	InUse error
+	// Unkept says, for Start, that the disk has refused the view which asks for it, nil if
+	// it has that: then it is refused before it is tried, since an agent that comes after
+	// would take the task for one that nobody has assigned.
+	Unkept error
 }
 
 // EventKind is what an Event is of.
@@ -301,7 +306,7 @@ func (a *Agent) tell(e Event) { a.pending.Events = append(a.pending.Events, e) }
 func (a *Agent) next(now time.Time) {
 	switch a.phase {
 	case beginning:
-		a.phase = deciding
+		a.phase, a.insisted = deciding, false
 		a.reread(now)
 		a.writeAgain(now)
 		a.lookAround(now)
@@ -315,6 +320,9 @@ func (a *Agent) next(now time.Time) {
 		switch {
 		case len(a.plan.Actions) > 0:
 			x := a.plan.Actions[0]
+			if x.Kind == Start && a.insist() {
+				return
+			}
 			a.plan.Actions = a.plan.Actions[1:]
 			a.act(x, now)
 		case len(a.plan.Sticky) > 0:

@@ -71,7 +71,13 @@ func (d *driver) decide() []string {
 func (d *driver) act(x *nodeagent.Act) {
 	d.note("%s %s", x.Kind, x.Task.Short())
 	d.agent.Done(x, nil, d.now)
-	if x.Kind == nodeagent.Start {
+	switch {
+	case x.Kind != nodeagent.Start:
+	case x.Unkept != nil:
+		d.note("refused: %v", x.Unkept)
+		cause := schema.Cause{Kind: schema.CauseOutOfResources, Resource: schema.MachineDisk, Message: x.Unkept.Error()}
+		d.agent.Started(incarnationOf(x.Task, x.Generation, x.Incarnation), &nodeagent.StartOutcome{Err: x.Unkept, Refused: &cause}, d.now)
+	default:
 		process := nodeagent.Incarnation{Boot: "boot-1", PID: 7, StartedAt: d.now}
 		d.agent.Started(incarnationOf(x.Task, x.Generation, x.Incarnation), &nodeagent.StartOutcome{Written: true, Process: process}, d.now)
 	}
@@ -149,6 +155,28 @@ func TestAgentOnBadDisk(t *testing.T) {
 		t.Errorf("note %q, want none", s.Note)
 	}
 	d.want(t, "all is written")
+}
+
+// TestAgentStartsByStoredView: nothing is started by a view that the disk has not, which
+// an agent that comes after would know nothing of: it is written again first, once for all
+// starts of a turn.
+func TestAgentStartsByStoredView(t *testing.T) {
+	t.Parallel()
+	d := newDriver(nodeagent.Found{})
+	a, b, c := assignment("a", 0, 1, schema.Service), assignment("b", 0, 2, schema.Service), assignment("c", 0, 3, schema.Service)
+	full := &nodeagent.DiskError{Err: errors.New("no space left"), Trouble: nodeagent.DiskFull}
+	refuse := map[nodeagent.DocumentKind]error{nodeagent.ViewDocument: full}
+	d.refuse = refuse
+	d.assign(t, 1, a)
+	if r, more := d.agent.Ready(d.now); !more || d.agent.Stored(r.Writes[0], full, d.now) {
+		t.Fatalf("handed out %+v, want the view", r)
+	}
+	d.refuse = nil
+	d.want(t, "the disk takes it the second time", "tell conditions", "write view again", "start u/a/0")
+	d.refuse = refuse
+	d.assign(t, 2, a, b, c)
+	d.want(t, "it does not", "write view", "write view again",
+		"start u/b/0", "refused: no space left", "start u/c/0", "refused: no space left", "write assignment", "write end", "end u/b/0", "write assignment", "write end", "end u/c/0")
 }
 
 // TestAgentGoneDirectory: what was to be kept of a task whose directory has gone is given

@@ -69,6 +69,7 @@ func isTrouble(err error, kinds ...Trouble) bool {
 // an agent that takes over before the disk has it knows what was there before, and
 // that is true as far as it goes: how each process ended its keeper has written down,
 // in room that was kept for that, and what of the view is newer the master says again.
+// Nothing is started by a view that is not on disk, see Act.Unkept.
 type unsaved struct {
 	list  []unsavedDocument // in the order in which they are to be written
 	retry time.Time
@@ -87,6 +88,14 @@ func (u *unsaved) of(r schema.TaskRef) error {
 		if x.TaskRef == r && x.err != nil {
 			return x.err
 		}
+	}
+	return nil
+}
+
+// why says why a document is not on disk; nil: it is, or was not tried yet.
+func (u *unsaved) why(d Document) error {
+	if i := u.index(d); i >= 0 {
+		return u.list[i].err
 	}
 	return nil
 }
@@ -126,6 +135,18 @@ func (a *Agent) writeAgain(now time.Time) {
 	for _, x := range a.unsaved.list {
 		a.pending.Writes = append(a.pending.Writes, Write{x.Document, true})
 	}
+}
+
+// insist hands out a view that is not on disk, once a turn, before something is started
+// by it. It reports whether it has.
+func (a *Agent) insist() bool {
+	view := Document{Kind: ViewDocument}
+	if a.insisted || a.unsaved.index(view) < 0 {
+		return false
+	}
+	a.insisted = true
+	a.pending.Writes = append(a.pending.Writes, Write{view, true})
+	return true
 }
 
 // Stored says how a write went: a *DiskError if the disk is to blame. It reports

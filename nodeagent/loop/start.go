@@ -59,6 +59,9 @@ func (s *starter) launch(ctx context.Context, x *nodeagent.Act) started {
 		}
 		return out
 	}
+	if x.Unkept != nil {
+		return refuse(schema.CauseStartFailed, x.Unkept)
+	}
 	// It may have been lost since, with its directory.
 	if _, err := os.Lstat(filepath.Join(dir, assignmentFile)); !x.Written || errors.Is(err, fs.ErrNotExist) {
 		if err := s.disk.writeAssignment(x.Assignment); err != nil {

@@ -142,23 +142,31 @@ func (w *World) stopOf(m *machine, of nodeagent.Running) *schema.Cause {
 // start starts an incarnation, or says why it cannot be. It reports whether the agent
 // has died of that.
 func (w *World) start(m *machine, x *nodeagent.Act) (out nodeagent.StartOutcome, died bool) {
-	w.checkStart(x.Action)
+	out.Written = x.Written
 	refuse := func(kind schema.CauseKind, message string) (nodeagent.StartOutcome, bool) {
 		out.Refused = &schema.Cause{Kind: kind, Message: message}
 		w.note("%s refuses %s generation %d: %s", m.name, x.Task.Short(), x.Generation, message)
 		return out, false
 	}
+	full := func(what string, err error) (nodeagent.StartOutcome, bool) {
+		out.Err = err
+		out, _ = refuse(schema.CauseOutOfResources, "disk: "+what+": "+err.Error())
+		out.Refused.Resource = schema.MachineDisk
+		return out, false
+	}
+	if x.Unkept != nil {
+		return full("keep the view", x.Unkept)
+	}
+	w.checkStart(x.Action)
 	g, err := w.keep(m, x.Assignment)
 	switch {
 	case errors.Is(err, errDied):
 		return out, true
 	case err != nil:
-		out.Err = err
-		out, _ = refuse(schema.CauseOutOfResources, "disk: keep the assignment: "+err.Error())
-		out.Refused.Resource = schema.MachineDisk
-		return out, false
+		return full("keep the assignment", err)
 	}
 	out.Written = true
+	w.checkKnown(m, x.Action)
 	if x.InUse != nil {
 		return refuse(schema.CausePortInUse, x.InUse.Error())
 	}

@@ -154,9 +154,6 @@ func (w *World) checkTerm(m *machine, a nodeagent.Action) {
 	if r != nil && a.Cause.Kind == schema.CauseAllocGone && !w.stands(a.Task.JobName, r) {
 		return // what the store says of the task is still on its way
 	}
-	if a.Cause.Kind == schema.CauseSuperseded && m.disk.refused["view.json"] {
-		return // its agent goes by the view that an earlier one could write down last
-	}
 	if r != nil && r.Generation == a.Generation && r.Machine == m.name && r.Stop == nil && a.Cause.Kind != schema.CauseUnhealthy {
 		w.violate("task %s generation %d is told to stop on %s (%s), where the store says it shall run", a.Task, a.Generation, m.name, a.Cause)
 	}
@@ -169,6 +166,14 @@ func (w *World) stands(job schema.JobName, r *schema.TaskRecord) bool {
 	}
 	a := w.oracle.record(r.Alloc.Of(job))
 	return a != nil && a.Generation == r.Alloc.Generation && a.Machine == r.Machine && a.Stop == nil
+}
+
+// checkKnown: a machine starts nothing of which the view on its disk does not tell: an
+// agent that comes after would stop it.
+func (w *World) checkKnown(m *machine, a nodeagent.Action) {
+	if m.disk.view.Find(a.Task, a.Generation) == nil {
+		w.violate("task %s generation %d is started on %s, whose disk does not have the view that asks for it", a.Task, a.Generation, m.name)
+	}
 }
 
 // checkStart: what finished does not run again, unless its machine was given up
