@@ -47,6 +47,9 @@ type Known struct {
 	// Lost, if set, returns what can be known of the Spec of dir when that is
 	// damaged: Cgroups and Mark, by which the task is found.
 	Lost func(dir string) Spec
+	// Past says that a later incarnation was started in its place: nothing of this one
+	// is left, whatever its files say, and what looks like it is the later one's.
+	Past bool
 }
 
 // Prepare writes spec to dir, which must be there and empty. It comes before
@@ -245,6 +248,12 @@ func (h *Handle) settle(why string) (Exit, error) {
 	var exit Exit
 	ok, err := read(docs, h.dir, ExitFile, &exit)
 	lost := damaged(err)
+	if !ok && err == nil && h.known.Past {
+		lost = &durable.Damage{File: filepath.Join(h.dir, ExitFile), Why: "it is missing"}
+		if docs.Report != nil {
+			docs.Report(*lost)
+		}
+	}
 	if ok {
 		dropAside(h.dir) // the disk took the end, and said that it did not
 	}
@@ -301,7 +310,7 @@ func (h *Handle) endOrphan(began bool, lost *durable.Damage) (Exit, error) {
 	if h.known.Lost != nil && len(spec.Command) == 0 && !spec.Probe && began {
 		spec, lost = h.known.Lost(h.dir), cmp.Or(h.lostSpec(quiet), lost)
 	}
-	if spec.Boot == "" || spec.Boot == h.known.Boot {
+	if !h.known.Past && (spec.Boot == "" || spec.Boot == h.known.Boot) {
 		sweepOrphans(&spec, state.Task)
 	}
 	exit := Exit{Code: -1, At: time.Now(), OOM: cgroup.Dirs(spec.Cgroups).OOMKills() > 0}

@@ -85,9 +85,10 @@ func copyFile(from, to string) error {
 // bench is a machine whose agent, in this process, is stopped and started.
 type bench struct {
 	*realStory
-	tasks processes
-	loop  *loop.Loop
-	stop  func()
+	processes processes
+	loop      *loop.Loop
+	stop      func()
+	with      func(*loop.Config) // nil: as begin has it
 }
 
 func newBench(t *testing.T) *bench {
@@ -112,7 +113,7 @@ func (b *bench) end() {
 func (b *bench) halt() {
 	b.stop()
 	b.stop = nil
-	if err := b.tasks.Close(); err != nil {
+	if err := b.processes.Close(); err != nil {
 		b.t.Error(err)
 	}
 }
@@ -124,17 +125,20 @@ func (b *bench) begin() {
 	found := loop.NewDamages(b.dir, log)
 	began := time.Now()
 	var err error
-	b.tasks, err = openProcesses(host.Config{Dir: b.dir, Damaged: found.Report}, runtime.Config{
+	b.processes, err = openProcesses(host.Config{Dir: b.dir, Damaged: found.Report}, runtime.Config{
 		Keeper: filepath.Join(b.bin, "muster-keeper"), Log: log, Writable: []string{filepath.Dir(b.log)},
 	})
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	b.loop, err = loop.New(b.t.Context(), loop.Config{
-		Cell: "local", Machine: schema.MachineInfo{Name: "m1", Boot: b.tasks.Boot(), Ports: schema.PortRange{First: 1}},
-		Dir: b.dir, Runtime: b.tasks, Log: log, Metrics: prometheus.NewRegistry(), Damages: found, LookEvery: 50 * time.Millisecond,
-	})
-	if err != nil {
+	cfg := loop.Config{
+		Cell: "local", Machine: schema.MachineInfo{Name: "m1", Boot: b.processes.Boot(), Ports: schema.PortRange{First: 1}},
+		Dir: b.dir, Runtime: b.processes, Log: log, Metrics: prometheus.NewRegistry(), Damages: found, LookEvery: 50 * time.Millisecond,
+	}
+	if b.with != nil {
+		b.with(&cfg)
+	}
+	if b.loop, err = loop.New(b.t.Context(), cfg); err != nil {
 		b.t.Fatal(err)
 	}
 	if took := time.Since(began); took > 20*time.Second {
@@ -169,7 +173,7 @@ func (b *bench) until(what string, ok func(schema.TaskStatus) bool) map[string]s
 		for _, s := range b.loop.Report().Tasks {
 			all[s.Task.Job] = s
 			if !ok(s) {
-				waits = append(waits, fmt.Sprintf("%s: %s", line(s), s.Note))
+				waits = append(waits, fmt.Sprintf("%s: %s %v", line(s), s.Note, s.Exits))
 			}
 		}
 		if len(waits) == 0 && len(all) == len(b.view) {

@@ -1,13 +1,16 @@
 package loop
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/musterhq/muster/nodeagent"
+	"github.com/musterhq/muster/nodeagent/durable"
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/atomicfile"
 )
@@ -85,31 +88,76 @@ func (d *disk) writeMemory(machine string, m nodeagent.Memory) error {
 			doc.View.Assignments[i] = a
 		}
 	}
-	if err := d.write(filepath.Join(d.root, viewFile), doc); err != nil {
+	name := filepath.Join(d.root, viewFile)
+	text, err := json.Marshal(doc)
+	if err == nil {
+		err = d.write(name, json.RawMessage(text))
+	}
+	if err != nil {
 		return fmt.Errorf("keep the view: %w", err)
 	}
+	_ = d.writeSoon(durable.Second(name), json.RawMessage(text)) // the first is there
 	return nil
 }
 
-// readMemory reads what was kept for the machine; nothing if it is damaged.
+// writeSoon is write for what is of use while the machine is up, and need not survive
+// that it goes down: it does not wait for the disk.
+func (d *disk) writeSoon(name string, v any) error {
+	b, err := durable.Seal(d.id(name), v)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	temp := name + ".new"
+	if err := errors.Join(atomicfile.Aside(temp), os.WriteFile(temp, b, 0o600)); err != nil {
+		return err
+	}
+	return atomicfile.Replace(temp, name)
+}
+
+// readMemory reads what was kept for the machine; nothing if it is damaged. It is kept
+// twice, and the second copy is written last: a first that is older was put there by
+// somebody, and would have tasks stopped that are to run.
 func (d *disk) readMemory(machine string) (nodeagent.Memory, error) {
-	var doc viewDocument
 	name := filepath.Join(d.root, viewFile)
-	if ok, _, err := d.read(name, &doc); err != nil || !ok {
+	m, first, err := d.readView(name, machine)
+	if err != nil {
 		return nodeagent.Memory{}, err
 	}
+	other, second, err := d.readView(durable.Second(name), machine)
+	if err != nil || !second || first && !newer(&other, &m) {
+		return m, nil //nolint:nilerr // the first is good without it
+	}
+	if first {
+		d.reportDamage(name, "it is older than its other copy", true)
+	} else if _, err := os.Lstat(name); errors.Is(err, fs.ErrNotExist) {
+		d.reportDamage(name, "it is missing; its other copy is there", true)
+	}
+	return other, d.writeMemory(machine, other)
+}
+
+// newer reports whether a was kept after b.
+func newer(a, b *nodeagent.Memory) bool {
+	return a.Epoch > b.Epoch || a.View != nil && a.View.Newer(b.View)
+}
+
+// readView reads one of the copies; false if it is not there, or damaged.
+func (d *disk) readView(name, machine string) (m nodeagent.Memory, ok bool, err error) {
+	var doc viewDocument
+	if ok, _, err := d.read(name, &doc); err != nil || !ok {
+		return m, false, err
+	}
 	if doc.Machine != "" && doc.Machine != machine {
-		return nodeagent.Memory{}, fmt.Errorf("%s is of machine %s", name, doc.Machine)
+		return m, false, fmt.Errorf("%s is of machine %s", name, doc.Machine)
 	}
 	if doc.View != nil {
 		for i := range doc.View.Assignments {
 			a := &doc.View.Assignments[i]
 			if a.Job = doc.Jobs[a.Data]; a.Job == nil {
-				return nodeagent.Memory{}, fmt.Errorf("%s lacks the data %s of %s", name, a.Data, a.Task)
+				return m, false, fmt.Errorf("%s lacks the data %s of %s", name, a.Data, a.Task)
 			}
 		}
 	}
-	return nodeagent.Memory{Epoch: doc.Epoch, View: doc.View}, nil
+	return nodeagent.Memory{Epoch: doc.Epoch, View: doc.View}, true, nil
 }
 
 // healthFile is what is known of an incarnation's health, in its directory: an

@@ -93,6 +93,7 @@ func (d *disk) writeIdentity(is identity) error {
 func (d *disk) readIdentity() (found identity, whole bool, err error) {
 	var all []identity
 	var errs []error
+	missing := ""
 	for _, name := range []string{identityFile, identityCopy} {
 		var is identity
 		switch ok, damage, err := d.read(filepath.Join(d.root, name), &is); {
@@ -100,9 +101,11 @@ func (d *disk) readIdentity() (found identity, whole bool, err error) {
 			errs = append(errs, damage)
 		case err != nil:
 			errs = append(errs, err)
-		case ok && is.ID == "":
+		case !ok:
+			missing = name
+		case is.ID == "":
 			errs = append(errs, fmt.Errorf("%s: no id in it", name))
-		case ok:
+		default:
 			all = append(all, is)
 		}
 	}
@@ -111,6 +114,9 @@ func (d *disk) readIdentity() (found identity, whole bool, err error) {
 		all[0].Refused = all[0].Refused || all[1].Refused
 		return all[0], false, nil
 	case len(all) > 0:
+		if missing != "" {
+			d.reportDamage(filepath.Join(d.root, missing), "it is missing; its other copy is there", true)
+		}
 		return all[0], len(all) == 2, nil
 	case len(errs) > 0:
 		return identity{}, false, errors.Join(errs...)

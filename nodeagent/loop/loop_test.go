@@ -198,7 +198,7 @@ func TestUnreadable(t *testing.T) {
 		s.until("u/web/0 g1 running")
 		s.agent.stop()
 		file := filepath.Join(s.dir, "tasks/local/u/web/0/1/assignment.json")
-		for _, name := range []string{file, filepath.Join(s.dir, "view.json")} {
+		for _, name := range []string{file, filepath.Join(s.dir, "view.json"), filepath.Join(s.dir, "view.copy.json")} {
 			if err := os.WriteFile(name, []byte("{"), 0o600); err != nil {
 				s.t.Fatal(err)
 			}

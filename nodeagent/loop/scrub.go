@@ -82,6 +82,9 @@ func (o *owner) documents() []document {
 	}
 	for _, d := range o.agent.Documents() {
 		list = append(list, document{o.disk.path(d), d, d.Kind == nodeagent.HealthDocument})
+		if d.Kind == nodeagent.ViewDocument {
+			list = append(list, document{durable.Second(o.disk.path(d)), d, false})
+		}
 	}
 	return list
 }
@@ -183,7 +186,8 @@ func (o *owner) finishUpgrade() error {
 	d := o.disk
 	name := filepath.Join(d.root, durable.FormatFile)
 	var f format
-	if ok, _, err := d.read(name, &f); ok && f.Format == formatNow || err != nil {
+	ok, lost, err := d.read(name, &f)
+	if ok && f.Format == formatNow || err != nil {
 		return err
 	}
 	if d.docs.Old && o.agent.Unreadable() {
@@ -201,6 +205,8 @@ func (o *owner) finishUpgrade() error {
 			}
 		}
 		d.docs.Old = false
+	} else if !ok && lost == nil {
+		d.reportDamage(name, "it is missing", true)
 	}
 	return d.write(name, format{formatNow})
 }

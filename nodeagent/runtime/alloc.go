@@ -110,13 +110,27 @@ func (r *Runtime) adoptAlloc(dir string) (*Process, bool, error) {
 	h := &alloc{runtime: r, dir: dir}
 	err := r.host.Documents().Read(filepath.Join(dir, allocFile), h.id(), &h.state)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, false, nil
+		if err = r.missingAlloc(dir); err == nil {
+			return nil, false, nil
+		}
 	}
 	why := ""
 	var damage *durable.Damage
 	switch {
-	case errors.As(err, &damage):
-		h.state = r.lostAlloc(dir)
+	case errors.As(err, &damage) && isPast(dir):
+		number, _ := strconv.Atoi(filepath.Base(dir))
+		h.state = allocState{Boot: r.host.Boot(), StartedAt: time.Now(), Ended: &schema.Exit{Incarnation: number, Code: -1, At: time.Now(), Message: damage.Error()}}
+		if err := h.save(); err != nil {
+			return nil, true, err
+		}
+	case damage != nil:
+		if h.state = r.lostAlloc(dir); r.wholeAlloc(dir, &h.state) {
+			if err := h.save(); err != nil {
+				return nil, true, err
+			}
+			damage = nil
+			break
+		}
 		why = damage.Error()
 	case err != nil:
 		return nil, true, fmt.Errorf("%s: %w", dir, err)
@@ -144,6 +158,29 @@ func (r *Runtime) adoptAlloc(dir string) (*Process, bool, error) {
 		p.inc.Unseen = damage != nil
 	}
 	return p, true, err
+}
+
+// missingAlloc errs with a *durable.Damage if dir, which has no allocFile, is that of an
+// alloc all the same: then its cgroups are there, and nothing of a task.
+func (r *Runtime) missingAlloc(dir string) error {
+	if _, err := os.Lstat(filepath.Join(dir, keeper.SpecFile)); err == nil || len(r.lostAlloc(dir).Cgroups) == 0 {
+		return nil
+	}
+	damage := &durable.Damage{File: filepath.Join(dir, allocFile), Why: "it is missing"}
+	if report := r.host.Documents().Report; report != nil {
+		report(*damage)
+	}
+	return damage
+}
+
+// wholeAlloc reports whether all is there that an alloc has, whose state was lost: then
+// it goes on, for the state says no more than that.
+func (r *Runtime) wholeAlloc(dir string, state *allocState) bool {
+	all := r.host.Cgroups().Dirs(host.AllocGroupIn(filepath.Dir(dir)))
+	if !r.sees.sharesIPC() {
+		state.Mounts = nil
+	}
+	return len(all) > 0 && len(state.Cgroups) == len(all) && (len(state.Mounts) == 0 || isNamespace(state.Mounts[1]))
 }
 
 // missing returns the first of dirs that is not there, "" if all are.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 
 	"github.com/musterhq/muster/nodeagent/host"
 	"github.com/musterhq/muster/nodeagent/keeper"
@@ -82,11 +83,22 @@ func (r *Runtime) Adopt(ctx context.Context, dir string) (*Process, error) {
 		}
 		return p, nil
 	}
-	h, err := keeper.Open(ctx, dir, keeper.Known{Boot: r.host.Boot(), Documents: r.host.Documents(), Lost: r.lostSpec})
+	h, err := keeper.Open(ctx, dir, keeper.Known{Boot: r.host.Boot(), Documents: r.host.Documents(), Lost: r.lostSpec, Past: isPast(dir)})
 	if err != nil {
 		return nil, fmt.Errorf("adopt: %w", err)
 	}
 	return r.hold(dir, h)
+}
+
+// isPast reports whether a later incarnation was started than that whose directory is
+// dir: then nothing of this one is left.
+func isPast(dir string) bool {
+	number, err := strconv.Atoi(filepath.Base(dir))
+	list, _ := os.ReadDir(filepath.Dir(dir)) // unreadable: it is taken for the last
+	return err == nil && slices.ContainsFunc(list, func(e os.DirEntry) bool {
+		n, err := strconv.Atoi(e.Name())
+		return err == nil && n > number
+	})
 }
 
 // prepare makes all that the keeper needs to be there.
