@@ -53,7 +53,6 @@ type Agent struct {
 	pending  Ready // to be handed out
 	plan     Plan  // the newest, without what of it has been handed out
 	acted    bool  // something was done since the plan was made
-	insisted bool  // the view was handed out again in this turn, for a start
 	wake     time.Time
 	withheld map[schema.TaskRef]bool // as of the newest plan
 	report   *schema.Report          // the newest
@@ -306,7 +305,7 @@ func (a *Agent) tell(e Event) { a.pending.Events = append(a.pending.Events, e) }
 func (a *Agent) next(now time.Time) {
 	switch a.phase {
 	case beginning:
-		a.phase, a.insisted = deciding, false
+		a.phase, a.unsaved.insisted = deciding, false
 		a.reread(now)
 		a.writeAgain(now)
 		a.lookAround(now)

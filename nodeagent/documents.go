@@ -73,6 +73,8 @@ func isTrouble(err error, kinds ...Trouble) bool {
 type unsaved struct {
 	list  []unsavedDocument // in the order in which they are to be written
 	retry time.Time
+	// insisted says that the view was handed out again in this turn, for a start.
+	insisted bool
 }
 
 type unsavedDocument struct {
@@ -141,10 +143,10 @@ func (a *Agent) writeAgain(now time.Time) {
 // by it. It reports whether it has.
 func (a *Agent) insist() bool {
 	view := Document{Kind: ViewDocument}
-	if a.insisted || a.unsaved.index(view) < 0 {
+	if a.unsaved.insisted || a.unsaved.index(view) < 0 {
 		return false
 	}
-	a.insisted = true
+	a.unsaved.insisted = true
 	a.pending.Writes = append(a.pending.Writes, Write{view, true})
 	return true
 }

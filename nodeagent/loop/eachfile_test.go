@@ -361,7 +361,7 @@ func mustTell(path, way string) bool {
 	job, name := kindOf(path)
 	switch way {
 	case "deleted":
-		return !slices.Contains([]string{"health.json", "end.json", "stop.json"}, name) && (job != "done" || name != "exit.json")
+		return !slices.Contains([]string{"health.json", "end.json", "stop.json"}, name) && (job != "done" || name == "assignment.json")
 	case "older":
 		return name == "view.json" || name == "users.json"
 	}

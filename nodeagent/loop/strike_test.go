@@ -40,10 +40,11 @@ func (r *refusal) judge(dir string, e strike.Effect) strike.Verdict {
 
 // matters reports whether a refused effect is one of which something must be said:
 // what a file that is locked holds is for people, and where none can be made for want
-// of room the directory's own lock does.
+// of room the directory's own lock does; the view's second copy is of use only if the
+// first is damaged.
 func (r *refusal) matters(e strike.Effect) bool {
 	base := filepath.Base(e.Path)
-	return r.errno != syscall.ENOSPC || base != "agent.lock" && base != keeper.LockFile
+	return !strings.HasPrefix(base, "view.copy.json") && (r.errno != syscall.ENOSPC || base != "agent.lock" && base != keeper.LockFile)
 }
 
 // writes returns how many effects on the disk there were.
