@@ -195,8 +195,8 @@ func TestUnit(t *testing.T) {
 	if err != nil || len(out) > 0 {
 		t.Errorf("systemd-analyze verify: %v\n%s", err, out)
 	}
-	// In tenths. docs/operations.md says what keeps it from being less.
-	const exposure = "--threshold=72"
+	// In tenths. The unit says what keeps it from being less.
+	const exposure = "--threshold=67"
 	if out, err := exec.Command(analyze, "security", "--offline=true", exposure, unit).CombinedOutput(); err != nil {
 		t.Errorf("systemd-analyze security %s: %v\n%s", exposure, err, out)
 	}
@@ -213,8 +213,8 @@ func TestUnitLeavesTasksAlone(t *testing.T) {
 	for line := range strings.Lines(string(b)) {
 		option, _, _ := strings.Cut(line, "=")
 		for _, never := range []string{
-			"BindPaths", "BindReadOnlyPaths", "InaccessiblePaths", "MemoryDenyWriteExecute", "Private", "ProcSubset", "Protect",
-			"ReadOnlyPaths", "ReadWritePaths", "RestrictNamespaces", "RestrictSUIDSGID", "RootDirectory", "RootImage", "TemporaryFileSystem", "UMask", "LockPersonality",
+			"BindPaths", "BindReadOnlyPaths", "InaccessiblePaths", "MemoryDenyWriteExecute", "Private", "ProcSubset",
+			"ProtectControlGroups", "ProtectHome", "ProtectKernel", "ProtectProc", "ProtectSystem", "ReadOnlyPaths", "ReadWritePaths", "RestrictNamespaces", "RestrictSUIDSGID", "RootDirectory", "RootImage", "TemporaryFileSystem", "UMask", "LockPersonality",
 		} {
 			if strings.HasPrefix(option, never) {
 				t.Errorf("the unit has %s", strings.TrimSpace(line))
