@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -77,6 +78,8 @@ type Server struct {
 	cfg   Config
 	logs  openings[*openLog]
 	execs openings[*execConn]
+
+	whole, repeated atomic.Int64 // reports, see Counts
 
 	mu       sync.Mutex // guards what follows
 	sessions map[string]*session
@@ -197,6 +200,21 @@ func (s *Server) latest(c *session) (view, bool) {
 	defer s.mu.Unlock()
 	v := s.views[c.machine]
 	return v, v.epoch == c.epoch
+}
+
+// Counts is what a Server has and has heard.
+type Counts struct {
+	Sessions int
+	// Whole and Repeated are the reports that came with all that they say, and those
+	// that were only the digest of the one before.
+	Whole, Repeated int64
+}
+
+// Counts returns how many sessions there are, and how many reports have come so far.
+func (s *Server) Counts() Counts {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return Counts{len(s.sessions), s.whole.Load(), s.repeated.Load()}
 }
 
 // session returns the machine's session, nil if it has none.

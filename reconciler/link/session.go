@@ -301,8 +301,11 @@ func (c *session) heard(ctx context.Context, m *linkpb.Report) error {
 			return status.Errorf(codes.InvalidArgument, "a report of machine %s in a session of %s", r.Machine.Name, c.machine)
 		}
 		c.report, c.digest = r, m.GetDigest()
+		c.server.whole.Add(1)
 	case c.digest == nil || !bytes.Equal(m.GetDigest(), c.digest):
 		return status.Error(codes.InvalidArgument, "an unchanged report that the master does not know")
+	default:
+		c.server.repeated.Add(1)
 	}
 	if err := c.server.cfg.Master.Report(ctx, c.machine, c.epoch, c.report); err != nil {
 		if c.server.contested(c) { // the master knows of the newer session before we do

@@ -220,7 +220,7 @@ func (m *master) wire() {
 	})
 	m.relay = relay.NewService(relay.ServiceConfig{Cell: m.cell, Log: m.cfg.Log})
 	m.link = link.New(link.Config{Cell: m.cell, Master: m.shard, Log: m.cfg.Log, Secure: linkSecure, Relay: m.relay})
-	agents.Server = m.link
+	agents.Server, m.term.link = m.link, m.link.Counts
 	m.metrics = web.NewMetrics(m.term)
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(m.metrics, m.term, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/musterhq/muster/reconciler/events"
+	"github.com/musterhq/muster/reconciler/link"
 	"github.com/musterhq/muster/reconciler/loop"
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/reconciler/relay"
@@ -38,7 +39,8 @@ type term struct {
 	done, undone map[string]float64 // when each kind of upkeep was done last, in seconds since 1970, and how often it failed
 	outages      int                // times without a store so far
 
-	writes writes // anyone
+	writes writes             // anyone
+	link   func() link.Counts // anyone
 }
 
 // termShift leaves a loop's versions room below the number of its term: the
@@ -57,6 +59,7 @@ func newTerm(cell string) *term {
 	changed := make(chan struct{})
 	return &term{
 		done: map[string]float64{store.NoteSnapshot: 0, store.NoteDefrag: 0}, undone: map[string]float64{store.NoteSnapshot: 0, store.NoteDefrag: 0},
+		link: func() link.Counts { return link.Counts{} },
 		cell: cell, changed: changed, known: changed, number: rand.Uint64N(maxFirst),
 		absence: &status.Absence{Role: status.Starting, Since: time.Now(), Message: "the master is starting"},
 	}
@@ -277,16 +280,20 @@ func (t *term) kept(what string, err error) {
 
 // The metrics of a term.
 var (
-	upkeepDesc  = prometheus.NewDesc("muster_store_upkeep_timestamp_seconds", "When the store was last cared for, in seconds since 1970, by what was done: a snapshot, or a defragmentation; 0 if never since the master started.", []string{"what"}, nil)
-	failedDesc  = prometheus.NewDesc("muster_store_upkeep_failures_total", "Snapshots and defragmentations that failed.", []string{"what"}, nil)
-	roleDesc    = prometheus.NewDesc("muster_master_role", "1 for what this master is at the moment: leader, standby, starting, or without a store.", []string{"role"}, nil)
-	outagesDesc = prometheus.NewDesc("muster_store_outages_total", "Times that this master could not reach its store, or not write to it.", nil, nil)
+	upkeepDesc   = prometheus.NewDesc("muster_store_upkeep_timestamp_seconds", "When the store was last cared for, in seconds since 1970, by what was done: a snapshot, or a defragmentation; 0 if never since the master started.", []string{"what"}, nil)
+	failedDesc   = prometheus.NewDesc("muster_store_upkeep_failures_total", "Snapshots and defragmentations that failed.", []string{"what"}, nil)
+	roleDesc     = prometheus.NewDesc("muster_master_role", "1 for what this master is at the moment: leader, standby, starting, or without a store.", []string{"role"}, nil)
+	sessionsDesc = prometheus.NewDesc("muster_link_sessions", "Machines whose agents are connected to this master, whether it leads or not.", nil, nil)
+	reportsDesc  = prometheus.NewDesc("muster_link_reports_total", "Reports of the machines connected to this master: whole ones, and repeated ones, of which only the digest travels.", []string{"report"}, nil)
+	outagesDesc  = prometheus.NewDesc("muster_store_outages_total", "Times that this master could not reach its store, or not write to it.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (*term) Describe(out chan<- *prometheus.Desc) {
 	out <- roleDesc
 	out <- outagesDesc
+	out <- sessionsDesc
+	out <- reportsDesc
 	out <- writesDesc
 	out <- documentsDesc
 	out <- upkeepDesc
@@ -296,6 +303,10 @@ func (*term) Describe(out chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (t *term) Collect(out chan<- prometheus.Metric) {
 	t.writes.collect(out)
+	n := t.link()
+	out <- prometheus.MustNewConstMetric(sessionsDesc, prometheus.GaugeValue, float64(n.Sessions))
+	out <- prometheus.MustNewConstMetric(reportsDesc, prometheus.CounterValue, float64(n.Whole), "whole")
+	out <- prometheus.MustNewConstMetric(reportsDesc, prometheus.CounterValue, float64(n.Repeated), "repeated")
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	is := status.Leader
