@@ -24,3 +24,6 @@ const MaxWatches = maxWatches
 
 // MaxTaskConns is how many connections of tasks are kept.
 const MaxTaskConns = maxTaskConns
+
+// MaxWhole is maxWhole.
+const MaxWhole = maxWhole

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/reconciler/web"
@@ -450,4 +451,50 @@ func fetch(t *testing.T, url string) (names []string, p listPage) {
 		names = append(names, fmt.Sprint(x["name"]))
 	}
 	return names, p
+}
+
+// heldWriter takes nothing until it is released.
+type heldWriter struct {
+	*httptest.ResponseRecorder
+	begun, release chan struct{}
+}
+
+func (w *heldWriter) Write(p []byte) (int, error) {
+	w.begun <- struct{}{}
+	<-w.release
+	return w.ResponseRecorder.Write(p)
+}
+
+// TestWholeAnswers: answers as large as the cell are made few at once, however many ask
+// for them, and nothing else waits for that.
+func TestWholeAnswers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := web.New(config(newCell(tasks("running")))).Handler()
+		begun, release := make(chan struct{}, 2*web.MaxWhole), make(chan struct{})
+		var all sync.WaitGroup
+		for range 2 * web.MaxWhole {
+			all.Go(func() {
+				w := &heldWriter{httptest.NewRecorder(), begun, release}
+				h.ServeHTTP(w, web.As(0, httptest.NewRequest(http.MethodGet, "http://localhost/v1/status", nil)))
+				if w.Code != http.StatusOK {
+					t.Errorf("%d %s", w.Code, w.Body)
+				}
+			})
+		}
+		synctest.Wait()
+		if n := len(begun); n != web.MaxWhole {
+			t.Errorf("%d are being made, want %d", n, web.MaxWhole)
+		}
+		for _, target := range []string{"/v1/tasks", "/v1/jobs", "/v1/machines"} {
+			list(t, h, target)
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, web.As(0, httptest.NewRequest(http.MethodGet, "http://localhost/v1/status?tasks=0&most=30", nil)))
+		if w.Code != http.StatusOK {
+			t.Errorf("a short status: %d %s", w.Code, w.Body)
+		}
+		close(release)
+		all.Wait()
+	})
 }
