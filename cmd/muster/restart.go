@@ -144,19 +144,11 @@ func (r *restartCommand) ends(ctx context.Context, cl *client.Client) error {
 func (r *restartCommand) waits(ctx context.Context, cl *client.Client, x *schema.RestartRequest) error {
 	waiting, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
-	q := client.StatusQuery{Group: status.Group{Name: r.job}, Wait: 10 * time.Second}
 	last := fmt.Sprintf("no answer from the master within %s", r.timeout)
-	for {
-		s, version, err := cl.Status(waiting, q)
-		switch {
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case waiting.Err() != nil:
-			return &failure{code: exitDiffers, err: fmt.Errorf("%s: %s", r.name, last), hint: "it goes on: muster wait " + r.job + " waits for it"}
-		case err != nil:
+	for s, err := range cl.StatusChanges(waiting, client.StatusQuery{Group: status.Group{Name: r.job}, Short: true, Most: 1}, patient(r.std)) {
+		if err != nil {
 			return err
 		}
-		q.After = version
 		is := restartIn(s, x)
 		switch {
 		case is == nil && beforeRestart(s, x):
@@ -171,6 +163,10 @@ func (r *restartCommand) waits(ctx context.Context, cl *client.Client, x *schema
 		}
 		last = is.Message
 	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return &failure{code: exitDiffers, err: fmt.Errorf("%s: %s", r.name, last), hint: "it goes on: muster wait " + r.job + " waits for it"}
 }
 
 // restartIn returns what a status says of a restart, nil if it is over.
