@@ -1,6 +1,7 @@
 package nodeagent
 
 import (
+	"slices"
 	"time"
 
 	"github.com/musterhq/muster/schema"
@@ -22,10 +23,16 @@ func (v *View) Newer(o *View) bool {
 }
 
 // Find returns the assignment of a generation of a task; nil if v, which may be nil,
-// has none.
+// has none. What is there is found by a search, if v is sorted.
 func (v *View) Find(task schema.TaskName, generation uint64) *schema.Assignment {
 	if v == nil {
 		return nil
+	}
+	of := schema.TaskRef{Task: task, Generation: generation}
+	if i, ok := slices.BinarySearchFunc(v.Assignments, of, func(a schema.Assignment, of schema.TaskRef) int {
+		return schema.TaskRef{Task: a.Task, Generation: a.Generation}.Compare(of)
+	}); ok {
+		return &v.Assignments[i]
 	}
 	for i := range v.Assignments {
 		if a := &v.Assignments[i]; a.Task == task && a.Generation == generation {

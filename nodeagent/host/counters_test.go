@@ -1,8 +1,12 @@
 package host
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/musterhq/muster/schema"
 )
 
 // The files of both versions are read alike.
@@ -61,5 +65,53 @@ func TestReadPressure(t *testing.T) {
 	readPressure(&c, []byte("some avg10=0.00 avg60=1.50 avg300=0.36 total=250000\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=7\n"))
 	if !c.pressed || c.pressure != 250*time.Millisecond {
 		t.Errorf("%v, %t", c.pressure, c.pressed)
+	}
+}
+
+// TestIdleUsage: of a task that has not run since, nothing is read but that, and its rates
+// are 0; what it does afterwards is not thinned by the time in which it did nothing.
+func TestIdleUsage(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	put := func(name, text string) {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m := &Meter{dirs: []string{dir}}
+	usage := func() schema.Usage {
+		u, ok := m.Usage()
+		if !ok {
+			t.Fatal("nothing of it is left")
+		}
+		return u
+	}
+	put("cpuacct.usage", "1000000\n")
+	put("pids.current", "2\n")
+	put("memory.usage_in_bytes", "1000\n")
+	usage()
+	put("memory.usage_in_bytes", "2000\n")
+	if u := usage(); u.RAMBytes != 1000 || u.CPUMilli != 0 || u.Processes != 2 {
+		t.Errorf("idle: %+v, want what it was", u)
+	}
+	was := m.last.at
+	if usage(); !m.last.at.After(was) {
+		t.Error("the next rate is of the time before, too")
+	}
+	put("cpuacct.usage", "2000000\n")
+	if u := usage(); u.RAMBytes != 2000 || u.CPUMilli <= 0 {
+		t.Errorf("it has run: %+v, want what it is", u)
+	}
+	put("memory.usage_in_bytes", "3000\n")
+	m.full = m.full.Add(-fullEvery)
+	if u := usage(); u.RAMBytes != 3000 {
+		t.Errorf("after a while: %+v, want what it is", u)
+	}
+	if err := os.Remove(filepath.Join(dir, "cpuacct.usage")); err != nil {
+		t.Fatal(err)
+	}
+	put("pids.current", "0\n")
+	if u, ok := m.Usage(); ok {
+		t.Errorf("%+v of a task that has ended", u)
 	}
 }

@@ -51,6 +51,35 @@ type Meter struct {
 	sources []source
 	opened  bool
 	last    counters
+	spent   *source // what tells the processor time; nil where no file does
+	usage   schema.Usage
+	full    time.Time // when usage was measured
+}
+
+// fullEvery is the longest time between two samples in full of a task that uses no
+// processor: what it has otherwise can change by others alone, as its memory does when
+// the kernel takes some back.
+const fullEvery = 30 * time.Second
+
+// idle returns the last usage, if the task has not run since: then nothing else of it is
+// read, which would be most of what a machine with many tasks that wait is measured for.
+func (m *Meter) idle(now time.Time) (schema.Usage, bool) {
+	if m.spent == nil || m.full.IsZero() || now.Sub(m.full) >= fullEvery {
+		return schema.Usage{}, false
+	}
+	var c counters
+	var buffer [1 << 10]byte
+	text, err := readInto(m.spent.path, buffer[:])
+	if err != nil {
+		return schema.Usage{}, false
+	}
+	if m.spent.read(&c, text); c.cpu != m.last.cpu {
+		return schema.Usage{}, false
+	}
+	m.last.at = now
+	u := m.usage
+	u.At, u.CPUMilli, u.ThrottledMilli, u.DelayMilli = now, 0, 0, 0
+	return u, true
 }
 
 // look is what the counters are read for.
@@ -90,6 +119,10 @@ func (m *Meter) open() {
 		cpu = cpu || m.add(sampling|throttling, dir, "cpuacct.usage", readCPU, used)
 		if !cpu && hasField(filepath.Join(dir, "cpu.stat"), "usage_usec") {
 			cpu = m.add(sampling|throttling, dir, "cpu.stat", readCPUStat, used)
+		}
+		if cpu && m.spent == nil {
+			last := m.sources[len(m.sources)-1]
+			m.spent = &last
 		}
 		m.add(sampling|throttling, dir, "cpu.stat", readThrottled, none)
 		if !pressure && hasField(filepath.Join(dir, "cpu.pressure"), "some ") { // it is there, and fails, where nothing is counted
@@ -172,6 +205,9 @@ func (m *Meter) CPU() nodeagent.CPUTime {
 func (m *Meter) Usage() (schema.Usage, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if u, ok := m.idle(time.Now()); ok {
+		return u, true
+	}
 	c := m.measure(sampling)
 	if c.processes == 0 {
 		return schema.Usage{}, false
@@ -193,7 +229,7 @@ func (m *Meter) Usage() (schema.Usage, bool) {
 		}
 		u.DelayMilli = milli(delay, took)
 	}
-	m.last = c
+	m.last, m.usage, m.full = c, u, c.at
 	return u, true
 }
 

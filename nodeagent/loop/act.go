@@ -115,15 +115,7 @@ func (o *owner) await(ctx context.Context, h *nodeagent.Held) {
 	}
 	r := nodeagent.Running{TaskRef: ref, Incarnation: h.Incarnations[len(h.Incarnations)-1].Number}
 	o.workers.Go(func() {
-		watching, stop := context.WithCancel(ctx)
-		o.workers.Go(func() {
-			watchLogs(watching, incarnationDir(o.disk.dir(ref.Task, ref.Generation), r.Incarnation), func(note string) {
-				o.send(watching, func() { o.agent.Logged(r, note) })
-			})
-		})
-		err := p.Wait(ctx)
-		stop()
-		if err != nil {
+		if p.Wait(ctx) != nil {
 			return // ctx has ended
 		}
 		o.send(ctx, func() { o.exited(r, p) })

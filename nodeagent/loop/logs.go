@@ -120,7 +120,7 @@ func (l *Loop) Logs(ctx context.Context, req schema.LogRequest, w io.Writer) err
 // history asks the agent what there is of a task.
 func (l *Loop) history(ctx context.Context, task schema.TaskName) (history, error) {
 	var h history
-	err := l.call(ctx, func() {
+	err := l.ask(ctx, func() {
 		newest := uint64(0)
 		for _, g := range l.owner.agent.All() {
 			if g.Assignment.Task != task {

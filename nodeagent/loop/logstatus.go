@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/musterhq/muster/nodeagent"
 	"github.com/musterhq/muster/nodeagent/logfile"
 	"github.com/musterhq/muster/schema"
 )
@@ -14,23 +15,52 @@ import (
 // wrong with one is in the log itself too, as far as the disk takes it.
 const logStatusEvery = 5 * time.Second
 
-// watchLogs reports what is wrong with the logs in dir when that changes, until ctx
-// ends. It reads in the caller's goroutine: the disk may be slow.
-func watchLogs(ctx context.Context, dir string, report func(note string)) {
+// watchLogs tells the agent what is wrong with the logs of what runs when that changes,
+// until ctx ends. It reads in the caller's goroutine: the disk may be slow.
+func (l *Loop) watchLogs(ctx context.Context) {
 	ticker := time.NewTicker(logStatusEvery)
 	defer ticker.Stop()
-	reported := ""
+	told := map[nodeagent.Running]string{}
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
 		}
-		if note := logNote(dir, time.Now()); note != reported {
-			reported = note
-			report(note)
+		var dirs map[nodeagent.Running]string
+		if l.ask(ctx, func() { dirs = l.owner.logDirs() }) != nil {
+			return
+		}
+		notes, changed := map[nodeagent.Running]string{}, map[nodeagent.Running]string{}
+		for r, dir := range dirs {
+			note := logNote(dir, time.Now())
+			if note != told[r] {
+				changed[r] = note
+			}
+			if note != "" {
+				notes[r] = note
+			}
+		}
+		if told = notes; len(changed) == 0 {
+			continue
+		}
+		l.send(ctx, func() {
+			for r, note := range changed {
+				l.owner.agent.Logged(r, note)
+			}
+		})
+	}
+}
+
+// logDirs returns the directories with the logs of what runs.
+func (o *owner) logDirs() map[nodeagent.Running]string {
+	dirs := make(map[nodeagent.Running]string, len(o.processes))
+	for _, r := range o.agent.Alive() {
+		if o.processes[r.TaskRef] != nil {
+			dirs[r] = incarnationDir(o.disk.dir(r.Task, r.Generation), r.Incarnation)
 		}
 	}
+	return dirs
 }
 
 // logNote says what is wrong with the logs in dir; "" if nothing is, or if that

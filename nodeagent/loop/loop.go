@@ -60,6 +60,7 @@ type Loop struct {
 	cfg     Config
 	owner   *owner // belongs to Run's goroutine
 	events  chan func()
+	asks    chan func()   // that change nothing
 	ended   chan struct{} // closed when Run has returned
 	workers sync.WaitGroup
 
@@ -95,7 +96,7 @@ func New(ctx context.Context, cfg Config) (*Loop, error) {
 	if cfg.Damages == nil {
 		cfg.Damages = NewDamages(cfg.Dir, cfg.Log)
 	}
-	l := &Loop{cfg: cfg, events: make(chan func()), ended: make(chan struct{})}
+	l := &Loop{cfg: cfg, events: make(chan func()), asks: make(chan func()), ended: make(chan struct{})}
 	if err := newOwner(ctx, l); err != nil {
 		return nil, err
 	}
@@ -117,23 +118,38 @@ func (l *Loop) Run(ctx context.Context) error {
 		o.await(ctx, h)
 	}
 	l.measure(ctx)
+	l.workers.Go(func() { l.watchLogs(ctx) })
 	l.workers.Go(func() { o.disk.trash.Run(ctx) })
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		wake := o.turn(ctx)
 		timer.Reset(max(time.Until(wake), 0))
+		if !l.await(ctx, timer) {
+			return nil
+		}
+		l.drain()
+	}
+}
+
+// await answers what is asked until there is something to decide about; false when ctx
+// has ended.
+func (l *Loop) await(ctx context.Context, timer *time.Timer) bool {
+	for {
 		select {
 		case <-ctx.Done():
-			return nil
+			return false
+		case f := <-l.asks:
+			f()
+			continue
 		case f := <-l.events:
 			f()
-		case <-o.emptied:
-			o.takeEmptied()
+		case <-l.owner.emptied:
+			l.owner.takeEmptied()
 		case <-l.cfg.Damages.news:
 		case <-timer.C:
 		}
-		l.drain()
+		return true
 	}
 }
 
@@ -151,13 +167,18 @@ func (l *Loop) drain() {
 
 // call has f run by Run's goroutine and waits for it. f is not run when ctx has
 // ended before.
-func (l *Loop) call(ctx context.Context, f func()) error {
+func (l *Loop) call(ctx context.Context, f func()) error { return l.run(ctx, l.events, f) }
+
+// ask is call for what changes nothing that is decided about: no decision follows.
+func (l *Loop) ask(ctx context.Context, f func()) error { return l.run(ctx, l.asks, f) }
+
+func (l *Loop) run(ctx context.Context, by chan<- func(), f func()) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	done := make(chan struct{})
 	select {
-	case l.events <- func() { f(); close(done) }:
+	case by <- func() { f(); close(done) }:
 	case <-l.ended:
 		return ErrEnded
 	case <-ctx.Done():
@@ -181,7 +202,7 @@ func (l *Loop) send(ctx context.Context, f func()) {
 
 // Alive returns when Run's goroutine has answered. It errs when ctx ends before,
 // or Run has.
-func (l *Loop) Alive(ctx context.Context) error { return l.call(ctx, func() {}) }
+func (l *Loop) Alive(ctx context.Context) error { return l.ask(ctx, func() {}) }
 
 // Info returns what the machine says of itself.
 func (l *Loop) Info() schema.MachineInfo { return *l.info.Load() }

@@ -66,7 +66,7 @@ func (l *Loop) refill() {
 func (l *Loop) sample(ctx context.Context) {
 	var live []nodeagent.Sample
 	var processes []Process
-	if l.call(ctx, func() {
+	if l.ask(ctx, func() {
 		for _, r := range l.owner.agent.Alive() {
 			if p := l.owner.processes[r.TaskRef]; p != nil {
 				live, processes = append(live, nodeagent.Sample{Running: r}), append(processes, p)
@@ -90,7 +90,7 @@ func (l *Loop) sample(ctx context.Context) {
 // at the end, or at once when a task is over its limit.
 func (l *Loop) walkNext(ctx context.Context) time.Duration {
 	var due []diskWalk
-	if l.call(ctx, func() { due = l.owner.diskWalks() }) != nil || len(due) == 0 {
+	if l.ask(ctx, func() { due = l.owner.diskWalks() }) != nil || len(due) == 0 {
 		return idleWalker
 	}
 	pause := time.Duration(0)
