@@ -415,7 +415,7 @@ func (a *Agent) describe() *schema.Report {
 		case g.failed != nil:
 			s.Note = g.failed.Error()
 		case err != nil:
-			s.Note = "not on disk yet: " + err.Error()
+			s.Note = "not written to disk yet: " + err.Error()
 		default:
 			s.Note = joined(s.Note, g.logs)
 		}

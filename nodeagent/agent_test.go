@@ -142,7 +142,7 @@ func TestAgentOnBadDisk(t *testing.T) {
 	if len(got.Conditions) != 1 || got.Conditions[0].Kind != schema.DiskPressure {
 		t.Errorf("conditions %v, want the disk's", got.Conditions)
 	}
-	if s := got.Tasks[0]; s.State != schema.Dead || !strings.HasPrefix(s.Note, "not on disk yet: no space left") {
+	if s := got.Tasks[0]; s.State != schema.Dead || !strings.HasPrefix(s.Note, "not written to disk yet: no space left") {
 		t.Errorf("%+v, want it dead, and that this is not on disk", s)
 	}
 	d.want(t, "too early to write again")

@@ -44,10 +44,10 @@ func (d *decider) blockedBy(it item) string {
 	}
 	a, known := d.allocs.known[key]
 	if !known || a.held == nil || !a.held.Alive() {
-		return fmt.Sprintf("its alloc %s is not there yet", key.name.Short())
+		return fmt.Sprintf("its alloc %s has not started yet", key.name.Short())
 	}
 	if c := a.held.last(); c.Busy || c.Boot != d.in.Boot || c.StartedAt.IsZero() || c.Stop != nil {
-		return fmt.Sprintf("its alloc %s is not there yet", key.name.Short())
+		return fmt.Sprintf("its alloc %s has not started yet", key.name.Short())
 	}
 	return d.allocGone(it) // this plan stops it
 }

@@ -165,7 +165,7 @@ func (a *Agent) holder(g *generation) error {
 			}
 			for _, p := range o.Assignment.Ports {
 				if p == port {
-					return fmt.Errorf("port %s (%d): address already in use: %s generation %d has it", name, port, o.Assignment.Task.Short(), o.Assignment.Generation)
+					return fmt.Errorf("port %s (%d): address already in use by %s generation %d", name, port, o.Assignment.Task.Short(), o.Assignment.Generation)
 				}
 			}
 		}

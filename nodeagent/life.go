@@ -45,7 +45,7 @@ func (life *Life) withholds(it item, now time.Time) (why string, neverTwice bool
 		return schema.NoteWithheld, true, time.Time{}
 	}
 	if until := due(now, life.Began, FirstView); !life.Began.IsZero() && until.After(now) {
-		return "its agent has just started, and waits a moment for its master", false, until
+		return "its agent has just started, and waits for the first assignments from its master", false, until
 	}
 	return "", false, time.Time{}
 }

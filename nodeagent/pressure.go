@@ -132,7 +132,7 @@ func (s MachinePressure) overload(run []Runner, limits Limits, now time.Time) (s
 	}
 	return s.Starving, &schema.Overload{
 		Since: s.Starving, Relief: relief(run, lack),
-		Message: fmt.Sprintf("its processors are %d%% busy, and %s has waited for them for %d ms in each second, for more than %s",
+		Message: fmt.Sprintf("its CPUs are %d%% busy, and %s has waited for CPU for %d ms per second for more than %s",
 			s.Room.CPUMilli*100/limits.Processors, suffers.Task.Short(), suffers.Usage.DelayMilli, limits.OverloadAfter),
 	}
 }

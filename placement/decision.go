@@ -40,10 +40,10 @@ const (
 // The reasons why a step of a plan does not hold any more, beside those above.
 const (
 	ReasonGone     Reason = "are gone"
-	ReasonVictims  Reason = "hold other tasks than those that were to be evicted"
+	ReasonVictims  Reason = "hold other tasks than the planned victims"
 	ReasonNeedless Reason = "have room without eviction"
-	ReasonSpread   Reason = "have more tasks of the job nearby than when it was decided"
-	ReasonStays    Reason = "hold the task still, which was to be evicted first"
+	ReasonSpread   Reason = "have more tasks of the job in their domain than the plan relied on"
+	ReasonStays    Reason = "still hold the task, which was to be evicted first"
 	ReasonGroup    Reason = "have room, but not all of the group's machines do"
 )
 

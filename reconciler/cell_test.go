@@ -265,7 +265,7 @@ func (a *agent) report() schema.Report {
 		r.Tasks = append(r.Tasks, *a.tasks[g])
 		if s := a.tasks[g]; slices.Contains(a.relief, s.Task.Short()) && s.State != schema.Dead {
 			if r.Overload == nil {
-				r.Overload = &schema.Overload{Since: epoch, Message: "its processors are 100% busy"}
+				r.Overload = &schema.Overload{Since: epoch, Message: "its CPUs are 100% busy"}
 			}
 			r.Overload.Relief = append(r.Overload.Relief, schema.TaskRef{Task: s.Task, Generation: g})
 		}

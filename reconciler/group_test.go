@@ -107,7 +107,7 @@ func TestGroupWaitsForTheCommit(t *testing.T) {
 		"commit 2 is being compiled":  func(s *status.Status) { s.Commit = "2" },
 		"the repository: gone":        func(s *status.Status) { s.Source = "gone" },
 		"no commit has been seen yet": func(s *status.Status) { s.Commit = "" },
-		"nothing of the commit could be read: no module was found": func(s *status.Status) {
+		"the commit could not be read: no module was found": func(s *status.Status) {
 			s.Unread = &status.UnreadCommit{Reason: "no module was found"}
 		},
 	} {

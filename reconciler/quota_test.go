@@ -83,7 +83,7 @@ func TestQuotaMessages(t *testing.T) {
 			want: []string{
 				`owner search has no quota at band production in cell c now: quota "new" (x.cue:3:1) begins at 2026-01-01T05:00:00Z; quota "old" (x.cue:1:1) ended at 2025-12-31T22:00:00Z; ` +
 					`quota "older" (x.cue:2:1) ended at 2025-12-31T18:00:00Z; the job asks for CPU 4, RAM 2 GiB, tasks 2, jobs 1`,
-				"a quota that counts now, or a priority of band free", `ask for less, or wait until 2026-01-01T05:00:00Z, when quota "new" (x.cue:3:1) begins`,
+				"a quota that is valid now, or a priority of band free", `ask for less, or wait until 2026-01-01T05:00:00Z, when quota "new" (x.cue:3:1) begins`,
 			},
 		},
 		{
@@ -101,7 +101,7 @@ func TestQuotaMessages(t *testing.T) {
 			objects:  []any{period(amount("launch", "search", 9000, 9), hour(-4), hour(-1)), ask("search", "web", 2000, 0, 3), ask("search", "api", 2000, 0, 1)},
 			want: []string{
 				`owner search has no quota at band production in cell c now: quota "launch" (x.cue:1:1) ended at 2025-12-31T23:00:00Z; the job asks for CPU 6, tasks 3, jobs 1`,
-				"a quota that counts now, or a priority of band free", `ask for less, or have quota "launch" (x.cue:1:1) prolonged`,
+				"a quota that is valid now, or a priority of band free", `ask for less, or have quota "launch" (x.cue:1:1) prolonged`,
 				"x.cue:1:1: quota.launch: owner search, production, has no quota now, and jobs of CPU 6, tasks 3, jobs 2; largest jobs by CPU: web 4, api 2; " +
 					`quota "launch" (x.cue:1:1) ended at 2025-12-31T23:00:00Z`,
 				"", `what runs is left alone, and what is new or grown is refused: ask for less, or have quota "launch" (x.cue:1:1) prolonged`,
@@ -130,7 +130,7 @@ func TestQuotaMessages(t *testing.T) {
 			capacity: machines,
 			want: []string{
 				`over quota: owner search, production: CPU 7 of 6, over by 1; largest jobs: web 7; the machines back quota "b" (x.cue:1:1) for CPU 6 of 12 only`,
-				"together CPU at most 6", "ask for less, or have machines added to cell c: more quota is of no use",
+				"together CPU at most 6", "ask for less, or have machines added to cell c: more quota does not help",
 				"x.cue:1:1: quota.b: the machines of cell c back it in part only: CPU 6 of 12, short by 6 (of 16 in all, 10 is sold to quotas before it)",
 				"", "add machines, or lower quotas: a job that needs what is short is rejected",
 			},
@@ -142,7 +142,7 @@ func TestQuotaMessages(t *testing.T) {
 			capacity: &schema.Resources{CPUMilli: 4001, RAMBytes: 64 << 30},
 			want: []string{
 				`over quota: owner search, batch: CPU 7 of 6,001m, over by 999m; largest jobs: sum 6, tap 1; the machines back quota "search-batch" (x.cue:2:1) for CPU 6,001m of 8 only`,
-				"together CPU at most 6,001m", "ask for less, or have machines added to cell c or its oversellPercent raised: more quota is of no use",
+				"together CPU at most 6,001m", "ask for less, or have machines added to cell c or its oversellPercent raised: more quota does not help",
 				"x.cue:2:1: quota.search-batch: the machines of cell c back it in part only: CPU 6,001m of 8, short by 1,999m",
 				"", "add machines, or lower quotas: a job that needs what is short is rejected",
 			},

@@ -49,7 +49,7 @@ func TestJoin(t *testing.T) {
 		t.Error(got)
 	}
 	c.agent("m").info.Boot = "boot-2"
-	if got := say(c.join("m", 1, 1)); got != "joined again after a restart of the machine" {
+	if got := say(c.join("m", 1, 1)); got != "joined again after a reboot" {
 		t.Error(got)
 	}
 	if got := c.state.Machines["m"].Epoch; got != 3 {

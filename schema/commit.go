@@ -168,7 +168,7 @@ func (h *Head) Whose() string {
 }
 
 // Held are jobs that run on with the data that was admitted last, though they
-// are gone from the repository, or scaled to 0: so much at once is rarely meant.
+// are removed from the repository, or scaled to 0: so much at once is rarely meant.
 type Held struct {
 	// Guards are what holds them, sorted by name.
 	Guards []Guard `json:"guards"`

@@ -51,7 +51,7 @@ type Job struct {
 	// are rescheduled when the cell gives the machine up.
 	Silence    *Silence    `json:"silence,omitempty"`
 	Disruption *Disruption `json:"disruption,omitempty"` // nil: Update.MaxParallel alone
-	// Prune false keeps the job when it is gone from the repository, or scaled
+	// Prune false keeps the job when it is removed from the repository, or scaled
 	// to 0; nil is true.
 	Prune *bool `json:"prune,omitempty"`
 }

@@ -208,7 +208,7 @@ func (e *BehindError) Error() string {
 	if e.Seen.Epoch > e.Known.Epoch {
 		what = fmt.Sprintf("connection %d to this cell, and the store knows of %d", e.Seen.Epoch, e.Known.Epoch)
 	}
-	return WithHint(fmt.Sprintf("machine %s has seen %s: the store was lost, or is older than the machine, whose tasks run on", e.Machine, what),
+	return WithHint(fmt.Sprintf("machine %s has seen %s: the store was lost or is older than the machine's state; its tasks keep running", e.Machine, what),
 		"stop the master and put the store back with `muster master restore SNAPSHOT`; to begin anew without one, stop the agent with SIGINT and remove its state directory; if that was made for another machine or cell, give the agent one of its own")
 }
 

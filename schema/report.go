@@ -87,7 +87,7 @@ type TaskStatus struct {
 }
 
 // NoteStuck is the Note of a task that is Stuck.
-const NoteStuck = "it has not ended 10 s after SIGKILL: a process of it hangs in the kernel, as on a disk or a network file system that does not answer"
+const NoteStuck = "it has not ended 10 s after SIGKILL: one of its processes hangs in the kernel, as on a disk or a network file system that does not answer"
 
 // NoteWithheld is the Note of a task that is Withheld: it may have been given to
 // another machine meanwhile.
@@ -174,7 +174,7 @@ const (
 	CausePortInUse   CauseKind = "port-in-use"  // refused: a port is taken
 	CauseUnknown     CauseKind = "unknown"      // the machine cannot account for it
 
-	CauseRemoved     CauseKind = "removed"             // the job is gone from the repository
+	CauseRemoved     CauseKind = "removed"             // the job was removed from the repository
 	CauseScaledDown  CauseKind = "scaled-down"         // the index is beyond the count
 	CauseUpdate      CauseKind = "update"              // the new version needs a new process
 	CauseRestart     CauseKind = "restart"             // somebody asked for it, see RestartRequest

@@ -40,5 +40,5 @@ type Restarting struct {
 
 // String says who asked for it when, and why.
 func (r *RestartRequest) String() string {
-	return fmt.Sprintf("restart asked by %s at %s (%s)", r.By, r.At.UTC().Format(time.RFC3339), r.Reason)
+	return fmt.Sprintf("restart requested by %s at %s (%s)", r.By, r.At.UTC().Format(time.RFC3339), r.Reason)
 }

@@ -10,12 +10,12 @@ const (
 	RuleQuota        Rule = "quota"         // a job asks for more than its owner's quota, or has none
 	RuleOwnership    Rule = "ownership"     // something is declared where its owner may not declare it
 	RuleDuplicate    Rule = "duplicate"     // an object is declared twice
-	RuleInherited    Rule = "inherited"     // an object of a directory above is changed
+	RuleInherited    Rule = "inherited"     // an object of a parent directory is changed
 	RuleDependency   Rule = "dependency"    // a package that this one depends on does not compile
 	RuleUnsupported  Rule = "unsupported"   // a field or kind that the cell does not have yet
 	RuleUnknownField Rule = "unknown-field" // a field that does not exist
 	RuleMissingField Rule = "missing-field" // a required field is missing
-	RuleUnknownKind  Rule = "unknown-kind"  // a top-level field that is no kind of object
+	RuleUnknownKind  Rule = "unknown-kind"  // a top-level field that is not a kind of object
 	RuleOutOfRange   Rule = "out-of-range"  // a number or a length is out of bounds
 	RuleInvalidName  Rule = "invalid-name"  // a name or key that is not allowed
 	RuleInvalidValue Rule = "invalid-value" // a value that is not allowed
@@ -27,11 +27,11 @@ const (
 	RuleImport       Rule = "import"        // an import that does not work
 	RuleCycle        Rule = "cycle"         // a value depends on itself
 	RuleLimit        Rule = "limit"         // a package takes more than the compiler allows
-	RuleRepository   Rule = "repository"    // the repository cannot be read as one
+	RuleRepository   Rule = "repository"    // the repository cannot be read
 	RuleSyntax       Rule = "syntax"        // the file is not CUE
-	RuleSticky       Rule = "sticky"        // tasks would leave what they keep in sticky directories
+	RuleSticky       Rule = "sticky"        // tasks would lose the data in their sticky directories
 	RuleSuspended    Rule = "suspended"     // a cell that is suspended admits nothing
-	RuleTrailer      Rule = "trailer"       // a trailer of a commit's message that means nothing
+	RuleTrailer      Rule = "trailer"       // a commit trailer without effect
 	RuleInternal     Rule = "internal"      // the compiler failed: a bug of it, not of the repository
 )
 
@@ -48,12 +48,12 @@ func Rules() []RuleText {
 		{RuleQuota, "a job asks for more than its owner's quota, or has none"},
 		{RuleOwnership, "something is declared where its owner may not declare it"},
 		{RuleDuplicate, "an object is declared twice"},
-		{RuleInherited, "an object of a directory above is changed"},
+		{RuleInherited, "an object of a parent directory is changed"},
 		{RuleDependency, "a package that this one depends on does not compile"},
 		{RuleUnsupported, "a field or kind that the cell does not have yet"},
 		{RuleUnknownField, "a field that does not exist"},
 		{RuleMissingField, "a required field is missing"},
-		{RuleUnknownKind, "a top-level field that is no kind of object"},
+		{RuleUnknownKind, "a top-level field that is not a kind of object"},
 		{RuleOutOfRange, "a number or a length is out of bounds"},
 		{RuleInvalidName, "a name or key that is not allowed"},
 		{RuleInvalidValue, "a value that is not allowed"},
@@ -65,11 +65,11 @@ func Rules() []RuleText {
 		{RuleImport, "an import that does not work"},
 		{RuleCycle, "a value depends on itself"},
 		{RuleLimit, "a package takes more than the compiler allows"},
-		{RuleRepository, "the repository cannot be read as one"},
+		{RuleRepository, "the repository cannot be read"},
 		{RuleSyntax, "the file is not CUE"},
-		{RuleSticky, "tasks would leave what they keep in sticky directories"},
+		{RuleSticky, "tasks would lose the data in their sticky directories"},
 		{RuleSuspended, "a cell that is suspended admits nothing"},
-		{RuleTrailer, "a trailer of a commit's message that means nothing"},
+		{RuleTrailer, "a commit trailer without effect"},
 		{RuleInternal, "the compiler failed: a bug of it, not of the repository"},
 	}
 }

@@ -342,7 +342,7 @@ func (c *cell) checkSecond() {
 	c.t.Helper()
 	second := c.command()
 	b, _ := second.CombinedOutput()
-	want := fmt.Sprintf("muster-agent: state directory %s: another agent runs on it (pid %d)\n", c.path("state"), c.agent.Process.Pid)
+	want := fmt.Sprintf("muster-agent: state directory %s: another agent uses it (pid %d)\n", c.path("state"), c.agent.Process.Pid)
 	if second.ProcessState.ExitCode() != exitFailed || string(b) != want {
 		c.t.Errorf("second agent: exit %d, %q, want %q", second.ProcessState.ExitCode(), b, want)
 	}

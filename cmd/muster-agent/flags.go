@@ -43,29 +43,29 @@ func (f *flags) register(cmd *cobra.Command) {
 	set := cmd.Flags()
 	set.SortFlags = false
 	set.StringVar(&f.cell, "cell", "", "name of the cell (default what the join token or the certificate says)")
-	set.StringVar(&f.master, "master", "", "where the master listens for agents: unix:PATH, or HOST:PORT[,HOST:PORT…] over TLS, of all the masters; the machine's name says with which it is first")
-	set.StringVar(&f.tokenFile, "token-file", "", "file with the join token of muster pki token, for a machine that has no certificate yet or lost it")
-	set.StringVar(&f.stateDir, "state-dir", "", "directory that holds the tasks and what the agent must remember")
+	set.StringVar(&f.master, "master", "", "where the master listens for agents: unix:PATH, or HOST:PORT[,HOST:PORT…] over TLS, of all masters of the cell; the machine name decides which one it connects to first")
+	set.StringVar(&f.tokenFile, "token-file", "", "file with the join token from muster pki token, for a machine without a certificate")
+	set.StringVar(&f.stateDir, "state-dir", "", "directory for the tasks and the agent's state")
 	set.StringVar(&f.name, "name", "", "name of this machine (default what the join token or the certificate says, else the host's name)")
-	set.Var((*portRange)(&f.ports), "ports", "ports that the cell may give to tasks")
-	set.Var((*positive)(&f.capacity.CPUMilli), "cpu-milli", "thousandths of a core for tasks (default all but the reserve)")
-	set.Var((*positive)(&f.capacity.RAMBytes), "ram-bytes", "memory for tasks (default all but the reserve)")
-	set.Var((*positive)(&f.capacity.DiskBytes), "disk-bytes", "disk space for tasks (default the state directory's file system but the reserve)")
-	set.Var(&f.reserve.cpu, "reserve-cpu-milli", "thousandths of a core kept for the system and the agent (default 1% of the cores, 50 at least)")
-	set.Var(&f.reserve.ram, "reserve-ram-bytes", "memory kept for the system and the agent (default 5%, from 128 MiB to 4 GiB)")
-	set.Var(&f.reserve.disk, "reserve-disk-bytes", "disk space kept for the system and the agent (default 5%, at most 10 GiB)")
-	set.Var(&f.labels, "label", "label of this machine, which jobs' constraints, preferences and spread can name; may be repeated")
-	set.StringVar(&f.labelsFile, "labels-file", "", "file of further labels, one a line")
+	set.Var((*portRange)(&f.ports), "ports", "range of ports for tasks")
+	set.Var((*positive)(&f.capacity.CPUMilli), "cpu-milli", "CPU for tasks, in thousandths of a core (default all but the reserve)")
+	set.Var((*positive)(&f.capacity.RAMBytes), "ram-bytes", "memory for tasks, in bytes (default all but the reserve)")
+	set.Var((*positive)(&f.capacity.DiskBytes), "disk-bytes", "disk space for tasks, in bytes (default the state directory's file system but the reserve)")
+	set.Var(&f.reserve.cpu, "reserve-cpu-milli", "CPU reserved for the system and the agent, in thousandths of a core (default 1% of the cores, 50 at least)")
+	set.Var(&f.reserve.ram, "reserve-ram-bytes", "memory reserved for the system and the agent (default 5%, from 128 MiB to 4 GiB)")
+	set.Var(&f.reserve.disk, "reserve-disk-bytes", "disk space reserved for the system and the agent (default 5%, at most 10 GiB)")
+	set.Var(&f.labels, "label", "label of this machine, for constraints, preferences and spread of jobs; may be repeated")
+	set.StringVar(&f.labelsFile, "labels-file", "", "file with further labels, one per line")
 	set.Var(&f.devices, "device", "devices of this machine that tasks may ask for, such as gpu=2 or gpu:T4=2; may be repeated")
-	set.StringVar(&f.devicesFile, "devices-file", "", "file of further devices, one group a line")
-	set.Var(&f.deviceNodes, "device-node", "device file that tasks find which were given devices of a kind, such as kvm=/dev/kvm, or gpu=/dev/nvidia* with * for the index (default what is found of GPUs); may be repeated")
+	set.StringVar(&f.devicesFile, "devices-file", "", "file with further devices, one group per line")
+	set.Var(&f.deviceNodes, "device-node", "device file for tasks with devices of a kind, such as kvm=/dev/kvm, or gpu=/dev/nvidia* with * for the index (default the GPUs that are found); may be repeated")
 	f.usage.register(set)
-	set.StringVar(&f.cgroupParent, "cgroup-parent", "", "cgroup below which tasks are put, such as /muster; made if it is not there (default the agent's own)")
-	set.StringVar(&f.metricsListen, "metrics-listen", "", "loopback address for /metrics, such as 127.0.0.1:9101 (default none)")
-	set.StringArrayVar(&f.writable, "writable", nil, "absolute path of a directory of the machine to which tasks may write, as far as their users may; all others are read-only for them; may be repeated")
-	set.StringArrayVar(&f.hide, "hide", nil, "absolute path of a directory or file that tasks shall not see, beside the state directory and the master's socket; may be repeated")
+	set.StringVar(&f.cgroupParent, "cgroup-parent", "", "parent cgroup of the tasks, such as /muster; created if needed (default the agent's own)")
+	set.StringVar(&f.metricsListen, "metrics-listen", "", "loopback listen address for /metrics, such as 127.0.0.1:9101 (default none)")
+	set.StringArrayVar(&f.writable, "writable", nil, "absolute path of a directory of the machine that tasks may write to, subject to file permissions; all others are read-only for them; may be repeated")
+	set.StringArrayVar(&f.hide, "hide", nil, "absolute path of a directory or file that is hidden from tasks, beside the state directory and the master's socket; may be repeated")
 	set.IntSliceVar(&f.closedPorts, "close-port", nil, "port to which tasks with isolation.require cannot connect, at any address: that of the master's API; may be repeated. Those of --master always are")
-	set.BoolVar(&f.noExec, "no-exec", false, "refuse muster exec: run no commands beside tasks on this machine")
+	set.BoolVar(&f.noExec, "no-exec", false, "disable muster exec on this machine")
 	set.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 }
 
@@ -202,7 +202,7 @@ func checkLoopback(addr string) error {
 		return usageError{fmt.Errorf("--metrics-listen %q: want HOST:PORT", addr), ""}
 	}
 	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
-		return usageError{fmt.Errorf("--metrics-listen %q: port %q is no number from 0 to 65535", addr, port), ""}
+		return usageError{fmt.Errorf("--metrics-listen %q: port %q is not a number from 0 to 65535", addr, port), ""}
 	}
 	ip, err := netip.ParseAddr(host)
 	if host != "localhost" && (err != nil || !ip.IsLoopback()) {
@@ -223,7 +223,7 @@ func (f *flags) machine(found schema.MachineInfo) (schema.MachineInfo, error) {
 			return found, fmt.Errorf("name of this host: %w", err)
 		}
 		if found.Name = cleanName(host); found.Name == "" {
-			return found, usageError{fmt.Errorf("the host's name %q has nothing that could be this machine's", host), "give it one with --name"}
+			return found, usageError{fmt.Errorf("the host name %q has no part that is a valid machine name", host), "give it one with --name"}
 		}
 	}
 	var err error

@@ -19,9 +19,9 @@ func (f *flags) identity(dir string, damaged func(durable.Damage)) (*credential.
 	id, err := credential.Open(credential.Config{Dir: dir, TokenFile: f.tokenFile, Cell: f.cell, Machine: f.name, Damaged: damaged})
 	switch {
 	case errors.Is(err, credential.ErrNone):
-		return nil, usageError{fmt.Errorf("--master %s: %w", f.master, err), "make a token with `muster pki token MACHINE`, and name its file with --token-file"}
+		return nil, usageError{fmt.Errorf("--master %s: %w", f.master, err), "create a token with `muster pki token MACHINE`, and name its file with --token-file"}
 	case errors.Is(err, identity.ErrToken), errors.Is(err, credential.ErrOther):
-		return nil, usageError{err, "make a token with `muster pki token MACHINE`; --cell and --name may be left out, since it says both"}
+		return nil, usageError{err, "create a token with `muster pki token MACHINE`; --cell and --name can then be left out"}
 	case err != nil && f.tokenFile != "" && errors.Is(err, fs.ErrNotExist):
 		return nil, usageError{err, "name the file with the machine's join token, which `muster pki token MACHINE` prints"}
 	case err != nil:

@@ -48,7 +48,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return exitUsage
 	}
 	if errors.Is(err, link.ErrNotJoined) {
-		fmt.Fprintln(stderr, "hint: make another token with `muster pki token MACHINE`, and name its file with --token-file")
+		fmt.Fprintln(stderr, "hint: create another token with `muster pki token MACHINE`, and name its file with --token-file")
 	}
 	return exitFailed
 }
@@ -69,15 +69,14 @@ func command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "muster-agent --master ADDRESS --state-dir DIR",
 		Short: "Run the tasks that a cell's master assigns to this machine",
-		Long: `muster-agent runs on each machine of a cell. It dials the master, runs the tasks
-that the master assigns to this machine, and reports how they do. Without a
-master it keeps them running.
+		Long: `muster-agent runs on each machine of a cell. It connects to the master, runs the tasks
+that the master assigns to this machine, and reports their state. While no master can
+be reached it keeps them running.
 
 With --master unix:PATH the master is on this machine, and --cell says which cell it
-leads. With --master HOST:PORT it is elsewhere: the machine joins once, with the
-token in --token-file, and gets a certificate, which is kept in the state directory
-and renewed by itself. From then on the token is of no more use, and may stay where
-it is.
+leads. With --master HOST:PORT the machine joins once, with the token in --token-file,
+and gets a certificate, which is kept in the state directory and renewed automatically.
+The token is not used again, and the file may stay.
 
 Tasks outlive the agent. On SIGTERM it ends and leaves them running; the next
 agent on the same state directory takes them over. On SIGINT it stops all tasks

@@ -41,7 +41,7 @@ func TestBadFlags(t *testing.T) {
 		{append(good[:6:6], "--metrics-listen", "[::]:9101"), "hint: 127.0.0.1:9101"},
 		{append(good[:6:6], "--metrics-listen", "example.com:80"), "only loopback addresses may be bound"},
 		{append(good[:6:6], "--metrics-listen", "9101"), "want HOST:PORT"},
-		{append(good[:6:6], "--metrics-listen", "127.0.0.1:http"), `port "http" is no number`},
+		{append(good[:6:6], "--metrics-listen", "127.0.0.1:http"), `port "http" is not a number`},
 		{append(good[:6:6], "--close-port", "70000"), `--close-port 70000: want a port from 1 to 65535`},
 		{append(good[:6:6], "--hide", "etc"), `--hide "etc": want an absolute path`},
 		{append(good[:6:6], "--hide", "/"), `--hide "/": want an absolute path below /`},

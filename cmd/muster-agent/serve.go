@@ -203,7 +203,7 @@ func (a *agent) awaitStop(signals <-chan os.Signal, ended <-chan error, parts *i
 			return nil
 		}
 	}
-	log.Info("SIGINT: stopping all tasks; again to leave them as they are")
+	log.Info("SIGINT: stopping all tasks; interrupt again to leave them running")
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	stopped := make(chan error, 1)

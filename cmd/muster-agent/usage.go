@@ -37,16 +37,16 @@ const (
 )
 
 func (f *usageFlags) register(set *pflag.FlagSet) {
-	set.DurationVar(&f.sampleEvery, "sample-every", 5*time.Second, "time between two samples of what tasks use")
-	set.DurationVar(&f.diskEvery, "disk-every", 5*time.Second, "least time between two walks through a task's directories; 100 times what a walk takes, if that is more")
-	set.Int64Var(&f.evictRAM, "evict-ram-bytes", unset, "stop tasks when less memory is available; 0: never (default 100 MiB, at most 2% of the machine's)")
-	set.Int64Var(&f.evictDisk, "evict-disk-bytes", unset, "remove remains, then stop tasks, when the state directory's file system has less free; 0: never (default 1 GiB, at most 5% of it)")
-	set.Int64Var(&f.evictInodes, "evict-inodes", unset, "the same, when it has room for fewer files; 0: never (default 65536, at most 5% of its inodes)")
-	set.Int64Var(&f.ballast, "ballast-bytes", unset, "disk kept for what the agent has to write when it is full; 0: none (default 4 MiB, at most 1% of it)")
-	set.DurationVar(&f.overloadAfter, "overload-after", 30*time.Second, "ask the master to move tasks away when prod tasks have waited so long for processors; 0: never")
-	set.Int64Var(&f.keep.Bytes, "keep-bytes", nodeagent.DefaultKeepBytes, "disk for logs and directories of tasks that have ended")
+	set.DurationVar(&f.sampleEvery, "sample-every", 5*time.Second, "interval between usage samples of tasks")
+	set.DurationVar(&f.diskEvery, "disk-every", 5*time.Second, "minimum interval between scans of a task's directories; 100 times the duration of a scan, if that is more")
+	set.Int64Var(&f.evictRAM, "evict-ram-bytes", unset, "evict tasks when less memory than this is available; 0: never (default 100 MiB, at most 2% of the machine's)")
+	set.Int64Var(&f.evictDisk, "evict-disk-bytes", unset, "remove data of ended tasks, then evict tasks, when the state directory's file system has less free space than this; 0: never (default 1 GiB, at most 5% of it)")
+	set.Int64Var(&f.evictInodes, "evict-inodes", unset, "the same, for free inodes; 0: never (default 65536, at most 5% of its inodes)")
+	set.Int64Var(&f.ballast, "ballast-bytes", unset, "disk space reserved for the agent's own writes when the disk is full; 0: none (default 4 MiB, at most 1% of it)")
+	set.DurationVar(&f.overloadAfter, "overload-after", 30*time.Second, "ask the master to move tasks away when prod tasks have waited this long for CPU; 0: never")
+	set.Int64Var(&f.keep.Bytes, "keep-bytes", nodeagent.DefaultKeepBytes, "disk space for logs and directories of tasks that have ended")
 	set.DurationVar(&f.keep.Age, "keep-for", nodeagent.KeepFor, "how long they are kept")
-	set.DurationVar(&f.keep.FailedAge, "keep-failed-for", nodeagent.KeepFailedFor, "how long those of failures are kept")
+	set.DurationVar(&f.keep.FailedAge, "keep-failed-for", nodeagent.KeepFailedFor, "how long those of failed tasks are kept")
 	for _, name := range []string{"evict-ram-bytes", "evict-disk-bytes", "evict-inodes", "ballast-bytes"} {
 		set.Lookup(name).DefValue = "0" // what it stands for is in the text
 	}

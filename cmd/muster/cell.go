@@ -20,7 +20,7 @@ import (
 type labelFlag struct{ selector schema.Selector }
 
 func (f *labelFlag) add(c *cobra.Command) {
-	c.Flags().VarP(f, "selector", "l", "only jobs with these labels: tier=front,env in (prod,test),!canary; beside their own they have muster/user, muster/job, muster/kind and muster/band")
+	c.Flags().VarP(f, "selector", "l", "label selector: tier=front,env in (prod,test),!canary; every job also has the labels muster/user, muster/job, muster/kind and muster/band")
 }
 
 func (f *labelFlag) String() string { return f.selector.String() }
@@ -49,16 +49,16 @@ type masterFlag struct{ url, ca, cert, key string }
 func (f *masterFlag) add(c *cobra.Command) {
 	s := c.Flags()
 	s.StringVar(&f.url, "master", "", "address of the cell's master, such as unix:/var/lib/muster/link/api.sock or https://HOST:7420 (default: $MUSTER_MASTER)")
-	s.StringVar(&f.cert, "cert", "", "file with the certificate to show a master over https, as muster pki issue writes it (default: $MUSTER_CERT)")
-	s.StringVar(&f.key, "key", "", "file with its key (default: $MUSTER_KEY, else the certificate's file)")
-	s.StringVar(&f.ca, "ca", "", "file with the authority that the master's certificate must be of (default: $MUSTER_CA, else the certificate's file)")
+	s.StringVar(&f.cert, "cert", "", "client certificate for a master over https, a file written by muster pki issue (default: $MUSTER_CERT)")
+	s.StringVar(&f.key, "key", "", "key of the client certificate, a file (default: $MUSTER_KEY, else that of --cert)")
+	s.StringVar(&f.ca, "ca", "", "certificate authority of the master's certificate, a file (default: $MUSTER_CA, else that of --cert)")
 }
 
 // client returns a client of the cell that the flag or the environment names.
 func (f *masterFlag) client() (*client.Client, error) {
 	url := cmp.Or(f.url, os.Getenv("MUSTER_MASTER"))
 	if url == "" {
-		return nil, invalid("give --master ADDRESS or set MUSTER_MASTER; `muster dev` and `muster master` print the address in their first line", "which cell? no master is named")
+		return nil, invalid("give --master ADDRESS or set MUSTER_MASTER; `muster dev` and `muster master` print the address in their first line", "which cell? no master is given")
 	}
 	secure, err := f.secure(url)
 	if err != nil {

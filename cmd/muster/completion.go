@@ -18,11 +18,11 @@ import (
 func newCompletion(std stdio) *cobra.Command {
 	return &cobra.Command{
 		Use:   "completion bash | zsh | fish",
-		Short: "print what makes a shell complete commands, flags and names",
-		Long: `Print a script that makes bash, zsh or fish complete what is typed after muster:
-commands, flags and their values, and the names of jobs, tasks and machines, which
-are asked of the master that --master or MUSTER_MASTER names. When it does not answer
-within a second, no names are offered.`,
+		Short: "print the shell completion script",
+		Long: `Print the completion script for bash, zsh or fish. It completes commands, flags and
+their values, and the names of jobs, tasks and machines. Names are requested from the
+master that --master or MUSTER_MASTER names; none are offered when it does not answer
+within a second.`,
 		Example: `  muster completion bash > ~/.local/share/bash-completion/completions/muster
   muster completion zsh > ~/.zfunc/_muster        with: fpath+=~/.zfunc; autoload -U compinit; compinit
   muster completion fish > ~/.config/fish/completions/muster.fish`,

@@ -17,13 +17,12 @@ func newDemo(std stdio) *cobra.Command {
 	var pause time.Duration
 	c := &cobra.Command{
 		Use:   "demo",
-		Short: "show a whole cell doing its work on this machine, in about a minute",
-		Long: `Show a whole cell doing its work on this machine, from nothing: a commit becomes
-running tasks, a second one changes only what it must, what is killed comes
-back, what is wrong is refused, and what is removed leaves nothing behind.
+		Short: "demonstrate a whole cell on this machine, in about a minute",
+		Long: `Demonstrate a whole cell on this machine: a commit becomes running tasks, a second
+commit restarts only what it changes, a killed task is restarted, an invalid commit is
+rejected, and a removed job leaves nothing behind.
 
-Each step checks what it says; the first that does not hold ends the demo with
-exit code 3.`,
+Each step verifies what it prints; the first failure ends the demo with exit code 3.`,
 		Example: "  muster demo\n  muster demo --keep --dir /tmp/look-inside",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			exe, err := os.Executable()
@@ -49,7 +48,7 @@ exit code 3.`,
 	}
 	c.Flags().BoolVar(&keep, "keep", false, "keep the demo's directory")
 	c.Flags().DurationVar(&pause, "pause", 0, "time to read after each step (default: 3s on a terminal)")
-	c.Flags().StringVar(&dir, "dir", "", "directory to make and work in (default: a new temporary one)")
+	c.Flags().StringVar(&dir, "dir", "", "directory to create and work in (default: a new temporary one)")
 	return c
 }
 

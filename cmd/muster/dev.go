@@ -22,14 +22,14 @@ func newDev(std stdio) *cobra.Command {
 		Short: "run a whole cell on this machine for the config repository at DIR",
 		Long: `Run a whole cell, master and agent, in the foreground for the config repository
 at DIR (default: the current directory). It follows the repository's commits, or
-with --worktree every save of a file in it. DIR may be a URL too. The first line
-on stdout is the address of its API.
+with --worktree each file as it is saved. DIR may also be a URL. The first line on
+stdout is the address of the API.
 
-An interrupt stops its tasks and leaves nothing behind but, with --data-dir, the
-cell's state. After a SIGKILL the tasks run on, and the next start adopts them.
+An interrupt stops the tasks and removes everything, except the cell's state with
+--data-dir. After a SIGKILL the tasks keep running, and the next start adopts them.
 
-With --hollow N the cell has N hollow machines instead of this one: they behave as
-machines do, and their tasks are no processes. See muster hollow.`,
+With --hollow N the cell has N hollow machines instead of this one: simulated machines
+whose tasks are not processes. See muster hollow.`,
 		Example: `  muster dev fleet
   muster dev fleet --worktree
   muster dev fleet --hollow 1000
@@ -58,15 +58,15 @@ machines do, and their tasks are no processes. See muster hollow.`,
 		},
 	}
 	f.add(c, "warn")
-	c.Flags().BoolVar(&worktree, "worktree", false, "follow the files of DIR as they are saved, not its commits; it need not be a git repository")
-	c.Flags().StringVar(&ports, "ports", "", "ports that tasks may be given, FIRST-LAST (default: the agent's)")
+	c.Flags().BoolVar(&worktree, "worktree", false, "follow the files of DIR as they are saved instead of commits; DIR need not be a git repository")
+	c.Flags().StringVar(&ports, "ports", "", "range of ports for tasks, FIRST-LAST (default: the agent's)")
 	c.Flags().StringVar(&name, "name", "", "name of this machine in the cell (default: the host's)")
 	c.Flags().StringArrayVar(&labels, "label", nil, "label of this machine, KEY=VALUE; may be repeated")
 	c.Flags().StringArrayVar(&devices, "device", nil, "devices of this machine, KIND[:MODEL]=COUNT; may be repeated")
-	c.Flags().StringArrayVar(&nodes, "device-node", nil, "device file of this machine for tasks that were given devices of a kind, KIND=PATH; may be repeated")
-	c.Flags().StringArrayVar(&writable, "writable", nil, "directory of this machine to which tasks may write, as far as their users may; all others are read-only for them; may be repeated")
+	c.Flags().StringArrayVar(&nodes, "device-node", nil, "device file of this machine for tasks with devices of a kind, KIND=PATH; may be repeated")
+	c.Flags().StringArrayVar(&writable, "writable", nil, "directory of this machine that tasks may write to, subject to file permissions; all others are read-only for them; may be repeated")
 	c.Flags().IntVar(&machines, "hollow", 0, "number of hollow machines to run instead of this one (default: none)")
-	c.Flags().StringVar(&dataDir, "data-dir", "", "directory to keep the cell's state in (default: one for this repository, removed when the cell is stopped in order)")
+	c.Flags().StringVar(&dataDir, "data-dir", "", "data directory of the cell (default: one for this repository, removed when the cell is stopped by an interrupt)")
 	return c
 }
 

@@ -30,10 +30,10 @@ func newDiff(std stdio) *cobra.Command {
 commits, by object and field, and what each change does to the tasks that run: in
 place, or restart. BASE...HEAD begins where HEAD parted from BASE, as a pull request
 does. With BASE alone, or nothing for HEAD, it is what HEAD or the work tree differs
-in. Comments, and what moves from file to file, change nothing. Removals that a
-guard of the cell would hold are listed, with the trailer that allows them.
+in. Comments, and objects that only move between files, are not changes. Removals that
+a prune guard of the cell would hold are listed, with the trailer that allows them.
 
-Exits 1 when something differs, 2 when HEAD has mistakes.`,
+Exits 1 when something differs, 2 when HEAD has errors.`,
 		Example: `  muster diff                       the work tree against HEAD
   muster diff main~1..main
   muster diff origin/main...HEAD    what a pull request does`,
@@ -192,7 +192,7 @@ func printComparison(w io.Writer, d *difference) {
 		_ = table(w, rows) // w is written to with Fprintf too, and nobody reads what broke
 	}
 	for _, s := range d.Skipped {
-		fmt.Fprintf(w, "%s %s is not compared: it has mistakes\n", p.Paint(screen.Red, "?"), s)
+		fmt.Fprintf(w, "%s %s is not compared: it has errors\n", p.Paint(screen.Red, "?"), s)
 	}
 	for i := range d.Held {
 		h := &d.Held[i]

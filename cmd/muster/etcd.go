@@ -17,11 +17,11 @@ type etcdFlags struct {
 
 func (f *etcdFlags) add(c *cobra.Command) {
 	s := c.Flags()
-	s.StringVar(&f.endpoints, "etcd", "", "etcd cluster that keeps the cell's documents, https://HOST:PORT[,https://…] (default: an etcd within this process, in the data directory)")
-	s.StringVar(&f.ca, "etcd-ca", "", "file with the certificates, in PEM, that those of the etcd members are signed by (default: the system's)")
-	s.StringVar(&f.cert, "etcd-cert", "", "file with the certificate that etcd is shown; read for each connection, so it may be renewed")
+	s.StringVar(&f.endpoints, "etcd", "", "etcd cluster with the cell's state, https://HOST:PORT[,https://…] (default: an etcd within this process, in the data directory)")
+	s.StringVar(&f.ca, "etcd-ca", "", "file with the certificate authorities of the etcd members, in PEM (default: the system's)")
+	s.StringVar(&f.cert, "etcd-cert", "", "file with the client certificate for etcd; read for each connection, so it can be renewed")
 	s.StringVar(&f.key, "etcd-key", "", "file with the key of that certificate")
-	s.DurationVar(&f.lease, "etcd-lease", store.LeaseDefault, "how long the leader may say nothing to etcd before another master takes over, 2s to 10m")
+	s.DurationVar(&f.lease, "etcd-lease", store.LeaseDefault, "lease of the leader: another master takes over when it was not renewed for this long, 2s to 10m")
 }
 
 // config returns what the flags say; without --etcd, no endpoints.

@@ -24,9 +24,9 @@ func newEvents(std stdio) *cobra.Command {
 	q := client.EventQuery{EventQuery: schema.EventQuery{Newest: true}}
 	c := &cobra.Command{
 		Use:   "events [USER/JOB | USER/JOB/INDEX | MACHINE]",
-		Short: "print the cell's history",
-		Long: `Print the cell's history, one event a line, the oldest first. On a terminal, and where
-COLUMNS is set, lines that are too long are wrapped; with -o wide none is.`,
+		Short: "print the events of the cell",
+		Long: `Print the events of the cell, one per line, oldest first. On a terminal, or if COLUMNS
+is set, long lines are wrapped, except with -o wide.`,
 		Example: "  muster events search/web\n  muster events -l tier=front\n  muster events -f -o json\n  muster events --kind suspend",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -50,7 +50,7 @@ COLUMNS is set, lines that are too long are wrapped; with -o wide none is.`,
 	m.add(c)
 	l.add(c)
 	out = addOutput(c, "text", "wide", "json")
-	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on as more happens")
+	c.Flags().BoolVarP(&follow, "follow", "f", false, "keep printing new events")
 	c.Flags().IntVar(&q.Limit, "limit", 100, "how many of the newest to print; 0 for all that are held in memory")
 	c.Flags().StringVar((*string)(&q.Kind), "kind", "", "only events of this kind, such as fail, hold, suspend or exec")
 	return c
@@ -61,7 +61,7 @@ func checkKind(k schema.EventKind) error {
 	if k == "" || slices.Contains(schema.EventKinds(), k) {
 		return nil
 	}
-	return invalid("one of "+strings.Join(kindNames(), ", "), "--kind %q is no kind of event", k)
+	return invalid("one of "+strings.Join(kindNames(), ", "), "--kind %q is not a kind of event", k)
 }
 
 func kindNames() []string {

@@ -24,18 +24,17 @@ func newExec(std stdio) *cobra.Command {
 	var input, tty bool
 	c := &cobra.Command{
 		Use:   "exec [-i] [-t] USER/JOB/INDEX [--] COMMAND [ARG…]",
-		Short: "run a command beside a task",
-		Long: `Run a command beside a running task: in its namespaces and cgroup, within its
-limits, as its user, in its directory and with its environment. With --tty it has a
-terminal, and without a COMMAND it is then a shell.
+		Short: "run a command in the environment of a task",
+		Long: `Run a command in the namespaces and the cgroup of a running task, within its limits, as
+its user, in its directory and with its environment. With --tty it has a terminal, and
+without COMMAND it is a shell.
 
-The exit code is the command's, 128 and the number of a signal that ended it. It is
-127 when there is no such command and 126 when it cannot be executed, as with a
-shell, ssh, docker or kubectl; then the reason is printed. An error of muster itself
-is printed, with exit code 2 or 3. Signals are passed on. The command is killed,
-with all that it has started, when it ends, when muster exec does, and with the
-task; so nothing is left behind. It is an event of the cell, with who has run it.
-A cell or a machine may refuse it: --no-exec of muster master and of muster-agent.`,
+The exit code is that of the command, or 128 plus the number of the signal that ended
+it. As with a shell, ssh, docker or kubectl, it is 127 when there is no such command
+and 126 when it cannot be executed; the reason is printed. Errors of muster itself have
+exit code 2 or 3. Signals are forwarded. Processes that the command has started are
+killed when it ends, when muster exec ends, and with the task. Each run is recorded as
+an event, with its user. It can be disabled with --no-exec, a flag of muster master and muster-agent.`,
 		Example: `  muster exec -it search/web/0
   muster exec search/web/0 -- ls -l /
   muster exec -i search/web/0 -- sh -c 'cat >notes' <notes`,
@@ -74,8 +73,8 @@ A cell or a machine may refuse it: --no-exec of muster master and of muster-agen
 	}
 	c.Flags().SetInterspersed(false) // what follows the task is the command's
 	m.add(c)
-	c.Flags().BoolVarP(&input, "stdin", "i", false, "pass what is typed or piped here on to the command")
-	c.Flags().BoolVarP(&tty, "tty", "t", false, "give the command a terminal, as large as this one")
+	c.Flags().BoolVarP(&input, "stdin", "i", false, "pass stdin to the command")
+	c.Flags().BoolVarP(&tty, "tty", "t", false, "allocate a terminal for the command")
 	return c
 }
 
@@ -103,7 +102,7 @@ func runExec(ctx context.Context, cl *client.Client, run client.ExecRun, std std
 	exit, err := cl.RunExec(hangup, run)
 	switch {
 	case err != nil && hangup.Err() != nil:
-		return &failure{code: exitCouldNot, err: errors.New("hung up: the command is killed")}
+		return &failure{code: exitCouldNot, err: errors.New("the terminal was closed: the command is killed")}
 	case err != nil:
 		return err
 	case exit.Signal != "":
@@ -149,7 +148,7 @@ func ended(exit schema.Exit) error {
 func takeTerminal(ctx context.Context, run *client.ExecRun, std stdio) (restore func(), err error) {
 	in, ok := std.in.(*os.File)
 	if !ok || !term.IsTerminal(int(in.Fd())) {
-		return nil, invalid("leave -t out; -i passes a pipe or a file on", "--tty: stdin is no terminal")
+		return nil, invalid("leave -t out; -i passes a pipe or a file on", "--tty: stdin is not a terminal")
 	}
 	fd := int(in.Fd())
 	run.Request.Term = cmp.Or(os.Getenv("TERM"), "xterm")

@@ -12,19 +12,19 @@ import (
 	"github.com/musterhq/muster/nodeagent/hollow"
 )
 
-const hollowHelp = `Run hollow machines: agents that speak to the master as agents of real machines do,
-and run nothing. Use them to try a large cell on one machine, or to measure a master.
+const hollowHelp = `Run hollow machines: agents that use the real protocol with the master, and simulate
+their tasks. Use them to try a large cell on one machine, or to benchmark a master.
 
-Tasks that are assigned to them start, end and use resources as the flags say. Times
-that are called mean are exponentially distributed. What the machines are, their sizes,
-racks (label rack) and zones (label zone), depends on --seed alone.
+Simulated tasks start, end and use resources as the flags say. Times that are called
+mean are exponentially distributed. The sizes, racks (label rack) and zones (label zone)
+of the machines depend on --seed alone.
 
 The master is on this machine: --master names the socket of its agent link, for muster
 master link/agent.sock in its data directory.
 
 The first line on stdout is printed when all machines have joined. An interrupt ends
-them all, as if each machine were lost, and prints what has happened. Machines that are
-started again with the same seed are the same ones, rebooted.`
+them all, as if each machine were lost, and prints a summary. Machines that are
+started again with the same seed are the same machines after a reboot.`
 
 // hollowFlags are what can be said of hollow machines.
 type hollowFlags struct {
@@ -39,7 +39,7 @@ func newHollow(std stdio) *cobra.Command {
 	var out *outputFlag
 	c := &cobra.Command{
 		Use:   "hollow --count N --master ADDRESS --cell CELL",
-		Short: "run hollow machines, to try a large cell or to measure a master",
+		Short: "run hollow (simulated) machines, to try a large cell or to benchmark a master",
 		Long:  hollowHelp,
 		Example: `  muster master --repo /srv/fleet.git --data-dir /tmp/large &
   muster hollow --count 1000 --cell local --master unix:/tmp/large/link/agent.sock
@@ -73,19 +73,19 @@ func newHollow(std stdio) *cobra.Command {
 func (f *hollowFlags) add(c *cobra.Command) {
 	s, p := c.Flags(), &f.pattern
 	s.IntVar(&f.count, "count", 0, "number of machines")
-	s.StringVar(&f.master, "master", "", "where the master listens for agents: unix:PATH[,unix:PATH…], of all the masters; a machine's name says with which it is first")
+	s.StringVar(&f.master, "master", "", "where the master listens for agents: unix:PATH[,unix:PATH…], of all masters of the cell; the machine name decides which one it connects to first")
 	s.StringVar(&f.cell, "cell", "", "name of the cell")
-	s.StringVar(&f.prefix, "name-prefix", hollow.DefaultPrefix, "what the machines' names begin with")
-	s.Uint64Var(&f.seed, "seed", 1, "what the machines' sizes and all that happens to them is drawn from")
-	s.DurationVar(&p.Start, "start-time", p.Start, "how long a task takes to start, from a half of it to one and a half")
-	s.DurationVar(&p.Batch, "batch-time", p.Batch, "how long a batch task runs, from a half of it to one and a half")
-	s.DurationVar(&p.Stop, "stop-time", p.Stop, "how long a task takes to end after SIGTERM, from a half of it to one and a half")
+	s.StringVar(&f.prefix, "name-prefix", hollow.DefaultPrefix, "prefix of the machines' names")
+	s.Uint64Var(&f.seed, "seed", 1, "seed of the machines' sizes and of the simulated failures")
+	s.DurationVar(&p.Start, "start-time", p.Start, "how long a task takes to start, 0.5 to 1.5 times that")
+	s.DurationVar(&p.Batch, "batch-time", p.Batch, "how long a batch task runs, 0.5 to 1.5 times that")
+	s.DurationVar(&p.Stop, "stop-time", p.Stop, "how long a task takes to end after SIGTERM, 0.5 to 1.5 times that")
 	s.DurationVar(&p.CrashEvery, "crash-every", 0, "mean time until a task crashes; 0 for never")
 	s.DurationVar(&p.AgentEvery, "agent-restart-every", 0, "mean time until the agent of a machine is restarted; 0 for never")
 	s.DurationVar(&p.RebootEvery, "reboot-every", 0, "mean time until a machine is rebooted; 0 for never")
 	s.DurationVar(&p.SilentEvery, "silent-every", 0, "mean time until a machine is cut off from the master; 0 for never")
-	s.DurationVar(&p.SilentFor, "silent-for", hollow.DefaultSilentFor, "how long it is then")
-	s.StringVar(&f.logLevel, "log-level", "error", "least level of what is logged to stderr: debug, info, warn, error")
+	s.DurationVar(&p.SilentFor, "silent-for", hollow.DefaultSilentFor, "how long it is cut off")
+	s.StringVar(&f.logLevel, "log-level", "error", "minimum level of what is logged to stderr: debug, info, warn, error")
 }
 
 // config errs for flags that cannot be.
@@ -105,7 +105,7 @@ func (f *hollowFlags) config(std stdio) (hollow.Config, error) {
 	for master := range strings.SplitSeq(f.master, ",") {
 		path, ok := strings.CutPrefix(master, "unix:")
 		if !ok || path == "" {
-			return cfg, invalid("such as --master unix:/var/lib/muster/link/agent.sock", "--master %q: hollow machines reach a master by a unix socket alone", master)
+			return cfg, invalid("such as --master unix:/var/lib/muster/link/agent.sock", "--master %q: hollow machines reach a master by a unix socket only", master)
 		}
 		cfg.Masters = append(cfg.Masters, path)
 	}

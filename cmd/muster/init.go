@@ -24,20 +24,20 @@ func newInit(std stdio) *cobra.Command {
 	var out *outputFlag
 	c := &cobra.Command{
 		Use:   "init [DIR]",
-		Short: "write a config repository to start from",
-		Long: `Write a config repository to DIR (default: the current directory): the schema, a
-cell, two teams with quotas and jobs that run, a library that they share, a hook
-that checks commits, and workflows for GitHub, GitLab, Gitea and Forgejo that check
-pull requests. If DIR is in no git repository, one is made, with what was written as
-its first commit. In a repository that is there nothing is committed.
+		Short: "create a config repository",
+		Long: `Create a config repository in DIR (default: the current directory): the schema, a
+cell, two teams with quotas and example jobs, a library that they share, a pre-commit
+hook, and workflows for GitHub, GitLab, Gitea and Forgejo that check pull requests. If
+DIR is not in a git repository, one is created, and the files are its first commit. In
+an existing repository nothing is committed.
 
-All is written or nothing. No file that is there is overwritten: what is in the way
-is listed, and nothing is written, unless --keep says to go around it. A file that
-is there with the same content is not in the way.
+Either all files are written or none. Existing files are never overwritten: files that
+conflict are listed and nothing is written, unless --keep is given, which keeps them. A
+file with the same content does not conflict.
 
-The hook runs muster validate before each commit. git runs it from then on
-(core.hooksPath), unless the repository has hooks of its own, which stay as they are.
-In a clone, git runs no hook until muster init --hook says so.`,
+The hook runs muster validate before each commit. It is enabled by core.hooksPath,
+unless the repository has hooks of its own, which are left alone. In a clone, enable it
+with muster init --hook.`,
 		Example: "  muster init fleet && muster dev fleet\n  muster init --module git.example.com/platform/fleet --cell eu-1\n" +
 			"  muster init --hook          in a clone: check each commit",
 		Args: cobra.MaximumNArgs(1),
@@ -61,8 +61,8 @@ In a clone, git runs no hook until muster init --hook says so.`,
 	}
 	c.Flags().StringVar(&r.Module, "module", scaffold.DefaultModule, "CUE module path of the repository")
 	c.Flags().StringVar(&r.Cell, "cell", "local", "name of the cell")
-	c.Flags().BoolVar(&r.keep, "keep", false, "leave the files that are there as they are, and write the others")
-	c.Flags().BoolVar(&hook, "hook", false, "write nothing, but have git run the hook of DIR, a clone of a config repository, before each commit")
+	c.Flags().BoolVar(&r.keep, "keep", false, "keep existing files, and write the others")
+	c.Flags().BoolVar(&hook, "hook", false, "write nothing, but enable the pre-commit hook in DIR, a clone of a config repository")
 	out = addOutput(c, "text", "json")
 	return c
 }
@@ -99,7 +99,7 @@ func (r *initRun) run() error {
 	}
 	r.Kept, err = repofiles.InTheWay(r.Dir, files)
 	if err != nil {
-		return &failure{code: exitInvalid, err: err, hint: "name a directory that can be written, or one that is not there yet"}
+		return &failure{code: exitInvalid, err: err, hint: "name a writable directory, or one that does not exist yet"}
 	}
 	if len(r.Kept) > 0 && !r.keep {
 		return invalid("move them away, or name another directory; --keep leaves them as they are and writes the rest",
@@ -120,7 +120,7 @@ func (r *initRun) run() error {
 		r.Repository = r.Dir
 	}
 	if err := repofiles.Add(r.Dir, files, r.finish(files)); err != nil {
-		return &failure{code: exitInvalid, err: err, hint: "name a directory that can be written"}
+		return &failure{code: exitInvalid, err: err, hint: "name a writable directory"}
 	}
 	return nil
 }
@@ -139,7 +139,7 @@ func (r *initRun) finish(files map[string]repofiles.File) func(string) error {
 				}
 			}
 		} else if !r.isRoot() {
-			r.HookNote = "the repository begins at " + r.Repository
+			r.HookNote = "the root of the repository is " + r.Repository
 			return nil
 		}
 		_, err := git.UseHooks(dir, hooksDir)

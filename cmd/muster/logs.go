@@ -39,22 +39,22 @@ func newLogs(std stdio) *cobra.Command {
 	var f logFlags
 	c := &cobra.Command{
 		Use:   "logs USER/JOB/INDEX | USER/JOB | -l LABELS",
-		Short: "print what tasks wrote",
-		Long: `Print what a task wrote to stdout, or with --stderr to stderr, or with both flags
-each to its own: the newest run of it that its machine holds. With --follow it
-goes on through restarts of the task, of its agent and of the master, and through
-moves to other machines, until the task has ended for good.
+		Short: "print the logs of tasks",
+		Long: `Print the stdout of the newest run of a task; with --stderr its stderr, or with both
+flags each stream to the same stream here. --follow continues across restarts of the
+task, its agent and the master, and across moves to other machines, until the task has
+ended for good.
 
-Of each run the newest output is kept, as much as the job's task.logs says. A
-task that ended keeps its logs for a day, one that failed for a week. Where a
-full disk lost output, the log says so.
+The newest output of each run is kept, up to the job's task.logs. The logs of a task
+that has ended are kept for a day, those of a failed one for a week. If output was lost
+to a full disk, the log says so.
 
-On a terminal, control sequences other than colours are shown and not carried out;
-elsewhere all bytes are as they were written.
+On a terminal, control sequences other than colours are printed escaped; elsewhere all
+bytes are printed as they were written.
 
-Of a job, or of the jobs that --selector picks, it is the logs of all tasks that
-have been on a machine, each line after the name of its task; with --follow, of
-those that exist when the command starts, at most 100.`,
+For a job, or the jobs that --selector matches, the logs of all its tasks are printed,
+each line with the name of its task as a prefix; with --follow, of the tasks that exist
+when the command starts, at most 100.`,
 		Example: `  muster logs search/web/0
   muster logs -f search/web/0 --stderr --tail 20
   muster logs search/web/0 --previous
@@ -97,14 +97,14 @@ those that exist when the command starts, at most 100.`,
 
 func (f *logFlags) add(c *cobra.Command) {
 	r := &f.request
-	c.Flags().BoolVarP(&r.Follow, "follow", "f", false, "go on as more is written")
-	c.Flags().BoolVar(&f.stdout, "stdout", false, "what the task wrote to stdout; the default")
-	c.Flags().BoolVar(&f.stderr, "stderr", false, "what the task wrote to stderr")
+	c.Flags().BoolVarP(&r.Follow, "follow", "f", false, "keep printing new output")
+	c.Flags().BoolVar(&f.stdout, "stdout", false, "print stdout; the default")
+	c.Flags().BoolVar(&f.stderr, "stderr", false, "print stderr")
 	c.Flags().StringVar(&f.stream, "stream", "stdout", "stdout or stderr")
-	c.Flags().IntVar(&r.Tail, "tail", -1, "begin with this many last lines; -1 for all")
-	c.Flags().StringVar(&f.since, "since", "", "begin with what was written then or later: how long ago, such as 5m, or a time such as 2026-01-02T15:04:05Z")
+	c.Flags().IntVar(&r.Tail, "tail", -1, "number of last lines to print first; -1 for all")
+	c.Flags().StringVar(&f.since, "since", "", "print only output since then: a duration such as 5m, or a time such as 2026-01-02T15:04:05Z")
 	c.Flags().BoolVarP(&r.Previous, "previous", "p", false, "the run before the newest")
-	c.Flags().IntVar(&r.Incarnation, "incarnation", 0, "which start within the generation; 0 for the newest")
+	c.Flags().IntVar(&r.Incarnation, "incarnation", 0, "which incarnation of the generation; 0 for the newest")
 	c.Flags().Uint64Var(&r.Generation, "generation", 0, "which generation; 0 for the newest")
 	c.MarkFlagsMutuallyExclusive("stream", "stdout")
 	c.MarkFlagsMutuallyExclusive("stream", "stderr")

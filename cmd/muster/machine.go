@@ -15,7 +15,7 @@ func newMachine(std stdio) *cobra.Command {
 	c := &cobra.Command{
 		Use:        "machine",
 		SuggestFor: []string{"node", "host"},
-		Short:      "what only a person knows of a machine",
+		Short:      "administer machines",
 		Example:    `  muster machine forget m7 --reason "its disk is broken"`,
 	}
 	c.AddCommand(newForget(std))
@@ -30,20 +30,20 @@ func newForget(std stdio) *cobra.Command {
 	c := &cobra.Command{
 		Use:        "forget MACHINE",
 		SuggestFor: []string{"delete", "purge", "remove", "rm"},
-		Short:      "say that a machine is gone for good",
-		Long: `Say that a machine is gone for good, or that another one has its name from now on.
-Its tasks are rescheduled at once, all of them: also those that must never run twice,
-and those that stay with their sticky directory. So whoever says it answers for it
-that nothing of them runs any more. Where there are such tasks or others to be
-rescheduled, it says which, and does nothing without --yes.
+		Short:      "remove a machine from the cell for good",
+		Long: `Remove a machine from the cell for good, or free its name for another machine. All of
+its tasks are rescheduled at once, including those that must never run twice
+(neverTwice) and those that stay with their sticky directory. So make sure first that
+none of them is still running. If there are tasks to reschedule they are listed, and
+nothing is done without --yes.
 
-An agent that has another id than the machine had, or that joins for the first time,
-then gets the name. When the agent of before connects again, and nobody has the name,
-it joins as a new machine: what it still runs is stopped.
+The name is then free for an agent with another id, or one that joins for the first
+time. If the previous agent connects again while the name is free, it joins as a new
+machine, and the tasks that it still runs are stopped.
 
-A machine whose agent is connected is not forgotten: it would join again. A machine
-that a commit declares gone (gone: true in its machine object) is forgotten
-without this command, once it is silent. It takes the role operator.`,
+A machine whose agent is connected cannot be forgotten: it would join again. A machine
+that a commit declares gone (gone: true in its machine object) is forgotten without
+this command once it is silent. Requires the role operator.`,
 		Example: `  muster machine forget m7 --reason "its disk is broken"
   muster machine forget m7 --reason "reinstalled" --yes`,
 		Args: cobra.ExactArgs(1),
@@ -53,7 +53,7 @@ without this command, once it is silent. It takes the role operator.`,
 				return invalid("muster status lists the machines", "machine: %w", err)
 			}
 			if err := schema.CheckReason(reason); err != nil {
-				return invalid("say in one line why, for those who look for it: --reason TEXT", "muster machine forget %s: %w", name, err)
+				return invalid("give a reason on one line: --reason TEXT", "muster machine forget %s: %w", name, err)
 			}
 			cl, err := m.client()
 			if err != nil {
@@ -71,15 +71,15 @@ without this command, once it is silent. It takes the role operator.`,
 				sayForgetting(std, f)
 			}
 			if !f.Done {
-				return &failure{code: exitDiffers, err: fmt.Errorf("machine %s is not forgotten: its tasks would be started elsewhere", name), hint: "when it is certain that nothing of them runs on it any more, say --yes"}
+				return &failure{code: exitDiffers, err: fmt.Errorf("machine %s is not forgotten: its tasks would be rescheduled", name), hint: "when it is certain that none of them is still running, add --yes"}
 			}
 			return nil
 		},
 	}
 	m.add(c)
 	out = addOutput(c, "text", "json")
-	c.Flags().StringVar(&reason, "reason", "", "why, in one line, for those who look for it; it must be given")
-	c.Flags().BoolVar(&yes, "yes", false, "reschedule its tasks; without it, one that has any is not forgotten")
+	c.Flags().StringVar(&reason, "reason", "", "reason, on one line, shown in status and events; required")
+	c.Flags().BoolVar(&yes, "yes", false, "confirm that its tasks are rescheduled; required if it has any")
 	return c
 }
 

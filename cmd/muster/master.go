@@ -33,30 +33,30 @@ type masterFlags struct {
 func (f *masterFlags) add(c *cobra.Command, logLevel string) {
 	c.Flags().StringVar(&f.cell, "cell", "", "name of the cell (default: the data directory's, else the only one that the repository declares)")
 	c.Flags().StringVar(&f.branch, "branch", "", "branch to follow (default: the repository's HEAD)")
-	c.Flags().StringVar(&f.listen, "listen", "127.0.0.1:0", "address of API, status page and metrics, without --pki a loopback one; port 0 takes a free one")
-	c.Flags().StringVar(&f.socket, "socket", "", "unix socket of the API, which commands on this machine prefer (default: link/api.sock in the data directory; with --pki none)")
-	c.Flags().Var(&f.users, "allow-user", "user of this machine who may use the API beside root and the master's own: a name, a number, or FIRST-LAST; with :read-only at the end only what changes nothing; may be repeated")
+	c.Flags().StringVar(&f.listen, "listen", "127.0.0.1:0", "listen address of API, status page and metrics; without --pki a loopback address; port 0 chooses a free port")
+	c.Flags().StringVar(&f.socket, "socket", "", "unix socket of the API, preferred by commands on this machine (default: link/api.sock in the data directory; with --pki none)")
+	c.Flags().Var(&f.users, "allow-user", "user of this machine who may use the API, beside root and the master's user: a name, a number, or FIRST-LAST; with the suffix :read-only without changes; may be repeated")
 	f.machineLife = lifeFlag(24 * time.Hour)
-	c.Flags().StringVar(&f.pki, "pki", "", "directory of the cell's authority, made by muster pki init: API and link speak TLS, and machines and people show certificates")
-	c.Flags().StringVar(&f.linkListen, "link-listen", "", "address to which agents on other machines come, such as :7421; needs --pki (default: none)")
-	c.Flags().Var(&f.machineLife, "machine-life", "life of a machine's certificate, which its agent renews at two thirds of it, 5s to 90d")
-	c.Flags().DurationVar(&f.poll, "poll", 30*time.Second, "how often to look for new commits; those of a local repository are seen at once")
-	c.Flags().DurationVar(&f.lostAfter, "lost-after", model.DefaultLostAfter, "how long a machine may be silent before its tasks are rescheduled, 15s to 24h; jobs may say otherwise of theirs")
-	c.Flags().BoolVar(&f.noExec, "no-exec", false, "refuse muster exec: run no commands beside tasks")
+	c.Flags().StringVar(&f.pki, "pki", "", "directory of the cell's certificate authority, created by muster pki init: API and agent link use mutual TLS")
+	c.Flags().StringVar(&f.linkListen, "link-listen", "", "listen address for agents on other machines, such as :7421; needs --pki (default: none)")
+	c.Flags().Var(&f.machineLife, "machine-life", "validity of a machine's certificate, which its agent renews after two thirds of it, 5s to 90d")
+	c.Flags().DurationVar(&f.poll, "poll", 30*time.Second, "how often to poll for new commits; those of a local repository are seen at once")
+	c.Flags().DurationVar(&f.lostAfter, "lost-after", model.DefaultLostAfter, "how long a machine may be silent before its tasks are rescheduled, 15s to 24h; jobs can override it")
+	c.Flags().BoolVar(&f.noExec, "no-exec", false, "disable muster exec")
 	f.addAuth(c)
-	c.Flags().StringVar(&f.logLevel, "log-level", logLevel, "least level of what is logged to stderr: debug, info, warn, error")
+	c.Flags().StringVar(&f.logLevel, "log-level", logLevel, "minimum level of what is logged to stderr: debug, info, warn, error")
 }
 
 // addAuth adds what a repository that is asked over a network may need.
 func (f *masterFlags) addAuth(c *cobra.Command) {
 	s := c.Flags()
-	s.StringVar(&f.auth.User, "git-user", "", "user to show to the repository's server (default: the URL's, else x-access-token with https and git with ssh)")
-	s.StringVar(&f.auth.TokenFile, "git-token-file", "", "file with the token or password for an https repository; read at each look, so it may change")
+	s.StringVar(&f.auth.User, "git-user", "", "user name for the repository's server (default: the URL's, else x-access-token with https and git with ssh)")
+	s.StringVar(&f.auth.TokenFile, "git-token-file", "", "file with the token or password for an https repository; read at each poll, so it can be renewed")
 	s.BoolVar(&f.auth.Bearer, "git-bearer", false, "send the token as a bearer token, not as the password of basic authentication")
-	s.StringVar(&f.auth.CAFile, "git-ca-file", "", "file with the certificates, in PEM, that an https server's must be signed by (default: the system's)")
-	s.StringVar(&f.auth.KeyFile, "git-key-file", "", "file with the private key for an ssh repository; others must not be able to read it")
+	s.StringVar(&f.auth.CAFile, "git-ca-file", "", "file with the certificate authorities of https servers, in PEM (default: the system's)")
+	s.StringVar(&f.auth.KeyFile, "git-key-file", "", "file with the private key for an ssh repository; it must not be readable by others")
 	s.StringVar(&f.auth.PassphraseFile, "git-key-passphrase-file", "", "file with the passphrase of that key")
-	s.StringVar(&f.auth.KnownHosts, "git-known-hosts", "", "file with the keys of ssh servers, as ssh-keyscan prints them; no other server is trusted")
+	s.StringVar(&f.auth.KnownHosts, "git-known-hosts", "", "file with the host keys of ssh servers, in known_hosts format; no other server is trusted")
 }
 
 // logger returns a logger to std.err of the level that the flags say.
@@ -87,7 +87,7 @@ func (f *masterFlags) config(std stdio) (cell.MasterConfig, error) {
 		return cell.MasterConfig{}, invalid("such as --poll 30s; those of a local repository are seen at once all the same", "--poll %s: want more than 0", f.poll)
 	}
 	if f.lostAfter < model.MinLostAfter || f.lostAfter > maxLostAfter {
-		return cell.MasterConfig{}, invalid("a job says in its silence how long it tolerates", "--lost-after %s: want 15s to 24h", f.lostAfter)
+		return cell.MasterConfig{}, invalid("a job overrides it with its field silence", "--lost-after %s: want 15s to 24h", f.lostAfter)
 	}
 	return cell.MasterConfig{
 		LostAfter: f.lostAfter, PKI: f.pki, LinkListen: f.linkListen, MachineLife: life,
@@ -105,23 +105,23 @@ func (f *masterFlags) config(std stdio) (cell.MasterConfig, error) {
 const masterHelp = `Run the master of a cell: follow a config repository and make the cell's
 machines do what it says. The first line on stdout is the address of its API.
 
-Without --pki it serves this machine alone: the API on loopback and on a unix socket,
-to root, to the user that the master runs as (if that is not root by the socket
-alone, since tasks may run as that user) and to those that --allow-user names; and
-agents by a unix socket. Tasks are always refused. With --pki, any address may be
-bound, all speak TLS 1.3, and who comes shows a certificate of the cell's authority;
+Without --pki it serves this machine only: the API on loopback and on a unix socket, for
+root, the user that the master runs as (unless that is root, on the socket only, since
+tasks may run as that user) and the users of --allow-user; and agents on a unix socket.
+Tasks are always refused. With --pki it can listen on any address: all connections use
+TLS 1.3, and clients and agents authenticate with certificates of the cell's authority;
 see muster pki.
 
-Tasks run on when the master stops, however it stops; a master that starts with
-the same data directory goes on where the last one was.
+Tasks keep running when the master stops, however it stops; a master that starts with
+the same data directory continues from its state.
 
-With --etcd the cell's documents are in an etcd cluster, which holds this cell and
-nothing else. Several masters may use it, each with a data directory of its own:
-one leads, the others stand by and take over when it has said nothing for the time
-of --etcd-lease. Agents are with all of them: give them the addresses of all.
+With --etcd the cell's state is in an etcd cluster, which must be dedicated to this
+cell. Several masters may use it, each with a data directory of its own: one is the
+leader, the others are on standby and take over when its lease (--etcd-lease) expires.
+Agents connect to all of them: give them the addresses of all masters.
 
-The master writes snapshots of the store, which "muster master restore" makes a
-data directory of.`
+The master writes snapshots of the store, from which "muster master restore" restores a
+data directory.`
 
 const masterExample = `  muster master --repo /srv/fleet.git --data-dir /var/lib/muster --listen 127.0.0.1:7420
   muster master --repo URL --data-dir /var/lib/muster --pki /etc/muster/pki --listen :7420 --link-listen :7421 \
@@ -161,12 +161,12 @@ func newMaster(std stdio) *cobra.Command {
 	}
 	f.add(c, "info")
 	c.Flags().StringVar(&repo, "repo", "", "config repository: a path or a URL")
-	c.Flags().StringVar(&dataDir, "data-dir", "", "directory of the master's state")
+	c.Flags().StringVar(&dataDir, "data-dir", "", "data directory of the master")
 	etcd.add(c)
-	c.Flags().DurationVar(&snapshotEvery, "snapshot-every", time.Hour, "how often the store's documents are written to the directory snapshots in the data directory, if they have changed; 0 for never")
-	c.Flags().IntVar(&snapshotKeep, "snapshot-keep", 24, "how many snapshots stay")
-	c.Flags().StringVar(&linkSocket, "link", "", "unix socket that agents dial (default: link/agent.sock in the data directory)")
-	c.Flags().StringVar(&profiles, "pprof", "", "loopback address of profiles of this process, for go tool pprof, such as 127.0.0.1:6060; every user of this machine can ask for them (default: none)")
+	c.Flags().DurationVar(&snapshotEvery, "snapshot-every", time.Hour, "how often a snapshot of the store is written to the directory snapshots in the data directory, if it has changed; 0 for never")
+	c.Flags().IntVar(&snapshotKeep, "snapshot-keep", 24, "how many snapshots are kept")
+	c.Flags().StringVar(&linkSocket, "link", "", "unix socket for agents (default: link/agent.sock in the data directory)")
+	c.Flags().StringVar(&profiles, "pprof", "", "loopback listen address for pprof, such as 127.0.0.1:6060; accessible to every user of this machine (default: none)")
 	c.AddCommand(newRestore(std))
 	return c
 }

@@ -11,13 +11,14 @@ func newPage(std stdio) *cobra.Command {
 	var out *outputFlag
 	c := &cobra.Command{
 		Use:   "page",
-		Short: "print an address at which a browser sees the status page",
-		Long: `Print an address at which a browser on the master's machine sees the status page. It
-holds a password, which is good for 12 hours, for the page alone, and for the user
-whose browser shows it first.
+		Short: "print a URL of the status page for a browser",
+		Long: `Print a URL of the status page for a browser on the master's machine. It contains a
+password that is valid for 12 hours, for this page only, and for the user whose browser
+opens it first.
 
-A browser of root, or of a user that --allow-user of the master names, needs none:
-the kernel says whose it is. Over TLS a browser shows a certificate.`,
+A browser of root, or of a user given by --allow-user of the master, needs no password:
+the kernel identifies the user of the connection. Over TLS a browser needs a client
+certificate.`,
 		Example: "  muster page",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cl, err := m.client()

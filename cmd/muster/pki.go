@@ -30,11 +30,11 @@ const (
 func newPKI(std stdio) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "pki",
-		Short: "make the certificates and tokens of a cell on several machines",
-		Long: `Make the certificates and tokens of a cell on several machines. A cell has one
-authority, a directory of files. Master, machines and people show certificates of
-it to each other, over TLS 1.3. The commands work on the directory alone, so they
-need no running master.`,
+		Short: "manage the certificates and join tokens of a cell",
+		Long: `Manage the certificates and join tokens of a cell. A cell has one certificate authority,
+a directory of files. Masters, machines and users authenticate to each other with its
+certificates, over TLS 1.3. The commands only use the directory; they need no running
+master.`,
 		Example: `  muster pki init --cell eu-1 --host master.example.com
   muster pki token m-17 >m-17.token
   muster pki issue ada --role operator
@@ -74,7 +74,7 @@ func (d *pkiDir) open() (*pki.Directory, error) {
 	dir, err := pki.Open(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, invalid("make one with `muster pki init`, or name its directory with --dir", "no authority in %s: %w", path, err)
+		return nil, invalid("create one with `muster pki init`, or name its directory with --dir", "no authority in %s: %w", path, err)
 	case err != nil:
 		return nil, invalid("--dir names the directory of `muster pki init`", "authority in %s: %w", path, err)
 	}
@@ -153,15 +153,14 @@ func newPKIInit(std stdio) *cobra.Command {
 	life := lifeFlag(masterLife)
 	c := &cobra.Command{
 		Use:   "init --cell CELL --host HOST",
-		Short: "make the authority of a cell, and its master's certificate",
-		Long: `Make the authority of a cell, and its master's certificate. The directory then
-holds ca.pem and ca.key, the authority, and master.pem, which the master shows; it
-is what --pki of the master names. Whoever can read ca.key can be anyone in the
-cell: the directory is closed to other users, and belongs in no backup that others
-can read.
+		Short: "create the certificate authority of a cell, and its master's certificate",
+		Long: `Create the certificate authority of a cell, and its master's certificate. The directory
+then has ca.pem and ca.key, the authority, and master.pem, the master's certificate and
+key; the flag --pki of the master names it. Whoever can read ca.key can impersonate
+anyone in the cell: only its owner can read the directory; protect its backups too.
 
---host gives the names and addresses by which machines and people reach the
-master; localhost is added. The authority lasts ten years.`,
+--host gives the names and addresses by which machines and users reach the master;
+localhost is added. The authority is valid for ten years.`,
 		Example: `  muster pki init --cell eu-1 --host master.example.com --host 10.0.0.1
   muster master --repo /srv/fleet.git --data-dir /var/lib/muster --pki /etc/muster/pki --listen :7420 --link-listen :7421`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -178,7 +177,7 @@ master; localhost is added. The authority lasts ten years.`,
 	dir.add(c)
 	c.Flags().StringVar(&cell, "cell", "", "name of the cell")
 	c.Flags().StringArrayVar(&hosts, "host", nil, "name or address of the master; may be repeated")
-	c.Flags().Var(&life, "life", "life of the master's certificate")
+	c.Flags().Var(&life, "life", "validity of the master's certificate")
 	out = addOutput(c, "text", "json")
 	return c
 }

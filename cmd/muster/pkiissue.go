@@ -30,18 +30,17 @@ func newPKIIssue(std stdio) *cobra.Command {
 	var out *outputFlag
 	c := &cobra.Command{
 		Use:   "issue NAME --role ROLE",
-		Short: "issue a certificate for a person, a program or the master",
-		Long: `Issue a certificate and its key for a person, a program or the master, in one file
-that holds the authority's certificate too: all that its holder needs. A file with
-a certificate of the same name is replaced.
+		Short: "issue a certificate for a user, a program or the master",
+		Long: `Issue a certificate and its key for a user, a program or the master, in one file with
+the authority's certificate. A file with a certificate of the same name is replaced.
 
   operator    may use all of the API
-  read-only   may use what of the API changes nothing; for Prometheus, say
-  master      is shown by the master; its NAME is master and may be left out, its
-              --host are those of the certificate before unless they are given,
-              and it is written to where a running master finds it by itself
+  read-only   may use the read-only part of the API, such as Prometheus
+  master      the master's own certificate; NAME is master and may be left out, --host
+              defaults to the hosts of the previous certificate, and a running master
+              loads the new file by itself
 
-Machines get theirs by themselves: see muster pki token.`,
+Machines obtain theirs when they join: see muster pki token.`,
 		Example: `  muster pki issue ada --role operator
   muster pki issue prometheus --role read-only --life 365d --out /etc/prometheus/muster.pem
   muster pki issue --role master`,
@@ -147,15 +146,14 @@ func newPKIToken(std stdio) *cobra.Command {
 	life := lifeFlag(tokenLife)
 	c := &cobra.Command{
 		Use:   "token MACHINE",
-		Short: "make a token with which one machine can join the cell, once",
-		Long: `Make a token with which one machine can join the cell, once, and print it. The
-agent there takes it in a file, --token-file, and learns from it which cell and
-machine it is and which master to trust. Whoever has the token first can be the
-machine: hand it over as a password.
+		Short: "create a join token for one machine",
+		Long: `Create a token with which one machine can join the cell once, and print it. The agent
+reads it from --token-file; it says which cell and machine this is and which master to
+trust. Anyone who has the token can join as the machine: treat it as a password.
 
-A machine that has joined needs none, unless it was off for longer than its
-certificate lasts, was revoked, or has lost its state directory. Then a new token
-for its name makes void what it had.`,
+A machine that has joined needs no further token, unless its certificate expired while
+it was off, it was revoked, or its state directory was lost. A new token for its name
+then revokes what was issued before.`,
 		Example: `  muster pki token m-17 >m-17.token
   muster-agent --master master.example.com:7421 --token-file m-17.token --state-dir /var/lib/muster-agent`,
 		Args: cobra.ExactArgs(1),
@@ -198,14 +196,13 @@ func newPKIRevoke(std stdio) *cobra.Command {
 	var out *outputFlag
 	c := &cobra.Command{
 		Use:   "revoke ROLE/NAME",
-		Short: "make void what was issued for a machine or a person until now",
-		Long: `Make void what was issued for a machine or a person until now: certificates, and
-tokens of a machine. A running master that reads this directory closes their
-connections within seconds, and refuses them from then on. What is issued
-later is good again, so nothing needs to be taken back.
+		Short: "revoke the certificates and tokens of a machine or a user",
+		Long: `Revoke all certificates and join tokens that were issued for a machine or a user so
+far. A running master that uses this directory closes their connections within seconds
+and refuses new ones. Certificates and tokens that are issued later are valid.
 
-The tasks of a machine that is revoked run on, as when its master is away; what the
-cell then does about them is as for any machine that is silent.`,
+The tasks of a revoked machine keep running, and the cell treats the machine as any
+other that is silent.`,
 		Example: `  muster pki revoke machine/m-17
   muster pki revoke operator/ada`,
 		Args: cobra.ExactArgs(1),
@@ -254,7 +251,7 @@ func newPKIShow(std stdio) *cobra.Command {
 	var out *outputFlag
 	c := &cobra.Command{
 		Use:     "show FILE",
-		Short:   "show whose a certificate is, and how long it is valid",
+		Short:   "show the subject and the validity of a certificate",
 		Example: "  muster pki show ada.pem\n  muster pki show /etc/muster/pki/master.pem",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {

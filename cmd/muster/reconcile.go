@@ -15,11 +15,10 @@ func newReconcile(std stdio) *cobra.Command {
 	var timeout time.Duration
 	c := &cobra.Command{
 		Use:   "reconcile",
-		Short: "have the master look at its repository now",
-		Long: `Have the master look at its repository now instead of at the next poll, and say what
-it found. A muster wait or muster status afterwards knows of it: what was pushed before
-is what it is about. It does not wait for what was found to be applied, and changes
-nothing of what is desired: only a commit does.
+		Short: "have the master poll its repository now",
+		Long: `Have the master poll its repository now, and print what it found. A muster wait or
+muster status afterwards takes everything into account that was pushed before. It does
+not wait until the commit is applied, and does not change the desired state.
 
 Exits 3 when the repository cannot be read, and says why.`,
 		Example: "  git push && muster reconcile && muster wait",
@@ -37,7 +36,7 @@ Exits 3 when the repository cannot be read, and says why.`,
 			switch {
 			case err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
 				return &failure{
-					code: exitCouldNot, err: fmt.Errorf("the look at the repository is not done after %s; it goes on", timeout),
+					code: exitCouldNot, err: fmt.Errorf("the poll of the repository has not finished after %s; it continues", timeout),
 					hint: "give a longer --timeout; muster status says what is known of the repository",
 				}
 			case err != nil:
@@ -54,6 +53,6 @@ Exits 3 when the repository cannot be read, and says why.`,
 	}
 	m.add(c)
 	out = addOutput(c, "text", "json")
-	c.Flags().DurationVar(&timeout, "timeout", time.Minute, "how long to wait for the look")
+	c.Flags().DurationVar(&timeout, "timeout", time.Minute, "how long to wait for the poll")
 	return c
 }

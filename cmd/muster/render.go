@@ -22,9 +22,9 @@ func newRender(std stdio) *cobra.Command {
 compiles to: one canonical JSON document, objects by kind as sorted lists. Without
 --rev it is the work tree that is compiled, with it a commit.
 
-In a pipe or a file it is one line, the same bytes for the same data, as the master
-stores it; on a terminal, or with --pretty, it is indented. A field that is left out
-has its default, which the reference of the schema tells.`,
+To a pipe or a file it is written on one line, as the master stores it: the same data
+gives the same bytes. On a terminal, or with --pretty, it is indented. A field that is
+left out has its default, which is in the schema reference.`,
 		Example: "  muster render fleet | jq '.jobs[].name'\n  muster render fleet --rev main~1\n  muster render fleet --pretty > fleet.json",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -21,19 +21,19 @@ func newRestart(std stdio) *cobra.Command {
 		Use:        "restart USER/JOB | USER/JOB/INDEX",
 		SuggestFor: []string{"bounce", "recreate"},
 		Short:      "restart the tasks of a job, or one task, without a commit",
-		Long: `Restart the tasks of a job that run, or one of them: each gets a new process with the
-version that it runs, on the same machine where there is room. As many are down at
-once as the job's update policy and its disruption budget allow. It changes nothing of
-what is desired, and goes on when the master dies in the middle.
+		Long: `Restart the running tasks of a job, or one of them: each gets a new process of the
+version that it runs, on the same machine if that has room. The number of tasks that
+are down at once is limited by the job's update policy and disruption budget. The
+desired state does not change, and a restart survives a restart of the master.
 
-What is pending or done is left alone. A task that is replaced meanwhile, by a rollout,
-a drain or a lost machine, is not restarted again. When a restarted task fails, or
-never gets healthy, no further one is restarted: muster status says so. A later
-request of the same name takes the place of the one under way; --cancel ends it where
-it is. A suspended job is not restarted.
+Pending tasks and completed ones are left alone. A task that is replaced meanwhile by a
+rollout, a drain or the loss of its machine is not restarted again. If a restarted task
+fails or does not become healthy, the restart stops, and muster status shows that. A
+later request for the same job replaces the one in progress; --cancel ends it. A
+suspended job is not restarted.
 
-It returns at once, unless --wait is given. muster status, why and events
-say who asked, when and why. It takes the role operator.`,
+The command returns at once unless --wait is given. muster status, why and events show
+who requested it, when and why. Requires the role operator.`,
 		Example: `  muster restart search/web --reason "new certificate" && muster wait search/web
   muster restart search/web/2 --reason "it hangs" --wait
   muster restart search/web --cancel`,
@@ -59,9 +59,9 @@ say who asked, when and why. It takes the role operator.`,
 	}
 	m.add(c)
 	out = addOutput(c, "text", "json")
-	c.Flags().StringVar(&r.reason, "reason", "", "why, in one line, for those who find it restarted; it must be given")
-	c.Flags().BoolVar(&r.cancel, "cancel", false, "end the restart that is under way where it is")
-	c.Flags().BoolVar(&r.wait, "wait", false, "wait until all of them are restarted and healthy")
+	c.Flags().StringVar(&r.reason, "reason", "", "reason, on one line, shown in status and events; required")
+	c.Flags().BoolVar(&r.cancel, "cancel", false, "cancel the restart in progress")
+	c.Flags().BoolVar(&r.wait, "wait", false, "wait until all tasks are restarted and healthy")
 	c.Flags().DurationVar(&r.timeout, "timeout", 10*time.Minute, "how long to wait with --wait")
 	return c
 }
@@ -87,7 +87,7 @@ func (r *restartCommand) check(name string) error {
 		return invalid("such as --timeout 5m", "--timeout %s: want more than 0", r.timeout)
 	}
 	if err := schema.CheckReason(r.reason); err != nil {
-		return invalid("say in one line why, for those who find it restarted: --reason TEXT", "muster restart %s: %w", name, err)
+		return invalid("give a reason on one line: --reason TEXT", "muster restart %s: %w", name, err)
 	}
 	return nil
 }
@@ -109,10 +109,10 @@ func (r *restartCommand) begins(ctx context.Context, cl *client.Client) error {
 	default:
 		fmt.Fprintf(r.std.out, "restarting %s of %s, at most %d at once\n", schema.Count(x.Tasks, "task"), r.job, min(x.Tasks, answer.AtOnce))
 		for i := range answer.Was {
-			fmt.Fprintf(r.std.out, "it takes the place of the %s\n", &answer.Was[i])
+			fmt.Fprintf(r.std.out, "it replaces the %s\n", &answer.Was[i])
 		}
 		if !r.wait {
-			fmt.Fprintf(r.std.out, "muster wait %s waits for it; muster restart %s --cancel ends it where it is\n", r.job, r.name)
+			fmt.Fprintf(r.std.out, "muster wait %s waits for it; muster restart %s --cancel cancels it\n", r.job, r.name)
 		}
 	}
 	if x == nil || !r.wait {
@@ -159,14 +159,14 @@ func (r *restartCommand) waits(ctx context.Context, cl *client.Client, x *schema
 			}
 			return nil
 		case is.Failed != "":
-			return &failure{code: exitDiffers, err: fmt.Errorf("%s: %s", r.name, is.Message), hint: fmt.Sprintf("muster why %s says more; restart it again when it is mended, or %s", r.job, is.Next)}
+			return &failure{code: exitDiffers, err: fmt.Errorf("%s: %s", r.name, is.Message), hint: fmt.Sprintf("muster why %s says more; restart it again when that is fixed, or %s", r.job, is.Next)}
 		}
 		last = is.Message
 	}
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	return &failure{code: exitDiffers, err: fmt.Errorf("%s: %s", r.name, last), hint: "it goes on: muster wait " + r.job + " waits for it"}
+	return &failure{code: exitDiffers, err: fmt.Errorf("%s: %s", r.name, last), hint: "it continues: muster wait " + r.job + " waits for it"}
 }
 
 // restartIn returns what a status says of a restart, nil if it is over.

@@ -15,13 +15,13 @@ func newRestore(std stdio) *cobra.Command {
 	var dataDir, cell string
 	c := &cobra.Command{
 		Use:   "restore SNAPSHOT --data-dir DIR",
-		Short: "make a data directory of a snapshot",
-		Long: `Make a data directory of a snapshot of the store, which is verified first. The
-directory must not be there yet, or be empty: nothing is overwritten.
+		Short: "restore a data directory from a snapshot",
+		Long: `Restore a data directory from a snapshot of the store, which is verified first. The
+directory must not exist yet or be empty: nothing is overwritten.
 
-Machines know what was decided after the snapshot. The master that then starts
-with the directory hears them for 60 s before it decides anything, and takes over
-what they run. No generation and no epoch is given a second time.`,
+Agents know what was decided after the snapshot. A master that starts with the restored
+directory collects their reports for 60 s before it decides anything, and adopts the
+tasks that they run. No generation or epoch is used twice.`,
 		Example: `  muster master restore /backup/local-20260301T120000Z.snapshot --data-dir /var/lib/muster
   muster master --repo /srv/fleet.git --data-dir /var/lib/muster`,
 		Args: cobra.MaximumNArgs(1),
@@ -45,7 +45,7 @@ what they run. No generation and no epoch is given a second time.`,
 		},
 	}
 	f.logLevel = "warn"
-	c.Flags().StringVar(&dataDir, "data-dir", "", "directory to make")
-	c.Flags().StringVar(&cell, "cell", "", "cell that the snapshot must be of (default: any)")
+	c.Flags().StringVar(&dataDir, "data-dir", "", "directory to create")
+	c.Flags().StringVar(&cell, "cell", "", "name that the cell of the snapshot must have (default: any)")
 	return c
 }

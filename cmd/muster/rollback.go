@@ -27,18 +27,18 @@ func newRollback(std stdio) *cobra.Command {
 	c := &cobra.Command{
 		Use:        "rollback USER/JOB | COMMIT [DIR]",
 		SuggestFor: []string{"revert", "undo"},
-		Short:      "write the commit that takes a change back, on a branch",
-		Long: `Write the commit that takes back COMMIT, or the newest commit that changed USER/JOB,
-on a new branch of the config repository at DIR (default: the current directory),
-and say how to push it. It is what git revert writes. Nothing is pushed, and the work
-tree, the index and the branch that is checked out stay as they are.
+		Short:      "create a commit that reverts a change, on a branch",
+		Long: `Create a commit that reverts COMMIT, or the newest commit that changed USER/JOB, on a
+new branch of the config repository at DIR (default: the current directory), and print
+how to push it. It is the commit that git revert would make. Nothing is pushed, and the
+work tree, the index and the current branch are not touched.
 
-A job's commit is looked for in the compiled data, back from HEAD: comments, and what
-moves from file to file, are no change. If the commit changed other objects too, they
-are listed, and --all takes them back as well; without it nothing is written.
+The commit of a job is searched for in the compiled data, back from HEAD: comments, and
+objects that only move between files, are not changes. If that commit changed other
+objects too, they are listed and nothing is written, unless --all reverts them as well.
 
-Nothing is written either where later commits changed the same lines, or where the
-result has mistakes that HEAD has not. Exits 1 when there is nothing to take back.`,
+Nothing is written if later commits changed the same lines, or if the result has errors
+that HEAD has not. Exits 1 when there is nothing to revert.`,
 		Example: `  muster rollback search/web          the newest commit that changed the job
   muster rollback HEAD --dry-run      what that would change
   muster rollback 1f00aa3 fleet`,
@@ -59,8 +59,8 @@ result has mistakes that HEAD has not. Exits 1 when there is nothing to take bac
 			return r.print(std, out.value)
 		},
 	}
-	c.Flags().BoolVar(&r.all, "all", false, "take back what the commit did to other objects, too")
-	c.Flags().BoolVarP(&r.DryRun, "dry-run", "n", false, "write nothing, only show what would change")
+	c.Flags().BoolVar(&r.all, "all", false, "revert the changes to other objects too")
+	c.Flags().BoolVarP(&r.DryRun, "dry-run", "n", false, "write nothing, only print what would change")
 	c.Flags().StringVar(&r.Branch, "branch", "", "name of the new branch (default muster/rollback-, the job's name and the commit)")
 	out = addOutput(c, "text", "json")
 	return c
@@ -159,11 +159,11 @@ func (r *rollback) find(ctx context.Context, name string) (string, error) {
 	errs, _ := count(head.diagnostics)
 	switch {
 	case len(commits) > maxLook:
-		return "", invalid("name the commit to take back: muster rollback COMMIT", "none of the last %d commits has changed %s", maxLook, name)
+		return "", invalid("name the commit to revert: muster rollback COMMIT", "none of the last %d commits has changed %s", maxLook, name)
 	case declares(head, is):
 		return "", invalid("change it in the repository, and commit", "no commit has changed %s since the first declared it", name)
 	case errs > 0:
-		return "", invalid("muster validate --rev HEAD lists them; a commit is named by its hash", "no commit declares %s, as far as it can be read: HEAD has mistakes", name)
+		return "", invalid("muster validate --rev HEAD lists them; a commit is named by its hash", "no commit declares %s, as far as it can be read: HEAD has errors", name)
 	}
 	return "", invalid("muster render lists the jobs; a commit is named by its hash", "no commit declares %s", name)
 }
@@ -178,8 +178,8 @@ func (r *rollback) changed(c, next *compiledRepo, commits []string, name string)
 	case found < 0:
 		return false, nil
 	case len(commits) > 1:
-		return false, invalid("name the commit to take back: muster rollback COMMIT",
-			"%s was changed by commit %.10s, or by one right before it that has mistakes where it is declared", name, commits[0])
+		return false, invalid("name the commit to revert: muster rollback COMMIT",
+			"%s was changed by commit %.10s, or by one right before it that has errors where it is declared", name, commits[0])
 	}
 	return true, r.alone(commits[0], name, slices.Delete(others, found, found+1))
 }
@@ -211,7 +211,7 @@ func (r *rollback) alone(commit, job string, others []intent.ObjectChange) error
 	for i := range others {
 		names = append(names, string(others[i].Kind)+" "+others[i].Name)
 	}
-	return invalid("--all takes all of it back; else change the job in the repository, and commit",
+	return invalid("--all reverts all of it; else change the job in the repository, and commit",
 		"commit %.10s, the newest that changed %s, also changed %s", commit, job, strings.Join(names, ", "))
 }
 
@@ -221,12 +221,12 @@ func (r *rollback) revert(ctx context.Context, head string) error {
 	var conflict *gitprogram.ConflictError
 	switch {
 	case errors.As(err, &conflict):
-		return invalid("take the later commits back first, or change the files by hand",
-			"commit %.10s cannot be taken back by itself: %w; nothing was written", r.Reverts, err)
+		return invalid("revert the later commits first, or change the files by hand",
+			"commit %.10s cannot be reverted by itself: %w; nothing was written", r.Reverts, err)
 	case errors.Is(err, gitprogram.ErrNothing):
 		return &failure{code: exitDiffers, err: fmt.Errorf("commit %.10s: %w", r.Reverts, err)}
 	case err != nil && strings.Contains(err.Error(), "tell me who you are"):
-		return invalid("git config --global user.name NAME; git config --global user.email ADDRESS", "git does not know whose commit it is")
+		return invalid("git config --global user.name NAME; git config --global user.email ADDRESS", "git has no author for the commit")
 	case err != nil:
 		return err
 	}
@@ -253,8 +253,8 @@ func (r *rollback) revert(ctx context.Context, head string) error {
 	r.Comparison = intent.Compare(was.compiled, is.compiled)
 	if r.mistakes = newMistakes(was.diagnostics, is.diagnostics); len(r.mistakes) > 0 {
 		r.files = is.tree.Files
-		return invalid("take back with it what has come to depend on it, or change the files by hand",
-			"without commit %.10s the repository has mistakes; nothing was written", r.Reverts)
+		return invalid("revert what depends on it as well, or change the files by hand",
+			"without commit %.10s the repository has errors; nothing was written", r.Reverts)
 	}
 	if !r.DryRun {
 		r.Commit = made

@@ -94,13 +94,13 @@ func newRoot(std stdio) *cobra.Command {
 		Short: "run jobs on your machines, driven by a Git repository",
 		Long: `muster runs jobs on your machines, driven by a Git repository.
 
-Jobs, quotas and tenants are written in CUE in a config repository. A commit is
-the only way to change what should run; muster makes it so, and keeps it so.
+Jobs, quotas and tenants are written in CUE in a config repository. A commit is the
+only way to change the desired state; muster makes the cell match it, and keeps it so.
 
 Exit codes: 0 yes, 1 differences / not converged, 2 invalid input, 3 failed (e.g.
 master unreachable).`,
-		Example: `  muster demo                 see a whole cell do its work, in about a minute
-  muster init fleet           write a config repository
+		Example: `  muster demo                 demonstrate a whole cell, in about a minute
+  muster init fleet           create a config repository
   muster dev fleet            run a cell on this machine that follows it
   muster status --master unix:/var/lib/muster/link/api.sock`,
 		SilenceErrors:     true,

@@ -5,7 +5,7 @@ import "github.com/spf13/cobra"
 func newSchema(std stdio) *cobra.Command {
 	c := &cobra.Command{
 		Use:     "schema",
-		Short:   "the definitions of what a config repository may declare",
+		Short:   "manage the CUE definitions of a config repository",
 		Example: "  muster schema update fleet\n  muster schema export > muster.schema.json",
 	}
 	c.AddCommand(newSchemaUpdate(std), newSchemaExport(std))

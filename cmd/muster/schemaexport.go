@@ -10,7 +10,7 @@ func newSchemaExport(std stdio) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "export",
 		Args:  cobra.NoArgs,
-		Short: "print a JSON Schema of the data, for tools that never heard of CUE",
+		Short: "print a JSON Schema of the compiled data, for tools without CUE",
 		Long: `Print a JSON Schema (draft 2020-12) of the document that muster render prints:
 every object with its fields, their bounds, patterns, defaults and comments. A
 document that it refuses is refused by muster too. What it accepts may still be

@@ -26,17 +26,17 @@ func newSchemaUpdate(std stdio) *cobra.Command {
 	var out *outputFlag
 	c := &cobra.Command{
 		Use:   "update [DIR]",
-		Short: "bring the definitions of a config repository to those of this muster",
-		Long: `Bring the definitions in muster/ of the config repository at DIR (default: the
-current directory) to those of this muster: show what changes, file by file and field
-by field, and write it. Nothing is committed. With --check nothing is written, and the
-exit code is 1 when something would be.
+		Short: "update the definitions in a config repository to this version of muster",
+		Long: `Update the definitions in muster/ of the config repository at DIR (default: the current
+directory) to those of this version of muster: print the changes by file and field, and
+write them. Nothing is committed. With --check nothing is written, and the exit code is
+1 when there are changes.
 
-Files that you have edited are not overwritten: the first line of each file says what
-muster wrote. The update then writes nothing, shows what it would take away, and
-exits with 1; --force takes it away. Rules of your own are safe in a file of your own
-in muster/, such as muster/own.cue: CUE unifies definitions of the same name, and no
-update touches it. To go back to the definitions of an older muster needs --force too.`,
+Files that you have edited are not overwritten (the first line of each file has a
+checksum): the update then writes nothing, prints the edits that it would remove, and
+exits with 1; --force removes them. Put rules of your own into a file of your own in
+muster/, such as muster/own.cue: CUE unifies definitions of the same name, and no
+update touches it. Going back to the definitions of an older version needs --force too.`,
 		Example: "  muster schema update fleet && git -C fleet diff\n  muster schema update --check -o json",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -55,7 +55,7 @@ update touches it. To go back to the definitions of an older muster needs --forc
 			return err
 		},
 	}
-	c.Flags().BoolVar(&check, "check", false, "write nothing; exit with 1 when the definitions are not those of this muster")
+	c.Flags().BoolVar(&check, "check", false, "write nothing; exit with 1 when the definitions are not those of this version")
 	c.Flags().BoolVar(&force, "force", false, "overwrite files that were edited, and definitions that are newer")
 	out = addOutput(c, "text", "json")
 	return c
@@ -83,7 +83,7 @@ type updateFile struct {
 // newUpdate compares the definitions of the repository at dir.
 func newUpdate(dir string) (*schemaUpdate, error) {
 	if _, err := os.Stat(filepath.Join(dir, "cue.mod", "module.cue")); err != nil {
-		return nil, &failure{code: exitInvalid, err: fmt.Errorf("%s is no config repository: %w", dir, err), hint: "name the directory that has cue.mod; muster init DIR writes a new one"}
+		return nil, &failure{code: exitInvalid, err: fmt.Errorf("%s is not a config repository: %w", dir, err), hint: "name the directory that has cue.mod; muster init DIR writes a new one"}
 	}
 	present, err := readDefinitions(dir)
 	if err != nil {
@@ -193,15 +193,15 @@ func (u *schemaUpdate) run(check, force bool) error {
 	case u.Current:
 		return nil
 	case check:
-		return &failure{code: exitDiffers, err: fmt.Errorf("the definitions in %s are not those of this muster", filepath.Join(u.Dir, scaffold.Dir)), hint: "muster schema update " + u.Dir}
+		return &failure{code: exitDiffers, err: fmt.Errorf("the definitions in %s are not those of this version of muster", filepath.Join(u.Dir, scaffold.Dir)), hint: "muster schema update " + u.Dir}
 	case len(mine) > 0 && !force:
 		return &failure{
 			code: exitDiffers, err: fmt.Errorf("edited, and not by muster: %s; nothing was written", strings.Join(mine, ", ")),
-			hint: "move the edits into a file of your own, such as muster/own.cue, and run again with --force: it takes away the lines with - above",
+			hint: "move the edits into a file of your own, such as muster/own.cue, and run again with --force: it removes the lines with - above",
 		}
 	case u.Newer && !force:
 		return &failure{
-			code: exitDiffers, err: fmt.Errorf("the definitions in %s are newer than this muster (%s); nothing was written", filepath.Join(u.Dir, scaffold.Dir), version),
+			code: exitDiffers, err: fmt.Errorf("the definitions in %s are newer than this version of muster (%s); nothing was written", filepath.Join(u.Dir, scaffold.Dir), version),
 			hint: "use the muster that wrote them, or a newer one; --force goes back",
 		}
 	}
@@ -217,7 +217,7 @@ func (u *schemaUpdate) print(std stdio) {
 	p := screen.Painter(isTerminal(std.out))
 	for _, f := range u.Files {
 		if f.State == scaffold.Kept {
-			fmt.Fprintf(std.out, "%s has edits of yours, and is current without them: it stays\n", f.Path)
+			fmt.Fprintf(std.out, "%s has your edits, and is otherwise current: it is kept\n", f.Path)
 		} else if f.Diff != "" {
 			fmt.Fprintf(std.out, "%s is %s\n", p.Paint(screen.Bold, f.Path), f.State)
 			printDiff(std.out, p, f.Diff)
@@ -282,7 +282,7 @@ func staleDefinitions(dir string, files map[string]schema.File) []schema.Diagnos
 	}
 	d := schema.Diagnostic{
 		Severity: schema.Warning, Rule: schema.RuleRepository, Position: schema.Position{Path: "cue.mod/module.cue", Line: 1, Column: 1},
-		Message: "the definitions in " + scaffold.Dir + " are older than this muster", Hint: "muster schema update " + dir,
+		Message: "the definitions in " + scaffold.Dir + " are older than this version of muster", Hint: "muster schema update " + dir,
 	}
 	for _, c := range changes { // the first that is there to point at
 		if c.State != scaffold.Current && c.State != scaffold.Kept && c.State != scaffold.New {
@@ -294,10 +294,10 @@ func staleDefinitions(dir string, files map[string]schema.File) []schema.Diagnos
 	switch {
 	case err != nil: // the compiler says what is wrong with them
 	case newer:
-		d.Message = "the definitions in " + scaffold.Dir + " are newer than this muster: it does not know " + names(fields.Removed)
+		d.Message = "the definitions in " + scaffold.Dir + " are newer than this version of muster: it does not know " + names(fields.Removed)
 		d.Hint = "use the muster that your cell runs"
 	case len(fields.Added) == 0 && slices.ContainsFunc(changes, edited):
-		d.Message = changes[slices.IndexFunc(changes, edited)].Path + " was edited, and not from what this muster writes"
+		d.Message = changes[slices.IndexFunc(changes, edited)].Path + " was edited, and is not based on this version of muster"
 	case len(fields.Added) > 0:
 		d.Message += ": they lack " + names(fields.Added)
 	}

@@ -11,7 +11,7 @@ import (
 func newSimulate(std stdio) *cobra.Command {
 	c := &cobra.Command{
 		Use:     "simulate",
-		Short:   "ask what would be, with the same code that decides what is",
+		Short:   "simulate, with the same code that a cell runs",
 		Example: "  muster simulate pack --nodes nodes.csv --tasks tasks.csv",
 	}
 	c.AddCommand(newSimulatePack(std))
@@ -69,7 +69,7 @@ with another scheduler's are counted and made again.`,
 	c.Flags().IntVar(&r.Seeds, "seeds", 0, "orders that are tried; 0 for the measure's own")
 	c.Flags().IntVar(&r.Schedulers, "schedulers", 1, "schedulers that share the tasks, 1 to 64")
 	c.Flags().BoolVar(&r.AllPhases, "all-phases", false, "compaction takes tasks whose pod_phase is Failed too")
-	c.Flags().BoolVar(&r.Relaxed, "relaxed", false, "look at some machines for each task, as a large cell does")
+	c.Flags().BoolVar(&r.Relaxed, "relaxed", false, "score a sample of the machines for each task, as a large cell does")
 	out = addOutput(c, "text", "json")
 	return c
 }

@@ -18,17 +18,16 @@ func newSuspend(std stdio) *cobra.Command {
 	c := &cobra.Command{
 		Use:        "suspend USER/JOB | all",
 		SuggestFor: []string{"pause", "freeze"},
-		Short:      "keep commits from a job, or from the whole cell, in an emergency",
-		Long: `Leave a job, or an alloc set, as it is until muster resume, or for as long as
---for says: no commit changes, moves or removes anything of it, a rollout stops where
-it is, and the cell moves none of its tasks by choice. What fails or is lost is still
-healed, with the data that it had. With all no commit is applied: the newest is
-compiled, and waits.
+		Short:      "stop applying commits to a job, or to the whole cell",
+		Long: `Suspend a job or an alloc set until muster resume, or for the duration of --for: no
+commit changes, moves or removes it, a rollout in progress pauses, and the cell makes no
+voluntary moves of its tasks. Tasks that fail or are lost are still replaced, with the
+version that they ran. With all, no commit is applied: the newest one is compiled only.
 
-It changes nothing of what is desired, and outlasts the master. Who, when and why is
-told by muster status, why, wait and events, and by the metric muster_suspended for
-as long as it lasts. Of a job that is suspended already it changes the reason and the
-end. It takes the role operator.`,
+The desired state does not change, and a suspension survives a restart of the master.
+muster status, why, wait and events show who suspended it, when and why, as does the
+metric muster_suspended. If the job is suspended already, its reason and end are
+replaced. Requires the role operator.`,
 		Example: `  muster suspend search/web --reason "incident 4711: no rollouts tonight"
   muster suspend all --for 2h --reason "the config repository is being repaired"`,
 		Args: cobra.ExactArgs(1),
@@ -37,7 +36,7 @@ end. It takes the role operator.`,
 				return err
 			}
 			if err := schema.CheckReason(reason); err != nil {
-				return invalid("say in one line why, for those who find it suspended: --reason TEXT", "muster suspend %s: %w", args[0], err)
+				return invalid("give a reason on one line: --reason TEXT", "muster suspend %s: %w", args[0], err)
 			}
 			if cmd.Flags().Changed("for") && lasts < time.Second {
 				return invalid("such as --for 2h; without it, it lasts until muster resume", "--for %s: want at least 1s", lasts)
@@ -59,8 +58,8 @@ end. It takes the role operator.`,
 	}
 	m.add(c)
 	out = addOutput(c, "text", "json")
-	c.Flags().StringVar(&reason, "reason", "", "why, in one line, for those who find it suspended; it must be given")
-	c.Flags().DurationVar(&lasts, "for", 0, "how long it lasts, such as 2h (default: until muster resume)")
+	c.Flags().StringVar(&reason, "reason", "", "reason, on one line, shown in status and events; required")
+	c.Flags().DurationVar(&lasts, "for", 0, "duration, such as 2h (default: until muster resume)")
 	return c
 }
 
@@ -70,10 +69,9 @@ func newResume(std stdio) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "resume USER/JOB | all",
 		Short: "end a suspension",
-		Long: `End what muster suspend began: what the newest commit says of the job, or of the
-cell, is done from then on. A job that was suspended by its own name outlasts the
-suspension of all, and is resumed by its own name. What is not suspended stays as it
-is, and that is no error.`,
+		Long: `Resume a suspended job, or the cell: the newest commit is applied to it from then on. A
+job that was suspended by name stays suspended when all is resumed, and is resumed by
+name. It is no error if nothing is suspended.`,
 		Example: "  muster resume search/web && muster wait search/web",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -30,19 +30,18 @@ func newTop(std stdio) *cobra.Command {
 	limit, wide := 0, false
 	c := &cobra.Command{
 		Use:   "top [USER/JOB | USER/JOB/INDEX | MACHINE]",
-		Short: "show what machines and tasks use, beside their limits",
-		Long: `Show what the cell's machines and tasks use, or a part of them: a job, a task,
-what runs on a machine, or the jobs that --selector picks.
+		Short: "show the resource usage of machines and tasks",
+		Long: `Show the resource usage of machines and tasks: of the cell, a job, a task, the tasks on
+a machine, or the jobs that --selector matches.
 
-Agents measure every few seconds; AGE says how old a sample is. RAM is the
-working set: without the page cache that the kernel would take back first. DISK
-is as of the last walk through the task's directories; "?" is not measured yet,
-and "+" only a part. THROTTLED is the time in which the CPU limit held a task
-back, DELAY the time in which its threads were ready and had no processor, both
-in milliseconds of each second. OOM counts processes that the kernel killed for
-want of memory. The numbers of a machine are of all that runs on it, not of the
-tasks alone. CPU is in cores, 500m is half of one. Columns that the screen has no room
-for are left out; --wide tells all.`,
+Agents take samples every few seconds; AGE is the age of the sample. CPU is in cores:
+500m is half a core. RAM is the working set: memory without reclaimable page cache. DISK
+is as of the last scan of the task's directories; "?" is not measured yet, and "+" is a
+partial scan. THROTTLED is the time for which the CPU limit throttled the task, DELAY
+the time for which its threads were runnable and waited for a CPU, both in milliseconds
+per second. OOM counts processes that the kernel killed for lack of memory. The numbers
+of a machine include the system. Columns that do not fit the terminal are left out;
+--wide prints all.`,
 		Example: `  muster top
   muster top search/web --sort ram
   muster top -l tier=front -o json | jq '.tasks[] | {name, cpuMilli}'`,

@@ -26,16 +26,15 @@ func newValidate(std stdio) *cobra.Command {
 	var out, colour *outputFlag
 	c := &cobra.Command{
 		Use:   "validate [DIR]",
-		Short: "check a config repository as the master will, offline",
+		Short: "check a config repository offline, as the master will",
 		Long: `Check the config repository at DIR (default: the current directory) as the master
-will: compile it, and check ownership and quota. It needs no cell, so it does not
-know how many machines there are to back the quotas. Quotas count that count now,
-or at the time of --at. Exits 2 when something is wrong.
+will: compile it, and check ownership and quota. It needs no cell, so it cannot check
+that the machines have the capacity for the quotas. Quotas that are valid now count, or
+those at the time of --at. Exits 2 when there is an error.
 
-The formats: text is for people, json has the same with stable names of fields,
-github makes annotations of a GitHub workflow, and sarif (2.1.0) is what code
-scanning takes. All but text have the rule of each mistake: a stable id to count,
-filter and suppress by. Lines and columns count from 1, columns in bytes for text and
+Formats: text is for people, json has stable field names, github prints annotations for
+a GitHub workflow, and sarif (2.1.0) is for code scanning. All but text have the rule of
+each error: a stable id to count, filter and suppress by. Lines and columns count from 1, columns in bytes for text and
 json, in characters for github, in UTF-16 code units for sarif.`,
 		Example: "  muster validate fleet\n  muster validate -o github          in a workflow of a pull request\n" +
 			"  muster validate -o sarif > muster.sarif\n" +

@@ -25,25 +25,23 @@ func newWait(std stdio) *cobra.Command {
 	var l labelFlag
 	c := &cobra.Command{
 		Use:   "wait [USER/JOB | machine NAME]",
-		Short: "wait until the cell is as its repository says",
+		Short: "wait until the cell has converged on its newest commit",
 		Long: `Wait until the cell has converged: the newest commit is applied, nothing of it is
-stale, rejected or held, and all runs as it says. With a job, or with --selector,
-wait for these jobs alone; a batch job until all its tasks are done. With a machine, or an object that matches machines, wait
-until nothing is left on what it drains.
+stale, rejected or held, and all tasks run as desired. With a job, or with --selector,
+wait for these jobs only; for a batch job, until all its tasks are done. With a machine,
+or a machine object that matches several, wait until they are drained.
 
-Exits 1 when that takes longer than --timeout, and says what stands in the way. Where
-only a person can help it does so at once, with what to type next: a job is rejected,
-a directory stale, a removal held, a canary waits for a commit that promotes it, a
-rollout has failed, or something waits for the end of a suspension; or the newest
-commit, which is applied, has no such job or machine. --no-fail-fast goes on until the
-timeout.
+Exits 1 after --timeout, and prints what has not converged. Where an action of a user is
+needed it exits 1 at once, with the next command: a job is rejected, a directory is
+stale, a removal is held, a canary waits for promotion, a rollout has failed, or
+something is suspended; or the newest commit is applied and has no such job or machine.
+With --no-fail-fast it waits until the timeout in these cases too.
 
-What is known of the repository when muster wait begins may be older than the last
-push: run muster reconcile before, or give --commit. A commit is waited for until it
-is seen. One that the head contains is superseded: what is waited for is then that the
-head converges, with all that it says, or, with a job, that job; where newer commits
-made the directory stale, nothing of it is in force, and that is no success. One that
-is not on the branch that is followed, or no more, fails at once.`,
+The master may not have seen the last push when muster wait begins: run muster reconcile
+before, or give --commit, which waits until the commit is seen. A commit that the head
+contains is superseded: then the command waits for the head to converge, or with a job,
+for that job; it fails where a newer commit made the directory stale. A commit that is
+not on the branch that the master follows fails at once.`,
 		Example: `  git commit -am "scale up" && muster wait --commit "$(git rev-parse HEAD)" --timeout 2m
   git push && muster reconcile && muster wait
   muster wait -l tier=front
@@ -62,8 +60,8 @@ is not on the branch that is followed, or no more, fails at once.`,
 	l.add(c)
 	out = addOutput(c, "text", "json")
 	c.Flags().DurationVar(&timeout, "timeout", time.Minute, "how long to wait")
-	c.Flags().StringVar(&until.commit, "commit", "", "wait until this commit, or one that contains it, is the one applied")
-	c.Flags().BoolVar(&until.on, "no-fail-fast", false, "wait until the timeout, also where only a person can help")
+	c.Flags().StringVar(&until.commit, "commit", "", "wait until this commit, or one that contains it, is applied")
+	c.Flags().BoolVar(&until.on, "no-fail-fast", false, "wait until the timeout, also where an action of a user is needed")
 	return c
 }
 

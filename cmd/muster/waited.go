@@ -274,7 +274,7 @@ func (w *waited) printDrained(std stdio, s *status.Status, done bool) error {
 		return err
 	}
 	if len(list) == 0 {
-		fmt.Fprintf(std.err, "muster: cell %s drains no machine by the name %s at %s\n", s.Cell, w.machine, short(s.Applied))
+		fmt.Fprintf(std.err, "muster: cell %s drains no machine named %s at %s\n", s.Cell, w.machine, short(s.Applied))
 		for _, d := range s.Unmatched { // such as that no machine of this name has ever joined
 			if w.speaksOf(d) {
 				fmt.Fprintf(std.err, "muster: %s\n", d.Error())

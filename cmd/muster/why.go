@@ -20,14 +20,13 @@ func newWhy(std stdio) *cobra.Command {
 	var out *outputFlag
 	c := &cobra.Command{
 		Use:   "why USER/JOB[/INDEX] | -l LABELS",
-		Short: "tell why a job or a task is as it is",
-		Long: `Tell why a job or a task is as it is, or each of the jobs that --selector picks:
-with -o json then as a list. Of a task it also says how the machine that it is on
-scores, and the best other one; --machine asks any one machine whether it would
-take the task, and who would have to make room.
+		Short: "explain the state of a job or a task",
+		Long: `Explain the state of a job or a task, or of each job that --selector matches (a list
+with -o json). For a task this includes the score of its machine and of the best other
+one; --machine says whether a given machine would accept the task, and which tasks it
+would preempt there.
 
-On a terminal, and where COLUMNS is set, lines that are too long are wrapped; with
--o wide none is.`,
+On a terminal, or if COLUMNS is set, long lines are wrapped, except with -o wide.`,
 		Example: "  muster why search/web/3 --machine m-17\n  muster why search/web\n  muster why search/web/3 -o json\n  muster why -l tier=front",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -52,7 +51,7 @@ On a terminal, and where COLUMNS is set, lines that are too long are wrapped; wi
 	}
 	m.add(c)
 	l.add(c)
-	c.Flags().StringVar(&machine, "machine", "", "a machine to ask whether it would take the task")
+	c.Flags().StringVar(&machine, "machine", "", "machine to check for whether it would accept the task")
 	out = addOutput(c, "text", "wide", "json")
 	return c
 }

@@ -105,7 +105,7 @@ func Open(cfg Config) (*Store, error) {
 		return nil, err
 	}
 	if t == nil {
-		return nil, fmt.Errorf("%w: %s holds no %s, and no token file is named", ErrNone, cfg.Dir, identityFile)
+		return nil, fmt.Errorf("%w: %s holds no %s, and no token file is given", ErrNone, cfg.Dir, identityFile)
 	}
 	return s, s.is(t.Cell, t.Machine, "the join token in "+cfg.TokenFile)
 }

@@ -281,7 +281,7 @@ func TestOpenErrors(t *testing.T) {
 	t.Parallel()
 	i, m := newIssuer(t), newMachine(t)
 	_, err := Open(Config{Dir: m.dir})
-	says(t, err, ErrNone, "holds no identity.json, and no token file is named")
+	says(t, err, ErrNone, "holds no identity.json, and no token file is given")
 	_, err = Open(Config{Dir: m.dir, TokenFile: m.file})
 	says(t, err, fs.ErrNotExist, "join token: ")
 	if err := os.WriteFile(m.file, []byte("secret"), 0o600); err != nil {

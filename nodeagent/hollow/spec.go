@@ -55,6 +55,6 @@ func describe(cfg *Config, index int) schema.MachineInfo {
 			"isolation.seccomp": "true", "isolation.capabilities": "true", "isolation.io": "true",
 			"rack": fmt.Sprintf("r%04d", rack), "zone": fmt.Sprintf("z%02d", rack/racksPerZone),
 		},
-		Notes: []string{"a hollow machine: its tasks have no processes"},
+		Notes: []string{"a hollow machine: its tasks are simulated"},
 	}
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // ErrInUse is in New's error when another agent has the state directory.
-var ErrInUse = errors.New("another agent runs on it")
+var ErrInUse = errors.New("another agent uses it")
 
 // Lock is a state directory that is ours: of all agents, by whatever path they
 // name it, one has it at a time. The kernel gives it back when its process ends,

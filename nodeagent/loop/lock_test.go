@@ -58,7 +58,7 @@ func TestLock(t *testing.T) {
 	if err := os.Remove(filepath.Join(dir, "agent.lock")); err != nil {
 		t.Fatal(err)
 	}
-	refused(dir, "another agent runs on it") // and nobody knows which
+	refused(dir, "another agent uses it") // and nobody knows which
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}

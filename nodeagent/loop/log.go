@@ -50,7 +50,7 @@ func (j journal) event(e *nodeagent.Event, a *nodeagent.Agent) {
 // conditions logs what is wrong with the machine.
 func (j journal) conditions(list []schema.Condition) {
 	if len(list) == 0 {
-		j.log.Info("the machine has no conditions any more")
+		j.log.Info("the machine has no more conditions")
 	}
 	for _, c := range list {
 		j.log.Warn("the machine has a condition", "condition", string(c.Kind), "message", c.Message)

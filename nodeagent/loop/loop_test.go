@@ -245,7 +245,7 @@ func TestUnwritable(t *testing.T) {
 		}
 		s.kernel.exit("batch/0", schema.Exit{Code: 0})
 		s.until("u/batch/0 g1 dead finished", "u/web/0 g2 running")
-		if note := s.agent.Report().Tasks[0].Note; !strings.Contains(note, "not on disk yet: ") || !strings.Contains(note, "is in the way") {
+		if note := s.agent.Report().Tasks[0].Note; !strings.Contains(note, "not written to disk yet: ") || !strings.Contains(note, "is in the way") {
 			s.t.Errorf("note %q, want why the end is not kept", note)
 		}
 		s.assign(stopped(assignment("web", 0, 2, schema.Service), schema.CauseUpdate))

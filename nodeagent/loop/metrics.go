@@ -50,13 +50,13 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 			Namespace: "muster", Subsystem: "agent", Name: "tasks", Help: "Task generations in the agent's report, by state.",
 		}, []string{"state"}),
 		view:    gauge("view_version", "Version of the assignments that the agent acts on."),
-		epoch:   gauge("link_epoch", "Highest link epoch that the agent was welcomed with."),
-		busy:    gauge("busy_ports", "Ports of the machine's range that are in use by others than tasks."),
-		bound:   gauge("batch_cpu_milli", "What batch tasks may use together, in thousandths of a core; 0: they are not bounded."),
-		ioBound: gauge("bounded_disk_bytes", "What tasks that give way to others may read, and what they may write, together in a second on the state directory's disk; 0: they are not bounded."),
+		epoch:   gauge("link_epoch", "Highest link epoch that a master has given the agent."),
+		busy:    gauge("busy_ports", "Ports of the machine's range that are in use by processes other than tasks."),
+		bound:   gauge("batch_cpu_milli", "CPU limit of all batch tasks together while others suffer, in thousandths of a core; 0: none."),
+		ioBound: gauge("bounded_disk_bytes", "Limit in bytes per second of what throttled tasks may read, and of what they may write, together on the state directory's disk; 0: none."),
 		clock:   gauge("clock_offset_seconds", "By how much the master's clock is ahead of this machine's, at the last report."),
-		inodes:  gauge("machine_left_inodes", "Files for which the state directory's file system has room."),
-		stuck:   gauge("removals_stuck", "Directory trees that tasks have left and that cannot be removed; they are tried again."),
+		inodes:  gauge("machine_left_inodes", "Free inodes of the state directory's file system."),
+		stuck:   gauge("removals_stuck", "Directory trees of ended tasks that could not be removed; the removal is retried."),
 		troubles: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: "muster", Subsystem: "agent", Name: "condition", Help: "1 while the machine is in this condition.",
 		}, []string{"condition"}),
@@ -66,19 +66,19 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		refused:   prometheus.NewCounterVec(opts("refused_total", "Starts that were refused or failed, by cause."), []string{"cause"}),
 		exits:     prometheus.NewCounterVec(opts("exits_total", "Ends of incarnations, by how they ended."), []string{"how"}),
 		damaged:   prometheus.NewCounter(opts("damaged_files_total", "Files of the state directory that were found damaged or lost.")),
-		errors:    prometheus.NewCounter(opts("errors_total", "Actions that the disk or the kernel refused; they are tried again.")),
+		errors:    prometheus.NewCounter(opts("errors_total", "Actions that the disk or the kernel refused; they are retried.")),
 		latency: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: "muster", Subsystem: "agent", Name: "start_seconds", Help: "Time from the decision to start an incarnation until it runs.",
 			Buckets: []float64{.001, .0025, .005, .01, .015, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}),
 	}
-	m.evictions = prometheus.NewCounterVec(opts("evictions_total", "Incarnations that were stopped for want of a resource, by what ran out: disk is the task's own limit."), []string{"resource"})
+	m.evictions = prometheus.NewCounterVec(opts("evictions_total", "Incarnations that were evicted for lack of a resource, by resource: disk is the task's own limit."), []string{"resource"})
 	m.oomKills = prometheus.NewCounter(opts("oom_kills_total", "Processes of tasks that the kernel was seen to kill when they were out of memory."))
-	m.removals = prometheus.NewCounterVec(opts("removed_total", "Remains of what has ended that were removed: directories of generations and of incarnations, by reason."), []string{"what", "reason"})
-	m.freed = prometheus.NewCounterVec(opts("removed_bytes_total", "Bytes of disk that were measured of what was removed, by reason."), []string{"reason"})
-	m.spent = prometheus.NewCounterVec(opts("measuring_seconds_total", "Time spent on measuring what tasks use: samples, and walks through their directories."), []string{"what"})
+	m.removals = prometheus.NewCounterVec(opts("removed_total", "Directories of ended generations and incarnations that were removed, by reason."), []string{"what", "reason"})
+	m.freed = prometheus.NewCounterVec(opts("removed_bytes_total", "Bytes of disk, as measured, of the directories that were removed, by reason."), []string{"reason"})
+	m.spent = prometheus.NewCounterVec(opts("measuring_seconds_total", "Time spent on measuring the usage of tasks: samples, and scans of their directories."), []string{"what"})
 	m.left = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Namespace: "muster", Subsystem: "agent", Name: "machine_left_bytes", Help: "What is left of the machine's memory and of the state directory's file system.",
+		Namespace: "muster", Subsystem: "agent", Name: "machine_left_bytes", Help: "Free memory of the machine, and free space of the state directory's file system.",
 	}, []string{"resource"})
 	for _, s := range taskStates() {
 		m.tasks.WithLabelValues(string(s))

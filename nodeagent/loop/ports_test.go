@@ -69,7 +69,7 @@ func TestPortTwice(t *testing.T) {
 		s.until("u/web/0 g1 running")
 		s.assign(a, b)
 		s.until("u/api/0 g2 dead port-in-use", "u/web/0 g1 running")
-		want := fmt.Sprintf("port http (31007): address already in use: %s generation 1 has it", a.Task.Short())
+		want := fmt.Sprintf("port http (31007): address already in use by %s generation 1", a.Task.Short())
 		if got := s.agent.Report().Tasks[0].End.Message; got != want {
 			t.Errorf("end %q, want %q", got, want)
 		}

@@ -280,13 +280,13 @@ func TestMetrics(t *testing.T) {
 		return l.Report().Tasks[1].Incarnation == 2 && l.Report().Tasks[1].State == schema.Running
 	})
 	want := `
-# HELP muster_agent_batch_cpu_milli What batch tasks may use together, in thousandths of a core; 0: they are not bounded.
+# HELP muster_agent_batch_cpu_milli CPU limit of all batch tasks together while others suffer, in thousandths of a core; 0: none.
 # TYPE muster_agent_batch_cpu_milli gauge
 muster_agent_batch_cpu_milli 0
-# HELP muster_agent_bounded_disk_bytes What tasks that give way to others may read, and what they may write, together in a second on the state directory's disk; 0: they are not bounded.
+# HELP muster_agent_bounded_disk_bytes Limit in bytes per second of what throttled tasks may read, and of what they may write, together on the state directory's disk; 0: none.
 # TYPE muster_agent_bounded_disk_bytes gauge
 muster_agent_bounded_disk_bytes 0
-# HELP muster_agent_busy_ports Ports of the machine's range that are in use by others than tasks.
+# HELP muster_agent_busy_ports Ports of the machine's range that are in use by processes other than tasks.
 # TYPE muster_agent_busy_ports gauge
 muster_agent_busy_ports 0
 # HELP muster_agent_clock_offset_seconds By how much the master's clock is ahead of this machine's, at the last report.
@@ -303,10 +303,10 @@ muster_agent_condition{condition="read-only-fs"} 0
 # HELP muster_agent_damaged_files_total Files of the state directory that were found damaged or lost.
 # TYPE muster_agent_damaged_files_total counter
 muster_agent_damaged_files_total 0
-# HELP muster_agent_errors_total Actions that the disk or the kernel refused; they are tried again.
+# HELP muster_agent_errors_total Actions that the disk or the kernel refused; they are retried.
 # TYPE muster_agent_errors_total counter
 muster_agent_errors_total 0
-# HELP muster_agent_evictions_total Incarnations that were stopped for want of a resource, by what ran out: disk is the task's own limit.
+# HELP muster_agent_evictions_total Incarnations that were evicted for lack of a resource, by resource: disk is the task's own limit.
 # TYPE muster_agent_evictions_total counter
 muster_agent_evictions_total{resource="disk"} 0
 muster_agent_evictions_total{resource="machine disk"} 0
@@ -315,16 +315,16 @@ muster_agent_evictions_total{resource="machine memory"} 0
 # TYPE muster_agent_exits_total counter
 muster_agent_exits_total{how="ok"} 1
 muster_agent_exits_total{how="signal"} 1
-# HELP muster_agent_link_epoch Highest link epoch that the agent was welcomed with.
+# HELP muster_agent_link_epoch Highest link epoch that a master has given the agent.
 # TYPE muster_agent_link_epoch gauge
 muster_agent_link_epoch 1
-# HELP muster_agent_machine_left_inodes Files for which the state directory's file system has room.
+# HELP muster_agent_machine_left_inodes Free inodes of the state directory's file system.
 # TYPE muster_agent_machine_left_inodes gauge
 muster_agent_machine_left_inodes 0
 # HELP muster_agent_oom_kills_total Processes of tasks that the kernel was seen to kill when they were out of memory.
 # TYPE muster_agent_oom_kills_total counter
 muster_agent_oom_kills_total 0
-# HELP muster_agent_removals_stuck Directory trees that tasks have left and that cannot be removed; they are tried again.
+# HELP muster_agent_removals_stuck Directory trees of ended tasks that could not be removed; the removal is retried.
 # TYPE muster_agent_removals_stuck gauge
 muster_agent_removals_stuck 0
 # HELP muster_agent_restarts_total Incarnations after the first of their generation, started or refused.

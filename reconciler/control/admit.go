@@ -42,7 +42,7 @@ func (s *admission) admit() (changed []schema.JobName) {
 			r := *s.Job(name)
 			r.Admitted, r.Since = "", s.Now
 			s.SetJob(name, &r)
-			s.Event(schema.Event{Kind: schema.EventRemove, Job: name.Short(), Commit: s.Base.Head.Commit, Message: intent.Sentence("gone from the repository", s.Base.Head.Whose())})
+			s.Event(schema.Event{Kind: schema.EventRemove, Job: name.Short(), Commit: s.Base.Head.Commit, Message: intent.Sentence("removed from the repository", s.Base.Head.Whose())})
 		}
 	}
 	for _, name := range s.verdict.Order {

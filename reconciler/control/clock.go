@@ -59,5 +59,5 @@ func SetForward(s *model.State, by time.Duration, now time.Time) ([]model.Write,
 			out = append(out, s.Document(model.KeySuspend+name, x))
 		}
 	}
-	return out, []schema.Event{{At: now, Kind: schema.EventMaster, Message: fmt.Sprintf("the clock was set forward by %s: what waits goes on for as long as before", by.Round(time.Second))}}
+	return out, []schema.Event{{At: now, Kind: schema.EventMaster, Message: fmt.Sprintf("the clock was set forward by %s: timers keep the time that they had left", by.Round(time.Second))}}
 }

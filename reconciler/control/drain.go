@@ -202,12 +202,12 @@ func (s *drains) moveAway(r *removal, t *drainTask) string {
 	case s.Frozen(t.name.JobName): // whatever a deadline says
 		return "it is " + s.Suspended.Of(t.name.JobName).String()
 	case system && r.others:
-		return "it is of a system job, and leaves last"
+		return "it belongs to a system job, and is stopped last"
 	case system:
 		s.budget.disruptAnyway(t.name.JobName, *record, cause)
 		return ""
 	case late:
-		cause.Message += ", and its deadline has come"
+		cause.Message += ", and its deadline has passed"
 		s.budget.disruptAnyway(t.name.JobName, *record, cause)
 		return ""
 	}
@@ -224,7 +224,7 @@ func (s *drains) moveAway(r *removal, t *drainTask) string {
 		r.full[t.name.JobName] = full
 	}
 	if why := r.full[t.name.JobName]; why != "" {
-		return "no other machine takes it: " + why
+		return "no other machine can run it: " + why
 	}
 	return s.budget.disrupt(t.name.JobName, *record, cause)
 }

@@ -134,7 +134,7 @@ func (s *judge) passCanary(name schema.JobName, r *schema.JobRecord, want *schem
 	}
 	if r.Rollout.Promoted || canary.Promote == schema.PromoteAuto && !s.Now.Before(over) {
 		r.Rollout.Passed, r.Rollout.Progress = true, s.Now
-		s.rolloutEvent(name, fmt.Sprintf("goes on after the canary of %d: %s", tasks, passedBy(r.Rollout)))
+		s.rolloutEvent(name, fmt.Sprintf("continues after the canary of %d: %s", tasks, passedBy(r.Rollout)))
 		if p.Old > 0 {
 			s.keepPace(name, r, want, p)
 		}
@@ -155,7 +155,7 @@ func passedBy(r *schema.Rollout) string {
 	if r.Promoted {
 		return "a commit says so"
 	}
-	return "it was healthy for the time of its wait"
+	return "it was healthy for the wait time of the canary"
 }
 
 // keepPace fails a rollout of which no further task has got healthy within the
@@ -177,7 +177,7 @@ func (s *judge) keepPace(name schema.JobName, r *schema.JobRecord, want *schema.
 		r.Rollout.Progress = s.Now
 		s.book(name, s.In(within))
 	default:
-		s.failRollout(name, r, want, fmt.Sprintf("no further task got healthy within %d s", want.Update.ProgressSeconds))
+		s.failRollout(name, r, want, fmt.Sprintf("no further task became healthy within %d s", want.Update.ProgressSeconds))
 	}
 }
 

@@ -40,7 +40,7 @@ func Join(s *model.State, desired *intent.Desired, info schema.MachineInfo, now 
 		r.LostSince = was.LostSince // until its first report, see returned
 		message = "joined again"
 		if was.Boot != info.Boot {
-			message = "joined again after a restart of the machine"
+			message = "joined again after a reboot"
 		}
 	}
 	d := desired.DeclaredOf(&info)

@@ -24,7 +24,7 @@ type LossHold struct {
 
 // Waiting says what stands between the cell and its repository.
 func (h *LossHold) Waiting() string {
-	return h.Reason + ": their tasks are left where they are"
+	return h.Reason + ": their tasks are not rescheduled"
 }
 
 // rescheduler decides what becomes of the tasks of silent machines.
@@ -178,7 +178,7 @@ func (l *rescheduler) turn(since time.Time, c *domainHealth, alone bool, name st
 		l.Event(schema.Event{Kind: schema.EventMachine, Message: "tasks of lost machines are rescheduled again" + in(name)})
 		return time.Time{}
 	case over && since.IsZero() && c.due:
-		l.Event(schema.Event{Kind: schema.EventMachine, Message: "tasks of silent machines are left where they are" + in(name) + ": " + l.reason(c)})
+		l.Event(schema.Event{Kind: schema.EventMachine, Message: "tasks of silent machines are not rescheduled" + in(name) + ": " + l.reason(c)})
 		return l.Now
 	}
 	return since
@@ -274,7 +274,7 @@ func (l *rescheduler) release(due []facts.DueTask) {
 			l.leave(d.Name, "too many machines are silent: "+l.holder(d.On.Domain))
 		case d.Own:
 			l.kept[d.Name] = d.Why
-			l.leave(d.Name, "it goes on when the machine returns")
+			l.leave(d.Name, "it continues when the machine returns")
 		case d.Free || l.takeToken(d.On.Domain):
 			l.released[d.Name] = d.Why
 		default:

@@ -61,9 +61,9 @@ func AskRestart(s *model.State, desired *intent.Desired, x schema.RestartRequest
 			writes = append(writes, model.Write{Key: model.KeyRestart + old})
 		}
 	}
-	message := fmt.Sprintf("asked by %s: %s; %s, at most %d at once", x.By, x.Reason, schema.Count(x.Tasks, "task"), answer.AtOnce)
+	message := fmt.Sprintf("requested by %s: %s; %s, at most %d at once", x.By, x.Reason, schema.Count(x.Tasks, "task"), answer.AtOnce)
 	if n := len(answer.Was); n > 0 {
-		message += fmt.Sprintf("; it takes the place of the %s", answer.Was[0].String())
+		message += fmt.Sprintf("; it replaces the %s", answer.Was[0].String())
 	}
 	return RestartChange{answer, writes, []schema.Event{restartEvent(x.Name, isTask, now, message)}}, nil
 }
@@ -82,7 +82,7 @@ func CancelRestart(s *model.State, name, by string, now time.Time) (RestartChang
 	for i := range answer.Was {
 		x := &answer.Was[i]
 		writes = append(writes, model.Write{Key: model.KeyRestart + x.Name})
-		events = append(events, restartEvent(x.Name, isTask, now, fmt.Sprintf("cancelled by %s: what is not restarted yet stays; it was a %s", by, x)))
+		events = append(events, restartEvent(x.Name, isTask, now, fmt.Sprintf("cancelled by %s: tasks that are not restarted yet are left alone; it was a %s", by, x)))
 	}
 	return RestartChange{answer, writes, events}, nil
 }

@@ -67,7 +67,7 @@ func (s *restore) recover() {
 	settled := *restored
 	settled.Settled = s.Now
 	s.SetRestored(&settled)
-	s.Event(schema.Event{Kind: schema.EventMaster, Message: "the machines of the restored cell have been heard"})
+	s.Event(schema.Event{Kind: schema.EventMaster, Message: "the machines of the restored cell have reported"})
 }
 
 // survivors returns the newest of the unknown generations of each task, sorted by
@@ -139,7 +139,7 @@ func (s *restore) adoptSurvivor(found survivor) {
 	delete(s.lost.kept, found.Task)
 	s.Event(schema.Event{
 		Kind: schema.EventSchedule, Job: job.Short(), Task: found.Task.Short(), Machine: found.machine, Generation: found.Generation,
-		Message: fmt.Sprintf("taken over as it is: the store was restored, and knew of generation %d", was),
+		Message: fmt.Sprintf("adopted as it runs: the restored store has generation %d", was),
 	})
 }
 
@@ -168,6 +168,6 @@ func (s *restore) forgotten(job schema.JobName, t schema.TaskRecord) {
 		return
 	}
 	s.end(job, t, schema.Cause{
-		Kind: schema.CauseUnknown, Message: "the store was restored from a snapshot of before its end, and its machine does not hold it any more",
+		Kind: schema.CauseUnknown, Message: "the store was restored from a snapshot taken before it ended, and its machine no longer has it",
 	})
 }

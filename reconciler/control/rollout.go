@@ -126,7 +126,7 @@ func (s *rollouts) renewal(r *rollout, t *schema.TaskRecord) (schema.Digest, sch
 		return r.digest, s.UpdateCause(r.job, t)
 	}
 	if x := s.RestartFor(r.job, t); x != nil && t.Data == r.scope.Of(t.Index) {
-		return t.Data, schema.Cause{Kind: schema.CauseRestart, Message: fmt.Sprintf("asked by %s: %s", x.By, x.Reason), At: s.Now}
+		return t.Data, schema.Cause{Kind: schema.CauseRestart, Message: fmt.Sprintf("requested by %s: %s", x.By, x.Reason), At: s.Now}
 	}
 	return "", schema.Cause{}
 }

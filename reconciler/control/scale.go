@@ -65,9 +65,9 @@ func (s *scaling) unwanted(job schema.JobName, t schema.TaskRecord) schema.Cause
 	c := schema.Cause{Kind: schema.CauseScaledDown, Message: "the job has fewer tasks now", At: s.Now}
 	switch {
 	case removed && isAlloc:
-		c.Kind, c.Message = schema.CauseRemoved, "the alloc set is gone from the repository"
+		c.Kind, c.Message = schema.CauseRemoved, "the alloc set was removed from the repository"
 	case removed:
-		c.Kind, c.Message = schema.CauseRemoved, "the job is gone from the repository"
+		c.Kind, c.Message = schema.CauseRemoved, "the job was removed from the repository"
 	case isAlloc:
 		c.Message = "the alloc set has fewer allocs now"
 	}

@@ -47,7 +47,7 @@ type Output struct {
 	// Holds says, for each rollout that could go on and does not stop a task that
 	// works, why.
 	Holds map[schema.JobName]string
-	// Holding says where the tasks of silent machines are left where they are,
+	// Holding says where the tasks of silent machines are not rescheduled,
 	// and why: of the cell first, then of failure domains by name.
 	Holding []LossHold
 	// Recovering says why nothing is decided after a restore, "" once it is.

@@ -122,7 +122,7 @@ func (l *Log) Append(events []schema.Event) {
 		l.next++
 		line, err := json.Marshal(r)
 		if err != nil { // a time beyond the year 9999
-			l.cfg.Log.Error("event not kept", "event", e.Message, "err", err)
+			l.cfg.Log.Error("event not stored", "event", e.Message, "err", err)
 			continue
 		}
 		if len(l.buffer) == 0 {

@@ -69,9 +69,9 @@ func doubtful(events []schema.Event) []schema.Event {
 	if len(events) == 0 {
 		return nil
 	}
-	message := "it is not known whether the store has what the next event tells; if not, it is decided again"
+	message := "it is not known whether the write of the next event succeeded; if not, the decision is made again"
 	if len(events) > 1 {
-		message = fmt.Sprintf("it is not known whether the store has what the next %d events tell; what it has not is decided again", len(events))
+		message = fmt.Sprintf("it is not known whether the writes of the next %d events succeeded; where not, the decision is made again", len(events))
 	}
 	return append([]schema.Event{{At: events[0].At, Kind: schema.EventMaster, Message: message}}, events...)
 }

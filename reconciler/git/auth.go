@@ -73,11 +73,11 @@ func (a Auth) check(m *remote) error {
 	}
 	switch {
 	case m.user+a.User != "" && a.TokenFile == "":
-		return schema.Hintf("put the password or token into a file that only you can read and give --git-token-file FILE", "a user is named, but nothing that proves it")
+		return schema.Hintf("put the password or token into a file that only you can read and give --git-token-file FILE", "a user is given without credentials")
 	case a.Bearer && a.TokenFile == "":
-		return schema.Hintf("give --git-token-file FILE", "a bearer token is to be sent, but none is named")
+		return schema.Hintf("give --git-token-file FILE", "--git-bearer is given without a token")
 	case a.Bearer && m.user+a.User != "":
-		return schema.Hintf("leave out the user: a bearer token names its owner itself", "a user is named beside a bearer token")
+		return schema.Hintf("leave out the user: a bearer token identifies its owner", "a user is given beside a bearer token")
 	case a.TokenFile != "" && m.protocol == "http" && !loopback(m.host):
 		return schema.Hintf("give an https URL; --git-ca-file names the certificate of an authority of your own", "the token would cross the network in clear text")
 	}
@@ -90,10 +90,10 @@ func (a Auth) check(m *remote) error {
 
 func (a Auth) checkShell(m *remote) error {
 	if a.KnownHosts == "" {
-		return schema.Hintf(fmt.Sprintf("write the server's key with `%s > FILE`, compare its fingerprint with what the server's administrator says, and give --git-known-hosts FILE", m.keyscan()), "no file says which key the server has")
+		return schema.Hintf(fmt.Sprintf("write the server's key with `%s > FILE`, compare its fingerprint with what the server's administrator says, and give --git-known-hosts FILE", m.keyscan()), "the server's host key is not known")
 	}
 	if a.KeyFile == "" {
-		return schema.Hintf("make one with `ssh-keygen -t ed25519 -N '' -f FILE`, let FILE.pub read the repository, and give --git-key-file FILE", "no key to log in with is named")
+		return schema.Hintf("make one with `ssh-keygen -t ed25519 -N '' -f FILE`, let FILE.pub read the repository, and give --git-key-file FILE", "no private key is given")
 	}
 	if _, err := a.signer(); err != nil {
 		return err

@@ -30,7 +30,7 @@ func TestOpenErrors(t *testing.T) {
 		{"no such path", filepath.Join(plain, "x"), "no such file or directory", "name the directory"},
 		{"no such path by url", "file://" + filepath.Join(plain, "x"), "no such file or directory", "name the directory"},
 		{"not a repository", plain, plain + " is not a git repository", "git init"},
-		{"below a repository", sub, sub + " is not a git repository", "begins at " + repo},
+		{"below a repository", sub, sub + " is not a git repository", "is " + repo},
 		{"reftable", odd, "not supported", "plain references"},
 		{"unknown scheme", "ftp://example.com/x", "ftp is not supported", "https"},
 	}

@@ -52,11 +52,11 @@ func (m *remote) fault(err error) *schema.HintedError {
 	var disk *storeError
 	switch {
 	case errors.As(err, &disk):
-		return schema.Hintf("check the disk below --data-dir: space, and who owns it", "%v", disk)
+		return schema.Hintf("check the free space and the owner of --data-dir", "%v", disk)
 	case errors.As(err, &status):
 		return m.statusFault(status)
 	case errors.As(err, &redirect):
-		return schema.Hintf("credentials do not follow to another address; if the repository has moved, give its new URL", "%v", redirect)
+		return schema.Hintf("credentials are not sent to another host; if the repository has moved, give its new URL", "%v", redirect)
 	case errors.As(err, &content):
 		return schema.Hintf("check the URL: it may be that of a web page, or a page to log in on", "%v", content)
 	case errors.As(err, &large):
@@ -75,12 +75,12 @@ func (m *remote) fault(err error) *schema.HintedError {
 func (m *remote) statusFault(e *statusError) *schema.HintedError {
 	switch {
 	case e.code == http.StatusUnauthorized && m.auth.TokenFile == "":
-		return schema.Hintf("give --git-token-file FILE", "%v: it wants to know who asks", e)
+		return schema.Hintf("give --git-token-file FILE", "%v: authentication is required", e)
 	case e.code == http.StatusUnauthorized:
 		return schema.Hintf(fmt.Sprintf("check that the token in %s has not expired, and the user; a new token there is used at the next look", m.auth.TokenFile),
-			"%v: it does not accept the token", e)
+			"%v: the token is rejected", e)
 	case e.code == http.StatusForbidden:
-		return schema.Hintf("let the owner of the token read the repository", "%v: the token does not suffice", e)
+		return schema.Hintf("let the owner of the token read the repository", "%v: the token lacks permission", e)
 	case e.code == http.StatusNotFound:
 		return schema.Hintf("check the URL; a private repository is reported like this too", "%v: %v", e, errNoRepository)
 	case e.code == http.StatusTooManyRequests:
@@ -103,7 +103,7 @@ func (m *remote) trustFault(err error) *schema.HintedError {
 		if m.auth.CAFile != "" {
 			return schema.Hintf("put the certificate of the authority that signed the server's there", "the server's certificate is not signed by an authority in %s", m.auth.CAFile)
 		}
-		return schema.Hintf("if it is an authority of your own, give its certificate with --git-ca-file FILE", "the server's certificate is signed by an authority that this machine does not know")
+		return schema.Hintf("if it is an authority of your own, give its certificate with --git-ca-file FILE", "the server's certificate is signed by an unknown authority")
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired && invalid.Cert != nil:
 		if time.Now().Before(invalid.Cert.NotBefore) {
 			return schema.Hintf("check the clock of this machine", "the server's certificate is not valid before %s", invalid.Cert.NotBefore.UTC().Format(time.RFC3339))
@@ -126,13 +126,13 @@ func networkFault(err error) *schema.HintedError {
 	var name *net.DNSError
 	switch {
 	case errors.As(err, &name) && name.IsNotFound:
-		return schema.Hintf("check the host in the URL; it is tried again", "no address is known of host %s", name.Name)
+		return schema.Hintf("check the host in the URL; it is tried again", "host %s has no address", name.Name)
 	case errors.As(err, &name):
-		return schema.Hintf("check the DNS of this machine; it is tried again", "the address of host %s cannot be found out: %s", name.Name, name.Err)
+		return schema.Hintf("check the DNS of this machine; it is tried again", "cannot resolve host %s: %s", name.Name, name.Err)
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return schema.Hintf(again, "connection refused")
 	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF), errors.Is(err, net.ErrClosed), errors.Is(err, syscall.EPIPE):
-		return schema.Hintf(again, "the connection was cut off")
+		return schema.Hintf(again, "the connection was lost")
 	case errors.As(err, &op): // without its addresses: a port of ours is another each time
 		return schema.Hintf(again, "%s: %v", op.Op, op.Err)
 	}
@@ -142,7 +142,7 @@ func networkFault(err error) *schema.HintedError {
 	}
 	text := oneLine(err.Error())
 	if strings.Contains(text, "unexpected EOF") { // of decoders that keep no type
-		text = "the connection was cut off"
+		text = "the connection was lost"
 	}
 	if said, ok := strings.CutPrefix(text, "unexpected error: "); ok { // go-git's words for what the other side says
 		return schema.Hintf("`git fsck` in the repository on the server says more; a partial clone cannot serve others", "the server says: %s", said)

@@ -92,7 +92,7 @@ func (h *hosts) verify(address string, from net.Addr, key ssh.PublicKey) error {
 		}
 		slices.Sort(want)
 		return schema.Hintf(
-			"someone may be between you and the server; only if its administrator says that the key was changed, replace the line",
+			"this may be a man-in-the-middle attack; replace the line only if the server's administrator says that the key was changed",
 			"the server's key is %s, but %s says %s", fingerprint(key), h.file, strings.Join(want, ", "))
 	}
 	return &schema.HintedError{

@@ -81,7 +81,7 @@ func notRepository(path string) error {
 	hint := "run `git init` and commit in it, or `muster init` for a new config repository"
 	for dir := filepath.Dir(path); ; dir = filepath.Dir(dir) {
 		if _, err := os.Stat(filepath.Join(dir, ".git")); err == nil {
-			hint = fmt.Sprintf("the repository begins at %s: name that directory", dir)
+			hint = fmt.Sprintf("the root of the repository is %s: name that directory", dir)
 			break
 		}
 		if dir == filepath.Dir(dir) {

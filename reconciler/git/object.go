@@ -54,7 +54,7 @@ func (r *Repo) read(hash plumbing.Hash, kind plumbing.ObjectType, limit int64) (
 		return nil, err
 	}
 	if plumbing.ComputeHash(kind, data) != hash {
-		return nil, errors.New("its content has another hash")
+		return nil, errors.New("its content does not match its hash")
 	}
 	return data, nil
 }

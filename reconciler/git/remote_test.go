@@ -186,8 +186,8 @@ func TestRemoteErrors(t *testing.T) {
 		branch        string
 		problem, hint string
 	}{
-		{"no token", url, git.Auth{}, "", "401 Unauthorized: it wants to know who asks", "--git-token-file"},
-		{"wrong token", url, with("wr0ng"), "", "401 Unauthorized: it does not accept the token", "has not expired"},
+		{"no token", url, git.Auth{}, "", "401 Unauthorized: authentication is required", "--git-token-file"},
+		{"wrong token", url, with("wr0ng"), "", "401 Unauthorized: the token is rejected", "has not expired"},
 		{"no repository", strings.Replace(url, "x.git", "y.git", 1), with("secret"), "", "404 Not Found: there is no such repository", "check the URL"},
 		{"no branch", url, with("secret"), "trunk", `has no branch "trunk"`, "its branches: main"},
 	}

@@ -238,12 +238,12 @@ func TestShellErrors(t *testing.T) {
 		problem, hint         string
 	}{
 		{"unknown host", s.url(bare), file(t, "# nothing\n"), client.plain, "has no key of the server, whose key is " + printed(host), "`ssh-keyscan -p " + port + " 127.0.0.1 >> "},
-		{"changed host", s.url(bare), s.known(t, other.public), client.plain, "the server's key is " + printed(host) + ", but ", "someone may be between"},
+		{"changed host", s.url(bare), s.known(t, other.public), client.plain, "the server's key is " + printed(host) + ", but ", "man-in-the-middle"},
 		{"changed host, expected", s.url(bare), s.known(t, other.public), client.plain, "says " + printed(other) + " (line 1)", "replace the line"},
 		{"other kind of key", s.url(bare), s.known(t, rsaKeys.public), client.plain, "has no key of the kinds", "ssh-keyscan -p " + port},
 		{"revoked", s.url(bare), file(t, "@revoked * "+strings.TrimSpace(string(ssh.MarshalAuthorizedKey(host.public)))+"\n"+knownhosts.Line([]string{s.addr}, host.public)), client.plain, "is revoked by", "new key"},
-		{"other key", s.url(bare), good, other.plain, "does not let " + s.user + " in with the key " + printed(other), ".pub) read the repository"},
-		{"other user", strings.Replace(s.url(bare), s.user+"@", "nobody-such@", 1), good, client.plain, "does not let nobody-such in", "check the user"},
+		{"other key", s.url(bare), good, other.plain, "rejects user " + s.user + " with the key " + printed(other), ".pub) read the repository"},
+		{"other user", strings.Replace(s.url(bare), s.user+"@", "nobody-such@", 1), good, client.plain, "rejects user nobody-such", "check the user"},
 		{"no repository", s.url(bare + "-not"), good, client.plain, "there is no such repository (the server says: ", "check the URL"},
 		{"odd path", s.url("/it's $(touch x)!"), good, client.plain, "there is no such repository", "check the URL"},
 	}
@@ -358,7 +358,7 @@ func TestShellSilence(t *testing.T) {
 	wantError(t, err, "no answer within 1s", "check the server")
 	answers <- "SSH-2.0-x\r\n"
 	_, err = r.Head(t.Context())
-	wantError(t, err, "the connection was cut off", "tried again")
+	wantError(t, err, "the connection was lost", "tried again")
 	l.Close()
 	_, err = r.Head(t.Context())
 	wantError(t, err, "connection refused", "tried again")

@@ -114,7 +114,7 @@ func (m *remote) shellError(err error, h *hosts, key ssh.PublicKey) error {
 			"the server has no key of the kinds that %s lists for it (%s)", h.file, strings.Join(h.algorithms, ", "))
 	case strings.Contains(err.Error(), "unable to authenticate"): // it has no type
 		return schema.Hintf(fmt.Sprintf("let the public key (%s.pub) read the repository, as a deploy key; check the user too", m.auth.KeyFile),
-			"the server does not let %s in with the key %s", m.login(), fingerprint(key))
+			"the server rejects user %s with the key %s", m.login(), fingerprint(key))
 	}
 	return err
 }

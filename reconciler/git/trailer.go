@@ -202,9 +202,9 @@ func ignored(c *object.Commit) (out []string) {
 			case value == "":
 				why = "it has no value"
 			case taken < 0:
-				why = "it is no trailer: those are the last paragraph of the message, below an empty line"
+				why = "it is not a trailer: trailers are the last paragraph of the message, below an empty line"
 			case name == schema.AllowPruneTrailer && allowed(value) == 0:
-				why = "its value is no number of tasks"
+				why = "its value is not a number of tasks"
 			}
 			if taken >= 0 {
 				known[name] = slices.Delete(known[name], taken, taken+1)

@@ -11,11 +11,11 @@ func TestIgnored(t *testing.T) {
 	t.Parallel()
 	for message, want := range map[string]string{
 		"x\n\nMuster-Promote: a/b\nMuster-Allow-Prune: 5\n":   "",
-		"Muster-Promote: a/b":                                 "it is no trailer",
-		"x\n\nmuster-allow-prune: 5\n\nas it was agreed\n":    "it is no trailer",
-		"x\n\nMuster-Allow-Prune: many":                       "its value is no number of tasks",
+		"Muster-Promote: a/b":                                 "it is not a trailer",
+		"x\n\nmuster-allow-prune: 5\n\nas it was agreed\n":    "it is not a trailer",
+		"x\n\nMuster-Allow-Prune: many":                       "its value is not a number of tasks",
 		"x\n\nMuster-Promote:":                                "it has no value",
-		"x\n\nMuster-Promote: a/b\n\nMuster-Promote: a/b\n":   "it is no trailer",
+		"x\n\nMuster-Promote: a/b\n\nMuster-Promote: a/b\n":   "it is not a trailer",
 		"x\n\nthe Muster-Promote: a/b of before was too soon": "",
 	} {
 		switch got := strings.Join(ignored(&object.Commit{Message: message}), "; "); {

@@ -244,7 +244,7 @@ func (r *Repo) flatten(root *dir) (*schema.Tree, error) {
 		n += root.nRest
 	}
 	if n > maxFiles || root.nOdd > maxFiles {
-		return nil, schema.Hintf("keep the config in a repository of its own", "more than %d files that matter", maxFiles)
+		return nil, schema.Hintf("keep the config in a repository of its own", "more than %d configuration files", maxFiles)
 	}
 	f := flattener{
 		repo: r, embeds: root.embeds, odd: map[string]string{},
@@ -319,7 +319,7 @@ func (f *flattener) add(d *dir, at string) error {
 
 func (f *flattener) put(file file, at string) error {
 	if f.bytes += len(file.data); f.bytes > maxBytes {
-		return schema.Hintf("keep the config in a repository of its own", "more than %d bytes in files that matter", maxBytes)
+		return schema.Hintf("keep the config in a repository of its own", "more than %d bytes in configuration files", maxBytes)
 	}
 	f.tree.Files[at+file.name] = schema.File{Hash: file.hash, Data: file.data}
 	return nil

@@ -176,8 +176,8 @@ func TestTreeLimits(t *testing.T) {
 		levels, width int
 		leaf, want    string
 	}{
-		{"files", 10, 10, "100644 blob BLOB\ta.cue\n", "more than 250000 files that matter"},
-		{"links", 10, 10, "120000 blob BLOB\tl\n", "more than 250000 files that matter"},
+		{"files", 10, 10, "100644 blob BLOB\ta.cue\n", "more than 250000 configuration files"},
+		{"links", 10, 10, "120000 blob BLOB\tl\n", "more than 250000 configuration files"},
 		{"other files", 10, 10, "100644 blob BLOB\tREADME\n", ""},
 	}
 	for _, tt := range tests {

@@ -216,7 +216,7 @@ func TestToken(t *testing.T) {
 	d.set("Bearer new", nil)
 	r := open(t, git.Config{URL: url, Auth: git.Auth{TokenFile: token, Bearer: true, CAFile: ca}, Dir: t.TempDir()})
 	_, err := r.Head(t.Context())
-	wantError(t, err, "401 Unauthorized: it does not accept the token", "a new token there is used at the next look")
+	wantError(t, err, "401 Unauthorized: the token is rejected", "a new token there is used at the next look")
 	if err := os.WriteFile(token, []byte("new"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -258,8 +258,8 @@ func TestServerTrouble(t *testing.T) {
 		harm          func(*testing.T, *door, *secured)
 		problem, hint string
 	}{
-		"401": {func(_ *testing.T, d *door, _ *secured) { d.set("Bearer x", nil) }, "401 Unauthorized: it does not accept the token", "check that the token in "},
-		"403": {status(403), "403 Forbidden: the token does not suffice", "let the owner of the token read"},
+		"401": {func(_ *testing.T, d *door, _ *secured) { d.set("Bearer x", nil) }, "401 Unauthorized: the token is rejected", "check that the token in "},
+		"403": {status(403), "403 Forbidden: the token lacks permission", "let the owner of the token read"},
 		"404": {status(404), "404 Not Found: there is no such repository", "check the URL"},
 		"429": {status(429), "429 Too Many Requests", "--poll"},
 		"500": {status(500), "500 Internal Server Error", "server's log"},
@@ -273,8 +273,8 @@ func TestServerTrouble(t *testing.T) {
 		"other CA": {func(t *testing.T, _ *door, s *secured) {
 			s.use(t, newAuthority(t), &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotAfter: time.Now().Add(time.Hour)})
 		}, "is not signed by an authority in", "put the certificate"},
-		"cut off":             {truncate("/info/refs"), "the connection was cut off", "tried again"},
-		"half a pack":         {truncate("/git-upload-pack"), "the connection was cut off", "tried again"},
+		"cut off":             {truncate("/info/refs"), "the connection was lost", "tried again"},
+		"half a pack":         {truncate("/git-upload-pack"), "the connection was lost", "tried again"},
 		"silence":             {hang("/info/refs"), "no answer within 3s", "check the server"},
 		"silence amid a pack": {hang("/git-upload-pack"), "no answer within 3s", "check the server"},
 		"nonsense": {func(_ *testing.T, d *door, _ *secured) {

@@ -435,7 +435,7 @@ func holds(s *model.State, c schema.Compiled) bool {
 
 func applied(head schema.Head, now time.Time) schema.Event {
 	if len(head.Unread) > 0 {
-		return schema.Event{At: now, Kind: schema.EventStale, Commit: head.Commit, Message: Sentence("nothing of the commit could be read: "+ReasonOf(head.Unread), head.Whose())}
+		return schema.Event{At: now, Kind: schema.EventStale, Commit: head.Commit, Message: Sentence("the commit could not be read: "+ReasonOf(head.Unread), head.Whose())}
 	}
 	message := "applied"
 	switch n := len(head.Stale); n {

@@ -169,7 +169,7 @@ func (o *MachineSpec) since(was *MachineSpec) []string {
 	var out []string
 	switch {
 	case o.Drain != nil && was.Drain == nil:
-		out = append(out, fmt.Sprintf("to be drained, by %s: it gets no new tasks, and those that it has move", o.Drainer.Key().Field()))
+		out = append(out, fmt.Sprintf("draining, by %s: it gets no new tasks, and its tasks are moved", o.Drainer.Key().Field()))
 	case o.Drain == nil && was.Drain != nil && !o.cordon:
 		out = append(out, "no longer drained")
 	case o.Drain == nil && o.cordon && !was.cordon:

@@ -245,7 +245,7 @@ func reasonOfGuard(g schema.Guard, jobs, allowed int) string {
 	case schema.GuardJob:
 		return what + ", for prune: false"
 	case schema.GuardDirectory:
-		return what + ", which may have been moved to " + g.Name.Of + ", whose newest version is not taken"
+		return what + ", which may have been moved to " + g.Name.Of + ", whose newest version is not accepted"
 	}
 	reason := fmt.Sprintf("%s: %d of the %s of the %s, at most %d at once", what, g.Tasks, schema.Count(g.Of, "task"), g.Name, g.Most)
 	if g.Most == 0 {
@@ -260,11 +260,11 @@ func reasonOfGuard(g schema.Guard, jobs, allowed int) string {
 func nextOfGuard(g schema.Guard, meant int) string {
 	switch g.Name.Kind {
 	case schema.GuardJob:
-		return "put them back, say prune: true, and remove them with another commit"
+		return "restore them with prune: true, then remove them with another commit"
 	case schema.GuardDirectory:
 		return "correct " + g.Name.Of + ", check with `muster validate`, and commit"
 	}
-	return fmt.Sprintf("if it is meant, commit with the trailer %s: %d (git commit --allow-empty --trailer %q); else put them back",
+	return fmt.Sprintf("if this is intended, commit with the trailer %s: %d (git commit --allow-empty --trailer %q); else restore them",
 		schema.AllowPruneTrailer, meant, fmt.Sprintf("%s: %d", schema.AllowPruneTrailer, meant))
 }
 
@@ -284,7 +284,7 @@ func holdEvents(was, is *schema.Held) []schema.Event {
 		}
 	}
 	if was != nil && is == nil {
-		out = append(out, schema.Event{Kind: schema.EventHold, Message: "nothing is held any more"})
+		out = append(out, schema.Event{Kind: schema.EventHold, Message: "no removal is held any more"})
 	}
 	return out
 }

@@ -95,7 +95,7 @@ func keptJob(s *model.State, r *schema.JobRecord, by Overlay) DesiredJob {
 	return DesiredJob{Job: s.Data[r.Admitted], Digest: r.Admitted, Origin: r.Origin, Count: r.Count, By: by}
 }
 
-// RetainedSets returns the alloc sets that are gone from the repository, or are no
+// RetainedSets returns the alloc sets that are removed from the repository, or are no
 // alloc sets there any more, with the jobs that name them by the data that they
 // run, which runs says. Such a set stays: what runs is not stopped since its set
 // is missing.
@@ -142,7 +142,7 @@ func WithRetained(s *model.State, desired *Desired, retained map[schema.JobName]
 		data := s.Data[r.Admitted]
 		d.Jobs[name] = DesiredJob{Job: data, Digest: r.Admitted, Origin: r.Origin, Count: r.Count, By: Retained, Refused: []schema.Diagnostic{{
 			Severity: schema.Error, Rule: schema.RuleNoEffect, Position: r.Origin, Field: KeyOf(data).Field(),
-			Message:  fmt.Sprintf("alloc set %s is declared no more, and stays as it is for the jobs that run in it: %s", name.Short(), strings.Join(jobs, ", ")),
+			Message:  fmt.Sprintf("alloc set %s is no longer declared, and is kept for the jobs that run in it: %s", name.Short(), strings.Join(jobs, ", ")),
 			Expected: "an alloc set that no job names",
 			Hint:     "declare it again, or take allocset out of the job first",
 		}}}

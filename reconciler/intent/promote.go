@@ -29,7 +29,7 @@ func promote(s *model.State, c schema.Compiled, brings []string, now time.Time) 
 		}
 		e.Job = name.Short()
 		if slices.Contains(brings, e.Job) {
-			e.Message = "promoted by the commit that brings it: it goes on when its canary is healthy"
+			e.Message = "promoted by its own commit: it continues when its canary is healthy"
 			events = append(events, e)
 			continue
 		}
@@ -42,7 +42,7 @@ func promote(s *model.State, c schema.Compiled, brings []string, now time.Time) 
 		next, rollout := *r, *r.Rollout
 		e.Message = "promoted by a commit"
 		if rollout.Failed != "" {
-			e.Message = fmt.Sprintf("goes on by a commit, though it has failed: %s", rollout.Failed)
+			e.Message = fmt.Sprintf("continued by a commit, though it has failed: %s", rollout.Failed)
 			rollout.Failed, rollout.FailedAt, rollout.Progress = "", time.Time{}, now
 			rollout.After, rollout.Passed = s.Counter, true
 		}
@@ -80,7 +80,7 @@ func notPromoted(s *model.State, r *schema.JobRecord) string {
 	case s.Data[r.Admitted].Update.Canary == nil:
 		return "its version has no canary"
 	case r.Rollout.Passed || r.Rollout.Promoted:
-		return "its rollout has gone on already"
+		return "its rollout has continued already"
 	}
 	return ""
 }

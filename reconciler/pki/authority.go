@@ -218,7 +218,7 @@ func (a *Authority) RenewMaster() (bool, error) {
 		return false, nil
 	}
 	if end := a.cfg.Dir.CA.NotAfter; !end.After(c.NotAfter) {
-		return false, fmt.Errorf("the authority itself ends at %s, and no certificate of it lives longer", stamp(end))
+		return false, fmt.Errorf("the authority itself expires at %s, and no certificate can outlive it", stamp(end))
 	}
 	n, err := identity.Of(c)
 	if err != nil {
@@ -248,7 +248,7 @@ func (a *Authority) Admit(p *identity.Peer) error {
 		return err
 	}
 	if ok && m.Key != p.Key {
-		return fmt.Errorf("%w: machine %s joined with another key at %s, so its certificates of before are void",
+		return fmt.Errorf("%w: machine %s joined with another key at %s, so its earlier certificates are revoked",
 			identity.ErrRefused, p.Name.Name, stamp(m.At))
 	}
 	return nil

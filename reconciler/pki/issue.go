@@ -36,7 +36,7 @@ func (d *Directory) certificate(r Request, public crypto.PublicKey) (*x509.Certi
 		return nil, err
 	}
 	if r.Life < time.Second {
-		return nil, fmt.Errorf("a life of %v: want at least a second", r.Life)
+		return nil, fmt.Errorf("a validity of %v: want at least a second", r.Life)
 	}
 	if !r.Now.Before(d.CA.NotAfter) {
 		return nil, fmt.Errorf("the authority expired at %s: make a new one", d.CA.NotAfter.Format(time.RFC3339))
@@ -76,7 +76,7 @@ func addHosts(c *x509.Certificate, hosts []string) error {
 	for _, h := range hosts {
 		if ip := net.ParseIP(h); ip != nil {
 			if ip.IsUnspecified() {
-				return fmt.Errorf("host %q is no address that one can dial", h)
+				return fmt.Errorf("host %q is not an address that can be dialled", h)
 			}
 			c.IPAddresses = append(c.IPAddresses, ip)
 			continue

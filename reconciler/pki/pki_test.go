@@ -377,7 +377,7 @@ func TestRenewMaster(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.set(w.dir.CA.NotAfter.Add(-time.Second))
-	if got, err := w.a.RenewMaster(); got || err == nil || !strings.Contains(err.Error(), "the authority itself ends at ") {
+	if got, err := w.a.RenewMaster(); got || err == nil || !strings.Contains(err.Error(), "the authority itself expires at ") {
 		t.Errorf("at the authority's end: renewed %t, %v", got, err)
 	}
 }
@@ -495,10 +495,10 @@ func TestIssueRefuses(t *testing.T) {
 	}{
 		"name":             {func(r *Request) { r.Name.Name = "Ada" }, "x", "want lower-case"},
 		"role":             {func(r *Request) { r.Name.Role = "root" }, "x", `role "root"`},
-		"life":             {func(r *Request) { r.Life = 0 }, "x", "a life of 0s"},
+		"life":             {func(r *Request) { r.Life = 0 }, "x", "a validity of 0s"},
 		"no hosts":         {func(r *Request) { r.Name.Role = identity.Master }, "x", "none is given"},
 		"host with a port": {func(r *Request) { r.Name.Role = identity.Master; r.Hosts = []string{"a:1"} }, "x", `host "a:1": want a name`},
-		"any address":      {func(r *Request) { r.Name.Role = identity.Master; r.Hosts = []string{"0.0.0.0"} }, "x", "no address that one can dial"},
+		"any address":      {func(r *Request) { r.Name.Role = identity.Master; r.Hosts = []string{"0.0.0.0"} }, "x", "is not an address that can be dialled"},
 		"expired":          {func(r *Request) { r.Now = noon.Add(caLife) }, "x", "the authority expired"},
 		"another's file":   {nil, "notes", "file already exists, and it is no certificate of operator/ada"},
 		"another's name":   {nil, "master.pem", "file already exists"},

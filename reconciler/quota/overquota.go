@@ -67,7 +67,7 @@ func (a *admission) explain(w *wish) {
 		a.out.Causes[w.name] = RejectedNotNow
 		out.Message = fmt.Sprintf("owner %s has no quota at band %s in cell %s now: %s; the job asks for %s",
 			k.user, k.band, w.Job.Cell, strings.Join(notes, "; "), listed(w.ask))
-		out.Expected = "a quota that counts now, or a priority of band free"
+		out.Expected = "a quota that is valid now, or a priority of band free"
 		out.Hint = a.wayOut(k, s)
 		return
 	}
@@ -250,9 +250,9 @@ func (a *admission) wayOut(k account, s shortage) string {
 	absent := a.absent(s)
 	switch {
 	case full != s.limit && s.fits(full) && k.band == schema.BandBatch:
-		return fmt.Sprintf("ask for less, or have machines added to cell %s or its oversellPercent raised: more quota is of no use", a.in.Desired.Policy.Name)
+		return fmt.Sprintf("ask for less, or have machines added to cell %s or its oversellPercent raised: more quota does not help", a.in.Desired.Policy.Name)
 	case full != s.limit && s.fits(full):
-		return fmt.Sprintf("ask for less, or have machines added to cell %s: more quota is of no use", a.in.Desired.Policy.Name)
+		return fmt.Sprintf("ask for less, or have machines added to cell %s: more quota does not help", a.in.Desired.Policy.Name)
 	case len(absent) > 0 && a.in.Now.Before(absent[0].From):
 		return fmt.Sprintf("ask for less, or wait until %s, when %s begins", absent[0].From.Format(time.RFC3339), absent[0])
 	case len(absent) > 0:

@@ -88,7 +88,7 @@ func nextOfRollout(name schema.JobName, state RolloutState) string {
 	case RolloutWaiting:
 		return promote
 	case RolloutPaused:
-		return fmt.Sprintf("muster why %s; then commit a correction, revert, or go on all the same: %s", name.Short(), promote)
+		return fmt.Sprintf("muster why %s; then commit a correction, revert, or continue anyway: %s", name.Short(), promote)
 	case RolloutReturned:
 		return fmt.Sprintf("muster why %s; then commit a correction, or revert", name.Short())
 	}

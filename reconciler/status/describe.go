@@ -109,7 +109,7 @@ func (d *describer) repository() {
 		d.wait(w.Kind, w.Name, w.Message)
 	}
 	if ds := s.Head.Unread; len(ds) > 0 {
-		d.status.Unread = &UnreadCommit{intent.ReasonOf(ds), ds, "correct it, check with `muster validate`, and commit; all runs on with the data of the commit before until then"}
+		d.status.Unread = &UnreadCommit{intent.ReasonOf(ds), ds, "correct it, check with `muster validate`, and commit; everything keeps running with the previous commit until then"}
 		d.waiting(d.status.Unread.waiting())
 	}
 	for _, dir := range slices.Sorted(maps.Keys(s.Head.Stale)) {
@@ -194,7 +194,7 @@ func (d *describer) describe(name schema.JobName) *jobPart {
 	j.Reason = d.jobReason(r, &j, d.job.Tasks)
 	switch {
 	case j.Reason == "" && j.Updating == 0 && r.Rollout != nil && r.Rollout.Returned == "" && r.Rollout.Failed == "" && (j.Rollout == nil || j.Rollout.State == RolloutGoing):
-		j.Reason = "its tasks are not yet healthy for as long as its update policy wants"
+		j.Reason = "its tasks have not been healthy for minHealthySeconds yet"
 	case j.Rollout == nil || j.Rollout.State == RolloutGoing:
 	case j.Reason == "" || j.Rollout.Failed():
 		j.Reason = j.Rollout.Message
@@ -376,7 +376,7 @@ func (d *describer) state(name schema.TaskName, r *schema.TaskRecord, t *TaskSta
 	case status == nil && absent != "":
 		return TaskUnknown, absent
 	case status == nil:
-		return TaskStarting, "its machine has not taken it yet"
+		return TaskStarting, "its machine has not acknowledged it yet"
 	}
 	t.PID, t.StartedAt, t.Incarnation, t.Health = status.PID, status.StartedAt, status.Incarnation, status.Health
 	t.HealthMessage, t.Line, t.RestartAt = status.HealthMessage, status.Line, status.RestartAt
@@ -530,9 +530,9 @@ func (d *describer) goneNote(name string) []string {
 	case gone == nil:
 		return nil
 	case r.Spoke:
-		return []string{fmt.Sprintf("declared gone at %s, and has spoken since: remove that", gone.Origin)}
+		return []string{fmt.Sprintf("declared gone at %s, but it has reported since: remove the declaration", gone.Origin)}
 	case d.described.loads[name].tasks > 0:
-		return []string{fmt.Sprintf("declared gone at %s: it is forgotten when it holds nothing more", gone.Origin)}
+		return []string{fmt.Sprintf("declared gone at %s: it is forgotten when it has no tasks left", gone.Origin)}
 	}
 	return []string{fmt.Sprintf("declared gone at %s", gone.Origin)}
 }
@@ -548,5 +548,5 @@ func busyNote(h *model.LastReport) []string {
 	if len(ports) > most {
 		list += " …"
 	}
-	return []string{fmt.Sprintf("%d of its ports in use by others than tasks: %s", len(ports), list)}
+	return []string{fmt.Sprintf("%d of its ports in use by other processes: %s", len(ports), list)}
 }

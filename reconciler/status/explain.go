@@ -165,7 +165,7 @@ func (e *Explanation) Lines() []string {
 		l.say("  next: %s", s.Next)
 	}
 	if h := e.Hold; h != nil {
-		l.say("  it is gone from the repository, or has no tasks there, and runs on: held: %s", h.Reason)
+		l.say("  it was removed from the repository, or has no tasks there, and keeps running: held: %s", h.Reason)
 		l.say("  next: %s", h.Next)
 	}
 	if x := e.Suspended; x != nil {

@@ -184,7 +184,7 @@ func labelsInUse(s *Status) string {
 		list = append(list[:most], "…")
 	}
 	if len(list) == 0 {
-		return "no job has labels but those that muster gives: " + strings.Join([]string{schema.LabelUser, schema.LabelJob, schema.LabelKind, schema.LabelBand}, ", ")
+		return "no job has labels except the built-in ones: " + strings.Join([]string{schema.LabelUser, schema.LabelJob, schema.LabelKind, schema.LabelBand}, ", ")
 	}
 	return "labels in use: " + strings.Join(list, ", ")
 }
@@ -253,7 +253,7 @@ func (s *Status) JobNames() []string {
 
 func repositoryWaits(trouble string) string { return "the repository: " + model.SourceLine(trouble) }
 
-func (u *UnreadCommit) waiting() string { return "nothing of the commit could be read: " + u.Reason }
+func (u *UnreadCommit) waiting() string { return "the commit could not be read: " + u.Reason }
 
 func (p *StalePackage) waiting() string { return fmt.Sprintf("%s is stale: %s", p.Dir, p.Reason) }
 

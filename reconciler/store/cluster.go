@@ -153,7 +153,7 @@ func (c *ClusterConfig) plain() (bool, error) {
 		if u.Scheme == "http" {
 			plain++
 			if h := u.Hostname(); h != "127.0.0.1" && h != "::1" && h != "localhost" {
-				return false, schema.Hintf("write https://", "etcd: endpoint %q: without TLS only on loopback: whoever can write there commands the cell", e)
+				return false, schema.Hintf("write https://", "etcd: endpoint %q: without TLS only on loopback: anyone who can write there controls the cell", e)
 			}
 		}
 	}

@@ -169,7 +169,7 @@ var errNameless = errors.New("it does not say what it is")
 func decodeSnapshot(r io.Reader) (info SnapshotInfo, docs map[string][]byte, err error) {
 	zip, err := gzip.NewReader(r)
 	if err != nil {
-		return info, nil, schema.Hintf("they are in the directory snapshots of a master's data directory, and end in "+snapshotSuffix, "it is none of muster's: %w", err)
+		return info, nil, schema.Hintf("they are in the directory snapshots of a master's data directory, and end in "+snapshotSuffix, "it is not a snapshot of muster: %w", err)
 	}
 	sum := sha256.New()
 	lines := bufio.NewReader(zip)
@@ -179,7 +179,7 @@ func decodeSnapshot(r io.Reader) (info SnapshotInfo, docs map[string][]byte, err
 	}
 	switch {
 	case err != nil || info.Format == 0:
-		return info, nil, schema.Hintf(damagedSnapshot, "it is none of muster's, or damaged at its first line: %w", cmp.Or(err, errNameless))
+		return info, nil, schema.Hintf(damagedSnapshot, "it is not a snapshot of muster, or damaged at its first line: %w", cmp.Or(err, errNameless))
 	case info.Format > snapshotFormat:
 		return info, nil, &NewerError{"the snapshot", info.Format, info.Release}
 	}
@@ -215,7 +215,7 @@ func snapshotDocuments(r *bufio.Reader, sum hash.Hash) (map[string][]byte, error
 			return docs, fmt.Errorf("its content has the digest %s, and it says %s", got, line.SHA256)
 		}
 		if _, err := r.ReadByte(); err != io.EOF {
-			return docs, errors.Join(errors.New("it goes on after its last line"), err)
+			return docs, errors.Join(errors.New("it has data after its last line"), err)
 		}
 		return docs, nil
 	}

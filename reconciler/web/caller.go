@@ -157,7 +157,7 @@ func (s *Server) admitLocal(r *http.Request) error {
 	p, l := peerOf(r), &s.cfg.Local
 	switch {
 	case p.err != nil:
-		return refuse(refusedUnknown, "come by "+l.way(), "who asks is not known: %v", p.err)
+		return refuse(refusedUnknown, "come by "+l.way(), "the client cannot be identified: %v", p.err)
 	case p.uid == 0:
 		return nil
 	case p.uid == l.Own && p.unix:
@@ -192,13 +192,13 @@ func (s *Server) refuseUser(r *http.Request, p peer) error {
 			"%s needs the role operator; you are %s", commandOf(r), name)
 	case IsTask(p.uid):
 		return refuse(refusedTask, "ask as a user who is none of a task, or over TLS with a certificate of `muster pki issue`",
-			"you are %s, which is a task's: tasks may not ask the master of their cell", name)
+			"you are %s, which is a task's user: tasks may not use the API of their cell", name)
 	case p.uid == l.Own:
 		return refuse(refusedUser, "come by "+l.way()+fmt.Sprintf("; or start the master with --allow-user %d if no task runs as that user", p.uid),
 			"you are %s, as the master is; without root it runs tasks as that user too, and over TCP nothing distinguishes them", name)
 	}
 	return refuse(refusedUser, fmt.Sprintf("ask as root or as the master's user, or start the master with --allow-user %d", p.uid),
-		"you are %s, who may not ask the master of cell %s", name, s.cfg.Name)
+		"you are %s, who may not use the API of cell %s", name, s.cfg.Name)
 }
 
 // readsOnly returns whether a request changes nothing and takes nothing over.

@@ -64,12 +64,12 @@ func TestWhoAsks(t *testing.T) {
 		{"the master by TCP", func(r *http.Request) *http.Request { return web.As(990, r) }, false, false, "as the master is"},
 		{"a user who is named", func(r *http.Request) *http.Request { return web.As(1000, r) }, true, false, ""},
 		{"a user who may read", func(r *http.Request) *http.Request { return web.As(1001, r) }, true, true, "needs the role operator"},
-		{"another user", func(r *http.Request) *http.Request { return web.As(1002, r) }, false, false, "may not ask the master"},
-		{"another user by the socket", func(r *http.Request) *http.Request { return web.BySocket(1002, r) }, false, false, "may not ask the master"},
-		{"a task", func(r *http.Request) *http.Request { return web.As(70001, r) }, false, false, "tasks may not ask the master"},
-		{"a task by the socket", func(r *http.Request) *http.Request { return web.BySocket(70001, r) }, false, false, "tasks may not ask the master"},
+		{"another user", func(r *http.Request) *http.Request { return web.As(1002, r) }, false, false, "may not use the API"},
+		{"another user by the socket", func(r *http.Request) *http.Request { return web.BySocket(1002, r) }, false, false, "may not use the API"},
+		{"a task", func(r *http.Request) *http.Request { return web.As(70001, r) }, false, false, "tasks may not use the API"},
+		{"a task by the socket", func(r *http.Request) *http.Request { return web.BySocket(70001, r) }, false, false, "tasks may not use the API"},
 		{"a task that may read", func(r *http.Request) *http.Request { return web.As(70006, r) }, true, true, "needs the role operator"},
-		{"nobody known", func(r *http.Request) *http.Request { return r }, false, false, "who asks is not known"},
+		{"nobody known", func(r *http.Request) *http.Request { return r }, false, false, "the client cannot be identified"},
 	} {
 		for _, what := range everything {
 			r := httptest.NewRequest(what.method, "http://127.0.0.1:7070"+what.path, nil)

@@ -256,9 +256,9 @@ func TestClientWithoutAMaster(t *testing.T) {
 	defer html.Close()
 	for master, want := range map[string]string{
 		free:                         "no answer from the master at http://" + free + ": dial tcp " + free + ": connect: connection refused",
-		other.URL:                    "what answers at " + other.URL + " is no muster master: status 404 Not Found",
-		html.URL:                     "what answers at " + html.URL + " is no muster master",
-		"":                           "no master is named",
+		other.URL:                    "the server at " + other.URL + " is not a muster master: status 404 Not Found",
+		html.URL:                     "the server at " + html.URL + " is not a muster master",
+		"":                           "no master is given",
 		"ftp://127.0.0.1:1":          `master "ftp://127.0.0.1:1": want unix:/PATH, http://HOST:PORT or https://HOST:PORT`,
 		"127.0.0.1":                  `master "127.0.0.1": want unix:/PATH, http://HOST:PORT`,
 		"http://127.0.0.1:1/v1":      `want unix:/PATH, http://HOST:PORT`,

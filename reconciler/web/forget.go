@@ -28,7 +28,7 @@ func (s *Server) forget(w http.ResponseWriter, r *http.Request) error {
 		return badRequest("muster status lists the machines", "machine: %v", err)
 	}
 	if err := schema.CheckReason(reason); err != nil {
-		return badRequest("say in one line why, for those who look for it", "forget %s: %v", name, err)
+		return badRequest("give a reason on one line", "forget %s: %v", name, err)
 	}
 	answer, err := s.cfg.Machines.Forget(r.Context(), name, schema.Forgotten{Reason: reason, By: s.caller(r)}, dry)
 	if linked := (*control.LinkedError)(nil); errors.As(err, &linked) {

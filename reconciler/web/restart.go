@@ -32,7 +32,7 @@ func (s *Server) restart(w http.ResponseWriter, r *http.Request) error {
 		answer, err = s.cfg.Restarts.CancelRestart(r.Context(), name, s.caller(r))
 	} else {
 		if err := schema.CheckReason(q.Get("reason")); err != nil {
-			return badRequest("say in one line why, for those who find it restarted", "restart %s: %v", name, err)
+			return badRequest("give a reason on one line", "restart %s: %v", name, err)
 		}
 		answer, err = s.cfg.Restarts.Restart(r.Context(), schema.RestartRequest{Name: name, Reason: q.Get("reason"), By: s.caller(r)})
 	}

@@ -198,10 +198,10 @@ func TestSecureClientErrors(t *testing.T) {
 		want   string
 	}{
 		"another authority": {a.url, files(t, foreign), "none of the authorities that are trusted here has signed it"},
-		"another's client":  {a.url, mixed, "does not take the certificate of operator/eve, "},
+		"another's client":  {a.url, mixed, "rejects the certificate of operator/eve, "},
 		"expired":           {a.url, files(t, brief), "tls: expired certificate"},
-		"no certificate":    {a.url, nil, "wants to see a certificate, and none is named"},
-		"http":              {"http" + strings.TrimPrefix(a.url, "https"), files(t, mine), "http has no use for it"},
+		"no certificate":    {a.url, nil, "requires a client certificate, and none is given"},
+		"http":              {"http" + strings.TrimPrefix(a.url, "https"), files(t, mine), "http cannot use it"},
 		"plain":             {"http" + strings.TrimPrefix(a.url, "https"), nil, "speaks https"},
 		"another host":      {strings.Replace(a.url, "127.0.0.1", "localhost", 1), files(t, mine), "the master's certificate is not for localhost: it is for [127.0.0.1]"},
 	} {

@@ -32,7 +32,7 @@ func (s *Server) suspend(w http.ResponseWriter, r *http.Request) error {
 	}
 	reason := q.Get("reason")
 	if err := schema.CheckReason(reason); err != nil {
-		return badRequest("say in one line why, for those who find it suspended", "suspend %s: %v", name, err)
+		return badRequest("give a reason on one line", "suspend %s: %v", name, err)
 	}
 	x, err := s.cfg.Suspensions.Suspend(r.Context(), schema.Suspension{Name: name, Reason: reason, By: s.caller(r)}, lasts)
 	if err != nil {

@@ -26,7 +26,7 @@ const (
 )
 
 // errEnded says that the agent ended though nobody told it to.
-var errEnded = errors.New("the agent has ended by itself")
+var errEnded = errors.New("the agent ended unexpectedly")
 
 // agentProcess is an agent that is kept running.
 type agentProcess struct {
@@ -54,7 +54,7 @@ func (a agentProcess) run(ctx context.Context) error {
 		if errors.As(err, &exit) && exit.ExitCode() == agentInvalid || failed == maxAgentStarts || errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("%s ended %d times in a row, each time within %s of its start: %w", a.exe, failed, steadyAgent, cmp.Or(err, errEnded))
 		}
-		a.log.Warn("the agent ended and is started again", "err", err)
+		a.log.Warn("the agent ended and is restarted", "err", err)
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("%w: nothing stopped its tasks, which run on; start the cell again to adopt them", errEnded)

@@ -147,7 +147,7 @@ func checkSocketPath(path, hint string) error {
 	if len(path) <= maxSocketPath {
 		return nil
 	}
-	return inputError(hint, "the path of the socket %s has %d bytes, and a socket's has at most %d", path, len(path), maxSocketPath)
+	return inputError(hint, "the path of the socket %s has %d bytes, at most %d", path, len(path), maxSocketPath)
 }
 
 // socketPath returns where the agent link's socket is: below the state, or in

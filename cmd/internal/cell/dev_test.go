@@ -95,7 +95,7 @@ func TestSocketPath(t *testing.T) {
 	t.Setenv("TMPDIR", long)
 	err := checkSocketPath(socketPath(long), "give --data-dir")
 	var input *InputError
-	if !errors.As(err, &input) || !strings.Contains(err.Error(), "a socket's has at most 107\nhint: give --data-dir") {
+	if !errors.As(err, &input) || !strings.Contains(err.Error(), "at most 107\nhint: give --data-dir") {
 		t.Errorf("where nothing is short: %v", err)
 	}
 }

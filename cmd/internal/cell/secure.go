@@ -28,7 +28,7 @@ func (m *master) listen() (*pki.Directory, error) {
 	cfg := &m.cfg
 	if cfg.PKI == "" {
 		if cfg.LinkListen != "" {
-			return nil, inputError("make an authority with `muster pki init`, and name its directory with --pki",
+			return nil, inputError("create an authority with `muster pki init`, and name its directory with --pki",
 				"--link-listen %s: agents from elsewhere need TLS, and this master has no certificate", cfg.LinkListen)
 		}
 		var err error
@@ -40,7 +40,7 @@ func (m *master) listen() (*pki.Directory, error) {
 	d, err := pki.Open(cfg.PKI)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, inputError("make one with `muster pki init`", "no authority in %s: %w", cfg.PKI, err)
+		return nil, inputError("create one with `muster pki init`", "no authority in %s: %w", cfg.PKI, err)
 	case err != nil:
 		return nil, inputError("--pki names the directory of `muster pki init`", "authority in %s: %w", cfg.PKI, err)
 	}

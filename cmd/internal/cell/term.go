@@ -106,7 +106,7 @@ func (e absentError) Hint() string {
 	if e.Leader != "" {
 		return "ask the master that leads, at " + e.Leader
 	}
-	return "tasks run on meanwhile; the master goes on by itself when it can"
+	return "tasks run on meanwhile; the master resumes by itself when it can"
 }
 
 // leading returns the loop that leads, or why none does.
@@ -280,12 +280,12 @@ func (t *term) kept(what string, err error) {
 
 // The metrics of a term.
 var (
-	upkeepDesc   = prometheus.NewDesc("muster_store_upkeep_timestamp_seconds", "When the store was last cared for, in seconds since 1970, by what was done: a snapshot, or a defragmentation; 0 if never since the master started.", []string{"what"}, nil)
+	upkeepDesc   = prometheus.NewDesc("muster_store_upkeep_timestamp_seconds", "Time of the last maintenance of the store, in seconds since 1970, by kind: a snapshot, or a defragmentation; 0 if never since the master started.", []string{"what"}, nil)
 	failedDesc   = prometheus.NewDesc("muster_store_upkeep_failures_total", "Snapshots and defragmentations that failed.", []string{"what"}, nil)
-	roleDesc     = prometheus.NewDesc("muster_master_role", "1 for what this master is at the moment: leader, standby, starting, or without a store.", []string{"role"}, nil)
+	roleDesc     = prometheus.NewDesc("muster_master_role", "1 for the current role of this master: leader, standby, starting, or without a store.", []string{"role"}, nil)
 	sessionsDesc = prometheus.NewDesc("muster_link_sessions", "Machines whose agents are connected to this master, whether it leads or not.", nil, nil)
 	reportsDesc  = prometheus.NewDesc("muster_link_reports_total", "Reports of the machines connected to this master: whole ones, and repeated ones, of which only the digest travels.", []string{"report"}, nil)
-	outagesDesc  = prometheus.NewDesc("muster_store_outages_total", "Times that this master could not reach its store, or not write to it.", nil, nil)
+	outagesDesc  = prometheus.NewDesc("muster_store_outages_total", "Times that this master lost its store: it could not be reached or written to.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.
@@ -329,9 +329,9 @@ func (t *term) Collect(out chan<- prometheus.Metric) {
 
 // standby is told by the store who leads while this master waits.
 func (t *term) standby(leader string) {
-	a := status.Absence{Role: status.Standby, Since: time.Now(), Leader: leader, Message: "this master stands by: another one is about to lead"}
+	a := status.Absence{Role: status.Standby, Since: time.Now(), Leader: leader, Message: "this master is on standby: another one is about to lead"}
 	if leader != "" {
-		a.Message = fmt.Sprintf("this master stands by: %s leads", leader)
+		a.Message = fmt.Sprintf("this master is on standby: %s leads", leader)
 	}
 	t.end(a)
 }

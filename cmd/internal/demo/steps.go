@@ -268,7 +268,7 @@ func removeAll(ctx context.Context, w *world) error {
 			return fmt.Errorf("task %s (pid %d) ended though its removal is held", name, id.pid)
 		}
 	}
-	w.say("     %d tasks would go at once: they are held, and run on, until a commit says that it is meant", held)
+	w.say("     %d tasks would go at once: they are held, and run on, until a commit confirms it", held)
 	hash, err := w.commit(fmt.Sprintf("it is meant\n\n%s: %d", schema.AllowPruneTrailer, held), nil)
 	if err != nil {
 		return err

@@ -58,7 +58,7 @@ func TestRestore(t *testing.T) {
 	c.must(within(bound, func() error {
 		for _, name := range []string{"master.log", "agent.log"} {
 			log, err := os.ReadFile(c.path(name))
-			if err != nil || !strings.Contains(string(log), "the store was lost, or is older than the machine, whose tasks run on") || !strings.Contains(string(log), "`muster master restore SNAPSHOT`") {
+			if err != nil || !strings.Contains(string(log), "the store was lost or is older than the machine's state; its tasks keep running") || !strings.Contains(string(log), "`muster master restore SNAPSHOT`") {
 				return fmt.Errorf("%s does not say what is wrong: %w", name, err)
 			}
 		}
@@ -134,7 +134,7 @@ func (c *cell) heardAll() {
 	c.must(within(3*bound, func() error {
 		records, err := c.api.Events(c.t.Context(), q, 0)
 		for _, r := range records {
-			if strings.Contains(r.Message, "the machines of the restored cell have been heard") {
+			if strings.Contains(r.Message, "the machines of the restored cell have reported") {
 				return nil
 			}
 		}

@@ -136,14 +136,14 @@ func TestOverTheNetwork(t *testing.T) {
 			t.Errorf("in trouble: %+v, read at %s", s.Tasks, s.SourceAt)
 		}
 	}
-	trouble("401 Unauthorized: it does not accept the token")
+	trouble("401 Unauthorized: the token is rejected")
 	c.must(os.WriteFile(c.path("token"), []byte("t0ken-two"), 0o600))
 	running(two, "two")
 
 	away.Store(true)
 	three := c.commit("three", map[string][]byte{teamFile: saying(c, "three")})
 	now()
-	trouble("the connection was cut off")
+	trouble("the connection was lost")
 	away.Store(false)
 	running(three, "three")
 

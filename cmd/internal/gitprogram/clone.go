@@ -29,7 +29,7 @@ func (e *ConflictError) Error() string {
 }
 
 // ErrNothing says that what a commit did is not there any more.
-var ErrNothing = errors.New("what it changed is taken back already")
+var ErrNothing = errors.New("its changes are already reverted")
 
 // Open clones the repository at dir.
 func Open(ctx context.Context, dir string) (*Clone, error) {

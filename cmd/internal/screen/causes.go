@@ -39,7 +39,7 @@ func causes(s *status.Status) []cause {
 		out = append(out, c)
 	}
 	if u := s.Unread; u != nil {
-		out = append(out, cause{label: "unread", colour: Red, text: "nothing of the commit could be read: " + u.Reason, ds: u.Diagnostics, next: u.Next})
+		out = append(out, cause{label: "unread", colour: Red, text: "the commit could not be read: " + u.Reason, ds: u.Diagnostics, next: u.Next})
 	}
 	for i := range s.Stale {
 		st := &s.Stale[i]

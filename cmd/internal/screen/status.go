@@ -55,7 +55,7 @@ func (v *View) head(b *strings.Builder, s *status.Status, all []cause) {
 	b.WriteString(v.verdict(s, all) + "\n")
 	if a := s.Master; a != nil {
 		what, _, _ := strings.Cut(a.Message, "\n")
-		v.para(b, "master: ", Red, fmt.Sprintf("%s (since %s); tasks run on, and what follows is as this master knew it last", what, a.Since.Format("15:04:05")))
+		v.para(b, "master: ", Red, fmt.Sprintf("%s (since %s); tasks run on, and what follows is the last known state", what, a.Since.Format("15:04:05")))
 	}
 	for _, n := range s.Notes {
 		v.para(b, "  note: ", "", n)

@@ -62,7 +62,7 @@ func sixty() *status.Status {
 	s.Commit, s.Converged, s.Machines = "1234567890abcdef1234567890abcdef12345678", false, machines(12)
 	s.Machines[4].Health = "silent"
 	s.Machines[7].Cordoned, s.Machines[7].Draining = true, &control.Draining{Object: `machine."m-07"`, Left: 2}
-	s.Machines[9].Notes = []string{"3 of its ports in use by others than tasks: 20001 20002 20003"}
+	s.Machines[9].Notes = []string{"3 of its ports in use by other processes: 20001 20002 20003"}
 	s.Waits = []status.Wait{
 		{Kind: status.WaitCompiling, Name: s.Commit, Message: "commit 1234567890 is being compiled"},
 		{Kind: status.WaitDrain, Name: "m-07", Message: "machine m-07 is draining: 2 tasks left"},

@@ -79,7 +79,7 @@ func part(p *schema.Package, without int) {
 	}
 }
 
-// checkSets: an alloc set that is gone from the repository stays while a job that the
+// checkSets: an alloc set that is removed from the repository stays while a job that the
 // repository has names it, and nothing of either is stopped for that.
 func (w *World) checkSets(before snap) {
 	for name, c := range w.master.state.Chunks {

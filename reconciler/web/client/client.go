@@ -64,7 +64,7 @@ func New(master string) (*Client, error) { return NewSecure(master, nil) }
 func NewSecure(master string, secure *Secure) (*Client, error) {
 	hint := "give --master or MUSTER_MASTER as muster dev and muster master print it: unix:/PATH, or https://HOST:PORT"
 	if master == "" {
-		return nil, &Error{Message: "no master is named", Hint: hint}
+		return nil, &Error{Message: "no master is given", Hint: hint}
 	}
 	if path, ok := strings.CutPrefix(master, "unix:"); ok {
 		return newUnix(path, secure, hint)
@@ -82,12 +82,12 @@ func NewSecure(master string, secure *Secure) (*Client, error) {
 	}
 	if u.Scheme == "https" && secure == nil {
 		return nil, &Error{
-			Message: fmt.Sprintf("master %q wants to see a certificate, and none is named", given),
+			Message: fmt.Sprintf("master %q requires a client certificate, and none is given", given),
 			Hint:    "give --cert or MUSTER_CERT: a file that `muster pki issue` wrote",
 		}
 	}
 	if u.Scheme == "http" && secure != nil {
-		return nil, &Error{Message: fmt.Sprintf("master %q: a certificate is named, and http has no use for it", given), Hint: "give the master's address with https://"}
+		return nil, &Error{Message: fmt.Sprintf("master %q: a certificate is given, but http cannot use it", given), Hint: "give the master's address with https://"}
 	}
 	u.Path = ""
 	t := &http.Transport{
@@ -110,7 +110,7 @@ func newUnix(path string, secure *Secure, hint string) (*Client, error) {
 		return nil, &Error{Message: fmt.Sprintf("master %q: want unix:/PATH, the whole path of a socket", "unix:"+path), Hint: hint}
 	}
 	if secure != nil {
-		return nil, &Error{Message: fmt.Sprintf("master %q: a certificate is named, and a unix socket has no use for it", "unix:"+path), Hint: "leave --cert, --key and --ca out: the kernel says who you are"}
+		return nil, &Error{Message: fmt.Sprintf("master %q: a certificate is given, but a unix socket cannot use it", "unix:"+path), Hint: "leave --cert, --key and --ca out: the kernel identifies the user"}
 	}
 	connect := dial(true)
 	t := &http.Transport{
@@ -121,7 +121,7 @@ func newUnix(path string, secure *Secure, hint string) (*Client, error) {
 }
 
 // errTask says that a task listens where a master should.
-var errTask = errors.New("it is a task that answers there")
+var errTask = errors.New("the process there is a task")
 
 // dial returns what connects. Without TLS it is not to a task, which may have taken
 // the port of a master that is away.
@@ -485,7 +485,7 @@ func (c *Client) unreachable(ctx context.Context, err error) error {
 		return c.foreign(err)
 	case errors.As(err, &network) && network.Op == tlsRefused:
 		return &Error{
-			Message: fmt.Sprintf("the master at %s does not take the certificate%s: %v", c.name, c.shown(), network.Err), Err: err,
+			Message: fmt.Sprintf("the master at %s rejects the certificate%s: %v", c.name, c.shown(), network.Err), Err: err,
 			Hint: "issue a new one with `muster pki issue`, with the authority of this cell",
 		}
 	case c.base.Scheme == "https" && !errors.As(err, &network):
@@ -507,7 +507,7 @@ func (c *Client) shown() string {
 	if err != nil || shown.Leaf == nil {
 		return ""
 	}
-	return fmt.Sprintf(" of %s, which is good until %s, and the clock here says %s", shown.Leaf.Subject.CommonName,
+	return fmt.Sprintf(" of %s, which is valid until %s, and this machine's clock says %s", shown.Leaf.Subject.CommonName,
 		shown.Leaf.NotAfter.UTC().Format(time.RFC3339), time.Now().UTC().Format(time.RFC3339))
 }
 
@@ -517,7 +517,7 @@ const plainToTLS = "Client sent an HTTP request to an HTTPS server"
 // foreign says that the answer is not a master's.
 func (c *Client) foreign(err error) error {
 	return &Error{
-		Message: fmt.Sprintf("what answers at %s is no muster master: %v", c.name, err), Err: err,
+		Message: fmt.Sprintf("the server at %s is not a muster master: %v", c.name, err), Err: err,
 		Hint: "check --master and MUSTER_MASTER: the port may be another program's now",
 	}
 }
@@ -528,7 +528,7 @@ func (c *Client) cut(err error) error {
 		return err
 	}
 	return &Error{
-		Message: fmt.Sprintf("the master at %s broke off: %v", c.name, err), Err: err,
+		Message: fmt.Sprintf("the connection to the master at %s was lost: %v", c.name, err), Err: err,
 		Hint: "it may have been stopped; try again",
 	}
 }

@@ -143,7 +143,7 @@ func (s *execSession) receive(run ExecRun) (schema.Exit, error) {
 		if err != nil {
 			return schema.Exit{}, &Error{
 				Code: http.StatusBadGateway, Err: err,
-				Message: fmt.Sprintf("the connection to %s broke off, and the command is killed: %v", run.Task, err),
+				Message: fmt.Sprintf("the connection to %s was lost, and the command is killed: %v", run.Task, err),
 				Hint:    "the master or the machine's agent may have been restarted; try again",
 			}
 		}

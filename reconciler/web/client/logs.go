@@ -90,7 +90,7 @@ func (c *Client) CopyLog(ctx context.Context, l *LogCopy) error {
 			return err
 		case !l.told:
 			l.told = true
-			l.Say(fmt.Sprintf("the log of %s was cut off: %v; it goes on as soon as it can", l.Task, err))
+			l.Say(fmt.Sprintf("the log of %s was cut off: %v; it continues when possible", l.Task, err))
 		}
 		if l.at.Generation > 0 {
 			l.Request.From = l.next()
