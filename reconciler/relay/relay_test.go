@@ -270,6 +270,31 @@ func TestParted(t *testing.T) {
 	replica.join("n")
 }
 
+// TestElectionOutOfReach: the sessions of a master that cannot find out who leads end,
+// and those of one that knows that nobody does stay.
+func TestElectionOutOfReach(t *testing.T) {
+	t.Parallel()
+	stored := &epochs{all: map[string]uint64{}}
+	m := newMaster(t)
+	l, _ := m.lead(1, stored, nil)
+	m.join("m")
+	m.resign(l)
+	joined := make(chan uint64)
+	go func() { joined <- m.join("n") }()
+	m.lead(2, stored, nil)
+	<-joined
+	if ended := m.agents.noted(&m.agents.ended); len(ended) > 0 {
+		t.Errorf("sessions have ended while nobody led: %q", ended)
+	}
+	m.Lose()
+	eventually(t, "both sessions end", func() bool { return len(m.agents.noted(&m.agents.ended)) == 2 })
+	if _, err := m.Join(t.Context(), schema.MachineInfo{Name: "o"}); err == nil || !strings.Contains(err.Error(), "cannot find out who leads") {
+		t.Errorf("a join there: %v", err)
+	}
+	m.lead(3, stored, nil)
+	m.join("o")
+}
+
 // TestAnotherTerm: an address at which another term is led than the election says is not
 // followed.
 func TestAnotherTerm(t *testing.T) {

@@ -72,6 +72,7 @@ type target struct {
 	hub     *Hub
 	address string
 	term    uint64
+	unknown bool // this master cannot ask the election
 }
 
 // leader is who leads, for one shard.
@@ -104,6 +105,18 @@ func (s *Shard) Follow(address string, term uint64) {
 
 // Wait says that nobody leads: sessions stay as they are.
 func (s *Shard) Wait() { s.follow(target{}, nil) }
+
+// Lose says that this master cannot find out who leads: sessions end when that lasts,
+// since another one may.
+func (s *Shard) Lose() { s.follow(target{unknown: true}, nil) }
+
+// Following reports whether another master is followed, as Follow said, or this is Lose
+// already.
+func (s *Shard) Following() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.target.address != "" || s.target.unknown
+}
 
 // Refuse says that the leader cannot be followed: sessions end, and nobody joins.
 func (s *Shard) Refuse(why error) { s.follow(target{}, why) }
@@ -145,11 +158,8 @@ func (s *Shard) Run(ctx context.Context) {
 		if t != last {
 			last, unreached = t, time.Now()
 		}
-		if t == (target{}) {
-			select {
-			case <-ctx.Done():
-			case <-moved:
-			}
+		if t.hub == nil && t.address == "" {
+			s.idle(ctx, t, moved)
 			continue
 		}
 		attached, err := s.attach(ctx, t)
@@ -163,11 +173,35 @@ func (s *Shard) Run(ctx context.Context) {
 		if t.address != "" && time.Since(unreached) > s.cfg.Parted {
 			s.part(t, fmt.Errorf("this master cannot reach %s, which leads: %w", t.address, err))
 		}
+		s.mu.Lock()
+		same := s.target == t
+		moved = s.moved // by attach, too
+		s.mu.Unlock()
+		if !same {
+			continue
+		}
 		select {
 		case <-ctx.Done():
 		case <-moved:
 		case <-time.After(retryEvery):
 		}
+	}
+}
+
+// idle waits until there is a leader to be followed. When it cannot be found out who
+// leads, the sessions end after a while.
+func (s *Shard) idle(ctx context.Context, t target, moved <-chan struct{}) {
+	var lost <-chan time.Time
+	if t.unknown {
+		timer := time.NewTimer(s.cfg.Parted)
+		defer timer.Stop()
+		lost = timer.C
+	}
+	select {
+	case <-ctx.Done():
+	case <-moved:
+	case <-lost:
+		s.part(t, errors.New("this master cannot find out who leads the cell"))
 	}
 }
 

@@ -102,13 +102,25 @@ func (m *master) leadsNoMore(err error) {
 		return
 	}
 	m.relay.Lead(nil)
-	m.shard.Wait()
+	m.leaveSessions()
 	if m.authority != nil {
 		m.authority.Unload()
 	}
 	if m.term.end(a) {
 		m.cfg.Log.Warn("not leading: tasks run on", "cell", m.cell, "role", a.Role, "err", err)
 		m.events.Append([]schema.Event{{At: a.Since, Kind: schema.EventStore, Message: a.Message}})
+	}
+}
+
+// leaveSessions has the agents stay until it is known who leads next. Where that may be
+// another master, they stay for a while only; with one that is followed already, for as
+// long as that is reached.
+func (m *master) leaveSessions() {
+	switch {
+	case len(m.cfg.Etcd.Endpoints) == 0:
+		m.shard.Wait()
+	case !m.shard.Following():
+		m.shard.Lose()
 	}
 }
 
