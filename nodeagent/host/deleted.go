@@ -32,20 +32,49 @@ func (w *walker) deleted(of nodeagent.Processes) {
 	pids := slices.Clone(of.PIDs)
 	rand.Shuffle(len(pids), func(i, j int) { pids[i], pids[j] = pids[j], pids[i] })
 	for _, pid := range pids {
-		if left <= 0 || time.Now().After(until) {
-			w.partly("its processes have too many open files to look for deleted ones")
-			return
+		for _, thread := range tables(pid, left) {
+			if left <= 0 || time.Now().After(until) {
+				w.partly("its processes have too many open files to look for deleted ones")
+				return
+			}
+			left -= w.descriptors("/proc/"+strconv.Itoa(thread), of.UID, left) + 1
 		}
-		proc := "/proc/" + strconv.Itoa(pid)
-		left -= w.descriptors(proc+"/fd", of.UID, left)
-		left -= w.mapped(proc, of.UID)
 	}
 }
 
-// descriptors looks at what a process has open, up to most, and returns how much that
-// was.
-func (w *walker) descriptors(dir string, uid, most int) (looked int) {
-	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+// kcmpFiles compares the tables of descriptors of two threads: KCMP_FILES of
+// linux/kcmp.h.
+const kcmpFiles = 2
+
+// tables returns threads of a process that have all its descriptors: the first, which
+// may have ended before the others, and of the others, at most most, those that do not
+// share the table of the first or of the one before them.
+func tables(pid, most int) []int {
+	list := []int{pid}
+	dir, err := os.Open("/proc/" + strconv.Itoa(pid) + "/task")
+	if err != nil {
+		return nil // it has ended
+	}
+	defer dir.Close()
+	names, _ := dir.Readdirnames(most)
+	for _, name := range names {
+		thread, err := strconv.Atoi(name)
+		if err == nil && thread != pid && !sharesFiles(thread, pid) && !sharesFiles(thread, list[len(list)-1]) {
+			list = append(list, thread)
+		}
+	}
+	return list
+}
+
+func sharesFiles(a, b int) bool {
+	order, _, errno := unix.Syscall6(unix.SYS_KCMP, uintptr(a), uintptr(b), kcmpFiles, 0, 0, 0)
+	return errno == 0 && order == 0
+}
+
+// descriptors looks at what a thread has open and mapped, up to most, and returns how
+// much that was.
+func (w *walker) descriptors(proc string, uid, most int) (looked int) {
+	fd, err := unix.Open(proc+"/fd", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ESRCH) {
 			w.partly("what a process has open cannot be seen: %v", err)
@@ -65,7 +94,7 @@ func (w *walker) descriptors(dir string, uid, most int) (looked int) {
 		}
 		looked += len(names)
 	}
-	return looked
+	return looked + w.mapped(proc, uid)
 }
 
 // nameless counts what a link in /proc leads to, if it is a file of the task's that has no

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -239,6 +240,46 @@ func TestMeasureDeleted(t *testing.T) {
 	of = nodeagent.Processes{UID: os.Geteuid(), PIDs: []int{os.Getpid()}}
 	if got, err := Measure([]string{dir}, of, 0); err != nil || got.Bytes-before.Bytes < 2<<20 {
 		t.Errorf("%+v, %v: want the mapped file of 2 MiB, more than %+v", got, err, before)
+	}
+}
+
+// A file that is deleted counts also when only a thread that shares its descriptors
+// with no other has it.
+func TestMeasureDeletedByThread(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	before := measure(t, dir)
+	up, end := make(chan error), make(chan struct{})
+	var hold func()
+	hold = func() {
+		runtime.LockOSThread() // for good: the thread ends with its descriptors
+		if unix.Gettid() == unix.Getpid() {
+			go hold()
+			<-end
+			return
+		}
+		up <- func() error {
+			if err := unix.Unshare(unix.CLONE_FILES); err != nil {
+				return err
+			}
+			name := filepath.Join(dir, "held")
+			fd, err := unix.Open(name, unix.O_CREAT|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
+			if err != nil {
+				return err
+			}
+			_, err = unix.Write(fd, make([]byte, 1<<20))
+			return errors.Join(err, unix.Fsync(fd), unix.Unlink(name))
+		}()
+		<-end
+	}
+	go hold()
+	if err := <-up; err != nil {
+		t.Fatal(err)
+	}
+	defer close(end)
+	got, err := Measure([]string{dir}, nodeagent.Processes{UID: os.Geteuid(), PIDs: []int{os.Getpid()}}, 0)
+	if err != nil || got.Bytes-before.Bytes < 1<<20 {
+		t.Errorf("%+v, %v: want 1 MiB more than %+v", got, err, before)
 	}
 }
 

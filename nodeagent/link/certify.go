@@ -71,7 +71,7 @@ func (c *Client) join(ctx context.Context, host string, r *linkpb.CertifyRequest
 	if err != nil {
 		return err
 	}
-	conn, shake, err := dial(c.address(), cfg)
+	conn, shake, err := newConn(c.address(), cfg)
 	if err != nil {
 		return fmt.Errorf("connect to %s: %w", c.address(), err)
 	}

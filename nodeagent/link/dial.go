@@ -18,19 +18,20 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
+	"github.com/musterhq/muster/nodeagent/dial"
 	"github.com/musterhq/muster/schema/linkpb"
 )
 
-// dial returns a connection to the master that connects when it is used, once:
+// newConn returns a connection to the master that connects when it is used, once:
 // the back-off is Run's. With a configuration it is over TCP.
-func dial(address string, cfg *tls.Config) (*grpc.ClientConn, *handshakes, error) {
+func newConn(address string, cfg *tls.Config) (*grpc.ClientConn, *handshakes, error) {
 	connect := func(ctx context.Context, _ string) (net.Conn, error) { return connectUnix(ctx, address) }
 	// The socket's directory and the kernel's word on the peer stand in for
 	// TLS.
 	shake := &handshakes{TransportCredentials: insecure.NewCredentials()}
 	if cfg != nil {
 		d := net.Dialer{Timeout: dialTimeout}
-		connect = func(ctx context.Context, _ string) (net.Conn, error) { return d.DialContext(ctx, "tcp", address) }
+		connect = func(ctx context.Context, _ string) (net.Conn, error) { return dial.TCP(ctx, d, address) }
 		shake.TransportCredentials = credentials.NewTLS(cfg)
 	}
 	conn, err := grpc.NewClient("passthrough:///master",

@@ -38,7 +38,7 @@ func (c *Client) dial(cfg *tls.Config) (conn *connection, release func(), err er
 }
 
 func connectTo(address string, cfg *tls.Config) (*connection, error) {
-	conn, shake, err := dial(address, cfg)
+	conn, shake, err := newConn(address, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", address, err)
 	}

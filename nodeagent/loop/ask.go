@@ -17,6 +17,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/musterhq/muster/nodeagent/dial"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -26,10 +27,9 @@ var loopbacks = []string{"127.0.0.1", "::1"}
 
 // dialTask connects to a port of a task.
 func dialTask(ctx context.Context, port int) (net.Conn, error) {
-	var d net.Dialer
 	var first error
 	for _, host := range loopbacks {
-		c, err := d.DialContext(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(port)))
+		c, err := dial.TCP(ctx, net.Dialer{}, net.JoinHostPort(host, strconv.Itoa(port)))
 		if err == nil {
 			return c, nil
 		}

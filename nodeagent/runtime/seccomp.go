@@ -21,8 +21,8 @@ var denied = []string{
 	// The machine itself.
 	"reboot", "kexec_load", "kexec_file_load", "init_module", "finit_module", "delete_module", "create_module",
 	"query_module", "get_kernel_syms", "swapon", "swapoff", "acct", "quotactl", "quotactl_fd", "nfsservctl", "syslog",
-	"_sysctl", "sysfs", "uselib", "vm86", "vm86old", "ioperm", "iopl", "settimeofday", "stime", "clock_settime",
-	"clock_settime64", "sethostname", "setdomainname", "vhangup",
+	"_sysctl", "sysfs", "uselib", "vm86", "vm86old", "modify_ldt", "ioperm", "iopl", "settimeofday", "stime", "clock_settime",
+	"clock_settime64", "adjtimex", "clock_adjtime", "clock_adjtime64", "sethostname", "setdomainname", "vhangup",
 	// What looks into the kernel or past permissions of files.
 	"bpf", "perf_event_open", "lookup_dcookie", "userfaultfd", "open_by_handle_at", "fanotify_init",
 	"add_key", "request_key", "keyctl", "io_uring_setup", "io_uring_enter", "io_uring_register",
