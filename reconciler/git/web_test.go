@@ -371,7 +371,7 @@ func TestRedirect(t *testing.T) {
 			http.Redirect(w, req, to+req.URL.RequestURI(), http.StatusMovedPermanently)
 		})
 		_, err := r.Head(t.Context())
-		wantError(t, err, "the server redirects to "+to+"/x.git", "credentials do not follow")
+		wantError(t, err, "the server redirects to "+to+"/x.git", "credentials are not sent to another host")
 	}
 	if h := got.Load(); h != nil {
 		t.Errorf("the other host was asked with %v", h)
