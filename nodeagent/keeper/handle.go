@@ -270,7 +270,8 @@ func (h *Handle) settle(why string) (Exit, error) {
 	if why != "" {
 		exit.Unseen, exit.Message = false, why
 	}
-	if err = writeEnd(h.dir, exit); err != nil && putAside(h.dir, exit) == nil {
+	// That it never began who comes next finds out again.
+	if err = writeEnd(h.dir, exit); err != nil && (exit.Never || putAside(h.dir, exit) == nil) {
 		err = nil
 	}
 	return exit, err
