@@ -117,14 +117,14 @@ func sameStanding(a, b *schema.TaskStatus) bool {
 		(a.End == nil) == (b.End == nil) && len(a.Exits) == len(b.Exits)
 }
 
-// wakeUp says that a job has to be looked at.
+// wakeUp says that a job has to be looked at, if there is one of that name.
 func (m *idleJobs) wakeUp(job schema.JobName) {
+	m.active[job] = true
 	r := m.jobs[job]
 	if r == nil {
 		return
 	}
 	delete(m.jobs, job)
-	m.active[job] = true
 	for _, name := range r.machines {
 		delete(m.on[name], job)
 	}
@@ -152,7 +152,6 @@ func (s *activity) begin() {
 	m.written = next
 	for _, name := range names {
 		m.wakeUp(name)
-		m.active[name] = true
 	}
 	// What was to come at a time of day may be over when the clock was set back.
 	if s.Now.Round(0).Before(m.now) {
@@ -168,7 +167,6 @@ func (s *activity) begin() {
 func (s *activity) notIdle() []schema.JobName {
 	for _, name := range s.ChangedJobs() {
 		s.kept.wakeUp(name)
-		s.kept.active[name] = true
 	}
 	names := make([]schema.JobName, 0, len(s.kept.active))
 	for name := range s.kept.active {
