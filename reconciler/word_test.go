@@ -42,18 +42,25 @@ func leads(t *testing.T, docs map[string][]byte) *reconciler.Master {
 	return m
 }
 
+// joins returns what is stored once a machine has joined a master, and its epoch.
+func joins(t *testing.T, info schema.MachineInfo) (docs map[string][]byte, epochOf uint64) {
+	t.Helper()
+	docs = map[string][]byte{}
+	m := leads(t, docs)
+	epochOf, err := m.Join(info, epoch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	settled(t, m, docs)
+	return docs, epochOf
+}
+
 // TestResume: a session goes on with another master by the epoch that is stored, and
 // nothing is written for that. The machine gets its view, and is heard from memory.
 func TestResume(t *testing.T) {
 	t.Parallel()
-	docs := map[string][]byte{}
-	first := leads(t, docs)
 	info := schema.MachineInfo{Name: "m", ID: "id", Boot: "b"}
-	joined, err := first.Join(info, epoch)
-	if err != nil {
-		t.Fatal(err)
-	}
-	settled(t, first, docs)
+	docs, joined := joins(t, info)
 
 	m := leads(t, docs)
 	report := schema.Report{Machine: info}
@@ -119,14 +126,8 @@ func TestResume(t *testing.T) {
 // store, and when it is being forgotten.
 func TestResumeIsRefused(t *testing.T) {
 	t.Parallel()
-	docs := map[string][]byte{}
-	first := leads(t, docs)
 	info := schema.MachineInfo{Name: "m", ID: "id", Boot: "b"}
-	joined, err := first.Join(info, epoch)
-	if err != nil {
-		t.Fatal(err)
-	}
-	settled(t, first, docs)
+	docs, joined := joins(t, info)
 	resume := func(m *reconciler.Master, tasks ...schema.TaskStatus) error {
 		return m.Word(&model.Word{Machine: "m", Epoch: joined, Resume: &schema.Connection{}, Report: &schema.Report{Machine: info, Tasks: tasks}}, epoch)
 	}
