@@ -31,8 +31,8 @@ type spread struct {
 	agents map[string]*daemon // by machine
 }
 
-// newSpread starts a master on the hub.
-func newSpread(t *testing.T) *spread {
+// newSpread starts a master on the hub; life is that of machines' certificates.
+func newSpread(t *testing.T, life time.Duration) *spread {
 	t.Helper()
 	c := prepare(t)
 	s := &spread{cell: c, net: newNetwork(t), agents: map[string]*daemon{}}
@@ -43,7 +43,7 @@ func newSpread(t *testing.T) *spread {
 	m, err := s.launch(0, "master", "muster", append([]string{
 		"master", "--cell", cellName, "--data-dir", c.path("master"), "--link", c.path("link", "agent.sock"),
 		"--pki", c.path("pki"), "--listen", address0(0) + ":7420", "--link-listen", address0(0) + ":7421",
-		"--machine-life", certificateLife.String(),
+		"--machine-life", life.String(),
 	}, c.follows...)...)
 	c.must(err)
 	c.master = m
@@ -259,7 +259,7 @@ func (f *listener) stop() {
 // are read: no session ends for it, no task, and no line is lost.
 func TestMachinesElsewhere(t *testing.T) {
 	t.Parallel()
-	s := newSpread(t)
+	s := newSpread(t, certificateLife)
 	s.commit("a talker", map[string][]byte{teamFile: []byte(talker)})
 	hosts := map[string]int{}
 	tokens := map[string]string{}
