@@ -45,7 +45,7 @@ func (s *Snapshot) admits(c *class, slot int32, r *row) answer {
 	case stateCordoned:
 		return isCordoned
 	}
-	if c.priority < r.letsIn {
+	if c.priority < r.minPriority {
 		if a := conditionOf(s.nodes.at(slot).Conditions, c.priority); a != fine {
 			return a
 		}

@@ -10,7 +10,7 @@ import "slices"
 // without, the caller asks for it anyway. It reports false, and holds nothing,
 // if the ask does not fit where they have gone.
 func (s *Snapshot) Claim(a Ask, machine string, leaving []Victim, again bool) bool {
-	s.settle()
+	s.merge()
 	slot, ok := s.slots.get(machine)
 	if !ok {
 		return false
@@ -36,7 +36,7 @@ func (s *Snapshot) Claim(a Ask, machine string, leaving []Victim, again bool) bo
 
 // ClearClaims gives up all claims.
 func (s *Snapshot) ClearClaims() {
-	s.settle()
+	s.merge()
 	ids := make([]int32, 0, s.claims.len())
 	for _, id := range s.claims.all() {
 		ids = append(ids, id)

@@ -47,14 +47,14 @@ type scores struct {
 	layout *layout
 	// slots are the candidates, in the layout's order: all machines, or those
 	// that were found to have room.
-	slots  []int32
-	score  []float32 // by candidate; infeasible when there is no room
-	seen   []uint32  // version of the machine that was scored, by candidate
-	blocks []block
-	tally  *tally  // of the job, over the attribute it is spread over, or nil
-	order  []rank  // a heap of the blocks that have room, best first
-	queued []int32 // place in order by block, or -1
-	losses int     // of the snapshot, for which order holds
+	slots    []int32
+	score    []float32 // by candidate; infeasible when there is no room
+	seen     []uint32  // version of the machine that was scored, by candidate
+	blocks   []block
+	tally    *tally  // of the job, over the attribute it is spread over, or nil
+	order    []rank  // a heap of the blocks that have room, best first
+	queued   []int32 // place in order by block, or -1
+	removals int     // of the snapshot, for which order holds
 
 	epoch    int // of the snapshot, for which all this holds
 	position int // in the log, up to which it holds
@@ -287,7 +287,7 @@ func (s *Snapshot) update(c *class) {
 		}
 	}
 	c.position = s.now()
-	if c.losses != s.losses {
+	if c.removals != s.removals {
 		s.rankAll(c)
 	}
 }
@@ -338,7 +338,7 @@ func (s *Snapshot) examine(c *class) {
 	}
 	c.blocks = c.layout.cut(c.slots, c.blocks)
 	for b := range c.blocks {
-		c.settle(&c.blocks[b])
+		c.findBest(&c.blocks[b])
 	}
 	s.rankAll(c)
 }
@@ -351,9 +351,9 @@ func (s *Snapshot) enough() int {
 	return DefaultEnough
 }
 
-// glance finds the best machines for a lone ask as examine does, but keeps
+// bestForLone finds the best machines for a lone ask as examine does, but caches
 // nothing, since most such asks stay alone.
-func (s *Snapshot) glance(c *class) (first, second int32) {
+func (s *Snapshot) bestForLone(c *class) (first, second int32) {
 	c.layout = s.layoutFor(s.spreadOf(c.ask))
 	enough := s.enough() + 1
 	first, second = -1, -1
@@ -393,12 +393,12 @@ func (s *Snapshot) examineAll(c *class) {
 	}
 	c.blocks = append(c.blocks[:0], c.layout.blocks...)
 	for b := range c.blocks {
-		c.settle(&c.blocks[b])
+		c.findBest(&c.blocks[b])
 	}
 	s.rankAll(c)
 }
 
-// rescore scores one candidate again and settles its block.
+// rescore scores one candidate again and updates the best of its block.
 func (s *Snapshot) rescore(c *class, i int32) {
 	slot := c.slots[i]
 	if c.seen[i] == s.rows.at(slot).version {
@@ -422,7 +422,7 @@ func (s *Snapshot) rescore(c *class, i int32) {
 	b := &c.blocks[k]
 	switch {
 	case b.best == i && now < was:
-		c.settle(b)
+		c.findBest(b)
 	case b.best == i:
 	case now > infeasible && (b.best < 0 || now > c.score[b.best] || now == c.score[b.best] && i < b.best):
 		b.best = i
@@ -445,8 +445,8 @@ func (c *scores) blockOf(i int32) int {
 	return lo
 }
 
-// settle finds the best candidate of a block; of equal ones the first.
-func (c *scores) settle(b *block) {
+// findBest finds the best candidate of a block; of equal ones the first.
+func (c *scores) findBest(b *block) {
 	b.best = -1
 	best := infeasible
 	for i, v := range c.score[b.from:b.to] {

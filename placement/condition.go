@@ -2,11 +2,11 @@ package placement
 
 import "github.com/musterhq/muster/schema"
 
-// letsIn returns the lowest priority that a machine with these conditions takes.
-func letsIn(conditions []schema.ConditionKind) int16 {
+// minPriority returns the lowest priority that a machine with these conditions takes.
+func minPriority(conditions []schema.ConditionKind) int16 {
 	lowest := schema.Priority(0)
 	for _, k := range conditions {
-		lowest = max(lowest, k.LetsIn())
+		lowest = max(lowest, k.MinPriority())
 	}
 	return int16(lowest)
 }
@@ -15,7 +15,7 @@ func letsIn(conditions []schema.ConditionKind) int16 {
 // away, if one does.
 func conditionOf(conditions []schema.ConditionKind, priority int16) answer {
 	for _, k := range conditions {
-		if schema.Priority(priority) >= k.LetsIn() {
+		if schema.Priority(priority) >= k.MinPriority() {
 			continue
 		}
 		switch k {

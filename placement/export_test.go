@@ -11,8 +11,8 @@ import (
 // Difference compares all that two snapshots are made of, what they have remembered
 // included. Functions, and which columns were shared once, are left out.
 func Difference(a, b *Snapshot) string {
-	a.settle()
-	b.settle()
+	a.merge()
+	b.merge()
 	return cmp.Diff(a, b,
 		cmp.Exporter(func(reflect.Type) bool { return true }),
 		cmp.FilterPath(func(p cmp.Path) bool {

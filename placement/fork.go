@@ -28,7 +28,7 @@ const mostShared = 8
 // is done with. A snapshot whose forks are not released stays right, but keeps what
 // it changes apart, which is slower, and at last copies all.
 func (s *Snapshot) Fork() *Snapshot {
-	s.settle()
+	s.merge()
 	for _, c := range s.attributes {
 		if !c.shared { // else other forks may be reading it
 			c.shared = true
@@ -47,7 +47,7 @@ func (s *Snapshot) Fork() *Snapshot {
 			classes: map[string]*class{}, rests: map[string]*Ask{},
 		},
 		spare: slices.Clone(s.spare), budgets: maps.Clone(s.budgets), budgetOf: s.budgetOf, bounded: s.bounded, largest: s.largest,
-		trimmed: s.now(), epoch: s.epoch, ofPriority: s.ofPriority, losses: s.losses, passes: s.passes,
+		trimmed: s.now(), epoch: s.epoch, ofPriority: s.ofPriority, removals: s.removals, passes: s.passes,
 	}
 	return f
 }
@@ -66,9 +66,9 @@ func (s *Snapshot) Release() {
 	}
 }
 
-// settle makes the content the snapshot's own again as far as nobody shares it any
+// merge makes the content the snapshot's own again as far as nobody shares it any
 // more. Whatever changes a snapshot begins with it.
-func (s *Snapshot) settle() {
+func (s *Snapshot) merge() {
 	depth := 0
 	for b := s.sharing; b != nil; b = b.below {
 		depth++
@@ -79,7 +79,7 @@ func (s *Snapshot) settle() {
 	for s.sharing != nil && s.sharing.users == 1 {
 		s.sharing = s.sharing.below
 		for _, t := range s.tables() {
-			t.settle()
+			t.merge()
 		}
 	}
 }
@@ -101,7 +101,7 @@ func (s *Snapshot) flatten() {
 }
 
 type shared interface {
-	settle()
+	merge()
 	flatten()
 }
 

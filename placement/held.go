@@ -100,7 +100,7 @@ func (s *Snapshot) jobID(name schema.JobName) int32 {
 // SetTask adds a task to the machine that holds it, or takes over what changed
 // of it. It is left out when the machine is not known.
 func (s *Snapshot) SetTask(t Task) {
-	s.settle()
+	s.merge()
 	slot, ok := s.slots.get(t.Machine)
 	if !ok {
 		return
@@ -141,7 +141,7 @@ func (s *Snapshot) taskOf(t Task, slot int32) task {
 
 // RemoveTask forgets a task. Unknown ones are none of its business.
 func (s *Snapshot) RemoveTask(name schema.TaskName, machine string, generation uint64) {
-	s.settle()
+	s.merge()
 	slot, ok := s.slots.get(machine)
 	id, known := s.jobIDs.get(name.JobName)
 	if !ok || !known {
@@ -319,7 +319,7 @@ func (s *Snapshot) countDomain(id, slot int32, by int32) {
 	j.held += by
 	j.changes++
 	if by < 0 {
-		s.losses++
+		s.removals++
 	}
 	if word, bit := maybeBit(slot); by > 0 {
 		j.maybe[word] |= bit
@@ -339,7 +339,7 @@ func (s *Snapshot) countStopping(id, slot int32, stopping bool) {
 	by := int32(1)
 	if stopping {
 		by = -1
-		s.losses++
+		s.removals++
 	}
 	key := together(id, slot)
 	count(&s.stopping, key, -by)

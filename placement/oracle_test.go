@@ -114,7 +114,7 @@ func (o *oracle) freeDevices(m placement.Machine, held []placement.Task) []int {
 
 // admits reports whether nothing but room could be in the way.
 func (o *oracle) admits(m placement.Machine, a placement.Ask) bool {
-	if slices.ContainsFunc(m.Conditions, func(k schema.ConditionKind) bool { return a.Priority < k.LetsIn() }) {
+	if slices.ContainsFunc(m.Conditions, func(k schema.ConditionKind) bool { return a.Priority < k.MinPriority() }) {
 		return false
 	}
 	if !m.Up || m.Draining || m.Cordoned || slices.Contains(a.Avoid, m.Name) || a.On != "" && a.On != m.Name {

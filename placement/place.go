@@ -40,7 +40,7 @@ func Place(s *Snapshot, asks []Ask, seed uint64) []Decision {
 		snapshot: s, seed: seed, asked: map[int32]int32{}, returning: map[int32][]int32{}, levels: map[schema.Priority][]entry{},
 		out: make([]Decision, 0, len(asks)),
 	}
-	s.settle()
+	s.merge()
 	s.passes++
 	s.tasks.reserve(len(asks) - len(s.unused))
 	s.here.reserve(len(asks))
@@ -298,7 +298,7 @@ func (p *pass) ready(a *Ask, job int32) *class {
 	} else if c.lone {
 		c.lone = false
 		s.update(c)
-	} else if c.whole() || c.losses != s.losses || s.stale(c, c.epoch, c.position) {
+	} else if c.whole() || c.removals != s.removals || s.stale(c, c.epoch, c.position) {
 		s.update(c)
 	}
 	return c
@@ -313,7 +313,7 @@ func (p *pass) decideAnywhere(c *class, a *Ask, job int32, d *Decision) {
 		p.commit(c, a, job, slot, d)
 		return
 	}
-	if c.lone && p.takeGlance(c, a, job, d) || !c.lone && p.takeBest(c, a, job, d) {
+	if c.lone && p.placeLone(c, a, job, d) || !c.lone && p.takeBest(c, a, job, d) {
 		return
 	}
 	if s.options.Preempt && p.preempt(c, a, job, d) {
@@ -323,16 +323,16 @@ func (p *pass) decideAnywhere(c *class, a *Ask, job int32, d *Decision) {
 	p.hold(c, a, d)
 }
 
-// takeGlance puts a lone ask on the best machine at a glance. A class that had
+// placeLone places a lone ask without caching the scores. A class that had
 // no room before is first asked of the machines that changed since.
-func (p *pass) takeGlance(c *class, a *Ask, job int32, d *Decision) bool {
+func (p *pass) placeLone(c *class, a *Ask, job int32, d *Decision) bool {
 	s := p.snapshot
 	if c.refusal.by != nil || p.tight {
 		if p.tight = s.refuse(c) == 0; p.tight {
 			return false
 		}
 	}
-	first, second := s.glance(c)
+	first, second := s.bestForLone(c)
 	if first < 0 {
 		p.tight = true
 		return false

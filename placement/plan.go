@@ -219,7 +219,7 @@ func (x *Planned) room(s *Snapshot, c *class, slot int32, leaving []int32) Reaso
 
 // apply does to a snapshot what a step that holds says.
 func (x *Planned) apply(s *Snapshot) {
-	s.settle()
+	s.merge()
 	slot, _ := s.slots.get(x.Decision.Machine)
 	c := s.single(&x.Ask)
 	s.release(c.job, x.Ask.Name.Index)

@@ -43,7 +43,7 @@ func (c *scores) rankAs(i int32) rank {
 
 // rankAll ranks all blocks afresh.
 func (s *Snapshot) rankAll(c *class) {
-	c.losses = s.losses
+	c.removals = s.removals
 	c.order, c.queued = c.order[:0], c.queued[:0]
 	for k := range c.blocks {
 		c.queued = append(c.queued, -1)
@@ -83,7 +83,7 @@ func (s *Snapshot) rank(c *class, block int32) {
 
 // best returns the best candidate and the second best, or -1. A domain that
 // got tasks since a block was ranked makes the block worse, never better
-// (losses are ranked afresh), so only what is found on top is made sure of.
+// (removals are ranked afresh), so only what is found on top is made sure of.
 func (s *Snapshot) best(c *class) (first, second int32) {
 	for i := 0; i < min(len(c.order), 3); i++ {
 		if now := c.rankOf(c.order[i].block); now != c.order[i] {

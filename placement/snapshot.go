@@ -42,7 +42,7 @@ type Snapshot struct {
 	trimmed    int
 	epoch      int                         // counts what makes all scores void
 	ofPriority [schema.MaxPriority + 1]int // tasks held, by priority
-	losses     int                         // counts the tasks that went
+	removals   int                         // counts the tasks that went
 	passes     int
 	holds      []int32 // slots held for long waiters in this pass
 }
@@ -85,15 +85,15 @@ type learnt struct {
 // row is what a scan over the machines reads of one. It fills two cache lines: what
 // check reads is in the first, what only the score does in the second.
 type row struct {
-	byLimit  vector // capacity less the limits of all tasks
-	byReserv vector // capacity less their reservations
-	ports    int32  // free ports
-	version  uint32 // counts the changes of a machine
-	heldAt   int16  // priority for which a machine is held, or -1
-	letsIn   int16  // lowest priority that its conditions let in
-	state    uint8
-	idle     bool // next to nothing of it is used
-	_        [2]byte
+	byLimit     vector // capacity less the limits of all tasks
+	byReserv    vector // capacity less their reservations
+	ports       int32  // free ports
+	version     uint32 // counts the changes of a machine
+	heldAt      int16  // priority for which a machine is held, or -1
+	minPriority int16  // lowest priority that its conditions let in
+	state       uint8
+	idle        bool // next to nothing of it is used
+	_           [2]byte
 
 	prodCPU  int64             // limits of prod tasks
 	unit     [dims + 1]float32 // direction of what is free, length 1; devices last
@@ -188,7 +188,7 @@ func (s *Snapshot) Len() int { return s.slots.len() }
 // SetMachine adds a machine or takes over what changed of it. What the
 // machine holds stays.
 func (s *Snapshot) SetMachine(m Machine) {
-	s.settle()
+	s.merge()
 	slot, known := s.slots.get(m.Name)
 	if !known {
 		slot = s.newSlot()
@@ -200,7 +200,7 @@ func (s *Snapshot) SetMachine(m Machine) {
 	n, r := s.nodes.edit(slot), s.rows.edit(slot)
 	reshaped := known && !sameAttributes(n.Machine, m)
 	n.Machine = m
-	r.state, r.letsIn = stateOf(m), letsIn(m.Conditions)
+	r.state, r.minPriority = stateOf(m), minPriority(m.Conditions)
 	s.setDevices(slot)
 	s.setPackages(slot)
 	for d, v := range vectorOf(m.Capacity) {
@@ -244,7 +244,7 @@ func sameAttributes(a, b Machine) bool {
 
 // RemoveMachine forgets a machine and what it holds.
 func (s *Snapshot) RemoveMachine(name string) {
-	s.settle()
+	s.merge()
 	slot, ok := s.slots.get(name)
 	if !ok {
 		return

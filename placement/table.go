@@ -97,8 +97,8 @@ func (t *table[T]) fork() table[T] {
 	return f
 }
 
-// settle moves the top layer, since nobody else shares what is below, into that.
-func (t *table[T]) settle() {
+// merge moves the top layer, since nobody else shares what is below, into that.
+func (t *table[T]) merge() {
 	was := t.top
 	t.top = was.below
 	if t.top == nil && len(was.rows) > 0 && int(t.n) > len(t.flat) {
@@ -271,7 +271,7 @@ func (x *index[K, V]) fork() index[K, V] {
 	return f
 }
 
-func (x *index[K, V]) settle() {
+func (x *index[K, V]) merge() {
 	was := x.top
 	if x.top = was.below; x.top == nil {
 		was.below, x.n = nil, 0

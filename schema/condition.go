@@ -26,11 +26,11 @@ func ConditionKinds() []ConditionKind {
 	return []ConditionKind{ReadOnlyFS, BrokenRuntime, DiskPressure, MemoryPressure, ClockSkew, DamagedState}
 }
 
-// LetsIn returns the lowest priority of tasks that may still be put on a
+// MinPriority returns the lowest priority of tasks that may still be put on a
 // machine in this condition; no task has more than MaxPriority, so one above it
 // lets in none. What runs there runs on, whatever its priority. A kind that
 // this version does not know lets in none.
-func (k ConditionKind) LetsIn() Priority {
+func (k ConditionKind) MinPriority() Priority {
 	switch k {
 	case MemoryPressure:
 		// A prod task has its whole limit kept for it, and the machine takes

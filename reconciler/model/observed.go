@@ -32,8 +32,8 @@ type Observed struct {
 	// before the first step, for not at all.
 	JoinWait time.Duration
 
-	since time.Time
-	awake time.Time // when the last step began
+	since    time.Time
+	lastStep time.Time // when the last step began
 	// waited is for how long its master has waited for the store in all, and
 	// waitedBefore that at since: nobody was heard then.
 	waited, waitedBefore time.Duration
@@ -144,7 +144,7 @@ type ReportedTask struct {
 // NewObserved returns what a master knows that begins to lead now: nothing.
 func NewObserved(now time.Time) *Observed {
 	return &Observed{
-		LostAfter: DefaultLostAfter, since: now, awake: now,
+		LostAfter: DefaultLostAfter, since: now, lastStep: now,
 		machines: map[string]*LastReport{}, usage: map[string]Sample{}, refused: map[string]string{}, joins: map[string]joins{}, contested: map[string]contested{},
 	}
 }
@@ -278,7 +278,7 @@ func (o *Observed) Conditions(machine string) []schema.Condition {
 
 // Admits reports whether no condition of machine keeps tasks of a priority away.
 func (o *Observed) Admits(machine string, p schema.Priority) bool {
-	return !slices.ContainsFunc(o.Conditions(machine), func(c schema.Condition) bool { return p < c.Kind.LetsIn() })
+	return !slices.ContainsFunc(o.Conditions(machine), func(c schema.Condition) bool { return p < c.Kind.MinPriority() })
 }
 
 // unhealthyEvents returns the event of an incarnation that is unhealthy and was not.
@@ -373,8 +373,8 @@ const (
 // silent since then.
 func (o *Observed) HealthOf(r *schema.MachineRecord, now time.Time) (Health, time.Time) {
 	if h := o.machines[r.Name]; h != nil {
-		if unheard := now.Sub(h.at); unheard < SilentAfter {
-			return HealthUp, now.Add(SilentAfter - unheard)
+		if silent := now.Sub(h.at); silent < SilentAfter {
+			return HealthUp, now.Add(SilentAfter - silent)
 		}
 	}
 	silence := o.Silence(r, now)

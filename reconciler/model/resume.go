@@ -15,10 +15,10 @@ const stallThreshold = 5 * time.Second
 // It returns by how much the clock was set forward since the step before, 0 if it
 // was not, for SetForward.
 func (o *Observed) OnResume(wake, now time.Time) time.Duration {
-	leap := clockJump(o.awake, now)
-	o.awake = now
+	jump := clockJump(o.lastStep, now)
+	o.lastStep = now
 	if wake.IsZero() || now.Sub(wake) <= stallThreshold {
-		return leap
+		return jump
 	}
 	o.since, o.waitedBefore = now, o.waited
 	quiet := now.Add(-SilentAfter)
@@ -27,7 +27,7 @@ func (o *Observed) OnResume(wake, now time.Time) time.Duration {
 			h.at = quiet
 		}
 	}
-	return leap
+	return jump
 }
 
 // waitedFrom is how long a write to the store must take for that to matter.
@@ -42,14 +42,14 @@ func (o *Observed) Waited(began, now time.Time) {
 	}
 }
 
-// leapFrom is by how much a clock must have been set forward for that to matter.
-const leapFrom = time.Second
+// minJump is by how much a clock must have been set forward for that to matter.
+const minJump = time.Second
 
 // clockJump returns by how much a clock was set forward between two readings, 0 if it
 // was not: by how much more the time of day went on than the monotonic reading.
 func clockJump(was, now time.Time) time.Duration {
-	if leap := now.Round(0).Sub(was.Round(0)) - now.Sub(was); leap >= leapFrom {
-		return leap
+	if jump := now.Round(0).Sub(was.Round(0)) - now.Sub(was); jump >= minJump {
+		return jump
 	}
 	return 0
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// TestAwake: silence in which the master did not listen is no machine's.
-func TestAwake(t *testing.T) {
+// TestOnResume: silence in which the master did not listen is no machine's.
+func TestOnResume(t *testing.T) {
 	t.Parallel()
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	for _, c := range []struct {

@@ -152,9 +152,9 @@ func TestManyHostile(t *testing.T) {
 	}
 }
 
-// TestFeared checks that a package that a child died of is remembered by what
+// TestExcluded checks that a package that a child died of is remembered by what
 // it is, and that a changed one is evaluated after all others.
-func TestFeared(t *testing.T) {
+func TestExcluded(t *testing.T) {
 	t.Parallel()
 	files := map[string]string{"a/a.cue": endless, "b/b.cue": "package b\n", "c/c.cue": "package c\n"}
 	c := compiler(t, compile.Config{Limits: compile.Limits{CPU: 200 * time.Millisecond}})
