@@ -213,8 +213,8 @@ func (m *Master) next(now time.Time) {
 			m.adopt(m.kept, now)
 		}
 	case stepping:
-		if leap := m.observed.OnResume(m.last.Wake, now); leap > 0 {
-			m.change(control.SetForward(m.state, leap, now))
+		if jump := m.observed.OnResume(m.last.Wake, now); jump > 0 {
+			m.change(control.SetForward(m.state, jump, now))
 			return
 		}
 		m.phase = telling

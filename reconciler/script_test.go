@@ -131,7 +131,7 @@ func (c *cell) play(t *testing.T, d *datadriven.TestData) string {
 		}
 		return ""
 	case "suspend", "resume":
-		return c.glass(t, d, args)
+		return c.suspendOrResume(t, d, args)
 	case "restart", "cancel":
 		return c.restarts(t, d.Cmd, args)
 	case "await": // more machines, for so long, when the first joins
@@ -181,8 +181,8 @@ func blocked(s status.Status) string {
 	return b.String()
 }
 
-// glass suspends or resumes.
-func (c *cell) glass(t *testing.T, d *datadriven.TestData, args []string) string {
+// suspendOrResume suspends or resumes.
+func (c *cell) suspendOrResume(t *testing.T, d *datadriven.TestData, args []string) string {
 	t.Helper()
 	var err error
 	if d.Cmd == "suspend" {

@@ -50,15 +50,15 @@ func newHollow(std stdio) *cobra.Command {
 				return err
 			}
 			fleet := hollow.New(cfg)
-			told := make(chan struct{})
+			joined := make(chan struct{})
 			go func() {
-				defer close(told)
+				defer close(joined)
 				if allJoined(cmd.Context(), fleet) && out.value == "text" {
 					fmt.Fprintf(std.out, "muster: %d hollow machines have joined cell %s\n", cfg.Count, cfg.Cell)
 				}
 			}()
 			err = fleet.Run(cmd.Context())
-			<-told
+			<-joined
 			if err != nil {
 				return err
 			}

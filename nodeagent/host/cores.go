@@ -52,7 +52,7 @@ func (c *cores) take(name string, whole int) (string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.uses[name] = nodeagent.CoreUse{Whole: whole}
-	if err := c.settle(name); err != nil {
+	if err := c.assign(name); err != nil {
 		delete(c.uses, name)
 		return "", err
 	}
@@ -75,7 +75,7 @@ func (c *cores) change(name string, whole int) error {
 		return nil // it has just ended
 	}
 	c.uses[name] = nodeagent.CoreUse{Whole: whole, Set: was.Set}
-	err := c.settle("")
+	err := c.assign("")
 	if err != nil {
 		c.uses[name] = was
 	}
@@ -93,12 +93,12 @@ func (c *cores) drop(name string) error {
 		return nil
 	}
 	delete(c.uses, name)
-	return c.settle("")
+	return c.assign("")
 }
 
-// settle divides the machine's cores among the tasks that there are. The cgroup
+// assign divides the machine's cores among the tasks that there are. The cgroup
 // unmade is not there yet.
-func (c *cores) settle(unmade string) error {
+func (c *cores) assign(unmade string) error {
 	all, err := readCores(c.file("", "cpuset.effective_cpus", "cpuset.cpus.effective"))
 	if err != nil {
 		return fmt.Errorf("the cores of this machine: %w", err)

@@ -141,7 +141,7 @@ func (h *Handle) abort(why string) error {
 // names.
 func Abandon(dir string, spec *Spec) error {
 	h := &Handle{dir: dir, known: Known{Boot: spec.Boot}, Spec: *spec}
-	_, err := h.settle("")
+	_, err := h.resolveExit("")
 	return errors.Join(err, cgroup.Dirs(spec.Cgroups).Remove())
 }
 
@@ -193,7 +193,7 @@ func (h *Handle) end(why string) (Exit, error) {
 		return Exit{}, err
 	}
 	for since := time.Now(); ; time.Sleep(openEvery) {
-		exit, err := h.settle(why)
+		exit, err := h.resolveExit(why)
 		// A child that the keeper was just forking has the lock until its exec.
 		if !errors.Is(err, filelock.ErrHeld) || time.Since(since) > openFor {
 			return exit, err
@@ -227,10 +227,10 @@ func (h *Handle) await() error {
 	return err
 }
 
-// settle takes the lock of the directory and returns its end. If there is none,
+// resolveExit takes the lock of the directory and returns its end. If there is none,
 // nobody saw it: then what is left is killed, and the verdict is written, with why as
 // its message unless that is "". The error is filelock.ErrHeld while a keeper lives.
-func (h *Handle) settle(why string) (Exit, error) {
+func (h *Handle) resolveExit(why string) (Exit, error) {
 	// A keeper takes the lock first of all, and one that comes too late for
 	// it runs nothing.
 	_, err := os.Lstat(filepath.Join(h.dir, LockFile))

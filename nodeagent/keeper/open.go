@@ -83,7 +83,7 @@ func (o *opening) try() (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	exit, err := h.settle("")
+	exit, err := h.resolveExit("")
 	if err == nil {
 		h.Exit = &exit
 		_, err = o.read(StateFile, &h.State)

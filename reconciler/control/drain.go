@@ -56,7 +56,7 @@ func (d *Draining) String() string {
 // drained is a machine that is draining, and what it holds.
 type drained struct {
 	name   string
-	orders *intent.MachineSpec
+	spec   *intent.MachineSpec
 	tasks  []drainTask
 	before int // that it held when the step began
 }
@@ -90,9 +90,9 @@ func (s *drains) drain() {
 	turns := map[schema.ObjectKey]int{}
 	for i := range list {
 		m := &list[i]
-		d, key := s.describeDrain(m), m.orders.Drainer.Key()
+		d, key := s.describeDrain(m), m.spec.Drainer.Key()
 		s.drained[m.name] = d
-		switch most := max(1, m.orders.Drain.AtOnce); {
+		switch most := max(1, m.spec.Drain.AtOnce); {
 		case len(m.tasks) == 0:
 			if m.before > 0 {
 				s.Event(schema.Event{Kind: schema.EventMachine, Machine: m.name, Message: "drained: nothing runs on it any more"})
@@ -110,7 +110,7 @@ func (s *drains) drain() {
 
 // describeDrain begins to describe a machine that is draining.
 func (s *drains) describeDrain(m *drained) *Draining {
-	o := m.orders.Drainer
+	o := m.spec.Drainer
 	d := &Draining{
 		Object: o.Key().Field(), Origin: o.Origin, Left: len(m.tasks), Waits: []string{}, waits: map[schema.TaskName]string{},
 		Deadline: o.Drain.Deadline, AtDeadline: cmp.Or(o.Drain.AtDeadline, schema.DeadlineBudget),
@@ -133,7 +133,7 @@ func (s *drains) draining() []drained {
 	for _, name := range s.Machines() {
 		if o := s.MachineSpec(name); o.Drain != nil {
 			at[name] = len(out)
-			out = append(out, drained{name: name, orders: o})
+			out = append(out, drained{name: name, spec: o})
 		}
 	}
 	if len(out) == 0 {

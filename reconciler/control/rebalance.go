@@ -60,13 +60,13 @@ func (s *rebalancer) rebalanceSet(set schema.JobName) {
 		}
 		if want.Tasks != s.AllocsOf(set) {
 			if t, alloc, ok := s.excess(set, job); ok {
-				s.settleIn(&r, job, t, alloc)
+				s.moveIn(&r, job, t, alloc)
 			}
 			continue
 		}
 		for _, t := range s.Tasks(job) {
 			if alloc := set.Task(t.Index); t.Index < want.Tasks && s.Movable(set, job, &t) && t.Alloc.Index != t.Index {
-				s.settleIn(&r, job, t, alloc)
+				s.moveIn(&r, job, t, alloc)
 			}
 		}
 	}
@@ -114,10 +114,10 @@ func (s *rebalancer) excess(set, job schema.JobName) (t schema.TaskRecord, alloc
 	return t, alloc, false
 }
 
-// settleIn has a task moved into the alloc that it belongs in, and says what that
+// moveIn has a task moved into the alloc that it belongs in, and says what that
 // waits for. It has been where it is for a while, so that what changes again and
 // again moves nothing again and again.
-func (s *rebalancer) settleIn(r *rebalancing, job schema.JobName, t schema.TaskRecord, alloc schema.TaskName) {
+func (s *rebalancer) moveIn(r *rebalancing, job schema.JobName, t schema.TaskRecord, alloc schema.TaskName) {
 	name, m := alloc.Short(), Misplaced{Alloc: alloc, Due: true}
 	away := s.away(alloc)
 	var refused placement.Reason

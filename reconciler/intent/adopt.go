@@ -467,7 +467,7 @@ func (a *adoption) events(s *model.State, head schema.Head, next *Desired, now t
 	}
 	if next != nil {
 		add(holdEvents(s.Head.Held, head.Held)...)
-		add(machineOrders(s, a.desired, next)...)
+		add(machineSpecEvents(s, a.desired, next)...)
 	}
 	return out
 }

@@ -134,10 +134,10 @@ func (d *Desired) Unmatched(s *model.State) []DesiredMachine {
 	return out
 }
 
-// machineOrders returns an event for each machine of which a commit says other
-// things than the one before: whether it gets new tasks, is draining, or is
+// machineSpecEvents returns an event for each machine whose spec a commit
+// changes: whether it gets new tasks, is draining, or is
 // gone.
-func machineOrders(s *model.State, was, is *Desired) []schema.Event {
+func machineSpecEvents(s *model.State, was, is *Desired) []schema.Event {
 	infos := map[string]*schema.MachineInfo{}
 	for _, d := range []*Desired{was, is} {
 		for name := range d.Machines {
@@ -157,15 +157,15 @@ func machineOrders(s *model.State, was, is *Desired) []schema.Event {
 	var out []schema.Event
 	for _, name := range slices.Sorted(maps.Keys(infos)) {
 		before, after := was.DeclaredOf(infos[name]), is.DeclaredOf(infos[name])
-		for _, message := range after.since(&before) {
+		for _, message := range after.changes(&before) {
 			out = append(out, schema.Event{Kind: schema.EventMachine, Machine: name, Message: message})
 		}
 	}
 	return out
 }
 
-// since says what of the orders for a machine is new.
-func (o *MachineSpec) since(was *MachineSpec) []string {
+// changes says what a commit changes of a machine's spec.
+func (o *MachineSpec) changes(was *MachineSpec) []string {
 	var out []string
 	switch {
 	case o.Drain != nil && was.Drain == nil:

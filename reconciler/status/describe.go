@@ -159,7 +159,7 @@ func (d *describer) repository() {
 func (d *describer) describe(name schema.JobName) *jobPart {
 	r := d.in.State.Jobs[name]
 	want := d.in.State.Runs(name)
-	d.job = &jobPart{basis: d.basisOf(name), calm: d.mayBeCalm(name, r, want), remarks: map[string]bool{}}
+	d.job = &jobPart{basis: d.basisOf(name), cacheable: d.mayCache(name, r, want), remarks: map[string]bool{}}
 	j := JobStatus{Name: name.Short(), Origin: r.Origin, Since: r.Since, Commit: r.Commit, Labels: labelsOf(name, want), Held: d.kept[name.Short()]}
 	if newest, ok := d.desired.Jobs[name]; ok {
 		j.Origin = newest.Origin
@@ -210,7 +210,7 @@ func (d *describer) describe(name schema.JobName) *jobPart {
 	if j.Reason != "" {
 		d.job.waits = j.waiting()
 	}
-	d.job.calm = d.job.calm && j.Reason == "" && j.Crashes == "" && j.Rollout == nil && j.Updating == 0
+	d.job.cacheable = d.job.cacheable && j.Reason == "" && j.Crashes == "" && j.Rollout == nil && j.Updating == 0
 	if rejection := d.in.Last.Admission.Rejected[name]; rejection != nil {
 		j.Reason = "runs its last admitted version: " + rejection.Message
 	}
@@ -340,7 +340,7 @@ func (d *describer) task(job schema.JobName, r *schema.TaskRecord, record *schem
 	t.State, t.Reason = d.state(job.Task(r.Index), r, &t)
 	d.missing = d.brief && wanted && t.State != TaskRunning && t.State != TaskDone
 	d.misplaced(job.Task(r.Index), &t)
-	d.job.calm = d.job.calm && d.settled(job.Task(r.Index), r, &t)
+	d.job.cacheable = d.job.cacheable && d.isCacheable(job.Task(r.Index), r, &t)
 	if m := d.in.Last.Draining[r.Machine]; m != nil && r.Machine != "" {
 		t.Drain = m.Wait(job.Task(r.Index))
 	}
@@ -462,7 +462,7 @@ func (d *describer) crashes(name schema.JobName, r *schema.JobRecord, j *JobStat
 func (d *describer) machines() {
 	for _, name := range d.facts().Machines() {
 		m := d.described.machines[name]
-		if basis := d.basisOfMachine(name); m == nil || !m.calm || m.basis != basis || len(d.alone[name]) > 0 {
+		if basis := d.basisOfMachine(name); m == nil || !m.cacheable || m.basis != basis || len(d.alone[name]) > 0 {
 			m = d.describeMachine(name, basis)
 			d.described.machines[name] = m
 		}
@@ -489,7 +489,7 @@ func (d *describer) describeMachine(name string, basis machineBasis) *machinePar
 		Name: name, Health: string(basis.health), Draining: d.drainingOf(name), Capacity: r.Capacity, Reserved: r.Reserved, Used: basis.load.used, Tasks: basis.load.tasks,
 		Cordoned: spec.Closed(), Conditions: append(slices.Clip(d.in.Observed.Conditions(name)), conflict...), Devices: r.Devices, Attributes: spec.Attributes, Notes: d.machineNotes(name), Place: model.PlaceOf(r),
 	}}
-	m.calm = m.Draining == nil && spec.Gone == nil && len(conflict) == 0 && len(d.alone[name]) == 0
+	m.cacheable = m.Draining == nil && spec.Gone == nil && len(conflict) == 0 && len(d.alone[name]) == 0
 	return m
 }
 

@@ -29,11 +29,11 @@ type Describer struct {
 type jobPart struct {
 	Part
 	basis jobBasis
-	// calm says that it is a function of its basis, and of what its machines said.
-	calm  bool
-	waits string // what it adds to Waiting; "" if it is as desired
-	loads []machineLoad
-	only  string // the machine on which alone it crashes; "" if there is none
+	// cacheable says that it is a function of its basis, and of what its machines said.
+	cacheable bool
+	waits     string // what it adds to Waiting; "" if it is as desired
+	loads     []machineLoad
+	only      string // the machine on which alone it crashes; "" if there is none
 	// remarks are the tasks that are as desired, and have a reason all the same: what
 	// there is to remark.
 	remarks map[string]bool
@@ -71,8 +71,8 @@ type machineState struct {
 // machinePart is what is told of a machine.
 type machinePart struct {
 	MachineStatus
-	basis machineBasis
-	calm  bool // it is a function of its basis
+	basis     machineBasis
+	cacheable bool // it is a function of its basis
 }
 
 type machineBasis struct {
@@ -90,7 +90,7 @@ func (k *Describer) Describe(in DescribeInput) *Snapshot {
 	k.forget(in.State)
 	for _, name := range k.names {
 		p := k.jobs[name]
-		if p == nil || !p.calm || touched[name] || !d.stands(name, p) {
+		if p == nil || !p.cacheable || touched[name] || !d.stands(name, p) {
 			p = d.describe(name)
 			k.replace(name, p)
 		}
@@ -98,7 +98,7 @@ func (k *Describer) Describe(in DescribeInput) *Snapshot {
 	}
 	d.suspended()
 	for _, p := range d.parts {
-		if p.Job.Kind == schema.Allocs { // never calm, so nobody has it yet
+		if p.Job.Kind == schema.Allocs { // never cacheable, so nobody has it yet
 			d.addInside(p)
 		}
 	}
@@ -217,17 +217,17 @@ func (d *describer) stands(name schema.JobName, p *jobPart) bool {
 	return d.under.All == nil && p.basis.equal(&b)
 }
 
-// mayBeCalm reports whether what is told of a job may be a function of its basis and its
+// mayCache reports whether what is told of a job may be a function of its basis and its
 // machines alone: nobody says anything of it, and it is of a kind that needs to know of
 // nothing else.
-func (d *describer) mayBeCalm(name schema.JobName, r *schema.JobRecord, want *schema.Job) bool {
+func (d *describer) mayCache(name schema.JobName, r *schema.JobRecord, want *schema.Job) bool {
 	return want != nil && want.Kind != schema.System && want.Kind != schema.Allocs && r.Rollout == nil &&
 		d.under.Of(name) == nil && d.kept[name.Short()] == "" && len(d.facts().Asked[name]) == 0 && d.in.Last.Admission.Rejected[name] == nil
 }
 
-// settled reports whether what is told of a task is a function of its record and of what
+// isCacheable reports whether what is told of a task is a function of its record and of what
 // its machine said.
-func (d *describer) settled(name schema.TaskName, r *schema.TaskRecord, t *TaskStatus) bool {
+func (d *describer) isCacheable(name schema.TaskName, r *schema.TaskRecord, t *TaskStatus) bool {
 	switch {
 	case t.State == TaskDone:
 		return true

@@ -52,7 +52,7 @@ func (s *Status) Shortened(most int) *Status {
 			left = &machines
 		}
 		*left--
-		return m.Troubled() || *left >= 0
+		return m.NotReady() || *left >= 0
 	})
 	return &out
 }
@@ -63,9 +63,10 @@ func (j *JobStatus) plain() bool {
 }
 
 // Plain reports whether there is nothing to say of a machine but that it is up.
-func (m *MachineStatus) Plain() bool { return !m.Troubled() && len(m.Notes) == 0 }
+func (m *MachineStatus) Plain() bool { return !m.NotReady() && len(m.Notes) == 0 }
 
-// Troubled reports whether a machine does not take tasks as others do.
-func (m *MachineStatus) Troubled() bool {
+// NotReady reports whether a machine is not up, is draining or cordoned, or has
+// conditions: it takes no tasks, or not all.
+func (m *MachineStatus) NotReady() bool {
 	return m.Health != string(model.HealthUp) || m.Draining != nil || m.Cordoned || len(m.Conditions) > 0
 }

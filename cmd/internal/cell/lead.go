@@ -20,7 +20,7 @@ import (
 
 const (
 	retryStore    = time.Second     // between two tries while the store is down
-	settleFor     = 2 * time.Second // what takes longer is told as it is
+	leaderWait    = 2 * time.Second // for an election, before the API serves
 	resignTimeout = 2 * time.Second // a store that does not answer is left
 )
 
@@ -195,13 +195,13 @@ func (m *master) upkeep(what, message string, err error) {
 	m.events.Append([]schema.Event{{At: time.Now(), Kind: schema.EventStore, Message: what + " " + message}})
 }
 
-// settle waits a moment until it is known whether this master leads, so that who
+// awaitLeader waits at most leaderWait until it is known whether this master leads, so that who
 // asks as soon as it is ready gets an answer.
-func (m *master) settle(ctx context.Context) {
+func (m *master) awaitLeader(ctx context.Context) {
 	select {
 	case <-ctx.Done():
 	case <-m.term.known:
-	case <-time.After(settleFor):
+	case <-time.After(leaderWait):
 	}
 }
 

@@ -250,7 +250,7 @@ func (m *master) run(ctx context.Context) error {
 	g.Go(func() error { return m.events.Run(ctx) })
 	g.Go(func() error { return m.serveProfiles(ctx) })
 	g.Go(func() error { return m.watchCertificate(ctx) })
-	m.settle(ctx)
+	m.awaitLeader(ctx)
 	m.cfg.Ready(m.cell, m.address(), m.page())
 	return g.Wait()
 }

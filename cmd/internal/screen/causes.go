@@ -14,16 +14,16 @@ import (
 // cause is one thing that keeps a cell from what its commit says, with all that it
 // concerns; or one that a person should know of, though it keeps nothing back.
 type cause struct {
-	label  string // one or two words
-	colour string
-	text   string
-	names  []string // jobs or directories
-	lines  []string // further facts, each on a line of its own
-	ds     []schema.Diagnostic
-	next   string
-	hint   string
-	calm   bool // it keeps nothing back
-	listed bool // names are told on a line of their own, be it only one
+	label    string // one or two words
+	colour   string
+	text     string
+	names    []string // jobs or directories
+	lines    []string // further facts, each on a line of its own
+	ds       []schema.Diagnostic
+	next     string
+	hint     string
+	harmless bool // it keeps nothing back
+	listed   bool // names are told on a line of their own, be it only one
 }
 
 // causes returns what of s is not as desired, each cause once: what is wrong with
@@ -66,7 +66,7 @@ func suspensions(list []status.SuspensionStatus) []cause {
 	var out []cause
 	for i := range list {
 		x := &list[i]
-		c := cause{label: "suspended", colour: Yellow, text: "job " + x.Name, lines: []string{x.Suspension.String()}, next: x.Next, calm: x.Waits == ""}
+		c := cause{label: "suspended", colour: Yellow, text: "job " + x.Name, lines: []string{x.Suspension.String()}, next: x.Next, harmless: x.Waits == ""}
 		if x.All() {
 			c.text = "the whole cell: no commit is applied"
 		}

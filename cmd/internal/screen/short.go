@@ -26,21 +26,21 @@ func (v *View) short(s *status.Status) string {
 	head := v.few(strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n"), headLines, "note")
 	foot := []string{"", machineCount(s)}
 	left := v.Lines - len(head) - len(foot) - 2 // the totals and how to see all
-	if t := v.machineTable(s, (*status.MachineStatus).Troubled); len(t.Rows) > 0 {
+	if t := v.machineTable(s, (*status.MachineStatus).NotReady); len(t.Rows) > 0 {
 		slices.SortStableFunc(t.Rows, func(a, b []Cell) int { return cmp.Compare(severity(a[1].Colour), severity(b[1].Colour)) })
 		foot = append(foot, v.rows(t, min(left, machineLines), len(t.Rows), "machine")...)
 	}
 	left = v.Lines - len(head) - len(foot) - 2
 	jobs := worstFirst(s.Jobs, false)
 	wanted := 2 + min(len(jobs), left)
-	told := v.shortCauses(s, all, max(left/2, left-wanted))
-	left -= len(told)
+	shown := v.shortCauses(s, all, max(left/2, left-wanted))
+	left -= len(shown)
 	total := s.Counted()
 	if len(jobs) > 0 && left > 2 {
 		foot = append(append(foot, ""), v.rows(v.jobs(s, jobs), left-1, total.Jobs.Total, "job")...)
 	}
 	foot = append(foot, v.line("", fmt.Sprintf("%s: %d as desired; %s", schema.Count(total.Jobs.Total, "job"), total.Jobs.AsDesired, tasksOf(&total.Tasks))), v.line("", "muster status --all tells all, muster status USER/JOB and muster why USER/JOB of one job"))
-	return strings.Join(slices.Concat(head, told, foot), "\n") + "\n"
+	return strings.Join(slices.Concat(head, shown, foot), "\n") + "\n"
 }
 
 // tasksOf says how many tasks there are, of each kind that there is.
@@ -93,16 +93,16 @@ func (v *View) shortCauses(s *status.Status, all []cause, most int) []string {
 		return cmp.Or(cmp.Compare(severity(a.colour), severity(b.colour)), cmp.Compare(len(b.names), len(a.names)))
 	})
 	for i := range s.Warnings {
-		all = append(all, cause{label: "warning", colour: Yellow, text: s.Warnings[i].Diagnostic.Message, calm: true})
+		all = append(all, cause{label: "warning", colour: Yellow, text: s.Warnings[i].Diagnostic.Message, harmless: true})
 	}
 	var out []string
 	for i := range all {
-		told := all[i].short(v)
+		lines := all[i].short(v)
 		room := most - len(out) - 1 // an empty line before
 		if i < len(all)-1 {
 			room-- // and what is left out
 		}
-		if len(told) > room {
+		if len(lines) > room {
 			if room = most - len(out); room > 1 {
 				out = append(out, "", v.line("", "and "+schema.Count(len(all)-i, "more cause")))
 			}
@@ -111,7 +111,7 @@ func (v *View) shortCauses(s *status.Status, all []cause, most int) []string {
 		if i == 0 {
 			out = append(out, "")
 		}
-		out = append(out, told...)
+		out = append(out, lines...)
 	}
 	return out
 }

@@ -104,7 +104,7 @@ func (v *View) verdict(s *status.Status, all []cause) string {
 		rest += " (" + by + ")"
 	}
 	if !s.Converged {
-		n := len(slices.DeleteFunc(slices.Clone(all), func(c cause) bool { return c.calm }))
+		n := len(slices.DeleteFunc(slices.Clone(all), func(c cause) bool { return c.harmless }))
 		word, colour, rest = "NOT converged", Red, ""
 		if n > 0 {
 			rest = ": " + schema.Count(n, "cause")

@@ -50,7 +50,7 @@ func TestLeap(t *testing.T) {
 		}
 	}
 	c.ahead = 24 * time.Hour
-	if leap := model.NewObserved(c.read(now)).OnResume(time.Time{}, c.read(now.Add(time.Second))); leap != 0 {
-		t.Errorf("a new master believes that the clock was set forward by %s", leap)
+	if jump := model.NewObserved(c.read(now)).OnResume(time.Time{}, c.read(now.Add(time.Second))); jump != 0 {
+		t.Errorf("a new master believes that the clock was set forward by %s", jump)
 	}
 }
