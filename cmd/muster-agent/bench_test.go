@@ -2,7 +2,9 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -112,7 +114,8 @@ func (c *cell) buildReal(b *testing.B) {
 
 // BenchmarkAtRest is what an agent takes of a processor, and of memory, with 500
 // tasks that only wait; and with 60 more that each have a check by a command each
-// second. Beside it is what the commands alone take when a shell runs them.
+// second. Beside it, after it, is the floor: what the commands alone take when a shell
+// forks them as often.
 func BenchmarkAtRest(b *testing.B) {
 	const tasks, checked, look = 500, 60, 20 * time.Second
 	for b.Loop() {
@@ -145,7 +148,31 @@ func BenchmarkAtRest(b *testing.B) {
 		c.until("all run", allRunning(tasks+checked))
 		b.ReportMetric(100*spent().Seconds()/look.Seconds(), "percent-with-checks")
 		c.signal(syscall.SIGINT)
+		b.ReportMetric(100*forkedBySh(b, checked, look/2).Seconds()/(look/2).Seconds(), "percent-floor")
 	}
+}
+
+// forkedBySh has a shell run the command of the checks so often each second, evenly,
+// and returns the processor time of shell and commands.
+func forkedBySh(b *testing.B, each int, length time.Duration) time.Duration {
+	b.Helper()
+	sh := exec.Command("/bin/sh", "-c", "while read line; do /bin/true; done")
+	in, err := sh.StdinPipe()
+	if err == nil {
+		err = sh.Start()
+	}
+	tick := time.NewTicker(time.Second / time.Duration(each))
+	defer tick.Stop()
+	for range each * int(length/time.Second) {
+		<-tick.C
+		if err == nil {
+			_, err = io.WriteString(in, "now\n")
+		}
+	}
+	if err := errors.Join(err, in.Close(), sh.Wait()); err != nil {
+		b.Fatal(err)
+	}
+	return sh.ProcessState.SystemTime() + sh.ProcessState.UserTime()
 }
 
 // ticksOf returns the processor time of a process and of its children, also of those

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -127,8 +128,13 @@ func startHelper(exe, dir string) (*helper, error) {
 		return nil, errors.Join(err, control.Close())
 	}
 	defer null.Close()
-	pid, err := syscall.ForkExec(exe, []string{exe, checksArg, dir}, &syscall.ProcAttr{
-		Dir: "/", Env: append([]string{"GOGC=10"}, environment...), Files: []uintptr{null.Fd(), null.Fd(), 2, uintptr(fds[1])}, Sys: &syscall.SysProcAttr{Setsid: true},
+	var pid int
+	err = withTimerSlack(helperSlack, func(before int) (err error) {
+		pid, err = syscall.ForkExec(exe, []string{exe, checksArg, dir}, &syscall.ProcAttr{
+			Dir: "/", Env: append([]string{"GOGC=10", slackVariable + "=" + strconv.Itoa(before)}, environment...),
+			Files: []uintptr{null.Fd(), null.Fd(), 2, uintptr(fds[1])}, Sys: &syscall.SysProcAttr{Setsid: true},
+		})
+		return err
 	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start %s: %w", exe, err), control.Close())

@@ -97,6 +97,9 @@ func serveChecks() int {
 	if err := dropBounding(); err != nil { // of this thread, which forks
 		return 1
 	}
+	if err := restoreTimerSlack(); err != nil { // likewise: commands have that of who forks them
+		return 1
+	}
 	c := &checks{null: null, places: map[string]*place{}}
 	if err := c.room.reset(os.Getpagesize()); err != nil {
 		return 1

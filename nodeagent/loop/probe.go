@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/musterhq/muster/nodeagent"
@@ -165,25 +166,44 @@ func isTimeout(err error) bool {
 	return errors.As(err, &t) && t.Timeout()
 }
 
+// stallWatch notes whether this process once does not get to run for most.
+type stallWatch struct {
+	every, most time.Duration
+
+	mu    sync.Mutex // guards what follows
+	timer *time.Timer
+	last  time.Time // when it ran
+	found bool
+	over  bool
+}
+
 // watchStalls begins to watch whether this process gets to run. The function
-// that it returns ends that, and reports whether it once did not for most.
+// that it returns ends that, and reports whether it once did not for most. It takes a
+// timer and no goroutine: most checks are over before that is due.
 func watchStalls(most time.Duration) (stalled func() bool) {
-	every := max(most/8, time.Millisecond)
-	stop, out := make(chan struct{}), make(chan bool, 1)
-	go func() {
-		tick := time.NewTicker(every)
-		defer tick.Stop()
-		last, found := time.Now(), false
-		for {
-			select {
-			case <-stop:
-				out <- found || time.Since(last) > most
-				return
-			case <-tick.C:
-				found = found || time.Since(last) > most
-				last = time.Now()
-			}
-		}
-	}()
-	return func() bool { close(stop); return <-out }
+	w := &stallWatch{every: max(most/8, time.Millisecond), most: most, last: time.Now()}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.timer = time.AfterFunc(w.every, w.run)
+	return w.stalled
+}
+
+func (w *stallWatch) run() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.over {
+		return
+	}
+	now := time.Now()
+	w.found = w.found || now.Sub(w.last) > w.most
+	w.last = now
+	w.timer.Reset(w.every)
+}
+
+func (w *stallWatch) stalled() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.over = true
+	w.timer.Stop()
+	return w.found || time.Since(w.last) > w.most
 }

@@ -73,15 +73,20 @@ func tooLong(timeout time.Duration) error {
 	return fmt.Errorf("no end within %s: %w", timeout, context.DeadlineExceeded)
 }
 
-// tailEvery is the time between two looks at what a command has written. Only its
-// end of the output is wanted, and a wake-up for each write would cost the agent as much as
-// the command likes. A pipe holds 64 KiB, so that much can be written in this time.
-const tailEvery = 10 * time.Millisecond
+// tailFirst is when a command's output is looked at first: most have ended by then, and
+// one that writes more than the 64 KiB of a pipe waits so long, once. tailEvery is the time
+// between two looks after that. Only the end of the output is wanted, and a wake-up for each
+// write would cost the agent as much as the command likes.
+const (
+	tailFirst = 100 * time.Millisecond
+	tailEvery = 10 * time.Millisecond
+)
 
 // tail takes what a command writes, and keeps the last outputTail bytes.
 type tail struct {
 	fd    int // of a pipe, which does not block
 	text  []byte
+	begin *time.Timer // of follow
 	stop  chan struct{}
 	ended chan struct{}
 }
@@ -97,22 +102,21 @@ func newTail() (*tail, *os.File, error) {
 		return nil, nil, errors.Join(err, in.Close(), unix.Close(p[0]))
 	}
 	t := &tail{fd: p[0], stop: make(chan struct{}), ended: make(chan struct{})}
-	go t.follow()
+	t.begin = time.AfterFunc(tailFirst, t.follow)
 	return t, in, nil
 }
 
-// follow takes what is there now and then, and at the end.
+// follow takes what is there now and then, until t.stop is closed.
 func (t *tail) follow() {
 	defer close(t.ended)
 	ticker := time.NewTicker(tailEvery)
 	defer ticker.Stop()
 	for {
+		t.take(tailReads)
 		select {
 		case <-t.stop:
-			t.take(lastReads)
 			return
 		case <-ticker.C:
-			t.take(tailReads)
 		}
 	}
 }
@@ -139,8 +143,11 @@ func (t *tail) take(reads int) {
 
 // end returns what was written last.
 func (t *tail) end() string {
-	close(t.stop)
-	<-t.ended
+	if !t.begin.Stop() {
+		close(t.stop)
+		<-t.ended
+	}
+	t.take(lastReads)
 	_ = unix.Close(t.fd)
 	return strings.ToValidUTF8(string(t.text), "")
 }
