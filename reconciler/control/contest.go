@@ -40,8 +40,9 @@ func Contest(in Input, info *schema.MachineInfo) (replaces bool, err error) {
 // elsewhere returns the machine with another name that is up and has the id of an
 // agent that connects, nil if there is none.
 func (in *Input) elsewhere(info *schema.MachineInfo) *schema.MachineRecord {
-	for name, r := range in.State.Machines {
-		if r.ID != info.ID || name == info.Name {
+	for _, name := range in.State.MachinesWithID(info.ID) {
+		r := in.State.Machines[name]
+		if name == info.Name {
 			continue
 		}
 		if health, _ := in.Observed.HealthOf(r, in.Now); health == model.HealthUp {

@@ -130,11 +130,9 @@ func (d *Draining) stops() bool { return d.Late && d.AtDeadline == schema.Deadli
 func (s *drains) draining() []drained {
 	var out []drained
 	at := map[string]int{}
-	for _, name := range s.Machines() {
-		if o := s.MachineSpec(name); o.Drain != nil {
-			at[name] = len(out)
-			out = append(out, drained{name: name, spec: o})
-		}
+	for _, name := range s.DrainingMachines() {
+		at[name] = len(out)
+		out = append(out, drained{name: name, spec: s.MachineSpec(name)})
 	}
 	if len(out) == 0 {
 		return nil

@@ -22,6 +22,11 @@ type idleJobs struct {
 	several   bool // machines were up, so that tasks could be spread
 	written   int  // see model.State.WrittenSince
 	now       time.Time
+	changes   int // see facts.MachinesChangedSince
+	// even are the jobs that are looked at for repair in these seconds and need none while
+	// the same machines are up: those of places, see facts.Places.
+	even   map[schema.JobName]bool
+	places uint64
 }
 
 // machineMemo is how a machine was when a step last looked at it.
@@ -54,6 +59,9 @@ func (s *activity) keep(job schema.JobName) {
 	s.busy[job] = true
 }
 
+// keepEven has a job looked at again before its time if other machines are up.
+func (s *activity) keepEven(job schema.JobName) { s.kept.even[job] = true }
+
 // invalidate finds the jobs that are not idle any more since a machine that holds
 // tasks of theirs has changed, or says other things of them.
 func (s *activity) invalidate(released map[schema.TaskName]string) {
@@ -73,18 +81,41 @@ func (s *activity) invalidate(released map[schema.TaskName]string) {
 		m.several = several
 		m.wakeAll() // when a job is to be looked at for repair depends on it
 	}
-	for _, name := range s.Machines() {
-		was, known := m.machines[name]
-		is := machineMemo{s.Observed.Last(name), s.IsUp(name)}
-		switch {
-		case !known || is.up != was.up:
-			for job := range m.on[name] {
-				m.wakeUp(job)
-			}
-		case is.heard != was.heard:
-			m.compare(was.heard, is.heard)
+	for _, name := range s.changedMachines() {
+		s.look(name)
+	}
+	if places := s.Places(); places != m.places {
+		m.places = places
+		for job := range m.even {
+			m.wakeUp(job)
 		}
-		m.machines[name] = is
+	}
+}
+
+// changedMachines returns those that may be other than when the step before looked at them.
+func (s *activity) changedMachines() []string {
+	names, next, ok := s.MachinesChangedSince(s.kept.changes)
+	if s.kept.changes = next; !ok {
+		return s.Machines()
+	}
+	return names
+}
+
+// look wakes up the jobs that have to be looked at for what has become of a machine.
+func (s *activity) look(name string) {
+	m := s.kept
+	was, known := m.machines[name]
+	is := machineMemo{s.Observed.Last(name), s.IsUp(name)}
+	switch {
+	case !known || is.up != was.up:
+		for job := range m.on[name] {
+			m.wakeUp(job)
+		}
+	case is.heard != was.heard:
+		m.compare(was.heard, is.heard)
+	}
+	if m.machines[name] = is; s.Base.Machines[name] == nil {
+		delete(m.machines, name)
 	}
 }
 
@@ -120,6 +151,7 @@ func sameStanding(a, b *schema.TaskStatus) bool {
 // wakeUp says that a job has to be looked at, if there is one of that name.
 func (m *idleJobs) wakeUp(job schema.JobName) {
 	m.active[job] = true
+	delete(m.even, job)
 	r := m.jobs[job]
 	if r == nil {
 		return
@@ -143,7 +175,7 @@ func (s *activity) begin() {
 	m := s.kept
 	names, next, ok := s.Base.WrittenSince(m.written)
 	if !ok || m.jobs == nil {
-		*m = idleJobs{machines: map[string]machineMemo{}, jobs: map[schema.JobName]*idleJob{}, on: map[string]map[schema.JobName]bool{}, active: map[schema.JobName]bool{}}
+		*m = idleJobs{machines: map[string]machineMemo{}, jobs: map[schema.JobName]*idleJob{}, on: map[string]map[schema.JobName]bool{}, active: map[schema.JobName]bool{}, even: map[schema.JobName]bool{}}
 		for name := range s.Base.Jobs {
 			m.active[name] = true
 		}

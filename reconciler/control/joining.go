@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/reconciler/control/facts"
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -24,7 +25,7 @@ const (
 // system jobs do not count, and are not held: they have one place each.
 func joining(s *facts.Facts) (why string, until facts.Until) {
 	wait := s.Observed.JoinWait
-	if wait == 0 || len(s.Machines()) == 0 {
+	if wait == 0 || len(s.Machines()) == 0 || anyAssigned(s) {
 		return "", facts.Until{}
 	}
 	joined := make([]time.Time, 0, len(s.Machines()))
@@ -45,21 +46,24 @@ func joining(s *facts.Facts) (why string, until facts.Until) {
 		end = most
 	}
 	waits, until := s.Waits(end, mostJoinWait)
-	if !waits || anyAssigned(s) {
+	if !waits {
 		return "", facts.Until{}
 	}
 	return fmt.Sprintf("machines are joining: the first tasks of the cell are placed at %s", end.UTC().Format(time.TimeOnly)), until
 }
 
 // anyAssigned reports whether a task has a machine that could be on another one.
+// Where there are many, one of the first is.
 func anyAssigned(s *facts.Facts) bool {
-	for _, key := range s.ChunkNames() {
-		c := s.Chunk(key)
-		if slices.ContainsFunc(c.Tasks, func(t schema.TaskRecord) bool {
+	has := func(key model.ChunkName) bool {
+		return slices.ContainsFunc(s.Chunk(key).Tasks, func(t schema.TaskRecord) bool {
 			return t.Machine != "" && s.Data(t.Data).Kind != schema.System
-		}) {
+		})
+	}
+	for key := range s.Base.Chunks {
+		if has(key) {
 			return true
 		}
 	}
-	return false
+	return slices.ContainsFunc(s.ChangedChunks(), has)
 }

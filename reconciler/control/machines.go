@@ -55,9 +55,9 @@ type machines struct{ pass }
 // setMachinesRight has the records of machines stored without a time of their loss that
 // a clock wrote down which was ahead. The facts of a step are those of records that are
 // right.
-func setMachinesRight(d *draft.Draft, s *model.State, now time.Time) {
-	for name, was := range s.Machines {
-		if was.LostSince.After(now) {
+func setMachinesRight(d *draft.Draft, s *model.State, returning []string, now time.Time) {
+	for _, name := range returning {
+		if was := s.Machines[name]; was.LostSince.After(now) {
 			r := *was
 			r.LostSince = now
 			d.SetMachine(name, &r)

@@ -2,6 +2,7 @@ package control
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/musterhq/muster/reconciler/control/facts"
 	"github.com/musterhq/muster/reconciler/control/snapshot"
@@ -27,13 +28,20 @@ type Memo struct {
 // nothing, after the writes of the step that filled it were stored. It errs with the
 // first difference. Tests and the simulation call it after each step.
 func (m *Memo) Audit(in Input) error {
-	in.Memo = &Memo{}
+	anew := &Memo{}
+	in.Memo = anew
 	want := in.snapshot()
 	in.Memo = m
-	for i, line := range in.snapshot() {
+	got := in.snapshot()
+	want = slices.Concat(want, anew.known.Describe(), anew.known.DescribeDomains(&m.known))
+	got = slices.Concat(got, m.known.Describe(), m.known.DescribeDomains(&m.known))
+	for i, line := range got {
 		if i >= len(want) || line != want[i] {
-			return fmt.Errorf("the kept snapshot says %q: want %q", line, want[min(i, len(want)-1)])
+			return fmt.Errorf("what is kept of the cell says %q: want %q", line, want[min(i, len(want)-1)])
 		}
+	}
+	if len(got) < len(want) {
+		return fmt.Errorf("what is kept of the cell does not say %q", want[len(got)])
 	}
 	return intent.Audit(in.State, in.desired())
 }

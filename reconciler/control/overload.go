@@ -26,8 +26,8 @@ type overload struct {
 // not enough.
 func (s *overload) relieve() {
 	var asking []string
-	for _, name := range s.Up() {
-		if h := s.Observed.Last(name); h != nil && h.Report.Overload != nil {
+	for _, name := range s.OverloadedMachines() {
+		if s.IsUp(name) {
 			asking = append(asking, name)
 		}
 	}

@@ -66,6 +66,14 @@ func (s *repair) repair(name schema.JobName) {
 		return
 	}
 	s.book(name, s.At(began.Add(repairLooks)))
+	if s.uneven.cell.Even(name, want) {
+		s.activity.keepEven(name)
+		return
+	}
+	if why, until := s.uneven.stillMoves(name, s.Job(name)); why != "" { // that ends with a change of the job, or by itself
+		s.book(name, until)
+		return
+	}
 	s.activity.keep(name)
 	u, ok, until := s.uneven.cell.Uneven(name, want)
 	if s.book(name, until); !ok {

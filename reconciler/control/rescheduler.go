@@ -50,8 +50,10 @@ type rescheduler struct {
 // rescheduled.
 func (l *rescheduler) decide() {
 	m := machines{l.pass}
-	for _, name := range l.Up() {
-		m.returned(name)
+	for _, name := range l.ReturningMachines() {
+		if l.IsUp(name) {
+			m.returned(name)
+		}
 	}
 	if len(l.SilentMachines()) == 0 && l.Base.Loss.Empty() {
 		return
@@ -99,34 +101,33 @@ func (l *rescheduler) count() {
 	for domain, since := range l.next.HeldDomains {
 		l.next.HeldDomains[domain] = l.Past(since)
 	}
-	for _, name := range l.Machines() {
-		domain := l.MachineSpec(name).Attributes[l.policy.Domain]
-		if l.parts[domain] == nil {
-			l.parts[domain] = &domainHealth{}
+	l.cell.all = len(l.Up())
+	for domain, up := range l.Domains(l.policy.Domain) {
+		l.parts[domain] = &domainHealth{all: up}
+	}
+	for _, q := range l.SilentMachines() {
+		if l.parts[q.Domain] == nil {
+			l.parts[q.Domain] = &domainHealth{}
 		}
-		l.countIn(&l.cell, name, l.next.Held)
-		l.countIn(l.parts[domain], name, l.next.HeldDomains[domain])
+		l.countIn(&l.cell, q, l.next.Held)
+		l.countIn(l.parts[q.Domain], q, l.next.HeldDomains[q.Domain])
 	}
 	if len(l.parts) == 1 { // which is the cell
 		clear(l.parts)
 	}
 }
 
-// countIn takes a machine into the health of a domain. While the tasks of a part are held since
+// countIn takes a machine that is not up into the health of a domain. While the tasks of a part are held since
 // a time, what was given up shortly before that goes on counting: time alone
 // does not end it.
-func (l *rescheduler) countIn(c *domainHealth, name string, held time.Time) {
-	q := l.SilentMachines()[name]
-	switch {
-	case q == nil:
-		c.all++
-		return
+func (l *rescheduler) countIn(c *domainHealth, q *facts.Silent, held time.Time) {
+	switch since := l.Machine(q.Name).LostSince; {
 	case q.Dead():
 		return
-	case l.Machine(name).LostSince.IsZero():
+	case since.IsZero():
 		c.due = c.due || q.Lost
 	default:
-		late := l.Machine(name).LostSince.Add(atOnce)
+		late := since.Add(atOnce)
 		if held.IsZero() {
 			l.bookCell(l.At(late))
 			held = l.Now

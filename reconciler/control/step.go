@@ -104,8 +104,10 @@ func Step(in Input) Output {
 // newPass returns what a step begins with.
 func newPass(in *Input) pass {
 	d := draft.New(in.State, in.Now)
-	setMachinesRight(d, in.State, in.Now)
-	return pass{facts.New(d.View(), in.desired(), in.Observed, in.Now, &in.Memo.known), d, newTimers(in.Now)}
+	desired := in.desired()
+	in.Memo.known.Update(facts.Roster{State: in.State, Desired: desired, Observed: in.Observed, Now: in.Now})
+	setMachinesRight(d, in.State, in.Memo.known.Returning(), in.Now)
+	return pass{facts.New(d.View(), desired, in.Observed, in.Now, &in.Memo.known), d, newTimers(in.Now)}
 }
 
 // step is one Step at work: the controllers, put together. What one of them needs of

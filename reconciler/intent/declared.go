@@ -3,6 +3,7 @@ package intent
 import (
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 
 	"github.com/musterhq/muster/reconciler/model"
@@ -76,6 +77,15 @@ func (d *Desired) DeclaredOf(info *schema.MachineInfo) MachineSpec {
 		}
 	}
 	return out
+}
+
+// SameMachines reports whether o declares the same of machines: DeclaredOf returns the same
+// of each. Either may be nil.
+func (d *Desired) SameMachines(o *Desired) bool {
+	if d == nil || o == nil || d == o {
+		return d == o
+	}
+	return reflect.DeepEqual(d.Machines, o.Machines) && reflect.DeepEqual(d.matching, o.matching)
 }
 
 // selectable returns the attributes of a machine as selectors see them: with its

@@ -63,6 +63,7 @@ func (o *Observed) NameConflict(machine string, now time.Time) []schema.Conditio
 
 // Dismiss forgets what a machine has said.
 func (o *Observed) Dismiss(machine string) {
+	o.changed.Add(machine, len(o.machines))
 	delete(o.machines, machine)
 	delete(o.usage, machine)
 	delete(o.refused, machine)

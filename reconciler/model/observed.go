@@ -39,7 +39,8 @@ type Observed struct {
 	waited, waitedBefore time.Duration
 
 	machines map[string]*LastReport
-	news     uint64 // counts the reports that did not only repeat
+	changed  Log[string] // machines that have said more than that all is as before, or were dismissed
+	news     uint64      // counts the reports that did not only repeat
 	usage    map[string]Sample
 	refused  map[string]string // why machines may not join
 	joins    map[string]joins  // of machines that were not heard since
@@ -100,6 +101,7 @@ func (o *Observed) ListeningSince() time.Time { return o.since }
 // times have no monotonic reading, has it when the clock is set: what was observed is
 // then as long ago as before.
 func (o *Observed) Shift(by time.Duration) {
+	o.changed.Reset()
 	o.since = o.since.Add(by)
 	for _, h := range o.machines {
 		h.at = h.at.Add(by)
@@ -113,6 +115,24 @@ func (o *Observed) Shift(by time.Duration) {
 // Last returns what a machine said last, nil if it has not reported to this master.
 // It is another value after each report that does not only repeat the one before.
 func (o *Observed) Last(machine string) *LastReport { return o.machines[machine] }
+
+// ChangedSince returns the machines whose Last is another since an earlier call returned
+// next, 0 for the first, or that were heard at an earlier time; some may be there more
+// than once. It is not ok if any may have been.
+func (o *Observed) ChangedSince(last int) (names []string, next int, ok bool) {
+	return o.changed.Since(last)
+}
+
+// UpUntil returns until when a machine counts as heard if it goes on saying nothing, and
+// whether that has not come yet.
+func (o *Observed) UpUntil(machine string, now time.Time) (until time.Time, ok bool) {
+	h := o.machines[machine]
+	if h == nil {
+		return time.Time{}, false
+	}
+	silent := now.Sub(h.at)
+	return now.Add(SilentAfter - silent), silent < SilentAfter
+}
 
 // Refusals returns why machines may not join, by name of machine.
 func (o *Observed) Refusals() []string {
@@ -161,6 +181,9 @@ func (o *Observed) Repeats(r *schema.Report, now time.Time) bool {
 	if was == nil || joined || refused || contested || now.Sub(was.at) >= SilentAfter || !SameReport(&was.Report, r) {
 		return false
 	}
+	if now.Before(was.at) { // else it is only heard for longer
+		o.changed.Add(name, len(o.machines))
+	}
 	was.at, was.waited = now, o.waited
 	return true
 }
@@ -179,6 +202,7 @@ func (o *Observed) Hear(r schema.Report, now time.Time) []schema.Event {
 	o.news++
 	h := &LastReport{at: now, waited: o.waited, Number: o.news, Report: r, Tasks: make(map[uint64]ReportedTask, len(r.Tasks))}
 	o.machines[r.Machine.Name] = h
+	o.changed.Add(r.Machine.Name, len(o.machines))
 	delete(o.refused, r.Machine.Name)
 	delete(o.joins, r.Machine.Name)
 	events := o.uncontested(r.Machine.Name, now)
@@ -372,10 +396,8 @@ const (
 // saying nothing (zero if never). One that has joined and not reported yet is
 // silent since then.
 func (o *Observed) HealthOf(r *schema.MachineRecord, now time.Time) (Health, time.Time) {
-	if h := o.machines[r.Name]; h != nil {
-		if silent := now.Sub(h.at); silent < SilentAfter {
-			return HealthUp, now.Add(SilentAfter - silent)
-		}
+	if until, up := o.UpUntil(r.Name, now); up {
+		return HealthUp, until
 	}
 	silence := o.Silence(r, now)
 	if silence >= o.LostAfter {

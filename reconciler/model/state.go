@@ -62,7 +62,9 @@ type State struct {
 	holders holders
 	spans   map[schema.JobName]int
 
-	written jobLog
+	written  Log[schema.JobName] // of which documents were replaced
+	machines Log[string]         // whose records were
+	ids      map[string][]string // names of machines by the id of their agents, sorted; the lists are never written to
 }
 
 // ChunkName identifies a chunk of a job's task records.
@@ -78,6 +80,7 @@ func (s *State) Snapshot() *State {
 	out.Packages, out.Data, out.Jobs, out.Chunks = maps.Clone(s.Packages), maps.Clone(s.Data), maps.Clone(s.Jobs), maps.Clone(s.Chunks)
 	out.Machines, out.Suspensions, out.Restarts = maps.Clone(s.Machines), maps.Clone(s.Suspensions), maps.Clone(s.Restarts)
 	out.unknown, out.known, out.holders, out.spans = maps.Clone(s.unknown), maps.Clone(s.known), maps.Clone(s.holders), maps.Clone(s.spans)
+	out.ids = maps.Clone(s.ids)
 	return &out
 }
 
@@ -88,7 +91,7 @@ func NewState(cell string) *State {
 		Jobs: map[schema.JobName]*schema.JobRecord{}, Chunks: map[ChunkName]*schema.Chunk{}, Machines: map[string]*schema.MachineRecord{},
 		Suspensions: map[string]*schema.Suspension{}, Restarts: map[string]*schema.RestartRequest{},
 		unknown: map[string]*schema.Unknown{}, known: map[schema.Digest]schema.Digest{},
-		holders: holders{}, spans: map[schema.JobName]int{},
+		holders: holders{}, spans: map[schema.JobName]int{}, ids: map[string][]string{},
 	}
 }
 
@@ -168,8 +171,7 @@ func (s *State) apply(w Write) error {
 	case KeyData:
 		return s.applyData(schema.Digest(name), w)
 	case KeyMachine:
-		s.Records++
-		return put(s, s.Machines, name, w)
+		return s.applyMachine(name, w)
 	case KeySuspend:
 		s.Desires++
 		return put(s, s.Suspensions, name, w)
@@ -182,7 +184,7 @@ func (s *State) apply(w Write) error {
 		if err != nil {
 			return err
 		}
-		s.written.add(key.Job, len(s.Jobs))
+		s.written.Add(key.Job, len(s.Jobs))
 		was := s.Chunks[key]
 		err = put(s, s.Chunks, key, w)
 		s.holders.replace(key, was, s.Chunks[key])
@@ -202,8 +204,26 @@ func (s *State) applyJob(name string, w Write) error {
 		s.Desires++
 	}
 	s.Records++
-	s.written.add(job, len(s.Jobs))
+	s.written.Add(job, len(s.Jobs))
 	return put(s, s.Jobs, job, w)
+}
+
+// applyMachine takes the record of a machine.
+func (s *State) applyMachine(name string, w Write) error {
+	s.Records++
+	s.machines.Add(name, len(s.Machines))
+	if was := s.Machines[name]; was != nil && was.ID != "" {
+		s.ids[was.ID] = slices.DeleteFunc(slices.Clone(s.ids[was.ID]), func(n string) bool { return n == name })
+		if len(s.ids[was.ID]) == 0 {
+			delete(s.ids, was.ID)
+		}
+	}
+	err := put(s, s.Machines, name, w)
+	if is := s.Machines[name]; is != nil && is.ID != "" {
+		at, _ := slices.BinarySearch(s.ids[is.ID], name)
+		s.ids[is.ID] = slices.Insert(slices.Clone(s.ids[is.ID]), at, name)
+	}
+	return err
 }
 
 // applyData takes job data. Machines get what this release knows of it, which
@@ -310,12 +330,28 @@ func (n ChunkName) Compare(o ChunkName) int {
 // returned next, 0 for the first; some may be there more than once. It is not ok if that
 // is too long ago: any may have been.
 func (s *State) WrittenSince(last int) (names []schema.JobName, next int, ok bool) {
-	return s.written.since(last)
+	return s.written.Since(last)
 }
+
+// MachinesWrittenSince is WrittenSince of the records of machines.
+func (s *State) MachinesWrittenSince(last int) (names []string, next int, ok bool) {
+	return s.machines.Since(last)
+}
+
+// MachinesWithID returns the names of the machines whose agents have an id, sorted; none
+// for "".
+func (s *State) MachinesWithID(id string) []string { return s.ids[id] }
+
+// ChunksOn returns the chunks with a task that is assigned to a machine, sorted. They are
+// not to be written to.
+func (s *State) ChunksOn(machine string) []ChunkName { return s.holders[machine] }
 
 // Span returns how many chunks the records of a job span: one more than the greatest
 // number of one that is there.
 func (s *State) Span(job schema.JobName) int { return s.spans[job] }
+
+// JobsWithChunks returns the jobs that have chunks, in no order.
+func (s *State) JobsWithChunks() []schema.JobName { return slices.Collect(maps.Keys(s.spans)) }
 
 // JobsOn returns the jobs that have a task on a machine; one may be told more than once.
 func (s *State) JobsOn(machine string) iter.Seq[schema.JobName] {

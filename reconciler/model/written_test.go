@@ -30,10 +30,35 @@ func TestWrittenSince(t *testing.T) {
 		}
 		often = next
 	}
-	if n := len(s.written.names); n > 4*keptWrites {
+	if n := len(s.written.names); n > 4*keptNames {
 		t.Errorf("it keeps %d names of 7 jobs", n)
 	}
 	if _, next, ok := s.WrittenSince(seldom); ok || next != often {
 		t.Errorf("20,000 writes ago is known: %d, %t", next, ok)
+	}
+}
+
+// TestLog: after a reset nothing from before is known, to whoever asked last when, and who
+// has read a later log is told so.
+func TestLog(t *testing.T) {
+	t.Parallel()
+	var l Log[string]
+	l.Add("a", 1)
+	_, last, _ := l.Since(0)
+	if _, _, ok := l.Since(last + 1); ok {
+		t.Error("a reader of a later log is told that it knows all")
+	}
+	older := l
+	l.Reset()
+	if _, _, ok := l.Since(last); ok {
+		t.Error("what was before a reset is known")
+	}
+	_, last, _ = l.Since(last)
+	l.Add("b", 1)
+	if names, _, ok := l.Since(last); !ok || !slices.Equal(names, []string{"b"}) {
+		t.Errorf("%v, %t", names, ok)
+	}
+	if names, _, ok := older.Since(0); !ok || !slices.Equal(names, []string{"a"}) {
+		t.Errorf("the copy has become %v, %t", names, ok)
 	}
 }

@@ -23,30 +23,12 @@ type Facts struct {
 	Asked map[schema.JobName][]model.Restart
 
 	known    *Known
-	names    []string // of machines, sorted
-	up       []string // those that may get tasks, sorted
 	silent   map[string]*Silent
 	surveyed Until
 
-	down    map[schema.JobName]*downTasks // see Down
-	hosted  map[schema.JobName][]schema.JobName
-	asOf    int // of the records of jobs that hosted is of
-	domains map[string]map[string]bool
-}
-
-// Known is what was found out for one Facts and spares the next one work. It goes with
-// one State and one Observed. The zero value is empty.
-type Known struct {
-	names []string
-	specs map[string]*knownSpec
-	empty map[string]bool // machines that get no tasks, and were found to have none
-}
-
-// knownSpec is what is declared of a machine, and what that was a function of.
-type knownSpec struct {
-	record  *schema.MachineRecord
-	desired *intent.Desired
-	spec    intent.MachineSpec
+	down   map[schema.JobName]*downTasks // see Down
+	hosted map[schema.JobName][]schema.JobName
+	asOf   int // of the records of jobs that hosted is of
 }
 
 // Silent is a machine that gets no tasks, since it says nothing, or is being forgotten.
@@ -64,45 +46,32 @@ type Silent struct {
 // Dead reports whether somebody has said that the machine is gone for good.
 func (q *Silent) Dead() bool { return q.Gone != nil || q.Forgotten != nil }
 
-// New returns the facts of a view at a time, and looks at each machine. known may be nil.
+// New returns the facts of a view at a time, and looks at the machines that may be other
+// than known has it. That may be nil.
 func New(v View, desired *intent.Desired, observed *model.Observed, now time.Time, known *Known) *Facts {
 	if known == nil {
 		known = &Known{}
 	}
+	known.Update(Roster{v.Base, desired, observed, now})
 	f := &Facts{
 		View: v, Clock: Clock{now}, Desired: desired, Observed: observed, known: known,
 		Suspended: v.Base.SuspendedJobs(), Asked: v.Base.RestartsByJob(),
-		names: known.machineNames(v.Base), silent: map[string]*Silent{},
-		down: map[schema.JobName]*downTasks{}, domains: map[string]map[string]bool{},
+		silent: make(map[string]*Silent, len(known.down)), down: map[schema.JobName]*downTasks{},
 	}
-	for _, name := range f.names {
+	if len(known.silences) > 0 {
+		f.surveyed = f.At(known.silences[0].at)
+	}
+	for name := range known.down {
 		f.survey(name)
 	}
 	return f
 }
 
-// machineNames returns the names of all machines, sorted.
-func (k *Known) machineNames(s *model.State) []string {
-	same := len(k.names) == len(s.Machines)
-	for i := 0; same && i < len(k.names); i++ {
-		same = s.Machines[k.names[i]] != nil
-	}
-	if !same {
-		k.names = s.MachineNames()
-	}
-	return k.names
-}
-
-// survey finds out how one machine is.
+// survey finds out how a machine is that is not up.
 func (f *Facts) survey(name string) {
 	r := f.Machine(name)
 	health, until := f.Observed.HealthOf(r, f.Now)
 	f.surveyed = f.surveyed.Or(f.At(until))
-	if health == model.HealthUp && r.Forgotten == nil {
-		f.up = append(f.up, name)
-		delete(f.known.empty, name)
-		return
-	}
 	d := f.MachineSpec(name)
 	q := &Silent{
 		Name: name, Domain: d.Attributes[f.Desired.Policy.Loss().Domain], Forgotten: r.Forgotten,
@@ -122,10 +91,31 @@ func (f *Facts) survey(name string) {
 func (f *Facts) Surveyed() Until { return f.surveyed }
 
 // Machines returns the names of all machines, sorted.
-func (f *Facts) Machines() []string { return f.names }
+func (f *Facts) Machines() []string { return f.known.names }
 
 // Up returns the names of the machines that may get tasks, sorted.
-func (f *Facts) Up() []string { return f.up }
+func (f *Facts) Up() []string { return f.known.up }
+
+// MachinesChangedSince returns the machines whose record, last report or spec is another,
+// or that are up and were not or the other way round, since an earlier Facts of the same
+// Known returned next, 0 for the first; some may be there more than once, and some may be
+// gone. It is not ok if any may have changed.
+func (f *Facts) MachinesChangedSince(last int) (names []string, next int, ok bool) {
+	return f.known.changes.Since(last)
+}
+
+// Places is another after each change of which machines are up, and of what is declared of
+// them, for the same Known.
+func (f *Facts) Places() uint64 { return f.known.places }
+
+// DrainingMachines returns those that are declared to be drained, sorted.
+func (f *Facts) DrainingMachines() []string { return f.known.marked[markDraining] }
+
+// OverloadedMachines returns those that have said last that they are overloaded, sorted.
+func (f *Facts) OverloadedMachines() []string { return f.known.marked[markOverloaded] }
+
+// ReturningMachines is Known.Returning.
+func (f *Facts) ReturningMachines() []string { return f.known.Returning() }
 
 // IsUp reports whether a machine may get tasks.
 func (f *Facts) IsUp(name string) bool {
@@ -147,16 +137,7 @@ func (f *Facts) Health(machine string) model.Health {
 
 // MachineSpec returns what is declared of a machine that the cell knows.
 func (f *Facts) MachineSpec(name string) *intent.MachineSpec {
-	r := f.Base.Machines[name]
-	k := f.known.specs[name]
-	if k == nil || k.record != r || k.desired != f.Desired {
-		k = &knownSpec{r, f.Desired, f.Desired.DeclaredOf(&r.MachineInfo)}
-		if f.known.specs == nil {
-			f.known.specs = map[string]*knownSpec{}
-		}
-		f.known.specs[name] = k
-	}
-	return &k.spec
+	return f.known.machines[name].spec
 }
 
 // Closed reports whether a machine shall get nothing new.
@@ -189,18 +170,9 @@ func (f *Facts) DomainOf(machine, attribute string) string {
 	return f.MachineSpec(machine).Attributes[attribute]
 }
 
-// Domains returns the values of an attribute that machines have which are up.
-func (f *Facts) Domains(attribute string) map[string]bool {
-	out := f.domains[attribute]
-	if out == nil {
-		out = map[string]bool{}
-		for _, m := range f.up {
-			out[f.DomainOf(m, attribute)] = true
-		}
-		f.domains[attribute] = out
-	}
-	return out
-}
+// Domains returns how many machines are up, by the value that they have of an attribute.
+// It is not to be written to.
+func (f *Facts) Domains(attribute string) map[string]int { return f.known.in(attribute) }
 
 // DueTask is a task on a silent machine.
 type DueTask struct {
@@ -217,28 +189,21 @@ type DueTask struct {
 // DueTasks returns the tasks on silent machines: those of higher priority first,
 // then by name.
 func (f *Facts) DueTasks() ([]DueTask, Until) {
-	empty := f.known.empty
-	if empty == nil {
-		empty = map[string]bool{}
-		f.known.empty = empty
-	}
-	anything := false
+	keys := map[model.ChunkName]bool{}
 	for name := range f.silent {
-		anything = anything || !empty[name]
+		for _, key := range f.Base.ChunksOn(name) {
+			keys[key] = true
+		}
 	}
-	if !anything {
-		return nil, Until{}
-	}
-	for name := range f.silent {
-		empty[name] = true
+	for _, key := range f.ChangedChunks() {
+		keys[key] = true
 	}
 	var out []DueTask
 	var until Until
-	for _, key := range f.ChunkNames() {
+	for key := range keys {
 		c := f.Chunk(key)
 		for i := range c.Tasks {
 			if q := f.silent[c.Tasks[i].Machine]; q != nil {
-				empty[q.Name] = false
 				due, changes := f.DueTask(key.Job, &c.Tasks[i], q)
 				out, until = append(out, due), until.Or(changes)
 			}

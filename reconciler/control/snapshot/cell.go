@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"maps"
 	"reflect"
 	"slices"
 	"time"
@@ -17,7 +18,14 @@ import (
 type Kept struct {
 	snapshot *placement.Snapshot
 	chunks   map[model.ChunkName]*schema.Chunk // whose tasks the snapshot has
+	spans    map[schema.JobName]int            // of chunks: one more than the greatest number
 	machines map[string]seenMachine
+	// restless are the machines that may become others by themselves, or by what becomes
+	// of tasks.
+	restless map[string]bool
+	changes  int               // see facts.MachinesChangedSince
+	written  int               // see model.State.WrittenSince
+	drafted  []model.ChunkName // as the step before has left them, which need not be stored
 }
 
 // Cell is a cell as placement sees it. Its snapshot follows what a draft changes.
@@ -53,14 +61,22 @@ func (c *Cell) Snapshot() *placement.Snapshot {
 	if c.ready {
 		return c.kept.snapshot
 	}
-	if !c.sameMachines() {
+	changed, changes, known := c.facts.MachinesChangedSince(c.kept.changes)
+	if !known {
+		changed = c.facts.Machines()
+	}
+	if !c.sameMachines(changed) {
 		c.build()
 	} else {
-		for _, name := range c.facts.Machines() {
+		for _, name := range changed {
+			c.updateMachine(name)
+		}
+		for _, name := range slices.Sorted(maps.Keys(c.kept.restless)) {
 			c.updateMachine(name)
 		}
 		c.updateTasks()
 	}
+	c.kept.changes = changes
 	c.ready = true
 	return c.kept.snapshot
 }
@@ -69,14 +85,15 @@ func (c *Cell) Snapshot() *placement.Snapshot {
 func (c *Cell) Until() facts.Until { return c.until }
 
 // sameMachines reports whether the snapshot has the machines of the cell, with
-// the devices by which tasks' devices are counted.
-func (c *Cell) sameMachines() bool {
+// the devices by which tasks' devices are counted; changed are those that may not be.
+func (c *Cell) sameMachines(changed []string) bool {
 	if c.kept.snapshot == nil || len(c.kept.machines) != len(c.facts.Machines()) {
 		return false
 	}
-	for _, name := range c.facts.Machines() {
+	for _, name := range changed {
 		seen, ok := c.kept.machines[name]
-		if !ok || !slices.Equal(seen.record.Devices, c.facts.Base.Machines[name].Devices) {
+		is := c.facts.Base.Machines[name]
+		if !ok || is == nil || !slices.Equal(seen.record.Devices, is.Devices) {
 			return false
 		}
 	}
@@ -86,17 +103,21 @@ func (c *Cell) sameMachines() bool {
 // build makes the snapshot from nothing.
 func (c *Cell) build() {
 	names := c.facts.Machines()
-	m := Kept{chunks: map[model.ChunkName]*schema.Chunk{}, machines: make(map[string]seenMachine, len(names))}
+	m := Kept{
+		chunks: map[model.ChunkName]*schema.Chunk{}, spans: map[schema.JobName]int{},
+		machines: make(map[string]seenMachine, len(names)), restless: map[string]bool{},
+	}
+	_, m.written, _ = c.facts.Base.WrittenSince(0)
 	machines := make([]placement.Machine, 0, len(names))
 	for _, name := range c.facts.Machines() {
 		seen := c.seen(name)
-		m.machines[name] = seen
+		m.keepMachine(name, seen)
 		machines = append(machines, seen.machine)
 	}
 	var tasks []placement.Task
 	for _, name := range c.facts.ChunkNames() {
 		chunk := c.facts.Chunk(name)
-		m.chunks[name] = chunk
+		m.keepChunk(name, chunk)
 		for i := range chunk.Tasks {
 			if chunk.Tasks[i].Machine != "" {
 				tasks = append(tasks, c.taskOf(name.Job, &chunk.Tasks[i]))
@@ -106,6 +127,26 @@ func (c *Cell) build() {
 	m.snapshot = placement.NewSnapshot(machines, tasks)
 	m.snapshot.Configure(placement.Options{Preempt: true, Graceful: true})
 	*c.kept = m
+}
+
+// keepMachine remembers what a machine was made of.
+func (m *Kept) keepMachine(name string, seen seenMachine) {
+	m.machines[name] = seen
+	if len(seen.machine.BusyDevices) > 0 || !seen.again.IsZero() {
+		m.restless[name] = true
+	} else {
+		delete(m.restless, name)
+	}
+}
+
+// keepChunk remembers a chunk whose tasks the snapshot has, or that it has none with nil.
+func (m *Kept) keepChunk(name model.ChunkName, chunk *schema.Chunk) {
+	if chunk == nil {
+		delete(m.chunks, name)
+		return
+	}
+	m.chunks[name] = chunk
+	m.spans[name.Job] = max(m.spans[name.Job], name.Number+1)
 }
 
 // updateMachine takes over what changed of a machine.
@@ -118,7 +159,7 @@ func (c *Cell) updateMachine(name string) {
 		return
 	}
 	is := c.seen(name)
-	c.kept.machines[name] = is
+	c.kept.keepMachine(name, is)
 	if !reflect.DeepEqual(was.machine, is.machine) {
 		c.kept.snapshot.SetMachine(is.machine)
 	}
@@ -126,21 +167,24 @@ func (c *Cell) updateMachine(name string) {
 
 // updateTasks takes over what changed of tasks.
 func (c *Cell) updateTasks() {
-	var names []model.ChunkName
-	for name, chunk := range c.facts.Base.Chunks {
-		if !c.facts.ChunkChanged(name) && c.kept.chunks[name] != chunk {
-			names = append(names, name)
-		}
+	names := append(slices.Clone(c.kept.drafted), c.facts.ChangedChunks()...)
+	jobs, next, ok := c.facts.Base.WrittenSince(c.kept.written)
+	if c.kept.written = next; !ok {
+		jobs = slices.AppendSeq(c.facts.Base.JobsWithChunks(), maps.Keys(c.kept.spans))
 	}
-	names = append(names, c.facts.ChangedChunks()...)
-	for name := range c.kept.chunks {
-		if c.facts.Chunk(name) == nil {
-			names = append(names, name)
+	for _, job := range jobs {
+		for n := range max(c.facts.Span(job), c.kept.spans[job]) {
+			names = append(names, model.ChunkName{Job: job, Number: n})
+		}
+		if c.facts.Span(job) == 0 {
+			delete(c.kept.spans, job)
 		}
 	}
 	slices.SortFunc(names, model.ChunkName.Compare)
-	for _, name := range names {
-		c.compare(name, c.facts.Chunk(name))
+	for _, name := range slices.Compact(names) {
+		if is := c.facts.Chunk(name); is != c.kept.chunks[name] || c.facts.ChunkChanged(name) {
+			c.compare(name, is)
+		}
 	}
 }
 
@@ -152,10 +196,8 @@ func (c *Cell) compare(name model.ChunkName, is *schema.Chunk) {
 	}
 	if is != nil {
 		next = is.Tasks
-		c.kept.chunks[name] = is
-	} else {
-		delete(c.kept.chunks, name)
 	}
+	c.kept.keepChunk(name, is)
 	for len(old) > 0 || len(next) > 0 {
 		switch {
 		case len(next) == 0 || len(old) > 0 && old[0].Index < next[0].Index:
@@ -179,8 +221,9 @@ func (c *Cell) Leave() {
 	}
 	c.kept.snapshot.ClearClaims()
 	c.kept.snapshot.SetBudgets(nil)
-	for _, name := range c.facts.ChangedChunks() {
-		c.kept.chunks[name] = c.facts.Chunk(name)
+	c.kept.drafted = c.facts.ChangedChunks()
+	for _, name := range c.kept.drafted {
+		c.kept.keepChunk(name, c.facts.Chunk(name))
 	}
 }
 

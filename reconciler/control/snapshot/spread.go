@@ -69,16 +69,28 @@ func SpreadBy(want *schema.Job) string {
 	return want.Spread.By
 }
 
-// Uneven finds a task that would be better elsewhere: one of where most are. Most
-// jobs are seen to have none without asking placement.
-func (c *Cell) Uneven(name schema.JobName, want *schema.Job) (Uneven, bool, facts.Until) {
-	now := c.crowdingOf(name, want)
+// crowded reports whether a task may be better elsewhere. It asks no placement.
+func (c *Cell) crowded(now *crowding, want *schema.Job) bool {
 	most, fewest := 0, len(now.tasks)
 	for domain := range c.facts.Domains(SpreadBy(want)) {
 		most, fewest = max(most, now.inDomain[domain]), min(fewest, now.inDomain[domain])
 	}
-	crowded := slices.MaxFunc(append(slices.Collect(maps.Values(now.onMachine)), 0), cmp.Compare[int])
-	if most-fewest < 2 && crowded < 2 {
+	onOne := slices.MaxFunc(append(slices.Collect(maps.Values(now.onMachine)), 0), cmp.Compare[int])
+	return most-fewest >= 2 || onOne >= 2
+}
+
+// Even reports whether Uneven finds no task of a job for as long as its tasks are where
+// they are, and the same machines are up. That is so of most jobs.
+func (c *Cell) Even(name schema.JobName, want *schema.Job) bool {
+	now := c.crowdingOf(name, want)
+	return !c.crowded(&now, want)
+}
+
+// Uneven finds a task that would be better elsewhere: one of where most are. Most
+// jobs are seen to have none without asking placement.
+func (c *Cell) Uneven(name schema.JobName, want *schema.Job) (Uneven, bool, facts.Until) {
+	now := c.crowdingOf(name, want)
+	if !c.crowded(&now, want) {
 		return Uneven{}, false, facts.Until{}
 	}
 	byDomain := slices.MaxFunc(now.tasks, func(a, b schema.TaskRecord) int {
