@@ -153,6 +153,18 @@ func TestDecide(t *testing.T) {
 			}))},
 			actions: []string{"end u/batch/0 9 finished"}, states: []schema.TaskState{schema.Stopping},
 		},
+		"batch that exits 0 since its machine was shut down has not finished": {
+			view: view(batch), held: []nodeagent.Held{held(batch, with(exited(1, 0, 0), func(c *nodeagent.Incarnation) { c.Boot, c.Terminated = "boot-0", true }))},
+			actions: []string{"start u/batch/0 9#2"}, states: []schema.TaskState{schema.Waiting},
+		},
+		"batch that exited 0 before its machine was shut down": {
+			view: view(batch), held: []nodeagent.Held{held(batch, with(exited(1, 0, 0), func(c *nodeagent.Incarnation) { c.Boot = "boot-0" }))},
+			actions: []string{"end u/batch/0 9 finished"}, states: []schema.TaskState{schema.Waiting},
+		},
+		"after an orderly shutdown of the machine: started again at once, without blame": {
+			view: view(web), held: []nodeagent.Held{held(web, exited(1, 1, 3), exited(2, 1, 3), exited(3, 1, 3), exited(4, 1, 3), with(exited(5, 143, 0), func(c *nodeagent.Incarnation) { c.Boot, c.Terminated = "boot-0", true }))},
+			actions: []string{"start u/web/0 7#6"}, states: []schema.TaskState{schema.Waiting},
+		},
 		"batch that exits 0 on SIGTERM has not finished": {
 			view:    view(stopping(batch, schema.CausePreempted)),
 			held:    []nodeagent.Held{held(batch, with(exited(1, 0, 0), func(c *nodeagent.Incarnation) { c.Stop = &schema.Cause{Kind: schema.CausePreempted} }))},

@@ -90,6 +90,9 @@ type Incarnation struct {
 	Unconfirmed bool
 	// EndedItself says that it had ended before any signal of the agent's reached it.
 	EndedItself bool
+	// Terminated says that its keeper was sent SIGTERM, by an agent before this one or by
+	// whoever shut the machine down.
+	Terminated bool
 	// Unseen says that it ended because its keeper was killed.
 	Unseen bool
 	// GoneAt is when this agent saw that nothing of it is left, later than Exit.At;
@@ -147,7 +150,14 @@ func (c *Incarnation) blameless(boot string) bool {
 	if c.Stop != nil && (c.Stop.Kind == schema.CauseShutdown || c.Stop.Kind == schema.CauseUnknown) {
 		return true // for the latter's reason was damaged
 	}
-	return c.keeperKilled() || c.Boot != boot && c.Exit.Code < 0 && c.Exit.Signal == ""
+	return c.keeperKilled() || c.shutDown(boot) || c.Boot != boot && c.Exit.Code < 0 && c.Exit.Signal == ""
+}
+
+// shutDown reports whether it ended since its machine was shut down: all processes are
+// sent SIGTERM then, keepers too, after the agent has gone. An agent that sends it has
+// written down why before.
+func (c *Incarnation) shutDown(boot string) bool {
+	return c.Exit != nil && c.Stop == nil && c.Terminated && c.Boot != boot
 }
 
 // keeperKilled reports whether that ended it, and nothing before: one that was

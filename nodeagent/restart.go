@@ -80,7 +80,7 @@ func usedUp(h *Held, policy schema.Restart, boot string) string {
 	if n <= policy.Attempts {
 		return ""
 	}
-	said := h.exit(c).String()
+	said := h.exit(c, boot).String()
 	switch {
 	case policy.Attempts == 0:
 		return said + "; its policy allows no restart"
@@ -120,12 +120,17 @@ func earlier(a, b time.Time) time.Time {
 }
 
 // finished reports whether h is a batch task that is done. An exit with 0 after
-// SIGTERM is not taken for that: many programs end so when they are stopped. One
-// that was to be stopped, and had ended before, is.
+// SIGTERM is not taken for that, whoever has sent it: many programs end so when they are
+// stopped. One that was to be stopped, and had ended before, is.
 func finished(h *Held, kind schema.JobKind) bool {
 	c := h.last()
-	return kind == schema.Batch && c != nil && c.Exit != nil && c.Exit.Code == 0 &&
-		(c.Stop == nil || c.EndedItself || c.Exit.At.Before(c.Stop.At))
+	switch {
+	case kind != schema.Batch || c == nil || c.Exit == nil || c.Exit.Code != 0:
+		return false
+	case c.Stop == nil:
+		return !c.Terminated
+	}
+	return c.EndedItself || c.Exit.At.Before(c.Stop.At)
 }
 
 // exits returns the last ends of h's incarnations.
@@ -133,7 +138,7 @@ func exits(h *Held, boot string) []schema.Exit {
 	var list []schema.Exit
 	for i := range h.Incarnations {
 		if c := &h.Incarnations[i]; c.Exit != nil {
-			e := h.exit(c)
+			e := h.exit(c, boot)
 			e.Blameless = c.blameless(boot)
 			list = append(list, e)
 		}
@@ -142,13 +147,21 @@ func exits(h *Held, boot string) []schema.Exit {
 }
 
 // exit returns how c, which has ended, did, and why it was stopped.
-func (h *Held) exit(c *Incarnation) schema.Exit {
+func (h *Held) exit(c *Incarnation, boot string) schema.Exit {
 	e := *c.Exit
-	if c.Stop != nil {
-		said := e.Message
-		if e.Message = "stopped: " + c.Stop.String(); said != "" {
-			e.Message += "; " + said
-		}
+	var why string
+	switch {
+	case c.Stop != nil:
+		why = "stopped: " + c.Stop.String()
+	case c.shutDown(boot):
+		why = "the machine was shut down"
+	default:
+		return e
+	}
+	if e.Message == "" {
+		e.Message = why
+	} else {
+		e.Message = why + "; " + e.Message
 	}
 	return e
 }

@@ -143,3 +143,31 @@ func TestKeeperKilled(t *testing.T) {
 		t.Errorf("%+v, want it to have failed: it was unhealthy", got)
 	}
 }
+
+// TestShutDownCause tells of an incarnation that ended with its machine why it did.
+func TestShutDownCause(t *testing.T) {
+	t.Parallel()
+	web := assignment("web", 0, 7, schema.Service)
+	for name, tt := range map[string]struct {
+		change func(*nodeagent.Incarnation)
+		want   string
+	}{
+		"shut down": {func(c *nodeagent.Incarnation) { c.Boot, c.Terminated = "boot-0", true }, "the machine was shut down; SIGTERM was sent"},
+		"stopped, and then shut down": {func(c *nodeagent.Incarnation) {
+			c.Boot, c.Terminated, c.Stop = "boot-0", true, &schema.Cause{Kind: schema.CausePreempted}
+		}, "stopped: preempted; SIGTERM was sent"},
+		"in this boot":           {func(c *nodeagent.Incarnation) { c.Terminated = true }, "SIGTERM was sent"},
+		"by itself, in that one": {func(c *nodeagent.Incarnation) { c.Boot = "boot-0" }, "SIGTERM was sent"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := exited(1, 143, time.Second)
+			c.Exit.Message = "SIGTERM was sent"
+			tt.change(&c)
+			plan := nodeagent.Decide(nodeagent.Input{Machine: "m1", Boot: "boot-1", Now: t0, View: &nodeagent.View{Epoch: 1, Version: 3, Assignments: []schema.Assignment{web}}, Held: []nodeagent.Held{held(web, c)}})
+			if got := plan.Tasks[0].Exits[0].Message; got != tt.want {
+				t.Errorf("%q, want %q", got, tt.want)
+			}
+		})
+	}
+}

@@ -397,7 +397,7 @@ func (h *havoc) checkEnd(g uint64, k *reportedEnd, ends map[string]int) {
 	finished := ends[fmt.Sprintf("%d 0", g)]
 	untold := 0
 	for _, e := range k.exits {
-		if e.Code < 0 || strings.Contains(e.Message, "the agent had sent SIGTERM") {
+		if e.Code < 0 || strings.Contains(e.Message, "SIGTERM was sent") {
 			untold++
 		}
 	}

@@ -229,6 +229,19 @@ func (h *holder) setMainEnd(e mainEnd) {
 	if !h.exit.Kill {
 		h.exit.Message = e.message
 	}
+	if e.status.Signaled() && e.status.Signal() == unix.SIGTERM {
+		h.noteTerm()
+	}
+}
+
+// noteTerm notes a SIGTERM that has come already: a machine that is shut down sends it to
+// keeper and task at once, and the task may end before the keeper has passed it on.
+func (h *holder) noteTerm() {
+	select {
+	case s := <-h.control:
+		h.exit.Term = h.exit.Term || s == unix.SIGTERM
+	default:
+	}
 }
 
 // reap takes the status of all children that have ended, and reports whether

@@ -53,6 +53,7 @@ func (r *Runtime) hold(dir string, h *keeper.Handle) (*Process, error) {
 	}
 	if h.Exit != nil { // known from the start, so that none decides as if it lived
 		p.inc.Exit, p.inc.EndedItself, p.inc.Unseen = report(number, *h.Exit), !h.Exit.Term && !h.Exit.Kill, h.Exit.Unseen
+		p.inc.Terminated = h.Exit.Term
 		if h.Exit.Never {
 			p.inc.Boot = "" // it belongs to none: an end without blame
 		}
@@ -121,6 +122,7 @@ func (r *Runtime) watch(p *Process) {
 	}
 	p.mu.Lock()
 	p.inc.Exit, p.inc.EndedItself, p.inc.Unseen = report(p.inc.Number, exit), !exit.Term && !exit.Kill, exit.Unseen
+	p.inc.Terminated = exit.Term
 	p.mu.Unlock()
 	close(p.ended)
 }
@@ -131,11 +133,11 @@ func report(number int, e keeper.Exit) *schema.Exit {
 	var sent string
 	switch {
 	case e.Term && e.Kill:
-		sent = "the agent had sent SIGTERM, then SIGKILL"
+		sent = "SIGTERM was sent, then SIGKILL"
 	case e.Term:
-		sent = "the agent had sent SIGTERM"
+		sent = "SIGTERM was sent"
 	case e.Kill:
-		sent = "the agent had sent SIGKILL"
+		sent = "SIGKILL was sent"
 	}
 	parts := slices.DeleteFunc([]string{e.Message, sent}, func(s string) bool { return s == "" })
 	exit.Message = strings.Join(parts, "; ")

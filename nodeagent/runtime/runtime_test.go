@@ -51,7 +51,7 @@ func TestTerm(t *testing.T) {
 	if err := p.Signal(false); err != nil {
 		t.Fatal(err)
 	}
-	want := &schema.Exit{Incarnation: 1, Code: 5, Message: "the agent had sent SIGTERM"}
+	want := &schema.Exit{Incarnation: 1, Code: 5, Message: "SIGTERM was sent"}
 	if d := cmp.Diff(want, wait(t, p), compareExit); d != "" {
 		t.Errorf("exit (-want +got)\n%s", d)
 	}
@@ -75,7 +75,7 @@ func TestTermThenKill(t *testing.T) {
 	if p.Incarnation().Exit != nil {
 		t.Fatal("ended by SIGTERM, which it does not obey")
 	}
-	want := &schema.Exit{Incarnation: 1, Code: -1, Signal: "SIGKILL", Message: "the agent had sent SIGTERM, then SIGKILL"}
+	want := &schema.Exit{Incarnation: 1, Code: -1, Signal: "SIGKILL", Message: "SIGTERM was sent, then SIGKILL"}
 	if d := cmp.Diff(want, end(t, p), compareExit); d != "" {
 		t.Errorf("exit (-want +got)\n%s", d)
 	}
