@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/musterhq/muster/reconciler/failpoint"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -93,6 +94,8 @@ func (l *Log) writeIntent(header intent, events []schema.Event) error {
 			lines.Write(append(line, '\n'))
 		}
 	}
+	failpoint.EventIntent.Before()
+	defer failpoint.EventIntent.After()
 	if err := l.intentions.Truncate(0); err != nil {
 		return err
 	}

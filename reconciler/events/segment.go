@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/musterhq/muster/reconciler/failpoint"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -145,7 +146,9 @@ func (l *Log) write(lines []byte, first uint64) error {
 		}
 		l.file = f
 	}
+	failpoint.EventAppend.Before()
 	n, err := l.file.Write(lines)
+	failpoint.EventAppend.After()
 	if err != nil {
 		// Part of a line may be there. Without it the next write is whole.
 		return errors.Join(err, l.file.Truncate(s.size))
@@ -162,7 +165,9 @@ func (l *Log) rotate(first uint64) error {
 		return err
 	}
 	s := segment{first: first}
+	failpoint.EventSegment.Before()
 	f, err := os.OpenFile(filepath.Join(l.cfg.Dir, s.name()), os.O_WRONLY|os.O_APPEND|os.O_CREATE|os.O_TRUNC, 0o600)
+	failpoint.EventSegment.After()
 	if err != nil {
 		return err
 	}

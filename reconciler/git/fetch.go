@@ -18,6 +18,8 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp/sideband"
 	"github.com/go-git/go-git/v5/storage"
 	"github.com/go-git/go-git/v5/storage/memory"
+
+	"github.com/musterhq/muster/reconciler/failpoint"
 )
 
 // maxHistory bounds what is taken to learn where a head comes from, in bytes,
@@ -75,7 +77,10 @@ func (r *Repo) fetch(ctx context.Context, w *wire, f fetching) (err error) {
 	if err := r.into(ctx, fresh, f); err != nil {
 		return errors.Join(err, os.RemoveAll(fresh))
 	}
-	if err := replace(m.dir, fresh); err != nil {
+	failpoint.GitReplace.Before()
+	err = replace(m.dir, fresh)
+	failpoint.GitReplace.After()
+	if err != nil {
 		return &storeError{err}
 	}
 	if r.repo, err = gogit.PlainOpen(m.dir); err != nil {
@@ -118,7 +123,10 @@ func (r *Repo) into(ctx context.Context, dir string, f fetching) (err error) {
 	if err != nil {
 		return &storeError{err}
 	}
-	if err := take(ctx, repo.Storer, f); err != nil {
+	failpoint.GitFetch.Before()
+	err = take(ctx, repo.Storer, f)
+	failpoint.GitFetch.After()
+	if err != nil {
 		left, globErr := filepath.Glob(filepath.Join(dir, "objects", "pack", "tmp_*"))
 		for _, path := range left {
 			err = errors.Join(err, os.Remove(path))

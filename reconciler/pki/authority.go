@@ -17,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/musterhq/muster/reconciler/failpoint"
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/identity"
@@ -225,7 +226,10 @@ func (a *Authority) RenewMaster() (bool, error) {
 		return false, err
 	}
 	request := Request{Name: n, Hosts: identity.Hosts(c), Life: life, Now: now}
-	if _, err := a.cfg.Dir.Issue(request, a.cfg.Dir.MasterFile()); err != nil {
+	failpoint.Certificate.Before()
+	_, err = a.cfg.Dir.Issue(request, a.cfg.Dir.MasterFile())
+	failpoint.Certificate.After()
+	if err != nil {
 		return false, err
 	}
 	a.master.expire()

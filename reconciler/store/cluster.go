@@ -16,6 +16,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
+	"github.com/musterhq/muster/reconciler/failpoint"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -209,7 +210,9 @@ func (b *clusterBackend) campaign(ctx context.Context, key string, value []byte)
 func (b *clusterBackend) grant(ctx context.Context) (clientv3.LeaseID, error) {
 	ctx, cancel := b.request(ctx)
 	defer cancel()
+	failpoint.StoreLease.Before()
 	lease, err := b.client.Grant(ctx, int64(max(b.cfg.Lease, 2*time.Second).Seconds()))
+	failpoint.StoreLease.After()
 	if err != nil {
 		return 0, b.down(err)
 	}
@@ -264,12 +267,14 @@ func (b *clusterBackend) await(ctx context.Context, lost <-chan struct{}, key st
 func (b *clusterBackend) claim(ctx context.Context, key string, puts []clientv3.Op) (rev int64, leader Leader, err error) {
 	ctx, cancel := b.request(ctx)
 	defer cancel()
+	failpoint.StoreElection.Before()
 	resp, err := b.client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", 0)).Then(puts...).
 		Else(clientv3.OpGet(key), clientv3.OpGet(linkKey(key))).Commit()
 	if err != nil {
 		return 0, Leader{}, b.down(err)
 	}
 	if resp.Succeeded {
+		failpoint.StoreElection.After()
 		return resp.Header.Revision, Leader{}, nil
 	}
 	leader, err = leaderOf(resp.Responses[0].GetResponseRange().GetKvs(), resp.Responses[1].GetResponseRange().GetKvs())

@@ -445,7 +445,7 @@ func testDamaged(t *testing.T, m medium) {
 	}
 	overwrite := func(value []byte, want string) {
 		t.Helper()
-		if err := s.fenced(t.Context(), []op{{key, value}}); err != nil {
+		if err := s.fenced(t.Context(), "test", []op{{key, value}}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := s.Load(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
@@ -516,7 +516,7 @@ func testNewer(t *testing.T, m medium) {
 		"1":                             `document "x": stored value of 1 bytes has no envelope`,
 		"1pxyz":                         `document "x": list of pieces: `,
 	} {
-		if err := s.fenced(t.Context(), []op{{s.docPrefix() + "x", []byte(value)}}); err != nil {
+		if err := s.fenced(t.Context(), "test", []op{{s.docPrefix() + "x", []byte(value)}}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := s.Load(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
@@ -524,7 +524,7 @@ func testNewer(t *testing.T, m medium) {
 		}
 	}
 	id := `1d{"cell":"c","id":"x","format":2}`
-	if err := s.fenced(t.Context(), []op{{s.docPrefix() + identityKey, []byte(id)}}); err != nil {
+	if err := s.fenced(t.Context(), "test", []op{{s.docPrefix() + identityKey, []byte(id)}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := m.open(t, "c"); err == nil || !strings.Contains(err.Error(), "newer release (layout 2, this one knows 1)") {
@@ -550,7 +550,7 @@ func testOlder(t *testing.T, m medium) {
 	}
 	old = append(old, op{s.docPrefix() + "a", []byte("1d{}")})
 	for _, o := range old {
-		if err := s.fenced(t.Context(), []op{o}); err != nil {
+		if err := s.fenced(t.Context(), "test", []op{o}); err != nil {
 			t.Fatal(err)
 		}
 	}

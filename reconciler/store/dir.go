@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/musterhq/muster/reconciler/failpoint"
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/atomicfile"
 	"github.com/musterhq/muster/schema/filelock"
@@ -126,6 +127,8 @@ func (d *dataDir) writeIdentity(id identity) error {
 	if err != nil {
 		return fmt.Errorf("identity of cell %q: %w", id.Cell, err)
 	}
+	failpoint.DirectoryIdentity.Before()
+	defer failpoint.DirectoryIdentity.After()
 	return atomicfile.Write(filepath.Join(d.path, identityFile), append(data, '\n'), 0o600)
 }
 

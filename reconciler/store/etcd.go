@@ -11,6 +11,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 	etcderrors "go.etcd.io/etcd/server/v3/etcdserver/errors"
+
+	"github.com/musterhq/muster/reconciler/failpoint"
 )
 
 // etcdClient is what both etcd backends have in common.
@@ -141,7 +143,9 @@ func (b *etcdBackend) campaign(ctx context.Context, key string, value []byte) (i
 	if _, err := call(b.end, func() (struct{}, error) { return struct{}{}, b.heal(ctx) }); err != nil {
 		return 0, nil, err
 	}
+	failpoint.StoreElection.Before()
 	rev, _, err := b.txn(ctx, condition{}, []op{{key, value}})
+	failpoint.StoreElection.After()
 	return rev, b.failed, err
 }
 

@@ -3,9 +3,11 @@ package store
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
+	"github.com/musterhq/muster/reconciler/failpoint"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -55,9 +57,44 @@ func parseIdentity(data []byte, where, cell string) (identity, error) {
 
 // identify checks the identity, or writes it into an empty store.
 func (s *Store) identify(ctx context.Context) (err error) {
-	const where = "the store"
 	defer func() { s.claimed = err == nil }()
-	id, found, key := s.id, false, s.docPrefix()+identityKey
+	id, key := s.id, s.docPrefix()+identityKey
+	found, err := s.identified(ctx)
+	if err != nil || found {
+		return err
+	}
+	var foreign *ForeignError
+	err = s.be.scan(ctx, root, func(key string, _ []byte) error {
+		owner, _, _ := strings.Cut(strings.TrimPrefix(key, root), "/")
+		return &ForeignError{Where: theStore, Owner: owner, Cell: id.Cell}
+	})
+	if errors.As(err, &foreign) && foreign.Owner == id.Cell {
+		// Another master of the cell has begun it since.
+		if found, again := s.identified(ctx); again != nil || found {
+			return again
+		}
+	}
+	if err != nil {
+		return err
+	}
+	doc, err := json.Marshal(id)
+	if err != nil {
+		return fmt.Errorf("identity of cell %q: %w", id.Cell, err)
+	}
+	failpoint.StoreIdentity.Before()
+	_, _, err = s.be.txn(ctx, condition{key: key}, []op{{key, s.encode(formData, doc)}})
+	failpoint.StoreIdentity.After()
+	if err != nil {
+		return fmt.Errorf("write the identity of cell %q: %w", id.Cell, err)
+	}
+	return nil
+}
+
+const theStore = "the store"
+
+// identified reports whether the store has an identity, and errs if that is another's.
+func (s *Store) identified(ctx context.Context) (found bool, err error) {
+	key := s.docPrefix() + identityKey
 	err = s.be.scan(ctx, key, func(k string, value []byte) error {
 		if k != key {
 			return nil // another document that begins like it
@@ -67,25 +104,8 @@ func (s *Store) identify(ctx context.Context) (err error) {
 		if err != nil {
 			return err
 		}
-		_, err = parseIdentity(doc, where, id.Cell)
+		_, err = parseIdentity(doc, theStore, s.id.Cell)
 		return err
 	})
-	if err != nil || found {
-		return err
-	}
-	err = s.be.scan(ctx, root, func(key string, _ []byte) error {
-		owner, _, _ := strings.Cut(strings.TrimPrefix(key, root), "/")
-		return &ForeignError{Where: where, Owner: owner, Cell: id.Cell}
-	})
-	if err != nil {
-		return err
-	}
-	doc, err := json.Marshal(id)
-	if err != nil {
-		return fmt.Errorf("identity of cell %q: %w", id.Cell, err)
-	}
-	if _, _, err := s.be.txn(ctx, condition{key: key}, []op{{key, s.encode(formData, doc)}}); err != nil {
-		return fmt.Errorf("write the identity of cell %q: %w", id.Cell, err)
-	}
-	return nil
+	return found, err
 }

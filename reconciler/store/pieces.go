@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/musterhq/muster/reconciler/failpoint"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -135,7 +136,7 @@ func (s *Store) writePieces(ctx context.Context, value []byte) ([]piece, error) 
 		if _, there := s.pieces.refs[p.Digest]; there {
 			continue
 		}
-		if err := s.fenced(ctx, []op{{s.piecePrefix() + p.Digest, s.encode(formData, part)}}); err != nil {
+		if err := s.fenced(ctx, failpoint.StorePiece, []op{{s.piecePrefix() + p.Digest, s.encode(formData, part)}}); err != nil {
 			return nil, err
 		}
 		if s.pieces.known() {
@@ -156,7 +157,7 @@ func (s *Store) sweep(ctx context.Context) {
 		}
 	}
 	for batch := range slices.Chunk(ops, maxOps) {
-		if s.fenced(ctx, batch) != nil {
+		if s.fenced(ctx, failpoint.StoreSweep, batch) != nil {
 			return
 		}
 		for _, o := range batch {

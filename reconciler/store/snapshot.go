@@ -19,6 +19,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/musterhq/muster/reconciler/failpoint"
 	"github.com/musterhq/muster/schema"
 	"github.com/musterhq/muster/schema/atomicfile"
 )
@@ -68,7 +69,10 @@ func (s *Store) Snapshot(ctx context.Context, dir string, keep int, now time.Tim
 	}
 	path := filepath.Join(dir, s.cell+"-"+now.UTC().Format(snapshotTime)+snapshotSuffix)
 	info := SnapshotInfo{Format: snapshotFormat, Cell: s.cell, Release: s.release, At: now.UTC(), Documents: len(docs)}
-	if err := writeSnapshot(path, info, docs); err != nil {
+	failpoint.SnapshotWrite.Before()
+	err = writeSnapshot(path, info, docs)
+	failpoint.SnapshotWrite.After()
+	if err != nil {
 		return "", fmt.Errorf("snapshot: %w", err)
 	}
 	s.snapshotted = written
@@ -141,7 +145,10 @@ func thin(dir, cell string, keep int, now time.Time) error {
 		return fmt.Errorf("old snapshots: %w", err)
 	}
 	for _, f := range files[:max(0, len(files)-keep)] {
-		if err := os.Remove(filepath.Join(dir, f.name)); err != nil {
+		failpoint.SnapshotRemove.Before()
+		err := os.Remove(filepath.Join(dir, f.name))
+		failpoint.SnapshotRemove.After()
+		if err != nil {
 			return fmt.Errorf("old snapshots: %w", err)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/musterhq/muster/reconciler/failpoint"
 	"github.com/musterhq/muster/reconciler/model"
 )
 
@@ -165,7 +166,10 @@ func (s *Store) Resign(ctx context.Context) error {
 		return nil
 	}
 	s.drop()
-	if _, _, err := s.be.txn(ctx, s.fence, []op{{key: s.leaderKey()}}); err != nil {
+	failpoint.StoreResign.Before()
+	_, _, err := s.be.txn(ctx, s.fence, []op{{key: s.leaderKey()}})
+	failpoint.StoreResign.After()
+	if err != nil {
 		return fmt.Errorf("resign: %w", err)
 	}
 	return nil
@@ -250,7 +254,7 @@ func (s *Store) Commit(ctx context.Context, writes []model.Write) error {
 			ops[i].value = s.encodePieces(parts[w.Key])
 		}
 	}
-	if err := s.fenced(ctx, ops); err != nil {
+	if err := s.fenced(ctx, failpoint.StoreCommit, ops); err != nil {
 		return fmt.Errorf("commit: %w", err)
 	}
 	s.written++
@@ -281,8 +285,10 @@ var errClosed = errors.New("the store is closed")
 
 // fenced applies ops if this Store still leads; otherwise, or if that is
 // unknown, it does not lead from now on.
-func (s *Store) fenced(ctx context.Context, ops []op) error {
+func (s *Store) fenced(ctx context.Context, what failpoint.Point, ops []op) error {
+	what.Before()
 	_, held, err := s.be.txn(ctx, s.fence, ops)
+	what.After()
 	if err == nil && !held {
 		err = ErrNotLeader
 	}

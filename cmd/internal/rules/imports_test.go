@@ -125,12 +125,12 @@ var layers = []layer{
 	},
 	{
 		"reconciler/pki",
-		[]string{"reconciler/model", "schema", "schema/atomicfile", "schema/identity"},
+		[]string{"reconciler/failpoint", "reconciler/model", "schema", "schema/atomicfile", "schema/identity"},
 		"what a certificate and a token say is the same at both ends",
 	},
 	{
 		"reconciler/store",
-		[]string{"reconciler/model", "schema", "schema/atomicfile", "schema/filelock"},
+		[]string{"reconciler/failpoint", "reconciler/model", "schema", "schema/atomicfile", "schema/filelock"},
 		"the store keeps what the core gives it, and its files are whole",
 	},
 	{
@@ -139,12 +139,21 @@ var layers = []layer{
 		"the API and its client share their requests, and know of the cell only its status",
 	},
 	{
+		"reconciler/failpoint", nil,
+		"it marks writes of all kinds, and knows none of them",
+	},
+	{
+		"reconciler/events",
+		[]string{"reconciler/failpoint", "schema"},
+		"what has happened is written down whatever has decided it",
+	},
+	{
 		"reconciler/fswatch", nil,
 		"that a file has changed is nothing of ours",
 	},
 	{
 		"reconciler/git",
-		[]string{"reconciler/model", "reconciler/status", "reconciler/fswatch", "reconciler/look", "schema"},
+		[]string{"reconciler/failpoint", "reconciler/model", "reconciler/status", "reconciler/fswatch", "reconciler/look", "schema"},
 		"a source of commits sees at once that a file has changed, or that it is asked to look",
 	},
 	{
