@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -27,6 +29,13 @@ import (
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == serveWord {
 		os.Exit(serveTask())
+	}
+	if len(os.Args) == 2 && os.Args[1] == clockWord {
+		fmt.Println(time.Now().Unix())
+		return
+	}
+	if len(os.Args) > 2 && (os.Args[1] == memberWord || os.Args[1] == joinWord) {
+		os.Exit(serveMember(os.Args[1], os.Args[2], os.Args[3:]))
 	}
 	os.Exit(binaries.Main(m))
 }
@@ -51,6 +60,10 @@ type cell struct {
 	// agent's state directory.
 	follows []string
 	state   string
+	// wrap is a command that the master is started by, and socket where its API is if
+	// not at the address that it says; nil and "" for none.
+	wrap   []string
+	socket string
 
 	master, agent *daemon
 	api           *client.Client
@@ -158,12 +171,18 @@ func (c *cell) commit(message string, files map[string][]byte) string {
 	return hash
 }
 
+// command is one of muster's.
+func (c *cell) command(args ...string) *exec.Cmd {
+	return exec.CommandContext(c.t.Context(), filepath.Join(c.bin, "muster"), args...)
+}
+
 func (c *cell) startMaster() {
 	c.t.Helper()
-	m, err := launch(c.path("master.log"), filepath.Join(c.bin, "muster"), append([]string{
-		"master",
+	line := append(slices.Clone(c.wrap), filepath.Join(c.bin, "muster"), "master")
+	line = append(append(line,
 		"--cell", cellName, "--data-dir", c.path("master"), "--link", c.path("link", "agent.sock"),
-	}, c.follows...)...)
+	), c.follows...)
+	m, err := launch(c.path("master.log"), line[0], line[1:]...)
 	c.must(err)
 	c.master = m
 }
@@ -186,6 +205,9 @@ func (c *cell) connect() error {
 		_, url, ok := strings.Cut(line, " at ")
 		if !ok {
 			return fmt.Errorf("the master said %q instead of its address", line)
+		}
+		if c.socket != "" {
+			url = "unix:" + c.socket
 		}
 		api, err := client.New(url)
 		if c.api != nil {

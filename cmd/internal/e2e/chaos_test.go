@@ -167,7 +167,7 @@ func (x *chaos) round(who victims, delay time.Duration) time.Duration {
 	c := x.cell
 	c.t.Helper()
 	begin := time.Now()
-	hash := c.commit(fmt.Sprintf("commit %d", x.n), map[string][]byte{teamFile: crew{x.n}.cue(c.path("task.sh"), c.path("journals"))})
+	hash := x.next()
 	if who != (victims{}) {
 		// The moment is the scenario, not a wait for something.
 		timer := time.NewTimer(delay)
@@ -177,6 +177,22 @@ func (x *chaos) round(who victims, delay time.Duration) time.Duration {
 	killed := time.Now()
 	c.converge(hash)
 	took := time.Since(killed)
+	c.t.Logf("commit %d: %s killed after %s, converged %s later", x.n, who, delay.Round(time.Millisecond), took.Round(time.Millisecond))
+	x.settle(begin)
+	return took
+}
+
+// next commits the jobs as they are next.
+func (x *chaos) next() string {
+	c := x.cell
+	c.t.Helper()
+	return c.commit(fmt.Sprintf("commit %d", x.n), map[string][]byte{teamFile: crew{x.n}.cue(c.path("task.sh"), c.path("journals"))})
+}
+
+// settle checks what a cell that has converged has made of the commit of begin.
+func (x *chaos) settle(begin time.Time) {
+	c := x.cell
+	c.t.Helper()
 	// A batch task that runs is as desired; the next commit shall find it done.
 	s := c.until("the batch job is done", func(s *status.Status) string {
 		for _, j := range s.Jobs {
@@ -186,12 +202,10 @@ func (x *chaos) round(who victims, delay time.Duration) time.Duration {
 		}
 		return ""
 	})
-	c.t.Logf("commit %d: %s killed after %s, converged %s later", x.n, who, delay.Round(time.Millisecond), took.Round(time.Millisecond))
 	ended := x.expect(x.n)
 	x.checkJournals(s)
 	x.checkCauses(s, ended, begin)
 	x.n++
-	return took
 }
 
 // kill kills with SIGKILL and starts again at once, in a random order.

@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -14,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/musterhq/muster/cmd/internal/binaries"
 	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/reconciler/store/storetest"
 )
@@ -24,6 +26,8 @@ type several struct {
 	etcd    *storetest.Cluster
 	lease   time.Duration
 	ways    []*proxy // from each master to the cluster
+	net     *network // whose host i+1 master i is on; nil: all are on this one
+	skew    *skew    // of the masters that are started from now on; nil: none
 	masters []*daemon
 	urls    []string
 	links   []string
@@ -39,13 +43,20 @@ func freeAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// newSeveral starts n masters.
-func newSeveral(t *testing.T, n int, lease time.Duration) *several {
+// newSeveral starts n masters, with further flags.
+func newSeveral(t *testing.T, n int, lease time.Duration, flags ...string) *several {
+	t.Helper()
+	return newSeveralOf(t, binaries.Dir(t), n, lease, flags...)
+}
+
+// newSeveralOf starts n masters of the binaries in a directory.
+func newSeveralOf(t *testing.T, bin string, n int, lease time.Duration, flags ...string) *several {
 	t.Helper()
 	p := &several{
 		cell: prepare(t), etcd: storetest.Start(t, 1), lease: lease,
 		ways: make([]*proxy, n), masters: make([]*daemon, n), urls: make([]string, n), links: make([]string, n),
 	}
+	p.bin, p.follows = bin, append(p.follows, flags...)
 	t.Cleanup(p.stop)
 	p.initRepo()
 	p.muster("", "pki", "init", "--dir", p.path("pki"), "--cell", cellName, "--host", "127.0.0.1")
@@ -73,21 +84,37 @@ func (p *several) startAgentOf(masters ...int) {
 	p.agent = a
 }
 
+// startMaster starts a master and waits until it has said its address.
 func (p *several) startMaster(i int) {
 	p.t.Helper()
-	file := func(name string) string { return filepath.Join(p.etcd.Certs, name) }
-	m, err := launch(p.path(fmt.Sprintf("master%d.log", i)), filepath.Join(p.bin, "muster"), append([]string{
-		"master", "--cell", cellName, "--data-dir", p.path(fmt.Sprint("master", i)),
-		"--pki", p.path("pki"), "--listen", strings.TrimPrefix(p.urls[i], "https://"), "--link-listen", p.links[i], "--machine-life", "1h",
-		"--etcd", "https://" + p.ways[i].address, "--etcd-ca", file("ca.pem"), "--etcd-cert", file("cert.pem"), "--etcd-key", file("key.pem"), "--etcd-lease", p.lease.String(),
-	}, p.follows...)...)
-	p.must(err)
-	p.masters[i] = m
+	p.launchMaster(i)
 	select {
-	case <-m.said:
+	case <-p.masters[i].said:
 	case <-time.After(bound):
 		p.t.Fatalf("master %d has not said its address", i)
 	}
+}
+
+func (p *several) launchMaster(i int) {
+	p.t.Helper()
+	file := func(name string) string { return filepath.Join(p.etcd.Certs, name) }
+	endpoints := strings.Join(p.etcd.URLs, ",")
+	if p.ways[i] != nil {
+		endpoints = "https://" + p.ways[i].address
+	}
+	line := p.at(i+1, append(slices.Clone(p.wrap), filepath.Join(p.bin, "muster"))...)
+	line = append(append(line,
+		"master", "--cell", cellName, "--data-dir", p.path(fmt.Sprint("master", i)),
+		"--pki", p.path("pki"), "--listen", strings.TrimPrefix(p.urls[i], "https://"), "--link-listen", p.links[i], "--machine-life", "1h",
+		"--etcd", endpoints, "--etcd-ca", file("ca.pem"), "--etcd-cert", file("cert.pem"), "--etcd-key", file("key.pem"), "--etcd-lease", p.lease.String(),
+	), p.follows...)
+	start := (*exec.Cmd).Start
+	if p.skew != nil {
+		start = p.skew.start("muster")
+	}
+	m, err := launchBy(p.path(masterName(i)+".log"), start, line[0], line[1:]...)
+	p.must(err)
+	p.masters[i] = m
 }
 
 func (p *several) stop() {
@@ -113,8 +140,17 @@ func (p *several) muster(url string, args ...string) []byte {
 	return out
 }
 
+// at returns a command line that runs another on a host of the network, if there is one.
+func (p *several) at(host int, args ...string) []string {
+	if p.net == nil {
+		return args
+	}
+	return p.net.on(host, args...)
+}
+
 func (p *several) command(url string, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(p.t.Context(), filepath.Join(p.bin, "muster"), args...)
+	line := p.at(0, append([]string{filepath.Join(p.bin, "muster")}, args...)...)
+	cmd := exec.CommandContext(p.t.Context(), line[0], line[1:]...)
 	cmd.Env = append(os.Environ(), "MUSTER_MASTER="+url, "MUSTER_CERT="+p.path("ada.pem"))
 	return cmd
 }
@@ -142,21 +178,11 @@ func (p *several) await(i int, what string, missing func(*status.Status) string)
 	return seen
 }
 
-// leader waits until a master leads, and returns which; the others stand by.
+// leader waits until a master says that it leads, and returns which; the others stand
+// by. What they say of the leader may be of one that was killed a moment ago.
 func (p *several) leader() (leads int, others []int) {
 	p.t.Helper()
-	alive := slices.IndexFunc(p.masters, func(d *daemon) bool { return d != nil })
-	leads = alive
-	p.await(alive, "somebody leads", func(s *status.Status) string {
-		if s.Master == nil {
-			leads = alive
-			return ""
-		}
-		if leads = slices.Index(p.urls, s.Master.Leader); leads < 0 || p.masters[leads] == nil {
-			return "nobody leads"
-		}
-		return ""
-	})
+	leads, _ = p.leading(func(*status.Status) string { return "" })
 	for i, d := range p.masters {
 		if i != leads && d != nil {
 			others = append(others, i)
@@ -165,15 +191,57 @@ func (p *several) leader() (leads int, others []int) {
 	return leads, others
 }
 
+// leading waits until a master leads, whichever that is in the end, and its status is as
+// wanted.
+func (p *several) leading(missing func(*status.Status) string) (leads int, seen *status.Status) {
+	p.t.Helper()
+	p.must(within(bound, func() error {
+		var errs []error
+		for i, d := range p.masters {
+			if d == nil {
+				continue
+			}
+			seen = new(status.Status)
+			out, err := p.command(p.urls[i], "status", "-o", "json").Output()
+			if err == nil {
+				err = json.Unmarshal(out, seen)
+			}
+			why := fmt.Sprintf("%+v", seen.Master)
+			if err == nil && seen.Master == nil {
+				if why = missing(seen); why == "" {
+					leads = i
+					return nil
+				}
+			}
+			errs = append(errs, fmt.Errorf("master %d: %s, %w", i, why, err))
+		}
+		return errors.Join(errs...)
+	}))
+	return leads, seen
+}
+
 // leads waits until master i leads and the cell is as commit says.
 func (p *several) leads(i int, commit string) map[string]int {
 	p.t.Helper()
 	s := p.await(i, "leads", func(s *status.Status) string {
-		if s.Master != nil || s.Applied != commit || !s.Converged {
-			return fmt.Sprintf("applied %.10s, want %.10s: %s", s.Applied, commit, strings.Join(s.Waiting, "; "))
+		if s.Master != nil {
+			return "another one leads"
 		}
-		return ""
+		return notYet(s, commit)
 	})
+	return pidsOf(s)
+}
+
+// notYet returns what is missing until a cell is as commit says.
+func notYet(s *status.Status, commit string) string {
+	if s.Applied == commit && s.Converged {
+		return ""
+	}
+	return fmt.Sprintf("applied %.10s, want %.10s: %s", s.Applied, commit, strings.Join(s.Waiting, "; "))
+}
+
+// pidsOf returns which process each task is.
+func pidsOf(s *status.Status) map[string]int {
 	pids := map[string]int{}
 	for _, t := range s.Tasks {
 		pids[t.Name] = t.PID

@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 )
 
@@ -36,6 +37,9 @@ func newNetwork(t *testing.T) *network {
 	return n
 }
 
+// hosts counts the namespaces of this process.
+var hosts atomic.Int64
+
 // address0 returns the address of a host by its number; the hub is 0.
 func address0(number int) string { return fmt.Sprintf("10.99.0.%d", number+1) }
 
@@ -43,7 +47,7 @@ func address0(number int) string { return fmt.Sprintf("10.99.0.%d", number+1) }
 func (n *network) host() int {
 	n.t.Helper()
 	number := len(n.names)
-	name := fmt.Sprintf("muster-%d-%d", os.Getpid(), number)
+	name := fmt.Sprintf("muster-%d-%d", os.Getpid(), hosts.Add(1))
 	n.names = append(n.names, name)
 	n.ip("netns", "add", name)
 	n.inside(number, "link", "set", "lo", "up")

@@ -25,6 +25,11 @@ type daemon struct {
 
 // launch starts a binary with its stderr at the end of log.
 func launch(log, name string, args ...string) (*daemon, error) {
+	return launchBy(log, (*exec.Cmd).Start, name, args...)
+}
+
+// launchBy is launch with another way to start a command.
+func launchBy(log string, start func(*exec.Cmd) error, name string, args ...string) (*daemon, error) {
 	f, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, err
@@ -37,7 +42,7 @@ func launch(log, name string, args ...string) (*daemon, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := cmd.Start(); err != nil {
+	if err := start(cmd); err != nil {
 		return nil, err
 	}
 	d := &daemon{cmd: cmd, said: make(chan string, 1), done: make(chan struct{})}

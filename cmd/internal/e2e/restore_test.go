@@ -42,7 +42,7 @@ func TestRestore(t *testing.T) {
 		}
 		return "it is not"
 	})
-	snapshot := c.nextSnapshot()
+	snapshot := c.nextSnapshot(c.path("master"), func(commit string) { c.converge(commit) })
 	last := pack("after", job{name: "later", tasks: 2})
 	s := c.converge(last)
 	before, tasks := c.journalsOf(s), tasksOf(s)
@@ -101,30 +101,30 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-// snapshots returns the names of all that there are, sorted by time.
-func (c *cell) snapshots() []string {
+// nextSnapshot has the master whose data directory is dir store something, and returns a
+// copy of the snapshot that it takes of that.
+func (c *cell) nextSnapshot(dir string, converge func(commit string)) string {
 	c.t.Helper()
-	names, err := filepath.Glob(c.path("master", "snapshots", "*.snapshot"))
-	c.must(err)
-	return names
-}
-
-// nextSnapshot has the master store something, and returns a copy of the snapshot
-// that it takes of that.
-func (c *cell) nextSnapshot() string {
-	c.t.Helper()
-	kept, before := c.path("kept.snapshot"), c.snapshots()
-	c.converge(c.commit("nothing that runs", map[string][]byte{"README.md": []byte("e2e")}))
+	all := func() []string {
+		names, err := filepath.Glob(filepath.Join(dir, "snapshots", "*.snapshot")) // sorted by time
+		c.must(err)
+		return names
+	}
+	kept, before := c.path("kept.snapshot"), all()
+	converge(c.commit("nothing that runs", map[string][]byte{"README.md": []byte("e2e")}))
 	c.must(within(bound, func() error {
-		now := c.snapshots()
-		if newest := now[len(now)-1]; !slices.Contains(before, newest) {
-			data, err := os.ReadFile(newest)
+		now := all()
+		if n := len(now); n > 0 && !slices.Contains(before, now[n-1]) {
+			data, err := os.ReadFile(now[n-1])
 			return errors.Join(err, os.WriteFile(kept, data, 0o600))
 		}
 		return fmt.Errorf("there is none yet but %q", before)
 	}))
 	return kept
 }
+
+// restoredHeard is in the event of a restored cell whose machines have been heard.
+const restoredHeard = "the machines of the restored cell have reported"
 
 // heardAll waits until the master of a restored cell has heard its machines, which
 // takes a minute.
@@ -134,7 +134,7 @@ func (c *cell) heardAll() {
 	c.must(within(3*bound, func() error {
 		records, err := c.api.Events(c.t.Context(), q, 0)
 		for _, r := range records {
-			if strings.Contains(r.Message, "the machines of the restored cell have reported") {
+			if strings.Contains(r.Message, restoredHeard) {
 				return nil
 			}
 		}

@@ -64,18 +64,7 @@ func TestSlowStore(t *testing.T) {
 	p.ways[b].release()
 	p.standsBy(b, p.urls[a])
 	last := p.leads(a, next())
-
-	for name, pid := range steady {
-		if strings.HasPrefix(name, "crew/steady/") && last[name] != pid {
-			t.Errorf("task %s was pid %d, is %d", name, pid, last[name])
-		}
-	}
-	for name, journal := range readJournals(t, p.path("journals")) {
-		if journal.doubles > 0 || journal.dones > 1 {
-			t.Errorf("%s: %+v", name, journal)
-		}
-		journal.checkRise(t, name)
-	}
+	p.checkSteady("at the end", steady, last)
 }
 
 // terms returns how often master i has begun to lead.

@@ -72,24 +72,28 @@ func TestSaveToRunning(t *testing.T) {
 	t.Logf("from a save to a running task: first %s, median %s, longest %s; goal: 1 s", first, took[len(took)/2], took[len(took)-1])
 }
 
+// gitServer serves the cell's repository, at /config/.git.
+func (c *cell) gitServer() http.Handler {
+	c.t.Helper()
+	out, err := exec.CommandContext(c.t.Context(), "git", "--exec-path").Output()
+	c.must(err)
+	return &cgi.Handler{
+		Path: filepath.Join(strings.TrimSpace(string(out)), "git-http-backend"),
+		Env:  append(os.Environ(), "GIT_PROJECT_ROOT="+c.dir, "GIT_HTTP_EXPORT_ALL=1", "GIT_CONFIG_GLOBAL=/dev/null"),
+	}
+}
+
 // TestOverTheNetwork has a cell follow a repository behind https: a commit
 // becomes a process; while the token is refused and while the server is away
 // tasks run on; a new token is used without a restart.
 func TestOverTheNetwork(t *testing.T) {
 	t.Parallel()
-	out, err := exec.Command("git", "--exec-path").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
 	c := prepare(t)
 	c.initRepo()
 	var token atomic.Value
 	token.Store("t0ken-one")
 	var away atomic.Bool
-	backend := &cgi.Handler{
-		Path: filepath.Join(strings.TrimSpace(string(out)), "git-http-backend"),
-		Env:  append(os.Environ(), "GIT_PROJECT_ROOT="+c.dir, "GIT_HTTP_EXPORT_ALL=1", "GIT_CONFIG_GLOBAL=/dev/null"),
-	}
+	backend := c.gitServer()
 	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		switch _, got, _ := req.BasicAuth(); {
 		case away.Load():

@@ -18,14 +18,13 @@ import (
 	"testing"
 	"time"
 
-	"go.etcd.io/etcd/client/pkg/v3/transport"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
 )
 
-// Certs writes ca.pem, and a certificate for loopback with its key, which
-// serves members and clients; it returns the directory.
-func Certs(t *testing.T) string {
+// Certs writes ca.pem, and a certificate for loopback and further addresses with its
+// key, which serves members and clients; it returns the directory.
+func Certs(t *testing.T, addresses ...net.IP) string {
 	t.Helper()
 	dir := t.TempDir()
 	write := func(name, kind string, der []byte) {
@@ -52,7 +51,7 @@ func Certs(t *testing.T) string {
 	must(err)
 	leaf := &x509.Certificate{
 		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "member"}, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature,
+		IPAddresses: append(addresses, net.IPv4(127, 0, 0, 1)), KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	der, err = x509.CreateCertificate(rand.Reader, leaf, ca, own.Public(), key)
@@ -93,10 +92,6 @@ func Start(t *testing.T, n int) *Cluster {
 	var peers []string
 	var members []*embed.Etcd
 	cfgs := make([]*embed.Config, n)
-	secure := transport.TLSInfo{
-		CertFile: filepath.Join(c.Certs, "cert.pem"), KeyFile: filepath.Join(c.Certs, "key.pem"),
-		TrustedCAFile: filepath.Join(c.Certs, "ca.pem"), ClientCertAuth: true,
-	}
 	for i := range cfgs {
 		cfg := embed.NewConfig()
 		cfg.Name, cfg.Dir = fmt.Sprint("m", i), t.TempDir()
@@ -106,7 +101,7 @@ func Start(t *testing.T, n int) *Cluster {
 		client, peer := loopbackURL(t), loopbackURL(t)
 		cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
 		cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
-		cfg.ClientTLSInfo, cfg.PeerTLSInfo = secure, secure
+		cfg.ClientTLSInfo, cfg.PeerTLSInfo = secure(c.Certs), secure(c.Certs)
 		peers = append(peers, cfg.Name+"="+peer.String())
 		c.URLs = append(c.URLs, client.String())
 		cfgs[i] = cfg
