@@ -24,7 +24,7 @@ RESULTS      ?=
 PROFILES     ?=
 LATER        ?=
 
-.PHONY: help build demo test race lint fuzz bench bench-cell sim mutants chaos chaos-cell chaos-agent hogs user vm vm-systemd generate generated check nightly clean
+.PHONY: help build demo test race lint fuzz bench bench-cell sim mutants chaos chaos-cell chaos-agent e2e hogs user vm vm-systemd generate generated check nightly clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -40,7 +40,7 @@ LONGEST := ./nodeagent/loop ./cmd/internal/e2e ./nodeagent/runtime ./cmd/muster
 # What make chaos does for longer; LATER=chaos leaves it to that.
 CHAOS := ^Test(Chaos|Storm|MasterKilled|AgentStopped|RandomKills)$$
 test: ## run the tests
-	$(GOTEST) $(if $(filter chaos,$(LATER)),-skip '$(CHAOS)') $(LONGEST) ./...
+	$(GOTEST) -timeout 20m $(if $(filter chaos,$(LATER)),-skip '$(CHAOS)') $(LONGEST) ./...
 
 # The cores themselves have no goroutine and share nothing (cmd/internal/rules), and under
 # the detector their properties took most of the time; who calls them is here.
@@ -95,6 +95,11 @@ chaos-cell: # its tests wait most of the time, so all run at once
 chaos-agent:
 	go test -count=1 -v -run '$(CHAOS)' ./cmd/muster-agent -agent.kills $(AGENTKILLS)
 
+# Of the first four make test plays a third.
+FAULTS := ^Test(Faults|Failpoints|FailpointsOfCluster|RollingUpgrade|ClusterLost|Restore|TwoMasters|SlowStore|SlowDisk|FullDisk|AgentStopped)$$
+e2e: ## do real faults to cells of processes: all scenarios, failpoints, upgrades and drills of docs/operations.md, as root
+	go test -count=1 -v -timeout 60m -parallel 2 -run '$(FAULTS)' ./cmd/internal/e2e -e2e.whole -e2e.faultkills 5 -e2e.passages 5
+
 user: ## run the node agent's tests as an ordinary user
 	.ci/user || [ $$? = 77 ]
 
@@ -123,7 +128,7 @@ check: ## everything that CI checks, one after the other
 	done
 
 nightly: ## everything that takes long, in full: more than CI runs, some hours
-	@for target in check 'race RACE=./reconciler' 'fuzz FUZZTIME=60s' 'sim SEEDS=400' 'mutants HUNTS=3' chaos hogs vm vm-systemd bench; do \
+	@for target in check 'race RACE=./reconciler' 'fuzz FUZZTIME=60s' 'sim SEEDS=400' 'mutants HUNTS=3' chaos e2e hogs vm vm-systemd bench; do \
 		start=$$(date +%s); echo "== make $$target"; $(MAKE) --no-print-directory $$target || exit 1; \
 		echo "== make $$target: $$(($$(date +%s) - start)) s"; \
 	done
