@@ -51,6 +51,7 @@ type Host struct {
 	lacks      Lacks
 	room       room
 	processes  processTables
+	netlink    netlinkBuffers
 }
 
 // New finds out what this machine has. It makes the cgroup that holds the tasks',

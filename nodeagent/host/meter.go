@@ -46,6 +46,8 @@ type Meter struct {
 	above int      // a process above all of the task's
 	disk  bool     // its use of the disk can be bounded, so waits for that count
 	table func() processTable
+	// netlink returns what waits in netlink sockets, by inode; nil if it is not much.
+	netlink func() map[uint64]int64
 
 	mu      sync.Mutex // guards what follows
 	sources []source
@@ -211,6 +213,9 @@ func (m *Meter) Usage() (schema.Usage, bool) {
 	c := m.measure(sampling)
 	if c.processes == 0 {
 		return schema.Usage{}, false
+	}
+	if of := m.netlink(); of != nil {
+		c.ram += heldInNetlink(m.PIDs(), of)
 	}
 	u := schema.Usage{
 		At: c.at, RAMBytes: c.ram, CacheBytes: c.cache, Processes: c.processes, OOMKills: c.oomKills, Note: m.note(),

@@ -28,6 +28,7 @@ const attemptArg = "attempt"
 // attempts return nil if they have escaped.
 var attempts = map[string]func(args []string) error{
 	"hoard":  hoard,
+	"pile":   pile,
 	"signal": func(a []string) error { return unix.Kill(number(a[0]), 0) },
 	"ptrace": func(a []string) error {
 		goruntime.LockOSThread()

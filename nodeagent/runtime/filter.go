@@ -10,6 +10,7 @@ import (
 
 	"github.com/elastic/go-seccomp-bpf"
 	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
 
 	"github.com/musterhq/muster/nodeagent/host"
 )
@@ -39,13 +40,22 @@ func lowerHalf(argument int) bpf.Instruction {
 	return bpf.LoadAbsolute{Off: at, Size: 4}
 }
 
-// only allows sockets of these kinds.
-func only(families []uint32) verdict {
-	v := verdict{lowerHalf(0)}
-	for i, f := range families {
-		v = append(v, bpf.JumpIf{Cond: bpf.JumpEqual, Val: f, SkipTrue: uint8(len(families) - i)})
+// sockets allows sockets of these families, and netlink ones of these protocols.
+func sockets(families, netlink []uint32) verdict {
+	return slices.Concat(
+		verdict{lowerHalf(0), bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.AF_NETLINK, SkipTrue: uint8(1 + len(netlink) + 2)}},
+		verdict{lowerHalf(2)}, only(netlink, noProtocol), // this and what it answers is left out for the others
+		only(families, noFamily),
+	)
+}
+
+// only allows what is loaded if it is one of list.
+func only(list []uint32, no seccomp.Action) verdict {
+	var v verdict
+	for i, f := range list {
+		v = append(v, bpf.JumpIf{Cond: bpf.JumpEqual, Val: f, SkipTrue: uint8(len(list) - i)})
 	}
-	return slices.Concat(v, returns(noFamily), returns(seccomp.ActionAllow))
+	return slices.Concat(v, returns(no), returns(seccomp.ActionAllow))
 }
 
 // noProjects keeps tasks from giving their files to another project, or to none, which

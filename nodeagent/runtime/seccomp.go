@@ -36,18 +36,25 @@ var peeking = []string{"ptrace", "process_vm_readv", "process_vm_writev", "kcmp"
 const newNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC |
 	unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET
 
-// families are the kinds of socket that tasks can have: unix, the internet's and
-// netlink, with which libraries ask for addresses. Of others the buffers are not
-// counted as the task's, nor bounded (vsock), or they have faults more often than
-// users (alg, tipc, can).
-var families = []uint32{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6, unix.AF_NETLINK}
+// families are the kinds of socket that tasks can have beside netlink: unix and the
+// internet's. Of others the buffers are not counted as the task's, nor bounded (vsock), or
+// they have faults more often than users (alg, tipc, can).
+var families = []uint32{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6}
+
+// netlink are the protocols of netlink that tasks can speak: those by which libraries ask
+// for addresses, and ss for sockets. Others are for who administers a machine
+// (netfilter, xfrm, audit), tell of its devices (uevent), or are between processes
+// (usersock); their buffers are nobody's memory.
+var netlink = []uint32{unix.NETLINK_ROUTE, unix.NETLINK_SOCK_DIAG}
 
 // What is answered to a call that is refused: by EPERM, as a kind of socket that the
 // kernel has not, and as a system call that the kernel has not.
 const (
 	refused  = seccomp.ActionErrno | seccomp.Action(unix.EPERM)
 	noFamily = seccomp.ActionErrno | seccomp.Action(unix.EAFNOSUPPORT)
-	notThere = seccomp.ActionErrno | seccomp.Action(unix.ENOSYS)
+	// noProtocol is as netlink answers to a protocol that the kernel has not.
+	noProtocol = seccomp.ActionErrno | seccomp.Action(unix.EPROTONOSUPPORT)
+	notThere   = seccomp.ActionErrno | seccomp.Action(unix.ENOSYS)
 )
 
 // Where struct seccomp_data has the number of the call, its architecture, and its
@@ -84,8 +91,11 @@ func seccompFilter(alone bool) ([]byte, error) {
 		// Its flags are behind a pointer, where no filter sees them: whoever
 		// calls it falls back to clone.
 		"clone3": returns(notThere),
-		"socket": only(families), "socketpair": only(families),
-		"ioctl": noProjects(),
+		"socket": sockets(families, netlink), "socketpair": sockets(families, netlink),
+		// The first process of its pid namespace is the keeper's, with its user where the
+		// agent is no root.
+		"prlimit64": judged(0, bpf.JumpIf{Cond: bpf.JumpEqual, Val: 1}, seccomp.ActionAllow, refused),
+		"ioctl":     noProjects(),
 	} {
 		if n, ok := native.SyscallNames[name]; ok {
 			rules[uint32(n)] = v

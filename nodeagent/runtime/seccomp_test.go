@@ -13,10 +13,11 @@ import (
 
 // What a filter can answer (linux/seccomp.h).
 const (
-	allow  = 0x7fff0000
-	refuse = 0x00050000 | int(unix.EPERM)
-	absent = 0x00050000 | int(unix.ENOSYS)
-	noKind = 0x00050000 | int(unix.EAFNOSUPPORT)
+	allow   = 0x7fff0000
+	refuse  = 0x00050000 | int(unix.EPERM)
+	absent  = 0x00050000 | int(unix.ENOSYS)
+	noKind  = 0x00050000 | int(unix.EAFNOSUPPORT)
+	noProto = 0x00050000 | int(unix.EPROTONOSUPPORT)
 )
 
 func decode(filter []byte) (program []bpf.Instruction) {
@@ -91,7 +92,17 @@ func TestFilter(t *testing.T) {
 		{"process_vm_readv", nil, allow, refuse},
 		{"socket", []uint64{unix.AF_UNIX}, allow, allow},
 		{"socket", []uint64{unix.AF_INET6, unix.SOCK_STREAM}, allow, allow},
-		{"socket", []uint64{unix.AF_NETLINK, unix.SOCK_RAW}, allow, allow},
+		{"socket", []uint64{unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_ROUTE}, allow, allow},
+		{"socket", []uint64{unix.AF_NETLINK, unix.SOCK_DGRAM, unix.NETLINK_SOCK_DIAG}, allow, allow},
+		{"socket", []uint64{unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_USERSOCK}, noProto, noProto},
+		{"socket", []uint64{unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_KOBJECT_UEVENT}, noProto, noProto},
+		{"socket", []uint64{unix.AF_NETLINK, unix.SOCK_RAW, 1<<32 | unix.NETLINK_NETFILTER}, noProto, noProto},
+		{"socket", []uint64{1<<32 | unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_GENERIC}, noProto, noProto},
+		{"socket", []uint64{unix.AF_INET, unix.SOCK_RAW, 255}, allow, allow}, // which takes a capability
+		{"prlimit64", []uint64{0, unix.RLIMIT_NOFILE}, allow, allow},
+		{"prlimit64", []uint64{2, unix.RLIMIT_NOFILE}, allow, allow},
+		{"prlimit64", []uint64{1, unix.RLIMIT_NOFILE}, refuse, refuse},
+		{"prlimit64", []uint64{1<<32 | 1, unix.RLIMIT_NOFILE}, refuse, refuse},
 		{"socket", []uint64{unix.AF_VSOCK, unix.SOCK_STREAM}, noKind, noKind},
 		{"socket", []uint64{unix.AF_ALG}, noKind, noKind},
 		{"socket", []uint64{unix.AF_UNSPEC}, noKind, noKind},

@@ -1,10 +1,12 @@
 package runtime_test
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -73,5 +75,47 @@ func TestSocketBuffers(t *testing.T) {
 	e := wait(t, p) // v2 may kill for it
 	if what := said(t, dir); !e.OOM && !strings.HasSuffix(what, " bytes were kept\n") {
 		t.Errorf("with a limit of %d bytes: %v, %q", limit, e, what)
+	}
+}
+
+// pile fills netlink sockets with answers of the kernel, which it does not read, and says
+// when it is done.
+func pile([]string) error {
+	const sockets = 300
+	// struct nlmsghdr of an unknown type, which asks for an acknowledgement.
+	request := make([]byte, unix.SizeofNlMsghdr)
+	binary.NativeEndian.PutUint32(request, uint32(len(request)))
+	binary.NativeEndian.PutUint16(request[4:], 0x7fff)
+	binary.NativeEndian.PutUint16(request[6:], unix.NLM_F_REQUEST|unix.NLM_F_ACK)
+	for range sockets {
+		fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
+		if err != nil {
+			return err
+		}
+		for range 1000 {
+			if err := unix.Sendto(fd, request, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+				break // it is full
+			}
+		}
+	}
+	fmt.Println("piled")
+	time.Sleep(time.Hour)
+	return nil
+}
+
+// TestNetlinkBuffers: what a task leaves in netlink sockets, which no cgroup counts, is in
+// the memory that it is seen to use.
+func TestNetlinkBuffers(t *testing.T) {
+	t.Parallel()
+	needRoot(t)
+	v := newVictims(t)
+	p, dir := v.m.start(assignment(1, v.exe, attemptArg, "pile"))
+	says(t, dir, "piled")
+	u, ok := p.Usage()
+	if !ok || u.RAMBytes < 300*100<<10 {
+		t.Errorf("%d bytes of memory are seen, want those of 300 full sockets", u.RAMBytes)
+	}
+	if left := end(t, p); left.Signal != "SIGTERM" && left.Signal != "SIGKILL" {
+		t.Errorf("ended by %v", left)
 	}
 }
