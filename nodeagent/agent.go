@@ -219,7 +219,7 @@ const longSleep = time.Hour
 // NewAgent returns an agent that begins at now with what was found.
 func NewAgent(cfg AgentConfig, found Found, now time.Time) *Agent {
 	a := &Agent{
-		cfg: cfg, info: cfg.Machine, epoch: found.Epoch, view: found.View, life: Life{Began: now, Refused: found.Refused},
+		cfg: cfg, info: cfg.Machine, epoch: found.Epoch, view: found.View, unsaved: unsaved{view: found.View}, life: Life{Began: now, Refused: found.Refused},
 		sticky: maps.Clone(found.Sticky),
 	}
 	if a.sticky == nil {
@@ -319,7 +319,7 @@ func (a *Agent) next(now time.Time) {
 		switch {
 		case len(a.plan.Actions) > 0:
 			x := a.plan.Actions[0]
-			if x.Kind == Start && a.insist() {
+			if x.Kind == Start && a.insist(x) {
 				return
 			}
 			a.plan.Actions = a.plan.Actions[1:]

@@ -177,6 +177,9 @@ func TestAgentStartsByStoredView(t *testing.T) {
 	d.assign(t, 2, a, b, c)
 	d.want(t, "it does not", "write view", "write view again",
 		"start u/b/0", "refused: no space left", "start u/c/0", "refused: no space left", "write assignment", "write end", "end u/b/0", "write assignment", "write end", "end u/c/0")
+	d.agent.Exited(incarnationOf(a.Task, 1, 1), &nodeagent.Incarnation{Exit: &schema.Exit{Code: 1}}, d.now)
+	d.now = d.now.Add(time.Minute)
+	d.want(t, "what the stored view asks for restarts", "write view again", "start u/a/0")
 }
 
 // TestAgentGoneDirectory: what was to be kept of a task whose directory has gone is given

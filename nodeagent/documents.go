@@ -73,6 +73,7 @@ func isTrouble(err error, kinds ...Trouble) bool {
 type unsaved struct {
 	list  []unsavedDocument // in the order in which they are to be written
 	retry time.Time
+	view  *View // what the disk has; nil: none
 	// insisted says that the view was handed out again in this turn, for a start.
 	insisted bool
 }
@@ -139,11 +140,21 @@ func (a *Agent) writeAgain(now time.Time) {
 	}
 }
 
-// insist hands out a view that is not on disk, once a turn, before something is started
-// by it. It reports whether it has.
-func (a *Agent) insist() bool {
+// unkept says why the view on disk does not ask for what x starts; nil: it does, or it
+// was not tried yet to write one that does. What an older view asks for starts again by
+// that, whatever has become of the newer ones.
+func (a *Agent) unkept(x Action) error {
+	if a.unsaved.view.Find(x.Task, x.Generation) != nil {
+		return nil
+	}
+	return a.unsaved.why(Document{Kind: ViewDocument})
+}
+
+// insist hands out a view that is not on disk, once a turn, before x is started if the
+// view that is there does not ask for it. It reports whether it has.
+func (a *Agent) insist(x Action) bool {
 	view := Document{Kind: ViewDocument}
-	if a.unsaved.insisted || a.unsaved.index(view) < 0 {
+	if a.unsaved.insisted || a.unsaved.index(view) < 0 || a.unsaved.view.Find(x.Task, x.Generation) != nil {
 		return false
 	}
 	a.unsaved.insisted = true
@@ -163,7 +174,10 @@ func (a *Agent) Stored(w Write, err error, now time.Time) (others bool) {
 		return true
 	case err == nil:
 		a.unsaved.remove(w.Document)
-		if w.Kind == AssignmentDocument && g != nil {
+		switch {
+		case w.Kind == ViewDocument:
+			a.unsaved.view = a.view
+		case w.Kind == AssignmentDocument && g != nil:
 			g.Written = true
 		}
 		return true

@@ -129,7 +129,7 @@ func (a *Agent) act(x Action, now time.Time) {
 		if _, ok := a.sticky[x.Task]; !ok && x.Assignment.Job.Task.Sticky.Has() {
 			a.sticky[x.Task] = time.Time{} // the start makes it
 		}
-		g.Clearing, out.InUse, out.Unkept = x.Clear, a.holder(g), a.unsaved.why(Document{Kind: ViewDocument})
+		g.Clearing, out.InUse, out.Unkept = x.Clear, a.holder(g), a.unkept(x)
 	case Term:
 		// Who stops it is on disk before the task can see the signal, so that an agent
 		// which comes after knows it. The signal does not wait for a disk that refuses
