@@ -67,8 +67,8 @@ func (w *World) check() {
 }
 
 // checkTwice: a generation has one process at most, at any time.
-func (w *World) checkTwice(r *run) {
-	if w.oracle.closed[r.of.assignment.Generation] {
+func (w *World) checkTwice(m *machine, r *run) {
+	if by, ok := w.oracle.closed[r.of.assignment.Generation]; ok && (by == nil || by == m.agent) {
 		w.violate("task %s generation %d runs again, and its machine has said that it has ended", r.of.assignment.Task, r.of.assignment.Generation)
 	}
 	for _, m := range w.machines {

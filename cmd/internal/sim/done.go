@@ -11,8 +11,14 @@ func (w *World) checkEnds(m *machine, r *schema.Report) {
 		if t.End == nil {
 			continue
 		}
-		w.oracle.closed[t.Generation] = true
-		if g := m.disk.find(t.Task, t.Generation); g != nil && g.end == nil && !m.disk.refused[file(g.ref(), "end.json")] {
+		g := m.disk.find(t.Task, t.Generation)
+		if g == nil || g.end != nil {
+			w.oracle.closed[t.Generation] = nil
+			continue
+		}
+		// An agent that comes after does not know of it.
+		w.oracle.closed[t.Generation] = m.agent
+		if !m.disk.refused[file(g.ref(), "end.json")] {
 			w.violate("%s says that task %s generation %d has ended (%s), and has not written down that it did", m.name, t.Task, t.Generation, t.End)
 		}
 	}

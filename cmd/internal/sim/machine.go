@@ -190,7 +190,7 @@ func (w *World) begin(m *machine, r *run) {
 	m.alive = append(m.alive, r)
 	m.wakeBy(cmp.Or(r.due, m.next))
 	m.moved = true
-	w.checkTwice(r)
+	w.checkTwice(m, r)
 	w.checkTwin(m, r)
 	w.checkBegin(m, r)
 	w.note("%s starts %s generation %d incarnation %d as pid %d", m.name, a.Task.Short(), a.Generation, r.number, r.pid)

@@ -183,10 +183,12 @@ func (w *World) masterStep() error {
 	return nil
 }
 
-// hangUp tells the master of a connection that has ended.
+// hangUp tells the master of a connection that has ended: also when its machine came
+// back without its disk before the master could look.
 func (w *World) hangUp(machine *machine) {
 	m := w.master
-	if epoch, ok := m.epochs[machine.name]; ok && (machine.link.lost || machine.agent == nil && machine.open(w.now)) {
+	over := (machine.agent == nil || w.contested(machine)) && machine.open(w.now)
+	if epoch, ok := m.epochs[machine.name]; ok && (machine.link.lost || over) {
 		m.Leave(machine.name, epoch)
 		delete(m.epochs, machine.name)
 		delete(m.told, machine.name)

@@ -36,7 +36,7 @@ type oracle struct {
 	unseen   unseen
 	losses   losses
 	epochs   map[string]uint64        // the last that each machine was given
-	closed   map[uint64]bool          // generations of which their machine has said that they ended
+	closed   map[uint64]*agent        // generations of which their machine has said that they ended, and which agent knows so only; nil: it is on disk
 	ended    map[uint64]bool          // generations of batch tasks whose run has exited with 0
 	again    map[schema.TaskName]bool // finished after the snapshot that the store was put back to
 	unknown  map[uint64]bool          // generations that ran then, which the store may know nothing of
@@ -54,7 +54,7 @@ type failure struct {
 func newOracle() oracle {
 	return oracle{
 		durable: &model.State{}, good: map[string]*schema.Package{}, heard: map[string]time.Time{}, finished: map[schema.TaskName]uint64{}, failed: map[schema.TaskName]failure{},
-		rollouts: map[schema.JobName]*rollout{}, proven: map[schema.JobName]map[string]bool{}, restarts: map[string]*restarted{}, written: map[uint64]time.Time{}, closed: map[uint64]bool{}, ended: map[uint64]bool{}, again: map[schema.TaskName]bool{}, unknown: map[uint64]bool{}, later: map[string][]byte{}, losses: losses{since: map[string]time.Time{}, held: map[string]time.Time{}}, joined: map[string]time.Time{}, cordoned: map[string]uint64{}, stops: map[schema.JobName][]time.Time{}, epochs: map[string]uint64{}, packages: map[schema.Digest]bool{}, data: map[schema.Digest]*schema.Job{},
+		rollouts: map[schema.JobName]*rollout{}, proven: map[schema.JobName]map[string]bool{}, restarts: map[string]*restarted{}, written: map[uint64]time.Time{}, closed: map[uint64]*agent{}, ended: map[uint64]bool{}, again: map[schema.TaskName]bool{}, unknown: map[uint64]bool{}, later: map[string][]byte{}, losses: losses{since: map[string]time.Time{}, held: map[string]time.Time{}}, joined: map[string]time.Time{}, cordoned: map[string]uint64{}, stops: map[schema.JobName][]time.Time{}, epochs: map[string]uint64{}, packages: map[schema.Digest]bool{}, data: map[schema.Digest]*schema.Job{},
 	}
 }
 

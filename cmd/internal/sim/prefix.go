@@ -219,7 +219,13 @@ func (p *prefix) taskWhole(job schema.JobName, t *schema.TaskRecord) error {
 		return nil
 	}
 	r := p.jobs[job]
-	if before := p.was.jobs[job]; t.Data == r.Admitted || t.Data == r.Good || before != nil && t.Data == before.Good {
+	if t.Data == r.Admitted || t.Data == r.Good {
+		return nil
+	}
+	// A step changes in place what it can before it admits other data, which then does not
+	// reach what stops or has to be replaced.
+	before, goesOn := p.was.jobs[job], was != nil && was.Generation == t.Generation
+	if before != nil && (t.Data == before.Good || goesOn && t.Data == before.Admitted) {
 		return nil
 	}
 	return fmt.Errorf("task %s is given data %s, which its job was not admitted with", task, t.Data)

@@ -58,13 +58,16 @@ func (w *World) restarts(a Action) bool {
 	return true
 }
 
-// endRestart cancels a restart.
+// endRestart cancels a restart: that of a job with those of its tasks.
 func (w *World) endRestart(name string) bool {
-	if _, err := w.master.CancelRestart(name, "somebody", w.clock.read(w.now)); err != nil {
+	answer, err := w.master.CancelRestart(name, "somebody", w.clock.read(w.now))
+	if err != nil {
 		return false
 	}
-	if x := w.oracle.restarts[name]; x != nil {
-		x.unsure = true
+	for i := range answer.Was {
+		if x := w.oracle.restarts[answer.Was[i].Name]; x != nil {
+			x.unsure = true
+		}
 	}
 	w.asked()
 	return true
