@@ -162,9 +162,10 @@ func (s *restore) takeOver(job schema.JobName, digest schema.Digest) bool {
 
 // forgotten ends a generation of the snapshot that its machine, which was heard,
 // does not hold any more: it has ended since, and is not run a second time under
-// its number.
+// its number. One that was given since the restore, by a master that died before all it
+// decided was stored, its machine does not have yet.
 func (s *restore) forgotten(job schema.JobName, t schema.TaskRecord) {
-	if t.Machine == "" || !s.Observed.Heard(t.Machine) || s.Said(job, &t).TaskStatus != nil {
+	if t.Machine == "" || t.Generation > s.Base.Restored.Floor || !s.Observed.Heard(t.Machine) || s.Said(job, &t).TaskStatus != nil {
 		return
 	}
 	s.end(job, t, schema.Cause{
