@@ -75,12 +75,13 @@ func (s *systems) goesOn(job schema.JobName, t *schema.TaskRecord) bool {
 }
 
 // giveIndices gives each eligible machine without an index the lowest that is
-// free.
+// free. One that is declared gone gets none: it may have had one until a master died
+// while it forgot the machine.
 func (s *systems) giveIndices(name schema.JobName, eligible []string, home map[string]bool) {
 	have := s.Tasks(name)
 	next := 0
 	for _, machine := range eligible {
-		if home[machine] || s.GivenUp(machine) || s.Closed(machine) {
+		if home[machine] || s.GivenUp(machine) || s.Closed(machine) || s.DeclaredGone(machine) {
 			continue
 		}
 		for len(have) > 0 && have[0].Index == next {

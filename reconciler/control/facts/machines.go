@@ -77,7 +77,7 @@ func (f *Facts) survey(name string) {
 		Name: name, Domain: d.Attributes[f.Desired.Policy.Loss().Domain], Forgotten: r.Forgotten,
 		Quiet: max(0, f.Observed.Silence(r, f.Now)), Lost: health == model.HealthLost,
 	}
-	if d.Gone != nil && !r.Spoke {
+	if f.DeclaredGone(name) {
 		if q.Quiet >= model.SilentAfter {
 			q.Gone = d.Gone
 		} else {
@@ -143,6 +143,11 @@ func (f *Facts) MachineSpec(name string) *intent.MachineSpec {
 // Closed reports whether a machine shall get nothing new.
 func (f *Facts) Closed(machine string) bool {
 	return f.Base.Machines[machine] != nil && f.MachineSpec(machine).Closed()
+}
+
+// DeclaredGone reports whether a machine is declared gone, and has not spoken since.
+func (f *Facts) DeclaredGone(machine string) bool {
+	return f.MachineSpec(machine).Gone != nil && !f.Machine(machine).Spoke
 }
 
 // GivenUp reports whether a machine was given up and has not returned.
