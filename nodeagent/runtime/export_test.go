@@ -33,5 +33,8 @@ var Filter = seccompFilter
 // Cgroups returns the cgroups of p.
 func (p *Process) Cgroups() []string { return p.handle.Spec.Cgroups }
 
+// LogLimits is how much of a task's output is kept.
+var LogLimits = logLimits
+
 // Denied are the system calls that no task may make, whatever the arguments.
 var Denied = denied

@@ -9,10 +9,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/musterhq/muster/nodeagent/host"
 	"github.com/musterhq/muster/nodeagent/keeper"
-	"github.com/musterhq/muster/nodeagent/logfile"
 	"github.com/musterhq/muster/schema"
 )
 
@@ -125,9 +125,8 @@ func (r *Runtime) prepare(dir string, a *schema.Assignment) (*keeper.Spec, error
 		Boot: r.host.Boot(), Command: a.Command(), Env: environment(a, p.Work, work, tmp), Dir: work,
 		Mark: markVariable + "=" + p.Work, OOMScoreAdj: oomScore(a.Job), WholeCores: a.Job.Task.Resources.WholeCores, Filter: r.sees.isolation.filter,
 	}
-	if l := a.Job.Task.Logs; l != nil {
-		spec.Logs = logfile.Limits{MaxBytes: l.MaxBytes, Files: l.Files}
-	}
+	logs, lessLogs := logLimits(&a.Job.Task)
+	spec.Logs = logs
 	user, err := r.user(a.Task.User)
 	if err != nil {
 		return nil, err
@@ -143,7 +142,7 @@ func (r *Runtime) prepare(dir string, a *schema.Assignment) (*keeper.Spec, error
 		return nil, err
 	}
 	files, note := r.host.Devices(a.Devices)
-	spec.Note = note
+	spec.Note = strings.Join(slices.DeleteFunc([]string{note, lessLogs}, func(s string) bool { return s == "" }), "; ")
 	if spec.Sandbox, err = r.sees.sandbox(&a.Job.Task, p, spec.User, files); err != nil {
 		return nil, err
 	}
