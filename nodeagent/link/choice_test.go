@@ -89,3 +89,40 @@ func TestReturn(t *testing.T) {
 	for <-sessions != "the first choice" {
 	}
 }
+
+// TestAnother: when a session with the first choice ends, whatever the reason, the next
+// one is with another master, since the first may hang.
+func TestAnother(t *testing.T) {
+	t.Parallel()
+	var masters []string
+	sessions, over := make(chan string), make(chan struct{})
+	for range 2 {
+		var own string
+		own = serve(t, func(stream linkpb.Link_SessionServer) error {
+			if err := stream.Send(welcome(1)); err != nil {
+				return err
+			}
+			select {
+			case sessions <- own:
+			case <-stream.Context().Done():
+			}
+			select {
+			case <-over:
+			case <-stream.Context().Done():
+			}
+			return status.Error(codes.Unavailable, "it ends")
+		})
+		masters = append(masters, own)
+	}
+	order := rank("m1", masters)
+	run(t, Config{
+		Dial: masters[0], Others: masters[1:], Agent: &fake{}, Log: slog.New(slog.DiscardHandler),
+		Backoff: Backoff{Min: time.Millisecond, Max: time.Millisecond, Return: time.Hour},
+	})
+	for i, want := range []string{order[0], order[1], order[0]} {
+		if got := <-sessions; got != want {
+			t.Fatalf("session %d is with %s, want %s of %q", i, got, want, order)
+		}
+		over <- struct{}{}
+	}
+}

@@ -205,7 +205,7 @@ func (c *Client) Run(ctx context.Context) error {
 		case held == 0:
 			c.at, failed = (c.at+1)%len(c.masters), failed+1
 		case !errors.Is(err, errAgain):
-			c.at = 0 // whichever it was: the machine's own order is what spreads machines
+			c.at = c.after(err)
 			fallthrough
 		default:
 			trouble, failed = outage{}, 0
@@ -233,6 +233,16 @@ func (c *Client) Run(ctx context.Context) error {
 		case <-time.After(wait/2 + mathrand.N(wait/2+1)):
 		}
 	}
+}
+
+// after returns the index of the master to try first when a session has ended.
+func (c *Client) after(err error) int {
+	// Whichever it was with, the machine's own order is what spreads machines. But a
+	// master that hangs takes connections, so it costs 20 s to try the same one again.
+	if c.at == 0 && !errors.Is(err, errReturn) {
+		return 1 % len(c.masters)
+	}
+	return 0
 }
 
 // outage is a time without a link.
