@@ -26,3 +26,7 @@ func Converged(in DescribeInput, first schema.JobName) (yes bool, waits schema.J
 	d.machines()
 	return !d.waits(), schema.JobName{}
 }
+
+// waits reports whether anything but a job keeps the cell from being converged, as far
+// as it has been described.
+func (d *describer) waits() bool { return len(d.status.waitingFor(nil, nil)) > 0 }

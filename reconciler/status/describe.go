@@ -86,31 +86,19 @@ func (d *describer) facts() *facts.Facts {
 	return d.asked
 }
 
-// waits reports whether anything was found that waits.
-func (d *describer) waits() bool { return len(d.status.Waiting) > 0 }
-
-func (d *describer) waiting(message string) {
-	d.status.Waiting = append(d.status.Waiting, message)
-}
-
 // wait adds to what the cell waits for.
 func (d *describer) wait(kind WaitKind, name, message string) {
 	d.status.Waits = append(d.status.Waits, Wait{kind, name, message})
-	d.waiting(message)
 }
 
-// repository tells what of the repository is not in force.
+// repository adds the parts of the newest commit that are not in force.
 func (d *describer) repository() {
 	s := d.in.State
-	if d.status.Source != "" {
-		d.waiting(repositoryWaits(d.status.Source))
-	}
 	if w := d.status.unapplied(); w != nil {
 		d.wait(w.Kind, w.Name, w.Message)
 	}
 	if ds := s.Head.Unread; len(ds) > 0 {
 		d.status.Unread = &UnreadCommit{intent.ReasonOf(ds), ds, "correct it, check with `muster validate`, and commit; everything keeps running with the previous commit until then"}
-		d.waiting(d.status.Unread.waiting())
 	}
 	for _, dir := range slices.Sorted(maps.Keys(s.Head.Stale)) {
 		ds := s.Head.Stale[dir]
@@ -119,11 +107,9 @@ func (d *describer) repository() {
 			Next: fmt.Sprintf("correct it, check with `muster validate`, and commit; %s runs its last good version until then", dir),
 		}
 		d.status.Stale = append(d.status.Stale, p)
-		d.waiting(p.waiting())
 	}
 	for i := range d.status.Held {
 		h := &d.status.Held[i]
-		d.waiting(h.Waiting())
 		for _, job := range h.Jobs {
 			d.kept[job] = h.Name.String()
 		}
@@ -139,7 +125,6 @@ func (d *describer) repository() {
 			Machines: heals.Machines, Until: heals.At,
 		}
 		d.status.Rejected = append(d.status.Rejected, r)
-		d.waiting(r.waiting())
 	}
 	if len(s.Head.Packages) > 0 && len(intent.TenantsOf(s.HeadPackages())) == 0 {
 		d.status.Notes = append(d.status.Notes, intent.NoTenants.Message)
@@ -150,9 +135,6 @@ func (d *describer) repository() {
 		d.wait(WaitRestore, "", text)
 	}
 	d.status.Losses = append(d.status.Losses, d.in.Last.Holding...)
-	for i := range d.status.Losses {
-		d.waiting(d.status.Losses[i].Waiting())
-	}
 }
 
 // describe tells of a job and its tasks.

@@ -31,7 +31,6 @@ type jobPart struct {
 	basis jobBasis
 	// cacheable says that it is a function of its basis, and of what its machines said.
 	cacheable bool
-	waits     string // what it adds to Waiting; "" if it is as desired
 	loads     []machineLoad
 	only      string // the machine on which alone it crashes; "" if there is none
 	// remarks are the tasks that are as desired, and have a reason all the same: what
@@ -103,7 +102,8 @@ func (k *Describer) Describe(in DescribeInput) *Snapshot {
 		}
 	}
 	d.machines()
-	d.status.Converged = !d.waits()
+	d.status.Waiting = d.status.waitingFor(d.parts, nil)
+	d.status.Converged = len(d.status.Waiting) == 0
 	d.status.Blocked = d.status.blockers(func(string) bool { return true })
 	return &Snapshot{brief: &d.status, parts: d.parts, machines: d.machine}
 }
@@ -251,9 +251,6 @@ func (d *describer) basisOfMachine(name string) machineBasis {
 func (d *describer) add(p *jobPart) {
 	d.parts = append(d.parts, &p.Part)
 	d.status.Jobs = append(d.status.Jobs, *p.Job)
-	if p.waits != "" {
-		d.waiting(p.waits)
-	}
 	if p.only != "" {
 		d.alone[p.only] = append(d.alone[p.only], p.Job.Name)
 	}

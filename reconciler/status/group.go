@@ -41,7 +41,7 @@ func (g Group) Of(s *Snapshot) (*Snapshot, error) {
 	for _, p := range g.candidates(s) {
 		if g.Picks(p) || rejected[p.Job.Name] && g.namesPart(p) {
 			picked[p.Job.Name] = true
-			out.parts = append(out.parts, &Part{p.Job, keep(p.Tasks, g.holds)})
+			out.parts = append(out.parts, &Part{p.Job, keep(p.Tasks, g.holds), p.waits})
 			n.Jobs = append(n.Jobs, *p.Job)
 		}
 	}
@@ -75,9 +75,9 @@ func (g Group) Of(s *Snapshot) (*Snapshot, error) {
 		if w := n.unapplied(); w != nil {
 			n.Waits = append(n.Waits, *w)
 		}
-		n.Waiting = waitingFor(&n)
-		n.Converged = len(n.Waiting) == 0
 		dirs := dirsOf(&n)
+		n.Waiting = n.waitingFor(out.parts, dirs)
+		n.Converged = len(n.Waiting) == 0
 		n.Blocked = n.blockers(func(dir string) bool { return dirs[dir] })
 	}
 	out.brief = &n
@@ -187,45 +187,6 @@ func labelsInUse(s *Status) string {
 		return "no job has labels except the built-in ones: " + strings.Join([]string{schema.LabelUser, schema.LabelJob, schema.LabelKind, schema.LabelBand}, ", ")
 	}
 	return "labels in use: " + strings.Join(list, ", ")
-}
-
-// waitingFor returns what stands between the jobs of n and the newest commit.
-func waitingFor(n *Status) []string {
-	out := []string{}
-	if n.Source != "" {
-		out = append(out, repositoryWaits(n.Source))
-	}
-	for i := range n.Waits {
-		out = append(out, n.Waits[i].Message)
-	}
-	if n.Unread != nil {
-		out = append(out, n.Unread.waiting())
-	}
-	dirs := dirsOf(n)
-	rejected := map[string]bool{}
-	for i := range n.Stale {
-		if st := &n.Stale[i]; dirs[st.Dir] {
-			out = append(out, st.waiting())
-		}
-	}
-	for i := range n.Held {
-		out = append(out, n.Held[i].Waiting())
-	}
-	for i := range n.Suspended {
-		if x := &n.Suspended[i]; x.Waits != "" {
-			out = append(out, x.waiting())
-		}
-	}
-	for i := range n.Rejected {
-		rejected[n.Rejected[i].Job] = true
-		out = append(out, n.Rejected[i].waiting())
-	}
-	for i := range n.Jobs {
-		if j := &n.Jobs[i]; j.Reason != "" && !rejected[j.Name] {
-			out = append(out, j.waiting())
-		}
-	}
-	return out
 }
 
 // dirsOf returns the directories that declare the jobs of n.

@@ -20,6 +20,7 @@ type Snapshot struct {
 type Part struct {
 	Job   *JobStatus
 	Tasks []TaskStatus
+	waits string // what it adds to Waiting; "" if it is as desired
 }
 
 // SnapshotOf returns the snapshot that tells what s does. Tasks of a job that s does not
@@ -28,13 +29,23 @@ func SnapshotOf(s *Status) *Snapshot {
 	brief := *s
 	brief.Tasks = []TaskStatus{}
 	out := &Snapshot{brief: &brief}
+	rejected := map[string]bool{}
+	for i := range s.Rejected {
+		rejected[s.Rejected[i].Job] = true
+	}
+	waits := func(j *JobStatus) string {
+		if j.Reason == "" || rejected[j.Name] {
+			return ""
+		}
+		return j.waiting()
+	}
 	left := s.Tasks
 	part := func(j *JobStatus) {
 		n := 0
 		for n < len(left) && model.JobOf(left[n].Name) == j.Name {
 			n++
 		}
-		out.parts, left = append(out.parts, &Part{j, left[:n:n]}), left[n:]
+		out.parts, left = append(out.parts, &Part{Job: j, Tasks: left[:n:n], waits: waits(j)}), left[n:]
 	}
 	for i := range s.Jobs {
 		for len(left) > 0 && model.CompareNames(model.JobOf(left[0].Name), s.Jobs[i].Name) < 0 {

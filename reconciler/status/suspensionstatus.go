@@ -69,7 +69,6 @@ func (d *describer) suspended() {
 		}
 		if x.Waits = schema.ShortList(waits[x.Name]); x.Waits != "" {
 			x.Waits += schema.Verb(len(waits[x.Name]), " waits", " wait")
-			d.waiting(x.waiting())
 		}
 	}
 }

@@ -2,6 +2,7 @@ package status
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/musterhq/muster/reconciler/model"
 )
@@ -48,4 +49,56 @@ func (s *Status) allSuspended() bool {
 		}
 	}
 	return false
+}
+
+// waitingFor returns what keeps the cell, or a part of it, from being converged, one
+// message for each: the repository, the jobs of parts, suspensions, machines. With dirs
+// it is that of the jobs that these directories declare, else that of the cell.
+func (s *Status) waitingFor(parts []*Part, dirs map[string]bool) []string {
+	out := []string{}
+	if s.Source != "" {
+		out = append(out, repositoryWaits(s.Source))
+	}
+	out = s.messages(out, WaitNoCommit, WaitCompiling)
+	if s.Unread != nil {
+		out = append(out, s.Unread.waiting())
+	}
+	for i := range s.Stale {
+		if p := &s.Stale[i]; dirs == nil || dirs[p.Dir] {
+			out = append(out, p.waiting())
+		}
+	}
+	for i := range s.Held {
+		out = append(out, s.Held[i].Waiting())
+	}
+	for i := range s.Rejected {
+		out = append(out, s.Rejected[i].waiting())
+	}
+	out = s.messages(out, WaitRestore)
+	for i := range s.Losses {
+		if dirs == nil { // else the tasks that are unknown say so
+			out = append(out, s.Losses[i].Waiting())
+		}
+	}
+	for _, p := range parts {
+		if p.waits != "" {
+			out = append(out, p.waits)
+		}
+	}
+	for i := range s.Suspended {
+		if x := &s.Suspended[i]; x.Waits != "" {
+			out = append(out, x.waiting())
+		}
+	}
+	return s.messages(out, WaitDrain, WaitGone, WaitNoMachine)
+}
+
+// messages appends the messages of the waits of these kinds, in their order.
+func (s *Status) messages(out []string, kinds ...WaitKind) []string {
+	for i := range s.Waits {
+		if slices.Contains(kinds, s.Waits[i].Kind) {
+			out = append(out, s.Waits[i].Message)
+		}
+	}
+	return out
 }
