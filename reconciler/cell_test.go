@@ -172,12 +172,35 @@ func (c *cell) status() status.Status { return *c.snapshot().Whole() }
 // holds that against what is found out anew.
 func (c *cell) snapshot() *status.Snapshot {
 	s := c.describer.Describe(c.described())
-	if anew := status.Describe(c.described()); !reflect.DeepEqual(&anew, s.Whole()) {
-		want, _ := json.MarshalIndent(anew, "", " ")
+	fresh := status.Describe(c.described())
+	if !reflect.DeepEqual(&fresh, s.Whole()) {
+		want, _ := json.MarshalIndent(fresh, "", " ")
 		got, _ := json.MarshalIndent(s.Whole(), "", " ")
 		panic("what was described before has changed what is described:\n" + cmp.Diff(string(want), string(got)))
 	}
+	holdPart(s)
 	return s
+}
+
+// holdPart holds the part of s that is all of its jobs to the whole: it waits for what
+// the cell waits for, in the same order, and for nothing else.
+func holdPart(s *status.Snapshot) {
+	every, err := schema.ParseSelector(schema.LabelUser)
+	if err != nil {
+		panic(err)
+	}
+	part, err := status.Group{Selector: every}.Of(s)
+	if err != nil {
+		return // there is no job
+	}
+	whole := s.Brief().Waiting
+	for _, w := range part.Brief().Waiting {
+		i := slices.Index(whole, w)
+		if i < 0 {
+			panic(fmt.Sprintf("all jobs wait for %q, the cell for %q", part.Brief().Waiting, s.Brief().Waiting))
+		}
+		whole = whole[i+1:]
+	}
 }
 
 // join adds a machine with the given number of cores and GiB of memory.
