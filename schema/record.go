@@ -204,9 +204,9 @@ type BehindError struct {
 
 // Error says what the machine has seen, and on a second line what to do.
 func (e *BehindError) Error() string {
-	what := fmt.Sprintf("generation %d, and the store has given %d", e.Seen.Generation, e.Known.Generation)
+	what := fmt.Sprintf("generation %d, but the last one in the store is %d", e.Seen.Generation, e.Known.Generation)
 	if e.Seen.Epoch > e.Known.Epoch {
-		what = fmt.Sprintf("connection %d to this cell, and the store knows of %d", e.Seen.Epoch, e.Known.Epoch)
+		what = fmt.Sprintf("connection %d to this cell, but the last one in the store is %d", e.Seen.Epoch, e.Known.Epoch)
 	}
 	return WithHint(fmt.Sprintf("machine %s has seen %s: the store was lost or is older than the machine's state; its tasks keep running", e.Machine, what),
 		"stop the master and put the store back with `muster master restore SNAPSHOT`; to begin anew without one, stop the agent with SIGINT and remove its state directory; if that was made for another machine or cell, give the agent one of its own")

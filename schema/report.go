@@ -87,11 +87,11 @@ type TaskStatus struct {
 }
 
 // NoteStuck is the Note of a task that is Stuck.
-const NoteStuck = "it has not ended 10 s after SIGKILL: one of its processes hangs in the kernel, as on a disk or a network file system that does not answer"
+const NoteStuck = "it has not ended 10 s after SIGKILL: one of its processes hangs in the kernel, for example on a disk or a network file system that does not answer"
 
 // NoteWithheld is the Note of a task that is Withheld: it may have been given to
 // another machine meanwhile.
-const NoteWithheld = "it must never run twice: it is started when a master has confirmed its assignment, which none has since the agent started"
+const NoteWithheld = "it must never run twice: waiting for a master to confirm its assignment since the agent started"
 
 // Unconfirmed is in the Note of a task of which TaskStatus.Unconfirmed is said.
 const Unconfirmed = "started from the last known assignment: no master had confirmed it since the agent started"

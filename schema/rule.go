@@ -12,27 +12,27 @@ const (
 	RuleDuplicate    Rule = "duplicate"     // an object is declared twice
 	RuleInherited    Rule = "inherited"     // an object of a parent directory is changed
 	RuleDependency   Rule = "dependency"    // a package that this one depends on does not compile
-	RuleUnsupported  Rule = "unsupported"   // a field or kind that the cell does not have yet
+	RuleUnsupported  Rule = "unsupported"   // a field or kind that is not supported yet
 	RuleUnknownField Rule = "unknown-field" // a field that does not exist
 	RuleMissingField Rule = "missing-field" // a required field is missing
 	RuleUnknownKind  Rule = "unknown-kind"  // a top-level field that is not a kind of object
 	RuleOutOfRange   Rule = "out-of-range"  // a number or a length is out of bounds
 	RuleInvalidName  Rule = "invalid-name"  // a name or key that is not allowed
 	RuleInvalidValue Rule = "invalid-value" // a value that is not allowed
-	RuleNoEffect     Rule = "no-effect"     // fields that do not go together
+	RuleNoEffect     Rule = "no-effect"     // a field without effect, or fields that exclude each other
 	RuleConflict     Rule = "conflict"      // a field has two values
 	RuleNotSet       Rule = "not-set"       // a field is constrained and not set
 	RuleWrongType    Rule = "wrong-type"    // a value of a wrong type
-	RuleUndefined    Rule = "undefined"     // a reference to what does not exist
-	RuleImport       Rule = "import"        // an import that does not work
+	RuleUndefined    Rule = "undefined"     // a reference to something that does not exist
+	RuleImport       Rule = "import"        // an invalid import
 	RuleCycle        Rule = "cycle"         // a value depends on itself
-	RuleLimit        Rule = "limit"         // a package takes more than the compiler allows
+	RuleLimit        Rule = "limit"         // a package exceeds a limit of the compiler
 	RuleRepository   Rule = "repository"    // the repository cannot be read
 	RuleSyntax       Rule = "syntax"        // the file is not CUE
 	RuleSticky       Rule = "sticky"        // tasks would lose the data in their sticky directories
 	RuleSuspended    Rule = "suspended"     // a cell that is suspended admits nothing
 	RuleTrailer      Rule = "trailer"       // a commit trailer without effect
-	RuleInternal     Rule = "internal"      // the compiler failed: a bug of it, not of the repository
+	RuleInternal     Rule = "internal"      // a bug in the compiler
 )
 
 // RuleText is a rule with what it stands for.
@@ -50,26 +50,26 @@ func Rules() []RuleText {
 		{RuleDuplicate, "an object is declared twice"},
 		{RuleInherited, "an object of a parent directory is changed"},
 		{RuleDependency, "a package that this one depends on does not compile"},
-		{RuleUnsupported, "a field or kind that the cell does not have yet"},
+		{RuleUnsupported, "a field or kind that is not supported yet"},
 		{RuleUnknownField, "a field that does not exist"},
 		{RuleMissingField, "a required field is missing"},
 		{RuleUnknownKind, "a top-level field that is not a kind of object"},
 		{RuleOutOfRange, "a number or a length is out of bounds"},
 		{RuleInvalidName, "a name or key that is not allowed"},
 		{RuleInvalidValue, "a value that is not allowed"},
-		{RuleNoEffect, "fields that do not go together"},
+		{RuleNoEffect, "a field without effect, or fields that exclude each other"},
 		{RuleConflict, "a field has two values"},
 		{RuleNotSet, "a field is constrained and not set"},
 		{RuleWrongType, "a value of a wrong type"},
-		{RuleUndefined, "a reference to what does not exist"},
-		{RuleImport, "an import that does not work"},
+		{RuleUndefined, "a reference to something that does not exist"},
+		{RuleImport, "an invalid import"},
 		{RuleCycle, "a value depends on itself"},
-		{RuleLimit, "a package takes more than the compiler allows"},
+		{RuleLimit, "a package exceeds a limit of the compiler"},
 		{RuleRepository, "the repository cannot be read"},
 		{RuleSyntax, "the file is not CUE"},
 		{RuleSticky, "tasks would lose the data in their sticky directories"},
 		{RuleSuspended, "a cell that is suspended admits nothing"},
 		{RuleTrailer, "a commit trailer without effect"},
-		{RuleInternal, "the compiler failed: a bug of it, not of the repository"},
+		{RuleInternal, "a bug in the compiler"},
 	}
 }

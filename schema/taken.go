@@ -67,12 +67,13 @@ type TakenError struct {
 
 // Error tells both places, and on a second line what to do.
 func (e *TakenError) Error() string {
-	return WithHint(fmt.Sprintf("machine %s: this agent (%s) is refused for another one (%s): %s", e.Machine, e.Here, e.There, e.Why), e.Hint)
+	return WithHint(fmt.Sprintf("machine %s: this agent (%s) conflicts with another one (%s) and is refused: %s", e.Machine, e.Here, e.There, e.Why), e.Hint)
 }
 
-// Told tells of the refusal in the history of the machine that the other one is.
-func (e *TakenError) Told() string {
-	return WithHint(fmt.Sprintf("another agent (%s) is refused the name %s, for the one of this machine (%s): %s", e.Here, e.Machine, e.There, e.Why), e.Hint)
+// HolderEvent returns the message about the refusal in the history of the machine that the
+// other agent is.
+func (e *TakenError) HolderEvent() string {
+	return WithHint(fmt.Sprintf("another agent (%s) with the name %s conflicts with the agent of this machine (%s) and is refused: %s", e.Here, e.Machine, e.There, e.Why), e.Hint)
 }
 
 // Forgotten says that a machine is gone for good.

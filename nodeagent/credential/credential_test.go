@@ -227,7 +227,7 @@ func TestExpired(t *testing.T) {
 		t.Errorf("with the token that was used: %q, %v", token, err)
 	}
 	_, err := s.Connect("h")
-	says(t, err, nil, "the certificate of machine m1: it expired at 2026-03-01T13:00:00Z, and the clock here says 2026-04-01T12:00:00Z; if the clock is right, the machine has to join again")
+	says(t, err, nil, "the certificate of machine m1: it expired at 2026-03-01T13:00:00Z; the local time is 2026-04-01T12:00:00Z; if the clock is right, the machine has to join again")
 	old := bytes.Clone(s.held.Key)
 	i.token(m.file, "m2")
 	_, _, err = s.Enroll(false)
@@ -245,7 +245,7 @@ func TestExpired(t *testing.T) {
 	}
 	m.now = noon
 	_, err = s.Connect("h")
-	says(t, err, nil, "and the clock here says 2026-03-01T12:00:00Z: is it right?")
+	says(t, err, nil, "the local time is 2026-03-01T12:00:00Z: check the clock")
 }
 
 func TestAcceptRefuses(t *testing.T) {

@@ -38,7 +38,7 @@ func (o *Observed) RefuseName(e *schema.TakenError, now time.Time) []schema.Even
 	if known && was.why == e.Why {
 		return nil
 	}
-	return []schema.Event{{At: now, Kind: schema.EventMachine, Machine: e.Holder, Message: e.Told()}}
+	return []schema.Event{{At: now, Kind: schema.EventMachine, Machine: e.Holder, Message: e.HolderEvent()}}
 }
 
 // uncontested returns the event of a name that no other agent asks for any more.

@@ -240,7 +240,7 @@ func (a *Authority) RenewMaster() (bool, error) {
 // verified, is welcome at this moment.
 func (a *Authority) Admit(p *identity.Peer) error {
 	if now := a.cfg.Now(); now.After(p.Expires) {
-		return fmt.Errorf("%w: the certificate of %s expired at %s, and the master's clock says %s",
+		return fmt.Errorf("%w: the certificate of %s expired at %s; the master's time is %s",
 			identity.ErrRefused, p, stamp(p.Expires), stamp(now))
 	}
 	issued := p.Issued

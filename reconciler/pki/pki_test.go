@@ -257,7 +257,7 @@ func TestJoinRefuses(t *testing.T) {
 	}
 	w.set(noon.Add(31 * time.Minute))
 	_, err = w.a.Join(t.Context(), old, good)
-	refused(t, err, "expired at 2026-03-01T12:30:00Z, and the master's clock says 2026-03-01T12:31:00Z")
+	refused(t, err, "expired at 2026-03-01T12:30:00Z; the master's time is 2026-03-01T12:31:00Z")
 	if docs, err := w.ledger.Documents(t.Context(), ""); err != nil || len(docs) > 1 { // the store's own
 		t.Errorf("a refused join left %v, %v", slices.Sorted(maps.Keys(docs)), err)
 	}
@@ -282,7 +282,7 @@ func TestRenew(t *testing.T) {
 	refused(t, err, "operator/ada is no machine")
 	w.set(noon.Add(61 * time.Minute))
 	_, err = w.a.Renew(p, mine)
-	refused(t, err, "the certificate of machine/m1 expired at 2026-03-01T13:00:00Z, and the master's clock says 2026-03-01T13:01:00Z")
+	refused(t, err, "the certificate of machine/m1 expired at 2026-03-01T13:00:00Z; the master's time is 2026-03-01T13:01:00Z")
 }
 
 // TestRevoke has a running master see a revocation, and what is issued later be

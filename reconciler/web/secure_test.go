@@ -197,7 +197,7 @@ func TestSecureClientErrors(t *testing.T) {
 		secure *client.Secure
 		want   string
 	}{
-		"another authority": {a.url, files(t, foreign), "none of the authorities that are trusted here has signed it"},
+		"another authority": {a.url, files(t, foreign), "it is signed by an authority that is not trusted here"},
 		"another's client":  {a.url, mixed, "rejects the certificate of operator/eve, "},
 		"expired":           {a.url, files(t, brief), "tls: expired certificate"},
 		"no certificate":    {a.url, nil, "requires a client certificate, and none is given"},

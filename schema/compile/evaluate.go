@@ -26,8 +26,8 @@ import (
 func evaluate(req request) (resp response) {
 	defer func() {
 		if p := recover(); p != nil {
-			d := firstOf(ownFiles(req)[0], schema.RuleInternal, fmt.Sprintf("the CUE evaluator gave up on this package: %v", p))
-			d.Hint = "this is a bug of the evaluator; simplify what changed last"
+			d := firstOf(ownFiles(req)[0], schema.RuleInternal, fmt.Sprintf("the CUE evaluator failed on this package: %v", p))
+			d.Hint = "this is a bug in the evaluator; undo or simplify the last change"
 			resp = response{Diagnostics: []schema.Diagnostic{d}}
 		}
 	}()
@@ -389,7 +389,7 @@ func (c *collection) dropInherited(parent *collection) {
 		}
 		d := schema.Diagnostic{
 			Severity: schema.Error, Rule: schema.RuleInherited, Position: c.from.where.of(at, true), Field: fieldPath(at),
-			Message: fmt.Sprintf("changes an object of the directory above, declared at %s", theirs.Origin),
+			Message: fmt.Sprintf("changes an object of a parent directory, declared at %s", theirs.Origin),
 			Hint:    "an object belongs to one directory: change it there, or give this package another name",
 		}
 		c.diags = append(c.diags, mistake{Diagnostic: d})

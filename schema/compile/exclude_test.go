@@ -65,6 +65,7 @@ func TestManyDirectories(t *testing.T) {
 	hint: declare several jobs in a directory
 user/a.cue:3:8: error import
 	imports evil/7, which is not read
+	hint: correct the error of that directory first
 evil: no data
 good: 1 objects
 	good/a.cue:3:6: job local/a/web

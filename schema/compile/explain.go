@@ -91,7 +91,7 @@ var explanations = []explanation{
 		}
 	}},
 	{operands, func(_ *loaded, d *mistake, m []string, _ []schema.Position) {
-		d.Rule, d.Message = schema.RuleWrongType, fmt.Sprintf("%s does not join %s and %s", m[3], literally(m[1], m[4]), literally(m[2], m[5]))
+		d.Rule, d.Message = schema.RuleWrongType, fmt.Sprintf("%s cannot be applied to %s and %s", m[3], literally(m[1], m[4]), literally(m[2], m[5]))
 		switch {
 		case m[4] == "struct":
 			d.Hint = "structs are joined with &"
@@ -103,9 +103,9 @@ var explanations = []explanation{
 		d.Rule, d.Message, d.Hint = schema.RuleUndefined, fmt.Sprintf("%s is not a function", m[1]), "see pkg.go.dev/cuelang.org/go/pkg for those of CUE's standard library"
 	}},
 	{noRange, func(_ *loaded, d *mistake, m []string, _ []schema.Position) {
-		d.Rule, d.Message, d.Expected = schema.RuleNotSet, fmt.Sprintf("for cannot go through %s, which is not set", m[1]), "a list or a struct"
+		d.Rule, d.Message, d.Expected = schema.RuleNotSet, fmt.Sprintf("for cannot iterate over %s, which is not set", m[1]), "a list or a struct"
 		if m[2] != "" {
-			d.Rule, d.Message = schema.RuleWrongType, fmt.Sprintf("for cannot go through %s, which is of type %s", m[1], m[2])
+			d.Rule, d.Message = schema.RuleWrongType, fmt.Sprintf("for cannot iterate over %s, which is of type %s", m[1], m[2])
 		}
 	}},
 	{unusedLet, func(l *loaded, d *mistake, m []string, _ []schema.Position) {
@@ -119,7 +119,7 @@ var explanations = []explanation{
 	}},
 	{cycle, func(_ *loaded, d *mistake, m []string, _ []schema.Position) {
 		d.form, d.about = selfCycle, m[1]
-		d.Rule, d.Message, d.Hint = schema.RuleCycle, fmt.Sprintf("depends on itself, through %s", m[1]), "a field has one value; nothing is counted up"
+		d.Rule, d.Message, d.Hint = schema.RuleCycle, fmt.Sprintf("depends on itself, through %s", m[1]), "a field has one value, and cannot be computed from itself"
 	}},
 }
 
@@ -144,15 +144,15 @@ func explain(l *loaded, d *mistake, others []schema.Position) {
 		d.Message = strings.Replace(d.Message, "incompatible list lengths", "is two lists of different lengths", 1)
 		d.Hint = "a list has one value: keep one of them"
 	case has("import cycle"):
-		d.Rule, d.Message, d.Hint = schema.RuleImport, "packages import each other in a circle", "move what both need to a third package"
+		d.Rule, d.Message, d.Hint = schema.RuleImport, "packages import each other in a cycle", "move what both need to a third package"
 	case has("Addition of lists"):
-		d.Rule, d.Message, d.Hint = schema.RuleWrongType, "lists are not joined with +", `import "list" and write list.Concat([a, b])`
+		d.Rule, d.Message, d.Hint = schema.RuleWrongType, "+ does not concatenate lists", `import "list" and write list.Concat([a, b])`
 	case has("integer fields not supported"):
-		d.Rule, d.Message, d.Hint = schema.RuleInvalidName, "the name is a number", `a computed name is text: "\(i)"`
+		d.Rule, d.Message, d.Hint = schema.RuleInvalidName, "a field name cannot be a number", `write a computed name as text: "\(i)"`
 	case has("preference mark not allowed"):
-		d.Rule, d.Message, d.Hint = schema.RuleSyntax, "a * stands only before one of several values", "write *3 | int for a default, or the value alone"
+		d.Rule, d.Message, d.Hint = schema.RuleSyntax, "* is only allowed before one of several values", "write *3 | int for a default, or the value alone"
 	case has("number cannot be represented as int"):
-		d.Rule, d.Message, d.Hint = schema.RuleOutOfRange, "is not a whole number of bytes", "take a smaller unit: 300Mi in place of 0.3Gi"
+		d.Rule, d.Message, d.Hint = schema.RuleOutOfRange, "is not a whole number of bytes", "use a smaller unit: 300Mi instead of 0.3Gi"
 	case !l.built && isSyntax(d.Message):
 		d.Rule = schema.RuleSyntax
 		syntaxError(l.wording(d.Path), &d.Diagnostic)
@@ -215,11 +215,11 @@ func sayUnresolved(l *loaded, d *mistake, m []string, _ []schema.Position) {
 	case near != "" && len(name) > 2:
 		d.Hint = fmt.Sprintf("did you mean %s?", near)
 	case strings.HasPrefix(name, "$"):
-		d.word, d.Hint = len(text), fmt.Sprintf("nothing is taken from the environment here; text is written in quotes: %q", text)
+		d.word, d.Hint = len(text), fmt.Sprintf("environment variables are not available here; write text in quotes: %q", text)
 	case strings.ContainsAny(name, "#_"):
 		d.Hint = fmt.Sprintf("define it: %s: …", name)
 	case plainWord.MatchString(text):
-		d.word, d.Hint = len(text), fmt.Sprintf("text is written in quotes: %q", text)
+		d.word, d.Hint = len(text), fmt.Sprintf("write text in quotes: %q", text)
 	}
 }
 
@@ -282,7 +282,7 @@ func sayUndefined(l *loaded, d *mistake, m []string, _ []schema.Position) {
 	case ours:
 		d.Hint = fmt.Sprintf("did you mean #%s?", name)
 	case strings.HasPrefix(name, "_"):
-		d.Hint = "what begins with _ is not seen from other packages; a definition begins with #"
+		d.Hint = "names that begin with _ are not visible in other packages; a definition begins with #"
 	default:
 		near := valid.Nearest(name, l.names(true))
 		if near == "" && strings.HasPrefix(name, "#") {
@@ -314,7 +314,7 @@ func sayConflict(l *loaded, d *mistake, m []string, others []schema.Position) {
 	}
 	other := others[0]
 	if dir := path.Dir(other.Path); dir != l.dir && below(l.dir, dir) {
-		d.Rule, d.Message = schema.RuleInherited, fmt.Sprintf("changes an object of the directory above, declared at %s: %s", other, d.Message)
+		d.Rule, d.Message = schema.RuleInherited, fmt.Sprintf("changes an object of a parent directory, declared at %s: %s", other, d.Message)
 		d.Hint = "an object belongs to one directory: change it there, or give this package another name"
 		return
 	}
@@ -371,7 +371,7 @@ func sayTypes(l *loaded, d *mistake, m []string, others []schema.Position) {
 		d.Message = "is the number " + a
 	}
 	if len(others) > 0 {
-		d.Hint = "it is declared so at " + others[0].String()
+		d.Hint = "the type is declared at " + others[0].String()
 	}
 }
 
@@ -400,7 +400,7 @@ func sayNoPackage(l *loaded, d *mistake, m []string, _ []schema.Position) {
 	d.Rule, d.Message = schema.RuleImport, fmt.Sprintf("there is no package %q", target)
 	switch base, version, _ := strings.Cut(target, "@"); {
 	case strings.Contains(m[2], "no files in package directory"):
-		d.Message = fmt.Sprintf("the directory of %q holds a package of another name", target)
+		d.Message = fmt.Sprintf("the package in the directory of %q has another name", target)
 		d.Hint = fmt.Sprintf("write: import %q", target+":NAME")
 	case version != "":
 		d.Hint = fmt.Sprintf("write it without the version: %q", base)
@@ -418,10 +418,10 @@ func sayNoPackage(l *loaded, d *mistake, m []string, _ []schema.Position) {
 func sayClosed(l *loaded, d *mistake, others []schema.Position) {
 	name := d.Field[strings.LastIndexByte(d.Field, '.')+1:]
 	d.form, d.Rule = closedField, schema.RuleUnknownField
-	d.Message = fmt.Sprintf("field %q is not in the definition that this is joined with", strings.Trim(name, `"`))
-	d.Hint = "add it to the definition, or end that with ... to allow any"
+	d.Message = fmt.Sprintf("field %q is not in the definition", strings.Trim(name, `"`))
+	d.Hint = "add it to the definition, or end the definition with ... to allow any field"
 	if i := slices.IndexFunc(others, func(o schema.Position) bool { return o.Line != d.Line || o.Path != d.Path }); i >= 0 {
-		d.Hint = fmt.Sprintf("add it to the definition at %s, or end that with ... to allow any", others[i])
+		d.Hint = fmt.Sprintf("add it to the definition at %s, or end the definition with ... to allow any field", others[i])
 	}
 	if f, ok := l.where.index()[d.Position]; ok {
 		d.Position = edge(f, true)

@@ -66,7 +66,7 @@ func (x *exporter) plain(v cue.Value, depth int) any {
 	}
 	if kind := v.IncompleteKind(); kind != cue.BottomKind && kind != cue.StructKind {
 		if op, _ := v.Expr(); op == cue.OrOp {
-			return valid.Broken{Why: "is one of several values, and not decided", Hint: "name one, or mark one as the default with *: *A | B"}
+			return valid.Broken{Why: "has several possible values", Hint: "choose one, or mark one as the default with *: *A | B"}
 		}
 		return valid.Broken{Why: fmt.Sprintf("is only constrained (%v), not set", kind), Constrained: true}
 	}

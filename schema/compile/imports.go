@@ -86,10 +86,10 @@ func (p *planner) checkImport(spec importSpec) *schema.Diagnostic {
 	case !proper(ip.Path):
 		return &schema.Diagnostic{
 			Rule: schema.RuleImport, Message: fmt.Sprintf("import path %q is relative or absolute", clip(spec.path)), Expected: example,
-			Hint: "begin with the module's path, whichever directory the file is in",
+			Hint: "begin with the module's path, in every directory",
 		}
 	case ours && slices.ContainsFunc(p.refused, func(u *unit) bool { return u.dir == dir || u.below && below(dir, u.dir) }):
-		return &schema.Diagnostic{Rule: schema.RuleImport, Message: fmt.Sprintf("imports %s, which is not read", dir)}
+		return &schema.Diagnostic{Rule: schema.RuleImport, Message: fmt.Sprintf("imports %s, which is not read", dir), Hint: "correct the error of that directory first"}
 	case ours:
 		return &schema.Diagnostic{
 			Rule: schema.RuleImport, Message: fmt.Sprintf("cannot find package %q: the repository has no CUE files in %s", clip(spec.path), clip(dir)),
@@ -97,7 +97,7 @@ func (p *planner) checkImport(spec importSpec) *schema.Diagnostic {
 		}
 	case strings.Contains(element, ".") && !p.replaces():
 		d := &schema.Diagnostic{
-			Rule: schema.RuleImport, Message: fmt.Sprintf("cannot find package %q: it is not of this repository, and nothing else is fetched", clip(spec.path)),
+			Rule: schema.RuleImport, Message: fmt.Sprintf("cannot find package %q: it is not in this repository, and no other packages are downloaded", clip(spec.path)),
 			Expected: example, Hint: p.nearImport(ip.Path),
 		}
 		switch vendored := "cue.mod/pkg/" + ip.Path; {

@@ -61,9 +61,9 @@ func hidden(f *ast.Field) bool {
 // field looks at a field of an object, or at a kind, at a data path.
 func (w *intents) field(f *ast.Field, at []string) {
 	if f.Constraint != token.ILLEGAL && (isData(f.Value) || len(at) < 3) {
-		mark, means := "?", "says what the field may be, and sets nothing"
+		mark, means := "?", "makes the field optional, and does not set it"
 		if f.Constraint == token.NOT {
-			mark, means = "!", "says that the field must be set, and does not set it"
+			mark, means = "!", "requires the field, and does not set it"
 		}
 		w.add(f.Label.Pos(), at, said(schema.RuleNotSet, fmt.Sprintf("the %s after %s %s", mark, at[len(at)-1], means), fmt.Sprintf("remove the %s: %s: …", mark, at[len(at)-1])))
 		return
@@ -146,7 +146,7 @@ func (w *intents) nesting(decls []ast.Decl, depth int) {
 		switch {
 		case inner == nil:
 		case column(inner) == column(f):
-			w.add(f.Label.Pos(), nil, said(schema.RuleSyntax, fmt.Sprintf("%s has no value: the field on the next line would be it", labelOf(f)), "write the value behind the colon"))
+			w.add(f.Label.Pos(), nil, said(schema.RuleSyntax, fmt.Sprintf("%s has no value: CUE takes the field on the next line as its value", labelOf(f)), "write the value after the colon"))
 			return
 		case i+1 < len(decls) && column(decls[i+1]) == column(last(f)):
 			w.add(f.Label.Pos(), nil, said(schema.RuleSyntax, "indentation does not nest fields", fmt.Sprintf("write braces: %s: {…}", labelOf(f))))

@@ -181,7 +181,7 @@ func isEmpty(tree schema.Tree) bool { return len(tree.Files) == 0 }
 func (p *planner) readModule() *schema.Diagnostic {
 	d := &schema.Diagnostic{
 		Severity: schema.Error, Rule: schema.RuleRepository, Position: schema.Position{Path: moduleFile, Line: 1, Column: 1},
-		Hint: "muster init writes a repository to begin with",
+		Hint: "run muster init to create a repository",
 	}
 	if isEmpty(p.tree) {
 		d.Message = "the repository is empty"
@@ -350,8 +350,8 @@ func (p *planner) check(f *folder) (diags []schema.Diagnostic) {
 	}
 	for _, dir := range p.nested {
 		if below(f.dir, dir) {
-			d := firstOf(f.files[0].path, schema.RuleRepository, fmt.Sprintf("%s makes this a module of its own, which muster does not read", path.Join(dir, moduleFile)))
-			return append(diags, withHint(d, "remove that file, or keep the module in a repository of its own"))
+			d := firstOf(f.files[0].path, schema.RuleRepository, fmt.Sprintf("%s makes this directory a separate module, which muster does not read", path.Join(dir, moduleFile)))
+			return append(diags, withHint(d, "remove that file, or move the module to its own repository"))
 		}
 	}
 	return diags

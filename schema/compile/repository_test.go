@@ -55,7 +55,7 @@ func TestHostileModule(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `bad/a.cue:3:8: error import
-	cannot find package "github.com/evil/module@v1": it is not of this repository, and nothing else is fetched
+	cannot find package "github.com/evil/module@v1": it is not in this repository, and no other packages are downloaded
 	want a path such as "example.com/config/muster"
 	hint: copy the package into a directory of this repository
 bad: no data
@@ -97,7 +97,7 @@ func TestPlaces(t *testing.T) {
 	hint: did you mean "example.com/config/lib/std"?
 ` + onlyGood + "s: no data\n"},
 		{"an import of another module path", map[string]string{"s/s.cue": "package s\n\nimport \"example.org/config/muster\"\n\n_s: muster\n"}, `s/s.cue:3:8: error import
-	cannot find package "example.org/config/muster": it is not of this repository, and nothing else is fetched
+	cannot find package "example.org/config/muster": it is not in this repository, and no other packages are downloaded
 	want a path such as "example.com/config/muster"
 	hint: did you mean "example.com/config/muster"?
 ` + onlyGood + "s: no data\n"},

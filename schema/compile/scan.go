@@ -93,7 +93,7 @@ func badPath(p string) (rule schema.Rule, what string) {
 	case !utf8.ValidString(p):
 		return rule, "the path is not valid UTF-8"
 	case path.IsAbs(p) || path.Clean(p) != p || p == ".." || strings.HasPrefix(p, "../"):
-		return rule, "the path leads out of the repository"
+		return rule, "the path is outside of the repository"
 	case strings.ContainsFunc(p, func(r rune) bool { return !unicode.IsPrint(r) }):
 		return rule, "the path has characters that cannot be printed"
 	case p == moduleFile || ignored(p):

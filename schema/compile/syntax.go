@@ -49,7 +49,7 @@ func (s *wording) say(d *schema.Diagnostic, w word, message, hint string) bool {
 func mergeMarker(s *wording, _ int, d *schema.Diagnostic) bool {
 	for n, line := range s.lines {
 		if strings.HasPrefix(line, "<<<<<<< ") || strings.HasPrefix(line, ">>>>>>> ") {
-			return s.say(d, word{line: n + 1, col: 1}, "a merge conflict was left in the file", "keep one of the sides, and remove the marks")
+			return s.say(d, word{line: n + 1, col: 1}, "the file contains a merge conflict", "keep one side, and remove the conflict markers")
 		}
 	}
 	return false
@@ -74,19 +74,19 @@ func badCharacter(s *wording, _ int, d *schema.Diagnostic) bool {
 	case !strings.HasPrefix(d.Message, "illegal character"):
 		return false
 	case lookalikes[r] != "":
-		d.Message, d.Hint = fmt.Sprintf("the character %c (%U) is not CUE's", r, r), "write "+lookalikes[r]
+		d.Message, d.Hint = fmt.Sprintf("the character %c (%U) is not allowed in CUE", r, r), "write "+lookalikes[r]
 	case r == '`':
-		d.Message, d.Hint = "a backquote does not begin text", `text is written in double quotes; text of several lines between """ and """`
+		d.Message, d.Hint = "a backquote does not start text", `text is written in double quotes; text of several lines between """ and """`
 	case r == '%':
-		d.Message, d.Hint = "a percent sign means nothing in CUE", "write the number that is meant"
+		d.Message, d.Hint = "a percent sign is not allowed in CUE", "write the number in the unit of the field"
 	case unicode.IsDigit(r):
-		d.Message, d.Hint = fmt.Sprintf("%c (%U) is not a digit of CUE's", r, r), "write the digits 0 to 9"
+		d.Message, d.Hint = fmt.Sprintf("%c (%U) is not a digit in CUE", r, r), "write the digits 0 to 9"
 	case rest == "" || r == 0:
 		d.Rule, d.Message, d.Hint = schema.RuleRepository, "the file has a NUL character", "save it as plain text in UTF-8"
 	case !unicode.IsGraphic(r):
-		d.Rule, d.Message, d.Hint = schema.RuleRepository, fmt.Sprintf("the file has an invisible character (%U)", r), "remove it: it stands just before the mark"
+		d.Rule, d.Message, d.Hint = schema.RuleRepository, fmt.Sprintf("the file has an invisible character (%U)", r), "remove it: it is just before the marked position"
 	default:
-		d.Message, d.Hint = fmt.Sprintf("the character %c (%U) means nothing in CUE", r, r), ""
+		d.Message, d.Hint = fmt.Sprintf("the character %c (%U) is not allowed in CUE", r, r), ""
 	}
 	return true
 }
@@ -96,12 +96,12 @@ func badText(s *wording, _ int, d *schema.Diagnostic) bool {
 	has := func(t string) bool { return strings.Contains(d.Message, t) }
 	switch {
 	case has("string literal not terminated"):
-		d.Message, d.Hint = "the text is not closed on its line", `add the closing quote; text of several lines stands between """ and """`
+		d.Message, d.Hint = "the text is not closed on its line", `add the closing quote; text of several lines is written between """ and """`
 		if l := s.lines[d.Line-1]; d.Column <= len(l) && strings.HasPrefix(l[d.Column-1:], `\(`) {
 			d.Message, d.Hint = `a \( is not closed`, `a value within text is written \(NAME)`
 		}
 	case has("unknown escape sequence"):
-		d.Message, d.Hint = "the backslash begins nothing that CUE knows", `write \\ for a backslash, or #"…"# around text that has many`
+		d.Message, d.Hint = "unknown escape sequence", `write \\ for a backslash, or #"…"# around text that has many`
 	case has("expected newline after multiline quote"):
 		d.Message, d.Hint = `text of several lines begins on the line after """`, `text on one line is written in single double quotes: "a"`
 	case has("non-matching whitespace for multiline"):
@@ -117,7 +117,7 @@ func badText(s *wording, _ int, d *schema.Diagnostic) bool {
 				d.Position = s.pos(w)
 			}
 		}
-		d.Message, d.Hint = "an attribute has parentheses", "write @NAME(…), or remove it: muster reads only @embed(…)"
+		d.Message, d.Hint = "an attribute needs parentheses", "write @NAME(…), or remove it: muster reads only @embed(…)"
 	default:
 		return false
 	}
@@ -133,7 +133,7 @@ func hashComment(s *wording, i int, d *schema.Diagnostic) bool {
 		alone := w.text == "#" && !s.joined(j)
 		begins := s.first(w.line) == j && j < i && s.word(i).line == w.line && isOperand(s.word(j+1))
 		if alone || begins {
-			return s.say(d, w, "a comment begins with //", "write // in place of #")
+			return s.say(d, w, "a comment begins with //", "write // instead of #")
 		}
 	}
 	return false
@@ -169,7 +169,7 @@ func yamlList(s *wording, _ int, d *schema.Diagnostic) bool {
 func yamlBlock(s *wording, i int, d *schema.Diagnostic) bool {
 	for j := max(0, i-1); j <= i; j++ {
 		if w := s.word(j); (w.tok == token.OR || w.tok == token.GTR) && strings.HasSuffix(s.line(w.line), w.text) && !isOperand(s.word(j-1)) {
-			return s.say(d, w, fmt.Sprintf("%s does not begin text", w.text), `text of several lines stands between """ and """`)
+			return s.say(d, w, fmt.Sprintf("%s does not start text", w.text), `text of several lines is written between """ and """`)
 		}
 	}
 	return false
@@ -194,7 +194,7 @@ func importForm(s *wording, i int, d *schema.Diagnostic) bool {
 		return s.say(d, s.word(first+1), "the path of an import is not in quotes", fmt.Sprintf("write: import %q", target))
 	case w.text == "import" && i == first+1 && isOperand(s.word(i)):
 		d.Rule = schema.RuleImport
-		return s.say(d, w, "an import stands below other fields", "imports stand at the top of the file, below the package clause")
+		return s.say(d, w, "the import is below other fields", "move it to the top of the file, below the package clause")
 	case w.text == "from" && s.word(first+1).tok == token.STRING:
 		return s.say(d, w, "CUE has no from", fmt.Sprintf("write: import %s and then PACKAGE.#NAME", s.word(first+1).text))
 	}
@@ -206,7 +206,7 @@ func letForm(s *wording, i int, d *schema.Diagnostic) bool {
 	name := s.word(first + 1)
 	switch w := s.word(first); {
 	case w.text == "let" && s.word(i).tok == token.COLON:
-		return s.say(d, s.word(i), "a let clause has = in place of the colon", fmt.Sprintf("write: let %s = …", name.text))
+		return s.say(d, s.word(i), "a let clause is written with =, not with a colon", fmt.Sprintf("write: let %s = …", name.text))
 	case (w.text == "var" || w.text == "const" || w.text == "local" || w.text == "set") && name.tok == token.IDENT && s.word(first+2).tok == token.BIND:
 		return s.say(d, w, fmt.Sprintf("CUE has no %s", w.text), fmt.Sprintf("write: let %s = …, or a hidden field: _%s: …", name.text, name.text))
 	}
@@ -234,7 +234,7 @@ func equalsSign(s *wording, i int, d *schema.Diagnostic) bool {
 		switch {
 		case first.text == "let":
 		case first.text == "if":
-			return s.say(d, w, "= compares nothing", "write == in a condition")
+			return s.say(d, w, "= is not a comparison", "write == in a condition")
 		case s.word(j+1).tok == token.GTR:
 			return s.say(d, w, "a field is written with a colon, not with =>", fmt.Sprintf("write: %s: …", label.text))
 		case label.text == "int" || label.text == "string" || label.text == "bool" || label.text == "number":
@@ -249,9 +249,9 @@ func equalsSign(s *wording, i int, d *schema.Diagnostic) bool {
 func loopForm(s *wording, i int, d *schema.Diagnostic) bool {
 	switch w := s.word(i); {
 	case strings.HasPrefix(d.Message, "expected 'in'"):
-		return s.say(d, w, fmt.Sprintf("%s is not in", w.text), "write: for NAME in LIST {…}")
+		return s.say(d, w, fmt.Sprintf("for is written with in, not with %s", w.text), "write: for NAME in LIST {…}")
 	case strings.HasPrefix(d.Message, "expected '{'"):
-		return s.say(d, w, "the body of for and if is not in braces", "write: if CONDITION {…}, for NAME in LIST {…}")
+		return s.say(d, w, "the body of for and if must be in braces", "write: if CONDITION {…}, for NAME in LIST {…}")
 	}
 	return false
 }
@@ -304,10 +304,10 @@ func numberUnit(s *wording, i int, d *schema.Diagnostic) bool {
 	if m := bytesUnit.FindStringSubmatch(strings.TrimPrefix(n.text, digits) + unit.text); m != nil {
 		suffix = strings.ToUpper(m[1]) + strings.ToLower(m[2])
 	}
-	hint, seconds := "a number has no unit: the name of the field says it", false
+	hint, seconds := "a number is written without a unit: it is in the name of the field", false
 	switch unit.text {
 	case "m":
-		hint = "a number has no unit: cpuMilli is in thousandths of a core, seconds are in …Seconds"
+		hint = "a number is written without a unit: cpuMilli is in thousandths of a core, …Seconds in seconds"
 	case "s", "sec", "secs", "seconds":
 		hint, seconds = "a number of seconds is written without a unit: "+digits, true
 	default:
@@ -326,9 +326,9 @@ func strayQuote(s *wording, i int, d *schema.Diagnostic) bool {
 	before, w := s.word(i-1), s.word(i)
 	switch {
 	case before.tok == token.STRING && s.joined(i-1) && isOperand(w):
-		return s.say(d, before, "a quote is missing: this text ends before "+short(w.text), "each text has a quote at both ends")
+		return s.say(d, before, "a quote is missing: this text ends before "+short(w.text), "close each text with a quote")
 	case before.tok == token.IDENT && s.joined(i-1) && (w.tok == token.STRING || w.tok == token.INTERPOLATION):
-		return s.say(d, before, fmt.Sprintf("%s before text means nothing", short(before.text)), `a value within text is written \(NAME): "v\(x)"`)
+		return s.say(d, before, fmt.Sprintf("%s is not allowed before text", short(before.text)), `a value within text is written \(NAME): "v\(x)"`)
 	}
 	return false
 }
@@ -345,7 +345,7 @@ func ternary(s *wording, i int, d *schema.Diagnostic) bool {
 func spread(s *wording, i int, d *schema.Diagnostic) bool {
 	for j := max(0, i-1); j <= i; j++ {
 		if w := s.word(j); w.tok == token.ELLIPSIS && s.joined(j) && s.word(j+1).tok != token.RBRACE && s.word(j+1).tok != token.RBRACK {
-			return s.say(d, w, "... does not take over the fields of a struct", "write the struct itself, without the dots, or join both with &")
+			return s.say(d, w, "... does not copy the fields of a struct", "write the struct itself, without the dots, or join both with &")
 		}
 	}
 	return false
@@ -381,7 +381,7 @@ func missingAnd(s *wording, i int, d *schema.Diagnostic) bool {
 func twice(s *wording, i int, d *schema.Diagnostic) bool {
 	w := s.word(i)
 	if (w.tok == token.COMMA || w.tok == token.COLON) && w.tok == s.word(i-1).tok && w.text != "\n" {
-		return s.say(d, w, fmt.Sprintf("there are two of %s", w.text), "remove one")
+		return s.say(d, w, fmt.Sprintf("%s is repeated", w.text), "remove one")
 	}
 	return false
 }
@@ -397,9 +397,9 @@ func brackets(s *wording, i int, d *schema.Diagnostic) bool {
 	case !ok:
 		return false
 	case open.tok == 0:
-		return s.say(d, found, fmt.Sprintf("this %s closes nothing", found.text), "remove it, or look for one too many above")
+		return s.say(d, found, fmt.Sprintf("unmatched %s", found.text), "remove it, or look for an extra one above")
 	case found.tok == token.EOF:
-		return s.say(d, open, fmt.Sprintf("this %s is not closed", bracket(open)), "add the bracket that closes it where it should end")
+		return s.say(d, open, fmt.Sprintf("this %s is not closed", bracket(open)), "add the closing bracket")
 	}
 	return s.say(d, found, fmt.Sprintf("found %s, but the %s at %d:%d is not closed", found.text, bracket(open), open.line, open.col), "close that one first")
 }
@@ -419,7 +419,7 @@ func missingComma(s *wording, i int, d *schema.Diagnostic) bool {
 	case isOperand(w) || w.tok == token.LBRACE || w.tok == token.LBRACK:
 		d.Message, d.Hint = fmt.Sprintf("a comma is missing before %s", short(w.text)), "fields and elements on one line are separated by commas"
 	default:
-		d.Message, d.Hint = fmt.Sprintf("%s cannot stand here", short(w.text)), "fields and elements on one line are separated by commas"
+		d.Message, d.Hint = fmt.Sprintf("%s is not allowed here", short(w.text)), "fields and elements on one line are separated by commas"
 	}
 	return true
 }
@@ -449,7 +449,7 @@ func plainSyntax(message string) string {
 	if found == "" {
 		found = "the end of the line"
 	}
-	return fmt.Sprintf("found %s in place of %s", found, name(m[1]))
+	return fmt.Sprintf("found %s instead of %s", found, name(m[1]))
 }
 
 // short returns a word of a file as far as it fits a message.

@@ -18,7 +18,7 @@ import (
 )
 
 // errGreeting says that a child is another program.
-var errGreeting = errors.New("it said something else")
+var errGreeting = errors.New("it is another program")
 
 const (
 	// startTimeout is how long a child may take to say hello; on a loaded
@@ -124,7 +124,7 @@ func (w *worker) autopsy(l Limits) *death {
 		return &death{
 			rule: schema.RuleLimit,
 			why:  fmt.Sprintf("evaluation took more than %d MiB of memory", l.HeapBytes>>20),
-			hint: "look for strings and lists that double; split a directory of thousands of jobs", certain: true,
+			hint: "look for strings and lists that double repeatedly; split a directory with thousands of jobs", certain: true,
 		}
 	case strings.Contains(stderr, "stack exceeds"), strings.Contains(stderr, "stack overflow"):
 		return &death{rule: schema.RuleLimit, why: "evaluation is nested too deeply", hint: "look for definitions that refer to themselves", certain: true}

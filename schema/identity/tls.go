@@ -128,7 +128,7 @@ func (c Client) verify(state tls.ConnectionState) error {
 	} else if i := slices.IndexFunc(chain, func(x *x509.Certificate) bool { return Fingerprint(x) == c.Pin }); i >= 0 {
 		authorities = chain[i : i+1]
 	} else {
-		return fmt.Errorf("%s is not of the authority %.16s… that the join token names: it is another cell's master, or an impostor", c.Host, c.Pin)
+		return fmt.Errorf("%s has a certificate of another authority than the join token names (%.16s…): it is the master of another cell, or an impostor", c.Host, c.Pin)
 	}
 	now := c.Now()
 	if err := check(chain[0], authorities, x509.ExtKeyUsageServerAuth, now); err != nil {
@@ -168,7 +168,7 @@ func check(c *x509.Certificate, authorities []*x509.Certificate, use x509.ExtKey
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return When(invalid.Cert, now)
 	case errors.As(err, &unknown):
-		return errors.New("none of the authorities that are trusted here has signed it")
+		return errors.New("it is signed by an authority that is not trusted here")
 	}
 	return err
 }
@@ -178,9 +178,9 @@ func check(c *x509.Certificate, authorities []*x509.Certificate, use x509.ExtKey
 func When(c *x509.Certificate, now time.Time) error {
 	switch {
 	case now.After(c.NotAfter):
-		return fmt.Errorf("it expired at %s, and the clock here says %s", stamp(c.NotAfter), stamp(now))
+		return fmt.Errorf("it expired at %s; the local time is %s", stamp(c.NotAfter), stamp(now))
 	case now.Before(c.NotBefore):
-		return fmt.Errorf("it is valid from %s on, and the clock here says %s: is it right?", stamp(c.NotBefore), stamp(now))
+		return fmt.Errorf("it is not valid before %s; the local time is %s: check the clock", stamp(c.NotBefore), stamp(now))
 	}
 	return nil
 }

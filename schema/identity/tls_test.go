@@ -112,17 +112,17 @@ func TestTLS(t *testing.T) {
 		peer   string
 	}{
 		"good":                        {peer: "machine/m1"},
-		"another authority's master":  {client: func(c *Client) { c.Authorities = cas(other) }, want: "none of the authorities that are trusted here has signed it", refuse: "bad certificate"},
+		"another authority's master":  {client: func(c *Client) { c.Authorities = cas(other) }, want: "it is signed by an authority that is not trusted here", refuse: "bad certificate"},
 		"either authority":            {client: func(c *Client) { c.Authorities = cas(other, ca) }, peer: "machine/m1"},
 		"another host":                {client: func(c *Client) { c.Host = "10.0.0.1" }, want: "is not for 10.0.0.1: it is for [master.example]", refuse: "bad certificate"},
 		"another cell's master":       {client: func(c *Client) { c.Cell = "d" }, want: `is the master of cell "c": want cell "d"`, refuse: "bad certificate"},
 		"any cell":                    {client: func(c *Client) { c.Cell = "" }, peer: "machine/m1"},
 		"a machine as master":         {server: leaf(t, ca, Name{"c", Machine, "m2"}, nil), want: "incompatible key usage", refuse: "bad certificate"},
 		"a server that is no master":  {server: leaf(t, ca, Name{"c", Operator, "eve"}, func(x *x509.Certificate) { x.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }), want: "is operator/eve, not the master", refuse: "bad certificate"},
-		"an expired master":           {client: func(c *Client) { c.Now = func() time.Time { return noon.Add(2 * time.Hour) } }, want: "it expired at 2026-03-01T13:00:00Z, and the clock here says 2026-03-01T14:00:00Z", refuse: "bad certificate"},
-		"a clock at the beginning":    {client: func(c *Client) { c.Now = func() time.Time { return time.Unix(0, 0) } }, want: "the clock here says 1970-01-01T00:00:00Z: is it right?", refuse: "bad certificate"},
+		"an expired master":           {client: func(c *Client) { c.Now = func() time.Time { return noon.Add(2 * time.Hour) } }, want: "it expired at 2026-03-01T13:00:00Z; the local time is 2026-03-01T14:00:00Z", refuse: "bad certificate"},
+		"a clock at the beginning":    {client: func(c *Client) { c.Now = func() time.Time { return time.Unix(0, 0) } }, want: "the local time is 1970-01-01T00:00:00Z: check the clock", refuse: "bad certificate"},
 		"a pin":                       {client: func(c *Client) { c.Authorities, c.Pin, c.Certificate = nil, Fingerprint(ca.Certificate), nil }, anon: true},
-		"another pin":                 {client: func(c *Client) { c.Authorities, c.Pin = nil, Fingerprint(other.Certificate) }, want: "it is another cell's master, or an impostor", refuse: "bad certificate"},
+		"another pin":                 {client: func(c *Client) { c.Authorities, c.Pin = nil, Fingerprint(other.Certificate) }, want: "it is the master of another cell, or an impostor", refuse: "bad certificate"},
 		"no certificate":              {client: func(c *Client) { c.Certificate = nil }, want: "certificate required", refuse: "client didn't provide a certificate"},
 		"another authority's machine": {client: func(c *Client) { c.Certificate = leaf(t, other, Name{"c", Machine, "m1"}, nil).pair }, want: "unknown certificate authority", refuse: "unknown authority"},
 		"one's own authority": {client: func(c *Client) {

@@ -170,9 +170,9 @@ func (t *Token) Verify(cell string, ca *x509.Certificate, now time.Time) error {
 func (t *Token) valid(now time.Time) error {
 	switch {
 	case !now.Before(t.Expires):
-		return fmt.Errorf("%w: the join token of machine %s expired at %s, and the master's clock says %s", ErrRefused, t.Machine, stamp(t.Expires), stamp(now))
+		return fmt.Errorf("%w: the join token of machine %s expired at %s; the master's time is %s", ErrRefused, t.Machine, stamp(t.Expires), stamp(now))
 	case now.Before(t.Issued.Add(-Backdate)):
-		return fmt.Errorf("%w: the join token of machine %s was issued at %s, and the master's clock says %s: is it right?",
+		return fmt.Errorf("%w: the join token of machine %s was issued at %s; the master's time is %s: check the clock",
 			ErrRefused, t.Machine, stamp(t.Issued), stamp(now))
 	}
 	return nil

@@ -28,7 +28,7 @@ var allocSetRule = &Rule{
 		"process":   "an alloc runs nothing itself: jobs that name the set run inside",
 		"kind":      "an alloc set has no kind: its allocs last until it is removed",
 		"network":   "allocs have no network of their own, which is not supported: the tasks inside have the machine's",
-		"isolation": "an alloc runs nothing itself: the jobs inside say it in task.isolation",
+		"isolation": "an alloc runs nothing itself: set it in task.isolation of the jobs inside",
 		"jobs":      "a job names the alloc set that it runs in, in its field allocset",
 	},
 	Alias: map[string]string{
@@ -75,20 +75,20 @@ func (c *check) inSet(given, job map[string]any) {
 		if _, ok := given[name]; ok {
 			c.add(Problem{
 				Rule: schema.RuleNoEffect, Path: []string{name}, Key: true, Message: fmt.Sprintf("the allocs decide where a job in an alloc set runs, so %s would have no effect", name),
-				Hint: "write it in the alloc set: its allocs are what is placed, and a job's tasks are shared out among them",
+				Hint: "write it in the alloc set: its allocs are placed, and the tasks of jobs are distributed over them",
 			})
 		}
 	}
 	if task, _ := job["task"].(map[string]any); task["sticky"] == string(schema.StickyStay) {
 		c.add(Problem{
-			Rule: schema.RuleNoEffect, Path: []string{"task", "sticky"}, Message: fmt.Sprintf("a task in an alloc goes where its alloc goes, so sticky: %q would have no effect", schema.StickyStay),
-			Expected: "true or false", Hint: "take sticky: true, or remove allocset",
+			Rule: schema.RuleNoEffect, Path: []string{"task", "sticky"}, Message: fmt.Sprintf("a task in an alloc moves with its alloc, so sticky: %q would have no effect", schema.StickyStay),
+			Expected: "true or false", Hint: "use sticky: true, or remove allocset",
 		})
 	}
 	if job["kind"] == string(schema.System) {
 		c.add(Problem{
 			Rule: schema.RuleNoEffect, Path: []string{"allocset"}, Key: true, Message: fmt.Sprintf("a job of kind %q has one task on each machine, and runs in no alloc", schema.System),
-			Hint: `remove allocset, or take kind: "service"`,
+			Hint: `remove allocset, or use kind: "service"`,
 		})
 	}
 }

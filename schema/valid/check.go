@@ -191,7 +191,7 @@ func (c *check) structure(path []string, r *Rule, m map[string]any) map[string]a
 		v, ok := m[f.Name]
 		switch {
 		case ok && v == nil && !f.Required:
-			c.add(Problem{Rule: schema.RuleWrongType, Path: append(path, f.Name), Message: "is null", Expected: f.Rule.String(), Hint: "leave the field out, and its default is taken"})
+			c.add(Problem{Rule: schema.RuleWrongType, Path: append(path, f.Name), Message: "is null", Expected: f.Rule.String(), Hint: "remove the field to use its default"})
 			continue
 		case ok && misplaced[f.Name]:
 			continue
@@ -268,7 +268,7 @@ func (c *check) mapping(path []string, r *Rule, m map[string]any) map[string]any
 	if r.Total > 0 && total > r.Total {
 		c.add(Problem{
 			Rule: schema.RuleOutOfRange, Path: path, Message: fmt.Sprintf("keys and values have %d bytes together", total),
-			Expected: fmt.Sprintf("at most %d", r.Total), Hint: "keep long text elsewhere, and a link to it here",
+			Expected: fmt.Sprintf("at most %d", r.Total), Hint: "store long text elsewhere, and link to it",
 		})
 	}
 	return out
@@ -313,7 +313,7 @@ func (c *check) integer(path []string, r *Rule, n json.Number) {
 
 func (c *check) word(path []string, r *Rule, s string) {
 	if why, ok := r.Never[s]; ok {
-		c.add(Problem{Rule: schema.RuleNoEffect, Path: path, Message: why, Expected: r.String(), Hint: "take one of these, or leave the object out"})
+		c.add(Problem{Rule: schema.RuleNoEffect, Path: path, Message: why, Expected: r.String(), Hint: "use one of these, or remove the object"})
 		return
 	}
 	if !slices.Contains(r.Words, s) {
@@ -351,8 +351,8 @@ func (c *check) priorityName(name string) {
 		})
 	case schema.CheckName(name) == nil && !isPriorityName(name):
 		c.add(Problem{
-			Rule: schema.RuleInvalidName, Key: true, Message: fmt.Sprintf("priority %q has a number for a name", name), Expected: "a name with a letter",
-			Hint: fmt.Sprintf("jobs may say priority: %s without it", name),
+			Rule: schema.RuleInvalidName, Key: true, Message: fmt.Sprintf("priority %q has a number as its name", name), Expected: "a name with a letter",
+			Hint: fmt.Sprintf("jobs can use priority: %s without it", name),
 		})
 	}
 }

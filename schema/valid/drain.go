@@ -11,7 +11,7 @@ const maxSelector = 1024
 
 func matchSelector(s string) string {
 	if s == "" {
-		return `a selector, such as "rack=r3"; one of every machine is "machine"`
+		return `a selector, such as "rack=r3"; "machine" selects every machine`
 	}
 	return ""
 }
@@ -47,7 +47,7 @@ func (c *check) machine(given, machine map[string]any) {
 		}
 		if _, labels := given["labels"]; labels {
 			c.add(Problem{
-				Rule: schema.RuleNoEffect, Path: []string{"labels"}, Key: true, Message: "beside match, labels would have no effect", Expected: "one of them",
+				Rule: schema.RuleNoEffect, Path: []string{"labels"}, Key: true, Message: "labels have no effect together with match", Expected: "one of them",
 				Hint: "labels are given to one machine, in the object of its name",
 			})
 		}
@@ -59,14 +59,14 @@ func (c *check) machine(given, machine map[string]any) {
 	// The default is there, too, when data is checked again that has all defaults.
 	if n, waves := drain["atOnce"]; waves && !matches && fmt.Sprint(n) != "1" {
 		c.add(Problem{
-			Rule: schema.RuleNoEffect, Path: []string{"drain", "atOnce"}, Key: true, Message: "without match, atOnce has no effect", Expected: "match beside drain, or no atOnce",
+			Rule: schema.RuleNoEffect, Path: []string{"drain", "atOnce"}, Key: true, Message: "without match, atOnce has no effect", Expected: "match together with drain, or no atOnce",
 			Hint: "an object without match drains the one machine of its name",
 		})
 	}
 	if _, deadline := drain["deadline"]; !deadline && drain["atDeadline"] == schema.DeadlineStop {
 		c.add(Problem{
-			Rule: schema.RuleNoEffect, Path: []string{"drain", "atDeadline"}, Key: true, Message: "without deadline, atDeadline has no effect", Expected: "a deadline beside it",
-			Hint: `add one, such as deadline: "2027-03-31T06:00:00Z"; one in the past counts at once`,
+			Rule: schema.RuleNoEffect, Path: []string{"drain", "atDeadline"}, Key: true, Message: "without deadline, atDeadline has no effect", Expected: "a deadline",
+			Hint: `add one, such as deadline: "2027-03-31T06:00:00Z"; one in the past applies at once`,
 		})
 	}
 }

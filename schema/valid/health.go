@@ -110,7 +110,7 @@ func restartHint(word string) string {
 	case "never", "no":
 		return "write a struct: {attempts: 0}"
 	case "always", "onfailure", "on-failure", "unless-stopped":
-		return "tasks are restarted without it; {attempts: 10} says how often before they are tried elsewhere"
+		return "tasks are restarted by default; {attempts: 10} sets how often on one machine"
 	}
 	return ""
 }
@@ -136,13 +136,13 @@ func (c *check) health(task map[string]any, v variables) {
 			return // how it is asked is misspelt
 		}
 		c.add(Problem{
-			Rule: schema.RuleMissingField, Path: []string{"task", "health"}, Message: "says not how the task is asked", Expected: "one of " + strings.Join(checks, ", "),
+			Rule: schema.RuleMissingField, Path: []string{"task", "health"}, Message: "does not say how to check the task", Expected: "one of " + strings.Join(checks, ", "),
 			Hint: oneOf(v.ports),
 		})
 	case 1:
 	default:
 		c.add(Problem{
-			Rule: schema.RuleNoEffect, Path: []string{"task", "health", given[1]}, Key: true, Message: fmt.Sprintf("a health check with %q has no %q beside it", given[0], given[1]),
+			Rule: schema.RuleNoEffect, Path: []string{"task", "health", given[1]}, Key: true, Message: fmt.Sprintf("a health check with %q cannot also have %q", given[0], given[1]),
 			Expected: "one of " + strings.Join(checks, ", "), Hint: "remove all but one",
 		})
 	}
@@ -161,7 +161,7 @@ func (c *check) found(path ...string) bool {
 // oneOf writes a health check that a task with these ports could have.
 func oneOf(ports []string) string {
 	if len(ports) == 0 {
-		return `write exec: command: ["…"], or declare a port and ask it`
+		return `write exec: command: ["…"], or declare a port and check it`
 	}
 	return fmt.Sprintf("write http: port: %q, or tcp: port: %q", short(ports[0]), short(ports[0]))
 }

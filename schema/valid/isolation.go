@@ -84,7 +84,7 @@ func (c *check) isolation(task map[string]any, ports []string) {
 	if isolation["network"] == string(schema.NoNetwork) && len(ports) > 0 {
 		c.add(Problem{
 			Rule: schema.RuleNoEffect, Path: []string{"task", "isolation", "network"},
-			Message:  fmt.Sprintf("a task without a network has the port %q, which nobody can reach", short(ports[0])),
+			Message:  fmt.Sprintf("port %q cannot be reached: the task has no network", short(ports[0])),
 			Expected: fmt.Sprintf("%q, or no resources.ports", schema.HostNetwork),
 		})
 	}
@@ -103,7 +103,7 @@ func (c *check) files(task map[string]any, v variables) {
 		}
 		for dir := path.Dir(name); dir != "." && dir != "/"; dir = path.Dir(dir) {
 			if _, ok := files[dir]; ok {
-				c.add(Problem{Rule: schema.RuleNoEffect, Path: []string{"task", "files", name}, Key: true, Message: fmt.Sprintf("%q is a file too", short(dir)), Expected: "a directory, or another name"})
+				c.add(Problem{Rule: schema.RuleNoEffect, Path: []string{"task", "files", name}, Key: true, Message: fmt.Sprintf("%q is also a file", short(dir)), Expected: "a directory, or another name"})
 			}
 		}
 		if name == "tmp" {
@@ -113,7 +113,7 @@ func (c *check) files(task map[string]any, v variables) {
 	if total > maxFilesBytes {
 		c.add(Problem{
 			Rule: schema.RuleOutOfRange, Path: []string{"task", "files"}, Message: fmt.Sprintf("the files have %d bytes together", total),
-			Expected: fmt.Sprintf("at most %d", maxFilesBytes), Hint: "files are for configuration; put larger things on the machine or where the task can fetch them",
+			Expected: fmt.Sprintf("at most %d", maxFilesBytes), Hint: "files are for configuration; put larger data on the machine, or where the task can download it",
 		})
 	}
 }

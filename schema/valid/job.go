@@ -49,13 +49,13 @@ func (c *check) wholeCores(task map[string]any) {
 		return
 	}
 	up := (n/schema.CoreMilli + 1) * schema.CoreMilli
-	hint := fmt.Sprintf("cpuMilli: %d, or leave wholeCores out", up)
+	hint := fmt.Sprintf("cpuMilli: %d, or remove wholeCores", up)
 	if down := up - schema.CoreMilli; down > 0 {
-		hint = fmt.Sprintf("cpuMilli: %d or %d, or leave wholeCores out", down, up)
+		hint = fmt.Sprintf("cpuMilli: %d or %d, or remove wholeCores", down, up)
 	}
 	c.add(Problem{
 		Rule: schema.RuleNoEffect, Path: []string{"task", "resources", "cpuMilli"},
-		Message:  fmt.Sprintf("%d thousandths of a core are no whole cores", n),
+		Message:  fmt.Sprintf("%d thousandths of a core are not whole cores", n),
 		Expected: fmt.Sprintf("a multiple of %d, since wholeCores is true", schema.CoreMilli), Hint: hint,
 	})
 }
@@ -110,8 +110,8 @@ func (c *check) system(given, job map[string]any) {
 	if _, ok := given["tasks"]; ok {
 		c.add(Problem{
 			Rule: schema.RuleNoEffect, Path: []string{"tasks"}, Key: true,
-			Message: `a job of kind "system" has one task on each machine, and "tasks" says how many`,
-			Hint:    `remove tasks, or take kind: "service"`,
+			Message: `a job of kind "system" has one task on each machine: "tasks" has no effect`,
+			Hint:    `remove tasks, or use kind: "service"`,
 		})
 	}
 	delete(job, "tasks")
@@ -128,8 +128,8 @@ func (c *check) batch(job map[string]any) {
 		if _, ok := update[name]; ok {
 			c.add(Problem{
 				Rule: schema.RuleNoEffect, Path: []string{"update", name}, Key: true,
-				Message: fmt.Sprintf("a job of kind %q runs each index until it is done, and %s is for tasks that serve", schema.Batch, name),
-				Hint:    fmt.Sprintf("remove %s, or take kind: \"service\"", name),
+				Message: fmt.Sprintf("a job of kind %q runs each index until it is done; %s is for services", schema.Batch, name),
+				Hint:    fmt.Sprintf("remove %s, or use kind: \"service\"", name),
 			})
 		}
 	}
@@ -143,7 +143,7 @@ func (c *check) rollout(job map[string]any) {
 		c.add(Problem{
 			Rule: schema.RuleOutOfRange, Path: []string{"update", "progressSeconds"}, Message: fmt.Sprintf("%d is out of range", progress),
 			Expected: fmt.Sprintf("more than minHealthySeconds, which is %d", healthy),
-			Hint:     "before that no new task is healthy, and so every rollout would fail; it has to start, too",
+			Hint:     "no new task is healthy before minHealthySeconds, so every rollout would fail; add the time that a task takes to start",
 		})
 	}
 	canary, _ := update["canary"].(map[string]any)
@@ -151,7 +151,7 @@ func (c *check) rollout(job map[string]any) {
 	if wait, ok := wholeNumber(canary["waitSeconds"]); ok && wait != defaultCanaryWait && canary["promote"] == string(schema.PromoteCommit) {
 		c.add(Problem{
 			Rule: schema.RuleNoEffect, Path: []string{"update", "canary", "waitSeconds"}, Key: true, Message: `waitSeconds has no effect with promote: "commit"`,
-			Hint: "remove one: without waitSeconds the rollout waits for a commit, without promote it goes on after that time",
+			Hint: "remove one: without waitSeconds the rollout waits for a commit, without promote it continues after that time",
 		})
 	}
 }
@@ -214,7 +214,7 @@ func (c *check) references(path []string, v any, vars variables) {
 			c.unset(path, m[1], vars)
 		case declared && vars.within != "":
 			c.add(Problem{
-				Rule: schema.RuleUndefined, Path: path, Message: fmt.Sprintf("$(%s) is not replaced here: variables of env have no order", short(m[1])),
+				Rule: schema.RuleUndefined, Path: path, Message: fmt.Sprintf("$(%s) is not replaced here: variables of env cannot refer to each other", short(m[1])),
 				Expected: "one of " + strings.Join(names, ", "), Hint: "write its value, or use it in the command",
 			})
 		case declared, len(m[1]) < 4, len(m[1]) > maxWord:
@@ -225,7 +225,7 @@ func (c *check) references(path []string, v any, vars variables) {
 			if near := Nearest(m[1], names); near != "" {
 				c.add(Problem{
 					Rule: schema.RuleUndefined, Path: path, Message: fmt.Sprintf("$(%s) is not set for this task", short(m[1])), Expected: "one of " + strings.Join(names, ", "),
-					Hint: fmt.Sprintf("did you mean $(%s)? $$(%s) stands for the text itself", near, m[1]),
+					Hint: fmt.Sprintf("did you mean $(%s)? $$(%s) is the literal text", near, m[1]),
 				})
 			}
 		}

@@ -195,7 +195,7 @@ func (s allocSet) tooSmall(r *schema.Reference, j *schema.Job) []schema.Diagnost
 			Severity: schema.Error, Rule: schema.RuleNoEffect, Position: r.At, Field: r.From.Field() + "." + r.Field,
 			Message:  fmt.Sprintf("each task has %s %s, more than an alloc of %q, which has %s", d, amount(unit, ask), r.To.Declared(), amount(unit, has)),
 			Expected: fmt.Sprintf("task.resources.%s of at most %s", d, amount(unit, has)),
-			Hint:     fmt.Sprintf("ask for less, or have more of it in resources of the alloc set (%s)", s.origin),
+			Hint:     fmt.Sprintf("request less, or increase resources of the alloc set (%s)", s.origin),
 		}}
 	}
 	return nil

@@ -185,7 +185,7 @@ var quotaRule = &Rule{
 		{Name: "until", Rule: timeRule},
 	},
 	Never: map[string]string{
-		"oversell": "a cell says how much quota may be sold, in its oversellPercent", "oversellPercent": "a cell says how much quota may be sold, in its own oversellPercent",
+		"oversell": "how much quota may be sold is set in oversellPercent of the cell", "oversellPercent": "how much quota may be sold is set in oversellPercent of the cell",
 	},
 	Alias: map[string]string{
 		"cpu": "cpuMilli", "memory": "ramBytes", "mem": "ramBytes", "ram": "ramBytes", "disk": "diskBytes",
@@ -334,7 +334,7 @@ var exceedRule = &Rule{
 		{Name: "cpu", Rule: &Rule{Type: Bool}, Default: true},
 		{Name: "ram", Rule: &Rule{Type: Bool}, Default: false},
 	},
-	Never: map[string]string{"disk": "disk space has no slack that could be taken back"},
+	Never: map[string]string{"disk": "disk space cannot be reclaimed from a task"},
 	Alias: map[string]string{"cpuMilli": "cpu", "cpus": "cpu", "memory": "ram", "mem": "ram", "ramBytes": "ram"},
 }
 
@@ -405,7 +405,7 @@ var allocUpdateRule = &Rule{
 	Never: map[string]string{
 		"canary":          "an alloc runs nothing that could fail: the jobs inside have canaries",
 		"progressSeconds": "an alloc runs nothing that could fail: the jobs inside have deadlines",
-		"onFailure":       "an alloc runs nothing that could fail: the jobs inside say what then",
+		"onFailure":       "an alloc runs nothing that could fail: set it in the jobs inside",
 	},
 	Alias: map[string]string{"max_parallel": "maxParallel", "maxUnavailable": "maxParallel", "minReadySeconds": "minHealthySeconds"},
 }
@@ -498,7 +498,7 @@ func matchLabelKey(s string) string {
 	case !schema.IsLabelKey(s):
 		return schema.LabelKeyGrammar
 	case strings.HasPrefix(s, schema.OwnLabels):
-		return "a key that does not begin with " + schema.OwnLabels + ", which the cell gives itself"
+		return "a key that does not begin with " + schema.OwnLabels + ", which are set by the cell"
 	}
 	return ""
 }

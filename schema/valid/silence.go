@@ -16,7 +16,7 @@ var lostRule = &Rule{
 		"perMinute": "tasksPerMinute", "label": "domain", "by": "domain", "zone": "domain", "rack": "domain",
 	},
 	Never: map[string]string{
-		"afterSeconds": "how long a machine may be silent is said to the master, as --lost-after, and by a job, in its silence",
+		"afterSeconds": "how long a machine may be silent is set with --lost-after of the master, or in silence of a job",
 	},
 }
 
@@ -42,7 +42,7 @@ func (c *check) silence(given map[string]any) {
 	}
 	if given["kind"] == string(schema.System) {
 		c.add(Problem{
-			Rule: schema.RuleNoEffect, Path: []string{"silence"}, Key: true, Message: `a job of kind "system" has a task on each machine, which is never given to another`,
+			Rule: schema.RuleNoEffect, Path: []string{"silence"}, Key: true, Message: `a job of kind "system" has one task on each machine, which is never moved`,
 			Hint: "remove silence",
 		})
 		return
@@ -50,8 +50,8 @@ func (c *check) silence(given map[string]any) {
 	never, _ := s["neverTwice"].(bool)
 	if _, after := s["afterSeconds"]; never && after {
 		c.add(Problem{
-			Rule: schema.RuleNoEffect, Path: []string{"silence", "afterSeconds"}, Key: true, Message: "beside neverTwice: true, afterSeconds has no effect",
-			Expected: "one of them", Hint: "remove afterSeconds, and the task waits for proof that the old one is gone; or neverTwice, and it is replaced after that time",
+			Rule: schema.RuleNoEffect, Path: []string{"silence", "afterSeconds"}, Key: true, Message: "afterSeconds has no effect together with neverTwice: true",
+			Expected: "one of them", Hint: "remove afterSeconds (then the task waits for proof that the old one is gone), or neverTwice (then it is replaced after that time)",
 		})
 	}
 }

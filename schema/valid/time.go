@@ -98,10 +98,10 @@ func (c *check) quota(quota map[string]any) {
 	}
 	p := Problem{
 		Rule: schema.RuleNoEffect, Path: []string{"until"}, Message: fmt.Sprintf("%s is not after from, %s", until, from),
-		Expected: "a later time than from", Hint: "the quota counts from the one up to, but without, the other",
+		Expected: "a later time than from", Hint: "the quota counts from \"from\" until just before \"until\"",
 	}
 	if end.Before(begin) {
-		p.Hint = "are from and until the wrong way round?"
+		p.Hint = "are from and until swapped?"
 	}
 	c.add(p)
 }

@@ -41,7 +41,7 @@ func Top(fields map[string]any) []Problem {
 				continue
 			}
 			told["job"] = true
-			p.Message, p.Hint = fmt.Sprintf("field %q of a job stands outside of any job", name), fmt.Sprintf("write it within a job: job: NAME: {%s: …}", name)
+			p.Message, p.Hint = fmt.Sprintf("field %q of a job is outside of any job", name), fmt.Sprintf("write it within a job: job: NAME: {%s: …}", name)
 		}
 		problems = append(problems, p)
 	}
@@ -68,7 +68,7 @@ func familyOf(name string, fields map[string]any) string {
 	return ""
 }
 
-const noHint = "a field that is only for use within the package begins with _ or #"
+const noHint = "a field for use within the package begins with _ or #"
 
 // unknownKind says that kind is not the name of one.
 func unknownKind(kind string) Problem {
@@ -114,7 +114,7 @@ func unnamed(kind schema.Kind, v any) (Problem, bool) {
 	case []any:
 		return Problem{
 			Rule: schema.RuleWrongType, Path: []string{string(kind)}, Message: "is a list", Expected: want,
-			Hint: "objects are not listed: each has its name as its key",
+			Hint: "objects are not a list: write each under its name",
 		}, true
 	}
 	return Problem{Rule: schema.RuleWrongType, Path: []string{string(kind)}, Message: "is " + describe(v), Expected: want}, true
@@ -149,7 +149,7 @@ func tooDeep(kind schema.Kind, r *Rule, data any) (Problem, bool) {
 		return Problem{}, false
 	}
 	return Problem{
-		Rule: schema.RuleUnknownKind, Path: []string{inner}, Key: true, Message: fmt.Sprintf("%q stands one level too deep for a %s", short(inner), kind),
-		Expected: fmt.Sprintf("%s: NAME: {…}", kind), Hint: "the name is the only level; whose it is, and where, are fields within",
+		Rule: schema.RuleUnknownKind, Path: []string{inner}, Key: true, Message: fmt.Sprintf("%q is one level too deep for a %s", short(inner), kind),
+		Expected: fmt.Sprintf("%s: NAME: {…}", kind), Hint: "the name is the only level; user and cell are fields of the object",
 	}, true
 }

@@ -97,7 +97,7 @@ func (c *check) where(job map[string]any) {
 		}
 	}
 	if job["kind"] == string(schema.Batch) {
-		c.noRepair(job, "tasks of a batch job are not moved, since they would begin anew")
+		c.noRepair(job, "tasks of a batch job are not moved, since they would start again")
 	}
 	task, _ := job["task"].(map[string]any)
 	resources, _ := task["resources"].(map[string]any)
@@ -109,7 +109,7 @@ func (c *check) where(job map[string]any) {
 			c.add(Problem{
 				Rule: schema.RuleNoEffect, Path: []string{"task", "resources", "devices", kind, "milli"},
 				Message: fmt.Sprintf("%d thousandths of each of %d devices", milli, count), Expected: "a share of one device, or whole devices",
-				Hint: "remove milli, or take count: 1",
+				Hint: "remove milli, or use count: 1",
 			})
 		}
 	}
@@ -163,19 +163,19 @@ func (c *check) condition(path []string, m map[string]any) {
 	case hasValues && want != "values":
 		p := Problem{Rule: schema.RuleNoEffect, Path: at("values"), Key: true, Message: fmt.Sprintf("the operator %q takes no list of values", operator)}
 		if want == "value" {
-			p.Hint = `for several values take operator: "in" or "not-in"`
+			p.Hint = `for several values use operator: "in" or "not-in"`
 		}
 		c.add(p)
 	case want == "value" && !hasValue:
-		c.add(Problem{Rule: schema.RuleNoEffect, Path: at("value"), Missing: true, Message: fmt.Sprintf("the operator %q wants a value", operator), Expected: "a string"})
+		c.add(Problem{Rule: schema.RuleNoEffect, Path: at("value"), Missing: true, Message: fmt.Sprintf("the operator %q needs a value", operator), Expected: "a string"})
 	case want == "values" && len(list) == 0:
 		c.add(Problem{Rule: schema.RuleNoEffect, Path: at("values"), Missing: !hasValues, Message: fmt.Sprintf("the operator %q wants values", operator), Expected: "a list of at least one string"})
 	}
 	if s, ok := m["value"].(string); ok && (operator == string(schema.AtLeast) || operator == string(schema.Below)) && !versionForm.MatchString(s) {
-		c.add(Problem{Rule: schema.RuleNoEffect, Path: at("value"), Message: fmt.Sprintf("%q is no version", short(s)), Expected: "numbers separated by dots, such as 5.10"})
+		c.add(Problem{Rule: schema.RuleNoEffect, Path: at("value"), Message: fmt.Sprintf("%q is not a version", short(s)), Expected: "numbers separated by dots, such as 5.10"})
 	}
 	if n, ok := m["weight"].(json.Number); ok && n.String() == "0" {
-		c.add(Problem{Rule: schema.RuleNoEffect, Path: at("weight"), Message: "a weight of 0 has no effect", Expected: "1 to 100, or -100 to -1 for what is not wished"})
+		c.add(Problem{Rule: schema.RuleNoEffect, Path: at("weight"), Message: "a weight of 0 has no effect", Expected: "1 to 100, or -100 to -1 for machines to avoid"})
 	}
 }
 

@@ -198,7 +198,7 @@ func TestStolen(t *testing.T) {
 		other, dir := newSecure(t, time.Hour), t.TempDir()
 		c.write(filepath.Join(dir, "token"), other.token("m3"))
 		said, stop := c.agent(dir, newAgent("m3"))
-		eventually(t, "the refusal", func() bool { return said.has("it is another cell's master, or an impostor") })
+		eventually(t, "the refusal", func() bool { return said.has("it is the master of another cell, or an impostor") })
 		stop()
 	})
 	if c.m.epoch("m1") != 1 {
@@ -304,7 +304,7 @@ func TestExpiredMachine(t *testing.T) {
 		t.Fatal(err)
 	}
 	var cfg *tls.Config
-	if cfg, err = late.Connect("127.0.0.1"); cfg != nil || err == nil || !strings.Contains(err.Error(), "and the clock here says") || !strings.Contains(err.Error(), "muster pki token m1") {
+	if cfg, err = late.Connect("127.0.0.1"); cfg != nil || err == nil || !strings.Contains(err.Error(), "the local time is") || !strings.Contains(err.Error(), "muster pki token m1") {
 		t.Errorf("%v, %v", cfg, err)
 	}
 }

@@ -507,7 +507,7 @@ func (c *Client) shown() string {
 	if err != nil || shown.Leaf == nil {
 		return ""
 	}
-	return fmt.Sprintf(" of %s, which is valid until %s, and this machine's clock says %s", shown.Leaf.Subject.CommonName,
+	return fmt.Sprintf(" of %s, which is valid until %s; this machine's time is %s", shown.Leaf.Subject.CommonName,
 		shown.Leaf.NotAfter.UTC().Format(time.RFC3339), time.Now().UTC().Format(time.RFC3339))
 }
 
