@@ -11,7 +11,7 @@ func Converged(in DescribeInput, first schema.JobName) (yes bool, waits schema.J
 	if in.State.Jobs[first] != nil && d.describe(first).waits != "" {
 		return false, first
 	}
-	if d.repository(); d.waits() {
+	if d.repository(); len(d.status.waitingFor(nil, nil)) > 0 {
 		return false, schema.JobName{}
 	}
 	for _, name := range in.State.JobNames() {
@@ -24,9 +24,5 @@ func Converged(in DescribeInput, first schema.JobName) (yes bool, waits schema.J
 	}
 	d.suspended()
 	d.machines()
-	return !d.waits(), schema.JobName{}
+	return len(d.status.waitingFor(nil, nil)) == 0, schema.JobName{}
 }
-
-// waits reports whether anything but a job keeps the cell from being converged, as far
-// as it has been described.
-func (d *describer) waits() bool { return len(d.status.waitingFor(nil, nil)) > 0 }
