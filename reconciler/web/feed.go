@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/reconciler/status"
 )
 
@@ -178,7 +177,7 @@ func (f *feed) follow(ctx context.Context) {
 // compare fills in what has changed between two snapshots, and returns how much. It costs
 // a look at each job and machine, and at each task of the jobs that they do not share.
 func (d *delta) compare(was, is *status.Snapshot) int {
-	merge(was.Parts(), is.Parts(), func(p *status.Part) string { return p.Job.Name }, func(a, b *status.Part) {
+	status.Merge(was.Parts(), is.Parts(), func(p *status.Part) string { return p.Job.Name }, func(a, b *status.Part) {
 		if a == b {
 			return
 		}
@@ -193,7 +192,7 @@ func (d *delta) compare(was, is *status.Snapshot) int {
 			d.jobs = append(d.jobs, change[status.JobStatus]{was: before.Job, is: after.Job})
 		}
 		labels := before.Job != nil && after.Job != nil && !reflect.DeepEqual(before.Job.Labels, after.Job.Labels)
-		merge(pointers(before.Tasks), pointers(after.Tasks), func(t *status.TaskStatus) string { return t.Name }, func(x, y *status.TaskStatus) {
+		status.Merge(status.Pointers(before.Tasks), status.Pointers(after.Tasks), func(t *status.TaskStatus) string { return t.Name }, func(x, y *status.TaskStatus) {
 			same := reflect.DeepEqual(x, y)
 			if !same || labels {
 				d.tasks = append(d.tasks, change[status.TaskStatus]{clone(x), clone(y), before.Job, after.Job, same})
@@ -201,47 +200,12 @@ func (d *delta) compare(was, is *status.Snapshot) int {
 		})
 	})
 	machine := func(m *status.MachineStatus) string { return m.Name }
-	merge(was.Machines(), is.Machines(), machine, func(a, b *status.MachineStatus) {
+	status.Merge(was.Machines(), is.Machines(), machine, func(a, b *status.MachineStatus) {
 		if a != b && !reflect.DeepEqual(a, b) {
 			d.machines = append(d.machines, change[status.MachineStatus]{was: a, is: b})
 		}
 	})
 	return d.size()
-}
-
-// merge calls f with the items of the same name in two lists by name, and with nil for
-// the one that is in only one of them.
-func merge[T any](was, is []*T, name func(*T) string, f func(was, is *T)) {
-	for len(was) > 0 || len(is) > 0 {
-		c := 0
-		switch {
-		case len(was) == 0:
-			c = 1
-		case len(is) == 0:
-			c = -1
-		case was[0] != is[0]:
-			c = model.CompareNames(name(was[0]), name(is[0]))
-		}
-		switch {
-		case c < 0:
-			f(was[0], nil)
-			was = was[1:]
-		case c > 0:
-			f(nil, is[0])
-			is = is[1:]
-		default:
-			f(was[0], is[0])
-			was, is = was[1:], is[1:]
-		}
-	}
-}
-
-func pointers[T any](list []T) []*T {
-	out := make([]*T, len(list))
-	for i := range list {
-		out[i] = &list[i]
-	}
-	return out
 }
 
 // clone returns a copy of x, which keeps nothing beside it in memory.
