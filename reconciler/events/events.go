@@ -42,6 +42,7 @@ type Log struct {
 
 	mu     sync.Mutex // guards what follows; never held while the disk works
 	next   uint64     // id
+	last   uint64     // id of the newest record; below next, and not always next to it
 	ring   []schema.EventRecord
 	buffer []byte        // lines that are not written
 	first  uint64        // id in buffer
@@ -118,19 +119,28 @@ func (l *Log) Append(events []schema.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, e := range events {
-		r := schema.EventRecord{ID: l.next, Event: cut(e)}
-		l.next++
-		line, err := json.Marshal(r)
-		if err != nil { // a time beyond the year 9999
-			l.cfg.Log.Error("event not stored", "event", e.Message, "err", err)
-			continue
-		}
-		if len(l.buffer) == 0 {
-			l.first = r.ID
-		}
-		l.buffer = append(append(l.buffer, line...), '\n')
-		l.remember(r)
+		l.add(schema.EventRecord{ID: l.next, Event: cut(e)})
 	}
+	l.added()
+}
+
+// add adds a record, whose id is at least next. The caller has the lock.
+func (l *Log) add(r schema.EventRecord) {
+	l.next, l.last = r.ID+1, r.ID
+	line, err := json.Marshal(r)
+	if err != nil { // a time beyond the year 9999
+		l.cfg.Log.Error("event not stored", "event", r.Message, "err", err)
+		return
+	}
+	if len(l.buffer) == 0 {
+		l.first = r.ID
+	}
+	l.buffer = append(append(l.buffer, line...), '\n')
+	l.remember(r)
+}
+
+// added tells those who wait, and has written what was added. The caller has the lock.
+func (l *Log) added() {
 	close(l.more)
 	l.more = make(chan struct{})
 	notify(l.some)
@@ -173,7 +183,7 @@ func (l *Log) recent() []schema.EventRecord { return l.ring[max(0, len(l.ring)-l
 func (l *Log) Wait(ctx context.Context, after uint64) error {
 	for {
 		l.mu.Lock()
-		newest, more := l.next-1, l.more
+		newest, more := l.last, l.more
 		l.mu.Unlock()
 		if newest > after {
 			return nil

@@ -80,6 +80,7 @@ func (l *Log) fill() error {
 	if n := len(l.ring); n > 0 {
 		l.next = max(l.next, l.ring[n-1].ID+1)
 	}
+	l.last = l.next - 1
 	return nil
 }
 
