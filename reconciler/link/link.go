@@ -63,8 +63,9 @@ type Config struct {
 	Log        *slog.Logger
 	// Secure is what a connection over TCP needs; nil when there is none.
 	Secure *Secure
-	// Relay, if set, is served to other masters, and to nobody else.
-	Relay linkpb.RelayServer
+	// Relay and Replica, if set, are served to other masters, and to nobody else.
+	Relay   linkpb.RelayServer
+	Replica linkpb.ReplicaServer
 }
 
 // Secure is how machines elsewhere are known.
@@ -173,6 +174,9 @@ func (s *Server) rpc(running context.Context) *grpc.Server {
 	linkpb.RegisterLinkServer(g, service{server: s, peers: who})
 	if s.cfg.Relay != nil {
 		linkpb.RegisterRelayServer(g, s.cfg.Relay)
+	}
+	if s.cfg.Replica != nil {
+		linkpb.RegisterReplicaServer(g, s.cfg.Replica)
 	}
 	return g
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -49,7 +50,10 @@ type ShardConfig struct {
 	Parted time.Duration
 	// Security is for leaders on other machines; nil when there is none.
 	Security Security
-	Log      *slog.Logger
+	// Beside, if set, is called with each connection to a leader elsewhere that has taken
+	// this shard, until ctx ends: for what else masters have to say to each other.
+	Beside func(ctx context.Context, leader grpc.ClientConnInterface)
+	Log    *slog.Logger
 }
 
 // Shard is the link shard of one master, as the Master of its link server.
@@ -261,6 +265,9 @@ func (s *Shard) attach(ctx context.Context, t target) (attached bool, err error)
 	}()
 	if r, ok := l.(*remote); ok {
 		r.begin()
+		if s.cfg.Beside != nil {
+			r.work.Go(func() { s.cfg.Beside(r.stream.Context(), r.conn) })
+		}
 	}
 	s.cfg.Log.Info("attached to the master that leads", "cell", s.cfg.Cell, "address", t.address, "term", t.term, "sessions", n)
 	return true, s.tell(ctx, l)

@@ -59,10 +59,25 @@ type Status struct {
 	// Unmatched are the machine objects that speak of no machine of the cell, by
 	// name; Notes tell of them too.
 	Unmatched []schema.Diagnostic `json:"unmatched,omitempty"`
+	MasterStatus
+}
+
+// MasterStatus is what the master that was asked is, if it does not lead.
+type MasterStatus struct {
 	// Master says why the master that was asked does not lead the cell; it is left
 	// out while it does. All else is then as this master knew it last, and
 	// Converged is false.
 	Master *Absence `json:"master,omitempty"`
+	// Replica says that a master was asked that does not lead, and that all is as the one
+	// that leads said last; it is left out by that.
+	Replica *Replica `json:"replica,omitempty"`
+}
+
+// Replica is how a master that does not lead knows the state of its cell.
+type Replica struct {
+	Leader string `json:"leader"` // the API of the master that leads
+	// AgeSeconds is the time since the leader said last that the state is so.
+	AgeSeconds float64 `json:"ageSeconds"`
 }
 
 // SourceStatus is how the repository is.

@@ -105,6 +105,9 @@ func peerOf(r *http.Request) peer {
 // caller says who makes a request, for the history: over TLS who the certificate
 // says, else the user of this machine.
 func (s *Server) caller(r *http.Request) string {
+	if name, forwarded := forwardedBy(r); forwarded {
+		return name
+	}
 	if r.TLS != nil {
 		if p, err := identity.PeerOf(r.TLS, s.cfg.Name); err == nil && p != nil {
 			return p.String()
@@ -199,11 +202,6 @@ func (s *Server) refuseUser(r *http.Request, p peer) error {
 	}
 	return refuse(refusedUser, fmt.Sprintf("ask as root or as the master's user, or start the master with --allow-user %d", p.uid),
 		"you are %s, who may not use the API of cell %s", name, s.cfg.Name)
-}
-
-// readsOnly returns whether a request changes nothing and takes nothing over.
-func readsOnly(r *http.Request) bool {
-	return (r.Method == http.MethodGet || r.Method == http.MethodHead) && r.Header.Get("Upgrade") == ""
 }
 
 // open are the paths that tell nothing, and that everybody may ask.

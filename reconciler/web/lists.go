@@ -26,6 +26,8 @@ type page struct {
 	Items   []any  `json:"items"`   // by name
 	// Continue is what the next page is asked for with; "" if this is the last.
 	Continue string `json:"continue"`
+	// Replica is told by a master that does not lead.
+	Replica *status.Replica `json:"replica,omitempty"`
 }
 
 // listing is a list of the cell, each of whose items has a name.
@@ -135,7 +137,7 @@ func (l *wanted[T]) page(cell *status.Snapshot, limit int, after string) (*page,
 	if err != nil {
 		return nil, notFound(err)
 	}
-	p := &page{Version: cell.Brief().Version, Items: []any{}}
+	p := &page{Version: cell.Brief().Version, Items: []any{}, Replica: cell.Brief().Replica}
 	last, begun := "", after == ""
 	for x := range l.items(part) {
 		if !l.passes(x) {

@@ -143,7 +143,7 @@ func (m *Metrics) Collect(out chan<- prometheus.Metric) {
 		return
 	}
 	m.collect(cell, out)
-	if cell.Brief().Master == nil { // who does not lead knows of no usage
+	if cell.Brief().Master == nil && cell.Brief().Replica == nil { // who does not lead knows of no usage
 		m.collectUsage(ctx, out)
 	}
 	m.commitRunning.Collect(out)

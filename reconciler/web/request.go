@@ -34,6 +34,11 @@ type answerOf struct {
 	Hint  string `json:"hint"`
 }
 
+// readsOnly returns whether a request changes nothing and takes nothing over.
+func readsOnly(r *http.Request) bool {
+	return (r.Method == http.MethodGet || r.Method == http.MethodHead) && r.Header.Get("Upgrade") == ""
+}
+
 // stopped is the answer of a master that leads no more.
 func stopped(err error) error {
 	if errors.Is(err, context.Canceled) {

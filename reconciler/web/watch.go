@@ -317,6 +317,9 @@ func (x *watches) encoded(ctx context.Context, want *statusQuery, cell *status.S
 	}
 	timeless := *v
 	timeless.At, timeless.SourceAt = time.Time{}, time.Time{}
+	if v.Replica != nil {
+		timeless.Replica = &status.Replica{Leader: v.Replica.Leader}
+	}
 	var b bytes.Buffer
 	err = writeJSON(&b, &timeless)
 	return encodedStatus{v, b.Bytes()}, err

@@ -89,6 +89,8 @@ type Config struct {
 	Secure *Secure
 	// Local is who comes without TLS.
 	Local Local
+	// Leader is for a master that may not lead; nil for one that is alone.
+	Leader Leader
 }
 
 // Server serves the API of one cell.
@@ -153,26 +155,45 @@ func loopback(host string) bool {
 // Serve answers requests until ctx ends; then it ends those that wait or stream,
 // closes the listeners and returns nil. With a Secure those over TCP speak TLS.
 func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
-	requests, stop := context.WithCancel(context.Background())
-	defer stop()
-	h := &http.Server{
-		Handler:           s.Handler(),
-		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
-		BaseContext: func(net.Listener) context.Context { return requests },
-		ConnContext: s.tasks.accept,
-		ConnState:   s.tasks.changed,
-		ErrorLog:    slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelDebug),
-	}
+	h := &http.Server{Handler: s.Handler(), ConnContext: s.tasks.accept, ConnState: s.tasks.changed}
 	if s.cfg.Secure != nil {
 		h.TLSConfig = s.cfg.Secure.TLS
 	}
-	served := make(chan error, len(listeners))
-	for _, l := range listeners {
-		serve := h.Serve
-		if s.cfg.Secure != nil && l.Addr().Network() != "unix" {
-			serve = func(l net.Listener) error { return h.ServeTLS(l, "", "") }
+	return s.serve(ctx, h, func(h *http.Server) (all []func() error) {
+		for _, l := range listeners {
+			serve := h.Serve
+			if s.cfg.Secure != nil && l.Addr().Network() != "unix" {
+				serve = func(l net.Listener) error { return h.ServeTLS(l, "", "") }
+			}
+			all = append(all, func() error { return fmt.Errorf("serve the API on %s: %w", l.Addr(), serve(l)) })
 		}
-		go func() { served <- fmt.Errorf("serve the API on %s: %w", l.Addr(), serve(l)) }()
+		return all
+	})
+}
+
+// ServeForwarded answers requests that other masters forward, which have checked who
+// makes them, until ctx ends; then it closes the listener.
+func (s *Server) ServeForwarded(ctx context.Context, l net.Listener) error {
+	routes := s.routes()
+	return s.serve(ctx, &http.Server{
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			caller := r.Header.Get(headerCaller)
+			routes.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, caller)))
+		}),
+	}, func(h *http.Server) []func() error { return []func() error{func() error { return h.Serve(l) }} })
+}
+
+// serve runs what a server does until ctx ends; then it ends requests that wait or stream.
+func (s *Server) serve(ctx context.Context, h *http.Server, of func(*http.Server) []func() error) error {
+	requests, stop := context.WithCancel(context.Background())
+	defer stop()
+	h.ReadHeaderTimeout, h.IdleTimeout, h.MaxHeaderBytes = headerTimeout, idleTimeout, maxHeader
+	h.BaseContext = func(net.Listener) context.Context { return requests }
+	h.ErrorLog = slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelDebug)
+	all := of(h)
+	served := make(chan error, len(all))
+	for _, f := range all {
+		go func() { served <- f() }()
 	}
 	select {
 	case err := <-served:
@@ -186,7 +207,7 @@ func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
 	if h.Shutdown(patience) != nil {
 		_ = h.Close() // the listeners are closed; the rest is cut
 	}
-	for range listeners {
+	for range all {
 		_ = <-served // what ended it is our own doing
 	}
 	return nil
@@ -194,8 +215,22 @@ func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
 
 // Handler returns the API, for a server of the caller's.
 func (s *Server) Handler() http.Handler {
+	routes := s.routes()
+	secured, locally := s.secured(routes), s.locally(routes)
+	return s.guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.cfg.Secure != nil && !peerOf(r).unix {
+			secured.ServeHTTP(w, r)
+		} else {
+			locally.ServeHTTP(w, r)
+		}
+	}))
+}
+
+// routes returns what answers requests of whoever may make them.
+func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
-	handler := func(method string, f func(http.ResponseWriter, *http.Request) error) http.Handler {
+	other := &forwarder{s.cfg.Leader, s.caller, s.fail, s.cfg.Log}
+	answer := func(method string, f handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if err := allow(method, w, r); err != nil {
 				s.fail(w, err)
@@ -204,49 +239,40 @@ func (s *Server) Handler() http.Handler {
 			}
 		})
 	}
-	handle := func(method, path string, f func(http.ResponseWriter, *http.Request) error) {
-		mux.Handle(path, handler(method, f))
-	}
-	// read handles what may be large.
-	read := func(path string, f func(http.ResponseWriter, *http.Request) error) {
-		mux.Handle(path, compressed(handler(http.MethodGet, f)))
-	}
-	handle(http.MethodGet, "/{$}", s.page)
-	handle(http.MethodGet, "/healthz", healthz)
+	// here handles what each master answers, from the state that it has; read, of that
+	// what may be large; and led what only the master that leads can.
+	here := func(method, path string, f handler) { mux.Handle(path, other.aged(answer(method, f))) }
+	read := func(path string, f handler) { mux.Handle(path, other.aged(compressed(answer(http.MethodGet, f)))) }
+	led := func(method, path string, f handler) { mux.Handle(path, other.byLeader(answer(method, f))) }
+	here(http.MethodGet, "/{$}", s.page)
+	here(http.MethodGet, "/healthz", healthz)
+	here(http.MethodPost, "/v1/page", s.pageAddress)
+	here(http.MethodGet, "/v1/events", s.events)
 	read("/v1/status", s.status)
-	read("/v1/usage", s.usage)
 	for path, f := range lists(s.watches) {
 		read(path, f)
 	}
-	handle(http.MethodGet, "/v1/why", s.why)
-	handle(http.MethodGet, "/v1/events", s.events)
-	handle(http.MethodGet, "/v1/logs", s.logs)
-	handle(http.MethodGet, "/v1/commit", s.commit)
-	handle(http.MethodPost, "/v1/reconcile", s.reconcile)
-	handle(http.MethodPost, "/v1/exec", s.exec)
-	handle(http.MethodPost, "/v1/suspend", s.suspend)
-	handle(http.MethodPost, "/v1/resume", s.resume)
-	handle(http.MethodPost, "/v1/restart", s.restart)
-	handle(http.MethodPost, "/v1/page", s.pageAddress)
-	handle(http.MethodPost, "/v1/forget", s.forget)
+	mux.Handle("/v1/usage", other.byLeader(compressed(answer(http.MethodGet, s.usage))))
+	led(http.MethodGet, "/v1/why", s.why)
+	led(http.MethodGet, "/v1/logs", s.logs)
+	led(http.MethodGet, "/v1/commit", s.commit)
+	led(http.MethodPost, "/v1/reconcile", s.reconcile)
+	led(http.MethodPost, "/v1/exec", s.exec)
+	led(http.MethodPost, "/v1/suspend", s.suspend)
+	led(http.MethodPost, "/v1/resume", s.resume)
+	led(http.MethodPost, "/v1/restart", s.restart)
+	led(http.MethodPost, "/v1/forget", s.forget)
 	metrics := promhttp.HandlerFor(s.cfg.Metrics, promhttp.HandlerOpts{
 		ErrorLog: slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelError),
 	})
-	handle(http.MethodGet, "/metrics", func(w http.ResponseWriter, r *http.Request) error {
+	here(http.MethodGet, "/metrics", func(w http.ResponseWriter, r *http.Request) error {
 		metrics.ServeHTTP(w, r)
 		return nil
 	})
-	handle("", "/", func(_ http.ResponseWriter, r *http.Request) error {
+	here("", "/", func(_ http.ResponseWriter, r *http.Request) error {
 		return &failure{http.StatusNotFound, fmt.Sprintf("there is no %s", r.URL.Path), "the API is /v1/status, jobs, tasks, machines, usage, why, events, logs, commit, exec, reconcile, suspend, resume, restart, forget and page"}
 	})
-	secured, locally := s.secured(mux), s.locally(mux)
-	return s.guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if s.cfg.Secure != nil && !peerOf(r).unix {
-			secured.ServeHTTP(w, r)
-		} else {
-			locally.ServeHTTP(w, r)
-		}
-	}))
+	return mux
 }
 
 // compressed compresses answers, but for the streams of those who watch.

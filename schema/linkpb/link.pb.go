@@ -4153,6 +4153,248 @@ func (x *TunnelChunk) GetEnd() *LogEnd {
 	return nil
 }
 
+// FollowRequest asks for the state.
+type FollowRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cell          string                 `protobuf:"bytes,1,opt,name=cell,proto3" json:"cell,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FollowRequest) Reset() {
+	*x = FollowRequest{}
+	mi := &file_link_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FollowRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FollowRequest) ProtoMessage() {}
+
+func (x *FollowRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_link_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FollowRequest.ProtoReflect.Descriptor instead.
+func (*FollowRequest) Descriptor() ([]byte, []int) {
+	return file_link_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *FollowRequest) GetCell() string {
+	if x != nil {
+		return x.Cell
+	}
+	return ""
+}
+
+// StatePiece is a piece of the JSON of a status.Change. One without any says that
+// nothing has changed.
+type StatePiece struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Data          []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
+	Last          bool                   `protobuf:"varint,2,opt,name=last,proto3" json:"last,omitempty"` // of its change
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StatePiece) Reset() {
+	*x = StatePiece{}
+	mi := &file_link_proto_msgTypes[55]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StatePiece) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StatePiece) ProtoMessage() {}
+
+func (x *StatePiece) ProtoReflect() protoreflect.Message {
+	mi := &file_link_proto_msgTypes[55]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StatePiece.ProtoReflect.Descriptor instead.
+func (*StatePiece) Descriptor() ([]byte, []int) {
+	return file_link_proto_rawDescGZIP(), []int{55}
+}
+
+func (x *StatePiece) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *StatePiece) GetLast() bool {
+	if x != nil {
+		return x.Last
+	}
+	return false
+}
+
+// EventsRequest asks for the history.
+type EventsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cell          string                 `protobuf:"bytes,1,opt,name=cell,proto3" json:"cell,omitempty"`
+	After         uint64                 `protobuf:"varint,2,opt,name=after,proto3" json:"after,omitempty"` // the id of the last record that the replica has
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EventsRequest) Reset() {
+	*x = EventsRequest{}
+	mi := &file_link_proto_msgTypes[56]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EventsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EventsRequest) ProtoMessage() {}
+
+func (x *EventsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_link_proto_msgTypes[56]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
+func (*EventsRequest) Descriptor() ([]byte, []int) {
+	return file_link_proto_rawDescGZIP(), []int{56}
+}
+
+func (x *EventsRequest) GetCell() string {
+	if x != nil {
+		return x.Cell
+	}
+	return ""
+}
+
+func (x *EventsRequest) GetAfter() uint64 {
+	if x != nil {
+		return x.After
+	}
+	return 0
+}
+
+// EventBatch is records of the history, in order.
+type EventBatch struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Records       [][]byte               `protobuf:"bytes,1,rep,name=records,proto3" json:"records,omitempty"` // JSON of a schema.EventRecord each
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EventBatch) Reset() {
+	*x = EventBatch{}
+	mi := &file_link_proto_msgTypes[57]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EventBatch) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EventBatch) ProtoMessage() {}
+
+func (x *EventBatch) ProtoReflect() protoreflect.Message {
+	mi := &file_link_proto_msgTypes[57]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EventBatch.ProtoReflect.Descriptor instead.
+func (*EventBatch) Descriptor() ([]byte, []int) {
+	return file_link_proto_rawDescGZIP(), []int{57}
+}
+
+func (x *EventBatch) GetRecords() [][]byte {
+	if x != nil {
+		return x.Records
+	}
+	return nil
+}
+
+// ForwardChunk is a piece of a connection.
+type ForwardChunk struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Data          []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForwardChunk) Reset() {
+	*x = ForwardChunk{}
+	mi := &file_link_proto_msgTypes[58]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForwardChunk) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForwardChunk) ProtoMessage() {}
+
+func (x *ForwardChunk) ProtoReflect() protoreflect.Message {
+	mi := &file_link_proto_msgTypes[58]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForwardChunk.ProtoReflect.Descriptor instead.
+func (*ForwardChunk) Descriptor() ([]byte, []int) {
+	return file_link_proto_rawDescGZIP(), []int{58}
+}
+
+func (x *ForwardChunk) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
 var File_link_proto protoreflect.FileDescriptor
 
 const file_link_proto_rawDesc = "" +
@@ -4501,7 +4743,21 @@ const file_link_proto_rawDesc = "" +
 	"\vTunnelChunk\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04data\x18\x02 \x01(\fR\x04data\x12(\n" +
-	"\x03end\x18\x03 \x01(\v2\x16.muster.link.v1.LogEndR\x03end2\x9e\x02\n" +
+	"\x03end\x18\x03 \x01(\v2\x16.muster.link.v1.LogEndR\x03end\"#\n" +
+	"\rFollowRequest\x12\x12\n" +
+	"\x04cell\x18\x01 \x01(\tR\x04cell\"4\n" +
+	"\n" +
+	"StatePiece\x12\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\x12\x12\n" +
+	"\x04last\x18\x02 \x01(\bR\x04last\"9\n" +
+	"\rEventsRequest\x12\x12\n" +
+	"\x04cell\x18\x01 \x01(\tR\x04cell\x12\x14\n" +
+	"\x05after\x18\x02 \x01(\x04R\x05after\"&\n" +
+	"\n" +
+	"EventBatch\x12\x18\n" +
+	"\arecords\x18\x01 \x03(\fR\arecords\"\"\n" +
+	"\fForwardChunk\x12\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data2\x9e\x02\n" +
 	"\x04Link\x12J\n" +
 	"\aSession\x12\x1c.muster.link.v1.AgentMessage\x1a\x1d.muster.link.v1.MasterMessage(\x010\x01\x12<\n" +
 	"\x04Logs\x12\x18.muster.link.v1.LogChunk\x1a\x16.muster.link.v1.LogAck(\x010\x01\x12@\n" +
@@ -4509,7 +4765,12 @@ const file_link_proto_rawDesc = "" +
 	"\aCertify\x12\x1e.muster.link.v1.CertifyRequest\x1a\x1f.muster.link.v1.CertifyResponse2\x9a\x01\n" +
 	"\x05Relay\x12I\n" +
 	"\x06Attach\x12\x1c.muster.link.v1.ShardMessage\x1a\x1d.muster.link.v1.LeaderMessage(\x010\x01\x12F\n" +
-	"\x06Tunnel\x12\x1b.muster.link.v1.TunnelChunk\x1a\x1b.muster.link.v1.TunnelChunk(\x010\x01B*Z(github.com/musterhq/muster/schema/linkpbb\x06proto3"
+	"\x06Tunnel\x12\x1b.muster.link.v1.TunnelChunk\x1a\x1b.muster.link.v1.TunnelChunk(\x010\x012\xb0\x02\n" +
+	"\aReplica\x12E\n" +
+	"\x06Follow\x12\x1d.muster.link.v1.FollowRequest\x1a\x1a.muster.link.v1.StatePiece0\x01\x12E\n" +
+	"\x06Events\x12\x1d.muster.link.v1.EventsRequest\x1a\x1a.muster.link.v1.EventBatch0\x01\x12I\n" +
+	"\aForward\x12\x1c.muster.link.v1.ForwardChunk\x1a\x1c.muster.link.v1.ForwardChunk(\x010\x01\x12L\n" +
+	"\aCertify\x12\x1e.muster.link.v1.CertifyRequest\x1a\x1f.muster.link.v1.CertifyResponse0\x01B*Z(github.com/musterhq/muster/schema/linkpbb\x06proto3"
 
 var (
 	file_link_proto_rawDescOnce sync.Once
@@ -4523,7 +4784,7 @@ func file_link_proto_rawDescGZIP() []byte {
 	return file_link_proto_rawDescData
 }
 
-var file_link_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
+var file_link_proto_msgTypes = make([]protoimpl.MessageInfo, 62)
 var file_link_proto_goTypes = []any{
 	(*CertifyRequest)(nil),        // 0: muster.link.v1.CertifyRequest
 	(*CertifyResponse)(nil),       // 1: muster.link.v1.CertifyResponse
@@ -4579,11 +4840,16 @@ var file_link_proto_goTypes = []any{
 	(*Open)(nil),                  // 51: muster.link.v1.Open
 	(*Drop)(nil),                  // 52: muster.link.v1.Drop
 	(*TunnelChunk)(nil),           // 53: muster.link.v1.TunnelChunk
-	nil,                           // 54: muster.link.v1.Assignment.PortsEntry
-	nil,                           // 55: muster.link.v1.MachineInfo.AttributesEntry
-	nil,                           // 56: muster.link.v1.TaskStatus.PortsEntry
-	(*timestamppb.Timestamp)(nil), // 57: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 58: google.protobuf.Duration
+	(*FollowRequest)(nil),         // 54: muster.link.v1.FollowRequest
+	(*StatePiece)(nil),            // 55: muster.link.v1.StatePiece
+	(*EventsRequest)(nil),         // 56: muster.link.v1.EventsRequest
+	(*EventBatch)(nil),            // 57: muster.link.v1.EventBatch
+	(*ForwardChunk)(nil),          // 58: muster.link.v1.ForwardChunk
+	nil,                           // 59: muster.link.v1.Assignment.PortsEntry
+	nil,                           // 60: muster.link.v1.MachineInfo.AttributesEntry
+	nil,                           // 61: muster.link.v1.TaskStatus.PortsEntry
+	(*timestamppb.Timestamp)(nil), // 62: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 63: google.protobuf.Duration
 }
 var file_link_proto_depIdxs = []int32{
 	4,  // 0: muster.link.v1.AgentMessage.hello:type_name -> muster.link.v1.Hello
@@ -4598,45 +4864,45 @@ var file_link_proto_depIdxs = []int32{
 	23, // 9: muster.link.v1.MasterMessage.open_exec:type_name -> muster.link.v1.OpenExec
 	28, // 10: muster.link.v1.Hello.machine:type_name -> muster.link.v1.MachineInfo
 	8,  // 11: muster.link.v1.Assignments.assignments:type_name -> muster.link.v1.Assignment
-	54, // 12: muster.link.v1.Assignment.ports:type_name -> muster.link.v1.Assignment.PortsEntry
+	59, // 12: muster.link.v1.Assignment.ports:type_name -> muster.link.v1.Assignment.PortsEntry
 	35, // 13: muster.link.v1.Assignment.stop:type_name -> muster.link.v1.Cause
 	30, // 14: muster.link.v1.Assignment.devices:type_name -> muster.link.v1.DeviceUse
 	9,  // 15: muster.link.v1.Assignment.alloc:type_name -> muster.link.v1.AllocUse
 	11, // 16: muster.link.v1.Pull.clock:type_name -> muster.link.v1.MasterClock
-	57, // 17: muster.link.v1.MasterClock.report_sent:type_name -> google.protobuf.Timestamp
-	58, // 18: muster.link.v1.MasterClock.held:type_name -> google.protobuf.Duration
-	57, // 19: muster.link.v1.MasterClock.now:type_name -> google.protobuf.Timestamp
+	62, // 17: muster.link.v1.MasterClock.report_sent:type_name -> google.protobuf.Timestamp
+	63, // 18: muster.link.v1.MasterClock.held:type_name -> google.protobuf.Duration
+	62, // 19: muster.link.v1.MasterClock.now:type_name -> google.protobuf.Timestamp
 	13, // 20: muster.link.v1.Report.usage:type_name -> muster.link.v1.MachineUsage
-	57, // 21: muster.link.v1.Report.sent:type_name -> google.protobuf.Timestamp
-	57, // 22: muster.link.v1.MachineUsage.at:type_name -> google.protobuf.Timestamp
+	62, // 21: muster.link.v1.Report.sent:type_name -> google.protobuf.Timestamp
+	62, // 22: muster.link.v1.MachineUsage.at:type_name -> google.protobuf.Timestamp
 	14, // 23: muster.link.v1.MachineUsage.tasks:type_name -> muster.link.v1.TaskUsage
-	57, // 24: muster.link.v1.TaskUsage.at:type_name -> google.protobuf.Timestamp
-	57, // 25: muster.link.v1.TaskUsage.disk_at:type_name -> google.protobuf.Timestamp
-	57, // 26: muster.link.v1.Overload.since:type_name -> google.protobuf.Timestamp
+	62, // 24: muster.link.v1.TaskUsage.at:type_name -> google.protobuf.Timestamp
+	62, // 25: muster.link.v1.TaskUsage.disk_at:type_name -> google.protobuf.Timestamp
+	62, // 26: muster.link.v1.Overload.since:type_name -> google.protobuf.Timestamp
 	16, // 27: muster.link.v1.Overload.relief:type_name -> muster.link.v1.TaskRef
 	28, // 28: muster.link.v1.ReportBody.machine:type_name -> muster.link.v1.MachineInfo
 	33, // 29: muster.link.v1.ReportBody.tasks:type_name -> muster.link.v1.TaskStatus
 	15, // 30: muster.link.v1.ReportBody.overload:type_name -> muster.link.v1.Overload
 	18, // 31: muster.link.v1.ReportBody.conditions:type_name -> muster.link.v1.Condition
-	57, // 32: muster.link.v1.Condition.since:type_name -> google.protobuf.Timestamp
-	57, // 33: muster.link.v1.OpenLogs.since:type_name -> google.protobuf.Timestamp
+	62, // 32: muster.link.v1.Condition.since:type_name -> google.protobuf.Timestamp
+	62, // 33: muster.link.v1.OpenLogs.since:type_name -> google.protobuf.Timestamp
 	22, // 34: muster.link.v1.OpenLogs.from:type_name -> muster.link.v1.LogPosition
 	26, // 35: muster.link.v1.LogChunk.end:type_name -> muster.link.v1.LogEnd
 	31, // 36: muster.link.v1.MachineInfo.capacity:type_name -> muster.link.v1.Resources
 	32, // 37: muster.link.v1.MachineInfo.ports:type_name -> muster.link.v1.PortRange
-	55, // 38: muster.link.v1.MachineInfo.attributes:type_name -> muster.link.v1.MachineInfo.AttributesEntry
+	60, // 38: muster.link.v1.MachineInfo.attributes:type_name -> muster.link.v1.MachineInfo.AttributesEntry
 	29, // 39: muster.link.v1.MachineInfo.devices:type_name -> muster.link.v1.DeviceGroup
 	31, // 40: muster.link.v1.MachineInfo.reserved:type_name -> muster.link.v1.Resources
-	57, // 41: muster.link.v1.TaskStatus.started_at:type_name -> google.protobuf.Timestamp
-	56, // 42: muster.link.v1.TaskStatus.ports:type_name -> muster.link.v1.TaskStatus.PortsEntry
+	62, // 41: muster.link.v1.TaskStatus.started_at:type_name -> google.protobuf.Timestamp
+	61, // 42: muster.link.v1.TaskStatus.ports:type_name -> muster.link.v1.TaskStatus.PortsEntry
 	34, // 43: muster.link.v1.TaskStatus.exits:type_name -> muster.link.v1.Exit
 	35, // 44: muster.link.v1.TaskStatus.end:type_name -> muster.link.v1.Cause
 	30, // 45: muster.link.v1.TaskStatus.devices:type_name -> muster.link.v1.DeviceUse
-	57, // 46: muster.link.v1.TaskStatus.restart_at:type_name -> google.protobuf.Timestamp
+	62, // 46: muster.link.v1.TaskStatus.restart_at:type_name -> google.protobuf.Timestamp
 	9,  // 47: muster.link.v1.TaskStatus.alloc:type_name -> muster.link.v1.AllocUse
-	57, // 48: muster.link.v1.Exit.at:type_name -> google.protobuf.Timestamp
+	62, // 48: muster.link.v1.Exit.at:type_name -> google.protobuf.Timestamp
 	34, // 49: muster.link.v1.Cause.exit:type_name -> muster.link.v1.Exit
-	57, // 50: muster.link.v1.Cause.at:type_name -> google.protobuf.Timestamp
+	62, // 50: muster.link.v1.Cause.at:type_name -> google.protobuf.Timestamp
 	38, // 51: muster.link.v1.ShardMessage.hello:type_name -> muster.link.v1.ShardHello
 	40, // 52: muster.link.v1.ShardMessage.join:type_name -> muster.link.v1.ShardJoin
 	43, // 53: muster.link.v1.ShardMessage.words:type_name -> muster.link.v1.Words
@@ -4650,7 +4916,7 @@ var file_link_proto_depIdxs = []int32{
 	52, // 61: muster.link.v1.LeaderMessage.drop:type_name -> muster.link.v1.Drop
 	28, // 62: muster.link.v1.ShardJoin.machine:type_name -> muster.link.v1.MachineInfo
 	41, // 63: muster.link.v1.ShardJoin.link:type_name -> muster.link.v1.Connection
-	57, // 64: muster.link.v1.Connection.issued:type_name -> google.protobuf.Timestamp
+	62, // 64: muster.link.v1.Connection.issued:type_name -> google.protobuf.Timestamp
 	44, // 65: muster.link.v1.Words.words:type_name -> muster.link.v1.Word
 	41, // 66: muster.link.v1.Word.resume:type_name -> muster.link.v1.Connection
 	12, // 67: muster.link.v1.Word.report:type_name -> muster.link.v1.Report
@@ -4668,14 +4934,22 @@ var file_link_proto_depIdxs = []int32{
 	0,  // 79: muster.link.v1.Link.Certify:input_type -> muster.link.v1.CertifyRequest
 	36, // 80: muster.link.v1.Relay.Attach:input_type -> muster.link.v1.ShardMessage
 	53, // 81: muster.link.v1.Relay.Tunnel:input_type -> muster.link.v1.TunnelChunk
-	3,  // 82: muster.link.v1.Link.Session:output_type -> muster.link.v1.MasterMessage
-	27, // 83: muster.link.v1.Link.Logs:output_type -> muster.link.v1.LogAck
-	24, // 84: muster.link.v1.Link.Exec:output_type -> muster.link.v1.ExecChunk
-	1,  // 85: muster.link.v1.Link.Certify:output_type -> muster.link.v1.CertifyResponse
-	37, // 86: muster.link.v1.Relay.Attach:output_type -> muster.link.v1.LeaderMessage
-	53, // 87: muster.link.v1.Relay.Tunnel:output_type -> muster.link.v1.TunnelChunk
-	82, // [82:88] is the sub-list for method output_type
-	76, // [76:82] is the sub-list for method input_type
+	54, // 82: muster.link.v1.Replica.Follow:input_type -> muster.link.v1.FollowRequest
+	56, // 83: muster.link.v1.Replica.Events:input_type -> muster.link.v1.EventsRequest
+	58, // 84: muster.link.v1.Replica.Forward:input_type -> muster.link.v1.ForwardChunk
+	0,  // 85: muster.link.v1.Replica.Certify:input_type -> muster.link.v1.CertifyRequest
+	3,  // 86: muster.link.v1.Link.Session:output_type -> muster.link.v1.MasterMessage
+	27, // 87: muster.link.v1.Link.Logs:output_type -> muster.link.v1.LogAck
+	24, // 88: muster.link.v1.Link.Exec:output_type -> muster.link.v1.ExecChunk
+	1,  // 89: muster.link.v1.Link.Certify:output_type -> muster.link.v1.CertifyResponse
+	37, // 90: muster.link.v1.Relay.Attach:output_type -> muster.link.v1.LeaderMessage
+	53, // 91: muster.link.v1.Relay.Tunnel:output_type -> muster.link.v1.TunnelChunk
+	55, // 92: muster.link.v1.Replica.Follow:output_type -> muster.link.v1.StatePiece
+	57, // 93: muster.link.v1.Replica.Events:output_type -> muster.link.v1.EventBatch
+	58, // 94: muster.link.v1.Replica.Forward:output_type -> muster.link.v1.ForwardChunk
+	1,  // 95: muster.link.v1.Replica.Certify:output_type -> muster.link.v1.CertifyResponse
+	86, // [86:96] is the sub-list for method output_type
+	76, // [76:86] is the sub-list for method input_type
 	76, // [76:76] is the sub-list for extension type_name
 	76, // [76:76] is the sub-list for extension extendee
 	0,  // [0:76] is the sub-list for field type_name
@@ -4727,9 +5001,9 @@ func file_link_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_link_proto_rawDesc), len(file_link_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   57,
+			NumMessages:   62,
 			NumExtensions: 0,
-			NumServices:   2,
+			NumServices:   3,
 		},
 		GoTypes:           file_link_proto_goTypes,
 		DependencyIndexes: file_link_proto_depIdxs,

@@ -402,3 +402,240 @@ var Relay_ServiceDesc = grpc.ServiceDesc{
 	},
 	Metadata: "link.proto",
 }
+
+const (
+	Replica_Follow_FullMethodName  = "/muster.link.v1.Replica/Follow"
+	Replica_Events_FullMethodName  = "/muster.link.v1.Replica/Events"
+	Replica_Forward_FullMethodName = "/muster.link.v1.Replica/Forward"
+	Replica_Certify_FullMethodName = "/muster.link.v1.Replica/Certify"
+)
+
+// ReplicaClient is the client API for Replica service.
+//
+// For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
+//
+// Replica is served by the master that leads and called by the other masters of
+// the cell, for those who ask them instead of it. UNAVAILABLE: it does not lead.
+type ReplicaClient interface {
+	// Follow sends the state of the cell, and what changes in it: one change in one
+	// or more pieces.
+	Follow(ctx context.Context, in *FollowRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StatePiece], error)
+	// Events sends the history from a record on, and goes on with what happens.
+	Events(ctx context.Context, in *EventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[EventBatch], error)
+	// Forward carries one connection of HTTP to the API, for requests that only the
+	// master that leads can answer. Who makes them was checked by the caller.
+	Forward(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ForwardChunk, ForwardChunk], error)
+	// Certify is the Link's, for a machine that joins with a token: one answer.
+	Certify(ctx context.Context, in *CertifyRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[CertifyResponse], error)
+}
+
+type replicaClient struct {
+	cc grpc.ClientConnInterface
+}
+
+func NewReplicaClient(cc grpc.ClientConnInterface) ReplicaClient {
+	return &replicaClient{cc}
+}
+
+func (c *replicaClient) Follow(ctx context.Context, in *FollowRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StatePiece], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Replica_ServiceDesc.Streams[0], Replica_Follow_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[FollowRequest, StatePiece]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Replica_FollowClient = grpc.ServerStreamingClient[StatePiece]
+
+func (c *replicaClient) Events(ctx context.Context, in *EventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[EventBatch], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Replica_ServiceDesc.Streams[1], Replica_Events_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[EventsRequest, EventBatch]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Replica_EventsClient = grpc.ServerStreamingClient[EventBatch]
+
+func (c *replicaClient) Forward(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ForwardChunk, ForwardChunk], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Replica_ServiceDesc.Streams[2], Replica_Forward_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ForwardChunk, ForwardChunk]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Replica_ForwardClient = grpc.BidiStreamingClient[ForwardChunk, ForwardChunk]
+
+func (c *replicaClient) Certify(ctx context.Context, in *CertifyRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[CertifyResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Replica_ServiceDesc.Streams[3], Replica_Certify_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[CertifyRequest, CertifyResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Replica_CertifyClient = grpc.ServerStreamingClient[CertifyResponse]
+
+// ReplicaServer is the server API for Replica service.
+// All implementations must embed UnimplementedReplicaServer
+// for forward compatibility.
+//
+// Replica is served by the master that leads and called by the other masters of
+// the cell, for those who ask them instead of it. UNAVAILABLE: it does not lead.
+type ReplicaServer interface {
+	// Follow sends the state of the cell, and what changes in it: one change in one
+	// or more pieces.
+	Follow(*FollowRequest, grpc.ServerStreamingServer[StatePiece]) error
+	// Events sends the history from a record on, and goes on with what happens.
+	Events(*EventsRequest, grpc.ServerStreamingServer[EventBatch]) error
+	// Forward carries one connection of HTTP to the API, for requests that only the
+	// master that leads can answer. Who makes them was checked by the caller.
+	Forward(grpc.BidiStreamingServer[ForwardChunk, ForwardChunk]) error
+	// Certify is the Link's, for a machine that joins with a token: one answer.
+	Certify(*CertifyRequest, grpc.ServerStreamingServer[CertifyResponse]) error
+	mustEmbedUnimplementedReplicaServer()
+}
+
+// UnimplementedReplicaServer must be embedded to have
+// forward compatible implementations.
+//
+// NOTE: this should be embedded by value instead of pointer to avoid a nil
+// pointer dereference when methods are called.
+type UnimplementedReplicaServer struct{}
+
+func (UnimplementedReplicaServer) Follow(*FollowRequest, grpc.ServerStreamingServer[StatePiece]) error {
+	return status.Error(codes.Unimplemented, "method Follow not implemented")
+}
+func (UnimplementedReplicaServer) Events(*EventsRequest, grpc.ServerStreamingServer[EventBatch]) error {
+	return status.Error(codes.Unimplemented, "method Events not implemented")
+}
+func (UnimplementedReplicaServer) Forward(grpc.BidiStreamingServer[ForwardChunk, ForwardChunk]) error {
+	return status.Error(codes.Unimplemented, "method Forward not implemented")
+}
+func (UnimplementedReplicaServer) Certify(*CertifyRequest, grpc.ServerStreamingServer[CertifyResponse]) error {
+	return status.Error(codes.Unimplemented, "method Certify not implemented")
+}
+func (UnimplementedReplicaServer) mustEmbedUnimplementedReplicaServer() {}
+func (UnimplementedReplicaServer) testEmbeddedByValue()                 {}
+
+// UnsafeReplicaServer may be embedded to opt out of forward compatibility for this service.
+// Use of this interface is not recommended, as added methods to ReplicaServer will
+// result in compilation errors.
+type UnsafeReplicaServer interface {
+	mustEmbedUnimplementedReplicaServer()
+}
+
+func RegisterReplicaServer(s grpc.ServiceRegistrar, srv ReplicaServer) {
+	// If the following call panics, it indicates UnimplementedReplicaServer was
+	// embedded by pointer and is nil.  This will cause panics if an
+	// unimplemented method is ever invoked, so we test this at initialization
+	// time to prevent it from happening at runtime later due to I/O.
+	if t, ok := srv.(interface{ testEmbeddedByValue() }); ok {
+		t.testEmbeddedByValue()
+	}
+	s.RegisterService(&Replica_ServiceDesc, srv)
+}
+
+func _Replica_Follow_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(FollowRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(ReplicaServer).Follow(m, &grpc.GenericServerStream[FollowRequest, StatePiece]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Replica_FollowServer = grpc.ServerStreamingServer[StatePiece]
+
+func _Replica_Events_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(EventsRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(ReplicaServer).Events(m, &grpc.GenericServerStream[EventsRequest, EventBatch]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Replica_EventsServer = grpc.ServerStreamingServer[EventBatch]
+
+func _Replica_Forward_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(ReplicaServer).Forward(&grpc.GenericServerStream[ForwardChunk, ForwardChunk]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Replica_ForwardServer = grpc.BidiStreamingServer[ForwardChunk, ForwardChunk]
+
+func _Replica_Certify_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(CertifyRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(ReplicaServer).Certify(m, &grpc.GenericServerStream[CertifyRequest, CertifyResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Replica_CertifyServer = grpc.ServerStreamingServer[CertifyResponse]
+
+// Replica_ServiceDesc is the grpc.ServiceDesc for Replica service.
+// It's only intended for direct use with grpc.RegisterService,
+// and not to be introspected or modified (even as a copy)
+var Replica_ServiceDesc = grpc.ServiceDesc{
+	ServiceName: "muster.link.v1.Replica",
+	HandlerType: (*ReplicaServer)(nil),
+	Methods:     []grpc.MethodDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "Follow",
+			Handler:       _Replica_Follow_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "Events",
+			Handler:       _Replica_Events_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "Forward",
+			Handler:       _Replica_Forward_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
+		{
+			StreamName:    "Certify",
+			Handler:       _Replica_Certify_Handler,
+			ServerStreams: true,
+		},
+	},
+	Metadata: "link.proto",
+}

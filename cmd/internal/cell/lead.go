@@ -101,14 +101,18 @@ func (m *master) leadsNoMore(err error) {
 	case !errors.Is(err, store.ErrNotLeader):
 		return
 	}
+	_, before := m.term.leading()
 	m.relay.Lead(nil)
+	m.replicas.Lead(nil)
 	m.leaveSessions()
 	if m.authority != nil {
 		m.authority.Unload()
 	}
 	if m.term.end(a) {
 		m.cfg.Log.Warn("not leading: tasks run on", "cell", m.cell, "role", a.Role, "err", err)
-		m.events.Append([]schema.Event{{At: a.Since, Kind: schema.EventStore, Message: a.Message}})
+		if before == nil { // else the history is that of the master that led: see replica.Copy
+			m.events.Append([]schema.Event{{At: a.Since, Kind: schema.EventStore, Message: a.Message}})
+		}
 	}
 }
 
@@ -146,6 +150,10 @@ func (m *master) leadOneTerm(ctx context.Context) error {
 	})
 	hub.Begin(l)
 	m.term.begin(l, hub)
+	if len(m.cfg.Etcd.Endpoints) > 0 {
+		m.events.Begin(m.store.Term())
+	}
+	m.replicas.Lead(l.Ended())
 	m.relay.Lead(hub)
 	m.shard.Lead(hub)
 	g, ctx := errgroup.WithContext(ctx)

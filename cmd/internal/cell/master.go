@@ -21,6 +21,7 @@ import (
 	"github.com/musterhq/muster/reconciler/local"
 	"github.com/musterhq/muster/reconciler/pki"
 	"github.com/musterhq/muster/reconciler/relay"
+	"github.com/musterhq/muster/reconciler/replica"
 	"github.com/musterhq/muster/reconciler/store"
 	"github.com/musterhq/muster/reconciler/web"
 	"github.com/musterhq/muster/schema"
@@ -100,8 +101,10 @@ type master struct {
 	events   *events.Log
 	term     *term
 	link     *link.Server
-	shard    *relay.Shard   // of the link's sessions
-	relay    *relay.Service // for the shards of other masters
+	shard    *relay.Shard    // of the link's sessions
+	relay    *relay.Service  // for the shards of other masters
+	replicas *replica.Server // for their APIs
+	copy     *replica.Copy   // of what another one leads
 	web      *web.Server
 	metrics  *web.Metrics
 
@@ -167,7 +170,6 @@ func (m *master) open(ctx context.Context) error {
 	if m.cell, err = m.findCell(ctx); err != nil {
 		return err
 	}
-	m.term = newTerm(m.cell)
 	if err := m.openStore(ctx, directory); err != nil {
 		return err
 	}
@@ -177,6 +179,8 @@ func (m *master) open(ctx context.Context) error {
 	if m.events, err = events.Open(events.Config{Dir: filepath.Join(cfg.DataDir, "events"), Log: cfg.Log}); err != nil {
 		return err
 	}
+	m.copy = replica.NewCopy(replica.CopyConfig{Cell: m.cell, Events: m.events, Log: cfg.Log})
+	m.term = newTerm(m.cell, m.copy)
 	if m.agents, err = local.Listen(cfg.Link); err != nil {
 		return err
 	}
@@ -216,10 +220,11 @@ func (m *master) wire() {
 	linkSecure, webSecure := m.secure()
 	agents := &agents{}
 	m.shard = relay.NewShard(relay.ShardConfig{
-		Cell: m.cell, Agents: agents, Parted: cmp.Or(m.cfg.Etcd.Lease, store.LeaseDefault) + partedFor, Security: m.security(), Log: m.cfg.Log,
+		Cell: m.cell, Agents: agents, Parted: cmp.Or(m.cfg.Etcd.Lease, store.LeaseDefault) + partedFor, Security: m.security(), Beside: m.copy.Follow, Log: m.cfg.Log,
 	})
+	m.replicas = replica.NewServer(replica.ServerConfig{Cell: m.cell, State: m.term, Events: m.events, Join: m.joins()})
 	m.relay = relay.NewService(relay.ServiceConfig{Cell: m.cell, Log: m.cfg.Log})
-	m.link = link.New(link.Config{Cell: m.cell, Master: m.shard, Log: m.cfg.Log, Secure: linkSecure, Relay: m.relay})
+	m.link = link.New(link.Config{Cell: m.cell, Master: m.shard, Log: m.cfg.Log, Secure: linkSecure, Relay: m.relay, Replica: m.replicas})
 	agents.Server, m.term.link = m.link, m.link.Counts
 	m.metrics = web.NewMetrics(m.term)
 	registry := prometheus.NewRegistry()
@@ -229,8 +234,8 @@ func (m *master) wire() {
 	}
 	m.web = web.New(web.Config{
 		Name: m.cell, Cell: m.term, Suspensions: m.term, Restarts: m.term, Machines: m.term, Logs: m.term, Exec: m.term, NoExec: m.cfg.NoExec, Audit: func(e schema.Event) { m.events.Append([]schema.Event{e}) }, Events: m.events, Repository: followed{m.term, m.repo}, Metrics: registry, Log: m.cfg.Log,
-		Secure: webSecure,
-		Local:  web.Local{Own: uint32(os.Geteuid()), Users: m.cfg.Users, Socket: m.cfg.Socket, Page: m.page()}, //nolint:gosec // a number from 0
+		Secure: webSecure, Leader: m.term,
+		Local: web.Local{Own: uint32(os.Geteuid()), Users: m.cfg.Users, Socket: m.cfg.Socket, Page: m.page()}, //nolint:gosec // a number from 0
 	})
 	registry.MustRegister(m.web.Refusals())
 }
@@ -247,6 +252,7 @@ func (m *master) run(ctx context.Context) error {
 	})
 	g.Go(func() error { return m.link.Serve(ctx, m.listeners()...) })
 	g.Go(func() error { return m.web.Serve(ctx, m.apis()...) })
+	g.Go(func() error { return m.web.ServeForwarded(ctx, m.replicas.Forwards()) })
 	g.Go(func() error { return m.events.Run(ctx) })
 	g.Go(func() error { return m.serveProfiles(ctx) })
 	g.Go(func() error { return m.watchCertificate(ctx) })

@@ -2,6 +2,7 @@ package cell
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"io/fs"
 	"net"
@@ -81,8 +82,31 @@ func (m *master) secure() (*link.Secure, *web.Secure) {
 		return nil, nil
 	}
 	a := m.authority
-	return &link.Secure{TLS: a.TLS(true, "h2"), Authority: a},
+	return &link.Secure{TLS: a.TLS(true, "h2"), Authority: joining{a, m}},
 		&web.Secure{TLS: a.TLS(false, "h2", "http/1.1"), Admit: a.Admit}
+}
+
+// joining is the authority of a master: who joins with a token is for the master that
+// leads, since a token is used once.
+type joining struct {
+	*pki.Authority
+	master *master
+}
+
+// Join burns a token and returns the certificate for a machine's request.
+func (j joining) Join(ctx context.Context, token string, request []byte) (*x509.Certificate, error) {
+	if _, ok := j.master.term.Followed(); ok {
+		return j.master.copy.Join(ctx, token, request)
+	}
+	return j.Authority.Join(ctx, token, request)
+}
+
+// joins returns how machines join that come to other masters; nil without an authority.
+func (m *master) joins() func(context.Context, string, []byte) (*x509.Certificate, error) {
+	if m.authority == nil {
+		return nil
+	}
+	return m.authority.Join
 }
 
 // admit errs when a machine is not welcome with what it has shown another master.

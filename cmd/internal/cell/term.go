@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
+	"net/http"
 	"sync"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	"github.com/musterhq/muster/reconciler/loop"
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/reconciler/relay"
+	"github.com/musterhq/muster/reconciler/replica"
 	"github.com/musterhq/muster/reconciler/status"
 	"github.com/musterhq/muster/reconciler/store"
 	"github.com/musterhq/muster/schema"
@@ -33,11 +36,14 @@ type term struct {
 	loop         *loop.Loop         // nil while this master does not lead
 	hub          *relay.Hub         // likewise
 	absence      *status.Absence    // why, while it does not
+	leader       string             // the API of the master that led last, of those that are not this one
 	last         *status.Snapshot   // the newest that was asked for
 	number       uint64             // counts changes of the above
 	changed      chan struct{}      // closed with the next
 	done, undone map[string]float64 // when each kind of upkeep was done last, in seconds since 1970, and how often it failed
 	outages      int                // times without a store so far
+
+	copy *replica.Copy // what other masters that lead push here; anyone
 
 	writes writes             // anyone
 	link   func() link.Counts // anyone
@@ -53,14 +59,16 @@ const (
 )
 
 // Metrics returns the collector of a master that has not led yet.
-func Metrics() prometheus.Collector { return newTerm("") }
+func Metrics() prometheus.Collector {
+	return newTerm("", replica.NewCopy(replica.CopyConfig{Log: slog.New(slog.DiscardHandler)}))
+}
 
-func newTerm(cell string) *term {
+func newTerm(cell string, pushed *replica.Copy) *term {
 	changed := make(chan struct{})
 	return &term{
 		done: map[string]float64{store.NoteSnapshot: 0, store.NoteDefrag: 0}, undone: map[string]float64{store.NoteSnapshot: 0, store.NoteDefrag: 0},
 		link: func() link.Counts { return link.Counts{} },
-		cell: cell, changed: changed, known: changed, number: rand.Uint64N(maxFirst),
+		cell: cell, copy: pushed, changed: changed, known: changed, number: rand.Uint64N(maxFirst),
 		absence: &status.Absence{Role: status.Starting, Since: time.Now(), Message: "the master is starting"},
 	}
 }
@@ -94,6 +102,7 @@ func (t *term) change(l *loop.Loop, h *relay.Hub, a *status.Absence) {
 	t.number++
 	close(t.changed)
 	t.changed = make(chan struct{})
+	t.copy.Notify()
 }
 
 // absentError is the answer of a master that does not lead.
@@ -135,11 +144,11 @@ func with[T any](t *term, f func(*loop.Loop) (T, error)) (T, error) {
 	return v, err
 }
 
-// Snapshot returns the cell as the loop describes it, or, while none leads, as it
-// was described last, with the reason.
+// Snapshot returns the cell as the loop describes it; while another master leads, as that
+// has pushed it; and while neither is so, as it was known last, with the reason.
 func (t *term) Snapshot(ctx context.Context) (*status.Snapshot, <-chan struct{}, error) {
 	t.mu.Lock()
-	l, number, changed := t.loop, t.number, t.changed
+	l, number := t.loop, t.number
 	t.mu.Unlock()
 	if l != nil {
 		s, newer, err := l.Snapshot(ctx)
@@ -155,23 +164,56 @@ func (t *term) Snapshot(ctx context.Context) (*status.Snapshot, <-chan struct{},
 		}
 		// It has ended a moment ago, or it has not been said yet why.
 		t.mu.Lock()
-		l, number, changed = t.loop, t.number, t.changed
+		l = t.loop
 		t.mu.Unlock()
 		if l != nil {
 			return nil, nil, err
 		}
 	}
+	pushed := t.copy.State() // before the rest: what is newer than this closes its channel
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	last := t.last
-	if last == nil {
-		last = new(status.Describer).Describe(status.DescribeInput{State: model.NewState(t.cell), Observed: model.NewObserved(time.Now()), Now: time.Now()})
-	}
+	version := t.number<<termShift + pushed.Number
 	absence := t.absence
-	return last.With(func(s *status.Status) {
-		s.Version, s.Converged, s.Master = number<<termShift, false, absence
-	}), changed, nil
+	switch {
+	case absence == nil:
+		return nil, nil, loop.ErrStopped // it leads again since a moment ago
+	case pushed.Snapshot != nil:
+		t.last = pushed.Snapshot
+		return t.last.With(func(s *status.Status) {
+			s.Version, s.Replica = version, t.replicaOf(&pushed)
+		}), pushed.Newer, nil
+	case t.last == nil:
+		t.last = new(status.Describer).Describe(status.DescribeInput{State: model.NewState(t.cell), Observed: model.NewObserved(time.Now()), Now: time.Now()})
+	}
+	return t.last.With(func(s *status.Status) {
+		s.Version, s.Converged, s.Master = version, false, absence
+	}), pushed.Newer, nil
 }
+
+// replicaOf says which master leads, and how old the state is that it has pushed. The
+// caller has the lock.
+func (t *term) replicaOf(pushed *replica.Pushed) *status.Replica {
+	return &status.Replica{Leader: t.leader, AgeSeconds: time.Since(pushed.Heard).Round(time.Millisecond).Seconds()}
+}
+
+// Followed returns which master leads and how old the state is that it has pushed here;
+// false while none is followed.
+func (t *term) Followed() (status.Replica, bool) {
+	pushed := t.copy.State()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.absence == nil || pushed.Snapshot == nil {
+		return status.Replica{}, false
+	}
+	return *t.replicaOf(&pushed), true
+}
+
+// Transport carries requests to the API of the master that leads.
+func (t *term) Transport() http.RoundTripper { return t.copy.Transport() }
+
+// CatchUp waits until the state here is as new as that of the master that leads.
+func (t *term) CatchUp(ctx context.Context) error { return t.copy.CatchUp(ctx) }
 
 // Why explains a job or task.
 func (t *term) Why(ctx context.Context, name, machine string) (status.Explanation, bool, error) {
@@ -332,6 +374,9 @@ func (t *term) standby(leader string) {
 	a := status.Absence{Role: status.Standby, Since: time.Now(), Leader: leader, Message: "this master is on standby: another one is about to lead"}
 	if leader != "" {
 		a.Message = fmt.Sprintf("this master is on standby: %s leads", leader)
+		t.mu.Lock()
+		t.leader = leader
+		t.mu.Unlock()
 	}
 	t.end(a)
 }

@@ -65,7 +65,7 @@ func (s *shards) leading(commit string) (int, *status.Status) {
 		ctx, cancel := context.WithTimeout(s.t.Context(), bound)
 		seen, _, err := s.apis[i].Status(ctx, client.StatusQuery{})
 		cancel()
-		if err == nil && seen.Master == nil && seen.Applied == commit {
+		if err == nil && seen.Master == nil && seen.Replica == nil && seen.Applied == commit {
 			return i, seen
 		}
 	}

@@ -29,7 +29,7 @@ func TestStatus(t *testing.T) {
 	}
 	parts := strings.Split(string(b), "\n## ")
 	types := []reflect.Type{
-		reflect.TypeFor[status.Status](), reflect.TypeFor[status.Totals](), reflect.TypeFor[status.Absence](), reflect.TypeFor[status.Wait](), reflect.TypeFor[status.Blocker](), reflect.TypeFor[status.StalePackage](), reflect.TypeFor[status.Rejection](),
+		reflect.TypeFor[status.Status](), reflect.TypeFor[status.Totals](), reflect.TypeFor[status.Replica](), reflect.TypeFor[status.Absence](), reflect.TypeFor[status.Wait](), reflect.TypeFor[status.Blocker](), reflect.TypeFor[status.StalePackage](), reflect.TypeFor[status.Rejection](),
 		reflect.TypeFor[intent.Hold](), reflect.TypeFor[control.LossHold](), reflect.TypeFor[status.SuspensionStatus](), reflect.TypeFor[quota.Warning](),
 		reflect.TypeFor[status.MachineStatus](), reflect.TypeFor[control.Draining](), reflect.TypeFor[status.JobStatus](), reflect.TypeFor[status.TaskStatus](),
 	}

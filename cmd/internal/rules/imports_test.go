@@ -119,6 +119,11 @@ var layers = []layer{
 		"masters speak the same protobuf with each other as with agents, and nothing else of ours",
 	},
 	{
+		"reconciler/replica",
+		[]string{"reconciler/status", "schema", "schema/identity", "schema/linkpb"},
+		"what users see is all that one master tells another for its readers",
+	},
+	{
 		"reconciler/link",
 		[]string{"reconciler/model", "reconciler/local", "schema", "schema/identity", "schema/linkpb"},
 		"only the two ends of the link speak its protobuf",

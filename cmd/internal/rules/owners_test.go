@@ -45,7 +45,7 @@ var owners = []owner{
 	},
 	{
 		"google.golang.org/grpc",
-		[]string{"schema/linkpb", "reconciler/link", "reconciler/relay", "nodeagent/link"},
+		[]string{"schema/linkpb", "reconciler/link", "reconciler/relay", "reconciler/replica", "nodeagent/link"},
 		nil,
 		"the link is the only RPC, between masters as with agents",
 	},

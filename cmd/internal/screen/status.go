@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/reconciler/status"
@@ -56,6 +57,10 @@ func (v *View) head(b *strings.Builder, s *status.Status, all []cause) {
 	if a := s.Master; a != nil {
 		what, _, _ := strings.Cut(a.Message, "\n")
 		v.para(b, "master: ", Red, fmt.Sprintf("%s (since %s); tasks run on, and what follows is the last known state", what, a.Since.Format("15:04:05")))
+	}
+	if r := s.Replica; r != nil {
+		age := time.Duration(r.AgeSeconds * float64(time.Second)).Round(100 * time.Millisecond)
+		v.para(b, "master: ", "", fmt.Sprintf("this one is on standby; %s leads, and the state is %v old", r.Leader, age))
 	}
 	for _, n := range s.Notes {
 		v.para(b, "  note: ", "", n)
