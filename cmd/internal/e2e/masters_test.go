@@ -252,7 +252,8 @@ func pidsOf(s *status.Status) map[string]int {
 func (p *several) standsBy(i int, leader string) {
 	p.t.Helper()
 	p.await(i, "stands by", func(s *status.Status) string {
-		if s.Master != nil || s.Replica == nil || s.Replica.Leader != leader {
+		follows := s.Replica != nil && s.Replica.Leader == leader
+		if !follows && (s.Master == nil || s.Master.Role != status.Standby || s.Master.Leader != leader) {
 			return "it is no standby of " + leader
 		}
 		return ""
