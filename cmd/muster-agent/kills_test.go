@@ -71,6 +71,8 @@ type reportedEnd struct {
 	incarnation int                 // the newest
 	ran         int                 // the newest that was a process
 	exits       map[int]schema.Exit // by incarnation
+	pids        map[int]int         // likewise: its process
+	agent       int                 // which agent has told the newest of pids
 }
 
 // havoc is an agent and its master's memory.
@@ -84,6 +86,7 @@ type havoc struct {
 	reported map[uint64]*reportedEnd
 	view     map[uint64]bool // generations of the newest view
 	ended    int             // generations
+	adopted  int             // processes that an agent had from the one before
 	resting  bool            // nothing new begins
 	killed   map[string]int
 }
@@ -132,7 +135,10 @@ func TestRandomKills(t *testing.T) {
 	if h.killed["agent"] == 0 || h.killed["keeper"] == 0 {
 		t.Errorf("killed %v: want some of both", h.killed)
 	}
-	t.Logf("killed %v; %d generations have ended", h.killed, h.ended)
+	if h.adopted == 0 {
+		t.Error("no process was seen by two agents")
+	}
+	t.Logf("killed %v; %d generations have ended; processes of one agent were the next one's, with the same pid, %d times", h.killed, h.ended, h.adopted)
 }
 
 // seenByTasks makes a directory of which tasks see what the test does: each has a
@@ -257,7 +263,7 @@ func (h *havoc) take(s *schema.TaskStatus) (ended bool) {
 	h.t.Helper()
 	k := h.reported[s.Generation]
 	if k == nil {
-		k = &reportedEnd{slot: fmt.Sprintf("%s.%d", s.Task.Job, s.Task.Index), exits: map[int]schema.Exit{}}
+		k = &reportedEnd{slot: fmt.Sprintf("%s.%d", s.Task.Job, s.Task.Index), exits: map[int]schema.Exit{}, pids: map[int]int{}}
 		h.reported[s.Generation] = k
 	}
 	if k.dead != nil && s.State != schema.Dead {
@@ -269,6 +275,7 @@ func (h *havoc) take(s *schema.TaskStatus) (ended bool) {
 	}
 	if k.incarnation = s.Incarnation; s.PID != 0 {
 		k.ran = s.Incarnation
+		h.comparePID(k, s)
 	}
 	for _, e := range s.Exits {
 		if was, ok := k.exits[e.Incarnation]; ok && (was.Code != e.Code || was.Signal != e.Signal) {
@@ -282,6 +289,20 @@ func (h *havoc) take(s *schema.TaskStatus) (ended bool) {
 		return true
 	}
 	return false
+}
+
+// comparePID checks that an incarnation is the process that it was, whichever agent says so.
+func (h *havoc) comparePID(k *reportedEnd, s *schema.TaskStatus) {
+	h.t.Helper()
+	was, known := k.pids[s.Incarnation]
+	agent := h.killed["agent"]
+	switch {
+	case known && was != s.PID:
+		h.t.Errorf("%s generation %d: incarnation %d is process %d, and was %d", k.slot, s.Generation, s.Incarnation, s.PID, was)
+	case known && k.agent != agent:
+		h.adopted++
+	}
+	k.pids[s.Incarnation], k.agent = s.PID, agent
 }
 
 // linked waits until the agent that was started last has joined.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -97,6 +98,13 @@ type mapping struct {
 	path     string // "" for memory
 }
 
+// library reports whether m is code of a file beside program. A C library has memory
+// that cannot be told from the heap, and that the kernel writes to before a child has run
+// one instruction (rseq): without it the child is killed by SIGSEGV.
+func (m mapping) library(program string) bool {
+	return m.access[2] == 'x' && strings.HasPrefix(m.path, "/") && m.path != program
+}
+
 // mappings lists what this process has mapped.
 func mappings() ([]mapping, error) {
 	text, err := os.ReadFile("/proc/self/maps")
@@ -123,7 +131,7 @@ func mappings() ([]mapping, error) {
 
 // hideHeap has forks copy nothing of this process's memory but its program's and the
 // room. What the heap grows by later is copied until it is called again. Nothing but
-// time depends on its success.
+// time depends on its success, and a program that is linked with a C library goes without.
 func (r *forkRoom) hideHeap() {
 	list, err := mappings()
 	if err != nil {
@@ -132,6 +140,9 @@ func (r *forkRoom) hideHeap() {
 	program, _ := os.Readlink("/proc/self/exe") // unknown: no child needs its variables, either
 	from := uintptr(unsafe.Pointer(unsafe.SliceData(r.memory)))
 	to := from + uintptr(len(r.memory))
+	if slices.ContainsFunc(list, func(m mapping) bool { return m.library(program) }) {
+		return
+	}
 	end := uintptr(0) // of the program's file, after which are its other variables
 	for _, m := range list {
 		if m.path != "" && m.path == program {

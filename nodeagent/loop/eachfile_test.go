@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -274,25 +273,6 @@ func (e *eachFile) check(what string, jobs []string, before map[string]schema.Ta
 	}
 }
 
-// realKeeper has tasks be held by the program that holds them elsewhere: checks by a
-// command do not work with the one that the tests have. Where there is no go command, it
-// is in the PATH, or the test is left out.
-func (e *eachFile) realKeeper() {
-	e.t.Helper()
-	path := filepath.Join(e.bin, "muster-keeper")
-	install := exec.CommandContext(e.t.Context(), "go", "build", "-o", path, "../../cmd/muster-keeper")
-	if install.Err != nil {
-		built, err := exec.LookPath("muster-keeper")
-		if err != nil {
-			e.t.Skip("NOT TESTED: no muster-keeper, and no go command to build it")
-		}
-		install = exec.CommandContext(e.t.Context(), "cp", "--remove-destination", built, path)
-	}
-	if out, err := install.CombinedOutput(); err != nil {
-		e.t.Fatalf("%v: %s", err, out)
-	}
-}
-
 // TestDamagedEachFile takes every file of the state directory of a machine with tasks of
 // all kinds and damages it in each way, one at a time, with a new agent each time. That
 // starts, at most the task whose file it was begins again, with a cause, nothing runs
@@ -300,7 +280,6 @@ func (e *eachFile) realKeeper() {
 func TestDamagedEachFile(t *testing.T) {
 	t.Parallel()
 	e := &eachFile{bench: newBench(t), uids: map[string]string{}}
-	e.realKeeper()
 	e.with = func(cfg *loop.Config) {
 		cfg.Meter, cfg.SampleEvery, cfg.DiskEvery, cfg.BallastBytes = e.processes, 50*time.Millisecond, time.Second, 128<<10
 	}
