@@ -34,7 +34,7 @@ func (s *Snapshot) budget(job int32) int {
 	return n
 }
 
-// victim tells of a task that is evicted, and takes it off its job's budget.
+// victim describes a task that is evicted, and takes it off its job's budget.
 func (s *Snapshot) victim(t *task) Victim {
 	v := Victim{Name: s.jobs.at(t.job).name.Task(int(t.index)), Generation: t.generation, Priority: schema.Priority(t.priority)}
 	if left := s.budget(t.job); left != unbounded && !t.claim {

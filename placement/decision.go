@@ -98,7 +98,7 @@ type Victim struct {
 
 // Why explains a decision. For a task that stays pending the counts of the
 // refused machines and of the feasible ones (none) sum to Machines. For a task
-// that was placed, Examined machines were looked at, of which Feasible had
+// that was placed, Examined machines were checked, of which Feasible had
 // room, and nothing is counted of the others.
 type Why struct {
 	Machines int           `json:"machines"`

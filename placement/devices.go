@@ -134,7 +134,7 @@ func chosenOf(chosen []deviceUse, device int) (milli int16) {
 	return milli
 }
 
-// uses returns what is told of the devices that a task gets.
+// uses returns the devices that a task gets.
 func (n *node) uses(chosen []deviceUse) []DeviceUse {
 	var out []DeviceUse
 	for _, u := range chosen {

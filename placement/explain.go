@@ -8,7 +8,7 @@ import (
 )
 
 // refusal is what each machine says to a class for which there is no room. It
-// is kept, so that a pending class is looked at again only on machines that
+// is kept, so that a pending class is checked again only on machines that
 // changed: an event that could help it is one of these.
 type refusal struct {
 	epoch    int
@@ -279,7 +279,7 @@ func (s *Snapshot) Eligible(a Ask) []string {
 	return names
 }
 
-// eligible looks at what a machine is, whatever its state.
+// eligible checks what a machine is, whatever its state.
 func (s *Snapshot) eligible(c *class, slot int32) bool {
 	for i := range c.rules {
 		if !c.rules[i].holds(slot) {

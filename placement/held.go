@@ -45,7 +45,7 @@ func (s *Snapshot) allocKeyOf(name schema.TaskName) allocKey {
 
 type deviceUse struct{ index, milli int16 }
 
-// job is what the snapshot knows of a job.
+// job is the state of a job in the snapshot.
 type job struct {
 	name  schema.JobName
 	first int32 // of its tasks, or -1
@@ -334,7 +334,7 @@ func (s *Snapshot) countDomain(id, slot int32, by int32) {
 }
 
 // countStopping takes a task that a machine holds out of what counts for the
-// spread of its job, since it is told to stop, or back in.
+// spread of its job, since it is stopping, or back in.
 func (s *Snapshot) countStopping(id, slot int32, stopping bool) {
 	by := int32(1)
 	if stopping {

@@ -2,7 +2,7 @@ package placement
 
 import "github.com/musterhq/muster/schema"
 
-// Machine is what the cell knows of a machine when it decides.
+// Machine describes a machine of the cell.
 type Machine struct {
 	Name      string
 	Capacity  schema.Resources
@@ -52,7 +52,7 @@ type DeviceAsk struct {
 	Models []string // any of these; none means any model
 	// Count is the number of devices, at least 1.
 	Count int
-	// Milli is what is asked of each device, in thousandths; 0 means all of
+	// Milli is the share of each device that is asked for, in thousandths; 0 means all of
 	// it. Less than DeviceMilli may be asked of one device only (Count 1).
 	Milli int
 }

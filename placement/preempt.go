@@ -44,7 +44,7 @@ type evictions struct {
 	cursor int // in the ring, where to go on
 	// pool is the machines on which an eviction could make room.
 	pool []candidate
-	// circled is true when all machines have been looked at; position is
+	// circled is true when all machines have been checked; position is
 	// where in the log that was.
 	circled  bool
 	position int
@@ -151,7 +151,7 @@ func (s *Snapshot) extend(c *class, enough int) {
 	slices.SortFunc(e.pool, func(a, b candidate) int { return s.compareSlots(a.slot, b.slot) })
 }
 
-// reconsider looks at the machines that changed since all were looked at.
+// reconsider checks the machines that changed since all were checked.
 func (s *Snapshot) reconsider(c *class) {
 	e := &c.evict
 	for _, slot := range s.log[e.position-s.trimmed:] {

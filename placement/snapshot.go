@@ -21,7 +21,7 @@ func (v vector) resources() schema.Resources {
 }
 
 // Snapshot is the cell as placement sees it: machines and what they hold. It
-// is kept from pass to pass and told what changed.
+// is kept from pass to pass and updated with what changed.
 type Snapshot struct {
 	options Options
 	weights Weights
@@ -31,7 +31,7 @@ type Snapshot struct {
 	spare   []int32       // slots of removed machines
 	unused  []int32       // of tasks
 	budgets map[int32]int // by job, as far as they were asked for
-	// budgetOf tells the budget of a job; nil for none. See SetBudgets.
+	// budgetOf returns the budget of a job; nil for none. See SetBudgets.
 	budgetOf func(schema.JobName) (int, bool)
 	bounded  bool            // any job has one, as far as they were asked for
 	largest  [dims + 1]int64 // of any machine there was, devices last

@@ -9,7 +9,7 @@ import (
 // Task is a task that a machine holds, running or on its way out.
 type Task struct {
 	Name schema.TaskName
-	// Generation tells apart two tasks of one name, one of which is on its
+	// Generation distinguishes two tasks of one name, one of which is on its
 	// way out. A task is identified by its name, machine and generation.
 	Generation uint64
 	Machine    string
@@ -20,7 +20,7 @@ type Task struct {
 	Reservation schema.Resources
 	Ports       map[string]int
 	Devices     []DeviceUse
-	// Stopping is true when the task was told to stop: it holds what it has
+	// Stopping is true when the task is stopping: it holds what it has
 	// and is nobody's victim, since it leaves anyway.
 	Stopping bool
 	// IsAlloc marks an alloc: a task that only holds resources for others.

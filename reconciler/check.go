@@ -35,7 +35,7 @@ func Check(c schema.Compiled, now time.Time) (schema.Objects, []schema.Diagnosti
 		adm := quota.Admit(quota.AdmitInput(model.NewState(cell), d, now))
 		var found intent.Findings
 		for _, name := range d.Names() {
-			if r := adm.Rejected[name]; r != nil && len(d.Jobs[name].Refused) == 0 { // or take has told it
+			if r := adm.Rejected[name]; r != nil && len(d.Jobs[name].Refused) == 0 { // or take has reported it
 				found.Add(r.Message, intent.KeyOf(d.Jobs[name].Job), *r)
 			}
 		}

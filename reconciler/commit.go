@@ -10,7 +10,7 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// Adopt returns what takes a compiled commit into the desired data, and what is told of
+// Adopt returns what takes a compiled commit into the desired data, and the events of
 // it: see intent.Adopt, with what admission says of the jobs that it brings. desired is
 // intent.Of s.
 func Adopt(s *model.State, desired *intent.Desired, c schema.Compiled, now time.Time) ([]model.Write, []schema.Event) {

@@ -32,7 +32,7 @@ func idKey(info *schema.MachineInfo) string {
 }
 
 // Join gives a machine that connects its link epoch, which holds when what is
-// Ready is stored. It errs with a *schema.BehindError when the machine was told of
+// Ready is stored. It errs with a *schema.BehindError when the machine was sent
 // more than the store knows, with a *schema.TakenError when it is another agent's,
 // and with others when it shall ask again. It panics unless MayJoin.
 func (m *Master) Join(info schema.MachineInfo, now time.Time) (uint64, error) {

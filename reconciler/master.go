@@ -71,7 +71,7 @@ type MasterConfig struct {
 
 // Ready is what a Master wants done: first the writes are stored, in order and
 // each batch of Batches at once, calling Stored for each; the events are of these
-// writes, and told when they are stored; then the views are pushed.
+// writes, and published when they are stored; then the views are pushed.
 type Ready struct {
 	Writes []model.Write
 	Events []schema.Event
@@ -90,7 +90,7 @@ func (r *Ready) empty() bool {
 	return len(r.Writes) == 0 && len(r.Events) == 0 && !r.Step && len(r.Views) == 0 && r.Converged == nil
 }
 
-// View is what a machine is told, in the session that has the epoch and in no
+// View is what a machine is sent, in the session that has the epoch and in no
 // other. Of two the one with the greater version is the newer.
 type View struct {
 	Machine        string
@@ -146,7 +146,7 @@ func (m *Master) Last() *control.Output { return &m.last }
 // Wake is when Decide is to be called though there is no news, zero if never.
 func (m *Master) Wake() time.Time { return m.last.Wake }
 
-// tell hands events out with what comes next.
+// tell returns events with what comes next.
 func (m *Master) tell(events []schema.Event) { m.out.Events = append(m.out.Events, events...) }
 
 // change hands a change out. What the change before wrote must be stored.

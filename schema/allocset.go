@@ -35,13 +35,13 @@ type AllocUpdate struct {
 	MinHealthySeconds int `json:"minHealthySeconds"`
 }
 
-// ID returns the set's name in the world. Jobs and alloc sets share one
+// ID returns the set's full name. Jobs and alloc sets share one
 // namespace, since a task and an alloc are addressed alike.
 func (s *AllocSet) ID() JobName { return JobName{Cell: s.Cell, User: s.User, Job: s.Name} }
 
 // Job returns the set as a job of kind Allocs, whose tasks are the allocs. From
 // admission to the machine an alloc is such a task: it is placed, moved,
-// evicted and told of like any other, and only its machine treats it otherwise.
+// evicted and reported like any other, and only its machine treats it otherwise.
 func (s *AllocSet) Job() *Job {
 	return &Job{
 		Name: s.Name, User: s.User, Cell: s.Cell, Kind: Allocs, Priority: s.Priority, Tasks: s.Allocs,

@@ -21,7 +21,7 @@ const (
 	NameConflict ConditionKind = "name-conflict"
 )
 
-// ConditionKinds lists the conditions that agents find, in the order in which they are told.
+// ConditionKinds lists the conditions that agents find, in the order in which they are reported.
 func ConditionKinds() []ConditionKind {
 	return []ConditionKind{ReadOnlyFS, BrokenRuntime, DiskPressure, MemoryPressure, ClockSkew, DamagedState}
 }
@@ -55,7 +55,7 @@ func bandFloor(b Band) Priority {
 // Condition is something that is wrong with a machine, as its agent found.
 type Condition struct {
 	Kind ConditionKind `json:"kind"`
-	// Since is when it began to be told, by the machine's own clock.
+	// Since is when it was first reported, by the machine's own clock.
 	Since time.Time `json:"since"`
 	// Message says what was measured then, in words.
 	Message string `json:"message,omitempty"`

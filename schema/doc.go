@@ -3,7 +3,7 @@
 //
 // In: nothing. Out: types that every other package speaks: what a commit
 // declares (Job, Quota, Tenant, Cell), what the store keeps (Head, JobRecord,
-// Chunk, MachineRecord), what agents report (Report) and what a user is told
+// Chunk, MachineRecord), what agents report (Report) and what users see
 // (Diagnostic, Event). All of them have one JSON form, the canonical one
 // (see Canonical), and a Digest of it is their identity.
 //

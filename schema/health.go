@@ -3,7 +3,7 @@ package schema
 import "time"
 
 // Health says how the agent finds out whether a running task does its work:
-// exactly one of HTTP, TCP and Exec, and how often it is asked.
+// exactly one of HTTP, TCP and Exec, and how often it is checked.
 type Health struct {
 	HTTP *HTTPCheck `json:"http,omitempty"`
 	TCP  *TCPCheck  `json:"tcp,omitempty"`
@@ -12,7 +12,7 @@ type Health struct {
 	// consequence, until it has passed one. 0 to 3600.
 	StartSeconds int `json:"startSeconds"`
 	// IntervalSeconds is the time from the start of one check to that of the
-	// next, 1 to 3600. A task that has not answered yet is asked more often.
+	// next, 1 to 3600. A task that has not answered yet is checked more often.
 	IntervalSeconds int `json:"intervalSeconds"`
 	// TimeoutSeconds is how long one check may take, 1 to 3600.
 	TimeoutSeconds int `json:"timeoutSeconds"`
@@ -63,7 +63,7 @@ type HTTPCheck struct {
 	Path string `json:"path"` // starts with /
 	// Method is GET or HEAD; "" is GET.
 	Method string `json:"method,omitempty"`
-	// Headers are sent with the request; Host is the name that is asked for.
+	// Headers are sent with the request; Host is the requested name.
 	Headers map[string]string `json:"headers,omitempty"`
 }
 
@@ -78,7 +78,7 @@ type ExecCheck struct {
 	Command []string `json:"command"`
 }
 
-// Port returns the name of the port that is asked, "" for none.
+// Port returns the name of the port that is checked, "" for none.
 func (h *Health) Port() string {
 	switch {
 	case h.HTTP != nil:

@@ -56,7 +56,7 @@ type Job struct {
 	Prune *bool `json:"prune,omitempty"`
 }
 
-// ID returns the job's name in the world.
+// ID returns the job's full name.
 func (j *Job) ID() JobName { return JobName{Cell: j.Cell, User: j.User, Job: j.Name} }
 
 // Class returns how machines treat the job's tasks: what it says, and else batch

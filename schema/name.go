@@ -11,7 +11,7 @@ import (
 // in bytes: a DNS label (RFC 1035 §2.3.4), since a BNS name is served by DNS.
 const MaxNameLen = 63
 
-// JobName identifies a job in the world: cell/user/job. The path of the file
+// JobName is the full name of a job: cell/user/job. The path of the file
 // that declares it is no part of it, so moving a file changes nothing.
 type JobName struct {
 	Cell string `json:"cell"`

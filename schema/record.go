@@ -156,7 +156,7 @@ type Restored struct {
 	// between that and Floor, generations and epochs, is not given again.
 	Counter uint64 `json:"counter"`
 	Floor   uint64 `json:"floor"`
-	// Settled is when the machines had been heard; zero before.
+	// Settled is when the machines had reported; zero before.
 	Settled time.Time `json:"settled,omitzero"`
 }
 
@@ -181,7 +181,7 @@ type MachineInfo struct {
 	Notes []string `json:"notes,omitempty"`
 	// AgentVersion is the version of the agent's binary.
 	AgentVersion string `json:"agentVersion"`
-	// ID tells the machine from another one with its name: it was drawn when the
+	// ID distinguishes the machine from another one with its name: it was drawn when the
 	// agent's state directory was made, and is kept there. "" of an agent of an
 	// earlier release.
 	ID string `json:"id,omitempty"`
@@ -191,10 +191,10 @@ type MachineInfo struct {
 	Seen Seen `json:"-"`
 }
 
-// Seen is the highest epoch and generation that a machine was told of.
+// Seen is the highest epoch and generation that a machine was sent.
 type Seen struct{ Epoch, Generation uint64 }
 
-// BehindError refuses a machine that was told of more than the cell's store knows:
+// BehindError refuses a machine that was sent more than the cell's store has:
 // the store was lost, or put back by other means than a restore. To such a machine
 // generations would be given a second time, and what it runs would be stopped.
 type BehindError struct {

@@ -7,7 +7,7 @@ import (
 
 // Report is everything that an agent knows: an entry for each assignment of
 // the view it has, and for each task it holds beyond that. So a task that is
-// absent from a report of a view that has it was never told to the machine,
+// absent from a report of a view that has it was never sent to the machine,
 // and only an entry in state Dead says that a generation has ended.
 type Report struct {
 	Machine MachineInfo `json:"machine"`
@@ -52,7 +52,7 @@ type TaskStatus struct {
 	// HealthMessage is what the last health check that failed has seen; ""
 	// after one that passed.
 	HealthMessage string `json:"healthMessage,omitempty"`
-	// Unchecked says that the last checks told nothing of the task: they could not be
+	// Unchecked says that the last checks had no result: they could not be
 	// made, for the reason in HealthMessage.
 	Unchecked bool `json:"unchecked,omitempty"`
 	// Line is what the task says of itself, at most MaxLine bytes of printable
@@ -184,7 +184,7 @@ const (
 	CauseSuperseded  CauseKind = "superseded"          // a newer generation exists elsewhere
 	CauseAllocGone   CauseKind = "alloc-gone"          // the alloc that it ran in has ended, or is to
 	CauseRebalance   CauseKind = "rebalance"           // it stands where it should not, and is placed anew
-	CauseShutdown    CauseKind = "shutdown"            // the agent was told to stop all
+	CauseShutdown    CauseKind = "shutdown"            // the agent was asked to stop all
 
 	// CauseOutOfResources is that the task, or its machine, has used up what
 	// there is: see Resource.

@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// Connection is what the master's end of the link knows of an agent that connects.
+// Connection describes an agent that connects, as far as the master's end of the link knows.
 type Connection struct {
 	// From is where it connects from: an address, or a process of the master's
 	// machine.
 	From string
 	// Answers says that another agent with the same name is connected, and answers.
 	Answers bool
-	// Life tells the agent's process from others; "" of an earlier release.
+	// Life distinguishes the agent's process from others; "" of an earlier release.
 	Life string
 	// Key is the digest of the key that the agent has shown a certificate for, and
 	// Issued when that was issued; "" where the kernel says who it is.
@@ -35,7 +35,7 @@ func PlaceOf(i *MachineInfo) Place {
 	return Place{ID: i.ID, Host: i.Attributes["hostname"], From: i.Link.From, Boot: i.Boot}
 }
 
-// String tells host, address, id and time, as far as they are known.
+// String returns host, address, id and time, as far as they are known.
 func (p Place) String() string {
 	var parts []string
 	if p.Host != "" {
@@ -65,7 +65,7 @@ type TakenError struct {
 	Hint        string // what to do
 }
 
-// Error tells both places, and on a second line what to do.
+// Error names both places, and on a second line what to do.
 func (e *TakenError) Error() string {
 	return WithHint(fmt.Sprintf("machine %s: this agent (%s) conflicts with another one (%s) and is refused: %s", e.Machine, e.Here, e.There, e.Why), e.Hint)
 }

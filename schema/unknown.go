@@ -97,7 +97,7 @@ func subtract(doc, known any) *Unknown {
 	return u
 }
 
-// identify returns what tells an element of a list from the others.
+// identify returns what distinguishes an element of a list from the others.
 func identify(element any) string {
 	if object, ok := element.(map[string]any); ok {
 		for _, name := range []string{"index", "name", "job"} {

@@ -7,7 +7,7 @@ import (
 )
 
 // MachineUsage is what a machine and the tasks on it use: one sample of its
-// agent. It is told to who asks and kept in memory only: it is never stored, and
+// agent. It is returned on request and kept in memory only: it is never stored, and
 // no part of a Report.
 type MachineUsage struct {
 	Machine string    `json:"machine"`

@@ -1,7 +1,7 @@
 package schema
 
 // The numeric users that agents give to the owners of tasks, both included, unless
-// they are told otherwise. They lie between what login accounts and what user
+// configured otherwise. They lie between what login accounts and what user
 // namespaces are given by Debian's and systemd's defaults.
 const (
 	FirstTaskUser = 70_000

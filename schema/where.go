@@ -77,7 +77,7 @@ const MaxDevices = 256
 // DeviceAsk is a number of devices of one kind.
 type DeviceAsk struct {
 	Count int `json:"count"` // 1 to 64
-	// Milli is what is asked of each device in thousandths, 1 to DeviceMilli;
+	// Milli is the share of each device that is asked for in thousandths, 1 to DeviceMilli;
 	// less than all of it may be asked of one device only.
 	Milli  int      `json:"milli"`
 	Models []string `json:"models,omitempty"` // any of these; none means any

@@ -102,7 +102,7 @@ func (s *admission) admitJob(name schema.JobName, d intent.DesiredJob, desired s
 
 func sameCount(a, b *int) bool { return a == b || a != nil && b != nil && *a == *b }
 
-// sayAdmitted tells of a job that has got other data: whose commit that is of, and
+// sayAdmitted adds the event of a job that has got another version: whose commit that is of, and
 // what it changes.
 func (s *admission) sayAdmitted(was, r *schema.JobRecord, d intent.DesiredJob) {
 	e := schema.Event{Kind: schema.EventSubmit, Job: r.Name.Short(), Commit: s.Base.Head.Commit}

@@ -32,7 +32,7 @@ type Draining struct {
 // Wait says what a task waits for that has yet to leave, "" if for nothing.
 func (d *Draining) Wait(task schema.TaskName) string { return d.waits[task] }
 
-// shownWaits is how many tasks a Draining tells of.
+// shownWaits is how many tasks a Draining names.
 const shownWaits = 5
 
 // String says it in words.
@@ -80,7 +80,7 @@ type drains struct {
 // budgets of their jobs allow and where others have room. Of the machines that
 // one object names no more are emptied at a time than it says: those that hold
 // nothing any more make way for the next, until a deadline stops all that is left.
-// One that is silent cannot be told anything, and is nobody's turn.
+// A silent machine cannot stop tasks, and is skipped.
 func (s *drains) drain() {
 	list := s.draining()
 	if len(list) == 0 {

@@ -10,7 +10,7 @@ import (
 // provenAfter is how long a task must run for its failures to be forgotten.
 const provenAfter = 5 * time.Minute
 
-// stops are the tasks that were told to stop when a step began, as far as others depend
+// stops are the tasks that were stopping when a step began, as far as others depend
 // on that.
 type stops struct {
 	// preempted are by the short name of the task that they were preempted for.

@@ -11,7 +11,7 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// judge says what has become of rollouts, by what the tasks of jobs tell.
+// judge updates rollouts by the state of the jobs' tasks.
 type judge struct {
 	pass
 	cell   *snapshot.Cell

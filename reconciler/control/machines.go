@@ -16,7 +16,7 @@ import (
 // together.
 const atOnce = 10 * time.Minute
 
-// Behind errs with a *schema.BehindError when a machine that connects was told of
+// Behind errs with a *schema.BehindError when a machine that connects was sent
 // more than the state knows.
 func Behind(s *model.State, info *schema.MachineInfo) error {
 	known := schema.Seen{Epoch: max(s.Gone.Epoch, s.Floor()), Generation: max(s.Counter, s.Floor())}
@@ -71,7 +71,7 @@ func (s machines) giveUp(q *facts.Silent) {
 	r.LostSince = s.Now
 	s.SetMachine(q.Name, &r)
 	if r.Forgotten != nil {
-		return // of which it was told
+		return // which has its event
 	}
 	s.Event(schema.Event{Kind: schema.EventMachine, Machine: q.Name, Message: "lost: " + s.WhyLost(q)})
 }
@@ -137,7 +137,7 @@ func (s machines) forgetMachines() {
 				s.Remove(home.JobName, home.Index)
 			}
 		}
-		if q := s.SilentMachines()[name]; q.Forgotten == nil { // else it was told when it began
+		if q := s.SilentMachines()[name]; q.Forgotten == nil { // else there was an event when it began
 			s.Event(schema.Event{Kind: schema.EventMachine, Machine: name, Message: "forgotten: " + s.WhyLost(q)})
 		}
 	}

@@ -22,7 +22,7 @@ type pass struct {
 // further one, up to facts.RetryCap.
 const retryBase = 10 * time.Second
 
-// stop tells a task's machine to end its generation.
+// stop has a task's machine end its generation.
 func (s pass) stop(job schema.JobName, t schema.TaskRecord, cause schema.Cause) {
 	cause.Machine, cause.Generation = t.Machine, t.Generation
 	t.Stop = &cause

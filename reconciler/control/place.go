@@ -69,7 +69,7 @@ func (s *scheduler) placement(a snapshot.Ask) placement.Ask {
 	return p
 }
 
-// spare tells placement how many more tasks of a job may be preempted.
+// spare returns to placement how many more tasks of a job may be preempted.
 func (s *scheduler) spare(job schema.JobName) (left int, bound bool) {
 	left, bound, until := s.Spare(job)
 	s.bookCell(until)

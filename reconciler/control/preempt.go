@@ -11,7 +11,7 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// Preemption takes several steps: victims are told to stop, and the task that
+// Preemption takes several steps: victims are stopped, and the task that
 // they make room for gets the machine only when all of them are known to be
 // dead. Who stops for whom is in the record of the victim (Stop.By) and nowhere
 // else. What a preemptor waits for follows from that in each step, so it
@@ -139,7 +139,7 @@ func (s *scheduler) retake(a *placement.Ask, machine string) bool {
 	return s.cell.Snapshot().Claim(*a, machine, leaving, true)
 }
 
-// preempt tells the victims of a decision to stop. The task stays pending until
+// preempt stops the victims of a decision. The task stays pending until
 // they have.
 func (s *scheduler) preempt(a snapshot.Ask, d placement.Decision) {
 	s.evict(a.Task, a.Job.Priority, d)

@@ -10,7 +10,7 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// recoverFor is how long the machines of a restored cell are heard before anything is
+// recoverFor is how long the machines of a restored cell report before anything is
 // decided: as long as one may be silent, as a rule.
 const recoverFor = model.DefaultLostAfter
 

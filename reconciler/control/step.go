@@ -37,12 +37,12 @@ type Output struct {
 	Wake time.Time
 	// Admission is the verdict on the desired jobs.
 	Admission quota.Admission
-	// Why tells, for each task that asked for a machine and got none, why.
+	// Why says, for each task that asked for a machine and got none, why.
 	Why map[schema.TaskName]placement.Why
-	// Claims tells, for each task that wants a machine, which one it waits for:
+	// Claims says, for each task that wants a machine, which one it waits for:
 	// tasks that it preempts are stopping there.
 	Claims map[schema.TaskName]Claim
-	// Misplaced tells of the tasks that run in another alloc than they belong in.
+	// Misplaced are the tasks that run in another alloc than they belong in.
 	Misplaced map[schema.TaskName]Misplaced
 	// Holds says, for each rollout that could go on and does not stop a task that
 	// works, why.
@@ -58,7 +58,7 @@ type Output struct {
 	// Left says of tasks on silent machines, that would have been rescheduled
 	// by now, what they wait for.
 	Left map[schema.TaskName]string
-	// Draining tells of the machines that are draining, by name.
+	// Draining are the machines that are draining, by name.
 	Draining map[string]*Draining
 }
 
@@ -167,7 +167,7 @@ func newStep(p pass, in *Input) *step {
 // run is the order of a pass. What a controller does depends on what those before it have
 // done, as is said beside it; none of them calls one that comes later.
 func (s *step) run() {
-	s.lost.decide()     // what may be told to a task, and what is known of it, depends on its machine
+	s.lost.decide()     // whether a task can be stopped, and what is known of it, depends on its machine
 	s.restore.recover() // what machines hold is known before any of it is missed
 	s.activity.invalidate(s.lost.released)
 	endSuspensions(s.pass) // what they kept back is done by the next step
@@ -179,7 +179,7 @@ func (s *step) run() {
 	s.scheduler.place(false) // what runs nowhere gets its place before others are moved to it
 	s.overload.relieve()
 	s.drains.drain()
-	s.rollOut(false) // what was just placed, or told to leave, counts against its budget
+	s.rollOut(false) // what was just placed, or stopped, counts against its budget
 	// The tasks inside allocs, now that it is settled what becomes of these.
 	followAllocs(s.pass, s.active)
 	s.scheduler.place(true)

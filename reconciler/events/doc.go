@@ -9,7 +9,7 @@
 // Append never waits for the disk: Run writes what was appended every so
 // often, and Since before it answers, so no reader sees an id that a master
 // that is killed would give again. What was appended last may be lost with the
-// master. What tells of a decision must not be: it is written before that is stored
+// master. Events of a decision must not be lost: they are written before that is stored
 // (Intend), and told when it is (Settle), or by the next Open. A line that was torn
 // by a crash is skipped.
 //

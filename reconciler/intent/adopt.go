@@ -17,9 +17,9 @@ import (
 // Adoption is what becomes of a commit.
 type Adoption struct {
 	Writes []model.Write
-	Events []schema.Event // in the order of what they tell of
+	Events []schema.Event // in the order of what they are about
 	// Promoted are the events of rollouts that the commit lets go on: they come after
-	// what is told of the head.
+	// the events of the head.
 	Promoted []schema.Event
 	Head     schema.Head
 	// Next is what the head declares; nil if that is what the head before did, or the

@@ -28,7 +28,7 @@ type Comparison struct {
 	// Held are the removals that a guard will hold, by cell.
 	Held []CellHold `json:"held"`
 	// Moving counts the machine objects that take the tasks of machines away, and
-	// Warnings tell of those that would start empty elsewhere.
+	// Warnings are about those that would start empty elsewhere.
 	Moving   int                 `json:"moving"`
 	Warnings []schema.Diagnostic `json:"warnings"`
 }
@@ -185,7 +185,7 @@ func declaredBy(c schema.Compiled) declared {
 	return d
 }
 
-// compareObject tells what became of one object; without Action, nothing did.
+// compareObject returns the change of one object; without Action, there is none.
 func compareObject(key schema.ObjectKey, was, is declaredObject) ObjectChange {
 	o := ObjectChange{Kind: key.Kind, Name: key.Name, Origin: is.origin}
 	old, next := jobIn(was.value), jobIn(is.value)

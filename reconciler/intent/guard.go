@@ -205,7 +205,7 @@ func (g *guarding) held(allowed int) *schema.Held {
 	return &h
 }
 
-// Hold is a guard at work as the status tells of it.
+// Hold is the status of a guard that holds removals.
 type Hold struct {
 	schema.Guard
 	Jobs []string `json:"jobs"` // user/job, sorted

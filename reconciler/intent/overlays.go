@@ -130,7 +130,7 @@ func RetainedSets(s *model.State, desired *Desired, runs func(schema.JobName) *s
 }
 
 // WithRetained returns what is desired, and the alloc sets that jobs keep alive
-// as they are: refused, so that all are told, and charged to their quota.
+// as they are: refused, so that each is reported, and charged to their quota.
 func WithRetained(s *model.State, desired *Desired, retained map[schema.JobName][]string) Desired {
 	d := *desired
 	if len(retained) == 0 {

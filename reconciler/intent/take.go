@@ -80,7 +80,7 @@ func Fold(ds []schema.Diagnostic) []schema.Diagnostic {
 	})
 }
 
-// NoTenants is what a repository is told that lets everybody do everything.
+// NoTenants is the warning about a repository that lets everybody do everything.
 var NoTenants = schema.Diagnostic{
 	Severity: schema.Warning, Rule: schema.RuleOwnership,
 	Message: "no tenant is declared, so every directory may declare everything",

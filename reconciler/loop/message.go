@@ -65,7 +65,7 @@ func (m compiled) handle(ctx context.Context, o *owner) error {
 }
 
 // Join gives a machine that connects its link epoch, after the store has it. It
-// errs with a *schema.BehindError when the machine was told of more than the store
+// errs with a *schema.BehindError when the machine was sent more than the store
 // knows, and with a *schema.TakenError when another agent has the name.
 func (l *Loop) Join(ctx context.Context, info schema.MachineInfo) (uint64, error) {
 	reply := make(chan joinAnswer, 1)

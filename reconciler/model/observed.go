@@ -14,9 +14,9 @@ const (
 	// tasks: a few missed reports.
 	SilentAfter = 10 * time.Second
 	// DefaultLostAfter is how long a machine may say nothing before its tasks are
-	// given up, unless the master was told otherwise.
+	// given up, unless the master is configured otherwise.
 	DefaultLostAfter = 60 * time.Second
-	// MinLostAfter is the least that it may be told: longer than SilentAfter.
+	// MinLostAfter is the least that may be configured: longer than SilentAfter.
 	MinLostAfter = 15 * time.Second
 )
 
@@ -62,7 +62,7 @@ func (o *Observed) Snapshot() *Observed {
 	return &out
 }
 
-// joins are how often a machine has joined since it was heard last.
+// joins counts how often a machine has joined since its last report.
 type joins struct {
 	first time.Time
 	again bool
@@ -278,7 +278,7 @@ func conditionEvents(was, is []schema.Condition, machine string, now time.Time) 
 		return slices.ContainsFunc(list, func(c schema.Condition) bool { return c.Kind == kind })
 	}
 	for _, c := range is {
-		// More of the same kind is told too: each has a message of its own.
+		// More of the same kind is reported too: each has a message of its own.
 		more := c.Kind == schema.DamagedState && !slices.Contains(was, c)
 		if !has(was, c.Kind) || more {
 			event("condition %s", c)

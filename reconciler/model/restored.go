@@ -16,7 +16,7 @@ func (s *State) Floor() uint64 {
 }
 
 // Recovering reports whether the cell was restored and its machines have not been
-// heard for long enough. No machine may be told anything until that is over: it
+// heard for long enough. No machine may be sent anything until that is over: it
 // would stop what the state does not know.
 func (s *State) Recovering() bool { return s.Restored != nil && s.Restored.Settled.IsZero() }
 

@@ -353,7 +353,7 @@ func (s *State) Span(job schema.JobName) int { return s.spans[job] }
 // JobsWithChunks returns the jobs that have chunks, in no order.
 func (s *State) JobsWithChunks() []schema.JobName { return slices.Collect(maps.Keys(s.spans)) }
 
-// JobsOn returns the jobs that have a task on a machine; one may be told more than once.
+// JobsOn returns the jobs that have a task on a machine; one may be returned more than once.
 func (s *State) JobsOn(machine string) iter.Seq[schema.JobName] {
 	return func(yield func(schema.JobName) bool) {
 		for _, name := range s.holders[machine] {

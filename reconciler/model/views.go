@@ -71,7 +71,7 @@ func Affected(s *State, writes []Write, machines map[string]struct{}) {
 	}
 }
 
-// View returns what a machine shall be told: all its assignments, sorted by task; nil
+// View returns the view of a machine: all its assignments, sorted by task; nil
 // if it has none. It costs what the machine holds, and not what the cell does.
 func View(s *State, machine string) []schema.Assignment {
 	var view []schema.Assignment

@@ -20,7 +20,7 @@ type Question struct {
 
 // Verdict returns the verdict on the desired jobs, and on the alloc sets that stay for
 // those which it leaves as they are: these, with the jobs that run inside. It is what
-// the master goes by, and what a commit is told.
+// the master goes by, and what the check of a commit reports.
 func (q Question) Verdict() (Admission, map[schema.JobName][]string) {
 	in := AdmitInput(q.State, *q.Desired, q.Now)
 	admitted := in.Admitted

@@ -3,7 +3,7 @@ package status
 import "github.com/musterhq/muster/schema"
 
 // Converged is what Describe says, found out with less work: it ends at the first thing
-// that waits. If that is a job, it is returned, and looked at first when it is given
+// that waits. If that is a job, it is returned, and checked first when it is given
 // again: it is likely to wait still.
 func Converged(in DescribeInput, first schema.JobName) (yes bool, waits schema.JobName) {
 	d := newDescriber(in, &Describer{})

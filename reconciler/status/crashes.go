@@ -96,7 +96,7 @@ func crashes(o *model.Observed, job schema.JobName, since time.Time, records []*
 	return by
 }
 
-// crashNote tells of a machine on which several jobs crash that run well on
+// crashNote describes a machine on which several jobs crash that run well on
 // others.
 func crashNote(jobs []string) []string {
 	if len(jobs) < 2 {

@@ -74,7 +74,7 @@ type describer struct {
 	under model.SuspendedJobs
 
 	// brief has a job end at the first of its tasks that does not run and should, which
-	// missing says: all that is asked is whether something waits.
+	// missing says: the only question is whether something waits.
 	brief, missing bool
 }
 
@@ -137,7 +137,7 @@ func (d *describer) repository() {
 	d.status.Losses = append(d.status.Losses, d.in.Last.Holding...)
 }
 
-// describe tells of a job and its tasks.
+// describe returns the status of a job and its tasks.
 func (d *describer) describe(name schema.JobName) *jobPart {
 	r := d.in.State.Jobs[name]
 	want := d.in.State.Runs(name)
@@ -155,7 +155,7 @@ func (d *describer) describe(name schema.JobName) *jobPart {
 	}
 	have := d.records(name)
 	if want != nil && want.Kind == schema.System {
-		j.Desired = 0 // counted as they are told of
+		j.Desired = 0 // counted as they are added
 		have = d.systemTasks(name, have, r, &j)
 	} else {
 		have = d.indexedTasks(name, have, r, &j)
@@ -185,7 +185,7 @@ func (d *describer) describe(name schema.JobName) *jobPart {
 	}
 	for _, x := range d.restartsOf(name) {
 		j.Restarting = append(j.Restarting, x)
-		if j.Suspended == "" { // else its suspension tells
+		if j.Suspended == "" { // else its suspension says so
 			j.Reason = strings.TrimPrefix(j.Reason+"; "+x.Message, "; ")
 		}
 	}
@@ -286,7 +286,7 @@ func (d *describer) jobReason(r *schema.JobRecord, j *JobStatus, tasks []TaskSta
 		return missing + example.example()
 	case j.Unknown > 0:
 		return schema.Part(j.Unknown, j.Desired, "task", "is unknown", "are unknown") + example.unknown()
-	case j.Updating > 0 && j.Suspended == "": // else its suspension tells
+	case j.Updating > 0 && j.Suspended == "": // else its suspension says so
 		return schema.Part(j.Updating, j.Desired, "task", "is", "are") + " on the previous version" + example.example()
 	case stopping > 0:
 		return fmt.Sprintf("%s %s stopping", schema.Count(stopping, "task"), schema.Verb(stopping, "is", "are"))
@@ -418,7 +418,7 @@ func (d *describer) unplaced(name schema.TaskName, r *schema.TaskRecord) (state 
 	return TaskPending, "not evaluated yet"
 }
 
-// absent says why nothing is heard of a task's machine, and what the task waits
+// absent says why a task's machine does not report, and what the task waits
 // for; "" if the machine is up.
 func (d *describer) absent(name schema.TaskName, machine string) string {
 	health := cmp.Or(d.facts().Health(machine), model.HealthLost)
@@ -432,7 +432,7 @@ func (d *describer) absent(name schema.TaskName, machine string) string {
 	return s
 }
 
-// crashes tells where the tasks of a job crash.
+// crashes adds where the tasks of a job crash.
 func (d *describer) crashes(name schema.JobName, r *schema.JobRecord, j *JobStatus) {
 	var only string
 	j.Crashes, only = crashPattern(crashes(d.in.Observed, name, r.Since, d.records(name), d.in.Now))
@@ -462,7 +462,7 @@ func (d *describer) machines() {
 	}
 }
 
-// describeMachine tells of a machine, and of what is waited for there.
+// describeMachine returns the status of a machine, and adds what the cell waits for there.
 func (d *describer) describeMachine(name string, basis machineBasis) *machinePart {
 	r, spec := basis.record, d.facts().MachineSpec(name)
 	d.waitGone(name)
@@ -487,7 +487,7 @@ func (d *describer) machineNotes(name string) []string {
 	return notes
 }
 
-// drainingOf tells how far a machine is emptied, nil if it is not to be.
+// drainingOf returns the progress of a machine's drain, nil if it is not draining.
 func (d *describer) drainingOf(name string) *control.Draining {
 	m := d.in.Last.Draining[name]
 	if m != nil && m.Left > 0 {
@@ -505,7 +505,7 @@ func (d *describer) waitGone(name string) {
 	}
 }
 
-// goneNote tells of a machine that is declared gone.
+// goneNote describes a machine that is declared gone.
 func (d *describer) goneNote(name string) []string {
 	r, gone := d.in.State.Machines[name], d.facts().MachineSpec(name).Gone
 	switch {
@@ -519,7 +519,7 @@ func (d *describer) goneNote(name string) []string {
 	return []string{fmt.Sprintf("declared gone at %s", gone.Origin)}
 }
 
-// busyNote tells which ports of a machine's range are not to be had.
+// busyNote lists ports of a machine's range that other processes use.
 func busyNote(h *model.LastReport) []string {
 	if h == nil || len(h.Report.BusyPorts) == 0 {
 		return nil

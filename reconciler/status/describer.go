@@ -11,7 +11,7 @@ import (
 )
 
 // Describer describes a cell at one moment after the other. It makes again only what may
-// be another than at the moment before: what is told of a job whose documents are the
+// have changed since the moment before: the status of a job whose documents are the
 // same, whose machines have said nothing new, and in which nothing depends on the time,
 // is that of the Snapshot before. What it returns is the same as that of a new one. The
 // zero value has described nothing. A Describer belongs to one goroutine at a time, and
@@ -25,7 +25,7 @@ type Describer struct {
 	loads    map[string]load         // of machines that hold any tasks
 }
 
-// jobPart is what is told of a job, and what that is a function of.
+// jobPart is the status of a job, and what it depends on.
 type jobPart struct {
 	Part
 	basis jobBasis
@@ -38,7 +38,7 @@ type jobPart struct {
 	remarks map[string]bool
 }
 
-// jobBasis are the documents that what is told of a job is a function of.
+// jobBasis are the documents that the status of a job depends on.
 type jobBasis struct {
 	record *schema.JobRecord
 	chunks []*schema.Chunk
@@ -67,7 +67,7 @@ type machineState struct {
 	draining bool
 }
 
-// machinePart is what is told of a machine.
+// machinePart is the status of a machine.
 type machinePart struct {
 	MachineStatus
 	basis     machineBasis
@@ -129,7 +129,7 @@ func (k *Describer) forget(s *model.State) {
 	}
 }
 
-// replace keeps what is told of a job, nil of one that is gone.
+// replace caches the status of a job; nil removes that of one that is gone.
 func (k *Describer) replace(name schema.JobName, p *jobPart) {
 	if was := k.jobs[name]; was != nil {
 		for _, x := range was.loads {
@@ -152,7 +152,7 @@ func (k *Describer) replace(name schema.JobName, p *jobPart) {
 	}
 }
 
-// touched returns the jobs of which other things may be told though their documents are
+// touched returns the jobs whose status may have changed though their documents are
 // the same: since a machine of theirs has said something or is another way, or since the
 // newest step, a guard or a person says something of them.
 func (d *describer) touched() map[schema.JobName]bool {
@@ -202,7 +202,7 @@ func (d *describer) stateOf(name string) machineState {
 	return s
 }
 
-// basisOf returns what is told of a job is a function of.
+// basisOf returns what the status of a job depends on.
 func (d *describer) basisOf(name schema.JobName) jobBasis {
 	b := jobBasis{record: d.in.State.Jobs[name], origin: d.desired.Jobs[name].Origin}
 	for n := range d.in.State.Span(name) {
@@ -217,7 +217,7 @@ func (d *describer) stands(name schema.JobName, p *jobPart) bool {
 	return d.under.All == nil && p.basis.equal(&b)
 }
 
-// mayCache reports whether what is told of a job may be a function of its basis and its
+// mayCache reports whether the status of a job may depend on its basis and its
 // machines alone: nobody says anything of it, and it is of a kind that needs to know of
 // nothing else.
 func (d *describer) mayCache(name schema.JobName, r *schema.JobRecord, want *schema.Job) bool {
@@ -225,7 +225,7 @@ func (d *describer) mayCache(name schema.JobName, r *schema.JobRecord, want *sch
 		d.under.Of(name) == nil && d.kept[name.Short()] == "" && len(d.facts().Asked[name]) == 0 && d.in.Last.Admission.Rejected[name] == nil
 }
 
-// isCacheable reports whether what is told of a task is a function of its record and of what
+// isCacheable reports whether the status of a task depends only on its record and on what
 // its machine said.
 func (d *describer) isCacheable(name schema.TaskName, r *schema.TaskRecord, t *TaskStatus) bool {
 	switch {
@@ -242,12 +242,12 @@ func (d *describer) isCacheable(name schema.TaskName, r *schema.TaskRecord, t *T
 	return len(said.Exits) == 0 || d.in.Now.Sub(said.Since) >= steadyAfter+time.Second
 }
 
-// basisOfMachine returns what is told of a machine is a function of.
+// basisOfMachine returns what the status of a machine depends on.
 func (d *describer) basisOfMachine(name string) machineBasis {
 	return machineBasis{d.stateOf(name), d.in.State.Machines[name], d.desired, d.described.loads[name]}
 }
 
-// add adds what is told of a job to the status of the cell.
+// add adds the status of a job to that of the cell.
 func (d *describer) add(p *jobPart) {
 	d.parts = append(d.parts, &p.Part)
 	d.status.Jobs = append(d.status.Jobs, *p.Job)
@@ -261,7 +261,7 @@ func (d *describer) add(p *jobPart) {
 	}
 }
 
-// addInside tells of allocs which tasks run in them.
+// addInside adds to the status of allocs which tasks run in them.
 func (d *describer) addInside(p *Part) {
 	for i := range p.Tasks {
 		if inside := d.inside[p.Tasks[i].Name]; len(inside) > 0 {

@@ -87,7 +87,7 @@ func (e *Explanation) place(in DescribeInput, task schema.TaskName, machine stri
 	return !isTask || len(e.Tasks) > 0
 }
 
-// addStatus tells what the status has of a job.
+// addStatus adds what the status has of a job.
 func (e *Explanation) addStatus(status *Status, job schema.JobName) {
 	e.Warnings = keep(status.Warnings, func(w *quota.Warning) bool { return e.Job != nil && w.User == job.User && w.Band == e.Job.Band })
 	for i := range status.Held {
@@ -107,7 +107,7 @@ func (e *Explanation) addStatus(status *Status, job schema.JobName) {
 	}
 }
 
-// addRecords tells what the records of a job's tasks hold beyond the status.
+// addRecords adds what the records of a job's tasks have beyond the status.
 func (e *Explanation) addRecords(in DescribeInput, r *schema.JobRecord, index int, isTask bool) {
 	for n := range in.State.Span(r.Name) {
 		c := in.State.Chunks[model.ChunkName{Job: r.Name, Number: n}]
@@ -135,7 +135,7 @@ func (e *Explanation) addRecords(in DescribeInput, r *schema.JobRecord, index in
 	}
 }
 
-// Lines tells the explanation in words, one fact a line.
+// Lines returns the explanation as text, one fact a line.
 func (e *Explanation) Lines() []string {
 	var l lines
 	if e.Job != nil {
@@ -205,7 +205,7 @@ func (l *lines) sayIf(format, text string) {
 	}
 }
 
-// task tells of one task and the machines that it avoids.
+// task describes one task and the machines that it avoids.
 func (l *lines) task(t *TaskStatus, avoided []Avoided) {
 	where := ""
 	if t.Machine != "" {

@@ -23,7 +23,7 @@ type Group struct {
 
 // Of returns the part of s that g names: jobs with their tasks, and what of the
 // newest commit is not in force for them; of a machine, what it holds. Converged
-// and Waiting are then told for these jobs alone, but of a machine for the cell.
+// and Waiting are then those of these jobs; for a machine, those of the cell.
 // It errs with NotFoundError if there is no such thing. Nothing of s is written to, and
 // the answer shares its parts with it.
 func (g Group) Of(s *Snapshot) (*Snapshot, error) {
@@ -168,7 +168,7 @@ func (g Group) check(s *Status, n *Snapshot) error {
 	return model.NotFound(fmt.Sprintf("cell %s has no job with labels that match %s", s.Cell, g.Selector), labelsInUse(s))
 }
 
-// labelsInUse tells which labels jobs have that owners gave them.
+// labelsInUse lists the labels of jobs that owners gave them.
 func labelsInUse(s *Status) string {
 	const most = 10
 	use := map[string]bool{}

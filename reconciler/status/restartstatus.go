@@ -6,7 +6,7 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// RestartStatus is a restart as the status tells of it.
+// RestartStatus is the status of a restart.
 type RestartStatus struct {
 	schema.RestartRequest
 	Done    int    `json:"done"`    // of Tasks
@@ -14,7 +14,7 @@ type RestartStatus struct {
 	Next    string `json:"next"`    // the command that ends it
 }
 
-// restartsOf tells of the restarts of a job, sorted by name.
+// restartsOf returns the restarts of a job, sorted by name.
 func (d *describer) restartsOf(name schema.JobName) []RestartStatus {
 	r := d.in.State.Jobs[name]
 	if r == nil || r.Admitted == "" {

@@ -49,7 +49,7 @@ func (r *RolloutStatus) Word() string {
 	return string(r.State)
 }
 
-// rollout tells of the rollout of a job of so many tasks, nil if none is under way,
+// rollout returns the rollout of a job of so many tasks, nil if none is in progress,
 // or all that there is to it is that a first version starts.
 func (d *describer) rollout(name schema.JobName, desired int) *RolloutStatus {
 	r := d.in.State.Jobs[name]
@@ -87,7 +87,7 @@ func (d *describer) rollout(name schema.JobName, desired int) *RolloutStatus {
 	return out
 }
 
-// passes tells what a rollout waits for whose canary is healthy.
+// passes says what a rollout waits for whose canary is healthy.
 func (r *RolloutStatus) passes(name schema.JobName, rollout *schema.Rollout, canary *schema.Canary, now time.Time) {
 	r.State = RolloutWaiting
 	if rollout.Promoted { // and the job is suspended, or it would have passed

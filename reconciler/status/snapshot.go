@@ -16,15 +16,15 @@ type Snapshot struct {
 	machines []*MachineStatus
 }
 
-// Part is what a Snapshot tells of one job.
+// Part is the part of a Snapshot that is about one job.
 type Part struct {
 	Job   *JobStatus
 	Tasks []TaskStatus
 	waits string // what it adds to Waiting; "" if it is as desired
 }
 
-// SnapshotOf returns the snapshot that tells what s does. Tasks of a job that s does not
-// tell of are told of a job that has a name alone.
+// SnapshotOf returns the snapshot with the content of s. Tasks of a job that s does not
+// have are put under a job that has only a name.
 func SnapshotOf(s *Status) *Snapshot {
 	brief := *s
 	brief.Tasks = []TaskStatus{}
@@ -85,7 +85,7 @@ func (s *Snapshot) tasks() (n int) {
 	return n
 }
 
-// With returns the snapshot in which f has changed what no job and no machine is told of.
+// With returns the snapshot after f has changed what is about no single job or machine.
 func (s *Snapshot) With(f func(*Status)) *Snapshot {
 	brief := *s.brief
 	f(&brief)
@@ -122,7 +122,7 @@ func (s *Snapshot) Tasks() iter.Seq[*TaskStatus] {
 // Machines are all machines, by name. The list is shared.
 func (s *Snapshot) Machines() []*MachineStatus { return s.machines }
 
-// Part returns what is told of a job, nil if there is none.
+// Part returns the part of a job, nil if there is none.
 func (s *Snapshot) Part(job string) *Part {
 	i, ok := slices.BinarySearchFunc(s.parts, job, func(p *Part, name string) int { return model.CompareNames(p.Job.Name, name) })
 	if !ok {

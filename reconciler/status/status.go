@@ -15,7 +15,7 @@ import (
 type Status struct {
 	Cell string    `json:"cell"`
 	At   time.Time `json:"at"`
-	// Version tells statuses of one master apart; it travels in a header.
+	// Version distinguishes statuses of one master; it is sent in a header.
 	Version uint64 `json:"-"`
 	Commit  string `json:"commit"`  // head seen in the repository
 	Applied string `json:"applied"` // last commit whose data is in the store
@@ -29,7 +29,7 @@ type Status struct {
 	// Blocked is what of Waiting does not end by itself: a person has to act.
 	Blocked []Blocker      `json:"blocked"`
 	Stale   []StalePackage `json:"stale"`
-	// Unread is told when nothing of the newest commit could be read, and all runs
+	// Unread is set when nothing of the newest commit could be read, and all runs
 	// on with the data of the one before.
 	Unread   *UnreadCommit `json:"unread,omitempty"`
 	Rejected []Rejection   `json:"rejected"`
@@ -47,17 +47,17 @@ type Status struct {
 	Machines []MachineStatus `json:"machines"`
 	Jobs     []JobStatus     `json:"jobs"`
 	Tasks    []TaskStatus    `json:"tasks"`
-	// Totals are told where Jobs and Machines leave out those of which there is nothing to
+	// Totals are set where Jobs and Machines leave out those of which there is nothing to
 	// say.
 	Totals *Totals `json:"totals,omitempty"`
-	// Usage is told only of a task that is asked for by name; `muster top` has it
+	// Usage is set only for a task that is requested by name; `muster top` has it
 	// of all.
 	Usage []TaskUsageLine `json:"usage,omitempty"`
 	SourceStatus
 	// Notes are plain words on how the cell runs (no cgroups, not root, …).
 	Notes []string `json:"notes"`
 	// Unmatched are the machine objects that speak of no machine of the cell, by
-	// name; Notes tell of them too.
+	// name; Notes have them too.
 	Unmatched []schema.Diagnostic `json:"unmatched,omitempty"`
 	MasterStatus
 }
@@ -247,7 +247,7 @@ type JobStatus struct {
 	// Suspended is the name of the suspension that it is under: its own, "all",
 	// or, of an alloc set, that of a job inside; "" if it is under none.
 	Suspended string `json:"suspended,omitempty"`
-	// Annotations are told only of a job that is asked for by name: those of all
+	// Annotations are set only for a job that is requested by name: those of all
 	// jobs may be larger than all else.
 	Annotations map[string]string `json:"annotations,omitempty"`
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/musterhq/muster/schema"
 )
 
-// SuspensionStatus is a suspension as the status tells of it.
+// SuspensionStatus is the status of a suspension.
 type SuspensionStatus struct {
 	schema.Suspension
 	// Waits says what waits for its end, "" if all is as the newest commit says.
@@ -39,7 +39,7 @@ func suspensionsOf(s *model.State) []SuspensionStatus {
 	return out
 }
 
-// suspended tells what waits for suspensions to end, when the jobs have been told
+// suspended adds what waits for suspensions to end, when the jobs have been added
 // of.
 func (d *describer) suspended() {
 	s := d.in.State

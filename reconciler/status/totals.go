@@ -2,7 +2,7 @@ package status
 
 import "github.com/musterhq/muster/reconciler/model"
 
-// Counted returns the totals of what s is of: those that it tells, or what its lists have.
+// Counted returns the totals of s: its Totals, or else the counts of its lists.
 func (s *Status) Counted() Totals {
 	if s.Totals != nil {
 		return *s.Totals

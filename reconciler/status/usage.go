@@ -117,7 +117,7 @@ type JobUsage struct {
 	schema.Usage
 }
 
-// MaxJobUsage is how many sums are told at most.
+// MaxJobUsage is how many sums are reported at most.
 const MaxJobUsage = 1000
 
 // ByJob sums up by job, sorted by name. With more jobs than MaxJobUsage it sums

@@ -22,14 +22,14 @@ type WaitKind string
 const (
 	WaitNoCommit  WaitKind = "no-commit"  // the repository has none that was seen
 	WaitCompiling WaitKind = "compiling"  // the newest commit is being compiled
-	WaitRestore   WaitKind = "restore"    // machines are heard after a restore
+	WaitRestore   WaitKind = "restore"    // machines have yet to report after a restore
 	WaitNoMachine WaitKind = "no-machine" // no machine has joined
 	WaitDrain     WaitKind = "drain"      // a machine is being emptied
 	WaitGone      WaitKind = "gone"       // a machine that is declared gone has tasks yet
 )
 
 // unapplied says why the newest commit is not the one applied, nil if it is, or if
-// the repository or a suspension tells.
+// the repository or a suspension says so.
 func (s *Status) unapplied() *Wait {
 	switch {
 	case s.Source != "":

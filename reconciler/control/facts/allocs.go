@@ -128,7 +128,7 @@ func (f *Facts) InUse() map[schema.TaskName]bool {
 	return out
 }
 
-// Movable reports whether a task runs in an alloc of a set and could be told to
+// Movable reports whether a task runs in an alloc of a set and could be made to
 // leave it.
 func (f *Facts) Movable(set, job schema.JobName, t *schema.TaskRecord) bool {
 	return t.Machine != "" && t.Alloc != nil && t.Alloc.Of(job).JobName == set && t.Stop == nil && f.IsUp(t.Machine)

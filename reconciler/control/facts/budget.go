@@ -115,7 +115,7 @@ func (f *Facts) Bounded(name schema.JobName) *schema.Job {
 	return nil
 }
 
-// Spare tells how many more tasks of a job may be preempted, and whether the job has
+// Spare returns how many more tasks of a job may be preempted, and whether the job has
 // said so at all.
 func (f *Facts) Spare(name schema.JobName) (left int, bound bool, until Until) {
 	want := f.Bounded(name)

@@ -89,7 +89,7 @@ func victimsOn(snapshot *placement.Snapshot, a placement.Ask, machine string) []
 	return out
 }
 
-// Lines tells it in words.
+// Lines returns it as text, line by line.
 func (p *Placing) Lines() []string {
 	var out []string
 	if p.Score != nil {
