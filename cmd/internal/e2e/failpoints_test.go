@@ -20,6 +20,10 @@ import (
 
 var passages = flag.Int("e2e.passages", 1, "how many passages of each failpoint TestFailpoints kills the master at")
 
+// commitPassages is how many of a commit's some twelve batches the master is killed at
+// in any case: each decides something else.
+const commitPassages = 4
+
 var (
 	// atStart are the writes of a master with an empty data directory, in their order.
 	atStart = []failpoint.Point{failpoint.GitReplace, failpoint.DirectoryIdentity, failpoint.StoreIdentity, failpoint.EventSegment}
@@ -55,7 +59,11 @@ func TestFailpoints(t *testing.T) {
 			if walked++; !plays(walked) {
 				continue
 			}
-			for n := 1; n <= *passages && x.round(place, n) && !t.Failed(); n++ {
+			most := *passages
+			if p == failpoint.StoreCommit {
+				most = max(most, commitPassages)
+			}
+			for n := 1; n <= most && x.round(place, n) && !t.Failed(); n++ {
 				killed++
 			}
 			if t.Failed() {
