@@ -68,7 +68,7 @@ func (w *World) check() {
 
 // checkTwice: a generation has one process at most, at any time.
 func (w *World) checkTwice(m *machine, r *run) {
-	if by, ok := w.oracle.closed[r.of.assignment.Generation]; ok && (by == nil || by == m.agent) {
+	if by, ok := w.oracle.closed[r.of.assignment.Generation]; ok && (by == nil && !w.forgotEnd(m) || by == m.agent) {
 		w.violate("task %s generation %d runs again, and its machine has said that it has ended", r.of.assignment.Task, r.of.assignment.Generation)
 	}
 	for _, m := range w.machines {

@@ -197,9 +197,15 @@ func (w *World) checkStart(a nodeagent.Action) {
 
 // forgotEnds reports whether a machine may have taken an end for an old one since its
 // clock was set, and the store, which was put back, knows nothing of it.
-func (w *World) forgotEnds() bool {
+func (w *World) forgotEnds() bool { return slices.ContainsFunc(w.machines, w.forgotEnd) }
+
+// forgotEnd is forgotEnds of one machine.
+func (w *World) forgotEnd(m *machine) bool {
+	if w.master == nil {
+		return false
+	}
 	r := w.master.state.Restored
-	return r != nil && slices.ContainsFunc(w.machines, func(m *machine) bool { return m.clockSet.After(r.At.Add(-nodeagent.ReportFor)) })
+	return r != nil && m.clockSet.After(r.At.Add(-nodeagent.ReportFor))
 }
 
 // checkEvents holds what the master says it has decided against what the world
