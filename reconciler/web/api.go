@@ -153,7 +153,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
 		Job: q.Get("job"), Task: q.Get("task"), Machine: q.Get("machine"), Kind: q.kind("kind"),
 	}
 	if q.err == nil && (want.Limit == 0 || want.Limit > maxEvents) {
-		q.err = badRequest("", "limit %d: want 1 to %d", want.Limit, maxEvents)
+		q.fail("limit", fmt.Sprintf("a number from 1 to %d", maxEvents))
 	}
 	selector, watch := q.selector(), q.flag("watch")
 	if q.err != nil {
@@ -374,7 +374,7 @@ func (s *Server) logRequest(v url.Values) (schema.LogRequest, error) {
 	}
 	var err error
 	if want.Stream, err = schema.ParseLogStream(q.Get("stream")); err != nil {
-		return want, badRequest("", "%v", err)
+		return want, badRequest("give stdout or stderr", "%v", err)
 	}
 	want.Task, err = s.task(q.Get("task"))
 	return want, err
@@ -392,7 +392,7 @@ func (s *Server) task(name string) (schema.TaskName, error) {
 	}
 	index, err := schema.ParseIndex(name[i+1:])
 	if err != nil {
-		return schema.TaskName{}, badRequest("", "%v", err)
+		return schema.TaskName{}, badRequest("such as search/web/0", "%v", err)
 	}
 	return job.Task(index), nil
 }

@@ -49,6 +49,9 @@ type handler = func(http.ResponseWriter, *http.Request) error
 
 func always(status.Group) error { return nil }
 
+// filters are the parameters of their own that lists have, by path.
+var filters = map[string][]string{"/v1/jobs": {"waiting"}, "/v1/tasks": {"state"}, "/v1/machines": {"health"}}
+
 // lists are the handlers of all lists of a cell, by path.
 func lists(x *watches) map[string]handler {
 	return map[string]handler{

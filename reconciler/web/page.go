@@ -2,7 +2,9 @@ package web
 
 import (
 	"bytes"
+	"crypto/sha256"
 	_ "embed"
+	"encoding/base64"
 	"fmt"
 	"html/template"
 	"iter"
@@ -38,12 +40,48 @@ type pageData struct {
 	More     int                 // tasks, jobs and machines that are left out
 }
 
-// page shows the status to people. It has no script and loads nothing.
+const (
+	// eventPage is the event of a page that is watched: its body, as a text.
+	eventPage = "page"
+	// pageEvery is the least time between two bodies that a browser is sent.
+	pageEvery = time.Second
+)
+
+// pagePolicy lets the page run the script that it has, which asks for nothing but the page.
+var pagePolicy = func() string {
+	_, script, _ := strings.Cut(pageSource, "<script>")
+	script, _, _ = strings.Cut(script, "</script>")
+	sum := sha256.Sum256([]byte(script))
+	return "default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) +
+		"'; connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+}()
+
+// page shows the status to people, and watched what is new of it. It loads nothing else.
 func (s *Server) page(w http.ResponseWriter, r *http.Request) error {
+	q := &query{r.URL.Query(), nil}
+	watch := q.flag("watch")
+	if q.err != nil {
+		return q.err
+	}
+	if watch {
+		return s.watches.page(w, r)
+	}
 	cell, _, err := s.cfg.Cell.Snapshot(r.Context())
 	if err != nil {
 		return stopped(err)
 	}
+	b, err := pageOf(cell, "page")
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Content-Security-Policy", pagePolicy)
+	_, _ = w.Write(b) // a client that has left needs no answer
+	return nil
+}
+
+// pageOf returns the page of a cell, or its body.
+func pageOf(cell *status.Snapshot, what string) ([]byte, error) {
 	d := pageData{Status: cell.Brief()}
 	var moreMachines, moreJobs, moreTasks int
 	d.Machines, moreMachines = first(slices.Values(cell.Machines()), func(m *status.MachineStatus) bool { return !m.Plain() })
@@ -53,13 +91,54 @@ func (s *Server) page(w http.ResponseWriter, r *http.Request) error {
 	})
 	d.More = moreMachines + moreJobs + moreTasks
 	var b bytes.Buffer
-	if err := pageTemplate.Execute(&b, d); err != nil {
-		return fmt.Errorf("status page: %w", err)
+	if err := pageTemplate.ExecuteTemplate(&b, what, d); err != nil {
+		return nil, fmt.Errorf("status page: %w", err)
 	}
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'")
-	_, _ = w.Write(b.Bytes()) // a client that has left needs no answer
-	return nil
+	return b.Bytes(), nil
+}
+
+// page sends the body of the page, and again when the cell is another.
+func (x *watches) page(w http.ResponseWriter, r *http.Request) error {
+	end, err := x.beginCell(r)
+	if err != nil {
+		return err
+	}
+	defer end()
+	out, err := newEventStream(w)
+	alive, pace := time.NewTicker(keepAlive), time.NewTicker(pageEvery)
+	defer alive.Stop()
+	defer pace.Stop()
+	for err == nil {
+		_, place := x.feed.current() // before the look: what is newer than that is not missed
+		cell, _, lost := x.feed.look(r.Context())
+		if lost != nil {
+			return nil // the browser comes again
+		}
+		var body []byte
+		if body, err = pageOf(cell, "body"); err != nil {
+			_ = out.fail(&failure{http.StatusInternalServerError, err.Error(), "see the log of the master"})
+			return nil
+		}
+		if err = out.event(eventPage, 0, string(body)); err == nil {
+			err = out.flush()
+		}
+		for waits := err == nil; waits; {
+			select {
+			case <-r.Context().Done():
+				return nil
+			case <-place.newer:
+				waits = false
+			case <-alive.C: // the time that the page is of, if nothing else
+				waits = false
+			}
+		}
+		select {
+		case <-pace.C:
+		case <-r.Context().Done():
+			return nil
+		}
+	}
+	return nil // the client has left
 }
 
 // first returns as many as the page has room for, those that need attention first, and

@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/musterhq/muster/reconciler/model"
@@ -37,6 +39,24 @@ type answerOf struct {
 // readsOnly returns whether a request changes nothing and takes nothing over.
 func readsOnly(r *http.Request) bool {
 	return (r.Method == http.MethodGet || r.Method == http.MethodHead) && r.Header.Get("Upgrade") == ""
+}
+
+// known errs with the first parameter of a request that is none of those that it takes.
+func known(r *http.Request, takes []string) error {
+	q := r.URL.Query()
+	for _, name := range slices.Sorted(maps.Keys(q)) {
+		if !slices.Contains(takes, name) {
+			hint := fmt.Sprintf("%s takes %s", r.URL.Path, strings.Join(takes, ", "))
+			if len(takes) == 0 {
+				hint = r.URL.Path + " takes no parameters"
+			}
+			return badRequest(hint, "there is no parameter %.80q", name)
+		}
+	}
+	if watch, err := strconv.ParseBool(q.Get("watch")); q.Has("version") && !watch && (err == nil || !q.Has("watch")) {
+		return badRequest("add watch=1, or leave version out", "version=%.80s: only a watch begins at a version", q.Get("version"))
+	}
+	return nil
 }
 
 // stopped is the answer of a master that leads no more.
@@ -81,7 +101,7 @@ type query struct {
 
 func (q *query) fail(name, want string) {
 	if q.err == nil {
-		q.err = badRequest("", "%s=%s: want %s", name, q.Get(name), want)
+		q.err = badRequest("give "+want+", or leave "+name+" out", "%s=%.80s: want %s", name, q.Get(name), want)
 	}
 }
 

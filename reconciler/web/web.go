@@ -230,38 +230,50 @@ func (s *Server) Handler() http.Handler {
 func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
 	other := &forwarder{s.cfg.Leader, s.caller, s.fail, s.cfg.Log}
-	answer := func(method string, f handler) http.Handler {
+	answer := func(method string, f handler, takes []string) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if err := allow(method, w, r); err != nil {
-				s.fail(w, err)
-			} else if err := f(w, r); err != nil {
+			err := allow(method, w, r)
+			if err == nil {
+				err = known(r, takes)
+			}
+			if err == nil {
+				err = f(w, r)
+			}
+			if err != nil {
 				s.fail(w, err)
 			}
 		})
 	}
 	// here handles what each master answers, from the state that it has; read, of that
-	// what may be large; and led what only the master that leads can.
-	here := func(method, path string, f handler) { mux.Handle(path, other.aged(answer(method, f))) }
-	read := func(path string, f handler) { mux.Handle(path, other.aged(compressed(answer(http.MethodGet, f)))) }
-	led := func(method, path string, f handler) { mux.Handle(path, other.byLeader(answer(method, f))) }
-	here(http.MethodGet, "/{$}", s.page)
+	// what may be large; and led what only the master that leads can. Each takes the
+	// parameters that are named, and no others.
+	here := func(method, path string, f handler, takes ...string) {
+		mux.Handle(path, other.aged(answer(method, f, takes)))
+	}
+	read := func(path string, f handler, takes ...string) {
+		mux.Handle(path, other.aged(compressed(answer(http.MethodGet, f, takes))))
+	}
+	led := func(method, path string, f handler, takes ...string) {
+		mux.Handle(path, other.byLeader(answer(method, f, takes)))
+	}
+	here(http.MethodGet, "/{$}", s.page, "watch")
 	here(http.MethodGet, "/healthz", healthz)
 	here(http.MethodPost, "/v1/page", s.pageAddress)
-	here(http.MethodGet, "/v1/events", s.events)
-	read("/v1/status", s.status)
+	here(http.MethodGet, "/v1/events", s.events, "after", "job", "kind", "limit", "machine", "newest", "selector", "task", "version", "wait", "watch")
+	read("/v1/status", s.status, "after", "most", "name", "selector", "tasks", "wait", "watch")
 	for path, f := range lists(s.watches) {
-		read(path, f)
+		read(path, f, append([]string{"continue", "fields", "limit", "name", "selector", "version", "watch"}, filters[path]...)...)
 	}
-	mux.Handle("/v1/usage", other.byLeader(compressed(answer(http.MethodGet, s.usage))))
-	led(http.MethodGet, "/v1/why", s.why)
-	led(http.MethodGet, "/v1/logs", s.logs)
-	led(http.MethodGet, "/v1/commit", s.commit)
+	mux.Handle("/v1/usage", other.byLeader(compressed(answer(http.MethodGet, s.usage, []string{"name", "selector"}))))
+	led(http.MethodGet, "/v1/why", s.why, "index", "job", "machine")
+	led(http.MethodGet, "/v1/logs", s.logs, "follow", "framed", "from", "generation", "incarnation", "previous", "since", "stream", "tail", "task")
+	led(http.MethodGet, "/v1/commit", s.commit, "name")
 	led(http.MethodPost, "/v1/reconcile", s.reconcile)
-	led(http.MethodPost, "/v1/exec", s.exec)
-	led(http.MethodPost, "/v1/suspend", s.suspend)
-	led(http.MethodPost, "/v1/resume", s.resume)
-	led(http.MethodPost, "/v1/restart", s.restart)
-	led(http.MethodPost, "/v1/forget", s.forget)
+	led(http.MethodPost, "/v1/exec", s.exec, "columns", "command", "rows", "task", "term", "tty")
+	led(http.MethodPost, "/v1/suspend", s.suspend, "for", "name", "reason")
+	led(http.MethodPost, "/v1/resume", s.resume, "name")
+	led(http.MethodPost, "/v1/restart", s.restart, "cancel", "name", "reason")
+	led(http.MethodPost, "/v1/forget", s.forget, "dry", "machine", "reason")
 	metrics := promhttp.HandlerFor(s.cfg.Metrics, promhttp.HandlerOpts{
 		ErrorLog: slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelError),
 	})
