@@ -87,6 +87,7 @@ type Authority struct {
 	mu      sync.Mutex // guards what follows; never held while waiting
 	burnt   map[string]burnt
 	members map[string]member
+	joins   uint64                     // counts changes of members
 	unknown map[string]*schema.Unknown // of the documents of machines that joined, by key
 }
 
@@ -139,6 +140,7 @@ func (a *Authority) Load(ctx context.Context) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.burnt, a.members, a.unknown = tokens, members, unknown
+	a.joins++
 	return nil
 }
 
@@ -234,6 +236,16 @@ func (a *Authority) RenewMaster() (bool, error) {
 	}
 	a.master.expire()
 	return true, nil
+}
+
+// Revision returns a number that is another whenever Admit may refuse a machine that it
+// did not before and whose certificate has not expired: something was revoked, or a
+// machine has joined with another key.
+func (a *Authority) Revision() uint64 {
+	revoked := a.revoked.read()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return revoked + a.joins
 }
 
 // Admit errs with identity.ErrRefused unless the peer, whose certificate was
@@ -334,6 +346,7 @@ func (a *Authority) burn(ctx context.Context, t *identity.Token, key string, now
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.burnt[id], a.members[t.Machine] = b, m
+	a.joins++
 	for _, old := range forget {
 		delete(a.burnt, old)
 	}

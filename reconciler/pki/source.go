@@ -29,6 +29,7 @@ type watched[T any] struct {
 	mu    sync.Mutex // guards what follows
 	value T
 	stamp string // of the file that was read last, whether it was good or not
+	reads uint64 // how often it was read again
 	look  time.Time
 }
 
@@ -72,11 +73,20 @@ func (w *watched[T]) get() T {
 				w.log.Error("file not read again: its last good content is used", "err", err)
 			} else {
 				w.value = value
+				w.reads++
 				w.log.Info("file read again", "file", w.name)
 			}
 		}
 	}
 	return w.value
+}
+
+// read returns how often the content was read again, as of at most lookEvery ago.
+func (w *watched[T]) read() uint64 {
+	w.get()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.reads
 }
 
 // Pair reads a certificate, those beside it, and the key from PEM files; key

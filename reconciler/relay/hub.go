@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"sync"
 	"time"
 
@@ -17,7 +18,7 @@ import (
 
 const (
 	answerTimeout = 4 * time.Second // for another shard to ask an agent whether it is there: it waits 3 s
-	admitEvery    = time.Second     // how often all machines of other shards are checked again
+	admitEvery    = time.Second     // how often it is looked whether anything was revoked
 )
 
 // ErrNotConnected says that a machine has no session with any master.
@@ -38,6 +39,8 @@ type HubConfig struct {
 	// Admit errs when a machine is not welcome with what it has shown another master.
 	// It must not block.
 	Admit func(machine string, link *schema.Connection) error
+	// Revision is another number whenever Admit may refuse whom it did not before.
+	Revision func() uint64
 }
 
 // Hub is the shards of a cell, for the loop that leads it for one term.
@@ -47,6 +50,7 @@ type Hub struct {
 
 	mu      sync.Mutex       // guards what follows
 	routes  map[string]route // by machine
+	fresh   map[string]bool  // machines whose session began since all or some were checked
 	pending map[string]view  // of machines without a route, the newest
 }
 
@@ -74,31 +78,51 @@ type end interface {
 
 // NewHub returns a hub for the loop that Begin is given.
 func NewHub(cfg HubConfig) *Hub {
-	return &Hub{cfg: cfg, routes: map[string]route{}, pending: map[string]view{}}
+	return &Hub{cfg: cfg, routes: map[string]route{}, fresh: map[string]bool{}, pending: map[string]view{}}
 }
 
 // Begin gives the hub the loop for which it pushes: once, before a Shard or a Service has
 // the hub.
 func (h *Hub) Begin(l Loop) { h.loop = l }
 
-// Run checks the machines of other shards again and again, until ctx ends: one that was
-// revoked has its session there until this master says so.
+// Run checks the machines of other shards again whenever something was revoked, until ctx
+// ends: their sessions are there until this master says so. Those whose session has just
+// begun are checked in any case, as it may have been revoked meanwhile.
 func (h *Hub) Run(ctx context.Context) {
 	tick := time.NewTicker(admitEvery)
 	defer tick.Stop()
+	seen, checked := uint64(0), false
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
-		h.mu.Lock()
-		for machine, r := range h.routes {
-			if err := h.admit(r.at, machine, &r.link); err != nil {
-				r.at.end.drop(machine, r.epoch, status.Error(codes.PermissionDenied, err.Error()))
-			}
+		now := h.cfg.Revision() // before the look: what is revoked meanwhile is seen the next time
+		h.admitAgain(!checked || now != seen)
+		seen, checked = now, true
+	}
+}
+
+// admitAgain ends the sessions of machines of other shards that are not welcome any more:
+// of all, or of those whose session has just begun.
+func (h *Hub) admitAgain(all bool) {
+	h.mu.Lock()
+	some := map[string]route{}
+	for machine := range h.fresh {
+		if r, ok := h.routes[machine]; ok {
+			some[machine] = r
 		}
-		h.mu.Unlock()
+	}
+	clear(h.fresh)
+	if all {
+		some = maps.Clone(h.routes)
+	}
+	h.mu.Unlock()
+	for machine, r := range some {
+		if err := h.admit(r.at, machine, &r.link); err != nil {
+			r.at.end.drop(machine, r.epoch, status.Error(codes.PermissionDenied, err.Error())) // of that epoch alone
+		}
 	}
 }
 
@@ -269,7 +293,7 @@ func (h *Hub) route(a *attachment, machine string, epoch uint64, link *schema.Co
 	if had && old.at != a {
 		old.at.end.drop(machine, old.epoch, status.Errorf(codes.Aborted, "another agent holds the name of machine %s, since epoch %d", machine, epoch))
 	}
-	h.routes[machine] = route{a, epoch, *link}
+	h.routes[machine], h.fresh[machine] = route{a, epoch, *link}, true
 	v, waits := h.pending[machine]
 	delete(h.pending, machine)
 	if waits && v.epoch == epoch {

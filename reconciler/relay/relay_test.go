@@ -195,6 +195,7 @@ func TestRevoked(t *testing.T) {
 	replica.join("m")
 	replica.join("n")
 	close(revoked)
+	leader.revision.Add(1)
 	eventually(t, "the session ends", func() bool {
 		ended := replica.agents.noted(&replica.agents.ended)
 		return len(ended) > 0 && strings.HasPrefix(ended[0], "m/1: rpc error: code = PermissionDenied")

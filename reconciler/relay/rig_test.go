@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -178,6 +179,7 @@ func (a *agents) Exec(context.Context, string, schema.ExecRequest) (io.ReadWrite
 
 // master is one of a cell's.
 type master struct {
+	revision atomic.Uint64 // of what the leader may refuse
 	*relay.Shard
 	t       *testing.T
 	service *relay.Service
@@ -225,7 +227,7 @@ func (m *master) lead(term uint64, stored *epochs, admit func(string, *schema.Co
 	if admit == nil {
 		admit = func(string, *schema.Connection) error { return nil }
 	}
-	h := relay.NewHub(relay.HubConfig{Term: term, Admit: admit})
+	h := relay.NewHub(relay.HubConfig{Term: term, Admit: admit, Revision: m.revision.Load})
 	l := &loop{stored: stored, ended: make(chan struct{}), live: map[string]uint64{}, reports: map[string]int{}, heard: map[string]int{}}
 	h.Begin(l)
 	ctx, cancel := context.WithCancel(m.t.Context())

@@ -143,7 +143,7 @@ func (m *master) leadOneTerm(ctx context.Context) error {
 			return err
 		}
 	}
-	hub := relay.NewHub(relay.HubConfig{Term: m.store.Term(), Admit: m.admit})
+	hub := relay.NewHub(relay.HubConfig{Term: m.store.Term(), Admit: m.admit, Revision: m.revision})
 	l := loop.New(loop.Config{
 		Cell: m.cell, Store: countedStore{m.store, &m.term.writes}, Pusher: hub, Events: m.events, Now: time.Now, LostAfter: m.cfg.LostAfter, JoinWait: m.cfg.joinWait(),
 		Settled: func(_ string, took time.Duration) { m.metrics.CommitRunning(took) },

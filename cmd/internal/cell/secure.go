@@ -120,6 +120,14 @@ func (m *master) admit(machine string, c *schema.Connection) error {
 	})
 }
 
+// revision is another number whenever admit may refuse whom it did not before.
+func (m *master) revision() uint64 {
+	if m.authority == nil {
+		return 0
+	}
+	return m.authority.Revision()
+}
+
 // security is how this master shows another one who it is.
 func (m *master) security() relay.Security {
 	if m.authority == nil {
