@@ -38,6 +38,7 @@ type cell struct {
 	agents    []*agent                       // sorted by name
 	rejected  map[string]bool                // jobs of which an event has said so
 	describer status.Describer               // of the master
+	looked    status.Describer               // the same, for whether it has converged
 	pids      int
 	joinWait  time.Duration
 }
@@ -64,7 +65,8 @@ func (c *cell) restart() {
 	if err != nil {
 		panic(err)
 	}
-	c.master, c.state, c.observed, c.describer = m, m.State(), m.Observed(), status.Describer{}
+	c.master, c.state, c.observed = m, m.State(), m.Observed()
+	c.describer, c.looked = status.Describer{}, status.Describer{}
 	c.heard, c.views = map[string][]schema.TaskStatus{}, map[string][]schema.Assignment{}
 	c.carryOut() // that it leads
 }
@@ -207,10 +209,7 @@ func holdPart(s *status.Snapshot) {
 func (c *cell) join(name string, cores, gib int64) []schema.Event {
 	a := c.agent(name)
 	if a == nil {
-		a = &agent{tasks: map[uint64]*schema.TaskStatus{}, info: schema.MachineInfo{
-			Name: name, Boot: "boot-1", Ports: schema.PortRange{First: 20000, Last: 20009},
-			Capacity: schema.Resources{CPUMilli: cores * 1000, RAMBytes: gib << 30, DiskBytes: 100 << 30},
-		}}
+		a = agentOf(name, cores, gib)
 		c.agents = append(c.agents, a)
 		slices.SortFunc(c.agents, func(a, b *agent) int { return strings.Compare(a.info.Name, b.info.Name) })
 	}
@@ -218,6 +217,14 @@ func (c *cell) join(name string, cores, gib int64) []schema.Event {
 		panic(err)
 	}
 	return c.carryOut()
+}
+
+// agentOf returns a machine with the given number of cores and GiB of memory.
+func agentOf(name string, cores, gib int64) *agent {
+	return &agent{tasks: map[uint64]*schema.TaskStatus{}, info: schema.MachineInfo{
+		Name: name, Boot: "boot-1", Ports: schema.PortRange{First: 20000, Last: 20009},
+		Capacity: schema.Resources{CPUMilli: cores * 1000, RAMBytes: gib << 30, DiskBytes: 100 << 30},
+	}}
 }
 
 func (c *cell) agent(name string) *agent {

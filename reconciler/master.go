@@ -43,11 +43,12 @@ type Master struct {
 	joining map[string]struct{}
 
 	source     model.Seen
-	head       string         // newest commit of the repository
-	headAt     time.Time      // when it was seen
-	reported   bool           // it was said that head has converged
-	waits      schema.JobName // that kept it from having converged when that was last looked at
-	compileErr error          // what is wrong with the compilation of head
+	head       string           // newest commit of the repository
+	headAt     time.Time        // when it was seen
+	reported   bool             // it was said that head has converged
+	waits      schema.JobName   // that kept it from having converged when that was last looked at
+	looked     status.Describer // what was found out then
+	compileErr error            // what is wrong with the compilation of head
 	// kept is the newest commit that came while the cell was suspended.
 	kept *schema.Compiled
 
@@ -262,9 +263,10 @@ func (m *Master) convergence(now time.Time) *Convergence {
 	if m.reported || m.state.Head.Commit != m.head {
 		return nil
 	}
-	if m.reported, m.waits = status.Converged(m.described(now), m.waits); !m.reported {
+	if m.reported, m.waits = m.looked.Converged(m.described(now), m.waits); !m.reported {
 		return nil
 	}
+	m.looked = status.Describer{} // which is as large as the cell
 	return &Convergence{m.head, now.Sub(m.headAt)}
 }
 

@@ -459,8 +459,11 @@ func (a *anything) invariants(t *rapid.T) {
 	told := a.snapshot()
 	s := told.Brief()
 	for first := range a.state.Jobs {
-		if yes, _ := status.Converged(a.described(), first); yes != s.Converged {
+		if yes, _ := new(status.Describer).Converged(a.described(), first); yes != s.Converged {
 			t.Fatalf("converged is %t, and %t when %s is looked at first", s.Converged, yes, first)
+		}
+		if yes, _ := a.looked.Converged(a.described(), first); yes != s.Converged {
+			t.Fatalf("converged is %t, and %t when %s is looked at first, with what was found out before", s.Converged, yes, first)
 		}
 	}
 	for i := range s.Jobs {

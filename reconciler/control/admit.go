@@ -7,6 +7,7 @@ import (
 
 	"github.com/musterhq/muster/reconciler/control/facts"
 	"github.com/musterhq/muster/reconciler/intent"
+	"github.com/musterhq/muster/reconciler/model"
 	"github.com/musterhq/muster/reconciler/quota"
 	"github.com/musterhq/muster/schema"
 )
@@ -124,7 +125,7 @@ func (s *admission) sayAdmitted(was, r *schema.JobRecord, d intent.DesiredJob) {
 // decide finds the verdict on the desired jobs; settled says that it changes nothing.
 func (s *admission) decide() (settled bool) {
 	desired := s.Desired
-	if m := *s.kept; m != nil && len(s.ChangedJobs()) == 0 && m.desired == desired && m.records == s.Base.Records &&
+	if m := *s.kept; m != nil && s.standing() && m.desired == desired && m.records == s.Base.Records &&
 		(m.verdict.Next.IsZero() || s.Now.Before(m.verdict.Next)) {
 		s.verdict = m.verdict
 		return true
@@ -134,9 +135,17 @@ func (s *admission) decide() (settled bool) {
 	return false
 }
 
+// standing reports whether nothing that admission is a function of has changed of jobs since
+// it was stored.
+func (s *admission) standing() bool {
+	return !slices.ContainsFunc(s.ChangedJobs(), func(name schema.JobName) bool {
+		return model.StandingOf(s.Job(name)) != model.StandingOf(s.Base.Jobs[name])
+	})
+}
+
 // remember keeps a verdict that changed nothing.
 func (s *admission) remember() {
-	if len(s.ChangedJobs()) == 0 {
+	if s.standing() {
 		*s.kept = &admissionMemo{s.Desired, s.Base.Records, s.verdict}
 	}
 }

@@ -18,6 +18,31 @@ func (s *State) AdmittedData() map[schema.JobName]*schema.Job {
 	return out
 }
 
+// Standing is what the admission of jobs is a function of in the record of one.
+type Standing struct {
+	there, counted bool
+	admitted       schema.Digest
+	count          int
+	origin         schema.Position
+	// returned is the data that has failed, and good what runs in its place.
+	returned, good schema.Digest
+}
+
+// StandingOf returns that of a record, nil if there is none.
+func StandingOf(r *schema.JobRecord) Standing {
+	if r == nil {
+		return Standing{}
+	}
+	out := Standing{there: true, admitted: r.Admitted, origin: r.Origin}
+	if r.Count != nil {
+		out.counted, out.count = true, *r.Count
+	}
+	if x := r.Rollout; x != nil && x.Returned != "" {
+		out.returned, out.good = x.Returned, r.Good
+	}
+	return out
+}
+
 // Runs returns the data that a job runs, with as many tasks as it has, nil if none is
 // admitted.
 func (s *State) Runs(name schema.JobName) *schema.Job {

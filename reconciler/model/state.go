@@ -55,11 +55,15 @@ type State struct {
 	// Desires counts the changes of what intent.Of is a function of: that is the same for
 	// as long as this is.
 	Desires uint64
-	// Records counts the writes of the records of jobs and of machines.
+	// Records counts the changes of what admission is a function of in the records of jobs
+	// (see Standing) and of machines, of which it is their capacity.
 	Records uint64
 
-	// Indexes of Chunks: by machine, and by job how many chunks its records span.
+	// Indexes of Chunks: by machine, and by job how many chunks its records span; and of Data
+	// by job, sorted. The lists are never written to.
 	holders holders
+	dataOf  map[schema.JobName][]schema.Digest
+	orphans map[schema.JobName]bool // of which there is data, and nothing else
 	spans   map[schema.JobName]int
 
 	written  Log[schema.JobName] // of which documents were replaced
@@ -80,7 +84,7 @@ func (s *State) Snapshot() *State {
 	out.Packages, out.Data, out.Jobs, out.Chunks = maps.Clone(s.Packages), maps.Clone(s.Data), maps.Clone(s.Jobs), maps.Clone(s.Chunks)
 	out.Machines, out.Suspensions, out.Restarts = maps.Clone(s.Machines), maps.Clone(s.Suspensions), maps.Clone(s.Restarts)
 	out.unknown, out.known, out.holders, out.spans = maps.Clone(s.unknown), maps.Clone(s.known), maps.Clone(s.holders), maps.Clone(s.spans)
-	out.ids = maps.Clone(s.ids)
+	out.ids, out.dataOf, out.orphans = maps.Clone(s.ids), maps.Clone(s.dataOf), maps.Clone(s.orphans)
 	return &out
 }
 
@@ -92,6 +96,7 @@ func NewState(cell string) *State {
 		Suspensions: map[string]*schema.Suspension{}, Restarts: map[string]*schema.RestartRequest{},
 		unknown: map[string]*schema.Unknown{}, known: map[schema.Digest]schema.Digest{},
 		holders: holders{}, spans: map[schema.JobName]int{}, ids: map[string][]string{},
+		dataOf: map[schema.JobName][]schema.Digest{}, orphans: map[schema.JobName]bool{},
 	}
 }
 
@@ -189,6 +194,7 @@ func (s *State) apply(w Write) error {
 		err = put(s, s.Chunks, key, w)
 		s.holders.replace(key, was, s.Chunks[key])
 		s.measure(key.Job, key.Number)
+		s.findOrphan(key.Job)
 		return err
 	}
 	return nil
@@ -203,23 +209,32 @@ func (s *State) applyJob(name string, w Write) error {
 	if s.Head.Held != nil || len(s.Suspensions) > 0 { // what a kept job runs is what is wanted
 		s.Desires++
 	}
-	s.Records++
 	s.written.Add(job, len(s.Jobs))
-	return put(s, s.Jobs, job, w)
+	was := s.Jobs[job]
+	err = put(s, s.Jobs, job, w)
+	s.findOrphan(job)
+	if StandingOf(was) != StandingOf(s.Jobs[job]) {
+		s.Records++
+	}
+	return err
 }
 
 // applyMachine takes the record of a machine.
 func (s *State) applyMachine(name string, w Write) error {
-	s.Records++
 	s.machines.Add(name, len(s.Machines))
-	if was := s.Machines[name]; was != nil && was.ID != "" {
+	was := s.Machines[name]
+	if was != nil && was.ID != "" {
 		s.ids[was.ID] = slices.DeleteFunc(slices.Clone(s.ids[was.ID]), func(n string) bool { return n == name })
 		if len(s.ids[was.ID]) == 0 {
 			delete(s.ids, was.ID)
 		}
 	}
 	err := put(s, s.Machines, name, w)
-	if is := s.Machines[name]; is != nil && is.ID != "" {
+	is := s.Machines[name]
+	if was == nil || is == nil || was.Capacity != is.Capacity {
+		s.Records++
+	}
+	if is != nil && is.ID != "" {
 		at, _ := slices.BinarySearch(s.ids[is.ID], name)
 		s.ids[is.ID] = slices.Insert(slices.Clone(s.ids[is.ID]), at, name)
 	}
@@ -230,13 +245,42 @@ func (s *State) applyMachine(name string, w Write) error {
 // has another digest when a later one wrote it.
 func (s *State) applyData(digest schema.Digest, w Write) error {
 	delete(s.known, digest)
-	if err := put(s, s.Data, digest, w); err != nil {
+	was := s.Data[digest]
+	err := put(s, s.Data, digest, w)
+	for _, j := range []*schema.Job{was, s.Data[digest]} {
+		if j != nil {
+			s.indexData(j.ID(), digest)
+		}
+	}
+	if err != nil {
 		return err
 	}
 	if s.unknown[w.Key] != nil {
 		s.known[digest] = schema.DigestOf(s.Data[digest])
 	}
 	return nil
+}
+
+// indexData takes that data of a job, with the given digest, has come or gone.
+func (s *State) indexData(job schema.JobName, digest schema.Digest) {
+	list := slices.DeleteFunc(slices.Clone(s.dataOf[job]), func(d schema.Digest) bool { return d == digest })
+	if is := s.Data[digest]; is != nil && is.ID() == job {
+		at, _ := slices.BinarySearch(list, digest)
+		list = slices.Insert(list, at, digest)
+	}
+	if s.dataOf[job] = list; len(list) == 0 {
+		delete(s.dataOf, job)
+	}
+	s.findOrphan(job)
+}
+
+// findOrphan finds out whether there is data of a job, and nothing else.
+func (s *State) findOrphan(job schema.JobName) {
+	if len(s.dataOf[job]) > 0 && s.Jobs[job] == nil && s.spans[job] == 0 {
+		s.orphans[job] = true
+	} else {
+		delete(s.orphans, job)
+	}
 }
 
 // put decodes the document of w into m, or deletes key when it has none.
@@ -350,6 +394,12 @@ func (s *State) ChunksOn(machine string) []ChunkName { return s.holders[machine]
 // number of one that is there.
 func (s *State) Span(job schema.JobName) int { return s.spans[job] }
 
+// DataOf returns the digests of the data that is stored of a job, sorted.
+func (s *State) DataOf(job schema.JobName) []schema.Digest { return s.dataOf[job] }
+
+// Orphans returns the jobs of which data is stored, and nothing else.
+func (s *State) Orphans() iter.Seq[schema.JobName] { return maps.Keys(s.orphans) }
+
 // JobsWithChunks returns the jobs that have chunks, in no order.
 func (s *State) JobsWithChunks() []schema.JobName { return slices.Collect(maps.Keys(s.spans)) }
 
@@ -380,4 +430,37 @@ func (s *State) measure(job schema.JobName, number int) {
 // JobNames returns the names of all jobs that have a record, sorted.
 func (s *State) JobNames() []schema.JobName {
 	return slices.SortedFunc(maps.Keys(s.Jobs), schema.JobName.Compare)
+}
+
+// Audit holds the indexes of data and of machines against the documents that they are of.
+// It errs with the first difference. Tests and the simulation call it.
+func (s *State) Audit() error {
+	data, ids := map[schema.JobName][]schema.Digest{}, map[string][]string{}
+	for _, digest := range slices.Sorted(maps.Keys(s.Data)) {
+		job := s.Data[digest].ID()
+		data[job] = append(data[job], digest)
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Machines)) {
+		if id := s.Machines[name].ID; id != "" {
+			ids[id] = append(ids[id], name)
+		}
+	}
+	orphans := maps.Clone(s.orphans)
+	for job := range data {
+		if s.Jobs[job] == nil && s.Span(job) == 0 {
+			orphans[job] = !orphans[job]
+		}
+	}
+	switch {
+	case !maps.EqualFunc(s.dataOf, data, slices.Equal):
+		return fmt.Errorf("the data of jobs is indexed as %v: want %v", s.dataOf, data)
+	case !maps.EqualFunc(s.ids, ids, slices.Equal):
+		return fmt.Errorf("the ids of machines are indexed as %v: want %v", s.ids, ids)
+	}
+	for job, wrong := range orphans {
+		if wrong {
+			return fmt.Errorf("whether job %s has data and nothing else is indexed as %t", job, s.orphans[job])
+		}
+	}
+	return nil
 }

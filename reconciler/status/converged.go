@@ -4,22 +4,27 @@ import "github.com/musterhq/muster/schema"
 
 // Converged is what Describe says, found out with less work: it ends at the first thing
 // that waits. If that is a job, it is returned, and checked first when it is given
-// again: it is likely to wait still.
-func Converged(in DescribeInput, first schema.JobName) (yes bool, waits schema.JobName) {
-	d := newDescriber(in, &Describer{})
+// again: it is likely to wait still. Jobs that were as desired are described again only if
+// something has changed for them. A Describer that was asked this is not asked to Describe.
+func (k *Describer) Converged(in DescribeInput, first schema.JobName) (yes bool, waits schema.JobName) {
+	d := newDescriber(in, k)
 	d.brief = true
-	if in.State.Jobs[first] != nil && d.describe(first).waits != "" {
+	d.repository()
+	for name := range d.touched() {
+		k.replace(name, nil)
+	}
+	if in.State.Jobs[first] != nil && d.briefly(first).waits != "" {
 		return false, first
 	}
-	if d.repository(); len(d.status.waitingFor(nil, nil)) > 0 {
+	if len(d.status.waitingFor(nil, nil)) > 0 {
 		return false, schema.JobName{}
 	}
-	for _, name := range in.State.JobNames() {
-		p := d.describe(name)
+	k.forget(in.State)
+	for _, name := range k.names {
+		p := d.briefly(name)
 		if p.waits != "" {
 			return false, name
 		}
-		d.described.replace(name, p)
 		d.add(p)
 	}
 	d.suspended()

@@ -1,9 +1,11 @@
 package status
 
 import (
+	"maps"
 	"slices"
 	"time"
 
+	"github.com/musterhq/muster/reconciler/control"
 	"github.com/musterhq/muster/reconciler/control/facts"
 	"github.com/musterhq/muster/reconciler/intent"
 	"github.com/musterhq/muster/reconciler/model"
@@ -23,6 +25,8 @@ type Describer struct {
 	machines map[string]*machinePart
 	states   map[string]machineState // of machines, at the moment before
 	loads    map[string]load         // of machines that hold any tasks
+	changes  int                     // see facts.MachinesChangedSince
+	draining map[string]*control.Draining
 }
 
 // jobPart is the status of a job, and what it depends on.
@@ -157,22 +161,16 @@ func (k *Describer) replace(name schema.JobName, p *jobPart) {
 // newest step, a guard or a person says something of them.
 func (d *describer) touched() map[schema.JobName]bool {
 	out, k := map[schema.JobName]bool{}, d.described
-	for _, name := range d.facts().Machines() {
+	for _, name := range d.changedMachines() {
 		now := d.stateOf(name)
 		if k.states[name] == now {
 			continue
 		}
-		k.states[name] = now
+		if k.states[name] = now; d.in.State.Machines[name] == nil {
+			delete(k.states, name)
+		}
 		for job := range d.in.State.JobsOn(name) {
 			out[job] = true
-		}
-	}
-	for name := range k.states {
-		if d.in.State.Machines[name] == nil {
-			delete(k.states, name)
-			for job := range d.in.State.JobsOn(name) {
-				out[job] = true
-			}
 		}
 	}
 	for task := range d.in.Last.Misplaced {
@@ -191,6 +189,20 @@ func (d *describer) touched() map[schema.JobName]bool {
 		out[job] = true
 	}
 	return out
+}
+
+// changedMachines returns the machines that may be another way than at the moment before:
+// of which something is new, those that are silent, and those that are drained, or were.
+func (d *describer) changedMachines() []string {
+	k, was := d.described, d.described.draining
+	names, next, ok := d.facts().MachinesChangedSince(k.changes)
+	k.changes, k.draining = next, d.in.Last.Draining
+	if !ok {
+		return slices.AppendSeq(slices.Clone(d.facts().Machines()), maps.Keys(k.states))
+	}
+	names = slices.AppendSeq(slices.Clone(names), maps.Keys(d.facts().SilentMachines()))
+	names = slices.AppendSeq(names, maps.Keys(was))
+	return slices.AppendSeq(names, maps.Keys(k.draining))
 }
 
 // stateOf returns how a machine is.
@@ -269,4 +281,21 @@ func (d *describer) addInside(p *Part) {
 			p.Tasks[i].Inside = inside
 		}
 	}
+}
+
+// briefly tells whether a job waits, and keeps that it does not.
+func (d *describer) briefly(name schema.JobName) *jobPart {
+	// A rollout that goes on waits for something, and nobody asks for what.
+	if x := d.in.State.Jobs[name].Rollout; x != nil && x.Failed == "" && x.Returned == "" && d.under.Of(name) == nil {
+		return &jobPart{Part: Part{waits: "a rollout is not complete"}}
+	}
+	if p := d.described.jobs[name]; p != nil && p.cacheable && d.stands(name, p) {
+		return p
+	}
+	p := d.describe(name)
+	if d.described.replace(name, nil); p.waits == "" && p.cacheable {
+		p.Tasks, p.loads, p.remarks = nil, nil, nil // of which nobody asks
+		d.described.replace(name, p)
+	}
+	return p
 }

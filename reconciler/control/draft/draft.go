@@ -285,10 +285,15 @@ func (d *Draft) garbage() []model.Write {
 			}
 		}
 	}
+	for name := range d.view.Base.Orphans() {
+		changed[name] = true
+	}
 	var out []model.Write
-	for digest, j := range d.view.Base.Data {
-		if name := j.ID(); !used[digest] && (changed[name] || d.view.Job(name) == nil && d.view.Span(name) == 0) {
-			out = append(out, model.Write{Key: model.KeyData + string(digest)})
+	for name := range changed {
+		for _, digest := range d.view.Base.DataOf(name) {
+			if !used[digest] {
+				out = append(out, model.Write{Key: model.KeyData + string(digest)})
+			}
 		}
 	}
 	slices.SortFunc(out, func(a, b model.Write) int { return strings.Compare(a.Key, b.Key) })

@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"time"
 
@@ -113,8 +114,9 @@ func (k *Known) refresh(r *Roster, name string) {
 		is.spec, is.queued = was.spec, was.queued
 	}
 	if was == nil || was.record != record {
-		spec := r.Desired.DeclaredOf(&record.MachineInfo)
-		is.spec = &spec
+		if spec := r.Desired.DeclaredOf(&record.MachineInfo); was == nil || !reflect.DeepEqual(*was.spec, spec) {
+			is.spec = &spec
+		}
 	}
 	if is.up && (is.queued.IsZero() || until.Before(is.queued)) {
 		heap.Push(&k.silences, silence{until, name})
