@@ -216,7 +216,7 @@ func TestDiskFillers(t *testing.T) {
 		"deep":      `d=$(printf 'd/%.0s' $(seq 400)); mkdir -p $d; cd $d; head -c 6291456 /dev/zero >f; exec sleep 1000`,
 		"allocated": `truncate -s 1G hole; fallocate -l 6291456 f; exec sleep 1000`,
 		"temporary": `head -c 6291456 /dev/zero >$TMPDIR/f; exec sleep 1000`,
-		"logs":      `head -c 6291456 /dev/zero | tr '\0' '\n'; exec sleep 1000`,
+		"logs":      `head -c 3670016 /dev/zero >f; head -c 6291456 /dev/zero | tr '\0' '\n'; exec sleep 1000`, // which take a quarter of its limit
 		"child":     `setsid sh -c 'head -c 6291456 /dev/zero >f; exec 3<f; rm f; exec sleep 1000' & exec sleep 1000`,
 		"unread":    `mkdir d; head -c 6291456 /dev/zero >d/f; chmod 0 d; exec sleep 1000`,
 	}
