@@ -4,7 +4,7 @@
 // In: the cell's published snapshot and what else the Config names; the package
 // declares what it needs of each. Out, all under one address:
 //
-//	GET  /                 a page for people
+//	GET  /                 a page for people; ?watch=1 sends its body when it is another
 //	GET  /v1/status        status.Status; ?after=VERSION&wait=30s waits for a newer one, tasks=0 leaves the tasks out, most=N what is as desired
 //	GET  /v1/jobs          a list in pages, as are tasks and machines; ?limit=&continue=&name=&selector=&fields=
 //	GET  /v1/why           ?job=user/job[&index=N]
@@ -21,6 +21,9 @@
 //	GET  /healthz          200 while it serves
 //
 // Status, lists and events take ?watch=1, and are then streams of server-sent events.
+//
+// A master that does not lead answers status, lists, events, page and metrics from the
+// state that the leader pushes to it, says how old that is, and forwards all else (Leader).
 //
 // An error is {"error", "hint"} with a status code that says whose it is. An
 // error in the middle of a log is in the trailer Muster-Error.
