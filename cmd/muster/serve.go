@@ -47,7 +47,7 @@ func serve(ctx context.Context, port int, greeting string) error {
 	go func() {
 		defer close(idle)
 		<-ctx.Done()
-		fmt.Println("told to stop; finishing what is under way")
+		fmt.Println("stopping: finishing what is in progress")
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
 		_ = s.Shutdown(ctx) // what is not finished by then is cut off

@@ -35,18 +35,17 @@ func newStatus(std stdio) *cobra.Command {
 		SuggestFor: []string{"get", "ps", "list", "describe"},
 		Short:      "show the cell: what should run, what runs, and what stands between",
 		Long: `Show the cell, or a part of it: a job, a task, what a machine holds, or the jobs
-that --selector picks. Of jobs, "converged" is said of them alone.
+that --selector picks. For jobs, "converged" is about these jobs only.
 
-First comes whether all is as the commit says, then each cause why not, with what
-it concerns, then the machines that are not plainly up, and the jobs: AGE and COMMIT
-are of the version that a job runs. Tasks are listed of what is asked for by name,
-with --tasks, and with --state; those that are done only with --state done. CPU is in
-cores: 500m is half of one.
+The output has the verdict and the commit, then each problem with what it affects, then
+machines that are not simply up, and the jobs: AGE and COMMIT are those of the version
+that a job runs. Tasks are listed if a job, task or machine is named, with --tasks, and
+with --state; finished tasks only with --state done. CPU is in cores: 500m is half of one.
 
-A cell has at most 30 lines, whatever its size: what is wrong, the worst first, and how
-much there is in all. --all tells of everything, and so do lists that are asked for.
-Lines are as long as the screen is wide, or COLUMNS says: what has no room is cut or left
-out, and -o wide tells all. Elsewhere than on a screen nothing is cut.`,
+A cell takes at most 30 lines, whatever its size: the problems, worst first, and totals.
+--all shows everything, as does a list that is asked for. Lines are as wide as the
+screen, or COLUMNS; longer ones are cut, and -o wide shows all columns. Output that is not
+to a terminal is never cut.`,
 		Example: `  muster status
   muster status search/web
   muster status machine m-17
