@@ -23,6 +23,8 @@ type Config struct {
 	// commits change one line.
 	Steady time.Duration
 	Edits  int
+	// Arrivals is how many batch jobs arrive, one each second.
+	Arrivals int
 	// LostAfter is how long a machine is silent before it is lost.
 	LostAfter time.Duration
 	// Profiles is a directory for profiles of the master; "" takes none.
@@ -40,6 +42,9 @@ const (
 	lostShare       = 10                     // one machine in so many is lost
 	reads           = 5                      // of each kind
 	lossLook        = 100 * time.Millisecond // between two looks at all that runs
+	lossEdits       = 5                      // while machines are lost
+	// As many tasks arrive in a minute as there are machines, with a commit every so often.
+	arriveEvery = time.Second
 	// patience is how long each load may take.
 	patience = 5 * time.Minute
 )
@@ -51,6 +56,7 @@ type cell struct {
 	master *master
 	fleet  *hollow.Fleet
 	tracks tracker
+	edited time.Duration // that one line took, before anything was lost; a median
 	rows   []Row
 	sock   string
 }
@@ -90,6 +96,7 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 		{"steady", c.steady},
 		{"edit", c.edit},
 		{"rollout", c.rollOut},
+		{"arrivals", c.arrive},
 		{"read", c.read},
 		{"loss", c.lose},
 		{"restart", c.restart},
@@ -124,6 +131,7 @@ type load struct {
 	name   string
 	began  time.Time
 	before sample
+	tasks  int // that the master's processor time is told for each of; 0: it is not
 }
 
 // newLoad begins a load at begin, or now if that is zero.
@@ -132,7 +140,7 @@ func (c *cell) newLoad(name string, begin sample) (*load, error) {
 	if begin.answered.at.IsZero() {
 		begin, err = c.master.sample()
 	}
-	return &load{c, name, begin.answered.at, begin}, err
+	return &load{cell: c, name: name, began: begin.answered.at, before: begin}, err
 }
 
 // row adds what was measured.
@@ -152,7 +160,11 @@ func (l *load) used() error {
 	if err != nil {
 		return err
 	}
-	l.row("master's processor time", "s", (now.asked.cpu - l.before.answered.cpu).Seconds())
+	used := now.asked.cpu - l.before.answered.cpu
+	l.row("master's processor time", "s", used.Seconds())
+	if l.tasks > 0 {
+		l.row("master's processor time for a task", "ms", 1000*used.Seconds()/float64(l.tasks))
+	}
 	l.row("store writes", "", now.writes-l.before.writes)
 	return nil
 }
@@ -177,6 +189,7 @@ func (c *cell) commit(ctx context.Context, l *load) error {
 		return err
 	}
 	want := c.repo.tasks()
+	l.tasks = want
 	if err := until(ctx, func() bool { return c.fleet.Stats().Running >= want }); err != nil {
 		return fmt.Errorf("%d of %d tasks run: %w", c.fleet.Stats().Running, want, err)
 	}
@@ -224,25 +237,79 @@ func (c *cell) steady(ctx context.Context, l *load) error {
 func (c *cell) edit(ctx context.Context, l *load) error {
 	stop := c.profile(ctx, l.name)
 	defer stop()
-	var times []time.Duration
-	for n := range c.cfg.Edits {
-		version := fmt.Sprint("edit-", n)
+	times, err := c.edits(ctx, "edit", c.cfg.Edits)
+	if err != nil {
+		return err
+	}
+	c.edited = percentile(times, 50)
+	l.row("one line to its tasks running, median", "s", c.edited.Seconds())
+	l.row("one line to its tasks running, 99th percentile", "s", percentile(times, 99).Seconds())
+	return l.used()
+}
+
+// edits changes one line so many times, and returns how long it took each time until the
+// tasks ran with it.
+func (c *cell) edits(ctx context.Context, name string, count int) (times []time.Duration, err error) {
+	for n := range count {
+		version := fmt.Sprint(name, "-", n)
 		next, err := c.repo.edit(ctx, version)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		began, err := next.publish(ctx)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		at, err := c.tracks.wait(ctx, editedJob, version, editedTasks)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		times = append(times, at.Sub(began))
 	}
-	l.row("one line to its tasks running, median", "s", percentile(times, 50).Seconds())
-	l.row("one line to its tasks running, 99th percentile", "s", percentile(times, 99).Seconds())
+	return times, nil
+}
+
+// arrive has batch jobs arrive, one after the other, whose tasks end at once, and those before
+// go.
+func (c *cell) arrive(ctx context.Context, l *load) error {
+	stop := c.profile(ctx, l.name)
+	defer stop()
+	before, _, err := residentBytes(c.master.pid())
+	if err != nil {
+		return err
+	}
+	tasks := max(1, c.cfg.Machines*int(arriveEvery)/int(time.Minute))
+	var pending []time.Duration
+	for n := range c.cfg.Arrivals {
+		began := time.Now()
+		name := fmt.Sprintf("job-%d", n)
+		next, err := c.repo.arrive(ctx, name, tasks)
+		if err != nil {
+			return err
+		}
+		arrived, err := next.publish(ctx)
+		if err != nil {
+			return err
+		}
+		job := arrivingUser + "/" + name
+		if err := until(ctx, func() bool { return len(c.tracks.started(job, name)) >= tasks }); err != nil {
+			return fmt.Errorf("job %s: %w", job, err)
+		}
+		for _, at := range c.tracks.started(job, name) {
+			pending = append(pending, at.Sub(arrived))
+		}
+		if err := sleep(ctx, arriveEvery-time.Since(began)); err != nil {
+			return err
+		}
+	}
+	l.tasks = c.cfg.Arrivals * tasks
+	l.row("commit to a task running, median", "s", percentile(pending, 50).Seconds())
+	l.row("commit to a task running, 99th percentile", "s", percentile(pending, 99).Seconds())
+	after, _, err := residentBytes(c.master.pid())
+	if err != nil {
+		return err
+	}
+	l.row("resident memory, times that before", "", float64(after)/float64(before))
 	return l.used()
 }
 
@@ -260,6 +327,7 @@ func (c *cell) rollOut(ctx context.Context, l *load) error {
 	if _, err := c.tracks.wait(ctx, rolledJob, "next", c.repo.rolled); err != nil {
 		return err
 	}
+	l.tasks = c.repo.rolled
 	return l.took()
 }
 
@@ -271,6 +339,12 @@ func (c *cell) lose(ctx context.Context, l *load) error {
 		lost[name] = true
 	}
 	moved := c.tracks.watch(lost)
+	meanwhile, err := c.meanwhile(ctx, lost)
+	if err != nil {
+		return err
+	}
+	l.row("one line to its tasks running meanwhile, median", "s", meanwhile.Seconds())
+	l.row("one line to its tasks running meanwhile, times that before", "", meanwhile.Seconds()/c.edited.Seconds())
 	for left := c.tracks.left(moved); left > 0; left = c.tracks.left(moved) {
 		if err := sleep(ctx, lossLook); err != nil {
 			return fmt.Errorf("%d tasks were not replaced: %w", left, err)
@@ -282,6 +356,22 @@ func (c *cell) lose(ctx context.Context, l *load) error {
 	}
 	heard()
 	return c.converge(ctx)
+}
+
+// meanwhile changes one line while the tasks of lost machines are given to others, and returns
+// the median of how long it took until the tasks ran with it.
+func (c *cell) meanwhile(ctx context.Context, lost map[string]bool) (time.Duration, error) {
+	if err := sleep(ctx, c.cfg.LostAfter); err != nil {
+		return 0, err
+	}
+	if err := until(ctx, func() bool { return !c.tracks.runsOn(lost, editedJob) }); err != nil {
+		return 0, fmt.Errorf("the job that is changed is on a lost machine: %w", err)
+	}
+	times, err := c.edits(ctx, "lost", lossEdits)
+	if err != nil {
+		return 0, err
+	}
+	return percentile(times, 50), nil
 }
 
 // restart kills the master, and starts another on what it has left.

@@ -34,7 +34,7 @@ func config(t *testing.T) Config {
 	})
 	return Config{
 		Muster: filepath.Join(binaries.Dir(t), "muster"), Dir: dir, Machines: 50,
-		Steady: 2 * time.Second, Edits: 3, LostAfter: 15 * time.Second, Progress: t.Output(),
+		Steady: 2 * time.Second, Edits: 3, Arrivals: 3, LostAfter: 15 * time.Second, Progress: t.Output(),
 	}
 }
 
@@ -46,7 +46,7 @@ func TestCell(t *testing.T) {
 	if *machines == 0 {
 		t.Parallel()
 	} else {
-		cfg.Machines, cfg.Steady, cfg.Edits, cfg.LostAfter, cfg.Profiles = *machines, 30*time.Second, 20, time.Minute, *profiles
+		cfg.Machines, cfg.Steady, cfg.Edits, cfg.Arrivals, cfg.LostAfter, cfg.Profiles = *machines, 30*time.Second, 20, 60, time.Minute, *profiles
 	}
 	r, err := Run(t.Context(), cfg)
 	if r == nil {

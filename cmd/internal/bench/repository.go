@@ -21,6 +21,7 @@ const (
 	jobsPerPackage  = 50
 	editedJob       = "probe/edited"
 	rolledJob       = "probe/rolled"
+	arrivingUser    = "arriving"
 )
 
 // repository is a config repository with a work tree.
@@ -84,6 +85,25 @@ func (r *repository) edit(ctx context.Context, version string) (*next, error) {
 // rollOut makes a commit that changes one line of a large job.
 func (r *repository) rollOut(ctx context.Context, version string) (*next, error) {
 	return r.change(ctx, "probe/rolled/job.cue", header("rolled")+job("rolled", "probe", r.rolled, rolledAtOnce, version))
+}
+
+// arrive makes a commit that declares a batch job of so many tasks, in the place of the one
+// before.
+func (r *repository) arrive(ctx context.Context, name string, tasks int) (*next, error) {
+	text := header("arriving") + fmt.Sprintf(`
+job: "%s": muster.#Job & {
+	user: "%s", cell: "%s"
+	kind:     "batch"
+	priority: "batch"
+	tasks:    %d
+	task: {
+		process: command: ["/usr/bin/work"]
+		resources: {cpuMilli: 100, ramBytes: 64Mi, diskBytes: 64Mi}
+		env: %s: "%s"
+	}
+}
+`, name, arrivingUser, cellName, tasks, versionVariable, name)
+	return r.change(ctx, "arriving/job.cue", text)
 }
 
 func (r *repository) change(ctx context.Context, file, text string) (*next, error) {

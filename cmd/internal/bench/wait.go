@@ -46,7 +46,7 @@ type version struct{ job, value string }
 // tally counts tasks that run with one version.
 type tally struct {
 	running int
-	last    time.Time // when the last of them began
+	starts  []time.Time
 }
 
 // tracker knows which generations of tasks run where. Machines tell it, from many
@@ -70,7 +70,7 @@ func (t *tracker) observe(e hollow.Event) {
 	}
 	t.running[ref] = e.Machine
 	with.running++
-	with.last = e.At
+	with.starts = append(with.starts, e.At)
 }
 
 func (t *tracker) tally(v version) *tally {
@@ -86,10 +86,38 @@ func (t *tracker) wait(ctx context.Context, job, value string, n int) (last time
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		with := t.tally(version{job, value})
-		last = with.last
+		if len(with.starts) > 0 {
+			last = with.starts[len(with.starts)-1]
+		}
 		return with.running >= n
 	})
 	return last, err
+}
+
+// started returns when tasks of a job that run with a version, or have, began.
+func (t *tracker) started(job, value string) []time.Time {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.tally(version{job, value}).starts)
+}
+
+// runsOn reports whether a task of a job runs on one of machines, with no newer generation
+// elsewhere.
+func (t *tracker) runsOn(machines map[string]bool, job string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	newest, on := map[schema.TaskName]uint64{}, map[schema.TaskName]bool{}
+	for ref, machine := range t.running {
+		if ref.Task.User+"/"+ref.Task.Job == job && ref.Generation > newest[ref.Task] {
+			newest[ref.Task], on[ref.Task] = ref.Generation, machines[machine]
+		}
+	}
+	for _, lost := range on {
+		if lost {
+			return true
+		}
+	}
+	return false
 }
 
 // watch returns the generations that run on machines.
