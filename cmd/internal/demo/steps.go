@@ -281,7 +281,7 @@ func removeAll(ctx context.Context, w *world) error {
 			return fmt.Errorf("task %s (pid %d) still runs", name, id.pid)
 		}
 	}
-	if err := w.expectSaid(ctx, "shop/web/0", "told to stop"); err != nil {
+	if err := w.expectSaid(ctx, "shop/web/0", "stopping"); err != nil {
 		return fmt.Errorf("the service did not get SIGTERM: %w", err)
 	}
 	w.say("     all %d tasks got SIGTERM and have stopped", len(all))

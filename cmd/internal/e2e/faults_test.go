@@ -297,7 +297,7 @@ func (s *site) etcdMajorityLost() {
 		s.awaitMember(i)
 	}
 	s.decides(hash)
-	s.told(schema.EventStore, "cannot write to its store")
+	s.told(schema.EventStore, "master") // cannot write, or leads no more: whichever it learns first
 }
 
 // fullDisk: the disk of the master that leads is full. It decides all the same, since the
