@@ -89,7 +89,7 @@ func TestCommandsAreNotTraced(t *testing.T) {
 	putSelf(t, dir)
 	says(t, dir, "up")
 	for i := range 120 {
-		if _, err := p.Run(t.Context(), []string{"sleep", "0.003"}, patience); err != nil {
+		if _, err := p.Run(t.Context(), []string{"sleep", "0.02"}, patience); err != nil {
 			t.Fatal(err)
 		}
 		if i%6 != 0 {
@@ -97,7 +97,7 @@ func TestCommandsAreNotTraced(t *testing.T) {
 		}
 		c := newCaller()
 		go func() {
-			_ = p.Exec(t.Context(), schema.ExecRequest{Command: []string{"sleep", "0.003"}}, c)
+			_ = p.Exec(t.Context(), schema.ExecRequest{Command: []string{"sleep", "0.02"}}, c)
 		}()
 		c.end(t)
 	}
