@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -201,20 +202,21 @@ func TestKeeperKilledAtEveryEffect(t *testing.T) {
 func TestKeeperKilledBesideAgent(t *testing.T) {
 	t.Parallel()
 	var dir string
-	var looked error
+	var looked atomic.Pointer[error]
 	var s *struck
 	s = newStruck(t, func(strike.Effect) strike.Verdict { // the first: it lives, and has no lock yet
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(errLooked)
-		_, looked = s.Adopt(ctx, dir)
+		_, err := s.Adopt(ctx, dir)
+		looked.Store(&err)
 		return strike.Verdict{Kill: true}
 	})
 	dir = place(t, s.dir, shell(0, ""), 1)
 	if _, err := s.Start(t.Context(), dir, struckTask()); err == nil {
 		t.Fatal("a keeper that was killed has started the task")
 	}
-	if !errors.Is(looked, errLooked) {
-		t.Errorf("while it lived: %v, want that it was waited for", looked)
+	if err := looked.Load(); err == nil || !errors.Is(*err, errLooked) {
+		t.Errorf("while it lived: %v, want that it was waited for", err)
 	}
 	s.check(t, dir)
 }
