@@ -202,17 +202,24 @@ func (s *site) etcdMemberLost() {
 	s.must(os.RemoveAll(s.configs[lost].Dir))
 	s.decides(s.next())
 	s.joinMember(lost, a, other)
-	s.decides(s.next())
-	s.killMember(other)
-	s.decides(s.next())
-	s.startMember(other)
-	s.awaitMember(other)
+	s.decidesWithout(other)
 }
 
 func (s *site) killMember(i int) {
 	s.t.Helper()
 	s.must(s.members[i].end(syscall.SIGKILL, bound))
 	s.members[i] = nil
+}
+
+// decidesWithout checks that the cluster decides with all of its members, and when one of
+// them is killed: so the others count. Then that one is back.
+func (s *site) decidesWithout(i int) {
+	s.t.Helper()
+	s.decides(s.next())
+	s.killMember(i)
+	s.decides(s.next())
+	s.startMember(i)
+	s.awaitMember(i)
 }
 
 // joinMember does what docs/operations.md says of a member that is lost for good: others
@@ -264,11 +271,7 @@ func (s *site) etcdSurvivor() {
 	}
 	s.joinMember(lost[0], a)
 	s.joinMember(lost[1], a, lost[0])
-	s.decides(s.next())
-	s.killMember(a)
-	s.decides(s.next())
-	s.startMember(a)
-	s.awaitMember(a)
+	s.decidesWithout(a)
 }
 
 func (s *site) awaitNoStore(i int) {
