@@ -120,8 +120,8 @@ func (a *anything) isDone(task schema.TaskName) bool {
 	return c != nil && slices.ContainsFunc(c.Tasks, func(r schema.TaskRecord) bool { return r.Index == task.Index && r.Done != nil })
 }
 
-// TestMayDisrupt: what is down for any reason takes its part of a budget.
-func TestMayDisrupt(t *testing.T) {
+// TestRefusal: what is down for any reason takes its part of a budget.
+func TestRefusal(t *testing.T) {
 	t.Parallel()
 	c := newCell()
 	c.join("m1", 4, 8)
@@ -131,7 +131,9 @@ func TestMayDisrupt(t *testing.T) {
 	c.commit(compiled("1", good(pkg(".", j))))
 	may := func(want bool, when string) {
 		t.Helper()
-		if got := facts.New(facts.Stored(c.state), c.input().Desired, c.observed, c.now, nil).MayDisrupt(j.ID()); got != want {
+		f := facts.New(facts.Stored(c.state), c.input().Desired, c.observed, c.now, nil)
+		why, _ := f.Refusal(facts.Disruption{Job: j.ID(), Serve: []int{-1}})
+		if got := !f.Frozen(j.ID()) && why == ""; got != want {
 			t.Errorf("%s: one more task may be stopped: %t, want %t", when, got, want)
 		}
 	}

@@ -91,7 +91,7 @@ func (h *Hub) Begin(l Loop) { h.loop = l }
 func (h *Hub) Run(ctx context.Context) {
 	tick := time.NewTicker(admitEvery)
 	defer tick.Stop()
-	seen, checked := uint64(0), false
+	seen := h.cfg.Revision()
 	for {
 		select {
 		case <-ctx.Done():
@@ -99,8 +99,8 @@ func (h *Hub) Run(ctx context.Context) {
 		case <-tick.C:
 		}
 		now := h.cfg.Revision() // before the look: what is revoked meanwhile is seen the next time
-		h.admitAgain(!checked || now != seen)
-		seen, checked = now, true
+		h.admitAgain(now != seen)
+		seen = now
 	}
 }
 

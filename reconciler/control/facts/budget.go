@@ -45,14 +45,6 @@ func (f *Facts) Blocked(job schema.JobName, t *schema.TaskRecord) (why string, u
 	return "", until
 }
 
-// MayDisrupt reports whether one more task that serves could be stopped now by
-// muster's choice without the job's disruption budget being exceeded. None may of
-// a suspended job.
-func (f *Facts) MayDisrupt(job schema.JobName) bool {
-	why, _ := f.Refusal(Disruption{Job: job, Serve: []int{-1}})
-	return !f.Frozen(job) && why == ""
-}
-
 // Disruption is what a job loses by one stop: the indices of tasks that serve.
 type Disruption struct {
 	Job   schema.JobName
