@@ -94,7 +94,7 @@ func (m *master) lead(ctx context.Context) error {
 
 // leadsNoMore says why this master leads no more, if it is for now.
 func (m *master) leadsNoMore(err error) {
-	a := status.Absence{Role: status.Starting, Since: time.Now(), Message: "this master led the cell until another one took over"}
+	a := status.Absence{Role: status.Starting, Since: time.Now(), Message: "this master lost its lease and no longer leads the cell"}
 	switch {
 	case errors.Is(err, store.ErrDown):
 		a.Role, a.Message = status.NoStore, "the master cannot write to its store: "+err.Error()
