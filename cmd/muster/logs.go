@@ -228,7 +228,7 @@ func (l *lockedWriter) Write(p []byte) (int, error) {
 // on stderr, and the others go on.
 func copyLogs(ctx context.Context, cl *client.Client, logs []logOf, std stdio) error {
 	if len(logs) == 0 {
-		return invalid("muster status says what they wait for", "none of these tasks has been on a machine yet")
+		return invalid("muster status shows what they wait for", "none of these tasks has been on a machine yet")
 	}
 	follow := logs[0].request.Follow
 	if follow && len(logs) > maxFollowed {

@@ -37,7 +37,7 @@ Exits 3 when the repository cannot be read, and says why.`,
 			case err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
 				return &failure{
 					code: exitCouldNot, err: fmt.Errorf("the poll of the repository has not finished after %s; it continues", timeout),
-					hint: "give a longer --timeout; muster status says what is known of the repository",
+					hint: "give a longer --timeout; muster status shows what is known of the repository",
 				}
 			case err != nil:
 				return err

@@ -152,14 +152,14 @@ func (r *restartCommand) waits(ctx context.Context, cl *client.Client, x *schema
 		is := restartIn(s, x)
 		switch {
 		case is == nil && beforeRestart(s, x):
-			return &failure{code: exitDiffers, err: fmt.Errorf("%s: the restart was ended before all tasks were restarted", r.name), hint: "muster events --kind restart says by whom"}
+			return &failure{code: exitDiffers, err: fmt.Errorf("%s: the restart was ended before all tasks were restarted", r.name), hint: "muster events --kind restart shows by whom"}
 		case is == nil:
 			if !r.json {
 				fmt.Fprintf(r.std.out, "restarted %s of %s\n", schema.Count(x.Tasks, "task"), r.job)
 			}
 			return nil
 		case is.Failed != "":
-			return &failure{code: exitDiffers, err: fmt.Errorf("%s: %s", r.name, is.Message), hint: fmt.Sprintf("muster why %s says more; restart it again when that is fixed, or %s", r.job, is.Next)}
+			return &failure{code: exitDiffers, err: fmt.Errorf("%s: %s", r.name, is.Message), hint: fmt.Sprintf("muster why %s shows more; restart it again when that is fixed, or %s", r.job, is.Next)}
 		}
 		last = is.Message
 	}

@@ -171,14 +171,14 @@ func flagError(cmd *cobra.Command, err error) error {
 
 // byCommit says how a commit does what other systems have a command for.
 var byCommit = map[string]string{
-	"apply":   "commit to the config repository; muster validate checks it, and muster wait tells when the cell has it",
-	"deploy":  "commit to the config repository; muster validate checks it, and muster wait tells when the cell has it",
+	"apply":   "commit to the config repository; muster validate checks it, and muster wait waits until the cell runs it",
+	"deploy":  "commit to the config repository; muster validate checks it, and muster wait waits until the cell runs it",
 	"run":     "declare a job in the config repository, and commit; one of kind batch runs to its end",
 	"scale":   "change tasks of the job in the config repository, and commit",
 	"delete":  "remove the job from the config repository, and commit",
 	"stop":    "remove the job from the config repository, and commit",
 	"cordon":  "declare the machine in the config repository with cordon: true, and commit",
-	"drain":   "declare the machine in the config repository with drain: {}, and commit; muster wait machine NAME tells when it is empty",
+	"drain":   "declare the machine in the config repository with drain: {}, and commit; muster wait machine NAME waits until it is empty",
 	"promote": "commit with the trailer Muster-Promote: USER/JOB",
 }
 

@@ -229,9 +229,9 @@ func (w *waited) print(std stdio, s *status.Status, done bool) error {
 	}
 	fmt.Fprintf(std.err, "muster: %s %s not converged: head %s, applied %s: %s\n", w.subject(s), verb, short(s.Commit), short(s.Applied),
 		strings.Join(slices.Concat(w.missing(s), s.Waiting, w.unfinished(s)), "; "))
-	hint := "muster status tells more"
+	hint := "see muster status"
 	if len(w.missing(s)) > 0 {
-		hint = "git push, then muster reconcile; muster status tells more"
+		hint = "git push, then muster reconcile; see muster status"
 	}
 	_, err := fmt.Fprintln(std.err, "hint: "+hint)
 	return err
@@ -288,7 +288,7 @@ func (w *waited) printDrained(std stdio, s *status.Status, done bool) error {
 			fmt.Fprintf(std.err, "muster: machine %s is %s\n", m.Name, m.Draining)
 		}
 	}
-	_, err := fmt.Fprintf(std.err, "hint: muster status machine %s tells more\n", list[0].Name)
+	_, err := fmt.Fprintf(std.err, "hint: see muster status machine %s\n", list[0].Name)
 	return err
 }
 

@@ -94,7 +94,7 @@ func restartable(s *model.State, desired *intent.Desired, name string) error {
 	r := s.Jobs[job]
 	if r == nil || r.Admitted == "" {
 		if _, ok := desired.Jobs[job]; ok {
-			return model.NotFound(fmt.Sprintf("job %q is not admitted: nothing of it runs", job.Short()), "muster why "+job.Short()+" says why it is not")
+			return model.NotFound(fmt.Sprintf("job %q is not admitted: nothing of it runs", job.Short()), "muster why "+job.Short()+" shows why")
 		}
 		return model.NotFound(fmt.Sprintf("cell %s has no job %q", s.Cell, job.Short()), "muster status lists the jobs")
 	}

@@ -85,7 +85,7 @@ func suspendable(s *model.State, desired *intent.Desired, name string) error {
 		return model.NotFound(fmt.Sprintf("job %q was removed, and its tasks are stopping", name), "a commit that declares it again brings it back")
 	}
 	if _, ok := desired.Jobs[job]; ok {
-		return model.NotFound(fmt.Sprintf("job %q is not admitted: it has nothing to suspend", name), "muster why "+name+" says why it is not")
+		return model.NotFound(fmt.Sprintf("job %q is not admitted: it has nothing to suspend", name), "muster why "+name+" shows why")
 	}
 	return model.NotFound(fmt.Sprintf("cell %s has no job %q", s.Cell, name), hint)
 }

@@ -86,7 +86,7 @@ func (m *remote) statusFault(e *statusError) *schema.HintedError {
 	case e.code == http.StatusTooManyRequests:
 		return schema.Hintf("it is tried again less often; give a longer --poll", "%v", e)
 	case e.code >= http.StatusInternalServerError:
-		return schema.Hintf("the server's log says more; it is tried again", "%v", e)
+		return schema.Hintf("the server's log has details; it is tried again", "%v", e)
 	}
 	return schema.Hintf("check the URL", "%v", e)
 }
@@ -145,7 +145,7 @@ func networkFault(err error) *schema.HintedError {
 		text = "the connection was lost"
 	}
 	if said, ok := strings.CutPrefix(text, "unexpected error: "); ok { // go-git's words for what the other side says
-		return schema.Hintf("`git fsck` in the repository on the server says more; a partial clone cannot serve others", "the server says: %s", said)
+		return schema.Hintf("`git fsck` in the repository on the server shows details; a partial clone cannot serve others", "the server says: %s", said)
 	}
 	return schema.Hintf(again, "%s", text)
 }

@@ -111,7 +111,7 @@ func (l *layout) open() (repo *gogit.Repository, err error) {
 }
 
 // fsckHint is what to do about a repository that is there and cannot be read.
-func fsckHint(path string) string { return fmt.Sprintf("`git -C %s fsck` says more", path) }
+func fsckHint(path string) string { return fmt.Sprintf("`git -C %s fsck` shows details", path) }
 
 // localHead resolves the branch and reads its commit.
 func (r *Repo) localHead() (commit string, err error) {

@@ -25,7 +25,7 @@ func (r *Repo) read(hash plumbing.Hash, kind plumbing.ObjectType, limit int64) (
 			if missing(err) {
 				what = "is missing"
 			}
-			err = schema.Hintf("`git fsck` in the repository says more; push or fetch it again from a good clone", "%s %s %s: %w", kind, hash, what, err)
+			err = schema.Hintf("`git fsck` in the repository shows details; push or fetch it again from a good clone", "%s %s %s: %w", kind, hash, what, err)
 		}
 	}()
 	defer func() { err = recovered(recover(), err) }()

@@ -136,7 +136,7 @@ func (s *Server) why(w http.ResponseWriter, r *http.Request) error {
 		return unknown(name)
 	case machine == "":
 	case why.Placement == nil:
-		return &failure{http.StatusNotFound, name + " wants no machine", "muster why " + name + " says how it is"}
+		return &failure{http.StatusNotFound, name + " wants no machine", "muster why " + name + " shows its state"}
 	case why.Placement.Verdict == nil:
 		return &failure{http.StatusNotFound, fmt.Sprintf("the cell knows of no machine %.80q", machine), "muster status lists the machines"}
 	}
@@ -311,7 +311,7 @@ func (s *Server) locate(ctx context.Context, task schema.TaskName, from uint64) 
 	case !known:
 		return "", unknown(name)
 	}
-	return "", &failure{http.StatusNotFound, fmt.Sprintf("task %s was on no machine yet", name), "muster why " + name + " says what it waits for"}
+	return "", &failure{http.StatusNotFound, fmt.Sprintf("task %s was on no machine yet", name), "muster why " + name + " shows what it waits for"}
 }
 
 // unknown says that there is no such job or task.

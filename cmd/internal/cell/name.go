@@ -46,7 +46,7 @@ func (m *master) findCell(ctx context.Context) (string, error) {
 	case 1:
 		return cells[0], nil
 	case 0:
-		return "", inputError("declare one in cells/, or give --cell NAME; `muster validate` tells whether something does not compile", "repository %s declares no cell", m.repo.Name())
+		return "", inputError("declare one in cells/, or give --cell NAME; `muster validate` shows what does not compile", "repository %s declares no cell", m.repo.Name())
 	}
 	return "", inputError("give --cell NAME", "repository %s declares %d cells: %s", m.repo.Name(), len(cells), strings.Join(cells, ", "))
 }

@@ -202,7 +202,7 @@ func (c *cause) write(b *strings.Builder, v *View) {
 	}
 	for i, d := range c.ds {
 		if most > 0 && i == most {
-			v.para(b, "  ", "", fmt.Sprintf("and %d more; `muster status --all` tells all", len(c.ds)-i))
+			v.para(b, "  ", "", fmt.Sprintf("and %d more; `muster status --all` shows all", len(c.ds)-i))
 			break
 		}
 		v.diagnostic(b, "  ", &d)

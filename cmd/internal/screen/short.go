@@ -39,7 +39,7 @@ func (v *View) short(s *status.Status) string {
 	if len(jobs) > 0 && left > 2 {
 		foot = append(append(foot, ""), v.rows(v.jobs(s, jobs), left-1, total.Jobs.Total, "job")...)
 	}
-	foot = append(foot, v.line("", fmt.Sprintf("%s: %d as desired; %s", schema.Count(total.Jobs.Total, "job"), total.Jobs.AsDesired, tasksOf(&total.Tasks))), v.line("", "muster status --all tells all, muster status USER/JOB and muster why USER/JOB of one job"))
+	foot = append(foot, v.line("", fmt.Sprintf("%s: %d as desired; %s", schema.Count(total.Jobs.Total, "job"), total.Jobs.AsDesired, tasksOf(&total.Tasks))), v.line("", "details: muster status --all, muster status USER/JOB, muster why USER/JOB"))
 	return strings.Join(slices.Concat(head, shown, foot), "\n") + "\n"
 }
 

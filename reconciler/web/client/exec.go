@@ -159,7 +159,7 @@ func (s *execSession) receive(run ExecRun) (schema.Exit, error) {
 		case schema.ExecExit:
 			return schema.DecodeExecExit(data)
 		case schema.ExecFailure:
-			return schema.Exit{}, &Error{Code: http.StatusBadGateway, Message: string(data), Hint: "muster status " + run.Task + " says how the task is"}
+			return schema.Exit{}, &Error{Code: http.StatusBadGateway, Message: string(data), Hint: "muster status " + run.Task + " shows the state of the task"}
 		}
 		if err != nil {
 			return schema.Exit{}, err
