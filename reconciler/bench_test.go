@@ -90,7 +90,7 @@ func BenchmarkLargeCell(b *testing.B) {
 	})
 	b.Run("describe-report", func(b *testing.B) {
 		for b.Loop() {
-			c.observed.Hear(c.agents[0].report(), c.now)
+			c.observed.AddReport(c.agents[0].report(), c.now)
 			_ = c.describer.Describe(c.described())
 		}
 	})
@@ -101,7 +101,7 @@ func BenchmarkLargeCell(b *testing.B) {
 	})
 	b.Run("repeat", func(b *testing.B) {
 		said := c.agents[0].report()
-		c.observed.Hear(said, c.now)
+		c.observed.AddReport(said, c.now)
 		for b.Loop() {
 			if !c.observed.Repeats(&said, c.now) {
 				b.Fatal("it is news")
@@ -127,7 +127,7 @@ func BenchmarkLargeCell(b *testing.B) {
 		in.Now = in.Now.Add(61 * time.Second)
 		for i, a := range c.agents {
 			if i > 0 {
-				c.observed.Hear(a.report(), in.Now)
+				c.observed.AddReport(a.report(), in.Now)
 			}
 		}
 		for b.Loop() {

@@ -242,12 +242,12 @@ func (c *cell) hear() []schema.Event {
 	var events []schema.Event
 	for _, a := range c.agents {
 		if !a.silent {
-			if !c.state.Recovering() && (c.state.Restored == nil || c.observed.Heard(a.info.Name)) { // as package loop
+			if !c.state.Recovering() && (c.state.Restored == nil || c.observed.HasReported(a.info.Name)) { // as package loop
 				c.obey(a, views[a.info.Name])
 			}
 			r := a.report()
 			c.heard[a.info.Name] = r.Tasks
-			events = append(events, c.observed.Hear(r, c.now)...)
+			events = append(events, c.observed.AddReport(r, c.now)...)
 		}
 	}
 	return events

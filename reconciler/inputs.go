@@ -62,15 +62,15 @@ func (m *Master) Report(machine string, epoch uint64, r schema.Report, now time.
 	}
 	if !m.observed.Repeats(&r, now) {
 		m.news = true
-		m.tell(m.observed.Hear(r, now))
+		m.tell(m.observed.AddReport(r, now))
 	}
 	return nil
 }
 
-// Word takes what a link shard has of one of its sessions. It errs when the session is
+// UpdateSession takes an update of a session of a link shard. It errs when the session is
 // not the machine's newest, or cannot go on with this master: it is to end then, and the
 // machine to join again.
-func (m *Master) Word(w *model.Word, now time.Time) error {
+func (m *Master) UpdateSession(w *model.SessionUpdate, now time.Time) error {
 	if w.Left {
 		m.Leave(w.Machine, w.Epoch)
 		return nil
@@ -84,7 +84,7 @@ func (m *Master) Word(w *model.Word, now time.Time) error {
 		if err := m.Report(w.Machine, w.Epoch, *w.Report, now); err != nil {
 			return err
 		}
-	} else if last := m.observed.Last(w.Machine); w.Heard && last != nil {
+	} else if last := m.observed.Last(w.Machine); w.Reported && last != nil {
 		if err := m.Report(w.Machine, w.Epoch, last.Report, now); err != nil {
 			return err
 		}

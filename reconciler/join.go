@@ -62,7 +62,7 @@ func (m *Master) Join(info schema.MachineInfo, now time.Time) (uint64, error) {
 // back an epoch may be given twice, and what is not in it must be heard before anything
 // is told: all machines join a restored cell anew, and so does one that was told of more
 // than the store knows.
-func (m *Master) resume(w *model.Word) error {
+func (m *Master) resume(w *model.SessionUpdate) error {
 	r := m.state.Machines[w.Machine]
 	switch {
 	case r == nil || r.Epoch != w.Epoch:

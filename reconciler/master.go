@@ -239,7 +239,7 @@ func (m *Master) push() []View {
 	}
 	var out []View
 	for _, machine := range slices.Sorted(maps.Keys(m.unsent)) {
-		if m.state.Restored != nil && !m.observed.Heard(machine) {
+		if m.state.Restored != nil && !m.observed.HasReported(machine) {
 			continue // it may hold what must be taken over first
 		}
 		delete(m.unsent, machine)

@@ -71,15 +71,15 @@ func TestHear(t *testing.T) {
 	for _, r := range []schema.Report{
 		report(schema.Running, 1), report(schema.Running, 1), report(schema.Waiting, 1, killed), report(schema.Running, 2, killed), report(schema.Running, 2, killed),
 	} {
-		got = append(got, strings.TrimSpace(lines(o.Hear(r, epoch))))
+		got = append(got, strings.TrimSpace(lines(o.AddReport(r, epoch))))
 	}
 	want := []string{"", "", "", "restart u/web/0 m #7: killed by SIGKILL; restarted as pid 102", ""}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 	fresh := model.NewObserved(epoch)
-	fresh.Hear(schema.Report{Machine: schema.MachineInfo{Name: "m"}}, epoch)
-	if got := lines(fresh.Hear(report(schema.Running, 1), epoch)); got != "start u/web/0 m #7: runs as pid 101\n" {
+	fresh.AddReport(schema.Report{Machine: schema.MachineInfo{Name: "m"}}, epoch)
+	if got := lines(fresh.AddReport(report(schema.Running, 1), epoch)); got != "start u/web/0 m #7: runs as pid 101\n" {
 		t.Error(got)
 	}
 }

@@ -28,7 +28,7 @@ func TestDevicesOfSuperseded(t *testing.T) {
 		r := a.report()
 		r.Tasks = append(r.Tasks, old)
 		c.now = c.now.Add(time.Second)
-		c.observed.Hear(r, c.now)
+		c.observed.AddReport(r, c.now)
 		c.step()
 		got := c.status().Tasks[0]
 		if placed := got.Machine != ""; placed != (state == schema.Dead) {

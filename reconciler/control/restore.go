@@ -165,7 +165,7 @@ func (s *restore) takeOver(job schema.JobName, digest schema.Digest) bool {
 // its number. One that was given since the restore, by a master that died before all it
 // decided was stored, its machine does not have yet.
 func (s *restore) forgotten(job schema.JobName, t schema.TaskRecord) {
-	if t.Machine == "" || t.Generation > s.Base.Restored.Floor || !s.Observed.Heard(t.Machine) || s.Said(job, &t).TaskStatus != nil {
+	if t.Machine == "" || t.Generation > s.Base.Restored.Floor || !s.Observed.HasReported(t.Machine) || s.Said(job, &t).TaskStatus != nil {
 		return
 	}
 	s.end(job, t, schema.Cause{

@@ -6,12 +6,11 @@
 // files named after their first id; the oldest are removed so that all of them
 // together stay below a bound. The newest records are kept in memory too.
 //
-// Append never waits for the disk: Run writes what was appended every so
-// often, and Since before it answers, so no reader sees an id that a master
-// that is killed would give again. What was appended last may be lost with the
-// master. Events of a decision must not be lost: they are written before that is stored
-// (Intend), and told when it is (Settle), or by the next Open. A line that was torn
-// by a crash is skipped.
+// Append never waits for the disk: Run writes what was appended every so often, and Since
+// before it answers, so no reader sees an id that a master that is killed would give again.
+// What was appended last may be lost with the master. Events of a decision must not be
+// lost: they are written before that is stored (Intend), and appended when it is (Settle),
+// or by the next Open. An incomplete line after a crash is skipped.
 //
 // All methods may be called from any goroutine.
 package events

@@ -53,15 +53,15 @@ type Log struct {
 	file     *os.File // the last of segments; nil before the first write
 	failing  bool     // the last write to it failed
 	unsure   bool     // the last write to intentions failed
-	// intentions is the file of what is intended, nil before the first of it;
-	// intended what it holds, nil once that is settled; and doubted what was told
-	// as doubtful last, if nothing was settled well since.
+	// intentions is the file of what is intended, nil before the first of it; intended what
+	// it holds, nil once that is settled; and doubted the events that were appended last as
+	// doubtful, if nothing was settled without an error since.
 	intentions        *os.File
 	intended, doubted []schema.Event
 }
 
-// Open opens the log in cfg.Dir, which it creates, and reads its newest part. What
-// was intended, and neither told nor settled, it tells as doubtful.
+// Open opens the log in cfg.Dir, which it creates, and reads its newest part. What was
+// intended, and neither appended nor settled, is appended as doubtful.
 func Open(cfg Config) (*Log, error) {
 	if cfg.SegmentBytes == 0 {
 		cfg.SegmentBytes = defaultSegmentBytes
@@ -139,7 +139,8 @@ func (l *Log) add(r schema.EventRecord) {
 	l.remember(r)
 }
 
-// added tells those who wait, and has written what was added. The caller has the lock.
+// added wakes those who wait, and starts the write of what was added. The caller has the
+// lock.
 func (l *Log) added() {
 	close(l.more)
 	l.more = make(chan struct{})

@@ -22,15 +22,15 @@ type intent struct {
 	After uint64 `json:"after"` // the newest id when it was written
 }
 
-// Intend keeps the events of decisions that are about to be stored, as one write
-// to a file, so that a master that is killed before it can tell them loses none:
-// the next Open of the directory does. A machine that stops may lose them, as the file is not
-// synced. Settle is to follow before the next Intend. When the disk takes nothing
-// they are in memory alone.
+// Intend keeps the events of decisions that are about to be stored, as one write to a file,
+// so that a master that is killed before it appends them loses none: the next Open of the
+// directory appends them. A machine that stops may lose them, as the file is not synced.
+// Settle is to follow before the next Intend. If the disk cannot be written to, they are
+// kept in memory only.
 func (l *Log) Intend(events []schema.Event) {
 	l.disk.Lock()
 	defer l.disk.Unlock()
-	l.flush() // what was intended before is told there
+	l.flush() // what was intended before is appended there
 	l.mu.Lock()
 	newest := l.next - 1
 	l.mu.Unlock()
@@ -38,9 +38,9 @@ func (l *Log) Intend(events []schema.Event) {
 	l.tried(&l.unsure, l.writeIntent(intent{newest}, events))
 }
 
-// Settle tells what was intended last as Append does, when err is nil. Otherwise
-// nobody knows whether it was stored, and that is said before. What was said so
-// already is not said again: it is the same decision, which failed once more.
+// Settle appends what was intended last, if err is nil. Otherwise it is not known whether
+// it was stored, and an event before them says so. Events that were appended as doubtful
+// already are not repeated: it is the same decision, which failed once more.
 func (l *Log) Settle(err error) {
 	l.disk.Lock()
 	events := l.intended
@@ -90,7 +90,7 @@ func (l *Log) writeIntent(header intent, events []schema.Event) error {
 		return err
 	}
 	for _, e := range events {
-		if line, err := json.Marshal(cut(e)); err == nil { // a time beyond the year 9999 is told by Append
+		if line, err := json.Marshal(cut(e)); err == nil { // a time beyond the year 9999 is logged by Append
 			lines.Write(append(line, '\n'))
 		}
 	}
@@ -118,11 +118,11 @@ func (l *Log) tellIntended() error {
 	if json.Unmarshal(header, &in) != nil {
 		return nil //nolint:nilerr // torn: see above
 	}
-	told := map[schema.Event]bool{}
+	appended := map[schema.Event]bool{}
 	for _, r := range l.recent() {
 		if r.ID > in.After {
 			r.At = r.At.UTC()
-			told[r.Event] = true
+			appended[r.Event] = true
 		}
 	}
 	var lost []schema.Event
@@ -132,7 +132,7 @@ func (l *Log) tellIntended() error {
 			continue
 		}
 		e.At = e.At.UTC()
-		if !told[e] {
+		if !appended[e] {
 			lost = append(lost, e)
 		}
 	}

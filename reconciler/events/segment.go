@@ -104,9 +104,8 @@ func (l *Log) dropPartial() error {
 	return os.Truncate(path, whole)
 }
 
-// flush writes the buffer, and returns the newest records, all of them
-// written. A write that fails loses the buffer, and is told once. The caller
-// holds disk.
+// flush writes the buffer, and returns the newest records, all of them written. A write
+// that fails loses the buffer, and is logged once. The caller holds disk.
 func (l *Log) flush() []schema.EventRecord {
 	l.mu.Lock()
 	lines, first, ring := l.buffer, l.first, l.recent()
@@ -119,8 +118,8 @@ func (l *Log) flush() []schema.EventRecord {
 	return ring
 }
 
-// tried tells when a write to a file is the first that fails, or that does so no
-// longer. The caller holds disk.
+// tried logs the first write to a file that fails, and the first one that succeeds again.
+// The caller holds disk.
 func (l *Log) tried(failing *bool, err error) {
 	if err != nil && !*failing {
 		l.cfg.Log.Error("events are kept in memory only", "err", err)

@@ -6,7 +6,7 @@ type Point string
 // The writes. Those to etcd are one transaction each, those to files what an
 // interrupted one could leave behind.
 const (
-	// StoreIdentity is whose the store is, written into an empty one.
+	// StoreIdentity writes the name of the cell into an empty store.
 	StoreIdentity Point = "store-identity"
 	// StoreElection takes the leader's key, with a lease in a cluster.
 	StoreElection Point = "store-election"
@@ -14,13 +14,13 @@ const (
 	StoreLease Point = "store-lease"
 	// StorePiece is a piece of a document that is too large for one value.
 	StorePiece Point = "store-piece"
-	// StoreCommit is a batch of documents: what has been decided.
+	// StoreCommit writes a batch of documents: what was decided.
 	StoreCommit Point = "store-commit"
 	// StoreSweep removes pieces that no document names.
 	StoreSweep Point = "store-sweep"
 	// StoreResign gives the leader's key back.
 	StoreResign Point = "store-resign"
-	// DirectoryIdentity is whose a data directory is.
+	// DirectoryIdentity writes the name of the cell into a data directory.
 	DirectoryIdentity Point = "directory-identity"
 	// SnapshotWrite is a new file in the directory of snapshots.
 	SnapshotWrite Point = "snapshot-write"
@@ -30,11 +30,11 @@ const (
 	EventSegment Point = "event-segment"
 	// EventAppend writes events to it.
 	EventAppend Point = "event-append"
-	// EventIntent is what is to be told of decisions that are about to be stored.
+	// EventIntent writes the events of decisions that are about to be stored.
 	EventIntent Point = "event-intent"
 	// GitFetch takes a commit into the copy of a repository that is not local.
 	GitFetch Point = "git-fetch"
-	// GitReplace puts another copy in the place of one that is to be mended.
+	// GitReplace replaces a damaged copy of a repository.
 	GitReplace Point = "git-replace"
 	// Certificate is the master's certificate, renewed.
 	Certificate Point = "certificate"

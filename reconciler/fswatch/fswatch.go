@@ -2,18 +2,18 @@ package fswatch
 
 import "github.com/fsnotify/fsnotify"
 
-// Watcher watches directories, not what lies in directories below. A nil one
-// watches nothing and never tells: for where the system has no watches left.
+// Watcher watches directories, not what lies in directories below. A nil Watcher watches
+// nothing and never reports: for systems without watches left.
 type Watcher struct {
 	notify  *fsnotify.Watcher
 	changes chan struct{} // holds one
 	done    chan struct{}
 }
 
-// New returns a watcher that tells of the changes that are relevant, of all if that
-// is nil, and of events that the system has lost. A change is of the file at path,
-// of its content or, when mode is set, only of its mode, owner or times. The error is
-// the system's: EMFILE where the user has as many instances as it allows.
+// New returns a watcher that reports relevant changes, all if relevant is nil, and that the
+// system has lost events. A change is of the file at path, of its content or, when mode is
+// set, only of its mode, owner or times. The error is the system's: EMFILE where the user
+// has as many instances as it allows.
 func New(relevant func(path string, mode bool) bool) (*Watcher, error) {
 	notify, err := fsnotify.NewWatcher()
 	if err != nil {

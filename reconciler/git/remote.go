@@ -70,7 +70,7 @@ type session interface {
 // hangUp ends what is over: what was wanted of it is here, or an error is.
 func hangUp(c io.Closer) { _ = c.Close() }
 
-// parseURL tells local paths from remotes.
+// parseURL distinguishes local paths and remotes.
 func parseURL(raw string) (path string, far *remote, err error) {
 	if raw == "" {
 		return "", nil, schema.Hintf("give a path or a URL", "no repository is named")
@@ -304,7 +304,7 @@ func (r *Repo) pick(refs *packp.AdvRefs) (plumbing.Hash, error) {
 		}
 	}
 	branch := name.Short()
-	if name == plumbing.HEAD { // a server does not tell of one that names no branch
+	if name == plumbing.HEAD { // a server does not list one that names no branch
 		branch = m.followed
 	}
 	return plumbing.ZeroHash, noBranch(m.name, branch, names)

@@ -23,8 +23,8 @@ type Config struct {
 	URL string
 	// Branch is what to follow; empty: what HEAD points at, whenever it does.
 	Branch string
-	// Away says that a directory which is no repository now is for Head and Run
-	// to tell, as a remote that does not answer is, and no error of Open.
+	// Away makes a directory that is not a repository now an error of Head and Run, like a
+	// remote that does not answer, and not one of Open.
 	Away bool
 	// Dir holds the store of a remote, in a subdirectory that is made and
 	// wiped as needed. Unused for a local repository.
@@ -139,9 +139,8 @@ func (r *Repo) Resolve(ctx context.Context, rev string) (string, error) {
 // Poke has Run look now.
 func (r *Repo) Poke() { r.looks.Poke() }
 
-// Look has Run look now, and returns what that found once it was told to whom Run
-// calls back: a look that began before does not count. It waits while Run does not
-// run.
+// Look has Run look now, and returns what it found, after Run has reported it to its
+// caller. A look that began earlier does not count. It waits while Run does not run.
 func (r *Repo) Look(ctx context.Context) (model.Seen, error) { return r.looks.Look(ctx) }
 
 // Run calls back on the goroutine that called it after each look, the first at
@@ -158,7 +157,7 @@ func (r *Repo) Run(ctx context.Context, seen func(model.Seen)) error {
 	failed := 0
 	last := ""
 	for {
-		told := r.looks.Begin()
+		reported := r.looks.Begin()
 		w.update() // before looking, so that no change falls between
 		s := r.look(ctx)
 		if err := ctx.Err(); err != nil {
@@ -167,9 +166,9 @@ func (r *Repo) Run(ctx context.Context, seen func(model.Seen)) error {
 		if failed++; s.Trouble == nil {
 			failed = 0
 		}
-		last = r.tell(s, last)
+		last = r.logChange(s, last)
 		seen(s)
-		told(s)
+		reported(s)
 		timer.Reset(r.pause(failed, s.Trouble))
 		select {
 		case <-ctx.Done():
@@ -180,8 +179,8 @@ func (r *Repo) Run(ctx context.Context, seen func(model.Seen)) error {
 	}
 }
 
-// tell logs what is new about the repository's trouble, and returns it.
-func (r *Repo) tell(s model.Seen, last string) string {
+// logChange logs that the repository has a new problem, or none any more, and returns it.
+func (r *Repo) logChange(s model.Seen, last string) string {
 	now := ""
 	if s.Trouble != nil {
 		now = s.Trouble.Error()

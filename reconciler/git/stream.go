@@ -131,7 +131,7 @@ func (m *remote) run(client *ssh.Client) (*stream, error) {
 	said := &opening{}
 	s.Stderr = said
 	st := &stream{release: func() { hangUp(client) }, parting: func() string {
-		_ = s.Wait() // it is heard to the end then; that it failed is known
+		_ = s.Wait() // all that it has written is read then; that it failed is known
 		return oneLine(string(said.text))
 	}}
 	if st.in, err = s.StdinPipe(); err != nil {

@@ -114,10 +114,9 @@ func (r *Repo) farBetween(ctx context.Context, want, have plumbing.Hash) ([]*obj
 	return commits, nil
 }
 
-// between returns the commits that want comes from, itself included, and have
-// does not, as far as a walk back through at most maxWalk commits tells, newest
-// first: what have comes from is older than its children, unless clocks lie.
-// r.mu is held.
+// between returns the commits that want comes from, itself included, and have does not, as
+// far as a walk back through at most maxWalk commits shows, newest first: the ancestors of
+// have are older than their children, unless clocks were wrong. r.mu is held.
 func (r *Repo) between(want *object.Commit, have plumbing.Hash) ([]*object.Commit, error) {
 	base, err := r.commit(have)
 	if err != nil {

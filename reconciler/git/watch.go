@@ -8,9 +8,8 @@ import (
 	"github.com/musterhq/muster/reconciler/fswatch"
 )
 
-// watcher tells when the references of a local repository change. For a
-// remote, and where the system has no watches left, it never does: there are
-// the polls.
+// watcher reports when the references of a local repository change. For a remote, and on a
+// system without watches left, it never does: changes are found by polling.
 type watcher struct {
 	repo   *Repo
 	files  *fswatch.Watcher // nil: never
@@ -44,8 +43,8 @@ func (w *watcher) warn(err error) {
 	}
 }
 
-// relevant tells references from the rest of a git directory, and from the
-// locks under which they are written.
+// relevant reports whether a path is that of a reference, and not another file of a git
+// directory or the lock under which a reference is written.
 func relevant(path string, mode bool) bool {
 	if mode || strings.HasSuffix(path, ".lock") {
 		return false
@@ -67,7 +66,7 @@ func (w *watcher) update() {
 	l := w.repo.local
 	w.repo.mu.Unlock()
 	if l == nil {
-		return // not a repository any more; polls tell when it is again
+		return // not a repository any more; polls find out when it is again
 	}
 	heads := filepath.Join(l.commonDir, "refs", "heads")
 	dirs := []string{l.gitDir, l.commonDir, filepath.Dir(heads), heads}

@@ -106,9 +106,9 @@ func (s *web) close() {
 	}
 }
 
-// tripper sends one conversation's requests: it adds the credentials, for their
-// origin only, ends what stalls, refuses redirects to elsewhere, and tells
-// answers of git from all others.
+// tripper sends one conversation's requests: it adds the credentials, for their origin
+// only, cancels requests that stall, refuses redirects to other hosts, and rejects answers
+// that are not git's.
 type tripper struct {
 	next   http.RoundTripper
 	wire   *wire

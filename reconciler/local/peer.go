@@ -136,8 +136,8 @@ func tcpUser(c *net.TCPConn) (uint32, error) {
 	return seen[0].uid, nil
 }
 
-// inodeOf returns the inode of a connection's socket, as far as the kernel tells
-// it of others.
+// inodeOf returns the inode of a connection's socket, if the kernel shows it for other
+// users' sockets.
 func inodeOf(c *net.TCPConn) (uint32, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {

@@ -57,9 +57,9 @@ func (r *Requests) forget(answer chan model.Seen) {
 // Asked is ready while a look is due; receiving from it takes that back.
 func (r *Requests) Asked() <-chan struct{} { return r.asked }
 
-// Begin is called before a look begins, and what it returns when all that it found
-// has been told: then those have their answer who had asked by now.
-func (r *Requests) Begin() (told func(model.Seen)) {
+// Begin is called before a look begins. The function that it returns is called when the
+// result has been reported: it answers the requests that came before Begin.
+func (r *Requests) Begin() (reported func(model.Seen)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	these := r.waiting

@@ -77,7 +77,7 @@ func BenchmarkThousandTasks(b *testing.B) {
 		info.Capacity = schema.Resources{CPUMilli: 1 << 20, RAMBytes: 1 << 40, DiskBytes: 1 << 40}
 		epoch, err := l.Join(ctx, info)
 		if err == nil {
-			err = said(ctx, l, model.Word{Machine: info.Name, Epoch: epoch, Report: &schema.Report{Machine: info}})
+			err = said(ctx, l, model.SessionUpdate{Machine: info.Name, Epoch: epoch, Report: &schema.Report{Machine: info}})
 		}
 		if err != nil {
 			b.Fatal(err)

@@ -492,13 +492,13 @@ func wantStopped(t *testing.T, l *loop.Loop) {
 	t.Helper()
 	ctx := t.Context()
 	for name, call := range map[string]func() error{
-		"HeadSeen": func() error { return l.HeadSeen(ctx, model.Seen{Commit: "c"}) },
-		"Adopt":    func() error { return l.Adopt(ctx, compiledOf("c")) },
-		"Join":     func() error { _, err := l.Join(ctx, machine()); return err },
-		"Words":    func() error { return said(ctx, l, model.Word{Machine: "m1", Epoch: 1, Heard: true}) },
-		"Snapshot": func() error { _, _, err := l.Snapshot(ctx); return err },
-		"Why":      func() error { _, _, err := l.Why(ctx, "u/web", ""); return err },
-		"Locate":   func() error { _, err := l.Locate(ctx, schema.TaskName{}, 0); return err },
+		"HeadSeen":       func() error { return l.HeadSeen(ctx, model.Seen{Commit: "c"}) },
+		"Adopt":          func() error { return l.Adopt(ctx, compiledOf("c")) },
+		"Join":           func() error { _, err := l.Join(ctx, machine()); return err },
+		"UpdateSessions": func() error { return said(ctx, l, model.SessionUpdate{Machine: "m1", Epoch: 1, Reported: true}) },
+		"Snapshot":       func() error { _, _, err := l.Snapshot(ctx); return err },
+		"Why":            func() error { _, _, err := l.Why(ctx, "u/web", ""); return err },
+		"Locate":         func() error { _, err := l.Locate(ctx, schema.TaskName{}, 0); return err },
 	} {
 		for range 100 { // the inbox has room still
 			if err := call(); !errors.Is(err, loop.ErrStopped) {

@@ -118,22 +118,22 @@ func (o *owner) welcome(ctx context.Context) error {
 	return nil
 }
 
-// Words takes what a link shard has of its sessions, and returns for each why the session
+// UpdateSessions takes updates of sessions of a link shard, and returns for each why the session
 // is to end: nil for most.
-func (l *Loop) Words(ctx context.Context, all []model.Word) ([]error, error) {
+func (l *Loop) UpdateSessions(ctx context.Context, all []model.SessionUpdate) ([]error, error) {
 	reply := make(chan []error, 1)
-	return ask(ctx, l, words{all, reply}, reply)
+	return ask(ctx, l, sessionUpdates{all, reply}, reply)
 }
 
-type words struct {
-	all   []model.Word
+type sessionUpdates struct {
+	all   []model.SessionUpdate
 	reply chan<- []error
 }
 
-func (m words) handle(ctx context.Context, o *owner) error {
+func (m sessionUpdates) handle(ctx context.Context, o *owner) error {
 	refused := make([]error, len(m.all))
 	for i := range m.all {
-		refused[i] = o.master.Word(&m.all[i], o.cfg.Now())
+		refused[i] = o.master.UpdateSession(&m.all[i], o.cfg.Now())
 	}
 	m.reply <- refused
 	return o.carryOut(ctx)

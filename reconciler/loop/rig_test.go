@@ -207,9 +207,9 @@ func (r *rig) join() uint64 {
 	return epoch
 }
 
-// said hands a loop one word of a machine.
-func said(ctx context.Context, l *loop.Loop, w model.Word) error {
-	refused, err := l.Words(ctx, []model.Word{w})
+// said hands a loop one update of a session.
+func said(ctx context.Context, l *loop.Loop, w model.SessionUpdate) error {
+	refused, err := l.UpdateSessions(ctx, []model.SessionUpdate{w})
 	if err != nil {
 		return err
 	}
@@ -218,13 +218,13 @@ func said(ctx context.Context, l *loop.Loop, w model.Word) error {
 
 // Report hands in a report.
 func (r *rig) Report(ctx context.Context, machine string, epoch uint64, report schema.Report) error {
-	return said(ctx, r.Loop, model.Word{Machine: machine, Epoch: epoch, Report: &report})
+	return said(ctx, r.Loop, model.SessionUpdate{Machine: machine, Epoch: epoch, Report: &report})
 }
 
 // Leave says that a session has ended.
 func (r *rig) Leave(machine string, epoch uint64) {
 	r.t.Helper()
-	if err := said(r.t.Context(), r.Loop, model.Word{Machine: machine, Epoch: epoch, Left: true}); err != nil {
+	if err := said(r.t.Context(), r.Loop, model.SessionUpdate{Machine: machine, Epoch: epoch, Left: true}); err != nil {
 		r.t.Error(err)
 	}
 }

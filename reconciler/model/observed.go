@@ -10,21 +10,21 @@ import (
 )
 
 const (
-	// SilentAfter is how long a machine may say nothing before it gets no new
+	// SilentAfter is how long a machine may go without a report before it gets no new
 	// tasks: a few missed reports.
 	SilentAfter = 10 * time.Second
-	// DefaultLostAfter is how long a machine may say nothing before its tasks are
-	// given up, unless the master is configured otherwise.
+	// DefaultLostAfter is how long a machine may go without a report before its tasks are
+	// rescheduled, unless the master is configured otherwise.
 	DefaultLostAfter = 60 * time.Second
 	// MinLostAfter is the least that may be configured: longer than SilentAfter.
 	MinLostAfter = 15 * time.Second
 )
 
-// Observed is what the cell's agents have said since this master began to
-// lead. It is not stored: agents say it again.
+// Observed is what the cell's agents have reported since this master began to lead. It is
+// not stored: agents report it again.
 type Observed struct {
-	// LostAfter is how long a machine may say nothing before its tasks are given
-	// up: DefaultLostAfter, or what its owner sets before the first step, at least
+	// LostAfter is how long a machine may go without a report before its tasks are
+	// rescheduled: DefaultLostAfter, or what its owner sets before the first step, at least
 	// MinLostAfter.
 	LostAfter time.Duration
 	// JoinWait is how long more machines are waited for when one joins a cell in
@@ -34,8 +34,8 @@ type Observed struct {
 
 	since    time.Time
 	lastStep time.Time // when the last step began
-	// waited is for how long its master has waited for the store in all, and
-	// waitedBefore that at since: nobody was heard then.
+	// waited is for how long its master has waited for the store in all, and waitedBefore
+	// that at since: no report was taken then.
 	waited, waitedBefore time.Duration
 
 	machines map[string]*LastReport
@@ -43,13 +43,13 @@ type Observed struct {
 	news     uint64      // counts the reports that did not only repeat
 	usage    map[string]Sample
 	refused  map[string]string // why machines may not join
-	joins    map[string]joins  // of machines that were not heard since
+	joins    map[string]joins  // of machines without a report since
 	// contested are the agents that were refused last the names of machines.
 	contested map[string]contested
 }
 
-// Snapshot returns what is observed now, for readers in other goroutines: what is heard
-// later does not change it. It costs what the number of machines does.
+// Snapshot returns what is observed now, for readers in other goroutines: later reports do
+// not change it. Its cost is proportional to the number of machines.
 func (o *Observed) Snapshot() *Observed {
 	out := *o
 	reports := make([]LastReport, 0, len(o.machines))
@@ -68,9 +68,9 @@ type joins struct {
 	again bool
 }
 
-// Join takes note that a machine has joined. The first time since it was heard is
-// word from it; one that joins again and again and never reports is as silent as
-// one that does not.
+// Join records that a machine has joined. The first join since its last report counts as
+// one; a machine that joins again and again and never reports is as silent as one that does
+// not join.
 func (o *Observed) Join(machine string, now time.Time) {
 	if j, ok := o.joins[machine]; ok {
 		j.again = true
@@ -80,8 +80,8 @@ func (o *Observed) Join(machine string, now time.Time) {
 	o.joins[machine] = joins{first: now}
 }
 
-// Refuse remembers why a machine may not join, until it is heard, and returns that
-// as events if it is new.
+// Refuse remembers why a machine may not join, until it reports, and returns that as events
+// if it is new.
 func (o *Observed) Refuse(machine string, err error, now time.Time) []schema.Event {
 	if o.refused[machine] == err.Error() {
 		return nil
@@ -90,11 +90,11 @@ func (o *Observed) Refuse(machine string, err error, now time.Time) []schema.Eve
 	return []schema.Event{{At: now, Kind: schema.EventMachine, Machine: machine, Message: "refused: " + err.Error()}}
 }
 
-// Heard reports whether a machine has said what it holds since this master began
+// HasReported reports whether a machine has reported since this master began
 // to lead.
-func (o *Observed) Heard(machine string) bool { return o.machines[machine] != nil }
+func (o *Observed) HasReported(machine string) bool { return o.machines[machine] != nil }
 
-// ListeningSince is since when machines were listened to without a break.
+// ListeningSince is since when reports were taken without a break.
 func (o *Observed) ListeningSince() time.Time { return o.since }
 
 // Shift moves the times of all that was observed by so much. A simulated clock, whose
@@ -112,19 +112,19 @@ func (o *Observed) Shift(by time.Duration) {
 	}
 }
 
-// Last returns what a machine said last, nil if it has not reported to this master.
-// It is another value after each report that does not only repeat the one before.
+// Last returns a machine's last report, nil if it has not reported to this master. It is
+// another value after each report that differs from the one before.
 func (o *Observed) Last(machine string) *LastReport { return o.machines[machine] }
 
 // ChangedSince returns the machines whose Last is another since an earlier call returned
-// next, 0 for the first, or that were heard at an earlier time; some may be there more
-// than once. It is not ok if any may have been.
+// next, 0 for the first, or whose last report counts from an earlier time; some may be
+// there more than once. It is not ok if any may have been.
 func (o *Observed) ChangedSince(last int) (names []string, next int, ok bool) {
 	return o.changed.Since(last)
 }
 
-// UpUntil returns until when a machine counts as heard if it goes on saying nothing, and
-// whether that has not come yet.
+// UpUntil returns until when a machine counts as up if no further report comes, and whether
+// it is up now.
 func (o *Observed) UpUntil(machine string, now time.Time) (until time.Time, ok bool) {
 	h := o.machines[machine]
 	if h == nil {
@@ -156,8 +156,8 @@ type LastReport struct {
 // ReportedTask is what a machine said last of a generation.
 type ReportedTask struct {
 	*schema.TaskStatus
-	// Since is when the master first heard that the incarnation runs, or that
-	// the generation has ended: by its own clock, since machines' clocks differ.
+	// Since is when the master first got a report that the incarnation runs, or that the
+	// generation has ended: by its own clock, since machines' clocks differ.
 	Since time.Time
 }
 
@@ -169,9 +169,9 @@ func NewObserved(now time.Time) *Observed {
 	}
 }
 
-// Repeats takes a report that says no more than that all is as the machine's last one
-// said, and reports whether it is one: there is nothing to decide then, and Hear need not
-// have it. The machine must be up, and nothing in doubt of it.
+// Repeats takes a report that is the same as the machine's last one, and reports whether it
+// is: there is nothing to decide then, and AddReport need not be called. The machine must
+// be up, and nothing about it in doubt.
 func (o *Observed) Repeats(r *schema.Report, now time.Time) bool {
 	name := r.Machine.Name
 	was := o.machines[name]
@@ -181,7 +181,7 @@ func (o *Observed) Repeats(r *schema.Report, now time.Time) bool {
 	if was == nil || joined || refused || contested || now.Sub(was.at) >= SilentAfter || !SameReport(&was.Report, r) {
 		return false
 	}
-	if now.Before(was.at) { // else it is only heard for longer
+	if now.Before(was.at) { // else it is only up for longer
 		o.changed.Add(name, len(o.machines))
 	}
 	was.at, was.waited = now, o.waited
@@ -196,8 +196,8 @@ func SameReport(a, b *schema.Report) bool {
 		slices.Equal(a.BusyPorts, b.BusyPorts) && slices.Equal(a.Conditions, b.Conditions)
 }
 
-// Hear takes a report, and returns what is new in it as events.
-func (o *Observed) Hear(r schema.Report, now time.Time) []schema.Event {
+// AddReport takes a report, and returns what is new in it as events.
+func (o *Observed) AddReport(r schema.Report, now time.Time) []schema.Event {
 	was := o.machines[r.Machine.Name]
 	o.news++
 	h := &LastReport{at: now, waited: o.waited, Number: o.news, Report: r, Tasks: make(map[uint64]ReportedTask, len(r.Tasks))}
@@ -385,7 +385,7 @@ func (o *Observed) BusyPorts(machine string, now time.Time) (busy []int, until t
 // Health is a word for how a machine is.
 type Health string
 
-// The words. A machine that this master has not heard of yet is silent.
+// The values. A machine that has not reported to this master yet is silent.
 const (
 	HealthUp     Health = "up"
 	HealthSilent Health = "silent"

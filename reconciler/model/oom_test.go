@@ -20,7 +20,7 @@ func TestOOMEvents(t *testing.T) {
 	o := model.NewObserved(now)
 	hear := func(incarnation int, kills int64) []string {
 		got := []string{}
-		for _, e := range o.Hear(schema.Report{Machine: schema.MachineInfo{Name: "m1"}, Tasks: []schema.TaskStatus{{
+		for _, e := range o.AddReport(schema.Report{Machine: schema.MachineInfo{Name: "m1"}, Tasks: []schema.TaskStatus{{
 			Task: task, Generation: 1, State: schema.Running, Incarnation: incarnation, OOMKills: kills,
 		}}}, now) {
 			if e.Kind == schema.EventOOM {

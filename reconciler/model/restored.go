@@ -15,9 +15,9 @@ func (s *State) Floor() uint64 {
 	return s.Restored.Floor
 }
 
-// Recovering reports whether the cell was restored and its machines have not been
-// heard for long enough. No machine may be sent anything until that is over: it
-// would stop what the state does not know.
+// Recovering reports whether the cell was restored and its machines have not had the time
+// to report. No machine may be sent anything until then: it would stop tasks that the state
+// does not know.
 func (s *State) Recovering() bool { return s.Restored != nil && s.Restored.Settled.IsZero() }
 
 // restoredAhead is how many generations, and epochs of a machine, are left out after a
@@ -26,9 +26,9 @@ func (s *State) Recovering() bool { return s.Restored != nil && s.Restored.Settl
 // (2^53).
 const restoredAhead = 10_000_000_000
 
-// restoredRate is how many a cell gives in a second at most. A restored cell begins
-// after as many for each second since 1970: so after what was given since another
-// restore, from whichever snapshot, of which this one does not tell.
+// restoredRate is how many a cell assigns in a second at most. A restored cell begins after
+// as many for each second since 1970: so after all that were assigned since an earlier
+// restore, from whichever snapshot, which this snapshot does not know.
 const restoredRate = 4000
 
 // Restore returns what must be stored together with the documents of a snapshot

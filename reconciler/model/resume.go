@@ -6,11 +6,10 @@ import "time"
 // it did not listen.
 const stallThreshold = 5 * time.Second
 
-// OnResume says that the master is about to step at now, and that the step before
-// wanted this one at wake at the latest (Output.Wake). One that is late was
-// stopped, or waited for its store. What machines said meanwhile it has not heard,
-// and that is no fault of theirs: none is given up for it, and each gets new
-// tasks when it has spoken again.
+// OnResume says that the master is about to step at now, and that the step before wanted
+// this one at wake at the latest (Output.Wake). One that is late was stopped, or waited for
+// its store. It has not taken the reports of machines meanwhile: none of them counts as
+// lost for that, and each gets new tasks when it has reported again.
 //
 // It returns by how much the clock was set forward since the step before, 0 if it
 // was not, for SetForward.
@@ -33,9 +32,9 @@ func (o *Observed) OnResume(wake, now time.Time) time.Duration {
 // waitedFrom is how long a write to the store must take for that to matter.
 const waitedFrom = time.Second
 
-// Waited says that the master has waited for its store from began to now, and has
-// heard nobody meanwhile: no machine is given up for that time. Whether it is up
-// then is not known.
+// Waited says that the master has waited for its store from began to now, and has taken no
+// reports meanwhile: no machine counts as lost for that time. Whether it is up then is not
+// known.
 func (o *Observed) Waited(began, now time.Time) {
 	if waited := now.Sub(began); waited >= waitedFrom {
 		o.waited += waited

@@ -26,7 +26,7 @@ func TestOnResume(t *testing.T) {
 		{"it was stopped while all was well", time.Second, 9 * time.Second, HealthUp},
 	} {
 		o := NewObserved(start)
-		o.Hear(schema.Report{Machine: schema.MachineInfo{Name: "m1"}}, start)
+		o.AddReport(schema.Report{Machine: schema.MachineInfo{Name: "m1"}}, start)
 		wake := time.Time{}
 		if c.wake > 0 {
 			wake = start.Add(c.wake)
@@ -75,7 +75,7 @@ func TestRepeats(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			o := NewObserved(start)
-			o.Hear(base, start)
+			o.AddReport(base, start)
 			r := base
 			if tt.change != nil {
 				tt.change(o, &r)

@@ -53,7 +53,7 @@ func TestSnapshotStays(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	o := NewObserved(now)
 	r := schema.Report{Machine: schema.MachineInfo{Name: "m1"}}
-	o.Hear(r, now)
+	o.AddReport(r, now)
 	before := o.Snapshot()
 	if later := now.Add(time.Second); !o.Repeats(&r, later) || !o.LastHeard("m1").Equal(later) || !before.LastHeard("m1").Equal(now) {
 		t.Errorf("m1 was last heard at %s, in the snapshot at %s", o.LastHeard("m1"), before.LastHeard("m1"))

@@ -336,9 +336,9 @@ func (s *State) Record(t schema.TaskName) *schema.TaskRecord {
 	return &c.Tasks[i]
 }
 
-// Locate returns the machine of a run of a task that its record tells of, "" if
-// there is none: of the oldest generation from the given one on, or, with 0 or if
-// there is none of these, of the newest.
+// Locate returns the machine of a run of a task that its record has, "" if there is none:
+// of the oldest generation from the given one on, or, with 0 or if there is none of these,
+// of the newest.
 func (s *State) Locate(t schema.TaskName, from uint64) string {
 	r := s.Record(t)
 	if r == nil {

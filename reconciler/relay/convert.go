@@ -29,8 +29,8 @@ func decodeLink(m *linkpb.Connection) schema.Connection {
 	return c
 }
 
-func encodeWord(w *model.Word) (*linkpb.Word, error) {
-	m := &linkpb.Word{Machine: w.Machine, Epoch: w.Epoch, Heard: w.Heard, Left: w.Left}
+func encodeUpdate(w *model.SessionUpdate) (*linkpb.SessionUpdate, error) {
+	m := &linkpb.SessionUpdate{Machine: w.Machine, Epoch: w.Epoch, Reported: w.Reported, Left: w.Left}
 	if w.Resume != nil {
 		m.Resume = encodeLink(w.Resume)
 	}
@@ -47,8 +47,8 @@ func encodeWord(w *model.Word) (*linkpb.Word, error) {
 	return m, nil
 }
 
-func decodeWord(m *linkpb.Word) (model.Word, error) {
-	w := model.Word{Machine: m.GetMachine(), Epoch: m.GetEpoch(), Heard: m.GetHeard(), Left: m.GetLeft()}
+func decodeUpdate(m *linkpb.SessionUpdate) (model.SessionUpdate, error) {
+	w := model.SessionUpdate{Machine: m.GetMachine(), Epoch: m.GetEpoch(), Reported: m.GetReported(), Left: m.GetLeft()}
 	if m.GetResume() != nil {
 		link := decodeLink(m.GetResume())
 		w.Resume = &link
@@ -59,7 +59,7 @@ func decodeWord(m *linkpb.Word) (model.Word, error) {
 			return w, err
 		}
 		if r.Machine.Name != w.Machine {
-			return w, fmt.Errorf("a report of machine %s in a word of %s", r.Machine.Name, w.Machine)
+			return w, fmt.Errorf("a report of machine %s in an update of %s", r.Machine.Name, w.Machine)
 		}
 		w.Report = &r
 	}
@@ -73,8 +73,8 @@ func decodeWord(m *linkpb.Word) (model.Word, error) {
 	return w, nil
 }
 
-// encodeRefusal says why a machine may not join, so that its agent is told as if it were
-// here.
+// encodeRefusal says why a machine may not join, so that its agent gets the same answer as
+// if it were here.
 func encodeRefusal(err error) (*linkpb.Joined, error) {
 	m := &linkpb.Joined{Error: err.Error(), Denied: errors.Is(err, identity.ErrRefused)}
 	var fault error
@@ -87,7 +87,7 @@ func encodeRefusal(err error) (*linkpb.Joined, error) {
 	return m, fault
 }
 
-// refusal returns the error that an answer tells; nil for none.
+// refusal returns the error of an answer; nil for none.
 func refusal(m *linkpb.Joined) error {
 	switch {
 	case len(m.GetBehind()) > 0:

@@ -27,7 +27,7 @@ var ErrNotConnected = errors.New("not connected to the master")
 // Loop owns the state of the cell that this master leads.
 type Loop interface {
 	Join(ctx context.Context, info schema.MachineInfo) (epoch uint64, err error)
-	Words(ctx context.Context, all []model.Word) (refused []error, err error)
+	UpdateSessions(ctx context.Context, all []model.SessionUpdate) (refused []error, err error)
 	// Ended is closed when the loop leads no more; calls err then.
 	Ended() <-chan struct{}
 }
@@ -61,7 +61,7 @@ type route struct {
 	link  schema.Connection
 }
 
-// view is what a machine shall be told in the session of an epoch.
+// view is the view of a machine for the session of an epoch.
 type view struct {
 	epoch       uint64
 	assignments []schema.Assignment
@@ -189,10 +189,10 @@ func (a *attachment) detach() {
 	h := a.hub
 	h.mu.Lock()
 	a.closed = true
-	var left []model.Word
+	var left []model.SessionUpdate
 	for machine, r := range h.routes {
 		if r.at == a {
-			left = append(left, model.Word{Machine: machine, Epoch: r.epoch, Left: true})
+			left = append(left, model.SessionUpdate{Machine: machine, Epoch: r.epoch, Left: true})
 			delete(h.routes, machine)
 		}
 	}
@@ -200,10 +200,10 @@ func (a *attachment) detach() {
 	h.leave(left...)
 }
 
-// leave tells the loop of sessions that have ended.
-func (h *Hub) leave(left ...model.Word) {
+// leave reports to the loop sessions that have ended.
+func (h *Hub) leave(left ...model.SessionUpdate) {
 	if len(left) > 0 {
-		_, _ = h.loop.Words(context.Background(), left) // it errs when the loop has ended
+		_, _ = h.loop.UpdateSessions(context.Background(), left) // it errs when the loop has ended
 	}
 }
 
@@ -244,8 +244,8 @@ func (a *attachment) join(info *schema.MachineInfo, opened func(epoch uint64)) e
 	return nil
 }
 
-// words hands over what a shard has to say.
-func (a *attachment) words(ctx context.Context, all []model.Word) ([]error, error) {
+// updates hands over the updates of a shard.
+func (a *attachment) updates(ctx context.Context, all []model.SessionUpdate) ([]error, error) {
 	h := a.hub
 	unwelcome := map[int]error{}
 	for i := range all {
@@ -255,10 +255,10 @@ func (a *attachment) words(ctx context.Context, all []model.Word) ([]error, erro
 		}
 		if err := h.admit(a, w.Machine, w.Resume); err != nil {
 			unwelcome[i] = err
-			*w = model.Word{Machine: w.Machine, Epoch: w.Epoch, Left: true}
+			*w = model.SessionUpdate{Machine: w.Machine, Epoch: w.Epoch, Left: true}
 		}
 	}
-	refused, err := h.loop.Words(ctx, all)
+	refused, err := h.loop.UpdateSessions(ctx, all)
 	if err != nil {
 		return nil, h.orGone(err)
 	}
@@ -282,7 +282,7 @@ func (h *Hub) route(a *attachment, machine string, epoch uint64, link *schema.Co
 	h.mu.Lock()
 	if a.closed {
 		h.mu.Unlock()
-		h.leave(model.Word{Machine: machine, Epoch: epoch, Left: true})
+		h.leave(model.SessionUpdate{Machine: machine, Epoch: epoch, Left: true})
 		return
 	}
 	defer h.mu.Unlock()

@@ -50,7 +50,7 @@ type remote struct {
 	err   error      // why the stream has ended
 	joins map[uint64]*asked
 	last  uint64             // key of joins
-	taken chan *linkpb.Taken // of the words under way
+	taken chan *linkpb.Taken // of the updates in flight
 
 	jobs map[schema.Digest]*schema.Job // that the leader counts on us to have; of receive
 }
@@ -204,12 +204,12 @@ func (r *remote) join(info *schema.MachineInfo, opened func(epoch uint64)) error
 	return <-j.answer
 }
 
-// words hands over what is new, in messages of a size that the link carries.
-func (r *remote) words(ctx context.Context, all []model.Word) ([]error, error) {
+// updates hands over updates, in messages of a size that the link carries.
+func (r *remote) updates(ctx context.Context, all []model.SessionUpdate) ([]error, error) {
 	refused := make([]error, len(all))
-	m, size, from := &linkpb.Words{}, 0, 0
+	m, size, from := &linkpb.SessionUpdates{}, 0, 0
 	for i := range all {
-		w, err := encodeWord(&all[i])
+		w, err := encodeUpdate(&all[i])
 		if err != nil {
 			return nil, err
 		}
@@ -218,16 +218,16 @@ func (r *remote) words(ctx context.Context, all []model.Word) ([]error, error) {
 			if err := r.hand(ctx, m, refused[from:i]); err != nil {
 				return nil, err
 			}
-			m, size, from = &linkpb.Words{}, 0, i
+			m, size, from = &linkpb.SessionUpdates{}, 0, i
 		}
-		m.Words, size = append(m.Words, w), size+n
+		m.Updates, size = append(m.Updates, w), size+n
 	}
 	return refused, r.hand(ctx, m, refused[from:])
 }
 
-// hand sends words and waits until the leader has taken them.
-func (r *remote) hand(ctx context.Context, m *linkpb.Words, refused []error) error {
-	if err := r.send(&linkpb.ShardMessage{Message: &linkpb.ShardMessage_Words{Words: m}}); err != nil {
+// hand sends updates and waits until the leader has taken them.
+func (r *remote) hand(ctx context.Context, m *linkpb.SessionUpdates, refused []error) error {
+	if err := r.send(&linkpb.ShardMessage{Message: &linkpb.ShardMessage_Updates{Updates: m}}); err != nil {
 		return r.why(err)
 	}
 	select {

@@ -80,7 +80,7 @@ func (l *loop) Join(_ context.Context, info schema.MachineInfo) (uint64, error) 
 	return l.live[info.Name], nil
 }
 
-func (l *loop) Words(_ context.Context, all []model.Word) ([]error, error) {
+func (l *loop) UpdateSessions(_ context.Context, all []model.SessionUpdate) ([]error, error) {
 	select {
 	case <-l.ended:
 		return nil, errors.New("it has ended")
@@ -109,7 +109,7 @@ func (l *loop) Words(_ context.Context, all []model.Word) ([]error, error) {
 		if w.Report != nil {
 			l.reports[w.Machine]++
 		}
-		if w.Heard {
+		if w.Reported {
 			l.heard[w.Machine]++
 		}
 	}

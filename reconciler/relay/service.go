@@ -182,7 +182,7 @@ func (r *replica) open(ctx context.Context, m *linkpb.Open) (*tunnel, error) {
 	return t, nil
 }
 
-// receive acts on what the other master says. Words are handed to the loop one message
+// receive acts on the messages of the other master. Updates are handed to the loop one message
 // after the other: whoever has more to say waits.
 func (r *replica) receive(a *attachment) error {
 	for {
@@ -193,8 +193,8 @@ func (r *replica) receive(a *attachment) error {
 		switch m := m.GetMessage().(type) {
 		case *linkpb.ShardMessage_Join:
 			go r.join(a, m.Join)
-		case *linkpb.ShardMessage_Words:
-			if err := r.words(a, m.Words); err != nil {
+		case *linkpb.ShardMessage_Updates:
+			if err := r.updates(a, m.Updates); err != nil {
 				return err
 			}
 		case *linkpb.ShardMessage_Answer:
@@ -231,24 +231,24 @@ func (r *replica) join(a *attachment, m *linkpb.ShardJoin) {
 	answer(j)
 }
 
-// words hands what is new of sessions to the loop. A word that cannot be read ends its
+// updates hands updates of sessions to the loop. One that cannot be read ends its
 // session, and no other.
-func (r *replica) words(a *attachment, m *linkpb.Words) error {
-	words := make([]model.Word, len(m.GetWords()))
+func (r *replica) updates(a *attachment, m *linkpb.SessionUpdates) error {
+	updates := make([]model.SessionUpdate, len(m.GetUpdates()))
 	unread := map[int]error{}
-	for i, x := range m.GetWords() {
+	for i, x := range m.GetUpdates() {
 		var err error
-		if words[i], err = decodeWord(x); err != nil {
+		if updates[i], err = decodeUpdate(x); err != nil {
 			unread[i] = err
-			words[i] = model.Word{Machine: x.GetMachine(), Epoch: x.GetEpoch(), Left: true}
+			updates[i] = model.SessionUpdate{Machine: x.GetMachine(), Epoch: x.GetEpoch(), Left: true}
 		}
 	}
-	refused, err := a.words(r.stream.Context(), words)
+	refused, err := a.updates(r.stream.Context(), updates)
 	if err != nil {
 		return status.Error(codes.Unavailable, err.Error())
 	}
 	taken := &linkpb.Taken{}
-	for i := range words {
+	for i := range updates {
 		err := refused[i]
 		if unread[i] != nil {
 			err = unread[i]
@@ -297,7 +297,7 @@ func (r *replica) deliver() error {
 
 // someViews takes views out of the queue. The caller has the lock.
 func (r *replica) someViews() (machines []string, views []view) {
-	n := min(len(r.order), mostWords)
+	n := min(len(r.order), mostUpdates)
 	machines = r.order[:n:n]
 	r.order = r.order[n:]
 	for _, machine := range machines {

@@ -20,8 +20,8 @@ import (
 
 const (
 	joinTimeout    = 30 * time.Second // for a leader to be there and to answer; agents wait 60 s
-	tellEvery      = time.Second      // between two words of what has not changed
-	mostWords      = 512              // at once
+	updateEvery    = time.Second      // between two updates without changes
+	mostUpdates    = 512              // at once
 	retryEvery     = 200 * time.Millisecond
 	helloTimeout   = 5 * time.Second  // for a leader to take a shard
 	keepaliveEvery = 10 * time.Second // silence after which a leader is asked; as long again, and it is gone
@@ -32,7 +32,7 @@ type Agents interface {
 	// Push makes the assignments the machine's view in the session of an epoch. It must
 	// not block.
 	Push(machine string, epoch, version uint64, view []schema.Assignment)
-	// End ends the session with the epoch, if there is one; the agent is told why.
+	// End ends the session with the epoch, if there is one; the agent gets the reason.
 	End(machine string, epoch uint64, why error)
 	// Answers reports whether another agent than life with the name is connected and
 	// answers.
@@ -81,12 +81,12 @@ type target struct {
 
 // leader is who leads, for one shard.
 type leader interface {
-	// join gets a machine its next epoch and calls opened before anything is told to
-	// it. It errs with errGone when the leader leads no more.
+	// join gets a machine its next epoch and calls opened before anything is sent to it. It
+	// errs with errGone when the leader no longer leads.
 	join(info *schema.MachineInfo, opened func(epoch uint64)) error
-	// words hands over what is new, and returns for each of them why its session is to
+	// updates hands over updates, and returns for each of them why its session is to
 	// end.
-	words(ctx context.Context, all []model.Word) ([]error, error)
+	updates(ctx context.Context, all []model.SessionUpdate) ([]error, error)
 	// gone is closed when the leader leads no more, or is out of reach.
 	gone() <-chan struct{}
 }
@@ -151,7 +151,7 @@ func (s *Shard) endAll(why error) {
 	}
 }
 
-// Run carries words to whoever leads, until ctx ends.
+// Run sends updates to the master that leads, until ctx ends.
 func (s *Shard) Run(ctx context.Context) {
 	var unreached time.Time // since when the present target is
 	var last target
@@ -270,7 +270,7 @@ func (s *Shard) attach(ctx context.Context, t target) (attached bool, err error)
 		}
 	}
 	s.cfg.Log.Info("attached to the master that leads", "cell", s.cfg.Cell, "address", t.address, "term", t.term, "sessions", n)
-	return true, s.tell(ctx, l)
+	return true, s.sendUpdates(ctx, l)
 }
 
 // untilMoved cancels when another leader is to be followed.
@@ -291,9 +291,9 @@ func (s *Shard) untilMoved(ctx context.Context, t target, cancel context.CancelF
 	}
 }
 
-// tell hands the leader what is new, at once or every tellEvery, until it is gone.
-func (s *Shard) tell(ctx context.Context, l leader) error {
-	tick := time.NewTicker(tellEvery)
+// sendUpdates sends the leader updates, at once or every updateEvery, until it is gone.
+func (s *Shard) sendUpdates(ctx context.Context, l leader) error {
+	tick := time.NewTicker(updateEvery)
 	defer tick.Stop()
 	for {
 		s.mu.Lock()
@@ -312,18 +312,18 @@ func (s *Shard) tell(ctx context.Context, l leader) error {
 		}
 		for {
 			s.mu.Lock()
-			words := s.sessions.Next(mostWords)
+			updates := s.sessions.Next(mostUpdates)
 			s.mu.Unlock()
-			if len(words) == 0 {
+			if len(updates) == 0 {
 				break
 			}
-			refused, err := l.words(ctx, words)
+			refused, err := l.updates(ctx, updates)
 			if err != nil {
 				return err
 			}
 			for i, why := range refused {
 				if why != nil {
-					s.drop(words[i].Machine, words[i].Epoch, status.Error(codes.Unavailable, why.Error()))
+					s.drop(updates[i].Machine, updates[i].Epoch, status.Error(codes.Unavailable, why.Error()))
 				}
 			}
 		}
@@ -430,7 +430,7 @@ func (s *Shard) joinAt(ctx context.Context, l leader, info *schema.MachineInfo) 
 func (s *Shard) Report(_ context.Context, machine string, epoch uint64, r schema.Report) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.sessions.Heard(machine, epoch, r) {
+	if !s.sessions.Report(machine, epoch, r) {
 		return fmt.Errorf("connection %d of machine %s is not its newest", epoch, machine)
 	}
 	if s.sessions.Urgent() {

@@ -34,10 +34,10 @@ type tunnels struct {
 type tunnel struct {
 	*io.PipeReader
 	*io.PipeWriter
-	closed context.CancelFunc // tells the call that nobody is there any more
+	closed context.CancelFunc // ends the call when nobody reads any more
 }
 
-// Close ends the tunnel; the other end is told.
+// Close ends the tunnel, also for the other end.
 func (t *tunnel) Close() error {
 	t.closed()
 	return errors.Join(t.PipeReader.Close(), t.PipeWriter.Close()) // they never fail

@@ -24,8 +24,8 @@ import (
 )
 
 const (
-	// silentAfter is for how long a leader may say nothing before its state is no longer
-	// answered with as one that is followed.
+	// silentAfter is how long a leader may send nothing before its state is no longer used
+	// for answers.
 	silentAfter = 5 * time.Second
 	retryEvery  = 200 * time.Millisecond
 	joinTimeout = 30 * time.Second
@@ -64,9 +64,9 @@ type Copy struct {
 type Pushed struct {
 	// Snapshot is nil while no leader is followed.
 	Snapshot *status.Snapshot
-	// Heard is when the leader said last, by the clock of this machine, that it is so.
-	Heard time.Time
-	// Number grows with each Snapshot that is another, and when there is none any more.
+	// ConfirmedAt is when the leader confirmed it last, by the clock of this machine.
+	ConfirmedAt time.Time
+	// Number grows with each new Snapshot, and when there is none any more.
 	Number uint64
 	// Newer is closed with the next one.
 	Newer <-chan struct{}
@@ -74,7 +74,7 @@ type Pushed struct {
 	newer chan struct{}
 }
 
-// NewCopy returns a Copy that follows nobody.
+// NewCopy returns a Copy that follows no leader.
 func NewCopy(cfg CopyConfig) *Copy {
 	c := &Copy{cfg: cfg}
 	c.state.renew()
@@ -97,7 +97,7 @@ func (c *Copy) State() Pushed {
 	return c.state
 }
 
-// Notify tells those who wait for a newer state that they are to look.
+// Notify wakes those who wait for a newer state.
 func (c *Copy) Notify() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -137,7 +137,7 @@ func (c *Copy) again(ctx context.Context, what string, f func() error) {
 	}
 }
 
-// follow takes the state until it ends or is not heard of.
+// follow takes the state until the stream ends or the leader is silent for too long.
 func (c *Copy) follow(ctx context.Context, leader linkpb.ReplicaClient) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -175,13 +175,13 @@ func (c *Copy) follow(ctx context.Context, leader linkpb.ReplicaClient) error {
 	}
 }
 
-// take says that the leader has this state.
+// take keeps the state that the leader has sent.
 func (c *Copy) take(now *status.Snapshot) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := &c.state
 	same := s.Snapshot != nil && s.Snapshot.Brief().Version == now.Brief().Version
-	s.Snapshot, s.Heard = now, time.Now()
+	s.Snapshot, s.ConfirmedAt = now, time.Now()
 	if !same {
 		s.Number++
 		close(s.newer)
@@ -189,7 +189,7 @@ func (c *Copy) take(now *status.Snapshot) {
 	}
 }
 
-// lose says that no leader is followed.
+// lose drops the state: no leader is followed.
 func (c *Copy) lose() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -253,11 +253,11 @@ func (c *Copy) dial() (net.Conn, error) {
 	return here, nil
 }
 
-// Transport carries requests to the leader's API, whatever host they name. It errs while
-// there is no leader that can be reached.
+// Transport carries requests to the leader's API, whatever host they have. It errs while no
+// leader can be reached.
 func (c *Copy) Transport() http.RoundTripper { return c.transport }
 
-// Join gets a machine its certificate from the leader, as that would give it.
+// Join gets a machine its certificate from the leader.
 func (c *Copy) Join(ctx context.Context, token string, request []byte) (*x509.Certificate, error) {
 	leader, during, err := c.present()
 	if err != nil {
@@ -281,8 +281,8 @@ func (c *Copy) Join(ctx context.Context, token string, request []byte) (*x509.Ce
 	return x509.ParseCertificate(m.GetCertificate())
 }
 
-// CatchUp waits until the state is at least as new as the leader's is now, so that who has
-// changed something sees it here; until ctx ends, or the leader changes.
+// CatchUp waits until the state is at least as new as the leader's is now, so that a client
+// that has changed something sees the change here; until ctx ends, or the leader changes.
 func (c *Copy) CatchUp(ctx context.Context) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodHead, "http://leader/v1/status?tasks=0&most=0", nil)
 	if err != nil {

@@ -220,11 +220,11 @@ func TestStateIsPushed(t *testing.T) {
 	}
 	leads.publish(8, "u/b", "u/c")
 	second := p.await("the next", func(s replica.Pushed) bool { return jobs(s.Snapshot) == "u/b/0 u/c/0" })
-	if second.Number <= first.Number || second.Heard.Before(first.Heard) {
+	if second.Number <= first.Number || second.ConfirmedAt.Before(first.ConfirmedAt) {
 		t.Errorf("first %+v, then %+v", first, second)
 	}
 	// Nothing changes: the leader says so all the same.
-	for deadline := time.Now().Add(patience); !p.copy.State().Heard.After(second.Heard); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); !p.copy.State().ConfirmedAt.After(second.ConfirmedAt); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the leader does not say that nothing has changed")
 		}

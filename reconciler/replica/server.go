@@ -21,11 +21,12 @@ import (
 
 const (
 	// pushEvery is the least time between two changes that are pushed: what happens in
-	// between is one change.
+	// between is pushed as one change.
 	pushEvery = 200 * time.Millisecond
-	// pushShare is which part of its time one replica lets a processor describe the cell.
+	// pushShare bounds the processor time for one replica: to describe the cell takes at
+	// most one part in so many.
 	pushShare = 10
-	// aliveEvery is how often it is said that nothing has changed.
+	// aliveEvery is how often an empty message says that nothing has changed.
 	aliveEvery = time.Second
 	pieceBytes = 1 << 20
 	mostEvents = 1000 // in one batch
@@ -40,7 +41,7 @@ type State interface {
 type History interface {
 	Since(q schema.EventQuery) ([]schema.EventRecord, error)
 	Wait(ctx context.Context, after uint64) error
-	// Above has ids from now on be above one that another master's log has.
+	// Above makes ids from now on greater than one of another master's log.
 	Above(id uint64)
 }
 
@@ -54,7 +55,7 @@ type ServerConfig struct {
 	Join func(ctx context.Context, token string, request []byte) (*x509.Certificate, error)
 }
 
-// Server is the leader, for the other masters of its cell. Only masters may reach it.
+// Server is the leader's end, for the other masters of its cell. Only masters may reach it.
 type Server struct {
 	linkpb.UnimplementedReplicaServer
 	cfg      ServerConfig
@@ -69,21 +70,21 @@ func NewServer(cfg ServerConfig) *Server {
 	return &Server{cfg: cfg, forwards: newListener()}
 }
 
-// Lead says that this master leads until a channel is closed.
+// Lead says that this master leads until ends is closed.
 func (s *Server) Lead(ends <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ends = ends
 }
 
-// Forwards is where connections come from that other masters forward, for an HTTP server.
+// Forwards is the listener of connections that other masters forward, for an HTTP server.
 func (s *Server) Forwards() net.Listener { return s.forwards }
 
-// errLedBefore ends calls of a master that leads no more.
+// errLedBefore ends calls when this master no longer leads.
 var errLedBefore = errors.New("this master does not lead")
 
-// term returns a context that ends with the term that this master leads, and what the
-// answer is when it leads none, or the caller is of another cell.
+// term returns a context that ends with the term that this master leads, and an error when
+// it leads none, or the caller is of another cell.
 func (s *Server) term(ctx context.Context, cell string) (during context.Context, end func(), err error) {
 	if cell != s.cfg.Cell {
 		return nil, nil, grpcstatus.Errorf(codes.FailedPrecondition, "a master of cell %q, and this is cell %q", cell, s.cfg.Cell)

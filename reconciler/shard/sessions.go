@@ -10,10 +10,10 @@ import (
 
 // Sessions are the sessions of one link shard.
 type Sessions struct {
-	all    map[string]*session // by machine: the newest
-	closed []model.Word        // of sessions that the leader knows
-	queue  []*session          // of which there is something to say, in this order
-	urgent bool                // the leader should hear of it at once
+	all    map[string]*session   // by machine: the newest
+	closed []model.SessionUpdate // of sessions that the leader knows
+	queue  []*session            // of which there is an update to send, in this order
+	urgent bool                  // the leader should get it at once
 }
 
 // session is one machine's.
@@ -22,10 +22,10 @@ type session struct {
 	epoch   uint64
 	link    schema.Connection
 
-	known  bool // to the present leader
-	told   bool // it has the last report
-	heard  bool // there was one since the last word
-	queued bool
+	known       bool // to the present leader
+	reportKnown bool // the leader has the last report
+	reported    bool // there was a report since the last update
+	queued      bool
 
 	report *schema.Report // the last; nil before the first
 	usage  *schema.MachineUsage
@@ -55,13 +55,13 @@ func (s *Sessions) All() []ID {
 	return out
 }
 
-// Attach says that another leader is to hear of the sessions, or the same one anew: it
-// knows none of them.
+// Attach says that there is another leader, or the same one with a new connection: it
+// knows none of the sessions.
 func (s *Sessions) Attach() {
 	s.closed = nil
 	for _, machine := range slices.Sorted(maps.Keys(s.all)) {
 		x := s.all[machine]
-		x.known, x.told = false, false
+		x.known, x.reportKnown = false, false
 		s.enqueue(x, true)
 	}
 }
@@ -87,22 +87,22 @@ func (s *Sessions) Close(machine string, epoch uint64) {
 	}
 	delete(s.all, machine)
 	if x.known {
-		s.closed = append(s.closed, model.Word{Machine: machine, Epoch: epoch, Left: true})
+		s.closed = append(s.closed, model.SessionUpdate{Machine: machine, Epoch: epoch, Left: true})
 		s.urgent = true
 	}
 }
 
-// Heard takes a report. It returns false when there is no such session any more.
-func (s *Sessions) Heard(machine string, epoch uint64, r schema.Report) bool {
+// Report takes a report. It returns false when there is no such session any more.
+func (s *Sessions) Report(machine string, epoch uint64, r schema.Report) bool {
 	x := s.find(machine, epoch)
 	if x == nil {
 		return false
 	}
 	again := x.report != nil && model.SameReport(x.report, &r)
 	if !again {
-		x.report, x.told = &r, false
+		x.report, x.reportKnown = &r, false
 	}
-	x.heard = true
+	x.reported = true
 	s.enqueue(x, !again)
 	return true
 }
@@ -115,8 +115,8 @@ func (s *Sessions) Used(epoch uint64, u *schema.MachineUsage) {
 	}
 }
 
-// View takes what the leader has a machine told, and returns the version that the view
-// has in its session; false if the machine is told that already, or has no such session.
+// View takes the view that the leader has for a machine, and returns the version that it
+// has in its session; false if the session has that view already, or there is none.
 // Leaders count versions of their own, and a machine compares them within its session.
 func (s *Sessions) View(machine string, epoch uint64, view []schema.Assignment) (version uint64, news bool) {
 	x := s.find(machine, epoch)
@@ -128,44 +128,44 @@ func (s *Sessions) View(machine string, epoch uint64, view []schema.Assignment) 
 	return x.version, true
 }
 
-// Urgent reports whether the leader should hear at once what is new: more than that all
-// is as it was.
+// Urgent reports whether the leader should get the updates at once: there is more than
+// repeated reports.
 func (s *Sessions) Urgent() bool { return s.urgent }
 
-// Next returns what is new, of at most so many sessions; the leader has it then, unless
-// another Attach says otherwise.
-func (s *Sessions) Next(most int) []model.Word {
+// Next returns the updates of at most so many sessions. The leader counts as having them
+// then, until the next Attach.
+func (s *Sessions) Next(most int) []model.SessionUpdate {
 	n := min(most, len(s.closed))
-	words := slices.Clone(s.closed[:n])
+	updates := slices.Clone(s.closed[:n])
 	s.closed = slices.Delete(s.closed, 0, n)
 	taken := 0
 	for _, x := range s.queue {
-		if len(words) == most {
+		if len(updates) == most {
 			break
 		}
 		taken++
 		x.queued = false
 		if s.all[x.machine] == x {
-			words = append(words, x.word())
+			updates = append(updates, x.update())
 		}
 	}
 	s.queue = slices.Delete(s.queue, 0, taken)
 	if len(s.queue)+len(s.closed) == 0 {
 		s.urgent = false
 	}
-	return words
+	return updates
 }
 
-// word says what the leader does not know of a session.
-func (x *session) word() model.Word {
-	w := model.Word{Machine: x.machine, Epoch: x.epoch, Heard: x.heard, Usage: x.usage}
+// update returns what the leader does not know of a session.
+func (x *session) update() model.SessionUpdate {
+	w := model.SessionUpdate{Machine: x.machine, Epoch: x.epoch, Reported: x.reported, Usage: x.usage}
 	if !x.known {
 		w.Resume = &x.link
 	}
-	if !x.told {
+	if !x.reportKnown {
 		w.Report = x.report
 	}
-	x.known, x.told, x.heard, x.usage = true, x.report != nil, false, nil
+	x.known, x.reportKnown, x.reported, x.usage = true, x.report != nil, false, nil
 	return w
 }
 

@@ -15,7 +15,7 @@ func reportOf(machine string, tasks int) schema.Report {
 }
 
 // next wants what is new to be exactly this.
-func next(t *testing.T, s *shard.Sessions, want ...model.Word) {
+func next(t *testing.T, s *shard.Sessions, want ...model.SessionUpdate) {
 	t.Helper()
 	if diff := cmp.Diff(want, s.Next(100), cmp.Comparer(func(a, b *schema.Report) bool {
 		return a == b || a != nil && b != nil && model.SameReport(a, b)
@@ -24,9 +24,9 @@ func next(t *testing.T, s *shard.Sessions, want ...model.Word) {
 	}
 }
 
-func heard(t *testing.T, s *shard.Sessions, epoch uint64, r schema.Report) {
+func reported(t *testing.T, s *shard.Sessions, epoch uint64, r schema.Report) {
 	t.Helper()
-	if !s.Heard(r.Machine.Name, epoch, r) {
+	if !s.Report(r.Machine.Name, epoch, r) {
 		t.Errorf("machine %s has no session %d", r.Machine.Name, epoch)
 	}
 }
@@ -37,27 +37,27 @@ func TestDifferences(t *testing.T) {
 	s.Open("m", 3, schema.Connection{}, true)
 	next(t, s)
 	r := reportOf("m", 2)
-	heard(t, s, 3, r)
+	reported(t, s, 3, r)
 	if !s.Urgent() {
 		t.Error("a new report can wait")
 	}
-	next(t, s, model.Word{Machine: "m", Epoch: 3, Report: &r, Heard: true})
-	heard(t, s, 3, r)
+	next(t, s, model.SessionUpdate{Machine: "m", Epoch: 3, Report: &r, Reported: true})
+	reported(t, s, 3, r)
 	if s.Urgent() {
 		t.Error("the same report cannot wait")
 	}
-	next(t, s, model.Word{Machine: "m", Epoch: 3, Heard: true})
+	next(t, s, model.SessionUpdate{Machine: "m", Epoch: 3, Reported: true})
 	other := reportOf("m", 2)
-	heard(t, s, 3, r)
-	heard(t, s, 3, other)
-	heard(t, s, 3, other)
+	reported(t, s, 3, r)
+	reported(t, s, 3, other)
+	reported(t, s, 3, other)
 	u := &schema.MachineUsage{Machine: "m"}
 	s.Used(3, u)
-	next(t, s, model.Word{Machine: "m", Epoch: 3, Report: &other, Heard: true, Usage: u})
+	next(t, s, model.SessionUpdate{Machine: "m", Epoch: 3, Report: &other, Reported: true, Usage: u})
 	next(t, s)
 	s.Close("m", 3)
-	next(t, s, model.Word{Machine: "m", Epoch: 3, Left: true})
-	if s.Heard("m", 3, r) {
+	next(t, s, model.SessionUpdate{Machine: "m", Epoch: 3, Left: true})
+	if s.Report("m", 3, r) {
 		t.Error("a session that is over is heard")
 	}
 }
@@ -71,23 +71,23 @@ func TestAnotherLeader(t *testing.T) {
 	for _, machine := range []string{"a", "b", "c", "gone"} {
 		s.Open(machine, 1, at, true)
 	}
-	heard(t, s, 1, a)
-	next(t, s, model.Word{Machine: "a", Epoch: 1, Report: &a, Heard: true})
+	reported(t, s, 1, a)
+	next(t, s, model.SessionUpdate{Machine: "a", Epoch: 1, Report: &a, Reported: true})
 	s.Close("gone", 1)
-	heard(t, s, 1, b)
+	reported(t, s, 1, b)
 	s.Attach()
 	if !s.Urgent() {
 		t.Error("a new leader can wait for the sessions")
 	}
 	next(t, s,
-		model.Word{Machine: "b", Epoch: 1, Resume: &at, Report: &b, Heard: true},
-		model.Word{Machine: "a", Epoch: 1, Resume: &at, Report: &a},
-		model.Word{Machine: "c", Epoch: 1, Resume: &at})
-	heard(t, s, 1, a)
-	next(t, s, model.Word{Machine: "a", Epoch: 1, Heard: true})
+		model.SessionUpdate{Machine: "b", Epoch: 1, Resume: &at, Report: &b, Reported: true},
+		model.SessionUpdate{Machine: "a", Epoch: 1, Resume: &at, Report: &a},
+		model.SessionUpdate{Machine: "c", Epoch: 1, Resume: &at})
+	reported(t, s, 1, a)
+	next(t, s, model.SessionUpdate{Machine: "a", Epoch: 1, Reported: true})
 
 	// What was on its way when the leader went is told again.
-	heard(t, s, 1, reportOf("c", 1))
+	reported(t, s, 1, reportOf("c", 1))
 	s.Next(100)
 	s.Attach()
 	if got := s.Next(100); len(got) != 3 || got[2].Report == nil || got[2].Resume == nil {
@@ -101,7 +101,7 @@ func TestWelcomedByTheOneBefore(t *testing.T) {
 	s := shard.New()
 	s.Attach()
 	s.Open("m", 4, schema.Connection{}, false)
-	next(t, s, model.Word{Machine: "m", Epoch: 4, Resume: &schema.Connection{}})
+	next(t, s, model.SessionUpdate{Machine: "m", Epoch: 4, Resume: &schema.Connection{}})
 
 	s.Open("n", 4, schema.Connection{}, false)
 	s.Close("n", 4) // before this leader knew of it
@@ -112,15 +112,15 @@ func TestWelcomedByTheOneBefore(t *testing.T) {
 func TestNewerSession(t *testing.T) {
 	s := shard.New()
 	s.Open("m", 3, schema.Connection{}, true)
-	heard(t, s, 3, reportOf("m", 1))
+	reported(t, s, 3, reportOf("m", 1))
 	s.Open("m", 5, schema.Connection{}, true)
 	s.Open("m", 4, schema.Connection{}, true)
-	if s.Heard("m", 3, reportOf("m", 2)) {
+	if s.Report("m", 3, reportOf("m", 2)) {
 		t.Error("a session of before is heard")
 	}
 	s.Close("m", 3)
 	next(t, s)
-	heard(t, s, 5, reportOf("m", 1))
+	reported(t, s, 5, reportOf("m", 1))
 	if got := s.All(); !cmp.Equal(got, []shard.ID{{Machine: "m", Epoch: 5}}) {
 		t.Errorf("sessions %v", got)
 	}
@@ -163,7 +163,7 @@ func TestMost(t *testing.T) {
 	s := shard.New()
 	for _, machine := range []string{"a", "b", "c"} {
 		s.Open(machine, 1, schema.Connection{}, true)
-		heard(t, s, 1, reportOf(machine, 1))
+		reported(t, s, 1, reportOf(machine, 1))
 	}
 	if got := s.Next(2); len(got) != 2 || got[0].Machine != "a" || !s.Urgent() {
 		t.Errorf("the first two: %+v, urgent %v", got, s.Urgent())

@@ -59,7 +59,7 @@ func TestCrashes(t *testing.T) {
 	}
 	o := model.NewObserved(now.Add(-time.Hour))
 	hear := func(machine string, at time.Time, list ...schema.TaskStatus) {
-		o.Hear(schema.Report{Machine: schema.MachineInfo{Name: machine}, Tasks: list}, at)
+		o.AddReport(schema.Report{Machine: schema.MachineInfo{Name: machine}, Tasks: list}, at)
 	}
 	exits := make([]schema.Exit, 2)
 	hear("m1", now.Add(-time.Second), schema.TaskStatus{Task: job.Task(0), Generation: 1, State: schema.Running, Exits: exits})
@@ -100,7 +100,7 @@ func TestUnhealthyEvent(t *testing.T) {
 	o := model.NewObserved(now)
 	job := schema.JobName{Cell: "c", User: "u", Job: "web"}
 	hear := func(state schema.TaskState, incarnation int, health schema.HealthState) (got []string) {
-		for _, e := range o.Hear(schema.Report{Machine: schema.MachineInfo{Name: "m1"}, Tasks: []schema.TaskStatus{{
+		for _, e := range o.AddReport(schema.Report{Machine: schema.MachineInfo{Name: "m1"}, Tasks: []schema.TaskStatus{{
 			Task: job.Task(0), Generation: 7, State: state, Incarnation: incarnation, PID: 5, Health: health, HealthMessage: "GET /: status 500",
 		}}}, now) {
 			got = append(got, string(e.Kind)+": "+e.Message)

@@ -40,8 +40,8 @@ type ClusterConfig struct {
 	// Link is where other masters reach this one when it leads; "" for nowhere. They
 	// learn of it with the leader's name.
 	Link string
-	// Standby is told who leads, a zero Leader when nobody does, while Campaign waits;
-	// once for each change. It must not block.
+	// Standby is called with the leader, a zero Leader if there is none, while Campaign
+	// waits; once for each change. It must not block.
 	Standby func(Leader)
 }
 
@@ -242,14 +242,14 @@ func linkKey(key string) string { return key + "-link" }
 
 // await puts the keys as soon as nobody has the first.
 func (b *clusterBackend) await(ctx context.Context, lost <-chan struct{}, key string, puts []clientv3.Op) (int64, error) {
-	told, leader := false, Leader{}
+	seen, leader := false, Leader{}
 	for {
 		rev, found, err := b.claim(ctx, key, puts)
 		if err != nil || rev != 0 {
 			return rev, err
 		}
-		if b.cfg.Standby != nil && (!told || found != leader) {
-			told, leader = true, found
+		if b.cfg.Standby != nil && (!seen || found != leader) {
+			seen, leader = true, found
 			b.cfg.Standby(leader)
 		}
 		select {

@@ -53,7 +53,7 @@ func containsAny(text string, parts []string) bool {
 }
 
 func (c *slogCore) Enabled(l zapcore.Level) bool {
-	// What ends it is told by the error that the caller gets.
+	// The cause of its end is in the error that the caller gets.
 	return l >= zapcore.WarnLevel && l <= zapcore.ErrorLevel && c.log.Enabled(context.Background(), level(l))
 }
 

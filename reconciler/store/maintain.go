@@ -18,12 +18,12 @@ type Upkeep struct {
 	Dir   string
 	Every time.Duration
 	Keep  int
-	// Note is told of each that was made ("snapshot", with its path), of each
-	// defragmentation, and of what failed. It must not block.
+	// Note is called for each snapshot ("snapshot", with its path), for each
+	// defragmentation, and for each of them that failed. It must not block.
 	Note func(what, message string, err error)
 }
 
-// What Note is told of.
+// The kinds of maintenance that Note is called for.
 const (
 	NoteSnapshot = "snapshot"
 	NoteDefrag   = "defragmentation"

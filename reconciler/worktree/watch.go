@@ -11,8 +11,8 @@ import (
 	"github.com/musterhq/muster/reconciler/fswatch"
 )
 
-// watcher tells when something changes below a directory. It belongs to the
-// goroutine that runs Run.
+// watcher reports when something changes below a directory. It belongs to the goroutine
+// that runs Run.
 type watcher struct {
 	dir   *Dir
 	files *fswatch.Watcher // nil: none is to be had
@@ -53,13 +53,13 @@ var errTooMany = fmt.Errorf("it has more than %d directories", maxDirs)
 func (w *watcher) addAll() error {
 	root, err := w.dir.root()
 	if err != nil {
-		return nil //nolint:nilerr // the look that follows says so, and polls tell when it is there again
+		return nil //nolint:nilerr // the look that follows says so, and polls find out when it is there again
 	}
 	n := 0
 	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			return nil // its parent's watch tells
+			return nil // its parent's watch reports it
 		case err != nil:
 			return fs.SkipDir // the look says so
 		case !d.IsDir():

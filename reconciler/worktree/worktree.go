@@ -45,8 +45,8 @@ type Config struct {
 	Dir string
 	// Read returns what matters of a directory, without a commit.
 	Read func(dir string) (schema.Tree, error)
-	// Poll is the time between two looks when no change is seen, for file
-	// systems that do not tell; default 30 s.
+	// Poll is the time between two looks when no change is seen, for file systems without
+	// notifications; default 30 s.
 	Poll time.Duration
 	Log  *slog.Logger
 }
@@ -59,7 +59,7 @@ type Dir struct {
 
 	mu   sync.Mutex // guards all below
 	tree schema.Tree
-	past schema.Tree // before tree: it may be asked for while the newer is told
+	past schema.Tree // before tree: it may be asked for while the newer one is reported
 	at   time.Time   // when tree was last known to be what is there
 }
 
@@ -98,9 +98,8 @@ func (d *Dir) Name() string { return d.cfg.Dir }
 // Poke has Run look now.
 func (d *Dir) Poke() { d.looks.Poke() }
 
-// Look has Run look now, and returns what that found once it was told to whom Run
-// calls back: a look that began before does not count. It waits while Run does not
-// run.
+// Look has Run look now, and returns what it found, after Run has reported it to its
+// caller. A look that began earlier does not count. It waits while Run does not run.
 func (d *Dir) Look(ctx context.Context) (model.Seen, error) { return d.looks.Look(ctx) }
 
 // Head reads the directory now and returns the name of what is there.

@@ -2872,7 +2872,7 @@ type ShardMessage struct {
 	//
 	//	*ShardMessage_Hello
 	//	*ShardMessage_Join
-	//	*ShardMessage_Words
+	//	*ShardMessage_Updates
 	//	*ShardMessage_Answer
 	Message       isShardMessage_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
@@ -2934,10 +2934,10 @@ func (x *ShardMessage) GetJoin() *ShardJoin {
 	return nil
 }
 
-func (x *ShardMessage) GetWords() *Words {
+func (x *ShardMessage) GetUpdates() *SessionUpdates {
 	if x != nil {
-		if x, ok := x.Message.(*ShardMessage_Words); ok {
-			return x.Words
+		if x, ok := x.Message.(*ShardMessage_Updates); ok {
+			return x.Updates
 		}
 	}
 	return nil
@@ -2964,8 +2964,8 @@ type ShardMessage_Join struct {
 	Join *ShardJoin `protobuf:"bytes,2,opt,name=join,proto3,oneof"`
 }
 
-type ShardMessage_Words struct {
-	Words *Words `protobuf:"bytes,3,opt,name=words,proto3,oneof"`
+type ShardMessage_Updates struct {
+	Updates *SessionUpdates `protobuf:"bytes,3,opt,name=updates,proto3,oneof"`
 }
 
 type ShardMessage_Answer struct {
@@ -2976,7 +2976,7 @@ func (*ShardMessage_Hello) isShardMessage_Message() {}
 
 func (*ShardMessage_Join) isShardMessage_Message() {}
 
-func (*ShardMessage_Words) isShardMessage_Message() {}
+func (*ShardMessage_Updates) isShardMessage_Message() {}
 
 func (*ShardMessage_Answer) isShardMessage_Message() {}
 
@@ -3457,29 +3457,29 @@ func (x *Joined) GetDenied() bool {
 	return false
 }
 
-// Words are what is new of the replica's sessions; each is answered with Taken
-// before the next.
-type Words struct {
+// SessionUpdates are what has changed of the replica's sessions; each is answered with
+// Taken before the next.
+type SessionUpdates struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Words         []*Word                `protobuf:"bytes,1,rep,name=words,proto3" json:"words,omitempty"`
+	Updates       []*SessionUpdate       `protobuf:"bytes,1,rep,name=updates,proto3" json:"updates,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Words) Reset() {
-	*x = Words{}
+func (x *SessionUpdates) Reset() {
+	*x = SessionUpdates{}
 	mi := &file_link_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Words) String() string {
+func (x *SessionUpdates) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Words) ProtoMessage() {}
+func (*SessionUpdates) ProtoMessage() {}
 
-func (x *Words) ProtoReflect() protoreflect.Message {
+func (x *SessionUpdates) ProtoReflect() protoreflect.Message {
 	mi := &file_link_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -3491,46 +3491,46 @@ func (x *Words) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Words.ProtoReflect.Descriptor instead.
-func (*Words) Descriptor() ([]byte, []int) {
+// Deprecated: Use SessionUpdates.ProtoReflect.Descriptor instead.
+func (*SessionUpdates) Descriptor() ([]byte, []int) {
 	return file_link_proto_rawDescGZIP(), []int{43}
 }
 
-func (x *Words) GetWords() []*Word {
+func (x *SessionUpdates) GetUpdates() []*SessionUpdate {
 	if x != nil {
-		return x.Words
+		return x.Updates
 	}
 	return nil
 }
 
-// Word is what is new of one session.
-type Word struct {
+// SessionUpdate is what has changed of one session.
+type SessionUpdate struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Machine       string                 `protobuf:"bytes,1,opt,name=machine,proto3" json:"machine,omitempty"`
 	Epoch         uint64                 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	Resume        *Connection            `protobuf:"bytes,3,opt,name=resume,proto3" json:"resume,omitempty"` // it goes on from before this replica attached
-	Report        *Report                `protobuf:"bytes,4,opt,name=report,proto3" json:"report,omitempty"` // with its body
-	Heard         bool                   `protobuf:"varint,5,opt,name=heard,proto3" json:"heard,omitempty"`  // the machine has reported the same as last
+	Resume        *Connection            `protobuf:"bytes,3,opt,name=resume,proto3" json:"resume,omitempty"`      // it goes on from before this replica attached
+	Report        *Report                `protobuf:"bytes,4,opt,name=report,proto3" json:"report,omitempty"`      // with its body
+	Reported      bool                   `protobuf:"varint,5,opt,name=reported,proto3" json:"reported,omitempty"` // the machine has reported; without report, the same as before
 	Usage         *MachineUsage          `protobuf:"bytes,6,opt,name=usage,proto3" json:"usage,omitempty"`
 	Left          bool                   `protobuf:"varint,7,opt,name=left,proto3" json:"left,omitempty"` // the session has ended
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Word) Reset() {
-	*x = Word{}
+func (x *SessionUpdate) Reset() {
+	*x = SessionUpdate{}
 	mi := &file_link_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Word) String() string {
+func (x *SessionUpdate) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Word) ProtoMessage() {}
+func (*SessionUpdate) ProtoMessage() {}
 
-func (x *Word) ProtoReflect() protoreflect.Message {
+func (x *SessionUpdate) ProtoReflect() protoreflect.Message {
 	mi := &file_link_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -3542,61 +3542,61 @@ func (x *Word) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Word.ProtoReflect.Descriptor instead.
-func (*Word) Descriptor() ([]byte, []int) {
+// Deprecated: Use SessionUpdate.ProtoReflect.Descriptor instead.
+func (*SessionUpdate) Descriptor() ([]byte, []int) {
 	return file_link_proto_rawDescGZIP(), []int{44}
 }
 
-func (x *Word) GetMachine() string {
+func (x *SessionUpdate) GetMachine() string {
 	if x != nil {
 		return x.Machine
 	}
 	return ""
 }
 
-func (x *Word) GetEpoch() uint64 {
+func (x *SessionUpdate) GetEpoch() uint64 {
 	if x != nil {
 		return x.Epoch
 	}
 	return 0
 }
 
-func (x *Word) GetResume() *Connection {
+func (x *SessionUpdate) GetResume() *Connection {
 	if x != nil {
 		return x.Resume
 	}
 	return nil
 }
 
-func (x *Word) GetReport() *Report {
+func (x *SessionUpdate) GetReport() *Report {
 	if x != nil {
 		return x.Report
 	}
 	return nil
 }
 
-func (x *Word) GetHeard() bool {
+func (x *SessionUpdate) GetReported() bool {
 	if x != nil {
-		return x.Heard
+		return x.Reported
 	}
 	return false
 }
 
-func (x *Word) GetUsage() *MachineUsage {
+func (x *SessionUpdate) GetUsage() *MachineUsage {
 	if x != nil {
 		return x.Usage
 	}
 	return nil
 }
 
-func (x *Word) GetLeft() bool {
+func (x *SessionUpdate) GetLeft() bool {
 	if x != nil {
 		return x.Left
 	}
 	return false
 }
 
-// Taken answers Words.
+// Taken answers SessionUpdates.
 type Taken struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Refused       []*Refusal             `protobuf:"bytes,1,rep,name=refused,proto3" json:"refused,omitempty"`
@@ -3644,7 +3644,7 @@ func (x *Taken) GetRefused() []*Refusal {
 // Refusal says that a session is to end.
 type Refusal struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Index         uint32                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"` // of the word
+	Index         uint32                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"` // of the update
 	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4661,11 +4661,11 @@ const file_link_proto_rawDesc = "" +
 	"generation\x12(\n" +
 	"\x04exit\x18\x05 \x01(\v2\x14.muster.link.v1.ExitR\x04exit\x12*\n" +
 	"\x02at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x1a\n" +
-	"\bresource\x18F \x01(\tR\bresource\"\xdf\x01\n" +
+	"\bresource\x18F \x01(\tR\bresource\"\xec\x01\n" +
 	"\fShardMessage\x122\n" +
 	"\x05hello\x18\x01 \x01(\v2\x1a.muster.link.v1.ShardHelloH\x00R\x05hello\x12/\n" +
-	"\x04join\x18\x02 \x01(\v2\x19.muster.link.v1.ShardJoinH\x00R\x04join\x12-\n" +
-	"\x05words\x18\x03 \x01(\v2\x15.muster.link.v1.WordsH\x00R\x05words\x120\n" +
+	"\x04join\x18\x02 \x01(\v2\x19.muster.link.v1.ShardJoinH\x00R\x04join\x12:\n" +
+	"\aupdates\x18\x03 \x01(\v2\x1e.muster.link.v1.SessionUpdatesH\x00R\aupdates\x120\n" +
 	"\x06answer\x18\x04 \x01(\v2\x16.muster.link.v1.AnswerH\x00R\x06answerB\t\n" +
 	"\amessage\"\xe3\x02\n" +
 	"\rLeaderMessage\x126\n" +
@@ -4699,15 +4699,15 @@ const file_link_proto_rawDesc = "" +
 	"\x06behind\x18\x03 \x01(\fR\x06behind\x12\x14\n" +
 	"\x05taken\x18\x04 \x01(\fR\x05taken\x12\x14\n" +
 	"\x05error\x18\x05 \x01(\tR\x05error\x12\x16\n" +
-	"\x06denied\x18\x06 \x01(\bR\x06denied\"3\n" +
-	"\x05Words\x12*\n" +
-	"\x05words\x18\x01 \x03(\v2\x14.muster.link.v1.WordR\x05words\"\xf8\x01\n" +
-	"\x04Word\x12\x18\n" +
+	"\x06denied\x18\x06 \x01(\bR\x06denied\"I\n" +
+	"\x0eSessionUpdates\x127\n" +
+	"\aupdates\x18\x01 \x03(\v2\x1d.muster.link.v1.SessionUpdateR\aupdates\"\x87\x02\n" +
+	"\rSessionUpdate\x12\x18\n" +
 	"\amachine\x18\x01 \x01(\tR\amachine\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x122\n" +
 	"\x06resume\x18\x03 \x01(\v2\x1a.muster.link.v1.ConnectionR\x06resume\x12.\n" +
-	"\x06report\x18\x04 \x01(\v2\x16.muster.link.v1.ReportR\x06report\x12\x14\n" +
-	"\x05heard\x18\x05 \x01(\bR\x05heard\x122\n" +
+	"\x06report\x18\x04 \x01(\v2\x16.muster.link.v1.ReportR\x06report\x12\x1a\n" +
+	"\breported\x18\x05 \x01(\bR\breported\x122\n" +
 	"\x05usage\x18\x06 \x01(\v2\x1c.muster.link.v1.MachineUsageR\x05usage\x12\x12\n" +
 	"\x04left\x18\a \x01(\bR\x04left\":\n" +
 	"\x05Taken\x121\n" +
@@ -4829,8 +4829,8 @@ var file_link_proto_goTypes = []any{
 	(*ShardJoin)(nil),             // 40: muster.link.v1.ShardJoin
 	(*Connection)(nil),            // 41: muster.link.v1.Connection
 	(*Joined)(nil),                // 42: muster.link.v1.Joined
-	(*Words)(nil),                 // 43: muster.link.v1.Words
-	(*Word)(nil),                  // 44: muster.link.v1.Word
+	(*SessionUpdates)(nil),        // 43: muster.link.v1.SessionUpdates
+	(*SessionUpdate)(nil),         // 44: muster.link.v1.SessionUpdate
 	(*Taken)(nil),                 // 45: muster.link.v1.Taken
 	(*Refusal)(nil),               // 46: muster.link.v1.Refusal
 	(*Views)(nil),                 // 47: muster.link.v1.Views
@@ -4905,7 +4905,7 @@ var file_link_proto_depIdxs = []int32{
 	62, // 50: muster.link.v1.Cause.at:type_name -> google.protobuf.Timestamp
 	38, // 51: muster.link.v1.ShardMessage.hello:type_name -> muster.link.v1.ShardHello
 	40, // 52: muster.link.v1.ShardMessage.join:type_name -> muster.link.v1.ShardJoin
-	43, // 53: muster.link.v1.ShardMessage.words:type_name -> muster.link.v1.Words
+	43, // 53: muster.link.v1.ShardMessage.updates:type_name -> muster.link.v1.SessionUpdates
 	50, // 54: muster.link.v1.ShardMessage.answer:type_name -> muster.link.v1.Answer
 	39, // 55: muster.link.v1.LeaderMessage.attached:type_name -> muster.link.v1.Attached
 	42, // 56: muster.link.v1.LeaderMessage.joined:type_name -> muster.link.v1.Joined
@@ -4917,10 +4917,10 @@ var file_link_proto_depIdxs = []int32{
 	28, // 62: muster.link.v1.ShardJoin.machine:type_name -> muster.link.v1.MachineInfo
 	41, // 63: muster.link.v1.ShardJoin.link:type_name -> muster.link.v1.Connection
 	62, // 64: muster.link.v1.Connection.issued:type_name -> google.protobuf.Timestamp
-	44, // 65: muster.link.v1.Words.words:type_name -> muster.link.v1.Word
-	41, // 66: muster.link.v1.Word.resume:type_name -> muster.link.v1.Connection
-	12, // 67: muster.link.v1.Word.report:type_name -> muster.link.v1.Report
-	13, // 68: muster.link.v1.Word.usage:type_name -> muster.link.v1.MachineUsage
+	44, // 65: muster.link.v1.SessionUpdates.updates:type_name -> muster.link.v1.SessionUpdate
+	41, // 66: muster.link.v1.SessionUpdate.resume:type_name -> muster.link.v1.Connection
+	12, // 67: muster.link.v1.SessionUpdate.report:type_name -> muster.link.v1.Report
+	13, // 68: muster.link.v1.SessionUpdate.usage:type_name -> muster.link.v1.MachineUsage
 	46, // 69: muster.link.v1.Taken.refused:type_name -> muster.link.v1.Refusal
 	6,  // 70: muster.link.v1.Views.data:type_name -> muster.link.v1.Data
 	48, // 71: muster.link.v1.Views.views:type_name -> muster.link.v1.MachineView
@@ -4979,7 +4979,7 @@ func file_link_proto_init() {
 	file_link_proto_msgTypes[36].OneofWrappers = []any{
 		(*ShardMessage_Hello)(nil),
 		(*ShardMessage_Join)(nil),
-		(*ShardMessage_Words)(nil),
+		(*ShardMessage_Updates)(nil),
 		(*ShardMessage_Answer)(nil),
 	}
 	file_link_proto_msgTypes[37].OneofWrappers = []any{

@@ -194,7 +194,7 @@ func (t *term) Snapshot(ctx context.Context) (*status.Snapshot, <-chan struct{},
 // replicaOf says which master leads, and how old the state is that it has pushed. The
 // caller has the lock.
 func (t *term) replicaOf(pushed *replica.Pushed) *status.Replica {
-	return &status.Replica{Leader: t.leader, AgeSeconds: time.Since(pushed.Heard).Round(time.Millisecond).Seconds()}
+	return &status.Replica{Leader: t.leader, AgeSeconds: time.Since(pushed.ConfirmedAt).Round(time.Millisecond).Seconds()}
 }
 
 // Followed returns which master leads and how old the state is that it has pushed here;

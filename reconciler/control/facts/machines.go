@@ -230,7 +230,7 @@ func (f *Facts) DueTask(job schema.JobName, t *schema.TaskRecord, q *Silent) (Du
 	}
 	usual := f.Observed.LostAfter
 	tolerates, quiet := d.Data.After(usual), q.Quiet
-	if since := f.Machine(q.Name).LostSince; q.Lost && !since.IsZero() && !f.Observed.Heard(q.Name) {
+	if since := f.Machine(q.Name).LostSince; q.Lost && !since.IsZero() && !f.Observed.HasReported(q.Name) {
 		quiet = max(quiet, f.Now.Sub(since)+usual) // as the masters before it knew
 	}
 	var until Until

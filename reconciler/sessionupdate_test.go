@@ -64,28 +64,28 @@ func TestResume(t *testing.T) {
 
 	m := leads(t, docs)
 	report := schema.Report{Machine: info}
-	word := func(w model.Word) error { w.Machine = "m"; return m.Word(&w, epoch) }
-	if err := word(model.Word{Epoch: joined, Report: &report}); err == nil {
+	update := func(w model.SessionUpdate) error { w.Machine = "m"; return m.UpdateSession(&w, epoch) }
+	if err := update(model.SessionUpdate{Epoch: joined, Report: &report}); err == nil {
 		t.Error("a report of a session that this master does not know of is taken")
 	}
 	for _, wrong := range []uint64{joined - 1, joined + 1} {
-		if err := word(model.Word{Epoch: wrong, Resume: &schema.Connection{}, Report: &report}); err == nil {
+		if err := update(model.SessionUpdate{Epoch: wrong, Resume: &schema.Connection{}, Report: &report}); err == nil {
 			t.Errorf("session %d goes on, and the machine's is %d", wrong, joined)
 		}
 	}
-	if err := m.Word(&model.Word{Machine: "other", Epoch: 1, Resume: &schema.Connection{}}, epoch); err == nil {
+	if err := m.UpdateSession(&model.SessionUpdate{Machine: "other", Epoch: 1, Resume: &schema.Connection{}}, epoch); err == nil {
 		t.Error("a session of an unknown machine goes on")
 	}
-	if m.Observed().Heard("m") {
+	if m.Observed().HasReported("m") {
 		t.Fatal("the machine was heard in a session that is not its own")
 	}
-	if err := word(model.Word{Epoch: joined, Resume: &schema.Connection{}, Report: &report}); err != nil {
+	if err := update(model.SessionUpdate{Epoch: joined, Resume: &schema.Connection{}, Report: &report}); err != nil {
 		t.Fatal(err)
 	}
 	if ready, _ := m.Ready(epoch); len(ready.Writes) > 0 {
 		t.Errorf("a session that goes on writes %v", ready.Writes)
 	}
-	if !m.Observed().Heard("m") || !m.News() {
+	if !m.Observed().HasReported("m") || !m.News() {
 		t.Error("the machine was not heard")
 	}
 	m.Decide()
@@ -94,16 +94,16 @@ func TestResume(t *testing.T) {
 	}
 
 	// The same again, as from a shard that was away for a moment: the view is told again.
-	if err := word(model.Word{Epoch: joined, Heard: true}); err != nil {
+	if err := update(model.SessionUpdate{Epoch: joined, Reported: true}); err != nil {
 		t.Error(err)
 	}
-	if err := word(model.Word{Epoch: joined, Left: true}); err != nil {
+	if err := update(model.SessionUpdate{Epoch: joined, Left: true}); err != nil {
 		t.Error(err)
 	}
-	if err := word(model.Word{Epoch: joined, Heard: true}); err == nil {
+	if err := update(model.SessionUpdate{Epoch: joined, Reported: true}); err == nil {
 		t.Error("a session that has ended is heard")
 	}
-	if err := word(model.Word{Epoch: joined, Resume: &schema.Connection{}, Report: &report}); err != nil {
+	if err := update(model.SessionUpdate{Epoch: joined, Resume: &schema.Connection{}, Report: &report}); err != nil {
 		t.Fatal(err)
 	}
 	m.Decide()
@@ -117,7 +117,7 @@ func TestResume(t *testing.T) {
 		t.Fatalf("joins again with epoch %d, %v", again, err)
 	}
 	settled(t, m, docs)
-	if err := word(model.Word{Epoch: joined, Resume: &schema.Connection{}}); err == nil {
+	if err := update(model.SessionUpdate{Epoch: joined, Resume: &schema.Connection{}}); err == nil {
 		t.Error("a session goes on after the machine has joined again")
 	}
 }
@@ -129,7 +129,7 @@ func TestResumeIsRefused(t *testing.T) {
 	info := schema.MachineInfo{Name: "m", ID: "id", Boot: "b"}
 	docs, joined := joins(t, info)
 	resume := func(m *reconciler.Master, tasks ...schema.TaskStatus) error {
-		return m.Word(&model.Word{Machine: "m", Epoch: joined, Resume: &schema.Connection{}, Report: &schema.Report{Machine: info, Tasks: tasks}}, epoch)
+		return m.UpdateSession(&model.SessionUpdate{Machine: "m", Epoch: joined, Resume: &schema.Connection{}, Report: &schema.Report{Machine: info, Tasks: tasks}}, epoch)
 	}
 	behind := (*schema.BehindError)(nil)
 	if err := resume(leads(t, docs), schema.TaskStatus{Generation: 7}); !errors.As(err, &behind) {
