@@ -78,13 +78,13 @@ func (d *driver) act(x *nodeagent.Act) {
 		cause := schema.Cause{Kind: schema.CauseOutOfResources, Resource: schema.MachineDisk, Message: x.Unkept.Error()}
 		d.agent.Started(incarnationOf(x.Task, x.Generation, x.Incarnation), &nodeagent.StartOutcome{Err: x.Unkept, Refused: &cause}, d.now)
 	default:
-		process := nodeagent.Incarnation{Boot: "boot-1", PID: 7, StartedAt: d.now}
+		process := nodeagent.Process{Boot: "boot-1", PID: 7, StartedAt: d.now}
 		d.agent.Started(incarnationOf(x.Task, x.Generation, x.Incarnation), &nodeagent.StartOutcome{Written: true, Process: process}, d.now)
 	}
 }
 
 func (d *driver) exit(task schema.TaskName, code int) {
-	d.agent.Exited(incarnationOf(task, 1, 1), &nodeagent.Incarnation{PID: 7, Exit: &schema.Exit{Code: code, At: d.now}}, d.now)
+	d.agent.Exited(incarnationOf(task, 1, 1), nodeagent.Process{Boot: "boot-1", PID: 7, Exit: &schema.Exit{Code: code, At: d.now}}, d.now)
 }
 
 func incarnationOf(task schema.TaskName, generation uint64, n int) nodeagent.Running {
@@ -177,9 +177,29 @@ func TestAgentStartsByStoredView(t *testing.T) {
 	d.assign(t, 2, a, b, c)
 	d.want(t, "it does not", "write view", "write view again",
 		"start u/b/0", "refused: no space left", "start u/c/0", "refused: no space left", "write assignment", "write end", "end u/b/0", "write assignment", "write end", "end u/c/0")
-	d.agent.Exited(incarnationOf(a.Task, 1, 1), &nodeagent.Incarnation{Exit: &schema.Exit{Code: 1}}, d.now)
+	d.agent.Exited(incarnationOf(a.Task, 1, 1), nodeagent.Process{Boot: "boot-1", Exit: &schema.Exit{Code: 1}}, d.now)
 	d.now = d.now.Add(time.Minute)
 	d.want(t, "what the stored view asks for restarts", "write view again", "start u/a/0")
+}
+
+// TestAgentTakesWholeEnd: all that the machine says of an end counts at once, such as that
+// somebody who shuts it down has sent SIGTERM: a batch task that exits with 0 on that has
+// not finished.
+func TestAgentTakesWholeEnd(t *testing.T) {
+	t.Parallel()
+	a := assignment("a", 0, 1, schema.Batch)
+	d := newDriver(nodeagent.Found{})
+	d.assign(t, 1, a)
+	d.want(t, "a view", "tell confirmed", "write view", "write view", "start u/a/0")
+	end := nodeagent.Process{
+		Boot: "boot-1", PID: 7, StartedAt: d.now, Exit: &schema.Exit{Incarnation: 1, At: d.now}, Terminated: true, Unseen: true, EndedItself: true,
+		Note: "held", Limited: true, Limits: nodeagent.TaskLimits{CPUMilli: 1},
+	}
+	d.agent.Exited(incarnationOf(a.Task, 1, 1), end, d.now)
+	if diff := cmp.Diff(end, d.agent.Held(schema.TaskRef{Task: a.Task, Generation: 1}).Incarnations[0].Process); diff != "" {
+		t.Errorf("what is held of the end (-want +got):\n%s", diff)
+	}
+	d.want(t, "its end", "start u/a/0")
 }
 
 // TestAgentGoneDirectory: what was to be kept of a task whose directory has gone is given
@@ -257,7 +277,7 @@ func TestAgentUnreadable(t *testing.T) {
 	d.want(t, "too early to read again")
 	d.now = d.now.Add(10 * time.Second)
 	d.want(t, "later", "reread u/web/0")
-	found := nodeagent.FoundTask{Written: true, Held: nodeagent.Held{Assignment: web, Incarnations: []nodeagent.Incarnation{{Number: 1, Boot: "boot-1", PID: 7, StartedAt: t0}}}}
+	found := nodeagent.FoundTask{Written: true, Held: nodeagent.Held{Assignment: web, Incarnations: []nodeagent.Incarnation{{Number: 1, Process: nodeagent.Process{Boot: "boot-1", PID: 7, StartedAt: t0}}}}}
 	if !d.agent.Reread(ref, &found, d.now) {
 		t.Error("what was found does not count")
 	}
@@ -277,7 +297,7 @@ func TestAgentLostAssignment(t *testing.T) {
 	web := assignment("web", 0, 1, schema.Service)
 	guessed := schema.Assignment{Task: web.Task, Generation: 1, Job: &schema.Job{}}
 	d := newDriver(nodeagent.Found{Tasks: []nodeagent.FoundTask{{
-		Guessed: true, Held: nodeagent.Held{Assignment: guessed, Incarnations: []nodeagent.Incarnation{{Number: 1, Boot: "boot-1", PID: 7, StartedAt: t0}}},
+		Guessed: true, Held: nodeagent.Held{Assignment: guessed, Incarnations: []nodeagent.Incarnation{{Number: 1, Process: nodeagent.Process{Boot: "boot-1", PID: 7, StartedAt: t0}}}},
 	}}})
 	d.assign(t, 1, web)
 	d.want(t, "a view", "tell confirmed", "write view", "write view", "write assignment")

@@ -14,7 +14,7 @@ func held(a schema.Assignment, incarnations ...nodeagent.Incarnation) nodeagent.
 }
 
 func running(n int) nodeagent.Incarnation {
-	return nodeagent.Incarnation{Number: n, Boot: "boot-1", PID: 100 + n, StartedAt: t0.Add(-time.Minute)}
+	return nodeagent.Incarnation{Number: n, Process: nodeagent.Process{Boot: "boot-1", PID: 100 + n, StartedAt: t0.Add(-time.Minute)}}
 }
 
 func exited(n int, code int, ago time.Duration) nodeagent.Incarnation {
@@ -59,11 +59,11 @@ func TestDecide(t *testing.T) {
 		},
 		"first start": {view: view(web), actions: []string{"start u/web/0 7#1"}, states: []schema.TaskState{schema.Starting}},
 		"start in flight": {
-			view: view(web), held: []nodeagent.Held{held(web, nodeagent.Incarnation{Number: 1, Boot: "boot-1", Busy: true})},
+			view: view(web), held: []nodeagent.Held{held(web, nodeagent.Incarnation{Number: 1, Process: nodeagent.Process{Boot: "boot-1"}, Busy: true})},
 			states: []schema.TaskState{schema.Starting},
 		},
 		"start in flight, told to stop": {
-			view: view(stopping(web, schema.CauseRemoved)), held: []nodeagent.Held{held(web, nodeagent.Incarnation{Number: 1, Boot: "boot-1", Busy: true})},
+			view: view(stopping(web, schema.CauseRemoved)), held: []nodeagent.Held{held(web, nodeagent.Incarnation{Number: 1, Process: nodeagent.Process{Boot: "boot-1"}, Busy: true})},
 			states: []schema.TaskState{schema.Stopping},
 		},
 		"runs": {view: view(web), held: []nodeagent.Held{held(web, running(1))}, states: []schema.TaskState{schema.Running}},
@@ -155,6 +155,10 @@ func TestDecide(t *testing.T) {
 		},
 		"batch that exits 0 since its machine was shut down has not finished": {
 			view: view(batch), held: []nodeagent.Held{held(batch, with(exited(1, 0, 0), func(c *nodeagent.Incarnation) { c.Boot, c.Terminated = "boot-0", true }))},
+			actions: []string{"start u/batch/0 9#2"}, states: []schema.TaskState{schema.Waiting},
+		},
+		"batch that exits 0 while its machine shuts down has not finished, and is not blamed": {
+			view: view(batch), held: []nodeagent.Held{held(batch, with(exited(1, 0, 0), func(c *nodeagent.Incarnation) { c.Terminated = true }))},
 			actions: []string{"start u/batch/0 9#2"}, states: []schema.TaskState{schema.Waiting},
 		},
 		"batch that exited 0 before its machine was shut down": {

@@ -69,46 +69,52 @@ type Held struct {
 	Bytes int64
 }
 
+// Process is what the machine says of an incarnation: whoever runs it fills it in, whole,
+// and the agent takes it as it is.
+type Process struct {
+	Boot      string       // the boot id of the machine under which it was started
+	PID       int          // of the task; 0 while it starts, and of an alloc
+	StartedAt time.Time    // of the task; zero while it starts
+	Exit      *schema.Exit // nil while it is alive
+	// EndedItself says that it had ended before any signal of the agent's reached it.
+	EndedItself bool
+	// Terminated says that its keeper was sent SIGTERM, by an agent or by whoever shut the
+	// machine down.
+	Terminated bool
+	// Unseen says that it ended because its keeper was killed.
+	Unseen bool
+	Note   string // how it is held, see TaskStatus.Note
+	// Limited says that limits can be set on it: there are cgroups.
+	Limited bool
+	// Limits are those that are in force; zero if that is not known.
+	Limits TaskLimits
+}
+
 // Incarnation is one start of a generation.
 type Incarnation struct {
 	Number int
-	Boot   string // the boot id of the machine under which it was started
+	Process
 	// Busy means that its start is in flight in this agent: nothing can be
 	// done to it until that has come to an end.
-	Busy      bool
-	PID       int       // of the task; 0 while it starts, and of an alloc
-	StartedAt time.Time // of the task; zero while it starts
+	Busy bool
 	// Stop says that the agent meant to end it, and why; it is on disk before the
 	// signal is sent, if that takes it.
 	Stop *schema.Cause
 	// TermAt and KilledAt are when this agent last sent SIGTERM and SIGKILL;
 	// an agent that was restarted has sent neither.
 	TermAt, KilledAt time.Time
-	Exit             *schema.Exit // nil while it is alive
 	// Unconfirmed says that this agent started it from the last known assignment,
 	// before a master had confirmed that in the agent's life.
 	Unconfirmed bool
-	// EndedItself says that it had ended before any signal of the agent's reached it.
-	EndedItself bool
-	// Terminated says that its keeper was sent SIGTERM, by an agent before this one or by
-	// whoever shut the machine down.
-	Terminated bool
-	// Unseen says that it ended because its keeper was killed.
-	Unseen bool
 	// GoneAt is when this agent saw that nothing of it is left, later than Exit.At;
 	// zero if it did not.
 	GoneAt time.Time
 	Probe  Probe  // what its health checks have come to
 	Line   string // what it says of itself, see TaskStatus.Line
-	Note   string // how it is held, see TaskStatus.Note
 	// Usage is the newest sample, the last one of an incarnation that has ended;
 	// nil before the first, and not written to afterwards.
 	Usage *schema.Usage
 	Bytes int64 // as Held.Bytes, of its own directory
-	// Limited says that limits can be set on it: there are cgroups.
-	Limited bool
-	// Limits are those that are in force; zero if that is not known.
-	Limits TaskLimits
 	// LimitsTried are those that were last set, at LimitsAt; LimitsNote says
 	// why they are not all in force, "" if they are.
 	LimitsTried TaskLimits
@@ -144,25 +150,28 @@ func (h *Held) Alive() bool {
 }
 
 // blameless reports whether the incarnation ended for a reason that is not the
-// task's: the agent shut down, or the machine did, or somebody killed its keeper or
+// task's: the agent shut down, or the machine did, or somebody ended its keeper or
 // damaged its files.
 func (c *Incarnation) blameless(boot string) bool {
 	if c.Stop != nil && (c.Stop.Kind == schema.CauseShutdown || c.Stop.Kind == schema.CauseUnknown) {
 		return true // for the latter's reason was damaged
 	}
-	return c.keeperKilled() || c.shutDown(boot) || c.Boot != boot && c.Exit.Code < 0 && c.Exit.Signal == ""
+	return c.keeperEnded() || c.Boot != boot && c.Exit.Code < 0 && c.Exit.Signal == ""
 }
 
 // shutDown reports whether it ended since its machine was shut down: all processes are
 // sent SIGTERM then, keepers too, after the agent has gone. An agent that sends it has
 // written down why before.
 func (c *Incarnation) shutDown(boot string) bool {
-	return c.Exit != nil && c.Stop == nil && c.Terminated && c.Boot != boot
+	return c.keeperEnded() && c.Terminated && c.Boot != boot
 }
 
-// keeperKilled reports whether that ended it, and nothing before: one that was
-// stopped, for being unhealthy say, had its fault already.
-func (c *Incarnation) keeperKilled() bool { return c.Exit != nil && c.Unseen && c.Stop == nil }
+// keeperEnded reports whether it ended since somebody else than an agent killed its
+// keeper or sent that SIGTERM, as a machine does that shuts down, and for no reason
+// before: one that was stopped, for being unhealthy say, had its fault already.
+func (c *Incarnation) keeperEnded() bool {
+	return c.Exit != nil && c.Stop == nil && (c.Unseen || c.Terminated)
+}
 
 // failed reports whether h, which has ended, did so by a failure of its own or for
 // want of resources, or its last incarnation did before the cell stopped it.

@@ -125,7 +125,7 @@ func (a *Agent) act(x Action, now time.Time) {
 	out := &Act{Action: x, Written: g.Written}
 	switch x.Kind {
 	case Start:
-		g.Incarnations = append(g.Incarnations, Incarnation{Number: x.Incarnation, Boot: a.info.Boot, Busy: true, Unconfirmed: x.Unconfirmed})
+		g.Incarnations = append(g.Incarnations, Incarnation{Number: x.Incarnation, Process: Process{Boot: a.info.Boot}, Busy: true, Unconfirmed: x.Unconfirmed})
 		if _, ok := a.sticky[x.Task]; !ok && x.Assignment.Job.Task.Sticky.Has() {
 			a.sticky[x.Task] = time.Time{} // the start makes it
 		}
@@ -225,8 +225,8 @@ func (a *Agent) StickyDone(x StickyAction, there bool, err error, now time.Time)
 
 // StartOutcome is what has come of a start.
 type StartOutcome struct {
-	Written bool        // its assignment is on disk
-	Process Incarnation // that runs now
+	Written bool    // its assignment is on disk
+	Process Process // that runs now
 	// Refused says why nothing of it runs; nil: it does. Err is what the disk has
 	// refused then, if that is why. Tried says that it was tried to run it, and Fault
 	// that this failed for no fault of the task.
@@ -255,9 +255,7 @@ func (a *Agent) Started(r Running, out *StartOutcome, now time.Time) *Incarnatio
 	c := g.last()
 	switch {
 	case out.Refused == nil:
-		was := c.Unconfirmed
-		*c = out.Process
-		c.Number, c.Unconfirmed = r.Incarnation, was
+		*c = Incarnation{Number: r.Incarnation, Process: out.Process, Unconfirmed: c.Unconfirmed}
 		g.walk, g.logs = walk{}, ""
 		a.changed(a.conditions.SeeStart("", now))
 		return c
@@ -274,7 +272,7 @@ func (a *Agent) Started(r Running, out *StartOutcome, now time.Time) *Incarnatio
 
 // Exited takes the end of an incarnation, as it stands now. It returns how that was,
 // nil if it is known already.
-func (a *Agent) Exited(r Running, is *Incarnation, now time.Time) *schema.Exit {
+func (a *Agent) Exited(r Running, is Process, now time.Time) *schema.Exit {
 	g := a.find(r.TaskRef)
 	if g == nil {
 		return nil
@@ -288,8 +286,8 @@ func (a *Agent) Exited(r Running, is *Incarnation, now time.Time) *schema.Exit {
 		exit = *is.Exit
 	}
 	exit.Incarnation = r.Incarnation
-	c.Exit, c.EndedItself, c.Unseen = &exit, is.EndedItself, is.Unseen
-	c.PID, c.StartedAt, c.GoneAt = is.PID, is.StartedAt, now
+	c.Process, c.GoneAt = is, now
+	c.Exit = &exit
 	g.walk.due = time.Time{}
 	return c.Exit
 }
@@ -393,7 +391,7 @@ func (a *Agent) taken(t FoundTask) FoundTask {
 	if t.Unreadable != "" {
 		t.Held = Held{
 			Assignment:   schema.Assignment{Task: t.Assignment.Task, Generation: t.Assignment.Generation, Job: &schema.Job{}},
-			Incarnations: []Incarnation{{Boot: a.info.Boot, Busy: true, Note: "cannot read its directory: " + t.Unreadable}},
+			Incarnations: []Incarnation{{Busy: true, Process: Process{Boot: a.info.Boot, Note: "cannot read its directory: " + t.Unreadable}}},
 		}
 	}
 	return t

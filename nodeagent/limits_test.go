@@ -17,7 +17,7 @@ func TestLimits(t *testing.T) {
 	name := job.ID().Task(0)
 	held := nodeagent.Held{
 		Assignment:   schema.Assignment{Task: name, Generation: 1, Job: job},
-		Incarnations: []nodeagent.Incarnation{{Number: 1, Boot: "b", PID: 9, StartedAt: t0, Limited: true, Limits: nodeagent.LimitsOf(job)}},
+		Incarnations: []nodeagent.Incarnation{{Number: 1, Process: nodeagent.Process{Boot: "b", PID: 9, StartedAt: t0, Limited: true, Limits: nodeagent.LimitsOf(job)}}},
 	}
 	in := nodeagent.Input{Machine: "m1", Boot: "b", Now: t0, Held: []nodeagent.Held{held}, Capacity: schema.Resources{RAMBytes: 4 << 30}}
 	want := func(what string, limits ...nodeagent.TaskLimits) nodeagent.Plan {

@@ -176,7 +176,7 @@ func (m *machine) start(a nodeagent.Action) {
 		m.t.Fatalf("start of %s generation %d, unconfirmed %t, in a life confirmed at %v", a.Task, a.Generation, a.Unconfirmed, m.life.Confirmed)
 	}
 	m.starts[a.Task]++
-	c := nodeagent.Incarnation{Number: a.Incarnation, Boot: m.boot, StartedAt: m.now, Unconfirmed: a.Unconfirmed}
+	c := nodeagent.Incarnation{Number: a.Incarnation, Process: nodeagent.Process{Boot: m.boot, StartedAt: m.now}, Unconfirmed: a.Unconfirmed}
 	if h.Assignment.Job.Kind != schema.Allocs {
 		m.pids++
 		c.PID = 1000 + m.pids

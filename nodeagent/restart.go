@@ -50,8 +50,8 @@ func Backoff(policy schema.Restart, task schema.TaskName, n int) time.Duration {
 func nextStart(h *Held, job *schema.Job, now time.Time, boot string) time.Time {
 	c := h.last()
 	policy := job.Task.RestartPolicy()
-	if c != nil && c.keeperKilled() { // at once, but not for ever as fast as it can
-		return due(now, c.Exit.At, Backoff(policy, h.Assignment.Task, keepersKilled(h)-1))
+	if c != nil && c.keeperEnded() && !c.shutDown(boot) { // at once, but not for ever as fast as it can
+		return due(now, c.Exit.At, Backoff(policy, h.Assignment.Task, keepersEnded(h)-1))
 	}
 	if c == nil || c.blameless(boot) {
 		return now
@@ -60,11 +60,11 @@ func nextStart(h *Held, job *schema.Job, now time.Time, boot string) time.Time {
 	return due(now, c.Exit.At, Backoff(policy, h.Assignment.Task, n))
 }
 
-// keepersKilled counts the newest incarnations, in a row, whose keepers were
-// killed.
-func keepersKilled(h *Held) int {
+// keepersEnded counts the newest incarnations, in a row, whose keepers somebody else
+// than an agent ended.
+func keepersEnded(h *Held) int {
 	n := 0
-	for n < len(h.Incarnations) && h.Incarnations[len(h.Incarnations)-1-n].keeperKilled() {
+	for n < len(h.Incarnations) && h.Incarnations[len(h.Incarnations)-1-n].keeperEnded() {
 		n++
 	}
 	return n

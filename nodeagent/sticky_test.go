@@ -20,7 +20,7 @@ func TestStickyDirectories(t *testing.T) {
 	stopped, plain := assigned, assigned
 	stopped.Stop = &schema.Cause{Kind: schema.CauseRemoved}
 	plain.Job = job(schema.NotSticky)
-	alive := nodeagent.Held{Assignment: stopped, Incarnations: []nodeagent.Incarnation{{Number: 1, Boot: "b", PID: 5}}}
+	alive := nodeagent.Held{Assignment: stopped, Incarnations: []nodeagent.Incarnation{{Number: 1, Process: nodeagent.Process{Boot: "b", PID: 5}}}}
 	view := func(list ...schema.Assignment) *nodeagent.View { return &nodeagent.View{Assignments: list} }
 	for _, c := range []struct {
 		name string

@@ -106,7 +106,7 @@ func (m *machine) started(r *run, now time.Time) {
 	}
 	a := m.agent.Load()
 	a.core.Started(r.Running, &nodeagent.StartOutcome{
-		Written: true, Tried: true, Process: nodeagent.Incarnation{Boot: m.info.Boot, PID: r.pid, StartedAt: now},
+		Written: true, Tried: true, Process: nodeagent.Process{Boot: m.info.Boot, PID: r.pid, StartedAt: now},
 	}, now)
 	a.news = true
 }
@@ -121,7 +121,7 @@ func (m *machine) exited(r *run, now time.Time) {
 	m.runs = slices.DeleteFunc(m.runs, func(x *run) bool { return x == r })
 	r.exit.Incarnation, r.exit.At = r.Incarnation, now
 	a := m.agent.Load()
-	a.core.Exited(r.Running, &nodeagent.Incarnation{Exit: &r.exit, EndedItself: !r.stopping, PID: r.pid, StartedAt: r.started}, now)
+	a.core.Exited(r.Running, nodeagent.Process{Boot: m.info.Boot, PID: r.pid, StartedAt: r.started, Exit: &r.exit, EndedItself: !r.stopping}, now)
 	a.news = true
 	m.observeEnd(r, r.exit)
 }

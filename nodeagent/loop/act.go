@@ -124,8 +124,7 @@ func (o *owner) await(ctx context.Context, h *nodeagent.Held) {
 
 // exited takes the end of an incarnation.
 func (o *owner) exited(r nodeagent.Running, p Process) {
-	c := p.Incarnation()
-	exit := o.agent.Exited(r, &c, time.Now())
+	exit := o.agent.Exited(r, p.State(), time.Now())
 	if exit == nil {
 		return
 	}
@@ -145,7 +144,7 @@ func (o *owner) limit(ctx context.Context, x *nodeagent.Act) {
 	o.workers.Go(func() {
 		err := p.Limit(x.Limits)
 		o.send(ctx, func() {
-			if o.agent.Limited(r, p.Incarnation().Limits, err) {
+			if o.agent.Limited(r, p.State().Limits, err) {
 				o.cfg.Log.Warn("limits are not all in force", "task", x.Task.Short(), "generation", x.Generation, "err", err)
 			}
 		})

@@ -73,7 +73,7 @@ func newKernel(t *testing.T) *kernel {
 type process struct {
 	kernel *kernel
 	dir    string
-	inc    nodeagent.Incarnation
+	is     nodeagent.Process
 	ended  chan struct{}
 	terms  int
 	cpu    nodeagent.CPUTime
@@ -88,7 +88,7 @@ func (k *kernel) start(dir string) *process {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for d, p := range k.procs {
-		if taskDir(d) == taskDir(dir) && p.inc.Exit == nil {
+		if taskDir(d) == taskDir(dir) && p.is.Exit == nil {
 			k.t.Errorf("start in %s while %s is alive", dir, d)
 		}
 	}
@@ -97,8 +97,8 @@ func (k *kernel) start(dir string) *process {
 	}
 	k.pids++
 	k.starts[taskDir(dir)]++
-	p := &process{kernel: k, dir: dir, ended: make(chan struct{}), inc: nodeagent.Incarnation{Boot: k.boot, PID: 100 + k.pids, StartedAt: time.Now(), Note: "fake"}}
-	p.inc.Limited, p.cpuAt = k.limited, time.Now()
+	p := &process{kernel: k, dir: dir, ended: make(chan struct{}), is: nodeagent.Process{Boot: k.boot, PID: 100 + k.pids, StartedAt: time.Now(), Note: "fake"}}
+	p.is.Limited, p.cpuAt = k.limited, time.Now()
 	k.procs[dir] = p
 	return p
 }
@@ -108,7 +108,7 @@ func (k *kernel) exit(task string, e schema.Exit) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, p := range k.procs {
-		if filepath.Join(filepath.Base(filepath.Dir(taskDir(p.dir))), filepath.Base(taskDir(p.dir))) == task && p.inc.Exit == nil {
+		if filepath.Join(filepath.Base(filepath.Dir(taskDir(p.dir))), filepath.Base(taskDir(p.dir))) == task && p.is.Exit == nil {
 			p.exit(e)
 			return true
 		}
@@ -118,7 +118,7 @@ func (k *kernel) exit(task string, e schema.Exit) bool {
 
 func (p *process) exit(e schema.Exit) {
 	e.At = time.Now()
-	p.inc.Exit = &e
+	p.is.Exit = &e
 	close(p.ended)
 }
 
@@ -126,7 +126,7 @@ func (k *kernel) alive() (dirs []string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for d, p := range k.procs {
-		if p.inc.Exit == nil {
+		if p.is.Exit == nil {
 			dirs = append(dirs, d)
 		}
 	}
@@ -165,7 +165,7 @@ func (h hand) Adopt(_ context.Context, dir string) (loop.Process, error) {
 	defer h.kernel.mu.Unlock()
 	p := h.kernel.procs[dir]
 	if p == nil { // its agent died before the keeper was started
-		p = &process{kernel: h.kernel, dir: dir, ended: make(chan struct{}), inc: nodeagent.Incarnation{Boot: h.kernel.boot}}
+		p = &process{kernel: h.kernel, dir: dir, ended: make(chan struct{}), is: nodeagent.Process{Boot: h.kernel.boot}}
 		p.exit(schema.Exit{Code: -1, Message: "it was never started"})
 		h.kernel.procs[dir] = p
 	}
@@ -180,10 +180,10 @@ type grip struct {
 	step func(string)
 }
 
-func (g grip) Incarnation() nodeagent.Incarnation {
+func (g grip) State() nodeagent.Process {
 	g.p.kernel.mu.Lock()
 	defer g.p.kernel.mu.Unlock()
-	return g.p.inc
+	return g.p.is
 }
 
 func (g grip) Exec(_ context.Context, r schema.ExecRequest, conn io.ReadWriter) error {
@@ -202,7 +202,7 @@ func (g grip) Signal(kill bool) error {
 	g.step("signal")
 	k := g.p.kernel
 	k.mu.Lock()
-	if g.p.inc.Exit == nil {
+	if g.p.is.Exit == nil {
 		switch {
 		case kill:
 			g.p.exit(schema.Exit{Code: -1, Signal: "SIGKILL"})
@@ -246,7 +246,7 @@ func (g grip) Limit(l nodeagent.TaskLimits) error {
 	if g.p.kernel.stiff {
 		return errors.New("it keeps what it has")
 	}
-	g.p.inc.Limits = l
+	g.p.is.Limits = l
 	return nil
 }
 
@@ -386,7 +386,7 @@ func (g grip) Usage() (schema.Usage, bool) {
 	defer g.p.kernel.mu.Unlock()
 	u := g.p.usage
 	u.At = time.Now()
-	return u, g.p.inc.Exit == nil
+	return u, g.p.is.Exit == nil
 }
 
 // tasksFault is an error that is loop.ErrTask.

@@ -15,8 +15,8 @@ func (k *kernel) limitsOf(job string) nodeagent.TaskLimits {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for dir, p := range k.procs {
-		if strings.Contains(dir, "/u/"+job+"/") && p.inc.Exit == nil {
-			return p.inc.Limits
+		if strings.Contains(dir, "/u/"+job+"/") && p.is.Exit == nil {
+			return p.is.Limits
 		}
 	}
 	return nodeagent.TaskLimits{}
@@ -63,7 +63,7 @@ func TestResizeInPlace(t *testing.T) {
 			s.t.Errorf("after a while: cpuMilli %d, note %q", got, note)
 		}
 		// The next agent does not know what is in force, and sees to it.
-		s.kernel.procs[s.kernel.alive()[0]].inc.Limits = nodeagent.TaskLimits{}
+		s.kernel.procs[s.kernel.alive()[0]].is.Limits = nodeagent.TaskLimits{}
 		s.restart()
 		rest()
 		if got := s.kernel.limitsOf("web").CPUMilli; got != 300 || len(s.kernel.starts) != 1 {

@@ -238,8 +238,7 @@ func (l *loader) adopt(ctx context.Context, g *loaded, dir string, n int) error 
 	if err != nil {
 		return fmt.Errorf("adopt incarnation %d: %w", n, err)
 	}
-	c := p.Incarnation()
-	c.Number, c.Stop, c.Probe = n, stop, l.disk.readHealth(dir)
+	c := nodeagent.Incarnation{Number: n, Process: p.State(), Stop: stop, Probe: l.disk.readHealth(dir)}
 	if c.Exit != nil {
 		exit := *c.Exit
 		exit.Incarnation = n

@@ -51,8 +51,8 @@ type Limited interface {
 
 // Observable is the part of a Process that describes it.
 type Observable interface {
-	// Incarnation returns how it stands now: Boot, PID, StartedAt, Exit, Note.
-	Incarnation() nodeagent.Incarnation
+	// State returns how it stands now.
+	State() nodeagent.Process
 	// Usage measures what it uses, without its disk; false when nothing of it is
 	// left.
 	Usage() (schema.Usage, bool)

@@ -89,7 +89,7 @@ func (s *starter) launch(ctx context.Context, x *nodeagent.Act) started {
 		out.Fault = !errors.Is(err, ErrTask)
 		return refuse(schema.CauseStartFailed, err)
 	}
-	out.process, out.Process = p, p.Incarnation()
+	out.process, out.Process = p, p.State()
 	return out
 }
 

@@ -70,7 +70,7 @@ func agent(dir string) int {
 		if err != nil {
 			return fail(err)
 		}
-		fmt.Println(p.Incarnation().PID)
+		fmt.Println(p.State().PID)
 	}
 	select {}
 }
@@ -161,7 +161,7 @@ func TestAgentKilled(t *testing.T) {
 	for i := 1; i < tasks; i++ {
 		p, dir := m.adopt(i)
 		says(t, dir, "up")
-		if got := p.Incarnation(); got.PID != pids[i] || got.Boot != m.host.Boot() || got.Number != 1 || got.Exit != nil {
+		if got := p.State(); got.PID != pids[i] || got.Boot != m.host.Boot() || got.Exit != nil {
 			t.Errorf("task %d: adopted %+v, want pid %d", i, got, pids[i])
 		}
 		if err := p.Signal(false); err != nil {
@@ -175,7 +175,7 @@ func TestAgentKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 		wait(t, again)
-		if d := cmp.Diff(p.Incarnation(), again.Incarnation(), ignoreLimits); d != "" {
+		if d := cmp.Diff(p.State(), again.State(), ignoreLimits); d != "" {
 			t.Errorf("task %d: adopted again after its end (-first +again)\n%s", i, d)
 		}
 	}
@@ -224,7 +224,7 @@ func TestAgentKilledAnywhere(t *testing.T) {
 // start.
 func (m *machine) judge(p *runtime.Process, dir string) {
 	m.t.Helper()
-	if p.Incarnation().PID != 0 {
+	if p.State().PID != 0 {
 		says(m.t, dir, "run")
 		if err := p.Signal(false); err != nil {
 			m.t.Error(err)
@@ -364,7 +364,7 @@ func TestAdoptOddDirectories(t *testing.T) {
 		}
 		// Known at once: nothing may be decided as if it lived. What never
 		// ran belongs to no boot, which makes it nobody's fault.
-		if inc := p.Incarnation(); inc.Exit == nil || (inc.Boot == "") != (c.want == "it was never started" || c.files["spec.json"] == "") {
+		if inc := p.State(); inc.Exit == nil || (inc.Boot == "") != (c.want == "it was never started" || c.files["spec.json"] == "") {
 			t.Errorf("%v: adopted as %+v", c.files, inc)
 		}
 		if e := wait(t, p); e.Code != -1 || e.Signal != "" || e.Message != c.want {

@@ -155,7 +155,7 @@ func (r *Runtime) adoptAlloc(dir string) (*Process, bool, error) {
 	}
 	p, err := r.holdAlloc(h)
 	if p != nil {
-		p.inc.Unseen = damage != nil
+		p.is.Unseen = damage != nil
 	}
 	return p, true, err
 }
@@ -195,13 +195,12 @@ func missing(dirs []string) string {
 
 // holdAlloc makes a Process of h.
 func (r *Runtime) holdAlloc(h *alloc) (*Process, error) {
-	number, _ := strconv.Atoi(filepath.Base(h.dir))
 	p := &Process{alloc: h, ended: make(chan struct{}), gone: make(chan struct{})}
-	p.inc = nodeagent.Incarnation{Number: number, Boot: h.state.Boot, StartedAt: h.state.StartedAt, Note: r.allocNote()}
+	p.is = nodeagent.Process{Boot: h.state.Boot, StartedAt: h.state.StartedAt, Note: r.allocNote()}
 	if e := h.state.Ended; e != nil {
-		p.inc.Exit = e
+		p.is.Exit = e
 		if h.state.StartedAt.IsZero() {
-			p.inc.Boot = "" // it belongs to none: an end without blame
+			p.is.Boot = "" // it belongs to none: an end without blame
 		}
 		close(p.ended)
 		return p, nil
@@ -243,7 +242,7 @@ func (p *Process) endAlloc() error {
 	r.mu.Unlock()
 	if live {
 		p.mu.Lock()
-		p.inc.Exit = exit
+		p.is.Exit = exit
 		p.mu.Unlock()
 		close(p.ended)
 	}

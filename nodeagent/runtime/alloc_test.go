@@ -56,7 +56,7 @@ func TestAllocShares(t *testing.T) {
 	m := newMachine(t)
 	host := pair(0, 64)
 	alloc, allocDir := m.start(host)
-	if i := alloc.Incarnation(); i.PID != 0 || i.StartedAt.IsZero() || i.Exit != nil {
+	if i := alloc.State(); i.PID != 0 || i.StartedAt.IsZero() || i.Exit != nil {
 		t.Errorf("alloc: %+v, want one that is there and has no process", i)
 	}
 	writer := inside(host, shell(0, `echo "$MUSTER_ALLOC" > "$MUSTER_ALLOC_DIR/note"; stat -c %a "$MUSTER_ALLOC_DIR"`))
@@ -127,7 +127,7 @@ func TestAllocMemory(t *testing.T) {
 	second, _ := m.start(inside(host, hold(1)))
 	eventually(t, "the kernel kills one of two that hold 30 MB each in an alloc of 48 MiB", func() bool {
 		for _, p := range []*runtime.Process{first, second} {
-			if e := p.Incarnation().Exit; e != nil && (e.OOM || strings.Contains(e.Message, "out of memory")) {
+			if e := p.State().Exit; e != nil && (e.OOM || strings.Contains(e.Message, "out of memory")) {
 				return true
 			}
 		}
@@ -135,7 +135,7 @@ func TestAllocMemory(t *testing.T) {
 	})
 	alone, dir := m.start(hold(2))
 	eventually(t, "one outside holds as much", func() bool { return memoryOf(t, dir) >= held })
-	if e := alone.Incarnation().Exit; e != nil {
+	if e := alone.State().Exit; e != nil {
 		t.Errorf("the same outside of the alloc: %v", e)
 	}
 }
@@ -158,7 +158,7 @@ func TestAllocSurvives(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { end(t, p); end(t, alloc) })
-	if a, i := alloc.Incarnation(), p.Incarnation(); a.Exit != nil || i.Exit != nil || strconv.Itoa(i.PID) != pid {
+	if a, i := alloc.State(), p.State(); a.Exit != nil || i.Exit != nil || strconv.Itoa(i.PID) != pid {
 		t.Fatalf("alloc %+v, task %+v: want both alive, and pid %s", a, i, pid)
 	}
 	spec, groups := specOf(t, dir), groupsOf(t, allocDir)
@@ -214,7 +214,7 @@ func TestAllocGone(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if e := p.Incarnation().Exit; e == nil || !strings.Contains(e.Message, c.want) || e.Code != -1 {
+			if e := p.State().Exit; e == nil || !strings.Contains(e.Message, c.want) || e.Code != -1 {
 				t.Errorf("adopted as %+v, want %q", e, c.want)
 			}
 			if n := there(groups); n > 0 && c.name != "taken away" {
@@ -232,7 +232,7 @@ func TestAllocIPC(t *testing.T) {
 	m := newMachine(t)
 	host := pair(0, 64)
 	alloc, allocDir := m.start(host)
-	if note := alloc.Incarnation().Note; strings.Contains(note, "without shared IPC") {
+	if note := alloc.State().Note; strings.Contains(note, "without shared IPC") {
 		t.Skipf("NOT TESTED: %s: %v", note, m.Notes())
 	}
 	const script = `readlink /proc/self/ns/ipc; echo "$MUSTER_JOB" >> /dev/shm/seen; cat /dev/shm/seen`

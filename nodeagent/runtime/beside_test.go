@@ -112,7 +112,7 @@ func TestRunTimeout(t *testing.T) {
 			if left := with(t, seconds); len(left) > 0 {
 				t.Errorf("still there: %q", left)
 			}
-			if p.Incarnation().Exit != nil {
+			if p.State().Exit != nil {
 				t.Error("the task was killed with it")
 			}
 		})

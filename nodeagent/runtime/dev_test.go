@@ -120,7 +120,7 @@ func TestGivenDevices(t *testing.T) {
 			t.Fatal(err)
 		}
 		p, dir := m.start(a)
-		note := p.Incarnation().Note
+		note := p.State().Note
 		wait(t, p)
 		if got := said(t, dir); got != c.want || note != c.note {
 			t.Errorf("%s: %q with note %q, want %q with %q; %s", strconv.Itoa(i), got, note, c.want, c.note, saidErr(t, dir))

@@ -168,7 +168,7 @@ func newVictims(t *testing.T, without ...runtime.Guard) *victims {
 	v.m.Without(without...)
 	p, dir := v.m.start(shell(100, "echo secret >secret; chmod 644 secret; chmod 711 .; echo up; sleep 1000"))
 	says(t, dir, "up")
-	v.neighbour, v.keeper = p.Incarnation().PID, keeperOf(t, dir)
+	v.neighbour, v.keeper = p.State().PID, keeperOf(t, dir)
 	v.dir, v.secret = dir, filepath.Join(filepath.Dir(dir), "work", "secret")
 	return v
 }

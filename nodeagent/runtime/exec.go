@@ -262,7 +262,7 @@ func (p *Process) ptmx() string {
 	if s := p.handle.Spec.Sandbox; s != nil {
 		for _, m := range s.Mounts {
 			if m.Kind == keeper.Devpts {
-				return filepath.Join("/proc", strconv.Itoa(p.Incarnation().PID), "root", m.Target, "ptmx")
+				return filepath.Join("/proc", strconv.Itoa(p.State().PID), "root", m.Target, "ptmx")
 			}
 		}
 	}

@@ -186,7 +186,7 @@ func TestNotes(t *testing.T) {
 		t.Errorf("capacity %+v", c)
 	}
 	p, _ := m.start(shell(0, "exit"))
-	if note := p.Incarnation().Note; (note == "") != (notes == "") {
+	if note := p.State().Note; (note == "") != (notes == "") {
 		t.Errorf("note %q with notes %q", note, notes)
 	}
 }

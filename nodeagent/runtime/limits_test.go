@@ -68,8 +68,8 @@ func TestClasses(t *testing.T) {
 	}
 	// It changes in place.
 	l := nodeagent.LimitsOf(b.Job)
-	if err := p.Limit(l); err != nil || p.Incarnation().Limits != l {
-		t.Fatalf("limits %+v, %v, want %+v", p.Incarnation().Limits, err, l)
+	if err := p.Limit(l); err != nil || p.State().Limits != l {
+		t.Fatalf("limits %+v, %v, want %+v", p.State().Limits, err, l)
 	}
 	if weight(dir) != weight(batch) {
 		t.Errorf("weight %d after its class has changed, want %d", weight(dir), weight(batch))
@@ -90,8 +90,8 @@ func TestResize(t *testing.T) {
 	memory := func() int64 { return parsed(t, inForce(t, dir, "memory.limit_in_bytes", "memory.max")) }
 	l := nodeagent.LimitsOf(a.Job)
 	l.CPUMilli, l.QuotaMilli, l.RAMBytes = 300, 300, 128<<20
-	if err := p.Limit(l); err != nil || p.Incarnation().Limits != l {
-		t.Fatalf("limits %+v, %v, want %+v", p.Incarnation().Limits, err, l)
+	if err := p.Limit(l); err != nil || p.State().Limits != l {
+		t.Fatalf("limits %+v, %v, want %+v", p.State().Limits, err, l)
 	}
 	if memory() != 128<<20 {
 		t.Errorf("memory %d, want %d", memory(), 128<<20)
@@ -106,7 +106,7 @@ func TestResize(t *testing.T) {
 		t.Errorf("less memory than it uses: %v", err)
 	}
 	less.RAMBytes, less.SoftRAMBytes = l.RAMBytes, l.SoftRAMBytes
-	if got := p.Incarnation(); got.Limits != less || got.Exit != nil || memory() != 128<<20 {
+	if got := p.State(); got.Limits != less || got.Exit != nil || memory() != 128<<20 {
 		t.Errorf("limits %+v, memory %d, exit %v; want %+v", got.Limits, memory(), got.Exit, less)
 	}
 	if q := inForce(t, dir, "cpu.cfs_quota_us", "cpu.max"); q != "-1" && q != "max 100000" {
@@ -137,7 +137,7 @@ func TestExceed(t *testing.T) {
 	if hard != "134217728" || soft != "67108864" {
 		t.Errorf("memory %s, soft %s", hard, soft)
 	}
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(p.Incarnation().PID) + "/oom_score_adj")
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(p.State().PID) + "/oom_score_adj")
 	if err != nil || strings.TrimSpace(string(b)) != "1000" {
 		t.Errorf("oom_score_adj %q, %v, want 1000", b, err)
 	}
@@ -146,7 +146,7 @@ func TestExceed(t *testing.T) {
 // runsOn returns the cores that p may run on, as the kernel lists them.
 func runsOn(t *testing.T, p *runtime.Process) string {
 	t.Helper()
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(p.Incarnation().PID) + "/status")
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(p.State().PID) + "/status")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -265,7 +265,7 @@ func TestDiskQuota(t *testing.T) {
 	}
 	limits := nodeagent.LimitsOf(a.Job)
 	limits.DiskBytes = 16 << 20
-	if err := p.Limit(limits); err != nil && p.Incarnation().Limits.DiskBytes != limits.DiskBytes {
+	if err := p.Limit(limits); err != nil && p.State().Limits.DiskBytes != limits.DiskBytes {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(filepath.Dir(dir), "work", "more"), nil, 0o644); err != nil {
@@ -287,8 +287,8 @@ func TestDiskBound(t *testing.T) {
 	p, dir := m.start(a)
 	l := nodeagent.LimitsOf(a.Job)
 	l.IOBytes = 1 << 20
-	if err := p.Limit(l); err != nil || p.Incarnation().Limits != l {
-		t.Fatalf("limits %+v, %v, want %+v", p.Incarnation().Limits, err, l)
+	if err := p.Limit(l); err != nil || p.State().Limits != l {
+		t.Fatalf("limits %+v, %v, want %+v", p.State().Limits, err, l)
 	}
 	if got := inForce(t, dir, "blkio.throttle.write_bps_device", "io.max"); !strings.HasSuffix(got, " 1048576") && !strings.HasSuffix(got, " rbps=1048576 wbps=1048576 riops=32 wiops=32") {
 		t.Errorf("bound %q, want 1048576", got)

@@ -37,7 +37,7 @@ func (p *Process) Line() string {
 	if unix.Fstat(fd, &s) != nil || s.Mode&unix.S_IFMT != unix.S_IFREG || s.Nlink != 1 || int(s.Uid) != uid {
 		return ""
 	}
-	if time.Unix(s.Mtim.Unix()).Before(p.Incarnation().StartedAt.Add(-clockGrain)) {
+	if time.Unix(s.Mtim.Unix()).Before(p.State().StartedAt.Add(-clockGrain)) {
 		return ""
 	}
 	b := make([]byte, lineBytes)

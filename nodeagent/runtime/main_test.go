@@ -282,9 +282,9 @@ func wait(t testing.TB, p *runtime.Process) *schema.Exit {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if err := p.Wait(ctx); err != nil {
-		t.Fatalf("wait for the end of process %d: %v", p.Incarnation().PID, err)
+		t.Fatalf("wait for the end of process %d: %v", p.State().PID, err)
 	}
-	return p.Incarnation().Exit
+	return p.State().Exit
 }
 
 // slowEnv is set where each processor is emulated.

@@ -36,27 +36,21 @@ type Process struct {
 	ended    chan struct{} // closed when the exit is known
 	gone     chan struct{} // closed when nobody will find it out any more
 
-	mu  sync.Mutex // guards inc
-	inc nodeagent.Incarnation
+	mu sync.Mutex // guards is
+	is nodeagent.Process
 }
 
 // hold makes a Process of h and watches for its end.
 func (r *Runtime) hold(dir string, h *keeper.Handle) (*Process, error) {
-	number, _ := strconv.Atoi(filepath.Base(dir)) // 0 for a directory that is not ours
 	p := &Process{
 		handle: h, runtime: r, dir: dir, ended: make(chan struct{}), gone: make(chan struct{}),
 		meter: r.host.Meter(h.Spec.Cgroups, h.State.Keeper.PID),
 	}
-	p.inc = nodeagent.Incarnation{
-		Number: number, Boot: cmp.Or(h.State.Boot, h.Spec.Boot), PID: h.State.Task.PID,
-		StartedAt: h.State.StartedAt, Note: r.note,
+	p.is = nodeagent.Process{
+		Boot: cmp.Or(h.State.Boot, h.Spec.Boot), PID: h.State.Task.PID, StartedAt: h.State.StartedAt, Note: r.note,
 	}
 	if h.Exit != nil { // known from the start, so that none decides as if it lived
-		p.inc.Exit, p.inc.EndedItself, p.inc.Unseen = report(number, *h.Exit), !h.Exit.Term && !h.Exit.Kill, h.Exit.Unseen
-		p.inc.Terminated = h.Exit.Term
-		if h.Exit.Never {
-			p.inc.Boot = "" // it belongs to none: an end without blame
-		}
+		p.end(*h.Exit)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -68,11 +62,11 @@ func (r *Runtime) hold(dir string, h *keeper.Handle) (*Process, error) {
 	cgroups.Hold(h.Spec.Cgroups)
 	if h.Exit == nil {
 		p.group = cgroups.Adopt(h.Spec.Cgroups, h.Spec.WholeCores)
-		p.inc.Limited = p.group != ""
+		p.is.Limited = p.group != ""
 	}
-	p.inc.Note = joinNotes(p.inc.Note, h.Spec.Note)
+	p.is.Note = joinNotes(p.is.Note, h.Spec.Note)
 	if h.Spec.WholeCores && !cgroups.Has(host.CPUSet) {
-		p.inc.Note = joinNotes(p.inc.Note, "on cores that it shares: the machine has no cpuset controller")
+		p.is.Note = joinNotes(p.is.Note, "on cores that it shares: the machine has no cpuset controller")
 	}
 	r.watchers.Go(func() { r.watch(p) })
 	return p, nil
@@ -104,7 +98,7 @@ func (r *Runtime) watch(p *Process) {
 		if errors.Is(err, os.ErrClosed) {
 			return
 		}
-		r.cfg.Log.Error("cannot tell how a task ended", "pid", p.inc.PID, "err", err)
+		r.cfg.Log.Error("cannot tell how a task ended", "pid", p.is.PID, "err", err)
 		select {
 		case <-r.done:
 			return
@@ -115,16 +109,24 @@ func (r *Runtime) watch(p *Process) {
 	p.limiting.Lock() // whoever sets limits may make what the keeper has removed
 	defer p.limiting.Unlock()
 	if err := p.handle.Clean(); err != nil {
-		r.cfg.Log.Warn("cannot remove the cgroup of a task that ended", "pid", p.inc.PID, "err", err)
+		r.cfg.Log.Warn("cannot remove the cgroup of a task that ended", "pid", p.is.PID, "err", err)
 	}
 	if err := r.host.Cgroups().Drop(p.group); err != nil {
-		r.cfg.Log.Warn("cannot give the cores of a task that ended to others", "pid", p.inc.PID, "err", err)
+		r.cfg.Log.Warn("cannot give the cores of a task that ended to others", "pid", p.is.PID, "err", err)
 	}
 	p.mu.Lock()
-	p.inc.Exit, p.inc.EndedItself, p.inc.Unseen = report(p.inc.Number, exit), !exit.Term && !exit.Kill, exit.Unseen
-	p.inc.Terminated = exit.Term
+	p.end(exit)
 	p.mu.Unlock()
 	close(p.ended)
+}
+
+// end takes a keeper's word for how it ended. Whoever else may know of p waits for p.mu.
+func (p *Process) end(e keeper.Exit) {
+	number, _ := strconv.Atoi(filepath.Base(p.dir)) // 0 for a directory that is not ours
+	p.is.Exit, p.is.EndedItself, p.is.Terminated, p.is.Unseen = report(number, e), !e.Term && !e.Kill, e.Term, e.Unseen
+	if e.Never {
+		p.is.Boot = "" // it belongs to none: an end without blame
+	}
 }
 
 // report puts a keeper's word in the master's terms.
@@ -154,16 +156,16 @@ func (p *Process) Verify() {
 	p.handle.Verify()
 }
 
-// Incarnation returns how it stands now.
-func (p *Process) Incarnation() nodeagent.Incarnation {
+// State returns how it stands now.
+func (p *Process) State() nodeagent.Process {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	inc := p.inc
-	if inc.Exit != nil {
-		e := *inc.Exit
-		inc.Exit = &e
+	is := p.is
+	if is.Exit != nil {
+		e := *is.Exit
+		is.Exit = &e
 	}
-	return inc
+	return is
 }
 
 // Usage measures what it uses, but for its disk; rates are over the time since
@@ -203,7 +205,7 @@ func (p *Process) Processes() nodeagent.Processes {
 }
 
 // Limit sets limits on the running task. What cannot be set now leaves the old
-// limit in force, and the error says why; Incarnation says what is in force.
+// limit in force, and the error says why; State says what is in force.
 func (p *Process) Limit(l nodeagent.TaskLimits) error {
 	if p.group == "" {
 		return errors.New("there are no cgroups: no limits are enforced")
@@ -215,9 +217,9 @@ func (p *Process) Limit(l nodeagent.TaskLimits) error {
 		return nil
 	default:
 	}
-	now, err := p.runtime.host.Limit(p.group, p.dir, p.Incarnation().Limits, l)
+	now, err := p.runtime.host.Limit(p.group, p.dir, p.State().Limits, l)
 	p.mu.Lock()
-	p.inc.Limits = now
+	p.is.Limits = now
 	p.mu.Unlock()
 	return err
 }
@@ -237,7 +239,7 @@ func (p *Process) Signal(kill bool) error {
 		case <-p.ended:
 			return nil
 		default:
-			return fmt.Errorf("signal the keeper of process %d: %w", p.Incarnation().PID, err)
+			return fmt.Errorf("signal the keeper of process %d: %w", p.State().PID, err)
 		}
 	}
 	return nil

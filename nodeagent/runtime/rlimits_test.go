@@ -74,8 +74,8 @@ func TestProcessesInPlace(t *testing.T) {
 	p, dir := m.start(a)
 	l := nodeagent.LimitsOf(a.Job)
 	l.Processes = 20
-	if err := p.Limit(l); err != nil || p.Incarnation().Limits != l {
-		t.Fatalf("limits %+v, %v, want %+v", p.Incarnation().Limits, err, l)
+	if err := p.Limit(l); err != nil || p.State().Limits != l {
+		t.Fatalf("limits %+v, %v, want %+v", p.State().Limits, err, l)
 	}
 	if got := inForce(t, dir, "pids.max"); got != "20" {
 		t.Errorf("pids.max is %s, want 20", got)

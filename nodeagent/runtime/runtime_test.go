@@ -21,7 +21,7 @@ var compareExit = cmpopts.IgnoreFields(schema.Exit{}, "At")
 
 // ignoreLimits leaves out what an agent that adopts does not know: it sets the
 // limits anew.
-var ignoreLimits = cmpopts.IgnoreFields(nodeagent.Incarnation{}, "Limited", "Limits")
+var ignoreLimits = cmpopts.IgnoreFields(nodeagent.Process{}, "Limited", "Limits")
 
 func TestExit(t *testing.T) {
 	t.Parallel()
@@ -72,7 +72,7 @@ func TestTermThenKill(t *testing.T) {
 		t.Fatal(err)
 	}
 	says(t, dir, "no")
-	if p.Incarnation().Exit != nil {
+	if p.State().Exit != nil {
 		t.Fatal("ended by SIGTERM, which it does not obey")
 	}
 	want := &schema.Exit{Incarnation: 1, Code: -1, Signal: "SIGKILL", Message: "SIGTERM was sent, then SIGKILL"}
@@ -228,7 +228,7 @@ func TestClosed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff(p.Incarnation(), q.Incarnation(), ignoreLimits); d != "" {
+	if d := cmp.Diff(p.State(), q.State(), ignoreLimits); d != "" {
 		t.Errorf("adopted (-before +after)\n%s", d)
 	}
 	end(t, q)

@@ -54,7 +54,7 @@ func (r *Runtime) Start(ctx context.Context, dir string, a *schema.Assignment) (
 	p, err := r.hold(dir, h)
 	if err == nil && p.group != "" {
 		p.mu.Lock()
-		p.inc.Limits = host.FirstLimits(a)
+		p.is.Limits = host.FirstLimits(a)
 		p.mu.Unlock()
 	}
 	return p, err

@@ -137,7 +137,7 @@ func (s *struck) check(t *testing.T, dir string) {
 		t.Errorf("exit %v, want status %d, %q", got, code, message)
 	}
 	// Nobody's fault, or its own, or it belongs to no boot.
-	if inc := p.Incarnation(); inc.Unseen != strings.HasPrefix(message, "its keeper was killed") || (inc.Boot == "") != (message == "it was never started") {
+	if inc := p.State(); inc.Unseen != strings.HasPrefix(message, "its keeper was killed") || (inc.Boot == "") != (message == "it was never started") {
 		t.Errorf("%+v for %q", inc, message)
 	}
 	again, err := s.Adopt(t.Context(), dir)

@@ -192,7 +192,7 @@ func (w *World) start(m *machine, x *nodeagent.Act) (out nodeagent.StartOutcome,
 		out.Fault = true
 		return refuse(schema.CauseStartFailed, err.Error())
 	}
-	out.Process = r.incarnation()
+	out.Process = r.state()
 	out.Process.Limits = r.limits
 	return out, false
 }

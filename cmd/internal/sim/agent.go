@@ -132,8 +132,7 @@ func (w *World) learn(m *machine) {
 	now := m.clock.read(w.now)
 	for _, x := range m.agent.core.Alive() {
 		if r := m.run(x.TaskRef, x.Incarnation); r != nil && r.exit != nil {
-			is := r.incarnation()
-			m.agent.core.Exited(x, &is, now)
+			m.agent.core.Exited(x, r.state(), now)
 			m.agent.news = true
 		}
 	}

@@ -159,7 +159,13 @@ func (g *generation) held() nodeagent.Held {
 
 func (r *run) incarnation() nodeagent.Incarnation {
 	return nodeagent.Incarnation{
-		Number: r.number, Boot: r.boot, PID: r.pid, StartedAt: r.started, Stop: r.stop, Exit: r.exit, EndedItself: r.endedItself, Unseen: r.unseen,
-		Probe: nodeagent.Known(r.probe.State, r.probe.Message), Limited: true,
+		Number: r.number, Process: r.state(), Stop: r.stop, Probe: nodeagent.Known(r.probe.State, r.probe.Message),
+	}
+}
+
+// state is what the machine says of r.
+func (r *run) state() nodeagent.Process {
+	return nodeagent.Process{
+		Boot: r.boot, PID: r.pid, StartedAt: r.started, Exit: r.exit, EndedItself: r.endedItself, Unseen: r.unseen, Limited: true,
 	}
 }
